@@ -23,6 +23,7 @@ const std::map<std::string, std::string>& Replica::metadata() const { return sta
 uint64_t Replica::key_revision() const { return state_->key_revision; }
 bool Replica::key_unconfirmed() const { return state_->key_unconfirmed; }
 const std::optional<TransferReport>& Replica::transfer() const { return state_->transfer; }
+bool Replica::writable() const { return state_->claimed != nullptr && state_->claimed->writable(); }
 bool Replica::lost() const { return state_->claimed != nullptr && state_->claimed->lost(); }
 
 absl::StatusOr<TensorView> Replica::Find(std::string_view name) const {

@@ -102,21 +102,31 @@ absl::StatusOr<std::unique_ptr<ClaimedReplica>> ClaimedReplica::Claim(const std:
       new ClaimedReplica(std::move(channel), std::move(handles), std::move(fds)));
 }
 
+absl::StatusOr<ReservedRange> ClaimedReplica::MapExtents(ReservedRange::Access access) const {
+  TC_ASSIGN_OR_RETURN(ReservedRange image,
+                      ReservedRange::Reserve(RoundUpToGranule(handles_.image_bytes), "a replica"));
+  for (const SegmentExtent& extent : std::get<HostHandles>(handles_.memory).extents) {
+    TC_RETURN_IF_ERROR(
+        image.Map(extent.image_offset, fds_[extent.segment].get(), extent.offset, extent.bytes, access));
+  }
+  return image;
+}
+
 absl::StatusOr<ConstHostSpan> ClaimedReplica::MapImage(bool copy_on_write) {
-  const auto* host = std::get_if<HostHandles>(&handles_.memory);
-  if (host == nullptr) {
+  if (!std::holds_alternative<HostHandles>(handles_.memory)) {
     return absl::FailedPreconditionError(
         absl::StrCat("replica ", handles_.replica_id, " is not in host memory, so it has no image to map"));
   }
   if (!image_.has_value()) {
-    TC_ASSIGN_OR_RETURN(ReservedRange image,
-                        ReservedRange::Reserve(RoundUpToGranule(handles_.image_bytes), "a replica"));
-    for (const SegmentExtent& extent : host->extents) {
-      TC_RETURN_IF_ERROR(
-          image.Map(extent.image_offset, fds_[extent.segment].get(), extent.offset, extent.bytes,
-                    copy_on_write ? ReservedRange::Access::kCopyOnWrite : ReservedRange::Access::kRead));
+    absl::StatusOr<ReservedRange> image =
+        MapExtents(copy_on_write ? ReservedRange::Access::kCopyOnWrite : ReservedRange::Access::kRead);
+    writable_ = copy_on_write && image.ok();
+    // To be read it needs no memory.
+    if (copy_on_write && absl::IsResourceExhausted(image.status())) {
+      image = MapExtents(ReservedRange::Access::kRead);
     }
-    image_ = std::move(image);
+    TC_RETURN_IF_ERROR(image.status());
+    image_ = *std::move(image);
     CloseFds();
   }
   return ConstHostSpan(image_->base(), handles_.image_bytes);

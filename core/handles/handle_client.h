@@ -50,8 +50,9 @@ class ClaimedReplica {
   // Maps a host replica's extents where they belong in one contiguous read-only image of image_bytes, valid
   // while this object lives. Touching a hole, where the handles do not cover the image, is a SIGSEGV.
   // FAILED_PRECONDITION for other kinds. Idempotent. `copy_on_write`: this process may write to it, in
-  // pages of its own.
+  // pages of its own, unless writable() says that there were none to be had for that.
   absl::StatusOr<ConstHostSpan> MapImage(bool copy_on_write = false);
+  bool writable() const { return writable_; }
 
   // Of a host replica that may fill yet, or is partial: which of its chunks, of so many bytes each, may be
   // read. It grows as the daemon tells, until all are there or this object goes, and says at its end why no
@@ -88,6 +89,7 @@ class ClaimedReplica {
 
   ClaimedReplica(std::unique_ptr<ClientChannel> channel, ReplicaHandles handles, std::vector<UniqueFd> fds);
   ClientChannel* channel() const;
+  absl::StatusOr<ReservedRange> MapExtents(ReservedRange::Access access) const;
   absl::Status CheckIsDevice() const;
 
   mutable absl::Mutex mutex_;
@@ -98,6 +100,7 @@ class ClaimedReplica {
   std::vector<UniqueFd> fds_;
   std::unique_ptr<AvailabilityMirror> mirror_;  // once it is followed
   std::optional<ReservedRange> image_;          // once it is mapped
+  bool writable_ = false;
   bool announced_ = false;
   bool acknowledged_ = false;
 };

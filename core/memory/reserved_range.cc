@@ -1,6 +1,8 @@
 #include "core/memory/reserved_range.h"
 
+#include <linux/magic.h>
 #include <sys/mman.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -14,6 +16,17 @@ namespace tensorcast {
 namespace {
 
 constexpr uint64_t kBoundary = kHugePageBytes;  // which a granule is made to hold
+
+bool IsOfHugePagesSetAside(int fd) {
+  struct statfs file_system;
+  return fstatfs(fd, &file_system) == 0 && file_system.f_type == HUGETLBFS_MAGIC;
+}
+
+// Ordinary pages without a reservation: nobody means to write to all of them.
+int SharingOf(ReservedRange::Access access, int fd) {
+  if (access != ReservedRange::Access::kCopyOnWrite) return MAP_SHARED;
+  return IsOfHugePagesSetAside(fd) ? MAP_PRIVATE : MAP_PRIVATE | MAP_NORESERVE;
+}
 
 }  // namespace
 
@@ -40,10 +53,8 @@ ReservedRange::~ReservedRange() {
 absl::Status ReservedRange::Map(uint64_t at, int fd, uint64_t offset, uint64_t bytes, Access access) {
   CHECK(at <= bytes_ && bytes <= bytes_ - at) << "bytes " << at << " + " << bytes << " of " << bytes_;
   const int protection = access == Access::kRead ? PROT_READ : PROT_READ | PROT_WRITE;
-  // Without a reservation: nobody means to write to all of it.
-  const int sharing = access == Access::kCopyOnWrite ? MAP_PRIVATE | MAP_NORESERVE : MAP_SHARED;
-  if (mmap(base_ + at, bytes, protection, sharing | MAP_FIXED, fd, static_cast<off_t>(offset)) !=
-      MAP_FAILED) {
+  if (mmap(base_ + at, bytes, protection, SharingOf(access, fd) | MAP_FIXED, fd,
+           static_cast<off_t>(offset)) != MAP_FAILED) {
     return absl::OkStatus();
   }
   return ErrnoStatus(errno, "mapping", absl::StrCat(bytes, " bytes of shared memory"));

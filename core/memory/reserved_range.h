@@ -31,6 +31,8 @@ class ReservedRange {
   // to becomes this process's own, and nobody else sees it.
   enum class Access : uint8_t { kRead, kWrite, kCopyOnWrite };
   // Maps bytes [offset, offset + bytes) of the file at `at`. REQUIRES: they fit in the range.
+  // Copy on write of huge pages that were set aside: as many more are reserved for the mapping, since a write
+  // that finds none free is a SIGBUS. RESOURCE_EXHAUSTED where there are not as many.
   absl::Status Map(uint64_t at, int fd, uint64_t offset, uint64_t bytes, Access access);
 
   std::byte* base() const { return base_; }  // nullptr when it is empty

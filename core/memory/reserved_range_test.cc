@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/posix/unique_fd.h"
+#include "core/memory/host_limits.h"
 
 namespace tensorcast {
 namespace {
@@ -52,6 +53,29 @@ TEST(ReservedRange, UnmapsWhatWasMappedAndMovesAsOne) {
     EXPECT_TRUE(CanRead(base));
   }
   EXPECT_FALSE(CanRead(base));
+}
+
+TEST(ReservedRange, HugePagesSetAsideAreMappedForWritesOnlyWhereAsManyAreFree) {
+  const uint64_t free = FreeHugePageBytes();
+  if (free < 2 * kHuge) GTEST_SKIP() << "this host has no two huge pages set aside and free";
+  // All but one, so that there is one for a write.
+  const uint64_t bytes = free - kHuge;
+  const UniqueFd file(memfd_create("test", MFD_CLOEXEC | MFD_HUGETLB));
+  ASSERT_EQ(ftruncate(file.get(), static_cast<off_t>(bytes)), 0);
+  auto pool = ReservedRange::Reserve(bytes, "a test");
+  ASSERT_TRUE(pool.ok() && pool->Map(0, file.get(), 0, bytes, ReservedRange::Access::kWrite).ok());
+  pool->base()[0] = std::byte{1};
+
+  auto mine = ReservedRange::Reserve(kHuge, "a test");
+  auto other = ReservedRange::Reserve(kHuge, "a test");
+  ASSERT_TRUE(mine.ok() && other.ok());
+  ASSERT_TRUE(mine->Map(0, file.get(), 0, kHuge, ReservedRange::Access::kCopyOnWrite).ok());
+  const absl::Status refused = other->Map(0, file.get(), 0, kHuge, ReservedRange::Access::kCopyOnWrite);
+  EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+  ASSERT_TRUE(other->Map(0, file.get(), 0, kHuge, ReservedRange::Access::kRead).ok());
+  mine->base()[0] = std::byte{2};
+  EXPECT_EQ(mine->base()[0], std::byte{2});
+  EXPECT_EQ(other->base()[0], std::byte{1}) << "nobody else sees it";
 }
 
 TEST(ReservedRange, SaysWhatCannotBeHad) {

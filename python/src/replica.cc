@@ -5,6 +5,8 @@
 #include <nanobind/stl/string.h>
 
 #include <array>
+#include <cstring>
+#include <new>
 #include <optional>
 #include <string>
 #include <utility>
@@ -13,6 +15,7 @@
 #include "absl/time/time.h"
 #include "python/src/errors.h"
 #include "python/src/fork.h"
+#include "python/src/without_gil.h"
 
 namespace nb = nanobind;
 
@@ -76,10 +79,21 @@ class Array {
   std::string device() const { return lease_->replica->location().ToString(); }
   bool attached() const { return view_.host.data() != nullptr || view_.device || view_.nbytes == 0; }
 
-  // The bytes of a tensor in host memory. The mapping is copy-on-write, so that libraries without read-only
-  // tensors may have it.
+  // The bytes of a tensor in host memory, to be read.
   std::byte* data() const {
     return const_cast<std::byte*>(view_.host.data());  // NOLINT(cppcoreguidelines-pro-type-const-cast)
+  }
+
+  // Whether libraries without read-only tensors may have the memory itself, which is mapped copy-on-write.
+  bool IsPrivate() const { return on_device() || view_.nbytes == 0 || lease_->replica->writable(); }
+  // What such libraries get: that memory, else a copy, the same for all of them.
+  std::byte* PrivateData() {
+    if (IsPrivate()) return data();
+    if (copy_ == nullptr) {
+      std::shared_ptr<std::byte> made = Copy();
+      if (copy_ == nullptr) copy_ = std::move(made);  // of threads that copied meanwhile the first wins
+    }
+    return copy_.get();
   }
 
   client::DlpackView Dlpack() const {
@@ -104,8 +118,18 @@ class Array {
   Py_ssize_t ElementBytes() const { return FindDType(view_.dtype)->bits / 8; }
 
  private:
+  std::shared_ptr<std::byte> Copy() const {
+    const WithoutGil released;
+    constexpr std::align_val_t kAlignment{64};
+    std::shared_ptr<std::byte> made(static_cast<std::byte*>(operator new(view_.nbytes, kAlignment)),
+                                    [=](std::byte* bytes) { operator delete(bytes, kAlignment); });
+    std::memcpy(made.get(), view_.host.data(), view_.nbytes);
+    return made;
+  }
+
   const std::shared_ptr<Lease> lease_;
   const client::TensorView view_;
+  std::shared_ptr<std::byte> copy_;
   std::vector<Py_ssize_t> shape_;
   std::vector<Py_ssize_t> strides_;
 };
@@ -163,16 +187,26 @@ PyType_Slot kArraySlots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(GetArrayB
 PyType_Slot kRawSlots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(GetRawBuffer)}, {0, nullptr}};
 
 RawBytes RawOf(nb::handle self, bool writable) {
-  const auto& array = nb::cast<const Array&>(self);
+  auto& array = nb::cast<Array&>(self);
   if (array.on_device()) Raise(absl::FailedPreconditionError("this tensor is in GPU memory: use .torch()"));
   if (!array.attached()) Raise(absl::FailedPreconditionError("this replica is not attached"));
-  return {
-      .array = nb::borrow(self), .data = array.data(), .bytes = array.view().nbytes, .writable = writable};
+  return {.array = nb::borrow(self),
+          .data = writable ? array.PrivateData() : array.data(),
+          .bytes = array.view().nbytes,
+          .writable = writable};
 }
 
-// A capsule of DLPack, made by nanobind's array of the same memory: read-only where the taker can be told so.
+// A capsule of DLPack, made by nanobind's array of the same memory: read-only where the taker can be told so,
+// and of memory that may be written to all the same, since some do not listen.
 nb::object DlpackCapsule(nb::handle self, const nb::kwargs& options) {
-  const client::DlpackView view = nb::cast<const Array&>(self).Dlpack();
+  auto& array = nb::cast<Array&>(self);
+  client::DlpackView view = array.Dlpack();
+  if (!array.IsPrivate()) {
+    if (options.contains("copy") && options["copy"].is(nb::bool_(false))) {
+      throw nb::buffer_error("this tensor is in huge pages that were set aside, of which DLPack gets a copy");
+    }
+    view.data = array.PrivateData();
+  }
   const std::vector<size_t> shape(view.shape.begin(), view.shape.end());
   const nb::dlpack::dtype dtype{view.type_code, view.type_bits, view.type_lanes};
   const bool versioned = options.contains("max_version") && !options["max_version"].is_none();
@@ -263,7 +297,7 @@ void BindReplica(nb::module_& module) {
           "private_raw", [](nb::handle self) { return RawOf(self, true); },
           nb::sig("def private_raw(self) -> RawBytes"),
           "The same, writable: a write takes a page of this process's own, which is seen by all that was\n"
-          "made of this get, and by nobody else.")
+          "made of this get, and by nobody else. Of weights that are not `writable` a copy, made once.")
       .def(
           "numpy", [](nb::handle self) { return InPython("to_numpy", self); },
           nb::sig("def numpy(self) -> typing.Any"), "As a read-only numpy.ndarray.")
@@ -307,6 +341,7 @@ void BindReplica(nb::module_& module) {
       .def_prop_ro("key_revision", [](const Replica& r) { return r->key_revision(); })
       .def_prop_ro("key_unconfirmed", [](const Replica& r) { return r->key_unconfirmed(); })
       .def_prop_ro("lost", [](const Replica& r) { return r->lost(); })
+      .def_prop_ro("writable", [](const Replica& r) { return r->writable(); })
       .def(
           "transfer", [](const Replica& r) { return TransferSummary(r->transfer()); },
           nb::sig("def transfer(self) -> dict[str, typing.Any] | None"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any
@@ -50,7 +51,8 @@ class Weights(Mapping[str, _native.Array]):
         if tensor is None:
             replica = self._open()
             chosen = f" among the {len(self._tensors)} of {replica.tensor_count} that were asked for"
-            raise NotFoundError(f'artifact {replica.artifact_id} has no tensor "{name}"'
+            written = str(name).encode(errors="backslashreplace").decode()
+            raise NotFoundError(f'artifact {replica.artifact_id} has no tensor "{written}"'
                                 f'{chosen if len(self._tensors) < replica.tensor_count else ""}')
         return tensor
 
@@ -76,11 +78,12 @@ class Weights(Mapping[str, _native.Array]):
         """All of them as torch.Tensor.
 
         torch has no read-only tensors: what is written takes a page of this process's own, is seen by whatever
-        was made of these weights, and by nobody else. Where the daemon's pool is of huge pages that were set
-        aside (vm.nr_hugepages), that is one of those: a write when none is free ends the process by SIGBUS, so
-        set aside more than the pool takes, or clone what is to be written.
+        was made of these weights, and by nobody else. Of weights that are not `writable` the tensors are
+        copies, which a RuntimeWarning says.
         """
-        self._open()
+        if self.device == "cpu" and not self.writable:
+            warnings.warn("the store's memory is huge pages that were set aside (vm.nr_hugepages), and fewer are "
+                          "free than these weights take: torch, which may write, gets copies", RuntimeWarning, 2)
         return {name: arrays.to_torch(tensor) for name, tensor in self._tensors.items()}
 
     def jax(self) -> dict[str, Any]:
@@ -128,6 +131,16 @@ class Weights(Mapping[str, _native.Array]):
     def key_unconfirmed(self) -> bool:
         """True when the global store did not answer: the key is as the daemon last knew it."""
         return self._open().key_unconfirmed
+
+    @property
+    def writable(self) -> bool:
+        """Whether torch has the store's memory itself, copy-on-write.
+
+        False on a GPU, and where the daemon's pool is of huge pages that were set aside (vm.nr_hugepages) and fewer
+        are free than these weights take: they are reserved for a write when weights are got, since one that finds
+        none ends the process. A forked child has no reservation, so there such a write may.
+        """
+        return self._open().writable
 
     @property
     def lost(self) -> bool:

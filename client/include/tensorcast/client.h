@@ -85,7 +85,8 @@ struct GetOptions {
   // INVALID_ARGUMENT for one that chooses nothing.
   std::vector<std::string> tensors = {};
   // Host memory is mapped so that this process may write to it, for libraries whose tensors cannot be
-  // read-only: what is written takes pages of its own, and nobody else sees it.
+  // read-only: what is written takes pages of its own, and nobody else sees it. Where the pool is of huge
+  // pages that were set aside, as many more have to be free; else it is read-only (Replica::writable).
   bool copy_on_write = false;
   std::function<void(const TransferProgress&)> on_progress;
 };

@@ -77,6 +77,8 @@ class Replica {
   // All tensors as they lie, each at a multiple of 256 bytes and zeros between them; empty but for an
   // attached replica in host memory of which all were asked for.
   std::span<const std::byte> image() const;
+  // Whether this process may write to the tensors in host memory: see GetOptions::copy_on_write.
+  bool writable() const;
   // Of the artifact as a whole, whatever was asked for.
   uint64_t image_bytes() const;
   size_t tensor_count() const;
