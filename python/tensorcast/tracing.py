@@ -32,6 +32,7 @@ from tensorcast import _native
 AttributeValue = Union[str, bool, int, float]
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
+_INT64 = 1 << 63
 _CO_COROUTINE = 0x80  # as the module inspect has it, which is slow to import
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
 
@@ -40,7 +41,7 @@ class Span:
     """A span under way. It is used by one thread at a time, and ends with the `with` that began it."""
 
     def __init__(self, name: str, parent: str | None, attributes: Mapping[str, AttributeValue]) -> None:
-        self._native = _native.Span(name, parent or "", dict(attributes))
+        self._native = _native.Span(_text(name), parent or "", _attributes(attributes))
         self.traceparent: str = self._native.traceparent or _new_traceparent(parent)
 
     @property
@@ -54,19 +55,19 @@ class Span:
         return self.traceparent[36:52]
 
     def set_attribute(self, key: str, value: AttributeValue) -> None:
-        self._native.set_attribute(key, value)
+        self._native.set_attribute(_text(key), _value(value))
 
     def set_attributes(self, attributes: Mapping[str, AttributeValue]) -> None:
         for key, value in attributes.items():
             self.set_attribute(key, value)
 
     def add_event(self, name: str, attributes: Mapping[str, AttributeValue] | None = None) -> None:
-        self._native.add_event(name, dict(attributes or {}))
+        self._native.add_event(_text(name), _attributes(attributes))
 
     def set_error(self, error: BaseException | str) -> None:
         """Marks the span as failed, and records why."""
         kind = type(error).__name__ if isinstance(error, BaseException) else "error"
-        self._native.set_error(kind, str(error))
+        self._native.set_error(kind, _text(error))
 
     def _end(self) -> None:
         self._native.end()
@@ -128,9 +129,9 @@ def traced(function: Any = None, *, name: str | None = None, attributes: Mapping
     """
     if function is None:
         return functools.partial(traced, name=name, attributes=attributes)
-    of = name or function.__qualname__
+    of = name or getattr(function, "__qualname__", None) or type(function).__qualname__
 
-    if function.__code__.co_flags & _CO_COROUTINE:
+    if getattr(getattr(function, "__code__", None), "co_flags", 0) & _CO_COROUTINE:
 
         @functools.wraps(function)
         async def run_async(*args: Any, **kwargs: Any) -> Any:
@@ -277,6 +278,28 @@ def _made_current(span: Span) -> Iterator[None]:
         yield
     finally:
         _current.reset(token)
+
+
+def _text(value: object) -> str:
+    return str(value).encode("utf-8", "replace").decode()
+
+
+def _value(value: Any) -> AttributeValue:
+    """As an attribute can hold it: what is no text and no number is written out."""
+    if isinstance(value, (bool, float)):
+        return value
+    for of_kind, method in ((int, "__index__"), (float, "__float__")):
+        if hasattr(value, method):
+            try:
+                number: int | float = of_kind(value)
+            except Exception:  # an array of several, for one
+                continue
+            return number if isinstance(number, float) or -_INT64 <= number < _INT64 else str(number)
+    return _text(value)
+
+
+def _attributes(given: Mapping[str, AttributeValue] | None) -> dict[str, AttributeValue]:
+    return {_text(key): _value(value) for key, value in (given or {}).items()}
 
 
 def _joined_span() -> Any:

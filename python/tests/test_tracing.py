@@ -1,6 +1,7 @@
 """Spans: of TensorCast's own, of the program's OpenTelemetry, and one trace through the daemons."""
 
 import asyncio
+import functools
 import json
 import logging
 import subprocess
@@ -62,6 +63,22 @@ def test_functions_and_coroutines_are_traced():
 
     (one, first), (two, second) = asyncio.run(both())
     assert (one, two) == (1, 2) and first and second and first != second
+
+
+def test_no_value_of_an_attribute_raises():
+    class Odd:
+        def __str__(self):
+            return "odd \ud800"
+
+    with tracing.span("odd \ud800", {"none": None, "array": np.arange(2), 3: Odd(), "of numpy": np.float32(1)}) as span:
+        span.set_attribute("huge", 1 << 70)
+        span.add_event("\ud800", {"list": [1, 2]})
+        span.set_error("\ud800")
+
+
+def test_what_is_no_function_of_python_is_traced():
+    assert tracing.traced(len)([1, 2]) == 2
+    assert tracing.traced(functools.partial(int, base=2))("11") == 3
 
 
 def test_a_trace_goes_on_from_a_message():
