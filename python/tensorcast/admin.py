@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from tensorcast import calls
+from tensorcast import arguments, calls
 from tensorcast.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 
 if TYPE_CHECKING:
@@ -229,12 +229,12 @@ class Administration:
 
     def ls(self, *, unkeyed_only: bool = False, timeout: float | None = None) -> Listing[Artifact]:
         """All artifacts that the global store knows, wherever they are."""
-        found = calls.finish(self.native.list_artifacts(unkeyed_only=unkeyed_only, min_age=0.0, options=self.options(timeout)))
+        found = calls.finish(self.native.list_artifacts(unkeyed_only=bool(unkeyed_only), min_age=0.0, options=self.options(timeout)))
         return Listing(map(_artifact, found))
 
     def replicas(self, artifact: str = "", *, timeout: float | None = None) -> Listing[Replica]:
         """The replicas on this daemon's node; of one artifact (a key or an id), or all."""
-        artifact_id = self._id_of(artifact) if artifact else ""
+        artifact_id = self._id_of(artifact) if arguments.text("artifact", artifact) else ""
         return Listing(map(_replica, calls.finish(self.native.list_replicas(artifact_id, options=self.options(timeout)))))
 
     def rm(self, artifact: str, *, force: bool = False, timeout: float | None = None) -> None:
@@ -256,7 +256,7 @@ class Administration:
 
     def evict(self, replica_id: str, *, force: bool = False, timeout: float | None = None) -> None:
         """Drops one replica of this node; with `force` even the last copy."""
-        calls.finish(self.native.evict_replica(replica_id, force=force, options=self.options(timeout)))
+        calls.finish(self.native.evict_replica(arguments.text("replica_id", replica_id), force=bool(force), options=self.options(timeout)))
 
     def pin(self, artifact: str, *, timeout: float | None = None) -> None:
         """Keeps what this node has of an artifact (a key, its id, or a replica's id) from being evicted."""
@@ -267,16 +267,16 @@ class Administration:
         self._set_pinned(artifact, False, timeout)
 
     def replicate(
-        self, artifact: str, to: Sequence[str], *, device: str = "cpu", lane: str = "", timeout: float | None = None
+        self, artifact: str, to: str | Sequence[str], *, device: str = "cpu", lane: str = "", timeout: float | None = None
     ) -> Listing[Wish]:
         """Wishes that an artifact be on other nodes (their names or ids). Returns at once; `wishes` shows how far it is.
 
-        `to` is a list of nodes, each with a device of its own if need be ("node-b:gpu:0").
+        `to` is a node, or a list of them, each with a device of its own if need be ("node-b:gpu:0").
         NotFoundError for a node that there is not.
         """
-        targets = [(node, location or device) for node, _, location in (target.partition(":") for target in to)]
+        targets = [(node, location or arguments.text("device", device)) for node, _, location in (target.partition(":") for target in arguments.texts("to", to))]
         artifact_id = self._id_of(artifact)
-        answer = calls.finish(self.native.replicate(artifact_id, targets, lane=lane, options=self.options(timeout)))
+        answer = calls.finish(self.native.replicate(artifact_id, targets, lane=arguments.text("lane", lane), options=self.options(timeout)))
         results = list(zip(targets, answer["results"]))
         for (node, _), result in results:
             if result["error"]:
@@ -285,7 +285,7 @@ class Administration:
 
     def wishes(self, artifact: str = "", *, timeout: float | None = None) -> Listing[Wish]:
         """What was wished for by `replicate`, of one artifact or all, and how far it is."""
-        artifact_id = self._id_of(artifact) if artifact else ""
+        artifact_id = self._id_of(artifact) if arguments.text("artifact", artifact) else ""
         return Listing(map(_wish, calls.finish(self.native.list_wishes(artifact_id, options=self.options(timeout)))))
 
     def explain(self, transfer: str | Transfer | Mapping[str, Any] | None = "last", *, timeout: float | None = None) -> Explanation:
@@ -299,7 +299,7 @@ class Administration:
             transfer = str(transfer["transfer_id"])
         elif transfer is None:
             raise NotFoundError("nothing was transferred: it was there already")
-        if transfer == "last":
+        if arguments.text("transfer", transfer) == "last":
             recent = self.status(timeout=timeout).recent
             if not recent:
                 raise NotFoundError("this daemon remembers no transfer")
@@ -308,11 +308,12 @@ class Administration:
         return Explanation(hops=tuple(map(_hop, answer["hops"])), left_out=answer["left_out"])
 
     def _id_of(self, artifact: str) -> str:
-        if not artifact:
+        if not arguments.text("artifact", artifact):
             raise InvalidArgumentError("an artifact is named by a key or an artifact id")
         return artifact if _ARTIFACT_ID.match(artifact) else self.resolve(artifact).artifact_id
 
     def _set_pinned(self, artifact: str, pinned: bool, timeout: float | None) -> None:
+        arguments.text("artifact", artifact)
         there = self.replicas(timeout=timeout)
         chosen = [replica.replica_id for replica in there if replica.replica_id == artifact]
         if not chosen:

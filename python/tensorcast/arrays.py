@@ -10,8 +10,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tensorcast import _native
-from tensorcast.errors import InvalidArgumentError
+from tensorcast import _native, arguments
+from tensorcast.errors import InvalidArgumentError, InvalidTypeError
 
 # Of numpy itself; the rest comes from ml_dtypes.
 _NUMPY = {
@@ -160,7 +160,8 @@ def to_put(tensors: Mapping[str, Any]) -> list[_Put]:
     listed: list[_Put] = []
     for name, tensor in tensors.items():
         if not isinstance(name, str):
-            raise InvalidArgumentError(f"the name of a tensor is a str, not {name!r}")
+            raise InvalidTypeError(f"the name of a tensor is a str, not {arguments.shown(name)}")
+        arguments.text("the name of a tensor", name)
         if name == "__metadata__":
             raise InvalidArgumentError("no tensor can be called __metadata__: a safetensors file has something else there")
         if isinstance(tensor, _native.Array):

@@ -25,6 +25,10 @@ class InvalidArgumentError(Error, ValueError):
     code = "INVALID_ARGUMENT"
 
 
+class InvalidTypeError(InvalidArgumentError, TypeError):
+    """An argument is of a type that it cannot be; the message names it."""
+
+
 class NotFoundError(Error, KeyError):
     """No such key, artifact, replica or tensor."""
 

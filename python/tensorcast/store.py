@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from tensorcast import _native, arrays, calls, tracing
+from tensorcast import _native, arguments, arrays, calls, tracing
 from tensorcast.admin import Administration
-from tensorcast.errors import ClosedError, InvalidArgumentError, UnavailableError
+from tensorcast.errors import ClosedError, InvalidArgumentError, InvalidTypeError, UnavailableError
 from tensorcast.weights import Weights
 
 # The socket for programs of the host, then that for the daemon's own user, of a daemon without configuration.
@@ -43,7 +43,7 @@ class Put:
 
 def daemon_address(daemon: str | None = None) -> str:
     """Where the daemon is: the argument, else TENSORCAST_DAEMON, else the host's default socket."""
-    if daemon:
+    if daemon is not None and arguments.text("daemon", daemon):
         return daemon
     if named := os.environ.get("TENSORCAST_DAEMON"):
         return named
@@ -56,7 +56,7 @@ def daemon_address(daemon: str | None = None) -> str:
 
 def location_of(device: str) -> str:
     """A device as the store calls it: "cpu", "gpu:N" (also as torch has it, "cuda:N"), or "disk"."""
-    if device in ("gpu", "cuda"):
+    if arguments.text("device", device) in ("gpu", "cuda"):
         return "gpu:0"
     return "gpu:" + device.removeprefix("cuda:") if device.startswith("cuda:") else device
 
@@ -154,26 +154,26 @@ class Store(Administration):
 
     def options(self, timeout: float | None) -> _native.CallOptions:
         """What each call of the native connection is given."""
-        if timeout is not None and not timeout >= 0:
-            raise InvalidArgumentError(f"timeout: {timeout} is no number of seconds, 0 or more; None waits for good")
-        return _native.CallOptions(timeout=timeout, traceparent=tracing.current_traceparent() or "")
+        seconds = None if timeout is None else arguments.seconds(timeout)
+        return _native.CallOptions(timeout=seconds, traceparent=tracing.current_traceparent() or "")
 
     # Getting.
 
-    def _start_get(self, artifact: str, device: str, tensors: Sequence[str] | None, lane: str,
+    def _start_get(self, artifact: str, device: str, tensors: str | Sequence[str] | None, lane: str,
                    wait_for_space: bool, attach: bool, pin: bool, timeout: float | None) -> _native.Call:
-        return self.native.get(artifact, location=location_of(device), tensors=list(tensors or ()), lane=lane,
-                               wait_for_space=wait_for_space, attach=attach, pin=pin,
+        return self.native.get(arguments.text("artifact", artifact), location=location_of(device),
+                               tensors=_chosen(tensors), lane=arguments.text("lane", lane),
+                               wait_for_space=bool(wait_for_space), attach=attach, pin=bool(pin),
                                options=self.options(timeout))
 
-    def get(self, artifact: str, *, device: str = "cpu", tensors: Sequence[str] | None = None, lane: str = "",
+    def get(self, artifact: str, *, device: str = "cpu", tensors: str | Sequence[str] | None = None, lane: str = "",
             wait_for_space: bool = False, pin: bool = False, timeout: float | None = None,
             progress: bool = True) -> Weights:
         """Brings an artifact to this host, from whoever has it, and maps it: no copy is made for the caller.
 
         artifact: a key, or an artifact id.
         device: "cpu", or "gpu:N" (or "cuda:N"), where the daemon's GPU N is.
-        tensors: only these; names, or patterns of names as a shell has them ("model.layers.[0-7].*").
+        tensors: only these; names, or patterns of names as a shell has them ("model.layers.[0-7].*"). None: all.
         lane: force "local", "ucx", "ucx-rma", "tcp" or "disk".
         wait_for_space: wait, to the timeout, where the pool is full of what is in use.
         pin: keep it on this node also when nobody uses it, until it is unpinned.
@@ -186,21 +186,22 @@ class Store(Administration):
         call = self._start_get(artifact, device, tensors, lane, wait_for_space, True, pin, timeout)
         return Weights(calls.finish(call, f"get {artifact}" if progress else None))
 
-    async def get_async(self, artifact: str, *, device: str = "cpu", tensors: Sequence[str] | None = None,
+    async def get_async(self, artifact: str, *, device: str = "cpu", tensors: str | Sequence[str] | None = None,
                         lane: str = "", wait_for_space: bool = False, pin: bool = False,
                         timeout: float | None = None) -> Weights:
         """As get, for asyncio."""
         call = self._start_get(artifact, device, tensors, lane, wait_for_space, True, pin, timeout)
         return Weights(await calls.finish_async(call))
 
-    def _start_get_at(self, artifact: str, devices: str | Sequence[str], tensors: Sequence[str] | None, lane: str,
+    def _start_get_at(self, artifact: str, devices: str | Sequence[str], tensors: str | Sequence[str] | None, lane: str,
                       wait_for_space: bool, pin: bool, timeout: float | None) -> _native.Call:
-        listed = [devices] if isinstance(devices, str) else devices
-        return self.native.get_at(artifact, locations=[location_of(device) for device in listed],
-                                  tensors=list(tensors or ()), lane=lane, wait_for_space=wait_for_space, pin=pin,
+        locations = [location_of(device) for device in arguments.texts("devices", devices)]
+        return self.native.get_at(arguments.text("artifact", artifact), locations=locations,
+                                  tensors=_chosen(tensors), lane=arguments.text("lane", lane),
+                                  wait_for_space=bool(wait_for_space), pin=bool(pin),
                                   options=self.options(timeout))
 
-    def get_at(self, artifact: str, devices: str | Sequence[str], *, tensors: Sequence[str] | None = None,
+    def get_at(self, artifact: str, devices: str | Sequence[str], *, tensors: str | Sequence[str] | None = None,
                lane: str = "", wait_for_space: bool = False, pin: bool = False, timeout: float | None = None,
                progress: bool = True) -> dict[str, Weights]:
         """As get, at several devices of this host side by side: the weights at each.
@@ -213,13 +214,13 @@ class Store(Administration):
         return _by_device(calls.finish(call, f"get {artifact}" if progress else None))
 
     async def get_at_async(self, artifact: str, devices: str | Sequence[str], *,
-                           tensors: Sequence[str] | None = None, lane: str = "", wait_for_space: bool = False,
+                           tensors: str | Sequence[str] | None = None, lane: str = "", wait_for_space: bool = False,
                            pin: bool = False, timeout: float | None = None) -> dict[str, Weights]:
         """As get_at, for asyncio."""
         call = self._start_get_at(artifact, devices, tensors, lane, wait_for_space, pin, timeout)
         return _by_device(await calls.finish_async(call))
 
-    def prefetch(self, artifact: str, *, device: str = "cpu", tensors: Sequence[str] | None = None,
+    def prefetch(self, artifact: str, *, device: str = "cpu", tensors: str | Sequence[str] | None = None,
                  lane: str = "", wait_for_space: bool = False, pin: bool = False, timeout: float | None = None,
                  progress: bool = True) -> str:
         """Brings an artifact to this host (device may be "disk", too) without mapping it: its replica's id."""
@@ -232,22 +233,25 @@ class Store(Administration):
     def _start_put(self, source: str | os.PathLike[str] | Mapping[str, Any], key: str | None,
                    metadata: Mapping[str, str] | None, device: str, expected_revision: int | None, durable: bool,
                    wait_for_space: bool, verify: bool, pin: bool, timeout: float | None) -> _native.Call:
+        if key is not None:
+            arguments.text("key", key)
+        revision = arguments.revision(expected_revision)
         if isinstance(source, Mapping):
             if verify:
                 raise InvalidArgumentError("verify is for files: what is in memory is read once anyway")
-            for name, text in (metadata or {}).items():
-                if not isinstance(name, str) or not isinstance(text, str):
-                    raise InvalidArgumentError(f"metadata is str to str, not {name!r} to {text!r}")
-            return self.native.put(arrays.to_put(source), metadata=dict(metadata or {}), key=key,
-                                   expected_revision=expected_revision, durable=durable,
-                                   location=location_of(device), wait_for_space=wait_for_space,
-                                   pin=pin, options=self.options(timeout))
+            return self.native.put(arrays.to_put(source), metadata=_metadata(metadata), key=key,
+                                   expected_revision=revision, durable=bool(durable),
+                                   location=location_of(device), wait_for_space=bool(wait_for_space),
+                                   pin=bool(pin), options=self.options(timeout))
         if metadata is not None:
             raise InvalidArgumentError("metadata is for tensors: files carry their own")
-        return self.native.import_files(os.path.abspath(os.fspath(source)), key=key,
-                                        expected_revision=expected_revision, durable=durable,
-                                        location=location_of(device), wait_for_space=wait_for_space,
-                                        verify=verify, pin=pin, options=self.options(timeout))
+        if not isinstance(source, (str, bytes, os.PathLike)):
+            raise InvalidTypeError("source is a path, or a mapping of names to arrays, not "
+                                   f"{arguments.shown(source)}")
+        return self.native.import_files(arguments.path("source", source), key=key,
+                                        expected_revision=revision, durable=bool(durable),
+                                        location=location_of(device), wait_for_space=bool(wait_for_space),
+                                        verify=bool(verify), pin=bool(pin), options=self.options(timeout))
 
     def put(self, source: str | os.PathLike[str] | Mapping[str, Any], key: str | None = None, *,
             metadata: Mapping[str, str] | None = None, device: str = "cpu", expected_revision: int | None = None,
@@ -288,7 +292,7 @@ class Store(Administration):
 
         NotFoundError when it did not, or when the file has another size or mtime since.
         """
-        found: tuple[str, int] = calls.finish(self.native.find_imported(os.path.abspath(os.fspath(path)),
+        found: tuple[str, int] = calls.finish(self.native.find_imported(arguments.path("path", path),
                                                                         options=self.options(timeout)))
         return found
 
@@ -296,29 +300,51 @@ class Store(Administration):
 
     def resolve(self, key: str, *, timeout: float | None = None) -> Key:
         """What a key means. NotFoundError for one that nobody bound."""
-        return Key(**calls.finish(self.native.resolve_key(key, options=self.options(timeout))))
+        return Key(**calls.finish(self.native.resolve_key(arguments.text("key", key), options=self.options(timeout))))
 
     def bind(self, key: str, artifact_id: str, *, expected_revision: int | None = None,
              timeout: float | None = None) -> Key:
         """Binds a key to another artifact, under the next revision; compare-and-swap as in put."""
-        return Key(**calls.finish(self.native.bind_key(key, artifact_id, expected_revision=expected_revision,
-                                                       options=self.options(timeout))))
+        call = self.native.bind_key(arguments.text("key", key), arguments.text("artifact_id", artifact_id),
+                                    expected_revision=arguments.revision(expected_revision),
+                                    options=self.options(timeout))
+        return Key(**calls.finish(call))
 
     def unbind(self, key: str, *, expected_revision: int | None = None, timeout: float | None = None) -> None:
         """Takes a key away; the artifact stays."""
-        calls.finish(self.native.delete_key(key, expected_revision=expected_revision,
+        calls.finish(self.native.delete_key(arguments.text("key", key),
+                                            expected_revision=arguments.revision(expected_revision),
                                             options=self.options(timeout)))
 
     def keys(self, prefix: str = "", *, timeout: float | None = None) -> list[Key]:
         """The keys under a prefix, in their order."""
-        return [Key(**key) for key in calls.finish(self.native.list_keys(prefix, options=self.options(timeout)))]
+        call = self.native.list_keys(arguments.text("prefix", prefix), options=self.options(timeout))
+        return [Key(**key) for key in calls.finish(call)]
 
     def watch(self, prefix: str = "", *, timeout: float | None = None) -> Watch:
         """The keys under a prefix as they are, then each change: for `for`, and for `async for`.
 
         DeadlineExceededError after the timeout.
         """
-        return Watch(self.native.watch_keys(prefix, options=self.options(timeout)))
+        return Watch(self.native.watch_keys(arguments.text("prefix", prefix), options=self.options(timeout)))
+
+
+def _chosen(tensors: str | Sequence[str] | None) -> list[str]:
+    if tensors is None:
+        return []  # all, to the daemon
+    chosen = arguments.texts("tensors", tensors)
+    if not chosen:
+        raise InvalidArgumentError("tensors is empty, so there is nothing to get: None stands for all")
+    return chosen
+
+
+def _metadata(given: Mapping[str, str] | None) -> dict[str, str]:
+    if given is not None and not isinstance(given, Mapping):
+        raise InvalidTypeError(f"metadata is a mapping of str to str, not {arguments.shown(given)}")
+    for name, said in (given or {}).items():
+        if not isinstance(name, str) or not isinstance(said, str):
+            raise InvalidTypeError(f"metadata is str to str, not {arguments.shown(name)} to {arguments.shown(said)}")
+    return {arguments.text("metadata", name): arguments.text("metadata", said) for name, said in (given or {}).items()}
 
 
 def _by_device(replicas: Sequence[_native.Replica]) -> dict[str, Weights]:
@@ -327,8 +353,10 @@ def _by_device(replicas: Sequence[_native.Replica]) -> dict[str, Weights]:
 
 def _start_connect(address: str, timeout: float, ca: str, certificate: str, key: str,
                    trust_domain: str) -> _native.Call:
-    return _native.connect(address, timeout,
-                           _native.Certificates(ca=ca, certificate=certificate, key=key, trust_domain=trust_domain))
+    certificates = _native.Certificates(ca=arguments.text("ca", ca), certificate=arguments.text("certificate", certificate),
+                                        key=arguments.text("key", key),
+                                        trust_domain=arguments.text("trust_domain", trust_domain))
+    return _native.connect(address, arguments.seconds(timeout), certificates)
 
 
 def connect(daemon: str | None = None, *, timeout: float = 5.0, ca: str = "", certificate: str = "",

@@ -67,6 +67,14 @@ def test_a_shard_gives_its_own_tensors(store, tmp_path):
             assert equal(file.get_tensors(), tensors)
 
 
+def test_a_shard_of_nothing_is_empty(store, tmp_path):
+    safetensors.numpy.save_file({"x": np.ones(2)}, tmp_path / "model-1.safetensors")
+    safetensors.numpy.save_file({}, tmp_path / "model-2.safetensors")
+    (tmp_path / "model.safetensors.index.json").write_text('{"weight_map": {"x": "model-1.safetensors"}}')
+    store.put(tmp_path)
+    assert load_file(tmp_path / "model-2.safetensors") == {}
+
+
 def test_a_write_to_what_was_loaded_reaches_nobody_else(store):
     save_file(TENSORS, "tc://safetensors/private")
     mine = load_file("tc://safetensors/private")

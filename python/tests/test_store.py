@@ -146,10 +146,77 @@ def test_some_tensors_alone_can_be_got(store):
     (lambda store: store.put({"x": np.ones(1, complex), "y": np.array(["text"])}), "no name for the dtype"),
     (lambda store: store.put({"x": np.ones(1)}, timeout=-1), "timeout: -1"),
     (lambda store: store.get("core/none", timeout=float("nan")), "timeout: nan"),
+    (lambda store: store.get("core/none", tensors=[]), "tensors is empty"),
+    (lambda store: store.get("core/\ud800"), "UTF-8"),
+    (lambda store: store.put(""), "source is an empty path"),
+    (lambda store: store.put({}, key="core/none", expected_revision=-1), "expected_revision: -1"),
+    (lambda store: store.put({"\ud800": np.ones(1)}), "the name of a tensor cannot be written in UTF-8"),
+    (lambda store: store.find_imported(""), "path is an empty path"),
+    (lambda store: store.replicas("a" * 100_000 + "\ud800"), r"'a+\.\.\. \(str\)"),
 ])
 def test_what_makes_no_sense_is_refused_with_what_it_is(store, call, what):
     with pytest.raises(tc.InvalidArgumentError, match=what):
         call(store)
+
+
+@pytest.mark.parametrize("wrong", [None, 3, b"k", [3], float("nan"), object(), np.arange(3)], ids=lambda wrong: type(wrong).__name__)
+@pytest.mark.parametrize("call, what", [
+    (lambda store, wrong: store.get(wrong), "artifact is a str"),
+    (lambda store, wrong: store.get("core/none", device=wrong), "device is a str"),
+    (lambda store, wrong: store.get("core/none", lane=wrong), "lane is a str"),
+    (lambda store, wrong: store.get("core/none", tensors=[wrong]), "each of tensors is a str"),
+    (lambda store, wrong: store.get_at("core/none", [wrong]), "each of devices is a str"),
+    (lambda store, wrong: store.prefetch(wrong), "artifact is a str"),
+    (lambda store, wrong: store.put({"x": np.ones(1)}, key=wrong or 1), "key is a str"),
+    (lambda store, wrong: store.put({"x": np.ones(1)}, metadata={"x": wrong}), "metadata is str to str"),
+    (lambda store, wrong: store.put({"x": np.ones(1)}, device=wrong), "device is a str"),
+    (lambda store, wrong: store.resolve(wrong), "key is a str"),
+    (lambda store, wrong: store.bind("core/none", wrong), "artifact_id is a str"),
+    (lambda store, wrong: store.unbind(wrong), "key is a str"),
+    (lambda store, wrong: store.keys(wrong), "prefix is a str"),
+    (lambda store, wrong: store.watch(wrong), "prefix is a str"),
+    (lambda store, wrong: store.rm(wrong), "artifact is a str"),
+    (lambda store, wrong: store.evict(wrong), "replica_id is a str"),
+    (lambda store, wrong: store.pin(wrong), "artifact is a str"),
+    (lambda store, wrong: store.replicas(wrong), "artifact is a str"),
+    (lambda store, wrong: store.replicate("core/none", [wrong]), "each of to is a str"),
+    (lambda store, wrong: tc.connect(store.daemon, ca=wrong), "ca is a str"),
+])
+def test_an_argument_of_the_wrong_type_is_named(store, call, what, wrong):
+    if isinstance(wrong, np.ndarray) and "key is" in what:
+        wrong = 3  # arrays have no truth value
+    with pytest.raises(tc.InvalidTypeError, match=what) as raised:
+        call(store, wrong)
+    assert isinstance(raised.value, TypeError) and len(str(raised.value)) < 200
+
+
+@pytest.mark.parametrize("call, what", [
+    (lambda store: store.get("core/none", timeout="5"), "timeout is a number of seconds, not '5'"),
+    (lambda store: tc.connect(store.daemon, timeout=None), "timeout is a number"),
+    (lambda store: store.put([np.ones(1)]), "source is a path, or a mapping"),
+    (lambda store: store.put({"x": np.ones(1)}, metadata=["x"]), "metadata is a mapping"),
+    (lambda store: store.put({"x": np.ones(1)}, key="core/none", expected_revision="1"), "expected_revision is an int"),
+    (lambda store: store.get("core/none", tensors=b"x"), "tensors is a list of str"),
+    (lambda store: store.replicate("core/none", None), "to is a list of str"),
+    (lambda store: store.find_imported(None), "path is a path"),
+    (lambda store: store.explain(3), "transfer is a str"),
+    (lambda store: tc.connect(3), "daemon is a str"),
+])
+def test_what_is_of_the_wrong_type_is_named(store, call, what):
+    with pytest.raises(tc.InvalidTypeError, match=what):
+        call(store)
+
+
+def test_one_name_is_a_list_of_one(store):
+    store.put({"layers.0": np.ones(1), "x": np.ones(1)}, key="core/one")
+    with store.get("core/one", tensors="layers.*") as weights:
+        assert list(weights) == ["layers.0"]
+
+
+def test_an_error_says_once_what_was_asked_for(store):
+    with pytest.raises(tc.DeadlineExceededError) as raised:
+        store.get("core/once", timeout=0)
+    assert str(raised.value).startswith("get core/once: ") and str(raised.value).count("core/once") == 1
 
 
 def test_several_places_are_got_at_once(store):
@@ -204,6 +271,42 @@ def test_a_slice_takes_no_memory_and_a_write_takes_its_pages(store):
         weights["x"].torch()[64:66].fill_(2)
         assert private_dirty_kib(address) == 2 * 4096 * 4 // 1024
         assert torch.equal(weights["x"].torch()[66], torch.ones(4096))
+
+
+def free_huge_pages():
+    counts = {}
+    for name in ("free", "resv"):
+        counts[name] = int(pathlib.Path(f"/sys/kernel/mm/hugepages/hugepages-2048kB/{name}_hugepages").read_text())
+    return counts["free"] - counts["resv"]
+
+
+def test_a_write_that_would_find_no_huge_page_goes_to_a_copy():
+    from cluster import Cluster
+
+    torch = pytest.importorskip("torch")
+    pool_pages = 100  # of each of the two daemons
+    spare = free_huge_pages() - 2 * pool_pages
+    if spare < 0:
+        pytest.skip(f"this host has no {2 * pool_pages} huge pages set aside and free (vm.nr_hugepages)")
+    bytes_of_all = (spare + 1) << 21  # for which one page is missing
+    if bytes_of_all > 64 << 20:
+        pytest.skip("this host has so many huge pages to spare that no model in that pool wants more")
+    with Cluster(host_pool=f"{pool_pages * 2}MiB") as own, tc.connect(own.address("a")) as store:
+        store.put({"x": np.ones(bytes_of_all, np.uint8)}, key="huge/all")
+        with store.get("huge/all") as weights:
+            assert not weights.writable and weights["x"].numpy()[-1] == 1
+            with pytest.warns(RuntimeWarning, match="nr_hugepages"):
+                tensor = weights.torch()["x"]
+            tensor.fill_(9)
+            assert weights["x"].torch()[0] == 9 and torch.utils.dlpack.from_dlpack(weights["x"].__dlpack__())[-1] == 9
+            with pytest.raises(BufferError, match="copy"):
+                weights["x"].__dlpack__(copy=False)
+        if spare > 0:
+            store.put({"x": np.ones(spare << 21, np.uint8)}, key="huge/part")
+            with store.get("huge/part") as weights:
+                assert weights.writable
+                weights["x"].torch().fill_(9)
+        assert store.get("huge/all")["x"].numpy().min() == 1
 
 
 def test_another_node_brings_it(store, cluster):

@@ -57,6 +57,8 @@ def attach(filename: Path) -> tensorcast.Weights | None:
     try:
         artifact_id, files = store.find_imported(os.fspath(filename))
         names = None if files == 1 else _names_in(filename)
+        if names == []:
+            return None  # a shard of nothing
         return store.get(artifact_id, tensors=names, progress=False)
     except tensorcast.Error:
         return None  # unknown, or not to be had just now: there is still the file
