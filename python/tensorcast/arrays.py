@@ -154,6 +154,14 @@ def _put_torch(name: str, tensor: Any) -> _Put:
     return name, dtype, tuple(tensor.shape), flat
 
 
+def _buffer(name: str, tensor: Any) -> memoryview:
+    """Its buffer, with the strides that the native module reads: ctypes has none."""
+    try:
+        return memoryview(tensor)
+    except (TypeError, ValueError, BufferError) as error:
+        raise InvalidTypeError(f'tensor "{name}" is no array that DLPack or the buffer protocol can show: {error}') from None
+
+
 def to_put(tensors: Mapping[str, Any]) -> list[_Put]:
     """What Store.put takes, as the native module does. Arrays that are not packed are packed first."""
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
@@ -172,7 +180,7 @@ def to_put(tensors: Mapping[str, Any]) -> list[_Put]:
         elif torch is not None and isinstance(tensor, torch.Tensor):
             listed.append(_put_torch(name, tensor))
         else:
-            listed.append((name, None, None, tensor))
+            listed.append((name, None, None, tensor if hasattr(tensor, "__dlpack__") else _buffer(name, tensor)))
     return listed
 
 

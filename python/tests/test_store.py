@@ -1,6 +1,8 @@
 """The core of the package: getting, putting, keys, watches, and how they end."""
 
+import array
 import asyncio
+import ctypes
 import gc
 import os
 import pathlib
@@ -81,6 +83,31 @@ def test_arrays_are_seen_by_every_protocol_without_a_copy(store):
         assert weights.slice("x", 0).base is not None
         with pytest.raises(BufferError):
             memoryview(store.get(store.put({"b": x.astype(ml_dtypes.bfloat16)}).artifact_id)["b"])
+
+
+def test_whatever_has_a_buffer_can_be_put(store):
+    tensors = {"ctypes": (ctypes.c_int32 * 2 * 3)(), "array": array.array("d", [1, 2]), "bytes": b"abc", "view": memoryview(b"abcdef")[2:4]}
+    tensors["ctypes"][2][1] = 7
+    store.put(tensors, key="core/buffers")
+    with store.get("core/buffers") as weights:
+        assert weights["ctypes"].numpy().tolist() == [[0, 0], [0, 0], [0, 7]]
+        assert weights["array"].numpy().tolist() == [1, 2]
+        assert bytes(weights["bytes"]) == b"abc" and bytes(weights["view"]) == b"cd"
+
+
+class Released:
+    def __dlpack__(self, **_):
+        return None
+
+    def __dlpack_device__(self):
+        return 1, 0
+
+
+@pytest.mark.parametrize("wrong", [[1, 2], memoryview(b"abcdef")[::2], ctypes.pointer(ctypes.c_int(1)), Released(),
+                                   np.array(["text"]), np.ones(1, ">i4"), np.ones(1, "i4,i4"), np.ones(1, np.longdouble)], ids=repr)
+def test_what_is_no_array_of_its_own_is_refused_by_name(store, wrong):
+    with pytest.raises(tc.InvalidArgumentError, match='tensor "x"'):
+        store.put({"x": wrong})
 
 
 def test_jax_takes_them_without_a_copy(store):
