@@ -35,7 +35,8 @@ constexpr absl::Duration kConnectTimeout = absl::Seconds(5);
 // One of several that does not answer is to be noticed before its callers' patience ends: by this more
 // quickly.
 constexpr absl::Duration kSeveralPing = absl::Seconds(1);
-constexpr absl::Duration kSeveralBackoff = absl::Milliseconds(200);
+// Between attempts to reach one of several, or a server of this host: they cost nothing, and callers wait.
+constexpr absl::Duration kShortBackoff = absl::Milliseconds(200);
 
 std::string FormatNumeric(const SocketAddress& address) {
   char host[NI_MAXHOST] = {};
@@ -113,8 +114,9 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, const Cha
   ChannelOptions own = options;
   if (IsSeveral(address) || options.stands_by) {
     own.keepalive_interval = own.keepalive_timeout = kSeveralPing;
-    own.max_reconnect_backoff = kSeveralBackoff;
+    own.max_reconnect_backoff = kShortBackoff;
   }
+  if (IsUnixAddress(address)) own.max_reconnect_backoff = kShortBackoff;
   return grpc::experimental::CreateCustomChannelWithInterceptors(
       TargetOf(address),
       CredentialsFor(address, options.credentials.get(), options.servers, options.server_name),

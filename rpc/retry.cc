@@ -1,14 +1,17 @@
 #include "rpc/retry.h"
 
+#include <grpcpp/alarm.h>
+#include <grpcpp/completion_queue.h>
+
 #include <algorithm>
 #include <string>
 
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/notification.h"
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "proto/types.pb.h"
+#include "rpc/call_contexts.h"
 
 namespace tensorcast::rpc {
 namespace {
@@ -37,13 +40,19 @@ absl::Status SleepFor(const RequestContext& context, absl::Duration duration, st
     return absl::DeadlineExceededError(
         absl::StrCat(what, ": the deadline leaves no time for another attempt"));
   }
-  absl::Notification cancelled;
+  // gRPC makes connections only while somebody waits in it, but for a look every five seconds: where nothing
+  // is served and all who call sleep, a server that is back would not be noticed. So this sleep is in gRPC.
+  grpc::CompletionQueue queue;
+  grpc::Alarm alarm;
+  alarm.Set(&queue, ToGrpcDeadline(SteadyNow() + duration), /*tag=*/nullptr);
   {
-    Cancellation::Registration registration =
-        context.cancellation.OnCancel([&cancelled] { cancelled.Notify(); });
-    // Within the registration's scope: its callback refers to the notification on this stack.
-    cancelled.WaitForNotificationWithTimeout(duration);
+    const Cancellation::Registration registration =
+        context.cancellation.OnCancel([&alarm] { alarm.Cancel(); });
+    void* tag = nullptr;
+    bool expired = false;
+    queue.Next(&tag, &expired);
   }
+  queue.Shutdown();
   return context.Check(what);
 }
 
