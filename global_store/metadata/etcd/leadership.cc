@@ -175,7 +175,14 @@ void Leadership::StepDown(const absl::Status& why) {
     over_ = why;
     lost = std::exchange(lost_, nullptr);
   }
+  calls_.Cancel();
   if (lost != nullptr) lost(why);
+}
+
+RequestContext Leadership::While(absl::Duration patience) const {
+  RequestContext context = RequestContext::Background(patience);
+  context.cancellation = calls_;
+  return context;
 }
 
 void Leadership::OnLost(std::function<void(const absl::Status&)> lost) {

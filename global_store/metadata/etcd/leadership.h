@@ -59,6 +59,9 @@ class Leadership {
   absl::Duration left() const;
   // OK while nobody else can lead; UNAVAILABLE from then on, for ever.
   absl::Status Check() const;
+  // For calls that only a leader makes: it ends with its leadership, by then Check() says why, or after so
+  // long.
+  RequestContext While(absl::Duration patience) const;
   // Ends it here and now; the first reason is the one that Check says.
   void StepDown(const absl::Status& why);
   // Calls `lost` once when it is over, from a thread of its own; at once where it is already. Resigning is
@@ -91,6 +94,7 @@ class Leadership {
   const rpc::Epoch epoch_;
   const absl::Duration since_;     // boot
   std::atomic<int64_t> until_ns_;  // since boot
+  const Cancellation calls_;
   mutable absl::Mutex mutex_;
   absl::Status over_ ABSL_GUARDED_BY(mutex_);
   std::function<void(const absl::Status&)> lost_ ABSL_GUARDED_BY(mutex_);

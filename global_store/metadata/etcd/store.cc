@@ -41,7 +41,7 @@ constexpr int64_t kPage = 4096;
 // Changes are small, so a page of these is; of pieces it is not.
 constexpr int64_t kPiecesPage = 16;
 
-// How long a read, or a change whose leadership does not end before, is tried.
+// How long what is asked of etcd is tried, unless its leadership ends before.
 constexpr absl::Duration kPatience = absl::Seconds(10);
 
 // The operations of one change. The last one of a key counts, as etcd takes one only.
@@ -140,6 +140,7 @@ class Store final : public MetadataStore {
   absl::Status WriteTogether(const Operations& operations);
   pb::TxnRequest ChangeOf(const Operations& operations, uint64_t own) const;
   absl::Status EndLeadership(const absl::Status& why);
+  absl::StatusOr<pb::RangeResponse> Range(const pb::RangeRequest& request);
   absl::Status ForEach(const std::string& folder, bool values, const EachPair& each);
   absl::StatusOr<std::optional<std::string>> Get(const std::string& key);
   absl::Status PurgeRequests(absl::Time before);
@@ -274,12 +275,13 @@ absl::Status Store::WriteTogether(const Operations& operations) {
     TC_RETURN_IF_ERROR(leadership_.Check());
     const uint64_t own = ++tried_;
     const absl::StatusOr<pb::TxnResponse> answer =
-        client_.Txn(RequestContext::Background(kPatience), ChangeOf(operations, own));
+        client_.Txn(leadership_.While(kPatience), ChangeOf(operations, own));
     if (answer.ok() && answer->succeeded()) {
       sequence_ = own;
       return absl::OkStatus();
     }
     if (!answer.ok()) {
+      if (absl::IsCancelled(answer.status())) return leadership_.Check();
       if (!absl::IsUnavailable(answer.status())) return answer.status();  // etcd refused it
       return EndLeadership(answer.status());
     }
@@ -318,6 +320,12 @@ absl::Status Store::EndLeadership(const absl::Status& why) {
   return leadership_.Check();
 }
 
+absl::StatusOr<pb::RangeResponse> Store::Range(const pb::RangeRequest& request) {
+  absl::StatusOr<pb::RangeResponse> found = client_.Range(leadership_.While(kPatience), request);
+  if (absl::IsCancelled(found.status())) return leadership_.Check();
+  return found;
+}
+
 absl::Status Store::ForEach(const std::string& folder, bool values, const EachPair& each) {
   pb::RangeRequest request;
   request.set_key(folder);
@@ -325,8 +333,7 @@ absl::Status Store::ForEach(const std::string& folder, bool values, const EachPa
   request.set_limit(kPage);
   request.set_keys_only(!values);
   while (true) {
-    TC_ASSIGN_OR_RETURN(const pb::RangeResponse page,
-                        client_.Range(RequestContext::Background(kPatience), request));
+    TC_ASSIGN_OR_RETURN(const pb::RangeResponse page, Range(request));
     for (const mvccpb::KeyValue& pair : page.kvs()) {
       TC_RETURN_IF_ERROR(each(std::string_view(pair.key()).substr(folder.size()), pair));
     }
@@ -339,7 +346,7 @@ absl::Status Store::ForEach(const std::string& folder, bool values, const EachPa
 absl::StatusOr<std::optional<std::string>> Store::Get(const std::string& key) {
   pb::RangeRequest request;
   request.set_key(key);
-  TC_ASSIGN_OR_RETURN(pb::RangeResponse found, client_.Range(RequestContext::Background(kPatience), request));
+  TC_ASSIGN_OR_RETURN(pb::RangeResponse found, Range(request));
   if (found.kvs_size() == 0) return std::nullopt;
   return std::move(*found.mutable_kvs(0)->mutable_value());
 }
@@ -389,8 +396,7 @@ absl::StatusOr<std::string> Store::ReadManifest(std::string_view artifact_id) {
   request.set_limit(kPiecesPage);
   for (uint32_t piece = 0; piece < manifest.pieces(); piece += kPiecesPage) {
     request.set_key(absl::StrFormat("%s%08x", folder, piece));
-    TC_ASSIGN_OR_RETURN(const pb::RangeResponse page,
-                        client_.Range(RequestContext::Background(kPatience), request));
+    TC_ASSIGN_OR_RETURN(const pb::RangeResponse page, Range(request));
     for (const mvccpb::KeyValue& pair : page.kvs()) bytes += pair.value();
   }
   if (bytes.size() != manifest.bytes()) return lost();
@@ -430,8 +436,7 @@ absl::Status Store::PurgeRequests(absl::Time before) {
   request.set_limit(kOperations * kTxnsInTxn / 4);
   request.set_keys_only(true);
   while (true) {
-    TC_ASSIGN_OR_RETURN(const pb::RangeResponse page,
-                        client_.Range(RequestContext::Background(kPatience), request));
+    TC_ASSIGN_OR_RETURN(const pb::RangeResponse page, Range(request));
     Operations drop;
     for (const mvccpb::KeyValue& pair : page.kvs()) {
       drop.Delete(pair.key());
@@ -491,10 +496,10 @@ absl::Status Store::SweepPieces() {
 }
 
 absl::Status Store::Compact() {
-  TC_ASSIGN_OR_RETURN(const pb::StatusResponse status, client_.Status(RequestContext::Background(kPatience)));
+  TC_ASSIGN_OR_RETURN(const pb::StatusResponse status, client_.Status(leadership_.While(kPatience)));
   const int64_t revision = std::exchange(compact_next_, status.header().revision());
   if (revision == 0) return absl::OkStatus();
-  const absl::Status compacted = client_.Compact(RequestContext::Background(kPatience), revision);
+  const absl::Status compacted = client_.Compact(leadership_.While(kPatience), revision);
   // Somebody else did.
   return absl::IsOutOfRange(compacted) ? absl::OkStatus() : compacted;
 }

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/testing/eventually.h"
@@ -142,6 +143,33 @@ TEST_F(EtcdStore, WhoIsNotHeardFromLeadsNoMoreAndChangesNothing) {
   EXPECT_EQ(first->store->Commit(Bind("k", 7)).code(), absl::StatusCode::kUnavailable);
   ASSERT_TRUE(second->store->Commit(Bind("k", 2)).ok());
   EXPECT_EQ(RevisionOf(*second->store, "k"), 2u);
+}
+
+// Its callers are to ask the next leader, and not to wait as long as etcd would be waited for.
+TEST_F(EtcdStore, WhatIsUnderWayEndsWithTheLeadership) {
+  Start(1);
+  const auto leader = Lead(cluster_);
+  ASSERT_TRUE(leader->store->Commit(Bind("k", 1)).ok());
+  cluster_->Signal(0, SIGSTOP);
+  constexpr int kCalls = 4;  // of which one is with etcd, and the others wait for it
+  std::atomic<int> begun = 0;
+  std::atomic<int> ended = 0;
+  std::vector<std::thread> calls;
+  for (int i = 0; i < kCalls; ++i) {
+    calls.emplace_back([&, i] {
+      ++begun;
+      const absl::Status outcome =
+          i == 0 ? leader->store->Load().status() : leader->store->Commit(Bind("k", 2));
+      EXPECT_THAT(std::string(outcome.message()), HasSubstr("enough of it")) << outcome;
+      ++ended;
+    });
+  }
+  ASSERT_TRUE(Eventually([&] { return begun == kCalls; }));
+  leader->leadership->StepDown(absl::UnavailableError("enough of it"));
+  EXPECT_TRUE(Eventually([&] { return ended == kCalls; }, absl::Seconds(8)))
+      << "etcd is tried for ten seconds";
+  for (std::thread& call : calls) call.join();
+  cluster_->Signal(0, SIGCONT);
 }
 
 TEST_F(EtcdStore, OneLeadsAndTheNextBeginsWhenItResigns) {
