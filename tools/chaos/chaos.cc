@@ -25,11 +25,13 @@
 #include "core/device/fake_device.h"
 #include "global_store/metadata/etcd/testing/etcd_cluster.h"
 #include "tools/chaos/invariants.h"
+#include "tools/chaos/key_load.h"
 #include "tools/chaos/schedule.h"
 
 namespace tensorcast::chaos {
 namespace {
 
+constexpr absl::Duration kLoadPace = absl::Milliseconds(100);  // of programs that bind and resolve keys
 constexpr int kOperationTimeoutSeconds = 20;
 // A client may take a little longer than the deadline it gave its operation, to connect and to compare.
 constexpr absl::Duration kHangTimeout = absl::Seconds(kOperationTimeoutSeconds + 15);
@@ -68,6 +70,8 @@ class Chaos {
 
   absl::Status Start();
   absl::Status StartEtcd(ClusterOptions& cluster);
+  absl::Status StartLoad();
+  absl::Status CheckLoad();
   absl::Status MeasureOperations();
   absl::Status Round(int number, const Fault& fault);
   absl::Status CheckOthersRun(const Fault& fault);
@@ -103,6 +107,7 @@ class Chaos {
   std::unique_ptr<LocalCluster> cluster_;
   std::unique_ptr<Invariants> invariants_;
   std::string base_artifact_;
+  std::unique_ptr<KeyLoad> load_;                     // of several global stores
   std::map<const Operation*, absl::Duration> usual_;  // how long it takes undisturbed
   int clients_started_ = 0;
 };
@@ -116,6 +121,7 @@ absl::Status Chaos::Run() {
   for (; status.ok() && round < options_.faults && SteadyNow() - began < options_.budget; ++round) {
     status = Round(round + 1, etcd_ == nullptr ? DrawFault(random_) : DrawFault(random_, etcd_->members()));
   }
+  if (status.ok()) status = CheckLoad();
   if (!status.ok()) {
     absl::FPrintF(options_.out, "BROKEN: %s\n%s\nagain: chaos --seed %d --faults %d --global-stores %d\n",
                   status.ToString(), Logs(), options_.seed, round, options_.global_stores);
@@ -160,7 +166,29 @@ absl::Status Chaos::Start() {
                       client->Import(Context(), model, {.key = kBaseKey, .durable = true}));
   base_artifact_ = base.artifact_id;
   invariants_->Acknowledge(kBaseKey, base_artifact_, model);
+  if (etcd_ != nullptr) TC_RETURN_IF_ERROR(StartLoad());
   return MeasureOperations();
+}
+
+absl::Status Chaos::StartLoad() {
+  KeyLoadOptions load{
+      .artifacts = {base_artifact_}, .seed = static_cast<uint32_t>(options_.seed), .pace = kLoadPace};
+  for (int node = 0; node < options_.daemons; ++node) load.daemons.push_back(Address(node));
+  TC_ASSIGN_OR_RETURN(load_, KeyLoad::Start(load));
+  return absl::OkStatus();
+}
+
+absl::Status Chaos::CheckLoad() {
+  if (load_ == nullptr) return absl::OkStatus();
+  load_->Stop();
+  TC_RETURN_IF_ERROR(load_->Check());
+  const KeyHistory& history = load_->history();
+  absl::FPrintF(
+      options_.out,
+      "keys: %d calls, %d changes acknowledged, %d without an answer: as of one store that does one "
+      "thing at a time\n",
+      history.size(), history.acknowledged(), history.unknown());
+  return absl::OkStatus();
 }
 
 absl::Status Chaos::StartEtcd(ClusterOptions& cluster) {

@@ -1,0 +1,66 @@
+// What calls about keys were made, when, and what they were told: and whether there is an order in which a
+// store that does one thing at a time would have told them the same (linearizability). The order has to keep
+// those calls in theirs of which one ended before the other began. A call that ended without an answer may
+// have had its effect at any moment since it began, or never.
+//
+// Sought as by Wing and Gong (Testing and Verifying Concurrent Objects, 1993), each key for itself, with the
+// states that led nowhere remembered (Lowe, Testing for linearizability, 2017).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "base/steady_time.h"
+
+namespace tensorcast::chaos {
+
+struct KeyCall {
+  enum class Kind : uint8_t { kBind, kResolve, kDelete };
+  // Refused: of a bind or a delete, its expected revision was not the key's.
+  enum class Answer : uint8_t { kDone, kNotBound, kRefused, kNone };
+
+  Kind kind = Kind::kResolve;
+  std::string key;
+  std::string artifact_id;                    // to bind, or that was resolved
+  std::optional<uint64_t> expected_revision;  // 0: not bound
+  Answer answer = Answer::kNone;
+  uint64_t revision = 0;  // that was bound or resolved
+  SteadyTime begin;       // before it was made
+  SteadyTime end;         // after its answer
+};
+
+std::string ToString(const KeyCall& call);
+
+// Thread-safe.
+class KeyHistory {
+ public:
+  // A resolution without an answer says nothing, and is left out.
+  void Add(KeyCall call) ABSL_LOCKS_EXCLUDED(mutex_);
+  // INTERNAL, with the first call that fits nowhere and what went before it, where there is no such order.
+  // Takes time that grows with the square of a key's calls, and is meant for some thousands.
+  absl::Status Check() const ABSL_LOCKS_EXCLUDED(mutex_);
+
+  size_t size() const ABSL_LOCKS_EXCLUDED(mutex_);
+  // Of binds and deletes: those that got an answer, and those that did not.
+  size_t acknowledged() const ABSL_LOCKS_EXCLUDED(mutex_);
+  size_t unknown() const ABSL_LOCKS_EXCLUDED(mutex_);
+  // Whether there are so many more by then.
+  bool AwaitAcknowledged(size_t more, SteadyTime deadline) const ABSL_LOCKS_EXCLUDED(mutex_);
+  bool AwaitUnknown(size_t more, SteadyTime deadline) const ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  bool AwaitMore(const size_t& count, size_t more, SteadyTime deadline) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  mutable absl::Mutex mutex_;
+  size_t acknowledged_ ABSL_GUARDED_BY(mutex_) = 0;
+  size_t unknown_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<KeyCall> calls_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace tensorcast::chaos
