@@ -126,6 +126,9 @@ absl::Status LocalCluster::LaunchGlobalStore(int index) {
   AddSettings(process.argv, {absl::StrCat("global_store.listen=unix:", directory, "/store.sock"),
                              "global_store.metadata_path=" + directory + "/metadata.db"});
   AddSettings(process.argv, options_.global_store_settings);
+  if (index < static_cast<int>(options_.settings_of_global_store.size())) {
+    AddSettings(process.argv, options_.settings_of_global_store[index]);
+  }
   // A restart keeps the address, by which daemons know the store, also where its port was any.
   const std::string& address =
       global_stores() > 1 ? options_.global_store_addresses[index] : global_store_address_;

@@ -28,7 +28,8 @@ struct ClusterOptions {
   std::vector<std::string> lanes = {"tcp"};
   std::vector<std::string> global_store_settings;  // "global_store.grant_ttl=5s", as for --set
   std::vector<std::string> daemon_settings;        // for every daemon
-  // For one daemon, after the common ones; may be shorter than `daemons`.
+  // For one of them, after the common ones; may be shorter than there are.
+  std::vector<std::vector<std::string>> settings_of_global_store;
   std::vector<std::vector<std::string>> settings_of_daemon;
   // Paths of their files, of each daemon its own; may be empty: the parent's.
   std::string global_store_network_namespace;

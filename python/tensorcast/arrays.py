@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tensorcast import _native, arguments
-from tensorcast.errors import FailedPreconditionError, InvalidArgumentError, InvalidTypeError
+from tensorcast.errors import InvalidArgumentError, InvalidTypeError
 
 # Of numpy itself; the rest comes from ml_dtypes.
 _NUMPY = {
@@ -109,8 +109,6 @@ def to_torch(array: _native.Array) -> Any:
 
     if array.device != "cpu":
         torch_dtype(array.dtype)  # or the error that names it
-        if torch.version.cuda is None:
-            raise FailedPreconditionError(f"tensor {array.name} is on {array.device}, and torch {torch.__version__} has no CUDA")
         return torch.from_dlpack(array)
     if array.dtype in _TORCH_BY_DLPACK and array.nbytes:
         return torch.utils.dlpack.from_dlpack(array.__dlpack__())

@@ -11,7 +11,7 @@
 
 #include "absl/log/check.h"
 #include "absl/strings/str_cat.h"
-#include "tests/robustness/robustness_test_base.h"
+#include "base/address.h"
 
 namespace tensorcast {
 namespace {
@@ -24,6 +24,16 @@ using Kind = ProxyFault::Kind;
 void DoNotCollect(int socket) {
   const int on = 1;
   PCHECK(setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) == 0);
+}
+
+// Not set when it failed.
+UniqueFd Connect(const std::string& address) {
+  const absl::StatusOr<HostPort> target = ParseHostPort(address);
+  CHECK_OK(target.status());
+  const absl::StatusOr<SocketAddress> resolved = ResolveAddress(*target);
+  CHECK_OK(resolved.status());
+  UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  return connect(fd.get(), resolved->get(), resolved->length) == 0 ? std::move(fd) : UniqueFd();
 }
 
 // False when the other end is gone.
@@ -75,6 +85,7 @@ class Proxy::Connection {
     const ssize_t got = recv(from, bytes.data(), bytes.size(), 0);
     if (got <= 0) return false;
     bytes.resize(got);
+    if (!proxy_.AwaitPassage()) return false;
     if (!of_source) return SendAll(to, bytes, at_a_time_);
     const bool on = Spoil(bytes);
     // A reset drops what the receiver has not read, and then it would not see the middle of a frame.
@@ -155,9 +166,28 @@ Proxy::~Proxy() {
   for (std::thread& connection : connections_) connection.join();
 }
 
-void Proxy::ForwardTo(int port) {
+void Proxy::ForwardTo(const std::string& address) {
   absl::MutexLock lock(&mutex_);
-  port_ = port;
+  target_ = address;
+}
+
+void Proxy::Cut() {
+  absl::MutexLock lock(&mutex_);
+  cut_ = true;
+}
+
+void Proxy::Heal() {
+  absl::MutexLock lock(&mutex_);
+  cut_ = false;
+}
+
+bool Proxy::AwaitPassage() {
+  absl::MutexLock lock(&mutex_);
+  const auto may_go_on = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return stopping_ || (!cut_ && !target_.empty());
+  };
+  mutex_.Await(absl::Condition(&may_go_on));
+  return !stopping_;
 }
 
 void Proxy::Set(const ProxyFault& fault) {
@@ -191,14 +221,8 @@ void Proxy::Accept() {
     if (poll(waiting, std::size(waiting), -1) < 0 || waiting[1].revents != 0) return;
     UniqueFd receiver(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!receiver) continue;
-    int port = 0;
-    {
-      absl::MutexLock lock(&mutex_);
-      mutex_.Await(absl::Condition(this, &Proxy::Ready));
-      if (stopping_) return;
-      port = port_;
-    }
-    UniqueFd source = ConnectTcp(port);
+    if (!AwaitPassage()) return;
+    UniqueFd source = Connect(Target());
     if (!source) continue;
     connections_.emplace_back(
         [connection = std::make_unique<Connection>(this, std::move(receiver), std::move(source),

@@ -1,5 +1,6 @@
-// Somebody between two daemons: takes the connections of receivers and hands on what either end says, with a
-// fault in what the source says. Real sockets on loopback; a thread for each connection. Thread-safe.
+// Somebody between two processes, such as daemons: takes the connections of one, the receiver, and hands on
+// what either end says, with a fault in what the other says, the source. Real sockets on loopback; a thread
+// for each connection. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "base/posix/unique_fd.h"
 
@@ -42,7 +44,11 @@ class Proxy {
   // Where receivers connect to: "127.0.0.1:port".
   const std::string& address() const { return address_; }
   // Connections that come before this is called wait for it.
-  void ForwardTo(int port) ABSL_LOCKS_EXCLUDED(mutex_);
+  void ForwardTo(int port) { ForwardTo(absl::StrCat("127.0.0.1:", port)); }
+  void ForwardTo(const std::string& address) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Cut: nothing passes, and nobody is told, until it heals. Then all that was said arrives.
+  void Cut() ABSL_LOCKS_EXCLUDED(mutex_);
+  void Heal() ABSL_LOCKS_EXCLUDED(mutex_);
   // For connections from now on.
   void Set(const ProxyFault& fault) ABSL_LOCKS_EXCLUDED(mutex_);
   // How many connections the last Set has happened to.
@@ -55,14 +61,20 @@ class Proxy {
   // The fault of one connection more; kNone where it is none's any more.
   ProxyFault TakeFault() ABSL_LOCKS_EXCLUDED(mutex_);
   void Happened() ABSL_LOCKS_EXCLUDED(mutex_);
-  bool Ready() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return stopping_ || port_ != 0; }
+  std::string Target() const ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    return target_;
+  }
+  // False when it is to end.
+  bool AwaitPassage() ABSL_LOCKS_EXCLUDED(mutex_);
 
   UniqueFd listener_;
   UniqueFd stop_;  // readable once it is to end
   std::string address_;
   mutable absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  int port_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::string target_ ABSL_GUARDED_BY(mutex_);
+  bool cut_ ABSL_GUARDED_BY(mutex_) = false;
   ProxyFault fault_ ABSL_GUARDED_BY(mutex_);
   int taken_ ABSL_GUARDED_BY(mutex_) = 0;
   int happened_ ABSL_GUARDED_BY(mutex_) = 0;

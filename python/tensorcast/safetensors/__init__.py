@@ -20,7 +20,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tensorcast.safetensors._stored import SafetensorError, StoredFile, attach, key_of, knows, original
+from tensorcast.safetensors._stored import SafetensorError, StoredFile, attach, original
 
 if TYPE_CHECKING:
     Path = str | os.PathLike[str]
@@ -33,8 +33,9 @@ def safe_open(filename: Path, framework: str, device: str | int = "cpu", *, back
 
     `framework` is "pt" or "numpy" ("np") for what is in the store, and whatever the original knows for what is not.
     """
-    asked_of_store = backend in ("mmap", "pread") and (knows(framework) or key_of(filename) is not None)
-    weights = attach(filename) if asked_of_store else None
+    if backend not in ("mmap", "pread"):
+        return original().safe_open(filename, framework, device, backend=backend)  # its own words about that
+    weights = attach(filename)
     if weights is None:
         return original().safe_open(filename, framework, device, backend=backend)
     return StoredFile(weights, framework, device)

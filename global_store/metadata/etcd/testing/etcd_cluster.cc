@@ -20,6 +20,7 @@ namespace {
 constexpr int kClients = 2379;
 constexpr int kPeers = 2380;
 constexpr absl::Duration kStart = absl::Seconds(60);
+constexpr absl::Duration kAnswer = absl::Seconds(2);
 
 std::string Address(int member, int port) {
   return absl::StrCat(EtcdCluster::Host(), ":", port + 10 * member);
@@ -90,6 +91,15 @@ absl::StatusOr<std::unique_ptr<EtcdCluster>> EtcdCluster::Start(const std::files
 
 EtcdCluster::~EtcdCluster() {
   for (int i = 0; i < static_cast<int>(members_.size()); ++i) Kill(i);
+}
+
+absl::StatusOr<int> EtcdCluster::Leader() const {
+  for (int i = 0; i < members(); ++i) {
+    TC_ASSIGN_OR_RETURN(const auto client, Client::Create({.endpoints = {Address(i, kClients)}}));
+    const auto status = client->Status(RequestContext::Background(kAnswer));
+    if (status.ok() && status->leader() == status->header().member_id()) return i;
+  }
+  return absl::UnavailableError("no member of etcd leads");
 }
 
 void EtcdCluster::Signal(int member, int signal) const {

@@ -27,6 +27,8 @@ class EtcdCluster {
   int members() const { return static_cast<int>(members_.size()); }
   // host:port of each member's clients.
   std::vector<std::string> endpoints() const;
+  // Of its members, as they say themselves; UNAVAILABLE while none of them leads.
+  absl::StatusOr<int> Leader() const;
   void Signal(int member, int signal) const;  // SIGSTOP, SIGCONT
   void Kill(int member);
   void Restart(int member);
