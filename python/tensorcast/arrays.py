@@ -147,6 +147,10 @@ def _put_torch(name: str, tensor: Any) -> _Put:
     dtype = _OF_TORCH.get(str(tensor.dtype).removeprefix("torch."))
     if dtype is None:
         raise InvalidArgumentError(f'tensor "{name}": safetensors has no name for the dtype {tensor.dtype}')
+    if tensor.device.type == "meta":
+        raise InvalidArgumentError(f'tensor "{name}" is on the meta device, so it has no bytes')
+    if tensor.is_nested:
+        raise InvalidArgumentError(f'tensor "{name}" is nested, so it has no shape')
     if tensor.layout != torch.strided:
         raise InvalidArgumentError(f'tensor "{name}" is not dense: {tensor.layout}')
     packed = tensor.detach().resolve_conj().resolve_neg().contiguous()

@@ -16,10 +16,11 @@ from typing import Any
 import torch
 
 import tensorcast
-from tensorcast import default_store
+from tensorcast import arguments, default_store
+from tensorcast.errors import InvalidTypeError
 
 
-def state_dict(key: str, *, device: str = "cpu", store: tensorcast.Store | None = None) -> dict[str, torch.Tensor]:
+def state_dict(key: str, *, device: str | torch.device = "cpu", store: tensorcast.Store | None = None) -> dict[str, torch.Tensor]:
     """The tensors of a key or artifact id, as `Module.load_state_dict` takes them; no copy.
 
     `device` is "cpu", or "cuda:N" for tensors in the memory of a GPU of this host, which all who attach share: they
@@ -33,12 +34,20 @@ def save_state_dict(
     tensors: Mapping[str, torch.Tensor], key: str, *, metadata: Mapping[str, str] | None = None, store: tensorcast.Store | None = None
 ) -> None:
     """Puts a state dict under a key. Of several names for the same memory one is stored."""
+    arguments.text("key", key)
+    if not isinstance(tensors, Mapping):
+        raise InvalidTypeError(f"tensors is a mapping of names to tensors, not {arguments.shown(tensors)}")
     kept: dict[str, torch.Tensor] = {}
     notes = dict(metadata or {})
     seen: dict[Any, str] = {}
     for name, tensor in tensors.items():
+        if not isinstance(tensor, torch.Tensor):
+            raise InvalidTypeError(f'tensor "{name}" is a torch.Tensor, not {arguments.shown(tensor)}')
         tensor = tensor.detach()
-        same = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+        if tensor.layout != torch.strided or tensor.is_nested or tensor.device.type == "meta":
+            kept[name] = tensor  # the put says what is wrong with it
+            continue
+        same = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride(), tensor.is_conj(), tensor.is_neg())
         if tensor.numel() and same in seen:
             notes.setdefault(name, seen[same])
             continue
@@ -53,7 +62,7 @@ def load_model(
     *,
     assign: bool = True,
     strict: bool = True,
-    device: str = "cpu",
+    device: str | torch.device = "cpu",
     store: tensorcast.Store | None = None,
 ) -> tuple[list[str], list[str]]:
     """Fills the module's parameters and buffers, and gives the names that were missing and those nothing took.
@@ -67,14 +76,14 @@ def load_model(
 
 def save_model(module: torch.nn.Module, key: str, *, metadata: Mapping[str, str] | None = None, store: tensorcast.Store | None = None) -> None:
     """Puts the module's state dict under a key; tied parameters once."""
-    save_state_dict(module.state_dict(), key, metadata=metadata, store=store)
+    save_state_dict(_module(module).state_dict(), key, metadata=metadata, store=store)
 
 
 def fill_module(
     module: torch.nn.Module, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str], *, strict: bool, assign: bool
 ) -> tuple[list[str], list[str]]:
     """load_model, of tensors that are there."""
-    wanted = module.state_dict()
+    wanted = _module(module).state_dict()
     given = dict(tensors)
     for name, kept in metadata.items():
         if name in wanted and name not in given and kept in given:
@@ -129,9 +138,16 @@ def _with_aliases(tensors: dict[str, torch.Tensor], metadata: Mapping[str, str])
     return {**tensors, **aliases}
 
 
-def _location(device: str) -> str:
-    kind, _, index = device.partition(":")
-    return f"gpu:{index or torch.cuda.current_device()}" if kind == "cuda" else device
+def _module(module: torch.nn.Module) -> torch.nn.Module:
+    if not isinstance(module, torch.nn.Module):
+        raise InvalidTypeError(f"module is a torch.nn.Module, not {arguments.shown(module)}")
+    return module
+
+
+def _location(device: str | torch.device) -> str:
+    name = str(device) if isinstance(device, torch.device) else arguments.text("device", device)
+    kind, _, index = name.partition(":")
+    return f"gpu:{index or torch.cuda.current_device()}" if kind == "cuda" else name
 
 
 def _store(store: tensorcast.Store | None) -> tensorcast.Store:

@@ -80,3 +80,30 @@ def test_a_state_dict_goes_through_the_store(store):
     again = tensorcast.torch.state_dict("torch/dict")
     assert tensors.keys() == again.keys()
     assert all(torch.equal(tensors[name], again[name]) and tensors[name].dtype == again[name].dtype for name in tensors)
+
+
+@pytest.mark.parametrize("call, what", [
+    (lambda module: tensorcast.torch.load_model(None, "torch/tied"), "module is a torch.nn.Module, not None"),
+    (lambda module: tensorcast.torch.save_model(module, None), "key is a str, not None"),
+    (lambda module: tensorcast.torch.save_state_dict(None, "torch/none"), "tensors is a mapping"),
+    (lambda module: tensorcast.torch.save_state_dict({"a": 3}, "torch/none"), 'tensor "a" is a torch.Tensor, not 3'),
+    (lambda module: tensorcast.torch.save_state_dict({"a": torch.ones(3, device="meta")}, "torch/none"), "meta device"),
+    (lambda module: tensorcast.torch.save_state_dict({"a": torch.eye(3).to_sparse()}, "torch/none"), "is not dense"),
+    (lambda module: tensorcast.torch.state_dict("torch/tied", device=None), "device is a str"),
+])
+def test_what_makes_no_sense_is_refused_with_what_it_is(store, stored, call, what):
+    with pytest.raises(tensorcast.InvalidArgumentError, match=what):
+        call(stored)
+
+
+def test_a_conjugate_is_not_the_tensor_whose_memory_it_has(store):
+    tensor = torch.tensor([1 + 2j], dtype=torch.complex64)
+    tensorcast.torch.save_state_dict({"a": tensor, "b": tensor.conj()}, "torch/conjugate")
+    again = tensorcast.torch.state_dict("torch/conjugate")
+    assert again["a"].tolist() == [1 + 2j] and again["b"].tolist() == [1 - 2j]
+
+
+def test_a_device_may_be_torchs_own(stored):
+    module = Tied().eval()
+    tensorcast.torch.load_model(module, "torch/tied", device=torch.device("cpu"))
+    assert same(module, stored)
