@@ -150,7 +150,7 @@ bool GlobalStoreLink::WaitForWork(SteadyTime until) {
 // A round is one Step: what is due, in a fixed order. After a good one the thread sleeps until something
 // changed or a heartbeat is due; after a bad one for the backoff, whatever happens meanwhile.
 void GlobalStoreLink::Loop() {
-  absl::Duration backoff = options_.retry_least;
+  rpc::Backoff backoff(options_.backoff);
   bool registering = false;
   while (true) {
     const absl::Status status = Step();
@@ -161,14 +161,13 @@ void GlobalStoreLink::Loop() {
     if (SteadyNow() - replaced_since_ >= Patience()) return GiveUp();
     if (status.ok()) {
       registering = false;
-      backoff = options_.retry_least;
+      backoff.Reset();
       if (!WaitForWork(next_heartbeat_)) return;
       continue;
     }
     // Changes that arrive meanwhile do not cut the wait short.
     absl::MutexLock lock(&mutex_);
-    if (mutex_.AwaitWithTimeout(absl::Condition(&stopping_), backoff)) return;
-    backoff = std::min(backoff * 2, options_.retry_most);
+    if (mutex_.AwaitWithTimeout(absl::Condition(&stopping_), backoff.Next())) return;
   }
 }
 

@@ -29,6 +29,7 @@
 #include "daemon/global_store_link/global_store_client.h"
 #include "daemon/global_store_link/replica_feed.h"
 #include "rpc/grant_token/grant_token.h"
+#include "rpc/retry.h"
 
 namespace tensorcast::daemon {
 
@@ -53,8 +54,8 @@ class GlobalStoreLink {
     GlobalStoreClient* client = nullptr;  // must outlive the link
     ReplicaFeed* feed = nullptr;          // must outlive the link
     absl::Duration call_timeout = absl::Seconds(5);
-    absl::Duration retry_least = absl::Milliseconds(100);  // after a failed call, doubled up to retry_most
-    absl::Duration retry_most = absl::Seconds(2);
+    // After a failed call. With jitter: all nodes lose their global store at once.
+    rpc::Backoff::Options backoff = {.initial = absl::Milliseconds(100), .max = absl::Seconds(2)};
     // Called once, on the link's thread, when it gave up since the node was replaced. May be empty.
     std::function<void(const absl::Status&)> on_replaced;
   };
@@ -95,7 +96,7 @@ class GlobalStoreLink {
   absl::Status Register();
   // What Register returns when `why` says that the node was replaced.
   absl::Status Replaced(const absl::Status& why);
-  absl::Duration Patience() const { return 2 * (node_ttl_ + options_.retry_most); }
+  absl::Duration Patience() const { return 2 * (node_ttl_ + options_.backoff.max); }
   void GiveUp();
   absl::Status SendInventory();
   absl::Status SendChanges();

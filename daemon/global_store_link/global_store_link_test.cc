@@ -1,5 +1,9 @@
 #include "daemon/global_store_link/global_store_link.h"
 
+#include <algorithm>
+#include <map>
+#include <vector>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/steady_time.h"
@@ -9,6 +13,7 @@
 #include "daemon/global_store_link/fake_global_store.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "rpc/retry.h"
 
 namespace tensorcast::daemon {
 namespace {
@@ -45,10 +50,10 @@ class LinkTest : public ::testing::Test {
   ~LinkTest() override { link_.Stop(false); }
 
   GlobalStoreLink::Options Options() {
-    GlobalStoreLink::Options options{.client = &store_,
-                                     .feed = &feed_,
-                                     .retry_least = absl::Milliseconds(1),
-                                     .retry_most = absl::Milliseconds(20)};
+    GlobalStoreLink::Options options{
+        .client = &store_,
+        .feed = &feed_,
+        .backoff = {.initial = absl::Milliseconds(1), .max = absl::Milliseconds(20)}};
     options.node.set_node_id("node");
     options.node.set_incarnation(7);
     options.node.set_name("a");
@@ -273,6 +278,53 @@ TEST_F(LinkTest, AConsentIsTakenBackAgainUntilTheGlobalStoreHasHeardOfIt) {
     EXPECT_EQ(store.evictions[3].replica_id(), "two");
     EXPECT_TRUE(store.evictions[3].withdraw());
   });
+}
+
+// What a global store meets that comes back, of nodes that lost it at the same moment, in simulated time.
+struct Return {
+  int busiest = 0;           // calls within one window
+  absl::Duration all_taken;  // from its return to the last node that it took
+};
+
+Return Simulate(absl::Duration away, int taken_a_window) {
+  constexpr int kNodes = 10'000;
+  constexpr absl::Duration kWindow = absl::Milliseconds(10);
+  const rpc::Backoff::Options waits = GlobalStoreLink::Options().backoff;
+  std::vector<rpc::Backoff> nodes;
+  nodes.reserve(kNodes);
+  std::multimap<absl::Duration, rpc::Backoff*> calls;  // by when they are made
+  for (int i = 0; i < kNodes; ++i) {
+    nodes.emplace_back(waits);
+    calls.emplace(nodes.back().Next(), &nodes.back());
+  }
+  Return seen;
+  std::map<int64_t, int> windows;
+  while (!calls.empty()) {
+    const auto [now, node] = *calls.begin();
+    calls.erase(calls.begin());
+    int* const window = now < away ? nullptr : &windows[(now - away) / kWindow];
+    if (window != nullptr) seen.busiest = std::max(seen.busiest, ++*window);
+    if (window != nullptr && *window <= taken_a_window) {
+      seen.all_taken = now - away;
+    } else {
+      calls.emplace(now + node->Next(), node);  // nobody listens, or too much is under way
+    }
+  }
+  return seen;
+}
+
+TEST(LinkBackoff, SpreadsTenThousandNodesThatLostTheirStoreAtOnce) {
+  // A new leader is there in seconds. Their calls come over about as long as the longest wait: 67 in 10 ms.
+  const Return spread = Simulate(absl::Seconds(10), /*taken_a_window=*/10'000);
+  EXPECT_LT(spread.busiest, 250);
+  EXPECT_LE(spread.all_taken, absl::Seconds(2));
+}
+
+TEST(LinkBackoff, LetsAStoreThatRefusesTheCrowdTakeAllOfItSoon) {
+  // One that takes 10,000 in a second needs a second at best; the sooner it is back, the denser they come.
+  for (const absl::Duration away : {absl::ZeroDuration(), absl::Seconds(1), absl::Seconds(3)}) {
+    EXPECT_LE(Simulate(away, /*taken_a_window=*/100).all_taken, absl::Seconds(5)) << away;
+  }
 }
 
 }  // namespace
