@@ -1,45 +1,22 @@
-// The clock of one machine of a cluster set by hours, forward and back: a real process under libfaketime,
-// which reads the offset from a file whenever the process asks for the time.
+// The clock of one machine of a cluster set by hours, forward and back (settable_clock.h).
 #include <gmock/gmock.h>
 #include <signal.h>
-#include <unistd.h>
 
-#include <fstream>
+#include <optional>
+#include <string>
 
-#include "absl/strings/str_cat.h"
 #include "tests/robustness/robustness_test_base.h"
+#include "tests/robustness/settable_clock.h"
 
 namespace tensorcast {
 namespace {
 
-constexpr char kFakeTime[] = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
-
 class ClockSet : public RobustnessTest {
  protected:
   void SetUp() override {
-    if (access(kFakeTime, R_OK) != 0) {
-      GTEST_SKIP() << kFakeTime << " is not there: install the package faketime (tools/setup.sh does)";
-    }
+    if (const std::string missing = SettableClock::Missing(); !missing.empty()) GTEST_SKIP() << missing;
     RobustnessTest::SetUp();
-    offset_ = directory_->path() + "/offset";
-    SetClock("+0");
-    environment_ = {{"LD_PRELOAD", kFakeTime},
-                    {"FAKETIME_TIMESTAMP_FILE", offset_},
-                    {"FAKETIME_NO_CACHE", "1"},
-                    {"FAKETIME_DONT_FAKE_MONOTONIC", "1"},
-                    {"FAKETIME_DONT_RESET", "1"}};
-  }
-  // Whole at once: a process may read it at any moment.
-  void SetClock(const std::string& offset) {
-    std::ofstream(offset_ + ".new") << offset;
-    ASSERT_EQ(rename((offset_ + ".new").c_str(), offset_.c_str()), 0);
-  }
-
-  // libfaketime removes its shared memory when its process ends, but not when that is killed.
-  static void RemoveSharedMemoryOf(pid_t killed) {
-    for (const char* name : {"faketime_shm_", "sem.faketime_sem_"}) {
-      EXPECT_EQ(unlink(absl::StrCat("/dev/shm/", name, killed).c_str()), 0) << name << killed;
-    }
+    clock_.emplace(directory_->path());
   }
 
   // Everything works between two nodes: a put, a get over the network, a deletion told by heartbeat.
@@ -66,17 +43,16 @@ class ClockSet : public RobustnessTest {
     }
   }
 
-  std::string offset_;
-  Environment environment_;
+  std::optional<SettableClock> clock_;
 };
 
 TEST_F(ClockSet, OnASourcesHostItsGrantsStayGoodAndItStaysRegistered) {
   ClusterOptions options = FastOptions();
-  options.daemon_environments = {environment_};
+  options.daemon_environments = {clock_->environment()};
   ASSERT_NO_FATAL_FAILURE(StartRobustCluster(options));
   for (const char* offset : {"+6h", "-6h", "+0"}) {
     SCOPED_TRACE(offset);
-    SetClock(offset);
+    clock_->Set(offset);
     ExpectAllWorks(std::string("key") + offset);
   }
   EXPECT_EQ(FileTail(cluster_->daemon_directory(0) + "/log", 1000).find("registering again"),
@@ -85,22 +61,22 @@ TEST_F(ClockSet, OnASourcesHostItsGrantsStayGoodAndItStaysRegistered) {
 
 TEST_F(ClockSet, OnAReceiversHostNothingEndsEarly) {
   ClusterOptions options = FastOptions();
-  options.daemon_environments = {{}, environment_};
+  options.daemon_environments = {{}, clock_->environment()};
   ASSERT_NO_FATAL_FAILURE(StartRobustCluster(options));
   for (const char* offset : {"+6h", "-6h", "+0"}) {
     SCOPED_TRACE(offset);
-    SetClock(offset);
+    clock_->Set(offset);
     ExpectAllWorks(std::string("key") + offset);
   }
 }
 
 TEST_F(ClockSet, OnTheGlobalStoresHostNobodyExpiresAndGrantsStayGood) {
   ClusterOptions options = FastOptions();
-  options.global_store_environment = environment_;
+  options.global_store_environment = clock_->environment();
   ASSERT_NO_FATAL_FAILURE(StartRobustCluster(options));
   for (const char* offset : {"+6h", "-6h", "+0"}) {
     SCOPED_TRACE(offset);
-    SetClock(offset);
+    clock_->Set(offset);
     ExpectAllWorks(std::string("key") + offset);
   }
   EXPECT_EQ(FileTail(directory_->path() + "/global-store/log", 1000).find("was not heard"),
@@ -109,15 +85,15 @@ TEST_F(ClockSet, OnTheGlobalStoresHostNobodyExpiresAndGrantsStayGood) {
 
 TEST_F(ClockSet, AfterARestartTheStoredTimesOfTheFutureDoNoHarm) {
   ClusterOptions options = FastOptions();
-  options.global_store_environment = environment_;
+  options.global_store_environment = clock_->environment();
   ASSERT_NO_FATAL_FAILURE(StartRobustCluster(options));
-  SetClock("+6h");
+  clock_->Set("+6h");
   const std::string model = MakeModel("model.safetensors", 20 << 20);
   TC_ASSERT_OK(Import(0, "m", model).status());
-  SetClock("-6h");
+  clock_->Set("-6h");
   TC_ASSERT_OK(cluster_->global_store().Signal(SIGKILL));
   TC_ASSERT_OK(cluster_->global_store().Wait(Soon()).status());
-  RemoveSharedMemoryOf(cluster_->global_store().pid());
+  SettableClock::RemoveSharedMemoryOf(cluster_->global_store().pid());
   TC_ASSERT_OK(cluster_->RestartGlobalStore());
   TC_ASSERT_OK(invariants().AwaitWhole(Soon()));
   TC_ASSERT_OK(invariants().CheckAcknowledged(Soon()));

@@ -25,6 +25,7 @@
 #include "rpc/channel.h"
 #include "tests/robustness/proxy.h"
 #include "tests/robustness/robustness_test_base.h"
+#include "tests/robustness/settable_clock.h"
 #include "tools/chaos/key_load.h"
 
 namespace tensorcast {
@@ -39,11 +40,12 @@ constexpr size_t kSome = 40;      // changes, of a second or so
 
 class FailoverUnderLoad : public RobustnessTest {
  protected:
-  // `etcd_folder`: where its members keep their data. Between each store and each member, and between the
-  // daemons and each store, there is a proxy.
-  void StartUnderLoad(const std::string& etcd_folder = "etcd") {
-    TC_ASSERT_OK_AND_ASSIGN(etcd_, EtcdCluster::Start(directory_->path() + "/" + etcd_folder, kMembers));
+  // `of_stores`: their environment. Between each store and each member of etcd, and between the daemons and
+  // each store, there is a proxy.
+  void StartUnderLoad(const Environment& of_stores = {}) {
+    TC_ASSERT_OK_AND_ASSIGN(etcd_, EtcdCluster::Start(directory_->path() + "/etcd", kMembers));
     ClusterOptions options = FastOptions();
+    options.global_store_environment = of_stores;
     options.global_store_settings = {"global_store.metadata_store=etcd",
                                      "global_store.heartbeat_interval=200ms", "global_store.node_ttl=2s"};
     std::vector<std::string> doors;
@@ -206,6 +208,22 @@ TEST_F(FailoverUnderLoad, BothLeadersMayGoAtOnce) {
   etcd_->Kill(leader);
   ASSERT_NO_FATAL_FAILURE(AwaitProgress());
   etcd_->Restart(leader);
+  ExpectNothingLost();
+}
+
+TEST_F(FailoverUnderLoad, AClockThatIsSetEndsNoLease) {
+  if (const std::string missing = SettableClock::Missing(); !missing.empty()) GTEST_SKIP() << missing;
+  const SettableClock clock(directory_->path());
+  ASSERT_NO_FATAL_FAILURE(StartUnderLoad(clock.environment()));
+  for (const char* offset : {"+6h", "-6h", "+0"}) {
+    SCOPED_TRACE(offset);
+    clock.Set(offset);
+    ASSERT_TRUE(load_->AwaitAcknowledged(kSome, Soon()));
+  }
+  for (int store = 0; store < kStores; ++store) EXPECT_TRUE(cluster_->global_store(store).running()) << store;
+  TC_ASSERT_OK_AND_ASSIGN(const auto admin, Admin(0));
+  TC_ASSERT_OK_AND_ASSIGN(const auto status, admin->GetClusterStatus(Context()));
+  EXPECT_EQ(status.store_epoch(), 1u) << "it has led all the while";
   ExpectNothingLost();
 }
 
