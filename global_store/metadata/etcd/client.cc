@@ -17,6 +17,7 @@
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "etcd/rpc.grpc.pb.h"
+#include "rpc/call_contexts.h"
 #include "rpc/retry.h"
 
 namespace tensorcast::global_store::etcd {
@@ -111,13 +112,13 @@ struct Client::State {
 // A connection is made only while somebody waits for it: a call that fails because there is none does not.
 bool Client::State::IsConnected(const RequestContext& context, const Member& member) {
   const absl::Duration most = std::min(TimeLeft(context.deadline), kConnect);
-  return member.channel->WaitForConnected(std::chrono::system_clock::now() + absl::ToChronoNanoseconds(most));
+  return member.channel->WaitForConnected(rpc::ToGrpcDeadline(SteadyNow() + most));
 }
 
 absl::Status Client::State::FillContext(const RequestContext& context, const Member& member,
                                         grpc::ClientContext& call) {
   const absl::Duration left = std::min(TimeLeft(context.deadline), options.member_timeout);
-  call.set_deadline(std::chrono::system_clock::now() + absl::ToChronoNanoseconds(left));
+  call.set_deadline(rpc::ToGrpcDeadline(SteadyNow() + left));
   if (options.user.empty()) return absl::OkStatus();
   TC_ASSIGN_OR_RETURN(const std::string known, Token(context, member));
   call.AddMetadata("token", known);
@@ -131,7 +132,7 @@ absl::StatusOr<std::string> Client::State::Token(const RequestContext& context, 
   }
   grpc::ClientContext call;
   const absl::Duration left = std::min(TimeLeft(context.deadline), options.member_timeout);
-  call.set_deadline(std::chrono::system_clock::now() + absl::ToChronoNanoseconds(left));
+  call.set_deadline(rpc::ToGrpcDeadline(SteadyNow() + left));
   pb::AuthenticateRequest request;
   request.set_name(options.user);
   request.set_password(options.password);
