@@ -43,16 +43,19 @@ absl::Status SleepFor(const RequestContext& context, absl::Duration duration, st
   // gRPC makes connections only while somebody waits in it, but for a look every five seconds: where nothing
   // is served and all who call sleep, a server that is back would not be noticed. So this sleep is in gRPC.
   grpc::CompletionQueue queue;
-  grpc::Alarm alarm;
-  alarm.Set(&queue, ToGrpcDeadline(SteadyNow() + duration), /*tag=*/nullptr);
+  grpc::Alarm woken;  // never by itself
+  woken.Set(&queue, gpr_inf_future(GPR_CLOCK_MONOTONIC), /*tag=*/nullptr);
+  void* tag = nullptr;
+  bool ok = false;
   {
     const Cancellation::Registration registration =
-        context.cancellation.OnCancel([&alarm] { alarm.Cancel(); });
-    void* tag = nullptr;
-    bool expired = false;
-    queue.Next(&tag, &expired);
+        context.cancellation.OnCancel([&woken] { woken.Cancel(); });
+    queue.AsyncNext(&tag, &ok, ToGrpcDeadline(SteadyNow() + duration));
   }
+  woken.Cancel();
   queue.Shutdown();
+  while (queue.Next(&tag, &ok)) {
+  }
   return context.Check(what);
 }
 
