@@ -12,7 +12,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
-#include "global_store/metadata/etcd/client.h"
 
 namespace tensorcast::global_store::etcd {
 namespace {
@@ -28,8 +27,8 @@ std::string Address(int member, int port) {
 
 }  // namespace
 
-EtcdCluster::EtcdCluster(std::filesystem::path folder, int members, std::vector<std::string> flags)
-    : folder_(std::move(folder)), flags_(std::move(flags)), members_(members) {}
+EtcdCluster::EtcdCluster(std::filesystem::path folder, int members, std::vector<std::string> flags, bool tls)
+    : folder_(std::move(folder)), flags_(std::move(flags)), tls_(tls), members_(members) {}
 
 std::string EtcdCluster::Host() {
   const unsigned pid = static_cast<unsigned>(getpid());
@@ -43,7 +42,9 @@ std::vector<std::string> EtcdCluster::endpoints() const {
 }
 
 void EtcdCluster::Spawn(int member) {
-  const auto url = [&](int port) { return absl::StrCat("http://", Address(member, port)); };
+  const auto url = [&](int port) {
+    return absl::StrCat(tls_ && port == kClients ? "https://" : "http://", Address(member, port));
+  };
   std::vector<std::string> peers;
   for (size_t i = 0; i < members_.size(); ++i) {
     peers.push_back(absl::StrCat("m", i, "=http://", Address(static_cast<int>(i), kPeers)));
@@ -76,11 +77,14 @@ void EtcdCluster::Spawn(int member) {
 }
 
 absl::StatusOr<std::unique_ptr<EtcdCluster>> EtcdCluster::Start(const std::filesystem::path& folder,
-                                                                int members, std::vector<std::string> flags) {
+                                                                int members, std::vector<std::string> flags,
+                                                                ClientOptions login) {
   std::filesystem::create_directories(folder);
-  std::unique_ptr<EtcdCluster> cluster(new EtcdCluster(folder, members, std::move(flags)));
+  const bool tls = !login.ca.empty();
+  std::unique_ptr<EtcdCluster> cluster(new EtcdCluster(folder, members, std::move(flags), tls));
   for (int i = 0; i < members; ++i) cluster->Spawn(i);
-  TC_ASSIGN_OR_RETURN(const auto client, Client::Create({.endpoints = cluster->endpoints()}));
+  login.endpoints = cluster->endpoints();
+  TC_ASSIGN_OR_RETURN(const auto client, Client::Create(login));
   etcdserverpb::RangeRequest any;
   any.set_key("any");
   const absl::Status answers = client->Range(RequestContext::Background(kStart), any).status();

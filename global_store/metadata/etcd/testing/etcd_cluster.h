@@ -10,16 +10,19 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "global_store/metadata/etcd/client.h"
 
 namespace tensorcast::global_store::etcd {
 
 class EtcdCluster {
  public:
   // Starts them, and waits until the cluster answers. The folder holds their data and their logs; `flags` are
-  // given to each of them as well.
+  // given to each of them as well. With an authority in `login` their clients' addresses are TLS, and it is
+  // asked with that whether it answers.
   static absl::StatusOr<std::unique_ptr<EtcdCluster>> Start(const std::filesystem::path& folder,
                                                             int members = 1,
-                                                            std::vector<std::string> flags = {});
+                                                            std::vector<std::string> flags = {},
+                                                            ClientOptions login = {});
   ~EtcdCluster();
 
   // A loopback address that belongs to this test's process: whoever shares etcd may listen there, too.
@@ -34,11 +37,12 @@ class EtcdCluster {
   void Restart(int member);
 
  private:
-  EtcdCluster(std::filesystem::path folder, int members, std::vector<std::string> flags);
+  EtcdCluster(std::filesystem::path folder, int members, std::vector<std::string> flags, bool tls);
   void Spawn(int member);
 
   const std::filesystem::path folder_;
   const std::vector<std::string> flags_;
+  const bool tls_;
   std::vector<pid_t> members_;  // 0: it does not run
 };
 
