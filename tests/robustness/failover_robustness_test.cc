@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "global_store/metadata/etcd/testing/etcd_cluster.h"
+#include "security/testing/test_authority.h"
 #include "tests/robustness/robustness_test_base.h"
 
 namespace tensorcast {
@@ -18,7 +19,8 @@ using global_store::etcd::EtcdCluster;
 
 class Failover : public RobustnessTest {
  protected:
-  void Start() {
+  // With certificates where there is an authority.
+  void Start(const security::testing::TestAuthority* authority = nullptr) {
     TC_ASSERT_OK_AND_ASSIGN(etcd_, EtcdCluster::Start(directory_->path() + "/etcd", 3));
     ClusterOptions options = FastOptions();
     for (const int port : {7000, 7001}) {
@@ -27,6 +29,7 @@ class Failover : public RobustnessTest {
     options.global_store_settings = {"global_store.metadata_store=etcd",
                                      "global_store.heartbeat_interval=200ms", "global_store.node_ttl=2s",
                                      "global_store.etcd.endpoints=" + absl::StrJoin(etcd_->endpoints(), ",")};
+    if (authority != nullptr) UseCertificates(options, *authority);
     StartRobustCluster(options);
   }
 
@@ -77,6 +80,22 @@ TEST_F(Failover, WhatWasAcknowledgedOutlivesTheLeader) {
     TC_ASSERT_OK_AND_ASSIGN(const client::KeyInfo key, client(node).ResolveKey(Context(), "m"));
     EXPECT_EQ(key.revision, 6u);
   }
+}
+
+// The daemons' one channel to several addresses finds the next leader by TLS, too.
+TEST_F(Failover, WithCertificatesItIsTheSame) {
+  const security::testing::TestAuthority authority;
+  Start(&authority);
+  TC_ASSERT_OK_AND_ASSIGN(const auto put, Import(0, "m", MakeModel("model.safetensors", 20 << 20)));
+  artifact_ = put.artifact_id;
+  Bind("m", 2);
+  TC_ASSERT_OK(cluster_->global_store(0).Signal(SIGKILL));
+  Bind("m", 3);
+  TC_ASSERT_OK(cluster_->RestartGlobalStore(0));
+  TC_ASSERT_OK(cluster_->AwaitLeader(Soon()));
+  TC_ASSERT_OK(cluster_->global_store(1).Signal(SIGKILL));
+  Bind("m", 4);
+  TC_ASSERT_OK(client(1).Get(Context(), "m", {.lane = "tcp"}).status());
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // The wall clock of one machine, set as a test likes: for processes under libfaketime, which reads the offset
-// from a file whenever they ask for the time. What only passes (CLOCK_MONOTONIC, CLOCK_BOOTTIME) is left alone, as a
-// real clock that is set leaves it. Thread-compatible.
+// from a file whenever they ask for the time. What only passes (CLOCK_MONOTONIC, CLOCK_BOOTTIME) is left
+// alone, as a real clock that is set leaves it. Thread-compatible.
 #pragma once
 
 #include <string>
