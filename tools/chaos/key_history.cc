@@ -75,9 +75,13 @@ class Search {
       }
       std::optional<Key> after;
       for (; next < placed_.size(); ++next) {
-        if (!MayBeNext(next, known_[*earliest]->end)) continue;
+        const SteadyTime end = known_[*earliest]->end;
+        if (next < known_.size() && known_[next]->begin > end) {
+          next = known_.size() - 1;  // as are all after it
+        }
+        if (!MayBeNext(next, end)) continue;
         after = Apply(key, Call(next));
-        if (after.has_value() && IsNew(next, *after, known_[*earliest]->end)) break;
+        if (after.has_value() && IsNew(next, *after, end)) break;
         after.reset();
       }
       if (after.has_value()) {
