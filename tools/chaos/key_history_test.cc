@@ -242,7 +242,7 @@ class RandomHistory {
 };
 
 TEST_F(KeyHistoryTest, ThoseOfAStoreThatDoesOneThingAtATimeAreGoodHoweverTheirCallsOverlap) {
-  for (uint32_t seed = 0; seed < 50; ++seed) {
+  for (uint32_t seed = 0; seed < 20; ++seed) {
     KeyHistory history;
     for (KeyCall& call : RandomHistory(seed).Make(400, 8)) history.Add(std::move(call));
     ASSERT_EQ(history.Check(), absl::OkStatus()) << "seed " << seed;
@@ -252,7 +252,7 @@ TEST_F(KeyHistoryTest, ThoseOfAStoreThatDoesOneThingAtATimeAreGoodHoweverTheirCa
 // One answer that the store did not give.
 TEST_F(KeyHistoryTest, AnAnswerOfAnotherRevisionIsFoundAmongMany) {
   int spoilt = 0;
-  for (uint32_t seed = 0; seed < 20; ++seed) {
+  for (uint32_t seed = 0; seed < 8; ++seed) {
     std::vector<KeyCall> calls = RandomHistory(seed).Make(400, 8);
     const auto bind = std::ranges::find_if(calls.begin() + 200, calls.end(), [](const KeyCall& call) {
       return call.kind == Kind::kBind && call.answer == Answer::kDone;
@@ -264,7 +264,7 @@ TEST_F(KeyHistoryTest, AnAnswerOfAnotherRevisionIsFoundAmongMany) {
     for (KeyCall& call : calls) history.Add(std::move(call));
     EXPECT_FALSE(history.Check().ok()) << "seed " << seed;
   }
-  EXPECT_GT(spoilt, 15);
+  EXPECT_GT(spoilt, 5);
 }
 
 }  // namespace
