@@ -51,11 +51,13 @@ void Directory::Apply(const DurableFacts& facts, SteadyTime now) {
   }
   for (const KeyRecord& record : facts.keys) ApplyKey(record);
   for (const NodeBinding& binding : facts.nodes) {
-    if (binding.name.empty()) {
-      names_of_nodes_.erase(binding.node_id);
-    } else {
-      names_of_nodes_[binding.node_id] = binding.name;
+    if (const auto bound = names_of_nodes_.find(binding.node_id); bound != names_of_nodes_.end()) {
+      nodes_of_names_.erase(bound->second);
+      names_of_nodes_.erase(bound);
     }
+    if (binding.name.empty()) continue;
+    names_of_nodes_[binding.node_id] = binding.name;
+    nodes_of_names_[binding.name] = binding.node_id;
   }
   for (const WishRecord& record : facts.wishes) ApplyWish(record, now);
 }

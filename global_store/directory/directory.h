@@ -495,7 +495,8 @@ class Directory {
   absl::btree_map<std::string, absl::Time> tombstones_;  // artifact id -> deleted when
   absl::btree_map<std::string, KeyRecord> keys_;         // deleted ones too
   uint64_t live_keys_ = 0;
-  absl::btree_map<std::string, std::string> names_of_nodes_;  // by node id: those that are bound
+  absl::btree_map<std::string, std::string> names_of_nodes_;      // by node id: those that are bound
+  absl::flat_hash_map<std::string, std::string> nodes_of_names_;  // the way back: a name has one node id
 
   absl::btree_map<std::string, HeldWish>
       wishes_;  // by place (PlaceOf), so those of an artifact are side by side
@@ -507,9 +508,10 @@ class Directory {
   std::map<std::string, Group, std::less<>> groups_;         // by id
   std::vector<FailedGroup> failed_groups_;
 
-  std::map<std::string, NodeState, std::less<>> nodes_;    // pointed at by the index of sources
-  absl::btree_map<std::string, AwayNode> away_;            // by node id
-  SteadyTime awaited_until_ = SteadyTime::InfinitePast();  // nodes from before the start
+  std::map<std::string, NodeState, std::less<>> nodes_;       // pointed at by the index of sources
+  absl::flat_hash_map<std::string, std::string> live_names_;  // of nodes_: node id by name
+  absl::btree_map<std::string, AwayNode> away_;               // by node id
+  SteadyTime awaited_until_ = SteadyTime::InfinitePast();     // nodes from before the start
   // Nodes that were just told where to fill a replica from, and whose report of it has yet to arrive:
   // artifact id -> node id -> believed until.
   absl::flat_hash_map<std::string, std::map<std::string, SteadyTime>> beginning_;

@@ -90,6 +90,16 @@ class DirectoryInvariants {
     EXPECT_EQ((std::map<std::string, std::set<std::string>>(directory.nodes_of_host_.begin(),
                                                             directory.nodes_of_host_.end())),
               nodes_of_host);
+    std::map<std::string, std::string> live_names;
+    for (const auto& [node_id, node] : directory.nodes_) live_names[node.facts.name] = node_id;
+    EXPECT_EQ(
+        (std::map<std::string, std::string>(directory.live_names_.begin(), directory.live_names_.end())),
+        live_names);
+    std::map<std::string, std::string> nodes_of_names;
+    for (const auto& [node_id, name] : directory.names_of_nodes_) nodes_of_names[name] = node_id;
+    EXPECT_EQ((std::map<std::string, std::string>(directory.nodes_of_names_.begin(),
+                                                  directory.nodes_of_names_.end())),
+              nodes_of_names);
   }
 
   static void CheckGrants(const Directory& directory) {

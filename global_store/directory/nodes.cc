@@ -40,13 +40,12 @@ absl::Status NotRegistered(const NodeIdentity& node) {
 }  // namespace
 
 absl::Status Directory::CheckName(const NodeFacts& facts) const {
-  for (const auto& [node_id, node] : nodes_) {
-    if (node_id == facts.node_id || node.facts.name != facts.name) continue;
-    return absl::AlreadyExistsError(absl::StrCat("the name ", facts.name, " belongs to the live node ",
-                                                 node_id, " at ", node.facts.grpc_address,
-                                                 ": stop that one, or give this one another name"));
-  }
-  return absl::OkStatus();
+  const auto named = live_names_.find(facts.name);
+  if (named == live_names_.end() || named->second == facts.node_id) return absl::OkStatus();
+  return absl::AlreadyExistsError(absl::StrCat("the name ", facts.name, " belongs to the live node ",
+                                               named->second, " at ",
+                                               nodes_.find(named->second)->second.facts.grpc_address,
+                                               ": stop that one, or give this one another name"));
 }
 
 absl::Status Directory::CheckIdentity(const NodeIdentity& node) const {
@@ -89,8 +88,8 @@ absl::StatusOr<DurableFacts> Directory::PrepareBindNode(const NodeFacts& facts) 
   TC_RETURN_IF_ERROR(CheckBinding(facts.node_id, facts.name));
   DurableFacts binding;
   if (names_of_nodes_.contains(facts.node_id)) return binding;
-  for (const auto& [node_id, name] : names_of_nodes_) {
-    if (name == facts.name) binding.nodes.push_back({.node_id = node_id, .name = ""});
+  if (const auto bound = nodes_of_names_.find(facts.name); bound != nodes_of_names_.end()) {
+    binding.nodes.push_back({.node_id = bound->second, .name = ""});
   }
   binding.nodes.push_back({.node_id = facts.node_id, .name = facts.name});
   return binding;
@@ -136,6 +135,8 @@ void Directory::SetFacts(NodeState& node, const NodeFacts& facts) {
     host->second.erase(node.facts.node_id);
     if (host->second.empty()) nodes_of_host_.erase(host);
   }
+  live_names_.erase(node.facts.name);
+  if (!facts.name.empty()) live_names_[facts.name] = facts.node_id;
   node.facts = facts;
   const auto label = [&](const char* name) {
     const auto found = facts.labels.find(name);
