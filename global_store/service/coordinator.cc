@@ -126,23 +126,45 @@ absl::StatusOr<std::string> Coordinator::Make(
   if (!batch.facts.empty() || batch.manifest.has_value() || batch.request.has_value()) {
     committed = store_->Commit(batch);
   }
-  absl::MutexLock write_lock(&write_mutex_);
-  // Nothing was applied yet: where the commit failed (a full disk) the directory is as before, and the caller
-  // may try again.
-  if (committed.ok()) {
-    {
-      absl::MutexLock lock(&mutex_);
-      directory_.Apply(change.facts, options_.clock());
-      if (change.also_apply) change.also_apply(directory_);
-      NoteEndedGrants();
+  {
+    absl::MutexLock write_lock(&write_mutex_);
+    // Nothing was applied yet: where the commit failed (a full disk) the directory is as before, and the
+    // caller may try again.
+    if (committed.ok()) {
+      {
+        absl::MutexLock lock(&mutex_);
+        directory_.Apply(change.facts, options_.clock());
+        if (change.also_apply) change.also_apply(directory_);
+        NoteEndedGrants();
+      }
+      // Queued with the lock under which it was applied, so that watchers hear of a key's changes in order.
+      std::ranges::copy(change.facts.keys, std::back_inserter(untold_keys_));
+      TellOfWishes();
     }
-    // While it is claimed still, so that watchers hear of a key's changes in their order.
-    for (const KeyRecord& record : change.facts.keys) key_watches_.Tell(record);
-    TellOfWishes();
+    under_way_.Release(names);
   }
-  under_way_.Release(names);
   TC_RETURN_IF_ERROR(committed);
+  TellOfKeys();
   return std::move(change.response);
+}
+
+void Coordinator::TellOfKeys() {
+  while (true) {
+    // Checked after the telling mutex was free, so a change that came while it was held is told by its
+    // holder.
+    {
+      absl::MutexLock write_lock(&write_mutex_);
+      if (untold_keys_.empty()) return;
+    }
+    if (!key_tell_mutex_.TryLock()) return;
+    std::vector<KeyRecord> untold;
+    {
+      absl::MutexLock write_lock(&write_mutex_);
+      untold.swap(untold_keys_);
+    }
+    for (const KeyRecord& record : untold) key_watches_.Tell(record);
+    key_tell_mutex_.Unlock();
+  }
 }
 
 absl::StatusOr<GrantOffer> Coordinator::RequestGrant(std::string_view request, const GrantRequest& wanted) {
@@ -203,20 +225,29 @@ void Coordinator::ForgetGrant(const std::string& request, const std::string& gra
 }
 
 uint64_t Coordinator::Watch(std::shared_ptr<const KeyWatcher> watcher) {
-  absl::MutexLock write_lock(
-      &write_mutex_);  // no change falls between the keys as they are and the first change
-  std::vector<KeyRecord> records;
+  uint64_t id = 0;
   {
-    absl::MutexLock lock(&mutex_);
-    if (watcher->key.empty()) {
-      records = directory_.ListKeys(watcher->prefix, "", SIZE_MAX);
-    } else if (absl::StatusOr<KeyRecord> record = directory_.ResolveKey(watcher->key); record.ok()) {
-      records.push_back(*std::move(record));
+    absl::MutexLock tell_lock(&key_tell_mutex_);
+    std::vector<KeyRecord> untold;
+    std::vector<KeyRecord> records;
+    {
+      absl::MutexLock write_lock(&write_mutex_);  // no change falls between these two
+      untold.swap(untold_keys_);
+      absl::MutexLock lock(&mutex_);
+      if (watcher->key.empty()) {
+        records = directory_.ListKeys(watcher->prefix, "", SIZE_MAX);
+      } else if (absl::StatusOr<KeyRecord> record = directory_.ResolveKey(watcher->key); record.ok()) {
+        records.push_back(*std::move(record));
+      }
     }
+    // What the new watcher is listed includes what the others have yet to hear.
+    for (const KeyRecord& record : untold) key_watches_.Tell(record);
+    for (const KeyRecord& record : records) watcher->on_change(record);
+    if (watcher->on_listed != nullptr) watcher->on_listed();
+    id = key_watches_.Add(std::move(watcher));
   }
-  for (const KeyRecord& record : records) watcher->on_change(record);
-  if (watcher->on_listed != nullptr) watcher->on_listed();
-  return key_watches_.Add(std::move(watcher));
+  TellOfKeys();
+  return id;
 }
 
 uint64_t Coordinator::WatchWishes(std::shared_ptr<const WishWatcher> watcher) {

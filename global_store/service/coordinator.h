@@ -2,10 +2,13 @@
 // acknowledged, a repeated request gets the recorded answer, watchers hear of changes in order, silent nodes
 // expire. Knows nothing of protobuf or gRPC. Thread-safe.
 //
-// Three locks, taken in this order:
-//   write_mutex_  planning a durable change, and applying and announcing it; not held over the commit, while
-//                 what the change is about is claimed (claims.h); held over calls of watchers, which do not
-//                 block and do not call back;
+// Four locks, taken in this order:
+//   key_tell_mutex_  calling the watchers of keys, one thread at a time, so that each watcher hears of
+//   changes
+//                 in their order. A publisher that finds it taken leaves its change to the thread that holds
+//                 it, so a key with many watchers delays only the thread that calls them;
+//   write_mutex_  planning a durable change, and applying it; not held over the commit, while what the change
+//                 is about is claimed (claims.h), and not over calls of the watchers of keys;
 //   tell_mutex_   wishes that changed, from the directory to those who watch them, so that these hear of them
 //                 in order: most of it is soft state, which changes without `write_mutex_`;
 //   mutex_        the directory, for a moment at a time; reads and soft state need only this one.
@@ -16,6 +19,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
@@ -71,7 +75,7 @@ class Coordinator {
   absl::StatusOr<std::string> Mutate(
       std::string_view request,
       absl::FunctionRef<absl::StatusOr<Change>(const Directory&, absl::Time wall_now)> prepare)
-      ABSL_LOCKS_EXCLUDED(write_mutex_, tell_mutex_, mutex_);
+      ABSL_LOCKS_EXCLUDED(key_tell_mutex_, write_mutex_, tell_mutex_, mutex_);
 
   // Runs `use` with the directory to itself: reads, and changes of soft state. It must not block.
   template <class Use>
@@ -95,7 +99,7 @@ class Coordinator {
 
   // Tells the watcher of the keys as they are, then of each change. Returns its id for Unwatch.
   uint64_t Watch(std::shared_ptr<const KeyWatcher> watcher)
-      ABSL_LOCKS_EXCLUDED(write_mutex_, tell_mutex_, mutex_);
+      ABSL_LOCKS_EXCLUDED(key_tell_mutex_, write_mutex_, tell_mutex_, mutex_);
   void Unwatch(uint64_t id) { key_watches_.Remove(id); }
   // The same of wishes.
   uint64_t WatchWishes(std::shared_ptr<const WishWatcher> watcher) ABSL_LOCKS_EXCLUDED(tell_mutex_, mutex_);
@@ -111,7 +115,7 @@ class Coordinator {
 
   // To be called every `tick_interval` or so: expires nodes and grants, makes durable which wishes ended,
   // looks after the metadata store, and now and then purges what is old.
-  void Tick() ABSL_LOCKS_EXCLUDED(write_mutex_, tell_mutex_, mutex_);
+  void Tick() ABSL_LOCKS_EXCLUDED(key_tell_mutex_, write_mutex_, tell_mutex_, mutex_);
 
   std::string_view metadata_store_name() const { return store_->name(); }
   uint64_t epoch() const { return epoch_; }
@@ -122,7 +126,7 @@ class Coordinator {
   absl::StatusOr<std::string> Make(
       std::string_view request,
       absl::FunctionRef<absl::StatusOr<Change>(const Directory&, absl::Time wall_now)> prepare)
-      ABSL_LOCKS_EXCLUDED(write_mutex_, tell_mutex_, mutex_);
+      ABSL_LOCKS_EXCLUDED(key_tell_mutex_, write_mutex_, tell_mutex_, mutex_);
   // Plans it, once nothing that it touches is under way, and claims that.
   absl::StatusOr<Change> Plan(
       absl::FunctionRef<absl::StatusOr<Change>(const Directory&, absl::Time wall_now)> prepare,
@@ -132,8 +136,11 @@ class Coordinator {
   void Purge() ABSL_LOCKS_EXCLUDED(write_mutex_, tell_mutex_, mutex_);
   // Not where nodes report it: heartbeats do not wait for the disk. What is lost in between is reported
   // again.
-  void SettleWishes() ABSL_LOCKS_EXCLUDED(write_mutex_, tell_mutex_, mutex_);
+  void SettleWishes() ABSL_LOCKS_EXCLUDED(key_tell_mutex_, write_mutex_, tell_mutex_, mutex_);
   void TellOfWishes() ABSL_LOCKS_EXCLUDED(tell_mutex_, mutex_);
+  // Tells the watchers of keys what was applied, unless another thread is telling them: that one goes on with
+  // what is new.
+  void TellOfKeys() ABSL_LOCKS_EXCLUDED(key_tell_mutex_, write_mutex_);
   // Says so once when the store stops being usable, before somebody's change is refused.
   void CheckStore() ABSL_LOCKS_EXCLUDED(mutex_);
   void NoteEndedGrants() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -148,11 +155,13 @@ class Coordinator {
   Watches<KeyWatcher> key_watches_;
   Watches<WishWatcher> wish_watches_;
 
+  absl::Mutex key_tell_mutex_ ABSL_ACQUIRED_BEFORE(write_mutex_, tell_mutex_, mutex_);
   // Of planning and of applying durable changes; not held while one is committed.
   absl::Mutex write_mutex_ ABSL_ACQUIRED_BEFORE(tell_mutex_, mutex_);
   Claims under_way_ ABSL_GUARDED_BY(write_mutex_);
   absl::flat_hash_set<std::string> requests_ ABSL_GUARDED_BY(write_mutex_);  // under way
   bool purging_ ABSL_GUARDED_BY(write_mutex_) = false;                       // nothing begins
+  std::vector<KeyRecord> untold_keys_ ABSL_GUARDED_BY(write_mutex_);         // applied; in their order
   absl::Mutex tell_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);
   absl::Mutex mutex_;
   Directory directory_ ABSL_GUARDED_BY(mutex_);

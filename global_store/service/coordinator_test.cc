@@ -340,6 +340,34 @@ TEST_F(CoordinatorTest, ConcurrentWatchersMissNoRevisionAndSeeThemInOrder) {
   }
 }
 
+TEST_F(CoordinatorTest, Publish_ReturnsWhileAnotherKeysWatcherIsBeingTold) {
+  Publish("x");
+  absl::Notification telling;
+  absl::Notification go_on;
+  auto slow = std::make_shared<KeyWatcher>();
+  slow->key = "watched";
+  slow->on_change = [&](const KeyRecord&) {
+    telling.Notify();
+    EXPECT_TRUE(go_on.WaitForNotificationWithTimeout(absl::Seconds(30)));
+  };
+  coordinator_->Watch(slow);
+  std::vector<std::string> seen;
+  coordinator_->Watch(Collector(&seen, "other"));
+  std::thread binder([&] { EXPECT_TRUE(Bind("", "watched", "x").ok()); });
+  EXPECT_TRUE(telling.WaitForNotificationWithTimeout(absl::Seconds(30)));
+  absl::Notification published;
+  std::thread publisher([&] {
+    EXPECT_TRUE(Bind("", "other", "x").ok());
+    published.Notify();
+  });
+  EXPECT_TRUE(published.WaitForNotificationWithTimeout(absl::Seconds(10)));
+  go_on.Notify();
+  binder.join();
+  publisher.join();
+  // The binder told the change that the publisher had left to it.
+  EXPECT_THAT(seen, ElementsAre("other@1"));
+}
+
 TEST_F(CoordinatorTest, ARepeatedRequestGetsTheSameGrantWhileItLives) {
   Publish("x");
   Register("a");
