@@ -88,6 +88,11 @@ std::string Text(const StringMap& pairs) {
   return text;
 }
 
+// An annotation in braces says what is counted, and so does the metric's name.
+std::string UnitText(const std::string& unit) {
+  return unit == "1" || unit.starts_with('{') ? "" : " " + unit;
+}
+
 void DescribeSpan(const Received& received, const std::vector<const ReceivedSpan*>& spans,
                   const ReceivedSpan& span, absl::Time origin, int depth, std::string& out) {
   absl::StrAppendFormat(&out, "  %-54s %-28s %9.2f %9.2f%s\n",
@@ -210,8 +215,7 @@ std::string DescribeMetrics(const Received& received, const std::vector<std::str
         absl::StrCat(metric.name, " ", Text(metric.labels), " ", ProcessName(metric.resource));
     const std::string count = metric.count > 0 ? absl::StrCat(" in ", metric.count) : "";
     lines[series] = absl::StrFormat("  %-46s %-52s %-28s %.6g%s%s\n", metric.name, Text(metric.labels),
-                                    ProcessName(metric.resource), metric.value,
-                                    metric.unit == "1" ? "" : " " + metric.unit, count);
+                                    ProcessName(metric.resource), metric.value, UnitText(metric.unit), count);
   }
   std::string out;
   for (const auto& [series, line] : lines) out += line;

@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 """Checks the files of this folder: they parse, and every metric and label that they name is in the catalogue.
 
+A Collector translates names for Prometheus, with suffixes for unit and kind or without. Both translations have to give
+the catalogue's own names, and the dashboard and the rules are checked against what each of them gives.
+
 Usage: check_names.py README_WITH_THE_CATALOGUE FOLDER. Prints what is wrong, one line each; exits 1 if anything is.
 """
 import json
@@ -17,6 +20,19 @@ GROUPING = re.compile(r"\bby \(([^)]*)\)")
 TEMPLATE = re.compile(r"\{\{\s*(?:\$labels\.)?([a-z_]+)\s*\}\}")
 HISTOGRAM_SUFFIX = re.compile(r"_(bucket|sum|count)$")
 
+# Of the Collector's Prometheus exporter: the default, and that of the collector files here.
+WITH_SUFFIXES = "UnderscoreEscapingWithSuffixes"
+WITHOUT_SUFFIXES = "UnderscoreEscapingWithoutSuffixes"
+# The first version of the Collector (contrib) that knows translation_strategy.
+OLDEST_COLLECTOR = (0, 132, 0)
+
+# The words that stand for UCUM's units in Prometheus, and those for what a rate is per.
+UNIT_WORDS = {"By": "bytes", "KiBy": "kibibytes", "MiBy": "mebibytes", "GiBy": "gibibytes", "s": "seconds",
+              "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds", "min": "minutes", "h": "hours",
+              "d": "days", "Hz": "hertz", "W": "watts", "J": "joules", "V": "volts", "A": "amperes", "g": "grams",
+              "m": "meters", "Cel": "celsius", "%": "percent", "1": ""}
+PER_WORDS = {"s": "second", "m": "minute", "h": "hour", "d": "day", "w": "week", "mo": "month", "y": "year"}
+
 
 def read_catalogue(readme):
     catalogue = {}
@@ -24,8 +40,50 @@ def read_catalogue(readme):
         cells = [cell.strip() for cell in line.split("|")]
         if len(cells) > 5 and cells[1].startswith("`tc_"):
             labels = {label.strip() for label in cells[4].split(",") if label.strip()}
-            catalogue[cells[1].strip("`")] = (cells[2], labels)
+            catalogue[cells[1].strip("`")] = (cells[2], labels, cells[3])
     return catalogue
+
+
+def unit_words(unit):
+    """What a unit adds to a name: its word, and "per_" with what it is per. An annotation in braces adds nothing."""
+    main, _, per = (part.strip() for part in unit.partition("/"))
+    main = "" if set("{}") & set(main) else UNIT_WORDS.get(main, main)
+    per = "" if set("{}") & set(per) else PER_WORDS.get(per, per)
+    return main, "per_" + per if per else ""
+
+
+def translate(name, kind, unit, strategy):
+    """The name in Prometheus, by OpenTelemetry's rules for compatibility with it."""
+    words = [word for word in re.split(r"[^A-Za-z0-9:]", name) if word]
+    if strategy == WITH_SUFFIXES:
+        # A suffix is left out where one word of the name is the same; "per_second" is two words, and never is.
+        words += [suffix for suffix in unit_words(unit) if suffix and suffix not in words]
+        last = ""
+        if kind.startswith("counter"):
+            last = "total"
+        elif unit == "1" and kind in ("gauge", "up-down counter"):
+            last = "ratio"
+        words = [word for word in words if word != last] + ([last] if last else [])
+    return "_".join(words)
+
+
+def check_catalogue(catalogue):
+    problems = []
+    for name, (kind, _, unit) in catalogue.items():
+        for strategy in (WITH_SUFFIXES, WITHOUT_SUFFIXES):
+            translated = translate(name, kind, unit, strategy)
+            if translated != name:
+                problems.append(f"{name} of unit {unit} is {translated} with {strategy}")
+        # Some translators look at the end of a name alone.
+        main, _ = unit_words(unit)
+        if main and not name.removesuffix("_total").endswith("_" + main):
+            problems.append(f"{name} does not end in its unit, {main}")
+    return problems
+
+
+def translate_catalogue(catalogue, strategy):
+    return {translate(name, kind, unit, strategy): (kind, labels, unit)
+            for name, (kind, labels, unit) in catalogue.items()}
 
 
 def resolve(name, catalogue):
@@ -74,11 +132,18 @@ def expressions_of(folder):
             yield rule["alert"], rule["expr"], list(rule["annotations"].values())
 
 
+def version_of(text):
+    return tuple(int(number) for number in re.findall(r"\d+", text)[:3])
+
+
 def check_compose(where, content, folder):
     problems = []
     services = content["services"]
     for name, service in services.items():
         image, _, version = service["image"].partition(":")
+        if image.startswith("otel/opentelemetry-collector") and version_of(version) < OLDEST_COLLECTOR:
+            problems.append(f"{where}: {name} is a Collector of version {version}, which does not know "
+                            "translation_strategy")
         if version in ("", "latest"):
             problems.append(f"{where}: {name} runs whatever {image} is at the time")
         problems += [f"{where}: {name} waits for {other}, which is not declared"
@@ -92,16 +157,21 @@ def check_compose(where, content, folder):
     return problems
 
 
-def check_collector(where, content):
+def check_collector(where, content, text):
     problems = []
     for name, pipeline in content["service"]["pipelines"].items():
         for kind in ("receivers", "processors", "exporters"):
             problems += [f"{where}: pipeline {name} uses {kind} {part}, which is not declared"
                          for part in pipeline[kind] if part not in content[kind]]
     for name, exporter in content["exporters"].items():
-        # The catalogue's names have their units and _total already.
-        if name.split("/")[0] == "prometheus" and exporter.get("add_metric_suffixes") is not False:
-            problems.append(f"{where}: exporter {name} would add suffixes to the names of metrics")
+        if name.split("/")[0] != "prometheus":
+            continue
+        # The catalogue's names have their units and _total already. add_metric_suffixes is ignored from 0.154.0 on.
+        if exporter.get("translation_strategy") != WITHOUT_SUFFIXES or "add_metric_suffixes" in exporter:
+            problems.append(f"{where}: exporter {name} would add suffixes to the names of metrics: set "
+                            f"translation_strategy to {WITHOUT_SUFFIXES} alone")
+        if ".".join(map(str, OLDEST_COLLECTOR)) not in text:
+            problems.append(f"{where}: the oldest version of the Collector that knows its settings is not named")
     return problems
 
 
@@ -109,15 +179,15 @@ def check_files(folder):
     import yaml
 
     problems = []
-    files = {str(path.relative_to(folder)): yaml.safe_load(path.read_text())
-             for path in sorted(folder.rglob("*.yaml"))}
+    texts = {str(path.relative_to(folder)): path.read_text() for path in sorted(folder.rglob("*.yaml"))}
+    files = {where: yaml.safe_load(text) for where, text in texts.items()}
     for where, content in files.items():
         if not isinstance(content, dict):
             problems.append(f"{where}: not a mapping")
         elif where.startswith("compose-"):
             problems += check_compose(where, content, folder)
         elif "pipelines" in content.get("service", {}):
-            problems += check_collector(where, content)
+            problems += check_collector(where, content, texts[where])
     for path in sorted(folder.rglob("*.xml")):
         xml.etree.ElementTree.parse(path)
     sources = {source["uid"] for source in files["grafana/datasources.yaml"]["datasources"]}
@@ -131,9 +201,13 @@ def main():
     catalogue = read_catalogue(pathlib.Path(sys.argv[1]))
     folder = pathlib.Path(sys.argv[2])
     problems = [] if catalogue else ["the catalogue is empty"]
+    problems += check_catalogue(catalogue)
     problems += check_files(folder)
-    for where, expression, texts in expressions_of(folder):
-        problems += [f"{where}: {problem}" for problem in check_expression(expression, texts, catalogue)]
+    for strategy in (WITH_SUFFIXES, WITHOUT_SUFFIXES):
+        translated = translate_catalogue(catalogue, strategy)
+        for where, expression, texts in expressions_of(folder):
+            problems += [f"{where} with {strategy}: {problem}"
+                         for problem in check_expression(expression, texts, translated)]
     for problem in problems:
         print(problem)
     return 1 if problems else 0

@@ -23,8 +23,13 @@ FAULTS = [
     ("grafana/dashboard.json", "{{lane}} {{direction}}", "{{lane}} {{way}}", "no label way"),
     ("grafana/dashboard.json", "by (lane, direction)", "by (lane, way)", "no label way"),
     ("grafana/dashboard.json", '"uid": "prometheus"', '"uid": "thanos"', "no data source thanos"),
-    ("collector-dev.yaml", "add_metric_suffixes: false", "add_metric_suffixes: true", "would add suffixes"),
-    ("collector-grafana.yaml", "add_metric_suffixes: false", "add_metric_suffixes: true", "would add suffixes"),
+    ("collector-dev.yaml", "WithoutSuffixes", "WithSuffixes", "would add suffixes"),
+    ("collector-dev.yaml", "translation_strategy: UnderscoreEscapingWithoutSuffixes", "add_metric_suffixes: false",
+     "would add suffixes"),
+    ("collector-dev.yaml", "0.132.0", "0.133.0", "the oldest version"),
+    ("collector-grafana.yaml", "WithoutSuffixes", "WithSuffixes", "would add suffixes"),
+    ("collector-grafana.yaml", "0.132.0", "some version", "the oldest version"),
+    ("compose-grafana.yaml", "collector-contrib:0.155.0", "collector-contrib:0.131.1", "does not know"),
     ("collector-dev.yaml", "exporters: [debug, prometheus]", "exporters: [debug, prom]", "exporters prom,"),
     ("compose-grafana.yaml", "./grafana/tempo.yaml", "./grafana/tempe.yaml", "which is not there"),
     ("compose-grafana.yaml", "grafana/loki:3.2.0", "grafana/loki:latest", "whatever grafana/loki is"),
@@ -33,10 +38,31 @@ FAULTS = [
     ("signoz/collector.yaml", "exporters: [clickhouselogsexporter,", "exporters: [logs,", "exporters logs,"),
 ]
 
+# Of the catalogue: what stands there, what is put in its place, what the check says.
+FAULTY_UNITS = [
+    ("| `tc_global_store_nodes` | gauge | {node} |", "| `tc_global_store_nodes` | gauge | 1 |",
+     "tc_global_store_nodes_ratio with UnderscoreEscapingWithSuffixes"),
+    ("| `tc_rpc_in_flight` | up-down counter | {call} |", "| `tc_rpc_in_flight` | up-down counter | 1 |",
+     "tc_rpc_in_flight_ratio with"),
+    ("| histogram | {bytes_per_second} |", "| histogram | By/s |", "bytes_per_second_per_second with"),
+    ("| `tc_leader_lease_seconds` | gauge | s |", "| `tc_leader_lease_seconds` | gauge | ms |",
+     "tc_leader_lease_seconds_milliseconds with"),
+    ("| `tc_tickets_expired_total` | counter | {ticket} |", "| `tc_tickets_expired_total` | counter | ticket |",
+     "tc_tickets_expired_ticket_total with"),
+    ("| `tc_pool_used_bytes` |", "| `tc_pool_bytes_used` |", "does not end in its unit, bytes"),
+    ("| `tc_tickets_expired_total` |", "| `tc_tickets_total_expired` |", "tc_tickets_expired_total with"),
+    ("| `tc_rpc_connections` |", "| `tc_rpc__connections` |",
+     "tc_rpc_connections with UnderscoreEscapingWithoutSuffixes"),
+    ("| `tc_gpu_utilization_ratio` |", "| `tc_gpu_utilization` |", "tc_gpu_utilization_ratio with"),
+    # What the dashboard and the rules name is looked up under the translated names.
+    ("| `tc_global_store_nodes` | gauge | {node} |", "| `tc_global_store_nodes` | gauge | 1 |",
+     "TensorCastNoNodes with UnderscoreEscapingWithSuffixes: no metric tc_global_store_nodes"),
+]
 
-def check(folder):
+
+def check(folder, readme=README):
     script = pathlib.Path(__file__).with_name("check_names.py")
-    return subprocess.run([sys.executable, "-B", script, README, folder], capture_output=True, text=True)
+    return subprocess.run([sys.executable, "-B", script, readme, folder], capture_output=True, text=True)
 
 
 class CheckNames(unittest.TestCase):
@@ -53,6 +79,17 @@ class CheckNames(unittest.TestCase):
                 self.assertIn(right, text)
                 (copy / name).write_text(text.replace(right, wrong))
                 result = check(copy)
+                self.assertEqual(result.returncode, 1, result.stderr)
+                self.assertIn(said, result.stdout)
+
+    def test_each_unit_that_changes_a_name_is_found(self):
+        text = README.read_text()
+        for right, wrong, said in FAULTY_UNITS:
+            with self.subTest(wrong=wrong, said=said), tempfile.TemporaryDirectory() as scratch:
+                self.assertIn(right, text)
+                readme = pathlib.Path(scratch) / "README.md"
+                readme.write_text(text.replace(right, wrong))
+                result = check(FOLDER, readme)
                 self.assertEqual(result.returncode, 1, result.stderr)
                 self.assertIn(said, result.stdout)
 
