@@ -4,9 +4,12 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <fstream>
+#include <string>
 #include <thread>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "base/ids.h"
 #include "core/device/ipc_format.h"
 #include "core/device/testing/fault_hooks.h"
@@ -22,6 +25,19 @@ using testing::Pattern;
 using testing::Upload;
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
+
+// Of this process, of memfds and the like: RssShmem of /proc/self/status.
+uint64_t ResidentSharedKiB() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    uint64_t kib = 0;
+    if (absl::StartsWith(line, "RssShmem:") && absl::SimpleAtoi(line.substr(9, line.size() - 9 - 3), &kib)) {
+      return kib;
+    }
+  }
+  ADD_FAILURE() << "no RssShmem in /proc/self/status";
+  return 0;
+}
 
 class FakeDevice : public ::testing::Test {
  protected:
@@ -47,6 +63,14 @@ TEST_F(FakeDevice, EachDeviceHasABudgetOfItsOwn) {
   EXPECT_TRUE(runtime_->Allocate(1, 8 * kMiB).ok());
   ASSERT_TRUE(runtime_->Free(first).ok());
   EXPECT_TRUE(runtime_->Allocate(0, 8 * kMiB).ok());
+}
+
+TEST_F(FakeDevice, Allocation_IsResidentBeforeAnyCopy) {
+  const uint64_t before = ResidentSharedKiB();
+  const DevicePtr memory = *runtime_->Allocate(0, 8 * kMiB);
+  EXPECT_GE(ResidentSharedKiB(), before + 8 * 1024);
+  EXPECT_TRUE(runtime_->Free(memory).ok());
+  EXPECT_LT(ResidentSharedKiB(), before + 8 * 1024) << "what is freed is given back";
 }
 
 TEST_F(FakeDevice, InjectedAllocationFailuresCountDownAndTakeNoMemory) {

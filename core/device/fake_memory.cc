@@ -41,6 +41,7 @@ absl::StatusOr<std::shared_ptr<FakeMemory>> FakeMemory::Create(uint64_t bytes) {
     return ErrnoStatus(errno, "sizing", absl::StrCat("fake device memory of ", bytes, " bytes"));
   }
   TC_RETURN_IF_ERROR(memory->Map());
+  TC_RETURN_IF_ERROR(memory->MakeResident());
   return memory;
 }
 
@@ -70,6 +71,22 @@ absl::Status FakeMemory::Map() {
   }
   data_ = static_cast<std::byte*>(mapping);
   return absl::OkStatus();
+}
+
+absl::Status FakeMemory::MakeResident() {
+  int error = 0;
+  do {
+    error = madvise(data_, bytes_, MADV_POPULATE_WRITE) == 0 ? 0 : errno;
+  } while (error == EINTR || error == EAGAIN);
+  if (error == EINVAL) {  // a kernel before 5.14: the pages at least, without their entries in this process
+    do {
+      error = fallocate(fd_, 0, 0, static_cast<off_t>(bytes_)) == 0 ? 0 : errno;
+    } while (error == EINTR);
+  }
+  if (error == 0) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "allocate ", bytes_, " bytes of fake device memory: the host has no memory for it (",
+      ErrnoStatus(error, "populate", "it").message(), "); make daemon.fake_device_memory smaller"));
 }
 
 FakeMemory::~FakeMemory() {

@@ -14,6 +14,7 @@ namespace tensorcast {
 
 class FakeMemory {
  public:
+  // Resident from here on, as a GPU's memory is: no copy into it is slowed down by page faults.
   static absl::StatusOr<std::shared_ptr<FakeMemory>> Create(uint64_t bytes);
 
   // Another process's, which need not live any longer once this returned. NOT_FOUND when that memory is not
@@ -30,6 +31,7 @@ class FakeMemory {
  private:
   FakeMemory(int fd, uint64_t bytes, std::string uuid) : fd_(fd), bytes_(bytes), uuid_(std::move(uuid)) {}
   absl::Status Map();
+  absl::Status MakeResident();
 
   const int fd_;
   const uint64_t bytes_;
