@@ -1,7 +1,13 @@
 #include "cli/otel_smoke/otel_smoke.h"
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "cli/cluster/process.h"
 #include "cli/commands/command.h"
+#include "proto/config.pb.h"
 
 namespace tensorcast::cli {
 namespace {
@@ -11,16 +17,28 @@ struct OtelSmokeFlags {
 };
 
 void AddFlags(Flags& flags, OtelSmokeFlags& values) {
-  flags.Add("--endpoint", values.endpoint,
-            "Send to this OTLP collector, http://host:port, instead of a receiver of its own");
+  flags.Add(
+      "--endpoint", values.endpoint,
+      "Send to this OTLP collector, http://host:port, instead of a receiver of its own: over HTTP where the "
+      "port is 4318, else over gRPC; --set observability.otel.exporter=otlp_http or otlp_grpc decides "
+      "otherwise");
 }
 
 int RunOtelSmoke(const CommonFlags& common, const OtelSmokeFlags& flags) {
   const absl::StatusOr<std::string> binary = OwnBinary();
   if (!binary.ok()) return Fail(binary.status());
+  const absl::StatusOr<v1::Config> config = LoadConfig(common);
+  if (!config.ok()) return Fail(config.status());
+  const std::string& exporter = config->observability().otel().exporter();
+  if (exporter == "console" || exporter == "none") {
+    return Fail(absl::InvalidArgumentError(
+        absl::StrCat("otel-smoke: observability.otel.exporter is ", exporter,
+                     ", which sends nothing to a collector; set it to otlp_grpc or otlp_http")));
+  }
   const otel_smoke::Options options{
       .binary = *binary,
       .endpoint = flags.endpoint.empty() ? common.otlp_endpoint : flags.endpoint,
+      .exporter = exporter,
       .json = common.json};
   return ExitCode(otel_smoke::Run(InterruptibleContext(), options));
 }

@@ -127,7 +127,9 @@ class Smoke {
 
   absl::Status StartCollector() {
     endpoint_ = options_.endpoint;
+    exporter_ = options_.exporter;
     if (endpoint_.empty()) {
+      exporter_ = "otlp_grpc";  // whatever the environment says: that is what the receiver takes
       TC_ASSIGN_OR_RETURN(receiver_, otel::OtlpReceiver::Start());
       endpoint_ = receiver_->endpoint();
       Say(absl::StrCat("a receiver of OTLP listens at ", endpoint_));
@@ -135,6 +137,7 @@ class Smoke {
     v1::OtelConfig config;
     config.set_enabled(true);
     config.set_endpoint(endpoint_);
+    config.set_exporter(exporter_);
     config.set_batch_interval("200ms");
     config.set_metric_interval("500ms");
     TC_ASSIGN_OR_RETURN(telemetry_, otel::InitTelemetry(config, "client"));
@@ -148,9 +151,10 @@ class Smoke {
     const uint64_t pool = options_.model_bytes + options_.model_bytes / 4 + (uint64_t{64} << 20);
     TC_ASSIGN_OR_RETURN(devices_, CreateFakeRuntime({.device_count = 1, .device_bytes = pool}));
     ClusterOptions cluster{.binary = options_.binary, .directory = directory_->path()};
-    const std::vector<std::string> observed = {
+    std::vector<std::string> observed = {
         "observability.otel.enabled=true", "observability.otel.endpoint=" + endpoint_,
         "observability.otel.batch_interval=200ms", "observability.otel.metric_interval=500ms"};
+    if (!exporter_.empty()) observed.push_back("observability.otel.exporter=" + exporter_);
     cluster.global_store_settings = observed;
     cluster.daemon_settings = observed;
     for (const std::string& setting :
@@ -303,7 +307,9 @@ class Smoke {
       if (telemetry_->counters().signals[i].dropped() == 0) continue;
       const std::string refused =
           absl::StrCat("the collector at ", endpoint_, " did not take the ", otel::sdk::kSignalNames[i]);
-      if (i == static_cast<size_t>(otel::sdk::Signal::kTraces)) return absl::UnavailableError(refused);
+      if (i == static_cast<size_t>(otel::sdk::Signal::kTraces)) {
+        return absl::UnavailableError(absl::StrCat(refused, ": ", telemetry_->Advice()));
+      }
       std::printf("%s\n", refused.c_str());
     }
     std::printf("sent to %s; look for these traces\n", endpoint_.c_str());
@@ -318,6 +324,7 @@ class Smoke {
   std::unique_ptr<otel::OtlpReceiver> receiver_;
   std::vector<otel::ReceivedMetric> metrics_;  // while the processes lived and the last get was held
   std::string endpoint_;
+  std::string exporter_;
   std::unique_ptr<otel::Telemetry> telemetry_;
   std::unique_ptr<TemporaryDirectory> directory_;
   std::string model_;

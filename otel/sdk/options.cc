@@ -138,41 +138,79 @@ class Checker {
   absl::Status status_;
 };
 
+std::string ToUrl(const std::string& text) {
+  return absl::StrContains(text, "://") ? text : absl::StrCat("http://", text);
+}
+
+// The port of http://host:port/path or https://host:port/path; 0 where it names none.
+uint32_t PortOf(std::string_view url) {
+  if (!absl::ConsumePrefix(&url, "http://") && !absl::ConsumePrefix(&url, "https://")) return 0;
+  const std::string_view authority = url.substr(0, url.find('/'));
+  const size_t colon = authority.rfind(':');
+  uint32_t port = 0;
+  if (colon == std::string_view::npos || colon == 0) return 0;
+  return absl::SimpleAtoi(authority.substr(colon + 1), &port) && port < 65536 ? port : 0;
+}
+
 // host:port, with or without a scheme, as a URL.
 void CheckEndpoint(std::string_view key, const std::string& text, Checker& check, std::string* out) {
   if (text.empty()) return;
-  const std::string url = absl::StrContains(text, "://") ? text : absl::StrCat("http://", text);
-  std::string_view rest = url;
-  const bool known = absl::ConsumePrefix(&rest, "http://") || absl::ConsumePrefix(&rest, "https://");
-  const std::string_view authority = rest.substr(0, rest.find('/'));
-  const size_t colon = authority.rfind(':');
-  uint32_t port = 0;
-  const bool has_port = colon != std::string_view::npos && colon > 0 &&
-                        absl::SimpleAtoi(authority.substr(colon + 1), &port) && port > 0 && port < 65536;
-  if (!known || !has_port) return check.Fail(key, text, "http://host:port, https://host:port or host:port");
+  const std::string url = ToUrl(text);
+  if (PortOf(url) == 0) return check.Fail(key, text, "http://host:port, https://host:port or host:port");
   *out = url;
 }
 
-// The standard variable of each signal: where it goes, unless the configuration says where all go.
+// Where the signals go; "": the SDK's default. Those of single signals, which the SDK reads itself, count as
+// far as they tell the protocol.
+std::string EndpointInForce(const v1::OtelConfig& config) {
+  if (!config.endpoint().empty()) return config.endpoint();
+  for (const char* variable :
+       {"TENSORCAST_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+        "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT"}) {
+    if (std::string endpoint = Environment(variable); !endpoint.empty()) return endpoint;
+  }
+  return "";
+}
+
+// The protocol where the configuration names no exporter: that of the standard variable, else the one that
+// the endpoint's port is registered for.
+ExporterKind UsualProtocol(const v1::OtelConfig& config, bool enabled, Checker& check) {
+  constexpr uint32_t kHttpPort = 4318;
+  const std::string said = Environment("OTEL_EXPORTER_OTLP_PROTOCOL");
+  if (said == "grpc") return ExporterKind::kOtlpGrpc;
+  if (said == "http/protobuf") return ExporterKind::kOtlpHttp;
+  if (!said.empty() && enabled) {
+    check.Fail("exporter (from OTEL_EXPORTER_OTLP_PROTOCOL)", said, "one of grpc, http/protobuf");
+  }
+  return PortOf(ToUrl(EndpointInForce(config))) == kHttpPort ? ExporterKind::kOtlpHttp
+                                                             : ExporterKind::kOtlpGrpc;
+}
+
+// The standard variable of each signal. `none` switches it off; otherwise the variable says where it goes,
+// unless the configuration says where all go.
 void ResolveSignalExporters(const v1::OtelConfig& config, Checker& check, BridgeOptions& bridge) {
   enum class Choice { kOtlp, kConsole, kNone };
   constexpr const char* kVariables[kSignals] = {"OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER",
                                                 "OTEL_LOGS_EXPORTER"};
   bool* const wanted[kSignals] = {&bridge.traces, &bridge.metrics, &bridge.logs};
-  for (size_t i = 0; i < kSignals && config.exporter().empty(); ++i) {
+  for (size_t i = 0; i < kSignals; ++i) {
+    const std::string value = Environment(kVariables[i]);
+    *wanted[i] = value != "none";
+    if (!config.exporter().empty()) continue;
     Choice choice = Choice::kOtlp;
-    check.Choice<Choice>(absl::StrCat("exporter (from ", kVariables[i], ")"), Environment(kVariables[i]),
+    check.Choice<Choice>(absl::StrCat("exporter (from ", kVariables[i], ")"), value,
                          {{"otlp", Choice::kOtlp}, {"console", Choice::kConsole}, {"none", Choice::kNone}},
                          &choice);
     bridge.on_console[i] = choice == Choice::kConsole;
-    *wanted[i] = choice != Choice::kNone;
   }
 }
 
 void ResolveExporter(const v1::OtelConfig& config, Checker& check, Options& options) {
   enum class Choice { kGrpc, kHttp, kConsole, kNone };
-  Choice choice =
-      Environment("OTEL_EXPORTER_OTLP_PROTOCOL") == "http/protobuf" ? Choice::kHttp : Choice::kGrpc;
+  Choice choice = Choice::kGrpc;
+  if (config.exporter().empty() && UsualProtocol(config, options.enabled, check) == ExporterKind::kOtlpHttp) {
+    choice = Choice::kHttp;
+  }
   check.Choice<Choice>("exporter", config.exporter(),
                        {{"otlp_grpc", Choice::kGrpc},
                         {"otlp_http", Choice::kHttp},

@@ -9,6 +9,7 @@
 #include <map>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "cli/config/config.h"
 
 namespace tensorcast::otel::sdk {
@@ -26,11 +27,12 @@ class OptionsTest : public ::testing::Test {
   OptionsTest() { Clear(); }
   ~OptionsTest() override { Clear(); }
   static void Clear() {
-    for (const char* name : {"TENSORCAST_OTLP_ENDPOINT", "TENSORCAST_OTEL_DEBUG", "OTEL_SDK_DISABLED",
-                             "OTEL_SERVICE_NAME", "OTEL_EXPORTER_OTLP_TIMEOUT", "OTEL_EXPORTER_OTLP_PROTOCOL",
-                             "OTEL_TRACES_SAMPLER", "OTEL_TRACES_SAMPLER_ARG", "OTEL_TRACES_EXPORTER",
-                             "OTEL_METRICS_EXPORTER", "OTEL_LOGS_EXPORTER", "OTEL_RESOURCE_ATTRIBUTES",
-                             "OTEL_EXPORTER_OTLP_COMPRESSION", "OTEL_EXPORTER_OTLP_LOGS_COMPRESSION"}) {
+    for (const char* name :
+         {"TENSORCAST_OTLP_ENDPOINT", "TENSORCAST_OTEL_DEBUG", "OTEL_SDK_DISABLED", "OTEL_SERVICE_NAME",
+          "OTEL_EXPORTER_OTLP_TIMEOUT", "OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_TRACES_SAMPLER",
+          "OTEL_TRACES_SAMPLER_ARG", "OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER", "OTEL_LOGS_EXPORTER",
+          "OTEL_RESOURCE_ATTRIBUTES", "OTEL_EXPORTER_OTLP_COMPRESSION", "OTEL_EXPORTER_OTLP_LOGS_COMPRESSION",
+          "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"}) {
       unsetenv(name);
     }
   }
@@ -184,12 +186,67 @@ TEST_F(OptionsTest, EachSignalHasTheExporterOfItsVariable) {
   EXPECT_TRUE(bridge.metrics && bridge.logs);
   EXPECT_EQ(bridge.ExporterOf(Signal::kMetrics), ExporterKind::kConsole);
   EXPECT_EQ(bridge.ExporterOf(Signal::kLogs), ExporterKind::kOtlpGrpc);
-  EXPECT_TRUE(Resolve(OtelConfig("enabled: true exporter: 'otlp_grpc'")).bridge.traces);
-  EXPECT_TRUE(Resolve(OtelConfig("enabled: true traces: true")).bridge.traces)
+  EXPECT_EQ(Resolve(OtelConfig("enabled: true exporter: 'otlp_grpc'")).bridge.ExporterOf(Signal::kMetrics),
+            ExporterKind::kOtlpGrpc)
       << "the configuration stands above";
   setenv("OTEL_TRACES_EXPORTER", "zipkin", 1);
   EXPECT_THAT(std::string(ResolveOptions(OtelConfig("enabled: true"), "daemon").status().message()),
               HasSubstr("OTEL_TRACES_EXPORTER"));
+}
+
+TEST_F(OptionsTest, SignalOff_WhenVariableIsNoneWhateverTheExporter) {
+  struct Case {
+    const char* variable;
+    const char* key;
+    bool BridgeOptions::* signal;
+  };
+  for (const Case& one : {Case{"OTEL_TRACES_EXPORTER", "traces", &BridgeOptions::traces},
+                          Case{"OTEL_METRICS_EXPORTER", "metrics", &BridgeOptions::metrics},
+                          Case{"OTEL_LOGS_EXPORTER", "logs", &BridgeOptions::logs}}) {
+    SCOPED_TRACE(one.variable);
+    setenv(one.variable, "none", 1);
+    for (const char* exporter : {"", "otlp_grpc", "otlp_http", "jaeger", "console"}) {
+      SCOPED_TRACE(exporter);
+      const std::string text = absl::StrCat("enabled: true exporter: '", exporter, "'");
+      const BridgeOptions bridge = Resolve(OtelConfig(text)).bridge;
+      EXPECT_FALSE(bridge.*one.signal);
+      EXPECT_EQ(bridge.traces + bridge.metrics + bridge.logs, 2) << "the other two go on";
+      EXPECT_TRUE(Resolve(OtelConfig(absl::StrCat(text, " ", one.key, ": true"))).bridge.*one.signal);
+    }
+    setenv(one.variable, "otlp", 1);
+    EXPECT_TRUE(Resolve(OtelConfig("enabled: true exporter: 'otlp_grpc'")).bridge.*one.signal);
+    EXPECT_FALSE(Resolve(OtelConfig(absl::StrCat("enabled: true ", one.key, ": false"))).bridge.*one.signal);
+    unsetenv(one.variable);
+  }
+}
+
+TEST_F(OptionsTest, Port4318_MeansHttpWhenNoProtocolIsSet) {
+  const auto exporter_of = [](const std::string& text) { return Resolve(OtelConfig(text)).bridge.exporter; };
+  for (const char* endpoint :
+       {"http://host:4318", "https://host:4318/base", "host:4318", "http://[::1]:4318/"}) {
+    EXPECT_EQ(exporter_of(absl::StrCat("enabled: true endpoint: '", endpoint, "'")), ExporterKind::kOtlpHttp)
+        << endpoint;
+  }
+  for (const char* endpoint : {"http://host:4317", "http://host:43180", "http://host:1/4318:4318"}) {
+    EXPECT_EQ(exporter_of(absl::StrCat("enabled: true endpoint: '", endpoint, "'")), ExporterKind::kOtlpGrpc)
+        << endpoint;
+  }
+  EXPECT_EQ(exporter_of("enabled: true endpoint: 'host:4318' exporter: 'otlp_grpc'"),
+            ExporterKind::kOtlpGrpc);
+  EXPECT_EQ(exporter_of("enabled: true endpoint: 'host:4318' exporter: 'console'"), ExporterKind::kConsole);
+  for (const char* variable :
+       {"TENSORCAST_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"}) {
+    setenv(variable, "http://host:4318", 1);
+    EXPECT_EQ(exporter_of("enabled: true"), ExporterKind::kOtlpHttp) << variable;
+    EXPECT_EQ(exporter_of("enabled: true endpoint: 'host:4317'"), ExporterKind::kOtlpGrpc) << variable;
+    unsetenv(variable);
+  }
+  setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", 1);
+  EXPECT_EQ(exporter_of("enabled: true endpoint: 'host:4318'"), ExporterKind::kOtlpGrpc);
+  setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json", 1);
+  EXPECT_THAT(std::string(ResolveOptions(OtelConfig("enabled: true"), "daemon").status().message()),
+              HasSubstr("OTEL_EXPORTER_OTLP_PROTOCOL"));
+  EXPECT_TRUE(ResolveOptions({}, "daemon").ok()) << "meant for others, as telemetry is off";
 }
 
 TEST_F(OptionsTest, CompressionOverHttpIsRefusedWhereverItWasSaid) {

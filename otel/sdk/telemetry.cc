@@ -3,12 +3,15 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <string>
 #include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/log/log.h"
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
@@ -38,13 +41,50 @@ uint64_t TotalDropped(const Counters& counters) {
   return dropped;
 }
 
-// Called wherever telemetry has trouble, possibly often and from any thread.
-void Complain(const Counters& counters, std::string_view what) {
-  const AboutTelemetry guard;
-  LOG_EVERY_N_SEC(WARNING, kComplaintSeconds)
-      << "telemetry: " << what << " (" << TotalDropped(counters)
-      << " items dropped so far); is the collector up? See observability.otel.endpoint";
+// Which setting to change where the protocol does not fit the endpoint. "" where nothing is sent to one.
+std::string ProtocolAdvice(const sdk::BridgeOptions& options) {
+  if (options.exporter == sdk::ExporterKind::kConsole) return "";
+  const bool http = options.exporter == sdk::ExporterKind::kOtlpHttp;
+  return absl::StrCat("check that the collector is up at observability.otel.endpoint and takes OTLP over ",
+                      http ? "HTTP" : "gRPC", " there; for OTLP over ",
+                      http ? "gRPC (usual port 4317)" : "HTTP (usual port 4318)",
+                      " set observability.otel.exporter to ", http ? "otlp_grpc" : "otlp_http",
+                      ", or OTEL_EXPORTER_OTLP_PROTOCOL to ", http ? "grpc" : "http/protobuf");
 }
+
+// What exports said last, and what to do about it. Thread-safe.
+class Troubles {
+ public:
+  explicit Troubles(std::string protocol_advice) : protocol_advice_(std::move(protocol_advice)) {}
+
+  // Called wherever telemetry has trouble, possibly often and from any thread.
+  void Note(const Counters& counters, std::string_view what) ABSL_LOCKS_EXCLUDED(mutex_) {
+    {
+      absl::MutexLock lock(&mutex_);
+      last_ = std::string(what);
+      if (what.starts_with(kExport)) last_of_export_ = last_;
+    }
+    const AboutTelemetry guard;
+    LOG_EVERY_N_SEC(WARNING, kComplaintSeconds)
+        << "telemetry: " << what << " (" << TotalDropped(counters) << " items dropped so far)"
+        << (protocol_advice_.empty() ? "" : "; ") << protocol_advice_;
+  }
+
+  std::string Advice() const ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    if (last_.empty()) return "";
+    return absl::StrCat(last_of_export_.empty() ? last_ : last_of_export_, "; ", protocol_advice_);
+  }
+
+ private:
+  // How the lines of exporters begin, ours and the SDK's.
+  static constexpr std::string_view kExport = "[OTLP ";
+
+  const std::string protocol_advice_;
+  mutable absl::Mutex mutex_;
+  std::string last_ ABSL_GUARDED_BY(mutex_);
+  std::string last_of_export_ ABSL_GUARDED_BY(mutex_);
+};
 
 // Runs `work` on a thread of its own; false when it has not ended by then, and it goes on without us. Where
 // no thread is to be had it runs on this one, for as long as it takes.
@@ -106,6 +146,7 @@ class Disabled final : public Telemetry {
   bool Flush(absl::Duration) override { return true; }
   void Shutdown() override {}
   const Counters& counters() const override { return counters_; }
+  std::string Advice() const override { return ""; }
 
  private:
   const Counters counters_{};
@@ -113,9 +154,10 @@ class Disabled final : public Telemetry {
 
 class Enabled final : public Telemetry {
  public:
-  Enabled(sdk::Options options, std::shared_ptr<Counters> counters)
+  Enabled(sdk::Options options, std::shared_ptr<Counters> counters, std::shared_ptr<Troubles> troubles)
       : shutdown_timeout_(options.shutdown_timeout),
         counters_(std::move(counters)),
+        troubles_(std::move(troubles)),
         registrations_(ObserveCounters(counters_)) {
     if (options.resource_metrics) {
       for (GaugeRegistration& gauge : sdk::ObserveResources()) registrations_.push_back(std::move(gauge));
@@ -174,6 +216,7 @@ class Enabled final : public Telemetry {
   }
 
   const Counters& counters() const override { return *counters_; }
+  std::string Advice() const override { return troubles_->Advice(); }
 
  private:
   // Nothing new reaches the bridge from here on.
@@ -187,6 +230,7 @@ class Enabled final : public Telemetry {
 
   const absl::Duration shutdown_timeout_;
   const std::shared_ptr<Counters> counters_;
+  const std::shared_ptr<Troubles> troubles_;
   std::vector<GaugeRegistration> registrations_;  // read until the last collection
   std::unique_ptr<TelemetryLogSink> log_sink_;
   absl::Mutex mutex_;
@@ -205,8 +249,9 @@ absl::StatusOr<std::unique_ptr<Telemetry>> InitTelemetry(const v1::OtelConfig& c
   }
   auto counters = std::make_shared<Counters>();
   options->bridge.counters = counters.get();
-  options->bridge.complain = [counters](std::string_view what) { Complain(*counters, what); };
-  return std::make_unique<Enabled>(*std::move(options), std::move(counters));
+  auto troubles = std::make_shared<Troubles>(ProtocolAdvice(options->bridge));
+  options->bridge.complain = [counters, troubles](std::string_view what) { troubles->Note(*counters, what); };
+  return std::make_unique<Enabled>(*std::move(options), std::move(counters), std::move(troubles));
 }
 
 }  // namespace tensorcast::otel

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "absl/status/statusor.h"
@@ -29,6 +30,9 @@ class Telemetry {
   // that is stuck beyond that is left to a thread that dies with the process. Idempotent.
   virtual void Shutdown() = 0;
   virtual const sdk::Counters& counters() const = 0;
+  // What to look at, and which setting to change, when the collector does not take what is sent, with the
+  // last error. "" while nothing failed.
+  virtual std::string Advice() const = 0;
 };
 
 // `role`: "global-store", "daemon", "client". With telemetry off the result does nothing. INVALID_ARGUMENT

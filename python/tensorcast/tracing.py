@@ -233,8 +233,8 @@ def start(
     """Exports this process's spans and metrics, those of the store's client among them, until `stop()`.
 
     What is left empty is as the environment says (OTEL_SERVICE_NAME, OTEL_EXPORTER_OTLP_ENDPOINT,
-    OTEL_TRACES_SAMPLER, ...), else the OpenTelemetry SDK's default. `exporter` is "otlp_grpc" (the default), "otlp_http",
-    "console" or "none". Not needed where the program exports by an OpenTelemetry provider of its own, but for the spans
+    OTEL_TRACES_SAMPLER, ...), else the OpenTelemetry SDK's default. `exporter` is "otlp_grpc", "otlp_http", "console" or
+    "none"; empty, it is "otlp_http" where the endpoint's port is 4318, else "otlp_grpc". Not needed where the program exports by an OpenTelemetry provider of its own, but for the spans
     of the client library itself.
 
     Raises InvalidArgumentError, naming what is wrong in the options or the environment, and FailedPreconditionError when

@@ -1,5 +1,6 @@
 // What leaves the real processes for a collector, and that a wrong setting is an error at start.
 #include <gmock/gmock.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -9,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "otel/sdk/testing/http_collector.h"
 #include "tests/e2e/e2e_test_base.h"
 
 namespace tensorcast {
@@ -42,6 +44,32 @@ TEST_F(Telemetry, OtelSmokeFindsCoherentTracesMetricsAndLogs) {
   EXPECT_THAT(smoke.output,
               AllOf(HasSubstr("tc_disk_read_bytes_total"), HasSubstr("tc_disk_written_bytes_total"),
                     HasSubstr("kind=client,location=cpu")));
+}
+
+// A port of its own for each process that runs this test: the whole of 127.0.0.0/8 is this host.
+std::string OwnLoopbackAddress() {
+  const int id = getpid();
+  return absl::StrCat("127.", 100 + (id >> 16 & 127), ".", id >> 8 & 255, ".", id & 255);
+}
+
+TEST_F(Telemetry, OtelSmokeToPort4318_SendsOverHttp) {
+  otel::testing::HttpCollector collector({"200 OK"}, OwnLoopbackAddress(), 4318);
+  const CommandResult smoke = RunCommand({"otel-smoke", "--endpoint", collector.endpoint()});
+  EXPECT_EQ(smoke.exit_code, 0) << smoke.output;
+  for (const char* path : {"/v1/traces", "/v1/metrics", "/v1/logs"}) {
+    EXPECT_GE(collector.count(path), 4u) << path << " of four processes";
+  }
+}
+
+TEST_F(Telemetry, OtelSmokeWithWrongProtocol_NamesTheSetting) {
+  otel::testing::HttpCollector collector({"200 OK"});
+  const CommandResult wrong = RunCommand({"otel-smoke", "--endpoint", collector.endpoint()});
+  EXPECT_EQ(wrong.exit_code, 1) << wrong.output;
+  EXPECT_THAT(wrong.output, AllOf(HasSubstr("did not take the traces"),
+                                  HasSubstr("set observability.otel.exporter to otlp_http")));
+  const CommandResult right = RunCommand(
+      {"otel-smoke", "--endpoint", collector.endpoint(), "--set", "observability.otel.exporter=otlp_http"});
+  EXPECT_EQ(right.exit_code, 0) << right.output;
 }
 
 TEST_F(Telemetry, AWrongSettingIsAnErrorAtStartThatNamesItsKey) {
