@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/steady_time.h"
+#include "base/upkeep.h"
 #include "otel/api/span.h"
 
 namespace tensorcast::daemon {
@@ -22,7 +23,7 @@ absl::Status ClusterEvictionGuard::MayEvict(const ReplicaInfo& replica) {
   v1::RequestEvictionRequest request;
   *request.mutable_node() = link_->identity();
   request.set_replica_id(replica.id);
-  RequestContext call = RequestContext::Background(timeout_);
+  RequestContext call = UpkeepContext(timeout_);
   if (const TraceContext& cause = otel::CurrentContext(); cause.IsValid()) {
     call.trace = cause;  // of the eviction, or of the request for it
   }
@@ -68,8 +69,7 @@ void ClusterEvictionGuard::WithdrawUnused(const std::vector<ReplicaInfo>& replic
     *request.mutable_node() = link_->identity();
     request.set_replica_id(replica_id);
     request.set_withdraw(true);
-    const absl::Status status =
-        client_->RequestEviction(RequestContext::Background(timeout_), request).status();
+    const absl::Status status = client_->RequestEviction(UpkeepContext(timeout_), request).status();
     // The consent is kept until the global store has heard of this: until then it leaves the replica out. It
     // would not hear of the others either, so that they wait for the next call too.
     if (!status.ok()) {

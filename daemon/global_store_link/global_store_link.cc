@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/steady_time.h"
+#include "base/upkeep.h"
 #include "rpc/convert/convert.h"
 
 namespace tensorcast::daemon {
@@ -63,8 +64,7 @@ void GlobalStoreLink::Stop(bool goodbye) {
   *nothing.mutable_node() = identity();
   nothing.set_sequence(sequence_);
   const absl::Status status =
-      options_.client->ReconcileInventory(RequestContext::Background(options_.call_timeout), {nothing})
-          .status();
+      options_.client->ReconcileInventory(UpkeepContext(options_.call_timeout), {nothing}).status();
   LOG_IF(WARNING, !status.ok())
       << "The global store was not told that this node stops; it notices when heartbeats "
          "stay away: "
@@ -221,7 +221,7 @@ absl::Status GlobalStoreLink::Register() {
   // Before its first heartbeat somebody may wish for an artifact here that has no room.
   node_->FillPools(request.mutable_node()->mutable_pools());
   absl::StatusOr<v1::RegisterNodeResponse> registered =
-      options_.client->RegisterNode(RequestContext::Background(options_.call_timeout), request);
+      options_.client->RegisterNode(UpkeepContext(options_.call_timeout), request);
   // ABORTED at registration: another process holds this node id.
   if (absl::IsAborted(registered.status())) return Replaced(registered.status());
   replaced_since_ = SteadyTime::InfiniteFuture();
@@ -262,9 +262,8 @@ absl::Status GlobalStoreLink::SendInventory() {
     if (messages.back().replicas_size() >= static_cast<int>(kReplicasPerMessage)) messages.emplace_back();
     *messages.back().add_replicas() = rpc::ToProto(replica);
   }
-  TC_ASSIGN_OR_RETURN(
-      const v1::ReconcileInventoryResponse response,
-      options_.client->ReconcileInventory(RequestContext::Background(options_.call_timeout), messages));
+  TC_ASSIGN_OR_RETURN(const v1::ReconcileInventoryResponse response,
+                      options_.client->ReconcileInventory(UpkeepContext(options_.call_timeout), messages));
   inventory_due_ = false;
   Republish(inventory, response);
   return absl::OkStatus();
@@ -289,10 +288,10 @@ void GlobalStoreLink::Republish(const std::vector<ReplicaInfo>& inventory,
     v1::PublishArtifactRequest first;
     *first.mutable_node() = identity();
     *first.mutable_replica() = rpc::ToProto(*held->second);
-    const absl::Status status = options_.client
-                                    ->PublishArtifact(RequestContext::Background(options_.call_timeout),
-                                                      **manifest, first, /*asking=*/"")
-                                    .status();
+    const absl::Status status =
+        options_.client
+            ->PublishArtifact(UpkeepContext(options_.call_timeout), **manifest, first, /*asking=*/"")
+            .status();
     LOG_IF(WARNING, !status.ok()) << "Artifact " << artifact_id
                                   << ", unknown to the global store, could not be published again: "
                                   << status;
@@ -316,9 +315,8 @@ absl::Status GlobalStoreLink::SendChanges() {
     // A number for each message; the global store that misses one asks for the inventory.
     request.set_sequence(++sequence_);
     for (const ReplicaInfo& replica : changed) *request.add_replicas() = rpc::ToProto(replica);
-    TC_ASSIGN_OR_RETURN(
-        const v1::UpdateReplicasResponse response,
-        options_.client->UpdateReplicas(RequestContext::Background(options_.call_timeout), request));
+    TC_ASSIGN_OR_RETURN(const v1::UpdateReplicasResponse response,
+                        options_.client->UpdateReplicas(UpkeepContext(options_.call_timeout), request));
     if (response.inventory_wanted()) TC_RETURN_IF_ERROR(SendInventory());
   }
 }
@@ -330,7 +328,7 @@ absl::Status GlobalStoreLink::SendHeartbeat() {
   node_->FillPools(request.mutable_pools());
   node_->FillHeartbeat(&request);
   TC_ASSIGN_OR_RETURN(const v1::HeartbeatResponse response,
-                      options_.client->Heartbeat(RequestContext::Background(options_.call_timeout), request));
+                      options_.client->Heartbeat(UpkeepContext(options_.call_timeout), request));
   next_heartbeat_ = SteadyNow() + heartbeat_interval_;
   {
     absl::MutexLock lock(&mutex_);

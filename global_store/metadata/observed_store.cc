@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "base/steady_time.h"
+#include "base/upkeep.h"
 #include "global_store/metadata/metadata_store.h"
 #include "otel/api/metrics_catalogue.h"
 #include "otel/api/span.h"
@@ -46,7 +47,10 @@ class ObservedStore final : public MetadataStore {
   template <class Work>
   std::invoke_result_t<Work> Observe(std::string_view span_name, std::string_view operation, Work work) {
     if (!otel::IsTracing() && !otel::IsMeasuring()) return work();
-    otel::Span span(span_name, {{attr::kDbSystem, name()}, {attr::kDbOperation, operation}});
+    // What no request asked for: the load at the start, purges, how tasks ended.
+    const TraceContext& asked = otel::CurrentContext();
+    otel::Span span(span_name, asked.IsValid() ? asked : NewUpkeepTrace(),
+                    {{attr::kDbSystem, name()}, {attr::kDbOperation, operation}});
     const SteadyTime start = SteadyNow();
     auto result = work();
     metrics::kMetadataOperationSeconds.Record(absl::ToDoubleSeconds(SteadyNow() - start),

@@ -91,8 +91,25 @@ TEST(ObservedStore, AFailureMarksTheSpanAndIsCounted) {
   }
 }
 
+TEST(ObservedStore, UnaskedWork_MakesSpanOnlyWhenItFails) {
+  RecordedTelemetry recorded;
+  const auto good = MakeObservedStore(std::make_unique<AnsweringStore>(absl::OkStatus()));
+  const auto bad = MakeObservedStore(std::make_unique<AnsweringStore>(absl::InternalError("disk")));
+  EXPECT_TRUE(good->Load().ok());
+  EXPECT_TRUE(good->Purge({}).ok());
+  EXPECT_FALSE(bad->Purge({}).ok());
+  const std::vector<RecordedSpan> spans = recorded.spans();
+  ASSERT_EQ(spans.size(), 1u);
+  EXPECT_EQ(spans[0].name, "MetadataStore/Purge");
+  EXPECT_EQ(spans[0].error, "INTERNAL");
+  EXPECT_FALSE(spans[0].parent.IsValid());
+  EXPECT_EQ(recorded.Count(metrics::kMetadataOperationSeconds.id(), {"answering", "purge"}), 2)
+      << "metrics have both";
+}
+
 TEST(ObservedStore, WhatIsNotThereIsAnAnswerAndNoFailure) {
   RecordedTelemetry recorded;
+  const otel::ScopedSpan call("GlobalStore/Call");
   const auto store = MakeObservedStore(std::make_unique<AnsweringStore>(absl::NotFoundError("no manifest")));
   EXPECT_TRUE(absl::IsNotFound(store->ReadManifest("id").status()));
   EXPECT_EQ(recorded.AwaitSpan("MetadataStore/Get").error, "");

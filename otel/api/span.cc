@@ -5,6 +5,8 @@
 #include <cstring>
 
 #include "base/steady_time.h"
+#include "base/upkeep.h"
+#include "otel/api/upkeep_record.h"
 
 namespace tensorcast::otel {
 namespace {
@@ -59,10 +61,16 @@ void Span::Start(std::string_view name, const TraceContext& parent, AttributeLis
                         .time = ToSpanTime(options.start),
                         .scoped = scoped};
   State& state = state_.emplace();
-  // Reserved while nobody traced: then it is the parent's.
-  if (options.reserved != nullptr && options.reserved->span_id != parent.span_id) {
-    state.context = *options.reserved;
+  if (IsUpkeep(parent)) [[unlikely]] {
+    // What it causes is upkeep, too.
+    state.context = parent;
+    state.records[0] = internal::HoldUpkeep(start);
+    state.recording = true;
+    return;
   }
+  // Reserved while nobody traced: then it is the parent's.
+  if (options.reserved != nullptr && options.reserved->span_id != parent.span_id)
+    state.context = *options.reserved;
   for (size_t i = 0; i < kSinkKinds; ++i) {
     TraceSink* sink = internal::InstalledSink(static_cast<SinkKind>(i));
     if (sink == nullptr) continue;
@@ -106,6 +114,7 @@ void Span::EndStarted(SteadyTime end) {
 }
 
 TraceContext ReserveSpan(const TraceContext& parent) {
+  if (IsUpkeep(parent)) return parent;
   for (size_t i = 0; IsTracing() && i < kSinkKinds; ++i) {
     if (TraceSink* sink = internal::InstalledSink(static_cast<SinkKind>(i))) return sink->Reserve(parent);
   }

@@ -10,7 +10,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "base/steady_time.h"
 #include "base/trace_context.h"
+#include "base/upkeep.h"
 #include "otel/api/testing/recorded_telemetry.h"
 #include "otel/api/trace_macros.h"
 
@@ -82,6 +84,39 @@ class SpanTest : public ::testing::Test {
 
   NotingSink sink_;
 };
+
+TEST_F(SpanTest, UpkeepSpan_IsRecordedWhenItFails) {
+  const RequestContext upkeep = UpkeepContext(absl::Seconds(1));
+  {
+    Span span("A/Sweep", upkeep, {{attr::kLane, "tcp"}});
+    EXPECT_EQ(span.context(), upkeep.trace) << "what it causes is upkeep, too";
+    Span("A/Child", span.context()).End();
+  }
+  EXPECT_THAT(sink_.lines, ElementsAre());
+  {
+    std::string text = "tcp";
+    Span span("A/Sweep", upkeep, {{attr::kLane, text}});
+    text = "udp";
+    span.SetAttribute(attr::kSizeBytes, 7);
+    span.AddEvent("retry", {{attr::kReason, std::string("UNAVAILABLE")}});
+    Span("A/Child", span.context()).End();
+    span.SetError(absl::InternalError("broken"));
+  }
+  EXPECT_THAT(sink_.lines, ElementsAre("A/Sweep: start", "A/Sweep: tc.lane=tcp", "A/Sweep: tc.size.bytes=7",
+                                       "A/Sweep: event retry tc.reason=UNAVAILABLE",
+                                       "A/Sweep: error INTERNAL broken", "A/Sweep: end"));
+  ASSERT_EQ(sink_.parents.size(), 1u);
+  EXPECT_TRUE(sink_.parents[0].IsUnstarted()) << "a root";
+  EXPECT_EQ(sink_.parents[0].trace_id, upkeep.trace.trace_id);
+}
+
+TEST_F(SpanTest, UpkeepSpan_IsRecordedWhenItTakesLong) {
+  const RequestContext upkeep = UpkeepContext(absl::Seconds(1));
+  const SteadyTime now = SteadyNow();
+  Span("A/Short", upkeep, {}, {.start = now - absl::Milliseconds(900)}).End(now);
+  Span("A/Long", upkeep, {}, {.start = now - absl::Milliseconds(1100)}).End(now);
+  EXPECT_THAT(sink_.lines, ElementsAre("A/Long: start", "A/Long: end"));
+}
 
 TEST(SpanWithoutASink, DoesNothingAndNamesNoContext) {
   RequestContext context = RequestContext::Background();

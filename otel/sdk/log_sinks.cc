@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/upkeep.h"
 #include "otel/api/json_text.h"
 #include "otel/api/span.h"
 #include "otel/sdk/bridge.h"
@@ -36,6 +37,12 @@ void AppendOneLine(std::string& line, std::string_view text) {
       line += c;
     }
   }
+}
+
+// The thread's current span; none where that is upkeep, whose spans are mostly not recorded.
+TraceContext ContextOfLine() {
+  const TraceContext& current = CurrentContext();
+  return IsUpkeep(current) ? TraceContext() : current;
 }
 
 std::string TextLine(const absl::LogEntry& entry, const TraceContext& trace) {
@@ -78,7 +85,7 @@ class StderrSink final : public absl::LogSink {
     if (entry.log_severity() < least_.load()) return;
     // Abseil writes that one itself, with the stack.
     if (entry.log_severity() == absl::LogSeverity::kFatal && format == LogFormat::kText) return;
-    const std::string line = FormatLogLine(entry, CurrentContext(), format);
+    const std::string line = FormatLogLine(entry, ContextOfLine(), format);
     std::string_view rest = line;
     while (!rest.empty()) {
       const ssize_t written = write(STDERR_FILENO, rest.data(), rest.size());
@@ -128,7 +135,7 @@ void TelemetryLogSink::Send(const absl::LogEntry& entry) {
                     .line = entry.source_line(),
                     .thread = static_cast<int64_t>(entry.tid()),
                     .time = absl::ToChronoTime(entry.timestamp()),
-                    .trace = CurrentContext()});
+                    .trace = ContextOfLine()});
 }
 
 AboutTelemetry::AboutTelemetry() : outer_(std::exchange(about_telemetry, true)) {}

@@ -96,7 +96,7 @@ TEST_F(CollectorTest, OneThatHangsDelaysNeitherWorkNorTheEndAndItsLossesAreLogge
   ASSERT_TRUE(collector->WaitFor(kStepTimeout, [&] { return collector->calls() >= 3; }));
   PutAndGet("m");
   OverflowTheQueue();
-  EXPECT_THAT(LogOfDaemon0(), AllOf(HasSubstr("telemetry: "), HasSubstr("is the collector up?")));
+  EXPECT_THAT(LogOfDaemon0(), AllOf(HasSubstr("telemetry: "), HasSubstr("that the collector is up at")));
 
   const CommandResult status = RunCommand(
       {"status", "--daemon", cluster_->addresses(0).unix_socket, "--otlp-endpoint", endpoint_, "--set",
@@ -213,6 +213,49 @@ TEST_F(CollectorTest, TheStandardVariablesDecideWhatIsSent) {
   EXPECT_EQ(spans_with("OTEL_TRACES_EXPORTER", "none"), 0);
   ASSERT_FALSE(collector->metrics().empty()) << "of which nobody said that they should not go";
   EXPECT_TRUE(collector->metrics().front().resource.contains("service.version"));
+}
+
+// Reports, purges and the load at the start are no traces, unless they fail or take long.
+TEST_F(CollectorTest, IdleCluster_SendsNoRootSpansOfUpkeep) {
+  auto collector = *Collector::Start();
+  StartObserved(collector->endpoint(), {"observability.otel.queue_size=2048"});
+  PutAndGet("m");  // changes to report, and a request that has to arrive whole
+  ExpectACleanStop();
+  bool published = false;
+  for (const auto& span : collector->spans()) {
+    published |= span.name == "MetadataStore/Put";
+    if (!span.parent_span_id.empty() || span.error || span.end - span.start >= absl::Seconds(1)) continue;
+    // What is left begins with a call of the test's.
+    EXPECT_TRUE(span.name.starts_with("StoreDaemon/") || span.name == "StoreEngine/Evict") << span.name;
+  }
+  EXPECT_TRUE(published) << "work that a request asked for is told";
+}
+
+// `none` stands below a signal that the configuration switches on, and above an exporter that it names.
+TEST_F(CollectorTest, SignalVariableNone_SwitchesOffWithExporterSet) {
+  auto collector = *Collector::Start();
+  StartCluster();
+  const auto run = [&](const std::string& set) {
+    const CommandResult status =
+        RunCommand({"status", "--daemon", cluster_->addresses(0).unix_socket, "--otlp-endpoint",
+                    collector->endpoint(), "--set", "observability.otel.exporter=otlp_grpc", "--set", set});
+    EXPECT_EQ(status.exit_code, 0) << status.output;
+  };
+  for (const char* variable : {"OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER", "OTEL_LOGS_EXPORTER"}) {
+    setenv(variable, "none", 1);
+  }
+  run("observability.otel.metric_interval=1h");
+  EXPECT_EQ(collector->spans().size(), 0u);
+  EXPECT_EQ(collector->metrics().size(), 0u);
+  EXPECT_EQ(collector->logs().size(), 0u);
+  run("observability.otel.traces=true");
+  EXPECT_GT(collector->spans().size(), 0u);
+  EXPECT_EQ(collector->metrics().size(), 0u);
+  run("observability.otel.metrics=true");
+  EXPECT_GT(collector->metrics().size(), 0u);
+  for (const char* variable : {"OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER", "OTEL_LOGS_EXPORTER"}) {
+    unsetenv(variable);
+  }
 }
 
 // A command that takes several operations is one trace.
