@@ -30,6 +30,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/steady_time.h"
 #include "global_store/directory/types.h"
@@ -230,8 +231,6 @@ class Directory {
     bool evicting = false;  // counted out by RequestEviction
     bool corrupt = false;   // a receiver's digests did not match
     uint32_t looks = 0;     // while it fills: how often it was told to look for more sources
-    uint32_t waits = 0;     // while it fills: how often in a row it was told to wait for a source
-    SteadyTime hope = SteadyTime::InfinitePast();  // until then, for one that fills from what it has
     // While it fills: it leaves the network to a hostmate at most until then; infinite: it was not told to.
     SteadyTime hostmates_until = SteadyTime::InfiniteFuture();
     bool IsReady() const { return facts.state == ReplicaState::kReady && !evicting && !corrupt; }
@@ -282,6 +281,12 @@ class Directory {
   struct OriginReading {
     std::string error;  // empty: it is under way
     SteadyTime until;   // from then on it is as if it had not been tried
+  };
+  // What a receiver was told to wait for, until it asks again, or should have and has no replica that fills.
+  struct Waiting {
+    std::vector<std::string> nodes;  // any of them
+    bool reports = false;            // or nodes that have yet to report
+    SteadyTime until;
   };
   struct ArtifactState {
     ArtifactRecord record;
@@ -428,8 +433,8 @@ class Directory {
   struct Candidates;
   Candidates FindCandidates(const GrantRequest& request, const NodeState& receiver, const SourceQuery& query,
                             SteadyTime now) const;
-  // Whether a chain of grants leads from this node, which fills a replica of the artifact, to somebody who
-  // can make the bytes without the receiver.
+  // Whether a chain of grants, and of what nodes without grants were told to wait for, leads from this node
+  // to one that can make the bytes without the receiver. So no chain of waits is closed.
   struct RootSearch {
     const NodeState* receiver = nullptr;
     SteadyTime now;
@@ -437,6 +442,7 @@ class Directory {
     absl::flat_hash_set<const NodeState*> seen = {};    // by this search
   };
   bool IsRooted(const NodeState& node, std::string_view artifact_id, RootSearch& search) const;
+  bool LeadsOn(const NodeState& node, std::string_view artifact_id, RootSearch& search) const;
   static uint32_t UploadsOf(const NodeState& node, const std::string& artifact_id);
   OfferedGrant Give(const GrantRequest& request, NodeState& receiver, const SourceRef& source,
                     std::string lane, SteadyTime now);
@@ -449,9 +455,6 @@ class Directory {
   // waits.cc
   // Says in the offer what may become a source for this receiver, if anything may, and counts that its
   // replica was told to wait.
-  // So often a replica may be told to wait and still pass for one that fills: its daemon may have had sources
-  // of its own (an origin on its host) to try after the first time.
-  static constexpr uint32_t kWaitsOfAFilling = 3;
   void OfferToWait(const GrantRequest& request, NodeState& receiver, const SourceQuery& query,
                    size_t elsewhere, SteadyTime now, GrantOffer& offer);
   // A daemon of the receiver's host that has just been given sources on other hosts, so that the receiver
@@ -466,17 +469,30 @@ class Directory {
   bool HasTurn(const NodeState& node, std::string_view artifact_id, SteadyTime now) const;
   struct Filling {
     std::vector<std::string> names;  // of a few
-    bool from_what_it_has = false;   // one of them at least does not wait itself
+    std::vector<std::string> nodes;  // their ids
+    void Add(const NodeState& node, std::string_view does) {
+      names.push_back(absl::StrCat("the replica that ", does, " at ", node.facts.name));
+      nodes.push_back(node.facts.node_id);
+    }
   };
+  // Whether the node has a replica of it that fills.
+  bool FillsAt(std::string_view artifact_id, std::string_view node_id) const;
+  // Null: it was not told to wait, or does not wait any more.
+  const Waiting* FindWaiting(std::string_view artifact_id, std::string_view node_id, SteadyTime now) const;
+  // It does not wait any more, as far as is known.
+  void EndWaiting(std::string_view artifact_id, std::string_view node_id);
+  // Whether the node has it, or makes it from what it has, or is about to ask for it.
+  bool HasOwnWay(std::string_view artifact_id, const NodeState& node, SteadyTime now) const;
   Filling FillingElsewhere(const GrantRequest& request, const NodeState& receiver, const SourceQuery& query,
                            SteadyTime now) const;
-  void AddBeginning(const GrantRequest& request, const SourceQuery& query, SteadyTime now,
-                    Filling& filling) const;
+  void AddBeginning(const GrantRequest& request, const NodeState& receiver, const SourceQuery& query,
+                    SteadyTime now, Filling& filling) const;
   // A ready replica on the host of that node; null when it has none.
   const HeldReplica* FindInMemory(std::string_view artifact_id, const NodeState& node) const;
-  // Has an origin on another node read, where the receiver has none itself.
-  void OfferOrigins(const GrantRequest& request, const NodeState& receiver, const SourceQuery& query,
-                    SteadyTime now, GrantOffer& offer);
+  // Has an origin on another node read, where the receiver has none itself. Gives the nodes that are waited
+  // for; none: there is nothing to wait for.
+  std::vector<std::string> OfferOrigins(const GrantRequest& request, const NodeState& receiver,
+                                        const SourceQuery& query, SteadyTime now, GrantOffer& offer);
   void NoteBeginning(const GrantRequest& request, SteadyTime now);
   void NoteReported(const std::string& node_id, const std::string& artifact_id);
   std::vector<std::string> NodesThatWillReport(const NodeState& receiver, SteadyTime now) const;
@@ -515,6 +531,8 @@ class Directory {
   // Nodes that were just told where to fill a replica from, and whose report of it has yet to arrive:
   // artifact id -> node id -> believed until.
   absl::flat_hash_map<std::string, std::map<std::string, SteadyTime>> beginning_;
+  // Artifact id -> node id.
+  absl::flat_hash_map<std::string, std::map<std::string, Waiting, std::less<>>> waiting_;
   absl::flat_hash_map<std::string, HolderSet> holders_;  // by artifact id
   absl::flat_hash_map<std::string, std::string> node_of_replica_;
   std::map<std::string, Grant, std::less<>> grants_;                       // pointed at by their nodes

@@ -21,6 +21,36 @@ class DirectoryInvariants {
     CheckWishes(directory);
   }
 
+  // What the node was just told to wait for leads, by waits and grants of others and without the node, to one
+  // that neither waits nor pulls, or to a replica that is whole: no chain of waits is closed.
+  static void CheckWait(const Directory& directory, const std::string& artifact, const std::string& node,
+                        SteadyTime now) {
+    const Directory::Waiting* told = directory.FindWaiting(artifact, node, now);
+    if (told == nullptr || told->reports) return;
+    std::set<std::string> seen = {node};
+    std::vector<std::string> next(told->nodes.begin(), told->nodes.end());
+    while (!next.empty()) {
+      const std::string at = next.back();
+      next.pop_back();
+      const auto found = directory.nodes_.find(at);
+      if (!seen.insert(at).second || found == directory.nodes_.end()) continue;
+      bool pulls = false;
+      for (const Grant* grant : found->second.receiving) {
+        if (grant->artifact_id != artifact) continue;
+        pulls = true;
+        const auto& replicas = directory.nodes_.find(grant->source_node)->second.replicas;
+        const Directory::HeldReplica& source = replicas.find(grant->replica_id)->second;
+        if (source.IsSource()) return;
+        if (!source.IsPartial()) next.push_back(grant->source_node);
+      }
+      const Directory::Waiting* waits = directory.FindWaiting(artifact, at, now);
+      if (pulls && waits == nullptr) continue;
+      if (waits == nullptr || waits->reports) return;
+      next.insert(next.end(), waits->nodes.begin(), waits->nodes.end());
+    }
+    ADD_FAILURE() << "the waits of " << node << " for " << artifact << " are a circle";
+  }
+
  private:
   static void CheckWishes(const Directory& directory) {
     std::map<std::string, std::set<std::pair<absl::Time, std::string>>> open;
@@ -476,6 +506,7 @@ class Model : public ::testing::TestWithParam<int> {
     ASSERT_EQ(offer.ok(), known) << offer.status();
     if (!offer.ok()) return;
     ASSERT_LE(offer->granted.size(), wanted);
+    DirectoryInvariants::CheckWait(directory_, artifact, receiver, now_);
     // Partial replicas end nobody: who has nothing else gets another source, or is told when to ask again.
     bool only_partial = true;
     for (const std::string& grant : held) only_partial &= replicas_.at(grants_.at(grant).replica).partial;

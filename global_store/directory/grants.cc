@@ -120,9 +120,9 @@ absl::StatusOr<GrantOffer> Directory::RequestGrant(const GrantRequest& request, 
     offer.granted.push_back(Give(request, *receiver, source, choice.lane, now));
   }
   if (query.has_source || !offer.granted.empty()) offer.look_again = LookAgain(request, *receiver);
+  EndWaiting(request.artifact_id, request.receiver.node_id);
   if (!offer.granted.empty()) {
     if (HeldReplica* filling = FindDestination(request, *receiver)) {
-      filling->waits = 0;
       filling->hostmates_until = SteadyTime::InfiniteFuture();
     } else {
       NoteBeginning(request, now);
@@ -149,10 +149,12 @@ absl::StatusOr<GrantOffer> Directory::RequestGrant(const GrantRequest& request, 
   // Its own node is about to read the files of the import: others that ask meanwhile are told to wait for it.
   const bool fills_itself =
       ReadsOwnFiles(request) && std::ranges::any_of(offer.origins, [&](const Origin& origin) {
-        return origin.node_id == request.receiver.node_id;
+        return origin.node_id == request.receiver.node_id && !IsGone(artifact->second, origin);
       });
   if (fills_itself && FindDestination(request, *receiver) == nullptr) NoteBeginning(request, now);
   OfferToWait(request, *receiver, query, elsewhere, now, offer);
+  // Whatever it was offered, it reads its own files first.
+  if (fills_itself) EndWaiting(request.artifact_id, request.receiver.node_id);
   wait(offer.retry_after);
   return offer;
 }
@@ -272,15 +274,21 @@ bool Directory::IsRooted(const NodeState& node, std::string_view artifact_id, Ro
     rooted = replica.IsSource() || (!replica.IsPartial() && IsRooted(source, artifact_id, search));
     if (rooted) break;
   }
-  // Without grants it fills from what it has, or is about to ask, unless it was told to wait.
-  if (!pulls) {
-    AddReplicasOf(artifact_id, node.facts.node_id, [&](const SourceRef& source) {
-      const bool waits = source.replica->waits >= kWaitsOfAFilling && search.now >= source.replica->hope;
-      rooted |= !waits && !source.replica->IsPartial();
-    });
-  }
+  if (!pulls) rooted = LeadsOn(node, artifact_id, search);
   if (rooted) search.rooted.insert(&node);
   return rooted;
+}
+
+// It has its own way to the bytes, unless it was told to wait: then one of those that it waits for has to
+// lead to them.
+bool Directory::LeadsOn(const NodeState& node, std::string_view artifact_id, RootSearch& search) const {
+  const Waiting* waiting = FindWaiting(artifact_id, node.facts.node_id, search.now);
+  if (waiting == nullptr) return HasOwnWay(artifact_id, node, search.now);
+  return waiting->reports || std::ranges::any_of(waiting->nodes, [&](const std::string& node_id) {
+           const auto found = nodes_.find(node_id);
+           if (found == nodes_.end() || &found->second == search.receiver) return false;
+           return IsRooted(found->second, artifact_id, search);
+         });
 }
 
 OfferedGrant Directory::Give(const GrantRequest& request, NodeState& receiver, const SourceRef& source,

@@ -40,8 +40,7 @@ void Directory::PutReplica(NodeState& node, const ReplicaInfo& replica) {
   }
   // It fills again: as if it were a new one, but for what it has.
   if (held.IsPartial() && replica.state != ReplicaState::kPartial) {
-    held.looks = held.waits = 0;
-    held.hope = SteadyTime::InfinitePast();
+    held.looks = 0;
     held.hostmates_until = SteadyTime::InfiniteFuture();
   }
   held.facts = replica;  // `evicting` and `corrupt` stay: they go with the replica's id

@@ -260,6 +260,12 @@ std::vector<NodeView> Directory::Tick(SteadyTime now) {
     std::erase_if(entry.second, [&](const auto& node) { return node.second <= now; });
     return entry.second.empty();
   });
+  absl::erase_if(waiting_, [&](auto& entry) {
+    std::erase_if(entry.second, [&](const auto& node) {
+      return node.second.until <= now && !FillsAt(entry.first, node.first);
+    });
+    return entry.second.empty();
+  });
   absl::erase_if(away_, [&](const auto& entry) { return now - entry.second.since > kAwayAge; });
   return silent;
 }

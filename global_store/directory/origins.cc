@@ -86,8 +86,9 @@ const Directory::HeldReplica* Directory::FindInMemory(std::string_view artifact_
   return found;
 }
 
-void Directory::OfferOrigins(const GrantRequest& request, const NodeState& receiver, const SourceQuery& query,
-                             SteadyTime now, GrantOffer& offer) {
+std::vector<std::string> Directory::OfferOrigins(const GrantRequest& request, const NodeState& receiver,
+                                                 const SourceQuery& query, SteadyTime now,
+                                                 GrantOffer& offer) {
   ArtifactState& artifact = artifacts_.find(request.artifact_id)->second;
   const auto note_of = [&](const Origin& origin) -> const OriginNote* {
     const auto note = artifact.origin_notes.find(origin.node_id);
@@ -103,7 +104,7 @@ void Directory::OfferOrigins(const GrantRequest& request, const NodeState& recei
     if (offer.origins.size() > 1 && !known && !silent && !receiver.unreachable) {
       offer.origin_to_check = {request.artifact_id, *own, receiver.facts.grpc_address};
     }
-    return;
+    return {};
   }
   for (const Origin& origin : offer.origins) {
     const NodeState& node = nodes_.find(origin.node_id)->second;
@@ -117,7 +118,7 @@ void Directory::OfferOrigins(const GrantRequest& request, const NodeState& recei
     if (held != nullptr) {
       offer.waiting_for = {absl::StrCat("a replica that ", node.facts.name, " may be about to evict")};
       offer.retry_after = kAskAgain;
-      return;
+      return {origin.node_id};
     }
     // Under way (`until` ahead, no error), failed a moment ago (with the error), or neither.
     OriginReading& reading = artifact.readings[origin.node_id];
@@ -131,10 +132,20 @@ void Directory::OfferOrigins(const GrantRequest& request, const NodeState& recei
       reading = {.error = "", .until = now + kLongestReading};
       offer.origin_to_read = {request.artifact_id, origin, node.facts.grpc_address};
     }
+    // It may have begun to pull from the receiver, when that one had a source: nothing comes that way now.
+    RootSearch search{.receiver = &receiver, .now = now};
+    if (!IsRooted(node, request.artifact_id, search)) {
+      std::vector<std::string> in_vain;
+      for (const Grant* grant : node.receiving) {
+        if (grant->artifact_id == request.artifact_id) in_vain.push_back(grant->grant_id);
+      }
+      EndGrants(in_vain, GrantEnd::kRevoked, now);
+    }
     offer.waiting_for = {absl::StrCat("the files that ", node.facts.name, " imported, which it reads")};
     offer.retry_after = kAskAgain;
-    return;
+    return {origin.node_id};
   }
+  return {};
 }
 
 // One origin that was found intact lately is enough. Otherwise those that nobody has looked at are named, for

@@ -49,6 +49,24 @@ TEST_F(Origins, CountAsCopiesOnlyOnceTheyWereLookedAt) {
   EXPECT_TRUE(Evict("a", "r").granted);
 }
 
+// b reads its files for a, whose replica fills from nothing until they are read.
+TEST_F(Origins, ReadForAnotherNode_ReaderIsNotSentToThatNode) {
+  Update("a", {SomeReplica("r", "x", LocationKind::kCpu, ReplicaState::kGone)});
+  EXPECT_TRUE(Request("a", "x").origin_to_read.has_value());
+  Update("a", {SomeReplica("ra", "x", LocationKind::kCpu, ReplicaState::kFilling)});
+  for (int i = 0; i < 10; ++i) {
+    const GrantOffer of_reader = Request("b", "x");
+    EXPECT_THAT(of_reader.granted, IsEmpty());
+    EXPECT_THAT(of_reader.waiting_for, IsEmpty());
+    const GrantOffer waits = Request("a", "x");
+    EXPECT_THAT(waits.waiting_for, ElementsAre(HasSubstr("name-b")));
+    now_ += waits.retry_after;
+  }
+  // A third node finds the one that reads, by the one that waits for it.
+  Register("c");
+  EXPECT_GT(Request("c", "x").retry_after, absl::ZeroDuration());
+}
+
 TEST_F(Origins, ThatWereIntactLongerAgoAreLookedAtAgain) {
   Note(OriginFinding::kIntact);
   Pass(options_.origin_finding_age + absl::Nanoseconds(1));

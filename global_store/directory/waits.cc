@@ -1,10 +1,9 @@
 // What a receiver may wait for when nobody can give it bytes now: replicas that fill, nodes that have yet to
 // report what they hold, files of an import that another node reads.
 //
-// Replicas that fill may wait for each other, so one that was itself told to wait several times in a row is
-// no reason to wait any more, unless it was told so a moment ago because of one that fills from what it has:
-// then it will have the bytes, and may be the only one that the asking node shares a lane with. Hope is not
-// handed on further than that one step, which is why a circle of waiting replicas runs out of it and ends.
+// Replicas that fill may wait for each other. So what each receiver was told to wait for is kept, and it is
+// told to wait for a node only where that one's own sources and waits lead, without the receiver, to a node
+// that can make the bytes (Directory::IsRooted). So no chain of waits is closed.
 #include <algorithm>
 #include <iterator>
 #include <set>
@@ -27,7 +26,7 @@ absl::Duration RetryAfter(size_t replicas) {
   return std::clamp(static_cast<int64_t>(replicas) * absl::Milliseconds(2), kLeastRetry, kMostRetry);
 }
 // Beside the time until it asks again: the call's own.
-constexpr absl::Duration kHopeMargin = absl::Seconds(1);
+constexpr absl::Duration kAskingTime = absl::Seconds(1);
 // A node that was told where to fill from reports its replica within that time, or never.
 constexpr absl::Duration kReportTime = absl::Seconds(5);
 
@@ -45,22 +44,16 @@ std::string For(absl::Duration duration) {
 
 // In this order: replicas that fill and nodes that will report; else files of the import that some node could
 // read; else only what is out of reach is named, and there is no time to ask again.
-//
-// Two replicas that wait for each other must not pass for hope. So one that was told to wait kWaitsOfAFilling
-// times counts only while its `hope` lasts, which it is given, each time that it asks, by something that has
-// sources of its own: another filling, a node that will report, files of an import. Hope is not handed on:
-// who waits for such a one gets none from it, and a circle of them ends.
 void Directory::OfferToWait(const GrantRequest& request, NodeState& receiver, const SourceQuery& query,
                             size_t elsewhere, SteadyTime now, GrantOffer& offer) {
   Filling filling = FillingElsewhere(request, receiver, query, now);
   std::vector<std::string> reporting = NodesThatWillReport(receiver, now);
-  bool hope = filling.from_what_it_has || !reporting.empty();
+  Waiting waiting{.nodes = std::move(filling.nodes), .reports = !reporting.empty(), .until = now};
   offer.waiting_for = std::move(filling.names);
   offer.waiting_for.insert(offer.waiting_for.end(), reporting.begin(), reporting.end());
   if (offer.waiting_for.empty()) {
-    OfferOrigins(request, receiver, query, now, offer);
-    hope = offer.retry_after > absl::ZeroDuration();
-    if (!hope) {
+    waiting.nodes = OfferOrigins(request, receiver, query, now, offer);
+    if (waiting.nodes.empty()) {
       std::ranges::move(NodesAwayWith(request.artifact_id, now), std::back_inserter(offer.waiting_for));
       std::ranges::move(UnreachableNodesWith(request, receiver, query),
                         std::back_inserter(offer.waiting_for));
@@ -68,10 +61,50 @@ void Directory::OfferToWait(const GrantRequest& request, NodeState& receiver, co
     }
   }
   offer.retry_after = RetryAfter(elsewhere);
-  if (HeldReplica* own = FindDestination(request, receiver)) {
-    ++own->waits;
-    if (hope) own->hope = now + 2 * offer.retry_after + kHopeMargin;
+  waiting.until += 2 * offer.retry_after + kAskingTime;
+  waiting_[request.artifact_id][request.receiver.node_id] = std::move(waiting);
+}
+
+const Directory::Waiting* Directory::FindWaiting(std::string_view artifact_id, std::string_view node_id,
+                                                 SteadyTime now) const {
+  const auto artifact = waiting_.find(artifact_id);
+  if (artifact == waiting_.end()) return nullptr;
+  const auto waiting = artifact->second.find(node_id);
+  if (waiting == artifact->second.end()) return nullptr;
+  const bool waits = waiting->second.until > now || FillsAt(artifact_id, node_id);
+  return waits ? &waiting->second : nullptr;
+}
+
+bool Directory::FillsAt(std::string_view artifact_id, std::string_view node_id) const {
+  bool fills = false;
+  AddReplicasOf(artifact_id, std::string(node_id),
+                [&fills](const SourceRef& own) { fills |= own.replica->IsFilling(); });
+  return fills;
+}
+
+void Directory::EndWaiting(std::string_view artifact_id, std::string_view node_id) {
+  const auto artifact = waiting_.find(artifact_id);
+  if (artifact == waiting_.end()) return;
+  if (const auto node = artifact->second.find(node_id); node != artifact->second.end()) {
+    artifact->second.erase(node);
   }
+  if (artifact->second.empty()) waiting_.erase(artifact);
+}
+
+bool Directory::HasOwnWay(std::string_view artifact_id, const NodeState& node, SteadyTime now) const {
+  const std::string& node_id = node.facts.node_id;
+  if (const auto beginning = beginning_.find(artifact_id); beginning != beginning_.end()) {
+    const auto begins = beginning->second.find(node_id);
+    if (begins != beginning->second.end() && begins->second > now) return true;
+  }
+  if (const auto artifact = artifacts_.find(artifact_id); artifact != artifacts_.end()) {
+    const auto reading = artifact->second.readings.find(node_id);
+    const bool reads = reading != artifact->second.readings.end() && reading->second.until > now;
+    if (reads && reading->second.error.empty()) return true;
+  }
+  bool found = false;
+  AddReplicasOf(artifact_id, node_id, [&](const SourceRef& own) { found |= !own.replica->IsPartial(); });
+  return found;
 }
 
 bool Directory::HasTurn(const NodeState& node, std::string_view artifact_id, SteadyTime now) const {
@@ -121,23 +154,25 @@ Directory::Filling Directory::FillingElsewhere(const GrantRequest& request, cons
   ForEachReplica(request.artifact_id, [&](const NodeState& node, const HeldReplica& held) {
     if (&node == &receiver || node.unreachable || !held.IsFilling()) return true;
     RootSearch search{.receiver = &receiver, .now = now};
-    const bool has_sources = held.waits < kWaitsOfAFilling && IsRooted(node, request.artifact_id, search);
-    if (!has_sources && now >= held.hope) return true;
+    bool rooted = IsRooted(node, request.artifact_id, search);
+    // One that pulls from partial replicas may wait beside that.
+    if (!rooted && FindWaiting(request.artifact_id, node.facts.node_id, now) != nullptr) {
+      search.seen.clear();
+      rooted = LeadsOn(node, request.artifact_id, search);
+    }
+    if (!rooted) return true;
     const SourceCandidate candidate{
         .replica_id = held.facts.id, .end = &node.end, .place = held.facts.location.kind};
     if (!CanUse(query, candidate)) return true;
-    filling.from_what_it_has |= has_sources;
-    if (filling.names.size() < kMostNamed) {
-      filling.names.push_back(absl::StrCat("the replica that fills at ", node.facts.name));
-    }
-    return !(filling.from_what_it_has && filling.names.size() == kMostNamed);
+    filling.Add(node, "fills");
+    return filling.names.size() < kMostNamed;
   });
-  AddBeginning(request, query, now, filling);
+  AddBeginning(request, receiver, query, now, filling);
   return filling;
 }
 
-void Directory::AddBeginning(const GrantRequest& request, const SourceQuery& query, SteadyTime now,
-                             Filling& filling) const {
+void Directory::AddBeginning(const GrantRequest& request, const NodeState& receiver, const SourceQuery& query,
+                             SteadyTime now, Filling& filling) const {
   auto beginning = beginning_.find(request.artifact_id);
   if (beginning == beginning_.end()) return;
   for (const auto& [node_id, until] : beginning->second) {
@@ -145,10 +180,10 @@ void Directory::AddBeginning(const GrantRequest& request, const SourceQuery& que
     if (node_id == request.receiver.node_id || until <= now || node == nodes_.end()) continue;
     if (node->second.unreachable) continue;
     const SourceCandidate candidate{.replica_id = "", .end = &node->second.end};
-    if (!CanUse(query, candidate)) continue;
-    filling.from_what_it_has = true;
+    RootSearch search{.receiver = &receiver, .now = now};
+    if (!CanUse(query, candidate) || !IsRooted(node->second, request.artifact_id, search)) continue;
     if (filling.names.size() == kMostNamed) return;
-    filling.names.push_back(absl::StrCat("the replica that begins to fill at ", node->second.facts.name));
+    filling.Add(node->second, "begins to fill");
   }
 }
 

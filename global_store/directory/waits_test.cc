@@ -96,6 +96,16 @@ TEST_F(Waits, ReplicasThatWaitForEachOtherEnd) {
   EXPECT_TRUE(ended);
 }
 
+TEST_F(Waits, NodeThatWaitsForReceiver_IsNotWaitedFor) {
+  Update("a", {Filling("ra")});
+  EXPECT_THAT(Request("b", "x").waiting_for, ElementsAre(HasSubstr("name-a")));
+  Update("b", {Filling("rb")});
+  EXPECT_FALSE(MustWait(Request("a", "x")));
+  Update("c", {Filling("rc")});
+  EXPECT_THAT(Request("a", "x").waiting_for, ElementsAre(HasSubstr("name-c")));
+  EXPECT_THAT(Request("c", "x").waiting_for, IsEmpty()) << "both of the others wait for it";
+}
+
 TEST_F(Waits, OneThatFillsFromASourceIsWaitedForHoweverManyWaitWithIt) {
   Register("root");
   Update("root", {SomeReplica("r", "x")});

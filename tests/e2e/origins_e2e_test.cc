@@ -187,8 +187,11 @@ TEST_F(Origins, AReplicaWhoseFileIsIntactMakesRoomAndComesBackFromIt) {
   ExpectTheKeyStillGives(model);
 }
 
-TEST_F(Origins, AnIntactFileOnANodeServesTheOtherNodes) {
-  StartCluster();
+// The node that reads waits for no other node: its `peer_timeout` is longer than the get may take.
+TEST_F(Origins, IntactFileOnANode_ServesOtherNodesAtOnce) {
+  ClusterOptions options = DefaultOptions();
+  options.daemon_settings.push_back("daemon.peer_timeout=10m");
+  StartCluster(options);
   const std::string model = MakeModel("model.safetensors", kModelBytes);
   TC_ASSERT_OK_AND_ASSIGN(const auto put, client(0).Import(Context(), model, {.key = "k"}));
   TC_ASSERT_OK_AND_ASSIGN(admin_, client::AdminClient::Connect(cluster_->addresses(0).unix_socket));
