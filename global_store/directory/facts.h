@@ -18,6 +18,11 @@ namespace tensorcast::global_store {
 
 inline constexpr absl::Duration kTombstoneAge = absl::Hours(30 * 24);
 
+// A training loop leaves a tombstone a step. Those of versions live as long as an absent node is remembered,
+// and the newest so many of them at most, so that the metadata does not grow with the number of steps.
+inline constexpr absl::Duration kVersionTombstoneAge = absl::Hours(24);
+inline constexpr size_t kMaxVersionTombstones = 1024;
+
 struct OriginFile {
   std::string path;
   uint64_t bytes = 0;
@@ -39,9 +44,20 @@ struct ArtifactRecord {
   uint32_t tensor_count = 0;
   absl::Time created;
   std::vector<Origin> origins;  // sorted by node id
-  bool deleted = false;         // a tombstone: only artifact_id and `updated` still mean something
+  bool deleted = false;  // a tombstone: only artifact_id, `updated` and `versioned` still mean something
   absl::Time updated;
+  // It is a version of keys: once no key names or keeps it, it may go with its last replica. False for an
+  // artifact that was put without a key, or whose last key was deleted: that one stays.
+  bool versioned = false;
   friend bool operator==(const ArtifactRecord&, const ArtifactRecord&) = default;
+};
+
+// A binding that a later one took the place of.
+struct KeyVersion {
+  std::string artifact_id;
+  uint64_t revision = 0;
+  absl::Time bound;
+  friend bool operator==(const KeyVersion&, const KeyVersion&) = default;
 };
 
 struct KeyRecord {
@@ -50,6 +66,8 @@ struct KeyRecord {
   uint64_t revision = 0;  // 1 at the first bind
   absl::Time updated;
   bool deleted = false;
+  uint32_t keep = 0;  // versions to keep, as the last put that gave a number asked; 0: no put gave one
+  std::vector<KeyVersion> earlier = {};  // still kept, the newest first; each of another artifact
   friend bool operator==(const KeyRecord&, const KeyRecord&) = default;
 };
 

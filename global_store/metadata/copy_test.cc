@@ -34,7 +34,12 @@ void Fill(MetadataStore& store) {
     WriteBatch batch{
         .facts =
             {.artifacts = {Artifact(id)},
-             .keys = {{.name = absl::StrCat("key/", i), .artifact_id = id, .revision = 7, .updated = kNow}},
+             .keys = {{.name = absl::StrCat("key/", i),
+                       .artifact_id = id,
+                       .revision = 7,
+                       .updated = kNow,
+                       .keep = 3,
+                       .earlier = {{.artifact_id = absl::StrCat("a", i + 1), .revision = 6, .bound = kNow}}}},
              .nodes = {{.node_id = absl::StrCat("n", i), .name = "node"}}},
         .manifest = ManifestBlob{.artifact_id = id, .bytes = manifest}};
     if (i % 2 == 0) {

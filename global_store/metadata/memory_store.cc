@@ -78,7 +78,10 @@ class MemoryStore final : public MetadataStore {
       return entry.second.deleted && entry.second.updated < before.tombstones;
     };
     absl::erase_if(requests_, [&](const auto& entry) { return entry.second.recorded < before.requests; });
-    absl::erase_if(artifacts_, buried);
+    absl::erase_if(artifacts_, [&](const auto& entry) {
+      const ArtifactRecord& record = entry.second;
+      return record.deleted && record.updated < (record.versioned ? before.versions : before.tombstones);
+    });
     absl::erase_if(keys_, buried);
     absl::erase_if(wishes_, [&](const auto& entry) {
       return entry.second.state != WishState::kOpen && entry.second.updated < before.wishes;

@@ -42,6 +42,7 @@ struct WriteBatch {
 struct PurgeTimes {
   absl::Time requests;
   absl::Time tombstones;  // of deleted artifacts and keys
+  absl::Time versions;    // tombstones of released versions (ArtifactRecord::versioned)
   absl::Time wishes;      // that ended
 };
 

@@ -1,7 +1,5 @@
 #include "global_store/metadata/sqlite_schema.h"
 
-#include <iterator>
-
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 
@@ -10,13 +8,12 @@ namespace {
 
 constexpr int64_t kApplicationId = 0x54436d64;  // "TCmd"
 
-// The first version's tables. A later one is what a migration makes of the one before, also for a new file:
-// so there is one way to get there.
 constexpr char kCreate[] = R"sql(
 BEGIN IMMEDIATE;
 CREATE TABLE artifacts (
   artifact_id TEXT PRIMARY KEY NOT NULL, image_bytes INTEGER NOT NULL, chunk_bytes INTEGER NOT NULL,
-  tensor_count INTEGER NOT NULL, created_ns INTEGER NOT NULL, updated_ns INTEGER NOT NULL, deleted INTEGER NOT NULL
+  tensor_count INTEGER NOT NULL, created_ns INTEGER NOT NULL, updated_ns INTEGER NOT NULL, deleted INTEGER NOT NULL,
+  versioned INTEGER NOT NULL
 ) WITHOUT ROWID;
 CREATE TABLE origins (
   artifact_id TEXT NOT NULL, node_id TEXT NOT NULL, position INTEGER NOT NULL, path TEXT NOT NULL,
@@ -28,38 +25,28 @@ CREATE TABLE manifests (
 );
 CREATE TABLE keys (
   name TEXT PRIMARY KEY NOT NULL, artifact_id TEXT NOT NULL, revision INTEGER NOT NULL,
-  updated_ns INTEGER NOT NULL, deleted INTEGER NOT NULL
+  updated_ns INTEGER NOT NULL, deleted INTEGER NOT NULL, keep INTEGER NOT NULL
 ) WITHOUT ROWID;
-CREATE TABLE requests (
-  request TEXT PRIMARY KEY NOT NULL, response BLOB NOT NULL, recorded_ns INTEGER NOT NULL
+CREATE TABLE key_versions (
+  name TEXT NOT NULL, revision INTEGER NOT NULL, artifact_id TEXT NOT NULL, bound_ns INTEGER NOT NULL,
+  PRIMARY KEY (name, revision)
 ) WITHOUT ROWID;
-CREATE INDEX requests_by_age ON requests (recorded_ns);
-PRAGMA application_id = 1413705060;
-PRAGMA user_version = 1;
-COMMIT;
-)sql";
-static_assert(kApplicationId == 1413705060, "kCreate names it");
-
-// Each from the version before, and all of it or nothing.
-constexpr const char* kMigrations[] = {
-    R"sql(
-BEGIN IMMEDIATE;
 CREATE TABLE nodes (node_id TEXT PRIMARY KEY NOT NULL, name TEXT NOT NULL) WITHOUT ROWID;
-PRAGMA user_version = 2;
-COMMIT;
-)sql",
-    R"sql(
-BEGIN IMMEDIATE;
 CREATE TABLE wishes (
   artifact_id TEXT NOT NULL, node_id TEXT NOT NULL, location TEXT NOT NULL, wish_id TEXT NOT NULL,
   node_name TEXT NOT NULL, asked_by TEXT NOT NULL, traceparent TEXT NOT NULL, state INTEGER NOT NULL,
   failures INTEGER NOT NULL, error_code INTEGER NOT NULL, error TEXT NOT NULL, created_ns INTEGER NOT NULL,
   updated_ns INTEGER NOT NULL, PRIMARY KEY (artifact_id, node_id, location)
 ) WITHOUT ROWID;
-PRAGMA user_version = 3;
+CREATE TABLE requests (
+  request TEXT PRIMARY KEY NOT NULL, response BLOB NOT NULL, recorded_ns INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX requests_by_age ON requests (recorded_ns);
+PRAGMA application_id = 1413705060;
+PRAGMA user_version = 4;
 COMMIT;
-)sql"};
-static_assert(kSchemaVersion == 1 + std::size(kMigrations), "every version but the first has a migration");
+)sql";
+static_assert(kApplicationId == 1413705060 && kSchemaVersion == 4, "kCreate names them");
 
 }  // namespace
 
@@ -72,18 +59,15 @@ absl::Status PrepareSchema(SqliteConnection& connection) {
     // Before anything is written: afterwards it would take a rewrite of the file.
     TC_RETURN_IF_ERROR(connection.Execute("PRAGMA auto_vacuum = INCREMENTAL"));
     TC_RETURN_IF_ERROR(connection.Execute(kCreate));
-    version = 1;
+    version = kSchemaVersion;
   } else if (application != kApplicationId) {
     return absl::FailedPreconditionError(
         "the file is a database of another program: give the global store a metadata path of its own");
   }
-  if (version < 1 || version > kSchemaVersion) {
-    return absl::FailedPreconditionError(absl::StrCat("the database has schema version ", version,
-                                                      ", this program ", kSchemaVersion,
-                                                      ": run the version that wrote it, or a newer one"));
-  }
-  for (; version < kSchemaVersion; ++version) {
-    TC_RETURN_IF_ERROR(connection.Execute(kMigrations[version - 1]));
+  if (version != kSchemaVersion) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the database has schema version ", version, ", this program ", kSchemaVersion,
+        ": run the version that wrote it, or give the global store another global_store.metadata_path"));
   }
   return absl::OkStatus();
 }

@@ -6,10 +6,9 @@
 
 namespace tensorcast::global_store {
 
-inline constexpr int kSchemaVersion = 3;
+inline constexpr int kSchemaVersion = 4;
 
-// Makes the tables of an empty database, or brings one of an older version to this one.
-// FAILED_PRECONDITION when a newer version or another program made it.
+// Makes the tables of an empty database. FAILED_PRECONDITION when another version or another program made it.
 absl::Status PrepareSchema(SqliteConnection& connection);
 
 }  // namespace tensorcast::global_store

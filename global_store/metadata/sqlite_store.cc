@@ -23,23 +23,25 @@ constexpr size_t kPieceBytes = size_t{16} << 20;
 constexpr uint64_t kReserveBytes = 128 << 10;
 
 struct WriteStatements {
-  SqliteStatement put_artifact, drop_origins, put_origin, drop_manifest, put_piece, put_key, put_node,
-      drop_node, put_wish, drop_wish, drop_wishes, put_request;
+  SqliteStatement put_artifact, drop_origins, put_origin, drop_manifest, put_piece, put_key, drop_versions,
+      put_version, put_node, drop_node, put_wish, drop_wish, drop_wishes, put_request;
 };
 
 struct ReadStatements {
-  SqliteStatement artifacts, origins, keys, nodes, wishes, pieces, response;
+  SqliteStatement artifacts, origins, keys, versions, nodes, wishes, pieces, response;
 };
 
 absl::StatusOr<WriteStatements> PrepareWrites(SqliteConnection& db) {
   WriteStatements all;
   const std::pair<SqliteStatement*, const char*> wanted[] = {
-      {&all.put_artifact, "REPLACE INTO artifacts VALUES (?, ?, ?, ?, ?, ?, ?)"},
+      {&all.put_artifact, "REPLACE INTO artifacts VALUES (?, ?, ?, ?, ?, ?, ?, ?)"},
       {&all.drop_origins, "DELETE FROM origins WHERE artifact_id = ?"},
       {&all.put_origin, "INSERT INTO origins VALUES (?, ?, ?, ?, ?, ?)"},
       {&all.drop_manifest, "DELETE FROM manifests WHERE artifact_id = ?"},
       {&all.put_piece, "INSERT INTO manifests (artifact_id, piece, bytes) VALUES (?, ?, ?)"},
-      {&all.put_key, "REPLACE INTO keys VALUES (?, ?, ?, ?, ?)"},
+      {&all.put_key, "REPLACE INTO keys VALUES (?, ?, ?, ?, ?, ?)"},
+      {&all.drop_versions, "DELETE FROM key_versions WHERE name = ?"},
+      {&all.put_version, "INSERT INTO key_versions VALUES (?, ?, ?, ?)"},
       {&all.put_node, "REPLACE INTO nodes VALUES (?, ?)"},
       {&all.drop_node, "DELETE FROM nodes WHERE node_id = ?"},
       {&all.put_wish, "REPLACE INTO wishes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"},
@@ -57,12 +59,14 @@ absl::StatusOr<ReadStatements> PrepareReads(SqliteConnection& db) {
   ReadStatements all;
   const std::pair<SqliteStatement*, const char*> wanted[] = {
       {&all.artifacts,
-       "SELECT artifact_id, image_bytes, chunk_bytes, tensor_count, created_ns, updated_ns, deleted FROM "
-       "artifacts"},
+       "SELECT artifact_id, image_bytes, chunk_bytes, tensor_count, created_ns, updated_ns, deleted, "
+       "versioned FROM artifacts"},
       {&all.origins,
        "SELECT artifact_id, node_id, path, bytes, mtime_ns FROM origins ORDER BY artifact_id, node_id, "
        "position"},
-      {&all.keys, "SELECT name, artifact_id, revision, updated_ns, deleted FROM keys"},
+      {&all.keys, "SELECT name, artifact_id, revision, updated_ns, deleted, keep FROM keys ORDER BY name"},
+      {&all.versions,
+       "SELECT name, artifact_id, revision, bound_ns FROM key_versions ORDER BY name, revision DESC"},
       {&all.nodes, "SELECT node_id, name FROM nodes"},
       {&all.wishes,
        "SELECT artifact_id, node_id, location, wish_id, node_name, asked_by, traceparent, state, failures, "
@@ -126,8 +130,10 @@ class SqliteStore final : public MetadataStore {
  private:
   absl::Status WriteAll(const WriteBatch& batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
   absl::Status WriteArtifact(const ArtifactRecord& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
+  absl::Status WriteKey(const KeyRecord& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
   absl::Status WriteWish(const WishRecord& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
   absl::Status WriteManifest(const ManifestBlob& manifest) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
+  absl::Status LoadKeys(std::vector<KeyRecord>& keys) ABSL_EXCLUSIVE_LOCKS_REQUIRED(read_mutex_);
   absl::Status LoadArtifacts(std::map<std::string, ArtifactRecord>& artifacts)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(read_mutex_);
 
@@ -157,14 +163,7 @@ absl::Status SqliteStore::Commit(const WriteBatch& batch) {
 
 absl::Status SqliteStore::WriteAll(const WriteBatch& batch) {
   for (const ArtifactRecord& record : batch.facts.artifacts) TC_RETURN_IF_ERROR(WriteArtifact(record));
-  for (const KeyRecord& record : batch.facts.keys) {
-    TC_RETURN_IF_ERROR(writes_.put_key.BindText(1, record.name)
-                           .BindText(2, record.artifact_id)
-                           .BindInteger(3, static_cast<int64_t>(record.revision))
-                           .BindInteger(4, absl::ToUnixNanos(record.updated))
-                           .BindInteger(5, record.deleted ? 1 : 0)
-                           .Run());
-  }
+  for (const KeyRecord& record : batch.facts.keys) TC_RETURN_IF_ERROR(WriteKey(record));
   for (const NodeBinding& binding : batch.facts.nodes) {
     if (binding.name.empty()) {
       TC_RETURN_IF_ERROR(writes_.drop_node.BindText(1, binding.node_id).Run());
@@ -181,6 +180,26 @@ absl::Status SqliteStore::WriteAll(const WriteBatch& batch) {
       .Run();
 }
 
+absl::Status SqliteStore::WriteKey(const KeyRecord& record) {
+  TC_RETURN_IF_ERROR(writes_.put_key.BindText(1, record.name)
+                         .BindText(2, record.artifact_id)
+                         .BindInteger(3, static_cast<int64_t>(record.revision))
+                         .BindInteger(4, absl::ToUnixNanos(record.updated))
+                         .BindInteger(5, record.deleted ? 1 : 0)
+                         .BindInteger(6, record.keep)
+                         .Run());
+  // A record is written whole: its versions take the place of those before.
+  TC_RETURN_IF_ERROR(writes_.drop_versions.BindText(1, record.name).Run());
+  for (const KeyVersion& version : record.earlier) {
+    TC_RETURN_IF_ERROR(writes_.put_version.BindText(1, record.name)
+                           .BindInteger(2, static_cast<int64_t>(version.revision))
+                           .BindText(3, version.artifact_id)
+                           .BindInteger(4, absl::ToUnixNanos(version.bound))
+                           .Run());
+  }
+  return absl::OkStatus();
+}
+
 absl::Status SqliteStore::WriteArtifact(const ArtifactRecord& record) {
   TC_RETURN_IF_ERROR(writes_.put_artifact.BindText(1, record.artifact_id)
                          .BindInteger(2, static_cast<int64_t>(record.image_bytes))
@@ -189,6 +208,7 @@ absl::Status SqliteStore::WriteArtifact(const ArtifactRecord& record) {
                          .BindInteger(5, absl::ToUnixNanos(record.created))
                          .BindInteger(6, absl::ToUnixNanos(record.updated))
                          .BindInteger(7, record.deleted ? 1 : 0)
+                         .BindInteger(8, record.versioned ? 1 : 0)
                          .Run());
   // The row stays as a tombstone; the bytes go.
   if (record.deleted) {
@@ -265,6 +285,7 @@ absl::Status SqliteStore::LoadArtifacts(std::map<std::string, ArtifactRecord>& a
     record.created = absl::FromUnixNanos(reads_.artifacts.Integer(4));
     record.updated = absl::FromUnixNanos(reads_.artifacts.Integer(5));
     record.deleted = reads_.artifacts.Integer(6) != 0;
+    record.versioned = reads_.artifacts.Integer(7) != 0;
   }
   while (true) {
     TC_ASSIGN_OR_RETURN(const bool row, reads_.origins.Step());
@@ -285,6 +306,37 @@ absl::Status SqliteStore::LoadArtifacts(std::map<std::string, ArtifactRecord>& a
   }
 }
 
+absl::Status SqliteStore::LoadKeys(std::vector<KeyRecord>& keys) {
+  const absl::Cleanup reset = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    reads_.keys.Reset();
+    reads_.versions.Reset();
+  };
+  while (true) {
+    TC_ASSIGN_OR_RETURN(const bool row, reads_.keys.Step());
+    if (!row) break;
+    keys.push_back({.name = reads_.keys.Text(0),
+                    .artifact_id = reads_.keys.Text(1),
+                    .revision = static_cast<uint64_t>(reads_.keys.Integer(2)),
+                    .updated = absl::FromUnixNanos(reads_.keys.Integer(3)),
+                    .deleted = reads_.keys.Integer(4) != 0,
+                    .keep = static_cast<uint32_t>(reads_.keys.Integer(5))});
+  }
+  // Both come in order of name.
+  auto key = keys.begin();
+  while (true) {
+    TC_ASSIGN_OR_RETURN(const bool row, reads_.versions.Step());
+    if (!row) return absl::OkStatus();
+    const std::string name = reads_.versions.Text(0);
+    while (key != keys.end() && key->name < name) ++key;
+    if (key == keys.end() || key->name != name) {
+      return absl::DataLossError("metadata database: a version without its key");
+    }
+    key->earlier.push_back({.artifact_id = reads_.versions.Text(1),
+                            .revision = static_cast<uint64_t>(reads_.versions.Integer(2)),
+                            .bound = absl::FromUnixNanos(reads_.versions.Integer(3))});
+  }
+}
+
 absl::StatusOr<DurableFacts> SqliteStore::Load() {
   absl::MutexLock lock(&read_mutex_);
   DurableFacts facts;
@@ -292,19 +344,8 @@ absl::StatusOr<DurableFacts> SqliteStore::Load() {
   TC_RETURN_IF_ERROR(LoadArtifacts(artifacts));
   TC_RETURN_IF_ERROR(ReadWishes(reads_.wishes, facts.wishes));
   for (auto& [id, record] : artifacts) facts.artifacts.push_back(std::move(record));
-  const absl::Cleanup reset = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
-    reads_.keys.Reset();
-    reads_.nodes.Reset();
-  };
-  while (true) {
-    TC_ASSIGN_OR_RETURN(const bool row, reads_.keys.Step());
-    if (!row) break;
-    facts.keys.push_back({.name = reads_.keys.Text(0),
-                          .artifact_id = reads_.keys.Text(1),
-                          .revision = static_cast<uint64_t>(reads_.keys.Integer(2)),
-                          .updated = absl::FromUnixNanos(reads_.keys.Integer(3)),
-                          .deleted = reads_.keys.Integer(4) != 0});
-  }
+  TC_RETURN_IF_ERROR(LoadKeys(facts.keys));
+  const absl::Cleanup reset = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { reads_.nodes.Reset(); };
   while (true) {
     TC_ASSIGN_OR_RETURN(const bool row, reads_.nodes.Step());
     if (!row) return facts;
@@ -343,7 +384,8 @@ absl::Status SqliteStore::Purge(const PurgeTimes& before) {
   // Each statement is a transaction of its own: what a failure leaves is dropped by the next purge.
   const std::pair<const char*, absl::Time> wanted[] = {
       {"DELETE FROM requests WHERE recorded_ns < ?", before.requests},
-      {"DELETE FROM artifacts WHERE deleted AND updated_ns < ?", before.tombstones},
+      {"DELETE FROM artifacts WHERE deleted AND NOT versioned AND updated_ns < ?", before.tombstones},
+      {"DELETE FROM artifacts WHERE deleted AND versioned AND updated_ns < ?", before.versions},
       {"DELETE FROM keys WHERE deleted AND updated_ns < ?", before.tombstones},
       {"DELETE FROM wishes WHERE state <> 0 AND updated_ns < ?", before.wishes},
   };

@@ -217,53 +217,15 @@ TEST_F(SqliteStoreTest, ReportsADamagedDatabase) {
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
 }
 
-// A file as version 1 left it, with what it held.
-TEST_F(SqliteStoreTest, TakesOverTheDatabaseOfVersion1) {
-  RunSql(R"sql(
-CREATE TABLE artifacts (
-  artifact_id TEXT PRIMARY KEY NOT NULL, image_bytes INTEGER NOT NULL, chunk_bytes INTEGER NOT NULL,
-  tensor_count INTEGER NOT NULL, created_ns INTEGER NOT NULL, updated_ns INTEGER NOT NULL, deleted INTEGER NOT NULL
-) WITHOUT ROWID;
-CREATE TABLE origins (
-  artifact_id TEXT NOT NULL, node_id TEXT NOT NULL, position INTEGER NOT NULL, path TEXT NOT NULL,
-  bytes INTEGER NOT NULL, mtime_ns INTEGER NOT NULL, PRIMARY KEY (artifact_id, node_id, position)
-) WITHOUT ROWID;
-CREATE TABLE manifests (
-  id INTEGER PRIMARY KEY, artifact_id TEXT NOT NULL, piece INTEGER NOT NULL, bytes BLOB NOT NULL,
-  UNIQUE (artifact_id, piece)
-);
-CREATE TABLE keys (
-  name TEXT PRIMARY KEY NOT NULL, artifact_id TEXT NOT NULL, revision INTEGER NOT NULL,
-  updated_ns INTEGER NOT NULL, deleted INTEGER NOT NULL
-) WITHOUT ROWID;
-CREATE TABLE requests (
-  request TEXT PRIMARY KEY NOT NULL, response BLOB NOT NULL, recorded_ns INTEGER NOT NULL
-) WITHOUT ROWID;
-CREATE INDEX requests_by_age ON requests (recorded_ns);
-INSERT INTO keys VALUES ('m', 'tc1:aaaa', 2, 1700000000000000000, 0);
-PRAGMA application_id = 1413705060;
-PRAGMA user_version = 1;
-)sql");
-  const KeyRecord key{.name = "m", .artifact_id = "tc1:aaaa", .revision = 2, .updated = kNow};
-  const WishRecord wish{
-      .wish_id = "w", .artifact_id = "tc1:aaaa", .node_id = "n", .created = kNow, .updated = kNow};
-  for (const char* const name : {"a", "b"}) {  // a second time it is a database as any
-    const auto store = Open();
-    ASSERT_NE(store, nullptr);
-    EXPECT_THAT(store->Load()->keys, ::testing::ElementsAre(key));
-    ASSERT_TRUE(store->Commit({.facts = {.nodes = {{"n", name}}}}).ok());
-    EXPECT_THAT(store->Load()->nodes, ::testing::ElementsAre(NodeBinding{"n", name}));
-    ASSERT_TRUE(store->Commit({.facts = {.wishes = {wish}}}).ok());
-    EXPECT_THAT(store->Load()->wishes, ::testing::ElementsAre(wish));
+TEST_F(SqliteStoreTest, OtherSchemaVersion_IsRefused) {
+  for (const char* const version : {"3", "99"}) {
+    Open().reset();
+    RunSql(absl::StrCat("PRAGMA user_version = ", version).c_str());
+    const absl::Status status = OpenError();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(status.message(), HasSubstr(absl::StrCat("schema version ", version)));
+    std::filesystem::remove(path());
   }
-}
-
-TEST_F(SqliteStoreTest, RefusesTheDatabaseOfANewerVersion) {
-  Open().reset();
-  RunSql("PRAGMA user_version = 99");
-  const absl::Status status = OpenError();
-  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(status.message(), HasSubstr("schema version 99"));
 }
 
 TEST_F(SqliteStoreTest, RefusesTheDatabaseOfAnotherProgram) {
@@ -299,14 +261,15 @@ TEST_F(SqliteStoreTest, HasTheSchemaThatTheFormatSays) {
       columns,
       ::testing::ElementsAre(
           "artifacts.artifact_id", "artifacts.image_bytes", "artifacts.chunk_bytes", "artifacts.tensor_count",
-          "artifacts.created_ns", "artifacts.updated_ns", "artifacts.deleted", "keys.name",
-          "keys.artifact_id", "keys.revision", "keys.updated_ns", "keys.deleted", "manifests.id",
-          "manifests.artifact_id", "manifests.piece", "manifests.bytes", "nodes.node_id", "nodes.name",
-          "origins.artifact_id", "origins.node_id", "origins.position", "origins.path", "origins.bytes",
-          "origins.mtime_ns", "requests.request", "requests.response", "requests.recorded_ns",
-          "wishes.artifact_id", "wishes.node_id", "wishes.location", "wishes.wish_id", "wishes.node_name",
-          "wishes.asked_by", "wishes.traceparent", "wishes.state", "wishes.failures", "wishes.error_code",
-          "wishes.error", "wishes.created_ns", "wishes.updated_ns"));
+          "artifacts.created_ns", "artifacts.updated_ns", "artifacts.deleted", "artifacts.versioned",
+          "key_versions.name", "key_versions.revision", "key_versions.artifact_id", "key_versions.bound_ns",
+          "keys.name", "keys.artifact_id", "keys.revision", "keys.updated_ns", "keys.deleted", "keys.keep",
+          "manifests.id", "manifests.artifact_id", "manifests.piece", "manifests.bytes", "nodes.node_id",
+          "nodes.name", "origins.artifact_id", "origins.node_id", "origins.position", "origins.path",
+          "origins.bytes", "origins.mtime_ns", "requests.request", "requests.response",
+          "requests.recorded_ns", "wishes.artifact_id", "wishes.node_id", "wishes.location", "wishes.wish_id",
+          "wishes.node_name", "wishes.asked_by", "wishes.traceparent", "wishes.state", "wishes.failures",
+          "wishes.error_code", "wishes.error", "wishes.created_ns", "wishes.updated_ns"));
 }
 
 }  // namespace

@@ -28,6 +28,7 @@ std::string Encode(const ArtifactRecord& artifact) {
   encoded.set_created_ns(absl::ToUnixNanos(artifact.created));
   encoded.set_updated_ns(absl::ToUnixNanos(artifact.updated));
   encoded.set_deleted(artifact.deleted);
+  encoded.set_versioned(artifact.versioned);
   for (const Origin& origin : artifact.origins) {
     record::Origin& added = *encoded.add_origins();
     added.set_node_id(origin.node_id);
@@ -47,6 +48,13 @@ std::string Encode(const KeyRecord& key) {
   encoded.set_revision(key.revision);
   encoded.set_updated_ns(absl::ToUnixNanos(key.updated));
   encoded.set_deleted(key.deleted);
+  encoded.set_keep(key.keep);
+  for (const KeyVersion& version : key.earlier) {
+    record::KeyVersion& added = *encoded.add_earlier();
+    added.set_artifact_id(version.artifact_id);
+    added.set_revision(version.revision);
+    added.set_bound_ns(absl::ToUnixNanos(version.bound));
+  }
   return encoded.SerializeAsString();
 }
 
@@ -98,7 +106,8 @@ absl::StatusOr<ArtifactRecord> DecodeArtifact(std::string_view name, const std::
                           .tensor_count = encoded.tensor_count(),
                           .created = absl::FromUnixNanos(encoded.created_ns()),
                           .deleted = encoded.deleted(),
-                          .updated = absl::FromUnixNanos(encoded.updated_ns())};
+                          .updated = absl::FromUnixNanos(encoded.updated_ns()),
+                          .versioned = encoded.versioned()};
   for (const record::Origin& origin : encoded.origins()) {
     Origin& added = artifact.origins.emplace_back();
     added.node_id = origin.node_id();
@@ -111,11 +120,18 @@ absl::StatusOr<ArtifactRecord> DecodeArtifact(std::string_view name, const std::
 
 absl::StatusOr<KeyRecord> DecodeKey(std::string_view name, const std::string& value) {
   TC_ASSIGN_OR_RETURN(const record::Key encoded, Parse<record::Key>("key", name, value));
-  return KeyRecord{.name = std::string(name),
-                   .artifact_id = encoded.artifact_id(),
-                   .revision = encoded.revision(),
-                   .updated = absl::FromUnixNanos(encoded.updated_ns()),
-                   .deleted = encoded.deleted()};
+  KeyRecord key{.name = std::string(name),
+                .artifact_id = encoded.artifact_id(),
+                .revision = encoded.revision(),
+                .updated = absl::FromUnixNanos(encoded.updated_ns()),
+                .deleted = encoded.deleted(),
+                .keep = encoded.keep()};
+  for (const record::KeyVersion& version : encoded.earlier()) {
+    key.earlier.push_back({.artifact_id = version.artifact_id(),
+                           .revision = version.revision(),
+                           .bound = absl::FromUnixNanos(version.bound_ns())});
+  }
+  return key;
 }
 
 absl::StatusOr<NodeBinding> DecodeNode(std::string_view name, const std::string& value) {

@@ -460,7 +460,9 @@ absl::Status Store::PurgeFacts(const PurgeTimes& before) {
     });
   };
   const auto buried = [&](const auto& fact) { return fact.deleted && fact.updated < before.tombstones; };
-  TC_RETURN_IF_ERROR(look(keys_.Artifacts(), DecodeArtifact, buried));
+  TC_RETURN_IF_ERROR(look(keys_.Artifacts(), DecodeArtifact, [&](const ArtifactRecord& artifact) {
+    return artifact.deleted && artifact.updated < (artifact.versioned ? before.versions : before.tombstones);
+  }));
   TC_RETURN_IF_ERROR(look(keys_.Names(), DecodeKey, buried));
   TC_RETURN_IF_ERROR(look(keys_.Wishes(), DecodeWish, [&](const WishRecord& wish) {
     return wish.state != WishState::kOpen && wish.updated < before.wishes;

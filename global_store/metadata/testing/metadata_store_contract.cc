@@ -79,6 +79,36 @@ TEST_P(MetadataStoreContract, ALaterRecordReplacesTheOneBefore) {
   EXPECT_THAT(Load().keys, ElementsAre(Key("k", 2)));
 }
 
+TEST_P(MetadataStoreContract, EarlierVersions_AreReplacedWithTheirKey) {
+  KeyRecord key = Key("k", 9);
+  key.keep = 3;
+  key.earlier = {{.artifact_id = "b", .revision = 8, .bound = kNow},
+                 {.artifact_id = "c", .revision = 5, .bound = kNow - absl::Seconds(1)}};
+  KeyRecord other = Key("l", 2);
+  other.earlier = {{.artifact_id = "b", .revision = 1, .bound = kNow}};
+  ASSERT_TRUE(store_->Commit(Facts({}, {key, Key("j", 1), other})).ok());
+  EXPECT_THAT(Load().keys, ElementsAre(Key("j", 1), key, other));
+  key.revision = 10;
+  key.earlier = {{.artifact_id = "a", .revision = 9, .bound = kNow},
+                 {.artifact_id = "b", .revision = 8, .bound = kNow}};
+  other.earlier.clear();
+  ASSERT_TRUE(store_->Commit(Facts({}, {key, other})).ok());
+  EXPECT_THAT(Load().keys, ElementsAre(Key("j", 1), key, other));
+}
+
+TEST_P(MetadataStoreContract, TombstonesOfVersions_ArePurgedByTheirOwnTime) {
+  const ArtifactRecord deleted{.artifact_id = "d", .created = kNow, .deleted = true, .updated = kNow};
+  ArtifactRecord version = deleted;
+  version.artifact_id = "v";
+  version.versioned = true;
+  ArtifactRecord live = Artifact("a");
+  live.versioned = true;
+  ASSERT_TRUE(store_->Commit(Facts({live, deleted, version})).ok());
+  EXPECT_THAT(Load().artifacts, ElementsAre(live, deleted, version));
+  ASSERT_TRUE(store_->Purge({.tombstones = kNow, .versions = kNow + absl::Seconds(1)}).ok());
+  EXPECT_THAT(Load().artifacts, ElementsAre(live, deleted));
+}
+
 TEST_P(MetadataStoreContract, KeepsWhoseANodeIdIsUntilItIsNobodys) {
   ASSERT_TRUE(store_->Commit({.facts = {.nodes = {{"n1", "a"}, {"n2", "b"}}}}).ok());
   EXPECT_THAT(Load().nodes, ElementsAre(NodeBinding{"n1", "a"}, NodeBinding{"n2", "b"}));
