@@ -194,6 +194,11 @@ absl::StatusOr<global_store::GlobalStoreOptions> ToGlobalStoreOptions(const v1::
   if (options.metadata_store == "etcd") {
     TC_ASSIGN_OR_RETURN(options.etcd, ToEtcdOptions(config));
   }
+  absl::StatusOr<global_store::Retention> retention = global_store::Retention::Parse(
+      config.keep_versions(),
+      {config.keep_versions_by_prefix().begin(), config.keep_versions_by_prefix().end()});
+  if (!retention.ok()) return Annotate(retention.status(), "global_store.keep_versions_by_prefix");
+  options.retention = *std::move(retention);
   TC_ASSIGN_OR_RETURN(options.broadcast_least_bytes,
                       Size("global_store.broadcast_least", config.broadcast_least()));
   TC_ASSIGN_OR_RETURN(options.heartbeat_interval,

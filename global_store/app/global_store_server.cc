@@ -98,6 +98,7 @@ absl::StatusOr<std::unique_ptr<GlobalStoreServer>> GlobalStoreServer::Start(
                                                      .soft_grants_per_source = options.soft_grants_per_source,
                                                      .filling_lanes = options.filling_lanes,
                                                      .group_least_bytes = options.broadcast_least_bytes,
+                                                     .retention = options.retention,
                                                      .awaits_nodes = options.awaits_nodes},
                                        .clock = options.clock,
                                        .wall_clock = options.wall_clock,

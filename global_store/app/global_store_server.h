@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "base/steady_time.h"
 #include "global_store/app/etcd_group.h"
+#include "global_store/directory/retention.h"
 #include "security/key_rules.h"
 
 namespace tensorcast::rpc {
@@ -30,6 +31,7 @@ struct GlobalStoreOptions {
   absl::Duration node_ttl = absl::Seconds(10);         // at least two heartbeats
   absl::Duration grant_ttl = absl::Seconds(30);        // at least two heartbeats
   uint64_t broadcast_least_bytes = uint64_t{1} << 30;  // as DirectoryOptions::group_least_bytes
+  Retention retention;                                 // how many versions of keys are kept
   uint32_t soft_grants_per_source = 7;                 // see global_store/scheduler
   // Lanes over which a replica is served while it fills (transport/README.md has them).
   std::vector<std::string> filling_lanes = {"local", "tcp", "loopback"};

@@ -22,6 +22,15 @@ bool WasImportedFrom(const ArtifactRecord& record, std::string_view path) {
   });
 }
 
+// The first of them, for an error.
+std::string SomeOf(const std::set<std::string>& keys) {
+  std::vector<std::string> named;
+  for (auto key = keys.begin(); key != keys.end() && named.size() < kKeysNamedInErrors; ++key) {
+    named.push_back(*key);
+  }
+  return absl::StrCat(absl::StrJoin(named, ", "), keys.size() > named.size() ? ", ..." : "");
+}
+
 // Puts `origin` in, in place of an older one of its node. False when that changes nothing.
 bool MergeOrigin(std::vector<Origin>& origins, const Origin& origin) {
   auto at = std::lower_bound(origins.begin(), origins.end(), origin,
@@ -64,6 +73,8 @@ void Directory::Apply(const DurableFacts& facts, SteadyTime now) {
 
 void Directory::Load(const DurableFacts& facts, SteadyTime now) {
   Apply(facts, now);
+  // Longer than a node needs: what is deleted is told to those that come later, as forgotten.
+  releases_from_ = now + 6 * options_.node_ttl;
   // Nodes that were here before the restart need that long to be heard again; until then who finds no source
   // is told to wait for them.
   if (options_.awaits_nodes && !artifacts_.empty()) awaited_until_ = now + options_.node_ttl;
@@ -72,7 +83,8 @@ void Directory::Load(const DurableFacts& facts, SteadyTime now) {
 void Directory::ApplyArtifact(const ArtifactRecord& record) {
   if (record.deleted) {
     artifacts_.erase(record.artifact_id);
-    tombstones_[record.artifact_id] = record.updated;
+    released_.erase(record.artifact_id);
+    tombstones_[record.artifact_id] = {.deleted = record.updated, .versioned = record.versioned};
     while (true) {
       const auto wish = wishes_.lower_bound(record.artifact_id + "\n");
       if (wish == wishes_.end() || wish->second.record.artifact_id != record.artifact_id) return;
@@ -90,12 +102,13 @@ void Directory::ApplyArtifact(const ArtifactRecord& record) {
     }
   }
   artifact.record = record;
+  NoteReleased(record.artifact_id);
 }
 
-void Directory::PurgeTombstones(absl::Time before) {
-  for (auto it = tombstones_.begin(); it != tombstones_.end();) {
-    it = it->second < before ? tombstones_.erase(it) : std::next(it);
-  }
+void Directory::PurgeTombstones(absl::Time before, absl::Time versions) {
+  absl::erase_if(tombstones_, [&](const auto& entry) {
+    return entry.second.deleted < (entry.second.versioned ? versions : before);
+  });
   for (auto it = keys_.begin(); it != keys_.end();) {
     it = it->second.deleted && it->second.updated < before ? keys_.erase(it) : std::next(it);
   }
@@ -124,15 +137,26 @@ absl::StatusOr<PublishPlan> Directory::PreparePublish(const PublishRequest& requ
   // most.
   if (plan.existed) record = known->second.record;
   bool changed = !plan.existed;
+  // A version of the key; put without one, a version that was about to go is not to go any more.
+  const bool versioned = !request.key.empty() || (record.versioned && !IsReleased(record.artifact_id));
+  changed |= record.versioned != versioned;
+  record.versioned = versioned;
   if (request.origin.has_value()) {
     Origin origin = *request.origin;
     origin.node_id = request.node.node_id;
     changed |= MergeOrigin(record.origins, origin);
   }
   if (changed) plan.facts.artifacts.push_back(std::move(record));
+  if (request.key.empty() && request.keep.has_value()) {
+    return absl::InvalidArgumentError(
+        "put: keep is of a key, and no key was given; give a key, or leave it out");
+  }
   if (!request.key.empty()) {
-    TC_ASSIGN_OR_RETURN(KeyRecord key, PlanBinding(request.key, request.artifact.artifact_id,
-                                                   request.expected_revision, now));
+    TC_ASSIGN_OR_RETURN(KeyRecord key, PlanBinding({.key = request.key,
+                                                    .artifact_id = request.artifact.artifact_id,
+                                                    .expected = request.expected_revision,
+                                                    .keep = request.keep},
+                                                   now));
     plan.key_revision = key.revision;
     plan.facts.keys.push_back(std::move(key));
   }
@@ -148,26 +172,34 @@ void Directory::AddPublishedReplica(const NodeIdentity& node, const ReplicaInfo&
 }
 
 absl::StatusOr<DurableFacts> Directory::PrepareDeleteArtifact(std::string_view artifact_id,
-                                                              absl::Time now) const {
+                                                              bool only_if_unkeyed, absl::Time now) const {
   auto found = artifacts_.find(artifact_id);
   if (found == artifacts_.end()) return NoSuchArtifact(artifact_id);
-  const std::set<std::string>& keys = found->second.keys;
-  if (!keys.empty()) {
-    std::vector<std::string> named(keys.begin(), keys.end());
-    const bool more = named.size() > kKeysNamedInErrors;
-    if (more) named.resize(kKeysNamedInErrors);
+  const ArtifactState& artifact = found->second;
+  if (!artifact.keys.empty()) {
     return absl::FailedPreconditionError(absl::StrCat("artifact ", artifact_id, " is bound to the keys ",
-                                                      absl::StrJoin(named, ", "), more ? ", ..." : "",
+                                                      SomeOf(artifact.keys),
                                                       ": delete or rebind them first"));
+  }
+  if (only_if_unkeyed && !artifact.kept_by.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "artifact ", artifact_id, " is kept as an earlier version of the keys ", SomeOf(artifact.kept_by)));
   }
   DurableFacts facts;
   facts.artifacts.push_back({.artifact_id = std::string(artifact_id), .deleted = true, .updated = now});
+  for (const std::string& name : artifact.kept_by) {
+    KeyRecord& key = facts.keys.emplace_back(keys_.find(name)->second);
+    std::erase_if(key.earlier, [&](const KeyVersion& version) { return version.artifact_id == artifact_id; });
+  }
   return facts;
 }
 
 ArtifactView Directory::ViewOf(const ArtifactState& artifact) const {
-  ArtifactView view{
-      .record = artifact.record, .keys = {artifact.keys.begin(), artifact.keys.end()}, .replicas = {}};
+  ArtifactView view{.record = artifact.record,
+                    .keys = {artifact.keys.begin(), artifact.keys.end()},
+                    .kept_by = {artifact.kept_by.begin(), artifact.kept_by.end()},
+                    .released = IsReleased(artifact),
+                    .replicas = {}};
   ForEachReplica(artifact.record.artifact_id, [&](const NodeState&, const HeldReplica& replica) {
     view.replicas.push_back(replica.facts);
     return true;
@@ -185,7 +217,8 @@ std::vector<ArtifactView> Directory::ListArtifacts(std::string_view after, size_
                                                    const ArtifactFilter& filter) const {
   std::vector<ArtifactView> views;
   for (auto it = artifacts_.upper_bound(after); it != artifacts_.end() && views.size() < limit; ++it) {
-    if (filter.unkeyed_only && !it->second.keys.empty()) continue;
+    const bool unkeyed = it->second.keys.empty() && it->second.kept_by.empty();
+    if (filter.unkeyed_only && !unkeyed) continue;
     if (it->second.record.created > filter.created_before) continue;
     if (!filter.origin_path.empty() && !WasImportedFrom(it->second.record, filter.origin_path)) continue;
     views.push_back(ViewOf(it->second));

@@ -33,6 +33,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/steady_time.h"
+#include "global_store/directory/retention.h"
 #include "global_store/directory/types.h"
 #include "global_store/scheduler/scheduler.h"
 
@@ -69,6 +70,7 @@ struct DirectoryOptions {
   // Nodes whose broadcast failed once all had come are in none together for so long, unless that is asked
   // for.
   absl::Duration group_pause = absl::Minutes(10);
+  Retention retention = {};
   // After Load, nodes that were here before get a node's time to live to come back: until then what nobody
   // has is waited for. False where no other node can be (a daemon that works alone).
   bool awaits_nodes = true;
@@ -84,7 +86,10 @@ class Directory {
   // Apply, of all that was stored, at the start.
   void Load(const DurableFacts& facts, SteadyTime now);
   // Forgets tombstones, and wishes that ended, older than these, as the metadata store's Purge does.
-  void PurgeTombstones(absl::Time before);
+  // `versions` is the time for the tombstones of released versions.
+  void PurgeTombstones(absl::Time before, absl::Time versions);
+  // The time before which tombstones of versions are to go so that few enough remain, at least `oldest`.
+  absl::Time VersionTombstonesFrom(absl::Time oldest) const;
   void PurgeWishes(absl::Time before);
 
   // Fails for an unregistered node, and for the key as PrepareBindKey does. A tombstone of the artifact is
@@ -94,21 +99,33 @@ class Directory {
   void AddPublishedReplica(const NodeIdentity& node, const ReplicaInfo& replica);
   // After Apply: the origin that came with it was read just now, whatever was found of it before.
   void RenewOrigin(std::string_view artifact_id, std::string_view node_id);
-  // FAILED_PRECONDITION, naming keys, while any is bound to it.
-  absl::StatusOr<DurableFacts> PrepareDeleteArtifact(std::string_view artifact_id, absl::Time now) const;
+  // FAILED_PRECONDITION, naming keys, while any is bound to it. Keys that keep it as an earlier version lose
+  // that version; `only_if_unkeyed` refuses those, too.
+  absl::StatusOr<DurableFacts> PrepareDeleteArtifact(std::string_view artifact_id, bool only_if_unkeyed,
+                                                     absl::Time now) const;
   absl::StatusOr<ArtifactView> DescribeArtifact(std::string_view artifact_id) const;
   // Those after `after` in order of id, at most `limit`.
   std::vector<ArtifactView> ListArtifacts(std::string_view after, size_t limit,
                                           const ArtifactFilter& filter) const;
 
   // FAILED_PRECONDITION, naming the current revision, when `expected` differs from it (0: must not exist).
-  absl::StatusOr<KeyPlan> PrepareBindKey(std::string_view key, std::string_view artifact_id,
-                                         std::optional<uint64_t> expected, absl::Time now) const;
+  absl::StatusOr<KeyPlan> PrepareBindKey(const BindRequest& request, absl::Time now) const;
+  // The artifact that it names stays until it is deleted; versions that it kept are released.
   absl::StatusOr<KeyPlan> PrepareDeleteKey(std::string_view key, std::optional<uint64_t> expected,
                                            absl::Time now) const;
   absl::StatusOr<KeyRecord> ResolveKey(std::string_view key) const;
   // Those with the prefix after `after`, at most `limit`, in order of name.
   std::vector<KeyRecord> ListKeys(std::string_view prefix, std::string_view after, size_t limit) const;
+
+  // How many versions of it are kept, the current one among them.
+  uint32_t KeepOf(const KeyRecord& key) const;
+
+  // ---- Versions that no key keeps (versions.cc) ----
+  // Deletes the artifact of which this replica is the last copy; no facts where it may not, or need not, go.
+  DurableFacts PrepareReleaseOf(std::string_view replica_id, absl::Time now) const;
+  // Deletes released artifacts of which no node has a replica, some at a time.
+  bool HasReleases(SteadyTime now) const { return !ReleasedWithoutReplica(now, 1).empty(); }
+  DurableFacts PrepareReleases(SteadyTime now, absl::Time wall_now) const;
 
   // ---- Nodes (nodes.cc) ----
   // Why a certificate's name may not speak for this node id: PERMISSION_DENIED when it is another's.
@@ -148,7 +165,8 @@ class Directory {
   absl::StatusOr<std::vector<std::string>> ReconcileInventory(const NodeIdentity& node, uint64_t sequence,
                                                               const std::vector<ReplicaInfo>& replicas,
                                                               SteadyTime now);
-  // Granted unless it is the last copy. A replica granted for eviction is no longer offered.
+  // Granted unless it is the last copy. NOT_FOUND, and an inventory is wanted, for a replica that the node
+  // has not reported yet. A replica granted for eviction is no longer offered.
   absl::StatusOr<EvictionDecision> RequestEviction(const NodeIdentity& node, std::string_view replica_id,
                                                    SteadyTime now);
   // The node kept a replica that it was allowed to evict: it counts again.
@@ -291,6 +309,7 @@ class Directory {
   struct ArtifactState {
     ArtifactRecord record;
     std::set<std::string> keys;
+    std::set<std::string> kept_by;                                // keys of which it is an earlier version
     std::map<std::string, OriginNote, std::less<>> origin_notes;  // by node id; of the origins in `record`
     std::map<std::string, OriginReading, std::less<>> readings;   // by node id
   };
@@ -386,11 +405,22 @@ class Directory {
   std::vector<std::string> ForgottenOn(const NodeState& node) const;
   std::vector<std::string> EvictableOn(const NodeState& node) const;
 
-  absl::StatusOr<KeyRecord> PlanBinding(std::string_view key, std::string_view artifact_id,
-                                        std::optional<uint64_t> expected, absl::Time now) const;
+  absl::StatusOr<KeyRecord> PlanBinding(const BindRequest& request, absl::Time now) const;
   uint64_t CurrentRevision(std::string_view key) const;  // 0 when it is not bound
   void ApplyArtifact(const ArtifactRecord& record);
   void ApplyKey(const KeyRecord& record);
+  // Makes the artifacts that a key names and keeps know of it, or know of it no more.
+  void LinkKey(const KeyRecord& key);
+  void UnlinkKey(const KeyRecord& key);
+  static bool IsReleased(const ArtifactState& artifact) {
+    return artifact.record.versioned && artifact.keys.empty() && artifact.kept_by.empty();
+  }
+  bool IsReleased(std::string_view artifact_id) const { return released_.contains(artifact_id); }
+  // After each change of what IsReleased says.
+  void NoteReleased(const std::string& artifact_id);
+  std::vector<std::string> ReleasedWithoutReplica(SteadyTime now, size_t limit) const;
+  // Why the last copy of it stays, and what a person can do; for an answer to RequestEviction.
+  std::string WhyItStays(std::string_view artifact_id, std::string_view origins) const;
   void ApplyWish(const WishRecord& record, SteadyTime now);
   void EraseWish(const std::string& place);
   // Around TakeChangedWishes: of one; of all open ones of a node, which wait for something else now.
@@ -508,8 +538,13 @@ class Directory {
   Secrets* const secrets_;
 
   absl::btree_map<std::string, ArtifactState> artifacts_;
-  absl::btree_map<std::string, absl::Time> tombstones_;  // artifact id -> deleted when
-  absl::btree_map<std::string, KeyRecord> keys_;         // deleted ones too
+  struct Tombstone {
+    absl::Time deleted;
+    bool versioned = false;  // it was released, not deleted by a person
+  };
+  absl::btree_map<std::string, Tombstone> tombstones_;  // by artifact id
+  std::set<std::string, std::less<>> released_;         // artifact ids, see IsReleased
+  absl::btree_map<std::string, KeyRecord> keys_;        // deleted ones too
   uint64_t live_keys_ = 0;
   absl::btree_map<std::string, std::string> names_of_nodes_;      // by node id: those that are bound
   absl::flat_hash_map<std::string, std::string> nodes_of_names_;  // the way back: a name has one node id
@@ -528,6 +563,7 @@ class Directory {
   absl::flat_hash_map<std::string, std::string> live_names_;  // of nodes_: node id by name
   absl::btree_map<std::string, AwayNode> away_;               // by node id
   SteadyTime awaited_until_ = SteadyTime::InfinitePast();     // nodes from before the start
+  SteadyTime releases_from_ = SteadyTime::InfinitePast();     // before, no node may have said what it holds
   // Nodes that were just told where to fill a replica from, and whose report of it has yet to arrive:
   // artifact id -> node id -> believed until.
   absl::flat_hash_map<std::string, std::map<std::string, SteadyTime>> beginning_;

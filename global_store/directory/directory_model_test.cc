@@ -162,18 +162,37 @@ class DirectoryInvariants {
 
   static void CheckKeys(const Directory& directory) {
     size_t live = 0;
+    size_t earlier = 0;
     for (const auto& [name, key] : directory.keys_) {
       if (key.deleted) continue;
       ++live;
       EXPECT_TRUE(directory.artifacts_.at(key.artifact_id).keys.contains(name));
+      EXPECT_LT(key.earlier.size(), directory.KeepOf(key));
+      for (const KeyVersion& version : key.earlier) {
+        ++earlier;
+        EXPECT_TRUE(directory.artifacts_.at(version.artifact_id).kept_by.contains(name));
+      }
     }
     size_t of_artifacts = 0;
+    size_t kept_by = 0;
+    std::set<std::string> released;
     for (const auto& [artifact_id, artifact] : directory.artifacts_) {
       of_artifacts += artifact.keys.size();
+      kept_by += artifact.kept_by.size();
+      if (Directory::IsReleased(artifact)) released.insert(artifact_id);
       EXPECT_FALSE(directory.tombstones_.contains(artifact_id));
     }
     EXPECT_EQ(live, of_artifacts);
     EXPECT_EQ(live, directory.live_keys_);
+    EXPECT_EQ(earlier, kept_by);
+    EXPECT_EQ((std::set<std::string>(directory.released_.begin(), directory.released_.end())), released);
+  }
+
+ public:
+  // Whether a node that is away may come back with it.
+  static bool IsAwayWith(const Directory& directory, const std::string& artifact_id) {
+    return std::ranges::any_of(directory.away_,
+                               [&](const auto& node) { return node.second.artifacts.contains(artifact_id); });
   }
 };
 
@@ -210,6 +229,13 @@ struct ModelWish {
   bool handed_out = false;
   std::optional<absl::Status> ended;
   SteadyTime due = SteadyTime::InfinitePast();
+};
+
+struct ModelKey {
+  std::string artifact;
+  uint64_t revision = 0;
+  uint32_t keep = 0;                 // as given; 0: it was not
+  std::vector<std::string> earlier;  // artifacts that are kept, the newest first
 };
 
 struct ModelOrigin {
@@ -424,15 +450,61 @@ class Model : public ::testing::TestWithParam<int> {
   bool MayEvict(const std::string& id) {
     const ModelReplica& replica = replicas_[id];
     if (!replica.IsSource() || deleted_.contains(replica.artifact)) return true;
-    for (const auto& [other_id, other] : replicas_) {
-      const bool stays = other.disk || !nodes_[other.node].draining;
-      if (other_id != id && other.artifact == replica.artifact && other.IsSource() && stays) return true;
-    }
+    if (HasOtherCopy(id)) return true;
+    if (IsReleased(replica.artifact)) return false;  // its artifact has to go first
     for (const auto& [place, origin] : origins_) {
       const bool fresh = !origin.gone && now_ - origin.intact_at <= options_.origin_finding_age;
       if (place.first == replica.artifact && nodes_.contains(place.second) && fresh) return true;
     }
     return false;
+  }
+
+  bool HasOtherCopy(const std::string& id) {
+    const ModelReplica& replica = replicas_[id];
+    for (const auto& [other_id, other] : replicas_) {
+      const bool stays = other.disk || !nodes_[other.node].draining;
+      if (other_id != id && other.artifact == replica.artifact && other.IsSource() && stays) return true;
+    }
+    return false;
+  }
+
+  bool IsNamed(const std::string& artifact) const {
+    return std::ranges::any_of(keys_, [&](const auto& key) { return key.second.artifact == artifact; });
+  }
+  bool IsKept(const std::string& artifact) const {
+    return std::ranges::any_of(
+        keys_, [&](const auto& key) { return std::ranges::count(key.second.earlier, artifact) > 0; });
+  }
+  bool IsReleased(const std::string& artifact) const {
+    return versioned_.contains(artifact) && !IsNamed(artifact) && !IsKept(artifact);
+  }
+
+  void ForgetArtifact(const std::string& artifact) {
+    published_.erase(artifact);
+    versioned_.erase(artifact);
+    std::erase_if(origins_, [&](const auto& entry) { return entry.first.first == artifact; });
+    std::erase_if(wishes_, [&](const auto& entry) { return entry.second.artifact == artifact; });
+    for (auto& [name, key] : keys_) std::erase(key.earlier, artifact);
+    deleted_.insert(artifact);
+  }
+
+  // What no key keeps and no node has goes, unless a node that is away may come back with it.
+  void ReleaseSome() {
+    const DurableFacts facts = directory_.PrepareReleases(now_, wall_now());
+    EXPECT_EQ(facts.artifacts.empty(), !directory_.HasReleases(now_));
+    std::set<std::string> expected;
+    for (const std::string& artifact : published_) {
+      const bool held = std::ranges::any_of(
+          replicas_, [&](const auto& entry) { return entry.second.artifact == artifact; });
+      if (IsReleased(artifact) && !held && !DirectoryInvariants::IsAwayWith(directory_, artifact)) {
+        expected.insert(artifact);
+      }
+    }
+    std::set<std::string> going;
+    for (const ArtifactRecord& record : facts.artifacts) going.insert(record.artifact_id);
+    ASSERT_EQ(going, expected);
+    directory_.Apply(facts, now_);
+    for (const std::string& artifact : going) ForgetArtifact(artifact);
   }
 
   // Looks at some origin that is on record, as its node might find it.
@@ -456,9 +528,20 @@ class Model : public ::testing::TestWithParam<int> {
       replicas_[id].evicting = false;
       return;
     }
-    const auto decision = directory_.RequestEviction(Current(node), id, now_);
+    auto decision = directory_.RequestEviction(Current(node), id, now_);
     ASSERT_TRUE(decision.ok());
     EXPECT_EQ(decision->granted, MayEvict(id)) << decision->reason;
+    const std::string artifact = replicas_[id].artifact;
+    EXPECT_EQ(decision->release_first, !decision->granted && IsReleased(artifact));
+    const DurableFacts release = directory_.PrepareReleaseOf(id, wall_now());
+    EXPECT_EQ(release.artifacts.size(), IsReleased(artifact) && !HasOtherCopy(id) ? 1u : 0u);
+    if (decision->release_first) {
+      directory_.Apply(release, now_);
+      ForgetArtifact(artifact);
+      decision = directory_.RequestEviction(Current(node), id, now_);
+      ASSERT_TRUE(decision.ok());
+      EXPECT_TRUE(decision->granted) << decision->reason;
+    }
     if (decision->granted) replicas_[id].evicting = true;
   }
 
@@ -603,6 +686,8 @@ class Model : public ::testing::TestWithParam<int> {
       ASSERT_EQ(plan.ok(), nodes_.contains(node));
       if (!plan.ok()) return;
       EXPECT_EQ(plan->existed, published_.contains(artifact));
+      // Put without a key it stays, though it was a version that was to go.
+      if (IsReleased(artifact)) versioned_.erase(artifact);
       directory_.Apply(plan->facts, now_);
       if (origin.has_value()) {
         directory_.RenewOrigin(artifact, node);
@@ -612,16 +697,13 @@ class Model : public ::testing::TestWithParam<int> {
       deleted_.erase(artifact);
       return;
     }
-    const bool keyed = std::any_of(keys_.begin(), keys_.end(),
-                                   [&](const auto& key) { return key.second.first == artifact; });
-    const auto facts = directory_.PrepareDeleteArtifact(artifact, wall_now());
+    const bool only_if_unkeyed = Below(2) == 0;
+    const bool keyed = IsNamed(artifact) || (only_if_unkeyed && IsKept(artifact));
+    const auto facts = directory_.PrepareDeleteArtifact(artifact, only_if_unkeyed, wall_now());
     ASSERT_EQ(facts.ok(), published_.contains(artifact) && !keyed) << facts.status();
     if (!facts.ok()) return;
     directory_.Apply(*facts, now_);
-    published_.erase(artifact);
-    std::erase_if(origins_, [&](const auto& entry) { return entry.first.first == artifact; });
-    std::erase_if(wishes_, [&](const auto& entry) { return entry.second.artifact == artifact; });
-    deleted_.insert(artifact);
+    ForgetArtifact(artifact);
   }
 
   // What the wish is once the end of its attempt is durable.
@@ -739,23 +821,36 @@ class Model : public ::testing::TestWithParam<int> {
 
   void ChangeKey() {
     const std::string key = SomeKey();
-    const uint64_t current = keys_.contains(key) ? keys_[key].second : 0;
+    const uint64_t current = keys_.contains(key) ? keys_[key].revision : 0;
     const uint64_t expected = current + static_cast<uint64_t>(Below(4) == 0);
     if (Below(3) > 0) {
       const std::string artifact = SomeArtifactId();
-      const auto plan = directory_.PrepareBindKey(key, artifact, expected, wall_now());
-      ASSERT_EQ(plan.ok(), published_.contains(artifact) && expected == current) << plan.status();
+      BindRequest request{.key = key, .artifact_id = artifact, .expected = expected};
+      if (Below(3) == 0) request.keep = static_cast<uint32_t>(Below(5));
+      const auto plan = directory_.PrepareBindKey(request, wall_now());
+      ASSERT_EQ(plan.ok(), published_.contains(artifact) && expected == current && request.keep != 0u)
+          << plan.status();
       if (!plan.ok()) return;
       EXPECT_EQ(plan->key.revision, ++revisions_[key]);
       directory_.Apply(plan->facts, now_);
-      keys_[key] = {artifact, plan->key.revision};
+      ModelKey& bound = keys_[key];
+      if (current != 0) bound.earlier.insert(bound.earlier.begin(), bound.artifact);
+      std::erase(bound.earlier, artifact);
+      bound.artifact = artifact;
+      bound.revision = plan->key.revision;
+      bound.keep = request.keep.value_or(bound.keep);
+      const uint32_t keep = bound.keep != 0 ? bound.keep : key == "k1" ? 3 : 2;
+      if (bound.earlier.size() >= keep) bound.earlier.resize(keep - 1);
+      versioned_.insert(artifact);
       return;
     }
     const auto plan = directory_.PrepareDeleteKey(key, expected, wall_now());
     ASSERT_EQ(plan.ok(), current != 0 && expected == current) << plan.status();
     if (!plan.ok()) return;
     directory_.Apply(plan->facts, now_);
+    const std::string artifact = keys_[key].artifact;
     keys_.erase(key);
+    if (!IsNamed(artifact) && !IsKept(artifact)) versioned_.erase(artifact);
   }
 
   void TickOrDrain() {
@@ -766,6 +861,7 @@ class Model : public ::testing::TestWithParam<int> {
       if (nodes_.contains(node)) nodes_[node].draining = draining;
       return;
     }
+    if (Below(2) == 0) return ReleaseSome();
     directory_.Tick(now_);
     std::vector<std::string> silent;
     for (const auto& [id, model] : nodes_) {
@@ -784,8 +880,11 @@ class Model : public ::testing::TestWithParam<int> {
     for (const auto& [name, bound] : keys_) {
       const auto key = directory_.ResolveKey(name);
       ASSERT_TRUE(key.ok());
-      ASSERT_EQ(key->artifact_id, bound.first);
-      ASSERT_EQ(key->revision, bound.second);
+      ASSERT_EQ(key->artifact_id, bound.artifact);
+      ASSERT_EQ(key->revision, bound.revision);
+      std::vector<std::string> earlier;
+      for (const KeyVersion& version : key->earlier) earlier.push_back(version.artifact_id);
+      ASSERT_EQ(earlier, bound.earlier);
     }
     const std::vector<WishView> wishes = directory_.ListWishes("", "", wishes_.size() + 1);
     ASSERT_EQ(wishes.size(), wishes_.size());
@@ -803,7 +902,8 @@ class Model : public ::testing::TestWithParam<int> {
 
   SteadyTime now_ = SteadyTime() + absl::Seconds(1'700'000'000);
   CountingSecrets secrets_;
-  const DirectoryOptions options_{.filling_lanes = {"ucx"}};
+  const DirectoryOptions options_{.filling_lanes = {"ucx"},
+                                  .retention = {.keep = 2, .by_prefix = {{"k1", 3}}}};
   Directory directory_{options_, &secrets_};
 
   std::map<std::string, ModelNode> nodes_;
@@ -813,7 +913,8 @@ class Model : public ::testing::TestWithParam<int> {
   std::set<std::string> published_;
   std::set<std::string> deleted_;
   std::map<std::pair<std::string, std::string>, ModelOrigin> origins_;  // by artifact and node
-  std::map<std::string, std::pair<std::string, uint64_t>> keys_;        // artifact, revision
+  std::map<std::string, ModelKey> keys_;                                // by name
+  std::set<std::string> versioned_;  // artifacts that are versions of keys, or were
   std::map<std::string, uint64_t> revisions_;
   std::map<std::string, ModelGrant> grants_;  // by id
   std::map<std::string, ModelWish> wishes_;   // by place

@@ -65,13 +65,15 @@ class DirectoryTest : public ::testing::Test {
         now_);
   }
   void Delete(const std::string& artifact_id) {
-    auto facts = directory_.PrepareDeleteArtifact(artifact_id, wall_now());
+    auto facts = directory_.PrepareDeleteArtifact(artifact_id, /*only_if_unkeyed=*/false, wall_now());
     ASSERT_TRUE(facts.ok()) << facts.status();
     directory_.Apply(*facts, now_);
   }
   absl::StatusOr<KeyRecord> Bind(const std::string& key, const std::string& artifact_id,
-                                 std::optional<uint64_t> expected = std::nullopt) {
-    auto plan = directory_.PrepareBindKey(key, artifact_id, expected, wall_now());
+                                 std::optional<uint64_t> expected = std::nullopt,
+                                 std::optional<uint32_t> keep = std::nullopt) {
+    auto plan = directory_.PrepareBindKey(
+        {.key = key, .artifact_id = artifact_id, .expected = expected, .keep = keep}, wall_now());
     if (!plan.ok()) return plan.status();
     directory_.Apply(plan->facts, now_);
     return plan->key;

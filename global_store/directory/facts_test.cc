@@ -168,12 +168,12 @@ TEST_F(Artifacts, APublishedReplicaDoesNotUndoANewerUpdate) {
 TEST_F(Artifacts, WithKeysAreNotDeleted) {
   Publish("x");
   for (const char* name : {"k1", "k2", "k3", "k4", "k5", "k6"}) ASSERT_TRUE(Bind(name, "x").ok());
-  const absl::Status refused = directory_.PrepareDeleteArtifact("x", wall_now()).status();
+  const absl::Status refused = directory_.PrepareDeleteArtifact("x", true, wall_now()).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(refused));
   EXPECT_THAT(refused.message(), AllOf(HasSubstr("k1, k2"), HasSubstr("...")));
   for (const char* name : {"k1", "k2", "k3", "k4", "k5", "k6"}) ASSERT_TRUE(Unbind(name).ok());
-  EXPECT_TRUE(directory_.PrepareDeleteArtifact("x", wall_now()).ok());
-  EXPECT_TRUE(absl::IsNotFound(directory_.PrepareDeleteArtifact("nothing", wall_now()).status()));
+  EXPECT_TRUE(directory_.PrepareDeleteArtifact("x", true, wall_now()).ok());
+  EXPECT_TRUE(absl::IsNotFound(directory_.PrepareDeleteArtifact("nothing", true, wall_now()).status()));
 }
 
 TEST_F(Artifacts, ThatAreRebackedByAKeyMoveWithIt) {
@@ -250,9 +250,9 @@ TEST_F(Artifacts, TombstonesArePurgedWithAge) {
   Publish("x");
   Register("a");
   Update("a", {SomeReplica("r", "gone")});
-  directory_.PurgeTombstones(wall_now());
+  directory_.PurgeTombstones(wall_now(), wall_now());
   EXPECT_THAT(Beat("a").forgotten_artifacts, ElementsAre("gone"));
-  directory_.PurgeTombstones(wall_now() + absl::Seconds(1));
+  directory_.PurgeTombstones(wall_now() + absl::Seconds(1), wall_now());
   EXPECT_THAT(Beat("a").forgotten_artifacts, IsEmpty());
   EXPECT_EQ(Bind("dead", "x")->revision, 1u);
 }

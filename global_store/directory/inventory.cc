@@ -220,23 +220,26 @@ absl::StatusOr<EvictionDecision> Directory::RequestEviction(const NodeIdentity& 
   auto held = node->replicas.find(replica_id);
   if (held == node->replicas.end()) {
     node->inventory_wanted = true;
-    return EvictionDecision{.granted = false,
-                            .reason = absl::StrCat("the global store does not know replica ", replica_id,
-                                                   " yet: send the inventory, then ask again"),
-                            .unchecked_origins = {}};
+    return absl::NotFoundError(absl::StrCat("the global store does not know replica ", replica_id,
+                                            " yet: send the inventory, then ask again"));
   }
   HeldReplica& replica = held->second;
   // An artifact that was never published (or whose record is lost) still matters; only a deleted one does
   // not.
   const bool matters = replica.IsSource() && !tombstones_.contains(replica.facts.artifact_id);
   if (matters && !HasOtherReplica(replica)) {
+    // Its manifest goes first, so that no key can be bound meanwhile to what is about to be lost.
+    if (IsReleased(replica.facts.artifact_id)) {
+      return EvictionDecision{.granted = false,
+                              .reason = "its artifact, a version that no key keeps, is not deleted yet",
+                              .unchecked_origins = {},
+                              .release_first = true};
+    }
     OriginsAsCopies origins = JudgeOrigins(replica.facts.artifact_id, now);
     if (!origins.intact) {
-      return EvictionDecision{
-          .granted = false,
-          .reason = absl::StrCat("replica ", replica_id, " is the last copy of ", replica.facts.artifact_id,
-                                 origins.others, ": pack it to disk, replicate it or delete the artifact"),
-          .unchecked_origins = std::move(origins.unchecked)};
+      return EvictionDecision{.granted = false,
+                              .reason = WhyItStays(replica.facts.artifact_id, origins.others),
+                              .unchecked_origins = std::move(origins.unchecked)};
     }
   }
   // From this moment no copy: neither offered as a source, nor counted when another node asks to evict the
@@ -270,7 +273,7 @@ std::vector<std::string> Directory::EvictableOn(const NodeState& node) const {
   std::vector<std::string> evictable;
   for (const auto& [replica_id, held] : node.replicas) {
     const bool in_memory = held.facts.location.kind != LocationKind::kDisk;
-    const bool may_go = held.IsSource() ? HasCopyOffDrainingNodes(held)
+    const bool may_go = held.IsSource() ? HasCopyOffDrainingNodes(held) || IsReleased(held.facts.artifact_id)
                                         : (held.IsPartial() && !held.evicting) || held.IsReady();
     if (in_memory && may_go && !held.facts.pinned) evictable.push_back(replica_id);
   }

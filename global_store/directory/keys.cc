@@ -46,16 +46,47 @@ absl::Status NoSuchKey(std::string_view key) {
 void Directory::ApplyKey(const KeyRecord& record) {
   if (auto old = keys_.find(record.name); old != keys_.end() && !old->second.deleted) {
     --live_keys_;
-    if (auto artifact = artifacts_.find(old->second.artifact_id); artifact != artifacts_.end()) {
-      artifact->second.keys.erase(record.name);
-    }
+    UnlinkKey(old->second);
   }
-  keys_[record.name] = record;
+  KeyRecord& key = keys_[record.name] = record;
   if (record.deleted) return;
   ++live_keys_;
-  if (auto artifact = artifacts_.find(record.artifact_id); artifact != artifacts_.end()) {
-    artifact->second.keys.insert(record.name);
+  // The facts may be from before the configuration asked for fewer versions, and what was kept then may be
+  // deleted by now.
+  std::erase_if(key.earlier,
+                [this](const KeyVersion& version) { return !artifacts_.contains(version.artifact_id); });
+  key.earlier.resize(std::min<size_t>(key.earlier.size(), KeepOf(key) - 1));
+  LinkKey(key);
+}
+
+void Directory::LinkKey(const KeyRecord& key) {
+  if (auto artifact = artifacts_.find(key.artifact_id); artifact != artifacts_.end()) {
+    artifact->second.keys.insert(key.name);
+    NoteReleased(key.artifact_id);
   }
+  for (const KeyVersion& version : key.earlier) {
+    if (auto artifact = artifacts_.find(version.artifact_id); artifact != artifacts_.end()) {
+      artifact->second.kept_by.insert(key.name);
+      NoteReleased(version.artifact_id);
+    }
+  }
+}
+
+void Directory::UnlinkKey(const KeyRecord& key) {
+  if (auto artifact = artifacts_.find(key.artifact_id); artifact != artifacts_.end()) {
+    artifact->second.keys.erase(key.name);
+    NoteReleased(key.artifact_id);
+  }
+  for (const KeyVersion& version : key.earlier) {
+    if (auto artifact = artifacts_.find(version.artifact_id); artifact != artifacts_.end()) {
+      artifact->second.kept_by.erase(key.name);
+      NoteReleased(version.artifact_id);
+    }
+  }
+}
+
+uint32_t Directory::KeepOf(const KeyRecord& key) const {
+  return key.keep != 0 ? key.keep : options_.retention.KeepOf(key.name);
 }
 
 uint64_t Directory::CurrentRevision(std::string_view key) const {
@@ -63,27 +94,46 @@ uint64_t Directory::CurrentRevision(std::string_view key) const {
   return found == keys_.end() || found->second.deleted ? 0 : found->second.revision;
 }
 
-absl::StatusOr<KeyRecord> Directory::PlanBinding(std::string_view key, std::string_view artifact_id,
-                                                 std::optional<uint64_t> expected, absl::Time now) const {
-  TC_RETURN_IF_ERROR(CheckKeyName(key));
-  TC_RETURN_IF_ERROR(CheckRevision(key, CurrentRevision(key), expected));
-  // A deleted key's revision is kept, so that a later binding never repeats one.
-  auto found = keys_.find(key);
-  const uint64_t last = found == keys_.end() ? 0 : found->second.revision;
-  return KeyRecord{.name = std::string(key),
-                   .artifact_id = std::string(artifact_id),
-                   .revision = last + 1,
-                   .updated = now,
-                   .deleted = false};
+absl::StatusOr<KeyRecord> Directory::PlanBinding(const BindRequest& request, absl::Time now) const {
+  TC_RETURN_IF_ERROR(CheckKeyName(request.key));
+  if (request.keep.has_value()) {
+    TC_RETURN_IF_ERROR(Annotate(CheckKeep(*request.keep), absl::StrCat("bind key ", request.key)));
+  }
+  TC_RETURN_IF_ERROR(CheckRevision(request.key, CurrentRevision(request.key), request.expected));
+  KeyRecord record{.name = request.key, .artifact_id = request.artifact_id, .revision = 1, .updated = now};
+  if (auto found = keys_.find(request.key); found != keys_.end()) {
+    const KeyRecord& before = found->second;
+    // A deleted key's revision is kept, so that a later binding never repeats one.
+    record.revision = before.revision + 1;
+    record.keep = before.keep;
+    record.earlier = before.earlier;
+    if (!before.deleted) {
+      record.earlier.insert(record.earlier.begin(), KeyVersion{.artifact_id = before.artifact_id,
+                                                               .revision = before.revision,
+                                                               .bound = before.updated});
+    }
+  }
+  record.keep = request.keep.value_or(record.keep);
+  // The same artifact bound again is one version, not two.
+  std::erase_if(record.earlier,
+                [&](const KeyVersion& version) { return version.artifact_id == request.artifact_id; });
+  record.earlier.resize(std::min<size_t>(record.earlier.size(), KeepOf(record) - 1));
+  return record;
 }
 
-absl::StatusOr<KeyPlan> Directory::PrepareBindKey(std::string_view key, std::string_view artifact_id,
-                                                  std::optional<uint64_t> expected, absl::Time now) const {
-  if (!artifacts_.contains(artifact_id)) {
-    return absl::NotFoundError(absl::StrCat("cannot bind key ", key, ": there is no artifact ", artifact_id));
+absl::StatusOr<KeyPlan> Directory::PrepareBindKey(const BindRequest& request, absl::Time now) const {
+  const auto artifact = artifacts_.find(request.artifact_id);
+  if (artifact == artifacts_.end()) {
+    return absl::NotFoundError(
+        absl::StrCat("cannot bind key ", request.key, ": there is no artifact ", request.artifact_id));
   }
-  TC_ASSIGN_OR_RETURN(KeyRecord record, PlanBinding(key, artifact_id, expected, now));
-  return KeyPlan{.facts = {.artifacts = {}, .keys = {record}}, .key = record};
+  TC_ASSIGN_OR_RETURN(KeyRecord record, PlanBinding(request, now));
+  KeyPlan plan{.facts = {.keys = {record}}, .key = record};
+  if (!artifact->second.record.versioned) {
+    plan.facts.artifacts.push_back(artifact->second.record);
+    plan.facts.artifacts.back().versioned = true;
+  }
+  return plan;
 }
 
 absl::StatusOr<KeyPlan> Directory::PrepareDeleteKey(std::string_view key, std::optional<uint64_t> expected,
@@ -94,7 +144,17 @@ absl::StatusOr<KeyPlan> Directory::PrepareDeleteKey(std::string_view key, std::o
   KeyRecord record = keys_.find(key)->second;
   record.deleted = true;
   record.updated = now;
-  return KeyPlan{.facts = {.artifacts = {}, .keys = {record}}, .key = record};
+  record.keep = 0;
+  record.earlier.clear();
+  KeyPlan plan{.facts = {.keys = {record}}, .key = record};
+  // It did not lose its last key to a later version, so it stays until it is deleted.
+  const auto artifact = artifacts_.find(record.artifact_id);
+  if (artifact != artifacts_.end() && artifact->second.record.versioned &&
+      artifact->second.keys.size() == 1 && artifact->second.kept_by.empty()) {
+    plan.facts.artifacts.push_back(artifact->second.record);
+    plan.facts.artifacts.back().versioned = false;
+  }
+  return plan;
 }
 
 absl::StatusOr<KeyRecord> Directory::ResolveKey(std::string_view key) const {

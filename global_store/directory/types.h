@@ -74,6 +74,8 @@ struct NodeView {
 struct ArtifactView {
   ArtifactRecord record;
   std::vector<std::string> keys;
+  std::vector<std::string> kept_by;  // keys of which it is an earlier version that is kept
+  bool released = false;  // it goes when room is needed: no key names or keeps this version any more
   std::vector<ReplicaInfo> replicas;
 };
 
@@ -92,7 +94,7 @@ struct HeartbeatReply {
 
 // Which artifacts are listed: those for which all of it holds.
 struct ArtifactFilter {
-  bool unkeyed_only = false;
+  bool unkeyed_only = false;  // no key names or keeps them
   absl::Time created_before = absl::InfiniteFuture();
   std::string_view origin_path;  // imported from a file of this path, on any node; empty: from anywhere
 };
@@ -118,6 +120,9 @@ struct EvictionDecision {
   // When refused: it would be granted if one of these turned out to be intact. Look at them, note what was
   // found (Directory::NoteOrigin), and ask again.
   std::vector<OriginToCheck> unchecked_origins;
+  // When refused: it is the last copy of a version that no key keeps. It would be granted once that artifact
+  // is deleted: commit Directory::PrepareReleaseOf, and ask again.
+  bool release_first = false;
 };
 
 struct PublishRequest {
@@ -127,6 +132,14 @@ struct PublishRequest {
   std::optional<Origin> origin;
   std::string key;  // empty: none is bound
   std::optional<uint64_t> expected_revision;
+  std::optional<uint32_t> keep;  // as BindRequest::keep
+};
+
+struct BindRequest {
+  std::string key;
+  std::string artifact_id;
+  std::optional<uint64_t> expected;  // compare-and-swap on the revision; 0: the key must not exist
+  std::optional<uint32_t> keep;      // versions to keep from now on; unset: as before
 };
 
 // What a change of durable facts would be. Commit `facts`, then Apply them.

@@ -220,17 +220,26 @@ v1::Artifact ToProto(const ArtifactView& artifact) {
   message.set_tensor_count(artifact.record.tensor_count);
   *message.mutable_created() = rpc::ToProto(artifact.record.created);
   for (const std::string& key : artifact.keys) message.add_keys(key);
+  for (const std::string& key : artifact.kept_by) message.add_kept_by(key);
+  message.set_released(artifact.released);
   for (const ReplicaInfo& replica : artifact.replicas) *message.add_replicas() = rpc::ToProto(replica);
   for (const Origin& origin : artifact.record.origins) *message.add_origins() = ToProto(origin);
   return message;
 }
 
-v1::Key ToProto(const KeyRecord& key) {
+v1::Key ToProto(const KeyRecord& key, uint32_t keep) {
   v1::Key message;
   message.set_name(key.name);
   message.set_artifact_id(key.artifact_id);
   message.set_revision(key.revision);
   *message.mutable_updated() = rpc::ToProto(key.updated);
+  message.set_keep(keep);
+  for (const KeyVersion& version : key.earlier) {
+    v1::KeyVersion& added = *message.add_earlier();
+    added.set_artifact_id(version.artifact_id);
+    added.set_revision(version.revision);
+    *added.mutable_bound() = rpc::ToProto(version.bound);
+  }
   return message;
 }
 

@@ -23,7 +23,8 @@ std::vector<WishReport> FromProto(const google::protobuf::RepeatedPtrField<v1::W
 
 v1::Node ToProto(const NodeView& node);
 v1::Artifact ToProto(const ArtifactView& artifact);
-v1::Key ToProto(const KeyRecord& key);
+// `keep` is how many versions the key keeps; 0: that is not told.
+v1::Key ToProto(const KeyRecord& key, uint32_t keep);
 v1::Origin ToProto(const Origin& origin);
 v1::Wish ToProto(const WishView& wish);
 v1::BroadcastGroup ToProto(const NodeGroup& group);

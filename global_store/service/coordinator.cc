@@ -20,7 +20,10 @@ namespace {
 constexpr absl::Duration kPurgeInterval = absl::Minutes(10);
 
 PurgeTimes OldAt(absl::Time now) {
-  return {.requests = now - kRequestAge, .tombstones = now - kTombstoneAge, .wishes = now - kWishAge};
+  return {.requests = now - kRequestAge,
+          .tombstones = now - kTombstoneAge,
+          .versions = now - kVersionTombstoneAge,
+          .wishes = now - kWishAge};
 }
 
 uint64_t NewEpoch() {
@@ -133,12 +136,14 @@ absl::StatusOr<std::string> Coordinator::Make(
     if (committed.ok()) {
       {
         absl::MutexLock lock(&mutex_);
+        // Queued with the lock under which it was applied, so that watchers hear of a key's changes in order.
+        for (const KeyRecord& key : change.facts.keys) {
+          if (IsNews(key)) untold_keys_.push_back(key);
+        }
         directory_.Apply(change.facts, options_.clock());
         if (change.also_apply) change.also_apply(directory_);
         NoteEndedGrants();
       }
-      // Queued with the lock under which it was applied, so that watchers hear of a key's changes in order.
-      std::ranges::copy(change.facts.keys, std::back_inserter(untold_keys_));
       TellOfWishes();
     }
     under_way_.Release(names);
@@ -146,6 +151,11 @@ absl::StatusOr<std::string> Coordinator::Make(
   TC_RETURN_IF_ERROR(committed);
   TellOfKeys();
   return std::move(change.response);
+}
+
+bool Coordinator::IsNews(const KeyRecord& key) const {
+  const absl::StatusOr<KeyRecord> before = directory_.ResolveKey(key.name);
+  return key.deleted || !before.ok() || before->revision != key.revision;
 }
 
 void Coordinator::TellOfKeys() {
@@ -296,7 +306,22 @@ void Coordinator::Tick() {
   TellOfWishes();
   CheckStore();
   SettleWishes();
+  ReleaseVersions();
   if (purge) Purge();
+}
+
+void Coordinator::ReleaseVersions() {
+  const SteadyTime now = options_.clock();
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!directory_.HasReleases(now)) return;
+  }
+  const absl::Status released =
+      Mutate("", [now](const Directory& directory, absl::Time wall_now) -> absl::StatusOr<Change> {
+        return Change{.facts = directory.PrepareReleases(now, wall_now)};
+      }).status();
+  LOG_IF_EVERY_N_SEC(WARNING, !released.ok(), 60)
+      << "versions that no key keeps are not deleted yet, will try again: " << released;
 }
 
 void Coordinator::SettleWishes() {
@@ -322,13 +347,17 @@ void Coordinator::CheckStore() {
 }
 
 void Coordinator::Purge() {
-  const PurgeTimes before = OldAt(options_.wall_clock());
+  PurgeTimes before = OldAt(options_.wall_clock());
   absl::MutexLock write_lock(&write_mutex_);
   // What is old may be what a change under way was planned from.
   purging_ = true;
   const auto still = [this]() ABSL_SHARED_LOCKS_REQUIRED(write_mutex_) { return under_way_.empty(); };
   write_mutex_.Await(absl::Condition(&still));
   purging_ = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    before.versions = directory_.VersionTombstonesFrom(before.versions);
+  }
   const absl::Status purged = store_->Purge(before);
   if (!purged.ok()) {
     LOG(WARNING) << "cannot purge old requests, will try again: " << purged;
@@ -337,7 +366,7 @@ void Coordinator::Purge() {
   {
     absl::MutexLock lock(&mutex_);
     // In the store first; where that fails the directory keeps what the store has.
-    directory_.PurgeTombstones(before.tombstones);
+    directory_.PurgeTombstones(before.tombstones, before.versions);
     directory_.PurgeWishes(before.wishes);
   }
   TellOfWishes();

@@ -114,7 +114,7 @@ class Coordinator {
   }
 
   // To be called every `tick_interval` or so: expires nodes and grants, makes durable which wishes ended,
-  // looks after the metadata store, and now and then purges what is old.
+  // deletes versions that are over, looks after the metadata store, and now and then purges what is old.
   void Tick() ABSL_LOCKS_EXCLUDED(key_tell_mutex_, write_mutex_, tell_mutex_, mutex_);
 
   std::string_view metadata_store_name() const { return store_->name(); }
@@ -137,12 +137,16 @@ class Coordinator {
   // Not where nodes report it: heartbeats do not wait for the disk. What is lost in between is reported
   // again.
   void SettleWishes() ABSL_LOCKS_EXCLUDED(key_tell_mutex_, write_mutex_, tell_mutex_, mutex_);
+  // Deletes versions that no key keeps and no node has, as SettleWishes does what it does.
+  void ReleaseVersions() ABSL_LOCKS_EXCLUDED(key_tell_mutex_, write_mutex_, tell_mutex_, mutex_);
   void TellOfWishes() ABSL_LOCKS_EXCLUDED(tell_mutex_, mutex_);
   // Tells the watchers of keys what was applied, unless another thread is telling them: that one goes on with
   // what is new.
   void TellOfKeys() ABSL_LOCKS_EXCLUDED(key_tell_mutex_, write_mutex_);
   // Says so once when the store stops being usable, before somebody's change is refused.
   void CheckStore() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Before it is applied. A key that only loses an earlier version is as its watchers know it.
+  bool IsNews(const KeyRecord& key) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteEndedGrants() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::optional<GrantOffer> RepeatedOffer(std::string_view request, SteadyTime now) const
       ABSL_SHARED_LOCKS_REQUIRED(mutex_);

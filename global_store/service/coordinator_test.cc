@@ -75,7 +75,7 @@ class CoordinatorTest : public ::testing::Test {
                                    const std::string& artifact) {
     return coordinator_->Mutate(
         request, [&](const Directory& directory, absl::Time now) -> absl::StatusOr<Change> {
-          auto plan = directory.PrepareBindKey(key, artifact, std::nullopt, now);
+          auto plan = directory.PrepareBindKey({.key = key, .artifact_id = artifact}, now);
           if (!plan.ok()) return plan.status();
           return Change{.facts = plan->facts, .response = absl::StrCat(plan->key.revision)};
         });
@@ -208,6 +208,8 @@ TEST_F(CoordinatorTest, WhatCannotBeCommittedIsNotAppliedOrAnnounced) {
 
 TEST_F(CoordinatorTest, ChangesThatHaveNothingInCommonAreCommittedAtTheSameTime) {
   Publish("x");
+  // The first binding makes it a version of keys; those after it only refer to it.
+  ASSERT_TRUE(Bind("r0", "k0", "x").ok());
   absl::Notification first, second;
   store_.on_commit = [&](const WriteBatch& batch) {
     const bool is_first = batch.facts.keys.front().name == "k1";
@@ -249,12 +251,12 @@ TEST_F(CoordinatorTest, AnArtifactIsNotDeletedWhileAKeyIsBoundToIt) {
     const std::string artifact = absl::StrCat("a", round);
     Publish(artifact);
     std::thread deletes([&] {
-      (void)coordinator_->Mutate("",
-                                 [&](const Directory& directory, absl::Time now) -> absl::StatusOr<Change> {
-                                   auto facts = directory.PrepareDeleteArtifact(artifact, now);
-                                   if (!facts.ok()) return facts.status();
-                                   return Change{.facts = *std::move(facts)};
-                                 });
+      (void)coordinator_->Mutate(
+          "", [&](const Directory& directory, absl::Time now) -> absl::StatusOr<Change> {
+            auto facts = directory.PrepareDeleteArtifact(artifact, /*only_if_unkeyed=*/true, now);
+            if (!facts.ok()) return facts.status();
+            return Change{.facts = *std::move(facts)};
+          });
     });
     const bool bound = Bind("", artifact, artifact).ok();
     deletes.join();

@@ -23,8 +23,10 @@ absl::StatusOr<PublishRequest> RequestOf(const v1::PublishArtifactRequest& first
       .replica = std::nullopt,
       .origin = std::nullopt,
       .key = first.key(),
-      .expected_revision = std::nullopt};
+      .expected_revision = std::nullopt,
+      .keep = std::nullopt};
   if (first.has_expected_revision()) request.expected_revision = first.expected_revision();
+  if (first.has_keep()) request.keep = first.keep();
   if (first.has_replica()) {
     TC_ASSIGN_OR_RETURN(request.replica, rpc::FromProto(first.replica()));
   }
@@ -120,13 +122,13 @@ absl::StatusOr<v1::ListArtifactsResponse> Handlers::ListArtifacts(const RequestC
   return response;
 }
 
-// An artifact with keys is refused in any case, so `only_if_unkeyed` changes nothing.
 absl::StatusOr<v1::DeleteArtifactResponse> Handlers::DeleteArtifact(
     const RequestContext& context, const v1::DeleteArtifactRequest& request) {
   return Mutate<v1::DeleteArtifactResponse>(
       context, "DeleteArtifact", request.SerializeAsString(),
       [&](const Directory& directory, absl::Time now) -> absl::StatusOr<Plan<v1::DeleteArtifactResponse>> {
-        TC_ASSIGN_OR_RETURN(DurableFacts facts, directory.PrepareDeleteArtifact(request.artifact_id(), now));
+        TC_ASSIGN_OR_RETURN(DurableFacts facts, directory.PrepareDeleteArtifact(
+                                                    request.artifact_id(), request.only_if_unkeyed(), now));
         return Plan<v1::DeleteArtifactResponse>{.change = {.facts = std::move(facts)}};
       });
 }

@@ -10,6 +10,12 @@
 #include "global_store/service/handlers.h"
 
 namespace tensorcast::global_store {
+namespace {
+
+// Well below what one message may have.
+constexpr size_t kPageBytes = size_t{1} << 20;
+
+}  // namespace
 
 std::string Handlers::RequestKey(std::string_view request_id, std::string_view method,
                                  std::string_view content) {
@@ -22,16 +28,16 @@ std::string Handlers::RequestKey(std::string_view request_id, std::string_view m
 
 absl::StatusOr<v1::BindKeyResponse> Handlers::BindKey(const RequestContext& context,
                                                       const v1::BindKeyRequest& request) {
-  std::optional<uint64_t> expected;
-  if (request.has_expected_revision()) expected = request.expected_revision();
+  BindRequest binding{.key = request.key(), .artifact_id = request.artifact_id()};
+  if (request.has_expected_revision()) binding.expected = request.expected_revision();
+  if (request.has_keep()) binding.keep = request.keep();
   using Bind = Plan<v1::BindKeyResponse>;
   return Mutate<v1::BindKeyResponse>(
       context, "BindKey", request.SerializeAsString(),
       [&](const Directory& directory, absl::Time now) -> absl::StatusOr<Bind> {
-        TC_ASSIGN_OR_RETURN(KeyPlan plan,
-                            directory.PrepareBindKey(request.key(), request.artifact_id(), expected, now));
+        TC_ASSIGN_OR_RETURN(KeyPlan plan, directory.PrepareBindKey(binding, now));
         Bind bind{.change = {.facts = std::move(plan.facts)}};
-        *bind.response.mutable_key() = ToProto(plan.key);
+        *bind.response.mutable_key() = ToProto(plan.key, directory.KeepOf(plan.key));
         return bind;
       });
 }
@@ -50,25 +56,33 @@ absl::StatusOr<v1::DeleteKeyResponse> Handlers::DeleteKey(const RequestContext& 
 
 absl::StatusOr<v1::ResolveKeyResponse> Handlers::ResolveKey(const RequestContext&,
                                                             const v1::ResolveKeyRequest& request) {
-  TC_ASSIGN_OR_RETURN(const KeyRecord record,
-                      coordinator_.WithDirectory([&](Directory& directory, SteadyTime) {
-                        return directory.ResolveKey(request.key());
-                      }));
-  v1::ResolveKeyResponse response;
-  *response.mutable_key() = ToProto(record);
-  return response;
+  return coordinator_.WithDirectory(
+      [&](Directory& directory, SteadyTime) -> absl::StatusOr<v1::ResolveKeyResponse> {
+        TC_ASSIGN_OR_RETURN(const KeyRecord record, directory.ResolveKey(request.key()));
+        v1::ResolveKeyResponse response;
+        *response.mutable_key() = ToProto(record, directory.KeepOf(record));
+        return response;
+      });
 }
 
 absl::StatusOr<v1::ListKeysResponse> Handlers::ListKeys(const RequestContext&,
                                                         const v1::ListKeysRequest& request) {
   TC_ASSIGN_OR_RETURN(const size_t page, PageSize(request.page_size()));
-  const std::vector<KeyRecord> records = coordinator_.WithDirectory([&](Directory& directory, SteadyTime) {
-    return directory.ListKeys(request.prefix(), request.page_token(), page);
+  return coordinator_.WithDirectory([&](Directory& directory, SteadyTime) {
+    const std::vector<KeyRecord> records = directory.ListKeys(request.prefix(), request.page_token(), page);
+    v1::ListKeysResponse response;
+    size_t bytes = 0;
+    for (const KeyRecord& record : records) {
+      v1::Key& key = *response.add_keys();
+      key = ToProto(record, directory.KeepOf(record));
+      bytes += key.ByteSizeLong();
+      // A key may name a thousand versions.
+      if (bytes >= kPageBytes) break;
+    }
+    const auto listed = static_cast<size_t>(response.keys_size());
+    if (listed == page || listed < records.size()) response.set_next_page_token(records[listed - 1].name);
+    return response;
   });
-  v1::ListKeysResponse response;
-  for (const KeyRecord& record : records) *response.add_keys() = ToProto(record);
-  if (records.size() == page) response.set_next_page_token(records.back().name);
-  return response;
 }
 
 void Handlers::WatchKeys(const RequestContext& context, const v1::WatchKeysRequest& request,
@@ -79,7 +93,7 @@ void Handlers::WatchKeys(const RequestContext& context, const v1::WatchKeysReque
   watcher->prefix = request.prefix();
   watcher->on_change = [writer](const KeyRecord& record) {
     v1::WatchKeysResponse message;
-    *message.mutable_key() = ToProto(record);
+    *message.mutable_key() = ToProto(record, /*keep=*/0);
     message.set_deleted(record.deleted);
     writer->WriteLatest(std::move(message), record.name);
   };

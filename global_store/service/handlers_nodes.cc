@@ -162,6 +162,13 @@ absl::StatusOr<v1::RequestEvictionResponse> Handlers::RequestEviction(
     CheckOrigins(context, decision.unchecked_origins);
     TC_ASSIGN_OR_RETURN(decision, coordinator_.WithDirectory(decide));
   }
+  if (decision.release_first) {
+    const auto release = [&](const Directory& directory, absl::Time now) -> absl::StatusOr<Change> {
+      return Change{.facts = directory.PrepareReleaseOf(request.replica_id(), now)};
+    };
+    TC_RETURN_IF_ERROR(coordinator_.Mutate("", release).status());
+    TC_ASSIGN_OR_RETURN(decision, coordinator_.WithDirectory(decide));
+  }
   v1::RequestEvictionResponse response;
   response.set_granted(decision.granted);
   response.set_reason(decision.reason);
