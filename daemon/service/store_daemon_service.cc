@@ -311,11 +311,14 @@ grpc::ServerUnaryReactor* StoreDaemonService::OpenPull(grpc::CallbackServerConte
 grpc::ServerUnaryReactor* StoreDaemonService::ClosePull(grpc::CallbackServerContext* call,
                                                         const v1::ClosePullRequest* request,
                                                         v1::ClosePullResponse* response) {
-  return rpc::HandleUnary(call, quick_, [this, request, response](const RequestContext&) {
-    const absl::Status why = rpc::FromProto(request->error());
-    response->set_bytes_served(options_.servings->Close(request->grant_id(), why));
-    return absl::OkStatus();
-  });
+  return rpc::HandleUnary(
+      call, quick_,
+      [this, request, response, caller = NodeNameOf(*call)](const RequestContext&) -> absl::Status {
+        const absl::Status why = rpc::FromProto(request->error());
+        TC_ASSIGN_OR_RETURN(const uint64_t bytes, options_.servings->Close(request->grant_id(), caller, why));
+        response->set_bytes_served(bytes);
+        return absl::OkStatus();
+      });
 }
 
 grpc::ServerUnaryReactor* StoreDaemonService::CheckOrigin(grpc::CallbackServerContext* call,

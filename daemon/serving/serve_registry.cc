@@ -166,6 +166,7 @@ absl::StatusOr<OpenedPull> ServeRegistry::Open(const PullOpening& opening, const
     entry.served->SetEnd(absl::CancelledError("the receiver went on over another lane"));
   }
   replaced = std::exchange(entry, Entry{.lane = opening.lane,
+                                        .receiver = claims.receiver_name,
                                         .served = std::move(served),
                                         .expires = options_.now() + options_.grant_life});
   // From here on, since what ends the pull looks for its entry.
@@ -200,11 +201,18 @@ ServeRegistry::Entry ServeRegistry::Take(std::string_view grant_id, absl::Status
   return taken;
 }
 
-uint64_t ServeRegistry::Close(std::string_view grant_id, const absl::Status& why) {
+absl::StatusOr<uint64_t> ServeRegistry::Close(std::string_view grant_id, std::string_view caller,
+                                              const absl::Status& why) {
   Entry ended;
   {
     absl::MutexLock lock(&mutex_);
-    if (!entries_.contains(grant_id)) return 0;
+    const auto found = entries_.find(grant_id);
+    if (found == entries_.end()) return 0;
+    if (!caller.empty() && caller != found->second.receiver) {
+      return absl::PermissionDeniedError(absl::StrCat("close the pull under grant ", grant_id, ": node ",
+                                                      caller, " is not its receiver; only ",
+                                                      found->second.receiver, " may close it"));
+    }
     ended = Take(grant_id, why);
   }
   return ended.served->bytes();

@@ -73,8 +73,9 @@ class ServeRegistry {
   // `trace` is the receiver's.
   absl::StatusOr<OpenedPull> Open(const PullOpening& opening, const TraceContext& trace = {});
   // `why` is OK when the receiver had all that it wanted, of the whole image or of a part. The bytes it
-  // served; none for one that is unknown or was closed.
-  uint64_t Close(std::string_view grant_id, const absl::Status& why);
+  // served; none for one that is unknown or was closed. `caller` is the name in the caller's certificate;
+  // empty: it has none. PERMISSION_DENIED when the grant names another receiver.
+  absl::StatusOr<uint64_t> Close(std::string_view grant_id, std::string_view caller, const absl::Status& why);
   void Revoke(const std::vector<std::string>& grant_ids);
   // The global store was heard, and what it has not revoked lives on.
   void Renew();
@@ -126,6 +127,7 @@ class ServeRegistry {
   };
   struct Entry {
     std::string lane;
+    std::string receiver;  // its name, as the grant's token has it
     std::unique_ptr<Served> served;
     SteadyTime expires;
     uint64_t bytes_seen = 0;  // at the last sweep

@@ -153,10 +153,10 @@ TEST_F(ServeRegistryTest, ServesHostMemoryInPlaceAndClosesWithItsLease) {
   auto bytes = Pull(descriptor->descriptor);
   ASSERT_TRUE(bytes.ok()) << bytes.status();
   EXPECT_EQ(*bytes, artifact_.image);
-  EXPECT_EQ(registry_->Close("transport", absl::OkStatus()), artifact_.image.size());
+  EXPECT_EQ(registry_->Close("transport", "b", absl::OkStatus()).value(), artifact_.image.size());
   EXPECT_EQ(registry_->active(), 0);
   EXPECT_EQ(Leases(), 0);
-  EXPECT_EQ(registry_->Close("transport", absl::OkStatus()), 0);
+  EXPECT_EQ(registry_->Close("transport", "b", absl::OkStatus()).value(), 0);
   EXPECT_FALSE(Pull(descriptor->descriptor).ok());
 }
 
@@ -256,7 +256,7 @@ TEST_F(ServeRegistryTest, TellsWhatItServesAndWhatItServed) {
   EXPECT_EQ(open.closed, SteadyTime::InfiniteFuture());
   EXPECT_EQ(registry_->bytes(), (BytesByLane{{"loopback", artifact_.image.size()}}));
 
-  registry_->Close("transport", absl::OkStatus());
+  registry_->Close("transport", "b", absl::OkStatus()).IgnoreError();
   ASSERT_EQ(registry_->Reports().size(), 1);
   EXPECT_GE(registry_->Reports()[0].closed, open.last_completion);
   EXPECT_EQ(registry_->Reports()[0].bytes, artifact_.image.size());
@@ -270,7 +270,7 @@ TEST_F(ServeRegistryTest, ARepeatedOpenIsTheSamePullAndAClosedOneStaysClosed) {
   ASSERT_TRUE(first.ok() && second.ok());
   EXPECT_EQ(first->descriptor, second->descriptor);
   EXPECT_EQ(registry_->active(), 1);
-  registry_->Close("transport", absl::OkStatus());
+  registry_->Close("transport", "b", absl::OkStatus()).IgnoreError();
   EXPECT_EQ(registry_->Open(opening).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
@@ -307,14 +307,24 @@ TEST_F(ServeRegistryTest, NothingIsAttachedToUnderAGrantThatHasEnded) {
 
 TEST_F(ServeRegistryTest, ASourceThatGaveWhatWasWantedOfItIsNotToldToHaveBeenCancelled) {
   ASSERT_TRUE(registry_->Open(Opening(MakeReplica({LocationKind::kCpu}))).ok());
-  registry_->Close("transport", absl::OkStatus());  // after a part of the image, or nothing of it
+  registry_->Close("transport", "b", absl::OkStatus())
+      .IgnoreError();  // after a part of the image, or nothing of it
   EXPECT_EQ(registry_->Reports()[0].error, absl::OkStatus());
 }
 
 TEST_F(ServeRegistryTest, AReceiverThatGivesUpIsToldWithItsReason) {
   ASSERT_TRUE(registry_->Open(Opening(MakeReplica({LocationKind::kCpu}))).ok());
-  registry_->Close("transport", absl::UnavailableError("no byte arrived"));
+  registry_->Close("transport", "b", absl::UnavailableError("no byte arrived")).IgnoreError();
   EXPECT_EQ(registry_->Reports()[0].error, absl::UnavailableError("no byte arrived"));
+}
+
+TEST_F(ServeRegistryTest, Close_RefusesCallerThatIsNotTheReceiver) {
+  ASSERT_TRUE(registry_->Open(Opening(MakeReplica({LocationKind::kCpu}))).ok());
+  EXPECT_EQ(registry_->Close("transport", "c", absl::OkStatus()).status().code(),
+            absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(registry_->active(), 1);
+  EXPECT_TRUE(registry_->Close("transport", "b", absl::OkStatus()).ok());
+  EXPECT_EQ(registry_->active(), 0);
 }
 
 TEST_F(ServeRegistryTest, RevocationEndsAPullAndItsLease) {
@@ -330,7 +340,7 @@ TEST_F(ServeRegistryTest, WhoAwaitsItsEndWaitsForTheLastPullOrToTheDeadline) {
   ASSERT_TRUE(registry_->Open(Opening(MakeReplica({LocationKind::kCpu}))).ok());
   EXPECT_FALSE(registry_->AwaitNone(SteadyTime::InfinitePast()));
   EXPECT_FALSE(registry_->AwaitNone(SteadyNow() + absl::Milliseconds(5)));
-  std::thread closer([&] { registry_->Close("transport", absl::OkStatus()); });
+  std::thread closer([&] { registry_->Close("transport", "b", absl::OkStatus()).IgnoreError(); });
   EXPECT_TRUE(registry_->AwaitNone(SteadyTime::InfiniteFuture()));
   closer.join();
 }

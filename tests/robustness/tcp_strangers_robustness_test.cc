@@ -287,6 +287,16 @@ TEST_F(TcpStrangers, NobodyButItsReceiverGetsAByteOfAPull) {
   ExpectServed();
 }
 
+TEST_F(TcpStrangers, ClosePull_IsRefusedToNodeThatIsNotTheReceiver) {
+  TC_ASSERT_OK_AND_ASSIGN(const OpenedPull pull, OpenAsReceiver());
+  v1::ClosePullRequest close;
+  close.set_grant_id(pull.grant_id);  // which GetStatus tells every node
+  const auto other = v1::StoreDaemon::NewStub(ChannelAs("node/node-1", cluster_->addresses(0).grpc));
+  const auto refused = rpc::CallUnary(*other, &v1::StoreDaemon::Stub::ClosePull, Context(), close);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kPermissionDenied) << refused.status();
+  EXPECT_EQ(AskAs(authority_.Issue("node/receiver"), pull.id).bytes, kAskedBytes);
+}
+
 TEST_F(TcpStrangers, WhoeverScansThePortsOrSaysAnythingIsLetGo) {
   // What a TLS client says first, which a visitor may break off anywhere.
   const std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)> context(SSL_CTX_new(TLS_client_method()),
