@@ -52,11 +52,15 @@ absl::Status ConnectBy(int socket, const sockaddr_un& address, const std::string
 
 absl::StatusOr<std::unique_ptr<ClientChannel>> ClientChannel::Connect(const std::string& path,
                                                                       SteadyTime deadline,
-                                                                      const Cancellation& cancellation) {
+                                                                      const Cancellation& cancellation,
+                                                                      const std::vector<gid_t>* groups) {
   TC_ASSIGN_OR_RETURN(const sockaddr_un address, UnixAddress(path));
   UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fd) return ErrnoStatus(errno, "creating", "a unix socket");
   TC_RETURN_IF_ERROR(ConnectBy(fd.get(), address, path, deadline));
+  if (groups != nullptr) {
+    TC_RETURN_IF_ERROR(Annotate(CheckPeer(fd.get(), *groups), absl::StrCat("the server at ", path)));
+  }
   std::unique_ptr<ClientChannel> channel(new ClientChannel(std::move(fd), path));
   const EndedBy ended(*channel, cancellation);
   TC_ASSIGN_OR_RETURN(const IncomingFrame answer, channel->Exchange(HelloFrame{}, -1, deadline));

@@ -2,8 +2,11 @@
 // Internal to this folder; thread-compatible.
 #pragma once
 
+#include <sys/types.h>
+
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -27,8 +30,11 @@ class ClientChannel {
 
   // UNAVAILABLE when nobody listens there, PERMISSION_DENIED when this user may not, FAILED_PRECONDITION when
   // the daemon speaks no version that this build does. The cancellation ends the wait for its answer.
+  // `groups`: where not null, the server must be of this process's user, of root, or in one of these groups;
+  // nothing is said to another one, which is PERMISSION_DENIED.
   static absl::StatusOr<std::unique_ptr<ClientChannel>> Connect(const std::string& path, SteadyTime deadline,
-                                                                const Cancellation& cancellation = {});
+                                                                const Cancellation& cancellation = {},
+                                                                const std::vector<gid_t>* groups = nullptr);
 
   // Sends a frame, with a descriptor unless it is -1.
   absl::Status Send(const Frame& frame, int fd, SteadyTime deadline);

@@ -11,6 +11,7 @@
 #include "base/steady_time.h"
 #include "core/handles/availability_mirror.h"
 #include "core/handles/client_channel.h"
+#include "core/handles/pool_segment.h"
 
 namespace tensorcast {
 namespace {
@@ -22,17 +23,11 @@ uint64_t RoundUpToGranule(uint64_t bytes) {
   return (bytes + kGranuleBytes - 1) / kGranuleBytes * kGranuleBytes;
 }
 
-// Whether the descriptors are memory that the handles can be read from: reading past a file's end raises
-// SIGBUS, and a sealed segment cannot shrink after this.
+// Whether the descriptors are memory that the handles can be read from.
 absl::Status CheckSegments(const HostHandles& host, const std::vector<UniqueFd>& fds) {
   for (size_t i = 0; i < fds.size(); ++i) {
-    struct stat segment;
-    if (fstat(fds[i].get(), &segment) != 0) return ErrnoStatus(errno, "looking at", "a segment of the pool");
-    if (static_cast<uint64_t>(segment.st_size) < host.segments[i].bytes) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("segment ", host.segments[i].number, " of the daemon's pool should have ",
-                       host.segments[i].bytes, " bytes but has ", segment.st_size));
-    }
+    TC_RETURN_IF_ERROR(Annotate(CheckPoolSegment(fds[i].get(), host.segments[i].bytes),
+                                absl::StrCat("segment ", host.segments[i].number)));
   }
   return absl::OkStatus();
 }
@@ -72,9 +67,10 @@ absl::Status ClaimedReplica::TakeOver(std::unique_ptr<ClaimedReplica> again) {
 absl::StatusOr<std::unique_ptr<ClaimedReplica>> ClaimedReplica::Claim(const std::string& socket_path,
                                                                       std::string_view ticket,
                                                                       SteadyTime deadline,
-                                                                      const Cancellation& cancellation) {
+                                                                      const Cancellation& cancellation,
+                                                                      const std::vector<gid_t>* groups) {
   TC_ASSIGN_OR_RETURN(std::unique_ptr<ClientChannel> channel,
-                      ClientChannel::Connect(socket_path, deadline, cancellation));
+                      ClientChannel::Connect(socket_path, deadline, cancellation, groups));
   const ClientChannel::EndedBy ended(*channel, cancellation);
   TC_ASSIGN_OR_RETURN(IncomingFrame answer, channel->Exchange(ClaimFrame{std::string(ticket)}, -1, deadline));
   auto* frame = std::get_if<HandlesFrame>(&answer.frame);

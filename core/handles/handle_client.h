@@ -31,11 +31,13 @@ class ClaimedReplica {
  public:
   // Connects, claims the ticket and receives the handles, which are checked. NOT_FOUND for a ticket that is
   // used, expired or unknown; UNAVAILABLE when nobody listens; INVALID_ARGUMENT when the handles are such
-  // that no memory can be behind them. The cancellation ends the wait for the daemon, which is then
-  // UNAVAILABLE, too.
+  // that no memory can be behind them, or that it may go while it is read. The cancellation ends the wait for
+  // the daemon, which is then UNAVAILABLE, too. `groups`: where not null, PERMISSION_DENIED unless the server
+  // is of this process's user, of root, or in one of these groups (CheckPeer in base/posix/unix_socket.h).
   static absl::StatusOr<std::unique_ptr<ClaimedReplica>> Claim(const std::string& socket_path,
                                                                std::string_view ticket, SteadyTime deadline,
-                                                               const Cancellation& cancellation = {});
+                                                               const Cancellation& cancellation = {},
+                                                               const std::vector<gid_t>* groups = nullptr);
   ~ClaimedReplica();
   ClaimedReplica(const ClaimedReplica&) = delete;
   ClaimedReplica& operator=(const ClaimedReplica&) = delete;

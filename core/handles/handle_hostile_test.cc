@@ -64,6 +64,24 @@ TEST_F(HostileHandlePeer, RandomBytesEndOnlyTheirOwnConnection) {
   EXPECT_EQ(server_->leases(), 0);
 }
 
+// The other way round: the server is the liar. It truncates the memory later, and reading it is a SIGBUS
+// then.
+TEST_F(HostileHandlePeer, Claim_RefusesPoolSegmentThatIsNotSealed) {
+  for (const int seals : {0, F_SEAL_SHRINK, F_SEAL_SHRINK | F_SEAL_GROW, F_SEAL_GROW | F_SEAL_FUTURE_WRITE}) {
+    const UniqueFd memory = MakePool(kPoolBytes, seals);
+    const std::string ticket =
+        server_->IssueTicket(HostClaim(memory.get(), kPoolBytes, {{0, kGranuleBytes}}, 4096));
+    const auto claimed = ClaimedReplica::Claim(folder_.socket(), ticket, Soon());
+    EXPECT_EQ(claimed.status().code(), absl::StatusCode::kInvalidArgument) << seals << claimed.status();
+  }
+  const UniqueFd file(open(folder_.File("file").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));
+  ASSERT_EQ(ftruncate(file.get(), kPoolBytes), 0);
+  const std::string ticket =
+      server_->IssueTicket(HostClaim(file.get(), kPoolBytes, {{0, kGranuleBytes}}, 4096));
+  EXPECT_FALSE(ClaimedReplica::Claim(folder_.socket(), ticket, Soon()).ok()) << "a file can be truncated";
+  ExpectServes();
+}
+
 TEST_F(HostileHandlePeer, AnotherProtocolIsRefusedWithAReason) {
   UniqueFd socket = Connect();
   SendBytes(socket.get(), std::string("\x09\0\0\0\x01GET / HT", 13));

@@ -205,6 +205,28 @@ TEST_F(HandleProcess, AnotherUserIsRefusedThoughTheFileLetsItIn) {
   EXPECT_EQ(server_->leases(), 0);
 }
 
+// Listens in another user's name until its process is killed.
+std::unique_ptr<HandleServer> g_server;
+
+TEST_F(HandleProcess, Claim_RefusesServerOfAnotherUser) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root";
+  chmod(folder_.path().c_str(), 0777);
+  const std::string path = folder_.File("stranger.sock");
+  Child stranger([&](const std::string&) -> char {
+    if (setgroups(0, nullptr) != 0 || setgid(kStrangersGroup) != 0 || setuid(kStranger) != 0) return 's';
+    g_server = StartServer(path);
+    return 'k';
+  });
+  ASSERT_EQ(stranger.Do("listen"), 'k');
+  const std::vector<gid_t> nobody, strangers = {kStrangersGroup};
+  const auto claim = [&](const std::vector<gid_t>* allowed) {
+    return ClaimedReplica::Claim(path, "no ticket", Soon(), Cancellation(), allowed).status().code();
+  };
+  EXPECT_EQ(claim(&nobody), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(claim(&strangers), absl::StatusCode::kNotFound) << "of the ticket: the server was spoken to";
+  EXPECT_EQ(claim(nullptr), absl::StatusCode::kNotFound);
+}
+
 TEST_F(HandleProcess, AMemberOfAnAllowedGroupIsLetIn) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
   chmod(folder_.path().c_str(), 0755);

@@ -101,7 +101,7 @@ TEST_F(HandleSocket, HandlesWithNoMemoryBehindThemAreRefusedInsteadOfMapped) {
       {one, {{kGranuleBytes, 0, 0, kGranuleBytes}, {0, 0, 0, kGranuleBytes}}, "overlap"},
       {{{0, kPoolBytes}, {0, kPoolBytes}}, {}, "twice"},
       {{{1, kPoolBytes}, {0, kPoolBytes}}, {}, "twice"},
-      {{{3, kPoolBytes + 1}}, {}, "segment 3 of the daemon's pool should have"},
+      {{{3, kPoolBytes + 1}}, {}, "segment 3: map a segment of another daemon's pool: it should have"},
   };
   const int before = OpenDescriptors();
   for (const auto& [segments, extents, reason] : cases) {
@@ -150,9 +150,10 @@ TEST_F(HandleSocket, AReplicaInManySegmentsComesWithAllTheirDescriptorsAndNoOthe
   std::vector<UniqueFd> segments;
   HostHandles host{.pool_id = "pool-1", .segments = {}, .extents = {}};
   for (uint32_t i = 0; i < kSegments; ++i) {
-    segments.emplace_back(memfd_create("segment", MFD_CLOEXEC));
+    segments.emplace_back(memfd_create("segment", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     ASSERT_EQ(ftruncate(segments.back().get(), kGranuleBytes), 0);
     ASSERT_EQ(pwrite(segments.back().get(), &i, sizeof(i), 0), static_cast<ssize_t>(sizeof(i)));
+    ASSERT_EQ(fcntl(segments.back().get(), F_ADD_SEALS, PoolSeals()), 0);
     host.segments.push_back({2 * i, kGranuleBytes});
     host.extents.push_back({i * kGranuleBytes, i, 0, kGranuleBytes});
   }

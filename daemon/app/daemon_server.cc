@@ -170,7 +170,7 @@ struct SourceSide {
                                                  .servers = security::Only(security::Role::kNode),
                                                  .server_name = peer.node});
         })),
-        attacher(peers.get(), &pools, devices, options.peer_timeout),
+        attacher(peers.get(), &pools, devices, options.peer_timeout, options.handle_groups),
         opener({.node_id = node_id,
                 .transports = std::move(transports),
                 .local = &attacher,

@@ -108,8 +108,16 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> LocalAttacher::Attach(const Request
   TC_ASSIGN_OR_RETURN(
       const v1::AttachReplicaResponse response,
       peers_->AttachReplica(attach, {grant.source().grpc_address(), grant.source().name()}, request));
+  // The path is the one it registered with, and no other: a peer is not to choose, call by call, to which
+  // sockets of this host the daemon connects.
+  if (response.handle_socket() != grant.source().handle_socket()) {
+    return absl::PermissionDeniedError(
+        absl::StrCat("attach to ", grant.source().name(), ": it names the handle socket ",
+                     response.handle_socket(), ", but registered with ", grant.source().handle_socket()));
+  }
   TC_ASSIGN_OR_RETURN(std::unique_ptr<ClaimedReplica> claim,
-                      ClaimedReplica::Claim(response.handle_socket(), response.ticket(), attach.deadline));
+                      ClaimedReplica::Claim(response.handle_socket(), response.ticket(), attach.deadline,
+                                            attach.cancellation, &groups_));
 
   const ReplicaHandles handles = claim->handles();
   const uint64_t image_bytes = manifest.layout().image_bytes;

@@ -4,7 +4,11 @@
 // announces on that connection (core/handles), and ends with how the filling ended. Thread-safe.
 #pragma once
 
+#include <sys/types.h>
+
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -19,11 +23,14 @@ namespace tensorcast::daemon {
 
 class LocalAttacher {
  public:
-  // All must outlive it and the sources that it opens. A peer has `timeout` to answer.
-  LocalAttacher(PeerClient* peers, PeerPools* pools, DeviceRuntime* devices, absl::Duration timeout)
-      : peers_(peers), pools_(pools), devices_(devices), timeout_(timeout) {}
+  // All must outlive it and the sources that it opens. A peer has `timeout` to answer. Attached to are
+  // processes of this one's user, of root and, beside them, those in one of `groups`.
+  LocalAttacher(PeerClient* peers, PeerPools* pools, DeviceRuntime* devices, absl::Duration timeout,
+                std::vector<gid_t> groups = {})
+      : peers_(peers), pools_(pools), devices_(devices), timeout_(timeout), groups_(std::move(groups)) {}
 
-  // UNAVAILABLE or what the peer says when it cannot be attached to. `reading`: the span reserved for what is
+  // UNAVAILABLE or what the peer says when it cannot be attached to. PERMISSION_DENIED when the process at
+  // its handle socket is of another user. `reading`: the span reserved for what is
   // then read; the peer links its serving to it.
   absl::StatusOr<std::unique_ptr<ChunkSource>> Attach(const RequestContext& context,
                                                       const v1::TransportGrant& grant,
@@ -34,6 +41,7 @@ class LocalAttacher {
   PeerPools* const pools_;
   DeviceRuntime* const devices_;
   const absl::Duration timeout_;
+  const std::vector<gid_t> groups_;
 };
 
 }  // namespace tensorcast::daemon

@@ -2,7 +2,6 @@
 
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 
 #include <algorithm>
@@ -13,17 +12,12 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/steady_time.h"
+#include "core/handles/pool_segment.h"
 
 namespace tensorcast::daemon {
 
 absl::StatusOr<std::shared_ptr<SegmentMapping>> SegmentMapping::Map(int fd, uint64_t bytes) {
-  struct stat facts{};
-  if (fstat(fd, &facts) != 0) return ErrnoStatus(errno, "fstat", "a segment of a source's pool");
-  // Reading past a file's end is fatal; a sealed segment cannot shrink after this.
-  if (bytes == 0 || static_cast<uint64_t>(facts.st_size) < bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a segment of a source's pool should have ", bytes, " bytes but has ", facts.st_size));
-  }
+  TC_RETURN_IF_ERROR(CheckPoolSegment(fd, bytes));
   void* base = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
   if (base == MAP_FAILED) return ErrnoStatus(errno, "mmap", "a segment of a source's pool");
   return std::shared_ptr<SegmentMapping>(new SegmentMapping(static_cast<const std::byte*>(base), bytes));

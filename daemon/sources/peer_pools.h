@@ -24,8 +24,8 @@ namespace tensorcast::daemon {
 // One segment of a pool, mapped for reading.
 class SegmentMapping {
  public:
-  // `fd` is the segment's descriptor; it may be closed afterwards. INVALID_ARGUMENT when it has not so many
-  // bytes.
+  // `fd` is the segment's descriptor; it may be closed afterwards. INVALID_ARGUMENT as CheckPoolSegment says
+  // (core/handles/pool_segment.h).
   static absl::StatusOr<std::shared_ptr<SegmentMapping>> Map(int fd, uint64_t bytes);
   ~SegmentMapping();
   SegmentMapping(const SegmentMapping&) = delete;

@@ -1,6 +1,9 @@
 #include "daemon/sources/peer_pools.h"
 
+#include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <string>
@@ -12,6 +15,19 @@
 
 namespace tensorcast::daemon {
 namespace {
+
+TEST(SegmentMapping, Map_RefusesMemoryThatMayShrink) {
+  for (const int seals : {0, F_SEAL_SHRINK, F_SEAL_SHRINK | F_SEAL_GROW}) {
+    const UniqueFd memory(memfd_create("segment", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    ASSERT_EQ(ftruncate(memory.get(), 4096), 0);
+    ASSERT_EQ(fcntl(memory.get(), F_ADD_SEALS, seals), 0);
+    EXPECT_EQ(SegmentMapping::Map(memory.get(), 4096).status().code(), absl::StatusCode::kInvalidArgument)
+        << seals;
+    ASSERT_EQ(fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE), 0);
+    EXPECT_TRUE(SegmentMapping::Map(memory.get(), 4096).ok());
+    EXPECT_FALSE(SegmentMapping::Map(memory.get(), 8192).ok()) << "more than there is";
+  }
+}
 
 TEST(SomebodyListens, AlsoWhereTheQueueOfThoseWhoConnectIsFull) {
   const tensorcast::testing::TempFolder folder;

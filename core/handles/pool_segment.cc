@@ -1,0 +1,35 @@
+#include "core/handles/pool_segment.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace tensorcast {
+namespace {
+
+constexpr int kSizeSeals = F_SEAL_SHRINK | F_SEAL_GROW;
+constexpr int kPageSeals = F_SEAL_FUTURE_WRITE | F_SEAL_WRITE;  // one of them is enough
+
+}  // namespace
+
+absl::Status CheckPoolSegment(int fd, uint64_t bytes) {
+  const int seals = fcntl(fd, F_GET_SEALS);
+  if (seals < 0 || (seals & kSizeSeals) != kSizeSeals || (seals & kPageSeals) == 0) {
+    return absl::InvalidArgumentError(
+        "map a segment of another daemon's pool: it is not a memfd sealed with F_SEAL_SHRINK | F_SEAL_GROW | "
+        "F_SEAL_FUTURE_WRITE, so that its memory may go while it is read; take the bytes over the network");
+  }
+  struct stat segment{};
+  if (fstat(fd, &segment) != 0) return ErrnoStatus(errno, "fstat", "a segment of another daemon's pool");
+  if (bytes == 0 || static_cast<uint64_t>(segment.st_size) < bytes) {
+    return absl::InvalidArgumentError(absl::StrCat("map a segment of another daemon's pool: it should have ",
+                                                   bytes, " bytes but has ", segment.st_size));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tensorcast
