@@ -54,6 +54,9 @@ TEST_F(EngineCounts, EvictionsByTheirReason) {
   EXPECT_EQ(Evictions("cpu", "deleted"), 1);
   EXPECT_EQ(Evictions("gpu", "deleted"), 1);
   EXPECT_EQ(Evictions("cpu", "space"), 1) << "each is counted once";
+  EXPECT_EQ(engine_->replica_bytes(kCpu).evictions, 3u) << "of every reason";
+  EXPECT_EQ(engine_->replica_bytes(kGpu).evictions, 1u);
+  EXPECT_EQ(engine_->replica_bytes(kDisk).evictions, 0u);
 }
 
 TEST_F(EngineCounts, AReplicaThatDoesNotMatchItsManifest) {

@@ -194,7 +194,8 @@ ReplicaBytes StoreEngine::replica_bytes(Location location) const {
   const PoolHolders holders = parts_->table.Holders(location);
   return {.held = holders.leased.bytes + holders.pinned.bytes,
           .partial_replicas = holders.partial.replicas,
-          .partial = holders.partial.bytes};
+          .partial = holders.partial.bytes,
+          .evictions = parts_->table.evictions(location)};
 }
 
 int StoreEngine::active_ingests() const { return parts_->queue.active(); }

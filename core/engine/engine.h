@@ -63,6 +63,7 @@ struct ReplicaBytes {
   uint64_t held = 0;  // that leases and pins keep from eviction
   int partial_replicas = 0;
   uint64_t partial = 0;
+  uint64_t evictions = 0;  // replicas, since the start, for any reason (tc_pool_evictions_total)
 };
 
 class StoreEngine {

@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/steady_time.h"
-#include "otel/api/metrics_catalogue.h"
 #include "otel/api/span.h"
 
 namespace tensorcast {
@@ -17,6 +16,9 @@ namespace {
 // No local event tells that the guard would answer otherwise now (a copy was made elsewhere), so waiters ask
 // again.
 constexpr absl::Duration kAskGuardAgain = absl::Seconds(2);
+// Who asked for a replica holds it when it is made, mostly for a moment only: for so long that is waited for,
+// too.
+constexpr absl::Duration kHandover = absl::Seconds(1);
 
 uint64_t WholeGranules(uint64_t bytes) { return (bytes + kGranuleBytes - 1) / kGranuleBytes * kGranuleBytes; }
 
@@ -75,6 +77,8 @@ absl::StatusOr<Memory> EvictingAllocator::AllocateIn(Location pool, const Alloca
   // Rounds of: allocate; else evict one and try again; else wait for an event and try again. `refused` are
   // those that the guard or a new lease kept in this call; they are asked about again after kAskGuardAgain.
   std::set<std::string> refused;
+  bool landing = false;
+  SteadyTime handover_ends = SteadyTime::InfinitePast();
   while (true) {
     // Before the attempt, so that space which appears after it ends the wait below at once.
     const uint64_t seen = table_->space_events();
@@ -90,15 +94,19 @@ absl::StatusOr<Memory> EvictingAllocator::AllocateIn(Location pool, const Alloca
     // What came since the attempt may be enough.
     if (table_->space_events() != seen) continue;
     if (worth_evicting && TryEvictOne(pool, context.trace, refused)) continue;
-    if (!request.wait && !table_->Holders(pool).in_flux) {
+    const bool landed = std::exchange(landing, WillHaveRoom(pool, request.bytes));
+    if (landing || landed) handover_ends = SteadyNow() + kHandover;
+    if (!request.wait && !table_->Holders(pool).in_flux && SteadyNow() >= handover_ends) {
       // What was in flux at the attempt may have freed its memory since; looked at after `in_flux`, because
       // memory is free, and counted as an event, before its replica is out of flux.
       if (table_->space_events() != seen) continue;
       return Full(pool, request, memory.status(), refused.size());
     }
-    // Who does not wait for leases still waits for memory in flux, which comes back without anyone's doing.
+    // Who does not wait for leases still waits for memory in flux, which comes back without anyone's doing,
+    // and for replicas that fill, which can be evicted afterwards.
     const SteadyTime deadline = std::min(context.deadline, SteadyNow() + kAskGuardAgain);
-    context.deadline = deadline;
+    const bool handing_over = !request.wait && SteadyNow() < handover_ends;
+    context.deadline = handing_over ? std::min(deadline, handover_ends) : deadline;
     if (request.on_wait) request.on_wait(true);
     table_->WaitForSpace(seen, context);
     if (request.on_wait) request.on_wait(false);
@@ -119,6 +127,15 @@ bool EvictingAllocator::WorthEvicting(Location pool, uint64_t bytes) const {
   return coming + holders.idle.bytes + holders.served.bytes >= wanted;
 }
 
+bool EvictingAllocator::WillHaveRoom(Location pool, uint64_t bytes) const {
+  const PoolHolders holders = table_->Holders(pool);
+  if (holders.landing.replicas == 0) return false;
+  const PoolStats stats = Stats(pool);
+  const uint64_t free = stats.capacity_bytes - std::min(stats.used_bytes, stats.capacity_bytes);
+  return free + holders.landing.bytes + holders.idle.bytes + holders.served.bytes + holders.ending.bytes >=
+         WholeGranules(bytes);
+}
+
 bool EvictingAllocator::TryEvictOne(Location pool, const TraceContext& needed_by,
                                     std::set<std::string>& refused) {
   const std::optional<ReplicaInfo> victim = table_->ReserveVictim(pool, refused);
@@ -137,7 +154,7 @@ bool EvictingAllocator::TryEvictOne(Location pool, const TraceContext& needed_by
     table_->Unreserve(victim->id);
     return true;
   }
-  otel::metrics::kPoolEvictions.Add(1, {LocationKindName(pool.kind), "space"});
+  table_->CountEviction(pool, "space");
   LOG(INFO) << "evicted replica " << victim->id << " of " << victim->artifact_id << " ("
             << victim->image_bytes << " bytes) from " << pool.ToString();
   return true;

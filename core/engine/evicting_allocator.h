@@ -26,7 +26,7 @@ struct AllocationRequest {
   std::string subject;  // for whom, for messages: an artifact id, or "a new artifact"
   uint64_t bytes = 0;
   uint64_t held_bytes = 0;  // that the replica has already, and keeps meanwhile
-  bool wait = false;        // for leases to end, to the context's deadline
+  bool wait = false;        // for leases to end, to the context's deadline; for what fills it waits anyway
   // The context as it is now: a caller that joins an ingest may move its deadline.
   std::function<RequestContext()> context;
   // Called before and after each wait, so that an ingest that only waits does not count as running. May be
@@ -56,6 +56,8 @@ class EvictingAllocator {
   bool TryEvictOne(Location pool, const TraceContext& needed_by, std::set<std::string>& refused);
   // True when eviction could make enough room, and what was evicted already does not.
   bool WorthEvicting(Location pool, uint64_t bytes) const;
+  // True when replicas that are being made now leave enough room once they are, if nobody holds them then.
+  bool WillHaveRoom(Location pool, uint64_t bytes) const;
   PoolStats Stats(Location pool) const;
   uint64_t UsableBytes(Location pool) const;
   absl::Status Full(Location pool, const AllocationRequest& request, const absl::Status& cause,

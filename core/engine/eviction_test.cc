@@ -91,6 +91,34 @@ TEST_F(EngineEviction, SparesLeasedAndPinnedReplicas) {
   EXPECT_THAT(Present(), ElementsAre(0, 1, 3));
 }
 
+TEST_F(EngineEviction, GetWithoutWait_WaitsForReplicaThatFills) {
+  StartWithGranules(1);
+  auto control = MakeControl(artifacts_[0].image, {.held = true});
+  auto filling = Materialize(artifacts_[0], kCpu, ProviderOf({control}));
+  control->WaitForHeldFetches(1);
+  auto waiting = Materialize(artifacts_[1], kCpu, GoodProvider(artifacts_[1]));
+  EXPECT_EQ(waiting->Wait(ContextFor(absl::Milliseconds(50))).status().code(),
+            absl::StatusCode::kDeadlineExceeded)
+      << "it neither fails nor takes the memory of the other";
+  control->Release();
+  EXPECT_TRUE(filling->Wait(ContextFor()).ok());
+  filling.reset();
+  EXPECT_TRUE(waiting->Wait(ContextFor()).ok());
+  EXPECT_THAT(Present(), ElementsAre(1));
+}
+
+TEST_F(EngineEviction, GetWithoutWait_FailsWhenFilledReplicaIsHeld) {
+  StartWithGranules(1);
+  auto control = MakeControl(artifacts_[0].image, {.held = true});
+  auto filling = Materialize(artifacts_[0], kCpu, ProviderOf({control}));
+  control->WaitForHeldFetches(1);
+  auto waiting = Materialize(artifacts_[1], kCpu, GoodProvider(artifacts_[1]));
+  control->Release();
+  const auto held = filling->Wait(ContextFor());
+  ASSERT_TRUE(held.ok()) << held.status();
+  EXPECT_EQ(waiting->Wait(ContextFor()).status().code(), absl::StatusCode::kResourceExhausted);
+}
+
 TEST_F(EngineEviction, SaysWhatHoldsAFullPool) {
   StartWithGranules(3);
   const auto lease = MustGet(artifacts_[0], kCpu);
@@ -99,12 +127,14 @@ TEST_F(EngineEviction, SaysWhatHoldsAFullPool) {
   auto control = MakeControl(artifacts_[2].image, {.held = true});
   auto filling = Materialize(artifacts_[2], kCpu, ProviderOf({control}));
   control->WaitForHeldFetches(1);
-  const absl::Status status = Get(artifacts_[3], kCpu, GoodProvider(artifacts_[3])).status();
+  // What fills leaves no room for one as large as this.
+  const TestArtifact large = MakeTestArtifact(9, {2 * kGranuleBytes}, 1 << 20);
+  const absl::Status status = Get(large, kCpu, GoodProvider(large)).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(status.message(),
               AllOf(HasSubstr("the host pool"), HasSubstr("1 leased (2097152 bytes)"),
                     HasSubstr("1 pinned (2097152 bytes)"), HasSubstr("1 filling (2097152 bytes)"),
-                    HasSubstr("4194304 by staging buffers"), HasSubstr(artifacts_[3].manifest->id())));
+                    HasSubstr("4194304 by staging buffers"), HasSubstr(large.manifest->id())));
   control->Release();
   EXPECT_TRUE(filling->Wait(ContextFor()).ok());
 }

@@ -9,7 +9,6 @@
 #include "core/disk/disk_source.h"
 #include "core/source/device_source.h"
 #include "core/source/mapped_source.h"
-#include "otel/api/metrics_catalogue.h"
 
 namespace tensorcast {
 namespace {
@@ -96,7 +95,7 @@ void LocalFirstSources::NoteEnded(const SourceFailure& own) {
   // A replica of ours has rotted (or its file was written to): whoever reads it next would fail likewise.
   // Readers that hold a lease keep it.
   const absl::Status withdrawn = table_->Withdraw(replica_id);
-  if (withdrawn.ok()) otel::metrics::kPoolEvictions.Add(1, {LocationKindName(location.kind), "corrupt"});
+  if (withdrawn.ok()) table_->CountEviction(location, "corrupt");
   if (location.kind == LocationKind::kDisk && options_.artifact_store != nullptr) {
     options_.artifact_store->NoteDamaged(options_.artifact_id, own.status);
   }

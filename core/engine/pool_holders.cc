@@ -15,7 +15,11 @@ void PoolHolders::Add(const ReplicaRecord& record, SteadyTime now) {
   if (record.info.state == ReplicaState::kAllocating || record.info.state == ReplicaState::kFilling) {
     // A cancelled ingest gives its memory back by itself soon, where nobody holds what is there.
     in_flux |= record.ingest.IsCancelled() && record.info.leases == record.servings;
-    if (record.info.state == ReplicaState::kFilling) Count(filling, record);
+    if (record.info.state == ReplicaState::kFilling) {
+      Count(filling, record);
+      // One that was taken over may wait for room itself: who waited for it could wait for ever.
+      if (!record.taken_over) Count(landing, record);
+    }
   } else if (record.info.state == ReplicaState::kDraining) {
     Count(leased, record);
     AddIfEnding(record, now);

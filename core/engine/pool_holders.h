@@ -21,6 +21,9 @@ struct PoolHolders {
   Share leased;  // or draining, or failed, until its leases end
   Share pinned;  // and not leased
   Share filling;
+  // Of the filling ones: they have all their memory, and could be evicted when they are made, unless somebody
+  // holds them then.
+  Share landing;
   Share idle;    // could be evicted; partial ones, too
   Share served;  // partial, and read only by those who stop when it is to go: could be evicted, too
   // Of the leased ones: they are to go, and who reads them was told to stop. Its memory comes back soon.

@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/steady_time.h"
-#include "otel/api/metrics_catalogue.h"
 
 namespace tensorcast {
 namespace {
@@ -27,7 +26,7 @@ absl::Status ReplicaRemoval::Evict(std::string_view replica_id, bool force) {
   }
   TC_RETURN_IF_ERROR(table_->Drain(replica_id, {}));
   if (replica.state == ReplicaState::kReady || replica.state == ReplicaState::kPartial) {
-    otel::metrics::kPoolEvictions.Add(1, {LocationKindName(replica.location.kind), "request"});
+    table_->CountEviction(replica.location, "request");
   }
   // Readers with a lease go on by their descriptor; the name goes now.
   return replica.location == kDisk ? RemovePackedFile(replica.artifact_id) : absl::OkStatus();
@@ -51,7 +50,7 @@ void ReplicaRemoval::DrainDeleted(const ReplicaInfo& replica) {
   // NOT_FOUND and the like: it went by itself meanwhile.
   const bool there = replica.state == ReplicaState::kReady || replica.state == ReplicaState::kPartial;
   if (there && table_->Drain(replica.id, {.even_pinned = true}).ok()) {
-    otel::metrics::kPoolEvictions.Add(1, {LocationKindName(replica.location.kind), "deleted"});
+    table_->CountEviction(replica.location, "deleted");
   }
 }
 
@@ -82,7 +81,7 @@ void ReplicaRemoval::WithdrawUnhealthy() {
     if (location.kind != LocationKind::kGpu || replica.state != ReplicaState::kReady) continue;
     const absl::Status health = devices_->CheckHealth(location.device);
     if (health.ok() || !table_->Drain(replica.id, {.even_pinned = true}).ok()) continue;
-    otel::metrics::kPoolEvictions.Add(1, {LocationKindName(location.kind), "unhealthy"});
+    table_->CountEviction(location, "unhealthy");
     LOG(ERROR) << "replica " << replica.id << " of " << replica.artifact_id
                << " is withdrawn: " << location.ToString() << " is unhealthy: " << health.message();
   }

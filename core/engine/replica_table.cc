@@ -9,6 +9,7 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "base/steady_time.h"
+#include "otel/api/metrics_catalogue.h"
 
 namespace tensorcast {
 
@@ -611,6 +612,18 @@ void ReplicaTable::Unreserve(std::string_view id) {
     record->reserved = false;
     ++space_events_;
   }
+}
+
+void ReplicaTable::CountEviction(Location pool, std::string_view reason) {
+  otel::metrics::kPoolEvictions.Add(1, {LocationKindName(pool.kind), reason});
+  absl::MutexLock lock(&mutex_);
+  ++evictions_[pool];
+}
+
+uint64_t ReplicaTable::evictions(Location pool) const {
+  absl::MutexLock lock(&mutex_);
+  const auto found = evictions_.find(pool);
+  return found == evictions_.end() ? 0 : found->second;
 }
 
 PoolHolders ReplicaTable::Holders(Location pool) const {

@@ -155,6 +155,9 @@ class ReplicaTable {
   // Partial ones that nobody reads go first, and those that others are read from last.
   std::optional<ReplicaInfo> ReserveVictim(Location pool, const std::set<std::string>& refused);
   void Unreserve(std::string_view id);
+  // Counts a replica that has gone from a pool, by why (tc_pool_evictions_total).
+  void CountEviction(Location pool, std::string_view reason);
+  uint64_t evictions(Location pool) const;
   PoolHolders Holders(Location pool) const;
   // Counts the moments at which space, or the chance of it, appeared. WaitForSpace blocks until the count is
   // no longer `seen`, or the context ends.
@@ -209,8 +212,9 @@ class ReplicaTable {
   absl::flat_hash_map<std::string, RecordPtr> records_ ABSL_GUARDED_BY(mutex_);
   std::set<RecordPtr> failed_ ABSL_GUARDED_BY(mutex_);       // and leased: their memory is there yet
   std::map<Location, int> freeing_ ABSL_GUARDED_BY(mutex_);  // replicas gone whose memory is not free yet
-  uint64_t begun_ ABSL_GUARDED_BY(mutex_) = 0;               // ingests
-  uint64_t uses_ ABSL_GUARDED_BY(mutex_) = 0;                // orders replicas where the clock does not
+  std::map<Location, uint64_t> evictions_ ABSL_GUARDED_BY(mutex_);
+  uint64_t begun_ ABSL_GUARDED_BY(mutex_) = 0;  // ingests
+  uint64_t uses_ ABSL_GUARDED_BY(mutex_) = 0;   // orders replicas where the clock does not
   uint64_t space_events_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 

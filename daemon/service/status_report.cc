@@ -52,6 +52,7 @@ void StatusReporter::AddPool(Location location, const PoolStats& stats,
   pool->set_partial_bytes(replicas.partial);
   pool->set_high_water_bytes(stats.high_water_bytes);
   pool->set_failed_allocations(stats.failed_allocations);
+  pool->set_evictions(replicas.evictions);
 }
 
 void StatusReporter::FillTransfers(v1::GetStatusResponse* out) const {
