@@ -6,6 +6,7 @@
 #include <grpcpp/support/server_interceptor.h>
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <optional>
 #include <string>
@@ -129,26 +130,43 @@ class ServerInterceptor final : public grpc::experimental::Interceptor {
     if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_STATUS)) {
       ExplainUnreadable(*methods);
       AdmitAgain(*methods);
-      End(methods->GetSendStatus());
+      if (!told_unreadable_.has_value()) End(methods->GetSendStatus());
+    }
+    // May come before the status is sent, at the same time on another thread, or after it.
+    if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_CLOSE) &&
+        reached_.exchange(Reached::kClose) == Reached::kToldUnreadable) {
+      EndUnreadable();
     }
     methods->Proceed();
   }
 
  private:
-  // For a request that it cannot parse gRPC calls no handler, and answers as if there were none.
-  void ExplainUnreadable(InterceptorBatchMethods& methods) const {
+  // For a request that it cannot parse, or of which nothing came before the caller gave up, gRPC calls no
+  // handler, and answers as if there were none. Which of the two it was is known when the call is closed.
+  void ExplainUnreadable(InterceptorBatchMethods& methods) {
     const grpc::Status status = methods.GetSendStatus();
     if (!unreadable_ || !ours_ || status.error_code() != grpc::StatusCode::UNIMPLEMENTED ||
         !status.error_message().empty()) {
       return;
     }
     const absl::Status version = CheckCallersVersion(*call_);
-    methods.ModifySendStatus(!version.ok()
-                                 ? ToGrpcStatus(version)
-                                 : grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
-                                                "the request cannot be read: a key, a path or another "
-                                                "text in it is not valid UTF-8"));
+    told_unreadable_ = !version.ok() ? ToGrpcStatus(version)
+                                     : grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
+                                                    "the request cannot be read: a key, a path or another "
+                                                    "text in it is not valid UTF-8");
+    methods.ModifySendStatus(*told_unreadable_);
+    if (reached_.exchange(Reached::kToldUnreadable) == Reached::kClose) EndUnreadable();
   }
+
+  void EndUnreadable() {
+    if (!call_->IsCancelled()) return End(*told_unreadable_);
+    if (const auto context = CallContexts::ForServer().Find(call_); context.has_value()) {
+      context->cancellation.Cancel();
+    }
+    End({grpc::StatusCode::CANCELLED, "the caller gave up before its request had arrived"});
+  }
+
+  enum class Reached : uint8_t { kNeither, kToldUnreadable, kClose };
 
   // What let the call in may have ended while its handler ran: then the answer is nobody's any more.
   void AdmitAgain(InterceptorBatchMethods& methods) const {
@@ -194,9 +212,11 @@ class ServerInterceptor final : public grpc::experimental::Interceptor {
   grpc::ServerContextBase* const call_;
   const char* const method_;
   const bool ours_;
-  AccessControl* const access_;  // null: nothing is checked
-  const std::string& epoch_;     // the factory's; empty: there is none
-  bool unreadable_ = false;      // the last message that was received
+  AccessControl* const access_;                       // null: nothing is checked
+  const std::string& epoch_;                          // the factory's; empty: there is none
+  bool unreadable_ = false;                           // the last message that was received
+  std::optional<grpc::Status> told_unreadable_;       // what the caller is told then
+  std::atomic<Reached> reached_ = Reached::kNeither;  // the later of the two
   CallObserver observer_;
 };
 

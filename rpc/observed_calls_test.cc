@@ -1,5 +1,6 @@
 // What calls say about themselves: the spans on both ends, and the tc_rpc_* metrics.
 #include <gmock/gmock.h>
+#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
@@ -174,6 +175,34 @@ class LoggedLines final : public absl::LogSink {
   mutable absl::Mutex mutex_;
   std::vector<std::string> lines_ ABSL_GUARDED_BY(mutex_);
 };
+
+// A call that ends between its headers and its message: nothing is wrong with a text of it.
+TEST_F(ObservedCalls, CallerGivesUpBeforeItsRequest_LogsNoInvalidText) {
+  LoggedLines lines;
+  server_.service.bind_key = [](auto&&...) { return absl::OkStatus(); };
+  server_.Start();
+  grpc::GenericStub stub(server_.channel);
+  grpc::CompletionQueue queue;
+  const auto await = [&queue](auto&& start) {
+    start(static_cast<void*>(&queue));
+    void* tag = nullptr;
+    bool ok = false;
+    ASSERT_TRUE(queue.Next(&tag, &ok));
+  };
+  for (int i = 0; i < 20; ++i) {
+    grpc::ClientContext call;
+    const auto stream = stub.PrepareCall(&call, "/tensorcast.v1.GlobalStore/BindKey", &queue);
+    await([&](void* tag) { stream->StartCall(tag); });
+    call.TryCancel();
+    grpc::Status status;
+    await([&](void* tag) { stream->Finish(&status, tag); });
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::CANCELLED);
+  }
+  // On the same connection, so that what came before it has been seen.
+  EXPECT_TRUE(CallUnary(*server_.stub, &Stub::BindKey, Soon(), {}).ok());
+  server_.server.reset();
+  EXPECT_THAT(lines.With("UTF-8"), IsEmpty());
+}
 
 TEST_F(ObservedCalls, ACallThatFailsIsOneLineInTheLogWithItsTrace) {
   server_.service.bind_key = [](auto&&...) { return absl::NotFoundError("no artifact \"a\nb\""); };
