@@ -1,6 +1,6 @@
-// Work that a clock starts and no request asks for: reports to the global store, purges. Its trace is marked, in its
-// trace state, so that the mark travels to other processes; a span below it is recorded only when it fails or takes
-// long (otel/api/span.cc).
+// Work that a clock starts and no request asks for: reports to the global store, purges. Its trace is marked,
+// in its trace state, so that the mark travels to other processes; a span below it is recorded only when it
+// fails or takes long (otel/api/span.cc).
 #pragma once
 
 #include "absl/time/time.h"

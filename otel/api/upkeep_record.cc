@@ -85,7 +85,9 @@ class UpkeepRecord final : public SpanRecord {
     const std::unique_ptr<SpanRecord> record =
         sink.Start({.name = name_, .kind = kind_, .parent = &root, .time = start_}, context_);
     if (record == nullptr) return;  // not sampled
-    for (const KeptAttribute& attribute : attributes_) record->SetAttribute(attribute.key(), attribute.value());
+    for (const KeptAttribute& attribute : attributes_) {
+      record->SetAttribute(attribute.key(), attribute.value());
+    }
     for (const Event& event : events_) {
       std::vector<Attribute> attributes;
       for (const KeptAttribute& attribute : event.attributes) {

@@ -1,5 +1,5 @@
-// A collector in this process that takes OTLP over HTTP: a server that knows just enough of HTTP/1.1 to take the posts.
-// It keeps the last post to each path. Thread-safe.
+// A collector in this process that takes OTLP over HTTP: a server that knows just enough of HTTP/1.1 to take
+// the posts. It keeps the last post to each path. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -20,9 +20,10 @@ struct HttpPost {
 
 class HttpCollector {
  public:
-  // Answers the posts to each path with `statuses` in turn, and from then on with the last, one connection at a time;
-  // what is not a post of HTTP/1.1 gets 400. Port 0 picks one. CHECK-fails where it cannot listen.
-  explicit HttpCollector(std::vector<std::string> statuses, const std::string& host = "127.0.0.1", int port = 0);
+  // Answers the posts to each path with `statuses` in turn, and from then on with the last, one connection at
+  // a time; what is not a post of HTTP/1.1 gets 400. Port 0 picks one. CHECK-fails where it cannot listen.
+  explicit HttpCollector(std::vector<std::string> statuses, const std::string& host = "127.0.0.1",
+                         int port = 0);
   ~HttpCollector();
   HttpCollector(const HttpCollector&) = delete;
   HttpCollector& operator=(const HttpCollector&) = delete;
