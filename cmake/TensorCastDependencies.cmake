@@ -66,6 +66,12 @@ file(CREATE_LINK "${TENSORCAST_INCLUDE_opentelemetry_version_h}/absl" "${distrib
 # -I, which the compiler searches before the -isystem of ours.
 set_property(TARGET thirdparty::opentelemetry APPEND PROPERTY INTERFACE_COMPILE_OPTIONS "-I${distribution_absl}")
 target_link_libraries(thirdparty::opentelemetry INTERFACE "${TENSORCAST_DISTRIBUTION_ABSL_VARIANT}")
+# The same Abseil for what gRPC itself locks by (rpc/foreign_mutexes).
+find_library(TENSORCAST_DISTRIBUTION_ABSL_SYNCHRONIZATION absl_synchronization REQUIRED
+  NO_CMAKE_PATH NO_CMAKE_ENVIRONMENT_PATH)
+add_library(thirdparty::grpc_abseil INTERFACE IMPORTED)
+set_property(TARGET thirdparty::grpc_abseil PROPERTY INTERFACE_COMPILE_OPTIONS "-I${distribution_absl}")
+target_link_libraries(thirdparty::grpc_abseil INTERFACE "${TENSORCAST_DISTRIBUTION_ABSL_SYNCHRONIZATION}")
 
 if(PROJECT_NAME STREQUAL "tensorcast")  # not in the installed package
   tensorcast_import(thirdparty::ucx HEADER ucp/api/ucp.h LIBRARIES ucp uct ucs)

@@ -24,6 +24,7 @@
 #include "base/steady_time.h"
 #include "rpc/call_contexts.h"
 #include "rpc/credentials.h"
+#include "rpc/foreign_mutexes/foreign_mutexes.h"
 #include "rpc/interceptors.h"
 #include "rpc/status_mapping.h"
 
@@ -109,6 +110,7 @@ std::string LookUpNames(const std::string& address) {
 }
 
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, const ChannelOptions& options) {
+  StopCheckingForeignMutexes();
   std::vector<std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface>> interceptors;
   interceptors.push_back(MakeClientInterceptorFactory(options.session_id));
   ChannelOptions own = options;

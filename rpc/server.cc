@@ -15,6 +15,7 @@
 #include "rpc/call_contexts.h"
 #include "rpc/connection_acceptor.h"
 #include "rpc/credentials.h"
+#include "rpc/foreign_mutexes/foreign_mutexes.h"
 #include "rpc/interceptors.h"
 
 namespace tensorcast::rpc {
@@ -61,6 +62,7 @@ bool IsUnixSocket(int socket) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options) {
+  StopCheckingForeignMutexes();
   EnableStandardServices();
   std::unique_ptr<Server> server(new Server);
   TC_ASSIGN_OR_RETURN(server->acceptor_,

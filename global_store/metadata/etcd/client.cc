@@ -18,6 +18,7 @@
 #include "base/steady_time.h"
 #include "etcd/rpc.grpc.pb.h"
 #include "rpc/call_contexts.h"
+#include "rpc/foreign_mutexes/foreign_mutexes.h"
 #include "rpc/retry.h"
 
 namespace tensorcast::global_store::etcd {
@@ -187,6 +188,7 @@ absl::Status Client::State::Call(const RequestContext& context, const char* what
 absl::StatusOr<std::unique_ptr<Client>> Client::Create(const ClientOptions& options) {
   if (options.endpoints.empty()) return absl::InvalidArgumentError("etcd: no endpoint is named");
   TC_ASSIGN_OR_RETURN(const std::shared_ptr<grpc::ChannelCredentials> credentials, CredentialsOf(options));
+  rpc::StopCheckingForeignMutexes();  // this one waits for etcd before it has a server
   auto state = std::make_unique<State>();
   state->options = options;
   grpc::ChannelArguments arguments;
