@@ -28,6 +28,8 @@ constexpr uint8_t kFollow = 10;
 constexpr uint8_t kHave = 11;
 constexpr uint8_t kHaveEnd = 12;
 constexpr uint8_t kOpening = 13;
+constexpr uint8_t kStream = 14;
+constexpr uint8_t kRing = 15;
 
 // What a HANDLES or OFFER frame describes.
 constexpr uint8_t kHostMemory = 1;
@@ -216,12 +218,20 @@ HaveFrame ReadHave(ByteReader& in) {
   return frame;
 }
 
+RingFrame ReadRing(ByteReader& in) {
+  RingFrame frame;
+  frame.token = std::string(in.GetString<uint16_t>());
+  frame.shape.slots = in.Get<uint32_t>();
+  frame.shape.slot_bytes = in.Get<uint32_t>();
+  return frame;
+}
+
 }  // namespace
 
 const char* FrameName(const Frame& frame) {
-  static constexpr const char* kNames[] = {"HELLO",   "HELLO_ACK", "CLAIM",  "HANDLES",     "OFFER",
-                                           "OFFERED", "CLOSED",    "ERROR",  "DESCRIPTORS", "FOLLOW",
-                                           "HAVE",    "HAVE_END",  "OPENING"};
+  static constexpr const char* kNames[] = {"HELLO",   "HELLO_ACK", "CLAIM",   "HANDLES",     "OFFER",
+                                           "OFFERED", "CLOSED",    "ERROR",   "DESCRIPTORS", "FOLLOW",
+                                           "HAVE",    "HAVE_END",  "OPENING", "STREAM",      "RING"};
   return kNames[frame.index()];
 }
 
@@ -272,7 +282,17 @@ absl::StatusOr<std::string> EncodeFrame(const Frame& frame) {
                           out.Put(kHaveEnd);
                           WriteStatus(out, f.status);
                         },
-                        [&](const OpeningFrame&) { out.Put(kOpening); }},
+                        [&](const OpeningFrame&) { out.Put(kOpening); },
+                        [&](const StreamFrame& f) {
+                          out.Put(kStream);
+                          out.Put(f.image_bytes);
+                        },
+                        [&](const RingFrame& f) {
+                          out.Put(kRing);
+                          out.PutString<uint16_t>(f.token);
+                          out.Put(f.shape.slots);
+                          out.Put(f.shape.slot_bytes);
+                        }},
              frame);
   if (!out.ok()) {
     return absl::InvalidArgumentError("a field is longer than the 65535 bytes that fit its length");
@@ -340,6 +360,12 @@ absl::StatusOr<Frame> DecodeFrame(std::span<const std::byte> bytes) {
       break;
     case kOpening:
       frame = OpeningFrame{};
+      break;
+    case kStream:
+      frame = StreamFrame{in.Get<uint64_t>()};
+      break;
+    case kRing:
+      frame = ReadRing(in);
       break;
     default:
       in.Fail("an unknown type of frame");

@@ -16,11 +16,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/handles/handles.h"
+#include "core/handles/ring_memory.h"
 
 namespace tensorcast {
 
-inline constexpr uint16_t kHandleProtocolMin = 3;  // the oldest version that this build speaks
-inline constexpr uint16_t kHandleProtocolMax = 3;  // the newest
+inline constexpr uint16_t kHandleProtocolMin = 4;  // the oldest version that this build speaks
+inline constexpr uint16_t kHandleProtocolMax = 4;  // the newest
 
 inline constexpr size_t kFramePrefixBytes = 4;
 inline constexpr size_t kMaxClientFrameBytes = 4096;              // client to server, without the prefix
@@ -70,10 +71,19 @@ struct HaveEndFrame {
 };
 // From here on the device memory that was claimed may be open at the client.
 struct OpeningFrame {};
+// Asks for a ring, to put an image of so many bytes through it.
+struct StreamFrame {
+  uint64_t image_bytes = 0;
+};
+// The ring, whose memory comes with the frame; `token` names it in PutArtifact.
+struct RingFrame {
+  std::string token;
+  RingShape shape;
+};
 
-using Frame =
-    std::variant<HelloFrame, HelloAckFrame, ClaimFrame, HandlesFrame, OfferFrame, OfferedFrame, ClosedFrame,
-                 ErrorFrame, DescriptorsFrame, FollowFrame, HaveFrame, HaveEndFrame, OpeningFrame>;
+using Frame = std::variant<HelloFrame, HelloAckFrame, ClaimFrame, HandlesFrame, OfferFrame, OfferedFrame,
+                           ClosedFrame, ErrorFrame, DescriptorsFrame, FollowFrame, HaveFrame, HaveEndFrame,
+                           OpeningFrame, StreamFrame, RingFrame>;
 
 // "HELLO", "CLAIM", ...: for messages.
 const char* FrameName(const Frame& frame);

@@ -67,14 +67,16 @@ std::vector<Frame> EveryFrame() {
           HaveFrame{64, {0x8000000000000001, 0}},
           HaveEndFrame{absl::OkStatus()},
           HaveEndFrame{absl::CancelledError("going")},
-          OpeningFrame{}};
+          OpeningFrame{},
+          StreamFrame{77},
+          RingFrame{"token", {16, 4096}}};
 }
 
 TEST(HandleCodec, FramesHaveTheBytesThatTheFormatShows) {
-  EXPECT_EQ(Hex(HelloFrame{3, 3}),
-            "0900000001544348530300"
-            "0300");
-  EXPECT_EQ(Hex(HelloAckFrame{3}), "0700000002544348530300");
+  EXPECT_EQ(Hex(HelloFrame{4, 4}),
+            "0900000001544348530400"
+            "0400");
+  EXPECT_EQ(Hex(HelloAckFrame{4}), "0700000002544348530400");
   EXPECT_EQ(Hex(ClaimFrame{"ab"}), "050000000302006162");
   EXPECT_EQ(Hex(HandlesFrame{HostReplica()}),
             "70000000"
@@ -133,6 +135,16 @@ TEST(HandleCodec, FramesHaveTheBytesThatTheFormatShows) {
   EXPECT_EQ(Hex(OfferedFrame{"ab"}), "050000000602006162");
   EXPECT_EQ(Hex(ClosedFrame{}), "0100000007");
   EXPECT_EQ(Hex(OpeningFrame{}), "010000000d");
+  EXPECT_EQ(Hex(StreamFrame{5}),
+            "09000000"
+            "0e"
+            "0500000000000000");
+  EXPECT_EQ(Hex(RingFrame{"ab", {3, 4096}}),
+            "0d000000"
+            "0f"
+            "02006162"
+            "03000000"
+            "00100000");
   EXPECT_EQ(Hex(ErrorFrame{absl::NotFoundError("no")}),
             "07000000"
             "08"

@@ -1,5 +1,6 @@
 #include "core/handles/handle_server.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -9,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <deque>
 #include <set>
 #include <thread>
 #include <unordered_map>
@@ -23,6 +25,7 @@
 #include "base/posix/unix_socket.h"
 #include "base/status.h"
 #include "base/steady_time.h"
+#include "core/handles/ring_room.h"
 #include "core/handles/server_connection.h"
 #include "otel/api/metrics_catalogue.h"
 
@@ -45,9 +48,11 @@ constexpr absl::Duration kAcceptPause = absl::Milliseconds(100);  // when the sy
 // themselves, the counts are atomic. The rest belongs to the thread alone.
 class HandleServer::Loop {
  public:
-  Loop(const Options& options, std::unique_ptr<UnixListener> listener, UniqueFd epoll, UniqueFd wake)
+  Loop(const Options& options, std::unique_ptr<UnixListener> listener, UniqueFd epoll, UniqueFd wake,
+       std::shared_ptr<RingRoom> room)
       : options(options),
         tickets(options.ticket_ttl),
+        ring_room(std::move(room)),
         listener_(std::move(listener)),
         epoll_(std::move(epoll)),
         wake_(std::move(wake)) {}
@@ -76,6 +81,8 @@ class HandleServer::Loop {
   const Options options;
   TicketTable tickets;
   OfferTable offers;
+  const std::shared_ptr<RingRoom> ring_room;
+  std::atomic<int> rings_awaited = 0;
   std::atomic<int> connection_count = 0;
   std::atomic<int> daemon_connection_count = 0;  // of them
   LeaseCounts leases;
@@ -87,6 +94,7 @@ class HandleServer::Loop {
     SteadyTime deadline = SteadyTime::InfiniteFuture();  // as in deadlines_
     SteadyTime news_due = SteadyTime::InfiniteFuture();  // as in news_due_
     bool of_daemon = false;                              // and counted as such
+    bool awaits_ring = false;                            // and is in ring_queue_
   };
 
   absl::Status Watch(int operation, int fd, uint32_t events, uint64_t id) {
@@ -124,11 +132,29 @@ class HandleServer::Loop {
     if (resume_accepting_ <= now) PauseAccepting(false);
     while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
       const auto it = entries_.find(deadlines_.begin()->second);
+      if (it->second.connection->deadline() > now) {  // a ring that was put through meanwhile
+        Update(it);
+        continue;
+      }
       LOG_EVERY_N_SEC(WARNING, 10) << options.path << ": closing a client that did not finish its request in "
                                    << options.exchange_timeout;
       Destroy(it);
     }
     TellNews(now);
+    GiveRings();
+  }
+
+  // To those that wait, first come, first served: a large ring is not overtaken by small ones.
+  void GiveRings() {
+    for (; !ring_queue_.empty(); ring_queue_.pop_front(), rings_awaited.fetch_sub(1)) {
+      const auto it = entries_.find(ring_queue_.front());
+      if (it != entries_.end() && it->second.connection->wants_ring()) {
+        ServerConnection& connection = *it->second.connection;
+        std::optional<RingRoom::Hold> room = ring_room->Take(connection.ring_shape().bytes());
+        if (!room.has_value()) return;  // what gives room back wakes this thread
+        connection.GiveRing(*std::move(room)) ? Update(it) : Destroy(it);
+      }
+    }
   }
 
   // There may be something to tell on a connection: on any thread, also under the lock of an availability.
@@ -225,7 +251,8 @@ class HandleServer::Loop {
 
   std::unique_ptr<ServerConnection> NewConnection(UniqueFd socket, uint64_t id) {
     return std::make_unique<ServerConnection>(
-        std::move(socket), ServerConnection::Shared{&tickets, &offers, &leases, &options.on_host_claim},
+        std::move(socket),
+        ServerConnection::Shared{&tickets, &offers, &leases, &options.on_host_claim, options.stall_timeout},
         SteadyNow() + options.exchange_timeout, [this, id] { NoteNews(id); });
   }
 
@@ -271,6 +298,10 @@ class HandleServer::Loop {
       entry.events = events;
     }
     if (connection.of_daemon() && !std::exchange(entry.of_daemon, true)) daemon_connection_count.fetch_add(1);
+    if (connection.wants_ring() && !std::exchange(entry.awaits_ring, true)) {
+      ring_queue_.push_back(it->first);
+      rings_awaited.fetch_add(1);
+    }
     SetTime(deadlines_, it->first, entry.deadline, connection.deadline());
     SetTime(news_due_, it->first, entry.news_due, connection.news_due());
   }
@@ -315,6 +346,7 @@ class HandleServer::Loop {
   std::unordered_map<uint64_t, OrphanedClaim> orphans_;
   ByTime deadlines_;
   ByTime news_due_;
+  std::deque<uint64_t> ring_queue_;  // connections that wait for a ring, and some that have gone
   absl::Mutex news_mutex_;
   std::vector<uint64_t> noted_ ABSL_GUARDED_BY(news_mutex_);
   SpareDescriptor spare_;
@@ -340,7 +372,11 @@ absl::StatusOr<std::unique_ptr<HandleServer>> HandleServer::Start(const Options&
   if (!epoll) return ErrnoStatus(errno, "creating", "an epoll descriptor for the handle socket");
   UniqueFd wake(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (!wake) return ErrnoStatus(errno, "creating", "an eventfd for the handle socket");
-  auto loop = std::make_unique<Loop>(options, std::move(listener), std::move(epoll), std::move(wake));
+  UniqueFd wake_too(fcntl(wake.get(), F_DUPFD_CLOEXEC, 0));
+  if (!wake_too) return ErrnoStatus(errno, "duplicating", "an eventfd for the handle socket");
+  auto room = std::make_shared<RingRoom>(options.put_rings_bytes, std::move(wake_too));
+  auto loop = std::make_unique<Loop>(options, std::move(listener), std::move(epoll), std::move(wake),
+                                     std::move(room));
   TC_RETURN_IF_ERROR(loop->Start());
   return std::unique_ptr<HandleServer>(new HandleServer(std::move(loop)));
 }
@@ -365,6 +401,10 @@ absl::StatusOr<Offer> HandleServer::TakeOffer(std::string_view token) {
 absl::Status HandleServer::CheckOffer(std::string_view token) const {
   return loop_->offers.Contains(token) ? absl::OkStatus() : NothingOffered();
 }
+
+uint64_t HandleServer::put_ring_bytes() const { return loop_->ring_room->used_bytes(); }
+
+int HandleServer::put_rings_awaited() const { return loop_->rings_awaited.load(); }
 
 int HandleServer::connections() const { return loop_->connection_count.load(); }
 

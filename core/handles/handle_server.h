@@ -40,6 +40,10 @@ class HandleServer {
     // For a client to say what it wants and to take the answer; then its connection may last as long as it
     // likes.
     absl::Duration exchange_timeout = absl::Seconds(10);
+    // What the rings of all puts may take together; a put beyond that waits for its turn.
+    uint64_t put_rings_bytes = uint64_t{256} << 20;
+    // A client that fills nothing of its ring for so long, or does not put through it, gives it up.
+    absl::Duration stall_timeout = absl::Seconds(10);
     OnHostClaim on_host_claim;    // may be empty
     int max_connections = 16384;  // more, and those for whom only reserved descriptors are left, are told
                                   // RESOURCE_EXHAUSTED
@@ -64,6 +68,8 @@ class HandleServer {
   // OK when there is something to take at this moment, else what TakeOffer would say.
   absl::Status CheckOffer(std::string_view token) const;
 
+  uint64_t put_ring_bytes() const;  // of the rings that there are
+  int put_rings_awaited() const;    // puts that wait for one, and some that have gone meanwhile
   int connections() const;
   int leases() const;   // claimed tickets
   int tickets() const;  // unclaimed ones

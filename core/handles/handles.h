@@ -20,6 +20,7 @@
 namespace tensorcast {
 
 class Availability;
+class PutRing;
 
 // One of the memfds that a daemon's pool is made of, sealed. Its descriptor comes with the handles.
 struct SegmentHandle {
@@ -100,12 +101,13 @@ using OnHostClaim = std::function<std::shared_ptr<void>(pid_t pid, UniqueFd proc
 // Makes the claim one on a host replica's memory: its extents, and the segments of the pool that they lie in.
 void SetHostMemory(Claim& claim, const HostPool& pool, std::string pool_id, const HostAllocation& memory);
 
-// Memory that a client handed over and still owns; valid while its connection lives (a memfd's mapping
-// outlives it).
+// What a client puts: memory that it handed over and still owns, valid while its connection lives (a memfd's
+// mapping outlives it), or a ring through which it streams.
 struct Offer {
-  UniqueFd memfd;  // sealed WRITE | SHRINK | GROW, checked; not set for device memory
+  UniqueFd memfd;  // sealed WRITE | SHRINK | GROW, checked; not set for the others
   uint64_t bytes = 0;
-  IpcHandle ipc;  // for device memory
+  IpcHandle ipc;                  // for device memory
+  std::shared_ptr<PutRing> ring;  // set: bytes are streamed
 };
 
 }  // namespace tensorcast

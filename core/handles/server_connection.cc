@@ -110,10 +110,15 @@ ServerConnection::ServerConnection(UniqueFd socket, const Shared& shared, Steady
       on_news_(std::move(on_news)) {}
 
 ServerConnection::~ServerConnection() {
+  if (ring_ != nullptr) ring_->NoteClosed();
   if (!offer_token_.empty()) shared_.offers->Take(offer_token_);
 }
 
 SteadyTime ServerConnection::deadline() const {
+  if (state_ == State::kAwaitsRing) return SteadyTime::InfiniteFuture();
+  if (state_ == State::kStreams) {
+    return shared_.offers->Contains(offer_token_) ? put_by_ : SteadyTime::InfiniteFuture();
+  }
   return answered_ ? SteadyTime::InfiniteFuture() : exchange_deadline_;
 }
 
@@ -168,6 +173,11 @@ absl::Status ServerConnection::Handle(IncomingFrame incoming) {
   } else if (state_ == State::kReady) {
     if (const auto* claim = std::get_if<ClaimFrame>(&frame)) return HandleClaim(*claim);
     if (const auto* offer = std::get_if<OfferFrame>(&frame)) return HandleOffer(*offer, std::move(fd));
+    if (const auto* stream = std::get_if<StreamFrame>(&frame)) {
+      stream_bytes_ = stream->image_bytes;
+      state_ = State::kAwaitsRing;
+      return absl::OkStatus();
+    }
   } else if (state_ == State::kLeased) {
     if (std::holds_alternative<FollowFrame>(frame) && follower_ == nullptr) return HandleFollow();
     if (std::holds_alternative<ClosedFrame>(frame) && held_->is_device()) return HandleClosed();
@@ -254,6 +264,24 @@ absl::Status ServerConnection::HandleOffer(const OfferFrame& frame, UniqueFd fd)
   offer_token_ = shared_.offers->Add(std::move(offer));
   state_ = State::kOffered;
   return writer_.Add(OfferedFrame{offer_token_});
+}
+
+bool ServerConnection::GiveRing(RingRoom::Hold room) {
+  const RingShape shape = ring_shape();
+  absl::StatusOr<std::shared_ptr<PutRing>> ring = PutRing::Create(
+      shape, shared_.stall_timeout, std::move(room), UniqueFd(fcntl(socket_.get(), F_DUPFD_CLOEXEC, 0)));
+  if (!ring.ok()) return Refuse(ring.status());
+  ring_ = *std::move(ring);
+  Offer offer;
+  offer.bytes = stream_bytes_;
+  offer.ring = ring_;
+  offer_token_ = shared_.offers->Add(std::move(offer));
+  put_by_ = SteadyNow() + shared_.stall_timeout;
+  state_ = State::kStreams;
+  if (absl::Status added = writer_.Add(RingFrame{offer_token_, shape}, {ring_->fd()}); !added.ok()) {
+    return Refuse(added);
+  }
+  return Flush();
 }
 
 absl::Status ServerConnection::HandleClosed() {

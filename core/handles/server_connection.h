@@ -16,6 +16,8 @@
 #include "base/steady_time.h"
 #include "core/handles/follower.h"
 #include "core/handles/frame_io.h"
+#include "core/handles/put_ring.h"
+#include "core/handles/ring_room.h"
 #include "core/handles/ticket_table.h"
 
 namespace tensorcast {
@@ -68,6 +70,7 @@ class ServerConnection {
     OfferTable* offers;
     LeaseCounts* leases;
     const OnHostClaim* on_host_claim;
+    absl::Duration stall_timeout;
   };
 
   // `deadline` bounds the exchange up to the last byte of its answer. `on_news` is called on any thread when
@@ -86,7 +89,13 @@ class ServerConnection {
   bool of_daemon() const { return of_daemon_; }  // who claimed here is one
   bool wants_to_read() const { return state_ != State::kEnding; }
   bool wants_to_write() const { return !writer_.empty(); }
-  // InfiniteFuture while it is idle as it should be: it is a lease, or an offer.
+  // It waits for GiveRing, with room for a ring of this shape.
+  bool wants_ring() const { return state_ == State::kAwaitsRing; }
+  RingShape ring_shape() const { return RingShape::For(stream_bytes_); }
+  // False once the connection is over.
+  bool GiveRing(RingRoom::Hold room);
+  // InfiniteFuture while it is idle as it should be: it is a lease, an offer, or a ring that is put through
+  // or waited for.
   SteadyTime deadline() const;
   // When who follows its replica is to be told more; InfiniteFuture: nothing, or it has to read first.
   SteadyTime news_due() const;
@@ -97,7 +106,8 @@ class ServerConnection {
 
  private:
   //   kHello -HELLO-> kReady -CLAIM-> kLeased -CLOSED (device memory only)-> kReleased
-  //                      '----OFFER-> kOffered
+  //                      |----OFFER-> kOffered
+  //                      '----STREAM-> kAwaitsRing -GiveRing-> kStreams
   //
   // FOLLOW, once, while kLeased: from then on it is told which chunks of the replica there are. OPENING,
   // once, while kLeased, of device memory: from then on the client may have it open.
@@ -106,12 +116,14 @@ class ServerConnection {
   // kEnding. A client may hang up in any state; what it held is released, but for device memory that it
   // may have open: that is held until its process is gone (TakeOrphan).
   enum class State {
-    kHello,     // waits for HELLO
-    kReady,     // waits for CLAIM or OFFER
-    kLeased,    // holds a claim
-    kReleased,  // gave it back with CLOSED
-    kOffered,   // holds an offer
-    kEnding,    // sends its last bytes
+    kHello,       // waits for HELLO
+    kReady,       // waits for CLAIM or OFFER
+    kLeased,      // holds a claim
+    kReleased,    // gave it back with CLOSED
+    kOffered,     // holds an offer
+    kAwaitsRing,  // asked for a ring; others have the room
+    kStreams,     // has one
+    kEnding,      // sends its last bytes
   };
 
   absl::Status Handle(IncomingFrame incoming);
@@ -139,6 +151,9 @@ class ServerConnection {
   UniqueFd process_;  // pidfd of the peer, for device memory
   bool opening_ = false;
   std::string offer_token_;
+  uint64_t stream_bytes_ = 0;  // of the image that it puts through a ring
+  std::shared_ptr<PutRing> ring_;
+  SteadyTime put_by_;  // when its ring is to be named by a put
 };
 
 }  // namespace tensorcast

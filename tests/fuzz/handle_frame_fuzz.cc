@@ -67,7 +67,9 @@ std::vector<std::string> Seeds() {
                                      HaveFrame{.first_chunk = 64, .words = {1, ~uint64_t{0}}},
                                      HaveEndFrame{absl::OkStatus()},
                                      HaveEndFrame{absl::CancelledError("the ingest was cancelled")},
-                                     OpeningFrame{}};
+                                     OpeningFrame{},
+                                     StreamFrame{.image_bytes = 4096},
+                                     RingFrame{.token = "token", .shape = {.slots = 2, .slot_bytes = 4096}}};
   std::vector<std::string> seeds;
   for (const Frame& frame : frames) seeds.push_back(EncodeFrame(frame).value());
   return seeds;

@@ -1,0 +1,115 @@
+#include "core/handles/put_ring.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "absl/log/check.h"
+#include "absl/strings/str_cat.h"
+#include "base/posix/process_limits.h"
+#include "base/status.h"
+
+namespace tensorcast {
+namespace {
+
+// Nobody can add a seal either: one against writing would end the stream.
+constexpr int kRingSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
+// How long a wait looks at neither its context nor the connection.
+constexpr absl::Duration kLookEvery = absl::Milliseconds(50);
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<PutRing>> PutRing::Create(RingShape shape, absl::Duration stall_timeout,
+                                                         RingRoom::Hold room, UniqueFd connection) {
+  TC_RETURN_IF_ERROR(shape.Check());
+  UniqueFd memory(memfd_create("tc-put-ring", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!memory) return ErrnoStatus(errno, "create", "the ring of a put");
+  if (IsReserved(memory.get()) || IsReserved(connection.get())) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("create the ring of a put: the daemon has no file descriptor left (its limit is ",
+                     DescriptorLimit(), "); raise its limit of open files"));
+  }
+  if (ftruncate(memory.get(), static_cast<off_t>(shape.bytes())) != 0) {
+    return ErrnoStatus(errno, "size", "the ring of a put");
+  }
+  TC_ASSIGN_OR_RETURN(ReservedRange mapping, ReservedRange::Reserve(shape.bytes(), "the ring of a put"));
+  TC_RETURN_IF_ERROR(mapping.Map(0, memory.get(), 0, shape.bytes(), ReservedRange::Access::kWrite));
+  if (fcntl(memory.get(), F_ADD_SEALS, kRingSeals) != 0) {
+    return ErrnoStatus(errno, "seal", "the ring of a put");
+  }
+  return std::shared_ptr<PutRing>(new PutRing(shape, stall_timeout, std::move(room), std::move(connection),
+                                              std::move(memory), std::move(mapping)));
+}
+
+PutRing::PutRing(RingShape shape, absl::Duration stall_timeout, RingRoom::Hold room, UniqueFd connection,
+                 UniqueFd memory, ReservedRange mapping)
+    : room_(std::move(room)),
+      shape_(shape),
+      stall_timeout_(stall_timeout),
+      connection_(std::move(connection)),
+      memory_(std::move(memory)),
+      mapping_(std::move(mapping)),
+      slots_(shape.slots) {}
+
+PutRing::~PutRing() {
+  // A client that does not go on keeps its mapping, and would keep the pages. The page in front stays: a
+  // client that still looks at it finds nothing new there.
+  madvise(mapping_.base() + kRingHeaderBytes, shape_.bytes() - kRingHeaderBytes, MADV_REMOVE);
+}
+
+void PutRing::Ask(uint32_t slot, uint64_t image_offset, uint32_t bytes) {
+  CHECK_LT(slot, shape_.slots);
+  CHECK_LE(bytes, shape_.slot_bytes);
+  Slot& ours = slots_[slot];
+  CHECK(!ours.asked);
+  ours.asked = true;
+  ours.bytes = bytes;
+  ours.since = SteadyNow();
+  RingSlot& shared = header().slots[slot];
+  shared.image_offset.store(image_offset, std::memory_order_relaxed);
+  shared.bytes.store(bytes, std::memory_order_relaxed);
+  shared.asked.store(++ours.sequence, std::memory_order_release);
+  header().posted.fetch_add(1, std::memory_order_release);
+  WakeSleepers(header().posted, 1);
+}
+
+absl::StatusOr<ConstHostSpan> PutRing::Await(const RequestContext& context, uint32_t slot,
+                                             std::string_view what) {
+  Slot& ours = slots_[slot];
+  CHECK(ours.asked);
+  const std::atomic<uint32_t>& done = header().slots[slot].done;
+  while (true) {
+    const uint32_t answer = done.load(std::memory_order_acquire);
+    if (answer == ours.sequence) break;
+    if (answer != ours.sequence - 1) {
+      return absl::InvalidArgumentError(absl::StrCat(what, ": the client answered request ", answer,
+                                                     " of a slot where ", ours.sequence, " was due"));
+    }
+    if (closed_.load()) {
+      return absl::UnavailableError(
+          absl::StrCat(what, ": the client that puts it closed its connection; put it again"));
+    }
+    TC_RETURN_IF_ERROR(context.Check(what));
+    const SteadyTime progress = made_ + absl::Nanoseconds(progress_ns_.load(std::memory_order_relaxed));
+    const absl::Duration left = std::max(progress, ours.since) + stall_timeout_ - SteadyNow();
+    if (left <= absl::ZeroDuration()) {
+      return absl::DeadlineExceededError(absl::StrCat(
+          what, ": the client that puts it has filled nothing for ", absl::FormatDuration(stall_timeout_),
+          "; see why it does not go on, and put it again"));
+    }
+    SleepWhile(done, answer, std::min({left, TimeLeft(context.deadline), kLookEvery}));
+  }
+  ours.asked = false;
+  progress_ns_.store(absl::ToInt64Nanoseconds(SteadyNow() - made_), std::memory_order_relaxed);
+  return ConstHostSpan(mapping_.base() + kRingHeaderBytes + uint64_t{slot} * shape_.slot_bytes, ours.bytes);
+}
+
+void PutRing::End() { shutdown(connection_.get(), SHUT_RDWR); }
+
+}  // namespace tensorcast

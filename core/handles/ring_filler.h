@@ -1,0 +1,84 @@
+// The client's end of the ring of a put (put_ring.h): asks the daemon for one, and fills what is asked for.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "base/request_context.h"
+#include "base/steady_time.h"
+#include "core/handles/ring_memory.h"
+#include "core/memory/host_pool.h"
+#include "core/memory/reserved_range.h"
+
+namespace tensorcast {
+
+class ClientChannel;  // the connection (client_channel.h)
+
+// Holds the connection, and with it the ring, until the put is done. Thread-compatible.
+class RingFiller {
+ public:
+  // Writes image bytes from `image_offset` on to `to`, on thread `thread` of those that fill.
+  using Fill = std::function<absl::Status(int thread, uint64_t image_offset, HostSpan to)>;
+
+  // Waits for the ring until the deadline: the daemon gives one after the other as it has room for them. The
+  // cancellation ends the wait, which is then UNAVAILABLE.
+  static absl::StatusOr<std::unique_ptr<RingFiller>> Open(const std::string& socket_path,
+                                                          uint64_t image_bytes, SteadyTime deadline,
+                                                          const Cancellation& cancellation = {});
+  // Stop.
+  ~RingFiller();
+  RingFiller(const RingFiller&) = delete;
+  RingFiller& operator=(const RingFiller&) = delete;
+
+  const std::string& token() const { return token_; }  // names the ring in PutArtifact
+  HostSpan slots() const;                              // all of them, side by side
+
+  // Fills with up to so many threads from now on. An error of `fill` is kept and ends it: then `on_failed` is
+  // called once, on one of the threads. RESOURCE_EXHAUSTED where no thread can be started. Once.
+  absl::Status Start(int threads, Fill fill, std::function<void()> on_failed);
+  // Waits for the threads; what fill failed with. Idempotent.
+  absl::Status Stop();
+
+ private:
+  struct Task {
+    uint32_t slot = 0;
+    uint32_t sequence = 0;
+    uint64_t image_offset = 0;
+    uint32_t bytes = 0;
+  };
+
+  RingFiller(std::unique_ptr<ClientChannel> channel, std::string token, RingShape shape, uint64_t image_bytes,
+             ReservedRange mapping);
+  RingHeader& header() const { return *reinterpret_cast<RingHeader*>(mapping_.base()); }
+  std::optional<Task> TakeTask();
+  absl::Status Check(const Task& task) const;
+  void Work(int thread);
+  void Fail(const absl::Status& why);
+
+  const std::unique_ptr<ClientChannel> channel_;
+  const std::string token_;
+  const RingShape shape_;
+  const uint64_t image_bytes_;
+  const ReservedRange mapping_;
+  Fill fill_;
+  std::function<void()> on_failed_;
+  std::atomic<bool> stopping_ = false;
+  std::vector<std::thread> threads_;
+  absl::Mutex mutex_;
+  std::vector<uint32_t> taken_ ABSL_GUARDED_BY(mutex_);  // of each slot, the last request that a thread took
+  uint32_t turn_ ABSL_GUARDED_BY(mutex_) = 0;            // the slot to look at first
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace tensorcast

@@ -1,0 +1,54 @@
+// The memory of a put's ring, as FORMAT.md lays it out: a page that says what is asked for and what is there,
+// and the slots behind it. Both ends map it; each may be changed by the other at any time, so every value is
+// read once and checked. Internal to this folder.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+namespace tensorcast {
+
+struct RingShape {
+  uint32_t slots = 0;
+  uint32_t slot_bytes = 0;  // whole pages
+
+  // Large enough to keep both ends busy, small enough to stay in the processor's caches; smaller for a small
+  // image.
+  static RingShape For(uint64_t image_bytes);
+  // INVALID_ARGUMENT for a shape that no daemon makes.
+  absl::Status Check() const;
+  // Of the whole memory, with the page in front.
+  uint64_t bytes() const;
+  friend bool operator==(const RingShape&, const RingShape&) = default;
+};
+
+// One request of the daemon and the client's answer to it.
+struct alignas(64) RingSlot {
+  std::atomic<uint64_t> image_offset;
+  std::atomic<uint32_t> bytes;
+  std::atomic<uint32_t> asked;  // grows by one with each request; written after the two above
+  std::atomic<uint32_t> done;   // `asked` of the last request whose bytes are there; the daemon sleeps on it
+};
+
+inline constexpr size_t kRingHeaderBytes = 4096;
+inline constexpr uint32_t kMaxRingSlots = kRingHeaderBytes / sizeof(RingSlot) - 1;
+
+struct RingHeader {
+  alignas(64) std::atomic<uint32_t> posted;  // grows with each request; the client sleeps on it
+  std::array<RingSlot, kMaxRingSlots> slots;
+};
+static_assert(sizeof(RingHeader) == kRingHeaderBytes);
+static_assert(std::atomic<uint32_t>::is_always_lock_free && std::atomic<uint64_t>::is_always_lock_free);
+
+// Sleeps while `word`, which another process may change, is `value`, at most so long.
+void SleepWhile(const std::atomic<uint32_t>& word, uint32_t value, absl::Duration limit);
+// Wakes up to `sleepers` of those that sleep on it, in any process.
+void WakeSleepers(const std::atomic<uint32_t>& word, int sleepers);
+
+}  // namespace tensorcast
