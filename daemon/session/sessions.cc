@@ -10,6 +10,7 @@
 #include "core/memory/reserved_range.h"
 #include "core/source/device_source.h"
 #include "core/source/mapped_source.h"
+#include "daemon/session/ring_source.h"
 
 namespace tensorcast::daemon {
 namespace {
@@ -118,7 +119,9 @@ absl::StatusOr<std::string> Sessions::IssueTicket(std::unique_ptr<ReplicaLease> 
 absl::StatusOr<std::unique_ptr<ChunkSource>> Sessions::TakeOffer(std::string_view token,
                                                                  uint64_t image_bytes) {
   TC_ASSIGN_OR_RETURN(Offer offer, handles_->TakeOffer(token));
-  const bool on_device = !offer.memfd;
+  std::unique_ptr<ChunkSource> streamed;  // ends its ring, also where it is refused
+  if (offer.ring != nullptr) streamed = MakeRingSource(offer.ring, image_bytes);
+  const bool on_device = !offer.memfd && streamed == nullptr;
   const uint64_t offered = on_device ? offer.ipc.bytes : offer.bytes;
   // Nothing is read beyond what was handed over, whatever the call describes.
   if (offered < image_bytes) {
@@ -126,6 +129,7 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> Sessions::TakeOffer(std::string_vie
                                                    " bytes but only ", offered,
                                                    " were handed over; lay them out as the manifest does"));
   }
+  if (streamed != nullptr) return streamed;
   if (!on_device) return MapOffer(std::move(offer), image_bytes);
   TC_ASSIGN_OR_RETURN(DevicePtr pointer, devices_->OpenIpc(offer.ipc));
   auto opened = std::make_shared<OpenedDevice>(devices_, pointer);

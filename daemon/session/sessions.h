@@ -2,7 +2,7 @@
 // a put.
 //
 // A lease of the engine becomes a claim on the handle socket and is named by a one-use ticket; the connection
-// that claims it holds the lease from then on. An offer on the handle socket becomes the one source of a
+// that claims it holds the lease from then on. A ring or an offer on the handle socket becomes the one source of a
 // first ingest. Thread-safe.
 #pragma once
 
@@ -31,7 +31,7 @@ class Sessions {
                                           Holder holder = Holder::kClient,
                                           std::shared_ptr<void> companion = nullptr);
 
-  // The memory behind an offer, as the source of an image of this size. NOT_FOUND for an unknown token (or a
+  // The memory or the ring behind a token, as the source of an image of this size. NOT_FOUND for an unknown token (or a
   // client that is gone), INVALID_ARGUMENT when less was handed over than the image needs.
   absl::StatusOr<std::unique_ptr<ChunkSource>> TakeOffer(std::string_view token, uint64_t image_bytes);
   // NOT_FOUND when there is none at this moment; takes nothing and does not block.

@@ -5,6 +5,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <thread>
 
 #include "base/steady_time.h"
 #include "base/testing/eventually.h"
@@ -12,6 +15,7 @@
 #include "core/device/fake_device.h"
 #include "core/engine/engine.h"
 #include "core/handles/handle_client.h"
+#include "core/handles/ring_filler.h"
 #include "core/testing/scripted_source.h"
 #include "core/testing/test_artifact.h"
 #include "gtest/gtest.h"
@@ -39,6 +43,7 @@ class SessionsTest : public ::testing::Test {
     ASSERT_TRUE(handles.ok()) << handles.status();
     handles_ = *std::move(handles);
     sessions_ = std::make_unique<Sessions>(handles_.get(), pool_.get(), devices_.get());
+    used_before_ = pool_->stats().used_bytes;  // by the staging buffers
   }
 
   std::unique_ptr<ReplicaLease> MakeReplica(Location location) {
@@ -70,9 +75,39 @@ class SessionsTest : public ::testing::Test {
     return memory;
   }
 
+  // A client with a ring for the artifact's image, which it does not fill yet.
+  std::unique_ptr<RingFiller> OpenRing() {
+    auto filler = RingFiller::Open(handles_->path(), artifact_.image.size(), context_.deadline);
+    EXPECT_TRUE(filler.ok()) << filler.status();
+    return *std::move(filler);
+  }
+  RingFiller::Fill FillFromImage() const {
+    return [this](int, uint64_t offset, HostSpan to) {
+      std::memcpy(to.data(), artifact_.image.data() + offset, to.size());
+      return absl::OkStatus();
+    };
+  }
+  absl::StatusOr<std::unique_ptr<ReplicaLease>> IngestFrom(const RingFiller& filler, Location location = {}) {
+    auto source = sessions_->TakeOffer(filler.token(), artifact_.image.size());
+    if (!source.ok()) return source.status();
+    auto pending = engine_->Ingest(context_, {.location = location,
+                                              .sources = MakeSingleSourceProvider(*std::move(source)),
+                                              .new_layout = artifact_.layout});
+    if (!pending.ok()) return pending.status();
+    return (*pending)->Wait(context_);
+  }
+  // Nothing of a put that failed is left.
+  bool AllIsGone() const {
+    return testing::Eventually([this] {
+      return engine_->ListReplicas().empty() && pool_->stats().used_bytes == used_before_ &&
+             handles_->put_ring_bytes() == 0;
+    });
+  }
+
   const tensorcast::testing::TempFolder folder_;
   const testing::TestArtifact artifact_ = testing::MakeChunkedArtifact(1, 5, kMinChunkBytes);
   const RequestContext context_ = RequestContext::Background(absl::Seconds(20));
+  uint64_t used_before_ = 0;
   std::unique_ptr<HostPool> pool_;
   std::unique_ptr<DeviceRuntime> devices_;
   std::unique_ptr<StoreEngine> engine_;
@@ -135,6 +170,84 @@ TEST_F(SessionsTest, LessMemoryThanTheTensorsNeedIsRefused) {
   EXPECT_EQ(sessions_->TakeOffer((*offer)->token(), artifact_.image.size() + 1).status().code(),
             absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(sessions_->TakeOffer("no such offer", 1).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(SessionsTest, StreamedTensors_BecomeAReplica) {
+  for (const Location location : {Location{LocationKind::kCpu}, Location{LocationKind::kGpu, 0}}) {
+    auto filler = OpenRing();
+    ASSERT_TRUE(filler->Start(2, FillFromImage(), nullptr).ok());
+    auto lease = IngestFrom(*filler, location);
+    ASSERT_TRUE(lease.ok()) << lease.status();
+    for (uint32_t chunk = 0; chunk < artifact_.layout.chunk_count(); ++chunk) {
+      const ByteRange range = artifact_.layout.chunk(chunk);
+      EXPECT_EQ((*lease)->manifest()->digests()[chunk].xxh3,
+                ComputeDigest(std::span(artifact_.image).subspan(range.offset, range.bytes)));
+    }
+    EXPECT_TRUE(testing::Eventually([&] { return handles_->put_ring_bytes() == 0; })) << "the put is over";
+  }
+}
+
+TEST_F(SessionsTest, BytesThatChangeWhileCopied_AreStoredAsDigested) {
+  auto filler = OpenRing();
+  // It says at once that all is there, and goes on writing all over it.
+  ASSERT_TRUE(filler->Start(2, [](int, uint64_t, HostSpan) { return absl::OkStatus(); }, nullptr).ok());
+  std::atomic<bool> over = false;
+  std::thread vandal([&] {
+    const HostSpan slots = filler->slots();
+    for (uint64_t i = 0; !over.load(); ++i) {
+      const uint64_t at = i * 4099 % (slots.size() - sizeof(i));
+      std::memcpy(slots.data() + at, &i, sizeof(i));
+    }
+  });
+  auto lease = IngestFrom(*filler);
+  over = true;
+  vandal.join();
+  ASSERT_TRUE(lease.ok()) << lease.status();
+  const Manifest& manifest = *(*lease)->manifest();
+  for (uint32_t chunk = 0; chunk < manifest.layout().chunk_count(); ++chunk) {
+    const ByteRange range = manifest.layout().chunk(chunk);
+    DigestBuilder digest(/*with_blake3=*/true);
+    for (const HostSpan& span : (*lease)->memory().host->Spans(range.offset, range.bytes)) {
+      digest.Update(span);
+    }
+    EXPECT_EQ(digest.FinishChunk(), manifest.digests()[chunk]) << "chunk " << chunk;
+  }
+}
+
+TEST_F(SessionsTest, ClientThatDiesWhileItStreams_LeavesNothing) {
+  auto filler = OpenRing();
+  std::atomic<int> filled = 0;
+  // It fills the first piece, and dies in the second.
+  ASSERT_TRUE(filler
+                  ->Start(
+                      1,
+                      [&](int, uint64_t, HostSpan) {
+                        return ++filled > 1 ? absl::AbortedError("killed") : absl::OkStatus();
+                      },
+                      nullptr)
+                  .ok());
+  std::thread death([&] {
+    EXPECT_TRUE(testing::Eventually([&] { return filled > 1; }));
+    filler.reset();
+  });
+  const std::string token = filler->token();
+  auto source = sessions_->TakeOffer(token, artifact_.image.size());
+  ASSERT_TRUE(source.ok()) << source.status();
+  auto pending = engine_->Ingest(
+      context_, {.sources = MakeSingleSourceProvider(*std::move(source)), .new_layout = artifact_.layout});
+  ASSERT_TRUE(pending.ok()) << pending.status();
+  const absl::Status ended = (*pending)->Wait(context_).status();
+  EXPECT_TRUE(absl::IsUnavailable(ended)) << ended;
+  death.join();
+  pending->reset();
+  EXPECT_TRUE(AllIsGone());
+}
+
+TEST_F(SessionsTest, RingForASmallerImage_IsRefusedAndGivenUp) {
+  auto filler = OpenRing();
+  EXPECT_EQ(sessions_->TakeOffer(filler->token(), artifact_.image.size() + 1).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(AllIsGone());
 }
 
 TEST(SingleSourceProvider, FailsWithItsSource) {
