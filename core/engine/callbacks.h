@@ -18,7 +18,8 @@ namespace tensorcast {
 class EvictionGuard {
  public:
   virtual ~EvictionGuard() = default;
-  // OK: evict it. Anything else: keep it, another copy could not be made again.
+  // OK: evict it. UNAVAILABLE: whether it may go could not be found out now. Anything else: keep it, another
+  // copy could not be made again; the message says why, and what a person can do.
   virtual absl::Status MayEvict(const ReplicaInfo& replica) = 0;
 };
 

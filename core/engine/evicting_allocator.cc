@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "otel/api/span.h"
@@ -20,6 +22,9 @@ constexpr absl::Duration kAskGuardAgain = absl::Seconds(2);
 // too.
 constexpr absl::Duration kHandover = absl::Seconds(1);
 
+// In the error of a full pool.
+constexpr int kReasonsNamed = 3;
+
 uint64_t WholeGranules(uint64_t bytes) { return (bytes + kGranuleBytes - 1) / kGranuleBytes * kGranuleBytes; }
 
 std::string PoolName(Location pool) {
@@ -30,6 +35,19 @@ void AppendShare(std::string& text, const PoolHolders::Share& share, std::string
   if (share.replicas > 0) {
     absl::StrAppend(&text, ", ", share.replicas, " ", what, " (", share.bytes, " bytes)");
   }
+}
+
+// What a person can do about what holds the pool. Why idle replicas must stay, the guard says itself.
+std::string RemedyFor(const PoolHolders& holders, Location pool) {
+  std::vector<std::string> ways;
+  if (holders.leased.replicas > 0) {
+    ways.emplace_back("close what programs still hold of it (`tensorcast ls --replicas` shows the leases)");
+  }
+  if (holders.pinned.replicas > 0) ways.emplace_back("unpin replicas (`tensorcast unpin`)");
+  ways.push_back(absl::StrCat("give it more memory (daemon.",
+                              pool.kind == LocationKind::kCpu ? "host_pool" : "device_pool", ")"));
+  ways.emplace_back("or wait for space (--wait)");
+  return absl::StrJoin(ways, ", ");
 }
 
 // An eviction concerns the replica that goes, whoever wants its room: a trace of its own, with a link. A
@@ -76,7 +94,7 @@ absl::StatusOr<Memory> EvictingAllocator::AllocateIn(Location pool, const Alloca
                                                      absl::FunctionRef<absl::StatusOr<Memory>()> allocate) {
   // Rounds of: allocate; else evict one and try again; else wait for an event and try again. `refused` are
   // those that the guard or a new lease kept in this call; they are asked about again after kAskGuardAgain.
-  std::set<std::string> refused;
+  Refusals refused;
   bool landing = false;
   SteadyTime handover_ends = SteadyTime::InfinitePast();
   while (true) {
@@ -88,7 +106,7 @@ absl::StatusOr<Memory> EvictingAllocator::AllocateIn(Location pool, const Alloca
     if (memory.ok() || !absl::IsResourceExhausted(memory.status())) return memory;
     // Not even an empty pool would do: no use to wait.
     if (WholeGranules(request.bytes) + request.held_bytes > UsableBytes(pool)) {
-      return Full(pool, request, memory.status(), refused.size());
+      return Full(pool, request, memory.status(), refused);
     }
     const bool worth_evicting = WorthEvicting(pool, request.bytes);
     // What came since the attempt may be enough.
@@ -100,7 +118,7 @@ absl::StatusOr<Memory> EvictingAllocator::AllocateIn(Location pool, const Alloca
       // What was in flux at the attempt may have freed its memory since; looked at after `in_flux`, because
       // memory is free, and counted as an event, before its replica is out of flux.
       if (table_->space_events() != seen) continue;
-      return Full(pool, request, memory.status(), refused.size());
+      return Full(pool, request, memory.status(), refused);
     }
     // Who does not wait for leases still waits for memory in flux, which comes back without anyone's doing,
     // and for replicas that fill, which can be evicted afterwards.
@@ -110,7 +128,7 @@ absl::StatusOr<Memory> EvictingAllocator::AllocateIn(Location pool, const Alloca
     if (request.on_wait) request.on_wait(true);
     table_->WaitForSpace(seen, context);
     if (request.on_wait) request.on_wait(false);
-    if (SteadyNow() >= deadline) refused.clear();
+    if (SteadyNow() >= deadline) refused = Refusals();
   }
 }
 
@@ -136,21 +154,27 @@ bool EvictingAllocator::WillHaveRoom(Location pool, uint64_t bytes) const {
          WholeGranules(bytes);
 }
 
-bool EvictingAllocator::TryEvictOne(Location pool, const TraceContext& needed_by,
-                                    std::set<std::string>& refused) {
-  const std::optional<ReplicaInfo> victim = table_->ReserveVictim(pool, refused);
+bool EvictingAllocator::TryEvictOne(Location pool, const TraceContext& needed_by, Refusals& refused) {
+  const std::optional<ReplicaInfo> victim = table_->ReserveVictim(pool, refused.ids);
   if (!victim.has_value()) return false;
   otel::Span span = EvictionSpan(*victim, needed_by);
   const otel::Scope scope(span.context().IsValid() ? span.context()
                                                    : needed_by);  // the guard's call is its child
   const bool guarded = guard_ != nullptr && victim->state == ReplicaState::kReady;
   absl::Status evicted = guarded ? guard_->MayEvict(*victim) : absl::OkStatus();
+  if (absl::IsUnavailable(evicted)) {
+    refused.not_asked = evicted;
+  } else if (!evicted.ok()) {
+    PoolHolders::Share& share = refused.reasons[std::string(evicted.message())];
+    ++share.replicas;
+    share.bytes += WholeGranules(victim->image_bytes);
+  }
   // The guard was asked with no lock held: who leased or pinned the replica meanwhile wins.
   if (evicted.ok()) evicted = table_->Drain(victim->id, {.only_unheld = true});
   if (!evicted.ok()) {
     span.SetError(evicted);
     VLOG(1) << "replica " << victim->id << " of " << victim->artifact_id << " is not evicted: " << evicted;
-    refused.insert(victim->id);
+    refused.ids.insert(victim->id);
     table_->Unreserve(victim->id);
     return true;
   }
@@ -171,7 +195,7 @@ uint64_t EvictingAllocator::UsableBytes(Location pool) const {
 }
 
 absl::Status EvictingAllocator::Full(Location pool, const AllocationRequest& request,
-                                     const absl::Status& cause, size_t refused) const {
+                                     const absl::Status& cause, const Refusals& refused) const {
   const PoolStats stats = Stats(pool);
   const PoolHolders holders = table_->Holders(pool);
   std::string text =
@@ -185,10 +209,19 @@ absl::Status EvictingAllocator::Full(Location pool, const AllocationRequest& req
   AppendShare(text, holders.filling, "filling");
   AppendShare(text, holders.idle, "idle");
   AppendShare(text, holders.served, "partial, and read by others");
-  if (refused > 0) absl::StrAppend(&text, ", ", refused, " must stay as the last copy");
+  int named = 0;
+  for (const auto& [reason, share] : refused.reasons) {
+    if (++named > kReasonsNamed) {
+      absl::StrAppend(&text, ". Others must stay for other reasons");
+      break;
+    }
+    absl::StrAppend(&text, ". ", share.replicas, share.replicas == 1 ? " idle replica (" : " idle replicas (",
+                    share.bytes, " bytes) must stay: ", reason);
+  }
+  // To be tried again, as other calls are while the global store is away.
+  if (!refused.not_asked.ok()) return Annotate(refused.not_asked, text);
   const bool ever = WholeGranules(request.bytes) <= UsableBytes(pool);
-  absl::StrAppend(&text, ever ? "; end leases, unpin, or ask to wait for space"
-                              : "; it never fits: give the pool more memory");
+  absl::StrAppend(&text, "; ", ever ? RemedyFor(holders, pool) : "it never fits: give the pool more memory");
   return absl::ResourceExhaustedError(absl::StrCat(text, " (", cause.message(), ")"));
 }
 

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <set>
 #include <string>
 
@@ -17,6 +18,7 @@
 #include "base/request_context.h"
 #include "core/engine/callbacks.h"
 #include "core/engine/device_pool.h"
+#include "core/engine/pool_holders.h"
 #include "core/engine/replica_table.h"
 #include "core/memory/host_pool.h"
 
@@ -40,20 +42,26 @@ class EvictingAllocator {
   EvictingAllocator(ReplicaTable* table, HostPool* host, DevicePool* devices, EvictionGuard* guard,
                     uint64_t reserved_host_bytes);
 
-  // RESOURCE_EXHAUSTED when it does not fit; CANCELLED, DEADLINE_EXCEEDED.
-  // `allocate` takes request.bytes of the pool.
+  // RESOURCE_EXHAUSTED when it does not fit, UNAVAILABLE when the guard could not find out now whether room
+  // can be made; CANCELLED, DEADLINE_EXCEEDED. `allocate` takes request.bytes of the pool.
   absl::StatusOr<HostAllocation> AllocateHost(
       const AllocationRequest& request,
       absl::FunctionRef<absl::StatusOr<HostAllocation>(HostPool& pool)> allocate);
   absl::StatusOr<DeviceBlock> AllocateDevice(int device, const AllocationRequest& request);
 
  private:
+  // Replicas that stay, though they are idle. `ids` are not asked about again for a while.
+  struct Refusals {
+    std::set<std::string> ids;
+    std::map<std::string, PoolHolders::Share> reasons;  // what the guard said, and of how much
+    absl::Status not_asked;                             // why the guard could not find out, of one of them
+  };
   template <typename Memory>
   absl::StatusOr<Memory> AllocateIn(Location pool, const AllocationRequest& request,
                                     absl::FunctionRef<absl::StatusOr<Memory>()> allocate);
   // False when there is no replica left to ask about. Replicas that must stay are added to `refused`.
   // `needed_by`: the span that wants the room; the eviction's, of a trace of its own, is linked to it.
-  bool TryEvictOne(Location pool, const TraceContext& needed_by, std::set<std::string>& refused);
+  bool TryEvictOne(Location pool, const TraceContext& needed_by, Refusals& refused);
   // True when eviction could make enough room, and what was evicted already does not.
   bool WorthEvicting(Location pool, uint64_t bytes) const;
   // True when replicas that are being made now leave enough room once they are, if nobody holds them then.
@@ -61,7 +69,7 @@ class EvictingAllocator {
   PoolStats Stats(Location pool) const;
   uint64_t UsableBytes(Location pool) const;
   absl::Status Full(Location pool, const AllocationRequest& request, const absl::Status& cause,
-                    size_t refused) const;
+                    const Refusals& refused) const;
 
   ReplicaTable* const table_;
   HostPool* const host_;

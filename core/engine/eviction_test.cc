@@ -2,6 +2,7 @@
 // granule.
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "base/steady_time.h"
 #include "base/testing/eventually.h"
@@ -175,7 +176,9 @@ TEST_F(EngineEviction, SparesWhatTheGuardWantsKept) {
   guard_.Refuse(artifacts_[2].manifest->id());
   const absl::Status status = Get(artifacts_[3], kCpu, GoodProvider(artifacts_[3])).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(status.message(), HasSubstr("2 must stay as the last copy"));
+  EXPECT_THAT(status.message(), HasSubstr(absl::StrCat("2 idle replicas (", 2 * kGranuleBytes,
+                                                       " bytes) must stay: scripted: the last copy")))
+      << "equal reasons are said once";
   EXPECT_TRUE(IsHere(0)) << "a refused replica can be used as before";
 }
 

@@ -27,7 +27,12 @@ absl::Status ClusterEvictionGuard::MayEvict(const ReplicaInfo& replica) {
   if (const TraceContext& cause = otel::CurrentContext(); cause.IsValid()) {
     call.trace = cause;  // of the eviction, or of the request for it
   }
-  const absl::StatusOr<v1::RequestEvictionResponse> decision = client_->RequestEviction(call, request);
+  absl::StatusOr<v1::RequestEvictionResponse> decision = client_->RequestEviction(call, request);
+  if (absl::IsNotFound(decision.status()) || absl::IsAborted(decision.status())) {
+    // The global store was restarted since the last heartbeat, and does not know this node, or what it holds.
+    const absl::Status known = link_->CheckIn(call.deadline);
+    decision = known.ok() ? client_->RequestEviction(call, request) : known;
+  }
   if (decision.ok() && decision->granted()) {
     absl::MutexLock lock(&mutex_);
     // The global store does not offer the replica any more from its consent on. Remembered, to be taken back
@@ -44,8 +49,9 @@ absl::Status ClusterEvictionGuard::MayEvict(const ReplicaInfo& replica) {
             << " without the global store's consent: a packed file holds the same bytes";
     return absl::OkStatus();
   }
-  return absl::FailedPreconditionError(
-      absl::StrCat("whether another copy exists could not be asked: ", decision.status().message()));
+  const std::string text = "whether another copy exists could not be asked";
+  if (absl::IsUnavailable(decision.status())) return Annotate(decision.status(), text);
+  return absl::UnavailableError(absl::StrCat(text, ": ", decision.status().message()));
 }
 
 void ClusterEvictionGuard::WithdrawUnused(const std::vector<ReplicaInfo>& replicas,

@@ -41,10 +41,12 @@ class FakeGlobalStore : public GlobalStoreClient {
   bool updates_want_inventory = false;
   std::vector<v1::RequestReplicaTransportResponse> offers;  // one after another, then none
   bool grants_eviction = true;
+  int unknown_evictions = 0;  // so many are of a replica that it does not know
   std::map<std::string, v1::Key> keys;
   std::map<std::string, v1::Node> nodes;                      // by name
   uint64_t key_revision = 1;                                  // of what is published with a key
   std::map<std::string, std::string, std::less<>> manifests;  // artifact id -> canonical bytes
+  std::function<void()> on_manifest_asked;                    // runs with the lock held; may be empty
   std::string deleted_meanwhile;  // an artifact that is found, but not there when its manifest is asked for
 
   // What it was told.
@@ -109,6 +111,10 @@ class FakeGlobalStore : public GlobalStoreClient {
     absl::MutexLock lock(&mutex_);
     if (!down.ok()) return down;
     evictions.push_back(request);
+    if (unknown_evictions > 0) {
+      --unknown_evictions;
+      return absl::NotFoundError("no such replica yet");
+    }
     v1::RequestEvictionResponse response;
     response.set_granted(grants_eviction);
     response.set_reason("it is the last copy");
@@ -135,6 +141,7 @@ class FakeGlobalStore : public GlobalStoreClient {
   absl::StatusOr<std::string> FetchManifest(const RequestContext&, std::string_view artifact_id) override {
     absl::MutexLock lock(&mutex_);
     if (!down.ok()) return down;
+    if (on_manifest_asked) on_manifest_asked();
     const auto found = manifests.find(artifact_id);
     if (found == manifests.end() || found->first == deleted_meanwhile) {
       return absl::NotFoundError("no such artifact");

@@ -247,7 +247,17 @@ TEST_F(LinkTest, TheGuardEvictsWithConsentOnlyUnlessAPackedFileHoldsTheSame) {
   store_.With([](auto& store) { store.down = absl::UnavailableError("gone"); });
   EXPECT_TRUE(guard.MayEvict(Info("one")).ok());
   durable = false;
-  EXPECT_EQ(guard.MayEvict(Info("one")).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(guard.MayEvict(Info("one")).code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(LinkTest, StoreThatWasRestarted_IsToldOfTheReplicaAndAskedAgain) {
+  Start();
+  ASSERT_TRUE(link_.WaitRegistered(SteadyNow() + absl::Seconds(20)).ok());
+  ClusterEvictionGuard guard(&store_, &link_, [](const ReplicaInfo&) { return false; });
+  store_.With([](auto& store) { store.unknown_evictions = 1; });
+  const absl::Status allowed = guard.MayEvict(Info("one"));
+  EXPECT_TRUE(allowed.ok()) << allowed;
+  store_.With([](auto& store) { EXPECT_EQ(store.evictions.size(), 2); });
 }
 
 TEST_F(LinkTest, AConsentThatWasNotUsedIsTakenBack) {

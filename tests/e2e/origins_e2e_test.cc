@@ -69,7 +69,7 @@ TEST_F(Origins, TheLastCopyStaysWhenTheFileItWasImportedFromIsRemoved) {
   std::filesystem::remove(model);
   const absl::Status full = FillThePool();
   EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted) << full;
-  EXPECT_THAT(std::string(full.message()), HasSubstr("must stay as the last copy"));
+  EXPECT_THAT(std::string(full.message()), HasSubstr("the last copy of what key k names"));
   ExpectTheKeyStillGives(kept);
 }
 
