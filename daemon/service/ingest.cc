@@ -130,6 +130,7 @@ absl::StatusOr<v1::PublishArtifactResponse> Ingester::Publish(const RequestConte
     if (artifact.binding->has_expected_revision()) {
       first.set_expected_revision(artifact.binding->expected_revision());
     }
+    if (artifact.binding->has_keep()) first.set_keep(artifact.binding->keep());
   }
   GlobalStoreClient* global_store = options_.global_store;
   const SteadyTime asked = SteadyNow();

@@ -4,6 +4,7 @@
 #include <functional>
 #include <utility>
 
+#include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
@@ -13,6 +14,16 @@
 #include "rpc/convert/convert.h"
 
 namespace tensorcast::daemon {
+namespace {
+
+// What may have become of a version that was replaced, while it was brought.
+bool MayBeGone(const absl::Status& status) {
+  return absl::IsNotFound(status) || absl::IsUnavailable(status) || absl::IsAborted(status) ||
+         absl::IsFailedPrecondition(status) || absl::IsDataLoss(status);
+}
+
+}  // namespace
+
 absl::StatusOr<Materializer::Target> Materializer::FindTarget(const RequestContext& context,
                                                               const std::string& artifact_id,
                                                               const std::string& key) const {
@@ -161,8 +172,25 @@ absl::StatusOr<v1::MaterializeReplicaResult> Materializer::Materialize(
     const OnProgress& on_progress) const {
   TC_RETURN_IF_ERROR(options_.node->CheckAccepting());
   TC_RETURN_IF_ERROR(CheckLane(request.lane()));
+  TC_ASSIGN_OR_RETURN(Target target, FindTarget(context, request.artifact_id(), request.key()));
+  while (true) {
+    absl::StatusOr<v1::MaterializeReplicaResult> result =
+        MaterializeTarget(context, target, request, on_progress);
+    if (target.key.empty() || !MayBeGone(result.status())) return result;
+    // A version that was replaced may be deleted while it is brought. Then what counts is what the key names
+    // now; where that is the same, the failure is the answer.
+    const absl::StatusOr<Target> now = FindTarget(context, "", target.key);
+    if (!now.ok() || now->artifact_id == target.artifact_id) return result;
+    VLOG(1) << "key " << target.key << " moved from " << target.artifact_id << " to " << now->artifact_id
+            << " while that was brought: " << result.status();
+    target = *now;
+  }
+}
+
+absl::StatusOr<v1::MaterializeReplicaResult> Materializer::MaterializeTarget(
+    const RequestContext& context, const Target& target, const v1::MaterializeReplicaRequest& request,
+    const OnProgress& on_progress) const {
   TC_ASSIGN_OR_RETURN(const Location location, FromProto(request.location(), options_.devices));
-  TC_ASSIGN_OR_RETURN(const Target target, FindTarget(context, request.artifact_id(), request.key()));
   TC_ASSIGN_OR_RETURN(std::shared_ptr<const Manifest> manifest, GetManifest(context, target));
 
   IngestRequest ingest{.manifest = manifest,

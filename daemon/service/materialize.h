@@ -70,6 +70,10 @@ class Materializer {
     std::unique_ptr<PendingReplica> pending;
     std::unique_ptr<ReplicaLease> lease;
   };
+  absl::StatusOr<v1::MaterializeReplicaResult> MaterializeTarget(const RequestContext& context,
+                                                                 const Target& target,
+                                                                 const v1::MaterializeReplicaRequest& request,
+                                                                 const OnProgress& on_progress) const;
   absl::StatusOr<Brought> Bring(const RequestContext& context, const IngestRequest& ingest,
                                 const OnProgress& on_progress) const;
   absl::Status CheckLane(const std::string& lane) const;

@@ -46,6 +46,27 @@ TEST_F(MaterializeTest, WhatIsHereIsGivenAsItIs) {
   EXPECT_THAT(store.asked, SizeIs(0)) << "nobody else was asked for it";
 }
 
+// Two rebinds between resolving the key and bringing its artifact: that one is gone by then.
+TEST_F(MaterializeTest, KeyThatMovedMeanwhile_IsResolvedAgain) {
+  MakeReplica();
+  Bind("model", "tc2:gone", 7);
+  store.With([&](FakeGlobalStore& it) {
+    it.on_manifest_asked = [&it, id = artifact.manifest->id()] {
+      it.keys["model"].set_artifact_id(id);
+      it.keys["model"].set_revision(9);
+    };
+  });
+  const auto result = Materialize(ByKey("model"));
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->artifact_id(), artifact.manifest->id());
+  EXPECT_EQ(result->key_revision(), 9);
+}
+
+TEST_F(MaterializeTest, KeyThatStaysOnAMissingArtifact_IsNotFound) {
+  Bind("model", "tc2:gone", 7);
+  EXPECT_EQ(Materialize(ByKey("model")).status().code(), absl::StatusCode::kNotFound);
+}
+
 TEST_F(MaterializeTest, AReplicaElsewhereOnThisNodeIsCopiedWithoutTheGlobalStore) {
   MakeReplica();
   store.down = absl::UnavailableError("away");
