@@ -109,7 +109,14 @@ absl::StatusOr<std::unique_ptr<Replica>> Client::GetOnce(const RequestContext& c
   if (request.attach()) {
     TC_ASSIGN_OR_RETURN(claimed, Claim(context, handle_socket, result));
   }
-  TC_ASSIGN_OR_RETURN(state->manifest, session_->manifests.Get(context, state->artifact_id));
+  absl::StatusOr<std::shared_ptr<const Manifest>> manifest =
+      session_->manifests.Get(context, state->artifact_id);
+  if (absl::IsNotFound(manifest.status()) && !request.key().empty()) {
+    // Nothing that is not attached to holds a version which another has replaced. Tried again, the key is
+    // resolved again.
+    return absl::UnavailableError(manifest.status().message());
+  }
+  TC_ASSIGN_OR_RETURN(state->manifest, std::move(manifest));
   TC_RETURN_IF_ERROR(state->Choose(options.tensors));
   if (claimed != nullptr) {
     TC_RETURN_IF_ERROR(state->Attach(std::move(claimed), session_->devices, options.copy_on_write));

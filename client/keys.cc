@@ -14,10 +14,17 @@ using Stub = v1::GlobalStore::Stub;
 constexpr int kKeysPerPage = 1000;
 
 KeyInfo InfoOf(const v1::Key& key) {
-  return {.name = key.name(),
-          .artifact_id = key.artifact_id(),
-          .revision = key.revision(),
-          .updated = rpc::FromProto(key.updated())};
+  KeyInfo info{.name = key.name(),
+               .artifact_id = key.artifact_id(),
+               .revision = key.revision(),
+               .updated = rpc::FromProto(key.updated()),
+               .keep = key.keep()};
+  for (const v1::KeyVersion& version : key.earlier()) {
+    info.earlier.push_back({.artifact_id = version.artifact_id(),
+                            .revision = version.revision(),
+                            .bound = rpc::FromProto(version.bound())});
+  }
+  return info;
 }
 
 // Pages are read one after another, so keys that are bound or deleted meanwhile may or may not be in the
@@ -42,11 +49,13 @@ absl::StatusOr<std::vector<KeyInfo>> ListAllPages(const DaemonLink& link, const 
 
 absl::StatusOr<KeyInfo> Client::BindKey(const RequestContext& context, std::string_view key,
                                         std::string_view artifact_id,
-                                        std::optional<uint64_t> expected_revision) {
+                                        std::optional<uint64_t> expected_revision,
+                                        std::optional<uint32_t> keep) {
   v1::BindKeyRequest request;
   request.set_key(std::string(key));
   request.set_artifact_id(std::string(artifact_id));
   if (expected_revision.has_value()) request.set_expected_revision(*expected_revision);
+  if (keep.has_value()) request.set_keep(*keep);
   TC_ASSIGN_OR_RETURN(const v1::BindKeyResponse response,
                       InSpan("Client/BindKey", context, [&](const RequestContext& operation) {
                         return rpc::CallUnary(session_->link->global_store(), &Stub::BindKey, operation,

@@ -33,7 +33,12 @@ absl::Status SetOptions(const PutOptions& options, Request& request) {
   *request.mutable_location() = rpc::ToProto(location);
   request.set_durable(options.durable);
   request.set_wait_for_space(options.wait_for_space);
-  if (!options.key.has_value()) return absl::OkStatus();
+  if (!options.key.has_value()) {
+    if (!options.keep.has_value()) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        "put: keep is of a key, and no key was given; give a key, or leave keep out");
+  }
+  if (options.keep.has_value()) request.mutable_binding()->set_keep(*options.keep);
   request.mutable_binding()->set_key(*options.key);
   if (options.expected_revision.has_value()) {
     request.mutable_binding()->set_expected_revision(*options.expected_revision);

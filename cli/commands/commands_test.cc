@@ -24,6 +24,7 @@
 namespace tensorcast::cli {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -128,6 +129,10 @@ TEST_F(CommandsTest, PutAsJsonIsTheResultOfTheContract) {
 
 TEST_F(CommandsTest, PutRefusesWhatItCannotMean) {
   Bad({"put", Model(), "--expect-revision", "1"}, 1, "INVALID_ARGUMENT: --expect-revision needs --key");
+  Bad({"put", Model(), "--keep", "3"}, 1, "INVALID_ARGUMENT: --keep needs --key");
+  for (const char* const keep : {"0", "1001", "-1", "x"}) {
+    Bad({"put", Model(), "--key", "k", "--keep", keep}, 2, "--keep");
+  }
   Bad({"put", ""}, 1, "the path of the model is empty");
   Bad({"put", Path("none.safetensors")}, 1, "none.safetensors");
   Bad({"put", "/etc/hostname"}, 1, "daemon.import_roots");
@@ -295,6 +300,23 @@ TEST_F(CommandsTest, KeysAreBoundResolvedListedAndRemoved) {
   EXPECT_THAT(Good({"key", "rm", "b"}), StartsWith("removed key b;"));
   Bad({"key", "resolve", "b"}, 1, "NOT_FOUND");
   Bad({"key", "bind", "b", "tc1:none"}, 1, "tc1:none");
+}
+
+TEST_F(CommandsTest, KeptVersions_AreShownAndRemovedOnlyByTheirId) {
+  std::vector<std::string> ids;
+  for (const int seed : {1, 2, 3}) {
+    ids.push_back(Json({"put", Model(seed), "--key", "policy", "--keep", "2"}).value("artifact_id", ""));
+  }
+  EXPECT_EQ(Good({"key", "resolve", "policy"}),
+            "policy  " + ids[2] + "  revision 3\n  kept  " + ids[1] + "  revision 2\n");
+  EXPECT_EQ(Json({"key", "ls"})["keys"][0].value("keep", 0), 2);
+  EXPECT_THAT(Good({"ls"}), AllOf(HasSubstr("policy (kept)"), HasSubstr("(goes when room is needed)")));
+  EXPECT_THAT(Good({"gc", "--older-than", "0s"}), AllOf(HasSubstr(ids[0]), HasSubstr("deleted 1 artifacts")));
+  Good({"key", "bind", "other", ids[1]});
+  Bad({"rm", "other"}, 1, "key policy keeps");
+  Good({"key", "rm", "other"});
+  Good({"rm", ids[1]});
+  EXPECT_TRUE(Json({"key", "resolve", "policy"})["key"].value("earlier", nlohmann::json::array()).empty());
 }
 
 TEST_F(CommandsTest, StatusShowsDaemonAndClusterInBothForms) {

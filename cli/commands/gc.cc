@@ -57,7 +57,7 @@ int RunGc(const CommonFlags& common, const GcFlags& flags) { return ExitCode(Gc(
 
 Command GcCommand() {
   return {.name = "gc",
-          .help = "Delete artifacts that no key names",
+          .help = "Delete artifacts that no key names, and that none keeps as an earlier version",
           .spanned = true,
           .bind = Bind(AddFlags, RunGc)};
 }

@@ -1,5 +1,6 @@
 #include <cstdio>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/status.h"
 #include "cli/commands/command.h"
@@ -16,6 +17,7 @@ struct KeyFlags {
   std::string key;
   std::string artifact;
   std::optional<uint64_t> expected_revision;
+  std::optional<uint64_t> keep;
 };
 
 v1::Key ToMessage(const client::KeyInfo& key) {
@@ -24,6 +26,13 @@ v1::Key ToMessage(const client::KeyInfo& key) {
   message.set_artifact_id(key.artifact_id);
   message.set_revision(key.revision);
   message.mutable_updated()->set_seconds(absl::ToUnixSeconds(key.updated));
+  message.set_keep(key.keep);
+  for (const client::KeyInfo::Version& version : key.earlier) {
+    v1::KeyVersion& added = *message.add_earlier();
+    added.set_artifact_id(version.artifact_id);
+    added.set_revision(version.revision);
+    added.mutable_bound()->set_seconds(absl::ToUnixSeconds(version.bound));
+  }
   return message;
 }
 
@@ -36,6 +45,10 @@ void PrintKey(const CommonFlags& common, const client::KeyInfo& key) {
   } else {
     std::printf("%s  %s  revision %llu%s\n", key.name.c_str(), key.artifact_id.c_str(),
                 static_cast<unsigned long long>(key.revision), key.deleted ? "  deleted" : "");
+    for (const client::KeyInfo::Version& version : key.earlier) {
+      std::printf("  kept  %s  revision %llu\n", version.artifact_id.c_str(),
+                  static_cast<unsigned long long>(version.revision));
+    }
   }
   std::fflush(stdout);
 }
@@ -69,9 +82,10 @@ absl::Status List(const CommonFlags& common, const KeyFlags& flags) {
     std::fputs(ToJson(all).c_str(), stdout);
     return absl::OkStatus();
   }
-  Table table({"key", "artifact", "revision"});
+  Table table({"key", "artifact", "revision", "versions kept"});
   for (const client::KeyInfo& key : keys) {
-    table.Add({key.name, key.artifact_id, std::to_string(key.revision)});
+    table.Add({key.name, key.artifact_id, std::to_string(key.revision),
+               absl::StrCat(key.earlier.size() + 1, " of ", key.keep)});
   }
   std::fputs(table.ToString().c_str(), stdout);
   return absl::OkStatus();
@@ -106,6 +120,10 @@ void AddBindFlags(Flags& flags, KeyFlags& values) {
   AddName(flags, values, "The name; it is made, or led to another artifact");
   flags.Add("artifact", values.artifact, "An artifact id (tc2:...)", {.required = true});
   AddExpectedRevision(flags, values);
+  flags.Add("--keep", values.keep,
+            "How many versions the key keeps from now on, this one among them; earlier ones go when room is\n"
+            "needed",
+            {.least = 1, .most = 1000});
 }
 
 void AddResolveFlags(Flags& flags, KeyFlags& values) { AddName(flags, values, "The name"); }
@@ -127,7 +145,7 @@ int RunKeyBind(const CommonFlags& common, const KeyFlags& flags) {
   const auto client = ConnectClient(common);
   if (!client.ok()) return Fail(client.status());
   return ExitCode(Print(common, (*client)->BindKey(InterruptibleContext(), flags.key, flags.artifact,
-                                                   flags.expected_revision)));
+                                                   flags.expected_revision, flags.keep)));
 }
 
 int RunKeyResolve(const CommonFlags& common, const KeyFlags& flags) {

@@ -68,6 +68,14 @@ std::string ReplicasText(const v1::Artifact& artifact, const NodeNames& names) {
   return absl::StrJoin(places, ", ");
 }
 
+// "llama/prod, llama/rl (kept)": keys that name it, then those that keep it as an earlier version.
+std::string KeysText(const v1::Artifact& artifact) {
+  std::vector<std::string> keys(artifact.keys().begin(), artifact.keys().end());
+  for (const std::string& key : artifact.kept_by()) keys.push_back(absl::StrCat(key, " (kept)"));
+  if (artifact.released()) keys.emplace_back("(goes when room is needed)");
+  return absl::StrJoin(keys, ", ");
+}
+
 absl::Status ListReplicas(const CommonFlags& common) {
   TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
   TC_ASSIGN_OR_RETURN(const auto replicas, admin->ListReplicas(InterruptibleContext(), ""));
@@ -104,8 +112,7 @@ absl::Status ListArtifacts(const CommonFlags& common) {
   Table table({"artifact", "size", "tensors", "keys", "replicas"});
   for (const v1::Artifact& artifact : artifacts) {
     table.Add({artifact.artifact_id(), FormatBytes(artifact.image_bytes()),
-               absl::StrCat(artifact.tensor_count()), absl::StrJoin(artifact.keys(), ", "),
-               ReplicasText(artifact, names)});
+               absl::StrCat(artifact.tensor_count()), KeysText(artifact), ReplicasText(artifact, names)});
   }
   std::fputs(table.ToString().c_str(), stdout);
   return absl::OkStatus();

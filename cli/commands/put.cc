@@ -16,6 +16,7 @@ struct PutFlags {
   std::string model;
   std::string key;
   std::optional<uint64_t> expected_revision;
+  std::optional<uint64_t> keep;
   bool durable = false;
   std::string location = "cpu";
   bool wait_for_space = false;
@@ -50,6 +51,7 @@ absl::Status Put(const CommonFlags& common, const PutFlags& flags) {
   TC_ASSIGN_OR_RETURN(const auto client, ConnectClient(common));
   ProgressBar bar("put");
   client::PutOptions options{.expected_revision = flags.expected_revision,
+                             .keep = flags.keep,
                              .durable = flags.durable,
                              .location = flags.location,
                              .wait_for_space = flags.wait_for_space,
@@ -68,6 +70,11 @@ void AddFlags(Flags& flags, PutFlags& values) {
   flags.Add("--key", values.key, "Bind this name to the artifact", {.not_empty = true});
   flags.Add("--expect-revision", values.expected_revision,
             "Bind only if the key has this revision (0: does not exist)");
+  flags.Add(
+      "--keep", values.keep,
+      "How many versions the key keeps from now on, the one that is put among them; earlier ones go when\n"
+      "room is needed. Without it: what an earlier put gave, else global_store.keep_versions",
+      {.least = 1, .most = 1000});
   flags.Add("--durable", values.durable, "Also pack it to disk before returning");
   flags.Add("--device", values.location, "Where the first replica is made", {.show_default = true});
   flags.Add("--wait", values.wait_for_space, "Wait for space instead of failing when the pool is held");
@@ -79,6 +86,9 @@ void AddFlags(Flags& flags, PutFlags& values) {
 int RunPut(const CommonFlags& common, const PutFlags& flags) {
   if (flags.expected_revision.has_value() && flags.key.empty()) {
     return Fail(absl::InvalidArgumentError("--expect-revision needs --key"));
+  }
+  if (flags.keep.has_value() && flags.key.empty()) {
+    return Fail(absl::InvalidArgumentError("--keep needs --key"));
   }
   if (flags.model.empty()) return Fail(absl::InvalidArgumentError("the path of the model is empty"));
   return ExitCode(Put(common, flags));

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -32,6 +33,15 @@ absl::Status RemoveArtifact(const CommonFlags& common, const RemoveFlags& flags)
     artifact_id = keys.front().artifact_id;
   }
   TC_ASSIGN_OR_RETURN(std::vector<client::KeyInfo> others, client->ListKeys(context, ""));
+  // An id says which version is meant; a key does not say that other keys' earlier versions are.
+  const auto keeper = std::ranges::find_if(others, [&](const client::KeyInfo& key) {
+    return std::ranges::count(key.earlier, artifact_id, &client::KeyInfo::Version::artifact_id) > 0;
+  });
+  if (keeper != others.end() && !keys.empty() && !flags.force) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "rm ", flags.artifact, ": nothing was deleted: key ", keeper->name, " keeps the artifact ",
+        artifact_id, " as an earlier version; --force deletes it all the same"));
+  }
   std::erase_if(others, [&](const client::KeyInfo& key) {
     return key.artifact_id != artifact_id || key.name == flags.artifact;
   });
@@ -46,7 +56,7 @@ absl::Status RemoveArtifact(const CommonFlags& common, const RemoveFlags& flags)
     // Of this revision: a key that was bound anew meanwhile stays, and names another artifact.
     TC_RETURN_IF_ERROR(client->DeleteKey(context, key.name, key.revision));
   }
-  TC_RETURN_IF_ERROR(admin->DeleteArtifact(context, artifact_id, /*only_if_unkeyed=*/true));
+  TC_RETURN_IF_ERROR(admin->DeleteArtifact(context, artifact_id, /*only_if_unkeyed=*/false));
   if (!common.json) std::printf("deleted %s\n", artifact_id.c_str());
   if (common.json) std::printf("{\"artifact_id\": \"%s\"}\n", artifact_id.c_str());
   return absl::OkStatus();

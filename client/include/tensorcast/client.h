@@ -105,7 +105,10 @@ struct PutTensor {
 struct PutOptions {
   std::optional<std::string> key;
   std::optional<uint64_t> expected_revision;  // compare-and-swap; 0: the key must not exist yet
-  bool durable = false;                       // packed to disk before Put returns
+  // How many versions the key keeps from now on, the current one among them: 1 to 1000. Unset: what an
+  // earlier put gave, else what the global store's configuration says.
+  std::optional<uint32_t> keep;
+  bool durable = false;  // packed to disk before Put returns
   std::string location = "cpu";
   bool wait_for_space = false;
   bool verify = false;  // of an import: read the files twice; ABORTED when something wrote them meanwhile
@@ -133,6 +136,13 @@ struct KeyInfo {
   absl::Time updated;        // wall time
   bool deleted = false;      // in watches
   bool unconfirmed = false;  // when resolved: as Replica::key_unconfirmed
+  uint32_t keep = 0;         // versions that it keeps, the current one among them; 0: not told (in watches)
+  struct Version {
+    std::string artifact_id;
+    uint64_t revision = 0;
+    absl::Time bound;  // wall time
+  };
+  std::vector<Version> earlier = {};  // that it was bound to before and still keeps, the newest first
 };
 
 // The daemon at a moment, as far as a program that uses it wants to know.
@@ -195,7 +205,8 @@ class Client {
   // FAILED_PRECONDITION when the key has another one (0: when it exists).
   absl::StatusOr<KeyInfo> BindKey(const RequestContext& context, std::string_view key,
                                   std::string_view artifact_id,
-                                  std::optional<uint64_t> expected_revision = std::nullopt);
+                                  std::optional<uint64_t> expected_revision = std::nullopt,
+                                  std::optional<uint32_t> keep = std::nullopt);  // as PutOptions::keep
   absl::StatusOr<KeyInfo> ResolveKey(const RequestContext& context, std::string_view key);
   absl::Status DeleteKey(const RequestContext& context, std::string_view key,
                          std::optional<uint64_t> expected_revision = std::nullopt);
