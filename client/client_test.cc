@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
-#include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -16,7 +16,7 @@
 #include "base/testing/eventually.h"
 #include "client/admin.h"
 #include "client/client_fixture.h"
-#include "client/sealed_image.h"
+#include "client/put_image.h"
 
 namespace tensorcast::client {
 namespace {
@@ -196,16 +196,14 @@ TEST_F(ClientTest, AGetWithoutAThreadToRunOnIsAnError) {
   pending.reset();
 }
 
-TEST(SealedImage, IsCopiedByOneThreadWhereNoOtherCanBeStarted) {
-  const std::string bytes(size_t{64} << 20, 'x');
-  const PutTensor tensor{
-      .name = "t", .dtype = DType::kU8, .shape = {bytes.size()}, .bytes = std::as_bytes(std::span(bytes))};
-  const NoMoreThreads none;
-  const absl::StatusOr<SealedImage> image = BuildSealedImage({}, {&tensor, 1}, nullptr);
-  ASSERT_TRUE(image.ok()) << image.status();
-  std::string last(1, ' ');
-  EXPECT_EQ(pread(image->memfd.get(), last.data(), 1, static_cast<off_t>(bytes.size() - 1)), 1);
-  EXPECT_EQ(last, "x");
+TEST_F(ClientTest, PutWithoutAThreadToFillOn_IsAnError) {
+  absl::Status put;
+  {
+    const NoMoreThreads none;
+    put = PutTwo().status();
+  }
+  EXPECT_EQ(put.code(), absl::StatusCode::kResourceExhausted) << put;
+  EXPECT_TRUE(PutTwo().ok());
 }
 
 TEST_F(ClientTest, APendingGetNeedsItsClientNoLonger) {
@@ -353,24 +351,49 @@ TEST(Connect, SaysWhichDaemonDidNotAnswer) {
   EXPECT_TRUE(absl::IsInvalidArgument(Client::Connect({}).status()));
 }
 
-TEST(SealedImage, NobodyWaitsForOneThatIsNotWantedAnyMore) {
-  const std::vector<std::byte> bytes(8);
-  const PutTensor tensors[] = {{"t", DType::kU8, {bytes.size()}, bytes}};
-  RequestContext context;
+TEST_F(ClientTest, PutThatIsNotWantedAnyMore_Ends) {
+  const RequestContext context = Context();
   context.cancellation.Cancel();
-  EXPECT_TRUE(absl::IsCancelled(BuildSealedImage(context, tensors, nullptr).status()));
+  const PutTensor tensors[] = {{"a", DType::kU8, {5}, Bytes("hello")}};
+  const absl::Status put = client_->Put(context, tensors).status();
+  EXPECT_TRUE(absl::IsCancelled(put)) << put;
 }
 
-TEST(SealedImage, LargeTensorsAreCopiedWholeBySeveralThreads) {
-  std::vector<std::byte> large((uint64_t{70} << 20) + 3);
-  for (size_t i = 0; i < large.size(); i += 4093) large[i] = static_cast<std::byte>(i * 31 / 4093);
-  const PutTensor tensors[] = {{"large", DType::kU8, {large.size()}, large}};
-  auto image = BuildSealedImage({}, tensors, nullptr);
+TEST_F(ClientTest, LargeTensors_ArriveWholeThroughTheRing) {
+  std::vector<std::byte> large((uint64_t{11} << 20) + 3);
+  for (size_t i = 0; i < large.size(); i += 997) large[i] = static_cast<std::byte>(i * 31 / 997);
+  const PutTensor tensors[] = {{"small", DType::kU8, {5}, Bytes("hello")},
+                               {"large", DType::kU8, {large.size()}, large}};
+  auto put = client_->Put(Context(), tensors);
+  ASSERT_TRUE(put.ok()) << put.status();
+  auto replica = client_->Get(Context(), put->artifact_id, {});
+  ASSERT_TRUE(replica.ok()) << replica.status();
+  EXPECT_TRUE(std::ranges::equal((*replica)->Find("large")->host, large));
+}
+
+TEST(PutImage, AnyPieceOfIt_IsWrittenAlone) {
+  const std::string a(300, 'a'), b(1, 'b'), d(511, 'd');
+  const auto bytes = [](std::string_view text) { return std::as_bytes(std::span(text.data(), text.size())); };
+  const PutTensor tensors[] = {{"a", DType::kU8, {300}, bytes(a)},
+                               {"b", DType::kU8, {1}, bytes(b)},
+                               {"empty", DType::kU8, {0}, {}},
+                               {"d", DType::kU8, {511}, bytes(d)},
+                               {"last", DType::kU8, {0}, {}}};
+  const auto image = PutImage::Create(tensors, nullptr, 1);
   ASSERT_TRUE(image.ok()) << image.status();
-  std::vector<std::byte> back(large.size());
-  ASSERT_EQ(pread(image->memfd.get(), back.data(), back.size(), 0), static_cast<ssize_t>(back.size()));
-  EXPECT_TRUE(back == large);
-  EXPECT_LT(pwrite(image->memfd.get(), "x", 1, 0), 0) << "the image is not sealed";
+  std::string whole(image->layout().image_bytes, '\0');
+  for (size_t i = 0; i < 5; ++i) {
+    const Tensor& tensor = image->layout().tensors[i];
+    std::memcpy(whole.data() + tensor.offset, tensors[i].bytes.data(), tensor.nbytes);
+  }
+  for (size_t size : {size_t{1}, size_t{7}, size_t{255}, size_t{256}, size_t{600}, whole.size()}) {
+    std::string back(whole.size(), '?');
+    for (size_t at = 0; at < whole.size(); at += size) {
+      const auto to = std::as_writable_bytes(std::span(back)).subspan(at, std::min(size, whole.size() - at));
+      ASSERT_TRUE(image->Write(0, at, to).ok());
+    }
+    EXPECT_EQ(back, whole) << "in pieces of " << size;
+  }
 }
 
 }  // namespace

@@ -1,13 +1,13 @@
 #include "client/fake_daemon.h"
 
-#include <sys/mman.h>
-
+#include <algorithm>
 #include <cstring>
 
 #include "absl/log/check.h"
 #include "absl/synchronization/notification.h"
 #include "base/status.h"
 #include "core/artifact/digest.h"
+#include "core/handles/put_ring.h"
 #include "rpc/convert/convert.h"
 #include "rpc/pieces.h"
 
@@ -306,20 +306,27 @@ void FakeDaemon::StopServing() {
 
 absl::StatusOr<std::string> FakeDaemon::Keep(const v1::PutArtifactRequest& put) {
   TC_ASSIGN_OR_RETURN(const Offer offer, handles_->TakeOffer(put.offer_token()));
+  if (offer.ring == nullptr) return absl::InvalidArgumentError("nothing is streamed");
   ImageLayout layout = LayoutOf(put);
   if (offer.bytes != layout.image_bytes) {
     return absl::InvalidArgumentError("the offer is not the image's size");
   }
-  void* image = mmap(nullptr, offer.bytes, PROT_READ, MAP_SHARED, offer.memfd.get(), 0);
-  if (image == MAP_FAILED) return absl::InternalError("cannot map the offer");
+  std::vector<std::byte> image;
+  const auto slot_bytes = offer.ring->shape().slot_bytes;
+  while (image.size() < offer.bytes) {
+    const uint64_t left = offer.bytes - image.size();
+    offer.ring->Ask(0, image.size(), static_cast<uint32_t>(std::min<uint64_t>(left, slot_bytes)));
+    TC_ASSIGN_OR_RETURN(const ConstHostSpan piece,
+                        offer.ring->Await(RequestContext::Background(absl::Seconds(30)), 0, "the put"));
+    image.insert(image.end(), piece.begin(), piece.end());
+  }
   TC_ASSIGN_OR_RETURN(HostAllocation memory, pool_->Allocate(offer.bytes));
-  const auto* next = static_cast<const std::byte*>(image);
+  const std::byte* next = image.data();
   std::vector<ChunkDigests> digests = DigestsOf(layout, next);
   for (const HostSpan& span : memory.Spans(0, offer.bytes)) {
     std::memcpy(span.data(), next, span.size());
     next += span.size();
   }
-  munmap(image, offer.bytes);
   TC_ASSIGN_OR_RETURN(auto manifest, Manifest::Create(std::move(layout), std::move(digests),
                                                       {put.metadata().begin(), put.metadata().end()}));
   absl::MutexLock lock(&mutex_);

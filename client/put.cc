@@ -7,14 +7,15 @@
 #include <filesystem>
 #include <optional>
 #include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/log/log.h"
 #include "base/status.h"
-#include "base/steady_time.h"
-#include "client/sealed_image.h"
+#include "client/put_image.h"
 #include "client/session.h"
-#include "core/handles/handle_client.h"
+#include "core/handles/ring_filler.h"
 #include "core/tensor/tensor.h"
 #include "otel/api/span.h"
 #include "rpc/call.h"
@@ -23,7 +24,8 @@
 namespace tensorcast::client {
 namespace {
 
-constexpr absl::Duration kOfferTimeout = absl::Seconds(10);
+// More threads than this gain nothing on one memory bus.
+constexpr int kMaxFillThreads = 4;
 constexpr size_t kTensorsPerMessage = 1000;
 
 // The fields that both ways of making an artifact have.
@@ -89,35 +91,74 @@ class ResultCollector {
   std::optional<v1::PutArtifactResult> result_;
 };
 
-// An offer is good for one call, so each attempt makes its own.
-absl::Status PutOnce(DaemonLink& link, const RequestContext& context, const SealedImage& image,
+int FillThreads() {
+  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMaxFillThreads);
+}
+
+// Page-locked while it lives, as far as the host allows: copies from GPUs are several times as fast then.
+class PageLocked {
+ public:
+  PageLocked(DeviceRuntime* devices, HostSpan memory) : devices_(devices), base_(memory.data()) {
+    if (devices == nullptr) return;
+    status_ = devices->RegisterHost(base_, memory.size(), HostAccess::kReadWrite);
+    LOG_IF(WARNING, !status_.ok()) << "copying from GPUs to memory that is not page-locked: " << status_;
+  }
+  ~PageLocked() {
+    if (devices_ != nullptr && status_.ok()) devices_->UnregisterHost(base_).IgnoreError();
+  }
+  PageLocked(const PageLocked&) = delete;
+  PageLocked& operator=(const PageLocked&) = delete;
+
+ private:
+  DeviceRuntime* const devices_;  // null: it is not
+  std::byte* const base_;
+  absl::Status status_;
+};
+
+// A ring is good for one call, so each attempt has its own, and begins the image again.
+absl::Status PutOnce(Session& session, const RequestContext& context, const PutImage& image,
                      std::vector<v1::PutArtifactRequest>& requests, ResultCollector& collector) {
+  DaemonLink& link = *session.link;
   TC_ASSIGN_OR_RETURN(const std::string handle_socket, link.HandleSocket(context));
-  TC_ASSIGN_OR_RETURN(const auto offer,
-                      OfferedMemory::OfferMemfd(handle_socket, image.memfd.get(), image.layout.image_bytes,
-                                                std::min(context.deadline, SteadyNow() + kOfferTimeout),
-                                                context.cancellation));
-  requests.front().set_offer_token(offer->token());
-  return rpc::CallBidiStream(
-      link.daemon(), &v1::StoreDaemon::Stub::PutArtifact, context, requests.size(),
+  absl::StatusOr<std::unique_ptr<RingFiller>> opened =
+      RingFiller::Open(handle_socket, image.layout().image_bytes, context.deadline, context.cancellation);
+  TC_RETURN_IF_ERROR(context.Check("waiting for a ring"));  // rather than that the connection was shut down
+  TC_RETURN_IF_ERROR(opened.status());
+  RingFiller& filler = **opened;
+  const PageLocked page_locked(image.on_devices() ? session.devices : nullptr, filler.slots());
+
+  RequestContext call = context;
+  call.cancellation = Cancellation();  // of its own: what cannot be read ends the call, too
+  const Cancellation::Registration cancelled =
+      context.cancellation.OnCancel([ended = call.cancellation] { ended.Cancel(); });
+  TC_RETURN_IF_ERROR(filler.Start(
+      FillThreads(),
+      [&image](int thread, uint64_t offset, HostSpan to) { return image.Write(thread, offset, to); },
+      [ended = call.cancellation] { ended.Cancel(); }));
+  requests.front().set_offer_token(filler.token());
+  const absl::Status put = rpc::CallBidiStream(
+      link.daemon(), &v1::StoreDaemon::Stub::PutArtifact, call, requests.size(),
       [&](size_t i) { return requests[i]; },
       [&](v1::PutArtifactResponse&& response) { return collector.OnResponse(std::move(response)); },
       {.retry_for = absl::ZeroDuration(), .what = "putting"});
+  // Before the memory that it fills is no longer page-locked.
+  const absl::Status filled = filler.Stop();
+  return filled.ok() ? put : filled;
 }
 
 absl::StatusOr<PutResult> PutUnder(otel::Span& span, Session& session, const RequestContext& operation,
                                    std::span<const PutTensor> tensors,
                                    const std::map<std::string, std::string>& metadata,
                                    const PutOptions& options) {
-  TC_ASSIGN_OR_RETURN(const SealedImage image, BuildSealedImage(operation, tensors, session.devices));
-  std::vector<v1::PutArtifactRequest> requests = DescribeTensors(image.layout);
+  TC_ASSIGN_OR_RETURN(const PutImage image, PutImage::Create(tensors, session.devices, FillThreads()));
+  std::vector<v1::PutArtifactRequest> requests = DescribeTensors(image.layout());
   TC_RETURN_IF_ERROR(SetOptions(options, requests.front()));
   requests.front().mutable_metadata()->insert(metadata.begin(), metadata.end());
 
   ResultCollector collector(options);
   absl::Status status = rpc::RetryUnavailable(operation, {.what = kAsking}, [&](const rpc::Attempt& attempt) {
     rpc::NoteRetry(span, attempt);
-    return PutOnce(*session.link, operation, image, requests, collector);
+    return PutOnce(session, operation, image, requests, collector);
   });
   if (!status.ok()) return Annotate(status, "put");
   return collector.Result();
