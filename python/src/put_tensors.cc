@@ -25,6 +25,8 @@ constexpr int32_t kCuda = 2;
 constexpr int32_t kCudaHost = 3;
 constexpr int32_t kCudaManaged = 13;
 
+constexpr uintptr_t kPageBytes = 4096;
+
 // What Replica::Dlpack says, the other way round.
 std::optional<DType> DTypeOf(nb::dlpack::dtype type) {
   struct Named {
@@ -72,6 +74,11 @@ client::PutTensor Borrow(const nb::handle& item, std::vector<AnyArray>& arrays) 
   AnyArray array;
   if (!nb::try_cast(nb::object(item[3]), array, /*convert=*/false)) {
     Refuse(name, "it is no packed array in row-major order that DLPack or the buffer protocol can show");
+  }
+  // A tensor that stands for another (torch's DTensor) or whose storage was freed says address 0, to which
+  // its offset may have been added. Nothing is ever mapped in the first page.
+  if (array.nbytes() > 0 && reinterpret_cast<uintptr_t>(array.data()) - array.byte_offset() < kPageBytes) {
+    Refuse(name, "its address is null, so it has no memory of its own; put the array that it stands for");
   }
   client::PutTensor tensor{.name = name, .dtype = ChooseDType(name, dtype, array)};
   if (shape.has_value()) {

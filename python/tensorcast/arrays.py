@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tensorcast import _native, arguments
+from tensorcast.dense import dense
 from tensorcast.errors import InvalidArgumentError, InvalidTypeError
 
 # Of numpy itself; the rest comes from ml_dtypes.
@@ -114,7 +115,7 @@ def to_torch(array: _native.Array) -> Any:
         return torch.utils.dlpack.from_dlpack(array.__dlpack__())
     dtype = torch_dtype(array.dtype)
     if array.nbytes == 0:
-        return torch.empty(array.shape, dtype=dtype)
+        return torch.empty(array.shape, dtype=dtype, device="cpu")
     flat = torch.frombuffer(array.private_raw(), dtype=dtype)
     shape = array.shape
     return flat if len(shape) == 1 else flat.view(shape)
@@ -144,17 +145,12 @@ def _put_numpy(name: str, array: Any) -> _Put:
 def _put_torch(name: str, tensor: Any) -> _Put:
     import torch
 
+    tensor = dense(name, tensor)
     dtype = _OF_TORCH.get(str(tensor.dtype).removeprefix("torch."))
     if dtype is None:
         raise InvalidArgumentError(f'tensor "{name}": safetensors has no name for the dtype {tensor.dtype}')
-    if tensor.device.type == "meta":
-        raise InvalidArgumentError(f'tensor "{name}" is on the meta device, so it has no bytes')
-    if tensor.is_nested:
-        raise InvalidArgumentError(f'tensor "{name}" is nested, so it has no shape')
-    if tensor.layout != torch.strided:
-        raise InvalidArgumentError(f'tensor "{name}" is not dense: {tensor.layout}')
     packed = tensor.detach().resolve_conj().resolve_neg().contiguous()
-    flat = packed.reshape(-1).view(torch.uint8) if packed.numel() else torch.empty(0, dtype=torch.uint8)
+    flat = packed.reshape(-1).view(torch.uint8) if packed.numel() else torch.empty(0, dtype=torch.uint8, device="cpu")
     return name, dtype, tuple(tensor.shape), flat
 
 

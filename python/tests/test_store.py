@@ -719,3 +719,9 @@ def test_the_types_hold(tmp_path):
                              env={**os.environ, "MYPYPATH": f"{package.parent}:{tmp_path}"},
                              capture_output=True, text=True, timeout=300)
     assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_a_buffer_at_a_null_pointer_is_refused_by_name(store):
+    nothing = (ctypes.c_uint8 * 8).from_address(0)
+    with pytest.raises(tc.InvalidArgumentError, match='tensor "mine": its address is null'):
+        store.put({"mine": nothing}, key="core/none")

@@ -1,0 +1,92 @@
+"""Which tensors of torch have memory of their own, and which are the same memory.
+
+Many of torch's tensors stand for others and have no memory: DTensor, FakeTensor, what torch.func and torch.compile pass
+around. Their address reads as 0, or as an error.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Hashable
+from typing import Any, NoReturn
+
+from tensorcast.errors import InvalidArgumentError
+
+
+def dense(name: str, tensor: Any) -> Any:
+    """The torch.Tensor in memory whose elements `tensor` has: itself, the local tensor of a DTensor that is whole on this
+    rank, or the result of a collective, which is waited for.
+
+    InvalidArgumentError, which names it and says what to put instead, for a tensor that has no such memory.
+    """
+    import torch
+
+    tensor = _local(name, tensor)
+    kind = type(tensor).__name__
+    if torch.nn.parameter.is_lazy(tensor):
+        _refuse(name, f"is of type {kind}, so it has no shape yet", "run the module once before")
+    if tensor.device.type == "meta":
+        _refuse(name, "is on the meta device, so it has no bytes", "put a tensor that was loaded or initialized")
+    if tensor.is_nested:
+        _refuse(name, "is nested, so it has no shape", "put tensor.to_padded_tensor(...) or its parts, by tensor.unbind()")
+    if tensor.layout != torch.strided:
+        _refuse(name, f"is not dense: {tensor.layout}", "put tensor.to_dense()")
+    if tensor.is_quantized:
+        _refuse(name, f"is quantized: {tensor.dtype}", "put tensor.int_repr(), its scale and its zero point")
+    if tensor.numel() and not _has_memory(tensor):
+        _refuse(name, f"is of type {kind}, and has no memory of its own",
+                "put the plain tensor that it stands for, outside of torch.compile and torch.func, and after FSDP gathered it")
+    return tensor
+
+
+def identity(tensor: Any) -> Hashable | None:
+    """Equal for tensors that are the same elements of the same storage, in the same order. None for one without memory."""
+    import torch
+
+    if torch.nn.parameter.is_lazy(tensor) or tensor.is_nested or not tensor.numel() or not _has_memory(tensor):
+        return None
+    return (_storage(tensor)._cdata, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride(), tensor.is_conj(), tensor.is_neg())
+
+
+def is_dtensor(tensor: Any) -> bool:
+    return _is_a(tensor, "torch.distributed.tensor", "DTensor")
+
+
+def _local(name: str, tensor: Any) -> Any:
+    if is_dtensor(tensor):
+        whole = all(place.is_replicate() or (place.is_shard() and tensor.device_mesh.size(axis) == 1)
+                    for axis, place in enumerate(tensor.placements))
+        if not whole or tensor.device_mesh.get_coordinate() is None:
+            _refuse(name, f"is a DTensor with placements {tensor.placements}, of which this rank has a part",
+                    "put tensor.full_tensor(), which gathers it on every rank")
+        tensor = tensor.to_local()
+    if _is_a(tensor, "torch.distributed._functional_collectives", "AsyncCollectiveTensor"):
+        tensor = tensor.wait()
+    return tensor
+
+
+def _has_memory(tensor: Any) -> bool:
+    """Whether its elements lie within its storage, and that somewhere: FSDP1 frees a storage that its tensor keeps."""
+    try:
+        storage = _storage(tensor)
+        if storage.device.type == "meta" or not storage.data_ptr():
+            return False
+        last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+        return bool(storage.nbytes() >= (tensor.storage_offset() + last + 1) * tensor.element_size())
+    except (NotImplementedError, RuntimeError):
+        return False  # what torch raises where there is no storage
+
+
+def _storage(tensor: Any) -> Any:
+    # `untyped_storage` is there since torch 2.0.
+    return tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor._storage()
+
+
+def _is_a(tensor: Any, module: str, name: str) -> bool:
+    """isinstance, of a class that is not imported for it: a tensor of a class that nobody imported is not there."""
+    kind = getattr(sys.modules.get(module), name, None)
+    return kind is not None and isinstance(tensor, kind)
+
+
+def _refuse(name: str, what: str, remedy: str) -> NoReturn:
+    raise InvalidArgumentError(f'put tensor "{name}": it {what}; {remedy}')
