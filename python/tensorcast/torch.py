@@ -1,6 +1,6 @@
 """Modules of PyTorch, filled from the store and put into it.
 
-    with torch.device("meta"):
+    with tensorcast.torch.parameters_on_meta():              # the parameters take no memory
         model = Llama(config)
     tensorcast.torch.load_model(model, "llama/prod")        # no copy: the parameters are the store's memory
 
@@ -10,14 +10,18 @@ it touches and reaches nobody else.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+import contextlib
+import threading
+import weakref
+from collections.abc import Hashable, Iterator, Mapping
 
 import torch
 
 import tensorcast
 from tensorcast import arguments, default_store
+from tensorcast.dense import dense, identity, is_dtensor
 from tensorcast.errors import InvalidTypeError
+from tensorcast.modules import fill_module, has_own_dispatch, module_of, remade
 
 
 def state_dict(key: str, *, device: str | torch.device = "cpu", store: tensorcast.Store | None = None) -> dict[str, torch.Tensor]:
@@ -33,26 +37,26 @@ def state_dict(key: str, *, device: str | torch.device = "cpu", store: tensorcas
 def save_state_dict(
     tensors: Mapping[str, torch.Tensor], key: str, *, metadata: Mapping[str, str] | None = None, store: tensorcast.Store | None = None
 ) -> None:
-    """Puts a state dict under a key. Of several names for the same memory one is stored."""
+    """Puts a state dict under a key. Of several names for the same memory one is stored.
+
+    Of DTensors (FSDP2, tensor parallelism) those that are whole on this rank; others are refused. To put a sharded model,
+    gather it: torch.distributed.checkpoint.state_dict.get_model_state_dict with full_state_dict, then put it on one rank.
+    """
     arguments.text("key", key)
     if not isinstance(tensors, Mapping):
         raise InvalidTypeError(f"tensors is a mapping of names to tensors, not {arguments.shown(tensors)}")
     kept: dict[str, torch.Tensor] = {}
     notes = dict(metadata or {})
-    seen: dict[Any, str] = {}
+    seen: dict[Hashable, str] = {}
     for name, tensor in tensors.items():
         if not isinstance(tensor, torch.Tensor):
             raise InvalidTypeError(f'tensor "{name}" is a torch.Tensor, not {arguments.shown(tensor)}')
-        tensor = tensor.detach()
-        if tensor.layout != torch.strided or tensor.is_nested or tensor.device.type == "meta":
-            kept[name] = tensor  # the put says what is wrong with it
-            continue
-        same = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride(), tensor.is_conj(), tensor.is_neg())
-        if tensor.numel() and same in seen:
+        tensor = dense(name, tensor)
+        same = identity(tensor)
+        if same is not None and seen.setdefault(same, name) != name:
             notes.setdefault(name, seen[same])
-            continue
-        seen[same] = name
-        kept[name] = tensor.contiguous()
+        else:
+            kept[name] = tensor
     _store(store).put(kept, key=key, metadata=notes)
 
 
@@ -68,80 +72,52 @@ def load_model(
     """Fills the module's parameters and buffers, and gives the names that were missing and those nothing took.
 
     With `assign` they become the store's memory itself, of the dtype that it has there, and nothing is copied;
-    without, the module's own tensors are written. With `strict` a name of either list is a RuntimeError.
+    without, the module's own tensors are written. With `strict` a name of either list is a RuntimeError, and the module
+    stays as it was.
+
+    A parameter keeps its class and its attributes. A DTensor (FSDP2, tensor parallelism; since PyTorch 2.7) keeps its
+    placements: each rank takes its part of the store's tensor, without communication, and writes it into the memory that
+    the parameter has. What stays on the meta device is missing, also a buffer that no state dict has: make the module
+    under `parameters_on_meta()`, which leaves buffers their values.
     """
     weights = _store(store).get(key, device=_location(device))
     return fill_module(module, weights.torch(), weights.metadata, strict=strict, assign=assign)
 
 
+@contextlib.contextmanager
+def parameters_on_meta() -> Iterator[None]:
+    """Parameters that this thread's new modules register are on the meta device, and take no memory, until load_model
+    fills them. Buffers are computed as ever: many are in no checkpoint (positions, rotary frequencies). PyTorch 2.0 or later.
+    """
+    thread = threading.get_ident()
+    moved: dict[int, tuple[weakref.ref[torch.nn.Parameter], torch.nn.Parameter]] = {}
+
+    def move(module: torch.nn.Module, name: str, parameter: torch.nn.Parameter | None) -> torch.nn.Parameter | None:
+        if threading.get_ident() != thread or parameter is None or parameter.device.type == "meta":
+            return None  # as it is
+        if torch.nn.parameter.is_lazy(parameter) or has_own_dispatch(parameter) or is_dtensor(parameter):
+            return None
+        known = moved.get(id(parameter))
+        if known is None or known[0]() is not parameter:
+            placed = remade(parameter, torch.empty_like(parameter, device="meta"))
+            known = moved[id(parameter)] = (weakref.ref(parameter), placed)
+        return known[1]  # one parameter that two modules register stays one
+
+    hook = torch.nn.modules.module.register_module_parameter_registration_hook(move)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
 def save_model(module: torch.nn.Module, key: str, *, metadata: Mapping[str, str] | None = None, store: tensorcast.Store | None = None) -> None:
     """Puts the module's state dict under a key; tied parameters once."""
-    save_state_dict(_module(module).state_dict(), key, metadata=metadata, store=store)
-
-
-def fill_module(
-    module: torch.nn.Module, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str], *, strict: bool, assign: bool
-) -> tuple[list[str], list[str]]:
-    """load_model, of tensors that are there."""
-    wanted = _module(module).state_dict()
-    given = dict(tensors)
-    for name, kept in metadata.items():
-        if name in wanted and name not in given and kept in given:
-            given[name] = given[kept]
-    # A tied parameter has several names in the module, and may have had another one where it was saved.
-    for names in _tied(wanted):
-        known = next((name for name in names if name in given), None)
-        if known is not None:
-            given.update({name: given[known] for name in names if name not in given})
-    missing = [name for name in wanted if name not in given]
-    unexpected = [name for name in given if name not in wanted]
-    if strict and (missing or unexpected):
-        raise RuntimeError(f"{module.__class__.__name__}: missing {missing}, unexpected {unexpected}")
-    for name in unexpected:
-        del given[name]
-    if assign:
-        _assign(module, given)
-    else:
-        module.load_state_dict(given, strict=False)
-    return missing, unexpected
-
-
-def _tied(tensors: Mapping[str, torch.Tensor]) -> Iterator[list[str]]:
-    names: dict[Any, list[str]] = {}
-    for name, tensor in tensors.items():
-        if tensor.device.type != "meta" and tensor.numel():
-            names.setdefault((tensor.device, tensor.data_ptr(), tensor.shape, tensor.stride()), []).append(name)
-    return (same for same in names.values() if len(same) > 1)
-
-
-def _assign(module: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> None:
-    """load_state_dict(assign=True), which PyTorch has since 2.1. Parameters that were one stay one."""
-    made: dict[int, torch.nn.Parameter] = {}
-    for prefix, part in module.named_modules(remove_duplicate=False):
-        for owned, is_parameter in ((part._parameters, True), (part._buffers, False)):
-            for name, old in owned.items():
-                full = f"{prefix}.{name}" if prefix else name
-                if old is None or full not in tensors:
-                    continue
-                new = tensors[full]
-                if new.shape != old.shape:
-                    raise RuntimeError(f"{full}: the module has {tuple(old.shape)}, the store {tuple(new.shape)}")
-                if is_parameter:
-                    if id(old) not in made:
-                        made[id(old)] = torch.nn.Parameter(new, requires_grad=old.requires_grad and new.is_floating_point())
-                    new = made[id(old)]
-                owned[name] = new
+    save_state_dict(module_of(module).state_dict(), key, metadata=metadata, store=store)
 
 
 def _with_aliases(tensors: dict[str, torch.Tensor], metadata: Mapping[str, str]) -> dict[str, torch.Tensor]:
     aliases = {name: tensors[kept] for name, kept in metadata.items() if kept in tensors and name not in tensors}
     return {**tensors, **aliases}
-
-
-def _module(module: torch.nn.Module) -> torch.nn.Module:
-    if not isinstance(module, torch.nn.Module):
-        raise InvalidTypeError(f"module is a torch.nn.Module, not {arguments.shown(module)}")
-    return module
 
 
 def _location(device: str | torch.device) -> str:

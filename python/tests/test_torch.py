@@ -1,10 +1,52 @@
-"""Modules of PyTorch: tensorcast.torch."""
+"""Modules of PyTorch: tensorcast.torch. PyTorch 1.13 has no DTensor: a wrapper subclass stands for it here, and
+test_sharded.py has the real ones."""
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
+import tensorcast.safetensors.torch  # noqa: E402
 import tensorcast.torch  # noqa: E402
+
+
+class Wrapper(torch.Tensor):
+    """As DTensor: it says a shape, a dtype and a device, has no memory, and its operations are its class's."""
+
+    @staticmethod
+    def __new__(cls, tensor):
+        made = torch.Tensor._make_wrapper_subclass(cls, tensor.shape, dtype=tensor.dtype, device=tensor.device)
+        made.inner = tensor
+        return made
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        return Wrapper(function(*(arg.inner if isinstance(arg, Wrapper) else arg for arg in args), **(kwargs or {})))
+
+
+class ByDlpack:
+    def __init__(self, tensor):
+        self._tensor = tensor
+
+    def __dlpack__(self, **_):
+        return torch.utils.dlpack.to_dlpack(self._tensor)
+
+    def __dlpack_device__(self):
+        return (1, 0)
+
+
+class HasTensors(torch.nn.Module):
+    """A module whose state dict is these tensors."""
+
+    def __init__(self, **tensors):
+        super().__init__()
+        for name, tensor in tensors.items():
+            self.register_buffer(name, tensor)
+
+
+def freed():
+    tensor = torch.ones(8)[4:]
+    tensor.storage().resize_(0)
+    return tensor
 
 
 class Tied(torch.nn.Module):
@@ -107,3 +149,137 @@ def test_a_device_may_be_torchs_own(stored):
     module = Tied().eval()
     tensorcast.torch.load_model(module, "torch/tied", device=torch.device("cpu"))
     assert same(module, stored)
+
+
+@pytest.mark.parametrize("way", [
+    lambda tensors, store: store.put(tensors, key="torch/none"),
+    lambda tensors, store: tensorcast.torch.save_state_dict(tensors, "torch/none"),
+    lambda tensors, store: tensorcast.torch.save_model(HasTensors(**tensors), "torch/none"),
+    lambda tensors, store: tensorcast.safetensors.torch.save_file(tensors, "tc://torch/none"),
+], ids=["put", "save_state_dict", "save_model", "save_file"])
+@pytest.mark.parametrize("tensor, what", [
+    (lambda: Wrapper(torch.ones(4)), "is of type Wrapper, and has no memory of its own; put the plain tensor"),
+    (freed, "no memory of its own"),
+    (lambda: torch.quantize_per_tensor(torch.ones(4), 0.1, 0, torch.qint8), "is quantized"),
+    (lambda: torch.eye(3).to_mkldnn(), "is not dense"),
+], ids=["wrapper", "freed", "quantized", "mkldnn"])
+def test_a_tensor_without_memory_is_refused_by_name(store, way, tensor, what):
+    with pytest.raises(tensorcast.InvalidArgumentError, match=f'put tensor "mine": it .*{what}'):
+        way({"mine": tensor()}, store)
+
+
+def test_a_null_pointer_by_dlpack_is_refused_by_name(store):
+    with pytest.raises(tensorcast.InvalidArgumentError, match='tensor "mine": its address is null'):
+        store.put({"mine": ByDlpack(Wrapper(torch.ones(4)))}, key="torch/none")
+
+
+def test_a_plain_subclass_is_put(store):
+    class Mine(torch.Tensor):
+        pass
+
+    store.put({"sub": torch.ones(3).as_subclass(Mine), "parameter": torch.nn.Parameter(torch.ones(3))}, key="torch/subclass")
+    assert all(torch.equal(tensor, torch.ones(3)) for tensor in tensorcast.torch.state_dict("torch/subclass").values())
+
+
+@pytest.mark.parametrize("make", [Wrapper, lambda tensor: torch.empty_like(tensor, device="meta")], ids=["wrapper", "meta"])
+def test_tensors_without_address_are_not_tied(store, make):
+    tensorcast.torch.save_state_dict({"first": torch.ones(4)}, "torch/first")
+    with pytest.raises(RuntimeError, match=r"missing \['second'\], unexpected \[\]"):
+        tensorcast.torch.load_model(HasTensors(first=make(torch.ones(4)), second=make(torch.zeros(4))), "torch/first")
+
+
+def test_tied_parameters_on_meta_are_one_parameter(store):
+    linear = torch.nn.Linear(3, 3, bias=False)
+    tensorcast.torch.save_state_dict({"0.weight": linear.weight}, "torch/tied-meta")
+    module = torch.nn.Sequential(torch.nn.Linear(3, 3, bias=False, device="meta"), torch.nn.Linear(3, 3, bias=False, device="meta"))
+    module[1].weight = module[0].weight
+    assert tensorcast.torch.load_model(module, "torch/tied-meta") == ([], [])
+    assert module[1].weight is module[0].weight and torch.equal(module[0].weight, linear.weight)
+
+
+def test_a_tied_parameter_with_two_values_is_refused(store):
+    module = Tied()
+    tensors = {**module.state_dict(), "head.weight": torch.zeros(10, 4)}
+    tensorcast.torch.save_state_dict(tensors, "torch/untied")
+    before = module.head.weight
+    with pytest.raises(RuntimeError, match="embedding.weight and head.weight are one parameter"):
+        tensorcast.torch.load_model(module, "torch/untied")
+    assert module.head.weight is before
+    tensors["head.weight"] = tensors["embedding.weight"].clone()
+    tensorcast.torch.save_state_dict(tensors, "torch/untied")
+    assert tensorcast.torch.load_model(module, "torch/untied") == ([], [])
+
+
+@pytest.mark.parametrize("assign", [True, False])
+def test_an_lstm_computes_with_what_was_loaded(store, assign):
+    trained, fresh = torch.nn.LSTM(4, 3), torch.nn.LSTM(4, 3)
+    tensorcast.torch.save_model(trained, "torch/lstm")
+    tensorcast.torch.load_model(fresh, "torch/lstm", assign=assign)
+    tokens = torch.ones(2, 1, 4)
+    assert torch.equal(fresh(tokens)[0], trained(tokens)[0])
+
+
+def test_a_parameter_keeps_its_class_and_attributes(store):
+    class Mine(torch.nn.Parameter):
+        pass
+
+    tensorcast.torch.save_state_dict({"weight": torch.zeros(2, 2)}, "torch/class")
+    module = torch.nn.Linear(2, 2, bias=False)
+    module.weight = Mine(torch.ones(2, 2), requires_grad=False)
+    module.weight.weight_loader = print
+    tensorcast.torch.load_model(module, "torch/class")
+    assert type(module.weight) is Mine and module.weight.weight_loader is print
+    assert not module.weight.requires_grad and not module.weight.any()
+
+
+def test_a_class_that_cannot_be_kept_is_refused_by_name(store):
+    tensorcast.torch.save_state_dict({"mine": torch.zeros(4)}, "torch/wrapped")
+    module = HasTensors(mine=Wrapper(torch.ones(4)))
+    with pytest.raises(RuntimeError, match="mine is of type Wrapper, .*assign=False"):
+        tensorcast.torch.load_model(module, "torch/wrapped")
+    assert type(module.mine) is Wrapper
+
+
+class HasPositions(torch.nn.Module):
+    def __init__(self, device):
+        super().__init__()
+        self.linear = torch.nn.Linear(2, 2, device=device)
+        self.register_buffer("positions", torch.arange(2, device=device), persistent=False)
+
+
+def test_a_buffer_that_stays_on_meta_is_missing(store):
+    tensorcast.torch.save_model(HasPositions("cpu"), "torch/positions")
+    module = HasPositions("meta")
+    with pytest.raises(RuntimeError, match=r"missing \['positions'\].*parameters_on_meta"):
+        tensorcast.torch.load_model(module, "torch/positions")
+    assert module.linear.weight.is_meta, "what raises changes nothing"
+    assert tensorcast.torch.load_model(module, "torch/positions", strict=False) == (["positions"], [])
+    with pytest.raises(RuntimeError, match="linear.weight.* are on the meta device"):
+        tensorcast.torch.load_model(HasPositions("meta"), "torch/positions", assign=False, strict=False)
+
+
+@pytest.mark.skipif(not hasattr(torch.nn.modules.module, "register_module_parameter_registration_hook"), reason="PyTorch before 2.0")
+def test_buffers_keep_their_values_under_parameters_on_meta(store):
+    trained = HasPositions("cpu")
+    tensorcast.torch.save_model(trained, "torch/positions")
+    with tensorcast.torch.parameters_on_meta():
+        module = HasPositions("cpu")
+        tied = Tied()
+    assert module.linear.weight.is_meta and tied.head.weight is tied.embedding.weight
+    assert not HasPositions("cpu").linear.weight.is_meta
+    assert tensorcast.torch.load_model(module, "torch/positions") == ([], [])
+    assert module.positions.tolist() == [0, 1] and torch.equal(module.linear.weight, trained.linear.weight)
+
+
+def test_a_module_that_renames_its_state_is_filled(store):
+    """As activation checkpointing's wrapper does, whose name is in no state dict."""
+    class Wrapped(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.wrapped = torch.nn.Linear(2, 2)
+            self._register_state_dict_hook(lambda module, state, *_: [state.update({k[len("wrapped."):]: state.pop(k)}) for k in list(state)] and None)
+
+    trained, fresh = Wrapped(), Wrapped()
+    tensorcast.torch.save_model(trained, "torch/renamed")
+    assert tensorcast.torch.load_model(fresh, "torch/renamed") == ([], [])
+    assert torch.equal(fresh.wrapped.weight, trained.wrapped.weight)

@@ -49,7 +49,7 @@ def load_model(model: Any, filename: Path, strict: bool = True, device: str | in
     weights = attach(filename)
     if weights is None:
         return original("torch").load_model(model, filename, strict, device, backend=backend)
-    from tensorcast.torch import fill_module
+    from tensorcast.modules import fill_module
 
     return fill_module(model, StoredFile(weights, "pt", device).get_tensors(), weights.metadata, strict=strict, assign=False)
 
