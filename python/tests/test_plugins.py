@@ -142,9 +142,26 @@ def test_vllm_options_choose_the_key_and_unknown_ones_are_refused(vllm, store, k
 
 
 def test_vllm_takes_secondary_weights_from_elsewhere_and_skips_unused_ones(vllm, store, key):
-    model = types.SimpleNamespace(secondary_weights=["vision"], is_unused_checkpoint_weight=lambda name: name.endswith("bias"))
+    model = torch.nn.Module()
+    model.secondary_weights, model.is_unused_checkpoint_weight = ["vision"], lambda name: name.endswith("bias")
     weights = dict(vllm(config(key=key)).get_all_weights(types.SimpleNamespace(model="x"), model))
     assert list(weights) == ["layer.weight", "vision.weight"]
+
+
+@pytest.mark.parametrize("path", ["tc://plugins/other", "plugins/other"])
+@pytest.mark.parametrize("options", [{}, {"key": "plugins/model"}], ids=["", "with a key"])
+def test_vllm_reloads_from_the_path_that_is_given(vllm, store, key, path, options):
+    """As vLLM's reload_weights does: a new loader of the same options, and the path in the place of the model's name."""
+    store.put({name: array + 1 for name, array in TENSORS.items()}, key="plugins/other")
+    model, model_config = Half(0), types.SimpleNamespace(model="meta/llama" if options else "tc://plugins/model")
+    vllm(config(**options)).load_weights(model, model_config)
+    model.check()
+    model.load_weights(vllm(config(**options)).get_all_weights(model_config, model))
+    model.check()
+    model_config.model = path
+    for _ in range(2):  # the second time without a path: vLLM keeps the last one
+        model.load_weights(vllm(config(**options)).get_all_weights(model_config, model))
+        assert torch.equal(model.layer.bias, torch.full((4,), 2.0))
 
 
 def install_sglang(monkeypatch):

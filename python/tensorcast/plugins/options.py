@@ -14,8 +14,8 @@ _SCHEME = "tc://"
 
 @dataclasses.dataclass(frozen=True)
 class LoaderOptions:
-    """`key` is what to load, by default the engine's model name, without a leading "tc://"; `daemon` the address of the
-    store daemon, by default the host's; `timeout_s` how long one load may take, by default for ever."""
+    """`key` is what to load, by default the engine's model name; a name that says "tc://KEY" wins over it. `daemon` is the
+    address of the store daemon, by default the host's; `timeout_s` how long one load may take, by default for ever."""
 
     key: str | None = None
     daemon: str | None = None
@@ -34,7 +34,9 @@ class LoaderOptions:
         return cls(**dict(extra or {}))
 
     def key_of(self, model: str) -> str:
-        return self.key or model.removeprefix(_SCHEME)
+        if self.key is None or model.startswith(_SCHEME):
+            return model.removeprefix(_SCHEME)
+        return self.key
 
     def get(self, model: str) -> tensorcast.Weights:
         """The weights in this host's memory, which all ranks on it share; nothing of them is copied here."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
+import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -14,6 +16,11 @@ if TYPE_CHECKING:
     import torch
     from vllm.config import ModelConfig
     from vllm.config.load import LoadConfig
+
+
+# The name that each model was first loaded by. `reload_weights(weights_path=...)` makes a new loader, of the same options,
+# and puts the path in the place of the name.
+_first_name: weakref.WeakKeyDictionary[torch.nn.Module, str] = weakref.WeakKeyDictionary()
 
 
 class TensorcastModelLoader(DefaultModelLoader):
@@ -31,7 +38,10 @@ class TensorcastModelLoader(DefaultModelLoader):
 
     def get_all_weights(self, model_config: ModelConfig, model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
         is_unused = getattr(model, "is_unused_checkpoint_weight", None)
-        for name, array in self._options.get(model_config.model).items():
+        options = self._options
+        if _first_name.setdefault(model, model_config.model) != model_config.model:
+            options = dataclasses.replace(options, key=None)  # the path that was given wins over the option
+        for name, array in options.get(model_config.model).items():
             if is_unused is None or not is_unused(name):
                 yield name, array.torch()
         for source in getattr(model, "secondary_weights", ()):
