@@ -134,6 +134,12 @@ python: binary
 wheel: python
 	tools/package/make_wheel.sh --build $(BUILD) --out build/wheels
 
+# The Python package and the README's examples against the newest wheels of PyTorch, transformers and the engines, which are
+# downloaded (4 GB) into a fresh environment.
+.PHONY: check-engines
+check-engines: wheel
+	tools/package/check_engines.sh --wheels build/wheels --environment build/engines
+
 # A relocatable archive and Debian packages, into build/packages.
 .PHONY: package
 package: build

@@ -3,25 +3,42 @@
 import pathlib
 import re
 
-import numpy as np
 import pytest
-import safetensors.numpy
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
 README = pathlib.Path(__file__).resolve().parents[2] / "README.md"
 EXAMPLES = re.findall(r"^```python\n(.*?)^```", README.read_text(), flags=re.MULTILINE | re.DOTALL)
-TENSORS = {"model.embed_tokens.weight": np.arange(32.0).reshape(8, 4), "model.layers.0.weight": np.ones(4), "lm_head.weight": np.ones(2)}
+OF_TRANSFORMERS = [example for example in EXAMPLES if "import transformers" in example]
+
+
+def run(example, folder, capsys):
+    """What it prints, and the names that it leaves."""
+    names = {"__name__": "example"}
+    exec(compile(example.replace("/models/llama", str(folder)), "README.md", "exec"), names)
+    return capsys.readouterr().out, names
 
 
 def test_the_examples_run(store, tmp_path, capsys):
-    assert len(EXAMPLES) == 4
-    safetensors.numpy.save_file(TENSORS, tmp_path / "model.safetensors")
-    printed = ""
-    for example in EXAMPLES:
-        exec(compile(example.replace("/models/llama", str(tmp_path)), "README.md", "exec"), {"__name__": "example"})
-        printed += capsys.readouterr().out
+    import numpy as np
+    import safetensors.numpy
+
+    tensors = {"model.embed_tokens.weight": np.arange(32.0).reshape(8, 4), "model.layers.0.weight": np.ones(4), "lm_head.weight": np.ones(2)}
+    safetensors.numpy.save_file(tensors, tmp_path / "model.safetensors")
+    assert len(EXAMPLES) == 5 and len(OF_TRANSFORMERS) == 1
+    printed = "".join(run(example, tmp_path, capsys)[0] for example in EXAMPLES if example not in OF_TRANSFORMERS)
     assert "model.embed_tokens.weight F64 (8, 4)" in printed and "['model.layers.0.weight']" in printed
     import tensorcast.logging
 
     tensorcast.logging.uninstall()
+
+
+def test_the_example_of_transformers_runs(store, tmp_path, capsys):
+    transformers = pytest.importorskip("transformers")
+    config = transformers.LlamaConfig(vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=4)
+    saved = transformers.LlamaForCausalLM(config).eval()
+    saved.save_pretrained(tmp_path)
+    store.put(tmp_path, key="llama/prod")
+    model = run(OF_TRANSFORMERS[0], tmp_path, capsys)[1]["model"].eval()
+    tokens = torch.arange(8)[None]
+    assert torch.equal(model(tokens).logits, saved(tokens).logits)
