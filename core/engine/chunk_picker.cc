@@ -24,6 +24,8 @@ constexpr double kNewest = 0.3;
 // A source that gives nothing for so long, or for so many of its usual chunk times, is stalled.
 constexpr absl::Duration kLeastPatience = absl::Milliseconds(250);
 constexpr double kPatienceChunks = 4;
+// The same while no source has given anything, so that nothing is known of what is usual.
+constexpr absl::Duration kFirstPatience = absl::Milliseconds(350);
 
 bool Test(const std::vector<uint64_t>& bits, uint32_t bit) {
   return (bits[bit / kBits] >> (bit % kBits) & 1) != 0;
@@ -223,6 +225,7 @@ void ChunkPicker::Fetched(int source, uint32_t chunk, SteadyTime now) {
   from.chunk_time = std::max(from.chunk_time, absl::Nanoseconds(1));
   from.last_fetched = now;
   from.stalled = false;
+  from.guessed_after = absl::ZeroDuration();
   from.asked.erase(asked);
   fetched.state = State::kFetched;
 }
@@ -246,21 +249,36 @@ void ChunkPicker::Done(uint32_t chunk) {
   ++done_;
 }
 
-// Nobody knows what to expect of a source that has given nothing yet, but by the others.
-SteadyTime ChunkPicker::PatienceEnds(const SourceState& source) const {
+// What a source that has given nothing yet should take, only the others show.
+absl::Duration ChunkPicker::UsualChunkTime(const SourceState& source) const {
   absl::Duration usual = source.chunk_time;
   if (usual == absl::ZeroDuration()) {
     for (const SourceState& other : sources_) usual = std::max(usual, other.chunk_time);
   }
-  if (usual == absl::ZeroDuration() || source.asked.empty()) return SteadyTime::InfiniteFuture();
+  return usual;
+}
+
+void ChunkPicker::JudgeStall(SourceState& source, SteadyTime now) const {
+  const absl::Duration usual = UsualChunkTime(source);
+  const bool measured = usual != absl::ZeroDuration();
+  const absl::Duration patience =
+      measured ? std::max(kLeastPatience, usual * kPatienceChunks) : kFirstPatience;
+  if (measured && source.guessed_after != absl::ZeroDuration()) {
+    source.stalled = source.guessed_after >= patience;
+    source.guessed_after = absl::ZeroDuration();
+  }
+  if (source.stalled || source.asked.empty()) return;
   SteadyTime since = SteadyTime::InfiniteFuture();
   for (const Asked& asked : source.asked) since = std::min(since, asked.since);
-  return std::max(since, source.last_fetched) + std::max(kLeastPatience, usual * kPatienceChunks);
+  since = std::max(since, source.last_fetched);
+  if (now < since + patience) return;
+  source.stalled = true;
+  if (!measured) source.guessed_after = now - since;
 }
 
 std::vector<ChunkPicker::Fetch> ChunkPicker::Overdue(SteadyTime now) {
   ReadAvailabilities();
-  for (SourceState& source : sources_) source.stalled |= PatienceEnds(source) <= now;
+  for (SourceState& source : sources_) JudgeStall(source, now);
   std::vector<Fetch> overdue;
   for (int source = 0; source < static_cast<int>(sources_.size()); ++source) {
     if (!sources_[source].stalled) continue;

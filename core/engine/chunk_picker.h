@@ -9,7 +9,9 @@
 // A source is asked for as many chunks at once as keep it busy at the rate that was measured, and no more: a
 // chunk that waits in a source's queue can be had from nobody else. A source that has given nothing for much
 // longer than it usually takes counts as stalled: its chunks are taken back where another source has them,
-// and until it gives one it is asked only for what no other source has.
+// and until it gives one it is asked only for what no other source has. While no source has given a chunk, a
+// source counts as stalled after a fixed time; the first chunk that any source gives says how long that
+// should have been, and corrects the judgement.
 //
 // Each chunk is asked of one source at a time: Take, then Fetched and Done, or PutBack at any point of that.
 //
@@ -83,6 +85,8 @@ class ChunkPicker {
   // Fetches to cancel, each told once, because another source would give the chunk sooner. They end with
   // PutBack, or with Fetched when the bytes came after all.
   std::vector<Fetch> Overdue(SteadyTime now);
+  // As of the last Overdue, and it has given no chunk since.
+  bool stalled(int source) const { return sources_[source].stalled; }
 
   uint32_t missing() const { return missing_; }  // neither under way, nor fetched, nor done
   bool all_done() const { return done_ == chunks_.size(); }
@@ -106,6 +110,8 @@ class ChunkPicker {
     Source source;
     bool removed = false;
     bool stalled = false;
+    // It stalled before anything was measured, after it had given nothing for so long; zero: it did not.
+    absl::Duration guessed_after = absl::ZeroDuration();
     uint32_t known = 0;       // the availability's count when `has` was read
     Bits has;                 // empty where it has every chunk
     std::vector<Bits> ranks;  // where there are shares: the chunks whose share this is, first; then those of
@@ -125,8 +131,9 @@ class ChunkPicker {
   bool OtherGives(int source, uint32_t chunk) const;
   int Window(const SourceState& source) const;
   void RankChunks(SourceState& source);
-  // When it counts as stalled if it gives nothing until then.
-  SteadyTime PatienceEnds(const SourceState& source) const;
+  // The time of a chunk of this source, or the longest of the others; zero: nothing was measured yet.
+  absl::Duration UsualChunkTime(const SourceState& source) const;
+  void JudgeStall(SourceState& source, SteadyTime now) const;
   std::optional<uint32_t> Pick(int source);
   // Of the chunks in the mask, where there is one.
   std::optional<uint32_t> PickOfLevel(const SourceState& source, const Bits& level, const Bits* mask);

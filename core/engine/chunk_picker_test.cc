@@ -228,6 +228,33 @@ TEST(ChunkPicker, AStalledSourcesChunksAreTakenBackOnceWhereAnotherHasThemAndItG
   EXPECT_EQ(picker.missing(), 4u);
 }
 
+TEST(ChunkPicker, SilentBeforeAnythingIsMeasured_ItsChunkIsTakenBack) {
+  ChunkPicker picker(1, /*seed=*/1);
+  const int silent = picker.AddSource({});
+  ASSERT_TRUE(picker.Take(silent, kStart).has_value());
+  EXPECT_THAT(picker.Overdue(kStart + absl::Seconds(1)), IsEmpty()) << "there is nothing better";
+  const int other = picker.AddSource({});
+  EXPECT_EQ(picker.Take(other, kStart + absl::Seconds(1)), std::nullopt) << "it has one writer";
+  EXPECT_THAT(picker.Overdue(kStart + absl::Seconds(1)), ElementsAre(ChunkPicker::Fetch{silent, 0}));
+  EXPECT_TRUE(picker.stalled(silent));
+  picker.PutBack(silent, 0);
+  EXPECT_EQ(picker.Take(silent, kStart + absl::Seconds(1)), std::nullopt);
+  EXPECT_TRUE(picker.Take(other, kStart + absl::Seconds(1)).has_value());
+}
+
+TEST(ChunkPicker, AllSlowBeforeAnythingIsMeasured_NoneIsStalledOnceOneGave) {
+  ChunkPicker picker(4, /*seed=*/1);
+  const int a = picker.AddSource({});
+  const int b = picker.AddSource({});
+  ASSERT_TRUE(picker.Take(a, kStart).has_value());
+  const uint32_t of_b = picker.Take(b, kStart)->chunk;
+  EXPECT_THAT(picker.Overdue(kStart + absl::Seconds(1)), IsEmpty());
+  Deliver(picker, b, of_b, kStart + absl::Seconds(2));
+  EXPECT_THAT(picker.Overdue(kStart + absl::Seconds(2)), IsEmpty());
+  EXPECT_FALSE(picker.stalled(a)) << "a chunk takes two seconds here";
+  EXPECT_THAT(picker.Overdue(kStart + absl::Seconds(9)), ::testing::SizeIs(1));
+}
+
 // Random calls against the rules of the header.
 TEST(ChunkPicker, WhateverHappensEachChunkIsUnderWayOnceAndIsDoneInTheEnd) {
   for (uint64_t seed = 0; seed < 200; ++seed) {

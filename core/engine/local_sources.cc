@@ -184,6 +184,8 @@ std::unique_ptr<ChunkSource> LocalFirstSources::OpenArrived(SourceInfo info, Dev
   return nullptr;
 }
 
+bool LocalFirstSources::NoteStall() { return others_ != nullptr && others_->NoteStall(); }
+
 std::vector<SourceFailure> LocalFirstSources::TakeUnopened() {
   std::vector<SourceFailure> unopened = std::exchange(unopened_, {});
   if (others_ != nullptr) {

@@ -46,6 +46,7 @@ class LocalFirstSources final : public SourceProvider {
   void ObserveWaits(const WaitObserver& observer) override;
   absl::StatusOr<MoreSources> Next(const RequestContext& context, std::span<const SourceFailure> ended,
                                    bool needed) override;
+  bool NoteStall() override;
   std::vector<SourceFailure> TakeUnopened() override;
   void Finished(const absl::Status& status, std::span<const SourceFailure> ended) override;
 

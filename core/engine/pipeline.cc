@@ -64,12 +64,20 @@ IngestOutcome IngestPipeline::Run() {
   bool waits = false;
   {
     absl::MutexLock lock(&mutex_);
+    sources_.GiveUpOvertaken();
     left = sources_.TakeAll();
     waits = !told_waiting_.empty();
   }
   if (waits) plan_.on_wait("");
   for (const std::unique_ptr<SourceInUse>& source : left) {
-    source->clock->Leave(/*loss=*/std::nullopt, absl::OkStatus(), /*lost_chunks=*/0);
+    if (source->in_use()) {
+      source->clock->Leave(/*loss=*/std::nullopt, absl::OkStatus(), /*lost_chunks=*/0);
+    } else {
+      source->clock->Leave(SourceLoss::kTimeout, source->failure->status, /*lost_chunks=*/0);
+      LOG(WARNING) << what_ << ": source " << source->failure->source.lane << " "
+                   << source->failure->source.name << ": " << source->failure->status;
+      untold_.push_back(*source->failure);
+    }
   }
   left.clear();
   absl::MutexLock lock(&mutex_);
@@ -176,6 +184,7 @@ IngestPipeline::Step IngestPipeline::ControlStep(SteadyTime now) {
   }
   if (sources_.in_use() == 0) return nullptr;  // their fetches are about to end
   if (now >= idle_.ends()) return [this] { GiveUpAll(); };
+  if (std::exchange(tell_stall_, false)) return [this] { TellStall(); };
   if (!untold_.empty() || now >= ask_again_) {
     ask_again_ = SteadyTime::InfiniteFuture();
     asking_.emplace();
@@ -220,8 +229,19 @@ std::vector<Cancellation> IngestPipeline::LookAgain(SteadyTime now) {
   if (now < next_look_ || !fatal_.ok()) return {};
   next_look_ = now + ChunkPicker::kLookEvery;
   WakeSlots();
+  WatchStall(now);
   if (sources_.in_use() < 2) return {};
   return sources_.TakeBackOverdue(now);
+}
+
+// What waits for a buffer, or for its place, is not its source's.
+void IngestPipeline::WatchStall(SteadyTime now) {
+  const bool asked = sources_.under_way() > 0 && !acquiring_ && arrived_.empty() && placing_.empty();
+  if (!asked) return stall_.Reset();
+  stall_.Note(sources_.fetched(), now);
+  if (asking_.has_value() || !stall_.TakeStall(now)) return;
+  tell_stall_ = true;
+  control_wakes_ = true;
 }
 
 // --- in control
@@ -267,6 +287,12 @@ void IngestPipeline::AskProvider(const Cancellation* unneeded) {
     Wake();
   }
   StartSlots();
+}
+
+void IngestPipeline::TellStall() {
+  if (!plan_.sources->NoteStall()) return;
+  absl::MutexLock lock(&mutex_);
+  ask_again_ = SteadyNow();
 }
 
 // What another host says of its chunks has to fit, whatever it says.

@@ -23,6 +23,10 @@
 // own; it ends, cancelled or not, before its chunk is asked of another. A source that fails, or whose bytes
 // are wrong, is given up alone: its other fetches are cancelled and their chunks go to the others.
 //
+// One that gives nothing for long is overtaken where another source gives its chunks (chunk_picker), and
+// told to the provider at the end. Where none of the sources in use gives anything the provider is asked for
+// a better one; until there is one, a slow source is as good as any.
+//
 // A source may fill yet (ChunkSource::availability). When no source has a chunk that is missing, and nothing
 // is under way, the ingest waits; when that lasts too long (idle_watch), all of them are given up and the
 // provider is asked.
@@ -56,6 +60,7 @@
 #include "core/engine/idle_watch.h"
 #include "core/engine/progress.h"
 #include "core/engine/source_set.h"
+#include "core/engine/stall_watch.h"
 #include "core/replica/transfer_report.h"
 #include "core/source/chunk_source.h"
 
@@ -129,6 +134,7 @@ class IngestPipeline {
   // --- in control
   // `unneeded`: ends the question; null: a source is needed.
   void AskProvider(const Cancellation* unneeded);
+  void TellStall();
   absl::Status CheckAvailability(const ChunkSource& source) const;
   void AddSource(std::unique_ptr<ChunkSource> opened);
   int SlotsWanted() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
@@ -169,6 +175,7 @@ class IngestPipeline {
   void PutBackWrong(ChunkFetch& fetch, absl::Status why);      // costs its source
   void PutBackAndGiveUp(ChunkFetch& fetch, absl::Status why);  // costs the whole ingest
   [[nodiscard]] std::vector<Cancellation> LookAgain(SteadyTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void WatchStall(SteadyTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   [[nodiscard]] std::vector<Cancellation> GiveUpSource(SourceInUse& source, absl::Status why, bool corrupt)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   [[nodiscard]] std::vector<Cancellation> GiveUp(absl::Status why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -203,6 +210,8 @@ class IngestPipeline {
   SteadyTime next_look_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfinitePast();  // for overdue fetches
   SteadyTime ask_again_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfiniteFuture();
   IdleWatch idle_ ABSL_GUARDED_BY(mutex_);
+  StallWatch stall_ ABSL_GUARDED_BY(mutex_);          // of all sources in use together
+  bool tell_stall_ ABSL_GUARDED_BY(mutex_) = false;   // the provider
   std::string told_waiting_ ABSL_GUARDED_BY(mutex_);  // what on_wait was told last
   absl::Status fatal_ ABSL_GUARDED_BY(mutex_);        // ends the whole ingest
   std::vector<SourceChange> changes_ ABSL_GUARDED_BY(mutex_);

@@ -88,7 +88,7 @@ TEST_F(EngineSources, WithThreadsOfTheirOwnGiveAPartToo) {
   }
 }
 
-TEST_F(EngineSources, ASlowOnesChunksAreTakenBackAndItIsNotToBlame) {
+TEST_F(EngineSources, SilentSource_IsOvertakenAndToldAtTheEnd) {
   Start();
   for (const bool own_thread : {false, true}) {
     auto slow = MakeControl(artifact_.image, {.name = "slow", .held = true, .own_thread = own_thread});
@@ -102,9 +102,69 @@ TEST_F(EngineSources, ASlowOnesChunksAreTakenBackAndItIsNotToBlame) {
     EXPECT_EQ(OnlyReport().sources[0].reassigned_chunks, OnlyReport().reassigned_chunks);
     EXPECT_EQ(OnlyReport().refetched_chunks, 0u);
     EXPECT_THAT(fast->fetches(), SizeIs(kChunks));
-    EXPECT_THAT(provider->failures(), IsEmpty());
+    EXPECT_EQ(OnlyReport().sources[0].loss, SourceLoss::kTimeout);
+    EXPECT_EQ(OnlyReport().sources[1].loss, std::nullopt);
     EXPECT_THAT(OnlyReport().changes, IsEmpty());
+    ASSERT_THAT(provider->failures(), SizeIs(1));
+    EXPECT_EQ(provider->failures()[0].source.name, "slow");
+    EXPECT_TRUE(absl::IsDeadlineExceeded(provider->failures()[0].status));
   }
+}
+
+// It took the only chunk before any source had given one, so that nothing was known of what is usual.
+TEST_F(EngineSources, SilentSourceWithTheOnlyChunk_IsOvertaken) {
+  const TestArtifact small = MakeChunkedArtifact(2, 1);
+  Start();
+  auto silent = MakeControl(small.image, {.name = "silent", .held = true, .own_thread = true});
+  auto other = MakeControl(small.image, {.name = "other"});
+  auto provider = std::make_shared<ScriptedProvider>(
+      std::vector<SourceBatch>{{{silent}, absl::ZeroDuration()}, {{other}}});
+  auto lease = Get(small, kCpu, provider);
+  ASSERT_TRUE(lease.ok()) << lease.status();
+  EXPECT_TRUE(Read(**lease) == small.image);
+  EXPECT_EQ(silent->total_fetches(), 1);
+  EXPECT_EQ(OnlyReport().sources[0].loss, SourceLoss::kTimeout);
+}
+
+// Says when it is told that its sources stall, and gives the other one then.
+class BetterWhenTold final : public SourceProvider {
+ public:
+  BetterWhenTold(std::shared_ptr<SourceControl> first, std::shared_ptr<SourceControl> better)
+      : first_(std::move(first)), better_(std::move(better)) {}
+
+  absl::StatusOr<MoreSources> Next(const RequestContext&, std::span<const SourceFailure>,
+                                   bool needed) override {
+    MoreSources more;
+    if (needed) more.sources.push_back(first_->MakeSource());
+    if (!needed && std::exchange(stalled_, false)) more.sources.push_back(better_->MakeSource());
+    return more;
+  }
+  bool NoteStall() override { return stalled_ = true; }
+  void Finished(const absl::Status&, std::span<const SourceFailure> ended) override {
+    for (const SourceFailure& failure : ended) overtaken_.push_back(failure.source.name);
+  }
+
+  std::vector<std::string> overtaken() const { return overtaken_; }
+
+ private:
+  const std::shared_ptr<SourceControl> first_;
+  const std::shared_ptr<SourceControl> better_;
+  bool stalled_ = false;
+  std::vector<std::string> overtaken_;
+};
+
+TEST_F(EngineSources, OnlySourceIsSilent_ProviderIsToldAndItsBetterSourceIsUsed) {
+  Start();
+  auto silent = MakeControl(artifact_.image, {.name = "silent", .held = true, .own_thread = true});
+  auto better = MakeControl(artifact_.image, {.name = "better"});
+  auto provider = std::make_shared<BetterWhenTold>(silent, better);
+  auto lease = Get(artifact_, kCpu, provider);
+  ASSERT_TRUE(lease.ok()) << lease.status();
+  EXPECT_TRUE(Read(**lease) == artifact_.image);
+  EXPECT_THAT(better->fetches(), SizeIs(kChunks));
+  lease->reset();
+  WaitUntilIdle();
+  EXPECT_THAT(provider->overtaken(), ElementsAre("silent"));
 }
 
 TEST_F(EngineSources, ALiarCostsItselfAndItsChunksOnly) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/log/check.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
 namespace tensorcast {
@@ -80,6 +81,8 @@ FetchPtr SourceSet::Take(SteadyTime now) {
 void SourceSet::Fetched(ChunkFetch& fetch, SteadyTime now) {
   picker_.Fetched(fetch.source->index, fetch.request.chunk, now);
   fetch.source->refusals = 0;
+  fetch.source->overtaken = false;
+  ++fetched_;
 }
 
 void SourceSet::Done(ChunkFetch& fetch) {
@@ -109,9 +112,32 @@ std::vector<Cancellation> SourceSet::TakeBackOverdue(SteadyTime now) {
                                          [](const FetchPtr& other) { return other->request.chunk; });
     CHECK(fetch != (*source)->under_way.end()) << "chunk " << overdue.chunk;
     (*fetch)->taken_back = true;
+    // One that waits for a buffer waits for the destination.
+    (*source)->overtaken |= (*fetch)->acquired;
     fetches.push_back((*fetch)->cancellation);
   }
   return fetches;
+}
+
+void SourceSet::GiveUpOvertaken() {
+  std::vector<SourceInUse*> overtaken;
+  std::vector<std::string> others;
+  for (const std::unique_ptr<SourceInUse>& source : sources_) {
+    if (!source->in_use()) continue;
+    if (source->overtaken) {
+      overtaken.push_back(source.get());
+    } else {
+      others.push_back(source->source->info().name);
+    }
+  }
+  if (others.empty()) return;
+  for (SourceInUse* source : overtaken) {
+    source->failure = SourceFailure{
+        .source = source->source->info(),
+        .status = absl::DeadlineExceededError(absl::StrCat(
+            "it was overtaken: what it was asked for came from ", absl::StrJoin(others, ", "), " sooner")),
+        .delivered = source->delivered};
+  }
 }
 
 std::vector<Cancellation> SourceSet::UnderWay() const {

@@ -9,6 +9,7 @@
 // pipeline's lock.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -43,7 +44,8 @@ struct ChunkFetch {
   ChunkRequest request;
   // Written by one thread at a time, as the chunk is handed on.
   RequestContext context;  // as it was when the chunk was asked for
-  bool acquired = false;   // the buffer
+  // It has its buffer, so that what it still lacks is its source's. Read by others under the mutex.
+  std::atomic<bool> acquired = false;
   ChunkBuffer buffer;
   std::vector<ConstHostSpan> bytes;  // where they are once they are fetched
   SteadyTime start;
@@ -71,8 +73,10 @@ struct SourceInUse {
   // The set's.
   int index = 0;  // in the picker
   std::vector<FetchPtr> under_way;
-  int refusals = 0;                      // in a row
-  uint32_t delivered = 0;                // chunks that are in their place
+  int refusals = 0;        // in a row
+  uint32_t delivered = 0;  // chunks that are in their place
+  // A chunk that it was asked for was taken back, and it has given none since.
+  bool overtaken = false;
   std::optional<SourceFailure> failure;  // it is being given up
 
   bool in_use() const { return !failure.has_value(); }
@@ -105,6 +109,9 @@ class SourceSet {
   // Fetches to cancel because another source gives their chunk sooner.
   [[nodiscard]] std::vector<Cancellation> TakeBackOverdue(SteadyTime now);
   std::vector<Cancellation> UnderWay() const;
+  // Marks those in use that were overtaken as given up, where another source is left. For the end, when
+  // nothing is under way.
+  void GiveUpOvertaken();
 
   // Also those that are being given up.
   const std::vector<std::unique_ptr<SourceInUse>>& sources() const { return sources_; }
@@ -115,6 +122,7 @@ class SourceSet {
   uint32_t missing() const { return picker_.missing(); }
   bool all_done() const { return picker_.all_done(); }
   uint32_t refetched() const { return refetched_; }
+  uint64_t fetched() const { return fetched_; }  // chunks, from all sources, with repetition
 
  private:
   enum class Loss : uint8_t { kNone, kLost, kCounted };
@@ -125,6 +133,7 @@ class SourceSet {
   size_t turn_ = 0;           // of the sources: who is asked first
   int under_way_ = 0;
   uint32_t refetched_ = 0;
+  uint64_t fetched_ = 0;
 };
 
 }  // namespace tensorcast

@@ -1,6 +1,6 @@
-// Tells when the sources of a transfer, all of which fill yet, bring nothing new for too long: for half a
-// second, or for four of their usual times between two chunks where that is more. What is done about it may
-// take its time, so each time that it was told the patience doubles.
+// Tells when the sources of a transfer together bring nothing new for too long: for half a second, or for
+// four of their usual times between two chunks where that is more. What is done about it may take its time,
+// so each time that it was told the patience doubles.
 //
 // Thread-compatible.
 #pragma once

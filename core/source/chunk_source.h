@@ -119,6 +119,10 @@ class SourceProvider {
   // what there is (perhaps none) soon, and an error only means that there is no more for now.
   virtual absl::StatusOr<MoreSources> Next(const RequestContext& context,
                                            std::span<const SourceFailure> ended, bool needed) = 0;
+  // On the thread of Next: those in use have given nothing for long. They may be alive, so it is not a reason
+  // to give any of them up, but another source is worth more than usual. Whether Next is to be called, not
+  // needed, to look for one.
+  virtual bool NoteStall() { return false; }
   // The sources that could not be opened on the way to those that Next gave, since this was asked last.
   virtual std::vector<SourceFailure> TakeUnopened() { return {}; }
   // The ingest ended with this status. `ended`: the sources that were given up since the last call of Next.
