@@ -287,6 +287,9 @@ class Directory {
     std::vector<const Grant*> serving;                         // active grants with this node as the source
     absl::flat_hash_map<std::string, uint32_t> uploads;        // how many those are, by artifact id
     std::vector<const Grant*> receiving;                       // and as the receiver
+    // A receiver of a grant had nothing of it in time: until then others are asked first.
+    SteadyTime overtaken_until = SteadyTime::InfinitePast();
+    absl::Duration overtaken_rest = absl::ZeroDuration();  // the last one; zero: it has served since
     SteadyTime silent_since =
         SteadyTime::InfinitePast();  // the last time that it was asked of an origin in vain
   };
@@ -456,6 +459,8 @@ class Directory {
   ArtifactView ViewOf(const ArtifactState& artifact) const;
   NodeView ViewOf(const NodeState& node, SteadyTime now) const;
 
+  // What the end of a grant says of its source.
+  static void NoteServing(NodeState& source, GrantEnd end, SteadyTime now);
   void EndGrant(const std::string& grant_id, GrantEnd end);
   // Ends them without their receiver's word, and tells both ends with their heartbeats.
   void EndGrants(const std::vector<std::string>& grant_ids, GrantEnd end, SteadyTime now);

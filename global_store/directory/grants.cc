@@ -41,6 +41,10 @@ constexpr absl::Duration kFirstLook = absl::Milliseconds(100);
 constexpr double kLookFactor = 2.2;
 constexpr absl::Duration kLookUnreported = absl::Seconds(2);
 
+// A node that a receiver overtook comes after others for so long, and for twice as long the next time.
+constexpr absl::Duration kFirstRest = absl::Seconds(10);
+constexpr absl::Duration kLongestRest = absl::Minutes(5);
+
 bool Names(const std::vector<std::string>& ids, const std::string& id) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();
 }
@@ -72,6 +76,8 @@ std::string_view GrantEndName(GrantEnd end) {
       return "failed";
     case GrantEnd::kCancelled:
       return "cancelled";
+    case GrantEnd::kOvertaken:
+      return "overtaken";
     case GrantEnd::kExpired:
       return "expired";
     case GrantEnd::kRevoked:
@@ -96,10 +102,12 @@ absl::StatusOr<GrantOffer> Directory::RequestGrant(const GrantRequest& request, 
                     .upload_slots = options_.soft_grants_per_source,
                     .filling_lanes = options_.filling_lanes,
                     .wanted = request.sources};
+  bool moves = false;  // one of its sources at least
   for (const std::string& grant_id : request.held_grants) {
     const Grant* grant = FindGrant(grant_id);
     if (grant == nullptr || grant->receiver_node != request.receiver.node_id) continue;
     const NodeState& source = nodes_.find(grant->source_node)->second;
+    moves |= !Names(request.slow_replicas, grant->replica_id);
     // It has what it has, and a receiver that has nothing else needs a source yet.
     if (source.replicas.find(grant->replica_id)->second.IsPartial()) continue;
     query.has_source = true;
@@ -109,6 +117,7 @@ absl::StatusOr<GrantOffer> Directory::RequestGrant(const GrantRequest& request, 
     query.has_source_on_host |=
         !Names(request.slow_replicas, grant->replica_id) && SameHost(receiver->end, source.end);
   }
+  query.stalls = query.has_source && !moves;
   if (!query.has_source) query.wanted = std::min(request.sources, kFirstSources);
   GrantOffer offer;
   offer.origins = LiveOrigins(artifact->second);
@@ -145,7 +154,14 @@ absl::StatusOr<GrantOffer> Directory::RequestGrant(const GrantRequest& request, 
   offer.no_source_reason =
       absl::StrCat(WhyNoSource(elsewhere, candidates.sources.size(), request.required_lane),
                    JudgeOrigins(request.artifact_id, now).others);
-  if (query.has_source) return offer;
+  if (query.has_source) {
+    // Its sources give nothing, so that a node which reads its files sooner may be the better one.
+    if (query.stalls) {
+      OfferOrigins(request, *receiver, query, now, offer);
+      wait(offer.retry_after);
+    }
+    return offer;
+  }
   // Its own node is about to read the files of the import: others that ask meanwhile are told to wait for it.
   const bool fills_itself =
       ReadsOwnFiles(request) && std::ranges::any_of(offer.origins, [&](const Origin& origin) {
@@ -204,6 +220,7 @@ Directory::Candidates Directory::FindCandidates(const GrantRequest& request, con
                               .partial = source.replica->IsPartial(),
                               .slow = stalls || Names(request.slow_replicas, id),
                               .draining = source.node->draining,
+                              .overtaken = now < source.node->overtaken_until,
                               .uploads = UploadsOf(*source.node, request.artifact_id),
                               .active_grants = static_cast<uint32_t>(source.node->serving.size()),
                               .tie = Spread(id) - from};
@@ -373,10 +390,21 @@ absl::Status Directory::CompleteGrant(const NodeIdentity& receiver, std::string_
                                                     receiver.node_id));
   }
   if (source_corrupt) MarkCorrupt(grant->second.replica_id);
+  NoteServing(nodes_.find(grant->second.source_node)->second, end, now);
   // The source is told although the receiver closes the pull itself: that call may be lost.
   TellRevoked(grant->second.source_node, grant->first, now);
   EndGrant(grant->first, end);
   return absl::OkStatus();
+}
+
+// One receiver's word only orders sources, for a while: it may be the receiver that lies, or its own link
+// that hangs.
+void Directory::NoteServing(NodeState& source, GrantEnd end, SteadyTime now) {
+  if (end == GrantEnd::kSucceeded) source.overtaken_rest = absl::ZeroDuration();
+  // Several receivers at one moment learn of one fault.
+  if (end != GrantEnd::kOvertaken || now < source.overtaken_until) return;
+  source.overtaken_rest = std::clamp(source.overtaken_rest * 2, kFirstRest, kLongestRest);
+  source.overtaken_until = now + source.overtaken_rest;
 }
 
 void Directory::EndGrant(const std::string& grant_id, GrantEnd end) {

@@ -45,6 +45,25 @@ TEST_F(Grants, SayWhoMayPullWhatFromWhomAndHow) {
   EXPECT_EQ(grant.expires, now_ + options_.grant_ttl);
 }
 
+TEST_F(Grants, OvertakenSource_ComesAfterOthersUntilItsRestIsOver) {
+  Register("another");
+  Register("third");
+  Update("another", {SomeReplica("q", "x")});
+  const std::string silent = Offered("third", "x");
+  const GrantOffer offer = Request("receiver", "x", {silent == "r" ? "q" : "r"});
+  ASSERT_FALSE(offer.granted.empty());
+  EXPECT_TRUE(Complete(offer.granted.front().grant.grant_id, GrantEnd::kOvertaken).ok());
+  EXPECT_NE(Offered("third", "x"), silent);
+  EXPECT_NE(Offered("third", "x"), "") << "and it is still a source";
+  now_ += absl::Seconds(9);
+  EXPECT_NE(Offered("third", "x"), silent);
+  Beat("source");
+  Beat("another");
+  Beat("third");
+  now_ += absl::Seconds(2);
+  EXPECT_EQ(Offered("third", "x"), silent);
+}
+
 TEST_F(Grants, ForAnUnknownArtifactAreNotFound) {
   EXPECT_TRUE(absl::IsNotFound(
       directory_.RequestGrant({.receiver = Id("receiver"), .artifact_id = "nothing"}, now_).status()));

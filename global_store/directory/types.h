@@ -213,7 +213,7 @@ struct GrantOffer {
 };
 
 // How a grant ended; each ends exactly once.
-enum class GrantEnd : uint8_t { kSucceeded, kFailed, kCancelled, kExpired, kRevoked };
+enum class GrantEnd : uint8_t { kSucceeded, kFailed, kCancelled, kOvertaken, kExpired, kRevoked };
 std::string_view GrantEndName(GrantEnd end);
 
 struct EndedGrant {

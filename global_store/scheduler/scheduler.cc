@@ -61,8 +61,8 @@ int Distance(const LaneEnd& a, const LaneEnd& b) {
 }
 
 // In the order of scheduler.h.
-using Cost = std::tuple<bool, bool, bool, bool, bool, bool, bool, size_t, int, bool, int, uint32_t, uint64_t,
-                        std::string_view>;
+using Cost = std::tuple<bool, bool, bool, bool, bool, bool, bool, bool, size_t, int, bool, int, uint32_t,
+                        uint64_t, std::string_view>;
 
 struct Ranked {
   Cost cost;
@@ -83,7 +83,7 @@ std::optional<Ranked> Rank(const SourceQuery& query, const SourceCandidate& sour
   // Those of equal rank that join at one moment would make a chain if each took the last one to come.
   const bool spread = source.filling && !query.has_source;
   return Ranked{
-      .cost = {source.slow, !source.rooted, source.draining, slow_link, full,
+      .cost = {source.slow, !source.rooted, source.draining, slow_link, full, source.overtaken,
                source.place == LocationKind::kDisk, !on_host, lane->rank,
                Distance(*query.receiver, *source.end), source.filling, PlaceCost(query, *lane, source.place),
                spread ? 0 : source.active_grants, source.tie, source.replica_id},
@@ -125,7 +125,7 @@ std::vector<SourceChoice> ChooseSources(const SourceQuery& query,
   uint32_t slow_links = query.slow_links;
   for (size_t i = 0; i < most; ++i) {
     const Ranked& next = ranked[i];
-    const bool first = chosen.empty() && !query.has_source;
+    const bool first = chosen.empty() && (!query.has_source || query.stalls);
     if (!first && (!next.good || !rooted || (on_host && !next.on_host))) break;
     // They come last, so none that follows is better.
     if (!first && next.slow_link && fast && slow_links >= kMostSlowLinks) break;

@@ -8,23 +8,24 @@
 //   3. nodes that are not draining (a draining one serves only what nobody else has);
 //   4. nodes whose link is not much slower than the receiver's, as far as both say, or that share its host;
 //   5. nodes with an upload slot free: each artifact has its own of them;
-//   6. bytes in memory before bytes on a disk;
-//   7. the same host, then the earlier lane in the receiver's own list (fastest first), then the same rack,
+//   6. nodes that no receiver overtook lately;
+//   7. bytes in memory before bytes on a disk;
+//   8. the same host, then the earlier lane in the receiver's own list (fastest first), then the same rack,
 //      then the same zone;
-//   8. replicas that are ready before those that fill;
-//   9. the cheaper place: of the kind of the destination over the local lane (a device copy, a memory copy),
+//   9. replicas that are ready before those that fill;
+//  10. the cheaper place: of the kind of the destination over the local lane (a device copy, a memory copy),
 //      the CPU over every other lane, where only host memory is registered and a GPU replica is staged
 //      through it;
-//  10. the node that serves the fewest grants; but for a receiver's first source any of those that fill: of
+//  11. the node that serves the fewest grants; but for a receiver's first source any of those that fill: of
 //      many that come at one moment each would else hang on the last;
-//  11. the smaller `tie`, then the smaller replica id, so that equal inputs give equal answers.
+//  12. the smaller `tie`, then the smaller replica id, so that equal inputs give equal answers.
 //
-// A receiver that has no source gets one, however bad it is by 1 to 5: one that waits would move no bytes
-// at all. Any further source is good by all of these; but beside one that leads to somebody who can make the
-// bytes, a partial replica, which leads to nobody, is as good as any other for what it has. Beside a source
-// whose link is not slow it is given one slow one at most: that node fills as slowly as it sends, so it would
-// take the place of one that has more to give. A receiver with a source on its own host that leads to all of
-// it gets none elsewhere: the bytes cross the network to each host once.
+// A receiver that has no source, or only such as give nothing, gets one, however bad it is by 1 to 5: one
+// that waits would move no bytes at all. Any further source is good by all of these; but beside one that
+// leads to somebody who can make the bytes, a partial replica, which leads to nobody, is as good as any other
+// for what it has. Beside a source whose link is not slow it is given one slow one at most: that node fills
+// as slowly as it sends, so it would take the place of one that has more to give. A receiver with a source on
+// its own host that leads to all of it gets none elsewhere: the bytes cross the network to each host once.
 //
 // Thread-safe, as nothing is kept.
 #pragma once
@@ -69,6 +70,7 @@ struct SourceCandidate {
   bool partial = false;  // gives what it has, and nobody brings it the rest
   bool slow = false;     // this receiver gave it up before
   bool draining = false;
+  bool overtaken = false;      // lately: a receiver had nothing of it in time
   uint32_t uploads = 0;        // grants of the node, for this artifact: they take its slots
   uint32_t active_grants = 0;  // of the node, for all artifacts: they share its links
   uint64_t tie = 0;
@@ -82,6 +84,7 @@ struct SourceQuery {
   std::span<const std::string> filling_lanes;  // what a replica that fills serves over
   uint32_t wanted = 1;                         // sources, at most
   bool has_source = false;                     // already, and not only partial replicas
+  bool stalls = false;                         // it calls all of them slow
   bool has_source_on_host = false;             // the same
   bool has_fast_source = false;                // one whose link is not slow
   uint32_t slow_links = 0;                     // sources whose link is

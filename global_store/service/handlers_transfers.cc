@@ -18,16 +18,19 @@ namespace {
 constexpr absl::Duration kLongestReading = absl::Minutes(30);
 constexpr int kMostOriginsAsked = 4;  // on behalf of one call, each for seconds at most
 
-absl::StatusOr<GrantEnd> EndOf(v1::TransportOutcome outcome) {
-  switch (outcome) {
+// A source that failed by DEADLINE_EXCEEDED was asked and gave nothing in time.
+absl::StatusOr<GrantEnd> EndOf(const v1::CompleteReplicaTransportRequest& request) {
+  switch (request.outcome()) {
     case v1::TRANSPORT_OUTCOME_SUCCEEDED:
       return GrantEnd::kSucceeded;
     case v1::TRANSPORT_OUTCOME_FAILED:
-      return GrantEnd::kFailed;
+      return absl::IsDeadlineExceeded(rpc::FromProto(request.error())) ? GrantEnd::kOvertaken
+                                                                       : GrantEnd::kFailed;
     case v1::TRANSPORT_OUTCOME_CANCELLED:
       return GrantEnd::kCancelled;
     default:
-      return absl::InvalidArgumentError("a grant ends as succeeded, failed or cancelled: none was named");
+      return absl::InvalidArgumentError(
+          "complete transport: no outcome was named; name succeeded, failed or cancelled");
   }
 }
 
@@ -164,7 +167,7 @@ absl::Status Handlers::ReadOrigin(const RequestContext& context, const OriginToC
 
 absl::StatusOr<v1::CompleteReplicaTransportResponse> Handlers::CompleteReplicaTransport(
     const RequestContext&, const v1::CompleteReplicaTransportRequest& request) {
-  TC_ASSIGN_OR_RETURN(const GrantEnd end, EndOf(request.outcome()));
+  TC_ASSIGN_OR_RETURN(const GrantEnd end, EndOf(request));
   LOG_IF(INFO, request.has_error()) << "grant " << request.grant_id() << " ended at node "
                                     << request.node().node_id() << ": " << rpc::FromProto(request.error());
   TC_RETURN_IF_ERROR(coordinator_.WithDirectory([&](Directory& directory, SteadyTime now) {

@@ -75,7 +75,7 @@
   X(Gauge, 2, GlobalReplicas, "tc_global_store_replicas", "{replica}", kNone, ("location", "state"), "Replicas by location and state") \
   X(Gauge, 0, GlobalGrantsActive, "tc_global_store_grants_active", "{grant}", kNone, (), "Transport grants that have not ended") \
   X(Counter, 0, GlobalGrantsIssued, "tc_global_store_grants_issued_total", "{grant}", kNone, (), "Transport grants given") \
-  X(Counter, 1, GlobalGrantsEnded, "tc_global_store_grants_ended_total", "{grant}", kNone, ("outcome"), "Transport grants that ended (outcome: succeeded, failed, cancelled, expired, revoked)") \
+  X(Counter, 1, GlobalGrantsEnded, "tc_global_store_grants_ended_total", "{grant}", kNone, ("outcome"), "Transport grants that ended (outcome: succeeded, failed, cancelled, overtaken, expired, revoked)") \
   X(Histogram, 1, GlobalSelectionWaitSeconds, "tc_global_store_selection_wait_seconds", "s", kSeconds, ("outcome"), "Time from a request for a transport to a source being granted or refused") \
   X(Histogram, 2, MetadataOperationSeconds, "tc_metadata_store_operation_seconds", "s", kSeconds, ("backend", "operation"), "Time of a metadata-store operation") \
   X(Gauge, 0, MetadataBytes, "tc_metadata_store_bytes", "By", kNone, (), "What etcd holds on disk, as its member last said, which its quota bounds") \
