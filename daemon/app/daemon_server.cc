@@ -188,9 +188,9 @@ struct SourceSide {
   const std::unique_ptr<PeerClient> peers;
   PeerPools pools;
   RunningGrants grants;
-  SerialExecutor background;
   LocalAttacher attacher;
   const GrantedSourceOpener opener;
+  SerialExecutor background;  // ends what the opener opens
   const SourceFinder finder;
 };
 

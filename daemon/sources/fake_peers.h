@@ -2,11 +2,14 @@
 #pragma once
 
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "base/steady_time.h"
 #include "daemon/sources/peer_client.h"
 
 namespace tensorcast::daemon {
@@ -17,16 +20,28 @@ class FakePeers : public PeerClient {
   std::function<absl::StatusOr<v1::AttachReplicaResponse>(const v1::AttachReplicaRequest&)> attach;
   std::function<absl::StatusOr<v1::OpenPullResponse>(const v1::OpenPullRequest&)> open;
   std::function<absl::StatusOr<v1::TransferHop>(const PeerAddress&, const v1::DescribeHopRequest&)> describe;
+  // Grants of which no opening is answered before its call is cancelled or too late.
+  std::set<std::string> silent;
 
   absl::StatusOr<v1::AttachReplicaResponse> AttachReplica(const RequestContext&, const PeerAddress&,
                                                           const v1::AttachReplicaRequest& request) override {
     if (!attach) return absl::UnavailableError("nobody answers");
     return attach(request);
   }
-  absl::StatusOr<v1::OpenPullResponse> OpenPull(const RequestContext&, const PeerAddress&,
+  absl::StatusOr<v1::OpenPullResponse> OpenPull(const RequestContext& context, const PeerAddress&,
                                                 const v1::OpenPullRequest& request) override {
-    absl::MutexLock lock(&mutex_);
-    opened_.push_back(request);
+    {
+      absl::MutexLock lock(&mutex_);
+      opened_.push_back(request);
+    }
+    if (silent.contains(request.grant_id())) {
+      absl::Notification over;
+      const auto cancelled = context.cancellation.OnCancel([&over] { over.Notify(); });
+      if (over.WaitForNotificationWithTimeout(TimeLeft(context.deadline))) {
+        return absl::CancelledError("CANCELLED");
+      }
+      return absl::DeadlineExceededError("no answer");
+    }
     if (!open) return absl::UnavailableError("nobody answers");
     return open(request);
   }

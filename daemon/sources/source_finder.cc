@@ -5,27 +5,33 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "absl/log/log.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/ids.h"
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "core/engine/stall_watch.h"
 #include "daemon/node/node_messages.h"
+#include "daemon/sources/held_grants.h"
 #include "daemon/sources/origin_files.h"
-#include "otel/api/span.h"
 #include "rpc/convert/convert.h"
 #include "rpc/retry.h"
 
 namespace tensorcast::daemon {
 namespace {
 
-constexpr absl::Duration kEndingTimeout = absl::Seconds(5);
 constexpr absl::Duration kCheckInTimeout = absl::Seconds(5);
+
+// While no source answers, others are looked for after so long; each time after twice as long.
+constexpr absl::Duration kLookElsewhere = absl::Milliseconds(250);
+// While some are in use, those that are being opened are waited for so long at a time.
+constexpr absl::Duration kBesideWait = absl::Milliseconds(50);
 
 // A source that delivered nothing is asked again, after a pause that grows, and so many times in a row. One
 // that is alive and gives no byte for the whole of its time may be busy with others: it is asked for longer.
@@ -43,6 +49,8 @@ bool MayBeBusy(const absl::Status& failure) {
 constexpr size_t kMostSources = 6;
 // Questions for more sources while there are some, so that the global store's work a transfer is bounded.
 constexpr int kMostAskedBeside = 6;
+// And so many since those in use gave nothing.
+constexpr int kMostAskedStalled = 6;
 
 // Of other hosts, where those of this one give nothing.
 constexpr uint32_t kSourcesBesideHostmates = 4;
@@ -51,17 +59,25 @@ using Source = std::unique_ptr<ChunkSource>;
 
 class ReplicaSourceProvider : public SourceProvider {
  public:
-  ReplicaSourceProvider(const SourceFinder::Options& parts, SourceRequest request)
-      : parts_(parts), request_(std::move(request)) {}
-
-  // Never Finished: nobody wanted the ingest any more before it began, or the engine dropped it.
-  ~ReplicaSourceProvider() override { EndAll(absl::CancelledError("the transfer was given up")); }
+  // Where it was never Finished, nobody wanted the ingest any more before it began, or the engine dropped it.
+  ReplicaSourceProvider(const SourceFinder::Options& parts, std::shared_ptr<OvertakenPeers> overtaken,
+                        SourceRequest request)
+      : parts_(parts),
+        request_(std::move(request)),
+        held_({.global_store = parts.global_store,
+               .link = parts.link,
+               .peers = parts.peers,
+               .opener = parts.opener,
+               .running = parts.grants,
+               .background = parts.background,
+               .overtaken = std::move(overtaken)},
+              request_.manifest, request_.lane) {}
 
   void ObserveWaits(const WaitObserver& observer) override { observer_ = observer; }
 
   absl::StatusOr<MoreSources> Next(const RequestContext& context, std::span<const SourceFailure> ended,
                                    bool needed) override {
-    trace_ = context.trace;
+    held_.SetTrace(context.trace);
     for (const SourceFailure& failure : ended) NoteFailure(failure);
     if (!needed) return FindBeside(context, !ended.empty());
     absl::StatusOr<MoreSources> found = Find(context);
@@ -69,11 +85,16 @@ class ReplicaSourceProvider : public SourceProvider {
     return found;
   }
 
+  bool NoteStall() override {
+    stalled_ = asked_stalled_ < kMostAskedStalled && held_.all().size() < kMostSources;
+    return stalled_;
+  }
+
   std::vector<SourceFailure> TakeUnopened() override { return std::exchange(unopened_, {}); }
 
   void Finished(const absl::Status& status, std::span<const SourceFailure> ended) override {
     for (const SourceFailure& failure : ended) NoteFailure(failure);
-    EndAll(status);
+    held_.EndAll(status);
   }
 
  private:
@@ -82,29 +103,18 @@ class ReplicaSourceProvider : public SourceProvider {
     int fruitless = 0;  // tries in a row that gave nothing
     bool busy = false;  // perhaps, when it was tried last
     bool corrupt = false;
+    bool rests = false;  // its peer was overtaken lately
     bool given_up() const { return corrupt || fruitless >= (busy ? kTriesOfABusy : kTriesOfAFailing); }
   };
-  // A grant from when it was given to its end.
-  struct Held {
-    v1::TransportGrant grant;
-    bool pull_opened = false;  // at the source
-    bool in_use = false;
-    bool on_host = false;                              // of this one
-    std::shared_ptr<const Availability> availability;  // null: it has everything
-  };
-
   // No source is in use: waits until there is one.
   absl::StatusOr<MoreSources> Find(const RequestContext& context) {
     while (true) {
       TC_RETURN_IF_ERROR(context.Check("looking for a source"));
-      if (offered_.empty()) {
+      if (offered_.empty() && !held_.IsOpening()) {
         TC_ASSIGN_OR_RETURN(v1::RequestReplicaTransportResponse answer, AskForGrants(context, true));
         // Those that failed before are asked again only when this node has nothing itself.
         if (std::ranges::all_of(offered_, [this](const auto& id) { return WasTried(id); })) {
-          if (std::optional<Source> source = TryOrigin()) {
-            EndAll(absl::CancelledError("the files of the import are read instead"));
-            return Only(*std::move(source));
-          }
+          if (std::optional<Source> source = TryOrigin()) return InsteadOfOthers(*std::move(source));
         }
         if (offered_.empty()) {
           waited_for_.assign(answer.waiting_for().begin(), answer.waiting_for().end());
@@ -113,34 +123,57 @@ class ReplicaSourceProvider : public SourceProvider {
           TC_RETURN_IF_ERROR(Wait(context, rpc::FromProto(answer.retry_after())));
           continue;
         }
+        // Before a peer is opened that was overtaken lately, others are asked for.
+        if (std::ranges::all_of(offered_, [this](const auto& id) { return held_.Rests(id); })) {
+          TC_RETURN_IF_ERROR(AskForGrants(context, false, /*beside_stalled=*/1).status());
+        }
       }
-      TC_RETURN_IF_ERROR(PauseBefore(context, offered_.front()));
-      if (std::optional<Source> source = OpenNext(context)) return With(*std::move(source));
+      TC_RETURN_IF_ERROR(OpenOffered(context));
+      held_.AwaitOpening(context, look_elsewhere_at_);
+      if (std::vector<Source> opened = TakeOpened(context); !opened.empty()) return With(std::move(opened));
+      if (!held_.IsOpening() || SteadyNow() < look_elsewhere_at_) continue;
+      // Nobody answers.
+      if (std::optional<Source> source = TryOrigin()) return InsteadOfOthers(*std::move(source));
+      if (held_.all().size() < kMostSources) {
+        TC_RETURN_IF_ERROR(AskForGrants(context, false, /*beside_stalled=*/1).status());
+      }
+      OpenAll(context);
+      look_elsewhere_after_ *= 2;
+      look_elsewhere_at_ = SteadyNow() + look_elsewhere_after_;
     }
   }
 
-  // Some are in use: what can be had now, without a wait.
+  // Some are in use: what can be had now, without a long wait.
   absl::StatusOr<MoreSources> FindBeside(const RequestContext& context, bool one_ended) {
     const SteadyTime now = SteadyNow();
     WatchHostmates(now);
-    if (offered_.empty() && hostmates_.TakeStall(now)) {
-      TC_RETURN_IF_ERROR(AskForGrants(context, false, /*stalled=*/true).status());
-    } else if (offered_.empty()) {
+    const bool stalled = std::exchange(stalled_, false);
+    if (stalled) {
+      ++asked_stalled_;
+      if (std::optional<Source> source = TryOrigin()) return Beside(*std::move(source));
+    }
+    if (offered_.empty() && (stalled || hostmates_.TakeStall(now))) {
+      const uint32_t least = stalled ? 1 : kSourcesBesideHostmates;
+      TC_RETURN_IF_ERROR(AskForGrants(context, false, /*beside_stalled=*/least).status());
+    } else if (offered_.empty() && !held_.IsOpening()) {
       // Only the watch wanted to be asked.
       const bool early = hostmates_.LookIn() < absl::InfiniteDuration() && !one_ended && now < look_at_;
       if (early) return MoreSources{.sources = {}, .look_again = LookAgain(look_at_ - now)};
-      const bool enough = !may_look_beside_ || held_.size() >= kMostSources;
+      const bool enough = !may_look_beside_ || held_.all().size() >= kMostSources;
       if (enough || asked_beside_ == kMostAskedBeside) {
         return MoreSources{.sources = {}, .look_again = hostmates_.LookIn()};
       }
       ++asked_beside_;
       TC_RETURN_IF_ERROR(AskForGrants(context, false).status());
     }
-    while (!offered_.empty()) {
-      TC_RETURN_IF_ERROR(context.Check("looking for another source"));
-      if (std::optional<Source> source = OpenNext(context)) return With(*std::move(source));
-    }
-    return MoreSources{.sources = {}, .look_again = LookAgain(look_again_)};
+    EndResting();
+    OpenAll(context);
+    held_.AwaitOpening(context, now + kBesideWait);
+    TC_RETURN_IF_ERROR(context.Check("looking for another source"));
+    if (std::vector<Source> opened = TakeOpened(context); !opened.empty()) return With(std::move(opened));
+    EndOvertaken();
+    return MoreSources{.sources = {},
+                       .look_again = held_.IsOpening() ? absl::ZeroDuration() : LookAgain(look_again_)};
   }
 
   // Where all sources in use are of this host and fill yet, what they do not bring has to come from
@@ -148,7 +181,7 @@ class ReplicaSourceProvider : public SourceProvider {
   void WatchHostmates(SteadyTime now) {
     uint64_t chunks = 0;
     bool only_these = false;
-    for (const auto& [grant_id, held] : held_) {
+    for (const auto& [grant_id, held] : held_.all()) {
       if (!held.in_use) continue;
       only_these = held.on_host && held.availability != nullptr && !held.availability->complete();
       if (!only_these) break;
@@ -173,19 +206,59 @@ class ReplicaSourceProvider : public SourceProvider {
     return more;
   }
 
-  MoreSources With(Source source) {
-    if (source->info().type != SourceType::kRemote && HasAll(*source)) {
-      for (const std::string& id : std::exchange(offered_, {})) {
-        EndGrant(id, absl::CancelledError("a replica on this host is read instead"), false);
+  MoreSources InsteadOfOthers(Source source) {
+    offered_.clear();
+    std::vector<std::string> silent;
+    for (const auto& [grant_id, held] : held_.all()) {
+      if (held.opening != nullptr) silent.push_back(grant_id);
+    }
+    const absl::Status overtaken = absl::DeadlineExceededError(
+        "it was overtaken: it has not answered, and the files of the import were "
+        "there to be read");
+    for (const std::string& id : silent) NoteUnopened(id, overtaken, /*overtaken=*/true);
+    held_.EndAll(absl::CancelledError("the files of the import are read instead"));
+    return Only(std::move(source));
+  }
+
+  MoreSources Beside(Source source) const {
+    MoreSources more{.sources = {}, .look_again = LookAgain(look_again_)};
+    more.sources.push_back(std::move(source));
+    return more;
+  }
+
+  MoreSources With(std::vector<Source> opened) {
+    const auto whole = std::ranges::find_if(opened, [](const Source& source) {
+      return source->info().type != SourceType::kRemote && HasAll(*source);
+    });
+    if (whole != opened.end()) {
+      Source source = std::move(*whole);
+      const std::set<std::string> opened_now = GrantsOf(opened);
+      opened.clear();
+      offered_.clear();
+      std::vector<std::string> others;
+      for (const auto& [grant_id, held] : held_.all()) {
+        if (!held.in_use || opened_now.contains(grant_id)) others.push_back(grant_id);
+      }
+      for (const std::string& id : others) {
+        held_.End(id, {.status = absl::CancelledError("a replica on this host is read instead")});
       }
       return Only(std::move(source));
     }
     may_look_beside_ = true;  // also after one of this host that failed
+    EndResting();
     WatchHostmates(SteadyNow());
-    MoreSources more{.sources = {},
-                     .look_again = offered_.empty() ? LookAgain(look_again_) : absl::ZeroDuration()};
-    more.sources.push_back(std::move(source));
-    return more;
+    const bool more_to_open = !offered_.empty() || held_.IsOpening();
+    return {.sources = std::move(opened),
+            .look_again = more_to_open ? absl::ZeroDuration() : LookAgain(look_again_)};
+  }
+
+  // Of those that are left of them.
+  static std::set<std::string> GrantsOf(const std::vector<Source>& opened) {
+    std::set<std::string> grants;
+    for (const Source& source : opened) {
+      if (source != nullptr) grants.insert(source->info().grant_id);
+    }
+    return grants;
   }
 
   static bool HasAll(const ChunkSource& source) {
@@ -193,49 +266,103 @@ class ReplicaSourceProvider : public SourceProvider {
     return has == nullptr || has->complete();
   }
 
-  bool IsHeld(const std::string& replica_id) const {
-    return std::ranges::any_of(
-        held_, [&](const auto& held) { return held.second.grant.replica().replica_id() == replica_id; });
+  const std::string& ReplicaOf(const std::string& grant_id) const {
+    return held_.all().at(grant_id).replica_id();
   }
 
-  bool WasTried(const std::string& grant_id) const {
-    return replicas_.contains(held_.at(grant_id).grant.replica().replica_id());
+  bool WasTried(const std::string& grant_id) const { return replicas_.contains(ReplicaOf(grant_id)); }
+
+  int Fruitless(const std::string& grant_id) const {
+    const auto tried = replicas_.find(ReplicaOf(grant_id));
+    return tried == replicas_.end() ? 0 : tried->second.fruitless;
   }
 
-  // A source under the first grant that was offered and not opened yet; nullopt when it could not be.
-  std::optional<Source> OpenNext(const RequestContext& context) {
-    const std::string grant_id = offered_.front();
-    offered_.pop_front();
-    Held& held = held_.at(grant_id);
-    const Cancellation revoked = parts_.grants->Add(grant_id);
-    GrantOpening opening =
-        parts_.opener->Open(context, held.grant, *request_.manifest, request_.lane, revoked);
-    held.pull_opened = opening.pull_opened;
-    for (SourceFailure& lane : opening.unopened) unopened_.push_back(std::move(lane));
-    if (opening.source.ok()) {
-      const v1::Node& node = held.grant.source();
-      held.in_use = true;
-      held.on_host = !node.host_id().empty() && node.host_id() == parts_.link->host_id();
-      held.availability = (*opening.source)->availability();
-      return *std::move(opening.source);
+  // Of those that were offered: there is something better.
+  void EndResting() {
+    for (const std::string& id : std::exchange(offered_, {})) {
+      if (!held_.Rests(id)) {
+        offered_.push_back(id);
+        continue;
+      }
+      replicas_[ReplicaOf(id)].rests = true;
+      held_.End(id, {.status = absl::CancelledError("it was overtaken lately, and there is another source")});
     }
-    const absl::Status& status = opening.source.status();
-    const std::string& name = held.grant.source().name();
+  }
+
+  // Side by side: of those that were offered the ones of which nothing bad is known, else those that rest.
+  // One that gave nothing before is asked again alone, after a pause.
+  absl::Status OpenOffered(const RequestContext& context) {
+    const auto is_fresh = [this](const std::string& id) { return Fruitless(id) == 0 && !held_.Rests(id); };
+    if (std::ranges::any_of(offered_, is_fresh)) EndResting();
+    for (const std::string& id : std::exchange(offered_, {})) {
+      if (Fruitless(id) == 0) {
+        Open(context, id);
+      } else {
+        offered_.push_back(id);
+      }
+    }
+    if (held_.IsOpening() || offered_.empty()) return absl::OkStatus();
+    const std::string first = offered_.front();
+    TC_RETURN_IF_ERROR(PauseBefore(context, first));
+    offered_.pop_front();
+    Open(context, first);
+    return absl::OkStatus();
+  }
+
+  void OpenAll(const RequestContext& context) {
+    for (const std::string& id : std::exchange(offered_, {})) Open(context, id);
+  }
+
+  void Open(const RequestContext& context, const std::string& grant_id) {
+    if (!held_.IsOpening()) {
+      look_elsewhere_after_ = kLookElsewhere;
+      look_elsewhere_at_ = SteadyNow() + look_elsewhere_after_;
+    }
+    held_.Open(context, grant_id);
+  }
+
+  std::vector<Source> TakeOpened(const RequestContext& context) {
+    std::vector<Source> sources;
+    for (HeldGrants::Opened& opened : held_.TakeOpened()) {
+      for (SourceFailure& lane : opened.opening.unopened) unopened_.push_back(std::move(lane));
+      const absl::Status& status = opened.opening.source.status();
+      if (status.ok()) {
+        sources.push_back(*std::move(opened.opening.source));
+      } else {
+        const bool in_time = context.Check("opening a source").ok();
+        NoteUnopened(opened.grant_id, status, absl::IsDeadlineExceeded(status) && in_time);
+      }
+    }
+    return sources;
+  }
+
+  void EndOvertaken() {
+    for (const std::string& id : held_.Overtaken()) {
+      const absl::Status status = held_.OvertakenStatus();
+      const v1::TransportGrant& grant = held_.all().at(id).grant;
+      unopened_.push_back(
+          {.source = {.type = grant.lane() == kLocalLane ? SourceType::kLocal : SourceType::kRemote,
+                      .lane = grant.lane(),
+                      .name = grant.source().name()},
+           .status = status});
+      NoteUnopened(id, status, /*overtaken=*/true);
+    }
+  }
+
+  void NoteUnopened(const std::string& grant_id, const absl::Status& status, bool overtaken) {
+    const std::string name = held_.all().at(grant_id).grant.source().name();
     LOG(WARNING) << "Source " << name << " of " << request_.manifest->id()
                  << " could not be opened: " << status;
-    NoteFruitless(held.grant.replica().replica_id(), status);
+    NoteFruitless(ReplicaOf(grant_id), status);
     NoteTried(name, status);
-    EndGrant(grant_id, status, false);
-    return std::nullopt;
+    held_.End(grant_id, {.status = status, .overtaken = overtaken});
   }
 
   // Before one that gave nothing when it was asked last is asked again.
   absl::Status PauseBefore(const RequestContext& context, const std::string& grant_id) {
-    const v1::TransportGrant& grant = held_.at(grant_id).grant;
-    const auto tried = replicas_.find(grant.replica().replica_id());
-    const int fruitless = tried == replicas_.end() ? 0 : tried->second.fruitless;
+    const int fruitless = Fruitless(grant_id);
     if (fruitless == 0) return absl::OkStatus();
-    const std::string& name = grant.source().name();
+    const std::string& name = held_.all().at(grant_id).grant.source().name();
     ObserveWait(absl::StrCat(name, ", which gave nothing"));
     const absl::Duration pause = std::min(kFirstPause * std::exp2(fruitless - 1), kLongestPause);
     const absl::Status paused =
@@ -259,17 +386,18 @@ class ReplicaSourceProvider : public SourceProvider {
   // NOT_FOUND: the artifact was deleted, or never published. Nothing is in the answer while the global store
   // gives none.
   // What is granted is held and offered from then on. `again`: also those that gave nothing before.
-  // `stalled`: those in use give nothing.
+  // `beside_stalled`: those that are held give nothing, and so many are wanted beside them at least; 0: they
+  // do.
   absl::StatusOr<v1::RequestReplicaTransportResponse> AskForGrants(const RequestContext& context, bool again,
-                                                                   bool stalled = false) {
+                                                                   uint32_t beside_stalled = 0) {
     v1::RequestReplicaTransportRequest request;
     *request.mutable_node() = parts_.link->identity();
     request.set_artifact_id(request_.manifest->id());
     *request.mutable_destination() = ToProto(request_.destination, parts_.devices);
     for (const auto& [replica_id, tried] : replicas_) {
       // One that is held again is slow only where it gives nothing now.
-      if (IsHeld(replica_id)) continue;
-      const bool excluded = tried.given_up() || (!again && tried.fruitless > 0);
+      if (held_.Holds(replica_id)) continue;
+      const bool excluded = tried.given_up() || (!again && (tried.fruitless > 0 || tried.rests));
       (excluded ? request.add_excluded_replicas() : request.add_slow_replicas())->assign(replica_id);
       if (tried.corrupt) request.add_corrupt_replicas(replica_id);
     }
@@ -277,12 +405,13 @@ class ReplicaSourceProvider : public SourceProvider {
       *request.mutable_timeout() = rpc::ToProto(TimeLeft(context.deadline));
     }
     request.set_required_lane(request_.lane);
-    request.set_sources(static_cast<uint32_t>(kMostSources - std::min(held_.size(), kMostSources)));
-    for (const auto& [grant_id, held] : held_) {
+    const size_t held_now = held_.all().size();
+    request.set_sources(static_cast<uint32_t>(kMostSources - std::min(held_now, kMostSources)));
+    for (const auto& [grant_id, held] : held_.all()) {
       request.add_held_grants(grant_id);
-      if (stalled) request.add_slow_replicas(held.grant.replica().replica_id());
+      if (beside_stalled > 0) request.add_slow_replicas(held.replica_id());
     }
-    if (stalled) request.set_sources(std::max(request.sources(), kSourcesBesideHostmates));
+    request.set_sources(std::max(request.sources(), beside_stalled));
     absl::StatusOr<v1::RequestReplicaTransportResponse> answer = Request(context, request);
     if (absl::IsNotFound(answer.status()) || absl::IsAborted(answer.status())) {
       // The artifact is unknown, or this node is: the global store may have been restarted since the last
@@ -294,9 +423,7 @@ class ReplicaSourceProvider : public SourceProvider {
     if (answer.ok()) {
       origin_ = OwnOrigin(*answer);
       for (v1::TransportGrant& grant : *answer->mutable_grants()) {
-        const std::string id = grant.grant_id();
-        held_[id].grant = std::move(grant);
-        offered_.push_back(id);
+        offered_.push_back(held_.Add(std::move(grant)));
       }
       look_again_ =
           answer->has_look_again() ? rpc::FromProto(answer->look_again()) : absl::InfiniteDuration();
@@ -340,14 +467,16 @@ class ReplicaSourceProvider : public SourceProvider {
   void NoteFailure(const SourceFailure& failure) {
     NoteTried(absl::StrCat(failure.source.name, " (", failure.source.lane, ")"), failure.status);
     corrupt_ |= failure.corrupt;
-    const auto held = held_.find(failure.source.grant_id);
-    if (held == held_.end()) return NoteOriginFailure(failure.status);
-    const std::string replica_id = held->second.grant.replica().replica_id();
+    const auto held = held_.all().find(failure.source.grant_id);
+    if (held == held_.all().end()) return NoteOriginFailure(failure.status);
+    const std::string replica_id = held->second.replica_id();
     Tried& replica = replicas_[replica_id];
     if (failure.delivered > 0) replica.fruitless = 0;
     replica.corrupt = failure.corrupt;
     if (!failure.corrupt) NoteFruitless(replica_id, failure.status);
-    EndGrant(failure.source.grant_id, failure.status, failure.corrupt);
+    held_.End(failure.source.grant_id, {.status = failure.status,
+                                        .corrupt = failure.corrupt,
+                                        .overtaken = absl::IsDeadlineExceeded(failure.status)});
   }
 
   // Files that went or changed are no source any more, bytes that cannot be read are lost; anything else (no
@@ -368,44 +497,7 @@ class ReplicaSourceProvider : public SourceProvider {
 
   void EndAll(const absl::Status& status) {
     offered_.clear();
-    while (!held_.empty()) EndGrant(held_.begin()->first, status, false);
-  }
-
-  // Completes the grant and closes what it opened; nobody waits for either.
-  void EndGrant(std::string grant_id, const absl::Status& status, bool corrupt) {
-    const auto node = held_.extract(grant_id);
-    if (node.empty()) return;
-    const Held& held = node.mapped();
-    const v1::TransportGrant& grant = held.grant;
-    parts_.grants->Remove(grant_id);
-    v1::CompleteReplicaTransportRequest complete;
-    *complete.mutable_node() = parts_.link->identity();
-    complete.set_grant_id(grant.grant_id());
-    complete.set_outcome(status.ok()                 ? v1::TRANSPORT_OUTCOME_SUCCEEDED
-                         : absl::IsCancelled(status) ? v1::TRANSPORT_OUTCOME_CANCELLED
-                                                     : v1::TRANSPORT_OUTCOME_FAILED);
-    if (!status.ok()) *complete.mutable_error() = rpc::ToProto(status);
-    complete.set_source_corrupt(corrupt);
-    parts_.background->Run([parts = parts_, complete, close = held.pull_opened,
-                            peer = PeerAddress(grant.source().grpc_address(), grant.source().name()),
-                            trace = trace_] {
-      const otel::Scope scope(trace);
-      const auto call = [&trace] {
-        RequestContext context = RequestContext::Background(kEndingTimeout);
-        context.trace = trace;
-        return context;
-      };
-      if (close) {
-        v1::ClosePullRequest request;
-        request.set_grant_id(complete.grant_id());
-        if (complete.has_error()) *request.mutable_error() = complete.error();
-        // A source that cannot be told ends it with the grant.
-        parts.peers->ClosePull(call(), peer, request).IgnoreError();
-      }
-      const absl::Status told = parts.global_store->CompleteReplicaTransport(call(), complete);
-      LOG_IF(WARNING, !told.ok()) << "The end of grant " << complete.grant_id()
-                                  << " was not told; it expires: " << told;
-    });
+    held_.EndAll(status);
   }
 
   // The last word of each that was tried.
@@ -439,17 +531,21 @@ class ReplicaSourceProvider : public SourceProvider {
 
   const SourceFinder::Options parts_;
   const SourceRequest request_;
-  TraceContext trace_;  // of the ingest, for what is done after it
   WaitObserver observer_;
   std::optional<v1::Origin> origin_;  // on this node, as the last answer named it
   bool origin_tried_ = false;
-  std::map<std::string, Held> held_;                      // by grant id
-  std::deque<std::string> offered_;                       // of those held: the ones that are not opened yet
+  HeldGrants held_;
+  std::deque<std::string> offered_;  // of those held, the best first
+  // While no source that is being opened answers.
+  SteadyTime look_elsewhere_at_;
+  absl::Duration look_elsewhere_after_;
   absl::Duration look_again_ = absl::InfiniteDuration();  // as the global store said last...
   SteadyTime look_at_ = SteadyTime::InfiniteFuture();     // ...from then on
   StallWatch hostmates_;
   bool may_look_beside_ = true;
   int asked_beside_ = 0;
+  bool stalled_ = false;  // said since Next was called last
+  int asked_stalled_ = 0;
   std::map<std::string, Tried> replicas_;  // elsewhere, by id
   std::vector<std::pair<std::string, std::string>> tried_;
   std::vector<SourceFailure> unopened_;
@@ -466,7 +562,7 @@ class ReplicaSourceProvider : public SourceProvider {
 }  // namespace
 
 std::shared_ptr<SourceProvider> SourceFinder::Find(SourceRequest request) const {
-  return std::make_shared<ReplicaSourceProvider>(options_, std::move(request));
+  return std::make_shared<ReplicaSourceProvider>(options_, overtaken_, std::move(request));
 }
 
 }  // namespace tensorcast::daemon

@@ -17,6 +17,7 @@
 #include "daemon/global_store_link/global_store_client.h"
 #include "daemon/global_store_link/global_store_link.h"
 #include "daemon/sources/granted_source.h"
+#include "daemon/sources/overtaken_peers.h"
 #include "daemon/sources/peer_client.h"
 #include "daemon/sources/running_grants.h"
 
@@ -46,17 +47,21 @@ class SourceFinder {
   explicit SourceFinder(const Options& options) : options_(options) {}
 
   // The sources of one materialisation; the provider is used by one thread at a time, as SourceProvider says.
-  // While some are in use the global store is asked for more and better ones a few times, and each that is
-  // granted is opened by a call of Next of its own, so that nobody waits for one that does not answer. What
-  // has all of it on this host is wanted alone. While no source can give the bytes, but one may soon, Next
-  // waits and asks again, until the context ends. A source that fails is asked again when nothing else is
-  // left, unless its bytes were wrong or it failed too often in a row. Errors of Next, when there is nothing
-  // left: NOT_FOUND when the artifact is not published or nobody ever had it, DATA_LOSS when every source was
-  // corrupt, UNAVAILABLE otherwise; the message lists what was tried, and what was waited for.
+  // All that are granted are opened side by side, and the first that answers is used first. One that has not
+  // answered long after another did is overtaken: its grant ends as failed with DEADLINE_EXCEEDED, and its
+  // peer rests (overtaken_peers.h). While no source answers, or those in use give nothing, the global store
+  // is asked for others and the files of the import on this node are opened, too. While some sources are in
+  // use the global store is asked for more and better ones a few times. What has all of it on this host is
+  // wanted alone. While no source can give the bytes, but one may soon, Next waits and asks again, until the
+  // context ends. A source that fails is asked again when nothing else is left, unless its bytes were wrong
+  // or it failed too often in a row. Errors of Next, when there is nothing left: NOT_FOUND when the artifact
+  // is not published or no node ever had it, DATA_LOSS when every source was corrupt, UNAVAILABLE otherwise;
+  // the message lists what was tried, and what was waited for.
   std::shared_ptr<SourceProvider> Find(SourceRequest request) const;
 
  private:
   const Options options_;
+  const std::shared_ptr<OvertakenPeers> overtaken_ = std::make_shared<OvertakenPeers>();
 };
 
 }  // namespace tensorcast::daemon

@@ -3,6 +3,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <fstream>
 
 #include "absl/log/log_entry.h"
@@ -11,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/steady_time.h"
+#include "base/testing/eventually.h"
 #include "base/testing/temp_folder.h"
 #include "core/testing/scripted_source.h"
 #include "core/testing/test_artifact.h"
@@ -26,6 +29,8 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Property;
+using ::testing::UnorderedElementsAre;
 
 // An image in the test's own memory, served over loopback.
 // What becomes of the registration of a GPU's memory.
@@ -95,6 +100,7 @@ class ProviderTest : public ::testing::Test {
     grant->set_grant_id(grant_id);
     grant->set_lane(lane);
     grant->mutable_source()->set_name("source of " + grant_id);
+    grant->mutable_source()->set_node_id("node of " + grant_id);
     grant->mutable_source()->add_lanes("loopback");
     grant->mutable_replica()->set_replica_id("replica of " + grant_id);
     grant->mutable_replica()->set_artifact_id(artifact_.manifest->id());
@@ -111,6 +117,29 @@ class ProviderTest : public ::testing::Test {
   void OfferReplica(const std::string& grant_id, const std::string& replica_id) {
     Offer(grant_id);
     store_.offers.back().mutable_grants(0)->mutable_replica()->set_replica_id(replica_id);
+  }
+
+  // As the engine takes them: the first when it needs one, the others beside it.
+  std::vector<std::unique_ptr<ChunkSource>> TakeSources(SourceProvider& provider, size_t count) {
+    std::vector<std::unique_ptr<ChunkSource>> sources;
+    while (sources.size() < count) {
+      absl::StatusOr<MoreSources> more = provider.Next(context_, {}, /*needed=*/sources.empty());
+      if (!more.ok()) {
+        ADD_FAILURE() << more.status();
+        break;
+      }
+      for (std::unique_ptr<ChunkSource>& source : more->sources) sources.push_back(std::move(source));
+      EXPECT_TRUE(sources.size() == count || more->look_again == absl::ZeroDuration());
+    }
+    return sources;
+  }
+  // How the grant ended, once that was told; UNSPECIFIED: it did not end yet.
+  v1::TransportOutcome OutcomeOf(const std::string& grant_id) {
+    background_.Flush();
+    for (const auto& completed : store_.completed) {
+      if (completed.grant_id() == grant_id) return completed.outcome();
+    }
+    return v1::TRANSPORT_OUTCOME_UNSPECIFIED;
   }
 
   absl::Status FetchFirstChunk(ChunkSource& source) {
@@ -135,13 +164,13 @@ class ProviderTest : public ::testing::Test {
   std::unique_ptr<DeviceRuntime> devices_;
   std::unique_ptr<transport::Transport> lane_;
   std::unique_ptr<transport::Serving> serving_;
-  SerialExecutor background_;
   LocalAttacher attacher_{&peers_, &pools_, devices_.get(), absl::Seconds(10)};
   GrantedSourceOpener opener_{{.node_id = "me",
                                .transports = {lane_.get()},
                                .local = &attacher_,
                                .peers = &peers_,
                                .peer_timeout = absl::Seconds(10)}};
+  SerialExecutor background_;  // ends what the opener opens
   ImportRoots roots_;
   SourceFinder finder_{{.global_store = &store_,
                         .link = &link_,
@@ -419,21 +448,23 @@ TEST_F(ProviderTest, AnOriginThatFailsWhileItIsReadEndsAsWhatItFailedWith) {
   }
 }
 
-TEST_F(ProviderTest, SeveralGrantsAreOpenedOneAfterAnotherAndEachEndsForItself) {
+TEST_F(ProviderTest, SeveralGrants_AreOpenedSideBySideAndEachEndsForItself) {
   Offer("t1");
   AddGrant(store_.offers.back(), "t2");
   AddGrant(store_.offers.back(), "t3");
   store_.offers.back().mutable_look_again()->set_seconds(7);
+  // None is answered before all were asked.
+  std::atomic<int> asked = 0;
+  peers_.open = [&](const v1::OpenPullRequest&) {
+    ++asked;
+    EXPECT_TRUE(tensorcast::testing::Eventually([&] { return asked == 3; }));
+    return Opened();
+  };
   auto provider = Provider();
-  std::vector<std::unique_ptr<ChunkSource>> sources;
-  for (const bool needed : {true, false, false}) {
-    auto more = provider->Next(context_, {}, needed);
-    ASSERT_TRUE(more.ok()) << more.status();
-    ASSERT_EQ(more->sources.size(), 1u);
-    sources.push_back(std::move(more->sources.front()));
-    EXPECT_EQ(more->look_again, sources.size() < 3 ? absl::ZeroDuration() : absl::Seconds(7));
-  }
+  std::vector<std::unique_ptr<ChunkSource>> sources = TakeSources(*provider, 3);
+  std::ranges::sort(sources, {}, [](const auto& source) { return source->info().name; });
   EXPECT_EQ(store_.asked.size(), 1u);
+  peers_.open = [this](const v1::OpenPullRequest&) { return Opened(); };
   EXPECT_THAT(running_.Ids(), ElementsAre("t1", "t2", "t3"));
   for (auto& source : sources) EXPECT_TRUE(FetchFirstChunk(*source).ok());
 
@@ -452,13 +483,93 @@ TEST_F(ProviderTest, SeveralGrantsAreOpenedOneAfterAnotherAndEachEndsForItself) 
   provider->Finished(absl::OkStatus(), {});
   background_.Flush();
   EXPECT_THAT(running_.Ids(), ElementsAre());
-  EXPECT_THAT(peers_.closed(), ElementsAre("t2", "t1", "t3", "t4"));
+  EXPECT_THAT(peers_.closed(), UnorderedElementsAre("t2", "t1", "t3", "t4"));
   std::map<std::string, v1::TransportOutcome> outcomes;
   for (const auto& completed : store_.completed) outcomes[completed.grant_id()] = completed.outcome();
   EXPECT_EQ(outcomes["t2"], v1::TRANSPORT_OUTCOME_FAILED);
   for (const char* grant : {"t1", "t3", "t4"}) {
     EXPECT_EQ(outcomes[grant], v1::TRANSPORT_OUTCOME_SUCCEEDED) << grant;
   }
+}
+
+TEST_F(ProviderTest, SilentPeer_IsOvertakenAndNotOpenedByTheNextTransfer) {
+  peers_.silent = {"t1"};
+  Offer("t1");
+  AddGrant(store_.offers.back(), "t2");
+  {
+    auto provider = Provider();
+    const auto sources = TakeSources(*provider, 1);
+    ASSERT_THAT(sources,
+                ElementsAre(Property(
+                    &std::unique_ptr<ChunkSource>::get,
+                    Property(&ChunkSource::info, ::testing::Field(&SourceInfo::name, "source of t2")))));
+    while (OutcomeOf("t1") == v1::TRANSPORT_OUTCOME_UNSPECIFIED) {
+      auto more = provider->Next(context_, {}, /*needed=*/false);
+      ASSERT_TRUE(more.ok()) << more.status();
+      EXPECT_TRUE(more->sources.empty());
+    }
+    EXPECT_EQ(OutcomeOf("t1"), v1::TRANSPORT_OUTCOME_FAILED);
+    EXPECT_THAT(peers_.closed(), ElementsAre("t1"));
+    EXPECT_THAT(provider->TakeUnopened(), ::testing::SizeIs(1));
+  }
+  background_.Flush();
+  store_.completed.clear();
+  Offer("t1");
+  AddGrant(store_.offers.back(), "t2");
+  const size_t opened_before = peers_.opened().size();
+  auto provider = Provider();
+  const auto sources = TakeSources(*provider, 1);
+  EXPECT_EQ(OutcomeOf("t1"), v1::TRANSPORT_OUTCOME_CANCELLED);
+  EXPECT_EQ(peers_.opened().size(), opened_before + 1) << "of t2 alone";
+}
+
+TEST_F(ProviderTest, TransferEndsBeforeSilentPeerAnswers_PeerIsOvertaken) {
+  peers_.silent = {"t1"};
+  Offer("t1");
+  AddGrant(store_.offers.back(), "t2");
+  auto provider = Provider();
+  TakeSources(*provider, 1).clear();
+  provider->Finished(absl::OkStatus(), {});
+  EXPECT_EQ(OutcomeOf("t1"), v1::TRANSPORT_OUTCOME_FAILED);
+  EXPECT_EQ(OutcomeOf("t2"), v1::TRANSPORT_OUTCOME_SUCCEEDED);
+}
+
+TEST_F(ProviderTest, OnlyPeerIsSilent_OthersAreAskedFor) {
+  peers_.silent = {"t1"};
+  Offer("t1");
+  Offer("t2");
+  auto provider = Provider();
+  const auto sources = TakeSources(*provider, 1);
+  EXPECT_EQ(sources.front()->info().name, "source of t2");
+  EXPECT_THAT(store_.asked.back().slow_replicas(), ElementsAre("replica of t1"));
+}
+
+TEST_F(ProviderTest, OnlyPeerRests_ItIsOpenedAllTheSame) {
+  peers_.silent = {"t1"};
+  Offer("t1");
+  Offer("t2");
+  auto first = Provider();
+  TakeSources(*first, 1).clear();
+  first->Finished(absl::OkStatus(), {});
+  EXPECT_EQ(OutcomeOf("t1"), v1::TRANSPORT_OUTCOME_FAILED);
+  peers_.silent.clear();
+  store_.offers.clear();
+  Offer("t1");
+  store_.offers.emplace_back();
+  auto provider = Provider();
+  EXPECT_EQ(TakeSources(*provider, 1).front()->info().name, "source of t1");
+}
+
+TEST_F(ProviderTest, SourcesStall_OthersAreAskedFor) {
+  Offer("t1");
+  auto provider = Provider();
+  const auto first = TakeSources(*provider, 1);
+  EXPECT_TRUE(provider->NoteStall());
+  Offer("t2");
+  auto more = provider->Next(context_, {}, /*needed=*/false);
+  ASSERT_TRUE(more.ok()) << more.status();
+  EXPECT_THAT(store_.asked.back().held_grants(), ElementsAre("t1"));
+  EXPECT_THAT(store_.asked.back().slow_replicas(), ElementsAre("replica of t1"));
 }
 
 TEST_F(ProviderTest, WhileThereAreSourcesTheGlobalStoreIsAskedForMoreAFewTimesOnly) {
@@ -478,11 +589,7 @@ TEST_F(ProviderTest, WhoHasAsManySourcesAsItWantsAsksForNoMore) {
   for (const char* grant_id : {"t1", "t2", "t3", "t4", "t5", "t6"}) AddGrant(store_.offers.back(), grant_id);
   store_.offers.back().mutable_look_again()->set_nanos(1);
   auto provider = Provider();
-  for (int i = 0; i < 6; ++i) {
-    auto more = provider->Next(context_, {}, /*needed=*/i == 0);
-    ASSERT_TRUE(more.ok()) << more.status();
-    EXPECT_EQ(more->sources.size(), 1u);
-  }
+  const auto sources = TakeSources(*provider, 6);
   auto more = provider->Next(context_, {}, /*needed=*/false);
   ASSERT_TRUE(more.ok()) << more.status();
   EXPECT_TRUE(more->sources.empty());

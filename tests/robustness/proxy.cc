@@ -18,6 +18,7 @@ namespace {
 
 constexpr size_t kStepBytes = 16 << 10;
 constexpr int kDelayMs = 1;
+constexpr int kTrickleMs = 2000;
 
 using Kind = ProxyFault::Kind;
 
@@ -88,8 +89,18 @@ class Proxy::Connection {
     if (!proxy_.AwaitPassage()) return false;
     if (!of_source) return SendAll(to, bytes, at_a_time_);
     const bool on = Spoil(bytes);
+    if (fault_.kind == Kind::kTrickle && happened_) return Trickle(to, bytes);
     // A reset drops what the receiver has not read, and then it would not see the middle of a frame.
     return SendAll(to, bytes, at_a_time_) && on;
+  }
+
+  // Until the receiver is gone, or the proxy ends it.
+  bool Trickle(int to, std::string_view bytes) {
+    pollfd stop = {.fd = proxy_.stop_.get(), .events = POLLIN, .revents = 0};
+    for (; !bytes.empty(); bytes.remove_prefix(1)) {
+      if (poll(&stop, 1, kTrickleMs) != 0 || !SendAll(to, bytes.substr(0, 1), 1)) return false;
+    }
+    return true;
   }
 
   // Makes of what the source said what the receiver hears; false when that is all it will.
@@ -114,6 +125,8 @@ class Proxy::Connection {
     switch (fault_.kind) {
       case Kind::kSwallow:
         bytes.resize(at);
+        return true;
+      case Kind::kTrickle:
         return true;
       case Kind::kEnd:
         bytes.resize(at);

@@ -24,6 +24,7 @@ struct ProxyFault {
     kEnd,          // the connection ends in good order (FIN)
     kReset,        // or with a reset (RST)
     kSwallow,      // nothing comes any more, and the connection stays open
+    kTrickle,      // a byte comes every two seconds
     kReplace,      // `bytes` stand where others were
     kFlip,         // one bit is another
   };

@@ -1,0 +1,208 @@
+#include "daemon/sources/held_grants.h"
+
+#include <algorithm>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/log/check.h"
+#include "absl/log/log.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "otel/api/span.h"
+#include "rpc/convert/convert.h"
+
+namespace tensorcast::daemon {
+namespace {
+
+constexpr absl::Duration kEndingTimeout = absl::Seconds(5);
+// Of a call to a peer that did not answer one before.
+constexpr absl::Duration kClosingSilent = absl::Seconds(1);
+
+// An opening that has not answered for so long, and for so many times what another took, is overtaken.
+constexpr absl::Duration kOvertakenAfter = absl::Milliseconds(250);
+constexpr int kOvertakenAfterTimes = 8;
+
+// One that failed with DEADLINE_EXCEEDED was overtaken, to the global store: so what is not the source's
+// fault does not end as failed.
+v1::TransportOutcome OutcomeOf(const GrantOutcome& outcome) {
+  if (outcome.status.ok()) return v1::TRANSPORT_OUTCOME_SUCCEEDED;
+  const bool late = absl::IsDeadlineExceeded(outcome.status) && !outcome.overtaken;
+  return late || absl::IsCancelled(outcome.status) ? v1::TRANSPORT_OUTCOME_CANCELLED
+                                                   : v1::TRANSPORT_OUTCOME_FAILED;
+}
+
+// The global store first: it is to offer less of a peer that hangs from now on.
+void TellEnd(const HeldGrants::Parts& parts, const v1::TransportGrant& grant, const GrantOutcome& outcome,
+             bool pull_opened, bool silent, const TraceContext& trace) {
+  const auto call = [&trace](absl::Duration timeout) {
+    RequestContext context = RequestContext::Background(timeout);
+    context.trace = trace;
+    return context;
+  };
+  v1::CompleteReplicaTransportRequest complete;
+  *complete.mutable_node() = parts.link->identity();
+  complete.set_grant_id(grant.grant_id());
+  complete.set_outcome(OutcomeOf(outcome));
+  if (!outcome.status.ok()) *complete.mutable_error() = rpc::ToProto(outcome.status);
+  complete.set_source_corrupt(outcome.corrupt);
+  LOG_IF(WARNING, outcome.overtaken) << "Other sources are asked before " << grant.source().name()
+                                     << " for a while: grant " << grant.grant_id() << ": " << outcome.status;
+  const absl::Status told = parts.global_store->CompleteReplicaTransport(call(kEndingTimeout), complete);
+  LOG_IF(WARNING, !told.ok()) << "The end of grant " << grant.grant_id()
+                              << " was not told; it expires: " << told;
+  if (!pull_opened) return;
+  v1::ClosePullRequest close;
+  close.set_grant_id(grant.grant_id());
+  if (complete.has_error()) *close.mutable_error() = complete.error();
+  // A source that cannot be told ends it with the grant.
+  parts.peers
+      ->ClosePull(call(silent ? kClosingSilent : kEndingTimeout),
+                  PeerAddress(grant.source().grpc_address(), grant.source().name()), close)
+      .IgnoreError();
+}
+
+}  // namespace
+
+// Told from other threads that an opening is over, or that nothing is to be waited for any more.
+class HeldGrants::Signal {
+ public:
+  void Notify() {
+    absl::MutexLock lock(&mutex_);
+    notified_ = true;
+  }
+  void Await(SteadyTime until) {
+    absl::MutexLock lock(&mutex_);
+    mutex_.AwaitWithTimeout(absl::Condition(&notified_), TimeLeft(until));
+    notified_ = false;
+  }
+
+ private:
+  absl::Mutex mutex_;
+  bool notified_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+HeldGrants::HeldGrants(Parts parts, std::shared_ptr<const Manifest> manifest, std::string lane)
+    : parts_(std::move(parts)),
+      manifest_(std::move(manifest)),
+      lane_(std::move(lane)),
+      signal_(std::make_shared<Signal>()) {}
+
+HeldGrants::~HeldGrants() { EndAll(absl::CancelledError("the transfer was given up")); }
+
+std::string HeldGrants::Add(v1::TransportGrant grant) {
+  std::string id = grant.grant_id();
+  held_[id].grant = std::move(grant);
+  return id;
+}
+
+bool HeldGrants::Holds(const std::string& replica_id) const {
+  return std::ranges::any_of(held_, [&](const auto& held) { return held.second.replica_id() == replica_id; });
+}
+
+bool HeldGrants::Rests(const std::string& grant_id) const {
+  return parts_.overtaken->Rests(held_.at(grant_id).peer(), SteadyNow());
+}
+
+void HeldGrants::Open(const RequestContext& context, const std::string& grant_id) {
+  HeldGrant& held = held_.at(grant_id);
+  CHECK(held.offered()) << "grant " << grant_id << " was opened before";
+  held.opening =
+      std::make_shared<Opening>(Opening::Plan{.opener = parts_.opener,
+                                              .context = context.Child(),
+                                              .grant = held.grant,
+                                              .manifest = manifest_,
+                                              .lane = lane_,
+                                              .revoked = parts_.running->Add(grant_id),
+                                              .on_over = [signal = signal_] { signal->Notify(); }});
+}
+
+bool HeldGrants::IsOpening() const {
+  return std::ranges::any_of(held_, [](const auto& held) { return held.second.opening != nullptr; });
+}
+
+bool HeldGrants::IsAnyInUse() const {
+  return std::ranges::any_of(held_, [](const auto& held) { return held.second.in_use; });
+}
+
+void HeldGrants::AwaitOpening(const RequestContext& context, SteadyTime until) {
+  if (!IsOpening()) return;
+  const Cancellation::Registration cancelled =
+      context.cancellation.OnCancel([signal = signal_] { signal->Notify(); });
+  signal_->Await(std::min(until, context.deadline));
+}
+
+std::vector<HeldGrants::Opened> HeldGrants::TakeOpened() {
+  std::vector<Opened> taken;
+  for (auto& [grant_id, held] : held_) {
+    if (held.opening == nullptr || !held.opening->over()) continue;
+    const std::shared_ptr<Opening> opening = std::exchange(held.opening, nullptr);
+    GrantOpening opened = opening->Take();
+    held.pull_opened = opened.pull_opened;
+    if (opened.source.ok()) {
+      const v1::Node& node = held.grant.source();
+      held.in_use = true;
+      held.on_host = !node.host_id().empty() && node.host_id() == parts_.link->host_id();
+      held.availability = (*opened.source)->availability();
+      if (!first_opened_.has_value()) first_opened_ = {node.name(), opening->took()};
+    }
+    taken.push_back({grant_id, std::move(opened)});
+  }
+  return taken;
+}
+
+absl::Duration HeldGrants::OvertakenAfter() const {
+  if (!first_opened_.has_value()) return kOvertakenAfter;
+  return std::max(kOvertakenAfter, kOvertakenAfterTimes * first_opened_->second);
+}
+
+std::vector<std::string> HeldGrants::Overtaken() const {
+  std::vector<std::string> overtaken;
+  if (!IsAnyInUse()) return overtaken;
+  const SteadyTime since = SteadyNow() - OvertakenAfter();
+  for (const auto& [grant_id, held] : held_) {
+    if (held.opening != nullptr && held.opening->since() < since) overtaken.push_back(grant_id);
+  }
+  return overtaken;
+}
+
+absl::Status HeldGrants::OvertakenStatus() const {
+  const std::string by = first_opened_.has_value() ? first_opened_->first : "another source";
+  return absl::DeadlineExceededError(absl::StrCat("it was overtaken: it has not answered, and ", by, " did"));
+}
+
+void HeldGrants::End(const std::string& grant_id, const GrantOutcome& outcome) {
+  auto node = held_.extract(grant_id);
+  if (node.empty()) return;
+  HeldGrant& held = node.mapped();
+  parts_.running->Remove(grant_id);
+  if (outcome.overtaken) parts_.overtaken->NoteOvertaken(held.peer(), SteadyNow());
+  if (held.opening != nullptr && !outcome.status.ok()) held.opening->Cancel();
+  parts_.background->Run([parts = parts_, held = std::move(held), outcome = outcome, after = OvertakenAfter(),
+                          late = OvertakenStatus(), trace = trace_]() mutable {
+    const otel::Scope scope(trace);
+    const bool unopened = held.opening != nullptr;
+    if (unopened) {
+      if (outcome.status.ok()) {
+        outcome.overtaken = !held.opening->AwaitEnd(held.opening->since() + after);
+        outcome.status = outcome.overtaken
+                             ? late
+                             : absl::CancelledError("the transfer ended before this source was opened");
+        if (outcome.overtaken) parts.overtaken->NoteOvertaken(held.peer(), SteadyNow());
+      }
+      held.opening->Cancel();
+      held.opening->AwaitEnd(SteadyTime::InfiniteFuture());
+      held.pull_opened = held.opening->Take().pull_opened;  // its source, if any, is closed by this
+      held.opening.reset();
+    }
+    TellEnd(parts, held.grant, outcome, held.pull_opened, unopened || outcome.overtaken, trace);
+  });
+}
+
+void HeldGrants::EndAll(const absl::Status& status) {
+  while (!held_.empty()) {
+    const auto& [grant_id, held] = *held_.begin();
+    if (status.ok() && held.in_use) parts_.overtaken->NoteServed(held.peer());
+    End(std::string(grant_id), {.status = status});
+  }
+}
+
+}  // namespace tensorcast::daemon

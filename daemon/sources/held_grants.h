@@ -1,0 +1,120 @@
+// The grants of one transfer: each from when it was given, by the opening of its source, to its end.
+//
+// Grants are opened side by side (opening.h). One that has not answered long after another did is overtaken.
+// Each grant ends exactly once, in the background: the global store is told how, and the pull that it opened
+// is closed at its source.
+//
+// One thread at a time.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "base/background.h"
+#include "base/request_context.h"
+#include "base/steady_time.h"
+#include "core/artifact/manifest.h"
+#include "core/replica/availability.h"
+#include "daemon/global_store_link/global_store_client.h"
+#include "daemon/global_store_link/global_store_link.h"
+#include "daemon/sources/granted_source.h"
+#include "daemon/sources/opening.h"
+#include "daemon/sources/overtaken_peers.h"
+#include "daemon/sources/peer_client.h"
+#include "daemon/sources/running_grants.h"
+
+namespace tensorcast::daemon {
+
+struct HeldGrant {
+  v1::TransportGrant grant;
+  // At most one of these two; neither: it is offered, and nothing was done with it yet.
+  std::shared_ptr<Opening> opening;
+  bool in_use = false;
+  bool pull_opened = false;                          // at the source
+  bool on_host = false;                              // of this one
+  std::shared_ptr<const Availability> availability;  // of one in use; null: it has everything
+
+  bool offered() const { return opening == nullptr && !in_use; }
+  const std::string& replica_id() const { return grant.replica().replica_id(); }
+  OvertakenPeers::Peer peer() const { return {grant.source().node_id(), grant.source().incarnation()}; }
+};
+
+// How a grant ended. One that was overtaken gave nothing while it was asked, and not for this node's reasons.
+struct GrantOutcome {
+  absl::Status status;
+  bool corrupt = false;
+  bool overtaken = false;
+};
+
+class HeldGrants {
+ public:
+  struct Parts {
+    GlobalStoreClient* global_store = nullptr;  // all must outlive the grants, and what they leave in the
+    GlobalStoreLink* link = nullptr;            // background
+    PeerClient* peers = nullptr;
+    const GrantedSourceOpener* opener = nullptr;
+    RunningGrants* running = nullptr;
+    SerialExecutor* background = nullptr;
+    std::shared_ptr<OvertakenPeers> overtaken;
+  };
+  // `lane`: forced; empty: the fastest that works.
+  HeldGrants(Parts parts, std::shared_ptr<const Manifest> manifest, std::string lane);
+  // Ends those that are left as cancelled.
+  ~HeldGrants();
+  HeldGrants(const HeldGrants&) = delete;
+  HeldGrants& operator=(const HeldGrants&) = delete;
+
+  // Of the request on whose behalf grants are opened and ended from now on.
+  void SetTrace(const TraceContext& trace) { trace_ = trace; }
+
+  // Its id.
+  std::string Add(v1::TransportGrant grant);
+  const std::map<std::string, HeldGrant>& all() const { return held_; }  // by grant id
+  bool Holds(const std::string& replica_id) const;
+  // Its peer was overtaken lately, here or by another transfer.
+  bool Rests(const std::string& grant_id) const;
+
+  // REQUIRES: it is offered.
+  void Open(const RequestContext& context, const std::string& grant_id);
+  bool IsOpening() const;
+  bool IsAnyInUse() const;
+  // Waits until an opening is over, or the context ends, or then.
+  void AwaitOpening(const RequestContext& context, SteadyTime until);
+  struct Opened {
+    std::string grant_id;
+    GrantOpening opening;
+  };
+  // The openings that are over. Those with a source are in use now; the others are for the caller to end.
+  std::vector<Opened> TakeOpened();
+  // The openings that are overtaken by now, for the caller to end.
+  std::vector<std::string> Overtaken() const;
+  // What an opening that is overtaken ended with.
+  absl::Status OvertakenStatus() const;
+
+  // An opening that is under way when its transfer succeeds gets what is left of its time, in the background,
+  // so that it is known whether it was overtaken.
+  void End(const std::string& grant_id, const GrantOutcome& outcome);
+  void EndAll(const absl::Status& status);
+
+ private:
+  class Signal;
+
+  absl::Duration OvertakenAfter() const;
+
+  const Parts parts_;
+  const std::shared_ptr<const Manifest> manifest_;
+  const std::string lane_;
+  const std::shared_ptr<Signal> signal_;
+  TraceContext trace_;
+  std::map<std::string, HeldGrant> held_;
+  // The first that could be opened: its peer's name, and how long that took.
+  std::optional<std::pair<std::string, absl::Duration>> first_opened_;
+};
+
+}  // namespace tensorcast::daemon

@@ -1,0 +1,58 @@
+#include "daemon/sources/opening.h"
+
+#include <system_error>
+#include <utility>
+
+#include "absl/log/check.h"
+
+namespace tensorcast::daemon {
+
+Opening::Opening(Plan plan) : plan_(std::move(plan)), since_(SteadyNow()) {
+  result_.source = absl::InternalError("it was not opened");
+  try {
+    thread_ = std::thread([this] { Run(); });
+  } catch (const std::system_error&) {
+    Run();  // no thread is left: the others wait for this one
+  }
+}
+
+Opening::~Opening() {
+  Cancel();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Opening::Run() {
+  RequestContext context = plan_.context;
+  context.cancellation = cancellation_;
+  GrantOpening opened = plan_.opener->Open(context, plan_.grant, *plan_.manifest, plan_.lane, plan_.revoked);
+  {
+    absl::MutexLock lock(&mutex_);
+    result_ = std::move(opened);
+    took_ = SteadyNow() - since_;
+    over_ = true;
+  }
+  plan_.on_over();
+}
+
+bool Opening::over() const {
+  absl::MutexLock lock(&mutex_);
+  return over_;
+}
+
+bool Opening::AwaitEnd(SteadyTime until) const {
+  absl::MutexLock lock(&mutex_);
+  return mutex_.AwaitWithTimeout(absl::Condition(&over_), TimeLeft(until));
+}
+
+GrantOpening Opening::Take() {
+  absl::MutexLock lock(&mutex_);
+  CHECK(over_) << "an opening that is under way was taken";
+  return std::move(result_);
+}
+
+absl::Duration Opening::took() const {
+  absl::MutexLock lock(&mutex_);
+  return took_;
+}
+
+}  // namespace tensorcast::daemon

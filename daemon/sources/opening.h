@@ -1,0 +1,63 @@
+// A source that is being opened, on a thread of its own: so several are opened side by side, and one that
+// does not answer costs the others nothing.
+//
+// Thread-safe, but for Take. Its destructor cancels it and waits for its end, so a peer's whole patience at
+// most, and mostly no time.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "base/request_context.h"
+#include "base/steady_time.h"
+#include "core/artifact/manifest.h"
+#include "daemon/sources/granted_source.h"
+#include "proto/global_store.pb.h"
+
+namespace tensorcast::daemon {
+
+class Opening {
+ public:
+  struct Plan {
+    const GrantedSourceOpener* opener = nullptr;  // must outlive the opening
+    RequestContext context;                       // its cancellation is not looked at: see Cancel
+    v1::TransportGrant grant;
+    std::shared_ptr<const Manifest> manifest;
+    std::string lane;               // forced; empty: the fastest that works
+    Cancellation revoked;           // of the grant
+    std::function<void()> on_over;  // on the opening's thread, on which it must not block
+  };
+
+  explicit Opening(Plan plan);
+  ~Opening();
+  Opening(const Opening&) = delete;
+  Opening& operator=(const Opening&) = delete;
+
+  SteadyTime since() const { return since_; }
+  bool over() const;
+  void Cancel() { cancellation_.Cancel(); }
+  // Whether it is over by then.
+  bool AwaitEnd(SteadyTime until) const;
+  // What came of it. REQUIRES: over, and not taken before.
+  GrantOpening Take();
+  // From since() to its end. REQUIRES: over.
+  absl::Duration took() const;
+
+ private:
+  void Run();
+
+  const Plan plan_;
+  const SteadyTime since_;
+  const Cancellation cancellation_;
+  mutable absl::Mutex mutex_;
+  bool over_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Duration took_ ABSL_GUARDED_BY(mutex_);
+  GrantOpening result_ ABSL_GUARDED_BY(mutex_);
+  std::thread thread_;
+};
+
+}  // namespace tensorcast::daemon
