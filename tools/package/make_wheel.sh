@@ -5,6 +5,7 @@
 #
 #   tensorcast-VERSION-cp311-cp311-manylinux_*.whl   for the distribution's interpreter
 #   tensorcast-VERSION-cp312-abi3-manylinux_*.whl    for 3.12 and later, where the build found such an interpreter
+#   tensorcast-VERSION.tar.gz                        for all others, whose pip says by it why it cannot install (python/sdist)
 #
 # Each carries the program, and the libraries of it and of the module, under names of their own: a process that has loaded
 # another libgrpc, libprotobuf or libssl, by whichever package, never gets ours for it, nor we theirs. What a wheel takes
@@ -96,7 +97,7 @@ make_wheel() {
   ((bytes <= limit_mib * 1048576)) || die "$wheel has $bytes bytes, more than $limit_mib MiB"
 }
 
-rm -f "$out"/tensorcast-*.whl
+rm -f "$out"/tensorcast-*.whl "$out"/tensorcast-*.tar.gz
 made=0
 for folder in "$build"/python/cp*; do
   name=$(basename "$folder")
@@ -109,3 +110,5 @@ for folder in "$build"/python/cp*; do
   made=$((made + 1))
 done
 ((made > 0)) || die "no native module in $build/python: cmake -DTENSORCAST_PYTHON=ON, and build tensorcast_python"
+version=$(sed -n 's/^CMAKE_PROJECT_VERSION:[A-Z]*=//p' "$build/CMakeCache.txt")
+"$tools/bin/python" "$source_dir/sdist/make.py" "$version" "$glibc" "$out" >/dev/null
