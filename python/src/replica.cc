@@ -142,6 +142,8 @@ struct RawBytes {
   bool writable = false;
 };
 
+constexpr uint8_t kDlpackUint = 1;  // DLDataTypeCode
+
 int RefuseBuffer(Py_buffer* buffer, const char* why) {
   PyErr_SetString(PyExc_BufferError, why);
   buffer->obj = nullptr;
@@ -197,10 +199,17 @@ RawBytes RawOf(nb::handle self, bool writable) {
 }
 
 // A capsule of DLPack, made by nanobind's array of the same memory: read-only where the taker can be told so,
-// and of memory that may be written to all the same, since some do not listen.
-nb::object DlpackCapsule(nb::handle self, const nb::kwargs& options) {
+// and of memory that may be written to all the same, since some do not listen. `raw`: of the bytes as they
+// lie.
+nb::object DlpackCapsule(nb::handle self, const nb::kwargs& options, bool raw) {
   auto& array = nb::cast<Array&>(self);
   client::DlpackView view = array.Dlpack();
+  if (raw) {
+    view.type_code = kDlpackUint;
+    view.type_bits = 8;
+    view.shape = {static_cast<int64_t>(array.view().nbytes)};
+    view.strides = {1};
+  }
   if (!array.IsPrivate()) {
     if (options.contains("copy") && options["copy"].is(nb::bool_(false))) {
       throw nb::buffer_error("this tensor is in huge pages that were set aside, of which DLPack gets a copy");
@@ -315,7 +324,15 @@ void BindReplica(nb::module_& module) {
           },
           nb::arg("dtype") = nb::none(), nb::arg("copy") = nb::none(),
           nb::sig("def __array__(self, dtype: typing.Any = None, copy: bool | None = None) -> typing.Any"))
-      .def("__dlpack__", &DlpackCapsule, nb::sig("def __dlpack__(self, **options: typing.Any) -> typing.Any"))
+      .def(
+          "raw_dlpack",
+          [](nb::handle self, const nb::kwargs& options) { return DlpackCapsule(self, options, true); },
+          nb::sig("def raw_dlpack(self, **options: typing.Any) -> typing.Any"),
+          "__dlpack__ of the bytes as they lie, for a dtype that the taker's DLPack does not know.")
+      .def(
+          "__dlpack__",
+          [](nb::handle self, const nb::kwargs& options) { return DlpackCapsule(self, options, false); },
+          nb::sig("def __dlpack__(self, **options: typing.Any) -> typing.Any"))
       .def("__dlpack_device__", &DlpackDevice, nb::sig("def __dlpack_device__(self) -> tuple[int, int]"))
       .def("__len__",
            [](const Array& a) {

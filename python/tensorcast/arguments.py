@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import operator
 import os
+import sys
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tensorcast.errors import InvalidArgumentError, InvalidTypeError
+
+if TYPE_CHECKING:
+    import torch
+
+    Device: TypeAlias = str | torch.device
 
 _LONGEST_SHOWN = 80
 _REVISIONS = 1 << 64
@@ -36,6 +42,51 @@ def texts(what: str, value: str | Iterable[object]) -> list[str]:
     if isinstance(value, (bytes, bytearray)) or not isinstance(value, Iterable):
         raise InvalidTypeError(f"{what} is a list of str, not {shown(value)}")
     return [text(f"each of {what}", one) for one in value]
+
+
+def _is_device(value: Any) -> bool:
+    """Whether it is a torch.device, without importing torch for that."""
+    return not isinstance(value, str) and isinstance(getattr(value, "type", None), str) and hasattr(value, "index")
+
+
+def location(value: Device, what: str = "device") -> str:
+    """A device as the store calls it: "cpu", "gpu:N" (as torch has it: "cuda:N"), or "disk"."""
+    device: Any = value
+    if _is_device(device):
+        device = device.type if device.index is None else f"{device.type}:{device.index}"
+    name = text(what, device)
+    kind, _, number = name.partition(":")
+    if kind == "cpu" and number.isdecimal():
+        return "cpu"  # torch numbers it, too
+    if kind not in ("gpu", "cuda"):
+        return name
+    return f"gpu:{number or _current_gpu()}"
+
+
+def locations(what: str, value: Device | Iterable[Device]) -> list[str]:
+    devices: Any = [value] if _is_device(value) else value
+    if isinstance(devices, Iterable) and not isinstance(devices, (str, bytes, bytearray)):
+        return [location(one, f"each of {what}") for one in devices]
+    return [location(one) for one in texts(what, devices)]
+
+
+def _current_gpu() -> int:
+    """What torch means by "cuda" in this thread."""
+    torch: Any = sys.modules.get("torch")
+    return int(torch.cuda.current_device()) if torch is not None and torch.cuda.is_initialized() else 0
+
+
+def pattern_of(name: str) -> str:
+    """A pattern that only this name of a tensor matches: what is special in it stands for itself in a set of its own."""
+    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
+
+
+def address(value: str | os.PathLike[str]) -> str:
+    """Of a daemon; the path of a socket is one, too."""
+    named = text("daemon", os.fspath(value) if isinstance(value, os.PathLike) else value)
+    if isinstance(value, os.PathLike) or named.startswith(("/", "./", "../", "~/")):
+        return "unix:" + os.path.abspath(os.path.expanduser(named))
+    return named
 
 
 def seconds(value: Any) -> float:

@@ -57,8 +57,10 @@ _TORCH = {
 }
 # What torch takes by DLPack, since 1.13: half the time of a buffer that is then given its shape.
 _TORCH_BY_DLPACK = frozenset(("U8", "I8", "I16", "I32", "I64", "F16", "BF16", "F32", "F64", "C64"))
+# Two elements in a byte, which torch shows as one of half as many: its last dimension is half of the tensor's.
+_TORCH_PAIRS = {"F4": "float4_e2m1fn_x2"}
 _OF_NUMPY = {theirs: name for name, theirs in {**_NUMPY, **_ML_DTYPES}.items()}
-_OF_TORCH = {theirs: name for name, theirs in _TORCH.items()}
+_OF_TORCH = {theirs: name for name, theirs in {**_TORCH, **_TORCH_PAIRS}.items()}
 
 
 def numpy_dtype(name: str) -> Any:
@@ -80,7 +82,7 @@ def torch_dtype(name: str) -> Any:
     """torch's dtype of the name that safetensors has for it. TypeError where it has none."""
     import torch
 
-    dtype = getattr(torch, _TORCH.get(name, ""), None)
+    dtype = getattr(torch, {**_TORCH, **_TORCH_PAIRS}.get(name, ""), None)
     if dtype is None:
         raise TypeError(f"torch {torch.__version__} has no dtype for {name}: use .raw")
     return dtype
@@ -104,20 +106,41 @@ def as_numpy(array: _native.Array, dtype: Any, copy: bool | None) -> Any:
     return shown.copy() if copy else shown
 
 
+class _Bytes:
+    """The bytes of an array on a GPU, for torch.from_dlpack."""
+
+    def __init__(self, array: _native.Array) -> None:
+        self._array = array
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._array.raw_dlpack(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._array.__dlpack_device__()
+
+
+def torch_shape(array: _native.Array) -> tuple[int, ...]:
+    """Of the tensor that torch has for it. TypeError where a byte would belong to two rows."""
+    shape = array.shape
+    if array.dtype not in _TORCH_PAIRS:
+        return shape
+    if not shape or shape[-1] % 2:
+        raise TypeError(f"torch has {array.dtype} in pairs along the last dimension, and {array.name} has the shape {shape}: use .raw")
+    return *shape[:-1], shape[-1] // 2
+
+
 def to_torch(array: _native.Array) -> Any:
     """A torch.Tensor of the same memory, in host memory or on its GPU."""
     import torch
 
-    if array.device != "cpu":
-        torch_dtype(array.dtype)  # or the error that names it
-        return torch.from_dlpack(array)
     if array.dtype in _TORCH_BY_DLPACK and array.nbytes:
-        return torch.utils.dlpack.from_dlpack(array.__dlpack__())
-    dtype = torch_dtype(array.dtype)
+        return torch.from_dlpack(array) if array.device != "cpu" else torch.utils.dlpack.from_dlpack(array.__dlpack__())
+    dtype, shape = torch_dtype(array.dtype), torch_shape(array)
     if array.nbytes == 0:
-        return torch.empty(array.shape, dtype=dtype, device="cpu")
+        return torch.empty(shape, dtype=dtype, device=array.device.replace("gpu", "cuda"))
+    if array.device != "cpu":
+        return torch.from_dlpack(_Bytes(array)).view(dtype).view(shape)
     flat = torch.frombuffer(array.private_raw(), dtype=dtype)
-    shape = array.shape
     return flat if len(shape) == 1 else flat.view(shape)
 
 
@@ -149,9 +172,15 @@ def _put_torch(name: str, tensor: Any) -> _Put:
     dtype = _OF_TORCH.get(str(tensor.dtype).removeprefix("torch."))
     if dtype is None:
         raise InvalidArgumentError(f'tensor "{name}": safetensors has no name for the dtype {tensor.dtype}')
+    shape = tuple(tensor.shape)
+    if dtype in _TORCH_PAIRS:
+        if not shape:
+            raise InvalidArgumentError(f'tensor "{name}" has {dtype} in pairs along the last dimension, and no dimension')
+        tensor = tensor.view(torch.uint8)  # torch copies none of these
+        shape = *shape[:-1], shape[-1] * 2
     packed = tensor.detach().resolve_conj().resolve_neg().contiguous()
     flat = packed.reshape(-1).view(torch.uint8) if packed.numel() else torch.empty(0, dtype=torch.uint8, device="cpu")
-    return name, dtype, tuple(tensor.shape), flat
+    return name, dtype, shape, flat
 
 
 def _buffer(name: str, tensor: Any) -> memoryview:

@@ -2,7 +2,8 @@
 this environment passes with the drop-in, once for files alone and once with each file that is saved put into the store.
 
 Left out: the tests of frameworks that are not here (flax, mlx, paddle, tensorflow), and test_threadable, which times the
-original's own serializer. Tests that the original itself fails or skips here (an older torch, no GPU) are compared likewise.
+original's own serializer. What the original skips here (no GPU, an older torch) the drop-in skips; a test that fails with the
+original is a failure of this one to run it.
 """
 
 import os
@@ -14,9 +15,15 @@ import tarfile
 
 import pytest
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
 VERSION = "0.8.0"
+
+try:
+    torch.ones(1).numpy()
+    DESELECTED = ()
+except RuntimeError:  # Debian's torch was built for numpy 1, and is beside numpy 2 here
+    DESELECTED = ("test_pt_comparison.py::SliceTestCase::test_deserialization_slice",)
 FILES = ("simple", "handle", "pt_comparison", "pt_model", "pread_backend", "multithreaded")
 
 # pip asks a source package for its metadata before it hands it out, and this one would need Rust's registry for the answer.
@@ -85,7 +92,9 @@ def run(sources, folder, drop_in, conftest=""):
             text = re.sub(r"^( *)from safetensors", r"\1from tensorcast.safetensors", text, flags=re.MULTILINE)
         (folder / f"test_{name}.py").write_text(text)
     (folder / "conftest.py").write_text(conftest)
+    (folder / "tests/data").mkdir(parents=True)  # where the tests write, from the folder of their project
     command = [sys.executable, "-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider", "--rootdir", str(folder)]
+    command += [word for test in DESELECTED for word in ("--deselect", test)]
     printed = subprocess.run(command, cwd=folder, capture_output=True, text=True).stdout
     outcomes = re.findall(r"^(PASSED|FAILED|ERROR) (\S+)", printed, flags=re.MULTILINE)
     return {test: outcome for outcome, test in outcomes}, printed
@@ -94,7 +103,7 @@ def run(sources, folder, drop_in, conftest=""):
 @pytest.fixture(scope="module")
 def original(sources, tmp_path_factory):
     outcomes, printed = run(sources, tmp_path_factory.mktemp("original"), drop_in=False)
-    assert list(outcomes.values()).count("PASSED") >= 50, printed
+    assert set(outcomes.values()) == {"PASSED"} and len(outcomes) + len(DESELECTED) >= 65, printed
     return outcomes
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import tensorcast
-from tensorcast import default_store
+from tensorcast import arguments, default_store
 
 if TYPE_CHECKING:
     Path = str | os.PathLike[str]
@@ -74,9 +74,7 @@ def _names_in(path: Path) -> list[str]:
     """The tensors of a shard, of which its header tells. What is wrong with it the original says."""
     with open(path, "rb") as file:
         header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-    # A pattern's characters stand for themselves in a set of their own.
-    special = str.maketrans({"*": "[*]", "?": "[?]", "[": "[[]"})
-    return [name.translate(special) for name in header if name != "__metadata__"]
+    return [arguments.pattern_of(name) for name in header if name != "__metadata__"]
 
 
 class StoredFile:
@@ -126,7 +124,10 @@ class StoredFile:
 
     def _whole(self, name: str) -> Any:
         array = self._array(name)
-        return array.torch() if self._torch else _private_numpy(array)
+        try:
+            return array.torch() if self._torch else _private_numpy(array)
+        except TypeError as error:
+            raise SafetensorError(f"Dtype not understood: {array.dtype} ({error})") from error
 
     def _placed(self, tensor: Any) -> Any:
         if not self._torch or self._device in ("cpu", None):
@@ -157,6 +158,9 @@ class StoredSlice:
             index = slice(0, 0)
         indices = index if isinstance(index, tuple) else (index,)
         _check_bounds(indices, self.get_shape())
+        if self._array.dtype == "F4":
+            # Neither does the original: torch's tensor has another shape than the one that would be indexed.
+            raise SafetensorError(f"{self._name} cannot be sliced, since its elements fill no whole bytes: use get_tensor")
         return self._file._placed(self._file._whole(self._name)[index if indices else ...])
 
 
