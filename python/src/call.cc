@@ -63,10 +63,11 @@ Running& AllRunning() {
   return *running;
 }
 
-RequestContext ContextOf(const Cancellation& cancellation, double timeout_s, const std::string& traceparent) {
+RequestContext ContextOf(const Cancellation& cancellation, SteadyTime deadline,
+                         const std::string& traceparent) {
   RequestContext context;
   context.cancellation = cancellation;
-  if (timeout_s >= 0) context.deadline = SteadyNow() + absl::Seconds(timeout_s);
+  context.deadline = deadline;
   if (auto trace = TraceContext::FromTraceparent(traceparent); trace.has_value()) context.trace = *trace;
   return context;
 }
@@ -95,13 +96,13 @@ void Call::Listener::OnNews(Maker news) const {
   state_->Announce();
 }
 
-Call::Call(Work work, double timeout_s, const std::string& traceparent, nb::object borrowed)
+Call::Call(Work work, SteadyTime deadline, const std::string& traceparent, nb::object borrowed)
     : state_(std::make_shared<State>()), borrowed_(std::move(borrowed)) {
   {
     absl::MutexLock lock(&AllRunning().mutex);
     AllRunning().calls.insert(state_.get());
   }
-  RequestContext context = ContextOf(state_->cancellation, timeout_s, traceparent);
+  RequestContext context = ContextOf(state_->cancellation, deadline, traceparent);
   try {
     state_->thread = std::thread([state = state_.get(), work = std::move(work), context]() mutable {
       Run(*state, std::move(work), context);

@@ -15,6 +15,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
 #include "base/request_context.h"
+#include "base/steady_time.h"
 #include "core/replica/transfer_report.h"
 
 namespace tensorcast::python {
@@ -39,8 +40,8 @@ class Call {
   // Runs on the call's thread, without the GIL, and without touching any object of Python.
   using Work = absl::AnyInvocable<absl::StatusOr<Maker>(const RequestContext&, const Listener&) &&>;
 
-  // `borrowed` is kept until the work has ended. Seconds below 0: no deadline. `traceparent` may be empty.
-  Call(Work work, double timeout_s, const std::string& traceparent,
+  // `borrowed` is kept until the work has ended. `traceparent` may be empty.
+  Call(Work work, SteadyTime deadline, const std::string& traceparent,
        nanobind::object borrowed = nanobind::none());
   // Cancels the operation, and waits for its end.
   ~Call();

@@ -28,15 +28,18 @@ Call Connect(const std::string& daemon, double connect_timeout_s,
                       return nb::cast(Client{.connection = LeftAloneAfterFork(std::move(connection))});
                     });
       },
-      /*timeout_s=*/-1, /*traceparent=*/"");
+      SteadyTime::InfiniteFuture(), /*traceparent=*/"");
 }
 
 void BindOptions(nb::module_& module) {
-  nb::class_<CallOptions>(module, "CallOptions", "What every call may have.")
+  nb::class_<CallOptions>(
+      module, "CallOptions",
+      "What every call may have. The timeout begins here: calls that share this share it.")
       .def(
           "__init__",
           [](CallOptions* options, std::optional<double> timeout, const std::string& traceparent) {
-            new (options) CallOptions{.timeout_s = timeout.value_or(-1), .traceparent = traceparent};
+            new (options) CallOptions{.traceparent = traceparent};
+            if (timeout.has_value()) options->deadline = SteadyNow() + absl::Seconds(*timeout);
           },
           nb::arg("timeout") = nb::none(), nb::arg("traceparent") = "");
   nb::class_<client::ClientCertificates>(module, "Certificates",

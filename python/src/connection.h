@@ -14,6 +14,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "base/steady_time.h"
 #include "client/admin.h"
 #include "core/device/device_runtime.h"
 #include "python/src/call.h"
@@ -24,7 +25,7 @@ namespace tensorcast::python {
 
 // What every call may have.
 struct CallOptions {
-  double timeout_s = -1;
+  SteadyTime deadline = SteadyTime::InfiniteFuture();
   std::string traceparent;
 };
 
@@ -79,7 +80,7 @@ Call Start(const Client& client, const CallOptions& options, Work work,
           const RequestContext& context, const Call::Listener& listener) mutable -> absl::StatusOr<Maker> {
         return work(*connection, context, listener);
       },
-      options.timeout_s, options.traceparent, std::move(borrowed));
+      options.deadline, options.traceparent, std::move(borrowed));
 }
 
 // As Python's Client, whose methods others bind, with what makes one.

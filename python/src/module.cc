@@ -13,6 +13,7 @@ NB_MODULE(_native, module) {
   if (PyInterpreterState_GetID(PyInterpreterState_Get()) != 0) {
     throw nanobind::import_error("tensorcast cannot be used in a subinterpreter: import it in the main one");
   }
+  module.attr("version") = TENSORCAST_VERSION;
   module.doc() = "The client library of TensorCast. Users import tensorcast instead.";
   // What is alive at the interpreter's exit is the program's affair: the kernel gives it back.
   nanobind::set_leak_warnings(false);

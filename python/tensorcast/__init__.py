@@ -20,6 +20,7 @@ if sys.version_info < (3, 12):
         raise ImportError("tensorcast does not support loading in subinterpreters")
 
 from tensorcast._native import Array
+from tensorcast._native import version as __version__
 from tensorcast.errors import (
     AbortedError,
     AlreadyExistsError,
@@ -37,6 +38,7 @@ from tensorcast.errors import (
     OutOfRangeError,
     PermissionDeniedError,
     ResourceExhaustedError,
+    UnauthenticatedError,
     UnavailableError,
     UnimplementedError,
 )
@@ -64,10 +66,12 @@ __all__ = [
     "Put",
     "ResourceExhaustedError",
     "Store",
+    "UnauthenticatedError",
     "UnavailableError",
     "UnimplementedError",
     "Watch",
     "Weights",
+    "__version__",
     "connect",
     "connect_async",
 ]

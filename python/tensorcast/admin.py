@@ -9,57 +9,23 @@ from __future__ import annotations
 import dataclasses
 import html
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from tensorcast import arguments, calls
 from tensorcast.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
+from tensorcast.tables import Listing, Shown, table
 
 if TYPE_CHECKING:
     from tensorcast import _native
-    from tensorcast.store import Key
 
 _Fields = Mapping[str, Any]
-_Entry = TypeVar("_Entry")
 
 _ARTIFACT_ID = re.compile(r"tc[0-9]+:")
 
 
-class Listing(Sequence[_Entry]):
-    """A list of values, which a notebook shows as one table."""
-
-    def __init__(self, entries: Iterable[_Entry]) -> None:
-        self._entries = tuple(entries)
-
-    @overload
-    def __getitem__(self, index: int) -> _Entry: ...
-    @overload
-    def __getitem__(self, index: slice) -> Listing[_Entry]: ...
-    def __getitem__(self, index: int | slice) -> _Entry | Listing[_Entry]:
-        return Listing(self._entries[index]) if isinstance(index, slice) else self._entries[index]
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Listing) and self._entries == other._entries
-
-    def __repr__(self) -> str:
-        return "[" + ",\n ".join(map(repr, self._entries)) + "]"
-
-    def _repr_html_(self) -> str:
-        return _table([dataclasses.asdict(entry) for entry in self._entries])  # type: ignore[call-overload]
-
-
-class _Shown:
-    """Shows a dataclass as a table of one row."""
-
-    def _repr_html_(self) -> str:
-        return _table([dataclasses.asdict(self)])  # type: ignore[call-overload]
-
-
 @dataclasses.dataclass(frozen=True)
-class Pool(_Shown):
+class Pool(Shown):
     location: str
     capacity_bytes: int
     used_bytes: int
@@ -68,7 +34,7 @@ class Pool(_Shown):
 
 
 @dataclasses.dataclass(frozen=True)
-class Stage(_Shown):
+class Stage(Shown):
     """A stage of a transfer with one source: fetch, verify or place."""
 
     stage: str
@@ -81,7 +47,7 @@ class Stage(_Shown):
 
 
 @dataclasses.dataclass(frozen=True)
-class Source(_Shown):
+class Source(Shown):
     """Whom a transfer read, and how much of it."""
 
     source: str
@@ -119,7 +85,7 @@ class Transfer:
 
     def _repr_html_(self) -> str:
         facts = {name: value for name, value in vars(self).items() if name not in ("sources", "stages")}
-        return _table([facts]) + _table([vars(source) for source in self.sources]) + _timeline(self)
+        return table([facts]) + table([vars(source) for source in self.sources]) + _timeline(self)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,11 +137,11 @@ class Status:
             {"transfer_id": t.transfer_id, "destination": t.destination, "bytes": t.bytes, "seconds": t.seconds, "error": t.error}
             for t in self.running + self.recent
         ]
-        return _table([facts]) + _table([vars(pool) for pool in self.pools]) + _table(transfers)
+        return table([facts]) + table([vars(pool) for pool in self.pools]) + table(transfers)
 
 
 @dataclasses.dataclass(frozen=True)
-class Artifact(_Shown):
+class Artifact(Shown):
     artifact_id: str
     keys: tuple[str, ...]
     image_bytes: int
@@ -186,7 +152,7 @@ class Artifact(_Shown):
 
 
 @dataclasses.dataclass(frozen=True)
-class Replica(_Shown):
+class Replica(Shown):
     replica_id: str
     artifact_id: str
     node_id: str
@@ -198,7 +164,7 @@ class Replica(_Shown):
 
 
 @dataclasses.dataclass(frozen=True)
-class Wish(_Shown):
+class Wish(Shown):
     """That an artifact be at a place. Pending until it is there."""
 
     artifact_id: str
@@ -212,87 +178,116 @@ class Wish(_Shown):
 
 
 class Administration:
-    """The calls of a store about the store itself: a part of tensorcast.Store."""
+    """The calls of a store about the store itself: a part of tensorcast.Store.
+
+    Each call has one deadline, which all that it asks the daemon for shares.
+    """
 
     if TYPE_CHECKING:  # what the rest of it has
 
         @property
         def native(self) -> _native.Client: ...
         def options(self, timeout: float | None) -> _native.CallOptions: ...
-        def resolve(self, key: str, *, timeout: float | None = None) -> Key: ...
-        def keys(self, prefix: str = "", *, timeout: float | None = None) -> list[Key]: ...
-        def unbind(self, key: str, *, expected_revision: int | None = None, timeout: float | None = None) -> None: ...
 
-    def status(self, *, timeout: float | None = None) -> Status:
+    def _status(self, *, timeout: float | None = None) -> calls.Steps[Status]:
         """The daemon as it is now: pools, leases, transfers."""
-        return _status(calls.finish(self.native.status(options=self.options(timeout))))
+        return _status_of((yield self.native.status(options=self.options(timeout))))
 
-    def ls(self, *, unkeyed_only: bool = False, timeout: float | None = None) -> Listing[Artifact]:
+    status, status_async = calls.forms(_status)
+
+    def _ls(self, *, unkeyed_only: bool = False, timeout: float | None = None) -> calls.Steps[Listing[Artifact]]:
         """All artifacts that the global store knows, wherever they are."""
-        found = calls.finish(self.native.list_artifacts(unkeyed_only=bool(unkeyed_only), min_age=0.0, options=self.options(timeout)))
+        found = yield self.native.list_artifacts(unkeyed_only=bool(unkeyed_only), min_age=0.0, options=self.options(timeout))
         return Listing(map(_artifact, found))
 
-    def replicas(self, artifact: str = "", *, timeout: float | None = None) -> Listing[Replica]:
-        """The replicas on this daemon's node; of one artifact (a key or an id), or all."""
-        artifact_id = self._id_of(artifact) if arguments.text("artifact", artifact) else ""
-        return Listing(map(_replica, calls.finish(self.native.list_replicas(artifact_id, options=self.options(timeout)))))
+    ls, ls_async = calls.forms(_ls)
 
-    def rm(self, artifact: str, *, force: bool = False, timeout: float | None = None) -> None:
+    def _replicas(self, artifact: str = "", *, timeout: float | None = None) -> calls.Steps[Listing[Replica]]:
+        """The replicas on this daemon's node; of one artifact (a key or an id), or all."""
+        options = self.options(timeout)
+        artifact_id = (yield from self._id_of(artifact, options)) if arguments.text("artifact", artifact) else ""
+        return Listing(map(_replica, (yield self.native.list_replicas(artifact_id, options=options))))
+
+    replicas, replicas_async = calls.forms(_replicas)
+
+    def _rm(self, artifact: str, *, force: bool = False, timeout: float | None = None) -> calls.Steps[None]:
         """Deletes an artifact (a key, which goes too, or an id) everywhere.
 
         FailedPreconditionError while other keys are bound to it, which `force` takes away as well.
         """
-        artifact_id = self._id_of(artifact)
-        bound = [key for key in self.keys("", timeout=timeout) if key.artifact_id == artifact_id]
-        others = [key.name for key in bound if key.name != artifact]
+        options = self.options(timeout)
+        artifact_id = yield from self._id_of(artifact, options)
+        bound = [key for key in (yield self.native.list_keys("", options=options)) if key["artifact_id"] == artifact_id]
+        others = [key["name"] for key in bound if key["name"] != artifact]
         if others and not force:
             raise FailedPreconditionError(
                 f"nothing was deleted: {len(others)} other keys are bound to artifact {artifact_id}, such as {others[0]}"
             )
         for key in bound:
             # Of this revision: a key that was bound anew meanwhile stays, and names another artifact.
-            self.unbind(key.name, expected_revision=key.revision, timeout=timeout)
-        calls.finish(self.native.delete_artifact(artifact_id, only_if_unkeyed=True, options=self.options(timeout)))
+            yield self.native.delete_key(key["name"], expected_revision=key["revision"], options=options)
+        yield self.native.delete_artifact(artifact_id, only_if_unkeyed=True, options=options)
 
-    def evict(self, replica_id: str, *, force: bool = False, timeout: float | None = None) -> None:
+    rm, rm_async = calls.forms(_rm)
+
+    def _evict(self, replica_id: str, *, force: bool = False, timeout: float | None = None) -> calls.Steps[None]:
         """Drops one replica of this node; with `force` even the last copy."""
-        calls.finish(self.native.evict_replica(arguments.text("replica_id", replica_id), force=bool(force), options=self.options(timeout)))
+        yield self.native.evict_replica(arguments.text("replica_id", replica_id), force=bool(force), options=self.options(timeout))
 
-    def pin(self, artifact: str, *, timeout: float | None = None) -> None:
+    evict, evict_async = calls.forms(_evict)
+
+    def _pin(self, artifact: str, *, timeout: float | None = None) -> calls.Steps[None]:
         """Keeps what this node has of an artifact (a key, its id, or a replica's id) from being evicted."""
-        self._set_pinned(artifact, True, timeout)
+        yield from self._set_pinned(artifact, True, timeout)
 
-    def unpin(self, artifact: str, *, timeout: float | None = None) -> None:
+    pin, pin_async = calls.forms(_pin)
+
+    def _unpin(self, artifact: str, *, timeout: float | None = None) -> calls.Steps[None]:
         """Allows its eviction again."""
-        self._set_pinned(artifact, False, timeout)
+        yield from self._set_pinned(artifact, False, timeout)
 
-    def replicate(
-        self, artifact: str, to: str | Sequence[str], *, device: str = "cpu", lane: str = "", timeout: float | None = None
-    ) -> Listing[Wish]:
+    unpin, unpin_async = calls.forms(_unpin)
+
+    def _replicate(
+        self, artifact: str, to: str | Sequence[str], *, device: arguments.Device = "cpu", lane: str = "", timeout: float | None = None
+    ) -> calls.Steps[Listing[Wish]]:
         """Wishes that an artifact be on other nodes (their names or ids). Returns at once; `wishes` shows how far it is.
 
         `to` is a node, or a list of them, each with a device of its own if need be ("node-b:gpu:0").
         NotFoundError for a node that there is not.
         """
-        targets = [(node, location or arguments.text("device", device)) for node, _, location in (target.partition(":") for target in arguments.texts("to", to))]
-        artifact_id = self._id_of(artifact)
-        answer = calls.finish(self.native.replicate(artifact_id, targets, lane=arguments.text("lane", lane), options=self.options(timeout)))
+        options = self.options(timeout)
+        default = arguments.location(device)
+        targets = [
+            (node, arguments.location(location) if location else default)
+            for node, _, location in (target.partition(":") for target in arguments.texts("to", to))
+        ]
+        artifact_id = yield from self._id_of(artifact, options)
+        answer = yield self.native.replicate(artifact_id, targets, lane=arguments.text("lane", lane), options=options)
         results = list(zip(targets, answer["results"]))
         for (node, _), result in results:
             if result["error"]:
                 raise NotFoundError(f"{node}: {_error(result['error'])}")
         return Listing(_result(artifact_id, node, result) for (node, _), result in results)
 
-    def wishes(self, artifact: str = "", *, timeout: float | None = None) -> Listing[Wish]:
-        """What was wished for by `replicate`, of one artifact or all, and how far it is."""
-        artifact_id = self._id_of(artifact) if arguments.text("artifact", artifact) else ""
-        return Listing(map(_wish, calls.finish(self.native.list_wishes(artifact_id, options=self.options(timeout)))))
+    replicate, replicate_async = calls.forms(_replicate)
 
-    def explain(self, transfer: str | Transfer | Mapping[str, Any] | None = "last", *, timeout: float | None = None) -> Explanation:
+    def _wishes(self, artifact: str = "", *, timeout: float | None = None) -> calls.Steps[Listing[Wish]]:
+        """What was wished for by `replicate`, of one artifact or all, and how far it is."""
+        options = self.options(timeout)
+        artifact_id = (yield from self._id_of(artifact, options)) if arguments.text("artifact", artifact) else ""
+        return Listing(map(_wish, (yield self.native.list_wishes(artifact_id, options=options))))
+
+    wishes, wishes_async = calls.forms(_wishes)
+
+    def _explain(
+        self, transfer: str | Transfer | Mapping[str, Any] | None = "last", *, timeout: float | None = None
+    ) -> calls.Steps[Explanation]:
         """Where the time of a transfer to this node went.
 
         `transfer` is its id, a Transfer, `Weights.transfer`, or "last". NotFoundError for one that is not remembered.
         """
+        options = self.options(timeout)
         if isinstance(transfer, Transfer):
             transfer = transfer.transfer_id
         elif isinstance(transfer, Mapping):
@@ -300,29 +295,35 @@ class Administration:
         elif transfer is None:
             raise NotFoundError("nothing was transferred: it was there already")
         if arguments.text("transfer", transfer) == "last":
-            recent = self.status(timeout=timeout).recent
+            recent = _status_of((yield self.native.status(options=options))).recent
             if not recent:
                 raise NotFoundError("this daemon remembers no transfer")
             transfer = recent[0].transfer_id
-        answer = calls.finish(self.native.explain_transfer(transfer, options=self.options(timeout)))
+        answer = yield self.native.explain_transfer(transfer, options=options)
         return Explanation(hops=tuple(map(_hop, answer["hops"])), left_out=answer["left_out"])
 
-    def _id_of(self, artifact: str) -> str:
+    explain, explain_async = calls.forms(_explain)
+
+    def _id_of(self, artifact: str, options: _native.CallOptions) -> calls.Steps[str]:
         if not arguments.text("artifact", artifact):
             raise InvalidArgumentError("an artifact is named by a key or an artifact id")
-        return artifact if _ARTIFACT_ID.match(artifact) else self.resolve(artifact).artifact_id
+        if _ARTIFACT_ID.match(artifact):
+            return artifact
+        resolved: str = (yield self.native.resolve_key(artifact, options=options))["artifact_id"]
+        return resolved
 
-    def _set_pinned(self, artifact: str, pinned: bool, timeout: float | None) -> None:
+    def _set_pinned(self, artifact: str, pinned: bool, timeout: float | None) -> calls.Steps[None]:
         arguments.text("artifact", artifact)
-        there = self.replicas(timeout=timeout)
+        options = self.options(timeout)
+        there = list(map(_replica, (yield self.native.list_replicas("", options=options))))
         chosen = [replica.replica_id for replica in there if replica.replica_id == artifact]
         if not chosen:
-            artifact_id = self._id_of(artifact)
+            artifact_id = yield from self._id_of(artifact, options)
             chosen = [replica.replica_id for replica in there if replica.artifact_id == artifact_id]
         if not chosen:
             raise NotFoundError(f"this node has no replica of {artifact}")
         for replica_id in chosen:
-            calls.finish(self.native.set_pinned(replica_id, pinned, options=self.options(timeout)))
+            yield self.native.set_pinned(replica_id, pinned, options=options)
 
 
 def _location(fields: _Fields | None) -> str:
@@ -436,7 +437,7 @@ def _hop(fields: _Fields) -> Hop:
     return Hop(node=fields["node"], transfer=transfer, under_way=fields["under_way"], problem=fields["problem"])
 
 
-def _status(fields: _Fields) -> Status:
+def _status_of(fields: _Fields) -> Status:
     return Status(
         node_id=fields["node"]["node_id"],
         name=fields["node"]["name"],
@@ -461,26 +462,6 @@ def _status(fields: _Fields) -> Status:
         running=tuple(map(_transfer, fields["running_transfers"])),
         recent=tuple(map(_transfer, fields["recent_transfers"])),
     )
-
-
-def _cell(name: str, value: Any) -> str:
-    if name.endswith("bytes") or name == "bytes_total":
-        return f"{value / 2**20:,.1f} MiB"
-    if isinstance(value, float):
-        return f"{value:.6f}" if value < 1e8 else f"{value:.3f}"
-    if isinstance(value, (tuple, list)):
-        return ", ".join(map(str, value))
-    return str(value)
-
-
-def _table(rows: Sequence[Mapping[str, Any]]) -> str:
-    if not rows:
-        return ""
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in rows[0])
-    body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(_cell(name, value))}</td>" for name, value in row.items()) + "</tr>" for row in rows
-    )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def _timeline(transfer: Transfer) -> str:

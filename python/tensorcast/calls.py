@@ -1,9 +1,17 @@
-"""Waiting for a call of the native module: from a thread, with Ctrl-C and a progress bar, or from asyncio."""
+"""Waiting for calls of the native module: from a thread, with Ctrl-C and a progress bar, or from asyncio.
+
+What a user calls is written once, as a generator that yields each native call and is sent its result; `forms` makes
+the blocking function and the one for asyncio of it.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import atexit
-from typing import Any
+import functools
+import inspect
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, ParamSpec, TypeVar
 
 from tensorcast import _native
 from tensorcast.progress import Bar
@@ -11,11 +19,18 @@ from tensorcast.progress import Bar
 # How long a thread waits before it looks for signals and shows progress.
 _STEP_SECONDS = 0.05
 
+_T = TypeVar("_T")
+_P = ParamSpec("_P")
+
+# A call, or a call and what its progress bar is titled (None: no bar).
+Step = _native.Call | tuple[_native.Call, str | None]
+Steps = Generator[Step, Any, _T]
+
 atexit.register(_native.cancel_all_calls)
 
 
 def finish(call: _native.Call, progress: str | None = None) -> Any:
-    """The result of the call. `progress` names it on a terminal if it takes long; None shows nothing.
+    """The result of the call. `progress` names it in a bar if it takes long; None shows nothing.
 
     An exception in this thread meanwhile, KeyboardInterrupt above all, cancels the call.
     """
@@ -30,16 +45,21 @@ def finish(call: _native.Call, progress: str | None = None) -> Any:
     return call.result()
 
 
-async def news(call: _native.Call) -> None:
+async def news(call: _native.Call, bar: Bar | None = None) -> None:
     """Returns when the call has ended, or has news that nobody took. Cancelling the task cancels the call."""
-    import asyncio  # slow to import, and there already where anybody can await this
-
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
     descriptor = call.fileno()
     loop.add_reader(descriptor, ready.set)
     try:
-        await ready.wait()
+        while not ready.is_set():
+            if bar is None or not bar.enabled:
+                await ready.wait()
+                continue
+            try:
+                await asyncio.wait_for(ready.wait(), _STEP_SECONDS)
+            except asyncio.TimeoutError:
+                bar.show(call.progress())
     except BaseException:
         call.cancel()
         raise
@@ -47,7 +67,69 @@ async def news(call: _native.Call) -> None:
         loop.remove_reader(descriptor)
 
 
-async def finish_async(call: _native.Call) -> Any:
+async def finish_async(call: _native.Call, progress: str | None = None) -> Any:
     """The result of the call, without blocking the loop."""
-    await news(call)
+    with Bar(progress) as bar:
+        await news(call, bar)
     return call.result()
+
+
+def _parts(step: Step) -> tuple[_native.Call, str | None]:
+    return step if isinstance(step, tuple) else (step, None)
+
+
+def _run(steps: Steps[_T]) -> _T:
+    try:
+        step = next(steps)
+        while True:
+            try:
+                result = finish(*_parts(step))
+            except BaseException as error:
+                step = steps.throw(error)
+            else:
+                step = steps.send(result)
+    except StopIteration as end:
+        value: _T = end.value
+        return value
+
+
+async def _run_async(steps: Steps[_T]) -> _T:
+    try:
+        step = next(steps)
+        while True:
+            try:
+                result = await finish_async(*_parts(step))
+            except BaseException as error:
+                step = steps.throw(error)
+            else:
+                step = steps.send(result)
+    except StopIteration as end:
+        value: _T = end.value
+        return value
+
+
+def forms(steps: Callable[_P, Steps[_T]]) -> tuple[Callable[_P, _T], Callable[_P, Coroutine[Any, Any, _T]]]:
+    """The blocking function and the coroutine function that run the steps: NAME and NAME_async of `_NAME`."""
+
+    def blocking(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        return _run(steps(*args, **kwargs))
+
+    async def for_asyncio(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        return await _run_async(steps(*args, **kwargs))
+
+    name = steps.__name__.removeprefix("_")
+    for made, suffix, doc in ((blocking, "", steps.__doc__), (for_asyncio, "_async", f"As {name}, for asyncio.")):
+        functools.update_wrapper(made, steps)
+        del made.__dict__["__wrapped__"]  # its signature is of the steps
+        made.__name__ = name + suffix
+        made.__qualname__ = steps.__qualname__.replace(steps.__name__, made.__name__)
+        made.__doc__ = doc
+        setattr(made, "__signature__", _signature(steps))
+    return blocking, for_asyncio
+
+
+def _signature(steps: Callable[..., Any]) -> inspect.Signature:
+    """Of what the steps end with: "calls.Steps[Key]" is "Key"."""
+    signature = inspect.signature(steps)
+    returned = str(signature.return_annotation).removeprefix("calls.Steps[").removesuffix("]")
+    return signature.replace(return_annotation=returned)

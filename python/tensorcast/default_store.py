@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from typing import Any
 
 import tensorcast
 from tensorcast.store import daemon_address
@@ -14,17 +15,27 @@ from tensorcast.store import daemon_address
 _RETRY_SECONDS = 30.0  # between two looks for a daemon that was not there
 
 _lock = threading.Lock()
-_stores: dict[tuple[int, str], tensorcast.Store] = {}  # by process and address
+_stores: dict[tuple[int, str, frozenset[tuple[str, str]]], tensorcast.Store] = {}  # by process, address and certificates
 _absent_until = 0.0
 
 
-def connect(daemon: str | None = None) -> tensorcast.Store:
+def _after_fork() -> None:
+    """Another thread of the parent may have held the lock."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def connect(daemon: str | None = None, **certificates: Any) -> tensorcast.Store:
     """The connection to that daemon, by default to TENSORCAST_DAEMON or the host's own."""
-    address = daemon or daemon_address()
+    address = daemon_address(daemon or None)
+    known_by = os.getpid(), address, frozenset(certificates.items())
     with _lock:
-        store = _stores.get((os.getpid(), address))
+        store = _stores.get(known_by)
         if store is None:
-            store = _stores[os.getpid(), address] = tensorcast.connect(address)
+            store = _stores[known_by] = tensorcast.connect(address, **certificates)
         return store
 
 

@@ -114,7 +114,7 @@ class DataLossError(Error, OSError):
 
 
 class ForkedError(Error, RuntimeError):
-    """The connection belongs to the process that this one was forked from."""
+    """This process was forked from one that had connected; the message says what works here."""
 
     code = "FORKED"
 

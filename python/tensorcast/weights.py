@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import html
 import warnings
 from collections.abc import Iterator, Mapping
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tensorcast import _native, arrays
+from tensorcast import _native, arguments, arrays
 from tensorcast.errors import ClosedError, FailedPreconditionError, NotFoundError
+from tensorcast.progress import size
+from tensorcast.tables import table
+
+if TYPE_CHECKING:
+    from tensorcast.store import Store
 
 
 class Weights(Mapping[str, _native.Array]):
@@ -17,12 +23,15 @@ class Weights(Mapping[str, _native.Array]):
     Nothing is copied. The lease ends when the weights are closed (or dropped) and no array that was made of
     them is left; until then the store keeps the memory as it is, also when the daemon goes away.
 
-    Thread-safe. In a forked child the arrays stay readable, and keep the memory for as long as it lives.
+    Thread-safe. In a forked child the arrays stay readable, and keep the memory for as long as it lives. Weights can be
+    pickled, for a process that is spawned: what travels is their name, and the process that reads them gets the same
+    tensors from the daemon, with a lease of its own. So the sender keeps them until they were read.
     """
 
-    def __init__(self, replica: _native.Replica) -> None:
+    def __init__(self, replica: _native.Replica, store: Store) -> None:
         self._replica: _native.Replica | None = replica
         self._tensors = replica.tensors()
+        self._origin = store.daemon, store.certificates
 
     def __enter__(self) -> Weights:
         return self
@@ -30,6 +39,17 @@ class Weights(Mapping[str, _native.Array]):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> None:
         self.close()
+
+    async def __aenter__(self) -> Weights:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                        trace: TracebackType | None) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        names = None if len(self) == self._open().tensor_count else list(map(arguments.pattern_of, self))
+        return _get_again, (self._origin, self.artifact_id, self.device, names)
 
     def close(self) -> None:
         """Gives the lease back, once no array that was made of it is left. More than once is fine."""
@@ -68,6 +88,11 @@ class Weights(Mapping[str, _native.Array]):
         if self._replica is None:
             return "<tensorcast.Weights, closed>"
         return f"<tensorcast.Weights of {self.artifact_id}: {len(self)} tensors at {self.device}>"
+
+    def _repr_html_(self) -> str:
+        rows = [{"name": name, "dtype": tensor.dtype, "shape": str(tensor.shape), "size": size(tensor.nbytes)}
+                for name, tensor in self._tensors.items()]
+        return f"<p>{html.escape(repr(self)[1:-1])}</p>{table(rows)}"
 
     def numpy(self) -> dict[str, Any]:
         """All of them as numpy.ndarray, read-only. TypeError, naming the dtype, for what numpy has none for."""
@@ -156,3 +181,11 @@ class Weights(Mapping[str, _native.Array]):
         """Raises FailedPreconditionError when the daemon went away."""
         if self.lost:
             raise FailedPreconditionError(f"the daemon that leased {self.artifact_id} went away: get it again")
+
+
+def _get_again(origin: tuple[str, Mapping[str, str]], artifact_id: str, device: str, names: list[str] | None) -> Weights:
+    """What was pickled, in the process that reads it: by the one connection that it has for all such weights."""
+    from tensorcast import default_store
+
+    daemon, certificates = origin
+    return default_store.connect(daemon, **certificates).get(artifact_id, device=device, tensors=names, progress=False)

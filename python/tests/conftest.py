@@ -1,4 +1,6 @@
 import gc
+import pathlib
+import signal
 import time
 
 import pytest
@@ -26,3 +28,23 @@ def store(cluster, monkeypatch):
         while connected.status().leases > before:
             gc.collect()
             assert time.monotonic() < deadline, "the test left leases"
+
+
+def is_stopped(pid):
+    """Whether each of its threads is."""
+    states = [stat.read_text().rpartition(")")[2].split()[0] for stat in pathlib.Path(f"/proc/{pid}/task").glob("*/stat")]
+    return set(states) == {"T"}
+
+
+@pytest.fixture
+def silent(cluster, store):
+    """A connection to a daemon that answers nothing."""
+    with tc.connect(cluster.address("b")) as connected:
+        cluster.processes["b"].send_signal(signal.SIGSTOP)
+        try:
+            while not is_stopped(cluster.processes["b"].pid):
+                time.sleep(0.001)
+            yield connected
+        finally:
+            cluster.processes["b"].send_signal(signal.SIGCONT)
+        connected.status()

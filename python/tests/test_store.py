@@ -19,6 +19,7 @@ import pytest
 import safetensors.numpy
 
 import tensorcast as tc
+from processes import HOLDER, run_python
 from tensorcast import arrays
 
 NUMPY_DTYPES = [arrays.numpy_dtype(name) for name in {**arrays._NUMPY, **arrays._ML_DTYPES}]
@@ -26,13 +27,6 @@ NUMPY_DTYPES = [arrays.numpy_dtype(name) for name in {**arrays._NUMPY, **arrays.
 
 def leases(store):
     return store.status().leases
-
-
-def run_python(*pieces_and_arguments, pieces=1, **options):
-    """A program of its own, in so many pieces, with this one's packages."""
-    code = "".join(textwrap.dedent(piece) for piece in pieces_and_arguments[:pieces])
-    return subprocess.Popen([sys.executable, "-B", "-c", code, *pieces_and_arguments[pieces:]],
-                            stdout=subprocess.PIPE, text=True, **options)
 
 
 def test_a_file_is_put_and_got_as_it_is(store, tmp_path):
@@ -396,16 +390,6 @@ def test_errors_are_pythons_own_kinds_with_the_daemons_words(store):
         own.get("core/cas")
 
 
-def test_the_address_comes_from_the_environment_too(cluster, monkeypatch):
-    monkeypatch.setenv("TENSORCAST_DAEMON", cluster.address("b"))
-    with tc.connect() as store:
-        assert store.status().name == "b"
-    monkeypatch.delenv("TENSORCAST_DAEMON")
-    monkeypatch.setattr("tensorcast.store.DEFAULT_SOCKETS", ("/nowhere/a.sock", "/nowhere/b.sock"))
-    with pytest.raises(tc.UnavailableError, match="TENSORCAST_DAEMON"):
-        tc.connect()
-
-
 def test_keys_are_bound_listed_and_watched(store):
     put = store.put({"x": np.arange(3)}, key="core/keys/a")
     store.bind("core/keys/b", put.artifact_id)
@@ -420,21 +404,6 @@ def test_keys_are_bound_listed_and_watched(store):
     with pytest.raises(tc.DeadlineExceededError):
         for _ in store.watch("core/keys/none", timeout=0.1):
             pass
-
-
-def test_asyncio_gets_puts_and_watches(store, cluster):
-    async def work():
-        connected = await tc.connect_async(cluster.address("a"))
-        await connected.put_async({"x": np.arange(3)}, key="core/async")
-        many = await asyncio.gather(*(connected.get_async("core/async") for _ in range(20)))
-        assert all(weights["x"].numpy()[2] == 2 for weights in many)
-        async for key in connected.watch("core/async"):
-            assert key.name == "core/async"
-            break
-        with pytest.raises(tc.NotFoundError):
-            await connected.get_async("core/nothing")
-
-    asyncio.run(work())
 
 
 def test_a_cancelled_task_cancels_its_call(store):
@@ -458,18 +427,6 @@ CALLS = {
     "watch": lambda store: list(store.watch("core/silent/")),
     "replicate": lambda store: store.replicate("tc2:" + "a" * 52, ["a"]),
 }
-
-
-@pytest.fixture
-def silent(cluster, store):
-    """A connection to a daemon that answers nothing."""
-    with tc.connect(cluster.address("b")) as connected:
-        cluster.processes["b"].send_signal(signal.SIGSTOP)
-        try:
-            yield connected
-        finally:
-            cluster.processes["b"].send_signal(signal.SIGCONT)
-        connected.status()
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
@@ -535,16 +492,6 @@ def test_a_lost_daemon_leaves_arrays_readable():
             store.get("core/lost", timeout=1)
 
 
-HOLDER = """
-    import sys, os, time
-    import tensorcast as tc
-    store = tc.connect(sys.argv[1])
-    weights = store.get(sys.argv[2])
-    array = memoryview(weights["x"])
-    print("holds", flush=True)
-    """
-
-
 def test_a_killed_process_gives_its_lease_back(store, cluster):
     store.put({"x": np.arange(10)}, key="core/killed")
     before = leases(store)
@@ -571,86 +518,6 @@ def test_an_interpreter_that_exits_waits_for_nobody(store, cluster, end):
     deadline = time.monotonic() + 10
     while leases(store) > before:
         assert time.monotonic() < deadline
-
-
-def test_a_forked_child_keeps_the_memory_and_has_no_connection(store, cluster):
-    store.put({"x": np.arange(10)}, key="core/forked")
-    before = leases(store)
-    child = """
-    pid = os.fork()
-    if pid == 0:
-        try:
-            store.get(sys.argv[2])
-        except tc.ForkedError as error:
-            assert "forked" in str(error)
-            try:
-                tc.connect(sys.argv[1])
-            except tc.ForkedError:
-                assert sum(array) == 45
-                del array
-                weights.close()
-                print("child", flush=True)
-                sys.exit(7)
-        os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
-    assert sum(array) == 45 and store.get(sys.argv[2]).artifact_id == weights.artifact_id
-    print("parent", flush=True)
-    sys.stdin.readline()
-    """
-    with run_python(HOLDER, child, cluster.address("a"), "core/forked", pieces=2,
-                    stdin=subprocess.PIPE) as holder:
-        told = [holder.stdout.readline() for _ in range(3)]
-        assert told == ["holds\n", "child\n", "parent\n"]
-        deadline = time.monotonic() + 10
-        while leases(store) > before + 1:  # that of the second get ends a moment after it is dropped
-            assert time.monotonic() < deadline
-        assert leases(store) == before + 1, "the child's end did not end the parent's lease"
-        holder.stdin.write("\n")
-        holder.stdin.flush()
-        assert holder.wait(30) == 0
-
-
-def test_a_forked_child_outlives_its_parent_with_its_pages(store, cluster):
-    store.put({"x": np.arange(10)}, key="core/orphan")
-    before = leases(store)
-    child = """
-    if os.fork() == 0:
-        sys.stdin.readline()
-        assert sum(array) == 45
-        print("still", flush=True)
-    os._exit(0)
-    """
-    with run_python(HOLDER, child, cluster.address("a"), "core/orphan", pieces=2,
-                    stdin=subprocess.PIPE) as holder:
-        assert holder.stdout.readline() == "holds\n"
-        assert holder.wait(30) == 0
-        assert leases(store) == before + 1
-        holder.stdin.write("\n")
-        holder.stdin.flush()
-        assert holder.stdout.readline() == "still\n"
-    deadline = time.monotonic() + 10
-    while leases(store) > before:
-        assert time.monotonic() < deadline
-
-
-def test_processes_share_by_key(store, cluster, tmp_path):
-    store.put({"x": np.arange(10)}, key="core/spawned")
-    program = tmp_path / "spawn.py"
-    program.write_text(textwrap.dedent("""
-        import multiprocessing, sys
-        import tensorcast as tc
-
-        def total(address):
-            with tc.connect(address) as store, store.get("core/spawned") as weights:
-                return sum(memoryview(weights["x"]))
-
-        if __name__ == "__main__":
-            tc.connect(sys.argv[1])
-            for method in ("spawn", "forkserver"):
-                with multiprocessing.get_context(method).Pool(2) as pool:
-                    assert pool.map(total, [sys.argv[1]] * 4) == [45] * 4
-        """))
-    subprocess.run([sys.executable, "-B", str(program), cluster.address("a")], check=True, timeout=120)
 
 
 @pytest.mark.parametrize("others", [("grpc", "opentelemetry.trace", "torch"), ("torch", "grpc")])
