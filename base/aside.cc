@@ -1,0 +1,92 @@
+#include "base/aside.h"
+
+#include <algorithm>
+#include <atomic>
+#include <system_error>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "base/status.h"
+#include "base/steady_time.h"
+
+namespace tensorcast {
+namespace {
+
+// More than these would be a leak that nobody looks at.
+constexpr int kMaxLeft = 64;
+
+std::atomic<int> left_alone = 0;
+
+// Of one piece of work and its caller; the last of the two destroys it.
+struct Meeting {
+  absl::Mutex mutex;
+  bool ended ABSL_GUARDED_BY(mutex) = false;
+  bool cancelled ABSL_GUARDED_BY(mutex) = false;
+  bool left ABSL_GUARDED_BY(mutex) = false;
+
+  void End() {
+    absl::MutexLock lock(&mutex);
+    ended = true;
+    if (left) left_alone.fetch_sub(1);
+  }
+  void Cancel() {
+    absl::MutexLock lock(&mutex);
+    cancelled = true;
+  }
+  bool Await(SteadyTime deadline) {
+    const auto over = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex) { return ended || cancelled; };
+    absl::MutexLock lock(&mutex);
+    return mutex.AwaitWithTimeout(absl::Condition(&over), TimeLeft(deadline));
+  }
+  // Whether the work has ended. If not, its caller leaves.
+  bool EndOrLeave() {
+    absl::MutexLock lock(&mutex);
+    if (ended) return true;
+    left = true;
+    left_alone.fetch_add(1);
+    return false;
+  }
+};
+
+}  // namespace
+
+bool RunDetached(absl::AnyInvocable<void() &&> work) {
+  try {
+    std::thread([work = std::move(work)]() mutable { std::move(work)(); }).detach();
+    return true;
+  } catch (const std::system_error&) {
+    return false;
+  }
+}
+
+absl::Status AwaitAside(const RequestContext& context, std::string_view what,
+                        absl::AnyInvocable<void() &&> work, const OnSlow& on_slow) {
+  TC_RETURN_IF_ERROR(context.Check(what));
+  if (const int left = left_alone.load(); left >= kMaxLeft) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(what, ": ", left,
+                     " operations hang on file systems that do not answer; bring those back, or unmount "
+                     "them"));
+  }
+  auto meeting = std::make_shared<Meeting>();
+  const bool started = RunDetached([meeting, work = std::move(work)]() mutable {
+    std::move(work)();
+    work = nullptr;  // what it captured goes before its end is told
+    meeting->End();
+  });
+  if (!started) return absl::ResourceExhaustedError(absl::StrCat(what, ": no thread is to be had for it"));
+  const auto on_cancel = context.cancellation.OnCancel([meeting] { meeting->Cancel(); });
+  const SteadyTime slow = SteadyNow() + kSlowAside;
+  if (!meeting->Await(std::min(context.deadline, slow)) && context.deadline > slow) {
+    if (on_slow) on_slow(true);
+    meeting->Await(context.deadline);
+    if (on_slow) on_slow(false);
+  }
+  if (meeting->EndOrLeave()) return absl::OkStatus();
+  const absl::Status why = context.Check(what);
+  return why.ok() ? absl::DeadlineExceededError(absl::StrCat(what, ": the deadline passed")) : why;
+}
+
+}  // namespace tensorcast

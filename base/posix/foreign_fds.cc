@@ -1,0 +1,55 @@
+#include "base/posix/foreign_fds.h"
+
+#include <deque>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "base/aside.h"
+
+namespace tensorcast {
+namespace {
+
+// Several, so that one file system that hangs does not keep the descriptors of the others open.
+constexpr int kMaxThreads = 8;
+
+class Closer {
+ public:
+  void Close(std::vector<UniqueFd> fds) {
+    absl::MutexLock lock(&mutex_);
+    queue_.push_back(std::move(fds));
+    // Where no thread is to be had the next call tries again.
+    if (threads_ < kMaxThreads && RunDetached([this] { Run(); })) ++threads_;
+  }
+
+ private:
+  void Run() {
+    absl::MutexLock lock(&mutex_);
+    while (!queue_.empty()) {
+      std::vector<UniqueFd> fds = std::move(queue_.front());
+      queue_.pop_front();
+      mutex_.Unlock();
+      fds.clear();
+      mutex_.Lock();
+    }
+    --threads_;
+  }
+
+  absl::Mutex mutex_;
+  std::deque<std::vector<UniqueFd>> queue_ ABSL_GUARDED_BY(mutex_);
+  int threads_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace
+
+ForeignFds::~ForeignFds() {
+  if (fds_.empty()) return;
+  static Closer* const closer = new Closer();  // never destroyed: its threads may outlive main
+  closer->Close(std::move(fds_));
+}
+
+void ForeignFds::Add(ForeignFds more) {
+  for (UniqueFd& fd : more.fds_) fds_.push_back(std::move(fd));
+  more.fds_.clear();
+}
+
+}  // namespace tensorcast

@@ -1,0 +1,37 @@
+// Descriptors that another process passed to this one. close(2) may wait for the file system behind a
+// descriptor (FUSE, NFS), and the peer chose that file system: so they are closed on threads of their own,
+// never on the thread that received them. Move-only; thread-compatible.
+#pragma once
+
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include "base/posix/unique_fd.h"
+
+namespace tensorcast {
+
+class ForeignFds {
+ public:
+  ForeignFds() = default;
+  explicit ForeignFds(std::vector<UniqueFd> fds) : fds_(std::move(fds)) {}
+  ForeignFds(ForeignFds&&) = default;
+  ForeignFds& operator=(ForeignFds&& other) noexcept {
+    std::swap(fds_, other.fds_);
+    return *this;
+  }
+  // Returns at once, whatever the file systems do.
+  ~ForeignFds();
+
+  bool empty() const { return fds_.empty(); }
+  size_t size() const { return fds_.size(); }
+  const std::vector<UniqueFd>& fds() const { return fds_; }
+  void Add(ForeignFds more);
+  // For an owner that trusts them, or that may wait.
+  std::vector<UniqueFd> Take() && { return std::exchange(fds_, {}); }
+
+ private:
+  std::vector<UniqueFd> fds_;
+};
+
+}  // namespace tensorcast
