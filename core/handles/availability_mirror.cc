@@ -31,7 +31,7 @@ absl::StatusOr<std::unique_ptr<AvailabilityMirror>> AvailabilityMirror::Follow(C
         "an image of ", handles.image_bytes, " bytes in chunks of ", chunk_bytes, " cannot be followed"));
   }
   std::unique_ptr<AvailabilityMirror> mirror(new AvailabilityMirror(channel, handles, chunk_bytes));
-  TC_ASSIGN_OR_RETURN(const IncomingFrame first, channel->Exchange(FollowFrame{}, -1, deadline));
+  TC_ASSIGN_OR_RETURN(const IncomingFrame first, channel->Exchange(FollowFrame{}, {}, deadline));
   TC_RETURN_IF_ERROR(mirror->TakeFirst(first.frame));
   if (mirror->availability_->ended()) return mirror;
   try {

@@ -63,7 +63,7 @@ absl::StatusOr<std::unique_ptr<ClientChannel>> ClientChannel::Connect(const std:
   }
   std::unique_ptr<ClientChannel> channel(new ClientChannel(std::move(fd), path));
   const EndedBy ended(*channel, cancellation);
-  TC_ASSIGN_OR_RETURN(const IncomingFrame answer, channel->Exchange(HelloFrame{}, -1, deadline));
+  TC_ASSIGN_OR_RETURN(const IncomingFrame answer, channel->Exchange(HelloFrame{}, {}, deadline));
   const auto* ack = std::get_if<HelloAckFrame>(&answer.frame);
   if (ack == nullptr || ack->version < kHandleProtocolMin || ack->version > kHandleProtocolMax) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -87,8 +87,8 @@ absl::Status ClientChannel::WaitFor(short events, SteadyTime deadline) {
   }
 }
 
-absl::Status ClientChannel::Send(const Frame& frame, int fd, SteadyTime deadline) {
-  TC_RETURN_IF_ERROR(writer_.Add(frame, fd < 0 ? std::vector<int>() : std::vector<int>{fd}));
+absl::Status ClientChannel::Send(const Frame& frame, std::vector<int> fds, SteadyTime deadline) {
+  TC_RETURN_IF_ERROR(writer_.Add(frame, std::move(fds)));
   while (true) {
     TC_RETURN_IF_ERROR(writer_.Flush(socket_.get()));
     if (writer_.empty()) return absl::OkStatus();
@@ -117,8 +117,9 @@ absl::StatusOr<IncomingFrame> ClientChannel::Receive(SteadyTime deadline) {
   }
 }
 
-absl::StatusOr<IncomingFrame> ClientChannel::Exchange(const Frame& frame, int fd, SteadyTime deadline) {
-  const absl::Status sent = Send(frame, fd, deadline);
+absl::StatusOr<IncomingFrame> ClientChannel::Exchange(const Frame& frame, std::vector<int> fds,
+                                                      SteadyTime deadline) {
+  const absl::Status sent = Send(frame, std::move(fds), deadline);
   // A server that refuses says why before it closes: the reason is there to be read though sending failed.
   if (!sent.ok() && !absl::IsUnavailable(sent)) return sent;
   return Receive(deadline);

@@ -36,11 +36,10 @@ class ClientChannel {
                                                                 const Cancellation& cancellation = {},
                                                                 const std::vector<gid_t>* groups = nullptr);
 
-  // Sends a frame, with a descriptor unless it is -1.
-  absl::Status Send(const Frame& frame, int fd, SteadyTime deadline);
-  // Likewise, and waits for the answer. An ERROR frame is returned as
-  // its status.
-  absl::StatusOr<IncomingFrame> Exchange(const Frame& frame, int fd, SteadyTime deadline);
+  // Sends a frame with its descriptors, which stay the caller's.
+  absl::Status Send(const Frame& frame, std::vector<int> fds, SteadyTime deadline);
+  // Sends a frame and waits for the answer. An ERROR frame is returned as its status.
+  absl::StatusOr<IncomingFrame> Exchange(const Frame& frame, std::vector<int> fds, SteadyTime deadline);
   // The next frame, likewise.
   absl::StatusOr<IncomingFrame> Receive(SteadyTime deadline);
 

@@ -30,6 +30,7 @@ constexpr uint8_t kHaveEnd = 12;
 constexpr uint8_t kOpening = 13;
 constexpr uint8_t kStream = 14;
 constexpr uint8_t kRing = 15;
+constexpr uint8_t kOfferFiles = 16;
 
 // What a HANDLES or OFFER frame describes.
 constexpr uint8_t kHostMemory = 1;
@@ -159,6 +160,12 @@ OfferFrame ReadOffer(ByteReader& in) {
   return frame;
 }
 
+OfferFilesFrame ReadOfferFiles(ByteReader& in) {
+  OfferFilesFrame frame{in.Get<uint32_t>()};
+  if (frame.count == 0 || frame.count > kMaxOfferedFiles) in.Fail("no files, or too many");
+  return frame;
+}
+
 void CheckMagic(ByteReader& in) {
   if (in.GetBytes(kMagic.size()) != kMagic) in.Fail("the magic of another protocol");
 }
@@ -231,7 +238,8 @@ RingFrame ReadRing(ByteReader& in) {
 const char* FrameName(const Frame& frame) {
   static constexpr const char* kNames[] = {"HELLO",   "HELLO_ACK", "CLAIM",   "HANDLES",     "OFFER",
                                            "OFFERED", "CLOSED",    "ERROR",   "DESCRIPTORS", "FOLLOW",
-                                           "HAVE",    "HAVE_END",  "OPENING", "STREAM",      "RING"};
+                                           "HAVE",    "HAVE_END",  "OPENING", "STREAM",      "RING",
+                                           "OFFER_FILES"};
   return kNames[frame.index()];
 }
 
@@ -292,6 +300,10 @@ absl::StatusOr<std::string> EncodeFrame(const Frame& frame) {
                           out.PutString<uint16_t>(f.token);
                           out.Put(f.shape.slots);
                           out.Put(f.shape.slot_bytes);
+                        },
+                        [&](const OfferFilesFrame& f) {
+                          out.Put(kOfferFiles);
+                          out.Put(f.count);
                         }},
              frame);
   if (!out.ok()) {
@@ -366,6 +378,9 @@ absl::StatusOr<Frame> DecodeFrame(std::span<const std::byte> bytes) {
       break;
     case kRing:
       frame = ReadRing(in);
+      break;
+    case kOfferFiles:
+      frame = ReadOfferFiles(in);
       break;
     default:
       in.Fail("an unknown type of frame");

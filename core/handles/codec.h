@@ -28,6 +28,7 @@ inline constexpr size_t kMaxClientFrameBytes = 4096;              // client to s
 inline constexpr size_t kMaxServerFrameBytes = size_t{16} << 20;  // server to client: half a million extents
 inline constexpr size_t kMaxErrorMessageBytes = 2048;             // longer ones are cut
 inline constexpr size_t kMaxFrameDescriptors = 253;               // that the kernel passes with one message
+inline constexpr uint32_t kMaxOfferedFiles = 1024;                // of one OFFER_FILES
 
 struct HelloFrame {
   uint16_t version_min = kHandleProtocolMin;
@@ -39,7 +40,8 @@ struct HelloAckFrame {
 struct ClaimFrame {
   std::string ticket;
 };
-// The first kMaxFrameDescriptors of the descriptors come with it, the rest with DESCRIPTORS.
+// The first kMaxFrameDescriptors of the descriptors come with it, the rest with DESCRIPTORS; each frame but
+// the last brings as many as it can.
 struct HandlesFrame {
   ReplicaHandles handles;
 };
@@ -48,6 +50,10 @@ struct DescriptorsFrame {};
 struct OfferFrame {
   uint64_t bytes = 0;
   std::optional<IpcHandle> ipc;
+};
+// Files that are open for reading, a descriptor each, which come as those of HANDLES do.
+struct OfferFilesFrame {
+  uint32_t count = 0;  // 1 to kMaxOfferedFiles
 };
 struct OfferedFrame {
   std::string token;
@@ -83,7 +89,7 @@ struct RingFrame {
 
 using Frame = std::variant<HelloFrame, HelloAckFrame, ClaimFrame, HandlesFrame, OfferFrame, OfferedFrame,
                            ClosedFrame, ErrorFrame, DescriptorsFrame, FollowFrame, HaveFrame, HaveEndFrame,
-                           OpeningFrame, StreamFrame, RingFrame>;
+                           OpeningFrame, StreamFrame, RingFrame, OfferFilesFrame>;
 
 // "HELLO", "CLAIM", ...: for messages.
 const char* FrameName(const Frame& frame);

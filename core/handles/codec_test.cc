@@ -69,7 +69,8 @@ std::vector<Frame> EveryFrame() {
           HaveEndFrame{absl::CancelledError("going")},
           OpeningFrame{},
           StreamFrame{77},
-          RingFrame{"token", {16, 4096}}};
+          RingFrame{"token", {16, 4096}},
+          OfferFilesFrame{3}};
 }
 
 TEST(HandleCodec, FramesHaveTheBytesThatTheFormatShows) {
@@ -132,6 +133,7 @@ TEST(HandleCodec, FramesHaveTheBytesThatTheFormatShows) {
             "010047"
             "010078"
             "0500000000000000");
+  EXPECT_EQ(Hex(OfferFilesFrame{2}), "050000001002000000");
   EXPECT_EQ(Hex(OfferedFrame{"ab"}), "050000000602006162");
   EXPECT_EQ(Hex(ClosedFrame{}), "0100000007");
   EXPECT_EQ(Hex(OpeningFrame{}), "010000000d");

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -47,6 +48,8 @@ class FrameReader {
   // when the peer breaks the protocol, RESOURCE_EXHAUSTED when this process cannot take its descriptors.
   absl::StatusOr<std::optional<IncomingFrame>> Read(int socket);
   bool closed() const { return closed_; }
+  // Those of a frame that did not become whole.
+  std::vector<UniqueFd> TakeFds() { return std::exchange(fds_, {}); }
 
  private:
   // True once `size` bytes of `buffer` are there.

@@ -34,6 +34,12 @@ absl::Status CheckSegments(const HostHandles& host, const std::vector<UniqueFd>&
 
 }  // namespace
 
+// What is sent for an offer; the descriptors stay their owner's.
+struct OfferedMemory::Offering {
+  Frame frame;
+  std::span<const int> fds;
+};
+
 ClaimedReplica::ClaimedReplica(std::unique_ptr<ClientChannel> channel, ReplicaHandles handles,
                                std::vector<UniqueFd> fds)
     : channel_(std::move(channel)), handles_(std::move(handles)), fds_(std::move(fds)) {
@@ -72,7 +78,7 @@ absl::StatusOr<std::unique_ptr<ClaimedReplica>> ClaimedReplica::Claim(const std:
   TC_ASSIGN_OR_RETURN(std::unique_ptr<ClientChannel> channel,
                       ClientChannel::Connect(socket_path, deadline, cancellation, groups));
   const ClientChannel::EndedBy ended(*channel, cancellation);
-  TC_ASSIGN_OR_RETURN(IncomingFrame answer, channel->Exchange(ClaimFrame{std::string(ticket)}, -1, deadline));
+  TC_ASSIGN_OR_RETURN(IncomingFrame answer, channel->Exchange(ClaimFrame{std::string(ticket)}, {}, deadline));
   auto* frame = std::get_if<HandlesFrame>(&answer.frame);
   if (frame == nullptr) {
     return absl::InternalError(absl::StrCat("the daemon answered CLAIM with ", FrameName(answer.frame)));
@@ -148,7 +154,7 @@ absl::Status ClaimedReplica::CheckIsDevice() const {
 absl::Status ClaimedReplica::AnnounceOpening() {
   TC_RETURN_IF_ERROR(CheckIsDevice());
   if (announced_) return absl::OkStatus();
-  TC_RETURN_IF_ERROR(channel()->Send(OpeningFrame{}, -1, SteadyNow() + kOpeningTimeout));
+  TC_RETURN_IF_ERROR(channel()->Send(OpeningFrame{}, {}, SteadyNow() + kOpeningTimeout));
   announced_ = true;
   return absl::OkStatus();
 }
@@ -157,7 +163,7 @@ absl::Status ClaimedReplica::AcknowledgeClosed() {
   TC_RETURN_IF_ERROR(CheckIsDevice());
   if (acknowledged_) return absl::OkStatus();
   TC_ASSIGN_OR_RETURN(const IncomingFrame answer,
-                      channel()->Exchange(ClosedFrame{}, -1, SteadyNow() + kCloseTimeout));
+                      channel()->Exchange(ClosedFrame{}, {}, SteadyNow() + kCloseTimeout));
   if (!std::holds_alternative<ClosedFrame>(answer.frame)) {
     return absl::InternalError(absl::StrCat("the daemon answered CLOSED with ", FrameName(answer.frame)));
   }
@@ -175,14 +181,25 @@ OfferedMemory::OfferedMemory(std::unique_ptr<ClientChannel> channel, std::string
 
 OfferedMemory::~OfferedMemory() = default;
 
+// The first frame brings as many of the descriptors as it can, DESCRIPTORS the others.
 absl::StatusOr<std::unique_ptr<OfferedMemory>> OfferedMemory::Make(const std::string& socket_path,
-                                                                   const OfferFrame& offer, int memfd,
+                                                                   const Offering& offering,
                                                                    SteadyTime deadline,
                                                                    const Cancellation& cancellation) {
   TC_ASSIGN_OR_RETURN(std::unique_ptr<ClientChannel> channel,
                       ClientChannel::Connect(socket_path, deadline, cancellation));
   const ClientChannel::EndedBy ended(*channel, cancellation);
-  TC_ASSIGN_OR_RETURN(IncomingFrame answer, channel->Exchange(offer, memfd, deadline));
+  Frame frame = offering.frame;
+  std::span<const int> left = offering.fds;
+  while (left.size() > kMaxFrameDescriptors) {
+    const auto now = left.first(kMaxFrameDescriptors);
+    const absl::Status sent = channel->Send(frame, {now.begin(), now.end()}, deadline);
+    // A daemon that refuses says why before it closes: Exchange reads that.
+    if (!sent.ok() && !absl::IsUnavailable(sent)) return sent;
+    left = left.subspan(kMaxFrameDescriptors);
+    frame = DescriptorsFrame{};
+  }
+  TC_ASSIGN_OR_RETURN(IncomingFrame answer, channel->Exchange(frame, {left.begin(), left.end()}, deadline));
   auto* offered = std::get_if<OfferedFrame>(&answer.frame);
   if (offered == nullptr) {
     return absl::InternalError(absl::StrCat("the daemon answered OFFER with ", FrameName(answer.frame)));
@@ -194,13 +211,24 @@ absl::StatusOr<std::unique_ptr<OfferedMemory>> OfferedMemory::OfferMemfd(const s
                                                                          int memfd, uint64_t bytes,
                                                                          SteadyTime deadline,
                                                                          const Cancellation& cancellation) {
-  return Make(socket_path, OfferFrame{bytes, std::nullopt}, memfd, deadline, cancellation);
+  return Make(socket_path, {OfferFrame{bytes, std::nullopt}, {&memfd, 1}}, deadline, cancellation);
 }
 
 absl::StatusOr<std::unique_ptr<OfferedMemory>> OfferedMemory::OfferDevice(const std::string& socket_path,
                                                                           const IpcHandle& handle,
                                                                           SteadyTime deadline) {
-  return Make(socket_path, OfferFrame{handle.bytes, handle}, -1, deadline, Cancellation());
+  return Make(socket_path, {OfferFrame{handle.bytes, handle}, {}}, deadline, Cancellation());
+}
+
+absl::StatusOr<std::unique_ptr<OfferedMemory>> OfferedMemory::OfferFiles(const std::string& socket_path,
+                                                                         std::span<const int> fds,
+                                                                         SteadyTime deadline,
+                                                                         const Cancellation& cancellation) {
+  if (fds.empty() || fds.size() > kMaxOfferedFiles) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(fds.size(), " files cannot be offered at once: 1 to ", kMaxOfferedFiles, " can"));
+  }
+  return Make(socket_path, {OfferFilesFrame{static_cast<uint32_t>(fds.size())}, fds}, deadline, cancellation);
 }
 
 }  // namespace tensorcast

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -25,7 +26,6 @@ namespace tensorcast {
 class Availability;
 class AvailabilityMirror;  // availability_mirror.h
 class ClientChannel;       // the connection (client_channel.h)
-struct OfferFrame;
 
 class ClaimedReplica {
  public:
@@ -107,7 +107,7 @@ class ClaimedReplica {
   bool acknowledged_ = false;
 };
 
-// Hands memory over for a put: holds the connection until the put is done.
+// Hands memory, or open files, over for a put: holds the connection until the put is done.
 class OfferedMemory {
  public:
   // `memfd` must be sealed (F_SEAL_WRITE | SHRINK | GROW). It is duplicated into the daemon. The
@@ -118,17 +118,24 @@ class OfferedMemory {
   static absl::StatusOr<std::unique_ptr<OfferedMemory>> OfferDevice(const std::string& socket_path,
                                                                     const IpcHandle& handle,
                                                                     SteadyTime deadline);
+  // Files that this process has open for reading: each descriptor is duplicated into the daemon, which reads
+  // the files with it. In the order in which ImportArtifact names them; INVALID_ARGUMENT for more than
+  // kMaxOfferedFiles (codec.h).
+  static absl::StatusOr<std::unique_ptr<OfferedMemory>> OfferFiles(const std::string& socket_path,
+                                                                   std::span<const int> fds,
+                                                                   SteadyTime deadline,
+                                                                   const Cancellation& cancellation = {});
   ~OfferedMemory();
   OfferedMemory(const OfferedMemory&) = delete;
   OfferedMemory& operator=(const OfferedMemory&) = delete;
 
-  const std::string& token() const { return token_; }  // names the offer in PutArtifact
+  const std::string& token() const { return token_; }  // names the offer in PutArtifact or ImportArtifact
 
  private:
   OfferedMemory(std::unique_ptr<ClientChannel> channel, std::string token);
+  struct Offering;
   static absl::StatusOr<std::unique_ptr<OfferedMemory>> Make(const std::string& socket_path,
-                                                             const OfferFrame& offer, int memfd,
-                                                             SteadyTime deadline,
+                                                             const Offering& offering, SteadyTime deadline,
                                                              const Cancellation& cancellation);
 
   const std::unique_ptr<ClientChannel> channel_;

@@ -60,7 +60,7 @@ TEST_F(HostileHandlePeer, RandomBytesEndOnlyTheirOwnConnection) {
   }
   ExpectServes();
   EXPECT_TRUE(testing::Eventually([&] { return server_->connections() == 0; }));
-  EXPECT_EQ(OpenDescriptors(), before);
+  EXPECT_TRUE(testing::Eventually([&] { return OpenDescriptors() == before; }));
   EXPECT_EQ(server_->leases(), 0);
 }
 
@@ -101,7 +101,7 @@ TEST_F(HostileHandlePeer, FramesOutOfTurnAreRefused) {
                           OfferedFrame{"x"}, ErrorFrame{absl::InternalError("x")},
                           HandlesFrame{},    DescriptorsFrame{},
                           FollowFrame{},     HaveFrame{},
-                          HaveEndFrame{}};
+                          HaveEndFrame{},    OfferFilesFrame{1}};
   for (const Frame& frame : frames) {
     UniqueFd socket = Connect();
     SendFrame(socket.get(), frame);
@@ -162,7 +162,7 @@ TEST_F(HostileHandlePeer, DescriptorsThatNobodyAskedForAreClosed) {
         << "a memfd without a descriptor";
   }
   EXPECT_TRUE(testing::Eventually([&] { return server_->connections() == 0; }));
-  EXPECT_EQ(OpenDescriptors(), before);
+  EXPECT_TRUE(testing::Eventually([&] { return OpenDescriptors() == before; }));
 }
 
 TEST_F(HostileHandlePeer, MoreThanOneDescriptorIsRefusedAndAllAreClosed) {
@@ -186,7 +186,49 @@ TEST_F(HostileHandlePeer, MoreThanOneDescriptorIsRefusedAndAllAreClosed) {
     EXPECT_EQ(ErrorOf(ReceiveFrame(socket.get())), absl::StatusCode::kInvalidArgument) << count;
   }
   EXPECT_TRUE(testing::Eventually([&] { return server_->connections() == 0; }));
-  EXPECT_EQ(OpenDescriptors(), before);
+  EXPECT_TRUE(testing::Eventually([&] { return OpenDescriptors() == before; }));
+}
+
+TEST_F(HostileHandlePeer, FilesThatTheClientMayNotRead_AreRefused) {
+  const int before = OpenDescriptors();
+  const std::string path = folder_.File("file");
+  for (const int flags : {O_PATH, O_WRONLY | O_CREAT}) {
+    const UniqueFd file(open(path.c_str(), flags | O_CLOEXEC, 0600));
+    const UniqueFd folder(open(folder_.path().c_str(), O_PATH | O_CLOEXEC));
+    const int fd = file ? file.get() : folder.get();
+    EXPECT_EQ(OfferedMemory::OfferFiles(folder_.socket(), {&fd, 1}, Soon()).status().code(),
+              absl::StatusCode::kInvalidArgument)
+        << flags;
+  }
+  ExpectServes();
+  EXPECT_TRUE(testing::Eventually([&] { return OpenDescriptors() == before; }));
+}
+
+TEST_F(HostileHandlePeer, OfferedFilesWithAnotherNumberOfDescriptors_AreRefused) {
+  using Sent = std::vector<std::pair<Frame, size_t>>;  // each with so many descriptors
+  constexpr size_t kMost = kMaxFrameDescriptors;
+  const Sent conversations[] = {
+      {{OfferFilesFrame{1}, 0}},
+      {{OfferFilesFrame{1}, 2}},
+      {{OfferFilesFrame{kMost + 1}, 1}},
+      {{OfferFilesFrame{kMost + 1}, kMost}, {DescriptorsFrame{}, 0}},
+      {{OfferFilesFrame{kMost + 1}, kMost}, {DescriptorsFrame{}, 2}},
+      {{OfferFilesFrame{kMost + 1}, kMost}, {ClosedFrame{}, 1}},
+      {{OfferFilesFrame{1}, 1}, {DescriptorsFrame{}, 1}},
+      {{DescriptorsFrame{}, 1}},
+  };
+  const int before = OpenDescriptors();
+  for (const Sent& conversation : conversations) {
+    UniqueFd socket = ConnectAndGreet();
+    for (const auto& [frame, count] : conversation) {
+      ASSERT_TRUE(SendSome(socket.get(), *EncodeFrame(frame), std::vector<int>(count, pool_.get())).ok());
+    }
+    std::optional<Frame> answer = ReceiveFrame(socket.get());
+    if (answer && std::holds_alternative<OfferedFrame>(*answer)) answer = ReceiveFrame(socket.get());
+    EXPECT_EQ(ErrorOf(answer), absl::StatusCode::kInvalidArgument) << FrameName(conversation.front().first);
+  }
+  ExpectServes();
+  EXPECT_TRUE(testing::Eventually([&] { return OpenDescriptors() == before; }));
 }
 
 TEST_F(HostileHandlePeer, AFrameThatArrivesByteByByteIsUnderstood) {

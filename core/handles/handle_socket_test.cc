@@ -389,6 +389,47 @@ TEST_F(HandleSocket, AnOfferOfDeviceMemoryCarriesItsHandle) {
   EXPECT_EQ(offer->bytes, 4096u);
 }
 
+TEST_F(HandleSocket, OfferedFiles_ArriveInTheirOrder) {
+  const int before = OpenDescriptors();
+  for (const size_t count : {size_t{1}, size_t{2}, kMaxFrameDescriptors, 2 * kMaxFrameDescriptors + 1}) {
+    std::vector<UniqueFd> files;
+    std::vector<int> fds;
+    for (size_t i = 0; i < count; ++i) {
+      files.emplace_back(memfd_create("file", MFD_CLOEXEC));
+      ASSERT_EQ(ftruncate(files.back().get(), static_cast<off_t>(i)), 0);
+      fds.push_back(files.back().get());
+    }
+    auto offered = OfferedMemory::OfferFiles(folder_.socket(), fds, Soon());
+    ASSERT_TRUE(offered.ok()) << offered.status();
+    files.clear();  // the daemon has its own
+    auto offer = server_->TakeOffer((*offered)->token());
+    ASSERT_TRUE(offer.ok()) << offer.status();
+    ASSERT_EQ(offer->files.size(), count);
+    for (size_t i = 0; i < count; ++i) {
+      struct stat info;
+      ASSERT_EQ(fstat(offer->files.fds()[i].get(), &info), 0);
+      EXPECT_EQ(info.st_size, static_cast<off_t>(i));
+    }
+  }
+  EXPECT_TRUE(testing::Eventually([&] { return OpenDescriptors() == before; }));
+}
+
+TEST_F(HandleSocket, OfferedFilesNotTaken_AreClosedWithTheConnection) {
+  const int before = OpenDescriptors();
+  const UniqueFd file = MakePool(kGranuleBytes, 0);
+  const std::vector<int> fds(3, file.get());
+  auto offered = OfferedMemory::OfferFiles(folder_.socket(), fds, Soon());
+  ASSERT_TRUE(offered.ok()) << offered.status();
+  offered->reset();
+  EXPECT_TRUE(testing::Eventually([&] { return OpenDescriptors() == before + 1; }));
+}
+
+TEST_F(HandleSocket, MoreFilesThanOneOfferHolds_AreRefusedHere) {
+  const std::vector<int> fds(kMaxOfferedFiles + 1, 0);
+  EXPECT_TRUE(absl::IsInvalidArgument(OfferedMemory::OfferFiles(folder_.socket(), fds, Soon()).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(OfferedMemory::OfferFiles(folder_.socket(), {}, Soon()).status()));
+}
+
 TEST_F(HandleSocket, AnOfferEndsWithItsConnection) {
   const int before = OpenDescriptors();
   const UniqueFd memfd = MakePool(kGranuleBytes, OfferSeals());

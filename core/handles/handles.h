@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "base/posix/foreign_fds.h"
 #include "base/posix/unique_fd.h"
 #include "core/device/device_runtime.h"
 #include "core/memory/host_pool.h"
@@ -101,13 +102,16 @@ using OnHostClaim = std::function<std::shared_ptr<void>(pid_t pid, UniqueFd proc
 // Makes the claim one on a host replica's memory: its extents, and the segments of the pool that they lie in.
 void SetHostMemory(Claim& claim, const HostPool& pool, std::string pool_id, const HostAllocation& memory);
 
-// What a client puts: memory that it handed over and still owns, valid while its connection lives (a memfd's
-// mapping outlives it), or a ring through which it streams.
+// What a client puts: memory or files that it handed over and still owns, valid while its connection lives (a
+// memfd's mapping and files outlive it), or a ring through which it streams.
 struct Offer {
   UniqueFd memfd;  // sealed WRITE | SHRINK | GROW, checked; not set for the others
   uint64_t bytes = 0;
   IpcHandle ipc;                  // for device memory
   std::shared_ptr<PutRing> ring;  // set: bytes are streamed
+  // Files that are open for reading; nothing else about them is checked, since that could wait for their file
+  // systems. Empty for memory.
+  ForeignFds files;
 };
 
 }  // namespace tensorcast

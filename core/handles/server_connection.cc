@@ -82,6 +82,16 @@ absl::Status CheckOfferedMemory(int fd, uint64_t bytes) {
   return absl::OkStatus();
 }
 
+// That the client has the file open for reading, so that it may read it. The daemon opens descriptors anew,
+// by its own rights: from one that only names a file (O_PATH), or may only write to it, it would read what
+// the client may not. Asks nothing of the file system.
+absl::Status CheckMayBeRead(int fd) {
+  const int flags = fcntl(fd, F_GETFL);
+  if (flags < 0) return ErrnoStatus(errno, "looking at", "a file that was offered");
+  if ((flags & O_PATH) == 0 && (flags & O_ACCMODE) != O_WRONLY) return absl::OkStatus();
+  return absl::InvalidArgumentError("a file that was offered is not open for reading; open it with O_RDONLY");
+}
+
 // A descriptor that a connection would keep beside its socket.
 absl::Status CheckNotReserved(const UniqueFd& fd) {
   if (!IsReserved(fd.get())) return absl::OkStatus();
@@ -111,6 +121,7 @@ ServerConnection::ServerConnection(UniqueFd socket, const Shared& shared, Steady
 
 ServerConnection::~ServerConnection() {
   if (ring_ != nullptr) ring_->NoteClosed();
+  const ForeignFds unfinished(reader_.TakeFds());
   if (!offer_token_.empty()) shared_.offers->Take(offer_token_);
 }
 
@@ -163,8 +174,11 @@ bool ServerConnection::Flush() {
 
 absl::Status ServerConnection::Handle(IncomingFrame incoming) {
   const Frame& frame = incoming.frame;
-  UniqueFd fd = incoming.fds.empty() ? UniqueFd() : std::move(incoming.fds.front());
-  if (fd && !std::holds_alternative<OfferFrame>(frame)) {
+  ForeignFds fds(std::move(incoming.fds));
+  const bool takes_files = state_ == State::kFiles && std::holds_alternative<DescriptorsFrame>(frame);
+  const bool takes_fds = takes_files || std::holds_alternative<OfferFrame>(frame) ||
+                         std::holds_alternative<OfferFilesFrame>(frame);
+  if (!fds.empty() && !takes_fds) {
     return absl::InvalidArgumentError(
         absl::StrCat("handle socket: a descriptor came with ", FrameName(frame), ", which takes none"));
   }
@@ -172,12 +186,19 @@ absl::Status ServerConnection::Handle(IncomingFrame incoming) {
     if (const auto* hello = std::get_if<HelloFrame>(&frame)) return HandleHello(*hello);
   } else if (state_ == State::kReady) {
     if (const auto* claim = std::get_if<ClaimFrame>(&frame)) return HandleClaim(*claim);
-    if (const auto* offer = std::get_if<OfferFrame>(&frame)) return HandleOffer(*offer, std::move(fd));
+    if (const auto* offer = std::get_if<OfferFrame>(&frame)) return HandleOffer(*offer, std::move(fds));
     if (const auto* stream = std::get_if<StreamFrame>(&frame)) {
       stream_bytes_ = stream->image_bytes;
       state_ = State::kAwaitsRing;
       return absl::OkStatus();
     }
+    if (const auto* files = std::get_if<OfferFilesFrame>(&frame)) {
+      files_expected_ = files->count;
+      state_ = State::kFiles;
+      return TakeFiles(std::move(fds));
+    }
+  } else if (takes_files) {
+    return TakeFiles(std::move(fds));
   } else if (state_ == State::kLeased) {
     if (std::holds_alternative<FollowFrame>(frame) && follower_ == nullptr) return HandleFollow();
     if (std::holds_alternative<ClosedFrame>(frame) && held_->is_device()) return HandleClosed();
@@ -245,22 +266,45 @@ absl::Status ServerConnection::AddHandles(const Claim& claim) {
   return absl::OkStatus();
 }
 
-absl::Status ServerConnection::HandleOffer(const OfferFrame& frame, UniqueFd fd) {
+absl::Status ServerConnection::HandleOffer(const OfferFrame& frame, ForeignFds fds) {
   Offer offer;
   offer.bytes = frame.bytes;
   if (frame.ipc) {
-    if (fd) {
+    if (!fds.empty()) {
       return absl::InvalidArgumentError("handle socket: a descriptor came with an offer of device memory");
     }
     offer.ipc = *frame.ipc;
   } else {
-    if (!fd) {
-      return absl::InvalidArgumentError("handle socket: an offer of host memory came without its memfd");
+    if (fds.size() != 1) {
+      return absl::InvalidArgumentError(absl::StrCat("handle socket: an offer of host memory came with ",
+                                                     fds.size(), " descriptors, not with its memfd alone"));
     }
-    TC_RETURN_IF_ERROR(CheckNotReserved(fd));
-    TC_RETURN_IF_ERROR(CheckOfferedMemory(fd.get(), frame.bytes));
-    offer.memfd = std::move(fd);
+    TC_RETURN_IF_ERROR(CheckNotReserved(fds.fds().front()));
+    TC_RETURN_IF_ERROR(CheckOfferedMemory(fds.fds().front().get(), frame.bytes));
+    offer.memfd = std::move(std::move(fds).Take().front());
   }
+  return AddOffer(std::move(offer));
+}
+
+absl::Status ServerConnection::TakeFiles(ForeignFds fds) {
+  const size_t wanted = std::min(kMaxFrameDescriptors, files_expected_ - files_.size());
+  if (fds.size() != wanted) {
+    return absl::InvalidArgumentError(absl::StrCat("handle socket: ", fds.size(),
+                                                   " descriptors of files where ", wanted,
+                                                   " are to come with the frame"));
+  }
+  for (const UniqueFd& fd : fds.fds()) {
+    TC_RETURN_IF_ERROR(CheckNotReserved(fd));
+    TC_RETURN_IF_ERROR(CheckMayBeRead(fd.get()));
+  }
+  files_.Add(std::move(fds));
+  if (files_.size() < files_expected_) return absl::OkStatus();
+  Offer offer;
+  offer.files = std::move(files_);
+  return AddOffer(std::move(offer));
+}
+
+absl::Status ServerConnection::AddOffer(Offer offer) {
   offer_token_ = shared_.offers->Add(std::move(offer));
   state_ = State::kOffered;
   return writer_.Add(OfferedFrame{offer_token_});

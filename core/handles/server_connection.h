@@ -107,6 +107,7 @@ class ServerConnection {
  private:
   //   kHello -HELLO-> kReady -CLAIM-> kLeased -CLOSED (device memory only)-> kReleased
   //                      |----OFFER-> kOffered
+  //                      |----OFFER_FILES-> kFiles -DESCRIPTORS, until all are there-> kOffered
   //                      '----STREAM-> kAwaitsRing -GiveRing-> kStreams
   //
   // FOLLOW, once, while kLeased: from then on it is told which chunks of the replica there are. OPENING,
@@ -117,7 +118,8 @@ class ServerConnection {
   // may have open: that is held until its process is gone (TakeOrphan).
   enum class State {
     kHello,       // waits for HELLO
-    kReady,       // waits for CLAIM or OFFER
+    kReady,       // waits for CLAIM, OFFER, OFFER_FILES or STREAM
+    kFiles,       // waits for DESCRIPTORS
     kLeased,      // holds a claim
     kReleased,    // gave it back with CLOSED
     kOffered,     // holds an offer
@@ -129,7 +131,9 @@ class ServerConnection {
   absl::Status Handle(IncomingFrame incoming);
   absl::Status HandleHello(const HelloFrame& hello);
   absl::Status HandleClaim(const ClaimFrame& claim);
-  absl::Status HandleOffer(const OfferFrame& offer, UniqueFd fd);
+  absl::Status HandleOffer(const OfferFrame& offer, ForeignFds fds);
+  absl::Status TakeFiles(ForeignFds fds);
+  absl::Status AddOffer(Offer offer);
   absl::Status HandleClosed();
   absl::Status HandleFollow();
   void NoteHolder(HeldClaim& held) const;
@@ -142,7 +146,7 @@ class ServerConnection {
   const SteadyTime exchange_deadline_;
   const std::function<void()> on_news_;
   State state_ = State::kHello;
-  FrameReader reader_{kMaxClientFrameBytes, /*max_fds=*/1};
+  FrameReader reader_{kMaxClientFrameBytes, kMaxFrameDescriptors};
   FrameWriter writer_;
   bool answered_ = false;  // the exchange is over
   std::unique_ptr<HeldClaim> held_;
@@ -150,6 +154,8 @@ class ServerConnection {
   bool of_daemon_ = false;
   UniqueFd process_;  // pidfd of the peer, for device memory
   bool opening_ = false;
+  uint32_t files_expected_ = 0;
+  ForeignFds files_;
   std::string offer_token_;
   uint64_t stream_bytes_ = 0;  // of the image that it puts through a ring
   std::shared_ptr<PutRing> ring_;

@@ -69,7 +69,9 @@ std::vector<std::string> Seeds() {
                                      HaveEndFrame{absl::CancelledError("the ingest was cancelled")},
                                      OpeningFrame{},
                                      StreamFrame{.image_bytes = 4096},
-                                     RingFrame{.token = "token", .shape = {.slots = 2, .slot_bytes = 4096}}};
+                                     RingFrame{.token = "token", .shape = {.slots = 2, .slot_bytes = 4096}},
+                                     OfferFilesFrame{1},
+                                     OfferFilesFrame{kMaxOfferedFiles}};
   std::vector<std::string> seeds;
   for (const Frame& frame : frames) seeds.push_back(EncodeFrame(frame).value());
   return seeds;
