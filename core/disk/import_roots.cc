@@ -21,6 +21,7 @@
 #include "base/status.h"
 #include "base/text.h"
 #include "core/disk/file_io.h"
+#include "core/disk/mapped_pages.h"
 
 namespace tensorcast {
 namespace {
@@ -58,23 +59,6 @@ absl::StatusOr<UniqueFd> Walk(const std::string& real) {
 
 // The file behind a descriptor, whatever now lies where it was found.
 std::string Behind(int entry) { return absl::StrCat("/proc/self/fd/", entry); }
-
-// A store to a mapped page changes the file's mtime only where the page was clean. Once all of them have been
-// written out, each first store to one of them does, so that a file which somebody writes through a mapping
-// is seen to change; its time was looked at before, so that a store in the meantime is seen as well. A file
-// system that does not take part (in memory, or stacked) leaves things as they are.
-//
-// As long as the disk takes, which for a large file that was just written is many seconds: hence in steps,
-// between which the context is looked at.
-absl::Status WriteOutMappedPages(const RequestContext& context, const OpenedFile& file) {
-  constexpr uint64_t kStepBytes = uint64_t{64} << 20;
-  for (uint64_t offset = 0; offset < file.identity.bytes; offset += kStepBytes) {
-    TC_RETURN_IF_ERROR(context.Check(absl::StrCat("opening ", file.identity.path, " for an import")));
-    (void)sync_file_range(file.fd.get(), static_cast<off_t>(offset), static_cast<off_t>(kStepBytes),
-                          SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
-  }
-  return absl::OkStatus();
-}
 
 bool MayRead(int entry) { return faccessat(AT_FDCWD, Behind(entry).c_str(), R_OK, AT_EACCESS) == 0; }
 
@@ -211,6 +195,14 @@ absl::StatusOr<OpenedFile> ImportRoots::OpenAgain(const FileIdentity& file) cons
         " ns), now ", opened.identity.bytes, " (", opened.identity.mtime_ns, " ns); import it again"));
   }
   return opened;
+}
+
+bool ImportRoots::LeadTo(const OpenedFile& file) const {
+  if (!LiesInOne(file.identity.path, folders_)) return false;
+  const absl::StatusOr<OpenedFile> again = OpenAgain(file.identity);
+  struct stat opened, given;
+  return again.ok() && fstat(again->fd.get(), &opened) == 0 && fstat(file.fd.get(), &given) == 0 &&
+         opened.st_dev == given.st_dev && opened.st_ino == given.st_ino;
 }
 
 }  // namespace tensorcast

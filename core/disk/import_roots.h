@@ -63,6 +63,9 @@ class ImportRoots {
   // A file that was opened before, by its real path: FAILED_PRECONDITION when its size or mtime changed.
   absl::StatusOr<OpenedFile> OpenAgain(const FileIdentity& file) const;
 
+  // Whether that very file can be opened again by the path in its identity.
+  bool LeadTo(const OpenedFile& file) const;
+
  private:
   absl::StatusOr<std::string> Resolve(const std::string& path) const;
   absl::StatusOr<OpenedFile> OpenRegular(const std::string& path, const std::string& real, int entry) const;

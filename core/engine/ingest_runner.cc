@@ -1,6 +1,7 @@
 #include "core/engine/ingest_runner.h"
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <optional>
 #include <utility>
@@ -174,7 +175,7 @@ class IngestRun {
     const WaitObserver observe = [this](const std::string& what) {
       job_.progress().SetWaitingFor(what);
       const bool waits = !what.empty();
-      if (std::exchange(waits_, waits) != waits) on_wait_(waits);
+      if (waits_.exchange(waits) != waits) on_wait_(waits);
     };
     sources_.ObserveWaits(observe);
     outcome_ = IngestPipeline({.subject = request_.subject(),
@@ -217,7 +218,7 @@ class IngestRun {
   std::optional<std::vector<uint32_t>> chunks_;  // that are to be brought; not set: all
   bool whole_ = true;                            // with them nothing will be missing
   IngestOutcome outcome_;
-  bool waits_ = false;  // as it was told to on_wait_ last
+  std::atomic<bool> waits_ = false;  // as it was told to on_wait_ last
 };
 
 absl::Status CheckChunks(const IngestRequest& request) {

@@ -225,18 +225,6 @@ absl::StatusOr<SafetensorsModel> OpenSharded(const ModelDirectory& directory) {
   return model.ok() ? std::move(model) : Annotate(model.status(), directory.PathOf(kIndexName));
 }
 
-// `shards`: what each file is called in the model's metadata.
-absl::StatusOr<SafetensorsModel> ReadFiles(std::vector<OpenedFile> files,
-                                           const std::vector<std::string>& shards) {
-  const std::string first = files.empty() ? "" : files[0].identity.path;
-  ModelBuilder builder;
-  for (size_t i = 0; i < files.size(); ++i) {
-    TC_RETURN_IF_ERROR(AddFile(shards[i], std::move(files[i]), builder));
-  }
-  absl::StatusOr<SafetensorsModel> model = std::move(builder).Build();
-  return model.ok() ? std::move(model) : Annotate(model.status(), first);
-}
-
 absl::StatusOr<SafetensorsModel> OpenDirectory(const ModelDirectory& directory, const std::string& path) {
   TC_ASSIGN_OR_RETURN(const bool sharded, directory.Has(kIndexName));
   if (sharded) return OpenSharded(directory);
@@ -271,14 +259,25 @@ absl::StatusOr<SafetensorsModel> ReadSafetensors(std::vector<OpenedFile> files) 
   std::vector<std::string> paths;
   paths.reserve(files.size());
   for (const OpenedFile& file : files) paths.push_back(file.identity.path);
-  return ReadFiles(std::move(files), paths);
+  return ReadSafetensors(std::move(files), paths);
+}
+
+absl::StatusOr<SafetensorsModel> ReadSafetensors(std::vector<OpenedFile> files,
+                                                 const std::vector<std::string>& shards) {
+  const std::string first = files.empty() ? "" : files[0].identity.path;
+  ModelBuilder builder;
+  for (size_t i = 0; i < files.size(); ++i) {
+    TC_RETURN_IF_ERROR(AddFile(shards[i], std::move(files[i]), builder));
+  }
+  absl::StatusOr<SafetensorsModel> model = std::move(builder).Build();
+  return model.ok() ? std::move(model) : Annotate(model.status(), first);
 }
 
 absl::StatusOr<SafetensorsModel> ReadSafetensorsAgain(std::vector<OpenedFile> files,
                                                       const std::vector<std::string>& shards,
                                                       const Manifest& manifest) {
   const std::string first = files.front().identity.path;
-  TC_ASSIGN_OR_RETURN(SafetensorsModel model, ReadFiles(std::move(files), shards));
+  TC_ASSIGN_OR_RETURN(SafetensorsModel model, ReadSafetensors(std::move(files), shards));
   if (!SameImage(model.layout, manifest.layout()) || model.metadata != manifest.metadata()) {
     return absl::AbortedError(
         absl::StrCat("the header of ", first, " or of a file beside it was not the same when ",

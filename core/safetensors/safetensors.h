@@ -69,6 +69,9 @@ absl::StatusOr<SafetensorsModel> OpenSafetensors(const RequestContext& context, 
 absl::StatusOr<SafetensorsModel> OpenSafetensors(const std::string& path);
 // The model that these files are, in this order: for those of a model that was opened before.
 absl::StatusOr<SafetensorsModel> ReadSafetensors(std::vector<OpenedFile> files);
+// Likewise, where the metadata calls the files so.
+absl::StatusOr<SafetensorsModel> ReadSafetensors(std::vector<OpenedFile> files,
+                                                 const std::vector<std::string>& shards);
 // Reads the headers of a model's files a second time. `manifest` is what was made of them first; ABORTED when
 // they describe other tensors or hold other metadata now. `shards` are the model's.
 absl::StatusOr<SafetensorsModel> ReadSafetensorsAgain(std::vector<OpenedFile> files,

@@ -1,0 +1,64 @@
+#include "core/source/detached_source.h"
+
+#include <cstddef>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/aside.h"
+#include "base/status.h"
+
+namespace tensorcast {
+namespace {
+
+struct Fetched {
+  std::unique_ptr<std::byte[]> bytes;
+  std::optional<ChunkDigests> digests;
+};
+
+absl::StatusOr<Fetched> FetchInside(ChunkSource& inside, const RequestContext& context,
+                                    ChunkRequest request) {
+  Fetched fetched{.bytes = std::make_unique_for_overwrite<std::byte[]>(request.range.bytes), .digests = {}};
+  const HostSpan buffer(fetched.bytes.get(), request.range.bytes);
+  request.destination = {&buffer, 1};
+  TC_ASSIGN_OR_RETURN(fetched.digests, inside.Fetch(context, request));
+  return fetched;
+}
+
+}  // namespace
+
+// It may close files, which may hang as reading them does.
+DetachedSource::~DetachedSource() {
+  RunDetached([inside = std::move(inside_)]() mutable { inside.reset(); });
+}
+
+absl::StatusOr<std::optional<ChunkDigests>> DetachedSource::Fetch(const RequestContext& context,
+                                                                  const ChunkRequest& request) {
+  TC_RETURN_IF_ERROR(CheckDestination(info(), request));
+  TC_ASSIGN_OR_RETURN(const Fetched fetched, RunAside<Fetched>(
+                                                 context, DescribeFetch(info(), request),
+                                                 [inside = inside_, context, request] {
+                                                   return FetchInside(*inside, context, request);
+                                                 },
+                                                 [this](bool slow) { NoteSlow(slow); }));
+  const std::byte* from = fetched.bytes.get();
+  for (const HostSpan& part : request.destination) {
+    std::memcpy(part.data(), from, part.size());
+    from += part.size();
+  }
+  return fetched.digests;
+}
+
+// Each fetch tells that it is slow before it tells that it is not, so the last word is that it goes on.
+void DetachedSource::NoteSlow(bool slow) {
+  bool changed;
+  {
+    absl::MutexLock lock(&mutex_);
+    slow_ += slow ? 1 : -1;
+    changed = slow ? slow_ == 1 : slow_ == 0;
+  }
+  if (!changed || !observer_) return;
+  observer_(slow ? absl::StrCat("the file system of ", info().name, ", which does not answer") : "");
+}
+
+}  // namespace tensorcast
