@@ -39,7 +39,7 @@ absl::StatusOr<std::unique_ptr<RingFiller>> RingFiller::Open(const std::string& 
       std::unique_ptr<ClientChannel> channel,
       ClientChannel::Connect(socket_path, std::min(deadline, SteadyNow() + kConnectTimeout), cancellation));
   const ClientChannel::EndedBy ended(*channel, cancellation);
-  absl::StatusOr<IncomingFrame> answer = channel->Exchange(StreamFrame{image_bytes}, -1, deadline);
+  absl::StatusOr<IncomingFrame> answer = channel->Exchange(StreamFrame{image_bytes}, {}, deadline);
   if (absl::IsDeadlineExceeded(answer.status())) {
     return absl::DeadlineExceededError(
         absl::StrCat("the daemon at ", socket_path,

@@ -13,11 +13,9 @@
 #include "absl/synchronization/mutex.h"
 #include "base/status.h"
 #include "base/steady_time.h"
-#include "base/text.h"
-#include "core/disk/disk_source.h"
 #include "core/disk/second_look.h"
-#include "core/safetensors/safetensors.h"
 #include "daemon/node/node_messages.h"
+#include "daemon/service/model_files.h"
 #include "daemon/telemetry/telemetry.h"
 #include "rpc/convert/convert.h"
 
@@ -65,13 +63,6 @@ void NoteMade(const PendingReplica& pending, const ReplicaLease& lease, Publicat
   if (pending.made() && !pending.shared()) hold.Made(lease.replica_id());
 }
 
-// The headers and the bytes that they describe: was something written between the two passes, or during one?
-absl::Status ReadAgain(const RequestContext& context, std::vector<OpenedFile> files,
-                       const std::vector<std::string>& shards, const Manifest& manifest) {
-  TC_ASSIGN_OR_RETURN(SafetensorsModel model, ReadSafetensorsAgain(std::move(files), shards, manifest));
-  return CompareAgain(context, std::move(model.files), model.extents, manifest);
-}
-
 absl::StatusOr<ImageLayout> LayoutOf(const v1::PutArtifactRequest& request) {
   ImageLayout layout;
   layout.tensors.reserve(request.tensors_size());
@@ -91,18 +82,6 @@ absl::StatusOr<ImageLayout> LayoutOf(const v1::PutArtifactRequest& request) {
   return layout;
 }
 
-absl::Status AddToOrigin(const FileIdentity& file, v1::Origin& origin) {
-  if (!IsValidUtf8(file.path)) {
-    return absl::InvalidArgumentError(absl::StrCat("the path ", QuoteName(file.path),
-                                                   " is not valid UTF-8: rename the file or its folder"));
-  }
-  v1::Origin::File* described = origin.add_files();
-  described->set_path(file.path);
-  described->set_bytes(file.bytes);
-  described->set_mtime_ns(file.mtime_ns);
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 // What both kinds of new artifact have in common.
@@ -111,10 +90,8 @@ struct Ingester::NewArtifact {
   const v1::KeyBinding* binding = nullptr;  // null: no key
   std::string asking;                       // for whom the key is bound
   bool durable = false;
-  v1::Origin origin;  // of an import; empty for a put
-  // To be compared with what was read of them first: the files, and what each is called in the metadata.
-  std::vector<OpenedFile> read_again;
-  std::vector<std::string> shards;
+  v1::Origin origin;                      // of an import; empty for a put
+  std::shared_ptr<SecondReading> second;  // of the files of an import that is to be verified
 };
 
 absl::StatusOr<v1::PublishArtifactResponse> Ingester::Publish(const RequestContext& context,
@@ -237,9 +214,8 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Store(const RequestContext& cont
   TC_ASSIGN_OR_RETURN(const std::unique_ptr<ReplicaLease> lease, std::move(ingested));
   Publications::Hold& hold = *held;
   NoteMade(*pending, *lease, hold);
-  if (!artifact.read_again.empty()) {
-    TC_RETURN_IF_ERROR(
-        ReadAgain(context, std::move(artifact.read_again), artifact.shards, *lease->manifest()));
+  if (artifact.second != nullptr) {
+    TC_RETURN_IF_ERROR(ReadModelAgain(context, std::move(artifact.second), lease->manifest()));
   }
   if (artifact.durable) TC_RETURN_IF_ERROR(PackToDisk(context, *lease, hold));
   v1::PutArtifactResult result;
@@ -292,26 +268,23 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Import(const RequestContext& con
                                                        const OnProgress& on_progress) const {
   TC_RETURN_IF_ERROR(CheckNew(request.binding(), request.has_binding(), request.durable()));
   TC_ASSIGN_OR_RETURN(const Location location, FromProto(request.location(), options_.devices));
-  TC_ASSIGN_OR_RETURN(SafetensorsModel model,
-                      OpenSafetensors(context, *options_.import_roots, request.path()));
-
+  ForeignFds offered;
+  if (!request.offer_token().empty()) {
+    TC_ASSIGN_OR_RETURN(offered, options_.sessions->TakeOfferedFiles(request.offer_token()));
+  }
+  TC_ASSIGN_OR_RETURN(OpenedModel model,
+                      OpenModel(context, *options_.import_roots, request, std::move(offered)));
   NewArtifact artifact{.binding = request.has_binding() ? &request.binding() : nullptr,
                        .asking = asking,
-                       .durable = request.durable()};
-  artifact.origin.set_node_id(options_.node->id());
-  for (const OpenedFile& file : model.files) TC_RETURN_IF_ERROR(AddToOrigin(file.identity, artifact.origin));
-  if (request.verify()) {
-    TC_ASSIGN_OR_RETURN(artifact.read_again, Duplicate(model.files));
-    artifact.shards = model.shards;
-  }
-  TC_ASSIGN_OR_RETURN(
-      std::unique_ptr<ChunkSource> source,
-      OpenFileSource(std::move(model.files), std::move(model.extents), model.layout.image_bytes));
+                       .durable = request.durable(),
+                       .origin = std::move(model.origin),
+                       .second = std::move(model.second)};
+  if (artifact.origin.files_size() > 0) artifact.origin.set_node_id(options_.node->id());
   TC_ASSIGN_OR_RETURN(std::shared_ptr<const Manifest> known,
-                      FindVersion1(context, model.layout, model.metadata, *source));
+                      FindVersion1(context, model.layout, model.metadata, *model.source));
   artifact.ingest = {.manifest = std::move(known),
                      .location = location,
-                     .sources = MakeSingleSourceProvider(std::move(source)),
+                     .sources = std::move(model.sources),
                      .wait_for_space = request.wait_for_space(),
                      .new_layout = std::move(model.layout),
                      .new_metadata = std::move(model.metadata)};

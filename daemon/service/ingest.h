@@ -49,8 +49,8 @@ class Ingester {
                                             const v1::PutArtifactRequest& request, const std::string& asking,
                                             const OnProgress& on_progress) const;
 
-  // What cannot be opened beneath the import roots is PERMISSION_DENIED in the same words for all reasons
-  // (core/disk/import_roots.h).
+  // Of files that the client offered, or of a path: what cannot be opened beneath the import roots is
+  // PERMISSION_DENIED in the same words for all reasons (core/disk/import_roots.h).
   absl::StatusOr<v1::PutArtifactResult> Import(const RequestContext& context,
                                                const v1::ImportArtifactRequest& request,
                                                const std::string& asking,

@@ -119,6 +119,7 @@ absl::StatusOr<std::string> Sessions::IssueTicket(std::unique_ptr<ReplicaLease> 
 absl::StatusOr<std::unique_ptr<ChunkSource>> Sessions::TakeOffer(std::string_view token,
                                                                  uint64_t image_bytes) {
   TC_ASSIGN_OR_RETURN(Offer offer, handles_->TakeOffer(token));
+  if (!offer.files.empty()) return absl::InvalidArgumentError("files were offered where memory is to be put");
   std::unique_ptr<ChunkSource> streamed;  // ends its ring, also where it is refused
   if (offer.ring != nullptr) streamed = MakeRingSource(offer.ring, image_bytes);
   const bool on_device = !offer.memfd && streamed == nullptr;
@@ -136,6 +137,14 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> Sessions::TakeOffer(std::string_vie
   SourceInfo info{
       .type = SourceType::kLocal, .lane = std::string(kMemoryLane), .name = "a client's device memory"};
   return MakeDeviceSource(std::move(info), devices_, pointer, std::move(opened), CopySlots());
+}
+
+absl::StatusOr<ForeignFds> Sessions::TakeOfferedFiles(std::string_view token) {
+  TC_ASSIGN_OR_RETURN(Offer offer, handles_->TakeOffer(token));
+  if (offer.files.empty()) {
+    return absl::InvalidArgumentError("memory was offered where files are to be imported");
+  }
+  return std::move(offer.files);
 }
 
 std::shared_ptr<SourceProvider> MakeSingleSourceProvider(std::unique_ptr<ChunkSource> source) {

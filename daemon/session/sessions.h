@@ -34,6 +34,8 @@ class Sessions {
   // The memory or the ring behind a token, as the source of an image of this size. NOT_FOUND for an unknown token (or a
   // client that is gone), INVALID_ARGUMENT when less was handed over than the image needs.
   absl::StatusOr<std::unique_ptr<ChunkSource>> TakeOffer(std::string_view token, uint64_t image_bytes);
+  // The files behind an offer, in their order; never none. INVALID_ARGUMENT when memory was offered.
+  absl::StatusOr<ForeignFds> TakeOfferedFiles(std::string_view token);
   // NOT_FOUND when there is none at this moment; takes nothing and does not block.
   absl::Status CheckOffer(std::string_view token) const { return handles_->CheckOffer(token); }
 
