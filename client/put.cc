@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <system_error>
 #include <thread>
@@ -12,10 +13,16 @@
 #include <vector>
 
 #include "absl/log/log.h"
+#include "base/address.h"
+#include "base/aside.h"
 #include "base/status.h"
+#include "base/steady_time.h"
 #include "client/put_image.h"
 #include "client/session.h"
+#include "core/disk/import_roots.h"
+#include "core/handles/handle_client.h"
 #include "core/handles/ring_filler.h"
+#include "core/safetensors/safetensors.h"
 #include "core/tensor/tensor.h"
 #include "otel/api/span.h"
 #include "rpc/call.h"
@@ -26,6 +33,7 @@ namespace {
 
 // More threads than this gain nothing on one memory bus.
 constexpr int kMaxFillThreads = 4;
+constexpr absl::Duration kOfferTimeout = absl::Seconds(10);  // the daemon answers at once or not at all
 constexpr size_t kTensorsPerMessage = 1000;
 
 // The fields that both ways of making an artifact have.
@@ -164,6 +172,31 @@ absl::StatusOr<PutResult> PutUnder(otel::Span& span, Session& session, const Req
   return collector.Result();
 }
 
+// What this process opens of a model, so that its own permission counts. Aside, since the file system may
+// hang.
+absl::StatusOr<SafetensorsModel> OpenHere(const RequestContext& context, const std::string& path) {
+  return RunAside<SafetensorsModel>(context, absl::StrCat("open ", path), [context, path] {
+    return OpenSafetensors(context, ImportRoots::Everything(), path);
+  });
+}
+
+absl::Status ImportOnce(DaemonLink& link, const RequestContext& context, std::span<const int> files,
+                        v1::ImportArtifactRequest& request, ResultCollector& collector) {
+  std::unique_ptr<OfferedMemory> offer;
+  if (!files.empty()) {
+    TC_ASSIGN_OR_RETURN(const std::string handle_socket, link.HandleSocket(context));
+    TC_ASSIGN_OR_RETURN(offer,
+                        OfferedMemory::OfferFiles(handle_socket, files,
+                                                  std::min(context.deadline, SteadyNow() + kOfferTimeout),
+                                                  context.cancellation));
+    request.set_offer_token(offer->token());
+  }
+  return rpc::CallServerStream(
+      link.daemon(), &v1::StoreDaemon::Stub::ImportArtifact, context, request,
+      [&](v1::PutArtifactResponse&& response) { return collector.OnResponse(std::move(response)); },
+      {.retry_for = absl::ZeroDuration(), .what = "importing"});
+}
+
 absl::StatusOr<PutResult> ImportUnder(otel::Span& span, DaemonLink& link, const RequestContext& operation,
                                       const std::string& path, const PutOptions& options) {
   v1::ImportArtifactRequest request;
@@ -174,13 +207,20 @@ absl::StatusOr<PutResult> ImportUnder(otel::Span& span, DaemonLink& link, const 
   request.set_path(std::filesystem::absolute(path, error).string());
   if (error) return ErrnoStatus(error.value(), "make absolute", path);
 
+  SafetensorsModel model;
+  std::vector<int> files;
+  // Where the daemon's handle socket cannot be reached it reads the path itself, on its host.
+  if (IsUnixAddress(link.address()) && link.HandleSocket(operation).ok()) {
+    absl::StatusOr<SafetensorsModel> opened = OpenHere(operation, request.path());
+    if (!opened.ok()) return Annotate(opened.status(), absl::StrCat("import ", path));
+    model = *std::move(opened);
+    for (const OpenedFile& file : model.files) files.push_back(file.fd.get());
+    request.mutable_shards()->Assign(model.shards.begin(), model.shards.end());
+  }
   ResultCollector collector(options);
   absl::Status status = rpc::RetryUnavailable(operation, {.what = kAsking}, [&](const rpc::Attempt& attempt) {
     rpc::NoteRetry(span, attempt);
-    return rpc::CallServerStream(
-        link.daemon(), &v1::StoreDaemon::Stub::ImportArtifact, operation, request,
-        [&](v1::PutArtifactResponse&& response) { return collector.OnResponse(std::move(response)); },
-        {.retry_for = absl::ZeroDuration(), .what = "importing"});
+    return ImportOnce(link, operation, files, request, collector);
   });
   if (!status.ok()) return Annotate(status, absl::StrCat("import ", path));
   return collector.Result();

@@ -93,6 +93,8 @@ set_target_properties(tensorcast_client_package PROPERTIES
   LINKER_LANGUAGE CXX OUTPUT_NAME tensorcast_client EXPORT_NAME client)
 target_compile_features(tensorcast_client_package INTERFACE cxx_std_20)
 target_include_directories(tensorcast_client_package INTERFACE "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>")
+# Header-only, and in no public header.
+list(REMOVE_ITEM third_parties nlohmann_json::nlohmann_json)
 foreach(library ${third_parties})
   if(library MATCHES "^absl::")  # in the public headers
     target_link_libraries(tensorcast_client_package INTERFACE ${library})

@@ -33,13 +33,14 @@ LAYERS = {
     "tools": {"base", "security", "otel/api", "otel/sdk", "core", "transport", "collective", "proto", "rpc", "global_store",
               "daemon", "client", "cli"},
 }
-# What these may include of core/: they coordinate and call, so they link neither disks nor the engine, and who has no device to
-# open no devices. (core/memory is for the client's fake daemon.)
+# What these may include of core/: they coordinate and call, so they do not link the engine, and who has no device to open no
+# devices. The client opens the files of an import. (core/memory is for its fake daemon.)
 CORE_FOLDERS = {
     "collective": {"core/device"},
     "rpc": {"core/artifact", "core/replica"},
     "global_store": {"core/artifact", "core/replica"},
-    "client": {"core/artifact", "core/device", "core/handles", "core/memory", "core/replica", "core/tensor"},
+    "client": {"core/artifact", "core/device", "core/disk", "core/handles", "core/memory", "core/replica", "core/safetensors",
+               "core/tensor"},
     "python": {"core/device", "core/replica", "core/tensor"},
 }
 # Anything may be included from here, and these may be included from nowhere else.
