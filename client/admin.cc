@@ -5,6 +5,7 @@
 
 #include "base/status.h"
 #include "client/daemon_link.h"
+#include "client/named.h"
 #include "rpc/call.h"
 #include "rpc/convert/convert.h"
 
@@ -64,7 +65,11 @@ absl::StatusOr<std::unique_ptr<AdminClient>> AdminClient::Connect(const std::str
                                                                   absl::Duration connect_timeout,
                                                                   const Cancellation& cancellation,
                                                                   const ClientCertificates& certificates) {
-  TC_ASSIGN_OR_RETURN(auto link, DaemonLink::Connect(daemon, certificates, connect_timeout, cancellation));
+  TC_ASSIGN_OR_RETURN(auto link, DaemonLink::Connect({.address = daemon,
+                                                      .certificates = certificates,
+                                                      .timeout = connect_timeout,
+                                                      .wait = absl::ZeroDuration()},
+                                                     cancellation));
   return std::unique_ptr<AdminClient>(new AdminClient(std::move(link)));
 }
 
@@ -103,13 +108,15 @@ absl::StatusOr<std::vector<v1::Replica>> AdminClient::ListReplicas(const Request
                                   std::make_move_iterator(response.mutable_replicas()->end()));
 }
 
-absl::Status AdminClient::EvictReplica(const RequestContext& context, std::string_view replica_id,
-                                       bool force) {
+absl::Status AdminClient::EvictReplica(const RequestContext& context, std::string_view replica, bool force) {
   v1::EvictReplicaRequest request;
-  request.set_replica_id(std::string(replica_id));
   request.set_force(force);
-  return CallInSpan("Client/EvictReplica", link_->daemon(), &DaemonStub::EvictReplica, context, request)
-      .status();
+  return InSpan("Client/EvictReplica", context, [&](const RequestContext& operation) {
+    return ForReplicasNamed(*link_, operation, replica, [&](const std::string& replica_id) {
+      request.set_replica_id(replica_id);
+      return rpc::CallUnary(link_->daemon(), &DaemonStub::EvictReplica, operation, request).status();
+    });
+  });
 }
 
 absl::StatusOr<v1::GetStatusResponse> AdminClient::GetStatus(const RequestContext& context) {

@@ -24,7 +24,8 @@ class DaemonLink;
 class AdminClient {
  public:
   // `daemon` is unix:/path or host:port; of a global store, whose calls are then all that can be made. Fails
-  // with UNAVAILABLE when nobody answers within the timeout, with CANCELLED when it is given up before.
+  // with UNAVAILABLE at once when nothing listens there, or when no answer comes within the timeout, with
+  // CANCELLED when it is given up before.
   static absl::StatusOr<std::unique_ptr<AdminClient>> Connect(
       const std::string& daemon, absl::Duration connect_timeout = absl::Seconds(5),
       const Cancellation& cancellation = {}, const ClientCertificates& certificates = {});
@@ -42,7 +43,8 @@ class AdminClient {
   absl::StatusOr<std::vector<v1::Replica>> ListReplicas(const RequestContext& context,
                                                         std::string_view artifact_id,
                                                         bool chunk_bits = false);
-  absl::Status EvictReplica(const RequestContext& context, std::string_view replica_id, bool force);
+  // `replica` as Client::SetPinned has it.
+  absl::Status EvictReplica(const RequestContext& context, std::string_view replica, bool force);
 
   absl::StatusOr<v1::GetStatusResponse> GetStatus(const RequestContext& context);
   // A transfer to this daemon's node, with the word of those that fed it: the daemon asks them.

@@ -2,10 +2,12 @@
 // put.cc, keys.cc, key_watch.cc.
 #include "tensorcast/client.h"
 
+#include <string>
 #include <utility>
 
 #include "base/status.h"
 #include "client/daemon_link.h"
+#include "client/named.h"
 #include "client/session.h"
 #include "rpc/call.h"
 #include "rpc/convert/convert.h"
@@ -39,20 +41,25 @@ Client::Client(std::shared_ptr<Session> session) : session_(std::move(session)) 
 Client::~Client() = default;
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const ClientOptions& options) {
-  TC_ASSIGN_OR_RETURN(auto link, DaemonLink::Connect(options.daemon, options.certificates,
-                                                     options.connect_timeout, options.cancellation));
+  TC_ASSIGN_OR_RETURN(auto link, DaemonLink::Connect({.address = options.daemon,
+                                                      .certificates = options.certificates,
+                                                      .timeout = options.connect_timeout,
+                                                      .wait = options.wait_for_daemon},
+                                                     options.cancellation));
   return std::unique_ptr<Client>(new Client(std::make_shared<Session>(std::move(link), options)));
 }
 
-absl::Status Client::SetPinned(const RequestContext& context, std::string_view replica_id, bool pinned) {
-  const auto call = [&](std::string_view span, auto method, auto request) {
-    request.set_replica_id(std::string(replica_id));
+absl::Status Client::SetPinned(const RequestContext& context, std::string_view replica, bool pinned) {
+  const auto set = [&](std::string_view span, auto method, auto request) {
     return InSpan(span, context, [&](const RequestContext& operation) {
-      return rpc::CallUnary(session_->link->daemon(), method, operation, request).status();
+      return ForReplicasNamed(*session_->link, operation, replica, [&](const std::string& replica_id) {
+        request.set_replica_id(replica_id);
+        return rpc::CallUnary(session_->link->daemon(), method, operation, request).status();
+      });
     });
   };
-  return pinned ? call("Client/PinReplica", &Stub::PinReplica, v1::PinReplicaRequest())
-                : call("Client/UnpinReplica", &Stub::UnpinReplica, v1::UnpinReplicaRequest());
+  return pinned ? set("Client/PinReplica", &Stub::PinReplica, v1::PinReplicaRequest())
+                : set("Client/UnpinReplica", &Stub::UnpinReplica, v1::UnpinReplicaRequest());
 }
 
 absl::StatusOr<NodeStatus> Client::GetStatus(const RequestContext& context) {

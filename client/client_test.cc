@@ -2,21 +2,31 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <pthread.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "base/posix/unique_fd.h"
+#include "base/posix/unix_socket.h"
 #include "base/steady_time.h"
 #include "base/testing/eventually.h"
 #include "client/admin.h"
 #include "client/client_fixture.h"
 #include "client/put_image.h"
+#include "core/safetensors/safetensors.h"
 
 namespace tensorcast::client {
 namespace {
@@ -251,21 +261,84 @@ TEST_F(ClientTest, CancellingTheCallersContextCancelsAPendingGet) {
   EXPECT_TRUE(absl::IsCancelled(pending->Wait(SteadyTime::InfiniteFuture()).status()));
 }
 
-TEST_F(ClientTest, ImportSendsAnAbsolutePathAndKeepsItsRequestIdOverRetries) {
-  std::vector<std::string> paths;
+class ImportTest : public ClientTest {
+ protected:
+  // A model of one tensor of a byte.
+  std::string WriteModel() {
+    const std::string path = folder_.File("model.safetensors");
+    ImageLayout layout{.tensors = {{.name = "a", .dtype = DType::kU8, .shape = {1}, .nbytes = 1}}};
+    EXPECT_TRUE(AssignOffsets(layout).ok());
+    const std::vector<std::byte> image(layout.image_bytes);
+    EXPECT_TRUE(WriteSafetensors(path, layout, {}, image).ok());
+    return path;
+  }
+};
+
+TEST_F(ImportTest, OffersTheOpenFilesAnewWithEachRetryUnderOneRequestId) {
+  const std::string path = WriteModel();
+  std::vector<v1::ImportArtifactRequest> requests;
   daemon_->on_import = [&](const v1::ImportArtifactRequest& request) {
-    paths.push_back(request.path());
-    return paths.size() == 1 ? absl::UnavailableError("starting") : absl::OkStatus();
+    requests.push_back(request);
+    const auto offer = daemon_->handles().TakeOffer(request.offer_token());
+    EXPECT_TRUE(offer.ok()) << offer.status();
+    EXPECT_EQ(offer.ok() ? offer->files.size() : 0, 1u);
+    return requests.size() == 1 ? absl::UnavailableError("starting") : absl::OkStatus();
   };
   RequestContext anonymous;
   anonymous.deadline = SteadyNow() + absl::Seconds(60);
-  auto result = client_->Import(anonymous, "model.safetensors", {});
+  const std::string relative = std::filesystem::relative(path).string();
+  auto result = client_->Import(anonymous, relative, {});
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->artifact_id, "tc1:imported");
-  EXPECT_EQ(paths[0], std::filesystem::absolute("model.safetensors").string());
+  ASSERT_EQ(requests.size(), 2u);
+  EXPECT_EQ(requests[0].path(), std::filesystem::absolute(relative).string());
+  EXPECT_EQ(requests[0].shards_size(), 1);
   ASSERT_EQ(daemon_->request_ids.size(), 2u);
   EXPECT_NE(daemon_->request_ids[0], "");
   EXPECT_EQ(daemon_->request_ids[0], daemon_->request_ids[1]);
+}
+
+TEST_F(ImportTest, WithoutAHandleSocket_NamesThePathToTheDaemon) {
+  std::vector<v1::ImportArtifactRequest> requests;
+  daemon_->on_import = [&](const v1::ImportArtifactRequest& request) {
+    requests.push_back(request);
+    return absl::OkStatus();
+  };
+  daemon_->hide_handle_socket = true;
+  auto remote = Client::Connect({.daemon = daemon_->address()});
+  ASSERT_TRUE(remote.ok()) << remote.status();
+  ASSERT_TRUE((*remote)->Import(Context(), "/on/the/daemons/host", {}).ok());
+  ASSERT_EQ(requests.size(), 1u);
+  EXPECT_EQ(requests[0].path(), "/on/the/daemons/host");
+  EXPECT_EQ(requests[0].offer_token(), "");
+}
+
+TEST_F(ImportTest, OfAFileThatIsNotThere_FailsHere) {
+  daemon_->on_import = [&](const v1::ImportArtifactRequest&) {
+    ADD_FAILURE() << "the daemon was asked";
+    return absl::OkStatus();
+  };
+  const absl::Status status = client_->Import(Context(), folder_.File("none"), {}).status();
+  EXPECT_TRUE(absl::IsNotFound(status)) << status;
+}
+
+TEST_F(ClientTest, SetPinned_TakesAKeyForTheReplicasOfItsArtifact) {
+  auto put = PutTwo({.key = "prod"});
+  ASSERT_TRUE(put.ok()) << put.status();
+  EXPECT_EQ(client_->SetPinned(Context(), "prod", true), absl::OkStatus());
+  EXPECT_THAT(daemon_->pinned(), ElementsAre("replica-1"));
+  EXPECT_EQ(client_->SetPinned(Context(), put->artifact_id, false), absl::OkStatus());
+  EXPECT_TRUE(daemon_->pinned().empty());
+}
+
+TEST_F(ClientTest, BindKey_TakesAKeyForTheArtifactThatItNames) {
+  auto put = PutTwo();
+  ASSERT_TRUE(put.ok()) << put.status();
+  daemon_->SetKey("prod", put->artifact_id, 3);
+  auto bound = client_->BindKey(Context(), "canary", "prod");
+  ASSERT_TRUE(bound.ok()) << bound.status();
+  EXPECT_EQ(bound->artifact_id, put->artifact_id);
+  EXPECT_TRUE(absl::IsNotFound(client_->BindKey(Context(), "canary", "none").status()));
 }
 
 TEST_F(ClientTest, KeysAreListedOverAllPages) {
@@ -277,8 +350,10 @@ TEST_F(ClientTest, KeysAreListedOverAllPages) {
 }
 
 TEST_F(ClientTest, ALostCompareAndSwapIsAFailedPrecondition) {
-  EXPECT_TRUE(client_->BindKey(Context(), "k", "tc1:x", 0).ok());
-  EXPECT_TRUE(absl::IsFailedPrecondition(client_->BindKey(Context(), "k", "tc1:x", 5).status()));
+  auto put = PutTwo();
+  ASSERT_TRUE(put.ok()) << put.status();
+  EXPECT_TRUE(client_->BindKey(Context(), "k", put->artifact_id, 0).ok());
+  EXPECT_TRUE(absl::IsFailedPrecondition(client_->BindKey(Context(), "k", put->artifact_id, 5).status()));
 }
 
 TEST_F(ClientTest, AWatchTellsEveryChangeOnceThoughItIsBrokenInBetween) {
@@ -343,12 +418,75 @@ TEST_F(ClientTest, AdminErrorsKeepTheirCode) {
       absl::IsUnimplemented((*admin)->DrainNode(Context(), "node", true)));  // the fake has no such call
 }
 
-TEST(Connect, SaysWhichDaemonDidNotAnswer) {
-  auto client = Client::Connect(
-      {.daemon = "unix:/nonexistent/daemon.sock", .connect_timeout = absl::Milliseconds(100)});
-  EXPECT_TRUE(absl::IsUnavailable(client.status())) << client.status();
-  EXPECT_THAT(client.status().message(), HasSubstr("unix:/nonexistent/daemon.sock"));
+// Each would take an hour if a daemon that is not there were waited for.
+class ConnectTest : public ::testing::Test {
+ protected:
+  static absl::Status Connect(const std::string& address) {
+    return Client::Connect({.daemon = address, .connect_timeout = absl::Hours(1)}).status();
+  }
+  static void ExpectNoDaemon(const std::string& address) {
+    const absl::Status status = Connect(address);
+    EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+    EXPECT_EQ(status.message(),
+              absl::StrCat("no daemon at ", address,
+                           ": start one with \"tensorcast daemon\", or give the address of one that runs"));
+  }
+
+  const tensorcast::testing::TempFolder folder_;
+};
+
+TEST_F(ConnectTest, NoSocket_FailsAtOnceInOneSentence) {
+  ExpectNoDaemon("unix:" + folder_.File("daemon.sock"));
+  ExpectNoDaemon("unix:" + folder_.File("no/folder/daemon.sock"));
+}
+
+TEST_F(ConnectTest, SocketOfAProcessThatHasGone_FailsAtOnce) {
+  const std::string path = folder_.File("daemon.sock");
+  {
+    const UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const sockaddr_un address = *UnixAddress(path);
+    ASSERT_EQ(bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  }
+  ExpectNoDaemon("unix:" + path);
+  std::ofstream(folder_.File("file")) << "no socket";
+  ExpectNoDaemon("unix:" + folder_.File("file"));
+}
+
+TEST_F(ConnectTest, PortWhereNothingListens_FailsAtOnce) {
+  const UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{
+      .sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(INADDR_LOOPBACK)}, .sin_zero = {}};
+  socklen_t size = sizeof(address);
+  ASSERT_EQ(bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), size), 0);
+  ASSERT_EQ(getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
+  ExpectNoDaemon(absl::StrCat("127.0.0.1:", ntohs(address.sin_port)));
+}
+
+TEST_F(ConnectTest, FolderOfOthers_IsPermissionDenied) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  const std::string path = folder_.File("daemon.sock");
+  ASSERT_EQ(chmod(folder_.path().c_str(), 0700), 0);
+  // The bare system call: of this thread alone.
+  ASSERT_EQ(syscall(SYS_setresuid, -1, 65534, -1), 0);
+  const absl::Status status = Connect("unix:" + path);
+  ASSERT_EQ(syscall(SYS_setresuid, -1, 0, -1), 0);
+  EXPECT_TRUE(absl::IsPermissionDenied(status)) << status;
+  EXPECT_THAT(status.message(), HasSubstr("user 65534 may not connect to"));
+}
+
+TEST_F(ConnectTest, NoAddress_IsInvalid) {
   EXPECT_TRUE(absl::IsInvalidArgument(Client::Connect({}).status()));
+}
+
+TEST_F(ClientTest, Connect_WaitsForADaemonWhenAskedTo) {
+  daemon_->StopServing();
+  auto waits = std::async(std::launch::async, [&] {
+    return Client::Connect({.daemon = daemon_->address(), .wait_for_daemon = absl::Seconds(60)}).status();
+  });
+  EXPECT_TRUE(absl::IsUnavailable(Client::Connect({.daemon = daemon_->address()}).status()));
+  daemon_->Serve();
+  const absl::Status connected = waits.get();
+  EXPECT_TRUE(connected.ok()) << connected;
 }
 
 TEST_F(ClientTest, PutThatIsNotWantedAnyMore_Ends) {

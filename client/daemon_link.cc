@@ -2,12 +2,18 @@
 
 #include <grpcpp/channel.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <string_view>
 #include <utility>
 
 #include "base/address.h"
 #include "base/ids.h"
 #include "base/status.h"
+#include "base/steady_time.h"
+#include "client/listener.h"
 #include "rpc/call.h"
 #include "rpc/channel.h"
 
@@ -42,33 +48,48 @@ DaemonLink::DaemonLink(const std::string& address, std::shared_ptr<const rpc::Cr
   global_store_ = v1::GlobalStore::NewStub(channel);
 }
 
-absl::StatusOr<std::unique_ptr<DaemonLink>> DaemonLink::Connect(const std::string& address,
-                                                                const ClientCertificates& certificates,
-                                                                absl::Duration timeout,
+absl::StatusOr<std::unique_ptr<DaemonLink>> DaemonLink::Connect(const Target& target,
                                                                 const Cancellation& cancellation) {
+  const std::string& address = target.address;
   if (address.empty()) return absl::InvalidArgumentError("no daemon is given: it is unix:/path or host:port");
-  TC_ASSIGN_OR_RETURN(std::shared_ptr<const rpc::Credentials> credentials, Load(certificates, address));
-  const std::string_view doubt = address.starts_with("unix:") ? "may this user open its socket"
-                                 : credentials == nullptr
-                                     ? "does it want certificates (security.ca, .certificate, .key)"
-                                     : "has it certificates, as this process has";
+  TC_ASSIGN_OR_RETURN(std::shared_ptr<const rpc::Credentials> credentials,
+                      Load(target.certificates, address));
+  const bool in_clear = credentials == nullptr;
   auto link = std::unique_ptr<DaemonLink>(new DaemonLink(address, std::move(credentials)));
-  RequestContext context = RequestContext::Background(timeout);
+  RequestContext context = RequestContext::Background(target.wait + target.timeout);
   context.cancellation = cancellation;
-  auto status = link->GetStatus(context, timeout);
-  // A global store answers, too: to whom an operator has to go whose calls no daemon may forward.
-  if (absl::IsUnimplemented(status.status())) return link;
-  if (!status.ok()) {
-    // Anything else is an answer, and says better what is wrong.
-    const bool silent = absl::IsDeadlineExceeded(status.status()) || absl::IsUnavailable(status.status());
-    if (!silent) return Annotate(status.status(), absl::StrCat("the daemon at ", address));
-    return absl::UnavailableError(absl::StrCat("the daemon at ", address, " did not answer within ",
-                                               absl::FormatDuration(timeout), " (", status.status().message(),
-                                               "); is it running, is this its address, and ", doubt, "?"));
-  }
-  absl::MutexLock lock(&link->mutex_);
-  link->handle_socket_ = status->node().handle_socket();
+  absl::Status connected = rpc::RetryUnavailable(
+      context, {.retry_for = target.wait, .what = "connecting"},
+      [&](const rpc::Attempt&) { return link->Greet(context, target.timeout, in_clear); });
+  if (!connected.ok()) return connected;
   return link;
+}
+
+absl::Status DaemonLink::Greet(RequestContext context, absl::Duration timeout, bool in_clear) {
+  context.deadline = std::min(context.deadline, SteadyNow() + timeout);
+  TC_RETURN_IF_ERROR(CheckListener(address_, context));
+  const auto status = GetStatus(context, absl::ZeroDuration());
+  if (status.ok()) {
+    absl::MutexLock lock(&mutex_);
+    handle_socket_ = status->node().handle_socket();
+    return absl::OkStatus();
+  }
+  // A global store answers, too: an operator connects to it for what no daemon may forward.
+  if (absl::IsUnimplemented(status.status())) return absl::OkStatus();
+  if (absl::IsDeadlineExceeded(status.status())) {
+    return absl::UnavailableError(absl::StrCat("the daemon at ", address_, " did not answer within ",
+                                               absl::FormatDuration(timeout),
+                                               "; check that the process that listens there is not stopped"));
+  }
+  if (!absl::IsUnavailable(status.status())) {
+    return Annotate(status.status(), absl::StrCat("the daemon at ", address_));
+  }
+  const std::string_view remedy =
+      IsUnixAddress(address_) ? "check that the socket is a daemon's"
+      : in_clear ? "where the daemon has certificates, set security.ca, security.certificate and security.key"
+                 : "check that the daemon has certificates, of the same authority";
+  return absl::UnavailableError(absl::StrCat("the daemon at ", address_, " ended the connection (",
+                                             status.status().message(), "); ", remedy));
 }
 
 absl::StatusOr<v1::GetStatusResponse> DaemonLink::GetStatus(const RequestContext& context,
@@ -85,6 +106,11 @@ absl::StatusOr<std::string> DaemonLink::HandleSocket(const RequestContext& conte
   }
   TC_ASSIGN_OR_RETURN(const v1::GetStatusResponse status, GetStatus(context, rpc::CallOptions().retry_for));
   const std::string& path = status.node().handle_socket();
+  if (struct stat info{}; stat(path.c_str(), &info) != 0 && errno == EACCES) {
+    return absl::PermissionDeniedError(
+        absl::StrCat("user ", geteuid(), " may not reach the handle socket \"", path, "\" of the daemon at ",
+                     address_, "; run this as the daemon's user, or in a group of daemon.handle_groups"));
+  }
   if (!IsSocket(path)) {
     return absl::FailedPreconditionError(
         absl::StrCat("the handle socket \"", path, "\" of the daemon at ", address_,

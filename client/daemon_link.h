@@ -21,11 +21,16 @@ namespace tensorcast::client {
 
 class DaemonLink {
  public:
-  // UNAVAILABLE when the daemon does not answer within the timeout, CANCELLED when it is given up before.
-  // INVALID_ARGUMENT for certificates that do not fit together.
-  static absl::StatusOr<std::unique_ptr<DaemonLink>> Connect(const std::string& address,
-                                                             const ClientCertificates& certificates,
-                                                             absl::Duration timeout,
+  struct Target {
+    std::string address;
+    ClientCertificates certificates;
+    absl::Duration timeout;  // for the answer of a daemon that is there
+    absl::Duration wait;     // for one that is not there yet
+  };
+  // UNAVAILABLE when nothing listens at the address, at once unless it is to be waited for, or what listens
+  // does not answer within the timeout; PERMISSION_DENIED when this user may not connect; CANCELLED when it
+  // is given up before. INVALID_ARGUMENT for certificates that do not fit together.
+  static absl::StatusOr<std::unique_ptr<DaemonLink>> Connect(const Target& target,
                                                              const Cancellation& cancellation);
 
   v1::StoreDaemon::Stub& daemon() const { return *daemon_; }
@@ -39,6 +44,8 @@ class DaemonLink {
 
  private:
   DaemonLink(const std::string& address, std::shared_ptr<const rpc::Credentials> credentials);
+  // One try of Connect.
+  absl::Status Greet(RequestContext context, absl::Duration timeout, bool in_clear);
   absl::StatusOr<v1::GetStatusResponse> GetStatus(const RequestContext& context,
                                                   absl::Duration retry_for) const;
 

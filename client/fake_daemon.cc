@@ -65,6 +65,15 @@ class FakeDaemon::StoreDaemonService final : public v1::StoreDaemon::CallbackSer
     });
   }
 
+  grpc::ServerUnaryReactor* ListReplicas(grpc::CallbackServerContext* call,
+                                         const v1::ListReplicasRequest* request,
+                                         v1::ListReplicasResponse* response) override {
+    return rpc::HandleUnary(call, fake_.executor_, [this, request, response](const RequestContext&) {
+      if (fake_.Find(request->artifact_id()).ok()) response->add_replicas()->set_replica_id(kReplicaId);
+      return absl::OkStatus();
+    });
+  }
+
   grpc::ServerUnaryReactor* PinReplica(grpc::CallbackServerContext* call,
                                        const v1::PinReplicaRequest* request,
                                        v1::PinReplicaResponse*) override {
@@ -211,9 +220,23 @@ class FakeDaemon::GlobalStoreService final : public v1::GlobalStore::CallbackSer
       }
       fake_.SetKey(request->key(), request->artifact_id(), 1);
       response->mutable_key()->set_name(request->key());
+      response->mutable_key()->set_artifact_id(request->artifact_id());
       response->mutable_key()->set_revision(1);
       return absl::OkStatus();
     });
+  }
+
+  grpc::ServerUnaryReactor* ResolveKey(grpc::CallbackServerContext* call,
+                                       const v1::ResolveKeyRequest* request,
+                                       v1::ResolveKeyResponse* response) override {
+    return rpc::HandleUnary(call, fake_.executor_,
+                            [this, request, response](const RequestContext&) -> absl::Status {
+                              absl::MutexLock lock(&fake_.mutex_);
+                              const auto it = fake_.keys_.find(request->key());
+                              if (it == fake_.keys_.end()) return absl::NotFoundError("there is no such key");
+                              *response->mutable_key() = it->second;
+                              return absl::OkStatus();
+                            });
   }
 
   // One key a page, so that clients have to ask for more.

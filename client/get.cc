@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 #include "base/steady_time.h"
+#include "client/named.h"
 #include "client/replica_state.h"
 #include "client/session.h"
 #include "core/artifact/tensor_selection.h"
@@ -24,6 +25,7 @@ constexpr absl::Duration kGiveBackTimeout = absl::Seconds(1);
 absl::StatusOr<v1::MaterializeReplicaRequest> MakeRequest(std::string_view artifact,
                                                           const GetOptions& options,
                                                           const DeviceRuntime* devices) {
+  TC_RETURN_IF_ERROR(CheckNamed(artifact));
   TC_ASSIGN_OR_RETURN(const Location location, Location::Parse(options.location));
   v1::MaterializeReplicaRequest request;
   if (IsArtifactId(artifact)) {

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "client/named.h"
 #include "client/session.h"
 #include "rpc/call.h"
 #include "rpc/convert/convert.h"
@@ -48,19 +49,21 @@ absl::StatusOr<std::vector<KeyInfo>> ListAllPages(const DaemonLink& link, const 
 }  // namespace
 
 absl::StatusOr<KeyInfo> Client::BindKey(const RequestContext& context, std::string_view key,
-                                        std::string_view artifact_id,
+                                        std::string_view artifact,
                                         std::optional<uint64_t> expected_revision,
                                         std::optional<uint32_t> keep) {
   v1::BindKeyRequest request;
   request.set_key(std::string(key));
-  request.set_artifact_id(std::string(artifact_id));
   if (expected_revision.has_value()) request.set_expected_revision(*expected_revision);
   if (keep.has_value()) request.set_keep(*keep);
   TC_ASSIGN_OR_RETURN(const v1::BindKeyResponse response,
-                      InSpan("Client/BindKey", context, [&](const RequestContext& operation) {
-                        return rpc::CallUnary(session_->link->global_store(), &Stub::BindKey, operation,
-                                              request, {.what = "binding a key"});
-                      }));
+                      InSpan("Client/BindKey", context,
+                             [&](const RequestContext& operation) -> absl::StatusOr<v1::BindKeyResponse> {
+                               TC_ASSIGN_OR_RETURN(*request.mutable_artifact_id(),
+                                                   ArtifactIdOf(*session_->link, operation, artifact));
+                               return rpc::CallUnary(session_->link->global_store(), &Stub::BindKey,
+                                                     operation, request, {.what = "binding a key"});
+                             }));
   return InfoOf(response.key());
 }
 

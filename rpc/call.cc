@@ -49,6 +49,12 @@ absl::Status ClientCall::Outcome(const grpc::Status& status) const {
   if (status.error_code() == grpc::StatusCode::CANCELLED && !context_.cancellation.IsCancelled()) {
     return absl::UnavailableError(absl::StrCat("the server gave the call up: ", status.error_message()));
   }
+  // gRPC says so of a service that the server does not have, without a word.
+  if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED && status.error_message().empty()) {
+    return absl::UnimplementedError(
+        "the server at this address has no such call; where it is a global store, give the address of a "
+        "daemon");
+  }
   return FromGrpcStatus(status);
 }
 

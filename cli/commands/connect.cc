@@ -1,11 +1,5 @@
 #include "cli/commands/connect.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cerrno>
-
-#include "absl/strings/str_cat.h"
 #include "base/address.h"
 #include "base/status.h"
 #include "base/units.h"
@@ -22,18 +16,6 @@ struct Endpoint {
   client::ClientCertificates certificates;
 };
 
-// What connecting would only say after it has tried for as long as it may: that this user may not.
-absl::Status CheckMayConnect(const std::string& address) {
-  const std::string path = SocketPath(address);
-  if (path.empty() || faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) == 0 || errno != EACCES) {
-    return absl::OkStatus();
-  }
-  return absl::PermissionDeniedError(absl::StrCat(
-      "user ", geteuid(), " may not connect to ", path,
-      "; do this as the user who runs the daemon or, in a group of daemon.handle_groups, connect to its "
-      "client.sock"));
-}
-
 client::ClientCertificates CertificatesOf(const v1::SecurityConfig& config) {
   return {.ca = config.ca(),
           .certificate = config.certificate(),
@@ -47,7 +29,6 @@ absl::StatusOr<Endpoint> DaemonEndpoint(const CommonFlags& flags) {
   const std::string& address = flags.daemon.empty() ? config.client().daemon() : flags.daemon;
   TC_RETURN_IF_ERROR(
       Annotate(CheckServerAddress(address), flags.daemon.empty() ? "client.daemon" : "--daemon"));
-  TC_RETURN_IF_ERROR(CheckMayConnect(address));
   return Endpoint{
       .address = address, .connect_timeout = timeout, .certificates = CertificatesOf(config.security())};
 }

@@ -66,7 +66,9 @@ struct ClientCertificates {
 struct ClientOptions {
   std::string daemon;  // unix:/path or host:port
   ClientCertificates certificates = {};
-  absl::Duration connect_timeout = absl::Seconds(5);
+  absl::Duration connect_timeout = absl::Seconds(5);  // for the answer of a daemon that is there
+  // How long to wait for a daemon that is not there yet, for a program that is started beside it.
+  absl::Duration wait_for_daemon = absl::ZeroDuration();
   Cancellation cancellation;         // of Connect alone; calls have their contexts
   DeviceRuntime* devices = nullptr;  // opens GPU replicas; may be null; must outlive the client's replicas
   // Kept for as long as the client and what it began: what StartTelemetry (tensorcast/telemetry.h) returned.
@@ -165,8 +167,10 @@ struct NodeStatus {
 
 class Client {
  public:
-  // Asks the daemon for a sign of life. UNAVAILABLE when it gives none within the timeout, CANCELLED when the
-  // cancellation comes first; INVALID_ARGUMENT for certificates that do not fit together.
+  // Asks the daemon for a sign of life. UNAVAILABLE when no daemon listens there, at once unless it is to be
+  // waited for, and when one gives no answer within the timeout; PERMISSION_DENIED when this user may not
+  // connect; CANCELLED when the cancellation comes first; INVALID_ARGUMENT for certificates that do not fit
+  // together.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(const ClientOptions& options);
   ~Client();
   Client(const Client&) = delete;
@@ -196,17 +200,22 @@ class Client {
   absl::StatusOr<PutResult> Put(const RequestContext& context, std::span<const PutTensor> tensors,
                                 const std::map<std::string, std::string>& metadata = {},
                                 const PutOptions& options = {});
-  // The daemon reads the files itself: a .safetensors file or a sharded directory on its host.
+  // Stores a .safetensors file, or a folder of shards with their index. This process opens the files, so that
+  // its own permission counts, and hands them to the daemon of its host, which reads them. Through host:port
+  // it is the daemon that opens the path, on its host and below its daemon.import_roots. NOT_FOUND or
+  // PERMISSION_DENIED where they cannot be opened, INVALID_ARGUMENT for what is no model or no regular file.
   absl::StatusOr<PutResult> Import(const RequestContext& context, const std::string& path,
                                    const PutOptions& options = {});
-  // What this daemon's node imported the file as, the latest first; NOT_FOUND when it did not, or when the
-  // file has another size or mtime since.
+  // What this daemon's node imported the file as, the latest first; NOT_FOUND when it did not, when the file
+  // has another size or mtime since, or when it lies outside the daemon's import_roots: the daemon keeps no
+  // origin that it cannot read again.
   absl::StatusOr<ImportedFile> FindImported(const RequestContext& context, const std::string& path);
 
-  // Binds the key to another artifact, under the next revision. With an expected revision,
-  // FAILED_PRECONDITION when the key has another one (0: when it exists).
+  // Binds the key to another artifact, under the next revision: one that is named by its id, or by a key that
+  // is bound to it now. With an expected revision, FAILED_PRECONDITION when the key has another one (0: when
+  // it exists).
   absl::StatusOr<KeyInfo> BindKey(const RequestContext& context, std::string_view key,
-                                  std::string_view artifact_id,
+                                  std::string_view artifact,
                                   std::optional<uint64_t> expected_revision = std::nullopt,
                                   std::optional<uint32_t> keep = std::nullopt);  // as PutOptions::keep
   absl::StatusOr<KeyInfo> ResolveKey(const RequestContext& context, std::string_view key);
@@ -218,8 +227,10 @@ class Client {
   absl::Status WatchKeys(const RequestContext& context, std::string_view prefix,
                          const std::function<bool(const KeyInfo&)>& on_key);
 
-  // A pinned replica of this node is not evicted until it is unpinned, leased or not.
-  absl::Status SetPinned(const RequestContext& context, std::string_view replica_id, bool pinned);
+  // A pinned replica of this node is not evicted until it is unpinned, leased or not. `replica` is its id; a
+  // key or an artifact id stands for all replicas that this node has of the artifact. NOT_FOUND where it has
+  // none.
+  absl::Status SetPinned(const RequestContext& context, std::string_view replica, bool pinned);
 
   absl::StatusOr<NodeStatus> GetStatus(const RequestContext& context);
 

@@ -1,0 +1,48 @@
+#include "client/named.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "core/artifact/manifest.h"
+#include "rpc/call.h"
+
+namespace tensorcast::client {
+
+absl::Status CheckNamed(std::string_view artifact) {
+  if (!artifact.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError("the name of the artifact is empty; give a key or an artifact id");
+}
+
+absl::StatusOr<std::string> ArtifactIdOf(const DaemonLink& link, const RequestContext& operation,
+                                         std::string_view artifact) {
+  TC_RETURN_IF_ERROR(CheckNamed(artifact));
+  if (IsArtifactId(artifact)) return std::string(artifact);
+  v1::ResolveKeyRequest request;
+  request.set_key(std::string(artifact));
+  TC_ASSIGN_OR_RETURN(const v1::ResolveKeyResponse response,
+                      rpc::CallUnary(link.global_store(), &v1::GlobalStore::Stub::ResolveKey, operation,
+                                     request, {.what = "resolving a key"}));
+  return response.key().artifact_id();
+}
+
+absl::Status ForReplicasNamed(const DaemonLink& link, const RequestContext& operation, std::string_view name,
+                              absl::FunctionRef<absl::Status(const std::string& replica_id)> call) {
+  const absl::Status by_id = call(std::string(name));
+  if (!absl::IsNotFound(by_id)) return by_id;
+  const absl::StatusOr<std::string> artifact_id = ArtifactIdOf(link, operation, name);
+  if (absl::IsNotFound(artifact_id.status())) {
+    return absl::NotFoundError(absl::StrCat(by_id.message(), "; and no key is called ", name));
+  }
+  TC_RETURN_IF_ERROR(artifact_id.status());
+  v1::ListReplicasRequest request;
+  request.set_artifact_id(*artifact_id);
+  TC_ASSIGN_OR_RETURN(const v1::ListReplicasResponse listed,
+                      rpc::CallUnary(link.daemon(), &v1::StoreDaemon::Stub::ListReplicas, operation, request,
+                                     {.what = "listing the replicas"}));
+  if (listed.replicas().empty()) {
+    return absl::NotFoundError(absl::StrCat("this node has no replica of ", name));
+  }
+  for (const v1::Replica& replica : listed.replicas()) TC_RETURN_IF_ERROR(call(replica.replica_id()));
+  return absl::OkStatus();
+}
+
+}  // namespace tensorcast::client
