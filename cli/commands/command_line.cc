@@ -12,6 +12,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "cli/commands/telemetry.h"
+#include "cli/commands/termination.h"
 #include "cli/config/config.h"
 #include "otel/api/span.h"
 
@@ -171,6 +172,7 @@ int ParseAndRun(const std::vector<Command>& commands, int argc, const char* cons
     }
     return app.exit(error) == 0 ? 0 : kUsageError;
   }
+  PrintErrorsAsJson(common.json);
   return RunObserved(chosen, common);
 }
 

@@ -135,7 +135,7 @@ TEST_F(CommandsTest, PutRefusesWhatItCannotMean) {
   }
   Bad({"put", ""}, 1, "the path of the model is empty");
   Bad({"put", Path("none.safetensors")}, 1, "none.safetensors");
-  Bad({"put", "/etc/hostname"}, 1, "daemon.import_roots");
+  Bad({"put", "/etc/hostname"}, 1, "not a safetensors file");
   Bad({"put", Model(), "--key", ""}, 2, "--key");
 }
 
@@ -342,20 +342,59 @@ TEST_F(CommandsTest, ExplainAndTopShowTheLastTransfer) {
   EXPECT_EQ(Json({"top"})["nodes"].size(), 1u);
 }
 
-TEST_F(CommandsTest, ADaemonThatIsNotThereIsNamedWithWhatToLookAt) {
-  for (const Words& words : {Words{"ls"}, {"get", "m"}, {"status"}, {"key", "ls"}}) {
+// Each would take an hour if it waited for the daemon.
+TEST_F(CommandsTest, DaemonThatIsNotThere_EndsEveryCommandAtOnceInOneSentence) {
+  const std::string address = "unix:" + Path("nobody.sock");
+  for (const Words& words : {Words{"ls"},
+                             {"get", "m"},
+                             {"put", "m"},
+                             {"status"},
+                             {"top", "--once"},
+                             {"explain"},
+                             {"replicate", "m", "--all"},
+                             {"rm", "m"},
+                             {"pin", "r"},
+                             {"gc", "--older-than", "1h"},
+                             {"key", "ls"},
+                             {"key", "bind", "a", "b"}}) {
     Words all = words;
-    all.insert(all.end(),
-               {"--daemon", "unix:" + Path("nobody.sock"), "--set", "client.connect_timeout=50ms"});
+    all.insert(all.end(), {"--daemon", address, "--set", "client.connect_timeout=1h"});
     const RunResult result = RunBare(all);
     EXPECT_EQ(result.code, 1) << words[0];
-    EXPECT_THAT(result.err, StartsWith("tensorcast: UNAVAILABLE: ")) << words[0];
-    EXPECT_THAT(result.err, HasSubstr("nobody.sock")) << words[0];
+    EXPECT_EQ(result.err,
+              absl::StrCat("tensorcast: UNAVAILABLE: no daemon at ", address,
+                           ": start one with \"tensorcast daemon\", or give the address of one that "
+                           "runs\n"));
     EXPECT_THAT(result.out, IsEmpty()) << words[0];
   }
   const RunResult nonsense = RunBare({"ls", "--daemon", "nonsense"});
   EXPECT_EQ(nonsense.code, 1);
   EXPECT_THAT(nonsense.err, HasSubstr("--daemon: "));
+}
+
+TEST_F(CommandsTest, ErrorWithJson_IsAnObjectOnStdout) {
+  const RunResult result = RunBare({"ls", "--json", "--daemon", "unix:" + Path("nobody.sock")});
+  EXPECT_EQ(result.code, 1);
+  const auto said = nlohmann::json::parse(result.out, nullptr, /*allow_exceptions=*/false);
+  ASSERT_TRUE(said.is_object() && said.contains("error")) << result.out;
+  EXPECT_EQ(said["error"]["code"], "UNAVAILABLE");
+  EXPECT_THAT(said["error"]["message"].get<std::string>(), HasSubstr("nobody.sock"));
+  EXPECT_TRUE(said["error"]["details"].is_array());
+  EXPECT_THAT(result.err, StartsWith("tensorcast: UNAVAILABLE: "));
+}
+
+TEST_F(CommandsTest, KeyForAnArtifact_IsAsGoodAsItsId) {
+  ASSERT_EQ(Run({"put", Model(), "--key", "named/one"}).code, 0);
+  EXPECT_EQ(Run({"key", "bind", "named/two", "named/one"}).code, 0);
+  EXPECT_EQ(Json({"key", "resolve", "named/two"})["key"]["artifact_id"],
+            Json({"key", "resolve", "named/one"})["key"]["artifact_id"]);
+  for (const Words& words : {Words{"pin", "named/two"}, {"unpin", "named/two"}, {"explain", "named/two"}}) {
+    const RunResult result = Run(words);
+    EXPECT_EQ(result.code, 0) << words[0] << ": " << result.err;
+  }
+  const RunResult unknown = Run({"pin", "named/none"});
+  EXPECT_EQ(unknown.code, 1);
+  EXPECT_THAT(unknown.err, HasSubstr("no key is called named/none"));
 }
 
 TEST_F(CommandsTest, ASocketThatIsForOthersIsSaidToBeAtOnce) {

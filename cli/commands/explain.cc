@@ -1,6 +1,7 @@
 #include "cli/explain/explain.h"
 
 #include <cstdio>
+#include <string>
 #include <vector>
 
 #include "base/status.h"
@@ -10,6 +11,7 @@
 #include "cli/explain/find_transfer.h"
 #include "cli/output/json.h"
 #include "rpc/convert/convert.h"
+#include "tensorcast/client.h"
 
 namespace tensorcast::cli {
 namespace {
@@ -21,10 +23,20 @@ struct ExplainFlags {
 // The daemon bounds what it asks others, and for how long.
 constexpr absl::Duration kTimeout = absl::Seconds(10);
 
+// An id says more than a key that happens to begin so.
+absl::StatusOr<explain::FoundTransfer> Find(const CommonFlags& common, const v1::GetStatusResponse& status,
+                                            const std::string& wanted) {
+  absl::StatusOr<explain::FoundTransfer> by_id = explain::FindTransfer(status, wanted);
+  if (!absl::IsNotFound(by_id.status())) return by_id;
+  TC_ASSIGN_OR_RETURN(const auto client, ConnectClient(common));
+  const absl::StatusOr<client::KeyInfo> key = client->ResolveKey(InterruptibleContext(kTimeout), wanted);
+  return key.ok() ? explain::FindTransfer(status, key->artifact_id) : by_id;
+}
+
 absl::Status Explain(const CommonFlags& common, const ExplainFlags& flags) {
   TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
   TC_ASSIGN_OR_RETURN(const v1::GetStatusResponse status, admin->GetStatus(InterruptibleContext(kTimeout)));
-  TC_ASSIGN_OR_RETURN(explain::FoundTransfer found, explain::FindTransfer(status, flags.transfer));
+  TC_ASSIGN_OR_RETURN(explain::FoundTransfer found, Find(common, status, flags.transfer));
   const absl::StatusOr<v1::ExplainTransferResponse> explained =
       admin->ExplainTransfer(InterruptibleContext(kTimeout), found.report.transfer_id());
   if (OnTerminationSignal().IsCancelled()) return explained.status();
@@ -52,9 +64,10 @@ absl::Status Explain(const CommonFlags& common, const ExplainFlags& flags) {
 }
 
 void AddFlags(Flags& flags, ExplainFlags& values) {
-  flags.Add("transfer", values.transfer,
-            "last, or the beginning of the id of a transfer or of the replica it made",
-            {.show_default = true});
+  flags.Add(
+      "transfer", values.transfer,
+      "last, the beginning of the id of a transfer or of the replica it made, or a key or an artifact id",
+      {.show_default = true});
 }
 
 int RunExplain(const CommonFlags& common, const ExplainFlags& flags) {

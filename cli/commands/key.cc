@@ -118,7 +118,8 @@ void AddExpectedRevision(Flags& flags, KeyFlags& values) {
 
 void AddBindFlags(Flags& flags, KeyFlags& values) {
   AddName(flags, values, "The name; it is made, or led to another artifact");
-  flags.Add("artifact", values.artifact, "An artifact id (tc2:...)", {.required = true});
+  flags.Add("artifact", values.artifact, "An artifact id (tc2:...), or a key that is bound to it now",
+            {.required = true});
   AddExpectedRevision(flags, values);
   flags.Add("--keep", values.keep,
             "How many versions the key keeps from now on, this one among them; earlier ones go when room is\n"
@@ -165,7 +166,7 @@ Command KeyCommand() {
       .name = "key",
       .help = "Work with keys: names bound to artifacts",
       .commands = {
-          {.name = "bind", .help = "Bind a key to an artifact id", .bind = Bind(AddBindFlags, RunKeyBind)},
+          {.name = "bind", .help = "Bind a key to an artifact", .bind = Bind(AddBindFlags, RunKeyBind)},
           {.name = "resolve", .help = "Show what a key names", .bind = Bind(AddResolveFlags, RunKeyResolve)},
           {.name = "ls", .help = "List keys", .bind = Bind(AddListFlags, RunKeyList)},
           {.name = "watch",

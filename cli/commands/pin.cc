@@ -13,7 +13,9 @@ struct PinFlags {
 };
 
 void AddFlags(Flags& flags, PinFlags& values) {
-  flags.Add("replica", values.replica, "A replica id, from ls --replicas", {.required = true});
+  flags.Add("replica", values.replica,
+            "A key or an artifact id: what this daemon has of it; or one replica's id, from ls --replicas",
+            {.required = true});
 }
 
 absl::Status SetPinned(const CommonFlags& common, const std::string& replica, bool pinned) {

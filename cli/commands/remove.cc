@@ -85,7 +85,9 @@ absl::Status ForgetNode(const CommonFlags& common, const RemoveFlags& flags) {
 
 void AddFlags(Flags& flags, RemoveFlags& values) {
   flags.Add("artifact", values.artifact, "A key (which is removed too), or an artifact id");
-  flags.Add("--replica", values.replica, "Evict only this replica from this daemon", {.not_empty = true});
+  flags.Add("--replica", values.replica,
+            "Evict only this replica from this daemon; a key or an artifact id: what it has of that",
+            {.not_empty = true});
   flags.Add("--node", values.node,
             "At the global store's address: let a node id that is bound to a certificate's name have another",
             {.not_empty = true});

@@ -4,12 +4,15 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/base/no_destructor.h"
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/cord.h"
 #include "absl/synchronization/mutex.h"
 #include "cli/cluster/local_cluster.h"
 #include "otel/api/span.h"
@@ -18,6 +21,8 @@ namespace tensorcast::cli {
 namespace {
 
 constexpr int kInterrupted = 130;
+
+bool errors_as_json = false;
 
 sigset_t TerminationSignals() {
   sigset_t signals;
@@ -88,7 +93,21 @@ RequestContext InterruptibleContext(absl::Duration timeout) {
   return context;
 }
 
+void PrintErrorsAsJson(bool as_json) { errors_as_json = as_json; }
+
 int Fail(const absl::Status& status) {
+  if (errors_as_json) {
+    nlohmann::json details = nlohmann::json::array();
+    status.ForEachPayload(
+        [&](std::string_view type, const absl::Cord&) { details.push_back({{"type", std::string(type)}}); });
+    const nlohmann::json error = {{"code", absl::StatusCodeToString(status.code())},
+                                  {"message", std::string(status.message())},
+                                  {"details", std::move(details)}};
+    std::printf("%s\n", nlohmann::json({{"error", error}})
+                            .dump(2, ' ', false, nlohmann::json::error_handler_t::replace)
+                            .c_str());
+    std::fflush(stdout);
+  }
   std::fprintf(stderr, "tensorcast: %s: %s\n", absl::StatusCodeToString(status.code()).c_str(),
                std::string(status.message()).c_str());
   return OnTerminationSignal().IsCancelled() ? kInterrupted : 1;

@@ -20,6 +20,9 @@ RequestContext InterruptibleContext(absl::Duration timeout = absl::InfiniteDurat
 // folders go anyway.
 void RemoveWhenTerminatedAgain(std::string path);
 
+// Whether Fail also prints the error on stdout, from here on: {"error": {"code", "message", "details"}},
+// where the details name the types of what else the error carries. Before any other thread fails.
+void PrintErrorsAsJson(bool as_json);
 // Prints the error on stderr; the exit code for it: 1, or 130 when the user interrupted.
 int Fail(const absl::Status& status);
 int ExitCode(const absl::Status& status);  // 0 when OK, else Fail

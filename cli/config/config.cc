@@ -256,6 +256,10 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, " has more than ", kLongestFile, " bytes: that is no configuration"));
   }
+  if (size == 0 && S_ISFIFO(found.st_mode)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, " is a pipe that no process has written to; name a file, or write to it first"));
+  }
   content.resize(size);
   return content;
 }

@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/artifact/manifest.h"
 
 namespace tensorcast::explain {
 namespace {
@@ -53,6 +54,11 @@ absl::StatusOr<FoundTransfer> FindTransfer(const v1::GetStatusResponse& status, 
     const auto ended = std::ranges::find(all, false, &FoundTransfer::under_way);
     return ended == all.end() ? all.front() : *ended;
   }
+  if (IsArtifactId(wanted)) {
+    const auto of_it = std::ranges::find_if(
+        all, [&](const FoundTransfer& one) { return one.report.artifact_id() == wanted; });
+    if (of_it != all.end()) return *of_it;
+  }
   const auto found = wanted.empty() ? std::vector<FoundTransfer>{} : Matching(all, wanted);
   if (found.size() == 1) return found.front();
   if (found.size() > 1) {
@@ -60,7 +66,7 @@ absl::StatusOr<FoundTransfer> FindTransfer(const v1::GetStatusResponse& status, 
         absl::StrCat("several transfers begin with ", wanted, ": ", Ids(found), "; give more of the id"));
   }
   return absl::NotFoundError(absl::StrCat(
-      "daemon ", node, " remembers no transfer or replica ", wanted,
+      "daemon ", node, " remembers no transfer, replica or artifact ", wanted,
       "; ask the daemon that received it (--daemon), or choose one of these, newest first: ", Ids(all)));
 }
 

@@ -13,8 +13,9 @@ struct FoundTransfer {
   bool under_way = false;
 };
 
-// `wanted` is "last" (the one that ended last, or began last where none has ended), or a transfer's or a
-// replica's id or the beginning of one. Of several transfers for one replica, the newest. NOT_FOUND, naming
+// `wanted` is "last" (the one that ended last, or began last where none has ended), a transfer's or a
+// replica's id or the beginning of one, or an artifact's whole id. Of several transfers for one replica or
+// artifact, the newest. NOT_FOUND, naming
 // those there are, when there is none; INVALID_ARGUMENT when several begin so.
 absl::StatusOr<FoundTransfer> FindTransfer(const v1::GetStatusResponse& status, std::string_view wanted);
 
