@@ -13,16 +13,18 @@ namespace nb = nanobind;
 namespace tensorcast::python {
 namespace {
 
-Call Connect(const std::string& daemon, double connect_timeout_s,
+Call Connect(const std::string& daemon, double connect_timeout_s, double wait_s,
              const client::ClientCertificates& certificates) {
   // gRPC does not survive a fork: of all processes that have a copy of it, the first that used it may.
   static const ProcessMark first;
   first.Check();
   return Call(
-      [daemon, certificates, connect_timeout_s](const RequestContext& context, const Call::Listener&) {
+      [daemon, certificates, connect_timeout_s, wait_s](const RequestContext& context,
+                                                        const Call::Listener&) {
         return Made(Connection::Open({.daemon = daemon,
                                       .certificates = certificates,
                                       .connect_timeout = absl::Seconds(connect_timeout_s),
+                                      .wait_for_daemon = absl::Seconds(wait_s),
                                       .cancellation = context.cancellation}),
                     [](std::unique_ptr<Connection> connection) {
                       return nb::cast(Client{.connection = LeftAloneAfterFork(std::move(connection))});
@@ -95,8 +97,8 @@ absl::StatusOr<client::AdminClient*> Connection::Admin(const Cancellation& cance
 nb::class_<Client> BindConnection(nb::module_& module) {
   BindOptions(module);
   nb::class_<Client> type(module, "Client", "A connection to a store daemon; every method starts a call.");
-  module.def("connect", &Connect, nb::arg("daemon"), nb::arg("connect_timeout"), nb::arg("certificates"),
-             "A call that results in a Client.");
+  module.def("connect", &Connect, nb::arg("daemon"), nb::arg("connect_timeout"), nb::arg("wait"),
+             nb::arg("certificates"), "A call that results in a Client.");
   return type;
 }
 

@@ -231,7 +231,7 @@ class Administration:
     rm, rm_async = calls.forms(_rm)
 
     def _evict(self, replica_id: str, *, force: bool = False, timeout: float | None = None) -> calls.Steps[None]:
-        """Drops one replica of this node; with `force` even the last copy."""
+        """Drops a replica of this node, or all that it has of an artifact (a key, its id); with `force` even the last copy."""
         yield self.native.evict_replica(arguments.text("replica_id", replica_id), force=bool(force), options=self.options(timeout))
 
     evict, evict_async = calls.forms(_evict)
@@ -285,7 +285,8 @@ class Administration:
     ) -> calls.Steps[Explanation]:
         """Where the time of a transfer to this node went.
 
-        `transfer` is its id, a Transfer, `Weights.transfer`, or "last". NotFoundError for one that is not remembered.
+        `transfer` is its id, a Transfer, `Weights.transfer`, "last", or an artifact (a key, its id) of which the latest
+        one is explained. NotFoundError for one that is not remembered.
         """
         options = self.options(timeout)
         if isinstance(transfer, Transfer):
@@ -299,10 +300,25 @@ class Administration:
             if not recent:
                 raise NotFoundError("this daemon remembers no transfer")
             transfer = recent[0].transfer_id
-        answer = yield self.native.explain_transfer(transfer, options=options)
+        try:
+            answer = yield self.native.explain_transfer(transfer, options=options)
+        except NotFoundError:
+            latest = yield from self._latest_of(transfer, options)
+            if latest is None:
+                raise
+            answer = yield self.native.explain_transfer(latest, options=options)
         return Explanation(hops=tuple(map(_hop, answer["hops"])), left_out=answer["left_out"])
 
     explain, explain_async = calls.forms(_explain)
+
+    def _latest_of(self, artifact: str, options: _native.CallOptions) -> calls.Steps[str | None]:
+        """The id of the latest transfer of an artifact (a key, its id) that this daemon remembers."""
+        try:
+            artifact_id = yield from self._id_of(artifact, options)
+        except NotFoundError:
+            return None
+        status = _status_of((yield self.native.status(options=options)))
+        return next((one.transfer_id for one in status.running + status.recent if one.artifact_id == artifact_id), None)
 
     def _id_of(self, artifact: str, options: _native.CallOptions) -> calls.Steps[str]:
         if not arguments.text("artifact", artifact):

@@ -53,8 +53,8 @@ def daemon_address(daemon: str | os.PathLike[str] | None = None) -> str:
     for path in DEFAULT_SOCKETS:
         if os.access(path, os.W_OK):
             return f"unix:{path}"
-    raise UnavailableError(f"no daemon was named, TENSORCAST_DAEMON is not set, and neither {DEFAULT_SOCKETS[0]} "
-                           f"nor {DEFAULT_SOCKETS[1]} is a socket that this user may use")
+    raise UnavailableError(f"no daemon at {DEFAULT_SOCKETS[0]} or {DEFAULT_SOCKETS[1]} that this user may use: start one with "
+                           '"tensorcast daemon", or name one that runs (TENSORCAST_DAEMON)')
 
 
 class Watch:
@@ -279,7 +279,8 @@ class Store(Administration):
              progress: bool = True) -> calls.Steps[Put]:
         """Stores a model, and binds a key to it.
 
-        source: a .safetensors file or a folder of shards with their index, which the daemon reads itself; or a
+        source: a .safetensors file or a folder of shards with their index, which this process opens and the daemon reads
+            (through "host:port" the daemon opens the path itself, below its import roots); or a
             mapping of names to arrays: numpy's, torch's, jax's, whatever has DLPack or the buffer protocol, in
             host memory or on a GPU. These are copied once; nothing of them is kept. They must not be written to
             until the put returns.
@@ -291,8 +292,8 @@ class Store(Administration):
         pin: keep it on this node also when nobody uses it, until it is unpinned. A call of its own, once it is
             stored: the error of that one says so, and the model is there.
 
-        InvalidArgumentError names the tensor, or the file, that cannot be stored; PermissionDeniedError for
-        a path that is not below the daemon's import roots.
+        InvalidArgumentError names the tensor, or the file, that cannot be stored; NotFoundError and
+        PermissionDeniedError for a path that this process cannot open.
         """
         call = self._start_put(source, key, metadata, device, expected_revision, durable, wait_for_space, verify,
                                pin, timeout)
@@ -320,7 +321,10 @@ class Store(Administration):
 
     def _bind(self, key: str, artifact_id: str, *, expected_revision: int | None = None,
               timeout: float | None = None) -> calls.Steps[Key]:
-        """Binds a key to another artifact, under the next revision; compare-and-swap as in put."""
+        """Binds a key to another artifact (its id, or a key that is bound to it now), under the next revision.
+
+        expected_revision: compare-and-swap as in put.
+        """
         call = self.native.bind_key(arguments.text("key", key), arguments.text("artifact_id", artifact_id),
                                     expected_revision=arguments.revision(expected_revision),
                                     options=self.options(timeout))
@@ -372,20 +376,23 @@ def _metadata(given: Mapping[str, str] | None) -> dict[str, str]:
     return {arguments.text("metadata", name): arguments.text("metadata", said) for name, said in (given or {}).items()}
 
 
-def _connect(daemon: str | os.PathLike[str] | None = None, *, timeout: float = 5.0, ca: str = "", certificate: str = "",
-             key: str = "", trust_domain: str = "") -> calls.Steps[Store]:
+def _connect(daemon: str | os.PathLike[str] | None = None, *, timeout: float = 5.0, wait: float = 0.0,
+             ca: str = "", certificate: str = "", key: str = "", trust_domain: str = "") -> calls.Steps[Store]:
     """Connects to the store daemon of this host.
 
     daemon: a socket ("unix:/path" or a path) or "host:port"; else TENSORCAST_DAEMON, else the host's default socket.
-    timeout: seconds that it may take to give a sign of life.
+    timeout: seconds that a daemon which is there may take to answer.
+    wait: seconds to wait for a daemon that is not there yet; 0: that is an error at once.
     ca, certificate, key, trust_domain: PEM files and a name, for mutual TLS with host:port.
 
-    UnavailableError when it gives none; InvalidArgumentError for an address or certificates that make no sense.
+    UnavailableError when no daemon is there, or it gives no answer; PermissionDeniedError when this user may not
+    connect; InvalidArgumentError for an address or certificates that make no sense.
     """
     address = daemon_address(daemon)
     given = {"ca": ca, "certificate": certificate, "key": key, "trust_domain": trust_domain}
     certificates = {name: value for name, value in given.items() if arguments.text(name, value)}
-    client = yield _native.connect(address, arguments.seconds(timeout), _native.Certificates(**certificates))
+    client = yield _native.connect(address, arguments.seconds(timeout), arguments.seconds(wait),
+                                   _native.Certificates(**certificates))
     return Store(client, address, certificates)
 
 

@@ -3,6 +3,7 @@
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -10,6 +11,11 @@ import time
 TREE = pathlib.Path(__file__).resolve().parents[2]
 BINARY = pathlib.Path(os.environ.get("TENSORCAST_BINARY", TREE / "build/release/bin/tensorcast"))
 START_SECONDS = 60
+
+
+def _listens(path):
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(str(path)) == 0
 
 
 class Cluster:
@@ -76,8 +82,7 @@ class Cluster:
 
     def _await_socket(self, name, path):
         deadline = time.monotonic() + START_SECONDS
-        socket = self.folder / path
-        while not socket.exists():
+        while not _listens(self.folder / path):
             if self.processes[name].poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"{name} did not start: {(self.folder / f'{name}.log').read_text()[-2000:]}")
             time.sleep(0.01)
