@@ -138,14 +138,6 @@ TEST_F(DefaultDeployment, OpensNoTcpPortAndServes) {
   EXPECT_THAT(ListeningPorts(daemon_->pid()), IsEmpty());
 }
 
-TEST_F(DefaultDeployment, ImportsNothingUntilAFolderIsNamed) {
-  ASSERT_NO_FATAL_FAILURE(StartDeployment({"daemon.import_roots="}));
-  const CommandResult put =
-      RunCommand({"put", MakeModel("model.safetensors", 1 << 20), "--daemon", Daemon()});
-  EXPECT_EQ(put.exit_code, 1);
-  EXPECT_THAT(put.output, HasSubstr("import_roots"));
-}
-
 TEST_F(DefaultDeployment, HasNothingThatAnotherUserCanReadOrConnectTo) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
   ASSERT_NO_FATAL_FAILURE(StartDeployment());
