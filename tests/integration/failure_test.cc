@@ -228,7 +228,7 @@ TEST(Failure, APutWhoseKeyIsTakenLeavesNothingBehind) {
 
 TEST(Failure, NothingOutsideTheImportRootsIsRead) {
   TestCluster cluster;
-  TestNode& a = cluster.AddNode("a");
+  const auto remote = RemoteClient(cluster.AddNode("a"));
   const TestArtifact artifact = MakeChunkedArtifact(11, 2, kTestChunkBytes);
   const std::string path = cluster.WriteModel("inside", artifact);
   const std::string outside = cluster.folder() + "/outside.safetensors";
@@ -236,10 +236,10 @@ TEST(Failure, NothingOutsideTheImportRootsIsRead) {
   std::filesystem::create_symlink(outside, cluster.folder() + "/models/link.safetensors");
   for (const std::string& tried : {outside, cluster.folder() + "/models/link.safetensors",
                                    cluster.folder() + "/models/../outside.safetensors"}) {
-    EXPECT_EQ(a.client().Import(Soon(), tried, {}).status().code(), absl::StatusCode::kPermissionDenied)
+    EXPECT_EQ(remote->Import(Soon(), tried, {}).status().code(), absl::StatusCode::kPermissionDenied)
         << tried;
   }
-  EXPECT_EQ(a.client().Import(Soon(), cluster.folder() + "/models/none.safetensors", {}).status().code(),
+  EXPECT_EQ(remote->Import(Soon(), cluster.folder() + "/models/none.safetensors", {}).status().code(),
             absl::StatusCode::kPermissionDenied)
       << "in the same words as what is outside";
 }
@@ -247,14 +247,14 @@ TEST(Failure, NothingOutsideTheImportRootsIsRead) {
 TEST(Failure, AnIndexLeadsNobodyOutsideTheImportRoots) {
   namespace fs = std::filesystem;
   TestCluster cluster;
-  TestNode& a = cluster.AddNode("a");
+  const auto remote = RemoteClient(cluster.AddNode("a"));
   const std::string outside = cluster.folder() + "/outside.safetensors";
   fs::rename(cluster.WriteModel("m", MakeChunkedArtifact(11, 2, kTestChunkBytes)), outside);
   const std::string model = cluster.folder() + "/models/sharded";
   fs::create_directories(model);
   const auto import_with_shard = [&](const std::string& shard) {
     std::ofstream(model + "/model.safetensors.index.json") << R"({"weight_map":{"w":")" << shard << "\"}}";
-    return a.client().Import(Soon(), model, {}).status().code();
+    return remote->Import(Soon(), model, {}).status().code();
   };
   EXPECT_EQ(import_with_shard("../../outside.safetensors"), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(import_with_shard(outside), absl::StatusCode::kInvalidArgument);
@@ -271,7 +271,7 @@ TEST(Failure, AnIndexLeadsNobodyOutsideTheImportRoots) {
   fs::rename(outside, cluster.folder() + "/hub/blobs/0123");
   fs::create_symlink("../../blobs/0123", snapshot + "/model.safetensors");
   fs::create_directory_symlink(snapshot, cluster.folder() + "/models/snapshot");
-  EXPECT_EQ(a.client().Import(Soon(), cluster.folder() + "/models/snapshot", {}).status().code(),
+  EXPECT_EQ(remote->Import(Soon(), cluster.folder() + "/models/snapshot", {}).status().code(),
             absl::StatusCode::kPermissionDenied);
   TestNode& b =
       cluster.AddNode("b", [&](daemon::DaemonOptions& options) { options.import_roots = {snapshot}; });

@@ -88,6 +88,7 @@ TEST(Import, AFolderSwappedForALinkGivesNothingFromOutsideTheRoots) {
   constexpr int kShards = 100;
   TestCluster cluster;
   TestNode& a = cluster.AddNode("a");
+  const auto remote = RemoteClient(a);
   const std::string model = cluster.folder() + "/models/m";
   std::string index;
   const auto shard = [](int i) { return absl::StrCat(i + 1 == kShards ? "z/" : "", "s", 1000 + i); };
@@ -102,14 +103,14 @@ TEST(Import, AFolderSwappedForALinkGivesNothingFromOutsideTheRoots) {
   fs::permissions(secret + "/" + fs::path(shard(kShards - 1)).filename().string(), fs::perms::owner_read);
   fs::create_directory_symlink(secret, model + "/link");
 
-  const auto undisturbed = a.client().Import(Soon(), model, {});
+  const auto undisturbed = remote->Import(Soon(), model, {});
   ASSERT_TRUE(undisturbed.ok()) << undisturbed.status();
 
   int swaps = 0;
   for (int opens = 1; opens <= 4; ++opens) {
     for (int tries = 0; tries < 3; ++tries) {
       const Swapper swapper(absl::StrCat(model, "/", shard(0)), opens, model + "/z", model + "/link");
-      const auto put = a.client().Import(Soon(), model, {});
+      const auto put = remote->Import(Soon(), model, {});
       swaps += swapper.swapped() ? 1 : 0;
       if (!put.ok()) {  // seen, and refused
         EXPECT_THAT(put.status().code(), ::testing::AnyOf(absl::StatusCode::kPermissionDenied,
@@ -129,13 +130,13 @@ TEST(Import, AFolderSwappedForALinkGivesNothingFromOutsideTheRoots) {
 
 TEST(Import, ErrorsTellNothingOfFilesThatTheCallerMayNotRead) {
   TestCluster cluster;
-  TestNode& a = cluster.AddNode("a");
+  const auto remote = RemoteClient(cluster.AddNode("a"));
   const std::string models = cluster.folder() + "/models";
   WriteShard(cluster.folder() + "/outside/secret", "t", 'S');
   fs::create_symlink(cluster.folder() + "/outside/secret", models + "/link");
   fs::create_symlink(cluster.folder() + "/outside/none", models + "/link-to-nothing");
   const auto told = [&](const std::string& path, const std::string& named) {
-    const absl::Status status = a.client().Import(Soon(), path, {}).status();
+    const absl::Status status = remote->Import(Soon(), path, {}).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied) << status;
     const std::string_view message = absl::StripPrefix(status.message(), absl::StrCat("import ", path, ": "));
     EXPECT_THAT(std::string(message), HasSubstr(named));

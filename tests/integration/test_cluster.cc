@@ -101,6 +101,12 @@ std::string TestCluster::WriteModel(const std::string& name, const TestArtifact&
   return path;
 }
 
+std::unique_ptr<client::Client> RemoteClient(TestNode& node) {
+  auto client = client::Client::Connect({.daemon = node.server().addresses().front()});
+  CHECK_OK(client.status());
+  return *std::move(client);
+}
+
 void OnItsOwnHost(daemon::DaemonOptions& options) {
   options.host_id = absl::StrCat("host-of-", options.name);
 }

@@ -81,6 +81,10 @@ class TestCluster {
   std::vector<std::unique_ptr<TestNode>> nodes_;
 };
 
+// A client that reaches the node by host:port, as those of other hosts do: paths that it names are opened by
+// the daemon.
+std::unique_ptr<client::Client> RemoteClient(TestNode& node);
+
 // Its nodes do not share a host.
 void OnItsOwnHost(daemon::DaemonOptions& options);
 
