@@ -17,6 +17,7 @@
 #include "base/aside.h"
 #include "base/status.h"
 #include "base/steady_time.h"
+#include "base/text.h"
 #include "client/put_image.h"
 #include "client/session.h"
 #include "core/disk/import_roots.h"
@@ -203,6 +204,10 @@ absl::StatusOr<PutResult> ImportUnder(otel::Span& span, DaemonLink& link, const 
   TC_RETURN_IF_ERROR(SetOptions(options, request));
   request.set_verify(options.verify);
   if (path.empty()) return absl::InvalidArgumentError("the path of the model to import is empty");
+  if (!IsValidUtf8(path)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "import ", QuoteName(path), ": the path is not valid UTF-8; rename the file or its folder"));
+  }
   std::error_code error;  // the daemon has a working directory of its own
   request.set_path(std::filesystem::absolute(path, error).string());
   if (error) return ErrnoStatus(error.value(), "make absolute", path);
