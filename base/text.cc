@@ -41,6 +41,15 @@ size_t SequenceLength(std::string_view text) {
   return 0;
 }
 
+// Length of the character at the front of `text`, or 0 where that is a control character or no UTF-8.
+size_t PrintableLength(std::string_view text) {
+  const uint8_t first = static_cast<uint8_t>(text[0]);
+  if (first < 0x20 || first == 0x7F) return 0;
+  const size_t length = SequenceLength(text);
+  const bool c1 = length == 2 && first == 0xC2 && static_cast<uint8_t>(text[1]) < 0xA0;
+  return c1 ? 0 : length;
+}
+
 }  // namespace
 
 bool IsValidUtf8(std::string_view text) {
@@ -50,6 +59,32 @@ bool IsValidUtf8(std::string_view text) {
     text.remove_prefix(length);
   }
   return true;
+}
+
+bool IsPrintable(std::string_view text) {
+  while (!text.empty()) {
+    const size_t length = PrintableLength(text);
+    if (length == 0) return false;
+    text.remove_prefix(length);
+  }
+  return true;
+}
+
+std::string Printable(std::string_view text, bool keep_lines) {
+  std::string shown;
+  shown.reserve(text.size());
+  while (!text.empty()) {
+    const bool line_feed = keep_lines && text.front() == '\n';
+    const size_t length = line_feed ? 1 : PrintableLength(text);
+    if (length == 0) {
+      absl::StrAppend(&shown, "\\x", absl::Hex(static_cast<uint8_t>(text.front()), absl::kZeroPad2));
+      text.remove_prefix(1);
+    } else {
+      shown.append(text.substr(0, length));
+      text.remove_prefix(length);
+    }
+  }
+  return shown;
 }
 
 std::string QuoteName(std::string_view name) {

@@ -37,5 +37,25 @@ TEST(QuoteName, EscapesWhatWouldSpoilAMessageAndCutsLongNamesBetweenCharacters) 
   EXPECT_EQ(QuoteName(long_name + "y"), "\"" + long_name + "y\"");
 }
 
+TEST(Printable, EscapesWhatMovesACursorOrBeginsALine) {
+  EXPECT_EQ(Printable("node-a \xC3\xA9"), "node-a \xC3\xA9");
+  EXPECT_EQ(Printable("\x1B[2Ja\r\nb\x7F"), "\\x1b[2Ja\\x0d\\x0ab\\x7f");
+  EXPECT_EQ(Printable("a\nb", /*keep_lines=*/true), "a\nb");
+  EXPECT_EQ(Printable("\xC2\x9B"
+                      "31m"),
+            "\\xc2\\x9b31m")
+      << "CSI as one character";
+  EXPECT_EQ(Printable("a\xFF"), "a\\xff");
+  EXPECT_EQ(Printable(Printable("\x1B]0;x\x07")), Printable("\x1B]0;x\x07"));
+}
+
+TEST(Printable, IsPrintable_RefusesControlCharacters) {
+  EXPECT_TRUE(IsPrintable(""));
+  EXPECT_TRUE(IsPrintable("10.0.0.1:7000 \xC2\xA0\xE2\x82\xAC"));
+  for (const std::string_view text : {"\x1B[2J", "a\tb", "a\n", "\x7F", "\xC2\x80", "\xC2\x9F", "\xFF"}) {
+    EXPECT_FALSE(IsPrintable(text)) << ::testing::PrintToString(std::string(text));
+  }
+}
+
 }  // namespace
 }  // namespace tensorcast

@@ -10,6 +10,7 @@
 #include "cli/explain/analysis_json.h"
 #include "cli/explain/find_transfer.h"
 #include "cli/output/json.h"
+#include "cli/output/output.h"
 #include "rpc/convert/convert.h"
 #include "tensorcast/client.h"
 
@@ -58,7 +59,7 @@ absl::Status Explain(const CommonFlags& common, const ExplainFlags& flags) {
                 found.under_way ? "true" : "false",
                 explain::AnalysisJson(report, beyond.sources, beyond.way).c_str());
   } else {
-    std::fputs(explain::ExplainTransfer(report, beyond).c_str(), stdout);
+    Print(explain::ExplainTransfer(report, beyond));
   }
   return absl::OkStatus();
 }

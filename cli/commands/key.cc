@@ -43,11 +43,10 @@ void PrintKey(const CommonFlags& common, const client::KeyInfo& key) {
     message.set_deleted(key.deleted);
     std::fputs(ToJson(message).c_str(), stdout);
   } else {
-    std::printf("%s  %s  revision %llu%s\n", key.name.c_str(), key.artifact_id.c_str(),
-                static_cast<unsigned long long>(key.revision), key.deleted ? "  deleted" : "");
+    PrintF("%s  %s  revision %u%s\n", key.name, key.artifact_id, key.revision,
+           key.deleted ? "  deleted" : "");
     for (const client::KeyInfo::Version& version : key.earlier) {
-      std::printf("  kept  %s  revision %llu\n", version.artifact_id.c_str(),
-                  static_cast<unsigned long long>(version.revision));
+      PrintF("  kept  %s  revision %u\n", version.artifact_id, version.revision);
     }
   }
   std::fflush(stdout);

@@ -15,6 +15,7 @@
 #include "base/labels.h"
 #include "base/status.h"
 #include "base/steady_time.h"
+#include "base/text.h"
 #include "cli/commands/command.h"
 #include "cli/commands/connect.h"
 #include "cli/output/json.h"
@@ -275,7 +276,7 @@ absl::Status AwaitAll(client::AdminClient& admin, const RequestContext& context,
   const auto say = [&said](const std::string& line) {
     // Over the bar, which is drawn again with the next news.
     const char* const clear = isatty(STDERR_FILENO) != 0 ? "\r\033[K" : "";
-    if (said.insert(line).second) std::fprintf(stderr, "%s%s\n", clear, line.c_str());
+    if (said.insert(line).second) std::fprintf(stderr, "%s%s\n", clear, Printable(line).c_str());
   };
   const auto show = [&](const v1::WatchWishesResponse& news) {
     backoff.Reset();

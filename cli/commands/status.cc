@@ -96,42 +96,38 @@ std::string KeptText(const v1::KeptPool& kept) {
 }
 
 void PrintDaemon(const v1::GetStatusResponse& status) {
-  std::printf("daemon %s (%s) at %s, global store %s%s\n", status.node().name().c_str(),
-              status.node().node_id().c_str(), status.node().grpc_address().c_str(),
-              status.global_store().c_str(), status.global_store_reachable() ? "" : " (not reachable)");
-  if (!status.global_store_error().empty()) {
-    std::printf("  because    %s\n", status.global_store_error().c_str());
-  }
+  PrintF("daemon %s (%s) at %s, global store %s%s\n", status.node().name(), status.node().node_id(),
+         status.node().grpc_address(), status.global_store(),
+         status.global_store_reachable() ? "" : " (not reachable)");
+  if (!status.global_store_error().empty()) PrintF("  because    %s\n", status.global_store_error());
   if (const std::string labels = LabelsOf(status.node()); !labels.empty()) {
-    std::printf("  labels     %s\n", labels.c_str());
+    PrintF("  labels     %s\n", labels);
   }
-  std::printf("  security   %s\n", SecurityText(status.security()).c_str());
-  std::printf("  pools      %s\n", PoolsText(status.pools()).c_str());
+  PrintF("  security   %s\n", SecurityText(status.security()));
+  PrintF("  pools      %s\n", PoolsText(status.pools()));
   for (const v1::DeviceStatus& device : status.devices()) {
     if (const std::string text = DeviceText(device); !text.empty()) {
-      std::printf("  gpu:%-6d %s\n", device.ordinal(), text.c_str());
+      PrintF("  gpu:%-6d %s\n", device.ordinal(), text);
     }
     if (!device.unhealthy().empty()) {
-      std::printf("  UNHEALTHY  gpu:%d takes no replicas: %s\n", device.ordinal(),
-                  device.unhealthy().c_str());
+      PrintF("  UNHEALTHY  gpu:%d takes no replicas: %s\n", device.ordinal(), device.unhealthy());
     }
   }
-  if (status.has_kept_pool()) std::printf("  kept       %s\n", KeptText(status.kept_pool()).c_str());
-  std::printf("  replicas   %u, leases %u, transfers %u, servings %u\n", status.replicas(), status.leases(),
-              status.active_transfers(), status.active_servings());
-  std::printf("  lanes      %s\n", LanesText(status.node()).c_str());
+  if (status.has_kept_pool()) PrintF("  kept       %s\n", KeptText(status.kept_pool()));
+  PrintF("  replicas   %u, leases %u, transfers %u, servings %u\n", status.replicas(), status.leases(),
+         status.active_transfers(), status.active_servings());
+  PrintF("  lanes      %s\n", LanesText(status.node()));
   const v1::Node& node = status.node();
-  std::printf("  nccl       %s\n",
-              node.nccl_version().empty()
-                  ? absl::StrCat("no broadcasts with other nodes: ", node.no_nccl()).c_str()
-                  : node.nccl_version().c_str());
-  std::printf("  limits     send %s, receive %s\n", LimitText(status.limits().send()).c_str(),
-              LimitText(status.limits().receive()).c_str());
+  PrintF("  nccl       %s\n", node.nccl_version().empty()
+                                  ? absl::StrCat("no broadcasts with other nodes: ", node.no_nccl())
+                                  : node.nccl_version());
+  PrintF("  limits     send %s, receive %s\n", LimitText(status.limits().send()),
+         LimitText(status.limits().receive()));
   for (const v1::DamagedFile& file : status.damaged_files()) {
-    std::printf("  DAMAGED    %s: %s; remove it, or pack the artifact again\n", file.path().c_str(),
-                rpc::FromProto(file.error()).ToString().c_str());
+    PrintF("  DAMAGED    %s: %s; remove it, or pack the artifact again\n", file.path(),
+           rpc::FromProto(file.error()).ToString());
   }
-  std::printf("\n");
+  Print("\n");
 }
 
 // Of global stores that stand in for each other.
@@ -141,23 +137,20 @@ void PrintStores(const v1::GetClusterStatusResponse& cluster) {
   for (const v1::StoreMember& store : cluster.stores()) {
     stores.push_back(absl::StrCat(store.address(), store.leads() ? " leads" : " stands by"));
   }
-  std::printf("stores: %s (epoch %llu, for %s s)", absl::StrJoin(stores, ", ").c_str(),
-              static_cast<unsigned long long>(cluster.store_epoch()),
-              FormatSeconds(rpc::FromProto(cluster.leads_for())).c_str());
+  PrintF("stores: %s (epoch %u, for %s s)", absl::StrJoin(stores, ", "), cluster.store_epoch(),
+         FormatSeconds(rpc::FromProto(cluster.leads_for())));
   const uint64_t held = cluster.metadata_bytes(), quota = cluster.metadata_quota_bytes();
-  if (held > 0) std::printf(", etcd holds %s of %s", FormatBytes(held).c_str(), FormatBytes(quota).c_str());
-  std::printf("\n");
+  if (held > 0) PrintF(", etcd holds %s of %s", FormatBytes(held), FormatBytes(quota));
+  Print("\n");
   if (held > quota / 5 * 4) {
-    std::printf("  WARNING    etcd is almost full: compact and defragment it, or raise its quota\n");
+    PrintF("  WARNING    etcd is almost full: compact and defragment it, or raise its quota\n");
   }
 }
 
 void PrintCluster(const v1::GetClusterStatusResponse& cluster) {
-  std::printf("cluster: %llu artifacts, %llu keys, %llu replicas, %llu grants running, metadata in %s\n",
-              static_cast<unsigned long long>(cluster.artifacts()),
-              static_cast<unsigned long long>(cluster.keys()),
-              static_cast<unsigned long long>(cluster.replicas()),
-              static_cast<unsigned long long>(cluster.active_grants()), cluster.metadata_store().c_str());
+  PrintF("cluster: %u artifacts, %u keys, %u replicas, %u grants running, metadata in %s\n",
+         cluster.artifacts(), cluster.keys(), cluster.replicas(), cluster.active_grants(),
+         cluster.metadata_store());
   PrintStores(cluster);
   Table table({"node", "id", "address", "lanes", "labels", "heartbeat", "pools"});
   for (const v1::Node& node : cluster.nodes()) {

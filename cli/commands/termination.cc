@@ -14,6 +14,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/cord.h"
 #include "absl/synchronization/mutex.h"
+#include "base/text.h"
 #include "cli/cluster/local_cluster.h"
 #include "otel/api/span.h"
 
@@ -109,7 +110,7 @@ int Fail(const absl::Status& status) {
     std::fflush(stdout);
   }
   std::fprintf(stderr, "tensorcast: %s: %s\n", absl::StatusCodeToString(status.code()).c_str(),
-               std::string(status.message()).c_str());
+               Printable(status.message(), /*keep_lines=*/true).c_str());
   return OnTerminationSignal().IsCancelled() ? kInterrupted : 1;
 }
 

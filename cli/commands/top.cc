@@ -17,9 +17,11 @@
 #include "absl/synchronization/notification.h"
 #include "base/status.h"
 #include "base/steady_time.h"
+#include "base/text.h"
 #include "cli/commands/command.h"
 #include "cli/commands/connect.h"
 #include "cli/output/json.h"
+#include "cli/output/output.h"
 
 namespace tensorcast::cli {
 namespace {
@@ -164,12 +166,12 @@ absl::Status Top(const CommonFlags& common, const TopFlags& flags) {
   ClusterViewer viewer(std::move(own), std::move(certificates));
   TC_ASSIGN_OR_RETURN(TopView view, viewer.Look());
   if (common.json || flags.once) {
-    std::fputs((common.json ? Json(view) : explain::RenderTop(view)).c_str(), stdout);
+    common.json ? (void)std::fputs(Json(view).c_str(), stdout) : Print(explain::RenderTop(view));
     return absl::OkStatus();
   }
   Screen screen;
   do {
-    screen.Show(explain::RenderTop(view));
+    screen.Show(Printable(explain::RenderTop(view), /*keep_lines=*/true));
     if (!Pause(absl::Seconds(flags.interval_seconds))) break;
     absl::StatusOr<TopView> next = viewer.Look();
     if (OnTerminationSignal().IsCancelled()) break;

@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
 #include "base/steady_time.h"
+#include "base/text.h"
 
 namespace tensorcast::cli {
 namespace {
@@ -76,6 +77,13 @@ std::string FormatSeconds(absl::Duration elapsed) {
   return absl::StrFormat("%.3f", absl::ToDoubleSeconds(elapsed));
 }
 
+void Print(std::string_view text) { std::fputs(Printable(text, /*keep_lines=*/true).c_str(), stdout); }
+
+void Table::Add(std::vector<std::string> row) {
+  for (std::string& cell : row) cell = Printable(cell);
+  rows_.push_back(std::move(row));
+}
+
 std::string Table::ToString() const {
   std::vector<size_t> widths;
   for (const std::string& cell : header_) widths.push_back(cell.size());
@@ -127,7 +135,7 @@ struct ProgressBar::State {
     std::fprintf(out, "\r\033[K%s [%s%s] %3.0f %%  %s of %s  %s  %s", label.c_str(),
                  std::string(filled, '#').c_str(), std::string(kBarWidth - filled, ' ').c_str(), share * 100,
                  FormatBytes(progress.bytes_done).c_str(), FormatBytes(progress.bytes_total).c_str(),
-                 FormatRate(progress.bytes_done, elapsed).c_str(), from.c_str());
+                 FormatRate(progress.bytes_done, elapsed).c_str(), Printable(from).c_str());
     drawn = true;
   }
 

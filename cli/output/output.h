@@ -6,8 +6,10 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "base/steady_time.h"
 #include "core/replica/transfer_report.h"
@@ -20,11 +22,20 @@ std::string FormatRate(double bytes_a_second);
 std::string FormatRate(uint64_t bytes, absl::Duration elapsed);  // "-" for no time
 std::string FormatSeconds(absl::Duration elapsed);               // "0.123"
 
-// Columns as wide as their widest cell; numbers (cells that begin with a digit or are "-") to the right.
+// Prints to stdout text that names what other processes wrote (addresses, lanes, error texts): line feeds
+// stay, other control characters are escaped (base/text.h).
+void Print(std::string_view text);
+template <class... Arguments>
+void PrintF(const absl::FormatSpec<Arguments...>& format, const Arguments&... arguments) {
+  Print(absl::StrFormat(format, arguments...));
+}
+
+// Columns as wide as their widest cell, in which control characters are escaped; numbers (cells that begin
+// with a digit or are "-") to the right.
 class Table {
  public:
   explicit Table(std::vector<std::string> header) : header_(std::move(header)) {}
-  void Add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+  void Add(std::vector<std::string> row);
   std::string ToString() const;
 
  private:

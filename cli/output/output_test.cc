@@ -137,5 +137,19 @@ TEST(Json, NamesFieldsAsTheContractAndLeavesOutWhatIsNotSetUnlessAsked) {
   EXPECT_TRUE(ToJson(key).ends_with("}\n"));
 }
 
+// What another process wrote, as a node's address in `status` or an error in `explain`.
+TEST(Output, Table_EscapesControlCharacters) {
+  Table table({"address", "lanes"});
+  table.Add({"host\x1B[2J:1", "tcp\nforged row"});
+  EXPECT_EQ(table.ToString(), "address        lanes\nhost\\x1b[2J:1  tcp\\x0aforged row\n");
+}
+
+TEST(Output, Print_EscapesControlCharactersButLineFeeds) {
+  ::testing::internal::CaptureStdout();
+  PrintF("given up: %s\n", "node-b \x1B]0;title\x07\r");
+  std::fflush(stdout);
+  EXPECT_EQ(::testing::internal::GetCapturedStdout(), "given up: node-b \\x1b]0;title\\x07\\x0d\n");
+}
+
 }  // namespace
 }  // namespace tensorcast::cli

@@ -28,14 +28,22 @@ thread_local bool about_telemetry = false;
 // A line for a line: text from outside (a file's name, a peer's error) begins none of its own, and sends
 // nothing to a terminal but characters.
 void AppendOneLine(std::string& line, std::string_view text) {
+  unsigned char last = 0;
   for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    // U+0080 to U+009F, of which a terminal takes one for the beginning of a command.
+    const bool c1 = last == 0xc2 && byte >= 0x80 && byte < 0xa0;
+    if (c1) line.pop_back();
     if (c == '\n') {
       line += "\\n";
-    } else if ((static_cast<unsigned char>(c) < 0x20 && c != '\t') || c == 0x7f) {
-      absl::StrAppend(&line, "\\x", absl::Hex(static_cast<unsigned char>(c), absl::kZeroPad2));
+    } else if (c1) {
+      absl::StrAppend(&line, "\\xc2\\x", absl::Hex(byte, absl::kZeroPad2));
+    } else if ((byte < 0x20 && c != '\t') || byte == 0x7f) {
+      absl::StrAppend(&line, "\\x", absl::Hex(byte, absl::kZeroPad2));
     } else {
       line += c;
     }
+    last = byte;
   }
 }
 

@@ -159,8 +159,9 @@ v1::Status ToProto(const absl::Status& status) {
 absl::Status FromProto(const v1::Status& status) {
   const bool known =
       status.code() >= 0 && status.code() <= static_cast<int>(absl::StatusCode::kUnauthenticated);
+  // The message ends in logs and on terminals, and another process wrote it.
   absl::Status result(known ? static_cast<absl::StatusCode>(status.code()) : absl::StatusCode::kUnknown,
-                      status.message());
+                      Printable(status.message()));
   // A peer's message: bounded, since each payload is looked for among those before it.
   for (int i = 0; i < std::min(status.details_size(), kMostDetails); ++i) {
     result.SetPayload(status.details(i).type_url(), absl::Cord(status.details(i).value()));

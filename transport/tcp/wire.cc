@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/byte_codec.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "core/artifact/layout.h"
 
 namespace tensorcast::transport::tcp {
@@ -138,7 +139,7 @@ absl::StatusOr<Frame> DecodeError(ByteReader body) {
   if (!body.AtEnd() || code == 0 || code > kLastStatusCode || text.size() > kMaxErrorTextBytes) {
     return Malformed("ERROR");
   }
-  error.status = absl::Status(static_cast<absl::StatusCode>(code), text);
+  error.status = absl::Status(static_cast<absl::StatusCode>(code), Printable(text));
   return error;
 }
 

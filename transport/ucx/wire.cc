@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/byte_codec.h"
+#include "base/text.h"
 
 namespace tensorcast::transport::wire {
 namespace {
@@ -95,7 +96,7 @@ absl::StatusOr<Control> DecodeError(ByteReader reader) {
   if (!reader.AtEnd() || code == 0 || code > kLastStatusCode || text.size() > kMaxErrorTextBytes) {
     return Malformed("ERROR");
   }
-  error.status = absl::Status(static_cast<absl::StatusCode>(code), text);
+  error.status = absl::Status(static_cast<absl::StatusCode>(code), Printable(text));
   return error;
 }
 
