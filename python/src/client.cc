@@ -34,6 +34,10 @@ nb::object DictOfKey(const client::KeyInfo& key) {
   made["updated"] = absl::ToDoubleSeconds(key.updated - absl::UnixEpoch());
   made["deleted"] = key.deleted;
   made["unconfirmed"] = key.unconfirmed;
+  made["keep"] = key.keep;
+  nb::list earlier;
+  for (const client::KeyInfo::Version& version : key.earlier) earlier.append(version.artifact_id);
+  made["earlier"] = nb::tuple(earlier);
   return made;
 }
 
@@ -141,10 +145,11 @@ Call Put(const Client& client, const nb::list& tensors, const std::map<std::stri
 }
 
 client::PutOptions PutOptionsOf(const std::optional<std::string>& key,
-                                std::optional<uint64_t> expected_revision, bool durable,
-                                const std::string& location, bool wait_for_space, bool verify) {
+                                std::optional<uint64_t> expected_revision, std::optional<uint32_t> keep,
+                                bool durable, const std::string& location, bool wait_for_space, bool verify) {
   return {.key = key,
           .expected_revision = expected_revision,
+          .keep = keep,
           .durable = durable,
           .location = location,
           .wait_for_space = wait_for_space,
@@ -185,30 +190,35 @@ void BindTransfers(nb::class_<Client>& type) {
   type.def(
       "import_files",
       [](const Client& client, const std::string& path, const std::optional<std::string>& key,
-         std::optional<uint64_t> expected_revision, bool durable, const std::string& location,
-         bool wait_for_space, bool verify, bool pin, const CallOptions& options) {
+         std::optional<uint64_t> expected_revision, std::optional<uint32_t> keep, bool durable,
+         const std::string& location, bool wait_for_space, bool verify, bool pin,
+         const CallOptions& options) {
         return Import(client, path,
-                      PutOptionsOf(key, expected_revision, durable, location, wait_for_space, verify), pin,
-                      options);
+                      PutOptionsOf(key, expected_revision, keep, durable, location, wait_for_space, verify),
+                      pin, options);
       },
       nb::arg("path"), nb::kw_only(), nb::arg("key").none(), nb::arg("expected_revision").none(),
-      nb::arg("durable"), nb::arg("location"), nb::arg("wait_for_space"), nb::arg("verify"), nb::arg("pin"),
-      nb::arg("options"), "A call that results in a dictionary: the daemon reads the files itself.");
+      nb::arg("keep").none(), nb::arg("durable"), nb::arg("location"), nb::arg("wait_for_space"),
+      nb::arg("verify"), nb::arg("pin"), nb::arg("options"),
+      "A call that results in a dictionary: the daemon reads the files itself.");
   type.def(
       "put",
       [](const Client& client, const nb::list& tensors, const std::map<std::string, std::string>& metadata,
-         const std::optional<std::string>& key, std::optional<uint64_t> expected_revision, bool durable,
-         const std::string& location, bool wait_for_space, bool pin, const CallOptions& options) {
+         const std::optional<std::string>& key, std::optional<uint64_t> expected_revision,
+         std::optional<uint32_t> keep, bool durable, const std::string& location, bool wait_for_space,
+         bool pin, const CallOptions& options) {
         return Put(client, tensors, metadata,
-                   PutOptionsOf(key, expected_revision, durable, location, wait_for_space, /*verify=*/false),
+                   PutOptionsOf(key, expected_revision, keep, durable, location, wait_for_space,
+                                /*verify=*/false),
                    pin, options);
       },
       nb::arg("tensors"), nb::kw_only(), nb::arg("metadata"), nb::arg("key").none(),
-      nb::arg("expected_revision").none(), nb::arg("durable"), nb::arg("location"), nb::arg("wait_for_space"),
-      nb::arg("pin"), nb::arg("options"),
+      nb::arg("expected_revision").none(), nb::arg("keep").none(), nb::arg("durable"), nb::arg("location"),
+      nb::arg("wait_for_space"), nb::arg("pin"), nb::arg("options"),
       nb::sig("def put(self, tensors: list[tuple[str, str | None, collections.abc.Sequence[int] | None, "
               "typing.Any]], *, metadata: collections.abc.Mapping[str, str], key: str | None, "
-              "expected_revision: int | None, durable: bool, location: str, wait_for_space: bool, "
+              "expected_revision: int | None, keep: int | None, durable: bool, location: str, "
+              "wait_for_space: bool, "
               "pin: bool, options: CallOptions) -> Call"),
       "A call that results in a dictionary. Of each tensor: its name, its dtype and shape (None: those of "
       "the\n"
@@ -241,15 +251,17 @@ void BindKeys(nb::class_<Client>& type) {
   type.def(
       "bind_key",
       [](const Client& client, const std::string& key, const std::string& artifact_id,
-         std::optional<uint64_t> expected_revision, const CallOptions& options) {
+         std::optional<uint64_t> expected_revision, std::optional<uint32_t> keep,
+         const CallOptions& options) {
         return Start(client, options,
                      [=](Connection& connection, const RequestContext& context, const Call::Listener&) {
-                       return Made(connection.plain().BindKey(context, key, artifact_id, expected_revision),
-                                   DictOfKey);
+                       return Made(
+                           connection.plain().BindKey(context, key, artifact_id, expected_revision, keep),
+                           DictOfKey);
                      });
       },
       nb::arg("key"), nb::arg("artifact_id"), nb::kw_only(), nb::arg("expected_revision").none(),
-      nb::arg("options"));
+      nb::arg("keep").none(), nb::arg("options"));
   type.def(
       "delete_key",
       [](const Client& client, const std::string& key, std::optional<uint64_t> expected_revision,

@@ -149,6 +149,8 @@ class Artifact(Shown):
     created: float
     replicas: int  # on all nodes
     files: tuple[str, ...]  # that it was imported from
+    kept_by: tuple[str, ...]  # keys of which it is an earlier version that is kept
+    released: bool  # no key names or keeps this version any more: it goes when room is needed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -213,11 +215,18 @@ class Administration:
     def _rm(self, artifact: str, *, force: bool = False, timeout: float | None = None) -> calls.Steps[None]:
         """Deletes an artifact (a key, which goes too, or an id) everywhere.
 
-        FailedPreconditionError while other keys are bound to it, which `force` takes away as well.
+        FailedPreconditionError while other keys are bound to it, which `force` takes away as well, and for a key whose
+        artifact another key keeps as an earlier version, which `force` takes from that one.
         """
         options = self.options(timeout)
         artifact_id = yield from self._id_of(artifact, options)
-        bound = [key for key in (yield self.native.list_keys("", options=options)) if key["artifact_id"] == artifact_id]
+        keys = yield self.native.list_keys("", options=options)
+        bound = [key for key in keys if key["artifact_id"] == artifact_id]
+        keepers = [key["name"] for key in keys if artifact_id in key["earlier"]]
+        if keepers and artifact != artifact_id and not force:
+            raise FailedPreconditionError(
+                f"rm {artifact}: nothing was deleted: key {keepers[0]} keeps the artifact {artifact_id} as an earlier version"
+            )
         others = [key["name"] for key in bound if key["name"] != artifact]
         if others and not force:
             raise FailedPreconditionError(
@@ -226,9 +235,31 @@ class Administration:
         for key in bound:
             # Of this revision: a key that was bound anew meanwhile stays, and names another artifact.
             yield self.native.delete_key(key["name"], expected_revision=key["revision"], options=options)
-        yield self.native.delete_artifact(artifact_id, only_if_unkeyed=True, options=options)
+        yield self.native.delete_artifact(artifact_id, only_if_unkeyed=False, options=options)
 
     rm, rm_async = calls.forms(_rm)
+
+    def _gc(self, *, older_than: float = 86400.0, dry_run: bool = False, timeout: float | None = None) -> calls.Steps[Listing[Artifact]]:
+        """Deletes artifacts that no key names, and that none keeps as an earlier version: those that it deleted.
+
+        older_than: seconds; only those that were stored so long ago.
+        dry_run: delete nothing, and return what would be deleted.
+        """
+        options = self.options(timeout)
+        age = arguments.seconds(older_than, "older_than")
+        found = list(map(_artifact, (yield self.native.list_artifacts(unkeyed_only=True, min_age=age, options=options))))
+        if dry_run:
+            return Listing(found)
+        deleted = []
+        for artifact in found:
+            try:
+                yield self.native.delete_artifact(artifact.artifact_id, only_if_unkeyed=True, options=options)
+            except (FailedPreconditionError, NotFoundError):
+                continue  # since it was listed, a key was bound to it, or another process deleted it
+            deleted.append(artifact)
+        return Listing(deleted)
+
+    gc, gc_async = calls.forms(_gc)
 
     def _evict(self, replica_id: str, *, force: bool = False, timeout: float | None = None) -> calls.Steps[None]:
         """Drops a replica of this node, or all that it has of an artifact (a key, its id); with `force` even the last copy."""
@@ -362,6 +393,8 @@ def _artifact(fields: _Fields) -> Artifact:
         created=fields["created"] or 0.0,
         replicas=len(fields["replicas"]),
         files=tuple(file["path"] for origin in fields["origins"] for file in origin["files"]),
+        kept_by=tuple(fields["kept_by"]),
+        released=fields["released"],
     )
 
 

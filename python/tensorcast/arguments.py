@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _LONGEST_SHOWN = 80
 _REVISIONS = 1 << 64
+_MAX_KEEP = 1000
 
 
 def shown(value: object) -> str:
@@ -89,17 +90,32 @@ def address(value: str | os.PathLike[str]) -> str:
     return named
 
 
-def seconds(value: Any) -> float:
+def keep(value: Any) -> int | None:
+    """How many versions of a key are kept."""
+    if value is None:
+        return None
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        number = operator.index(value)
+    except TypeError:
+        raise InvalidTypeError(f"keep is an int, not {shown(value)}") from None
+    if not 1 <= number <= _MAX_KEEP:
+        raise InvalidArgumentError(f"keep: {number}: a key keeps 1 to {_MAX_KEEP} versions, the current one among them")
+    return number
+
+
+def seconds(value: Any, what: str = "timeout") -> float:
     try:
         if isinstance(value, (str, bytes)):  # which float() would read
             raise TypeError
         number = float(value)
     except TypeError:
-        raise InvalidTypeError(f"timeout is a number of seconds, not {shown(value)}") from None
+        raise InvalidTypeError(f"{what} is a number of seconds, not {shown(value)}") from None
     except OverflowError:  # an int beyond them
         number = float("inf") if value > 0 else -1.0
     if not number >= 0:
-        raise InvalidArgumentError(f"timeout: {value} is no number of seconds, 0 or more")
+        raise InvalidArgumentError(f"{what}: {value} is no number of seconds, 0 or more")
     return number
 
 

@@ -30,6 +30,8 @@ class Key(Shown):
     updated: float  # seconds since 1970
     deleted: bool = False
     unconfirmed: bool = False  # the global store did not answer: as the daemon last knew it
+    keep: int = 0  # how many versions it keeps, the current one among them; 0: not told (in a watch)
+    earlier: tuple[str, ...] = ()  # the artifacts that it named before and still keeps, the newest first
 
 
 @dataclasses.dataclass(frozen=True)
@@ -250,16 +252,20 @@ class Store(Administration):
     # Putting.
 
     def _start_put(self, source: str | os.PathLike[str] | Mapping[str, Any], key: str | None,
-                   metadata: Mapping[str, str] | None, device: arguments.Device, expected_revision: int | None, durable: bool,
+                   metadata: Mapping[str, str] | None, device: arguments.Device, expected_revision: int | None, keep: int | None,
+                   durable: bool,
                    wait_for_space: bool, verify: bool, pin: bool, timeout: float | None) -> _native.Call:
         if key is not None:
             arguments.text("key", key)
         revision = arguments.revision(expected_revision)
+        versions = arguments.keep(keep)
+        if key is None and versions is not None:
+            raise InvalidArgumentError("keep is of a key, and no key was given")
         if isinstance(source, Mapping):
             if verify:
                 raise InvalidArgumentError("verify is for files: what is in memory is read once anyway")
             return self.native.put(arrays.to_put(source), metadata=_metadata(metadata), key=key,
-                                   expected_revision=revision, durable=bool(durable),
+                                   expected_revision=revision, keep=versions, durable=bool(durable),
                                    location=arguments.location(device), wait_for_space=bool(wait_for_space),
                                    pin=bool(pin), options=self.options(timeout))
         if metadata is not None:
@@ -268,13 +274,13 @@ class Store(Administration):
             raise InvalidTypeError("source is a path, or a mapping of names to arrays, not "
                                    f"{arguments.shown(source)}")
         return self.native.import_files(arguments.path("source", source), key=key,
-                                        expected_revision=revision, durable=bool(durable),
+                                        expected_revision=revision, keep=versions, durable=bool(durable),
                                         location=arguments.location(device), wait_for_space=bool(wait_for_space),
                                         verify=bool(verify), pin=bool(pin), options=self.options(timeout))
 
     def _put(self, source: str | os.PathLike[str] | Mapping[str, Any], key: str | None = None, *,
              metadata: Mapping[str, str] | None = None, device: arguments.Device = "cpu",
-             expected_revision: int | None = None, durable: bool = False, wait_for_space: bool = False,
+             expected_revision: int | None = None, keep: int | None = None, durable: bool = False, wait_for_space: bool = False,
              verify: bool = False, pin: bool = False, timeout: float | None = None,
              progress: bool = True) -> calls.Steps[Put]:
         """Stores a model, and binds a key to it.
@@ -287,7 +293,9 @@ class Store(Administration):
         metadata: of a mapping of arrays.
         expected_revision: compare-and-swap of the key; 0: it must not exist yet. FailedPreconditionError if it is
             another.
-        durable: packed to disk before this returns.
+        keep: how many versions the key keeps from now on, this one among them; earlier ones go when room is needed
+            and no lease is on them. None: what an earlier put gave, else what the global store's configuration says.
+        durable: packed to disk before this returns. What was packed stays until `rm` or `gc`.
         verify: read the files twice; AbortedError when something wrote to them meanwhile.
         pin: keep it on this node also when nobody uses it, until it is unpinned. A call of its own, once it is
             stored: the error of that one says so, and the model is there.
@@ -295,8 +303,8 @@ class Store(Administration):
         InvalidArgumentError names the tensor, or the file, that cannot be stored; NotFoundError and
         PermissionDeniedError for a path that this process cannot open.
         """
-        call = self._start_put(source, key, metadata, device, expected_revision, durable, wait_for_space, verify,
-                               pin, timeout)
+        call = self._start_put(source, key, metadata, device, expected_revision, keep, durable, wait_for_space,
+                               verify, pin, timeout)
         return Put(**(yield call, f"put {key or 'tensors'}" if progress else None))
 
     put, put_async = calls.forms(_put)
@@ -319,14 +327,14 @@ class Store(Administration):
 
     resolve, resolve_async = calls.forms(_resolve)
 
-    def _bind(self, key: str, artifact_id: str, *, expected_revision: int | None = None,
+    def _bind(self, key: str, artifact_id: str, *, expected_revision: int | None = None, keep: int | None = None,
               timeout: float | None = None) -> calls.Steps[Key]:
         """Binds a key to another artifact (its id, or a key that is bound to it now), under the next revision.
 
-        expected_revision: compare-and-swap as in put.
+        expected_revision, keep: as in put.
         """
         call = self.native.bind_key(arguments.text("key", key), arguments.text("artifact_id", artifact_id),
-                                    expected_revision=arguments.revision(expected_revision),
+                                    expected_revision=arguments.revision(expected_revision), keep=arguments.keep(keep),
                                     options=self.options(timeout))
         return Key(**(yield call))
 
