@@ -243,6 +243,7 @@ struct EngineSide {
     TC_ASSIGN_OR_RETURN(side->handles, HandleServer::Start({.path = options.handle_socket,
                                                             .allowed_groups = options.handle_groups,
                                                             .ticket_ttl = options.ticket_life,
+                                                            .put_rings_bytes = options.put_rings_bytes,
                                                             .stall_timeout = options.peer_timeout,
                                                             .on_host_claim = OnHostClaimOf(kept),
                                                             .max_connections = options.max_connections}));

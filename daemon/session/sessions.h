@@ -2,8 +2,8 @@
 // a put.
 //
 // A lease of the engine becomes a claim on the handle socket and is named by a one-use ticket; the connection
-// that claims it holds the lease from then on. A ring or an offer on the handle socket becomes the one source of a
-// first ingest. Thread-safe.
+// that claims it holds the lease from then on. A ring or an offer on the handle socket becomes the one source
+// of a first ingest. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -31,8 +31,8 @@ class Sessions {
                                           Holder holder = Holder::kClient,
                                           std::shared_ptr<void> companion = nullptr);
 
-  // The memory or the ring behind a token, as the source of an image of this size. NOT_FOUND for an unknown token (or a
-  // client that is gone), INVALID_ARGUMENT when less was handed over than the image needs.
+  // The memory or the ring behind a token, as the source of an image of this size. NOT_FOUND for an unknown
+  // token (or a client that is gone), INVALID_ARGUMENT when less was handed over than the image needs.
   absl::StatusOr<std::unique_ptr<ChunkSource>> TakeOffer(std::string_view token, uint64_t image_bytes);
   // The files behind an offer, in their order; never none. INVALID_ARGUMENT when memory was offered.
   absl::StatusOr<ForeignFds> TakeOfferedFiles(std::string_view token);
