@@ -45,6 +45,9 @@ absl::StatusOr<Rows> RunControl(const BenchOptions& options);
 // A safetensors file to a ready host replica, with a cold and a warm page cache, and attached once it is
 // there.
 absl::StatusOr<Rows> RunLoad(const BenchOptions& options);
+// Arrays of a client to a ready replica: the first put of a client and a daemon, the later ones, and what
+// both processes take of memory beyond the arrays and the pool.
+absl::StatusOr<Rows> RunPut(const BenchOptions& options);
 // Resident memory of a daemon beyond its pools, idle and after many transfers.
 absl::StatusOr<Rows> RunMemory(const BenchOptions& options);
 

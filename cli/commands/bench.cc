@@ -230,6 +230,10 @@ Command BenchCommand() {
                                   [](const CommonFlags& common, const GpuFlags& flags) {
                                     return ExitCode(MeasureGpu(common, flags));
                                   })},
+          BenchmarkCommand(
+              "put",
+              "Arrays of a client to a ready replica: its first put and later ones, beside a plain copy",
+              bench::RunPut),
           BenchmarkCommand("memory", "Resident memory of a daemon beyond its pools, idle and after transfers",
                            bench::RunMemory),
           BenchmarkCommand(

@@ -1,0 +1,116 @@
+// Puts of arrays by client processes that die, stop and share what room there is for them.
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/steady_time.h"
+#include "client/admin.h"
+#include "tests/e2e/e2e_test_base.h"
+
+namespace tensorcast {
+namespace {
+
+constexpr char kMib[] = "24";  // of each of the two tensors
+
+class Puts : public E2eTest {
+ protected:
+  void StartOne(std::vector<std::string> settings) {
+    ClusterOptions options = DefaultOptions();
+    options.daemons = 1;
+    for (std::string& setting : settings) options.daemon_settings.push_back(std::move(setting));
+    StartCluster(options);
+    ASSERT_FALSE(HasFatalFailure());
+    TC_ASSERT_OK_AND_ASSIGN(const uint64_t used, HostPoolUsed());
+    used_before_ = used;
+  }
+
+  absl::StatusOr<std::unique_ptr<Process>> StartPut(const std::string& key, int signal) {
+    return Process::Start(
+        {.argv = {TENSORCAST_PUT_CLIENT, cluster_->addresses(0).unix_socket, key, kMib, absl::StrCat(signal)},
+         .log_path = directory_->path() + "/" + key + ".log",
+         .ready_pipe = true});
+  }
+
+  absl::StatusOr<uint64_t> HostPoolUsed() {
+    TC_ASSIGN_OR_RETURN(const auto admin, client::AdminClient::Connect(cluster_->addresses(0).unix_socket));
+    TC_ASSIGN_OR_RETURN(const v1::GetStatusResponse status, admin->GetStatus(Context()));
+    for (const v1::Pool& pool : status.pools()) {
+      if (pool.location().kind() == v1::LOCATION_KIND_CPU) return pool.used_bytes();
+    }
+    return absl::NotFoundError("the daemon has no host pool");
+  }
+
+  // Waits until no replica, whole or half-filled, is left, and its memory is free.
+  absl::Status AwaitNothingLeft() {
+    TC_ASSIGN_OR_RETURN(const auto admin, client::AdminClient::Connect(cluster_->addresses(0).unix_socket));
+    bool gone = false;
+    return admin->WatchStatus(Context(), absl::Milliseconds(20), [&](const v1::GetStatusResponse& now) {
+      for (const v1::Pool& pool : now.pools()) {
+        if (pool.location().kind() == v1::LOCATION_KIND_CPU) gone = pool.used_bytes() <= used_before_;
+      }
+      return !gone;
+    });
+  }
+
+  uint64_t used_before_ = 0;  // of the pool, by the staging buffers
+};
+
+TEST_F(Puts, ClientKilledMidway_LeavesNothing) {
+  StartOne({});
+  TC_ASSERT_OK_AND_ASSIGN(const auto put, StartPut("killed", SIGKILL));
+  TC_ASSERT_OK(put->WaitReady(SteadyNow() + kStepTimeout).status());
+  TC_ASSERT_OK(AwaitNothingLeft());
+  EXPECT_TRUE(absl::IsNotFound(client(0).ResolveKey(Context(), "killed").status()));
+}
+
+TEST_F(Puts, ClientStoppedMidway_GivesUpTurnAndRoomAtTheStallTimeout) {
+  // Room for one put, and one turn.
+  StartOne({"daemon.peer_timeout=1s", "daemon.put_rings=1MiB", "daemon.max_concurrent_ingests=1"});
+  TC_ASSERT_OK_AND_ASSIGN(const auto stopped, StartPut("stopped", SIGSTOP));
+  TC_ASSERT_OK(stopped->WaitReady(SteadyNow() + kStepTimeout).status());
+  // Another one waits for room behind it, and gets it while the first is still stopped.
+  TC_ASSERT_OK_AND_ASSIGN(const auto next, StartPut("next", 0));
+  TC_ASSERT_OK_AND_ASSIGN(const int ended, next->Wait(SteadyNow() + kStepTimeout));
+  EXPECT_EQ(ended, 0);
+  TC_ASSERT_OK(stopped->Signal(SIGCONT));
+  TC_ASSERT_OK_AND_ASSIGN(const int late, stopped->Wait(SteadyNow() + kStepTimeout));
+  EXPECT_EQ(late, static_cast<int>(absl::StatusCode::kDeadlineExceeded));
+  EXPECT_TRUE(absl::IsNotFound(client(0).ResolveKey(Context(), "stopped").status()));
+}
+
+TEST_F(Puts, DaemonRestartedMidway_PutBeginsAgain) {
+  StartOne({});
+  TC_ASSERT_OK_AND_ASSIGN(const auto put, StartPut("again", SIGSTOP));
+  TC_ASSERT_OK(put->WaitReady(SteadyNow() + kStepTimeout).status());
+  TC_ASSERT_OK(cluster_->daemon(0).Signal(SIGKILL));
+  TC_ASSERT_OK(cluster_->RestartDaemon(0));
+  TC_ASSERT_OK(put->Signal(SIGCONT));
+  TC_ASSERT_OK_AND_ASSIGN(const int ended, put->Wait(SteadyNow() + kStepTimeout));
+  EXPECT_EQ(ended, 0);
+  TC_ASSERT_OK_AND_ASSIGN(const auto replica, client(0).Get(Context(), "again"));
+  EXPECT_TRUE(
+      std::ranges::all_of(replica->Find("first")->host, [](std::byte b) { return b == std::byte{7}; }));
+  EXPECT_TRUE(
+      std::ranges::all_of(replica->Find("second")->host, [](std::byte b) { return b == std::byte{0}; }));
+}
+
+TEST_F(Puts, SeveralClientsWithRoomForOne_AllSucceedInTurn) {
+  StartOne({"daemon.put_rings=1MiB"});
+  std::vector<std::unique_ptr<Process>> puts;
+  for (int i = 0; i < 4; ++i) {
+    TC_ASSERT_OK_AND_ASSIGN(puts.emplace_back(), StartPut(absl::StrCat("put-", i), 0));
+  }
+  for (const std::unique_ptr<Process>& put : puts) {
+    TC_ASSERT_OK_AND_ASSIGN(const int ended, put->Wait(SteadyNow() + kStepTimeout));
+    EXPECT_EQ(ended, 0);
+  }
+}
+
+}  // namespace
+}  // namespace tensorcast
