@@ -62,7 +62,7 @@ class Troubles {
     {
       absl::MutexLock lock(&mutex_);
       last_ = std::string(what);
-      if (what.starts_with(kExport)) last_of_export_ = last_;
+      if (what.starts_with(kSpans)) last_of_spans_ = last_;
     }
     const AboutTelemetry guard;
     LOG_EVERY_N_SEC(WARNING, kComplaintSeconds)
@@ -73,17 +73,17 @@ class Troubles {
   std::string Advice() const ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
     if (last_.empty()) return "";
-    return absl::StrCat(last_of_export_.empty() ? last_ : last_of_export_, "; ", protocol_advice_);
+    return absl::StrCat(last_of_spans_.empty() ? last_ : last_of_spans_, "; ", protocol_advice_);
   }
 
  private:
-  // How the lines of exporters begin, ours and the SDK's.
-  static constexpr std::string_view kExport = "[OTLP ";
+  // How our exporter's lines begin, which say why; those of the SDK's exporter of metrics mostly do not.
+  static constexpr std::string_view kSpans = "[OTLP spans ";
 
   const std::string protocol_advice_;
   mutable absl::Mutex mutex_;
   std::string last_ ABSL_GUARDED_BY(mutex_);
-  std::string last_of_export_ ABSL_GUARDED_BY(mutex_);
+  std::string last_of_spans_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Runs `work` on a thread of its own; false when it has not ended by then, and it goes on without us. Where
