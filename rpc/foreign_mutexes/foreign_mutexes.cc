@@ -4,8 +4,6 @@
 
 namespace tensorcast::rpc {
 
-void StopCheckingForeignMutexes() {
-  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
-}
+void StopCheckingForeignMutexes() { absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore); }
 
 }  // namespace tensorcast::rpc

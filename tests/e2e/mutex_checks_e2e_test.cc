@@ -18,8 +18,8 @@ namespace {
 
 class MutexChecks : public E2eTest {
  protected:
-  // Each process that begins from here on locks two mutexes in both orders when it ends, which ends it by a signal
-  // where the order is checked, and then writes a line.
+  // Each process that begins from here on locks two mutexes in both orders when it ends, which ends it by a
+  // signal where the order is checked, and then writes a line.
   void SetUp() override {
 #ifdef TENSORCAST_CANNOT_PRELOAD
     GTEST_SKIP() << "AddressSanitizer's own library has to be loaded first";
