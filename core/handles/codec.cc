@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/byte_codec.h"
 #include "base/status.h"
+#include "base/text.h"
 
 namespace tensorcast {
 namespace {
@@ -198,7 +199,7 @@ absl::Status ReadStatus(ByteReader& in) {
   const uint16_t code = in.Get<uint16_t>();
   const std::string_view message = in.GetString<uint16_t>();
   // Status::code() gives kUnknown for a code that this build does not know.
-  return absl::Status(static_cast<absl::StatusCode>(code), message);
+  return absl::Status(static_cast<absl::StatusCode>(code), Printable(message));
 }
 
 ErrorFrame ReadError(ByteReader& in) {

@@ -82,6 +82,19 @@ TEST_F(HostileHandlePeer, Claim_RefusesPoolSegmentThatIsNotSealed) {
   ExpectServes();
 }
 
+TEST_F(HostileHandlePeer, ErrorText_ComesWithoutControlCharacters) {
+  const std::string path = folder_.File("liar.sock");
+  const UniqueFd listening = RawListen(path, 1);
+  std::thread liar([&] {
+    const UniqueFd socket(accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    ReceiveFrame(socket.get());
+    SendFrame(socket.get(), ErrorFrame{absl::InternalError("\x1B[2J")});
+  });
+  const auto claimed = ClaimedReplica::Claim(path, "ticket", Soon());
+  liar.join();
+  EXPECT_THAT(std::string(claimed.status().message()), ::testing::HasSubstr("\\x1b[2J"));
+}
+
 TEST_F(HostileHandlePeer, AnotherProtocolIsRefusedWithAReason) {
   UniqueFd socket = Connect();
   SendBytes(socket.get(), std::string("\x09\0\0\0\x01GET / HT", 13));

@@ -1,9 +1,8 @@
 // Keys: names bound to artifacts, changed by compare-and-swap on their revision.
-#include <algorithm>
-
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "core/artifact/manifest.h"
 #include "global_store/directory/directory.h"
 
@@ -17,9 +16,9 @@ absl::Status CheckKeyName(std::string_view key) {
     return absl::InvalidArgumentError(
         absl::StrCat("a key has 1 to ", kMaxKeyBytes, " bytes, this one has ", key.size()));
   }
-  const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
-  if (std::any_of(key.begin(), key.end(), is_control)) {
-    return absl::InvalidArgumentError("a key has no control characters");
+  if (!IsPrintable(key)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the key ", QuoteName(key), " is not UTF-8 or has control characters; give another"));
   }
   if (BeginsAsArtifactId(key)) {
     return absl::InvalidArgumentError(absl::StrCat("a key cannot look like an artifact id: ", key));

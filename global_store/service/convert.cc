@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "global_store/service/node_check.h"
 #include "rpc/convert/convert.h"
 
 namespace tensorcast::global_store {
@@ -41,7 +42,8 @@ NodeFacts FromProto(const v1::Node& node) {
                   .devices = {},
                   .labels = {node.labels().begin(), node.labels().end()},
                   .protocol_version = node.protocol_version(),
-                  .broadcasts = {.nccl_version = node.nccl_version(), .why_not = node.no_nccl()},
+                  .broadcasts = {.nccl_version = ExplanationOf(node.nccl_version()),
+                                 .why_not = ExplanationOf(node.no_nccl())},
                   .unhealthy_devices = {node.unhealthy_devices().begin(), node.unhealthy_devices().end()}};
   for (const v1::Device& device : node.devices()) {
     facts.devices.push_back({.ordinal = device.ordinal(),

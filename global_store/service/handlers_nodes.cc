@@ -8,6 +8,7 @@
 #include "base/steady_time.h"
 #include "global_store/service/convert.h"
 #include "global_store/service/handlers.h"
+#include "global_store/service/node_check.h"
 #include "global_store/service/origin_report.h"
 #include "rpc/convert/convert.h"
 #include "security/name.h"
@@ -16,6 +17,7 @@ namespace tensorcast::global_store {
 
 absl::StatusOr<v1::RegisterNodeResponse> Handlers::RegisterNode(std::string_view peer,
                                                                 const v1::RegisterNodeRequest& request) {
+  TC_RETURN_IF_ERROR(CheckNodeDescription(request.node()));
   TC_RETURN_IF_ERROR(CheckSpeaksFor(peer, request.node().node_id()));
   if (!peer.empty()) {
     TC_ASSIGN_OR_RETURN(const security::Name name, security::ParseName(peer));
@@ -72,7 +74,8 @@ absl::StatusOr<v1::HeartbeatResponse> Handlers::Heartbeat(const RequestContext&,
         TC_RETURN_IF_ERROR(directory.NoteWishes(node, reports));
         TC_ASSIGN_OR_RETURN(wishes, directory.TakeWishes(node, now));
         directory.SetBroadcasts(node.node_id,
-                                {.nccl_version = request.nccl_version(), .why_not = request.no_nccl()});
+                                {.nccl_version = ExplanationOf(request.nccl_version()),
+                                 .why_not = ExplanationOf(request.no_nccl())});
         groups = directory.GroupsOf(node.node_id, now);
         return directory.Heartbeat(node, std::move(pools), active, request.inventory_sequence(), now);
       }));
