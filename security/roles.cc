@@ -56,8 +56,10 @@ constexpr CallRow kTable[] = {
     {"StoreDaemon/DescribeHop", kNode, ""},
     {"StoreDaemon/GetManifest", kReaders, ""},
     {"StoreDaemon/OpenPull", kNode, "with a grant that names it and the source"},
-    {"StoreDaemon/ClosePull", kNode, ""},
+    {"StoreDaemon/ClosePull", kNode, "of a pull of its own"},
     {"StoreDaemon/CheckOrigin", kStore, ""},
+    {"Possession/Prove", kStore, ""},
+    {"Possession/DigestAgain", kStore, ""},
 };
 
 constexpr std::array<Role, 4> kRoles = {Role::kGlobalStore, Role::kNode, Role::kOperator, Role::kClient};

@@ -22,11 +22,15 @@
 #include "daemon/global_store_link/global_store_channel.h"
 #include "daemon/global_store_link/own_port.h"
 #include "daemon/keeper/kept_pool.h"
+#include "daemon/node/node_messages.h"
 #include "daemon/node/node_state.h"
 #include "daemon/service/broadcast_groups.h"
 #include "daemon/service/global_store_proxy.h"
+#include "daemon/service/possession_service.h"
 #include "daemon/service/store_daemon_service.h"
 #include "daemon/service/wishes.h"
+#include "daemon/serving/possession.h"
+#include "daemon/sources/origin_files.h"
 #include "daemon/telemetry/telemetry.h"
 #include "rpc/channel.h"
 #include "rpc/credentials.h"
@@ -42,6 +46,7 @@ constexpr absl::Duration kPeerCheckInterval = absl::Seconds(10);
 constexpr absl::Duration kLostFilesInterval = absl::Seconds(10);
 constexpr absl::Duration kPortCheckInterval = absl::Seconds(2);
 constexpr absl::Duration kPortCheckTimeout = absl::Seconds(5);
+constexpr absl::Duration kManifestTimeout = absl::Seconds(1);
 constexpr absl::Duration kFarewell = absl::Seconds(2);  // for the last calls of a shutdown
 constexpr int kQuickThreads = 64;
 constexpr int kWaitingThreads = 512;  // started on demand; each waits for a transfer or watches
@@ -194,6 +199,22 @@ struct SourceSide {
   const SourceFinder finder;
 };
 
+// The files of this node that an artifact was imported from. It may hold no replica of it any more, and then
+// asks the global store how its image is laid out.
+absl::StatusOr<Possession::Files> OpenFiles(const StoreEngine& engine, GlobalStoreClient& client,
+                                            const ImportRoots& roots, const v1::Origin& origin,
+                                            const std::string& artifact_id) {
+  absl::StatusOr<std::shared_ptr<const Manifest>> manifest = engine.FindManifest(artifact_id);
+  if (!manifest.ok()) {
+    TC_ASSIGN_OR_RETURN(const std::string bytes,
+                        client.FetchManifest(RequestContext::Background(kManifestTimeout), artifact_id));
+    manifest = DecodeManifest(bytes, artifact_id);
+  }
+  TC_RETURN_IF_ERROR(manifest.status());
+  TC_ASSIGN_OR_RETURN(std::unique_ptr<ChunkSource> source, OpenOriginSource(roots, origin, **manifest));
+  return Possession::Files{.source = std::move(source), .image_bytes = (*manifest)->layout().image_bytes};
+}
+
 OnHostClaim OnHostClaimOf(KeptPool* kept) {
   if (kept == nullptr) return nullptr;
   return [kept](pid_t pid, UniqueFd process, const Claim& claim) {
@@ -252,6 +273,15 @@ struct EngineSide {
     TC_ASSIGN_OR_RETURN(
         std::shared_ptr<StagingBuffers> staging,
         StagingBuffers::Create(&storage.pool(), stages ? options.serving_buffers : 0, storage.numa_nodes()));
+    side->possession.emplace(
+        Possession::Options{.engine = side->engine.get(),
+                            .devices = devices,
+                            .staging = staging,
+                            .open_origin = [engine = side->engine.get(), client = store.client.get(),
+                                            roots = &storage.import_roots()](const v1::Origin& origin,
+                                                                             const std::string& artifact_id) {
+                              return OpenFiles(*engine, *client, *roots, origin, artifact_id);
+                            }});
     side->servings.emplace(ServeRegistry::Options{.engine = side->engine.get(),
                                                   .devices = devices,
                                                   .transports = std::move(transports),
@@ -269,6 +299,7 @@ struct EngineSide {
   std::unique_ptr<HandleServer> handles;
   std::optional<Sessions> sessions;
   std::optional<ServeRegistry> servings;
+  std::optional<Possession> possession;
 };
 
 // The calls of this node. They take no request before Listen.
@@ -327,6 +358,7 @@ struct CallSide {
                  .link = &store.link,
                  .quick = &quick,
                  .waiting = &waiting}),
+        possession(&*replicas.possession, &quick, &waiting),
         proxy(MakeGlobalStoreProxy(store.channel, store.client.get(), &store.known_keys, &quick, &waiting)) {}
 
   static std::vector<std::string> RequestableLanes(const std::vector<transport::Transport*>& transports) {
@@ -339,7 +371,7 @@ struct CallSide {
     std::vector<std::string> listen = {absl::StrCat("unix:", options.unix_socket)};
     if (!options.listen.empty()) listen.insert(listen.begin(), options.listen);
     TC_ASSIGN_OR_RETURN(server, rpc::Server::Start({.listen = std::move(listen),
-                                                    .services = {&service, proxy.get()},
+                                                    .services = {&service, &possession, proxy.get()},
                                                     .max_connections = options.max_connections,
                                                     .credentials = options.credentials}));
     // A server of its own: gRPC does not tell a handler by which socket a call came, nor whose it is.
@@ -359,6 +391,7 @@ struct CallSide {
   rpc::Executor quick{rpc::Executor::Options{.max_threads = kQuickThreads}};
   rpc::Executor waiting{rpc::Executor::Options{.max_threads = kWaitingThreads}};
   StoreDaemonService service;
+  PossessionService possession;
   const std::unique_ptr<grpc::Service> proxy;
   std::unique_ptr<rpc::Server> server;
   std::unique_ptr<rpc::Server> clients;  // of those who have the rights of a client

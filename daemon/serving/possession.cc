@@ -1,0 +1,142 @@
+#include "daemon/serving/possession.h"
+
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/log/log.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "core/artifact/digest.h"
+
+namespace tensorcast::daemon {
+namespace {
+
+constexpr int kMaxRanges = 64;
+constexpr uint64_t kMaxBytes = uint64_t{64} << 10;
+constexpr size_t kMaxNonceBytes = 64;
+constexpr int kMaxDigesting = 2;  // each reads memory or a disk as fast as it can
+
+absl::Status CheckQuestion(const v1::ProveRequest& request, uint64_t image_bytes) {
+  uint64_t bytes = 0;
+  for (const v1::ProveRequest::Range& range : request.ranges()) {
+    bytes += range.bytes();
+    if (range.offset() > image_bytes || range.bytes() > image_bytes - range.offset()) {
+      return absl::InvalidArgumentError(absl::StrCat("prove possession: the range ", range.offset(), " + ",
+                                                     range.bytes(), " is not in an image of ", image_bytes,
+                                                     " bytes"));
+    }
+  }
+  if (request.ranges_size() <= kMaxRanges && bytes <= kMaxBytes && request.nonce().size() <= kMaxNonceBytes) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat("prove possession: at most ", kMaxRanges, " ranges of ",
+                                                 kMaxBytes, " bytes together are digested"));
+}
+
+// The nonce, and room for the ranges behind it.
+std::vector<std::byte> BeginWith(const std::string& nonce) {
+  const auto bytes = std::as_bytes(std::span(nonce));
+  return {bytes.begin(), bytes.end()};
+}
+
+std::string DigestOf(const std::vector<std::byte>& bytes) {
+  const Blake3Digest digest = ComputeBlake3(bytes);
+  return {reinterpret_cast<const char*>(digest.bytes.data()), digest.bytes.size()};
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> Possession::ProveFiles(const v1::ProveRequest& request) const {
+  if (options_.open_origin == nullptr) {
+    return absl::FailedPreconditionError("prove possession: this node reads no files");
+  }
+  TC_ASSIGN_OR_RETURN(const Files files, options_.open_origin(request.origin(), request.artifact_id()));
+  TC_RETURN_IF_ERROR(CheckQuestion(request, files.image_bytes));
+  std::vector<std::byte> bytes = BeginWith(request.nonce());
+  const RequestContext context = RequestContext::Background(options_.patience);
+  for (const v1::ProveRequest::Range& range : request.ranges()) {
+    const size_t begin = bytes.size();
+    bytes.resize(begin + range.bytes());
+    const HostSpan destination(bytes.data() + begin, range.bytes());
+    ChunkRequest fetch;
+    fetch.range = {range.offset(), range.bytes()};
+    fetch.destination = std::span(&destination, 1);
+    TC_RETURN_IF_ERROR(files.source->Fetch(context, fetch).status());
+  }
+  return DigestOf(bytes);
+}
+
+absl::StatusOr<std::string> Possession::Prove(const v1::ProveRequest& request) const {
+  if (request.has_origin()) return ProveFiles(request);
+  TC_ASSIGN_OR_RETURN(std::shared_ptr<ReplicaLease> lease,
+                      options_.engine->LeaseToServe(request.replica_id()));
+  if (lease->manifest()->id() != request.artifact_id() || lease->availability() != nullptr ||
+      lease->partial()) {
+    return absl::FailedPreconditionError(absl::StrCat("prove possession: replica ", request.replica_id(),
+                                                      " is not a whole one of ", request.artifact_id()));
+  }
+  TC_RETURN_IF_ERROR(CheckQuestion(request, lease->manifest()->layout().image_bytes));
+  TC_ASSIGN_OR_RETURN(const std::shared_ptr<ServedReplica> image,
+                      ServeReplica(std::move(lease), options_.devices, options_.staging, options_.patience));
+  const absl::Cleanup release = [&] { image->Release(); };
+  std::vector<std::byte> bytes = BeginWith(request.nonce());
+  for (const v1::ProveRequest::Range& range : request.ranges()) {
+    for (uint64_t done = 0; done < range.bytes();) {
+      TC_ASSIGN_OR_RETURN(const transport::ServedPiece piece,
+                          image->Read(range.offset() + done, range.bytes() - done));
+      bytes.insert(bytes.end(), piece.bytes.begin(), piece.bytes.end());
+      done += piece.bytes.size();
+    }
+  }
+  return DigestOf(bytes);
+}
+
+absl::StatusOr<bool> Possession::Matches(const RequestContext& context, const std::string& replica_id) const {
+  TC_ASSIGN_OR_RETURN(std::shared_ptr<ReplicaLease> lease, options_.engine->LeaseToServe(replica_id));
+  const std::shared_ptr<const Manifest> manifest = lease->manifest();
+  if (lease->availability() != nullptr || lease->partial()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("digest replica ", replica_id, " again: it is not whole; ask again once it is ready"));
+  }
+  TC_ASSIGN_OR_RETURN(const std::shared_ptr<ServedReplica> image,
+                      ServeReplica(std::move(lease), options_.devices, options_.staging, options_.patience));
+  const absl::Cleanup release = [&] { image->Release(); };
+  const ImageLayout& layout = manifest->layout();
+  for (uint32_t chunk = 0; chunk < layout.chunk_count(); ++chunk) {
+    TC_RETURN_IF_ERROR(context.Check("digesting a replica again"));
+    const ByteRange range = layout.chunk(chunk);
+    const ChunkDigests& expected = manifest->digests()[chunk];
+    DigestBuilder digest(/*with_blake3=*/expected.blake3.has_value());
+    for (uint64_t done = 0; done < range.bytes;) {
+      TC_ASSIGN_OR_RETURN(const transport::ServedPiece piece,
+                          image->Read(range.offset + done, range.bytes - done));
+      digest.Update(piece.bytes);
+      done += piece.bytes.size();
+    }
+    if (digest.FinishChunk() != expected) return false;
+  }
+  return true;
+}
+
+absl::StatusOr<bool> Possession::DigestAgain(const RequestContext& context, const std::string& replica_id) {
+  const absl::Cleanup ended = [this] { digesting_.fetch_sub(1); };
+  if (digesting_.fetch_add(1) >= kMaxDigesting) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("digest replica ", replica_id, " again: ", kMaxDigesting, " others are digested; wait"));
+  }
+  TC_ASSIGN_OR_RETURN(const bool matches, Matches(context, replica_id));
+  if (matches) {
+    LOG(INFO) << "Replica " << replica_id << ", which a receiver says is corrupt, matches its manifest";
+    return true;
+  }
+  LOG(ERROR) << "Replica " << replica_id
+             << " does not match its manifest any more and is dropped: check this node's memory";
+  options_.engine->SetPinned(replica_id, false).IgnoreError();
+  const absl::Status evicted = options_.engine->Evict(replica_id, /*force=*/true);
+  LOG_IF(ERROR, !evicted.ok()) << "Corrupt replica " << replica_id << " was not dropped: " << evicted;
+  return false;
+}
+
+}  // namespace tensorcast::daemon
