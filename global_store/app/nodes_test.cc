@@ -11,6 +11,7 @@
 #include "base/steady_time.h"
 #include "global_store/app/global_store_fixture.h"
 #include "proto/daemon.grpc.pb.h"
+#include "proto/possession.grpc.pb.h"
 #include "rpc/executor.h"
 #include "rpc/grant_token/grant_token.h"
 #include "rpc/handlers.h"
@@ -131,7 +132,64 @@ TEST_F(GlobalStoreServerTest, WhoHoldsAGrantIsToldToLookAgainThoughNobodyElseHas
   EXPECT_TRUE(none->has_look_again());
 }
 
+// Of the nodes of a test, which have what they say, but for one who lies of its replica "r2".
+class FakePossession final : public v1::Possession::CallbackService {
+ public:
+  explicit FakePossession(rpc::Executor* executor) : executor_(*executor) {}
+
+  std::atomic<bool> lies = false;
+  std::atomic<int> digested = 0;
+
+  grpc::ServerUnaryReactor* Prove(grpc::CallbackServerContext* call, const v1::ProveRequest* request,
+                                  v1::ProveResponse* response) override {
+    return rpc::HandleUnary(call, executor_, [this, request, response](const RequestContext&) {
+      EXPECT_GT(request->ranges_size(), 0);
+      EXPECT_NE(request->has_origin(), !request->replica_id().empty());
+      response->set_digest(lies && request->replica_id() == "r2" ? "other bytes" : request->nonce());
+      return absl::OkStatus();
+    });
+  }
+  grpc::ServerUnaryReactor* DigestAgain(grpc::CallbackServerContext* call, const v1::DigestAgainRequest*,
+                                        v1::DigestAgainResponse* response) override {
+    return rpc::HandleUnary(call, executor_, [this, response](const RequestContext&) {
+      ++digested;
+      response->set_matches(true);
+      return absl::OkStatus();
+    });
+  }
+
+ private:
+  rpc::Executor& executor_;
+};
+
+TEST_F(GlobalStoreServerTest, AccusedReplica_IsDigestedByItsNodeAndOfferedAgain) {
+  rpc::Executor executor;
+  FakePossession possession(&executor);
+  auto daemon = rpc::Server::Start({.listen = {"127.0.0.1:0"}, .services = {&possession}});
+  ASSERT_TRUE(daemon.ok()) << daemon.status();
+  daemon_address_ = (*daemon)->addresses()[0];
+  for (const char* node : {"a", "b", "c"}) Register(node);
+  const auto manifest = SomeManifest("1");
+  ASSERT_TRUE(Publish(*manifest, "a", "r1").ok());
+  const auto granted = RequestGrant("b", manifest->id());
+  ASSERT_TRUE(granted.ok()) << granted.status();
+  ASSERT_EQ(granted->grants_size(), 1);
+  v1::CompleteReplicaTransportRequest accuse;
+  *accuse.mutable_node() = Identity("b");
+  accuse.set_grant_id(granted->grants(0).grant_id());
+  accuse.set_outcome(v1::TRANSPORT_OUTCOME_FAILED);
+  accuse.set_source_corrupt(true);
+  ASSERT_TRUE(Call(&Stub::CompleteReplicaTransport, accuse).ok());
+  while (RequestGrant("c", manifest->id())->grants().empty()) std::this_thread::yield();
+  EXPECT_EQ(possession.digested, 1);
+}
+
 TEST_F(GlobalStoreServerTest, EvictionIsAskedForAndWithdrawn) {
+  rpc::Executor executor;
+  FakePossession possession(&executor);
+  auto daemon = rpc::Server::Start({.listen = {"127.0.0.1:0"}, .services = {&possession}});
+  ASSERT_TRUE(daemon.ok()) << daemon.status();
+  daemon_address_ = (*daemon)->addresses()[0];
   Register("a");
   Register("b");
   const auto manifest = SomeManifest("1");
@@ -149,6 +207,12 @@ TEST_F(GlobalStoreServerTest, EvictionIsAskedForAndWithdrawn) {
   update.set_sequence(1);
   *update.add_replicas() = SomeReplica("r2", manifest->id());
   ASSERT_TRUE(Call(&Stub::UpdateReplicas, update).ok());
+  possession.lies = true;
+  decision = Call(&Stub::RequestEviction, evict);
+  ASSERT_TRUE(decision.ok()) << decision.status();
+  EXPECT_FALSE(decision->granted()) << "node b has other bytes, or none";
+  EXPECT_THAT(decision->reason(), HasSubstr("did not prove"));
+  possession.lies = false;
   EXPECT_TRUE(Call(&Stub::RequestEviction, evict)->granted());
   EXPECT_TRUE(RequestGrant("b", manifest->id())->grants().empty());
   evict.set_withdraw(true);
@@ -221,7 +285,8 @@ class OriginsOfNodes : public GlobalStoreServerTest {
  protected:
   void SetUp() override {
     GlobalStoreServerTest::SetUp();
-    auto daemon = rpc::Server::Start({.listen = {"127.0.0.1:0"}, .services = {&daemon_service_}});
+    auto daemon =
+        rpc::Server::Start({.listen = {"127.0.0.1:0"}, .services = {&daemon_service_, &possession_}});
     ASSERT_TRUE(daemon.ok()) << daemon.status();
     daemon_ = *std::move(daemon);
     daemon_address_ = daemon_->addresses()[0];
@@ -269,6 +334,7 @@ class OriginsOfNodes : public GlobalStoreServerTest {
   const std::shared_ptr<const Manifest> manifest_ = SomeManifest("1");
   rpc::Executor executor_;
   FakeDaemon daemon_service_{&executor_};
+  FakePossession possession_{&executor_};
   std::unique_ptr<rpc::Server> daemon_;
 };
 

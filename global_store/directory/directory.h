@@ -122,7 +122,7 @@ class Directory {
 
   // ---- Versions that no key keeps (versions.cc) ----
   // Deletes the artifact of which this replica is the last copy; no facts where it may not, or need not, go.
-  DurableFacts PrepareReleaseOf(std::string_view replica_id, absl::Time now) const;
+  DurableFacts PrepareReleaseOf(const ReplicaName& replica, const Proofs& proofs, absl::Time now) const;
   // Deletes released artifacts of which no node has a replica, some at a time.
   bool HasReleases(SteadyTime now) const { return !ReleasedWithoutReplica(now, 1).empty(); }
   DurableFacts PrepareReleases(SteadyTime now, absl::Time wall_now) const;
@@ -165,10 +165,17 @@ class Directory {
   absl::StatusOr<std::vector<std::string>> ReconcileInventory(const NodeIdentity& node, uint64_t sequence,
                                                               const std::vector<ReplicaInfo>& replicas,
                                                               SteadyTime now);
-  // Granted unless it is the last copy. NOT_FOUND, and an inventory is wanted, for a replica that the node
-  // has not reported yet. A replica granted for eviction is no longer offered.
+  // ---- Evictions (evictions.cc) ----
+  // Granted unless it is the last copy; copies on other nodes count where `proofs` names them as proven.
+  // NOT_FOUND, and an inventory is wanted, for a replica that the node has not reported yet. A replica
+  // granted for eviction is no longer offered.
   absl::StatusOr<EvictionDecision> RequestEviction(const NodeIdentity& node, std::string_view replica_id,
-                                                   SteadyTime now);
+                                                   SteadyTime now, const Proofs& proofs = {});
+  // ---- Accusations (accusations.cc) ----
+  // Replicas that were accused since the last call: their nodes are to digest them again.
+  std::vector<CopyToProve> TakeAccused();
+  // Its node did, and the bytes match the manifest, as it says.
+  void NoteIntact(const ReplicaName& replica);
   // The node kept a replica that it was allowed to evict: it counts again.
   absl::Status WithdrawEviction(const NodeIdentity& node, std::string_view replica_id);
 
@@ -246,12 +253,19 @@ class Directory {
 
   struct HeldReplica {
     ReplicaInfo facts;
-    bool evicting = false;  // counted out by RequestEviction
-    bool corrupt = false;   // a receiver's digests did not match
-    uint32_t looks = 0;     // while it fills: how often it was told to look for more sources
+    bool evicting = false;                // counted out by RequestEviction
+    bool corrupt = false;                 // a receiver's digests did not match (accusations.cc)
+    std::set<std::string> accusers = {};  // names of the nodes that said so
+    SteadyTime digested_by = SteadyTime::InfinitePast();  // its holder digests it again, until then
+    uint32_t looks = 0;  // while it fills: how often it was told to look for more sources
     // While it fills: it leaves the network to a hostmate at most until then; infinite: it was not told to.
     SteadyTime hostmates_until = SteadyTime::InfiniteFuture();
     bool IsReady() const { return facts.state == ReplicaState::kReady && !evicting && !corrupt; }
+    // It is whole and verified, as its holder says, whatever others say of its bytes: it is not evicted as if
+    // it were worth nothing.
+    bool Matters() const {
+      return facts.state == ReplicaState::kReady && !evicting && facts.chunks_unverified == 0;
+    }
     // It is whole, and verified: it serves, and counts as a copy.
     bool IsSource() const { return IsReady() && facts.chunks_unverified == 0; }
     // It serves what it has, and never counts as a copy: host memory that fills from a manifest which is
@@ -351,7 +365,8 @@ class Directory {
     NodeState* node = nullptr;
     HeldReplica* replica = nullptr;
   };
-  using SourceSet = absl::btree_map<std::pair<uint64_t, std::string>, SourceRef>;  // by spread id and id
+  // By spread id, then id and node: ids are unique within a node only, since nodes choose them.
+  using SourceSet = absl::btree_map<std::pair<uint64_t, std::string>, SourceRef>;
   struct SourcesOfScope {
     SourceSet ready;
     SourceSet filling;
@@ -366,15 +381,27 @@ class Directory {
   void DropNode(std::string_view node_id, SteadyTime now);
 
   absl::Status ValidateReplica(const NodeState& node, const ReplicaInfo& replica) const;
+  // Those that are valid: one bad entry is no reason to refuse the others.
+  std::vector<ReplicaInfo> ValidReplicas(const NodeState& node,
+                                         const std::vector<ReplicaInfo>& replicas) const;
   void PutReplica(NodeState& node, const ReplicaInfo& replica);
   void RemoveReplica(NodeState& node, const std::string& replica_id, SteadyTime now);
-  void MarkCorrupt(std::string_view replica_id);
+  // accusations.cc
+  void NoteAccusation(const Grant& grant, SteadyTime now);
+  // Replicas that this receiver may be given once their holders have digested them again, for people.
+  std::vector<std::string> AccusedElsewhere(const GrantRequest& request, const NodeState& receiver,
+                                            const SourceQuery& query, SteadyTime now) const;
+  bool HasWeight(const std::string& accuser) const;
+  // Whether one of the names is this replica's: its id, or its node's id, '/' and its id, which no other node
+  // can make its own.
+  static bool Names(const std::vector<std::string>& names, const ReplicaInfo& replica);
   // Remembers what the node could have served, for while it is away.
   void NoteAway(const NodeState& node, bool only_disk, SteadyTime now);
   // The scopes in which replicas of the artifact on that node are indexed, the widest last: where the node
   // says so its rack and its zone, then the artifact.
   static std::vector<std::string> ScopesOf(std::string_view artifact_id, const LaneEnd& end);
   static uint64_t Spread(std::string_view text);
+  static SourceSet::key_type KeyOf(const ReplicaInfo& replica);
   // Around each change of what IsSource and CanServe say of a replica.
   void LeaveSources(const NodeState& node, const HeldReplica& replica);
   void JoinSources(NodeState& node, HeldReplica& replica);
@@ -395,11 +422,19 @@ class Directory {
       add(SourceRef{const_cast<NodeState*>(&node->second), &held});
     }
   }
-  // Another replica of the artifact that outlives this one; see inventory.cc for what counts.
-  bool HasOtherReplica(const HeldReplica& replica) const;
+  // evictions.cc
+  static bool Outlives(const NodeState& node, const HeldReplica& replica);
+  static CopyToProve ToProve(const NodeState& node, const HeldReplica& replica);
+  // The other replicas of the artifact that outlive this one of that node.
+  struct Copies {
+    bool counted = false;               // one at least is of the node itself, or proven
+    std::vector<CopyToProve> to_prove;  // else: some that may be
+    std::string unproven;               // the name of a node that did not prove its own
+  };
+  Copies FindCopies(const NodeState& node, const HeldReplica& replica, const Proofs& proofs) const;
   // What can be said of its origins now as copies of it.
   struct OriginsAsCopies {
-    bool intact = false;  // one was found so just now
+    std::vector<const Origin*> intact;  // they were found so just now
     std::vector<OriginToCheck> unchecked;
     std::string others;  // the rest, for people: ", its origin on node a is gone: ..."
   };
@@ -575,7 +610,10 @@ class Directory {
   // Artifact id -> node id.
   absl::flat_hash_map<std::string, std::map<std::string, Waiting, std::less<>>> waiting_;
   absl::flat_hash_map<std::string, HolderSet> holders_;  // by artifact id
-  absl::flat_hash_map<std::string, std::string> node_of_replica_;
+  uint64_t replicas_ = 0;                                // of all nodes
+  std::vector<ReplicaName> accused_;                     // that TakeAccused has yet to give
+  // Names of accusers -> names of the holders that refuted them.
+  absl::btree_map<std::string, std::set<std::string>> refutations_;
   std::map<std::string, Grant, std::less<>> grants_;                       // pointed at by their nodes
   absl::flat_hash_map<std::string, SourcesOfScope> sources_;               // by scope, see ScopesOf
   absl::flat_hash_map<std::string, std::set<std::string>> nodes_of_host_;  // node ids by host id

@@ -79,7 +79,6 @@ class DirectoryInvariants {
     for (const auto& [node_id, node] : directory.nodes_) {
       for (const auto& [replica_id, replica] : node.replicas) {
         ++held;
-        EXPECT_EQ(directory.node_of_replica_.at(replica_id), node_id);
         EXPECT_TRUE(directory.holders_.at(replica.facts.artifact_id).contains({node_id, replica_id}));
       }
     }
@@ -88,7 +87,7 @@ class DirectoryInvariants {
       indexed += holders.size();
     }
     EXPECT_EQ(held, indexed);
-    EXPECT_EQ(held, directory.node_of_replica_.size());
+    EXPECT_EQ(held, directory.replicas_);
     CheckSources(directory);
   }
 
@@ -206,6 +205,7 @@ struct ModelReplica {
   bool partial = false;
   bool evicting = false;
   bool corrupt = false;
+  std::set<std::string> accusers;
   bool IsSource() const { return ready && !evicting && !corrupt; }
   bool ServesParts() const { return !ready && !disk && !evicting && !corrupt; }
 };
@@ -295,7 +295,7 @@ class Model : public ::testing::TestWithParam<int> {
       case 11:
         return RequestOne();
       case 12:
-        return CompleteOne();
+        return Below(2) == 0 ? CompleteOne() : RefuteOne();
       case 13:
         return ChangeArtifact();
       case 14:
@@ -449,7 +449,8 @@ class Model : public ::testing::TestWithParam<int> {
 
   bool MayEvict(const std::string& id) {
     const ModelReplica& replica = replicas_[id];
-    if (!replica.IsSource() || deleted_.contains(replica.artifact)) return true;
+    const bool matters = replica.ready && !replica.evicting;  // accused or not
+    if (!matters || deleted_.contains(replica.artifact)) return true;
     if (HasOtherCopy(id)) return true;
     if (IsReleased(replica.artifact)) return false;  // its artifact has to go first
     for (const auto& [place, origin] : origins_) {
@@ -463,7 +464,10 @@ class Model : public ::testing::TestWithParam<int> {
     const ModelReplica& replica = replicas_[id];
     for (const auto& [other_id, other] : replicas_) {
       const bool stays = other.disk || !nodes_[other.node].draining;
-      if (other_id != id && other.artifact == replica.artifact && other.IsSource() && stays) return true;
+      const bool proven = other.node == replica.node || !other_id.ends_with('3');
+      if (other_id != id && other.artifact == replica.artifact && other.IsSource() && stays && proven) {
+        return true;
+      }
     }
     return false;
   }
@@ -528,17 +532,33 @@ class Model : public ::testing::TestWithParam<int> {
       replicas_[id].evicting = false;
       return;
     }
+    Proofs proofs;
     auto decision = directory_.RequestEviction(Current(node), id, now_);
+    while (decision.ok() && !decision->to_prove.copies.empty()) {
+      EXPECT_FALSE(decision->granted);
+      for (const CopyToProve& copy : decision->to_prove.copies) {
+        EXPECT_NE(copy.replica.node_id, node);
+        if (copy.origin.has_value()) {
+          proofs.proven.push_back(copy.replica);
+          continue;
+        }
+        EXPECT_TRUE(replicas_.at(copy.replica.replica_id).IsSource());
+        // Some lie.
+        const bool lies = copy.replica.replica_id.ends_with('3');
+        (lies ? proofs.unproven : proofs.proven).push_back(copy.replica);
+      }
+      decision = directory_.RequestEviction(Current(node), id, now_, proofs);
+    }
     ASSERT_TRUE(decision.ok());
     EXPECT_EQ(decision->granted, MayEvict(id)) << decision->reason;
     const std::string artifact = replicas_[id].artifact;
     EXPECT_EQ(decision->release_first, !decision->granted && IsReleased(artifact));
-    const DurableFacts release = directory_.PrepareReleaseOf(id, wall_now());
+    const DurableFacts release = directory_.PrepareReleaseOf({node, id}, proofs, wall_now());
     EXPECT_EQ(release.artifacts.size(), IsReleased(artifact) && !HasOtherCopy(id) ? 1u : 0u);
     if (decision->release_first) {
       directory_.Apply(release, now_);
       ForgetArtifact(artifact);
-      decision = directory_.RequestEviction(Current(node), id, now_);
+      decision = directory_.RequestEviction(Current(node), id, now_, proofs);
       ASSERT_TRUE(decision.ok());
       EXPECT_TRUE(decision->granted) << decision->reason;
     }
@@ -558,7 +578,10 @@ class Model : public ::testing::TestWithParam<int> {
       }
     }
     const bool known = published_.contains(artifact);
-    for (const std::string& id : corrupt) replicas_[id].corrupt |= known;
+    for (const auto& [grant_id, grant] : grants_) {
+      const bool accused = known && std::ranges::count(corrupt, grant.replica) > 0;
+      if (accused && grant.receiver == receiver) Accuse(receiver, grant.replica);
+    }
     std::vector<std::string> held;
     for (const auto& [id, grant] : grants_) {
       if (grant.receiver == receiver && grant.artifact == artifact && Below(2) == 0) held.push_back(id);
@@ -665,7 +688,30 @@ class Model : public ::testing::TestWithParam<int> {
     ASSERT_TRUE(
         directory_.CompleteGrant(Current(it->second.receiver), it->first, GrantEnd::kFailed, corrupt, now_)
             .ok());
-    if (corrupt) replicas_.at(it->second.replica).corrupt = true;
+    if (corrupt) Accuse(it->second.receiver, it->second.replica);
+  }
+
+  bool HasWeight(const std::string& accuser) { return refutations_[accuser].size() < 2; }
+
+  void Accuse(const std::string& accuser, const std::string& id) {
+    ModelReplica& replica = replicas_.at(id);
+    if (!replica.accusers.insert(accuser).second) return;
+    replica.corrupt |= HasWeight(accuser);
+  }
+
+  // A holder digested one of its replicas again, accused or not.
+  void RefuteOne() {
+    const std::string node = SomeNodeId();
+    const std::string id = SomeReplicaOf(node);
+    if (id.empty()) return;
+    directory_.NoteIntact({node, id});
+    ModelReplica& replica = replicas_.at(id);
+    const auto with_weight =
+        std::ranges::count_if(replica.accusers, [this](const auto& name) { return HasWeight(name); });
+    for (const std::string& accuser : replica.accusers) {
+      if (HasWeight(accuser)) refutations_[accuser].insert(node);
+    }
+    if (with_weight < 2) replica.corrupt = false;
   }
 
   void NoteEnded() {
@@ -909,6 +955,7 @@ class Model : public ::testing::TestWithParam<int> {
   std::map<std::string, ModelNode> nodes_;
   std::map<std::string, uint64_t> incarnations_;
   Replicas replicas_;
+  std::map<std::string, std::set<std::string>> refutations_;  // accuser -> holders
   int last_replica_ = 0;
   std::set<std::string> published_;
   std::set<std::string> deleted_;

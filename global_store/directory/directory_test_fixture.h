@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -118,10 +119,19 @@ class DirectoryTest : public ::testing::Test {
     directory_.TakeEndedGrants();
     return offer.granted.front().grant.replica_id;
   }
-  EvictionDecision Evict(const std::string& node_id, const std::string& replica_id) {
-    auto decision = directory_.RequestEviction(Id(node_id), replica_id, now_);
-    EXPECT_TRUE(decision.ok()) << decision.status();
-    return decision.value_or(EvictionDecision{});
+  // Holders prove what they report, but those that lie.
+  EvictionDecision Evict(const std::string& node_id, const std::string& replica_id,
+                         const std::set<std::string>& liars = {}) {
+    Proofs proofs;
+    while (true) {
+      auto decision = directory_.RequestEviction(Id(node_id), replica_id, now_, proofs);
+      EXPECT_TRUE(decision.ok()) << decision.status();
+      if (!decision.ok() || decision->to_prove.copies.empty()) return decision.value_or(EvictionDecision{});
+      EXPECT_FALSE(decision->granted);
+      for (const CopyToProve& copy : decision->to_prove.copies) {
+        (liars.contains(copy.replica.node_id) ? proofs.unproven : proofs.proven).push_back(copy.replica);
+      }
+    }
   }
 
   // For durable facts; runs with the other clock.

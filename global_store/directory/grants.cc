@@ -45,10 +45,6 @@ constexpr absl::Duration kLookUnreported = absl::Seconds(2);
 constexpr absl::Duration kFirstRest = absl::Seconds(10);
 constexpr absl::Duration kLongestRest = absl::Minutes(5);
 
-bool Names(const std::vector<std::string>& ids, const std::string& id) {
-  return std::find(ids.begin(), ids.end(), id) != ids.end();
-}
-
 std::string WhyNoSource(size_t elsewhere, size_t usable, std::string_view required_lane) {
   if (elsewhere == 0) return "no other node has a replica";
   if (usable == 0) {
@@ -92,9 +88,11 @@ absl::StatusOr<GrantOffer> Directory::RequestGrant(const GrantRequest& request, 
   if (artifact == artifacts_.end()) {
     return absl::NotFoundError(absl::StrCat("there is no artifact ", request.artifact_id));
   }
-  // Believed at once: the receiver compared the bytes with the manifest. Others are not given that replica
-  // either.
-  for (const std::string& replica_id : request.corrupt_replicas) MarkCorrupt(replica_id);
+  for (const Grant* grant : receiver->receiving) {
+    const NodeState& source = nodes_.find(grant->source_node)->second;
+    const HeldReplica& replica = source.replicas.find(grant->replica_id)->second;
+    if (Names(request.corrupt_replicas, replica.facts)) NoteAccusation(*grant, now);
+  }
 
   SourceQuery query{.receiver = &receiver->end,
                     .destination = request.destination.kind,
@@ -107,15 +105,16 @@ absl::StatusOr<GrantOffer> Directory::RequestGrant(const GrantRequest& request, 
     const Grant* grant = FindGrant(grant_id);
     if (grant == nullptr || grant->receiver_node != request.receiver.node_id) continue;
     const NodeState& source = nodes_.find(grant->source_node)->second;
-    moves |= !Names(request.slow_replicas, grant->replica_id);
+    const HeldReplica& replica = source.replicas.find(grant->replica_id)->second;
+    moves |= !Names(request.slow_replicas, replica.facts);
     // It has what it has, and a receiver that has nothing else needs a source yet.
-    if (source.replicas.find(grant->replica_id)->second.IsPartial()) continue;
+    if (replica.IsPartial()) continue;
     query.has_source = true;
     const bool slow_link = HasSlowLink(receiver->end, source.end);
     query.has_fast_source |= !slow_link;
     query.slow_links += slow_link ? 1 : 0;
     query.has_source_on_host |=
-        !Names(request.slow_replicas, grant->replica_id) && SameHost(receiver->end, source.end);
+        !Names(request.slow_replicas, replica.facts) && SameHost(receiver->end, source.end);
   }
   query.stalls = query.has_source && !moves;
   if (!query.has_source) query.wanted = std::min(request.sources, kFirstSources);
@@ -186,16 +185,17 @@ uint32_t Directory::UploadsOf(const NodeState& node, const std::string& artifact
 Directory::Candidates Directory::FindCandidates(const GrantRequest& request, const NodeState& receiver,
                                                 const SourceQuery& query, SteadyTime now) const {
   Candidates found;
-  std::set<std::string_view> seen;
+  std::set<const HeldReplica*> seen;
   // The receiver's host brings nothing just now, so neither does a hostmate that it does not hold yet, unless
   // that one has just begun to pull for the host.
   bool host_stalls = false;
   for (const std::string& grant_id : request.held_grants) {
     const Grant* grant = FindGrant(grant_id);
     if (grant == nullptr) continue;
-    seen.insert(grant->replica_id);
-    host_stalls |= Names(request.slow_replicas, grant->replica_id) &&
-                   SameHost(receiver.end, nodes_.find(grant->source_node)->second.end);
+    const NodeState& source = nodes_.find(grant->source_node)->second;
+    const HeldReplica& replica = source.replicas.find(grant->replica_id)->second;
+    seen.insert(&replica);
+    host_stalls |= Names(request.slow_replicas, replica.facts) && SameHost(receiver.end, source.end);
   }
   uint32_t looks = 0;
   AddReplicasOf(request.artifact_id, request.receiver.node_id,
@@ -208,8 +208,10 @@ Directory::Candidates Directory::FindCandidates(const GrantRequest& request, con
   auto add = [&](const SourceRef& source) {
     const std::string& id = source.replica->facts.id;
     if (!source.replica->CanServe()) return;
-    if (source.node == &receiver || source.node->unreachable || Names(request.excluded_replicas, id)) return;
-    if (!seen.insert(id).second) return;
+    if (source.node == &receiver || source.node->unreachable) return;
+    if (Names(request.excluded_replicas, source.replica->facts) || !seen.insert(source.replica).second) {
+      return;
+    }
     const bool filling = !source.replica->IsSource();
     const bool stalls = host_stalls && filling && SameHost(receiver.end, source.node->end) &&
                         !HasTurn(*source.node, request.artifact_id, now);
@@ -218,7 +220,7 @@ Directory::Candidates Directory::FindCandidates(const GrantRequest& request, con
                               .place = source.replica->facts.location.kind,
                               .filling = filling,
                               .partial = source.replica->IsPartial(),
-                              .slow = stalls || Names(request.slow_replicas, id),
+                              .slow = stalls || Names(request.slow_replicas, source.replica->facts),
                               .draining = source.node->draining,
                               .overtaken = now < source.node->overtaken_until,
                               .uploads = UploadsOf(*source.node, request.artifact_id),
@@ -389,7 +391,7 @@ absl::Status Directory::CompleteGrant(const NodeIdentity& receiver, std::string_
                                                     grant->second.receiver_node, ", not to ",
                                                     receiver.node_id));
   }
-  if (source_corrupt) MarkCorrupt(grant->second.replica_id);
+  if (source_corrupt && nodes_.contains(receiver.node_id)) NoteAccusation(grant->second, now);
   NoteServing(nodes_.find(grant->second.source_node)->second, end, now);
   // The source is told although the receiver closes the pull itself: that call may be lost.
   TellRevoked(grant->second.source_node, grant->first, now);

@@ -250,12 +250,6 @@ TEST_F(Grants, ThatFoundCorruptBytesTakeTheReplicaOutOfOffer) {
   EXPECT_EQ(Offered("receiver", "x"), "r-anew");
 }
 
-TEST_F(Grants, CorruptReplicasNamedInARequestAreOutOfOfferForAll) {
-  Register("third");
-  EXPECT_TRUE(Request("receiver", "x", {"r"}, {"r", "unknown"}).granted.empty());
-  EXPECT_EQ(Offered("third", "x"), "");
-}
-
 TEST_F(Grants, AreRepeatedWhileTheyLive) {
   const std::string id = MustRequest();
   auto repeated = directory_.RepeatOffer(id, now_);

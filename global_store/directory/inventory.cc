@@ -1,7 +1,11 @@
 // Replicas: what each node says it holds, in sequence, and which of them may go.
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "base/status.h"
 #include "base/steady_time.h"
+#include "base/text.h"
 #include "global_store/directory/directory.h"
 
 namespace tensorcast::global_store {
@@ -12,16 +16,16 @@ bool Removes(ReplicaState state) { return state == ReplicaState::kGone || state 
 }  // namespace
 
 absl::Status Directory::ValidateReplica(const NodeState& node, const ReplicaInfo& replica) const {
+  constexpr size_t kMaxIdBytes = 128;
+  for (const std::string* id : {&replica.id, &replica.artifact_id}) {
+    if (id->size() <= kMaxIdBytes && IsPrintable(*id)) continue;
+    return absl::InvalidArgumentError(absl::StrCat("node ", node.facts.node_id, " reports the id ",
+                                                   QuoteName(*id), ", which is too long or not printable"));
+  }
   if (replica.id.empty()) return absl::InvalidArgumentError("a replica has no id");
   if (!replica.node_id.empty() && replica.node_id != node.facts.node_id) {
     return absl::InvalidArgumentError(absl::StrCat("node ", node.facts.node_id, " reports replica ",
                                                    replica.id, " of node ", replica.node_id));
-  }
-  // Replica ids are random. Two nodes with the same one are a copied state folder, or lie.
-  auto holder = node_of_replica_.find(replica.id);
-  if (holder != node_of_replica_.end() && holder->second != node.facts.node_id) {
-    return absl::InvalidArgumentError(absl::StrCat("replica ", replica.id, " of node ", node.facts.node_id,
-                                                   " is already held by node ", holder->second));
   }
   if (replica.state == ReplicaState::kReady && replica.artifact_id.empty()) {
     return absl::InvalidArgumentError(
@@ -30,8 +34,27 @@ absl::Status Directory::ValidateReplica(const NodeState& node, const ReplicaInfo
   return absl::OkStatus();
 }
 
+std::vector<ReplicaInfo> Directory::ValidReplicas(const NodeState& node,
+                                                  const std::vector<ReplicaInfo>& replicas) const {
+  std::vector<ReplicaInfo> valid;
+  for (const ReplicaInfo& replica : replicas) {
+    if (ValidateReplica(node, replica).ok()) valid.push_back(replica);
+  }
+  return valid;
+}
+
+bool Directory::Names(const std::vector<std::string>& names, const ReplicaInfo& replica) {
+  return std::ranges::any_of(names, [&](std::string_view name) {
+    if (name == replica.id) return true;
+    return absl::ConsumePrefix(&name, replica.node_id) && absl::ConsumePrefix(&name, "/") &&
+           name == replica.id;
+  });
+}
+
 void Directory::PutReplica(NodeState& node, const ReplicaInfo& replica) {
-  HeldReplica& held = node.replicas[replica.id];
+  const auto [at, fresh] = node.replicas.try_emplace(replica.id);
+  if (fresh) ++replicas_;
+  HeldReplica& held = at->second;
   LeaveSources(node, held);
   if (!held.facts.artifact_id.empty() && held.facts.artifact_id != replica.artifact_id) {
     auto holders = holders_.find(held.facts.artifact_id);
@@ -45,7 +68,6 @@ void Directory::PutReplica(NodeState& node, const ReplicaInfo& replica) {
   }
   held.facts = replica;  // `evicting` and `corrupt` stay: they go with the replica's id
   held.facts.node_id = node.facts.node_id;
-  node_of_replica_[replica.id] = node.facts.node_id;
   if (!replica.artifact_id.empty()) holders_[replica.artifact_id].emplace(node.facts.node_id, replica.id);
   JoinSources(node, held);
 }
@@ -66,9 +88,13 @@ uint64_t Directory::Spread(std::string_view text) {
   return hash ^ (hash >> 29);
 }
 
+Directory::SourceSet::key_type Directory::KeyOf(const ReplicaInfo& replica) {
+  return {Spread(replica.id), absl::StrCat(replica.id, "/", replica.node_id)};
+}
+
 void Directory::LeaveSources(const NodeState& node, const HeldReplica& replica) {
   if (!replica.CanServe()) return;
-  const SourceSet::key_type key{Spread(replica.facts.id), replica.facts.id};
+  const SourceSet::key_type key = KeyOf(replica.facts);
   for (const std::string& scope : ScopesOf(replica.facts.artifact_id, node.end)) {
     auto sources = sources_.find(scope);
     (replica.IsSource() ? sources->second.ready : sources->second.filling).erase(key);
@@ -78,7 +104,7 @@ void Directory::LeaveSources(const NodeState& node, const HeldReplica& replica) 
 
 void Directory::JoinSources(NodeState& node, HeldReplica& replica) {
   if (!replica.CanServe()) return;
-  const SourceSet::key_type key{Spread(replica.facts.id), replica.facts.id};
+  const SourceSet::key_type key = KeyOf(replica.facts);
   for (const std::string& scope : ScopesOf(replica.facts.artifact_id, node.end)) {
     SourcesOfScope& sources = sources_[scope];
     (replica.IsSource() ? sources.ready : sources.filling)[key] = {&node, &replica};
@@ -99,7 +125,7 @@ void Directory::RemoveReplica(NodeState& node, const std::string& id, SteadyTime
   }
   EndGrants(ending, GrantEnd::kRevoked, now);
   LeaveSources(node, held->second);
-  node_of_replica_.erase(replica_id);
+  --replicas_;
   node.replicas.erase(held);
 }
 
@@ -114,19 +140,10 @@ void Directory::NoteAway(const NodeState& node, bool only_disk, SteadyTime now) 
   if (!away.artifacts.empty()) away_[node.facts.node_id] = std::move(away);
 }
 
-void Directory::MarkCorrupt(std::string_view replica_id) {
-  auto holder = node_of_replica_.find(replica_id);
-  if (holder == node_of_replica_.end()) return;
-  NodeState& node = nodes_.find(holder->second)->second;
-  HeldReplica& replica = node.replicas.find(replica_id)->second;
-  LeaveSources(node, replica);
-  replica.corrupt = true;
-}
-
 absl::StatusOr<bool> Directory::UpdateReplicas(const NodeIdentity& identity, uint64_t sequence,
-                                               const std::vector<ReplicaInfo>& replicas, SteadyTime now) {
+                                               const std::vector<ReplicaInfo>& reported, SteadyTime now) {
   TC_ASSIGN_OR_RETURN(NodeState * node, FindLive(identity));
-  for (const ReplicaInfo& replica : replicas) TC_RETURN_IF_ERROR(ValidateReplica(*node, replica));
+  const std::vector<ReplicaInfo> replicas = ValidReplicas(*node, reported);
   if (sequence <= node->sequence) return node->inventory_wanted;  // a repeated call
   // After a gap these replicas are still as the node says; it is others that may be wrong until the inventory
   // comes.
@@ -144,13 +161,13 @@ absl::StatusOr<bool> Directory::UpdateReplicas(const NodeIdentity& identity, uin
 }
 
 absl::StatusOr<std::vector<std::string>> Directory::ReconcileInventory(
-    const NodeIdentity& identity, uint64_t sequence, const std::vector<ReplicaInfo>& replicas,
+    const NodeIdentity& identity, uint64_t sequence, const std::vector<ReplicaInfo>& reported,
     SteadyTime now) {
   TC_ASSIGN_OR_RETURN(NodeState * node, FindLive(identity));
+  const std::vector<ReplicaInfo> replicas = ValidReplicas(*node, reported);
   std::set<std::string> unknown;
   std::set<std::string> listed;
   for (const ReplicaInfo& replica : replicas) {
-    TC_RETURN_IF_ERROR(ValidateReplica(*node, replica));
     if (Removes(replica.state)) continue;
     listed.insert(replica.id);
     // Told back, so that the node publishes them again. Not what was deleted: that it is told to forget.
@@ -193,18 +210,6 @@ void Directory::ForEachReplica(std::string_view artifact_id,
   }
 }
 
-// A packed file outlives its daemon, so it counts wherever it is; memory on a node that drains is about to
-// go.
-bool Directory::HasOtherReplica(const HeldReplica& replica) const {
-  bool found = false;
-  ForEachReplica(replica.facts.artifact_id, [&](const NodeState& node, const HeldReplica& other) {
-    found = other.facts.id != replica.facts.id && other.IsSource() &&
-            (other.facts.location.kind == LocationKind::kDisk || !node.draining);
-    return !found;
-  });
-  return found;
-}
-
 bool Directory::HasCopyOffDrainingNodes(const HeldReplica& replica) const {
   bool found = false;
   ForEachReplica(replica.facts.artifact_id, [&](const NodeState& node, const HeldReplica& other) {
@@ -212,50 +217,6 @@ bool Directory::HasCopyOffDrainingNodes(const HeldReplica& replica) const {
     return !found;
   });
   return found;
-}
-
-absl::StatusOr<EvictionDecision> Directory::RequestEviction(const NodeIdentity& identity,
-                                                            std::string_view replica_id, SteadyTime now) {
-  TC_ASSIGN_OR_RETURN(NodeState * node, FindLive(identity));
-  auto held = node->replicas.find(replica_id);
-  if (held == node->replicas.end()) {
-    node->inventory_wanted = true;
-    return absl::NotFoundError(absl::StrCat("the global store does not know replica ", replica_id,
-                                            " yet: send the inventory, then ask again"));
-  }
-  HeldReplica& replica = held->second;
-  // An artifact that was never published (or whose record is lost) still matters; only a deleted one does
-  // not.
-  const bool matters = replica.IsSource() && !tombstones_.contains(replica.facts.artifact_id);
-  if (matters && !HasOtherReplica(replica)) {
-    // Its manifest goes first, so that no key can be bound meanwhile to what is about to be lost.
-    if (IsReleased(replica.facts.artifact_id)) {
-      return EvictionDecision{.granted = false,
-                              .reason = "its artifact, a version that no key keeps, is not deleted yet",
-                              .unchecked_origins = {},
-                              .release_first = true};
-    }
-    OriginsAsCopies origins = JudgeOrigins(replica.facts.artifact_id, now);
-    if (!origins.intact) {
-      return EvictionDecision{.granted = false,
-                              .reason = WhyItStays(replica.facts.artifact_id, origins.others),
-                              .unchecked_origins = std::move(origins.unchecked)};
-    }
-  }
-  // From this moment no copy: neither offered as a source, nor counted when another node asks to evict the
-  // same artifact. So two nodes cannot each rely on the other's copy.
-  LeaveSources(*node, replica);
-  replica.evicting = true;
-  return EvictionDecision{.granted = true, .reason = "", .unchecked_origins = {}};
-}
-
-absl::Status Directory::WithdrawEviction(const NodeIdentity& identity, std::string_view replica_id) {
-  TC_ASSIGN_OR_RETURN(NodeState * node, FindLive(identity));
-  auto held = node->replicas.find(replica_id);
-  if (held == node->replicas.end() || !held->second.evicting) return absl::OkStatus();
-  held->second.evicting = false;
-  JoinSources(*node, held->second);
-  return absl::OkStatus();
 }
 
 // Derived from what the node still reports, so it is repeated until the node has obeyed and said so.

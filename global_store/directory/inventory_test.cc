@@ -86,21 +86,26 @@ TEST_F(Inventory, OlderThanTheLastUpdateChangesNothingAndIsWantedAgain) {
   EXPECT_TRUE(directory_.Heartbeat(Id("a"), {}, {}, 2, now_)->inventory_wanted);
 }
 
-TEST_F(Inventory, WithOneBadReplicaChangesNothingAtAll) {
-  Update("a", {SomeReplica("r1", "x")});
-  EXPECT_TRUE(absl::IsInvalidArgument(Reconcile(5, {SomeReplica("r2", "x"), SomeReplica("", "x")}).status()));
-  EXPECT_TRUE(absl::IsInvalidArgument(UpdateAt(2, {SomeReplica("r2", "x"), SomeReplica("", "x")}).status()));
+TEST_F(Inventory, BadEntries_RefuseNoOthers) {
+  ReplicaInfo of_another = SomeReplica("of-b", "x");
+  of_another.node_id = "b";
+  const std::vector<ReplicaInfo> bad = {SomeReplica("", "x"), of_another, SomeReplica("of-what", ""),
+                                        SomeReplica("\x1B[2J", "x"), SomeReplica(std::string(500, 'r'), "x")};
+  std::vector<ReplicaInfo> listed = bad;
+  listed.push_back(SomeReplica("r1", "x"));
+  ASSERT_TRUE(Reconcile(1, listed).ok());
   EXPECT_THAT(ReplicasOf("x"), ElementsAre("r1"));
+  listed.push_back(SomeReplica("r2", "x"));
+  ASSERT_TRUE(UpdateAt(2, listed).ok());
+  EXPECT_THAT(ReplicasOf("x"), ElementsAre("r1", "r2"));
 }
 
-TEST_F(Inventory, ANodeSpeaksForItsOwnReplicasOnly) {
+TEST_F(Inventory, IdThatAnotherNodeListedFirst_IsNoReasonToRefuse) {
   Update("b", {SomeReplica("r", "x")});
-  EXPECT_TRUE(absl::IsInvalidArgument(UpdateAt(1, {SomeReplica("r", "x")}).status()));
-  ReplicaInfo of_another = SomeReplica("r2", "x");
-  of_another.node_id = "b";
-  EXPECT_TRUE(absl::IsInvalidArgument(UpdateAt(1, {of_another}).status()));
-  EXPECT_TRUE(absl::IsInvalidArgument(UpdateAt(1, {SomeReplica("r2", "")}).status()))
-      << "ready, but of what?";
+  Update("a", {SomeReplica("r", "x")});
+  EXPECT_THAT(ReplicasOf("x"), ElementsAre("r", "r"));
+  ASSERT_TRUE(Reconcile(2, {}).ok());
+  EXPECT_THAT(ReplicasOf("x"), ElementsAre("r")) << "of node b";
 }
 
 TEST_F(Inventory, TellsWhichArtifactsNobodyPublished) {
@@ -162,6 +167,31 @@ TEST_F(Eviction, IsRefusedForTheLastCopy) {
   EXPECT_EQ(Offered("b", "x"), "r1");
 }
 
+TEST_F(Eviction, CopiesThatNoNodeProves_CountAsNone) {
+  Register("c");
+  Update("a", {SomeReplica("r1", "x")});
+  Update("b", {SomeReplica("r1", "x"), SomeReplica("claimed", "x", LocationKind::kDisk)});
+  const EvictionDecision decision = Evict("a", "r1", /*liars=*/{"b"});
+  EXPECT_FALSE(decision.granted);
+  EXPECT_THAT(decision.reason, HasSubstr("node name-b did not prove that it has the copy it reports"));
+  EXPECT_EQ(Offered("c", "x").empty(), false) << "it is offered as before";
+  // A proof is of one node's replica.
+  EXPECT_FALSE(directory_.RequestEviction(Id("a"), "r1", now_, {.proven = {{"c", "r1"}}})->granted);
+  EXPECT_TRUE(directory_.RequestEviction(Id("a"), "r1", now_, {.proven = {{"b", "claimed"}}})->granted);
+}
+
+TEST_F(Eviction, ManyHolders_AreAskedInTurnsUntilOneProves) {
+  Update("a", {SomeReplica("r", "x")});
+  std::set<std::string> liars;
+  for (int i = 0; i < 10; ++i) {
+    const std::string node = absl::StrCat("n", i);
+    Register(node);
+    Update(node, {SomeReplica("r", "x")});
+    if (i != 7) liars.insert(node);
+  }
+  EXPECT_TRUE(Evict("a", "r", liars).granted);
+}
+
 TEST_F(Eviction, OfTwoCopiesAtOnceIsGrantedToOne) {
   Update("a", {SomeReplica("r1", "x")});
   Update("b", {SomeReplica("r2", "x")});
@@ -191,7 +221,8 @@ TEST_F(Eviction, ReplicasThatAreNotReadyCorruptOrOnDrainingNodesAreNoCopies) {
   ASSERT_TRUE(directory_.DrainNode("b", true).ok());
   EXPECT_FALSE(Evict("a", "r1").granted);
   ASSERT_TRUE(directory_.DrainNode("b", false).ok());
-  Request("c", "x", {"r2"}, {"r2"});
+  ASSERT_FALSE(Request("c", "x", {"r1"}).granted.empty());
+  Request("c", "x", {"r2"}, {"r2"});  // under that grant
   EXPECT_FALSE(Evict("a", "r1").granted);
 }
 

@@ -285,7 +285,7 @@ DirectoryCounts Directory::counts() const {
   return {.nodes = nodes_.size(),
           .artifacts = artifacts_.size(),
           .keys = live_keys_,
-          .replicas = node_of_replica_.size(),
+          .replicas = replicas_,
           .active_grants = grants_.size(),
           .open_wishes = open_wishes};
 }

@@ -148,8 +148,8 @@ std::vector<std::string> Directory::OfferOrigins(const GrantRequest& request, co
   return {};
 }
 
-// One origin that was found intact lately is enough. Otherwise those that nobody has looked at are named, for
-// the caller to ask their nodes with no lock held, and to come here again.
+// Those that were found intact lately, as their nodes say. Those that nobody has looked at are named, for the
+// caller to ask their nodes with no lock held, and to come here again.
 Directory::OriginsAsCopies Directory::JudgeOrigins(std::string_view artifact_id, SteadyTime now) const {
   OriginsAsCopies judged;
   auto artifact = artifacts_.find(artifact_id);
@@ -174,8 +174,8 @@ Directory::OriginsAsCopies Directory::JudgeOrigins(std::string_view artifact_id,
                           note->second.reason, ")");
           continue;
         }
-        judged.intact = true;
-        return judged;
+        judged.intact.push_back(&origin);
+        continue;
       }
     }
     if (node->second.unreachable || now - node->second.silent_since <= options_.origin_finding_age) {

@@ -63,7 +63,7 @@ class Versions : public DirectoryTest {
   EvictionDecision EvictVersion(const std::string& artifact) {
     EvictionDecision decision = Evict("a", "r-" + artifact);
     if (!decision.release_first) return decision;
-    directory_.Apply(directory_.PrepareReleaseOf("r-" + artifact, wall_now()), now_);
+    directory_.Apply(directory_.PrepareReleaseOf({"a", "r-" + artifact}, {}, wall_now()), now_);
     return Evict("a", "r-" + artifact);
   }
 };

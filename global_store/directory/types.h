@@ -114,12 +114,44 @@ enum class OriginFinding : uint8_t {
   kSilent,   // its node did not answer
 };
 
+// A replica by its node: ids are unique within a node only.
+struct ReplicaName {
+  std::string node_id;
+  std::string replica_id;
+  friend auto operator<=>(const ReplicaName&, const ReplicaName&) = default;
+};
+
+// A replica, or files, that count as a copy once their node has proven that it has the bytes; and where its
+// node is asked.
+struct CopyToProve {
+  ReplicaName replica;  // without a replica's id: the files that its node imported
+  std::string node_name;
+  std::string grpc_address;
+  std::optional<Origin> origin = {};  // then
+};
+
+// The copies of one artifact, one of which is enough.
+struct CopiesToProve {
+  std::string artifact_id;
+  uint64_t image_bytes = 0;
+  CopyToProve evicting;  // the replica that is to go: its answer is what the others are compared with
+  std::vector<CopyToProve> copies;
+};
+
+// What came of asking for them.
+struct Proofs {
+  std::vector<ReplicaName> proven;
+  std::vector<ReplicaName> unproven;  // no answer, or a wrong one
+};
+
 struct EvictionDecision {
   bool granted = false;
-  std::string reason;
+  std::string reason = {};
+  // When refused: it would be granted if one of these copies were proven. Ask again with what was found.
+  CopiesToProve to_prove = {};
   // When refused: it would be granted if one of these turned out to be intact. Look at them, note what was
   // found (Directory::NoteOrigin), and ask again.
-  std::vector<OriginToCheck> unchecked_origins;
+  std::vector<OriginToCheck> unchecked_origins = {};
   // When refused: it is the last copy of a version that no key keeps. It would be granted once that artifact
   // is deleted: commit Directory::PrepareReleaseOf, and ask again.
   bool release_first = false;

@@ -51,13 +51,18 @@ DurableFacts Directory::PrepareReleases(SteadyTime now, absl::Time wall_now) con
   return facts;
 }
 
-DurableFacts Directory::PrepareReleaseOf(std::string_view replica_id, absl::Time now) const {
+DurableFacts Directory::PrepareReleaseOf(const ReplicaName& name, const Proofs& proofs,
+                                         absl::Time now) const {
   DurableFacts facts;
-  const auto node_id = node_of_replica_.find(replica_id);
-  if (node_id == node_of_replica_.end()) return facts;
-  const HeldReplica& replica = nodes_.find(node_id->second)->second.replicas.find(replica_id)->second;
-  // Where another copy is left, the artifact stays for as long as that does.
-  if (!IsReleased(replica.facts.artifact_id) || HasOtherReplica(replica)) return facts;
+  const auto node = nodes_.find(name.node_id);
+  if (node == nodes_.end()) return facts;
+  const auto held = node->second.replicas.find(name.replica_id);
+  if (held == node->second.replicas.end()) return facts;
+  const HeldReplica& replica = held->second;
+  if (!IsReleased(replica.facts.artifact_id)) return facts;
+  // Where another copy is left, or may be, the artifact stays for as long as that does.
+  const Copies copies = FindCopies(node->second, replica, proofs);
+  if (copies.counted || !copies.to_prove.empty()) return facts;
   facts.artifacts.push_back(TombstoneOf(replica.facts.artifact_id, now));
   return facts;
 }

@@ -42,12 +42,14 @@ std::string For(absl::Duration duration) {
 
 }  // namespace
 
-// In this order: replicas that fill and nodes that will report; else files of the import that some node could
-// read; else only what is out of reach is named, and there is no time to ask again.
+// In this order: replicas that fill or are digested again, and nodes that will report; else files of the
+// import that some node could read; else only what is out of reach is named, and there is no time to ask
+// again.
 void Directory::OfferToWait(const GrantRequest& request, NodeState& receiver, const SourceQuery& query,
                             size_t elsewhere, SteadyTime now, GrantOffer& offer) {
   Filling filling = FillingElsewhere(request, receiver, query, now);
   std::vector<std::string> reporting = NodesThatWillReport(receiver, now);
+  std::ranges::move(AccusedElsewhere(request, receiver, query, now), std::back_inserter(reporting));
   Waiting waiting{.nodes = std::move(filling.nodes), .reports = !reporting.empty(), .until = now};
   offer.waiting_for = std::move(filling.names);
   offer.waiting_for.insert(offer.waiting_for.end(), reporting.begin(), reporting.end());
@@ -128,7 +130,7 @@ std::optional<Directory::HostmatePulls> Directory::FindPullingHostmate(const Gra
   const auto was_given_up = [&](const std::string& node_id) {
     bool given_up = false;
     AddReplicasOf(request.artifact_id, node_id, [&](const SourceRef& source) {
-      given_up |= std::ranges::count(request.excluded_replicas, source.replica->facts.id) > 0;
+      given_up |= Names(request.excluded_replicas, source.replica->facts);
     });
     return given_up;
   };
@@ -236,7 +238,7 @@ std::vector<std::string> Directory::UnreachableNodesWith(const GrantRequest& req
                               node.facts.grpc_address));
   };
   ForEachReplica(request.artifact_id, [&](const NodeState& node, const HeldReplica& held) {
-    const bool excluded = std::ranges::count(request.excluded_replicas, held.facts.id) > 0;
+    const bool excluded = Names(request.excluded_replicas, held.facts);
     if (!excluded && (held.IsSource() || held.IsFilling())) add(node, held.facts.location.kind);
     return names.size() < kMostNamed;
   });

@@ -71,12 +71,13 @@ absl::StatusOr<std::vector<PoolFacts>> FromProto(const google::protobuf::Repeate
   return all;
 }
 
-absl::StatusOr<std::vector<ReplicaInfo>> FromProto(
-    const google::protobuf::RepeatedPtrField<v1::Replica>& replicas) {
+// One that names no place or no state is left out, as the directory leaves out those that are invalid: it is
+// no reason to refuse the others.
+std::vector<ReplicaInfo> FromProto(const google::protobuf::RepeatedPtrField<v1::Replica>& replicas) {
   std::vector<ReplicaInfo> all;
   for (const v1::Replica& replica : replicas) {
-    TC_ASSIGN_OR_RETURN(ReplicaInfo info, rpc::FromProto(replica));
-    all.push_back(std::move(info));
+    absl::StatusOr<ReplicaInfo> info = rpc::FromProto(replica);
+    if (info.ok()) all.push_back(*std::move(info));
   }
   return all;
 }

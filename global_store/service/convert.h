@@ -15,8 +15,8 @@ namespace tensorcast::global_store {
 NodeIdentity FromProto(const v1::NodeIdentity& identity);
 NodeFacts FromProto(const v1::Node& node);
 absl::StatusOr<std::vector<PoolFacts>> FromProto(const google::protobuf::RepeatedPtrField<v1::Pool>& pools);
-absl::StatusOr<std::vector<ReplicaInfo>> FromProto(
-    const google::protobuf::RepeatedPtrField<v1::Replica>& replicas);
+// Without those that name no place or no state.
+std::vector<ReplicaInfo> FromProto(const google::protobuf::RepeatedPtrField<v1::Replica>& replicas);
 absl::StatusOr<Origin> FromProto(const v1::Origin& origin);
 GroupRoot FromProto(const v1::JoinBroadcastRequest::Root& root);
 std::vector<WishReport> FromProto(const google::protobuf::RepeatedPtrField<v1::WishReport>& reports);

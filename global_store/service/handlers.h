@@ -161,6 +161,13 @@ class Handlers {
     return absl::DataLossError("the metadata store has a damaged answer for this request id: use a new one");
   }
 
+  // handlers_trust.cc
+  // Has the copies proven that the directory names, and their origins looked at.
+  absl::StatusOr<EvictionDecision> DecideEviction(const RequestContext& context, const NodeIdentity& node,
+                                                  const std::string& replica_id);
+  // Has the replicas digested again that were accused since the last call. Returns at once.
+  void DigestAccused();
+  void DigestOne(const CopyToProve& accused);
   // Asks the nodes of these origins about them, and notes what they found. True when one is intact.
   bool CheckOrigins(const RequestContext& context, const std::vector<OriginToCheck>& origins);
   // As the coordinator's; asks for origins on which the answer turns, and has one read where nothing else

@@ -14,7 +14,6 @@
 #include "security/name.h"
 
 namespace tensorcast::global_store {
-
 absl::StatusOr<v1::RegisterNodeResponse> Handlers::RegisterNode(std::string_view peer,
                                                                 const v1::RegisterNodeRequest& request) {
   TC_RETURN_IF_ERROR(CheckNodeDescription(request.node()));
@@ -73,9 +72,8 @@ absl::StatusOr<v1::HeartbeatResponse> Handlers::Heartbeat(const RequestContext&,
             node, {request.unhealthy_devices().begin(), request.unhealthy_devices().end()}));
         TC_RETURN_IF_ERROR(directory.NoteWishes(node, reports));
         TC_ASSIGN_OR_RETURN(wishes, directory.TakeWishes(node, now));
-        directory.SetBroadcasts(node.node_id,
-                                {.nccl_version = ExplanationOf(request.nccl_version()),
-                                 .why_not = ExplanationOf(request.no_nccl())});
+        directory.SetBroadcasts(node.node_id, {.nccl_version = ExplanationOf(request.nccl_version()),
+                                               .why_not = ExplanationOf(request.no_nccl())});
         groups = directory.GroupsOf(node.node_id, now);
         return directory.Heartbeat(node, std::move(pools), active, request.inventory_sequence(), now);
       }));
@@ -94,7 +92,7 @@ absl::StatusOr<v1::HeartbeatResponse> Handlers::Heartbeat(const RequestContext&,
 
 absl::StatusOr<v1::UpdateReplicasResponse> Handlers::UpdateReplicas(
     const RequestContext&, const v1::UpdateReplicasRequest& request) {
-  TC_ASSIGN_OR_RETURN(const std::vector<ReplicaInfo> replicas, FromProto(request.replicas()));
+  const std::vector<ReplicaInfo> replicas = FromProto(request.replicas());
   TC_ASSIGN_OR_RETURN(
       const bool wanted, coordinator_.WithDirectory([&](Directory& directory, SteadyTime now) {
         return directory.UpdateReplicas(FromProto(request.node()), request.sequence(), replicas, now);
@@ -127,7 +125,7 @@ absl::Status Handlers::Inventory::Add(const v1::ReconcileInventoryRequest& messa
     node = FromProto(message.node());
     sequence = message.sequence();
   }
-  TC_ASSIGN_OR_RETURN(std::vector<ReplicaInfo> more, FromProto(message.replicas()));
+  std::vector<ReplicaInfo> more = FromProto(message.replicas());
   std::move(more.begin(), more.end(), std::back_inserter(replicas));
   return absl::OkStatus();
 }
@@ -155,23 +153,7 @@ absl::StatusOr<v1::RequestEvictionResponse> Handlers::RequestEviction(
     }));
     return v1::RequestEvictionResponse();
   }
-  const auto decide = [&](Directory& directory, SteadyTime now) {
-    return directory.RequestEviction(node, request.replica_id(), now);
-  };
-  TC_ASSIGN_OR_RETURN(EvictionDecision decision, coordinator_.WithDirectory(decide));
-  if (!decision.unchecked_origins.empty()) {
-    // With no lock held, for seconds perhaps; then the directory is asked again, since anything may have
-    // changed meanwhile. Origins that are still not known count as none.
-    CheckOrigins(context, decision.unchecked_origins);
-    TC_ASSIGN_OR_RETURN(decision, coordinator_.WithDirectory(decide));
-  }
-  if (decision.release_first) {
-    const auto release = [&](const Directory& directory, absl::Time now) -> absl::StatusOr<Change> {
-      return Change{.facts = directory.PrepareReleaseOf(request.replica_id(), now)};
-    };
-    TC_RETURN_IF_ERROR(coordinator_.Mutate("", release).status());
-    TC_ASSIGN_OR_RETURN(decision, coordinator_.WithDirectory(decide));
-  }
+  TC_ASSIGN_OR_RETURN(const EvictionDecision decision, DecideEviction(context, node, request.replica_id()));
   v1::RequestEvictionResponse response;
   response.set_granted(decision.granted);
   response.set_reason(decision.reason);

@@ -77,6 +77,7 @@ absl::StatusOr<v1::RequestReplicaTransportResponse> Handlers::RequestReplicaTran
       RequestKey(context.request_id, "RequestReplicaTransport", request.SerializeAsString());
   const SteadyTime asked = SteadyNow();
   TC_ASSIGN_OR_RETURN(const GrantOffer offer, RequestGrant(context, key, wanted));
+  if (!wanted.corrupt_replicas.empty()) DigestAccused();
   otel::metrics::kGlobalSelectionWaitSeconds.Record(absl::ToDoubleSeconds(SteadyNow() - asked),
                                                     {!offer.granted.empty()                     ? "granted"
                                                      : offer.retry_after > absl::ZeroDuration() ? "wait"
@@ -174,6 +175,7 @@ absl::StatusOr<v1::CompleteReplicaTransportResponse> Handlers::CompleteReplicaTr
     return directory.CompleteGrant(FromProto(request.node()), request.grant_id(), end,
                                    request.source_corrupt(), now);
   }));
+  if (request.source_corrupt()) DigestAccused();
   return v1::CompleteReplicaTransportResponse();
 }
 

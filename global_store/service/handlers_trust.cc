@@ -1,0 +1,95 @@
+// Where a node's word is not enough: evictions wait for proofs of the copies that others report, and replicas
+// that a receiver accuses are digested again.
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "absl/log/log.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "base/status.h"
+#include "base/steady_time.h"
+#include "global_store/service/convert.h"
+#include "global_store/service/handlers.h"
+#include "global_store/service/possession.h"
+#include "rpc/retry.h"
+
+namespace tensorcast::global_store {
+namespace {
+
+// Each asks others, for a second at most, than the rounds before.
+constexpr int kRoundsOfProofs = 3;
+constexpr absl::Duration kLongestDigest = absl::Minutes(10);
+constexpr absl::Duration kPauseBetweenDigests = absl::Seconds(1);
+constexpr int kTriesToDigest = 5;
+
+}  // namespace
+
+absl::StatusOr<EvictionDecision> Handlers::DecideEviction(const RequestContext& context,
+                                                          const NodeIdentity& node,
+                                                          const std::string& replica_id) {
+  Proofs proofs;
+  const auto decide = [&](Directory& directory, SteadyTime now) {
+    return directory.RequestEviction(node, replica_id, now, proofs);
+  };
+  TC_ASSIGN_OR_RETURN(EvictionDecision decision, coordinator_.WithDirectory(decide));
+  // With no lock held, for seconds perhaps; then the directory is asked again, since anything may have
+  // changed meanwhile. Copies and origins that are still not known count as none.
+  bool looked_at_origins = false;
+  for (int round = 0; round < kRoundsOfProofs;) {
+    if (!decision.to_prove.copies.empty()) {
+      Proofs found = ProveCopies(context, decision.to_prove, options_.credentials);
+      std::ranges::move(found.proven, std::back_inserter(proofs.proven));
+      std::ranges::move(found.unproven, std::back_inserter(proofs.unproven));
+      ++round;
+    } else if (!decision.unchecked_origins.empty() && !std::exchange(looked_at_origins, true)) {
+      CheckOrigins(context, decision.unchecked_origins);
+    } else if (decision.release_first) {
+      const auto release = [&](const Directory& directory, absl::Time now) -> absl::StatusOr<Change> {
+        return Change{.facts = directory.PrepareReleaseOf({node.node_id, replica_id}, proofs, now)};
+      };
+      TC_RETURN_IF_ERROR(coordinator_.Mutate("", release).status());
+      ++round;
+    } else {
+      break;
+    }
+    TC_ASSIGN_OR_RETURN(decision, coordinator_.WithDirectory(decide));
+  }
+  return decision;
+}
+
+void Handlers::DigestAccused() {
+  const std::vector<CopyToProve> accused =
+      coordinator_.WithDirectory([](Directory& directory, SteadyTime) { return directory.TakeAccused(); });
+  for (const CopyToProve& replica : accused) {
+    LOG(WARNING) << "replica " << replica.replica.replica_id << " of node " << replica.node_name
+                 << " does not match its manifest, as a receiver says: the node digests it again";
+    const absl::Status started = readings_.Schedule([this, replica] { DigestOne(replica); });
+    LOG_IF(ERROR, !started.ok()) << "replica " << replica.replica.replica_id
+                                 << " is not digested again: " << started;
+  }
+}
+
+void Handlers::DigestOne(const CopyToProve& accused) {
+  RequestContext context = RequestContext::Background(kLongestDigest);
+  context.cancellation = cancel_readings_;
+  absl::StatusOr<bool> matches = absl::UnknownError("not asked");
+  for (int attempt = 0; attempt < kTriesToDigest && !matches.ok(); ++attempt) {
+    if (attempt > 0 && !rpc::SleepFor(context, kPauseBetweenDigests, "digesting a replica again").ok()) {
+      return;
+    }
+    matches = AskToDigest(context, accused, options_.credentials);
+  }
+  LOG(INFO) << "replica " << accused.replica.replica_id << " of node " << accused.node_name
+            << ", which a receiver says is corrupt, "
+            << (!matches.ok() ? absl::StrCat("could not be digested again: ", matches.status().message())
+                : *matches    ? "matches its manifest, as its node says"
+                              : "is dropped by its node");
+  if (!matches.ok() || !*matches) return;
+  coordinator_.WithDirectory([&](Directory& directory, SteadyTime) {
+    directory.NoteIntact(accused.replica);
+    return true;
+  });
+}
+
+}  // namespace tensorcast::global_store
