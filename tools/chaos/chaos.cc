@@ -26,6 +26,7 @@
 #include "global_store/metadata/etcd/testing/etcd_cluster.h"
 #include "tools/chaos/invariants.h"
 #include "tools/chaos/key_load.h"
+#include "tools/chaos/liar.h"
 #include "tools/chaos/schedule.h"
 
 namespace tensorcast::chaos {
@@ -71,6 +72,9 @@ class Chaos {
   absl::Status Start();
   absl::Status StartEtcd(ClusterOptions& cluster);
   absl::Status StartLoad();
+  absl::Status StartLiars();
+  // What they do may be refused, and they may be told that the global store is away: neither is a failure.
+  void Lie();
   absl::Status CheckLoad();
   absl::Status MeasureOperations();
   absl::Status Round(int number, const Fault& fault);
@@ -107,7 +111,8 @@ class Chaos {
   std::unique_ptr<LocalCluster> cluster_;
   std::unique_ptr<Invariants> invariants_;
   std::string base_artifact_;
-  std::unique_ptr<KeyLoad> load_;                     // of several global stores
+  std::unique_ptr<KeyLoad> load_;  // of several global stores
+  std::vector<std::unique_ptr<Liar>> liars_;
   std::map<const Operation*, absl::Duration> usual_;  // how long it takes undisturbed
   int clients_started_ = 0;
 };
@@ -167,7 +172,35 @@ absl::Status Chaos::Start() {
   base_artifact_ = base.artifact_id;
   invariants_->Acknowledge(kBaseKey, base_artifact_, model);
   if (etcd_ != nullptr) TC_RETURN_IF_ERROR(StartLoad());
+  TC_RETURN_IF_ERROR(StartLiars());
   return MeasureOperations();
+}
+
+// One shares node 0's host, as it says, the others have hosts of their own.
+absl::Status Chaos::StartLiars() {
+  for (int i = 0; i < options_.liars; ++i) {
+    const std::string name = absl::StrCat("liar-", i);
+    TC_ASSIGN_OR_RETURN(
+        liars_.emplace_back(),
+        Liar::Start({.global_store = cluster_->global_store_address(),
+                     .name = name,
+                     .host_id = i == 0 ? "host-1" : name,
+                     .handle_socket = i == 0 ? absl::StrCat(directory_->path(), "/liar.handles") : "",
+                     .listen = absl::StrCat("unix:", directory_->path(), "/", name, ".sock")}));
+  }
+  return absl::OkStatus();
+}
+
+void Chaos::Lie() {
+  if (liars_.empty()) return;
+  const auto admin = client::AdminClient::Connect(Address(0));
+  if (!admin.ok()) return;
+  const auto artifacts = (*admin)->ListArtifacts(Context(), false, absl::ZeroDuration());
+  if (!artifacts.ok()) return;
+  for (const std::unique_ptr<Liar>& liar : liars_) {
+    liar->Claim(*artifacts).IgnoreError();
+    liar->Accuse(*artifacts, /*with_grants=*/random_() % 2 == 0).IgnoreError();
+  }
 }
 
 absl::Status Chaos::StartLoad() {
@@ -352,6 +385,7 @@ absl::Status Chaos::Round(int number, const Fault& fault) {
   std::fflush(options_.out);
   TC_RETURN_IF_ERROR(Recover());  // a leader may have lost its lease since the round before
   TC_RETURN_IF_ERROR(Prepare(operation));
+  Lie();
   TC_ASSIGN_OR_RETURN(const auto client, StartClient(operation));
   const SteadyTime began = SteadyNow();
   TC_RETURN_IF_ERROR(Inject(fault, *client));

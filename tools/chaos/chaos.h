@@ -24,6 +24,7 @@ struct ChaosOptions {
   int daemons = 4;                            // at least kLeastDaemons
   int global_stores = 1;                      // several share an etcd of three members
   uint64_t model_bytes = uint64_t{16} << 20;  // small: what takes a hundred rounds is what a round costs
+  int liars = 0;  // nodes that claim replicas of everything and accuse those of others (liar.h)
   absl::Duration budget = absl::InfiniteDuration();  // no round begins after it
   std::FILE* out = stdout;
 };

@@ -14,7 +14,7 @@ namespace {
 
 constexpr char kUsage[] =
     "usage: chaos [--seed N] [--faults M] [--daemons D, four at least] [--global-stores G] [--budget 90s]\n"
-    "             [--program FILE]\n"
+    "             [--liars N] [--program FILE]\n"
     "Starts a cluster, kills and stops its processes at random, and checks what must hold.\n"
     "Without a seed one is drawn and printed. Exit code 0: every invariant held.\n";
 
@@ -27,6 +27,7 @@ bool Set(tensorcast::chaos::ChaosOptions& options, const std::string& flag, cons
   if (flag == "--global-stores") {
     return absl::SimpleAtoi(value, &options.global_stores) && options.global_stores > 0;
   }
+  if (flag == "--liars") return absl::SimpleAtoi(value, &options.liars) && options.liars >= 0;
   if (flag == "--program") return !(options.binary = value).empty();
   if (flag == "--budget") return absl::ParseDuration(value, &options.budget);
   return false;
