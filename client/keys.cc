@@ -49,8 +49,7 @@ absl::StatusOr<std::vector<KeyInfo>> ListAllPages(const DaemonLink& link, const 
 }  // namespace
 
 absl::StatusOr<KeyInfo> Client::BindKey(const RequestContext& context, std::string_view key,
-                                        std::string_view artifact,
-                                        std::optional<uint64_t> expected_revision,
+                                        std::string_view artifact, std::optional<uint64_t> expected_revision,
                                         std::optional<uint32_t> keep) {
   v1::BindKeyRequest request;
   request.set_key(std::string(key));

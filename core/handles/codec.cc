@@ -237,10 +237,9 @@ RingFrame ReadRing(ByteReader& in) {
 }  // namespace
 
 const char* FrameName(const Frame& frame) {
-  static constexpr const char* kNames[] = {"HELLO",   "HELLO_ACK", "CLAIM",   "HANDLES",     "OFFER",
-                                           "OFFERED", "CLOSED",    "ERROR",   "DESCRIPTORS", "FOLLOW",
-                                           "HAVE",    "HAVE_END",  "OPENING", "STREAM",      "RING",
-                                           "OFFER_FILES"};
+  static constexpr const char* kNames[] = {
+      "HELLO",       "HELLO_ACK", "CLAIM", "HANDLES",  "OFFER",   "OFFERED", "CLOSED", "ERROR",
+      "DESCRIPTORS", "FOLLOW",    "HAVE",  "HAVE_END", "OPENING", "STREAM",  "RING",   "OFFER_FILES"};
   return kNames[frame.index()];
 }
 
