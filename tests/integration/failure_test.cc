@@ -247,7 +247,8 @@ TEST(Failure, NothingOutsideTheImportRootsIsRead) {
 TEST(Failure, AnIndexLeadsNobodyOutsideTheImportRoots) {
   namespace fs = std::filesystem;
   TestCluster cluster;
-  const auto remote = RemoteClient(cluster.AddNode("a"));
+  TestNode& a = cluster.AddNode("a");
+  const auto remote = RemoteClient(a);
   const std::string outside = cluster.folder() + "/outside.safetensors";
   fs::rename(cluster.WriteModel("m", MakeChunkedArtifact(11, 2, kTestChunkBytes)), outside);
   const std::string model = cluster.folder() + "/models/sharded";
@@ -273,9 +274,9 @@ TEST(Failure, AnIndexLeadsNobodyOutsideTheImportRoots) {
   fs::create_directory_symlink(snapshot, cluster.folder() + "/models/snapshot");
   EXPECT_EQ(remote->Import(Soon(), cluster.folder() + "/models/snapshot", {}).status().code(),
             absl::StatusCode::kPermissionDenied);
-  TestNode& b =
-      cluster.AddNode("b", [&](daemon::DaemonOptions& options) { options.import_roots = {snapshot}; });
-  EXPECT_EQ(b.client().Import(Soon(), snapshot, {}).status().code(), absl::StatusCode::kPermissionDenied);
+  const auto remote_b = RemoteClient(
+      cluster.AddNode("b", [&](daemon::DaemonOptions& options) { options.import_roots = {snapshot}; }));
+  EXPECT_EQ(remote_b->Import(Soon(), snapshot, {}).status().code(), absl::StatusCode::kPermissionDenied);
   EXPECT_TRUE(a.admin().ListReplicas(Soon(), "")->empty());
 }
 

@@ -31,13 +31,15 @@ TestCluster::~TestCluster() {
 }
 
 void TestCluster::StartGlobalStore(const std::string& listen) {
+  global_store::GlobalStoreOptions options;
+  options.listen = listen;
+  options.metadata_store = "sqlite";
+  options.metadata_path = folder_.path() + "/global_store.db";
+  options.heartbeat_interval = absl::Milliseconds(100);
+  options.node_ttl = absl::Seconds(10);
+  options.grant_ttl = grant_ttl_;
   absl::StatusOr<std::unique_ptr<global_store::GlobalStoreServer>> started =
-      global_store::GlobalStoreServer::Start({.listen = listen,
-                                              .metadata_store = "sqlite",
-                                              .metadata_path = folder_.path() + "/global_store.db",
-                                              .heartbeat_interval = absl::Milliseconds(100),
-                                              .node_ttl = absl::Seconds(10),
-                                              .grant_ttl = grant_ttl_});
+      global_store::GlobalStoreServer::Start(options);
   CHECK_OK(started.status());
   global_store_ = *std::move(started);
   global_store_address_ = global_store_->address();
