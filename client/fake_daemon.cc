@@ -89,6 +89,7 @@ class FakeDaemon::StoreDaemonService final : public v1::StoreDaemon::CallbackSer
                                          const v1::UnpinReplicaRequest* request,
                                          v1::UnpinReplicaResponse*) override {
     return rpc::HandleUnary(call, fake_.executor_, [this, request](const RequestContext&) {
+      if (request->replica_id() != kReplicaId) return absl::NotFoundError("there is no such replica");
       absl::MutexLock lock(&fake_.mutex_);
       fake_.pinned_.erase(request->replica_id());
       return absl::OkStatus();

@@ -205,7 +205,7 @@ TEST_F(CommandsTest, RemoveByForceTakesEveryKeyAlong) {
   const std::string id = Json({"put", Model(), "--key", "m"}).value("artifact_id", "");
   Good({"key", "bind", "n", id});
   EXPECT_EQ(Json({"rm", id, "--force"}).value("artifact_id", ""), id);
-  EXPECT_EQ(Good({"key", "ls"}), "key  artifact  revision\n");
+  EXPECT_EQ(Good({"key", "ls"}), "key  artifact  revision  versions kept\n");
 }
 
 TEST_F(CommandsTest, RemoveRefusesAnArtifactWithAnotherKeyBeforeItDeletesAnything) {
@@ -214,7 +214,7 @@ TEST_F(CommandsTest, RemoveRefusesAnArtifactWithAnotherKeyBeforeItDeletesAnythin
   Bad({"rm", "m"}, 1, "nothing was deleted: 1 other keys are bound to artifact " + id + ", such as n;");
   EXPECT_EQ(Json({"key", "ls"})["keys"].size(), 2u);
   EXPECT_EQ(Good({"rm", "m", "--force"}), "deleted " + id + "\n");
-  EXPECT_EQ(Good({"key", "ls"}), "key  artifact  revision\n");
+  EXPECT_EQ(Good({"key", "ls"}), "key  artifact  revision  versions kept\n");
 }
 
 TEST_F(CommandsTest, ReplicateBringsItWhereItIsMissingAndSaysHowFarThatIs) {

@@ -245,7 +245,7 @@ TEST_F(Eviction, OfTheOnlyCopyOfAnUnpublishedArtifactIsRefused) {
 }
 
 TEST_F(Eviction, OfAnUnknownReplicaIsRefusedAndAsksForTheInventory) {
-  EXPECT_FALSE(Evict("a", "never heard of").granted);
+  EXPECT_TRUE(absl::IsNotFound(directory_.RequestEviction(Id("a"), "never heard of", now_).status()));
   EXPECT_TRUE(Beat("a").inventory_wanted);
 }
 

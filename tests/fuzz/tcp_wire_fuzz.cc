@@ -24,7 +24,8 @@ void TestOneInput(std::string_view input) {
     }
     const auto& [frame, bytes] = **decoded;
     CHECK(bytes > 0 && bytes <= input.size() && bytes <= kMaxFrameHeadBytes);
-    CHECK(EncodeFrame(frame) == input.substr(0, bytes));
+    // The text of an error is escaped where it is decoded, so it need not be what came.
+    CHECK(std::holds_alternative<Error>(frame) || EncodeFrame(frame) == input.substr(0, bytes));
     CHECK(DecodeFrame(input.substr(0, bytes)).value()->frame == frame);
     CHECK(!DecodeFrame(input.substr(0, bytes - 1)).value().has_value());
     if (const auto* hello = std::get_if<Hello>(&frame)) {
