@@ -213,8 +213,8 @@ TEST_F(ObservedCalls, ACallThatFailsIsOneLineInTheLogWithItsTrace) {
   server_.server.reset();
   const std::vector<std::string> lines = logged.With("BindKey failed");
   ASSERT_THAT(lines, SizeIs(1));
-  EXPECT_EQ(lines[0],
-            context.trace.TraceIdHex() + " GlobalStore/BindKey failed: NOT_FOUND: no artifact \\\"a\\\\x0ab\\\"")
+  EXPECT_EQ(lines[0], context.trace.TraceIdHex() +
+                          " GlobalStore/BindKey failed: NOT_FOUND: no artifact \\\"a\\\\x0ab\\\"")
       << "a caller's text makes no lines of its own";
 }
 

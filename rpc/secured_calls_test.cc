@@ -14,11 +14,11 @@
 #include "absl/synchronization/notification.h"
 #include "base/testing/eventually.h"
 #include "base/testing/temp_folder.h"
+#include "proto/possession.pb.h"
 #include "rpc/call.h"
 #include "rpc/call_contexts.h"
 #include "rpc/credentials.h"
 #include "rpc/rpc_test_service.h"
-#include "proto/possession.pb.h"
 #include "security/roles.h"
 #include "security/testing/test_authority.h"
 
