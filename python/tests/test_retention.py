@@ -77,8 +77,8 @@ def test_gc_deletes_what_no_key_names_or_keeps(small):
 
 def test_full_pool_says_what_frees_it(small):
     with pytest.raises(tc.ResourceExhaustedError, match="tensorcast gc --older-than 0s"):
-        for step in itertools.count(300):
+        for step in itertools.count(210):
             small.put(weights(step), progress=False)
     small.gc(older_than=0)
-    small.put(weights(300), "fits/again", progress=False)
+    small.put(weights(250), "fits/again", progress=False)
     small.rm("fits/again")
