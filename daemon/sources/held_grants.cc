@@ -124,10 +124,17 @@ bool HeldGrants::IsAnyInUse() const {
 }
 
 void HeldGrants::AwaitOpening(const RequestContext& context, SteadyTime until) {
-  if (!IsOpening()) return;
   const Cancellation::Registration cancelled =
       context.cancellation.OnCancel([signal = signal_] { signal->Notify(); });
-  signal_->Await(std::min(until, context.deadline));
+  until = std::min(until, context.deadline);
+  // What was notified before may have been seen to already.
+  const auto over = [](const auto& held) {
+    return held.second.opening != nullptr && held.second.opening->over();
+  };
+  while (IsOpening() && std::ranges::none_of(held_, over) && !context.cancellation.IsCancelled() &&
+         SteadyNow() < until) {
+    signal_->Await(until);
+  }
 }
 
 std::vector<HeldGrants::Opened> HeldGrants::TakeOpened() {

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "base/testing/eventually.h"
 #include "security/testing/test_authority.h"
 #include "tests/e2e/listening_ports.h"
 #include "tests/robustness/proxy.h"
@@ -42,16 +43,27 @@ class ProxyBetween : public RobustnessTest, public ::testing::WithParamInterface
     }
     options.settings_of_daemon[kSource].push_back(
         absl::StrCat("daemon.tcp_advertise=[\"", proxy_.address(), "\"]"));
+    if (daemons > kOther) {
+      options.settings_of_daemon[kOther].push_back(
+          absl::StrCat("daemon.tcp_advertise=[\"", other_.address(), "\"]"));
+    }
     if (Secured()) UseCertificates(options, authority_);
     ASSERT_NO_FATAL_FAILURE(StartRobustCluster(options));
-    std::set<int> ports = ListeningPorts(cluster_->daemon(kSource).pid());
-    if (Secured()) ports.erase(PortOf(cluster_->addresses(kSource).grpc));
-    ASSERT_EQ(ports.size(), 1u);
-    proxy_.ForwardTo(*ports.begin());
+    ASSERT_NO_FATAL_FAILURE(Forward(proxy_, kSource));
+    if (daemons > kOther) {
+      ASSERT_NO_FATAL_FAILURE(Forward(other_, kOther));
+    }
     model_ = MakeModel("model.safetensors", kModelBytes);
     TC_ASSERT_OK_AND_ASSIGN(const auto put, Import(kSource, "m", model_));
     artifact_ = put.artifact_id;
     TC_ASSERT_OK(AwaitReplicas(kReceiver, artifact_, 1));
+  }
+
+  void Forward(Proxy& proxy, int node) {
+    std::set<int> ports = ListeningPorts(cluster_->daemon(node).pid());
+    if (Secured()) ports.erase(PortOf(cluster_->addresses(node).grpc));
+    ASSERT_EQ(ports.size(), 1u);
+    proxy.ForwardTo(*ports.begin());
   }
 
   std::vector<std::string> SourcesOf(const client::Replica& replica) {
@@ -83,7 +95,8 @@ class ProxyBetween : public RobustnessTest, public ::testing::WithParamInterface
   }
 
   security::testing::TestAuthority authority_;
-  Proxy proxy_;  // outlives the daemons
+  Proxy proxy_;  // they outlive the daemons
+  Proxy other_;
   std::string model_;
   std::string artifact_;
 };
@@ -129,8 +142,13 @@ TEST_P(ProxyBetween, AFlippedBitIsNoticed) {
   TC_ASSERT_OK(client(kOther).Get(Context(), "m", {.location = "disk"}).status());
   TC_ASSERT_OK(DropReplicas(kOther, artifact_));
   TC_ASSERT_OK(AwaitReplicas(kReceiver, artifact_, 2));
+  // Sources are used side by side: the other one says nothing until this one has lied.
   proxy_.Set({.kind = Kind::kFlip, .after = kMiddle});
-  TC_ASSERT_OK_AND_ASSIGN(const auto replica, client(kReceiver).Get(Context(), "m", {.lane = "tcp"}));
+  other_.Cut();
+  const auto get = client(kReceiver).StartGet(Context(), "m", {.lane = "tcp"});
+  EXPECT_TRUE(testing::Eventually([this] { return proxy_.faults_done() == 1; }));
+  other_.Heal();
+  TC_ASSERT_OK_AND_ASSIGN(const auto replica, get->Wait(Soon()));
   TC_ASSERT_OK(Compare(*replica, model_).status());
   EXPECT_EQ(proxy_.faults_done(), 1);
   EXPECT_GE(replica->transfer()->refetched_chunks, 1);
