@@ -20,6 +20,8 @@
 namespace tensorcast::client {
 namespace {
 
+constexpr absl::Duration kReconnectTime = absl::Milliseconds(200);
+
 bool IsSocket(const std::string& path) {
   struct stat info{};
   return !path.empty() && stat(path.c_str(), &info) == 0 && S_ISSOCK(info.st_mode);
@@ -68,7 +70,10 @@ absl::StatusOr<std::unique_ptr<DaemonLink>> DaemonLink::Connect(const Target& ta
 absl::Status DaemonLink::Greet(RequestContext context, absl::Duration timeout, bool in_clear) {
   context.deadline = std::min(context.deadline, SteadyNow() + timeout);
   TC_RETURN_IF_ERROR(CheckListener(address_, context));
-  const auto status = GetStatus(context, absl::ZeroDuration());
+  auto status = GetStatus(context, absl::ZeroDuration());
+  // gRPC shares connections within a process: one to the daemon that listened here before is found broken by
+  // its first use only.
+  if (absl::IsUnavailable(status.status())) status = GetStatus(context, kReconnectTime);
   if (status.ok()) {
     absl::MutexLock lock(&mutex_);
     handle_socket_ = status->node().handle_socket();

@@ -298,9 +298,8 @@ TEST_F(Failures, BadModelsAreRefusedWithTheFileAndTheReason) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr(reason));
   }
-  // Nothing is said of files that cannot be imported, nor whether there are any.
   EXPECT_EQ(client(0).Import(Context(), directory_->path() + "/nothing-here", {}).status().code(),
-            absl::StatusCode::kPermissionDenied);
+            absl::StatusCode::kNotFound);
 }
 
 TEST_F(Failures, UnknownNamesAreNotFound) {

@@ -41,6 +41,7 @@ class OutOfTurn : public ::testing::Test {
     v1::RegisterNodeRequest request;
     request.mutable_node()->set_node_id(name);
     request.mutable_node()->set_name(name);
+    request.mutable_node()->set_grpc_address("127.0.0.1:1");
     request.mutable_node()->set_incarnation(incarnation);
     request.mutable_node()->set_host_id(name);
     request.mutable_node()->set_protocol_version(rpc::kProtocolVersion);

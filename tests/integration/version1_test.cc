@@ -30,6 +30,7 @@ class Version1 : public ::testing::Test {
     v1::RegisterNodeRequest registration;
     registration.mutable_node()->set_node_id("old");
     registration.mutable_node()->set_name("old");
+    registration.mutable_node()->set_grpc_address("127.0.0.1:1");
     registration.mutable_node()->set_incarnation(1);
     registration.mutable_node()->set_protocol_version(rpc::kProtocolVersion);
     EXPECT_TRUE(store->RegisterNode(Soon(), registration).ok());
