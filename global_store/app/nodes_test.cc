@@ -41,6 +41,7 @@ TEST_F(GlobalStoreServerTest, TheLabelsOfANodeAreInTheStatusOfTheCluster) {
   request.mutable_node()->set_node_id("a");
   request.mutable_node()->set_name("a");
   request.mutable_node()->set_incarnation(1);
+  request.mutable_node()->set_grpc_address("127.0.0.1:1");
   (*request.mutable_node()->mutable_labels())["zone"] = "z1";
   ASSERT_TRUE(Call(&Stub::RegisterNode, request).ok());
   const auto status = Call(&Stub::GetClusterStatus, v1::GetClusterStatusRequest());
