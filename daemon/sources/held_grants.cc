@@ -94,8 +94,9 @@ std::string HeldGrants::Add(v1::TransportGrant grant) {
   return id;
 }
 
-bool HeldGrants::Holds(const std::string& replica_id) const {
-  return std::ranges::any_of(held_, [&](const auto& held) { return held.second.replica_id() == replica_id; });
+bool HeldGrants::Holds(const std::string& replica_name) const {
+  return std::ranges::any_of(held_,
+                             [&](const auto& held) { return held.second.replica_name() == replica_name; });
 }
 
 bool HeldGrants::Rests(const std::string& grant_id) const {

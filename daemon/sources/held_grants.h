@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/background.h"
 #include "base/request_context.h"
@@ -41,7 +42,10 @@ struct HeldGrant {
   std::shared_ptr<const Availability> availability;  // of one in use; null: it has everything
 
   bool offered() const { return opening == nullptr && !in_use; }
-  const std::string& replica_id() const { return grant.replica().replica_id(); }
+  // With its node's id: nodes choose the ids of their replicas, and one that lies may take another's.
+  std::string replica_name() const {
+    return absl::StrCat(grant.source().node_id(), "/", grant.replica().replica_id());
+  }
   OvertakenPeers::Peer peer() const { return {grant.source().node_id(), grant.source().incarnation()}; }
 };
 
@@ -76,7 +80,7 @@ class HeldGrants {
   // Its id.
   std::string Add(v1::TransportGrant grant);
   const std::map<std::string, HeldGrant>& all() const { return held_; }  // by grant id
-  bool Holds(const std::string& replica_id) const;
+  bool Holds(const std::string& replica_name) const;
   // Its peer was overtaken lately, here or by another transfer.
   bool Rests(const std::string& grant_id) const;
 

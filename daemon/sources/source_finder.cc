@@ -266,9 +266,7 @@ class ReplicaSourceProvider : public SourceProvider {
     return has == nullptr || has->complete();
   }
 
-  const std::string& ReplicaOf(const std::string& grant_id) const {
-    return held_.all().at(grant_id).replica_id();
-  }
+  std::string ReplicaOf(const std::string& grant_id) const { return held_.all().at(grant_id).replica_name(); }
 
   bool WasTried(const std::string& grant_id) const { return replicas_.contains(ReplicaOf(grant_id)); }
 
@@ -394,12 +392,12 @@ class ReplicaSourceProvider : public SourceProvider {
     *request.mutable_node() = parts_.link->identity();
     request.set_artifact_id(request_.manifest->id());
     *request.mutable_destination() = ToProto(request_.destination, parts_.devices);
-    for (const auto& [replica_id, tried] : replicas_) {
+    for (const auto& [replica_name, tried] : replicas_) {
       // One that is held again is slow only where it gives nothing now.
-      if (held_.Holds(replica_id)) continue;
+      if (held_.Holds(replica_name)) continue;
       const bool excluded = tried.given_up() || (!again && (tried.fruitless > 0 || tried.rests));
-      (excluded ? request.add_excluded_replicas() : request.add_slow_replicas())->assign(replica_id);
-      if (tried.corrupt) request.add_corrupt_replicas(replica_id);
+      (excluded ? request.add_excluded_replicas() : request.add_slow_replicas())->assign(replica_name);
+      if (tried.corrupt) request.add_corrupt_replicas(replica_name);
     }
     if (context.deadline != SteadyTime::InfiniteFuture()) {
       *request.mutable_timeout() = rpc::ToProto(TimeLeft(context.deadline));
@@ -409,7 +407,7 @@ class ReplicaSourceProvider : public SourceProvider {
     request.set_sources(static_cast<uint32_t>(kMostSources - std::min(held_now, kMostSources)));
     for (const auto& [grant_id, held] : held_.all()) {
       request.add_held_grants(grant_id);
-      if (beside_stalled > 0) request.add_slow_replicas(held.replica_id());
+      if (beside_stalled > 0) request.add_slow_replicas(held.replica_name());
     }
     request.set_sources(std::max(request.sources(), beside_stalled));
     absl::StatusOr<v1::RequestReplicaTransportResponse> answer = Request(context, request);
@@ -469,11 +467,11 @@ class ReplicaSourceProvider : public SourceProvider {
     corrupt_ |= failure.corrupt;
     const auto held = held_.all().find(failure.source.grant_id);
     if (held == held_.all().end()) return NoteOriginFailure(failure.status);
-    const std::string replica_id = held->second.replica_id();
-    Tried& replica = replicas_[replica_id];
+    const std::string replica_name = held->second.replica_name();
+    Tried& replica = replicas_[replica_name];
     if (failure.delivered > 0) replica.fruitless = 0;
     replica.corrupt = failure.corrupt;
-    if (!failure.corrupt) NoteFruitless(replica_id, failure.status);
+    if (!failure.corrupt) NoteFruitless(replica_name, failure.status);
     held_.End(failure.source.grant_id, {.status = failure.status,
                                         .corrupt = failure.corrupt,
                                         .overtaken = absl::IsDeadlineExceeded(failure.status)});
@@ -488,8 +486,8 @@ class ReplicaSourceProvider : public SourceProvider {
   }
 
   // The try of this replica ended with this.
-  void NoteFruitless(const std::string& replica_id, const absl::Status& status) {
-    Tried& replica = replicas_[replica_id];
+  void NoteFruitless(const std::string& replica_name, const absl::Status& status) {
+    Tried& replica = replicas_[replica_name];
     ++replica.fruitless;
     replica.busy = MayBeBusy(status);
     peer_failed_ = true;

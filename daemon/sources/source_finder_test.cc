@@ -117,6 +117,7 @@ class ProviderTest : public ::testing::Test {
   void OfferReplica(const std::string& grant_id, const std::string& replica_id) {
     Offer(grant_id);
     store_.offers.back().mutable_grants(0)->mutable_replica()->set_replica_id(replica_id);
+    store_.offers.back().mutable_grants(0)->mutable_source()->set_node_id("node of " + replica_id);
   }
 
   // As the engine takes them: the first when it needs one, the others beside it.
@@ -235,8 +236,10 @@ TEST_F(ProviderTest, ACorruptSourceIsReportedAndNotAskedForAgain) {
   ASSERT_EQ(store_.completed.size(), 2);
   EXPECT_TRUE(store_.completed.front().source_corrupt());
   EXPECT_EQ(store_.completed.front().outcome(), v1::TRANSPORT_OUTCOME_FAILED);
-  EXPECT_THAT(store_.asked.back().excluded_replicas(), ElementsAre("replica of t1", "replica of t2"));
-  EXPECT_THAT(store_.asked.back().corrupt_replicas(), ElementsAre("replica of t1", "replica of t2"));
+  EXPECT_THAT(store_.asked.back().excluded_replicas(),
+              ElementsAre("node of t1/replica of t1", "node of t2/replica of t2"));
+  EXPECT_THAT(store_.asked.back().corrupt_replicas(),
+              ElementsAre("node of t1/replica of t1", "node of t2/replica of t2"));
 }
 
 TEST_F(ProviderTest, ASourceThatCannotBeOpenedIsPassedOver) {
@@ -476,7 +479,7 @@ TEST_F(ProviderTest, SeveralGrants_AreOpenedSideBySideAndEachEndsForItself) {
   ASSERT_TRUE(more.ok()) << more.status();
   EXPECT_EQ(more->sources.front()->info().name, "source of t4");
   EXPECT_THAT(store_.asked.back().held_grants(), ElementsAre("t1", "t3"));
-  EXPECT_THAT(store_.asked.back().excluded_replicas(), ElementsAre("replica of t2"))
+  EXPECT_THAT(store_.asked.back().excluded_replicas(), ElementsAre("node of t2/replica of t2"))
       << "while others give, one that gave nothing is not asked again";
   sources.clear();
   more->sources.clear();
@@ -541,7 +544,7 @@ TEST_F(ProviderTest, OnlyPeerIsSilent_OthersAreAskedFor) {
   auto provider = Provider();
   const auto sources = TakeSources(*provider, 1);
   EXPECT_EQ(sources.front()->info().name, "source of t2");
-  EXPECT_THAT(store_.asked.back().slow_replicas(), ElementsAre("replica of t1"));
+  EXPECT_THAT(store_.asked.back().slow_replicas(), ElementsAre("node of t1/replica of t1"));
 }
 
 TEST_F(ProviderTest, OnlyPeerRests_ItIsOpenedAllTheSame) {
@@ -569,7 +572,7 @@ TEST_F(ProviderTest, SourcesStall_OthersAreAskedFor) {
   auto more = provider->Next(context_, {}, /*needed=*/false);
   ASSERT_TRUE(more.ok()) << more.status();
   EXPECT_THAT(store_.asked.back().held_grants(), ElementsAre("t1"));
-  EXPECT_THAT(store_.asked.back().slow_replicas(), ElementsAre("replica of t1"));
+  EXPECT_THAT(store_.asked.back().slow_replicas(), ElementsAre("node of t1/replica of t1"));
 }
 
 TEST_F(ProviderTest, WhileThereAreSourcesTheGlobalStoreIsAskedForMoreAFewTimesOnly) {
@@ -622,7 +625,7 @@ TEST_F(ProviderTest, WhoHasOnlyReplicasOfItsHostThatGiveNothingAsksForOthers) {
   } while (more->sources.empty());
   EXPECT_EQ(more->sources.front()->info().name, "source of t2");
   EXPECT_THAT(store_.asked.back().held_grants(), ElementsAre("t1"));
-  EXPECT_THAT(store_.asked.back().slow_replicas(), ElementsAre("replica of t1"));
+  EXPECT_THAT(store_.asked.back().slow_replicas(), ElementsAre("node of t1/replica of t1"));
   EXPECT_EQ(look_again, absl::InfiniteDuration()) << "there is another now";
   first->sources.clear();
 }

@@ -137,5 +137,47 @@ TEST_F(LiarTest, ClaimedCopies_LetNoLastCopyGo) {
   ExpectGets(1);
 }
 
+// It says that it is on the victim's host, and hands over memory that it truncates.
+TEST_F(LiarTest, MemoryThatShrinks_IsNotMapped) {
+  constexpr uint64_t kPoolBytes = 32 << 20;
+  const UniqueFd memory(memfd_create("pool of a liar", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(ftruncate(memory.get(), kPoolBytes), 0);
+  const std::string socket = directory_->path() + "/liar.sock";
+  TC_ASSERT_OK_AND_ASSIGN(const auto handles, HandleServer::Start({.path = socket}));
+  const std::vector<v1::Artifact> artifacts = Artifacts();
+  ASSERT_EQ(artifacts.size(), 1u);
+  const auto image_bytes = artifacts[0].image_bytes();
+  const auto claims = std::make_shared<std::atomic<int>>(0);
+  TC_ASSERT_OK_AND_ASSIGN(
+      const auto neighbour,
+      StartLiar({.name = "neighbour", .host_id = "host-1", .handle_socket = socket, .ticket = [&] {
+                   Claim claim;
+                   const uint64_t granules =
+                       (image_bytes + kGranuleBytes - 1) / kGranuleBytes * kGranuleBytes;
+                   claim.handles = {"lie", artifact_, image_bytes,
+                                    HostHandles{.pool_id = "lies",
+                                                .segments = {{.number = 0, .bytes = kPoolBytes}},
+                                                .extents = {{0, 0, 0, granules}}}};
+                   claim.fds = {memory.get()};
+                   // When the receiver has let go, or has just got it.
+                   std::thread([fd = dup(memory.get()), claims] {
+                     absl::SleepFor(absl::Milliseconds(1));
+                     ++*claims;
+                     (void)!ftruncate(fd, 0);
+                     close(fd);
+                   }).detach();
+                   return handles->IssueTicket(std::move(claim));
+                 }}));
+  TC_ASSERT_OK(neighbour->Claim(artifacts));
+  for (int i = 0; i < 10 && *claims == 0; ++i) {
+    ASSERT_NO_FATAL_FAILURE(ExpectGets(1));
+    TC_ASSERT_OK(DropReplicas(1, artifact_));
+    ASSERT_EQ(ftruncate(memory.get(), kPoolBytes), 0);
+  }
+  EXPECT_GT(*claims, 0) << "nobody attached to the liar";
+  EXPECT_TRUE(cluster_->daemon(1).running());
+  ExpectGets(1);
+}
+
 }  // namespace
 }  // namespace tensorcast
