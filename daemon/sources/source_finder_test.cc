@@ -389,9 +389,9 @@ TEST_F(ProviderTest, ASourceThatWasSlowMayBeAskedAgainAndOneThatLiedMayNot) {
     EXPECT_EQ((*source)->info().name, absl::StrCat("source of ", again));
     failure = {.status = absl::DataLossError("chunk 1"), .corrupt = true};
   }
-  EXPECT_THAT(store_.asked.back().slow_replicas(), ElementsAre("slow"));
-  EXPECT_THAT(store_.asked.back().excluded_replicas(), ElementsAre("lies"));
-  EXPECT_THAT(store_.asked.back().corrupt_replicas(), ElementsAre("lies"));
+  EXPECT_THAT(store_.asked.back().slow_replicas(), ElementsAre("node of slow/slow"));
+  EXPECT_THAT(store_.asked.back().excluded_replicas(), ElementsAre("node of lies/lies"));
+  EXPECT_THAT(store_.asked.back().corrupt_replicas(), ElementsAre("node of lies/lies"));
 }
 
 TEST_F(ProviderTest, ASourceThatCannotBeReachedIsAskedAgainAFewTimesOnly) {
@@ -399,7 +399,7 @@ TEST_F(ProviderTest, ASourceThatCannotBeReachedIsAskedAgainAFewTimesOnly) {
   peers_.open = nullptr;
   EXPECT_EQ(testing::NextOf(*Provider(), context_).status().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(peers_.opened().size(), 3u);
-  EXPECT_THAT(store_.asked.back().excluded_replicas(), ElementsAre("dead"));
+  EXPECT_THAT(store_.asked.back().excluded_replicas(), ElementsAre("node of dead/dead"));
 }
 
 TEST_F(ProviderTest, OriginsOfOtherNodesAreNotTriedHere) {
