@@ -39,12 +39,17 @@ class Closer {
   int threads_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
+// It is never destroyed, since its threads may outlive main.
+Closer& SharedCloser() {
+  static Closer* const closer = new Closer();
+  return *closer;
+}
+
 }  // namespace
 
 ForeignFds::~ForeignFds() {
   if (fds_.empty()) return;
-  static Closer* const closer = new Closer();  // never destroyed: its threads may outlive main
-  closer->Close(std::move(fds_));
+  SharedCloser().Close(std::move(fds_));
 }
 
 void ForeignFds::Add(ForeignFds more) {
