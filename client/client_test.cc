@@ -522,7 +522,8 @@ TEST(PutImage, AnyPieceOfIt_IsWrittenAlone) {
   std::string whole(image->layout().image_bytes, '\0');
   for (size_t i = 0; i < 5; ++i) {
     const Tensor& tensor = image->layout().tensors[i];
-    std::memcpy(whole.data() + tensor.offset, tensors[i].bytes.data(), tensor.nbytes);
+    std::ranges::copy(std::as_bytes(std::span(tensors[i].bytes)),
+                      std::as_writable_bytes(std::span(whole)).begin() + tensor.offset);
   }
   for (size_t size : {size_t{1}, size_t{7}, size_t{255}, size_t{256}, size_t{600}, whole.size()}) {
     std::string back(whole.size(), '?');
