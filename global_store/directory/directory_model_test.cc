@@ -554,7 +554,10 @@ class Model : public ::testing::TestWithParam<int> {
     const std::string artifact = replicas_[id].artifact;
     EXPECT_EQ(decision->release_first, !decision->granted && IsReleased(artifact));
     const DurableFacts release = directory_.PrepareReleaseOf({node, id}, proofs, wall_now());
-    EXPECT_EQ(release.artifacts.size(), IsReleased(artifact) && !HasOtherCopy(id) ? 1u : 0u);
+    // A replica that does not matter goes without a question about copies, so there may be no proofs to
+    // release by.
+    if (decision->release_first) EXPECT_EQ(release.artifacts.size(), 1u);
+    if (!release.artifacts.empty()) EXPECT_TRUE(IsReleased(artifact) && !HasOtherCopy(id));
     if (decision->release_first) {
       directory_.Apply(release, now_);
       ForgetArtifact(artifact);
