@@ -556,8 +556,8 @@ class Model : public ::testing::TestWithParam<int> {
     const DurableFacts release = directory_.PrepareReleaseOf({node, id}, proofs, wall_now());
     // A replica that does not matter goes without a question about copies, so there may be no proofs to
     // release by.
-    if (decision->release_first) EXPECT_EQ(release.artifacts.size(), 1u);
-    if (!release.artifacts.empty()) EXPECT_TRUE(IsReleased(artifact) && !HasOtherCopy(id));
+    EXPECT_TRUE(!decision->release_first || release.artifacts.size() == 1);
+    EXPECT_TRUE(release.artifacts.empty() || (IsReleased(artifact) && !HasOtherCopy(id)));
     if (decision->release_first) {
       directory_.Apply(release, now_);
       ForgetArtifact(artifact);
