@@ -113,6 +113,7 @@ absl::Status FillSizes(const v1::DaemonConfig& config, daemon::DaemonOptions& op
   options.max_concurrent_ingests = config.max_concurrent_ingests();
   options.max_connections = config.max_connections();
   TC_ASSIGN_OR_RETURN(options.put_rings_bytes, Size("daemon.put_rings", config.put_rings()));
+  TC_ASSIGN_OR_RETURN(options.compare_rate, Size("daemon.compare_rate", config.compare_rate()));
   options.copy_threads = config.copy_threads();
   options.staging_buffers = config.staging_buffers();
   return absl::OkStatus();
