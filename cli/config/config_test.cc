@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -233,6 +234,15 @@ TEST(Config, AnEmptyFileIsTheDefaultsAndWhatIsNoFileIsRefused) {
   EXPECT_EQ(std::remove(path.c_str()), 0);
   EXPECT_TRUE(absl::IsInvalidArgument(Load({.path = "/dev/zero"}).status()));
   EXPECT_TRUE(absl::IsInvalidArgument(Load({.path = testing::TempDir()}).status()));
+}
+
+TEST(Config, PipeWithoutWriter_IsRefusedAtOnce) {
+  const std::string path = testing::TempDir() + "/config_test_pipe";
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  const absl::Status status = Load({.path = path}).status();
+  EXPECT_EQ(std::remove(path.c_str()), 0);
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_THAT(status.message(), HasSubstr("is a pipe that no process has written to"));
 }
 
 // --config <(envsubst <daemon.yaml), and /dev/stdin.
