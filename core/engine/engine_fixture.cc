@@ -86,6 +86,7 @@ void EngineFixture::Start(const Setup& setup) {
   HostPool::Options options;
   options.bytes = (setup.host_granules + setup.staging_buffers) * kGranuleBytes;
   options.use_huge_pages = false;
+  options.share_granules = setup.share_granules;
   options.prefault_threads = 0;
   auto pool = HostPool::Create(std::move(options));
   CHECK_OK(pool.status());

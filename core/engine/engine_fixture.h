@@ -62,7 +62,8 @@ class ScriptedGuard final : public EvictionGuard {
 class EngineFixture : public ::testing::Test {
  protected:
   struct Setup {
-    int host_granules = 16;  // beside those for staging
+    int host_granules = 16;       // beside those for staging
+    bool share_granules = false;  // else each image has granules of its own, however small it is
     uint64_t device_pool_bytes = uint64_t{32} << 20;
     int staging_buffers = 2;
     int max_concurrent_ingests = 4;

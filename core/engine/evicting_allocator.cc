@@ -27,6 +27,11 @@ constexpr int kReasonsNamed = 3;
 
 uint64_t WholeGranules(uint64_t bytes) { return (bytes + kGranuleBytes - 1) / kGranuleBytes * kGranuleBytes; }
 
+// What is free, or will be with small images that go: their granule comes back with the last of them.
+uint64_t FreeBytes(const PoolStats& stats) {
+  return stats.capacity_bytes - std::min(stats.used_bytes, stats.capacity_bytes) + stats.small_free_bytes;
+}
+
 std::string PoolName(Location pool) {
   return pool.kind == LocationKind::kCpu ? "the host pool" : absl::StrCat("the pool of ", pool.ToString());
 }
@@ -105,7 +110,7 @@ absl::StatusOr<Memory> EvictingAllocator::AllocateIn(Location pool, const Alloca
     absl::StatusOr<Memory> memory = allocate();
     if (memory.ok() || !absl::IsResourceExhausted(memory.status())) return memory;
     // Not even an empty pool would do: no use to wait.
-    if (WholeGranules(request.bytes) + request.held_bytes > UsableBytes(pool)) {
+    if (BytesFor(pool, request.bytes) + request.held_bytes > UsableBytes(pool)) {
       return Full(pool, request, memory.status(), refused);
     }
     const bool worth_evicting = WorthEvicting(pool, request.bytes);
@@ -137,10 +142,8 @@ absl::StatusOr<Memory> EvictingAllocator::AllocateIn(Location pool, const Alloca
 bool EvictingAllocator::WorthEvicting(Location pool, uint64_t bytes) const {
   const PoolHolders holders = table_->Holders(pool);
   if (holders.freeing) return false;
-  const PoolStats stats = Stats(pool);
-  const uint64_t free = stats.capacity_bytes - std::min(stats.used_bytes, stats.capacity_bytes);
-  const uint64_t coming = free + holders.ending.bytes;
-  const uint64_t wanted = WholeGranules(bytes);
+  const uint64_t coming = FreeBytes(Stats(pool)) + holders.ending.bytes;
+  const uint64_t wanted = BytesFor(pool, bytes);
   if (holders.ending.replicas > 0 && coming >= wanted) return false;
   return coming + holders.idle.bytes + holders.served.bytes >= wanted;
 }
@@ -148,10 +151,9 @@ bool EvictingAllocator::WorthEvicting(Location pool, uint64_t bytes) const {
 bool EvictingAllocator::WillHaveRoom(Location pool, uint64_t bytes) const {
   const PoolHolders holders = table_->Holders(pool);
   if (holders.landing.replicas == 0) return false;
-  const PoolStats stats = Stats(pool);
-  const uint64_t free = stats.capacity_bytes - std::min(stats.used_bytes, stats.capacity_bytes);
-  return free + holders.landing.bytes + holders.idle.bytes + holders.served.bytes + holders.ending.bytes >=
-         WholeGranules(bytes);
+  return FreeBytes(Stats(pool)) + holders.landing.bytes + holders.idle.bytes + holders.served.bytes +
+             holders.ending.bytes >=
+         BytesFor(pool, bytes);
 }
 
 bool EvictingAllocator::TryEvictOne(Location pool, const TraceContext& needed_by, Refusals& refused) {
@@ -167,7 +169,7 @@ bool EvictingAllocator::TryEvictOne(Location pool, const TraceContext& needed_by
   } else if (!evicted.ok()) {
     PoolHolders::Share& share = refused.reasons[std::string(evicted.message())];
     ++share.replicas;
-    share.bytes += WholeGranules(victim->image_bytes);
+    share.bytes += BytesFor(pool, victim->image_bytes);
   }
   // The guard was asked with no lock held: who leased or pinned the replica meanwhile wins.
   if (evicted.ok()) evicted = table_->Drain(victim->id, {.only_unheld = true});
@@ -182,6 +184,10 @@ bool EvictingAllocator::TryEvictOne(Location pool, const TraceContext& needed_by
   LOG(INFO) << "evicted replica " << victim->id << " of " << victim->artifact_id << " ("
             << victim->image_bytes << " bytes) from " << pool.ToString();
   return true;
+}
+
+uint64_t EvictingAllocator::BytesFor(Location pool, uint64_t image_bytes) const {
+  return pool.kind == LocationKind::kCpu ? host_->BytesFor(image_bytes) : WholeGranules(image_bytes);
 }
 
 PoolStats EvictingAllocator::Stats(Location pool) const {
@@ -220,7 +226,7 @@ absl::Status EvictingAllocator::Full(Location pool, const AllocationRequest& req
   }
   // To be tried again, as other calls are while the global store is away.
   if (!refused.not_asked.ok()) return Annotate(refused.not_asked, text);
-  const bool ever = WholeGranules(request.bytes) <= UsableBytes(pool);
+  const bool ever = BytesFor(pool, request.bytes) <= UsableBytes(pool);
   absl::StrAppend(&text, "; ", ever ? RemedyFor(holders, pool) : "it never fits: give the pool more memory");
   return absl::ResourceExhaustedError(absl::StrCat(text, " (", cause.message(), ")"));
 }

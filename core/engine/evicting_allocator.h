@@ -66,6 +66,8 @@ class EvictingAllocator {
   bool WorthEvicting(Location pool, uint64_t bytes) const;
   // True when replicas that are being made now leave enough room once they are, if nobody holds them then.
   bool WillHaveRoom(Location pool, uint64_t bytes) const;
+  // What an image of so many bytes takes of the pool.
+  uint64_t BytesFor(Location pool, uint64_t image_bytes) const;
   PoolStats Stats(Location pool) const;
   uint64_t UsableBytes(Location pool) const;
   absl::Status Full(Location pool, const AllocationRequest& request, const absl::Status& cause,

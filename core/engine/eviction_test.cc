@@ -25,9 +25,10 @@ class EngineEviction : public EngineFixture {
     for (uint64_t seed = 0; seed < 6; ++seed) artifacts_.push_back(MakeChunkedArtifact(seed, 2));
   }
 
-  void StartWithGranules(int granules, bool guard = false) {
+  void StartWithGranules(int granules, bool guard = false, bool share = false) {
     Setup setup;
     setup.host_granules = granules;
+    setup.share_granules = share;
     setup.guard = guard;
     Start(setup);
   }
@@ -90,6 +91,17 @@ TEST_F(EngineEviction, SparesLeasedAndPinnedReplicas) {
   MustGet(artifacts_[2], kCpu);
   MustGet(artifacts_[3], kCpu);
   EXPECT_THAT(Present(), ElementsAre(0, 1, 3));
+}
+
+TEST_F(EngineEviction, SmallImages_ShareOneGranuleAndGoForALargeOne) {
+  StartWithGranules(1, /*guard=*/false, /*share=*/true);
+  for (int i = 0; i < 6; ++i) MustGet(artifacts_[i], kCpu);
+  EXPECT_THAT(Present(), ElementsAre(0, 1, 2, 3, 4, 5));
+  const TestArtifact large = MakeTestArtifact(7, {kGranuleBytes - 4096});
+  MustGet(large, kCpu);
+  EXPECT_THAT(Present(), ElementsAre());
+  MustGet(artifacts_[2], kCpu);
+  EXPECT_THAT(Present(), ElementsAre(2));
 }
 
 TEST_F(EngineEviction, GetWithoutWait_WaitsForReplicaThatFills) {

@@ -140,7 +140,7 @@ class IngestRun {
     std::vector<ByteRange> ranges;
     for (const uint32_t chunk : *chunks_) ranges.push_back(request_.layout().chunk(chunk));
     if (part_.memory == nullptr) {
-      space.bytes = GranuleBytes(ranges);
+      space.bytes = std::min(image_bytes, GranuleBytes(ranges));
       return options_.allocator->AllocateHost(
           space, [&](HostPool& pool) { return pool.Allocate(image_bytes, ranges); });
     }

@@ -14,10 +14,12 @@ absl::StatusOr<StagingMemory> StagingMemory::Create(HostPool* pool, int count, u
   const std::vector<int> nodes = DistinctNodes(numa_nodes);
   StagingMemory memory;
   memory.numa_nodes_ = numa_nodes;
+  // A buffer shares its granules with no image.
+  const uint64_t taken = std::max(bytes, kGranuleBytes);
   for (int i = 0; i < count; ++i) {
     TC_ASSIGN_OR_RETURN(HostAllocation buffer, nodes.empty()
-                                                   ? pool->Allocate(bytes)
-                                                   : pool->AllocateNear(bytes, nodes[i % nodes.size()]));
+                                                   ? pool->Allocate(taken)
+                                                   : pool->AllocateNear(taken, nodes[i % nodes.size()]));
     memory.nodes_.push_back(nodes.empty() ? std::nullopt
                                           : PreferredNumaNode(buffer.Spans(0, 1).front().data()));
     memory.buffers_.push_back(std::move(buffer));

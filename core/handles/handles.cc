@@ -1,5 +1,7 @@
 #include "core/handles/handles.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -16,6 +18,8 @@ absl::Status BadExtents(std::string_view what) {
 constexpr uint64_t kMostImageBytes = uint64_t{1} << 62;
 
 bool WholeGranules(uint64_t bytes) { return bytes % kGranuleBytes == 0; }
+
+bool WholePages(uint64_t bytes) { return bytes % static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) == 0; }
 
 }  // namespace
 
@@ -37,9 +41,10 @@ absl::Status CheckHostHandles(const HostHandles& host, uint64_t image_bytes) {
   const uint64_t image_granules = image_bytes / kGranuleBytes + (WholeGranules(image_bytes) ? 0 : 1);
   uint64_t end = 0;  // of the extent before, in the image
   for (const SegmentExtent& extent : host.extents) {
-    if (!WholeGranules(extent.image_offset) || !WholeGranules(extent.offset) ||
-        !WholeGranules(extent.bytes) || extent.bytes == 0) {
-      return BadExtents("are not whole granules");
+    const bool small = image_bytes <= kMaxSmallBytes && extent.bytes < kGranuleBytes;
+    if (extent.bytes == 0 || (small ? extent.image_offset != 0 || !WholePages(extent.offset | extent.bytes)
+                                    : !WholeGranules(extent.image_offset | extent.offset | extent.bytes))) {
+      return BadExtents("are not whole granules, or whole pages of a small image");
     }
     if (extent.segment >= host.segments.size()) return BadExtents("lie in a segment that it did not name");
     const uint64_t segment_bytes = host.segments[extent.segment].bytes;

@@ -39,8 +39,8 @@ struct SegmentExtent {
   friend bool operator==(const SegmentExtent&, const SegmentExtent&) = default;
 };
 
-// A host replica: whole granules, in the order of the image. Where it has none, its image has a hole. The
-// descriptors are those of the segments, in their order.
+// A host replica: whole granules, in the order of the image; one extent of whole pages where it is small.
+// Where it has none, its image has a hole. The descriptors are those of the segments, in their order.
 struct HostHandles {
   std::string pool_id;                  // HostPool::id(): the same id and number, the same memory
   std::vector<SegmentHandle> segments;  // that the extents lie in, in ascending order
@@ -73,8 +73,8 @@ enum class Holder : uint8_t { kClient, kDaemon };
 // How many descriptors come with the handles: one for each segment or for the file, none for device memory.
 size_t DescriptorsOf(const ReplicaHandles& handles);
 
-// INVALID_ARGUMENT unless the extents are whole granules that lie in the segments and in an image of
-// `image_bytes`, in its order and without overlap. What is valid can be mapped.
+// INVALID_ARGUMENT unless the extents are whole granules (of a small image: whole pages) that lie in the
+// segments and in an image of `image_bytes`, in its order and without overlap. What is valid can be mapped.
 absl::Status CheckHostHandles(const HostHandles& host, uint64_t image_bytes);
 
 // The chunks, of so many bytes each, whose memory the handles name: a bit each, as Availability::Words has

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <iterator>
@@ -20,6 +21,7 @@
 #include "core/memory/host_limits.h"
 #include "core/memory/numa_policy.h"
 #include "core/memory/shared_region.h"
+#include "core/memory/small_extents.h"
 
 namespace tensorcast {
 namespace {
@@ -57,6 +59,19 @@ uint64_t CountOf(const std::vector<GranuleRange>& ranges) {
   return count;
 }
 
+// The smallest piece that a client can map.
+uint64_t PageBytes() {
+  static const auto bytes = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  return bytes;
+}
+
+uint64_t WholePages(uint64_t bytes) { return (bytes + PageBytes() - 1) / PageBytes() * PageBytes(); }
+
+bool IsSmallImage(uint64_t image_bytes) { return image_bytes > 0 && image_bytes <= kMaxSmallBytes; }
+
+// Extents are of whole granules or of a small image.
+bool IsSmall(const Extent& extent) { return extent.bytes < kGranuleBytes; }
+
 uint64_t ImageEnd(const ImageExtent& extent) { return extent.image_offset + extent.extent.bytes; }
 
 // The extent that holds the image's byte at `offset`, or the first one behind it.
@@ -66,7 +81,7 @@ std::vector<ImageExtent>::const_iterator ExtentAt(const std::vector<ImageExtent>
 }
 
 GranuleRange ImageGranules(const ImageExtent& extent) {
-  return {extent.image_offset / kGranuleBytes, extent.extent.bytes / kGranuleBytes};
+  return {extent.image_offset / kGranuleBytes, GranulesFor(extent.extent.bytes)};
 }
 
 // The image's granules among `wanted` that the extents do not hold, in ascending order.
@@ -206,6 +221,7 @@ struct HostPool::State {
         on_replaced(options.on_replaced),
         allocator(region.bytes() / kGranuleBytes, region.segment_bytes() / kGranuleBytes),
         further_references(region.bytes() / kGranuleBytes),
+        share_granules(options.share_granules && region.pages() != SharedRegion::Pages::kHugeSetAside),
         prefaulter(region, options.prefault_threads) {
     for (uint64_t offset = 0; offset < region.bytes(); offset += region.segment_bytes()) {
       const uint64_t bytes = std::min(region.segment_bytes(), region.bytes() - offset);
@@ -221,8 +237,9 @@ struct HostPool::State {
   struct Place {
     std::string name;
     bool kept = false;
-    bool room = false;     // of a kept one: there is no memory
-    uint64_t adopted = 0;  // of a kept one: granules that allocations name, each as often as it is named
+    bool room = false;  // of a kept one: there is no memory
+    // Of a kept one: granules and small extents that allocations name, each as often as it is named.
+    uint64_t adopted = 0;
   };
 
   SharedRegion region;
@@ -235,8 +252,10 @@ struct HostPool::State {
   // none is nobody looks through them.
   std::vector<uint32_t> further_references ABSL_GUARDED_BY(mutex);
   uint64_t all_further_references ABSL_GUARDED_BY(mutex) = 0;  // the sum
+  SmallExtents small ABSL_GUARDED_BY(mutex){PageBytes()};      // of granules that the allocator handed out
   std::string id ABSL_GUARDED_BY(mutex) = NewUuid();
   std::vector<Place> places ABSL_GUARDED_BY(mutex);  // one a segment
+  const bool share_granules;
   bool replaces ABSL_GUARDED_BY(mutex) = true;
   uint64_t high_water_bytes ABSL_GUARDED_BY(mutex) = 0;
   uint64_t failed_allocations ABSL_GUARDED_BY(mutex) = 0;
@@ -274,6 +293,15 @@ absl::StatusOr<std::vector<GranuleRange>> HostPool::State::Take(uint64_t granule
 }
 
 void HostPool::State::AddReferences(Extent extent) {
+  if (IsSmall(extent)) {
+    Place& place = places[SegmentOf(extent)];
+    if (place.kept) {
+      ++place.adopted;
+    } else {
+      small.AddReference(extent);
+    }
+    return;
+  }
   const uint64_t first = extent.offset / kGranuleBytes;
   const uint64_t count = extent.bytes / kGranuleBytes;
   for (uint64_t granule = first; granule < first + count; ++granule) ++further_references[granule];
@@ -282,6 +310,12 @@ void HostPool::State::AddReferences(Extent extent) {
 }
 
 bool HostPool::State::DropReferences(Extent extent) {
+  if (IsSmall(extent)) {
+    Place& place = places[SegmentOf(extent)];
+    if (place.kept) return --place.adopted == 0 && replaces;
+    if (const std::optional<uint64_t> granule = small.DropReference(extent)) allocator.Free({*granule, 1});
+    return false;
+  }
   GranuleRange unnamed{extent.offset / kGranuleBytes, extent.bytes / kGranuleBytes};
   if (all_further_references > 0) {
     const uint64_t end = unnamed.first + unnamed.count;
@@ -444,6 +478,9 @@ absl::StatusOr<HostAllocation> HostPool::Grow(const HostAllocation& allocation,
 absl::StatusOr<HostAllocation> HostPool::Add(uint64_t image_bytes, const std::vector<ImageExtent>& shared,
                                              const std::vector<GranuleRange>& granules,
                                              uint64_t wanted_bytes) {
+  if (shared.empty() && CountOf(granules) > 0 && Shares(image_bytes)) {
+    return AddSmall(image_bytes);
+  }
   absl::MutexLock lock(&state_->mutex);
   TC_ASSIGN_OR_RETURN(const std::vector<GranuleRange> taken, state_->Take(CountOf(granules), wanted_bytes));
   std::vector<ImageExtent> extents = Lay(granules, taken);
@@ -453,6 +490,17 @@ absl::StatusOr<HostAllocation> HostPool::Add(uint64_t image_bytes, const std::ve
     extents = Joined(std::move(extents), state_->region.segment_bytes());
   }
   return HostAllocation(this, image_bytes, std::move(extents));
+}
+
+absl::StatusOr<HostAllocation> HostPool::AddSmall(uint64_t image_bytes) {
+  absl::MutexLock lock(&state_->mutex);
+  std::optional<Extent> piece = state_->small.Allocate(image_bytes);
+  if (!piece.has_value()) {
+    TC_ASSIGN_OR_RETURN(const std::vector<GranuleRange> taken, state_->Take(1, image_bytes));
+    state_->small.AddGranule(taken.front().first);
+    piece = state_->small.Allocate(image_bytes);
+  }
+  return HostAllocation(this, image_bytes, {{0, *piece}});
 }
 
 HostAllocation HostPool::Share(uint64_t image_bytes, std::vector<ImageExtent> extents) {
@@ -503,9 +551,10 @@ absl::StatusOr<HostAllocation> HostPool::Adopt(uint64_t image_bytes, std::span<c
       return absl::InvalidArgumentError(absl::StrCat("segment ", extent.segment, " was not kept"));
     }
     const PoolSegment& segment = state_->segments[place - state_->places.begin()];
+    const uint64_t unit = IsSmallImage(image_bytes) ? PageBytes() : kGranuleBytes;
     if (extent.image_offset != next || next >= image_bytes || extent.bytes == 0 ||
         extent.bytes > segment.bytes || extent.offset > segment.bytes - extent.bytes ||
-        extent.bytes % kGranuleBytes != 0 || extent.offset % kGranuleBytes != 0) {
+        extent.bytes % unit != 0 || extent.offset % unit != 0) {
       return absl::InvalidArgumentError(absl::StrCat("bytes ", extent.offset, " + ", extent.bytes,
                                                      " of segment ", extent.segment, " for those from ",
                                                      extent.image_offset, " of an image of ", image_bytes));
@@ -563,6 +612,14 @@ SegmentKind HostPool::kind(size_t segment) const {
   return !place.kept ? SegmentKind::kOwn : place.room ? SegmentKind::kRoom : SegmentKind::kKept;
 }
 
+bool HostPool::Shares(uint64_t image_bytes) const {
+  return state_->share_granules && IsSmallImage(image_bytes);
+}
+
+uint64_t HostPool::BytesFor(uint64_t image_bytes) const {
+  return Shares(image_bytes) ? WholePages(image_bytes) : GranulesFor(image_bytes) * kGranuleBytes;
+}
+
 std::byte* HostPool::base() const { return state_->region.base(); }
 uint64_t HostPool::bytes() const { return state_->region.bytes(); }
 const std::vector<PoolSegment>& HostPool::segments() const { return state_->segments; }
@@ -574,6 +631,7 @@ PoolStats HostPool::stats() const {
   absl::MutexLock lock(&state_->mutex);
   return {.capacity_bytes = state_->region.bytes(),
           .used_bytes = state_->used_bytes(),
+          .small_free_bytes = state_->small.free_bytes(),
           .high_water_bytes = state_->high_water_bytes,
           .failed_allocations = state_->failed_allocations};
 }

@@ -7,7 +7,10 @@
 // Space is handed out in extents of whole 2 MiB granules: contiguous where possible, in pieces otherwise, so
 // an allocation no larger than the free granules never fails. Each granule counts the allocations that name
 // it, so that one can be grown or cut while those made of it before stay as they are. An allocation is kept
-// in one segment where that is possible; an extent never reaches from one into the next. Thread-safe.
+// in one segment where that is possible; an extent never reaches from one into the next.
+//
+// An image of at most kMaxSmallBytes takes whole memory pages of a granule that such images share, in one
+// extent: thousands of adapters would otherwise take a granule each. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -25,6 +28,8 @@
 namespace tensorcast {
 
 inline constexpr uint64_t kGranuleBytes = uint64_t{2} << 20;
+// The largest image that shares a granule with others.
+inline constexpr uint64_t kMaxSmallBytes = kGranuleBytes / 4;
 // What a client of one replica can see at most of others, against the descriptors that a large pool takes.
 inline constexpr uint64_t kSegmentBytes = uint64_t{1} << 30;
 
@@ -74,6 +79,7 @@ enum class SegmentKind : uint8_t { kOwn, kKept, kRoom };
 struct PoolStats {
   uint64_t capacity_bytes = 0;
   uint64_t used_bytes = 0;        // whole granules
+  uint64_t small_free_bytes = 0;  // of the used: in shared granules, for small images
   uint64_t high_water_bytes = 0;  // most ever used
   uint64_t failed_allocations = 0;
 };
@@ -95,7 +101,8 @@ class HostAllocation {
   ~HostAllocation();
 
   uint64_t bytes() const { return bytes_; }  // of the image
-  // In the order of the image, in whole granules of it: the last one may reach past bytes().
+  // In the order of the image, in whole granules of it (a small image: in whole pages): the last one may
+  // reach past bytes().
   const std::vector<ImageExtent>& extents() const { return extents_; }
 
   // Whether all image bytes [offset, offset + bytes) have memory; false for what reaches past the image.
@@ -127,6 +134,9 @@ class HostPool {
     // pre-faulted; 4 KiB pages where it makes none.
     bool use_huge_pages = true;
     int prefault_threads = 1;  // 0: pages appear at first touch
+    // Whether images of at most kMaxSmallBytes share granules. They never do in huge pages that were set
+    // aside, of which a client can map none in part.
+    bool share_granules = true;
     // Of a host with several: new segments come from them in turn. Empty: from where the kernel likes.
     std::vector<int> numa_nodes = {};
     // Of a pool of before. Each takes the place of a new one of its size, is read only and all used until the
@@ -175,6 +185,9 @@ class HostPool {
   // shall find them.
   void StopReplacing();
 
+  // What Allocate(image_bytes) takes of the pool: whole granules, or the pages of an image that shares one.
+  uint64_t BytesFor(uint64_t image_bytes) const;
+
   std::byte* base() const;
   uint64_t bytes() const;
   const std::vector<PoolSegment>& segments() const;
@@ -199,6 +212,8 @@ class HostPool {
   absl::StatusOr<HostAllocation> Add(uint64_t image_bytes, const std::vector<ImageExtent>& shared,
                                      const std::vector<GranuleRange>& granules, uint64_t wanted_bytes);
   HostAllocation Share(uint64_t image_bytes, std::vector<ImageExtent> extents);
+  bool Shares(uint64_t image_bytes) const;
+  absl::StatusOr<HostAllocation> AddSmall(uint64_t image_bytes);
   void Release(const std::vector<ImageExtent>& extents);
   void Replace(size_t segment);
   std::unique_ptr<State> state_;

@@ -658,5 +658,40 @@ TEST(KeptSegments, ATableThatLiesIsRefused) {
     EXPECT_TRUE(absl::IsInvalidArgument(pool->Adopt(2 * kMiB, table).status()));
   }
 }
+TEST(HostPool, FiveThousandSmallImages_TakeAtMostAHundredMebibytes) {
+  const auto pool = MakePool(128 * kMiB);
+  std::vector<HostAllocation> adapters;
+  for (int i = 0; i < 5000; ++i) {
+    adapters.push_back(MustAllocate(*pool, 4096 + 512));
+    std::memset(adapters.back().Spans(0, 4096 + 512).front().data(), i % 251, 4096 + 512);
+  }
+  EXPECT_LE(pool->stats().used_bytes, 100 * kMiB);
+  for (int i = 0; i < 5000; ++i) {
+    const HostSpan bytes = adapters[i].Spans(0, 4096 + 512).front();
+    EXPECT_EQ(std::ranges::count(bytes, static_cast<std::byte>(i % 251)), 4096 + 512) << i;
+  }
+  adapters.clear();
+  EXPECT_EQ(pool->stats().used_bytes, 0u);
+  EXPECT_EQ(pool->stats().small_free_bytes, 0u);
+}
+
+TEST(HostPool, SmallImage_IsSharedAndGrownInItsPages) {
+  const auto pool = MakePool(8 * kMiB);
+  const HostAllocation neighbour = MustAllocate(*pool, 100);
+  HostAllocation image = MustAllocate(*pool, 5000);
+  const ByteRange part{1000, 10};
+  EXPECT_EQ(image.MissingBytes({&part, 1}), 0u);
+  HostAllocation cut = image.Only({&part, 1});
+  absl::StatusOr<HostAllocation> grown = pool->Grow(cut, {&part, 1});
+  ASSERT_TRUE(grown.ok()) << grown.status();
+  EXPECT_EQ(grown->extents(), image.extents());
+  image = {};
+  cut = {};
+  EXPECT_TRUE(grown->Covers(0, 5000));
+  EXPECT_EQ(pool->stats().used_bytes, kGranuleBytes);
+  *grown = {};
+  EXPECT_EQ(pool->stats().small_free_bytes, kGranuleBytes - 4096);
+}
+
 }  // namespace
 }  // namespace tensorcast

@@ -1,0 +1,47 @@
+// Pieces of granules for images that are much smaller than a granule, so that thousands of them do not take
+// one granule each. A granule that is handed over is cut into memory pages, since a page is the smallest
+// thing that a client can map. Knows nothing of the memory behind the pieces. Thread-compatible.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "core/memory/host_pool.h"
+
+namespace tensorcast {
+
+class SmallExtents {
+ public:
+  // REQUIRES: page_bytes divides kGranuleBytes.
+  explicit SmallExtents(uint64_t page_bytes) : page_bytes_(page_bytes) {}
+
+  // Whole pages of one granule, with one reference; nullopt where no granule has room for them.
+  // REQUIRES: 0 < bytes <= kGranuleBytes.
+  std::optional<Extent> Allocate(uint64_t bytes);
+  // Hands over a granule of the pool, by its number, to cut pieces from.
+  void AddGranule(uint64_t granule);
+
+  // REQUIRES: the piece was allocated here and still has a reference.
+  void AddReference(Extent piece);
+  // Frees the piece with its last reference. Returns the number of its granule where that has no other piece:
+  // the granule is the caller's again.
+  std::optional<uint64_t> DropReference(Extent piece);
+
+  uint64_t free_bytes() const { return free_bytes_; }
+
+ private:
+  struct Granule {
+    std::vector<bool> taken;  // one for each page
+    uint64_t free_pages = 0;
+  };
+
+  const uint64_t page_bytes_;
+  std::map<uint64_t, Granule> granules_;  // the lowest that has room is used, so that the others become empty
+  absl::flat_hash_map<uint64_t, uint32_t> further_;  // references beyond the first, by the piece's offset
+  uint64_t free_bytes_ = 0;
+};
+
+}  // namespace tensorcast
