@@ -24,7 +24,7 @@ constexpr absl::Duration kReadyPoll = absl::Milliseconds(20);
 
 void AddSettings(std::vector<std::string>& argv, const std::vector<std::string>& settings) {
   for (const std::string& setting : settings) {
-    argv.push_back("--set");
+    if (!setting.starts_with("--")) argv.emplace_back("--set");
     argv.push_back(setting);
   }
 }

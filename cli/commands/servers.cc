@@ -33,8 +33,18 @@ struct ServerFlags {
   int ready_fd = -1;
 };
 
+struct DaemonFlags : ServerFlags {
+  bool discard_kept = false;
+};
+
 void AddFlags(Flags& flags, ServerFlags& values) {
   flags.Add("--ready-fd", values.ready_fd, "Write a JSON line with the addresses to this descriptor");
+}
+
+void AddDaemonFlags(Flags& flags, DaemonFlags& values) {
+  AddFlags(flags, values);
+  flags.Add("--discard-kept", values.discard_kept,
+            "Let go of kept replicas that daemon.host_pool has no room for (daemon.keep_pool: keeper)");
 }
 
 constexpr absl::Duration kDrain = absl::Seconds(15);
@@ -147,7 +157,7 @@ absl::Status ServeGlobalStore(const CommonFlags& common, const ServerFlags& flag
   return why;
 }
 
-absl::Status ServeDaemon(const CommonFlags& common, const ServerFlags& flags) {
+absl::Status ServeDaemon(const CommonFlags& common, const DaemonFlags& flags) {
   TC_RETURN_IF_ERROR(MeetLimits());
   TC_ASSIGN_OR_RETURN(const v1::Config config, LoadConfig(common));
   TC_RETURN_IF_ERROR(CheckConfig(config, Roles::kDaemon));
@@ -156,6 +166,7 @@ absl::Status ServeDaemon(const CommonFlags& common, const ServerFlags& flags) {
   TC_ASSIGN_OR_RETURN(daemon::DaemonOptions options, ToDaemonOptions(config));
   TC_ASSIGN_OR_RETURN(options.credentials, Secure(config.security()));
   options.insecure = config.security().insecure();
+  options.discard_kept = flags.discard_kept;
   // A descriptor each. Of more than this the limits of memory speak, later.
   int segments = static_cast<int>(std::min(options.host_pool_bytes / kSegmentBytes, uint64_t{1} << 20));
   // Another one each for the keeper, and a small pool is of several.
@@ -194,7 +205,7 @@ int RunGlobalStore(const CommonFlags& common, const ServerFlags& flags) {
   return ServerExitCode(ServeGlobalStore(common, flags));
 }
 
-int RunDaemon(const CommonFlags& common, const ServerFlags& flags) {
+int RunDaemon(const CommonFlags& common, const DaemonFlags& flags) {
   return ServerExitCode(ServeDaemon(common, flags));
 }
 
@@ -213,7 +224,7 @@ Command DaemonCommand() {
           .help = "Run this host's store daemon",
           .role = Role::kServer,
           .config_section = "daemon",
-          .bind = Bind(AddFlags, RunDaemon)};
+          .bind = Bind(AddDaemonFlags, RunDaemon)};
 }
 
 }  // namespace tensorcast::cli

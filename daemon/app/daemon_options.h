@@ -67,6 +67,8 @@ struct DaemonOptions {
   // What keeps the host pool when this process ends, for the next one (daemon/keeper): this program with
   // these arguments; empty: nothing does.
   std::vector<std::string> keeper;
+  // Let go of kept replicas that the host pool has no room for; else the start fails with their names.
+  bool discard_kept = false;
   int prefault_threads = 1;
   std::string device_runtime =
       "none";  // the GPUs: "cuda", "none", "fake", or "auto": cuda where there are any

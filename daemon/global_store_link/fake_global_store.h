@@ -138,6 +138,7 @@ class FakeGlobalStore : public GlobalStoreClient {
     return response;
   }
 
+  absl::StatusOr<bool> HasCopy(const RequestContext&, std::string_view) override { return true; }
   absl::StatusOr<std::string> FetchManifest(const RequestContext&, std::string_view artifact_id) override {
     absl::MutexLock lock(&mutex_);
     if (!down.ok()) return down;

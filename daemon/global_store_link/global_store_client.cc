@@ -97,6 +97,26 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
     return joiner.Take();
   }
 
+  absl::StatusOr<bool> HasCopy(const RequestContext& context, std::string_view artifact_id) override {
+    v1::DescribeArtifactRequest request;
+    request.set_artifact_id(std::string(artifact_id));
+    bool found = false;
+    const SteadyTime began = SteadyNow();
+    const absl::Status described = rpc::CallServerStream(
+        *channel_->stub(), &Stub::DescribeArtifact, UnlessAway(context), request,
+        [&found](v1::DescribeArtifactResponse&& response) {
+          const v1::Artifact& artifact = response.artifact();
+          found |= artifact.origins_size() > 0;
+          for (const v1::Replica& replica : artifact.replicas()) {
+            found |= replica.state() == v1::REPLICA_STATE_READY;
+          }
+          return absl::OkStatus();
+        },
+        Patient());
+    TC_RETURN_IF_ERROR(Noted(described, began, Timeout::kMeansSilence));
+    return found;
+  }
+
   absl::StatusOr<std::vector<std::string>> FindVersion1Artifacts(const RequestContext& context,
                                                                  uint64_t image_bytes,
                                                                  uint32_t tensor_count) override {

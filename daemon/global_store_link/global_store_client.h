@@ -59,6 +59,8 @@ class GlobalStoreClient {
   // The manifest's canonical bytes, as the global store has them: not yet verified.
   virtual absl::StatusOr<std::string> FetchManifest(const RequestContext& context,
                                                     std::string_view artifact_id) = 0;
+  // Whether any node that is there has a ready replica of it, or an origin.
+  virtual absl::StatusOr<bool> HasCopy(const RequestContext& context, std::string_view artifact_id) = 0;
   // The artifacts of manifest version 1 with an image of this size and as many tensors.
   virtual absl::StatusOr<std::vector<std::string>> FindVersion1Artifacts(const RequestContext& context,
                                                                          uint64_t image_bytes,

@@ -12,7 +12,9 @@
 #include <variant>
 
 #include "absl/log/log.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "base/ids.h"
 #include "base/status.h"
@@ -23,10 +25,13 @@ namespace {
 // With the version of what is in them.
 constexpr std::string_view kReplicaPrefix = "replica1/";
 constexpr std::string_view kGpuPrefix = "gpu1/";
+constexpr std::string_view kSizePrefix = "size1/";  // of the pool, in bytes
 
 // Segments of before keep their size in a pool of so many at least and, below kSegmentBytes, at most.
 constexpr uint64_t kFewestSegments = 4;
 constexpr uint64_t kMostSmallSegments = 32;
+
+constexpr size_t kNamedInErrors = 10;
 
 std::string ReplicaName(std::string_view artifact_id) { return absl::StrCat(kReplicaPrefix, artifact_id); }
 
@@ -55,6 +60,9 @@ void KeptPool::Add(KeptDescriptor kept) {
     segments_.push_back({std::string(name), std::move(kept.fd)});
   } else if (absl::ConsumePrefix(&name, kReplicaPrefix)) {
     AddReplica(name, kept.fd.get());
+  } else if (absl::ConsumePrefix(&name, kSizePrefix)) {
+    if (uint64_t bytes = 0; absl::SimpleAtoi(name, &bytes))
+      previous_bytes_ = std::max(previous_bytes_, bytes);
   } else if (absl::ConsumePrefix(&name, kGpuPrefix)) {
     absl::MutexLock lock(&mutex_);
     ++stats_.gone_on_gpus;
@@ -156,8 +164,46 @@ void KeptPool::OnReplaced(const PoolSegment& made, const std::string& made_name,
   if (fd.ok()) keeper_.Put(SegmentName(made_name), *std::move(fd));
 }
 
+std::vector<const KeptPool::Found*> KeptPool::FindWithoutRoom(const HostPool& pool) const {
+  std::set<std::string> taken;
+  for (size_t i = 0; i < pool.segments().size(); ++i) {
+    if (pool.kind(i) == SegmentKind::kKept) taken.insert(pool.segment_name(i));
+  }
+  std::vector<const Found*> without_room;
+  for (const Found& found : found_) {
+    const auto is_taken = [&](const NamedExtent& extent) { return taken.contains(extent.segment); };
+    if (!std::ranges::all_of(found.record.extents, is_taken)) without_room.push_back(&found);
+  }
+  return without_room;
+}
+
+absl::Status KeptPool::CheckTakesAll(const HostPool& pool) const {
+  const std::vector<const Found*> lost = FindWithoutRoom(pool);
+  // A pool that is as large as before may lack room, too: for what processes still map, and since new staging
+  // buffers cannot lie in kept segments. Then the daemon starts, as an unattended restart has to.
+  if (lost.empty() || pool.bytes() >= previous_bytes_) return absl::OkStatus();
+  uint64_t bytes = 0;
+  std::vector<std::string> names;
+  for (const Found* found : lost) {
+    bytes += found->manifest->layout().image_bytes;
+    if (names.size() < kNamedInErrors) names.push_back(found->manifest->id());
+  }
+  if (lost.size() > names.size()) names.push_back(absl::StrCat(lost.size() - names.size(), " more"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "take back the kept host pool: ", pool.bytes(), " bytes instead of ", previous_bytes_,
+      " have no room for ", lost.size(), " of ", found_.size(), " kept replicas (", bytes,
+      " bytes: ", absl::StrJoin(names, ", "),
+      "), and each may be the last copy of its artifact; set daemon.host_pool to what it was before, or "
+      "start with "
+      "--discard-kept to let them go"));
+}
+
 void KeptPool::Attach(HostPool* pool) {
   pool_ = pool;
+  for (const Found* found : FindWithoutRoom(*pool)) {
+    LOG(WARNING) << "The kept replica of " << found->manifest->id()
+                 << " is discarded: the host pool has no room for it";
+  }
   std::set<std::string> stay;
   for (Found& found : found_) {
     absl::StatusOr<HostAllocation> memory =
@@ -170,6 +216,9 @@ void KeptPool::Attach(HostPool* pool) {
     replicas_.push_back({std::move(found.manifest), *std::move(memory)});
   }
   found_.clear();
+  const std::string size = absl::StrCat(kSizePrefix, pool->bytes());
+  stay.insert(size);
+  if (auto fd = WriteKept(""); fd.ok()) keeper_.Put(size, *std::move(fd));
   for (size_t i = 0; i < pool->segments().size(); ++i) {
     stay.insert(SegmentName(pool->segment_name(i)));
     if (pool->kind(i) != SegmentKind::kOwn) continue;

@@ -47,6 +47,9 @@ class KeptPool final : public ReplicaListener {
   // least first. With them room for what processes map that fits nowhere in that pool.
   std::vector<KeptSegment> TakeSegments(uint64_t pool_bytes, uint64_t segment_bytes, uint64_t most_bytes);
   void OnReplaced(const PoolSegment& made, const std::string& made_name, const std::string& gone_name);
+  // FAILED_PRECONDITION, with their names, where `pool` is smaller than the kept one was and has no place for
+  // all kept replicas: Attach would let them go, and each may be the last copy. REQUIRES: before Attach.
+  absl::Status CheckTakesAll(const HostPool& pool) const;
   // What is not in this pool any more is let go. `pool` must outlive the listening.
   void Attach(HostPool* pool);
   std::vector<KeptReplica> TakeReplicas();
@@ -82,6 +85,8 @@ class KeptPool final : public ReplicaListener {
     KeptRecord record;
     std::shared_ptr<const Manifest> manifest;
   };
+  // Those of the start that lie, at least in part, in segments which the pool did not take.
+  std::vector<const Found*> FindWithoutRoom(const HostPool& pool) const;
 
   // Those who were attached to one artifact before, and what they keep where it is; null until it is
   // verified.
@@ -107,6 +112,7 @@ class KeptPool final : public ReplicaListener {
   std::vector<std::string> names_;
   std::vector<KeptSegment> segments_;
   std::vector<Found> found_;
+  uint64_t previous_bytes_ = 0;  // of the pool that was kept; 0: not known
   std::vector<KeptReplica> replicas_;
   std::vector<Attachment> holders_;
   absl::flat_hash_map<std::string, uint64_t> outside_;  // segments that are mapped and not in the pool: bytes

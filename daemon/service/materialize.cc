@@ -22,6 +22,13 @@ bool MayBeGone(const absl::Status& status) {
          absl::IsFailedPrecondition(status) || absl::IsDataLoss(status);
 }
 
+absl::Status NoCopyLeft(std::string_view artifact_id) {
+  return absl::NotFoundError(
+      absl::StrCat("no node that is there has a copy of ", artifact_id,
+                   " any more, and no file that it was imported from is left; put it again, "
+                   "or start the node that has it"));
+}
+
 }  // namespace
 
 absl::StatusOr<Materializer::Target> Materializer::FindTarget(const RequestContext& context,
@@ -176,6 +183,11 @@ absl::StatusOr<v1::MaterializeReplicaResult> Materializer::Materialize(
   while (true) {
     absl::StatusOr<v1::MaterializeReplicaResult> result =
         MaterializeTarget(context, target, request, on_progress);
+    // Also where there is no room: that is looked for before sources are.
+    if (absl::IsResourceExhausted(result.status()) || absl::IsNotFound(result.status())) {
+      const absl::StatusOr<bool> has_copy = options_.global_store->HasCopy(context, target.artifact_id);
+      if (has_copy.ok() && !*has_copy) return NoCopyLeft(target.artifact_id);
+    }
     if (target.key.empty() || !MayBeGone(result.status())) return result;
     // A version that was replaced may be deleted while it is brought. Then what counts is what the key names
     // now; where that is the same, the failure is the answer.

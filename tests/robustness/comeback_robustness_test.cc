@@ -12,6 +12,7 @@
 #include <iterator>
 #include <memory>
 #include <random>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -30,6 +31,7 @@
 namespace tensorcast {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -260,6 +262,36 @@ TEST_F(Comeback, WhatIsMappedThoughItIsNotServedIsTakenFromThePool) {
   ExpectPoolsWithin(kPoolMib, getpid());
 }
 
+TEST_F(Comeback, SmallerPool_RefusesToDropKeptReplicasUnlessTold) {
+  StartKept();
+  // Put from memory, so that no file is an origin of it and each replica is the last copy.
+  for (int i = 0; i < 4; ++i) {
+    const std::vector<std::byte> bytes(20 << 20, static_cast<std::byte>(i + 1));
+    const client::PutTensor tensor{"weight", DType::kU8, {bytes.size()}, bytes};
+    TC_ASSERT_OK(client(0).Put(Context(), {&tensor, 1}, {}, {.key = absl::StrCat("m", i)}).status());
+  }
+  Kill();
+  EXPECT_FALSE(cluster_->RestartDaemon(0, {HostPool(64)}).ok());
+  std::ostringstream log;
+  log << std::ifstream(cluster_->daemon(0).log_path()).rdbuf();
+  EXPECT_THAT(log.str(), AllOf(HasSubstr("of 4 kept replicas"), HasSubstr("--discard-kept")));
+  Return({HostPool(kPoolMib)});
+  TC_ASSERT_OK(
+      AwaitKept([](const v1::KeptPool& kept) { return kept.replicas() == 4 && kept.waiting() == 0; }));
+
+  Kill();
+  Return({HostPool(64), "--discard-kept"});
+  int here = 0;
+  for (int i = 0; i < 4; ++i) {
+    const auto got = client(0).Get(Context(), absl::StrCat("m", i), {});
+    here += got.ok() ? 1 : 0;
+    if (got.ok()) continue;
+    EXPECT_EQ(got.status().code(), absl::StatusCode::kNotFound) << got.status();
+    EXPECT_THAT(got.status().message(), HasSubstr("has a copy")) << got.status();
+  }
+  EXPECT_LT(here, 4);
+}
+
 TEST_F(Comeback, APoolOfAnotherSizeTakesBackWhatItHasRoomFor) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root, to see what another process maps";
   StartKept();
@@ -278,7 +310,7 @@ TEST_F(Comeback, APoolOfAnotherSizeTakesBackWhatItHasRoomFor) {
                            Size{94, 0, false}}) {
     SCOPED_TRACE(size.mib);
     Kill();
-    Return({HostPool(size.mib)});
+    Return({HostPool(size.mib), "--discard-kept"});
     TC_ASSERT_OK(AwaitKept([&](const v1::KeptPool& kept) {
       return kept.waiting() == 0 && kept.mismatched() == 0 && kept.replicas() == size.replicas &&
              kept.awaited_holders() == 1 && (kept.unserved_bytes() == 0) == size.served;
