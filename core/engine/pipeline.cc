@@ -6,6 +6,7 @@
 
 #include "absl/log/check.h"
 #include "absl/log/log.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/artifact/layout.h"
 #include "core/device/numa.h"
@@ -33,6 +34,8 @@ absl::Status NoSourceLeft(const absl::Status& why, const std::optional<SourceFai
   // it is.
   const bool lost = before->corrupt && absl::IsNotFound(why);
   const absl::StatusCode code = lost ? absl::StatusCode::kDataLoss : why.code();
+  // A provider of one source says what that failed with.
+  if (absl::StrContains(why.message(), before->status.message())) return absl::Status(code, why.message());
   return absl::Status(code, absl::StrCat(why.message(), "; the source before, ", before->source.lane, " ",
                                          before->source.name, ", was given up: ", before->status.message()));
 }

@@ -4,8 +4,10 @@
 #include <sys/wait.h>
 
 #include <algorithm>
-#include <functional>
+#include <fstream>
+#include <iterator>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -81,6 +83,10 @@ TEST_F(Puts, ClientStoppedMidway_GivesUpTurnAndRoomAtTheStallTimeout) {
   TC_ASSERT_OK(stopped->Signal(SIGCONT));
   TC_ASSERT_OK_AND_ASSIGN(const int late, stopped->Wait(SteadyNow() + kStepTimeout));
   EXPECT_EQ(late, static_cast<int>(absl::StatusCode::kDeadlineExceeded));
+  std::ifstream log(directory_->path() + "/stopped.log");
+  const std::string said{std::istreambuf_iterator<char>(log), {}};
+  EXPECT_NE(said.find("has filled nothing for 1s"), std::string::npos) << said;
+  EXPECT_EQ(said.find("filled nothing"), said.rfind("filled nothing")) << "its cause is said twice: " << said;
   EXPECT_TRUE(absl::IsNotFound(client(0).ResolveKey(Context(), "stopped").status()));
 }
 
