@@ -136,8 +136,8 @@ class HandleServer::Loop {
         Update(it);
         continue;
       }
-      LOG_EVERY_N_SEC(WARNING, 10) << options.path << ": closing a client that did not finish its request in "
-                                   << options.exchange_timeout;
+      LOG_EVERY_N_SEC(WARNING, 10) << options.path
+                                   << ": closing a client that did not go on with its request in time";
       Destroy(it);
     }
     TellNews(now);
@@ -396,10 +396,6 @@ absl::StatusOr<Offer> HandleServer::TakeOffer(std::string_view token) {
   std::optional<Offer> offer = loop_->offers.Take(token);
   if (!offer) return NothingOffered();
   return *std::move(offer);
-}
-
-absl::Status HandleServer::CheckOffer(std::string_view token) const {
-  return loop_->offers.Contains(token) ? absl::OkStatus() : NothingOffered();
 }
 
 uint64_t HandleServer::put_ring_bytes() const { return loop_->ring_room->used_bytes(); }

@@ -65,8 +65,6 @@ class HandleServer {
   // Takes what a client offered under this token; once. NOT_FOUND when there is none, or its connection is
   // closed.
   absl::StatusOr<Offer> TakeOffer(std::string_view token);
-  // OK when there is something to take at this moment, else what TakeOffer would say.
-  absl::Status CheckOffer(std::string_view token) const;
 
   uint64_t put_ring_bytes() const;  // of the rings that there are
   int put_rings_awaited() const;    // puts that wait for one, and some that have gone meanwhile

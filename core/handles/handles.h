@@ -108,7 +108,8 @@ struct Offer {
   UniqueFd memfd;  // sealed WRITE | SHRINK | GROW, checked; not set for the others
   uint64_t bytes = 0;
   IpcHandle ipc;                  // for device memory
-  std::shared_ptr<PutRing> ring;  // set: bytes are streamed
+  // Set: bytes are streamed. The client's connection ends with the last copy, which gives up the room.
+  std::shared_ptr<PutRing> ring;
   // Files that are open for reading; nothing else about them is checked, since that could wait for their file
   // systems. Empty for memory.
   ForeignFds files;

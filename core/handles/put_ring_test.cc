@@ -208,12 +208,22 @@ TEST_F(PutRingTest, RingThatIsPutThrough_OutlivesTheStallTimeout) {
   Start(256 * kMiB, absl::Seconds(1));
   auto filler = Open(8 * kMiB);
   auto ring = Take(filler->token());  // its ingest waits for its turn
-  auto late = Open(8 * kMiB);         // which is taken back after the first's time has passed, too
-  EXPECT_TRUE(testing::Eventually([&] { return !server_->CheckOffer(late->token()).ok(); }));
+  const uint64_t each = server_->put_ring_bytes();
+  auto late = Open(8 * kMiB);  // which is taken back after the first's time has passed, too
+  EXPECT_TRUE(testing::Eventually([&] { return server_->put_ring_bytes() == each; }));
   const std::vector<std::byte> image = Bytes(8 * kMiB);
   ASSERT_TRUE(filler->Start(1, Copy(image), nullptr).ok());
   ring->Ask(0, 0, 4096);
   EXPECT_TRUE(ring->Await(context_, 0, "a test").ok());
+}
+
+TEST_F(PutRingTest, TakenRingThatIsDropped_GivesUpItsRoom) {
+  Start();
+  const RawRing raw = OpenRaw(8 * kMiB);
+  Take(raw.token);  // a put that ends before it asks for anything
+  EXPECT_TRUE(RoomIsFree());
+  char byte;
+  EXPECT_TRUE(testing::Eventually([&] { return recv(raw.socket.get(), &byte, 1, MSG_DONTWAIT) == 0; }));
 }
 
 TEST_F(PutRingTest, ClosedConnection_EndsTheWaitForItsBytes) {

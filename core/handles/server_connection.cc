@@ -318,7 +318,8 @@ bool ServerConnection::GiveRing(RingRoom::Hold room) {
   ring_ = *std::move(ring);
   Offer offer;
   offer.bytes = stream_bytes_;
-  offer.ring = ring_;
+  // With the last copy the put is over, also where no put ever used it.
+  offer.ring = std::shared_ptr<PutRing>(ring_.get(), [ring = ring_](PutRing*) { ring->End(); });
   offer_token_ = shared_.offers->Add(std::move(offer));
   put_by_ = SteadyNow() + shared_.stall_timeout;
   state_ = State::kStreams;

@@ -239,14 +239,14 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Store(const RequestContext& cont
 }
 
 absl::StatusOr<v1::PutArtifactResult> Ingester::Put(const RequestContext& context,
-                                                    const v1::PutArtifactRequest& request,
+                                                    const v1::PutArtifactRequest& request, Offer offer,
                                                     const std::string& asking,
                                                     const OnProgress& on_progress) const {
   TC_RETURN_IF_ERROR(CheckNew(request.binding(), request.has_binding(), request.durable()));
   TC_ASSIGN_OR_RETURN(const Location location, FromProto(request.location(), options_.devices));
   TC_ASSIGN_OR_RETURN(ImageLayout layout, LayoutOf(request));
   TC_ASSIGN_OR_RETURN(std::unique_ptr<ChunkSource> source,
-                      options_.sessions->TakeOffer(request.offer_token(), layout.image_bytes));
+                      options_.sessions->SourceOf(std::move(offer), layout.image_bytes));
   std::map<std::string, std::string> metadata(request.metadata().begin(), request.metadata().end());
   TC_ASSIGN_OR_RETURN(std::shared_ptr<const Manifest> known,
                       FindVersion1(context, layout, metadata, *source));

@@ -43,11 +43,11 @@ class Ingester {
 
   explicit Ingester(const Options& options) : options_(options) {}
 
-  // `request` is the first message of the stream with the tensors of all of them. `asking`: who calls, as
-  // rpc::Caller has it.
+  // `request` is the first message of the stream with the tensors of all of them; `offer` is what its token
+  // named. `asking`: who calls, as rpc::Caller has it.
   absl::StatusOr<v1::PutArtifactResult> Put(const RequestContext& context,
-                                            const v1::PutArtifactRequest& request, const std::string& asking,
-                                            const OnProgress& on_progress) const;
+                                            const v1::PutArtifactRequest& request, Offer offer,
+                                            const std::string& asking, const OnProgress& on_progress) const;
 
   // Of files that the client offered, or of a path: what cannot be opened beneath the import roots is
   // PERMISSION_DENIED in the same words for all reasons (core/disk/import_roots.h).

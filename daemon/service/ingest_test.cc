@@ -6,6 +6,7 @@
 
 #include <string>
 
+#include "base/status.h"
 #include "core/artifact/test_util.h"
 #include "core/handles/handle_client.h"
 #include "daemon/service/service_fixture.h"
@@ -175,13 +176,13 @@ class PutTest : public IngestTest {
         OfferedMemory::OfferMemfd(handles->path(), memory_.get(), artifact.image.size(), context.deadline);
     ASSERT_TRUE(offer.ok()) << offer.status();
     offer_ = *std::move(offer);
+    request_ = DescribeArtifact();
     request_.set_offer_token(offer_->token());
-    for (const Tensor& tensor : artifact.layout.tensors) {
-      v1::PutArtifactRequest::TensorDescription* described = request_.add_tensors();
-      described->set_name(tensor.name);
-      described->set_dtype(std::string(FindDType(tensor.dtype)->name));
-      for (const uint64_t extent : tensor.shape) described->add_shape(extent);
-    }
+  }
+
+  absl::StatusOr<v1::PutArtifactResult> Put(const v1::PutArtifactRequest& request) {
+    TC_ASSIGN_OR_RETURN(Offer offer, sessions->TakeOffer(request.offer_token()));
+    return ingester->Put(context, request, std::move(offer), "client", nullptr);
   }
 
   UniqueFd memory_;
@@ -190,7 +191,7 @@ class PutTest : public IngestTest {
 };
 
 TEST_F(PutTest, MemoryThatAClientHandsOverBecomesAnArtifact) {
-  const auto result = ingester->Put(context, request_, "client", nullptr);
+  const auto result = Put(request_);
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_FALSE(result->existed());
   ASSERT_THAT(store.published, SizeIs(1));
@@ -205,10 +206,10 @@ TEST_F(PutTest, MemoryThatAClientHandsOverBecomesAnArtifact) {
 TEST_F(PutTest, AnOfferThatIsUnknownIsNotFoundAndATensorOfNoTypeIsRefused) {
   v1::PutArtifactRequest unknown = request_;
   unknown.set_offer_token("no such offer");
-  EXPECT_EQ(ingester->Put(context, unknown, "", nullptr).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(Put(unknown).status().code(), absl::StatusCode::kNotFound);
   v1::PutArtifactRequest strange = request_;
   strange.mutable_tensors(0)->set_dtype("f7");
-  const absl::Status refused = ingester->Put(context, strange, "", nullptr).status();
+  const absl::Status refused = Put(strange).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(refused.message(), HasSubstr("f7"));
 }

@@ -53,7 +53,9 @@ class ServiceTest : public ::testing::Test {
                                             .staging_buffer_bytes = 2 << 20});
     ASSERT_TRUE(made_engine.ok()) << made_engine.status();
     engine = *std::move(made_engine);
-    auto started = HandleServer::Start({.path = folder + "/handles.sock", .ticket_ttl = absl::Minutes(1)});
+    auto started = HandleServer::Start({.path = folder + "/handles.sock",
+                                        .ticket_ttl = absl::Minutes(1),
+                                        .stall_timeout = absl::Seconds(2)});
     ASSERT_TRUE(started.ok()) << started.status();
     handles = *std::move(started);
     sessions = std::make_unique<Sessions>(handles.get(), pool.get(), devices.get());
@@ -127,6 +129,18 @@ class ServiceTest : public ::testing::Test {
     const absl::Status written = WriteSafetensors(path, artifact.layout, {}, artifact.image);
     EXPECT_TRUE(written.ok()) << written;
     return path;
+  }
+
+  // The artifact's tensors, for a put of its image.
+  v1::PutArtifactRequest DescribeArtifact() const {
+    v1::PutArtifactRequest request;
+    for (const Tensor& tensor : artifact.layout.tensors) {
+      v1::PutArtifactRequest::TensorDescription* described = request.add_tensors();
+      described->set_name(tensor.name);
+      described->set_dtype(std::string(DTypeName(tensor.dtype)));
+      described->mutable_shape()->Add(tensor.shape.begin(), tensor.shape.end());
+    }
+    return request;
   }
 
   absl::StatusOr<v1::PutArtifactResult> Import(const std::string& path, const std::string& key = "",

@@ -98,16 +98,23 @@ absl::Status WriteResult(absl::StatusOr<Result> result, rpc::StreamWriter<Respon
 // Room for a million tensors and their names.
 constexpr rpc::StreamBounds kPutBounds{.max_bytes = uint64_t{128} << 20};
 
-// The first message has everything but the rest of the tensors. What it offers is looked for at once: who has
-// nothing to put has no stream to send either.
-absl::Status Join(const Sessions& sessions, v1::PutArtifactRequest&& next, v1::PutArtifactRequest* whole,
-                  bool* first) {
-  if (std::exchange(*first, false)) {
-    *whole = std::move(next);
-    return sessions.CheckOffer(whole->offer_token());
+// What came of a put's stream. The first message has everything but the rest of the tensors.
+struct ReceivedPut {
+  v1::PutArtifactRequest request;
+  bool first = true;
+  Offer offer;  // given up with the call, where no ingest takes it
+};
+
+// What the put offers is taken at once: while the call waits for its turn the client owes it nothing, and a
+// client that offers nothing has no stream to send either.
+absl::Status Join(Sessions& sessions, v1::PutArtifactRequest&& next, ReceivedPut& received) {
+  if (std::exchange(received.first, false)) {
+    received.request = std::move(next);
+    TC_ASSIGN_OR_RETURN(received.offer, sessions.TakeOffer(received.request.offer_token()));
+    return absl::OkStatus();
   }
   for (v1::PutArtifactRequest::TensorDescription& tensor : *next.mutable_tensors()) {
-    *whole->add_tensors() = std::move(tensor);
+    *received.request.add_tensors() = std::move(tensor);
   }
   return absl::OkStatus();
 }
@@ -120,22 +127,19 @@ constexpr absl::Duration kLeastWatchInterval = absl::Milliseconds(50);
 // at once on `quick_`, so that no number of transfers keeps a status or an attach from its answer.
 grpc::ServerBidiReactor<v1::PutArtifactRequest, v1::PutArtifactResponse>* StoreDaemonService::PutArtifact(
     grpc::CallbackServerContext* call) {
-  struct Received {
-    v1::PutArtifactRequest request;
-    bool first = true;
-  };
-  auto received = std::make_shared<Received>();
+  auto received = std::make_shared<ReceivedPut>();
   return rpc::HandleBidiStream<v1::PutArtifactRequest, v1::PutArtifactResponse>(
       call, waiting_,
       [this, received](v1::PutArtifactRequest&& next) {
-        return Join(*options_.sessions, std::move(next), &received->request, &received->first);
+        return Join(*options_.sessions, std::move(next), *received);
       },
       [this, received, asking = rpc::CallerOf(*call).asking](
           const RequestContext& context, rpc::StreamWriter<v1::PutArtifactResponse>& writer) {
         return WriteResult(Measured(
                                received->request.location(), [](const auto&) { return "put"; },
                                [&] {
-                                 return options_.ingester->Put(context, received->request, asking,
+                                 return options_.ingester->Put(context, received->request,
+                                                               std::move(received->offer), asking,
                                                                ProgressTo(writer));
                                }),
                            writer);

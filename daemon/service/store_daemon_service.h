@@ -27,7 +27,7 @@ class StoreDaemonService final : public v1::StoreDaemon::CallbackService {
     const StatusReporter* status = nullptr;
     TransferExplainer* explainer = nullptr;
     ServeRegistry* servings = nullptr;
-    const Sessions* sessions = nullptr;
+    Sessions* sessions = nullptr;
     OriginChecker* origins = nullptr;
     GlobalStoreLink* link = nullptr;
     // Calls that wait for transfers or for the global store, or watch, have threads of their own, so that

@@ -3,8 +3,14 @@
 #include <grpcpp/channel.h>
 
 #include <bit>
+#include <cstring>
+#include <optional>
 #include <string>
+#include <thread>
 
+#include "absl/synchronization/notification.h"
+#include "base/testing/eventually.h"
+#include "core/handles/ring_filler.h"
 #include "daemon/service/service_fixture.h"
 #include "rpc/call.h"
 #include "rpc/channel.h"
@@ -66,7 +72,8 @@ class StoreDaemonServiceTest : public ServiceTest {
   OriginChecker origins_{&import_roots};
   std::unique_ptr<TransferExplainer> explainer_;
   rpc::Executor quick_{rpc::Executor::Options{.max_threads = 4}};
-  rpc::Executor waiting_{rpc::Executor::Options{.max_threads = 4}};
+  static constexpr int kWaitingThreads = 4;
+  rpc::Executor waiting_{rpc::Executor::Options{.max_threads = kWaitingThreads}};
   std::unique_ptr<StoreDaemonService> service_;
   std::unique_ptr<rpc::Server> server_;
   std::unique_ptr<Stub> stub_;
@@ -147,6 +154,46 @@ TEST_F(StoreDaemonServiceTest, ExplainsATransferAndTellsAnotherNodeOfOne) {
   transfers.Add({.transfer_id = "without"});
   asked.clear_replica_id();
   EXPECT_FALSE(Call(&Stub::DescribeHop, asked)->has_transfer());
+}
+
+TEST_F(StoreDaemonServiceTest, PutWaitsForAThread_RingOutlivesTheStallTimeout) {
+  absl::Notification release;
+  for (int i = 0; i < kWaitingThreads; ++i) {
+    ASSERT_TRUE(waiting_.Schedule([&] { release.WaitForNotification(); }).ok());
+  }
+  const auto filler = RingFiller::Open(handles->path(), artifact.image.size(), context.deadline);
+  ASSERT_TRUE(filler.ok()) << filler.status();
+  const uint64_t each = handles->put_ring_bytes();
+  ASSERT_TRUE((*filler)
+                  ->Start(
+                      2,
+                      [this](int, uint64_t offset, HostSpan to) {
+                        std::memcpy(to.data(), artifact.image.data() + offset, to.size());
+                        return absl::OkStatus();
+                      },
+                      nullptr)
+                  .ok());
+  v1::PutArtifactRequest request = DescribeArtifact();
+  request.set_offer_token((*filler)->token());
+  std::optional<v1::PutArtifactResult> result;
+  absl::Status status;
+  std::thread put([&] {
+    status = rpc::CallBidiStream(
+        *stub_, &Stub::PutArtifact, context, 1, [&](size_t) { return request; },
+        [&](v1::PutArtifactResponse&& response) {
+          if (response.has_result()) result = response.result();
+          return absl::OkStatus();
+        },
+        {.retry_for = absl::ZeroDuration(), .what = "put"});
+  });
+  // One that no call names is taken back when its time has passed. That of the first was over before.
+  const auto unnamed = RingFiller::Open(handles->path(), artifact.image.size(), context.deadline);
+  EXPECT_TRUE(unnamed.ok()) << unnamed.status();
+  EXPECT_TRUE(testing::Eventually([&] { return handles->put_ring_bytes() == each; }));
+  release.Notify();
+  put.join();
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_TRUE(result.has_value());
 }
 
 TEST_F(StoreDaemonServiceTest, ADaemonOnItsWayOutOpensNoPullAndSaysSo) {

@@ -69,7 +69,6 @@ class RingSource final : public ChunkSource {
         free_(ring_->shape().slots) {
     for (uint32_t slot = 0; slot < free_.size(); ++slot) free_[slot] = slot;
   }
-  ~RingSource() override { ring_->End(); }
 
   const SourceInfo& info() const override { return info_; }
   int max_concurrency() const override {

@@ -18,7 +18,7 @@ struct HeldBytes {
   std::shared_ptr<void> keep_alive;
 };
 
-// Ends the ring when it goes. A fetch copies out of the ring and digests the copy: the client can change what
+// `ring` is an offer's: it ends with the source. A fetch copies out of the ring and digests the copy: the client can change what
 // lies in the ring at any time. Errors as PutRing::Await.
 std::unique_ptr<ChunkSource> MakeRingSource(std::shared_ptr<PutRing> ring, uint64_t image_bytes,
                                             HeldBytes held = {});

@@ -5,6 +5,8 @@
 #include <thread>
 #include <utility>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "core/handles/handles.h"
 #include "core/memory/reserved_range.h"
@@ -55,6 +57,8 @@ class SingleSourceProvider : public SourceProvider {
     if (failure.corrupt) {
       return absl::DataLossError(absl::StrCat(failure.source.name, ": ", failure.status.message()));
     }
+    // A fetch names its source already.
+    if (absl::StrContains(failure.status.message(), failure.source.name)) return failure.status;
     return Annotate(failure.status, failure.source.name);
   }
 
@@ -116,13 +120,9 @@ absl::StatusOr<std::string> Sessions::IssueTicket(std::unique_ptr<ReplicaLease> 
   return handles_->IssueTicket(std::move(claim));
 }
 
-absl::StatusOr<std::unique_ptr<ChunkSource>> Sessions::TakeOffer(std::string_view token,
-                                                                 uint64_t image_bytes) {
-  TC_ASSIGN_OR_RETURN(Offer offer, handles_->TakeOffer(token));
+absl::StatusOr<std::unique_ptr<ChunkSource>> Sessions::SourceOf(Offer offer, uint64_t image_bytes) {
   if (!offer.files.empty()) return absl::InvalidArgumentError("files were offered where memory is to be put");
-  std::unique_ptr<ChunkSource> streamed;  // ends its ring, also where it is refused
-  if (offer.ring != nullptr) streamed = MakeRingSource(offer.ring, image_bytes);
-  const bool on_device = !offer.memfd && streamed == nullptr;
+  const bool on_device = !offer.memfd && offer.ring == nullptr;
   const uint64_t offered = on_device ? offer.ipc.bytes : offer.bytes;
   // Nothing is read beyond what was handed over, whatever the call describes.
   if (offered < image_bytes) {
@@ -130,7 +130,7 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> Sessions::TakeOffer(std::string_vie
                                                    " bytes but only ", offered,
                                                    " were handed over; lay them out as the manifest does"));
   }
-  if (streamed != nullptr) return streamed;
+  if (offer.ring != nullptr) return MakeRingSource(std::move(offer.ring), image_bytes);
   if (!on_device) return MapOffer(std::move(offer), image_bytes);
   TC_ASSIGN_OR_RETURN(DevicePtr pointer, devices_->OpenIpc(offer.ipc));
   auto opened = std::make_shared<OpenedDevice>(devices_, pointer);

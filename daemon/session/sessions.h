@@ -31,13 +31,14 @@ class Sessions {
                                           Holder holder = Holder::kClient,
                                           std::shared_ptr<void> companion = nullptr);
 
-  // The memory or the ring behind a token, as the source of an image of this size. NOT_FOUND for an unknown
-  // token (or a client that is gone), INVALID_ARGUMENT when less was handed over than the image needs.
-  absl::StatusOr<std::unique_ptr<ChunkSource>> TakeOffer(std::string_view token, uint64_t image_bytes);
+  // What is behind a token: from then on it is the caller's, and waits as long as the caller does. NOT_FOUND
+  // for an unknown token (or a client that is gone). Does not block.
+  absl::StatusOr<Offer> TakeOffer(std::string_view token) { return handles_->TakeOffer(token); }
+  // The offered memory or ring as the source of an image of this size. INVALID_ARGUMENT when less was handed
+  // over than the image needs, or files.
+  absl::StatusOr<std::unique_ptr<ChunkSource>> SourceOf(Offer offer, uint64_t image_bytes);
   // The files behind an offer, in their order; never none. INVALID_ARGUMENT when memory was offered.
   absl::StatusOr<ForeignFds> TakeOfferedFiles(std::string_view token);
-  // NOT_FOUND when there is none at this moment; takes nothing and does not block.
-  absl::Status CheckOffer(std::string_view token) const { return handles_->CheckOffer(token); }
 
  private:
   HandleServer* const handles_;

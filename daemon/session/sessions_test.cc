@@ -9,6 +9,7 @@
 #include <cstring>
 #include <thread>
 
+#include "base/status.h"
 #include "base/steady_time.h"
 #include "base/testing/eventually.h"
 #include "base/testing/temp_folder.h"
@@ -87,8 +88,12 @@ class SessionsTest : public ::testing::Test {
       return absl::OkStatus();
     };
   }
+  absl::StatusOr<std::unique_ptr<ChunkSource>> SourceOf(std::string_view token, uint64_t image_bytes) {
+    TC_ASSIGN_OR_RETURN(Offer offer, sessions_->TakeOffer(token));
+    return sessions_->SourceOf(std::move(offer), image_bytes);
+  }
   absl::StatusOr<std::unique_ptr<ReplicaLease>> IngestFrom(const RingFiller& filler, Location location = {}) {
-    auto source = sessions_->TakeOffer(filler.token(), artifact_.image.size());
+    auto source = SourceOf(filler.token(), artifact_.image.size());
     if (!source.ok()) return source.status();
     auto pending = engine_->Ingest(context_, {.location = location,
                                               .sources = MakeSingleSourceProvider(*std::move(source)),
@@ -151,7 +156,7 @@ TEST_F(SessionsTest, HandedOverMemoryIsTheSourceOfAnIngest) {
   auto offer =
       OfferedMemory::OfferMemfd(handles_->path(), memory.get(), artifact_.image.size(), context_.deadline);
   ASSERT_TRUE(offer.ok()) << offer.status();
-  auto source = sessions_->TakeOffer((*offer)->token(), artifact_.image.size());
+  auto source = SourceOf((*offer)->token(), artifact_.image.size());
   ASSERT_TRUE(source.ok()) << source.status();
   offer->reset();  // the mapping outlives the client
   auto pending = engine_->Ingest(
@@ -167,9 +172,9 @@ TEST_F(SessionsTest, LessMemoryThanTheTensorsNeedIsRefused) {
   auto offer =
       OfferedMemory::OfferMemfd(handles_->path(), memory.get(), artifact_.image.size(), context_.deadline);
   ASSERT_TRUE(offer.ok()) << offer.status();
-  EXPECT_EQ(sessions_->TakeOffer((*offer)->token(), artifact_.image.size() + 1).status().code(),
+  EXPECT_EQ(SourceOf((*offer)->token(), artifact_.image.size() + 1).status().code(),
             absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(sessions_->TakeOffer("no such offer", 1).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(sessions_->TakeOffer("no such offer").status().code(), absl::StatusCode::kNotFound);
 }
 
 TEST_F(SessionsTest, StreamedTensors_BecomeAReplica) {
@@ -231,7 +236,7 @@ TEST_F(SessionsTest, ClientThatDiesWhileItStreams_LeavesNothing) {
     filler.reset();
   });
   const std::string token = filler->token();
-  auto source = sessions_->TakeOffer(token, artifact_.image.size());
+  auto source = SourceOf(token, artifact_.image.size());
   ASSERT_TRUE(source.ok()) << source.status();
   auto pending = engine_->Ingest(
       context_, {.sources = MakeSingleSourceProvider(*std::move(source)), .new_layout = artifact_.layout});
@@ -245,7 +250,7 @@ TEST_F(SessionsTest, ClientThatDiesWhileItStreams_LeavesNothing) {
 
 TEST_F(SessionsTest, RingForASmallerImage_IsRefusedAndGivenUp) {
   auto filler = OpenRing();
-  EXPECT_EQ(sessions_->TakeOffer(filler->token(), artifact_.image.size() + 1).status().code(),
+  EXPECT_EQ(SourceOf(filler->token(), artifact_.image.size() + 1).status().code(),
             absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(AllIsGone());
 }
@@ -257,6 +262,8 @@ TEST(SingleSourceProvider, FailsWithItsSource) {
   ASSERT_TRUE(testing::NextOf(*provider, context).ok());
   SourceFailure failure{.source = {.name = "client"}, .status = absl::InternalError("gone")};
   EXPECT_EQ(testing::NextOf(*provider, context, &failure).status(), absl::InternalError("client: gone"));
+  failure.status = absl::InternalError("chunk 3 from client: gone");
+  EXPECT_EQ(testing::NextOf(*provider, context, &failure).status(), failure.status) << "names it already";
   failure.corrupt = true;
   EXPECT_EQ(testing::NextOf(*provider, context, &failure).status().code(), absl::StatusCode::kDataLoss);
 }
