@@ -1,0 +1,57 @@
+#include "core/handles/ring_room.h"
+
+#include <gtest/gtest.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+namespace tensorcast {
+namespace {
+
+class RingRoomTest : public ::testing::Test {
+ protected:
+  // How often room was given back since the last question.
+  uint64_t Wakes() const {
+    uint64_t wakes = 0;
+    return read(wake_, &wakes, sizeof(wakes)) == sizeof(wakes) ? wakes : 0;
+  }
+
+  const int wake_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  const std::shared_ptr<RingRoom> room_ = std::make_shared<RingRoom>(10, UniqueFd(wake_));
+};
+
+TEST_F(RingRoomTest, FullRoom_GivesNothingUntilOneIsGivenBack) {
+  std::optional<RingRoom::Hold> first = room_->Take(6);
+  const std::optional<RingRoom::Hold> second = room_->Take(4);
+  ASSERT_TRUE(first.has_value() && second.has_value());
+  EXPECT_FALSE(room_->Take(1).has_value());
+  EXPECT_EQ(room_->used_bytes(), 10u);
+  EXPECT_EQ(Wakes(), 0u);
+  first.reset();
+  EXPECT_EQ(room_->used_bytes(), 4u);
+  EXPECT_EQ(Wakes(), 1u);
+  EXPECT_FALSE(room_->Take(7).has_value());
+  EXPECT_TRUE(room_->Take(6).has_value());
+}
+
+TEST_F(RingRoomTest, RingLargerThanAllRoom_GetsItAlone) {
+  std::optional<RingRoom::Hold> small = room_->Take(1);
+  EXPECT_FALSE(room_->Take(11).has_value());
+  small.reset();
+  const std::optional<RingRoom::Hold> large = room_->Take(11);
+  ASSERT_TRUE(large.has_value());
+  EXPECT_FALSE(room_->Take(1).has_value());
+}
+
+TEST_F(RingRoomTest, MovedHold_GivesBackOnce) {
+  {
+    std::optional<RingRoom::Hold> hold = room_->Take(3);
+    const RingRoom::Hold moved = *std::move(hold);
+    hold.reset();
+    EXPECT_EQ(room_->used_bytes(), 3u);
+  }
+  EXPECT_EQ(room_->used_bytes(), 0u);
+  EXPECT_EQ(Wakes(), 1u);
+}
+
+}  // namespace
+}  // namespace tensorcast
