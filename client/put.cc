@@ -18,6 +18,7 @@
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "base/text.h"
+#include "client/handed_tensors.h"
 #include "client/put_image.h"
 #include "client/session.h"
 #include "core/disk/import_roots.h"
@@ -126,11 +127,12 @@ class PageLocked {
 
 // A ring is good for one call, so each attempt has its own, and begins the image again.
 absl::Status PutOnce(Session& session, const RequestContext& context, const PutImage& image,
-                     std::vector<v1::PutArtifactRequest>& requests, ResultCollector& collector) {
+                     std::span<const HandedMemory> handed, std::vector<v1::PutArtifactRequest>& requests,
+                     ResultCollector& collector) {
   DaemonLink& link = *session.link;
   TC_ASSIGN_OR_RETURN(const std::string handle_socket, link.HandleSocket(context));
-  absl::StatusOr<std::unique_ptr<RingFiller>> opened =
-      RingFiller::Open(handle_socket, image.layout().image_bytes, context.deadline, context.cancellation);
+  absl::StatusOr<std::unique_ptr<RingFiller>> opened = RingFiller::Open(
+      handle_socket, image.layout().image_bytes, context.deadline, context.cancellation, handed);
   TC_RETURN_IF_ERROR(context.Check("waiting for a ring"));  // rather than that the connection was shut down
   TC_RETURN_IF_ERROR(opened.status());
   RingFiller& filler = **opened;
@@ -164,10 +166,11 @@ absl::StatusOr<PutResult> PutUnder(otel::Span& span, Session& session, const Req
   TC_RETURN_IF_ERROR(SetOptions(options, requests.front()));
   requests.front().mutable_metadata()->insert(metadata.begin(), metadata.end());
 
+  const std::vector<HandedMemory> handed = FindHandedTensors(tensors, image.layout());
   ResultCollector collector(options);
   absl::Status status = rpc::RetryUnavailable(operation, {.what = kAsking}, [&](const rpc::Attempt& attempt) {
     rpc::NoteRetry(span, attempt);
-    return PutOnce(session, operation, image, requests, collector);
+    return PutOnce(session, operation, image, handed, requests, collector);
   });
   if (!status.ok()) return Annotate(status, "put");
   return collector.Result();

@@ -5,6 +5,7 @@
 
 #include "absl/log/log.h"
 #include "base/status.h"
+#include "client/mapped_images.h"
 #include "client/replica_state.h"
 #include "rpc/convert/convert.h"
 
@@ -47,7 +48,10 @@ std::span<const std::byte> Replica::image() const {
 }
 
 // The members then end the lease: `claimed` unmaps host memory and closes its connection.
-Replica::State::~State() { CloseDevice(); }
+Replica::State::~State() {
+  if (!image.empty()) MappedImages::OfProcess().Remove(image);
+  CloseDevice();
+}
 
 absl::Status Replica::State::Describe(const v1::MaterializeReplicaResult& result) {
   artifact_id = result.artifact_id();
@@ -86,6 +90,11 @@ absl::Status Replica::State::Attach(std::unique_ptr<ClaimedReplica> claim, Devic
       }
     }
     TC_ASSIGN_OR_RETURN(image, claimed->MapImage(copy_on_write));
+    if (!image.empty()) {
+      MappedImages::OfProcess().Add(
+          image,
+          {.pool_id = memory->pool_id, .replica_id = handles.replica_id, .writable = claimed->writable()});
+    }
     return absl::OkStatus();
   }
   if (const auto* memory = std::get_if<DeviceHandles>(&handles.memory)) {

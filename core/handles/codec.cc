@@ -32,14 +32,19 @@ constexpr uint8_t kOpening = 13;
 constexpr uint8_t kStream = 14;
 constexpr uint8_t kRing = 15;
 constexpr uint8_t kOfferFiles = 16;
+constexpr uint8_t kHandOver = 17;
+constexpr uint8_t kParts = 18;
 
-// What a HANDLES or OFFER frame describes.
+// What a HANDLES, OFFER or HAND_OVER frame describes.
 constexpr uint8_t kHostMemory = 1;
 constexpr uint8_t kDeviceMemory = 2;
 constexpr uint8_t kFileMemory = 3;
+constexpr uint8_t kReplicaMemory = 4;
 
 constexpr size_t kSegmentHandleBytes = 12;
 constexpr size_t kExtentBytes = 28;
+constexpr size_t kPartBytes = 24;
+static_assert(1 + sizeof(uint32_t) + kMaxPartsPerFrame * kPartBytes <= kMaxClientFrameBytes);
 constexpr uint32_t kWordBits = 64;
 
 template <class... Ts>
@@ -167,6 +172,45 @@ OfferFilesFrame ReadOfferFiles(ByteReader& in) {
   return frame;
 }
 
+void WriteHandOver(ByteWriter& out, const HandOverFrame& frame) {
+  if (frame.replica_id.empty()) {
+    out.Put(kHostMemory);
+    out.Put(frame.bytes);
+    return;
+  }
+  out.Put(kReplicaMemory);
+  out.PutString<uint16_t>(frame.pool_id);
+  out.PutString<uint16_t>(frame.replica_id);
+}
+
+HandOverFrame ReadHandOver(ByteReader& in) {
+  HandOverFrame frame;
+  switch (in.Get<uint8_t>()) {
+    case kHostMemory:
+      frame.bytes = in.Get<uint64_t>();
+      break;
+    case kReplicaMemory:
+      frame.pool_id = std::string(in.GetString<uint16_t>());
+      frame.replica_id = std::string(in.GetString<uint16_t>());
+      if (frame.replica_id.empty()) in.Fail("a replica without an id");
+      break;
+    default:
+      in.Fail("an unknown kind of memory");
+  }
+  return frame;
+}
+
+PartsFrame ReadParts(ByteReader& in) {
+  PartsFrame frame;
+  frame.parts.resize(ReadCount(in, kPartBytes, "more parts than the frame holds"));
+  for (HandedPart& part : frame.parts) {
+    part.image_offset = in.Get<uint64_t>();
+    part.bytes = in.Get<uint64_t>();
+    part.offset = in.Get<uint64_t>();
+  }
+  return frame;
+}
+
 void CheckMagic(ByteReader& in) {
   if (in.GetBytes(kMagic.size()) != kMagic) in.Fail("the magic of another protocol");
 }
@@ -237,9 +281,10 @@ RingFrame ReadRing(ByteReader& in) {
 }  // namespace
 
 const char* FrameName(const Frame& frame) {
-  static constexpr const char* kNames[] = {
-      "HELLO",       "HELLO_ACK", "CLAIM", "HANDLES",  "OFFER",   "OFFERED", "CLOSED", "ERROR",
-      "DESCRIPTORS", "FOLLOW",    "HAVE",  "HAVE_END", "OPENING", "STREAM",  "RING",   "OFFER_FILES"};
+  static constexpr const char* kNames[] = {"HELLO",       "HELLO_ACK", "CLAIM",   "HANDLES",     "OFFER",
+                                           "OFFERED",     "CLOSED",    "ERROR",   "DESCRIPTORS", "FOLLOW",
+                                           "HAVE",        "HAVE_END",  "OPENING", "STREAM",      "RING",
+                                           "OFFER_FILES", "HAND_OVER", "PARTS"};
   return kNames[frame.index()];
 }
 
@@ -304,6 +349,19 @@ absl::StatusOr<std::string> EncodeFrame(const Frame& frame) {
                         [&](const OfferFilesFrame& f) {
                           out.Put(kOfferFiles);
                           out.Put(f.count);
+                        },
+                        [&](const HandOverFrame& f) {
+                          out.Put(kHandOver);
+                          WriteHandOver(out, f);
+                        },
+                        [&](const PartsFrame& f) {
+                          out.Put(kParts);
+                          out.Put(static_cast<uint32_t>(f.parts.size()));
+                          for (const HandedPart& part : f.parts) {
+                            out.Put(part.image_offset);
+                            out.Put(part.bytes);
+                            out.Put(part.offset);
+                          }
                         }},
              frame);
   if (!out.ok()) {
@@ -381,6 +439,12 @@ absl::StatusOr<Frame> DecodeFrame(std::span<const std::byte> bytes) {
       break;
     case kOfferFiles:
       frame = ReadOfferFiles(in);
+      break;
+    case kHandOver:
+      frame = ReadHandOver(in);
+      break;
+    case kParts:
+      frame = ReadParts(in);
       break;
     default:
       in.Fail("an unknown type of frame");

@@ -20,8 +20,8 @@
 
 namespace tensorcast {
 
-inline constexpr uint16_t kHandleProtocolMin = 4;  // the oldest version that this build speaks
-inline constexpr uint16_t kHandleProtocolMax = 4;  // the newest
+inline constexpr uint16_t kHandleProtocolMin = 5;  // the oldest version that this build speaks
+inline constexpr uint16_t kHandleProtocolMax = 5;  // the newest
 
 inline constexpr size_t kFramePrefixBytes = 4;
 inline constexpr size_t kMaxClientFrameBytes = 4096;              // client to server, without the prefix
@@ -29,6 +29,9 @@ inline constexpr size_t kMaxServerFrameBytes = size_t{16} << 20;  // server to c
 inline constexpr size_t kMaxErrorMessageBytes = 2048;             // longer ones are cut
 inline constexpr size_t kMaxFrameDescriptors = 253;               // that the kernel passes with one message
 inline constexpr uint32_t kMaxOfferedFiles = 1024;                // of one OFFER_FILES
+inline constexpr size_t kMaxHandedMemories = 64;                  // of one put
+inline constexpr size_t kMaxHandedParts = size_t{1} << 16;        // of one put
+inline constexpr size_t kMaxPartsPerFrame = 170;                  // that fit kMaxClientFrameBytes
 
 struct HelloFrame {
   uint16_t version_min = kHandleProtocolMin;
@@ -81,6 +84,17 @@ struct OpeningFrame {};
 struct StreamFrame {
   uint64_t image_bytes = 0;
 };
+// Before STREAM: memory in which parts of the image lie. A memfd of `bytes`, which comes with the frame, or,
+// where `replica_id` is set, a replica of the daemon.
+struct HandOverFrame {
+  uint64_t bytes = 0;
+  std::string pool_id;
+  std::string replica_id;
+};
+// Parts that lie in the memory of the last HAND_OVER.
+struct PartsFrame {
+  std::vector<HandedPart> parts;
+};
 // The ring, whose memory comes with the frame; `token` names it in PutArtifact.
 struct RingFrame {
   std::string token;
@@ -89,7 +103,7 @@ struct RingFrame {
 
 using Frame = std::variant<HelloFrame, HelloAckFrame, ClaimFrame, HandlesFrame, OfferFrame, OfferedFrame,
                            ClosedFrame, ErrorFrame, DescriptorsFrame, FollowFrame, HaveFrame, HaveEndFrame,
-                           OpeningFrame, StreamFrame, RingFrame, OfferFilesFrame>;
+                           OpeningFrame, StreamFrame, RingFrame, OfferFilesFrame, HandOverFrame, PartsFrame>;
 
 // "HELLO", "CLAIM", ...: for messages.
 const char* FrameName(const Frame& frame);

@@ -70,7 +70,10 @@ std::vector<Frame> EveryFrame() {
           OpeningFrame{},
           StreamFrame{77},
           RingFrame{"token", {16, 4096}},
-          OfferFilesFrame{3}};
+          OfferFilesFrame{3},
+          HandOverFrame{.bytes = 77},
+          HandOverFrame{.pool_id = "p", .replica_id = "r"},
+          PartsFrame{{{256, 5, 4096}, {512, 6, 0}}}};
 }
 
 TEST(HandleCodec, FramesHaveTheBytesThatTheFormatShows) {
@@ -134,6 +137,24 @@ TEST(HandleCodec, FramesHaveTheBytesThatTheFormatShows) {
             "010078"
             "0500000000000000");
   EXPECT_EQ(Hex(OfferFilesFrame{2}), "050000001002000000");
+  EXPECT_EQ(Hex(HandOverFrame{.bytes = 5}),
+            "0a000000"
+            "11"
+            "01"
+            "0500000000000000");
+  EXPECT_EQ(Hex(HandOverFrame{.pool_id = "p", .replica_id = "rs"}),
+            "09000000"
+            "11"
+            "04"
+            "010070"
+            "02007273");
+  EXPECT_EQ(Hex(PartsFrame{{{256, 5, 4096}}}),
+            "1d000000"
+            "12"
+            "01000000"
+            "0001000000000000"
+            "0500000000000000"
+            "0010000000000000");
   EXPECT_EQ(Hex(OfferedFrame{"ab"}), "050000000602006162");
   EXPECT_EQ(Hex(ClosedFrame{}), "0100000007");
   EXPECT_EQ(Hex(OpeningFrame{}), "010000000d");

@@ -102,14 +102,35 @@ using OnHostClaim = std::function<std::shared_ptr<void>(pid_t pid, UniqueFd proc
 // Makes the claim one on a host replica's memory: its extents, and the segments of the pool that they lie in.
 void SetHostMemory(Claim& claim, const HostPool& pool, std::string pool_id, const HostAllocation& memory);
 
+// Image bytes [image_offset, image_offset + bytes), which lie from `offset` on in memory that is handed over.
+struct HandedPart {
+  uint64_t image_offset = 0;
+  uint64_t bytes = 0;
+  uint64_t offset = 0;
+  friend bool operator==(const HandedPart&, const HandedPart&) = default;
+};
+
+// Memory that nothing can change any more, and which parts of an image lie in it: they need not be streamed.
+// Either a memfd that is sealed for good, or a replica in the daemon's own host memory.
+struct HandedMemory {
+  UniqueFd memfd;          // sealed WRITE | SHRINK | GROW; not set for a replica
+  uint64_t bytes = 0;      // of the memfd
+  std::string pool_id;     // where the replica lies, as HostHandles has it
+  std::string replica_id;  // empty for a memfd
+  std::vector<HandedPart> parts;
+};
+
 // What a client puts: memory or files that it handed over and still owns, valid while its connection lives (a
 // memfd's mapping and files outlive it), or a ring through which it streams.
 struct Offer {
   UniqueFd memfd;  // sealed WRITE | SHRINK | GROW, checked; not set for the others
   uint64_t bytes = 0;
-  IpcHandle ipc;                  // for device memory
+  IpcHandle ipc;  // for device memory
   // Set: bytes are streamed. The client's connection ends with the last copy, which gives up the room.
   std::shared_ptr<PutRing> ring;
+  // Beside a ring: what need not come through it. Of a memfd, the parts lie in it; nothing else about them is
+  // checked.
+  std::vector<HandedMemory> handed;
   // Files that are open for reading; nothing else about them is checked, since that could wait for their file
   // systems. Empty for memory.
   ForeignFds files;

@@ -341,6 +341,85 @@ TEST_F(PutRingTest, ManyPutsAtOnce_NeverExceedTheBound) {
   EXPECT_TRUE(RoomIsFree());
 }
 
+TEST_F(PutRingTest, HandedMemory_ReachesTheOfferWithItsParts) {
+  Start();
+  std::vector<HandedMemory> handed(2);
+  handed[0].memfd = MakePool(4 * kMiB, OfferSeals());
+  handed[0].bytes = 4 * kMiB;
+  for (uint64_t i = 0; i < 2 * kMaxPartsPerFrame + 1; ++i) handed[0].parts.push_back({i * 512, 5, i * 64});
+  handed[1].pool_id = "pool";
+  handed[1].replica_id = "replica";
+  handed[1].parts = {{2 * kMiB, kMiB, 3 * kMiB}};
+  auto filler = RingFiller::Open(folder_.socket(), 8 * kMiB, Soon(), {}, handed);
+  ASSERT_TRUE(filler.ok()) << filler.status();
+  auto offer = server_->TakeOffer((*filler)->token());
+  ASSERT_TRUE(offer.ok()) << offer.status();
+  EXPECT_NE(offer->ring, nullptr);
+  ASSERT_EQ(offer->handed.size(), 2u);
+  EXPECT_EQ(offer->handed[0].parts, handed[0].parts);
+  EXPECT_EQ(offer->handed[0].bytes, 4 * kMiB);
+  struct stat sent, received;
+  ASSERT_EQ(fstat(handed[0].memfd.get(), &sent), 0);
+  ASSERT_EQ(fstat(offer->handed[0].memfd.get(), &received), 0);
+  EXPECT_EQ(sent.st_ino, received.st_ino);
+  EXPECT_EQ(offer->handed[1].replica_id, "replica");
+  EXPECT_EQ(offer->handed[1].parts, handed[1].parts);
+}
+
+TEST_F(PutRingTest, HandedMemoryThatCanChange_IsRefused) {
+  Start();
+  const int before = OpenDescriptors();
+  for (const int seals : {0, OfferSeals() & ~F_SEAL_WRITE, OfferSeals() & ~F_SEAL_SHRINK,
+                          OfferSeals() & ~F_SEAL_GROW, PoolSeals()}) {
+    std::vector<HandedMemory> handed(1);
+    handed[0].memfd = MakePool(kMiB, seals);
+    handed[0].bytes = kMiB;
+    handed[0].parts = {{0, kMiB, 0}};
+    const absl::Status refused = RingFiller::Open(folder_.socket(), 8 * kMiB, Soon(), {}, handed).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(refused)) << seals << refused;
+    EXPECT_THAT(refused.message(), HasSubstr("F_SEAL_WRITE"));
+  }
+  EXPECT_TRUE(RoomIsFree());
+  EXPECT_TRUE(testing::Eventually([&] { return OpenDescriptors() == before; }));
+}
+
+TEST_F(PutRingTest, HandOverThatBreaksTheRules_IsRefused) {
+  Start();
+  const UniqueFd memory = MakePool(2 * kMiB, OfferSeals());
+  using Sent = std::vector<std::pair<Frame, int>>;
+  const Frame whole = HandOverFrame{.bytes = 2 * kMiB};
+  const Sent conversations[] = {
+      {{PartsFrame{{{0, 1, 0}}}, -1}},
+      {{whole, -1}},
+      {{HandOverFrame{.bytes = 2 * kMiB + 1}, memory.get()}},
+      {{HandOverFrame{.pool_id = "p", .replica_id = "r"}, memory.get()}},
+      {{whole, memory.get()}, {PartsFrame{{{0, 1, 2 * kMiB}}}, -1}},
+      {{whole, memory.get()}, {PartsFrame{{{0, ~uint64_t{0}, 1}}}, -1}},
+      {{whole, memory.get()}, {PartsFrame{{{0, 1, ~uint64_t{0}}}}, -1}},
+      {{whole, memory.get()}, {ClaimFrame{"ticket"}, -1}},
+      Sent(kMaxHandedMemories + 1, {whole, memory.get()}),
+  };
+  for (const Sent& conversation : conversations) {
+    UniqueFd socket = RawGreet(folder_.socket());
+    for (const auto& [frame, fd] : conversation) SendFrame(socket.get(), frame, fd);
+    EXPECT_EQ(ErrorOf(ReceiveFrame(socket.get())), absl::StatusCode::kInvalidArgument)
+        << FrameName(conversation.back().first) << ", after " << conversation.size();
+  }
+  UniqueFd many = RawGreet(folder_.socket());
+  SendFrame(many.get(), whole, memory.get());
+  const PartsFrame parts{std::vector<HandedPart>(kMaxPartsPerFrame, {0, 1, 0})};
+  for (size_t sent = 0; sent <= kMaxHandedParts; sent += kMaxPartsPerFrame) {
+    const std::string bytes = *EncodeFrame(parts);
+    // As a client does that waits for room in the socket's buffer.
+    for (size_t at = 0; at < bytes.size();) {
+      const ssize_t written = send(many.get(), bytes.data() + at, bytes.size() - at, MSG_NOSIGNAL);
+      if (written < 0 && errno != EAGAIN) break;
+      at += written > 0 ? static_cast<size_t>(written) : 0;
+    }
+  }
+  EXPECT_EQ(ErrorOf(ReceiveFrame(many.get())), absl::StatusCode::kInvalidArgument);
+}
+
 TEST_F(PutRingTest, FrameBehindTheRing_EndsThePut) {
   Start();
   const RawRing raw = OpenRaw(8 * kMiB);

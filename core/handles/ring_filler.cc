@@ -30,15 +30,36 @@ absl::Status CheckMemory(int fd, const RingShape& shape) {
   return absl::OkStatus();
 }
 
+absl::Status HandOver(ClientChannel& channel, std::span<const HandedMemory> handed, SteadyTime deadline) {
+  for (const HandedMemory& memory : handed) {
+    std::vector<int> fds;
+    if (memory.memfd) fds.push_back(memory.memfd.get());
+    TC_RETURN_IF_ERROR(channel.Send(
+        HandOverFrame{.bytes = memory.bytes, .pool_id = memory.pool_id, .replica_id = memory.replica_id},
+        std::move(fds), deadline));
+    std::span<const HandedPart> left = memory.parts;
+    while (!left.empty()) {
+      const auto now = left.first(std::min(left.size(), kMaxPartsPerFrame));
+      TC_RETURN_IF_ERROR(channel.Send(PartsFrame{{now.begin(), now.end()}}, {}, deadline));
+      left = left.subspan(now.size());
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<RingFiller>> RingFiller::Open(const std::string& socket_path,
                                                              uint64_t image_bytes, SteadyTime deadline,
-                                                             const Cancellation& cancellation) {
+                                                             const Cancellation& cancellation,
+                                                             std::span<const HandedMemory> handed) {
   TC_ASSIGN_OR_RETURN(
       std::unique_ptr<ClientChannel> channel,
       ClientChannel::Connect(socket_path, std::min(deadline, SteadyNow() + kConnectTimeout), cancellation));
   const ClientChannel::EndedBy ended(*channel, cancellation);
+  // Why a daemon refuses is what it answers STREAM with.
+  const absl::Status sent = HandOver(*channel, handed, deadline);
+  if (!sent.ok() && !absl::IsUnavailable(sent)) return sent;
   absl::StatusOr<IncomingFrame> answer = channel->Exchange(StreamFrame{image_bytes}, {}, deadline);
   if (absl::IsDeadlineExceeded(answer.status())) {
     return absl::DeadlineExceededError(

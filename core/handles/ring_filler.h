@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -17,6 +18,7 @@
 #include "absl/synchronization/mutex.h"
 #include "base/request_context.h"
 #include "base/steady_time.h"
+#include "core/handles/handles.h"
 #include "core/handles/ring_memory.h"
 #include "core/memory/host_pool.h"
 #include "core/memory/reserved_range.h"
@@ -32,10 +34,13 @@ class RingFiller {
   using Fill = std::function<absl::Status(int thread, uint64_t image_offset, HostSpan to)>;
 
   // Waits for the ring until the deadline: the daemon gives one after the other as it has room for them. The
-  // cancellation ends the wait, which is then UNAVAILABLE.
+  // cancellation ends the wait, which is then UNAVAILABLE. `handed`: what of the image the daemon need not
+  // ask for, in at most kMaxHandedMemories memories and kMaxHandedParts parts (codec.h); it may ask for it
+  // all the same. INVALID_ARGUMENT where the memory is not sealed as it should be.
   static absl::StatusOr<std::unique_ptr<RingFiller>> Open(const std::string& socket_path,
                                                           uint64_t image_bytes, SteadyTime deadline,
-                                                          const Cancellation& cancellation = {});
+                                                          const Cancellation& cancellation = {},
+                                                          std::span<const HandedMemory> handed = {});
   // Stop.
   ~RingFiller();
   RingFiller(const RingFiller&) = delete;

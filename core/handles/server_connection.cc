@@ -92,12 +92,27 @@ absl::Status CheckMayBeRead(int fd) {
   return absl::InvalidArgumentError("a file that was offered is not open for reading; open it with O_RDONLY");
 }
 
+absl::Status OutOfTurn(const Frame& frame) {
+  return absl::InvalidArgumentError(absl::StrCat("handle socket: ", FrameName(frame), " out of turn"));
+}
+
 // A descriptor that a connection would keep beside its socket.
 absl::Status CheckNotReserved(const UniqueFd& fd) {
   if (!IsReserved(fd.get())) return absl::OkStatus();
   return absl::ResourceExhaustedError(
       absl::StrCat("the daemon has no file descriptor left for this (its limit is ", DescriptorLimit(),
                    "); raise its limit of open files, or detach some clients"));
+}
+
+// The one descriptor of memory that came with a frame, checked.
+absl::StatusOr<UniqueFd> TakeMemory(ForeignFds fds, uint64_t bytes) {
+  if (fds.size() != 1) {
+    return absl::InvalidArgumentError(absl::StrCat("handle socket: an offer of host memory came with ",
+                                                   fds.size(), " descriptors, not with its memfd alone"));
+  }
+  TC_RETURN_IF_ERROR(CheckNotReserved(fds.fds().front()));
+  TC_RETURN_IF_ERROR(CheckOfferedMemory(fds.fds().front().get(), bytes));
+  return std::move(std::move(fds).Take().front());
 }
 
 }  // namespace
@@ -177,21 +192,27 @@ absl::Status ServerConnection::Handle(IncomingFrame incoming) {
   ForeignFds fds(std::move(incoming.fds));
   const bool takes_files = state_ == State::kFiles && std::holds_alternative<DescriptorsFrame>(frame);
   const bool takes_fds = takes_files || std::holds_alternative<OfferFrame>(frame) ||
-                         std::holds_alternative<OfferFilesFrame>(frame);
+                         std::holds_alternative<OfferFilesFrame>(frame) ||
+                         std::holds_alternative<HandOverFrame>(frame);
   if (!fds.empty() && !takes_fds) {
     return absl::InvalidArgumentError(
         absl::StrCat("handle socket: a descriptor came with ", FrameName(frame), ", which takes none"));
   }
   if (state_ == State::kHello) {
     if (const auto* hello = std::get_if<HelloFrame>(&frame)) return HandleHello(*hello);
-  } else if (state_ == State::kReady) {
-    if (const auto* claim = std::get_if<ClaimFrame>(&frame)) return HandleClaim(*claim);
-    if (const auto* offer = std::get_if<OfferFrame>(&frame)) return HandleOffer(*offer, std::move(fds));
+  } else if (state_ == State::kReady || state_ == State::kHandsOver) {
+    if (const auto* over = std::get_if<HandOverFrame>(&frame)) return HandleHandOver(*over, std::move(fds));
     if (const auto* stream = std::get_if<StreamFrame>(&frame)) {
       stream_bytes_ = stream->image_bytes;
       state_ = State::kAwaitsRing;
       return absl::OkStatus();
     }
+    if (state_ == State::kHandsOver) {
+      if (const auto* parts = std::get_if<PartsFrame>(&frame)) return HandleParts(*parts);
+      return OutOfTurn(frame);
+    }
+    if (const auto* claim = std::get_if<ClaimFrame>(&frame)) return HandleClaim(*claim);
+    if (const auto* offer = std::get_if<OfferFrame>(&frame)) return HandleOffer(*offer, std::move(fds));
     if (const auto* files = std::get_if<OfferFilesFrame>(&frame)) {
       files_expected_ = files->count;
       state_ = State::kFiles;
@@ -207,7 +228,7 @@ absl::Status ServerConnection::Handle(IncomingFrame incoming) {
       return absl::OkStatus();
     }
   }
-  return absl::InvalidArgumentError(absl::StrCat("handle socket: ", FrameName(frame), " out of turn"));
+  return OutOfTurn(frame);
 }
 
 absl::Status ServerConnection::HandleHello(const HelloFrame& hello) {
@@ -275,15 +296,42 @@ absl::Status ServerConnection::HandleOffer(const OfferFrame& frame, ForeignFds f
     }
     offer.ipc = *frame.ipc;
   } else {
-    if (fds.size() != 1) {
-      return absl::InvalidArgumentError(absl::StrCat("handle socket: an offer of host memory came with ",
-                                                     fds.size(), " descriptors, not with its memfd alone"));
-    }
-    TC_RETURN_IF_ERROR(CheckNotReserved(fds.fds().front()));
-    TC_RETURN_IF_ERROR(CheckOfferedMemory(fds.fds().front().get(), frame.bytes));
-    offer.memfd = std::move(std::move(fds).Take().front());
+    TC_ASSIGN_OR_RETURN(offer.memfd, TakeMemory(std::move(fds), frame.bytes));
   }
   return AddOffer(std::move(offer));
+}
+
+absl::Status ServerConnection::HandleHandOver(const HandOverFrame& frame, ForeignFds fds) {
+  if (handed_.size() == kMaxHandedMemories) {
+    return absl::InvalidArgumentError(absl::StrCat("handle socket: more than ", kMaxHandedMemories,
+                                                   " memories are handed over for one put"));
+  }
+  HandedMemory memory{.bytes = frame.bytes, .pool_id = frame.pool_id, .replica_id = frame.replica_id};
+  if (frame.replica_id.empty()) {
+    TC_ASSIGN_OR_RETURN(memory.memfd, TakeMemory(std::move(fds), frame.bytes));
+  } else if (!fds.empty()) {
+    return absl::InvalidArgumentError("handle socket: a descriptor came with a replica that is handed over");
+  }
+  handed_.push_back(std::move(memory));
+  state_ = State::kHandsOver;
+  return absl::OkStatus();
+}
+
+absl::Status ServerConnection::HandleParts(const PartsFrame& frame) {
+  HandedMemory& memory = handed_.back();
+  if (frame.parts.size() > kMaxHandedParts - handed_parts_) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("handle socket: more than ", kMaxHandedParts, " parts are handed over for one put"));
+  }
+  for (const HandedPart& part : frame.parts) {
+    if (memory.memfd && (part.offset > memory.bytes || part.bytes > memory.bytes - part.offset)) {
+      return absl::InvalidArgumentError(absl::StrCat("handle socket: a part of ", part.bytes, " bytes at ",
+                                                     part.offset, " of memory of ", memory.bytes));
+    }
+  }
+  handed_parts_ += frame.parts.size();
+  memory.parts.insert(memory.parts.end(), frame.parts.begin(), frame.parts.end());
+  return absl::OkStatus();
 }
 
 absl::Status ServerConnection::TakeFiles(ForeignFds fds) {
@@ -318,6 +366,7 @@ bool ServerConnection::GiveRing(RingRoom::Hold room) {
   ring_ = *std::move(ring);
   Offer offer;
   offer.bytes = stream_bytes_;
+  offer.handed = std::move(handed_);
   // With the last copy the put is over, also where no put ever used it.
   offer.ring = std::shared_ptr<PutRing>(ring_.get(), [ring = ring_](PutRing*) { ring->End(); });
   offer_token_ = shared_.offers->Add(std::move(offer));

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -108,6 +109,7 @@ class ServerConnection {
   //   kHello -HELLO-> kReady -CLAIM-> kLeased -CLOSED (device memory only)-> kReleased
   //                      |----OFFER-> kOffered
   //                      |----OFFER_FILES-> kFiles -DESCRIPTORS, until all are there-> kOffered
+  //                      |----HAND_OVER-> kHandsOver, with PARTS and HAND_OVER, then STREAM
   //                      '----STREAM-> kAwaitsRing -GiveRing-> kStreams
   //
   // FOLLOW, once, while kLeased: from then on it is told which chunks of the replica there are. OPENING,
@@ -118,7 +120,8 @@ class ServerConnection {
   // may have open: that is held until its process is gone (TakeOrphan).
   enum class State {
     kHello,       // waits for HELLO
-    kReady,       // waits for CLAIM, OFFER, OFFER_FILES or STREAM
+    kReady,       // waits for CLAIM, OFFER, OFFER_FILES, HAND_OVER or STREAM
+    kHandsOver,   // waits for PARTS, HAND_OVER or STREAM
     kFiles,       // waits for DESCRIPTORS
     kLeased,      // holds a claim
     kReleased,    // gave it back with CLOSED
@@ -132,6 +135,8 @@ class ServerConnection {
   absl::Status HandleHello(const HelloFrame& hello);
   absl::Status HandleClaim(const ClaimFrame& claim);
   absl::Status HandleOffer(const OfferFrame& offer, ForeignFds fds);
+  absl::Status HandleHandOver(const HandOverFrame& frame, ForeignFds fds);
+  absl::Status HandleParts(const PartsFrame& frame);
   absl::Status TakeFiles(ForeignFds fds);
   absl::Status AddOffer(Offer offer);
   absl::Status HandleClosed();
@@ -157,7 +162,9 @@ class ServerConnection {
   uint32_t files_expected_ = 0;
   ForeignFds files_;
   std::string offer_token_;
-  uint64_t stream_bytes_ = 0;  // of the image that it puts through a ring
+  uint64_t stream_bytes_ = 0;         // of the image that it puts through a ring
+  std::vector<HandedMemory> handed_;  // what of that it hands over
+  size_t handed_parts_ = 0;           // of all of them
   std::shared_ptr<PutRing> ring_;
   SteadyTime put_by_;  // when its ring is to be named by a put
 };

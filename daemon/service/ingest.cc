@@ -245,8 +245,11 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Put(const RequestContext& contex
   TC_RETURN_IF_ERROR(CheckNew(request.binding(), request.has_binding(), request.durable()));
   TC_ASSIGN_OR_RETURN(const Location location, FromProto(request.location(), options_.devices));
   TC_ASSIGN_OR_RETURN(ImageLayout layout, LayoutOf(request));
-  TC_ASSIGN_OR_RETURN(std::unique_ptr<ChunkSource> source,
-                      options_.sessions->SourceOf(std::move(offer), layout.image_bytes));
+  TC_ASSIGN_OR_RETURN(
+      std::unique_ptr<ChunkSource> source,
+      options_.sessions->SourceOf(std::move(offer), layout.image_bytes, [&](std::string_view replica_id) {
+        return options_.engine->LeaseReplica(replica_id);
+      }));
   std::map<std::string, std::string> metadata(request.metadata().begin(), request.metadata().end());
   TC_ASSIGN_OR_RETURN(std::shared_ptr<const Manifest> known,
                       FindVersion1(context, layout, metadata, *source));

@@ -106,7 +106,12 @@ TEST_F(OfferedFilesTest, OfferOfAnotherKind_IsRefused) {
   const int fd = file.get();
   const auto offer = OfferedMemory::OfferFiles(handles->path(), {&fd, 1}, context.deadline);
   ASSERT_TRUE(offer.ok()) << offer.status();
-  EXPECT_EQ(sessions->SourceOf(*sessions->TakeOffer((*offer)->token()), 1).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(sessions
+                ->SourceOf(*sessions->TakeOffer((*offer)->token()), 1,
+                           [&](std::string_view id) { return engine->LeaseReplica(id); })
+                .status()
+                .code(),
+            absl::StatusCode::kInvalidArgument);
   const auto unnamed = OfferedMemory::OfferFiles(handles->path(), {&fd, 1}, context.deadline);
   ASSERT_TRUE(unnamed.ok()) << unnamed.status();
   request.set_offer_token((*unnamed)->token());

@@ -1,5 +1,5 @@
 // The source of a put whose image a client streams through a ring (core/handles/put_ring.h), but for what of
-// it lies in replicas of this node already.
+// it the client hands over.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,14 @@
 namespace tensorcast::daemon {
 
 // Parts of an image that are in memory which no client can write to: in the image's order, without overlap.
+// They are copied from there.
 struct HeldBytes {
   std::vector<MappedPiece> pieces;
   std::shared_ptr<void> keep_alive;
 };
 
-// `ring` is an offer's: it ends with the source. A fetch copies out of the ring and digests the copy: the client can change what
-// lies in the ring at any time. Errors as PutRing::Await.
+// `ring` is an offer's: it ends with the source. A fetch copies out of the ring and digests the copy: the
+// client can change what lies in the ring at any time. Errors as PutRing::Await.
 std::unique_ptr<ChunkSource> MakeRingSource(std::shared_ptr<PutRing> ring, uint64_t image_bytes,
                                             HeldBytes held = {});
 

@@ -120,7 +120,8 @@ absl::StatusOr<std::string> Sessions::IssueTicket(std::unique_ptr<ReplicaLease> 
   return handles_->IssueTicket(std::move(claim));
 }
 
-absl::StatusOr<std::unique_ptr<ChunkSource>> Sessions::SourceOf(Offer offer, uint64_t image_bytes) {
+absl::StatusOr<std::unique_ptr<ChunkSource>> Sessions::SourceOf(Offer offer, uint64_t image_bytes,
+                                                                LeaseReplica lease_replica) {
   if (!offer.files.empty()) return absl::InvalidArgumentError("files were offered where memory is to be put");
   const bool on_device = !offer.memfd && offer.ring == nullptr;
   const uint64_t offered = on_device ? offer.ipc.bytes : offer.bytes;
@@ -130,7 +131,11 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> Sessions::SourceOf(Offer offer, uin
                                                    " bytes but only ", offered,
                                                    " were handed over; lay them out as the manifest does"));
   }
-  if (offer.ring != nullptr) return MakeRingSource(std::move(offer.ring), image_bytes);
+  if (offer.ring != nullptr) {
+    TC_ASSIGN_OR_RETURN(HeldBytes held,
+                        HoldHanded(std::move(offer.handed), image_bytes, pool_->id(), lease_replica));
+    return MakeRingSource(std::move(offer.ring), image_bytes, std::move(held));
+  }
   if (!on_device) return MapOffer(std::move(offer), image_bytes);
   TC_ASSIGN_OR_RETURN(DevicePtr pointer, devices_->OpenIpc(offer.ipc));
   auto opened = std::make_shared<OpenedDevice>(devices_, pointer);

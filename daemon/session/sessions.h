@@ -16,6 +16,7 @@
 #include "core/handles/handle_server.h"
 #include "core/memory/host_pool.h"
 #include "core/source/chunk_source.h"
+#include "daemon/session/handed_memory.h"
 
 namespace tensorcast::daemon {
 
@@ -34,9 +35,11 @@ class Sessions {
   // What is behind a token: from then on it is the caller's, and waits as long as the caller does. NOT_FOUND
   // for an unknown token (or a client that is gone). Does not block.
   absl::StatusOr<Offer> TakeOffer(std::string_view token) { return handles_->TakeOffer(token); }
-  // The offered memory or ring as the source of an image of this size. INVALID_ARGUMENT when less was handed
-  // over than the image needs, or files.
-  absl::StatusOr<std::unique_ptr<ChunkSource>> SourceOf(Offer offer, uint64_t image_bytes);
+  // The offered memory or ring as the source of an image of this size; what was handed over beside a ring
+  // does not come through it. INVALID_ARGUMENT when less was offered than the image needs, or files, or parts
+  // that do not fit it (HoldHanded).
+  absl::StatusOr<std::unique_ptr<ChunkSource>> SourceOf(Offer offer, uint64_t image_bytes,
+                                                        LeaseReplica lease_replica);
   // The files behind an offer, in their order; never none. INVALID_ARGUMENT when memory was offered.
   absl::StatusOr<ForeignFds> TakeOfferedFiles(std::string_view token);
 

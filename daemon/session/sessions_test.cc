@@ -7,7 +7,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <optional>
+#include <span>
 #include <thread>
+#include <vector>
 
 #include "base/status.h"
 #include "base/steady_time.h"
@@ -77,8 +80,8 @@ class SessionsTest : public ::testing::Test {
   }
 
   // A client with a ring for the artifact's image, which it does not fill yet.
-  std::unique_ptr<RingFiller> OpenRing() {
-    auto filler = RingFiller::Open(handles_->path(), artifact_.image.size(), context_.deadline);
+  std::unique_ptr<RingFiller> OpenRing(std::span<const HandedMemory> handed = {}) {
+    auto filler = RingFiller::Open(handles_->path(), artifact_.image.size(), context_.deadline, {}, handed);
     EXPECT_TRUE(filler.ok()) << filler.status();
     return *std::move(filler);
   }
@@ -90,14 +93,16 @@ class SessionsTest : public ::testing::Test {
   }
   absl::StatusOr<std::unique_ptr<ChunkSource>> SourceOf(std::string_view token, uint64_t image_bytes) {
     TC_ASSIGN_OR_RETURN(Offer offer, sessions_->TakeOffer(token));
-    return sessions_->SourceOf(std::move(offer), image_bytes);
+    return sessions_->SourceOf(std::move(offer), image_bytes,
+                               [&](std::string_view id) { return engine_->LeaseReplica(id); });
   }
-  absl::StatusOr<std::unique_ptr<ReplicaLease>> IngestFrom(const RingFiller& filler, Location location = {}) {
+  absl::StatusOr<std::unique_ptr<ReplicaLease>> IngestFrom(const RingFiller& filler, Location location = {},
+                                                           std::optional<ImageLayout> layout = {}) {
     auto source = SourceOf(filler.token(), artifact_.image.size());
     if (!source.ok()) return source.status();
     auto pending = engine_->Ingest(context_, {.location = location,
                                               .sources = MakeSingleSourceProvider(*std::move(source)),
-                                              .new_layout = artifact_.layout});
+                                              .new_layout = layout.value_or(artifact_.layout)});
     if (!pending.ok()) return pending.status();
     return (*pending)->Wait(context_);
   }
@@ -245,6 +250,71 @@ TEST_F(SessionsTest, ClientThatDiesWhileItStreams_LeavesNothing) {
   EXPECT_TRUE(absl::IsUnavailable(ended)) << ended;
   death.join();
   pending->reset();
+  EXPECT_TRUE(AllIsGone());
+}
+
+TEST_F(SessionsTest, HandedTensors_AreStoredWithoutBeingAskedFor) {
+  // The tensors lie one behind the other in the memory, which has no padding.
+  std::vector<std::byte> packed;
+  std::vector<HandedMemory> handed(1);
+  for (const Tensor& tensor : artifact_.layout.tensors) {
+    handed[0].parts.push_back({tensor.offset, tensor.nbytes, packed.size()});
+    const auto bytes = std::span(artifact_.image).subspan(tensor.offset, tensor.nbytes);
+    packed.insert(packed.end(), bytes.begin(), bytes.end());
+  }
+  handed[0].memfd = SealedMemory(packed);
+  handed[0].bytes = packed.size();
+  auto filler = OpenRing(handed);
+  // Nobody fills the ring.
+  auto lease = IngestFrom(*filler);
+  ASSERT_TRUE(lease.ok()) << lease.status();
+  EXPECT_EQ(testing::Gather((*lease)->memory().host->Spans(0, artifact_.image.size())), artifact_.image);
+}
+
+TEST_F(SessionsTest, TensorsOfAReplica_AreCopiedFromThere) {
+  auto source = MakeReplica({LocationKind::kCpu});
+  std::vector<HandedMemory> handed(2);
+  handed[0].pool_id = pool_->id();
+  handed[0].replica_id = source->replica_id();
+  handed[0].parts = {{0, 2 * kMinChunkBytes + 5, 0}};
+  handed[1].pool_id = "of another daemon";
+  handed[1].replica_id = source->replica_id();
+  handed[1].parts = {{3 * kMinChunkBytes, 7, 0}};
+  auto filler = OpenRing(handed);
+  std::atomic<bool> asked_for_handed = false;
+  ASSERT_TRUE(filler
+                  ->Start(
+                      1,
+                      [&](int thread, uint64_t offset, HostSpan to) {
+                        if (offset < 2 * kMinChunkBytes + 5) asked_for_handed = true;
+                        return FillFromImage()(thread, offset, to);
+                      },
+                      nullptr)
+                  .ok());
+  ImageLayout renamed = artifact_.layout;
+  renamed.tensors[0].name += " again";
+  ASSERT_TRUE(AssignOffsets(renamed).ok());
+  auto lease = IngestFrom(*filler, {}, renamed);
+  ASSERT_TRUE(lease.ok()) << lease.status();
+  EXPECT_FALSE(asked_for_handed);
+  EXPECT_EQ(testing::Gather((*lease)->memory().host->Spans(0, artifact_.image.size())), artifact_.image);
+  EXPECT_TRUE(testing::Eventually([&] { return Leases() == 2; })) << "what was copied is still held";
+}
+
+TEST_F(SessionsTest, HandedParts_ThatOverlapOrLieOutside_AreRefused) {
+  const uint64_t image_bytes = artifact_.image.size();
+  const UniqueFd memory = SealedMemory(artifact_.image);
+  const std::vector<HandedPart> wrong[] = {
+      {{0, 300, 0}, {299, 1, 0}}, {{image_bytes, 1, 0}}, {{image_bytes - 1, 2, 0}}, {{~uint64_t{0}, 2, 0}}};
+  for (const std::vector<HandedPart>& parts : wrong) {
+    std::vector<HandedMemory> handed(1);
+    handed[0].memfd = UniqueFd(fcntl(memory.get(), F_DUPFD_CLOEXEC, 0));
+    handed[0].bytes = image_bytes;
+    handed[0].parts = parts;
+    auto filler = OpenRing(handed);
+    const absl::Status refused = SourceOf(filler->token(), image_bytes).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+  }
   EXPECT_TRUE(AllIsGone());
 }
 

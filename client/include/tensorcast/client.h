@@ -193,9 +193,11 @@ class Client {
                                        const GetOptions& options = {});
 
   // Streams the tensors, from host or GPU memory, to the daemon through a small ring of shared memory, so
-  // that no second image of them is needed. They must not change until it returns: what is stored is whole
-  // and verified, but each byte is as it was when it was read. INVALID_ARGUMENT, naming the tensor, for bytes
-  // that do not fit their shape, for names that repeat, and for an address that is not on that GPU.
+  // that no second image of them is needed. Those in a memfd that is sealed WRITE | SHRINK | GROW, and those
+  // of a replica that this process holds, are handed over instead, and the daemon copies them from there.
+  // Tensors must not change until it returns: what is stored is whole and verified, but each byte is as it
+  // was when it was read. INVALID_ARGUMENT, naming the tensor, for bytes that do not fit their shape, for
+  // names that repeat, and for an address that is not on that GPU.
   absl::StatusOr<PutResult> Put(const RequestContext& context, std::span<const PutTensor> tensors,
                                 const std::map<std::string, std::string>& metadata = {},
                                 const PutOptions& options = {});

@@ -1,0 +1,28 @@
+// What of a put's image need not be streamed: parts that lie in memory which no client can change any more.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "core/engine/replica_lease.h"
+#include "core/handles/handles.h"
+#include "daemon/session/ring_source.h"
+
+namespace tensorcast::daemon {
+
+// As StoreEngine::LeaseReplica.
+using LeaseReplica =
+    absl::FunctionRef<absl::StatusOr<std::unique_ptr<ReplicaLease>>(std::string_view replica_id)>;
+
+// Maps sealed memfds and leases replicas, for as long as copies of the result live. What a client says of
+// replicas is a hint: one of another pool, one that is not ready in host memory here, and a place beyond it
+// are left out, as is memory that cannot be mapped; the client streams those bytes. The padding between two
+// parts is added. INVALID_ARGUMENT for parts that overlap or lie outside the image.
+absl::StatusOr<HeldBytes> HoldHanded(std::vector<HandedMemory> handed, uint64_t image_bytes,
+                                     std::string_view pool_id, LeaseReplica lease_replica);
+
+}  // namespace tensorcast::daemon
