@@ -100,6 +100,7 @@ TEST_F(Puts, DaemonRestartedMidway_PutBeginsAgain) {
   TC_ASSERT_OK_AND_ASSIGN(const auto put, StartPut("again", SIGSTOP));
   TC_ASSERT_OK(put->WaitReady(SteadyNow() + kStepTimeout).status());
   TC_ASSERT_OK(cluster_->daemon(0).Signal(SIGKILL));
+  TC_ASSERT_OK(cluster_->daemon(0).Wait(SteadyNow() + kStepTimeout).status());
   TC_ASSERT_OK(cluster_->RestartDaemon(0));
   TC_ASSERT_OK(put->Signal(SIGCONT));
   TC_ASSERT_OK_AND_ASSIGN(const int ended, put->Wait(SteadyNow() + kStepTimeout));
