@@ -9,6 +9,7 @@
 #include "rpc/call.h"
 #include "rpc/convert/convert.h"
 #include "rpc/retry.h"
+#include "rpc/retry_after.h"
 
 namespace tensorcast::client {
 namespace {
@@ -31,7 +32,8 @@ class KeyWatch {
       // A server that shuts down ends or cancels its streams.
       const bool reconnect = status.ok() || absl::IsUnavailable(status) || absl::IsCancelled(status);
       if (!reconnect) return status;
-      if (absl::Status slept = rpc::SleepFor(context_, backoff.Next(), "watching keys"); !slept.ok()) {
+      if (absl::Status slept = rpc::SleepFor(context_, rpc::WaitAfter(status, backoff), "watching keys");
+          !slept.ok()) {
         return slept;
       }
     }

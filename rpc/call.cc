@@ -12,6 +12,7 @@
 #include "rpc/epoch.h"
 #include "rpc/protocol_version.h"
 #include "rpc/retry.h"
+#include "rpc/retry_after.h"
 #include "rpc/status_mapping.h"
 
 namespace tensorcast::rpc {
@@ -91,7 +92,7 @@ absl::Status RetryUnavailable(const RequestContext& context, const CallOptions& 
     // on already, for example.
     if (attempt.final || !IsWorthRetrying(status)) return WithFirst(status, attempt, first);
     if (first.ok()) first = status;
-    const absl::Duration wait = backoff.Next();
+    const absl::Duration wait = WaitAfter(status, backoff);
     if (SteadyNow() + wait >= give_up) return WithFirst(status, attempt, first);
     if (absl::Status slept = SleepFor(context, wait, options.what); !slept.ok()) {
       return WithFirst(slept, attempt, first);

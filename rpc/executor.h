@@ -17,10 +17,18 @@
 
 namespace tensorcast::rpc {
 
-class Executor {
+// Where tasks are run, on threads that may block. Thread-safe.
+class TaskRunner {
  public:
   using Task = absl::AnyInvocable<void() &&>;
+  virtual ~TaskRunner() = default;
 
+  // UNAVAILABLE, and the task is dropped unrun, where there is no room for it.
+  virtual absl::Status Schedule(Task task) = 0;
+};
+
+class Executor final : public TaskRunner {
+ public:
   struct Options {
     int max_threads = 64;
     size_t max_queued = 4096;  // tasks that wait for a thread
@@ -30,13 +38,13 @@ class Executor {
   Executor() : Executor(Options{}) {}
   explicit Executor(const Options& options);
   // Runs what is queued, then joins. Must outlive the rpc::Server whose handlers use it.
-  ~Executor();
+  ~Executor() override;
 
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  // UNAVAILABLE, and the task is dropped unrun, when max_queued tasks wait already.
-  absl::Status Schedule(Task task);
+  // UNAVAILABLE when max_queued tasks wait already.
+  absl::Status Schedule(Task task) override;
 
   int threads() const;
 

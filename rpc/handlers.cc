@@ -86,7 +86,7 @@ grpc::Status CheckCaller(const grpc::CallbackServerContext& call) {
                    : version);
 }
 
-void RunOn(Executor& executor, const RequestContext& context, std::function<void()> task,
+void RunOn(TaskRunner& executor, const RequestContext& context, std::function<void()> task,
            std::function<void(absl::Status)> fail) {
   // Shared, since the executor drops a task that it refuses, and `fail` is wanted then.
   auto shared_fail = std::make_shared<std::function<void(absl::Status)>>(std::move(fail));
@@ -109,7 +109,7 @@ namespace {
 
 class UnaryReactor final : public grpc::ServerUnaryReactor {
  public:
-  UnaryReactor(grpc::CallbackServerContext* call, Executor& executor,
+  UnaryReactor(grpc::CallbackServerContext* call, TaskRunner& executor,
                std::function<void(const RequestContext&, Finisher)> handler)
       : context_(ServerCallContext(call)) {
     if (const grpc::Status refused = internal::CheckCaller(*call); !refused.ok()) {
@@ -135,7 +135,7 @@ class UnaryReactor final : public grpc::ServerUnaryReactor {
 
 }  // namespace
 
-grpc::ServerUnaryReactor* HandleUnary(grpc::CallbackServerContext* call, Executor& executor,
+grpc::ServerUnaryReactor* HandleUnary(grpc::CallbackServerContext* call, TaskRunner& executor,
                                       std::function<absl::Status(const RequestContext&)> handler) {
   return HandleUnaryAsync(call, executor,
                           [handler = std::move(handler)](const RequestContext& context, Finisher finisher) {
@@ -143,7 +143,7 @@ grpc::ServerUnaryReactor* HandleUnary(grpc::CallbackServerContext* call, Executo
                           });
 }
 
-grpc::ServerUnaryReactor* HandleUnaryAsync(grpc::CallbackServerContext* call, Executor& executor,
+grpc::ServerUnaryReactor* HandleUnaryAsync(grpc::CallbackServerContext* call, TaskRunner& executor,
                                            std::function<void(const RequestContext&, Finisher)> handler) {
   return new UnaryReactor(call, executor, std::move(handler));
 }

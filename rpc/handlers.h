@@ -57,19 +57,19 @@ struct StreamBounds {
 };
 
 // One request, one response.
-grpc::ServerUnaryReactor* HandleUnary(grpc::CallbackServerContext* call, Executor& executor,
+grpc::ServerUnaryReactor* HandleUnary(grpc::CallbackServerContext* call, TaskRunner& executor,
                                       std::function<absl::Status(const RequestContext&)> handler);
 
 // The handler runs on the executor like the others, but the call ends only when the Finisher says so: waiting
 // for a transfer needs no thread.
-grpc::ServerUnaryReactor* HandleUnaryAsync(grpc::CallbackServerContext* call, Executor& executor,
+grpc::ServerUnaryReactor* HandleUnaryAsync(grpc::CallbackServerContext* call, TaskRunner& executor,
                                            std::function<void(const RequestContext&, Finisher)> handler);
 
 // A stream of requests, one response. `on_message` runs on a gRPC thread for each message in turn and must
 // not block; its error ends the call. `on_end` runs on the executor once the whole stream is there: never for
 // one that was cut off.
 template <class Request>
-grpc::ServerReadReactor<Request>* HandleReadStream(grpc::CallbackServerContext* call, Executor& executor,
+grpc::ServerReadReactor<Request>* HandleReadStream(grpc::CallbackServerContext* call, TaskRunner& executor,
                                                    std::function<absl::Status(Request&&)> on_message,
                                                    std::function<absl::Status(const RequestContext&)> on_end,
                                                    const StreamBounds& bounds = {});
@@ -77,26 +77,28 @@ grpc::ServerReadReactor<Request>* HandleReadStream(grpc::CallbackServerContext* 
 // One request, a stream of responses.
 template <class Response>
 grpc::ServerWriteReactor<Response>* HandleWriteStream(
-    grpc::CallbackServerContext* call, Executor& executor,
+    grpc::CallbackServerContext* call, TaskRunner& executor,
     std::function<absl::Status(const RequestContext&, StreamWriter<Response>&)> handler);
 
 // The same, ending when the Finisher says so: for streams that live long (watches) or wait for a transfer.
 // The writer may be kept past the end of the call; it is then closed.
 template <class Response>
 grpc::ServerWriteReactor<Response>* HandleWriteStreamAsync(
-    grpc::CallbackServerContext* call, Executor& executor,
+    grpc::CallbackServerContext* call, TaskRunner& executor,
     std::function<void(const RequestContext&, std::shared_ptr<StreamWriter<Response>>, Finisher)> handler);
 
 // A stream of requests, all read before `on_end` answers with a stream of responses.
 template <class Request, class Response>
 grpc::ServerBidiReactor<Request, Response>* HandleBidiStream(
-    grpc::CallbackServerContext* call, Executor& executor, std::function<absl::Status(Request&&)> on_message,
+    grpc::CallbackServerContext* call, TaskRunner& executor,
+    std::function<absl::Status(Request&&)> on_message,
     std::function<absl::Status(const RequestContext&, StreamWriter<Response>&)> on_end,
     const StreamBounds& bounds = {});
 
 template <class Request, class Response>
 grpc::ServerBidiReactor<Request, Response>* HandleBidiStreamAsync(
-    grpc::CallbackServerContext* call, Executor& executor, std::function<absl::Status(Request&&)> on_message,
+    grpc::CallbackServerContext* call, TaskRunner& executor,
+    std::function<absl::Status(Request&&)> on_message,
     std::function<void(const RequestContext&, std::shared_ptr<StreamWriter<Response>>, Finisher)> on_end,
     const StreamBounds& bounds = {});
 
@@ -130,7 +132,7 @@ grpc::Status CheckCaller(const grpc::CallbackServerContext& call);
 
 // Runs `task` on the executor unless the caller is gone by then; `fail` gets the reason when it cannot be
 // run. Exactly one of the two is called.
-void RunOn(Executor& executor, const RequestContext& context, std::function<void()> task,
+void RunOn(TaskRunner& executor, const RequestContext& context, std::function<void()> task,
            std::function<void(absl::Status)> fail);
 
 // Reads a client's stream to its end on behalf of a reactor.
@@ -162,7 +164,7 @@ class RequestReader {
 template <class Request>
 class ReadStreamReactor final : public grpc::ServerReadReactor<Request> {
  public:
-  ReadStreamReactor(grpc::CallbackServerContext* call, Executor& executor,
+  ReadStreamReactor(grpc::CallbackServerContext* call, TaskRunner& executor,
                     std::function<absl::Status(Request&&)> on_message,
                     std::function<absl::Status(const RequestContext&)> on_end, const StreamBounds& bounds)
       : executor_(executor),
@@ -198,7 +200,7 @@ class ReadStreamReactor final : public grpc::ServerReadReactor<Request> {
         [this](absl::Status status) { this->Finish(ToGrpcStatus(status)); });
   }
 
-  Executor& executor_;
+  TaskRunner& executor_;
   const RequestContext context_;
   RequestReader<Request> reader_;
   const std::function<absl::Status(const RequestContext&)> on_end_;
@@ -230,7 +232,7 @@ std::function<void()> Answer(RequestContext context, std::shared_ptr<StreamWrite
 template <class Response>
 class WriteStreamReactor final : public grpc::ServerWriteReactor<Response>, public StreamSink<Response> {
  public:
-  WriteStreamReactor(grpc::CallbackServerContext* call, Executor& executor, StreamHandler<Response> handler)
+  WriteStreamReactor(grpc::CallbackServerContext* call, TaskRunner& executor, StreamHandler<Response> handler)
       : context_(ServerCallContext(call)), writer_(std::make_shared<StreamWriter<Response>>(this, context_)) {
     if (const grpc::Status refused = CheckCaller(*call); !refused.ok()) {
       this->Finish(refused);
@@ -262,7 +264,7 @@ template <class Request, class Response>
 class BidiStreamReactor final : public grpc::ServerBidiReactor<Request, Response>,
                                 public StreamSink<Response> {
  public:
-  BidiStreamReactor(grpc::CallbackServerContext* call, Executor& executor,
+  BidiStreamReactor(grpc::CallbackServerContext* call, TaskRunner& executor,
                     std::function<absl::Status(Request&&)> on_message, StreamHandler<Response> on_end,
                     const StreamBounds& bounds)
       : executor_(executor),
@@ -306,7 +308,7 @@ class BidiStreamReactor final : public grpc::ServerBidiReactor<Request, Response
   void SinkWrite(const Response* message) override { this->StartWrite(message); }
   void SinkFinish(const grpc::Status& status) override { this->Finish(status); }
 
-  Executor& executor_;
+  TaskRunner& executor_;
   const RequestContext context_;
   const std::shared_ptr<StreamWriter<Response>> writer_;
   RequestReader<Request> reader_;
@@ -316,7 +318,7 @@ class BidiStreamReactor final : public grpc::ServerBidiReactor<Request, Response
 }  // namespace internal
 
 template <class Request>
-grpc::ServerReadReactor<Request>* HandleReadStream(grpc::CallbackServerContext* call, Executor& executor,
+grpc::ServerReadReactor<Request>* HandleReadStream(grpc::CallbackServerContext* call, TaskRunner& executor,
                                                    std::function<absl::Status(Request&&)> on_message,
                                                    std::function<absl::Status(const RequestContext&)> on_end,
                                                    const StreamBounds& bounds) {
@@ -326,7 +328,7 @@ grpc::ServerReadReactor<Request>* HandleReadStream(grpc::CallbackServerContext* 
 
 template <class Response>
 grpc::ServerWriteReactor<Response>* HandleWriteStream(
-    grpc::CallbackServerContext* call, Executor& executor,
+    grpc::CallbackServerContext* call, TaskRunner& executor,
     std::function<absl::Status(const RequestContext&, StreamWriter<Response>&)> handler) {
   return HandleWriteStreamAsync<Response>(call, executor,
                                           internal::FinishingWith<Response>(std::move(handler)));
@@ -334,14 +336,15 @@ grpc::ServerWriteReactor<Response>* HandleWriteStream(
 
 template <class Response>
 grpc::ServerWriteReactor<Response>* HandleWriteStreamAsync(
-    grpc::CallbackServerContext* call, Executor& executor,
+    grpc::CallbackServerContext* call, TaskRunner& executor,
     std::function<void(const RequestContext&, std::shared_ptr<StreamWriter<Response>>, Finisher)> handler) {
   return new internal::WriteStreamReactor<Response>(call, executor, std::move(handler));
 }
 
 template <class Request, class Response>
 grpc::ServerBidiReactor<Request, Response>* HandleBidiStream(
-    grpc::CallbackServerContext* call, Executor& executor, std::function<absl::Status(Request&&)> on_message,
+    grpc::CallbackServerContext* call, TaskRunner& executor,
+    std::function<absl::Status(Request&&)> on_message,
     std::function<absl::Status(const RequestContext&, StreamWriter<Response>&)> on_end,
     const StreamBounds& bounds) {
   return HandleBidiStreamAsync<Request, Response>(
@@ -350,7 +353,8 @@ grpc::ServerBidiReactor<Request, Response>* HandleBidiStream(
 
 template <class Request, class Response>
 grpc::ServerBidiReactor<Request, Response>* HandleBidiStreamAsync(
-    grpc::CallbackServerContext* call, Executor& executor, std::function<absl::Status(Request&&)> on_message,
+    grpc::CallbackServerContext* call, TaskRunner& executor,
+    std::function<absl::Status(Request&&)> on_message,
     std::function<void(const RequestContext&, std::shared_ptr<StreamWriter<Response>>, Finisher)> on_end,
     const StreamBounds& bounds) {
   return new internal::BidiStreamReactor<Request, Response>(call, executor, std::move(on_message),

@@ -24,6 +24,7 @@
 #include "core/replica/replica.h"
 #include "rpc/convert/convert.h"
 #include "rpc/retry.h"
+#include "rpc/retry_after.h"
 #include "tensorcast/client.h"
 
 namespace tensorcast::cli {
@@ -301,7 +302,7 @@ absl::Status AwaitAll(client::AdminClient& admin, const RequestContext& context,
     // A server that shuts down ends or cancels its streams.
     if (!watched.ok() && !absl::IsUnavailable(watched) && !absl::IsCancelled(watched)) return watched;
     say(absl::StrCat("cannot see how far it is: ", watched.message()));
-    TC_RETURN_IF_ERROR(rpc::SleepFor(context, backoff.Next(), "replication"));
+    TC_RETURN_IF_ERROR(rpc::SleepFor(context, rpc::WaitAfter(watched, backoff), "replication"));
   }
   return absl::OkStatus();
 }
