@@ -48,6 +48,9 @@ class ConnectionAcceptor {
   // Stops listening and removes the files of unix sockets; the handler does not run any more. Idempotent.
   void Stop();
 
+  // As ConnectionTable::UnreadShare.
+  double UnreadShare() { return table_.UnreadShare(); }
+
   // In the order of `listen`, with the ports that were picked.
   const std::vector<std::string>& addresses() const { return addresses_; }
 

@@ -1,7 +1,9 @@
 #include "rpc/connection_table.h"
 
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <set>
 
 #include "base/steady_time.h"
@@ -9,6 +11,9 @@
 
 namespace tensorcast::rpc {
 namespace {
+
+constexpr size_t kSample = 64;     // connections that are looked at for unread bytes
+constexpr size_t kMinSample = 32;  // that say something
 
 constexpr int kSweepRest = 20;  // at most one part in so many of the time goes into sweeps
 
@@ -83,6 +88,23 @@ int ConnectionTable::Count() {
   absl::MutexLock lock(&mutex_);
   Sweep();
   return static_cast<int>(connections_.size());
+}
+
+double ConnectionTable::UnreadShare() {
+  absl::MutexLock lock(&mutex_);
+  size_t open = 0;
+  size_t unread = 0;
+  // Others each time, from all over the table: connections that came together are often served together.
+  const size_t step = std::max<size_t>(connections_.size() / kSample, 1);
+  for (size_t i = 0; i < kSample && i < connections_.size(); ++i) {
+    const Connection& one = connections_[(next_sampled_ + i * step) % connections_.size()];
+    int bytes = 0;
+    if (InodeOf(one.socket) != one.inode) continue;
+    ++open;
+    if (ioctl(one.socket, FIONREAD, &bytes) == 0 && bytes > 0) ++unread;
+  }
+  ++next_sampled_;
+  return open < kMinSample ? 0 : static_cast<double>(unread) / static_cast<double>(open);
 }
 
 void ConnectionTable::Sweep() {

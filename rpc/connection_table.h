@@ -27,6 +27,9 @@ class ConnectionTable {
   void Add(int socket);
   // How many are open.
   int Count();
+  // The share of them, by a sample, whose bytes wait to be read: of a server that keeps up next to none. Zero
+  // where there are few connections, of which it would say nothing.
+  double UnreadShare();
 
  private:
   struct Connection {
@@ -40,6 +43,7 @@ class ConnectionTable {
   const int max_connections_;
   absl::Mutex mutex_;
   std::vector<Connection> connections_ ABSL_GUARDED_BY(mutex_);
+  size_t next_sampled_ ABSL_GUARDED_BY(mutex_) = 0;
   SteadyTime next_sweep_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfinitePast();
 };
 

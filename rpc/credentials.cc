@@ -41,7 +41,7 @@ void TakeLogLine(gpr_log_func_args* line) {
 }
 
 constexpr unsigned int kLookSeconds = 1;  // for files that changed
-constexpr size_t kMaxDescribed = 4096;    // certificates, of peers that come again
+constexpr size_t kMaxDescribed = 16384;   // certificates, of peers that come again
 
 // What gRPC asks once it has verified a peer's chain.
 class NameVerifier final : public tls::ExternalCertificateVerifier {

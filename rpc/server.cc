@@ -21,6 +21,9 @@
 namespace tensorcast::rpc {
 namespace {
 
+// Longer than any interval at which a node or a client calls that has something to say.
+constexpr int kMaxIdleMs = 10 * 60 * 1000;
+
 // Both are switches of the whole process in gRPC, to be set before the first server is built.
 void EnableStandardServices() {
   static absl::once_flag once;
@@ -40,6 +43,8 @@ void SetLimits(grpc::ServerBuilder& builder, const ServerOptions& options) {
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 30000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10000);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  // A connection without a call gives its descriptor back; its client connects again with its next call.
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kMaxIdleMs);
   // Whoever connects and does not say a word leaves again.
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 20000);
 }
@@ -106,6 +111,8 @@ Server::Server() = default;
 Server::~Server() { Shutdown(SteadyNow()); }
 
 const std::vector<std::string>& Server::addresses() const { return acceptor_->addresses(); }
+
+double Server::UnreadShare() const { return acceptor_->UnreadShare(); }
 
 // No new connections first, then the calls: gRPC lets them end to the deadline and cancels the rest.
 void Server::Shutdown(SteadyTime deadline) {

@@ -68,6 +68,9 @@ class Server {
   // Blocks until Shutdown.
   void Wait();
 
+  // The share of the connections whose bytes the server has yet to read, by a sample; zero where it keeps up.
+  double UnreadShare() const;
+
   // What to give to MakeChannel, in the order of `listen`, with the ports that were picked.
   const std::vector<std::string>& addresses() const;
 
