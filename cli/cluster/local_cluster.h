@@ -66,8 +66,8 @@ class LocalCluster {
   std::string daemon_directory(int index) const;
 
   // Starts one again after it ended, with the same folders (and, for a global store, the same address). One
-  // of several stands by, and is not waited for. A daemon has these settings, too, from then on; one that begins
-  // with "--" is an option.
+  // of several stands by, and is not waited for. A daemon has these settings, too, from then on; one that
+  // begins with "--" is an option.
   absl::Status RestartDaemon(int index, const std::vector<std::string>& settings = {});
   absl::Status RestartGlobalStore(int index = 0);
   // Waits until one of several global stores leads that runs.

@@ -478,9 +478,7 @@ absl::StatusOr<HostAllocation> HostPool::Grow(const HostAllocation& allocation,
 absl::StatusOr<HostAllocation> HostPool::Add(uint64_t image_bytes, const std::vector<ImageExtent>& shared,
                                              const std::vector<GranuleRange>& granules,
                                              uint64_t wanted_bytes) {
-  if (shared.empty() && CountOf(granules) > 0 && Shares(image_bytes)) {
-    return AddSmall(image_bytes);
-  }
+  if (shared.empty() && CountOf(granules) > 0 && Shares(image_bytes)) return AddSmall(image_bytes);
   absl::MutexLock lock(&state_->mutex);
   TC_ASSIGN_OR_RETURN(const std::vector<GranuleRange> taken, state_->Take(CountOf(granules), wanted_bytes));
   std::vector<ImageExtent> extents = Lay(granules, taken);

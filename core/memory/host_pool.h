@@ -24,21 +24,14 @@
 #include "absl/status/statusor.h"
 #include "base/byte_range.h"
 #include "base/posix/unique_fd.h"
+#include "core/memory/extent.h"
 
 namespace tensorcast {
 
-inline constexpr uint64_t kGranuleBytes = uint64_t{2} << 20;
 // The largest image that shares a granule with others.
 inline constexpr uint64_t kMaxSmallBytes = kGranuleBytes / 4;
 // What a client of one replica can see at most of others, against the descriptors that a large pool takes.
 inline constexpr uint64_t kSegmentBytes = uint64_t{1} << 30;
-
-// A piece of the pool: bytes from the pool's start.
-struct Extent {
-  uint64_t offset = 0;
-  uint64_t bytes = 0;
-  friend bool operator==(const Extent&, const Extent&) = default;
-};
 
 // The piece of the pool that holds the bytes of an image from `image_offset` on.
 struct ImageExtent {

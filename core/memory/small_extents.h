@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "core/memory/host_pool.h"
+#include "core/memory/extent.h"
 
 namespace tensorcast {
 

@@ -83,7 +83,7 @@ struct DaemonOptions {
   bool nccl_named = false;                // the configuration says where NCCL is
   std::vector<std::string> import_roots;  // what ImportArtifact may read; none: nothing
 
-  uint64_t compare_rate = uint64_t{512} << 20;  // bytes a second of imported files; 0: no limit
+  uint64_t compare_rate = uint64_t{512} << 20;     // bytes a second of imported files; 0: no limit
   uint64_t put_rings_bytes = uint64_t{256} << 20;  // of all rings through which clients put
   int max_concurrent_ingests = 4;
   int copy_threads = 0;  // 0: one a core, at most 4

@@ -61,8 +61,9 @@ void KeptPool::Add(KeptDescriptor kept) {
   } else if (absl::ConsumePrefix(&name, kReplicaPrefix)) {
     AddReplica(name, kept.fd.get());
   } else if (absl::ConsumePrefix(&name, kSizePrefix)) {
-    if (uint64_t bytes = 0; absl::SimpleAtoi(name, &bytes))
+    if (uint64_t bytes = 0; absl::SimpleAtoi(name, &bytes)) {
       previous_bytes_ = std::max(previous_bytes_, bytes);
+    }
   } else if (absl::ConsumePrefix(&name, kGpuPrefix)) {
     absl::MutexLock lock(&mutex_);
     ++stats_.gone_on_gpus;
