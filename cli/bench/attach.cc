@@ -40,8 +40,8 @@ Row MakeRow(const std::string& lane, const std::string& metric, uint64_t bytes, 
 }  // namespace
 
 absl::StatusOr<Rows> RunAttach(const BenchOptions& options) {
-  const uint64_t large_bytes = options.bytes != 0 ? options.bytes : options.smoke ? 24 * kMiB : kGiB;
-  const int runs = options.runs != 0 ? options.runs : options.smoke ? 3 : 1000;
+  const uint64_t large_bytes = options.BytesOr(kGiB, 24 * kMiB);
+  const int runs = options.RunsOr(1000, 3);
   TC_ASSIGN_OR_RETURN(const auto cluster,
                       BenchCluster::Start(options, {.pool_bytes = large_bytes + 64 * kMiB}));
   TC_RETURN_IF_ERROR(cluster->ImportModel(kLargeKey, large_bytes).status());

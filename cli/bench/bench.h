@@ -30,6 +30,12 @@ struct BenchOptions {
   bool tls = false;               // p2p, control, fan-out: between processes with certificates
   bool smoke = false;             // tiny and short: proves that it runs, measures nothing
   RequestContext context;
+
+  // What was asked for, else the smoke run's, else the benchmark's own.
+  uint64_t BytesOr(uint64_t own, uint64_t of_smoke) const {
+    return bytes != 0 ? bytes : smoke ? of_smoke : own;
+  }
+  int RunsOr(int own, int of_smoke = 1) const { return runs != 0 ? runs : smoke ? of_smoke : own; }
 };
 
 using Rows = std::vector<Row>;

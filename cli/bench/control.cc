@@ -47,7 +47,7 @@ absl::StatusOr<std::unique_ptr<Callers>> CallersOf(const BenchOptions& options, 
 
 absl::StatusOr<Rows> Measure(const BenchOptions& options, Callers& resolve, Callers& reference,
                              const std::string& reference_name) {
-  const int runs = options.runs != 0 ? options.runs : options.smoke ? 1 : 7;
+  const int runs = options.RunsOr(7);
   const absl::Duration length = options.smoke ? absl::Milliseconds(200) : absl::Seconds(2);
   // Not counted: these open the connections, and let threads and caches come up.
   TC_RETURN_IF_ERROR(resolve.Run(length / 4).status());

@@ -90,12 +90,8 @@ class FanOut {
   FanOut(const BenchOptions& options, const FanOutOptions& fan_out)
       : options_(options),
         fan_out_(fan_out),
-        bytes_(options.bytes != 0 ? options.bytes
-               : options.smoke    ? 8 * kMiB
-                                  : 264'000'000),
-        runs_(options.runs != 0 ? options.runs
-              : options.smoke   ? 1
-                                : 3) {}
+        bytes_(options.BytesOr(264'000'000, 8 * kMiB)),
+        runs_(options.RunsOr(3)) {}
 
   absl::StatusOr<Rows> Run() {
     TC_RETURN_IF_ERROR(CheckOptions());

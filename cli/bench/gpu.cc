@@ -33,12 +33,8 @@ class GpuBench {
   GpuBench(const BenchOptions& options, const std::string& nccl)
       : options_(options),
         nccl_(nccl),
-        bytes_(options.bytes != 0 ? options.bytes
-               : options.smoke    ? 24 * kMiB
-                                  : 4 * kGiB),
-        runs_(options.runs != 0 ? options.runs
-              : options.smoke   ? 1
-                                : 7) {}
+        bytes_(options.BytesOr(4 * kGiB, 24 * kMiB)),
+        runs_(options.RunsOr(7)) {}
 
   absl::StatusOr<Rows> Run() {
     TC_RETURN_IF_ERROR(Start());

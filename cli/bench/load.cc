@@ -40,13 +40,7 @@ std::string PhasesOf(const Loaded& loaded) {
 class LoadBench {
  public:
   explicit LoadBench(const BenchOptions& options)
-      : options_(options),
-        bytes_(options.bytes != 0 ? options.bytes
-               : options.smoke    ? 24 * kMiB
-                                  : 2 * kGiB),
-        runs_(options.runs != 0 ? options.runs
-              : options.smoke   ? 1
-                                : 5) {}
+      : options_(options), bytes_(options.BytesOr(2 * kGiB, 24 * kMiB)), runs_(options.RunsOr(5)) {}
 
   absl::StatusOr<Rows> Run() {
     TC_ASSIGN_OR_RETURN(cluster_, BenchCluster::Start(options_, {.pool_bytes = bytes_ + 64 * kMiB}));

@@ -26,13 +26,7 @@ Row MakeRow(const std::string& lane, const std::string& metric, uint64_t bytes, 
 class MemoryBench {
  public:
   explicit MemoryBench(const BenchOptions& options)
-      : options_(options),
-        bytes_(options.bytes != 0 ? options.bytes
-               : options.smoke    ? 4 * kMiB
-                                  : 64 * kMiB),
-        transfers_(options.runs != 0 ? options.runs
-                   : options.smoke   ? 4
-                                     : 100) {}
+      : options_(options), bytes_(options.BytesOr(64 * kMiB, 4 * kMiB)), transfers_(options.RunsOr(100, 4)) {}
 
   absl::StatusOr<Rows> Run() {
     TC_ASSIGN_OR_RETURN(cluster_,

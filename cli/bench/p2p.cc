@@ -55,12 +55,8 @@ class P2p {
  public:
   explicit P2p(const BenchOptions& options)
       : options_(options),
-        bytes_(options.bytes != 0 ? options.bytes
-               : options.smoke    ? 24 * kMiB
-                                  : kGiB),
-        runs_(options.runs != 0 ? options.runs
-              : options.smoke   ? 1
-                                : 9),
+        bytes_(options.BytesOr(kGiB, 24 * kMiB)),
+        runs_(options.RunsOr(9)),
         lanes_(!options.lanes.empty() ? options.lanes
                : options.tls          ? std::vector<std::string>{kTcpLane}
                                       : std::vector<std::string>{std::string(kLocalLane), kTcpLane}) {}

@@ -46,12 +46,8 @@ class PutBench {
  public:
   explicit PutBench(const BenchOptions& options)
       : options_(options),
-        bytes_(options.bytes != 0 ? options.bytes
-               : options.smoke    ? 24 * kMiB
-                                  : kGiB),
-        runs_(options.runs != 0 ? options.runs
-              : options.smoke   ? 1
-                                : 5),
+        bytes_(options.BytesOr(kGiB, 24 * kMiB)),
+        runs_(options.RunsOr(5)),
         arrays_(bytes_) {
     for (uint64_t i = 0; i < bytes_; ++i) arrays_[i] = static_cast<std::byte>(i * 2654435761 >> 24);
     for (uint64_t at = 0; at < bytes_; at += kTensorBytes) {

@@ -38,9 +38,7 @@ class TelemetryBench {
  public:
   explicit TelemetryBench(const BenchOptions& options)
       : options_(options),
-        bytes_(options.bytes != 0 ? options.bytes
-               : options.smoke    ? 24 * kMiB
-                                  : kGiB),
+        bytes_(options.BytesOr(kGiB, 24 * kMiB)),
         rounds_(options.smoke ? 1 : std::max(4, (options.runs != 0 ? options.runs : 60) / kPairsARound)),
         pairs_a_round_(options.smoke ? 1 : kPairsARound),
         window_(options.smoke ? absl::Milliseconds(200) : absl::Milliseconds(500)),
