@@ -36,7 +36,7 @@ absl::StatusOr<WriteStatements> PrepareWrites(SqliteConnection& db) {
   const std::pair<SqliteStatement*, const char*> wanted[] = {
       {&all.put_artifact, "REPLACE INTO artifacts VALUES (?, ?, ?, ?, ?, ?, ?, ?)"},
       {&all.drop_origins, "DELETE FROM origins WHERE artifact_id = ?"},
-      {&all.put_origin, "INSERT INTO origins VALUES (?, ?, ?, ?, ?, ?)"},
+      {&all.put_origin, "INSERT INTO origins VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"},
       {&all.drop_manifest, "DELETE FROM manifests WHERE artifact_id = ?"},
       {&all.put_piece, "INSERT INTO manifests (artifact_id, piece, bytes) VALUES (?, ?, ?)"},
       {&all.put_key, "REPLACE INTO keys VALUES (?, ?, ?, ?, ?, ?)"},
@@ -62,7 +62,8 @@ absl::StatusOr<ReadStatements> PrepareReads(SqliteConnection& db) {
        "SELECT artifact_id, image_bytes, chunk_bytes, tensor_count, created_ns, updated_ns, deleted, "
        "versioned FROM artifacts"},
       {&all.origins,
-       "SELECT artifact_id, node_id, path, bytes, mtime_ns FROM origins ORDER BY artifact_id, node_id, "
+       "SELECT artifact_id, node_id, path, bytes, mtime_ns, ctime_ns, inode, device, untraceable, compared "
+       "FROM origins ORDER BY artifact_id, node_id, "
        "position"},
       {&all.keys, "SELECT name, artifact_id, revision, updated_ns, deleted, keep FROM keys ORDER BY name"},
       {&all.versions,
@@ -226,6 +227,11 @@ absl::Status SqliteStore::WriteArtifact(const ArtifactRecord& record) {
                              .BindText(4, file.path)
                              .BindInteger(5, static_cast<int64_t>(file.bytes))
                              .BindInteger(6, file.mtime_ns)
+                             .BindInteger(7, file.ctime_ns)
+                             .BindInteger(8, static_cast<int64_t>(file.inode))
+                             .BindInteger(9, static_cast<int64_t>(file.device))
+                             .BindInteger(10, origin.untraceable ? 1 : 0)
+                             .BindInteger(11, origin.compared ? 1 : 0)
                              .Run());
     }
   }
@@ -298,11 +304,17 @@ absl::Status SqliteStore::LoadArtifacts(std::map<std::string, ArtifactRecord>& a
     const std::string node_id = reads_.origins.Text(1);
     // Rows come ordered by node, then by the file's place.
     if (origins.empty() || origins.back().node_id != node_id) {
-      origins.push_back({.node_id = node_id, .files = {}});
+      origins.push_back({.node_id = node_id,
+                         .files = {},
+                         .untraceable = reads_.origins.Integer(8) != 0,
+                         .compared = reads_.origins.Integer(9) != 0});
     }
     origins.back().files.push_back({.path = reads_.origins.Text(2),
                                     .bytes = static_cast<uint64_t>(reads_.origins.Integer(3)),
-                                    .mtime_ns = reads_.origins.Integer(4)});
+                                    .mtime_ns = reads_.origins.Integer(4),
+                                    .ctime_ns = reads_.origins.Integer(5),
+                                    .inode = static_cast<uint64_t>(reads_.origins.Integer(6)),
+                                    .device = static_cast<uint64_t>(reads_.origins.Integer(7))});
   }
 }
 

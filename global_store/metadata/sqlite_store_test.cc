@@ -266,7 +266,8 @@ TEST_F(SqliteStoreTest, HasTheSchemaThatTheFormatSays) {
           "keys.name", "keys.artifact_id", "keys.revision", "keys.updated_ns", "keys.deleted", "keys.keep",
           "manifests.id", "manifests.artifact_id", "manifests.piece", "manifests.bytes", "nodes.node_id",
           "nodes.name", "origins.artifact_id", "origins.node_id", "origins.position", "origins.path",
-          "origins.bytes", "origins.mtime_ns", "requests.request", "requests.response",
+          "origins.bytes", "origins.mtime_ns", "origins.ctime_ns", "origins.inode", "origins.device",
+          "origins.untraceable", "origins.compared", "requests.request", "requests.response",
           "requests.recorded_ns", "wishes.artifact_id", "wishes.node_id", "wishes.location", "wishes.wish_id",
           "wishes.node_name", "wishes.asked_by", "wishes.traceparent", "wishes.state", "wishes.failures",
           "wishes.error_code", "wishes.error", "wishes.created_ns", "wishes.updated_ns"));

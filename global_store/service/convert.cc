@@ -86,9 +86,17 @@ absl::StatusOr<Origin> FromProto(const v1::Origin& origin) {
   if (origin.files().empty()) {
     return absl::InvalidArgumentError("an origin names the files that were imported");
   }
-  Origin facts{.node_id = origin.node_id(), .files = {}};
+  Origin facts{.node_id = origin.node_id(),
+               .files = {},
+               .untraceable = origin.untraceable(),
+               .compared = origin.compared()};
   for (const v1::Origin::File& file : origin.files()) {
-    facts.files.push_back({.path = file.path(), .bytes = file.bytes(), .mtime_ns = file.mtime_ns()});
+    facts.files.push_back({.path = file.path(),
+                           .bytes = file.bytes(),
+                           .mtime_ns = file.mtime_ns(),
+                           .ctime_ns = file.ctime_ns(),
+                           .inode = file.inode(),
+                           .device = file.device()});
   }
   return facts;
 }
@@ -160,11 +168,16 @@ v1::Node ToProto(const NodeView& node) {
 v1::Origin ToProto(const Origin& origin) {
   v1::Origin message;
   message.set_node_id(origin.node_id);
+  message.set_untraceable(origin.untraceable);
+  message.set_compared(origin.compared);
   for (const OriginFile& file : origin.files) {
     v1::Origin::File* added = message.add_files();
     added->set_path(file.path);
     added->set_bytes(file.bytes);
     added->set_mtime_ns(file.mtime_ns);
+    added->set_ctime_ns(file.ctime_ns);
+    added->set_inode(file.inode);
+    added->set_device(file.device);
   }
   return message;
 }

@@ -32,11 +32,16 @@ std::string Encode(const ArtifactRecord& artifact) {
   for (const Origin& origin : artifact.origins) {
     record::Origin& added = *encoded.add_origins();
     added.set_node_id(origin.node_id);
+    added.set_untraceable(origin.untraceable);
+    added.set_compared(origin.compared);
     for (const OriginFile& file : origin.files) {
       record::OriginFile& one = *added.add_files();
       one.set_path(file.path);
       one.set_bytes(file.bytes);
       one.set_mtime_ns(file.mtime_ns);
+      one.set_ctime_ns(file.ctime_ns);
+      one.set_inode(file.inode);
+      one.set_device(file.device);
     }
   }
   return encoded.SerializeAsString();
@@ -111,8 +116,15 @@ absl::StatusOr<ArtifactRecord> DecodeArtifact(std::string_view name, const std::
   for (const record::Origin& origin : encoded.origins()) {
     Origin& added = artifact.origins.emplace_back();
     added.node_id = origin.node_id();
+    added.untraceable = origin.untraceable();
+    added.compared = origin.compared();
     for (const record::OriginFile& file : origin.files()) {
-      added.files.push_back({.path = file.path(), .bytes = file.bytes(), .mtime_ns = file.mtime_ns()});
+      added.files.push_back({.path = file.path(),
+                             .bytes = file.bytes(),
+                             .mtime_ns = file.mtime_ns(),
+                             .ctime_ns = file.ctime_ns(),
+                             .inode = file.inode(),
+                             .device = file.device()});
     }
   }
   return artifact;

@@ -42,8 +42,10 @@ ArtifactRecord Artifact(const std::string& id) {
           .chunk_bytes = 16 << 20,
           .tensor_count = 3,
           .created = kNow,
-          .origins = {{.node_id = "n1", .files = {{"/m/a", 10, 5}, {"/m/b", 11, -6}}},
-                      {.node_id = "n2", .files = {{"/x", 1, 2}}}},
+          .origins = {{.node_id = "n1",
+                       .files = {{"/m/a", 10, 5, 7, 8, ~uint64_t{0}}, {"/m/b", 11, -6, -7}},
+                       .compared = true},
+                      {.node_id = "n2", .files = {{"/x", 1, 2}}, .untraceable = true}},
           .updated = kNow};
 }
 
