@@ -21,6 +21,7 @@
 #include "client/handed_tensors.h"
 #include "client/put_image.h"
 #include "client/session.h"
+#include "core/disk/file_io.h"
 #include "core/disk/import_roots.h"
 #include "core/handles/handle_client.h"
 #include "core/handles/ring_filler.h"
@@ -234,40 +235,39 @@ absl::StatusOr<PutResult> ImportUnder(otel::Span& span, DaemonLink& link, const 
   return collector.Result();
 }
 
-// The origin's file of that path, if it is on that node; else null.
+// The artifact's origin on that node with this very file; else null.
 const v1::Origin* FindOrigin(const v1::Artifact& artifact, std::string_view node_id,
-                             const v1::Origin::File& file) {
+                             const FileIdentity& file) {
   for (const v1::Origin& origin : artifact.origins()) {
     if (origin.node_id() != node_id) continue;
     for (const v1::Origin::File& known : origin.files()) {
-      if (known.path() == file.path() && known.bytes() == file.bytes() &&
-          known.mtime_ns() == file.mtime_ns()) {
-        return &origin;
-      }
+      const FileIdentity identity{.path = known.path(),
+                                  .bytes = known.bytes(),
+                                  .mtime_ns = known.mtime_ns(),
+                                  .ctime_ns = known.ctime_ns(),
+                                  .inode = known.inode(),
+                                  .device = known.device()};
+      if (identity == file) return &origin;
     }
   }
   return nullptr;
 }
 
 // The file as an import would describe it: by its real path.
-absl::StatusOr<v1::Origin::File> DescribeFile(const std::string& path) {
+absl::StatusOr<FileIdentity> DescribeFile(const std::string& path) {
   std::error_code error;
   const std::filesystem::path real = std::filesystem::canonical(path, error);
   if (error) return ErrnoStatus(error.value(), "find", path);
   struct stat about{};
   if (stat(real.c_str(), &about) != 0) return ErrnoStatus(errno, "stat", path);
-  v1::Origin::File file;
-  file.set_path(real.string());
-  file.set_bytes(static_cast<uint64_t>(about.st_size));
-  file.set_mtime_ns(about.st_mtim.tv_sec * int64_t{1'000'000'000} + about.st_mtim.tv_nsec);
-  return file;
+  return IdentityOf(real.string(), about);
 }
 
 absl::StatusOr<ImportedFile> FindImportedBy(DaemonLink& link, const RequestContext& operation,
                                             const std::string& path) {
-  TC_ASSIGN_OR_RETURN(const v1::Origin::File file, DescribeFile(path));
+  TC_ASSIGN_OR_RETURN(const FileIdentity file, DescribeFile(path));
   v1::ListArtifactsRequest request;
-  request.set_origin_path(file.path());
+  request.set_origin_path(file.path);
   TC_ASSIGN_OR_RETURN(const v1::ListArtifactsResponse listed,
                       rpc::CallUnary(link.global_store(), &v1::GlobalStore::Stub::ListArtifacts, operation,
                                      request, {.what = "looking for an import"}));

@@ -16,14 +16,23 @@
 
 namespace tensorcast {
 
-// A file as it was when it was first looked at. A source fails when its size or mtime is no longer that.
+// A file as it was when it was first looked at. A source fails when it is no longer that. Any user may set
+// the mtime of their file back; the ctime is the kernel's, and tells of it.
 struct FileIdentity {
   std::string path;
   uint64_t bytes = 0;
   int64_t mtime_ns = 0;
+  int64_t ctime_ns = 0;
+  uint64_t inode = 0;
+  uint64_t device = 0;  // of its file system
 
   friend bool operator==(const FileIdentity&, const FileIdentity&) = default;
 };
+
+FileIdentity IdentityOf(std::string path, const struct stat& info);
+
+// For an error: how a file that was `was` differs now. Empty: it does not.
+std::string DescribeChange(const FileIdentity& was, const FileIdentity& is);
 
 // The same file, open for reading. What is read is read through the descriptor; the path is for messages, and
 // for those who open it again later (import_roots.h).
@@ -48,8 +57,5 @@ class FileIo {
 // As ErrnoStatus, but UNAVAILABLE where the error says nothing of the file: a mount that went away (ESTALE,
 // ENOTCONN, ENODEV) or does not answer (ETIMEDOUT) may be back with everything that it held.
 absl::Status FileError(int error_number, std::string_view operation, const std::string& path);
-
-// Where the kernel keeps time with the file: nanoseconds since 1970.
-int64_t ModifiedNs(const struct stat& info);
 
 }  // namespace tensorcast

@@ -25,14 +25,14 @@ UniqueFd OpenDirect(int fd) {
   return UniqueFd(open(absl::StrCat("/proc/self/fd/", fd).c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT));
 }
 
-absl::Status Changed(const FileIdentity& was, const struct stat& is) {
+// Removing a file's last name changes its ctime, and no byte of it: it may be read to its end.
+absl::Status CheckSame(const FileIdentity& was, const struct stat& info) {
+  FileIdentity is = IdentityOf(was.path, info);
+  if (info.st_nlink == 0) is.ctime_ns = was.ctime_ns;
+  if (is == was) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
-      was.path, " changed while it was read, or since it was imported: it had ", was.bytes, " bytes (mtime ",
-      was.mtime_ns, " ns), now ", is.st_size, " (", ModifiedNs(is), " ns); import it again"));
-}
-
-bool Same(const FileIdentity& was, const struct stat& is) {
-  return static_cast<uint64_t>(is.st_size) == was.bytes && ModifiedNs(is) == was.mtime_ns;
+      was.path, " changed while it was read, or since it was imported: ", DescribeChange(was, is),
+      "; import it again"));
 }
 
 bool IsAligned(const void* address) { return reinterpret_cast<uintptr_t>(address) % kPackedAlignment == 0; }
@@ -48,14 +48,14 @@ absl::StatusOr<struct stat> StatRegularFile(FileIo* io, int fd, const std::strin
 
 absl::StatusOr<std::unique_ptr<FileReader>> FileReader::Of(OpenedFile file, FileIo* io) {
   TC_ASSIGN_OR_RETURN(const struct stat info, StatRegularFile(io, file.fd.get(), file.identity.path));
-  if (!Same(file.identity, info)) return Changed(file.identity, info);
+  TC_RETURN_IF_ERROR(CheckSame(file.identity, info));
   const int raw = file.fd.get();
   return std::unique_ptr<FileReader>(new FileReader(std::move(file.identity), std::move(file.fd), raw, io));
 }
 
 absl::StatusOr<std::unique_ptr<FileReader>> FileReader::FromDescriptor(std::string name, int fd, FileIo* io) {
   TC_ASSIGN_OR_RETURN(const struct stat info, StatRegularFile(io, fd, name));
-  FileIdentity identity{std::move(name), static_cast<uint64_t>(info.st_size), ModifiedNs(info)};
+  FileIdentity identity = IdentityOf(std::move(name), info);
   return std::unique_ptr<FileReader>(new FileReader(std::move(identity), UniqueFd(), fd, io));
 }
 
@@ -124,7 +124,7 @@ absl::Status FileReader::EndedEarly(uint64_t at) const {
 absl::Status FileReader::CheckUnchanged() const {
   struct stat info;
   if (io_->Stat(fd_, &info) != 0) return FileError(errno, "looking at", identity_.path);
-  return Same(identity_, info) ? absl::OkStatus() : Changed(identity_, info);
+  return CheckSame(identity_, info);
 }
 
 }  // namespace tensorcast

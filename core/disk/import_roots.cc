@@ -138,7 +138,7 @@ absl::StatusOr<OpenedFile> ImportRoots::OpenRegular(const std::string& path, con
   file.fd = UniqueFd(open(Behind(entry).c_str(), O_RDONLY | O_CLOEXEC));
   if (!file.fd) return Refuse(path, FileError(errno, "open", path));
   if (fstat(file.fd.get(), &info) != 0) return Refuse(path, FileError(errno, "look at", path));
-  file.identity = {.path = real, .bytes = static_cast<uint64_t>(info.st_size), .mtime_ns = ModifiedNs(info)};
+  file.identity = IdentityOf(real, info);
   return file;
 }
 
@@ -190,19 +190,16 @@ absl::StatusOr<OpenedFile> ImportRoots::OpenAgain(const FileIdentity& file) cons
   if (!entry.ok()) return Refuse(file.path, entry.status());
   TC_ASSIGN_OR_RETURN(OpenedFile opened, OpenRegular(file.path, file.path, entry->get()));
   if (opened.identity != file) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        file.path, " is no longer what was imported: it had ", file.bytes, " bytes (mtime ", file.mtime_ns,
-        " ns), now ", opened.identity.bytes, " (", opened.identity.mtime_ns, " ns); import it again"));
+    return absl::FailedPreconditionError(
+        absl::StrCat(file.path, " is no longer what was imported: ", DescribeChange(file, opened.identity),
+                     "; import it again"));
   }
   return opened;
 }
 
 bool ImportRoots::LeadTo(const OpenedFile& file) const {
   if (!LiesInOne(file.identity.path, folders_)) return false;
-  const absl::StatusOr<OpenedFile> again = OpenAgain(file.identity);
-  struct stat opened, given;
-  return again.ok() && fstat(again->fd.get(), &opened) == 0 && fstat(file.fd.get(), &given) == 0 &&
-         opened.st_dev == given.st_dev && opened.st_ino == given.st_ino;
+  return OpenAgain(file.identity).ok();
 }
 
 }  // namespace tensorcast

@@ -60,7 +60,7 @@ class ImportRoots {
   // Whether the folder, a real path as Find gives it, has an entry of that name, be it what it may.
   absl::StatusOr<bool> Has(const std::string& folder, const std::string& name) const;
 
-  // A file that was opened before, by its real path: FAILED_PRECONDITION when its size or mtime changed.
+  // A file that was opened before, by its real path: FAILED_PRECONDITION when its identity changed.
   absl::StatusOr<OpenedFile> OpenAgain(const FileIdentity& file) const;
 
   // Whether that very file can be opened again by the path in its identity.

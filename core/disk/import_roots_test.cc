@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -16,6 +17,7 @@
 #include <thread>
 
 #include "base/steady_time.h"
+#include "core/disk/mapped_pages.h"
 #include "core/disk/test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -214,12 +216,9 @@ TEST_F(ImportRootsTest, ARootThatIsNotThereIsAnErrorThatNamesIt) {
 // The state that the loser of a race sees: the path was resolved when it held no link, and is opened now that
 // it does. A file that is opened again goes by a path that was resolved earlier.
 TEST_F(ImportRootsTest, ALinkThatCameToStandInAResolvedPathIsNotFollowed) {
-  const FileIdentity model = IdentityOf(root() + "/deep/model");
   WriteFile(Path("models-of-others/model"), "sesame");
-  const timespec times[2] = {{0, UTIME_OMIT},
-                             {model.mtime_ns / 1'000'000'000, model.mtime_ns % 1'000'000'000}};
-  ASSERT_EQ(utimensat(AT_FDCWD, Path("models-of-others/model").c_str(), times, 0), 0);
   for (const ImportRoots& roots : {Roots({root()}), ImportRoots::Everything()}) {
+    const FileIdentity model = IdentityOf(root() + "/deep/model");  // being renamed changes its ctime
     ASSERT_TRUE(roots.OpenAgain(model).ok());
     fs::rename(root() + "/deep", root() + "/away");
     fs::create_directory_symlink(Path("models-of-others"), root() + "/deep");
@@ -260,6 +259,11 @@ TEST_F(ImportRootsTest, AFileThatIsOpenedAgainMustBeInARootAndAsItWas) {
   FileIdentity other = model;
   other.mtime_ns += 1;
   EXPECT_EQ(roots.OpenAgain(other).status().code(), absl::StatusCode::kFailedPrecondition);
+  for (auto field : {&FileIdentity::inode, &FileIdentity::device}) {
+    other = model;
+    other.*field += 1;
+    EXPECT_EQ(roots.OpenAgain(other).status().code(), absl::StatusCode::kFailedPrecondition);
+  }
   other = model;
   other.bytes += 1;
   EXPECT_EQ(roots.OpenAgain(other).status().code(), absl::StatusCode::kFailedPrecondition);
@@ -268,6 +272,36 @@ TEST_F(ImportRootsTest, AFileThatIsOpenedAgainMustBeInARootAndAsItWas) {
   other = model;
   other.path = root() + "/../models-of-others/secret";
   EXPECT_FALSE(roots.OpenAgain(other).ok());
+}
+
+TEST_F(ImportRootsTest, MtimeSetBackAfterAWrite_IsFoundByTheCtime) {
+  const ImportRoots roots = Roots({root()});
+  const std::string path = root() + "/deep/model";
+  const FileIdentity before = IdentityOf(path);
+  const timespec times[2] = {{0, UTIME_OMIT},
+                             {before.mtime_ns / 1'000'000'000, before.mtime_ns % 1'000'000'000}};
+  // Again while the file system's grain of time hides it.
+  do {
+    WriteFile(path, "INSIDE");
+    ASSERT_EQ(utimensat(AT_FDCWD, path.c_str(), times, 0), 0);
+  } while (IdentityOf(path).ctime_ns == before.ctime_ns);
+  ASSERT_EQ(IdentityOf(path).mtime_ns, before.mtime_ns);
+  ASSERT_EQ(IdentityOf(path).bytes, before.bytes);
+  const absl::Status again = roots.OpenAgain(before).status();
+  EXPECT_EQ(again.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(again.message()), HasSubstr("its ctime in ns was"));
+}
+
+TEST(UntraceableFileSystem, MemoryAndServersOfUsers_AreNamed) {
+  EXPECT_EQ(UntraceableFileSystem(uint64_t{0x01021994}), "tmpfs");
+  EXPECT_EQ(UntraceableFileSystem(uint64_t{0x858458f6}), "ramfs");
+  EXPECT_EQ(UntraceableFileSystem(uint64_t{0x958458f6}), "hugetlbfs");
+  EXPECT_EQ(UntraceableFileSystem(uint64_t{0x794c7630}), "overlayfs");
+  EXPECT_EQ(UntraceableFileSystem(uint64_t{0x65735546}), "FUSE");
+  EXPECT_EQ(UntraceableFileSystem(uint64_t{0xef53}), "") << "ext4";
+  EXPECT_EQ(UntraceableFileSystem(uint64_t{0x6969}), "") << "NFS";
+  const OpenedFile memory{.fd = UniqueFd(memfd_create("file", MFD_CLOEXEC))};
+  EXPECT_EQ(UntraceableFileSystem(memory), "tmpfs");
 }
 
 }  // namespace

@@ -1,5 +1,8 @@
-// What a process stored to a file through a mapping. Stateless; thread-safe. Internal to this folder.
+// What a process stored to a file through a mapping, and whether the file shows it. Stateless; thread-safe.
 #pragma once
+
+#include <cstdint>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "base/request_context.h"
@@ -17,5 +20,14 @@ namespace tensorcast {
 // As long as the disk takes, which for a large file that was just written is many seconds: hence in steps,
 // between which the context is looked at.
 absl::Status WriteOutMappedPages(const RequestContext& context, const OpenedFile& file);
+
+// The name of a type of file system (statfs's f_type) on which a store through a mapping may leave no trace
+// in the file's times, so that an unchanged identity proves nothing. Empty: each first store after
+// WriteOutMappedPages shows, or reaches the file together with its new times (network file systems).
+// README.md has the reasons.
+std::string_view UntraceableFileSystem(uint64_t type);
+
+// That of the file's own file system. "unknown" where it cannot be told.
+std::string_view UntraceableFileSystem(const OpenedFile& file);
 
 }  // namespace tensorcast

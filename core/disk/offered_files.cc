@@ -55,9 +55,7 @@ absl::StatusOr<OpenedFile> Describe(UniqueFd fd) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, " is ", kind, ", not a regular file; name a .safetensors file"));
   }
-  return OpenedFile{
-      {.path = std::move(path), .bytes = static_cast<uint64_t>(info.st_size), .mtime_ns = ModifiedNs(info)},
-      std::move(fd)};
+  return OpenedFile{IdentityOf(std::move(path), info), std::move(fd)};
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ void WriteFile(const std::string& path, const std::string& bytes) {
 FileIdentity IdentityOf(const std::string& path) {
   struct stat info;
   CHECK_EQ(stat(path.c_str(), &info), 0) << path;
-  return {path, static_cast<uint64_t>(info.st_size), ModifiedNs(info)};
+  return IdentityOf(path, info);
 }
 
 std::vector<OpenedFile> Opened(const std::vector<FileIdentity>& files) {

@@ -7,11 +7,13 @@
 #include "base/aside.h"
 #include "base/status.h"
 #include "base/text.h"
+#include "core/disk/mapped_pages.h"
 #include "core/disk/offered_files.h"
 #include "core/disk/second_look.h"
 #include "core/safetensors/safetensors.h"
 #include "core/source/detached_source.h"
 #include "daemon/session/sessions.h"
+#include "daemon/sources/origin_files.h"
 
 namespace tensorcast::daemon {
 namespace {
@@ -25,15 +27,14 @@ struct Found {
   std::shared_ptr<SecondReading> second;
 };
 
-absl::Status AddToOrigin(const FileIdentity& file, v1::Origin& origin) {
+absl::Status AddToOrigin(const OpenedFile& opened, v1::Origin& origin) {
+  const FileIdentity& file = opened.identity;
   if (!IsValidUtf8(file.path)) {
     return absl::InvalidArgumentError(absl::StrCat("the path ", QuoteName(file.path),
                                                    " is not valid UTF-8: rename the file or its folder"));
   }
-  v1::Origin::File* described = origin.add_files();
-  described->set_path(file.path);
-  described->set_bytes(file.bytes);
-  described->set_mtime_ns(file.mtime_ns);
+  *origin.add_files() = DescribeOriginFile(file);
+  if (!UntraceableFileSystem(opened).empty()) origin.set_untraceable(true);
   return absl::OkStatus();
 }
 
@@ -69,7 +70,7 @@ absl::StatusOr<Found> Find(const RequestContext& context, const ImportRoots& roo
   const bool again =
       std::ranges::all_of(files, [&](const OpenedFile& file) { return !was_offered || roots.LeadTo(file); });
   if (again) {
-    for (const OpenedFile& file : files) TC_RETURN_IF_ERROR(AddToOrigin(file.identity, found.origin));
+    for (const OpenedFile& file : files) TC_RETURN_IF_ERROR(AddToOrigin(file, found.origin));
   }
   if (request.verify()) {
     TC_ASSIGN_OR_RETURN(std::vector<OpenedFile> same, Duplicate(files));

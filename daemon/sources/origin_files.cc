@@ -17,7 +17,7 @@ absl::StatusOr<SafetensorsModel> OpenOrigin(const ImportRoots& roots, const v1::
   if (origin.files().empty()) return absl::FailedPreconditionError("the origin names no file");
   std::vector<OpenedFile> files;
   for (const v1::Origin::File& file : origin.files()) {
-    TC_ASSIGN_OR_RETURN(files.emplace_back(), roots.OpenAgain({file.path(), file.bytes(), file.mtime_ns()}));
+    TC_ASSIGN_OR_RETURN(files.emplace_back(), roots.OpenAgain(IdentityOfOriginFile(file)));
   }
   return ReadSafetensors(std::move(files));
 }
@@ -25,6 +25,26 @@ absl::StatusOr<SafetensorsModel> OpenOrigin(const ImportRoots& roots, const v1::
 constexpr int kMostChecksAtOnce = 8;
 
 }  // namespace
+
+v1::Origin::File DescribeOriginFile(const FileIdentity& file) {
+  v1::Origin::File described;
+  described.set_path(file.path);
+  described.set_bytes(file.bytes);
+  described.set_mtime_ns(file.mtime_ns);
+  described.set_ctime_ns(file.ctime_ns);
+  described.set_inode(file.inode);
+  described.set_device(file.device);
+  return described;
+}
+
+FileIdentity IdentityOfOriginFile(const v1::Origin::File& file) {
+  return {.path = file.path(),
+          .bytes = file.bytes(),
+          .mtime_ns = file.mtime_ns(),
+          .ctime_ns = file.ctime_ns(),
+          .inode = file.inode(),
+          .device = file.device()};
+}
 
 bool IsAboutOriginFiles(const absl::Status& error) {
   return absl::IsNotFound(error) || absl::IsPermissionDenied(error) || absl::IsInvalidArgument(error) ||

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/artifact/manifest.h"
+#include "core/disk/file_io.h"
 #include "core/disk/import_roots.h"
 #include "core/source/chunk_source.h"
 #include "proto/types.pb.h"
@@ -18,10 +19,13 @@ namespace tensorcast::daemon {
 // Whether such an error is about the files, or only about the attempt to look at them.
 bool IsAboutOriginFiles(const absl::Status& error);
 
+v1::Origin::File DescribeOriginFile(const FileIdentity& file);
+FileIdentity IdentityOfOriginFile(const v1::Origin::File& file);
+
 // The files of an origin on this node, when they can be read and still are what was imported: of the same
-// sizes and mtimes, and of the same layout. PERMISSION_DENIED (they cannot be opened beneath the roots),
+// identities, and of the same layout. PERMISSION_DENIED (they cannot be opened beneath the roots),
 // INVALID_ARGUMENT or FAILED_PRECONDITION when they are not, DATA_LOSS when they no longer give the same
-// layout, though they have the same sizes and mtimes; any other error tells nothing of them.
+// layout, though they have the same identities; any other error tells nothing of them.
 absl::StatusOr<std::unique_ptr<ChunkSource>> OpenOriginSource(const ImportRoots& roots,
                                                               const v1::Origin& origin,
                                                               const Manifest& manifest);

@@ -23,10 +23,7 @@ class OriginFilesTest : public ::testing::Test {
     ASSERT_TRUE(WriteSafetensors(path_, artifact_.layout, {}, artifact_.image).ok());
     auto found = roots_.Find({}, path_);
     ASSERT_TRUE(found.ok()) << found.status();
-    v1::Origin::File* file = origin_.add_files();
-    file->set_path(found->file.identity.path);
-    file->set_bytes(found->file.identity.bytes);
-    file->set_mtime_ns(found->file.identity.mtime_ns);
+    *origin_.add_files() = DescribeOriginFile(found->file.identity);
   }
 
   const tensorcast::testing::TempFolder folder_;

@@ -19,6 +19,7 @@
 #include "core/testing/test_artifact.h"
 #include "daemon/global_store_link/fake_global_store.h"
 #include "daemon/sources/fake_peers.h"
+#include "daemon/sources/origin_files.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "transport/loopback/loopback_transport.h"
@@ -421,10 +422,7 @@ TEST_F(ProviderTest, AnOriginThatCannotBeOpenedForAMomentIsUnavailable) {
   v1::RequestReplicaTransportResponse own;
   v1::Origin& origin = *own.add_origins();
   origin.set_node_id("me");
-  v1::Origin::File& file = *origin.add_files();
-  file.set_path(found->file.identity.path);
-  file.set_bytes(found->file.identity.bytes);
-  file.set_mtime_ns(found->file.identity.mtime_ns);
+  *origin.add_files() = DescribeOriginFile(found->file.identity);
   own.set_no_source_reason("no other node has a replica");
 
   store_.offers = {own, own};
