@@ -18,8 +18,9 @@ namespace tensorcast {
 class EvictionGuard {
  public:
   virtual ~EvictionGuard() = default;
-  // OK: evict it. UNAVAILABLE: whether it may go could not be found out now. Anything else: keep it, another
-  // copy could not be made again; the message says why, and what a person can do.
+  // OK: evict it. UNAVAILABLE: whether it may go could not be found out now. ABORTED: it may go once
+  // something has ended that is under way, which the message names: ask again soon. Anything else: keep it,
+  // another copy could not be made again; the message says why, and what a person can do.
   virtual absl::Status MayEvict(const ReplicaInfo& replica) = 0;
 };
 

@@ -18,6 +18,8 @@ namespace {
 // No local event tells that the guard would answer otherwise now (a copy was made elsewhere), so waiters ask
 // again.
 constexpr absl::Duration kAskGuardAgain = absl::Seconds(2);
+// Where it says that something is about to end.
+constexpr absl::Duration kAskGuardSoon = absl::Milliseconds(250);
 // Who asked for a replica holds it when it is made, mostly for a moment only: for so long that is waited for,
 // too.
 constexpr absl::Duration kHandover = absl::Seconds(1);
@@ -119,7 +121,8 @@ absl::StatusOr<Memory> EvictingAllocator::AllocateIn(Location pool, const Alloca
     if (worth_evicting && TryEvictOne(pool, context.trace, refused)) continue;
     const bool landed = std::exchange(landing, WillHaveRoom(pool, request.bytes));
     if (landing || landed) handover_ends = SteadyNow() + kHandover;
-    if (!request.wait && !table_->Holders(pool).in_flux && SteadyNow() >= handover_ends) {
+    const bool ends_by_itself = table_->Holders(pool).in_flux || !refused.awaited.empty();
+    if (!request.wait && !ends_by_itself && SteadyNow() >= handover_ends) {
       // What was in flux at the attempt may have freed its memory since; looked at after `in_flux`, because
       // memory is free, and counted as an event, before its replica is out of flux.
       if (table_->space_events() != seen) continue;
@@ -127,12 +130,15 @@ absl::StatusOr<Memory> EvictingAllocator::AllocateIn(Location pool, const Alloca
     }
     // Who does not wait for leases still waits for memory in flux, which comes back without anyone's doing,
     // and for replicas that fill, which can be evicted afterwards.
-    const SteadyTime deadline = std::min(context.deadline, SteadyNow() + kAskGuardAgain);
+    const absl::Duration ask_after = refused.awaited.empty() ? kAskGuardAgain : kAskGuardSoon;
+    const SteadyTime deadline = std::min(context.deadline, SteadyNow() + ask_after);
     const bool handing_over = !request.wait && SteadyNow() < handover_ends;
     context.deadline = handing_over ? std::min(deadline, handover_ends) : deadline;
-    if (request.on_wait) request.on_wait(true);
+    if (request.on_wait) {
+      request.on_wait(refused.awaited.empty() ? absl::StrCat("room in ", PoolName(pool)) : refused.awaited);
+    }
     table_->WaitForSpace(seen, context);
-    if (request.on_wait) request.on_wait(false);
+    if (request.on_wait) request.on_wait("");
     if (SteadyNow() >= deadline) refused = Refusals();
   }
 }
@@ -166,6 +172,8 @@ bool EvictingAllocator::TryEvictOne(Location pool, const TraceContext& needed_by
   absl::Status evicted = guarded ? guard_->MayEvict(*victim) : absl::OkStatus();
   if (absl::IsUnavailable(evicted)) {
     refused.not_asked = evicted;
+  } else if (absl::IsAborted(evicted)) {
+    refused.awaited = std::string(evicted.message());
   } else if (!evicted.ok()) {
     PoolHolders::Share& share = refused.reasons[std::string(evicted.message())];
     ++share.replicas;

@@ -21,6 +21,7 @@
 #include "core/engine/pool_holders.h"
 #include "core/engine/replica_table.h"
 #include "core/memory/host_pool.h"
+#include "core/source/chunk_source.h"
 
 namespace tensorcast {
 
@@ -28,12 +29,13 @@ struct AllocationRequest {
   std::string subject;  // for whom, for messages: an artifact id, or "a new artifact"
   uint64_t bytes = 0;
   uint64_t held_bytes = 0;  // that the replica has already, and keeps meanwhile
-  bool wait = false;        // for leases to end, to the context's deadline; for what fills it waits anyway
+  bool wait = false;        // for leases to end, to the context's deadline; for what fills, and for what the
+                            // guard says is about to end, it waits anyway
   // The context as it is now: a caller that joins an ingest may move its deadline.
   std::function<RequestContext()> context;
-  // Called before and after each wait, so that an ingest that only waits does not count as running. May be
-  // null.
-  std::function<void(bool waiting)> on_wait;
+  // Told what each wait is for, and with an empty text that it has ended, so that an ingest that only waits
+  // does not count as running. May be null.
+  WaitObserver on_wait;
 };
 
 class EvictingAllocator {
@@ -55,6 +57,7 @@ class EvictingAllocator {
     std::set<std::string> ids;
     std::map<std::string, PoolHolders::Share> reasons;  // what the guard said, and of how much
     absl::Status not_asked;                             // why the guard could not find out, of one of them
+    std::string awaited;  // what the guard said has to end before one of them may go; empty: nothing
   };
   template <typename Memory>
   absl::StatusOr<Memory> AllocateIn(Location pool, const AllocationRequest& request,

@@ -112,7 +112,7 @@ class IngestRun {
                             .bytes = request_.layout().image_bytes,
                             .wait = request_.wait_for_space,
                             .context = [this] { return job_.Context(); },
-                            .on_wait = on_wait_};
+                            .on_wait = [this](const std::string& what) { Observe(what); }};
     if (location.kind == LocationKind::kGpu) {
       TC_ASSIGN_OR_RETURN(DeviceBlock memory, options_.allocator->AllocateDevice(location.device, space));
       return MakeDeviceDestination(options_.devices, std::move(memory), options_.staging, options_.direct);
@@ -171,12 +171,14 @@ class IngestRun {
     return found->second;
   }
 
+  void Observe(const std::string& waits_for) {
+    job_.progress().SetWaitingFor(waits_for);
+    const bool waits = !waits_for.empty();
+    if (waits_.exchange(waits) != waits) on_wait_(waits);
+  }
+
   void Fill(Destination& destination) {
-    const WaitObserver observe = [this](const std::string& what) {
-      job_.progress().SetWaitingFor(what);
-      const bool waits = !what.empty();
-      if (waits_.exchange(waits) != waits) on_wait_(waits);
-    };
+    const WaitObserver observe = [this](const std::string& what) { Observe(what); };
     sources_.ObserveWaits(observe);
     outcome_ = IngestPipeline({.subject = request_.subject(),
                                .layout = &request_.layout(),

@@ -21,7 +21,9 @@ absl::Status ReplicaRemoval::Evict(std::string_view replica_id, bool force) {
   if (guarded && guard_ != nullptr) {
     if (absl::Status allowed = guard_->MayEvict(replica); !allowed.ok()) {
       return absl::FailedPreconditionError(
-          absl::StrCat("replica ", replica_id, " must stay (force evicts it anyway): ", allowed.message()));
+          absl::StrCat("replica ", replica_id, " must stay",
+                       absl::IsAborted(allowed) ? " for now, and waits for " : " (force evicts it anyway): ",
+                       allowed.message()));
     }
   }
   TC_RETURN_IF_ERROR(table_->Drain(replica_id, {}));
