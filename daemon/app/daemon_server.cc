@@ -14,6 +14,7 @@
 #include "base/posix/state_files.h"
 #include "base/status.h"
 #include "base/steady_time.h"
+#include "base/upkeep.h"
 #include "daemon/app/hardware.h"
 #include "daemon/app/node_agent.h"
 #include "daemon/app/node_gauges.h"
@@ -30,6 +31,7 @@
 #include "daemon/service/store_daemon_service.h"
 #include "daemon/service/wishes.h"
 #include "daemon/serving/possession.h"
+#include "daemon/sources/origin_comparer.h"
 #include "daemon/sources/origin_files.h"
 #include "daemon/telemetry/telemetry.h"
 #include "rpc/channel.h"
@@ -199,20 +201,44 @@ struct SourceSide {
   const SourceFinder finder;
 };
 
-// The files of this node that an artifact was imported from. It may hold no replica of it any more, and then
-// asks the global store how its image is laid out.
+// This node's, or, where it holds no replica of the artifact any more, the global store's.
+absl::StatusOr<std::shared_ptr<const Manifest>> FindManifest(const StoreEngine& engine,
+                                                             GlobalStoreClient& client,
+                                                             const std::string& artifact_id) {
+  absl::StatusOr<std::shared_ptr<const Manifest>> manifest = engine.FindManifest(artifact_id);
+  if (manifest.ok()) return manifest;
+  TC_ASSIGN_OR_RETURN(const std::string bytes,
+                      client.FetchManifest(RequestContext::Background(kManifestTimeout), artifact_id));
+  return DecodeManifest(bytes, artifact_id);
+}
+
+// The files of this node that an artifact was imported from.
 absl::StatusOr<Possession::Files> OpenFiles(const StoreEngine& engine, GlobalStoreClient& client,
                                             const ImportRoots& roots, const v1::Origin& origin,
                                             const std::string& artifact_id) {
-  absl::StatusOr<std::shared_ptr<const Manifest>> manifest = engine.FindManifest(artifact_id);
-  if (!manifest.ok()) {
-    TC_ASSIGN_OR_RETURN(const std::string bytes,
-                        client.FetchManifest(RequestContext::Background(kManifestTimeout), artifact_id));
-    manifest = DecodeManifest(bytes, artifact_id);
-  }
-  TC_RETURN_IF_ERROR(manifest.status());
-  TC_ASSIGN_OR_RETURN(std::unique_ptr<ChunkSource> source, OpenOriginSource(roots, origin, **manifest));
-  return Possession::Files{.source = std::move(source), .image_bytes = (*manifest)->layout().image_bytes};
+  TC_ASSIGN_OR_RETURN(const std::shared_ptr<const Manifest> manifest,
+                      FindManifest(engine, client, artifact_id));
+  TC_ASSIGN_OR_RETURN(std::unique_ptr<ChunkSource> source, OpenOriginSource(roots, origin, *manifest));
+  return Possession::Files{.source = std::move(source), .image_bytes = manifest->layout().image_bytes};
+}
+
+OriginComparer::Options ComparerOptions(const DaemonOptions& options, const Storage& storage,
+                                        GlobalStoreSide& store, const StoreEngine& engine) {
+  return {.roots = storage.import_roots(),
+          .bytes_per_second = options.compare_rate,
+          .find_manifest =
+              [&engine, client = store.client.get()](const std::string& artifact_id) {
+                return FindManifest(engine, *client, artifact_id);
+              },
+          .publish =
+              [&store](const Manifest& manifest, const v1::Origin& origin) {
+                v1::PublishArtifactRequest first;
+                *first.mutable_node() = store.link.identity();
+                *first.mutable_origin() = origin;
+                return store.client
+                    ->PublishArtifact(UpkeepContext(kManifestTimeout), manifest, first, /*asking=*/"")
+                    .status();
+              }};
 }
 
 OnHostClaim OnHostClaimOf(KeptPool* kept) {
@@ -344,8 +370,10 @@ struct CallSide {
                   .global_store = store.client.get(),
                   .link = &store.link,
                   .known_keys = &store.known_keys,
+                  .comparer = &comparer,
                   .publications = &replicas.publications}),
         origins(&storage.import_roots()),
+        comparer(ComparerOptions(options, storage, store, *replicas.engine)),
         service({.node = node,
                  .engine = replicas.engine.get(),
                  .materializer = &materializer,
@@ -355,6 +383,7 @@ struct CallSide {
                  .servings = &*replicas.servings,
                  .sessions = &*replicas.sessions,
                  .origins = &origins,
+                 .comparer = &comparer,
                  .link = &store.link,
                  .quick = &quick,
                  .waiting = &waiting}),
@@ -388,6 +417,7 @@ struct CallSide {
   const Materializer materializer;
   const Ingester ingester;
   OriginChecker origins;
+  OriginComparer comparer;
   rpc::Executor quick{rpc::Executor::Options{.max_threads = kQuickThreads}};
   rpc::Executor waiting{rpc::Executor::Options{.max_threads = kWaitingThreads}};
   StoreDaemonService service;

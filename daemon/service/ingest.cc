@@ -229,6 +229,9 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Store(const RequestContext& cont
   TC_ASSIGN_OR_RETURN(const v1::PublishArtifactResponse published,
                       Publish(context, artifact, *lease, result.replica()));
   hold.Published();
+  if (options_.comparer != nullptr && artifact.origin.files_size() > 0 && !artifact.origin.untraceable()) {
+    options_.comparer->Compare(published.artifact_id(), artifact.origin);
+  }
   result.set_artifact_id(published.artifact_id());
   result.set_existed(published.existed());
   result.set_key_revision(published.key_revision());

@@ -20,6 +20,7 @@
 #include "daemon/service/publications.h"
 #include "daemon/service/replicas.h"
 #include "daemon/session/sessions.h"
+#include "daemon/sources/origin_comparer.h"
 #include "daemon/sources/source_finder.h"
 #include "proto/daemon.pb.h"
 
@@ -38,6 +39,7 @@ class Ingester {
     GlobalStoreClient* global_store = nullptr;
     GlobalStoreLink* link = nullptr;
     KnownKeys* known_keys = nullptr;
+    OriginComparer* comparer = nullptr;    // null: imported files never count as a copy
     Publications* publications = nullptr;  // must outlive the engine
   };
 

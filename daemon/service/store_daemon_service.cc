@@ -334,9 +334,19 @@ grpc::ServerUnaryReactor* StoreDaemonService::CheckOrigin(grpc::CallbackServerCo
       return absl::InvalidArgumentError(absl::StrCat("the origin is on node ", request->origin().node_id(),
                                                      ", this is ", options_.node->id()));
     }
-    TC_ASSIGN_OR_RETURN(OriginChecker::Finding finding, options_.origins->Check(request->origin()));
+    const v1::Origin& origin = request->origin();
+    TC_ASSIGN_OR_RETURN(OriginChecker::Finding finding, options_.origins->Check(origin));
     response->set_intact(finding.intact);
     response->set_reason(std::move(finding.reason));
+    if (!finding.intact || request->artifact_id().empty() || origin.compared() || origin.untraceable()) {
+      return absl::OkStatus();
+    }
+    const OriginComparer::Standing standing = options_.comparer->Compare(request->artifact_id(), origin);
+    response->set_intact(!absl::IsDataLoss(standing.error));
+    response->set_reason(std::string(standing.error.message()));
+    if (!standing.error.ok()) return absl::OkStatus();
+    response->set_compared_bytes(standing.compared_bytes);
+    response->set_compare_bytes(standing.total_bytes);
     return absl::OkStatus();
   });
 }

@@ -11,6 +11,7 @@
 #include "daemon/service/transfer_explainer.h"
 #include "daemon/serving/serve_registry.h"
 #include "daemon/session/sessions.h"
+#include "daemon/sources/origin_comparer.h"
 #include "daemon/sources/origin_files.h"
 #include "proto/daemon.grpc.pb.h"
 #include "rpc/executor.h"
@@ -29,6 +30,7 @@ class StoreDaemonService final : public v1::StoreDaemon::CallbackService {
     ServeRegistry* servings = nullptr;
     Sessions* sessions = nullptr;
     OriginChecker* origins = nullptr;
+    OriginComparer* comparer = nullptr;
     GlobalStoreLink* link = nullptr;
     // Calls that wait for transfers or for the global store, or watch, have threads of their own, so that
     // what those need of this daemon (OpenPull, AttachReplica, CheckOrigin) never queues behind them.

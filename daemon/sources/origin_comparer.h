@@ -1,0 +1,87 @@
+// Reads the files of imports once more, after the import, and compares their digests with the artifact's:
+// before that, what was written during the import, or behind an mtime that was set back, may make them
+// something else, and they do not count as a copy (global_store/directory/origins.cc). One comparison at a
+// time, at a bounded rate.
+//
+// Owns a thread. Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "base/request_context.h"
+#include "base/steady_time.h"
+#include "core/artifact/manifest.h"
+#include "core/disk/import_roots.h"
+#include "proto/types.pb.h"
+
+namespace tensorcast::daemon {
+
+class OriginComparer {
+ public:
+  struct Options {
+    ImportRoots roots;
+    uint64_t bytes_per_second = 0;  // 0: no limit
+    // NOT_FOUND: the artifact was deleted.
+    std::function<absl::StatusOr<std::shared_ptr<const Manifest>>(const std::string& artifact_id)>
+        find_manifest;
+    // Tells the global store of files that are what was imported; `origin.compared` is set.
+    // FAILED_PRECONDITION: the artifact is gone, or was imported from other files meanwhile. Any other error:
+    // not now.
+    std::function<absl::Status(const Manifest& manifest, const v1::Origin& origin)> publish;
+    absl::Duration retry_interval = absl::Seconds(5);
+  };
+
+  explicit OriginComparer(Options options);
+  ~OriginComparer();  // Gives up what is under way.
+
+  // How a comparison stands.
+  struct Standing {
+    uint64_t compared_bytes = 0;
+    uint64_t total_bytes = 0;
+    absl::Status
+        error;  // DATA_LOSS: the files are not what was imported, though they look so. Else: of the last try
+  };
+  // Begins a comparison, unless one of the same files is under way or has ended in DATA_LOSS; returns at
+  // once. Of another origin of the artifact than before, the one before is given up. `origin` names files of
+  // this node that are neither untraceable nor compared.
+  Standing Compare(const std::string& artifact_id, const v1::Origin& origin);
+
+ private:
+  struct Task {
+    v1::Origin origin;
+    std::shared_ptr<std::atomic<uint64_t>> compared_bytes;
+    uint64_t total_bytes = 0;
+    std::shared_ptr<const Manifest> right;  // the digests were right: only the global store has to hear of it
+    SteadyTime due;
+    absl::Status error;
+  };
+
+  void Loop();
+  SteadyTime FirstDue() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Blocks until one is due. False when this is to end.
+  bool AwaitDue(std::string& artifact_id, Task& task);
+  absl::StatusOr<std::shared_ptr<const Manifest>> ReadOnce(const std::string& artifact_id, const Task& task);
+  // The next step of one that is due, with no lock held.
+  void Step(const std::string& artifact_id, Task task);
+
+  const Options options_;
+  const Cancellation cancellation_;
+  absl::Mutex mutex_;
+  std::map<std::string, Task> tasks_
+      ABSL_GUARDED_BY(mutex_);  // by artifact; one that was recorded is no more in it
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+}  // namespace tensorcast::daemon
