@@ -239,6 +239,8 @@ class FakeDaemon final : public v1::StoreDaemon::CallbackService {
   std::atomic<int> checks = 0;
   std::atomic<int> materialized = 0;
   std::atomic<bool> intact = true;
+  std::atomic<uint64_t> compared_bytes = 0;
+  std::atomic<uint64_t> compare_bytes = 0;  // 0: no comparison is under way
   std::atomic<absl::StatusCode> checking_fails_with = absl::StatusCode::kOk;
   std::atomic<absl::StatusCode> reading_fails_with = absl::StatusCode::kOk;
 
@@ -252,7 +254,10 @@ class FakeDaemon final : public v1::StoreDaemon::CallbackService {
                                 return absl::Status(checking_fails_with, "it could not");
                               }
                               EXPECT_EQ(request->origin().files(0).path(), "/models/m");
+                              EXPECT_NE(request->artifact_id(), "");
                               response->set_intact(intact);
+                              response->set_compared_bytes(compared_bytes);
+                              response->set_compare_bytes(compare_bytes);
                               if (!intact) response->set_reason("it changed");
                               return absl::OkStatus();
                             });
@@ -302,6 +307,14 @@ class OriginsOfNodes : public GlobalStoreServerTest {
     file.set_path("/models/m");
     const auto published = PublishBytes(manifest_->bytes(), first);
     ASSERT_TRUE(published.ok()) << published.status();
+    PublishComparison(first, *manifest_);
+  }
+  // That the node of this publication has compared its files.
+  void PublishComparison(v1::PublishArtifactRequest first, const Manifest& manifest) {
+    first.clear_replica();
+    first.mutable_origin()->set_compared(true);
+    const auto published = PublishBytes(manifest.bytes(), first);
+    ASSERT_TRUE(published.ok()) << published.status();
   }
   v1::RequestEvictionResponse AskToEvict() {
     v1::RequestEvictionRequest request;
@@ -343,6 +356,23 @@ TEST_F(OriginsOfNodes, AreLookedAtBeforeTheReplicaThatTheyStandInForMayGo) {
   EXPECT_TRUE(AskToEvict().granted());
   EXPECT_EQ(daemon_service_.checks, 1);
   EXPECT_TRUE(AskToEvict().granted()) << "it is counted out already";
+}
+
+TEST_F(OriginsOfNodes, ComparisonUnderWay_RefusesAndSaysHowFarItIs) {
+  daemon_service_.compared_bytes = uint64_t{3} << 30;
+  daemon_service_.compare_bytes = uint64_t{16} << 30;
+  v1::PublishArtifactRequest other;
+  *other.mutable_node() = Identity("a");
+  v1::Origin::File& file = *other.mutable_origin()->add_files();
+  file.set_path("/models/m");
+  file.set_ctime_ns(5);  // another file by this alone
+  ASSERT_TRUE(PublishBytes(manifest_->bytes(), other).ok());
+  const v1::RequestEvictionResponse refused = AskToEvict();
+  EXPECT_FALSE(refused.granted());
+  EXPECT_THAT(refused.waiting_for(), HasSubstr("before its replica may go: 3.0 of 16.0 GiB"));
+  PublishComparison(other, *manifest_);
+  daemon_service_.compare_bytes = 0;
+  EXPECT_TRUE(AskToEvict().granted());
 }
 
 TEST_F(OriginsOfNodes, ThatAreGoneKeepTheReplicaForGoodUntilTheArtifactIsImportedAgain) {
@@ -435,6 +465,7 @@ TEST_F(OriginsOfNodes, OfManySilentNodesDoNotKeepOneThatIsIntactFromBeingHeard) 
     first.mutable_origin()->add_files()->set_path("/models/m");
     const auto published = PublishBytes(manifest->bytes(), first);
     ASSERT_TRUE(published.ok()) << published.status();
+    PublishComparison(first, *manifest);
   };
   const std::string answers = daemon_address_;
   const Mute mute;

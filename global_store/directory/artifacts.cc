@@ -31,16 +31,18 @@ std::string SomeOf(const std::set<std::string>& keys) {
   return absl::StrCat(absl::StrJoin(named, ", "), keys.size() > named.size() ? ", ..." : "");
 }
 
-// Puts `origin` in, in place of an older one of its node. False when that changes nothing.
-bool MergeOrigin(std::vector<Origin>& origins, const Origin& origin) {
+// Puts `origin` in, in place of an older one of its node. False when that changes nothing. The same files
+// once more stay compared.
+bool MergeOrigin(std::vector<Origin>& origins, Origin origin) {
   auto at = std::lower_bound(origins.begin(), origins.end(), origin,
                              [](const Origin& a, const Origin& b) { return a.node_id < b.node_id; });
   if (at == origins.end() || at->node_id != origin.node_id) {
-    origins.insert(at, origin);
+    origins.insert(at, std::move(origin));
     return true;
   }
+  if (SameFiles(*at, origin)) origin.compared |= at->compared;
   if (*at == origin) return false;
-  *at = origin;
+  *at = std::move(origin);
   return true;
 }
 
@@ -114,9 +116,30 @@ void Directory::PurgeTombstones(absl::Time before, absl::Time versions) {
   }
 }
 
+// That the node has compared the files of an import. Nothing new comes of it: an artifact that was deleted
+// meanwhile stays so.
+absl::StatusOr<PublishPlan> Directory::PrepareCompared(const PublishRequest& request) const {
+  const std::string& artifact_id = request.artifact.artifact_id;
+  const auto known = artifacts_.find(artifact_id);
+  Origin origin = *request.origin;
+  origin.node_id = request.node.node_id;
+  if (known == artifacts_.end() ||
+      std::ranges::none_of(known->second.record.origins,
+                           [&](const Origin& on_record) { return SameFiles(on_record, origin); })) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("publish the comparison of ", artifact_id,
+                     ": it was deleted, or imported from other files meanwhile; import it again"));
+  }
+  PublishPlan plan{.existed = true};
+  ArtifactRecord record = known->second.record;
+  if (MergeOrigin(record.origins, std::move(origin))) plan.facts.artifacts.push_back(std::move(record));
+  return plan;
+}
+
 absl::StatusOr<PublishPlan> Directory::PreparePublish(const PublishRequest& request, absl::Time now) const {
   // A process that was replaced, or expired, must not add what would be listed under its successor.
   TC_RETURN_IF_ERROR(CheckIdentity(request.node));
+  if (request.origin.has_value() && request.origin->compared) return PrepareCompared(request);
   if (request.replica.has_value()) {
     TC_RETURN_IF_ERROR(ValidateReplica(nodes_.find(request.node.node_id)->second, *request.replica));
     if (request.replica->artifact_id != request.artifact.artifact_id) {
@@ -144,7 +167,7 @@ absl::StatusOr<PublishPlan> Directory::PreparePublish(const PublishRequest& requ
   if (request.origin.has_value()) {
     Origin origin = *request.origin;
     origin.node_id = request.node.node_id;
-    changed |= MergeOrigin(record.origins, origin);
+    changed |= MergeOrigin(record.origins, std::move(origin));
   }
   if (changed) plan.facts.artifacts.push_back(std::move(record));
   if (request.key.empty() && request.keep.has_value()) {

@@ -309,7 +309,7 @@ class Directory {
   };
   struct OriginNote {
     OriginFinding finding = OriginFinding::kIntact;  // never kSilent: that is about the node
-    std::string reason;                              // why it is gone
+    std::string reason;                              // why it is gone, or how far a comparison is
     SteadyTime noted;
   };
   // An origin that is read for other nodes, or could not be.
@@ -436,9 +436,13 @@ class Directory {
   struct OriginsAsCopies {
     std::vector<const Origin*> intact;  // they were found so just now
     std::vector<OriginToCheck> unchecked;
-    std::string others;  // the rest, for people: ", its origin on node a is gone: ..."
+    std::string others;     // the rest, for people: ", its origin on node a is gone: ..."
+    std::string comparing;  // one of the rest, of which a comparison is under way, for people; empty: none
   };
+  static std::string DescribeComparison(const ArtifactState& artifact, const Origin& origin,
+                                        std::string_view how_far);
   OriginsAsCopies JudgeOrigins(std::string_view artifact_id, SteadyTime now) const;
+  absl::StatusOr<PublishPlan> PrepareCompared(const PublishRequest& request) const;
   bool HasCopyOffDrainingNodes(const HeldReplica& replica) const;
   std::vector<std::string> ForgottenOn(const NodeState& node) const;
   std::vector<std::string> EvictableOn(const NodeState& node) const;

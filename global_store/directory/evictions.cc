@@ -119,6 +119,7 @@ absl::StatusOr<EvictionDecision> Directory::RequestEviction(const NodeIdentity& 
                 : absl::StrCat(", node ", copies.unproven, " did not prove that it has the copy it reports");
         return EvictionDecision{
             .reason = WhyItStays(replica.facts.artifact_id, absl::StrCat(liar, origins.others)),
+            .waiting_for = std::move(origins.comparing),
             .unchecked_origins = std::move(origins.unchecked)};
       }
     }

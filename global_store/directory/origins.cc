@@ -2,6 +2,9 @@
 //
 // A file can go or change behind everybody's back, so an origin is a copy only for a moment after its node
 // found it intact. What was found is soft state: after a restart of the global store each is looked at again.
+// Nor is it one before its node has read the files once more and found every digest right: what was written
+// during the import, or behind an mtime that was set back, shows only so. That is a durable fact of these
+// files. Files that may be written without a trace are never a copy.
 //
 // Where nobody else has the bytes, an intact origin serves other nodes, too: its node is asked to make a
 // replica of it, once for all who want it, and they wait for that.
@@ -25,6 +28,10 @@ constexpr absl::Duration kAskAgain = absl::Milliseconds(250);
 
 }  // namespace
 
+bool SameFiles(const Origin& a, const Origin& b) {
+  return a.node_id == b.node_id && a.files == b.files && a.untraceable == b.untraceable;
+}
+
 std::vector<Origin> Directory::LiveOrigins(const ArtifactState& artifact) const {
   std::vector<Origin> live;
   for (const Origin& origin : artifact.record.origins) {
@@ -43,7 +50,7 @@ void Directory::NoteOrigin(std::string_view artifact_id, const Origin& origin, O
   auto artifact = artifacts_.find(artifact_id);
   if (artifact == artifacts_.end()) return;
   for (const Origin& known : artifact->second.record.origins) {
-    if (known != origin) continue;
+    if (!SameFiles(known, origin)) continue;
     OriginNote& note = artifact->second.origin_notes[origin.node_id];
     // Gone is final until the origin is published again: a file that was put back need not be what was
     // imported.
@@ -148,6 +155,13 @@ std::vector<std::string> Directory::OfferOrigins(const GrantRequest& request, co
   return {};
 }
 
+std::string Directory::DescribeComparison(const ArtifactState& artifact, const Origin& origin,
+                                          std::string_view how_far) {
+  const std::string& name = artifact.keys.empty() ? artifact.record.artifact_id : *artifact.keys.begin();
+  return absl::StrCat("the comparison of origin ", origin.files.front().path, " of ", name,
+                      " before its replica may go: ", how_far);
+}
+
 // Those that were found intact lately, as their nodes say. Those that nobody has looked at are named, for the
 // caller to ask their nodes with no lock held, and to come here again.
 Directory::OriginsAsCopies Directory::JudgeOrigins(std::string_view artifact_id, SteadyTime now) const {
@@ -161,6 +175,12 @@ Directory::OriginsAsCopies Directory::JudgeOrigins(std::string_view artifact_id,
       continue;
     }
     const NodeFacts& facts = node->second.facts;
+    if (origin.untraceable) {
+      absl::StrAppend(
+          &judged.others, ", what node ", facts.name,
+          " imported it from does not count, since its file system shows no trace of some writes");
+      continue;
+    }
     auto note = artifact->second.origin_notes.find(origin.node_id);
     if (note != artifact->second.origin_notes.end()) {
       if (note->second.finding == OriginFinding::kGone) {
@@ -174,7 +194,16 @@ Directory::OriginsAsCopies Directory::JudgeOrigins(std::string_view artifact_id,
                           note->second.reason, ")");
           continue;
         }
-        judged.intact.push_back(&origin);
+        if (note->second.finding == OriginFinding::kComparing) {
+          judged.comparing = DescribeComparison(artifact->second, origin, note->second.reason);
+          absl::StrAppend(&judged.others, ", awaited is ", judged.comparing);
+        } else if (!origin.compared) {
+          const std::string& why = note->second.reason;
+          absl::StrAppend(&judged.others, ", node ", facts.name, " has not compared what it imported it from",
+                          why.empty() ? "" : absl::StrCat(" (", why, ")"));
+        } else {
+          judged.intact.push_back(&origin);
+        }
         continue;
       }
     }

@@ -19,13 +19,24 @@ class Origins : public DirectoryTest {
     Update("a", {SomeReplica("r", "x")});
   }
 
-  void Import(const Origin& origin) {
-    const auto plan = directory_.PreparePublish(
-        {.node = Id(origin.node_id), .artifact = {.artifact_id = "x"}, .origin = origin}, wall_now());
-    ASSERT_TRUE(plan.ok()) << plan.status();
-    directory_.Apply(plan->facts, now_);
-    directory_.RenewOrigin("x", origin.node_id);
+  // As an import, and where that is so, a comparison that ended, tell of it.
+  void Import(const Origin& origin, const std::string& artifact_id = "x") {
+    Origin imported = origin;
+    imported.compared = false;
+    ASSERT_TRUE(Publish(imported, artifact_id).ok());
+    if (origin.compared) {
+      ASSERT_TRUE(Publish(origin, artifact_id).ok());
+    }
   }
+  absl::Status Publish(const Origin& origin, const std::string& artifact_id = "x") {
+    const auto plan = directory_.PreparePublish(
+        {.node = Id(origin.node_id), .artifact = {.artifact_id = artifact_id}, .origin = origin}, wall_now());
+    if (!plan.ok()) return plan.status();
+    directory_.Apply(plan->facts, now_);
+    directory_.RenewOrigin(artifact_id, origin.node_id);
+    return absl::OkStatus();
+  }
+  Origin OnRecord() { return directory_.DescribeArtifact("x")->record.origins[0]; }
   void Note(OriginFinding finding, std::string_view reason = "") {
     directory_.NoteOrigin("x", origin_, finding, reason, now_);
   }
@@ -35,8 +46,64 @@ class Origins : public DirectoryTest {
     Beat("b");
   }
 
-  const Origin origin_{.node_id = "b", .files = {{"/m", 1, 1}}};
+  const Origin origin_{.node_id = "b", .files = {{"/m", 1, 1}}, .compared = true};
 };
+
+TEST_F(Origins, Uncompared_AreNoCopiesThoughIntact) {
+  const Origin other{.node_id = "b", .files = {{"/m", 1, 1, 2}}};
+  Import(other);
+  EXPECT_FALSE(OnRecord().compared) << "other files than those that were compared";
+  directory_.NoteOrigin("x", other, OriginFinding::kIntact, "the disk failed", now_);
+  const EvictionDecision never_begun = Evict("a", "r");
+  EXPECT_FALSE(never_begun.granted);
+  EXPECT_EQ(never_begun.waiting_for, "");
+  EXPECT_THAT(never_begun.reason,
+              HasSubstr("name-b has not compared what it imported it from (the disk failed)"));
+
+  directory_.NoteOrigin("x", other, OriginFinding::kComparing, "3.1 of 16.0 GiB", now_);
+  const EvictionDecision under_way = Evict("a", "r");
+  EXPECT_FALSE(under_way.granted);
+  EXPECT_EQ(under_way.waiting_for,
+            "the comparison of origin /m of x before its replica may go: 3.1 of 16.0 GiB");
+  EXPECT_THAT(under_way.reason, HasSubstr(under_way.waiting_for));
+
+  Origin compared = other;
+  compared.compared = true;
+  ASSERT_TRUE(Publish(compared).ok());
+  EXPECT_THAT(Evict("a", "r").unchecked_origins, SizeIs(1));
+  directory_.NoteOrigin("x", other, OriginFinding::kIntact, "", now_);
+  EXPECT_TRUE(Evict("a", "r").granted);
+}
+
+TEST_F(Origins, Untraceable_AreNeverCopies) {
+  const Origin in_memory{.node_id = "b", .files = {{"/m", 1, 1}}, .untraceable = true, .compared = true};
+  Import(in_memory);
+  directory_.NoteOrigin("x", in_memory, OriginFinding::kIntact, "", now_);
+  const EvictionDecision decision = Evict("a", "r");
+  EXPECT_FALSE(decision.granted);
+  EXPECT_THAT(decision.unchecked_origins, IsEmpty());
+  EXPECT_THAT(decision.reason, HasSubstr("no trace of some writes"));
+}
+
+TEST_F(Origins, ImportedAgainUnchanged_StayCompared) {
+  Import({.node_id = "b", .files = origin_.files});
+  EXPECT_TRUE(OnRecord().compared);
+  for (const OriginFile& changed : {OriginFile{"/m", 1, 1, 9}, {"/m", 1, 1, 0, 9}, {"/m", 1, 1, 0, 0, 9}}) {
+    Import(origin_);
+    Import({.node_id = "b", .files = {changed}});
+    EXPECT_FALSE(OnRecord().compared);
+  }
+}
+
+TEST_F(Origins, ComparedAfterTheArtifactIsGone_BringNothingBack) {
+  const Origin other{.node_id = "b", .files = {{"/other", 1, 1}}, .compared = true};
+  EXPECT_EQ(Publish(other).code(), absl::StatusCode::kFailedPrecondition);
+  const auto deleted = directory_.PrepareDeleteArtifact("x", false, wall_now());
+  ASSERT_TRUE(deleted.ok()) << deleted.status();
+  directory_.Apply(*deleted, now_);
+  EXPECT_EQ(Publish(origin_).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_FALSE(directory_.DescribeArtifact("x").ok());
+}
 
 TEST_F(Origins, CountAsCopiesOnlyOnceTheyWereLookedAt) {
   const EvictionDecision unchecked = Evict("a", "r");
@@ -94,7 +161,7 @@ TEST_F(Origins, ThatArePublishedAgainAreLookedAtAgain) {
   EXPECT_THAT(Evict("a", "r").unchecked_origins, SizeIs(1));
 
   Note(OriginFinding::kGone, "no such file");
-  const Origin elsewhere{.node_id = "b", .files = {{"/elsewhere", 1, 1}}};
+  const Origin elsewhere{.node_id = "b", .files = {{"/elsewhere", 1, 1}}, .compared = true};
   Import(elsewhere);
   Note(OriginFinding::kIntact);  // of the one before: it says nothing of this one
   const EvictionDecision decision = Evict("a", "r");
@@ -128,10 +195,7 @@ TEST_F(Origins, ThatCouldNotBeLookedAtDoNotCountForAMomentAndOthersOfThatNodeDo)
   EXPECT_THAT(decision.unchecked_origins, IsEmpty());
   EXPECT_THAT(decision.reason, HasSubstr("name-b, where it was imported, could not look (too many checks"));
 
-  const auto plan = directory_.PreparePublish(
-      {.node = Id("b"), .artifact = {.artifact_id = "y"}, .origin = origin_}, wall_now());
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  directory_.Apply(plan->facts, now_);
+  Import(origin_, "y");
   Update("a", {SomeReplica("ry", "y")});
   EXPECT_THAT(Evict("a", "ry").unchecked_origins, SizeIs(1));
 
@@ -158,9 +222,10 @@ TEST_F(Origins, AreNotLookedAtWhereAnotherReplicaStays) {
 }
 
 TEST_F(Origins, OneThatIsIntactIsEnough) {
-  Import({.node_id = "a", .files = {{"/n", 1, 1}}});
+  const Origin intact{.node_id = "a", .files = {{"/n", 1, 1}}, .compared = true};
+  Import(intact);
   Note(OriginFinding::kGone, "no such file");
-  directory_.NoteOrigin("x", {.node_id = "a", .files = {{"/n", 1, 1}}}, OriginFinding::kIntact, "", now_);
+  directory_.NoteOrigin("x", intact, OriginFinding::kIntact, "", now_);
   EXPECT_TRUE(Evict("a", "r").granted);
 }
 

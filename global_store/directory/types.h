@@ -108,10 +108,11 @@ struct OriginToCheck {
 
 // What came of looking at an origin's files.
 enum class OriginFinding : uint8_t {
-  kIntact,   // each can be read and has the size and mtime that it was imported with
-  kGone,     // one at least cannot or has not: nothing can be made of it any more
-  kUnclear,  // its node could not tell just now
-  kSilent,   // its node did not answer
+  kIntact,     // each can be read and has the identity that it was imported with
+  kComparing,  // as kIntact, and its node reads them to compare their digests; the reason says how far it is
+  kGone,       // one at least cannot or has not: nothing can be made of it any more
+  kUnclear,    // its node could not tell just now
+  kSilent,     // its node did not answer
 };
 
 // A replica by its node: ids are unique within a node only.
@@ -149,6 +150,8 @@ struct EvictionDecision {
   std::string reason = {};
   // When refused: it would be granted if one of these copies were proven. Ask again with what was found.
   CopiesToProve to_prove = {};
+  // When refused: what has to end before it can be granted, for people. Empty: nothing is under way.
+  std::string waiting_for = {};
   // When refused: it would be granted if one of these turned out to be intact. Look at them, note what was
   // found (Directory::NoteOrigin), and ask again.
   std::vector<OriginToCheck> unchecked_origins = {};

@@ -157,6 +157,7 @@ absl::StatusOr<v1::RequestEvictionResponse> Handlers::RequestEviction(
   v1::RequestEvictionResponse response;
   response.set_granted(decision.granted);
   response.set_reason(decision.reason);
+  response.set_waiting_for(decision.waiting_for);
   return response;
 }
 
@@ -170,7 +171,8 @@ bool Handlers::CheckOrigins(const RequestContext& context, const std::vector<Ori
       if (!reports[i].has_value()) continue;
       const OriginToCheck& checked = origins[i];
       directory.NoteOrigin(checked.artifact_id, checked.origin, reports[i]->finding, reports[i]->reason, now);
-      intact |= reports[i]->finding == OriginFinding::kIntact;
+      intact |=
+          reports[i]->finding == OriginFinding::kIntact || reports[i]->finding == OriginFinding::kComparing;
     }
     return intact;
   });

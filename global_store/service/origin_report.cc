@@ -3,13 +3,17 @@
 #include <grpcpp/channel.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
 #include <list>
 #include <memory>
+#include <string_view>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/log/log.h"
 #include "absl/status/status.h"
+#include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 #include "base/steady_time.h"
 #include "global_store/service/convert.h"
@@ -25,6 +29,16 @@ namespace {
 constexpr absl::Duration kPatience = absl::Seconds(2);
 constexpr size_t kMostAtOnce = 64;
 
+// "3.1 of 16.0 GiB", in the unit of what is to be done.
+std::string HowFar(uint64_t done, uint64_t total) {
+  static constexpr std::array<std::string_view, 5> kUnits = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+  double size = 1;
+  size_t unit = 0;
+  for (; unit + 1 < kUnits.size() && static_cast<double>(total) >= size * 1024; ++unit) size *= 1024;
+  return absl::StrFormat("%.1f of %.1f %s", static_cast<double>(done) / size,
+                         static_cast<double>(total) / size, kUnits[unit]);
+}
+
 OriginReport ReportOf(const OriginToCheck& checked, const absl::Status& status,
                       const v1::CheckOriginResponse& answer) {
   if (!status.ok()) {
@@ -35,7 +49,11 @@ OriginReport ReportOf(const OriginToCheck& checked, const absl::Status& status,
     return {.finding = silent ? OriginFinding::kSilent : OriginFinding::kUnclear,
             .reason = std::string(status.message())};
   }
-  if (answer.intact()) return {.finding = OriginFinding::kIntact, .reason = ""};
+  if (answer.intact() && answer.compare_bytes() > 0) {
+    return {.finding = OriginFinding::kComparing,
+            .reason = HowFar(answer.compared_bytes(), answer.compare_bytes())};
+  }
+  if (answer.intact()) return {.finding = OriginFinding::kIntact, .reason = answer.reason()};
   LOG(WARNING) << "the origin of " << checked.artifact_id << " on node " << checked.origin.node_id
                << " is gone, and is no copy any more: " << answer.reason();
   return {.finding = OriginFinding::kGone, .reason = answer.reason()};
@@ -87,6 +105,7 @@ class Asking {
               {.credentials = credentials, .servers = security::Only(security::Role::kNode)}))),
           client(context) {
       *request.mutable_origin() = ToProto(origin.origin);
+      request.set_artifact_id(origin.artifact_id);
     }
     const OriginToCheck& checked;
     const std::unique_ptr<v1::StoreDaemon::Stub> stub;

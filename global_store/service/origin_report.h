@@ -14,7 +14,7 @@ namespace tensorcast::global_store {
 
 struct OriginReport {
   OriginFinding finding = OriginFinding::kSilent;
-  std::string reason;  // for people, unless it is intact
+  std::string reason;  // for people; of one that is intact, why it is not compared
 };
 
 // Calls the origins' daemons, many at the same time, and waits until one origin is intact or all were heard
