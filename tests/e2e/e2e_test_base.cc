@@ -7,6 +7,7 @@
 #include "absl/time/clock.h"
 #include "base/status.h"
 #include "base/steady_time.h"
+#include "client/admin.h"
 #include "tests/stand_ins/test_gpus.h"
 
 namespace tensorcast {
@@ -96,6 +97,25 @@ std::string E2eTest::MakeModel(const std::string& name, uint64_t bytes, int shar
 
 absl::StatusOr<uint64_t> E2eTest::Compare(const client::Replica& replica, const std::string& model) {
   return CompareReplica(replica.tensors(), model, devices_.get());
+}
+
+absl::Status E2eTest::AwaitOriginsCompared(int node) {
+  TC_ASSIGN_OR_RETURN(const auto admin, client::AdminClient::Connect(cluster_->addresses(node).unix_socket));
+  TC_ASSIGN_OR_RETURN(const v1::GetStatusResponse status, admin->GetStatus(Context()));
+  const SteadyTime deadline = SteadyNow() + kStepTimeout;
+  while (SteadyNow() < deadline) {
+    TC_ASSIGN_OR_RETURN(const auto artifacts,
+                        admin->ListArtifacts(Context(), /*unkeyed_only=*/false, absl::ZeroDuration()));
+    bool compared = true;
+    for (const v1::Artifact& artifact : artifacts) {
+      for (const v1::Origin& origin : artifact.origins()) {
+        compared &= origin.compared() || origin.node_id() != status.node().node_id();
+      }
+    }
+    if (compared) return absl::OkStatus();
+    absl::SleepFor(absl::Milliseconds(20));
+  }
+  return absl::DeadlineExceededError("the origins of this node are not compared");
 }
 
 E2eTest::CommandResult E2eTest::RunCommand(std::vector<std::string> arguments) {

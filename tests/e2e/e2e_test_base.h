@@ -63,6 +63,10 @@ class E2eTest : public ::testing::Test {
   // Compares an attached replica with the model's files.
   absl::StatusOr<uint64_t> Compare(const client::Replica& replica, const std::string& model);
 
+  // Waits until the files that this node imported were compared with their artifacts: from then on they count
+  // as copies.
+  absl::Status AwaitOriginsCompared(int node);
+
   // Runs the tensorcast binary with these arguments; its exit code, and what it printed.
   struct CommandResult {
     int exit_code = -1;

@@ -195,6 +195,7 @@ TEST_F(Origins, IntactFileOnANode_ServesOtherNodesAtOnce) {
   const std::string model = MakeModel("model.safetensors", kModelBytes);
   TC_ASSERT_OK_AND_ASSIGN(const auto put, client(0).Import(Context(), model, {.key = "k"}));
   TC_ASSERT_OK_AND_ASSIGN(admin_, client::AdminClient::Connect(cluster_->addresses(0).unix_socket));
+  TC_ASSERT_OK(AwaitOriginsCompared(0));
   TC_ASSERT_OK(admin_->EvictReplica(Context(), put.replica_id, /*force=*/false));
   TC_ASSERT_OK_AND_ASSIGN(const auto replica, client(1).Get(Context(), "k", {}));
   TC_ASSERT_OK(Compare(*replica, model).status());
@@ -205,6 +206,7 @@ TEST_F(Origins, AFileThatIsGoneIsNamedToTheOtherNodes) {
   const std::string model = MakeModel("model.safetensors", kModelBytes);
   TC_ASSERT_OK_AND_ASSIGN(const auto put, client(0).Import(Context(), model, {.key = "k"}));
   TC_ASSERT_OK_AND_ASSIGN(admin_, client::AdminClient::Connect(cluster_->addresses(0).unix_socket));
+  TC_ASSERT_OK(AwaitOriginsCompared(0));
   TC_ASSERT_OK(admin_->EvictReplica(Context(), put.replica_id, /*force=*/false));
   std::filesystem::remove(model);
   const absl::Status lost = client(1).Get(Context(), "k", {}).status();
