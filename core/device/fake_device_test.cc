@@ -73,6 +73,15 @@ TEST_F(FakeDevice, Allocation_IsResidentBeforeAnyCopy) {
   EXPECT_LT(ResidentSharedKiB(), before + 8 * 1024) << "what is freed is given back";
 }
 
+TEST(FakeDeviceMemory, LargeAllocation_IsResidentToItsLastByte) {
+  const auto runtime = *CreateFakeRuntime({.device_count = 1, .device_bytes = 128 * kMiB});
+  const uint64_t before = ResidentSharedKiB();
+  const uint64_t bytes = 97 * kMiB + 4097;
+  const DevicePtr memory = *runtime->Allocate(0, bytes);
+  EXPECT_GE(ResidentSharedKiB(), before + bytes / 1024);
+  EXPECT_TRUE(runtime->Free(memory).ok());
+}
+
 TEST_F(FakeDevice, InjectedAllocationFailuresCountDownAndTakeNoMemory) {
   faults_->fail_allocations = 2;
   for (int i = 0; i < 2; ++i) {

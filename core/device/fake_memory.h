@@ -32,6 +32,7 @@ class FakeMemory {
   FakeMemory(int fd, uint64_t bytes, std::string uuid) : fd_(fd), bytes_(bytes), uuid_(std::move(uuid)) {}
   absl::Status Map();
   absl::Status MakeResident();
+  absl::Status Populate(uint64_t offset, uint64_t bytes);
 
   const int fd_;
   const uint64_t bytes_;
