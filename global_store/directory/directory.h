@@ -33,6 +33,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/steady_time.h"
+#include "global_store/directory/liveness.h"
 #include "global_store/directory/retention.h"
 #include "global_store/directory/types.h"
 #include "global_store/scheduler/scheduler.h"
@@ -48,6 +49,8 @@ class Secrets {
 };
 
 struct DirectoryOptions {
+  // Of a small fleet; both grow with it (liveness.h).
+  absl::Duration heartbeat_interval = absl::Seconds(2);
   absl::Duration node_ttl = absl::Seconds(10);
   absl::Duration grant_ttl = absl::Seconds(30);
   // A node that serves this many grants of an artifact is offered only to those who would have none
@@ -241,7 +244,8 @@ class Directory {
 
   // Expires nodes and grants; returns the nodes.
   std::vector<NodeView> Tick(SteadyTime now);
-  // Nobody could be heard for that long, since this process was stopped: nodes and grants get the time again.
+  // The store could not hear nodes for that long, since it was stopped or behind: nodes and grants get the
+  // time again.
   void Excuse(absl::Duration gap);
 
   DirectoryCounts counts() const;
@@ -290,7 +294,10 @@ class Directory {
     bool unreachable = false;
     std::vector<PoolFacts> pools;
     SteadyTime last_heartbeat;
-    uint64_t sequence = 0;           // of the last inventory change that was applied
+    // Told with the last answer; the node may not have heard it, and goes by the one before then.
+    absl::Duration told_ttl = absl::ZeroDuration();
+    absl::Duration ttl = absl::ZeroDuration();  // silent for longer it is gone
+    uint64_t sequence = 0;                      // of the last inventory change that was applied
     uint64_t reported_sequence = 0;  // by the heartbeat before: what it names must have arrived by the next
     bool inventory_wanted = true;
     SteadyTime registered;
@@ -376,6 +383,11 @@ class Directory {
   absl::StatusOr<NodeState*> FindLive(const NodeIdentity& node);
   absl::Status CheckName(const NodeFacts& facts) const;
   // Why it may not register, as RegisterNode says.
+  Liveness LivenessNow() const;
+  void NoteFleet(SteadyTime now);
+  // What the node is told with the next answer.
+  Liveness TellLiveness(NodeState& node);
+  absl::Duration GrantTtl() const;
   absl::Status CheckRegistration(const NodeFacts& facts) const;
   // Drops a node's soft state and ends its grants as expired.
   void DropNode(std::string_view node_id, SteadyTime now);
@@ -605,9 +617,11 @@ class Directory {
 
   std::map<std::string, NodeState, std::less<>> nodes_;       // pointed at by the index of sources
   absl::flat_hash_map<std::string, std::string> live_names_;  // of nodes_: node id by name
-  absl::btree_map<std::string, AwayNode> away_;               // by node id
-  SteadyTime awaited_until_ = SteadyTime::InfinitePast();     // nodes from before the start
-  SteadyTime releases_from_ = SteadyTime::InfinitePast();     // before, no node may have said what it holds
+  size_t largest_fleet_ = 0;                                  // of the time up to kFleetAge ago
+  SteadyTime largest_fleet_until_ = SteadyTime::InfinitePast();
+  absl::btree_map<std::string, AwayNode> away_;            // by node id
+  SteadyTime awaited_until_ = SteadyTime::InfinitePast();  // nodes from before the start
+  SteadyTime releases_from_ = SteadyTime::InfinitePast();  // before, no node may have said what it holds
   // Nodes that were just told where to fill a replica from, and whose report of it has yet to arrive:
   // artifact id -> node id -> believed until.
   absl::flat_hash_map<std::string, std::map<std::string, SteadyTime>> beginning_;

@@ -330,7 +330,7 @@ OfferedGrant Directory::Give(const GrantRequest& request, NodeState& receiver, c
                                       .destination = request.destination,
                                       .lane = std::move(lane),
                                       .issued = now,
-                                      .expires = now + options_.grant_ttl,
+                                      .expires = now + GrantTtl(),
                                       .token_expires = now - node.grant_key_given + token_age,
                                       .share = share};
   // Counted from here, not from the pull, so that many who ask at one moment are spread over the sources.
@@ -359,7 +359,7 @@ OfferedGrant Directory::Granted(const Grant& grant, SteadyTime now) const {
                       .source = ViewOf(source, now),
                       .replica = source.replicas.find(grant.replica_id)->second.facts,
                       .source_key = source.grant_key,
-                      .ttl = options_.grant_ttl,
+                      .ttl = GrantTtl(),
                       .share = grant.share % options_.soft_grants_per_source,
                       .shares = options_.soft_grants_per_source};
 }
@@ -432,7 +432,7 @@ void Directory::EndGrants(const std::vector<std::string>& grant_ids, GrantEnd en
 // Repeated in each heartbeat for a while, since an answer can be lost; both ends take it any number of times.
 void Directory::TellRevoked(const std::string& node_id, const std::string& grant_id, SteadyTime now) {
   auto node = nodes_.find(node_id);
-  if (node != nodes_.end()) node->second.revoked[grant_id] = now + options_.node_ttl;
+  if (node != nodes_.end()) node->second.revoked[grant_id] = now + node->second.ttl;
 }
 
 }  // namespace tensorcast::global_store

@@ -1,4 +1,6 @@
 // Nodes: who is alive, under which incarnation, and what each is told with its heartbeat.
+#include <algorithm>
+
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
@@ -125,7 +127,32 @@ absl::StatusOr<Registration> Directory::RegisterNode(const NodeFacts& facts, std
     node.grant_key_given = now;
   }
   NoteChanges(facts.node_id);
-  return Registration{.grant_key = node.grant_key, .grant_key_age = now - node.grant_key_given};
+  return Registration{.grant_key = node.grant_key,
+                      .grant_key_age = now - node.grant_key_given,
+                      .liveness = TellLiveness(node)};
+}
+
+Liveness Directory::LivenessNow() const {
+  return LivenessOf({.heartbeat_interval = options_.heartbeat_interval, .node_ttl = options_.node_ttl},
+                    std::max(nodes_.size(), largest_fleet_));
+}
+
+void Directory::NoteFleet(SteadyTime now) {
+  if (nodes_.size() < largest_fleet_ && now < largest_fleet_until_) return;
+  largest_fleet_ = nodes_.size();
+  largest_fleet_until_ = now + kFleetAge;
+}
+
+Liveness Directory::TellLiveness(NodeState& node) {
+  const Liveness now = LivenessNow();
+  node.ttl = std::max(node.told_ttl, now.node_ttl);
+  node.told_ttl = now.node_ttl;
+  return now;
+}
+
+// Receivers renew grants with their heartbeats, of which one may be lost.
+absl::Duration Directory::GrantTtl() const {
+  return std::max(options_.grant_ttl, 3 * LivenessNow().heartbeat_interval);
 }
 
 // With the indices that are made of them. None: it is about to go.
@@ -186,7 +213,7 @@ absl::StatusOr<HeartbeatReply> Directory::Heartbeat(const NodeIdentity& identity
   for (const std::string& grant_id : active_grants) {
     auto grant = grants_.find(grant_id);
     if (grant != grants_.end() && grant->second.receiver_node == identity.node_id) {
-      grant->second.expires = now + options_.grant_ttl;
+      grant->second.expires = now + GrantTtl();
     }
   }
   // A heartbeat may overtake the update that it names, so only what the one before named is missed.
@@ -195,6 +222,7 @@ absl::StatusOr<HeartbeatReply> Directory::Heartbeat(const NodeIdentity& identity
 
   HeartbeatReply reply;
   reply.grant_key_age = now - node->grant_key_given;
+  reply.liveness = TellLiveness(*node);
   reply.inventory_wanted = node->inventory_wanted;
   for (const auto& [grant_id, until] : node->revoked) reply.revoked_grants.push_back(grant_id);
   reply.forgotten_artifacts = ForgottenOn(*node);
@@ -243,10 +271,13 @@ absl::StatusOr<NodeView> Directory::FindNode(std::string_view node_id, SteadyTim
 }
 
 std::vector<NodeView> Directory::Tick(SteadyTime now) {
+  NoteFleet(now);
   std::vector<NodeView> silent;
+  // A longer one holds at once for all: it costs a node nothing.
+  const absl::Duration ttl = LivenessNow().node_ttl;
   for (auto& [node_id, node] : nodes_) {
     // Collected first: dropping a node changes the map.
-    if (now - node.last_heartbeat > options_.node_ttl) silent.push_back(ViewOf(node, now));
+    if (now - node.last_heartbeat > std::max(node.ttl, ttl)) silent.push_back(ViewOf(node, now));
     absl::erase_if(node.revoked, [&](const auto& entry) { return entry.second < now; });
   }
   for (const NodeView& node : silent) DropNode(node.facts.node_id, now);
@@ -270,8 +301,11 @@ std::vector<NodeView> Directory::Tick(SteadyTime now) {
   return silent;
 }
 
-// The times by which silent nodes and their grants would end move by the gap.
+// The times by which silent nodes and their grants would end move by the gap, and so do those by which nodes
+// from before the start are awaited.
 void Directory::Excuse(absl::Duration gap) {
+  awaited_until_ += gap;
+  releases_from_ += gap;
   for (auto& [node_id, node] : nodes_) {
     node.last_heartbeat += gap;
     for (auto& [grant_id, until] : node.revoked) until += gap;

@@ -222,6 +222,44 @@ TEST_F(Nodes, AreExcusedForATimeInWhichNobodyCouldBeHeard) {
   EXPECT_EQ(directory_.counts().active_grants, 1u);
 }
 
+TEST_F(Nodes, HeartbeatInterval_GrowsWithTheFleet) {
+  Register("a");
+  EXPECT_EQ(Beat("a").liveness.heartbeat_interval, options_.heartbeat_interval);
+  EXPECT_EQ(Beat("a").liveness.node_ttl, options_.node_ttl);
+  for (int i = 1; i < 10'000; ++i) Register(absl::StrCat("node ", i));
+  const Liveness large = Beat("a").liveness;
+  EXPECT_GT(large.heartbeat_interval, absl::Seconds(6));
+  EXPECT_NEAR(absl::FDivDuration(large.node_ttl, large.heartbeat_interval),
+              absl::FDivDuration(options_.node_ttl, options_.heartbeat_interval), 0.001);
+
+  now_ += large.node_ttl;
+  EXPECT_EQ(directory_.Tick(now_).size(), 0u) << "the store waits so long for each of a large fleet";
+  now_ += absl::Seconds(1);
+  EXPECT_EQ(directory_.Tick(now_).size(), 10'000u);
+  Register("a");
+  EXPECT_EQ(Beat("a").liveness.node_ttl, large.node_ttl) << "the others may come back";
+}
+
+TEST_F(Nodes, ShorterTtl_HoldsOnceTheNodeHasHeardOfIt) {
+  for (int i = 0; i < 10'000; ++i) Register(absl::StrCat("node ", i));
+  directory_.Tick(now_);
+  const absl::Duration long_ttl = Beat("node 0").liveness.node_ttl;
+  now_ += kFleetAge;
+  directory_.Tick(now_);
+  Register("node 0");
+  now_ += kFleetAge;
+  Beat("node 0");
+  directory_.Tick(now_);  // the fleet is small now, as the node has yet to hear
+  now_ += long_ttl;
+  EXPECT_THAT(directory_.Tick(now_), IsEmpty());
+  EXPECT_EQ(Beat("node 0").liveness.node_ttl, options_.node_ttl);
+  now_ += long_ttl;
+  EXPECT_THAT(directory_.Tick(now_), IsEmpty()) << "that answer may be lost";
+  Beat("node 0");
+  now_ += options_.node_ttl + absl::Seconds(1);
+  EXPECT_THAT(directory_.Tick(now_), SizeIs(1));
+}
+
 TEST_F(Nodes, ThatDrainAreToldToEvictWhatOthersHaveInMemoryOrOnDisk) {
   Register("a");
   Register("b");

@@ -13,6 +13,7 @@
 #include "base/steady_time.h"
 #include "core/replica/replica.h"
 #include "global_store/directory/facts.h"
+#include "global_store/directory/liveness.h"
 
 namespace tensorcast::global_store {
 
@@ -82,6 +83,7 @@ struct ArtifactView {
 struct Registration {
   std::string grant_key;
   absl::Duration grant_key_age;
+  Liveness liveness;
 };
 
 struct HeartbeatReply {
@@ -90,6 +92,7 @@ struct HeartbeatReply {
   std::vector<std::string> forgotten_artifacts;
   std::vector<std::string> evict_replicas;
   absl::Duration grant_key_age;
+  Liveness liveness;
 };
 
 // Which artifacts are listed: those for which all of it holds.

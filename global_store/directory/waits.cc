@@ -209,7 +209,7 @@ std::vector<std::string> Directory::NodesThatWillReport(const NodeState& receive
                      For(awaited_until_ - now + absl::Seconds(1)), " more at most)"));
   }
   for (const auto& [node_id, node] : nodes_) {
-    if (&node == &receiver || node.reported || now - node.registered > options_.node_ttl) continue;
+    if (&node == &receiver || node.reported || now - node.registered > node.ttl) continue;
     names.push_back(absl::StrCat("what ", node.facts.name, " holds, which has just registered"));
     if (names.size() == kMostNamed) break;
   }
