@@ -17,6 +17,8 @@
 #include "global_store/service/coordinator.h"
 #include "global_store/service/gauges.h"
 #include "global_store/service/global_store_service.h"
+#include "rpc/admission_queue.h"
+#include "rpc/executor.h"
 #include "rpc/server.h"
 
 namespace tensorcast::global_store {
@@ -53,6 +55,12 @@ std::function<void(const RequestContext&, v1::GetClusterStatusResponse&)> Descri
   };
 }
 
+// One part in so many of a node's time to live: a store whose calls wait for less hears nodes in time.
+constexpr int kPunctual = 20;
+// A store that has more of its connections yet to read is behind by a good part of a heartbeat interval,
+// whatever waits in its own queue.
+constexpr double kUnreadShare = 0.25;
+
 absl::Duration TickInterval(const GlobalStoreOptions& options) {
   // Often enough to notice silence well within a node's time to live.
   return std::clamp(options.heartbeat_interval / 2, absl::Milliseconds(10), absl::Seconds(1));
@@ -68,7 +76,9 @@ struct GlobalStoreServer::State {
   std::unique_ptr<EtcdGroup> group;  // on etcd alone
   std::unique_ptr<MetadataStore> store;
   std::unique_ptr<Coordinator> coordinator;
+  std::unique_ptr<rpc::AdmissionQueue> admission;
   std::unique_ptr<grpc::Service> service;
+  std::unique_ptr<rpc::Executor> executor;  // ends before what its tasks use
   std::unique_ptr<rpc::Server> server;
   std::unique_ptr<PeriodicTask> expiry;
   std::vector<otel::GaugeRegistration> gauges;
@@ -93,7 +103,8 @@ absl::StatusOr<std::unique_ptr<GlobalStoreServer>> GlobalStoreServer::Start(
   EtcdGroup* const group = state->group.get();
   const etcd::Leadership* const leadership = group != nullptr ? group->leadership() : nullptr;
   const rpc::Epoch epoch = leadership != nullptr ? leadership->epoch() : rpc::Epoch();
-  const CoordinatorOptions coordinator{.directory = {.node_ttl = options.node_ttl,
+  const CoordinatorOptions coordinator{.directory = {.heartbeat_interval = options.heartbeat_interval,
+                                                     .node_ttl = options.node_ttl,
                                                      .grant_ttl = options.grant_ttl,
                                                      .soft_grants_per_source = options.soft_grants_per_source,
                                                      .filling_lanes = options.filling_lanes,
@@ -105,12 +116,15 @@ absl::StatusOr<std::unique_ptr<GlobalStoreServer>> GlobalStoreServer::Start(
                                        .epoch = epoch.number};
   TC_ASSIGN_OR_RETURN(state->coordinator,
                       Coordinator::Create(coordinator, state->store.get(), &state->secrets));
-  state->service =
-      MakeGlobalStoreService(state->coordinator.get(), {.heartbeat_interval = options.heartbeat_interval,
-                                                        .own_host_only = IsUnixAddress(options.listen),
-                                                        .credentials = options.credentials,
-                                                        .key_rules = options.key_rules,
-                                                        .describe_stores = DescriptionBy(group)});
+  const rpc::AdmissionQueue::Options waiting = {.max_waiting = options.max_waiting_calls};
+  state->executor = std::make_unique<rpc::Executor>(
+      rpc::Executor::Options{.max_queued = rpc::AdmissionQueue::RoomFor(waiting)});
+  state->admission = std::make_unique<rpc::AdmissionQueue>(state->executor.get(), waiting);
+  state->service = MakeGlobalStoreService(state->coordinator.get(), state->admission.get(),
+                                          {.own_host_only = IsUnixAddress(options.listen),
+                                           .credentials = options.credentials,
+                                           .key_rules = options.key_rules,
+                                           .describe_stores = DescriptionBy(group)});
   TC_ASSIGN_OR_RETURN(state->server, rpc::Server::Start({.listen = {options.listen},
                                                          .services = {state->service.get()},
                                                          .max_connections = options.max_connections,
@@ -118,7 +132,10 @@ absl::StatusOr<std::unique_ptr<GlobalStoreServer>> GlobalStoreServer::Start(
                                                          .admit = AdmissionOf(leadership),
                                                          .epoch = epoch}));
   state->expiry = std::make_unique<PeriodicTask>(
-      TickInterval(options), [coordinator = state->coordinator.get()] { coordinator->Tick(); });
+      TickInterval(options), [state = state.get(), late = options.node_ttl / kPunctual] {
+        const bool queued = state->admission->TakeLag() > late;
+        state->coordinator->Tick(/*behind=*/queued || state->server->UnreadShare() > kUnreadShare);
+      });
   state->gauges = ObserveCoordinator(state->coordinator.get());
   LOG(INFO) << "global store listens on " << state->server->addresses()[0];
   if (leadership != nullptr && options.etcd.on_lost != nullptr) {

@@ -35,8 +35,10 @@ struct GlobalStoreOptions {
   uint32_t soft_grants_per_source = 7;                 // see global_store/scheduler
   // Lanes over which a replica is served while it fills (transport/README.md has them).
   std::vector<std::string> filling_lanes = {"local", "tcp", "loopback"};
-  bool awaits_nodes = true;                             // false: there is one, which works alone
-  int max_connections = 16384;                          // more are refused
+  bool awaits_nodes = true;     // false: there is one, which works alone
+  int max_connections = 16384;  // more are refused
+  // Calls of each class that wait for a thread (rpc/admission_queue.h); more are told to come back later.
+  size_t max_waiting_calls = 4096;
   std::shared_ptr<const rpc::Credentials> credentials;  // of this process; null: host:port is in clear
   security::KeyRules key_rules;                         // who may bind which keys
   std::function<SteadyTime()> clock = SteadyNow;

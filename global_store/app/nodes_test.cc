@@ -15,6 +15,7 @@
 #include "rpc/executor.h"
 #include "rpc/grant_token/grant_token.h"
 #include "rpc/handlers.h"
+#include "rpc/retry_after.h"
 #include "rpc/server.h"
 
 namespace tensorcast::global_store {
@@ -494,6 +495,26 @@ TEST_F(OriginsOfNodes, WhoseDaemonDoesNotAnswerDoNotCount) {
   const v1::RequestEvictionResponse refused = AskToEvict();
   EXPECT_FALSE(refused.granted());
   EXPECT_THAT(refused.reason(), HasSubstr("does not answer"));
+}
+
+TEST_F(GlobalStoreServerTest, Heartbeat_SaysIntervalAndTtl) {
+  Register("a");
+  const auto heartbeat = Beat("a");
+  ASSERT_TRUE(heartbeat.ok()) << heartbeat.status();
+  EXPECT_EQ(heartbeat->heartbeat_interval().seconds(), 2);
+  EXPECT_EQ(heartbeat->node_ttl().seconds(), 10);
+}
+
+TEST_F(GlobalStoreServerTest, RefusedCall_CarriesRetryAfter) {
+  options_.max_waiting_calls = 0;
+  Restart();
+  v1::HeartbeatRequest request;
+  *request.mutable_node() = Identity("a");
+  const absl::Status refused =
+      rpc::CallUnary(*stub_, &Stub::Heartbeat, Context(), request, {.retry_for = absl::ZeroDuration()})
+          .status();
+  EXPECT_TRUE(absl::IsUnavailable(refused)) << refused;
+  EXPECT_TRUE(rpc::RetryAfterOf(refused).has_value()) << refused;
 }
 
 }  // namespace

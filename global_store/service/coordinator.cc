@@ -282,18 +282,20 @@ void Coordinator::TellOfWishes() {
   for (const WishChange& change : changes) wish_watches_.Tell(change);
 }
 
-void Coordinator::Tick() {
+void Coordinator::Tick(bool behind) {
   const SteadyTime now = options_.clock();
   bool purge = false;
   {
     absl::MutexLock lock(&mutex_);
     // Nobody was heard because nobody listened: the process was stopped, or the machine asleep.
     const absl::Duration gap = now - last_tick_;
-    if (gap > options_.directory.node_ttl / 2) {
-      LOG(WARNING) << "the global store was not running for " << gap
-                   << ": nodes get that time again to be heard";
-      directory_.Excuse(gap);
-    }
+    const bool stopped = gap > options_.directory.node_ttl / 2;
+    LOG_IF(WARNING, stopped) << "the global store was not running for " << gap
+                             << ": nodes get that time again to be heard";
+    // A node may have spoken in time, and wait.
+    LOG_IF_EVERY_N_SEC(WARNING, behind, 10)
+        << "the global store is behind with what nodes tell it: silent nodes are not dropped meanwhile";
+    if (stopped || behind) directory_.Excuse(gap);
     last_tick_ = now;
     for (const NodeView& node : directory_.Tick(now)) {
       LOG(WARNING) << "node " << node.facts.name << " (" << node.facts.node_id << ") was not heard for "

@@ -115,7 +115,8 @@ class Coordinator {
 
   // To be called every `tick_interval` or so: expires nodes and grants, makes durable which wishes ended,
   // deletes versions that are over, looks after the metadata store, and now and then purges what is old.
-  void Tick() ABSL_LOCKS_EXCLUDED(key_tell_mutex_, write_mutex_, tell_mutex_, mutex_);
+  // While the process is `behind` with what nodes tell it, their silence does not count.
+  void Tick(bool behind = false) ABSL_LOCKS_EXCLUDED(key_tell_mutex_, write_mutex_, tell_mutex_, mutex_);
 
   std::string_view metadata_store_name() const { return store_->name(); }
   uint64_t epoch() const { return epoch_; }

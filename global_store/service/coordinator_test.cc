@@ -481,5 +481,31 @@ TEST_F(CoordinatorTest, PurgesNowAndThen) {
   EXPECT_EQ(store_.purges, at_start + 1);
 }
 
+TEST_F(CoordinatorTest, LateNode_IsKeptWhileTheStoreIsBehind) {
+  coordinator_
+      ->WithDirectory([](Directory& directory, SteadyTime now) {
+        return directory
+            .RegisterNode({.node_id = "a", .name = "a", .incarnation = 1, .grpc_address = "a:1"}, {}, now)
+            .status();
+      })
+      .IgnoreError();
+  const auto nodes = [this] {
+    return coordinator_->WithDirectory(
+        [](Directory& directory, SteadyTime) { return directory.counts().nodes; });
+  };
+  const auto pass = [this](int seconds, bool behind) {
+    for (int i = 0; i < seconds; ++i) {
+      now_ += absl::Seconds(1);
+      coordinator_->Tick(behind);
+    }
+  };
+  pass(60, /*behind=*/true);
+  EXPECT_EQ(nodes(), 1u) << "its heartbeats may wait in the queue";
+  pass(10, /*behind=*/false);
+  EXPECT_EQ(nodes(), 1u);
+  pass(1, /*behind=*/false);
+  EXPECT_EQ(nodes(), 0u) << "it was silent for its time to live while the store kept up";
+}
+
 }  // namespace
 }  // namespace tensorcast::global_store

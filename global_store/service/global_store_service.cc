@@ -6,8 +6,8 @@
 #include "base/status.h"
 #include "global_store/service/handlers.h"
 #include "proto/global_store.grpc.pb.h"
+#include "rpc/admission_queue.h"
 #include "rpc/call_contexts.h"
-#include "rpc/executor.h"
 #include "rpc/handlers.h"
 
 namespace tensorcast::global_store {
@@ -15,8 +15,8 @@ namespace {
 
 class GlobalStoreService final : public v1::GlobalStore::CallbackService {
  public:
-  GlobalStoreService(Coordinator* coordinator, const ServiceOptions& options)
-      : handlers_(coordinator, options), key_rules_(options.key_rules) {}
+  GlobalStoreService(Coordinator* coordinator, rpc::AdmissionQueue* admission, const ServiceOptions& options)
+      : handlers_(coordinator, options), key_rules_(options.key_rules), admission_(*admission) {}
 
   using Call = grpc::CallbackServerContext;
   using Unary = grpc::ServerUnaryReactor;
@@ -48,7 +48,7 @@ class GlobalStoreService final : public v1::GlobalStore::CallbackService {
   Unary* RegisterNode(Call* call, const v1::RegisterNodeRequest* request,
                       v1::RegisterNodeResponse* response) override {
     return rpc::HandleUnary(
-        call, executor_,
+        call, LineOf<v1::RegisterNodeRequest>(),
         [this, request, response, peer = rpc::CallerOf(*call).peer](const RequestContext&) -> absl::Status {
           return AnswerWith(response, handlers_.RegisterNode(peer, *request));
         });
@@ -57,7 +57,7 @@ class GlobalStoreService final : public v1::GlobalStore::CallbackService {
   Unary* ReplicateArtifact(Call* call, const v1::ReplicateArtifactRequest* request,
                            v1::ReplicateArtifactResponse* response) override {
     return rpc::HandleUnary(
-        call, executor_,
+        call, LineOf<v1::ReplicateArtifactRequest>(),
         [this, request, response, asking = rpc::CallerOf(*call).asking](const RequestContext& context) {
           return AnswerWith(response, handlers_.ReplicateArtifact(context, asking, *request));
         });
@@ -67,7 +67,7 @@ class GlobalStoreService final : public v1::GlobalStore::CallbackService {
       Call* call, v1::ReconcileInventoryResponse* response) override {
     auto inventory = std::make_shared<Handlers::Inventory>();
     return rpc::HandleReadStream<v1::ReconcileInventoryRequest>(
-        call, executor_,
+        call, LineOf<v1::ReconcileInventoryRequest>(),
         [this, inventory, peer = rpc::CallerOf(*call).peer](v1::ReconcileInventoryRequest&& message) {
           const bool first = !inventory->node.has_value();
           const absl::Status known = first ? CheckStream(peer, message.node()) : absl::OkStatus();
@@ -82,7 +82,7 @@ class GlobalStoreService final : public v1::GlobalStore::CallbackService {
       Call* call, v1::PublishArtifactResponse* response) override {
     auto publication = std::make_shared<Handlers::Publication>();
     return rpc::HandleReadStream<v1::PublishArtifactRequest>(
-        call, executor_,
+        call, LineOf<v1::PublishArtifactRequest>(),
         [this, publication,
          caller = rpc::CallerOf(*call)](v1::PublishArtifactRequest&& message) -> absl::Status {
           if (!publication->first.has_value()) {
@@ -99,7 +99,7 @@ class GlobalStoreService final : public v1::GlobalStore::CallbackService {
   grpc::ServerWriteReactor<v1::DescribeArtifactResponse>* DescribeArtifact(
       Call* call, const v1::DescribeArtifactRequest* request) override {
     return rpc::HandleWriteStream<v1::DescribeArtifactResponse>(
-        call, executor_,
+        call, LineOf<v1::DescribeArtifactRequest>(),
         [this, request](const RequestContext&, rpc::StreamWriter<v1::DescribeArtifactResponse>& writer) {
           return handlers_.DescribeArtifact(*request, writer);
         });
@@ -108,7 +108,7 @@ class GlobalStoreService final : public v1::GlobalStore::CallbackService {
   grpc::ServerWriteReactor<v1::WatchKeysResponse>* WatchKeys(Call* call,
                                                              const v1::WatchKeysRequest* request) override {
     return rpc::HandleWriteStreamAsync<v1::WatchKeysResponse>(
-        call, executor_,
+        call, LineOf<v1::WatchKeysRequest>(),
         [this, request](const RequestContext& context,
                         const std::shared_ptr<rpc::StreamWriter<v1::WatchKeysResponse>>& writer,
                         const rpc::Finisher& finisher) {
@@ -119,7 +119,7 @@ class GlobalStoreService final : public v1::GlobalStore::CallbackService {
   grpc::ServerWriteReactor<v1::WatchWishesResponse>* WatchWishes(
       Call* call, const v1::WatchWishesRequest* request) override {
     return rpc::HandleWriteStreamAsync<v1::WatchWishesResponse>(
-        call, executor_,
+        call, LineOf<v1::WatchWishesRequest>(),
         [this, request](const RequestContext& context,
                         const std::shared_ptr<rpc::StreamWriter<v1::WatchWishesResponse>>& writer,
                         const rpc::Finisher& finisher) {
@@ -153,10 +153,25 @@ class GlobalStoreService final : public v1::GlobalStore::CallbackService {
     }
   }
 
+  // What a node says of itself comes first, so that it stays alive; what it holds comes last, since a node
+  // that is not registered holds nothing.
+  template <class Request>
+  rpc::TaskRunner& LineOf() {
+    using Class = rpc::AdmissionQueue::Class;
+    if constexpr (std::is_same_v<Request, v1::HeartbeatRequest>) return admission_.line(Class::kHeartbeat);
+    if constexpr (std::is_same_v<Request, v1::RegisterNodeRequest>) {
+      return admission_.line(Class::kRegistration);
+    }
+    if constexpr (std::is_same_v<Request, v1::ReconcileInventoryRequest>) {
+      return admission_.line(Class::kInventory);
+    }
+    return admission_.line(Class::kCall);
+  }
+
   template <class Request, class Response>
   Unary* Run(Call* call, const Request* request, Response* response,
              absl::StatusOr<Response> (Handlers::*method)(const RequestContext&, const Request&)) {
-    return rpc::HandleUnary(call, executor_,
+    return rpc::HandleUnary(call, LineOf<Request>(),
                             [this, request, response, method,
                              caller = rpc::CallerOf(*call)](const RequestContext& context) -> absl::Status {
                               TC_RETURN_IF_ERROR(CheckCaller(caller, *request));
@@ -172,14 +187,15 @@ class GlobalStoreService final : public v1::GlobalStore::CallbackService {
 
   Handlers handlers_;
   const security::KeyRules key_rules_;
-  rpc::Executor executor_;
+  rpc::AdmissionQueue& admission_;
 };
 
 }  // namespace
 
 std::unique_ptr<grpc::Service> MakeGlobalStoreService(Coordinator* coordinator,
+                                                      rpc::AdmissionQueue* admission,
                                                       const ServiceOptions& options) {
-  return std::make_unique<GlobalStoreService>(coordinator, options);
+  return std::make_unique<GlobalStoreService>(coordinator, admission, options);
 }
 
 }  // namespace tensorcast::global_store

@@ -15,13 +15,13 @@ class Service;
 }  // namespace grpc
 
 namespace tensorcast::rpc {
+class AdmissionQueue;
 class Credentials;
 }  // namespace tensorcast::rpc
 
 namespace tensorcast::global_store {
 
 struct ServiceOptions {
-  absl::Duration heartbeat_interval = absl::Seconds(2);  // told to the nodes
   // Only nodes of this host come here; else a node's address must be one that other hosts can connect to.
   bool own_host_only = false;
   std::shared_ptr<const rpc::Credentials> credentials;  // for the calls of daemons; null: those are in clear
@@ -30,8 +30,10 @@ struct ServiceOptions {
   std::function<void(const RequestContext&, v1::GetClusterStatusResponse&)> describe_stores;
 };
 
-// To be registered with an rpc::Server, and to be destroyed after it. `coordinator` must outlive the service.
+// To be registered with an rpc::Server, and to be destroyed after it. `coordinator` and `admission`, whose
+// lines the calls take by their class, must outlive the service.
 std::unique_ptr<grpc::Service> MakeGlobalStoreService(Coordinator* coordinator,
+                                                      rpc::AdmissionQueue* admission,
                                                       const ServiceOptions& options);
 
 }  // namespace tensorcast::global_store

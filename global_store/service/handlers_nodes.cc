@@ -50,8 +50,8 @@ absl::StatusOr<v1::RegisterNodeResponse> Handlers::RegisterNode(std::string_view
   v1::RegisterNodeResponse response;
   response.set_grant_key(registration.grant_key);
   *response.mutable_grant_key_age() = rpc::ToProto(registration.grant_key_age);
-  *response.mutable_heartbeat_interval() = rpc::ToProto(options_.heartbeat_interval);
-  *response.mutable_node_ttl() = rpc::ToProto(coordinator_.directory_options().node_ttl);
+  *response.mutable_heartbeat_interval() = rpc::ToProto(registration.liveness.heartbeat_interval);
+  *response.mutable_node_ttl() = rpc::ToProto(registration.liveness.node_ttl);
   response.set_store_epoch(coordinator_.epoch());
   return response;
 }
@@ -81,6 +81,8 @@ absl::StatusOr<v1::HeartbeatResponse> Handlers::Heartbeat(const RequestContext&,
   response.set_store_epoch(coordinator_.epoch());
   response.set_inventory_wanted(reply.inventory_wanted);
   *response.mutable_grant_key_age() = rpc::ToProto(reply.grant_key_age);
+  *response.mutable_heartbeat_interval() = rpc::ToProto(reply.liveness.heartbeat_interval);
+  *response.mutable_node_ttl() = rpc::ToProto(reply.liveness.node_ttl);
   response.mutable_revoked_grants()->Assign(reply.revoked_grants.begin(), reply.revoked_grants.end());
   response.mutable_forgotten_artifacts()->Assign(reply.forgotten_artifacts.begin(),
                                                  reply.forgotten_artifacts.end());
