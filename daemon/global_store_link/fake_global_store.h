@@ -51,6 +51,7 @@ class FakeGlobalStore : public GlobalStoreClient {
 
   // What it was told.
   std::vector<v1::RegisterNodeRequest> registrations;
+  std::vector<SteadyTime> refused;  // registrations, while it was down
   int heartbeats = 0;
   std::vector<std::vector<v1::ReconcileInventoryRequest>> inventories;
   std::vector<v1::UpdateReplicasRequest> updates;
@@ -64,7 +65,10 @@ class FakeGlobalStore : public GlobalStoreClient {
   absl::StatusOr<v1::RegisterNodeResponse> RegisterNode(const RequestContext&,
                                                         const v1::RegisterNodeRequest& request) override {
     absl::MutexLock lock(&mutex_);
-    if (!down.ok()) return down;
+    if (!down.ok()) {
+      refused.push_back(SteadyNow());
+      return down;
+    }
     registrations.push_back(request);
     knows_node = true;
     v1::RegisterNodeResponse response;
@@ -81,6 +85,8 @@ class FakeGlobalStore : public GlobalStoreClient {
     if (absl::Status status = Check(); !status.ok()) return status;
     ++heartbeats;
     v1::HeartbeatResponse response = heartbeat_response;
+    *response.mutable_heartbeat_interval() = rpc::ToProto(heartbeat_interval);
+    *response.mutable_node_ttl() = rpc::ToProto(node_ttl);
     response.set_store_epoch(epoch);
     return response;
   }

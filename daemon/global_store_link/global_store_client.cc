@@ -13,6 +13,7 @@
 #include "rpc/call.h"
 #include "rpc/pieces.h"
 #include "rpc/retry.h"
+#include "rpc/retry_after.h"
 
 namespace tensorcast::daemon {
 namespace {
@@ -179,16 +180,17 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
   }
 
   absl::Status Noted(absl::Status status, SteadyTime began, Timeout timeout) override {
+    // The global store is there, and said when it has time: its word goes on to the caller as it is.
+    if (rpc::RetryAfterOf(status).has_value()) {
+      NoteAnswered();
+      return status;
+    }
     const bool silent = timeout == Timeout::kMeansSilence && absl::IsDeadlineExceeded(status) &&
                         SteadyNow() - began >= kLongEnoughToAnswer;
     const bool unreachable = absl::IsUnavailable(status) || silent;
     if (!unreachable) {
       // Of a call that was cancelled, or whose time says nothing, nothing follows.
-      if (!absl::IsCancelled(status) && !absl::IsDeadlineExceeded(status)) {
-        absl::MutexLock lock(&mutex_);
-        away_since_ = SteadyTime::InfiniteFuture();
-        answered_ = SteadyNow();
-      }
+      if (!absl::IsCancelled(status) && !absl::IsDeadlineExceeded(status)) NoteAnswered();
       return status;
     }
     {
@@ -205,6 +207,12 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
   rpc::EpochFence& fence() override { return fence_; }
 
  private:
+  void NoteAnswered() {
+    absl::MutexLock lock(&mutex_);
+    away_since_ = SteadyTime::InfiniteFuture();
+    answered_ = SteadyNow();
+  }
+
   bool IsAway() const { return away_for() >= short_absence_; }
 
   // What a client waits for gets little time when the global store was silent until now.

@@ -10,6 +10,7 @@
 #include "base/steady_time.h"
 #include "base/upkeep.h"
 #include "rpc/convert/convert.h"
+#include "rpc/retry_after.h"
 
 namespace tensorcast::daemon {
 namespace {
@@ -18,6 +19,8 @@ constexpr size_t kReplicasPerMessage = 500;
 
 // Taken for the global store's node_ttl by a node that it never took: longer than is usual.
 constexpr absl::Duration kUnknownNodeTtl = absl::Seconds(30);
+
+constexpr absl::Duration kMinHeartbeatInterval = absl::Milliseconds(10);
 
 constexpr std::string_view kForCopies =
     "If its state directory was copied, remove the file node_id from the copy: it is then a node of its own";
@@ -167,7 +170,7 @@ void GlobalStoreLink::Loop() {
     }
     // Changes that arrive meanwhile do not cut the wait short.
     absl::MutexLock lock(&mutex_);
-    if (mutex_.AwaitWithTimeout(absl::Condition(&stopping_), backoff.Next())) return;
+    if (mutex_.AwaitWithTimeout(absl::Condition(&stopping_), rpc::WaitAfter(status, backoff))) return;
   }
 }
 
@@ -193,8 +196,6 @@ void GlobalStoreLink::NoteOutcome(const absl::Status& status, bool final) {
     ++rounds_;
     return;
   }
-  // What an interrupted call reported may or may not have arrived.
-  inventory_due_ = true;
   // UNAVAILABLE and the like leave it registered: the global store may have been away for a moment only.
   if (MustRegister(status)) registered_ = false;
 }
@@ -226,8 +227,7 @@ absl::Status GlobalStoreLink::Register() {
   if (absl::IsAborted(registered.status())) return Replaced(registered.status());
   replaced_since_ = SteadyTime::InfiniteFuture();
   TC_ASSIGN_OR_RETURN(const v1::RegisterNodeResponse response, std::move(registered));
-  node_ttl_ = rpc::FromProto(response.node_ttl());
-  heartbeat_interval_ = std::max(absl::Milliseconds(10), rpc::FromProto(response.heartbeat_interval()));
+  Obey(response.heartbeat_interval(), response.node_ttl());
   store_epoch_ = response.store_epoch();
   inventory_due_ = true;
   next_heartbeat_ = SteadyNow() + heartbeat_interval_;
@@ -251,6 +251,7 @@ absl::Status GlobalStoreLink::Replaced(const absl::Status& why) {
 }
 
 absl::Status GlobalStoreLink::SendInventory() {
+  inventory_due_ = true;  // until it is taken
   // In this order: a change after the snapshot is in the queue, one before it may be in both.
   options_.feed->Clear();
   const std::vector<ReplicaInfo> inventory = node_->Inventory();
@@ -315,10 +316,19 @@ absl::Status GlobalStoreLink::SendChanges() {
     // A number for each message; the global store that misses one asks for the inventory.
     request.set_sequence(++sequence_);
     for (const ReplicaInfo& replica : changed) *request.add_replicas() = rpc::ToProto(replica);
-    TC_ASSIGN_OR_RETURN(const v1::UpdateReplicasResponse response,
-                        options_.client->UpdateReplicas(UpkeepContext(options_.call_timeout), request));
-    if (response.inventory_wanted()) TC_RETURN_IF_ERROR(SendInventory());
+    const absl::StatusOr<v1::UpdateReplicasResponse> response =
+        options_.client->UpdateReplicas(UpkeepContext(options_.call_timeout), request);
+    // What a call reported that failed may or may not have arrived.
+    if (!response.ok()) inventory_due_ = true;
+    TC_RETURN_IF_ERROR(response.status());
+    if (response->inventory_wanted()) TC_RETURN_IF_ERROR(SendInventory());
   }
+}
+
+void GlobalStoreLink::Obey(const google::protobuf::Duration& heartbeat_interval,
+                           const google::protobuf::Duration& node_ttl) {
+  heartbeat_interval_ = std::max(kMinHeartbeatInterval, rpc::FromProto(heartbeat_interval));
+  node_ttl_ = rpc::FromProto(node_ttl);
 }
 
 absl::Status GlobalStoreLink::SendHeartbeat() {
@@ -327,8 +337,10 @@ absl::Status GlobalStoreLink::SendHeartbeat() {
   request.set_inventory_sequence(sequence_);
   node_->FillPools(request.mutable_pools());
   node_->FillHeartbeat(&request);
+  next_heartbeat_ = SteadyTime::InfinitePast();  // until it is answered
   TC_ASSIGN_OR_RETURN(const v1::HeartbeatResponse response,
                       options_.client->Heartbeat(UpkeepContext(options_.call_timeout), request));
+  Obey(response.heartbeat_interval(), response.node_ttl());
   next_heartbeat_ = SteadyNow() + heartbeat_interval_;
   {
     absl::MutexLock lock(&mutex_);

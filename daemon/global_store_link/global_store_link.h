@@ -101,6 +101,8 @@ class GlobalStoreLink {
   absl::Status SendInventory();
   absl::Status SendChanges();
   absl::Status SendHeartbeat();
+  // Each answer says how often heartbeats are wanted, and how long the global store waits for them.
+  void Obey(const google::protobuf::Duration& heartbeat_interval, const google::protobuf::Duration& node_ttl);
   void Republish(const std::vector<ReplicaInfo>& inventory, const v1::ReconcileInventoryResponse& response);
   // `final`: it is not tried again at once.
   void NoteOutcome(const absl::Status& status, bool final);

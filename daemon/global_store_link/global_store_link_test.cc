@@ -14,6 +14,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "rpc/retry.h"
+#include "rpc/retry_after.h"
 
 namespace tensorcast::daemon {
 namespace {
@@ -214,6 +215,40 @@ TEST_F(LinkTest, DirectivesReachTheNode) {
   absl::MutexLock lock(&node_.mutex);
   ASSERT_FALSE(node_.heard.empty());
   EXPECT_EQ(node_.heard.front().revoked_grants(0), "t");
+}
+
+TEST_F(LinkTest, RefusedCall_WaitsAsLongAsTheStoreAsked) {
+  constexpr absl::Duration kDelay = absl::Milliseconds(300);
+  store_.down = rpc::RetryLater("the server is behind", kDelay);
+  Start();
+  ASSERT_TRUE(store_.Await([](auto& store) { return !store.refused.empty(); }));
+  store_.With([](auto& store) { store.down = absl::OkStatus(); });
+  ASSERT_TRUE(link_.WaitRegistered(Soon()).ok());
+  const SteadyTime registered = SteadyNow();
+  store_.With([&](auto& store) {
+    EXPECT_EQ(store.refused.size(), 1) << "it came back early";
+    EXPECT_GE(registered, store.refused.front() + kDelay);
+  });
+}
+
+TEST_F(LinkTest, HeartbeatInterval_FollowsEachAnswer) {
+  Start();  // the registration says an hour
+  ASSERT_TRUE(store_.Await([](auto& store) { return store.inventories.size() == 1; }));
+  store_.With([](auto& store) { store.heartbeat_interval = absl::Milliseconds(10); });
+  ASSERT_TRUE(link_.CheckIn(Soon()).ok());
+  EXPECT_TRUE(store_.Await([](auto& store) { return store.heartbeats >= 4; }));
+}
+
+TEST_F(LinkTest, HeartbeatThatFailed_IsRepeatedWithoutAnInventory) {
+  Start();
+  ASSERT_TRUE(store_.Await([](auto& store) { return store.inventories.size() == 1; }));
+  ASSERT_TRUE(link_.Flush(Soon()).ok());
+  store_.With([](auto& store) { store.down = absl::UnavailableError("gone"); });
+  EXPECT_FALSE(link_.CheckIn(SteadyNow()).ok());
+  ASSERT_TRUE(tensorcast::testing::Eventually([&] { return !link_.standing().ok(); }));
+  store_.With([](auto& store) { store.down = absl::OkStatus(); });
+  EXPECT_TRUE(store_.Await([](auto& store) { return store.heartbeats == 1; }));
+  EXPECT_EQ(store_.With([](auto& store) { return store.inventories.size(); }), 1);
 }
 
 TEST_F(LinkTest, GoodbyeLeavesNothingOfThisNode) {
