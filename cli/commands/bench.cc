@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "base/units.h"
 #include "cli/bench/bench.h"
+#include "cli/bench/control_fleet.h"
 #include "cli/cluster/process.h"
 #include "cli/commands/command.h"
 #include "transport/lanes/lanes.h"
@@ -117,6 +118,19 @@ absl::Status MeasureFanOut(const CommonFlags& common, const FanOutFlags& flags) 
   return absl::OkStatus();
 }
 
+struct ControlFlags {
+  BenchFlags common;
+  bench::FleetBenchOptions fleet{.nodes = 0};  // 0: no fleet
+};
+
+absl::Status MeasureControl(const CommonFlags& common, const ControlFlags& flags) {
+  if (flags.fleet.nodes == 0) return Measure(common, flags.common, bench::RunControl);
+  TC_ASSIGN_OR_RETURN(const bench::BenchOptions options, ToOptions(common, flags.common));
+  TC_ASSIGN_OR_RETURN(const bench::Rows rows, bench::RunControlFleet(options, flags.fleet));
+  Print(common, rows);
+  return absl::OkStatus();
+}
+
 // The NCCL of the daemons and of the reference.
 struct GpuFlags {
   BenchFlags common;
@@ -142,6 +156,22 @@ void AddFlagsOfAll(Flags& flags, BenchFlags& values) {
   flags.Add("--runs", values.runs, "Pairs of measurement and reference (memory: transfers)", {.least = 1});
   flags.Add("--bytes", values.bytes, "Of the artifact, such as 1GiB");
   flags.Add("--smoke", values.smoke, "Tiny and short: proves that it runs, measures nothing");
+}
+
+void AddControlFlags(Flags& flags, ControlFlags& values) {
+  AddFlagsOfAll(flags, values.common);
+  flags.Add(
+      "--tls", values.common.tls,
+      "With mutual TLS: a caller with a certificate, beside the same in clear; with --nodes a certificate "
+      "for each node");
+  flags.Add(
+      "--nodes", values.fleet.nodes,
+      "Simulate so many nodes of a global store that is killed, in place of ResolveKey: the time until all "
+      "are back, and what they cost the store",
+      {.least = 1});
+  flags.Add("--replicas", values.fleet.replicas, "Replicas of each simulated node",
+            {.show_default = true, .least = 1});
+  flags.Add("--burners", values.fleet.burners, "Keep every core busy while the simulated nodes come back");
 }
 
 void AddGpuFlags(Flags& flags, GpuFlags& values) {
@@ -211,9 +241,13 @@ Command BenchCommand() {
                             .tls_help = "Of nodes with certificates, beside the same in clear"}),
           BenchmarkCommand("attach", "A client maps a ready replica: a large one beside one of 1 MiB",
                            bench::RunAttach),
-          BenchmarkCommand("control", "ResolveKey by 64 callers, beside a call that does nothing",
-                           bench::RunControl,
-                           {.tls_help = "By a caller with a certificate, beside the same in clear"}),
+          {.name = "control",
+           .help = "ResolveKey by 64 callers, beside a call that does nothing; or a fleet of simulated nodes",
+           .role = Role::kLocal,
+           .bind = Bind<ControlFlags>(AddControlFlags,
+                                      [](const CommonFlags& common, const ControlFlags& flags) {
+                                        return ExitCode(MeasureControl(common, flags));
+                                      })},
           BenchmarkCommand("load", "A file to a ready replica, cold and warm, beside fio", bench::RunLoad),
           {.name = "fan-out",
            .help = "A model from one node to many, each behind a link of its own (takes root), beside a "

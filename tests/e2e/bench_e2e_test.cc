@@ -72,6 +72,27 @@ TEST_P(TlsSmokeTest, StandsBesideTheSameInClear) {
   })) << rows.dump();
 }
 
+class FleetSmokeTest : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(FleetSmokeTest, KilledStore_HasAllNodesBack) {
+  const Outcome outcome =
+      RunCommand(absl::StrCat("bench control --nodes 50 --replicas 3 --smoke --json ", GetParam()));
+  ASSERT_EQ(outcome.code, 0) << outcome.out;
+  const nlohmann::json rows = nlohmann::json::parse(outcome.out, nullptr, /*allow_exceptions=*/false);
+  ASSERT_TRUE(rows.is_array()) << outcome.out;
+  std::map<std::string, double> values;
+  for (const nlohmann::json& row : rows) values[row["metric"].get<std::string>()] = row["value"];
+  EXPECT_GT(values["all back"], 0) << rows.dump();
+  EXPECT_LT(values["all back"], 100) << "they are not back";
+  EXPECT_GE(values["descriptors"], 50) << "each node has a connection";
+  EXPECT_EQ(values["not heard"], 0) << rows.dump();
+  EXPECT_THAT(rows[0]["note"].get<std::string>(), ::testing::HasSubstr("all came back"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Benches, FleetSmokeTest, ::testing::Values("", "--tls"), [](const auto& info) {
+  return std::string(*info.param == '\0' ? "InClear" : "WithCertificates");
+});
+
 INSTANTIATE_TEST_SUITE_P(Benches, TlsSmokeTest, ::testing::Values("p2p", "control"),
                          [](const auto& info) { return std::string(info.param); });
 

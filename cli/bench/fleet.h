@@ -1,0 +1,75 @@
+// Simulated nodes: each registers with a global store, reports its replicas and sends heartbeats, by real
+// calls over a connection of its own, and waits after errors as a daemon does. They hold no bytes.
+// Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+
+namespace grpc {
+class Channel;
+class ChannelCredentials;
+}  // namespace grpc
+
+namespace tensorcast::v1 {
+class Node;
+}  // namespace tensorcast::v1
+
+namespace tensorcast::bench {
+
+// With the options of rpc::MakeChannel, and a connection of its own, which that one shares among the channels
+// of a process. `credentials` null: in clear.
+std::shared_ptr<grpc::Channel> OwnChannel(const std::string& address,
+                                          std::shared_ptr<grpc::ChannelCredentials> credentials);
+
+struct FleetOptions {
+  std::string address;  // of the global store
+  int nodes = 0;
+  std::vector<std::string> artifacts;  // every node holds a ready replica of each
+  // The credentials of one node's channel. Empty: the connections are in clear.
+  std::function<std::shared_ptr<grpc::ChannelCredentials>(int node)> credentials;
+  // Between the starts of two nodes.
+  absl::Duration start_interval = absl::Milliseconds(1);
+};
+
+// What the nodes have seen so far.
+struct FleetCounts {
+  uint64_t heartbeats = 0;            // answered
+  uint64_t refused = 0;               // calls that the store told to come back later
+  uint64_t failed = 0;                // calls with any other error
+  uint64_t registered_again = 0;      // a store that took a node before did not know it any more
+  absl::Duration heartbeat_interval;  // the longest that a store has set
+};
+
+class Fleet {
+ public:
+  // "node-7", the name and the id of node 7.
+  static std::string NameOf(int node);
+  // As the node registers.
+  static v1::Node Describe(int node);
+
+  explicit Fleet(FleetOptions options);  // starts the nodes
+  ~Fleet();                              // waits until their calls have ended
+
+  Fleet(const Fleet&) = delete;
+  Fleet& operator=(const Fleet&) = delete;
+
+  // Nodes whose inventory the store with this epoch has taken.
+  int ReportedTo(uint64_t epoch) const;
+  // Nodes whose inventory a store with another epoch has taken last.
+  int ReportedToOthersThan(uint64_t epoch) const;
+  FleetCounts counts() const;
+  std::string last_error() const;
+
+ private:
+  class Node;
+  struct Shared;
+  const std::unique_ptr<Shared> shared_;
+};
+
+}  // namespace tensorcast::bench
