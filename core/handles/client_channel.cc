@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -123,6 +124,16 @@ absl::StatusOr<IncomingFrame> ClientChannel::Exchange(const Frame& frame, std::v
   // A server that refuses says why before it closes: the reason is there to be read though sending failed.
   if (!sent.ok() && !absl::IsUnavailable(sent)) return sent;
   return Receive(deadline);
+}
+
+absl::Status ClientChannel::TakeError() {
+  while (true) {
+    TC_ASSIGN_OR_RETURN(std::optional<IncomingFrame> incoming, reader_.Read(socket_.get()));
+    if (!incoming.has_value()) return absl::OkStatus();
+    if (const auto* error = std::get_if<ErrorFrame>(&incoming->frame)) {
+      return Annotate(error->status, absl::StrCat("the daemon at ", path_));
+    }
+  }
 }
 
 void ClientChannel::Shutdown() { shutdown(socket_.get(), SHUT_RDWR); }

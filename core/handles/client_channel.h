@@ -43,6 +43,10 @@ class ClientChannel {
   // The next frame, likewise.
   absl::StatusOr<IncomingFrame> Receive(SteadyTime deadline);
 
+  // Of an ERROR that came unasked, and of what came after it; OK: there is none. Does not block. Not while
+  // another thread is in Exchange or Receive.
+  absl::Status TakeError();
+
   // On any thread: from now on Receive fails, also one that waits, and the server sees the connection end.
   void Shutdown();
 

@@ -162,13 +162,31 @@ absl::Status ClaimedReplica::AnnounceOpening() {
 absl::Status ClaimedReplica::AcknowledgeClosed() {
   TC_RETURN_IF_ERROR(CheckIsDevice());
   if (acknowledged_) return absl::OkStatus();
-  TC_ASSIGN_OR_RETURN(const IncomingFrame answer,
-                      channel()->Exchange(ClosedFrame{}, {}, SteadyNow() + kCloseTimeout));
-  if (!std::holds_alternative<ClosedFrame>(answer.frame)) {
-    return absl::InternalError(absl::StrCat("the daemon answered CLOSED with ", FrameName(answer.frame)));
+  const SteadyTime deadline = SteadyNow() + kCloseTimeout;
+  absl::StatusOr<IncomingFrame> answer = channel()->Exchange(ClosedFrame{}, {}, deadline);
+  // That the bytes were damaged is no answer to this.
+  if (absl::IsDataLoss(answer.status())) answer = channel()->Receive(deadline);
+  TC_RETURN_IF_ERROR(answer.status());
+  if (!std::holds_alternative<ClosedFrame>(answer->frame)) {
+    return absl::InternalError(absl::StrCat("the daemon answered CLOSED with ", FrameName(answer->frame)));
   }
   acknowledged_ = true;
   return absl::OkStatus();
+}
+
+absl::Status ClaimedReplica::CheckIntact() const {
+  absl::MutexLock lock(&mutex_);
+  if (!damage_.ok()) return damage_;
+  absl::Status told;
+  if (mirror_ != nullptr) {
+    const Availability& followed = *mirror_->availability();
+    if (!followed.ended()) return absl::OkStatus();  // its thread reads the connection until then
+    told = followed.end();
+  }
+  if (told.ok()) told = channel_->TakeError();
+  // Nothing else is about the bytes: a connection that ended leaves them as they were.
+  if (absl::IsDataLoss(told)) damage_ = told;
+  return damage_;
 }
 
 bool ClaimedReplica::lost() const {

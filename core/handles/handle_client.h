@@ -71,6 +71,10 @@ class ClaimedReplica {
   // had.
   absl::Status AcknowledgeClosed();
 
+  // DATA_LOSS once the daemon has found that the bytes here are damaged, with its words; from then on, too.
+  // The memory stays as it is while this object lives.
+  absl::Status CheckIntact() const;
+
   // True once the daemon closed the connection (it stopped or died): the mapping stays readable, the lease is
   // over, unless it is taken again.
   bool lost() const;
@@ -95,6 +99,7 @@ class ClaimedReplica {
   absl::Status CheckIsDevice() const;
 
   mutable absl::Mutex mutex_;
+  mutable absl::Status damage_ ABSL_GUARDED_BY(mutex_);
   // The mapping goes before the connection: the daemon may reuse the memory as soon as that is closed.
   std::unique_ptr<ClientChannel> channel_ ABSL_GUARDED_BY(mutex_);
   const ReplicaHandles handles_;

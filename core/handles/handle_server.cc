@@ -21,6 +21,7 @@
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
 #include "base/posix/process_limits.h"
 #include "base/posix/unix_socket.h"
 #include "base/status.h"
@@ -78,9 +79,25 @@ class HandleServer::Loop {
     [[maybe_unused]] const ssize_t written = write(wake_.get(), &one, sizeof(one));
   }
 
+  // As HandleServer::Fence. Blocks until the thread has told them.
+  int Fence(std::string_view replica_id, const absl::Status& why) {
+    fenced.Add(replica_id, why);
+    const auto fence = std::make_shared<FenceRequest>();
+    fence->replica_id = replica_id;
+    fence->why = why;
+    {
+      absl::MutexLock lock(&news_mutex_);
+      fences_.push_back(fence);
+    }
+    Wake();
+    fence->told.WaitForNotification();
+    return fence->holders;
+  }
+
   const Options options;
   TicketTable tickets;
   OfferTable offers;
+  FencedReplicas fenced;
   const std::shared_ptr<RingRoom> ring_room;
   std::atomic<int> rings_awaited = 0;
   std::atomic<int> connection_count = 0;
@@ -88,6 +105,12 @@ class HandleServer::Loop {
   LeaseCounts leases;
 
  private:
+  struct FenceRequest {
+    std::string replica_id;
+    absl::Status why;
+    int holders = 0;
+    absl::Notification told;
+  };
   struct Entry {
     std::unique_ptr<ServerConnection> connection;
     uint32_t events = 0;                                 // watched for
@@ -111,8 +134,10 @@ class HandleServer::Loop {
       const int count = epoll_wait(epoll_.get(), events, kEventsAtOnce, WaitMilliseconds());
       CHECK(count >= 0 || errno == EINTR) << "epoll_wait on our own descriptor failed: errno " << errno;
       for (int i = 0; i < count; ++i) Dispatch(events[i].data.u64, events[i].events);
+      FenceHolders();
       HandleTime(SteadyNow());
     }
+    FenceHolders();
     orphans_.clear();
     while (!entries_.empty()) Destroy(entries_.begin());
   }
@@ -178,6 +203,26 @@ class HandleServer::Loop {
     while (!news_due_.empty() && news_due_.begin()->first <= now) {
       const auto it = entries_.find(news_due_.begin()->second);
       it->second.connection->TellNews(now) ? Update(it) : Destroy(it);
+    }
+  }
+
+  void FenceHolders() {
+    std::vector<std::shared_ptr<FenceRequest>> fences;
+    {
+      absl::MutexLock lock(&news_mutex_);
+      fences.swap(fences_);
+    }
+    for (const auto& fence : fences) {
+      std::vector<uint64_t> holders;
+      for (const auto& [id, entry] : entries_) {
+        if (entry.connection->Fence(fence->replica_id, fence->why)) holders.push_back(id);
+      }
+      for (const uint64_t id : holders) {
+        const auto it = entries_.find(id);
+        it->second.connection->OnWritable() ? Update(it) : Destroy(it);
+      }
+      fence->holders = static_cast<int>(holders.size());
+      fence->told.Notify();
     }
   }
 
@@ -252,7 +297,8 @@ class HandleServer::Loop {
   std::unique_ptr<ServerConnection> NewConnection(UniqueFd socket, uint64_t id) {
     return std::make_unique<ServerConnection>(
         std::move(socket),
-        ServerConnection::Shared{&tickets, &offers, &leases, &options.on_host_claim, options.stall_timeout},
+        ServerConnection::Shared{&tickets, &offers, &fenced, &leases, &options.on_host_claim,
+                                 options.stall_timeout},
         SteadyNow() + options.exchange_timeout, [this, id] { NoteNews(id); });
   }
 
@@ -349,6 +395,7 @@ class HandleServer::Loop {
   std::deque<uint64_t> ring_queue_;  // connections that wait for a ring, and some that have gone
   absl::Mutex news_mutex_;
   std::vector<uint64_t> noted_ ABSL_GUARDED_BY(news_mutex_);
+  std::vector<std::shared_ptr<FenceRequest>> fences_ ABSL_GUARDED_BY(news_mutex_);
   SpareDescriptor spare_;
   SteadyTime resume_accepting_ = SteadyTime::InfiniteFuture();
 
@@ -396,6 +443,10 @@ absl::StatusOr<Offer> HandleServer::TakeOffer(std::string_view token) {
   std::optional<Offer> offer = loop_->offers.Take(token);
   if (!offer) return NothingOffered();
   return *std::move(offer);
+}
+
+int HandleServer::Fence(std::string_view replica_id, const absl::Status& why) {
+  return loop_->Fence(replica_id, why);
 }
 
 uint64_t HandleServer::put_ring_bytes() const { return loop_->ring_room->used_bytes(); }

@@ -66,6 +66,11 @@ class HandleServer {
   // closed.
   absl::StatusOr<Offer> TakeOffer(std::string_view token);
 
+  // The bytes of this replica are damaged: no ticket for it is good any more, and whoever holds a claim on it
+  // is told `why` (a DATA_LOSS), and keeps the memory until it lets go. How many were told. Not on the
+  // server's thread.
+  int Fence(std::string_view replica_id, const absl::Status& why);
+
   uint64_t put_ring_bytes() const;  // of the rings that there are
   int put_rings_awaited() const;    // puts that wait for one, and some that have gone meanwhile
   int connections() const;

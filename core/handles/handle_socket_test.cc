@@ -74,6 +74,33 @@ TEST_F(HandleSocket, AScatteredReplicaIsMappedAsOneReadOnlyImage) {
   EXPECT_EQ(mprotect(const_cast<std::byte*>(image->data()), 4096, PROT_READ | PROT_WRITE), -1);
 }
 
+TEST_F(HandleSocket, Fence_TellsHoldersAndSpoilsTickets) {
+  const absl::Status damaged = absl::DataLossError("its memory is bad");
+  const std::string unclaimed = HostTicket();
+  auto claimed = Claim(HostTicket());
+  auto following = Claim(HostTicket());
+  ASSERT_TRUE(claimed.ok() && following.ok());
+  ASSERT_TRUE((*following)->Follow(4096, Soon()).ok());
+  const auto image = (*claimed)->MapImage();
+  ASSERT_TRUE(image.ok()) << image.status();
+  EXPECT_EQ(server_->Fence("another", damaged), 0);
+  EXPECT_TRUE((*claimed)->CheckIntact().ok());
+  EXPECT_EQ(server_->Fence("replica-1", damaged), 2);
+  for (const auto& holder : {claimed->get(), following->get()}) {
+    const absl::Status told = holder->CheckIntact();
+    EXPECT_EQ(told.code(), absl::StatusCode::kDataLoss) << told;
+    EXPECT_THAT(std::string(told.message()), HasSubstr("its memory is bad"));
+    EXPECT_EQ(holder->CheckIntact(), told) << "and from then on";
+    EXPECT_FALSE(holder->lost());
+  }
+  EXPECT_EQ(static_cast<int>((*image)[0]), 0) << "it is mapped yet";
+  EXPECT_EQ(Claim(unclaimed).status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(server_->leases(), 2);
+  claimed->reset();
+  following->reset();
+  EXPECT_TRUE(testing::Eventually([&] { return held_ == 0; }));
+}
+
 TEST_F(HandleSocket, AnEmptyImageMapsToNothing) {
   auto claimed = Claim(HostTicket({}, 0));
   ASSERT_TRUE(claimed.ok()) << claimed.status();

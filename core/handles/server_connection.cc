@@ -250,6 +250,7 @@ absl::Status ServerConnection::HandleClaim(const ClaimFrame& frame) {
         "the ticket is unknown, expired, or was claimed before; attach the replica again");
   }
   auto held = std::make_unique<HeldClaim>(*std::move(claim), shared_.leases);
+  TC_RETURN_IF_ERROR(shared_.fenced->Check(held->claim().handles.replica_id));
   // Without a way to learn of the client's death its memory could be freed while it is in use.
   if (held->is_device()) {
     TC_ASSIGN_OR_RETURN(process_, OpenPeerProcess(socket_.get()));
@@ -388,6 +389,13 @@ absl::Status ServerConnection::HandleClosed() {
 absl::Status ServerConnection::HandleFollow() {
   follower_ = std::make_unique<Follower>(held_->claim(), on_news_);
   return absl::OkStatus();
+}
+
+bool ServerConnection::Fence(std::string_view replica_id, const absl::Status& why) {
+  if (state_ != State::kLeased || held_->claim().handles.replica_id != replica_id) return false;
+  follower_.reset();  // the error is the end of what it is told
+  CHECK_OK(writer_.Add(ErrorFrame{why}));
+  return true;
 }
 
 std::optional<OrphanedClaim> ServerConnection::TakeOrphan() {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -69,6 +70,7 @@ class ServerConnection {
   struct Shared {
     TicketTable* tickets;
     OfferTable* offers;
+    const FencedReplicas* fenced;
     LeaseCounts* leases;
     const OnHostClaim* on_host_claim;
     absl::Duration stall_timeout;
@@ -104,6 +106,10 @@ class ServerConnection {
   bool TellNews(SteadyTime now);
 
   std::optional<OrphanedClaim> TakeOrphan();
+
+  // Tells the client, where it holds a claim on this replica, that the bytes are damaged: an ERROR. It keeps
+  // the claim, so that the memory stays as it is until it lets go. Whether it holds one.
+  bool Fence(std::string_view replica_id, const absl::Status& why);
 
  private:
   //   kHello -HELLO-> kReady -CLAIM-> kLeased -CLOSED (device memory only)-> kReleased

@@ -63,6 +63,20 @@ std::array<int, 3> TicketTable::Count() const {
   return counts;
 }
 
+void FencedReplicas::Add(std::string_view replica_id, absl::Status why) {
+  absl::MutexLock lock(&mutex_);
+  replicas_.emplace_back(replica_id, std::move(why));
+  if (replicas_.size() > kMost) replicas_.pop_front();
+}
+
+absl::Status FencedReplicas::Check(std::string_view replica_id) const {
+  absl::MutexLock lock(&mutex_);
+  for (const auto& [fenced, why] : replicas_) {
+    if (fenced == replica_id) return why;
+  }
+  return absl::OkStatus();
+}
+
 std::string OfferTable::Add(Offer offer) {
   std::string token = RandomToken();
   absl::MutexLock lock(&mutex_);

@@ -11,9 +11,11 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "base/steady_time.h"
@@ -57,6 +59,20 @@ class TicketTable {
   std::map<std::string, Entry, std::less<>> entries_ ABSL_GUARDED_BY(mutex_);
   // In the order of their expiry, since all live equally long; used ones are skipped when they come up.
   std::deque<std::pair<SteadyTime, std::string>> by_expiry_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Replicas whose bytes were found damaged: no claim on them is handed out any more, by whatever ticket.
+class FencedReplicas {
+ public:
+  // `why` is never OK. The last kMost of them are remembered, for longer than any ticket lives.
+  void Add(std::string_view replica_id, absl::Status why);
+  absl::Status Check(std::string_view replica_id) const;
+
+ private:
+  static constexpr size_t kMost = 1024;
+
+  mutable absl::Mutex mutex_;
+  std::deque<std::pair<std::string, absl::Status>> replicas_ ABSL_GUARDED_BY(mutex_);
 };
 
 // The memory that connected clients offer, until it is taken.
