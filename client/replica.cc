@@ -4,9 +4,11 @@
 #include <utility>
 
 #include "absl/log/log.h"
+#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "client/mapped_images.h"
 #include "client/replica_state.h"
+#include "core/artifact/digest.h"
 #include "rpc/convert/convert.h"
 
 namespace tensorcast::client {
@@ -26,6 +28,32 @@ bool Replica::key_unconfirmed() const { return state_->key_unconfirmed; }
 const std::optional<TransferReport>& Replica::transfer() const { return state_->transfer; }
 bool Replica::writable() const { return state_->claimed != nullptr && state_->claimed->writable(); }
 bool Replica::lost() const { return state_->claimed != nullptr && state_->claimed->lost(); }
+
+absl::Status Replica::Check() const {
+  if (state_->claimed == nullptr) return absl::OkStatus();
+  TC_RETURN_IF_ERROR(state_->claimed->CheckIntact());
+  if (!lost()) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("the daemon went away, and the lease on replica ", replica_id(),
+                                             " is over; get it again"));
+}
+
+absl::Status Replica::Verify() const {
+  if (state_->image.empty() && image_bytes() > 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "verify replica ", replica_id(), ": it is not attached in host memory; get it at cpu, attached"));
+  }
+  const Manifest& manifest = *state_->manifest;
+  for (const uint32_t chunk : state_->chosen.chunks) {
+    const ByteRange range = manifest.layout().chunk(chunk);
+    if (ComputeDigest(state_->image.subspan(range.offset, range.bytes)) == manifest.digests()[chunk].xxh3) {
+      continue;
+    }
+    return absl::DataLossError(
+        absl::StrCat("verify replica ", replica_id(), " of ", artifact_id(), ": chunk ", chunk,
+                     " does not match its digest; check the memory of this node, and get it again"));
+  }
+  return absl::OkStatus();
+}
 
 absl::StatusOr<TensorView> Replica::Find(std::string_view name) const {
   const Tensor* tensor = state_->manifest->Find(name);

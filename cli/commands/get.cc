@@ -143,7 +143,14 @@ absl::Status Get(const CommonFlags& common, const GetFlags& flags) {
   if (!flags.out.empty()) {
     TC_ASSIGN_OR_RETURN(const ImageLayout layout, LayoutOf(*replica));
     const auto bytes_of = [&replica](const Tensor& tensor) { return replica->Find(tensor.name)->host; };
+    // Memory may go bad after it was filled: nothing wrong is written, and nothing that was found wrong
+    // meanwhile stays.
+    TC_RETURN_IF_ERROR(replica->Verify());
     TC_RETURN_IF_ERROR(WriteSafetensors(flags.out, layout, replica->metadata(), bytes_of, context));
+    if (const absl::Status damaged = replica->Check(); absl::IsDataLoss(damaged)) {
+      unlink(flags.out.c_str());
+      return Annotate(damaged, absl::StrCat("get ", flags.artifact, ": ", flags.out, " was removed again"));
+    }
   }
   if (replica->key_unconfirmed()) WarnUnconfirmed(flags.artifact, replica->key_revision());
   if (common.json) {

@@ -358,6 +358,11 @@ void BindReplica(nb::module_& module) {
       .def_prop_ro("key_revision", [](const Replica& r) { return r->key_revision(); })
       .def_prop_ro("key_unconfirmed", [](const Replica& r) { return r->key_unconfirmed(); })
       .def_prop_ro("lost", [](const Replica& r) { return r->lost(); })
+      .def_prop_ro("damage",
+                   [](const Replica& r) {
+                     const absl::Status checked = r->Check();
+                     return absl::IsDataLoss(checked) ? std::string(checked.message()) : std::string();
+                   })
       .def_prop_ro("writable", [](const Replica& r) { return r->writable(); })
       .def(
           "transfer", [](const Replica& r) { return TransferSummary(r->transfer()); },

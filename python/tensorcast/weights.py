@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from tensorcast import _native, arguments, arrays
-from tensorcast.errors import ClosedError, FailedPreconditionError, NotFoundError
+from tensorcast.errors import ClosedError, DataLossError, FailedPreconditionError, NotFoundError
 from tensorcast.progress import size
 from tensorcast.tables import table
 
@@ -177,8 +177,22 @@ class Weights(Mapping[str, _native.Array]):
         """How they came to this node: id, bytes, seconds, sources; None when they were there."""
         return self._open().transfer()
 
+    @property
+    def state(self) -> str:
+        """"attached"; "lost" once the daemon went away; "damaged" once it found that the bytes match their digests no more.
+
+        Damaged weights stay mapped, and what was read of them lately may be wrong: get them again. The daemon takes
+        another replica from a good source by itself.
+        """
+        replica = self._open()
+        if replica.damage:
+            return "damaged"
+        return "lost" if replica.lost else "attached"
+
     def check(self) -> None:
-        """Raises FailedPreconditionError when the daemon went away."""
+        """Raises DataLossError when the bytes were found damaged, FailedPreconditionError when the daemon went away."""
+        if damage := self._open().damage:
+            raise DataLossError(f"{self.artifact_id} is damaged in this node's memory, get it again: {damage}")
         if self.lost:
             raise FailedPreconditionError(f"the daemon that leased {self.artifact_id} went away: get it again")
 

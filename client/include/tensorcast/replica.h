@@ -8,7 +8,7 @@
 // lease. Whatever was borrowed from it, its views above all, ends with it. A Replica may outlive the Client
 // that made it, but not the DeviceRuntime that opened it.
 //
-// Thread-safe: nothing in it changes but lost().
+// Thread-safe: nothing in it changes but lost() and Check().
 #pragma once
 
 #include <cstddef>
@@ -96,6 +96,17 @@ class Replica {
   // False again when the daemon came back with this memory (daemon.keep_pool): then the client took the lease
   // again by itself, for as long as it lives.
   bool lost() const;
+  // OK: attached, and nothing is known against the bytes (also of a replica that is not attached).
+  // UNAVAILABLE: it is lost(). DATA_LOSS: the daemon found that the bytes no longer match their digests (bad
+  // memory), and says where. That replica is given to nobody any more; what was read of it lately may be
+  // wrong. Its memory stays mapped and leased for as long as this object lives. Get again gives another
+  // replica, which the daemon takes from a good source by itself. Looks at what the daemon said; asks
+  // nothing.
+  absl::Status Check() const;
+  // Digests what is attached in host memory and compares it with the artifact's digests: DATA_LOSS, with the
+  // chunk. Of every chunk that the tensors asked for lie in; at the speed of memory. FAILED_PRECONDITION for
+  // other places.
+  absl::Status Verify() const;
 
  private:
   friend class Client;
