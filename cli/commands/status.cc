@@ -123,6 +123,12 @@ void PrintDaemon(const v1::GetStatusResponse& status) {
                                   : node.nccl_version());
   PrintF("  limits     send %s, receive %s\n", LimitText(status.limits().send()),
          LimitText(status.limits().receive()));
+  for (const v1::DamagedReplica& replica : status.damaged_replicas()) {
+    PrintF("  DAMAGED    replica %s of %s in %s; %s; check this node's memory\n", replica.replica_id(),
+           replica.artifact_id(), replica.memory(),
+           replica.replaced_by().empty() ? "not replaced yet"
+                                         : absl::StrCat("replaced by ", replica.replaced_by()));
+  }
   for (const v1::DamagedFile& file : status.damaged_files()) {
     PrintF("  DAMAGED    %s: %s; remove it, or pack the artifact again\n", file.path(),
            rpc::FromProto(file.error()).ToString());

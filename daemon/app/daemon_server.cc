@@ -26,6 +26,7 @@
 #include "daemon/node/node_messages.h"
 #include "daemon/node/node_state.h"
 #include "daemon/service/broadcast_groups.h"
+#include "daemon/service/damaged_replicas.h"
 #include "daemon/service/global_store_proxy.h"
 #include "daemon/service/possession_service.h"
 #include "daemon/service/store_daemon_service.h"
@@ -344,6 +345,7 @@ struct CallSide {
                 .servings = &*replicas.servings,
                 .transfers = &store.transfers,
                 .groups = &groups,
+                .damaged = &damaged,
                 .kept = kept,
                 .credentials = options.credentials.get(),
                 .insecure = options.insecure,
@@ -388,12 +390,32 @@ struct CallSide {
                  .quick = &quick,
                  .waiting = &waiting}),
         possession(&*replicas.possession, &quick, &waiting),
-        proxy(MakeGlobalStoreProxy(store.channel, store.client.get(), &store.known_keys, &quick, &waiting)) {}
+        damaged(
+            {.engine = replicas.engine.get(),
+             .handles = replicas.handles.get(),
+             .pool = &storage.pool(),
+             .devices = devices,
+             .replace = [this, devices](
+                            const RequestContext& context, const std::string& artifact_id,
+                            Location location) { return Bring(context, artifact_id, location, devices); }}),
+        proxy(MakeGlobalStoreProxy(store.channel, store.client.get(), &store.known_keys, &quick, &waiting)) {
+    replicas.possession->SetOnDamage([this](const Possession::Damage& damage) { damaged.Note(damage); });
+  }
 
   static std::vector<std::string> RequestableLanes(const std::vector<transport::Transport*>& transports) {
     std::vector<std::string> lanes = {std::string(kLocalLane), std::string(kDiskLane)};
     for (const transport::Transport* transport : transports) lanes.emplace_back(transport->name());
     return lanes;
+  }
+
+  absl::StatusOr<std::string> Bring(const RequestContext& context, const std::string& artifact_id,
+                                    const Location& location, DeviceRuntime* devices) const {
+    v1::MaterializeReplicaRequest request;
+    request.set_artifact_id(artifact_id);
+    *request.mutable_location() = ToProto(location, devices);
+    TC_ASSIGN_OR_RETURN(const v1::MaterializeReplicaResult result,
+                        materializer.Materialize(context, request, nullptr));
+    return result.replica().replica_id();
   }
 
   absl::Status Listen(const DaemonOptions& options) {
@@ -422,6 +444,7 @@ struct CallSide {
   rpc::Executor waiting{rpc::Executor::Options{.max_threads = kWaitingThreads}};
   StoreDaemonService service;
   PossessionService possession;
+  DamagedReplicas damaged;
   const std::unique_ptr<grpc::Service> proxy;
   std::unique_ptr<rpc::Server> server;
   std::unique_ptr<rpc::Server> clients;  // of those who have the rights of a client

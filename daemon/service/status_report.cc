@@ -185,6 +185,7 @@ v1::GetStatusResponse StatusReporter::Report() const {
   report.set_active_servings(options_.servings->active());
   FillTransfers(&report);
   if (options_.kept != nullptr) FillKeptPool(report.mutable_kept_pool());
+  if (options_.damaged != nullptr) options_.damaged->Fill(report.mutable_damaged_replicas());
   if (options_.artifact_store != nullptr) {
     for (const DamagedFile& file : options_.artifact_store->Damaged()) {
       v1::DamagedFile* damaged = report.add_damaged_files();

@@ -15,6 +15,7 @@
 #include "daemon/keeper/kept_pool.h"
 #include "daemon/node/local_node.h"
 #include "daemon/service/broadcast_groups.h"
+#include "daemon/service/damaged_replicas.h"
 #include "daemon/serving/serve_registry.h"
 #include "daemon/telemetry/reports.h"
 #include "proto/daemon.pb.h"
@@ -39,6 +40,7 @@ class StatusReporter {
     const ServeRegistry* servings = nullptr;
     const TransferLog* transfers = nullptr;         // of this node's own transfers that ended
     const BroadcastGroups* groups = nullptr;        // between the GPUs of nodes
+    const DamagedReplicas* damaged = nullptr;       // null: none is looked for
     const KeptPool* kept = nullptr;                 // null: nothing keeps the pool
     const rpc::Credentials* credentials = nullptr;  // null: host:port is in clear
     bool insecure = false;                          // and is so beyond this host

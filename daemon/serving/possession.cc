@@ -41,6 +41,16 @@ std::vector<std::byte> BeginWith(const std::string& nonce) {
   return {bytes.begin(), bytes.end()};
 }
 
+// Where an image byte lies in the pool; nullopt in a hole.
+std::optional<uint64_t> PoolOffset(const HostAllocation& memory, uint64_t offset) {
+  for (const ImageExtent& part : memory.extents()) {
+    if (offset >= part.image_offset && offset - part.image_offset < part.extent.bytes) {
+      return part.extent.offset + (offset - part.image_offset);
+    }
+  }
+  return std::nullopt;
+}
+
 std::string DigestOf(const std::vector<std::byte>& bytes) {
   const Blake3Digest digest = ComputeBlake3(bytes);
   return {reinterpret_cast<const char*>(digest.bytes.data()), digest.bytes.size()};
@@ -93,21 +103,21 @@ absl::StatusOr<std::string> Possession::Prove(const v1::ProveRequest& request) c
   return DigestOf(bytes);
 }
 
-absl::StatusOr<bool> Possession::Matches(const RequestContext& context, const std::string& replica_id) const {
-  TC_ASSIGN_OR_RETURN(std::shared_ptr<ReplicaLease> lease, options_.engine->LeaseToServe(replica_id));
-  const std::shared_ptr<const Manifest> manifest = lease->manifest();
+absl::StatusOr<std::optional<Possession::Damage>> Possession::FindDamage(
+    const RequestContext& context, const std::string& replica_id) const {
+  TC_ASSIGN_OR_RETURN(const std::shared_ptr<ReplicaLease> lease, options_.engine->LeaseToServe(replica_id));
   if (lease->availability() != nullptr || lease->partial()) {
     return absl::FailedPreconditionError(
         absl::StrCat("digest replica ", replica_id, " again: it is not whole; ask again once it is ready"));
   }
   TC_ASSIGN_OR_RETURN(const std::shared_ptr<ServedReplica> image,
-                      ServeReplica(std::move(lease), options_.devices, options_.staging, options_.patience));
+                      ServeReplica(lease, options_.devices, options_.staging, options_.patience));
   const absl::Cleanup release = [&] { image->Release(); };
-  const ImageLayout& layout = manifest->layout();
-  for (uint32_t chunk = 0; chunk < layout.chunk_count(); ++chunk) {
+  const Manifest& manifest = *lease->manifest();
+  for (uint32_t chunk = 0; chunk < manifest.layout().chunk_count(); ++chunk) {
     TC_RETURN_IF_ERROR(context.Check("digesting a replica again"));
-    const ByteRange range = layout.chunk(chunk);
-    const ChunkDigests& expected = manifest->digests()[chunk];
+    const ByteRange range = manifest.layout().chunk(chunk);
+    const ChunkDigests& expected = manifest.digests()[chunk];
     DigestBuilder digest(/*with_blake3=*/expected.blake3.has_value());
     for (uint64_t done = 0; done < range.bytes;) {
       TC_ASSIGN_OR_RETURN(const transport::ServedPiece piece,
@@ -115,9 +125,15 @@ absl::StatusOr<bool> Possession::Matches(const RequestContext& context, const st
       digest.Update(piece.bytes);
       done += piece.bytes.size();
     }
-    if (digest.FinishChunk() != expected) return false;
+    if (digest.FinishChunk() == expected) continue;
+    Damage damage{.replica_id = replica_id,
+                  .artifact_id = manifest.id(),
+                  .location = lease->location(),
+                  .chunk = range};
+    if (lease->memory().host != nullptr) damage.pool_offset = PoolOffset(*lease->memory().host, range.offset);
+    return damage;
   }
-  return true;
+  return std::nullopt;
 }
 
 absl::StatusOr<bool> Possession::DigestAgain(const RequestContext& context, const std::string& replica_id) {
@@ -126,17 +142,13 @@ absl::StatusOr<bool> Possession::DigestAgain(const RequestContext& context, cons
     return absl::ResourceExhaustedError(
         absl::StrCat("digest replica ", replica_id, " again: ", kMaxDigesting, " others are digested; wait"));
   }
-  TC_ASSIGN_OR_RETURN(const bool matches, Matches(context, replica_id));
-  if (matches) {
-    LOG(INFO) << "Replica " << replica_id << ", which a receiver says is corrupt, matches its manifest";
-    return true;
+  TC_ASSIGN_OR_RETURN(const std::optional<Damage> damage, FindDamage(context, replica_id));
+  if (damage.has_value()) {
+    if (on_damage_) on_damage_(*damage);
+    return false;
   }
-  LOG(ERROR) << "Replica " << replica_id
-             << " does not match its manifest any more and is dropped: check this node's memory";
-  options_.engine->SetPinned(replica_id, false).IgnoreError();
-  const absl::Status evicted = options_.engine->Evict(replica_id, /*force=*/true);
-  LOG_IF(ERROR, !evicted.ok()) << "Corrupt replica " << replica_id << " was not dropped: " << evicted;
-  return false;
+  LOG(INFO) << "Replica " << replica_id << ", which a receiver says is corrupt, matches its manifest";
+  return true;
 }
 
 }  // namespace tensorcast::daemon

@@ -3,13 +3,16 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/byte_range.h"
 #include "core/device/device_runtime.h"
 #include "core/engine/engine.h"
 #include "core/source/chunk_source.h"
@@ -25,6 +28,15 @@ class Possession {
     std::unique_ptr<ChunkSource> source;
     uint64_t image_bytes = 0;
   };
+  // A replica that does not match its manifest any more, by the first chunk that differs.
+  struct Damage {
+    std::string replica_id;
+    std::string artifact_id;
+    Location location;
+    ByteRange chunk;  // of the image
+    std::optional<uint64_t> pool_offset =
+        {};  // of a replica in host memory: where that chunk begins in the pool
+  };
   struct Options {
     StoreEngine* engine = nullptr;  // must outlive it, like the devices
     DeviceRuntime* devices = nullptr;
@@ -36,21 +48,26 @@ class Possession {
 
   explicit Possession(Options options) : options_(std::move(options)) {}
 
+  // Told of each replica that DigestAgain finds damaged, and drops it. Before the first call of that.
+  void SetOnDamage(std::function<void(const Damage& damage)> on_damage) { on_damage_ = std::move(on_damage); }
+
   // From this node's own bytes, a BLAKE3 digest of 32 bytes. Of files it reads the disk. INVALID_ARGUMENT for
   // more ranges than are allowed, or ranges outside the image; FAILED_PRECONDITION for a replica of another
   // artifact, or one that is not whole; NOT_FOUND for one that is gone.
   absl::StatusOr<std::string> Prove(const v1::ProveRequest& request) const;
 
-  // Whether each chunk has the digests of the manifest. Where not, the replica is evicted as soon as its
-  // leases end, and takes no new ones, pinned or not. RESOURCE_EXHAUSTED while as many as are allowed at once
-  // are digested; other errors where it cannot be read, or is gone.
+  // Whether each chunk has the digests of the manifest. Where not, the owner is told (SetOnDamage).
+  // RESOURCE_EXHAUSTED while as many as are allowed at once are digested; other errors where it cannot be
+  // read, or is gone.
   absl::StatusOr<bool> DigestAgain(const RequestContext& context, const std::string& replica_id);
 
  private:
   absl::StatusOr<std::string> ProveFiles(const v1::ProveRequest& request) const;
-  absl::StatusOr<bool> Matches(const RequestContext& context, const std::string& replica_id) const;
+  absl::StatusOr<std::optional<Damage>> FindDamage(const RequestContext& context,
+                                                   const std::string& replica_id) const;
 
   const Options options_;
+  std::function<void(const Damage& damage)> on_damage_;
   std::atomic<int> digesting_ = 0;
 };
 

@@ -45,10 +45,11 @@ class Node {
     return {};
   }
   // As a node does that let its bytes go.
-  void Overwrite(const ReplicaInfo& replica) {
+  void Overwrite(const ReplicaInfo& replica) { Overwrite(replica, 0, replica.image_bytes); }
+  void Overwrite(const ReplicaInfo& replica, uint64_t offset, uint64_t bytes) {
     const auto lease = engine_->LeaseToServe(replica.id);
     ASSERT_TRUE(lease.ok()) << lease.status();
-    for (const ConstHostSpan span : (*lease)->HostSpans(0, replica.image_bytes)) {
+    for (const ConstHostSpan span : (*lease)->HostSpans(offset, bytes)) {
       std::fill_n(const_cast<std::byte*>(span.data()), span.size(), std::byte{7});
     }
   }
@@ -56,6 +57,7 @@ class Node {
     question.set_replica_id(replica_id);
     return possession_.Prove(question);
   }
+  Possession& possession() { return possession_; }
   absl::StatusOr<bool> DigestAgain(const std::string& replica_id) {
     return possession_.DigestAgain(RequestContext::Background(absl::Seconds(20)), replica_id);
   }
@@ -142,14 +144,20 @@ TEST_F(PossessionTest, AccusedReplicaThatMatches_Stays) {
   EXPECT_EQ(holds_.DigestAgain("gone").status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST_F(PossessionTest, AccusedReplicaThatDiffers_IsDropped) {
+TEST_F(PossessionTest, AccusedReplicaThatDiffers_IsToldWithItsFirstBadChunk) {
+  std::vector<Possession::Damage> told;
+  holds_.possession().SetOnDamage([&](const Possession::Damage& damage) { told.push_back(damage); });
   const ReplicaInfo replica = holds_.Make({LocationKind::kCpu});
-  ASSERT_TRUE(holds_.engine().SetPinned(replica.id, true).ok());
-  holds_.Overwrite(replica);
+  holds_.Overwrite(replica, kMinChunkBytes + 5, 1);
   const auto matches = holds_.DigestAgain(replica.id);
   ASSERT_TRUE(matches.ok()) << matches.status();
   EXPECT_FALSE(*matches);
-  EXPECT_TRUE(holds_.engine().ListReplicas().empty());
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0].replica_id, replica.id);
+  EXPECT_EQ(told[0].artifact_id, artifact_.manifest->id());
+  EXPECT_EQ(told[0].chunk.offset, kMinChunkBytes);
+  EXPECT_EQ(told[0].chunk.bytes, kMinChunkBytes);
+  EXPECT_TRUE(told[0].pool_offset.has_value());
 }
 
 }  // namespace

@@ -68,6 +68,7 @@
   X(Gauge, 1, SessionsActive, "tc_sessions_active", "{connection}", kNone, ("kind"), "Connections on the handle socket (kind: client, daemon)") \
   X(Gauge, 2, LeasesActive, "tc_leases_active", "{lease}", kNone, ("kind", "location"), "Leases on replicas (kind: client, pull, ticket, ingest)") \
   X(Counter, 0, TicketsExpired, "tc_tickets_expired_total", "{ticket}", kNone, (), "Attach tickets that nobody claimed in time") \
+  X(Counter, 1, DamagedReplicas, "tc_damaged_replicas_total", "{replica}", kNone, ("location"), "Replicas whose bytes stopped matching their digests while this daemon held them") \
   /* Global store. */ \
   X(Gauge, 1, GlobalNodes, "tc_global_store_nodes", "{node}", kNone, ("state"), "Nodes by state (alive, draining, lost)") \
   X(Gauge, 0, GlobalArtifacts, "tc_global_store_artifacts", "{artifact}", kNone, (), "Artifacts known") \

@@ -92,6 +92,7 @@ TEST_F(AcceptanceCriteria, Metrics_EveryOneOfTheCatalogueIsFilled) {
   ASSERT_TRUE(b.admin().EvictReplica(Soon(), evicted.replica_id, /*force=*/true).ok());
   Damage(a, damaged.replica_id);
   ASSERT_TRUE(b.client().Get(Soon(), damaged.artifact_id, {.attach = false}).ok());
+  ASSERT_TRUE(AwaitMetric("tc_damaged_replicas_total", {{"location", "cpu"}})) << "before this node stops";
   a.Stop();
   for (const auto& file : std::filesystem::directory_iterator(cluster_.folder() + "/a/artifacts")) {
     std::filesystem::resize_file(file.path(), 100);

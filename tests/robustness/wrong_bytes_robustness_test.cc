@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "core/artifact/layout.h"
@@ -13,6 +14,7 @@
 namespace tensorcast {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr uint64_t kModelBytes = 24 << 20;
@@ -55,6 +57,39 @@ class WrongBytes : public RobustnessTest {
     return sources;
   }
 
+  // A byte of every chunk in its memory: which of them it is asked for depends on how fast both sources are.
+  void DamageTheBadSource() {
+    std::ifstream file(model_, std::ios::binary);
+    for (uint64_t at = kMinChunkBytes / 2; at < kModelBytes; at += kMinChunkBytes) {
+      file.seekg(static_cast<std::streamoff>(at));
+      std::string needle(kNeedleBytes, '\0');
+      file.read(needle.data(), kNeedleBytes);
+      std::string damaged = needle;
+      damaged[0] ^= 1;
+      const auto places = OverwriteSharedMemory(cluster_->daemon(kBad).pid(), needle, damaged);
+      if (absl::IsPermissionDenied(places.status())) {
+        GTEST_SKIP() << places.status() << ": this test needs root";
+      }
+      TC_ASSERT_OK(places.status());
+      ASSERT_GE(*places, 1);
+    }
+  }
+
+  // Until the bad source's node has found the damage, and has another replica.
+  absl::Status AwaitReplaced() {
+    return invariants_->Await(kBad, Soon(), [&](const v1::GetStatusResponse& status) -> absl::Status {
+      if (status.damaged_replicas_size() == 1 && !status.damaged_replicas(0).replaced_by().empty()) {
+        return absl::OkStatus();
+      }
+      return absl::InternalError("no damaged replica is replaced");
+    });
+  }
+
+  static std::string ReadAll(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
   // The receiver gets the right bytes although the bad source was asked.
   void ExpectTheOtherSourceIsUsed() {
     {
@@ -73,28 +108,54 @@ class WrongBytes : public RobustnessTest {
 };
 
 TEST_F(WrongBytes, OfASourcesMemory) {
-  std::ifstream file(model_, std::ios::binary);
-  // In every chunk: which of them the bad source is asked for depends on how fast both are.
-  for (uint64_t at = kMinChunkBytes / 2; at < kModelBytes; at += kMinChunkBytes) {
-    file.seekg(static_cast<std::streamoff>(at));
-    std::string needle(kNeedleBytes, '\0');
-    file.read(needle.data(), kNeedleBytes);
-    std::string damaged = needle;
-    damaged[0] ^= 1;
-    const auto places = OverwriteSharedMemory(cluster_->daemon(kBad).pid(), needle, damaged);
-    if (absl::IsPermissionDenied(places.status())) {
-      GTEST_SKIP() << places.status() << ": this test needs root";
-    }
-    TC_ASSERT_OK(places.status());
-    ASSERT_GE(*places, 1);
-  }
+  ASSERT_NO_FATAL_FAILURE(DamageTheBadSource());
+  if (IsSkipped()) return;
   ASSERT_NO_FATAL_FAILURE(ExpectTheOtherSourceIsUsed());
-  // The holder digests it again, finds the damage, and drops it.
-  TC_ASSERT_OK(AwaitReplicas(kReceiver, artifact_, 1));
+  // The holder digests it again, finds the damage, drops it, and takes another one from the good source.
+  TC_ASSERT_OK(AwaitReplaced());
   TC_ASSERT_OK_AND_ASSIGN(const auto again, client(kReceiver).Get(Context(), "m", {.lane = "tcp"}));
   TC_ASSERT_OK(Compare(*again, model_).status());
   EXPECT_EQ(again->transfer()->refetched_chunks, 0);
-  EXPECT_THAT(SourcesOf(*again), testing::ElementsAre(HasSubstr("node-1")));
+}
+
+// Its own processes are told; what they get from then on is right.
+TEST_F(WrongBytes, DamagedMemory_HoldersAreToldAndGetAnotherReplica) {
+  TC_ASSERT_OK_AND_ASSIGN(const auto attached, client(kBad).Get(Context(), "m", {}));
+  TC_ASSERT_OK(attached->Check());
+  ASSERT_NO_FATAL_FAILURE(DamageTheBadSource());
+  if (IsSkipped()) return;
+  EXPECT_EQ(attached->Verify().code(), absl::StatusCode::kDataLoss);
+  const std::string out = directory_->path() + "/out.safetensors";
+  const std::vector<std::string> get_out = {"get", "m",        "--out",
+                                            out,   "--daemon", cluster_->addresses(kBad).unix_socket};
+  // Before any other node has found it: no wrong bytes at least.
+  EXPECT_NE(RunCommand(get_out).exit_code, 0);
+  EXPECT_FALSE(std::filesystem::exists(out));
+  ASSERT_NO_FATAL_FAILURE(ExpectTheOtherSourceIsUsed());
+  TC_ASSERT_OK(AwaitReplaced());
+
+  const absl::Status told = attached->Check();
+  EXPECT_EQ(told.code(), absl::StatusCode::kDataLoss) << told;
+  EXPECT_THAT(std::string(told.message()), HasSubstr(attached->replica_id()));
+  EXPECT_FALSE(attached->lost());
+  TC_ASSERT_OK_AND_ASSIGN(const auto admin, Admin(kBad));
+  TC_ASSERT_OK_AND_ASSIGN(const v1::GetStatusResponse status, admin->GetStatus(Context()));
+  ASSERT_EQ(status.damaged_replicas_size(), 1);
+  const v1::DamagedReplica& damaged = status.damaged_replicas(0);
+  EXPECT_EQ(damaged.replica_id(), attached->replica_id());
+  EXPECT_THAT(damaged.memory(), HasSubstr("host pool, segment 0, "));
+  EXPECT_EQ(damaged.ended_leases(), 1u);
+  const CommandResult shown = RunCommand({"status", "--daemon", cluster_->addresses(kBad).unix_socket});
+  EXPECT_THAT(shown.output, AllOf(HasSubstr("DAMAGED"), HasSubstr(damaged.replica_id()),
+                                  HasSubstr("host pool, segment 0"), HasSubstr(damaged.replaced_by())));
+
+  EXPECT_EQ(RunCommand(get_out).exit_code, 0);
+  EXPECT_EQ(ReadAll(out).size(), ReadAll(model_).size());
+  TC_ASSERT_OK_AND_ASSIGN(const auto again, client(kBad).Get(Context(), "m", {}));
+  EXPECT_EQ(again->replica_id(), damaged.replaced_by());
+  TC_ASSERT_OK(again->Check());
+  TC_ASSERT_OK(again->Verify());
+  TC_ASSERT_OK(Compare(*again, model_).status());
 }
 
 TEST_F(WrongBytes, OnTheWire) {

@@ -1,0 +1,62 @@
+// What is done about a replica whose bytes stopped matching their digests while this daemon held it (bad
+// memory, most likely): it is given to nobody any more, the processes that are attached to it are told, and
+// another one is taken from a good source in its place. What was found stands in the status.
+//
+// Owns a thread. Thread-safe.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "base/background.h"
+#include "base/request_context.h"
+#include "core/device/device_runtime.h"
+#include "core/engine/engine.h"
+#include "core/handles/handle_server.h"
+#include "core/memory/host_pool.h"
+#include "daemon/serving/possession.h"
+#include "proto/daemon.pb.h"
+
+namespace tensorcast::daemon {
+
+class DamagedReplicas {
+ public:
+  struct Options {
+    StoreEngine* engine = nullptr;  // all must outlive it
+    HandleServer* handles = nullptr;
+    const HostPool* pool = nullptr;
+    const DeviceRuntime* devices = nullptr;
+    // Makes a replica of the artifact there, from any source that is left; its id.
+    std::function<absl::StatusOr<std::string>(const RequestContext& context, const std::string& artifact_id,
+                                              Location location)>
+        replace;
+    absl::Duration retry_interval = absl::Seconds(2);  // doubles with each try
+    int tries = 8;
+  };
+
+  explicit DamagedReplicas(Options options) : options_(std::move(options)) {}
+  ~DamagedReplicas();  // Gives up what is under way.
+
+  // Returns once nobody gets the replica any more and its holders are told; the other is made afterwards.
+  void Note(const Possession::Damage& damage);
+
+  // The newest first, those that are remembered.
+  void Fill(google::protobuf::RepeatedPtrField<v1::DamagedReplica>* out) const;
+
+ private:
+  std::string DescribeMemory(const Possession::Damage& damage) const;
+  void Replace(const Possession::Damage& damage);
+
+  const Options options_;
+  const Cancellation cancellation_;
+  mutable absl::Mutex mutex_;
+  std::deque<v1::DamagedReplica> found_ ABSL_GUARDED_BY(mutex_);  // the newest first
+  SerialExecutor replacing_;                                      // last: its jobs use the rest
+};
+
+}  // namespace tensorcast::daemon
