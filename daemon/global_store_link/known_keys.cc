@@ -1,20 +1,34 @@
 #include "daemon/global_store_link/known_keys.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
-#include <utility>
+#include <system_error>
 
 #include "absl/log/log.h"
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "base/posix/state_files.h"
 #include "base/status.h"
-#include "base/steady_time.h"
+#include "rpc/convert/convert.h"
+#include "rpc/retry.h"
 
 namespace tensorcast::daemon {
 namespace {
 
 constexpr absl::Duration kPatience = absl::Seconds(2);
 constexpr absl::Duration kPatienceWhileAway = absl::Milliseconds(500);
+// A key that is bound and deleted all the time can make each answer doubtful.
+constexpr int kMaxQuestions = 4;
+
+absl::Status WithMessage(const absl::Status& status, std::string_view message) {
+  absl::Status renamed(status.code(), message);
+  status.ForEachPayload(
+      [&](std::string_view type, const absl::Cord& payload) { renamed.SetPayload(type, payload); });
+  return renamed;
+}
+
+std::pair<uint64_t, std::string> Filing(const v1::Key& key) { return {key.revision(), key.artifact_id()}; }
 
 }  // namespace
 
@@ -23,76 +37,254 @@ KnownKeys::KnownKeys(GlobalStoreClient* global_store, std::string file, size_t m
   Load();
 }
 
-// `asked` is taken before the call: what was noted while it was under way (a bind, another resolve) is as new
-// as its answer or newer, and is not undone by it.
-absl::StatusOr<ResolvedKey> KnownKeys::Resolve(const RequestContext& context, const std::string& name) {
-  const SteadyTime asked = SteadyNow();
-  const bool away = global_store_->away_for() > absl::ZeroDuration();
-  RequestContext call = context;
-  // Long enough for a global store that is well, less where it is known to be away: a key that is known here
-  // need not cost the caller its whole time.
-  call.deadline = std::min(context.deadline, asked + (away ? kPatienceWhileAway : kPatience));
-  absl::StatusOr<v1::Key> key = global_store_->ResolveKey(call, name);
-  if (key.ok()) {
-    Note(*key, asked);
-    return ResolvedKey{.key = *std::move(key)};
+absl::StatusOr<ResolvedKey> KnownKeys::Resolve(const RequestContext& context, const std::string& name,
+                                               bool confirmed) {
+  for (int question = 0; question < kMaxQuestions; ++question) {
+    const SteadyTime asked = SteadyNow();
+    const bool away = global_store_->away_for() > absl::ZeroDuration();
+    RequestContext call = context;
+    // Long enough for a global store that is well, less where it is known to be away: a key that is known
+    // here need not cost the caller its whole time.
+    call.deadline = std::min(context.deadline, asked + (away ? kPatienceWhileAway : kPatience));
+    absl::StatusOr<v1::Key> key = global_store_->ResolveKey(call, name);
+    if (key.ok()) {
+      const Order order = Note(*key, asked);
+      if (order == Order::kCurrent) return ResolvedKey{.key = *std::move(key)};
+      if (order == Order::kOlder) return FromMemory(name, confirmed, Behind(*key), "bind the key again");
+      // What was noted since the question is the global store's word, too, unless that is a deletion: then
+      // the key may have been bound before it or after it.
+      if (std::optional<v1::Key> known = Find(name); known.has_value()) {
+        return ResolvedKey{.key = *std::move(known)};
+      }
+      continue;
+    }
+    const absl::Status& status = key.status();
+    if (absl::IsNotFound(status)) {
+      if (Forget(name, asked) == Order::kCrossed) continue;
+      return status;
+    }
+    if (!absl::IsUnavailable(status)) return status;
+    TC_RETURN_IF_ERROR(context.Check("resolving a key"));
+    return FromMemory(name, confirmed, status, "start the global store, or try again when it answers");
   }
-  const absl::Status& status = key.status();
-  if (absl::IsNotFound(status)) Forget(name, asked);
-  if (!absl::IsUnavailable(status)) return status;
-  TC_RETURN_IF_ERROR(context.Check("resolving a key"));
-  if (std::optional<v1::Key> known = Find(name); known.has_value()) {
-    LOG(WARNING) << "Key " << name << " is taken to be " << known->artifact_id() << ", revision "
-                 << known->revision() << ", as this node last knew it: " << status.message();
-    return ResolvedKey{.key = *std::move(known), .unconfirmed = true};
+  return absl::UnavailableError(absl::StrCat(
+      "resolve key ", name, ": the key was bound and deleted while it was asked for; try again"));
+}
+
+absl::Status KnownKeys::Behind(const v1::Key& answer) {
+  absl::MutexLock lock(&mutex_);
+  const Entry* known = Get(answer.name());
+  return rpc::WithoutRetry(absl::UnavailableError(
+      absl::StrCat("the global store has revision ", answer.revision(), ", and this node has seen ",
+                   known == nullptr   ? "a later one"
+                   : known->IsBound() ? absl::StrCat("revision ", known->key.revision())
+                                      : "it deleted",
+                   ", so the global store was restored from an older state")));
+}
+
+absl::StatusOr<ResolvedKey> KnownKeys::FromMemory(const std::string& name, bool confirmed,
+                                                  const absl::Status& reason, std::string_view remedy) {
+  std::optional<v1::Key> known = Find(name);
+  if (!known.has_value()) {
+    return WithMessage(reason, absl::StrCat("resolve key ", name, ": ", reason.message(),
+                                            ", and this node does not know what the key means; ", remedy));
   }
-  return Annotate(status, absl::StrCat("what key ", name, " means is not known on this node"));
+  if (confirmed) {
+    return WithMessage(reason, absl::StrCat("resolve key ", name, ": ", reason.message(),
+                                            ", and only a confirmed answer was asked for; ", remedy,
+                                            ", or take the unconfirmed revision ", known->revision(),
+                                            ", the last that this node saw"));
+  }
+  LOG(WARNING) << "Key " << name << " is taken to be " << known->artifact_id() << ", revision "
+               << known->revision() << ", as this node last knew it: " << reason.message();
+  return ResolvedKey{.key = *std::move(known), .unconfirmed = true};
+}
+
+// Revisions of a key grow, and those of a deleted key are not used again. A global store that lost the higher
+// ones uses them again, for what is bound later. Without a time of the known binding that cannot be told.
+bool KnownKeys::IsOlder(const v1::Key& key, const v1::Key& known) {
+  if (key.revision() > known.revision()) return false;
+  if (key.revision() == known.revision() && key.artifact_id() == known.artifact_id()) return false;
+  return !known.has_updated() || rpc::FromProto(key.updated()) <= rpc::FromProto(known.updated());
 }
 
 std::optional<v1::Key> KnownKeys::Find(const std::string& name) {
+  Settle(name);
   absl::MutexLock lock(&mutex_);
-  const auto found = by_name_.find(name);
-  if (found == by_name_.end()) return std::nullopt;
-  entries_.splice(entries_.begin(), entries_, found->second);
-  return found->second->key;
+  const Entry* entry = Get(name);
+  if (entry == nullptr || !entry->IsBound()) return std::nullopt;
+  return entry->key;
 }
 
-void KnownKeys::Note(const v1::Key& key, SteadyTime asked) {
+KnownKeys::Entry* KnownKeys::Get(const std::string& name) {
+  const auto found = by_name_.find(name);
+  if (found == by_name_.end()) return nullptr;
+  entries_.splice(entries_.begin(), entries_, found->second);
+  return &*found->second;
+}
+
+// `asked` is taken before the call: what was noted while it was under way may be newer than its answer.
+KnownKeys::Order KnownKeys::NoteAnswer(const v1::Key& key, SteadyTime asked, Unknown unknown) {
   absl::MutexLock lock(&mutex_);
-  const auto found = by_name_.find(key.name());
-  if (found == by_name_.end()) {
-    changed_ = true;
-    Put({.key = key, .noted = SteadyNow()});
-    return;
+  Entry* entry = Get(key.name());
+  if (entry == nullptr) {
+    // Where some key was found to be unbound since then, this one may have been: it is not remembered.
+    if (unknown == Unknown::kRemember && asked >= forgotten_) {
+      Put({.key = key, .noted = SteadyNow()});
+      Bind(entries_.front(), key);
+    }
+    return Order::kCurrent;
   }
-  Entry& entry = *found->second;
-  entries_.splice(entries_.begin(), entries_, found->second);
-  // A lower revision is news only from a global store that lost its database.
-  if (key.revision() < entry.key.revision() && asked < entry.noted) return;
-  changed_ |= key.revision() != entry.key.revision() || key.artifact_id() != entry.key.artifact_id();
-  entry = {.key = key, .noted = SteadyNow()};
+  const bool crossed = asked < entry->noted;
+  if (IsOlder(key, entry->key)) return crossed ? Order::kCrossed : Order::kOlder;
+  if (!entry->IsBound() && !entry->exact && crossed) return Order::kCrossed;
+  Bind(*entry, key);
+  return Order::kCurrent;
 }
 
-void KnownKeys::Forget(const std::string& name, SteadyTime asked) {
-  absl::MutexLock lock(&mutex_);
-  const auto found = by_name_.find(name);
-  if (found == by_name_.end() || asked < found->second->noted) return;
-  entries_.erase(found->second);
-  by_name_.erase(found);
+KnownKeys::Order KnownKeys::Note(const v1::Key& key, SteadyTime asked) {
+  const Order order = NoteAnswer(key, asked, Unknown::kRemember);
+  Settle(key.name());
+  return order;
+}
+
+void KnownKeys::NoteListed(const google::protobuf::RepeatedPtrField<v1::Key>& keys, SteadyTime asked) {
+  for (const v1::Key& key : keys) NoteAnswer(key, asked, Unknown::kIgnore);
+  // The first that differs settles all of them.
+  for (const v1::Key& key : keys) Settle(key.name());
+}
+
+KnownKeys::Order KnownKeys::NoteWatched(const v1::Key& key, SteadyTime began) {
+  {
+    absl::MutexLock lock(&mutex_);
+    const Entry* entry = Get(key.name());
+    if (entry != nullptr && IsOlder(key, entry->key)) return Order::kOlder;
+    // Nothing is known of it that this could contradict, so it is as good as an answer given now.
+    if (entry == nullptr) began = SteadyNow();
+  }
+  return Note(key, began);
+}
+
+void KnownKeys::NotePut(const v1::Key& key, SteadyTime asked) {
+  {
+    absl::MutexLock lock(&mutex_);
+    Entry* entry = Get(key.name());
+    if (entry == nullptr) {
+      if (asked >= forgotten_) {
+        Put({.key = key, .noted = SteadyNow()});
+        Bind(entries_.front(), key);
+      }
+    } else if (key.revision() > entry->key.revision()) {
+      if (entry->IsBound() || entry->exact || asked >= entry->noted) Bind(*entry, key);
+    } else if (Filing(key) != Filing(entry->key)) {
+      // A time tells later what is newer; without one, all from this put's revision on may be.
+      const uint64_t last =
+          entry->key.has_updated() ? entry->key.revision() : std::min(key.revision(), entry->key.revision());
+      Unbind(*entry, last == 0 ? 0 : last - 1, /*exact=*/false);
+    }
+  }
+  Settle(key.name());
+}
+
+KnownKeys::Order KnownKeys::NoteDeletion(const v1::Key& key) {
+  {
+    absl::MutexLock lock(&mutex_);
+    Entry* entry = Get(key.name());
+    if (entry == nullptr) {
+      forgotten_ = SteadyNow();
+    } else {
+      const bool older = key.revision() < entry->key.revision() && IsOlder(key, entry->key);
+      if (older) return entry->IsBound() ? Order::kOlder : Order::kCurrent;
+      *entry->key.mutable_updated() = key.updated();
+      Unbind(*entry, key.revision(), /*exact=*/true);
+    }
+  }
+  Settle(key.name());
+  return Order::kCurrent;
+}
+
+void KnownKeys::NoteDeleted(const std::string& name, SteadyTime asked) {
+  {
+    absl::MutexLock lock(&mutex_);
+    Entry* entry = Get(name);
+    if (entry == nullptr) {
+      v1::Key unbound;
+      unbound.set_name(name);
+      Put({.key = std::move(unbound), .noted = SteadyNow()});
+    } else {
+      // What was noted meanwhile may have been bound after the deletion.
+      const uint64_t revision = entry->key.revision();
+      const bool after = entry->IsBound() && asked < entry->noted && revision > 0;
+      Unbind(*entry, after ? revision - 1 : revision, /*exact=*/false);
+    }
+  }
+  Settle(name);
+}
+
+KnownKeys::Order KnownKeys::Forget(const std::string& name, SteadyTime asked) {
+  {
+    absl::MutexLock lock(&mutex_);
+    Entry* entry = Get(name);
+    if (entry == nullptr) {
+      forgotten_ = SteadyNow();
+    } else {
+      if (entry->IsBound() && asked < entry->noted) return Order::kCrossed;
+      Unbind(*entry, entry->key.revision(), /*exact=*/false);
+    }
+  }
+  Settle(name);
+  return Order::kCurrent;
+}
+
+void KnownKeys::Bind(Entry& entry, const v1::Key& key) {
+  changed_ |= Filing(entry.key) != Filing(key) || !filed_.contains(key.name());
+  entry = {.key = key, .noted = SteadyNow()};
+  entry.key.clear_earlier();  // there may be a thousand
+}
+
+void KnownKeys::Unbind(Entry& entry, uint64_t revision, bool exact) {
+  entry.key.clear_artifact_id();
+  entry.key.set_revision(revision);
+  entry.noted = SteadyNow();
+  entry.exact = exact;
   changed_ = true;
 }
 
 void KnownKeys::Put(Entry entry) {
   entries_.push_front(std::move(entry));
   by_name_[entries_.front().key.name()] = entries_.begin();
+  changed_ = true;
   if (entries_.size() > most_) {
     by_name_.erase(entries_.back().key.name());
     entries_.pop_back();
   }
 }
 
+bool KnownKeys::FileDiffers(const std::string& name) const {
+  const auto filed = filed_.find(name);
+  if (filed == filed_.end()) return false;
+  const auto known = by_name_.find(name);
+  return known == by_name_.end() || filed->second != Filing(known->second->key);
+}
+
+// A daemon that is killed now, and started while the global store is away, answers from the file.
+void KnownKeys::Settle(const std::string& name) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!FileDiffers(name)) return;
+  }
+  absl::MutexLock save_lock(&save_mutex_);
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!FileDiffers(name)) return;  // another thread wrote it
+  }
+  // Without the keys that only the file of before names: they may be out of date as well, and each of them
+  // would ask for a write of its own as it is found to be, when a watch begins. They are written again soon.
+  Write(What::kNotedHere);
+}
+
 // The file has the last used first; put in from the end, they come to stand in that order again. Their time
-// is the infinite past, so that any answer replaces them.
+// is the infinite past, since all questions of this process come later.
 void KnownKeys::Load() {
   std::ifstream file(file_, std::ios::binary);
   if (!file) return;
@@ -103,28 +295,54 @@ void KnownKeys::Load() {
   }
   absl::MutexLock lock(&mutex_);
   for (auto key = known.keys().rbegin(); key != known.keys().rend(); ++key) {
+    filed_[key->name()] = Filing(*key);
     if (!by_name_.contains(key->name())) Put({.key = *key, .noted = SteadyTime::InfinitePast()});
   }
+  changed_ = entries_.size() != filed_.size();
 }
 
 void KnownKeys::Save() {
-  // One writer at a time, and the table's mutex is not held while the disk works.
   absl::MutexLock save_lock(&save_mutex_);
-  v1::ListKeysResponse known;
   {
     absl::MutexLock lock(&mutex_);
-    // Taken back before the write: a change that comes during it asks for another.
-    if (!std::exchange(changed_, false)) return;
-    for (const Entry& entry : entries_) *known.add_keys() = entry.key;
+    if (!changed_) return;
+  }
+  Write(What::kAll);
+}
+
+// One writer at a time, and the table's mutex is not held while the disk works.
+void KnownKeys::Write(What what) {
+  v1::ListKeysResponse known;
+  Filed filed;
+  {
+    absl::MutexLock lock(&mutex_);
+    changed_ = false;  // before the write: a change that comes during it asks for another
+    for (const Entry& entry : entries_) {
+      if (what == What::kNotedHere && entry.noted == SteadyTime::InfinitePast()) {
+        changed_ = true;
+        continue;
+      }
+      *known.add_keys() = entry.key;
+      filed[entry.key.name()] = Filing(entry.key);
+    }
   }
   const absl::Status written = ReplaceFile(file_, known.SerializeAsString());
   LOG_IF(WARNING, !written.ok() && !failing_)
       << "The keys that this node knows are not kept for its next start, for now: " << written;
   failing_ = !written.ok();
-  if (failing_) {
-    absl::MutexLock lock(&mutex_);
-    changed_ = true;
+  absl::MutexLock lock(&mutex_);
+  if (!failing_) {
+    filed_ = std::move(filed);
+    return;
   }
+  changed_ = true;
+  // A key that is not in the file is better than one that is out of date there.
+  bool differs = false;
+  for (const auto& [name, filing] : filed_) differs |= FileDiffers(name);
+  if (!differs) return;
+  std::error_code error;
+  std::filesystem::remove(file_, error);
+  if (!error) filed_.clear();
 }
 
 }  // namespace tensorcast::daemon

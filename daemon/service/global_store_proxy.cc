@@ -1,5 +1,6 @@
 #include "daemon/service/global_store_proxy.h"
 
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -45,7 +46,6 @@ class GlobalStoreProxy final : public v1::GlobalStore::CallbackService {
   }
   TC_FORWARD(ListArtifacts)
   TC_FORWARD(DeleteArtifact)
-  TC_FORWARD(ListKeys)
   TC_FORWARD(GetClusterStatus)
   TC_FORWARD(DrainNode)
   TC_FORWARD(ReplicateArtifact)
@@ -60,13 +60,20 @@ class GlobalStoreProxy final : public v1::GlobalStore::CallbackService {
   Unary* DeleteKey(Call* call, const v1::DeleteKeyRequest* request,
                    v1::DeleteKeyResponse* response) override {
     return Forward(call, quick_, &Stub::DeleteKey, request, response, Timeout::kMeansSilence,
-                   [this, request](SteadyTime asked) { known_keys_.Forget(request->key(), asked); });
+                   [this, request](SteadyTime asked) { known_keys_.NoteDeleted(request->key(), asked); });
+  }
+  // As the global store has them, also where it was restored and is behind: that is what a person wants to
+  // see then.
+  Unary* ListKeys(Call* call, const v1::ListKeysRequest* request, v1::ListKeysResponse* response) override {
+    return Forward(call, quick_, &Stub::ListKeys, request, response, Timeout::kMeansSilence,
+                   [this, response](SteadyTime asked) { known_keys_.NoteListed(response->keys(), asked); });
   }
   Unary* ResolveKey(Call* call, const v1::ResolveKeyRequest* request,
                     v1::ResolveKeyResponse* response) override {
     return rpc::HandleUnary(
         call, quick_, [this, request, response](const RequestContext& context) -> absl::Status {
-          TC_ASSIGN_OR_RETURN(ResolvedKey resolved, known_keys_.Resolve(context, request->key()));
+          TC_ASSIGN_OR_RETURN(ResolvedKey resolved,
+                              known_keys_.Resolve(context, request->key(), request->confirmed()));
           *response->mutable_key() = std::move(resolved.key);
           response->set_unconfirmed(resolved.unconfirmed);
           return absl::OkStatus();
@@ -84,18 +91,27 @@ class GlobalStoreProxy final : public v1::GlobalStore::CallbackService {
   grpc::ServerWriteReactor<v1::WatchKeysResponse>* WatchKeys(Call* call,
                                                              const v1::WatchKeysRequest* request) override {
     using Response = v1::WatchKeysResponse;
-    return ForwardStream<Response>(call, waiting_, &Stub::WatchKeys, request,
-                                   [this](Response&& response, rpc::StreamWriter<Response>& writer) {
-                                     const std::string key = response.key().name();
-                                     if (response.has_key()) {
-                                       response.deleted() ? known_keys_.Forget(key, SteadyNow())
-                                                          : known_keys_.Note(response.key(), SteadyNow());
-                                     }
-                                     // One waiting message a key: a slow watcher misses revisions in between,
-                                     // never the latest.
-                                     writer.WriteLatest(std::move(response), key);
-                                     return absl::OkStatus();
-                                   });
+    return ForwardStream<Response>(
+        call, waiting_, &Stub::WatchKeys, request,
+        [this, began = SteadyNow()](Response&& response, rpc::StreamWriter<Response>& writer) {
+          const std::string key = response.key().name();
+          if (response.has_key()) {
+            const KnownKeys::Order order = response.deleted()
+                                               ? known_keys_.NoteDeletion(response.key())
+                                               : known_keys_.NoteWatched(response.key(), began);
+            // A watcher that was told a revision is not told an older one by a global store that lost it. It
+            // must hear of the key, since one that is not listed to it was deleted.
+            if (order == KnownKeys::Order::kOlder) {
+              std::optional<v1::Key> known = known_keys_.Find(key);
+              if (!known.has_value()) return absl::OkStatus();
+              *response.mutable_key() = *std::move(known);
+              response.set_deleted(false);
+            }
+          }
+          // One waiting message a key: a slow watcher misses revisions in between, never the latest.
+          writer.WriteLatest(std::move(response), key);
+          return absl::OkStatus();
+        });
   }
 
   grpc::ServerWriteReactor<v1::WatchWishesResponse>* WatchWishes(

@@ -1,7 +1,8 @@
 // The calls of GlobalStore that clients make, served by the daemon and forwarded with the caller's request
 // context, so that a client needs to know its own daemon only. What the answers say of keys is remembered.
 // While the global store is away, errors say so and name it, and a key that is known here is resolved all the
-// same, marked as unconfirmed. The calls that nodes make are UNIMPLEMENTED here. Thread-safe.
+// same, marked as unconfirmed, unless a confirmed answer was asked for. The calls that nodes make are
+// UNIMPLEMENTED here. Thread-safe.
 #pragma once
 
 #include <memory>

@@ -129,7 +129,7 @@ absl::StatusOr<v1::PublishArtifactResponse> Ingester::Publish(const RequestConte
     bound.set_name(artifact.binding->key());
     bound.set_artifact_id(response.artifact_id());
     bound.set_revision(response.key_revision());
-    options_.known_keys->Note(bound, asked);
+    options_.known_keys->NotePut(bound, asked);
   }
   return response;
 }

@@ -33,7 +33,7 @@ absl::Status NoCopyLeft(std::string_view artifact_id) {
 
 absl::StatusOr<Materializer::Target> Materializer::FindTarget(const RequestContext& context,
                                                               const std::string& artifact_id,
-                                                              const std::string& key) const {
+                                                              const std::string& key, bool confirmed) const {
   if (!artifact_id.empty()) {
     if (!IsArtifactId(artifact_id)) {
       return absl::InvalidArgumentError(
@@ -42,7 +42,7 @@ absl::StatusOr<Materializer::Target> Materializer::FindTarget(const RequestConte
     return Target{.artifact_id = artifact_id};
   }
   if (key.empty()) return absl::InvalidArgumentError("neither an artifact id nor a key was given");
-  TC_ASSIGN_OR_RETURN(const ResolvedKey resolved, options_.known_keys->Resolve(context, key));
+  TC_ASSIGN_OR_RETURN(const ResolvedKey resolved, options_.known_keys->Resolve(context, key, confirmed));
   return Target{.artifact_id = resolved.key.artifact_id(),
                 .key = key,
                 .key_revision = resolved.key.revision(),
@@ -120,7 +120,8 @@ absl::StatusOr<std::unique_ptr<ReplicaLease>> Materializer::LeaseFor(
     is_meant = [&request](const ReplicaInfo& replica) { return replica.id == request.replica_id(); };
   } else {
     TC_ASSIGN_OR_RETURN(const Location location, FromProto(request.location(), options_.devices));
-    TC_ASSIGN_OR_RETURN(const Target target, FindTarget(context, request.artifact_id(), request.key()));
+    TC_ASSIGN_OR_RETURN(const Target target,
+                        FindTarget(context, request.artifact_id(), request.key(), request.confirmed()));
     if (target.key_unconfirmed) {
       // The answer of this call has no place for that mark.
       return absl::UnavailableError(
@@ -179,7 +180,8 @@ absl::StatusOr<v1::MaterializeReplicaResult> Materializer::Materialize(
     const OnProgress& on_progress) const {
   TC_RETURN_IF_ERROR(options_.node->CheckAccepting());
   TC_RETURN_IF_ERROR(CheckLane(request.lane()));
-  TC_ASSIGN_OR_RETURN(Target target, FindTarget(context, request.artifact_id(), request.key()));
+  TC_ASSIGN_OR_RETURN(Target target,
+                      FindTarget(context, request.artifact_id(), request.key(), request.confirmed()));
   while (true) {
     absl::StatusOr<v1::MaterializeReplicaResult> result =
         MaterializeTarget(context, target, request, on_progress);
@@ -191,7 +193,7 @@ absl::StatusOr<v1::MaterializeReplicaResult> Materializer::Materialize(
     if (target.key.empty() || !MayBeGone(result.status())) return result;
     // A version that was replaced may be deleted while it is brought. Then what counts is what the key names
     // now; where that is the same, the failure is the answer.
-    const absl::StatusOr<Target> now = FindTarget(context, "", target.key);
+    const absl::StatusOr<Target> now = FindTarget(context, "", target.key, request.confirmed());
     if (!now.ok() || now->artifact_id == target.artifact_id) return result;
     VLOG(1) << "key " << target.key << " moved from " << target.artifact_id << " to " << now->artifact_id
             << " while that was brought: " << result.status();

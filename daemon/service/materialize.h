@@ -57,7 +57,7 @@ class Materializer {
   };
 
   absl::StatusOr<Target> FindTarget(const RequestContext& context, const std::string& artifact_id,
-                                    const std::string& key) const;
+                                    const std::string& key, bool confirmed) const;
   // Of a replica here, or the global store's, verified.
   absl::StatusOr<std::shared_ptr<const Manifest>> GetManifest(const RequestContext& context,
                                                               const Target& target) const;

@@ -104,6 +104,21 @@ TEST_F(MaterializeTest, AKeyMeansWhatTheGlobalStoreSaysAndIsMarkedWhileItIsAway)
   EXPECT_TRUE(marked->key_unconfirmed());
 }
 
+TEST_F(MaterializeTest, ConfirmedGet_FailsWhileTheGlobalStoreIsAway) {
+  MakeReplica();
+  Bind("model", artifact.manifest->id(), 7);
+  v1::MaterializeReplicaRequest request = ByKey("model");
+  request.set_confirmed(true);
+  ASSERT_TRUE(Materialize(request).ok());
+  store.With([](FakeGlobalStore& it) { it.down = absl::UnavailableError("away"); });
+  const absl::Status refused = Materialize(request).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(refused.message(), HasSubstr("resolve key model: away"));
+  // An id means what it means without the global store.
+  request.set_artifact_id(artifact.manifest->id());
+  EXPECT_TRUE(Materialize(request).ok());
+}
+
 TEST_F(MaterializeTest, AManifestThatIsNotTheOneAskedForIsDataLoss) {
   const testing::TestArtifact another = testing::MakeChunkedArtifact(2, 3, 64 << 10);
   store.manifests[artifact.manifest->id()] = std::string(another.manifest->bytes());
@@ -283,6 +298,10 @@ TEST_F(AttachTest, AKeyThatIsUnconfirmedIsRefusedSinceTheAnswerCannotSayThatItIs
   const absl::Status refused = Attach(request).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(refused.message(), HasSubstr(artifact.manifest->id()));
+  request.set_confirmed(true);
+  const absl::Status unconfirmed = Attach(request).status();
+  EXPECT_EQ(unconfirmed.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(unconfirmed.message(), HasSubstr("only a confirmed answer"));
 }
 
 TEST_F(AttachTest, ADaemonNeedsAGrantForThisReplicaOverTheLocalLane) {
