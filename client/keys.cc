@@ -66,9 +66,11 @@ absl::StatusOr<KeyInfo> Client::BindKey(const RequestContext& context, std::stri
   return InfoOf(response.key());
 }
 
-absl::StatusOr<KeyInfo> Client::ResolveKey(const RequestContext& context, std::string_view key) {
+absl::StatusOr<KeyInfo> Client::ResolveKey(const RequestContext& context, std::string_view key,
+                                           bool confirmed) {
   v1::ResolveKeyRequest request;
   request.set_key(std::string(key));
+  request.set_confirmed(confirmed);
   TC_ASSIGN_OR_RETURN(const v1::ResolveKeyResponse response,
                       InSpan("Client/ResolveKey", context, [&](const RequestContext& operation) {
                         return rpc::CallUnary(session_->link->global_store(), &Stub::ResolveKey, operation,

@@ -18,6 +18,8 @@ absl::StatusOr<std::string> ArtifactIdOf(const DaemonLink& link, const RequestCo
   if (IsArtifactId(artifact)) return std::string(artifact);
   v1::ResolveKeyRequest request;
   request.set_key(std::string(artifact));
+  // What is done to the artifact has no place for the mark of an unconfirmed answer.
+  request.set_confirmed(true);
   TC_ASSIGN_OR_RETURN(const v1::ResolveKeyResponse response,
                       rpc::CallUnary(link.global_store(), &v1::GlobalStore::Stub::ResolveKey, operation,
                                      request, {.what = "resolving a key"}));

@@ -16,7 +16,8 @@ namespace tensorcast::client {
 // INVALID_ARGUMENT for an empty name.
 absl::Status CheckNamed(std::string_view artifact);
 
-// The id of an artifact that is named by a key or by that id. NOT_FOUND for a key that does not exist.
+// The id of an artifact that is named by a key or by that id. NOT_FOUND for a key that does not exist;
+// UNAVAILABLE where the global store does not confirm what the key means.
 absl::StatusOr<std::string> ArtifactIdOf(const DaemonLink& link, const RequestContext& operation,
                                          std::string_view artifact);
 

@@ -11,6 +11,9 @@
 
 namespace tensorcast::cli {
 
+inline constexpr const char* kConfirmedHelp =
+    "Fail when the global store does not answer, instead of taking the key as this daemon last knew it";
+
 // Connects to the daemon that the flags name, or the configuration; a termination signal ends the attempt.
 // INVALID_ARGUMENT names the flag or the key. PERMISSION_DENIED, at once, when its socket is for others.
 // `devices` may be null, and must outlive what is attached to.

@@ -38,6 +38,7 @@ struct GetFlags {
   std::string out;  // write a .safetensors file
   std::vector<std::string> tensors;
   bool wait_for_space = false;
+  bool confirmed = false;
   double timeout_seconds = 0;  // 0: none
 };
 
@@ -133,6 +134,7 @@ absl::Status Get(const CommonFlags& common, const GetFlags& flags) {
                              .wait_for_space = flags.wait_for_space,
                              .attach = !flags.out.empty(),
                              .tensors = flags.tensors,
+                             .confirmed = flags.confirmed,
                              .on_progress = bar.callback()};
   const absl::Duration timeout =
       flags.timeout_seconds > 0 ? absl::Seconds(flags.timeout_seconds) : absl::InfiniteDuration();
@@ -173,6 +175,7 @@ void AddFlags(Flags& flags, GetFlags& values) {
       {.not_empty = true});
   flags.Add("--out", values.out, "Write the tensors to this .safetensors file", {.not_empty = true});
   flags.Add("--wait", values.wait_for_space, "Wait for space instead of failing when the pool is held");
+  flags.Add("--confirmed", values.confirmed, kConfirmedHelp);
   flags.Add("--timeout", values.timeout_seconds, "Give up after this many seconds", {.least = 0});
 }
 

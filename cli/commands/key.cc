@@ -18,6 +18,7 @@ struct KeyFlags {
   std::string artifact;
   std::optional<uint64_t> expected_revision;
   std::optional<uint64_t> keep;
+  bool confirmed = false;
 };
 
 v1::Key ToMessage(const client::KeyInfo& key) {
@@ -59,7 +60,8 @@ absl::Status Print(const CommonFlags& common, const absl::StatusOr<client::KeyIn
 
 absl::Status Resolve(const CommonFlags& common, const KeyFlags& flags) {
   TC_ASSIGN_OR_RETURN(const auto client, ConnectClient(common));
-  TC_ASSIGN_OR_RETURN(const client::KeyInfo key, client->ResolveKey(InterruptibleContext(), flags.key));
+  TC_ASSIGN_OR_RETURN(const client::KeyInfo key,
+                      client->ResolveKey(InterruptibleContext(), flags.key, flags.confirmed));
   if (key.unconfirmed) WarnUnconfirmed(key.name, key.revision);
   if (!common.json) {
     PrintKey(common, key);
@@ -126,7 +128,10 @@ void AddBindFlags(Flags& flags, KeyFlags& values) {
             {.least = 1, .most = 1000});
 }
 
-void AddResolveFlags(Flags& flags, KeyFlags& values) { AddName(flags, values, "The name"); }
+void AddResolveFlags(Flags& flags, KeyFlags& values) {
+  AddName(flags, values, "The name");
+  flags.Add("--confirmed", values.confirmed, kConfirmedHelp);
+}
 
 void AddListFlags(Flags& flags, KeyFlags& values) {
   flags.Add("prefix", values.key, "Only keys that start so");

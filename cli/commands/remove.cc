@@ -29,7 +29,7 @@ absl::Status RemoveArtifact(const CommonFlags& common, const RemoveFlags& flags)
   std::string artifact_id = flags.artifact;
   std::vector<client::KeyInfo> keys;  // to be removed
   if (!IsArtifactId(flags.artifact)) {
-    TC_ASSIGN_OR_RETURN(keys.emplace_back(), client->ResolveKey(context, flags.artifact));
+    TC_ASSIGN_OR_RETURN(keys.emplace_back(), client->ResolveKey(context, flags.artifact, /*confirmed=*/true));
     artifact_id = keys.front().artifact_id;
   }
   TC_ASSIGN_OR_RETURN(std::vector<client::KeyInfo> others, client->ListKeys(context, ""));

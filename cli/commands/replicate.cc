@@ -364,7 +364,8 @@ absl::Status Run(const CommonFlags& common, const ReplicateFlags& flags) {
   std::string artifact_id = flags.artifact;
   if (!IsArtifactId(artifact_id)) {
     TC_ASSIGN_OR_RETURN(const auto client, ConnectClient(common));
-    TC_ASSIGN_OR_RETURN(const client::KeyInfo key, client->ResolveKey(context, flags.artifact));
+    TC_ASSIGN_OR_RETURN(const client::KeyInfo key,
+                        client->ResolveKey(context, flags.artifact, /*confirmed=*/true));
     artifact_id = key.artifact_id;
   }
   if (flags.cancel) return Cancel(common, flags, *admin, context, artifact_id);

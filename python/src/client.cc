@@ -160,32 +160,36 @@ void BindTransfers(nb::class_<Client>& type) {
   type.def(
       "get",
       [](const Client& client, const std::string& artifact, const std::string& location,
-         const std::vector<std::string>& tensors, const std::string& lane, bool wait_for_space, bool attach,
-         bool pin, const CallOptions& options) {
+         const std::vector<std::string>& tensors, const std::string& lane, bool wait_for_space,
+         bool confirmed, bool attach, bool pin, const CallOptions& options) {
         return Get(client, artifact,
                    {.location = location,
                     .lane = lane,
                     .wait_for_space = wait_for_space,
                     .attach = attach,
                     .tensors = tensors,
-                    .copy_on_write = true},
+                    .copy_on_write = true,
+                    .confirmed = confirmed},
                    pin, options);
       },
       nb::arg("artifact"), nb::kw_only(), nb::arg("location"), nb::arg("tensors"), nb::arg("lane"),
-      nb::arg("wait_for_space"), nb::arg("attach"), nb::arg("pin"), nb::arg("options"),
+      nb::arg("wait_for_space"), nb::arg("confirmed"), nb::arg("attach"), nb::arg("pin"), nb::arg("options"),
       "A call that results in a Replica.");
   type.def(
       "get_at",
       [](const Client& client, const std::string& artifact, const std::vector<std::string>& locations,
-         const std::vector<std::string>& tensors, const std::string& lane, bool wait_for_space, bool pin,
-         const CallOptions& options) {
-        return GetAt(
-            client, artifact, locations,
-            {.lane = lane, .wait_for_space = wait_for_space, .tensors = tensors, .copy_on_write = true}, pin,
-            options);
+         const std::vector<std::string>& tensors, const std::string& lane, bool wait_for_space,
+         bool confirmed, bool pin, const CallOptions& options) {
+        return GetAt(client, artifact, locations,
+                     {.lane = lane,
+                      .wait_for_space = wait_for_space,
+                      .tensors = tensors,
+                      .copy_on_write = true,
+                      .confirmed = confirmed},
+                     pin, options);
       },
       nb::arg("artifact"), nb::kw_only(), nb::arg("locations"), nb::arg("tensors"), nb::arg("lane"),
-      nb::arg("wait_for_space"), nb::arg("pin"), nb::arg("options"),
+      nb::arg("wait_for_space"), nb::arg("confirmed"), nb::arg("pin"), nb::arg("options"),
       "A call that results in a list of Replica: one for each location, all or none.");
   type.def(
       "import_files",
@@ -241,13 +245,13 @@ void BindKeys(nb::class_<Client>& type) {
       "A call that results in an artifact id and a number.");
   type.def(
       "resolve_key",
-      [](const Client& client, const std::string& key, const CallOptions& options) {
+      [](const Client& client, const std::string& key, bool confirmed, const CallOptions& options) {
         return Start(client, options,
-                     [key](Connection& connection, const RequestContext& context, const Call::Listener&) {
-                       return Made(connection.plain().ResolveKey(context, key), DictOfKey);
+                     [=](Connection& connection, const RequestContext& context, const Call::Listener&) {
+                       return Made(connection.plain().ResolveKey(context, key, confirmed), DictOfKey);
                      });
       },
-      nb::arg("key"), nb::kw_only(), nb::arg("options"));
+      nb::arg("key"), nb::kw_only(), nb::arg("confirmed"), nb::arg("options"));
   type.def(
       "bind_key",
       [](const Client& client, const std::string& key, const std::string& artifact_id,

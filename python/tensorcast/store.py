@@ -194,15 +194,15 @@ class Store(Administration):
     # Getting.
 
     def _start_get(self, artifact: str, device: arguments.Device, tensors: str | Sequence[str] | None, lane: str,
-                   wait_for_space: bool, attach: bool, pin: bool, timeout: float | None) -> _native.Call:
+                   wait_for_space: bool, confirmed: bool, attach: bool, pin: bool, timeout: float | None) -> _native.Call:
         return self.native.get(arguments.text("artifact", artifact), location=arguments.location(device),
                                tensors=_chosen(tensors), lane=arguments.text("lane", lane),
-                               wait_for_space=bool(wait_for_space), attach=attach, pin=bool(pin),
+                               wait_for_space=bool(wait_for_space), confirmed=bool(confirmed), attach=attach, pin=bool(pin),
                                options=self.options(timeout))
 
     def _get(self, artifact: str, *, device: arguments.Device = "cpu", tensors: str | Sequence[str] | None = None,
-             lane: str = "", wait_for_space: bool = False, pin: bool = False, timeout: float | None = None,
-             progress: bool = True) -> calls.Steps[Weights]:
+             lane: str = "", wait_for_space: bool = False, confirmed: bool = False, pin: bool = False,
+             timeout: float | None = None, progress: bool = True) -> calls.Steps[Weights]:
         """Brings an artifact to this host and maps it: no copy is made for the caller.
 
         artifact: a key, or an artifact id.
@@ -210,6 +210,7 @@ class Store(Administration):
         tensors: only these; names, or patterns of names as a shell has them ("model.layers.[0-7].*"). None: all.
         lane: force "local", "ucx", "ucx-rma", "tcp" or "disk".
         wait_for_space: wait, to the timeout, where the pool is full of what is in use.
+        confirmed: UnavailableError where the global store does not answer, instead of a key as this daemon last knew it.
         pin: keep it on this node also when nobody uses it, until it is unpinned.
         progress: a bar on the terminal or in the notebook, if there is one, for what takes long.
 
@@ -217,14 +218,14 @@ class Store(Administration):
         FailedPreconditionError where the daemon's memory cannot be mapped here (another host's), DataLossError
         when no source has intact bytes.
         """
-        call = self._start_get(artifact, device, tensors, lane, wait_for_space, True, pin, timeout)
+        call = self._start_get(artifact, device, tensors, lane, wait_for_space, confirmed, True, pin, timeout)
         return Weights((yield call, f"get {artifact}" if progress else None), self)
 
     get, get_async = calls.forms(_get)
 
     def _get_at(self, artifact: str, devices: arguments.Device | Sequence[arguments.Device], *,
                 tensors: str | Sequence[str] | None = None, lane: str = "", wait_for_space: bool = False,
-                pin: bool = False, timeout: float | None = None, progress: bool = True) -> calls.Steps[dict[str, Weights]]:
+                confirmed: bool = False, pin: bool = False, timeout: float | None = None, progress: bool = True) -> calls.Steps[dict[str, Weights]]:
         """As get, at several devices of this host side by side: the weights at each.
 
         devices: as get takes one; "gpu:all" is every GPU of the daemon. What is not on this host yet comes to it once.
@@ -233,17 +234,18 @@ class Store(Administration):
         """
         call = self.native.get_at(arguments.text("artifact", artifact), locations=arguments.locations("devices", devices),
                                   tensors=_chosen(tensors), lane=arguments.text("lane", lane),
-                                  wait_for_space=bool(wait_for_space), pin=bool(pin), options=self.options(timeout))
+                                  wait_for_space=bool(wait_for_space), confirmed=bool(confirmed), pin=bool(pin),
+                                  options=self.options(timeout))
         replicas = yield call, f"get {artifact}" if progress else None
         return {replica.device: Weights(replica, self) for replica in replicas}
 
     get_at, get_at_async = calls.forms(_get_at)
 
     def _prefetch(self, artifact: str, *, device: arguments.Device = "cpu", tensors: str | Sequence[str] | None = None,
-                  lane: str = "", wait_for_space: bool = False, pin: bool = False, timeout: float | None = None,
-                  progress: bool = True) -> calls.Steps[str]:
+                  lane: str = "", wait_for_space: bool = False, confirmed: bool = False, pin: bool = False,
+                  timeout: float | None = None, progress: bool = True) -> calls.Steps[str]:
         """Brings an artifact to this host (device may be "disk", too) without mapping it: its replica's id."""
-        call = self._start_get(artifact, device, tensors, lane, wait_for_space, False, pin, timeout)
+        call = self._start_get(artifact, device, tensors, lane, wait_for_space, confirmed, False, pin, timeout)
         replica: _native.Replica = yield call, f"prefetch {artifact}" if progress else None
         return replica.replica_id
 
@@ -321,9 +323,13 @@ class Store(Administration):
 
     # Keys.
 
-    def _resolve(self, key: str, *, timeout: float | None = None) -> calls.Steps[Key]:
-        """What a key means. NotFoundError for one that nobody bound."""
-        return Key(**(yield self.native.resolve_key(arguments.text("key", key), options=self.options(timeout))))
+    def _resolve(self, key: str, *, confirmed: bool = False, timeout: float | None = None) -> calls.Steps[Key]:
+        """What a key means. NotFoundError for a key that is not bound.
+
+        confirmed: as in get. Without it such an answer is marked: `unconfirmed`.
+        """
+        call = self.native.resolve_key(arguments.text("key", key), confirmed=bool(confirmed), options=self.options(timeout))
+        return Key(**(yield call))
 
     resolve, resolve_async = calls.forms(_resolve)
 

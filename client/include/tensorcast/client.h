@@ -90,6 +90,9 @@ struct GetOptions {
   // read-only: what is written takes pages of its own, and nobody else sees it. Where the pool is of huge
   // pages that were set aside, as many more have to be free; else it is read-only (Replica::writable).
   bool copy_on_write = false;
+  // What the key means is to be the global store's word now: UNAVAILABLE where it does not answer, instead of
+  // an answer from the daemon's memory that is marked as unconfirmed.
+  bool confirmed = false;
   std::function<void(const TransferProgress&)> on_progress;
 };
 
@@ -219,7 +222,9 @@ class Client {
                                   std::string_view artifact,
                                   std::optional<uint64_t> expected_revision = std::nullopt,
                                   std::optional<uint32_t> keep = std::nullopt);  // as PutOptions::keep
-  absl::StatusOr<KeyInfo> ResolveKey(const RequestContext& context, std::string_view key);
+  // `confirmed` as in GetOptions.
+  absl::StatusOr<KeyInfo> ResolveKey(const RequestContext& context, std::string_view key,
+                                     bool confirmed = false);
   absl::Status DeleteKey(const RequestContext& context, std::string_view key,
                          std::optional<uint64_t> expected_revision = std::nullopt);
   absl::StatusOr<std::vector<KeyInfo>> ListKeys(const RequestContext& context, std::string_view prefix);
