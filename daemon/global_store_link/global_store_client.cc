@@ -150,9 +150,14 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
                                                   const std::vector<std::string>& names) override {
     v1::GetClusterStatusRequest request;
     request.mutable_node_names()->Assign(names.begin(), names.end());
-    TC_ASSIGN_OR_RETURN(const v1::GetClusterStatusResponse response,
-                        Call(&Stub::GetClusterStatus, context, request, Once()));
-    return std::vector<v1::Node>(response.nodes().begin(), response.nodes().end());
+    std::vector<v1::Node> found;
+    do {
+      TC_ASSIGN_OR_RETURN(const v1::GetClusterStatusResponse page,
+                          Call(&Stub::GetClusterStatus, context, request, Once()));
+      found.insert(found.end(), page.nodes().begin(), page.nodes().end());
+      request.set_page_token(page.next_page_token());
+    } while (!request.page_token().empty());
+    return found;
   }
 
   absl::StatusOr<v1::RequestReplicaTransportResponse> RequestReplicaTransport(

@@ -16,12 +16,6 @@ absl::Status NoSuchArtifact(std::string_view artifact_id) {
   return absl::NotFoundError(absl::StrCat("there is no artifact ", artifact_id));
 }
 
-bool WasImportedFrom(const ArtifactRecord& record, std::string_view path) {
-  return std::ranges::any_of(record.origins, [&](const Origin& origin) {
-    return std::ranges::any_of(origin.files, [&](const OriginFile& file) { return file.path == path; });
-  });
-}
-
 // The first of them, for an error.
 std::string SomeOf(const std::set<std::string>& keys) {
   std::vector<std::string> named;
@@ -215,38 +209,6 @@ absl::StatusOr<DurableFacts> Directory::PrepareDeleteArtifact(std::string_view a
     std::erase_if(key.earlier, [&](const KeyVersion& version) { return version.artifact_id == artifact_id; });
   }
   return facts;
-}
-
-ArtifactView Directory::ViewOf(const ArtifactState& artifact) const {
-  ArtifactView view{.record = artifact.record,
-                    .keys = {artifact.keys.begin(), artifact.keys.end()},
-                    .kept_by = {artifact.kept_by.begin(), artifact.kept_by.end()},
-                    .released = IsReleased(artifact),
-                    .replicas = {}};
-  ForEachReplica(artifact.record.artifact_id, [&](const NodeState&, const HeldReplica& replica) {
-    view.replicas.push_back(replica.facts);
-    return true;
-  });
-  return view;
-}
-
-absl::StatusOr<ArtifactView> Directory::DescribeArtifact(std::string_view artifact_id) const {
-  auto found = artifacts_.find(artifact_id);
-  if (found == artifacts_.end()) return NoSuchArtifact(artifact_id);
-  return ViewOf(found->second);
-}
-
-std::vector<ArtifactView> Directory::ListArtifacts(std::string_view after, size_t limit,
-                                                   const ArtifactFilter& filter) const {
-  std::vector<ArtifactView> views;
-  for (auto it = artifacts_.upper_bound(after); it != artifacts_.end() && views.size() < limit; ++it) {
-    const bool unkeyed = it->second.keys.empty() && it->second.kept_by.empty();
-    if (filter.unkeyed_only && !unkeyed) continue;
-    if (it->second.record.created > filter.created_before) continue;
-    if (!filter.origin_path.empty() && !WasImportedFrom(it->second.record, filter.origin_path)) continue;
-    views.push_back(ViewOf(it->second));
-  }
-  return views;
 }
 
 }  // namespace tensorcast::global_store

@@ -106,10 +106,6 @@ class Directory {
   // that version; `only_if_unkeyed` refuses those, too.
   absl::StatusOr<DurableFacts> PrepareDeleteArtifact(std::string_view artifact_id, bool only_if_unkeyed,
                                                      absl::Time now) const;
-  absl::StatusOr<ArtifactView> DescribeArtifact(std::string_view artifact_id) const;
-  // Those after `after` in order of id, at most `limit`.
-  std::vector<ArtifactView> ListArtifacts(std::string_view after, size_t limit,
-                                          const ArtifactFilter& filter) const;
 
   // FAILED_PRECONDITION, naming the current revision, when `expected` differs from it (0: must not exist).
   absl::StatusOr<KeyPlan> PrepareBindKey(const BindRequest& request, absl::Time now) const;
@@ -154,10 +150,24 @@ class Directory {
   absl::Status SetUnreachable(const NodeIdentity& node, bool unreachable);
   // GPUs on which nothing works, by ordinal; for people.
   absl::Status SetUnhealthyDevices(const NodeIdentity& identity, std::vector<int> devices);
-  std::vector<NodeView> ListNodes(SteadyTime now) const;
   absl::StatusOr<NodeView> FindNode(std::string_view node_id, SteadyTime now) const;
   // OK, or why calls of this identity are refused.
   absl::Status CheckIdentity(const NodeIdentity& node) const;
+
+  // ---- Listings in pages (listings.cc) ----
+  // With its replicas, from where an earlier view of it left off.
+  absl::StatusOr<ArtifactView> DescribeArtifact(std::string_view artifact_id, std::string_view after = "",
+                                                const PageBounds& bounds = {}) const;
+  // In order of id, from where the page before left off; "": from the beginning. An artifact whose replicas
+  // are listed and do not fit comes again on the next page, with more of them.
+  ArtifactPage ListArtifacts(std::string_view after, const PageBounds& bounds,
+                             const ArtifactFilter& filter) const;
+  // In order of id, likewise.
+  NodePage ListNodes(std::string_view after, const PageBounds& bounds, SteadyTime now) const;
+  // Those with these names, in order of name.
+  NodePage FindNodesNamed(const std::set<std::string, std::less<>>& names, std::string_view after,
+                          const PageBounds& bounds, SteadyTime now) const;
+  uint64_t CountDraining() const;
 
   // ---- Inventory (inventory.cc) ----
   // True: something was missed, an inventory is wanted.
@@ -507,7 +517,9 @@ class Directory {
   // A ready one of the artifact there; null when there is none.
   const HeldReplica* FindReplicaAt(std::string_view artifact_id, const std::string& node_id,
                                    const Location& location) const;
-  ArtifactView ViewOf(const ArtifactState& artifact) const;
+  ArtifactView ViewOf(const ArtifactState& artifact) const;  // without its replicas
+  // Those after `after`, into the room that is left of `bytes`, which it takes.
+  void AddReplicas(ArtifactView& view, std::string_view after, size_t& bytes) const;
   NodeView ViewOf(const NodeState& node, SteadyTime now) const;
 
   // What the end of a grant says of its source.

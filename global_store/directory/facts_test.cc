@@ -193,8 +193,8 @@ TEST_F(Artifacts, AreListedInPagesUnkeyedAndOldEnough) {
   ASSERT_TRUE(Bind("k", "b").ok());
   const auto ids = [&](std::string_view after, size_t limit, bool unkeyed, absl::Time before) {
     std::vector<std::string> all;
-    for (const ArtifactView& view :
-         directory_.ListArtifacts(after, limit, {.unkeyed_only = unkeyed, .created_before = before})) {
+    const ArtifactFilter filter{.unkeyed_only = unkeyed, .created_before = before};
+    for (const ArtifactView& view : directory_.ListArtifacts(after, {.entries = limit}, filter).artifacts) {
       all.push_back(view.record.artifact_id);
     }
     return all;
@@ -217,7 +217,7 @@ TEST_F(Artifacts, AreFoundByAFileThatTheyWereImportedFrom) {
   Publish("put");
   const auto ids = [&](std::string_view path) {
     std::vector<std::string> all;
-    for (const ArtifactView& view : directory_.ListArtifacts("", 10, {.origin_path = path})) {
+    for (const ArtifactView& view : directory_.ListArtifacts("", {}, {.origin_path = path}).artifacts) {
       all.push_back(view.record.artifact_id);
     }
     return all;

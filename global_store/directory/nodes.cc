@@ -258,12 +258,6 @@ NodeView Directory::ViewOf(const NodeState& node, SteadyTime now) const {
                   .since_heartbeat = std::max(now - node.last_heartbeat, absl::ZeroDuration())};
 }
 
-std::vector<NodeView> Directory::ListNodes(SteadyTime now) const {
-  std::vector<NodeView> views;
-  for (const auto& [node_id, node] : nodes_) views.push_back(ViewOf(node, now));
-  return views;
-}
-
 absl::StatusOr<NodeView> Directory::FindNode(std::string_view node_id, SteadyTime now) const {
   auto it = nodes_.find(node_id);
   if (it == nodes_.end()) return absl::NotFoundError(absl::StrCat("there is no live node ", node_id));

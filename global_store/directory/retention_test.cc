@@ -180,7 +180,7 @@ TEST_F(Versions, DeletedKey_LeavesItsArtifactAndReleasesTheOthers) {
 
 TEST_F(Versions, KeptVersion_IsDeletedOnlyWhenAskedFor) {
   for (const char* const artifact : {"v1", "v2"}) ASSERT_TRUE(Put(artifact, "k").ok());
-  EXPECT_THAT(directory_.ListArtifacts("", 10, {.unkeyed_only = true}), IsEmpty());
+  EXPECT_THAT(directory_.ListArtifacts("", {}, {.unkeyed_only = true}).artifacts, IsEmpty());
   const absl::Status refused = directory_.PrepareDeleteArtifact("v1", true, wall_now()).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
   EXPECT_THAT(refused.message(), HasSubstr("earlier version of the keys k"));

@@ -2,6 +2,7 @@
 // protobuf.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -76,8 +77,27 @@ struct ArtifactView {
   ArtifactRecord record;
   std::vector<std::string> keys;
   std::vector<std::string> kept_by;  // keys of which it is an earlier version that is kept
-  bool released = false;  // it goes when room is needed: no key names or keeps this version any more
+  bool released = false;        // it goes when room is needed: no key names or keeps this version any more
+  uint64_t ready_replicas = 0;  // that serve and count as copies, whether listed or not
   std::vector<ReplicaInfo> replicas;
+  std::string
+      more_replicas_after;  // where a page that had no room for all of them goes on; empty: these are all
+};
+
+// How much one page of a listing has at most: of each there is at least one entry on it.
+struct PageBounds {
+  size_t entries = SIZE_MAX;
+  size_t bytes = SIZE_MAX;  // as messages, by estimate; not less than they turn out to be
+};
+
+// `next` is where the listing goes on; empty: this is the last page.
+struct ArtifactPage {
+  std::vector<ArtifactView> artifacts;
+  std::string next;
+};
+struct NodePage {
+  std::vector<NodeView> nodes;
+  std::string next;
 };
 
 struct Registration {
@@ -100,6 +120,7 @@ struct ArtifactFilter {
   bool unkeyed_only = false;  // no key names or keeps them
   absl::Time created_before = absl::InfiniteFuture();
   std::string_view origin_path;  // imported from a file of this path, on any node; empty: from anywhere
+  bool replicas = false;         // are listed; else they are only counted
 };
 
 // An origin and where its node is asked about it.

@@ -238,6 +238,7 @@ v1::Artifact ToProto(const ArtifactView& artifact) {
   for (const std::string& key : artifact.keys) message.add_keys(key);
   for (const std::string& key : artifact.kept_by) message.add_kept_by(key);
   message.set_released(artifact.released);
+  message.set_replica_count(static_cast<uint32_t>(artifact.ready_replicas));
   for (const ReplicaInfo& replica : artifact.replicas) *message.add_replicas() = rpc::ToProto(replica);
   for (const Origin& origin : artifact.record.origins) *message.add_origins() = ToProto(origin);
   return message;
@@ -259,7 +260,7 @@ v1::Key ToProto(const KeyRecord& key, uint32_t keep) {
   return message;
 }
 
-// A page is made under the directory's lock, so nobody gets to ask for all at once.
+// A page is made under the directory's lock, so a caller cannot ask for all at once.
 absl::StatusOr<size_t> PageSize(int32_t asked) {
   constexpr int32_t kDefault = 100;
   constexpr int32_t kLargest = 1000;

@@ -30,6 +30,10 @@ v1::Wish ToProto(const WishView& wish);
 v1::BroadcastGroup ToProto(const NodeGroup& group);
 v1::JoinBroadcastRequest::Root ToProto(const GroupRoot& root);
 
+// How many bytes of entries a page of a listing has at most: well below what one message may have
+// (rpc::kMaxMessageBytes), and made in a few milliseconds with the directory locked.
+inline constexpr size_t kPageBytes = size_t{1} << 20;
+
 // How many entries a page of a listing has at most, from what was asked for: 0 stands for the default.
 absl::StatusOr<size_t> PageSize(int32_t asked);
 

@@ -1,6 +1,7 @@
 #include "global_store/service/gauges.h"
 
 #include <string>
+#include <utility>
 
 #include "base/steady_time.h"
 #include "otel/api/metrics_catalogue.h"
@@ -16,11 +17,10 @@ DirectoryCounts Counts(Coordinator& coordinator) {
 
 // A lost node is dropped from the directory, so it is only missing here.
 void ObserveNodes(Coordinator& coordinator, otel::Gauge<1>::Observer& observer) {
-  uint64_t draining = 0;
-  const std::vector<NodeView> nodes = coordinator.WithDirectory(
-      [](const Directory& directory, SteadyTime now) { return directory.ListNodes(now); });
-  for (const NodeView& node : nodes) draining += node.draining ? 1 : 0;
-  observer.Observe(static_cast<double>(nodes.size() - draining), {"alive"});
+  const auto [nodes, draining] = coordinator.WithDirectory([](const Directory& directory, SteadyTime) {
+    return std::pair(directory.counts().nodes, directory.CountDraining());
+  });
+  observer.Observe(static_cast<double>(nodes - draining), {"alive"});
   observer.Observe(static_cast<double>(draining), {"draining"});
 }
 

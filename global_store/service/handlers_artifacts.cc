@@ -85,10 +85,13 @@ absl::StatusOr<v1::PublishArtifactResponse> Handlers::PublishArtifact(const Requ
 
 absl::Status Handlers::DescribeArtifact(const v1::DescribeArtifactRequest& request,
                                         rpc::StreamWriter<v1::DescribeArtifactResponse>& writer) {
-  TC_ASSIGN_OR_RETURN(const ArtifactView view,
-                      coordinator_.WithDirectory([&](Directory& directory, SteadyTime) {
-                        return directory.DescribeArtifact(request.artifact_id());
-                      }));
+  const PageBounds bounds{.bytes = kPageBytes};
+  const auto view_after = [&](std::string_view after) {
+    return coordinator_.WithDirectory([&](Directory& directory, SteadyTime) {
+      return directory.DescribeArtifact(request.artifact_id(), after, bounds);
+    });
+  };
+  TC_ASSIGN_OR_RETURN(const ArtifactView view, view_after(""));
   const auto manifest = std::make_shared<std::string>();
   if (request.manifest()) {
     // Read before the first message: once one is sent, an error could only cut the stream off.
@@ -97,6 +100,18 @@ absl::Status Handlers::DescribeArtifact(const v1::DescribeArtifactRequest& reque
   v1::DescribeArtifactResponse first;
   *first.mutable_artifact() = ToProto(view);
   TC_RETURN_IF_ERROR(writer.Write(std::move(first)));
+  for (std::string after = view.more_replicas_after; !after.empty();) {
+    absl::StatusOr<ArtifactView> more = view_after(after);
+    if (absl::IsNotFound(more.status())) break;  // it was deleted meanwhile, and its replicas with it
+    TC_RETURN_IF_ERROR(more.status());
+    v1::DescribeArtifactResponse message;
+    message.mutable_artifact()->set_artifact_id(request.artifact_id());
+    for (const ReplicaInfo& replica : more->replicas) {
+      *message.mutable_artifact()->add_replicas() = rpc::ToProto(replica);
+    }
+    TC_RETURN_IF_ERROR(writer.Write(std::move(message)));
+    after = std::move(more->more_replicas_after);
+  }
   if (request.manifest()) {
     writer.WriteRest(rpc::ManifestPieces<v1::DescribeArtifactResponse>(manifest, *manifest));
   }
@@ -110,15 +125,16 @@ absl::StatusOr<v1::ListArtifactsResponse> Handlers::ListArtifacts(const RequestC
   const absl::Duration min_age = rpc::FromProto(request.min_age());
   const absl::Time newest =
       min_age > absl::ZeroDuration() ? coordinator_.wall_now() - min_age : absl::InfiniteFuture();
-  const std::vector<ArtifactView> views = coordinator_.WithDirectory([&](Directory& directory, SteadyTime) {
-    return directory.ListArtifacts(request.page_token(), page,
+  const ArtifactPage listed = coordinator_.WithDirectory([&](Directory& directory, SteadyTime) {
+    return directory.ListArtifacts(request.page_token(), {.entries = page, .bytes = kPageBytes},
                                    {.unkeyed_only = request.unkeyed_only(),
                                     .created_before = newest,
-                                    .origin_path = request.origin_path()});
+                                    .origin_path = request.origin_path(),
+                                    .replicas = request.replicas()});
   });
   v1::ListArtifactsResponse response;
-  for (const ArtifactView& view : views) *response.add_artifacts() = ToProto(view);
-  if (views.size() == page) response.set_next_page_token(views.back().record.artifact_id);
+  for (const ArtifactView& view : listed.artifacts) *response.add_artifacts() = ToProto(view);
+  response.set_next_page_token(listed.next);
   return response;
 }
 

@@ -10,13 +10,6 @@
 #include "global_store/service/handlers.h"
 
 namespace tensorcast::global_store {
-namespace {
-
-// Well below what one message may have.
-constexpr size_t kPageBytes = size_t{1} << 20;
-
-}  // namespace
-
 std::string Handlers::RequestKey(std::string_view request_id, std::string_view method,
                                  std::string_view content) {
   if (request_id.empty()) return "";

@@ -200,17 +200,22 @@ absl::StatusOr<v1::ForgetNodeResponse> Handlers::ForgetNode(const RequestContext
 
 absl::StatusOr<v1::GetClusterStatusResponse> Handlers::GetClusterStatus(
     const RequestContext& context, const v1::GetClusterStatusRequest& request) {
-  std::vector<NodeView> nodes;
+  if (request.page_size() < 0) {
+    return absl::InvalidArgumentError(
+        "get the cluster status: the page size is negative; give a positive one, or 0 for whole messages");
+  }
+  PageBounds bounds{.bytes = kPageBytes};
+  if (request.page_size() > 0) bounds.entries = static_cast<size_t>(request.page_size());
+  const std::set<std::string, std::less<>> names(request.node_names().begin(), request.node_names().end());
+  NodePage page;
   const DirectoryCounts counts = coordinator_.WithDirectory([&](Directory& directory, SteadyTime now) {
-    nodes = directory.ListNodes(now);
+    page = names.empty() ? directory.ListNodes(request.page_token(), bounds, now)
+                         : directory.FindNodesNamed(names, request.page_token(), bounds, now);
     return directory.counts();
   });
   v1::GetClusterStatusResponse response;
-  const std::set<std::string_view> names(request.node_names().begin(), request.node_names().end());
-  for (const NodeView& node : nodes) {
-    const bool wanted = names.empty() || names.contains(node.facts.name);
-    if (wanted) *response.add_nodes() = ToProto(node);
-  }
+  for (const NodeView& node : page.nodes) *response.add_nodes() = ToProto(node);
+  response.set_next_page_token(page.next);
   response.set_artifacts(counts.artifacts);
   response.set_keys(counts.keys);
   response.set_replicas(counts.replicas);
@@ -218,8 +223,9 @@ absl::StatusOr<v1::GetClusterStatusResponse> Handlers::GetClusterStatus(
   response.set_open_wishes(counts.open_wishes);
   response.set_store_epoch(coordinator_.epoch());
   response.set_metadata_store(std::string(coordinator_.metadata_store_name()));
-  // Who asks for nodes by name looks for addresses.
-  if (names.empty() && options_.describe_stores != nullptr) options_.describe_stores(context, response);
+  // Who asks for nodes by name looks for addresses; the pages that follow the first only bring more nodes.
+  const bool whole = names.empty() && request.page_token().empty();
+  if (whole && options_.describe_stores != nullptr) options_.describe_stores(context, response);
   return response;
 }
 

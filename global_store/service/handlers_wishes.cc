@@ -102,8 +102,17 @@ absl::StatusOr<v1::ListWishesResponse> Handlers::ListWishes(const RequestContext
     return directory.ListWishes(request.artifact_id(), request.page_token(), page);
   });
   v1::ListWishesResponse response;
-  for (const WishView& view : views) *response.add_wishes() = global_store::ToProto(view);
-  if (views.size() == page) response.set_next_page_token(Directory::PlaceOf(views.back().record));
+  size_t bytes = 0;
+  for (const WishView& view : views) {
+    v1::Wish& wish = *response.add_wishes() = global_store::ToProto(view);
+    bytes += wish.ByteSizeLong();
+    // A wish may tell a long error.
+    if (bytes >= kPageBytes) break;
+  }
+  const auto listed = static_cast<size_t>(response.wishes_size());
+  if (listed == page || listed < views.size()) {
+    response.set_next_page_token(Directory::PlaceOf(views[listed - 1].record));
+  }
   return response;
 }
 
