@@ -50,10 +50,34 @@ absl::StatusOr<std::vector<v1::Artifact>> ListAllPages(StoreStub& store, const R
   do {
     TC_ASSIGN_OR_RETURN(v1::ListArtifactsResponse page,
                         rpc::CallUnary(store, &StoreStub::ListArtifacts, operation, request));
-    for (v1::Artifact& artifact : *page.mutable_artifacts()) artifacts.push_back(std::move(artifact));
+    for (v1::Artifact& artifact : *page.mutable_artifacts()) {
+      const bool continued = !artifacts.empty() && artifacts.back().artifact_id() == artifact.artifact_id();
+      if (!continued) {
+        artifacts.push_back(std::move(artifact));
+        continue;
+      }
+      for (v1::Replica& replica : *artifact.mutable_replicas()) {
+        *artifacts.back().add_replicas() = std::move(replica);
+      }
+    }
     request.set_page_token(page.next_page_token());
   } while (!request.page_token().empty());
   return artifacts;
+}
+
+absl::StatusOr<v1::GetClusterStatusResponse> StatusOfAllPages(StoreStub& store,
+                                                              const RequestContext& operation) {
+  v1::GetClusterStatusRequest request;
+  TC_ASSIGN_OR_RETURN(v1::GetClusterStatusResponse cluster,
+                      rpc::CallUnary(store, &StoreStub::GetClusterStatus, operation, request));
+  while (!cluster.next_page_token().empty()) {
+    request.set_page_token(cluster.next_page_token());
+    TC_ASSIGN_OR_RETURN(v1::GetClusterStatusResponse page,
+                        rpc::CallUnary(store, &StoreStub::GetClusterStatus, operation, request));
+    for (v1::Node& node : *page.mutable_nodes()) *cluster.add_nodes() = std::move(node);
+    cluster.set_next_page_token(page.next_page_token());
+  }
+  return cluster;
 }
 
 }  // namespace
@@ -75,10 +99,11 @@ absl::StatusOr<std::unique_ptr<AdminClient>> AdminClient::Connect(const std::str
 
 absl::StatusOr<std::vector<v1::Artifact>> AdminClient::ListArtifacts(const RequestContext& context,
                                                                      bool unkeyed_only,
-                                                                     absl::Duration min_age) {
+                                                                     absl::Duration min_age, bool replicas) {
   v1::ListArtifactsRequest request;
   request.set_page_size(kPageSize);
   request.set_unkeyed_only(unkeyed_only);
+  request.set_replicas(replicas);
   if (min_age > absl::ZeroDuration()) *request.mutable_min_age() = rpc::ToProto(min_age);
   return InSpan("Client/ListArtifacts", context, [&](const RequestContext& operation) {
     return ListAllPages(link_->global_store(), operation, request);
@@ -140,8 +165,9 @@ absl::Status AdminClient::WatchStatus(const RequestContext& context, absl::Durat
 }
 
 absl::StatusOr<v1::GetClusterStatusResponse> AdminClient::GetClusterStatus(const RequestContext& context) {
-  return CallInSpan("Client/GetClusterStatus", link_->global_store(), &StoreStub::GetClusterStatus, context,
-                    v1::GetClusterStatusRequest());
+  return InSpan("Client/GetClusterStatus", context, [&](const RequestContext& operation) {
+    return StatusOfAllPages(link_->global_store(), operation);
+  });
 }
 
 absl::StatusOr<v1::ReplicateArtifactResponse> AdminClient::Replicate(

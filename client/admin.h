@@ -33,9 +33,9 @@ class AdminClient {
   AdminClient(const AdminClient&) = delete;
   AdminClient& operator=(const AdminClient&) = delete;
 
-  // All pages.
+  // All pages. Replicas are counted, and listed where `replicas` asks for it.
   absl::StatusOr<std::vector<v1::Artifact>> ListArtifacts(const RequestContext& context, bool unkeyed_only,
-                                                          absl::Duration min_age);
+                                                          absl::Duration min_age, bool replicas = false);
   absl::Status DeleteArtifact(const RequestContext& context, std::string_view artifact_id,
                               bool only_if_unkeyed);
 
@@ -54,6 +54,7 @@ class AdminClient {
   // false.
   absl::Status WatchStatus(const RequestContext& context, absl::Duration interval,
                            const std::function<bool(const v1::GetStatusResponse&)>& on_status);
+  // With the nodes of all pages; the counts are those of the first.
   absl::StatusOr<v1::GetClusterStatusResponse> GetClusterStatus(const RequestContext& context);
 
   // Wishes: made at once, fulfilled by and by. All pages.

@@ -268,16 +268,21 @@ absl::StatusOr<ImportedFile> FindImportedBy(DaemonLink& link, const RequestConte
   TC_ASSIGN_OR_RETURN(const FileIdentity file, DescribeFile(path));
   v1::ListArtifactsRequest request;
   request.set_origin_path(file.path);
-  TC_ASSIGN_OR_RETURN(const v1::ListArtifactsResponse listed,
-                      rpc::CallUnary(link.global_store(), &v1::GlobalStore::Stub::ListArtifacts, operation,
-                                     request, {.what = "looking for an import"}));
-  if (listed.artifacts().empty()) return absl::NotFoundError(absl::StrCat(path, " was not imported"));
+  std::vector<v1::Artifact> listed;
+  do {
+    TC_ASSIGN_OR_RETURN(v1::ListArtifactsResponse page,
+                        rpc::CallUnary(link.global_store(), &v1::GlobalStore::Stub::ListArtifacts, operation,
+                                       request, {.what = "looking for an import"}));
+    for (v1::Artifact& artifact : *page.mutable_artifacts()) listed.push_back(std::move(artifact));
+    request.set_page_token(page.next_page_token());
+  } while (!request.page_token().empty());
+  if (listed.empty()) return absl::NotFoundError(absl::StrCat(path, " was not imported"));
   TC_ASSIGN_OR_RETURN(const v1::GetStatusResponse status,
                       rpc::CallUnary(link.daemon(), &v1::StoreDaemon::Stub::GetStatus, operation,
                                      v1::GetStatusRequest(), {.what = "asking whose files these are"}));
   const v1::Artifact* latest = nullptr;
   const v1::Origin* from = nullptr;
-  for (const v1::Artifact& artifact : listed.artifacts()) {
+  for (const v1::Artifact& artifact : listed) {
     const v1::Origin* origin = FindOrigin(artifact, status.node().node_id(), file);
     if (origin == nullptr) continue;
     if (latest != nullptr && rpc::FromProto(artifact.created()) < rpc::FromProto(latest->created())) continue;

@@ -345,7 +345,7 @@ class FanOut {
     while (true) {
       TC_ASSIGN_OR_RETURN(const std::vector<v1::Artifact> artifacts,
                           cluster_->admin(kSource).ListArtifacts(options_.context, /*unkeyed_only=*/false,
-                                                                 absl::ZeroDuration()));
+                                                                 absl::ZeroDuration(), /*replicas=*/true));
       const auto is_forgotten = [this](const v1::Artifact& artifact) {
         return artifact.replicas_size() == fan_out_.sources;
       };

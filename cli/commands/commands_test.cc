@@ -164,7 +164,11 @@ TEST_F(CommandsTest, ListShowsArtifactsKeysAndWhereTheyAre) {
   const std::string listed = Good({"ls"});
   EXPECT_THAT(listed, StartsWith("artifact"));
   EXPECT_THAT(listed, HasSubstr(id));
-  EXPECT_THAT(listed, HasSubstr("m     cpu@alone\n"));
+  EXPECT_THAT(listed, HasSubstr("m     1\n"));
+  EXPECT_THAT(Good({"ls", "--nodes"}), HasSubstr("m     cpu@alone\n"));
+  EXPECT_EQ(Json({"ls"})["artifacts"][0].value("replica_count", 0), 1);
+  EXPECT_EQ(Json({"ls"})["artifacts"][0]["replicas"].size(), 0u);
+  EXPECT_EQ(Json({"ls", "--nodes"})["artifacts"][0]["replicas"].size(), 1u);
   EXPECT_EQ(Json({"ls"})["artifacts"][0]["keys"][0], "m");
   const nlohmann::json replicas = Json({"ls", "--replicas"})["replicas"];
   ASSERT_EQ(replicas.size(), 1u);
@@ -175,7 +179,9 @@ TEST_F(CommandsTest, ListShowsArtifactsKeysAndWhereTheyAre) {
 TEST_F(CommandsTest, ListSaysWhereAnArtifactWithoutAReplicaCanBeReadFrom) {
   const std::string id = Json({"put", Model(), "--key", "m"}).value("artifact_id", "");
   Good({"rm", "--replica", Json({"ls", "--replicas"})["replicas"][0].value("replica_id", ""), "--force"});
-  EXPECT_THAT(Good({"ls"}), HasSubstr("m     origin@alone\n"));
+  for (const auto& list : {Words{"ls"}, Words{"ls", "--nodes"}}) {
+    EXPECT_THAT(Good(list), HasSubstr("m     origin@alone\n"));
+  }
 }
 
 TEST_F(CommandsTest, PinnedReplicasSayThatTheyAre) {
@@ -294,6 +300,7 @@ TEST_F(CommandsTest, KeysAreBoundResolvedListedAndRemoved) {
   Bad({"key", "bind", "a/one", id, "--expect-revision", "0"}, 1, "revision");
   EXPECT_EQ(Good({"key", "resolve", "a/one"}), "a/one  " + id + "  revision 1\n");
   EXPECT_EQ(Json({"key", "resolve", "a/one"})["key"].value("artifact_id", ""), id);
+  EXPECT_EQ(Good({"key", "resolve", "a/one", "--confirmed"}), "a/one  " + id + "  revision 1\n");
   Good({"key", "bind", "b", id});
   EXPECT_EQ(Json({"key", "ls"})["keys"].size(), 2u);
   EXPECT_EQ(Json({"key", "ls", "a/"})["keys"].size(), 1u);

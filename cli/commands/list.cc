@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdio>
 #include <map>
 #include <string>
@@ -18,6 +19,7 @@ namespace {
 
 struct ListFlags {
   bool replicas = false;
+  bool nodes = false;
 };
 
 std::string LocationText(const v1::Location& location) {
@@ -53,9 +55,12 @@ std::string PartText(const v1::Replica& replica) {
   return absl::StrCat(" (", replica.chunks_present(), " of ", replica.chunks_total(), " chunks)");
 }
 
-// "cpu@node-a, gpu:0@node-b, cpu@node-c (12 of 264 chunks)"; of an artifact without a replica, the files that
-// a get would read: "origin@node-a".
+// "3"; where they are listed "cpu@node-a, gpu:0@node-b, cpu@node-c (12 of 264 chunks)". Of an artifact
+// without a replica, the files that a get would read: "origin@node-a".
 std::string ReplicasText(const v1::Artifact& artifact, const NodeNames& names) {
+  if (artifact.replicas().empty() && artifact.replica_count() > 0) {
+    return absl::StrCat(artifact.replica_count());
+  }
   std::vector<std::string> places;
   for (const v1::Replica& replica : artifact.replicas()) {
     places.push_back(absl::StrCat(LocationText(replica.location()), "@", NodeText(replica.node_id(), names),
@@ -65,7 +70,7 @@ std::string ReplicasText(const v1::Artifact& artifact, const NodeNames& names) {
   for (const v1::Origin& origin : artifact.origins()) {
     places.push_back(absl::StrCat("origin@", NodeText(origin.node_id(), names)));
   }
-  return absl::StrJoin(places, ", ");
+  return places.empty() ? "0" : absl::StrJoin(places, ", ");
 }
 
 // "llama/prod, llama/rl (kept)": keys that name it, then those that keep it as an earlier version.
@@ -97,18 +102,23 @@ absl::Status ListReplicas(const CommonFlags& common) {
   return absl::OkStatus();
 }
 
-absl::Status ListArtifacts(const CommonFlags& common) {
+// Their names are all nodes' to ask for, so only where one is shown.
+bool NamesNodes(const v1::Artifact& artifact) {
+  return !artifact.replicas().empty() || (artifact.replica_count() == 0 && !artifact.origins().empty());
+}
+
+absl::Status ListArtifacts(const CommonFlags& common, bool nodes) {
   TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
   TC_ASSIGN_OR_RETURN(
       const auto artifacts,
-      admin->ListArtifacts(InterruptibleContext(), /*unkeyed_only=*/false, absl::ZeroDuration()));
+      admin->ListArtifacts(InterruptibleContext(), /*unkeyed_only=*/false, absl::ZeroDuration(), nodes));
   if (common.json) {
     v1::ListArtifactsResponse all;
     for (const v1::Artifact& artifact : artifacts) *all.add_artifacts() = artifact;
     std::fputs(ToJson(all).c_str(), stdout);
     return absl::OkStatus();
   }
-  const NodeNames names = NamesOfNodes(*admin);
+  const NodeNames names = std::ranges::any_of(artifacts, NamesNodes) ? NamesOfNodes(*admin) : NodeNames();
   Table table({"artifact", "size", "tensors", "keys", "replicas"});
   for (const v1::Artifact& artifact : artifacts) {
     table.Add({artifact.artifact_id(), FormatBytes(artifact.image_bytes()),
@@ -119,11 +129,13 @@ absl::Status ListArtifacts(const CommonFlags& common) {
 }
 
 void AddFlags(Flags& flags, ListFlags& values) {
-  flags.Add("--replicas", values.replicas, "List this daemon's replicas instead");
+  flags.Add("--nodes", values.nodes,
+            "Name the node and the location of each replica, instead of their number");
+  flags.Add("--replicas", values.replicas, "List this daemon's replicas instead of artifacts");
 }
 
 int RunList(const CommonFlags& common, const ListFlags& flags) {
-  return ExitCode(flags.replicas ? ListReplicas(common) : ListArtifacts(common));
+  return ExitCode(flags.replicas ? ListReplicas(common) : ListArtifacts(common, flags.nodes));
 }
 
 }  // namespace

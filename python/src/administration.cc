@@ -76,14 +76,16 @@ void BindReplicas(nb::class_<Client>& type) {
       nb::kw_only(), nb::arg("options"), "GetClusterStatusResponse of proto/global_store.proto.");
   type.def(
       "list_artifacts",
-      [](const Client& client, bool unkeyed_only, double min_age, const CallOptions& options) {
+      [](const Client& client, bool unkeyed_only, double min_age, bool replicas, const CallOptions& options) {
         return StartAdmin(
             client, options,
             [=](client::AdminClient& admin, const RequestContext& context, const Call::Listener&) {
-              return MadeMessages(admin.ListArtifacts(context, unkeyed_only, absl::Seconds(min_age)));
+              return MadeMessages(
+                  admin.ListArtifacts(context, unkeyed_only, absl::Seconds(min_age), replicas));
             });
       },
-      nb::kw_only(), nb::arg("unkeyed_only"), nb::arg("min_age"), nb::arg("options"));
+      nb::kw_only(), nb::arg("unkeyed_only"), nb::arg("min_age"), nb::arg("replicas"), nb::arg("options"),
+      "Artifacts of proto/types.proto; their replicas are counted, and listed if that is asked for.");
   type.def(
       "list_replicas",
       [](const Client& client, const std::string& artifact_id, const CallOptions& options) {

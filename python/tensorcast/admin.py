@@ -147,10 +147,11 @@ class Artifact(Shown):
     image_bytes: int
     tensor_count: int
     created: float
-    replicas: int  # on all nodes
+    replicas: int  # on all nodes, those that are ready
     files: tuple[str, ...]  # that it was imported from
     kept_by: tuple[str, ...]  # keys of which it is an earlier version that is kept
     released: bool  # no key names or keeps this version any more: it goes when room is needed
+    listed: tuple[Replica, ...] = ()  # each replica, also one that is not ready yet, where ls was asked for them
 
 
 @dataclasses.dataclass(frozen=True)
@@ -197,9 +198,16 @@ class Administration:
 
     status, status_async = calls.forms(_status)
 
-    def _ls(self, *, unkeyed_only: bool = False, timeout: float | None = None) -> calls.Steps[Listing[Artifact]]:
-        """All artifacts that the global store knows, wherever they are."""
-        found = yield self.native.list_artifacts(unkeyed_only=bool(unkeyed_only), min_age=0.0, options=self.options(timeout))
+    def _ls(
+        self, *, unkeyed_only: bool = False, replicas: bool = False, timeout: float | None = None
+    ) -> calls.Steps[Listing[Artifact]]:
+        """All artifacts that the global store knows, wherever they are.
+
+        replicas: list each artifact's replicas, too (Artifact.listed); without it they are counted.
+        """
+        found = yield self.native.list_artifacts(
+            unkeyed_only=bool(unkeyed_only), min_age=0.0, replicas=bool(replicas), options=self.options(timeout)
+        )
         return Listing(map(_artifact, found))
 
     ls, ls_async = calls.forms(_ls)
@@ -247,7 +255,7 @@ class Administration:
         """
         options = self.options(timeout)
         age = arguments.seconds(older_than, "older_than")
-        found = list(map(_artifact, (yield self.native.list_artifacts(unkeyed_only=True, min_age=age, options=options))))
+        found = list(map(_artifact, (yield self.native.list_artifacts(unkeyed_only=True, min_age=age, replicas=False, options=options))))
         if dry_run:
             return Listing(found)
         deleted = []
@@ -356,7 +364,7 @@ class Administration:
             raise InvalidArgumentError("an artifact is named by a key or an artifact id")
         if _ARTIFACT_ID.match(artifact):
             return artifact
-        resolved: str = (yield self.native.resolve_key(artifact, options=options))["artifact_id"]
+        resolved: str = (yield self.native.resolve_key(artifact, confirmed=True, options=options))["artifact_id"]
         return resolved
 
     def _set_pinned(self, artifact: str, pinned: bool, timeout: float | None) -> calls.Steps[None]:
@@ -391,10 +399,11 @@ def _artifact(fields: _Fields) -> Artifact:
         image_bytes=fields["image_bytes"],
         tensor_count=fields["tensor_count"],
         created=fields["created"] or 0.0,
-        replicas=len(fields["replicas"]),
+        replicas=fields["replica_count"],
         files=tuple(file["path"] for origin in fields["origins"] for file in origin["files"]),
         kept_by=tuple(fields["kept_by"]),
         released=fields["released"],
+        listed=tuple(map(_replica, fields["replicas"])),
     )
 
 

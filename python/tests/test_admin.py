@@ -34,6 +34,10 @@ def test_artifacts_and_replicas_are_listed(store, stored):
     listed = next(artifact for artifact in store.ls() if artifact.artifact_id == stored)
     assert (listed.keys, listed.tensor_count, listed.replicas, listed.files) == (("admin/one",), 1, 1, ())
     assert stored in store.ls()._repr_html_()
+    assert listed.listed == ()
+    with_replicas = next(artifact for artifact in store.ls(replicas=True) if artifact.artifact_id == stored)
+    assert with_replicas.replicas == 1
+    assert [(replica.location, replica.state) for replica in with_replicas.listed] == [("cpu", "ready")]
     (replica,) = store.replicas("admin/one")
     assert (replica.location, replica.state, replica.pinned) == ("cpu", "ready", False)
 

@@ -45,7 +45,8 @@ class Failures : public E2eTest {
     auto admin = client::AdminClient::Connect(cluster_->addresses(node).unix_socket);
     if (!admin.ok()) return admin.status();
     return AwaitStatus(node, [&](const v1::GetStatusResponse&) {
-      const auto artifacts = (*admin)->ListArtifacts(Context(), /*unkeyed_only=*/false, absl::ZeroDuration());
+      const auto artifacts =
+          (*admin)->ListArtifacts(Context(), /*unkeyed_only=*/false, absl::ZeroDuration(), /*replicas=*/true);
       return artifacts.ok() && artifacts->size() == 1 && artifacts->front().replicas_size() == replicas;
     });
   }

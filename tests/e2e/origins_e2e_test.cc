@@ -45,8 +45,9 @@ class Origins : public E2eTest {
   void AwaitOneReplica() {
     const SteadyTime deadline = SteadyNow() + kStepTimeout;
     while (SteadyNow() < deadline) {
-      TC_ASSERT_OK_AND_ASSIGN(const auto artifacts,
-                              admin_->ListArtifacts(Context(), false, absl::ZeroDuration()));
+      TC_ASSERT_OK_AND_ASSIGN(
+          const auto artifacts,
+          admin_->ListArtifacts(Context(), /*unkeyed_only=*/false, absl::ZeroDuration(), /*replicas=*/true));
       ASSERT_EQ(artifacts.size(), 1);
       if (artifacts[0].replicas_size() == 1) return;
     }

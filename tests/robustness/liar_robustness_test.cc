@@ -52,7 +52,8 @@ class LiarTest : public RobustnessTest {
   std::vector<v1::Artifact> Artifacts() {
     const auto admin = Admin(0);
     EXPECT_TRUE(admin.ok()) << admin.status();
-    const auto artifacts = (*admin)->ListArtifacts(Context(), /*unkeyed_only=*/false, absl::ZeroDuration());
+    const auto artifacts =
+        (*admin)->ListArtifacts(Context(), /*unkeyed_only=*/false, absl::ZeroDuration(), /*replicas=*/true);
     EXPECT_TRUE(artifacts.ok()) << artifacts.status();
     return artifacts.value_or(std::vector<v1::Artifact>());
   }

@@ -168,7 +168,9 @@ class Operations : public RobustnessTest, public ::testing::WithParamInterface<C
   void AwaitBaseIsOffered() {
     TC_ASSERT_OK_AND_ASSIGN(const auto admin, Admin(0));
     TC_ASSERT_OK(invariants().Await(0, Soon(), [&](const v1::GetStatusResponse& status) -> absl::Status {
-      TC_ASSIGN_OR_RETURN(const auto artifacts, admin->ListArtifacts(Context(), false, absl::ZeroDuration()));
+      TC_ASSIGN_OR_RETURN(
+          const auto artifacts,
+          admin->ListArtifacts(Context(), /*unkeyed_only=*/false, absl::ZeroDuration(), /*replicas=*/true));
       for (const v1::Artifact& artifact : artifacts) {
         if (artifact.artifact_id() != base_artifact_) continue;
         for (const v1::Replica& replica : artifact.replicas()) {

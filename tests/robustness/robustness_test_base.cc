@@ -47,8 +47,8 @@ absl::Status RobustnessTest::DropReplicas(int node, const std::string& artifact_
 absl::Status RobustnessTest::AwaitReplicas(int node, const std::string& artifact_id, int replicas) {
   TC_ASSIGN_OR_RETURN(const auto admin, Admin(node));
   return invariants_->Await(node, Soon(), [&](const v1::GetStatusResponse&) -> absl::Status {
-    TC_ASSIGN_OR_RETURN(const auto artifacts,
-                        admin->ListArtifacts(Context(), /*unkeyed_only=*/false, absl::ZeroDuration()));
+    TC_ASSIGN_OR_RETURN(const auto artifacts, admin->ListArtifacts(Context(), /*unkeyed_only=*/false,
+                                                                   absl::ZeroDuration(), /*replicas=*/true));
     for (const v1::Artifact& artifact : artifacts) {
       if (artifact.artifact_id() != artifact_id) continue;
       if (artifact.replicas_size() == replicas) return absl::OkStatus();

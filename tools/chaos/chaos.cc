@@ -195,7 +195,8 @@ void Chaos::Lie() {
   if (liars_.empty()) return;
   const auto admin = client::AdminClient::Connect(Address(0));
   if (!admin.ok()) return;
-  const auto artifacts = (*admin)->ListArtifacts(Context(), false, absl::ZeroDuration());
+  const auto artifacts =
+      (*admin)->ListArtifacts(Context(), /*unkeyed_only=*/false, absl::ZeroDuration(), /*replicas=*/true);
   if (!artifacts.ok()) return;
   for (const std::unique_ptr<Liar>& liar : liars_) {
     liar->Claim(*artifacts).IgnoreError();
