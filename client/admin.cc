@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "client/daemon_address.h"
 #include "client/daemon_link.h"
 #include "client/named.h"
 #include "rpc/call.h"
@@ -89,7 +90,8 @@ absl::StatusOr<std::unique_ptr<AdminClient>> AdminClient::Connect(const std::str
                                                                   absl::Duration connect_timeout,
                                                                   const Cancellation& cancellation,
                                                                   const ClientCertificates& certificates) {
-  TC_ASSIGN_OR_RETURN(auto link, DaemonLink::Connect({.address = daemon,
+  TC_ASSIGN_OR_RETURN(const std::string address, FindDaemon(daemon));
+  TC_ASSIGN_OR_RETURN(auto link, DaemonLink::Connect({.address = address,
                                                       .certificates = certificates,
                                                       .timeout = connect_timeout,
                                                       .wait = absl::ZeroDuration()},

@@ -23,7 +23,7 @@ class DaemonLink;
 
 class AdminClient {
  public:
-  // `daemon` is unix:/path or host:port; of a global store, whose calls are then all that can be made. Fails
+  // `daemon` as in ClientOptions; of a global store, whose calls are then all that can be made. Fails
   // with UNAVAILABLE at once when nothing listens there, or when no answer comes within the timeout, with
   // CANCELLED when it is given up before.
   static absl::StatusOr<std::unique_ptr<AdminClient>> Connect(

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "client/daemon_address.h"
 #include "client/daemon_link.h"
 #include "client/named.h"
 #include "client/session.h"
@@ -41,7 +42,8 @@ Client::Client(std::shared_ptr<Session> session) : session_(std::move(session)) 
 Client::~Client() = default;
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const ClientOptions& options) {
-  TC_ASSIGN_OR_RETURN(auto link, DaemonLink::Connect({.address = options.daemon,
+  TC_ASSIGN_OR_RETURN(const std::string daemon, FindDaemon(options.daemon));
+  TC_ASSIGN_OR_RETURN(auto link, DaemonLink::Connect({.address = daemon,
                                                       .certificates = options.certificates,
                                                       .timeout = options.connect_timeout,
                                                       .wait = options.wait_for_daemon},

@@ -11,10 +11,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <future>
+#include <string_view>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -25,6 +27,7 @@
 #include "base/testing/eventually.h"
 #include "client/admin.h"
 #include "client/client_fixture.h"
+#include "client/daemon_address.h"
 #include "client/put_image.h"
 #include "core/safetensors/safetensors.h"
 
@@ -474,8 +477,38 @@ TEST_F(ConnectTest, FolderOfOthers_IsPermissionDenied) {
   EXPECT_THAT(status.message(), HasSubstr("user 65534 may not connect to"));
 }
 
-TEST_F(ConnectTest, NoAddress_IsInvalid) {
-  EXPECT_TRUE(absl::IsInvalidArgument(Client::Connect({}).status()));
+TEST_F(ConnectTest, TextThatIsNoAddress_IsInvalid) {
+  EXPECT_TRUE(absl::IsInvalidArgument(Client::Connect({.daemon = "daemon"}).status()));
+}
+
+// TENSORCAST_DAEMON for the life of one.
+class DaemonVariable {
+ public:
+  explicit DaemonVariable(const std::string& value) { setenv(kDaemonVariable, value.c_str(), 1); }
+  ~DaemonVariable() { unsetenv(kDaemonVariable); }
+};
+
+TEST_F(ClientTest, Connect_FindsDaemonByEnvironmentVariable) {
+  const std::string path = daemon_->address().substr(std::string_view("unix:").size());
+  for (const std::string& named : {path, "unix:" + path}) {
+    const DaemonVariable variable(named);
+    const absl::Status connected = Client::Connect({}).status();
+    EXPECT_TRUE(connected.ok()) << connected;
+    EXPECT_TRUE(AdminClient::Connect("").ok());
+  }
+  const DaemonVariable nowhere("/nowhere/daemon.sock");
+  EXPECT_THAT(Client::Connect({}).status().message(), HasSubstr("no daemon at unix:/nowhere/daemon.sock"));
+  // The argument stands above it.
+  EXPECT_TRUE(Client::Connect({.daemon = path}).ok());
+}
+
+TEST(DaemonAddress, PathOfSocket_BecomesAbsoluteUnixAddress) {
+  const std::string here = std::filesystem::current_path();
+  EXPECT_EQ(ToDaemonAddress("/run/a.sock"), "unix:/run/a.sock");
+  EXPECT_EQ(ToDaemonAddress("./a.sock"), "unix:" + here + "/a.sock");
+  EXPECT_EQ(ToDaemonAddress("~/a.sock"), absl::StrCat("unix:", std::getenv("HOME"), "/a.sock"));
+  EXPECT_EQ(ToDaemonAddress("unix:/run/a.sock"), "unix:/run/a.sock");
+  EXPECT_EQ(ToDaemonAddress("node-a:7001"), "node-a:7001");
 }
 
 TEST_F(ClientTest, Connect_WaitsForADaemonWhenAskedTo) {

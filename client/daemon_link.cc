@@ -53,7 +53,7 @@ DaemonLink::DaemonLink(const std::string& address, std::shared_ptr<const rpc::Cr
 absl::StatusOr<std::unique_ptr<DaemonLink>> DaemonLink::Connect(const Target& target,
                                                                 const Cancellation& cancellation) {
   const std::string& address = target.address;
-  if (address.empty()) return absl::InvalidArgumentError("no daemon is given: it is unix:/path or host:port");
+  TC_RETURN_IF_ERROR(CheckServerAddress(address));
   TC_ASSIGN_OR_RETURN(std::shared_ptr<const rpc::Credentials> credentials,
                       Load(target.certificates, address));
   const bool in_clear = credentials == nullptr;

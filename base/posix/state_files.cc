@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <filesystem>
 #include <optional>
 #include <system_error>
@@ -87,7 +88,19 @@ absl::StatusOr<std::optional<mode_t>> JudgeFolder(const std::string& path, const
 
 constexpr uint64_t kLeastReserveBytes = 4096;
 
+std::string Environment(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? std::string() : std::string(value);
+}
+
 }  // namespace
+
+std::string DefaultStateFolder() {
+  if (geteuid() == 0) return "/var/lib/tensorcast";
+  if (const std::string state = Environment("XDG_STATE_HOME"); !state.empty()) return state + "/tensorcast";
+  if (const std::string home = Environment("HOME"); !home.empty()) return home + "/.local/state/tensorcast";
+  return absl::StrCat("/tmp/tensorcast-", geteuid());
+}
 
 absl::Status MakePrivateFolder(const std::string& path, std::string_view own_entry, mode_t others) {
   struct stat found;

@@ -12,6 +12,10 @@
 
 namespace tensorcast {
 
+// The folder in which servers that this user starts keep their state unless they are told otherwise:
+// /var/lib/tensorcast for root, else tensorcast in $XDG_STATE_HOME or in ~/.local/state.
+std::string DefaultStateFolder();
+
 // Sees to it that there is a folder at `path` which only this process's user can use. One that is missing is
 // made at mode 0700; those above it, where they are missing, as the umask has it. One that this user owns,
 // and that is empty or holds an entry called `own_entry`, loses the permissions of everybody else, but for

@@ -83,7 +83,10 @@ void AddCommand(CLI::App& parent, const Command& command, CommonFlags& common, C
   }
   AddCommon(app, common);
   if (command.role == Role::kClient) {
-    app->add_option("--daemon", common.daemon, "The daemon to talk to: unix:/path or host:port");
+    app->add_option(
+        "--daemon", common.daemon,
+        "The daemon to talk to: unix:/path, the path of a socket, or host:port; else client.daemon of "
+        "the configuration, else TENSORCAST_DAEMON, else this user's or the system's default socket");
   }
   if (!command.config_section.empty()) {
     app->footer([section = command.config_section] { return KeysOf(section); });

@@ -8,6 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -416,6 +417,21 @@ TEST_F(CommandsTest, ASocketThatIsForOthersIsSaidToBeAtOnce) {
   EXPECT_EQ(code, 1);
   EXPECT_THAT(testing::internal::GetCapturedStderr(),
               StartsWith("tensorcast: PERMISSION_DENIED: user 65534 may not connect to "));
+}
+
+TEST_F(CommandsTest, NoDaemonFlag_UsesEnvironmentVariable) {
+  const std::string path = deployment->folder + "/node/daemon.sock";
+  setenv("TENSORCAST_DAEMON", path.c_str(), 1);
+  EXPECT_EQ(RunBare({"ls"}).code, 0);
+  setenv("TENSORCAST_DAEMON", "/nowhere/daemon.sock", 1);
+  const RunResult nowhere = RunBare({"ls"});
+  EXPECT_EQ(nowhere.code, 1);
+  EXPECT_THAT(nowhere.err, HasSubstr("no daemon at unix:/nowhere/daemon.sock"));
+  EXPECT_EQ(RunBare({"ls", "--daemon", path}).code, 0) << "the flag stands above the variable";
+  EXPECT_EQ(RunBare({"ls", "--set", "client.daemon=unix:" + path}).code, 0) << "so does the configuration";
+  setenv("TENSORCAST_DAEMON", "foo", 1);
+  EXPECT_THAT(RunBare({"ls"}).err, HasSubstr("TENSORCAST_DAEMON: "));
+  unsetenv("TENSORCAST_DAEMON");
 }
 
 // Before a process is started: what cannot be measured is a word and a code, and nothing on stdout.

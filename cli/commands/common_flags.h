@@ -16,7 +16,7 @@ namespace tensorcast::cli {
 struct CommonFlags {
   std::string config;             // YAML file; empty: defaults
   std::vector<std::string> sets;  // a.b.c=value
-  std::string daemon;             // overrides client.daemon
+  std::string daemon;             // overrides client.daemon and TENSORCAST_DAEMON
   bool json = false;
   bool tracing = false;       // observability.otel.enabled
   std::string otlp_endpoint;  // the same, and observability.otel.endpoint

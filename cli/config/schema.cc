@@ -1,9 +1,6 @@
 #include "cli/config/schema.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstdlib>
 #include <vector>
 
 #include "absl/log/check.h"
@@ -14,6 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 #include "base/address.h"
+#include "base/posix/state_files.h"
 #include "base/status.h"
 #include "base/units.h"
 #include "cli/config/config.h"
@@ -25,23 +23,6 @@ namespace {
 
 using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
-
-std::string FromEnvironment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? std::string() : std::string(value);
-}
-
-// Where a daemon of this user keeps its state unless told otherwise.
-std::string StateFolder() {
-  if (geteuid() == 0) return "/var/lib/tensorcast";
-  if (const std::string state = FromEnvironment("XDG_STATE_HOME"); !state.empty()) {
-    return state + "/tensorcast";
-  }
-  if (const std::string home = FromEnvironment("HOME"); !home.empty()) {
-    return home + "/.local/state/tensorcast";
-  }
-  return absl::StrCat("/tmp/tensorcast-", geteuid());
-}
 
 // A whole number or, where the field has fractions, any: within the limits, where the key has some.
 absl::Status CheckNumber(const FieldDescriptor& field, std::string_view text) {
@@ -234,6 +215,6 @@ v1::Config DefaultsWith(std::string_view state_folder) {
   return config;
 }
 
-v1::Config Defaults() { return DefaultsWith(StateFolder()); }
+v1::Config Defaults() { return DefaultsWith(DefaultStateFolder()); }
 
 }  // namespace tensorcast::config

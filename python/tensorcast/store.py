@@ -16,8 +16,22 @@ from tensorcast.errors import CancelledError, ClosedError, InvalidArgumentError,
 from tensorcast.tables import Listing, Shown
 from tensorcast.weights import Weights
 
-# The socket for programs of the host, then that for the daemon's own user, of a daemon without configuration.
-DEFAULT_SOCKETS = ("/var/lib/tensorcast/client.sock", "/var/lib/tensorcast/daemon.sock")
+_SYSTEM_FOLDER = "/var/lib/tensorcast"
+
+
+def _state_folder() -> str:
+    """Where a daemon that this user starts without configuration has its sockets."""
+    if os.geteuid() == 0:
+        return _SYSTEM_FOLDER
+    if state := os.environ.get("XDG_STATE_HOME"):
+        return f"{state}/tensorcast"
+    return f"{home}/.local/state/tensorcast" if (home := os.environ.get("HOME")) else f"/tmp/tensorcast-{os.geteuid()}"
+
+
+# This user's own daemon, then the packaged service, then a daemon that root started without configuration. The last
+# two have a socket for programs of the host and one for their own user.
+DEFAULT_SOCKETS = (*((f"{_state_folder()}/daemon.sock",) if _state_folder() != _SYSTEM_FOLDER else ()),
+                   *(f"{folder}/{name}.sock" for folder in ("/run/tensorcast", _SYSTEM_FOLDER) for name in ("client", "daemon")))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +69,7 @@ def daemon_address(daemon: str | os.PathLike[str] | None = None) -> str:
     for path in DEFAULT_SOCKETS:
         if os.access(path, os.W_OK):
             return f"unix:{path}"
-    raise UnavailableError(f"no daemon at {DEFAULT_SOCKETS[0]} or {DEFAULT_SOCKETS[1]} that this user may use: start one with "
+    raise UnavailableError(f"no daemon at {' or '.join(DEFAULT_SOCKETS)} that this user may use: start one with "
                            '"tensorcast daemon", or name one that runs (TENSORCAST_DAEMON)')
 
 

@@ -64,7 +64,7 @@ struct ClientCertificates {
 };
 
 struct ClientOptions {
-  std::string daemon;  // unix:/path or host:port
+  std::string daemon;  // unix:/path, /path or host:port; empty: TENSORCAST_DAEMON, else a default socket
   ClientCertificates certificates = {};
   absl::Duration connect_timeout = absl::Seconds(5);  // for the answer of a daemon that is there
   // How long to wait for a daemon that is not there yet, for a program that is started beside it.
