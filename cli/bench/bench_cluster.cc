@@ -48,9 +48,7 @@ absl::StatusOr<std::unique_ptr<BenchCluster>> BenchCluster::Start(const BenchOpt
   for (const auto* settings : {&options.settings, &bench.sets}) {
     processes.daemon_settings.insert(processes.daemon_settings.end(), settings->begin(), settings->end());
   }
-  if (options.network != nullptr) {
-    options.network->Use(processes, /*in_clear=*/!options.tls, options.daemons / options.network->nodes());
-  }
+  if (options.network != nullptr) options.network->Use(processes, options.daemons / options.network->nodes());
   if (options.tls) TC_RETURN_IF_ERROR(cluster->AddCertificates(processes));
   TC_ASSIGN_OR_RETURN(cluster->processes_, LocalCluster::Start(processes));
   for (int node = 0; node < options.daemons; ++node) {

@@ -32,7 +32,7 @@ class Node:
     def __init__(self, options, folder):
         self.binary, self.folder = options.binary, pathlib.Path(folder)
         self.address = f"unix:{self.folder}/a/daemon.sock"
-        self.settings = [f"daemon.state_dir={self.folder}/a", "daemon.listen=127.0.0.1:0", f"daemon.import_roots={self.folder}",
+        self.settings = [f"daemon.state_dir={self.folder}/a", "daemon.listen=127.0.0.1:0", "security.insecure=true", f"daemon.import_roots={self.folder}",
                          f"daemon.host_pool={options.gib + 2}GiB", "daemon.keep_pool=keeper", "daemon.keep_pool_for=30s",
                          "daemon.device_runtime=none"]
         self.daemon = None

@@ -65,7 +65,7 @@ class Cluster:
         self.etcd_leader()
         self.stores = [self.start_store(store) for store in range(STORES)]
         self.leader()
-        settings = [f"daemon.state_dir={self.folder}/a", "daemon.listen=127.0.0.1:0", "daemon.global_store=" + ",".join(self.addresses),
+        settings = [f"daemon.state_dir={self.folder}/a", "daemon.listen=127.0.0.1:0", "security.insecure=true", "daemon.global_store=" + ",".join(self.addresses),
                     f"daemon.import_roots={self.folder}", "daemon.host_pool=192MiB"]
         self.daemon = self.start("daemon", [self.binary, "daemon", *self.flags(settings)])
         model = self.folder / "m.safetensors"
@@ -94,7 +94,7 @@ class Cluster:
                                          f"--initial-advertise-peer-urls={url(2380)}", f"--initial-cluster={peers}", "--log-level=error"])
 
     def start_store(self, store):
-        settings = [f"global_store.listen={self.addresses[store]}", "global_store.metadata_store=etcd",
+        settings = [f"global_store.listen={self.addresses[store]}", "security.insecure=true", "global_store.metadata_store=etcd",
                     "global_store.etcd.endpoints=" + ",".join(self.endpoints)]
         return self.start(f"store{store}", [self.binary, "global-store", *self.flags(settings)])
 

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
 #include "base/posix/state_files.h"
@@ -38,6 +39,18 @@ std::vector<std::string> LaneSettings(const std::vector<std::string>& lanes) {
                                      "security.trusted_fabric=true"});
   }
   return settings;
+}
+
+// A process of a cluster on one machine may have TCP ports; all who reach them may do everything there,
+// unless it has certificates.
+void AllowClearPorts(std::vector<std::string>& argv) {
+  const auto any = [&](auto holds) { return std::ranges::any_of(argv, holds); };
+  const bool listens = any([](const std::string& word) {
+    return absl::StrContains(word, "listen=") && !absl::StrContains(word, "listen=unix:") &&
+           !word.ends_with("listen=");
+  });
+  const bool certified = any([](const std::string& word) { return word.starts_with("security.ca="); });
+  if (listens && !certified) AddSettings(argv, {"security.insecure=true"});
 }
 
 // Guards the list, and is held while folders are removed: the thread of the second signal removes all that
@@ -133,6 +146,7 @@ absl::Status LocalCluster::LaunchGlobalStore(int index) {
   const std::string& address =
       global_stores() > 1 ? options_.global_store_addresses[index] : global_store_address_;
   if (!address.empty()) AddSettings(process.argv, {"global_store.listen=" + address});
+  AllowClearPorts(process.argv);
   process.network_namespace = options_.global_store_network_namespace;
   process.environment = options_.global_store_environment;
   process.log_path = directory + "/log";
@@ -172,6 +186,7 @@ absl::Status LocalCluster::LaunchDaemon(int index) {
   if (index < static_cast<int>(options_.settings_of_daemon.size())) {
     AddSettings(process.argv, options_.settings_of_daemon[index]);
   }
+  AllowClearPorts(process.argv);
   if (index < static_cast<int>(options_.network_namespaces.size())) {
     process.network_namespace = options_.network_namespaces[index];
   }

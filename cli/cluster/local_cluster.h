@@ -1,7 +1,7 @@
 // A cluster of real processes on this machine: a global store, or several, and N daemons, each with folders
 // of its own below one directory. They talk over unix sockets and, for the lanes between hosts, over
-// loopback; settings can give them TCP ports. Daemons import from below the directory. The demo, the
-// benchmarks and the end-to-end tests use it. Thread-compatible; see process.h about threads.
+// loopback; settings can give them TCP ports, in clear unless settings name certificates. Daemons import from
+// below the directory. The demo, benchmarks and tests use it. Thread-compatible; see process.h about threads.
 #pragma once
 
 #include <memory>

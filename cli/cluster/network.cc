@@ -128,24 +128,19 @@ absl::Status Network::AddNode() {
 std::string Network::Address(int node) { return HostAddress(node + 2); }
 std::string Network::Subnet() { return HostAddress(0) + "/24"; }
 
-void Network::Use(ClusterOptions& options, bool in_clear, int daemons_a_node) const {
-  UsePorts(options, Ports{}, in_clear, daemons_a_node);
+void Network::Use(ClusterOptions& options, int daemons_a_node) const {
+  UsePorts(options, Ports{}, daemons_a_node);
 }
 
 void Network::UseDocumentedPorts(ClusterOptions& options) const {
-  UsePorts(options, {.global_store = 7000, .daemon = 7001, .tcp = 7002, .ucx = 7010}, /*in_clear=*/true,
-           /*daemons_a_node=*/1);
+  UsePorts(options, {.global_store = 7000, .daemon = 7001, .tcp = 7002, .ucx = 7010}, /*daemons_a_node=*/1);
 }
 
-void Network::UsePorts(ClusterOptions& options, const Ports& ports, bool in_clear, int daemons_a_node) const {
+void Network::UsePorts(ClusterOptions& options, const Ports& ports, int daemons_a_node) const {
   options.daemons = nodes() * daemons_a_node;
   options.global_store_network_namespace = PathOf(hub_);
   options.global_store_settings.push_back(
       absl::StrCat("global_store.listen=", HostAddress(1), ":", ports.global_store));
-  if (in_clear) {
-    options.global_store_settings.emplace_back("security.insecure=true");
-    options.daemon_settings.emplace_back("security.insecure=true");
-  }
   options.settings_of_daemon.resize(options.daemons);
   for (int daemon = 0; daemon < options.daemons; ++daemon) {
     const int node = daemon / daemons_a_node;

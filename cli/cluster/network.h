@@ -32,10 +32,9 @@ class Network {
   static std::string Address(int node);
   static std::string Subnet();
 
-  // Puts the cluster on it: so many daemons on each node, in their order. `in_clear`: with
-  // `security.insecure`; else the processes need certificates.
-  void Use(ClusterOptions& options, bool in_clear = true, int daemons_a_node = 1) const;
-  // The same in clear, on the ports of SECURITY.md's table: 7000, 7001, 7002 and, for UCX, 7010.
+  // Puts the cluster on it: so many daemons on each node, in their order.
+  void Use(ClusterOptions& options, int daemons_a_node = 1) const;
+  // The same on the ports of SECURITY.md's table: 7000, 7001, 7002 and, for UCX, 7010.
   void UseDocumentedPorts(ClusterOptions& options) const;
 
   absl::Status Cut(int node);
@@ -62,7 +61,7 @@ class Network {
   absl::Status AddHub();
   absl::Status AddNode();
   absl::Status RunInHub(const std::vector<std::string>& command) const;
-  void UsePorts(ClusterOptions& options, const Ports& ports, bool in_clear, int daemons_a_node) const;
+  void UsePorts(ClusterOptions& options, const Ports& ports, int daemons_a_node) const;
 
   UniqueFd hub_;
   std::vector<UniqueFd> nodes_;

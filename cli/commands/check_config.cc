@@ -346,10 +346,9 @@ bool Fits(security::Role role, Roles roles) {
   return false;
 }
 
-// Whether it can be reached from other hosts; a mistake in it is told where it is checked.
-bool IsBeyondHost(const std::string& listen) {
-  const absl::StatusOr<HostPort> address = ParseHostPort(listen);
-  return address.ok() && !IsLoopback(*address);
+// What reaches a TCP listener; a mistake in the address is told where it is checked.
+std::string_view ReachedBy(const HostPort& address) {
+  return IsLoopback(address) ? "every user of this host" : "every process that reaches this port";
 }
 
 // `doors` are the daemon's, where one is started.
@@ -387,12 +386,13 @@ void CheckSecurity(const v1::Config& config, Roles roles, const std::vector<Door
                  "security.certificate and security.key");
   }
   const auto check = [&](std::string_view key, const std::string& listen) {
-    if (certified || security.insecure() || !IsBeyondHost(listen)) return;
-    findings.Add(
-        key, absl::StrCat(Quoted(listen),
-                          " is reached from other hosts, and without certificates whoever reaches it may do "
-                          "everything: set security.ca, security.certificate and security.key or, on a "
-                          "network that you trust, security.insecure: true"));
+    const absl::StatusOr<HostPort> address = ParseHostPort(listen);
+    if (certified || security.insecure() || !address.ok()) return;
+    findings.Add(key,
+                 absl::StrCat(Quoted(listen), " has no certificates, so ", ReachedBy(*address),
+                              " may read, write and delete everything; set security.ca, "
+                              "security.certificate and security.key, use unix sockets or, where you trust "
+                              "all of these, set security.insecure: true"));
   };
   if (roles != Roles::kDaemon) check("global_store.listen", config.global_store().listen());
   for (const Door& door : doors) check(door.key, door.listen);

@@ -92,7 +92,7 @@ std::vector<std::string> With(std::vector<std::string> settings, const std::vect
   return settings;
 }
 
-TEST(CheckConfig, NothingListensBeyondThisHostWithoutCertificatesUnlessTheConfigurationSaysSo) {
+TEST(CheckConfig, TcpListenerWithoutCertificates_NeedsInsecure) {
   const std::vector<std::string> ucx = {"daemon.ucx_over_tcp=true", "security.trusted_fabric=true"};
   const std::vector<std::string> everywhere =
       With(ucx, {"daemon.listen=0.0.0.0:0", "daemon.advertise=127.0.0.1:0", "daemon.tcp_listen=[::]:0",
@@ -104,9 +104,21 @@ TEST(CheckConfig, NothingListensBeyondThisHostWithoutCertificatesUnlessTheConfig
   }
   EXPECT_THAT(refused, HasSubstr("security.insecure: true"));
   EXPECT_EQ(Refused(With(everywhere, {"security.insecure=true"})), "");
-  EXPECT_EQ(Refused(With(ucx, {"daemon.listen=127.0.0.1:0", "daemon.tcp_listen=127.0.0.1:0",
-                               "daemon.ucx_listen=[::1]:0", "global_store.listen=localhost:0"})),
-            "");
+}
+
+TEST(CheckConfig, LoopbackListenerWithoutCertificates_NeedsInsecure) {
+  const std::vector<std::string> loopback = {"daemon.listen=127.0.0.1:0", "daemon.tcp_listen=127.0.0.1:0",
+                                             "daemon.ucx_listen=[::1]:0", "global_store.listen=localhost:0",
+                                             "daemon.ucx_over_tcp=true",  "security.trusted_fabric=true"};
+  const std::string refused = Refused(loopback);
+  for (const char* key : {"daemon.listen: \"127.0.0.1:0\"", "daemon.tcp_listen: \"127.0.0.1:0\"",
+                          "daemon.ucx_listen: \"[::1]:0\"", "global_store.listen: \"localhost:0\""}) {
+    EXPECT_THAT(refused,
+                HasSubstr(absl::StrCat(key, " has no certificates, so every user of this host may")));
+  }
+  EXPECT_EQ(Refused(With(loopback, {"security.insecure=true"})), "");
+  // A process reached by unix sockets alone needs no word about it.
+  EXPECT_EQ(Refused({"global_store.listen=unix:/run/store.sock"}), "");
 }
 
 TEST(CheckConfig, UcxIsOpenedOnlyOnAFabricThatIsTrustedWithOrWithoutCertificates) {
@@ -117,17 +129,20 @@ TEST(CheckConfig, UcxIsOpenedOnlyOnAFabricThatIsTrustedWithOrWithoutCertificates
   for (const auto& without_ucx : {node, std::vector<std::string>{}}) {
     const auto with_ucx = With(without_ucx, {"daemon.ucx_listen=127.0.0.1:0", "daemon.ucx_over_tcp=true"});
     EXPECT_THAT(Refused(with_ucx, Roles::kDaemon), HasSubstr("security.trusted_fabric: true"));
-    EXPECT_EQ(Refused(With(with_ucx, {"security.trusted_fabric=true"}), Roles::kDaemon), "");
+    std::vector<std::string> trusted = With(with_ucx, {"security.trusted_fabric=true"});
+    if (without_ucx.empty()) trusted.push_back("security.insecure=true");
+    EXPECT_EQ(Refused(trusted, Roles::kDaemon), "");
   }
   EXPECT_THAT(Refused(With(node, {"security.insecure=true"}), Roles::kDaemon),
               HasSubstr("security.insecure: there are"));
 }
 
 TEST(CheckConfig, WhatIsWrongWithAnAddressThatLanesShareIsSaidOnce) {
-  EXPECT_EQ(Refused({"daemon.ucx_listen=127.0.0.1:65535", "daemon.ucx_over_tcp=true",
-                     "security.trusted_fabric=true", "daemon.ucx_data_ports=7012-7019"}),
-            "daemon.ucx_data_ports: daemon.ucx_listen \"127.0.0.1:65535\" leaves no next port for the lane "
-            "ucx-rma");
+  EXPECT_EQ(
+      Refused({"daemon.ucx_listen=127.0.0.1:65535", "daemon.ucx_over_tcp=true",
+               "security.trusted_fabric=true", "security.insecure=true", "daemon.ucx_data_ports=7012-7019"}),
+      "daemon.ucx_data_ports: daemon.ucx_listen \"127.0.0.1:65535\" leaves no next port for the lane "
+      "ucx-rma");
 }
 
 TEST(CheckConfig, ACertificateIsOfTheRoleThatIsStarted) {

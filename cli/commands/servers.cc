@@ -120,9 +120,9 @@ absl::StatusOr<std::shared_ptr<const rpc::Credentials>> Secure(const v1::Securit
               << credentials->identity().self().name.ToString();
   }
   LOG_IF(WARNING, config.insecure())
-      << "security.insecure: connections are in clear, and whoever reaches the ports of this process may "
-         "read, write "
-         "and delete everything; set security.ca, security.certificate and security.key instead";
+      << "security.insecure: TCP connections are in clear, and every process that reaches a port of this one "
+         "may "
+         "read, write and delete everything; set security.ca, security.certificate and security.key instead";
   return credentials;
 }
 
@@ -165,7 +165,6 @@ absl::Status ServeDaemon(const CommonFlags& common, const DaemonFlags& flags) {
   TC_RETURN_IF_ERROR(MakeSocketFolders(config.daemon()));
   TC_ASSIGN_OR_RETURN(daemon::DaemonOptions options, ToDaemonOptions(config));
   TC_ASSIGN_OR_RETURN(options.credentials, Secure(config.security()));
-  options.insecure = config.security().insecure();
   options.discard_kept = flags.discard_kept;
   // A descriptor each. Of more than this the limits of memory speak, later.
   int segments = static_cast<int>(std::min(options.host_pool_bytes / kSegmentBytes, uint64_t{1} << 20));

@@ -72,8 +72,8 @@ std::string SecurityText(const v1::Security& security) {
                         absl::FormatTime(absl::RFC3339_sec, rpc::FromProto(security.certificate_ends()),
                                          absl::UTCTimeZone()));
   }
-  return security.insecure() ? "NONE: in clear beyond this host (security.insecure)"
-                             : "none: this host alone";
+  return security.insecure() ? "NONE on its TCP ports (security.insecure)"
+                             : "no TCP port; unix sockets alone";
 }
 
 std::string LimitText(uint64_t bytes_per_second) {
@@ -104,6 +104,9 @@ void PrintDaemon(const v1::GetStatusResponse& status) {
     PrintF("  labels     %s\n", labels);
   }
   PrintF("  security   %s\n", SecurityText(status.security()));
+  for (const v1::Access& access : status.security().access()) {
+    PrintF("  access     %s: %s: %s\n", access.endpoint(), access.callers(), access.role());
+  }
   PrintF("  pools      %s\n", PoolsText(status.pools()));
   for (const v1::DeviceStatus& device : status.devices()) {
     if (const std::string text = DeviceText(device); !text.empty()) {

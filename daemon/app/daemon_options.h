@@ -49,7 +49,6 @@ struct DaemonOptions {
   std::function<void(const absl::Status&)> on_replaced;
 
   std::shared_ptr<const rpc::Credentials> credentials;  // of this process; null: host:port is in clear
-  bool insecure = false;  // it is in clear beyond this host, and the configuration says so
 
   std::string host_id;             // empty: the boot id
   bool local_lane = true;          // attach to, and be attached to by, daemons of this host

@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "base/upkeep.h"
+#include "daemon/app/access.h"
 #include "daemon/app/hardware.h"
 #include "daemon/app/node_agent.h"
 #include "daemon/app/node_gauges.h"
@@ -348,7 +349,6 @@ struct CallSide {
                 .damaged = &damaged,
                 .kept = kept,
                 .credentials = options.credentials.get(),
-                .insecure = options.insecure,
                 .send_limit = options.lane_config.send_limit,
                 .receive_limit = options.lane_config.receive_limit}),
         explainer({.status = &status, .global_store = store.client.get(), .peers = sources.peers.get()}),
@@ -431,10 +431,13 @@ struct CallSide {
                                                      .services = {&service, proxy.get()},
                                                      .max_connections = options.max_connections,
                                                      .unix_roles = security::Only(security::Role::kClient)}));
+    std::vector<rpc::EndpointAccess> endpoints = EndpointsOf(options, server->addresses());
+    for (const rpc::EndpointAccess& endpoint : endpoints) LOG(INFO) << "access: " << endpoint.ToString();
+    status.SetEndpoints(std::move(endpoints));
     return absl::OkStatus();
   }
 
-  const StatusReporter status;
+  StatusReporter status;
   TransferExplainer explainer;
   const Materializer materializer;
   const Ingester ingester;

@@ -152,6 +152,27 @@ void StatusReporter::FillKeptPool(v1::KeptPool* out) const {
   out->set_unserved_bytes(stats.unserved_bytes);
 }
 
+void StatusReporter::SetEndpoints(std::vector<rpc::EndpointAccess> endpoints) {
+  absl::MutexLock lock(&mutex_);
+  endpoints_ = std::move(endpoints);
+}
+
+void StatusReporter::FillSecurity(v1::Security* out) const {
+  if (options_.credentials != nullptr) {
+    const security::Certificate own = options_.credentials->identity().self();
+    out->set_name(own.name.ToString());
+    *out->mutable_certificate_ends() = rpc::ToProto(own.not_after);
+  }
+  absl::MutexLock lock(&mutex_);
+  for (const rpc::EndpointAccess& endpoint : endpoints_) {
+    v1::Access* access = out->add_access();
+    access->set_endpoint(endpoint.endpoint);
+    access->set_callers(endpoint.callers);
+    access->set_role(endpoint.role);
+    if (endpoint.in_clear) out->set_insecure(true);
+  }
+}
+
 v1::GetStatusResponse StatusReporter::Report() const {
   v1::GetStatusResponse report;
   *report.mutable_node() = options_.node->Describe();
@@ -163,13 +184,7 @@ v1::GetStatusResponse StatusReporter::Report() const {
   const absl::Status standing = options_.link->standing();
   report.set_global_store_reachable(standing.ok());
   report.set_global_store_error(std::string(standing.message()));
-  v1::Security* secured = report.mutable_security();
-  secured->set_insecure(options_.insecure);
-  if (options_.credentials != nullptr) {
-    const security::Certificate own = options_.credentials->identity().self();
-    secured->set_name(own.name.ToString());
-    *secured->mutable_certificate_ends() = rpc::ToProto(own.not_after);
-  }
+  FillSecurity(report.mutable_security());
   report.mutable_limits()->set_send(options_.send_limit);
   report.mutable_limits()->set_receive(options_.receive_limit);
   FillPools(report.mutable_pools());

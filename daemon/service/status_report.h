@@ -4,8 +4,12 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/functional/function_ref.h"
+#include "absl/synchronization/mutex.h"
 #include "core/device/device_runtime.h"
 #include "core/disk/artifact_store.h"
 #include "core/engine/engine.h"
@@ -19,6 +23,7 @@
 #include "daemon/serving/serve_registry.h"
 #include "daemon/telemetry/reports.h"
 #include "proto/daemon.pb.h"
+#include "rpc/endpoint_access.h"
 
 namespace tensorcast::rpc {
 class Credentials;
@@ -43,13 +48,15 @@ class StatusReporter {
     const DamagedReplicas* damaged = nullptr;       // null: none is looked for
     const KeptPool* kept = nullptr;                 // null: nothing keeps the pool
     const rpc::Credentials* credentials = nullptr;  // null: host:port is in clear
-    bool insecure = false;                          // and is so beyond this host
     uint64_t send_limit = 0;                        // of the lane tcp, bytes a second; 0: none
     uint64_t receive_limit = 0;
     std::string sysfs = "/sys";  // a test's own folder elsewhere
   };
 
   explicit StatusReporter(Options options) : options_(std::move(options)) {}
+
+  // What the daemon listens on, known once it does.
+  void SetEndpoints(std::vector<rpc::EndpointAccess> endpoints);
 
   // The host pool first, then one pool a device. Pinned bytes are those that eviction cannot take.
   void FillPools(google::protobuf::RepeatedPtrField<v1::Pool>* out) const;
@@ -67,10 +74,13 @@ class StatusReporter {
   void FillDevices(google::protobuf::RepeatedPtrField<v1::DeviceStatus>* out) const;
   void FillTransfers(v1::GetStatusResponse* out) const;
   void FillKeptPool(v1::KeptPool* out) const;
+  void FillSecurity(v1::Security* out) const;
   // A hop with the newest of this node's transfers that `wanted` says it is, where there is one.
   v1::TransferHop HopOf(absl::FunctionRef<bool(const TransferReport&)> wanted) const;
 
   const Options options_;
+  mutable absl::Mutex mutex_;
+  std::vector<rpc::EndpointAccess> endpoints_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace tensorcast::daemon

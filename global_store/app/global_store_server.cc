@@ -18,6 +18,7 @@
 #include "global_store/service/gauges.h"
 #include "global_store/service/global_store_service.h"
 #include "rpc/admission_queue.h"
+#include "rpc/endpoint_access.h"
 #include "rpc/executor.h"
 #include "rpc/server.h"
 
@@ -138,6 +139,10 @@ absl::StatusOr<std::unique_ptr<GlobalStoreServer>> GlobalStoreServer::Start(
       });
   state->gauges = ObserveCoordinator(state->coordinator.get());
   LOG(INFO) << "global store listens on " << state->server->addresses()[0];
+  LOG(INFO) << "access: "
+            << rpc::AccessOf(state->server->addresses()[0], {}, security::kEveryRole,
+                             options.credentials.get())
+                   .ToString();
   if (leadership != nullptr && options.etcd.on_lost != nullptr) {
     group->leadership()->OnLost(options.etcd.on_lost);
   }

@@ -54,6 +54,8 @@ TEST_F(ConfigCheck, WhatAStartRefusesTheCheckRefusesByTheSameKey) {
       {"daemon.listen=203.0.113.1:7001"},
       {"daemon.listen=0.0.0.0:0"},
       {"daemon.listen=0.0.0.0:0", "daemon.advertise=127.0.0.1:0"},  // and no word about security
+      {"daemon.listen=127.0.0.1:0"},                                // every local user would reach it
+      {"daemon.tcp_listen=127.0.0.1:0"},
       {"daemon.listen=[::]:0"},
       {"daemon.listen=", "daemon.global_store=127.0.0.1:7000"},
       {"daemon.listen=127.0.0.1:0", "daemon.global_store=203.0.113.1:7000"},
@@ -93,6 +95,7 @@ TEST_F(ConfigCheck, WhatAStartRefusesTheCheckRefusesByTheSameKey) {
       {"global_store.listen=127.0.0.1:99999"},
       {"global_store.listen=unix:/etc/passwd"},
       {"global_store.listen=0.0.0.0:0"},
+      {"global_store.listen=127.0.0.1:0"},
       {"global_store.node_ttl=1s"},
       {"global_store.grant_ttl=1s"},
       {"global_store.heartbeat_interval=0"},
@@ -125,10 +128,11 @@ TEST_F(ConfigCheck, WhatTheCheckTakesStarts) {
       {"daemon.unix_socket=" + directory_->path() + "/run/tensorcast/daemon.sock"},
       {"daemon.listen=0.0.0.0:0", "daemon.advertise=127.0.0.1:0", "daemon.tcp_listen=127.0.0.1:0",
        "security.insecure=true"},
-      {"daemon.ucx_listen=127.0.0.1:0", "daemon.ucx_over_tcp=true", "security.trusted_fabric=true"},
+      {"daemon.ucx_listen=127.0.0.1:0", "daemon.ucx_over_tcp=true", "security.trusted_fabric=true",
+       "security.insecure=true"},
       {"observability.otel.batch_interval=1d"},
       {"global_store.metadata_store=memory"},
-      {"global_store.listen=127.0.0.1:0"},
+      {"global_store.listen=127.0.0.1:0", "security.insecure=true"},
   };
   for (const Settings& settings : good) {
     const std::string key = settings.empty() ? "" : settings[0].substr(0, settings[0].find('='));

@@ -21,8 +21,10 @@ namespace tensorcast {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 constexpr uid_t kNobody = 65534;
 
@@ -188,7 +190,7 @@ TEST_F(DefaultDeployment, LeavesAnotherUserNothingToDo) {
   }
   const CommandResult status = RunCommand({"status", "--daemon", Daemon()});
   EXPECT_EQ(status.exit_code, 0);
-  EXPECT_THAT(status.output, testing::Not(HasSubstr("theirs")));
+  EXPECT_THAT(status.output, Not(HasSubstr("theirs")));
   EXPECT_EQ(joiner->Stop(kStepTimeout).value_or(-1), 0);
   EXPECT_EQ(RunCommand({"get", "m", "--daemon", Daemon()}).exit_code, 0);
 }
@@ -239,6 +241,30 @@ TEST_F(DefaultDeployment, ADaemonOnEveryAddressIsKnownByTheOneThatItAdvertises) 
   ASSERT_EQ(ports.size(), 1u);
   const CommandResult status = RunCommand({"status", "--json", "--daemon", Daemon()});
   EXPECT_THAT(status.output, HasSubstr(absl::StrCat("\"localhost:", *ports.begin(), "\"")));
+}
+
+// What `status` says of each endpoint, and the log of the start before it.
+TEST_F(DefaultDeployment, Status_SaysWhichCallersMayDoWhatOnEachEndpoint) {
+  ASSERT_NO_FATAL_FAILURE(StartDeployment({"daemon.tcp_listen=127.0.0.1:0", "security.insecure=true"}));
+  const std::string own = absl::StrCat("(uid ", geteuid(), ")");
+  const std::string said = RunCommand({"status", "--daemon", Daemon()}).output;
+  std::string log = FileTail(Path("daemon.log"), 100);
+  EXPECT_THAT(FileTail(Path("global-store.log"), 100),
+              AllOf(HasSubstr("access: unix:" + Path("store/store.sock")), HasSubstr("mode 0600: operator")));
+  EXPECT_THAT(said, HasSubstr("security   NONE on its TCP ports (security.insecure)"));
+  for (const std::string& text : {said, log}) {
+    EXPECT_THAT(text,
+                AllOf(HasSubstr("unix:" + Path("node/daemon.sock") + ": user "), HasSubstr(own),
+                      HasSubstr("mode 0600: operator, every call"),
+                      HasSubstr("unix:" + Path("node/client.sock") + ": user "), HasSubstr(": client\n")));
+    EXPECT_THAT(text, HasSubstr("127.0.0.1:0 (lane tcp): every user of this host, in clear: the pulls"));
+  }
+}
+
+TEST_F(DefaultDeployment, StatusWithoutTcpPort_SaysUnixSocketsAlone) {
+  ASSERT_NO_FATAL_FAILURE(StartDeployment());
+  EXPECT_THAT(RunCommand({"status", "--daemon", Daemon()}).output,
+              AllOf(HasSubstr("security   no TCP port; unix sockets alone"), Not(HasSubstr("in clear"))));
 }
 
 }  // namespace

@@ -62,7 +62,7 @@ class Capture : public RobustnessTest {
     if (!made.ok()) GTEST_SKIP() << made.status();
     network_ = *std::move(made);
     ClusterOptions options = FastOptions();
-    network_->Use(options, /*in_clear=*/!secured);
+    network_->Use(options);
     if (secured) UseCertificates(options, authority_);
     ASSERT_NO_FATAL_FAILURE(StartRobustCluster(options));
     UniqueFd captured;

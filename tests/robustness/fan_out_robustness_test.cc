@@ -40,7 +40,7 @@ class FanOut : public RobustnessTest {
     if (!network.ok()) GTEST_SKIP() << network.status();
     network_ = *std::move(network);
     ClusterOptions options = FastOptions();
-    network_->Use(options, /*in_clear=*/true, nodes_a_host);
+    network_->Use(options, nodes_a_host);
     ASSERT_NO_FATAL_FAILURE(StartRobustCluster(options));
     model_ = MakeModel("model.safetensors", kModelBytes);
     TC_ASSERT_OK_AND_ASSIGN(put_, Import(kSource, "m", model_, /*durable=*/true));

@@ -26,8 +26,8 @@ class Rivals : public RobustnessTest {
     std::vector<std::string> all = DefaultOptions().daemon_settings;
     for (const std::string& setting :
          {std::string("daemon.listen=127.0.0.1:0"), std::string("daemon.tcp_listen=127.0.0.1:0"),
-          "daemon.state_dir=" + directory_->path() + "/rival", std::string("daemon.name=rival"),
-          "daemon.global_store=" + cluster_->global_store_address()}) {
+          std::string("security.insecure=true"), "daemon.state_dir=" + directory_->path() + "/rival",
+          std::string("daemon.name=rival"), "daemon.global_store=" + cluster_->global_store_address()}) {
       all.push_back(setting);
     }
     all.insert(all.end(), settings.begin(), settings.end());

@@ -1,0 +1,49 @@
+#include "daemon/app/access.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "transport/lanes/lanes.h"
+
+namespace tensorcast::daemon {
+namespace {
+
+// Empty for what is no transport, is not configured, or was left out of daemon.lanes.
+std::string ListenOf(const DaemonOptions& options, const transport::Lane& lane) {
+  if (lane.listen == nullptr || std::ranges::find(options.lanes, lane.name) == options.lanes.end()) return "";
+  return options.lane_config.*lane.listen;
+}
+
+rpc::EndpointAccess AccessOf(const DaemonOptions& options, const transport::Lane& lane,
+                             const std::string& listen) {
+  // UCX knows no certificates.
+  const bool certified = options.credentials != nullptr && lane.listen == &transport::LaneConfig::tcp_listen;
+  return {
+      .endpoint = absl::StrCat(listen, " (lane ", lane.name, ")"),
+      .callers =
+          rpc::CallersOfPort(listen, "a node's certificate", certified ? options.credentials.get() : nullptr),
+      .role = certified ? "the pulls that were granted to that node" : "the pulls whose secret id they know",
+      .in_clear = !certified};
+}
+
+}  // namespace
+
+std::vector<rpc::EndpointAccess> EndpointsOf(const DaemonOptions& options,
+                                             const std::vector<std::string>& grpc) {
+  std::vector<rpc::EndpointAccess> endpoints;
+  for (const std::string& address : grpc) {
+    endpoints.push_back(rpc::AccessOf(address, {}, security::kEveryRole, options.credentials.get()));
+  }
+  endpoints.push_back(rpc::AccessOf(absl::StrCat("unix:", options.client_socket), options.handle_groups,
+                                    security::Only(security::Role::kClient), nullptr));
+  endpoints.push_back({.endpoint = absl::StrCat("unix:", options.handle_socket, " (handles)"),
+                       .callers = rpc::CallersOfSocket(options.handle_socket, options.handle_groups),
+                       .role = "client: memory of the replicas that it attached to, and of what it puts"});
+  for (const transport::Lane& lane : transport::Lanes()) {
+    const std::string listen = ListenOf(options, lane);
+    if (!listen.empty()) endpoints.push_back(AccessOf(options, lane, listen));
+  }
+  return endpoints;
+}
+
+}  // namespace tensorcast::daemon
