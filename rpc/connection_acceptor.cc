@@ -27,6 +27,8 @@ namespace {
 constexpr int kAcceptsAtOnce = 64;
 // Of those who may not come in: so many wait until they can be told so, each with one descriptor.
 constexpr size_t kMostStrangers = 64;
+// What has not made a call for so long after it connected gives way to the next, where there is no room.
+constexpr absl::Duration kStrangerTime = absl::Seconds(1);
 constexpr absl::Duration kAcceptPause = absl::Milliseconds(100);
 // A peer that acknowledges nothing for so long is gone; as long as the keepalive's timeout (server.cc).
 constexpr unsigned kUserTimeoutMs = 10000;
@@ -47,7 +49,7 @@ int MillisecondsTo(SteadyTime time) {
 }  // namespace
 
 ConnectionAcceptor::ConnectionAcceptor(const Options& options)
-    : options_(options), stop_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)), table_(options.max_connections) {}
+    : options_(options), stop_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
 
 absl::StatusOr<std::unique_ptr<ConnectionAcceptor>> ConnectionAcceptor::Listen(const Options& options) {
   std::unique_ptr<ConnectionAcceptor> acceptor(new ConnectionAcceptor(options));
@@ -56,7 +58,8 @@ absl::StatusOr<std::unique_ptr<ConnectionAcceptor>> ConnectionAcceptor::Listen(c
   for (const std::string& address : options.listen) {
     TC_ASSIGN_OR_RETURN(ListeningSockets opened, ListeningSockets::Open(address, options.unix_groups));
     acceptor->addresses_.push_back(opened.address());
-    acceptor->listening_.push_back(std::move(opened));
+    acceptor->endpoints_.push_back({.listening = std::move(opened),
+                                    .table = std::make_unique<ConnectionTable>(options.max_connections)});
   }
   return acceptor;
 }
@@ -72,24 +75,36 @@ void ConnectionAcceptor::Stop() {
   // It fails only when the counter is full, and then the thread has been told.
   [[maybe_unused]] const ssize_t written = write(stop_.get(), &one, sizeof(one));
   if (thread_.joinable()) thread_.join();
-  listening_.clear();
+  // Their tables stay: calls that still run are noted in them.
+  for (Endpoint& endpoint : endpoints_) endpoint.listening.Close();
+}
+
+double ConnectionAcceptor::UnreadShare() {
+  double largest = 0;
+  for (const Endpoint& endpoint : endpoints_) largest = std::max(largest, endpoint.table->UnreadShare());
+  return largest;
+}
+
+void ConnectionAcceptor::Admitted(std::string_view peer) {
+  for (const Endpoint& endpoint : endpoints_) endpoint.table->Admitted(peer);
 }
 
 void ConnectionAcceptor::Run() {
   std::vector<pollfd> polled;
   while (true) {
     RefuseStrangers();
-    const bool pauses = SteadyNow() < resume_;
+    const SteadyTime now = SteadyNow();
+    SteadyTime next = std::min(refusing_->EndOverdue(),
+                               strangers_.empty() ? SteadyTime::InfiniteFuture() : refusing_->RoomAt());
     polled = {{.fd = stop_.get(), .events = POLLIN, .revents = 0}};
-    for (const ListeningSockets& listening : listening_) {
-      for (const int listener : listening.sockets()) {
+    for (const Endpoint& endpoint : endpoints_) {
+      const bool pauses = now < endpoint.resume;
+      if (pauses) next = std::min(next, endpoint.resume);
+      for (const int listener : endpoint.listening.sockets()) {
         // poll leaves out what has a negative descriptor: who connects meanwhile waits in the kernel's queue.
         polled.push_back({.fd = pauses ? -1 : listener, .events = POLLIN, .revents = 0});
       }
     }
-    const SteadyTime next =
-        std::min({refusing_->EndOverdue(), pauses ? resume_ : SteadyTime::InfiniteFuture(),
-                  strangers_.empty() ? SteadyTime::InfiniteFuture() : refusing_->RoomAt()});
     const int count = poll(polled.data(), polled.size(), MillisecondsTo(next));
     if (count < 0 && errno != EINTR) {
       LOG_EVERY_N_SEC(ERROR, 10) << ErrnoStatus(errno, "waiting for connections at",
@@ -100,20 +115,21 @@ void ConnectionAcceptor::Run() {
     // Stop has been called.
     if (polled[0].revents != 0) return;
     size_t at = 1;
-    for (const ListeningSockets& listening : listening_) {
-      for (const int listener : listening.sockets()) {
-        if (polled[at++].revents != 0) AcceptAll(listening, listener);
+    for (Endpoint& endpoint : endpoints_) {
+      for (const int listener : endpoint.listening.sockets()) {
+        if (polled[at++].revents != 0) AcceptAll(endpoint, listener);
       }
     }
   }
 }
 
-void ConnectionAcceptor::AcceptAll(const ListeningSockets& listening, int listener) {
+void ConnectionAcceptor::AcceptAll(Endpoint& endpoint, int listener) {
+  const ListeningSockets& listening = endpoint.listening;
   // Only so many before the other listeners have their turn.
-  for (int i = 0; i < kAcceptsAtOnce && resume_ <= SteadyNow(); ++i) {
+  for (int i = 0; i < kAcceptsAtOnce && endpoint.resume <= SteadyNow(); ++i) {
     UniqueFd connection(accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (connection) {
-      Decide(listening, listener, std::move(connection));
+      Decide(endpoint, listener, std::move(connection));
       continue;
     }
     const int error = errno;
@@ -134,20 +150,21 @@ void ConnectionAcceptor::AcceptAll(const ListeningSockets& listening, int listen
       LOG_EVERY_N_SEC(ERROR, 10) << ErrnoStatus(error, "accepting a connection at", listening.address())
                                  << "; trying again";
       // A listener that is ready but cannot be served would keep the thread spinning.
-      resume_ = SteadyNow() + kAcceptPause;
+      endpoint.resume = SteadyNow() + kAcceptPause;
       return;
     }
     // Anything else is about the one connection, which is over.
   }
 }
 
-void ConnectionAcceptor::Decide(const ListeningSockets& listening, int listener, UniqueFd connection) {
+void ConnectionAcceptor::Decide(Endpoint& endpoint, int listener, UniqueFd connection) {
+  const ListeningSockets& listening = endpoint.listening;
   if (listening.is_unix()) {
     if (const absl::Status peer = CheckPeer(connection.get(), options_.unix_groups); !peer.ok()) {
       LOG_EVERY_N_SEC(WARNING, 10) << listening.address() << ": refused a connection: " << peer.message();
       // They wait among themselves until they can be told, and make nobody else wait. Those that are too many
       // are closed without a word.
-      if (strangers_.size() < kMostStrangers && !IsReserved(connection.get())) {
+      if (strangers_.size() < kMostStrangers && !IsReserved(connection.get(), DescriptorUser::kNetwork)) {
         strangers_.push_back({.listener = listener, .connection = std::move(connection), .reason = peer});
       }
       return;
@@ -155,14 +172,19 @@ void ConnectionAcceptor::Decide(const ListeningSockets& listening, int listener,
   } else {
     SetTcpOptions(connection.get());
   }
-  if (const absl::Status room = CheckRoom(connection.get()); !room.ok()) {
+  if (const absl::Status room = MakeRoom(endpoint, connection.get()); !room.ok()) {
     LOG_EVERY_N_SEC(WARNING, 10) << listening.address() << ": refused a connection: " << room.message();
     refusing_->Refuse(listener, std::move(connection),
                       /*tls=*/options_.credentials != nullptr && !listening.is_unix(), room);
-    resume_ = refusing_->RoomAt();  // the next ones would be refused, too: they wait until it can be said
+    endpoint.resume =
+        refusing_->RoomAt();  // the next ones would be refused, too: they wait until it can be said
     return;
   }
-  table_.Add(connection.get());
+  if (listening.is_unix()) {
+    endpoint.table->Add(connection.get());
+  } else {
+    endpoint.table->AddStranger(connection.get(), TcpPeerOf(connection.get()));
+  }
   handler_(listener, std::move(connection));
 }
 
@@ -174,18 +196,24 @@ void ConnectionAcceptor::RefuseStrangers() {
   }
 }
 
-absl::Status ConnectionAcceptor::CheckRoom(int connection) {
-  if (IsReserved(connection)) {
+absl::Status ConnectionAcceptor::MakeRoom(Endpoint& endpoint, int connection) const {
+  const DescriptorUser user =
+      endpoint.listening.is_unix() ? DescriptorUserAt(connection) : DescriptorUser::kNetwork;
+  absl::Status room;
+  if (IsReserved(connection, user)) {
     otel::metrics::kRpcConnectionsRefused.Add(1, {"descriptors"});
-    return absl::UnavailableError(
+    room = absl::UnavailableError(
         absl::StrCat("the server has no file descriptor left for another connection (its limit is ",
                      DescriptorLimit(), "): close some, or raise its limit of open files"));
-  }
-  if (table_.Full()) {
+  } else if (endpoint.table->Full()) {
     otel::metrics::kRpcConnectionsRefused.Add(1, {"limit"});
-    return absl::UnavailableError(absl::StrCat("the server has its limit of ", options_.max_connections,
+    room = absl::UnavailableError(absl::StrCat("the server has its limit of ", options_.max_connections,
                                                " connections: close some, or raise max_connections"));
   }
+  if (room.ok() || !endpoint.table->EndOldestStranger(kStrangerTime)) return room;
+  LOG_EVERY_N_SEC(WARNING, 10) << endpoint.listening.address()
+                               << ": closed the oldest connection without an admitted call to make room: "
+                               << room.message();
   return absl::OkStatus();
 }
 

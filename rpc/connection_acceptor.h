@@ -1,6 +1,7 @@
 // Accepts the connections of a server and hands them on. gRPC 1.51's own listener gives up for good when it
 // meets a moment in which the process has no descriptor left; this one keeps some in reserve, bounds what it
-// lets in, tells the others why not, and never stops listening.
+// lets in at each address, tells the others why not, and never stops listening. What comes by TCP leaves
+// descriptors to unix sockets (base/posix/process_limits.h).
 //
 // One thread a server; it never blocks on a peer. Internal to this folder; thread-compatible.
 #pragma once
@@ -11,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -33,7 +35,7 @@ class ConnectionAcceptor {
   struct Options {
     std::vector<std::string> listen;  // as for ListeningSockets
     std::vector<gid_t> unix_groups;
-    int max_connections;
+    int max_connections;                             // at each address
     std::shared_ptr<const Credentials> credentials;  // of those that do not come by a unix path; may be null
   };
   // Gets a connection and the socket that it came by. Runs on the acceptor's thread and must not block.
@@ -48,21 +50,31 @@ class ConnectionAcceptor {
   // Stops listening and removes the files of unix sockets; the handler does not run any more. Idempotent.
   void Stop();
 
-  // As ConnectionTable::UnreadShare.
-  double UnreadShare() { return table_.UnreadShare(); }
+  // As ConnectionTable::UnreadShare, of the address where it is largest.
+  double UnreadShare();
 
   // In the order of `listen`, with the ports that were picked.
   const std::vector<std::string>& addresses() const { return addresses_; }
+  // A call of this peer was admitted, so that its connection is no stranger's. Thread-safe.
+  void Admitted(std::string_view peer);
 
  private:
+  // An address with the connections that came by it: what fills one leaves the others their room.
+  struct Endpoint {
+    ListeningSockets listening;
+    std::unique_ptr<ConnectionTable> table;
+    SteadyTime resume = SteadyTime::InfinitePast();  // accepting
+  };
+
   explicit ConnectionAcceptor(const Options& options);
   void Run();
-  void AcceptAll(const ListeningSockets& listening, int listener);
-  void Decide(const ListeningSockets& listening, int listener, UniqueFd connection);
+  void AcceptAll(Endpoint& endpoint, int listener);
+  void Decide(Endpoint& endpoint, int listener, UniqueFd connection);
   // Tells as many of them as there is room for, the first first.
   void RefuseStrangers();
-  // OK: there is room for another connection with this descriptor.
-  absl::Status CheckRoom(int connection);
+  // OK: there is room for another connection with this descriptor, perhaps since the oldest stranger's
+  // connection was ended for it.
+  absl::Status MakeRoom(Endpoint& endpoint, int connection) const;
 
   // Who may not come in, and waits to be told so.
   struct Stranger {
@@ -72,17 +84,15 @@ class ConnectionAcceptor {
   };
 
   const Options options_;
-  std::vector<ListeningSockets> listening_;
+  std::vector<Endpoint> endpoints_;
   std::vector<std::string> addresses_;
   UniqueFd stop_;  // an eventfd
-  ConnectionTable table_;
   Handler handler_;
 
   // The thread's own.
   std::unique_ptr<RefusingServer> refusing_;
   std::deque<Stranger> strangers_;
   SpareDescriptor spare_;
-  SteadyTime resume_ = SteadyTime::InfinitePast();  // accepting
 
   std::thread thread_;
 };

@@ -1,11 +1,17 @@
 #include "rpc/connection_table.h"
 
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
 #include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <set>
 
+#include "absl/strings/str_cat.h"
+#include "base/posix/unique_fd.h"
 #include "base/steady_time.h"
 #include "otel/api/metrics_catalogue.h"
 
@@ -84,6 +90,40 @@ void ConnectionTable::Add(int socket) {
   connections_.push_back({socket, inode});
 }
 
+void ConnectionTable::AddStranger(int socket, std::string peer) {
+  const Connection connection{socket, InodeOf(socket)};
+  absl::MutexLock lock(&mutex_);
+  connections_.push_back(connection);
+  const uint64_t id = next_stranger_++;
+  strange_peers_.insert_or_assign(peer, id);
+  strangers_.push_back({id, connection, std::move(peer), SteadyNow()});
+}
+
+void ConnectionTable::Admitted(std::string_view peer) {
+  {
+    absl::ReaderMutexLock lock(&mutex_);
+    if (!strange_peers_.contains(peer)) return;
+  }
+  absl::MutexLock lock(&mutex_);
+  strange_peers_.erase(peer);
+}
+
+bool ConnectionTable::EndOldestStranger(absl::Duration age) {
+  absl::MutexLock lock(&mutex_);
+  const SteadyTime newest = SteadyNow() - age;
+  while (!strangers_.empty() && strangers_.front().since <= newest) {
+    const Stranger oldest = std::move(strangers_.front());
+    strangers_.pop_front();
+    if (!Forget(oldest)) continue;  // it has made a call
+    // A descriptor of ours to it: gRPC may close its own, and the number be another's, at any moment.
+    const UniqueFd ours(fcntl(oldest.connection.socket, F_DUPFD_CLOEXEC, 0));
+    if (!ours || InodeOf(ours.get()) != oldest.connection.inode) continue;  // it has left
+    shutdown(ours.get(), SHUT_RDWR);
+    return true;
+  }
+  return false;
+}
+
 int ConnectionTable::Count() {
   absl::MutexLock lock(&mutex_);
   Sweep();
@@ -108,7 +148,42 @@ double ConnectionTable::UnreadShare() {
 }
 
 void ConnectionTable::Sweep() {
-  std::erase_if(connections_, [](const Connection& one) { return InodeOf(one.socket) != one.inode; });
+  const auto is_gone = [](const Connection& one) { return InodeOf(one.socket) != one.inode; };
+  std::erase_if(connections_, is_gone);
+  std::erase_if(strangers_, [&](const Stranger& one) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (is_gone(one.connection)) Forget(one);
+    const auto found = strange_peers_.find(one.peer);
+    return found == strange_peers_.end() || found->second != one.id;
+  });
+}
+
+bool ConnectionTable::Forget(const Stranger& one) {
+  const auto found = strange_peers_.find(one.peer);
+  if (found == strange_peers_.end() || found->second != one.id) return false;
+  strange_peers_.erase(found);
+  return true;
+}
+
+std::string TcpPeerOf(int socket) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof(address);
+  if (getpeername(socket, reinterpret_cast<sockaddr*>(&address), &length) != 0) return "";
+  char text[INET6_ADDRSTRLEN] = "";
+  if (address.ss_family == AF_INET) {
+    const auto& ipv4 = reinterpret_cast<const sockaddr_in&>(address);
+    inet_ntop(AF_INET, &ipv4.sin_addr, text, sizeof(text));
+    return absl::StrCat("ipv4:", text, ":", ntohs(ipv4.sin_port));
+  }
+  if (address.ss_family != AF_INET6) return "";
+  const auto& ipv6 = reinterpret_cast<const sockaddr_in6&>(address);
+  const auto port = ntohs(ipv6.sin6_port);
+  if (IN6_IS_ADDR_V4MAPPED(&ipv6.sin6_addr)) {
+    inet_ntop(AF_INET, &ipv6.sin6_addr.s6_addr[12], text, sizeof(text));
+    return absl::StrCat("ipv4:", text, ":", port);
+  }
+  inet_ntop(AF_INET6, &ipv6.sin6_addr, text, sizeof(text));
+  const std::string scope = ipv6.sin6_scope_id == 0 ? "" : absl::StrCat("%25", ipv6.sin6_scope_id);
+  return absl::StrCat("ipv6:%5B", text, scope, "%5D:", port);
 }
 
 }  // namespace tensorcast::rpc

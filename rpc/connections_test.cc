@@ -20,6 +20,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/address.h"
 #include "base/posix/process_limits.h"
 #include "base/posix/unique_fd.h"
 #include "base/posix/unix_socket.h"
@@ -77,6 +78,13 @@ class Connections : public ::testing::Test {
     EXPECT_EQ(connect(socket.get(), reinterpret_cast<const sockaddr*>(&to), sizeof(to)), 0);
     return socket;
   }
+  static UniqueFd ConnectTo(const std::string& address) {
+    const absl::StatusOr<SocketAddress> to = ResolveAddress(*ParseHostPort(address));
+    EXPECT_TRUE(to.ok()) << to.status();
+    UniqueFd connection(socket(to->storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(connect(connection.get(), to->get(), to->length), 0);
+    return connection;
+  }
   static UniqueFd KnockAt(const std::string& path) {
     UniqueFd connection(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     const absl::StatusOr<sockaddr_un> to = UnixAddress(path);
@@ -112,9 +120,10 @@ class Connections : public ::testing::Test {
 
 TEST_F(Connections, BeyondTheLimitAreRefusedWithAReasonUntilOthersLeave) {
   otel::testing::RecordedTelemetry recorded;
-  Start({.max_connections = 2});
-  UniqueFd first = Knock();
-  const UniqueFd second = Knock();
+  const testing::TempFolder folder;
+  Start({.listen = {"unix:" + folder.File("rpc.sock")}, .max_connections = 2});
+  UniqueFd first = KnockAt(folder.File("rpc.sock"));
+  const UniqueFd second = KnockAt(folder.File("rpc.sock"));
   ASSERT_TRUE(AwaitConnections(2));
   const absl::Status refused = Call();
   EXPECT_TRUE(absl::IsUnavailable(refused)) << refused;
@@ -125,13 +134,42 @@ TEST_F(Connections, BeyondTheLimitAreRefusedWithAReasonUntilOthersLeave) {
   EXPECT_TRUE(Call().ok());
 }
 
+// The peer whose call was admitted came first, so that it would go if that made no difference.
+TEST_F(Connections, OldestStranger_GivesWayWhereTheLimitIsReached) {
+  for (const char* address : {"127.0.0.1:0", "[::1]:0"}) {
+    Start({.listen = {address}, .max_connections = 2});
+    const auto peer = v1::GlobalStore::NewStub(MakeChannel(this->address(), {.max_message_bytes = next_++}));
+    ASSERT_TRUE(CallUnary(*peer, &Stub::BindKey, Within(absl::Seconds(60)), {}, kOnce).ok());
+    const UniqueFd stranger = ConnectTo(this->address());
+    ASSERT_TRUE(AwaitConnections(2));
+    EXPECT_TRUE(testing::Eventually([this] { return Call().ok(); }));
+    const timeval patience{.tv_sec = 60, .tv_usec = 0};
+    setsockopt(stranger.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+    char ignored[512];
+    ssize_t got = 0;
+    while ((got = recv(stranger.get(), ignored, sizeof(ignored), 0)) > 0) {
+    }
+    EXPECT_EQ(got, 0) << address << ": another one gave way: " << strerror(errno);
+    server_.reset();
+  }
+}
+
+TEST_F(Connections, LimitReachedAtAPort_LeavesTheUnixSocketItsOwn) {
+  const testing::TempFolder folder;
+  Start({.listen = {"127.0.0.1:0", "unix:" + folder.File("rpc.sock")}, .max_connections = 1});
+  const auto peer = v1::GlobalStore::NewStub(MakeChannel(address(), {.max_message_bytes = next_++}));
+  ASSERT_TRUE(CallUnary(*peer, &Stub::BindKey, Within(absl::Seconds(60)), {}, kOnce).ok());
+  EXPECT_THAT(Call().message(), HasSubstr("the server has its limit of 1 connections"));
+  EXPECT_TRUE(Call("unix:" + folder.File("rpc.sock")).ok());
+}
+
 TEST_F(Connections, ForWhichOnlyReservedDescriptorsAreLeftAreRefusedWithAReason) {
   otel::testing::RecordedTelemetry recorded;
   Start({});
   std::vector<UniqueFd> used;
   SetDescriptorLimit(256);
   UniqueFd next;
-  while (next = OpenOne(), !IsReserved(next.get())) used.push_back(std::move(next));
+  while (next = OpenOne(), !IsReserved(next.get(), DescriptorUser::kNetwork)) used.push_back(std::move(next));
   const absl::Status refused = Call();
   EXPECT_TRUE(absl::IsUnavailable(refused)) << refused;
   EXPECT_THAT(refused.message(), HasSubstr("the server has no file descriptor left"));

@@ -92,15 +92,18 @@ bool IsId(std::string_view text) {
   return text.size() <= kMaxRequestIdBytes && std::all_of(text.begin(), text.end(), absl::ascii_isgraph);
 }
 
+using OnAdmitted = std::function<void(std::string_view peer)>;
+
 class ServerInterceptor final : public grpc::experimental::Interceptor {
  public:
   ServerInterceptor(grpc::ServerContextBase* call, const char* method, AccessControl* access,
-                    const std::string& epoch)
+                    const std::string& epoch, const OnAdmitted& on_admitted)
       : call_(call),
         method_(method),
         ours_(ParseMethod(method).service.starts_with("tensorcast.")),
         access_(ours_ ? access : nullptr),
-        epoch_(epoch) {}
+        epoch_(epoch),
+        on_admitted_(on_admitted) {}
   // gRPC destroys its interceptors with the call's context object, so an address is never filed twice at a
   // time.
   ~ServerInterceptor() override {
@@ -196,17 +199,21 @@ class ServerInterceptor final : public grpc::experimental::Interceptor {
     const std::string_view session_id = ValueOf(metadata, kSessionIdKey);
     observer_.Begin(CallSide::kServer, method_, ValueOf(metadata, kAttemptKey),
                     IsId(session_id) ? session_id : "", &context);
-    if (access_ != nullptr) CheckAccess(ValueOf(metadata, kCallerKey), context.cancellation);
+    const bool admitted =
+        access_ == nullptr || CheckAccess(ValueOf(metadata, kCallerKey), context.cancellation);
+    if (admitted && on_admitted_ != nullptr) on_admitted_(call_->peer());
     CallContexts::ForServer().File(call_, std::move(context));
   }
 
   // What is refused here ends before its handler (handlers.cc); an interceptor itself cannot end a call.
-  void CheckAccess(std::string_view on_behalf_of, const Cancellation& cancellation) {
+  bool CheckAccess(std::string_view on_behalf_of, const Cancellation& cancellation) {
     AccessControl::Decision decision = access_->Decide(*call_, ParseMethod(method_).label, on_behalf_of);
     if (decision.certificate != nullptr && decision.refused.ok()) {
       access_->Began(call_, std::move(decision.certificate), cancellation);
     }
+    const bool admitted = decision.refused.ok();
     CallContexts::ForServer().FileCaller(call_, std::move(decision.caller), std::move(decision.refused));
+    return admitted;
   }
 
   grpc::ServerContextBase* const call_;
@@ -214,6 +221,7 @@ class ServerInterceptor final : public grpc::experimental::Interceptor {
   const bool ours_;
   AccessControl* const access_;                       // null: nothing is checked
   const std::string& epoch_;                          // the factory's; empty: there is none
+  const OnAdmitted& on_admitted_;                     // the factory's; may be empty
   bool unreadable_ = false;                           // the last message that was received
   std::optional<grpc::Status> told_unreadable_;       // what the caller is told then
   std::atomic<Reached> reached_ = Reached::kNeither;  // the later of the two
@@ -222,15 +230,18 @@ class ServerInterceptor final : public grpc::experimental::Interceptor {
 
 class ServerInterceptorFactory final : public grpc::experimental::ServerInterceptorFactoryInterface {
  public:
-  ServerInterceptorFactory(AccessControl* access, const Epoch& epoch)
-      : access_(access), epoch_(epoch.number != 0 ? epoch.ToText() : "") {}
+  ServerInterceptorFactory(AccessControl* access, const Epoch& epoch, OnAdmitted on_admitted)
+      : access_(access),
+        epoch_(epoch.number != 0 ? epoch.ToText() : ""),
+        on_admitted_(std::move(on_admitted)) {}
   grpc::experimental::Interceptor* CreateServerInterceptor(grpc::experimental::ServerRpcInfo* info) override {
-    return new ServerInterceptor(info->server_context(), info->method(), access_, epoch_);
+    return new ServerInterceptor(info->server_context(), info->method(), access_, epoch_, on_admitted_);
   }
 
  private:
   AccessControl* const access_;
   const std::string epoch_;
+  const OnAdmitted on_admitted_;
 };
 
 }  // namespace
@@ -241,8 +252,8 @@ std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface> MakeClien
 }
 
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MakeServerInterceptorFactory(
-    AccessControl* access, const Epoch& epoch) {
-  return std::make_unique<ServerInterceptorFactory>(access, epoch);
+    AccessControl* access, const Epoch& epoch, std::function<void(std::string_view peer)> on_admitted) {
+  return std::make_unique<ServerInterceptorFactory>(access, epoch, std::move(on_admitted));
 }
 
 }  // namespace tensorcast::rpc

@@ -3,8 +3,10 @@
 // handlers and call sites stay free of both.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "rpc/epoch.h"
 
@@ -27,8 +29,9 @@ std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface> MakeClien
 // that fails is a line in the log (failure_log.h).
 //
 // `access` says who may make a call, and must outlive the server's last one; null: everybody may everything.
-// `epoch` is said with each answer, unless its number is 0.
+// `epoch` is said with each answer, unless its number is 0. `on_admitted` is told by which connection each
+// call came that was let in; empty: nothing is.
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MakeServerInterceptorFactory(
-    AccessControl* access, const Epoch& epoch);
+    AccessControl* access, const Epoch& epoch, std::function<void(std::string_view peer)> on_admitted);
 
 }  // namespace tensorcast::rpc

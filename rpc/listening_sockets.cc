@@ -85,6 +85,12 @@ absl::StatusOr<ListeningSockets> ListeningSockets::Open(const std::string& addre
   return opened;
 }
 
+void ListeningSockets::Close() {
+  sockets_.clear();
+  tcp_.clear();
+  unix_.reset();
+}
+
 absl::Status ListeningSockets::OpenTcp(const std::string& address) {
   absl::StatusOr<HostPort> asked = ParseHostPort(address);
   if (!asked.ok()) return Annotate(asked.status(), absl::StrCat("cannot listen on ", address));

@@ -28,6 +28,8 @@ class ListeningSockets {
   // What to connect to, with the port that was picked.
   const std::string& address() const { return address_; }
   bool is_unix() const { return unix_ != nullptr; }
+  // Stops listening and removes the file of a unix socket. Idempotent.
+  void Close();
 
  private:
   ListeningSockets() = default;

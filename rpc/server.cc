@@ -6,9 +6,12 @@
 #include <grpcpp/server_builder.h>
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "absl/base/call_once.h"
+#include "base/address.h"
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "rpc/access.h"
@@ -97,7 +100,12 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   }
   for (grpc::Service* service : options.services) builder.RegisterService(service);
   std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
-  interceptors.push_back(MakeServerInterceptorFactory(server->access_.get(), options.epoch));
+  std::function<void(std::string_view)> on_admitted;
+  if (!std::ranges::all_of(options.listen, IsUnixAddress)) {
+    on_admitted = [acceptor = server->acceptor_.get()](std::string_view peer) { acceptor->Admitted(peer); };
+  }
+  interceptors.push_back(
+      MakeServerInterceptorFactory(server->access_.get(), options.epoch, std::move(on_admitted)));
   builder.experimental().SetInterceptorCreators(std::move(interceptors));
 
   server->server_ = builder.BuildAndStart();

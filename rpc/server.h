@@ -38,8 +38,8 @@ struct ServerOptions {
   std::vector<gid_t> unix_groups;        // that may use the unix paths, beside the process's own user
   std::vector<grpc::Service*> services;  // must outlive the server
   int max_message_bytes = kMaxMessageBytes;
-  // More are refused, as are those for whom only the reserve of descriptors is left
-  // (base/posix/process_limits.h): their calls end with UNAVAILABLE and the reason.
+  // At each address. More, and those that only reserved descriptors are left for, are refused with
+  // UNAVAILABLE and the reason; over TCP the oldest connection on which no call was admitted gives way first.
   int max_connections = kMaxConnections;
   // Of host:port; null: those are in clear, and who reaches them may make every call (access.h).
   std::shared_ptr<const Credentials> credentials;

@@ -22,6 +22,8 @@ namespace {
 constexpr rlim_t kMostDescriptors = 1 << 20;
 constexpr int kLargestReserve = 1024;
 constexpr int kReservedPart = 8;  // one in so many
+constexpr int kLargestShare = 512;
+constexpr int kSharePart = 16;
 
 // For code, heaps (64 MiB for each of some threads) and libraries' buffers.
 constexpr uint64_t kEveryProcessBytes = uint64_t{1} << 30;
@@ -99,7 +101,10 @@ int DescriptorLimit() {
 
 int DescriptorReserve() { return std::min(DescriptorLimit() / kReservedPart, kLargestReserve); }
 
-bool IsReserved(int fd) { return fd >= DescriptorLimit() - DescriptorReserve(); }
+bool IsReserved(int fd, DescriptorUser user) {
+  const int share = std::min(DescriptorLimit() / kSharePart, kLargestShare);
+  return fd >= DescriptorLimit() - DescriptorReserve() - static_cast<int>(user) * share;
+}
 
 UniqueFd SpareDescriptor::Accept(int listener) {
   spare_ = UniqueFd();

@@ -41,8 +41,13 @@ int DescriptorLimit();
 // The last so many descriptors are for files, connections to others, telemetry and memory of the process's
 // own: an eighth of the limit, and at most 1024.
 int DescriptorReserve();
-// Whether a descriptor that was opened just now is one of the last.
-bool IsReserved(int fd);
+
+// On whose behalf a descriptor is taken. Each kind leaves a sixteenth of the limit, and at most 512, to the
+// kind before it: callers on the network cannot shut out this host's, nor these the process's own user.
+enum class DescriptorUser { kOwnUser, kLocalUser, kNetwork };
+
+// Whether a descriptor that was opened just now is one that this kind of caller has to leave alone.
+bool IsReserved(int fd, DescriptorUser user);
 
 // Holds a descriptor back. Thread-compatible.
 class SpareDescriptor {

@@ -92,10 +92,18 @@ TEST_F(DescriptorLimits, AreRaisedFromTheSoftToTheHardOne) {
 TEST_F(DescriptorLimits, KeepTheLastEighthInReserve) {
   SetSoftLimit(256);
   EXPECT_EQ(DescriptorReserve(), 32);
-  EXPECT_FALSE(IsReserved(223));
-  EXPECT_TRUE(IsReserved(224));
+  EXPECT_FALSE(IsReserved(223, DescriptorUser::kOwnUser));
+  EXPECT_TRUE(IsReserved(224, DescriptorUser::kOwnUser));
   const UniqueFd one = OpenOne();
-  EXPECT_FALSE(IsReserved(one.get()));
+  EXPECT_FALSE(IsReserved(one.get(), DescriptorUser::kNetwork));
+}
+
+TEST_F(DescriptorLimits, EachKindOfCaller_LeavesDescriptorsToTheOneBefore) {
+  SetSoftLimit(256);
+  EXPECT_FALSE(IsReserved(207, DescriptorUser::kLocalUser));
+  EXPECT_TRUE(IsReserved(208, DescriptorUser::kLocalUser));
+  EXPECT_FALSE(IsReserved(191, DescriptorUser::kNetwork));
+  EXPECT_TRUE(IsReserved(192, DescriptorUser::kNetwork));
 }
 
 TEST_F(DescriptorLimits, ASpareOneAcceptsAConnectionWhenNoneIsLeft) {

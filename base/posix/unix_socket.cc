@@ -189,6 +189,12 @@ absl::StatusOr<ucred> PeerCredentials(int socket) {
   return peer;
 }
 
+DescriptorUser DescriptorUserAt(int socket) {
+  const absl::StatusOr<ucred> peer = PeerCredentials(socket);
+  const bool own = peer.ok() && (peer->uid == 0 || peer->uid == geteuid());
+  return own ? DescriptorUser::kOwnUser : DescriptorUser::kLocalUser;
+}
+
 absl::Status CheckPeer(int socket, const std::vector<gid_t>& allowed_groups) {
   TC_ASSIGN_OR_RETURN(const ucred peer, PeerCredentials(socket));
   const bool unknown = MayBeAnybodys("uid", peer.uid);

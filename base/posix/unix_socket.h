@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/posix/process_limits.h"
 #include "base/posix/unique_fd.h"
 
 namespace tensorcast {
@@ -44,6 +45,9 @@ class UnixListener {
 
 // What the kernel says of the process that connected, as it was then.
 absl::StatusOr<ucred> PeerCredentials(int socket);
+
+// For whom descriptors are taken on behalf of the peer: root counts as this process's own user.
+DescriptorUser DescriptorUserAt(int socket);
 
 // PERMISSION_DENIED unless the peer is of this process's user, or is root (who could become that user
 // anyway), or one of its groups (primary or supplementary) is allowed. Ids are those of this process's user

@@ -282,7 +282,7 @@ class HandleServer::Loop {
   }
 
   absl::Status CheckRoom(int socket) const {
-    if (IsReserved(socket)) return OutOfDescriptors();
+    if (IsReserved(socket, DescriptorUserAt(socket))) return OutOfDescriptors();
     if (connection_count.load() < options.max_connections) return absl::OkStatus();
     return absl::ResourceExhaustedError(absl::StrCat(options.path, " serves its limit of ",
                                                      options.max_connections, " clients; detach some"));

@@ -12,6 +12,7 @@
 #include "absl/log/check.h"
 #include "absl/strings/str_cat.h"
 #include "base/posix/process_limits.h"
+#include "base/posix/unix_socket.h"
 #include "base/status.h"
 
 namespace tensorcast {
@@ -30,7 +31,8 @@ absl::StatusOr<std::shared_ptr<PutRing>> PutRing::Create(RingShape shape, absl::
   TC_RETURN_IF_ERROR(shape.Check());
   UniqueFd memory(memfd_create("tc-put-ring", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!memory) return ErrnoStatus(errno, "create", "the ring of a put");
-  if (IsReserved(memory.get()) || IsReserved(connection.get())) {
+  const DescriptorUser user = DescriptorUserAt(connection.get());
+  if (IsReserved(memory.get(), user) || IsReserved(connection.get(), user)) {
     return absl::ResourceExhaustedError(
         absl::StrCat("create the ring of a put: the daemon has no file descriptor left (its limit is ",
                      DescriptorLimit(), "); raise its limit of open files"));

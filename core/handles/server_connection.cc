@@ -97,20 +97,20 @@ absl::Status OutOfTurn(const Frame& frame) {
 }
 
 // A descriptor that a connection would keep beside its socket.
-absl::Status CheckNotReserved(const UniqueFd& fd) {
-  if (!IsReserved(fd.get())) return absl::OkStatus();
+absl::Status CheckNotReserved(const UniqueFd& fd, const UniqueFd& socket) {
+  if (!IsReserved(fd.get(), DescriptorUserAt(socket.get()))) return absl::OkStatus();
   return absl::ResourceExhaustedError(
       absl::StrCat("the daemon has no file descriptor left for this (its limit is ", DescriptorLimit(),
                    "); raise its limit of open files, or detach some clients"));
 }
 
 // The one descriptor of memory that came with a frame, checked.
-absl::StatusOr<UniqueFd> TakeMemory(ForeignFds fds, uint64_t bytes) {
+absl::StatusOr<UniqueFd> TakeMemory(ForeignFds fds, uint64_t bytes, const UniqueFd& socket) {
   if (fds.size() != 1) {
     return absl::InvalidArgumentError(absl::StrCat("handle socket: an offer of host memory came with ",
                                                    fds.size(), " descriptors, not with its memfd alone"));
   }
-  TC_RETURN_IF_ERROR(CheckNotReserved(fds.fds().front()));
+  TC_RETURN_IF_ERROR(CheckNotReserved(fds.fds().front(), socket));
   TC_RETURN_IF_ERROR(CheckOfferedMemory(fds.fds().front().get(), bytes));
   return std::move(std::move(fds).Take().front());
 }
@@ -254,7 +254,7 @@ absl::Status ServerConnection::HandleClaim(const ClaimFrame& frame) {
   // Without a way to learn of the client's death its memory could be freed while it is in use.
   if (held->is_device()) {
     TC_ASSIGN_OR_RETURN(process_, OpenPeerProcess(socket_.get()));
-    TC_RETURN_IF_ERROR(CheckNotReserved(process_));
+    TC_RETURN_IF_ERROR(CheckNotReserved(process_, socket_));
   }
   NoteHolder(*held);
   TC_RETURN_IF_ERROR(AddHandles(held->claim()));
@@ -271,7 +271,7 @@ void ServerConnection::NoteHolder(HeldClaim& held) const {
   const absl::StatusOr<ucred> peer = PeerCredentials(socket_.get());
   absl::StatusOr<UniqueFd> process = OpenPeerProcess(socket_.get());
   // One that cannot be watched is a client like any other, of whom nobody knows later.
-  if (!peer.ok() || !process.ok() || IsReserved(process->get())) return;
+  if (!peer.ok() || !process.ok() || !CheckNotReserved(*process, socket_).ok()) return;
   held.Accompany((*shared_.on_host_claim)(peer->pid, *std::move(process), claim));
 }
 
@@ -297,7 +297,7 @@ absl::Status ServerConnection::HandleOffer(const OfferFrame& frame, ForeignFds f
     }
     offer.ipc = *frame.ipc;
   } else {
-    TC_ASSIGN_OR_RETURN(offer.memfd, TakeMemory(std::move(fds), frame.bytes));
+    TC_ASSIGN_OR_RETURN(offer.memfd, TakeMemory(std::move(fds), frame.bytes, socket_));
   }
   return AddOffer(std::move(offer));
 }
@@ -309,7 +309,7 @@ absl::Status ServerConnection::HandleHandOver(const HandOverFrame& frame, Foreig
   }
   HandedMemory memory{.bytes = frame.bytes, .pool_id = frame.pool_id, .replica_id = frame.replica_id};
   if (frame.replica_id.empty()) {
-    TC_ASSIGN_OR_RETURN(memory.memfd, TakeMemory(std::move(fds), frame.bytes));
+    TC_ASSIGN_OR_RETURN(memory.memfd, TakeMemory(std::move(fds), frame.bytes, socket_));
   } else if (!fds.empty()) {
     return absl::InvalidArgumentError("handle socket: a descriptor came with a replica that is handed over");
   }
@@ -343,7 +343,7 @@ absl::Status ServerConnection::TakeFiles(ForeignFds fds) {
                                                    " are to come with the frame"));
   }
   for (const UniqueFd& fd : fds.fds()) {
-    TC_RETURN_IF_ERROR(CheckNotReserved(fd));
+    TC_RETURN_IF_ERROR(CheckNotReserved(fd, socket_));
     TC_RETURN_IF_ERROR(CheckMayBeRead(fd.get()));
   }
   files_.Add(std::move(fds));

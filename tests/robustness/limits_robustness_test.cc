@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/posix/process_limits.h"
 #include "base/steady_time.h"
+#include "base/testing/eventually.h"
 #include "proto/daemon.grpc.pb.h"
 #include "proto/global_store.grpc.pb.h"
 #include "rpc/call.h"
@@ -90,18 +91,28 @@ TEST_F(Limits, OneMomentWithoutDescriptorsIsOverWhenTheVisitorsHaveLeft) {
   TC_ASSERT_OK(client(1).Get(Context(), "m", {}).status());
 }
 
-TEST_F(Limits, WhoComesWhenOnlyTheReserveIsLeftIsToldWhy) {
+// More strangers than the daemon may have descriptors for, who stay and say nothing.
+TEST_F(Limits, IdleStrangersAtPort_LeaveOwnSocketsToTheirUser) {
   ClusterOptions options = Under(absl::StrCat("-n ", kDescriptors));
   options.daemons = 1;
   ASSERT_NO_FATAL_FAILURE(StartRobustCluster(options));
-  std::vector<UniqueFd> visitors;
+  const std::string model = MakeModel("model.safetensors", 4 << 20);
+  TC_ASSERT_OK(Import(0, "m", model).status());
   const int port = PortOf(cluster_->addresses(0).grpc);
-  for (int i = 0; i < kDescriptors; ++i) visitors.push_back(ConnectTcp(port));
-  const CommandResult refused = Ask(0, {"ls"});
-  EXPECT_NE(refused.exit_code, 0);
-  EXPECT_THAT(refused.output,
-              HasSubstr(absl::StrCat("no file descriptor left for another connection (its limit is ",
-                                     kDescriptors, ")")));
+  std::vector<UniqueFd> strangers;
+  for (int i = 0; i < kVisitors; ++i) strangers.push_back(ConnectTcp(port));
+  // Before the server ends the first of them for their silence, and after it accepted what it could.
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"ls"}, {"get", "m"}, {"put", model, "--key", "m2"}}) {
+    std::vector<std::string> words = command;
+    words.insert(words.end(), {"--daemon", cluster_->addresses(0).unix_socket});
+    const CommandResult done = RunCommand(words);
+    EXPECT_EQ(done.exit_code, 0) << command[0] << ": " << done.output;
+  }
+  // At the port the oldest of them gives way.
+  EXPECT_TRUE(testing::Eventually([&] { return Ask(0, {"ls"}).exit_code == 0; }));
+  EXPECT_THAT(FileTail(cluster_->daemon_directory(0) + "/log", 1000),
+              HasSubstr("closed the oldest connection without an admitted call to make room"));
 }
 
 TEST_F(Limits, ANodeWhosePortDoesNotAnswerIsNotOfferedUntilItDoes) {
@@ -120,9 +131,16 @@ TEST_F(Limits, ANodeWhosePortDoesNotAnswerIsNotOfferedUntilItDoes) {
     }
     return absl::DeadlineExceededError("node-0 did not become what it should");
   };
-  std::vector<UniqueFd> visitors;
-  const int port = PortOf(cluster_->addresses(0).grpc);
-  for (int i = 0; i < kDescriptors; ++i) visitors.push_back(ConnectTcp(port));
+  // Those whose calls were admitted are no strangers, and stay.
+  std::vector<std::unique_ptr<v1::StoreDaemon::Stub>> visitors;
+  for (int i = 0; i < kDescriptors; ++i) {
+    visitors.push_back(v1::StoreDaemon::NewStub(
+        rpc::MakeChannel(cluster_->addresses(0).grpc, {.max_message_bytes = rpc::kMaxMessageBytes + i})));
+    const absl::Status status = rpc::CallUnary(*visitors.back(), &v1::StoreDaemon::Stub::GetStatus, Context(),
+                                               {}, {.retry_for = absl::ZeroDuration()})
+                                    .status();
+    if (!status.ok()) break;  // the daemon is full
+  }
   TC_ASSERT_OK(await(true));
   // Asked as a client asks, but once: it is told what may be otherwise in a moment.
   const auto daemon = v1::StoreDaemon::NewStub(rpc::MakeChannel(cluster_->addresses(1).unix_socket));

@@ -154,7 +154,7 @@ bool TcpSource::AcceptOne() {
     // Whoever gave up in the queue is no reason to stop.
     return errno == ECONNABORTED || errno == EINTR;
   }
-  if (IsReserved(socket.get())) {
+  if (IsReserved(socket.get(), DescriptorUser::kNetwork)) {
     LOG_EVERY_N_SEC(WARNING, kLogSeconds)
         << "refused a receiver's connection: the process has few file descriptors left; raise its limit";
     return true;
