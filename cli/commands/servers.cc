@@ -54,6 +54,7 @@ constexpr int kDaemonDescriptors = 128;
 constexpr int kKeptDescriptors = 64;  // more where a keeper has the pool; and one a replica in it
 constexpr int kDaemonThreads = 640;   // 576 for calls (daemon/app), and the libraries'
 constexpr absl::Duration kRegistration = absl::Seconds(5);
+constexpr absl::Duration kLook = absl::Milliseconds(50);  // how soon a signal ends the wait for that
 
 // One line of JSON for whoever started this process and waits for it.
 absl::Status TellReady(int fd, const nlohmann::json& addresses) {
@@ -65,6 +66,16 @@ absl::Status TellReady(int fd, const nlohmann::json& addresses) {
   close(fd);
   return written == static_cast<ssize_t>(line.size()) ? absl::OkStatus()
                                                       : ErrnoStatus(error, "write to", "--ready-fd");
+}
+
+// OK as well where a signal says that it does not matter any more.
+absl::Status AwaitRegistration(daemon::DaemonServer& daemon) {
+  const SteadyTime deadline = SteadyNow() + kRegistration;
+  absl::Status registered;
+  do {
+    registered = daemon.WaitRegistered(std::min(deadline, SteadyNow() + kLook));
+  } while (!registered.ok() && SteadyNow() < deadline && !OnTerminationSignal().IsCancelled());
+  return OnTerminationSignal().IsCancelled() ? absl::OkStatus() : registered;
 }
 
 // Until SIGTERM or SIGINT (OK), or the server says that it cannot go on (why).
@@ -175,6 +186,8 @@ absl::Status ServeDaemon(const CommonFlags& common, const DaemonFlags& flags) {
                                          .threads = kDaemonThreads,
                                          .memory_bytes = options.host_pool_bytes}));
   std::unique_ptr<global_store::GlobalStoreServer> embedded;
+  // Before the pool is made, which may take long.
+  if (OnTerminationSignal().IsCancelled()) return absl::OkStatus();
   if (options.global_store.empty()) {
     TC_ASSIGN_OR_RETURN(embedded, StartEmbeddedStore(config, options));
   }
@@ -185,7 +198,7 @@ absl::Status ServeDaemon(const CommonFlags& common, const DaemonFlags& flags) {
   RemoveWhenTerminatedAgain(daemon->client_socket());
   RemoveWhenTerminatedAgain(daemon->handle_socket());
   // A global store that is away is not a reason not to serve: what this node holds can still be attached to.
-  if (const absl::Status registered = daemon->WaitRegistered(SteadyNow() + kRegistration); !registered.ok()) {
+  if (const absl::Status registered = AwaitRegistration(*daemon); !registered.ok()) {
     LOG(WARNING) << "serving without the global store for now: " << registered.message();
   }
   TC_RETURN_IF_ERROR(TellReady(flags.ready_fd, {{"grpc", daemon->addresses().front()},

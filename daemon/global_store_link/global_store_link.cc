@@ -91,6 +91,11 @@ absl::Status GlobalStoreLink::standing() const {
   return standing_;
 }
 
+absl::Status GlobalStoreLink::CheckNotReplaced() const {
+  absl::MutexLock lock(&mutex_);
+  return replaced_;
+}
+
 absl::Status GlobalStoreLink::WaitRegistered(SteadyTime deadline) {
   absl::MutexLock lock(&mutex_);
   const auto done = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return registered_ || stopping_; };
@@ -119,16 +124,18 @@ absl::Status GlobalStoreLink::Flush(SteadyTime deadline) {
   // The round that runs now may have taken its changes before this call: the one after it has not.
   const uint64_t wanted = rounds_ + 2;
   // `woken_` is set for each round anew, since the one that begins takes it away.
-  while (rounds_ < wanted && !stopping_) {
+  while (rounds_ < wanted && !stopping_ && replaced_.ok()) {
     woken_ = true;
     const uint64_t before = rounds_;
-    const auto moved = [this, before]()
-                           ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return rounds_ > before || stopping_; };
+    const auto moved = [this, before]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return rounds_ > before || stopping_ || !replaced_.ok();
+    };
     if (!mutex_.AwaitWithTimeout(absl::Condition(&moved), TimeLeft(deadline))) {
       return absl::UnavailableError(absl::StrCat(
           "the global store was not told in time what changed on this node: ", standing_.message()));
     }
   }
+  if (!replaced_.ok()) return replaced_;
   return rounds_ >= wanted ? absl::OkStatus() : absl::CancelledError("this daemon is stopping");
 }
 
@@ -226,6 +233,7 @@ absl::Status GlobalStoreLink::Register() {
   // ABORTED at registration: another process holds this node id.
   if (absl::IsAborted(registered.status())) return Replaced(registered.status());
   replaced_since_ = SteadyTime::InfiniteFuture();
+  SetReplaced(absl::OkStatus());
   TC_ASSIGN_OR_RETURN(const v1::RegisterNodeResponse response, std::move(registered));
   Obey(response.heartbeat_interval(), response.node_ttl());
   store_epoch_ = response.store_epoch();
@@ -245,9 +253,16 @@ absl::Status GlobalStoreLink::Register() {
 absl::Status GlobalStoreLink::Replaced(const absl::Status& why) {
   replaced_since_ = std::min(replaced_since_, SteadyNow());
   replaced_by_ = why.message();
-  return absl::AbortedError(absl::StrCat(replaced_by_,
-                                         ". This daemon stops unless that one falls silent within ",
-                                         absl::FormatDuration(Patience()), ". ", kForCopies));
+  const std::string text =
+      absl::StrCat(replaced_by_, ". This daemon stops unless that one falls silent within ",
+                   absl::FormatDuration(Patience()), ". ", kForCopies);
+  SetReplaced(absl::FailedPreconditionError(text));
+  return absl::AbortedError(text);
+}
+
+void GlobalStoreLink::SetReplaced(absl::Status replaced) {
+  absl::MutexLock lock(&mutex_);
+  replaced_ = std::move(replaced);
 }
 
 absl::Status GlobalStoreLink::SendInventory() {

@@ -78,12 +78,16 @@ class GlobalStoreLink {
   rpc::GrantKey grant_key() const;
   // OK while the global store takes this node's reports; else why it does not.
   absl::Status standing() const;
+  // FAILED_PRECONDITION with the daemon that took this node's place, for as long as the global store names
+  // one.
+  absl::Status CheckNotReplaced() const;
   // UNAVAILABLE with the last error when the node is not registered by then.
   absl::Status WaitRegistered(SteadyTime deadline);
   // Sends a heartbeat with the next round, which begins now; does not wait.
   void HeartbeatSoon();
   // Sends a heartbeat now, which registers again where the global store no longer knows this node, and waits
-  // for it. UNAVAILABLE when it was not answered by then.
+  // for it. UNAVAILABLE when it was not answered by then; as CheckNotReplaced, at once, where another daemon
+  // took this node's place.
   absl::Status CheckIn(SteadyTime deadline);
   // Blocks until what the feed held at this call was sent, or the deadline. For callers that need it counted.
   absl::Status Flush(SteadyTime deadline);
@@ -96,6 +100,7 @@ class GlobalStoreLink {
   absl::Status Register();
   // What Register returns when `why` says that the node was replaced.
   absl::Status Replaced(const absl::Status& why);
+  void SetReplaced(absl::Status replaced);
   absl::Duration Patience() const { return 2 * (node_ttl_ + options_.backoff.max); }
   void GiveUp();
   absl::Status SendInventory();
@@ -131,6 +136,7 @@ class GlobalStoreLink {
   bool woken_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t rounds_ ABSL_GUARDED_BY(mutex_) = 0;  // finished without an error
   absl::Status standing_ ABSL_GUARDED_BY(mutex_);
+  absl::Status replaced_ ABSL_GUARDED_BY(mutex_);  // what CheckNotReplaced returns
   std::thread thread_;
 };
 

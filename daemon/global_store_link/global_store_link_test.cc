@@ -145,8 +145,9 @@ TEST_F(LinkTest, ANodeThatWasReplacedSaysByWhomAndTakesItsPlaceAgainOnceItMay) {
   }));
   EXPECT_THAT(link_.standing().message(), ::testing::HasSubstr("the daemon b now"));
   store_.With([](auto& store) { store.down = absl::OkStatus(); });
-  EXPECT_TRUE(link_.CheckIn(Soon()).ok());
+  EXPECT_TRUE(tensorcast::testing::Eventually([&] { return link_.CheckIn(Soon()).ok(); }));
   EXPECT_TRUE(link_.standing().ok());
+  EXPECT_TRUE(link_.CheckNotReplaced().ok());
   absl::MutexLock lock(&replaced_mutex_);
   EXPECT_TRUE(replaced_.ok()) << replaced_;
 }
@@ -156,7 +157,9 @@ TEST_F(LinkTest, ANodeThatStaysReplacedGivesUpForGood) {
   Start();
   ASSERT_TRUE(link_.WaitRegistered(Soon()).ok());
   store_.With([](auto& store) { store.down = absl::AbortedError("the node is the daemon b now"); });
-  EXPECT_EQ(link_.CheckIn(Soon()).code(), absl::StatusCode::kCancelled);
+  // Without waiting for the end of its patience.
+  EXPECT_EQ(link_.CheckIn(Soon()).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(link_.CheckNotReplaced().message(), ::testing::HasSubstr("the daemon b now"));
   {
     absl::MutexLock lock(&replaced_mutex_);
     const auto told = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(replaced_mutex_) { return !replaced_.ok(); };

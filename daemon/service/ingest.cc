@@ -115,7 +115,8 @@ absl::StatusOr<v1::PublishArtifactResponse> Ingester::Publish(const RequestConte
       global_store->PublishArtifact(context, *lease.manifest(), first, artifact.asking);
   if (absl::IsNotFound(published.status()) || absl::IsAborted(published.status())) {
     // The global store may have been restarted since the last heartbeat and not know this node yet.
-    TC_RETURN_IF_ERROR(options_.link->CheckIn(std::min(context.deadline, SteadyNow() + kCheckInTimeout)));
+    const SteadyTime deadline = std::min(context.deadline, SteadyNow() + kCheckInTimeout);
+    TC_RETURN_IF_ERROR(Annotate(options_.link->CheckIn(deadline), "put at this daemon"));
     published = global_store->PublishArtifact(context, *lease.manifest(), first, artifact.asking);
   }
   TC_ASSIGN_OR_RETURN(v1::PublishArtifactResponse response, std::move(published));
@@ -164,6 +165,7 @@ absl::Status Ingester::PackToDisk(const RequestContext& context, const ReplicaLe
 
 absl::Status Ingester::CheckNew(const v1::KeyBinding& binding, bool has_binding, bool durable) const {
   TC_RETURN_IF_ERROR(options_.node->CheckAccepting());
+  TC_RETURN_IF_ERROR(Annotate(options_.link->CheckNotReplaced(), "put at this daemon"));
   if (has_binding && binding.key().empty()) return absl::InvalidArgumentError("the key to bind is empty");
   if (durable && !options_.disk_tier) {
     return absl::FailedPreconditionError(

@@ -5,12 +5,14 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/steady_time.h"
+#include "base/testing/eventually.h"
 #include "tests/robustness/robustness_test_base.h"
 
 namespace tensorcast {
@@ -208,6 +210,42 @@ TEST_P(InterruptBySignal, EndsABenchmarkAndItsFilesAreGone) {
   TC_ASSERT_OK(command_->Signal(GetParam()));
   EXPECT_EQ(ExitCode(), kInterrupted);
   EXPECT_THAT(LeftInOut(), IsEmpty());
+}
+
+// Before it has done anything, while it starts, and when it serves. The first may come before the program's
+// own first instruction: then the kernel ends the process, which has made nothing yet.
+TEST_F(Interrupt, SignalWhileDaemonStarts_EndsItCleanly) {
+  const std::string state = directory_->path() + "/node", log = directory_->path() + "/daemon.log";
+  const auto exists = [](const std::string& path) {
+    return [path] { return std::filesystem::exists(path); };
+  };
+  const std::vector<std::function<bool()>> moments = {
+      [] { return true; },
+      exists(log),
+      exists(state),
+      exists(state + "/node_id"),
+      exists(state + "/daemon.sock"),
+      [&] { return FileTail(log, 100).find("serving: ") != std::string::npos; }};
+  for (const int signal : {SIGINT, SIGTERM}) {
+    for (size_t moment = 0; moment < moments.size(); ++moment) {
+      SCOPED_TRACE(absl::StrCat("signal ", signal, " at moment ", moment));
+      std::filesystem::remove_all(state);
+      std::filesystem::remove(log);
+      TC_ASSERT_OK_AND_ASSIGN(
+          const auto daemon,
+          Process::Start({.argv = {DefaultOptions().binary, "daemon", "--set", "daemon.state_dir=" + state,
+                                   "--set", "daemon.host_pool=192MiB", "--set",
+                                   "daemon.global_store=unix:" + directory_->path() + "/nowhere.sock"},
+                          .log_path = log}));
+      ASSERT_TRUE(testing::Eventually(moments[moment])) << FileTail(log, 20);
+      TC_ASSERT_OK(daemon->Signal(signal));
+      TC_ASSERT_OK_AND_ASSIGN(const int code, daemon->Wait(Soon()));
+      EXPECT_TRUE(code == 0 || code == 128 + signal) << code << ": " << FileTail(log, 20);
+      for (const char* socket : {"daemon.sock", "client.sock", "handles.sock"}) {
+        EXPECT_FALSE(std::filesystem::exists(state + "/" + socket)) << socket;
+      }
+    }
+  }
 }
 
 TEST_F(Interrupt, ASecondCtrlCLeavesNoFilesOfADemo) {

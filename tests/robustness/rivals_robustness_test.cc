@@ -15,6 +15,7 @@
 namespace tensorcast {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 class Rivals : public RobustnessTest {
@@ -124,6 +125,22 @@ TEST_F(Rivals, AReplacedDaemonSaysByWhomAndTakesItsPlaceAgainWhenTheOtherIsGone)
   ASSERT_NO_FATAL_FAILURE(AwaitReplacedBy(1, "rival"));
   TC_ASSERT_OK(rival->Signal(SIGKILL));
   ExpectUnharmed();
+}
+
+TEST_F(Rivals, PutAtReplacedDaemon_NamesTheDaemonThatReplacedIt) {
+  StartRobustCluster(FastOptions());
+  ASSERT_NO_FATAL_FAILURE(CopyIdentity(1));
+  TC_ASSERT_OK_AND_ASSIGN(const auto rival, StartRival({}));
+  // The first of them may come before this daemon heard of it; each has the same answer.
+  TC_ASSERT_OK(rival->WaitReady(Soon()).status());
+  const std::string model = MakeModel("model.safetensors", 4 << 20);
+  for (int put = 0; put < 2; ++put) {
+    const CommandResult result = RunCommand({"put", model, "--daemon", cluster_->addresses(1).unix_socket});
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_THAT(result.output, AllOf(HasSubstr("FAILED_PRECONDITION: put at this daemon: node "),
+                                     HasSubstr("is the daemon rival at 127.0.0.1:")));
+  }
+  EXPECT_EQ(rival->Stop(absl::Seconds(20)).value_or(-1), 0);
 }
 
 TEST_F(Rivals, ANodeThatSomebodyElseRegisteredTakesItsPlaceAgainWhenThatOneIsSilent) {
