@@ -5,6 +5,7 @@
 #include <fstream>
 #include <string>
 
+#include "base/steady_time.h"
 #include "tests/e2e/e2e_test_base.h"
 
 #if defined(__has_feature)
@@ -52,6 +53,18 @@ TEST_F(MutexChecks, AreOffInStoreDaemonsAndClients) {
   clients_.clear();
   TC_ASSERT_OK(cluster_->Stop());
   EXPECT_EQ(Lines(), 4) << "a global store and two daemons";
+}
+
+// A program that has the C++ client library alone.
+TEST_F(MutexChecks, ClientLibrary_TurnsThemOff) {
+  StartCluster();
+  TC_ASSERT_OK_AND_ASSIGN(
+      const auto client,
+      Process::Start({.argv = {TENSORCAST_PUT_CLIENT, cluster_->addresses(0).unix_socket, "k", "1", "0"},
+                      .log_path = directory_->path() + "/client.log"}));
+  TC_ASSERT_OK_AND_ASSIGN(const int code, client->Wait(SteadyNow() + kStepTimeout));
+  EXPECT_EQ(code, 0) << FileTail(client->log_path(), 20);
+  EXPECT_EQ(Lines(), 1);
 }
 
 TEST_F(MutexChecks, AreOnWhereNothingTurnsThemOff) {
