@@ -72,11 +72,12 @@ void AdmissionQueue::RunNext() {
   last_end_ = busy ? now : SteadyTime::InfinitePast();
 }
 
+// Inventories, too: a node does one thing after the other, and sends no heartbeat while its inventory waits.
 absl::Duration AdmissionQueue::TakeLag() {
   absl::MutexLock lock(&mutex_);
   const SteadyTime now = options_.clock();
   absl::Duration lag = absl::ZeroDuration();
-  for (const Class of : {Class::kHeartbeat, Class::kRegistration}) {
+  for (const Class of : {Class::kHeartbeat, Class::kRegistration, Class::kInventory}) {
     Line& line = lines_[static_cast<size_t>(of)];
     if (!line.waiting_.empty()) lag = std::max(lag, now - line.waiting_.front().since);
     if (std::exchange(line.refused_, false)) lag = std::max(lag, options_.max_wait);

@@ -2,8 +2,9 @@
 //
 // A task waits in the line of its class. Lines are served in the order of the classes; so that no class
 // starves, one task in kTurnOfOthers is the oldest of all lines. A line that is full, or whose first task has
-// waited too long, refuses more with UNAVAILABLE and RetryAfter (retry_after.h): each refused caller gets a later
-// time, at the rate at which tasks end, so that refused callers come back one after the other. Thread-safe.
+// waited too long, refuses more with UNAVAILABLE and RetryAfter (retry_after.h): each refused caller gets a
+// later time, at the rate at which tasks end, so that refused callers come back one after the other.
+// Thread-safe.
 #pragma once
 
 #include <array>
@@ -49,7 +50,7 @@ class AdmissionQueue {
   // Of the calls of a class. Lives as long as the queue.
   TaskRunner& line(Class of) { return lines_[static_cast<size_t>(of)]; }
 
-  // How long the heartbeat or registration that waits longest has waited; max_wait at least where one was
+  // How long the call of a node that waits longest has waited (kCall aside); max_wait at least where one was
   // refused since the previous call. Zero: the server keeps up.
   absl::Duration TakeLag();
 

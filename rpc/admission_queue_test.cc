@@ -126,6 +126,12 @@ TEST_F(AdmissionQueueTest, Lag_IsTheAgeOfTheOldestHeartbeat) {
   EXPECT_EQ(queue_.TakeLag(), absl::ZeroDuration());
 }
 
+TEST_F(AdmissionQueueTest, InventoryThatWaits_CountsAsLag) {
+  ASSERT_TRUE(Submit(Class::kInventory).ok());
+  now_ += absl::Seconds(1);
+  EXPECT_EQ(queue_.TakeLag(), absl::Seconds(1));
+}
+
 TEST_F(AdmissionQueueTest, RefusedHeartbeat_CountsAsLagOnce) {
   for (int i = 0; i < 21; ++i) Submit(Class::kHeartbeat).IgnoreError();
   turns_.Run();
