@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "cli/commands/server_options.h"
 #include "cli/config/config.h"
 #include "security/testing/test_authority.h"

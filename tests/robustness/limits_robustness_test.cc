@@ -102,8 +102,9 @@ TEST_F(Limits, IdleStrangersAtPort_LeaveOwnSocketsToTheirUser) {
   std::vector<UniqueFd> strangers;
   for (int i = 0; i < kVisitors; ++i) strangers.push_back(ConnectTcp(port));
   // Before the server ends the first of them for their silence, and after it accepted what it could.
-  for (const std::vector<std::string>& command :
-       {std::vector<std::string>{"ls"}, {"get", "m"}, {"put", model, "--key", "m2"}}) {
+  const std::vector<std::vector<std::string>> commands = {
+      {"ls"}, {"get", "m"}, {"put", model, "--key", "m2"}};
+  for (const std::vector<std::string>& command : commands) {
     std::vector<std::string> words = command;
     words.insert(words.end(), {"--daemon", cluster_->addresses(0).unix_socket});
     const CommandResult done = RunCommand(words);
