@@ -16,8 +16,10 @@
 #include "global_store/service/coordinator.h"
 #include "global_store/service/global_store_service.h"
 #include "proto/global_store.grpc.pb.h"
+#include "rpc/admission_queue.h"
 #include "rpc/call.h"
 #include "rpc/channel.h"
+#include "rpc/executor.h"
 #include "rpc/server.h"
 
 namespace tensorcast::global_store {
@@ -37,7 +39,7 @@ class ListingsTest : public ::testing::Test {
     auto coordinator = Coordinator::Create({}, metadata_.get(), &secrets_);
     ASSERT_TRUE(coordinator.ok()) << coordinator.status();
     coordinator_ = *std::move(coordinator);
-    service_ = MakeGlobalStoreService(coordinator_.get(), {.own_host_only = true});
+    service_ = MakeGlobalStoreService(coordinator_.get(), &admission_, {.own_host_only = true});
     auto server = rpc::Server::Start(
         {.listen = {absl::StrCat("unix:", folder_.path(), "/store.sock")}, .services = {service_.get()}});
     ASSERT_TRUE(server.ok()) << server.status();
@@ -102,6 +104,8 @@ class ListingsTest : public ::testing::Test {
   const tensorcast::testing::TempFolder folder_;
   std::unique_ptr<MetadataStore> metadata_ = MakeMemoryStore();
   RandomSecrets secrets_;
+  rpc::Executor executor_{rpc::Executor::Options{.max_queued = rpc::AdmissionQueue::RoomFor({})}};
+  rpc::AdmissionQueue admission_{&executor_, {}};
   std::unique_ptr<Coordinator> coordinator_;
   std::unique_ptr<grpc::Service> service_;
   std::unique_ptr<rpc::Server> server_;
