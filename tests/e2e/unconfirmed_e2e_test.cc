@@ -36,6 +36,16 @@ class Unconfirmed : public E2eTest {
     TC_ASSERT_OK(cluster_->global_store().Signal(SIGKILL));
     TC_ASSERT_OK(cluster_->global_store().Wait(SteadyNow() + kStepTimeout).status());
   }
+  // The daemon connects again a moment after its global store is back.
+  void RestartGlobalStore() {
+    TC_ASSERT_OK(cluster_->RestartGlobalStore());
+    const SteadyTime deadline = SteadyNow() + kStepTimeout;
+    while (SteadyNow() < deadline) {
+      TC_ASSERT_OK_AND_ASSIGN(const auto status, client(0).GetStatus(Context()));
+      if (status.global_store_reachable) return;
+    }
+    FAIL() << "the daemon does not find its global store again";
+  }
   CommandResult Run(std::vector<std::string> arguments) {
     arguments.insert(arguments.end(), {"--daemon", cluster_->addresses(0).unix_socket});
     return RunCommand(arguments);
@@ -74,7 +84,7 @@ TEST_F(Unconfirmed, ConfirmedReads_FailWhileTheGlobalStoreIsAway) {
   EXPECT_THAT(pin.output, HasSubstr("start the global store"));
   EXPECT_EQ(Run({"pin", ids_[0]}).exit_code, 0);
 
-  TC_ASSERT_OK(cluster_->RestartGlobalStore());
+  ASSERT_NO_FATAL_FAILURE(RestartGlobalStore());
   TC_ASSERT_OK_AND_ASSIGN(const auto back, client(0).ResolveKey(Context(), "m", /*confirmed=*/true));
   EXPECT_FALSE(back.unconfirmed);
 }
@@ -114,7 +124,7 @@ TEST_F(Unconfirmed, RestoredGlobalStore_IsNotBelievedBelowWhatWasAcknowledged) {
   for (const auto& file : fs::directory_iterator(metadata)) {
     if (file.path().filename().string().starts_with("metadata.db")) fs::copy(file.path(), backup);
   }
-  TC_ASSERT_OK(cluster_->RestartGlobalStore());
+  ASSERT_NO_FATAL_FAILURE(RestartGlobalStore());
   TC_ASSERT_OK(client(0).BindKey(Context(), "m", ids_[1]).status());
   TC_ASSERT_OK(client(0).DeleteKey(Context(), "deleted"));
   ASSERT_EQ(cluster_->global_store().Stop(absl::Seconds(20)).value_or(-1), 0);
@@ -122,7 +132,7 @@ TEST_F(Unconfirmed, RestoredGlobalStore_IsNotBelievedBelowWhatWasAcknowledged) {
     if (file.path().filename().string().starts_with("metadata.db")) fs::remove(file.path());
   }
   for (const auto& file : fs::directory_iterator(backup)) fs::copy(file.path(), metadata);
-  TC_ASSERT_OK(cluster_->RestartGlobalStore());
+  ASSERT_NO_FATAL_FAILURE(RestartGlobalStore());
 
   TC_ASSERT_OK_AND_ASSIGN(const auto key, client(0).ResolveKey(Context(), "m"));
   EXPECT_EQ(key.artifact_id, ids_[1]);
