@@ -206,12 +206,12 @@ TEST_F(PutRingTest, RingThatNoPutNames_IsTakenBackAtTheStallTimeout) {
 
 TEST_F(PutRingTest, RingThatIsPutThrough_OutlivesTheStallTimeout) {
   Start(256 * kMiB, absl::Seconds(1));
+  const std::vector<std::byte> image = Bytes(8 * kMiB);  // outlives the threads that fill the ring
   auto filler = Open(8 * kMiB);
   auto ring = Take(filler->token());  // its ingest waits for its turn
   const uint64_t each = server_->put_ring_bytes();
   auto late = Open(8 * kMiB);  // which is taken back after the first's time has passed, too
   EXPECT_TRUE(testing::Eventually([&] { return server_->put_ring_bytes() == each; }));
-  const std::vector<std::byte> image = Bytes(8 * kMiB);
   ASSERT_TRUE(filler->Start(1, Copy(image), nullptr).ok());
   ring->Ask(0, 0, 4096);
   EXPECT_TRUE(ring->Await(context_, 0, "a test").ok());

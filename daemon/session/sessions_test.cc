@@ -236,11 +236,11 @@ TEST_F(SessionsTest, ClientThatDiesWhileItStreams_LeavesNothing) {
                       },
                       nullptr)
                   .ok());
+  const std::string token = filler->token();  // before the thread below ends the filler
   std::thread death([&] {
     EXPECT_TRUE(testing::Eventually([&] { return filled > 1; }));
     filler.reset();
   });
-  const std::string token = filler->token();
   auto source = SourceOf(token, artifact_.image.size());
   ASSERT_TRUE(source.ok()) << source.status();
   auto pending = engine_->Ingest(
