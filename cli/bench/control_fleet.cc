@@ -300,8 +300,9 @@ class FleetBench {
   static int Dropped(const std::string& log) {
     std::ifstream lines(log);
     int dropped = 0;
-    for (std::string line; std::getline(lines, line);)
+    for (std::string line; std::getline(lines, line);) {
       dropped += absl::StrContains(line, "was not heard") ? 1 : 0;
+    }
     return dropped;
   }
 

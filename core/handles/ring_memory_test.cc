@@ -17,8 +17,9 @@ TEST(RingShape, ForAnImage_IsNoLargerThanIt) {
   EXPECT_EQ(RingShape::For(largest.slot_bytes + 1).slots, 2u);
   EXPECT_EQ(RingShape::For(uint64_t{largest.slots} * largest.slot_bytes), largest);
   EXPECT_EQ(largest.bytes(), 8 * kMiB + kRingHeaderBytes);
-  for (const uint64_t bytes : {uint64_t{0}, kMiB, 100 * kMiB})
+  for (const uint64_t bytes : {uint64_t{0}, kMiB, 100 * kMiB}) {
     EXPECT_TRUE(RingShape::For(bytes).Check().ok());
+  }
 }
 
 TEST(RingShape, Check_RefusesWhatNoDaemonMakes) {

@@ -153,8 +153,9 @@ TEST_F(ListingsTest, DescribeArtifact_StreamsEveryReplicaThenTheManifest) {
       rpc::CallServerStream(*stub_, &Stub::DescribeArtifact, RequestContext::Background(absl::Seconds(60)),
                             request, [&](v1::DescribeArtifactResponse&& message) {
                               EXPECT_TRUE(manifest.empty() || !message.has_artifact());
-                              for (const v1::Replica& replica : message.artifact().replicas())
+                              for (const v1::Replica& replica : message.artifact().replicas()) {
                                 seen.insert(replica.replica_id());
+                              }
                               manifest += message.manifest_piece();
                               return absl::OkStatus();
                             });

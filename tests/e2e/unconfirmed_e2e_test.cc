@@ -116,9 +116,7 @@ TEST_F(Unconfirmed, KilledDaemon_SaysNothingOlderThanItAcknowledged) {
 TEST_F(Unconfirmed, RestoredGlobalStore_IsNotBelievedBelowWhatWasAcknowledged) {
   const fs::path metadata = cluster_->global_store_directory(0);
   const fs::path backup = directory_->path() + "/backup";
-  for (const char* key : {"m", "deleted"}) {
-    TC_ASSERT_OK(client(0).BindKey(Context(), key, ids_[0]).status());
-  }
+  for (const char* key : {"m", "deleted"}) TC_ASSERT_OK(client(0).BindKey(Context(), key, ids_[0]).status());
   ASSERT_EQ(cluster_->global_store().Stop(absl::Seconds(20)).value_or(-1), 0);
   fs::create_directories(backup);
   for (const auto& file : fs::directory_iterator(metadata)) {
