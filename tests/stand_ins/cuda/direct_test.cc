@@ -18,6 +18,7 @@ namespace {
 
 constexpr uint32_t kChunks = 12;
 constexpr uint64_t kDigestBytes = 16;
+constexpr uint64_t kDirectBytesPerSecond = uint64_t{64} << 20;
 
 RequestContext Minute() { return RequestContext::Background(absl::Minutes(1)); }
 
@@ -28,6 +29,7 @@ class Direct : public ::testing::Test {
     setenv(kTimelineVariable, timeline_path_.c_str(), 1);
     faults_ = OpenDeviceFaults(faults_path_).value();
     faults_->no_peers = false;
+    faults_->bytes_per_second[static_cast<size_t>(CopyDirection::kOnDevice)] = 0;
   }
 
   // The process has them open from its first use of a GPU on.
@@ -50,6 +52,8 @@ class Direct : public ::testing::Test {
     Get(0, std::make_shared<tensorcast::testing::ScriptedProvider>(
                std::vector<std::shared_ptr<tensorcast::testing::SourceControl>>{control}));
     before_ = ReadTimeline(timeline_path_).value().size();
+    // A chunk's copy takes as long as a thread that is woken needs to begin another, and longer.
+    faults_->bytes_per_second[static_cast<size_t>(CopyDirection::kOnDevice)] = kDirectBytesPerSecond;
   }
   void Get(int gpu, std::shared_ptr<SourceProvider> sources) {
     auto pending = engine_->Ingest(Minute(), {.manifest = artifact_.manifest,
