@@ -228,10 +228,10 @@ TEST_F(CommandsTest, RemoveRefusesAnArtifactWithAnotherKeyBeforeItDeletesAnythin
 TEST_F(CommandsTest, ReplicateBringsItWhereItIsMissingAndSaysHowFarThatIs) {
   const std::string id = Json({"put", Model(), "--key", "m"}).value("artifact_id", "");
   EXPECT_THAT(Good({"replicate", "m", "--all"}), HasSubstr("was there already"));
-  EXPECT_TRUE(Json({"replicate", "m"})["wishes"].empty());
+  EXPECT_TRUE(Json({"replicate", "m"})["tasks"].empty());
   const nlohmann::json results = Json({"replicate", "m", "--to", "alone:disk"})["results"];
   ASSERT_EQ(results.size(), 1u);
-  EXPECT_EQ(results[0]["wish"].value("state", ""), "WISH_STATE_DONE");
+  EXPECT_EQ(results[0]["task"].value("state", ""), "REPLICATION_TASK_STATE_DONE");
   EXPECT_EQ(Json({"ls", "--replicas"})["replicas"].size(), 2u);
   EXPECT_THAT(Good({"replicate", id}), HasSubstr("alone:disk  done"));
   EXPECT_EQ(Good({"replicate", "m", "--cancel"}), "nothing was under way there\n");

@@ -99,18 +99,18 @@ absl::Status Copy(const CommonFlags& common, const CopyFlags& flags) {
     const nlohmann::json json = {{"artifacts", copied.artifacts},
                                  {"keys", copied.keys},
                                  {"nodes", copied.nodes},
-                                 {"wishes", copied.wishes},
+                                 {"tasks", copied.tasks},
                                  {"manifest_bytes", copied.manifest_bytes},
                                  {"written", copied.written}};
     std::printf("%s\n", json.dump().c_str());
     return absl::OkStatus();
   }
   std::printf(
-      "%llu artifacts (%s of manifests), %llu keys, %llu nodes and %llu wishes are in both; %llu of "
+      "%llu artifacts (%s of manifests), %llu keys, %llu nodes and %llu tasks are in both; %llu of "
       "these were written now\n",
       static_cast<unsigned long long>(copied.artifacts), FormatBytes(copied.manifest_bytes).c_str(),
       static_cast<unsigned long long>(copied.keys), static_cast<unsigned long long>(copied.nodes),
-      static_cast<unsigned long long>(copied.wishes), static_cast<unsigned long long>(copied.written));
+      static_cast<unsigned long long>(copied.tasks), static_cast<unsigned long long>(copied.written));
   return absl::OkStatus();
 }
 

@@ -54,8 +54,8 @@ std::string LocationText(const v1::Location& location) {
   return known.ok() ? known->ToString() : "?";
 }
 
-std::string PlaceText(const v1::Wish& wish) {
-  return absl::StrCat(wish.node_name(), ":", LocationText(wish.location()));
+std::string PlaceText(const v1::ReplicationTask& task) {
+  return absl::StrCat(task.node_name(), ":", LocationText(task.location()));
 }
 
 absl::Status AddTarget(const std::string& node, const std::string& location, Targets* targets) {
@@ -125,44 +125,44 @@ absl::Status AddTargets(client::AdminClient& admin, const RequestContext& contex
   return flags.all ? AddRegistered(cluster, flags, targets) : AddNamed(cluster, flags, targets);
 }
 
-std::string StateText(const v1::Wish& wish) {
-  switch (wish.state()) {
-    case v1::WISH_STATE_WAITING:
-      return absl::StrCat("waits for ", wish.waiting_for());
-    case v1::WISH_STATE_RUNNING:
-      return wish.bytes_total() == 0
+std::string StateText(const v1::ReplicationTask& task) {
+  switch (task.state()) {
+    case v1::REPLICATION_TASK_STATE_WAITING:
+      return absl::StrCat("waits for ", task.waiting_for());
+    case v1::REPLICATION_TASK_STATE_RUNNING:
+      return task.bytes_total() == 0
                  ? "under way"
-                 : absl::StrCat(FormatBytes(wish.bytes()), " of ", FormatBytes(wish.bytes_total()));
-    case v1::WISH_STATE_DONE:
+                 : absl::StrCat(FormatBytes(task.bytes()), " of ", FormatBytes(task.bytes_total()));
+    case v1::REPLICATION_TASK_STATE_DONE:
       return "done";
-    case v1::WISH_STATE_FAILED:
+    case v1::REPLICATION_TASK_STATE_FAILED:
       return "FAILED";
     default:
       return "unknown";
   }
 }
 
-std::string ErrorText(const v1::Wish& wish) {
-  return wish.has_error() ? rpc::FromProto(wish.error()).ToString() : "";
+std::string ErrorText(const v1::ReplicationTask& task) {
+  return task.has_error() ? rpc::FromProto(task.error()).ToString() : "";
 }
 
-void PrintWishes(const std::vector<v1::Wish>& wishes) {
+void PrintTasks(const std::vector<v1::ReplicationTask>& tasks) {
   Table table({"place", "state", "last error"});
-  for (const v1::Wish& wish : wishes) table.Add({PlaceText(wish), StateText(wish), ErrorText(wish)});
+  for (const v1::ReplicationTask& task : tasks) table.Add({PlaceText(task), StateText(task), ErrorText(task)});
   std::fputs(table.ToString().c_str(), stdout);
 }
 
-std::string WaitText(const v1::Wish& wish) {
-  return absl::StrCat(PlaceText(wish), " waits for ", wish.waiting_for(),
-                      wish.has_error() ? ": " + ErrorText(wish) : "");
+std::string WaitText(const v1::ReplicationTask& task) {
+  return absl::StrCat(PlaceText(task), " waits for ", task.waiting_for(),
+                      task.has_error() ? ": " + ErrorText(task) : "");
 }
 
-bool IsOpen(const v1::Wish& wish) {
-  return wish.state() == v1::WISH_STATE_WAITING || wish.state() == v1::WISH_STATE_RUNNING;
+bool IsOpen(const v1::ReplicationTask& task) {
+  return task.state() == v1::REPLICATION_TASK_STATE_WAITING || task.state() == v1::REPLICATION_TASK_STATE_RUNNING;
 }
 
-std::string PlaceKey(const v1::Wish& wish) {
-  return absl::StrCat(wish.node_id(), ":", LocationText(wish.location()));
+std::string PlaceKey(const v1::ReplicationTask& task) {
+  return absl::StrCat(task.node_id(), ":", LocationText(task.location()));
 }
 
 // What was asked for, and how each place stands.
@@ -170,7 +170,7 @@ class Replication {
  public:
   explicit Replication(v1::ReplicateArtifactResponse response) : response_(std::move(response)) {
     for (Result& result : *response_.mutable_results()) {
-      if (result.has_wish() && IsOpen(result.wish())) open_.emplace(PlaceKey(result.wish()), &result);
+      if (result.has_task() && IsOpen(result.task())) open_.emplace(PlaceKey(result.task()), &result);
     }
   }
   Replication(const Replication&) = delete;
@@ -178,10 +178,10 @@ class Replication {
 
   const v1::ReplicateArtifactResponse& response() const { return response_; }
 
-  // What a watch says. Each begins with all wishes as they are; what is not among them was taken back while
+  // What a watch says. Each begins with all tasks as they are; what is not among them was taken back while
   // nobody watched.
   void BeginWatch() { named_.clear(); }
-  void Note(const v1::WatchWishesResponse& news) {
+  void Note(const v1::WatchReplicationTasksResponse& news) {
     if (news.listed()) {
       std::set<std::string> gone;
       for (const auto& [place, result] : open_) {
@@ -190,12 +190,12 @@ class Replication {
       for (const std::string& place : gone) NoteGone(place);
       return;
     }
-    const std::string place = PlaceKey(news.wish());
+    const std::string place = PlaceKey(news.task());
     if (news.gone()) return NoteGone(place);
     named_.insert(place);
     const auto [first, last] = open_.equal_range(place);
-    for (auto at = first; at != last; ++at) *at->second->mutable_wish() = news.wish();
-    if (!IsOpen(news.wish())) open_.erase(first, last);
+    for (auto at = first; at != last; ++at) *at->second->mutable_task() = news.task();
+    if (!IsOpen(news.task())) open_.erase(first, last);
   }
 
   bool ended() const { return open_.empty(); }
@@ -203,14 +203,14 @@ class Replication {
   TransferProgress progress() const {
     uint64_t image_bytes = 0;
     for (const Result& result : response_.results()) {
-      image_bytes = std::max(image_bytes, result.wish().bytes_total());
+      image_bytes = std::max(image_bytes, result.task().bytes_total());
     }
     TransferProgress all;
     for (const Result& result : response_.results()) {
       if (result.has_error()) continue;
       all.bytes_total += image_bytes;
-      all.bytes_done += IsThere(result) ? image_bytes : result.wish().bytes();
-      if (all.waiting_for.empty()) all.waiting_for = result.wish().waiting_for();
+      all.bytes_done += IsThere(result) ? image_bytes : result.task().bytes();
+      if (all.waiting_for.empty()) all.waiting_for = result.task().waiting_for();
     }
     return all;
   }
@@ -218,10 +218,10 @@ class Replication {
   void Print() const {
     Table table({"place", "state"});
     for (const Result& result : response_.results()) {
-      const std::string place = result.has_wish()
-                                    ? PlaceText(result.wish())
+      const std::string place = result.has_task()
+                                    ? PlaceText(result.task())
                                     : absl::StrCat(result.node_id(), ":", LocationText(result.location()));
-      table.Add({place, result.has_wish()    ? StateText(result.wish())
+      table.Add({place, result.has_task()    ? StateText(result.task())
                         : result.has_error() ? "FAILED"
                                              : "was there already"});
     }
@@ -234,9 +234,9 @@ class Replication {
     std::vector<std::string> missing;
     absl::StatusCode code = absl::StatusCode::kUnknown;
     for (const Result& result : response_.results()) {
-      if (IsThere(result) || (!waited && result.has_wish() && IsOpen(result.wish()))) continue;
-      const absl::Status why = rpc::FromProto(result.has_error() ? result.error() : result.wish().error());
-      const std::string node = result.has_wish() ? result.wish().node_name() : result.node_id();
+      if (IsThere(result) || (!waited && result.has_task() && IsOpen(result.task()))) continue;
+      const absl::Status why = rpc::FromProto(result.has_error() ? result.error() : result.task().error());
+      const std::string node = result.has_task() ? result.task().node_name() : result.node_id();
       missing.push_back(absl::StrCat(node, ":", LocationText(result.location()), ": ", why.ToString()));
       code = why.code();
     }
@@ -249,14 +249,14 @@ class Replication {
 
  private:
   static bool IsThere(const Result& result) {
-    return !result.has_error() && (!result.has_wish() || result.wish().state() == v1::WISH_STATE_DONE);
+    return !result.has_error() && (!result.has_task() || result.task().state() == v1::REPLICATION_TASK_STATE_DONE);
   }
 
   void NoteGone(const std::string& place) {
     const auto [first, last] = open_.equal_range(place);
     for (auto at = first; at != last; ++at) {
-      at->second->mutable_wish()->set_state(v1::WISH_STATE_FAILED);
-      *at->second->mutable_wish()->mutable_error() =
+      at->second->mutable_task()->set_state(v1::REPLICATION_TASK_STATE_FAILED);
+      *at->second->mutable_task()->mutable_error() =
           rpc::ToProto(absl::CancelledError("it was taken back, or the artifact was deleted"));
     }
     open_.erase(first, last);
@@ -279,7 +279,7 @@ absl::Status AwaitAll(client::AdminClient& admin, const RequestContext& context,
     const char* const clear = isatty(STDERR_FILENO) != 0 ? "\r\033[K" : "";
     if (said.insert(line).second) std::fprintf(stderr, "%s%s\n", clear, Printable(line).c_str());
   };
-  const auto show = [&](const v1::WatchWishesResponse& news) {
+  const auto show = [&](const v1::WatchReplicationTasksResponse& news) {
     backoff.Reset();
     replication.Note(news);
     const SteadyTime now = SteadyNow();
@@ -288,7 +288,7 @@ absl::Status AwaitAll(client::AdminClient& admin, const RequestContext& context,
       bar.callback()(replication.progress());
     }
     // What waits for a moment only is nobody's concern.
-    if (now >= say_waits && news.wish().state() == v1::WISH_STATE_WAITING) say(WaitText(news.wish()));
+    if (now >= say_waits && news.task().state() == v1::REPLICATION_TASK_STATE_WAITING) say(WaitText(news.task()));
     return !replication.ended();
   };
   while (!replication.ended()) {
@@ -296,7 +296,7 @@ absl::Status AwaitAll(client::AdminClient& admin, const RequestContext& context,
     RequestContext watch = context;
     if (SteadyNow() < say_waits) watch.deadline = std::min(context.deadline, say_waits);
     replication.BeginWatch();
-    const absl::Status watched = admin.WatchWishes(watch, artifact_id, show);
+    const absl::Status watched = admin.WatchReplicationTasks(watch, artifact_id, show);
     TC_RETURN_IF_ERROR(context.Check("replication"));
     if (replication.ended() || absl::IsDeadlineExceeded(watched)) continue;
     // A server that shuts down ends or cancels its streams.
@@ -332,28 +332,28 @@ absl::Status Replicate(const CommonFlags& common, const ReplicateFlags& flags, c
 
 absl::Status Cancel(const CommonFlags& common, const ReplicateFlags& flags, client::AdminClient& admin,
                     const RequestContext& context, const std::string& artifact_id) {
-  v1::CancelWishesRequest request;
+  v1::CancelReplicationTasksRequest request;
   request.set_artifact_id(artifact_id);
   TC_RETURN_IF_ERROR(AddTargets(admin, context, flags, request.mutable_targets()));
-  TC_ASSIGN_OR_RETURN(const v1::CancelWishesResponse cancelled, admin.CancelWishes(context, request));
+  TC_ASSIGN_OR_RETURN(const v1::CancelReplicationTasksResponse cancelled, admin.CancelReplicationTasks(context, request));
   if (common.json) {
     std::fputs(ToJson(cancelled).c_str(), stdout);
     return absl::OkStatus();
   }
-  for (const v1::Wish& wish : cancelled.wishes()) std::printf("cancelled %s\n", PlaceText(wish).c_str());
-  if (cancelled.wishes().empty()) std::printf("nothing was under way there\n");
+  for (const v1::ReplicationTask& task : cancelled.tasks()) std::printf("cancelled %s\n", PlaceText(task).c_str());
+  if (cancelled.tasks().empty()) std::printf("nothing was under way there\n");
   return absl::OkStatus();
 }
 
 absl::Status Show(const CommonFlags& common, client::AdminClient& admin, const RequestContext& context,
                   const std::string& artifact_id) {
-  TC_ASSIGN_OR_RETURN(std::vector<v1::Wish> wishes, admin.ListWishes(context, artifact_id));
+  TC_ASSIGN_OR_RETURN(std::vector<v1::ReplicationTask> tasks, admin.ListReplicationTasks(context, artifact_id));
   if (!common.json) {
-    PrintWishes(wishes);
+    PrintTasks(tasks);
     return absl::OkStatus();
   }
-  v1::ListWishesResponse response;
-  for (v1::Wish& wish : wishes) *response.add_wishes() = std::move(wish);
+  v1::ListReplicationTasksResponse response;
+  for (v1::ReplicationTask& task : tasks) *response.add_tasks() = std::move(task);
   std::fputs(ToJson(response).c_str(), stdout);
   return absl::OkStatus();
 }

@@ -31,7 +31,7 @@
 #include "daemon/service/global_store_proxy.h"
 #include "daemon/service/possession_service.h"
 #include "daemon/service/store_daemon_service.h"
-#include "daemon/service/wishes.h"
+#include "daemon/service/replication_tasks.h"
 #include "daemon/serving/possession.h"
 #include "daemon/sources/origin_comparer.h"
 #include "daemon/sources/origin_files.h"
@@ -482,7 +482,7 @@ struct DaemonServer::Parts {
   std::unique_ptr<BroadcastGroups> groups;
   std::unique_ptr<CallSide> calls;
   std::unique_ptr<OwnPort> own_port;
-  std::unique_ptr<Wishes> wishes;
+  std::unique_ptr<ReplicationTasks> tasks;
   std::unique_ptr<NodeAgent> agent;  // used by the link until it is stopped
   std::unique_ptr<NodeGauges> gauges;
   std::unique_ptr<PeriodicTask> chores;
@@ -558,11 +558,11 @@ void DaemonServer::Parts::StartUpkeep(const std::string& grpc_address) {
   own_port = std::make_unique<OwnPort>(grpc_address, kPortCheckInterval, [this](const std::string& address) {
     return rpc::CheckHealth(address, kPortCheckTimeout, options.credentials);
   });
-  wishes = std::make_unique<Wishes>(
-      [this](const RequestContext& context, const v1::Wish& wish, const OnProgress& on_progress) {
+  tasks = std::make_unique<ReplicationTasks>(
+      [this](const RequestContext& context, const v1::ReplicationTask& task, const OnProgress& on_progress) {
         v1::MaterializeReplicaRequest request;
-        request.set_artifact_id(wish.artifact_id());
-        *request.mutable_location() = wish.location();
+        request.set_artifact_id(task.artifact_id());
+        *request.mutable_location() = task.location();
         return calls->materializer.Materialize(context, request, on_progress).status();
       },
       [this] { store->link.HeartbeatSoon(); });
@@ -570,7 +570,7 @@ void DaemonServer::Parts::StartUpkeep(const std::string& grpc_address) {
                                                          .servings = &*replicas->servings,
                                                          .grants = &sources->grants,
                                                          .publications = &replicas->publications,
-                                                         .wishes = wishes.get(),
+                                                         .tasks = tasks.get(),
                                                          .groups = groups.get(),
                                                          .status = &calls->status,
                                                          .port = own_port.get()});
@@ -620,13 +620,13 @@ void DaemonServer::Parts::TellStoreOfDrain() const {
 
 void DaemonServer::Parts::Shutdown(SteadyTime deadline) {
   if (node.has_value()) node->Drain();
-  if (wishes != nullptr) wishes->Drain();
+  if (tasks != nullptr) tasks->Drain();
   if (calls != nullptr && calls->server != nullptr) {
     if (SteadyNow() < deadline) {
       TellStoreOfDrain();
       AwaitTransfers(deadline);
     }
-    if (wishes != nullptr) wishes->Stop();
+    if (tasks != nullptr) tasks->Stop();
     // What still runs now only watches, or ran out of time.
     const SteadyTime end = SteadyNow() + absl::Milliseconds(100);
     calls->server->Shutdown(end);

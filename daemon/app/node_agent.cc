@@ -24,7 +24,7 @@ void NodeAgent::FillHeartbeat(v1::HeartbeatRequest* heartbeat) {
   options_.publications->BeginHeartbeat();
   heartbeat->set_unreachable(options_.port->unreachable());
   for (const std::string& grant_id : options_.grants->Ids()) heartbeat->add_active_grants(grant_id);
-  options_.wishes->Report(heartbeat);
+  options_.tasks->Report(heartbeat);
   options_.groups->Report(heartbeat);
   options_.status->FillUnhealthyDevices(heartbeat->mutable_unhealthy_devices());
 }
@@ -43,9 +43,9 @@ void NodeAgent::OnHeartbeat(const v1::HeartbeatResponse& response) {
           << "Artifact " << artifact_id << " was deleted, but stays here: " << forgotten;
     });
   }
-  // Before the wishes, whose ingests join them.
+  // Before the tasks, whose ingests join them.
   options_.groups->Answered(response);
-  options_.wishes->Answered(response);
+  options_.tasks->Answered(response);
   for (const std::string& replica_id : response.evict_replicas()) {
     // Asked for again with the next heartbeat when it did not work: leases end, copies appear elsewhere.
     const absl::Status evicted = options_.engine->Evict(replica_id, /*force=*/false);

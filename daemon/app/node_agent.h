@@ -10,7 +10,7 @@
 #include "daemon/service/broadcast_groups.h"
 #include "daemon/service/publications.h"
 #include "daemon/service/status_report.h"
-#include "daemon/service/wishes.h"
+#include "daemon/service/replication_tasks.h"
 #include "daemon/serving/serve_registry.h"
 #include "daemon/sources/running_grants.h"
 
@@ -23,7 +23,7 @@ class NodeAgent : public LinkedNode {
     ServeRegistry* servings = nullptr;
     RunningGrants* grants = nullptr;
     Publications* publications = nullptr;
-    Wishes* wishes = nullptr;
+    ReplicationTasks* tasks = nullptr;
     BroadcastGroups* groups = nullptr;
     const StatusReporter* status = nullptr;
     const OwnPort* port = nullptr;

@@ -226,7 +226,7 @@ absl::Status GlobalStoreLink::Step() {
 absl::Status GlobalStoreLink::Register() {
   v1::RegisterNodeRequest request;
   *request.mutable_node() = options_.node;
-  // Before its first heartbeat somebody may wish for an artifact here that has no room.
+  // Before its first heartbeat somebody may request an artifact here that has no room.
   node_->FillPools(request.mutable_node()->mutable_pools());
   absl::StatusOr<v1::RegisterNodeResponse> registered =
       options_.client->RegisterNode(UpkeepContext(options_.call_timeout), request);

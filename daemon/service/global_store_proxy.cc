@@ -49,8 +49,8 @@ class GlobalStoreProxy final : public v1::GlobalStore::CallbackService {
   TC_FORWARD(GetClusterStatus)
   TC_FORWARD(DrainNode)
   TC_FORWARD(ReplicateArtifact)
-  TC_FORWARD(ListWishes)
-  TC_FORWARD(CancelWishes)
+  TC_FORWARD(ListReplicationTasks)
+  TC_FORWARD(CancelReplicationTasks)
 #undef TC_FORWARD
 
   Unary* BindKey(Call* call, const v1::BindKeyRequest* request, v1::BindKeyResponse* response) override {
@@ -114,17 +114,17 @@ class GlobalStoreProxy final : public v1::GlobalStore::CallbackService {
         });
   }
 
-  grpc::ServerWriteReactor<v1::WatchWishesResponse>* WatchWishes(
-      Call* call, const v1::WatchWishesRequest* request) override {
-    using Response = v1::WatchWishesResponse;
-    return ForwardStream<Response>(call, waiting_, &Stub::WatchWishes, request,
+  grpc::ServerWriteReactor<v1::WatchReplicationTasksResponse>* WatchReplicationTasks(
+      Call* call, const v1::WatchReplicationTasksRequest* request) override {
+    using Response = v1::WatchReplicationTasksResponse;
+    return ForwardStream<Response>(call, waiting_, &Stub::WatchReplicationTasks, request,
                                    [](Response&& response, rpc::StreamWriter<Response>& writer) {
-                                     const v1::Wish& wish = response.wish();
+                                     const v1::ReplicationTask& task = response.task();
                                      const std::string place =
                                          response.listed()
                                              ? ""
-                                             : absl::StrCat(wish.artifact_id(), " ", wish.node_id(), " ",
-                                                            wish.location().SerializeAsString());
+                                             : absl::StrCat(task.artifact_id(), " ", task.node_id(), " ",
+                                                            task.location().SerializeAsString());
                                      writer.WriteLatest(std::move(response), place);
                                      return absl::OkStatus();
                                    });

@@ -64,7 +64,7 @@ void Directory::Apply(const DurableFacts& facts, SteadyTime now) {
     names_of_nodes_[binding.node_id] = binding.name;
     nodes_of_names_[binding.name] = binding.node_id;
   }
-  for (const WishRecord& record : facts.wishes) ApplyWish(record, now);
+  for (const TaskRecord& record : facts.tasks) ApplyTask(record, now);
 }
 
 void Directory::Load(const DurableFacts& facts, SteadyTime now) {
@@ -82,9 +82,9 @@ void Directory::ApplyArtifact(const ArtifactRecord& record) {
     released_.erase(record.artifact_id);
     tombstones_[record.artifact_id] = {.deleted = record.updated, .versioned = record.versioned};
     while (true) {
-      const auto wish = wishes_.lower_bound(record.artifact_id + "\n");
-      if (wish == wishes_.end() || wish->second.record.artifact_id != record.artifact_id) return;
-      EraseWish(std::string(wish->first));
+      const auto task = tasks_.lower_bound(record.artifact_id + "\n");
+      if (task == tasks_.end() || task->second.record.artifact_id != record.artifact_id) return;
+      EraseTask(std::string(task->first));
     }
   }
   // Published again after it was deleted.

@@ -61,10 +61,10 @@ struct DirectoryOptions {
   // How long an origin that was found intact counts as a copy, and how long a node that was silent about one
   // is not asked again.
   absl::Duration origin_finding_age = absl::Seconds(2);
-  // How many wishes a node is given at once.
-  size_t wishes_at_once = 4;
-  // Before each further attempt at a wish; after as many failures and one more it has failed.
-  std::vector<absl::Duration> wish_pauses = {absl::Seconds(5), absl::Seconds(30), absl::Minutes(2)};
+  // How many tasks a node is given at once.
+  size_t tasks_at_once = 4;
+  // Before each further attempt at a task; after as many failures and one more it has failed.
+  std::vector<absl::Duration> task_pauses = {absl::Seconds(5), absl::Seconds(30), absl::Minutes(2)};
   // From when the first node is told of a group until all have to have come: the others' heartbeats, and
   // their ingests' turns.
   absl::Duration group_forming = absl::Seconds(15);
@@ -88,12 +88,12 @@ class Directory {
   void Apply(const DurableFacts& facts, SteadyTime now);
   // Apply, of all that was stored, at the start.
   void Load(const DurableFacts& facts, SteadyTime now);
-  // Forgets tombstones, and wishes that ended, older than these, as the metadata store's Purge does.
+  // Forgets tombstones, and tasks that ended, older than these, as the metadata store's Purge does.
   // `versions` is the time for the tombstones of released versions.
   void PurgeTombstones(absl::Time before, absl::Time versions);
   // The time before which tombstones of versions are to go so that few enough remain, at least `oldest`.
   absl::Time VersionTombstonesFrom(absl::Time oldest) const;
-  void PurgeWishes(absl::Time before);
+  void PurgeTasks(absl::Time before);
 
   // Fails for an unregistered node, and for the key as PrepareBindKey does. A tombstone of the artifact is
   // lifted.
@@ -201,30 +201,30 @@ class Directory {
   // over, receivers wait for it; one that could not be read is tried again after some seconds.
   void NoteReading(const OriginToCheck& origin, const absl::Status& read, SteadyTime now);
 
-  // ---- Wishes (wishes.cc) ----
-  // What is there already is not wished for, an open wish stays as it is, and one that failed, or whose
+  // ---- Tasks (tasks.cc) ----
+  // What is there already is not requested, an open task stays as it is, and one that failed, or whose
   // replica is gone, is made anew. NOT_FOUND for an unknown artifact; what is wrong with a target is in its
   // place.
-  absl::StatusOr<WishPlan> PrepareWishes(const WishRequest& request, absl::Time now) const;
+  absl::StatusOr<TaskPlan> PrepareTasks(const TaskRequest& request, absl::Time now) const;
   // Forgets the open ones of an artifact at these places; none: everywhere.
-  CancelPlan PrepareCancelWishes(std::string_view artifact_id, const std::vector<WishTarget>& targets,
+  CancelPlan PrepareCancelTasks(std::string_view artifact_id, const std::vector<TaskTarget>& targets,
                                  absl::Time now) const;
   // Those of the artifact (empty: of all), in a fixed order, after the place that `after` names.
-  std::vector<WishView> ListWishes(std::string_view artifact_id, std::string_view after, size_t limit) const;
-  // What ListWishes goes on after.
-  static std::string PlaceOf(const WishRecord& wish);
+  std::vector<TaskView> ListReplicationTasks(std::string_view artifact_id, std::string_view after, size_t limit) const;
+  // What ListReplicationTasks goes on after.
+  static std::string TaskKeyOf(const TaskRecord& task);
 
   // What the node says of those that it works on. One that is not known, or that ended, is ignored.
-  absl::Status NoteWishes(const NodeIdentity& node, const std::vector<WishReport>& reports);
+  absl::Status NoteTasks(const NodeIdentity& node, const std::vector<TaskReport>& reports);
   // All that the node is to work on now, those first that it works on already. One that is missing here was
   // taken back. Nothing new for a node that drains.
-  absl::StatusOr<std::vector<WishRecord>> TakeWishes(const NodeIdentity& node, SteadyTime now);
-  // What changed since the last call: of each wish how it is now, progress and what it waits for included.
-  bool HasChangedWishes() const { return !changed_wishes_.empty(); }
-  std::vector<WishChange> TakeChangedWishes();
-  // Makes durable how attempts ended that NoteWishes heard of.
-  bool HasWishesToSettle() const { return !wishes_to_settle_.empty(); }
-  DurableFacts PrepareSettleWishes(absl::Time now) const;
+  absl::StatusOr<std::vector<TaskRecord>> TakeTasks(const NodeIdentity& node, SteadyTime now);
+  // What changed since the last call: of each task how it is now, progress and what it waits for included.
+  bool HasChangedTasks() const { return !changed_tasks_.empty(); }
+  std::vector<TaskChange> TakeChangedTasks();
+  // Makes durable how attempts ended that NoteTasks heard of.
+  bool HasTasksToSettle() const { return !tasks_to_settle_.empty(); }
+  DurableFacts PrepareSettleTasks(absl::Time now) const;
 
   // ---- Groups (groups.cc) ----
   void SetBroadcasts(std::string_view node_id, BroadcastAbility ability);
@@ -347,8 +347,8 @@ class Directory {
     std::map<std::string, OriginNote, std::less<>> origin_notes;  // by node id; of the origins in `record`
     std::map<std::string, OriginReading, std::less<>> readings;   // by node id
   };
-  struct HeldWish {
-    WishRecord record;
+  struct HeldTask {
+    TaskRecord record;
     // Soft: the node was told of it, or says that it works on it. Ends with the attempt, and with the node.
     bool handed_out = false;
     uint64_t bytes = 0;
@@ -357,7 +357,7 @@ class Directory {
     std::optional<absl::Status> ended;            // the attempt, until that is durable
   };
   // Soft: a store that restarts knows of none, and all go on with pulls. It goes when its time to form is
-  // over and it did not, or it has ended, or no wish of it is open.
+  // over and it did not, or it has ended, or no task of it is open.
   struct Group {
     GroupPlan plan;
     std::optional<SteadyTime> forms_until;     // nobody was told of it yet
@@ -485,25 +485,25 @@ class Directory {
   std::vector<std::string> ReleasedWithoutReplica(SteadyTime now, size_t limit) const;
   // Why the last copy of it stays, and what a person can do; for an answer to RequestEviction.
   std::string WhyItStays(std::string_view artifact_id, std::string_view origins) const;
-  void ApplyWish(const WishRecord& record, SteadyTime now);
-  void EraseWish(const std::string& place);
-  // Around TakeChangedWishes: of one; of all open ones of a node, which wait for something else now.
-  void NoteChange(const HeldWish& wish, bool gone = false);
+  void ApplyTask(const TaskRecord& record, SteadyTime now);
+  void EraseTask(const std::string& place);
+  // Around TakeChangedTasks: of one; of all open ones of a node, which wait for something else now.
+  void NoteChange(const HeldTask& task, bool gone = false);
   void NoteChanges(std::string_view node_id);
   // The node's go back to those that wait.
-  void ReleaseWishes(std::string_view node_id);
-  WishView ViewOf(const HeldWish& wish) const;
-  std::string WhatWishWaitsFor(const WishRecord& wish) const;
-  // The wish as it is once the end of its attempt is durable.
-  WishRecord Settled(const HeldWish& wish, absl::Time now) const;
+  void ReleaseTasks(std::string_view node_id);
+  TaskView ViewOf(const HeldTask& task) const;
+  std::string WhatTaskWaitsFor(const TaskRecord& task) const;
+  // The task as it is once the end of its attempt is durable.
+  TaskRecord Settled(const HeldTask& task, absl::Time now) const;
   // By id or by name, also nodes that are away: id and name. NOT_FOUND for one that was never heard of.
   class NodeNames;
-  // What comes of a target of PrepareWishes; new wishes go into the plan.
-  WishedPlace PlanWish(const WishRequest& request, const WishTarget& target, const NodeNames& names,
-                       absl::Time now, WishPlan& plan) const;
-  // The group that the wishes of a plan make; nullopt: none. FAILED_PRECONDITION with the reason where it was
+  // What comes of a target of PrepareTasks; new tasks go into the plan.
+  TaskPlacement PlanTask(const TaskRequest& request, const TaskTarget& target, const NodeNames& names,
+                       absl::Time now, TaskPlan& plan) const;
+  // The group that the tasks of a plan make; nullopt: none. FAILED_PRECONDITION with the reason where it was
   // asked for and cannot be.
-  absl::StatusOr<std::optional<GroupPlan>> PlanGroup(const WishRequest& request, const WishPlan& plan) const;
+  absl::StatusOr<std::optional<GroupPlan>> PlanGroup(const TaskRequest& request, const TaskPlan& plan) const;
   // Why no GPU of this node can take part in a group that is to be made.
   absl::Status CheckMayBroadcast(std::string_view node_id) const;
   // A replica of the artifact that is ready on a GPU of a node that may take part; nullopt: there is none.
@@ -617,13 +617,13 @@ class Directory {
   absl::btree_map<std::string, std::string> names_of_nodes_;      // by node id: those that are bound
   absl::flat_hash_map<std::string, std::string> nodes_of_names_;  // the way back: a name has one node id
 
-  absl::btree_map<std::string, HeldWish>
-      wishes_;  // by place (PlaceOf), so those of an artifact are side by side
-  absl::flat_hash_map<std::string, std::string> place_of_wish_;  // by wish id
-  // Node id -> its open wishes in the order in which they are handed out: when each was made, and its place.
-  absl::btree_map<std::string, std::set<std::pair<absl::Time, std::string>>> open_wishes_;
-  std::set<std::string> wishes_to_settle_;                   // places of those whose attempt ended
-  absl::btree_map<std::string, WishChange> changed_wishes_;  // by place
+  absl::btree_map<std::string, HeldTask>
+      tasks_;  // by place (TaskKeyOf), so those of an artifact are side by side
+  absl::flat_hash_map<std::string, std::string> place_of_task_;  // by task id
+  // Node id -> its open tasks in the order in which they are handed out: when each was made, and its place.
+  absl::btree_map<std::string, std::set<std::pair<absl::Time, std::string>>> open_tasks_;
+  std::set<std::string> tasks_to_settle_;                   // places of those whose attempt ended
+  absl::btree_map<std::string, TaskChange> changed_tasks_;  // by place
   std::map<std::string, Group, std::less<>> groups_;         // by id
   std::vector<FailedGroup> failed_groups_;
 

@@ -18,7 +18,7 @@ class DirectoryInvariants {
     CheckReplicas(directory);
     CheckGrants(directory);
     CheckKeys(directory);
-    CheckWishes(directory);
+    CheckTasks(directory);
   }
 
   // What the node was just told to wait for leads, by waits and grants of others and without the node, to one
@@ -52,25 +52,25 @@ class DirectoryInvariants {
   }
 
  private:
-  static void CheckWishes(const Directory& directory) {
+  static void CheckTasks(const Directory& directory) {
     std::map<std::string, std::set<std::pair<absl::Time, std::string>>> open;
     std::map<std::string, std::string> places;
     std::set<std::string> to_settle;
-    for (const auto& [place, wish] : directory.wishes_) {
-      const WishRecord& record = wish.record;
-      EXPECT_EQ(place, Directory::PlaceOf(record));
+    for (const auto& [place, task] : directory.tasks_) {
+      const TaskRecord& record = task.record;
+      EXPECT_EQ(place, Directory::TaskKeyOf(record));
       EXPECT_TRUE(directory.artifacts_.contains(record.artifact_id)) << "it goes with its artifact";
-      EXPECT_TRUE(places.emplace(record.wish_id, place).second);
-      if (record.state == WishState::kOpen) open[record.node_id].emplace(record.created, place);
-      if (wish.ended.has_value()) to_settle.insert(place);
-      EXPECT_FALSE(wish.handed_out && (wish.ended.has_value() || !directory.nodes_.contains(record.node_id)));
+      EXPECT_TRUE(places.emplace(record.task_id, place).second);
+      if (record.state == TaskState::kOpen) open[record.node_id].emplace(record.created, place);
+      if (task.ended.has_value()) to_settle.insert(place);
+      EXPECT_FALSE(task.handed_out && (task.ended.has_value() || !directory.nodes_.contains(record.node_id)));
     }
-    EXPECT_EQ((std::map<std::string, std::string>(directory.place_of_wish_.begin(),
-                                                  directory.place_of_wish_.end())),
+    EXPECT_EQ((std::map<std::string, std::string>(directory.place_of_task_.begin(),
+                                                  directory.place_of_task_.end())),
               places);
-    EXPECT_EQ(directory.wishes_to_settle_, to_settle);
-    EXPECT_EQ(directory.open_wishes_.size(), open.size());
-    for (const auto& [node_id, wishes] : open) EXPECT_EQ(directory.open_wishes_.at(node_id), wishes);
+    EXPECT_EQ(directory.tasks_to_settle_, to_settle);
+    EXPECT_EQ(directory.open_tasks_.size(), open.size());
+    for (const auto& [node_id, tasks] : open) EXPECT_EQ(directory.open_tasks_.at(node_id), tasks);
   }
 
   static void CheckReplicas(const Directory& directory) {
@@ -218,13 +218,13 @@ struct ModelGrant {
   SteadyTime issued;
 };
 
-struct ModelWish {
+struct ModelTask {
   std::string id;
   std::string artifact;
   std::string node;
   Location location;
   absl::Time created;
-  WishState state = WishState::kOpen;
+  TaskState state = TaskState::kOpen;
   uint32_t failures = 0;
   bool handed_out = false;
   std::optional<absl::Status> ended;
@@ -306,11 +306,11 @@ class Model : public ::testing::TestWithParam<int> {
         return CheckOne();
       case 17:
       case 18:
-        return WishOne();
+        return TaskOne();
       case 19:
-        return WorkOnWishes();
+        return WorkOnTasks();
       case 20:
-        return ReportWish();
+        return ReportTask();
       default:
         return TickOrDrain();
     }
@@ -318,7 +318,7 @@ class Model : public ::testing::TestWithParam<int> {
 
   void DropNode(const std::string& node) {
     nodes_.erase(node);
-    for (auto& [place, wish] : wishes_) wish.handed_out &= wish.node != node;
+    for (auto& [place, task] : tasks_) task.handed_out &= task.node != node;
     std::erase_if(replicas_, [&](const auto& entry) { return entry.second.node == node; });
   }
 
@@ -489,7 +489,7 @@ class Model : public ::testing::TestWithParam<int> {
     published_.erase(artifact);
     versioned_.erase(artifact);
     std::erase_if(origins_, [&](const auto& entry) { return entry.first.first == artifact; });
-    std::erase_if(wishes_, [&](const auto& entry) { return entry.second.artifact == artifact; });
+    std::erase_if(tasks_, [&](const auto& entry) { return entry.second.artifact == artifact; });
     for (auto& [name, key] : keys_) std::erase(key.earlier, artifact);
     deleted_.insert(artifact);
   }
@@ -768,54 +768,54 @@ class Model : public ::testing::TestWithParam<int> {
     ForgetArtifact(artifact);
   }
 
-  // What the wish is once the end of its attempt is durable.
-  static WishState Settled(const ModelWish& wish) {
-    if (!wish.ended.has_value()) return wish.state;
-    if (wish.ended->ok()) return WishState::kDone;
-    const bool last = absl::IsNotFound(*wish.ended) || wish.failures == 3;
-    return last ? WishState::kFailed : WishState::kOpen;
+  // What the task is once the end of its attempt is durable.
+  static TaskState Settled(const ModelTask& task) {
+    if (!task.ended.has_value()) return task.state;
+    if (task.ended->ok()) return TaskState::kDone;
+    const bool last = absl::IsNotFound(*task.ended) || task.failures == 3;
+    return last ? TaskState::kFailed : TaskState::kOpen;
   }
 
   // Makes one, or takes one back.
-  void WishOne() {
+  void TaskOne() {
     const std::string artifact = SomeArtifactId();
     const std::string node = SomeNodeId();
     const Location location = {.kind = Below(4) == 0 ? LocationKind::kDisk : LocationKind::kCpu};
     if (!nodes_.contains(node)) return;
     const std::string place = absl::StrCat(artifact, "\n", node, "\n", location.ToString());
-    auto known = wishes_.find(place);
-    const bool open = known != wishes_.end() && Settled(known->second) == WishState::kOpen;
+    auto known = tasks_.find(place);
+    const bool open = known != tasks_.end() && Settled(known->second) == TaskState::kOpen;
     if (Below(4) == 0) {
       const CancelPlan plan =
-          directory_.PrepareCancelWishes(artifact, {{.node = node, .location = location}}, wall_now());
-      ASSERT_EQ(plan.wishes.size(), open ? 1u : 0u);
+          directory_.PrepareCancelTasks(artifact, {{.node = node, .location = location}}, wall_now());
+      ASSERT_EQ(plan.tasks.size(), open ? 1u : 0u);
       directory_.Apply(plan.facts, now_);
-      if (open) wishes_.erase(known);
+      if (open) tasks_.erase(known);
       return;
     }
-    const WishRequest request{.request_id = absl::StrCat("q", ++last_request_),
+    const TaskRequest request{.request_id = absl::StrCat("q", ++last_request_),
                               .artifact_id = artifact,
                               .targets = {{.node = node, .location = location}}};
-    const auto plan = directory_.PrepareWishes(request, wall_now());
+    const auto plan = directory_.PrepareTasks(request, wall_now());
     ASSERT_EQ(plan.ok(), published_.contains(artifact)) << plan.status();
     if (!plan.ok()) return;
     ASSERT_EQ(plan->places.size(), 1u);
-    const WishedPlace& wished = plan->places.front();
-    ASSERT_TRUE(wished.error.ok()) << wished.error;
+    const TaskPlacement& requested = plan->places.front();
+    ASSERT_TRUE(requested.error.ok()) << requested.error;
     directory_.Apply(plan->facts, now_);
     const bool there = std::ranges::any_of(replicas_, [&](const auto& entry) {
       const ModelReplica& replica = entry.second;
       return replica.artifact == artifact && replica.node == node && replica.IsSource() &&
              replica.disk == (location.kind == LocationKind::kDisk);
     });
-    ASSERT_EQ(!wished.replica_id.empty(), there);
-    ASSERT_EQ(wished.wish.has_value(), !there);
+    ASSERT_EQ(!requested.replica_id.empty(), there);
+    ASSERT_EQ(requested.task.has_value(), !there);
     if (there) return;
     if (open) {
-      EXPECT_EQ(wished.wish->record.wish_id, known->second.id) << "it is wished for already";
+      EXPECT_EQ(requested.task->record.task_id, known->second.id) << "it is requested already";
       return;
     }
-    wishes_[place] = {.id = wished.wish->record.wish_id,
+    tasks_[place] = {.id = requested.task->record.task_id,
                       .artifact = artifact,
                       .node = node,
                       .location = location,
@@ -823,62 +823,62 @@ class Model : public ::testing::TestWithParam<int> {
   }
 
   // What a node is given with its heartbeat: all that it works on, and some of the others in their order.
-  void WorkOnWishes() {
+  void WorkOnTasks() {
     const std::string node = SomeNodeId();
-    const auto taken = directory_.TakeWishes(Current(node), now_);
+    const auto taken = directory_.TakeTasks(Current(node), now_);
     ASSERT_EQ(taken.ok(), nodes_.contains(node));
     if (!taken.ok()) return;
-    std::map<std::pair<absl::Time, std::string>, ModelWish*> in_order;
-    for (auto& [place, wish] : wishes_) {
-      if (wish.node == node && wish.state == WishState::kOpen) in_order[{wish.created, place}] = &wish;
+    std::map<std::pair<absl::Time, std::string>, ModelTask*> in_order;
+    for (auto& [place, task] : tasks_) {
+      if (task.node == node && task.state == TaskState::kOpen) in_order[{task.created, place}] = &task;
     }
     std::vector<std::string> expected;
-    for (const auto& [order, wish] : in_order) {
-      if (wish->handed_out) expected.push_back(wish->id);
+    for (const auto& [order, task] : in_order) {
+      if (task->handed_out) expected.push_back(task->id);
     }
-    for (const auto& [order, wish] : in_order) {
-      if (nodes_[node].draining || expected.size() >= options_.wishes_at_once) break;
-      if (wish->handed_out || wish->ended.has_value() || wish->due > now_) continue;
-      wish->handed_out = true;
-      expected.push_back(wish->id);
+    for (const auto& [order, task] : in_order) {
+      if (nodes_[node].draining || expected.size() >= options_.tasks_at_once) break;
+      if (task->handed_out || task->ended.has_value() || task->due > now_) continue;
+      task->handed_out = true;
+      expected.push_back(task->id);
     }
     std::vector<std::string> ids;
-    for (const WishRecord& record : *taken) ids.push_back(record.wish_id);
+    for (const TaskRecord& record : *taken) ids.push_back(record.task_id);
     EXPECT_EQ(ids, expected);
   }
 
   // A node says how one stands, perhaps one that it was never given; and what ended is made durable.
-  void ReportWish() {
+  void ReportTask() {
     if (Below(2) == 0) {
-      directory_.Apply(directory_.PrepareSettleWishes(wall_now()), now_);
-      for (auto& [place, wish] : wishes_) {
-        if (!wish.ended.has_value()) continue;
-        wish.state = Settled(wish);
-        wish.failures += wish.ended->ok() ? 0 : 1;
-        if (wish.state == WishState::kOpen) wish.due = now_ + options_.wish_pauses[wish.failures - 1];
-        wish.ended.reset();
+      directory_.Apply(directory_.PrepareSettleTasks(wall_now()), now_);
+      for (auto& [place, task] : tasks_) {
+        if (!task.ended.has_value()) continue;
+        task.state = Settled(task);
+        task.failures += task.ended->ok() ? 0 : 1;
+        if (task.state == TaskState::kOpen) task.due = now_ + options_.task_pauses[task.failures - 1];
+        task.ended.reset();
       }
-      EXPECT_FALSE(directory_.HasWishesToSettle());
+      EXPECT_FALSE(directory_.HasTasksToSettle());
       return;
     }
-    if (wishes_.empty()) return;
-    auto& wish = std::next(wishes_.begin(), Below(static_cast<int>(wishes_.size())))->second;
-    WishReport report{.wish_id = wish.id, .bytes = 1, .bytes_total = 2};
+    if (tasks_.empty()) return;
+    auto& task = std::next(tasks_.begin(), Below(static_cast<int>(tasks_.size())))->second;
+    TaskReport report{.task_id = task.id, .bytes = 1, .bytes_total = 2};
     constexpr absl::StatusCode kEnds[] = {absl::StatusCode::kOk, absl::StatusCode::kUnavailable,
                                           absl::StatusCode::kNotFound};
     if (Below(3) > 0) report.ended = absl::Status(kEnds[Below(3)], "");
-    const auto noted = directory_.NoteWishes(Current(wish.node), {report});
-    ASSERT_EQ(noted.ok(), nodes_.contains(wish.node)) << noted;
-    if (!noted.ok() || wish.state != WishState::kOpen || wish.ended.has_value()) return;
-    wish.ended = report.ended;
-    wish.handed_out = !report.ended.has_value();
+    const auto noted = directory_.NoteTasks(Current(task.node), {report});
+    ASSERT_EQ(noted.ok(), nodes_.contains(task.node)) << noted;
+    if (!noted.ok() || task.state != TaskState::kOpen || task.ended.has_value()) return;
+    task.ended = report.ended;
+    task.handed_out = !report.ended.has_value();
   }
 
-  static WishProgress ProgressOf(const ModelWish& wish) {
-    const WishState state = Settled(wish);
-    if (state == WishState::kDone) return WishProgress::kDone;
-    if (state == WishState::kFailed) return WishProgress::kFailed;
-    return wish.handed_out ? WishProgress::kRunning : WishProgress::kWaiting;
+  static TaskProgress ProgressOf(const ModelTask& task) {
+    const TaskState state = Settled(task);
+    if (state == TaskState::kDone) return TaskProgress::kDone;
+    if (state == TaskState::kFailed) return TaskProgress::kFailed;
+    return task.handed_out ? TaskProgress::kRunning : TaskProgress::kWaiting;
   }
 
   void ChangeKey() {
@@ -948,14 +948,14 @@ class Model : public ::testing::TestWithParam<int> {
       for (const KeyVersion& version : key->earlier) earlier.push_back(version.artifact_id);
       ASSERT_EQ(earlier, bound.earlier);
     }
-    const std::vector<WishView> wishes = directory_.ListWishes("", "", wishes_.size() + 1);
-    ASSERT_EQ(wishes.size(), wishes_.size());
-    auto expected = wishes_.begin();
-    for (const WishView& view : wishes) {
-      const ModelWish& wish = (expected++)->second;
-      ASSERT_EQ(view.record.wish_id, wish.id);
-      ASSERT_EQ(view.progress, ProgressOf(wish)) << wish.id;
-      ASSERT_EQ(view.waiting_for.empty(), view.progress != WishProgress::kWaiting);
+    const std::vector<TaskView> tasks = directory_.ListReplicationTasks("", "", tasks_.size() + 1);
+    ASSERT_EQ(tasks.size(), tasks_.size());
+    auto expected = tasks_.begin();
+    for (const TaskView& view : tasks) {
+      const ModelTask& task = (expected++)->second;
+      ASSERT_EQ(view.record.task_id, task.id);
+      ASSERT_EQ(view.progress, ProgressOf(task)) << task.id;
+      ASSERT_EQ(view.waiting_for.empty(), view.progress != TaskProgress::kWaiting);
     }
   }
 
@@ -980,7 +980,7 @@ class Model : public ::testing::TestWithParam<int> {
   std::set<std::string> versioned_;  // artifacts that are versions of keys, or were
   std::map<std::string, uint64_t> revisions_;
   std::map<std::string, ModelGrant> grants_;  // by id
-  std::map<std::string, ModelWish> wishes_;   // by place
+  std::map<std::string, ModelTask> tasks_;   // by place
   int last_request_ = 0;
 };
 

@@ -87,13 +87,13 @@ struct NodeBinding {
   friend bool operator==(const NodeBinding&, const NodeBinding&) = default;
 };
 
-enum class WishState : uint8_t { kOpen, kDone, kFailed };
+enum class TaskState : uint8_t { kOpen, kDone, kFailed };
 
-// That an artifact be at a place: wished for once, not for ever, so that what is evicted later stays away.
+// That an artifact be at a place: requested once, not for ever, so that what is evicted later stays away.
 // There is at most one of an artifact, a node and a location; it names the artifact, whatever a key means
 // later.
-struct WishRecord {
-  std::string wish_id;  // another each time that the same is wished for again: what is said of an earlier one
+struct TaskRecord {
+  std::string task_id;  // another each time that the same is requested again: what is said of an earlier one
                         // is not taken for this one
   std::string artifact_id;
   std::string node_id;
@@ -101,25 +101,25 @@ struct WishRecord {
   std::string node_name;    // for people, while the node is away
   std::string asked_by;     // for the node's log: the name in the certificate of who asked, if there was one
   std::string traceparent;  // of the call that made it
-  WishState state = WishState::kOpen;
+  TaskState state = TaskState::kOpen;
   uint32_t failures = 0;  // attempts that failed
   absl::Status error;     // of the last of those
   absl::Time created;
   absl::Time updated;
   bool cancelled = false;  // the fact is forgotten
-  friend bool operator==(const WishRecord&, const WishRecord&) = default;
+  friend bool operator==(const TaskRecord&, const TaskRecord&) = default;
 };
 
 // Ended ones are shown for so long.
-inline constexpr absl::Duration kWishAge = absl::Hours(24);
+inline constexpr absl::Duration kTaskAge = absl::Hours(24);
 
 // New values of some facts: written together, then applied together.
 struct DurableFacts {
   std::vector<ArtifactRecord> artifacts;
   std::vector<KeyRecord> keys;
   std::vector<NodeBinding> nodes;
-  std::vector<WishRecord> wishes;
-  bool empty() const { return artifacts.empty() && keys.empty() && nodes.empty() && wishes.empty(); }
+  std::vector<TaskRecord> tasks;
+  bool empty() const { return artifacts.empty() && keys.empty() && nodes.empty() && tasks.empty(); }
 };
 
 }  // namespace tensorcast::global_store

@@ -395,13 +395,13 @@ TEST_F(PartialSources, GoWithTheirArtifact) {
   EXPECT_THAT(Beat("a").forgotten_artifacts, ::testing::ElementsAre("x"));
 }
 
-TEST_F(PartialSources, AreNotWhatAWishAsksFor) {
+TEST_F(PartialSources, AreNotWhatATaskAsksFor) {
   Rest("a");
-  const auto plan = directory_.PrepareWishes(
+  const auto plan = directory_.PrepareTasks(
       {.request_id = "q", .artifact_id = "x", .targets = {{.node = "a", .location = {}}}}, wall_now());
   ASSERT_TRUE(plan.ok()) << plan.status();
   ASSERT_THAT(plan->places, SizeIs(1));
-  EXPECT_TRUE(plan->places.front().wish.has_value());
+  EXPECT_TRUE(plan->places.front().task.has_value());
 }
 
 TEST_F(FillingSources, EachReceiverOfAReplicaHasAShareOfItsOwn) {

@@ -1,7 +1,7 @@
-// Groups: GPUs of several nodes that a request wished for at once, among which the artifact is broadcast from
-// one of them. A group is planned with its wishes, is told to its nodes with their heartbeats, and forms when
+// Groups: GPUs of several nodes that a request requested at once, among which the artifact is broadcast from
+// one of them. A group is planned with its tasks, is told to its nodes with their heartbeats, and forms when
 // all of them have come to say that their memory is there. It is tried once: one that did not form in time,
-// or that any of its nodes left, is over, and its wishes go on as if it had never been. A node is in one
+// or that any of its nodes left, is over, and its tasks go on as if it had never been. A node is in one
 // group at a time: it has one helper.
 #include <algorithm>
 #include <iterator>
@@ -59,38 +59,38 @@ std::optional<GroupPlan::Rank> Directory::FindReadyRoot(std::string_view artifac
   return root;
 }
 
-absl::StatusOr<std::optional<GroupPlan>> Directory::PlanGroup(const WishRequest& request,
-                                                              const WishPlan& plan) const {
-  const bool asked_for = request.lane == WishLane::kNccl;
-  if (request.lane == WishLane::kPull || plan.facts.wishes.empty()) return std::nullopt;
+absl::StatusOr<std::optional<GroupPlan>> Directory::PlanGroup(const TaskRequest& request,
+                                                              const TaskPlan& plan) const {
+  const bool asked_for = request.lane == TaskLane::kNccl;
+  if (request.lane == TaskLane::kPull || plan.facts.tasks.empty()) return std::nullopt;
   const uint64_t image_bytes = artifacts_.find(request.artifact_id)->second.record.image_bytes;
   if (!asked_for && image_bytes < options_.group_least_bytes) return std::nullopt;
   GroupPlan group{.group_id = request.request_id, .artifact_id = request.artifact_id};
   std::string version;
   std::map<std::string, absl::Status> checked;  // by node id
   std::set<std::string> nodes;
-  for (const WishRecord& wish : plan.facts.wishes) {
-    const auto [known, is_new] = checked.try_emplace(wish.node_id);
-    if (is_new) known->second = CheckMayBroadcast(wish.node_id);
+  for (const TaskRecord& task : plan.facts.tasks) {
+    const auto [known, is_new] = checked.try_emplace(task.node_id);
+    if (is_new) known->second = CheckMayBroadcast(task.node_id);
     absl::Status fits = known->second;
-    if (wish.location.kind != LocationKind::kGpu) {
+    if (task.location.kind != LocationKind::kGpu) {
       fits = absl::FailedPreconditionError(
-          absl::StrCat(wish.node_name, ":", wish.location.ToString(), " is no GPU"));
+          absl::StrCat(task.node_name, ":", task.location.ToString(), " is no GPU"));
     } else if (fits.ok()) {
-      const std::string& has = nodes_.find(wish.node_id)->second.facts.broadcasts.nccl_version;
+      const std::string& has = nodes_.find(task.node_id)->second.facts.broadcasts.nccl_version;
       if (version.empty()) version = has;
       if (has != version) {
         fits = absl::FailedPreconditionError(
-            absl::StrCat("node ", wish.node_name, " has NCCL ", has, ", and others have ", version));
+            absl::StrCat("node ", task.node_name, " has NCCL ", has, ", and others have ", version));
       }
     }
     if (!fits.ok()) {
       if (asked_for) return Annotate(fits, "a broadcast by nccl cannot be");
       continue;
     }
-    nodes.insert(wish.node_id);
-    group.ranks.push_back({.node_id = wish.node_id, .location = wish.location});
-    group.wish_ids.push_back(wish.wish_id);
+    nodes.insert(task.node_id);
+    group.ranks.push_back({.node_id = task.node_id, .location = task.location});
+    group.task_ids.push_back(task.task_id);
   }
   if (group.ranks.empty()) return std::nullopt;
   if (const std::optional<GroupPlan::Rank> ready = FindReadyRoot(request.artifact_id, version)) {
@@ -214,10 +214,10 @@ void Directory::ExpireGroups(SteadyTime now) {
     const bool forms = group.over.ok() && !group.nodes.empty();
     const bool in_time = group.forms_until.has_value() ? now < *group.forms_until : group.over.ok();
     if (forms || !group.over.ok()) return !in_time;
-    return std::ranges::none_of(group.plan.wish_ids, [&](const std::string& wish_id) {
-      const auto place = place_of_wish_.find(wish_id);
-      return place != place_of_wish_.end() &&
-             wishes_.find(place->second)->second.record.state == WishState::kOpen;
+    return std::ranges::none_of(group.plan.task_ids, [&](const std::string& task_id) {
+      const auto place = place_of_task_.find(task_id);
+      return place != place_of_task_.end() &&
+             tasks_.find(place->second)->second.record.state == TaskState::kOpen;
     });
   });
 }

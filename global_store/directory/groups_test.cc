@@ -23,16 +23,16 @@ class Groups : public DirectoryTest {
       directory_.SetBroadcasts(node, {.nccl_version = "2.28.9"});
     }
   }
-  absl::StatusOr<WishPlan> Plan(const std::vector<std::string>& nodes, WishLane lane = WishLane::kAuto,
+  absl::StatusOr<TaskPlan> Plan(const std::vector<std::string>& nodes, TaskLane lane = TaskLane::kAuto,
                                 const std::vector<Location>& locations = {kGpu0, kGpu1}) {
-    WishRequest request{.request_id = absl::StrCat("w", ++requests_), .artifact_id = "x", .lane = lane};
+    TaskRequest request{.request_id = absl::StrCat("w", ++requests_), .artifact_id = "x", .lane = lane};
     for (const std::string& node : nodes) {
       for (const Location& location : locations) request.targets.push_back({node, location});
     }
-    return directory_.PrepareWishes(request, wall_now());
+    return directory_.PrepareTasks(request, wall_now());
   }
-  // The id of the group; empty: the wishes make none.
-  std::string Wish(const std::vector<std::string>& nodes, WishLane lane = WishLane::kAuto,
+  // The id of the group; empty: the tasks make none.
+  std::string Replicate(const std::vector<std::string>& nodes, TaskLane lane = TaskLane::kAuto,
                    const std::vector<Location>& locations = {kGpu0, kGpu1}) {
     const auto plan = Plan(nodes, lane, locations);
     EXPECT_TRUE(plan.ok()) << plan.status();
@@ -44,7 +44,7 @@ class Groups : public DirectoryTest {
   }
   std::string WhyNot(const std::vector<std::string>& nodes,
                      const std::vector<Location>& locations = {kGpu0, kGpu1}) {
-    const absl::Status refused = Plan(nodes, WishLane::kNccl, locations).status();
+    const absl::Status refused = Plan(nodes, TaskLane::kNccl, locations).status();
     EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
     return std::string(refused.message());
   }
@@ -58,7 +58,7 @@ class Groups : public DirectoryTest {
 
 TEST_F(Groups, FormWhenAllTheirNodesHaveCome) {
   Prepare({"a", "b", "c"});
-  const std::string id = Wish({"a", "b", "c"});
+  const std::string id = Replicate({"a", "b", "c"});
   ASSERT_NE(id, "");
   const std::vector<NodeGroup> of_b = directory_.GroupsOf("b", now_);
   ASSERT_THAT(of_b, SizeIs(1));
@@ -77,7 +77,7 @@ TEST_F(Groups, FormWhenAllTheirNodesHaveCome) {
   EXPECT_TRUE(absl::IsNotFound(Join("b", "w9").status()));
 }
 
-TEST_F(Groups, AllWishesOfOneAreHandedOutAtOnce) {
+TEST_F(Groups, AllTasksOfOneAreHandedOutAtOnce) {
   const std::vector<Location> gpus = {{LocationKind::kGpu, 0}, {LocationKind::kGpu, 1},
                                       {LocationKind::kGpu, 2}, {LocationKind::kGpu, 3},
                                       {LocationKind::kGpu, 4}, {LocationKind::kGpu, 5}};
@@ -88,25 +88,25 @@ TEST_F(Groups, AllWishesOfOneAreHandedOutAtOnce) {
     Register(facts);
     directory_.SetBroadcasts(node, {.nccl_version = "2.28.9"});
   }
-  ASSERT_GT(gpus.size(), options_.wishes_at_once);
-  ASSERT_NE(Wish({"a", "b", "c"}, WishLane::kAuto, gpus), "");
-  EXPECT_THAT(directory_.TakeWishes(Id("b"), now_).value(), SizeIs(gpus.size()));
+  ASSERT_GT(gpus.size(), options_.tasks_at_once);
+  ASSERT_NE(Replicate({"a", "b", "c"}, TaskLane::kAuto, gpus), "");
+  EXPECT_THAT(directory_.TakeTasks(Id("b"), now_).value(), SizeIs(gpus.size()));
 }
 
 TEST_F(Groups, AreMadeUnaskedWhereTheyAreExpectedToBeFaster) {
   Prepare({"a", "b", "c", "d"});
-  EXPECT_EQ(Wish({"a"}), "") << "one node";
-  EXPECT_EQ(Wish({"b", "c"}), "") << "a source sends it twice at most";
-  EXPECT_EQ(Wish({"a", "b", "c", "d"}, WishLane::kPull), "");
+  EXPECT_EQ(Replicate({"a"}), "") << "one node";
+  EXPECT_EQ(Replicate({"b", "c"}), "") << "a source sends it twice at most";
+  EXPECT_EQ(Replicate({"a", "b", "c", "d"}, TaskLane::kPull), "");
   directory_.SetBroadcasts("d", {.why_not = "no"});
   Update("a", {SomeReplica("ra", "x", LocationKind::kGpu)});
-  EXPECT_EQ(Wish({"d"}), "");
+  EXPECT_EQ(Replicate({"d"}), "");
 }
 
 TEST_F(Groups, SmallArtifactsAreBroadcastOnlyWhereThatIsAskedFor) {
   Prepare({"a", "b", "c"}, 1 << 20);
-  EXPECT_EQ(Wish({"a", "b"}, WishLane::kAuto, {kGpu0}), "");
-  EXPECT_NE(Wish({"a", "b", "c"}, WishLane::kNccl, {kGpu1}), "");
+  EXPECT_EQ(Replicate({"a", "b"}, TaskLane::kAuto, {kGpu0}), "");
+  EXPECT_NE(Replicate({"a", "b", "c"}, TaskLane::kNccl, {kGpu1}), "");
 }
 
 TEST_F(Groups, LeaveOutWhoCannotAndWhoIsAskedForItIsToldWhy) {
@@ -118,7 +118,7 @@ TEST_F(Groups, LeaveOutWhoCannotAndWhoIsAskedForItIsToldWhy) {
   directory_.SetBroadcasts("c", {.nccl_version = "2.20.5"});
   EXPECT_THAT(WhyNot({"a", "c"}), HasSubstr("NCCL 2.20.5"));
   directory_.SetBroadcasts("c", {.nccl_version = "2.28.9"});
-  ASSERT_NE(Wish({"a", "b", "c", "d"}), "");
+  ASSERT_NE(Replicate({"a", "b", "c", "d"}), "");
   EXPECT_THAT(directory_.GroupsOf("d", now_), IsEmpty());
   EXPECT_EQ(directory_.GroupsOf("a", now_)[0].world_size, 6u);
 }
@@ -126,7 +126,7 @@ TEST_F(Groups, LeaveOutWhoCannotAndWhoIsAskedForItIsToldWhy) {
 TEST_F(Groups, AReplicaThatIsReadyOnAGpuIsTheRoot) {
   Prepare({"a", "b", "c"});
   Update("c", {SomeReplica("r", "x", LocationKind::kGpu)});
-  ASSERT_NE(Wish({"a", "b"}), "");
+  ASSERT_NE(Replicate({"a", "b"}), "");
   const std::vector<NodeGroup> of_c = directory_.GroupsOf("c", now_);
   ASSERT_THAT(of_c, SizeIs(1));
   EXPECT_TRUE(of_c[0].has_root);
@@ -138,14 +138,14 @@ TEST_F(Groups, AReplicaThatIsReadyOnAGpuIsTheRoot) {
 TEST_F(Groups, ElseWhoHasItInMemoryIsTheRootsNode) {
   Prepare({"a", "b", "c"});
   Update("b", {SomeReplica("r", "x")});
-  ASSERT_NE(Wish({"a", "b", "c"}), "");
+  ASSERT_NE(Replicate({"a", "b", "c"}), "");
   EXPECT_TRUE(directory_.GroupsOf("b", now_)[0].has_root);
   EXPECT_FALSE(directory_.GroupsOf("a", now_)[0].has_root);
 }
 
 TEST_F(Groups, ThatDoNotFormInTimeAreOver) {
   Prepare({"a", "b", "c"});
-  const std::string id = Wish({"a", "b", "c"});
+  const std::string id = Replicate({"a", "b", "c"});
   EXPECT_THAT(directory_.GroupsOf("b", now_), SizeIs(1));
   EXPECT_TRUE(Join("b", id).ok());
   now_ += options_.group_forming;
@@ -156,12 +156,12 @@ TEST_F(Groups, ThatDoNotFormInTimeAreOver) {
 
 TEST_F(Groups, AreOverForAllWhenOneGivesUpOrGoes) {
   Prepare({"a", "b", "c"});
-  const std::string first = Wish({"a", "b", "c"}, WishLane::kAuto, {kGpu0});
+  const std::string first = Replicate({"a", "b", "c"}, TaskLane::kAuto, {kGpu0});
   EXPECT_TRUE(Join("b", first).ok());
   EXPECT_THAT(WhyNot({"a", "b"}, {kGpu1}), HasSubstr("takes part in the broadcast of x"));
   EXPECT_TRUE(directory_.EndGroup(Id("c"), first, absl::UnavailableError("no helper"), now_).ok());
   EXPECT_THAT(std::string(Join("b", first).status().message()), HasSubstr("name-c: UNAVAILABLE: no helper"));
-  const std::string second = Wish({"a", "b", "c"}, WishLane::kAuto, {kGpu1});
+  const std::string second = Replicate({"a", "b", "c"}, TaskLane::kAuto, {kGpu1});
   ASSERT_NE(second, "") << "nobody is in one any more";
   Register("c", 2);
   EXPECT_TRUE(absl::IsAborted(Join("b", second).status()));
@@ -170,7 +170,7 @@ TEST_F(Groups, AreOverForAllWhenOneGivesUpOrGoes) {
 TEST_F(Groups, ThatFailedOnceAllHadComeAreNotTriedAgainForAWhileUnlessAskedFor) {
   Prepare({"a", "b", "c", "d", "e", "f"});
   const auto fail = [&](const std::vector<std::string>& nodes, const absl::Status& why) {
-    const std::string id = Wish(nodes, WishLane::kAuto, {kGpu0});
+    const std::string id = Replicate(nodes, TaskLane::kAuto, {kGpu0});
     ASSERT_NE(id, "");
     for (const std::string& node : nodes) {
       ASSERT_TRUE(Join(node, id, node == nodes[0] ? std::optional(kRoot) : std::nullopt).ok());
@@ -179,45 +179,45 @@ TEST_F(Groups, ThatFailedOnceAllHadComeAreNotTriedAgainForAWhileUnlessAskedFor) 
   };
   fail({"d", "e", "f"}, absl::CancelledError("a receiver left"));
   fail({"a", "b", "c"}, absl::UnavailableError("no route to host"));
-  const auto makes_one = [this](const std::vector<std::string>& nodes, WishLane lane) {
+  const auto makes_one = [this](const std::vector<std::string>& nodes, TaskLane lane) {
     return Plan(nodes, lane, {kGpu1}).value().group.has_value();
   };
-  EXPECT_FALSE(makes_one({"b", "c", "d"}, WishLane::kAuto)) << "b and c cannot";
-  EXPECT_TRUE(makes_one({"c", "d", "e"}, WishLane::kAuto)) << "these have not failed together";
-  EXPECT_TRUE(makes_one({"a", "b"}, WishLane::kNccl));
+  EXPECT_FALSE(makes_one({"b", "c", "d"}, TaskLane::kAuto)) << "b and c cannot";
+  EXPECT_TRUE(makes_one({"c", "d", "e"}, TaskLane::kAuto)) << "these have not failed together";
+  EXPECT_TRUE(makes_one({"a", "b"}, TaskLane::kNccl));
 
   now_ += options_.group_pause;
   directory_.Tick(now_);  // the nodes were not heard from for so long
   Prepare({"a", "b", "c"});
-  EXPECT_TRUE(makes_one({"a", "b", "c"}, WishLane::kAuto));
+  EXPECT_TRUE(makes_one({"a", "b", "c"}, TaskLane::kAuto));
 }
 
 TEST_F(Groups, ThatAreOverBeforeAnybodyHeardOfThemAreForgotten) {
   Prepare({"a", "b", "c"});
-  const std::string id = Wish({"a", "b", "c"});
+  const std::string id = Replicate({"a", "b", "c"});
   Register("c", 2);
   EXPECT_TRUE(absl::IsAborted(Join("b", id).status()));
   directory_.Tick(now_);
   EXPECT_TRUE(absl::IsNotFound(Join("b", id).status()));
 }
 
-TEST_F(Groups, EndWithTheirWishes) {
+TEST_F(Groups, EndWithTheirTasks) {
   Prepare({"a", "b", "c"});
-  const std::string id = Wish({"a", "b", "c"}, WishLane::kAuto, {kGpu0});
+  const std::string id = Replicate({"a", "b", "c"}, TaskLane::kAuto, {kGpu0});
   for (const std::string node : {"b", "c"}) ASSERT_TRUE(Join(node, id).ok());
   ASSERT_TRUE(Join("a", id, kRoot).ok());
   directory_.Tick(now_);
   EXPECT_THAT(WhyNot({"a", "b"}, {kGpu1}), HasSubstr("takes part"));
   for (const std::string node : {"a", "b", "c"}) {
-    const std::vector<WishRecord> taken = directory_.TakeWishes(Id(node), now_).value();
-    for (const WishRecord& wish : taken) {
+    const std::vector<TaskRecord> taken = directory_.TakeTasks(Id(node), now_).value();
+    for (const TaskRecord& task : taken) {
       ASSERT_TRUE(
-          directory_.NoteWishes(Id(node), {{.wish_id = wish.wish_id, .ended = absl::OkStatus()}}).ok());
+          directory_.NoteTasks(Id(node), {{.task_id = task.task_id, .ended = absl::OkStatus()}}).ok());
     }
   }
-  directory_.Apply(directory_.PrepareSettleWishes(wall_now()), now_);
+  directory_.Apply(directory_.PrepareSettleTasks(wall_now()), now_);
   directory_.Tick(now_);
-  EXPECT_NE(Wish({"a", "b"}, WishLane::kNccl, {kGpu1}), "");
+  EXPECT_NE(Replicate({"a", "b"}, TaskLane::kNccl, {kGpu1}), "");
 }
 
 }  // namespace

@@ -194,7 +194,7 @@ void Directory::DropNode(std::string_view node_id, SteadyTime now) {
   EndGrants(ending, GrantEnd::kExpired, now);
   NoteAway(node, /*only_disk=*/false, now);
   while (!node.replicas.empty()) RemoveReplica(node, node.replicas.begin()->first, now);
-  ReleaseWishes(node_id);
+  ReleaseTasks(node_id);
   LeaveGroups(node_id);
   SetFacts(node, {});
   const std::string gone = it->first;
@@ -308,14 +308,14 @@ void Directory::Excuse(absl::Duration gap) {
 }
 
 DirectoryCounts Directory::counts() const {
-  uint64_t open_wishes = 0;
-  for (const auto& [node_id, wishes] : open_wishes_) open_wishes += wishes.size();
+  uint64_t open_tasks = 0;
+  for (const auto& [node_id, tasks] : open_tasks_) open_tasks += tasks.size();
   return {.nodes = nodes_.size(),
           .artifacts = artifacts_.size(),
           .keys = live_keys_,
           .replicas = replicas_,
           .active_grants = grants_.size(),
-          .open_wishes = open_wishes};
+          .open_tasks = open_tasks};
 }
 
 std::map<std::pair<LocationKind, ReplicaState>, uint64_t> Directory::CountReplicas() const {

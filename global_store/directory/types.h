@@ -280,48 +280,48 @@ struct EndedGrant {
   GrantEnd end = GrantEnd::kExpired;
 };
 
-struct WishTarget {
+struct TaskTarget {
   std::string node;  // its id, or its name
   Location location;
 };
 
 // Whether GPUs get theirs by a broadcast: where that is expected to be faster, in any case,
 // or never.
-enum class WishLane : uint8_t { kAuto, kNccl, kPull };
+enum class TaskLane : uint8_t { kAuto, kNccl, kPull };
 
-struct WishRequest {
-  std::string request_id;  // of its own: the wishes are named after it
+struct TaskRequest {
+  std::string request_id;  // of its own: the tasks are named after it
   std::string artifact_id;
-  std::vector<WishTarget> targets;
+  std::vector<TaskTarget> targets;
   std::string asked_by;
   std::string traceparent;
-  WishLane lane = WishLane::kAuto;
+  TaskLane lane = TaskLane::kAuto;
 };
 
-enum class WishProgress : uint8_t { kWaiting, kRunning, kDone, kFailed };
+enum class TaskProgress : uint8_t { kWaiting, kRunning, kDone, kFailed };
 
-// A wish and how it stands. What its node said of it counts here from that moment on, though it be not
+// A task and how it stands. What its node said of it counts here from that moment on, though it be not
 // durable yet.
-struct WishView {
-  WishRecord record;
-  WishProgress progress = WishProgress::kWaiting;
+struct TaskView {
+  TaskRecord record;
+  TaskProgress progress = TaskProgress::kWaiting;
   std::string waiting_for;  // for people, while it waits
   uint64_t bytes = 0;       // in their places, while it runs
   uint64_t bytes_total = 0;
 };
 
-// What a wish is by now, or was when it went.
-struct WishChange {
-  WishView wish;
+// What a task is by now, or was when it went.
+struct TaskChange {
+  TaskView task;
   bool gone = false;
 };
 
-// What comes of one target of a request: an error, a replica that is there already, or a wish.
-struct WishedPlace {
+// What comes of one target of a request: an error, a replica that is there already, or a task.
+struct TaskPlacement {
   std::string node_id;
   absl::Status error;
   std::string replica_id;
-  std::optional<WishView> wish;
+  std::optional<TaskView> task;
 };
 
 // A group to be: GPUs of several nodes, to all of which an artifact is broadcast from one of them.
@@ -334,12 +334,12 @@ struct GroupPlan {
   std::string artifact_id;
   std::vector<Rank> ranks;            // by rank; those of a node follow each other
   std::string root_node;              // which has the root among its ranks
-  std::vector<std::string> wish_ids;  // that it fulfils
+  std::vector<std::string> task_ids;  // that it fulfils
 };
 
-struct WishPlan {
+struct TaskPlan {
   DurableFacts facts;
-  std::vector<WishedPlace> places;  // one a target, in their order
+  std::vector<TaskPlacement> places;  // one a target, in their order
   std::optional<GroupPlan> group;   // to be added once the facts are applied
 };
 
@@ -368,12 +368,12 @@ struct GroupRoot {
 
 struct CancelPlan {
   DurableFacts facts;
-  std::vector<WishView> wishes;  // as they were
+  std::vector<TaskView> tasks;  // as they were
 };
 
-// What a node says of a wish that it works on.
-struct WishReport {
-  std::string wish_id;
+// What a node says of a task that it works on.
+struct TaskReport {
+  std::string task_id;
   uint64_t bytes = 0;
   uint64_t bytes_total = 0;
   std::optional<absl::Status> ended;  // this attempt
@@ -385,7 +385,7 @@ struct DirectoryCounts {
   uint64_t keys = 0;
   uint64_t replicas = 0;
   uint64_t active_grants = 0;
-  uint64_t open_wishes = 0;
+  uint64_t open_tasks = 0;
 };
 
 }  // namespace tensorcast::global_store

@@ -20,8 +20,8 @@ constexpr size_t kFactsInABatch = 16;
 std::string NameOf(const ArtifactRecord& artifact) { return absl::StrCat("artifact ", artifact.artifact_id); }
 std::string NameOf(const KeyRecord& key) { return absl::StrCat("key ", key.name); }
 std::string NameOf(const NodeBinding& node) { return absl::StrCat("node ", node.node_id); }
-std::string NameOf(const WishRecord& wish) {
-  return absl::StrCat("wish for ", wish.artifact_id, " on ", wish.node_id, " in ", wish.location.ToString());
+std::string NameOf(const TaskRecord& task) {
+  return absl::StrCat("request ", task.artifact_id, " on ", task.node_id, " in ", task.location.ToString());
 }
 
 // Those of `from` that are not in `to`.
@@ -52,7 +52,7 @@ absl::StatusOr<DurableFacts> Missing(const DurableFacts& from, const DurableFact
   TC_ASSIGN_OR_RETURN(missing.artifacts, Missing(from.artifacts, to.artifacts));
   TC_ASSIGN_OR_RETURN(missing.keys, Missing(from.keys, to.keys));
   TC_ASSIGN_OR_RETURN(missing.nodes, Missing(from.nodes, to.nodes));
-  TC_ASSIGN_OR_RETURN(missing.wishes, Missing(from.wishes, to.wishes));
+  TC_ASSIGN_OR_RETURN(missing.tasks, Missing(from.tasks, to.tasks));
   return missing;
 }
 
@@ -107,7 +107,7 @@ absl::StatusOr<CopySummary> CopyMetadata(MetadataStore& from, MetadataStore& to)
   TC_RETURN_IF_ERROR(WriteArtifacts(missing.artifacts, from, to));
   TC_RETURN_IF_ERROR(Write(missing.keys, &DurableFacts::keys, to));
   TC_RETURN_IF_ERROR(Write(missing.nodes, &DurableFacts::nodes, to));
-  TC_RETURN_IF_ERROR(Write(missing.wishes, &DurableFacts::wishes, to));
+  TC_RETURN_IF_ERROR(Write(missing.tasks, &DurableFacts::tasks, to));
 
   TC_ASSIGN_OR_RETURN(const DurableFacts after, to.Load());
   const absl::StatusOr<DurableFacts> lost = Missing(facts, after);
@@ -116,9 +116,9 @@ absl::StatusOr<CopySummary> CopyMetadata(MetadataStore& from, MetadataStore& to)
   CopySummary summary{.artifacts = facts.artifacts.size(),
                       .keys = facts.keys.size(),
                       .nodes = facts.nodes.size(),
-                      .wishes = facts.wishes.size(),
+                      .tasks = facts.tasks.size(),
                       .written = missing.artifacts.size() + missing.keys.size() + missing.nodes.size() +
-                                 missing.wishes.size()};
+                                 missing.tasks.size()};
   TC_RETURN_IF_ERROR(CompareManifests(facts, from, to, summary.manifest_bytes));
   return summary;
 }

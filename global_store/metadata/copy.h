@@ -13,7 +13,7 @@ struct CopySummary {
   uint64_t artifacts = 0;  // tombstones among them
   uint64_t keys = 0;       // likewise
   uint64_t nodes = 0;
-  uint64_t wishes = 0;
+  uint64_t tasks = 0;
   uint64_t manifest_bytes = 0;
   uint64_t written = 0;  // facts that were not there yet
 };

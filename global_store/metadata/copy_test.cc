@@ -43,10 +43,10 @@ void Fill(MetadataStore& store) {
              .nodes = {{.node_id = absl::StrCat("n", i), .name = "node"}}},
         .manifest = ManifestBlob{.artifact_id = id, .bytes = manifest}};
     if (i % 2 == 0) {
-      batch.facts.wishes = {{.wish_id = absl::StrCat("w", i),
+      batch.facts.tasks = {{.task_id = absl::StrCat("w", i),
                              .artifact_id = id,
                              .node_id = "n1",
-                             .state = WishState::kFailed,
+                             .state = TaskState::kFailed,
                              .failures = 3,
                              .error = absl::NotFoundError("gone"),
                              .created = kNow,
@@ -85,7 +85,7 @@ TEST_F(Copy, CarriesEverythingThereAndBack) {
   EXPECT_EQ(copied->artifacts, 40);
   EXPECT_EQ(copied->keys, 40);
   EXPECT_EQ(copied->nodes, 40);
-  EXPECT_EQ(copied->wishes, 19) << "the deleted artifact's is gone with it";
+  EXPECT_EQ(copied->tasks, 19) << "the deleted artifact's is gone with it";
   EXPECT_EQ(copied->written, 40 + 40 + 40 + 19);
   const auto back = MakeMemoryStore();
   ASSERT_TRUE(CopyMetadata(*there, *back).ok());

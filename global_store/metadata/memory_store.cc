@@ -23,8 +23,8 @@ class MemoryStore final : public MetadataStore {
       artifacts_[record.artifact_id] = record;
       if (!record.deleted) continue;
       manifests_.erase(record.artifact_id);
-      absl::erase_if(wishes_,
-                     [&](const auto& wish) { return wish.second.artifact_id == record.artifact_id; });
+      absl::erase_if(tasks_,
+                     [&](const auto& task) { return task.second.artifact_id == record.artifact_id; });
     }
     for (const KeyRecord& record : batch.facts.keys) keys_[record.name] = record;
     for (const NodeBinding& binding : batch.facts.nodes) {
@@ -34,11 +34,11 @@ class MemoryStore final : public MetadataStore {
         nodes_[binding.node_id] = binding.name;
       }
     }
-    for (const WishRecord& record : batch.facts.wishes) {
+    for (const TaskRecord& record : batch.facts.tasks) {
       if (record.cancelled) {
-        wishes_.erase(PlaceOf(record));
+        tasks_.erase(TaskKeyOf(record));
       } else {
-        wishes_[PlaceOf(record)] = record;
+        tasks_[TaskKeyOf(record)] = record;
       }
     }
     if (batch.manifest.has_value()) {
@@ -54,7 +54,7 @@ class MemoryStore final : public MetadataStore {
     for (const auto& [id, record] : artifacts_) facts.artifacts.push_back(record);
     for (const auto& [name, record] : keys_) facts.keys.push_back(record);
     for (const auto& [node_id, name] : nodes_) facts.nodes.push_back({.node_id = node_id, .name = name});
-    for (const auto& [place, record] : wishes_) facts.wishes.push_back(record);
+    for (const auto& [place, record] : tasks_) facts.tasks.push_back(record);
     return facts;
   }
 
@@ -83,15 +83,15 @@ class MemoryStore final : public MetadataStore {
       return record.deleted && record.updated < (record.versioned ? before.versions : before.tombstones);
     });
     absl::erase_if(keys_, buried);
-    absl::erase_if(wishes_, [&](const auto& entry) {
-      return entry.second.state != WishState::kOpen && entry.second.updated < before.wishes;
+    absl::erase_if(tasks_, [&](const auto& entry) {
+      return entry.second.state != TaskState::kOpen && entry.second.updated < before.tasks;
     });
     return absl::OkStatus();
   }
 
  private:
   using Place = std::tuple<std::string, std::string, Location>;
-  static Place PlaceOf(const WishRecord& record) {
+  static Place TaskKeyOf(const TaskRecord& record) {
     return {record.artifact_id, record.node_id, record.location};
   }
 
@@ -100,7 +100,7 @@ class MemoryStore final : public MetadataStore {
   absl::btree_map<std::string, std::string> manifests_ ABSL_GUARDED_BY(mutex_);
   absl::btree_map<std::string, KeyRecord> keys_ ABSL_GUARDED_BY(mutex_);
   absl::btree_map<std::string, std::string> nodes_ ABSL_GUARDED_BY(mutex_);
-  absl::btree_map<Place, WishRecord> wishes_ ABSL_GUARDED_BY(mutex_);
+  absl::btree_map<Place, TaskRecord> tasks_ ABSL_GUARDED_BY(mutex_);
   absl::btree_map<std::string, RequestRecord> requests_ ABSL_GUARDED_BY(mutex_);
 };
 

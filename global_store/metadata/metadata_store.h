@@ -34,7 +34,7 @@ struct ManifestBlob {
 };
 
 struct WriteBatch {
-  DurableFacts facts;  // the tombstone of an artifact also removes its manifest, origins and wishes
+  DurableFacts facts;  // the tombstone of an artifact also removes its manifest, origins and tasks
   std::optional<ManifestBlob> manifest;
   std::optional<RequestRecord> request;
 };
@@ -43,7 +43,7 @@ struct PurgeTimes {
   absl::Time requests;
   absl::Time tombstones;  // of deleted artifacts and keys
   absl::Time versions;    // tombstones of released versions (ArtifactRecord::versioned)
-  absl::Time wishes;      // that ended
+  absl::Time tasks;      // that ended
 };
 
 class MetadataStore {

@@ -34,8 +34,8 @@ CREATE TABLE key_versions (
   PRIMARY KEY (name, revision)
 ) WITHOUT ROWID;
 CREATE TABLE nodes (node_id TEXT PRIMARY KEY NOT NULL, name TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE wishes (
-  artifact_id TEXT NOT NULL, node_id TEXT NOT NULL, location TEXT NOT NULL, wish_id TEXT NOT NULL,
+CREATE TABLE tasks (
+  artifact_id TEXT NOT NULL, node_id TEXT NOT NULL, location TEXT NOT NULL, task_id TEXT NOT NULL,
   node_name TEXT NOT NULL, asked_by TEXT NOT NULL, traceparent TEXT NOT NULL, state INTEGER NOT NULL,
   failures INTEGER NOT NULL, error_code INTEGER NOT NULL, error TEXT NOT NULL, created_ns INTEGER NOT NULL,
   updated_ns INTEGER NOT NULL, PRIMARY KEY (artifact_id, node_id, location)

@@ -24,11 +24,11 @@ constexpr uint64_t kReserveBytes = 128 << 10;
 
 struct WriteStatements {
   SqliteStatement put_artifact, drop_origins, put_origin, drop_manifest, put_piece, put_key, drop_versions,
-      put_version, put_node, drop_node, put_wish, drop_wish, drop_wishes, put_request;
+      put_version, put_node, drop_node, put_task, drop_task, drop_tasks, put_request;
 };
 
 struct ReadStatements {
-  SqliteStatement artifacts, origins, keys, versions, nodes, wishes, pieces, response;
+  SqliteStatement artifacts, origins, keys, versions, nodes, tasks, pieces, response;
 };
 
 absl::StatusOr<WriteStatements> PrepareWrites(SqliteConnection& db) {
@@ -44,9 +44,9 @@ absl::StatusOr<WriteStatements> PrepareWrites(SqliteConnection& db) {
       {&all.put_version, "INSERT INTO key_versions VALUES (?, ?, ?, ?)"},
       {&all.put_node, "REPLACE INTO nodes VALUES (?, ?)"},
       {&all.drop_node, "DELETE FROM nodes WHERE node_id = ?"},
-      {&all.put_wish, "REPLACE INTO wishes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"},
-      {&all.drop_wish, "DELETE FROM wishes WHERE artifact_id = ? AND node_id = ? AND location = ?"},
-      {&all.drop_wishes, "DELETE FROM wishes WHERE artifact_id = ?"},
+      {&all.put_task, "REPLACE INTO tasks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"},
+      {&all.drop_task, "DELETE FROM tasks WHERE artifact_id = ? AND node_id = ? AND location = ?"},
+      {&all.drop_tasks, "DELETE FROM tasks WHERE artifact_id = ?"},
       {&all.put_request, "REPLACE INTO requests VALUES (?, ?, ?)"},
   };
   for (const auto& [statement, sql] : wanted) {
@@ -69,9 +69,9 @@ absl::StatusOr<ReadStatements> PrepareReads(SqliteConnection& db) {
       {&all.versions,
        "SELECT name, artifact_id, revision, bound_ns FROM key_versions ORDER BY name, revision DESC"},
       {&all.nodes, "SELECT node_id, name FROM nodes"},
-      {&all.wishes,
-       "SELECT artifact_id, node_id, location, wish_id, node_name, asked_by, traceparent, state, failures, "
-       "error_code, error, created_ns, updated_ns FROM wishes ORDER BY artifact_id, node_id, location"},
+      {&all.tasks,
+       "SELECT artifact_id, node_id, location, task_id, node_name, asked_by, traceparent, state, failures, "
+       "error_code, error, created_ns, updated_ns FROM tasks ORDER BY artifact_id, node_id, location"},
       {&all.pieces, "SELECT bytes FROM manifests WHERE artifact_id = ? ORDER BY piece"},
       {&all.response, "SELECT response FROM requests WHERE request = ?"},
   };
@@ -81,25 +81,25 @@ absl::StatusOr<ReadStatements> PrepareReads(SqliteConnection& db) {
   return all;
 }
 
-absl::Status ReadWishes(SqliteStatement& rows, std::vector<WishRecord>& wishes) {
+absl::Status ReadTasks(SqliteStatement& rows, std::vector<TaskRecord>& tasks) {
   const absl::Cleanup reset = [&rows] { rows.Reset(); };
   while (true) {
     TC_ASSIGN_OR_RETURN(const bool row, rows.Step());
     if (!row) return absl::OkStatus();
     const absl::StatusOr<Location> location = Location::Parse(rows.Text(2));
     const int64_t state = rows.Integer(7);
-    if (!location.ok() || state < 0 || state > static_cast<int64_t>(WishState::kFailed)) {
-      return absl::DataLossError("metadata database: a wish without a location or a state");
+    if (!location.ok() || state < 0 || state > static_cast<int64_t>(TaskState::kFailed)) {
+      return absl::DataLossError("metadata database: a task without a location or a state");
     }
     const auto code = static_cast<absl::StatusCode>(rows.Integer(9));
-    wishes.push_back({.wish_id = rows.Text(3),
+    tasks.push_back({.task_id = rows.Text(3),
                       .artifact_id = rows.Text(0),
                       .node_id = rows.Text(1),
                       .location = *location,
                       .node_name = rows.Text(4),
                       .asked_by = rows.Text(5),
                       .traceparent = rows.Text(6),
-                      .state = static_cast<WishState>(state),
+                      .state = static_cast<TaskState>(state),
                       .failures = static_cast<uint32_t>(rows.Integer(8)),
                       .error = absl::Status(code, rows.Text(10)),
                       .created = absl::FromUnixNanos(rows.Integer(11)),
@@ -132,7 +132,7 @@ class SqliteStore final : public MetadataStore {
   absl::Status WriteAll(const WriteBatch& batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
   absl::Status WriteArtifact(const ArtifactRecord& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
   absl::Status WriteKey(const KeyRecord& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
-  absl::Status WriteWish(const WishRecord& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
+  absl::Status WriteTask(const TaskRecord& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
   absl::Status WriteManifest(const ManifestBlob& manifest) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
   absl::Status LoadKeys(std::vector<KeyRecord>& keys) ABSL_EXCLUSIVE_LOCKS_REQUIRED(read_mutex_);
   absl::Status LoadArtifacts(std::map<std::string, ArtifactRecord>& artifacts)
@@ -172,7 +172,7 @@ absl::Status SqliteStore::WriteAll(const WriteBatch& batch) {
       TC_RETURN_IF_ERROR(writes_.put_node.BindText(1, binding.node_id).BindText(2, binding.name).Run());
     }
   }
-  for (const WishRecord& record : batch.facts.wishes) TC_RETURN_IF_ERROR(WriteWish(record));
+  for (const TaskRecord& record : batch.facts.tasks) TC_RETURN_IF_ERROR(WriteTask(record));
   if (batch.manifest.has_value()) TC_RETURN_IF_ERROR(WriteManifest(*batch.manifest));
   if (!batch.request.has_value()) return absl::OkStatus();
   return writes_.put_request.BindText(1, batch.request->request)
@@ -214,7 +214,7 @@ absl::Status SqliteStore::WriteArtifact(const ArtifactRecord& record) {
   // The row stays as a tombstone; the bytes go.
   if (record.deleted) {
     TC_RETURN_IF_ERROR(writes_.drop_manifest.BindText(1, record.artifact_id).Run());
-    TC_RETURN_IF_ERROR(writes_.drop_wishes.BindText(1, record.artifact_id).Run());
+    TC_RETURN_IF_ERROR(writes_.drop_tasks.BindText(1, record.artifact_id).Run());
   }
   // A record is written whole: its origins take the place of those before.
   TC_RETURN_IF_ERROR(writes_.drop_origins.BindText(1, record.artifact_id).Run());
@@ -238,18 +238,18 @@ absl::Status SqliteStore::WriteArtifact(const ArtifactRecord& record) {
   return absl::OkStatus();
 }
 
-absl::Status SqliteStore::WriteWish(const WishRecord& record) {
+absl::Status SqliteStore::WriteTask(const TaskRecord& record) {
   const std::string location = record.location.ToString();
   if (record.cancelled) {
-    return writes_.drop_wish.BindText(1, record.artifact_id)
+    return writes_.drop_task.BindText(1, record.artifact_id)
         .BindText(2, record.node_id)
         .BindText(3, location)
         .Run();
   }
-  return writes_.put_wish.BindText(1, record.artifact_id)
+  return writes_.put_task.BindText(1, record.artifact_id)
       .BindText(2, record.node_id)
       .BindText(3, location)
-      .BindText(4, record.wish_id)
+      .BindText(4, record.task_id)
       .BindText(5, record.node_name)
       .BindText(6, record.asked_by)
       .BindText(7, record.traceparent)
@@ -354,7 +354,7 @@ absl::StatusOr<DurableFacts> SqliteStore::Load() {
   DurableFacts facts;
   std::map<std::string, ArtifactRecord> artifacts;
   TC_RETURN_IF_ERROR(LoadArtifacts(artifacts));
-  TC_RETURN_IF_ERROR(ReadWishes(reads_.wishes, facts.wishes));
+  TC_RETURN_IF_ERROR(ReadTasks(reads_.tasks, facts.tasks));
   for (auto& [id, record] : artifacts) facts.artifacts.push_back(std::move(record));
   TC_RETURN_IF_ERROR(LoadKeys(facts.keys));
   const absl::Cleanup reset = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { reads_.nodes.Reset(); };
@@ -399,9 +399,9 @@ absl::Status SqliteStore::Purge(const PurgeTimes& before) {
       {"DELETE FROM artifacts WHERE deleted AND NOT versioned AND updated_ns < ?", before.tombstones},
       {"DELETE FROM artifacts WHERE deleted AND versioned AND updated_ns < ?", before.versions},
       {"DELETE FROM keys WHERE deleted AND updated_ns < ?", before.tombstones},
-      {"DELETE FROM wishes WHERE state <> 0 AND updated_ns < ?", before.wishes},
+      {"DELETE FROM tasks WHERE state <> 0 AND updated_ns < ?", before.tasks},
   };
-  static_assert(static_cast<int>(WishState::kOpen) == 0, "the last statement says so");
+  static_assert(static_cast<int>(TaskState::kOpen) == 0, "the last statement says so");
   for (const auto& [sql, time] : wanted) {
     TC_ASSIGN_OR_RETURN(SqliteStatement drop, writer_.Prepare(sql));
     TC_RETURN_IF_ERROR(drop.BindInteger(1, absl::ToUnixNanos(time)).Run());

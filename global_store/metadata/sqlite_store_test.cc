@@ -268,9 +268,9 @@ TEST_F(SqliteStoreTest, HasTheSchemaThatTheFormatSays) {
           "nodes.name", "origins.artifact_id", "origins.node_id", "origins.position", "origins.path",
           "origins.bytes", "origins.mtime_ns", "origins.ctime_ns", "origins.inode", "origins.device",
           "origins.untraceable", "origins.compared", "requests.request", "requests.response",
-          "requests.recorded_ns", "wishes.artifact_id", "wishes.node_id", "wishes.location", "wishes.wish_id",
-          "wishes.node_name", "wishes.asked_by", "wishes.traceparent", "wishes.state", "wishes.failures",
-          "wishes.error_code", "wishes.error", "wishes.created_ns", "wishes.updated_ns"));
+          "requests.recorded_ns", "tasks.artifact_id", "tasks.node_id", "tasks.location", "tasks.task_id",
+          "tasks.node_name", "tasks.asked_by", "tasks.traceparent", "tasks.state", "tasks.failures",
+          "tasks.error_code", "tasks.error", "tasks.created_ns", "tasks.updated_ns"));
 }
 
 }  // namespace

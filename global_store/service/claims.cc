@@ -25,8 +25,8 @@ ClaimedNames NamesOf(const DurableFacts& facts, const std::string& artifact) {
     names.writes.insert(NodeName(binding.node_id));
     names.writes.insert(absl::StrCat("name ", binding.name));
   }
-  for (const WishRecord& record : facts.wishes) {
-    names.writes.insert(absl::StrCat("wish ", Directory::PlaceOf(record)));
+  for (const TaskRecord& record : facts.tasks) {
+    names.writes.insert(absl::StrCat("task ", Directory::TaskKeyOf(record)));
     names.reads.insert(ArtifactName(record.artifact_id));
     names.reads.insert(NodeName(record.node_id));
   }

@@ -29,9 +29,9 @@ TEST(Claims, AreOfWhatFactsReplaceAndOfWhatTheyReferTo) {
   EXPECT_THAT(publish.reads, IsEmpty());
   // One that changes no fact is about an artifact all the same.
   EXPECT_THAT(NamesOf({}, "a").reads, ElementsAre("artifact a"));
-  const ClaimedNames wish = NamesOf({.wishes = {{.artifact_id = "a", .node_id = "n"}}}, "");
-  EXPECT_EQ(wish.writes.size(), 1u);
-  EXPECT_THAT(wish.reads, ElementsAre("artifact a", "node n"));
+  const ClaimedNames task = NamesOf({.tasks = {{.artifact_id = "a", .node_id = "n"}}}, "");
+  EXPECT_EQ(task.writes.size(), 1u);
+  EXPECT_THAT(task.reads, ElementsAre("artifact a", "node n"));
   EXPECT_THAT(NamesOf({.nodes = {{.node_id = "n", .name = "x"}}}, "").writes,
               ElementsAre("name x", "node n"));
 }

@@ -10,18 +10,18 @@
 namespace tensorcast::global_store {
 namespace {
 
-v1::WishState StateOf(WishProgress progress) {
+v1::ReplicationTaskState StateOf(TaskProgress progress) {
   switch (progress) {
-    case WishProgress::kWaiting:
-      return v1::WISH_STATE_WAITING;
-    case WishProgress::kRunning:
-      return v1::WISH_STATE_RUNNING;
-    case WishProgress::kDone:
-      return v1::WISH_STATE_DONE;
-    case WishProgress::kFailed:
-      return v1::WISH_STATE_FAILED;
+    case TaskProgress::kWaiting:
+      return v1::REPLICATION_TASK_STATE_WAITING;
+    case TaskProgress::kRunning:
+      return v1::REPLICATION_TASK_STATE_RUNNING;
+    case TaskProgress::kDone:
+      return v1::REPLICATION_TASK_STATE_DONE;
+    case TaskProgress::kFailed:
+      return v1::REPLICATION_TASK_STATE_FAILED;
   }
-  return v1::WISH_STATE_UNSPECIFIED;
+  return v1::REPLICATION_TASK_STATE_UNSPECIFIED;
 }
 
 }  // namespace
@@ -110,11 +110,11 @@ GroupRoot FromProto(const v1::JoinBroadcastRequest::Root& root) {
 }
 
 // They are kept, and a node may say what it likes: the details go, and what is too long.
-std::vector<WishReport> FromProto(const google::protobuf::RepeatedPtrField<v1::WishReport>& reports) {
+std::vector<TaskReport> FromProto(const google::protobuf::RepeatedPtrField<v1::ReplicationTaskReport>& reports) {
   constexpr size_t kMostErrorBytes = 1000;
-  std::vector<WishReport> all;
-  for (const v1::WishReport& report : reports) {
-    WishReport& one = all.emplace_back(WishReport{.wish_id = report.wish_id(),
+  std::vector<TaskReport> all;
+  for (const v1::ReplicationTaskReport& report : reports) {
+    TaskReport& one = all.emplace_back(TaskReport{.task_id = report.task_id(),
                                                   .bytes = report.bytes(),
                                                   .bytes_total = report.bytes_total(),
                                                   .ended = {}});
@@ -182,22 +182,22 @@ v1::Origin ToProto(const Origin& origin) {
   return message;
 }
 
-v1::Wish ToProto(const WishView& wish) {
-  const WishRecord& record = wish.record;
-  v1::Wish message;
-  message.set_wish_id(record.wish_id);
+v1::ReplicationTask ToProto(const TaskView& task) {
+  const TaskRecord& record = task.record;
+  v1::ReplicationTask message;
+  message.set_task_id(record.task_id);
   message.set_artifact_id(record.artifact_id);
   message.set_node_id(record.node_id);
   message.set_node_name(record.node_name);
   *message.mutable_location() = rpc::ToProto(record.location);
-  message.set_state(StateOf(wish.progress));
+  message.set_state(StateOf(task.progress));
   if (!record.error.ok()) *message.mutable_error() = rpc::ToProto(record.error);
-  message.set_waiting_for(wish.waiting_for);
-  message.set_bytes(wish.bytes);
-  message.set_bytes_total(wish.bytes_total);
+  message.set_waiting_for(task.waiting_for);
+  message.set_bytes(task.bytes);
+  message.set_bytes_total(task.bytes_total);
   message.set_failures(record.failures);
   *message.mutable_created() = rpc::ToProto(record.created);
-  if (record.state != WishState::kOpen) *message.mutable_ended() = rpc::ToProto(record.updated);
+  if (record.state != TaskState::kOpen) *message.mutable_ended() = rpc::ToProto(record.updated);
   message.set_asked_by(record.asked_by);
   message.set_traceparent(record.traceparent);
   return message;

@@ -23,7 +23,7 @@ PurgeTimes OldAt(absl::Time now) {
   return {.requests = now - kRequestAge,
           .tombstones = now - kTombstoneAge,
           .versions = now - kVersionTombstoneAge,
-          .wishes = now - kWishAge};
+          .tasks = now - kTaskAge};
 }
 
 uint64_t NewEpoch() {
@@ -144,7 +144,7 @@ absl::StatusOr<std::string> Coordinator::Make(
         if (change.also_apply) change.also_apply(directory_);
         NoteEndedGrants();
       }
-      TellOfWishes();
+      TellOfTasks();
     }
     under_way_.Release(names);
   }
@@ -260,26 +260,26 @@ uint64_t Coordinator::Watch(std::shared_ptr<const KeyWatcher> watcher) {
   return id;
 }
 
-uint64_t Coordinator::WatchWishes(std::shared_ptr<const WishWatcher> watcher) {
+uint64_t Coordinator::WatchReplicationTasks(std::shared_ptr<const TaskWatcher> watcher) {
   absl::MutexLock tell_lock(&tell_mutex_);
-  std::vector<WishView> views;
+  std::vector<TaskView> views;
   {
     absl::MutexLock lock(&mutex_);
-    views = directory_.ListWishes(watcher->artifact_id, "", SIZE_MAX);
+    views = directory_.ListReplicationTasks(watcher->artifact_id, "", SIZE_MAX);
   }
-  for (WishView& view : views) watcher->on_change({.wish = std::move(view)});
+  for (TaskView& view : views) watcher->on_change({.task = std::move(view)});
   if (watcher->on_listed != nullptr) watcher->on_listed();
-  return wish_watches_.Add(std::move(watcher));
+  return task_watches_.Add(std::move(watcher));
 }
 
-void Coordinator::TellOfWishes() {
+void Coordinator::TellOfTasks() {
   absl::MutexLock tell_lock(&tell_mutex_);
-  std::vector<WishChange> changes;
+  std::vector<TaskChange> changes;
   {
     absl::MutexLock lock(&mutex_);
-    changes = directory_.TakeChangedWishes();
+    changes = directory_.TakeChangedTasks();
   }
-  for (const WishChange& change : changes) wish_watches_.Tell(change);
+  for (const TaskChange& change : changes) task_watches_.Tell(change);
 }
 
 void Coordinator::Tick(bool behind) {
@@ -305,9 +305,9 @@ void Coordinator::Tick(bool behind) {
     purge = now >= next_purge_;
     if (purge) next_purge_ = now + kPurgeInterval;
   }
-  TellOfWishes();
+  TellOfTasks();
   CheckStore();
-  SettleWishes();
+  SettleTasks();
   ReleaseVersions();
   if (purge) Purge();
 }
@@ -326,17 +326,17 @@ void Coordinator::ReleaseVersions() {
       << "versions that no key keeps are not deleted yet, will try again: " << released;
 }
 
-void Coordinator::SettleWishes() {
+void Coordinator::SettleTasks() {
   {
     absl::MutexLock lock(&mutex_);
-    if (!directory_.HasWishesToSettle()) return;
+    if (!directory_.HasTasksToSettle()) return;
   }
   const absl::Status settled =
       Mutate("", [](const Directory& directory, absl::Time now) -> absl::StatusOr<Change> {
-        return Change{.facts = directory.PrepareSettleWishes(now)};
+        return Change{.facts = directory.PrepareSettleTasks(now)};
       }).status();
   LOG_IF_EVERY_N_SEC(WARNING, !settled.ok(), 60)
-      << "how wishes ended is not durable yet, will try again: " << settled;
+      << "how tasks ended is not durable yet, will try again: " << settled;
 }
 
 void Coordinator::CheckStore() {
@@ -369,9 +369,9 @@ void Coordinator::Purge() {
     absl::MutexLock lock(&mutex_);
     // In the store first; where that fails the directory keeps what the store has.
     directory_.PurgeTombstones(before.tombstones, before.versions);
-    directory_.PurgeWishes(before.wishes);
+    directory_.PurgeTasks(before.tasks);
   }
-  TellOfWishes();
+  TellOfTasks();
 }
 
 }  // namespace tensorcast::global_store

@@ -9,7 +9,7 @@
 //                 it, so a key with many watchers delays only the thread that calls them;
 //   write_mutex_  planning a durable change, and applying it; not held over the commit, while what the change
 //                 is about is claimed (claims.h), and not over calls of the watchers of keys;
-//   tell_mutex_   wishes that changed, from the directory to those who watch them, so that these hear of them
+//   tell_mutex_   tasks that changed, from the directory to those who watch them, so that these hear of them
 //                 in order: most of it is soft state, which changes without `write_mutex_`;
 //   mutex_        the directory, for a moment at a time; reads and soft state need only this one.
 #pragma once
@@ -80,16 +80,16 @@ class Coordinator {
   // Runs `use` with the directory to itself: reads, and changes of soft state. It must not block.
   template <class Use>
   auto WithDirectory(Use use) ABSL_LOCKS_EXCLUDED(tell_mutex_, mutex_) {
-    bool wishes_changed = false;
+    bool tasks_changed = false;
     auto result = [&] {
       absl::MutexLock lock(&mutex_);
       const SteadyTime now = options_.clock();
       auto used = use(directory_, now);
       NoteEndedGrants();
-      wishes_changed = directory_.HasChangedWishes();
+      tasks_changed = directory_.HasChangedTasks();
       return used;
     }();
-    if (wishes_changed) TellOfWishes();
+    if (tasks_changed) TellOfTasks();
     return result;
   }
 
@@ -101,19 +101,19 @@ class Coordinator {
   uint64_t Watch(std::shared_ptr<const KeyWatcher> watcher)
       ABSL_LOCKS_EXCLUDED(key_tell_mutex_, write_mutex_, tell_mutex_, mutex_);
   void Unwatch(uint64_t id) { key_watches_.Remove(id); }
-  // The same of wishes.
-  uint64_t WatchWishes(std::shared_ptr<const WishWatcher> watcher) ABSL_LOCKS_EXCLUDED(tell_mutex_, mutex_);
-  void UnwatchWishes(uint64_t id) { wish_watches_.Remove(id); }
+  // The same of tasks.
+  uint64_t WatchReplicationTasks(std::shared_ptr<const TaskWatcher> watcher) ABSL_LOCKS_EXCLUDED(tell_mutex_, mutex_);
+  void UnwatchTasks(uint64_t id) { task_watches_.Remove(id); }
   void CloseWatches(const absl::Status& status) {
     key_watches_.Close(status);
-    wish_watches_.Close(status);
+    task_watches_.Close(status);
   }
 
   absl::StatusOr<std::string> ReadManifest(std::string_view artifact_id) {
     return store_->ReadManifest(artifact_id);
   }
 
-  // To be called every `tick_interval` or so: expires nodes and grants, makes durable which wishes ended,
+  // To be called every `tick_interval` or so: expires nodes and grants, makes durable which tasks ended,
   // deletes versions that are over, looks after the metadata store, and now and then purges what is old.
   // While the process is `behind` with what nodes tell it, their silence does not count.
   void Tick(bool behind = false) ABSL_LOCKS_EXCLUDED(key_tell_mutex_, write_mutex_, tell_mutex_, mutex_);
@@ -137,10 +137,10 @@ class Coordinator {
   void Purge() ABSL_LOCKS_EXCLUDED(write_mutex_, tell_mutex_, mutex_);
   // Not where nodes report it: heartbeats do not wait for the disk. What is lost in between is reported
   // again.
-  void SettleWishes() ABSL_LOCKS_EXCLUDED(key_tell_mutex_, write_mutex_, tell_mutex_, mutex_);
-  // Deletes versions that no key keeps and no node has, as SettleWishes does what it does.
+  void SettleTasks() ABSL_LOCKS_EXCLUDED(key_tell_mutex_, write_mutex_, tell_mutex_, mutex_);
+  // Deletes versions that no key keeps and no node has, as SettleTasks does what it does.
   void ReleaseVersions() ABSL_LOCKS_EXCLUDED(key_tell_mutex_, write_mutex_, tell_mutex_, mutex_);
-  void TellOfWishes() ABSL_LOCKS_EXCLUDED(tell_mutex_, mutex_);
+  void TellOfTasks() ABSL_LOCKS_EXCLUDED(tell_mutex_, mutex_);
   // Tells the watchers of keys what was applied, unless another thread is telling them: that one goes on with
   // what is new.
   void TellOfKeys() ABSL_LOCKS_EXCLUDED(key_tell_mutex_, write_mutex_);
@@ -158,7 +158,7 @@ class Coordinator {
   MetadataStore* const store_;
   const uint64_t epoch_;  // new in each process
   Watches<KeyWatcher> key_watches_;
-  Watches<WishWatcher> wish_watches_;
+  Watches<TaskWatcher> task_watches_;
 
   absl::Mutex key_tell_mutex_ ABSL_ACQUIRED_BEFORE(write_mutex_, tell_mutex_, mutex_);
   // Of planning and of applying durable changes; not held while one is committed.

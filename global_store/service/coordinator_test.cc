@@ -118,38 +118,38 @@ class CoordinatorTest : public ::testing::Test {
   std::unique_ptr<Coordinator> coordinator_;
 };
 
-TEST_F(CoordinatorTest, HowAWishEndedIsDurableWithATickOrTheNextOneThatCanWrite) {
+TEST_F(CoordinatorTest, HowATaskEndedIsDurableWithATickOrTheNextOneThatCanWrite) {
   Publish("x");
   Register("n");
-  const auto wished =
+  const auto requested =
       coordinator_->Mutate("", [](const Directory& directory, absl::Time now) -> absl::StatusOr<Change> {
         auto plan =
-            directory.PrepareWishes({.request_id = "w", .artifact_id = "x", .targets = {{.node = "n"}}}, now);
+            directory.PrepareTasks({.request_id = "w", .artifact_id = "x", .targets = {{.node = "n"}}}, now);
         if (!plan.ok()) return plan.status();
         return Change{.facts = plan->facts};
       });
-  ASSERT_TRUE(wished.ok()) << wished.status();
+  ASSERT_TRUE(requested.ok()) << requested.status();
   const auto take = [&] {
     return coordinator_->WithDirectory([](Directory& directory, SteadyTime now) {
-      const auto taken = directory.TakeWishes({"n", 1}, now);
+      const auto taken = directory.TakeTasks({"n", 1}, now);
       return taken.ok() ? taken->size() : 99;
     });
   };
   const auto stored = [&] {
     const absl::StatusOr<DurableFacts> facts = store_.Load();
-    return facts.ok() && facts->wishes.size() == 1 ? facts->wishes[0].state : WishState::kFailed;
+    return facts.ok() && facts->tasks.size() == 1 ? facts->tasks[0].state : TaskState::kFailed;
   };
   EXPECT_EQ(take(), 1u);
   const absl::Status noted = coordinator_->WithDirectory([](Directory& directory, SteadyTime) {
-    return directory.NoteWishes({"n", 1}, {{.wish_id = "w-0", .ended = absl::OkStatus()}});
+    return directory.NoteTasks({"n", 1}, {{.task_id = "w-0", .ended = absl::OkStatus()}});
   });
   ASSERT_TRUE(noted.ok()) << noted;
   store_.commit_error = absl::ResourceExhaustedError("disk full");
   coordinator_->Tick();
-  EXPECT_EQ(stored(), WishState::kOpen);
+  EXPECT_EQ(stored(), TaskState::kOpen);
   store_.commit_error = absl::OkStatus();
   coordinator_->Tick();
-  EXPECT_EQ(stored(), WishState::kDone);
+  EXPECT_EQ(stored(), TaskState::kDone);
   const int commits = store_.commits;
   coordinator_->Tick();
   EXPECT_EQ(store_.commits, commits) << "once";

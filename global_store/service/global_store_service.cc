@@ -38,8 +38,8 @@ class GlobalStoreService final : public v1::GlobalStore::CallbackService {
   TC_UNARY(DeleteKey)
   TC_UNARY(RequestReplicaTransport)
   TC_UNARY(CompleteReplicaTransport)
-  TC_UNARY(ListWishes)
-  TC_UNARY(CancelWishes)
+  TC_UNARY(ListReplicationTasks)
+  TC_UNARY(CancelReplicationTasks)
   TC_UNARY(JoinBroadcast)
   TC_UNARY(GetClusterStatus)
 #undef TC_UNARY
@@ -116,14 +116,14 @@ class GlobalStoreService final : public v1::GlobalStore::CallbackService {
         });
   }
 
-  grpc::ServerWriteReactor<v1::WatchWishesResponse>* WatchWishes(
-      Call* call, const v1::WatchWishesRequest* request) override {
-    return rpc::HandleWriteStreamAsync<v1::WatchWishesResponse>(
-        call, LineOf<v1::WatchWishesRequest>(),
+  grpc::ServerWriteReactor<v1::WatchReplicationTasksResponse>* WatchReplicationTasks(
+      Call* call, const v1::WatchReplicationTasksRequest* request) override {
+    return rpc::HandleWriteStreamAsync<v1::WatchReplicationTasksResponse>(
+        call, LineOf<v1::WatchReplicationTasksRequest>(),
         [this, request](const RequestContext& context,
-                        const std::shared_ptr<rpc::StreamWriter<v1::WatchWishesResponse>>& writer,
+                        const std::shared_ptr<rpc::StreamWriter<v1::WatchReplicationTasksResponse>>& writer,
                         const rpc::Finisher& finisher) {
-          handlers_.WatchWishes(context, *request, writer, finisher);
+          handlers_.WatchReplicationTasks(context, *request, writer, finisher);
         });
   }
 

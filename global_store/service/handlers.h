@@ -102,18 +102,18 @@ class Handlers {
   absl::StatusOr<v1::CompleteReplicaTransportResponse> CompleteReplicaTransport(
       const RequestContext& context, const v1::CompleteReplicaTransportRequest& request);
 
-  // handlers_wishes.cc
+  // handlers_tasks.cc
   // `asking` is who asks for it, by the name in a certificate; empty: nothing is known.
   absl::StatusOr<v1::ReplicateArtifactResponse> ReplicateArtifact(
       const RequestContext& context, std::string_view asking, const v1::ReplicateArtifactRequest& request);
-  absl::StatusOr<v1::ListWishesResponse> ListWishes(const RequestContext& context,
-                                                    const v1::ListWishesRequest& request);
+  absl::StatusOr<v1::ListReplicationTasksResponse> ListReplicationTasks(const RequestContext& context,
+                                                    const v1::ListReplicationTasksRequest& request);
   // As WatchKeys.
-  void WatchWishes(const RequestContext& context, const v1::WatchWishesRequest& request,
-                   const std::shared_ptr<rpc::StreamWriter<v1::WatchWishesResponse>>& writer,
+  void WatchReplicationTasks(const RequestContext& context, const v1::WatchReplicationTasksRequest& request,
+                   const std::shared_ptr<rpc::StreamWriter<v1::WatchReplicationTasksResponse>>& writer,
                    const rpc::Finisher& finisher);
-  absl::StatusOr<v1::CancelWishesResponse> CancelWishes(const RequestContext& context,
-                                                        const v1::CancelWishesRequest& request);
+  absl::StatusOr<v1::CancelReplicationTasksResponse> CancelReplicationTasks(const RequestContext& context,
+                                                        const v1::CancelReplicationTasksRequest& request);
   absl::StatusOr<v1::JoinBroadcastResponse> JoinBroadcast(const RequestContext& context,
                                                           const v1::JoinBroadcastRequest& request);
 

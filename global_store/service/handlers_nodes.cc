@@ -59,8 +59,8 @@ absl::StatusOr<v1::RegisterNodeResponse> Handlers::RegisterNode(std::string_view
 absl::StatusOr<v1::HeartbeatResponse> Handlers::Heartbeat(const RequestContext&,
                                                           const v1::HeartbeatRequest& request) {
   TC_ASSIGN_OR_RETURN(std::vector<PoolFacts> pools, FromProto(request.pools()));
-  const std::vector<WishReport> reports = FromProto(request.wishes());
-  std::vector<WishRecord> wishes;
+  const std::vector<TaskReport> reports = FromProto(request.tasks());
+  std::vector<TaskRecord> tasks;
   std::vector<NodeGroup> groups;
   const std::vector<std::string> active(request.active_grants().begin(), request.active_grants().end());
   TC_ASSIGN_OR_RETURN(
@@ -70,8 +70,8 @@ absl::StatusOr<v1::HeartbeatResponse> Handlers::Heartbeat(const RequestContext&,
         TC_RETURN_IF_ERROR(directory.SetUnreachable(node, request.unreachable()));
         TC_RETURN_IF_ERROR(directory.SetUnhealthyDevices(
             node, {request.unhealthy_devices().begin(), request.unhealthy_devices().end()}));
-        TC_RETURN_IF_ERROR(directory.NoteWishes(node, reports));
-        TC_ASSIGN_OR_RETURN(wishes, directory.TakeWishes(node, now));
+        TC_RETURN_IF_ERROR(directory.NoteTasks(node, reports));
+        TC_ASSIGN_OR_RETURN(tasks, directory.TakeTasks(node, now));
         directory.SetBroadcasts(node.node_id, {.nccl_version = ExplanationOf(request.nccl_version()),
                                                .why_not = ExplanationOf(request.no_nccl())});
         groups = directory.GroupsOf(node.node_id, now);
@@ -87,7 +87,7 @@ absl::StatusOr<v1::HeartbeatResponse> Handlers::Heartbeat(const RequestContext&,
   response.mutable_forgotten_artifacts()->Assign(reply.forgotten_artifacts.begin(),
                                                  reply.forgotten_artifacts.end());
   response.mutable_evict_replicas()->Assign(reply.evict_replicas.begin(), reply.evict_replicas.end());
-  for (WishRecord& wish : wishes) *response.add_wishes() = ToProto(WishView{.record = std::move(wish)});
+  for (TaskRecord& task : tasks) *response.add_tasks() = ToProto(TaskView{.record = std::move(task)});
   for (const NodeGroup& group : groups) *response.add_groups() = ToProto(group);
   return response;
 }
@@ -220,7 +220,7 @@ absl::StatusOr<v1::GetClusterStatusResponse> Handlers::GetClusterStatus(
   response.set_keys(counts.keys);
   response.set_replicas(counts.replicas);
   response.set_active_grants(counts.active_grants);
-  response.set_open_wishes(counts.open_wishes);
+  response.set_open_tasks(counts.open_tasks);
   response.set_store_epoch(coordinator_.epoch());
   response.set_metadata_store(std::string(coordinator_.metadata_store_name()));
   // Who asks for nodes by name looks for addresses; the pages that follow the first only bring more nodes.

@@ -1,4 +1,4 @@
-// Who watches what: keys, wishes. A watcher is told what changes; it keeps at most the latest of each thing
+// Who watches what: keys, tasks. A watcher is told what changes; it keeps at most the latest of each thing
 // for a slow reader. Thread-safe. Watchers are called without this class's lock, on the thread that tells of
 // the change, in the order of the changes; they must not block.
 #pragma once
@@ -31,14 +31,14 @@ struct KeyWatcher {
   }
 };
 
-struct WishWatcher {
+struct TaskWatcher {
   std::string artifact_id;  // empty: of all artifacts
-  std::function<void(const WishChange&)> on_change;
+  std::function<void(const TaskChange&)> on_change;
   std::function<void()> on_listed;
   std::function<void(absl::Status)> on_close;
 
-  bool Matches(const WishChange& change) const {
-    return artifact_id.empty() || change.wish.record.artifact_id == artifact_id;
+  bool Matches(const TaskChange& change) const {
+    return artifact_id.empty() || change.task.record.artifact_id == artifact_id;
   }
 };
 

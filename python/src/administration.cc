@@ -139,7 +139,7 @@ void BindReplicas(nb::class_<Client>& type) {
       "ExplainTransferResponse of proto/daemon.proto.");
 }
 
-void BindWishes(nb::class_<Client>& type) {
+void BindTasks(nb::class_<Client>& type) {
   type.def(
       "replicate",
       [](const Client& client, const std::string& artifact_id, const Targets& targets,
@@ -157,40 +157,40 @@ void BindWishes(nb::class_<Client>& type) {
       nb::arg("artifact_id"), nb::arg("targets"), nb::kw_only(), nb::arg("lane"), nb::arg("options"),
       "Targets are pairs of a node (its name or id) and a location.");
   type.def(
-      "list_wishes",
+      "list_replication_tasks",
       [](const Client& client, const std::string& artifact_id, const CallOptions& options) {
         return StartAdmin(
             client, options,
             [=](client::AdminClient& admin, const RequestContext& context, const Call::Listener&) {
-              return MadeMessages(admin.ListWishes(context, artifact_id));
+              return MadeMessages(admin.ListReplicationTasks(context, artifact_id));
             });
       },
       nb::arg("artifact_id"), nb::kw_only(), nb::arg("options"));
   type.def(
-      "watch_wishes",
+      "watch_replication_tasks",
       [](const Client& client, const std::string& artifact_id, const CallOptions& options) {
         return StartAdmin(
             client, options,
             [=](client::AdminClient& admin, const RequestContext& context, const Call::Listener& listener) {
-              return Made(admin.WatchWishes(context, artifact_id, [&](const v1::WatchWishesResponse& news) {
+              return Made(admin.WatchReplicationTasks(context, artifact_id, [&](const v1::WatchReplicationTasksResponse& news) {
                 listener.OnNews([news] { return nb::object(DictOf(news)); });
                 return true;
               }));
             });
       },
       nb::arg("artifact_id"), nb::kw_only(), nb::arg("options"),
-      "A call whose news are WatchWishesResponse of proto/global_store.proto.");
+      "A call whose news are WatchReplicationTasksResponse of proto/global_store.proto.");
   type.def(
-      "cancel_wishes",
+      "cancel_replication_tasks",
       [](const Client& client, const std::string& artifact_id, const Targets& targets,
          const CallOptions& options) {
         return StartAdmin(client, options,
                           [=](client::AdminClient& admin, const RequestContext& context,
                               const Call::Listener&) -> absl::StatusOr<Maker> {
-                            v1::CancelWishesRequest request;
+                            v1::CancelReplicationTasksRequest request;
                             request.set_artifact_id(artifact_id);
                             TC_RETURN_IF_ERROR(AddTargets(targets, request));
-                            return MadeMessage(admin.CancelWishes(context, request));
+                            return MadeMessage(admin.CancelReplicationTasks(context, request));
                           });
       },
       nb::arg("artifact_id"), nb::arg("targets"), nb::kw_only(), nb::arg("options"));
@@ -200,7 +200,7 @@ void BindWishes(nb::class_<Client>& type) {
 
 void BindAdministration(nb::class_<Client>& type) {
   BindReplicas(type);
-  BindWishes(type);
+  BindTasks(type);
 }
 
 }  // namespace tensorcast::python

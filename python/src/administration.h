@@ -1,4 +1,4 @@
-// What operators do with a store: its status, its artifacts and replicas, wishes, as methods of Client.
+// What operators do with a store: its status, its artifacts and replicas, tasks, as methods of Client.
 #pragma once
 
 #include "python/src/connection.h"

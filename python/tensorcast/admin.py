@@ -167,7 +167,7 @@ class Replica(Shown):
 
 
 @dataclasses.dataclass(frozen=True)
-class Wish(Shown):
+class ReplicationTask(Shown):
     """That an artifact be at a place. Pending until it is there."""
 
     artifact_id: str
@@ -289,8 +289,8 @@ class Administration:
 
     def _replicate(
         self, artifact: str, to: str | Sequence[str], *, device: arguments.Device = "cpu", lane: str = "", timeout: float | None = None
-    ) -> calls.Steps[Listing[Wish]]:
-        """Wishes that an artifact be on other nodes (their names or ids). Returns at once; `wishes` shows how far it is.
+    ) -> calls.Steps[Listing[ReplicationTask]]:
+        """Replicates an artifact to other nodes (their names or ids). Returns at once; `replication_tasks` shows how far it is.
 
         `to` is a node, or a list of them, each with a device of its own if need be ("node-b:gpu:0").
         NotFoundError for a node that there is not.
@@ -311,13 +311,13 @@ class Administration:
 
     replicate, replicate_async = calls.forms(_replicate)
 
-    def _wishes(self, artifact: str = "", *, timeout: float | None = None) -> calls.Steps[Listing[Wish]]:
-        """What was wished for by `replicate`, of one artifact or all, and how far it is."""
+    def _replication_tasks(self, artifact: str = "", *, timeout: float | None = None) -> calls.Steps[Listing[ReplicationTask]]:
+        """What was requested by `replicate`, of one artifact or all, and how far it is."""
         options = self.options(timeout)
         artifact_id = (yield from self._id_of(artifact, options)) if arguments.text("artifact", artifact) else ""
-        return Listing(map(_wish, (yield self.native.list_wishes(artifact_id, options=options))))
+        return Listing(map(_task, (yield self.native.list_replication_tasks(artifact_id, options=options))))
 
-    wishes, wishes_async = calls.forms(_wishes)
+    replication_tasks, replication_tasks_async = calls.forms(_replication_tasks)
 
     def _explain(
         self, transfer: str | Transfer | Mapping[str, Any] | None = "last", *, timeout: float | None = None
@@ -420,12 +420,12 @@ def _replica(fields: _Fields) -> Replica:
     )
 
 
-def _wish(fields: _Fields) -> Wish:
-    return Wish(
+def _task(fields: _Fields) -> ReplicationTask:
+    return ReplicationTask(
         artifact_id=fields["artifact_id"],
         node=fields["node_name"] or fields["node_id"],
         location=_location(fields["location"]),
-        state=fields["state"].removeprefix("WISH_STATE_").lower(),
+        state=fields["state"].removeprefix("REPLICATION_TASK_STATE_").lower(),
         error=_error(fields["error"]),
         waiting_for=fields["waiting_for"],
         bytes=fields["bytes"],
@@ -433,10 +433,10 @@ def _wish(fields: _Fields) -> Wish:
     )
 
 
-def _result(artifact_id: str, node: str, fields: _Fields) -> Wish:
-    if fields["wish"]:
-        return _wish(fields["wish"])
-    return Wish(
+def _result(artifact_id: str, node: str, fields: _Fields) -> ReplicationTask:
+    if fields["task"]:
+        return _task(fields["task"])
+    return ReplicationTask(
         artifact_id=artifact_id,
         node=node,
         location=_location(fields["location"]),

@@ -61,13 +61,13 @@ def test_rm_keeps_what_other_keys_mean(store, stored):
         store.rm("admin/one")
 
 
-def test_replicas_are_wished_for(store, stored, cluster):
-    (wish,) = store.replicate("admin/one", ["b"])
-    assert (wish.node, wish.location) == ("b", "cpu")
+def test_replicate_makes_tasks_that_end_done(store, stored, cluster):
+    (task,) = store.replicate("admin/one", ["b"])
+    assert (task.node, task.location) == ("b", "cpu")
     deadline = time.monotonic() + 60
-    while (state := store.wishes("admin/one")[0].state) != "done":
+    while (state := store.replication_tasks("admin/one")[0].state) != "done":
         assert state != "failed" and time.monotonic() < deadline
-    # The wish is done before the global store has heard of the replica.
+    # The task is done before the global store has heard of the replica.
     while store.replicate("admin/one", ["b:cpu"])[0].state != "there":
         assert time.monotonic() < deadline
     with pytest.raises(tc.NotFoundError, match="nobody"):

@@ -72,8 +72,8 @@ def test_closing_a_store_ends_its_watches(cluster):
     lambda store: store.rm("connecting/none", timeout=0.2),
     lambda store: store.replicate("connecting/none", "a", timeout=0.2),
     lambda store: store.replicas("connecting/none", timeout=0.2),
-    lambda store: store.wishes("connecting/none", timeout=0.2),
-], ids=["rm", "replicate", "replicas", "wishes"])
+    lambda store: store.replication_tasks("connecting/none", timeout=0.2),
+], ids=["rm", "replicate", "replicas", "replication_tasks"])
 def test_timeout_covers_resolving_the_key(silent, call):
     with pytest.raises(tc.DeadlineExceededError):
         call(silent)

@@ -38,17 +38,17 @@ class Replicate : public E2eTest {
     arguments.push_back(cluster_->addresses(0).unix_socket);
     return RunCommand(std::move(arguments));
   }
-  nlohmann::json Wishes() {
+  nlohmann::json Tasks() {
     const CommandResult shown = Run({"--json"});
     EXPECT_EQ(shown.exit_code, 0) << shown.output;
     const nlohmann::json json = nlohmann::json::parse(shown.output, nullptr, /*allow_exceptions=*/false);
-    return json.contains("wishes") ? json["wishes"] : nlohmann::json::array();
+    return json.contains("tasks") ? json["tasks"] : nlohmann::json::array();
   }
   void AwaitState(const std::string& state) {
     EXPECT_TRUE(testing::Eventually([&] {
-      const nlohmann::json wishes = Wishes();
-      return wishes.size() == 1 && wishes[0]["state"] == state;
-    })) << Wishes().dump();
+      const nlohmann::json tasks = Tasks();
+      return tasks.size() == 1 && tasks[0]["state"] == state;
+    })) << Tasks().dump();
   }
   size_t ReplicasAt(int node) {
     const auto admin = client::AdminClient::Connect(cluster_->addresses(node).unix_socket);
@@ -111,22 +111,22 @@ TEST_F(Replicate, GoesOnWhenTheNodeAndTheGlobalStoreWereKilledInTheMiddle) {
   HoldCopies(*faults);
   EXPECT_EQ(Run({"--to", "node-1:gpu:0", "--no-wait"}).exit_code, 0);
   TC_ASSERT_OK(AwaitHeldCopy(*faults));
-  AwaitState("WISH_STATE_RUNNING");
+  AwaitState("REPLICATION_TASK_STATE_RUNNING");
 
   TC_ASSERT_OK(cluster_->daemon(1).Signal(SIGKILL));
   TC_ASSERT_OK(cluster_->daemon(1).Wait(SteadyNow() + kStepTimeout).status());
   TC_ASSERT_OK(cluster_->global_store().Signal(SIGKILL));
   TC_ASSERT_OK(cluster_->global_store().Wait(SteadyNow() + kStepTimeout).status());
   TC_ASSERT_OK(cluster_->RestartGlobalStore());
-  AwaitState("WISH_STATE_WAITING");
-  EXPECT_THAT(Wishes()[0].value("waiting_for", ""), HasSubstr("node-1, which is away"));
+  AwaitState("REPLICATION_TASK_STATE_WAITING");
+  EXPECT_THAT(Tasks()[0].value("waiting_for", ""), HasSubstr("node-1, which is away"));
 
   faults->copy_delay_ns = 0;
   TC_ASSERT_OK(cluster_->RestartDaemon(1));
   const CommandResult again = Run({"--to", "node-1:gpu:0"});
   EXPECT_EQ(again.exit_code, 0) << again.output;
   ExpectThere(1, "gpu:0");
-  AwaitState("WISH_STATE_DONE");
+  AwaitState("REPLICATION_TASK_STATE_DONE");
 }
 
 TEST_F(Replicate, WhatIsCancelledEndsAndLeavesNothing) {
@@ -139,7 +139,7 @@ TEST_F(Replicate, WhatIsCancelledEndsAndLeavesNothing) {
   const CommandResult cancelled = Run({"--cancel"});
   EXPECT_EQ(cancelled.exit_code, 0) << cancelled.output;
   EXPECT_THAT(cancelled.output, HasSubstr("cancelled node-1:gpu:0"));
-  EXPECT_TRUE(Wishes().empty());
+  EXPECT_TRUE(Tasks().empty());
   faults->copy_delay_ns = absl::ToInt64Nanoseconds(absl::Milliseconds(50));
   EXPECT_TRUE(testing::Eventually([&] { return ReplicasAt(1) == 0; }));
   EXPECT_THAT(Run({"--cancel"}).output, HasSubstr("nothing was under way"));
@@ -157,7 +157,7 @@ TEST_F(Replicate, GoesWithItsArtifact) {
   EXPECT_EQ(removed.exit_code, 0) << removed.output;
   const CommandResult shown =
       RunCommand({"replicate", id, "--json", "--daemon", cluster_->addresses(0).unix_socket});
-  EXPECT_THAT(shown.output, Not(HasSubstr("wish_id")));
+  EXPECT_THAT(shown.output, Not(HasSubstr("task_id")));
   faults->copy_delay_ns = absl::ToInt64Nanoseconds(absl::Milliseconds(50));
   EXPECT_TRUE(testing::Eventually([&] { return ReplicasAt(1) == 0; }));
 }

@@ -238,7 +238,7 @@ TEST_F(SecurityE2e, WhatIsAnOperatorsIsForOperatorsAtTheGlobalStoreItself) {
   EXPECT_EQ(by_client.exit_code, 1);
   EXPECT_THAT(by_client.output, HasSubstr("spiffe://test.example/tensorcast/client/trainer may not call "
                                           "GlobalStore/DeleteKey: it wants the role operator"));
-  // A daemon forwards nobody's wish to delete, not even its own operator's: its certificate would be enough
+  // A daemon forwards nobody's task to delete, not even its own operator's: its certificate would be enough
   // to.
   const CommandResult by_socket =
       RunCommand({"key", "rm", "m", "--daemon", cluster_->addresses(0).unix_socket});

@@ -63,7 +63,7 @@ class PullStream : private IoLoop::Handler {
     virtual bool MovedWithin(absl::Duration time) = 0;
     // A fetch is over; its `done` is called next.
     virtual void OnFetchOver() = 0;
-    // It was open and is closed; its fetches complete next. Not called for a Close by the owner's wish.
+    // It was open and is closed; its fetches complete next. Not called for a Close by the owner's task.
     virtual void OnLost(const absl::Status& why) = 0;
   };
   struct Options {

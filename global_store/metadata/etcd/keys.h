@@ -27,8 +27,8 @@ class Keys {
   std::string Artifacts() const { return root_ + "artifacts/"; }
   std::string Names() const { return root_ + "keys/"; }
   std::string Nodes() const { return root_ + "nodes/"; }
-  std::string Wishes() const { return root_ + "wishes/"; }
-  std::string WishesOf(std::string_view artifact) const { return absl::StrCat(Wishes(), artifact, "/"); }
+  std::string Tasks() const { return root_ + "tasks/"; }
+  std::string TasksOf(std::string_view artifact) const { return absl::StrCat(Tasks(), artifact, "/"); }
   std::string Manifests() const { return root_ + "manifests/"; }
   std::string Pieces() const { return root_ + "pieces/"; }
   std::string PiecesOf(std::string_view artifact) const { return absl::StrCat(Pieces(), artifact, "/"); }

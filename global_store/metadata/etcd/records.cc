@@ -69,18 +69,18 @@ std::string Encode(const NodeBinding& node) {
   return encoded.SerializeAsString();
 }
 
-std::string Encode(const WishRecord& wish) {
-  record::Wish encoded;
-  encoded.set_wish_id(wish.wish_id);
-  encoded.set_node_name(wish.node_name);
-  encoded.set_asked_by(wish.asked_by);
-  encoded.set_traceparent(wish.traceparent);
-  encoded.set_state(static_cast<uint32_t>(wish.state));
-  encoded.set_failures(wish.failures);
-  encoded.set_error_code(wish.error.raw_code());
-  encoded.set_error(std::string(wish.error.message()));
-  encoded.set_created_ns(absl::ToUnixNanos(wish.created));
-  encoded.set_updated_ns(absl::ToUnixNanos(wish.updated));
+std::string Encode(const TaskRecord& task) {
+  record::ReplicationTask encoded;
+  encoded.set_task_id(task.task_id);
+  encoded.set_node_name(task.node_name);
+  encoded.set_asked_by(task.asked_by);
+  encoded.set_traceparent(task.traceparent);
+  encoded.set_state(static_cast<uint32_t>(task.state));
+  encoded.set_failures(task.failures);
+  encoded.set_error_code(task.error.raw_code());
+  encoded.set_error(std::string(task.error.message()));
+  encoded.set_created_ns(absl::ToUnixNanos(task.created));
+  encoded.set_updated_ns(absl::ToUnixNanos(task.updated));
   return encoded.SerializeAsString();
 }
 
@@ -151,23 +151,23 @@ absl::StatusOr<NodeBinding> DecodeNode(std::string_view name, const std::string&
   return NodeBinding{.node_id = std::string(name), .name = encoded.name()};
 }
 
-absl::StatusOr<WishRecord> DecodeWish(std::string_view name, const std::string& value) {
-  TC_ASSIGN_OR_RETURN(const record::Wish encoded, Parse<record::Wish>("wish", name, value));
+absl::StatusOr<TaskRecord> DecodeTask(std::string_view name, const std::string& value) {
+  TC_ASSIGN_OR_RETURN(const record::ReplicationTask encoded, Parse<record::ReplicationTask>("task", name, value));
   const std::vector<std::string> parts = absl::StrSplit(name, '/');
   absl::StatusOr<Location> location = absl::DataLossError("no location");
   if (parts.size() == 3) location = Location::Parse(parts[2]);
-  if (!location.ok() || encoded.state() > static_cast<uint32_t>(WishState::kFailed)) {
-    return absl::DataLossError(absl::StrCat("etcd: wish ", name, " has no location or no state"));
+  if (!location.ok() || encoded.state() > static_cast<uint32_t>(TaskState::kFailed)) {
+    return absl::DataLossError(absl::StrCat("etcd: task ", name, " has no location or no state"));
   }
-  return WishRecord{
-      .wish_id = encoded.wish_id(),
+  return TaskRecord{
+      .task_id = encoded.task_id(),
       .artifact_id = parts[0],
       .node_id = parts[1],
       .location = *location,
       .node_name = encoded.node_name(),
       .asked_by = encoded.asked_by(),
       .traceparent = encoded.traceparent(),
-      .state = static_cast<WishState>(encoded.state()),
+      .state = static_cast<TaskState>(encoded.state()),
       .failures = encoded.failures(),
       .error = absl::Status(static_cast<absl::StatusCode>(encoded.error_code()), encoded.error()),
       .created = absl::FromUnixNanos(encoded.created_ns()),
@@ -179,8 +179,8 @@ absl::StatusOr<std::string> DecodeResponse(const std::string& value) {
   return std::move(*encoded.mutable_response());
 }
 
-std::string NameOf(const WishRecord& wish) {
-  return absl::StrCat(wish.artifact_id, "/", wish.node_id, "/", wish.location.ToString());
+std::string NameOf(const TaskRecord& task) {
+  return absl::StrCat(task.artifact_id, "/", task.node_id, "/", task.location.ToString());
 }
 
 }  // namespace tensorcast::global_store::etcd

@@ -15,7 +15,7 @@ namespace tensorcast::global_store::etcd {
 std::string Encode(const ArtifactRecord& artifact);
 std::string Encode(const KeyRecord& key);
 std::string Encode(const NodeBinding& node);
-std::string Encode(const WishRecord& wish);
+std::string Encode(const TaskRecord& task);
 std::string Encode(const RequestRecord& request);
 std::string EncodeCounter(uint64_t value);
 
@@ -23,11 +23,11 @@ std::string EncodeCounter(uint64_t value);
 absl::StatusOr<ArtifactRecord> DecodeArtifact(std::string_view name, const std::string& value);
 absl::StatusOr<KeyRecord> DecodeKey(std::string_view name, const std::string& value);
 absl::StatusOr<NodeBinding> DecodeNode(std::string_view name, const std::string& value);
-absl::StatusOr<WishRecord> DecodeWish(std::string_view name, const std::string& value);
+absl::StatusOr<TaskRecord> DecodeTask(std::string_view name, const std::string& value);
 absl::StatusOr<std::string> DecodeResponse(const std::string& value);
 absl::StatusOr<uint64_t> DecodeCounter(const mvccpb::KeyValue& pair);
 
 // "artifact/node/location".
-std::string NameOf(const WishRecord& wish);
+std::string NameOf(const TaskRecord& task);
 
 }  // namespace tensorcast::global_store::etcd

@@ -175,16 +175,16 @@ Operations Store::OperationsOf(const WriteBatch& batch) const {
     if (!artifact.deleted) continue;
     all.Delete(keys_.Manifests() + artifact.artifact_id);
     all.DeleteFolder(keys_.PiecesOf(artifact.artifact_id));
-    all.DeleteFolder(keys_.WishesOf(artifact.artifact_id));
+    all.DeleteFolder(keys_.TasksOf(artifact.artifact_id));
   }
   for (const KeyRecord& key : batch.facts.keys) all.Put(keys_.Names() + key.name, Encode(key));
   for (const NodeBinding& node : batch.facts.nodes) {
     const std::string key = keys_.Nodes() + node.node_id;
     node.name.empty() ? all.Delete(key) : all.Put(key, Encode(node));
   }
-  for (const WishRecord& wish : batch.facts.wishes) {
-    const std::string key = keys_.Wishes() + NameOf(wish);
-    wish.cancelled ? all.Delete(key) : all.Put(key, Encode(wish));
+  for (const TaskRecord& task : batch.facts.tasks) {
+    const std::string key = keys_.Tasks() + NameOf(task);
+    task.cancelled ? all.Delete(key) : all.Put(key, Encode(task));
   }
   if (batch.request.has_value()) {
     const RequestRecord& request = *batch.request;
@@ -374,7 +374,7 @@ absl::StatusOr<DurableFacts> Store::Load() {
   TC_RETURN_IF_ERROR(load(keys_.Artifacts(), DecodeArtifact, facts.artifacts));
   TC_RETURN_IF_ERROR(load(keys_.Names(), DecodeKey, facts.keys));
   TC_RETURN_IF_ERROR(load(keys_.Nodes(), DecodeNode, facts.nodes));
-  TC_RETURN_IF_ERROR(load(keys_.Wishes(), DecodeWish, facts.wishes));
+  TC_RETURN_IF_ERROR(load(keys_.Tasks(), DecodeTask, facts.tasks));
   // Nobody else wrote while it was read.
   TC_RETURN_IF_ERROR(leadership_.Check());
   return facts;
@@ -464,8 +464,8 @@ absl::Status Store::PurgeFacts(const PurgeTimes& before) {
     return artifact.deleted && artifact.updated < (artifact.versioned ? before.versions : before.tombstones);
   }));
   TC_RETURN_IF_ERROR(look(keys_.Names(), DecodeKey, buried));
-  TC_RETURN_IF_ERROR(look(keys_.Wishes(), DecodeWish, [&](const WishRecord& wish) {
-    return wish.state != WishState::kOpen && wish.updated < before.wishes;
+  TC_RETURN_IF_ERROR(look(keys_.Tasks(), DecodeTask, [&](const TaskRecord& task) {
+    return task.state != TaskState::kOpen && task.updated < before.tasks;
   }));
   for (size_t i = 0; i < old.size(); i += kOperations) {
     Operations drop;

@@ -118,44 +118,44 @@ TEST_P(MetadataStoreContract, KeepsWhoseANodeIdIsUntilItIsNobodys) {
   EXPECT_THAT(Load().nodes, ElementsAre(NodeBinding{"n2", "c"}));
 }
 
-WishRecord Wish(const std::string& artifact_id, const std::string& node_id, Location location = {}) {
-  return {.wish_id = "w-" + node_id,
+TaskRecord Replicate(const std::string& artifact_id, const std::string& node_id, Location location = {}) {
+  return {.task_id = "w-" + node_id,
           .artifact_id = artifact_id,
           .node_id = node_id,
           .location = location,
           .node_name = "name",
           .asked_by = "spiffe://d/tensorcast/operator/o",
           .traceparent = "00-1-2-01",
-          .state = WishState::kFailed,
+          .state = TaskState::kFailed,
           .failures = 3,
           .error = absl::UnavailableError("nobody has it"),
           .created = kNow,
           .updated = kNow + absl::Seconds(1)};
 }
 
-TEST_P(MetadataStoreContract, KeepsOneWishAPlaceUntilItIsCancelledOrItsArtifactGoes) {
-  WishRecord on_disk = Wish("a", "n1", {LocationKind::kDisk});
-  const WishRecord on_gpu = Wish("a", "n1", {LocationKind::kGpu, 1});
-  const WishRecord other = Wish("b", "n1");
-  ASSERT_TRUE(store_->Commit({.facts = {.wishes = {on_disk, on_gpu, other}}}).ok());
-  EXPECT_THAT(Load().wishes, ::testing::UnorderedElementsAre(on_disk, on_gpu, other));
-  on_disk.wish_id = "another";
-  on_disk.state = WishState::kOpen;
+TEST_P(MetadataStoreContract, KeepsOneTaskAPlaceUntilItIsCancelledOrItsArtifactGoes) {
+  TaskRecord on_disk = MakeTask("a", "n1", {LocationKind::kDisk});
+  const TaskRecord on_gpu = MakeTask("a", "n1", {LocationKind::kGpu, 1});
+  const TaskRecord other = MakeTask("b", "n1");
+  ASSERT_TRUE(store_->Commit({.facts = {.tasks = {on_disk, on_gpu, other}}}).ok());
+  EXPECT_THAT(Load().tasks, ::testing::UnorderedElementsAre(on_disk, on_gpu, other));
+  on_disk.task_id = "another";
+  on_disk.state = TaskState::kOpen;
   on_disk.error = absl::OkStatus();
-  ASSERT_TRUE(store_->Commit({.facts = {.wishes = {on_disk}}}).ok());
-  EXPECT_THAT(Load().wishes, ::testing::UnorderedElementsAre(on_disk, on_gpu, other));
+  ASSERT_TRUE(store_->Commit({.facts = {.tasks = {on_disk}}}).ok());
+  EXPECT_THAT(Load().tasks, ::testing::UnorderedElementsAre(on_disk, on_gpu, other));
   // Only what ended grows old.
-  ASSERT_TRUE(store_->Purge({.wishes = kNow + absl::Seconds(1)}).ok());
-  EXPECT_THAT(Load().wishes, ::testing::UnorderedElementsAre(on_disk, on_gpu, other));
-  ASSERT_TRUE(store_->Purge({.wishes = kNow + absl::Seconds(2)}).ok());
-  EXPECT_THAT(Load().wishes, ElementsAre(on_disk));
-  WishRecord cancelled = on_disk;
+  ASSERT_TRUE(store_->Purge({.tasks = kNow + absl::Seconds(1)}).ok());
+  EXPECT_THAT(Load().tasks, ::testing::UnorderedElementsAre(on_disk, on_gpu, other));
+  ASSERT_TRUE(store_->Purge({.tasks = kNow + absl::Seconds(2)}).ok());
+  EXPECT_THAT(Load().tasks, ElementsAre(on_disk));
+  TaskRecord cancelled = on_disk;
   cancelled.cancelled = true;
-  ASSERT_TRUE(store_->Commit({.facts = {.wishes = {cancelled, other, on_gpu}}}).ok());
-  EXPECT_THAT(Load().wishes, ::testing::UnorderedElementsAre(on_gpu, other));
+  ASSERT_TRUE(store_->Commit({.facts = {.tasks = {cancelled, other, on_gpu}}}).ok());
+  EXPECT_THAT(Load().tasks, ::testing::UnorderedElementsAre(on_gpu, other));
   ArtifactRecord deleted{.artifact_id = "a", .deleted = true, .updated = kNow};
   ASSERT_TRUE(store_->Commit(Facts({deleted})).ok());
-  EXPECT_THAT(Load().wishes, ElementsAre(other));
+  EXPECT_THAT(Load().tasks, ElementsAre(other));
 }
 
 TEST_P(MetadataStoreContract, ReplacingARecordKeepsItsManifest) {
@@ -213,7 +213,7 @@ TEST_P(MetadataStoreContract, PurgeDropsOldRequestsAndOldTombstonesOnly) {
   ASSERT_TRUE(store_
                   ->Purge({.requests = kNow + absl::Seconds(1),
                            .tombstones = kNow + absl::Seconds(1),
-                           .wishes = kNow + absl::Seconds(1)})
+                           .tasks = kNow + absl::Seconds(1)})
                   .ok());
   EXPECT_EQ(store_->FindResponse("old").value(), std::nullopt);
   EXPECT_EQ(store_->FindResponse("new").value(), "y");

@@ -1,4 +1,4 @@
-// Wishes, over a real socket: made, handed out, reported, taken back, and kept over a restart.
+// Tasks, over a real socket: made, handed out, reported, taken back, and kept over a restart.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-class GlobalStoreWishes : public GlobalStoreServerTest {
+class GlobalStoreTasks : public GlobalStoreServerTest {
  protected:
   void SetUp() override {
     GlobalStoreServerTest::SetUp();
@@ -31,109 +31,109 @@ class GlobalStoreWishes : public GlobalStoreServerTest {
     EXPECT_TRUE(response.ok()) << response.status();
     return response.value_or(v1::ReplicateArtifactResponse());
   }
-  // A heartbeat with these reports; the wishes in its answer.
-  std::vector<v1::Wish> BeatWith(const std::string& node, const std::vector<v1::WishReport>& reports) {
+  // A heartbeat with these reports; the tasks in its answer.
+  std::vector<v1::ReplicationTask> BeatWith(const std::string& node, const std::vector<v1::ReplicationTaskReport>& reports) {
     v1::HeartbeatRequest request;
     *request.mutable_node() = Identity(node);
-    for (const v1::WishReport& report : reports) *request.add_wishes() = report;
+    for (const v1::ReplicationTaskReport& report : reports) *request.add_tasks() = report;
     const auto response = Call(&Stub::Heartbeat, request);
     EXPECT_TRUE(response.ok()) << response.status();
     if (!response.ok()) return {};
-    return {response->wishes().begin(), response->wishes().end()};
+    return {response->tasks().begin(), response->tasks().end()};
   }
-  std::vector<v1::Wish> List() {
-    v1::ListWishesRequest request;
+  std::vector<v1::ReplicationTask> List() {
+    v1::ListReplicationTasksRequest request;
     request.set_artifact_id(manifest_->id());
-    const auto response = Call(&Stub::ListWishes, request);
+    const auto response = Call(&Stub::ListReplicationTasks, request);
     EXPECT_TRUE(response.ok()) << response.status();
     if (!response.ok()) return {};
-    return {response->wishes().begin(), response->wishes().end()};
+    return {response->tasks().begin(), response->tasks().end()};
   }
-  static v1::WishReport ReportOf(const v1::Wish& wish) {
-    v1::WishReport report;
-    report.set_wish_id(wish.wish_id());
+  static v1::ReplicationTaskReport ReportOf(const v1::ReplicationTask& task) {
+    v1::ReplicationTaskReport report;
+    report.set_task_id(task.task_id());
     return report;
   }
 
   std::shared_ptr<const Manifest> manifest_;
 };
 
-TEST_F(GlobalStoreWishes, AreAnsweredAtOnceForEachPlaceAndHandedToTheirNode) {
+TEST_F(GlobalStoreTasks, AreAnsweredAtOnceForEachPlaceAndHandedToTheirNode) {
   const v1::ReplicateArtifactResponse response = Replicate({"source", "a", "nobody"});
   ASSERT_EQ(response.results_size(), 3);
   EXPECT_EQ(response.results(0).replica_id(), "r") << "it is there";
-  EXPECT_FALSE(response.results(0).has_wish());
-  EXPECT_EQ(response.results(1).wish().state(), v1::WISH_STATE_WAITING);
-  EXPECT_EQ(response.results(1).wish().node_name(), "a");
+  EXPECT_FALSE(response.results(0).has_task());
+  EXPECT_EQ(response.results(1).task().state(), v1::REPLICATION_TASK_STATE_WAITING);
+  EXPECT_EQ(response.results(1).task().node_name(), "a");
   EXPECT_THAT(response.results(2).error().message(), HasSubstr("nobody"));
 
-  std::vector<v1::Wish> handed = BeatWith("a", {});
+  std::vector<v1::ReplicationTask> handed = BeatWith("a", {});
   ASSERT_THAT(handed, SizeIs(1));
   EXPECT_EQ(handed[0].artifact_id(), manifest_->id());
   EXPECT_EQ(handed[0].location().kind(), v1::LOCATION_KIND_CPU);
   EXPECT_THAT(handed[0].traceparent(), ::testing::StartsWith("00-"));
   EXPECT_THAT(BeatWith("source", {}), IsEmpty());
 
-  v1::WishReport report = ReportOf(handed[0]);
+  v1::ReplicationTaskReport report = ReportOf(handed[0]);
   report.set_bytes(5);
   report.set_bytes_total(16);
   EXPECT_THAT(BeatWith("a", {report}), SizeIs(1));
   ASSERT_THAT(List(), SizeIs(1));
-  EXPECT_EQ(List()[0].state(), v1::WISH_STATE_RUNNING);
+  EXPECT_EQ(List()[0].state(), v1::REPLICATION_TASK_STATE_RUNNING);
   EXPECT_EQ(List()[0].bytes(), 5u);
   report.set_ended(true);
   report.mutable_error()->set_code(3);  // INVALID_ARGUMENT
   report.mutable_error()->set_message(std::string(5000, 'x'));
   EXPECT_THAT(BeatWith("a", {report}), IsEmpty());
-  EXPECT_EQ(List()[0].state(), v1::WISH_STATE_FAILED);
+  EXPECT_EQ(List()[0].state(), v1::REPLICATION_TASK_STATE_FAILED);
   EXPECT_EQ(List()[0].error().message().size(), 1000u);
 }
 
-TEST_F(GlobalStoreWishes, TheSameRequestIsAnsweredAlike) {
+TEST_F(GlobalStoreTasks, TheSameRequestIsAnsweredAlike) {
   const RequestContext context = Context();
   const v1::ReplicateArtifactResponse first = Replicate({"a"}, context);
   EXPECT_EQ(Replicate({"a"}, context).SerializeAsString(), first.SerializeAsString());
-  EXPECT_EQ(Replicate({"a"}).results(0).wish().wish_id(), first.results(0).wish().wish_id());
+  EXPECT_EQ(Replicate({"a"}).results(0).task().task_id(), first.results(0).task().task_id());
 }
 
-TEST_F(GlobalStoreWishes, OutliveTheStoreAndAreGoneWhenTheyAreTakenBack) {
+TEST_F(GlobalStoreTasks, OutliveTheStoreAndAreGoneWhenTheyAreTakenBack) {
   Replicate({"a"});
-  const std::vector<v1::Wish> before = BeatWith("a", {});
+  const std::vector<v1::ReplicationTask> before = BeatWith("a", {});
   ASSERT_THAT(before, SizeIs(1));
   Restart();
   EXPECT_THAT(List()[0].waiting_for(), HasSubstr("a, which is away"));
   Register("a");
-  const std::vector<v1::Wish> after = BeatWith("a", {ReportOf(before[0])});
+  const std::vector<v1::ReplicationTask> after = BeatWith("a", {ReportOf(before[0])});
   ASSERT_THAT(after, SizeIs(1));
-  EXPECT_EQ(after[0].wish_id(), before[0].wish_id());
-  EXPECT_EQ(Call(&Stub::GetClusterStatus, v1::GetClusterStatusRequest())->open_wishes(), 1u);
+  EXPECT_EQ(after[0].task_id(), before[0].task_id());
+  EXPECT_EQ(Call(&Stub::GetClusterStatus, v1::GetClusterStatusRequest())->open_tasks(), 1u);
 
-  v1::CancelWishesRequest cancel;
+  v1::CancelReplicationTasksRequest cancel;
   cancel.set_artifact_id(manifest_->id());
-  const auto cancelled = Call(&Stub::CancelWishes, cancel);
+  const auto cancelled = Call(&Stub::CancelReplicationTasks, cancel);
   ASSERT_TRUE(cancelled.ok()) << cancelled.status();
-  EXPECT_EQ(cancelled->wishes_size(), 1);
+  EXPECT_EQ(cancelled->tasks_size(), 1);
   EXPECT_THAT(BeatWith("a", {ReportOf(before[0])}), IsEmpty());
   Restart();
   EXPECT_THAT(List(), IsEmpty());
 }
 
-TEST_F(GlobalStoreWishes, AreToldToWhoWatchesThemAsTheyAreAndThenAsTheyChange) {
+TEST_F(GlobalStoreTasks, AreToldToWhoWatchesThemAsTheyAreAndThenAsTheyChange) {
   Register("b");
   Replicate({"a"});
   const RequestContext context = Context();
   std::vector<std::string> told;
-  v1::Wish handed;
+  v1::ReplicationTask handed;
   const absl::Status ended = rpc::CallServerStream(
-      *stub_, &Stub::WatchWishes, context, v1::WatchWishesRequest(), [&](v1::WatchWishesResponse&& news) {
-        const v1::Wish& wish = news.wish();
+      *stub_, &Stub::WatchReplicationTasks, context, v1::WatchReplicationTasksRequest(), [&](v1::WatchReplicationTasksResponse&& news) {
+        const v1::ReplicationTask& task = news.task();
         const std::string line = news.listed()
                                      ? "listed"
-                                     : absl::StrCat(wish.node_name(), news.gone() ? " gone" : "",
-                                                    wish.state() == v1::WISH_STATE_WAITING   ? " waits"
-                                                    : wish.state() == v1::WISH_STATE_RUNNING ? " runs"
+                                     : absl::StrCat(task.node_name(), news.gone() ? " gone" : "",
+                                                    task.state() == v1::REPLICATION_TASK_STATE_WAITING   ? " waits"
+                                                    : task.state() == v1::REPLICATION_TASK_STATE_RUNNING ? " runs"
                                                                                              : " ended",
-                                                    " at ", wish.bytes());
+                                                    " at ", task.bytes());
         // How it ended is told again once it is durable.
         if (std::ranges::count(told, line) > 0) return absl::OkStatus();
         told.push_back(line);
@@ -143,13 +143,13 @@ TEST_F(GlobalStoreWishes, AreToldToWhoWatchesThemAsTheyAreAndThenAsTheyChange) {
             handed = BeatWith("a", {})[0];
             break;
           case 3: {
-            v1::WishReport report = ReportOf(handed);
+            v1::ReplicationTaskReport report = ReportOf(handed);
             report.set_bytes(5);
             BeatWith("a", {report});
             break;
           }
           case 4: {
-            v1::WishReport report = ReportOf(handed);
+            v1::ReplicationTaskReport report = ReportOf(handed);
             report.set_ended(true);
             BeatWith("a", {report});
             break;
@@ -161,9 +161,9 @@ TEST_F(GlobalStoreWishes, AreToldToWhoWatchesThemAsTheyAreAndThenAsTheyChange) {
         if (done) Replicate({"b"});
         const bool waits = told.back().starts_with("b waits");
         if (waits) {
-          v1::CancelWishesRequest cancel;
+          v1::CancelReplicationTasksRequest cancel;
           cancel.set_artifact_id(manifest_->id());
-          EXPECT_TRUE(Call(&Stub::CancelWishes, cancel).ok());
+          EXPECT_TRUE(Call(&Stub::CancelReplicationTasks, cancel).ok());
         }
         return told.back().starts_with("b gone") ? absl::CancelledError("enough") : absl::OkStatus();
       });
@@ -172,9 +172,9 @@ TEST_F(GlobalStoreWishes, AreToldToWhoWatchesThemAsTheyAreAndThenAsTheyChange) {
                                            "a ended at 0", "b waits at 0", "b gone waits at 0"));
 }
 
-TEST_F(GlobalStoreWishes, AWatchEndsWithTheStore) {
+TEST_F(GlobalStoreTasks, AWatchEndsWithTheStore) {
   const absl::Status ended = rpc::CallServerStream(
-      *stub_, &Stub::WatchWishes, Context(), v1::WatchWishesRequest(), [&](v1::WatchWishesResponse&& news) {
+      *stub_, &Stub::WatchReplicationTasks, Context(), v1::WatchReplicationTasksRequest(), [&](v1::WatchReplicationTasksResponse&& news) {
         EXPECT_TRUE(news.listed());
         server_.reset();
         return absl::OkStatus();
@@ -182,7 +182,7 @@ TEST_F(GlobalStoreWishes, AWatchEndsWithTheStore) {
   EXPECT_TRUE(absl::IsUnavailable(ended)) << ended;
 }
 
-TEST_F(GlobalStoreWishes, OfAnUnknownArtifactAndOfPlacesThatAreNoneAreRefused) {
+TEST_F(GlobalStoreTasks, OfAnUnknownArtifactAndOfPlacesThatAreNoneAreRefused) {
   v1::ReplicateArtifactRequest request;
   request.set_artifact_id("tc1:nothing");
   request.add_targets()->set_node_id("a");

@@ -1,4 +1,4 @@
-#include "daemon/service/wishes.h"
+#include "daemon/service/replication_tasks.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,23 +19,23 @@ using ::testing::IsEmpty;
 constexpr absl::Duration kOnlyAHang = absl::Seconds(20);
 
 // Materialisations that end when the test says so, or when they are cancelled.
-class WishesTest : public ::testing::Test {
+class TasksTest : public ::testing::Test {
  protected:
-  absl::Status Materialize(const RequestContext& context, const v1::Wish& wish,
+  absl::Status Materialize(const RequestContext& context, const v1::ReplicationTask& task,
                            const OnProgress& on_progress) {
     on_progress({.bytes_done = 3, .bytes_total = 7});
-    const auto noted = context.cancellation.OnCancel([this, id = wish.wish_id()] {
+    const auto noted = context.cancellation.OnCancel([this, id = task.task_id()] {
       absl::MutexLock lock(&mutex_);
       cancelled_.insert(id);
     });
     absl::MutexLock lock(&mutex_);
-    running_.insert(wish.wish_id());
+    running_.insert(task.task_id());
     const auto over = [&] {
-      return outcomes_.contains(wish.wish_id()) || cancelled_.contains(wish.wish_id());
+      return outcomes_.contains(task.task_id()) || cancelled_.contains(task.task_id());
     };
     mutex_.Await(absl::Condition(&over));
-    running_.erase(wish.wish_id());
-    const auto outcome = outcomes_.find(wish.wish_id());
+    running_.erase(task.task_id());
+    const auto outcome = outcomes_.find(task.task_id());
     return outcome != outcomes_.end() ? outcome->second : absl::CancelledError("nobody wants it");
   }
   void AwaitRunning(const std::set<std::string>& ids) {
@@ -50,20 +50,20 @@ class WishesTest : public ::testing::Test {
     const auto told = [&] { return ended_ > before; };
     ASSERT_TRUE(mutex_.AwaitWithTimeout(absl::Condition(&told), kOnlyAHang));
   }
-  std::vector<v1::WishReport> Report() {
+  std::vector<v1::ReplicationTaskReport> Report() {
     v1::HeartbeatRequest heartbeat;
-    wishes_.Report(&heartbeat);
-    return {heartbeat.wishes().begin(), heartbeat.wishes().end()};
+    tasks_.Report(&heartbeat);
+    return {heartbeat.tasks().begin(), heartbeat.tasks().end()};
   }
-  static std::vector<std::string> IdsOf(const std::vector<v1::WishReport>& reports) {
+  static std::vector<std::string> IdsOf(const std::vector<v1::ReplicationTaskReport>& reports) {
     std::vector<std::string> ids;
-    for (const v1::WishReport& report : reports) ids.push_back(report.wish_id());
+    for (const v1::ReplicationTaskReport& report : reports) ids.push_back(report.task_id());
     return ids;
   }
   void Answer(const std::vector<std::string>& ids) {
     v1::HeartbeatResponse response;
-    for (const std::string& id : ids) response.add_wishes()->set_wish_id(id);
-    wishes_.Answered(response);
+    for (const std::string& id : ids) response.add_tasks()->set_task_id(id);
+    tasks_.Answered(response);
   }
 
   absl::Mutex mutex_;
@@ -71,8 +71,8 @@ class WishesTest : public ::testing::Test {
   std::set<std::string> cancelled_;
   std::map<std::string, absl::Status> outcomes_;
   int ended_ = 0;
-  Wishes wishes_{[this](const RequestContext& context, const v1::Wish& wish, const OnProgress& on_progress) {
-                   return Materialize(context, wish, on_progress);
+  ReplicationTasks tasks_{[this](const RequestContext& context, const v1::ReplicationTask& task, const OnProgress& on_progress) {
+                   return Materialize(context, task, on_progress);
                  },
                  [this] {
                    absl::MutexLock lock(&mutex_);
@@ -80,12 +80,12 @@ class WishesTest : public ::testing::Test {
                  }};
 };
 
-TEST_F(WishesTest, EachIsWorkedOnOnceAndToldUntilItsEndWasHeard) {
+TEST_F(TasksTest, EachIsWorkedOnOnceAndToldUntilItsEndWasHeard) {
   Answer({"a", "b"});
   AwaitRunning({"a", "b"});
   Answer({"a", "b"});
   AwaitRunning({"a", "b"});
-  std::vector<v1::WishReport> reports = Report();
+  std::vector<v1::ReplicationTaskReport> reports = Report();
   ASSERT_THAT(IdsOf(reports), ElementsAre("a", "b"));
   EXPECT_EQ(reports[0].bytes(), 3u);
   EXPECT_EQ(reports[0].bytes_total(), 7u);
@@ -106,7 +106,7 @@ TEST_F(WishesTest, EachIsWorkedOnOnceAndToldUntilItsEndWasHeard) {
   EXPECT_THAT(Report(), IsEmpty());
 }
 
-TEST_F(WishesTest, WhatIsLeftOutIsCancelledAndNotReported) {
+TEST_F(TasksTest, WhatIsLeftOutIsCancelledAndNotReported) {
   Answer({"a", "b"});
   AwaitRunning({"a", "b"});
   Answer({"b"});
@@ -114,14 +114,14 @@ TEST_F(WishesTest, WhatIsLeftOutIsCancelledAndNotReported) {
   EXPECT_THAT(IdsOf(Report()), ElementsAre("b"));
 }
 
-TEST_F(WishesTest, WhatAStopCutsShortIsNotReportedAsFailed) {
+TEST_F(TasksTest, WhatAStopCutsShortIsNotReportedAsFailed) {
   Answer({"a", "b"});
   AwaitRunning({"a", "b"});
-  wishes_.Drain();
+  tasks_.Drain();
   Answer({"a", "b", "c"});
   EXPECT_THAT(IdsOf(Report()), ElementsAre("a", "b"));
   EndWith("b", absl::OkStatus());
-  wishes_.Stop();
+  tasks_.Stop();
   EXPECT_THAT(IdsOf(Report()), ElementsAre("b"));
   Answer({"c"});
   EXPECT_THAT(Report(), IsEmpty());

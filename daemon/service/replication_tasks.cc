@@ -1,4 +1,4 @@
-#include "daemon/service/wishes.h"
+#include "daemon/service/replication_tasks.h"
 
 #include <set>
 #include <utility>
@@ -16,23 +16,23 @@ constexpr absl::Duration kLongestAttempt = absl::Hours(12);
 
 }  // namespace
 
-void Wishes::Drain() {
+void ReplicationTasks::Drain() {
   absl::MutexLock lock(&mutex_);
   draining_ = true;
 }
 
-void Wishes::Stop() {
+void ReplicationTasks::Stop() {
   std::vector<Cancellation> running;
   {
     absl::MutexLock lock(&mutex_);
     draining_ = true;
     stopping_ = true;
-    for (const auto& [wish_id, attempt] : attempts_) running.push_back(attempt.cancellation);
+    for (const auto& [task_id, attempt] : attempts_) running.push_back(attempt.cancellation);
   }
   for (const Cancellation& cancellation : running) cancellation.Cancel();
   absl::MutexLock lock(&mutex_);
   const auto ended = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    for (const auto& [wish_id, attempt] : attempts_) {
+    for (const auto& [task_id, attempt] : attempts_) {
       if (!attempt.ended.has_value()) return false;
     }
     return true;
@@ -40,12 +40,12 @@ void Wishes::Stop() {
   mutex_.Await(absl::Condition(&ended));
 }
 
-void Wishes::Report(v1::HeartbeatRequest* heartbeat) {
+void ReplicationTasks::Report(v1::HeartbeatRequest* heartbeat) {
   absl::MutexLock lock(&mutex_);
-  for (auto& [wish_id, attempt] : attempts_) {
+  for (auto& [task_id, attempt] : attempts_) {
     if (attempt.taken_back || (stopping_ && attempt.ended.has_value() && !attempt.ended->ok())) continue;
-    v1::WishReport* report = heartbeat->add_wishes();
-    report->set_wish_id(wish_id);
+    v1::ReplicationTaskReport* report = heartbeat->add_tasks();
+    report->set_task_id(task_id);
     report->set_bytes(attempt.bytes);
     report->set_bytes_total(attempt.bytes_total);
     attempt.told = attempt.ended.has_value();
@@ -55,69 +55,69 @@ void Wishes::Report(v1::HeartbeatRequest* heartbeat) {
   }
 }
 
-void Wishes::Answered(const v1::HeartbeatResponse& response) {
+void ReplicationTasks::Answered(const v1::HeartbeatResponse& response) {
   std::set<std::string> wanted;
-  for (const v1::Wish& wish : response.wishes()) wanted.insert(wish.wish_id());
+  for (const v1::ReplicationTask& task : response.tasks()) wanted.insert(task.task_id());
   std::vector<Cancellation> taken_back;
   {
     absl::MutexLock lock(&mutex_);
     std::erase_if(attempts_, [](const auto& entry) { return entry.second.told; });
-    for (auto& [wish_id, attempt] : attempts_) {
+    for (auto& [task_id, attempt] : attempts_) {
       // One that ended since its report is told with the next; the store does not know of that yet.
-      if (wanted.contains(wish_id) || attempt.taken_back || attempt.ended.has_value()) continue;
+      if (wanted.contains(task_id) || attempt.taken_back || attempt.ended.has_value()) continue;
       attempt.taken_back = true;
       taken_back.push_back(attempt.cancellation);
     }
   }
   for (const Cancellation& cancellation : taken_back) cancellation.Cancel();
-  for (const v1::Wish& wish : response.wishes()) Begin(wish);
+  for (const v1::ReplicationTask& task : response.tasks()) Begin(task);
 }
 
-void Wishes::Begin(const v1::Wish& wish) {
+void ReplicationTasks::Begin(const v1::ReplicationTask& task) {
   Cancellation cancellation;
   {
     absl::MutexLock lock(&mutex_);
     if (draining_) return;
-    const auto [attempt, is_new] = attempts_.try_emplace(wish.wish_id());
+    const auto [attempt, is_new] = attempts_.try_emplace(task.task_id());
     if (!is_new) return;
     attempt->second.cancellation = cancellation;
   }
   const absl::Status scheduled =
-      executor_.Schedule([this, wish, cancellation] { End(wish.wish_id(), Run(wish, cancellation)); });
-  if (!scheduled.ok()) End(wish.wish_id(), scheduled);
+      executor_.Schedule([this, task, cancellation] { End(task.task_id(), Run(task, cancellation)); });
+  if (!scheduled.ok()) End(task.task_id(), scheduled);
 }
 
-absl::Status Wishes::Run(const v1::Wish& wish, const Cancellation& cancellation) {
+absl::Status ReplicationTasks::Run(const v1::ReplicationTask& task, const Cancellation& cancellation) {
   RequestContext context = RequestContext::Background(kLongestAttempt);
   context.cancellation = cancellation;
   // A trace of its own, which goes on long after that of the request that it is linked to.
   const otel::SpanLink asked{.context =
-                                 TraceContext::FromTraceparent(wish.traceparent()).value_or(TraceContext())};
+                                 TraceContext::FromTraceparent(task.traceparent()).value_or(TraceContext())};
   otel::SpanOptions options;
   if (asked.context.IsValid()) options.links = {&asked, 1};
-  otel::Span span("StoreDaemon/FulfilWish", TraceContext(),
-                  {{otel::attr::kArtifactId, wish.artifact_id()}, {otel::attr::kOperationType, "replicate"}},
+  otel::Span span("StoreDaemon/FulfilTask", TraceContext(),
+                  {{otel::attr::kArtifactId, task.artifact_id()}, {otel::attr::kOperationType, "replicate"}},
                   options);
   span.AttachTo(&context);
   const otel::Scope scope(context.trace);
-  LOG(INFO) << "artifact " << wish.artifact_id() << " is wished for here, "
-            << (wish.asked_by().empty() ? "" : "by " + wish.asked_by() + ", ") << "as wish "
-            << wish.wish_id();
-  absl::Status status = span.Record(materialize_(context, wish, [&](const TransferProgress& progress) {
+  LOG(INFO) << "artifact " << task.artifact_id() << " is requested here, "
+            << (task.asked_by().empty() ? "" : "by " + task.asked_by() + ", ") << "as task "
+            << task.task_id();
+  absl::Status status = span.Record(materialize_(context, task, [&](const TransferProgress& progress) {
     absl::MutexLock lock(&mutex_);
-    Attempt& attempt = attempts_.find(wish.wish_id())->second;
+    Attempt& attempt = attempts_.find(task.task_id())->second;
     attempt.bytes = progress.bytes_done;
     attempt.bytes_total = progress.bytes_total;
   }));
-  LOG_IF(WARNING, !status.ok()) << "wish " << wish.wish_id() << " for " << wish.artifact_id()
+  LOG_IF(WARNING, !status.ok()) << "task " << task.task_id() << " for " << task.artifact_id()
                                 << " failed: " << status;
   return status;
 }
 
-void Wishes::End(const std::string& wish_id, const absl::Status& status) {
+void ReplicationTasks::End(const std::string& task_id, const absl::Status& status) {
   {
     absl::MutexLock lock(&mutex_);
-    const auto attempt = attempts_.find(wish_id);
+    const auto attempt = attempts_.find(task_id);
     if (attempt->second.taken_back && !stopping_) {
       attempts_.erase(attempt);
       return;

@@ -14,9 +14,9 @@ namespace {
 // Little beside the time that a group takes to form, and few calls while it does.
 constexpr absl::Duration kLookAgainForNodes = absl::Milliseconds(100);
 
-absl::StatusOr<std::vector<WishTarget>> FromProto(
+absl::StatusOr<std::vector<TaskTarget>> FromProto(
     const google::protobuf::RepeatedPtrField<v1::ReplicateArtifactRequest::Target>& targets) {
-  std::vector<WishTarget> all;
+  std::vector<TaskTarget> all;
   for (const v1::ReplicateArtifactRequest::Target& target : targets) {
     TC_ASSIGN_OR_RETURN(const Location location, rpc::FromProto(target.location()));
     all.push_back({.node = target.node_id(), .location = location});
@@ -24,21 +24,21 @@ absl::StatusOr<std::vector<WishTarget>> FromProto(
   return all;
 }
 
-absl::StatusOr<WishLane> ParseLane(std::string_view lane) {
-  if (lane.empty() || lane == "auto") return WishLane::kAuto;
-  if (lane == "nccl") return WishLane::kNccl;
-  if (lane == "pull") return WishLane::kPull;
+absl::StatusOr<TaskLane> ParseLane(std::string_view lane) {
+  if (lane.empty() || lane == "auto") return TaskLane::kAuto;
+  if (lane == "nccl") return TaskLane::kNccl;
+  if (lane == "pull") return TaskLane::kPull;
   return absl::InvalidArgumentError(
       absl::StrCat("the lane of a replication is auto, nccl or pull, and not \"", lane, "\""));
 }
 
-v1::ReplicateArtifactResponse::Result ToProto(const WishedPlace& place, const WishTarget& target) {
+v1::ReplicateArtifactResponse::Result ToProto(const TaskPlacement& place, const TaskTarget& target) {
   v1::ReplicateArtifactResponse::Result result;
   result.set_node_id(place.node_id);
   *result.mutable_location() = rpc::ToProto(target.location);
   result.set_replica_id(place.replica_id);
   if (!place.error.ok()) *result.mutable_error() = rpc::ToProto(place.error);
-  if (place.wish.has_value()) *result.mutable_wish() = global_store::ToProto(*place.wish);
+  if (place.task.has_value()) *result.mutable_task() = global_store::ToProto(*place.task);
   return result;
 }
 
@@ -46,28 +46,28 @@ v1::ReplicateArtifactResponse::Result ToProto(const WishedPlace& place, const Wi
 
 absl::StatusOr<v1::ReplicateArtifactResponse> Handlers::ReplicateArtifact(
     const RequestContext& context, std::string_view asking, const v1::ReplicateArtifactRequest& request) {
-  WishRequest wanted{.request_id = NewUuid(),
+  TaskRequest wanted{.request_id = NewUuid(),
                      .artifact_id = request.artifact_id(),
                      .targets = {},
                      .asked_by = std::string(asking),
                      .traceparent = context.trace.ToTraceparent()};
   TC_ASSIGN_OR_RETURN(wanted.lane, ParseLane(request.lane()));
   TC_ASSIGN_OR_RETURN(wanted.targets, FromProto(request.targets()));
-  using Wishes = Plan<v1::ReplicateArtifactResponse>;
+  using Tasks = Plan<v1::ReplicateArtifactResponse>;
   return Mutate<v1::ReplicateArtifactResponse>(
       context, "ReplicateArtifact", request.SerializeAsString(),
-      [&](const Directory& directory, absl::Time now) -> absl::StatusOr<Wishes> {
-        TC_ASSIGN_OR_RETURN(WishPlan plan, directory.PrepareWishes(wanted, now));
-        Wishes wishes{.change = {.facts = std::move(plan.facts)}};
+      [&](const Directory& directory, absl::Time now) -> absl::StatusOr<Tasks> {
+        TC_ASSIGN_OR_RETURN(TaskPlan plan, directory.PrepareTasks(wanted, now));
+        Tasks tasks{.change = {.facts = std::move(plan.facts)}};
         for (size_t i = 0; i < plan.places.size(); ++i) {
-          *wishes.response.add_results() = ToProto(plan.places[i], wanted.targets[i]);
+          *tasks.response.add_results() = ToProto(plan.places[i], wanted.targets[i]);
         }
         if (plan.group.has_value()) {
-          wishes.change.also_apply = [group = *std::move(plan.group)](Directory& applied) {
+          tasks.change.also_apply = [group = *std::move(plan.group)](Directory& applied) {
             applied.AddGroup(group);
           };
         }
-        return wishes;
+        return tasks;
       });
 }
 
@@ -95,58 +95,58 @@ absl::StatusOr<v1::JoinBroadcastResponse> Handlers::JoinBroadcast(const RequestC
   return response;
 }
 
-absl::StatusOr<v1::ListWishesResponse> Handlers::ListWishes(const RequestContext&,
-                                                            const v1::ListWishesRequest& request) {
+absl::StatusOr<v1::ListReplicationTasksResponse> Handlers::ListReplicationTasks(const RequestContext&,
+                                                            const v1::ListReplicationTasksRequest& request) {
   TC_ASSIGN_OR_RETURN(const size_t page, PageSize(request.page_size()));
-  const std::vector<WishView> views = coordinator_.WithDirectory([&](Directory& directory, SteadyTime) {
-    return directory.ListWishes(request.artifact_id(), request.page_token(), page);
+  const std::vector<TaskView> views = coordinator_.WithDirectory([&](Directory& directory, SteadyTime) {
+    return directory.ListReplicationTasks(request.artifact_id(), request.page_token(), page);
   });
-  v1::ListWishesResponse response;
+  v1::ListReplicationTasksResponse response;
   size_t bytes = 0;
-  for (const WishView& view : views) {
-    v1::Wish& wish = *response.add_wishes() = global_store::ToProto(view);
-    bytes += wish.ByteSizeLong();
-    // A wish may tell a long error.
+  for (const TaskView& view : views) {
+    v1::ReplicationTask& task = *response.add_tasks() = global_store::ToProto(view);
+    bytes += task.ByteSizeLong();
+    // A task may tell a long error.
     if (bytes >= kPageBytes) break;
   }
-  const auto listed = static_cast<size_t>(response.wishes_size());
+  const auto listed = static_cast<size_t>(response.tasks_size());
   if (listed == page || listed < views.size()) {
-    response.set_next_page_token(Directory::PlaceOf(views[listed - 1].record));
+    response.set_next_page_token(Directory::TaskKeyOf(views[listed - 1].record));
   }
   return response;
 }
 
-void Handlers::WatchWishes(const RequestContext& context, const v1::WatchWishesRequest& request,
-                           const std::shared_ptr<rpc::StreamWriter<v1::WatchWishesResponse>>& writer,
+void Handlers::WatchReplicationTasks(const RequestContext& context, const v1::WatchReplicationTasksRequest& request,
+                           const std::shared_ptr<rpc::StreamWriter<v1::WatchReplicationTasksResponse>>& writer,
                            const rpc::Finisher& finisher) {
-  auto watcher = std::make_shared<WishWatcher>();
+  auto watcher = std::make_shared<TaskWatcher>();
   watcher->artifact_id = request.artifact_id();
-  watcher->on_change = [writer](const WishChange& change) {
-    v1::WatchWishesResponse message;
-    *message.mutable_wish() = global_store::ToProto(change.wish);
+  watcher->on_change = [writer](const TaskChange& change) {
+    v1::WatchReplicationTasksResponse message;
+    *message.mutable_task() = global_store::ToProto(change.task);
     message.set_gone(change.gone);
-    writer->WriteLatest(std::move(message), Directory::PlaceOf(change.wish.record));
+    writer->WriteLatest(std::move(message), Directory::TaskKeyOf(change.task.record));
   };
   // Without a name, so it keeps its place.
   watcher->on_listed = [writer] {
-    v1::WatchWishesResponse message;
+    v1::WatchReplicationTasksResponse message;
     message.set_listed(true);
     writer->WriteLatest(std::move(message));
   };
-  RunWatch(context, finisher, std::move(watcher), &Coordinator::WatchWishes, &Coordinator::UnwatchWishes);
+  RunWatch(context, finisher, std::move(watcher), &Coordinator::WatchReplicationTasks, &Coordinator::UnwatchTasks);
 }
 
-absl::StatusOr<v1::CancelWishesResponse> Handlers::CancelWishes(const RequestContext& context,
-                                                                const v1::CancelWishesRequest& request) {
-  TC_ASSIGN_OR_RETURN(const std::vector<WishTarget> targets, FromProto(request.targets()));
-  using Cancelled = Plan<v1::CancelWishesResponse>;
-  return Mutate<v1::CancelWishesResponse>(
-      context, "CancelWishes", request.SerializeAsString(),
+absl::StatusOr<v1::CancelReplicationTasksResponse> Handlers::CancelReplicationTasks(const RequestContext& context,
+                                                                const v1::CancelReplicationTasksRequest& request) {
+  TC_ASSIGN_OR_RETURN(const std::vector<TaskTarget> targets, FromProto(request.targets()));
+  using Cancelled = Plan<v1::CancelReplicationTasksResponse>;
+  return Mutate<v1::CancelReplicationTasksResponse>(
+      context, "CancelReplicationTasks", request.SerializeAsString(),
       [&](const Directory& directory, absl::Time now) -> absl::StatusOr<Cancelled> {
-        CancelPlan plan = directory.PrepareCancelWishes(request.artifact_id(), targets, now);
+        CancelPlan plan = directory.PrepareCancelTasks(request.artifact_id(), targets, now);
         Cancelled cancelled{.change = {.facts = std::move(plan.facts)}};
-        for (const WishView& view : plan.wishes) {
-          *cancelled.response.add_wishes() = global_store::ToProto(view);
+        for (const TaskView& view : plan.tasks) {
+          *cancelled.response.add_tasks() = global_store::ToProto(view);
         }
         return cancelled;
       });

@@ -1,4 +1,4 @@
-// The wishes that the global store hands to this node with heartbeats: each is materialised here, and the
+// The tasks that the global store hands to this node with heartbeats: each is materialised here, and the
 // next heartbeats tell how it goes. A heartbeat's answer names all that the node is to work on, so what it
 // leaves out was taken back, and its transfer is cancelled. How an attempt ended is told until an answer
 // shows that it was heard.
@@ -22,17 +22,17 @@
 
 namespace tensorcast::daemon {
 
-class Wishes {
+class ReplicationTasks {
  public:
   // Brings the replica here; what is there already is done at once.
-  using Materialize = std::function<absl::Status(const RequestContext& context, const v1::Wish& wish,
+  using Materialize = std::function<absl::Status(const RequestContext& context, const v1::ReplicationTask& task,
                                                  const OnProgress& on_progress)>;
 
   // `on_ended` is called, with no lock held, when an attempt has ended: it makes the next heartbeat come
   // soon.
-  Wishes(Materialize materialize, std::function<void()> on_ended)
+  ReplicationTasks(Materialize materialize, std::function<void()> on_ended)
       : materialize_(std::move(materialize)), on_ended_(std::move(on_ended)) {}
-  ~Wishes() { Stop(); }
+  ~ReplicationTasks() { Stop(); }
 
   // Begins nothing any more. What runs goes on, and is reported.
   void Drain() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -53,16 +53,16 @@ class Wishes {
     std::optional<absl::Status> ended;
   };
 
-  void Begin(const v1::Wish& wish) ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::Status Run(const v1::Wish& wish, const Cancellation& cancellation) ABSL_LOCKS_EXCLUDED(mutex_);
-  void End(const std::string& wish_id, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Begin(const v1::ReplicationTask& task) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status Run(const v1::ReplicationTask& task, const Cancellation& cancellation) ABSL_LOCKS_EXCLUDED(mutex_);
+  void End(const std::string& task_id, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Materialize materialize_;
   const std::function<void()> on_ended_;
   absl::Mutex mutex_;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::map<std::string, Attempt> attempts_ ABSL_GUARDED_BY(mutex_);  // by wish id
+  std::map<std::string, Attempt> attempts_ ABSL_GUARDED_BY(mutex_);  // by task id
   // Last: what runs on it uses the others.
   rpc::Executor executor_{rpc::Executor::Options{.max_threads = 16}};
 };
