@@ -89,10 +89,10 @@ bool IsLoopback(const HostPort& address) {
 }
 
 absl::Status CheckSocketPath(std::string_view path) {
-  constexpr size_t kMost = sizeof(sockaddr_un::sun_path) - 1;
-  if (!path.empty() && path.size() <= kMost && !absl::StrContains(path, '\0')) return absl::OkStatus();
+  constexpr size_t kMax = sizeof(sockaddr_un::sun_path) - 1;
+  if (!path.empty() && path.size() <= kMax && !absl::StrContains(path, '\0')) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("\"", path, "\" has ", path.size(), " bytes; a unix socket's path has 1 to ", kMost));
+      absl::StrCat("\"", path, "\" has ", path.size(), " bytes; a unix socket's path has 1 to ", kMax));
 }
 
 absl::Status CheckListenAddress(std::string_view address) {

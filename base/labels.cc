@@ -13,12 +13,12 @@
 namespace tensorcast {
 namespace {
 
-constexpr size_t kMostLabels = 16;
-constexpr size_t kMostBytes = 63;
+constexpr size_t kMaxLabels = 16;
+constexpr size_t kMaxBytes = 63;
 
 // `more` are the characters that may stand inside, beside letters and digits.
 bool IsWord(std::string_view text, std::string_view more) {
-  if (text.empty() || text.size() > kMostBytes) return false;
+  if (text.empty() || text.size() > kMaxBytes) return false;
   if (!absl::ascii_isalnum(static_cast<unsigned char>(text.front()))) return false;
   if (!absl::ascii_isalnum(static_cast<unsigned char>(text.back()))) return false;
   return std::ranges::all_of(text, [more](char c) {
@@ -29,7 +29,7 @@ bool IsWord(std::string_view text, std::string_view more) {
 absl::Status CheckWord(std::string_view what, std::string_view text, std::string_view more) {
   if (IsWord(text, more)) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat(QuoteName(text), " is no ", what, " of a label: those are 1 to ", kMostBytes,
+      absl::StrCat(QuoteName(text), " is no ", what, " of a label: those are 1 to ", kMaxBytes,
                    " letters, digits and \"", more, "\", and begin and end with a letter or a digit"));
 }
 
@@ -41,9 +41,9 @@ absl::Status CheckLabel(std::string_view name, std::string_view value) {
 }  // namespace
 
 absl::Status CheckLabels(const Labels& labels) {
-  if (labels.size() > kMostLabels) {
+  if (labels.size() > kMaxLabels) {
     return absl::InvalidArgumentError(
-        absl::StrCat("a node has at most ", kMostLabels, " labels, and these are ", labels.size()));
+        absl::StrCat("a node has at most ", kMaxLabels, " labels, and these are ", labels.size()));
   }
   for (const auto& [name, value] : labels) TC_RETURN_IF_ERROR(CheckLabel(name, value));
   return absl::OkStatus();

@@ -178,8 +178,8 @@ absl::StatusOr<v1::ReplicateArtifactResponse> AdminClient::Replicate(
                     request);
 }
 
-absl::StatusOr<std::vector<v1::ReplicationTask>> AdminClient::ListReplicationTasks(const RequestContext& context,
-                                                              std::string_view artifact_id) {
+absl::StatusOr<std::vector<v1::ReplicationTask>> AdminClient::ListReplicationTasks(
+    const RequestContext& context, std::string_view artifact_id) {
   v1::ListReplicationTasksRequest request;
   request.set_artifact_id(std::string(artifact_id));
   request.set_page_size(kPageSize);
@@ -187,9 +187,9 @@ absl::StatusOr<std::vector<v1::ReplicationTask>> AdminClient::ListReplicationTas
                 [&](const RequestContext& operation) -> absl::StatusOr<std::vector<v1::ReplicationTask>> {
                   std::vector<v1::ReplicationTask> tasks;
                   do {
-                    TC_ASSIGN_OR_RETURN(
-                        v1::ListReplicationTasksResponse page,
-                        rpc::CallUnary(link_->global_store(), &StoreStub::ListReplicationTasks, operation, request));
+                    TC_ASSIGN_OR_RETURN(v1::ListReplicationTasksResponse page,
+                                        rpc::CallUnary(link_->global_store(),
+                                                       &StoreStub::ListReplicationTasks, operation, request));
                     for (v1::ReplicationTask& task : *page.mutable_tasks()) tasks.push_back(std::move(task));
                     request.set_page_token(page.next_page_token());
                   } while (!request.page_token().empty());
@@ -197,16 +197,18 @@ absl::StatusOr<std::vector<v1::ReplicationTask>> AdminClient::ListReplicationTas
                 });
 }
 
-absl::Status AdminClient::WatchReplicationTasks(const RequestContext& context, std::string_view artifact_id,
-                                      const std::function<bool(const v1::WatchReplicationTasksResponse&)>& on_news) {
+absl::Status AdminClient::WatchReplicationTasks(
+    const RequestContext& context, std::string_view artifact_id,
+    const std::function<bool(const v1::WatchReplicationTasksResponse&)>& on_news) {
   v1::WatchReplicationTasksRequest request;
   request.set_artifact_id(std::string(artifact_id));
   return Watch(link_->global_store(), &StoreStub::WatchReplicationTasks, context, request, on_news);
 }
 
-absl::StatusOr<v1::CancelReplicationTasksResponse> AdminClient::CancelReplicationTasks(const RequestContext& context,
-                                                                   const v1::CancelReplicationTasksRequest& request) {
-  return CallInSpan("Client/CancelReplicationTasks", link_->global_store(), &StoreStub::CancelReplicationTasks, context, request);
+absl::StatusOr<v1::CancelReplicationTasksResponse> AdminClient::CancelReplicationTasks(
+    const RequestContext& context, const v1::CancelReplicationTasksRequest& request) {
+  return CallInSpan("Client/CancelReplicationTasks", link_->global_store(),
+                    &StoreStub::CancelReplicationTasks, context, request);
 }
 
 absl::Status AdminClient::DrainNode(const RequestContext& context, std::string_view node_id, bool draining) {

@@ -61,13 +61,14 @@ class AdminClient {
   absl::StatusOr<v1::ReplicateArtifactResponse> Replicate(const RequestContext& context,
                                                           const v1::ReplicateArtifactRequest& request);
   absl::StatusOr<std::vector<v1::ReplicationTask>> ListReplicationTasks(const RequestContext& context,
-                                                   std::string_view artifact_id);
+                                                                        std::string_view artifact_id);
   // Calls `on_news` with the tasks as they are, `listed`, then each change, until the context or the
   // connection ends or it returns false. The caller watches again where the global store went away.
-  absl::Status WatchReplicationTasks(const RequestContext& context, std::string_view artifact_id,
-                           const std::function<bool(const v1::WatchReplicationTasksResponse&)>& on_news);
-  absl::StatusOr<v1::CancelReplicationTasksResponse> CancelReplicationTasks(const RequestContext& context,
-                                                        const v1::CancelReplicationTasksRequest& request);
+  absl::Status WatchReplicationTasks(
+      const RequestContext& context, std::string_view artifact_id,
+      const std::function<bool(const v1::WatchReplicationTasksResponse&)>& on_news);
+  absl::StatusOr<v1::CancelReplicationTasksResponse> CancelReplicationTasks(
+      const RequestContext& context, const v1::CancelReplicationTasksRequest& request);
   absl::Status DrainNode(const RequestContext& context, std::string_view node_id, bool draining);
   // Of a global store itself: the node id is no certificate's any more.
   absl::Status ForgetNode(const RequestContext& context, std::string_view node_id);

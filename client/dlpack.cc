@@ -77,15 +77,15 @@ absl::Status SetShape(const TensorView& tensor, DlpackView& view) {
   view.shape.resize(tensor.shape.size());
   view.strides.resize(tensor.shape.size());
   for (size_t i = tensor.shape.size(); i-- > 0;) {
-    constexpr uint64_t kMost = std::numeric_limits<int64_t>::max();
-    if (tensor.shape[i] > kMost || elements > kMost) {
+    constexpr uint64_t kMax = std::numeric_limits<int64_t>::max();
+    if (tensor.shape[i] > kMax || elements > kMax) {
       return absl::OutOfRangeError(
           absl::StrCat("tensor \"", tensor.name, "\" has a dimension that DLPack cannot express"));
     }
     view.shape[i] = static_cast<int64_t>(tensor.shape[i]);
     view.strides[i] = static_cast<int64_t>(elements);
-    if (tensor.shape[i] != 0 && elements > kMost / tensor.shape[i]) {
-      elements = kMost + 1;
+    if (tensor.shape[i] != 0 && elements > kMax / tensor.shape[i]) {
+      elements = kMax + 1;
     } else {
       elements *= tensor.shape[i];
     }

@@ -26,7 +26,7 @@ namespace {
 
 constexpr int kAcceptsAtOnce = 64;
 // Of those who may not come in: so many wait until they can be told so, each with one descriptor.
-constexpr size_t kMostStrangers = 64;
+constexpr size_t kMaxStrangers = 64;
 // What has not made a call for so long after it connected gives way to the next, where there is no room.
 constexpr absl::Duration kStrangerTime = absl::Seconds(1);
 constexpr absl::Duration kAcceptPause = absl::Milliseconds(100);
@@ -164,7 +164,7 @@ void ConnectionAcceptor::Decide(Endpoint& endpoint, int listener, UniqueFd conne
       LOG_EVERY_N_SEC(WARNING, 10) << listening.address() << ": refused a connection: " << peer.message();
       // They wait among themselves until they can be told, and make nobody else wait. Those that are too many
       // are closed without a word.
-      if (strangers_.size() < kMostStrangers && !IsReserved(connection.get(), DescriptorUser::kNetwork)) {
+      if (strangers_.size() < kMaxStrangers && !IsReserved(connection.get(), DescriptorUser::kNetwork)) {
         strangers_.push_back({.listener = listener, .connection = std::move(connection), .reason = peer});
       }
       return;

@@ -24,7 +24,7 @@ namespace {
 
 // Each has two descriptors, and the one before it may still have them: together no more than half of those
 // that are kept in reserve.
-size_t MostAtOnce() { return std::clamp(DescriptorReserve() / 8, 1, 64); }
+size_t MaxAtOnce() { return std::clamp(DescriptorReserve() / 8, 1, 64); }
 
 // For a client to make its call; then it is told to go, which loses no call that was sent meanwhile.
 constexpr int kAgeMs = 500;
@@ -32,7 +32,7 @@ constexpr int kGraceMs = 300;
 // Then whoever is still there is cut off.
 constexpr absl::Duration kTime = absl::Milliseconds(1000);
 // What each has at least before it makes room for another.
-constexpr absl::Duration kLeastTime = absl::Milliseconds(100);
+constexpr absl::Duration kMinTime = absl::Milliseconds(100);
 
 // Neither health nor reflection: every call is refused.
 class NothingElse : public grpc::HealthCheckServiceServerBuilderOption {
@@ -95,7 +95,7 @@ RefusingServer::~RefusingServer() {
 }
 
 void RefusingServer::Refuse(int listener, UniqueFd connection, bool tls, const absl::Status& reason) {
-  while (refused_.size() >= MostAtOnce()) EndOldest();
+  while (refused_.size() >= MaxAtOnce()) EndOldest();
   // gRPC owns the descriptor that it is given, and does not tell when it is done. Ours is to the same socket,
   // by which it can be cut off.
   UniqueFd ours(fcntl(connection.get(), F_DUPFD_CLOEXEC, 0));
@@ -109,8 +109,8 @@ void RefusingServer::Refuse(int listener, UniqueFd connection, bool tls, const a
 }
 
 SteadyTime RefusingServer::RoomAt() const {
-  if (refused_.size() < MostAtOnce()) return SteadyTime::InfinitePast();
-  return refused_.front().end - kTime + kLeastTime;
+  if (refused_.size() < MaxAtOnce()) return SteadyTime::InfinitePast();
+  return refused_.front().end - kTime + kMinTime;
 }
 
 SteadyTime RefusingServer::EndOverdue() {

@@ -10,10 +10,10 @@
 namespace tensorcast::rpc {
 namespace {
 
-std::string Shortened(std::string_view message, size_t most) {
-  if (message.size() <= most) return std::string(message);
+std::string Shortened(std::string_view message, size_t max) {
+  if (message.size() <= max) return std::string(message);
   constexpr std::string_view kCut = " [cut]";
-  return std::string(message.substr(0, most - kCut.size())).append(kCut);
+  return std::string(message.substr(0, max - kCut.size())).append(kCut);
 }
 
 bool HasPayloads(const absl::Status& status) {

@@ -19,7 +19,7 @@
 namespace tensorcast {
 namespace {
 
-constexpr rlim_t kMostDescriptors = 1 << 20;
+constexpr rlim_t kMaxDescriptors = 1 << 20;
 constexpr int kLargestReserve = 1024;
 constexpr int kReservedPart = 8;  // one in so many
 constexpr int kLargestShare = 512;
@@ -85,7 +85,7 @@ absl::Status RaiseDescriptorLimit() {
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) {
     return ErrnoStatus(errno, "asking for", "the limit of open files");
   }
-  const rlim_t wanted = std::min(limit.rlim_max, kMostDescriptors);
+  const rlim_t wanted = std::min(limit.rlim_max, kMaxDescriptors);
   if (limit.rlim_cur >= wanted) return absl::OkStatus();
   limit.rlim_cur = wanted;
   if (setrlimit(RLIMIT_NOFILE, &limit) == 0) return absl::OkStatus();

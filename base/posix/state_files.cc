@@ -86,7 +86,7 @@ absl::StatusOr<std::optional<mode_t>> JudgeFolder(const std::string& path, const
   return std::nullopt;
 }
 
-constexpr uint64_t kLeastReserveBytes = 4096;
+constexpr uint64_t kMinReserveBytes = 4096;
 
 std::string Environment(const char* name) {
   const char* const value = std::getenv(name);
@@ -166,7 +166,7 @@ void ReleaseSpace(const std::string& path) {
 void ReserveSpace(const std::string& path, uint64_t bytes) {
   const UniqueFd file(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   int error = file ? ENOSPC : errno;
-  for (; file && error == ENOSPC && bytes >= kLeastReserveBytes; bytes /= 2) {
+  for (; file && error == ENOSPC && bytes >= kMinReserveBytes; bytes /= 2) {
     error = posix_fallocate(file.get(), 0, static_cast<off_t>(bytes));
   }
   if (error == 0) return;

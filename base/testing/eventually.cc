@@ -5,8 +5,8 @@
 
 namespace tensorcast::testing {
 
-bool Eventually(absl::FunctionRef<bool()> condition, absl::Duration most) {
-  const SteadyTime deadline = SteadyNow() + most;
+bool Eventually(absl::FunctionRef<bool()> condition, absl::Duration max) {
+  const SteadyTime deadline = SteadyNow() + max;
   while (!condition()) {
     if (SteadyNow() > deadline) return false;
     absl::SleepFor(absl::Milliseconds(1));

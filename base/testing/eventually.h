@@ -8,6 +8,6 @@ namespace tensorcast::testing {
 
 // Looks every millisecond until the condition holds; false when it did not within a time that only a hang
 // takes. Where a thread can be told, a lock's Await or a Notification is the better way.
-[[nodiscard]] bool Eventually(absl::FunctionRef<bool()> condition, absl::Duration most = absl::Seconds(60));
+[[nodiscard]] bool Eventually(absl::FunctionRef<bool()> condition, absl::Duration max = absl::Seconds(60));
 
 }  // namespace tensorcast::testing

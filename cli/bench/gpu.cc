@@ -19,7 +19,7 @@ namespace {
 constexpr char kTcpLane[] = "tcp";
 constexpr char kOnHost[] = "gpu-bench-on-host";
 constexpr char kOnGpu[] = "gpu-bench-on-gpu";
-constexpr int kFewestForBroadcast = 3;  // one that has it, two that get it
+constexpr int kMinReceiversForBroadcast = 3;  // one that has it, two that get it
 constexpr int kBroadcastAttempts = 10;
 constexpr int kAttachWarmup = 5;
 
@@ -157,8 +157,8 @@ class GpuBench {
   }
 
   absl::Status Broadcast() {
-    if (yardsticks_->device_count() < kFewestForBroadcast) {
-      Say(absl::StrCat("gpu nccl: not measured, it takes ", kFewestForBroadcast, " GPUs"));
+    if (yardsticks_->device_count() < kMinReceiversForBroadcast) {
+      Say(absl::StrCat("gpu nccl: not measured, it takes ", kMinReceiversForBroadcast, " GPUs"));
       return absl::OkStatus();
     }
     std::vector<int> ranks(yardsticks_->device_count());

@@ -28,15 +28,15 @@ absl::StatusOr<double> Swarm::ShareHeld() {
 
 absl::StatusOr<std::optional<int>> Swarm::FindFeeder() {
   std::optional<int> feeder;
-  uint64_t most = 0;
+  uint64_t max = 0;
   for (int node = first_receiver_; node < cluster_->processes().daemons(); ++node) {
     TC_ASSIGN_OR_RETURN(const v1::GetStatusResponse status, cluster_->admin(node).GetStatus(context_));
     uint64_t given = 0;
     for (const v1::ServeReport& serving : status.servings()) {
       if (!serving.has_closed() && serving.artifact_id() == artifact_id_) given += serving.bytes();
     }
-    if (given <= most) continue;
-    most = given;
+    if (given <= max) continue;
+    max = given;
     feeder = node;
   }
   return feeder;

@@ -28,15 +28,15 @@ constexpr absl::Duration kToolTimeout = absl::Seconds(20);
 // What a link lets through at once after a pause, as time at its rate: enough for the timers of a busy
 // machine, too little to be seen in what a transfer takes.
 constexpr double kBurstSeconds = 0.020;
-constexpr uint64_t kLeastBurst = 64 << 10;
-constexpr uint64_t kMostBurst = 2 << 20;
+constexpr uint64_t kMinBurst = 64 << 10;
+constexpr uint64_t kMaxBurst = 2 << 20;
 constexpr char kQueue[] = "50ms";  // that may wait before a link; more is dropped
 
 constexpr char kNodeLink[] = "eth0";
 std::string HubLink(int node) { return absl::StrCat("node", node); }
 // Of the bridge: 1; of the nodes: from 2. From the range for benchmarks, which no real network uses.
 std::string HostAddress(int host) { return absl::StrCat("198.18.77.", host); }
-constexpr int kMostNodes = 250;
+constexpr int kMaxNodes = 250;
 
 // Names the namespace to other processes, too.
 std::string PathOf(const UniqueFd& space) { return absl::StrCat("/proc/", getpid(), "/fd/", space.get()); }
@@ -93,8 +93,8 @@ absl::Status RunInside(const UniqueFd& space, std::vector<std::string> command) 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Network>> Network::Make(int nodes) {
-  if (nodes > kMostNodes) {
-    return absl::InvalidArgumentError(absl::StrCat("at most ", kMostNodes, " hosts, not ", nodes));
+  if (nodes > kMaxNodes) {
+    return absl::InvalidArgumentError(absl::StrCat("at most ", kMaxNodes, " hosts, not ", nodes));
   }
   std::unique_ptr<Network> network(new Network);
   absl::Status status = network->AddHub();
@@ -173,7 +173,7 @@ absl::Status Network::Throttle(int node, uint64_t bits_per_second) {
             "rate",
             absl::StrCat(bits_per_second, "bit"),
             "burst",
-            absl::StrCat(std::clamp(burst, kLeastBurst, kMostBurst), "b"),
+            absl::StrCat(std::clamp(burst, kMinBurst, kMaxBurst), "b"),
             "latency",
             kQueue};
   };

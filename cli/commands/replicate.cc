@@ -148,7 +148,9 @@ std::string ErrorText(const v1::ReplicationTask& task) {
 
 void PrintTasks(const std::vector<v1::ReplicationTask>& tasks) {
   Table table({"place", "state", "last error"});
-  for (const v1::ReplicationTask& task : tasks) table.Add({PlaceText(task), StateText(task), ErrorText(task)});
+  for (const v1::ReplicationTask& task : tasks) {
+    table.Add({PlaceText(task), StateText(task), ErrorText(task)});
+  }
   std::fputs(table.ToString().c_str(), stdout);
 }
 
@@ -158,7 +160,8 @@ std::string WaitText(const v1::ReplicationTask& task) {
 }
 
 bool IsOpen(const v1::ReplicationTask& task) {
-  return task.state() == v1::REPLICATION_TASK_STATE_WAITING || task.state() == v1::REPLICATION_TASK_STATE_RUNNING;
+  return task.state() == v1::REPLICATION_TASK_STATE_WAITING ||
+         task.state() == v1::REPLICATION_TASK_STATE_RUNNING;
 }
 
 std::string PlaceKey(const v1::ReplicationTask& task) {
@@ -249,7 +252,8 @@ class Replication {
 
  private:
   static bool IsThere(const Result& result) {
-    return !result.has_error() && (!result.has_task() || result.task().state() == v1::REPLICATION_TASK_STATE_DONE);
+    return !result.has_error() &&
+           (!result.has_task() || result.task().state() == v1::REPLICATION_TASK_STATE_DONE);
   }
 
   void NoteGone(const std::string& place) {
@@ -288,7 +292,9 @@ absl::Status AwaitAll(client::AdminClient& admin, const RequestContext& context,
       bar.callback()(replication.progress());
     }
     // What waits for a moment only is nobody's concern.
-    if (now >= say_waits && news.task().state() == v1::REPLICATION_TASK_STATE_WAITING) say(WaitText(news.task()));
+    if (now >= say_waits && news.task().state() == v1::REPLICATION_TASK_STATE_WAITING) {
+      say(WaitText(news.task()));
+    }
     return !replication.ended();
   };
   while (!replication.ended()) {
@@ -335,19 +341,23 @@ absl::Status Cancel(const CommonFlags& common, const ReplicateFlags& flags, clie
   v1::CancelReplicationTasksRequest request;
   request.set_artifact_id(artifact_id);
   TC_RETURN_IF_ERROR(AddTargets(admin, context, flags, request.mutable_targets()));
-  TC_ASSIGN_OR_RETURN(const v1::CancelReplicationTasksResponse cancelled, admin.CancelReplicationTasks(context, request));
+  TC_ASSIGN_OR_RETURN(const v1::CancelReplicationTasksResponse cancelled,
+                      admin.CancelReplicationTasks(context, request));
   if (common.json) {
     std::fputs(ToJson(cancelled).c_str(), stdout);
     return absl::OkStatus();
   }
-  for (const v1::ReplicationTask& task : cancelled.tasks()) std::printf("cancelled %s\n", PlaceText(task).c_str());
+  for (const v1::ReplicationTask& task : cancelled.tasks()) {
+    std::printf("cancelled %s\n", PlaceText(task).c_str());
+  }
   if (cancelled.tasks().empty()) std::printf("nothing was under way there\n");
   return absl::OkStatus();
 }
 
 absl::Status Show(const CommonFlags& common, client::AdminClient& admin, const RequestContext& context,
                   const std::string& artifact_id) {
-  TC_ASSIGN_OR_RETURN(std::vector<v1::ReplicationTask> tasks, admin.ListReplicationTasks(context, artifact_id));
+  TC_ASSIGN_OR_RETURN(std::vector<v1::ReplicationTask> tasks,
+                      admin.ListReplicationTasks(context, artifact_id));
   if (!common.json) {
     PrintTasks(tasks);
     return absl::OkStatus();

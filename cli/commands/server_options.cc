@@ -201,8 +201,8 @@ absl::StatusOr<global_store::GlobalStoreOptions> ToGlobalStoreOptions(const v1::
       {config.keep_versions_by_prefix().begin(), config.keep_versions_by_prefix().end()});
   if (!retention.ok()) return Annotate(retention.status(), "global_store.keep_versions_by_prefix");
   options.retention = *std::move(retention);
-  TC_ASSIGN_OR_RETURN(options.broadcast_least_bytes,
-                      Size("global_store.broadcast_least", config.broadcast_least()));
+  TC_ASSIGN_OR_RETURN(options.broadcast_min_bytes,
+                      Size("global_store.broadcast_min_bytes", config.broadcast_min_bytes()));
   TC_ASSIGN_OR_RETURN(options.heartbeat_interval,
                       Interval("global_store.heartbeat_interval", config.heartbeat_interval()));
   TC_ASSIGN_OR_RETURN(options.node_ttl, Interval("global_store.node_ttl", config.node_ttl()));

@@ -51,9 +51,9 @@ absl::Status CheckSize(std::string_view text) {
 
 // Below the least, peers would take the waiting for silence.
 absl::Status CheckRate(std::string_view text) {
-  constexpr uint64_t kLeast = uint64_t{1} << 20;
+  constexpr uint64_t kMin = uint64_t{1} << 20;
   TC_ASSIGN_OR_RETURN(const uint64_t bytes, ParseSize(text));
-  if (bytes == 0 || bytes >= kLeast) return absl::OkStatus();
+  if (bytes == 0 || bytes >= kMin) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is less than 1MiB a second; 0 is no limit"));
 }
 

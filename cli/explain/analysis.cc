@@ -199,25 +199,25 @@ Bound FindBound(const TransferReport& report, const std::vector<SourceWord>& wor
   const TransferParts parts = PartsOf(report);
   if (parts.total() <= absl::ZeroDuration()) return {"nothing", "It took no time that could be measured."};
   // Only where the bytes moved for the longest part is a stage the bound; else what held them up is.
-  const absl::Duration most =
+  const absl::Duration max =
       std::max({parts.queue, parts.start, parts.moving, parts.starved, parts.gaps, parts.finish});
-  if (parts.moving == most && !report.stages.empty()) return StageBound(report, words);
-  if (parts.queue == most) {
+  if (parts.moving == max && !report.stages.empty()) return StageBound(report, words);
+  if (parts.queue == max) {
     return {"queue", absl::StrCat(Took(parts.queue, parts),
                                   "went by before its turn came: other transfers were running "
                                   "(daemon.max_concurrent_ingests).")};
   }
-  if (parts.starved == most) {
+  if (parts.starved == max) {
     return {"starved", absl::StrCat(Took(parts.starved, parts),
                                     "went by with nothing to ask for: no source had a chunk that was still "
                                     "missing. Whoever was filling them is the limit.")};
   }
-  if (parts.gaps == most) {
+  if (parts.gaps == max) {
     return {"gaps",
             absl::StrCat(Took(parts.gaps, parts),
                          "went by between sources: one was given up and another one had to be found.")};
   }
-  if (parts.finish == most) {
+  if (parts.finish == max) {
     return {"finish",
             absl::StrCat(Took(parts.finish, parts),
                          "went by after the last chunk: its source was let go and the replica committed.")};

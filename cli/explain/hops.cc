@@ -103,10 +103,10 @@ std::string LimitsOf(const Hop* from, const Hop& to, const SourceInfo& source) {
 }
 
 // The source that kept it busy: of the ones that had everything, where there is one.
-const SourceReport* MostAsked(const Sources& sources) {
-  const auto most = std::ranges::max_element(
+const SourceReport* MaxAsked(const Sources& sources) {
+  const auto max = std::ranges::max_element(
       sources, {}, [](const SourceReport* source) { return std::pair(source->bytes, source->asked); });
-  return most == sources.end() ? nullptr : *most;
+  return max == sources.end() ? nullptr : *max;
 }
 
 BoundingHop LinkOf(const Way& way, const Hop& to, const SourceReport& source, std::string part,
@@ -211,7 +211,7 @@ std::optional<BoundingHop> FindBoundingHop(const Way& way) {
     }
     const Sources ready = Those(sources, /*filling=*/false);
     const Sources filling = Those(sources, /*filling=*/true);
-    const SourceReport* const heaviest = MostAsked(ready);
+    const SourceReport* const heaviest = MaxAsked(ready);
     if (heaviest != nullptr && (outside == nullptr || heaviest->bytes > outside->bytes)) {
       outside = heaviest;
       outside_to = at;
@@ -224,7 +224,7 @@ std::optional<BoundingHop> FindBoundingHop(const Way& way) {
       at = up;
       continue;
     }
-    const SourceReport& most = *filling.front();
+    const SourceReport& largest = *filling.front();
     const bool all_seen = std::ranges::all_of(filling, [&](const SourceReport* source) {
       const Hop* const up = FindHop(way, source->source);
       return up != nullptr && seen.contains(up);
@@ -235,11 +235,11 @@ std::optional<BoundingHop> FindBoundingHop(const Way& way) {
                              hop.why.empty() ? "" : "; ", hop.why);
       return hop;
     }
-    BoundingHop hop = LinkOf(way, *at, most, part, std::move(steps));
-    if (!IsKnown(way, most)) {
-      hop.silent = most.source.name;
+    BoundingHop hop = LinkOf(way, *at, largest, part, std::move(steps));
+    if (!IsKnown(way, largest)) {
+      hop.silent = largest.source.name;
       hop.why = absl::StrCat(WhatLinkTells(hop, report), "; what filled ", hop.silent,
-                             " is not known: ", WhyUnknown(way, most));
+                             " is not known: ", WhyUnknown(way, largest));
     }
     return hop;
   }

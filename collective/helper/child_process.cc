@@ -140,7 +140,7 @@ absl::StatusOr<std::string> ChildProcess::Receive(SteadyTime deadline) {
     const int ready = poll(waits.data(), waits.size(), PollMs(deadline));
     if (ready < 0 && errno == EINTR) continue;
     if (ready == 0) return absl::DeadlineExceededError(absl::StrCat("process ", pid_, " does not answer"));
-    std::string message(kMostMessageBytes, '\0');
+    std::string message(kMaxMessageBytes, '\0');
     const ssize_t size = recv(socket_.get(), message.data(), message.size(), MSG_DONTWAIT);
     if (size < 0 && errno == EINTR) continue;
     if (size <= 0) return absl::UnavailableError(absl::StrCat("process ", pid_, " has ended"));

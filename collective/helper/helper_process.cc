@@ -26,7 +26,7 @@ using helper::Reply;
 namespace {
 
 // A communicator takes tens of megabytes of each of its GPUs.
-constexpr size_t kMostKept = 8;
+constexpr size_t kMaxKept = 8;
 
 }  // namespace
 
@@ -85,10 +85,10 @@ class HelperProcess::Group final : public BroadcastGroup {
       by_device.emplace(owner_->devices_->devices()[allocation.device].uuid, allocation);
     }
     if (by_device.size() != allocations.size() || allocations.size() < 2 ||
-        allocations.size() > helper::kMostRanks) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "a broadcast between ", allocations.size(), " allocations on ", by_device.size(),
-          " devices: each has to be on one of its own, and there are 2 to ", helper::kMostRanks));
+        allocations.size() > helper::kMaxRanks) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("a broadcast between ", allocations.size(), " allocations on ", by_device.size(),
+                       " devices: each has to be on one of its own, and there are 2 to ", helper::kMaxRanks));
     }
     std::vector<std::string> uuids;
     for (const auto& [uuid, allocation] : by_device) {
@@ -103,7 +103,7 @@ class HelperProcess::Group final : public BroadcastGroup {
   absl::Status Broadcast(std::span<const ByteRange> ranges) override {
     if (owner_->child_ == nullptr) return HasEnded();
     while (!ranges.empty()) {
-      const auto part = ranges.first(std::min<size_t>(ranges.size(), helper::kMostRanges));
+      const auto part = ranges.first(std::min<size_t>(ranges.size(), helper::kMaxRanges));
       const BroadcastRequest request{.communicator = communicator_,
                                      .root = root_,
                                      .memories = memories_.numbers(),
@@ -149,7 +149,7 @@ class HelperProcess::WideGroup final : public WideBroadcastGroup {
 
   absl::Status Join(std::span<const DevicePtr> allocations, const BroadcastWorld& world) override {
     if (owner_->child_ == nullptr) return Group::HasEnded();
-    if (allocations.empty() || allocations.size() > helper::kMostRanks ||
+    if (allocations.empty() || allocations.size() > helper::kMaxRanks ||
         allocations.size() != world.ranks.size() || allocations.size() >= world.size || world.id.empty()) {
       return absl::InvalidArgumentError(
           absl::StrCat("a group of ", world.size, " ranks, ", allocations.size(),
@@ -171,7 +171,7 @@ class HelperProcess::WideGroup final : public WideBroadcastGroup {
     const bool last = ranges.empty();
     do {
       if (owner_->child_ == nullptr) return Group::HasEnded();
-      const auto part = ranges.first(std::min<size_t>(ranges.size(), helper::kMostHeaderRanges));
+      const auto part = ranges.first(std::min<size_t>(ranges.size(), helper::kMaxHeaderRanges));
       const BroadcastRequest request{.communicator = communicator_,
                                      .root = root_,
                                      .memories = memories_.numbers(),
@@ -344,7 +344,7 @@ absl::StatusOr<uint32_t> HelperProcess::CommunicatorOf(const std::vector<std::st
     kept->second.used = ++uses_;
     return kept->second.number;
   }
-  if (communicators_.size() >= kMostKept) {
+  if (communicators_.size() >= kMaxKept) {
     const auto oldest =
         std::ranges::min_element(communicators_, {}, [](const auto& entry) { return entry.second.used; });
     TC_RETURN_IF_ERROR(

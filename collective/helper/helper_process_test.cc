@@ -33,7 +33,7 @@ constexpr uint64_t kHangs = 1001;
 constexpr uint64_t kCrashes = 1002;
 constexpr uint64_t kFails = 1003;
 constexpr int kGpus = 4;
-constexpr int kMostMails = 8;
+constexpr int kMaxMails = 8;
 
 std::unique_ptr<DeviceRuntime> MakeDevices() {
   return CreateFakeRuntime({.device_count = kGpus, .device_bytes = uint64_t{16} << 20}).value();
@@ -207,7 +207,7 @@ TEST_F(HelperProcessTest, MoreRangesThanFitAMessageAreSentAllTheSame) {
   for (uint64_t offset = 0; offset < kBytes; offset += 1000) {
     ranges.push_back({offset, std::min<uint64_t>(1000, kBytes - offset)});
   }
-  ASSERT_GT(ranges.size(), helper::kMostRanges);
+  ASSERT_GT(ranges.size(), helper::kMaxRanges);
   const auto group = helper_->Open(std::vector<DevicePtr>{replicas_[0], replicas_[1]});
   ASSERT_TRUE(group.ok()) << group.status();
   const absl::Status sent = (*group)->Broadcast(ranges);
@@ -268,7 +268,7 @@ TEST_F(HelperProcessTest, AfterAGroupThatCouldNotFormNoneIsTriedForAWhile) {
 class WideGroupTest : public HelperProcessTest {
  protected:
   ~WideGroupTest() override {
-    for (int i = 1; i <= kMostMails; ++i) std::filesystem::remove(absl::StrCat(mail_, ".", i));
+    for (int i = 1; i <= kMaxMails; ++i) std::filesystem::remove(absl::StrCat(mail_, ".", i));
   }
   void StartBoth() {
     StartAndAwait();

@@ -23,13 +23,13 @@ constexpr uint8_t kId = 3;
 constexpr uint8_t kRanges = 4;
 
 // Enough of a message for people to know what it is.
-constexpr size_t kMostErrorBytes = 4096;
+constexpr size_t kMaxErrorBytes = 4096;
 
 std::string Take(ByteReader& reader) { return std::string(reader.GetString<uint16_t>()); }
 
-uint32_t TakeCount(ByteReader& reader, uint32_t most) {
+uint32_t TakeCount(ByteReader& reader, uint32_t max) {
   const uint32_t count = reader.Get<uint32_t>();
-  if (count > most) reader.Fail("more items than a message may have");
+  if (count > max) reader.Fail("more items than a message may have");
   return reader.ok() ? count : 0;
 }
 
@@ -87,7 +87,7 @@ void Put(ByteWriter& writer, const std::vector<ByteRange>& ranges) {
 }
 
 std::vector<uint32_t> TakeMemories(ByteReader& reader) {
-  std::vector<uint32_t> memories(TakeCount(reader, kMostRanks));
+  std::vector<uint32_t> memories(TakeCount(reader, kMaxRanks));
   for (uint32_t& memory : memories) memory = reader.Get<uint32_t>();
   return memories;
 }
@@ -98,7 +98,7 @@ ByteRange TakeRange(ByteReader& reader) {
 }
 
 std::vector<ByteRange> TakeRanges(ByteReader& reader) {
-  std::vector<ByteRange> ranges(TakeCount(reader, kMostRanges));
+  std::vector<ByteRange> ranges(TakeCount(reader, kMaxRanges));
   for (ByteRange& range : ranges) range = TakeRange(reader);
   return ranges;
 }
@@ -115,7 +115,7 @@ JoinRequest TakeJoin(ByteReader& reader) {
   JoinRequest join;
   join.id = Take(reader);
   join.world_size = reader.Get<uint32_t>();
-  const uint32_t count = TakeCount(reader, kMostRanks);
+  const uint32_t count = TakeCount(reader, kMaxRanks);
   for (uint32_t i = 0; i < count; ++i) {
     JoinRequest::Rank& rank = join.ranks.emplace_back();
     rank.rank = reader.Get<uint32_t>();
@@ -177,7 +177,7 @@ std::string EncodeReply(const absl::StatusOr<Reply>& reply) {
     std::visit([&writer](const auto& each) { Put(writer, each); }, *reply);
   } else {
     writer.Put(kError).Put(static_cast<uint16_t>(reply.status().code()));
-    writer.PutString<uint16_t>(reply.status().message().substr(0, kMostErrorBytes));
+    writer.PutString<uint16_t>(reply.status().message().substr(0, kMaxErrorBytes));
   }
   return writer.Take();
 }
@@ -228,7 +228,7 @@ absl::StatusOr<std::vector<ByteRange>> DecodeHeader(std::string_view bytes) {
   ByteReader reader(bytes);
   const uint64_t count = reader.Get<uint64_t>();
   const uint64_t nothing = reader.Get<uint64_t>();
-  if (bytes.size() != kHeaderBytes || count > kMostHeaderRanges || nothing != 0) {
+  if (bytes.size() != kHeaderBytes || count > kMaxHeaderRanges || nothing != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("what ", bytes.size(), " bytes from another process say of a broadcast is no header"));
   }

@@ -15,13 +15,13 @@
 
 namespace tensorcast::helper {
 
-inline constexpr size_t kMostMessageBytes = size_t{64} << 10;
-inline constexpr uint32_t kMostRanks = 64;
-inline constexpr uint32_t kMostRanges = 2048;
+inline constexpr size_t kMaxMessageBytes = size_t{64} << 10;
+inline constexpr uint32_t kMaxRanks = 64;
+inline constexpr uint32_t kMaxRanges = 2048;
 inline constexpr uint32_t kVersion = 2;
 // What goes to the other processes of a communicator ahead of a broadcast.
 inline constexpr size_t kHeaderBytes = 4096;
-inline constexpr uint32_t kMostHeaderRanges = 255;
+inline constexpr uint32_t kMaxHeaderRanges = 255;
 
 struct OpenRequest {
   IpcHandle memory;
@@ -81,7 +81,7 @@ absl::StatusOr<Request> DecodeRequest(std::string_view bytes);
 // What the helper answered, be it an error; INTERNAL when it is no answer at all.
 absl::StatusOr<Reply> DecodeReply(std::string_view bytes);
 
-// kHeaderBytes. REQUIRES: at most kMostHeaderRanges.
+// kHeaderBytes. REQUIRES: at most kMaxHeaderRanges.
 std::string EncodeHeader(const std::vector<ByteRange>& ranges);
 // INVALID_ARGUMENT for anything but what the encoder makes. The ranges may be any.
 absl::StatusOr<std::vector<ByteRange>> DecodeHeader(std::string_view bytes);

@@ -117,7 +117,7 @@ TEST(HelperMessages, NoPartOfAMessageIsAMessage) {
 }
 
 TEST(HelperMessages, AHeaderHasOneSizeAndIsReadAsItWasWritten) {
-  const std::vector<ByteRange> most(kMostHeaderRanges, ByteRange{7, 8});
+  const std::vector<ByteRange> most(kMaxHeaderRanges, ByteRange{7, 8});
   for (const std::vector<ByteRange>& ranges : {std::vector<ByteRange>{}, {{4096, 16}}, most}) {
     const std::string bytes = EncodeHeader(ranges);
     ASSERT_EQ(bytes.size(), kHeaderBytes);
@@ -138,10 +138,10 @@ TEST(HelperMessages, AHeaderHasOneSizeAndIsReadAsItWasWritten) {
 }
 
 TEST(HelperMessages, TheLargestFitsAPacket) {
-  const BroadcastRequest largest{.memories = std::vector<uint32_t>(kMostRanks),
-                                 .ranges = std::vector<ByteRange>(kMostRanges)};
+  const BroadcastRequest largest{.memories = std::vector<uint32_t>(kMaxRanks),
+                                 .ranges = std::vector<ByteRange>(kMaxRanges)};
   const std::string bytes = EncodeRequest(largest);
-  EXPECT_LE(bytes.size(), kMostMessageBytes);
+  EXPECT_LE(bytes.size(), kMaxMessageBytes);
   EXPECT_TRUE(DecodeRequest(bytes).ok());
   BroadcastRequest larger = largest;
   larger.ranges.emplace_back();

@@ -161,7 +161,7 @@ class Server {
   }
 
   absl::Status SendHeader(Group& group, const BroadcastRequest& request) {
-    if (request.ranges.size() > kMostHeaderRanges) {
+    if (request.ranges.size() > kMaxHeaderRanges) {
       return absl::InvalidArgumentError("more ranges than other processes can be told");
     }
     const std::string bytes = EncodeHeader(request.ranges);
@@ -203,7 +203,7 @@ absl::Status Send(int socket, const std::string& bytes) {
 }
 
 absl::Status ServeRequests(int socket, Server& server) {
-  std::string buffer(kMostMessageBytes, '\0');
+  std::string buffer(kMaxMessageBytes, '\0');
   while (true) {
     const ssize_t size = recv(socket, buffer.data(), buffer.size(), 0);
     if (size < 0 && errno == EINTR) continue;

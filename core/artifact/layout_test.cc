@@ -104,11 +104,11 @@ TEST(AssignOffsets, RejectsAnImagePastTwoToThe63Bytes) {
 }
 
 TEST(AssignOffsets, RejectsMoreChunksThanFitIn32Bits) {
-  const uint64_t most = uint64_t{UINT32_MAX} * kMaxChunkBytes;
-  ImageLayout layout = LayoutOf({MakeTensor("w", DType::kU8, {most})});
+  const uint64_t max = uint64_t{UINT32_MAX} * kMaxChunkBytes;
+  ImageLayout layout = LayoutOf({MakeTensor("w", DType::kU8, {max})});
   ASSERT_TRUE(AssignOffsets(layout).ok());
   EXPECT_EQ(layout.chunk_count(), UINT32_MAX);
-  ImageLayout larger = LayoutOf({MakeTensor("w", DType::kU8, {most + 1})});
+  ImageLayout larger = LayoutOf({MakeTensor("w", DType::kU8, {max + 1})});
   const ImageLayout before = larger;
   EXPECT_THAT(AssignOffsets(larger).message(), HasSubstr("2^32-1"));
   EXPECT_EQ(larger, before);
@@ -140,9 +140,9 @@ TEST(ValidateLayout, RejectsChunkSizesThatAreNotPositiveMultiplesOf4096) {
 }
 
 TEST(ValidateLayout, RejectsMoreChunksThanFitIn32Bits) {
-  const uint64_t most = uint64_t{UINT32_MAX} * 4096;
-  EXPECT_TRUE(ValidateLayout(ChunkedLayout(most, 4096)).ok());
-  EXPECT_THAT(ValidateLayout(ChunkedLayout(most + 1, 4096)).message(), HasSubstr("2^32-1"));
+  const uint64_t max = uint64_t{UINT32_MAX} * 4096;
+  EXPECT_TRUE(ValidateLayout(ChunkedLayout(max, 4096)).ok());
+  EXPECT_THAT(ValidateLayout(ChunkedLayout(max + 1, 4096)).message(), HasSubstr("2^32-1"));
 }
 
 TEST(ValidateLayout, RejectsEveryOffsetAndSizeButTheAssignedOnes) {

@@ -14,7 +14,7 @@ namespace {
 
 // One character, or one range of a set, against one of a name at a time: what all the wildcards of a request
 // may cost, less than a second. 32 patterns like `*.weight` and 100,000 tensors stay below.
-constexpr uint64_t kMostSteps = uint64_t{1} << 27;
+constexpr uint64_t kMaxSteps = uint64_t{1} << 27;
 
 struct Character {
   uint32_t value = 0;
@@ -65,7 +65,7 @@ class Glob {
     size_t star_ends = 0;
     while (at < name.size()) {
       steps += piece < pieces_.size() ? std::max<size_t>(1, pieces_[piece].ranges.size()) : 1;
-      if (steps > kMostSteps) return false;
+      if (steps > kMaxSteps) return false;
       if (piece < pieces_.size() && pieces_[piece].kind == Piece::kText) {
         star = piece++;
         star_ends = at;
@@ -163,10 +163,10 @@ std::vector<uint32_t> ChunksOf(const ImageLayout& layout, std::span<const uint32
 }  // namespace
 
 absl::Status CheckTensorPatterns(std::span<const std::string> patterns) {
-  if (patterns.size() > kMostTensorPatterns) {
+  if (patterns.size() > kMaxTensorPatterns) {
     return absl::InvalidArgumentError(absl::StrCat(patterns.size(),
                                                    " names and patterns of tensors are more than ",
-                                                   kMostTensorPatterns, ": use wildcards, or ask for all"));
+                                                   kMaxTensorPatterns, ": use wildcards, or ask for all"));
   }
   for (const std::string& pattern : patterns) {
     if (pattern.size() > kMaxTensorPatternBytes) {
@@ -197,7 +197,7 @@ absl::StatusOr<TensorSelection> SelectTensors(const Manifest& manifest,
     bool matched = false;
     for (size_t i = 0; i < tensors.size(); ++i) {
       if (glob.Matches(tensors[i].name, steps)) matched = chosen[i] = true;
-      if (steps > kMostSteps) return TooLong(manifest, patterns.size(), pattern);
+      if (steps > kMaxSteps) return TooLong(manifest, patterns.size(), pattern);
     }
     if (!matched) return NothingMatches(manifest, pattern);
   }

@@ -18,7 +18,7 @@
 
 namespace tensorcast {
 
-inline constexpr size_t kMostTensorPatterns = 65536;
+inline constexpr size_t kMaxTensorPatterns = 65536;
 inline constexpr size_t kMaxTensorPatternBytes = 4096;
 
 struct TensorSelection {

@@ -129,8 +129,8 @@ TEST(SelectTensors, NamesThePatternThatChoosesNothingAndWhatIsNear) {
 
 TEST(SelectTensors, RefusesMoreThanIsTaken) {
   const auto manifest = ManifestOf({{"a", 8}});
-  EXPECT_THAT(Chosen(*manifest, std::vector<std::string>(kMostTensorPatterns, "a")), ElementsAre("a"));
-  ExpectRefused(*manifest, std::vector<std::string>(kMostTensorPatterns + 1, "a"), HasSubstr("65537"));
+  EXPECT_THAT(Chosen(*manifest, std::vector<std::string>(kMaxTensorPatterns, "a")), ElementsAre("a"));
+  ExpectRefused(*manifest, std::vector<std::string>(kMaxTensorPatterns + 1, "a"), HasSubstr("65537"));
   EXPECT_THAT(Chosen(*manifest, {std::string(kMaxTensorPatternBytes, '*')}), ElementsAre("a"));
   ExpectRefused(*manifest, {std::string(kMaxTensorPatternBytes + 1, '*')}, HasSubstr("4097 bytes"));
   ExpectRefused(*manifest, {"a\xff*"}, HasSubstr("not valid UTF-8"));
@@ -167,8 +167,8 @@ TEST(SelectTensors, ChoosesAmongAHundredThousandTensors) {
   // Wildcards of every kind at once, and as many whole names as are taken.
   std::vector<std::string> patterns = {"*.layers.7.*", "*.9[0-4].weight", "model.layers.99?.*"};
   EXPECT_EQ(Chosen(*manifest, patterns).size(), 100u + 10u * 100u + 5u * (1000u - 11u));
-  for (size_t i = patterns.size(); i < kMostTensorPatterns; ++i) patterns.push_back(tensors[i].first);
-  EXPECT_GT(Chosen(*manifest, patterns).size(), kMostTensorPatterns - 3);
+  for (size_t i = patterns.size(); i < kMaxTensorPatterns; ++i) patterns.push_back(tensors[i].first);
+  EXPECT_GT(Chosen(*manifest, patterns).size(), kMaxTensorPatterns - 3);
 }
 
 }  // namespace

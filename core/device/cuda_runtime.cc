@@ -46,7 +46,7 @@ absl::StatusOr<std::vector<DeviceInfo>> EnumerateDevices() {
                        .total_bytes = properties.totalGlobalMem,
                        .pci_bus_id = absl::StrFormat("%04x:%02x:%02x.0", properties.pciDomainID,
                                                      properties.pciBusID, properties.pciDeviceID),
-                       .can_digest = properties.major * 10 + properties.minor >= LeastDigestCapability(),
+                       .can_digest = properties.major * 10 + properties.minor >= MinDigestCapability(),
                        .locks_read_only = properties.hostRegisterReadOnlySupported != 0});
   }
   return devices;

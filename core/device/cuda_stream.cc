@@ -107,7 +107,7 @@ class CudaStream final : public Stream {
     }
     // One batch after another uses the buffer: they are in order.
     while (!ranges.empty()) {
-      const size_t count = std::min<size_t>(ranges.size(), kMostDigestsAtOnce);
+      const size_t count = std::min<size_t>(ranges.size(), kMaxDigestsAtOnce);
       TC_RETURN_IF_ERROR(DigestBatchOf(ranges.first(count), digests.data()));
       ranges = ranges.subspan(count);
       digests = digests.subspan(count);
@@ -166,7 +166,7 @@ class CudaStream final : public Stream {
     return IsDeviceMemory(memory) && IsDeviceMemory(memory + (bytes - 1));
   }
 
-  // REQUIRES: kMostDigestsAtOnce at most.
+  // REQUIRES: kMaxDigestsAtOnce at most.
   absl::Status DigestBatchOf(std::span<const DeviceRange> ranges, DigestBytes* digests) {
     static_assert(sizeof(DigestBytes) == xxh3::kDigestBytes);
     DigestBatch batch;
@@ -224,7 +224,7 @@ absl::StatusOr<DevicePtr> DigestBuffers::Take(int device) {
     const CudaDeviceGuard guard(device);
     TC_RETURN_IF_ERROR(guard.status());
     void* pointer = nullptr;
-    TC_RETURN_IF_ERROR(CudaStatus(cudaMalloc(&pointer, kMostDigestsAtOnce * xxh3::kDigestBytes), "allocating",
+    TC_RETURN_IF_ERROR(CudaStatus(cudaMalloc(&pointer, kMaxDigestsAtOnce * xxh3::kDigestBytes), "allocating",
                                   absl::StrCat("room for digests on device ", device)));
     idle.push_back({.device = device, .address = reinterpret_cast<uint64_t>(pointer)});
     all_.push_back(idle.back());

@@ -9,7 +9,7 @@
 
 namespace tensorcast {
 
-inline constexpr int kMostDigestsAtOnce = 128;
+inline constexpr int kMaxDigestsAtOnce = 128;
 
 // The kernel's one parameter: device addresses, all of the device that it runs on.
 struct DigestBatch {
@@ -17,7 +17,7 @@ struct DigestBatch {
     uint64_t address = 0;
     uint64_t bytes = 0;
   };
-  Range ranges[kMostDigestsAtOnce];
+  Range ranges[kMaxDigestsAtOnce];
   uint64_t digests = 0;  // address of xxh3::kDigestBytes a range
 };
 
@@ -29,6 +29,6 @@ inline constexpr char kDigestKernelName[] = "TensorCastDigest";
 const void* DigestKernel();
 
 // The least compute capability of a device that can run it, as 75 for 7.5; a huge one where there is none.
-int LeastDigestCapability();
+int MinDigestCapability();
 
 }  // namespace tensorcast

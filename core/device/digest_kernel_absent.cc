@@ -7,6 +7,6 @@ namespace tensorcast {
 
 const void* DigestKernel() { return nullptr; }
 
-int LeastDigestCapability() { return std::numeric_limits<int>::max(); }
+int MinDigestCapability() { return std::numeric_limits<int>::max(); }
 
 }  // namespace tensorcast

@@ -31,13 +31,13 @@ size_t Shared(const std::vector<std::string>& one, const std::vector<std::string
 // Of the adapters of this class; those without a PCI device (loopback, bridges) have no way.
 std::vector<std::string> Nearest(const fs::path& adapters, const std::vector<std::string>& way) {
   std::vector<std::string> nearest;
-  size_t most = 0;
+  size_t max = 0;
   std::error_code error;
   for (const fs::directory_entry& adapter : fs::directory_iterator(adapters, error)) {
     const size_t shared = Shared(way, WayTo(adapter.path() / "device"));
-    if (shared == 0 || shared < most) continue;
-    if (shared > most) nearest.clear();
-    most = shared;
+    if (shared == 0 || shared < max) continue;
+    if (shared > max) nearest.clear();
+    max = shared;
     nearest.push_back(adapter.path().filename());
   }
   std::ranges::sort(nearest);

@@ -33,7 +33,7 @@ inline constexpr int kSecretWords = 24;
 inline constexpr int kBlockStripes = kSecretWords - kStripeWords;
 inline constexpr uint64_t kBlockBytes = kBlockStripes * kStripeBytes;
 // No longer input than this is digested by one lane.
-inline constexpr uint64_t kMostShortBytes = 240;
+inline constexpr uint64_t kMaxShortBytes = 240;
 
 inline constexpr int kTileBlocks = 64;
 inline constexpr int kLanesOfBlock = kStripeWords / 2;
@@ -364,7 +364,7 @@ TENSORCAST_HOST_DEVICE inline void DigestLong(const Team& team, const uint8_t* d
 template <typename Team>
 TENSORCAST_HOST_DEVICE inline void DigestRange(const Team& team, const uint8_t* data, uint64_t bytes,
                                                Scratch& scratch, uint8_t* digest) {
-  if (bytes > kMostShortBytes) return internal::DigestLong(team, data, bytes, scratch, digest);
+  if (bytes > kMaxShortBytes) return internal::DigestLong(team, data, bytes, scratch, digest);
   team.Each([=](int lane) {
     if (lane == 0) internal::Write(internal::HashShort(data, bytes), digest);
   });

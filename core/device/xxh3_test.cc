@@ -17,7 +17,7 @@ using DigestBytes = std::array<uint8_t, kDigestBytes>;
 // A million were tried when this was written; they take 5 s, and much longer under the sanitizers.
 constexpr int kRandomCases = 200'000;
 
-constexpr uint64_t kMostBytes = 3 * kTileBlocks * kBlockBytes;
+constexpr uint64_t kMaxBytes = 3 * kTileBlocks * kBlockBytes;
 
 DigestBytes Ours(const uint8_t* data, uint64_t bytes) {
   static Scratch scratch;  // as it was left by another input
@@ -46,7 +46,7 @@ class Xxh3 : public ::testing::Test {
   }
 
   std::mt19937_64 random_{1};
-  std::vector<uint8_t> bytes_ = std::vector<uint8_t>(kMostBytes + 64);
+  std::vector<uint8_t> bytes_ = std::vector<uint8_t>(kMaxBytes + 64);
 };
 
 TEST_F(Xxh3, IsThatOfXxHashForEveryLengthAtEveryAlignment) {
@@ -61,7 +61,7 @@ TEST_F(Xxh3, IsThatOfXxHashAroundTheBordersOfStripesBlocksAndTiles) {
     for (const uint64_t count : {1, 2, 3, 15, 16, 17, 63, 64, 65}) {
       for (int beside = -65; beside <= 65; ++beside) {
         const uint64_t bytes = unit * count + beside;
-        if (bytes > kMostBytes) continue;
+        if (bytes > kMaxBytes) continue;
         ASSERT_NO_FATAL_FAILURE(ExpectSame(beside & 63, bytes));
       }
     }
@@ -71,8 +71,8 @@ TEST_F(Xxh3, IsThatOfXxHashAroundTheBordersOfStripesBlocksAndTiles) {
 // Lengths of all magnitudes are equally likely.
 TEST_F(Xxh3, IsThatOfXxHashForRandomInputs) {
   for (int i = 0; i < kRandomCases; ++i) {
-    const uint64_t most = std::min(kMostBytes, uint64_t{1} << random_() % 19);
-    const uint64_t bytes = random_() % (most + 1);
+    const uint64_t max = std::min(kMaxBytes, uint64_t{1} << random_() % 19);
+    const uint64_t bytes = random_() % (max + 1);
     const uint64_t offset = random_() % (bytes_.size() - bytes);
     bytes_[offset] = static_cast<uint8_t>(random_());
     ASSERT_NO_FATAL_FAILURE(ExpectSame(offset, bytes));

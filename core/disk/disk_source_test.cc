@@ -102,8 +102,8 @@ TEST_F(Disk, UnalignedStretchesOfManyFilesMakeUpTheImageWithZerosBetween) {
   std::vector<FileExtent> extents;
   for (uint64_t at = 0; at < image.size();) {
     const uint32_t file = random() % 3;
-    const uint64_t most = random() % 4 == 0 ? 300 * kKiB : 3000;  // some are worth a read of their own
-    const uint64_t bytes = std::min<uint64_t>(1 + random() % most, image.size() - at);
+    const uint64_t max = random() % 4 == 0 ? 300 * kKiB : 3000;  // some are worth a read of their own
+    const uint64_t bytes = std::min<uint64_t>(1 + random() % max, image.size() - at);
     const uint64_t file_offset = random() % (contents[file].size() - bytes);
     extents.push_back({file, file_offset, at, bytes});
     image.replace(at, bytes, contents[file], file_offset, bytes);
@@ -168,9 +168,9 @@ TEST_F(Disk, ReadsThatComeShortAreContinued) {
       errno = EINTR;
       return -1;
     }
-    const uint64_t most = direct && random() % 2 == 0 ? 4096 : 1 + random() % 9000;  // at times in mid-block
+    const uint64_t max = direct && random() % 2 == 0 ? 4096 : 1 + random() % 9000;  // at times in mid-block
     const std::string whole = std::string(3, 'h') + bytes;
-    const uint64_t size = std::min<uint64_t>({most, destination.size(), whole.size() - offset});
+    const uint64_t size = std::min<uint64_t>({max, destination.size(), whole.size() - offset});
     std::copy_n(std::as_bytes(std::span(whole)).begin() + offset, size, destination.begin());
     return size;
   };

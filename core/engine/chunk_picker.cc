@@ -22,7 +22,7 @@ constexpr absl::Duration kAhead = absl::Milliseconds(10);
 constexpr double kNewest = 0.3;
 
 // A source that gives nothing for so long, or for so many of its usual chunk times, is stalled.
-constexpr absl::Duration kLeastPatience = absl::Milliseconds(250);
+constexpr absl::Duration kMinPatience = absl::Milliseconds(250);
 constexpr double kPatienceChunks = 4;
 // The same while no source has given anything, so that nothing is known of what is usual.
 constexpr absl::Duration kFirstPatience = absl::Milliseconds(350);
@@ -261,8 +261,7 @@ absl::Duration ChunkPicker::UsualChunkTime(const SourceState& source) const {
 void ChunkPicker::JudgeStall(SourceState& source, SteadyTime now) const {
   const absl::Duration usual = UsualChunkTime(source);
   const bool measured = usual != absl::ZeroDuration();
-  const absl::Duration patience =
-      measured ? std::max(kLeastPatience, usual * kPatienceChunks) : kFirstPatience;
+  const absl::Duration patience = measured ? std::max(kMinPatience, usual * kPatienceChunks) : kFirstPatience;
   if (measured && source.guessed_after != absl::ZeroDuration()) {
     source.stalled = source.guessed_after >= patience;
     source.guessed_after = absl::ZeroDuration();

@@ -16,7 +16,7 @@ namespace tensorcast {
 namespace {
 
 // More than one receiver: for one alone a copy is as good.
-constexpr size_t kFewestReceivers = 2;
+constexpr size_t kMinReceivers = 2;
 // Longer than those who ask at the same time are apart until they have memory; much less than a copy takes.
 constexpr absl::Duration kMoment = absl::Milliseconds(500);
 
@@ -57,8 +57,8 @@ std::unique_ptr<FanOut::Membership> FanOut::Join(const RequestContext& context,
   RequestContext moment = context;
   const absl::Duration wait = root->availability() == nullptr ? absl::ZeroDuration() : kMoment;
   moment.deadline = std::min(context.deadline, SteadyNow() + wait);
-  const size_t expected = table_->AwaitGpuReceivers(root->replica_id(), kFewestReceivers, moment);
-  if (expected < kFewestReceivers) return nullptr;
+  const size_t expected = table_->AwaitGpuReceivers(root->replica_id(), kMinReceivers, moment);
+  if (expected < kMinReceivers) return nullptr;
   const ImageLayout& layout = root->manifest()->layout();
   const auto arrived = std::make_shared<Availability>(layout.image_bytes, layout.chunk_bytes);
   const Cancellation::Registration wake =
@@ -95,7 +95,7 @@ std::shared_ptr<FanOut::Group> FanOut::FindForming(const ReplicaLease& root) {
 
 void FanOut::EndForming(const std::shared_ptr<Group>& group) {
   forming_.remove(group);
-  if (group->receivers.size() < kFewestReceivers) {
+  if (group->receivers.size() < kMinReceivers) {
     group->state = State::kDissolved;
     return;
   }

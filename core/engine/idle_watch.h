@@ -42,8 +42,8 @@ class IdleWatch {
 
  private:
   absl::Duration NewcomersTime() const {
-    const absl::Duration most = limit_ / 4;
-    return std::clamp(1.5 * limit_ - dry_, std::min(most, absl::Milliseconds(500)), most);
+    const absl::Duration max = limit_ / 4;
+    return std::clamp(1.5 * limit_ - dry_, std::min(max, absl::Milliseconds(500)), max);
   }
 
   const absl::Duration limit_;

@@ -109,7 +109,7 @@ TEST_F(EngineIngest, NeverAsksASourceForMoreThanItTakes) {
   script.max_concurrency = 3;
   auto control = MakeControl(artifact.image, script);
   ASSERT_TRUE(Get(artifact, kCpu, ProviderOf({control})).ok());
-  EXPECT_LE(control->most_at_once(), 3);
+  EXPECT_LE(control->max_at_once(), 3);
   EXPECT_EQ(control->total_fetches(), 40);
 }
 
@@ -135,7 +135,7 @@ TEST_F(EngineIngest, BoundsWhatIsUnderWayToADeviceByTheStagingBuffers) {
   script.max_concurrency = 8;
   auto control = MakeControl(artifact.image, script);
   ASSERT_TRUE(Get(artifact, kGpu, ProviderOf({control})).ok());
-  EXPECT_LE(control->most_at_once(), 2);
+  EXPECT_LE(control->max_at_once(), 2);
 }
 
 TEST_F(EngineIngest, TakesOnlyUnfinishedChunksFromTheNextSourceWhenOneDies) {

@@ -443,8 +443,8 @@ void IngestPipeline::NoteChange(const SourceFailure& failure, bool opened) {
 FetchPtr IngestPipeline::TakeFetch(SteadyTime now) {
   const bool any_direct = std::ranges::any_of(
       sources_.sources(), [](const auto& source) { return source->direct != Directly::kNot; });
-  const int most = std::max(plan_.destination->max_chunks(), any_direct ? DirectCopies::kAtOnce : 0);
-  if (sources_.under_way() >= most) return nullptr;
+  const int max = std::max(plan_.destination->max_chunks(), any_direct ? DirectCopies::kAtOnce : 0);
+  if (sources_.under_way() >= max) return nullptr;
   if (plan_.destination->places()) {
     // While one waits for a buffer another has to be there to give buffers back.
     const bool alone = started_slots_ + (ControlIsSlot() ? 1 : 0) == 1;

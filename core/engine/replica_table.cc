@@ -572,8 +572,7 @@ void ReplicaTable::AwaitMemoryOfEarlier(std::string_view artifact_id, const std:
   AwaitUnlessCancelled(context, none_allocates);
 }
 
-size_t ReplicaTable::AwaitGpuReceivers(std::string_view id, size_t fewest,
-                                       const RequestContext& context) const {
+size_t ReplicaTable::AwaitGpuReceivers(std::string_view id, size_t min, const RequestContext& context) const {
   size_t count = 0;
   AwaitUnlessCancelled(context, [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
     const RecordPtr given = Get(id);
@@ -583,7 +582,7 @@ size_t ReplicaTable::AwaitGpuReceivers(std::string_view id, size_t fewest,
              other.info.location.kind == LocationKind::kGpu && other.begun > given->begun &&
              other.info.artifact_id == given->info.artifact_id;
     });
-    return given == nullptr || count >= fewest;
+    return given == nullptr || count >= min;
   });
   return count;
 }

@@ -135,7 +135,7 @@ class ReplicaTable {
                             std::string_view receiver, const RequestContext& context) const;
   // How many replicas of the same artifact are being made on GPUs that began after this one, and so may be
   // given it. Waits for so many, to the context's end at most.
-  size_t AwaitGpuReceivers(std::string_view id, size_t fewest, const RequestContext& context) const;
+  size_t AwaitGpuReceivers(std::string_view id, size_t min, const RequestContext& context) const;
 
   // --- getting rid of one
   // ready, partial -> draining, and on to gone when no lease is left. FAILED_PRECONDITION when it is neither,

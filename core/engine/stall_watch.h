@@ -30,7 +30,7 @@ class StallWatch {
   bool TakeStall(SteadyTime now) {
     if (!watched_.has_value() || now - watched_->grew < Patience()) return false;
     watched_->grew = now;
-    least_patience_ *= 2;
+    min_patience_ *= 2;
     return true;
   }
   // How soon to look again; never while nothing is watched.
@@ -47,13 +47,13 @@ class StallWatch {
 
   absl::Duration Patience() const {
     // A source that left takes its chunks out of the sum.
-    if (watched_->chunks <= watched_->at_first) return least_patience_;
+    if (watched_->chunks <= watched_->at_first) return min_patience_;
     const auto came = static_cast<int64_t>(watched_->chunks - watched_->at_first);
-    return std::max(least_patience_, kPatienceChunks * (watched_->grew - watched_->since) / came);
+    return std::max(min_patience_, kPatienceChunks * (watched_->grew - watched_->since) / came);
   }
 
   std::optional<Watched> watched_;
-  absl::Duration least_patience_ = absl::Milliseconds(500);
+  absl::Duration min_patience_ = absl::Milliseconds(500);
 };
 
 }  // namespace tensorcast

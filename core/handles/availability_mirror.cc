@@ -14,7 +14,7 @@ namespace tensorcast {
 namespace {
 
 constexpr uint32_t kWordBits = 64;
-constexpr uint64_t kMostChunks = uint64_t{1} << 26;  // those whose bits fit a frame, and no image has
+constexpr uint64_t kMaxChunks = uint64_t{1} << 26;  // those whose bits fit a frame, and no image has
 
 absl::Status NotAllowed(std::string_view what) {
   return absl::InternalError(absl::StrCat("the daemon announced ", what));
@@ -26,7 +26,7 @@ absl::StatusOr<std::unique_ptr<AvailabilityMirror>> AvailabilityMirror::Follow(C
                                                                                const ReplicaHandles& handles,
                                                                                uint64_t chunk_bytes,
                                                                                SteadyTime deadline) {
-  if (handles.image_bytes == 0 || chunk_bytes == 0 || handles.image_bytes / chunk_bytes >= kMostChunks) {
+  if (handles.image_bytes == 0 || chunk_bytes == 0 || handles.image_bytes / chunk_bytes >= kMaxChunks) {
     return absl::InvalidArgumentError(absl::StrCat(
         "an image of ", handles.image_bytes, " bytes in chunks of ", chunk_bytes, " cannot be followed"));
   }

@@ -219,14 +219,14 @@ TEST_F(HostileHandlePeer, FilesThatTheClientMayNotRead_AreRefused) {
 
 TEST_F(HostileHandlePeer, OfferedFilesWithAnotherNumberOfDescriptors_AreRefused) {
   using Sent = std::vector<std::pair<Frame, size_t>>;  // each with so many descriptors
-  constexpr size_t kMost = kMaxFrameDescriptors;
+  constexpr size_t kMax = kMaxFrameDescriptors;
   const Sent conversations[] = {
       {{OfferFilesFrame{1}, 0}},
       {{OfferFilesFrame{1}, 2}},
-      {{OfferFilesFrame{kMost + 1}, 1}},
-      {{OfferFilesFrame{kMost + 1}, kMost}, {DescriptorsFrame{}, 0}},
-      {{OfferFilesFrame{kMost + 1}, kMost}, {DescriptorsFrame{}, 2}},
-      {{OfferFilesFrame{kMost + 1}, kMost}, {ClosedFrame{}, 1}},
+      {{OfferFilesFrame{kMax + 1}, 1}},
+      {{OfferFilesFrame{kMax + 1}, kMax}, {DescriptorsFrame{}, 0}},
+      {{OfferFilesFrame{kMax + 1}, kMax}, {DescriptorsFrame{}, 2}},
+      {{OfferFilesFrame{kMax + 1}, kMax}, {ClosedFrame{}, 1}},
       {{OfferFilesFrame{1}, 1}, {DescriptorsFrame{}, 1}},
       {{DescriptorsFrame{}, 1}},
   };
@@ -315,9 +315,9 @@ TEST_F(HostileHandlePeer, AClientTakesNeitherFewerNorMoreDescriptorsThanTheHandl
   const Frame file = HandlesFrame{{"r", "a", 1, FileHandles{4096}}};
   HostHandles two{.pool_id = "p", .segments = {{0, kGranuleBytes}, {1, kGranuleBytes}}, .extents = {}};
   const Frame host = HandlesFrame{{"r", "a", 1, two}};
-  constexpr uint32_t kMost = kMaxFrameDescriptors;
+  constexpr uint32_t kMax = kMaxFrameDescriptors;
   HostHandles many{.pool_id = "p", .segments = {}, .extents = {}};
-  for (uint32_t i = 0; i < kMost + 1; ++i) many.segments.push_back({i, kGranuleBytes});
+  for (uint32_t i = 0; i < kMax + 1; ++i) many.segments.push_back({i, kGranuleBytes});
   const Frame large = HandlesFrame{{"r", "a", 1, many}};
   using Sent = std::vector<std::pair<Frame, size_t>>;  // each with so many descriptors
   const Sent conversations[] = {
@@ -327,10 +327,10 @@ TEST_F(HostileHandlePeer, AClientTakesNeitherFewerNorMoreDescriptorsThanTheHandl
       {{host, 0}},
       {{host, 1}},
       {{host, 3}},
-      {{large, kMost - 1}},
-      {{large, kMost}, {DescriptorsFrame{}, 0}},
-      {{large, kMost}, {DescriptorsFrame{}, 2}},
-      {{large, kMost}, {ClosedFrame{}, 1}},
+      {{large, kMax - 1}},
+      {{large, kMax}, {DescriptorsFrame{}, 0}},
+      {{large, kMax}, {DescriptorsFrame{}, 2}},
+      {{large, kMax}, {ClosedFrame{}, 1}},
   };
   const std::string path = folder_.path() + "/miscounting.sock";
   const int before = OpenDescriptors();

@@ -15,7 +15,7 @@ absl::Status BadExtents(std::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("the daemon's extents of the replica ", what));
 }
 
-constexpr uint64_t kMostImageBytes = uint64_t{1} << 62;
+constexpr uint64_t kMaxImageBytes = uint64_t{1} << 62;
 
 bool WholeGranules(uint64_t bytes) { return bytes % kGranuleBytes == 0; }
 
@@ -34,7 +34,7 @@ absl::Status CheckHostHandles(const HostHandles& host, uint64_t image_bytes) {
       return BadExtents("name a segment of the pool twice, or out of order");
     }
   }
-  if (image_bytes > kMostImageBytes) {
+  if (image_bytes > kMaxImageBytes) {
     return absl::InvalidArgumentError(
         absl::StrCat("the daemon's replica has an image of ", image_bytes, " bytes, which nothing can map"));
   }

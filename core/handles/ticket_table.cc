@@ -66,7 +66,7 @@ std::array<int, 3> TicketTable::Count() const {
 void FencedReplicas::Add(std::string_view replica_id, absl::Status why) {
   absl::MutexLock lock(&mutex_);
   replicas_.emplace_back(replica_id, std::move(why));
-  if (replicas_.size() > kMost) replicas_.pop_front();
+  if (replicas_.size() > kMax) replicas_.pop_front();
 }
 
 absl::Status FencedReplicas::Check(std::string_view replica_id) const {

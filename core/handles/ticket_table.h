@@ -64,12 +64,12 @@ class TicketTable {
 // Replicas whose bytes were found damaged: no claim on them is handed out any more, by whatever ticket.
 class FencedReplicas {
  public:
-  // `why` is never OK. The last kMost of them are remembered, for longer than any ticket lives.
+  // `why` is never OK. The last kMax of them are remembered, for longer than any ticket lives.
   void Add(std::string_view replica_id, absl::Status why);
   absl::Status Check(std::string_view replica_id) const;
 
  private:
-  static constexpr size_t kMost = 1024;
+  static constexpr size_t kMax = 1024;
 
   mutable absl::Mutex mutex_;
   std::deque<std::pair<std::string, absl::Status>> replicas_ ABSL_GUARDED_BY(mutex_);

@@ -27,14 +27,14 @@ Announcer::Announcer(std::shared_ptr<const Availability> availability, std::vect
 
 // An announcement begins at a word with news and ends with the last one that it has room for; words between
 // them are told again, which changes nothing.
-std::vector<Announcement> Announcer::TakeNews(size_t most_words) {
+std::vector<Announcement> Announcer::TakeNews(size_t max_words) {
   std::vector<uint64_t> words = availability_->Words();
   for (size_t i = 0; i < only_.size(); ++i) words[i] &= only_[i];
   std::vector<Announcement> news;
   for (size_t i = 0; i < words.size(); ++i) {
     if (words[i] == told_[i]) continue;
     const auto first = words.begin() + static_cast<ptrdiff_t>(i);
-    size_t count = std::min(words.size() - i, most_words);
+    size_t count = std::min(words.size() - i, max_words);
     while (words[i + count - 1] == told_[i + count - 1]) --count;
     news.push_back(
         {.first = static_cast<uint32_t>(i * kBits), .words = {first, first + static_cast<ptrdiff_t>(count)}});

@@ -31,7 +31,7 @@ class Announcer {
 
   // What is there and was not told; it is told by this, in announcements of at most so many words. Empty:
   // nothing.
-  std::vector<Announcement> TakeNews(size_t most_words);
+  std::vector<Announcement> TakeNews(size_t max_words);
   // What was told.
   const std::vector<uint64_t>& told() const { return told_; }
 

@@ -12,7 +12,7 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 constexpr uint64_t kBit0 = 1;
-constexpr size_t kMostWords = 62;
+constexpr size_t kMaxWords = 62;
 
 std::shared_ptr<Availability> NewImage(uint32_t chunks) {
   return std::make_shared<Availability>(uint64_t{chunks} * 4096 - 1, 4096);
@@ -22,15 +22,15 @@ TEST(Announcer, EachChunkIsTakenOnce) {
   const auto image = NewImage(70);
   image->Add(1);
   Announcer announcer(image);
-  EXPECT_THAT(announcer.TakeNews(kMostWords), ElementsAre(Announcement{.first = 0, .words = {kBit0 << 1}}));
-  EXPECT_THAT(announcer.TakeNews(kMostWords), IsEmpty());
+  EXPECT_THAT(announcer.TakeNews(kMaxWords), ElementsAre(Announcement{.first = 0, .words = {kBit0 << 1}}));
+  EXPECT_THAT(announcer.TakeNews(kMaxWords), IsEmpty());
   image->Add(1);
-  EXPECT_THAT(announcer.TakeNews(kMostWords), IsEmpty());
+  EXPECT_THAT(announcer.TakeNews(kMaxWords), IsEmpty());
   image->Add(69);
-  EXPECT_THAT(announcer.TakeNews(kMostWords), ElementsAre(Announcement{.first = 64, .words = {kBit0 << 5}}));
+  EXPECT_THAT(announcer.TakeNews(kMaxWords), ElementsAre(Announcement{.first = 64, .words = {kBit0 << 5}}));
   image->Add(0);
   image->Add(64);
-  EXPECT_THAT(announcer.TakeNews(kMostWords),
+  EXPECT_THAT(announcer.TakeNews(kMaxWords),
               ElementsAre(Announcement{.first = 0, .words = {3, kBit0 << 5 | 1}}));
   EXPECT_THAT(announcer.told(), ElementsAre(3, kBit0 << 5 | 1));
 }
@@ -39,10 +39,10 @@ TEST(Announcer, WhatMayNotBeToldIsNot) {
   const auto image = NewImage(130);
   Announcer announcer(image, {~kBit0, 0, 3});
   for (const uint32_t chunk : {0u, 1u, 70u, 129u}) image->Add(chunk);
-  EXPECT_THAT(announcer.TakeNews(kMostWords), ElementsAre(Announcement{.first = 0, .words = {2, 0, 2}}));
+  EXPECT_THAT(announcer.TakeNews(kMaxWords), ElementsAre(Announcement{.first = 0, .words = {2, 0, 2}}));
   image->Add(2);
   image->Add(71);
-  EXPECT_THAT(announcer.TakeNews(kMostWords), ElementsAre(Announcement{.first = 0, .words = {6}}));
+  EXPECT_THAT(announcer.TakeNews(kMaxWords), ElementsAre(Announcement{.first = 0, .words = {6}}));
 }
 
 TEST(Announcer, AnAnnouncementFitsItsImageOrNot) {
@@ -60,16 +60,16 @@ TEST(Announcer, AnAnnouncementFitsItsImageOrNot) {
 }
 
 TEST(Announcer, APieceReachesFromTheFirstNewsToTheLastThatItHasRoomFor) {
-  constexpr uint32_t kWords = 2 * kMostWords + 1;
+  constexpr uint32_t kWords = 2 * kMaxWords + 1;
   const auto image = NewImage(kWords * 64);
   Announcer announcer(image);
-  for (const uint32_t word : {1u, 5u, uint32_t{kMostWords} + 1, kWords - 1}) image->Add(word * 64);
-  const std::vector<Announcement> news = announcer.TakeNews(kMostWords);
+  for (const uint32_t word : {1u, 5u, uint32_t{kMaxWords} + 1, kWords - 1}) image->Add(word * 64);
+  const std::vector<Announcement> news = announcer.TakeNews(kMaxWords);
   ASSERT_THAT(news, SizeIs(2));
   EXPECT_EQ(news[0].first, 64u);
   EXPECT_EQ(news[0].words, (std::vector<uint64_t>{kBit0, 0, 0, 0, kBit0}));
-  EXPECT_EQ(news[1].first, (kMostWords + 1) * 64);
-  EXPECT_EQ(news[1].words.size(), kMostWords);
+  EXPECT_EQ(news[1].first, (kMaxWords + 1) * 64);
+  EXPECT_EQ(news[1].words.size(), kMaxWords);
   EXPECT_EQ(news[1].words.front(), kBit0);
   EXPECT_EQ(news[1].words.back(), kBit0);
 }
@@ -79,7 +79,7 @@ TEST(Announcer, AWholeImageIsToldInFullPieces) {
   Announcer announcer(image);
   for (uint32_t chunk = 0; chunk < 10000; ++chunk) image->Add(chunk);
   Availability told(image->image_bytes(), image->chunk_bytes());
-  const std::vector<Announcement> news = announcer.TakeNews(kMostWords);
+  const std::vector<Announcement> news = announcer.TakeNews(kMaxWords);
   EXPECT_THAT(news, SizeIs(3));
   for (const Announcement& have : news) told.AddWords(have.first, have.words);
   EXPECT_TRUE(told.complete());

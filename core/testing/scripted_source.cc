@@ -101,7 +101,7 @@ absl::Status SourceControl::Begin(const RequestContext& context, uint32_t chunk)
   absl::MutexLock lock(&mutex_);
   bool late = false;
   ++fetches_[chunk];
-  most_at_once_ = std::max(most_at_once_, ++running_);
+  max_at_once_ = std::max(max_at_once_, ++running_);
   if (held_) {
     ++held_fetches_;
     auto may_go_on = [this, &context]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
@@ -164,9 +164,9 @@ int SourceControl::total_fetches() const {
   return total;
 }
 
-int SourceControl::most_at_once() const {
+int SourceControl::max_at_once() const {
   absl::MutexLock lock(&mutex_);
-  return most_at_once_;
+  return max_at_once_;
 }
 
 std::shared_ptr<SourceControl> MakeControl(std::vector<std::byte> image, SourceScript script) {

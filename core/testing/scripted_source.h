@@ -56,7 +56,7 @@ class SourceControl : public std::enable_shared_from_this<SourceControl> {
   std::map<uint32_t, int> fetches() const;  // begun, by chunk
   int refused() const;                      // those of chunks that were not there
   int total_fetches() const;
-  int most_at_once() const;
+  int max_at_once() const;
 
  private:
   friend class ScriptedSource;
@@ -73,7 +73,7 @@ class SourceControl : public std::enable_shared_from_this<SourceControl> {
   int opened_ ABSL_GUARDED_BY(mutex_) = 0;
   int open_ ABSL_GUARDED_BY(mutex_) = 0;
   int running_ ABSL_GUARDED_BY(mutex_) = 0;
-  int most_at_once_ ABSL_GUARDED_BY(mutex_) = 0;
+  int max_at_once_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<uint32_t, int> fetches_ ABSL_GUARDED_BY(mutex_);
   std::map<uint32_t, int> refusals_ ABSL_GUARDED_BY(mutex_);  // that are left
   int refused_ ABSL_GUARDED_BY(mutex_) = 0;

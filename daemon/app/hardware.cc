@@ -19,7 +19,7 @@ namespace tensorcast::daemon {
 namespace {
 
 // One that gives, and two that take: what one takes is copied.
-constexpr size_t kFewestForBroadcast = 3;
+constexpr size_t kMinReceiversForBroadcast = 3;
 
 // Lanes show the certificate that this process's servers show.
 transport::LaneConfig ConfigOf(const DaemonOptions& options, DeviceRuntime* devices) {
@@ -74,9 +74,8 @@ absl::StatusOr<std::unique_ptr<DeviceRuntime>> OpenDevices(const DaemonOptions& 
 }
 
 std::unique_ptr<DeviceBroadcaster> OpenBroadcaster(const DaemonOptions& options, DeviceRuntime* devices) {
-  const size_t fewest = options.lane_config.trusted_fabric ? 1 : kFewestForBroadcast;
-  if (options.broadcast_helper.empty() || devices->backend() != "cuda" ||
-      devices->devices().size() < fewest) {
+  const size_t min = options.lane_config.trusted_fabric ? 1 : kMinReceiversForBroadcast;
+  if (options.broadcast_helper.empty() || devices->backend() != "cuda" || devices->devices().size() < min) {
     return nullptr;
   }
   return std::make_unique<HelperProcess>(devices, HelperOptions{.argv = options.broadcast_helper,

@@ -9,8 +9,8 @@
 #include "daemon/global_store_link/own_port.h"
 #include "daemon/service/broadcast_groups.h"
 #include "daemon/service/publications.h"
-#include "daemon/service/status_report.h"
 #include "daemon/service/replication_tasks.h"
+#include "daemon/service/status_report.h"
 #include "daemon/serving/serve_registry.h"
 #include "daemon/sources/running_grants.h"
 

@@ -32,8 +32,8 @@ std::pair<uint64_t, std::string> Filing(const v1::Key& key) { return {key.revisi
 
 }  // namespace
 
-KnownKeys::KnownKeys(GlobalStoreClient* global_store, std::string file, size_t most)
-    : global_store_(global_store), file_(std::move(file)), most_(most) {
+KnownKeys::KnownKeys(GlobalStoreClient* global_store, std::string file, size_t max)
+    : global_store_(global_store), file_(std::move(file)), max_(max) {
   Load();
 }
 
@@ -254,7 +254,7 @@ void KnownKeys::Put(Entry entry) {
   entries_.push_front(std::move(entry));
   by_name_[entries_.front().key.name()] = entries_.begin();
   changed_ = true;
-  if (entries_.size() > most_) {
+  if (entries_.size() > max_) {
     by_name_.erase(entries_.back().key.name());
     entries_.pop_back();
   }

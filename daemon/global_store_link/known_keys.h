@@ -49,7 +49,7 @@ class KnownKeys {
 
   // `file` is read now and written by Save; one that is missing or damaged is as an empty one. `global_store`
   // must outlive it.
-  KnownKeys(GlobalStoreClient* global_store, std::string file, size_t most = 4096);
+  KnownKeys(GlobalStoreClient* global_store, std::string file, size_t max = 4096);
 
   // NOT_FOUND when the global store says so. Where the global store does not answer (it is given two seconds,
   // or a moment where it did not answer before), or answers with an older binding, what this node knows,
@@ -116,7 +116,7 @@ class KnownKeys {
 
   GlobalStoreClient* const global_store_;
   const std::string file_;
-  const size_t most_;
+  const size_t max_;
 
   absl::Mutex save_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);  // one writer of the file
   absl::Mutex mutex_;

@@ -39,11 +39,11 @@ void ReplicaFeed::Enqueue(const ReplicaInfo& replica) {
   if (wake) wake();
 }
 
-std::vector<ReplicaInfo> ReplicaFeed::Take(size_t most) {
+std::vector<ReplicaInfo> ReplicaFeed::Take(size_t max) {
   absl::MutexLock lock(&mutex_);
   std::vector<ReplicaInfo> taken;
-  taken.reserve(std::min(most, order_.size()));
-  while (!order_.empty() && taken.size() < most) {
+  taken.reserve(std::min(max, order_.size()));
+  while (!order_.empty() && taken.size() < max) {
     auto entry = latest_.extract(order_.front());
     order_.pop_front();
     taken.push_back(std::move(entry.mapped()));

@@ -35,7 +35,7 @@ class ReplicaFeed : public ReplicaListener {
   void Touch(const ReplicaInfo& replica);
 
   // The oldest entries, which leave the queue.
-  std::vector<ReplicaInfo> Take(size_t most);
+  std::vector<ReplicaInfo> Take(size_t max);
   // Empties the queue: an inventory taken after this covers all of it.
   void Clear();
   bool empty() const;

@@ -28,8 +28,8 @@ constexpr std::string_view kGpuPrefix = "gpu1/";
 constexpr std::string_view kSizePrefix = "size1/";  // of the pool, in bytes
 
 // Segments of before keep their size in a pool of so many at least and, below kSegmentBytes, at most.
-constexpr uint64_t kFewestSegments = 4;
-constexpr uint64_t kMostSmallSegments = 32;
+constexpr uint64_t kMinSegments = 4;
+constexpr uint64_t kMaxSmallSegments = 32;
 
 constexpr size_t kNamedInErrors = 10;
 
@@ -86,16 +86,16 @@ void KeptPool::AddReplica(std::string_view name, int record_file) {
 uint64_t KeptPool::SegmentBytes(uint64_t pool_bytes, uint64_t otherwise) const {
   absl::flat_hash_map<uint64_t, int> segments;
   for (const KeptSegment& segment : segments_) ++segments[KeptBytes(segment.fd.get())];
-  const auto most = std::ranges::max_element(segments, {}, [](const auto& size) { return size.second; });
-  if (most == segments.end()) return otherwise;
-  const uint64_t bytes = most->first;
+  const auto max = std::ranges::max_element(segments, {}, [](const auto& size) { return size.second; });
+  if (max == segments.end()) return otherwise;
+  const uint64_t bytes = max->first;
   const bool good = bytes > 0 && bytes % kGranuleBytes == 0 && bytes <= kSegmentBytes &&
-                    pool_bytes / bytes >= kFewestSegments && pool_bytes / bytes <= kMostSmallSegments;
+                    pool_bytes / bytes >= kMinSegments && pool_bytes / bytes <= kMaxSmallSegments;
   return good ? bytes : otherwise;
 }
 
 std::vector<KeptSegment> KeptPool::TakeSegments(uint64_t pool_bytes, uint64_t segment_bytes,
-                                                uint64_t most_bytes) {
+                                                uint64_t max_bytes) {
   absl::flat_hash_map<std::string, uint64_t> bytes;
   for (const KeptSegment& segment : segments_) bytes[segment.name] = KeptBytes(segment.fd.get());
   std::set<std::string> wanted;
@@ -106,7 +106,7 @@ std::vector<KeptSegment> KeptPool::TakeSegments(uint64_t pool_bytes, uint64_t se
       const uint64_t here = bytes[name];
       if (here == 0 || wanted.contains(name)) continue;
       const bool fits = here == segment_bytes || here == pool_bytes % segment_bytes;
-      if (!fits || here > most_bytes - wanted_bytes) {
+      if (!fits || here > max_bytes - wanted_bytes) {
         outside_.emplace(name, here);
         continue;
       }
@@ -114,7 +114,7 @@ std::vector<KeptSegment> KeptPool::TakeSegments(uint64_t pool_bytes, uint64_t se
       wanted_bytes += here;
     }
   }
-  std::vector<KeptSegment> room = TakeRoom(segment_bytes, most_bytes - wanted_bytes);
+  std::vector<KeptSegment> room = TakeRoom(segment_bytes, max_bytes - wanted_bytes);
   wanted_bytes += room.size() * segment_bytes;
 
   const auto needs = [](const Found& found) {
@@ -128,7 +128,7 @@ std::vector<KeptSegment> KeptPool::TakeSegments(uint64_t pool_bytes, uint64_t se
     uint64_t more = 0;
     const std::set<std::string> names = needs(found);
     for (const std::string& name : names) more += wanted.contains(name) ? 0 : bytes[name];
-    if (more > most_bytes - wanted_bytes) continue;
+    if (more > max_bytes - wanted_bytes) continue;
     wanted.insert(names.begin(), names.end());
     wanted_bytes += more;
   }
@@ -142,12 +142,12 @@ std::vector<KeptSegment> KeptPool::TakeSegments(uint64_t pool_bytes, uint64_t se
 }
 
 // For those outside, as far as there is any.
-std::vector<KeptSegment> KeptPool::TakeRoom(uint64_t segment_bytes, uint64_t most_bytes) {
+std::vector<KeptSegment> KeptPool::TakeRoom(uint64_t segment_bytes, uint64_t max_bytes) {
   uint64_t outside = 0;
   for (const auto& [name, bytes] : outside_) outside += bytes;
   std::vector<KeptSegment> room;
   uint64_t taken = 0;
-  for (; taken < outside && segment_bytes <= most_bytes - taken; taken += segment_bytes) {
+  for (; taken < outside && segment_bytes <= max_bytes - taken; taken += segment_bytes) {
     room_.push_back(NewUuid());
     room.push_back({room_.back(), UniqueFd()});
   }

@@ -45,7 +45,7 @@ class KeptPool final : public ReplicaListener {
   uint64_t SegmentBytes(uint64_t pool_bytes, uint64_t otherwise) const;
   // Those that processes map or replicas are in, of at most so many bytes: whole replicas, those that add
   // least first. With them room for what processes map that fits nowhere in that pool.
-  std::vector<KeptSegment> TakeSegments(uint64_t pool_bytes, uint64_t segment_bytes, uint64_t most_bytes);
+  std::vector<KeptSegment> TakeSegments(uint64_t pool_bytes, uint64_t segment_bytes, uint64_t max_bytes);
   void OnReplaced(const PoolSegment& made, const std::string& made_name, const std::string& gone_name);
   // FAILED_PRECONDITION, with their names, where `pool` is smaller than the kept one was and has no place for
   // all kept replicas: Attach would let them go, and each may be the last copy. REQUIRES: before Attach.
@@ -99,7 +99,7 @@ class KeptPool final : public ReplicaListener {
       : keeper_(socket, std::move(argv)), unserved_(&keeper_) {}
   void Add(KeptDescriptor kept);
   void AddReplica(std::string_view artifact_id, int record_file);
-  std::vector<KeptSegment> TakeRoom(uint64_t segment_bytes, uint64_t most_bytes);
+  std::vector<KeptSegment> TakeRoom(uint64_t segment_bytes, uint64_t max_bytes);
   void AttachHolders(std::set<std::string>& stay);
   void Record(const ReplicaInfo& replica, const Manifest& manifest);
   void RecordOnGpu(const ReplicaInfo& replica);

@@ -25,8 +25,8 @@ namespace tensorcast::daemon {
 class ReplicationTasks {
  public:
   // Brings the replica here; what is there already is done at once.
-  using Materialize = std::function<absl::Status(const RequestContext& context, const v1::ReplicationTask& task,
-                                                 const OnProgress& on_progress)>;
+  using Materialize = std::function<absl::Status(
+      const RequestContext& context, const v1::ReplicationTask& task, const OnProgress& on_progress)>;
 
   // `on_ended` is called, with no lock held, when an attempt has ended: it makes the next heartbeat come
   // soon.
@@ -54,7 +54,8 @@ class ReplicationTasks {
   };
 
   void Begin(const v1::ReplicationTask& task) ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::Status Run(const v1::ReplicationTask& task, const Cancellation& cancellation) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status Run(const v1::ReplicationTask& task, const Cancellation& cancellation)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   void End(const std::string& task_id, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Materialize materialize_;

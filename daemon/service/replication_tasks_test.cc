@@ -71,13 +71,14 @@ class TasksTest : public ::testing::Test {
   std::set<std::string> cancelled_;
   std::map<std::string, absl::Status> outcomes_;
   int ended_ = 0;
-  ReplicationTasks tasks_{[this](const RequestContext& context, const v1::ReplicationTask& task, const OnProgress& on_progress) {
-                   return Materialize(context, task, on_progress);
-                 },
-                 [this] {
-                   absl::MutexLock lock(&mutex_);
-                   ++ended_;
-                 }};
+  ReplicationTasks tasks_{
+      [this](const RequestContext& context, const v1::ReplicationTask& task, const OnProgress& on_progress) {
+        return Materialize(context, task, on_progress);
+      },
+      [this] {
+        absl::MutexLock lock(&mutex_);
+        ++ended_;
+      }};
 };
 
 TEST_F(TasksTest, EachIsWorkedOnOnceAndToldUntilItsEndWasHeard) {

@@ -119,7 +119,7 @@ absl::Status Join(Sessions& sessions, v1::PutArtifactRequest&& next, ReceivedPut
   return absl::OkStatus();
 }
 
-constexpr absl::Duration kLeastWatchInterval = absl::Milliseconds(50);
+constexpr absl::Duration kMinWatchInterval = absl::Milliseconds(50);
 
 }  // namespace
 
@@ -247,7 +247,7 @@ grpc::ServerWriteReactor<v1::GetStatusResponse>* StoreDaemonService::WatchStatus
       [this, request](const RequestContext& context, rpc::StreamWriter<v1::GetStatusResponse>& writer) {
         const absl::Duration asked =
             request->has_interval() ? rpc::FromProto(request->interval()) : absl::Seconds(1);
-        const absl::Duration interval = std::max(asked, kLeastWatchInterval);
+        const absl::Duration interval = std::max(asked, kMinWatchInterval);
         // A watch would otherwise hold up the daemon that stops.
         while (!options_.node->draining()) {
           writer.WriteLatest(options_.status->Report(), "status");

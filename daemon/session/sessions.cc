@@ -17,10 +17,10 @@
 namespace tensorcast::daemon {
 namespace {
 
-constexpr int kMostCopySlots = 4;  // more copies at once than this gain nothing on one memory bus
+constexpr int kMaxCopySlots = 4;  // more copies at once than this gain nothing on one memory bus
 
 int CopySlots() {
-  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMostCopySlots);
+  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMaxCopySlots);
 }
 
 // A client's memory, mapped for as long as the ingest reads it. The seals keep it from changing or shrinking.

@@ -22,7 +22,7 @@ absl::StatusOr<SafetensorsModel> OpenOrigin(const ImportRoots& roots, const v1::
   return ReadSafetensors(std::move(files));
 }
 
-constexpr int kMostChecksAtOnce = 8;
+constexpr int kMaxChecksAtOnce = 8;
 
 }  // namespace
 
@@ -64,7 +64,7 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> OpenOriginSource(const ImportRoots&
 
 absl::StatusOr<OriginChecker::Finding> OriginChecker::Check(const v1::Origin& origin) {
   const absl::Cleanup ended = [this] { running_.fetch_sub(1); };
-  if (const int others = running_.fetch_add(1); others >= kMostChecksAtOnce) {
+  if (const int others = running_.fetch_add(1); others >= kMaxChecksAtOnce) {
     return absl::ResourceExhaustedError(
         absl::StrCat(others, " checks of imported files are under way: does their disk still answer?"));
   }

@@ -46,11 +46,11 @@ bool MayBeBusy(const absl::Status& failure) {
 
 // How many grants a transfer wants at most; the global store may give fewer. More gain nothing, and each
 // chunk then takes longer to come and be passed on.
-constexpr size_t kMostSources = 6;
+constexpr size_t kMaxSources = 6;
 // Questions for more sources while there are some, so that the global store's work a transfer is bounded.
-constexpr int kMostAskedBeside = 6;
+constexpr int kMaxAskedBeside = 6;
 // And so many since those in use gave nothing.
-constexpr int kMostAskedStalled = 6;
+constexpr int kMaxAskedStalled = 6;
 
 // Of other hosts, where those of this one give nothing.
 constexpr uint32_t kSourcesBesideHostmates = 4;
@@ -86,7 +86,7 @@ class ReplicaSourceProvider : public SourceProvider {
   }
 
   bool NoteStall() override {
-    stalled_ = asked_stalled_ < kMostAskedStalled && held_.all().size() < kMostSources;
+    stalled_ = asked_stalled_ < kMaxAskedStalled && held_.all().size() < kMaxSources;
     return stalled_;
   }
 
@@ -134,7 +134,7 @@ class ReplicaSourceProvider : public SourceProvider {
       if (!held_.IsOpening() || SteadyNow() < look_elsewhere_at_) continue;
       // Nobody answers.
       if (std::optional<Source> source = TryOrigin()) return InsteadOfOthers(*std::move(source));
-      if (held_.all().size() < kMostSources) {
+      if (held_.all().size() < kMaxSources) {
         TC_RETURN_IF_ERROR(AskForGrants(context, false, /*beside_stalled=*/1).status());
       }
       OpenAll(context);
@@ -153,14 +153,14 @@ class ReplicaSourceProvider : public SourceProvider {
       if (std::optional<Source> source = TryOrigin()) return Beside(*std::move(source));
     }
     if (offered_.empty() && (stalled || hostmates_.TakeStall(now))) {
-      const uint32_t least = stalled ? 1 : kSourcesBesideHostmates;
-      TC_RETURN_IF_ERROR(AskForGrants(context, false, /*beside_stalled=*/least).status());
+      const uint32_t min = stalled ? 1 : kSourcesBesideHostmates;
+      TC_RETURN_IF_ERROR(AskForGrants(context, false, /*beside_stalled=*/min).status());
     } else if (offered_.empty() && !held_.IsOpening()) {
       // Only the watch wanted to be asked.
       const bool early = hostmates_.LookIn() < absl::InfiniteDuration() && !one_ended && now < look_at_;
       if (early) return MoreSources{.sources = {}, .look_again = LookAgain(look_at_ - now)};
-      const bool enough = !may_look_beside_ || held_.all().size() >= kMostSources;
-      if (enough || asked_beside_ == kMostAskedBeside) {
+      const bool enough = !may_look_beside_ || held_.all().size() >= kMaxSources;
+      if (enough || asked_beside_ == kMaxAskedBeside) {
         return MoreSources{.sources = {}, .look_again = hostmates_.LookIn()};
       }
       ++asked_beside_;
@@ -404,7 +404,7 @@ class ReplicaSourceProvider : public SourceProvider {
     }
     request.set_required_lane(request_.lane);
     const size_t held_now = held_.all().size();
-    request.set_sources(static_cast<uint32_t>(kMostSources - std::min(held_now, kMostSources)));
+    request.set_sources(static_cast<uint32_t>(kMaxSources - std::min(held_now, kMaxSources)));
     for (const auto& [grant_id, held] : held_.all()) {
       request.add_held_grants(grant_id);
       if (beside_stalled > 0) request.add_slow_replicas(held.replica_name());

@@ -109,7 +109,7 @@ absl::StatusOr<std::unique_ptr<GlobalStoreServer>> GlobalStoreServer::Start(
                                                      .grant_ttl = options.grant_ttl,
                                                      .soft_grants_per_source = options.soft_grants_per_source,
                                                      .filling_lanes = options.filling_lanes,
-                                                     .group_least_bytes = options.broadcast_least_bytes,
+                                                     .group_min_bytes = options.broadcast_min_bytes,
                                                      .retention = options.retention,
                                                      .awaits_nodes = options.awaits_nodes},
                                        .clock = options.clock,

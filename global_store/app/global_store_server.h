@@ -28,11 +28,11 @@ struct GlobalStoreOptions {
   std::string metadata_path;              // SQLite's file; its folder must exist
   EtcdOptions etcd;                       // with that
   absl::Duration heartbeat_interval = absl::Seconds(2);
-  absl::Duration node_ttl = absl::Seconds(10);         // at least two heartbeats
-  absl::Duration grant_ttl = absl::Seconds(30);        // at least two heartbeats
-  uint64_t broadcast_least_bytes = uint64_t{1} << 30;  // as DirectoryOptions::group_least_bytes
-  Retention retention;                                 // how many versions of keys are kept
-  uint32_t soft_grants_per_source = 7;                 // see global_store/scheduler
+  absl::Duration node_ttl = absl::Seconds(10);       // at least two heartbeats
+  absl::Duration grant_ttl = absl::Seconds(30);      // at least two heartbeats
+  uint64_t broadcast_min_bytes = uint64_t{1} << 30;  // as DirectoryOptions::group_min_bytes
+  Retention retention;                               // how many versions of keys are kept
+  uint32_t soft_grants_per_source = 7;               // see global_store/scheduler
   // Lanes over which a replica is served while it fills (transport/README.md has them).
   std::vector<std::string> filling_lanes = {"local", "tcp", "loopback"};
   bool awaits_nodes = true;     // false: there is one, which works alone

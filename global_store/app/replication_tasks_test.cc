@@ -32,7 +32,8 @@ class GlobalStoreTasks : public GlobalStoreServerTest {
     return response.value_or(v1::ReplicateArtifactResponse());
   }
   // A heartbeat with these reports; the tasks in its answer.
-  std::vector<v1::ReplicationTask> BeatWith(const std::string& node, const std::vector<v1::ReplicationTaskReport>& reports) {
+  std::vector<v1::ReplicationTask> BeatWith(const std::string& node,
+                                            const std::vector<v1::ReplicationTaskReport>& reports) {
     v1::HeartbeatRequest request;
     *request.mutable_node() = Identity(node);
     for (const v1::ReplicationTaskReport& report : reports) *request.add_tasks() = report;
@@ -125,15 +126,16 @@ TEST_F(GlobalStoreTasks, AreToldToWhoWatchesThemAsTheyAreAndThenAsTheyChange) {
   std::vector<std::string> told;
   v1::ReplicationTask handed;
   const absl::Status ended = rpc::CallServerStream(
-      *stub_, &Stub::WatchReplicationTasks, context, v1::WatchReplicationTasksRequest(), [&](v1::WatchReplicationTasksResponse&& news) {
+      *stub_, &Stub::WatchReplicationTasks, context, v1::WatchReplicationTasksRequest(),
+      [&](v1::WatchReplicationTasksResponse&& news) {
         const v1::ReplicationTask& task = news.task();
-        const std::string line = news.listed()
-                                     ? "listed"
-                                     : absl::StrCat(task.node_name(), news.gone() ? " gone" : "",
-                                                    task.state() == v1::REPLICATION_TASK_STATE_WAITING   ? " waits"
-                                                    : task.state() == v1::REPLICATION_TASK_STATE_RUNNING ? " runs"
-                                                                                             : " ended",
-                                                    " at ", task.bytes());
+        const std::string line =
+            news.listed() ? "listed"
+                          : absl::StrCat(task.node_name(), news.gone() ? " gone" : "",
+                                         task.state() == v1::REPLICATION_TASK_STATE_WAITING   ? " waits"
+                                         : task.state() == v1::REPLICATION_TASK_STATE_RUNNING ? " runs"
+                                                                                              : " ended",
+                                         " at ", task.bytes());
         // How it ended is told again once it is durable.
         if (std::ranges::count(told, line) > 0) return absl::OkStatus();
         told.push_back(line);
@@ -173,12 +175,13 @@ TEST_F(GlobalStoreTasks, AreToldToWhoWatchesThemAsTheyAreAndThenAsTheyChange) {
 }
 
 TEST_F(GlobalStoreTasks, AWatchEndsWithTheStore) {
-  const absl::Status ended = rpc::CallServerStream(
-      *stub_, &Stub::WatchReplicationTasks, Context(), v1::WatchReplicationTasksRequest(), [&](v1::WatchReplicationTasksResponse&& news) {
-        EXPECT_TRUE(news.listed());
-        server_.reset();
-        return absl::OkStatus();
-      });
+  const absl::Status ended = rpc::CallServerStream(*stub_, &Stub::WatchReplicationTasks, Context(),
+                                                   v1::WatchReplicationTasksRequest(),
+                                                   [&](v1::WatchReplicationTasksResponse&& news) {
+                                                     EXPECT_TRUE(news.listed());
+                                                     server_.reset();
+                                                     return absl::OkStatus();
+                                                   });
   EXPECT_TRUE(absl::IsUnavailable(ended)) << ended;
 }
 

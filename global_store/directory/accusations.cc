@@ -5,7 +5,7 @@
 //   - The replica is neither offered nor counted as a copy while its holder digests it again. It still
 //   matters:
 //     nobody may evict it as if it were worth nothing.
-//   - Right: it is offered again, and the accuser loses weight. An accuser whom kMostRefutations holders
+//   - Right: it is offered again, and the accuser loses weight. An accuser whom kMaxRefutations holders
 //     refuted is heard by the holder only. Wrong: the holder drops it itself.
 //   - The holder's word does not stand against kEnoughAccusers different receivers that have weight.
 //
@@ -23,16 +23,16 @@ namespace tensorcast::global_store {
 namespace {
 
 constexpr size_t kEnoughAccusers = 2;
-constexpr size_t kMostRefutations = 2;
+constexpr size_t kMaxRefutations = 2;
 // A holder reads some GB/s: until then receivers that have no other source wait for its answer.
 constexpr absl::Duration kDigestTime = absl::Minutes(1);
-constexpr size_t kMostNamed = 5;
+constexpr size_t kMaxNamed = 5;
 
 }  // namespace
 
 bool Directory::HasWeight(const std::string& accuser) const {
   const auto refuted = refutations_.find(accuser);
-  return refuted == refutations_.end() || refuted->second.size() < kMostRefutations;
+  return refuted == refutations_.end() || refuted->second.size() < kMaxRefutations;
 }
 
 void Directory::NoteAccusation(const Grant& grant, SteadyTime now) {
@@ -59,7 +59,7 @@ std::vector<std::string> Directory::AccusedElsewhere(const GrantRequest& request
         !Names(request.excluded_replicas, held.facts)) {
       accused.push_back(absl::StrCat("a replica that ", node.facts.name, " digests again"));
     }
-    return accused.size() < kMostNamed;
+    return accused.size() < kMaxNamed;
   });
   return accused;
 }
@@ -86,7 +86,7 @@ void Directory::NoteIntact(const ReplicaName& name) {
       replica.accusers, [this](const std::string& accuser) { return HasWeight(accuser); });
   for (const std::string& accuser : replica.accusers) {
     std::set<std::string>& by = refutations_[accuser];
-    if (by.size() < kMostRefutations) by.insert(node->second.facts.name);
+    if (by.size() < kMaxRefutations) by.insert(node->second.facts.name);
   }
   if (!replica.corrupt || with_weight >= static_cast<int64_t>(kEnoughAccusers)) return;
   replica.corrupt = false;

@@ -69,7 +69,7 @@ struct DirectoryOptions {
   // their ingests' turns.
   absl::Duration group_forming = absl::Seconds(15);
   // Smaller artifacts are broadcast between nodes only when that is asked for: to form takes seconds.
-  uint64_t group_least_bytes = uint64_t{1} << 30;
+  uint64_t group_min_bytes = uint64_t{1} << 30;
   // Nodes whose broadcast failed once all had come are in none together for so long, unless that is asked
   // for.
   absl::Duration group_pause = absl::Minutes(10);
@@ -208,9 +208,10 @@ class Directory {
   absl::StatusOr<TaskPlan> PrepareTasks(const TaskRequest& request, absl::Time now) const;
   // Forgets the open ones of an artifact at these places; none: everywhere.
   CancelPlan PrepareCancelTasks(std::string_view artifact_id, const std::vector<TaskTarget>& targets,
-                                 absl::Time now) const;
+                                absl::Time now) const;
   // Those of the artifact (empty: of all), in a fixed order, after the place that `after` names.
-  std::vector<TaskView> ListReplicationTasks(std::string_view artifact_id, std::string_view after, size_t limit) const;
+  std::vector<TaskView> ListReplicationTasks(std::string_view artifact_id, std::string_view after,
+                                             size_t limit) const;
   // What ListReplicationTasks goes on after.
   static std::string TaskKeyOf(const TaskRecord& task);
 
@@ -500,7 +501,7 @@ class Directory {
   class NodeNames;
   // What comes of a target of PrepareTasks; new tasks go into the plan.
   TaskPlacement PlanTask(const TaskRequest& request, const TaskTarget& target, const NodeNames& names,
-                       absl::Time now, TaskPlan& plan) const;
+                         absl::Time now, TaskPlan& plan) const;
   // The group that the tasks of a plan make; nullopt: none. FAILED_PRECONDITION with the reason where it was
   // asked for and cannot be.
   absl::StatusOr<std::optional<GroupPlan>> PlanGroup(const TaskRequest& request, const TaskPlan& plan) const;
@@ -624,7 +625,7 @@ class Directory {
   absl::btree_map<std::string, std::set<std::pair<absl::Time, std::string>>> open_tasks_;
   std::set<std::string> tasks_to_settle_;                   // places of those whose attempt ended
   absl::btree_map<std::string, TaskChange> changed_tasks_;  // by place
-  std::map<std::string, Group, std::less<>> groups_;         // by id
+  std::map<std::string, Group, std::less<>> groups_;        // by id
   std::vector<FailedGroup> failed_groups_;
 
   std::map<std::string, NodeState, std::less<>> nodes_;       // pointed at by the index of sources

@@ -816,10 +816,10 @@ class Model : public ::testing::TestWithParam<int> {
       return;
     }
     tasks_[place] = {.id = requested.task->record.task_id,
-                      .artifact = artifact,
-                      .node = node,
-                      .location = location,
-                      .created = wall_now()};
+                     .artifact = artifact,
+                     .node = node,
+                     .location = location,
+                     .created = wall_now()};
   }
 
   // What a node is given with its heartbeat: all that it works on, and some of the others in their order.
@@ -980,7 +980,7 @@ class Model : public ::testing::TestWithParam<int> {
   std::set<std::string> versioned_;  // artifacts that are versions of keys, or were
   std::map<std::string, uint64_t> revisions_;
   std::map<std::string, ModelGrant> grants_;  // by id
-  std::map<std::string, ModelTask> tasks_;   // by place
+  std::map<std::string, ModelTask> tasks_;    // by place
   int last_request_ = 0;
 };
 

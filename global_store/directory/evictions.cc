@@ -18,7 +18,7 @@ namespace {
 // So many holders are asked side by side, of so many that are looked at: the nodes after the one that evicts,
 // in the order of their ids, so that many who evict ask different ones.
 constexpr size_t kAskedAtOnce = 3;
-constexpr size_t kMostLookedAt = 128;
+constexpr size_t kMaxLookedAt = 128;
 
 bool HasName(const std::vector<ReplicaName>& names, const ReplicaInfo& replica) {
   return std::ranges::any_of(names, [&](const ReplicaName& name) {
@@ -47,7 +47,7 @@ Directory::Copies Directory::FindCopies(const NodeState& node, const HeldReplica
   if (holders == holders_.end()) return copies;
   const HolderSet& all = holders->second;
   auto next = all.lower_bound({node.facts.node_id, ""});
-  for (size_t i = 0; i < std::min(all.size(), kMostLookedAt); ++i, ++next) {
+  for (size_t i = 0; i < std::min(all.size(), kMaxLookedAt); ++i, ++next) {
     if (next == all.end()) next = all.begin();
     const NodeState& holder = nodes_.find(next->first)->second;
     const HeldReplica& other = holder.replicas.find(next->second)->second;

@@ -93,9 +93,9 @@ TEST_F(FillingSources, AreFoundAmongManyThatHaveNoSlotFree) {
     // The later come while the earlier have no slot left: they serve their own kind first.
     for (int look = 0; look < 3; ++look) Ask(node, /*sources=*/2);
   }
-  uint32_t least = 0;
-  for (int i = 0; i < 100; ++i) least += held_[absl::StrCat("n", i)].size() < 6 ? 1 : 0;
-  EXPECT_LE(least, 10u) << "there are seven slots for every six that are wanted";
+  uint32_t short_of_slots = 0;
+  for (int i = 0; i < 100; ++i) short_of_slots += held_[absl::StrCat("n", i)].size() < 6 ? 1 : 0;
+  EXPECT_LE(short_of_slots, 10u) << "there are seven slots for every six that are wanted";
 }
 
 TEST_F(FillingSources, OfOneArtifactTakeNoneOfTheSlotsOfAnother) {

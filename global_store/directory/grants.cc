@@ -21,13 +21,13 @@ constexpr absl::Duration kMaxTokenAge = absl::Hours(1);
 // Of each scope and kind so many sources are looked at: with an upload slot free, without, and at all.
 constexpr size_t kSample = 16;
 constexpr size_t kSampleOfFull = 4;
-constexpr size_t kMostVisited = 128;
+constexpr size_t kMaxVisited = 128;
 // Of many holders in rows of so many, at equal distances in the order by `Spread`. One long row would do to
 // the slots what linear probing does to a hash table: who comes to the end of nodes that are full takes the
 // next ones, so that those grow together until somebody sees only full ones while a fifth of all slots is
 // free.
 constexpr size_t kRow = 16;
-constexpr uint64_t kToNextRow = std::numeric_limits<uint64_t>::max() / (kMostVisited / kRow);
+constexpr uint64_t kToNextRow = std::numeric_limits<uint64_t>::max() / (kMaxVisited / kRow);
 // And so many nodes on the way from a replica that fills to one that is ready.
 constexpr size_t kFarthest = 48;
 
@@ -36,7 +36,7 @@ constexpr size_t kFarthest = 48;
 constexpr uint32_t kFirstSources = 2;
 
 // A transfer that has fewer sources than it wants asks again so often, the first time after so long.
-constexpr uint32_t kMostLooks = 6;
+constexpr uint32_t kMaxLooks = 6;
 constexpr absl::Duration kFirstLook = absl::Milliseconds(100);
 constexpr double kLookFactor = 2.2;
 constexpr absl::Duration kLookUnreported = absl::Seconds(2);
@@ -242,8 +242,8 @@ Directory::Candidates Directory::FindCandidates(const GrantRequest& request, con
     auto next = sources.end();
     size_t free = 0;
     size_t full = 0;
-    for (size_t i = 0; i < std::min(kMostVisited, sources.size()) && free < kSample; ++i, ++next) {
-      if (i == 0 || (i % kRow == 0 && sources.size() > kMostVisited)) {
+    for (size_t i = 0; i < std::min(kMaxVisited, sources.size()) && free < kSample; ++i, ++next) {
+      if (i == 0 || (i % kRow == 0 && sources.size() > kMaxVisited)) {
         next = sources.lower_bound({from + i / kRow * kToNextRow, ""});
       }
       if (next == sources.end()) next = sources.begin();
@@ -348,7 +348,7 @@ absl::Duration Directory::LookAgain(const GrantRequest& request, NodeState& rece
   HeldReplica* filling = FindDestination(request, receiver);
   // Its replica was not reported yet, which is the exception and does not last.
   if (filling == nullptr) return request.held_grants.empty() ? kFirstLook : kLookUnreported;
-  if (filling->looks == kMostLooks) return absl::InfiniteDuration();
+  if (filling->looks == kMaxLooks) return absl::InfiniteDuration();
   return kFirstLook * std::pow(kLookFactor, filling->looks++);
 }
 

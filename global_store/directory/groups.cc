@@ -15,7 +15,7 @@ namespace tensorcast::global_store {
 namespace {
 
 // With fewer a pull by each is as good: the source sends everything once or twice.
-constexpr size_t kFewestNodesUnasked = 3;
+constexpr size_t kMinNodesUnasked = 3;
 
 }  // namespace
 
@@ -64,7 +64,7 @@ absl::StatusOr<std::optional<GroupPlan>> Directory::PlanGroup(const TaskRequest&
   const bool asked_for = request.lane == TaskLane::kNccl;
   if (request.lane == TaskLane::kPull || plan.facts.tasks.empty()) return std::nullopt;
   const uint64_t image_bytes = artifacts_.find(request.artifact_id)->second.record.image_bytes;
-  if (!asked_for && image_bytes < options_.group_least_bytes) return std::nullopt;
+  if (!asked_for && image_bytes < options_.group_min_bytes) return std::nullopt;
   GroupPlan group{.group_id = request.request_id, .artifact_id = request.artifact_id};
   std::string version;
   std::map<std::string, absl::Status> checked;  // by node id
@@ -105,7 +105,7 @@ absl::StatusOr<std::optional<GroupPlan>> Directory::PlanGroup(const TaskRequest&
     const auto best = std::ranges::find_if(group.ranks, has_it);
     group.root_node = best == group.ranks.end() ? group.ranks.front().node_id : best->node_id;
   }
-  if (!asked_for && (nodes.size() < kFewestNodesUnasked || FailedTogether(nodes))) return std::nullopt;
+  if (!asked_for && (nodes.size() < kMinNodesUnasked || FailedTogether(nodes))) return std::nullopt;
   if (nodes.size() < 2) {
     return absl::FailedPreconditionError(
         "a broadcast by nccl cannot be: it is for GPUs of two nodes or more, and within one it needs nobody "

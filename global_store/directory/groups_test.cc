@@ -33,7 +33,7 @@ class Groups : public DirectoryTest {
   }
   // The id of the group; empty: the tasks make none.
   std::string Replicate(const std::vector<std::string>& nodes, TaskLane lane = TaskLane::kAuto,
-                   const std::vector<Location>& locations = {kGpu0, kGpu1}) {
+                        const std::vector<Location>& locations = {kGpu0, kGpu1}) {
     const auto plan = Plan(nodes, lane, locations);
     EXPECT_TRUE(plan.ok()) << plan.status();
     if (!plan.ok()) return "";

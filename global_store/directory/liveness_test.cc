@@ -16,7 +16,7 @@ constexpr absl::Duration kHostmatesPatience = absl::Milliseconds(500);
 constexpr absl::Duration kBeat = absl::Seconds(1);
 constexpr absl::Duration kLongest = absl::Minutes(5);  // of a world
 constexpr int kTries = 3;                              // of a source that gives nothing
-constexpr int kMostQuestions = 150;                    // of a receiver, in a world in which much goes wrong
+constexpr int kMaxQuestions = 150;                     // of a receiver, in a world in which much goes wrong
 
 class World {
  public:
@@ -33,7 +33,7 @@ class World {
     for (; now_ < end && !AllEnded(); now_ += kStep) Step();
     for (const auto& [id, node] : nodes_) {
       EXPECT_TRUE(node.Ended()) << id << " waits for ever";
-      EXPECT_LE(node.questions, kMostQuestions) << id;
+      EXPECT_LE(node.questions, kMaxQuestions) << id;
       const bool may_fail = !root_stays_ || node.stopped || !node.receives;
       EXPECT_TRUE(node.has.all() || may_fail) << id << " failed though " << kRoot << " has it";
     }

@@ -93,8 +93,8 @@ const Directory::HeldReplica* Directory::FindReplicaAt(std::string_view artifact
   return nullptr;
 }
 
-TaskPlacement Directory::PlanTask(const TaskRequest& request, const TaskTarget& target, const NodeNames& names,
-                                absl::Time now, TaskPlan& plan) const {
+TaskPlacement Directory::PlanTask(const TaskRequest& request, const TaskTarget& target,
+                                  const NodeNames& names, absl::Time now, TaskPlan& plan) const {
   TaskPlacement place{.node_id = target.node};
   const absl::StatusOr<NodeNames::Node> node = names.Find(target.node);
   place.error = node.status();
@@ -145,8 +145,8 @@ absl::StatusOr<TaskPlan> Directory::PrepareTasks(const TaskRequest& request, abs
   return plan;
 }
 
-CancelPlan Directory::PrepareCancelTasks(std::string_view artifact_id,
-                                          const std::vector<TaskTarget>& targets, absl::Time now) const {
+CancelPlan Directory::PrepareCancelTasks(std::string_view artifact_id, const std::vector<TaskTarget>& targets,
+                                         absl::Time now) const {
   const NodeNames names(*this);
   std::set<std::pair<std::string, Location>> places;
   for (const TaskTarget& target : targets) {
@@ -346,7 +346,7 @@ TaskView Directory::ViewOf(const HeldTask& task) const {
 }
 
 std::vector<TaskView> Directory::ListReplicationTasks(std::string_view artifact_id, std::string_view after,
-                                            size_t limit) const {
+                                                      size_t limit) const {
   std::vector<TaskView> views;
   const std::string first = artifact_id.empty() ? "" : absl::StrCat(artifact_id, "\n");
   auto at = after < first ? tasks_.lower_bound(first) : tasks_.upper_bound(after);

@@ -15,8 +15,8 @@ class Tasks : public DirectoryTest {
     Publish("x");
     for (const std::string& node : nodes) Register(node);
   }
-  std::vector<TaskPlacement> Replicate(const std::vector<std::string>& nodes, const std::string& artifact_id = "x",
-                                Location location = {}) {
+  std::vector<TaskPlacement> Replicate(const std::vector<std::string>& nodes,
+                                       const std::string& artifact_id = "x", Location location = {}) {
     TaskRequest request{.request_id = absl::StrCat("w", ++requests_), .artifact_id = artifact_id};
     for (const std::string& node : nodes) request.targets.push_back({.node = node, .location = location});
     const absl::StatusOr<TaskPlan> plan = directory_.PrepareTasks(request, wall_now());
@@ -174,7 +174,8 @@ TEST_F(Tasks, AreTriedAgainAfterGrowingPausesAndThenFail) {
   EXPECT_EQ(Only().record.error, absl::UnavailableError("nobody has it"));
   now_ += absl::Hours(1);
   EXPECT_THAT(Take("a"), IsEmpty());
-  EXPECT_NE(Replicate({"a"})[0].task->record.task_id, "w1-0") << "it is tried anew when it is requested again";
+  EXPECT_NE(Replicate({"a"})[0].task->record.task_id, "w1-0")
+      << "it is tried anew when it is requested again";
 }
 
 TEST_F(Tasks, AnErrorThatAnotherAttemptCannotChangeEndsThemAtOnce) {
@@ -260,7 +261,9 @@ TEST_F(Tasks, SurviveARestartAndThoseUnderWayAreKeptByTheirNode) {
     now_ += absl::Seconds(1);
   }
   DurableFacts facts;
-  for (const TaskView& view : directory_.ListReplicationTasks("", "", 100)) facts.tasks.push_back(view.record);
+  for (const TaskView& view : directory_.ListReplicationTasks("", "", 100)) {
+    facts.tasks.push_back(view.record);
+  }
   for (const char* artifact_id : {"1", "2", "3", "4", "5"}) {
     facts.artifacts.push_back({.artifact_id = artifact_id});
   }

@@ -340,7 +340,7 @@ struct GroupPlan {
 struct TaskPlan {
   DurableFacts facts;
   std::vector<TaskPlacement> places;  // one a target, in their order
-  std::optional<GroupPlan> group;   // to be added once the facts are applied
+  std::optional<GroupPlan> group;     // to be added once the facts are applied
 };
 
 // A group as one of its nodes is told of it while it forms.

@@ -16,14 +16,14 @@
 namespace tensorcast::global_store {
 namespace {
 
-constexpr size_t kMostNamed = 5;
+constexpr size_t kMaxNamed = 5;
 
 // Those who wait ask again and again, and each time all replicas of the artifact are looked at: the more
 // there are, the longer the pause.
-constexpr absl::Duration kLeastRetry = absl::Milliseconds(250);
-constexpr absl::Duration kMostRetry = absl::Seconds(10);
+constexpr absl::Duration kMinRetry = absl::Milliseconds(250);
+constexpr absl::Duration kMaxRetry = absl::Seconds(10);
 absl::Duration RetryAfter(size_t replicas) {
-  return std::clamp(static_cast<int64_t>(replicas) * absl::Milliseconds(2), kLeastRetry, kMostRetry);
+  return std::clamp(static_cast<int64_t>(replicas) * absl::Milliseconds(2), kMinRetry, kMaxRetry);
 }
 // Beside the time until it asks again: the call's own.
 constexpr absl::Duration kAskingTime = absl::Seconds(1);
@@ -167,7 +167,7 @@ Directory::Filling Directory::FillingElsewhere(const GrantRequest& request, cons
         .replica_id = held.facts.id, .end = &node.end, .place = held.facts.location.kind};
     if (!CanUse(query, candidate)) return true;
     filling.Add(node, "fills");
-    return filling.names.size() < kMostNamed;
+    return filling.names.size() < kMaxNamed;
   });
   AddBeginning(request, receiver, query, now, filling);
   return filling;
@@ -184,7 +184,7 @@ void Directory::AddBeginning(const GrantRequest& request, const NodeState& recei
     const SourceCandidate candidate{.replica_id = "", .end = &node->second.end};
     RootSearch search{.receiver = &receiver, .now = now};
     if (!CanUse(query, candidate) || !IsRooted(node->second, request.artifact_id, search)) continue;
-    if (filling.names.size() == kMostNamed) return;
+    if (filling.names.size() == kMaxNamed) return;
     filling.Add(node->second, "begins to fill");
   }
 }
@@ -211,7 +211,7 @@ std::vector<std::string> Directory::NodesThatWillReport(const NodeState& receive
   for (const auto& [node_id, node] : nodes_) {
     if (&node == &receiver || node.reported || now - node.registered > node.ttl) continue;
     names.push_back(absl::StrCat("what ", node.facts.name, " holds, which has just registered"));
-    if (names.size() == kMostNamed) break;
+    if (names.size() == kMaxNamed) break;
   }
   return names;
 }
@@ -222,7 +222,7 @@ std::vector<std::string> Directory::NodesAwayWith(std::string_view artifact_id, 
     if (!away.artifacts.contains(artifact_id)) continue;
     names.push_back(
         absl::StrCat("node ", away.name, ", which has a copy and is away for ", For(now - away.since)));
-    if (names.size() == kMostNamed) break;
+    if (names.size() == kMaxNamed) break;
   }
   return names;
 }
@@ -240,11 +240,11 @@ std::vector<std::string> Directory::UnreachableNodesWith(const GrantRequest& req
   ForEachReplica(request.artifact_id, [&](const NodeState& node, const HeldReplica& held) {
     const bool excluded = Names(request.excluded_replicas, held.facts);
     if (!excluded && (held.IsSource() || held.IsFilling())) add(node, held.facts.location.kind);
-    return names.size() < kMostNamed;
+    return names.size() < kMaxNamed;
   });
   const ArtifactState& artifact = artifacts_.find(request.artifact_id)->second;
   for (const Origin& origin : LiveOrigins(artifact)) {
-    if (names.size() == kMostNamed) break;
+    if (names.size() == kMaxNamed) break;
     if (!IsGone(artifact, origin)) add(nodes_.find(origin.node_id)->second, LocationKind::kCpu);
   }
   return {names.begin(), names.end()};

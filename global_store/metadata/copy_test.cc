@@ -44,13 +44,13 @@ void Fill(MetadataStore& store) {
         .manifest = ManifestBlob{.artifact_id = id, .bytes = manifest}};
     if (i % 2 == 0) {
       batch.facts.tasks = {{.task_id = absl::StrCat("w", i),
-                             .artifact_id = id,
-                             .node_id = "n1",
-                             .state = TaskState::kFailed,
-                             .failures = 3,
-                             .error = absl::NotFoundError("gone"),
-                             .created = kNow,
-                             .updated = kNow}};
+                            .artifact_id = id,
+                            .node_id = "n1",
+                            .state = TaskState::kFailed,
+                            .failures = 3,
+                            .error = absl::NotFoundError("gone"),
+                            .created = kNow,
+                            .updated = kNow}};
     }
     ASSERT_TRUE(store.Commit(batch).ok());
   }

@@ -23,8 +23,7 @@ class MemoryStore final : public MetadataStore {
       artifacts_[record.artifact_id] = record;
       if (!record.deleted) continue;
       manifests_.erase(record.artifact_id);
-      absl::erase_if(tasks_,
-                     [&](const auto& task) { return task.second.artifact_id == record.artifact_id; });
+      absl::erase_if(tasks_, [&](const auto& task) { return task.second.artifact_id == record.artifact_id; });
     }
     for (const KeyRecord& record : batch.facts.keys) keys_[record.name] = record;
     for (const NodeBinding& binding : batch.facts.nodes) {

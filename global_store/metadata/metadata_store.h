@@ -43,7 +43,7 @@ struct PurgeTimes {
   absl::Time requests;
   absl::Time tombstones;  // of deleted artifacts and keys
   absl::Time versions;    // tombstones of released versions (ArtifactRecord::versioned)
-  absl::Time tasks;      // that ended
+  absl::Time tasks;       // that ended
 };
 
 class MetadataStore {

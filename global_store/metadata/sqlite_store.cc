@@ -93,17 +93,17 @@ absl::Status ReadTasks(SqliteStatement& rows, std::vector<TaskRecord>& tasks) {
     }
     const auto code = static_cast<absl::StatusCode>(rows.Integer(9));
     tasks.push_back({.task_id = rows.Text(3),
-                      .artifact_id = rows.Text(0),
-                      .node_id = rows.Text(1),
-                      .location = *location,
-                      .node_name = rows.Text(4),
-                      .asked_by = rows.Text(5),
-                      .traceparent = rows.Text(6),
-                      .state = static_cast<TaskState>(state),
-                      .failures = static_cast<uint32_t>(rows.Integer(8)),
-                      .error = absl::Status(code, rows.Text(10)),
-                      .created = absl::FromUnixNanos(rows.Integer(11)),
-                      .updated = absl::FromUnixNanos(rows.Integer(12))});
+                     .artifact_id = rows.Text(0),
+                     .node_id = rows.Text(1),
+                     .location = *location,
+                     .node_name = rows.Text(4),
+                     .asked_by = rows.Text(5),
+                     .traceparent = rows.Text(6),
+                     .state = static_cast<TaskState>(state),
+                     .failures = static_cast<uint32_t>(rows.Integer(8)),
+                     .error = absl::Status(code, rows.Text(10)),
+                     .created = absl::FromUnixNanos(rows.Integer(11)),
+                     .updated = absl::FromUnixNanos(rows.Integer(12))});
   }
 }
 

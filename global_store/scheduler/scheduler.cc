@@ -9,7 +9,7 @@ namespace {
 // A link is slow that has less than a quarter of the receiver's rate; and so many such are given beside
 // others.
 constexpr uint64_t kSlower = 4;
-constexpr uint32_t kMostSlowLinks = 1;
+constexpr uint32_t kMaxSlowLinks = 1;
 
 struct Lane {
   std::string_view name;
@@ -116,19 +116,19 @@ std::vector<SourceChoice> ChooseSources(const SourceQuery& query,
     one->candidate = i;
     ranked.push_back(*one);
   }
-  const size_t most = std::min<size_t>(query.wanted, ranked.size());
-  std::ranges::partial_sort(ranked, ranked.begin() + static_cast<std::ptrdiff_t>(most), {}, &Ranked::cost);
+  const size_t max = std::min<size_t>(query.wanted, ranked.size());
+  std::ranges::partial_sort(ranked, ranked.begin() + static_cast<std::ptrdiff_t>(max), {}, &Ranked::cost);
   std::vector<SourceChoice> chosen;
   bool rooted = query.has_source;
   bool on_host = query.has_source_on_host;
   bool fast = query.has_fast_source;
   uint32_t slow_links = query.slow_links;
-  for (size_t i = 0; i < most; ++i) {
+  for (size_t i = 0; i < max; ++i) {
     const Ranked& next = ranked[i];
     const bool first = chosen.empty() && (!query.has_source || query.stalls);
     if (!first && (!next.good || !rooted || (on_host && !next.on_host))) break;
     // They come last, so none that follows is better.
-    if (!first && next.slow_link && fast && slow_links >= kMostSlowLinks) break;
+    if (!first && next.slow_link && fast && slow_links >= kMaxSlowLinks) break;
     fast |= !next.slow_link;
     slow_links += next.slow_link ? 1 : 0;
     rooted |= next.rooted;

@@ -110,8 +110,9 @@ GroupRoot FromProto(const v1::JoinBroadcastRequest::Root& root) {
 }
 
 // They are kept, and a node may say what it likes: the details go, and what is too long.
-std::vector<TaskReport> FromProto(const google::protobuf::RepeatedPtrField<v1::ReplicationTaskReport>& reports) {
-  constexpr size_t kMostErrorBytes = 1000;
+std::vector<TaskReport> FromProto(
+    const google::protobuf::RepeatedPtrField<v1::ReplicationTaskReport>& reports) {
+  constexpr size_t kMaxErrorBytes = 1000;
   std::vector<TaskReport> all;
   for (const v1::ReplicationTaskReport& report : reports) {
     TaskReport& one = all.emplace_back(TaskReport{.task_id = report.task_id(),
@@ -120,7 +121,7 @@ std::vector<TaskReport> FromProto(const google::protobuf::RepeatedPtrField<v1::R
                                                   .ended = {}});
     if (!report.ended()) continue;
     const absl::Status error = rpc::FromProto(report.error());
-    one.ended = absl::Status(error.code(), error.message().substr(0, kMostErrorBytes));
+    one.ended = absl::Status(error.code(), error.message().substr(0, kMaxErrorBytes));
   }
   return all;
 }

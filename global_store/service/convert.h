@@ -19,7 +19,8 @@ absl::StatusOr<std::vector<PoolFacts>> FromProto(const google::protobuf::Repeate
 std::vector<ReplicaInfo> FromProto(const google::protobuf::RepeatedPtrField<v1::Replica>& replicas);
 absl::StatusOr<Origin> FromProto(const v1::Origin& origin);
 GroupRoot FromProto(const v1::JoinBroadcastRequest::Root& root);
-std::vector<TaskReport> FromProto(const google::protobuf::RepeatedPtrField<v1::ReplicationTaskReport>& reports);
+std::vector<TaskReport> FromProto(
+    const google::protobuf::RepeatedPtrField<v1::ReplicationTaskReport>& reports);
 
 v1::Node ToProto(const NodeView& node);
 v1::Artifact ToProto(const ArtifactView& artifact);

@@ -102,7 +102,8 @@ class Coordinator {
       ABSL_LOCKS_EXCLUDED(key_tell_mutex_, write_mutex_, tell_mutex_, mutex_);
   void Unwatch(uint64_t id) { key_watches_.Remove(id); }
   // The same of tasks.
-  uint64_t WatchReplicationTasks(std::shared_ptr<const TaskWatcher> watcher) ABSL_LOCKS_EXCLUDED(tell_mutex_, mutex_);
+  uint64_t WatchReplicationTasks(std::shared_ptr<const TaskWatcher> watcher)
+      ABSL_LOCKS_EXCLUDED(tell_mutex_, mutex_);
   void UnwatchTasks(uint64_t id) { task_watches_.Remove(id); }
   void CloseWatches(const absl::Status& status) {
     key_watches_.Close(status);

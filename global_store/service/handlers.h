@@ -106,14 +106,15 @@ class Handlers {
   // `asking` is who asks for it, by the name in a certificate; empty: nothing is known.
   absl::StatusOr<v1::ReplicateArtifactResponse> ReplicateArtifact(
       const RequestContext& context, std::string_view asking, const v1::ReplicateArtifactRequest& request);
-  absl::StatusOr<v1::ListReplicationTasksResponse> ListReplicationTasks(const RequestContext& context,
-                                                    const v1::ListReplicationTasksRequest& request);
+  absl::StatusOr<v1::ListReplicationTasksResponse> ListReplicationTasks(
+      const RequestContext& context, const v1::ListReplicationTasksRequest& request);
   // As WatchKeys.
-  void WatchReplicationTasks(const RequestContext& context, const v1::WatchReplicationTasksRequest& request,
-                   const std::shared_ptr<rpc::StreamWriter<v1::WatchReplicationTasksResponse>>& writer,
-                   const rpc::Finisher& finisher);
-  absl::StatusOr<v1::CancelReplicationTasksResponse> CancelReplicationTasks(const RequestContext& context,
-                                                        const v1::CancelReplicationTasksRequest& request);
+  void WatchReplicationTasks(
+      const RequestContext& context, const v1::WatchReplicationTasksRequest& request,
+      const std::shared_ptr<rpc::StreamWriter<v1::WatchReplicationTasksResponse>>& writer,
+      const rpc::Finisher& finisher);
+  absl::StatusOr<v1::CancelReplicationTasksResponse> CancelReplicationTasks(
+      const RequestContext& context, const v1::CancelReplicationTasksRequest& request);
   absl::StatusOr<v1::JoinBroadcastResponse> JoinBroadcast(const RequestContext& context,
                                                           const v1::JoinBroadcastRequest& request);
 

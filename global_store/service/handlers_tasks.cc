@@ -95,8 +95,8 @@ absl::StatusOr<v1::JoinBroadcastResponse> Handlers::JoinBroadcast(const RequestC
   return response;
 }
 
-absl::StatusOr<v1::ListReplicationTasksResponse> Handlers::ListReplicationTasks(const RequestContext&,
-                                                            const v1::ListReplicationTasksRequest& request) {
+absl::StatusOr<v1::ListReplicationTasksResponse> Handlers::ListReplicationTasks(
+    const RequestContext&, const v1::ListReplicationTasksRequest& request) {
   TC_ASSIGN_OR_RETURN(const size_t page, PageSize(request.page_size()));
   const std::vector<TaskView> views = coordinator_.WithDirectory([&](Directory& directory, SteadyTime) {
     return directory.ListReplicationTasks(request.artifact_id(), request.page_token(), page);
@@ -116,9 +116,10 @@ absl::StatusOr<v1::ListReplicationTasksResponse> Handlers::ListReplicationTasks(
   return response;
 }
 
-void Handlers::WatchReplicationTasks(const RequestContext& context, const v1::WatchReplicationTasksRequest& request,
-                           const std::shared_ptr<rpc::StreamWriter<v1::WatchReplicationTasksResponse>>& writer,
-                           const rpc::Finisher& finisher) {
+void Handlers::WatchReplicationTasks(
+    const RequestContext& context, const v1::WatchReplicationTasksRequest& request,
+    const std::shared_ptr<rpc::StreamWriter<v1::WatchReplicationTasksResponse>>& writer,
+    const rpc::Finisher& finisher) {
   auto watcher = std::make_shared<TaskWatcher>();
   watcher->artifact_id = request.artifact_id();
   watcher->on_change = [writer](const TaskChange& change) {
@@ -133,11 +134,12 @@ void Handlers::WatchReplicationTasks(const RequestContext& context, const v1::Wa
     message.set_listed(true);
     writer->WriteLatest(std::move(message));
   };
-  RunWatch(context, finisher, std::move(watcher), &Coordinator::WatchReplicationTasks, &Coordinator::UnwatchTasks);
+  RunWatch(context, finisher, std::move(watcher), &Coordinator::WatchReplicationTasks,
+           &Coordinator::UnwatchTasks);
 }
 
-absl::StatusOr<v1::CancelReplicationTasksResponse> Handlers::CancelReplicationTasks(const RequestContext& context,
-                                                                const v1::CancelReplicationTasksRequest& request) {
+absl::StatusOr<v1::CancelReplicationTasksResponse> Handlers::CancelReplicationTasks(
+    const RequestContext& context, const v1::CancelReplicationTasksRequest& request) {
   TC_ASSIGN_OR_RETURN(const std::vector<TaskTarget> targets, FromProto(request.targets()));
   using Cancelled = Plan<v1::CancelReplicationTasksResponse>;
   return Mutate<v1::CancelReplicationTasksResponse>(
@@ -145,9 +147,7 @@ absl::StatusOr<v1::CancelReplicationTasksResponse> Handlers::CancelReplicationTa
       [&](const Directory& directory, absl::Time now) -> absl::StatusOr<Cancelled> {
         CancelPlan plan = directory.PrepareCancelTasks(request.artifact_id(), targets, now);
         Cancelled cancelled{.change = {.facts = std::move(plan.facts)}};
-        for (const TaskView& view : plan.tasks) {
-          *cancelled.response.add_tasks() = global_store::ToProto(view);
-        }
+        for (const TaskView& view : plan.tasks) *cancelled.response.add_tasks() = global_store::ToProto(view);
         return cancelled;
       });
 }

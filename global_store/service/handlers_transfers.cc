@@ -16,7 +16,7 @@ namespace tensorcast::global_store {
 namespace {
 
 constexpr absl::Duration kLongestReading = absl::Minutes(30);
-constexpr int kMostOriginsAsked = 4;  // on behalf of one call, each for seconds at most
+constexpr int kMaxOriginsAsked = 4;  // on behalf of one call, each for seconds at most
 
 // A source that failed by DEADLINE_EXCEEDED was asked and gave nothing in time.
 absl::StatusOr<GrantEnd> EndOf(const v1::CompleteReplicaTransportRequest& request) {
@@ -109,7 +109,7 @@ absl::StatusOr<GrantOffer> Handlers::RequestGrant(const RequestContext& context,
   TC_ASSIGN_OR_RETURN(GrantOffer offer, coordinator_.RequestGrant(key, wanted));
   // The directory says what has to be known before it can answer; nodes are asked with no lock held, what
   // they say is noted, and the directory is asked anew. It names a finding once, so each round comes further.
-  for (int asked = 0; asked < kMostOriginsAsked; ++asked) {
+  for (int asked = 0; asked < kMaxOriginsAsked; ++asked) {
     if (offer.origin_to_check.has_value()) {
       CheckOrigins(context, {*offer.origin_to_check});
     } else if (offer.origin_to_read.has_value()) {

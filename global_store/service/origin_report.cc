@@ -27,7 +27,7 @@ namespace {
 
 // Daemons wait five seconds for consent to an eviction; what is decided must still reach them.
 constexpr absl::Duration kPatience = absl::Seconds(2);
-constexpr size_t kMostAtOnce = 64;
+constexpr size_t kMaxAtOnce = 64;
 
 // "3.1 of 16.0 GiB", in the unit of what is to be done.
 std::string HowFar(uint64_t done, uint64_t total) {
@@ -139,7 +139,7 @@ std::vector<std::optional<OriginReport>> AskForOrigins(
     const std::shared_ptr<const rpc::Credentials>& credentials) {
   const RequestContext call = context.Child();
   Asking asking(call, credentials);
-  for (size_t i = 0; i < std::min(origins.size(), kMostAtOnce); ++i) asking.Start(origins[i]);
+  for (size_t i = 0; i < std::min(origins.size(), kMaxAtOnce); ++i) asking.Start(origins[i]);
   return asking.Await();
 }
 

@@ -26,7 +26,7 @@ bool IsRetryable(int status) { return status == 429 || status == 502 || status =
 
 // Retry-After: seconds, or a date. Anything else is no task.
 std::chrono::milliseconds ParseRetryAfter(const std::string& text) {
-  constexpr int64_t kMostSeconds = 24 * 60 * 60;
+  constexpr int64_t kMaxSeconds = 24 * 60 * 60;
   int64_t seconds = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
   if (error != std::errc() || end != text.data() + text.size()) {
@@ -35,7 +35,7 @@ std::chrono::milliseconds ParseRetryAfter(const std::string& text) {
     if (rest == nullptr || *rest != '\0') return {};
     seconds = timegm(&date) - time(nullptr);
   }
-  return std::chrono::seconds(std::clamp<int64_t>(seconds, 0, kMostSeconds));
+  return std::chrono::seconds(std::clamp<int64_t>(seconds, 0, kMaxSeconds));
 }
 
 std::string Trimmed(std::string_view text) {

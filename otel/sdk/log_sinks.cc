@@ -86,11 +86,11 @@ class StderrSink final : public absl::LogSink {
  public:
   void Configure(LogFormat format, absl::LogSeverity least) {
     format_ = format;
-    least_ = least;
+    min_ = least;
   }
   void Send(const absl::LogEntry& entry) override {
     const LogFormat format = format_.load();
-    if (entry.log_severity() < least_.load()) return;
+    if (entry.log_severity() < min_.load()) return;
     // Abseil writes that one itself, with the stack.
     if (entry.log_severity() == absl::LogSeverity::kFatal && format == LogFormat::kText) return;
     const std::string line = FormatLogLine(entry, ContextOfLine(), format);
@@ -105,7 +105,7 @@ class StderrSink final : public absl::LogSink {
 
  private:
   std::atomic<LogFormat> format_{LogFormat::kText};
-  std::atomic<absl::LogSeverity> least_{absl::LogSeverity::kInfo};
+  std::atomic<absl::LogSeverity> min_{absl::LogSeverity::kInfo};
 };
 
 }  // namespace
@@ -127,7 +127,7 @@ void InstallStderrLog(LogFormat format, absl::LogSeverity least) {
 }
 
 TelemetryLogSink::TelemetryLogSink(std::shared_ptr<sdk::Bridge> bridge, absl::LogSeverity least)
-    : bridge_(std::move(bridge)), least_(least) {
+    : bridge_(std::move(bridge)), min_(least) {
   absl::AddLogSink(this);
 }
 
@@ -135,7 +135,7 @@ TelemetryLogSink::~TelemetryLogSink() { absl::RemoveLogSink(this); }
 
 void TelemetryLogSink::Send(const absl::LogEntry& entry) {
   // Abseil calls sinks on the thread that logs, so its current span is the line's.
-  if (about_telemetry || entry.log_severity() < least_) return;
+  if (about_telemetry || entry.log_severity() < min_) return;
   const AboutTelemetry guard;
   bridge_->EmitLog({.severity = static_cast<int>(entry.log_severity()),
                     .message = entry.text_message(),

@@ -39,7 +39,7 @@ class TelemetryLogSink final : public absl::LogSink {
 
  private:
   const std::shared_ptr<sdk::Bridge> bridge_;
-  const absl::LogSeverity least_;
+  const absl::LogSeverity min_;
 };
 
 // While one lives, what this thread logs is about telemetry.

@@ -172,10 +172,11 @@ void BindTasks(nb::class_<Client>& type) {
         return StartAdmin(
             client, options,
             [=](client::AdminClient& admin, const RequestContext& context, const Call::Listener& listener) {
-              return Made(admin.WatchReplicationTasks(context, artifact_id, [&](const v1::WatchReplicationTasksResponse& news) {
-                listener.OnNews([news] { return nb::object(DictOf(news)); });
-                return true;
-              }));
+              return Made(admin.WatchReplicationTasks(
+                  context, artifact_id, [&](const v1::WatchReplicationTasksResponse& news) {
+                    listener.OnNews([news] { return nb::object(DictOf(news)); });
+                    return true;
+                  }));
             });
       },
       nb::arg("artifact_id"), nb::kw_only(), nb::arg("options"),

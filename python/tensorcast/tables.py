@@ -10,7 +10,7 @@ from typing import Any, TypeVar, overload
 _Entry = TypeVar("_Entry")
 
 # A table of more rows says how many there are.
-_MOST_ROWS = 200
+_MAX_ROWS = 200
 
 
 class Listing(Sequence[_Entry]):
@@ -64,7 +64,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     head = "".join(f"<th>{html.escape(name)}</th>" for name in rows[0])
     body = "".join(
         "<tr>" + "".join(f"<td>{html.escape(_cell(name, value))}</td>" for name, value in row.items()) + "</tr>"
-        for row in rows[:_MOST_ROWS]
+        for row in rows[:_MAX_ROWS]
     )
-    rest = f"<p>and {len(rows) - _MOST_ROWS:,} more</p>" if len(rows) > _MOST_ROWS else ""
+    rest = f"<p>and {len(rows) - _MAX_ROWS:,} more</p>" if len(rows) > _MAX_ROWS else ""
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{rest}"

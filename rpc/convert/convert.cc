@@ -35,7 +35,7 @@ constexpr std::array<SourceType, 3> kSourceTypes = {SourceType::kLocal, SourceTy
                                                     SourceType::kDisk};
 constexpr std::array<Stage, 3> kStages = {Stage::kFetch, Stage::kVerify, Stage::kPlace};
 
-constexpr int kMostDetails = 16;
+constexpr int kMaxDetails = 16;
 
 // Words of newer versions become the most general value that there is: a report is for people, and better
 // told inexactly than not at all. A stage has no such value.
@@ -163,7 +163,7 @@ absl::Status FromProto(const v1::Status& status) {
   absl::Status result(known ? static_cast<absl::StatusCode>(status.code()) : absl::StatusCode::kUnknown,
                       Printable(status.message()));
   // A peer's message: bounded, since each payload is looked for among those before it.
-  for (int i = 0; i < std::min(status.details_size(), kMostDetails); ++i) {
+  for (int i = 0; i < std::min(status.details_size(), kMaxDetails); ++i) {
     result.SetPayload(status.details(i).type_url(), absl::Cord(status.details(i).value()));
   }
   return result;

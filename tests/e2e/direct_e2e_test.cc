@@ -139,8 +139,8 @@ TEST_F(Direct, BetweenHostsAllStagesAreAtWorkAtOnce) {
   to->bytes_per_second[static_cast<size_t>(CopyDirection::kToDevice)] = kBytesPerSecond;
   TC_ASSERT_OK_AND_ASSIGN(const auto admin, client::AdminClient::Connect(cluster_->addresses(1).unix_socket));
   // A machine that is busy with other work only adds to it: the stages by themselves are the best of a few.
-  double least = std::numeric_limits<double>::infinity();
-  for (int attempt = 0; attempt < kAttempts && least > kAllowed; ++attempt) {
+  double min = std::numeric_limits<double>::infinity();
+  for (int attempt = 0; attempt < kAttempts && min > kAllowed; ++attempt) {
     ForgetTimeline();
     std::string replica_id;
     {
@@ -156,11 +156,11 @@ TEST_F(Direct, BetweenHostsAllStagesAreAtWorkAtOnce) {
       for (const TimelineEntry& copy : copies) ns += copy.end_ns - copy.begin_ns;
       return ns;
     };
-    least = std::min(least, static_cast<double>(in.back().end_ns - out.front().begin_ns) /
-                                static_cast<double>(std::max(busy(out), busy(in))));
+    min = std::min(min, static_cast<double>(in.back().end_ns - out.front().begin_ns) /
+                            static_cast<double>(std::max(busy(out), busy(in))));
     TC_ASSERT_OK(admin->EvictReplica(Context(), replica_id, /*force=*/true));
   }
-  EXPECT_LE(least, kAllowed);
+  EXPECT_LE(min, kAllowed);
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ class WideBroadcast : public E2eTest {
   void Start(bool slowly, bool trusted = true) {
     ClusterOptions options = DefaultOptions();
     options.daemons = kNodes + 1;
-    options.global_store_settings.push_back("global_store.broadcast_least=16MiB");
+    options.global_store_settings.push_back("global_store.broadcast_min_bytes=16MiB");
     options.daemon_settings.insert(options.daemon_settings.end(),
                                    {absl::StrCat("security.trusted_fabric=", trusted ? "true" : "false"),
                                     absl::StrCat("daemon.nccl=", TENSORCAST_NCCL_STAND_IN),

@@ -24,7 +24,7 @@ void TestOneInput(std::string_view input) {
       return;
     default:
       if (const auto ranges = helper::DecodeHeader(bytes); ranges.ok()) {
-        CHECK_LE(ranges->size(), helper::kMostHeaderRanges);
+        CHECK_LE(ranges->size(), helper::kMaxHeaderRanges);
         CHECK(helper::DecodeHeader(helper::EncodeHeader(*ranges)).value() == *ranges);
       } else {
         CHECK(absl::IsInvalidArgument(ranges.status())) << ranges.status();

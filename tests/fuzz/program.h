@@ -42,9 +42,9 @@ class Program {
         return Below(uint32_t{1} << 16);
     }
   }
-  // At most `most` of them.
-  std::string Bytes(size_t most) {
-    std::string taken(bytes_.substr(0, most));
+  // At most `max` of them.
+  std::string Bytes(size_t max) {
+    std::string taken(bytes_.substr(0, max));
     bytes_.remove_prefix(taken.size());
     return taken;
   }

@@ -40,8 +40,8 @@ using namespace transport::tcp;  // NOLINT(google-build-using-namespace)
 
 constexpr uint64_t kImageBytes = 100000;
 constexpr uint64_t kChunkBytes = 4096;
-constexpr int kMostFetches = 3;
-constexpr uint64_t kMostFetchBytes = 20000;
+constexpr int kMaxFetches = 3;
+constexpr uint64_t kMaxFetchBytes = 20000;
 constexpr uint64_t kGapBytes = 1000;  // in front of each destination, and behind the last
 constexpr std::byte kUntouched{0xee};
 constexpr std::byte kGivenBack{0xdd};  // the destination of a fetch that failed, at once
@@ -51,7 +51,7 @@ constexpr int kHangMs = 60000;
 // another one.
 constexpr int kPatienceMs = 5;
 // Of a message that is sent in pieces: enough for a head of single bytes and the beginning of what follows.
-constexpr int kMostPieces = 40;
+constexpr int kMaxPieces = 40;
 
 struct FetchPlan {
   uint64_t offset = 0;
@@ -65,10 +65,10 @@ struct Plan {
     fills = (byte & 0x20) != 0;
     hasty = (byte & 0x40) != 0;
     finish = (byte & 0x80) != 0;
-    fetches.resize(byte % (kMostFetches + 1));
+    fetches.resize(byte % (kMaxFetches + 1));
     for (FetchPlan& fetch : fetches) {
-      fetch.offset = program.Below(kImageBytes - kMostFetchBytes);
-      fetch.bytes = program.Below(kMostFetchBytes + 1);
+      fetch.offset = program.Below(kImageBytes - kMaxFetchBytes);
+      fetch.bytes = program.Below(kMaxFetchBytes + 1);
     }
   }
   std::vector<FetchPlan> fetches;
@@ -280,7 +280,7 @@ class LyingSource {
   uint64_t NextOffset() const { return asked_.empty() ? 0 : asked_.begin()->second.next; }
 
   // The next bytes of the first request or, now and then, of the last; false when none is left.
-  bool Answer(uint64_t most) {
+  bool Answer(uint64_t max) {
     while (asked_.empty() && answered_ < due_ && open_ && aligned_ && patient_) {
       // An honest source is asked for all that was planned, a liar perhaps not.
       patient_ = Receive(honest_ && !taken_back_ && !refused_ ? kHangMs : kPatienceMs);
@@ -288,8 +288,8 @@ class LyingSource {
     while (open_ && Receive(0)) {
     }
     if (!open_ || asked_.empty()) return false;
-    const auto asked = most % 5 == 0 ? std::prev(asked_.end()) : asked_.begin();
-    const uint64_t bytes = std::min(most, asked->second.left);
+    const auto asked = max % 5 == 0 ? std::prev(asked_.end()) : asked_.begin();
+    const uint64_t bytes = std::min(max, asked->second.left);
     std::string piece(bytes, '\0');
     WritePattern(HostSpan(reinterpret_cast<std::byte*>(piece.data()), bytes), asked->second.next);
     if (std::exchange(flip_next_, false)) {
@@ -343,7 +343,7 @@ class LyingSource {
   void Send(const Frame& frame) { SendBytes(EncodeFrame(frame)); }
   void SendBytes(std::string_view bytes) {
     for (int pieces = 1; !bytes.empty() && open_; ++pieces) {
-      const bool rest = send_bytes_ == 0 || pieces >= kMostPieces;
+      const bool rest = send_bytes_ == 0 || pieces >= kMaxPieces;
       const std::string_view now = rest ? bytes : bytes.substr(0, send_bytes_);
       const ssize_t sent = send(socket_.get(), now.data(), now.size(), MSG_NOSIGNAL);
       if (sent < 0) {
@@ -370,7 +370,7 @@ class LyingSource {
   bool honest_ = true;
   bool flip_next_ = false;
   bool flipped_ = false;
-  size_t send_bytes_ = 0;  // at a time, see kMostPieces; 0: all
+  size_t send_bytes_ = 0;  // at a time, see kMaxPieces; 0: all
   std::string said_;
   std::map<uint64_t, Asked> asked_;
   Availability said_to_have_;
@@ -380,7 +380,7 @@ class LyingSource {
 class Receiver {
  public:
   Receiver()
-      : memory_(kGapBytes + kMostFetches * (kMostFetchBytes + kGapBytes)),
+      : memory_(kGapBytes + kMaxFetches * (kMaxFetchBytes + kGapBytes)),
         transport_(*TcpTransport::Create({.listen = "", .threads = 1})),
         listener_(*ListenOn(*ResolveAddress({"127.0.0.1", 0}))),
         descriptor_(EncodeDescriptor(
@@ -442,7 +442,7 @@ class Receiver {
 
  private:
   HostSpan Destination(const Plan& plan, size_t fetch) const {
-    return memory_.span(kGapBytes + fetch * (kMostFetchBytes + kGapBytes), plan.fetches[fetch].bytes);
+    return memory_.span(kGapBytes + fetch * (kMaxFetchBytes + kGapBytes), plan.fetches[fetch].bytes);
   }
 
   // The same in odd pieces.

@@ -32,8 +32,8 @@
 
 namespace {
 
-constexpr size_t kMostRules = 4096;  // bytes
-constexpr size_t kBlock = 4096;      // of direct I/O, which is cut at blocks only
+constexpr size_t kMaxRules = 4096;  // bytes
+constexpr size_t kBlock = 4096;     // of direct I/O, which is cut at blocks only
 
 struct Rule {
   std::string effect;
@@ -44,7 +44,7 @@ struct Rule {
 std::string ReadRules(const char* path) {
   const long fd = syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
   if (fd < 0) return "";
-  std::string rules(kMostRules, '\0');
+  std::string rules(kMaxRules, '\0');
   const long size = syscall(SYS_read, fd, rules.data(), rules.size());
   syscall(SYS_close, fd);
   rules.resize(std::max(size, 0L));

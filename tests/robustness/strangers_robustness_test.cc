@@ -232,8 +232,8 @@ TEST_F(Strangers, WhoChooseTensorsInWaysThatTakeLongAreRefused) {
   std::string large_set = "*[";
   for (char c = '0'; c <= '9'; ++c) large_set += std::string(400, c);
   const std::vector<std::vector<std::string>> hostile = {
-      std::vector<std::string>(kMostTensorPatterns + 1, "*"),
-      std::vector<std::string>(kMostTensorPatterns, "*b*"),
+      std::vector<std::string>(kMaxTensorPatterns + 1, "*"),
+      std::vector<std::string>(kMaxTensorPatterns, "*b*"),
       {std::string(1 << 20, '*')},
       {std::string(kMaxTensorPatternBytes + 1, 'a')},
       {many_stars + "*b"},

@@ -45,9 +45,9 @@ constexpr uint64_t kModelBytes = 8 << 20;
 constexpr uint64_t kAskedBytes = 64 << 10;
 constexpr int kVisitors = 100;
 constexpr int kSilent = 1000;
-constexpr int64_t kMostBytesForSilent = 20 << 20;
+constexpr int64_t kMaxBytesForSilent = 20 << 20;
 // gRPC keeps all of them, at some 15 KiB each, until they are shown the door.
-constexpr int64_t kMostBytesForSilentAtGrpc = 64 << 20;
+constexpr int64_t kMaxBytesForSilentAtGrpc = 64 << 20;
 
 // What somebody came away with.
 struct Got {
@@ -371,7 +371,7 @@ TEST_F(TcpStrangers, AThousandSilentOnesCostLittleAndDisturbNobody) {
     (void)poll(silent.data(), silent.size(), 0);
     return std::ranges::count_if(silent, [](const pollfd& one) { return one.revents != 0; }) >= kSilent - 64;
   }));
-  EXPECT_LT(OwnMemory(daemon) - before, kMostBytesForSilent);
+  EXPECT_LT(OwnMemory(daemon) - before, kMaxBytesForSilent);
   ASSERT_NO_FATAL_FAILURE(ExpectServed());
   sockets.clear();
 
@@ -381,7 +381,7 @@ TEST_F(TcpStrangers, AThousandSilentOnesCostLittleAndDisturbNobody) {
     ASSERT_TRUE(sockets.back()) << i;
   }
   ASSERT_NO_FATAL_FAILURE(ExpectServed());  // who comes after them is let in after them
-  EXPECT_LT(OwnMemory(daemon) - now, kMostBytesForSilentAtGrpc);
+  EXPECT_LT(OwnMemory(daemon) - now, kMaxBytesForSilentAtGrpc);
 }
 
 }  // namespace

@@ -8,12 +8,12 @@
 namespace tensorcast::stand_ins {
 namespace {
 
-constexpr int kNodes = kMostGpus / kGpusPerNode;
+constexpr int kNodes = kMaxGpus / kGpusPerNode;
 
 // Goes when this process ends. A process that was started on one makes none.
 void MakeHost() {
   static const std::unique_ptr<StandInHost> host =
-      StandInHost::IsThere() ? nullptr : StandInHost::Make(kMostGpus, kBytesPerGpu).value();
+      StandInHost::IsThere() ? nullptr : StandInHost::Make(kMaxGpus, kBytesPerGpu).value();
 }
 
 }  // namespace

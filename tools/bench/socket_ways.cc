@@ -46,7 +46,7 @@ namespace {
 constexpr size_t kStepBytes = size_t{256} << 10;
 constexpr size_t kStepsACall = 4;
 constexpr size_t kPoolBytes = size_t{256} << 20;  // more than caches hold
-constexpr size_t kMostUnconfirmed = size_t{4} << 20;
+constexpr size_t kMaxUnconfirmed = size_t{4} << 20;
 
 [[noreturn]] void Die(const char* what) {
   std::fprintf(stderr, "socket_ways: %s: %s\n", what, std::strerror(errno));
@@ -130,7 +130,7 @@ uint64_t SendByEpoll(int socket, uint64_t total, bool by_reference) {
     }
   };
   for (uint64_t sent = 0; sent < total;) {
-    if (unconfirmed >= kMostUnconfirmed) {
+    if (unconfirmed >= kMaxUnconfirmed) {
       Await(epoll, 0, socket);  // the kernel's word is an error to epoll, of which it always tells
       take();
       continue;
@@ -236,9 +236,9 @@ uint64_t SendByRing(int socket, uint64_t total, bool by_reference) {
   Ring ring;
   uint64_t sends = 0, copied = 0, unconfirmed = 0;
   // Takes results until a send has moved its bytes, or (by_reference) few enough wait for the kernel's word.
-  const auto take = [&](bool until_moved, uint64_t most_unconfirmed) -> uint64_t {
+  const auto take = [&](bool until_moved, uint64_t max_unconfirmed) -> uint64_t {
     uint64_t moved = 0;
-    while (until_moved || unconfirmed > most_unconfirmed) {
+    while (until_moved || unconfirmed > max_unconfirmed) {
       const io_uring_cqe result = ring.Next();
       if ((result.flags & IORING_CQE_F_NOTIF) != 0) {
         --unconfirmed;
@@ -266,7 +266,7 @@ uint64_t SendByRing(int socket, uint64_t total, bool by_reference) {
     operation.ioprio = by_reference ? IORING_SEND_ZC_REPORT_USAGE : 0;
     ring.Submit(operation);
     ++sends;
-    sent += take(/*until_moved=*/true, kMostUnconfirmed / (kStepBytes * kStepsACall));
+    sent += take(/*until_moved=*/true, kMaxUnconfirmed / (kStepBytes * kStepsACall));
   }
   take(/*until_moved=*/false, 0);
   return by_reference ? copied * 100 / sends : 0;

@@ -21,7 +21,7 @@ struct ChaosOptions {
   std::string victim_binary;  // chaos_victim
   uint64_t seed = 1;
   int faults = 25;
-  int daemons = 4;                            // at least kLeastDaemons
+  int daemons = 4;                            // at least kMinDaemons
   int global_stores = 1;                      // several share an etcd of three members
   uint64_t model_bytes = uint64_t{16} << 20;  // small: what takes a hundred rounds is what a round costs
   int liars = 0;  // nodes that claim replicas of everything and accuse those of others (liar.h)

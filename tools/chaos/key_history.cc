@@ -55,10 +55,8 @@ class Search {
   explicit Search(const std::vector<const KeyCall*>& calls) {
     for (const KeyCall* call : calls) (call->answer == Answer::kNone ? unknown_ : known_).push_back(call);
     placed_.resize(known_.size() + unknown_.size());
-    least_from_.assign(known_.size() + 1, std::numeric_limits<uint64_t>::max());
-    for (size_t i = known_.size(); i-- > 0;) {
-      least_from_[i] = std::min(least_from_[i + 1], MostBefore(*known_[i]));
-    }
+    min_from_.assign(known_.size() + 1, std::numeric_limits<uint64_t>::max());
+    for (size_t i = known_.size(); i-- > 0;) min_from_[i] = std::min(min_from_[i + 1], MaxBefore(*known_[i]));
   }
 
   absl::Status Run() {
@@ -143,7 +141,7 @@ class Search {
   }
 
   // The last revision of the key when this call comes can be no higher.
-  static uint64_t MostBefore(const KeyCall& call) {
+  static uint64_t MaxBefore(const KeyCall& call) {
     if (call.answer != Answer::kDone || call.kind == Kind::kDelete) {
       return std::numeric_limits<uint64_t>::max();
     }
@@ -155,9 +153,9 @@ class Search {
   bool CanFollow(const Key& key, SteadyTime end) const {
     size_t i = first_known_;
     for (; i < known_.size() && known_[i]->begin <= end; ++i) {
-      if (!placed_[i] && MostBefore(*known_[i]) < key.last_revision) return false;
+      if (!placed_[i] && MaxBefore(*known_[i]) < key.last_revision) return false;
     }
-    return least_from_[i] >= key.last_revision;
+    return min_from_[i] >= key.last_revision;
   }
 
   // Whether what follows may be good and has not been tried yet: after the same calls, in whatever order, and
@@ -204,9 +202,9 @@ class Search {
 
   std::vector<const KeyCall*> known_;
   std::vector<const KeyCall*> unknown_;
-  std::vector<bool> placed_;          // of both
-  std::vector<uint64_t> least_from_;  // of MostBefore, from each of those with an answer on
-  size_t first_known_ = 0;            // that has no place yet
+  std::vector<bool> placed_;        // of both
+  std::vector<uint64_t> min_from_;  // of MaxBefore, from each of those with an answer on
+  size_t first_known_ = 0;          // that has no place yet
   std::set<std::tuple<size_t, std::vector<size_t>, uint64_t, std::string>> seen_;
   // For the message: where the longest order ended.
   size_t deepest_ = 0;

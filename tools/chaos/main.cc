@@ -22,7 +22,7 @@ bool Set(tensorcast::chaos::ChaosOptions& options, const std::string& flag, cons
   if (flag == "--seed") return absl::SimpleAtoi(value, &options.seed);
   if (flag == "--faults") return absl::SimpleAtoi(value, &options.faults) && options.faults > 0;
   if (flag == "--daemons") {
-    return absl::SimpleAtoi(value, &options.daemons) && options.daemons >= tensorcast::chaos::kLeastDaemons;
+    return absl::SimpleAtoi(value, &options.daemons) && options.daemons >= tensorcast::chaos::kMinDaemons;
   }
   if (flag == "--global-stores") {
     return absl::SimpleAtoi(value, &options.global_stores) && options.global_stores > 0;

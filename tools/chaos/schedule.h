@@ -26,7 +26,7 @@ struct Operation {
 };
 
 inline constexpr int kOtherReceiver = 3;  // the node of Victim::kOtherReceiver, in a fan-out
-inline constexpr int kLeastDaemons = kOtherReceiver + 1;
+inline constexpr int kMinDaemons = kOtherReceiver + 1;
 
 struct Fault {
   const Operation* operation;

@@ -12,12 +12,12 @@ constexpr size_t kMaxParts = 256;
 
 }  // namespace
 
-iovec FrameReader::Room(size_t most) {
+iovec FrameReader::Room(size_t max) {
   if (begin_ > 0) {
     std::copy(buffer_.begin() + begin_, buffer_.begin() + end_, buffer_.begin());
     end_ -= std::exchange(begin_, 0);
   }
-  return {buffer_.data() + end_, std::min(most, buffer_.size() - end_)};
+  return {buffer_.data() + end_, std::min(max, buffer_.size() - end_)};
 }
 
 absl::StatusOr<std::optional<Frame>> FrameReader::Next() {
@@ -71,13 +71,13 @@ void FrameWriter::AddParts(const Queued& frame, std::vector<iovec>& parts, uint6
   }
 }
 
-absl::StatusOr<uint64_t> FrameWriter::Flush(ByteStream& stream, uint64_t most) {
+absl::StatusOr<uint64_t> FrameWriter::Flush(ByteStream& stream, uint64_t max) {
   uint64_t of_pieces = 0;
-  for (uint64_t total = 0; total < most && !(queue_.empty() && !stream.has_unsent());) {
+  for (uint64_t total = 0; total < max && !(queue_.empty() && !stream.has_unsent());) {
     parts_.clear();
     uint64_t bytes = 0;
     for (const Queued& frame : queue_) {
-      if (total + bytes >= most || parts_.size() >= kMaxParts) break;
+      if (total + bytes >= max || parts_.size() >= kMaxParts) break;
       AddParts(frame, parts_, bytes);
     }
     absl::StatusOr<size_t> written = stream.Write(parts_);

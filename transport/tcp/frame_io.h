@@ -24,9 +24,9 @@ namespace tensorcast::transport::tcp {
 
 class FrameReader {
  public:
-  // Where bytes can be received to, at most `most` of them (never none after Next gave nothing); they count
+  // Where bytes can be received to, at most `max` of them (never none after Next gave nothing); they count
   // once Received was called.
-  iovec Room(size_t most = kMaxFrameHeadBytes);
+  iovec Room(size_t max = kMaxFrameHeadBytes);
   void Received(size_t bytes) { end_ += bytes; }
 
   // The next frame; nullopt: more bytes are needed. After DATA come the bytes of its piece: TakePiece, then
@@ -52,9 +52,9 @@ class FrameWriter {
   // spans make up the piece.
   void PutPiece(const Data& head, std::vector<ConstHostSpan> piece, std::shared_ptr<void> hold);
 
-  // Sends what the socket takes now, at most about `most` bytes, and what the stream has unsent; how many
+  // Sends what the socket takes now, at most about `max` bytes, and what the stream has unsent; how many
   // bytes of pieces were among them.
-  absl::StatusOr<uint64_t> Flush(ByteStream& stream, uint64_t most);
+  absl::StatusOr<uint64_t> Flush(ByteStream& stream, uint64_t max);
 
   bool empty() const { return queue_.empty(); }
   size_t frames() const { return queue_.size(); }

@@ -271,17 +271,17 @@ absl::Status PullStream::On(const Data& data) {
   return absl::OkStatus();
 }
 
-uint64_t PullStream::AddRoom(uint64_t most) {
+uint64_t PullStream::AddRoom(uint64_t max) {
   const Outstanding& request = requests_.at(piece_request_);
   if (request.fetch == 0) {
     dropped_.resize(kStepBytes);
-    parts_.push_back({dropped_.data(), std::min<uint64_t>(most, dropped_.size())});
+    parts_.push_back({dropped_.data(), std::min<uint64_t>(max, dropped_.size())});
     return parts_.back().iov_len;
   }
   uint64_t room = 0;
-  for (size_t i = request.span; room < most && parts_.size() < kMaxParts; ++i) {
+  for (size_t i = request.span; room < max && parts_.size() < kMaxParts; ++i) {
     const HostSpan& span = request.destination[i];
-    const size_t take = std::min<uint64_t>(most - room, span.size());
+    const size_t take = std::min<uint64_t>(max - room, span.size());
     if (take > 0) parts_.push_back({span.data(), take});
     room += take;
   }

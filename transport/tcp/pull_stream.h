@@ -154,8 +154,8 @@ class PullStream : private IoLoop::Handler {
   absl::Status On(const Data& data);
   absl::Status On(const Have& have);
   absl::Status On(const NotHere& not_here);
-  // Where the next bytes of the current piece go, at most `most` of them; how many.
-  uint64_t AddRoom(uint64_t most);
+  // Where the next bytes of the current piece go, at most `max` of them; how many.
+  uint64_t AddRoom(uint64_t max);
   // So many of them are there.
   void Arrived(uint64_t bytes);
 

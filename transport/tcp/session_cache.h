@@ -40,7 +40,7 @@ class SessionCache {
       sessions_.erase(source);
       return;
     }
-    if (sessions_.size() >= kMostSources && !sessions_.contains(source)) sessions_.erase(sessions_.begin());
+    if (sessions_.size() >= kMaxSources && !sessions_.contains(source)) sessions_.erase(sessions_.begin());
     sessions_[source] = {std::move(context), std::move(session)};
   }
 
@@ -50,7 +50,7 @@ class SessionCache {
     Session session;
   };
   // A few KiB each.
-  static constexpr size_t kMostSources = 1024;
+  static constexpr size_t kMaxSources = 1024;
 
   mutable absl::Mutex mutex_;
   absl::flat_hash_map<std::string, Entry> sessions_ ABSL_GUARDED_BY(mutex_);

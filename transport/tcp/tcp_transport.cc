@@ -27,7 +27,7 @@
 namespace tensorcast::transport {
 namespace {
 
-constexpr int kMostLoops = 64;
+constexpr int kMaxLoops = 64;
 
 // How many loops and connections there are where nobody says. A loop receives and digests, or sends, a few
 // GB/s; more than four rarely find a link that is faster.
@@ -105,11 +105,11 @@ TcpTransport::~TcpTransport() {
 }
 
 absl::StatusOr<std::unique_ptr<TcpTransport>> TcpTransport::Create(const TcpOptions& options) {
-  if (options.threads < 0 || options.threads > kMostLoops || options.connections < 0 ||
+  if (options.threads < 0 || options.threads > kMaxLoops || options.connections < 0 ||
       options.connections > static_cast<int>(tcp::SourceServing::kMaxConnections) ||
       options.serving_threads < 1 || options.advertise.size() > tcp::kMaxAddresses) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "a TCP transport has at most ", kMostLoops, " threads, ", tcp::SourceServing::kMaxConnections,
+        "a TCP transport has at most ", kMaxLoops, " threads, ", tcp::SourceServing::kMaxConnections,
         " connections a pull and ", tcp::kMaxAddresses, " addresses, and at least one serving thread"));
   }
   std::vector<tcp::IoLoop*> loops;

@@ -16,7 +16,7 @@ namespace {
 constexpr std::string_view kListenKey = "daemon.ucx_listen";
 constexpr uint32_t kLanes = 2;
 constexpr uint32_t kDataPorts = 8;
-constexpr uint32_t kMostPort = 65535;
+constexpr uint32_t kMaxPort = 65535;
 
 absl::StatusOr<std::unique_ptr<Transport>> Open(UcxLane lane, const LaneConfig& config) {
   UcxOptions options{.lane = lane,
@@ -84,7 +84,7 @@ Lane UcxRmaLane() {
 absl::StatusOr<UcxPorts> UcxPortsOf(const LaneConfig& config) {
   TC_ASSIGN_OR_RETURN(const HostPort listen, ParseHostPort(config.ucx_listen));
   const uint32_t first = listen.port;
-  if (first == kMostPort) {
+  if (first == kMaxPort) {
     return absl::InvalidArgumentError(absl::StrCat("daemon.ucx_listen \"", config.ucx_listen,
                                                    "\" leaves no next port for the lane ucx-rma"));
   }
@@ -99,7 +99,7 @@ absl::StatusOr<UcxPorts> UcxPortsOf(const LaneConfig& config) {
                        " in it, on which daemon.ucx_listen has the lanes ucx and ucx-rma; choose others"));
     }
   } else if (first != 0) {
-    if (first + kLanes + kDataPorts - 1 > kMostPort) {
+    if (first + kLanes + kDataPorts - 1 > kMaxPort) {
       return absl::InvalidArgumentError(
           absl::StrCat("is empty, and daemon.ucx_listen \"", config.ucx_listen, "\" leaves no room for ",
                        kDataPorts, " ports from its own + ", kLanes, "; set it, or choose a lower port"));

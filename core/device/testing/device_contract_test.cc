@@ -258,8 +258,8 @@ TEST_P(DeviceContract, AFullDeviceSaysSoAndStaysUsable) {
 }
 
 TEST_P(DeviceContract, FreedMemoryCanBeAllocatedAgain) {
-  const uint64_t most = std::min<uint64_t>(runtime_->devices()[0].total_bytes / 2, 1024 * kMiB);
-  for (int i = 0; i < 5; ++i) ASSERT_TRUE(runtime_->Free(MustAllocate(most)).ok());
+  const uint64_t max = std::min<uint64_t>(runtime_->devices()[0].total_bytes / 2, 1024 * kMiB);
+  for (int i = 0; i < 5; ++i) ASSERT_TRUE(runtime_->Free(MustAllocate(max)).ok());
 }
 
 TEST_P(DeviceContract, RefusesDevicesThatAreNotThereAndEmptyAllocations) {

@@ -112,8 +112,8 @@ struct Client::State {
 
 // A connection is made only while somebody waits for it: a call that fails because there is none does not.
 bool Client::State::IsConnected(const RequestContext& context, const Member& member) {
-  const absl::Duration most = std::min(TimeLeft(context.deadline), kConnect);
-  return member.channel->WaitForConnected(rpc::ToGrpcDeadline(SteadyNow() + most));
+  const absl::Duration max = std::min(TimeLeft(context.deadline), kConnect);
+  return member.channel->WaitForConnected(rpc::ToGrpcDeadline(SteadyNow() + max));
 }
 
 absl::Status Client::State::FillContext(const RequestContext& context, const Member& member,

@@ -152,7 +152,8 @@ absl::StatusOr<NodeBinding> DecodeNode(std::string_view name, const std::string&
 }
 
 absl::StatusOr<TaskRecord> DecodeTask(std::string_view name, const std::string& value) {
-  TC_ASSIGN_OR_RETURN(const record::ReplicationTask encoded, Parse<record::ReplicationTask>("task", name, value));
+  TC_ASSIGN_OR_RETURN(const record::ReplicationTask encoded,
+                      Parse<record::ReplicationTask>("task", name, value));
   const std::vector<std::string> parts = absl::StrSplit(name, '/');
   absl::StatusOr<Location> location = absl::DataLossError("no location");
   if (parts.size() == 3) location = Location::Parse(parts[2]);

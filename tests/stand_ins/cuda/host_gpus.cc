@@ -54,7 +54,7 @@ struct HostGpus::Shared {
   uint64_t magic = kMagic;
   int32_t gpus = 0;
   uint64_t bytes_each = 0;
-  GpuUuid uuids[kMostGpus];
+  GpuUuid uuids[kMaxGpus];
   uint64_t last_id = 0;
   Entry entries[kEntries];
 };
@@ -77,8 +77,8 @@ class HostGpus::Lock {
 };
 
 absl::Status MakeHostGpus(const std::string& path, int gpus, uint64_t bytes_each) {
-  if (gpus < 1 || gpus > kMostGpus) {
-    return absl::InvalidArgumentError(absl::StrCat("a host of ", gpus, " GPUs: from 1 to ", kMostGpus));
+  if (gpus < 1 || gpus > kMaxGpus) {
+    return absl::InvalidArgumentError(absl::StrCat("a host of ", gpus, " GPUs: from 1 to ", kMaxGpus));
   }
   auto shared = std::make_unique<HostGpus::Shared>();
   shared->gpus = gpus;

@@ -30,7 +30,7 @@ namespace tensorcast::stand_ins {
 inline constexpr char kGpusVariable[] = "TENSORCAST_STAND_IN_GPUS";
 
 // Makes the file of a host with GPUs of this size each.
-inline constexpr int kMostGpus = 64;
+inline constexpr int kMaxGpus = 64;
 absl::Status MakeHostGpus(const std::string& path, int gpus, uint64_t bytes_each);
 
 // Such a host for this process and those that it starts, in a file of the temporary folder that goes with

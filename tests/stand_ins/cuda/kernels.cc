@@ -30,7 +30,7 @@ KernelLaunch Digests(const DigestBatch& batch, int blocks) {
 }  // namespace
 
 std::optional<KernelLaunch> LaunchOf(std::string_view kernel, void** parameters, int blocks, int threads) {
-  if (kernel != kDigestKernelName || threads != xxh3::kLanes || blocks > kMostDigestsAtOnce) {
+  if (kernel != kDigestKernelName || threads != xxh3::kLanes || blocks > kMaxDigestsAtOnce) {
     return std::nullopt;
   }
   return Digests(*static_cast<const DigestBatch*>(parameters[0]), blocks);

@@ -117,8 +117,8 @@ TEST(Overlap, ThreeStagesOfEqualSpeedTakeLittleMoreThanOne) {
   ASSERT_TRUE(pool.ok()) << pool.status();
   // A machine that is busy with other work only adds to it: what the stages do by themselves shows in the
   // best of a few.
-  double least = std::numeric_limits<double>::infinity();
-  for (int attempt = 0; attempt < kAttempts && least > kAllowed; ++attempt) {
+  double min = std::numeric_limits<double>::infinity();
+  for (int attempt = 0; attempt < kAttempts && min > kAllowed; ++attempt) {
     const auto before = ReadTimeline(timeline_path);
     ASSERT_TRUE(before.ok() && !before->empty()) << before.status();
     {
@@ -145,10 +145,10 @@ TEST(Overlap, ThreeStagesOfEqualSpeedTakeLittleMoreThanOne) {
     const Engine in = EngineOf(*timeline, CopyDirection::kToDevice, before->back().end_ns);
     EXPECT_EQ(out.streams.size(), 1u);
     EXPECT_EQ(in.streams.size(), 1u);
-    least = std::min(least, static_cast<double>(in.end_ns - out.begin_ns) /
-                                static_cast<double>(std::max(out.busy_ns, in.busy_ns)));
+    min = std::min(min, static_cast<double>(in.end_ns - out.begin_ns) /
+                            static_cast<double>(std::max(out.busy_ns, in.busy_ns)));
   }
-  EXPECT_LE(least, kAllowed) << "of the time of the slower GPU's copies alone";
+  EXPECT_LE(min, kAllowed) << "of the time of the slower GPU's copies alone";
   EXPECT_TRUE((*devices)->Free(image).ok()) << "nothing uses it any more";
   unsetenv(kDeviceFaultsVariable);
   unsetenv(kTimelineVariable);

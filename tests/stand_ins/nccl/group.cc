@@ -52,7 +52,7 @@ struct Member::Shared {
   uint64_t nonce;
   std::atomic<int> world;
   std::atomic<int> joined;
-  std::array<Rank, kMostRanks> ranks;
+  std::array<Rank, kMaxRanks> ranks;
   std::atomic<uint64_t> given;  // pieces, ever
   std::byte ring[kPieces][kPieceBytes];
 };

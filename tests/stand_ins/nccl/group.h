@@ -18,7 +18,7 @@
 
 namespace tensorcast::stand_ins {
 
-inline constexpr int kMostRanks = 64;
+inline constexpr int kMaxRanks = 64;
 
 // Fits into an ncclUniqueId.
 struct GroupId {

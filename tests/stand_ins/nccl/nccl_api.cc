@@ -131,7 +131,7 @@ ncclResult_t ncclGroupEnd() {
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int world, ncclUniqueId unique, int rank,
                                     ncclConfig_t* config) {
-  if (comm == nullptr || rank < 0 || rank >= world || world > tensorcast::stand_ins::kMostRanks) {
+  if (comm == nullptr || rank < 0 || rank >= world || world > tensorcast::stand_ins::kMaxRanks) {
     return ncclInvalidArgument;
   }
   if (config == nullptr || config->magic != 0xcafebeef || config->blocking != 0) {
