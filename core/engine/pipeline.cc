@@ -315,8 +315,8 @@ void IngestPipeline::AddSource(std::unique_ptr<ChunkSource> opened) {
   auto source = std::make_unique<SourceInUse>();
   source->max_fetches = std::max(1, opened->max_concurrency());
   source->blocks = opened->blocks();
-  source->direct = WayOf(*opened);
-  if (source->direct == Directly::kCopied) {
+  source->direct = DirectPathOf(*opened);
+  if (source->direct == DirectPath::kCopied) {
     source->max_fetches = std::max(source->max_fetches, DirectCopies::kAtOnce);
     source->blocks = false;
   }
@@ -337,17 +337,17 @@ void IngestPipeline::AddSource(std::unique_ptr<ChunkSource> opened) {
 }
 
 // Nothing is compared but XXH3, which a GPU digests.
-Directly IngestPipeline::WayOf(ChunkSource& source) const {
+DirectPath IngestPipeline::DirectPathOf(ChunkSource& source) const {
   const std::shared_ptr<const DeviceBlock> place = plan_.destination->memory().device;
   const bool distrusted = plan_.distrust_other_hosts && source.info().type == SourceType::kRemote;
-  if (place == nullptr || plan_.expected == nullptr || distrusted) return Directly::kNot;
+  if (place == nullptr || plan_.expected == nullptr || distrusted) return DirectPath::kNone;
   const DevicePtr to = place->pointer();
   if (const DevicePtr from = source.device_image()) {
-    return plan_.destination->TakesFrom(from.device) ? Directly::kCopied : Directly::kNot;
+    return plan_.destination->TakesFrom(from.device) ? DirectPath::kCopied : DirectPath::kNone;
   }
-  if (!plan_.destination->TakesFrom(to.device)) return Directly::kNot;  // it could not digest it
+  if (!plan_.destination->TakesFrom(to.device)) return DirectPath::kNone;  // it could not digest it
   const absl::Status ready = source.PrepareDevice(to, plan_.layout->image_bytes);
-  return ready.ok() ? Directly::kWritten : Directly::kNot;
+  return ready.ok() ? DirectPath::kWritten : DirectPath::kNone;
 }
 
 int IngestPipeline::SlotsWanted() const {
@@ -442,7 +442,7 @@ void IngestPipeline::NoteChange(const SourceFailure& failure, bool opened) {
 
 FetchPtr IngestPipeline::TakeFetch(SteadyTime now) {
   const bool any_direct = std::ranges::any_of(
-      sources_.sources(), [](const auto& source) { return source->direct != Directly::kNot; });
+      sources_.sources(), [](const auto& source) { return source->direct != DirectPath::kNone; });
   const int max = std::max(plan_.destination->max_chunks(), any_direct ? DirectCopies::kAtOnce : 0);
   if (sources_.under_way() >= max) return nullptr;
   if (plan_.destination->places()) {
@@ -465,8 +465,8 @@ void IngestPipeline::Begin(const FetchPtr& fetch) {
   request.blake3 = verifier_.WantsBlake3(fetch->source->source->info().type, request.chunk);
   fetch->context = plan_.context();
   fetch->context.cancellation = fetch->cancellation;
-  if (fetch->direct == Directly::kCopied && BeginDirect(fetch)) return;
-  if (fetch->direct == Directly::kWritten) {
+  if (fetch->direct == DirectPath::kCopied && BeginDirect(fetch)) return;
+  if (fetch->direct == DirectPath::kWritten) {
     request.device = plan_.destination->memory().device->pointer() + request.range.offset;
     StopAcquiring();
     return FetchInto(fetch);
@@ -516,7 +516,7 @@ bool IngestPipeline::BeginDirect(const FetchPtr& fetch) {
   const Availability* const has = fetch->source->availability.get();
   // The source says so itself when it is asked for one that it does not have.
   if (has != nullptr && !has->HasRange(range.offset, range.bytes)) {
-    fetch->direct = Directly::kNot;
+    fetch->direct = DirectPath::kNone;
     return false;
   }
   fetch->start = SteadyNow();
@@ -562,15 +562,15 @@ bool IngestPipeline::PlaceDirect(ChunkFetch& fetch, DevicePtr source) {
 // Through the host it shows at which end the fault is.
 void IngestPipeline::StopDirect(ChunkFetch& fetch, const absl::Status& why) {
   absl::MutexLock lock(&mutex_);
-  fetch.direct = Directly::kNot;
-  LOG_IF(WARNING, fetch.source->direct != Directly::kNot)
+  fetch.direct = DirectPath::kNone;
+  LOG_IF(WARNING, fetch.source->direct != DirectPath::kNone)
       << what_ << ": what " << fetch.source->source->info().name
       << " has goes through the host from here on: " << why;
-  fetch.source->direct = Directly::kNot;
+  fetch.source->direct = DirectPath::kNone;
 }
 
 bool IngestPipeline::AcceptDirect(ChunkFetch& fetch) {
-  const bool copied = fetch.direct == Directly::kCopied;  // and so it was not fetched before
+  const bool copied = fetch.direct == DirectPath::kCopied;  // and so it was not fetched before
   const absl::StatusOr<Digest> digest = fetch.await_digested();
   if (!digest.ok()) {
     if (copied) plan_.progress->Answered(*fetch.source->clock);
@@ -611,7 +611,7 @@ void IngestPipeline::StopAcquiring() {
 void IngestPipeline::NoteFetched(ChunkFetch& fetch) {
   plan_.progress->Answered(*fetch.source->clock);
   if (!fetch.digests.ok()) return;
-  const bool moved = fetch.direct != Directly::kNot || !fetch.buffer.spans.empty();
+  const bool moved = fetch.direct != DirectPath::kNone || !fetch.buffer.spans.empty();
   fetch.source->clock->Passed(Stage::kFetch, fetch.start, moved ? fetch.request.range.bytes : 0);
   const SteadyTime now = SteadyNow();
   absl::MutexLock lock(&mutex_);
@@ -622,13 +622,13 @@ void IngestPipeline::NoteFetched(ChunkFetch& fetch) {
 // On the source's thread, perhaps: it only hands on. Once the lock is given back nothing of this is touched.
 void IngestPipeline::PassOn(const FetchPtr& fetch) {
   absl::MutexLock lock(&mutex_);
-  if (!std::exchange(fetch->half_over, true)) return;
+  if (!std::exchange(fetch->completed_once, true)) return;
   arrived_.push_back(fetch);
   slots_wake_ = true;
 }
 
 void IngestPipeline::Arrived(const FetchPtr& fetch) {
-  if (fetch->direct == Directly::kWritten && fetch->digests.ok()) return ArrivedDirect(fetch);
+  if (fetch->direct == DirectPath::kWritten && fetch->digests.ok()) return ArrivedDirect(fetch);
   if (!Accept(*fetch)) return Finish(*fetch, /*placed=*/false);
   if (fetch->await_placed == nullptr) return Finish(*fetch, Placed(*fetch));
   absl::MutexLock lock(&mutex_);
@@ -637,7 +637,7 @@ void IngestPipeline::Arrived(const FetchPtr& fetch) {
 }
 
 void IngestPipeline::AwaitPlace(const FetchPtr& fetch) {
-  const bool placed = fetch->direct != Directly::kNot ? AcceptDirect(*fetch) : Placed(*fetch);
+  const bool placed = fetch->direct != DirectPath::kNone ? AcceptDirect(*fetch) : Placed(*fetch);
   {
     absl::MutexLock lock(&mutex_);
     awaiting_place_ = false;

@@ -150,7 +150,7 @@ class IngestPipeline {
   void Begin(const FetchPtr& fetch);
   void NoteFetched(ChunkFetch& fetch);
   void PassOn(const FetchPtr& fetch);
-  Directly WayOf(ChunkSource& source) const;
+  DirectPath DirectPathOf(ChunkSource& source) const;
   bool BeginDirect(const FetchPtr& fetch);  // whether it is on the way to its place, and never in the host
   void FetchInto(const FetchPtr& fetch);    // what its request names
   void ArrivedDirect(const FetchPtr& fetch);

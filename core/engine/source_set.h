@@ -31,8 +31,8 @@ namespace tensorcast {
 struct SourceInUse;
 
 // How chunks come to a GPU without the host's memory, to be digested in their place.
-enum class Directly : uint8_t {
-  kNot,
+enum class DirectPath : uint8_t {
+  kNone,
   kCopied,   // from memory of a GPU that this process reaches
   kWritten,  // by the source, from elsewhere
 };
@@ -53,11 +53,11 @@ struct ChunkFetch {
   AwaitPlaced await_placed;      // null: there is nothing to wait for
   AwaitDigested await_digested;  // of a direct one that is in its place, or on the way there
   absl::StatusOr<std::optional<ChunkDigests>> digests;
-  Directly direct = Directly::kNot;
+  DirectPath direct = DirectPath::kNone;
   bool compared = true;  // with the manifest, of a known artifact
   // Under the pipeline's mutex.
   bool taken_back = false;  // because another source gives it sooner
-  bool half_over = false;   // of a source that does not block: it has started the fetch, or told its end
+  bool completed_once = false;   // of a source that does not block: it has started the fetch, or told its end
 };
 using FetchPtr = std::shared_ptr<ChunkFetch>;
 
@@ -69,7 +69,7 @@ struct SourceInUse {
   int max_fetches = 1;
   bool blocks = true;     // a fetch takes a slot
   bool end_seen = false;  // of the availability
-  Directly direct = Directly::kNot;
+  DirectPath direct = DirectPath::kNone;
   // The set's.
   int index = 0;  // in the picker
   std::vector<FetchPtr> under_way;
