@@ -49,7 +49,7 @@ absl::Status Explain(const CommonFlags& common, const ExplainFlags& flags) {
   explain::Beyond beyond{.under_way = found.under_way, .sources = explain::SourcesOf(report)};
   if (explained.ok()) {
     explain::Hear(*explained, &beyond.sources);
-    beyond.way = explain::WayOf(*explained);
+    beyond.route = explain::RouteOf(*explained);
   } else {
     // No error of this command: what the others do not tell is said to be unknown.
     for (explain::SourceWord& word : beyond.sources) word.problem = std::string(explained.status().message());
@@ -57,7 +57,7 @@ absl::Status Explain(const CommonFlags& common, const ExplainFlags& flags) {
   if (common.json) {
     std::printf("{\"transfer\": %s, \"under_way\": %s, \"analysis\": %s}\n", ToJson(found.report).c_str(),
                 found.under_way ? "true" : "false",
-                explain::AnalysisJson(report, beyond.sources, beyond.way).c_str());
+                explain::AnalysisJson(report, beyond.sources, beyond.route).c_str());
   } else {
     Print(explain::ExplainTransfer(report, beyond));
   }

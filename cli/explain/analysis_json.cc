@@ -7,7 +7,7 @@
 namespace tensorcast::explain {
 
 std::string AnalysisJson(const TransferReport& report, const std::vector<SourceWord>& sources,
-                         const Way& way) {
+                         const Route& route) {
   const TransferParts parts = PartsOf(report);
   const Bound bound = FindVerdict(report, sources);
   nlohmann::json json;
@@ -40,13 +40,13 @@ std::string AnalysisJson(const TransferReport& report, const std::vector<SourceW
                                {"problem", word.problem}});
   }
   json["bounding_hop"] = nullptr;
-  if (const std::optional<BoundingHop> hop = FindBoundingHop(way); hop.has_value()) {
+  if (const std::optional<BoundingHop> hop = FindBoundingHop(route); hop.has_value()) {
     json["bounding_hop"] = {{"from", hop->from},  {"to", hop->to},   {"lane", hop->lane},
                             {"part", hop->part},  {"why", hop->why}, {"silent", hop->silent},
                             {"steps", hop->steps}};
   }
   json["hops"] = nlohmann::json::array();
-  for (const Hop& hop : way.hops) {
+  for (const Hop& hop : route.hops) {
     json["hops"].push_back({{"node", hop.node},
                             {"replica", hop.replica_id},
                             {"known", hop.transfer.has_value()},

@@ -16,6 +16,6 @@ namespace tensorcast::explain {
 //  "bounding_hop": {"from", "to", "lane", "part", "why", "steps"} or null,
 //  "hops": [{"node", "replica", "known", "under_way", "bytes_per_second", "problem"}]}
 std::string AnalysisJson(const TransferReport& report, const std::vector<SourceWord>& sources = {},
-                         const Way& way = {});
+                         const Route& route = {});
 
 }  // namespace tensorcast::explain

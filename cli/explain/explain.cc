@@ -219,9 +219,9 @@ std::string ExplainTransfer(const TransferReport& report, const Beyond& beyond, 
   if (!beyond.sources.empty()) absl::StrAppend(&text, SourcesText(beyond.sources), "\n");
   const Bound verdict = FindVerdict(report, beyond.sources);
   if (!report.status.ok()) {
-    return absl::StrCat(text, "It failed ", verdict.why, "\n", FailuresText(beyond.way));
+    return absl::StrCat(text, "It failed ", verdict.why, "\n", FailuresText(beyond.route));
   }
-  return absl::StrCat(text, "Bounded by ", verdict.part, ": ", verdict.why, "\n", WayText(beyond.way));
+  return absl::StrCat(text, "Bounded by ", verdict.part, ": ", verdict.why, "\n", RouteText(beyond.route));
 }
 
 }  // namespace tensorcast::explain

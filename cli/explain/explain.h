@@ -15,7 +15,7 @@ namespace tensorcast::explain {
 struct Beyond {
   bool under_way = false;  // this is its report so far
   std::vector<SourceWord> sources;
-  Way way;
+  Route route;
 };
 
 // `bar_width` is the chart's, in characters; at least 10.

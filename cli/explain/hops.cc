@@ -42,11 +42,11 @@ Sources Those(const Sources& sources, bool filling) {
   return those;
 }
 
-const Hop* FindHop(const Way& way, const SourceInfo& source) {
-  const auto found = std::ranges::find_if(way.hops, [&source](const Hop& hop) {
+const Hop* FindHop(const Route& route, const SourceInfo& source) {
+  const auto found = std::ranges::find_if(route.hops, [&source](const Hop& hop) {
     return hop.node == source.name && hop.replica_id == source.replica_id;
   });
-  return found == way.hops.end() ? nullptr : &*found;
+  return found == route.hops.end() ? nullptr : &*found;
 }
 
 std::string NamesOf(const Sources& sources) {
@@ -109,9 +109,9 @@ const SourceReport* MaxAsked(const Sources& sources) {
   return max == sources.end() ? nullptr : *max;
 }
 
-BoundingHop LinkOf(const Way& way, const Hop& to, const SourceReport& source, std::string part,
+BoundingHop LinkOf(const Route& route, const Hop& to, const SourceReport& source, std::string part,
                    std::vector<std::string> steps) {
-  const Hop* const from = FindHop(way, source.source);
+  const Hop* const from = FindHop(route, source.source);
   return {.from = source.source.name,
           .to = to.node,
           .lane = source.source.lane,
@@ -121,23 +121,23 @@ BoundingHop LinkOf(const Way& way, const Hop& to, const SourceReport& source, st
 }
 
 // Of the sources that filled, the hop that was no faster than this one: it is what this one waited for.
-const Hop* HeldBackBy(const Way& way, const Hop& hop, const Sources& filling,
+const Hop* HeldBackBy(const Route& route, const Hop& hop, const Sources& filling,
                       const std::set<const Hop*>& seen) {
   for (const SourceReport* source : filling) {
-    const Hop* const up = FindHop(way, source->source);
+    const Hop* const up = FindHop(route, source->source);
     if (up == nullptr || !up->transfer.has_value() || seen.contains(up)) continue;
     if (RateOf(*up->transfer) <= RateOf(*hop.transfer) * kAsFast) return up;
   }
   return nullptr;
 }
 
-bool IsKnown(const Way& way, const SourceReport& source) {
-  const Hop* const up = FindHop(way, source.source);
+bool IsKnown(const Route& route, const SourceReport& source) {
+  const Hop* const up = FindHop(route, source.source);
   return up != nullptr && up->transfer.has_value();
 }
 
-std::string WhyUnknown(const Way& way, const SourceReport& source) {
-  const Hop* const up = FindHop(way, source.source);
+std::string WhyUnknown(const Route& route, const SourceReport& source) {
+  const Hop* const up = FindHop(route, source.source);
   if (up == nullptr) return absl::StrCat(source.source.name, " was not asked");
   if (up->problem.empty()) return absl::StrCat(up->node, " does not remember its transfer");
   return absl::StrCat(up->node, " does not answer: ", up->problem);
@@ -155,8 +155,8 @@ std::string WhatLinkTells(const BoundingHop& hop, const TransferReport& report) 
 
 }  // namespace
 
-Way WayOf(const v1::ExplainTransferResponse& response) {
-  Way way{.left_out = response.left_out()};
+Route RouteOf(const v1::ExplainTransferResponse& response) {
+  Route route{.left_out = response.left_out()};
   for (const v1::TransferHop& message : response.hops()) {
     Hop hop{.node = message.node(),
             .replica_id = message.replica_id(),
@@ -172,9 +172,9 @@ Way WayOf(const v1::ExplainTransferResponse& response) {
         hop.problem = std::string(report.status().message());
       }
     }
-    way.hops.push_back(std::move(hop));
+    route.hops.push_back(std::move(hop));
   }
-  return way;
+  return route;
 }
 
 double RateOf(const TransferReport& report) {
@@ -187,10 +187,10 @@ double RateOf(const TransferReport& report) {
 // no faster than it. That ends at a node that was held up by itself, at a link from a source that had
 // everything, where nothing is known of those further up, or where the nodes fed each other: then what they
 // had came from outside, and the link over which most of that came is named.
-std::optional<BoundingHop> FindBoundingHop(const Way& way) {
-  if (way.hops.empty() || !way.hops.front().transfer.has_value()) return std::nullopt;
-  if (!way.hops.front().transfer->status.ok()) return std::nullopt;
-  const Hop* at = &way.hops.front();
+std::optional<BoundingHop> FindBoundingHop(const Route& route) {
+  if (route.hops.empty() || !route.hops.front().transfer.has_value()) return std::nullopt;
+  if (!route.hops.front().transfer->status.ok()) return std::nullopt;
+  const Hop* at = &route.hops.front();
   const auto from_another = [](const SourceReport& source) {
     return source.bytes > 0 && !source.source.grant_id.empty();
   };
@@ -217,36 +217,36 @@ std::optional<BoundingHop> FindBoundingHop(const Way& way) {
       outside_to = at;
     }
     if (heaviest != nullptr && BytesOf(ready) >= BytesOf(filling)) {
-      return LinkOf(way, *at, *heaviest, part, std::move(steps));
+      return LinkOf(route, *at, *heaviest, part, std::move(steps));
     }
     if (filling.empty()) return BoundingHop{.to = at->node, .part = part, .steps = std::move(steps)};
-    if (const Hop* const up = HeldBackBy(way, *at, filling, seen); up != nullptr) {
+    if (const Hop* const up = HeldBackBy(route, *at, filling, seen); up != nullptr) {
       at = up;
       continue;
     }
     const SourceReport& largest = *filling.front();
     const bool all_seen = std::ranges::all_of(filling, [&](const SourceReport* source) {
-      const Hop* const up = FindHop(way, source->source);
+      const Hop* const up = FindHop(route, source->source);
       return up != nullptr && seen.contains(up);
     });
     if (all_seen && outside != nullptr) {
-      BoundingHop hop = LinkOf(way, *outside_to, *outside, part, std::move(steps));
+      BoundingHop hop = LinkOf(route, *outside_to, *outside, part, std::move(steps));
       hop.why = absl::StrCat("the nodes above fed each other what came from there",
                              hop.why.empty() ? "" : "; ", hop.why);
       return hop;
     }
-    BoundingHop hop = LinkOf(way, *at, largest, part, std::move(steps));
-    if (!IsKnown(way, largest)) {
+    BoundingHop hop = LinkOf(route, *at, largest, part, std::move(steps));
+    if (!IsKnown(route, largest)) {
       hop.silent = largest.source.name;
       hop.why = absl::StrCat(WhatLinkTells(hop, report), "; what filled ", hop.silent,
-                             " is not known: ", WhyUnknown(way, largest));
+                             " is not known: ", WhyUnknown(route, largest));
     }
     return hop;
   }
 }
 
-std::string WayText(const Way& way) {
-  const std::optional<BoundingHop> hop = FindBoundingHop(way);
+std::string RouteText(const Route& route) {
+  const std::optional<BoundingHop> hop = FindBoundingHop(route);
   if (!hop.has_value()) return "";
   std::string text;
   if (hop->steps.size() > 1) {
@@ -258,21 +258,21 @@ std::string WayText(const Way& way) {
                                ? absl::StrCat(hop->from, " -> ", hop->to, " over ", hop->lane)
                                : absl::StrCat("before ", hop->silent);
   absl::StrAppend(&text, "Bounding hop: ", name, hop->why.empty() ? "" : "; ", hop->why, ".\n");
-  if (!way.left_out.empty()) absl::StrAppend(&text, way.left_out, "\n");
+  if (!route.left_out.empty()) absl::StrAppend(&text, route.left_out, "\n");
   return text;
 }
 
-std::string FailuresText(const Way& way) {
+std::string FailuresText(const Route& route) {
   std::string text;
-  for (const Hop& hop : way.hops) {
-    if (&hop == &way.hops.front()) continue;
+  for (const Hop& hop : route.hops) {
+    if (&hop == &route.hops.front()) continue;
     if (hop.transfer.has_value() && !hop.transfer->status.ok()) {
       absl::StrAppend(&text, "  ", hop.node,
                       " was being filled itself, and that failed: ", hop.transfer->status.ToString(), "\n");
     }
     if (!hop.problem.empty()) absl::StrAppend(&text, "  ", hop.node, " does not answer: ", hop.problem, "\n");
   }
-  if (!way.left_out.empty()) absl::StrAppend(&text, way.left_out, "\n");
+  if (!route.left_out.empty()) absl::StrAppend(&text, route.left_out, "\n");
   return text;
 }
 

@@ -26,12 +26,12 @@ struct Hop {
   std::string problem;  // why there is no word of it
 };
 
-struct Way {
+struct Route {
   std::vector<Hop> hops;  // the receiver first; empty: nobody was asked
   std::string left_out;   // who was not asked, for people
 };
 
-Way WayOf(const v1::ExplainTransferResponse& response);
+Route RouteOf(const v1::ExplainTransferResponse& response);
 
 // Bytes a second while it was looking for sources and moving; 0: it never was.
 double RateOf(const TransferReport& report);
@@ -48,12 +48,12 @@ struct BoundingHop {
   std::vector<std::string> steps;
 };
 // nullopt: the transfer had no source on another node, or failed.
-std::optional<BoundingHop> FindBoundingHop(const Way& way);
+std::optional<BoundingHop> FindBoundingHop(const Route& route);
 
 // The steps, then the hop; empty for none, and for a transfer that failed.
-std::string WayText(const Way& way);
+std::string RouteText(const Route& route);
 
 // Of a transfer that failed: which of those that fed it failed themselves, and which did not answer.
-std::string FailuresText(const Way& way);
+std::string FailuresText(const Route& route);
 
 }  // namespace tensorcast::explain

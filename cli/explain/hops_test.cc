@@ -35,11 +35,11 @@ Hop HopTo(const std::string& node, std::vector<SourceReport> sources, int fetchi
 }
 
 TEST(BoundingHop, OfAChainIsTheLinkThatFillsIt) {
-  Way way{.hops = {HopTo("node-2", {From("node-1", true)}, /*fetching_ms=*/6),
-                   HopTo("node-1", {From("node-0", false)}),
-                   {.node = "node-0", .replica_id = "replica-node-0"}}};
-  way.hops[2].limits.set_send(12'500'000);
-  EXPECT_EQ(WayText(way), R"(the way of the bytes, from here up
+  Route route{.hops = {HopTo("node-2", {From("node-1", true)}, /*fetching_ms=*/6),
+                       HopTo("node-1", {From("node-0", false)}),
+                       {.node = "node-0", .replica_id = "replica-node-0"}}};
+  route.hops[2].limits.set_send(12'500'000);
+  EXPECT_EQ(RouteText(route), R"(the way of the bytes, from here up
   node-2  0.91 GB/s: 100 % from node-1, which was filling itself; nothing to ask for in 0.054 s of 0.070 s
   node-1  0.91 GB/s: 100 % from node-0
 Bounding hop: node-0 -> node-1 over tcp; daemon.limits.send of node-0 is 12.5 MB/s.
@@ -47,51 +47,51 @@ Bounding hop: node-0 -> node-1 over tcp; daemon.limits.send of node-0 is 12.5 MB
 }
 
 TEST(BoundingHop, IsTheLastLinkWhereWhatFedItWasFaster) {
-  Way way{.hops = {HopTo("node-2", {From("node-1", true)}), HopTo("node-1", {From("node-0", false)})}};
-  way.hops[1].transfer->bytes *= 2;
-  EXPECT_THAT(WayText(way), HasSubstr("Bounding hop: node-1 -> node-2 over tcp.\n"));
+  Route route{.hops = {HopTo("node-2", {From("node-1", true)}), HopTo("node-1", {From("node-0", false)})}};
+  route.hops[1].transfer->bytes *= 2;
+  EXPECT_THAT(RouteText(route), HasSubstr("Bounding hop: node-1 -> node-2 over tcp.\n"));
 }
 
 TEST(BoundingHop, IsANodeItselfWhereVerifyingIsTheLimit) {
-  Way way{.hops = {HopTo("node-2", {From("node-1", true)}), HopTo("node-1", {From("node-0", false)})}};
-  way.hops[1].transfer->stages[1].busy = absl::Seconds(1);
-  EXPECT_THAT(WayText(way), HasSubstr("Bounding hop: node-1 itself (verify).\n"));
-  way.hops[0].transfer->stages[1].busy = absl::Seconds(1);
-  EXPECT_EQ(WayText(way), "Bounding hop: node-2 itself (verify).\n");
+  Route route{.hops = {HopTo("node-2", {From("node-1", true)}), HopTo("node-1", {From("node-0", false)})}};
+  route.hops[1].transfer->stages[1].busy = absl::Seconds(1);
+  EXPECT_THAT(RouteText(route), HasSubstr("Bounding hop: node-1 itself (verify).\n"));
+  route.hops[0].transfer->stages[1].busy = absl::Seconds(1);
+  EXPECT_EQ(RouteText(route), "Bounding hop: node-2 itself (verify).\n");
 }
 
 TEST(BoundingHop, OfNodesThatFeedEachOtherIsWhereTheirBytesCameFromOutside) {
-  const Way way{.hops = {HopTo("node-1", {From("node-0", false, 10), From("node-2", true, 30)}),
-                         HopTo("node-2", {From("node-0", false, 20), From("node-1", true, 30)})}};
-  EXPECT_THAT(WayText(way),
+  const Route route{.hops = {HopTo("node-1", {From("node-0", false, 10), From("node-2", true, 30)}),
+                             HopTo("node-2", {From("node-0", false, 20), From("node-1", true, 30)})}};
+  EXPECT_THAT(RouteText(route),
               AllOf(HasSubstr("node-1  0.91 GB/s: 25 % from node-0; 75 % from node-2, which"),
                     HasSubstr("Bounding hop: node-0 -> node-2 over tcp; the nodes above fed each "
                               "other what came from there.\n")));
 }
 
 TEST(BoundingHop, SaysSoWhereNobodyKnowsWhatIsFurtherUp) {
-  Way way{.hops = {HopTo("node-2", {From("node-1", true)}),
-                   {.node = "node-1", .replica_id = "replica-node-1", .problem = "connection refused"}},
-          .left_out = "3 more were not asked"};
+  Route route{.hops = {HopTo("node-2", {From("node-1", true)}),
+                       {.node = "node-1", .replica_id = "replica-node-1", .problem = "connection refused"}},
+              .left_out = "3 more were not asked"};
   EXPECT_EQ(
-      WayText(way),
+      RouteText(route),
       "Bounding hop: node-1 -> node-2 over tcp; node-2 had something to ask for nearly all the time; what "
       "filled node-1 is not known: node-1 does not answer: connection refused.\n3 more were not asked\n");
-  way.hops[1].problem.clear();
-  EXPECT_THAT(WayText(way), HasSubstr("is not known: node-1 does not remember its transfer."));
-  way.hops.pop_back();
-  EXPECT_THAT(WayText(way), HasSubstr("is not known: node-1 was not asked."));
+  route.hops[1].problem.clear();
+  EXPECT_THAT(RouteText(route), HasSubstr("is not known: node-1 does not remember its transfer."));
+  route.hops.pop_back();
+  EXPECT_THAT(RouteText(route), HasSubstr("is not known: node-1 was not asked."));
 }
 
 TEST(BoundingHop, IsBeforeASourceThatGaveNothingToAskForThoughItDoesNotAnswer) {
-  const Way way{
+  const Route route{
       .hops = {HopTo("node-2", {From("node-1", true)}, /*fetching_ms=*/6),
                {.node = "node-1", .replica_id = "replica-node-1", .problem = "connection refused"}}};
   EXPECT_EQ(
-      WayText(way),
+      RouteText(route),
       "Bounding hop: before node-1; node-2 had nothing to ask for in 0.054 s of 0.070 s, so the link was "
       "not the limit; what filled node-1 is not known: node-1 does not answer: connection refused.\n");
-  EXPECT_EQ(FindBoundingHop(way)->silent, "node-1");
+  EXPECT_EQ(FindBoundingHop(route)->silent, "node-1");
 }
 
 TEST(ExplainTransfer, OfOneThatFailedSaysWhereAndWhoElseDid) {
@@ -100,8 +100,8 @@ TEST(ExplainTransfer, OfOneThatFailedSaysWhereAndWhoElseDid) {
   failed.transfer->bytes /= 2;
   Hop feeder = HopTo("node-1", {From("node-0", false)});
   feeder.transfer->status = absl::UnavailableError("node-0 went away");
-  const Way way{.hops = {failed, feeder, {.node = "node-0", .problem = "connection refused"}}};
-  const std::string text = ExplainTransfer(*failed.transfer, {.way = way});
+  const Route route{.hops = {failed, feeder, {.node = "node-0", .problem = "connection refused"}}};
+  const std::string text = ExplainTransfer(*failed.transfer, {.route = route});
   EXPECT_THAT(text, HasSubstr(R"(
 It failed with 30.52 MiB of 61.04 MiB in their place, after 0.100 s: UNAVAILABLE: nobody has chunk 7
   node-1 was being filled itself, and that failed: UNAVAILABLE: node-0 went away
@@ -111,26 +111,26 @@ It failed with 30.52 MiB of 61.04 MiB in their place, after 0.100 s: UNAVAILABLE
 }
 
 TEST(BoundingHop, ThereIsNoneWithoutASourceOnAnotherNode) {
-  EXPECT_EQ(FindBoundingHop(Way()), std::nullopt);
-  Way way{.hops = {HopTo("node-0", {From("/models", false)})}};
-  way.hops[0].transfer->sources[0].source.grant_id.clear();
-  EXPECT_EQ(WayText(way), "");
-  way.hops[0].transfer.reset();
-  EXPECT_EQ(WayText(way), "");
+  EXPECT_EQ(FindBoundingHop(Route()), std::nullopt);
+  Route route{.hops = {HopTo("node-0", {From("/models", false)})}};
+  route.hops[0].transfer->sources[0].source.grant_id.clear();
+  EXPECT_EQ(RouteText(route), "");
+  route.hops[0].transfer.reset();
+  EXPECT_EQ(RouteText(route), "");
 }
 
-TEST(WayOf, TakesWhatTheDaemonSaysAndNotesWhatItDoesNotUnderstand) {
+TEST(RouteOf, TakesWhatTheDaemonSaysAndNotesWhatItDoesNotUnderstand) {
   v1::ExplainTransferResponse response;
   *response.add_hops()->mutable_transfer() = rpc::ToProto(MakeReport());
   response.mutable_hops(0)->set_node("node-1");
   response.add_hops()->mutable_transfer()->add_stages()->set_stage("teleport");
   response.set_left_out("some");
-  const Way way = WayOf(response);
-  ASSERT_THAT(way.hops, SizeIs(2));
-  EXPECT_EQ(way.hops[0].transfer->transfer_id, MakeReport().transfer_id);
-  EXPECT_FALSE(way.hops[1].transfer.has_value());
-  EXPECT_THAT(way.hops[1].problem, HasSubstr("teleport"));
-  EXPECT_EQ(way.left_out, "some");
+  const Route route = RouteOf(response);
+  ASSERT_THAT(route.hops, SizeIs(2));
+  EXPECT_EQ(route.hops[0].transfer->transfer_id, MakeReport().transfer_id);
+  EXPECT_FALSE(route.hops[1].transfer.has_value());
+  EXPECT_THAT(route.hops[1].problem, HasSubstr("teleport"));
+  EXPECT_EQ(route.left_out, "some");
 }
 
 TEST(ExplainTransfer, ShowsItsSourcesSideBySideAndWhyEachWent) {
@@ -150,7 +150,7 @@ TEST(ExplainTransfer, ShowsItsSourcesSideBySideAndWhyEachWent) {
   closed.loss = SourceLoss::kNotOpened;
   closed.status = absl::UnavailableError("connection refused");
   report.sources = {slow, closed, liar};
-  const std::string text = ExplainTransfer(report, {.way = {.hops = {HopTo("node-1", report.sources)}}});
+  const std::string text = ExplainTransfer(report, {.route = {.hops = {HopTo("node-1", report.sources)}}});
   EXPECT_THAT(text,
               AllOf(HasSubstr("0 fetched again, 2 taken back from sources that were slow\n"), HasSubstr(R"(
 source  lane        was       came   went      bytes  share  chunks       rate  busy  taken back  lost

@@ -56,8 +56,8 @@ struct ChunkFetch {
   DirectPath direct = DirectPath::kNone;
   bool compared = true;  // with the manifest, of a known artifact
   // Under the pipeline's mutex.
-  bool taken_back = false;  // because another source gives it sooner
-  bool completed_once = false;   // of a source that does not block: it has started the fetch, or told its end
+  bool taken_back = false;      // because another source gives it sooner
+  bool completed_once = false;  // of a source that does not block: it has started the fetch, or told its end
 };
 using FetchPtr = std::shared_ptr<ChunkFetch>;
 
