@@ -22,7 +22,7 @@
 #include "daemon/app/storage.h"
 #include "daemon/global_store_link/eviction_guard.h"
 #include "daemon/global_store_link/global_store_channel.h"
-#include "daemon/global_store_link/own_port.h"
+#include "daemon/global_store_link/reachability_probe.h"
 #include "daemon/keeper/kept_pool.h"
 #include "daemon/node/node_messages.h"
 #include "daemon/node/node_state.h"
@@ -481,7 +481,7 @@ struct DaemonServer::Parts {
   std::unique_ptr<EngineSide> replicas;
   std::unique_ptr<BroadcastGroups> groups;
   std::unique_ptr<CallSide> calls;
-  std::unique_ptr<OwnPort> own_port;
+  std::unique_ptr<ReachabilityProbe> reachability_probe;
   std::unique_ptr<ReplicationTasks> tasks;
   std::unique_ptr<NodeAgent> agent;  // used by the link until it is stopped
   std::unique_ptr<NodeGauges> gauges;
@@ -555,9 +555,10 @@ absl::Status DaemonServer::Parts::Start() {
 // What goes on by itself while the node serves.
 void DaemonServer::Parts::StartUpkeep(const std::string& grpc_address) {
   node->SetAddress(grpc_address);
-  own_port = std::make_unique<OwnPort>(grpc_address, kPortCheckInterval, [this](const std::string& address) {
-    return rpc::CheckHealth(address, kPortCheckTimeout, options.credentials);
-  });
+  reachability_probe = std::make_unique<ReachabilityProbe>(
+      grpc_address, kPortCheckInterval, [this](const std::string& address) {
+        return rpc::CheckHealth(address, kPortCheckTimeout, options.credentials);
+      });
   tasks = std::make_unique<ReplicationTasks>(
       [this](const RequestContext& context, const v1::ReplicationTask& task, const OnProgress& on_progress) {
         v1::MaterializeReplicaRequest request;
@@ -573,7 +574,7 @@ void DaemonServer::Parts::StartUpkeep(const std::string& grpc_address) {
                                                          .tasks = tasks.get(),
                                                          .groups = groups.get(),
                                                          .status = &calls->status,
-                                                         .port = own_port.get()});
+                                                         .port = reachability_probe.get()});
   store->link.Start(agent.get(), grpc_address);
   gauges = std::make_unique<NodeGauges>(NodeGauges::Options{.engine = replicas->engine.get(),
                                                             .pool = &storage->pool(),

@@ -6,7 +6,7 @@
 #include "base/steady_time.h"
 #include "core/engine/engine.h"
 #include "daemon/global_store_link/global_store_link.h"
-#include "daemon/global_store_link/own_port.h"
+#include "daemon/global_store_link/reachability_probe.h"
 #include "daemon/service/broadcast_groups.h"
 #include "daemon/service/publications.h"
 #include "daemon/service/replication_tasks.h"
@@ -26,7 +26,7 @@ class NodeAgent : public LinkedNode {
     ReplicationTasks* tasks = nullptr;
     BroadcastGroups* groups = nullptr;
     const StatusReporter* status = nullptr;
-    const OwnPort* port = nullptr;
+    const ReachabilityProbe* port = nullptr;
   };
 
   explicit NodeAgent(const Options& options) : options_(options) {}

@@ -257,7 +257,7 @@ class Directory {
   std::vector<NodeView> Tick(SteadyTime now);
   // The store could not hear nodes for that long, since it was stopped or behind: nodes and grants get the
   // time again.
-  void Excuse(absl::Duration gap);
+  void ExtendLiveness(absl::Duration gap);
 
   DirectoryCounts counts() const;
   // Visits every replica.

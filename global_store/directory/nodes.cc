@@ -297,7 +297,7 @@ std::vector<NodeView> Directory::Tick(SteadyTime now) {
 
 // The times by which silent nodes and their grants would end move by the gap, and so do those by which nodes
 // from before the start are awaited.
-void Directory::Excuse(absl::Duration gap) {
+void Directory::ExtendLiveness(absl::Duration gap) {
   awaited_until_ += gap;
   releases_from_ += gap;
   for (auto& [node_id, node] : nodes_) {

@@ -217,7 +217,7 @@ TEST_F(Nodes, AreExcusedForATimeInWhichNobodyCouldBeHeard) {
   Update("a", {SomeReplica("r", "x")});
   ASSERT_FALSE(Request("b", "x").granted.empty());
   now_ += absl::Hours(5);
-  directory_.Excuse(absl::Hours(5));
+  directory_.ExtendLiveness(absl::Hours(5));
   EXPECT_THAT(directory_.Tick(now_), IsEmpty());
   EXPECT_EQ(directory_.counts().active_grants, 1u);
 }

@@ -295,7 +295,7 @@ void Coordinator::Tick(bool behind) {
     // A node may have spoken in time, and wait.
     LOG_IF_EVERY_N_SEC(WARNING, behind, 10)
         << "the global store is behind with what nodes tell it: silent nodes are not dropped meanwhile";
-    if (stopped || behind) directory_.Excuse(gap);
+    if (stopped || behind) directory_.ExtendLiveness(gap);
     last_tick_ = now;
     for (const NodeView& node : directory_.Tick(now)) {
       LOG(WARNING) << "node " << node.facts.name << " (" << node.facts.node_id << ") was not heard for "

@@ -1,4 +1,4 @@
-#include "daemon/global_store_link/own_port.h"
+#include "daemon/global_store_link/reachability_probe.h"
 #include "base/testing/eventually.h"
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@ namespace tensorcast::daemon {
 namespace {
 
 // A port whose answer is set.
-class OwnPortTest : public ::testing::Test {
+class ReachabilityProbeTest : public ::testing::Test {
  protected:
   // Waits until so many more checks have begun and all but the last have ended.
   void AwaitChecks(int more) {
@@ -19,13 +19,13 @@ class OwnPortTest : public ::testing::Test {
 
   std::atomic<absl::StatusCode> answer_{absl::StatusCode::kOk};
   std::atomic<int> checks_{0};
-  OwnPort port_{"here:1", absl::Milliseconds(1), [this](const std::string&) {
-                  ++checks_;
-                  return absl::Status(answer_, "said");
-                }};
+  ReachabilityProbe port_{"here:1", absl::Milliseconds(1), [this](const std::string&) {
+                            ++checks_;
+                            return absl::Status(answer_, "said");
+                          }};
 };
 
-TEST_F(OwnPortTest, IsUnreachableOnlyAfterSeveralChecksInARowThatNobodyAnswers) {
+TEST_F(ReachabilityProbeTest, IsUnreachableOnlyAfterSeveralChecksInARowThatNobodyAnswers) {
   AwaitChecks(5);
   EXPECT_FALSE(port_.unreachable());
   answer_ = absl::StatusCode::kDeadlineExceeded;
@@ -34,7 +34,7 @@ TEST_F(OwnPortTest, IsUnreachableOnlyAfterSeveralChecksInARowThatNobodyAnswers) 
   EXPECT_TRUE(tensorcast::testing::Eventually([&] { return !port_.unreachable(); }));
 }
 
-TEST_F(OwnPortTest, AnErrorIsAnAnswer) {
+TEST_F(ReachabilityProbeTest, AnErrorIsAnAnswer) {
   answer_ = absl::StatusCode::kUnimplemented;
   AwaitChecks(10);
   EXPECT_FALSE(port_.unreachable());

@@ -1,4 +1,4 @@
-#include "daemon/global_store_link/own_port.h"
+#include "daemon/global_store_link/reachability_probe.h"
 
 #include <utility>
 
@@ -12,22 +12,22 @@ constexpr int kFailures = 3;
 
 }  // namespace
 
-OwnPort::OwnPort(std::string address, absl::Duration interval, Check check)
+ReachabilityProbe::ReachabilityProbe(std::string address, absl::Duration interval, Check check)
     : address_(std::move(address)),
       interval_(interval),
       check_(std::move(check)),
       thread_([this] { Run(); }) {}
 
-OwnPort::~OwnPort() {
+ReachabilityProbe::~ReachabilityProbe() {
   stop_.Notify();
   thread_.join();
 }
 
-void OwnPort::Run() {
+void ReachabilityProbe::Run() {
   while (!stop_.WaitForNotificationWithTimeout(interval_)) Look();
 }
 
-void OwnPort::Look() {
+void ReachabilityProbe::Look() {
   const absl::Status status = check_(address_);
   // Any other error is an answer.
   const bool silent = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);

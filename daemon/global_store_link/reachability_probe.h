@@ -17,15 +17,15 @@
 
 namespace tensorcast::daemon {
 
-class OwnPort {
+class ReachabilityProbe {
  public:
   // Connects to an address and asks whether it serves.
   using Check = std::function<absl::Status(const std::string& address)>;
 
   // Starts the thread.
-  OwnPort(std::string address, absl::Duration interval, Check check);
+  ReachabilityProbe(std::string address, absl::Duration interval, Check check);
   // Waits for a check that runs.
-  ~OwnPort();
+  ~ReachabilityProbe();
 
   // Several checks in a row found nobody. One that answers ends it.
   bool unreachable() const { return unreachable_; }
