@@ -12,7 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "base/testing/temp_folder.h"
 #include "core/artifact/test_util.h"
-#include "core/disk/second_look.h"
+#include "core/disk/import_verifier.h"
 #include "core/safetensors/safetensors.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -13,7 +13,7 @@
 #include "absl/synchronization/mutex.h"
 #include "base/status.h"
 #include "base/steady_time.h"
-#include "core/disk/second_look.h"
+#include "core/disk/import_verifier.h"
 #include "daemon/node/node_messages.h"
 #include "daemon/service/model_files.h"
 #include "daemon/telemetry/telemetry.h"

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/aside.h"
 #include "base/status.h"
-#include "core/disk/second_look.h"
+#include "core/disk/import_verifier.h"
 #include "core/source/chunk_source.h"
 #include "daemon/sources/origin_files.h"
 #include "rpc/retry.h"

@@ -1,4 +1,4 @@
-#include "core/disk/second_look.h"
+#include "core/disk/import_verifier.h"
 
 #include <fcntl.h>
 

@@ -1,4 +1,4 @@
-#include "core/disk/second_look.h"
+#include "core/disk/import_verifier.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -20,9 +20,9 @@ constexpr uint64_t kChunkBytes = 4096;
 constexpr uint64_t kFileBytes = 3 * kChunkBytes + 256;
 
 // Two files that make up an image of seven chunks; the fourth has bytes of both.
-class SecondLookTest : public ::testing::Test {
+class ImportVerifierTest : public ::testing::Test {
  protected:
-  SecondLookTest() : a_(Make("a", 1)), b_(Make("b", 2)) {
+  ImportVerifierTest() : a_(Make("a", 1)), b_(Make("b", 2)) {
     layout_.tensors.push_back(
         {.name = "t", .dtype = DType::kU8, .shape = {2 * kFileBytes}, .nbytes = 2 * kFileBytes});
     EXPECT_TRUE(AssignOffsets(layout_).ok());
@@ -57,7 +57,7 @@ class SecondLookTest : public ::testing::Test {
   std::shared_ptr<const Manifest> manifest_;
 };
 
-TEST_F(SecondLookTest, FilesThatNobodyWritesAreTheSameTwiceThoughTheirNamesAreGone) {
+TEST_F(ImportVerifierTest, FilesThatNobodyWritesAreTheSameTwiceThoughTheirNamesAreGone) {
   EXPECT_TRUE(Compare(Opened({a_, b_})).ok());
   auto files = Duplicate(Opened({a_, b_}));
   ASSERT_TRUE(files.ok()) << files.status();
@@ -68,7 +68,7 @@ TEST_F(SecondLookTest, FilesThatNobodyWritesAreTheSameTwiceThoughTheirNamesAreGo
   EXPECT_TRUE(status.ok()) << status;
 }
 
-TEST_F(SecondLookTest, AStoreThatNoTimeTellsOfIsFoundWithItsChunkAndFile) {
+TEST_F(ImportVerifierTest, AStoreThatNoTimeTellsOfIsFoundWithItsChunkAndFile) {
   Store(b_, kFileBytes - 1);
   const absl::Status status = Compare(Opened({a_, IdentityOf(b_.path)}));
   EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
@@ -76,20 +76,20 @@ TEST_F(SecondLookTest, AStoreThatNoTimeTellsOfIsFoundWithItsChunkAndFile) {
   EXPECT_THAT(std::string(status.message()), HasSubstr(b_.path));
 }
 
-TEST_F(SecondLookTest, AChunkOfTwoFilesNamesThemBoth) {
+TEST_F(ImportVerifierTest, AChunkOfTwoFilesNamesThemBoth) {
   Store(a_, kFileBytes - 1);
   const absl::Status status = Compare(Opened({IdentityOf(a_.path), b_}));
   EXPECT_THAT(std::string(status.message()), HasSubstr("chunk 3 "));
   EXPECT_THAT(std::string(status.message()), HasSubstr(a_.path + " and 1 more"));
 }
 
-TEST_F(SecondLookTest, AFileWithAnotherTimeHasChanged) {
+TEST_F(ImportVerifierTest, AFileWithAnotherTimeHasChanged) {
   auto files = Opened({a_, b_});
   WriteFile(a_.path, "short");
   EXPECT_EQ(Compare(std::move(files)).code(), absl::StatusCode::kFailedPrecondition);
 }
 
-TEST_F(SecondLookTest, ASourceIsComparedChunkByChunk) {
+TEST_F(ImportVerifierTest, ASourceIsComparedChunkByChunk) {
   const auto different = [&] {
     auto source = OpenFileSource(Opened({IdentityOf(a_.path), IdentityOf(b_.path)}),
                                  {{0, 0, 0, kFileBytes}, {1, 0, kFileBytes, kFileBytes}}, 2 * kFileBytes);
@@ -103,7 +103,7 @@ TEST_F(SecondLookTest, ASourceIsComparedChunkByChunk) {
   EXPECT_EQ(different(), 2u);
 }
 
-TEST_F(SecondLookTest, EndsWithItsCaller) {
+TEST_F(ImportVerifierTest, EndsWithItsCaller) {
   const RequestContext context = RequestContext::Background(absl::Minutes(1));
   context.cancellation.Cancel();
   EXPECT_EQ(Compare(Opened({a_, b_}), context).code(), absl::StatusCode::kCancelled);
