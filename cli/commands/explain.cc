@@ -48,11 +48,13 @@ absl::Status Explain(const CommonFlags& common, const ExplainFlags& flags) {
   TC_ASSIGN_OR_RETURN(const TransferReport report, rpc::FromProto(found.report));
   explain::Beyond beyond{.under_way = found.under_way, .sources = explain::SourcesOf(report)};
   if (explained.ok()) {
-    explain::Hear(*explained, &beyond.sources);
+    explain::AddSourceDetails(*explained, &beyond.sources);
     beyond.route = explain::RouteOf(*explained);
   } else {
     // No error of this command: what the others do not tell is said to be unknown.
-    for (explain::SourceWord& word : beyond.sources) word.problem = std::string(explained.status().message());
+    for (explain::SourceDetails& detail : beyond.sources) {
+      detail.problem = std::string(explained.status().message());
+    }
   }
   if (common.json) {
     std::printf("{\"transfer\": %s, \"under_way\": %s, \"analysis\": %s}\n", ToJson(found.report).c_str(),

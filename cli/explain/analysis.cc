@@ -61,12 +61,12 @@ const StageReport* Heaviest(const TransferReport& report, Stage stage) {
 // The source spent so much of the time that it served on reading that this was the limit.
 constexpr double kMostlyReading = 0.7;
 
-std::string_view RemoteHint(const SourceWord* word) {
-  if (word == nullptr || !word->served.has_value()) {
+std::string_view RemoteHint(const SourceDetails* detail) {
+  if (detail == nullptr || !detail->served.has_value()) {
     return "The source or the network is the limit: a faster lane, or a source with less to do, would "
            "help.";
   }
-  if (ReadingShare(*word) >= kMostlyReading) {
+  if (ReadingShare(*detail) >= kMostlyReading) {
     return "The source is the limit: it was reading its GPU or disk for most of the time. One that has the "
            "artifact in host memory would help.";
   }
@@ -74,14 +74,14 @@ std::string_view RemoteHint(const SourceWord* word) {
          "side. A faster lane would help.";
 }
 
-std::string_view FetchHint(const SourceInfo& source, const SourceWord* word) {
+std::string_view FetchHint(const SourceInfo& source, const SourceDetails* detail) {
   if (source.type == SourceType::kRemote && source.lane == kLocalLane) {
     return "Copying within the host is the limit (digests are computed on the way): memory bandwidth and "
            "cores.";
   }
   switch (source.type) {
     case SourceType::kRemote:
-      return RemoteHint(word);
+      return RemoteHint(detail);
     case SourceType::kDisk:
       return "Reading the files is the limit: a faster disk, or a peer that has the artifact in memory, "
              "would help.";
@@ -93,8 +93,8 @@ std::string_view FetchHint(const SourceInfo& source, const SourceWord* word) {
 }
 
 std::string_view Hint(Stage stage, const SourceInfo& source, const Location& destination,
-                      const SourceWord* word) {
-  if (stage == Stage::kFetch) return FetchHint(source, word);
+                      const SourceDetails* detail) {
+  if (stage == Stage::kFetch) return FetchHint(source, detail);
   if (stage == Stage::kVerify) {
     return "Computing digests is the limit: cores, and how many chunks are verified at once.";
   }
@@ -109,14 +109,14 @@ std::string_view Hint(Stage stage, const SourceInfo& source, const Location& des
   return "";
 }
 
-const SourceWord* WordOf(const SourceInfo& source, const std::vector<SourceWord>& words) {
-  const auto found = std::ranges::find(words, source.grant_id, &SourceWord::grant_id);
-  return found == words.end() ? nullptr : &*found;
+const SourceDetails* DetailsOf(const SourceInfo& source, const std::vector<SourceDetails>& details) {
+  const auto found = std::ranges::find(details, source.grant_id, &SourceDetails::grant_id);
+  return found == details.end() ? nullptr : &*found;
 }
 
 // A chunk passes the stages in turn on one thread, so all slots together spend their time on the stages in
 // the proportion of `busy`: the largest share is where a faster part would gain most.
-Bound StageBound(const TransferReport& report, const std::vector<SourceWord>& words) {
+Bound StageBound(const TransferReport& report, const std::vector<SourceDetails>& details) {
   std::vector<StageTotal> totals = TotalsOf(report);
   std::stable_sort(totals.begin(), totals.end(),
                    [](const StageTotal& a, const StageTotal& b) { return a.busy > b.busy; });
@@ -133,8 +133,9 @@ Bound StageBound(const TransferReport& report, const std::vector<SourceWord>& wo
     absl::StrAppend(&bound.why, absl::StrFormat(" %s is close behind with %.0f %%.",
                                                 StageName(totals[1].stage), totals[1].share * 100));
   }
-  absl::StrAppend(&bound.why, " ",
-                  Hint(first.stage, heaviest.source, report.destination, WordOf(heaviest.source, words)));
+  absl::StrAppend(
+      &bound.why, " ",
+      Hint(first.stage, heaviest.source, report.destination, DetailsOf(heaviest.source, details)));
   return bound;
 }
 
@@ -195,13 +196,13 @@ double AtOnce(const StageReport& stage) {
   return wall > absl::ZeroDuration() ? absl::FDivDuration(stage.busy, wall) : 0;
 }
 
-Bound FindBound(const TransferReport& report, const std::vector<SourceWord>& words) {
+Bound FindBound(const TransferReport& report, const std::vector<SourceDetails>& details) {
   const TransferParts parts = PartsOf(report);
   if (parts.total() <= absl::ZeroDuration()) return {"nothing", "It took no time that could be measured."};
   // Only where the bytes moved for the longest part is a stage the bound; else what held them up is.
   const absl::Duration max =
       std::max({parts.queue, parts.start, parts.moving, parts.starved, parts.gaps, parts.finish});
-  if (parts.moving == max && !report.stages.empty()) return StageBound(report, words);
+  if (parts.moving == max && !report.stages.empty()) return StageBound(report, details);
   if (parts.queue == max) {
     return {"queue", absl::StrCat(Took(parts.queue, parts),
                                   "went by before its turn came: other transfers were running "
@@ -228,8 +229,8 @@ Bound FindBound(const TransferReport& report, const std::vector<SourceWord>& wor
                    "went by before the first byte: it waited for space, or a source was found and opened.")};
 }
 
-Bound FindVerdict(const TransferReport& report, const std::vector<SourceWord>& words) {
-  if (report.status.ok()) return FindBound(report, words);
+Bound FindVerdict(const TransferReport& report, const std::vector<SourceDetails>& details) {
+  if (report.status.ok()) return FindBound(report, details);
   const TransferParts parts = PartsOf(report);
   Bound failed{.part = "failed"};
   if (report.start < report.queued) {

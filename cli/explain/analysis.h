@@ -8,7 +8,7 @@
 
 #include "absl/time/time.h"
 #include "base/steady_time.h"
-#include "cli/explain/source_word.h"
+#include "cli/explain/source_details.h"
 #include "core/replica/transfer_report.h"
 
 namespace tensorcast::explain {
@@ -46,10 +46,10 @@ struct Bound {
   std::string part;
   std::string why;  // sentences for people
 };
-// `words`: what its sources said, for a transfer that fetching bounds.
-Bound FindBound(const TransferReport& report, const std::vector<SourceWord>& words = {});
+// `details`: what its sources said, for a transfer that fetching bounds.
+Bound FindBound(const TransferReport& report, const std::vector<SourceDetails>& details = {});
 
 // Of one that failed the part "failed", and where that was; of any other its bound.
-Bound FindVerdict(const TransferReport& report, const std::vector<SourceWord>& words = {});
+Bound FindVerdict(const TransferReport& report, const std::vector<SourceDetails>& details = {});
 
 }  // namespace tensorcast::explain

@@ -6,7 +6,7 @@
 
 namespace tensorcast::explain {
 
-std::string AnalysisJson(const TransferReport& report, const std::vector<SourceWord>& sources,
+std::string AnalysisJson(const TransferReport& report, const std::vector<SourceDetails>& sources,
                          const Route& route) {
   const TransferParts parts = PartsOf(report);
   const Bound bound = FindVerdict(report, sources);
@@ -29,15 +29,15 @@ std::string AnalysisJson(const TransferReport& report, const std::vector<SourceW
          {"at_once", AtOnce(stage)}});
   }
   json["sources"] = nlohmann::json::array();
-  for (const SourceWord& word : sources) {
-    json["sources"].push_back({{"source", word.source},
-                               {"lane", word.lane},
-                               {"lent", word.lent},
-                               {"known", word.served.has_value()},
-                               {"bytes", word.served ? word.served->bytes() : 0},
-                               {"requests", word.served ? word.served->requests() : 0},
-                               {"reading_share", ReadingShare(word)},
-                               {"problem", word.problem}});
+  for (const SourceDetails& detail : sources) {
+    json["sources"].push_back({{"source", detail.source},
+                               {"lane", detail.lane},
+                               {"mapped", detail.mapped},
+                               {"known", detail.served.has_value()},
+                               {"bytes", detail.served ? detail.served->bytes() : 0},
+                               {"requests", detail.served ? detail.served->requests() : 0},
+                               {"reading_share", ReadingShare(detail)},
+                               {"problem", detail.problem}});
   }
   json["bounding_hop"] = nullptr;
   if (const std::optional<BoundingHop> hop = FindBoundingHop(route); hop.has_value()) {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cli/explain/hops.h"
-#include "cli/explain/source_word.h"
+#include "cli/explain/source_details.h"
 #include "core/replica/transfer_report.h"
 
 namespace tensorcast::explain {
@@ -14,7 +14,7 @@ namespace tensorcast::explain {
 // What the report itself does not say.
 struct Beyond {
   bool under_way = false;  // this is its report so far
-  std::vector<SourceWord> sources;
+  std::vector<SourceDetails> sources;
   Route route;
 };
 

@@ -1,4 +1,4 @@
-#include "cli/explain/source_word.h"
+#include "cli/explain/source_details.h"
 
 #include <gmock/gmock.h>
 
@@ -27,30 +27,30 @@ v1::ServeReport MakeServing(bool in_place, int reading_ms) {
   return served;
 }
 
-std::vector<SourceWord> Heard(const v1::ServeReport& served) {
+std::vector<SourceDetails> Heard(const v1::ServeReport& served) {
   v1::ExplainTransferResponse response;
   response.add_hops()->set_node("node-1");
   v1::TransferHop& hop = *response.add_hops();
   hop.set_node("node-0");
   *hop.add_servings() = served;
-  std::vector<SourceWord> words = SourcesOf(MakeReport());
-  Hear(response, &words);
-  return words;
+  std::vector<SourceDetails> details = SourcesOf(MakeReport());
+  AddSourceDetails(response, &details);
+  return details;
 }
 
-TEST(SourceWord, ThereIsOneForEachGrantAndNoneForADisk) {
+TEST(SourceDetails, ThereIsOneForEachGrantAndNoneForADisk) {
   TransferReport report = MakeReport();
   report.stages.push_back(MakeStage(Stage::kFetch, "disk", "/models", 93, 96, 3, 1));
   report.stages.push_back(MakeStage(Stage::kFetch, "local", "node-2", 93, 96, 3, 1));
-  const std::vector<SourceWord> words = SourcesOf(report);
-  ASSERT_THAT(words, SizeIs(2));
-  EXPECT_EQ(words[0].source, "node-0");
-  EXPECT_FALSE(words[0].lent);
-  EXPECT_TRUE(words[1].lent);
-  EXPECT_THAT(SourcesText(words), HasSubstr("node-2 (local): lent its memory"));
+  const std::vector<SourceDetails> details = SourcesOf(report);
+  ASSERT_THAT(details, SizeIs(2));
+  EXPECT_EQ(details[0].source, "node-0");
+  EXPECT_FALSE(details[0].mapped);
+  EXPECT_TRUE(details[1].mapped);
+  EXPECT_THAT(SourcesText(details), HasSubstr("node-2 (local): lent its memory"));
 }
 
-TEST(SourceWord, TellsANetworkThatIsSlowFromASourceThatIs) {
+TEST(SourceDetails, TellsANetworkThatIsSlowFromASourceThatIs) {
   const auto from_memory = Heard(MakeServing(/*in_place=*/true, 0));
   EXPECT_THAT(SourcesText(from_memory), HasSubstr("61.04 MiB in 4 requests, 0.060 s"));
   EXPECT_THAT(FindBound(MakeReport(), from_memory).why, HasSubstr("the network is the limit"));
@@ -62,16 +62,16 @@ TEST(SourceWord, TellsANetworkThatIsSlowFromASourceThatIs) {
   EXPECT_THAT(FindBound(MakeReport()).why, HasSubstr("The source or the network"));
 }
 
-TEST(SourceWord, SaysWhatIsNotKnownAndWhy) {
+TEST(SourceDetails, SaysWhatIsNotKnownAndWhy) {
   v1::ServeReport another = MakeServing(true, 0);
   another.set_grant_id("another");
-  const auto words = Heard(another);
-  EXPECT_FALSE(words[0].served.has_value());
-  EXPECT_THAT(ExplainTransfer(MakeReport(), {.sources = words}),
+  const auto details = Heard(another);
+  EXPECT_FALSE(details[0].served.has_value());
+  EXPECT_THAT(ExplainTransfer(MakeReport(), {.sources = details}),
               HasSubstr("source node-0 (ucx): not known: daemon node-0 no longer remembers"));
 }
 
-TEST(SourceWord, OneThatWasNeverAskedForAByteSaysSo) {
+TEST(SourceDetails, OneThatWasNeverAskedForAByteSaysSo) {
   v1::ServeReport served = MakeServing(false, 0);
   served.set_requests(0);
   served.clear_first_request();

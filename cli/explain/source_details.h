@@ -12,26 +12,26 @@
 
 namespace tensorcast::explain {
 
-struct SourceWord {
+struct SourceDetails {
   std::string source;  // the daemon's name
   std::string lane;
   std::string grant_id;
-  bool lent = false;  // its memory was attached to: it had nothing to do, and has nothing to tell
+  bool mapped = false;  // its memory was attached to: it had nothing to do, and has nothing to tell
   std::optional<v1::ServeReport> served;
   std::string problem;  // why it says nothing
 };
 
 // One for each grant that the transfer fetched under, with nothing said yet.
-std::vector<SourceWord> SourcesOf(const TransferReport& report);
+std::vector<SourceDetails> SourcesOf(const TransferReport& report);
 
 // Takes what their daemons say of it, or notes why they say nothing.
-void Hear(const v1::ExplainTransferResponse& response, std::vector<SourceWord>* words);
+void AddSourceDetails(const v1::ExplainTransferResponse& response, std::vector<SourceDetails>* details);
 
 // How much of the time from its first request to its last byte the source spent on reading a GPU or a disk. 0
 // when it sent from host memory, or said nothing; more than 1 when reads overlapped.
-double ReadingShare(const SourceWord& word);
+double ReadingShare(const SourceDetails& detail);
 
 // A line for each.
-std::string SourcesText(const std::vector<SourceWord>& words);
+std::string SourcesText(const std::vector<SourceDetails>& details);
 
 }  // namespace tensorcast::explain
