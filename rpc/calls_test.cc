@@ -195,12 +195,12 @@ TEST(Unary, AHandlerThatDropsItsFinisherDoesNotLeaveTheCallerHanging) {
   EXPECT_TRUE(absl::IsInternal(response.status())) << response.status();
 }
 
-// A door in front of a server on a busy host: whoever knocks waits a while, then all goes through.
-class SlowDoor {
+// A proxy before a server on a busy host: a connection waits a while, then all bytes go through.
+class SlowAcceptor {
  public:
-  SlowDoor(const std::string& path, const std::string& server_path, absl::Duration wait)
+  SlowAcceptor(const std::string& path, const std::string& server_path, absl::Duration wait)
       : listener_(Listen(path)), thread_([=, this] { Serve(server_path, wait); }) {}
-  ~SlowDoor() {
+  ~SlowAcceptor() {
     shutdown(listener_, SHUT_RDWR);
     thread_.join();
     close(listener_);
@@ -247,19 +247,19 @@ class SlowDoor {
 };
 
 TEST(Unary, AHandshakeMayTakeLongerThanAMoment) {
-  const std::string folder = absl::StrCat(::testing::TempDir(), "/rpc_door.", getpid());
+  const std::string folder = absl::StrCat(::testing::TempDir(), "/rpc_proxy.", getpid());
   TestServer server;
   server.service.bind_key = [](auto&&...) { return absl::OkStatus(); };
   auto started = Server::Start({.listen = {"unix:" + folder + ".server"}, .services = {&server.service}});
   ASSERT_TRUE(started.ok()) << started.status();
-  SlowDoor door(folder + ".door", folder + ".server", absl::Milliseconds(400));
+  SlowAcceptor acceptor(folder + ".proxy", folder + ".server", absl::Milliseconds(400));
   {
-    auto stub = v1::GlobalStore::NewStub(MakeChannel("unix:" + folder + ".door"));
+    auto stub = v1::GlobalStore::NewStub(MakeChannel("unix:" + folder + ".proxy"));
     const CallOptions once{.retry_for = absl::ZeroDuration()};
     const auto response = CallUnary(*stub, &Stub::BindKey, Within(absl::Seconds(60)), {}, once);
     EXPECT_TRUE(response.ok()) << response.status();
   }
-  unlink((folder + ".door").c_str());
+  unlink((folder + ".proxy").c_str());
 }
 
 TEST(ProtocolVersion, ACallerOfAnotherIsRefusedBeforeItsHandlerRuns) {

@@ -176,25 +176,27 @@ void CheckGlobalStore(const v1::GlobalStoreConfig& config, Findings& findings) {
 }
 
 // Where others come in: gRPC, and the lanes that are configured.
-struct Door {
+struct ListenEndpoint {
   std::string_view key;
   std::string listen;
   bool advertised = false;  // others are told an address that was chosen for it
 };
 
-std::vector<Door> DoorsOf(const v1::DaemonConfig& config, const transport::LaneConfig& lanes) {
+std::vector<ListenEndpoint> ListenEndpointsOf(const v1::DaemonConfig& config,
+                                              const transport::LaneConfig& lanes) {
   const bool advertised = !config.advertise().empty();
-  std::vector<Door> doors = {{"daemon.listen", config.listen(), advertised}};
+  std::vector<ListenEndpoint> endpoints = {{"daemon.listen", config.listen(), advertised}};
   for (const transport::Lane& lane : transport::Lanes()) {
     if (lane.listen == nullptr || !lane.configured(lanes)) continue;
     const bool own = lane.advertise != nullptr && !(lanes.*lane.advertise).empty();
-    doors.push_back({lane.listen_key, lanes.*lane.listen, advertised || own});
+    endpoints.push_back({lane.listen_key, lanes.*lane.listen, advertised || own});
   }
-  return doors;
+  return endpoints;
 }
 
 // Where others find this daemon.
-void CheckReach(const v1::DaemonConfig& config, const std::vector<Door>& doors, Findings& findings) {
+void CheckReach(const v1::DaemonConfig& config, const std::vector<ListenEndpoint>& endpoints,
+                Findings& findings) {
   if (config.listen().empty()) {
     if (!config.advertise().empty()) {
       findings.Add("daemon.advertise", absl::StrCat(Quoted(config.advertise()),
@@ -216,7 +218,7 @@ void CheckReach(const v1::DaemonConfig& config, const std::vector<Door>& doors, 
     const absl::StatusOr<HostPort> store = ParseHostPort(text);
     return store.ok() && !IsLoopback(*store) && !IsOwnAddress(*store);
   });
-  for (const auto& [key, listen, advertised] : doors) {
+  for (const auto& [key, listen, advertised] : endpoints) {
     const absl::StatusOr<HostPort> address = ParseHostPort(listen);
     if (address.ok() && IsWildcard(*address) && !advertised) {
       findings.Add(key, absl::StrCat(Quoted(listen),
@@ -323,7 +325,7 @@ void CheckDaemon(const v1::DaemonConfig& config, const transport::LaneConfig& la
   } else if (config.state_dir() != config::Defaults().daemon().state_dir()) {
     CheckPrivatePlace("daemon.state_dir", config.state_dir(), "node_id", findings);
   }
-  CheckReach(config, DoorsOf(config, lanes), findings);
+  CheckReach(config, ListenEndpointsOf(config, lanes), findings);
   CheckLanes(config, lanes, findings);
   CheckSockets(config, findings);
   CheckPools(config, findings);
@@ -351,8 +353,8 @@ std::string_view ReachedBy(const HostPort& address) {
   return IsLoopback(address) ? "every user of this host" : "every process that reaches this port";
 }
 
-// `doors` are the daemon's, where one is started.
-void CheckSecurity(const v1::Config& config, Roles roles, const std::vector<Door>& doors,
+// `endpoints` are the daemon's, where one is started.
+void CheckSecurity(const v1::Config& config, Roles roles, const std::vector<ListenEndpoint>& endpoints,
                    Findings& findings) {
   const v1::SecurityConfig& security = config.security();
   const absl::StatusOr<std::shared_ptr<const rpc::Credentials>> credentials = LoadCredentials(security);
@@ -395,7 +397,7 @@ void CheckSecurity(const v1::Config& config, Roles roles, const std::vector<Door
                               "all of these, set security.insecure: true"));
   };
   if (roles != Roles::kDaemon) check("global_store.listen", config.global_store().listen());
-  for (const Door& door : doors) check(door.key, door.listen);
+  for (const ListenEndpoint& endpoint : endpoints) check(endpoint.key, endpoint.listen);
 }
 
 void CheckObservability(const v1::ObservabilityConfig& config, Findings& findings) {
@@ -416,7 +418,7 @@ void CheckObservability(const v1::ObservabilityConfig& config, Findings& finding
 
 absl::Status CheckConfig(const v1::Config& config, Roles roles) {
   Findings findings;
-  std::vector<Door> doors;
+  std::vector<ListenEndpoint> endpoints;
   if (roles != Roles::kDaemon) {
     CheckGlobalStore(config.global_store(), findings);
   } else if (config.daemon().global_store().empty()) {
@@ -426,9 +428,9 @@ absl::Status CheckConfig(const v1::Config& config, Roles roles) {
     const absl::StatusOr<transport::LaneConfig> lanes = ToLaneConfig(config);
     if (!lanes.ok()) return lanes.status();
     CheckDaemon(config.daemon(), *lanes, findings);
-    doors = DoorsOf(config.daemon(), *lanes);
+    endpoints = ListenEndpointsOf(config.daemon(), *lanes);
   }
-  CheckSecurity(config, roles, doors, findings);
+  CheckSecurity(config, roles, endpoints, findings);
   CheckObservability(config.observability(), findings);
   return findings.ToStatus();
 }

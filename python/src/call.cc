@@ -193,7 +193,7 @@ nb::object Call::Result() {
 
 void CancelAllCalls() {
   if (AllRunning().process.Forked()) return;
-  LetNoneComeBack();
+  BlockGilReturns();
   const WithoutGil released;
   std::vector<Cancellation> cancellations;
   {

@@ -12,30 +12,30 @@
 namespace tensorcast::python {
 namespace {
 
-struct Door {
+struct GilReturns {
   absl::Mutex mutex;
   int coming_back ABSL_GUARDED_BY(mutex) = 0;
   std::optional<std::thread::id> exiting ABSL_GUARDED_BY(mutex);  // set: closed to all others
-  bool NobodyComes() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) { return coming_back == 0; }
+  bool NoneUnderWay() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) { return coming_back == 0; }
 };
 
-Door& TheDoor() {
-  static absl::NoDestructor<Door> door;
-  return *door;
+GilReturns& Returns() {
+  static absl::NoDestructor<GilReturns> returns;
+  return *returns;
 }
 
 bool MayComeBack() {
-  Door& door = TheDoor();
-  absl::MutexLock lock(&door.mutex);
-  if (door.exiting.has_value() && *door.exiting != std::this_thread::get_id()) return false;
-  ++door.coming_back;
+  GilReturns& returns = Returns();
+  absl::MutexLock lock(&returns.mutex);
+  if (returns.exiting.has_value() && *returns.exiting != std::this_thread::get_id()) return false;
+  ++returns.coming_back;
   return true;
 }
 
 void IsBack() {
-  Door& door = TheDoor();
-  absl::MutexLock lock(&door.mutex);
-  --door.coming_back;
+  GilReturns& returns = Returns();
+  absl::MutexLock lock(&returns.mutex);
+  --returns.coming_back;
 }
 
 }  // namespace
@@ -46,16 +46,16 @@ WithoutGil::~WithoutGil() {
   IsBack();
 }
 
-void LetNoneComeBack() {
-  Door& door = TheDoor();
+void BlockGilReturns() {
+  GilReturns& returns = Returns();
   {
-    absl::MutexLock lock(&door.mutex);
-    door.exiting = std::this_thread::get_id();
+    absl::MutexLock lock(&returns.mutex);
+    returns.exiting = std::this_thread::get_id();
   }
   PyThreadState* const thread = PyEval_SaveThread();
   {
-    absl::MutexLock lock(&door.mutex);
-    door.mutex.Await(absl::Condition(&door, &Door::NobodyComes));
+    absl::MutexLock lock(&returns.mutex);
+    returns.mutex.Await(absl::Condition(&returns, &GilReturns::NoneUnderWay));
   }
   PyEval_RestoreThread(thread);
 }

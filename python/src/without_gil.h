@@ -24,6 +24,6 @@ class WithoutGil {
 
 // With the GIL, in the thread that exits: from now on no other comes back. Waits until those that are on
 // their way have.
-void LetNoneComeBack();
+void BlockGilReturns();
 
 }  // namespace tensorcast::python

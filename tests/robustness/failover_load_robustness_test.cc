@@ -48,11 +48,11 @@ class FailoverUnderLoad : public RobustnessTest {
     options.global_store_environment = of_stores;
     options.global_store_settings = {"global_store.metadata_store=etcd",
                                      "global_store.heartbeat_interval=200ms", "global_store.node_ttl=2s"};
-    std::vector<std::string> doors;
+    std::vector<std::string> addresses;
     for (int store = 0; store < kStores; ++store) {
       options.global_store_addresses.push_back(absl::StrCat(EtcdCluster::Host(), ":", 7000 + store));
-      door_[store].ForwardTo(options.global_store_addresses.back());
-      doors.push_back(door_[store].address());
+      proxy_[store].ForwardTo(options.global_store_addresses.back());
+      addresses.push_back(proxy_[store].address());
       std::vector<std::string> endpoints;
       for (int member = 0; member < kMembers; ++member) {
         to_etcd_[store][member].ForwardTo(etcd_->endpoints()[member]);
@@ -61,7 +61,7 @@ class FailoverUnderLoad : public RobustnessTest {
       options.settings_of_global_store.push_back(
           {"global_store.etcd.endpoints=" + absl::StrJoin(endpoints, ",")});
     }
-    options.daemon_settings.push_back("daemon.global_store=" + absl::StrJoin(doors, ","));
+    options.daemon_settings.push_back("daemon.global_store=" + absl::StrJoin(addresses, ","));
     StartRobustCluster(options);
     if (HasFatalFailure()) return;
 
@@ -108,7 +108,7 @@ class FailoverUnderLoad : public RobustnessTest {
 
   std::unique_ptr<EtcdCluster> etcd_;
   std::array<std::array<Proxy, kMembers>, kStores> to_etcd_;
-  std::array<Proxy, kStores> door_;  // the daemons'
+  std::array<Proxy, kStores> proxy_;  // the daemons'
   std::unique_ptr<chaos::KeyLoad> load_;
 };
 
@@ -161,10 +161,10 @@ TEST_F(FailoverUnderLoad, ALeaderThatIsCutOffFromEtcdAloneEndsAndIsFollowed) {
 // again.
 TEST_F(FailoverUnderLoad, ALeaderThatIsCutOffFromTheDaemonsAloneGoesOnAfterwards) {
   ASSERT_NO_FATAL_FAILURE(StartUnderLoad());
-  door_[0].Cut();
+  proxy_[0].Cut();
   ASSERT_TRUE(load_->AwaitUnknown(8, Soon()));
   EXPECT_TRUE(cluster_->global_store(0).running());
-  door_[0].Heal();
+  proxy_[0].Heal();
   ExpectNothingLost();
   EXPECT_TRUE(cluster_->global_store(0).running());
 }

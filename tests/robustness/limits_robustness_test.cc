@@ -62,15 +62,15 @@ TEST_F(Limits, OneMomentWithoutDescriptorsIsOverWhenTheVisitorsHaveLeft) {
   const int daemon_port = PortOf(cluster_->addresses(0).grpc);
   const int store_port = PortOf(cluster_->global_store_address());
   const std::string daemon_socket = cluster_->addresses(0).unix_socket.substr(strlen("unix:"));
-  const std::vector<std::function<UniqueFd()>> doors = {
+  const std::vector<std::function<UniqueFd()>> endpoints = {
       [=] { return ConnectTcp(daemon_port); }, [=] { return ConnectUnix(daemon_socket); },
       [this] { return ConnectUnix(cluster_->addresses(0).handle_socket); },
       [=] { return ConnectTcp(store_port); }};
-  for (size_t door = 0; door < doors.size(); ++door) {
-    SCOPED_TRACE(absl::StrCat("door ", door));
+  for (size_t endpoint = 0; endpoint < endpoints.size(); ++endpoint) {
+    SCOPED_TRACE(absl::StrCat("endpoint ", endpoint));
     std::vector<UniqueFd> visitors;
     for (int i = 0; i < kVisitors; ++i) {
-      visitors.push_back(doors[door]());
+      visitors.push_back(endpoints[endpoint]());
       ASSERT_TRUE(visitors.back()) << "visitor " << i << ": " << strerror(errno);
     }
     // Who was there before is served.

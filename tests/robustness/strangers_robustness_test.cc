@@ -1,4 +1,4 @@
-// Those who knock at a real daemon's and a real global store's doors without speaking their languages: random
+// Peers that connect to a real daemon and a real global store without speaking their languages: random
 // bytes, bytes of another protocol or of another version of ours, a beginning and then silence. Nobody else
 // notices.
 #include <gmock/gmock.h>
@@ -154,7 +154,7 @@ class Strangers : public RobustnessTest {
       UniqueFd fd = connect();
       ASSERT_TRUE(fd) << "visitor " << visitor << " was not let in: " << std::strerror(errno);
       const std::string words = say(random, visitor);
-      // It may be shown the door in the middle of its words.
+      // The server may close the connection in the middle of a message.
       (void)!send(fd.get(), words.data(), words.size(), MSG_NOSIGNAL);
       if (visitor % 10 == 0) staying.push_back(std::move(fd));
     }

@@ -46,7 +46,7 @@ constexpr uint64_t kAskedBytes = 64 << 10;
 constexpr int kVisitors = 100;
 constexpr int kSilent = 1000;
 constexpr int64_t kMaxBytesForSilent = 20 << 20;
-// gRPC keeps all of them, at some 15 KiB each, until they are shown the door.
+// gRPC keeps all of them, at some 15 KiB each, until their connections are closed.
 constexpr int64_t kMaxBytesForSilentAtGrpc = 64 << 20;
 
 // What somebody came away with.
@@ -335,7 +335,7 @@ TEST_F(TcpStrangers, WhoeverScansThePortsOrSaysAnythingIsLetGo) {
           words.resize(1 + random() % 5000);
           for (char& byte : words) byte = static_cast<char>(random());
       }
-      // It may be shown the door in the middle of its words.
+      // The server may close the connection in the middle of a message.
       (void)!send(fd.get(), words.data(), words.size(), MSG_NOSIGNAL);
       if (visitor % 4 == 0) staying.push_back(std::move(fd));
     }
