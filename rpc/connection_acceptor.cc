@@ -26,9 +26,9 @@ namespace {
 
 constexpr int kAcceptsAtOnce = 64;
 // Of those who may not come in: so many wait until they can be told so, each with one descriptor.
-constexpr size_t kMaxStrangers = 64;
+constexpr size_t kMaxRefused = 64;
 // What has not made a call for so long after it connected gives way to the next, where there is no room.
-constexpr absl::Duration kStrangerTime = absl::Seconds(1);
+constexpr absl::Duration kUnadmittedTime = absl::Seconds(1);
 constexpr absl::Duration kAcceptPause = absl::Milliseconds(100);
 // A peer that acknowledges nothing for so long is gone; as long as the keepalive's timeout (server.cc).
 constexpr unsigned kUserTimeoutMs = 10000;
@@ -92,10 +92,10 @@ void ConnectionAcceptor::Admitted(std::string_view peer) {
 void ConnectionAcceptor::Run() {
   std::vector<pollfd> polled;
   while (true) {
-    RefuseStrangers();
+    RefuseConnections();
     const SteadyTime now = SteadyNow();
     SteadyTime next = std::min(refusing_->EndOverdue(),
-                               strangers_.empty() ? SteadyTime::InfiniteFuture() : refusing_->RoomAt());
+                               to_refuse_.empty() ? SteadyTime::InfiniteFuture() : refusing_->RoomAt());
     polled = {{.fd = stop_.get(), .events = POLLIN, .revents = 0}};
     for (const Endpoint& endpoint : endpoints_) {
       const bool pauses = now < endpoint.resume;
@@ -164,8 +164,8 @@ void ConnectionAcceptor::Decide(Endpoint& endpoint, int listener, UniqueFd conne
       LOG_EVERY_N_SEC(WARNING, 10) << listening.address() << ": refused a connection: " << peer.message();
       // They wait among themselves until they can be told, and make nobody else wait. Those that are too many
       // are closed without a word.
-      if (strangers_.size() < kMaxStrangers && !IsReserved(connection.get(), DescriptorUser::kNetwork)) {
-        strangers_.push_back({.listener = listener, .connection = std::move(connection), .reason = peer});
+      if (to_refuse_.size() < kMaxRefused && !IsReserved(connection.get(), DescriptorUser::kNetwork)) {
+        to_refuse_.push_back({.listener = listener, .connection = std::move(connection), .reason = peer});
       }
       return;
     }
@@ -183,16 +183,16 @@ void ConnectionAcceptor::Decide(Endpoint& endpoint, int listener, UniqueFd conne
   if (listening.is_unix()) {
     endpoint.table->Add(connection.get());
   } else {
-    endpoint.table->AddStranger(connection.get(), TcpPeerOf(connection.get()));
+    endpoint.table->AddUnadmitted(connection.get(), TcpPeerOf(connection.get()));
   }
   handler_(listener, std::move(connection));
 }
 
-void ConnectionAcceptor::RefuseStrangers() {
-  while (!strangers_.empty() && refusing_->RoomAt() <= SteadyNow()) {
-    Stranger& first = strangers_.front();
+void ConnectionAcceptor::RefuseConnections() {
+  while (!to_refuse_.empty() && refusing_->RoomAt() <= SteadyNow()) {
+    RefusedConnection& first = to_refuse_.front();
     refusing_->Refuse(first.listener, std::move(first.connection), /*tls=*/false, first.reason);
-    strangers_.pop_front();
+    to_refuse_.pop_front();
   }
 }
 
@@ -210,7 +210,7 @@ absl::Status ConnectionAcceptor::MakeRoom(Endpoint& endpoint, int connection) co
     room = absl::UnavailableError(absl::StrCat("the server has its limit of ", options_.max_connections,
                                                " connections: close some, or raise max_connections"));
   }
-  if (room.ok() || !endpoint.table->EndOldestStranger(kStrangerTime)) return room;
+  if (room.ok() || !endpoint.table->EndOldestUnadmitted(kUnadmittedTime)) return room;
   LOG_EVERY_N_SEC(WARNING, 10) << endpoint.listening.address()
                                << ": closed the oldest connection without an admitted call to make room: "
                                << room.message();

@@ -55,7 +55,7 @@ class ConnectionAcceptor {
 
   // In the order of `listen`, with the ports that were picked.
   const std::vector<std::string>& addresses() const { return addresses_; }
-  // A call of this peer was admitted, so that its connection is no stranger's. Thread-safe.
+  // A call of this peer was admitted, so that its connection counts as admitted. Thread-safe.
   void Admitted(std::string_view peer);
 
  private:
@@ -71,13 +71,13 @@ class ConnectionAcceptor {
   void AcceptAll(Endpoint& endpoint, int listener);
   void Decide(Endpoint& endpoint, int listener, UniqueFd connection);
   // Tells as many of them as there is room for, the first first.
-  void RefuseStrangers();
-  // OK: there is room for another connection with this descriptor, perhaps since the oldest stranger's
+  void RefuseConnections();
+  // OK: there is room for another connection with this descriptor, perhaps since the oldest unadmitted
   // connection was ended for it.
   absl::Status MakeRoom(Endpoint& endpoint, int connection) const;
 
-  // Who may not come in, and waits to be told so.
-  struct Stranger {
+  // A connection that is refused and was not told so yet.
+  struct RefusedConnection {
     int listener;
     UniqueFd connection;
     absl::Status reason;
@@ -91,7 +91,7 @@ class ConnectionAcceptor {
 
   // The thread's own.
   std::unique_ptr<RefusingServer> refusing_;
-  std::deque<Stranger> strangers_;
+  std::deque<RefusedConnection> to_refuse_;
   SpareDescriptor spare_;
 
   std::thread thread_;

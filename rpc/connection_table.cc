@@ -90,13 +90,13 @@ void ConnectionTable::Add(int socket) {
   connections_.push_back({socket, inode});
 }
 
-void ConnectionTable::AddStranger(int socket, std::string peer) {
+void ConnectionTable::AddUnadmitted(int socket, std::string peer) {
   const Connection connection{socket, InodeOf(socket)};
   absl::MutexLock lock(&mutex_);
   connections_.push_back(connection);
-  const uint64_t id = next_stranger_++;
+  const uint64_t id = next_unadmitted_++;
   strange_peers_.insert_or_assign(peer, id);
-  strangers_.push_back({id, connection, std::move(peer), SteadyNow()});
+  unadmitted_.push_back({id, connection, std::move(peer), SteadyNow()});
 }
 
 void ConnectionTable::Admitted(std::string_view peer) {
@@ -108,12 +108,12 @@ void ConnectionTable::Admitted(std::string_view peer) {
   strange_peers_.erase(peer);
 }
 
-bool ConnectionTable::EndOldestStranger(absl::Duration age) {
+bool ConnectionTable::EndOldestUnadmitted(absl::Duration age) {
   absl::MutexLock lock(&mutex_);
   const SteadyTime newest = SteadyNow() - age;
-  while (!strangers_.empty() && strangers_.front().since <= newest) {
-    const Stranger oldest = std::move(strangers_.front());
-    strangers_.pop_front();
+  while (!unadmitted_.empty() && unadmitted_.front().since <= newest) {
+    const UnadmittedConnection oldest = std::move(unadmitted_.front());
+    unadmitted_.pop_front();
     if (!Forget(oldest)) continue;  // it has made a call
     // A descriptor of ours to it: gRPC may close its own, and the number be another's, at any moment.
     const UniqueFd ours(fcntl(oldest.connection.socket, F_DUPFD_CLOEXEC, 0));
@@ -150,14 +150,14 @@ double ConnectionTable::UnreadShare() {
 void ConnectionTable::Sweep() {
   const auto is_gone = [](const Connection& one) { return InodeOf(one.socket) != one.inode; };
   std::erase_if(connections_, is_gone);
-  std::erase_if(strangers_, [&](const Stranger& one) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  std::erase_if(unadmitted_, [&](const UnadmittedConnection& one) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (is_gone(one.connection)) Forget(one);
     const auto found = strange_peers_.find(one.peer);
     return found == strange_peers_.end() || found->second != one.id;
   });
 }
 
-bool ConnectionTable::Forget(const Stranger& one) {
+bool ConnectionTable::Forget(const UnadmittedConnection& one) {
   const auto found = strange_peers_.find(one.peer);
   if (found == strange_peers_.end() || found->second != one.id) return false;
   strange_peers_.erase(found);

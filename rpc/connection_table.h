@@ -1,7 +1,7 @@
 // Which of the connections that were handed to gRPC are still open. gRPC owns their descriptors and does not
 // tell when it closes one; but the kernel says whether a descriptor is still the socket that it was.
 //
-// A connection over TCP is a stranger's until a call on it has been admitted: the oldest of these gives way
+// A connection over TCP is unadmitted until a call on it has been admitted: the oldest of these gives way
 // where there is no room for another. Internal to this folder; thread-safe.
 #pragma once
 
@@ -38,13 +38,13 @@ class ConnectionTable {
   // where there are few connections, of which it would say nothing.
   double UnreadShare();
 
-  // Adds one over TCP, of this peer as gRPC names it (TcpPeerOf); it is a stranger's at first.
-  void AddStranger(int socket, std::string peer);
+  // Adds one over TCP, of this peer as gRPC names it (TcpPeerOf); it is unadmitted at first.
+  void AddUnadmitted(int socket, std::string peer);
   // A call of this peer was admitted. Cheap: called for each call.
   void Admitted(std::string_view peer);
-  // Shuts down the oldest stranger's connection that is at least this old, which gRPC then closes. False
+  // Shuts down the oldest unadmitted connection that is at least this old, which gRPC then closes. False
   // where there is none.
-  bool EndOldestStranger(absl::Duration age);
+  bool EndOldestUnadmitted(absl::Duration age);
 
  private:
   struct Connection {
@@ -52,7 +52,7 @@ class ConnectionTable {
     std::pair<dev_t, ino_t>
         inode;  // the kernel numbers sockets one after another, and begins anew after 2^32
   };
-  struct Stranger {
+  struct UnadmittedConnection {
     uint64_t id;
     Connection connection;
     std::string peer;
@@ -61,17 +61,17 @@ class ConnectionTable {
 
   void Sweep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // False where it was none any more.
-  bool Forget(const Stranger& one) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool Forget(const UnadmittedConnection& one) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const int max_connections_;
   absl::Mutex mutex_;
   std::vector<Connection> connections_ ABSL_GUARDED_BY(mutex_);
   size_t next_sampled_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::deque<Stranger> strangers_
+  std::deque<UnadmittedConnection> unadmitted_
       ABSL_GUARDED_BY(mutex_);  // the oldest first; some have made a call, or left
   // Of those that have made no call, each with the latest connection of that peer.
   absl::flat_hash_map<std::string, uint64_t> strange_peers_ ABSL_GUARDED_BY(mutex_);
-  uint64_t next_stranger_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t next_unadmitted_ ABSL_GUARDED_BY(mutex_) = 0;
   SteadyTime next_sweep_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfinitePast();
 };
 

@@ -135,19 +135,19 @@ TEST_F(Connections, BeyondTheLimitAreRefusedWithAReasonUntilOthersLeave) {
 }
 
 // The peer whose call was admitted came first, so that it would go if that made no difference.
-TEST_F(Connections, OldestStranger_GivesWayWhereTheLimitIsReached) {
+TEST_F(Connections, OldestUnadmittedConnection_GivesWayAtLimit) {
   for (const char* address : {"127.0.0.1:0", "[::1]:0"}) {
     Start({.listen = {address}, .max_connections = 2});
     const auto peer = v1::GlobalStore::NewStub(MakeChannel(this->address(), {.max_message_bytes = next_++}));
     ASSERT_TRUE(CallUnary(*peer, &Stub::BindKey, Within(absl::Seconds(60)), {}, kOnce).ok());
-    const UniqueFd stranger = ConnectTo(this->address());
+    const UniqueFd unadmitted = ConnectTo(this->address());
     ASSERT_TRUE(AwaitConnections(2));
     EXPECT_TRUE(testing::Eventually([this] { return Call().ok(); }));
     const timeval patience{.tv_sec = 60, .tv_usec = 0};
-    setsockopt(stranger.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+    setsockopt(unadmitted.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
     char ignored[512];
     ssize_t got = 0;
-    while ((got = recv(stranger.get(), ignored, sizeof(ignored), 0)) > 0) {
+    while ((got = recv(unadmitted.get(), ignored, sizeof(ignored), 0)) > 0) {
     }
     EXPECT_EQ(got, 0) << address << ": another one gave way: " << strerror(errno);
     server_.reset();
@@ -326,21 +326,21 @@ TEST_F(Connections, AUnixSocketIsGivenToTheGroupThatMayUseIt) {
 }
 
 // The thread that connects is of another user: the kernel tells a thread's.
-TEST_F(Connections, OfStrangersAreToldSoThoughManyComeAtOnce) {
+TEST_F(Connections, ManyUnauthenticatedConnections_AreAllRefusedWithReason) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
   const testing::TempFolder folder;
   ASSERT_EQ(chmod(folder.path().c_str(), 0755), 0);
   SetDescriptorLimit(256);  // so that few can be told at a time
   Start({.listen = {"unix:" + folder.File("rpc.sock")}, .unix_groups = {12345, 12346}});
   int told = 0;
-  std::thread stranger([&] {
+  std::thread unadmitted([&] {
     ASSERT_EQ(syscall(SYS_setresuid, -1, 65534, -1), 0);
     std::vector<UniqueFd> connections;
     for (int i = 0; i < 20; ++i) connections.push_back(KnockAt(folder.File("rpc.sock")));
     char first;
     for (const UniqueFd& one : connections) told += recv(one.get(), &first, 1, 0) == 1 ? 1 : 0;
   });
-  stranger.join();
+  unadmitted.join();
   // On a busy host some are told too late; without a place to wait in it was four.
   EXPECT_GE(told, 10) << "the others were closed without a word";
 }

@@ -192,10 +192,10 @@ TEST_F(SecuredCalls, WithoutACertificateOfOurAuthorityNobodyIsLetIn) {
   StartStore();
   const TestAuthority other;  // of the same trust domain, even
   const auto plain = v1::GlobalStore::NewStub(MakeChannel(server_->addresses()[0], {}));
-  const auto stranger = v1::GlobalStore::NewStub(MakeChannel(
+  const auto unauthenticated = v1::GlobalStore::NewStub(MakeChannel(
       server_->addresses()[0], {.credentials = std::make_shared<Credentials>(other.Load("operator"))}));
   EXPECT_EQ(Bind(*plain).code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(Bind(*stranger).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(Bind(*unauthenticated).code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(service_.calls(), 0);
   EXPECT_TRUE(Bind(*StubAs(Own("operator"))).ok());
 }

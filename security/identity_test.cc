@@ -96,8 +96,8 @@ TEST(Identity, AnotherAuthorityIsNotBelieved) {
 TEST(Identity, AnotherTrustDomainOfTheSameAuthorityIsRefused) {
   const TestAuthority authority;
   const auto a = authority.Load("node/a");
-  const Name stranger{.trust_domain = "other.example", .role = Role::kNode, .name = "a"};
-  EXPECT_THAT(std::string(a->CheckName(stranger).message()),
+  const Name foreign{.trust_domain = "other.example", .role = Role::kNode, .name = "a"};
+  EXPECT_THAT(std::string(a->CheckName(foreign).message()),
               HasSubstr("not of the trust domain test.example"));
 }
 

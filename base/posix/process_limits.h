@@ -1,11 +1,12 @@
 // The system's limits of a process: looked at before it begins, since libraries abort where they are refused
 // a thread or a descriptor, and say less; and kept from being reached while it serves.
 //
-// How a process that serves strangers stays out of want of file descriptors: the limit is raised as far as it
-// goes, the last of them are kept for its own work, and one is held back for the moment when there is none.
-// Whoever takes on work that costs descriptors because somebody outside asks (a connection, memory handed
-// over) gives back at once what IsReserved. The kernel numbers descriptors from the lowest free one, so a
-// number that high says that all below are in use, whoever uses them: no listener has to know of the others.
+// How a process that serves unauthenticated peers keeps enough file descriptors: the limit is raised as far
+// as it goes, the last of them are kept for its own work, and one is held back for the moment when there is
+// none. Whoever takes on work that costs descriptors because somebody outside asks (a connection, memory
+// handed over) gives back at once what IsReserved. The kernel numbers descriptors from the lowest free one,
+// so a number that high says that all below are in use, whoever uses them: no listener has to know of the
+// others.
 #pragma once
 
 #include <cstdint>

@@ -185,20 +185,21 @@ TEST_F(HandleProcess, AnOfferOfAKilledProcessIsGone) {
 }
 
 // The rest needs to be root, to become somebody else.
-constexpr uid_t kStranger = 54321;
-constexpr gid_t kStrangersGroup = 54322;
+constexpr uid_t kOtherUser = 54321;
+constexpr gid_t kOtherGroup = 54322;
 constexpr gid_t kSharedGroup = 54323;
 
-char ClaimAsStranger(const std::string& socket, const std::string& ticket, std::vector<gid_t> supplementary) {
+char ClaimAsOtherUser(const std::string& socket, const std::string& ticket,
+                      std::vector<gid_t> supplementary) {
   if (setgroups(supplementary.size(), supplementary.data()) != 0) return 's';
-  if (setgid(kStrangersGroup) != 0 || setuid(kStranger) != 0) return 's';
+  if (setgid(kOtherGroup) != 0 || setuid(kOtherUser) != 0) return 's';
   return ClaimAndKeep(socket, ticket);
 }
 
 TEST_F(HandleProcess, AnotherUserIsRefusedThoughTheFileLetsItIn) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
   chmod(folder_.path().c_str(), 0755);
-  Child child([&](const std::string& ticket) { return ClaimAsStranger(folder_.socket(), ticket, {}); });
+  Child child([&](const std::string& ticket) { return ClaimAsOtherUser(folder_.socket(), ticket, {}); });
   Start();
   chmod(folder_.socket().c_str(), 0666);
   EXPECT_EQ(child.Do(HostTicket()), 'p');
@@ -211,19 +212,19 @@ std::unique_ptr<HandleServer> g_server;
 TEST_F(HandleProcess, Claim_RefusesServerOfAnotherUser) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
   chmod(folder_.path().c_str(), 0777);
-  const std::string path = folder_.File("stranger.sock");
-  Child stranger([&](const std::string&) -> char {
-    if (setgroups(0, nullptr) != 0 || setgid(kStrangersGroup) != 0 || setuid(kStranger) != 0) return 's';
+  const std::string path = folder_.File("other_user.sock");
+  Child other_user([&](const std::string&) -> char {
+    if (setgroups(0, nullptr) != 0 || setgid(kOtherGroup) != 0 || setuid(kOtherUser) != 0) return 's';
     g_server = StartServer(path);
     return 'k';
   });
-  ASSERT_EQ(stranger.Do("listen"), 'k');
-  const std::vector<gid_t> nobody, strangers = {kStrangersGroup};
+  ASSERT_EQ(other_user.Do("listen"), 'k');
+  const std::vector<gid_t> nobody, other_groups = {kOtherGroup};
   const auto claim = [&](const std::vector<gid_t>* allowed) {
     return ClaimedReplica::Claim(path, "no ticket", Soon(), Cancellation(), allowed).status().code();
   };
   EXPECT_EQ(claim(&nobody), absl::StatusCode::kPermissionDenied);
-  EXPECT_EQ(claim(&strangers), absl::StatusCode::kNotFound) << "of the ticket: the server was spoken to";
+  EXPECT_EQ(claim(&other_groups), absl::StatusCode::kNotFound) << "of the ticket: the server was spoken to";
   EXPECT_EQ(claim(nullptr), absl::StatusCode::kNotFound);
 }
 
@@ -231,7 +232,7 @@ TEST_F(HandleProcess, AMemberOfAnAllowedGroupIsLetIn) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
   chmod(folder_.path().c_str(), 0755);
   Child by_supplementary([&](const std::string& ticket) {
-    return ClaimAsStranger(folder_.socket(), ticket, {7, kSharedGroup});
+    return ClaimAsOtherUser(folder_.socket(), ticket, {7, kSharedGroup});
   });
   Start({kSharedGroup});
   EXPECT_EQ(by_supplementary.Do(HostTicket()), 'k');
@@ -241,12 +242,12 @@ TEST_F(HandleProcess, AMemberOfAnAllowedGroupIsLetIn) {
 TEST_F(HandleProcess, WithSeveralGroupsEachIsLetInAndOthersAreNot) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
   chmod(folder_.path().c_str(), 0755);
-  Child by_primary([&](const std::string& ticket) { return ClaimAsStranger(folder_.socket(), ticket, {}); });
+  Child by_primary([&](const std::string& ticket) { return ClaimAsOtherUser(folder_.socket(), ticket, {}); });
   Child outsider([&](const std::string& ticket) -> char {
-    if (setgroups(0, nullptr) != 0 || setgid(7) != 0 || setuid(kStranger) != 0) return 's';
+    if (setgroups(0, nullptr) != 0 || setgid(7) != 0 || setuid(kOtherUser) != 0) return 's';
     return ClaimAndKeep(folder_.socket(), ticket);
   });
-  Start({kSharedGroup, kStrangersGroup});
+  Start({kSharedGroup, kOtherGroup});
   EXPECT_EQ(by_primary.Do(HostTicket()), 'k');
   EXPECT_EQ(outsider.Do(HostTicket()), 'p');
 }

@@ -59,7 +59,7 @@ TEST_F(GlobalStoreServerTest, RefusesWhatIsNoManifest) {
   std::string cut = SomeManifest("1")->bytes();
   cut.pop_back();
   EXPECT_TRUE(absl::IsInvalidArgument(PublishBytes(cut, first).status()));
-  EXPECT_TRUE(absl::IsNotFound(Publish(*SomeManifest("1"), "stranger").status()));
+  EXPECT_TRUE(absl::IsNotFound(Publish(*SomeManifest("1"), "unknown-node").status()));
 }
 
 TEST_F(GlobalStoreServerTest, KeepsArtifactsAndKeysOverARestartAndAsksForTheRest) {

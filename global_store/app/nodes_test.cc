@@ -34,7 +34,7 @@ TEST_F(GlobalStoreServerTest, TellsANodeHowToLive) {
   ASSERT_TRUE(beat.ok()) << beat.status();
   EXPECT_TRUE(beat->inventory_wanted());
   EXPECT_EQ(beat->store_epoch(), response.store_epoch());
-  EXPECT_TRUE(absl::IsNotFound(Beat("stranger").status()));
+  EXPECT_TRUE(absl::IsNotFound(Beat("unknown-node").status()));
 }
 
 TEST_F(GlobalStoreServerTest, TheLabelsOfANodeAreInTheStatusOfTheCluster) {

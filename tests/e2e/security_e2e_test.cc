@@ -38,7 +38,7 @@ constexpr size_t kForgedBytes = 4096;  // of the second chunk, its beginning
 
 class SecurityE2e : public E2eTest {
  protected:
-  // A server that closes while a stranger still writes is an error of that write, and no signal.
+  // A server that closes while a peer still writes is an error of that write, and no signal.
   SecurityE2e() { signal(SIGPIPE, SIG_IGN); }
 
   // By `tensorcast certs`, as the documentation says it.
@@ -291,7 +291,7 @@ TEST_F(SecurityE2e, AKeyIsBoundByThoseWhomItsPrefixNames) {
   EXPECT_EQ(by_operator.exit_code, 0) << by_operator.output;
 }
 
-TEST_F(SecurityE2e, StrangersGetNotAByteAndTheClusterGoesOn) {
+TEST_F(SecurityE2e, UnauthenticatedPeers_GetNotAByte) {
   ASSERT_NO_FATAL_FAILURE(StartSecured());
   const TestAuthority other("test.example");
   // Of our own authority, and over.

@@ -91,16 +91,16 @@ TEST_F(Limits, OneMomentWithoutDescriptorsIsOverWhenTheVisitorsHaveLeft) {
   TC_ASSERT_OK(client(1).Get(Context(), "m", {}).status());
 }
 
-// More strangers than the daemon may have descriptors for, who stay and say nothing.
-TEST_F(Limits, IdleStrangersAtPort_LeaveOwnSocketsToTheirUser) {
+// More connections than the daemon may have descriptors for, which stay open and say nothing.
+TEST_F(Limits, IdleConnectionsAtPort_LeaveRoomAtOwnSockets) {
   ClusterOptions options = Under(absl::StrCat("-n ", kDescriptors));
   options.daemons = 1;
   ASSERT_NO_FATAL_FAILURE(StartRobustCluster(options));
   const std::string model = MakeModel("model.safetensors", 4 << 20);
   TC_ASSERT_OK(Import(0, "m", model).status());
   const int port = PortOf(cluster_->addresses(0).grpc);
-  std::vector<UniqueFd> strangers;
-  for (int i = 0; i < kVisitors; ++i) strangers.push_back(ConnectTcp(port));
+  std::vector<UniqueFd> peers;
+  for (int i = 0; i < kVisitors; ++i) peers.push_back(ConnectTcp(port));
   // Before the server ends the first of them for their silence, and after it accepted what it could.
   const std::vector<std::vector<std::string>> commands = {
       {"ls"}, {"get", "m"}, {"put", model, "--key", "m2"}};
@@ -132,7 +132,7 @@ TEST_F(Limits, ANodeWhosePortDoesNotAnswerIsNotOfferedUntilItDoes) {
     }
     return absl::DeadlineExceededError("node-0 did not become what it should");
   };
-  // Those whose calls were admitted are no strangers, and stay.
+  // Those whose calls were admitted are admitted connections, and stay.
   std::vector<std::unique_ptr<v1::StoreDaemon::Stub>> visitors;
   for (int i = 0; i < kDescriptors; ++i) {
     visitors.push_back(v1::StoreDaemon::NewStub(

@@ -25,11 +25,11 @@ constexpr int kLogSeconds = 10;
 
 }  // namespace
 
-class TcpSource::Stranger : public IoLoop::Handler {
+class TcpSource::PendingConnection : public IoLoop::Handler {
  public:
-  Stranger(TcpSource* source, std::unique_ptr<ByteStream> stream)
+  PendingConnection(TcpSource* source, std::unique_ptr<ByteStream> stream)
       : source_(source), stream_(std::move(stream)) {}
-  ~Stranger() override { Release(); }
+  ~PendingConnection() override { Release(); }
 
   absl::Status Start(SteadyTime deadline) {
     TC_ASSIGN_OR_RETURN(watch_, loop().Watch(stream_->fd(), EPOLLIN, this));
@@ -41,7 +41,7 @@ class TcpSource::Stranger : public IoLoop::Handler {
     if (absl::Status status = Read(); !status.ok()) {
       FrameWriter writer;
       writer.Put(Error{.status = std::move(status)});
-      // Where a socket that was never written to takes no frame, the stranger is none who reads it.
+      // Where a socket that was never written to takes no frame, the peer does not read.
       if (stream_ != nullptr) (void)writer.Flush(*stream_, kMaxFrameHeadBytes);
       done_ = true;
     }
@@ -72,7 +72,7 @@ class TcpSource::Stranger : public IoLoop::Handler {
       done_ = !bytes.ok() || !frame.ok();
       if (absl::IsUnauthenticated(bytes.status()) || absl::IsPermissionDenied(bytes.status())) {
         otel::metrics::kP2pConnectionsRefused.Add(1, {kTcpLane, "certificate"});
-        LOG_EVERY_N_SEC(WARNING, kLogSeconds) << "let a stranger go: " << bytes.status();
+        LOG_EVERY_N_SEC(WARNING, kLogSeconds) << "let a pending connection go: " << bytes.status();
       }
     } while (!done_ && !frame->has_value() && stream_->has_buffered());
     if (done_ || !frame->has_value()) {
@@ -103,7 +103,7 @@ class TcpSource::Stranger : public IoLoop::Handler {
 TcpSource::TcpSource(std::vector<IoLoop*> loops, const Options& options)
     : loops_(std::move(loops)), options_(options), threads_(options.serving_threads) {}
 
-TcpSource::~TcpSource() { CHECK(!listener_ && strangers_.empty()) << "a TCP source was not shut down"; }
+TcpSource::~TcpSource() { CHECK(!listener_ && pending_.empty()) << "a TCP source was not shut down"; }
 
 absl::StatusOr<uint16_t> TcpSource::Listen(const SocketAddress& address) {
   TC_ASSIGN_OR_RETURN(listener_, ListenOn(address));
@@ -125,7 +125,7 @@ void TcpSource::Shutdown() {
   loops_.front()->Run([this] {
     if (watch_.has_value()) loops_.front()->Unwatch(*std::exchange(watch_, std::nullopt), listener_.get());
     listener_ = UniqueFd();
-    strangers_.clear();
+    pending_.clear();
   });
 }
 
@@ -170,9 +170,10 @@ bool TcpSource::AcceptOne() {
     LOG_EVERY_N_SEC(WARNING, kLogSeconds) << "could not accept a receiver's connection: " << stream.status();
     return true;
   }
-  if (strangers_.size() >= options_.max_strangers) strangers_.pop_front();
-  Stranger& stranger = *strangers_.emplace_back(std::make_unique<Stranger>(this, *std::move(stream)));
-  if (!stranger.Start(SteadyNow() + options_.stranger_timeout).ok()) strangers_.pop_back();
+  if (pending_.size() >= options_.max_pending_connections) pending_.pop_front();
+  PendingConnection& pending =
+      *pending_.emplace_back(std::make_unique<PendingConnection>(this, *std::move(stream)));
+  if (!pending.Start(SteadyNow() + options_.hello_timeout).ok()) pending_.pop_back();
   return true;
 }
 
@@ -186,11 +187,11 @@ void TcpSource::OutOfDescriptors() {
   loops_.front()->queue().At(SteadyNow() + kAcceptPause, [this] { WatchListener(); });
 }
 
-void TcpSource::Forget(Stranger* stranger) {
-  strangers_.remove_if([&](const std::unique_ptr<Stranger>& one) { return one.get() == stranger; });
+void TcpSource::Forget(PendingConnection* pending) {
+  pending_.remove_if([&](const std::unique_ptr<PendingConnection>& one) { return one.get() == pending; });
 }
 
-absl::Status TcpSource::Admit(Stranger& stranger, const Hello& hello) {
+absl::Status TcpSource::Admit(PendingConnection& pending, const Hello& hello) {
   TC_ASSIGN_OR_RETURN(const uint8_t version, NegotiateVersion(hello.min_version, hello.max_version));
   std::shared_ptr<SourceServing> serving;
   {
@@ -200,12 +201,12 @@ absl::Status TcpSource::Admit(Stranger& stranger, const Hello& hello) {
   }
   if (serving == nullptr) return absl::NotFoundError("the source does not serve this pull (any more)");
   // Who has a good certificate and another node's pull id stole that, or was given it.
-  if (!serving->receiver().empty() && stranger.peer() != serving->receiver()) {
+  if (!serving->receiver().empty() && pending.peer() != serving->receiver()) {
     otel::metrics::kP2pConnectionsRefused.Add(1, {kTcpLane, "receiver"});
-    LOG_EVERY_N_SEC(WARNING, kLogSeconds) << "refused " << stranger.peer() << ", which asked for a pull of "
+    LOG_EVERY_N_SEC(WARNING, kLogSeconds) << "refused " << pending.peer() << ", which asked for a pull of "
                                           << serving->receiver() << " by its secret id";
     return absl::PermissionDeniedError(
-        absl::StrCat("the pull was granted to another node than ", stranger.peer()));
+        absl::StrCat("the pull was granted to another node than ", pending.peer()));
   }
   if (version < kFillingVersion && serving->filling()) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -219,7 +220,7 @@ absl::Status TcpSource::Admit(Stranger& stranger, const Hello& hello) {
   if (auto trace = TraceContext::FromTraceparent(hello.traceparent)) {
     serving->counter().SetReceiverTrace(*trace);
   }
-  loop->Post([connection = std::move(connection), stream = stranger.Release(), version]() mutable {
+  loop->Post([connection = std::move(connection), stream = pending.Release(), version]() mutable {
     connection->Start(std::move(stream), version);
   });
   return absl::OkStatus();

@@ -1,11 +1,11 @@
-// The source's side of the lane: the listener, strangers until they have said whose pull they want, and the
-// servings that they may ask for.
+// The source's side of the lane: the listener, pending connections until they have said whose pull they want,
+// and the servings that they may ask for.
 //
-// A stranger is whoever connected and has not sent a HELLO. There are at most so many, each for a few seconds
+// A connection is pending until its HELLO has come. There are at most so many, each for a few seconds
 // and without a buffer of more than one frame; when one more comes, the one that has been silent for longest
 // goes. So who floods the port costs a known amount and keeps nobody out: a receiver's HELLO follows at once.
 //
-// Add, Find and Revoke are thread-safe; strangers belong to the first loop.
+// Add, Find and Revoke are thread-safe; pending connections belong to the first loop.
 #pragma once
 
 #include <cstdint>
@@ -36,8 +36,8 @@ class TcpSource : private IoLoop::Handler {
     SocketOptions socket;
     std::shared_ptr<const security::Identity> identity;  // for TLS; null: without
     SourceLimits limits;
-    size_t max_strangers = 64;
-    absl::Duration stranger_timeout = absl::Seconds(5);
+    size_t max_pending_connections = 64;
+    absl::Duration hello_timeout = absl::Seconds(5);
     int serving_threads = 4;
   };
 
@@ -48,7 +48,7 @@ class TcpSource : private IoLoop::Handler {
 
   // Serves whoever connects to it; the port.
   absl::StatusOr<uint16_t> Listen(const SocketAddress& address);
-  // Stops listening and lets strangers go.
+  // Stops listening and lets pending connections go.
   void Shutdown();
 
   void Add(const std::shared_ptr<SourceServing>& serving) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -56,7 +56,7 @@ class TcpSource : private IoLoop::Handler {
   void Revoke(SourceServing& serving) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  class Stranger;
+  class PendingConnection;
 
   void OnReady(uint32_t events) override;
   // False when there was none to accept.
@@ -64,9 +64,9 @@ class TcpSource : private IoLoop::Handler {
   void OutOfDescriptors();
   void WatchListener();
   // Destroys it.
-  void Forget(Stranger* stranger);
-  // Hands its connection to a loop. An error is what the stranger is told.
-  absl::Status Admit(Stranger& stranger, const Hello& hello) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Forget(PendingConnection* pending);
+  // Hands its connection to a loop. An error is what the pending connection is told.
+  absl::Status Admit(PendingConnection& pending, const Hello& hello) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const std::vector<IoLoop*> loops_;
   const Options options_;
@@ -74,7 +74,7 @@ class TcpSource : private IoLoop::Handler {
   UniqueFd listener_;
   std::optional<IoLoop::WatchId> watch_;
   SpareDescriptor spare_;
-  std::list<std::unique_ptr<Stranger>> strangers_;  // the first to come is at the front
+  std::list<std::unique_ptr<PendingConnection>> pending_;  // the first to come is at the front
   size_t next_loop_ = 0;
   absl::Mutex mutex_;
   absl::flat_hash_map<PullId, std::shared_ptr<SourceServing>> servings_ ABSL_GUARDED_BY(mutex_);

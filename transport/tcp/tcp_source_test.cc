@@ -1,5 +1,5 @@
-// Receivers that break the pull protocol, or speak another version of it, and strangers: the source answers
-// or closes their connection, and serves everybody else as before.
+// Receivers that break the pull protocol, or speak another version of it, and pending connections: the source
+// answers or closes their connection, and serves everybody else as before.
 #include <gmock/gmock.h>
 
 #include <random>
@@ -371,17 +371,17 @@ TEST_F(ProtocolTest, APullHasABoundedNumberOfConnections) {
   ExpectServed();
 }
 
-TEST_F(ProtocolTest, SilentStrangersKeepNobodyOutAndMakeRoomForTheNext) {
-  std::vector<RawPeer> strangers;
-  for (int i = 0; i < 500; ++i) strangers.push_back(Connect());
+TEST_F(ProtocolTest, SilentPendingConnections_GiveWayToNewOnes) {
+  std::vector<RawPeer> pending;
+  for (int i = 0; i < 500; ++i) pending.push_back(Connect());
   ExpectServed();
   // All but the last 64, and of those one made room for the receiver.
-  for (int i = 0; i < 500 - 64; ++i) EXPECT_TRUE(strangers[i].IsClosed()) << i;
-  EXPECT_TRUE(strangers.back().HasNothingToRead());
+  for (int i = 0; i < 500 - 64; ++i) EXPECT_TRUE(pending[i].IsClosed()) << i;
+  EXPECT_TRUE(pending.back().HasNothingToRead());
 }
 
-TEST_F(ProtocolTest, ASilentStrangerIsLetGoAfterItsTime) {
-  Open({.stranger_timeout = absl::Milliseconds(20)});
+TEST_F(ProtocolTest, SilentPendingConnection_EndsAfterHelloTimeout) {
+  Open({.hello_timeout = absl::Milliseconds(20)});
   RawPeer silent = Connect();
   RawPeer slow = Connect();
   slow.SendBytes(EncodeFrame(HelloFrame()).substr(0, 20));

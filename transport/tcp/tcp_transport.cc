@@ -139,7 +139,7 @@ absl::StatusOr<std::unique_ptr<TcpTransport>> TcpTransport::Create(const TcpOpti
         std::move(loops), tcp::TcpSource::Options{.socket = socket,
                                                   .identity = options.identity,
                                                   .limits = {.rate = &*made.send_limit},
-                                                  .stranger_timeout = options.stranger_timeout,
+                                                  .hello_timeout = options.hello_timeout,
                                                   .serving_threads = options.serving_threads});
     TC_RETURN_IF_ERROR(made.Listen(options));
   }

@@ -41,7 +41,7 @@ struct TcpOptions {
   // The most that connecting may take, whatever the context's deadline.
   absl::Duration connect_timeout = absl::Seconds(10);
   // Whoever connects and says nothing is let go after so long.
-  absl::Duration stranger_timeout = absl::Seconds(5);
+  absl::Duration hello_timeout = absl::Seconds(5);
   // Who this process is: connections are TLS, and both ends show certificates. Null: they are not encrypted.
   std::shared_ptr<const security::Identity> identity;
   // Threads on which images that are not in place are read.

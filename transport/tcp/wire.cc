@@ -232,7 +232,7 @@ std::string EncodeFrame(const Frame& frame) {
 }
 
 absl::StatusOr<std::optional<DecodedFrame>> DecodeFrame(std::string_view bytes) {
-  // What can be refused is refused at its first byte: a stranger need not send more to be let go.
+  // What can be refused is refused at its first byte: a pending connection need not send more to be let go.
   if (!bytes.empty() && !IsType(static_cast<uint8_t>(bytes[0]))) return Malformed("unknown");
   if (bytes.size() < kFrameHeaderBytes) return std::nullopt;
   ByteReader reader(bytes);

@@ -80,7 +80,7 @@ TEST_F(EtcdOverTls, NobodyElseIsAnsweredNorBelieved) {
   EXPECT_TRUE(absl::IsUnavailable(Read({}, kTried))) << "in clear";
   EXPECT_TRUE(absl::IsUnavailable(Read({.ca = server_.certificate}, kTried))) << "without a certificate";
   const TestAuthority foreign("other.example");
-  EXPECT_TRUE(absl::IsUnavailable(Read(LoginOf(foreign), kTried))) << "a stranger's certificate";
+  EXPECT_TRUE(absl::IsUnavailable(Read(LoginOf(foreign), kTried))) << "a foreign certificate";
   ClientOptions wary = LoginOf(authority_);
   wary.ca = foreign.ca();
   EXPECT_TRUE(absl::IsUnavailable(Read(wary, kTried))) << "an etcd whose authority is another";

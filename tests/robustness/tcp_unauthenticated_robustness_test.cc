@@ -57,10 +57,10 @@ struct Got {
 };
 
 // As much as there is of a connection by TLS, or without.
-class Stranger {
+class ForeignPeer {
  public:
   // Files that are empty are not shown.
-  Stranger(int port, const Identity::Files& files) : socket_(ConnectTcp(port)) {
+  ForeignPeer(int port, const Identity::Files& files) : socket_(ConnectTcp(port)) {
     const timeval patience{.tv_sec = absl::ToInt64Seconds(kStepTimeout), .tv_usec = 0};
     setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
     context_.reset(SSL_CTX_new(TLS_client_method()));
@@ -131,10 +131,10 @@ struct OpenedPull {
   PullId id{};
 };
 
-class TcpStrangers : public RobustnessTest {
+class TcpUnauthenticated : public RobustnessTest {
  protected:
-  // A server that closes while a stranger still writes is an error of that write, and no signal.
-  TcpStrangers() { signal(SIGPIPE, SIG_IGN); }
+  // A server that closes while a peer still writes is an error of that write, and no signal.
+  TcpUnauthenticated() { signal(SIGPIPE, SIG_IGN); }
 
   void SetUp() override {
     RobustnessTest::SetUp();
@@ -216,7 +216,7 @@ class TcpStrangers : public RobustnessTest {
   }
 
   Got AskAs(const Identity::Files& files, const PullId& pull) const {
-    return Stranger(tcp_port_, files).Ask(pull);
+    return ForeignPeer(tcp_port_, files).Ask(pull);
   }
 
   static constexpr char kReceiver[] = "receiver";
@@ -227,10 +227,10 @@ class TcpStrangers : public RobustnessTest {
   std::string artifact_;
 };
 
-TEST_F(TcpStrangers, NobodyButItsReceiverGetsAByteOfAPull) {
+TEST_F(TcpUnauthenticated, NobodyButItsReceiverGetsAByteOfAPull) {
   TC_ASSERT_OK_AND_ASSIGN(const OpenedPull pull, OpenAsReceiver());
   const TestAuthority other("test.example");
-  const std::vector<std::pair<const char*, Identity::Files>> strangers = {
+  const std::vector<std::pair<const char*, Identity::Files>> peers = {
       {"no certificate", {}},
       {"one of another authority", other.Issue("node/receiver")},
       {"one that is over", authority_.Issue("node/over", -absl::Hours(1))},
@@ -238,7 +238,7 @@ TEST_F(TcpStrangers, NobodyButItsReceiverGetsAByteOfAPull) {
       {"an operator's", authority_.Issue("operator/ada")},
       {"the global store's", authority_.Issue("global-store")},
       {"another node's", authority_.Issue("node/node-1")}};
-  for (const auto& [who, files] : strangers) {
+  for (const auto& [who, files] : peers) {
     const Got got = AskAs(files, pull.id);
     EXPECT_FALSE(got.welcome) << who;
     EXPECT_EQ(got.bytes, 0u) << who;
@@ -287,7 +287,7 @@ TEST_F(TcpStrangers, NobodyButItsReceiverGetsAByteOfAPull) {
   ExpectServed();
 }
 
-TEST_F(TcpStrangers, ClosePull_IsRefusedToNodeThatIsNotTheReceiver) {
+TEST_F(TcpUnauthenticated, ClosePull_IsRefusedToNodeThatIsNotTheReceiver) {
   TC_ASSERT_OK_AND_ASSIGN(const OpenedPull pull, OpenAsReceiver());
   v1::ClosePullRequest close;
   close.set_grant_id(pull.grant_id);  // which GetStatus tells every node
@@ -297,7 +297,7 @@ TEST_F(TcpStrangers, ClosePull_IsRefusedToNodeThatIsNotTheReceiver) {
   EXPECT_EQ(AskAs(authority_.Issue("node/receiver"), pull.id).bytes, kAskedBytes);
 }
 
-TEST_F(TcpStrangers, WhoeverScansThePortsOrSaysAnythingIsLetGo) {
+TEST_F(TcpUnauthenticated, WhoeverScansThePortsOrSaysAnythingIsLetGo) {
   // What a TLS client says first, which a visitor may break off anywhere.
   const std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)> context(SSL_CTX_new(TLS_client_method()),
                                                                   SSL_CTX_free);
@@ -356,7 +356,7 @@ int64_t OwnMemory(pid_t pid) {
   return 0;
 }
 
-TEST_F(TcpStrangers, AThousandSilentOnesCostLittleAndDisturbNobody) {
+TEST_F(TcpUnauthenticated, AThousandSilentOnesCostLittleAndDisturbNobody) {
   const pid_t daemon = cluster_->daemon(0).pid();
   const int64_t before = OwnMemory(daemon);
   std::vector<pollfd> silent;

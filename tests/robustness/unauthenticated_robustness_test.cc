@@ -127,9 +127,9 @@ class FakeSource final : public v1::StoreDaemon::Service {
   std::unique_ptr<rpc::Server> server_;
 };
 
-class Strangers : public RobustnessTest {
+class Unauthenticated : public RobustnessTest {
  protected:
-  explicit Strangers(std::string lane = "tcp") : lane_(std::move(lane)) {}
+  explicit Unauthenticated(std::string lane = "tcp") : lane_(std::move(lane)) {}
 
   void SetUp() override {
     RobustnessTest::SetUp();
@@ -186,30 +186,30 @@ class Strangers : public RobustnessTest {
 };
 
 // The same at the ports of UCX over TCP.
-class UcxStrangers : public Strangers {
+class UcxUnauthenticated : public Unauthenticated {
  protected:
-  UcxStrangers() : Strangers("ucx") {}
+  UcxUnauthenticated() : Unauthenticated("ucx") {}
 };
 
-TEST_F(Strangers, AtTheHandleSocket) {
+TEST_F(Unauthenticated, AtTheHandleSocket) {
   ASSERT_NO_FATAL_FAILURE(Visit([&] { return ConnectUnix(cluster_->addresses(0).handle_socket); }));
   TC_ASSERT_OK(invariants().AwaitBaseline(Soon()));
 }
 
-TEST_F(Strangers, AtADaemonsPort) {
+TEST_F(Unauthenticated, AtADaemonsPort) {
   const int port = PortOf(cluster_->addresses(0).grpc);
   ASSERT_NO_FATAL_FAILURE(Visit([port] { return ConnectTcp(port); }));
   TC_ASSERT_OK(invariants().AwaitBaseline(Soon()));
 }
 
-TEST_F(Strangers, AtTheTcpPort) {
+TEST_F(Unauthenticated, AtTheTcpPort) {
   const std::set<int> ports = LanePorts();
   ASSERT_EQ(ports.size(), 1u);
   ASSERT_NO_FATAL_FAILURE(Visit([&] { return ConnectTcp(*ports.begin()); }));
   TC_ASSERT_OK(invariants().AwaitBaseline(Soon()));
 }
 
-TEST_F(UcxStrangers, AtItsPorts) {
+TEST_F(UcxUnauthenticated, AtItsPorts) {
   const std::set<int> ports = LanePorts();
   ASSERT_FALSE(ports.empty());
   for (const int port : ports) {
@@ -219,14 +219,14 @@ TEST_F(UcxStrangers, AtItsPorts) {
   ExpectServed();
 }
 
-TEST_F(Strangers, AtTheGlobalStoresPort) {
+TEST_F(Unauthenticated, AtTheGlobalStoresPort) {
   const int port = PortOf(cluster_->global_store_address());
   ASSERT_NO_FATAL_FAILURE(Visit([port] { return ConnectTcp(port); }));
   TC_ASSERT_OK(invariants().AwaitBaseline(Soon()));
 }
 
 // Calls that are well formed, and whose patterns are too many, too long, no text, or slow to compare.
-TEST_F(Strangers, WhoChooseTensorsInWaysThatTakeLongAreRefused) {
+TEST_F(Unauthenticated, WhoChooseTensorsInWaysThatTakeLongAreRefused) {
   std::string many_stars;
   for (int i = 0; i < 1000; ++i) many_stars += "*a";
   std::string large_set = "*[";
@@ -265,7 +265,7 @@ TEST_F(Strangers, WhoChooseTensorsInWaysThatTakeLongAreRefused) {
   TC_ASSERT_OK(invariants().AwaitBaseline(Soon()));
 }
 
-TEST_F(Strangers, WhoSpeakAnotherVersionAtTheHandleSocketAreToldBothRanges) {
+TEST_F(Unauthenticated, WhoSpeakAnotherVersionAtTheHandleSocketAreToldBothRanges) {
   for (const uint16_t version : {kHandleProtocolMax + 1, 0xffff}) {
     const UniqueFd fd = ConnectUnix(cluster_->addresses(0).handle_socket);
     ASSERT_TRUE(fd);
@@ -286,7 +286,7 @@ TEST_F(Strangers, WhoSpeakAnotherVersionAtTheHandleSocketAreToldBothRanges) {
   TC_ASSERT_OK(invariants().AwaitBaseline(Soon()));
 }
 
-TEST_F(UcxStrangers, WhoSpeakAnotherVersionOfThePullProtocolAreToldBothRanges) {
+TEST_F(UcxUnauthenticated, WhoSpeakAnotherVersionOfThePullProtocolAreToldBothRanges) {
   using namespace transport;
   int told = 0;
   for (const int port : LanePorts()) {
@@ -312,7 +312,7 @@ TEST_F(UcxStrangers, WhoSpeakAnotherVersionOfThePullProtocolAreToldBothRanges) {
   EXPECT_EQ(told, 2);
 }
 
-TEST_F(UcxStrangers, ASourceThatAnswersInAnotherVersionOfThePullProtocolIsNamedWithBoth) {
+TEST_F(UcxUnauthenticated, ASourceThatAnswersInAnotherVersionOfThePullProtocolIsNamedWithBoth) {
   using namespace transport;
   TC_ASSERT_OK_AND_ASSIGN(auto replica, client(0).Get(Context(), "m", {}));
   const uint64_t image_bytes = replica->image().size();
