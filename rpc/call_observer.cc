@@ -54,7 +54,7 @@ struct TextField {
 };
 constexpr TextField kTextFields[] = {
     {"artifact_id", attr::kArtifactId}, {"key", attr::kKey},        {"replica_id", attr::kReplicaId},
-    {"grant_id", attr::kTransportId},   {"node_id", attr::kNodeId}, {"receiver_node_id", attr::kPeerNodeId},
+    {"grant_id", attr::kGrantId},       {"node_id", attr::kNodeId}, {"receiver_node_id", attr::kPeerNodeId},
 };
 // What a request is about may be one level down.
 constexpr std::string_view kNested[] = {"node", "location", "destination", "binding", "replica", "origin"};

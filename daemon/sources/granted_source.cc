@@ -83,7 +83,7 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> GrantedSourceOpener::OpenOver(
   otel::Span span("P2P/Connect", context,
                   {{otel::attr::kStage, "connect"},
                    {otel::attr::kLane, lane},
-                   {otel::attr::kTransportId, grant.grant_id()},
+                   {otel::attr::kGrantId, grant.grant_id()},
                    {otel::attr::kPeerNodeId, grant.source().node_id()}});
   span.AttachTo(&connect);
   // What the source does for this pull is linked to the pull itself, which begins once this is done.

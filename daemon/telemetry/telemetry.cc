@@ -65,7 +65,7 @@ void RecordStageSpan(const StageReport& stage, LocationKind destination, const o
        {attr::kChunks, stage.chunks},
        {attr::kBusySeconds, absl::ToDoubleSeconds(stage.busy)}},
       {.start = stage.start, .reserved = stage.stage == Stage::kFetch ? &stage.source.span : nullptr});
-  if (!stage.source.grant_id.empty()) span.SetAttribute(attr::kTransportId, stage.source.grant_id);
+  if (!stage.source.grant_id.empty()) span.SetAttribute(attr::kGrantId, stage.source.grant_id);
   span.SetError(stage.status);
   span.End(stage.end);
 }
@@ -225,7 +225,7 @@ void ServeRecord::End(const transport::ServeStats& stats, std::string_view outco
   if (link.context.IsValid()) options.links = {&link, 1};
   otel::Span span("P2P/Serve", parent_,
                   {{attr::kLane, lane_},
-                   {attr::kTransportId, grant_id_},
+                   {attr::kGrantId, grant_id_},
                    {attr::kArtifactId, artifact_id_},
                    {attr::kSizeBytes, stats.bytes}},
                   options);
@@ -243,7 +243,7 @@ AttachRecord::AttachRecord(const TraceContext& parent, const TraceContext& recei
   if (receiver.IsValid()) options.links = {&link, 1};
   span_ = otel::Span(
       "P2P/Serve", parent,
-      {{attr::kLane, kLocalLane}, {attr::kTransportId, grant_id}, {attr::kArtifactId, artifact_id}}, options);
+      {{attr::kLane, kLocalLane}, {attr::kGrantId, grant_id}, {attr::kArtifactId, artifact_id}}, options);
 }
 
 AttachRecord::~AttachRecord() {

@@ -178,7 +178,7 @@ TEST(Telemetry, AServingIsLinkedToThePullOrTheReaderThatItIsFor) {
   EXPECT_TRUE(
       recorded
           .AwaitSpan("P2P/Serve",
-                     [](const RecordedSpan& span) { return span.attribute(attr::kTransportId) == "another"; })
+                     [](const RecordedSpan& span) { return span.attribute(attr::kGrantId) == "another"; })
           .links.empty())
       << "a reader without tracing";
 }

@@ -18,7 +18,7 @@ constexpr AttributeKey kListed[] = {
     attr::kDeviceId,
     attr::kSessionId,
     attr::kRequestId,
-    attr::kTransportId,
+    attr::kGrantId,
     attr::kTransferId,
     attr::kNodeId,
     attr::kPeerNodeId,
