@@ -28,8 +28,8 @@
 // a better one; until there is one, a slow source is as good as any.
 //
 // A source may fill yet (ChunkSource::availability). When no source has a chunk that is missing, and nothing
-// is under way, the ingest waits; when that lasts too long (idle_watch), all of them are given up and the
-// provider is asked.
+// is under way, the ingest waits; when that lasts too long (missing_chunk_stall), all of them are given up
+// and the provider is asked.
 //
 // Run is called once; progress may be read from any thread meanwhile. No lock is held across a call to a
 // source, the provider, the destination, a cancellation, or an availability but for what takes no lock there:
@@ -57,10 +57,10 @@
 #include "core/engine/chunk_verifier.h"
 #include "core/engine/destination.h"
 #include "core/engine/device_verification.h"
-#include "core/engine/idle_watch.h"
+#include "core/engine/missing_chunk_stall.h"
 #include "core/engine/progress.h"
+#include "core/engine/progress_stall.h"
 #include "core/engine/source_set.h"
-#include "core/engine/stall_watch.h"
 #include "core/replica/transfer_report.h"
 #include "core/source/chunk_source.h"
 
@@ -209,8 +209,8 @@ class IngestPipeline {
   bool awaiting_place_ ABSL_GUARDED_BY(mutex_) = false;   // a slot waits for one of them
   SteadyTime next_look_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfinitePast();  // for overdue fetches
   SteadyTime ask_again_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfiniteFuture();
-  IdleWatch idle_ ABSL_GUARDED_BY(mutex_);
-  StallWatch stall_ ABSL_GUARDED_BY(mutex_);          // of all sources in use together
+  MissingChunkStall idle_ ABSL_GUARDED_BY(mutex_);
+  ProgressStall stall_ ABSL_GUARDED_BY(mutex_);       // of all sources in use together
   bool tell_stall_ ABSL_GUARDED_BY(mutex_) = false;   // the provider
   std::string told_waiting_ ABSL_GUARDED_BY(mutex_);  // what on_wait was told last
   absl::Status fatal_ ABSL_GUARDED_BY(mutex_);        // ends the whole ingest

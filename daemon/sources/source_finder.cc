@@ -16,7 +16,7 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "base/steady_time.h"
-#include "core/engine/stall_watch.h"
+#include "core/engine/progress_stall.h"
 #include "daemon/node/node_messages.h"
 #include "daemon/sources/held_grants.h"
 #include "daemon/sources/origin_files.h"
@@ -539,7 +539,7 @@ class ReplicaSourceProvider : public SourceProvider {
   absl::Duration look_elsewhere_after_;
   absl::Duration look_again_ = absl::InfiniteDuration();  // as the global store said last...
   SteadyTime look_at_ = SteadyTime::InfiniteFuture();     // ...from then on
-  StallWatch hostmates_;
+  ProgressStall hostmates_;
   bool may_look_beside_ = true;
   int asked_beside_ = 0;
   bool stalled_ = false;  // said since Next was called last

@@ -16,7 +16,7 @@
 #include "transport/loopback/loopback_serving.h"
 #include "transport/registered_memory.h"
 #include "transport/serving.h"
-#include "transport/silence_watch.h"
+#include "transport/silent_pull_stall.h"
 
 namespace tensorcast::transport {
 namespace {
@@ -260,7 +260,7 @@ class LoopbackFetches : public std::enable_shared_from_this<LoopbackFetches> {
   uint64_t follower_ = 0;
   std::atomic<bool> follow_up_posted_ = false;
   std::map<FetchId, LoopbackFetch> fetches_;
-  SilenceWatch silence_{&loop_->queue(), [this] { Silent(); }};  // while fetches are pending
+  SilentPullStall silence_{&loop_->queue(), [this] { Silent(); }};  // while fetches are pending
   absl::Status broken_;
 };
 

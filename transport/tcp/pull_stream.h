@@ -29,7 +29,7 @@
 #include "core/artifact/digest.h"
 #include "core/replica/availability.h"
 #include "transport/rate_limit.h"
-#include "transport/silence_watch.h"
+#include "transport/silent_pull_stall.h"
 #include "transport/tcp/byte_stream.h"
 #include "transport/tcp/frame_io.h"
 #include "transport/tcp/io_loop.h"
@@ -177,7 +177,7 @@ class PullStream : private IoLoop::Handler {
   std::atomic<uint64_t> load_ = 0;
   absl::Status closed_;  // why, once it is
 
-  SilenceWatch silence_;
+  SilentPullStall silence_;
   PeerWatch peer_watch_;
 
   std::vector<SocketAddress> addresses_;

@@ -20,7 +20,7 @@
 #include "absl/time/time.h"
 #include "base/steady_time.h"
 #include "transport/registered_memory.h"
-#include "transport/silence_watch.h"
+#include "transport/silent_pull_stall.h"
 #include "transport/transport.h"
 #include "transport/ucx/descriptor.h"
 #include "transport/ucx/endpoint_cache.h"
@@ -146,7 +146,7 @@ class UcxPullCore : public EndpointOwner, public std::enable_shared_from_this<Uc
   std::map<uint64_t, FetchState> fetches_;
   std::deque<Part> waiting_;
   int receives_ = 0;
-  SilenceWatch silence_;  // while fetches are pending
+  SilentPullStall silence_;  // while fetches are pending
   TaskQueue::TimerId drain_timer_ = TaskQueue::kNoTimer;
   std::vector<std::function<void()>> on_ended_;
   std::shared_ptr<UcxPullCore> self_;  // while the endpoint is ours: it calls us

@@ -14,7 +14,7 @@
 #include "absl/strings/str_format.h"
 #include "base/steady_time.h"
 #include "core/engine/chunk_picker.h"
-#include "core/engine/stall_watch.h"
+#include "core/engine/progress_stall.h"
 #include "core/replica/availability.h"
 #include "global_store/directory/directory.h"
 #include "tests/scale/fan_out/network.h"
@@ -128,7 +128,7 @@ class Simulator {
     std::vector<int> feeds;             // pulls, this one the source
     std::vector<int> fed_by;            // pulls, this one the receiver
     std::vector<std::string> given_up;  // replicas
-    StallWatch hostmates;
+    ProgressStall hostmates;
     bool hostmates_stall = false;                          // says the next request
     std::vector<std::pair<std::string, GrantEnd>> unsaid;  // ended grants
     bool whole = false;

@@ -1,4 +1,4 @@
-#include "core/engine/idle_watch.h"
+#include "core/engine/missing_chunk_stall.h"
 
 #include <utility>
 
@@ -11,8 +11,8 @@ constexpr absl::Duration kLimit = absl::Seconds(10);
 
 SteadyTime At(double seconds) { return SteadyTime() + absl::Seconds(1000 + seconds); }
 
-TEST(IdleWatch, EndsWhenNothingWasUnderWayForTheLimit) {
-  IdleWatch watch(kLimit);
+TEST(MissingChunkStall, EndsWhenNothingWasUnderWayForTheLimit) {
+  MissingChunkStall watch(kLimit);
   EXPECT_FALSE(watch.idle());
   watch.NoteNothing(At(1));
   watch.NoteNothing(At(5));
@@ -20,8 +20,8 @@ TEST(IdleWatch, EndsWhenNothingWasUnderWayForTheLimit) {
   EXPECT_EQ(watch.ends(), At(11));
 }
 
-TEST(IdleWatch, BeginsAnewWithEachChunk) {
-  IdleWatch watch(kLimit);
+TEST(MissingChunkStall, BeginsAnewWithEachChunk) {
+  MissingChunkStall watch(kLimit);
   watch.NoteNothing(At(1));
   watch.NoteChunk();
   EXPECT_FALSE(watch.idle());
@@ -30,8 +30,8 @@ TEST(IdleWatch, BeginsAnewWithEachChunk) {
   EXPECT_EQ(watch.ends(), At(18));
 }
 
-TEST(IdleWatch, GoesOnWhenASourceComesThatHasNothing) {
-  IdleWatch watch(kLimit);
+TEST(MissingChunkStall, GoesOnWhenASourceComesThatHasNothing) {
+  MissingChunkStall watch(kLimit);
   watch.NoteNothing(At(0));
   watch.NoteSources(At(4));
   EXPECT_FALSE(watch.idle());
@@ -45,8 +45,8 @@ TEST(IdleWatch, GoesOnWhenASourceComesThatHasNothing) {
 }
 
 // As when receivers that wait for the same chunk are offered to each other in turn.
-TEST(IdleWatch, ManyWhoHaveNothingGetHalfTheLimitTogetherAndThenALittleEach) {
-  IdleWatch watch(kLimit);
+TEST(MissingChunkStall, ManyWhoHaveNothingGetHalfTheLimitTogetherAndThenALittleEach) {
+  MissingChunkStall watch(kLimit);
   watch.NoteNothing(At(0));
   for (const auto& [comes, ends] : {std::pair(10, 12.5), {12, 14.5}, {14, 15}, {15, 15.5}, {16, 16.5}}) {
     watch.NoteSources(At(comes));
@@ -55,8 +55,8 @@ TEST(IdleWatch, ManyWhoHaveNothingGetHalfTheLimitTogetherAndThenALittleEach) {
   }
 }
 
-TEST(IdleWatch, LooksForSourcesAreNoTimeInWhichTheyHadNothing) {
-  IdleWatch watch(kLimit);
+TEST(MissingChunkStall, LooksForSourcesAreNoTimeInWhichTheyHadNothing) {
+  MissingChunkStall watch(kLimit);
   watch.NoteNothing(At(0));
   watch.NoteSources(At(1));
   watch.NoteSources(At(60));
@@ -64,16 +64,16 @@ TEST(IdleWatch, LooksForSourcesAreNoTimeInWhichTheyHadNothing) {
   EXPECT_EQ(watch.ends(), At(69));
 }
 
-TEST(IdleWatch, AShortLimitIsKept) {
-  IdleWatch watch(absl::Milliseconds(20));
+TEST(MissingChunkStall, AShortLimitIsKept) {
+  MissingChunkStall watch(absl::Milliseconds(20));
   watch.NoteNothing(At(0));
   watch.NoteSources(At(1));
   watch.NoteNothing(At(1));
   EXPECT_EQ(watch.ends(), At(1.005));
 }
 
-TEST(IdleWatch, WithoutALimitItNeverEnds) {
-  IdleWatch watch(absl::InfiniteDuration());
+TEST(MissingChunkStall, WithoutALimitItNeverEnds) {
+  MissingChunkStall watch(absl::InfiniteDuration());
   watch.NoteNothing(At(0));
   EXPECT_EQ(watch.ends(), SteadyTime::InfiniteFuture());
 }

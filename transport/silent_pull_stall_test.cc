@@ -1,4 +1,4 @@
-#include "transport/silence_watch.h"
+#include "transport/silent_pull_stall.h"
 
 #include <gtest/gtest.h>
 
@@ -8,9 +8,9 @@
 namespace tensorcast::transport {
 namespace {
 
-class SilenceWatchTest : public ::testing::Test {
+class SilentPullStallTest : public ::testing::Test {
  protected:
-  ~SilenceWatchTest() override { watch_.Stop(); }
+  ~SilentPullStallTest() override { watch_.Stop(); }
 
   // The owner thread runs its next timers as they are due.
   void RunSlices(int count) {
@@ -22,30 +22,30 @@ class SilenceWatchTest : public ::testing::Test {
 
   TaskQueue queue_{[] {}};
   int silences_ = 0;
-  SilenceWatch watch_{&queue_, [this] { ++silences_; }};
+  SilentPullStall watch_{&queue_, [this] { ++silences_; }};
 };
 
-TEST_F(SilenceWatchTest, ALimitWithoutAByteIsOneSilence) {
+TEST_F(SilentPullStallTest, ALimitWithoutAByteIsOneSilence) {
   watch_.set_limit(absl::Hours(1));
   const SteadyTime start = SteadyNow();
   watch_.Start();
-  EXPECT_GE(queue_.next_timer(), start + absl::Hours(1) / SilenceWatch::kSlices);
-  RunSlices(SilenceWatch::kSlices - 1);
+  EXPECT_GE(queue_.next_timer(), start + absl::Hours(1) / SilentPullStall::kSlices);
+  RunSlices(SilentPullStall::kSlices - 1);
   EXPECT_EQ(silences_, 0);
   RunSlices(1);
   EXPECT_EQ(silences_, 1);
   EXPECT_FALSE(queue_.has_timers());
 }
 
-TEST_F(SilenceWatchTest, EachByteBeginsTheLimitAnew) {
+TEST_F(SilentPullStallTest, EachByteBeginsTheLimitAnew) {
   watch_.set_limit(absl::Hours(1));
   watch_.Start();
   for (int i = 0; i < 3; ++i) {
-    RunSlices(SilenceWatch::kSlices - 1);
+    RunSlices(SilentPullStall::kSlices - 1);
     watch_.BytesArrived();
     RunSlices(1);
   }
-  RunSlices(SilenceWatch::kSlices - 1);
+  RunSlices(SilentPullStall::kSlices - 1);
   EXPECT_EQ(silences_, 0);
   RunSlices(1);
   EXPECT_EQ(silences_, 1);
@@ -53,31 +53,31 @@ TEST_F(SilenceWatchTest, EachByteBeginsTheLimitAnew) {
 
 // The limit is over many times when the thread comes back; what arrived meanwhile is read after its timers
 // ran.
-TEST_F(SilenceWatchTest, TimeInWhichTheOwnerDidNotRunIsOneSlice) {
+TEST_F(SilentPullStallTest, TimeInWhichTheOwnerDidNotRunIsOneSlice) {
   watch_.set_limit(absl::Milliseconds(1));
   watch_.Start();
   const SteadyTime back = queue_.next_timer() + absl::Milliseconds(20);
   watch_.set_limit(absl::Hours(1));
   EXPECT_TRUE(queue_.RunTimers(back));
   EXPECT_EQ(silences_, 0);
-  RunSlices(SilenceWatch::kSlices - 2);
+  RunSlices(SilentPullStall::kSlices - 2);
   watch_.BytesArrived();
-  RunSlices(SilenceWatch::kSlices);
+  RunSlices(SilentPullStall::kSlices);
   EXPECT_EQ(silences_, 0);
   RunSlices(1);
   EXPECT_EQ(silences_, 1);
 }
 
-TEST_F(SilenceWatchTest, NothingIsSilentThatIsNotAskedForOrHasNoLimit) {
+TEST_F(SilentPullStallTest, NothingIsSilentThatIsNotAskedForOrHasNoLimit) {
   watch_.Start();
   EXPECT_FALSE(queue_.has_timers());
   watch_.set_limit(absl::Hours(1));
   watch_.Start();
-  RunSlices(SilenceWatch::kSlices - 1);
+  RunSlices(SilentPullStall::kSlices - 1);
   watch_.Stop();
   EXPECT_FALSE(queue_.has_timers());
   watch_.Start();
-  RunSlices(SilenceWatch::kSlices - 1);
+  RunSlices(SilentPullStall::kSlices - 1);
   watch_.Start();  // more is asked for: the same silence goes on
   EXPECT_EQ(silences_, 0);
   RunSlices(1);

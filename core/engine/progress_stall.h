@@ -14,7 +14,7 @@
 
 namespace tensorcast {
 
-class StallWatch {
+class ProgressStall {
  public:
   // What the sources have together now, counted with repetition.
   void Note(uint64_t chunks, SteadyTime now) {
@@ -24,7 +24,7 @@ class StallWatch {
     watched_->grew = now;
   }
   // Others than these are in use, or none.
-  void Reset() { *this = StallWatch(); }
+  void Reset() { *this = ProgressStall(); }
 
   // Once for each time that the patience ended.
   bool TakeStall(SteadyTime now) {

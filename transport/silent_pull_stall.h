@@ -16,18 +16,18 @@
 
 namespace tensorcast::transport {
 
-class SilenceWatch {
+class SilentPullStall {
  public:
   // A limit is noticed at most this part of it too late.
   static constexpr int kSlices = 8;
 
   // `on_silence` is called once for each silence, and may Start anew. The queue must outlive this.
-  SilenceWatch(TaskQueue* queue, std::function<void()> on_silence)
+  SilentPullStall(TaskQueue* queue, std::function<void()> on_silence)
       : queue_(queue), on_silence_(std::move(on_silence)) {}
   // REQUIRES: stopped.
-  ~SilenceWatch();
-  SilenceWatch(const SilenceWatch&) = delete;
-  SilenceWatch& operator=(const SilenceWatch&) = delete;
+  ~SilentPullStall();
+  SilentPullStall(const SilentPullStall&) = delete;
+  SilentPullStall& operator=(const SilentPullStall&) = delete;
 
   absl::Duration limit() const { return limit_; }
   // From the next slice on. Infinite until it is called.

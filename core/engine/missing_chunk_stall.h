@@ -14,9 +14,9 @@
 
 namespace tensorcast {
 
-class IdleWatch {
+class MissingChunkStall {
  public:
-  explicit IdleWatch(absl::Duration limit) : limit_(limit) {}
+  explicit MissingChunkStall(absl::Duration limit) : limit_(limit) {}
 
   // A chunk is under way.
   void NoteChunk() {

@@ -1,4 +1,4 @@
-#include "core/engine/stall_watch.h"
+#include "core/engine/progress_stall.h"
 
 #include "gtest/gtest.h"
 
@@ -8,24 +8,24 @@ namespace {
 const SteadyTime kStart = SteadyTime() + absl::Hours(1);
 SteadyTime At(int milliseconds) { return kStart + absl::Milliseconds(milliseconds); }
 
-TEST(StallWatch, TellsOnceWhenNothingCameForHalfASecond) {
-  StallWatch watch;
+TEST(ProgressStall, TellsOnceWhenNothingCameForHalfASecond) {
+  ProgressStall watch;
   watch.Note(0, At(0));
   EXPECT_FALSE(watch.TakeStall(At(499)));
   EXPECT_TRUE(watch.TakeStall(At(500)));
   EXPECT_FALSE(watch.TakeStall(At(501)));
 }
 
-TEST(StallWatch, BeginsAnewWithEachChunk) {
-  StallWatch watch;
+TEST(ProgressStall, BeginsAnewWithEachChunk) {
+  ProgressStall watch;
   watch.Note(0, At(0));
   watch.Note(20, At(400));
   EXPECT_FALSE(watch.TakeStall(At(899)));
   EXPECT_TRUE(watch.TakeStall(At(900)));
 }
 
-TEST(StallWatch, HasTwiceThePatienceEachTimeThatItTold) {
-  StallWatch watch;
+TEST(ProgressStall, HasTwiceThePatienceEachTimeThatItTold) {
+  ProgressStall watch;
   watch.Note(0, At(0));
   EXPECT_TRUE(watch.TakeStall(At(500)));
   EXPECT_FALSE(watch.TakeStall(At(1'499)));
@@ -33,24 +33,24 @@ TEST(StallWatch, HasTwiceThePatienceEachTimeThatItTold) {
   EXPECT_FALSE(watch.TakeStall(At(3'499)));
 }
 
-TEST(StallWatch, HasPatienceWithOneWhoseChunksTakeLong) {
-  StallWatch watch;
+TEST(ProgressStall, HasPatienceWithOneWhoseChunksTakeLong) {
+  ProgressStall watch;
   watch.Note(3, At(0));
   watch.Note(5, At(1'000));
   EXPECT_FALSE(watch.TakeStall(At(2'999))) << "four times half a second";
   EXPECT_TRUE(watch.TakeStall(At(3'000)));
 }
 
-TEST(StallWatch, ASourceThatLeavesIsAChangeToo) {
-  StallWatch watch;
+TEST(ProgressStall, ASourceThatLeavesIsAChangeToo) {
+  ProgressStall watch;
   watch.Note(30, At(0));
   watch.Note(10, At(400));
   EXPECT_FALSE(watch.TakeStall(At(899)));
   EXPECT_TRUE(watch.TakeStall(At(900)));
 }
 
-TEST(StallWatch, LooksInTimeOrNeverWhereNothingIsWatched) {
-  StallWatch watch;
+TEST(ProgressStall, LooksInTimeOrNeverWhereNothingIsWatched) {
+  ProgressStall watch;
   EXPECT_EQ(watch.LookIn(), absl::InfiniteDuration());
   EXPECT_FALSE(watch.TakeStall(At(0)));
   watch.Note(0, At(0));
