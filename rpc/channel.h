@@ -23,7 +23,7 @@ inline constexpr int kMaxMessageBytes = 16 << 20;
 struct ChannelOptions {
   absl::Duration keepalive_interval = absl::Seconds(20);    // pings while calls are open
   absl::Duration keepalive_timeout = absl::Seconds(10);     // no answer for this long: the connection is dead
-  absl::Duration max_reconnect_backoff = absl::Seconds(2);  // shorter for several, and for unix paths
+  absl::Duration max_reconnect_backoff = absl::Seconds(1);  // shorter for several, and for unix paths
   int max_message_bytes = kMaxMessageBytes;
   // Of this process, for host:port; null: the connection is in clear. Those to unix paths always are.
   std::shared_ptr<const Credentials> credentials;

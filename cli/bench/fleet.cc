@@ -30,7 +30,7 @@ namespace {
 
 // As the daemon's (GlobalStoreLink::Options).
 constexpr absl::Duration kCallTimeout = absl::Seconds(5);
-constexpr rpc::Backoff::Options kBackoff = {.initial = absl::Milliseconds(100), .max = absl::Seconds(2)};
+constexpr rpc::Backoff::Options kBackoff = {.initial = absl::Milliseconds(100), .max = absl::Seconds(1)};
 constexpr uint64_t kPoolBytes = uint64_t{64} << 30;
 constexpr int kNodesInARack = 32;
 
@@ -64,7 +64,7 @@ std::shared_ptr<grpc::Channel> OwnChannel(const std::string& address,
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10000);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000);
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2000);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   std::vector<std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface>> interceptors;
   interceptors.push_back(rpc::MakeClientInterceptorFactory(/*session_id=*/""));
   return grpc::experimental::CreateCustomChannelWithInterceptors(address, credentials, arguments,

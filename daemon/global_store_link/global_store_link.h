@@ -55,7 +55,7 @@ class GlobalStoreLink {
     ReplicaFeed* feed = nullptr;          // must outlive the link
     absl::Duration call_timeout = absl::Seconds(5);
     // After a failed call. With jitter: all nodes lose their global store at once.
-    rpc::Backoff::Options backoff = {.initial = absl::Milliseconds(100), .max = absl::Seconds(2)};
+    rpc::Backoff::Options backoff = {.initial = absl::Milliseconds(100), .max = absl::Seconds(1)};
     // Called once, on the link's thread, when it gave up since the node was replaced. May be empty.
     std::function<void(const absl::Status&)> on_replaced;
   };
