@@ -40,13 +40,16 @@ std::optional<std::string> Asking(const security::Identity& identity, std::strin
 }
 
 absl::Status Refusal(std::string_view label, const Caller& caller, RoleSet wanted) {
-  const std::string who = caller.peer.empty()
-                              ? absl::StrCat("who came by this host's socket for a ", caller.asking)
-                              : caller.peer;
-  const bool forwarded = !caller.peer.empty() && caller.peer != caller.asking;
+  const std::string needs = absl::StrCat("requires the role ", security::RolesText(wanted));
+  if (caller.peer.empty()) {
+    return absl::PermissionDeniedError(absl::StrCat(
+        label, " ", needs, "; this socket grants the role ", caller.asking,
+        Contains(wanted, Role::kOperator) ? "; connect to daemon.sock (daemon.unix_socket)" : ""));
+  }
+  const std::string forwarded =
+      caller.peer == caller.asking ? "" : absl::StrCat(", on behalf of ", caller.asking, ",");
   return absl::PermissionDeniedError(
-      absl::StrCat(who, forwarded ? absl::StrCat(", on behalf of ", caller.asking, ",") : "",
-                   " may not call ", label, ": it wants the role ", security::RolesText(wanted)));
+      absl::StrCat(caller.peer, forwarded, " may not call ", label, ": it ", needs));
 }
 
 }  // namespace

@@ -152,7 +152,7 @@ TEST_F(SecuredCalls, AnotherRoleIsRefusedBeforeTheHandlerAndToldWhichIsWanted) {
   EXPECT_EQ(refused.code(), absl::StatusCode::kPermissionDenied);
   EXPECT_THAT(std::string(refused.message()),
               AllOf(HasSubstr(authority_.Uri("client/trainer")), HasSubstr("GlobalStore/DeleteKey"),
-                    HasSubstr("wants the role operator")));
+                    HasSubstr("requires the role operator")));
   EXPECT_EQ(service_.calls(), 0);
   EXPECT_TRUE(Delete(*StubAs(Own("operator/ada"))).ok());
 }
@@ -268,13 +268,13 @@ TEST_F(SecuredCalls, ASocketOfThisHostHasTheRolesThatItWasGiven) {
   EXPECT_EQ(service_.caller().asking, "client");
   const absl::Status refused = Delete(*stub);
   EXPECT_EQ(refused.code(), absl::StatusCode::kPermissionDenied);
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("wants the role operator"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("requires the role operator"));
 }
 
 TEST_F(SecuredCalls, ASocketOfThisHostBesideATlsPortStaysInClearAndIsAnOperators) {
   const TempFolder folder;
   Start({.listen = {"unix:" + folder.File("daemon.sock"), "127.0.0.1:0"}, .credentials = Own("node/a")});
-  EXPECT_TRUE(Delete(*StubAs(Own("client/b"))).ok());  // whoever's certificate: this is no TLS
+  EXPECT_TRUE(Delete(*StubAs(Own("client/b"))).ok());  // whoever's certificate: this is not TLS
   EXPECT_EQ(service_.caller().asking, "operator");
 }
 

@@ -218,7 +218,7 @@ TEST_F(DefaultDeployment, LetsAGroupInToTheSocketsAndToNothingElse) {
     // Who is let in may do what a client may, and not what is the operator's.
     EXPECT_EQ(RunAs(kNobody, kNobody, {"key", "rm", "no-such-key", "--daemon", clients}), 1);
     EXPECT_THAT(FileTail(Path("daemon.log"), 20),
-                HasSubstr("GlobalStore/DeleteKey: it wants the role operator"));
+                HasSubstr("GlobalStore/DeleteKey requires the role operator"));
     daemon_->Stop(kStepTimeout).IgnoreError();
     store_->Stop(kStepTimeout).IgnoreError();
   }

@@ -237,7 +237,7 @@ TEST_F(SecurityE2e, WhatIsAnOperatorsIsForOperatorsAtTheGlobalStoreItself) {
   const CommandResult by_client = RunAs("client-trainer", remove, cluster_->addresses(1).grpc);
   EXPECT_EQ(by_client.exit_code, 1);
   EXPECT_THAT(by_client.output, HasSubstr("spiffe://test.example/tensorcast/client/trainer may not call "
-                                          "GlobalStore/DeleteKey: it wants the role operator"));
+                                          "GlobalStore/DeleteKey: it requires the role operator"));
   // A daemon forwards nobody's task to delete, not even its own operator's: its certificate would be enough
   // to.
   const CommandResult by_socket =
@@ -377,8 +377,8 @@ TEST_F(SecurityE2e, ANodeIdIsOneNamesUntilAnOperatorForgetsIt) {
   TC_ASSERT_OK(cluster_->RestartGlobalStore());
   TC_ASSERT_OK_AND_ASSIGN(const auto evil, StartEvil(stolen, "evil"));
   EXPECT_TRUE(Says(stolen, "node/evil may not speak for node node-0"));
-  EXPECT_THAT(forget_as("client-trainer").output, HasSubstr("it wants the role operator"));
-  EXPECT_THAT(forget_as("node-evil").output, HasSubstr("it wants the role operator"));
+  EXPECT_THAT(forget_as("client-trainer").output, HasSubstr("it requires the role operator"));
+  EXPECT_THAT(forget_as("node-evil").output, HasSubstr("it requires the role operator"));
 
   const CommandResult forgotten = forget_as("operator-ada");
   EXPECT_EQ(forgotten.exit_code, 0) << forgotten.output;
