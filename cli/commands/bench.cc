@@ -153,30 +153,32 @@ struct MoreFlags {
 };
 
 void AddFlagsOfAll(Flags& flags, BenchFlags& values) {
-  flags.Add("--runs", values.runs, "Pairs of measurement and reference (memory: transfers)", {.least = 1});
-  flags.Add("--bytes", values.bytes, "Of the artifact, such as 1GiB");
-  flags.Add("--smoke", values.smoke, "Tiny and short: proves that it runs, measures nothing");
+  flags.Add("--runs", values.runs, "Pairs of measurement and reference (memory: transfers)", {.min = 1});
+  flags.Add("--bytes", values.bytes, "Size of the artifact, such as 1GiB");
+  flags.Add("--smoke", values.smoke,
+            "Run a tiny, short version that proves the benchmark runs and measures nothing");
 }
 
 void AddControlFlags(Flags& flags, ControlFlags& values) {
   AddFlagsOfAll(flags, values.common);
   flags.Add(
       "--tls", values.common.tls,
-      "With mutual TLS: a caller with a certificate, beside the same in clear; with --nodes a certificate "
+      "Use mutual TLS: compare a caller with a certificate with one in clear; with --nodes, a certificate "
       "for each node");
   flags.Add(
       "--nodes", values.fleet.nodes,
       "Simulate so many nodes of a global store that is killed, in place of ResolveKey: the time until all "
       "are back, and what they cost the store",
-      {.least = 1});
+      {.min = 1});
   flags.Add("--replicas", values.fleet.replicas, "Replicas of each simulated node",
-            {.show_default = true, .least = 1});
-  flags.Add("--burners", values.fleet.burners, "Keep every core busy while the simulated nodes come back");
+            {.show_default = true, .min = 1});
+  flags.Add("--burners", values.fleet.burners,
+            "Keep every core busy while the simulated nodes register again");
 }
 
 void AddGpuFlags(Flags& flags, GpuFlags& values) {
   AddFlagsOfAll(flags, values.common);
-  flags.Add("--nccl", values.nccl, "The path of NCCL's library; else the system's");
+  flags.Add("--nccl", values.nccl, "Path of NCCL's library; default: the system's library");
 }
 
 Command BenchmarkCommand(const char* name, const char* help, Benchmark benchmark,
@@ -197,22 +199,20 @@ Command BenchmarkCommand(const char* name, const char* help, Benchmark benchmark
 void AddFanOutFlags(Flags& flags, FanOutFlags& values) {
   AddFlagsOfAll(flags, values.common);
   bench::FanOutOptions& fan_out = values.fan_out;
-  flags.Add("--nodes", fan_out.nodes, "Daemons", {.show_default = true, .least = 2});
-  flags.Add("--sources", fan_out.sources, "Of them that have the model; the others get it",
-            {.show_default = true, .least = 1});
-  flags.Add("--per-host", fan_out.per_host, "Daemons that share a host and its link",
-            {.show_default = true, .least = 1});
-  flags.Add("--artifacts", fan_out.artifacts, "Models, which every receiver gets side by side",
-            {.show_default = true, .least = 1});
+  flags.Add("--nodes", fan_out.nodes, "Number of daemons", {.show_default = true, .min = 2});
+  flags.Add("--sources", fan_out.sources, "Number of daemons that have the model; the other daemons get it",
+            {.show_default = true, .min = 1});
+  flags.Add("--per-host", fan_out.per_host, "Number of daemons that share a host and its link",
+            {.show_default = true, .min = 1});
+  flags.Add("--artifacts", fan_out.artifacts, "Number of models, which every receiver gets at the same time",
+            {.show_default = true, .min = 1});
   flags.Add("--fault", values.fault,
             "kill or stop, the source or a receiver that feeds others, @ and the share of the image that the "
             "receivers have together then: kill-source@1, stop-receiver@0.5");
-  flags.Add("--rate", values.rate, "Of each host's link, each way", {.show_default = true});
-  flags.Add("--arrivals", values.arrivals,
-            "Between one receiver's beginning and the next one's, such as 0.5s");
-  flags.Add("--slow", values.slow,
-            "Hosts behind other links, the last ones, and their rate, such as 1@40Mbit");
-  flags.Add("--tls", values.common.tls, "Of nodes with certificates");
+  flags.Add("--rate", values.rate, "Rate of each host's link in each direction", {.show_default = true});
+  flags.Add("--arrivals", values.arrivals, "Time between the starts of two receivers, such as 0.5s");
+  flags.Add("--slow", values.slow, "Number of hosts with another link rate, and that rate, such as 1@40Mbit");
+  flags.Add("--tls", values.common.tls, "Use mutual TLS between the nodes");
 }
 
 // Of no use to people: what a benchmark starts as a process of its own.

@@ -34,17 +34,19 @@ struct ShowFlags {
 };
 
 void AddFlags(Flags& flags, InitFlags& values) {
-  flags.Add("--folder", values.folder, "Where ca.pem and ca.key are made", {.required = true});
-  flags.Add("--trust-domain", values.trust_domain, "Whose names it is for, such as models.example",
-            {.required = true});
-  flags.Add("--days", values.days, "How long it is good", {.show_default = true, .least = 1, .most = 36500});
+  flags.Add("--folder", values.folder, "Folder in which ca.pem and ca.key are made", {.required = true});
+  flags.Add("--trust-domain", values.trust_domain,
+            "Trust domain of the names that the authority signs, such as models.example", {.required = true});
+  flags.Add("--days", values.days, "Validity of the certificate in days",
+            {.show_default = true, .min = 1, .max = 36500});
 }
 
 void AddFlags(Flags& flags, IssueFlags& values) {
   flags.Add("name", values.name, "global-store, node/NAME, operator/NAME or client/NAME", {.required = true});
-  flags.Add("--folder", values.folder, "Where the authority is, and the certificate is to be",
+  flags.Add("--folder", values.folder, "Folder of the authority, in which the certificate is made",
             {.required = true});
-  flags.Add("--days", values.days, "How long it is good", {.show_default = true, .least = 1, .most = 3650});
+  flags.Add("--days", values.days, "Validity of the certificate in days",
+            {.show_default = true, .min = 1, .max = 3650});
 }
 
 void AddFlags(Flags& flags, ShowFlags& values) {
@@ -138,7 +140,7 @@ Command CertsCommand() {
                         .role = Role::kSilent,
                         .bind = Bind(AddFlags, RunIssue)},
                        {.name = "show",
-                        .help = "Say whose a certificate is, and how long",
+                        .help = "Show the name and validity of a certificate",
                         .role = Role::kSilent,
                         .bind = Bind(AddFlags, RunShow)}}};
 }

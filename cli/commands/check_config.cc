@@ -76,10 +76,10 @@ void CheckSocketPlace(std::string_view key, const std::string& path, Findings& f
   struct stat info;
   const int looked = lstat(path.c_str(), &info);
   if (looked == 0 && !S_ISSOCK(info.st_mode)) {
-    findings.Add(key, absl::StrCat(Quoted(path), " is there and is no socket; choose another path"));
+    findings.Add(key, absl::StrCat(Quoted(path), " is there and is not a socket; choose another path"));
   }
   if (looked != 0 && errno == ENOTDIR) {
-    findings.Add(key, absl::StrCat(Quoted(path), " is in what is no folder; choose another path"));
+    findings.Add(key, absl::StrCat(Quoted(path), " is in what is not a folder; choose another path"));
   }
 }
 
@@ -88,7 +88,7 @@ void CheckListen(std::string_view key, const std::string& listen, Findings& find
   if (!address.ok()) return findings.Add(key, address.status());
   if (!IsOwnAddress(*address)) {
     findings.Add(key, absl::StrCat(Quoted(listen), ": ", address->host,
-                                   " is no address of this host; listen on one that it has"));
+                                   " is not an address of this host; listen on one that it has"));
   }
 }
 
@@ -109,7 +109,7 @@ void CheckPrivatePlace(std::string_view key, const std::string& path, std::strin
   if (existing.empty()) existing = ".";
   std::error_code ignored;
   if (!std::filesystem::is_directory(existing, ignored)) {
-    return findings.Add(key, absl::StrCat(Quoted(path), ": ", existing.string(), " is no folder"));
+    return findings.Add(key, absl::StrCat(Quoted(path), ": ", existing.string(), " is not a folder"));
   }
   if (existing == path) {
     if (const absl::Status usable = CheckPrivateFolder(path, own_entry); !usable.ok()) {
@@ -270,7 +270,8 @@ void CheckSockets(const v1::DaemonConfig& config, Findings& findings) {
   }
   if (grpc == clients) {
     findings.Add("daemon.client_socket",
-                 absl::StrCat(Quoted(clients), " is daemon.unix_socket too; who comes by one may do less"));
+                 absl::StrCat(Quoted(clients),
+                              " is daemon.unix_socket too; daemon.client_socket grants the smaller role"));
   }
 }
 
@@ -307,7 +308,7 @@ void CheckAccess(const v1::DaemonConfig& config, Findings& findings) {
   for (const std::string& name : config.handle_groups()) {
     if (getgrnam(name.c_str()) == nullptr) {
       findings.Add("daemon.handle_groups",
-                   absl::StrCat(Quoted(name), " is no group here; make it, or leave it out"));
+                   absl::StrCat(Quoted(name), " is not a group here; make it, or leave it out"));
     }
   }
   for (const std::string& root : config.import_roots()) {

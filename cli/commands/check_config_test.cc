@@ -44,7 +44,7 @@ TEST(CheckConfig, EachFindingIsALineThatBeginsWithItsKey) {
       Refused({"daemon.handle_groups=no-such-group", "daemon.lanes=[ucx, ucx]", "global_store.node_ttl=1s"});
   EXPECT_THAT(refused, HasSubstr("global_store.node_ttl: \"1s\" is less than two heartbeats (4s)"));
   EXPECT_THAT(refused, HasSubstr("\ndaemon.lanes: \"ucx\" is named twice"));
-  EXPECT_THAT(refused, HasSubstr("\ndaemon.handle_groups: \"no-such-group\" is no group here"));
+  EXPECT_THAT(refused, HasSubstr("\ndaemon.handle_groups: \"no-such-group\" is not a group here"));
 }
 
 TEST(CheckConfig, ALibraryOfNcclIsThereOrRefused) {
@@ -56,7 +56,7 @@ TEST(CheckConfig, ALibraryOfNcclIsThereOrRefused) {
 TEST(CheckConfig, LabelsKeepToTheirRules) {
   EXPECT_EQ(Refused({"daemon.labels=zone=a,rack=r3"}), "");
   EXPECT_THAT(Refused({"daemon.labels=zone=a b"}),
-              HasSubstr("daemon.labels: \"a b\" is no value of a label"));
+              HasSubstr("daemon.labels: \"a b\" is not a value of a label"));
   EXPECT_THAT(Refused({"daemon.labels=zone=a,zone=b"}), HasSubstr("\"zone\" stands twice"));
 }
 

@@ -22,16 +22,16 @@ namespace {
 constexpr int kUsageError = 2;  // the exit code for a command line that makes no sense
 
 // Each with a message for people: CLI11's own ranges print 300 digits.
-CLI::Validator Between(std::optional<double> least, std::optional<double> most) {
-  const std::string wanted = !most.has_value()    ? absl::StrCat("of at least ", least.value_or(0))
-                             : !least.has_value() ? absl::StrCat("of at most ", *most)
-                                                  : absl::StrCat("from ", *least, " to ", *most);
+CLI::Validator Between(std::optional<double> min, std::optional<double> max) {
+  const std::string wanted = !max.has_value()   ? absl::StrCat("of at least ", min.value_or(0))
+                             : !min.has_value() ? absl::StrCat("of at most ", *max)
+                                                : absl::StrCat("from ", *min, " to ", *max);
   return CLI::Validator(
       [=](const std::string& text) {
         double value = 0;
         const bool good =
-            absl::SimpleAtod(text, &value) && value >= least.value_or(value) && value <= most.value_or(value);
-        return good ? "" : absl::StrCat(text, " is no number ", wanted);
+            absl::SimpleAtod(text, &value) && value >= min.value_or(value) && value <= max.value_or(value);
+        return good ? "" : absl::StrCat(text, " is not a number ", wanted);
       },
       "");
 }
@@ -40,7 +40,7 @@ CLI::Validator Between(std::optional<double> least, std::optional<double> most) 
 const CLI::Validator kUnsigned(
     [](const std::string& text) {
       uint64_t value = 0;
-      return absl::SimpleAtoi(text, &value) ? "" : text + " is no whole number of at least 0";
+      return absl::SimpleAtoi(text, &value) ? "" : text + " is not a whole number of at least 0";
     },
     "");
 
@@ -123,7 +123,7 @@ std::string UnknownCommand(const CLI::App& app, const std::vector<std::string>& 
     const auto named = command->get_subcommands([&](const CLI::App* one) { return one->get_name() == word; });
     if (named.empty()) {
       const std::string name = command == &app ? "tensorcast" : "tensorcast " + command->get_name();
-      return "\"" + word + "\" is no command of " + name + "; see " + name + " --help";
+      return "\"" + word + "\" is not a command of " + name + "; see " + name + " --help";
     }
     command = named.front();
   }
@@ -147,7 +147,7 @@ void Flags::Add(const std::string& name, T& value, const std::string& help, cons
   if (rules.required) option->required();
   if (rules.show_default) option->capture_default_str();
   if (rules.not_empty) option->check(kNotEmpty);
-  if (rules.least.has_value() || rules.most.has_value()) option->check(Between(rules.least, rules.most));
+  if (rules.min.has_value() || rules.max.has_value()) option->check(Between(rules.min, rules.max));
   if (!rules.choices.empty()) option->check(CLI::IsMember(rules.choices));
 }
 

@@ -34,8 +34,8 @@ void AddFlags(Flags& flags, Values& values) {
   flags.Add("place", values.place, "Where", {.required = true});
   flags.Add("--name", values.name, "Who", {.show_default = true, .not_empty = true});
   flags.Add("--loud", values.loud, "Shouts");
-  flags.Add("--count", values.count, "How often", {.least = 1});
-  flags.Add("--share", values.share, "Of all", {.least = 0, .most = 1});
+  flags.Add("--count", values.count, "How often", {.min = 1});
+  flags.Add("--share", values.share, "Of all", {.min = 0, .max = 1});
   flags.Add("--revision", values.revision, "Which");
   flags.Add("--lane", values.lanes, "Ways", {.choices = {"land", "sea"}});
 }
@@ -101,12 +101,12 @@ TEST_F(CommandLineTest, ACommandEndsTheProgramWithItsCode) {
 
 TEST_F(CommandLineTest, AValueThatCannotBeEndsItWithTwoAndAWordThatNamesTheFlag) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> wrong = {
-      {{"--count", "0"}, "--count: 0 is no number of at least 1"},
+      {{"--count", "0"}, "--count: 0 is not a number of at least 1"},
       {{"--count", "many"}, "--count"},
-      {{"--share", "2"}, "--share: 2 is no number from 0 to 1"},
+      {{"--share", "2"}, "--share: 2 is not a number from 0 to 1"},
       {{"--share", "nan"}, "--share"},
       {{"--name", ""}, "--name: it is empty"},
-      {{"--revision", "-1"}, "--revision: -1 is no whole number of at least 0"},
+      {{"--revision", "-1"}, "--revision: -1 is not a whole number of at least 0"},
       {{"--lane", "air"}, "--lane"},
       {{"--loudly"}, "--loudly"},
       {{"--config", "/no/such/file"}, "--config"},
@@ -131,9 +131,10 @@ TEST_F(CommandLineTest, ALineThatLacksSomethingIsRefusedInTheSameWay) {
 
 TEST_F(CommandLineTest, AWordThatIsNoCommandIsNamedWithWhereToLook) {
   EXPECT_EQ(Run({"shout"}).code, 2);
-  EXPECT_THAT(Run({"shout"}).err, HasSubstr("\"shout\" is no command of tensorcast; see tensorcast --help"));
+  EXPECT_THAT(Run({"shout"}).err,
+              HasSubstr("\"shout\" is not a command of tensorcast; see tensorcast --help"));
   EXPECT_THAT(Run({"list", "some"}).err,
-              HasSubstr("\"some\" is no command of tensorcast list; see tensorcast list --help"));
+              HasSubstr("\"some\" is not a command of tensorcast list; see tensorcast list --help"));
 }
 
 TEST_F(CommandLineTest, HelpIsNoErrorAndShowsWhatPeopleCanUse) {

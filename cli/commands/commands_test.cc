@@ -158,7 +158,7 @@ TEST_F(CommandsTest, GetRefusesBeforeItMovesAnything) {
   Bad({"get", "m", "--out", Path("out.safetensors"), "--device", "gpu:0"}, 1, "use it with --device cpu");
   Bad({"get", "m", "--out", Path("no-such-folder/out.safetensors")}, 1, "no-such-folder");
   Bad({"get", "m"}, 1, "NOT_FOUND");
-  Bad({"get", "m", "--timeout", "-1"}, 2, "--timeout: -1 is no number of at least 0");
+  Bad({"get", "m", "--timeout", "-1"}, 2, "--timeout: -1 is not a number of at least 0");
 }
 
 TEST_F(CommandsTest, ListShowsArtifactsKeysAndWhereTheyAre) {
@@ -242,7 +242,7 @@ TEST_F(CommandsTest, ReplicateRefusesWhatItCannotMean) {
   Json({"put", Model(), "--key", "m"});
   Bad({"replicate", "m", "--all", "--to", "alone"}, 1, "either --to or --all");
   Bad({"replicate", "m", "--where", "zone=a"}, 1, "--where chooses among --all nodes");
-  Bad({"replicate", "m", "--all", "--where", "zone"}, 1, "--where: \"zone\" is no label");
+  Bad({"replicate", "m", "--all", "--where", "zone"}, 1, "--where: \"zone\" is not a label");
   Bad({"replicate", "m", "--to", "alone:cellar"}, 1, "--to alone:cellar");
   Bad({"replicate", "m", "--to", ":cpu"}, 1, "NODE or NODE:LOCATION is expected");
   Bad({"replicate", "n", "--to", "alone"}, 1, "NOT_FOUND");
@@ -444,13 +444,13 @@ TEST_F(CommandsTest, BenchRefusesWhatItCannotMeasure) {
     EXPECT_THAT(result.out, IsEmpty());
   };
   refused({"bench"}, 2, "subcommand");
-  refused({"bench", "everything"}, 2, "\"everything\" is no command of tensorcast bench");
+  refused({"bench", "everything"}, 2, "\"everything\" is not a command of tensorcast bench");
   refused({"bench", "p2p", "--bytes", "0"}, 1, "--bytes must be more than nothing");
   refused({"bench", "p2p", "--bytes", "large"}, 1, "\"large\" is not a size");
   refused({"bench", "p2p", "--lane", "carrier-pigeon"}, 2, "ucx");
   refused({"bench", "attach", "--lane", "ucx"}, 2, "--lane");
   EXPECT_THAT(RunBare({"bench", "p2p", "--help"}).out, HasSubstr("local and tcp by default"));
-  refused({"bench", "load", "--runs", "0"}, 2, "--runs: 0 is no number of at least 1");
+  refused({"bench", "load", "--runs", "0"}, 2, "--runs: 0 is not a number of at least 1");
 }
 
 TEST_F(CommandsTest, OtelSmokeRefusesACollectorThatCannotBe) {
@@ -505,7 +505,7 @@ TEST_F(CommandsTest, ConfigShowPrintsWhatReadsBackAndCheckWhatIsWrong) {
                "daemon.handle_groups=no-such-group", "--set", "daemon.import_roots=relative"});
   EXPECT_EQ(wrong.code, 1);
   EXPECT_THAT(wrong.err, HasSubstr("\ndaemon.import_roots: \"relative\" is not the absolute path"));
-  EXPECT_THAT(wrong.err, HasSubstr("daemon.handle_groups: \"no-such-group\" is no group here"));
+  EXPECT_THAT(wrong.err, HasSubstr("daemon.handle_groups: \"no-such-group\" is not a group here"));
   EXPECT_EQ(RunBare({"config", "check", "--role", "somebody"}).code, 2);
 }
 

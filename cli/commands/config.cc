@@ -14,7 +14,7 @@ struct ConfigCheckFlags {
 };
 
 void AddFlags(Flags& flags, ConfigCheckFlags& values) {
-  flags.Add("--role", values.role, "Whose start it is to serve on this host",
+  flags.Add("--role", values.role, "Server that starts with this configuration on this host",
             {.show_default = true, .choices = {"daemon", "global-store", "all"}});
 }
 

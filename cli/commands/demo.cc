@@ -256,8 +256,9 @@ class Demo {
 };
 
 void AddFlags(Flags& flags, DemoFlags& values) {
-  flags.Add("--model", values.model, "Your own .safetensors file or sharded folder");
-  flags.Add("--size", values.size, "Of the model that is made when none is given", {.show_default = true});
+  flags.Add("--model", values.model, "A .safetensors file or sharded folder; default: a model that is made");
+  flags.Add("--size", values.size, "Size of the model that is made when --model is absent",
+            {.show_default = true});
 }
 
 int RunDemo(const CommonFlags& common, const DemoFlags& flags) {

@@ -67,10 +67,9 @@ absl::Status Explain(const CommonFlags& common, const ExplainFlags& flags) {
 }
 
 void AddFlags(Flags& flags, ExplainFlags& values) {
-  flags.Add(
-      "transfer", values.transfer,
-      "last, the beginning of the id of a transfer or of the replica it made, or a key or an artifact id",
-      {.show_default = true});
+  flags.Add("transfer", values.transfer,
+            "last, the first characters of a transfer's id or of its replica's id, a key, or an artifact id",
+            {.show_default = true});
 }
 
 int RunExplain(const CommonFlags& common, const ExplainFlags& flags) {

@@ -17,9 +17,9 @@ struct GcFlags {
 };
 
 void AddFlags(Flags& flags, GcFlags& values) {
-  flags.Add("--older-than", values.older_than, "Only those at least this old, such as 24h",
+  flags.Add("--older-than", values.older_than, "Min age of the artifacts to collect, such as 24h",
             {.show_default = true});
-  flags.Add("--dry-run", values.dry_run, "Only list them");
+  flags.Add("--dry-run", values.dry_run, "List what would be collected, and collect nothing");
 }
 
 absl::Status Gc(const CommonFlags& common, const GcFlags& flags) {

@@ -165,18 +165,20 @@ absl::Status Get(const CommonFlags& common, const GetFlags& flags) {
 
 void AddFlags(Flags& flags, GetFlags& values) {
   flags.Add("artifact", values.artifact, "A key, or an artifact id (tc2:...)", {.required = true});
-  flags.Add("--device", values.device, "gpu:N, gpu:all, cpu or disk, or several: gpu:0,gpu:1",
+  flags.Add("--device", values.device,
+            "Location of the replica: gpu:N, gpu:all, cpu or disk, or several: gpu:0,gpu:1",
             {.show_default = true});
-  flags.Add("--lane", values.lane,
-            absl::StrCat("Force the way: ", absl::StrJoin(transport::LaneNames(), ", "), " or ", kDiskLane));
+  flags.Add(
+      "--lane", values.lane,
+      absl::StrCat("Use only this lane: ", absl::StrJoin(transport::LaneNames(), ", "), " or ", kDiskLane));
   flags.Add(
       "--tensors", values.tensors,
-      "Bring only these tensors, into host memory: names, or quoted patterns, such as 'model.layers.[0-7].*'",
+      "Fetch only these tensors into host memory: names, or quoted patterns such as 'model.layers.[0-7].*'",
       {.not_empty = true});
   flags.Add("--out", values.out, "Write the tensors to this .safetensors file", {.not_empty = true});
-  flags.Add("--wait", values.wait_for_space, "Wait for space instead of failing when the pool is held");
+  flags.Add("--wait", values.wait_for_space, "Wait for space in the pool instead of failing at once");
   flags.Add("--confirmed", values.confirmed, kConfirmedHelp);
-  flags.Add("--timeout", values.timeout_seconds, "Give up after this many seconds", {.least = 0});
+  flags.Add("--timeout", values.timeout_seconds, "Give up after this many seconds", {.min = 0});
 }
 
 int RunGet(const CommonFlags& common, const GetFlags& flags) {

@@ -15,9 +15,11 @@ struct KeeperFlags {
 };
 
 void AddFlags(Flags& flags, KeeperFlags& values) {
-  flags.Add("--socket", values.socket, "Where the daemon finds it", {.required = true});
-  flags.Add("--linger-ms", values.linger_ms, "How long it waits for a daemon", {.required = true});
-  flags.Add("--ready-fd", values.ready_fd, "Closed when it listens", {.required = true});
+  flags.Add("--socket", values.socket, "Path of the socket that the daemon connects to", {.required = true});
+  flags.Add("--linger-ms", values.linger_ms, "Max time without a daemon, in milliseconds",
+            {.required = true});
+  flags.Add("--ready-fd", values.ready_fd, "Descriptor that is closed once the keeper listens",
+            {.required = true});
 }
 
 int RunKeeper(const CommonFlags&, const KeeperFlags& flags) {

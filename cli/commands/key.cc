@@ -114,18 +114,19 @@ void AddName(Flags& flags, KeyFlags& values, const std::string& help) {
 
 void AddExpectedRevision(Flags& flags, KeyFlags& values) {
   flags.Add("--expect-revision", values.expected_revision,
-            "Only if the key has this revision (0: does not exist)");
+            "Bind only if the key has this revision (0: the key does not exist)");
 }
 
 void AddBindFlags(Flags& flags, KeyFlags& values) {
   AddName(flags, values, "The name; it is made, or led to another artifact");
-  flags.Add("artifact", values.artifact, "An artifact id (tc2:...), or a key that is bound to it now",
-            {.required = true});
+  flags.Add("artifact", values.artifact,
+            "An artifact id (tc2:...), or a key that is bound to the artifact now", {.required = true});
   AddExpectedRevision(flags, values);
-  flags.Add("--keep", values.keep,
-            "How many versions the key keeps from now on, this one among them; earlier ones go when room is\n"
-            "needed",
-            {.least = 1, .most = 1000});
+  flags.Add(
+      "--keep", values.keep,
+      "Number of versions that the key keeps from now on, including this one; older ones go when room is\n"
+      "needed",
+      {.min = 1, .max = 1000});
 }
 
 void AddResolveFlags(Flags& flags, KeyFlags& values) {
@@ -134,11 +135,11 @@ void AddResolveFlags(Flags& flags, KeyFlags& values) {
 }
 
 void AddListFlags(Flags& flags, KeyFlags& values) {
-  flags.Add("prefix", values.key, "Only keys that start so");
+  flags.Add("prefix", values.key, "List only keys that begin with this prefix");
 }
 
 void AddWatchFlags(Flags& flags, KeyFlags& values) {
-  flags.Add("prefix", values.key, "What their names start with", {.required = true});
+  flags.Add("prefix", values.key, "Prefix of the keys to watch", {.required = true});
 }
 
 void AddRemoveFlags(Flags& flags, KeyFlags& values) {

@@ -48,7 +48,7 @@ std::string NodeText(const std::string& id, const NodeNames& names) {
   return known != names.end() ? known->second : id.substr(0, 8);
 }
 
-// Of a partial replica, what there is of it: " (12 of 264 chunks)"; of one that is no source, why.
+// Of a partial replica, what there is of it: " (12 of 264 chunks)"; of one that is not a source, why.
 std::string PartText(const v1::Replica& replica) {
   if (replica.chunks_unverified() > 0) return " (not verified)";
   if (replica.state() != v1::REPLICA_STATE_PARTIAL) return "";
@@ -130,7 +130,7 @@ absl::Status ListArtifacts(const CommonFlags& common, bool nodes) {
 
 void AddFlags(Flags& flags, ListFlags& values) {
   flags.Add("--nodes", values.nodes,
-            "Name the node and the location of each replica, instead of their number");
+            "List the node and location of each replica instead of the number of replicas");
   flags.Add("--replicas", values.replicas, "List this daemon's replicas instead of artifacts");
 }
 

@@ -17,9 +17,8 @@ struct MakeModelFlags {
 
 void AddFlags(Flags& flags, MakeModelFlags& values) {
   flags.Add("out", values.out, "A .safetensors file; with --shards a folder", {.required = true});
-  flags.Add("--size", values.size, "About this many bytes", {.show_default = true});
-  flags.Add("--shards", values.shards, "Into how many files",
-            {.show_default = true, .least = 1, .most = 999});
+  flags.Add("--size", values.size, "Approximate size of the model", {.show_default = true});
+  flags.Add("--shards", values.shards, "Number of files", {.show_default = true, .min = 1, .max = 999});
   flags.Add("--seed", values.seed, "The same seed and size give the same bytes", {.show_default = true});
 }
 

@@ -34,7 +34,7 @@ void AddFlags(Flags& flags, CopyFlags& values) {
   const std::vector<std::string> kinds = {"sqlite", "etcd"};
   flags.Add("from", values.from, "sqlite (global_store.metadata_path) or etcd (global_store.etcd)",
             {.required = true, .choices = kinds});
-  flags.Add("to", values.to, "The other one", {.required = true, .choices = kinds});
+  flags.Add("to", values.to, "The other store: sqlite or etcd", {.required = true, .choices = kinds});
 }
 
 // On etcd it leads while it copies, so that no global store can.

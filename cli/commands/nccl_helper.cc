@@ -19,8 +19,8 @@ struct NcclHelperFlags {
 };
 
 void AddFlags(Flags& flags, NcclHelperFlags& values) {
-  flags.Add("--fd", values.fd, "The socket to the daemon", {.required = true});
-  flags.Add("--library", values.library, "The path of NCCL's library; empty: the system's");
+  flags.Add("--fd", values.fd, "Descriptor of the socket to the daemon", {.required = true});
+  flags.Add("--library", values.library, "Path of NCCL's library; empty: the system's library");
 }
 
 int RunNcclHelper(const CommonFlags&, const NcclHelperFlags& flags) {

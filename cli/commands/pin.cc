@@ -13,9 +13,10 @@ struct PinFlags {
 };
 
 void AddFlags(Flags& flags, PinFlags& values) {
-  flags.Add("replica", values.replica,
-            "A key or an artifact id: what this daemon has of it; or one replica's id, from ls --replicas",
-            {.required = true});
+  flags.Add(
+      "replica", values.replica,
+      "A key or an artifact id, for all its replicas at this daemon; or a replica id from ls --replicas",
+      {.required = true});
 }
 
 absl::Status SetPinned(const CommonFlags& common, const std::string& replica, bool pinned) {

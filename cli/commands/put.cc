@@ -67,20 +67,19 @@ absl::Status Put(const CommonFlags& common, const PutFlags& flags) {
 void AddFlags(Flags& flags, PutFlags& values) {
   flags.Add("model", values.model, "A .safetensors file, or a folder with model.safetensors.index.json",
             {.required = true});
-  flags.Add("--key", values.key, "Bind this name to the artifact", {.not_empty = true});
+  flags.Add("--key", values.key, "Key to bind to the artifact", {.not_empty = true});
   flags.Add("--expect-revision", values.expected_revision,
-            "Bind only if the key has this revision (0: does not exist)");
-  flags.Add(
-      "--keep", values.keep,
-      "How many versions the key keeps from now on, the one that is put among them; earlier ones go when\n"
-      "room is needed. Without it: what an earlier put gave, else global_store.keep_versions",
-      {.least = 1, .most = 1000});
-  flags.Add("--durable", values.durable, "Also pack it to disk before returning");
-  flags.Add("--device", values.location, "Where the first replica is made", {.show_default = true});
-  flags.Add("--wait", values.wait_for_space, "Wait for space instead of failing when the pool is held");
+            "Bind only if the key has this revision (0: the key does not exist)");
+  flags.Add("--keep", values.keep,
+            "Number of versions that the key keeps from now on, including the one put; older ones go when\n"
+            "room is needed. Without it: what an earlier put gave, else global_store.keep_versions",
+            {.min = 1, .max = 1000});
+  flags.Add("--durable", values.durable, "Return only after the artifact was packed to disk too");
+  flags.Add("--device", values.location, "Location of the first replica", {.show_default = true});
+  flags.Add("--wait", values.wait_for_space, "Wait for space in the pool instead of failing at once");
   flags.Add("--verify", values.verify,
-            "Read the files twice and compare: finds what is written meanwhile through a mapping where\n"
-            "size and mtime do not tell (tmpfs, overlayfs, network file systems)");
+            "Read the files twice and compare: detects writes through a mapping during the put, where\n"
+            "size and mtime do not show them (tmpfs, overlayfs, network file systems)");
 }
 
 int RunPut(const CommonFlags& common, const PutFlags& flags) {

@@ -84,14 +84,15 @@ absl::Status ForgetNode(const CommonFlags& common, const RemoveFlags& flags) {
 }
 
 void AddFlags(Flags& flags, RemoveFlags& values) {
-  flags.Add("artifact", values.artifact, "A key (which is removed too), or an artifact id");
+  flags.Add("artifact", values.artifact, "A key, which is removed too, or an artifact id");
   flags.Add("--replica", values.replica,
-            "Evict only this replica from this daemon; a key or an artifact id: what it has of that",
+            "Evict only this replica from this daemon; with a key or an artifact id, all its replicas here",
             {.not_empty = true});
   flags.Add("--node", values.node,
-            "At the global store's address: let a node id that is bound to a certificate's name have another",
+            "At the global store's address: release the name that a node id is bound to",
             {.not_empty = true});
-  flags.Add("--force", values.force, "Even when other keys are bound to it, or it is the last copy");
+  flags.Add("--force", values.force,
+            "Remove even the last copy, or an artifact to which other keys are bound");
 }
 
 int RunRemove(const CommonFlags& common, const RemoveFlags& flags) {

@@ -385,19 +385,22 @@ absl::Status Run(const CommonFlags& common, const ReplicateFlags& flags) {
 
 void AddFlags(Flags& flags, ReplicateFlags& values) {
   flags.Add("artifact", values.artifact, "A key, or an artifact id (tc2:...)", {.required = true});
-  flags.Add("--to", values.to, "NODE or NODE:LOCATION, several with commas between; nodes by name or id",
+  flags.Add("--to", values.to,
+            "Targets as NODE or NODE:LOCATION, separated by commas; NODE is a name or an id",
             {.not_empty = true});
-  flags.Add("--all", values.all, "To every node that is registered now; not to those that come later");
+  flags.Add("--all", values.all, "Replicate to every node that is registered now");
   flags.Add("--where", values.where,
-            "With --all: those with the label NAME=VALUE; several: with all of them");
-  flags.Add("--device", values.device, "gpu:N, gpu:all, cpu or disk, where --to names none",
+            "With --all: only nodes with the label NAME=VALUE; may be given several times");
+  flags.Add("--device", values.device, "Location for targets without one: gpu:N, gpu:all, cpu or disk",
             {.show_default = true});
-  flags.Add("--lane", values.lane,
-            "nccl: GPUs of several nodes get it by one broadcast, or the command says why not; pull: each by "
-            "itself; auto: what is expected to be faster",
-            {.show_default = true});
-  flags.Add("--no-wait", values.no_wait, "Only say what is wanted; it is done by and by");
-  flags.Add("--cancel", values.cancel, "Take back what is not done yet: there, or everywhere");
+  flags.Add(
+      "--lane", values.lane,
+      "nccl: one broadcast to the GPUs of several nodes, or an error with the reason; pull: each node by "
+      "itself; auto: the one that is expected to be faster",
+      {.show_default = true});
+  flags.Add("--no-wait", values.no_wait, "Submit the tasks and return without waiting");
+  flags.Add("--cancel", values.cancel,
+            "Cancel unfinished tasks: those of the given targets, or all of the artifact");
 }
 
 int RunReplicate(const CommonFlags& common, const ReplicateFlags& flags) {

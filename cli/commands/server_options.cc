@@ -82,7 +82,7 @@ absl::StatusOr<std::vector<gid_t>> GroupIds(const v1::DaemonConfig& config) {
     const group* found = getgrnam(name.c_str());
     if (found == nullptr) {
       return absl::InvalidArgumentError(
-          absl::StrCat("daemon.handle_groups names \"", name, "\", which is no group here"));
+          absl::StrCat("daemon.handle_groups names \"", name, "\", which is not a group here"));
     }
     ids.push_back(found->gr_gid);
   }

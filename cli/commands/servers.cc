@@ -38,13 +38,13 @@ struct DaemonFlags : ServerFlags {
 };
 
 void AddFlags(Flags& flags, ServerFlags& values) {
-  flags.Add("--ready-fd", values.ready_fd, "Write a JSON line with the addresses to this descriptor");
+  flags.Add("--ready-fd", values.ready_fd, "Descriptor to which a JSON line with the addresses is written");
 }
 
 void AddDaemonFlags(Flags& flags, DaemonFlags& values) {
   AddFlags(flags, values);
   flags.Add("--discard-kept", values.discard_kept,
-            "Let go of kept replicas that daemon.host_pool has no room for (daemon.keep_pool: keeper)");
+            "Discard kept replicas that daemon.host_pool has no room for (daemon.keep_pool: keeper)");
 }
 
 constexpr absl::Duration kDrain = absl::Seconds(15);
@@ -225,7 +225,7 @@ int RunDaemon(const CommonFlags& common, const DaemonFlags& flags) {
 
 Command GlobalStoreCommand() {
   return {.name = "global-store",
-          .help = "Run the global store: what exists, where it is, who may pull from whom",
+          .help = "Run the global store: what exists, where it is, and which node may pull from which",
           .role = Role::kServer,
           .config_section = "global_store",
           .bind = Bind(AddFlags, RunGlobalStore)};

@@ -33,7 +33,7 @@ std::string PoolsText(const google::protobuf::RepeatedPtrField<v1::Pool>& pools)
   return absl::StrJoin(texts, ", ");
 }
 
-// Nothing of one that is no PCI device and works.
+// Nothing of one that is not a PCI device and works.
 std::string DeviceText(const v1::DeviceStatus& device) {
   std::string text = device.pci_bus_id();
   if (device.has_numa_node()) absl::StrAppend(&text, ", NUMA node ", device.numa_node());

@@ -184,7 +184,7 @@ absl::Status Top(const CommonFlags& common, const TopFlags& flags) {
 void AddFlags(Flags& flags, TopFlags& values) {
   flags.Add("--once", values.once, "Print one frame and end");
   flags.Add("--interval", values.interval_seconds, "Seconds between frames",
-            {.show_default = true, .least = 0.1, .most = 3600});
+            {.show_default = true, .min = 0.1, .max = 3600});
 }
 
 int RunTop(const CommonFlags& common, const TopFlags& flags) { return EndlessExitCode(Top(common, flags)); }

@@ -242,7 +242,7 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   struct stat found;
   if (fstat(file.get(), &found) != 0) return ErrnoStatus(errno, "look at", path);
   if (!S_ISREG(found.st_mode) && !S_ISFIFO(found.st_mode)) {
-    return absl::InvalidArgumentError(absl::StrCat(path, " is no file"));
+    return absl::InvalidArgumentError(absl::StrCat(path, " is not a file"));
   }
   std::string content(kLongestFile + 1, '\0');
   size_t size = 0;
@@ -254,7 +254,7 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   }
   if (size > kLongestFile) {
     return absl::InvalidArgumentError(
-        absl::StrCat(path, " has more than ", kLongestFile, " bytes: that is no configuration"));
+        absl::StrCat(path, " has more than ", kLongestFile, " bytes: that is not a configuration"));
   }
   if (size == 0 && S_ISFIFO(found.st_mode)) {
     return absl::InvalidArgumentError(

@@ -28,19 +28,18 @@ using google::protobuf::FieldDescriptor;
 absl::Status CheckNumber(const FieldDescriptor& field, std::string_view text) {
   const v1::ConfigKey& key = KeyOf(field);
   if (field.cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE) {
-    double number = 0, least = 0, most = 0;
-    // A declaration without limits, or with some that are no numbers, is a bug of ours; config_test meets
+    double number = 0, min = 0, max = 0;
+    // A declaration without limits, or with some that are not numbers, is a bug of ours; config_test meets
     // every key.
-    CHECK(absl::SimpleAtod(key.least(), &least) && absl::SimpleAtod(key.most(), &most)) << field.full_name();
-    if (absl::SimpleAtod(text, &number) && number >= least && number <= most) return absl::OkStatus();
+    CHECK(absl::SimpleAtod(key.min(), &min) && absl::SimpleAtod(key.max(), &max)) << field.full_name();
+    if (absl::SimpleAtod(text, &number) && number >= min && number <= max) return absl::OkStatus();
     return absl::InvalidArgumentError(
-        absl::StrCat("\"", text, "\" is not a number between ", key.least(), " and ", key.most()));
+        absl::StrCat("\"", text, "\" is not a number between ", key.min(), " and ", key.max()));
   }
-  int64_t number = 0, least = 0, most = 0;
-  CHECK(absl::SimpleAtoi(key.least(), &least) && absl::SimpleAtoi(key.most(), &most)) << field.full_name();
-  if (absl::SimpleAtoi(text, &number) && number >= least && number <= most) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("\"", text, "\" is not a number from ", least, " to ", most));
+  int64_t number = 0, min = 0, max = 0;
+  CHECK(absl::SimpleAtoi(key.min(), &min) && absl::SimpleAtoi(key.max(), &max)) << field.full_name();
+  if (absl::SimpleAtoi(text, &number) && number >= min && number <= max) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is not a number from ", min, " to ", max));
 }
 
 absl::Status CheckSize(std::string_view text) {
@@ -54,11 +53,12 @@ absl::Status CheckRate(std::string_view text) {
   constexpr uint64_t kMin = uint64_t{1} << 20;
   TC_ASSIGN_OR_RETURN(const uint64_t bytes, ParseSize(text));
   if (bytes == 0 || bytes >= kMin) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is less than 1MiB a second; 0 is no limit"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("\"", text, "\" is less than 1MiB a second; 0 is not a limit"));
 }
 
-std::string ShortestOf(const v1::ConfigKey& key) { return key.least().empty() ? "1ms" : key.least(); }
-std::string LongestOf(const v1::ConfigKey& key) { return key.most().empty() ? "365d" : key.most(); }
+std::string ShortestOf(const v1::ConfigKey& key) { return key.min().empty() ? "1ms" : key.min(); }
+std::string LongestOf(const v1::ConfigKey& key) { return key.max().empty() ? "365d" : key.max(); }
 
 absl::Status CheckDuration(const v1::ConfigKey& key, std::string_view text) {
   TC_ASSIGN_OR_RETURN(const absl::Duration duration, ParseDuration(text));
@@ -141,7 +141,7 @@ bool IsNumber(const FieldDescriptor& field) {
 std::string Expected(const FieldDescriptor& field) {
   const v1::ConfigKey& key = KeyOf(field);
   if (const auto choices = ChoicesOf(key); !choices.empty()) return absl::StrJoin(choices, ", ");
-  if (IsNumber(field)) return absl::StrCat(key.least(), " to ", key.most());
+  if (IsNumber(field)) return absl::StrCat(key.min(), " to ", key.max());
   if (field.cpp_type() == FieldDescriptor::CPPTYPE_BOOL) return "true or false";
   switch (key.form()) {
     case v1::ConfigKey::SIZE:

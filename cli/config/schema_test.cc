@@ -102,8 +102,8 @@ TEST(Schema, EveryKeyIsDeclaredWithHelpAndEveryNumberWithLimits) {
     EXPECT_TRUE(number || field.cpp_type() == field.CPPTYPE_STRING || field.cpp_type() == field.CPPTYPE_BOOL)
         << field.full_name();
     if (number) {
-      EXPECT_NE(KeyOf(field).least(), "") << field.full_name();
-      EXPECT_NE(KeyOf(field).most(), "") << field.full_name();
+      EXPECT_NE(KeyOf(field).min(), "") << field.full_name();
+      EXPECT_NE(KeyOf(field).max(), "") << field.full_name();
     }
   });
   EXPECT_GT(keys, 60);

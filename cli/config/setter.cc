@@ -141,7 +141,7 @@ absl::Status UnknownKey(const Descriptor& section, std::string_view section_path
                                      section_path.empty() ? "" : absl::StrCat(" in ", section_path));
   Suggestion best;
   FindClosest(section, "", key, best);
-  // Two slips, or a third of a long name: what is further off is no slip of the hand.
+  // Two slips, or a third of a long name: what is further off is not a slip of the hand.
   if (best.distance <= std::max<size_t>(2, key.size() / 3)) {
     absl::StrAppend(&message, "; did you mean \"", best.path, "\"?");
   }
