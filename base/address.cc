@@ -64,7 +64,7 @@ absl::StatusOr<HostPort> ParseHostPort(std::string_view text) {
   const bool blank = std::any_of(host.begin(), host.end(), [](unsigned char c) {
     return absl::ascii_isspace(c) || c == '/' || c == '[';
   });
-  if (blank) return NotHostPort(text, "that is no name of a host");
+  if (blank) return NotHostPort(text, "that is not a name of a host");
   return HostPort{std::string(host), static_cast<uint16_t>(port)};
 }
 

@@ -1,6 +1,6 @@
 // Addresses of servers as people write them, "host:port" and "unix:/path", and as sockets take them. Only
-// ResolveAddresses and InterfaceOf ask the system anything. Stateless; thread-safe. Text that is no address
-// is INVALID_ARGUMENT with what is expected.
+// ResolveAddresses and InterfaceOf ask the system anything. Stateless; thread-safe. Text that is not an
+// address is INVALID_ARGUMENT with what is expected.
 #pragma once
 
 #include <sys/socket.h>

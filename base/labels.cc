@@ -55,7 +55,7 @@ absl::StatusOr<Labels> ParseLabels(const std::vector<std::string>& pairs) {
     const size_t equals = pair.find('=');
     if (equals == std::string_view::npos) {
       return absl::InvalidArgumentError(absl::StrCat(
-          QuoteName(pair), " is no label: a name, \"=\" and a value are expected, as in zone=a"));
+          QuoteName(pair), " is not a label: a name, \"=\" and a value are expected, as in zone=a"));
     }
     const std::string name(pair.substr(0, equals));
     if (!labels.emplace(name, pair.substr(equals + 1)).second) {

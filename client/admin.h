@@ -70,7 +70,7 @@ class AdminClient {
   absl::StatusOr<v1::CancelReplicationTasksResponse> CancelReplicationTasks(
       const RequestContext& context, const v1::CancelReplicationTasksRequest& request);
   absl::Status DrainNode(const RequestContext& context, std::string_view node_id, bool draining);
-  // Of a global store itself: the node id is no certificate's any more.
+  // Of a global store itself: the node id is not a certificate's any more.
   absl::Status ForgetNode(const RequestContext& context, std::string_view node_id);
 
  private:

@@ -25,7 +25,7 @@ struct Replica::State {
   absl::Status Describe(const v1::MaterializeReplicaResult& result);
   // Which tensors are asked for, as SelectTensors reads it.
   absl::Status Choose(std::span<const std::string> names_and_patterns);
-  // Maps or opens what was claimed; `device_runtime` may be null where that is no device memory. DATA_LOSS
+  // Maps or opens what was claimed; `device_runtime` may be null where that is not device memory. DATA_LOSS
   // when the handles do not fit the manifest.
   absl::Status Attach(std::unique_ptr<ClaimedReplica> claim, DeviceRuntime* device_runtime,
                       bool copy_on_write);

@@ -218,7 +218,7 @@ void CallObserver::SetIds(const google::protobuf::Message& request) {
 void CallObserver::Finish(int code, const std::string& message) {
   const absl::Status status(static_cast<absl::StatusCode>(code), message);
   call_->span.SetAttribute(attr::kRpcGrpcStatusCode, code);
-  // What the caller did wrong is no error of the server.
+  // What the caller did wrong is not an error of the server.
   if (call_->side == CallSide::kClient || IsServersFault(status.code())) call_->span.SetError(status);
   call_->span.End();
 

@@ -351,7 +351,7 @@ TEST_F(ObservedCalls, ACallThatItsClientCancelsEndsAsCancelledOnBothSides) {
   EXPECT_EQ(recorded_.AwaitSpan("GlobalStore/BindKey", Of(SpanKind::kClient)).error, "CANCELLED");
   const RecordedSpan served = recorded_.AwaitSpan("GlobalStore/BindKey", Of(SpanKind::kServer));
   EXPECT_EQ(served.attribute(attr::kRpcGrpcStatusCode), "1");
-  EXPECT_EQ(served.error, "") << "which is no fault of the server";
+  EXPECT_EQ(served.error, "") << "which is not a fault of the server";
 }
 
 TEST_F(ObservedCalls, ACallerWithoutTracingIsContinuedWhereItSentATraceAndElseBeginsOne) {

@@ -55,7 +55,7 @@ struct ServerOptions {
 class Server {
  public:
   // ALREADY_EXISTS when something listens on a unix path already, UNAVAILABLE when an address cannot be
-  // bound, INVALID_ARGUMENT for what is no address.
+  // bound, INVALID_ARGUMENT for what is not an address.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options);
   // Shuts down at once. Returns when every call has ended; their Executor must still live.
   ~Server();

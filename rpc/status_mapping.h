@@ -20,7 +20,7 @@ inline constexpr size_t kMaxDetailsBytes = 1024;
 
 grpc::Status ToGrpcStatus(const absl::Status& status);
 
-// A code that gRPC does not define becomes UNKNOWN. Details that are no google.rpc.Status are left out.
+// A code that gRPC does not define becomes UNKNOWN. Details that are not google.rpc.Status are left out.
 absl::Status FromGrpcStatus(const grpc::Status& status);
 
 }  // namespace tensorcast::rpc

@@ -150,7 +150,7 @@ absl::StatusOr<std::string> DomainOfAuthority(std::string_view certificate) {
   if (!absl::ConsumePrefix(&domain, kScheme) || !CheckTrustDomain(domain).ok()) {
     return absl::InvalidArgumentError(
         absl::StrCat("the certificate's URI name, ", uri,
-                     ", is no trust domain: it is no authority that `certs init` made"));
+                     ", is not a trust domain: it is not an authority that `certs init` made"));
   }
   return std::string(domain);
 }

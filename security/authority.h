@@ -26,7 +26,7 @@ struct Validity {
 };
 
 // A new authority, named after a trust domain. Each process takes names of its own domain alone (identity.h).
-// INVALID_ARGUMENT for what is no trust domain.
+// INVALID_ARGUMENT for what is not a trust domain.
 absl::StatusOr<CertifiedKey> MakeAuthority(std::string_view trust_domain, const Validity& validity);
 
 // The trust domain in an authority's certificate. INVALID_ARGUMENT for one that MakeAuthority did not make.

@@ -47,7 +47,7 @@ absl::StatusOr<AuthorityFolder> AuthorityFolder::Make(const std::string& folder,
   if (std::filesystem::exists(files.certificate, ignored) || std::filesystem::exists(files.key, ignored)) {
     return absl::AlreadyExistsError(absl::StrCat(
         folder,
-        " has an authority already, and nobody would believe its certificates after another one took "
+        " has an authority already, and no process would accept its certificates after another one took "
         "its place; choose another folder"));
   }
   TC_RETURN_IF_ERROR(MakePrivateFolder(folder, std::filesystem::path(files.key).filename().string()));

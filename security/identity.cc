@@ -177,7 +177,7 @@ absl::Status CheckKeyIsPrivate(const std::string& path) {
   if (stat(path.c_str(), &found) != 0) return ErrnoStatus(errno, "look at", path);
   if ((found.st_mode & S_IROTH) == 0) return absl::OkStatus();
   return absl::PermissionDeniedError(
-      absl::StrCat(path, " (security.key) can be read by everybody: chmod 0600 ", path));
+      absl::StrCat(path, " (security.key) can be read by every user: chmod 0600 ", path));
 }
 
 // What tells one state of a file from another.
@@ -266,7 +266,7 @@ struct Identity::State {
     }
     if (self.not_after - absl::Now() < (self.not_after - self.not_before) / kLastPart) {
       LOG_EVERY_N_SEC(WARNING, 3600) << files.certificate << " ends at " << absl::FormatTime(self.not_after)
-                                     << ": nobody takes it after that; issue another one in its place";
+                                     << ": no process accepts it after that; issue another one in its place";
     }
   }
 

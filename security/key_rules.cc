@@ -27,9 +27,10 @@ bool IsOperator(std::string_view path) {
 absl::Status CheckName(std::string_view rule, std::string_view path) {
   const absl::StatusOr<Name> name = ParseNameIn("any", path);
   if (name.ok() && (name->role == Role::kClient || name->role == Role::kOperator)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("\"", rule, "\" names \"", path,
-                                                 "\": who may bind keys is client/NAME or operator/NAME, or "
-                                                 "client or operator for those without a name"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("\"", rule, "\" names \"", path,
+                   "\": the names that may bind keys are client/NAME or operator/NAME, or "
+                   "client or operator for those without a name"));
 }
 
 }  // namespace
@@ -50,8 +51,9 @@ absl::StatusOr<KeyRules> KeyRules::Parse(std::span<const std::string> rules) {
       names.emplace(path);
     }
     if (names.empty()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "\"", rule, "\" names nobody: say who may, such as operator for those who run the cluster alone"));
+      return absl::InvalidArgumentError(absl::StrCat("\"", rule,
+                                                     "\" names no role: give the names that may bind, such "
+                                                     "as operator for those who run the cluster alone"));
     }
     const std::string prefix = rule.substr(0, equals);
     if (!parsed.names_.emplace(prefix, std::move(names)).second) {

@@ -35,7 +35,7 @@ bool IsSegment(std::string_view text) {
 
 absl::Status NotAName(std::string_view text, std::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat(
-      "\"", absl::Utf8SafeCEscape(text.substr(0, kMaxShownBytes)), "\" is no name of ours: ", why,
+      "\"", absl::Utf8SafeCEscape(text.substr(0, kMaxShownBytes)), "\" is not a name of ours: ", why,
       "; one is spiffe://DOMAIN/tensorcast/ and then global-store, node/NAME, operator/NAME or client/NAME"));
 }
 
@@ -59,7 +59,7 @@ absl::Status CheckTrustDomain(std::string_view domain) {
   }
   return absl::InvalidArgumentError(
       absl::StrCat("\"", absl::Utf8SafeCEscape(domain.substr(0, kMaxShownBytes)),
-                   "\" is no trust domain: that is at most ", kMaxDomainBytes,
+                   "\" is not a trust domain: that is at most ", kMaxDomainBytes,
                    " lower-case letters, digits, dots, dashes and underscores, such as models.example"));
 }
 

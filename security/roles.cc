@@ -23,7 +23,7 @@ constexpr CallRow kTable[] = {
     {"GlobalStore/UpdateReplicas", kNode, ""},
     {"GlobalStore/RequestEviction", kNode, ""},
     {"GlobalStore/DrainNode", kNode | kOperator, "a node: itself alone, when it stops"},
-    {"GlobalStore/ForgetNode", kOperator, "whoever registers next may have its id"},
+    {"GlobalStore/ForgetNode", kOperator, "the next node that registers may take its id"},
     {"GlobalStore/PublishArtifact", kNode, "of what a client put there"},
     {"GlobalStore/DescribeArtifact", kReaders, ""},
     {"GlobalStore/ListArtifacts", kReaders, ""},
@@ -79,7 +79,7 @@ std::string RolesText(RoleSet roles) {
   for (const Role role : kRoles) {
     if (Contains(roles, role)) texts.push_back(RoleText(role));
   }
-  return texts.empty() ? "nobody" : absl::StrJoin(texts, " or ");
+  return texts.empty() ? "no role" : absl::StrJoin(texts, " or ");
 }
 
 std::string CallTableText() {

@@ -29,7 +29,7 @@ std::span<const CallRow> CallTable();
 RoleSet RolesOf(std::string_view call);
 inline bool Contains(RoleSet roles, Role role) { return (roles & Only(role)) != 0; }
 
-// "node or operator"; "nobody".
+// "node or operator"; "no role" where the set is empty.
 std::string RolesText(RoleSet roles);
 
 // The table as README.md shows it.

@@ -18,7 +18,7 @@ TEST(Roles, EveryCallIsSomebodys) {
 
 TEST(Roles, ACallWithoutARowIsNobodys) {
   EXPECT_EQ(RolesOf("GlobalStore/BindKeys"), 0);
-  EXPECT_EQ(RolesText(RolesOf("")), "nobody");
+  EXPECT_EQ(RolesText(RolesOf("")), "no role");
 }
 
 TEST(Roles, WhatIsForEveryReaderIsNotForTheGlobalStore) {

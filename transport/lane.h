@@ -56,7 +56,7 @@ struct Lane {
   // well be sent single replicas over another.
   bool opens_pool = false;
   // The key of the address that it listens on, and where a LaneConfig has that: a node without it does not
-  // have the lane. Empty and null for a lane that is no transport.
+  // have the lane. Empty and null for a lane that is not a transport.
   std::string_view listen_key;
   std::string LaneConfig::* listen = nullptr;
   // The addresses that others are told; null: always the advertised host.
@@ -64,8 +64,8 @@ struct Lane {
   // What this host, or the rest of the configuration, does not allow. Null: nothing. REQUIRES of its
   // argument: the lane is configured.
   std::function<std::vector<LaneProblem>(const LaneConfig&)> check;
-  // Null for a lane that is no transport: the daemon has its own way there. UNAVAILABLE when this host has no
-  // network of the lane's kind.
+  // Null for a lane that is not a transport: the daemon has its own way there. UNAVAILABLE when this host has
+  // no network of the lane's kind.
   std::function<absl::StatusOr<std::unique_ptr<Transport>>(const LaneConfig&)> make;
 
   bool configured(const LaneConfig& config) const { return listen == nullptr || !(config.*listen).empty(); }

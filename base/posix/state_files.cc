@@ -71,7 +71,7 @@ absl::StatusOr<std::optional<mode_t>> JudgeFolder(const std::string& path, const
   if (found.st_uid != geteuid() && found.st_uid != 0) {
     return absl::PermissionDeniedError(absl::StrCat("folder ", path, " belongs to user ", found.st_uid,
                                                     ", not to user ", geteuid(),
-                                                    ", who runs this; choose a folder of its own"));
+                                                    ", which runs this process; choose a folder of its own"));
   }
   const mode_t wanted = PrivateMode(found, others);
   if (found.st_uid == geteuid() && (found.st_mode & kPermissions) != wanted) {
@@ -124,7 +124,7 @@ absl::Status CheckPrivateFolder(const std::string& path, std::string_view own_en
   if (stat(path.c_str(), &found) != 0) {
     return errno == ENOENT ? absl::OkStatus() : ErrnoStatus(errno, "look at folder", path);
   }
-  if (!S_ISDIR(found.st_mode)) return absl::FailedPreconditionError(absl::StrCat(path, " is no folder"));
+  if (!S_ISDIR(found.st_mode)) return absl::FailedPreconditionError(absl::StrCat(path, " is not a folder"));
   return JudgeFolder(path, found, own_entry, /*others=*/0).status();
 }
 
@@ -133,7 +133,7 @@ absl::Status MakePrivateFile(const std::string& path) {
   if (!file) return ErrnoStatus(errno, "open", path);
   struct stat found;
   if (fstat(file.get(), &found) != 0) return ErrnoStatus(errno, "look at", path);
-  if (!S_ISREG(found.st_mode)) return absl::FailedPreconditionError(absl::StrCat(path, " is no file"));
+  if (!S_ISREG(found.st_mode)) return absl::FailedPreconditionError(absl::StrCat(path, " is not a file"));
   if (found.st_uid != geteuid() || (found.st_mode & kOthers) == 0) return absl::OkStatus();
   if (fchmod(file.get(), found.st_mode & kPermissions & ~kOthers) != 0) {
     return ErrnoStatus(errno, "make private", path);

@@ -208,8 +208,8 @@ absl::Status CheckPeer(int socket, const std::vector<gid_t>& allowed_groups) {
     if (std::any_of(groups.begin(), groups.end(), allowed)) return absl::OkStatus();
   }
   return absl::PermissionDeniedError(absl::StrCat(
-      "user ", peer.uid, unknown ? " (which here is whoever this container does not know)" : "",
-      " may not use the sockets of user ", geteuid(), "; run as that user, or allow one of its groups"));
+      "user ", peer.uid, unknown ? " (unknown in this container)" : "", " may not use the sockets of user ",
+      geteuid(), "; run as that user, or allow one of its groups"));
 }
 
 }  // namespace tensorcast

@@ -26,7 +26,7 @@ class UnixListener {
   // Only the own user may connect when `groups` is empty; else the socket belongs to the first group (0660),
   // or is open to all (0666) when there are several, since a file has one group only, or when that group is
   // none of this user's: whoever accepts checks the peer anyway (CheckPeer). It does not block.
-  // ALREADY_EXISTS when somebody listens on the path, or a file that is no socket is there.
+  // ALREADY_EXISTS when somebody listens on the path, or a file that is not a socket is there.
   static absl::StatusOr<std::unique_ptr<UnixListener>> Listen(const std::string& path,
                                                               const std::vector<gid_t>& groups);
   ~UnixListener();

@@ -217,7 +217,7 @@ class FanOut {
       TC_ASSIGN_OR_RETURN(const std::optional<int> feeder, swarm.FindFeeder());
       if (feeder) return *feeder;
     }
-    return absl::InternalError("the receivers had ended before there was anybody to do the fault to");
+    return absl::InternalError("every receiver ended before the fault could be applied");
   }
 
   // A daemon that was killed runs again, with what it had at the beginning.
@@ -237,7 +237,7 @@ class FanOut {
 
   // Now that the source is back, everybody gets the rest.
   absl::Status Resume(uint64_t sent_by_all_before) {
-    Say("fan-out: the source is back, and everybody gets the rest");
+    Say("fan-out: the source is back, and every receiver gets the rest");
     TC_ASSIGN_OR_RETURN(const std::vector<Received> resumed, ReceiveAll(/*undisturbed=*/true));
     for (const Received& one : resumed) {
       TC_RETURN_IF_ERROR(Annotate(one.status, "with the source back"));

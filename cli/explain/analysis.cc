@@ -211,7 +211,7 @@ Bound FindBound(const TransferReport& report, const std::vector<SourceDetails>& 
   if (parts.starved == max) {
     return {"starved", absl::StrCat(Took(parts.starved, parts),
                                     "went by with nothing to ask for: no source had a chunk that was still "
-                                    "missing. Whoever was filling them is the limit.")};
+                                    "missing. The nodes that filled these sources are the limit.")};
   }
   if (parts.gaps == max) {
     return {"gaps",

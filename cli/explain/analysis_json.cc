@@ -54,7 +54,7 @@ std::string AnalysisJson(const TransferReport& report, const std::vector<SourceD
                             {"bytes_per_second", hop.transfer ? RateOf(*hop.transfer) : 0.0},
                             {"problem", hop.problem}});
   }
-  // Names and errors come from elsewhere: bytes that are no UTF-8 are replaced instead of thrown at us.
+  // Names and errors come from elsewhere: bytes that are not UTF-8 are replaced instead of thrown at us.
   return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 

@@ -227,7 +227,7 @@ std::string FeedsText(const TopView& view, size_t limit) {
     table.Add({feed.from, feed.to, feed.lane, feed.was, feed.transfer, FormatBytes(feed.bytes),
                FormatRate(feed.rate)});
   }
-  std::string text = absl::StrCat("\nwho feeds whom\n", table.ToString());
+  std::string text = absl::StrCat("\nsources and receivers\n", table.ToString());
   if (feeds.size() > limit) absl::StrAppend(&text, "  and ", feeds.size() - limit, " more\n");
   return text;
 }

@@ -1,5 +1,5 @@
-// One frame of `tensorcast top`: nodes with their pools, transfers under way, who feeds whom, what flowed
-// between nodes, and the last transfers. Pure functions; who asks the nodes is cli/commands/top.cc.
+// One frame of `tensorcast top`: nodes with their pools, transfers under way, sources and receivers, what
+// flowed between nodes, and the last transfers. Pure functions; who asks the nodes is cli/commands/top.cc.
 #pragma once
 
 #include <map>

@@ -141,7 +141,7 @@ TEST(RenderTop, ShowsWhoFeedsWhomAsTheReceiverSaysOrElseAsTheSource) {
   receiver.mutable_servings(2)->mutable_closed();
   view.before = {{"grant-node-2", {.bytes = 0, .at = At(60)}}, {"to-node-0", {.bytes = 0, .at = At(60)}}};
   EXPECT_THAT(RenderTop(view), AllOf(HasSubstr("tcp   2 sources\n"), HasSubstr(R"(
-who feeds whom
+sources and receivers
 from    to      lane  was      transfer      bytes       rate
 node-2  node-1  tcp   filling  22bb33cc  15.26 MiB  0.40 GB/s
 node-0  node-1  tcp   ready    22bb33cc  15.26 MiB  0.20 GB/s

@@ -145,7 +145,7 @@ std::vector<std::string> CheckTrace(const Received& received, const ExpectedTrac
     const bool linked = std::any_of(spans.begin(), spans.end(), [&](const ReceivedSpan* span) {
       return span->name == name && HasLinkThatSaysSomething(received, *span);
     });
-    if (!linked) problem("no span ", name, " is linked to a span that arrived and is no ancestor of it");
+    if (!linked) problem("no span ", name, " is linked to a span that arrived and is not an ancestor of it");
   }
   for (const auto& [child, parent] : expected.below) {
     const bool below =

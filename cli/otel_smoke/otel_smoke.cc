@@ -301,7 +301,7 @@ class Smoke {
     std::printf("%s\n", all.dump(2).c_str());
   }
 
-  // There are collectors for traces alone: what they do not take of the rest is said, and is no error.
+  // There are collectors for traces alone: what they do not take of the rest is said, and is not an error.
   absl::Status TellTraces() const {
     for (size_t i = 0; i < otel::sdk::kSignals; ++i) {
       if (telemetry_->counters().signals[i].dropped() == 0) continue;

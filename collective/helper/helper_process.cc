@@ -212,7 +212,7 @@ HelperProcess::HelperProcess(DeviceRuntime* devices, HelperOptions options)
   }
   starting_ = std::thread([this] {
     const absl::Status hello = AwaitHello();
-    // A host without the library is no fault in itself; what each GPU needs it copies.
+    // A host without the library is not a fault in itself; what each GPU needs it copies.
     if (hello.ok()) return SetState(State::kIdle);
     LOG(LEVEL(options_.library_named ? absl::LogSeverity::kWarning : absl::LogSeverity::kInfo))
         << "no broadcasts between the GPUs of this node: " << hello.message();

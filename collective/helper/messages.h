@@ -78,7 +78,7 @@ std::string EncodeReply(const absl::StatusOr<Reply>& reply);
 
 // INVALID_ARGUMENT for anything but what the encoders make.
 absl::StatusOr<Request> DecodeRequest(std::string_view bytes);
-// What the helper answered, be it an error; INTERNAL when it is no answer at all.
+// What the helper answered, be it an error; INTERNAL when it is not an answer at all.
 absl::StatusOr<Reply> DecodeReply(std::string_view bytes);
 
 // kHeaderBytes. REQUIRES: at most kMaxHeaderRanges.

@@ -22,7 +22,7 @@ struct HelperTools {
 
 // `socket`: to the daemon; it is taken. Makes the tools, which can take its time and fail: the daemon is told
 // why. Serves until the daemon closes its end. An error: there were no tools, or the daemon broke the
-// protocol, or is no parent of this process.
+// protocol, or is not a parent of this process.
 absl::Status Serve(int socket, absl::AnyInvocable<absl::StatusOr<HelperTools>() &&> make_tools);
 
 }  // namespace tensorcast::helper

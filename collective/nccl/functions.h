@@ -35,7 +35,7 @@ struct NcclFunctions {
 // there is none, it lacks one of these or is too old.
 absl::StatusOr<NcclFunctions> FindNccl(const std::string& path);
 
-// OK also for ncclInProgress, which is no error. `comm` (may be null) is asked for what happened.
+// OK also for ncclInProgress, which is not an error. `comm` (may be null) is asked for what happened.
 absl::Status NcclStatus(const NcclFunctions& nccl, ncclResult_t result, std::string_view operation,
                         ncclComm_t comm);
 

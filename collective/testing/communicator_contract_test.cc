@@ -152,7 +152,7 @@ class CommunicatorContract : public ::testing::Test {
     if (absl::IsUnavailable(library.status())) GTEST_SKIP() << "no collective library: " << library.status();
     ASSERT_TRUE(library.ok()) << library.status();
     library_ = *std::move(library);
-    if (devices_->devices().size() < 2) GTEST_SKIP() << "no collective library: one GPU is no group";
+    if (devices_->devices().size() < 2) GTEST_SKIP() << "no collective library: one GPU is not a group";
   }
 
   CommunicatorId MustMakeId() {

@@ -21,7 +21,7 @@ absl::Status EnablePeer(int device, int other) {
   const CudaDeviceGuard guard(device);
   TC_RETURN_IF_ERROR(guard.status());
   TC_RETURN_IF_ERROR(CudaStatus(cudaDeviceCanAccessPeer(&can, device, other), "asking for", which));
-  if (can == 0) return absl::UnimplementedError("they are no peers");
+  if (can == 0) return absl::UnimplementedError("they are not peers");
   const cudaError_t error = cudaDeviceEnablePeerAccess(other, /*flags=*/0);
   if (error == cudaErrorPeerAccessAlreadyEnabled) {
     cudaGetLastError();  // by another library of this process; not to be found by the next who asks
@@ -49,7 +49,7 @@ class CudaEvent final : public Event {
   }
 
   absl::Status Await() override {
-    const CudaDeviceGuard guard(device_);  // its error is no reason not to wait for what may run yet
+    const CudaDeviceGuard guard(device_);  // its error is not a reason not to wait for what may run yet
     return CudaStatus(cudaEventSynchronize(event_), "copying on", absl::StrCat("device ", device_));
   }
 

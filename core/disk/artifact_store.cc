@@ -47,7 +47,7 @@ absl::Status CheckIsInItsPlace(const PackedFile& file) {
   }
   return absl::FailedPreconditionError(absl::StrCat(
       "the packed file ", file.path(),
-      " was removed or replaced by somebody else: it is no copy any more; put the artifact again"));
+      " was removed or replaced by another process: it is not a copy any more; put the artifact again"));
 }
 
 absl::StatusOr<UniqueFd> OpenForReading(const std::string& path) {

@@ -308,7 +308,7 @@ TEST_F(DiskTier, AFileThatWasFoundDamagedIsForgottenWhenItOrItsArtifactIsRemoved
 
   std::filesystem::create_directory(folder_.File(PackedFileName(artifact_id)));
   store = Open();
-  EXPECT_TRUE(absl::IsNotFound(store->Remove(artifact_id))) << "it is no file of ours";
+  EXPECT_TRUE(absl::IsNotFound(store->Remove(artifact_id))) << "it is not a file of ours";
   EXPECT_EQ(store->Damaged().size(), 1u);
 }
 

@@ -105,7 +105,7 @@ absl::StatusOr<std::string> ImportRoots::Resolve(const std::string& path) const 
   }
   if (!tells_why_ && path.front() != '/') {
     return absl::InvalidArgumentError(
-        absl::StrCat("\"", path, "\" is not an absolute path on the host of who is to read it"));
+        absl::StrCat("\"", path, "\" is not an absolute path on the host that is to read it"));
   }
   absl::StatusOr<std::string> real = RealPath(path);
   if (!real.ok()) {

@@ -36,7 +36,7 @@ std::string EncodePackedHeader(const PackedHeader& header);
 // `file_bytes` with its parts in order. UNIMPLEMENTED for a later version.
 absl::StatusOr<PackedHeader> DecodePackedHeader(std::span<const std::byte> bytes, uint64_t file_bytes);
 
-// "tc2:abc" <-> "tc2-abc.tcpack". "" for a name that is no packed file's.
+// "tc2:abc" <-> "tc2-abc.tcpack". "" for a name that is not a packed file's.
 std::string PackedFileName(std::string_view artifact_id);
 std::string ArtifactIdOfFileName(std::string_view file_name);
 

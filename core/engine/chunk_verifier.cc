@@ -5,7 +5,7 @@
 namespace tensorcast {
 namespace {
 
-// XXH3 first: bytes that differ by accident are no forgery.
+// XXH3 first: bytes that differ by accident are not forgery.
 std::string Mismatch(const ChunkDigests& found, const ChunkDigests& expected) {
   if (found.xxh3 != expected.xxh3) {
     return absl::StrCat("has digest ", found.xxh3.ToHex(), ", its manifest says ", expected.xxh3.ToHex());

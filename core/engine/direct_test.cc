@@ -87,7 +87,7 @@ TEST_F(EngineDirect, WhatFailsGoesThroughTheHost) {
   const auto pending = Materialize(artifact_, kSecondGpu, nullptr);
   ExpectRight(pending->Wait(ContextFor()));
   EXPECT_GT(BytesOf(Stage::kPlace, *pending->report()), 0u);
-  EXPECT_TRUE(pending->report()->changes.empty()) << "that is no fault of the source";
+  EXPECT_TRUE(pending->report()->changes.empty()) << "that is not a fault of the source";
 }
 
 TEST_F(EngineDirect, TheFaultOfADeviceIsItsOwn) {

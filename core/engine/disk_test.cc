@@ -147,7 +147,7 @@ TEST_F(EngineLocal, ACorruptPackedFileIsWithdrawnAndTheRestComesFromElsewhere) {
   const std::vector<DamagedFile> damaged = store_->Damaged();
   ASSERT_EQ(damaged.size(), 1);
   EXPECT_EQ(damaged[0].artifact_id, artifact_.manifest->id());
-  EXPECT_TRUE(absl::IsNotFound(store_->Find(artifact_.manifest->id()).status())) << "it is no copy";
+  EXPECT_TRUE(absl::IsNotFound(store_->Find(artifact_.manifest->id()).status())) << "it is not a copy";
   auto rewritten = Get(artifact_, kDisk);
   ASSERT_TRUE(rewritten.ok()) << rewritten.status();
   EXPECT_TRUE(Read(**rewritten) == artifact_.image) << "packing it anew heals it";

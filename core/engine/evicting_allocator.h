@@ -1,6 +1,6 @@
 // Memory for a new replica: from the pool as it is, else by evicting the least recently used replicas that
 // may go, else by waiting for others to let go, else not at all, with a message that says what holds the
-// pool. Nobody is asked about partial replicas: they are no copies. They go first, and last of all those
+// pool. Nobody is asked about partial replicas: they are not copies. They go first, and last of all those
 // that other nodes, or other ingests of this one, read at the moment: these have to look elsewhere, and the
 // memory is waited for until they have stopped.
 //

@@ -71,7 +71,7 @@ class IngestRun {
 
   // One that became ready while this one waited for its turn or its place.
   absl::StatusOr<std::unique_ptr<ReplicaLease>> FindReady() {
-    if (request_.manifest == nullptr) return absl::NotFoundError("nobody knows yet what it makes");
+    if (request_.manifest == nullptr) return absl::NotFoundError("the manifest is not known yet");
     absl::StatusOr<std::unique_ptr<ReplicaLease>> ready =
         options_.table->Lease(request_.artifact_id(), request_.location);
     if (ready.ok()) {

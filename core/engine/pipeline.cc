@@ -176,7 +176,7 @@ IngestPipeline::Step IngestPipeline::RetireStep() {
 IngestPipeline::Step IngestPipeline::ControlStep(SteadyTime now) {
   const bool waits = now >= idle_.since() + kShortWait;
   if (waits == told_waiting_.empty()) {
-    told_waiting_ = waits ? absl::StrCat("chunks that nobody has yet (", sources_.NamesInUse(), ")") : "";
+    told_waiting_ = waits ? absl::StrCat("chunks that no source has yet (", sources_.NamesInUse(), ")") : "";
     return [this, what = told_waiting_] { plan_.on_wait(what); };
   }
   if (!fatal_.ok()) return nullptr;
@@ -590,7 +590,7 @@ bool IngestPipeline::AcceptDirect(ChunkFetch& fetch) {
 }
 
 bool IngestPipeline::FindInHost(ChunkFetch& fetch) {
-  // What is made here first is no replica yet, and in nobody's pool.
+  // What is made here first is not a replica yet, and in nobody's pool.
   if (!plan_.destination->places() || plan_.expected == nullptr) return false;
   fetch.bytes = fetch.source->source->HostSpans(fetch.request.range);
   if (fetch.bytes.empty()) return false;

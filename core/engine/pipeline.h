@@ -170,7 +170,7 @@ class IngestPipeline {
   // --- what ends before its time. Those that give cancellations are for the caller to cancel, without the
   // lock.
   void EndInVain(ChunkFetch& fetch);
-  // Whether that was no fault of its source, as the ingest's context is now.
+  // Whether that was not a fault of its source, as the ingest's context is now.
   bool IsExcused(ChunkFetch& fetch, const RequestContext& context) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PutBackWrong(ChunkFetch& fetch, absl::Status why);      // costs its source
   void PutBackAndGiveUp(ChunkFetch& fetch, absl::Status why);  // costs the whole ingest

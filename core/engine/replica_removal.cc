@@ -100,7 +100,7 @@ void ReplicaRemoval::DropIfLost(const std::string& artifact_id) {
     if (replica.location == kDisk && replica.state == ReplicaState::kReady &&
         table_->Drain(replica.id, {.even_pinned = true}).ok()) {
       LOG(ERROR) << "The packed file of " << artifact_id
-                 << " was removed or replaced by somebody else: it is no longer offered";
+                 << " was removed or replaced by another process: it is no longer offered";
     }
   }
   store_->CloseLost(artifact_id);

@@ -23,7 +23,7 @@ absl::Status NoSuchReplica(std::string_view id) {
 absl::Status WrongMemory(const ReplicaRecord& record) {
   return absl::DataLossError(absl::StrCat("replica ", record.info.id, " of ", record.info.artifact_id,
                                           " did not match its manifest when it was read while it filled: its "
-                                          "memory was written to by somebody else, or is faulty"));
+                                          "memory was written to by another process, or is faulty"));
 }
 
 }  // namespace
@@ -514,7 +514,7 @@ absl::StatusOr<std::unique_ptr<ReplicaLease>> ReplicaTable::LeaseToServe(std::st
   TC_ASSIGN_OR_RETURN(const RecordPtr record, FindFilling(id));
   if (record->info.chunks_unverified > 0) {
     return absl::FailedPreconditionError(
-        absl::StrCat("replica ", id, " serves nobody else: of its chunks ", record->info.chunks_unverified,
+        absl::StrCat("replica ", id, " serves no other node: of its chunks ", record->info.chunks_unverified,
                      " of ", record->info.chunks_total, " were not verified (daemon.device_verification)"));
   }
   return LeaseLocked(record, /*to_serve=*/true);

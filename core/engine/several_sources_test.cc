@@ -360,7 +360,7 @@ TEST_F(EngineSources, ThatHaveNothingForNowLeaveTheTurnToOtherIngests) {
   auto waiting = Materialize(artifact_, kCpu, Together({filling}));
   const TestArtifact other = MakeChunkedArtifact(2, 1);
   EXPECT_TRUE(Get(other, kCpu, GoodProvider(other)).ok());
-  EXPECT_EQ(waiting->progress().waiting_for, "chunks that nobody has yet (filling)");
+  EXPECT_EQ(waiting->progress().waiting_for, "chunks that no source has yet (filling)");
   for (uint32_t chunk = 0; chunk < kChunks; ++chunk) has->Add(chunk);
   EXPECT_TRUE(waiting->Wait(ContextFor()).ok());
   EXPECT_EQ(waiting->progress().waiting_for, "");

@@ -41,7 +41,7 @@ class UnsentChunks {
 
 // Where chunks lie in the image; neighbours are one range. `chunks` ascend.
 std::vector<ByteRange> RangesOf(const ImageLayout& layout, const std::vector<uint32_t>& chunks);
-// The way back. INVALID_ARGUMENT for ranges that are no whole chunks.
+// The way back. INVALID_ARGUMENT for ranges that are not whole chunks.
 absl::StatusOr<std::vector<uint32_t>> ChunksOf(const ImageLayout& layout,
                                                const std::vector<ByteRange>& ranges);
 

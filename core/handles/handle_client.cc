@@ -164,7 +164,7 @@ absl::Status ClaimedReplica::AcknowledgeClosed() {
   if (acknowledged_) return absl::OkStatus();
   const SteadyTime deadline = SteadyNow() + kCloseTimeout;
   absl::StatusOr<IncomingFrame> answer = channel()->Exchange(ClosedFrame{}, {}, deadline);
-  // That the bytes were damaged is no answer to this.
+  // That the bytes were damaged is not an answer to this.
   if (absl::IsDataLoss(answer.status())) answer = channel()->Receive(deadline);
   TC_RETURN_IF_ERROR(answer.status());
   if (!std::holds_alternative<ClosedFrame>(answer->frame)) {

@@ -49,7 +49,7 @@ class HandleServer {
                                   // RESOURCE_EXHAUSTED
   };
 
-  // ALREADY_EXISTS when a living process listens on the path, or a file that is no socket is there.
+  // ALREADY_EXISTS when a living process listens on the path, or a file that is not a socket is there.
   static absl::StatusOr<std::unique_ptr<HandleServer>> Start(const Options& options);
   // Closes every connection, releasing what they held, and removes the socket's file. Not to be called by the
   // destructor of a Claim's hold.

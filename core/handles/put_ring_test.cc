@@ -315,7 +315,7 @@ TEST_F(PutRingTest, FullRoom_PutWaitsUntilItsDeadline) {
   });
   EXPECT_TRUE(absl::IsUnavailable(RingFiller::Open(folder_.socket(), kMiB, Soon(), cancellation).status()));
   canceller.join();
-  // Those that have gone are no obstacle to the next.
+  // Those that have gone are not obstacles to the next.
   first.reset();
   EXPECT_NE(Open(kMiB), nullptr);
 }

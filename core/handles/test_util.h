@@ -48,7 +48,7 @@ void SendBytes(int socket, std::string_view bytes, int fd = -1);
 void SendFrame(int socket, const Frame& frame, int fd = -1);
 // The next frame that the other end sends; nothing when it closed the connection.
 std::optional<Frame> ReceiveFrame(int socket);
-// kOk: it is no ERROR.
+// kOk: it is not an ERROR.
 absl::StatusCode ErrorOf(const std::optional<Frame>& frame);
 
 }  // namespace tensorcast

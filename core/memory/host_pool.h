@@ -167,7 +167,7 @@ class HostPool {
   absl::StatusOr<HostAllocation> Grow(const HostAllocation& allocation, std::span<const ByteRange> ranges);
 
   // What an allocation of a pool of before was, in segments that were kept. REQUIRES: of each kept segment
-  // something is adopted before anything of it is let go. INVALID_ARGUMENT for what is no whole image in
+  // something is adopted before anything of it is let go. INVALID_ARGUMENT for what is not a whole image in
   // such segments.
   absl::StatusOr<HostAllocation> Adopt(uint64_t image_bytes, std::span<const NamedExtent> extents);
   // Where an allocation of this pool is, for a pool to come. REQUIRES: it is not empty of memory.

@@ -20,7 +20,7 @@ namespace tensorcast {
 enum class SourceType { kLocal, kRemote, kDisk };  // tc.source.type
 std::string_view SourceTypeName(SourceType type);
 
-// The lanes that are no transport's. (Each transport has its name in transport/lanes.)
+// The lanes that are not transport's. (Each transport has its name in transport/lanes.)
 inline constexpr std::string_view kLocalLane = "local";    // attach to a daemon of the same host
 inline constexpr std::string_view kDiskLane = "disk";      // this node's own packed files and origins
 inline constexpr std::string_view kMemoryLane = "memory";  // this node's host memory, or a client's

@@ -22,7 +22,7 @@ class StrictJsonReader : public nlohmann::json_sax<nlohmann::json> {
   bool number_integer(number_integer_t) override { return Unexpected("a negative number"); }
   bool number_unsigned(number_unsigned_t) override { return Unexpected("a number"); }
   bool number_float(number_float_t, const string_t&) override {
-    return Unexpected("a number that is no 64-bit unsigned integer");
+    return Unexpected("a number that is not a 64-bit unsigned integer");
   }
   bool string(string_t&) override { return Unexpected("a string"); }
   bool binary(binary_t&) override { return Unexpected("binary data"); }

@@ -53,7 +53,7 @@ absl::StatusOr<std::string> EncodeMetadata(const std::map<std::string, std::stri
 
 uint64_t ElementBytes(DType dtype) { return std::max<uint64_t>(FindDType(dtype)->bits / 8, 1); }
 
-// Where padding is left out, a tensor of odd size can put the next ones at offsets that are no multiple of
+// Where padding is left out, a tensor of odd size can put the next ones at offsets that are not multiples of
 // their element's size, which some readers refuse.
 bool IsAlignedBackToBack(const std::vector<Tensor>& tensors) {
   uint64_t offset = 0;

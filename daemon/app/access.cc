@@ -8,7 +8,7 @@
 namespace tensorcast::daemon {
 namespace {
 
-// Empty for what is no transport, is not configured, or was left out of daemon.lanes.
+// Empty for what is not a transport, is not configured, or was left out of daemon.lanes.
 std::string ListenOf(const DaemonOptions& options, const transport::Lane& lane) {
   if (lane.listen == nullptr || std::ranges::find(options.lanes, lane.name) == options.lanes.end()) return "";
   return options.lane_config.*lane.listen;

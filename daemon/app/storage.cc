@@ -18,10 +18,10 @@ absl::Status CheckPackedFile(const PackedFile& packed) {
   struct stat open{};
   const uint64_t bytes = packed.image_offset() + packed.manifest()->layout().image_bytes;
   if (fstat(packed.fd(), &open) == 0 && static_cast<uint64_t>(open.st_size) >= bytes) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      "the packed file ", packed.path(),
-      " was cut short: it is no copy any more; drop its replica (rm --replica --force) and put the artifact "
-      "again"));
+  return absl::FailedPreconditionError(absl::StrCat("the packed file ", packed.path(),
+                                                    " was cut short: it is not a copy any more; drop its "
+                                                    "replica (rm --replica --force) and put the artifact "
+                                                    "again"));
 }
 
 // A segment is kept or new as a whole, so that a small pool is of several, too.

@@ -17,7 +17,7 @@ constexpr int kComplaintSeconds = 60;
 }  // namespace
 
 absl::Status ClusterEvictionGuard::MayEvict(const ReplicaInfo& replica) {
-  // First, since its error (a packed file that is listed but is no copy) keeps the replica, whatever the
+  // First, since its error (a packed file that is listed but is not a copy) keeps the replica, whatever the
   // global store would say.
   TC_ASSIGN_OR_RETURN(const bool durable, durable_here_(replica));
   v1::RequestEvictionRequest request;

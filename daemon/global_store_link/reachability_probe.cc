@@ -35,7 +35,7 @@ void ReachabilityProbe::Look() {
   const bool unreachable = failures_ >= kFailures;
   // Logged when it changes, not at each look.
   if (unreachable_.exchange(unreachable) == unreachable) return;
-  LOG_IF(ERROR, unreachable) << "Nobody answers at " << address_
+  LOG_IF(ERROR, unreachable) << "No process answers at " << address_
                              << ", where others are told to reach this node: it is not offered as a source "
                                 "until it does (is daemon.advertise right, and open to this host itself?): "
                              << status;

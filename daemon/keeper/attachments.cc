@@ -31,7 +31,7 @@ std::string MappedName(const Attachment& holder) { return absl::StrCat(kMappedPr
 void PutProcess(KeeperClient& keeper, const Attachment& holder) {
   UniqueFd process(fcntl(holder.process.get(), F_DUPFD_CLOEXEC, 0));
   if (process) return keeper.Put(HolderName(holder), std::move(process));
-  LOG(WARNING) << ErrnoStatus(errno, "noting", "who is attached to a replica");
+  LOG(WARNING) << ErrnoStatus(errno, "noting", "the clients of a replica");
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ absl::StatusOr<KeptRecord> DecodeRecord(std::string_view bytes);
 // A file in memory, for the keeper.
 absl::StatusOr<UniqueFd> WriteKept(std::string_view bytes);
 absl::StatusOr<std::string> ReadKept(int fd);
-// 0 of what is no file.
+// 0 of what is not a file.
 uint64_t KeptBytes(int fd);
 
 // The name of a segment with the keeper.

@@ -73,7 +73,7 @@ TEST_F(OfferedFilesTest, InsideTheRoots_IsItsOrigin) {
   EXPECT_THAT(store.published[0].second.origin().files(0).path(), HasSubstr("/models/m.safetensors"));
 }
 
-// The path leads to other bytes now: those that were opened are imported, and the path is no origin.
+// The path leads to other bytes now: those that were opened are imported, and the path is not an origin.
 TEST_F(OfferedFilesTest, ReplacedSinceItWasOpened_IsWhatWasOpened) {
   const std::string path = WriteModel("m.safetensors");
   const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));

@@ -44,7 +44,7 @@ TEST_F(StatusReportTest, HasEachDevice) {
   EXPECT_EQ(report.node().unhealthy_devices_size(), 0);
   ASSERT_EQ(report.devices_size(), 1);
   EXPECT_EQ(report.devices(0).unhealthy(), "");
-  EXPECT_FALSE(report.devices(0).has_numa_node()) << "it is no PCI device";
+  EXPECT_FALSE(report.devices(0).has_numa_node()) << "it is not a PCI device";
 }
 
 TEST_F(StatusReportTest, CountsAsPinnedWhatEvictionCannotTakeInWholeGranules) {

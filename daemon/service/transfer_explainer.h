@@ -39,8 +39,8 @@ class TransferExplainer {
 
   explicit TransferExplainer(const Options& options) : options_(options) {}
 
-  // NOT_FOUND where this node does not remember the transfer. What others do not tell is no error: their hops
-  // have a `problem`.
+  // NOT_FOUND where this node does not remember the transfer. What others do not tell is not an error: their
+  // hops have a `problem`.
   absl::StatusOr<v1::ExplainTransferResponse> Explain(const RequestContext& context,
                                                       const std::string& transfer_id);
 

@@ -137,7 +137,7 @@ TEST_F(TransferExplainerTest, SaysOfEachWhyItHasNoWordOfIt) {
   store.With([](FakeGlobalStore& fake) { fake.nodes.erase("gone"); });
   peers.describe = [](const PeerAddress& peer,
                       const v1::DescribeHopRequest& request) -> absl::StatusOr<v1::TransferHop> {
-    if (peer.node == "silent") return absl::UnavailableError("nobody answers");
+    if (peer.node == "silent") return absl::UnavailableError("no answer");
     v1::TransferHop hop = Answer(request, {From("x", true)});
     hop.set_node("somebody else");
     if (peer.node == "wordy") hop.mutable_transfer()->set_artifact_id(std::string(1 << 20, 'x'));
@@ -147,7 +147,7 @@ TEST_F(TransferExplainerTest, SaysOfEachWhyItHasNoWordOfIt) {
   auto response = Explain("t");
   ASSERT_TRUE(response.ok()) << response.status();
   EXPECT_THAT(NodesOf(*response), ElementsAre("node-0", "silent", "wordy", "gone", "other"));
-  EXPECT_EQ(response->hops(1).problem(), "nobody answers");
+  EXPECT_EQ(response->hops(1).problem(), "no answer");
   EXPECT_THAT(response->hops(2).problem(), HasSubstr("it answered with 10"));
   EXPECT_THAT(response->hops(3).problem(), HasSubstr("knows no node gone"));
   EXPECT_FALSE(response->hops(4).has_transfer()) << "it was asked about another one";

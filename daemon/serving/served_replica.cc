@@ -156,7 +156,7 @@ absl::StatusOr<std::shared_ptr<StagingBuffers::Buffer>> StagingBuffers::Acquire(
   {
     absl::MutexLock lock(&mutex_);
     // The patience begins anew whenever any buffer comes back: many pulls that share few buffers are slow,
-    // which is no failure; only when none moves is one.
+    // which is not a failure; only when none moves is one.
     while (!memory_.has_free()) {
       const uint64_t before = given_back_;
       const auto moved = [this, before]()

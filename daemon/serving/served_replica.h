@@ -45,7 +45,7 @@ class StagingBuffers : public std::enable_shared_from_this<StagingBuffers> {
   };
 
   // Blocks while all are lent. DEADLINE_EXCEEDED when none comes back for so long, to whomever it then goes:
-  // being one of many who wait is no failure. One near the device that is read, if any is free.
+  // being one of many who wait is not a failure. One near the device that is read, if any is free.
   absl::StatusOr<std::shared_ptr<Buffer>> Acquire(absl::Duration patience, std::optional<int> device = {});
 
  private:

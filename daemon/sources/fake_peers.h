@@ -25,7 +25,7 @@ class FakePeers : public PeerClient {
 
   absl::StatusOr<v1::AttachReplicaResponse> AttachReplica(const RequestContext&, const PeerAddress&,
                                                           const v1::AttachReplicaRequest& request) override {
-    if (!attach) return absl::UnavailableError("nobody answers");
+    if (!attach) return absl::UnavailableError("no answer");
     return attach(request);
   }
   absl::StatusOr<v1::OpenPullResponse> OpenPull(const RequestContext& context, const PeerAddress&,
@@ -42,7 +42,7 @@ class FakePeers : public PeerClient {
       }
       return absl::DeadlineExceededError("no answer");
     }
-    if (!open) return absl::UnavailableError("nobody answers");
+    if (!open) return absl::UnavailableError("no answer");
     return open(request);
   }
   absl::StatusOr<v1::ClosePullResponse> ClosePull(const RequestContext&, const PeerAddress&,
@@ -53,7 +53,7 @@ class FakePeers : public PeerClient {
   }
   absl::StatusOr<v1::TransferHop> DescribeHop(const RequestContext&, const PeerAddress& peer,
                                               const v1::DescribeHopRequest& request) override {
-    if (!describe) return absl::UnavailableError("nobody answers");
+    if (!describe) return absl::UnavailableError("no answer");
     return describe(peer, request);
   }
 

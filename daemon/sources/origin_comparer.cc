@@ -167,7 +167,7 @@ void OriginComparer::Step(const std::string& artifact_id, Task task) {
   const bool differs = absl::IsDataLoss(task.error) && task.right == nullptr;
   LOG_IF(INFO, over && task.error.ok()) << "The origin " << task.origin.files(0).path() << " of "
                                         << artifact_id << " was compared and is what was imported";
-  LOG_IF(ERROR, differs) << "The origin of " << artifact_id << " is no copy of it: " << task.error;
+  LOG_IF(ERROR, differs) << "The origin of " << artifact_id << " is not a copy of it: " << task.error;
   LOG_IF(WARNING, !over && !differs && !absl::IsCancelled(task.error))
       << "The origin of " << artifact_id << " is compared again later: " << task.error;
   absl::MutexLock lock(&mutex_);

@@ -477,8 +477,8 @@ class ReplicaSourceProvider : public SourceProvider {
                                         .overtaken = absl::IsDeadlineExceeded(failure.status)});
   }
 
-  // Files that went or changed are no source any more, bytes that cannot be read are lost; anything else (no
-  // descriptor left, a disk that is away) is of this moment.
+  // Files that went or changed are not sources any more, bytes that cannot be read are lost; anything else
+  // (no descriptor left, a disk that is away) is of this moment.
   void NoteOriginFailure(const absl::Status& status) {
     const bool lost = absl::IsDataLoss(status);
     corrupt_ |= lost;

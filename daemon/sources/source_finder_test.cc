@@ -247,7 +247,7 @@ TEST_F(ProviderTest, ASourceThatCannotBeOpenedIsPassedOver) {
   Offer("t1");
   Offer("t2");
   peers_.open = [this](const v1::OpenPullRequest& request) -> absl::StatusOr<v1::OpenPullResponse> {
-    if (request.grant_id() == "t1") return absl::UnavailableError("nobody answers");
+    if (request.grant_id() == "t1") return absl::UnavailableError("no answer");
     return Opened();
   };
   auto provider = Provider();
@@ -283,7 +283,7 @@ TEST_F(ProviderTest, APeerWhoseFasterLaneFailsIsWarnedAboutOnce) {
   }
   EXPECT_THAT(warnings.lines,
               ElementsAre(AllOf(HasSubstr("source of t1 comes by the lane loopback: both nodes have local"),
-                                HasSubstr("nobody answers"))));
+                                HasSubstr("no answer"))));
 }
 
 TEST_F(ProviderTest, APeerWhoseBytesCannotGoStraightToAGpuIsWarnedAboutOnce) {
@@ -313,7 +313,7 @@ TEST_F(ProviderTest, WithNothingLeftTheErrorListsWhatWasTried) {
   peers_.open = nullptr;
   const absl::Status status = testing::NextOf(*Provider(), context_).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("source of t1: loopback: nobody answers"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("source of t1: loopback: no answer"));
 }
 
 TEST_F(ProviderTest, WithoutAnySourceTheAnswerIsNotFoundWithTheGlobalStoresReason) {

@@ -56,7 +56,7 @@ struct DirectoryOptions {
   // A node that serves this many grants of an artifact is offered only to those who would have none
   // otherwise.
   uint32_t soft_grants_per_source = 7;
-  // Over what replicas that fill serve; none: they are no sources.
+  // Over what replicas that fill serve; none: they are not sources.
   std::vector<std::string> filling_lanes;
   // How long an origin that was found intact counts as a copy, and how long a node that was silent about one
   // is not asked again.
@@ -404,7 +404,7 @@ class Directory {
   void DropNode(std::string_view node_id, SteadyTime now);
 
   absl::Status ValidateReplica(const NodeState& node, const ReplicaInfo& replica) const;
-  // Those that are valid: one bad entry is no reason to refuse the others.
+  // Those that are valid: one bad entry is not a reason to refuse the others.
   std::vector<ReplicaInfo> ValidReplicas(const NodeState& node,
                                          const std::vector<ReplicaInfo>& replicas) const;
   void PutReplica(NodeState& node, const ReplicaInfo& replica);

@@ -990,7 +990,7 @@ constexpr int kSeeds = 10;
 TEST_P(Model, AgreesWithTheDirectoryAfterEachStep) {
   int steps = 30'000;
   if (const char* wanted = std::getenv("TENSORCAST_MODEL_STEPS"); wanted != nullptr) {
-    ASSERT_TRUE(absl::SimpleAtoi(wanted, &steps)) << "TENSORCAST_MODEL_STEPS is no number: " << wanted;
+    ASSERT_TRUE(absl::SimpleAtoi(wanted, &steps)) << "TENSORCAST_MODEL_STEPS is not a number: " << wanted;
   }
   Run(steps / kSeeds);
 }

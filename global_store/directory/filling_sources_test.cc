@@ -161,7 +161,7 @@ TEST_F(FewSlots, AreLookedForAmongOthersEachTime) {
       ++found;
       break;
     }
-    Drop(node);  // so that it is no source for the next
+    Drop(node);  // so that it is not a source for the next
   }
   EXPECT_GE(looked, 20);
   EXPECT_GE(found * 10, looked * 7) << "a look sees a third of them";

@@ -86,7 +86,7 @@ TEST_F(Grants, AreNotGivenForANodeThatSaysThatItCannotBeReached) {
   const GrantOffer offer = Request("receiver", "x");
   EXPECT_TRUE(offer.granted.empty());
   EXPECT_THAT(offer.waiting_for, ElementsAre(HasSubstr("node name-source, which has a copy and says that "
-                                                       "nobody answers at source:7000")))
+                                                       "no process answers at source:7000")))
       << "what it has is not lost: the receiver must not take it for NOT_FOUND";
   EXPECT_EQ(offer.retry_after, absl::ZeroDuration());
   EXPECT_TRUE(directory_.FindNode("source", now_)->unreachable);
@@ -100,8 +100,8 @@ TEST_F(Grants, AreNotWaitedForAtANodeThatSaysThatItCannotBeReached) {
   Update("source", {SomeReplica("r", "x", LocationKind::kCpu, ReplicaState::kFilling)});
   const GrantOffer offer = Request("receiver", "x");
   EXPECT_EQ(offer.retry_after, absl::ZeroDuration());
-  EXPECT_THAT(offer.waiting_for, ElementsAre(HasSubstr("nobody answers at source:7000")));
-  EXPECT_THAT(Request("receiver", "x", {"r"}).waiting_for, IsEmpty()) << "it was tried, and is no copy";
+  EXPECT_THAT(offer.waiting_for, ElementsAre(HasSubstr("no process answers at source:7000")));
+  EXPECT_THAT(Request("receiver", "x", {"r"}).waiting_for, IsEmpty()) << "it was tried, and is not a copy";
 }
 
 TEST_F(Grants, AreNotGivenWhereNoLaneIsShared) {
@@ -298,7 +298,7 @@ TEST_F(Grants, BesideOthersATransferHoldsOneSourceOnASlowLinkAtMost) {
   ASSERT_TRUE(offer.ok()) << offer.status();
   EXPECT_TRUE(offer->granted.empty()) << "the other slow one";
   has("unlabelled", "fast");
-  EXPECT_EQ(directory_.RequestGrant(request, now_)->granted.size(), 1u) << "a label that is no number";
+  EXPECT_EQ(directory_.RequestGrant(request, now_)->granted.size(), 1u) << "a label that is not a number";
 }
 
 }  // namespace

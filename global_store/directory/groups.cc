@@ -75,7 +75,7 @@ absl::StatusOr<std::optional<GroupPlan>> Directory::PlanGroup(const TaskRequest&
     absl::Status fits = known->second;
     if (task.location.kind != LocationKind::kGpu) {
       fits = absl::FailedPreconditionError(
-          absl::StrCat(task.node_name, ":", task.location.ToString(), " is no GPU"));
+          absl::StrCat(task.node_name, ":", task.location.ToString(), " is not a GPU"));
     } else if (fits.ok()) {
       const std::string& has = nodes_.find(task.node_id)->second.facts.broadcasts.nccl_version;
       if (version.empty()) version = has;

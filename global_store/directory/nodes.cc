@@ -175,7 +175,7 @@ void Directory::SetFacts(NodeState& node, const NodeFacts& facts) {
               .has_devices = !facts.devices.empty(),
               .rack = label(kRackLabel),
               .zone = label(kZoneLabel)};
-  // Text that is no number says nothing.
+  // Text that is not a number says nothing.
   if (!absl::SimpleAtoi(label(kLinkLabel), &node.end.link_mbit)) node.end.link_mbit = 0;
   if (!facts.host_id.empty()) nodes_of_host_[facts.host_id].insert(facts.node_id);
   for (auto& [replica_id, held] : node.replicas) JoinSources(node, held);

@@ -323,7 +323,7 @@ TEST_F(ReadOrigins, OfANodeThatSaysThatItCannotBeReachedAreNamedAndNotAskedFor) 
   const GrantOffer offer = Request("a", "x");
   EXPECT_FALSE(MustWait(offer));
   EXPECT_FALSE(offer.origin_to_read.has_value());
-  EXPECT_THAT(offer.waiting_for, ElementsAre(HasSubstr("nobody answers at b:7000")));
+  EXPECT_THAT(offer.waiting_for, ElementsAre(HasSubstr("no process answers at b:7000")));
   Update("a", {SomeReplica("r2", "x")});
   const EvictionDecision decision = Evict("a", "r2");
   EXPECT_FALSE(decision.granted);

@@ -234,7 +234,8 @@ std::vector<std::string> Directory::UnreachableNodesWith(const GrantRequest& req
   const auto add = [&](const NodeState& node, LocationKind place) {
     const SourceCandidate candidate{.replica_id = "", .end = &node.end, .place = place};
     if (&node == &receiver || !node.unreachable || !CanUse(query, candidate)) return;
-    names.insert(absl::StrCat("node ", node.facts.name, ", which has a copy and says that nobody answers at ",
+    names.insert(absl::StrCat("node ", node.facts.name,
+                              ", which has a copy and says that no process answers at ",
                               node.facts.grpc_address));
   };
   ForEachReplica(request.artifact_id, [&](const NodeState& node, const HeldReplica& held) {

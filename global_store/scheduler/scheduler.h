@@ -103,8 +103,8 @@ std::vector<SourceChoice> ChooseSources(const SourceQuery& query,
 // Whether they share a lane.
 bool CanUse(const SourceQuery& query, const SourceCandidate& candidate);
 
-// Whether the source's link is much slower than the receiver's, so that a share of it is no match for a share
-// of one like the receiver's own. Within a host none is.
+// Whether the source's link is much slower than the receiver's, so that a share of it is not a match for a
+// share of one like the receiver's own. Within a host none is.
 bool HasSlowLink(const LaneEnd& receiver, const LaneEnd& source);
 
 // Of the same host, where both say on which they are.

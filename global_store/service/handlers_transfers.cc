@@ -146,7 +146,7 @@ void Handlers::StartReading(const RequestContext& context, const OriginToCheck& 
 
 absl::Status Handlers::ReadOrigin(const RequestContext& context, const OriginToCheck& origin) {
   LOG(INFO) << "node " << origin.origin.node_id << " is asked to read " << origin.artifact_id
-            << " from the files that it imported: nobody else has it";
+            << " from the files that it imported: no other node has it";
   v1::Location host;
   host.set_kind(v1::LOCATION_KIND_CPU);
   const absl::Status read =

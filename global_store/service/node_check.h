@@ -18,7 +18,7 @@ namespace tensorcast::global_store {
 // checks itself (ids that are missing, labels) is not checked here.
 absl::Status CheckNodeDescription(const v1::Node& node);
 
-// A node's explanation for people, made printable and at most 1000 bytes long: it is no reason to refuse a
+// A node's explanation for people, made printable and at most 1000 bytes long: it is not a reason to refuse a
 // heartbeat.
 std::string ExplanationOf(std::string_view text);
 

@@ -23,7 +23,7 @@
   X(Gauge, 2, PoolUsedBytes, "tc_pool_used_bytes", "By", kNone, ("location", "device"), "Bytes of a pool that replicas and staging buffers hold") \
   X(Gauge, 2, PoolPinnedBytes, "tc_pool_pinned_bytes", "By", kNone, ("location", "device"), "Bytes of a pool that leases and pins keep from eviction") \
   X(Gauge, 2, PoolPartialBytes, "tc_pool_partial_bytes", "By", kNone, ("location", "device"), "Bytes of a pool that partial replicas take") \
-  X(Gauge, 2, PoolPartialReplicas, "tc_pool_partial_replicas", "{replica}", kNone, ("location", "device"), "Partial replicas, which hold some chunks of an artifact and are no copies") \
+  X(Gauge, 2, PoolPartialReplicas, "tc_pool_partial_replicas", "{replica}", kNone, ("location", "device"), "Partial replicas, which hold some chunks of an artifact and are not copies") \
   X(Gauge, 2, PoolHighWaterBytes, "tc_pool_high_water_bytes", "By", kNone, ("location", "device"), "The most bytes of a pool that were in use at once") \
   X(ObservedCounter, 2, PoolAllocationFailures, "tc_pool_allocation_failures_total", "{allocation}", kNone, ("location", "device"), "Allocations that a pool refused for want of space") \
   X(Counter, 2, PoolEvictions, "tc_pool_evictions_total", "{replica}", kNone, ("location", "reason"), "Replicas evicted (reason: space, request, deleted, corrupt, unhealthy)") \
@@ -67,7 +67,7 @@
   /* Sessions and leases. */ \
   X(Gauge, 1, SessionsActive, "tc_sessions_active", "{connection}", kNone, ("kind"), "Connections on the handle socket (kind: client, daemon)") \
   X(Gauge, 2, LeasesActive, "tc_leases_active", "{lease}", kNone, ("kind", "location"), "Leases on replicas (kind: client, pull, ticket, ingest)") \
-  X(Counter, 0, TicketsExpired, "tc_tickets_expired_total", "{ticket}", kNone, (), "Attach tickets that nobody claimed in time") \
+  X(Counter, 0, TicketsExpired, "tc_tickets_expired_total", "{ticket}", kNone, (), "Attach tickets that no client claimed in time") \
   X(Counter, 1, DamagedReplicas, "tc_damaged_replicas_total", "{replica}", kNone, ("location"), "Replicas whose bytes stopped matching their digests while this daemon held them") \
   /* Global store. */ \
   X(Gauge, 1, GlobalNodes, "tc_global_store_nodes", "{node}", kNone, ("state"), "Nodes by state (alive, draining, lost)") \

@@ -102,7 +102,7 @@ class Span {
     if (recording() && !status.ok()) [[unlikely]]
       RecordError(absl::StatusCodeToString(status.code()), status.message());
   }
-  // For errors that are no Status.
+  // For errors that are not Status.
   void SetError(std::string_view type, std::string_view message) {
     if (recording()) [[unlikely]]
       RecordError(type, message);

@@ -187,7 +187,7 @@ class GuardedMetricExporter final : public otel_metrics::PushMetricExporter {
       : inner_(std::move(inner)), guard_(std::move(guard)) {}
 
   otel_common::ExportResult Export(const otel_metrics::ResourceMetrics& data) noexcept override {
-    // A collection of nothing: the SDK's HTTP exporter posts none, so that it is no export.
+    // A collection of nothing: the SDK's HTTP exporter posts none, so that it is not an export.
     if (data.scope_metric_data_.empty()) return otel_common::ExportResult::kSuccess;
     const std::lock_guard lock(mutex_);  // the reader's thread and a flush
     guard_->CountIn(1);

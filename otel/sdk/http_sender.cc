@@ -24,7 +24,7 @@ constexpr std::chrono::seconds kGrace(1);
 // As OTLP's specification lists them.
 bool IsRetryable(int status) { return status == 429 || status == 502 || status == 503 || status == 504; }
 
-// Retry-After: seconds, or a date. Anything else is no task.
+// Retry-After: seconds, or a date. Anything else is not a task.
 std::chrono::milliseconds ParseRetryAfter(const std::string& text) {
   constexpr int64_t kMaxSeconds = 24 * 60 * 60;
   int64_t seconds = 0;

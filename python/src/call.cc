@@ -208,7 +208,7 @@ void CancelAllCalls() {
 void BindCall(nb::module_& module) {
   nb::class_<Call>(module, "Call", "An operation under way on a thread of its own.")
       .def("wait", &Call::Wait, nb::arg("seconds"),
-           "Waits for its end, or for news that nobody took; False: neither came in that time.")
+           "Waits for its end, or for news that were not taken; False: neither came in that time.")
       .def("fileno", &Call::Descriptor, "A descriptor that is readable once wait() would return True.")
       .def("cancel", &Call::Cancel, "Asks for its early end, and returns at once.")
       .def("progress", &Call::Progress, nb::sig("def progress(self) -> tuple[int, int, int, str] | None"),

@@ -47,7 +47,7 @@ class Call {
   ~Call();
   Call(Call&& other) noexcept = default;
 
-  // Waits at most so long for the end, or for news that nobody took. True: there is either.
+  // Waits at most so long for the end, or for news that were not taken. True: there is either.
   bool Wait(double seconds);
   // Readable once Wait would return true.
   int Descriptor();

@@ -73,7 +73,7 @@ client::PutTensor Borrow(const nb::handle& item, std::vector<AnyArray>& arrays) 
   const auto shape = nb::cast<std::optional<std::vector<uint64_t>>>(item[2]);
   AnyArray array;
   if (!nb::try_cast(nb::object(item[3]), array, /*convert=*/false)) {
-    Refuse(name, "it is no packed array in row-major order that DLPack or the buffer protocol can show");
+    Refuse(name, "it is not a packed array in row-major order that DLPack or the buffer protocol can show");
   }
   // A tensor that stands for another (torch's DTensor) or whose storage was freed says address 0, to which
   // its offset may have been added. Nothing is ever mapped in the first page.

@@ -15,7 +15,7 @@ struct PutTensors {
 };
 
 // `tensors` has (name, dtype or None, shape or None, array) of each: None means the array's own. With the
-// GIL; raises for what is no packed array, naming it.
+// GIL; raises for what is not a packed array, naming it.
 PutTensors BorrowTensors(const nanobind::list& tensors);
 
 }  // namespace tensorcast::python

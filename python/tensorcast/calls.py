@@ -46,7 +46,7 @@ def finish(call: _native.Call, progress: str | None = None) -> Any:
 
 
 async def news(call: _native.Call, bar: Bar | None = None) -> None:
-    """Returns when the call has ended, or has news that nobody took. Cancelling the task cancels the call."""
+    """Returns when the call has ended, or has news that were not taken. Cancelling the task cancels the call."""
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
     descriptor = call.fileno()

@@ -46,7 +46,7 @@ struct GrantClaims {
 // REQUIRES: the key is not empty, and no string has more than 65535 bytes.
 std::string SignGrant(std::string_view key, const GrantClaims& claims);
 
-// INVALID_ARGUMENT for bytes that are no token, FAILED_PRECONDITION for a token of another version,
+// INVALID_ARGUMENT for bytes that are not a token, FAILED_PRECONDITION for a token of another version,
 // PERMISSION_DENIED when the key did not sign it or is of another global store's time, DEADLINE_EXCEEDED when
 // it expired more than kGrantAllowance before `now`.
 absl::StatusOr<GrantClaims> VerifyGrant(const GrantKey& key, std::string_view token, SteadyTime now);

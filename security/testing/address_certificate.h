@@ -1,4 +1,4 @@
-// A certificate for a server that is no process of ours, which its clients know by an address.
+// A certificate for a server that is not a process of ours, which its clients know by an address.
 #pragma once
 
 #include <string>

@@ -76,7 +76,7 @@ class Broadcast : public E2eTest {
     EXPECT_EQ(over_network, image_bytes);
     EXPECT_GT(broadcast_, 0u);
   }
-  // Once nobody holds them the replicas can go, and their memory with them: nobody else has it open, or the
+  // Once nobody holds them the replicas can go, and their memory with them: no other node has it open, or the
   // stand-in would have ended the daemon.
   void ExpectNothingLeft() {
     gets_.clear();

@@ -44,7 +44,7 @@ TEST_F(CommandLine, AWordThatIsNoCommandIsNamed) {
        std::vector<std::vector<std::string>>{{"frobnicate"}, {"key", "frobnicate"}}) {
     const CommandResult result = RunCommand(words);
     EXPECT_EQ(result.exit_code, 2);
-    EXPECT_THAT(result.output, HasSubstr("\"frobnicate\" is no command of tensorcast"));
+    EXPECT_THAT(result.output, HasSubstr("\"frobnicate\" is not a command of tensorcast"));
   }
 }
 

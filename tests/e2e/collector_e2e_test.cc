@@ -215,7 +215,7 @@ TEST_F(CollectorTest, TheStandardVariablesDecideWhatIsSent) {
   EXPECT_TRUE(collector->metrics().front().resource.contains("service.version"));
 }
 
-// Reports, purges and the load at the start are no traces, unless they fail or take long.
+// Reports, purges and the load at the start are not traces, unless they fail or take long.
 TEST_F(CollectorTest, IdleCluster_SendsNoRootSpansOfUpkeep) {
   auto collector = *Collector::Start();
   StartObserved(collector->endpoint(), {"observability.otel.queue_size=2048"});

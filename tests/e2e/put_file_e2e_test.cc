@@ -1,5 +1,5 @@
 // put of files as users do it: the client opens them, by its own permission, and the daemon needs no
-// configuration for that. What is no regular file, what changes, and what hangs.
+// configuration for that. What is not a regular file, what changes, and what hangs.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <grp.h>
@@ -95,7 +95,7 @@ TEST_F(PutFile, WithoutImportRoots_StoresWhatTheCallerCanRead) {
   }
 }
 
-// The daemon cannot read the file again by itself, so it is no copy.
+// The daemon cannot read the file again by itself, so it is not a copy.
 TEST_F(PutFile, OutsideImportRoots_LeavesTheReplicaTheLastCopy) {
   ASSERT_NO_FATAL_FAILURE(StartNode());
   const std::string file = MakeModel("model.safetensors", kModelBytes);

@@ -46,7 +46,7 @@ std::string Seed(char kind, const Message& message) {
 }  // namespace
 
 void TestOneInput(std::string_view input) {
-  // protobuf logs each string that is no UTF-8.
+  // protobuf logs each string that is not UTF-8.
   [[maybe_unused]] static auto* const silent = google::protobuf::SetLogHandler(nullptr);
   if (input.empty()) return;
   switch (input.front() % 4) {

@@ -323,7 +323,7 @@ class LyingSource {
     said_.append(bytes, got);
     for (;;) {
       const auto frame = DecodeFrame(said_);
-      CHECK_OK(frame.status()) << "the receiver sent what is no frame";
+      CHECK_OK(frame.status()) << "the receiver sent what is not a frame";
       if (!frame->has_value()) return true;
       said_.erase(0, (*frame)->bytes);
       if (std::holds_alternative<Hello>((*frame)->frame)) {

@@ -82,7 +82,7 @@ class Conversation {
       heard_.push_back(bytes.front());
       bytes.remove_prefix(1);
       const auto frame = DecodeFrame(heard_);
-      CHECK_OK(frame.status()) << "the source sent what is no frame";
+      CHECK_OK(frame.status()) << "the source sent what is not a frame";
       if (!frame->has_value()) continue;
       heard_.clear();
       CHECK(!told_end_) << "a frame after the one that ends the pull";

@@ -279,7 +279,7 @@ TEST(Import, ShardsThatDisagreeAboutTheirMetadataCanBeVerified) {
 
 // Size and mtime tell nothing of it where files are in memory.
 TEST(Import, AFileWrittenThroughAMappingIsNotStoredTornWhenItIsVerified) {
-  if (!IsOn("/dev/shm", {TMPFS_MAGIC})) GTEST_SKIP() << "/dev/shm is no tmpfs";
+  if (!IsOn("/dev/shm", {TMPFS_MAGIC})) GTEST_SKIP() << "/dev/shm is not tmpfs";
   const Folder folder("/dev/shm");
   ImportWhileMappedAndWritten(folder.path(), /*verify=*/true);
 }

@@ -57,7 +57,7 @@ TEST_F(AcceptanceCriteria, Traces_ASingleRequestIsOneCoherentTraceDownToTheStage
   EXPECT_EQ(parent_of("P2P/Serve"), "StoreDaemon/OpenPull");
   ASSERT_THAT(Only(trace, "P2P/Serve").links, SizeIs(1));
   EXPECT_EQ(name_of[Only(trace, "P2P/Serve").links[0].span_id], "P2P/Pull")
-      << "the source's work is linked to the pull that it serves, which is no ancestor of it";
+      << "the source's work is linked to the pull that it serves, which is not an ancestor of it";
   EXPECT_EQ(Only(trace, "StoreEngine/P2PIngest").attributes.at("tc.artifact.id"), put.artifact_id);
 }
 

@@ -126,7 +126,7 @@ class Comeback : public RobustnessTest {
                                            : absl::UnavailableError(status.kept_pool().ShortDebugString());
     });
   }
-  // Gets it while the file that it came from is not there, and so is no source.
+  // Gets it while the file that it came from is not there, and so is not a source.
   void ExpectHere(const std::string& key, const std::string& model) {
     std::filesystem::rename(model, model + ".aside");
     auto replica = client(0).Get(Context(), key, {});
@@ -401,7 +401,7 @@ TEST_F(Comeback, WhatIsKeptIsCopiedToAGpu) {
     Kill();
     Return();
     TC_ASSERT_OK(AwaitKept([](const v1::KeptPool& kept) { return kept.gone_on_gpus() == 1; }));
-    std::filesystem::rename(model, model + ".aside");  // it is no source
+    std::filesystem::rename(model, model + ".aside");  // it is not a source
     auto on_device = client(0).Get(Context(), "m", on_gpu);
     std::filesystem::rename(model + ".aside", model);
     TC_ASSERT_OK(on_device.status());

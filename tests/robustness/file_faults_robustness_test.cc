@@ -34,7 +34,7 @@ class FileFaults : public RobustnessTest {
     if (faulty_global_store) options.global_store_environment = environment_;
     ASSERT_NO_FATAL_FAILURE(StartRobustCluster(options));
     model_ = MakeModel("model.safetensors", kModelBytes);
-    // What a process keeps once it has read a file and packed one is no leak.
+    // What a process keeps once it has read a file and packed one is not a leak.
     const std::string other = MakeModel("other.safetensors", 8 << 20, 1, 2);
     TC_ASSERT_OK(Import(0, "other", other, /*durable=*/true).status());
     TC_ASSERT_OK(invariants().RecordBaseline(Soon()));

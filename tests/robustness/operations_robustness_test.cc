@@ -92,7 +92,7 @@ class Operations : public RobustnessTest, public ::testing::WithParamInterface<C
     TC_ASSERT_OK_AND_ASSIGN(const auto base, Import(0, kBaseKey, base_model_, /*durable=*/true));
     base_artifact_ = base.artifact_id;
     TC_ASSERT_OK(AwaitReplicas(1, base_artifact_, 2));
-    // Warm: what a process keeps once it did this is no leak.
+    // Warm: what a process keeps once it did this is not a leak.
     Undisturbed();
     BackToNormal();
     TC_ASSERT_OK(invariants().RecordBaseline(Soon()));

@@ -1,4 +1,4 @@
-// Links on which one chunk takes longer than `peer_timeout`: being slow, or one of many, is no failure as
+// Links on which one chunk takes longer than `peer_timeout`: being slow, or one of many, is not a failure as
 // long as bytes arrive.
 #include <gmock/gmock.h>
 #include <signal.h>

@@ -74,7 +74,7 @@ absl::Status Invariants::CheckAcknowledged(SteadyTime deadline) {
   for (const auto& [key, truth] : acknowledged_) {
     const absl::StatusOr<client::KeyInfo> found = client->ResolveKey(Until(deadline), key);
     TC_RETURN_IF_ERROR(Annotate(found.status(), absl::StrCat("acknowledged key ", key)));
-    if (found->unconfirmed) return absl::UnavailableError(absl::StrCat("nobody confirms key ", key));
+    if (found->unconfirmed) return absl::UnavailableError(absl::StrCat("no leader confirms key ", key));
     if (found->artifact_id != truth.artifact_id) {
       return absl::InternalError(absl::StrCat("acknowledged key ", key, " leads to ", found->artifact_id,
                                               " and not to ", truth.artifact_id));

@@ -105,7 +105,7 @@ KeyCall KeyLoad::Call(client::Client& client, const RequestContext& context, Key
   if (call.answer == Answer::kDone && call.kind != Kind::kDelete) {
     call.revision = key->revision;
     call.artifact_id = key->artifact_id;
-    // What a daemon knew before, and says that it could not ask, is no answer of the store's.
+    // What a daemon knew before, and says that it could not ask, is not an answer of the store's.
     if (key->unconfirmed) call.answer = Answer::kNone;
   }
   if (call.kind == Kind::kBind && absl::IsNotFound(key.status())) {

@@ -61,7 +61,7 @@ class TcpSource::PendingConnection : public IoLoop::Handler {
  private:
   IoLoop& loop() { return *source_->loops_.front(); }
 
-  // An error is worth telling; one who is no receiver, or is gone, is let go without a word.
+  // An error is worth telling; one who is not a receiver, or is gone, is let go without a word.
   absl::Status Read() {
     absl::StatusOr<std::optional<Frame>> frame = std::nullopt;
     do {
@@ -151,7 +151,7 @@ bool TcpSource::AcceptOne() {
   UniqueFd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (!socket) {
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) OutOfDescriptors();
-    // Whoever gave up in the queue is no reason to stop.
+    // Whoever gave up in the queue is not a reason to stop.
     return errno == ECONNABORTED || errno == EINTR;
   }
   if (IsReserved(socket.get(), DescriptorUser::kNetwork)) {

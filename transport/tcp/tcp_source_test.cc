@@ -87,7 +87,7 @@ TEST_F(ProtocolTest, ACancelledRequestIsNotSentToItsEndAndTheNextIsServed) {
   EXPECT_EQ(std::get<Error>(frame).request_id, 1u);
   EXPECT_EQ(std::get<Error>(frame).status.code(), absl::StatusCode::kCancelled);
   EXPECT_LT(came, kLargeBytes);
-  peer.Send(Cancel{.id = 1});  // it is over, and that is no offence
+  peer.Send(Cancel{.id = 1});  // it is over, and that is not an offence
   const Request next{.id = 2, .offset = 5, .bytes = 100000};
   peer.Send(next);
   ExpectAnswer(peer, next);

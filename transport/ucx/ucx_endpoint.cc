@@ -106,7 +106,7 @@ ucs_status_t UcxEndpoint::DataArrived(std::string_view header_bytes, void* data,
                                       bool rendezvous) {
   const absl::StatusOr<wire::DataHeader> header = wire::DecodeDataHeader(header_bytes);
   if (!header.ok() || owner_ == nullptr || !usable()) {
-    Fail(header.ok() ? absl::InternalError("the peer sent image bytes that nobody asked for")
+    Fail(header.ok() ? absl::InternalError("the peer sent image bytes that were not requested")
                      : header.status());
     return UCS_OK;
   }

@@ -30,9 +30,10 @@ absl::StatusOr<std::unique_ptr<Transport>> Open(UcxLane lane, const LaneConfig& 
     options.listen = rma ? std::move(ports.rma_listen) : std::move(ports.messages_listen);
     options.data_ports = ports.data;
   }
-  LOG_IF(WARNING, config.ucx_over_tcp) << "the lane " << UcxLaneName(lane)
-                                       << " goes over TCP (daemon.ucx_over_tcp), which is for tests: whoever "
-                                          "reaches its ports can write to this process's memory";
+  LOG_IF(WARNING, config.ucx_over_tcp)
+      << "the lane " << UcxLaneName(lane)
+      << " goes over TCP (daemon.ucx_over_tcp), which is for tests: every process that "
+         "reaches its ports can write to this process's memory";
   return UcxTransport::Create(options);
 }
 
@@ -47,10 +48,11 @@ std::vector<LaneProblem> Check(const LaneConfig& config) {
                       "; leave it out: between other hosts daemon.tcp_listen is what is needed")});
   } else if (!config.trusted_fabric) {
     problems.push_back(
-        {kListenKey, absl::StrCat("\"", config.ucx_listen,
-                                  "\": UCX knows no certificates, so whoever reaches its ports reaches this "
-                                  "daemon's memory; leave it out or, on a fabric that you trust, set "
-                                  "security.trusted_fabric: true")});
+        {kListenKey,
+         absl::StrCat("\"", config.ucx_listen,
+                      "\": UCX checks no certificates, so every process that reaches its ports reaches this "
+                      "daemon's memory; leave it out or, on a fabric that you trust, set "
+                      "security.trusted_fabric: true")});
   }
   if (const absl::Status ports = UcxPortsOf(config).status(); !ports.ok()) {
     problems.push_back({"daemon.ucx_data_ports", std::string(ports.message())});

@@ -29,7 +29,7 @@ TEST(UcxStatus, TheMessageSaysWhatWasTried) {
 }
 
 TEST(UcxWorker, IsMadeWithAConnectionManagerOnlyWhereThatCanBeOpened) {
-  for (const char* missing : {"no_such_manager", "cma"}) {  // the second is no connection manager
+  for (const char* missing : {"no_such_manager", "cma"}) {  // the second is not a connection manager
     const absl::Status refused =
         UcxWorker::Create({.tls = "tcp", .connection_manager = missing, .net_devices = "lo"}).status();
     EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable) << refused;

@@ -207,7 +207,8 @@ class Client {
   // Stores a .safetensors file, or a folder of shards with their index. This process opens the files, so that
   // its own permission counts, and hands them to the daemon of its host, which reads them. Through host:port
   // it is the daemon that opens the path, on its host and below its daemon.import_roots. NOT_FOUND or
-  // PERMISSION_DENIED where they cannot be opened, INVALID_ARGUMENT for what is no model or no regular file.
+  // PERMISSION_DENIED where they cannot be opened, INVALID_ARGUMENT for what is not a model or no regular
+  // file.
   absl::StatusOr<PutResult> Import(const RequestContext& context, const std::string& path,
                                    const PutOptions& options = {});
   // What this daemon's node imported the file as, the latest first; NOT_FOUND when it did not, when the file

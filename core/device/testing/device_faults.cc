@@ -9,7 +9,7 @@
 namespace tensorcast {
 namespace {
 
-// Zero bytes, as in a new file, are no faults.
+// Zero bytes, as in a new file, are not faults.
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<int64_t>::is_always_lock_free);
 
 // Counts one fault down; true when there was one.

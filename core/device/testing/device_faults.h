@@ -1,4 +1,4 @@
-// Faults of devices that are no hardware, switched by a test while they run. Those who play the devices ask
+// Faults of devices that are not hardware, switched by a test while they run. Those who play the devices ask
 // for them: the fake backend through its hooks (fault_hooks.h), the stand-in for the CUDA runtime by itself.
 //
 // Thread-safe, and safe between processes that share them by a file.
@@ -18,7 +18,7 @@ namespace tensorcast {
 enum class CopyDirection : uint8_t { kToDevice, kToHost, kOnDevice };
 inline constexpr size_t kCopyDirections = 3;
 
-// Zero is no fault. Counts run down: N means "the next N fail". Switched on and off at any time.
+// Zero is not a fault. Counts run down: N means "the next N fail". Switched on and off at any time.
 struct DeviceFaults {
   std::atomic<int> fail_allocations{0};
   std::atomic<int> fail_copies{0};

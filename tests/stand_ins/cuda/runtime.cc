@@ -351,7 +351,7 @@ cudaError_t Runtime::LaunchKernel(std::string_view kernel, void** parameters, in
     const End end = EndOf(reinterpret_cast<const void*>(access.address), access.bytes);
     if (end.memory == nullptr || !Reaches(visible_[found->gpu], *end.memory)) {
       Wrong(absl::StrCat("kernel ", kernel, " touches ", absl::Hex(access.address),
-                         ", which is no memory that its GPU reaches"));
+                         ", which is not memory that its GPU reaches"));
     }
     pieces.push_back(end.at);
     held.push_back(end.memory);

@@ -74,7 +74,7 @@ class Runtime {
                            cudaStream_t stream);
 
   bool has_peers() const { return faults_ == nullptr || !faults_->no_peers; }
-  // Copies between two devices that are no peers go through the host, and the timeline says so.
+  // Copies between two devices that are not peers go through the host, and the timeline says so.
   cudaError_t EnablePeerAccess(int peer);
 
   cudaError_t CreateEvent(cudaEvent_t* event);

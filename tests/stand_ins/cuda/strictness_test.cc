@@ -233,7 +233,7 @@ TEST_F(Launches, TouchMemoryOfTheirGpuInAnOrder) {
         cudaSetDevice(1);
         Launch(memory, Memory(), NewStream());
       },
-      "which is no memory that its GPU reaches");
+      "which is not memory that its GPU reaches");
   EXPECT_DEATH(
       {
         Register();

@@ -13,7 +13,7 @@
 
 namespace tensorcast::stand_ins {
 
-// Zero is no fault. The others are sets of ranks: that of bit r is the next of rank r's, whichever
+// Zero is not a fault. The others are sets of ranks: that of bit r is the next of rank r's, whichever
 // communicator it is in, and is switched off when it strikes.
 struct NcclFaults {
   std::atomic<int> version{0};  // what the library says it is
