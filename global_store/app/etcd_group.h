@@ -1,5 +1,5 @@
-// One of several global stores that share an etcd: it stands by until it leads, and tells people who else
-// there is, who leads, and how full etcd is. Thread-safe.
+// One of several global stores that share an etcd: it stands by until it leads, and tells people which other
+// stores there are, which one leads, and how full etcd is. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -40,7 +40,7 @@ class EtcdGroup {
   etcd::Client* client() { return client_.get(); }
   etcd::Leadership* leadership() { return leadership_.get(); }
 
-  // Its part of the cluster's status. Where etcd does not answer at once, without who else there is.
+  // Its part of the cluster's status. Without the other stores where etcd does not answer at once.
   void Describe(const RequestContext& context, v1::GetClusterStatusResponse& response) const;
 
  private:

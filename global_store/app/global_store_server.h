@@ -40,7 +40,7 @@ struct GlobalStoreOptions {
   // Calls of each class that wait for a thread (rpc/admission_queue.h); more are told to come back later.
   size_t max_waiting_calls = 4096;
   std::shared_ptr<const rpc::Credentials> credentials;  // of this process; null: host:port is in clear
-  security::KeyRules key_rules;                         // who may bind which keys
+  security::KeyRules key_rules;                         // which callers may bind which keys
   std::function<SteadyTime()> clock = SteadyNow;
   std::function<absl::Time()> wall_clock = absl::Now;
 };
@@ -48,8 +48,8 @@ struct GlobalStoreOptions {
 class GlobalStoreServer {
  public:
   // INVALID_ARGUMENT for options that cannot work together; otherwise as OpenMetadataStore and
-  // rpc::Server::Start. On etcd it blocks until this one leads: only who leads listens, so that whoever has
-  // several addresses finds it by connecting.
+  // rpc::Server::Start. On etcd it blocks until this one leads: only the leader listens, so that a client
+  // with several addresses finds it by connecting.
   static absl::StatusOr<std::unique_ptr<GlobalStoreServer>> Start(const GlobalStoreOptions& options);
   // Shuts down at once.
   ~GlobalStoreServer();

@@ -53,7 +53,7 @@ struct DirectoryOptions {
   absl::Duration heartbeat_interval = absl::Seconds(2);
   absl::Duration node_ttl = absl::Seconds(10);
   absl::Duration grant_ttl = absl::Seconds(30);
-  // A node that serves this many grants of an artifact is offered only to those who would have none
+  // A node that serves this many grants of an artifact is offered only to receivers that would have no source
   // otherwise.
   uint32_t soft_grants_per_source = 7;
   // Over what replicas that fill serve; none: they are not sources.
@@ -70,11 +70,11 @@ struct DirectoryOptions {
   absl::Duration group_forming = absl::Seconds(15);
   // Smaller artifacts are broadcast between nodes only when that is asked for: to form takes seconds.
   uint64_t group_min_bytes = uint64_t{1} << 30;
-  // Nodes whose broadcast failed once all had come are in none together for so long, unless that is asked
-  // for.
+  // Nodes that had all come to a broadcast that failed are in none together for so long, unless that is
+  // asked for.
   absl::Duration group_pause = absl::Minutes(10);
   Retention retention = {};
-  // After Load, nodes that were here before get a node's time to live to come back: until then what nobody
+  // After Load, nodes that were here before get a node's time to live to come back: until then what no node
   // has is waited for. False where no other node can be (a daemon that works alone).
   bool awaits_nodes = true;
 };
@@ -130,9 +130,9 @@ class Directory {
   // Why a certificate's name may not speak for this node id: PERMISSION_DENIED when it is another's.
   absl::Status CheckBinding(std::string_view node_id, std::string_view name) const;
   // Binds the node id to the node's name, as its certificate has it; no facts where it is. A name has one
-  // node id: the one before is nobody's then. Errors as CheckBinding's and RegisterNode's.
+  // node id: the previous one is then unbound. Errors as CheckBinding's and RegisterNode's.
   absl::StatusOr<DurableFacts> PrepareBindNode(const NodeFacts& facts) const;
-  // Whoever registers next may have the node id. NOT_FOUND when it is bound to none, FAILED_PRECONDITION
+  // The next node to register may have the node id. NOT_FOUND when it is bound to none, FAILED_PRECONDITION
   // while the node is alive.
   absl::StatusOr<DurableFacts> PrepareForgetNode(std::string_view node_id) const;
 
@@ -158,8 +158,8 @@ class Directory {
   // With its replicas, from where an earlier view of it left off.
   absl::StatusOr<ArtifactView> DescribeArtifact(std::string_view artifact_id, std::string_view after = "",
                                                 const PageBounds& bounds = {}) const;
-  // In order of id, from where the page before left off; "": from the beginning. An artifact whose replicas
-  // are listed and do not fit comes again on the next page, with more of them.
+  // In order of id, from where the previous page left off; "": from the beginning. An artifact with listed
+  // replicas that do not fit comes again on the next page, with more of them.
   ArtifactPage ListArtifacts(std::string_view after, const PageBounds& bounds,
                              const ArtifactFilter& filter) const;
   // In order of id, likewise.
@@ -202,8 +202,8 @@ class Directory {
   void NoteReading(const OriginToCheck& origin, const absl::Status& read, SteadyTime now);
 
   // ---- Tasks (tasks.cc) ----
-  // What is there already is not requested, an open task stays as it is, and one that failed, or whose
-  // replica is gone, is made anew. NOT_FOUND for an unknown artifact; what is wrong with a target is in its
+  // What is there already is not requested, an open task stays as it is, and a task that failed, or that
+  // lost its replica, is made anew. NOT_FOUND for an unknown artifact; what is wrong with a target is in its
   // place.
   absl::StatusOr<TaskPlan> PrepareTasks(const TaskRequest& request, absl::Time now) const;
   // Forgets the open ones of an artifact at these places; none: everywhere.
@@ -289,7 +289,7 @@ class Directory {
       return (facts.state == ReplicaState::kFilling || IsPartial()) &&
              facts.location.kind == LocationKind::kCpu && !facts.artifact_id.empty() && !evicting && !corrupt;
     }
-    // Nobody brings the rest of it, so that it leads to no other source and nobody waits for it.
+    // No transfer brings the rest of it, so that it leads to no other source and no receiver waits for it.
     bool IsPartial() const { return facts.state == ReplicaState::kPartial; }
     bool CanServe() const { return IsSource() || ServesParts(); }
     bool IsFilling() const {
@@ -361,7 +361,7 @@ class Directory {
   // over and it did not, or it has ended, or no task of it is open.
   struct Group {
     GroupPlan plan;
-    std::optional<SteadyTime> forms_until;     // nobody was told of it yet
+    std::optional<SteadyTime> forms_until;     // no node was told of it yet
     std::set<std::string, std::less<>> nodes;  // that have yet to come
     std::optional<GroupRoot> root;
     absl::Status over;
@@ -377,7 +377,7 @@ class Directory {
     SteadyTime since;
     std::set<std::string, std::less<>> artifacts;
   };
-  // The index of sources: who can serve an artifact, by scope, in an order that says nothing about them, so
+  // The index of sources: which can serve an artifact, by scope, in an order that says nothing about them, so
   // that a few in a row from anywhere are a sample.
   struct SourceRef {
     NodeState* node = nullptr;
@@ -623,7 +623,7 @@ class Directory {
   absl::flat_hash_map<std::string, std::string> place_of_task_;  // by task id
   // Node id -> its open tasks in the order in which they are handed out: when each was made, and its place.
   absl::btree_map<std::string, std::set<std::pair<absl::Time, std::string>>> open_tasks_;
-  std::set<std::string> tasks_to_settle_;                   // places of those whose attempt ended
+  std::set<std::string> tasks_to_settle_;                   // places of tasks with an ended attempt
   absl::btree_map<std::string, TaskChange> changed_tasks_;  // by place
   std::map<std::string, Group, std::less<>> groups_;        // by id
   std::vector<FailedGroup> failed_groups_;
@@ -635,7 +635,7 @@ class Directory {
   absl::btree_map<std::string, AwayNode> away_;            // by node id
   SteadyTime awaited_until_ = SteadyTime::InfinitePast();  // nodes from before the start
   SteadyTime releases_from_ = SteadyTime::InfinitePast();  // before, no node may have said what it holds
-  // Nodes that were just told where to fill a replica from, and whose report of it has yet to arrive:
+  // Nodes that were just told where to fill a replica from, and that have yet to report it:
   // artifact id -> node id -> believed until.
   absl::flat_hash_map<std::string, std::map<std::string, SteadyTime>> beginning_;
   // Artifact id -> node id.

@@ -56,7 +56,7 @@ struct ArtifactRecord {
   bool deleted = false;  // a tombstone: only artifact_id, `updated` and `versioned` still mean something
   absl::Time updated;
   // It is a version of keys: once no key names or keeps it, it may go with its last replica. False for an
-  // artifact that was put without a key, or whose last key was deleted: that one stays.
+  // artifact that was put without a key, or lost its last key by deletion: that one stays.
   bool versioned = false;
   friend bool operator==(const ArtifactRecord&, const ArtifactRecord&) = default;
 };
@@ -80,10 +80,10 @@ struct KeyRecord {
   friend bool operator==(const KeyRecord&, const KeyRecord&) = default;
 };
 
-// Whose a node id is, where nodes have certificates: of the node with this name in its certificate.
+// The owner of a node id, where nodes have certificates: the node with this name in its certificate.
 struct NodeBinding {
   std::string node_id;
-  std::string name;  // empty: nobody's any more, and the fact is forgotten
+  std::string name;  // empty: no owner any more, and the fact is forgotten
   friend bool operator==(const NodeBinding&, const NodeBinding&) = default;
 };
 
@@ -99,7 +99,7 @@ struct TaskRecord {
   std::string node_id;
   Location location;
   std::string node_name;    // for people, while the node is away
-  std::string asked_by;     // for the node's log: the name in the certificate of who asked, if there was one
+  std::string asked_by;     // for the node's log: the name in the requester's certificate, if it had one
   std::string traceparent;  // of the call that made it
   TaskState state = TaskState::kOpen;
   uint32_t failures = 0;  // attempts that failed

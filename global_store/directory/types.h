@@ -261,10 +261,10 @@ struct GrantOffer {
   std::string no_source_reason;  // when not granted
   std::vector<Origin> origins;   // on live nodes
   // When not granted: what may become a source, for people. Asking again is worth while after `retry_after`;
-  // where that is zero, nobody knows when.
+  // where that is zero, the time is not known.
   std::vector<std::string> waiting_for;
   absl::Duration retry_after;
-  // When not granted, at most one of these. The first: nobody but the files of an import can give the bytes;
+  // When not granted, at most one of these. The first: only the files of an import can give the bytes;
   // have their node make a replica of them and say how that went (Directory::NoteReading). The second: so it
   // may be, or the receiver's own files can; look at those (Directory::NoteOrigin) and ask again.
   std::optional<OriginToCheck> origin_to_read;

@@ -1,4 +1,4 @@
-// All that one metadata store holds, into another: for who moves from one backend to another. Neither may be
+// Copies all that one metadata store holds into another, to move from backend to backend. Neither may be
 // in use meanwhile, which each store's own lock sees to. Not thread-safe.
 #pragma once
 
@@ -20,8 +20,8 @@ struct CopySummary {
 
 // What is there already, of a copy that was broken off, is not written again. Then both are read once more
 // and compared, manifests included: DATA_LOSS when they differ. FAILED_PRECONDITION, and nothing is changed,
-// when `to` holds what `from` does not. Answers of recent mutations stay behind: those who might repeat one
-// have given up by the time that a store was stopped and copied.
+// when `to` holds what `from` does not. Answers of recent mutations stay behind: callers that might repeat
+// one have given up by the time that a store was stopped and copied.
 absl::StatusOr<CopySummary> CopyMetadata(MetadataStore& from, MetadataStore& to);
 
 }  // namespace tensorcast::global_store

@@ -1,5 +1,5 @@
-// Where the global store keeps what must survive it: artifacts and their manifests, keys, origins, whose node
-// ids are, and the answers of recent mutations. One interface, one contract suite (testing/), a source file
+// Where the global store keeps what must survive it: artifacts and their manifests, keys, origins, owners of
+// node ids, and the answers of recent mutations. One interface, one contract suite (testing/), a source file
 // or folder a backend.
 //
 // Thread-safe. Commits are atomic and, where the backend is durable, synced before they return. A commit that

@@ -4,9 +4,9 @@
 // What can be used at all: the receiver and the source share a lane (the required one, if any); a replica
 // that fills serves over some lanes only. Of those the best by, in this order:
 //   1. sources that the receiver did not give up before in this transfer;
-//   2. sources that are, or lead to, somebody who can make the bytes;
-//   3. nodes that are not draining (a draining one serves only what nobody else has);
-//   4. nodes whose link is not much slower than the receiver's, as far as both say, or that share its host;
+//   2. sources that are, or lead to, a node that can make the bytes;
+//   3. nodes that are not draining (a draining one serves only what no other node has);
+//   4. nodes with a link not much slower than the receiver's, as far as both say, or that share its host;
 //   5. nodes with an upload slot free: each artifact has its own of them;
 //   6. nodes that no receiver overtook lately;
 //   7. bytes in memory before bytes on a disk;
@@ -22,8 +22,8 @@
 //
 // A receiver that has no source, or only such as give nothing, gets one, however bad it is by 1 to 5: one
 // that waits would move no bytes at all. Any further source is good by all of these; but beside one that
-// leads to somebody who can make the bytes, a partial replica, which leads to nobody, is as good as any other
-// for what it has. Beside a source whose link is not slow it is given one slow one at most: that node fills
+// leads to a node that can make the bytes, a partial replica, which leads to no node, is as good as any other
+// for what it has. Beside a source with a fast link it is given one slow source at most: that node fills
 // as slowly as it sends, so it would take the place of one that has more to give. A receiver with a source on
 // its own host that leads to all of it gets none elsewhere: the bytes cross the network to each host once.
 //
@@ -52,7 +52,7 @@ inline constexpr char kLinkLabel[] = "link_mbit";
 
 // What the scheduler needs to know of a node.
 struct LaneEnd {
-  std::string host_id;        // empty: shares a host with nobody
+  std::string host_id;        // empty: shares a host with no node
   std::string handle_socket;  // empty: no local lane
   std::vector<std::string> lanes;
   bool has_devices = false;  // can open another process's GPU memory
@@ -66,8 +66,8 @@ struct SourceCandidate {
   const LaneEnd* end = nullptr;
   LocationKind place = LocationKind::kCpu;
   bool filling = false;
-  bool rooted = true;    // is, or has sources that lead to, somebody who can make the bytes
-  bool partial = false;  // gives what it has, and nobody brings it the rest
+  bool rooted = true;    // is, or has sources that lead to, a node that can make the bytes
+  bool partial = false;  // gives what it has, and no transfer brings the rest
   bool slow = false;     // this receiver gave it up before
   bool draining = false;
   bool overtaken = false;      // lately: a receiver had nothing of it in time
@@ -86,8 +86,8 @@ struct SourceQuery {
   bool has_source = false;                     // already, and not only partial replicas
   bool stalls = false;                         // it calls all of them slow
   bool has_source_on_host = false;             // the same
-  bool has_fast_source = false;                // one whose link is not slow
-  uint32_t slow_links = 0;                     // sources whose link is
+  bool has_fast_source = false;                // one with a link that is not slow
+  uint32_t slow_links = 0;                     // sources with a slow link
 };
 
 struct SourceChoice {

@@ -9,7 +9,7 @@
 //                 it, so a key with many watchers delays only the thread that calls them;
 //   write_mutex_  planning a durable change, and applying it; not held over the commit, while what the change
 //                 is about is claimed (claims.h), and not over calls of the watchers of keys;
-//   tell_mutex_   tasks that changed, from the directory to those who watch them, so that these hear of them
+//   tell_mutex_   tasks that changed, from the directory to their watchers, so that these hear of them
 //                 in order: most of it is soft state, which changes without `write_mutex_`;
 //   mutex_        the directory, for a moment at a time; reads and soft state need only this one.
 #pragma once
@@ -145,7 +145,7 @@ class Coordinator {
   // Tells the watchers of keys what was applied, unless another thread is telling them: that one goes on with
   // what is new.
   void TellOfKeys() ABSL_LOCKS_EXCLUDED(key_tell_mutex_, write_mutex_);
-  // Says so once when the store stops being usable, before somebody's change is refused.
+  // Says so once when the store stops being usable, before it refuses a caller's change.
   void CheckStore() ABSL_LOCKS_EXCLUDED(mutex_);
   // Before it is applied. A key that only loses an earlier version is as its watchers know it.
   bool IsNews(const KeyRecord& key) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

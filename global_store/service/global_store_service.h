@@ -26,12 +26,12 @@ struct ServiceOptions {
   bool own_host_only = false;
   std::shared_ptr<const rpc::Credentials> credentials;  // for the calls of daemons; null: those are in clear
   security::KeyRules key_rules;
-  // Fills in who else there is, and what the metadata takes; may block. Empty: this global store is alone.
+  // Fills in the other stores, and what the metadata takes; may block. Empty: this global store is alone.
   std::function<void(const RequestContext&, v1::GetClusterStatusResponse&)> describe_stores;
 };
 
-// To be registered with an rpc::Server, and to be destroyed after it. `coordinator` and `admission`, whose
-// lines the calls take by their class, must outlive the service.
+// To be registered with an rpc::Server, and to be destroyed after it. `coordinator` and `admission`, which
+// queues the calls by their class, must outlive the service.
 std::unique_ptr<grpc::Service> MakeGlobalStoreService(Coordinator* coordinator,
                                                       rpc::AdmissionQueue* admission,
                                                       const ServiceOptions& options);

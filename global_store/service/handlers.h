@@ -103,7 +103,7 @@ class Handlers {
       const RequestContext& context, const v1::CompleteReplicaTransportRequest& request);
 
   // handlers_tasks.cc
-  // `asking` is who asks for it, by the name in a certificate; empty: nothing is known.
+  // `asking` is the name in the requester's certificate; empty: nothing is known.
   absl::StatusOr<v1::ReplicateArtifactResponse> ReplicateArtifact(
       const RequestContext& context, std::string_view asking, const v1::ReplicateArtifactRequest& request);
   absl::StatusOr<v1::ListReplicationTasksResponse> ListReplicationTasks(
@@ -136,7 +136,7 @@ class Handlers {
     });
   }
 
-  // What a durable change would do, and the answer to those who asked for it.
+  // What a durable change would do, and the answer to its caller.
   template <class Response>
   struct Plan {
     Change change;

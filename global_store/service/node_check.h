@@ -14,7 +14,7 @@ class Node;
 namespace tensorcast::global_store {
 
 // INVALID_ARGUMENT, naming the field, where a registration has texts that are too long or not printable
-// (base/text.h), an address that nobody can connect to, or lanes that are not words. What the directory
+// (base/text.h), an address that cannot be connected to, or lanes that are not words. What the directory
 // checks itself (ids that are missing, labels) is not checked here.
 absl::Status CheckNodeDescription(const v1::Node& node);
 

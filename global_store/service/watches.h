@@ -1,4 +1,4 @@
-// Who watches what: keys, tasks. A watcher is told what changes; it keeps at most the latest of each thing
+// The watchers of keys and tasks. A watcher is told what changes; it keeps at most the latest of each thing
 // for a slow reader. Thread-safe. Watchers are called without this class's lock, on the thread that tells of
 // the change, in the order of the changes; they must not block.
 #pragma once

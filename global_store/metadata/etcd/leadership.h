@@ -1,4 +1,4 @@
-// Which one of several global stores leads: the one whose key, bound to a lease, is in etcd. Creating it also
+// Which one of several global stores leads: the one with its key, bound to a lease, in etcd. Creating it also
 // raises the cluster's counter, in one transaction: the epoch. Every change compares the key's creation
 // (Fence), so one that is late changes nothing.
 //
@@ -43,7 +43,7 @@ struct StoreAddress {
 
 class Leadership {
  public:
-  // Blocks until this process leads. `on_leader` hears who does meanwhile, each time that it is another. An
+  // Blocks until this process leads. `on_leader` is told which store leads meanwhile, at each change. An
   // etcd that does not answer is waited for. FAILED_PRECONDITION where a newer version wrote what is there,
   // CANCELLED as the context says. `client` must outlive it.
   static absl::StatusOr<std::unique_ptr<Leadership>> Campaign(
@@ -57,7 +57,7 @@ class Leadership {
   absl::Duration led_for() const;
   // For how long it still leads without a word of etcd; zero when it does no more.
   absl::Duration left() const;
-  // OK while nobody else can lead; UNAVAILABLE from then on, for ever.
+  // OK while no other store can lead; UNAVAILABLE from then on, for ever.
   absl::Status Check() const;
   // For calls that only a leader makes: it ends with its leadership, by then Check() says why, or after so
   // long.

@@ -1,5 +1,5 @@
-// The global stores that share an etcd and a prefix, whether they lead or stand by: for people who look, and
-// for nobody who decides. Each keeps a key under a lease of its own while it runs. Thread-safe.
+// The global stores that share an etcd and a prefix, whether they lead or stand by: for people, and not for
+// decisions. Each keeps a key under a lease of its own while it runs. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@ namespace tensorcast::global_store::etcd {
 class Membership {
  public:
   // Says so in the background, and again where etcd has forgotten it. `client` must outlive it; of the
-  // options it takes the prefix and who this is.
+  // options it takes the prefix and this store's name and address.
   Membership(Client* client, const LeadershipOptions& options);
   // Takes it back, where etcd answers.
   ~Membership();

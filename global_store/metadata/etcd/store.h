@@ -1,8 +1,8 @@
-// The metadata store on etcd (FORMAT.md), written by who leads.
+// The metadata store on etcd (FORMAT.md), written by the leader.
 //
 // Each change is one transaction, which compares the leader key and the number of the change before: so it
-// happens once though its call is repeated, a call that etcd carries out late changes nothing, and a change
-// whose outcome is unknown is known before the next is made. Where it stays unknown, or another leads, this
+// happens once though its call is repeated, a call that etcd carries out late changes nothing, and the
+// outcome of a change is known before the next is made. Where it stays unknown, or another leads, this
 // leadership ends. Changes that wait for the one before share a transaction. A manifest goes first, in pieces
 // below a name of its own, and exists with the transaction that names it; pieces that nothing names are
 // swept.

@@ -25,7 +25,7 @@ class EtcdCluster {
                                                             ClientOptions login = {});
   ~EtcdCluster();
 
-  // A loopback address that belongs to this test's process: whoever shares etcd may listen there, too.
+  // A loopback address that belongs to this test's process: stores that share etcd may listen there, too.
   static std::string Host();
   int members() const { return static_cast<int>(members_.size()); }
   // host:port of each member's clients.
