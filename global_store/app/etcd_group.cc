@@ -15,7 +15,7 @@ namespace {
 namespace metrics = otel::metrics;
 
 constexpr absl::Duration kMeasureInterval = absl::Seconds(10);
-constexpr absl::Duration kPatience = absl::Seconds(1);  // of who asks for the status
+constexpr absl::Duration kPatience = absl::Seconds(1);  // of a call for the status
 
 }  // namespace
 

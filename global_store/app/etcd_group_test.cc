@@ -1,4 +1,4 @@
-// Two global stores on a real etcd: who leads, who stands by, and what people are told of it.
+// Two global stores on a real etcd: which leads, which stands by, and what people are told of it.
 #include "global_store/app/etcd_group.h"
 
 #include <gmock/gmock.h>
@@ -60,7 +60,7 @@ class EtcdGroupTest : public ::testing::Test {
   std::unique_ptr<EtcdCluster> cluster_;
 };
 
-TEST_F(EtcdGroupTest, TellsWhoLeadsAndWhoStandsBy) {
+TEST_F(EtcdGroupTest, TwoStores_StatusSaysWhichLeadsAndWhichStandsBy) {
   std::unique_ptr<EtcdGroup> a = Join("a").get();
   ASSERT_NE(a, nullptr);
   auto joining = Join("b");

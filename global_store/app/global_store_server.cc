@@ -42,7 +42,7 @@ absl::Status Check(const GlobalStoreOptions& options) {
   return absl::OkStatus();
 }
 
-// Of calls: only a leader answers, and only for as long as nobody else can.
+// Of calls: only a leader answers, and only for as long as no other store can lead.
 std::function<absl::Status()> AdmissionOf(const etcd::Leadership* leadership) {
   if (leadership == nullptr) return nullptr;
   return [leadership] { return leadership->Check(); };
@@ -56,7 +56,7 @@ std::function<void(const RequestContext&, v1::GetClusterStatusResponse&)> Descri
   };
 }
 
-// One part in so many of a node's time to live: a store whose calls wait for less hears nodes in time.
+// One part in so many of a node's time to live: a store with calls that wait for less hears nodes in time.
 constexpr int kPunctual = 20;
 // A store that has more of its connections yet to read is behind by a good part of a heartbeat interval,
 // whatever waits in its own queue.

@@ -51,7 +51,7 @@ TEST_F(GlobalStoreServerTest, TakesManifestsLargerThanAMessage) {
   EXPECT_TRUE(described->second == manifest->bytes());
 }
 
-TEST_F(GlobalStoreServerTest, RefusesWhatIsNoManifest) {
+TEST_F(GlobalStoreServerTest, PublishedBytesAreNotAManifest_IsRefused) {
   Register("a");
   v1::PublishArtifactRequest first;
   *first.mutable_node() = Identity("a");

@@ -113,7 +113,7 @@ TEST_F(GlobalStoreServerTest, GrantsAreSignedForTheirSource) {
 }
 
 // So a receiver that came first hears of those that come later.
-TEST_F(GlobalStoreServerTest, WhoHoldsAGrantIsToldToLookAgainThoughNobodyElseHasTheArtifactYet) {
+TEST_F(GlobalStoreServerTest, ReceiverWithGrant_IsToldToLookAgainWithoutOtherSources) {
   Register("a");
   Register("b");
   const auto manifest = SomeManifest("1");
@@ -134,7 +134,7 @@ TEST_F(GlobalStoreServerTest, WhoHoldsAGrantIsToldToLookAgainThoughNobodyElseHas
   EXPECT_TRUE(none->has_look_again());
 }
 
-// Of the nodes of a test, which have what they say, but for one who lies of its replica "r2".
+// Of the nodes of a test, which have what they say, but for one that lies of its replica "r2".
 class FakePossession final : public v1::Possession::CallbackService {
  public:
   explicit FakePossession(rpc::Executor* executor) : executor_(*executor) {}
@@ -390,7 +390,7 @@ TEST_F(OriginsOfNodes, ThatAreGoneKeepTheReplicaForGoodUntilTheArtifactIsImporte
   EXPECT_EQ(daemon_service_.checks, 2);
 }
 
-TEST_F(OriginsOfNodes, AreReadOnceForOtherNodesWhereNobodyHasAReplica) {
+TEST_F(OriginsOfNodes, NoReplicaLeft_AreReadOnceForOtherNodes) {
   LoseTheReplica();
   for (int i = 0; i < 3; ++i) {
     const auto offer = RequestGrant("b", manifest_->id());
@@ -490,7 +490,7 @@ TEST_F(OriginsOfNodes, ThatItsNodeCannotLookAtNowMakeItNotASilentOne) {
   EXPECT_TRUE(AskToEvict().granted());
 }
 
-TEST_F(OriginsOfNodes, WhoseDaemonDoesNotAnswerDoNotCount) {
+TEST_F(OriginsOfNodes, DaemonDoesNotAnswer_DoNotCountAsCopies) {
   daemon_.reset();
   const v1::RequestEvictionResponse refused = AskToEvict();
   EXPECT_FALSE(refused.granted());

@@ -60,13 +60,13 @@ class GlobalStoreTasks : public GlobalStoreServerTest {
 };
 
 TEST_F(GlobalStoreTasks, AreAnsweredAtOnceForEachPlaceAndHandedToTheirNode) {
-  const v1::ReplicateArtifactResponse response = Replicate({"source", "a", "nobody"});
+  const v1::ReplicateArtifactResponse response = Replicate({"source", "a", "absent"});
   ASSERT_EQ(response.results_size(), 3);
   EXPECT_EQ(response.results(0).replica_id(), "r") << "it is there";
   EXPECT_FALSE(response.results(0).has_task());
   EXPECT_EQ(response.results(1).task().state(), v1::REPLICATION_TASK_STATE_WAITING);
   EXPECT_EQ(response.results(1).task().node_name(), "a");
-  EXPECT_THAT(response.results(2).error().message(), HasSubstr("nobody"));
+  EXPECT_THAT(response.results(2).error().message(), HasSubstr("absent"));
 
   std::vector<v1::ReplicationTask> handed = BeatWith("a", {});
   ASSERT_THAT(handed, SizeIs(1));
@@ -119,7 +119,7 @@ TEST_F(GlobalStoreTasks, OutliveTheStoreAndAreGoneWhenTheyAreTakenBack) {
   EXPECT_THAT(List(), IsEmpty());
 }
 
-TEST_F(GlobalStoreTasks, AreToldToWhoWatchesThemAsTheyAreAndThenAsTheyChange) {
+TEST_F(GlobalStoreTasks, Watcher_IsToldTasksAsTheyAreAndThenChanges) {
   Register("b");
   Replicate({"a"});
   const RequestContext context = Context();

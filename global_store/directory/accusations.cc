@@ -4,8 +4,8 @@
 //   - It counts only from the receiver of a grant on that replica.
 //   - The replica is neither offered nor counted as a copy while its holder digests it again. It still
 //   matters:
-//     nobody may evict it as if it were worth nothing.
-//   - Right: it is offered again, and the accuser loses weight. An accuser whom kMaxRefutations holders
+//     no node may evict it as if it were worth nothing.
+//   - Right: it is offered again, and the accuser loses weight. An accuser that kMaxRefutations holders
 //     refuted is heard by the holder only. Wrong: the holder drops it itself.
 //   - The holder's word does not stand against kEnoughAccusers different receivers that have weight.
 //

@@ -1,4 +1,4 @@
-// Who may accuse a replica of corruption, and what an accusation costs whom.
+// Which nodes may accuse a replica of corruption, and what an accusation costs.
 #include "global_store/directory/directory_test_fixture.h"
 
 namespace tensorcast::global_store {
@@ -31,7 +31,7 @@ class Accusations : public DirectoryTest {
   void Refute(const std::string& holder, const std::string& replica_id) {
     directory_.NoteIntact({holder, replica_id});
   }
-  // Those whose nodes are to be asked: "node/replica".
+  // Replicas with nodes that are to be asked: "node/replica".
   std::vector<std::string> TakeAccused() {
     std::vector<std::string> names;
     for (const CopyToProve& accused : directory_.TakeAccused()) {
@@ -56,7 +56,7 @@ TEST_F(Accusations, ByReceiver_EndWhenTheHolderDigestedAgain) {
   EXPECT_THAT(waits.waiting_for, Contains("a replica that name-holder digests again"));
   EXPECT_GT(waits.retry_after, absl::ZeroDuration());
   EXPECT_TRUE(Request("accuser", "x", {"holder/r"}).waiting_for.empty())
-      << "who accused it waits for another";
+      << "the node that accused it waits for another";
   Refute("other-holder", "r");
   EXPECT_EQ(Offered("reader", "x"), "") << "only its holder answers";
   Refute("holder", "r");

@@ -71,8 +71,8 @@ void Directory::Load(const DurableFacts& facts, SteadyTime now) {
   Apply(facts, now);
   // Longer than a node needs: what is deleted is told to those that come later, as forgotten.
   releases_from_ = now + 6 * options_.node_ttl;
-  // Nodes that were here before the restart need that long to be heard again; until then who finds no source
-  // is told to wait for them.
+  // Nodes that were here before the restart need that long to be heard again; until then a receiver without a
+  // source is told to wait for them.
   if (options_.awaits_nodes && !artifacts_.empty()) awaited_until_ = now + options_.node_ttl;
 }
 

@@ -627,7 +627,7 @@ class Model : public ::testing::TestWithParam<int> {
     if (!offer.ok()) return;
     ASSERT_LE(offer->granted.size(), wanted);
     DirectoryInvariants::CheckWait(directory_, artifact, receiver, now_);
-    // Partial replicas end nobody: who has nothing else gets another source, or is told when to ask again.
+    // A receiver with only partial replicas does not end: it gets another source, or a time to ask again.
     bool only_partial = true;
     for (const std::string& grant : held) only_partial &= replicas_.at(grants_.at(grant).replica).partial;
     for (const OfferedGrant& granted : offer->granted) {
@@ -647,7 +647,7 @@ class Model : public ::testing::TestWithParam<int> {
       EXPECT_EQ(source.node, grant.source_node);
       if (!source.ready && !source.partial) {
         EXPECT_TRUE(EndsAtARoot(grant.source_node, artifact, receiver))
-            << "it waits for its receiver, or for nobody";
+            << "it waits for its receiver, or for no node";
       }
     }
     for (const OfferedGrant& granted : offer->granted) {

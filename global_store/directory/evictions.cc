@@ -16,7 +16,7 @@ namespace tensorcast::global_store {
 namespace {
 
 // So many holders are asked side by side, of so many that are looked at: the nodes after the one that evicts,
-// in the order of their ids, so that many who evict ask different ones.
+// in the order of their ids, so that many nodes that evict ask different ones.
 constexpr size_t kAskedAtOnce = 3;
 constexpr size_t kMaxLookedAt = 128;
 
@@ -76,7 +76,7 @@ absl::StatusOr<EvictionDecision> Directory::RequestEviction(const NodeIdentity& 
                                             " yet: send the inventory, then ask again"));
   }
   HeldReplica& replica = held->second;
-  // An artifact that was never published (or whose record is lost) still matters; only a deleted one does
+  // An artifact that was never published (or lost its record) still matters; only a deleted one does
   // not.
   const bool matters = replica.Matters() && !tombstones_.contains(replica.facts.artifact_id);
   const auto to_be_proven = [&](std::vector<CopyToProve> copies) {

@@ -99,7 +99,7 @@ struct TaskRecord {
   std::string node_id;
   Location location;
   std::string node_name;    // for people, while the node is away
-  std::string asked_by;     // for the node's log: the name in the requester's certificate, if it had one
+  std::string asked_by;     // for the node's log: as rpc::Caller::asking; empty: not known
   std::string traceparent;  // of the call that made it
   TaskState state = TaskState::kOpen;
   uint32_t failures = 0;  // attempts that failed

@@ -1,4 +1,4 @@
-// Replicas that fill as sources: who is offered them, and that nobody waits in a circle.
+// Replicas that fill as sources: which receivers are offered them, and that none waits in a circle.
 #include <set>
 
 #include "global_store/directory/directory_test_fixture.h"
@@ -74,7 +74,7 @@ TEST_F(FillingSources, AreOfferedBesideTheReadyOne) {
   EXPECT_EQ(NodesOf(Ask("b")), Nodes({"root", "a"}));
 }
 
-TEST_F(FillingSources, AreAddedWhenAReceiverLooksAgainSoThatThoseWhoComeLaterFeedThoseWhoCameBefore) {
+TEST_F(FillingSources, ReceiverLooksAgain_LaterReceiversAreAddedAsSources) {
   Have("root");
   for (const char* node : {"a", "b", "c"}) Fill(node);
   const GrantOffer first = Ask("a");
@@ -109,7 +109,7 @@ TEST_F(FillingSources, OfOneArtifactTakeNoneOfTheSlotsOfAnother) {
     // Each asks until it has all: then the root has no slot left for x.
     while (!Ask(node).granted.empty()) {
     }
-    // Of y everybody has as many sources as it would have if nobody wanted x.
+    // Of y each node has as many sources as it would have if no node wanted x.
     Update(node, {SomeReplica("s-" + node, "y", LocationKind::kCpu, ReplicaState::kFilling)});
     const auto of_y = directory_.RequestGrant(
         {.receiver = Id(node), .artifact_id = "y", .destination = {.kind = LocationKind::kCpu}, .sources = 4},
@@ -146,7 +146,7 @@ TEST_F(FewSlots, AreLookedForAmongOthersEachTime) {
     Register(node);
     Fill(node);
     const GrantOffer first = Ask(node, /*sources=*/1);
-    ASSERT_THAT(first.granted, SizeIs(1)) << "nobody is turned away";
+    ASSERT_THAT(first.granted, SizeIs(1)) << "no receiver is turned away";
     if (NodesOf(first) == Nodes({"free"})) {
       GiveBack(node, first);
       Drop(node);
@@ -167,7 +167,7 @@ TEST_F(FewSlots, AreLookedForAmongOthersEachTime) {
   EXPECT_GE(found * 10, looked * 7) << "a look sees a third of them";
 }
 
-TEST_F(FewSlots, AreTakenEvenlySoThatAFifthOfThemIsFoundByEverybody) {
+TEST_F(FewSlots, FifthOfSlotsFree_EveryReceiverFindsOne) {
   for (int i = 0; i < 2000; ++i) {
     Register(absl::StrCat("n", i));
     Have(absl::StrCat("n", i));
@@ -275,7 +275,7 @@ TEST_F(FillingSources, WithoutARootGiveWhatTheyHave) {
   EXPECT_EQ(NodesOf(Ask("c", /*sources=*/1)), Nodes({"b"})) << "a and b lead nowhere, but b has something";
 }
 
-// Replicas of which nobody brings the rest.
+// Replicas without a transfer that brings the rest.
 class PartialSources : public FillingSources {
  protected:
   void Rest(const std::string& node, uint32_t chunks_present = 3) {
@@ -285,7 +285,7 @@ class PartialSources : public FillingSources {
   }
 };
 
-TEST_F(PartialSources, GiveWhatTheyHaveOnceWhereNobodyHasAll) {
+TEST_F(PartialSources, NoWholeReplica_PartialGivesItsChunksOnce) {
   Have("root");
   Rest("a");
   EXPECT_EQ(NodesOf(Ask("b", /*sources=*/1)), Nodes({"root"}));
@@ -298,7 +298,7 @@ TEST_F(PartialSources, GiveWhatTheyHaveOnceWhereNobodyHasAll) {
       {.receiver = Id("b"), .artifact_id = "x", .destination = {}, .slow_replicas = {"r-a"}}, now_);
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_THAT(again->granted, IsEmpty());
-  EXPECT_EQ(again->retry_after, absl::ZeroDuration()) << "nobody brings more of it: nothing to wait for";
+  EXPECT_EQ(again->retry_after, absl::ZeroDuration()) << "no transfer brings more of it: nothing to wait for";
 }
 
 TEST_F(PartialSources, AreOfferedBesideWhatLeadsToTheRest) {
@@ -325,7 +325,7 @@ TEST_F(PartialSources, AreNoSourceBesideWhichAnotherHasToBeGood) {
   EXPECT_EQ(NodesOf(Ask("b", /*sources=*/1)), Nodes({"root"})) << "it has no slot free, but all of it";
 }
 
-TEST_F(PartialSources, AreAskedForTogetherWhereNobodyHasAll) {
+TEST_F(PartialSources, NoWholeReplica_PartialsAreGrantedTogether) {
   for (const char* node : {"a", "c"}) Rest(node);
   Fill("b");
   EXPECT_THAT(Ask("b").granted, SizeIs(1));
@@ -350,7 +350,7 @@ TEST_F(PartialSources, WithoutAChunkAreNotOffered) {
   EXPECT_THAT(Ask("b").granted, IsEmpty());
 }
 
-TEST_F(PartialSources, LeadNobodyToTheRest) {
+TEST_F(PartialSources, PartialReplica_DoesNotLeadToTheRest) {
   Rest("a");
   Fill("b");
   EXPECT_EQ(NodesOf(Ask("b")), Nodes({"a"}));

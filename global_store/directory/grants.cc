@@ -23,8 +23,8 @@ constexpr size_t kSample = 16;
 constexpr size_t kSampleOfFull = 4;
 constexpr size_t kMaxVisited = 128;
 // Of many holders in rows of so many, at equal distances in the order by `Spread`. One long row would do to
-// the slots what linear probing does to a hash table: who comes to the end of nodes that are full takes the
-// next ones, so that those grow together until somebody sees only full ones while a fifth of all slots is
+// the slots what linear probing does to a hash table: a receiver at the end of full nodes takes the
+// next ones, so that those grow together until a receiver sees only full ones while a fifth of all slots is
 // free.
 constexpr size_t kRow = 16;
 constexpr uint64_t kToNextRow = std::numeric_limits<uint64_t>::max() / (kMaxVisited / kRow);
@@ -137,7 +137,7 @@ absl::StatusOr<GrantOffer> Directory::RequestGrant(const GrantRequest& request, 
     }
     return offer;
   }
-  // Who has partial replicas goes on with those while it waits.
+  // A receiver with partial replicas goes on with those while it waits.
   const auto wait = [&](absl::Duration retry_after) {
     offer.retry_after = retry_after;
     const bool pulls = !request.held_grants.empty() && retry_after > absl::ZeroDuration();
@@ -277,8 +277,8 @@ Directory::Candidates Directory::FindCandidates(const GrantRequest& request, con
 }
 
 // Depth first along the grants, oldest first: the first of a node lead to those that began before it. A
-// search that has seen kFarthest nodes is over: whoever cannot be told from one that leads nowhere comes
-// last, which harms nobody among so many.
+// search that has seen kFarthest nodes is over: a node that cannot be told from one that leads nowhere comes
+// last, which harms none among so many.
 bool Directory::IsRooted(const NodeState& node, std::string_view artifact_id, RootSearch& search) const {
   if (search.rooted.contains(&node)) return true;
   if (search.seen.size() == kFarthest || !search.seen.insert(&node).second) return false;
@@ -333,7 +333,7 @@ OfferedGrant Directory::Give(const GrantRequest& request, NodeState& receiver, c
                                       .expires = now + GrantTtl(),
                                       .token_expires = now - node.grant_key_given + token_age,
                                       .share = share};
-  // Counted from here, not from the pull, so that many who ask at one moment are spread over the sources.
+  // Counted from here, not from the pull, so that many that ask at one moment are spread over the sources.
   node.serving.push_back(&grant);
   ++node.uploads[request.artifact_id];
   receiver.receiving.push_back(&grant);

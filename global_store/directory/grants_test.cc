@@ -32,7 +32,7 @@ class Grants : public DirectoryTest {
   }
 };
 
-TEST_F(Grants, SayWhoMayPullWhatFromWhomAndHow) {
+TEST_F(Grants, GrantedPull_NamesReceiverSourceReplicaAndLane) {
   const GrantOffer offer = Request("receiver", "x");
   ASSERT_FALSE(offer.granted.empty());
   const Grant& grant = offer.granted.front().grant;
@@ -92,7 +92,7 @@ TEST_F(Grants, AreNotGivenForANodeThatSaysThatItCannotBeReached) {
   EXPECT_TRUE(directory_.FindNode("source", now_)->unreachable);
   ASSERT_TRUE(directory_.SetUnreachable(Id("source"), false).ok());
   MustRequest();
-  EXPECT_TRUE(absl::IsNotFound(directory_.SetUnreachable(Id("nobody"), true)));
+  EXPECT_TRUE(absl::IsNotFound(directory_.SetUnreachable(Id("unknown"), true)));
 }
 
 TEST_F(Grants, AreNotWaitedForAtANodeThatSaysThatItCannotBeReached) {
@@ -203,7 +203,7 @@ TEST_F(Grants, AreToldAsRevokedForALimitedTime) {
   EXPECT_THAT(Beat("source").revoked_grants, IsEmpty());
 }
 
-TEST_F(Grants, AreNotRenewedByAnyoneElse) {
+TEST_F(Grants, HeartbeatOfOtherNode_DoesNotRenewGrant) {
   const std::string id = MustRequest();
   const SteadyTime expires = directory_.FindGrant(id)->expires;
   now_ += absl::Seconds(3);

@@ -85,7 +85,7 @@ absl::StatusOr<std::optional<GroupPlan>> Directory::PlanGroup(const TaskRequest&
       }
     }
     if (!fits.ok()) {
-      if (asked_for) return Annotate(fits, "a broadcast by nccl cannot be");
+      if (asked_for) return Annotate(fits, "broadcast by nccl");
       continue;
     }
     nodes.insert(task.node_id);
@@ -108,8 +108,8 @@ absl::StatusOr<std::optional<GroupPlan>> Directory::PlanGroup(const TaskRequest&
   if (!asked_for && (nodes.size() < kMinNodesUnasked || FailedTogether(nodes))) return std::nullopt;
   if (nodes.size() < 2) {
     return absl::FailedPreconditionError(
-        "a broadcast by nccl cannot be: it is for GPUs of two nodes or more, and within one it needs nobody "
-        "to ask for it");
+        "broadcast by nccl: it needs GPUs of two nodes or more; name another node's GPU, or leave out the "
+        "lane: within one node no request is needed");
   }
   std::ranges::sort(group.ranks, {},
                     [](const GroupPlan::Rank& rank) { return std::pair(rank.node_id, rank.location); });
@@ -188,7 +188,7 @@ absl::Status Directory::EndGroup(const NodeIdentity& identity, std::string_view 
   Group& group = found->second;
   group.over = absl::AbortedError(
       absl::StrCat("node ", nodes_.find(identity.node_id)->second.facts.name, ": ", why.ToString()));
-  // Nobody is to blame where somebody did not want it any more.
+  // A group that a node cancelled is not a failed one.
   if (group.nodes.empty() && !absl::IsCancelled(why)) {
     FailedGroup failed{.nodes = {}, .until = now + options_.group_pause};
     for (const GroupPlan::Rank& rank : group.plan.ranks) failed.nodes.insert(rank.node_id);

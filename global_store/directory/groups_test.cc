@@ -109,11 +109,11 @@ TEST_F(Groups, SmallArtifactsAreBroadcastOnlyWhereThatIsAskedFor) {
   EXPECT_NE(Replicate({"a", "b", "c"}, TaskLane::kNccl, {kGpu1}), "");
 }
 
-TEST_F(Groups, LeaveOutWhoCannotAndWhoIsAskedForItIsToldWhy) {
+TEST_F(Groups, NodeThatCannot_IsLeftOutAndLaneNcclSaysWhy) {
   Prepare({"a", "b", "c", "d"});
   directory_.SetBroadcasts("d", {.why_not = "security.trusted_fabric is not set"});
   EXPECT_THAT(WhyNot({"a", "d"}), HasSubstr("name-d: security.trusted_fabric is not set"));
-  EXPECT_THAT(WhyNot({"a", "b"}, {{}}), HasSubstr("is no GPU"));
+  EXPECT_THAT(WhyNot({"a", "b"}, {{}}), HasSubstr("is not a GPU"));
   EXPECT_THAT(WhyNot({"a"}), HasSubstr("two nodes or more"));
   directory_.SetBroadcasts("c", {.nccl_version = "2.20.5"});
   EXPECT_THAT(WhyNot({"a", "c"}), HasSubstr("NCCL 2.20.5"));
@@ -135,7 +135,7 @@ TEST_F(Groups, AReplicaThatIsReadyOnAGpuIsTheRoot) {
   EXPECT_FALSE(directory_.GroupsOf("a", now_)[0].has_root);
 }
 
-TEST_F(Groups, ElseWhoHasItInMemoryIsTheRootsNode) {
+TEST_F(Groups, ReplicaInHostMemory_ItsNodeIsTheRootsNode) {
   Prepare({"a", "b", "c"});
   Update("b", {SomeReplica("r", "x")});
   ASSERT_NE(Replicate({"a", "b", "c"}), "");
@@ -162,7 +162,7 @@ TEST_F(Groups, AreOverForAllWhenOneGivesUpOrGoes) {
   EXPECT_TRUE(directory_.EndGroup(Id("c"), first, absl::UnavailableError("no helper"), now_).ok());
   EXPECT_THAT(std::string(Join("b", first).status().message()), HasSubstr("name-c: UNAVAILABLE: no helper"));
   const std::string second = Replicate({"a", "b", "c"}, TaskLane::kAuto, {kGpu1});
-  ASSERT_NE(second, "") << "nobody is in one any more";
+  ASSERT_NE(second, "") << "no node is in one any more";
   Register("c", 2);
   EXPECT_TRUE(absl::IsAborted(Join("b", second).status()));
 }
@@ -192,7 +192,7 @@ TEST_F(Groups, ThatFailedOnceAllHadComeAreNotTriedAgainForAWhileUnlessAskedFor) 
   EXPECT_TRUE(makes_one({"a", "b", "c"}, TaskLane::kAuto));
 }
 
-TEST_F(Groups, ThatAreOverBeforeAnybodyHeardOfThemAreForgotten) {
+TEST_F(Groups, GroupOverBeforeAnyNodeWasTold_IsForgotten) {
   Prepare({"a", "b", "c"});
   const std::string id = Replicate({"a", "b", "c"});
   Register("c", 2);

@@ -116,7 +116,7 @@ TEST_F(Hostmates, WhenTheOneThatPullsGivesNothingOneOfThemPullsBesideItAndTheOth
   now_ += absl::Seconds(3);
   EXPECT_THAT(Ask("b").granted, Not(::testing::Contains(::testing::Field(
                                     &OfferedGrant::grant, ::testing::Field(&Grant::source_node, "root")))))
-      << "who has a source on its host and does not complain gets no other";
+      << "a receiver with a source on its host that does not complain gets no other";
   GiveUpAll("b");
   ASSERT_EQ(NodesOf(Ask("b", {"c"})), Nodes({"a"}));
   EXPECT_EQ(NodesOf(Ask("b", {"a", "c"})), Nodes({"root"}));
@@ -158,7 +158,7 @@ TEST_F(Hostmates, WaitNoLongerForSeveralThanForOne) {
 
 TEST_F(Hostmates, DoNotWaitForWhatWillNotServeThem) {
   Ask("a", {}, LocationKind::kGpu);
-  EXPECT_EQ(NodesOf(Ask("b")), Nodes({"root"})) << "a GPU replica serves nobody while it fills";
+  EXPECT_EQ(NodesOf(Ask("b")), Nodes({"root"})) << "a GPU replica does not serve while it fills";
   NodeFacts other = SomeNode("e");
   other.host_id = "host";
   other.lanes = {"ucx", "rdma"};
@@ -175,7 +175,7 @@ TEST_F(Hostmates, DoNotWaitForOneThatPullsFromTheirOwnHost) {
   EXPECT_EQ(NodesOf(Ask("b")), Nodes({"d"}));
 }
 
-TEST_F(Hostmates, DoNotWaitForOneThatFailedThemOrWhoseGrantEnded) {
+TEST_F(Hostmates, HostmateFailedOrLostItsGrant_ReceiverDoesNotWaitForIt) {
   Ask("a");
   Fill("a");
   given_up_["b"] = {"r-a"};

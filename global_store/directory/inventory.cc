@@ -228,7 +228,7 @@ std::vector<std::string> Directory::ForgottenOn(const NodeState& node) const {
   return {forgotten.begin(), forgotten.end()};
 }
 
-// Packed files stay: the node may come back. A partial replica is nobody's copy, nor is one that is not
+// Packed files stay: the node may come back. A partial replica is not a copy, nor is one that is not
 // verified whole: they go without one elsewhere.
 std::vector<std::string> Directory::EvictableOn(const NodeState& node) const {
   std::vector<std::string> evictable;

@@ -100,7 +100,7 @@ TEST_F(Inventory, BadEntries_RefuseNoOthers) {
   EXPECT_THAT(ReplicasOf("x"), ElementsAre("r1", "r2"));
 }
 
-TEST_F(Inventory, IdThatAnotherNodeListedFirst_IsNoReasonToRefuse) {
+TEST_F(Inventory, IdThatAnotherNodeListedFirst_IsAccepted) {
   Update("b", {SomeReplica("r", "x")});
   Update("a", {SomeReplica("r", "x")});
   EXPECT_THAT(ReplicasOf("x"), ElementsAre("r", "r"));
@@ -108,7 +108,7 @@ TEST_F(Inventory, IdThatAnotherNodeListedFirst_IsNoReasonToRefuse) {
   EXPECT_THAT(ReplicasOf("x"), ElementsAre("r")) << "of node b";
 }
 
-TEST_F(Inventory, TellsWhichArtifactsNobodyPublished) {
+TEST_F(Inventory, ListedArtifactNotPublished_IsNamedAsUnknown) {
   auto unknown = Reconcile(1, {SomeReplica("r1", "x"), SomeReplica("r2", "lost"), SomeReplica("r3", "lost"),
                                SomeReplica("r4", "half", LocationKind::kCpu, ReplicaState::kFilling)});
   ASSERT_TRUE(unknown.ok());

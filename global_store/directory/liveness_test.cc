@@ -1,5 +1,5 @@
 // Random small worlds of nodes that fill, hold parts, wait for each other, stop and go, each doing what the
-// daemon does with the directory's answers: every transfer ends, and ends well while somebody who has all of
+// daemon does with the directory's answers: every transfer ends, and ends well while a node that has all of
 // it is there.
 #include <bitset>
 #include <random>
@@ -220,7 +220,7 @@ class World {
   SteadyTime root_goes_;
 };
 
-TEST(Liveness, EveryTransferEndsAndEndsWellWhileSomebodyHasAllOfIt) {
+TEST(Liveness, WholeReplicaStaysInRandomWorld_EveryTransferSucceeds) {
   for (uint64_t seed = 1; seed <= 2'000 && !::testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     World(seed).Run();

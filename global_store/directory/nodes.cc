@@ -1,4 +1,4 @@
-// Nodes: who is alive, under which incarnation, and what each is told with its heartbeat.
+// Nodes: which are alive, under which incarnation, and what each is told with its heartbeat.
 #include <algorithm>
 
 #include "absl/strings/numbers.h"
@@ -70,7 +70,7 @@ absl::Status Directory::CheckRegistration(const NodeFacts& facts) const {
   if (absl::IsAborted(identity)) return identity;
   if (auto it = nodes_.find(facts.node_id);
       identity.ok() && it->second.facts.grpc_address != facts.grpc_address) {
-    // Two processes on copies of one state folder, whose incarnations are equal by chance: the first stays.
+    // Two processes on copies of one state folder, with incarnations equal by chance: the first stays.
     return Replaced(it->second.facts, id);
   }
   return CheckName(facts);
@@ -121,7 +121,7 @@ absl::StatusOr<Registration> Directory::RegisterNode(const NodeFacts& facts, std
   node.inventory_wanted = true;
   node.registered = now;
   node.reported = false;
-  // The same incarnation may only be repeating a call whose answer was lost: its running grants stay valid.
+  // The same incarnation may only be repeating a call with a lost answer: its running grants stay valid.
   if (node.grant_key.empty()) {
     node.grant_key = secrets_->NewGrantKey();
     node.grant_key_given = now;

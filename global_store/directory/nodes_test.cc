@@ -71,7 +71,7 @@ TEST_F(Nodes, ANodeIdIsBoundToOneNameUntilItIsForgotten) {
   EXPECT_TRUE(absl::IsPermissionDenied(bind(node).status()));
   EXPECT_TRUE(absl::IsPermissionDenied(directory_.CheckBinding("a", "other")));
   EXPECT_TRUE(directory_.CheckBinding("a", "name-a").ok());
-  EXPECT_TRUE(directory_.CheckBinding("b", "other").ok()) << "nobody's";
+  EXPECT_TRUE(directory_.CheckBinding("b", "other").ok()) << "unbound";
 
   Register("a");
   EXPECT_TRUE(absl::IsFailedPrecondition(directory_.PrepareForgetNode("a").status())) << "it is alive";
@@ -141,7 +141,7 @@ TEST_F(Nodes, AClashOfNamesDoesNotEndTheOldIncarnation) {
   EXPECT_TRUE(directory_.Heartbeat(Id("b", 1), {}, {}, 0, now_).ok());
 }
 
-TEST_F(Nodes, MustSayWhoTheyAre) {
+TEST_F(Nodes, RegistrationWithoutIdentity_IsRefused) {
   for (const auto& spoil : std::vector<std::function<void(NodeFacts&)>>{
            [](NodeFacts& node) { node.node_id.clear(); }, [](NodeFacts& node) { node.name.clear(); },
            [](NodeFacts& node) { node.incarnation = 0; },
@@ -167,7 +167,7 @@ TEST_F(Nodes, AreGoneWithTheirReplicasWhenTheirHeartbeatsStop) {
   EXPECT_EQ(Offered("b", "x"), "");
 }
 
-// Someone else's registration under its id, however high its incarnation, keeps a node out only while it
+// Another process's registration under its id, however high its incarnation, keeps a node out only while it
 // lives.
 TEST_F(Nodes, ThatWereReplacedTakeTheirPlaceAgainOnceTheOtherIsSilent) {
   constexpr uint64_t kHighest = (uint64_t{1} << 63) - 1;
@@ -185,7 +185,7 @@ TEST_F(Nodes, ThatWereReplacedTakeTheirPlaceAgainOnceTheOtherIsSilent) {
   EXPECT_TRUE(absl::IsNotFound(directory_.Heartbeat(Id("a", kHighest), {}, {}, 0, now_).status()));
 }
 
-TEST_F(Nodes, AreToldWhoReplacedThem) {
+TEST_F(Nodes, ReplacedNode_IsToldWhichNodeReplacedIt) {
   Register("a", 5);
   const absl::Status replaced = directory_.Heartbeat(Id("a", 4), {}, {}, 0, now_).status();
   EXPECT_THAT(replaced.message(), HasSubstr("name-a at a:7000"));
@@ -210,7 +210,7 @@ TEST_F(Nodes, ThatCameBackAfterTheyExpiredGetANewKey) {
   EXPECT_NE(before->grant_key, after->grant_key);
 }
 
-TEST_F(Nodes, AreExcusedForATimeInWhichNobodyCouldBeHeard) {
+TEST_F(Nodes, StoreCouldNotHear_NodesAndGrantsGetTheTimeAgain) {
   Register("a");
   Register("b");
   Publish("x");
@@ -276,10 +276,10 @@ TEST_F(Nodes, ThatDrainAreToldToEvictWhatOthersHaveInMemoryOrOnDisk) {
   EXPECT_THAT(Beat("a").evict_replicas, ElementsAre("copied"));
   ASSERT_TRUE(directory_.DrainNode("b", true).ok());
   EXPECT_THAT(Beat("a").evict_replicas, IsEmpty()) << "the other copy is about to go, too";
-  EXPECT_TRUE(absl::IsNotFound(directory_.DrainNode("nobody", true)));
+  EXPECT_TRUE(absl::IsNotFound(directory_.DrainNode("unknown", true)));
 }
 
-TEST_F(Nodes, ThatDrainServeOnlyWhatNobodyElseHas) {
+TEST_F(Nodes, DrainingNode_ServesOnlyWhatNoOtherNodeHas) {
   Register("a");
   Register("b");
   Register("c");

@@ -1,13 +1,13 @@
 // Origins: the files that an artifact was imported from, and what their nodes found when they looked at them.
 //
-// A file can go or change behind everybody's back, so an origin is a copy only for a moment after its node
+// A file can go or change without a message, so an origin is a copy only for a moment after its node
 // found it intact. What was found is soft state: after a restart of the global store each is looked at again.
 // Nor is it one before its node has read the files once more and found every digest right: what was written
 // during the import, or behind an mtime that was set back, shows only so. That is a durable fact of these
 // files. Files that may be written without a trace are never a copy.
 //
-// Where nobody else has the bytes, an intact origin serves other nodes, too: its node is asked to make a
-// replica of it, once for all who want it, and they wait for that.
+// Where no other node has the bytes, an intact origin serves other nodes, too: its node is asked to make a
+// replica of it, once for all receivers, and they wait for that.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -134,7 +134,7 @@ std::vector<std::string> Directory::OfferOrigins(const GrantRequest& request, co
                                                " imported, which it could not read (", reading.error, ")"));
       continue;
     }
-    // The first who asks starts the reading, once for all; the others are told to wait for it.
+    // The first that asks starts the reading, once for all; the others are told to wait for it.
     if (reading.until <= now) {
       reading = {.error = "", .until = now + kLongestReading};
       offer.origin_to_read = {request.artifact_id, origin, node.facts.grpc_address};
@@ -162,7 +162,7 @@ std::string Directory::DescribeComparison(const ArtifactState& artifact, const O
                       " before its replica may go: ", how_far);
 }
 
-// Those that were found intact lately, as their nodes say. Those that nobody has looked at are named, for the
+// Those that were found intact lately, as their nodes say. Those not looked at yet are named, for the
 // caller to ask their nodes with no lock held, and to come here again.
 Directory::OriginsAsCopies Directory::JudgeOrigins(std::string_view artifact_id, SteadyTime now) const {
   OriginsAsCopies judged;

@@ -116,7 +116,7 @@ TEST_F(Origins, CountAsCopiesOnlyOnceTheyWereLookedAt) {
   EXPECT_TRUE(Evict("a", "r").granted);
 }
 
-// b reads its files for a, whose replica fills from nothing until they are read.
+// b reads its files for a, which has a replica that fills from nothing until they are read.
 TEST_F(Origins, ReadForAnotherNode_ReaderIsNotSentToThatNode) {
   Update("a", {SomeReplica("r", "x", LocationKind::kCpu, ReplicaState::kGone)});
   EXPECT_TRUE(Request("a", "x").origin_to_read.has_value());
@@ -229,7 +229,7 @@ TEST_F(Origins, OneThatIsIntactIsEnough) {
   EXPECT_TRUE(Evict("a", "r").granted);
 }
 
-// Nobody has a replica of x; it was imported on node b.
+// No node has a replica of x; it was imported on node b.
 class ReadOrigins : public Origins {
  protected:
   void SetUp() override {
@@ -245,7 +245,7 @@ class ReadOrigins : public Origins {
   }
 };
 
-TEST_F(ReadOrigins, AreReadOnceForAllWhoWantThem) {
+TEST_F(ReadOrigins, SeveralReceivers_OriginIsReadOnceForAll) {
   const GrantOffer first = Request("a", "x");
   EXPECT_TRUE(MustWait(first));
   EXPECT_THAT(first.waiting_for, ElementsAre(HasSubstr("the files that name-b imported")));

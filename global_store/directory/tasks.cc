@@ -47,7 +47,7 @@ absl::Status CheckRoom(const NodeFacts& node, const std::vector<PoolFacts>& pool
 class Directory::NodeNames {
  public:
   explicit NodeNames(const Directory& directory) {
-    // Those who are alive last: they have the names that others had.
+    // Nodes that are alive last: they have the names that others had.
     for (const auto& [place, task] : directory.tasks_) Add(task.record.node_id, task.record.node_name);
     for (const auto& [node_id, name] : directory.names_of_nodes_) Add(node_id, name);
     for (const auto& [node_id, away] : directory.away_) Add(node_id, away.name);

@@ -117,11 +117,11 @@ TEST_F(Tasks, OneThatIsDoneIsMadeAnewOnlyWhenItsReplicaIsGone) {
   EXPECT_THAT(Take("a"), ElementsAre(second));
 }
 
-TEST_F(Tasks, ATargetThatIsNoPlaceIsRefusedInItsPlace) {
+TEST_F(Tasks, TargetThatIsNotAPlace_IsRefusedInItsResult) {
   Prepare({"a"});
-  std::vector<TaskPlacement> places = Replicate({"nobody", "a"});
+  std::vector<TaskPlacement> places = Replicate({"absent", "a"});
   EXPECT_TRUE(absl::IsNotFound(places[0].error)) << places[0].error;
-  EXPECT_THAT(places[0].error.message(), HasSubstr("nobody"));
+  EXPECT_THAT(places[0].error.message(), HasSubstr("absent"));
   EXPECT_TRUE(places[1].error.ok());
   places = Replicate({"a"}, "x", {LocationKind::kGpu, 3});
   EXPECT_TRUE(absl::IsInvalidArgument(places[0].error)) << places[0].error;
@@ -158,7 +158,7 @@ TEST_F(Tasks, AreTriedAgainAfterGrowingPausesAndThenFail) {
   Replicate({"a"});
   for (const absl::Duration pause : options_.task_pauses) {
     ASSERT_THAT(Take("a"), SizeIs(1));
-    Report("a", {.task_id = "w1-0", .ended = absl::UnavailableError("nobody has it")});
+    Report("a", {.task_id = "w1-0", .ended = absl::UnavailableError("no node has it")});
     EXPECT_EQ(Only().progress, TaskProgress::kWaiting);
     Settle();
     EXPECT_THAT(Only().waiting_for, HasSubstr("another attempt"));
@@ -167,11 +167,11 @@ TEST_F(Tasks, AreTriedAgainAfterGrowingPausesAndThenFail) {
     now_ += absl::Seconds(1);
   }
   ASSERT_THAT(Take("a"), SizeIs(1));
-  Report("a", {.task_id = "w1-0", .ended = absl::UnavailableError("nobody has it")});
+  Report("a", {.task_id = "w1-0", .ended = absl::UnavailableError("no node has it")});
   EXPECT_EQ(Only().progress, TaskProgress::kFailed);
   Settle();
   EXPECT_EQ(Only().record.failures, options_.task_pauses.size() + 1);
-  EXPECT_EQ(Only().record.error, absl::UnavailableError("nobody has it"));
+  EXPECT_EQ(Only().record.error, absl::UnavailableError("no node has it"));
   now_ += absl::Hours(1);
   EXPECT_THAT(Take("a"), IsEmpty());
   EXPECT_NE(Replicate({"a"})[0].task->record.task_id, "w1-0")

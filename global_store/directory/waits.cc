@@ -1,5 +1,5 @@
-// What a receiver may wait for when nobody can give it bytes now: replicas that fill, nodes that have yet to
-// report what they hold, files of an import that another node reads.
+// What a receiver may wait for when no source can give it bytes now: replicas that fill, nodes that are yet
+// to report what they hold, files of an import that another node reads.
 //
 // Replicas that fill may wait for each other. So what each receiver was told to wait for is kept, and it is
 // told to wait for a node only where that one's own sources and waits lead, without the receiver, to a node
@@ -18,7 +18,7 @@ namespace {
 
 constexpr size_t kMaxNamed = 5;
 
-// Those who wait ask again and again, and each time all replicas of the artifact are looked at: the more
+// Receivers that wait ask again and again, and each time all replicas of the artifact are looked at: the more
 // there are, the longer the pause.
 constexpr absl::Duration kMinRetry = absl::Milliseconds(250);
 constexpr absl::Duration kMaxRetry = absl::Seconds(10);
@@ -117,7 +117,7 @@ bool Directory::HasTurn(const NodeState& node, std::string_view artifact_id, Ste
   });
 }
 
-// A turn begins with a grant over the network and ends by time alone, whatever becomes of it, so nobody waits
+// A turn begins with a grant over the network and ends by time alone, whatever becomes of it, so none waits
 // for long for one that stopped, and of those that wait one takes the next: what it is given begins a turn.
 // A receiver counts its own time too, so that no number of turns of others keeps it waiting.
 std::optional<Directory::HostmatePulls> Directory::FindPullingHostmate(const GrantRequest& request,
@@ -189,7 +189,7 @@ void Directory::AddBeginning(const GrantRequest& request, const NodeState& recei
   }
 }
 
-// Between the grant and the node's report of its new replica nobody would see that one is coming.
+// Between the grant and the node's report of its new replica no receiver would see that one is coming.
 void Directory::NoteBeginning(const GrantRequest& request, SteadyTime now) {
   beginning_[request.artifact_id][request.receiver.node_id] = now + kReportTime;
 }

@@ -50,7 +50,7 @@ TEST_F(Waits, AReplicaThatIsOnlyAllocatedIsWaitedForToo) {
   EXPECT_TRUE(MustWait(Request("b", "x")));
 }
 
-TEST_F(Waits, AReplicaWhoseReportIsOnItsWayIsWaitedForButNotForLong) {
+TEST_F(Waits, ReplicaNotReportedYet_IsWaitedForButNotForLong) {
   Update("a", {SomeReplica("ra", "x")});
   ASSERT_FALSE(Request("b", "x").granted.empty());
   Update("a", {SomeReplica("ra", "x", LocationKind::kCpu, ReplicaState::kGone)});

@@ -1,4 +1,4 @@
-// What the operations of a metadata store tell those who watch.
+// What the operations of a metadata store tell an observer.
 #include "global_store/metadata/metadata_store.h"
 
 #include <gtest/gtest.h>
@@ -116,7 +116,7 @@ TEST(ObservedStore, WhatIsNotThereIsAnAnswerAndNoFailure) {
   EXPECT_EQ(recorded.Sum(metrics::kMetadataErrors.id(), {"answering", "get"}), 0);
 }
 
-TEST(ObservedStore, PassesEverythingOnWhereNobodyWatches) {
+TEST(ObservedStore, WithoutObserver_PassesEveryOperationOn) {
   const auto store = MakeObservedStore(std::make_unique<AnsweringStore>(absl::AbortedError("x")));
   for (const Operation& operation : Operations()) EXPECT_TRUE(absl::IsAborted(operation.run(*store)));
   EXPECT_EQ(store->name(), "answering");

@@ -56,7 +56,7 @@ absl::Status PrepareSchema(SqliteConnection& connection) {
   TC_ASSIGN_OR_RETURN(const int64_t application, connection.QueryInteger("PRAGMA application_id"));
   TC_ASSIGN_OR_RETURN(int64_t version, connection.QueryInteger("PRAGMA user_version"));
   TC_ASSIGN_OR_RETURN(const int64_t tables, connection.QueryInteger("SELECT count(*) FROM sqlite_schema"));
-  // Empty: a new file, or one whose first start did not come to its commit.
+  // Empty: a new file, or one with a first start that did not come to its commit.
   if (application == 0 && version == 0 && tables == 0) {
     // Before anything is written: afterwards it would take a rewrite of the file.
     TC_RETURN_IF_ERROR(connection.Execute("PRAGMA auto_vacuum = INCREMENTAL"));

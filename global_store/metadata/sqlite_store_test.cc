@@ -195,7 +195,7 @@ TEST_F(SqliteStoreTest, SaysThatTheDiskIsFullAndKeepsWhatItHad) {
   EXPECT_TRUE((*store)->Commit(NumberedBatch(3)).ok());
 }
 
-TEST_F(SqliteStoreTest, RefusesAFileThatIsNoDatabase) {
+TEST_F(SqliteStoreTest, FileThatIsNotADatabase_IsRefused) {
   std::ofstream(path()) << std::string(8192, 'z');
   const absl::Status status = OpenError();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;

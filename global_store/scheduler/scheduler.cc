@@ -53,7 +53,7 @@ int PlaceCost(const SourceQuery& query, const Lane& lane, LocationKind place) {
   return (place == LocationKind::kGpu) == wants_gpu ? 0 : 1;
 }
 
-// 0: in its rack, 1: in its zone, 2: elsewhere, or nobody knows.
+// 0: in its rack, 1: in its zone, 2: elsewhere, or not known.
 int Distance(const LaneEnd& a, const LaneEnd& b) {
   if (a.zone != b.zone) return 2;
   if (!a.rack.empty() && a.rack == b.rack) return 0;

@@ -147,7 +147,7 @@ Query Linked(Query query, uint64_t mbit) {
 INSTANTIATE_TEST_SUITE_P(
     Table, ChooseSourceTable,
     ::testing::Values(
-        Case{"Nobody", To(kCpu), {}, ""}, Case{"TheOnlyOne", To(kCpu), {From("r", "there")}, "r ucx"},
+        Case{"NoSource", To(kCpu), {}, ""}, Case{"TheOnlyOne", To(kCpu), {From("r", "there")}, "r ucx"},
         Case{"SameHostFirst", To(kCpu), {From("a", "there"), From("b", "here")}, "b local"},
         Case{"SameHostEvenWhenBusier",
              To(kCpu),

@@ -287,7 +287,7 @@ void Coordinator::Tick(bool behind) {
   bool purge = false;
   {
     absl::MutexLock lock(&mutex_);
-    // Nobody was heard because nobody listened: the process was stopped, or the machine asleep.
+    // No node was heard because none was listened to: the process was stopped, or the machine asleep.
     const absl::Duration gap = now - last_tick_;
     const bool stopped = gap > options_.directory.node_ttl / 2;
     LOG_IF(WARNING, stopped) << "the global store was not running for " << gap

@@ -20,7 +20,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-// A memory store whose commits can be made to fail.
+// A memory store with commits that can be made to fail.
 class FragileStore final : public MetadataStore {
  public:
   std::string_view name() const override { return "fragile"; }
@@ -438,7 +438,7 @@ TEST_F(CoordinatorTest, TicksExpireSilentNodes) {
   EXPECT_EQ(Nodes(), 0u);
 }
 
-TEST_F(CoordinatorTest, ATimeInWhichItWasStoppedCountsAgainstNobody) {
+TEST_F(CoordinatorTest, StoreWasStopped_TimeDoesNotCountAgainstNodes) {
   Register("a");
   now_ += absl::Hours(1);
   coordinator_->Tick();

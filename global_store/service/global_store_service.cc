@@ -137,8 +137,8 @@ class GlobalStoreService final : public v1::GlobalStore::CallbackService {
     return key_rules_.Check(key, caller.peer, caller.asking);
   }
 
-  // What a request says of a node is for that node to say, and a key for those to bind who may. (To delete
-  // one is an operator's.)
+  // Only the node itself may say what a request says of it, and only allowed callers may bind a key. (To
+  // delete a key is an operator's.)
   template <class Request>
   absl::Status CheckCaller(const rpc::Caller& caller, const Request& request) {
     const std::string_view peer = caller.peer;

@@ -103,7 +103,7 @@ class Handlers {
       const RequestContext& context, const v1::CompleteReplicaTransportRequest& request);
 
   // handlers_tasks.cc
-  // `asking` is the name in the requester's certificate; empty: nothing is known.
+  // `asking` names the requester, as rpc::Caller::asking; empty: nothing is known.
   absl::StatusOr<v1::ReplicateArtifactResponse> ReplicateArtifact(
       const RequestContext& context, std::string_view asking, const v1::ReplicateArtifactRequest& request);
   absl::StatusOr<v1::ListReplicationTasksResponse> ListReplicationTasks(

@@ -38,7 +38,7 @@ absl::StatusOr<PublishRequest> RequestOf(const v1::PublishArtifactRequest& first
 
 }  // namespace
 
-// A publication is a stream: the first message says what and by whom, all of them carry pieces of the
+// A publication is a stream: the first message names artifact and node, all of them carry pieces of the
 // manifest.
 absl::Status Handlers::Publication::Add(v1::PublishArtifactRequest message) {
   TC_RETURN_IF_ERROR(manifest.Add(message.manifest_piece()));

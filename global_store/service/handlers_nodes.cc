@@ -223,7 +223,7 @@ absl::StatusOr<v1::GetClusterStatusResponse> Handlers::GetClusterStatus(
   response.set_open_tasks(counts.open_tasks);
   response.set_store_epoch(coordinator_.epoch());
   response.set_metadata_store(std::string(coordinator_.metadata_store_name()));
-  // Who asks for nodes by name looks for addresses; the pages that follow the first only bring more nodes.
+  // A request by names looks for addresses; the pages that follow the first only bring more nodes.
   const bool whole = names.empty() && request.page_token().empty();
   if (whole && options_.describe_stores != nullptr) options_.describe_stores(context, response);
   return response;

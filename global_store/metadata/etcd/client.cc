@@ -110,7 +110,7 @@ struct Client::State {
   std::string token ABSL_GUARDED_BY(mutex);
 };
 
-// A connection is made only while somebody waits for it: a call that fails because there is none does not.
+// A connection is made only while a call waits for it: a call that fails because there is none does not.
 bool Client::State::IsConnected(const RequestContext& context, const Member& member) {
   const absl::Duration max = std::min(TimeLeft(context.deadline), kConnect);
   return member.channel->WaitForConnected(rpc::ToGrpcDeadline(SteadyNow() + max));

@@ -18,7 +18,7 @@ namespace {
 
 namespace pb = etcdserverpb;
 
-// How often one that stands by looks whether nobody leads.
+// How often one that stands by looks whether no store leads.
 constexpr absl::Duration kLook = absl::Milliseconds(150);
 // Of the lease, for clocks that do not run alike.
 constexpr double kMargin = 0.05;
@@ -96,7 +96,7 @@ absl::StatusOr<Leadership::Term> Leadership::TryOnce(Client* client, const Leade
   TC_ASSIGN_OR_RETURN(const pb::TxnResponse taken, client->Txn(context, take));
   term.created = taken.header().revision();
   if (!taken.succeeded()) {
-    // Unless it is this one's own, of an attempt whose answer was lost.
+    // Unless it is this one's own, of an attempt with a lost answer.
     const auto& now = taken.responses(0).response_range();
     if (now.kvs_size() == 0 || now.kvs(0).lease() != term.lease) {
       return absl::AbortedError("another was faster");
@@ -148,7 +148,7 @@ Leadership::Leadership(Client* client, const LeadershipOptions& options, const T
 
 Leadership::~Leadership() {
   keep_alive_.reset();
-  OnLost(nullptr);  // whoever ends it knows
+  OnLost(nullptr);  // the caller that ends it knows
   StepDown(absl::UnavailableError("this global store has resigned"));
   client_->Revoke(RequestContext::Background(options_.ttl), lease_).IgnoreError();
 }
@@ -204,7 +204,7 @@ pb::Compare Leadership::Fence() const {
   return fence;
 }
 
-// Never lengthens what is over: a keepalive that comes after the end finds another to lead, or nobody.
+// Never lengthens what is over: a keepalive that comes after the end finds another to lead, or none.
 void Leadership::KeepAlive() {
   if (const absl::Status leads = Check(); !leads.ok()) return StepDown(leads);
   const absl::Duration sent = SinceBoot();

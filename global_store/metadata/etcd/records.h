@@ -1,5 +1,5 @@
 // Facts as the values that etcd keeps of them (records.proto), and back. What a value does not say (an
-// artifact's id, a key's name) is in its key. Decoding: DATA_LOSS for what is no such value.
+// artifact's id, a key's name) is in its key. Decoding: DATA_LOSS for what is not such a value.
 #pragma once
 
 #include <cstdint>

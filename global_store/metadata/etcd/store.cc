@@ -156,13 +156,13 @@ class Store final : public MetadataStore {
   absl::Mutex commit_mutex_;
   absl::Mutex mutex_;
   std::deque<Waiting*> waiting_ ABSL_GUARDED_BY(mutex_);
-  bool writing_ ABSL_GUARDED_BY(mutex_) = false;   // one of those who wait writes, for several of them
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;   // one of the waiting callers writes, for several
   uint64_t writings_ ABSL_GUARDED_BY(mutex_) = 0;  // of manifests
-  // By their hashes, the requests that were recorded: any other need not be asked for, since nobody else
-  // writes. Nothing until Load.
+  // By their hashes, the requests that were recorded: any other need not be asked for, since no other
+  // store writes. Nothing until Load.
   std::optional<absl::flat_hash_set<size_t>> requests_ ABSL_GUARDED_BY(mutex_);
 
-  // Who writes has these: the value of the sequence key, as far as is known, and the last one that was tried.
+  // The writing caller has these: the value of the sequence key, as far as is known, and the last one tried.
   uint64_t sequence_ = 0;
   uint64_t tried_ = 0;
   int64_t compact_next_ ABSL_GUARDED_BY(commit_mutex_) = 0;  // the revision at the purge before
@@ -234,8 +234,8 @@ absl::Status Store::AddManifest(const ManifestBlob& manifest, Operations& change
   return absl::OkStatus();
 }
 
-// Who finds nobody writing writes what waits, as far as that fits into one transaction, until its own is
-// done.
+// A caller that finds none writing writes what waits, as far as that fits into one transaction, until its
+// own is done.
 absl::Status Store::Write(const Operations& operations) {
   if (!operations.fits()) {
     return absl::ResourceExhaustedError(absl::StrCat("etcd: a change of ", operations.count(),
@@ -249,7 +249,7 @@ absl::Status Store::Write(const Operations& operations) {
   while (true) {
     mutex_.Await(absl::Condition(&turn));
     if (self.done) return self.status;
-    // Those who came first, of whom this need not be one.
+    // The callers that came first; this one may not be among them.
     writing_ = true;
     Operations together = *waiting_.front()->operations;
     std::vector<Waiting*> those = {waiting_.front()};
@@ -290,7 +290,7 @@ absl::Status Store::WriteTogether(const Operations& operations) {
       return EndLeadership(absl::UnavailableError("another global store leads"));
     }
     TC_ASSIGN_OR_RETURN(sequence_, DecodeCounter(seen.responses(0).response_range().kvs(0)));
-    // By an attempt whose answer was lost. Else by a change before, of which etcd said at last that it was
+    // By an attempt with a lost answer. Else by a change before, of which etcd said at last that it was
     // refused: then this one is still to be made.
     if (sequence_ == own) return absl::OkStatus();
   }
@@ -375,7 +375,7 @@ absl::StatusOr<DurableFacts> Store::Load() {
   TC_RETURN_IF_ERROR(load(keys_.Names(), DecodeKey, facts.keys));
   TC_RETURN_IF_ERROR(load(keys_.Nodes(), DecodeNode, facts.nodes));
   TC_RETURN_IF_ERROR(load(keys_.Tasks(), DecodeTask, facts.tasks));
-  // Nobody else wrote while it was read.
+  // No other store wrote while it was read.
   TC_RETURN_IF_ERROR(leadership_.Check());
   return facts;
 }
@@ -475,7 +475,7 @@ absl::Status Store::PurgeFacts(const PurgeTimes& before) {
   return absl::OkStatus();
 }
 
-// Of manifests that were replaced, or whose writing ended in the middle.
+// Of manifests that were replaced, or not written to their end.
 absl::Status Store::SweepPieces() {
   std::set<std::string> found;  // folders
   TC_RETURN_IF_ERROR(
@@ -502,7 +502,7 @@ absl::Status Store::Compact() {
   const int64_t revision = std::exchange(compact_next_, status.header().revision());
   if (revision == 0) return absl::OkStatus();
   const absl::Status compacted = client_.Compact(leadership_.While(kPatience), revision);
-  // Somebody else did.
+  // Another store did.
   return absl::IsOutOfRange(compacted) ? absl::OkStatus() : compacted;
 }
 

@@ -127,7 +127,7 @@ TEST_F(EtcdStore, AMemberMayBeAwayOrStopped) {
   EXPECT_EQ(RevisionOf(*leader->store, "k"), revision);
 }
 
-TEST_F(EtcdStore, WhoIsNotHeardFromLeadsNoMoreAndChangesNothing) {
+TEST_F(EtcdStore, LeaderNotHeardFrom_StepsDownAndChangesNothing) {
   Start(1);
   const auto first = Lead(cluster_, "first", absl::Seconds(2));
   ASSERT_TRUE(first->store->Commit(Bind("k", 1)).ok());
@@ -200,7 +200,7 @@ TEST_F(EtcdStore, AChangeIsMadeThoughOneBeforeItHappenedThatWasRefused) {
   Start(1);
   const auto leader = Lead(cluster_);
   ASSERT_TRUE(leader->store->Commit(Bind("k", 1)).ok());
-  // The number of an attempt whose answer was lost, and whose repetition etcd refused.
+  // The number of an attempt with a lost answer, and a repetition that etcd refused.
   etcdserverpb::TxnRequest happened;
   etcdserverpb::PutRequest& put = *happened.add_success()->mutable_request_put();
   put.set_key(absl::StrCat(kPrefix, "/sequence"));

@@ -1,4 +1,4 @@
-// An etcd that wants certificates, of whoever calls it, and shows its own.
+// An etcd that wants certificates of its callers, and shows its own.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -52,7 +52,7 @@ class EtcdOverTls : public ::testing::Test {
   std::unique_ptr<EtcdCluster> cluster_;
 };
 
-TEST_F(EtcdOverTls, WhoShowsItsCertificateLeadsAndChangesThoughAMemberIsAway) {
+TEST_F(EtcdOverTls, StoreWithCertificate_LeadsAndCommitsThoughAMemberIsAway) {
   ClientOptions login = LoginOf(authority_);
   login.endpoints = cluster_->endpoints();
   const auto client = Client::Create(login);
@@ -74,7 +74,7 @@ TEST_F(EtcdOverTls, WhoShowsItsCertificateLeadsAndChangesThoughAMemberIsAway) {
   EXPECT_EQ(facts->keys.size(), 3u);
 }
 
-TEST_F(EtcdOverTls, NobodyElseIsAnsweredNorBelieved) {
+TEST_F(EtcdOverTls, WrongCertificates_AreRefusedByBothSides) {
   ASSERT_TRUE(Read(LoginOf(authority_), absl::Minutes(1)).ok());
   constexpr absl::Duration kTried = absl::Seconds(2);
   EXPECT_TRUE(absl::IsUnavailable(Read({}, kTried))) << "in clear";
@@ -83,7 +83,7 @@ TEST_F(EtcdOverTls, NobodyElseIsAnsweredNorBelieved) {
   EXPECT_TRUE(absl::IsUnavailable(Read(LoginOf(foreign), kTried))) << "a foreign certificate";
   ClientOptions wary = LoginOf(authority_);
   wary.ca = foreign.ca();
-  EXPECT_TRUE(absl::IsUnavailable(Read(wary, kTried))) << "an etcd whose authority is another";
+  EXPECT_TRUE(absl::IsUnavailable(Read(wary, kTried))) << "an etcd of another authority";
 }
 
 TEST(EtcdTls, FilesThatCannotBeUsedAreNamed) {

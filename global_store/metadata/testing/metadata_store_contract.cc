@@ -111,7 +111,7 @@ TEST_P(MetadataStoreContract, TombstonesOfVersions_ArePurgedByTheirOwnTime) {
   EXPECT_THAT(Load().artifacts, ElementsAre(live, deleted));
 }
 
-TEST_P(MetadataStoreContract, KeepsWhoseANodeIdIsUntilItIsNobodys) {
+TEST_P(MetadataStoreContract, BoundNodeId_IsKeptUntilItIsUnbound) {
   ASSERT_TRUE(store_->Commit({.facts = {.nodes = {{"n1", "a"}, {"n2", "b"}}}}).ok());
   EXPECT_THAT(Load().nodes, ElementsAre(NodeBinding{"n1", "a"}, NodeBinding{"n2", "b"}));
   ASSERT_TRUE(store_->Commit({.facts = {.nodes = {{"n1", ""}, {"n2", "c"}, {"n3", ""}}}}).ok());
@@ -128,7 +128,7 @@ TaskRecord Replicate(const std::string& artifact_id, const std::string& node_id,
           .traceparent = "00-1-2-01",
           .state = TaskState::kFailed,
           .failures = 3,
-          .error = absl::UnavailableError("nobody has it"),
+          .error = absl::UnavailableError("no node has it"),
           .created = kNow,
           .updated = kNow + absl::Seconds(1)};
 }
