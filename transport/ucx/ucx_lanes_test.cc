@@ -66,7 +66,7 @@ TEST(UcxLanes, AreRefusedOverTcpUnlessTheFabricIsTrusted) {
   const std::vector<LaneProblem> problems = ProblemsOf(config);
   ASSERT_EQ(problems.size(), 1u);
   EXPECT_EQ(problems[0].key, "daemon.ucx_listen");
-  EXPECT_THAT(problems[0].what, HasSubstr("\"127.0.0.1:0\": UCX knows no certificates"));
+  EXPECT_THAT(problems[0].what, HasSubstr("\"127.0.0.1:0\": UCX checks no certificates"));
   EXPECT_THAT(problems[0].what, HasSubstr("security.trusted_fabric: true"));
   config.trusted_fabric = true;
   EXPECT_THAT(ProblemsOf(config), ::testing::IsEmpty());
