@@ -78,7 +78,7 @@ struct FanOutOptions {
   int per_host = 1;                        // daemons that share a host and its link
   uint64_t bits_per_second = 400'000'000;  // of each host's link, each way
   absl::Duration arrivals;                 // between a receiver's beginning and the next one's
-  int slow = 0;                            // hosts, the last ones, whose links have another rate
+  int slow = 0;                            // hosts, the last ones, with links of another rate
   uint64_t slow_bits_per_second = 0;
   int artifacts = 1;  // of the same size, which every receiver gets side by side
   std::optional<FanOutFault> fault;
@@ -90,7 +90,7 @@ absl::StatusOr<Rows> RunFanOut(const BenchOptions& options, const FanOutOptions&
 
 // Onto this machine's GPUs and from one to another, beside plain copies, the rate of the devices' memory and
 // NCCL alone; attaching to a replica on a GPU. `nccl`: the library's path; empty: the system's. UNAVAILABLE
-// where there is no GPU; what takes more of them, or NCCL, is left out where it is missing.
+// without a GPU; what takes more of them, or NCCL, is left out where it is missing.
 absl::StatusOr<Rows> RunGpu(const BenchOptions& options, const std::string& nccl);
 
 // The reference server of RunControl, a process of its own: answers ResolveKey with an empty message, writes

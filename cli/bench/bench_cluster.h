@@ -48,7 +48,7 @@ class BenchCluster {
     bool tls = false;                   // each process has a certificate of an authority of the cluster's own
     // What is measured: those of these that are lanes between hosts are opened.
     std::vector<std::string> lanes = {"tcp"};
-    const Network* network = nullptr;  // on whose hosts the daemons are, as many on each; null: this machine
+    const Network* network = nullptr;  // its hosts run the daemons, as many on each; null: this machine
   };
   static absl::StatusOr<std::unique_ptr<BenchCluster>> Start(const BenchOptions& bench,
                                                              const Options& options);

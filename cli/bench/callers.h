@@ -26,7 +26,7 @@ struct CallWindow {
 class Callers {
  public:
   // Of `key` at the global store that listens on `address`.
-  // The caller is who `identity` says; null: the connection is in clear.
+  // The caller has this identity; null: the connection is in clear.
   Callers(const RequestContext& context, const std::string& address, std::string key,
           std::shared_ptr<security::Identity> identity = nullptr);
   ~Callers();

@@ -78,7 +78,7 @@ absl::StatusOr<Rows> Measure(const BenchOptions& options, Callers& resolve, Call
   return rows;
 }
 
-// Before the servers are told to stop: an idle connection, which nobody reads from, would keep a server that
+// Before the servers are told to stop: an idle connection, which is not read from, would keep a server that
 // ends waiting for all of its grace.
 void HangUp(std::unique_ptr<Callers> one, std::unique_ptr<Callers> other) {
   one.reset();

@@ -1,4 +1,4 @@
-// What a process holds when nobody takes its telemetry.
+// What a process holds when no collector takes its telemetry.
 #pragma once
 
 #include "absl/status/statusor.h"

@@ -205,7 +205,7 @@ class FanOut {
     return daemon.Signal(SIGCONT);
   }
 
-  // Until the moment of the fault: whom it is done to.
+  // Waits for the moment of the fault; returns the node that it is done to.
   absl::StatusOr<int> AwaitVictim(Ends& ends) {
     const FanOutFault& fault = *fan_out_.fault;
     Swarm swarm(options_.context, cluster_.get(), fan_out_.sources,
@@ -235,7 +235,7 @@ class FanOut {
     return std::ranges::any_of(received, [](const Received& one) { return !one.status.ok(); });
   }
 
-  // Now that the source is back, everybody gets the rest.
+  // Now that the source is back, every receiver gets the rest.
   absl::Status Resume(uint64_t sent_by_all_before) {
     Say("fan-out: the source is back, and every receiver gets the rest");
     TC_ASSIGN_OR_RETURN(const std::vector<Received> resumed, ReceiveAll(/*undisturbed=*/true));

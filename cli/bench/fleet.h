@@ -59,9 +59,9 @@ class Fleet {
   Fleet(const Fleet&) = delete;
   Fleet& operator=(const Fleet&) = delete;
 
-  // Nodes whose inventory the store with this epoch has taken.
+  // Nodes with an inventory that the store with this epoch has taken.
   int ReportedTo(uint64_t epoch) const;
-  // Nodes whose inventory a store with another epoch has taken last.
+  // Nodes with an inventory that a store with another epoch has taken last.
   int ReportedToOthersThan(uint64_t epoch) const;
   FleetCounts counts() const;
   std::string last_error() const;

@@ -20,7 +20,7 @@ namespace tensorcast::bench {
 namespace {
 
 constexpr size_t kBlock = 1 << 20;
-// How often somebody who waits looks whether it is still wanted.
+// How often a thread that waits looks whether the copy is still wanted.
 constexpr timeval kLook = {.tv_sec = 0, .tv_usec = 200'000};
 
 sockaddr_in AddressOf(int node) {

@@ -27,7 +27,7 @@ struct Yardstick {
   std::function<absl::StatusOr<double>()> measure;
 };
 
-// Whom a lane is measured beside: the same transfer by another lane, or by a cluster in clear.
+// What a lane is measured beside: the same transfer by another lane, or by a cluster in clear.
 struct Other {
   std::string name;
   BenchCluster* cluster;

@@ -1,5 +1,5 @@
 // What the daemons of a fan-out tell of it while it runs: which chunks are somewhere beside its sources, and
-// who feeds others. Private to cli/bench.
+// which feed others. Private to cli/bench.
 //
 // It borrows the cluster. Thread-compatible. Errors: those of the calls, since every daemon has to answer.
 #pragma once

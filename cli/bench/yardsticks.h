@@ -10,7 +10,7 @@
 
 namespace tensorcast::bench {
 
-// Two buffers whose pages were all touched before, copied from one to the other by the calling thread.
+// Two buffers with all pages touched before, copied from one to the other by the calling thread.
 class PlainCopy {
  public:
   explicit PlainCopy(uint64_t bytes) : from_(bytes, std::byte{1}), to_(bytes, std::byte{2}) {}

@@ -41,7 +41,7 @@ std::vector<std::string> LaneSettings(const std::vector<std::string>& lanes) {
   return settings;
 }
 
-// A process of a cluster on one machine may have TCP ports; all who reach them may do everything there,
+// A process of a cluster on one machine may have TCP ports; all that reach them may do everything there,
 // unless it has certificates.
 void AllowClearPorts(std::vector<std::string>& argv) {
   const auto any = [&](auto holds) { return std::ranges::any_of(argv, holds); };

@@ -57,7 +57,7 @@ bool EnterNetwork(int network_namespace) {
          mount("sysfs", "/sys", "sysfs", 0, nullptr) == 0;
 }
 
-// Between fork and exec, in a process whose other threads are gone with whatever locks they held: system
+// Between fork and exec, in a process that lost its other threads with whatever locks they held: system
 // calls only, nothing that allocates.
 [[noreturn]] void RunChild(const ChildPlan& plan, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -143,7 +143,7 @@ absl::StatusOr<std::unique_ptr<Process>> Process::Start(const ProcessOptions& op
   UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
   if (!pidfd) {
     const absl::Status status = ErrnoStatus(errno, "watch", options.argv[0]);
-    // Nobody could wait for it with a deadline.
+    // Nothing could wait for it with a deadline.
     kill(pid, SIGKILL);
     while (waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
     }

@@ -61,7 +61,7 @@ absl::StatusOr<uint64_t> ParseBitRate(std::string_view text) {
       absl::StrCat("\"", text, "\" is not a rate; write a number and bit, kbit, Mbit or Gbit: 400Mbit"));
 }
 
-// "kill-source@1": what is done, to whom, and when.
+// "kill-source@1": what is done, to which node, and when.
 absl::StatusOr<bench::FanOutFault> ParseFault(std::string_view text) {
   using Victim = bench::FanOutFault::Victim;
   bench::FanOutFault fault;

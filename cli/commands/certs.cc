@@ -1,4 +1,4 @@
-// A small certificate authority in a folder, for trying things out: whose certificates are shown and issued
+// A small certificate authority in a folder, for trying things out: its certificates are shown and issued
 // by hand. A cluster that has an authority of its own uses that.
 #include <cerrno>
 #include <cstdio>

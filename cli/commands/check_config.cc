@@ -56,7 +56,7 @@ class Findings {
 
 std::string Quoted(std::string_view text) { return absl::StrCat("\"", text, "\""); }
 
-// Whether this host has the address: a port of the kernel's choice can be bound there, whoever uses the
+// Whether this host has the address: a port of the kernel's choice can be bound there, whatever uses the
 // configured one at the moment.
 bool IsOwnAddress(const HostPort& address) {
   if (IsWildcard(address)) return true;
@@ -93,7 +93,7 @@ void CheckListen(std::string_view key, const std::string& listen, Findings& find
 }
 
 // A folder that a start makes when it is missing, and makes private: nothing else may be in its place, and
-// nobody else may write to it. `own_entry` as for MakePrivateFolder.
+// no other user may write to it. `own_entry` as for MakePrivateFolder.
 void CheckPrivatePlace(std::string_view key, const std::string& path, std::string_view own_entry,
                        Findings& findings) {
   std::filesystem::path existing = path;
@@ -102,7 +102,7 @@ void CheckPrivatePlace(std::string_view key, const std::string& path, std::strin
     if (errno == EACCES) {
       return findings.Add(
           key, absl::StrCat(Quoted(path), ": user ", geteuid(), " may not look at ", existing.string(),
-                            "; do this as the user who is to run it, or choose another one"));
+                            "; do this as the user that is to run it, or choose another one"));
     }
     existing = existing.parent_path();
   }
@@ -120,7 +120,7 @@ void CheckPrivatePlace(std::string_view key, const std::string& path, std::strin
     findings.Add(key,
                  absl::StrCat(Quoted(path), ": user ", geteuid(), " may not write to ", existing.string(),
                               "; choose another folder, give it to that user, or do this as the user "
-                              "who is to run it"));
+                              "that is to run it"));
   }
 }
 
@@ -149,7 +149,7 @@ void CheckMetadata(const v1::GlobalStoreConfig& config, Findings& findings) {
   }
 }
 
-// What holds for a global store within a daemon, too, whose socket and file are in the daemon's state folder.
+// What holds for a global store within a daemon, too: its socket and file are in the daemon's state folder.
 void CheckLifetimes(const v1::GlobalStoreConfig& config, Findings& findings) {
   const absl::StatusOr<global_store::GlobalStoreOptions> options = ToGlobalStoreOptions(config);
   if (!options.ok()) return findings.Add("global_store", options.status());
@@ -385,7 +385,7 @@ void CheckSecurity(const v1::Config& config, Roles roles, const std::vector<List
     findings.Add("security.keys", rules);
   } else if (!certified && !security.keys().empty()) {
     findings.Add("security.keys",
-                 "it names those whose certificates say so, and there are none: set security.ca, "
+                 "the rules name certificates, and this process has none: set security.ca, "
                  "security.certificate and security.key");
   }
   const auto check = [&](std::string_view key, const std::string& listen) {

@@ -13,7 +13,7 @@ namespace tensorcast::cli {
 enum class Roles { kAll, kGlobalStore, kDaemon };
 
 // INVALID_ARGUMENT with a line for each thing that is wrong: its key, its value, and what to do. Looks at
-// this host (addresses, groups, folders, memory), changes nothing, and asks nobody else, but for the
+// this host (addresses, groups, folders, memory), changes nothing, and asks no other process, but for the
 // addresses of host names. Thread-safe.
 absl::Status CheckConfig(const v1::Config& config, Roles roles);
 

@@ -67,7 +67,7 @@ TEST(CheckConfig, ARoleIsNotRefusedForTheSectionOfAnother) {
               HasSubstr("global_store.metadata_store: memory"));
 }
 
-// A daemon without a global store has one within, whose lifetimes are its own business.
+// A daemon without a global store has one within, with lifetimes that are its own business.
 TEST(CheckConfig, ADaemonAloneIsAGlobalStoreToo) {
   EXPECT_THAT(Refused({"global_store.grant_ttl=1s"}, Roles::kDaemon), HasSubstr("global_store.grant_ttl"));
   EXPECT_EQ(

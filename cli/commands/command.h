@@ -60,13 +60,13 @@ struct Command {
   Role role = Role::kClient;
   // Takes several operations, none of which is its own: a span of its own makes them one trace.
   bool spanned = false;
-  std::string config_section;  // whose keys --help shows; empty: none
+  std::string config_section;  // --help shows its keys; empty: none
   std::function<Run(Flags& flags)>
       bind;                       // binds its flags; what that returns runs when the command was chosen
   std::vector<Command> commands;  // of a group, of which one has to be named; it has nothing else but a name
 };
 
-// The `bind` of a command whose flags are a struct.
+// The `bind` of a command with flags in a struct.
 template <class Values>
 std::function<Run(Flags&)> Bind(void (*add)(Flags& flags, Values& values),
                                 int (*run)(const CommonFlags& common, const Values& values)) {

@@ -22,7 +22,7 @@ using ::testing::Not;
 
 struct Values {
   std::string place;
-  std::string name = "nobody";
+  std::string name = "unset";
   bool loud = false;
   int count = 1;
   double share = 0.5;
@@ -32,7 +32,7 @@ struct Values {
 
 void AddFlags(Flags& flags, Values& values) {
   flags.Add("place", values.place, "Where", {.required = true});
-  flags.Add("--name", values.name, "Who", {.show_default = true, .not_empty = true});
+  flags.Add("--name", values.name, "Guest", {.show_default = true, .not_empty = true});
   flags.Add("--loud", values.loud, "Shouts");
   flags.Add("--count", values.count, "How often", {.min = 1});
   flags.Add("--share", values.share, "Of all", {.min = 0, .max = 1});
@@ -82,7 +82,7 @@ TEST_F(CommandLineTest, EachKindOfFlagArrivesAndWhatIsNotNamedStaysAsItWas) {
   EXPECT_THAT(seen.lanes, ElementsAre("sea", "land"));
 
   EXPECT_EQ(Run({"greet", "here"}).code, 0);
-  EXPECT_EQ(seen.name, "nobody") << "a value of the command line before";
+  EXPECT_EQ(seen.name, "unset") << "a value of the previous command line";
   EXPECT_FALSE(seen.loud);
   EXPECT_EQ(seen.revision, std::nullopt);
   EXPECT_THAT(seen.lanes, IsEmpty());
@@ -129,7 +129,7 @@ TEST_F(CommandLineTest, ALineThatLacksSomethingIsRefusedInTheSameWay) {
   EXPECT_EQ(Run({"list"}).code, 2);
 }
 
-TEST_F(CommandLineTest, AWordThatIsNoCommandIsNamedWithWhereToLook) {
+TEST_F(CommandLineTest, UnknownCommand_IsNamedWithWhereToLook) {
   EXPECT_EQ(Run({"shout"}).code, 2);
   EXPECT_THAT(Run({"shout"}).err,
               HasSubstr("\"shout\" is not a command of tensorcast; see tensorcast --help"));
@@ -137,14 +137,14 @@ TEST_F(CommandLineTest, AWordThatIsNoCommandIsNamedWithWhereToLook) {
               HasSubstr("\"some\" is not a command of tensorcast list; see tensorcast list --help"));
 }
 
-TEST_F(CommandLineTest, HelpIsNoErrorAndShowsWhatPeopleCanUse) {
+TEST_F(CommandLineTest, Help_EndsWithZeroAndShowsTheCommands) {
   const RunResult group = Run({"list", "--help"});
   EXPECT_EQ(group.code, 0);
   EXPECT_THAT(group.out, HasSubstr("all"));
   EXPECT_THAT(group.out, Not(HasSubstr("hidden")));
   const RunResult greet = Run({"greet", "--help"});
-  // The library's newer versions write " [nobody]".
-  EXPECT_THAT(greet.out, ::testing::ContainsRegex("--name TEXT(=| \\[)nobody"));
+  // The library's newer versions write " [unset]".
+  EXPECT_THAT(greet.out, ::testing::ContainsRegex("--name TEXT(=| \\[)unset"));
   EXPECT_THAT(greet.out, Not(HasSubstr("--daemon"))) << "it talks to none";
   EXPECT_THAT(Run({"daemon", "--help"}).out, HasSubstr("--daemon"));
 }

@@ -246,10 +246,10 @@ TEST_F(CommandsTest, ReplicateRefusesWhatItCannotMean) {
   Bad({"replicate", "m", "--to", "alone:cellar"}, 1, "--to alone:cellar");
   Bad({"replicate", "m", "--to", ":cpu"}, 1, "NODE or NODE:LOCATION is expected");
   Bad({"replicate", "n", "--to", "alone"}, 1, "NOT_FOUND");
-  const RunResult nobody = Run({"replicate", "m", "--to", "nobody", "--no-wait"});
-  EXPECT_EQ(nobody.code, 1);
-  EXPECT_THAT(nobody.err, HasSubstr("nobody:cpu: NOT_FOUND"));
-  EXPECT_THAT(nobody.out, HasSubstr("FAILED"));
+  const RunResult absent = Run({"replicate", "m", "--to", "absent", "--no-wait"});
+  EXPECT_EQ(absent.code, 1);
+  EXPECT_THAT(absent.err, HasSubstr("absent:cpu: NOT_FOUND"));
+  EXPECT_THAT(absent.out, HasSubstr("FAILED"));
 }
 
 TEST_F(CommandsTest, GcSaysWhatItWouldDeleteAndThenDeletesIt) {
@@ -264,7 +264,7 @@ TEST_F(CommandsTest, GcSaysWhatItWouldDeleteAndThenDeletesIt) {
   Bad({"gc", "--older-than", "soon"}, 1, "\"soon\" is not a duration");
 }
 
-// A global store of two artifacts, of which somebody else deletes the first once they are listed.
+// A global store of two artifacts, of which another client deletes the first once they are listed.
 class VanishingArtifact : public v1::GlobalStore::Service {
  public:
   grpc::Status ListArtifacts(grpc::ServerContext* context, const v1::ListArtifactsRequest*,
@@ -281,7 +281,7 @@ class VanishingArtifact : public v1::GlobalStore::Service {
   }
 };
 
-TEST_F(CommandsTest, GcGoesOnPastAnArtifactThatSomebodyElseDeleted) {
+TEST_F(CommandsTest, ArtifactDeletedByAnotherClient_GcGoesOn) {
   VanishingArtifact service;
   const std::string address = "unix:" + Path("vanishing.sock");
   grpc::ServerBuilder builder;
@@ -353,7 +353,7 @@ TEST_F(CommandsTest, ExplainAndTopShowTheLastTransfer) {
 
 // Each would take an hour if it waited for the daemon.
 TEST_F(CommandsTest, DaemonThatIsNotThere_EndsEveryCommandAtOnceInOneSentence) {
-  const std::string address = "unix:" + Path("nobody.sock");
+  const std::string address = "unix:" + Path("absent.sock");
   for (const Words& words : {Words{"ls"},
                              {"get", "m"},
                              {"put", "m"},
@@ -382,12 +382,12 @@ TEST_F(CommandsTest, DaemonThatIsNotThere_EndsEveryCommandAtOnceInOneSentence) {
 }
 
 TEST_F(CommandsTest, ErrorWithJson_IsAnObjectOnStdout) {
-  const RunResult result = RunBare({"ls", "--json", "--daemon", "unix:" + Path("nobody.sock")});
+  const RunResult result = RunBare({"ls", "--json", "--daemon", "unix:" + Path("absent.sock")});
   EXPECT_EQ(result.code, 1);
   const auto said = nlohmann::json::parse(result.out, nullptr, /*allow_exceptions=*/false);
   ASSERT_TRUE(said.is_object() && said.contains("error")) << result.out;
   EXPECT_EQ(said["error"]["code"], "UNAVAILABLE");
-  EXPECT_THAT(said["error"]["message"].get<std::string>(), HasSubstr("nobody.sock"));
+  EXPECT_THAT(said["error"]["message"].get<std::string>(), HasSubstr("absent.sock"));
   EXPECT_TRUE(said["error"]["details"].is_array());
   EXPECT_THAT(result.err, StartsWith("tensorcast: UNAVAILABLE: "));
 }
@@ -506,7 +506,7 @@ TEST_F(CommandsTest, ConfigShowPrintsWhatReadsBackAndCheckWhatIsWrong) {
   EXPECT_EQ(wrong.code, 1);
   EXPECT_THAT(wrong.err, HasSubstr("\ndaemon.import_roots: \"relative\" is not the absolute path"));
   EXPECT_THAT(wrong.err, HasSubstr("daemon.handle_groups: \"no-such-group\" is not a group here"));
-  EXPECT_EQ(RunBare({"config", "check", "--role", "somebody"}).code, 2);
+  EXPECT_EQ(RunBare({"config", "check", "--role", "guest"}).code, 2);
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace tensorcast::cli {
 namespace {
 
 struct ConfigCheckFlags {
-  std::string role = "all";  // whose start is tried: "daemon", "global-store", "all"
+  std::string role = "all";  // the process with a start to try: "daemon", "global-store", "all"
 };
 
 void AddFlags(Flags& flags, ConfigCheckFlags& values) {

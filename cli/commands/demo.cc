@@ -123,7 +123,7 @@ class Demo {
                        " real GPU(s): ", devices_->devices().front().name));
       return absl::OkStatus();
     }
-    Say("no GPU here: two fake GPUs a node, whose memory is shared memory of this host");
+    Say("no GPU here: two fake GPUs a node, with shared memory of this host");
     fake_ = true;
     TC_ASSIGN_OR_RETURN(devices_, CreateFakeRuntime({.device_count = 2, .device_bytes = DeviceBytes()}));
     return absl::OkStatus();

@@ -33,7 +33,7 @@ absl::Status Gc(const CommonFlags& common, const GcFlags& flags) {
     if (!flags.dry_run) {
       const absl::Status status =
           admin->DeleteArtifact(context, artifact.artifact_id(), /*only_if_unkeyed=*/true);
-      // Since they were listed, a key was bound to it, or somebody else deleted it.
+      // Since they were listed, a key was bound to it, or another client deleted it.
       if (absl::IsFailedPrecondition(status) || absl::IsNotFound(status)) continue;
       TC_RETURN_IF_ERROR(status);
     }

@@ -16,7 +16,7 @@ namespace {
 struct RemoveFlags {
   std::string artifact;  // a key or an id
   std::string replica;   // evict this replica only
-  std::string node;      // or forget whose this node id is
+  std::string node;      // or unbind this node id
   bool force = false;
 };
 
@@ -78,7 +78,7 @@ absl::Status ForgetNode(const CommonFlags& common, const RemoveFlags& flags) {
         "a node is forgotten by the global store itself, and this is a daemon: give its address as --daemon");
   }
   TC_RETURN_IF_ERROR(forgotten);
-  if (!common.json) std::printf("node %s is nobody's\n", flags.node.c_str());
+  if (!common.json) std::printf("node id %s is unbound\n", flags.node.c_str());
   if (common.json) std::printf("{\"node_id\": \"%s\"}\n", flags.node.c_str());
   return absl::OkStatus();
 }

@@ -182,7 +182,7 @@ class Replication {
   const v1::ReplicateArtifactResponse& response() const { return response_; }
 
   // What a watch says. Each begins with all tasks as they are; what is not among them was taken back while
-  // nobody watched.
+  // no watch was open.
   void BeginWatch() { named_.clear(); }
   void Note(const v1::WatchReplicationTasksResponse& news) {
     if (news.listed()) {
@@ -291,14 +291,14 @@ absl::Status AwaitAll(client::AdminClient& admin, const RequestContext& context,
       drawn = now;
       bar.callback()(replication.progress());
     }
-    // What waits for a moment only is nobody's concern.
+    // What waits for a moment only is not worth a line.
     if (now >= say_waits && news.task().state() == v1::REPLICATION_TASK_STATE_WAITING) {
       say(WaitText(news.task()));
     }
     return !replication.ended();
   };
   while (!replication.ended()) {
-    // The first watch ends when there is something to say of what still waits, though it be no news.
+    // The first watch ends when there is something to say of what still waits, news or not.
     RequestContext watch = context;
     if (SteadyNow() < say_waits) watch.deadline = std::min(context.deadline, say_waits);
     replication.BeginWatch();

@@ -35,7 +35,7 @@ absl::StatusOr<global_store::GlobalStoreOptions> ToGlobalStoreOptions(const v1::
 absl::StatusOr<daemon::DaemonOptions> ToDaemonOptions(const v1::Config& config);
 absl::StatusOr<transport::LaneConfig> ToLaneConfig(const v1::Config& config);
 
-// The global store of a daemon whose configuration names none: in this process, on a socket in the daemon's
+// The global store of a daemon with a configuration of none: in this process, on a socket in the daemon's
 // state folder, which is made where it is missing. `options` are told where it is. It must outlive the
 // daemon.
 absl::StatusOr<std::unique_ptr<global_store::GlobalStoreServer>> StartEmbeddedStore(

@@ -56,7 +56,7 @@ constexpr int kDaemonThreads = 640;   // 576 for calls (daemon/app), and the lib
 constexpr absl::Duration kRegistration = absl::Seconds(5);
 constexpr absl::Duration kLook = absl::Milliseconds(50);  // how soon a signal ends the wait for that
 
-// One line of JSON for whoever started this process and waits for it.
+// One line of JSON for the process that started this one and waits for it.
 absl::Status TellReady(int fd, const nlohmann::json& addresses) {
   LOG(INFO) << "serving: " << addresses.dump();
   if (fd < 0) return absl::OkStatus();
@@ -101,7 +101,7 @@ class Termination {
   const Cancellation::Registration registration_;
 };
 
-// The folder of a unix socket, where there is none yet; one that is there is somebody's decision.
+// The folder of a unix socket, where there is none yet; one that is there stays as it is.
 absl::Status MakeSocketFolder(std::string_view key, const std::string& path, mode_t others) {
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   std::error_code ignored;
@@ -155,7 +155,7 @@ absl::Status ServeGlobalStore(const CommonFlags& common, const ServerFlags& flag
   TC_RETURN_IF_ERROR(MakeSocketFolder("global_store.listen", SocketPath(options.listen), /*others=*/0));
   Termination termination;  // outlives the server, which may demand it
   options.etcd.stop_waiting = OnTerminationSignal();
-  // What it knows is another's to change from then on: whoever supervises it starts one that stands by.
+  // What it knows is another's to change from then on: its supervisor starts one that stands by.
   options.etcd.on_lost = [&termination](const absl::Status& why) { termination.Demand(why); };
   absl::StatusOr<std::unique_ptr<global_store::GlobalStoreServer>> started =
       global_store::GlobalStoreServer::Start(options);

@@ -16,7 +16,7 @@ void HandleSignals();
 Cancellation OnTerminationSignal();
 // Cancelled by it.
 RequestContext InterruptibleContext(absl::Duration timeout = absl::InfiniteDuration());
-// A file that nobody else removes when a second signal ends the process: a server's sockets. Temporary
+// A file that nothing else removes when a second signal ends the process: a server's sockets. Temporary
 // folders go anyway.
 void RemoveWhenTerminatedAgain(std::string path);
 

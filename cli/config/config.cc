@@ -235,8 +235,8 @@ absl::StatusOr<size_t> ReadSome(int file, const std::string& path, char* bytes, 
 
 // The whole of a configuration file, or of what a pipe brings. A device or a file without end is not one.
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
-  // O_NONBLOCK for the open alone: that of a pipe without a writer would hang before anybody could say what
-  // it is.
+  // O_NONBLOCK for the open alone: that of a pipe without a writer would hang before its type could be
+  // checked.
   const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file) return ErrnoStatus(errno, "open", path);
   struct stat found;

@@ -223,7 +223,7 @@ TEST(Config, LoadReadsAFileAndSaysWhenThereIsNone) {
   EXPECT_TRUE(absl::IsNotFound(Load({.path = path}).status()));
 }
 
-TEST(Config, AnEmptyFileIsTheDefaultsAndWhatIsNoFileIsRefused) {
+TEST(Config, EmptyFile_IsTheDefaultsAndADeviceIsRefused) {
   const std::string path = testing::TempDir() + "/config_test_odd.yaml";
   std::ofstream(path, std::ios::trunc).close();
   auto config = Load({.path = path});

@@ -17,7 +17,7 @@ namespace tensorcast::config {
 
 const v1::ConfigKey& KeyOf(const google::protobuf::FieldDescriptor& field);
 
-// INVALID_ARGUMENT, with what is expected, when `text` is no good value of the key, or of an item of its
+// INVALID_ARGUMENT, with what is expected, when `text` is not a good value of the key, or of an item of its
 // list. An empty text is good where the default is empty: there it stands for what the key's help says.
 absl::Status CheckText(const google::protobuf::FieldDescriptor& field, std::string_view text);
 

@@ -15,7 +15,7 @@ namespace tensorcast::config {
 absl::Status UnknownKey(const google::protobuf::Descriptor& section, std::string_view section_path,
                         std::string_view key);
 
-// Sets a scalar, or appends to a list. INVALID_ARGUMENT for text that is no good value of the field.
+// Sets a scalar, or appends to a list. INVALID_ARGUMENT for text that is not a good value of the field.
 absl::Status SetScalar(google::protobuf::Message& section, const google::protobuf::FieldDescriptor& field,
                        const std::string& text);
 

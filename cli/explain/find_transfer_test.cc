@@ -57,7 +57,7 @@ TEST(FindTransfer, OneUnderWayIsFoundByItsIdAndIsTheLastOnlyWhereNoneHasEnded) {
   EXPECT_EQ(FindTransfer(status, "last")->report.transfer_id(), "dd44");
 }
 
-TEST(FindTransfer, AnEmptyRingSaysWhomToAsk) {
+TEST(FindTransfer, EmptyRing_SaysWhichDaemonToAsk) {
   v1::GetStatusResponse status;
   status.mutable_node()->set_name("node-1");
   const auto found = FindTransfer(status, "last");

@@ -198,7 +198,7 @@ std::optional<BoundingHop> FindBoundingHop(const Route& route) {
   std::vector<std::string> steps;
   std::set<const Hop*> seen;
   const SourceReport* outside =
-      nullptr;  // of all nodes on the way, the most that came from who had all of it
+      nullptr;  // of all nodes on the way, the most that came from a node with all of it
   const Hop* outside_to = nullptr;
   while (true) {
     seen.insert(at);

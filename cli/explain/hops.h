@@ -23,12 +23,12 @@ struct Hop {
   bool under_way = false;
   std::vector<v1::ServeReport> servings;
   v1::Limits limits;
-  std::string problem;  // why there is no word of it
+  std::string problem;  // why it has no report
 };
 
 struct Route {
-  std::vector<Hop> hops;  // the receiver first; empty: nobody was asked
-  std::string left_out;   // who was not asked, for people
+  std::vector<Hop> hops;  // the receiver first; empty: no daemon was asked
+  std::string left_out;   // the daemons not asked, for people
 };
 
 Route RouteOf(const v1::ExplainTransferResponse& response);
@@ -37,14 +37,14 @@ Route RouteOf(const v1::ExplainTransferResponse& response);
 double RateOf(const TransferReport& report);
 
 struct BoundingHop {
-  std::string from;  // whose link to `to` it is; empty: `to` itself
+  std::string from;  // its link to `to` is the hop; empty: `to` itself
   std::string to;
   std::string lane;
   std::string part;  // as in Bound, of the transfer to `to`
   std::string why;   // what else is known of it, for people; may be empty
   // It was being filled itself and tells nothing of that: what filled it may be the limit. Empty: none was.
   std::string silent;
-  // From the receiver up, a line a node: how fast it moved, and from whom.
+  // From the receiver up, a line a node: how fast it moved, and from which node.
   std::vector<std::string> steps;
 };
 // nullopt: the transfer had no source on another node, or failed.

@@ -69,7 +69,7 @@ TEST(BoundingHop, OfNodesThatFeedEachOtherIsWhereTheirBytesCameFromOutside) {
                               "other what came from there.\n")));
 }
 
-TEST(BoundingHop, SaysSoWhereNobodyKnowsWhatIsFurtherUp) {
+TEST(BoundingHop, UpstreamNotKnown_SaysSo) {
   Route route{.hops = {HopTo("node-2", {From("node-1", true)}),
                        {.node = "node-1", .replica_id = "replica-node-1", .problem = "connection refused"}},
               .left_out = "3 more were not asked"};
@@ -94,16 +94,16 @@ TEST(BoundingHop, IsBeforeASourceThatGaveNothingToAskForThoughItDoesNotAnswer) {
   EXPECT_EQ(FindBoundingHop(route)->silent, "node-1");
 }
 
-TEST(ExplainTransfer, OfOneThatFailedSaysWhereAndWhoElseDid) {
+TEST(ExplainTransfer, FailedTransfer_NamesItsErrorAndOthersThatFailed) {
   Hop failed = HopTo("node-2", {From("node-1", true)});
-  failed.transfer->status = absl::UnavailableError("nobody has chunk 7");
+  failed.transfer->status = absl::UnavailableError("no source has chunk 7");
   failed.transfer->bytes /= 2;
   Hop feeder = HopTo("node-1", {From("node-0", false)});
   feeder.transfer->status = absl::UnavailableError("node-0 went away");
   const Route route{.hops = {failed, feeder, {.node = "node-0", .problem = "connection refused"}}};
   const std::string text = ExplainTransfer(*failed.transfer, {.route = route});
   EXPECT_THAT(text, HasSubstr(R"(
-It failed with 30.52 MiB of 61.04 MiB in their place, after 0.100 s: UNAVAILABLE: nobody has chunk 7
+It failed with 30.52 MiB of 61.04 MiB in their place, after 0.100 s: UNAVAILABLE: no source has chunk 7
   node-1 was being filled itself, and that failed: UNAVAILABLE: node-0 went away
   node-0 does not answer: connection refused
 )"));

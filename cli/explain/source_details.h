@@ -1,6 +1,6 @@
 // What the daemons that a transfer read from say of it. The receiver's report has only its own side: whether
-// a slow fetch was the source's or the network's doing, the source knows. Pure functions; who asks is
-// cli/commands/explain.cc.
+// a slow fetch was the source's or the network's doing, the source knows. Pure functions;
+// cli/commands/explain.cc asks.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,5 @@
 // One frame of `tensorcast top`: nodes with their pools, transfers under way, sources and receivers, what
-// flowed between nodes, and the last transfers. Pure functions; who asks the nodes is cli/commands/top.cc.
+// flowed between nodes, and the last transfers. Pure functions; cli/commands/top.cc asks the nodes.
 #pragma once
 
 #include <map>

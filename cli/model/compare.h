@@ -13,7 +13,7 @@
 
 namespace tensorcast {
 
-// OK when the replica, whose tensors these are, has the model's tensors and no others: by name, dtype, shape
+// OK when the replica, with these tensors, has the model's tensors and no others: by name, dtype, shape
 // and every byte. Returns how many bytes were compared; DATA_LOSS names the first tensor, and byte, that
 // differs. `devices`, with which a GPU replica was opened, may be null for one in host memory. Ends early as
 // the context says.

@@ -166,7 +166,7 @@ TEST_F(CompareTest, AReplicaOnADeviceIsReadBack) {
   EXPECT_TRUE(devices->Free(memory).ok());
 }
 
-TEST_F(CompareTest, EndsWhenNobodyWantsToKnowAnyMore) {
+TEST_F(CompareTest, ContextCancelled_ComparisonEnds) {
   RequestContext context;
   context.cancellation.Cancel();
   EXPECT_EQ(CompareReplica(TestReplica(layout_, image_).tensors(), model_, nullptr, context).status().code(),

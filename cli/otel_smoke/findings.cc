@@ -47,7 +47,7 @@ bool Exists(const Received& received, const std::string& trace_id, const std::st
 template <class Like>
 bool HasAncestor(const Received& received, const ReceivedSpan& span, Like like) {
   const ReceivedSpan* ancestor = Find(received, span.trace_id, span.parent_span_id);
-  // A cycle would be a fault of whoever sent this.
+  // A cycle would be a fault of the sender.
   for (int depth = 0; ancestor != nullptr && depth < 100; ++depth) {
     if (like(*ancestor)) return true;
     ancestor = Find(received, span.trace_id, ancestor->parent_span_id);
@@ -106,7 +106,7 @@ void DescribeSpan(const Received& received, const std::vector<const ReceivedSpan
   for (const ReceivedEvent& event : span.events) {
     absl::StrAppend(&out, indent, "* ", event.name, " ", Text(event.attributes), "\n");
   }
-  if (depth > 30) return;  // a cycle would be a fault of whoever sent this
+  if (depth > 30) return;  // a cycle would be a fault of the sender
   for (const ReceivedSpan* child : spans) {
     if (child->parent_span_id == span.span_id) DescribeSpan(received, spans, *child, origin, depth + 1, out);
   }

@@ -49,7 +49,7 @@ TEST(CheckTrace, FindsNothingWrongWithAWholeTrace) {
   EXPECT_THAT(CheckTrace(WholeTrace(), kExpected), IsEmpty());
 }
 
-TEST(CheckTrace, NamesASpanWhoseParentDidNotArrive) {
+TEST(CheckTrace, ParentDidNotArrive_SpanIsNamed) {
   Received received = WholeTrace();
   received.spans.push_back(Span("Device/Copy", "4", "99", "daemon"));
   EXPECT_THAT(CheckTrace(received, kExpected), ElementsAre(HasSubstr("Device/Copy of daemon is an orphan")));
@@ -72,12 +72,12 @@ TEST(CheckTrace, CountsASecondRootAndAnEmptyTrace) {
               ElementsAre(HasSubstr("0 roots"), HasSubstr("0 processes")));
 }
 
-TEST(CheckTrace, ALinkCountsOnlyWhenItsSpanArrivedAndIsNoAncestor) {
+TEST(CheckTrace, LinkToAncestorOrMissingSpan_DoesNotCount) {
   Received received = WholeTrace();
   received.spans[2].links[0].span_id = "98";
   EXPECT_THAT(CheckTrace(received, kExpected), ElementsAre(HasSubstr("linked to a span that arrived")));
   received.spans[2].links[0].span_id = "1";
-  EXPECT_THAT(CheckTrace(received, kExpected), ElementsAre(HasSubstr("no ancestor of it")));
+  EXPECT_THAT(CheckTrace(received, kExpected), ElementsAre(HasSubstr("is not an ancestor of it")));
 }
 
 TEST(CheckTrace, AFailedSpanIsAProblem) {

@@ -11,7 +11,7 @@ namespace tensorcast::otel_smoke {
 
 struct Options {
   std::string binary;    // the tensorcast executable
-  std::string endpoint;  // a collector of yours; empty: a receiver in this process, whose data is checked
+  std::string endpoint;  // a collector of yours; empty: a receiver in this process, which checks the data
   std::string exporter;  // observability.otel.exporter, of all processes; empty: what fits the endpoint
   uint64_t model_bytes = uint64_t{48} << 20;
   bool json = false;

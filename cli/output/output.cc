@@ -28,7 +28,7 @@ bool IsNumber(const std::string& cell) {
 // A line has room for so many.
 constexpr size_t kSourcesShown = 3;
 
-// "tcp node-0 60 %, tcp node-2 40 %": who gives bytes and how much of what they gave, the most first.
+// "tcp node-0 60 %, tcp node-2 40 %": the sources and the share of bytes of each, the largest first.
 std::string SourcesText(std::vector<SourceReport> sources) {
   std::ranges::stable_sort(sources, std::greater(), [](const SourceReport& source) { return source.bytes; });
   uint64_t bytes = 0;

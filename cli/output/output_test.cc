@@ -108,7 +108,7 @@ TEST_F(ProgressBarTest, SaysWhatItWaitsForAndNeedsNoTotal) {
   EXPECT_NE(Shown().find("  0 %  0 B of 0 B  -  waiting for space"), std::string::npos);
 }
 
-TEST_F(ProgressBarTest, NamesThoseWhoGiveTheBytesTheMostFirst) {
+TEST_F(ProgressBarTest, SeveralSources_AreNamedLargestShareFirst) {
   now_ += absl::Seconds(2);
   TransferProgress progress = Half();
   progress.sources = {{.source = {.lane = "tcp", .name = "node-0"}, .bytes = 1}};
