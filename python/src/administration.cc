@@ -30,7 +30,7 @@ Call StartAdmin(const Client& client, const CallOptions& options, Work work) {
                });
 }
 
-// A call of the administration whose result is a message, or several.
+// A call of the administration that results in one message or several.
 template <class T>
 absl::StatusOr<Maker> MadeMessage(absl::StatusOr<T> result) {
   return Made(std::move(result), [](const T& message) { return DictOf(message); });
@@ -95,7 +95,7 @@ void BindReplicas(nb::class_<Client>& type) {
               return MadeMessages(admin.ListReplicas(context, artifact_id));
             });
       },
-      nb::arg("artifact_id"), nb::kw_only(), nb::arg("options"), "Of this node; empty: of every artifact.");
+      nb::arg("artifact_id"), nb::kw_only(), nb::arg("options"), "Replicas of this node; empty: of all.");
   type.def(
       "delete_artifact",
       [](const Client& client, const std::string& artifact_id, bool only_if_unkeyed,
@@ -180,7 +180,7 @@ void BindTasks(nb::class_<Client>& type) {
             });
       },
       nb::arg("artifact_id"), nb::kw_only(), nb::arg("options"),
-      "A call whose news are WatchReplicationTasksResponse of proto/global_store.proto.");
+      "A call with news: each is a WatchReplicationTasksResponse of proto/global_store.proto.");
   type.def(
       "cancel_replication_tasks",
       [](const Client& client, const std::string& artifact_id, const Targets& targets,

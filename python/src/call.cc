@@ -214,7 +214,7 @@ void BindCall(nb::module_& module) {
       .def("progress", &Call::Progress, nb::sig("def progress(self) -> tuple[int, int, int, str] | None"),
            "Bytes done, in all, and there before; what it waits for.")
       .def("take", &Call::Take, nb::sig("def take(self) -> list[dict[str, typing.Any]]"),
-           "What came since the last time.")
+           "The news since the previous call of this method.")
       .def("result", &Call::Result, nb::sig("def result(self) -> typing.Any"),
            "The result of a call that has ended, once; raises its error.");
   module.def("cancel_all_calls", &CancelAllCalls, "Ends what is under way, for the interpreter's exit.");

@@ -1,6 +1,6 @@
 // An operation of the client library under way on a thread of its own, so that Python can wait for it in
 // steps (Ctrl-C), by a descriptor (asyncio), or not at all. The thread never enters the interpreter: it
-// leaves its result, its progress and its news to whoever asks with the GIL, so that neither a finalized
+// leaves its result, its progress and its news to callers that hold the GIL, so that neither a finalized
 // interpreter nor one that is busy can stop it.
 //
 // Threading: every method is called with the GIL, and from any thread. After a fork the child's copy is an

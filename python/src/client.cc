@@ -303,7 +303,7 @@ void BindKeys(nb::class_<Client>& type) {
             });
       },
       nb::arg("prefix"), nb::kw_only(), nb::arg("options"),
-      "A call whose news are keys, as list_keys has them.");
+      "A call with news: each is a key, as list_keys returns it.");
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ Call Connect(const std::string& daemon, double connect_timeout_s, double wait_s,
 void BindOptions(nb::module_& module) {
   nb::class_<CallOptions>(
       module, "CallOptions",
-      "What every call may have. The timeout begins here: calls that share this share it.")
+      "The options of calls. The timeout begins here: calls that share the options share it.")
       .def(
           "__init__",
           [](CallOptions* options, std::optional<double> timeout, const std::string& traceparent) {

@@ -83,7 +83,7 @@ Call Start(const Client& client, const CallOptions& options, Work work,
       options.deadline, options.traceparent, std::move(borrowed));
 }
 
-// As Python's Client, whose methods others bind, with what makes one.
+// Binds Python's Client and what makes one; other files bind its methods.
 nanobind::class_<Client> BindConnection(nanobind::module_& module);
 
 }  // namespace tensorcast::python

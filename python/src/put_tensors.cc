@@ -75,7 +75,7 @@ client::PutTensor Borrow(const nb::handle& item, std::vector<AnyArray>& arrays) 
   if (!nb::try_cast(nb::object(item[3]), array, /*convert=*/false)) {
     Refuse(name, "it is not a packed array in row-major order that DLPack or the buffer protocol can show");
   }
-  // A tensor that stands for another (torch's DTensor) or whose storage was freed says address 0, to which
+  // A tensor that stands for another (torch's DTensor) or that lost its storage says address 0, to which
   // its offset may have been added. Nothing is ever mapped in the first page.
   if (array.nbytes() > 0 && reinterpret_cast<uintptr_t>(array.data()) - array.byte_offset() < kPageBytes) {
     Refuse(name, "its address is null, so it has no memory of its own; put the array that it stands for");

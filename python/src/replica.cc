@@ -295,7 +295,7 @@ void BindReplica(nb::module_& module) {
           nb::sig("def name(self) -> str"))
       .def_prop_ro(
           "dtype", [](const Array& a) { return std::string(DTypeName(a.view().dtype)); },
-          "As safetensors writes it: \"BF16\", \"F8_E4M3\".")
+          "The dtype as safetensors writes it: \"BF16\", \"F8_E4M3\".")
       .def_prop_ro("shape", &ShapeOf, nb::sig("def shape(self) -> tuple[int, ...]"))
       .def_prop_ro("nbytes", [](const Array& a) { return a.view().nbytes; })
       .def_prop_ro("device", &Array::device, "\"cpu\" or \"gpu:N\".")
@@ -305,18 +305,18 @@ void BindReplica(nb::module_& module) {
       .def(
           "private_raw", [](nb::handle self) { return RawOf(self, true); },
           nb::sig("def private_raw(self) -> RawBytes"),
-          "The same, writable: a write takes a page of this process's own, which is seen by all that was\n"
-          "made of this get, and by nobody else. Of weights that are not `writable` a copy, made once.")
+          "The bytes, writable: a write takes a page of this process's own, which only what was made of\n"
+          "this get sees. Weights that are not `writable` are copied, once.")
       .def(
           "numpy", [](nb::handle self) { return InPython("to_numpy", self); },
-          nb::sig("def numpy(self) -> typing.Any"), "As a read-only numpy.ndarray.")
+          nb::sig("def numpy(self) -> typing.Any"), "The array as a read-only numpy.ndarray.")
       .def(
           "torch", [](nb::handle self) { return InPython("to_torch", self); },
           nb::sig("def torch(self) -> typing.Any"),
-          "As a torch.Tensor; see private_raw for what a write does.")
+          "The array as a torch.Tensor; see private_raw for what a write does.")
       .def(
           "jax", [](nb::handle self) { return InPython("to_jax", self); },
-          nb::sig("def jax(self) -> typing.Any"), "As a jax.Array.")
+          nb::sig("def jax(self) -> typing.Any"), "The array as a jax.Array.")
       .def(
           "__array__",
           [](nb::handle self, nb::handle dtype, nb::handle copy) {
@@ -368,7 +368,7 @@ void BindReplica(nb::module_& module) {
           "transfer", [](const Replica& r) { return TransferSummary(r->transfer()); },
           nb::sig("def transfer(self) -> dict[str, typing.Any] | None"))
       .def("tensors", &TensorsOf, nb::sig("def tensors(self) -> dict[str, Array]"),
-           "Those that were asked for, by name, in the order in which they lie.");
+           "The tensors that were asked for, by name, in the order in which they lie.");
 }
 
 }  // namespace tensorcast::python

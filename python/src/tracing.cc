@@ -20,7 +20,7 @@ namespace nb = nanobind;
 namespace tensorcast::python {
 namespace {
 
-// Calls `record` with the value as telemetry has it; whatever is no such value is told as its text.
+// Calls `record` with the value as telemetry has it; any other value is told as its text.
 template <class Record>
 void WithValue(nb::handle value, Record record) {
   if (nb::isinstance<nb::bool_>(value)) return record(nb::cast<bool>(value));
@@ -38,7 +38,7 @@ class PythonSpan {
     for (const auto& [key, value] : attributes) SetAttribute(nb::str(key).c_str(), value);
   }
 
-  // "" where nobody records spans.
+  // "" where spans are not recorded.
   std::string traceparent() const { return span_.context().ToTraceparent(); }
 
   void SetAttribute(const std::string& key, nb::handle value) {
