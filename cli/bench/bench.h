@@ -46,7 +46,7 @@ absl::StatusOr<Rows> RunP2p(const BenchOptions& options);
 // A client gets a mapped view of a ready replica: a large one beside one of 1 MiB.
 absl::StatusOr<Rows> RunAttach(const BenchOptions& options);
 // ResolveKey by 64 callers, beside a call on the same server set-up that does nothing; with certificates,
-// beside the same in clear.
+// beside connections in clear.
 absl::StatusOr<Rows> RunControl(const BenchOptions& options);
 // A safetensors file to a ready host replica, with a cold and a warm page cache, and attached once it is
 // there.

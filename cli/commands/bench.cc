@@ -238,7 +238,7 @@ Command BenchCommand() {
                            bench::RunP2p,
                            {.lanes = transport::LaneNames(),
                             .lanes_help = "Repeatable; local and tcp by default, tcp with --tls",
-                            .tls_help = "Of nodes with certificates, beside the same in clear"}),
+                            .tls_help = "Measure nodes with certificates beside nodes in clear"}),
           BenchmarkCommand("attach", "A client maps a ready replica: a large one beside one of 1 MiB",
                            bench::RunAttach),
           {.name = "control",

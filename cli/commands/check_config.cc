@@ -300,7 +300,7 @@ void CheckDevices(const v1::DaemonConfig& config, Findings& findings) {
   // That it is NCCL, and recent enough, its helper process finds out.
   if (config.nccl() != "auto" && config.nccl() != "off" && !std::filesystem::is_regular_file(config.nccl())) {
     findings.Add("daemon.nccl",
-                 absl::StrCat(Quoted(config.nccl()), " is neither auto nor off, and no file here"));
+                 absl::StrCat(Quoted(config.nccl()), " is neither auto nor off, nor a file on this host"));
   }
 }
 
@@ -371,7 +371,7 @@ void CheckSecurity(const v1::Config& config, Roles roles, const std::vector<List
   }
   if (certified && security.insecure()) {
     findings.Add("security.insecure",
-                 "there are certificates, and nothing is in clear; leave it out, or them");
+                 "with certificates no port is in clear; remove this key, or the certificates");
   }
   for (const auto& [key, value] :
        {std::pair<std::string_view, std::string_view>{"security.denied", security.denied()},
@@ -385,7 +385,7 @@ void CheckSecurity(const v1::Config& config, Roles roles, const std::vector<List
     findings.Add("security.keys", rules);
   } else if (!certified && !security.keys().empty()) {
     findings.Add("security.keys",
-                 "the rules name certificates, and this process has none: set security.ca, "
+                 "the rules are about certificates, and there are none: set security.ca, "
                  "security.certificate and security.key");
   }
   const auto check = [&](std::string_view key, const std::string& listen) {

@@ -199,10 +199,10 @@ TEST_F(CommandsTest, PinnedReplicasSayThatTheyAre) {
 
 TEST_F(CommandsTest, RemoveTakesAKeyItsArtifactOrAReplicaAndNotTwoOfThem) {
   const std::string id = Json({"put", Model(), "--key", "m"}).value("artifact_id", "");
-  Bad({"rm"}, 1, "rm wants either an artifact (a key or an id) or --replica");
-  Bad({"rm", "m", "--replica", "r"}, 1, "rm wants either");
-  Bad({"rm", "m", "--node", "n"}, 1, "rm wants either");
-  Bad({"rm", "--node", "n"}, 1, "a node is forgotten by the global store itself");
+  Bad({"rm"}, 1, "rm needs either an artifact (a key or an id) or --replica");
+  Bad({"rm", "m", "--replica", "r"}, 1, "rm needs either");
+  Bad({"rm", "m", "--node", "n"}, 1, "rm needs either");
+  Bad({"rm", "--node", "n"}, 1, "give the global store's own address as --daemon");
   Bad({"rm", id}, 1, "FAILED_PRECONDITION");
   EXPECT_EQ(Good({"rm", "m"}), "deleted " + id + "\n");
   EXPECT_TRUE(Json({"ls"})["artifacts"].empty());
@@ -241,7 +241,7 @@ TEST_F(CommandsTest, ReplicateBringsItWhereItIsMissingAndSaysHowFarThatIs) {
 TEST_F(CommandsTest, ReplicateRefusesWhatItCannotMean) {
   Json({"put", Model(), "--key", "m"});
   Bad({"replicate", "m", "--all", "--to", "alone"}, 1, "either --to or --all");
-  Bad({"replicate", "m", "--where", "zone=a"}, 1, "--where chooses among --all nodes");
+  Bad({"replicate", "m", "--where", "zone=a"}, 1, "--where chooses among all nodes");
   Bad({"replicate", "m", "--all", "--where", "zone"}, 1, "--where: \"zone\" is not a label");
   Bad({"replicate", "m", "--to", "alone:cellar"}, 1, "--to alone:cellar");
   Bad({"replicate", "m", "--to", ":cpu"}, 1, "NODE or NODE:LOCATION is expected");

@@ -75,7 +75,7 @@ absl::Status ForgetNode(const CommonFlags& common, const RemoveFlags& flags) {
   const absl::Status forgotten = admin->ForgetNode(InterruptibleContext(), flags.node);
   if (absl::IsUnimplemented(forgotten)) {
     return absl::FailedPreconditionError(
-        "a node is forgotten by the global store itself, and this is a daemon: give its address as --daemon");
+        "rm --node: this address is a daemon's; give the global store's own address as --daemon");
   }
   TC_RETURN_IF_ERROR(forgotten);
   if (!common.json) std::printf("node id %s is unbound\n", flags.node.c_str());
@@ -98,7 +98,7 @@ void AddFlags(Flags& flags, RemoveFlags& values) {
 int RunRemove(const CommonFlags& common, const RemoveFlags& flags) {
   if (!flags.artifact.empty() + !flags.replica.empty() + !flags.node.empty() != 1) {
     return Fail(
-        absl::InvalidArgumentError("rm wants either an artifact (a key or an id) or --replica, or --node"));
+        absl::InvalidArgumentError("rm needs either an artifact (a key or an id) or --replica, or --node"));
   }
   if (!flags.replica.empty()) return ExitCode(EvictReplica(common, flags));
   return ExitCode(flags.node.empty() ? RemoveArtifact(common, flags) : ForgetNode(common, flags));

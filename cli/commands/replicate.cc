@@ -307,7 +307,7 @@ absl::Status AwaitAll(client::AdminClient& admin, const RequestContext& context,
     if (replication.ended() || absl::IsDeadlineExceeded(watched)) continue;
     // A server that shuts down ends or cancels its streams.
     if (!watched.ok() && !absl::IsUnavailable(watched) && !absl::IsCancelled(watched)) return watched;
-    say(absl::StrCat("cannot see how far it is: ", watched.message()));
+    say(absl::StrCat("cannot watch the progress: ", watched.message()));
     TC_RETURN_IF_ERROR(rpc::SleepFor(context, rpc::WaitAfter(watched, backoff), "replication"));
   }
   return absl::OkStatus();
@@ -405,10 +405,10 @@ void AddFlags(Flags& flags, ReplicateFlags& values) {
 
 int RunReplicate(const CommonFlags& common, const ReplicateFlags& flags) {
   if (flags.all && !flags.to.empty()) {
-    return Fail(absl::InvalidArgumentError("replicate wants either --to or --all"));
+    return Fail(absl::InvalidArgumentError("replicate needs either --to or --all"));
   }
   if (!flags.all && !flags.where.empty()) {
-    return Fail(absl::InvalidArgumentError("--where chooses among --all nodes: name that, too"));
+    return Fail(absl::InvalidArgumentError("--where chooses among all nodes: add --all"));
   }
   return ExitCode(Run(common, flags));
 }

@@ -55,7 +55,7 @@ absl::Status FillLanes(const v1::Config& config, daemon::DaemonOptions& options)
     }
   }
   LOG_IF(INFO, options.lanes.empty() && !missing.empty())
-      << "no data plane to other hosts, for want of an address to listen on (" << absl::StrJoin(missing, ", ")
+      << "no data plane to other hosts: no address to listen on is set (" << absl::StrJoin(missing, ", ")
       << ")";
   return absl::OkStatus();
 }

@@ -81,7 +81,7 @@ std::string LimitText(uint64_t bytes_per_second) {
 }
 
 std::string KeptText(const v1::KeptPool& kept) {
-  std::string text = absl::StrCat(kept.replicas(), " replicas of the daemon before");
+  std::string text = absl::StrCat(kept.replicas(), " replicas of the previous daemon");
   if (kept.waiting() > 0) absl::StrAppend(&text, ", ", kept.waiting(), " still to be verified");
   if (kept.mismatched() > 0) absl::StrAppend(&text, ", ", kept.mismatched(), " DID NOT MATCH");
   if (kept.gone_on_gpus() > 0) absl::StrAppend(&text, "; ", kept.gone_on_gpus(), " on GPUs went with it");

@@ -210,7 +210,7 @@ std::vector<std::string> Directory::NodesThatWillReport(const NodeState& receive
   }
   for (const auto& [node_id, node] : nodes_) {
     if (&node == &receiver || node.reported || now - node.registered > node.ttl) continue;
-    names.push_back(absl::StrCat("what ", node.facts.name, " holds, which has just registered"));
+    names.push_back(absl::StrCat("the inventory of ", node.facts.name, ", which has just registered"));
     if (names.size() == kMaxNamed) break;
   }
   return names;

@@ -117,7 +117,7 @@ absl::StatusOr<GrantOffer> Handlers::RequestGrant(const RequestContext& context,
         StartReading(context, *offer.origin_to_read);
         return offer;
       }
-      NoteReading(*offer.origin_to_read, absl::UnavailableError("it does not answer, or they are gone"));
+      NoteReading(*offer.origin_to_read, absl::UnavailableError("the node is silent or lost the files"));
     } else {
       return offer;
     }

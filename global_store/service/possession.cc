@@ -85,7 +85,7 @@ Proofs ProveCopies(const RequestContext& context, const CopiesToProve& copies,
     LOG_IF(WARNING, !proven) << "node " << copy.node_name << " says that it has a copy of "
                              << copies.artifact_id << ", and did not prove it: "
                              << (!own.ok()         ? own.status()
-                                 : answers[i].ok() ? absl::DataLossError("its bytes are others")
+                                 : answers[i].ok() ? absl::DataLossError("its bytes differ")
                                                    : answers[i].status());
   }
   return proofs;
