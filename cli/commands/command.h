@@ -18,7 +18,7 @@ class App;
 
 namespace tensorcast::cli {
 
-// What a flag's value must be, beyond its type. A value that is not ends the program with code 2 and a word.
+// What a flag's value must be, beyond its type. Another value ends the program with code 2 and an error.
 struct FlagRules {
   bool required = false;
   bool show_default = false;  // in --help
@@ -76,7 +76,7 @@ std::function<Run(Flags&)> Bind(void (*add)(Flags& flags, Values& values),
     return [run, values](const CommonFlags& common) { return run(common, *values); };
   };
 }
-// Of one that has none but those of every command.
+// The `bind` of a command that has only the flags of every command.
 inline std::function<Run(Flags&)> Bind(int (*run)(const CommonFlags& common)) {
   return [run](Flags&) { return run; };
 }

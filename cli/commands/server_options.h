@@ -18,17 +18,17 @@
 
 namespace tensorcast::cli {
 
-// What the certificates that the configuration names are loaded into; null where it names none.
+// Loads the certificates that the configuration names; null where it names none.
 absl::StatusOr<std::shared_ptr<const rpc::Credentials>> LoadCredentials(const v1::SecurityConfig& config);
 
 // INVALID_ARGUMENT, with security.keys in front, for a rule that cannot be read.
 absl::StatusOr<security::KeyRules> ToKeyRules(const v1::SecurityConfig& config);
 
-// SQLite's file and its folder are the business of this process's user alone. Makes both where they are
+// Lets only this process's user into SQLite's file and its folder. Makes both where they are
 // missing.
 absl::Status MakeMetadataPrivate(const std::string& metadata_path);
 
-// Of metadata_store: etcd.
+// The options of the metadata store etcd.
 absl::StatusOr<global_store::EtcdOptions> ToEtcdOptions(const v1::GlobalStoreConfig& config);
 absl::StatusOr<global_store::GlobalStoreOptions> ToGlobalStoreOptions(const v1::GlobalStoreConfig& config);
 

@@ -11,10 +11,10 @@
 
 namespace tensorcast::cli {
 
-// Before any other thread starts.
+// To be called before any other thread starts.
 void HandleSignals();
 Cancellation OnTerminationSignal();
-// Cancelled by it.
+// A context that OnTerminationSignal() cancels.
 RequestContext InterruptibleContext(absl::Duration timeout = absl::InfiniteDuration());
 // A file that nothing else removes when a second signal ends the process: a server's sockets. Temporary
 // folders go anyway.
@@ -26,7 +26,7 @@ void PrintErrorsAsJson(bool as_json);
 // Prints the error on stderr; the exit code for it: 1, or 130 when the user interrupted.
 int Fail(const absl::Status& status);
 int ExitCode(const absl::Status& status);  // 0 when OK, else Fail
-// Of a command that goes on until it is interrupted: 130 then, without an error.
+// ExitCode for a command that runs until it is interrupted: 130 then, without an error.
 int EndlessExitCode(const absl::Status& status);
 
 }  // namespace tensorcast::cli

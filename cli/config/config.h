@@ -26,7 +26,7 @@ v1::Config Defaults();
 // Defaults, then the file, then the sets, checked. NOT_FOUND when there is no such file.
 absl::StatusOr<v1::Config> Load(const LoadOptions& options);
 
-// The same of YAML that is at hand; `name` stands for the file in errors.
+// As Load, of a YAML text instead of a file; `name` stands for the file in errors.
 absl::StatusOr<v1::Config> Parse(std::string_view yaml, std::string_view name,
                                  const std::vector<std::string>& sets);
 

@@ -49,7 +49,7 @@ struct Bound {
 // `details`: what its sources said, for a transfer that fetching bounds.
 Bound FindBound(const TransferReport& report, const std::vector<SourceDetails>& details = {});
 
-// Of one that failed the part "failed", and where that was; of any other its bound.
+// For a transfer that failed the part "failed", and where that was; for any other its bound.
 Bound FindVerdict(const TransferReport& report, const std::vector<SourceDetails>& details = {});
 
 }  // namespace tensorcast::explain

@@ -16,11 +16,11 @@ namespace tensorcast::explain {
 
 struct NodeView {
   v1::Node node;                                // as the global store knows it, or as it says itself
-  std::optional<v1::GetStatusResponse> status;  // its own word
+  std::optional<v1::GetStatusResponse> status;  // the node's own report
   std::string problem;                          // why there is no status
 };
 
-// How far a transfer was when it was looked at before.
+// How far a transfer was in an earlier frame.
 struct Seen {
   uint64_t bytes = 0;
   SteadyTime at;
@@ -32,7 +32,7 @@ struct TopView {
   std::optional<v1::GetClusterStatusResponse> cluster;  // unset: the global store cannot be asked
   std::string problem;                                  // why not
   std::vector<NodeView> nodes;
-  // By id of the transfer, and of the grant for each of its sources, from the frame before; empty in the
+  // By id of the transfer, and of the grant for each of its sources, from the previous frame; empty in the
   // first one.
   std::map<std::string, Seen> before;
 };

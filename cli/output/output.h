@@ -57,7 +57,7 @@ class ProgressBar {
   std::shared_ptr<State> state_;
 };
 
-// Says on stderr that what was asked for by this key may not be what the key means by now.
+// Warns on stderr that the key may be bound to a later revision by now.
 void WarnUnconfirmed(const std::string& key, uint64_t revision);
 
 // "fetch tcp node-0: 1.03 GiB in 0.31 s ..." one line a stage and source.

@@ -162,7 +162,7 @@ class Directory {
   // replicas that do not fit comes again on the next page, with more of them.
   ArtifactPage ListArtifacts(std::string_view after, const PageBounds& bounds,
                              const ArtifactFilter& filter) const;
-  // In order of id, likewise.
+  // In order of id, from where the previous page left off.
   NodePage ListNodes(std::string_view after, const PageBounds& bounds, SteadyTime now) const;
   // Those with these names, in order of name.
   NodePage FindNodesNamed(const std::set<std::string, std::less<>>& names, std::string_view after,

@@ -11,7 +11,7 @@ namespace tensorcast::global_store {
 
 struct CopySummary {
   uint64_t artifacts = 0;  // tombstones among them
-  uint64_t keys = 0;       // likewise
+  uint64_t keys = 0;       // tombstones among them
   uint64_t nodes = 0;
   uint64_t tasks = 0;
   uint64_t manifest_bytes = 0;

@@ -76,7 +76,7 @@ struct SqliteOptions {
 // In one SQLite file (FORMAT.md): a write-ahead log, every commit synced, one connection that writes and one
 // that reads. A lock on the file keeps a second global store out while this one lives, however it ends.
 // Nothing is committed once the file (or its log) was removed or replaced: that is DATA_LOSS. ALREADY_EXISTS
-// when another process has it open, DATA_LOSS when the file is damaged or no database, FAILED_PRECONDITION
+// when another process has it open, DATA_LOSS when the file is damaged or not a database, FAILED_PRECONDITION
 // when a newer version, or something other than a global store, wrote it.
 absl::StatusOr<std::unique_ptr<MetadataStore>> OpenSqliteStore(const SqliteOptions& options);
 

@@ -85,7 +85,7 @@ struct SourceQuery {
   uint32_t wanted = 1;                         // sources, at most
   bool has_source = false;                     // already, and not only partial replicas
   bool stalls = false;                         // it calls all of them slow
-  bool has_source_on_host = false;             // the same
+  bool has_source_on_host = false;             // already, on its own host
   bool has_fast_source = false;                // one with a link that is not slow
   uint32_t slow_links = 0;                     // sources with a slow link
 };

@@ -4,9 +4,9 @@
 //
 // Four locks, taken in this order:
 //   key_tell_mutex_  calling the watchers of keys, one thread at a time, so that each watcher hears of
-//   changes
-//                 in their order. A publisher that finds it taken leaves its change to the thread that holds
-//                 it, so a key with many watchers delays only the thread that calls them;
+//                 changes in their order. A publisher that finds it taken leaves its change to the
+//                 thread that holds it, so a key with many watchers delays only the thread that calls
+//                 them;
 //   write_mutex_  planning a durable change, and applying it; not held over the commit, while what the change
 //                 is about is claimed (claims.h), and not over calls of the watchers of keys;
 //   tell_mutex_   tasks that changed, from the directory to their watchers, so that these hear of them
@@ -101,7 +101,7 @@ class Coordinator {
   uint64_t Watch(std::shared_ptr<const KeyWatcher> watcher)
       ABSL_LOCKS_EXCLUDED(key_tell_mutex_, write_mutex_, tell_mutex_, mutex_);
   void Unwatch(uint64_t id) { key_watches_.Remove(id); }
-  // The same of tasks.
+  // As Watch, for tasks.
   uint64_t WatchReplicationTasks(std::shared_ptr<const TaskWatcher> watcher)
       ABSL_LOCKS_EXCLUDED(tell_mutex_, mutex_);
   void UnwatchTasks(uint64_t id) { task_watches_.Remove(id); }
@@ -114,7 +114,7 @@ class Coordinator {
     return store_->ReadManifest(artifact_id);
   }
 
-  // To be called every `tick_interval` or so: expires nodes and grants, makes durable which tasks ended,
+  // To be called several times a heartbeat: expires nodes and grants, makes durable which tasks ended,
   // deletes versions that are over, looks after the metadata store, and now and then purges what is old.
   // While the process is `behind` with what nodes tell it, their silence does not count.
   void Tick(bool behind = false) ABSL_LOCKS_EXCLUDED(key_tell_mutex_, write_mutex_, tell_mutex_, mutex_);
@@ -139,7 +139,7 @@ class Coordinator {
   // Not where nodes report it: heartbeats do not wait for the disk. What is lost in between is reported
   // again.
   void SettleTasks() ABSL_LOCKS_EXCLUDED(key_tell_mutex_, write_mutex_, tell_mutex_, mutex_);
-  // Deletes versions that no key keeps and no node has, as SettleTasks does what it does.
+  // Deletes versions that no key keeps and no node has, as SettleTasks settles tasks.
   void ReleaseVersions() ABSL_LOCKS_EXCLUDED(key_tell_mutex_, write_mutex_, tell_mutex_, mutex_);
   void TellOfTasks() ABSL_LOCKS_EXCLUDED(tell_mutex_, mutex_);
   // Tells the watchers of keys what was applied, unless another thread is telling them: that one goes on with

@@ -54,7 +54,7 @@ class Call {
   void Cancel();
   // (bytes done, bytes in all, bytes that were there before, what it waits for), or None before any.
   nanobind::object Progress();
-  // What came since the last time, in its order.
+  // The news since the previous Take, in their order.
   nanobind::list Take();
   // Of a call that has ended, once. Raises its error.
   nanobind::object Result();

@@ -23,7 +23,7 @@
 
 namespace tensorcast::python {
 
-// What every call may have.
+// Options that every call may have.
 struct CallOptions {
   SteadyTime deadline = SteadyTime::InfiniteFuture();
   std::string traceparent;

@@ -55,7 +55,7 @@ class Leadership {
   Leadership& operator=(const Leadership&) = delete;
 
   absl::Duration led_for() const;
-  // For how long it still leads without a word of etcd; zero when it does no more.
+  // For how long it still leads without an answer of etcd; zero once it leads no more.
   absl::Duration left() const;
   // OK while no other store can lead; UNAVAILABLE from then on, for ever.
   absl::Status Check() const;

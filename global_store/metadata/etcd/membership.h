@@ -15,15 +15,15 @@ namespace tensorcast::global_store::etcd {
 
 class Membership {
  public:
-  // Says so in the background, and again where etcd has forgotten it. `client` must outlive it; of the
+  // Registers in the background, and again where etcd has forgotten it. `client` must outlive it; of the
   // options it takes the prefix and this store's name and address.
   Membership(Client* client, const LeadershipOptions& options);
-  // Takes it back, where etcd answers.
+  // Unregisters, where etcd answers.
   ~Membership();
   Membership(const Membership&) = delete;
   Membership& operator=(const Membership&) = delete;
 
-  // Those that run, by name. Asks etcd.
+  // The stores that run, by name. Asks etcd.
   absl::StatusOr<std::vector<StoreAddress>> List(const RequestContext& context) const;
 
  private:
