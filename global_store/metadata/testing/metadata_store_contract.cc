@@ -118,7 +118,7 @@ TEST_P(MetadataStoreContract, BoundNodeId_IsKeptUntilItIsUnbound) {
   EXPECT_THAT(Load().nodes, ElementsAre(NodeBinding{"n2", "c"}));
 }
 
-TaskRecord Replicate(const std::string& artifact_id, const std::string& node_id, Location location = {}) {
+TaskRecord MakeTask(const std::string& artifact_id, const std::string& node_id, Location location = {}) {
   return {.task_id = "w-" + node_id,
           .artifact_id = artifact_id,
           .node_id = node_id,
