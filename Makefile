@@ -73,11 +73,11 @@ define test_sanitized
 	@tests/run.sh build/$(1) -j 2 -LE gpu -E '$(NOT_SANITIZED)' -L '^($(2))$$'
 endef
 
-# AddressSanitizer, LeakSanitizer and UndefinedBehaviorSanitizer. The build is of the whole tree, since clang's
-# thread-safety analysis is part of it.
+# AddressSanitizer, LeakSanitizer and UndefinedBehaviorSanitizer. Clang's thread-safety analysis is part of this build, so it
+# covers the whole program, and the tests that run here. Tests of whole processes and benchmarks are left to `make test`.
 asan: export UBSAN_OPTIONS := print_stacktrace=1
 asan:
-	$(call build_sanitized,asan,address,all)
+	$(call build_sanitized,asan,address,tensorcast tests_unit tests_contract tests_integration fuzz_targets)
 	$(call test_sanitized,asan,unit|contract|integration)
 
 # ThreadSanitizer, on every unit and contract test that links neither gRPC nor UCX.

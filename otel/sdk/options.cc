@@ -70,10 +70,10 @@ class Checker {
     const v1::ConfigKey& declared = Declared(key);
     const std::string& value = text.empty() ? declared.default_value() : text;
     if (value.empty()) return;
-    const std::string least = declared.least().empty() ? "1ms" : declared.least();
+    const std::string min = declared.min().empty() ? "1ms" : declared.min();
     const absl::StatusOr<absl::Duration> parsed = ParseDuration(value);
-    if (!parsed.ok() || *parsed < DurationOf(least) || *parsed > DurationOf(declared.most())) {
-      return Fail(key, value, absl::StrCat("a duration from ", least, " to ", declared.most()));
+    if (!parsed.ok() || *parsed < DurationOf(min) || *parsed > DurationOf(declared.max())) {
+      return Fail(key, value, absl::StrCat("a duration from ", min, " to ", declared.max()));
     }
     *out = *parsed;
   }
@@ -87,9 +87,9 @@ class Checker {
   // 0 is the default; where that is 0, too, `out` stays as it was.
   void Count(std::string_view key, int32_t value, size_t* out) {
     const v1::ConfigKey& declared = Declared(key);
-    if (value < NumberOf<int32_t>(declared.least()) || value > NumberOf<int32_t>(declared.most())) {
+    if (value < NumberOf<int32_t>(declared.min()) || value > NumberOf<int32_t>(declared.max())) {
       return Fail(key, absl::StrCat(value),
-                  absl::StrCat("a number from ", declared.least(), " to ", declared.most()));
+                  absl::StrCat("a number from ", declared.min(), " to ", declared.max()));
     }
     if (value == 0) value = NumberOf<int32_t>(declared.default_value());
     if (value > 0) *out = static_cast<size_t>(value);
@@ -99,9 +99,9 @@ class Checker {
   void Ratio(std::string_view key, const std::string& text, double* out) {
     const v1::ConfigKey& declared = Declared("sampling_ratio");
     double ratio = 0;
-    if (!absl::SimpleAtod(text, &ratio) || !(ratio >= NumberOf<double>(declared.least())) ||
-        !(ratio <= NumberOf<double>(declared.most()))) {
-      return Fail(key, text, absl::StrCat("a number between ", declared.least(), " and ", declared.most()));
+    if (!absl::SimpleAtod(text, &ratio) || !(ratio >= NumberOf<double>(declared.min())) ||
+        !(ratio <= NumberOf<double>(declared.max()))) {
+      return Fail(key, text, absl::StrCat("a number between ", declared.min(), " and ", declared.max()));
     }
     *out = ratio;
   }
