@@ -6,6 +6,8 @@
 #include <set>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/steady_time.h"
 #include "global_store/directory/directory_test_fixture.h"
 
@@ -48,7 +50,22 @@ class DirectoryInvariants {
       if (waits == nullptr || waits->reports) return;
       next.insert(next.end(), waits->nodes.begin(), waits->nodes.end());
     }
-    ADD_FAILURE() << "the waits of " << node << " for " << artifact << " are a circle";
+    std::string way;
+    for (const std::string& at : seen) {
+      const Directory::Waiting* waits = directory.FindWaiting(artifact, at, now);
+      absl::StrAppend(&way, "; ", at, " waits for ", waits == nullptr ? "nothing" : absl::StrJoin(waits->nodes, ","));
+      const auto found = directory.nodes_.find(at);
+      if (found == directory.nodes_.end()) continue;
+      for (const Grant* grant : found->second.receiving) {
+        if (grant->artifact_id == artifact) absl::StrAppend(&way, " and pulls from ", grant->source_node);
+      }
+      for (const auto& [id, held] : found->second.replicas) {
+        if (held.facts.artifact_id != artifact) continue;
+        absl::StrAppend(&way, " and has ", id, held.IsSource() ? " (source)" : held.IsFilling() ? " (fills)" : "",
+                        held.evicting ? " (evicting)" : "");
+      }
+    }
+    ADD_FAILURE() << "the waits of " << node << " for " << artifact << " are a circle" << way;
   }
 
  private:

@@ -139,6 +139,8 @@ std::vector<std::string> Directory::OfferOrigins(const GrantRequest& request, co
       reading = {.error = "", .until = now + kLongestReading};
       offer.origin_to_read = {request.artifact_id, origin, node.facts.grpc_address};
     }
+    // The files are its own way to the bytes, whatever it was told to wait for before.
+    EndWaiting(request.artifact_id, origin.node_id);
     // It may have begun to pull from the receiver, when that one had a source: nothing comes that way now.
     RootSearch search{.receiver = &receiver, .now = now};
     if (!IsRooted(node, request.artifact_id, search)) {
