@@ -1,5 +1,5 @@
 // Chunk digests. XXH3-128 (https://github.com/Cyan4973/xxHash), in canonical (big-endian) byte order, guards
-// against accidents: whoever wants to can make other bytes with the same value. BLAKE3
+// against accidents: an adversary can make other bytes with the same value. BLAKE3
 // (https://github.com/BLAKE3-team/BLAKE3-specs), its first 32 bytes, guards against adversaries, and costs
 // several times as much. And the copy that a digest is fused with.
 #pragma once
@@ -62,7 +62,7 @@ class DigestBuilder {
   std::unique_ptr<State> state_;
 };
 
-// A copy for bytes that nobody here reads again soon, tensor bytes on their way into a pool: copies `source`
+// A copy for bytes that this process does not read again soon, tensor bytes for a pool: copies `source`
 // to `destination`, which must not overlap, past the caches where the processor can (non-temporal stores: the
 // destination's old lines are not read first). Visible to other threads by ordinary synchronisation when it
 // returns. Thread-safe.

@@ -21,7 +21,7 @@ inline constexpr uint64_t kMinChunkBytes = uint64_t{1} << 20;
 inline constexpr uint64_t kMaxChunkBytes = uint64_t{16} << 20;
 
 // The one size that an image of so many bytes is cut into: 2^floor(log2(image_bytes / 256)), at least
-// kMinChunkBytes and at most kMaxChunkBytes. So the same tensors are the same artifact whoever puts them, and
+// kMinChunkBytes and at most kMaxChunkBytes. So the same tensors are the same artifact from any process, and
 // an image of 256 MiB or more has at least 256 chunks to verify, relay and fetch again.
 uint64_t ChunkBytesOf(uint64_t image_bytes);
 

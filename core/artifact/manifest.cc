@@ -41,7 +41,7 @@ constexpr uint64_t DigestBytes(uint16_t version) {
 }
 // Each version has one: XXH3-128 alone, or with BLAKE3.
 constexpr uint8_t DigestAlgorithm(uint16_t version) { return version == 1 ? 1 : 2; }
-// The least that a count can stand for in the input; what bounds an allocation by the input's size.
+// The min bytes that one counted thing takes in the input; bounds an allocation by the input's size.
 constexpr uint64_t kMinTensorBytes = 4 + 1 + 1 + 4 + 8 + 8;
 constexpr uint64_t kMinMetadataBytes = 4 + 4;
 constexpr uint64_t kMaxLength = std::numeric_limits<uint32_t>::max();

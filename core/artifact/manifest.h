@@ -57,9 +57,9 @@ class Manifest {
 // "tc1:" for those of version 1.
 std::string ArtifactId(uint16_t version, std::string_view canonical_manifest);
 bool IsArtifactId(std::string_view text);
-// Whether it begins as an id does. No key may, so that nobody takes one for the other.
+// Whether `text` begins as an artifact id does. No key may, so that a key is never taken for an id.
 bool BeginsAsArtifactId(std::string_view text);
-// Of an artifact whose manifest is of version 1, and so has no digest that cannot be forged.
+// Whether the id is of a manifest of version 1, which has no digest against adversaries (no BLAKE3).
 bool IsVersion1Id(std::string_view artifact_id);
 
 }  // namespace tensorcast

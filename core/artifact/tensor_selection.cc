@@ -100,7 +100,7 @@ class Glob {
     }
   };
 
-  // Of a set whose bracket is just before `at`: where it ends. A closing bracket that comes first is in the
+  // For a set with its bracket just before `at`: where it ends. A closing bracket that comes first is in the
   // set, and so is a hyphen at either end.
   static std::optional<size_t> ReadSet(std::string_view pattern, size_t at, Piece& piece) {
     Piece set;

@@ -1,5 +1,5 @@
-// Which tensors of an artifact somebody asked for by name, and the chunks of the image that they lie in. Pure
-// functions, used by who asks and by who brings the chunks, so that both mean the same.
+// Which tensors of an artifact a request names, and the chunks of the image that they lie in. Pure
+// functions, used by the requester and by the code that brings the chunks, so that both mean the same.
 //
 // A pattern that is the whole name of a tensor means that one. Any other is one of a shell (glob(7)),
 // compared with the whole name: `*` is any text, `?` any one character, `[a-z]` one of those, `[!a-z]` one

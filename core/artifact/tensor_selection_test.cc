@@ -136,7 +136,7 @@ TEST(SelectTensors, RefusesMoreThanIsTaken) {
   ExpectRefused(*manifest, {"a\xff*"}, HasSubstr("not valid UTF-8"));
 }
 
-// Nobody can keep a thread busy for long by a pattern that is made to be slow.
+// A client cannot keep a thread busy for long by a pattern that is made to be slow.
 TEST(SelectTensors, RefusesPatternsThatWouldTakeLongToCompare) {
   const auto manifest = ManifestOf({{std::string(1 << 20, 'a'), 8}});
   ExpectRefused(*manifest, {absl::StrCat("*", std::string(4000, 'a'), "b")}, HasSubstr("takes too long"));

@@ -47,8 +47,8 @@ std::vector<ChunkDigests> DigestsOf(const ImageLayout& layout, std::span<const s
 //   sum[i ^ 1] += word
 //   sum[i] += low half of (word ^ secret) * high half of (word ^ secret)
 // So words may change as long as the sum of the words and the sum of the products of one i stay. Here it is
-// i = 0: stripe 0 has the bytes at will, stripes 1 to 3 the products that are then wanted, and 4 and 5, whose
-// products are 0, the rest of the words' sum.
+// i = 0: stripe 0 has the chosen bytes, stripes 1 to 3 the products that are then needed, and 4 and 5, with
+// products of 0, the rest of the words' sum.
 void ForgeKeepingXxh3(std::span<std::byte> bytes) {
   constexpr size_t kStripeBytes = 64;
   constexpr size_t kStripes = 6;

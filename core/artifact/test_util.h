@@ -21,8 +21,8 @@ std::string EncodeVersion1Manifest(const ImageLayout& layout, const std::vector<
 // Both digests of every chunk of an image.
 std::vector<ChunkDigests> DigestsOf(const ImageLayout& layout, std::span<const std::byte> image);
 
-// Writes other bytes that have the same XXH3-128, as whoever wants to deceive a receiver can: any bytes at
-// will, and a few words that make up for them. In the first block; no more than 384 bytes change. REQUIRES:
+// Writes other bytes that have the same XXH3-128, as an adversary can to deceive a receiver: chosen bytes,
+// and a few words that make up for them. In the first block; no more than 384 bytes change. REQUIRES:
 // at least 1088 bytes.
 void ForgeKeepingXxh3(std::span<std::byte> bytes);
 
