@@ -48,7 +48,7 @@ absl::StatusOr<CopyQueue::Pending> CopyQueue::ToHost(std::span<std::byte> destin
 }
 
 absl::StatusOr<std::shared_ptr<CopyQueue::Lane>> CopyQueue::LaneInUse() {
-  // What state a stream is in after an error nobody knows: those who come next have another.
+  // The state of a stream after an error is unknown: copies that come next use another.
   if (lane_ == nullptr || lane_->failed) {
     auto fresh = std::make_shared<Lane>();
     TC_ASSIGN_OR_RETURN(fresh->stream, devices_->CreateStream(device_));
@@ -69,7 +69,7 @@ absl::StatusOr<CopyQueue::Pending> CopyQueue::Enqueue(absl::FunctionRef<absl::St
       if (event.ok()) return Pending(std::move(lane), *std::move(event));
       failed = event.status();
     }
-    lane_ = nullptr;  // nobody else enqueues on it from here on
+    lane_ = nullptr;  // no other copy is enqueued on it from here on
   }
   // A part of it may be under way.
   lane->stream->Synchronize().IgnoreError();

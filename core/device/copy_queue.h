@@ -1,11 +1,11 @@
 // Copies between host memory and one device, in one direction, for several threads: one stream, so that they
-// run back to back in the order in which they were enqueued, and an event for each, so that everybody waits
-// for his own alone.
+// run back to back in the order in which they were enqueued, and an event for each, so that each thread waits
+// for its own copy alone.
 //
 // A stream belongs to one user of the device (an ingest, a source), not to the device: copies of one
-// direction share the device's engine anyway, and an error on a stream is that of all who enqueued after it.
+// direction share the device's engine anyway, and an error on a stream fails all copies enqueued after it.
 //
-// Thread-safe. No lock is held while anybody waits for a copy.
+// Thread-safe. No lock is held while a thread waits for a copy.
 #pragma once
 
 #include <atomic>

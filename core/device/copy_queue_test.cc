@@ -75,8 +75,8 @@ TEST_F(CopyQueueTest, AnErrorIsThatOfAllThatCameAfterItAndTheNextOnesAreGood) {
   faults_->fail_copies = 1;
   LetGo();
   EXPECT_FALSE(second->Await().ok())
-      << "though its own copy went well: who waits is told of what came before";
-  EXPECT_FALSE(first->Await().ok()) << "each is told, not whoever asks first";
+      << "though its own copy went well: each copy reports an earlier error of its stream";
+  EXPECT_FALSE(first->Await().ok()) << "each copy reports the error, not only the first that is awaited";
   auto third = Upload(queue, 32, bytes);
   ASSERT_TRUE(third.ok()) << third.status();
   EXPECT_TRUE(third->Await().ok());

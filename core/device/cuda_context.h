@@ -14,8 +14,8 @@
 
 namespace tensorcast {
 
-// Which devices are broken for this process. A device has one context in a process (its primary one), whoever
-// uses it, and so this is the process's too. Thread-safe.
+// Which devices are broken for this process. A device has one context in a process (its primary one), shared
+// by all of its users, and so this is the process's too. Thread-safe.
 class BrokenContexts {
  public:
   static BrokenContexts& OfProcess();

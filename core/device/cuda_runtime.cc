@@ -221,7 +221,7 @@ class CudaRuntime final : public DeviceRuntime {
 
   const std::vector<DeviceInfo> devices_;
   StreamsShare shared_;
-  // CUDA maps another process's memory once, gives the same address to those who open it again, and counts:
+  // CUDA maps another process's memory once, gives the same address to each further open, and counts them:
   // so does this, by that address, since it is one allocation to the table.
   absl::Mutex imports_mutex_;
   std::map<uint64_t, int> opens_ ABSL_GUARDED_BY(imports_mutex_);

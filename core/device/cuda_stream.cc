@@ -24,13 +24,13 @@ absl::Status EnablePeer(int device, int other) {
   if (can == 0) return absl::UnimplementedError("they are not peers");
   const cudaError_t error = cudaDeviceEnablePeerAccess(other, /*flags=*/0);
   if (error == cudaErrorPeerAccessAlreadyEnabled) {
-    cudaGetLastError();  // by another library of this process; not to be found by the next who asks
+    cudaGetLastError();  // by another library of this process; the next caller must not find it
     return absl::OkStatus();
   }
   return CudaStatus(error, "enabling", which);
 }
 
-// Whether it is in anybody's allocation on its device, as CUDA knows it.
+// Whether it is in any allocation on its device, as CUDA knows it.
 bool IsDeviceMemory(DevicePtr pointer) {
   const CudaDeviceGuard guard(pointer.device);
   if (!guard.status().ok()) return false;
@@ -142,7 +142,7 @@ class CudaStream final : public Stream {
     TC_RETURN_IF_ERROR(guard.status());
     const std::string subject = absl::StrCat("an event on device ", device_);
     cudaEvent_t event = nullptr;
-    // Blocking: who waits for a copy sleeps, where CUDA would spin.
+    // Blocking: a thread that waits for a copy sleeps, where CUDA would spin.
     TC_RETURN_IF_ERROR(
         CudaStatus(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync),
                    "creating", subject));

@@ -26,7 +26,7 @@ class BroadcastGroup {
   virtual absl::Status Broadcast(std::span<const ByteRange> ranges) = 0;
 };
 
-// A group whose ranks are on several nodes, as one of them sees it: what its allocations are in it.
+// A group with ranks on several nodes, as one node sees it: its allocations are ranks of the group.
 struct BroadcastWorld {
   std::string id;                    // made where the root is; a secret
   uint32_t size = 0;                 // ranks of all nodes

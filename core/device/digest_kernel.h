@@ -1,4 +1,4 @@
-// The digest kernel, as those see it who launch it: the cuda backend, and the stand-in for the CUDA runtime,
+// The digest kernel, for the code that launches it: the cuda backend, and the stand-in for the CUDA runtime,
 // which runs it on the host. Where there is no nvcc its place is taken by digest_kernel_absent.cc. Private to
 // this folder and to the stand-in.
 #pragma once
@@ -28,7 +28,7 @@ inline constexpr char kDigestKernelName[] = "TensorCastDigest";
 // has none.
 const void* DigestKernel();
 
-// The least compute capability of a device that can run it, as 75 for 7.5; a huge one where there is none.
+// The min compute capability of a device that can run it, as 75 for 7.5; a huge one where there is none.
 int MinDigestCapability();
 
 }  // namespace tensorcast

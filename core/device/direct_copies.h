@@ -1,11 +1,11 @@
-// Copies from device to device that never touch the host, each digested where it arrives unless nobody
-// wants that, for several threads. Only the digests come to the host.
+// Copies from device to device that never touch the host, each digested where it arrives unless the caller
+// does not want that, for several threads. Only the digests come to the host.
 //
 // Each has a stream of its own while it is under way: a digest keeps one of a device's multiprocessors busy,
-// so it takes several of them to keep up with the copies. Streams are kept for those who come later, until
-// the owner goes; after an error nobody else has that stream.
+// so it takes several of them to keep up with the copies. Streams are kept for later copies, until
+// the owner goes; a stream that had an error is not used again.
 //
-// Thread-safe. No lock is held while anybody waits for a copy.
+// Thread-safe. No lock is held while a thread waits for a copy.
 #pragma once
 
 #include <map>
@@ -70,7 +70,7 @@ class DirectCopies {
   DeviceRuntime* const devices_;
   absl::Mutex mutex_;
   std::map<int, std::vector<std::unique_ptr<Lane>>> idle_ ABSL_GUARDED_BY(mutex_);  // by device
-  // Page-locked, for the digests: into other memory a device's copy would keep who enqueues it waiting. Empty
+  // Page-locked, for the digests: a device's copy into other memory would block the enqueuing thread. Empty
   // until it is needed.
   std::span<std::byte> room_ ABSL_GUARDED_BY(mutex_);
   std::vector<DigestBytes*> free_ ABSL_GUARDED_BY(mutex_);  // in the room

@@ -21,7 +21,7 @@
 namespace tensorcast {
 namespace {
 
-// x86-64 and arm64 hosts use no such address, so whoever dereferences one crashes at once.
+// x86-64 and arm64 hosts use no such address, so code that dereferences one crashes at once.
 constexpr uint64_t kFirstAddress = 0x5afe'0000'0000'0000;
 // Between allocations, so that running over the end of one never reaches another.
 constexpr uint64_t kAddressStep = uint64_t{2} << 20;
@@ -74,7 +74,7 @@ class FakeStream final : public Stream {
   uint64_t enqueued_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t done_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status first_error_ ABSL_GUARDED_BY(mutex_);  // since the last Synchronize
-  absl::Status failure_ ABSL_GUARDED_BY(mutex_);      // the first of all, and whose it was
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);      // the first of all, kept for all later ones
   uint64_t failed_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
@@ -196,7 +196,7 @@ void FakeStream::Run() {
       queue_.pop_front();
     }
     const absl::Status status = operation();
-    operation = nullptr;  // lets go of the memory before anybody is told that it is done
+    operation = nullptr;  // lets go of the memory before any waiter is told that it is done
     absl::MutexLock lock(&mutex_);
     first_error_.Update(status);
     ++done_;

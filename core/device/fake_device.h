@@ -1,4 +1,4 @@
-// The fake backend: N devices of a given size whose memory is shared memory, so that other processes can open
+// The fake backend: N devices of a given size, with shared memory as theirs, so that other processes can open
 // it as they would CUDA IPC handles. A test double for hardware: streams run asynchronously and in order on a
 // thread of their own, and addresses mean nothing to the host. Memory that is given
 // back while a copy still uses it is reported (FAILED_PRECONDITION), which real devices would not do.

@@ -1,5 +1,5 @@
 // One allocation of the fake backend: a memfd, so that another process can open it, and its mapping here.
-// Private to this folder. Immutable once made; the bytes are guarded by nobody, as on a device.
+// Private to this folder. Immutable once made; the bytes have no lock, as on a device.
 #pragma once
 
 #include <cstddef>

@@ -10,7 +10,7 @@
 // sums of the tile before, one accumulator each.
 //
 // Threading: one team, with a scratch of its own, per input. No errors: any bytes have a digest. Private to
-// this folder and to those who stand in for the hardware.
+// this folder and to the test doubles of the hardware.
 #pragma once
 
 #include <cstdint>

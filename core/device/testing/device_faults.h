@@ -1,4 +1,4 @@
-// Faults of devices that are not hardware, switched by a test while they run. Those who play the devices ask
+// Faults of devices that are not hardware, switched by a test while they run. The test doubles of devices ask
 // for them: the fake backend through its hooks (fault_hooks.h), the stand-in for the CUDA runtime by itself.
 //
 // Thread-safe, and safe between processes that share them by a file.
@@ -32,7 +32,7 @@ struct DeviceFaults {
   // Of the stand-in alone: how fast each device copies in each direction; 0: as fast as it can.
   std::array<std::atomic<uint64_t>, kCopyDirections> bytes_per_second{};
 
-  // For those who play the devices. True: this one is to fail.
+  // For the test doubles of devices. True: this allocation is to fail.
   bool TakeAllocationFault();
   bool TakeCopyFault();
   bool TakePoison();
@@ -40,7 +40,7 @@ struct DeviceFaults {
   void AwaitDelay();
 };
 
-// The faults that live in this file, in shared memory: whoever else opens it switches them too. This is how a
+// The faults that live in this file, in shared memory: each process that opens it switches them too. So a
 // test reaches the devices of a daemon that is another process, which finds the file's name in the
 // environment variable. Makes the file (no faults) where there is none.
 inline constexpr char kDeviceFaultsVariable[] = "TENSORCAST_TEST_DEVICE_FAULTS";
