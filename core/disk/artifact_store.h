@@ -71,7 +71,7 @@ class ArtifactStore {
   // and left.
   virtual std::vector<std::shared_ptr<PackedFile>> List() const = 0;
   // NOT_FOUND also for a file that is known to be damaged. FAILED_PRECONDITION when the file was removed, or
-  // another put in its place, by somebody else; UNAVAILABLE when its folder does not tell.
+  // replaced, by another process; UNAVAILABLE when its folder does not answer.
   virtual absl::StatusOr<std::shared_ptr<PackedFile>> Find(std::string_view artifact_id) const = 0;
 
   virtual DiskUsage Usage() const = 0;
@@ -86,10 +86,10 @@ class ArtifactStore {
                                                                uint64_t manifest_bytes_max) = 0;
   // Removes the file and what is known of it, a damaged one too.
   virtual absl::Status Remove(std::string_view artifact_id) = 0;
-  // Closes the artifact's file if somebody removed or replaced it, which gives its space back. What is now
+  // Closes the artifact's file if another process removed or replaced it, which frees its space. What is now
   // under its name stays.
   virtual void CloseLost(std::string_view artifact_id) = 0;
-  // Forgets the damaged files that somebody removed.
+  // Forgets the damaged files that another process removed.
   virtual void ForgetRemovedDamage() = 0;
 };
 

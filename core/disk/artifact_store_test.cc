@@ -211,7 +211,7 @@ TEST_F(DiskTier, PackingTheSameArtifactTwiceKeepsOneFile) {
   EXPECT_EQ(store->List().size(), 1u);
   EXPECT_THAT(folder_.Names(), ElementsAre(PackedFileName(ManifestOf(image)->id())));
   EXPECT_EQ(ImageIn(*first, image.size()), image)
-      << "the file that was replaced is still readable by who has it";
+      << "the file that was replaced is still readable by its holders";
 }
 
 TEST_F(DiskTier, ARemovedArtifactIsGoneAndStillReadableByWhoHasIt) {

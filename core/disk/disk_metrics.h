@@ -1,4 +1,4 @@
-// What the operations of the disk tier tell those who measure: tc_disk_operation_seconds and
+// What the operations of the disk tier report to the meter: tc_disk_operation_seconds and
 // tc_disk_errors_total. Internal to this folder.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace tensorcast {
 
-// One operation, from its making to its End. While nobody measures it is a branch. Thread-compatible.
+// One operation, from its making to its End. A branch while metrics are off. Thread-compatible.
 class DiskOperation {
  public:
   explicit DiskOperation(std::string_view name) : name_(name) {

@@ -53,7 +53,7 @@ class DiskSource final : public ChunkSource {
                                                     const ChunkRequest& request) override {
     const DiskOperation read("read");
     absl::StatusOr<ChunkDigests> digest = Read(context, request);
-    // Who lost interest tells nothing about the disk.
+    // A caller that lost interest says nothing about the disk.
     if (digest.ok() || context.Check("read").ok()) read.End(digest.ok());
     if (!digest.ok()) return digest.status();
     otel::metrics::kDiskReadBytes.Add(request.range.bytes, {kind_});

@@ -48,7 +48,7 @@ class Disk : public ::testing::Test {
     EXPECT_TRUE(source.ok()) << source.status();
     return *std::move(source);
   }
-  // A file whose every byte is the image's.
+  // A file that holds the image's bytes and no others.
   std::unique_ptr<ChunkSource> OpenWhole(const FileIdentity& file) {
     return Open({file}, {{0, 0, 0, file.bytes}}, file.bytes);
   }

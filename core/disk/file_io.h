@@ -35,7 +35,7 @@ FileIdentity IdentityOf(std::string path, const struct stat& info);
 std::string DescribeChange(const FileIdentity& was, const FileIdentity& is);
 
 // The same file, open for reading. What is read is read through the descriptor; the path is for messages, and
-// for those who open it again later (import_roots.h).
+// for code that opens it again later (import_roots.h).
 struct OpenedFile {
   FileIdentity identity;
   UniqueFd fd;

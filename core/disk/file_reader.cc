@@ -16,7 +16,7 @@
 namespace tensorcast {
 namespace {
 
-// For files that belong to somebody else mincore(2) claims that every page is cached. After so many claims
+// For files of another user mincore(2) claims that every page is cached. After so many claims
 // that were wrong it is not asked again; each costs a little needless read-ahead.
 constexpr int kFalseHitsAllowed = 4;
 

@@ -21,7 +21,7 @@ class FileReader {
   ~FileReader();
 
   const FileIdentity& identity() const { return identity_; }
-  // Whether reads whose offset, address and size are aligned go past the page cache.
+  // Whether reads with an aligned offset, address and size go past the page cache.
   bool direct() const { return use_direct_.load(std::memory_order_relaxed); }
 
   // Whether the page cache seems to hold the whole range; cheap, and never wrong twice for long.

@@ -1,13 +1,13 @@
 // The folders beneath which files may be opened for others, and the only way in which their files are opened.
 //
 // A path is resolved first, links and all, and the real path must lie beneath a root. Then the file is opened
-// by that real path, one component after the other, and a link anywhere on the way is an error. So whoever
+// by that real path, one component after the other; a link anywhere on the way is an error. A process that
 // swaps folders and links between the two steps wins nothing: what is opened lies where the real path says
 // (as with openat2(RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS), which not every sandbox lets through). Afterwards
 // only the descriptor counts, never the path again. A root that is mounted or replaced later is the one that
 // counts from then on.
 //
-// Nothing but regular files is ever opened for reading: a FIFO does not hold anybody up, a device is not
+// Nothing but regular files is ever opened for reading: a FIFO blocks no thread, a device is not
 // touched.
 //
 // Immutable; thread-safe.
@@ -29,12 +29,12 @@ class ImportRoots {
   // Without a folder nothing may be opened. An error when one of them is not there.
   //
   // What these roots refuse they refuse alike: PERMISSION_DENIED in the same words, whether a file is
-  // outside, not there or not readable, so that nobody learns of files that are not his. The log says which.
+  // outside, not there or not readable, so that a client learns nothing of such files. The log says which.
   // UNAVAILABLE, in words that tell no more, when a mount went away or does not answer: that says nothing of
   // the files on it.
   static absl::StatusOr<ImportRoots> Beneath(const std::vector<std::string>& folders);
 
-  // All that this process may read, for tools that run with the rights of who asks. Errors say what is wrong:
+  // All that this process may read, for tools with the rights of their caller. Errors say what is wrong:
   // NOT_FOUND, PERMISSION_DENIED, INVALID_ARGUMENT.
   static ImportRoots Everything();
 
@@ -48,7 +48,7 @@ class ImportRoots {
   // The file or folder at `path`. INVALID_ARGUMENT when it is neither, or the path is not absolute (roots of
   // Everything() take relative ones).
   //
-  // What somebody wrote to the file through a mapping is written out first, which takes as long as the disk
+  // What a process wrote to the file through a mapping is written out first, which takes as long as the disk
   // does; CANCELLED and DEADLINE_EXCEEDED when the context ends meanwhile. OpenFile does the same.
   absl::StatusOr<Found> Find(const RequestContext& context, const std::string& path) const;
 

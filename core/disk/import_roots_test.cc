@@ -158,7 +158,7 @@ TEST_F(ImportRootsTest, WhatThisProcessMayNotReadIsRefusedLikeWhatIsNotThere) {
   fs::permissions(root() + "/unreadable", fs::perms::none);
   const ImportRoots roots = Roots({root()});
   std::vector<std::string> told;
-  // Only this thread becomes somebody else, who may not read what root may.
+  // Only this thread becomes another user, which may not read what root may.
   std::thread other([&] {
     const bool is_root = geteuid() == 0;
     if (is_root && syscall(SYS_setresuid, -1, 65534, -1) != 0) return;

@@ -43,7 +43,7 @@ absl::StatusOr<Digest> DigestOf(const RequestContext& context, ChunkSource& sour
   return digest.Finish();
 }
 
-// Hands out the chunks to those who compare them, until one of them fails or finds a difference.
+// Hands out the chunks to the threads that compare them, until one of them fails or finds a difference.
 class Chunks {
  public:
   explicit Chunks(uint32_t count) : count_(count) {}

@@ -23,7 +23,7 @@ namespace tensorcast {
 // The same open files once more, though they be renamed or removed since.
 absl::StatusOr<std::vector<OpenedFile>> Duplicate(const std::vector<OpenedFile>& files);
 
-// A chunk of the source whose bytes are not the manifest's, the first one found; nullopt when all are. The
+// The first chunk found with bytes that are not the manifest's; nullopt when all chunks match. The
 // source's errors. Starts a few threads of its own.
 absl::StatusOr<std::optional<uint32_t>> FindDifferentChunk(const RequestContext& context, ChunkSource& source,
                                                            const Manifest& manifest);

@@ -13,7 +13,7 @@ namespace tensorcast {
 // Writes out what was stored to the file through mappings.
 //
 // A store to a mapped page changes the file's mtime only where the page was clean. Once all of them have been
-// written out, each first store to one of them does, so that a file which somebody writes through a mapping
+// written out, each first store to one of them does, so that a file that is written through a mapping
 // is seen to change; its time was looked at before, so that a store in the meantime is seen as well. A file
 // system that does not take part (in memory, or stacked) leaves things as they are.
 //

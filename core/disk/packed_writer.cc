@@ -53,8 +53,8 @@ uint64_t TotalBytes(std::span<const ConstHostSpan> spans) {
   return total;
 }
 
-// What packed files leave free, so that they do not fill the disk to the last block for everybody else who
-// writes to it, their own daemon's restart among them.
+// What packed files leave free, so that they do not fill the disk to the last block for other processes that
+// write to it, their own daemon's restart among them.
 constexpr uint64_t kHeadroomBytes = uint64_t{4} << 20;
 
 uint64_t FreeBytes(const struct statvfs& disk) { return uint64_t{disk.f_bavail} * disk.f_frsize; }
@@ -105,8 +105,8 @@ absl::StatusOr<std::unique_ptr<PartialFile>> PartialFile::Create(const std::stri
 }
 
 absl::Status PartialFile::Reserve() {
-  // A file system may fill itself up before it says that there is too little, at the expense of everybody
-  // else.
+  // A file system may fill itself up before it says that there is too little, at the expense of all its
+  // other users.
   struct statvfs disk;
   if (fstatvfs(fd_.get(), &disk) == 0 && disk.f_blocks > 0 &&
       FreeBytes(disk) < header_.file_bytes() + kHeadroomBytes) {

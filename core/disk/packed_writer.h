@@ -15,7 +15,7 @@ namespace tensorcast {
 
 inline constexpr std::string_view kPartialExtension = ".partial";
 
-// A partial file. It is locked while its writer lives, so that whoever cleans up can tell it from one that a
+// A partial file. It is locked while its writer lives, so that a clean-up can tell it from one that a
 // dead process left. Destroying it removes the file unless Rename succeeded.
 class PartialFile {
  public:
