@@ -14,7 +14,7 @@ namespace tensorcast {
 namespace {
 
 constexpr uint32_t kWordBits = 64;
-constexpr uint64_t kMaxChunks = uint64_t{1} << 26;  // those whose bits fit a frame, and no image has
+constexpr uint64_t kMaxChunks = uint64_t{1} << 26;  // their bits fit a frame; no image has more
 
 absl::Status NotAllowed(std::string_view what) {
   return absl::InternalError(absl::StrCat("the daemon announced ", what));
@@ -103,7 +103,7 @@ void AvailabilityMirror::Run() {
   while (!availability_->ended()) {
     absl::StatusOr<IncomingFrame> frame = channel_->Receive(SteadyTime::InfiniteFuture());
     const absl::Status taken = frame.ok() ? Take(frame->frame) : frame.status();
-    // Whoever goes when all was told took nothing back.
+    // A daemon that goes after it announced every chunk took nothing back.
     if (!taken.ok()) availability_->End(availability_->complete() ? absl::OkStatus() : taken);
   }
 }

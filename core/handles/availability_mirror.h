@@ -19,7 +19,7 @@ namespace tensorcast {
 
 class AvailabilityMirror {
  public:
-  // Asks for it, and waits for the first answer. `channel` has claimed `handles`, and is used by nobody else
+  // Asks for it, and waits for the first answer. `channel` has claimed `handles`, and has no other user
   // from then on; both outlive it.
   static absl::StatusOr<std::unique_ptr<AvailabilityMirror>> Follow(ClientChannel* channel,
                                                                     const ReplicaHandles& handles,

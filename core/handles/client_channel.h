@@ -28,7 +28,7 @@ class ClientChannel {
     const Cancellation::Registration registration_;
   };
 
-  // UNAVAILABLE when nobody listens there, PERMISSION_DENIED when this user may not, FAILED_PRECONDITION when
+  // UNAVAILABLE when no daemon listens, PERMISSION_DENIED when this user may not, FAILED_PRECONDITION when
   // the daemon speaks no version that this build does. The cancellation ends the wait for its answer.
   // `groups`: where not null, the server must be of this process's user, of root, or in one of these groups;
   // nothing is said to another one, which is PERMISSION_DENIED.

@@ -248,7 +248,7 @@ absl::Status ReadStatus(ByteReader& in) {
 
 ErrorFrame ReadError(ByteReader& in) {
   ErrorFrame frame{ReadStatus(in)};
-  if (frame.status.ok()) in.Fail("an error whose code is OK");
+  if (frame.status.ok()) in.Fail("an error with the code OK");
   return frame;
 }
 

@@ -66,7 +66,7 @@ struct ErrorFrame {
   absl::Status status;  // never OK
 };
 
-// Asks for HAVE on this connection, whose claim is of a replica in memory.
+// Asks for HAVE on this connection. REQUIRES: its claim is of a replica in memory.
 struct FollowFrame {};
 // Chunks of the image that are verified and in their place: chunk first_chunk + i is bit i % 64 of word i
 // / 64.
@@ -95,7 +95,7 @@ struct HandOverFrame {
 struct PartsFrame {
   std::vector<HandedPart> parts;
 };
-// The ring, whose memory comes with the frame; `token` names it in PutArtifact.
+// The ring; its memory comes with the frame, and `token` names it in PutArtifact.
 struct RingFrame {
   std::string token;
   RingShape shape;

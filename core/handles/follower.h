@@ -1,7 +1,7 @@
 // What a client that follows a replica is told, and when: the chunks that are there, then what comes, then
-// the end. Only chunks whose memory the client was given are told of.
+// the end. Only chunks in memory that the client was given are announced.
 //
-// Belongs to the server's thread. Whoever fills the replica only notes that there is news; it is taken from
+// Belongs to the server's thread. The writer of the replica only notes that there is news; it is taken from
 // the replica's availability when its time has come and the client has read what it was told before. So what
 // waits for a client that does not read is one message, however long it does not.
 // Internal to this folder.

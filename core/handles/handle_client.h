@@ -30,7 +30,7 @@ class ClientChannel;       // the connection (client_channel.h)
 class ClaimedReplica {
  public:
   // Connects, claims the ticket and receives the handles, which are checked. NOT_FOUND for a ticket that is
-  // used, expired or unknown; UNAVAILABLE when nobody listens; INVALID_ARGUMENT when the handles are such
+  // used, expired or unknown; UNAVAILABLE when no daemon listens; INVALID_ARGUMENT when the handles are such
   // that no memory can be behind them, or that it may go while it is read. The cancellation ends the wait for
   // the daemon, which is then UNAVAILABLE, too. `groups`: where not null, PERMISSION_DENIED unless the server
   // is of this process's user, of root, or in one of these groups (CheckPeer in base/posix/unix_socket.h).
@@ -79,11 +79,11 @@ class ClaimedReplica {
   // over, unless it is taken again.
   bool lost() const;
   // Goes on with the lease of `again`, a claim on a daemon that was started anew. FAILED_PRECONDITION unless
-  // both are of the very same host memory, whole, and nobody follows this one. On any thread.
+  // both are of the very same host memory, whole, and this one has no follower. On any thread.
   absl::Status TakeOver(std::unique_ptr<ClaimedReplica> again);
 
  private:
-  // Of host memory: an extent by its file, whatever process made it and whoever numbers it.
+  // Of host memory: an extent by its file, whichever process made it and however it is numbered.
   struct Piece {
     uint64_t image_offset = 0;
     dev_t device = 0;

@@ -103,9 +103,9 @@ TEST_F(FollowedClaim, AFillingThatFailsIsToldWithAllThatItBrought) {
   const auto mirror = claimed->Follow(kChunkBytes, Soon());
   ASSERT_TRUE(mirror.ok()) << mirror.status();
   filling_->Add(7);
-  filling_->End(absl::CancelledError("nobody wants it"));
+  filling_->End(absl::CancelledError("no caller waits for it"));
   ASSERT_TRUE(Eventually([&] { return (*mirror)->ended(); }));
-  EXPECT_EQ((*mirror)->end(), absl::CancelledError("nobody wants it"));
+  EXPECT_EQ((*mirror)->end(), absl::CancelledError("no caller waits for it"));
   EXPECT_EQ((*mirror)->Words(), filling_->Words());
 
   // Followed only then.
@@ -113,7 +113,7 @@ TEST_F(FollowedClaim, AFillingThatFailsIsToldWithAllThatItBrought) {
   const auto end = late->Follow(kChunkBytes, Soon());
   ASSERT_TRUE(end.ok()) << end.status();
   ASSERT_TRUE(Eventually([&] { return (*end)->ended(); }));
-  EXPECT_EQ((*end)->end(), absl::CancelledError("nobody wants it"));
+  EXPECT_EQ((*end)->end(), absl::CancelledError("no caller waits for it"));
   EXPECT_EQ((*end)->count(), 1u);
 }
 
@@ -139,7 +139,7 @@ TEST_F(FollowedClaim, ADaemonThatGoesEndsTheMirror) {
   server_.reset();
   ASSERT_TRUE(Eventually([&] { return (*mirror)->ended(); }));
   EXPECT_EQ((*mirror)->end().code(), absl::StatusCode::kUnavailable);
-  filling_->Add(0);  // nobody is told any more
+  filling_->Add(0);  // no follower is told any more
   EXPECT_EQ(held_, 0);
 }
 

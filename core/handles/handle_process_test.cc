@@ -184,7 +184,7 @@ TEST_F(HandleProcess, AnOfferOfAKilledProcessIsGone) {
   EXPECT_EQ(server_->TakeOffer(token).status().code(), absl::StatusCode::kNotFound);
 }
 
-// The rest needs to be root, to become somebody else.
+// The rest needs to be root, to become another user.
 constexpr uid_t kOtherUser = 54321;
 constexpr gid_t kOtherGroup = 54322;
 constexpr gid_t kSharedGroup = 54323;
@@ -219,11 +219,11 @@ TEST_F(HandleProcess, Claim_RefusesServerOfAnotherUser) {
     return 'k';
   });
   ASSERT_EQ(other_user.Do("listen"), 'k');
-  const std::vector<gid_t> nobody, other_groups = {kOtherGroup};
+  const std::vector<gid_t> no_groups, other_groups = {kOtherGroup};
   const auto claim = [&](const std::vector<gid_t>* allowed) {
     return ClaimedReplica::Claim(path, "no ticket", Soon(), Cancellation(), allowed).status().code();
   };
-  EXPECT_EQ(claim(&nobody), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(claim(&no_groups), absl::StatusCode::kPermissionDenied);
   EXPECT_EQ(claim(&other_groups), absl::StatusCode::kNotFound) << "of the ticket: the server was spoken to";
   EXPECT_EQ(claim(nullptr), absl::StatusCode::kNotFound);
 }

@@ -41,7 +41,7 @@ constexpr uint64_t kFirstFreeId = 2;
 
 constexpr int kEventsAtOnce = 64;
 constexpr int kAcceptsAtOnce = 64;
-constexpr absl::Duration kAcceptPause = absl::Milliseconds(100);  // when the system lets nobody in
+constexpr absl::Duration kAcceptPause = absl::Milliseconds(100);  // when the system accepts no connection
 
 }  // namespace
 
@@ -260,14 +260,14 @@ class HandleServer::Loop {
         const bool was_there = RefuseWithTheSpare();
         const bool restored = spare_.Restore();
         if (restored && was_there) continue;
-        if (restored) return;  // the kernel gives a descriptor before it looks whether anybody waits
+        if (restored) return;  // the kernel reserves a descriptor before it looks for a waiting client
       }
       LOG_EVERY_N_SEC(ERROR, 10) << ErrnoStatus(error, "accepting a client on", options.path);
       return PauseAccepting(true);
     }
   }
 
-  // With no descriptor left whoever waits at the listener is told so. False when there was nobody to tell.
+  // With no descriptor left, refuses the client that waits at the listener. False when no client waits.
   bool RefuseWithTheSpare() {
     UniqueFd socket = spare_.Accept(listener_->fd());
     if (!socket) return false;

@@ -45,7 +45,7 @@ class HandleServer {
     // A client that fills nothing of its ring for so long, or does not put through it, gives it up.
     absl::Duration stall_timeout = absl::Seconds(10);
     OnHostClaim on_host_claim;    // may be empty
-    int max_connections = 16384;  // more, and those for whom only reserved descriptors are left, are told
+    int max_connections = 16384;  // more, and those left with reserved descriptors only, get
                                   // RESOURCE_EXHAUSTED
   };
 
@@ -66,7 +66,7 @@ class HandleServer {
   // closed.
   absl::StatusOr<Offer> TakeOffer(std::string_view token);
 
-  // The bytes of this replica are damaged: no ticket for it is good any more, and whoever holds a claim on it
+  // The bytes of this replica are damaged: no ticket for it is good any more, and each client with a claim
   // is told `why` (a DATA_LOSS), and keeps the memory until it lets go. How many were told. Not on the
   // server's thread.
   int Fence(std::string_view replica_id, const absl::Status& why);

@@ -553,7 +553,7 @@ TEST_F(HandleSocket, ADeadDaemonsSocketIsReplacedAndALivingOnesIsNot) {
   EXPECT_EQ(HandleServer::Start(options).status().code(), absl::StatusCode::kAlreadyExists);
   EXPECT_TRUE(Claim(HostTicket()).ok()) << "the living one still serves";
 
-  // A name whose listener is gone: what a killed daemon leaves.
+  // A name without its listener: what a killed daemon leaves.
   const std::string dead = folder_.path() + "/dead.sock";
   std::filesystem::create_hard_link(folder_.socket(), dead);
   server_.reset();

@@ -67,7 +67,7 @@ struct ReplicaHandles {
   std::variant<HostHandles, DeviceHandles, FileHandles> memory;
 };
 
-// Who a ticket is for.
+// The kind of process that a ticket is for.
 enum class Holder : uint8_t { kClient, kDaemon };
 
 // How many descriptors come with the handles: one for each segment or for the file, none for device memory.
@@ -77,7 +77,7 @@ size_t DescriptorsOf(const ReplicaHandles& handles);
 // segments and in an image of `image_bytes`, in its order and without overlap. What is valid can be mapped.
 absl::Status CheckHostHandles(const HostHandles& host, uint64_t image_bytes);
 
-// The chunks, of so many bytes each, whose memory the handles name: a bit each, as Availability::Words has
+// The chunks, of so many bytes each, that lie in the handles' memory: a bit each, as Availability::Words has
 // them. Empty when that is all of them. REQUIRES: the handles are valid, neither number is 0.
 std::vector<uint64_t> ReadableChunks(const ReplicaHandles& handles, uint64_t image_bytes,
                                      uint64_t chunk_bytes);
@@ -90,12 +90,12 @@ struct Claim {
       fds;  // DescriptorsOf(handles), passed to the peer; stay the owner's, open while `hold` lives
   std::shared_ptr<void> hold;
   Holder holder = Holder::kClient;
-  // Which chunks may be read, of a replica that fills or is partial; null: all. Told to whoever holds the
+  // Which chunks may be read, of a replica that fills or is partial; null: all. Told to a client with the
   // claim and asks for it.
   std::shared_ptr<const Availability> availability;
 };
 
-// Told of each claim on host memory that a client makes, before it is answered: who made it, with its pidfd.
+// Told of each claim on host memory that a client makes, before it is answered: the client, with its pidfd.
 // What it returns lives as long as the lease. On the server's thread; must not block.
 using OnHostClaim = std::function<std::shared_ptr<void>(pid_t pid, UniqueFd process, const Claim& claim)>;
 

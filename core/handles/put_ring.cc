@@ -18,7 +18,7 @@
 namespace tensorcast {
 namespace {
 
-// Nobody can add a seal either: one against writing would end the stream.
+// No process can add a seal either: one against writing would end the stream.
 constexpr int kRingSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 // How long a wait looks at neither its context nor the connection.

@@ -1,4 +1,4 @@
-// The ring of a put: both ends over a real socket, clients that break its rules, and who gets one when.
+// The ring of a put: both ends over a real socket, clients that break its rules, and which put gets one when.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -283,7 +283,7 @@ TEST_F(PutRingTest, FullRoom_PutsWaitInTheirOrder) {
   auto first = Open(8 * kMiB);
   auto second = Open(8 * kMiB);
   EXPECT_EQ(server_->put_ring_bytes(), 2 * each);
-  // A small one behind a large one, for which there would be no room before it.
+  // A small one behind a large one, which would have no room before it.
   UniqueFd third = RawGreet(folder_.socket());
   SendFrame(third.get(), StreamFrame{8 * kMiB});
   ASSERT_TRUE(testing::Eventually([&] { return server_->put_rings_awaited() == 1; }));
@@ -323,7 +323,7 @@ TEST_F(PutRingTest, FullRoom_PutWaitsUntilItsDeadline) {
 TEST_F(PutRingTest, ManyPutsAtOnce_NeverExceedTheBound) {
   const uint64_t each = RingShape::For(8 * kMiB).bytes();
   Start(3 * each);
-  std::atomic<uint64_t> most = 0;
+  std::atomic<uint64_t> max_used = 0;
   std::vector<std::thread> clients;
   for (int i = 0; i < 12; ++i) {
     clients.emplace_back([&] {
@@ -331,13 +331,13 @@ TEST_F(PutRingTest, ManyPutsAtOnce_NeverExceedTheBound) {
         auto filler = RingFiller::Open(folder_.socket(), 8 * kMiB, Soon());
         ASSERT_TRUE(filler.ok()) << filler.status();
         const uint64_t now = server_->put_ring_bytes();
-        for (uint64_t seen = most; seen < now && !most.compare_exchange_weak(seen, now);) {
+        for (uint64_t seen = max_used; seen < now && !max_used.compare_exchange_weak(seen, now);) {
         }
       }
     });
   }
   for (std::thread& client : clients) client.join();
-  EXPECT_LE(most, 3 * each);
+  EXPECT_LE(max_used, 3 * each);
   EXPECT_TRUE(RoomIsFree());
 }
 

@@ -151,7 +151,7 @@ absl::Status RingFiller::Check(const Task& task) const {
 
 void RingFiller::Work(int thread) {
   while (!stopping_.load()) {
-    // Read before the slots: what is posted after them changes it, and nobody sleeps.
+    // Read before the slots: what is posted after them changes it, and then this thread does not sleep.
     const uint32_t posted = header().posted.load(std::memory_order_acquire);
     const std::optional<Task> task = TakeTask();
     if (!task.has_value()) {

@@ -33,7 +33,7 @@ struct alignas(64) RingSlot {
   std::atomic<uint64_t> image_offset;
   std::atomic<uint32_t> bytes;
   std::atomic<uint32_t> asked;  // grows by one with each request; written after the two above
-  std::atomic<uint32_t> done;   // `asked` of the last request whose bytes are there; the daemon sleeps on it
+  std::atomic<uint32_t> done;   // `asked` of the last request that is served; the daemon sleeps on it
 };
 
 inline constexpr size_t kRingHeaderBytes = 4096;

@@ -123,7 +123,7 @@ HeldClaim::HeldClaim(Claim claim, LeaseCounts* counts)
 }
 
 HeldClaim::~HeldClaim() {
-  claim_.hold.reset();  // before the count falls, so that whoever sees it fall finds the hold released
+  claim_.hold.reset();  // before the count falls, so that a thread that sees it fall finds the hold released
   count_.fetch_sub(1);
 }
 
@@ -270,7 +270,7 @@ void ServerConnection::NoteHolder(HeldClaim& held) const {
   if (!std::holds_alternative<HostHandles>(claim.handles.memory)) return;
   const absl::StatusOr<ucred> peer = PeerCredentials(socket_.get());
   absl::StatusOr<UniqueFd> process = OpenPeerProcess(socket_.get());
-  // One that cannot be watched is a client like any other, of whom nobody knows later.
+  // A client that cannot be watched is served like any other, without a call of on_host_claim.
   if (!peer.ok() || !process.ok() || !CheckNotReserved(*process, socket_).ok()) return;
   held.Accompany((*shared_.on_host_claim)(peer->pid, *std::move(process), claim));
 }

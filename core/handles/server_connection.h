@@ -58,7 +58,7 @@ class HeldClaim {
   std::atomic<int>& count_;
 };
 
-// A claim on device memory whose connection ended with OPENING and without CLOSED: held until the process is
+// A claim on device memory; its connection ended with OPENING and without CLOSED: held until the process is
 // gone.
 struct OrphanedClaim {
   UniqueFd process;  // pidfd
@@ -79,7 +79,7 @@ class ServerConnection {
   // `deadline` bounds the exchange up to the last byte of its answer. `on_news` is called on any thread when
   // news_due() may have become sooner; it must not block.
   ServerConnection(UniqueFd socket, const Shared& shared, SteadyTime deadline, std::function<void()> on_news);
-  // Drops an offer that nobody took and releases the claim, unless TakeOrphan took it.
+  // Drops an offer that no client took and releases the claim, unless TakeOrphan took it.
   ~ServerConnection();
 
   // Each returns false once the connection is over and is to be destroyed.
@@ -89,7 +89,7 @@ class ServerConnection {
   bool Refuse(const absl::Status& reason);
 
   int fd() const { return socket_.get(); }
-  bool of_daemon() const { return of_daemon_; }  // who claimed here is one
+  bool of_daemon() const { return of_daemon_; }  // the claiming peer is one
   bool wants_to_read() const { return state_ != State::kEnding; }
   bool wants_to_write() const { return !writer_.empty(); }
   // It waits for GiveRing, with room for a ring of this shape.
@@ -100,7 +100,7 @@ class ServerConnection {
   // InfiniteFuture while it is idle as it should be: it is a lease, an offer, or a ring that is put through
   // or waited for.
   SteadyTime deadline() const;
-  // When who follows its replica is to be told more; InfiniteFuture: nothing, or it has to read first.
+  // When a follower is to be told more of its replica; InfiniteFuture: nothing, or it has to read first.
   SteadyTime news_due() const;
   // Tells it. False once the connection is over.
   bool TellNews(SteadyTime now);

@@ -24,7 +24,7 @@ TicketTable::Issued TicketTable::Issue(Claim claim, SteadyTime now) {
 std::optional<Claim> TicketTable::Take(std::string_view ticket, SteadyTime now) {
   absl::MutexLock lock(&mutex_);
   const auto it = entries_.find(ticket);
-  // Expired ones are not claimed, though nobody has swept them yet; used and unknown ones look the same to a
+  // Expired ones are not claimed, even before they are swept; used and unknown ones look the same to a
   // guesser.
   if (it == entries_.end() || it->second.expiry <= now) return std::nullopt;
   std::optional<Claim> claim = std::move(it->second.claim);

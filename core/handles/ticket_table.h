@@ -39,7 +39,7 @@ class TicketTable {
   // The claim of a ticket that is neither used nor expired.
   std::optional<Claim> Take(std::string_view ticket, SteadyTime now);
 
-  // Those whose time has passed.
+  // Removes and returns the tickets that have expired.
   std::vector<Claim> TakeExpired(SteadyTime now);
 
   // When the next one expires; InfiniteFuture when there is none.
@@ -61,7 +61,7 @@ class TicketTable {
   std::deque<std::pair<SteadyTime, std::string>> by_expiry_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Replicas whose bytes were found damaged: no claim on them is handed out any more, by whatever ticket.
+// Replicas with bytes that were found damaged: no claim on them is handed out any more, by whatever ticket.
 class FencedReplicas {
  public:
   // `why` is never OK. The last kMax of them are remembered, for longer than any ticket lives.
