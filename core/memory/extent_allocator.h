@@ -26,7 +26,7 @@ class ExtentAllocator {
   ExtentAllocator(uint64_t granules, uint64_t segment_granules);
 
   // `count` granules in ascending order: one range when a free one is large enough (the smallest such, so
-  // that large ones stay whole); else the fewest pieces in one segment, the fullest that has enough; else all
+  // that large ones stay whole); else the min of pieces in one segment, the fullest that has enough; else all
   // of the emptiest segment and so on with the rest. nullopt when fewer are free, and only then.
   std::optional<std::vector<GranuleRange>> Allocate(uint64_t count);
   // In the smallest free range that is large enough, of a segment that suits; nullopt when there is none.
@@ -47,7 +47,7 @@ class ExtentAllocator {
 
   // The fullest one with so many free granules, else the emptiest.
   uint64_t ChooseSegment(uint64_t count) const;
-  // Takes `wanted` granules of a segment in the fewest pieces, or all that it has if that is less.
+  // Takes `wanted` granules of a segment in the min of pieces, or all that it has if that is less.
   void TakeFromSegment(uint64_t segment, uint64_t wanted, std::vector<GranuleRange>& taken);
   // Up to `wanted` of the free range that begins there.
   GranuleRange TakeFrom(uint64_t first, uint64_t wanted, uint64_t segment);

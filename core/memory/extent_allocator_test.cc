@@ -158,8 +158,8 @@ class Model {
   std::vector<bool> used_;
 };
 
-// The fewest runs (or segments) that hold `count` granules: the largest first.
-size_t Fewest(std::vector<uint64_t> runs, uint64_t count) {
+// The min number of runs (or segments) that hold `count` granules: the largest first.
+size_t MinRuns(std::vector<uint64_t> runs, uint64_t count) {
   std::ranges::sort(runs, std::greater<>());
   size_t pieces = 0;
   for (uint64_t held = 0; held < count; ++pieces) held += runs[pieces];
@@ -177,13 +177,13 @@ void CheckChoice(const Ranges& got, const std::vector<std::vector<uint64_t>>& ru
   }
   std::set<uint64_t> used;
   for (const GranuleRange& range : got) used.insert(range.first / segment_granules);
-  ASSERT_EQ(used.size(), Fewest(free_in_segment, wanted)) << "the fewest segments";
+  ASSERT_EQ(used.size(), MinRuns(free_in_segment, wanted)) << "not the min number of segments";
   if (wanted > 0 && wanted <= largest_run) {
     ASSERT_EQ(got.size(), 1u);
   } else if (used.size() == 1) {
     const uint64_t chosen = free_in_segment[*used.begin()];
     for (const uint64_t other : free_in_segment) ASSERT_TRUE(other < wanted || other >= chosen);
-    ASSERT_EQ(got.size(), Fewest(runs[*used.begin()], wanted));
+    ASSERT_EQ(got.size(), MinRuns(runs[*used.begin()], wanted));
   }
 }
 

@@ -1,4 +1,4 @@
-// What this host can give a pool: asked by the pool itself, and by whoever checks its size beforehand.
+// What this host can give a pool: asked by the pool itself, and by code that checks its size beforehand.
 #pragma once
 
 #include <cstdint>

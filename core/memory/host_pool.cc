@@ -191,7 +191,7 @@ absl::StatusOr<SharedRegion> MakeRegion(const HostPool::Options& options, std::v
     kept.push_back({.kept = std::move(place.fd), .stays_empty = stays_empty[i]});
   }
   if (options.use_huge_pages && new_bytes > 0 && new_bytes <= FreeHugePageBytes()) {
-    // Set aside already, so neither counted as available nor taken from anybody.
+    // Set aside already, so neither counted as available nor taken from other processes.
     std::vector<SharedRegion::Place> copies;
     copies.reserve(kept.size());
     for (const auto& [fd, empty] : kept) {
@@ -249,7 +249,7 @@ struct HostPool::State {
   mutable absl::Mutex mutex;
   ExtentAllocator allocator ABSL_GUARDED_BY(mutex);
   // Of each granule: allocations that name it beyond the first. Few granules are shared at a time, and while
-  // none is nobody looks through them.
+  // none is shared the loops over them are skipped.
   std::vector<uint32_t> further_references ABSL_GUARDED_BY(mutex);
   uint64_t all_further_references ABSL_GUARDED_BY(mutex) = 0;  // the sum
   SmallExtents small ABSL_GUARDED_BY(mutex){PageBytes()};      // of granules that the allocator handed out
@@ -266,14 +266,14 @@ struct HostPool::State {
   }
   uint64_t used_bytes() const ABSL_SHARED_LOCKS_REQUIRED(mutex) { return region.bytes() - free_bytes(); }
 
-  // So many granules that nobody has, with one reference. `wanted_bytes`: for the message.
+  // So many free granules, with one reference. `wanted_bytes`: for the message.
   absl::StatusOr<std::vector<GranuleRange>> Take(uint64_t granules, uint64_t wanted_bytes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void NoteUse() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     high_water_bytes = std::max(high_water_bytes, used_bytes());
   }
   void AddReferences(Extent extent) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  // Gives back the granules that nobody names any more; those of a kept segment all at once, when it is
+  // Gives back the granules that are not named any more; those of a kept segment all at once, when it is
   // replaced. True when that is due.
   bool DropReferences(Extent extent) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
@@ -518,7 +518,7 @@ void HostPool::Release(const std::vector<ImageExtent>& extents) {
   for (const size_t segment : unused) Replace(segment);
 }
 
-// Nobody names anything of the segment, and nobody will: all of it stays taken until it has gone.
+// No allocation names the segment, and none will: all of it stays taken until it has gone.
 void HostPool::Replace(size_t segment) {
   const PoolSegment& place = state_->segments[segment];
   if (state_->before_replaced) state_->before_replaced(place);

@@ -50,7 +50,7 @@ struct PoolSegment {
   int fd = -1;  // sealed, the pool's; to be passed to readers
 };
 
-// A segment that outlived the pool it was made in. Its memory can be read, and by nobody be written again.
+// A segment that outlived the pool it was made in. Its memory can be read, and never be written again.
 // Without a descriptor: none, but the room that one takes.
 struct KeptSegment {
   std::string name;
@@ -73,7 +73,7 @@ struct PoolStats {
   uint64_t capacity_bytes = 0;
   uint64_t used_bytes = 0;        // whole granules
   uint64_t small_free_bytes = 0;  // of the used: in shared granules, for small images
-  uint64_t high_water_bytes = 0;  // most ever used
+  uint64_t high_water_bytes = 0;  // max ever used
   uint64_t failed_allocations = 0;
 };
 
@@ -133,12 +133,12 @@ class HostPool {
     // Of a host with several: new segments come from them in turn. Empty: from where the kernel likes.
     std::vector<int> numa_nodes = {};
     // Of a pool of before. Each takes the place of a new one of its size, is read only and all used until the
-    // last allocation in it goes; then a new one, whose pages appear at first touch, takes its place. Those
+    // last allocation in it goes; then a new one, with pages that come at first touch, takes its place. Those
     // that fit no place, or are not sealed as they should be, are let go. The place of one without a
     // descriptor has no memory meanwhile, whatever its size.
     std::vector<KeptSegment> kept;
     // Told of such a change, before the old segment is unmapped and before anything is allocated in the new
-    // one; on the thread of whoever let go of that allocation. May be empty.
+    // one; on the thread that let go of that allocation. May be empty.
     std::function<void(const PoolSegment& gone)> before_replaced;
     std::function<void(const PoolSegment& made, const std::string& made_name, const std::string& gone_name)>
         on_replaced;

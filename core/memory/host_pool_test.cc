@@ -253,7 +253,7 @@ TEST(SparseAllocation, IsCutToTheRangesThatStay) {
   auto only = std::make_optional(whole->Only(kept));
   EXPECT_EQ(pool->stats().used_bytes, 12 * kMiB);
   whole.reset();
-  EXPECT_EQ(pool->stats().used_bytes, 6 * kMiB) << "what nobody names any more is free";
+  EXPECT_EQ(pool->stats().used_bytes, 6 * kMiB) << "what no allocation names any more is free";
   EXPECT_EQ(only->bytes(), 11 * kMiB);
   EXPECT_TRUE(only->Covers(4 * kMiB, 4 * kMiB) && only->Covers(10 * kMiB, kMiB));
   EXPECT_FALSE(only->Covers(8 * kMiB, 1));
@@ -421,7 +421,7 @@ TEST_F(SegmentedPool, IsPrefaultedWhole) {
 class SealedPool : public testing::Test {
  protected:
   SealedPool() : pool_(MakePool(4 * kMiB)) {
-    // The strongest thing that somebody who was handed the descriptor could try.
+    // The strongest thing that a process with the descriptor could try.
     reopened_ = open(absl::StrCat("/proc/self/fd/", fd()).c_str(), O_RDWR | O_CLOEXEC);
     EXPECT_GE(reopened_, 0) << strerror(errno);
   }
@@ -542,7 +542,7 @@ HostPool::Options SmallSegments(uint64_t segments) {
 
 struct PoolOfBefore {
   std::vector<KeptSegment> kept;
-  std::vector<NamedExtent> extents;  // of an image of 6 MiB, whose every byte is 7
+  std::vector<NamedExtent> extents;  // of an image of 6 MiB, filled with 7
 };
 
 PoolOfBefore MakePoolOfBefore() {

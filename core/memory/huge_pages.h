@@ -1,6 +1,6 @@
-// Huge pages for shared memory where nobody set any aside for it: transparent ones.
+// Huge pages for shared memory where the host has set none aside for it: transparent ones.
 //
-// Whoever maps such memory takes a fault for every 2 MiB, where ordinary pages of shared memory cost one for
+// A process that maps such memory takes a fault for every 2 MiB, where ordinary shared pages cost one for
 // every 64 KiB; and making them is a few times as fast. Thread-safe.
 #pragma once
 

@@ -16,7 +16,7 @@ namespace {
 
 // glibc has no such calls; libnuma has, and would be a dependency for two lines.
 constexpr int kMaskBits = CHAR_BIT * sizeof(unsigned long);
-constexpr int kMaxNodes = 1024;  // the most that Linux can be built for
+constexpr int kMaxNodes = 1024;  // the max that Linux can be built for
 
 }  // namespace
 

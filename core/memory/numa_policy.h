@@ -8,7 +8,7 @@
 
 namespace tensorcast {
 
-// For the pages that this mapping of a memfd has none of yet, whoever touches them first, in whichever
+// For the pages that this mapping of a memfd has none of yet, whichever thread touches them first, in any
 // process. What fails is logged. Thread-safe.
 void PreferNumaNode(std::byte* base, uint64_t bytes, int node);
 

@@ -22,7 +22,7 @@ bool IsOfHugePagesSetAside(int fd) {
   return fstatfs(fd, &file_system) == 0 && file_system.f_type == HUGETLBFS_MAGIC;
 }
 
-// Ordinary pages without a reservation: nobody means to write to all of them.
+// Ordinary pages without a reservation: no process means to write to all of them.
 int SharingOf(ReservedRange::Access access, int fd) {
   if (access != ReservedRange::Access::kCopyOnWrite) return MAP_SHARED;
   return IsOfHugePagesSetAside(fd) ? MAP_PRIVATE : MAP_PRIVATE | MAP_NORESERVE;

@@ -28,7 +28,7 @@ class ReservedRange {
   ~ReservedRange();
 
   // What this process may do with what is mapped. Copy on write: read and write, where a page that is written
-  // to becomes this process's own, and nobody else sees it.
+  // to becomes this process's own, and no other process sees it.
   enum class Access : uint8_t { kRead, kWrite, kCopyOnWrite };
   // Maps bytes [offset, offset + bytes) of the file at `at`. REQUIRES: they fit in the range.
   // Copy on write of huge pages that were set aside: as many more are reserved for the mapping, since a write

@@ -75,7 +75,7 @@ TEST(ReservedRange, HugePagesSetAsideAreMappedForWritesOnlyWhereAsManyAreFree) {
   ASSERT_TRUE(other->Map(0, file.get(), 0, kHuge, ReservedRange::Access::kRead).ok());
   mine->base()[0] = std::byte{2};
   EXPECT_EQ(mine->base()[0], std::byte{2});
-  EXPECT_EQ(other->base()[0], std::byte{1}) << "nobody else sees it";
+  EXPECT_EQ(other->base()[0], std::byte{1}) << "no other mapping sees it";
 }
 
 TEST(ReservedRange, SaysWhatCannotBeHad) {

@@ -76,7 +76,7 @@ absl::StatusOr<UniqueFd> SharedRegion::MakeSegment(size_t segment, bool set_asid
 
 absl::Status SharedRegion::Replace(size_t segment) {
   absl::StatusOr<UniqueFd> made = MakeSegment(segment, pages_ == Pages::kHugeSetAside);
-  // Somebody may still have the huge pages of the one that goes.
+  // Another process may still have the huge pages of the one that goes.
   if (!made.ok() && pages_ == Pages::kHugeSetAside) made = MakeSegment(segment, /*set_aside=*/false);
   TC_RETURN_IF_ERROR(made.status());
   if (dup3(made->get(), fds_[segment].get(), O_CLOEXEC) < 0) return ErrnoStatus(errno, "dup3 for", kName);
@@ -135,7 +135,7 @@ absl::Status Prefaulter::PopulateIn(size_t segment, uint64_t offset, uint64_t by
   } while (result != 0 && (errno == EINTR || errno == EAGAIN) && !stop_);
   if (result == 0 || stop_) return absl::OkStatus();
   // An older kernel: give the file its pages, which is the dear part; mapping them at first touch costs
-  // little. A write to each page from here would race with those who use the pool already.
+  // little. A write to each page from here would race with the pool's other users.
   const int error = errno == EINVAL ? PopulateFile(segment, offset, bytes) : errno;
   if (error == 0 || stop_) return absl::OkStatus();
   return ErrnoStatus(

@@ -48,7 +48,7 @@ class SharedRegion {
                                              std::vector<int> numa_nodes = {});
 
   // Puts a new segment, writable and without pages, in the place of a kept one. The descriptor's number stays
-  // and names the new one. REQUIRES: nobody reads that place. May be called beside any other call.
+  // and names the new one. REQUIRES: no thread reads that place. May be called beside any other call.
   absl::Status Replace(size_t segment);
 
   std::byte* base() const { return mapping_.base(); }
@@ -78,7 +78,7 @@ class SharedRegion {
   std::vector<bool> is_prefaulted_;
 };
 
-// Touches every page of a region in the background, so that nobody pays for it later. Changes no byte: the
+// Touches every page of a region in the background, so that no user pays for it later. Changes no byte: the
 // region may be in use meanwhile. Thread-safe. When memory runs out it logs, stops, and leaves the rest to
 // first touch.
 class Prefaulter {
