@@ -1,5 +1,5 @@
-// What somebody was told of an availability, and what they are to be told next: the difference, in as few
-// pieces as it takes. For those who announce it to others, over a network or a socket. Thread-compatible.
+// What a receiver was told of an availability, and what it is to be told next: the difference, in as few
+// pieces as possible. For code that announces it to others, over a network or a socket. Thread-compatible.
 #pragma once
 
 #include <cstddef>

@@ -44,7 +44,7 @@ Availability::Availability(uint64_t image_bytes, uint64_t chunk_bytes)
       chunks_(ChunkCount(image_bytes, chunk_bytes)),
       words_((chunks_ + kBits - 1) / kBits) {}
 
-// The chunk's bytes were written before its bit: whoever sees the bit may read them.
+// The chunk's bytes were written before its bit: a thread that sees the bit may read them.
 bool Availability::Set(uint32_t chunk) {
   const uint64_t bit = uint64_t{1} << (chunk % kBits);
   if ((words_[chunk / kBits].fetch_or(bit, std::memory_order_acq_rel) & bit) != 0) return false;

@@ -1,4 +1,4 @@
-// Which chunks of an image somebody has: each is verified, in its place, and stays as it is. It only grows,
+// Which chunks of an image a replica or peer has: each is verified, in its place, and stays. It only grows,
 // and ends once: complete, or with the reason why no more will come.
 //
 // One object on each side of a pull: the ingest that fills a replica writes its own, the lane tells the other
@@ -50,10 +50,10 @@ class Availability {
 
   // REQUIRES: chunk < chunks(). Nothing happens where it is there already, or after the end.
   void Add(uint32_t chunk);
-  // Those whose bits are set: chunk `first` + i is bit i % 64 of words[i / 64]. Observers are told once. Bits
-  // past the last chunk are ignored. For what a peer announces.
+  // Adds the chunks with a set bit: chunk `first` + i is bit i % 64 of words[i / 64]. Tells observers once.
+  // Bits past the last chunk are ignored. For what a peer announces.
   void AddWords(uint32_t first, const std::vector<uint64_t>& words);
-  // No more will come: OK when whoever fills it is done, else why not. The first call counts.
+  // No more will come: OK when the writer is done, else why not. The first call counts.
   void End(absl::Status why);
 
   bool Has(uint32_t chunk) const;
@@ -70,7 +70,7 @@ class Availability {
   absl::Status end() const;
 
   // `observer` is called after each change from then on, on the thread that made it and under a lock of this
-  // object: it wakes somebody or posts a task, blocks on nothing and keeps nobody's Watch waiting.
+  // object: it wakes a thread or posts a task, and blocks on nothing, since ~Watch waits for it.
   [[nodiscard]] Watch OnChange(std::function<void()> observer) const;
 
  private:

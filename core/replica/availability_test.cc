@@ -74,7 +74,7 @@ TEST(AvailabilityTest, ObserversAreToldOfEachChangeUntilTheyAreNoMore) {
 TEST(AvailabilityTest, NothingIsAddedAfterTheEndAndTheFirstEndCounts) {
   Availability have(10, 1);
   EXPECT_FALSE(have.ended());
-  have.End(absl::CancelledError("nobody wants it"));
+  have.End(absl::CancelledError("no caller waits for it"));
   have.End(absl::OkStatus());
   have.Add(3);
   have.AddWords(0, {1});

@@ -1,5 +1,5 @@
 // What is known of a replica at a moment: its place, its state and how far it is filled. Values, without the
-// memory or the file behind them (core/engine/replica_lease.h), so that who only coordinates or shows
+// memory or the file behind them (core/engine/replica_lease.h), so that code that coordinates or shows
 // replicas links neither devices nor disks.
 #pragma once
 
@@ -39,7 +39,7 @@ bool IsLegalTransition(ReplicaState from, ReplicaState to);
 struct ReplicaInfo {
   std::string id;           // UUID, new for each replica
   std::string artifact_id;  // empty while a first ingest computes it
-  std::string node_id;      // whose it is
+  std::string node_id;      // the node that has it
   Location location;
   std::string device_uuid;  // of a GPU
   ReplicaState state = ReplicaState::kAllocating;

@@ -16,7 +16,7 @@
 
 namespace tensorcast {
 
-// Who gives an ingest its bytes.
+// What kind of source gives an ingest its bytes.
 enum class SourceType { kLocal, kRemote, kDisk };  // tc.source.type
 std::string_view SourceTypeName(SourceType type);
 
@@ -31,12 +31,12 @@ inline constexpr std::string_view kNcclLane = "nccl";      // a broadcast among 
 struct SourceInfo {
   SourceType type = SourceType::kLocal;
   std::string lane;             // a transport's name, or one of those above
-  std::string name;             // whom it reads: a node name, a path
+  std::string name;             // what it reads: a node name, a path
   std::string grant_id = {};    // of the grant it is read under; empty where none is needed
   TraceContext span = {};       // reserved for the reading of it, where the other end links to it
   TraceContext made_by = {};    // the ingest that made the replica it reads, where that is known
   std::string replica_id = {};  // of the replica it reads; empty where that is none
-  // Of the receivers that it serves at once, which this one is: `share` of `shares`. 0 of 1: nobody knows.
+  // Of the receivers that it serves at once, which this one is: `share` of `shares`. 0 of 1: not known.
   uint32_t share = 0;
   uint32_t shares = 1;
 };
@@ -112,7 +112,7 @@ struct TransferReport {
   std::vector<SourceChange> changes;  // in their order; told on this node only
   uint32_t refetched_chunks = 0;      // their first source died or was wrong
   uint32_t reassigned_chunks = 0;     // taken back from a source that was slow
-  // Chunks whose digest was compared with the manifest's; a first ingest computes digests and compares none.
+  // Chunks with a digest that was compared with the manifest's; a first ingest computes and compares none.
   uint32_t verified_chunks = 0;
 };
 
