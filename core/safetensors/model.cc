@@ -154,7 +154,7 @@ class ModelBuilder {
   std::vector<uint32_t> file_of_;
 };
 
-// Reads a file, whose name in messages is that of its path.
+// Reads a file; messages name it by its path.
 absl::Status AddFile(std::string_view shard, OpenedFile file, ModelBuilder& builder) {
   const std::string path = file.identity.path;
   absl::StatusOr<SafetensorsHeader> header = ReadHeader(file);

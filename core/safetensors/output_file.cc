@@ -46,8 +46,8 @@ bool IsLinked(int fd) {
 
 bool IsAlive(pid_t pid) { return kill(pid, 0) == 0 || errno == EPERM; }
 
-// `name` is a temporary file of `base` whose writer no longer runs here. (One in another pid namespace, or on
-// another host, still has its lock.)
+// `name` is a temporary file of `base` and its writer no longer runs here. (One in another pid namespace, or
+// on another host, still has its lock.)
 bool IsAbandoned(std::string_view name, std::string_view base) {
   if (!absl::ConsumePrefix(&name, base) || !absl::ConsumePrefix(&name, kTemporary)) return false;
   const std::pair<std::string_view, std::string_view> numbers = absl::StrSplit(name, absl::MaxSplits('-', 1));
@@ -68,7 +68,7 @@ void RemoveUnlessLocked(int folder, const char* name) {
 }
 
 // What writers to this path left that were killed. Not finding it, or not being allowed to remove it, hinders
-// nobody.
+// no other writer.
 void RemoveAbandoned(const std::string& path) {
   DIR* folder = opendir(FolderOf(path).c_str());
   if (folder == nullptr) return;
