@@ -27,7 +27,7 @@ struct ChunkRequest {
   uint32_t chunk = 0;
   ByteRange range;                        // of the image
   std::span<const HostSpan> destination;  // pool memory, together range.bytes long
-  bool blake3 = false;                    // whoever digests on the way is to compute BLAKE3 as well
+  bool blake3 = false;                    // what digests on the way must compute BLAKE3 as well
   DevicePtr device = {};                  // where to, instead, in memory that PrepareDevice was given
 };
 
@@ -48,9 +48,9 @@ class ChunkSource {
 
   // Blocks until the range's bytes are in `destination`, or they never will be: after it returns nothing
   // writes there any more. Returns the chunk's digests when the source computed them on the way (a fused
-  // copy), nullopt when not; where BLAKE3 is asked for and not among them, it is computed by who asked. A
-  // transient error is the source's to retry; an error from here means that the source is no good any more,
-  // unless the context itself has ended, or it is FAILED_PRECONDITION of a source whose availability is not
+  // copy), nullopt when not; where BLAKE3 is asked for and not among them, the caller computes it. A
+  // transient error is the source's to retry; an error from here means that the source is not usable any
+  // more, unless the context itself has ended, or it is FAILED_PRECONDITION and availability() is not
   // null: that one range is not there.
   virtual absl::StatusOr<std::optional<ChunkDigests>> Fetch(const RequestContext& context,
                                                             const ChunkRequest& request) = 0;
@@ -64,10 +64,10 @@ class ChunkSource {
   // Whether StartFetch returns only when the fetch has ended.
   virtual bool blocks() const { return true; }
   // Where a range's bytes are, if that is page-locked memory of this node and they are there: they stay as
-  // long as the source, and who only reads them needs no fetch. Else nothing.
+  // long as the source, and a caller that only reads them needs no fetch. Else nothing.
   virtual std::vector<ConstHostSpan> HostSpans(ByteRange /*range*/) const { return {}; }
   // Where its image is, if that is memory of a GPU which this process reaches: chunks that it has stay there
-  // as long as the source, and who copies them to a GPU needs no fetch. Else none.
+  // as long as the source, and a caller that copies them to a GPU needs no fetch. Else none.
   virtual DevicePtr device_image() const { return {}; }
   // Readies memory of a GPU of this process, where the image is to come, for as long as the source lives: OK,
   // and its fetches may go there, by StartFetch and with no digests. UNIMPLEMENTED: it writes to host memory
@@ -106,12 +106,12 @@ struct MoreSources {
 };
 
 // Opens the sources of one ingest, which uses several at once. Used by one thread at a time; its calls may
-// block. Whoever asks holds a source until it was given up or the ingest ended, and has destroyed it before
+// block. The caller holds a source until it was given up or the ingest ended, and has destroyed it before
 // it tells the provider of either.
 class SourceProvider {
  public:
   virtual ~SourceProvider() = default;
-  // Before the first call of Next: who is told when one waits for a source that is not there yet. Until it
+  // Before the first call of Next: what to tell when one waits for a source that is not there yet. Until it
   // goes on, others have the ingest's turn.
   virtual void ObserveWaits(const WaitObserver& /*observer*/) {}
   // `ended`: the sources that were given up since the last call. `needed`: none is left in use; then it

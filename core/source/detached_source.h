@@ -1,5 +1,5 @@
-// A source whose reads may never end: of files on a file system that another process serves. Each fetch runs
-// on a thread of its own, into a buffer of its own, so that whoever asked goes on when its context ends, and
+// A source with reads that may never end: of files on a file system that another process serves. Each fetch
+// runs on its own thread, into a buffer of its own, so that the caller goes on when its context ends, and
 // the memory that it gave is free again. What hangs keeps that thread, that buffer and the source inside.
 // Thread-safe.
 #pragma once
@@ -21,7 +21,7 @@ class DetachedSource final : public ChunkSource {
   explicit DetachedSource(std::shared_ptr<ChunkSource> inside) : inside_(std::move(inside)) {}
   ~DetachedSource() override;
 
-  // Who is told when a fetch is slow, and when none is any more; on the threads that fetch. Before the first
+  // What to tell when a fetch is slow, and when none is any more; on the threads that fetch. Before the first
   // fetch.
   void ObserveWaits(WaitObserver observer) { observer_ = std::move(observer); }
 

@@ -1,4 +1,4 @@
-// A source whose image lies in device memory: a replica on a GPU of this node, or a peer's GPU replica opened
+// A source with its image in device memory: a replica on a GPU of this node, or a peer's GPU replica opened
 // through its IPC handle. Fetch copies to the host and digests there: bytes that come from a GPU are verified
 // on their way through the host.
 #pragma once

@@ -1,5 +1,5 @@
-// A source whose bytes are already mapped in this process: a replica of this node, a peer's pool, memory that
-// a client handed over for a put. Fetch copies and digests in one pass.
+// A source of bytes that are mapped in this process already: a replica of this node, a peer's pool, memory
+// that a client handed over for a put. Fetch copies and digests in one pass.
 #pragma once
 
 #include <cstdint>
