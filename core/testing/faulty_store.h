@@ -1,4 +1,4 @@
-// An artifact store whose disk fills up when a test says so. Everything else is done by the store behind it.
+// An artifact store with a disk that fills up when a test says so. All else is done by the store behind it.
 //
 // Thread-safe.
 #pragma once

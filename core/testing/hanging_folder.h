@@ -1,4 +1,4 @@
-// A mounted folder of one file, whose file system (FUSE, served by this process) stops to answer chosen
+// A mounted folder of one file. Its file system (FUSE, served by this process) stops to answer chosen
 // operations: what a network file system does when its server goes. Needs root and /dev/fuse. Thread-safe.
 #pragma once
 

@@ -115,7 +115,7 @@ class ScriptedProvider final : public SourceProvider {
   std::vector<absl::Status> finished_ ABSL_GUARDED_BY(mutex_);
 };
 
-// What a provider of one source at a time gives to who needs one, before or after this failure.
+// What a provider of one source at a time gives to an ingest that needs one, before or after this failure.
 absl::StatusOr<std::unique_ptr<ChunkSource>> NextOf(SourceProvider& provider, const RequestContext& context,
                                                     const SourceFailure* failure = nullptr);
 

@@ -1,4 +1,4 @@
-// Artifacts for tests: small images whose every byte depends on a seed.
+// Artifacts for tests: small images with bytes that depend on a seed.
 #pragma once
 
 #include <cstddef>
