@@ -28,7 +28,7 @@ struct WideGroupPlan {
   std::string artifact_id;
   uint32_t world_size = 0;
   std::vector<Rank> ranks;  // of this node: GPUs
-  // The root is one of those: a replica that is ready, else the one whose ingest began first.
+  // The root is one of those: a replica that is ready, else the one with the ingest that began first.
   bool has_root = false;
   SteadyTime forms_until;  // without it from then on
   std::shared_ptr<BroadcastMeeting> meeting;

@@ -79,7 +79,7 @@ int ChunkPicker::AddSource(Source source) {
 }
 
 // Each chunk has the shares in an order of its own, the same for all receivers. So where some of the shares
-// are nobody's, their chunks fall to the others evenly.
+// belong to no receiver, their chunks fall to the others evenly.
 void ChunkPicker::RankChunks(SourceState& source) {
   const auto [share, shares] = std::pair(source.source.share, source.source.shares);
   source.ranks.assign(shares, Bits(levels_[0].size()));
@@ -104,7 +104,7 @@ void ChunkPicker::RemoveSource(int source) {
   removed.source.availability = nullptr;
 }
 
-// An availability only grows, so one whose count is as before is as before.
+// An availability only grows, so one with the same count as before has not changed.
 void ChunkPicker::ReadAvailabilities() {
   for (SourceState& source : sources_) {
     if (source.source.availability == nullptr) continue;

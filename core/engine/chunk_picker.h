@@ -2,12 +2,12 @@
 // missing, under way and done that it decides by.
 //
 // The receivers of one image give each other what they have, so each chunk should leave a source that many
-// ask only about once. Therefore the rarest first: of the chunks that a source has, those that the fewest
-// others of this ingest's sources have, ties at random; and, of those that nobody else has, first the ones of
+// ask only about once. Therefore the rarest first: of the chunks that a source has, the chunks with the min
+// number of other sources in this ingest, ties at random; and, of those that no other has, first the ones of
 // this receiver's share of the source, which differs from its other receivers'.
 //
 // A source is asked for as many chunks at once as keep it busy at the rate that was measured, and no more: a
-// chunk that waits in a source's queue can be had from nobody else. A source that has given nothing for much
+// chunk that waits in a source's queue cannot be had from another. A source that has given nothing for much
 // longer than it usually takes counts as stalled: its chunks are taken back where another source has them,
 // and until it gives one it is asked only for what no other source has. While no source has given a chunk, a
 // source counts as stalled after a fixed time; the first chunk that any source gives says how long that
@@ -39,7 +39,7 @@ class ChunkPicker {
     int max_fetches = 1;    // more at once gain nothing
     bool in_order = false;  // the lowest chunk first, and no windows: what reads a disk
     // Which of the receivers that the source serves this one is: `share` of at most `shares`, kMaxShares or
-    // fewer. 0 of 1: nobody knows.
+    // fewer. 0 of 1: not known.
     uint32_t share = 0;
     uint32_t shares = 1;
   };
@@ -66,7 +66,7 @@ class ChunkPicker {
   // REQUIRES: nothing that was asked of it is under way (chunks that it gave may still be verified).
   void RemoveSource(int source);
 
-  // Nobody is to be asked for it: it is there, or not wanted. REQUIRES: it is missing, and there is no source
+  // No source is to be asked for it: it is there, or not wanted. REQUIRES: it is missing, without a source
   // yet.
   void Skip(uint32_t chunk);
 
@@ -114,14 +114,14 @@ class ChunkPicker {
     absl::Duration guessed_after = absl::ZeroDuration();
     uint32_t known = 0;       // the availability's count when `has` was read
     Bits has;                 // empty where it has every chunk
-    std::vector<Bits> ranks;  // where there are shares: the chunks whose share this is, first; then those of
-                              // which it would be if that share were nobody\'s; and so on
+    std::vector<Bits> ranks;  // where there are shares: the chunks of this share first; then those that
+                              // would be if their share had no receiver; and so on
     std::vector<Asked> asked;
     SteadyTime last_fetched = SteadyTime::InfinitePast();
     absl::Duration chunk_time = absl::ZeroDuration();  // measured; zero: not yet
   };
 
-  // Chunks that nobody is asked for, by how many sources have them; the last level takes all that more have.
+  // Chunks that no source is asked for, by how many have them; the last level takes all that more have.
   static constexpr uint32_t kLevels = 8;
   Bits& LevelOf(const Chunk& chunk);
   void SetHolders(uint32_t chunk, int change);

@@ -153,7 +153,7 @@ int ChunksGivenTwice(const std::vector<uint32_t>& present, uint32_t shares, uint
   std::set<uint32_t> given;
   int twice = 0;
   while (given.size() < chunks) {
-    std::vector<uint32_t> taken;  // at once, before anybody hears of it
+    std::vector<uint32_t> taken;  // at once, before any receiver hears of it
     for (ChunkPicker& picker : pickers) taken.push_back(picker.Take(0, kStart)->chunk);
     for (size_t i = 0; i < taken.size(); ++i) {
       Deliver(pickers[i], 0, taken[i]);
@@ -167,7 +167,7 @@ int ChunksGivenTwice(const std::vector<uint32_t>& present, uint32_t shares, uint
 TEST(ChunkPicker, ASourceWhoseReceiversHaveSharesGivesEachChunkAboutOnce) {
   constexpr uint32_t kChunks = 252;
   EXPECT_LE(ChunksGivenTwice({0, 1, 2, 3, 4, 5, 6}, 7, kChunks), 15);
-  EXPECT_LE(ChunksGivenTwice({0, 1, 2, 3, 4, 5, 6}, 8, kChunks), 15) << "a share that is nobody's";
+  EXPECT_LE(ChunksGivenTwice({0, 1, 2, 3, 4, 5, 6}, 8, kChunks), 15) << "a share without a receiver";
   EXPECT_LE(ChunksGivenTwice({1, 5, 6}, 7, kChunks), 15);
   EXPECT_GT(ChunksGivenTwice({0, 0, 0, 0, 0, 0, 0}, 1, kChunks), 20) << "without shares";
 }
@@ -223,7 +223,7 @@ TEST(ChunkPicker, AStalledSourcesChunksAreTakenBackOnceWhereAnotherHasThemAndItG
   EXPECT_EQ(picker.Take(stalled, late), std::nullopt) << "it was asked for it again";
   const auto elsewhere = DeliverAll(picker, other);
   EXPECT_THAT(elsewhere, ::testing::Contains(0));
-  // It has what nobody else has, and may yet give it.
+  // It has what no other source has, and may yet give it.
   Deliver(picker, stalled, 9, late);
   EXPECT_EQ(picker.missing(), 4u);
 }

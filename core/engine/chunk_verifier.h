@@ -22,7 +22,7 @@ namespace tensorcast {
 
 class ChunkVerifier {
  public:
-  // `expected` null: a first ingest, whose chunks are right as they come, with both digests computed.
+  // `expected` null: a first ingest, with chunks that are right as they come, and both digests computed.
   // Pointers must outlive it.
   ChunkVerifier(const ImageLayout* layout, const Manifest* expected, bool distrust_other_hosts)
       : layout_(layout),
@@ -45,7 +45,7 @@ class ChunkVerifier {
   Verdict Verify(const ChunkRequest& request, std::span<const ConstHostSpan> bytes,
                  std::optional<ChunkDigests> delivered);
 
-  // Of each chunk that was right. Nobody may verify any more.
+  // Of each chunk that was right. No thread may verify any more.
   std::vector<ChunkDigests> TakeDigests() { return std::move(digests_); }
 
  private:

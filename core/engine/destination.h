@@ -2,7 +2,7 @@
 // each chunk into a buffer that the destination names, and has it placed once it is verified.
 //
 // Thread-safe, for chunks that do not overlap. Owns the memory until Finish hands it over; destroying it
-// unfinished waits for copies under way and frees everything, but for memory that somebody shares.
+// unfinished waits for copies under way and frees everything, but for memory that others share.
 #pragma once
 
 #include <memory>
@@ -55,7 +55,7 @@ class Destination {
   virtual bool TakesFrom(int /*device*/) const { return false; }
   // Begins to copy a range from `source`, unless it is there already, and to digest it in its place where
   // that is wanted: until what is given was called, or destroyed, which waits as well. An error does not say
-  // whose fault it is. REQUIRES: it takes from that device.
+  // whether the source or the destination is at fault. REQUIRES: it takes from that device.
   virtual absl::StatusOr<AwaitDigested> PlaceFrom(ByteRange range, DevicePtr source, bool digest);
   // Where the bytes are as soon as their chunk is placed, and stay when this has gone, in host or device
   // memory; nothing: elsewhere.

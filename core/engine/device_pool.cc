@@ -42,7 +42,7 @@ DevicePool::DevicePool(DeviceRuntime* devices, uint64_t budget_bytes) : devices_
   absl::MutexLock lock(&mutex_);
   for (const DeviceInfo& device : devices->devices()) {
     PoolStats stats;
-    // A tenth is left for contexts, kernels and whoever else uses the device.
+    // A tenth is left for contexts, kernels and other users of the device.
     stats.capacity_bytes = budget_bytes != 0 ? budget_bytes : device.total_bytes / 10 * 9;
     stats_.push_back(stats);
   }

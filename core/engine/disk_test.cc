@@ -30,7 +30,7 @@ class EngineLocal : public EngineFixture {
     ASSERT_EQ(close(descriptor), 0);
   }
 
-  // Descriptors of this process that are of a file once at `path`, whose space is not given back.
+  // Descriptors of this process that are of a file once at `path`, and keep its space.
   static std::vector<std::string> RemovedFilesStillOpen(const std::string& path) {
     std::vector<std::string> open;
     for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -126,7 +126,7 @@ TEST_F(EngineLocal, APackedFileThatSomebodyRemovedIsNoCopyAnyMoreAndIsWrittenAne
   ASSERT_THAT(engine_->ListReplicas(), SizeIs(1));
   EXPECT_EQ(engine_->ListReplicas()[0].location, kCpu);
   listener_->WaitForState(second, ReplicaState::kGone);
-  EXPECT_TRUE(std::filesystem::exists(path)) << "what somebody put in its place stays";
+  EXPECT_TRUE(std::filesystem::exists(path)) << "what another process put in its place stays";
   EXPECT_THAT(RemovedFilesStillOpen(path), IsEmpty());
   EXPECT_EQ(store_->Usage().used_bytes, 0u);
 }

@@ -35,7 +35,7 @@ struct KeptReplica;       // core/engine/kept_replicas.h
 class ArtifactStore;      // core/disk: the packed files of this node
 
 struct EngineOptions {
-  std::string node_id;                       // of the node whose replicas these are, as their facts say it
+  std::string node_id;                       // of the node that has these replicas, as their facts say it
   HostPool* host_pool = nullptr;             // must outlive the engine
   DeviceRuntime* devices = nullptr;          // must outlive the engine
   uint64_t device_pool_bytes = 0;            // budget of each device; 0: 90 % of the device
@@ -48,13 +48,13 @@ struct EngineOptions {
   int staging_buffers = 8;  // chunk-sized, from the host pool, shared by device and disk ingests
   uint64_t staging_buffer_bytes = kMaxChunkBytes;  // the largest chunk that can be staged
   NumaNodes numa_nodes = {};                       // of the devices
-  // Of what comes from GPU to GPU. A replica that is not verified whole serves nobody but those who lease it
+  // Of what comes from GPU to GPU. A replica that is not verified whole serves only clients that lease it
   // for themselves.
   DeviceVerification device_verification = DeviceVerification::kFull;
   // Compare also the BLAKE3 of chunks from another host, where the manifest has it (tc1: ones have not), so
   // that no node can forge them. XXH3 is always compared.
   bool distrust_other_hosts = false;
-  // An ingest whose sources have had no chunk that it lacks for so long gives them up.
+  // An ingest gives its sources up when they have had no chunk that it lacks for so long.
   absl::Duration peer_timeout = absl::Seconds(10);
 };
 
@@ -95,10 +95,10 @@ class StoreEngine {
   absl::StatusOr<std::unique_ptr<ReplicaLease>> LeaseReplica(std::string_view replica_id);
   absl::StatusOr<std::unique_ptr<ReplicaLease>> LeaseArtifact(std::string_view artifact_id,
                                                               Location location);
-  // A lease for those who can do with what is there: on a ready or partial replica, or on one in host memory
-  // that fills with a known artifact (a first ingest serves nobody: nothing of it is verified).
+  // A lease for callers that can use what is there: on a ready or partial replica, or on one in host memory
+  // that fills with a known artifact (not with a first ingest: nothing of it is verified).
   absl::StatusOr<std::unique_ptr<ReplicaLease>> LeaseFilling(std::string_view replica_id);
-  // Likewise, for those who read it on behalf of others and let go of it soon after its availability has
+  // A lease to serve others: the holder reads for them and lets go of it soon after its availability has
   // ended with an error: they do not keep a partial replica from eviction. FAILED_PRECONDITION of one that is
   // not verified whole.
   absl::StatusOr<std::unique_ptr<ReplicaLease>> LeaseToServe(std::string_view replica_id);
@@ -116,12 +116,12 @@ class StoreEngine {
   // places join, and get theirs so as far as it goes.
   void BeginBroadcast(const WideGroupPlan& plan);
 
-  // Drops the disk replicas whose packed file somebody removed or replaced: they end with this process, and
-  // are no copies. To be called now and then, on a thread that may wait for the disk; Ingest looks at the one
+  // Drops the disk replicas with a packed file that another process removed or replaced: they end here, and
+  // are not copies. To be called now and then, on a thread that may wait for the disk; Ingest checks the one
   // it is asked for.
   void DropLostFiles();
   // Withdraws the replicas of devices that are unhealthy. To be called now and then; each ingest does so at
-  // its end, so that who is told of its failure finds them gone.
+  // its end, so that a caller that is told of its failure finds them gone.
   void WithdrawUnhealthy();
 
   std::vector<ReplicaInfo> ListReplicas() const;

@@ -111,7 +111,7 @@ class EngineFixture : public ::testing::Test {
   std::unique_ptr<StoreEngine> engine_;
 };
 
-// Who reads a replica on behalf of others: lets go of it when its availability ends.
+// A reader on behalf of others: lets go of its replica when the availability ends.
 class Reader {
  public:
   explicit Reader(absl::StatusOr<std::unique_ptr<ReplicaLease>> lease);

@@ -20,7 +20,7 @@ namespace {
 constexpr absl::Duration kAskGuardAgain = absl::Seconds(2);
 // Where it says that something is about to end.
 constexpr absl::Duration kAskGuardSoon = absl::Milliseconds(250);
-// Who asked for a replica holds it when it is made, mostly for a moment only: for so long that is waited for,
+// The requester of a replica holds it when it is made, mostly for a moment only: such holds are waited for,
 // too.
 constexpr absl::Duration kHandover = absl::Seconds(1);
 
@@ -57,7 +57,7 @@ std::string RemedyFor(const PoolHolders& holders, Location pool) {
   return absl::StrJoin(ways, ", ");
 }
 
-// An eviction concerns the replica that goes, whoever wants its room: a trace of its own, with a link. A
+// An eviction concerns the replica that goes, not the request for room: a trace of its own, with a link. A
 // request that is not sampled has its evictions not sampled either.
 otel::Span EvictionSpan(const ReplicaInfo& victim, const TraceContext& needed_by) {
   if (!needed_by.IsSampled()) return otel::Span();
@@ -128,7 +128,7 @@ absl::StatusOr<Memory> EvictingAllocator::AllocateIn(Location pool, const Alloca
       if (table_->space_events() != seen) continue;
       return Full(pool, request, memory.status(), refused);
     }
-    // Who does not wait for leases still waits for memory in flux, which comes back without anyone's doing,
+    // A request that does not wait for leases still waits for memory in flux, which comes back by itself,
     // and for replicas that fill, which can be evicted afterwards.
     const absl::Duration ask_after = refused.awaited.empty() ? kAskGuardAgain : kAskGuardSoon;
     const SteadyTime deadline = std::min(context.deadline, SteadyNow() + ask_after);
@@ -179,7 +179,7 @@ bool EvictingAllocator::TryEvictOne(Location pool, const TraceContext& needed_by
     ++share.replicas;
     share.bytes += BytesFor(pool, victim->image_bytes);
   }
-  // The guard was asked with no lock held: who leased or pinned the replica meanwhile wins.
+  // The guard was asked with no lock held: a lease or pin that came meanwhile wins.
   if (evicted.ok()) evicted = table_->Drain(victim->id, {.only_unheld = true});
   if (!evicted.ok()) {
     span.SetError(evicted);

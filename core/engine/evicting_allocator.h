@@ -1,6 +1,6 @@
 // Memory for a new replica: from the pool as it is, else by evicting the least recently used replicas that
 // may go, else by waiting for others to let go, else not at all, with a message that says what holds the
-// pool. Nobody is asked about partial replicas: they are not copies. They go first, and last of all those
+// pool. The guard is not asked about partial replicas: they are not copies. They go first, last of all those
 // that other nodes, or other ingests of this one, read at the moment: these have to look elsewhere, and the
 // memory is waited for until they have stopped.
 //
@@ -26,7 +26,7 @@
 namespace tensorcast {
 
 struct AllocationRequest {
-  std::string subject;  // for whom, for messages: an artifact id, or "a new artifact"
+  std::string subject;  // what it is for, for messages: an artifact id, or "a new artifact"
   uint64_t bytes = 0;
   uint64_t held_bytes = 0;  // that the replica has already, and keeps meanwhile
   bool wait = false;        // for leases to end, to the context's deadline; for what fills, and for what the
@@ -67,7 +67,7 @@ class EvictingAllocator {
   bool TryEvictOne(Location pool, const TraceContext& needed_by, Refusals& refused);
   // True when eviction could make enough room, and what was evicted already does not.
   bool WorthEvicting(Location pool, uint64_t bytes) const;
-  // True when replicas that are being made now leave enough room once they are, if nobody holds them then.
+  // True when replicas that are being made now leave enough room once they are, if they have no holder then.
   bool WillHaveRoom(Location pool, uint64_t bytes) const;
   // What an image of so many bytes takes of the pool.
   uint64_t BytesFor(Location pool, uint64_t image_bytes) const;

@@ -1,4 +1,4 @@
-// Full pools: who is evicted, who is not, who waits, and what the message says. Every replica here takes one
+// Full pools: what is evicted, what is not, what waits, and what the message says. A replica here takes one
 // granule.
 #include <thread>
 
@@ -49,7 +49,7 @@ class EngineEviction : public EngineFixture {
     return present;
   }
 
-  // A partial replica that nobody holds; its id.
+  // A partial replica without a holder; its id.
   std::string MakePart(int artifact) {
     auto pending = engine_->Ingest(ContextFor(), {.manifest = artifacts_[artifact].manifest,
                                                   .location = kCpu,
@@ -339,7 +339,7 @@ TEST_F(EngineEviction, OnRequestWaitsForTheLastLease) {
   EXPECT_EQ(engine_->SetPinned(id, true).code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(engine_->ListReplicas()[0].state, ReplicaState::kDraining);
   one.reset();
-  EXPECT_TRUE(Read(*two) == artifacts_[0].image) << "still there for who holds it";
+  EXPECT_TRUE(Read(*two) == artifacts_[0].image) << "still there for its holder";
   EXPECT_EQ(pool_->stats().used_bytes, 3 * kGranuleBytes);
   two.reset();
   EXPECT_THAT(engine_->ListReplicas(), IsEmpty());

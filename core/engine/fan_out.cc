@@ -17,7 +17,7 @@ namespace {
 
 // More than one receiver: for one alone a copy is as good.
 constexpr size_t kMinReceivers = 2;
-// Longer than those who ask at the same time are apart until they have memory; much less than a copy takes.
+// Longer than requests of the same time are apart until they have memory; much less than a copy takes.
 constexpr absl::Duration kMoment = absl::Milliseconds(500);
 
 }  // namespace
@@ -117,7 +117,7 @@ void FanOut::Run(Group& group) {
                    {otel::attr::kSizeBytes, group.layout().image_bytes},
                    {otel::attr::kLane, kNcclLane}},
                   {.links = links});
-  // By the time that anybody is told of the end, the broadcaster has let go of the memory.
+  // By the time that any member is told of the end, the broadcaster has let go of the memory.
   const absl::Status status = span.Record(Broadcast(group));
   span.End();
   otel::metrics::kNcclBroadcasts.Add(1, {status.ok() ? "ok" : "failed"});

@@ -2,7 +2,7 @@
 //
 // The ingests that make the others join a group, which forms for a moment. Then a thread of the group's own
 // broadcasts what the first replica has straight into their memory, and each of them verifies there what has
-// arrived. Whoever leaves, and whatever goes wrong, ends the group for all: they go on with copies, and keep
+// arrived. A member that leaves, or any error, ends the group for all: they go on with copies, and keep
 // what they have verified.
 //
 //   Join ... Join ─► forming ─► broadcasting ─► over: all arrived, the first replica's ingest failed, a

@@ -18,7 +18,7 @@ class CopyingBroadcaster final : public DeviceBroadcaster {
  public:
   // Asked before each broadcast, with how many there were.
   std::function<absl::Status(int)> before = [](int) { return absl::OkStatus(); };
-  // The receiver, counted from 1, whose bytes are wrong.
+  // The receiver, counted from 1, that gets wrong bytes.
   std::atomic<int> spoiled = 0;
   std::atomic<int> opened = 0;
   std::atomic<int> open = 0;

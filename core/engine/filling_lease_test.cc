@@ -199,7 +199,7 @@ TEST_F(EngineFillingLease, WhoReadsFromOneThatFailsGoesOnElsewhereWithWhatItHas)
   auto provider = ProviderOf({elsewhere});
   auto to_device = Materialize(artifact_, kGpu, provider);
   EXPECT_TRUE(Eventually([&] { return to_device->progress().bytes_done >= artifact_.image.size() / 2; }));
-  pending_.reset();  // whoever wanted it in host memory does no more
+  pending_.reset();  // the request for it in host memory is gone
   auto lease = to_device->Wait(ContextFor());
   ASSERT_TRUE(lease.ok()) << lease.status();
   EXPECT_TRUE(Read(**lease) == artifact_.image);

@@ -65,7 +65,7 @@ RequestContext IngestJob::Context() const {
   return context;
 }
 
-// Nobody interested means that it is being cancelled, though its end may be far yet: who comes now needs a
+// No interested caller means that it is being cancelled, though its end may be far yet: a new caller needs a
 // new one.
 bool IngestJob::Join(SteadyTime deadline) {
   absl::MutexLock lock(&mutex_);
@@ -80,7 +80,7 @@ void IngestJob::Leave() {
   {
     absl::MutexLock lock(&mutex_);
     if (--interests_ > 0) return;
-    // Done already: its replica was kept for those who asked, and nobody is left.
+    // Done already: its replica was kept for the callers, and none is left.
     unneeded = std::move(lease_);
     if (done_) return;
   }

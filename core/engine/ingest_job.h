@@ -1,4 +1,4 @@
-// One ingest and those who want it. Several callers may share it; it is cancelled when the last one has left,
+// One ingest and its callers. Several callers may share it; it is cancelled when the last one has left,
 // or the engine abandons it.
 //
 // Thread-safe.
@@ -43,7 +43,7 @@ class IngestJob {
   // What it has done until now. The chunks it verified and fetched again are told at its end.
   TransferReport ReportSoFar() const;
 
-  // The context of the work as it is now: the latest deadline of those who joined, the job's own
+  // The context of the work as it is now: the latest deadline of the callers that joined, the job's own
   // cancellation, the span reserved for the ingest, which is a child of the caller's that started it.
   RequestContext Context() const;
   const TraceContext& span() const { return span_; }
@@ -52,21 +52,21 @@ class IngestJob {
   bool Join(SteadyTime deadline);
   // One less.
   void Leave();
-  // Cancels it whoever is interested; `why` becomes its result. `forget`: what it made in spite of that has
+  // Cancels it for all callers; `why` becomes its result. `forget`: what it made in spite of that has
   // to go.
   void Abandon(const absl::Status& why, bool forget);
   // OK unless abandoned.
   absl::Status abandoned() const;
   bool forgotten() const;
 
-  // Keeps the replica that was made for those who will ask for it; where nobody is left, the lease ends here.
-  // Before the engine counts the ingest as ended, so that by then nothing is leased for nobody.
+  // Keeps the replica for callers that will ask for it; where no caller is left, the lease ends here.
+  // Before the engine counts the ingest as ended, so that by then no lease is left without a caller.
   void KeepLease(std::unique_ptr<ReplicaLease> lease);
   // The end, once, with the report's status. Runs the callbacks.
   void Finish(TransferReport report);
 
-  // Calls `callback` once, on the thread that calls Finish; at once when that has been. `owner` is whom
-  // DropCallbacks names.
+  // Calls `callback` once, on the thread that calls Finish; at once when that has been. `owner` is what
+  // DropCallbacks gets.
   void OnDone(const void* owner, std::function<void()> callback);
   // The owner's callbacks are called no more; one that runs may go on when this returns.
   void DropCallbacks(const void* owner);

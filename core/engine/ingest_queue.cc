@@ -29,7 +29,7 @@ void IngestQueue::Stop() {
   std::vector<std::thread> threads;
   {
     absl::MutexLock lock(&mutex_);
-    stopping_ = true;  // nobody adds threads or jobs any more
+    stopping_ = true;  // no thread and no job is added any more
     threads.swap(threads_);
   }
   for (const JobPtr& job : Jobs()) {
@@ -178,7 +178,7 @@ void IngestQueue::RunJob(const JobPtr& job) {
   }
   removal_->WithdrawUnhealthy();  // what broke a device may have been this
   // The order to the end: the lease is kept (or dropped), then the job counts as ended, then its end is told.
-  // Who is told must find neither a lease for nobody nor a job that counts.
+  // A caller that is told must find neither a lease without a caller nor a job that counts.
   if (result.lease.ok()) job->KeepLease(*std::move(result.lease));
   {
     absl::MutexLock lock(&mutex_);

@@ -38,7 +38,7 @@ class IngestRun {
   absl::StatusOr<std::unique_ptr<ReplicaLease>> Make() {
     absl::StatusOr<std::unique_ptr<ReplicaLease>> lease = MakeReplica();
     const absl::Status abandoned = job_.abandoned();
-    // The destination is destroyed by now, so whoever waits for space finds the memory free.
+    // The destination is destroyed by now, so a request that waits for space finds the memory free.
     if (!lease.ok()) options_.table->Fail(job_.replica_id(), abandoned.ok() ? lease.status() : abandoned);
     return lease;
   }

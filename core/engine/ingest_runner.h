@@ -35,7 +35,7 @@ struct IngestRunnerOptions {
   DeviceRuntime* devices = nullptr;  // may be null
   DirectCopies* direct = nullptr;
   ArtifactStore* artifact_store = nullptr;  // may be null
-  NameLocks* disk_names = nullptr;          // artifact ids whose packed file appears or goes
+  NameLocks* disk_names = nullptr;          // artifact ids with a packed file that appears or goes
   FanOut* fan_out = nullptr;
   WideBroadcasts* wide_broadcasts = nullptr;
   int copy_threads = 1;

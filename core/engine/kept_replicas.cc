@@ -81,7 +81,7 @@ void KeptReplicas::Compare(const std::shared_ptr<Entry>& entry, bool wanted) {
   if (wanted) ++wanted_;
   const bool matches = Matches(entry->replica, wanted);
   if (wanted) {
-    absl::MutexLock lock(&mutex_);  // so that who waits for it looks again
+    absl::MutexLock lock(&mutex_);  // so that a thread that waits for it looks again
     --wanted_;
   }
   if (stopping_) return;
@@ -102,7 +102,7 @@ void KeptReplicas::Compare(const std::shared_ptr<Entry>& entry, bool wanted) {
   entries_.erase(id);
 }
 
-// By chunk, so that nobody waits for long.
+// By chunk, so that no thread waits for long.
 void KeptReplicas::LetWantedPass() const {
   if (wanted_ == 0) return;
   absl::MutexLock lock(&mutex_);

@@ -57,7 +57,7 @@ class KeptReplicas {
  private:
   struct Entry {
     KeptReplica replica;
-    bool taken = false;  // somebody compares it
+    bool taken = false;  // a thread compares it
     bool forgotten = false;
   };
 

@@ -92,7 +92,7 @@ void LocalFirstSources::NoteEnded(const SourceFailure& own) {
   given_.erase(replica_id);
   // What was broadcast is not known to be wrong at its root: that shows when it is copied from there.
   if (!own.corrupt || own.source.lane == kNcclLane) return;
-  // A replica of ours has rotted (or its file was written to): whoever reads it next would fail likewise.
+  // A replica of ours has rotted (or its file was written to): the next reader would fail, too.
   // Readers that hold a lease keep it.
   const absl::Status withdrawn = table_->Withdraw(replica_id);
   if (withdrawn.ok()) table_->CountEviction(location, "corrupt");

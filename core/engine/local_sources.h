@@ -1,8 +1,8 @@
 // The sources of one ingest: first what this node has already, or is about to have, at another location, then
 // what the caller provides.
 //
-// A local replica is read under a lease. One whose bytes turn out not to match the manifest is withdrawn, so
-// that it serves nobody else; a packed file stays on disk until it is written again or the artifact is
+// A local replica is read under a lease. If its bytes turn out not to match the manifest it is withdrawn, so
+// that it serves no other reader; a packed file stays on disk until it is written again or the artifact is
 // forgotten.
 //
 // One thread at a time.
@@ -74,10 +74,10 @@ class LocalFirstSources final : public SourceProvider {
   WaitObserver on_wait_ = [](const std::string&) {};
   std::set<Location> tried_;
   std::vector<SourceFailure> unopened_;    // of this node
-  std::map<std::string, Location> given_;  // replicas of this node, by id, of whose sources no end was told
+  std::map<std::string, Location> given_;  // replicas of this node, by id, with sources that have not ended
   bool given_all_ = false;                 // they have all chunks, or will have
   bool others_asked_ = false;
-  int others_given_ = 0;  // of whose sources no end was told
+  int others_given_ = 0;  // with sources that have not ended
 };
 
 }  // namespace tensorcast

@@ -1,5 +1,5 @@
 // Tells when the sources of a transfer are to be given up because none of them has a chunk that is missing:
-// once that has been so for the limit, whoever came and went meanwhile. Did each source that comes start the
+// once that has been so for the limit, whichever sources came and went. Did each source that comes start the
 // time anew, receivers that lack the same chunk would keep each other waiting, one limit after the other. But
 // one that comes when the limit is over, or nearly so, has a while to say what it has: a quarter of the
 // limit, or what is left of one and a half limits, or half a second.

@@ -1,5 +1,5 @@
 // Tells the listener of every change, in order, from a thread of its own, so that no lock of the engine is
-// held while the listener runs and a slow listener delays nobody but itself.
+// held while the listener runs and a slow listener delays only itself.
 //
 // Thread-safe. Destroying it delivers what is queued first.
 #pragma once

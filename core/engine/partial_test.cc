@@ -45,7 +45,7 @@ class EnginePartial : public EngineFixture {
     CHECK_OK(lease.status());
     return *std::move(lease);
   }
-  // A partial replica with these chunks, which nobody holds.
+  // A partial replica with these chunks, without a holder.
   std::string MakePartial(const Chunks& chunks) { return GetChunks(chunks)->replica_id(); }
 
   ReplicaInfo Only() const {
@@ -124,11 +124,11 @@ TEST_F(EnginePartial, IsReadyWhereAllChunksAreChosen) {
 
 TEST_F(EnginePartial, OfNoChunkAtAllTakesNoMemory) {
   Start(Plain());
-  auto nobody = ProviderOf({});
-  auto lease = Ask(nobody, Chunks{})->Wait(ContextFor());
+  auto no_source = ProviderOf({});
+  auto lease = Ask(no_source, Chunks{})->Wait(ContextFor());
   ASSERT_TRUE(lease.ok()) << lease.status();
   EXPECT_THAT(Present(**lease), IsEmpty());
-  EXPECT_EQ(nobody->calls(), 0);
+  EXPECT_EQ(no_source->calls(), 0);
   EXPECT_EQ(UsedGranules(), 0u);
   EXPECT_EQ(Only().state, kPartial);
 }
@@ -158,14 +158,14 @@ TEST_F(EnginePartial, IsOfKnownArtifactsInHostMemoryAndOfChunksThatThereAre) {
 TEST_F(EnginePartial, IsGivenAtOnceToWhoWantsWhatItHas) {
   Start(Plain());
   const std::string id = MakePartial({1, 2, 6});
-  auto nobody = ProviderOf({});
-  auto pending = Ask(nobody, Chunks{2, 6});
+  auto no_source = ProviderOf({});
+  auto pending = Ask(no_source, Chunks{2, 6});
   auto lease = pending->Wait(ContextFor());
   ASSERT_TRUE(lease.ok()) << lease.status();
   EXPECT_EQ((*lease)->replica_id(), id);
   EXPECT_FALSE(pending->report().has_value());
   EXPECT_EQ(pending->progress().bytes_total, 2 * kChunkBytes);
-  EXPECT_EQ(nobody->calls(), 0);
+  EXPECT_EQ(no_source->calls(), 0);
 }
 
 TEST_F(EnginePartial, GrowsToWholeWhileItIsLeasedAndFetchesOnlyTheRest) {
@@ -179,7 +179,7 @@ TEST_F(EnginePartial, GrowsToWholeWhileItIsLeasedAndFetchesOnlyTheRest) {
   EXPECT_EQ((*whole)->replica_id(), early->replica_id());
   EXPECT_EQ((*whole)->availability(), nullptr);
   EXPECT_TRUE(Read(**whole) == artifact_.image);
-  EXPECT_TRUE(early->availability()->complete()) << "who serves it serves all of it from now on";
+  EXPECT_TRUE(early->availability()->complete()) << "it serves all chunks from now on";
   EXPECT_EQ(early->availability()->end(), absl::OkStatus());
   ExpectReadable(*early);
   EXPECT_EQ(UsedGranules(), kChunks);
@@ -221,7 +221,7 @@ TEST_F(EnginePartial, StaysWhenItsIngestIsCancelledAndTheNextFetchesTheRest) {
   WaitUntilIdle();
   EXPECT_EQ(Only().state, kPartial);
   EXPECT_EQ(Only().chunks_present, kChunks / 2);
-  // Who reads from it is told that no more comes; who comes now finds what is there.
+  // Its reader is told that no more comes; a later reader finds what is there.
   ASSERT_TRUE((*lease)->availability()->ended());
   EXPECT_EQ((*lease)->availability()->end().code(), absl::StatusCode::kCancelled);
   ExpectReadable(**lease);
@@ -366,7 +366,7 @@ TEST_F(EnginePartial, IsSparedWhileItIsLeasedPinnedOrGrows) {
   ASSERT_TRUE(Eventually([this] {
     const std::vector<ReplicaInfo> replicas = engine_->ListReplicas();
     return replicas.size() == 1 && replicas[0].state == ReplicaState::kPartial;
-  })) << "who asked for more has gone";
+  })) << "the caller that asked for more has gone";
   EXPECT_TRUE(Get(other, kCpu, GoodProvider(other)).ok()) << "it may go";
 }
 

@@ -78,7 +78,7 @@ TEST(StagingRing, GivesABufferNearTheDeviceWhileThereIsOne) {
     EXPECT_EQ(is_near(held.back()), near);
   }
   held.erase(held.begin());
-  // The one that came back last is for whoever has no device; then none near it is left.
+  // The one that came back last is for a caller without a device; then none near it is left.
   held.push_back(*(*ring)->Acquire(RequestContext()));
   EXPECT_TRUE(is_near(held.back()));
   EXPECT_FALSE(is_near(*(*ring)->Acquire(RequestContext(), 5)));

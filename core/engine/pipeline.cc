@@ -135,7 +135,7 @@ bool IngestPipeline::IsOver() const {
   return sources_.under_way() == 0 && (sources_.all_done() || !fatal_.ok());
 }
 
-// Of one source alone there is nothing to control but its end, which whoever fetches from it sees.
+// With one source alone there is nothing to control but its end, which its fetching slot sees.
 bool IngestPipeline::IsAlone() const {
   return sources_.sources().size() == 1 && ask_again_ == SteadyTime::InfiniteFuture();
 }
@@ -256,7 +256,7 @@ void IngestPipeline::AskProvider(const Cancellation* unneeded) {
   if (!needed) context.cancellation = *unneeded;
   absl::StatusOr<MoreSources> more = plan_.sources->Next(context, std::exchange(untold_, {}), needed);
   std::vector<SourceFailure> unopened = plan_.sources->TakeUnopened();
-  CHECK(!needed || !more.ok() || !more->sources.empty()) << "a provider gave no source to who needs one";
+  CHECK(!needed || !more.ok() || !more->sources.empty()) << "a provider gave no source though one is needed";
   if (more.ok()) {
     for (std::unique_ptr<ChunkSource>& source : more->sources) {
       if (absl::Status fits = CheckAvailability(*source); !fits.ok()) {
@@ -280,7 +280,7 @@ void IngestPipeline::AskProvider(const Cancellation* unneeded) {
       }
       for (const SourceFailure& failure : unopened) NoteChange(failure, /*opened=*/false);
     }
-    // Somebody may have joined meanwhile who has more time.
+    // A caller with more time may have joined meanwhile.
     const bool late = absl::IsDeadlineExceeded(more.status()) && now.deadline > context.deadline;
     if (more.ok()) {
       ask_again_ = SteadyNow() + std::max(more->look_again, absl::Milliseconds(1));
@@ -398,7 +398,7 @@ void IngestPipeline::LookAtEnd(SourceInUse& source) {
   CancelAll(fetches);
 }
 
-// Everybody waits for somebody else here. Who gives sources may know one that has the chunks.
+// The sources may all wait for each other here. The provider may know one that has the chunks.
 void IngestPipeline::GiveUpAll() {
   std::vector<Cancellation> fetches;
   {
@@ -590,7 +590,7 @@ bool IngestPipeline::AcceptDirect(ChunkFetch& fetch) {
 }
 
 bool IngestPipeline::FindInHost(ChunkFetch& fetch) {
-  // What is made here first is not a replica yet, and in nobody's pool.
+  // What is made here first is not a replica yet, and in no pool.
   if (!plan_.destination->places() || plan_.expected == nullptr) return false;
   fetch.bytes = fetch.source->source->HostSpans(fetch.request.range);
   if (fetch.bytes.empty()) return false;
@@ -642,7 +642,7 @@ void IngestPipeline::AwaitPlace(const FetchPtr& fetch) {
     absl::MutexLock lock(&mutex_);
     awaiting_place_ = false;
   }
-  Finish(*fetch, placed);  // wakes who awaits the next one
+  Finish(*fetch, placed);  // wakes the slot that awaits the next one
 }
 
 void IngestPipeline::Finish(ChunkFetch& fetch, bool placed) {
@@ -767,7 +767,7 @@ void IngestPipeline::EndInVain(ChunkFetch& fetch) {
 
 bool IngestPipeline::IsExcused(ChunkFetch& fetch, const RequestContext& context) {
   const absl::Status& why = fetch.digests.status();
-  // Somebody joined meanwhile who has more time. A source that is late for a reason of its own shows that at
+  // A caller with more time joined meanwhile. A source that is late for a reason of its own shows that at
   // the next fetch.
   if (absl::IsDeadlineExceeded(why)) return context.deadline > fetch.context.deadline;
   // It does not have this one; but it said so.

@@ -2,26 +2,26 @@
 // several sources at once.
 //
 // Slots, a thread each, take whatever step can be taken: a fetch that ended is verified and sent to its place
-// (a device copies on while nobody waits), else one of them awaits the chunk that has been on that way the
+// (a device copies on while no slot waits), else one of them awaits the chunk that has been on that way the
 // longest, and the others have the picker name the next chunk for one of the sources. The slots are shared by
 // all sources; one that has nothing to give holds none, and neither does a fetch of a source that needs no
 // thread while it fetches.
 //
 // Run's own thread is in control: it asks the provider for sources, which join and leave while the slots
-// work, destroys those that were given up, and tells who waits for what. While the only source is one of
+// work, destroys those that were given up, and tells what waits for what. While the only source is one of
 // which no more is to be expected it is a slot as well.
 //
 // Credit runs backwards. A chunk is taken within its source's window, then a buffer of the destination (one
 // of a staging ring, held until the chunk is in its place; a replica's own memory is always there), then it
-// is asked for. So a slow device or disk stops the fetches for it, and nobody holds a buffer who waits for
+// is asked for. So a slow device or disk stops the fetches for it, and no slot holds a buffer that waits for
 // bytes that no source has. Bytes that a source has in page-locked memory are verified there and copied from
 // there, without a buffer; those that it has on a GPU come straight to a GPU, and so do those that it writes
 // there from another host: they are digested in their place. One slot at a time waits for a buffer: the
 // others place what arrives, which is what gives buffers back.
 //
 // A chunk is asked of one source at a time, so its place has one writer. A fetch has a cancellation of its
-// own; it ends, cancelled or not, before its chunk is asked of another. A source that fails, or whose bytes
-// are wrong, is given up alone: its other fetches are cancelled and their chunks go to the others.
+// own; it ends, cancelled or not, before its chunk is asked of another. A source that fails, or sends wrong
+// bytes, is given up alone: its other fetches are cancelled and their chunks go to the others.
 //
 // One that gives nothing for long is overtaken where another source gives its chunks (chunk_picker), and
 // told to the provider at the end. Where none of the sources in use gives anything the provider is asked for
@@ -123,7 +123,7 @@ class IngestPipeline {
   bool IsAlone() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);  // the only source, and no more to be expected
   bool ControlIsSlot() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   bool IsOver() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  // There may be another chunk to take. Whoever takes the next step otherwise keeps the others asleep, if one
+  // There may be another chunk to take. The slot that takes the next step else lets the others sleep, if one
   // of them has found nothing before.
   void WakeSlots() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { more_to_take_ = slots_wake_ = true; }
   void Wake() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {

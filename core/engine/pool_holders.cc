@@ -13,11 +13,11 @@ void Count(PoolHolders::Share& share, const ReplicaRecord& record) {
 void PoolHolders::Add(const ReplicaRecord& record, SteadyTime now) {
   if (record.info.state == ReplicaState::kPartial) Count(partial, record);
   if (record.info.state == ReplicaState::kAllocating || record.info.state == ReplicaState::kFilling) {
-    // A cancelled ingest gives its memory back by itself soon, where nobody holds what is there.
+    // A cancelled ingest gives its memory back by itself soon, where what is there has no holder.
     in_flux |= record.ingest.IsCancelled() && record.info.leases == record.servings;
     if (record.info.state == ReplicaState::kFilling) {
       Count(filling, record);
-      // One that was taken over may wait for room itself: who waited for it could wait for ever.
+      // One that was taken over may wait for room itself: a request that waited for it could wait for ever.
       if (!record.taken_over) Count(landing, record);
     }
   } else if (record.info.state == ReplicaState::kDraining) {
@@ -39,7 +39,7 @@ void PoolHolders::AddFailed(const ReplicaRecord& record, SteadyTime now) {
   AddIfEnding(record, now);
 }
 
-// Those who read it stop by themselves.
+// Their readers stop by themselves.
 void PoolHolders::AddIfEnding(const ReplicaRecord& record, SteadyTime now) {
   if (record.info.leases > record.servings || record.told_to_stop < now - kTimeToStop) return;
   in_flux = true;

@@ -1,4 +1,4 @@
-// What holds a pool: replicas and their bytes by what keeps them there. So who needs room knows whether
+// What holds a pool: replicas and their bytes by what keeps them there. So a request for room knows whether
 // eviction could make it, whether some is coming back by itself, and what to tell people.
 //
 // Values; the table fills them in under its mutex.
@@ -21,16 +21,16 @@ struct PoolHolders {
   Share leased;  // or draining, or failed, until its leases end
   Share pinned;  // and not leased
   Share filling;
-  // Of the filling ones: they have all their memory, and could be evicted when they are made, unless somebody
+  // Of the filling ones: they have all their memory, and could be evicted when they are made, unless a client
   // holds them then.
   Share landing;
   Share idle;    // could be evicted; partial ones, too
-  Share served;  // partial, and read only by those who stop when it is to go: could be evicted, too
-  // Of the leased ones: they are to go, and who reads them was told to stop. Its memory comes back soon.
+  Share served;  // partial, and all its readers stop when it is to go: could be evicted, too
+  // Of the leased ones: they are to go, and their readers were told to stop. Their memory comes back soon.
   Share ending;
-  Share partial;         // whatever holds them, or nobody
+  Share partial;         // with or without a holder
   bool freeing = false;  // the memory of one that is gone is being freed now
-  bool in_flux = false;  // memory is coming back without anyone's doing: `freeing`, `ending`, a guard is
+  bool in_flux = false;  // memory is coming back by itself: `freeing`, `ending`, a guard is
                          // asked, an ingest winds up
 
   // Counts one more: in the table; and one that failed and is leased yet.
@@ -41,7 +41,7 @@ struct PoolHolders {
   void AddIfEnding(const ReplicaRecord& record, SteadyTime now);
 };
 
-// Who is told to stop when a replica is to go, and has not for so long, holds it like anybody else.
+// A reader that is told to stop when a replica is to go, and has not for so long, holds it like any other.
 inline constexpr absl::Duration kTimeToStop = absl::Seconds(10);
 
 }  // namespace tensorcast

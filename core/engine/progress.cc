@@ -127,7 +127,7 @@ void ProgressTracker::AddSource(std::shared_ptr<const StageClock> clock) {
   sources_.push_back(std::move(clock));
 }
 
-// Who waits for a source tries the same ones again and again: that is not a list to grow.
+// An ingest that waits for a source tries the same ones again and again: that is not a list to grow.
 void ProgressTracker::AddUnopened(const SourceInfo& source, const absl::Status& why) {
   auto clock = std::make_shared<StageClock>(source);
   clock->Leave(SourceLoss::kNotOpened, why, /*lost_chunks=*/0);

@@ -1,6 +1,6 @@
 // What an ingest tells of itself while it runs: how far it is, and how long its stages take with each source.
 //
-// Thread-safe: the pipeline's slots write, whoever asks for progress or a report reads.
+// Thread-safe: the pipeline's slots write, any thread that asks for progress or a report reads.
 #pragma once
 
 #include <array>

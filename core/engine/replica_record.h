@@ -1,4 +1,4 @@
-// One replica as the table keeps it: its facts, what its bytes live in, who may read it and whether it may
+// One replica as the table keeps it: its facts, what its bytes live in, what may read it and whether it may
 // go.
 //
 // Guarded by the table's mutex. Once the replica can be leased, its id, artifact id, location, manifest and
@@ -38,7 +38,7 @@ struct ReplicaRecord {
   uint64_t use_order = 0;
   uint64_t begun = 0;                                      // the order of ingests; of the last one
   uint32_t servings = 0;                                   // of the leases, those of LeaseToServe
-  SteadyTime told_to_stop = SteadyTime::InfiniteFuture();  // those who have them; not yet
+  SteadyTime told_to_stop = SteadyTime::InfiniteFuture();  // the holders of those; not yet
   Cancellation ingest;
   TraceContext made_by;
   ReplicaStorage storage;
@@ -47,7 +47,7 @@ struct ReplicaRecord {
   bool taken_over = false;                     // by an ingest that has not come to fill it
   bool withdrawn = false;                      // while it filled
 
-  // It fills or is partial, and what it has can be read: by anybody, in host memory; by other ingests of this
+  // It fills or is partial, and what it has can be read: in host memory by all readers; by ingests of this
   // node, on a device too.
   bool CanLeaseFilling() const;
   bool CanCopyFilling() const;

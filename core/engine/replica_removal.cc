@@ -36,8 +36,8 @@ absl::Status ReplicaRemoval::Evict(std::string_view replica_id, bool force) {
 
 absl::Status ReplicaRemoval::RemoveArtifact(std::string_view artifact_id, SteadyTime as_of) {
   for (const ReplicaInfo& replica : table_->FindArtifact(artifact_id)) {
-    // One that became ready after the delete was made by somebody who put the artifact again. A partial one
-    // is no loss in any case.
+    // One that became ready after the delete was made by a later put of the artifact. A partial one
+    // is not a loss in any case.
     if (replica.ready_since <= as_of || replica.state == ReplicaState::kPartial) DrainDeleted(replica);
   }
   return RemovePackedFile(std::string(artifact_id));

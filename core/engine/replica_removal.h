@@ -1,4 +1,4 @@
-// How replicas go for another reason than room: because somebody asks, because their artifact was deleted,
+// How replicas go for another reason than room: on request, because their artifact was deleted,
 // because their packed file is lost, or because their device is broken. A packed file goes with its disk
 // replica, and never before it.
 //
@@ -36,7 +36,7 @@ class ReplicaRemoval {
   absl::Status RemoveArtifact(std::string_view artifact_id, SteadyTime as_of);
   // What an ingest made of an artifact that was deleted meanwhile. Only that: it may have been put again.
   absl::Status RemoveMade(std::string_view replica_id, std::string_view artifact_id);
-  // The artifact's disk replica, if somebody removed or replaced its file.
+  // The artifact's disk replica, if another process removed or replaced its file.
   void DropIfLost(const std::string& artifact_id);
   void DropAllLost();
   // The ready replicas of unhealthy devices, pinned or not. One that fills fails by itself: so does its next

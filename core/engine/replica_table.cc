@@ -143,7 +143,7 @@ void ReplicaTable::AddChunk(std::string_view id, uint32_t chunk, bool verified) 
     if (!verified) record->availability = nullptr;
   }
   if (availability == nullptr) return;
-  // Without the lock: who is told may ask for anything.
+  // Without the lock: a listener may ask for anything.
   if (verified) {
     availability->Add(chunk);
   } else {
@@ -334,7 +334,7 @@ absl::Status ReplicaTable::Withdraw(std::string_view id) {
   return absl::OkStatus();
 }
 
-// Who reads a partial replica for others has to look elsewhere.
+// A reader of a partial replica on behalf of others has to look elsewhere.
 ReplicaTable::Drained ReplicaTable::DrainLocked(const RecordPtr& record) {
   Drained drained{.availability = std::exchange(record->availability, nullptr),
                   .storage = std::nullopt,
@@ -362,7 +362,7 @@ ReplicaStorage ReplicaTable::TakeGone(const RecordPtr& record) {
 }
 
 void ReplicaTable::FreeStorage(ReplicaStorage storage, Location pool) {
-  // First the memory, then the event: whoever is woken must find the space.
+  // First the memory, then the event: a thread that is woken must find the space.
   storage = ReplicaStorage();
   absl::MutexLock lock(&mutex_);
   --freeing_[pool];
@@ -379,7 +379,7 @@ absl::Status ReplicaTable::SetPinned(std::string_view id, bool pinned) {
   }
   if (record->info.pinned != pinned) {
     record->info.pinned = pinned;
-    // Unpinned, it may be evicted: a chance for who waits for space.
+    // Unpinned, it may be evicted: a chance for a request that waits for space.
     space_events_ += pinned ? 0 : 1;
     Notify(*record);
   }
@@ -588,7 +588,7 @@ size_t ReplicaTable::AwaitGpuReceivers(std::string_view id, size_t min, const Re
 }
 
 std::optional<ReplicaInfo> ReplicaTable::ReserveVictim(Location pool, const std::set<std::string>& refused) {
-  // One that is being read is in use at this moment, and those who read it lose their source.
+  // One that is being read is in use at this moment, and its readers lose their source.
   const auto order = [](const ReplicaRecord& record) {
     return std::tuple(record.info.leases > 0, record.info.state != ReplicaState::kPartial, record.use_order);
   };

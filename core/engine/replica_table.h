@@ -18,13 +18,13 @@
 // else of that artifact and place is ready or fills, but for a first ingest, which does not know yet what it
 // makes. An availability ends with its ingest's error, and then a partial replica has a new one; so what a
 // lease may read stays in its memory although the rest is given back. It ends with OK when all is there, and
-// with UNAVAILABLE when the partial replica is to go. Nobody is told of either under the mutex.
+// with UNAVAILABLE when the partial replica is to go. No listener is told of either under the mutex.
 //
-// Who reads a partial replica for somebody else (LeaseToServe) does not keep it from going: it drains, its
-// availability ends, they stop, and then its memory is free. Whoever needs that waits for it (`ending`).
+// A reader of a partial replica for others (LeaseToServe) does not keep it from going: it drains, its
+// availability ends, they stop, and then its memory is free. A request for memory waits for that (`ending`).
 //
 // Memory is freed here, without the lock, after its replica left the table; `freeing_` counts it meanwhile,
-// so that who finds no space knows that some is coming. Whoever waits for space waits for `space_events_` to
+// so that a request that finds no space knows that some is coming. It waits for `space_events_` to
 // move: it counts every moment at which there may be more, after the memory is free.
 //
 // Thread-safe. One mutex over everything, the notifier's is the only one taken under it. No call blocks on
@@ -67,7 +67,7 @@ class ReplicaTable {
   // --- making a replica; the ids are those of replicas in the state that each move starts from.
   // -> allocating. Of `replica` the id, the artifact id (empty until a first ingest has computed it), the
   // location, the bytes and the number of chunks; no manifest with an empty artifact id. Once `ingest` is
-  // cancelled the replica counts as one that fails soon, whose memory comes back. `made_by`: its span.
+  // cancelled the replica counts as one that fails soon and gives its memory back. `made_by`: its span.
   void Add(ReplicaInfo replica, std::shared_ptr<const Manifest> manifest, Cancellation ingest,
            TraceContext made_by);
   // partial -> filling: the one of this artifact at this place, where there is one; its id. `ingest` as
@@ -83,8 +83,8 @@ class ReplicaTable {
   // into, where that is host or device memory. With it a replica of a known artifact can be leased from here
   // on, on a device by LeaseAnywhere alone. `whole`: all its chunks are there or will be.
   void StartFilling(std::string_view id, ReplicaStorage memory, bool whole);
-  // Of a filling one: this chunk is present. From the first that is not verified on, nobody is given the
-  // replica for others, and those who read it meanwhile are told that it ended.
+  // Of a filling one: this chunk is present. From the first that is not verified on, the replica is not given
+  // to serve others, and readers that do so meanwhile are told that it ended.
   void AddChunk(std::string_view id, uint32_t chunk, bool verified);
   // allocating, filling -> failed, or partial where it can be leased and any chunk is there: the memory of
   // the others is given back. (One that was taken over and did not come to fill is as it was.) Memory that
@@ -110,7 +110,7 @@ class ReplicaTable {
   absl::StatusOr<std::unique_ptr<ReplicaLease>> Lease(std::string_view artifact_id, Location location);
   // Of a ready replica, or of one that can be leased though it fills or is partial.
   absl::StatusOr<std::unique_ptr<ReplicaLease>> LeaseFilling(std::string_view id);
-  // Likewise, for who ends the lease as soon as its availability ends with an error: it does not keep a
+  // The same, for a holder that ends the lease when its availability ends with an error: it does not keep a
   // partial replica from eviction. FAILED_PRECONDITION of one that is not verified whole.
   absl::StatusOr<std::unique_ptr<ReplicaLease>> LeaseToServe(std::string_view id);
   // Likewise of one that has these chunks already. NOT_FOUND.
@@ -151,8 +151,8 @@ class ReplicaTable {
   absl::Status SetPinned(std::string_view id, bool pinned);
 
   // --- making room
-  // The least recently used evictable replica of the pool, marked so that nobody else picks it; or nullopt.
-  // Partial ones that nobody reads go first, and those that others are read from last.
+  // The least recently used evictable replica of the pool, marked so that no thread takes it too; or nullopt.
+  // Partial ones without a reader go first, and those that others are read from last.
   std::optional<ReplicaInfo> ReserveVictim(Location pool, const std::set<std::string>& refused);
   void Unreserve(std::string_view id);
   // Counts a replica that has gone from a pool, by why (tc_pool_evictions_total).
@@ -176,7 +176,7 @@ class ReplicaTable {
  private:
   friend class ReplicaLease;
   using RecordPtr = std::shared_ptr<ReplicaRecord>;
-  // One that nobody makes: its bytes were found.
+  // One that no ingest makes: its bytes were found.
   RecordPtr ReadyRecord(std::shared_ptr<const Manifest> manifest, Location location,
                         ReplicaStorage storage) const;
 
@@ -211,7 +211,7 @@ class ReplicaTable {
   mutable absl::Mutex mutex_;
   absl::flat_hash_map<std::string, RecordPtr> records_ ABSL_GUARDED_BY(mutex_);
   std::set<RecordPtr> failed_ ABSL_GUARDED_BY(mutex_);       // and leased: their memory is there yet
-  std::map<Location, int> freeing_ ABSL_GUARDED_BY(mutex_);  // replicas gone whose memory is not free yet
+  std::map<Location, int> freeing_ ABSL_GUARDED_BY(mutex_);  // replicas gone, their memory not free yet
   std::map<Location, uint64_t> evictions_ ABSL_GUARDED_BY(mutex_);
   uint64_t begun_ ABSL_GUARDED_BY(mutex_) = 0;  // ingests
   uint64_t uses_ ABSL_GUARDED_BY(mutex_) = 0;   // orders replicas where the clock does not

@@ -1,4 +1,4 @@
-// One ingest from several sources at once: who gives what, who joins and leaves, and sources that fill yet.
+// One ingest from several sources at once: what each gives, which join and leave, and sources that fill yet.
 #include <algorithm>
 #include <thread>
 
@@ -318,10 +318,10 @@ TEST_F(EngineSources, OneWhoseOwnIngestFailedEndsWithThat) {
   auto provider = ProviderOf({filling, MakeControl(artifact_.image)});
   auto pending = Materialize(artifact_, kCpu, provider);
   EXPECT_TRUE(Eventually([&] { return filling->total_fetches() == 1; }));
-  has->End(absl::CancelledError("nobody wants it any more"));
+  has->End(absl::CancelledError("no caller wants it any more"));
   EXPECT_TRUE(pending->Wait(ContextFor()).ok());
   ASSERT_THAT(provider->failures(), SizeIs(1));
-  EXPECT_EQ(provider->failures()[0].status, absl::CancelledError("nobody wants it any more"));
+  EXPECT_EQ(provider->failures()[0].status, absl::CancelledError("no caller wants it any more"));
   EXPECT_EQ(provider->failures()[0].delivered, 1u);
 }
 
@@ -396,7 +396,7 @@ TEST_F(EngineSources, CancelledEndTheirFetchesWhoeverRunsThem) {
   EXPECT_THAT(engine_->ListReplicas(), IsEmpty());
 }
 
-// Gives one source at once, and when it is asked for more does not answer before nobody wants to know.
+// Gives one source at once, and when it is asked for more does not answer before no caller wants to know.
 class SlowToAnswer final : public SourceProvider {
  public:
   explicit SlowToAnswer(std::shared_ptr<SourceControl> control) : control_(std::move(control)) {}

@@ -272,7 +272,7 @@ TEST_F(EngineSharing, AForgottenArtifactsIngestIsCancelledWithTheReason) {
   EXPECT_THAT(engine_->ListReplicas(), IsEmpty());
 }
 
-// Ends only after somebody has forgotten its artifact and put it again.
+// Ends only after another caller has forgotten its artifact and put it again.
 class ForgottenAtTheEnd final : public SourceProvider {
  public:
   ForgottenAtTheEnd(std::shared_ptr<SourceProvider> provider, std::function<void()> at_the_end)

@@ -19,7 +19,7 @@ SourceSet::SourceSet(uint32_t chunks, const std::optional<std::vector<uint32_t>>
 
 void SourceSet::Add(std::unique_ptr<SourceInUse> source) {
   const SourceInfo& info = source->source->info();
-  // What somebody else says; where it makes no sense the source gives its chunks in any order.
+  // What another node says; where it makes no sense the source gives its chunks in any order.
   const bool knows_share = info.share < info.shares && info.shares <= ChunkPicker::kMaxShares;
   // A disk is read best in order, and what is near by is fast enough in any.
   source->index = picker_.AddSource({.availability = source->availability,

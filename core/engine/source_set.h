@@ -5,7 +5,7 @@
 // fetches has been removed it can be taken out (TakeRetired) and destroyed. A chunk is taken from one source
 // (Take), and is done or missing again (PutBack) before its fetch is removed.
 //
-// Thread-compatible. What is to be cancelled or destroyed is given to the caller, who does that without the
+// Thread-compatible. What is to be cancelled or destroyed is given to the caller, which does that without the
 // pipeline's lock.
 #pragma once
 
@@ -130,7 +130,7 @@ class SourceSet {
   ChunkPicker picker_;
   std::vector<std::unique_ptr<SourceInUse>> sources_;
   std::vector<Loss> losses_;  // of each chunk: whether a source that failed had it
-  size_t turn_ = 0;           // of the sources: who is asked first
+  size_t turn_ = 0;           // of the sources: which is asked first
   int under_way_ = 0;
   uint32_t refetched_ = 0;
   uint64_t fetched_ = 0;

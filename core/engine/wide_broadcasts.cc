@@ -23,7 +23,7 @@ struct WideBroadcasts::Group {
   explicit Group(WideGroupPlan what) : plan(std::move(what)) {}
 
   const WideGroupPlan plan;
-  const Cancellation cancellation;  // when anybody leaves, or all is to end
+  const Cancellation cancellation;  // when a member leaves, or all is to end
   struct Member {
     Receiver receiver;
     std::shared_ptr<Availability> arrived;
@@ -32,7 +32,7 @@ struct WideBroadcasts::Group {
   // The owner's mutex guards these. Once it does not gather any more, the members stay as they are.
   std::map<Location, Member> members;
   State state = State::kGathering;
-  bool left = false;       // somebody
+  bool left = false;       // a member
   SourceInfo source = {};  // from kBroadcasting on
   // Its own thread's, but for Stop of `unsent`, which is there before it broadcasts.
   std::shared_ptr<ReplicaLease> root;  // where it is here
@@ -279,7 +279,7 @@ absl::Status WideBroadcasts::Receive(Group& group, WideBroadcastGroup& wide) {
   while (true) {
     {
       absl::MutexLock lock(&mutex_);
-      // Who has all leaves, too; then only the end is to come.
+      // A member that has all leaves, too; then only the end is to come.
       if (group.left && missing > 0) return absl::CancelledError("one of its receivers left");
     }
     TC_ASSIGN_OR_RETURN(const std::vector<ByteRange> ranges, wide.Receive());

@@ -8,7 +8,7 @@
 //   Begin ─► gathering ─► meeting ─► broadcasting ─► over: all arrived, or anything else at all
 //               '────────────┴────► over: too late, another node gave up, a member left
 //
-// A group is tried once. Those whose group is over go on with other sources, and keep what they have
+// A group is tried once. Members of a group that is over go on with other sources, and keep what they have
 // verified.
 //
 // Thread-safe. Blocks where it says so; no lock is held across the broadcaster, the table, the meeting or the
