@@ -43,7 +43,7 @@ std::vector<uint32_t> DeliverAll(ChunkPicker& picker, int source) {
   return order;
 }
 
-TEST(ChunkPicker, AsksNobodyForWhatIsSkipped) {
+TEST(ChunkPicker, SkippedChunks_AreNotAskedFor) {
   ChunkPicker picker(5, 1);
   for (const uint32_t chunk : {0U, 3U}) picker.Skip(chunk);
   EXPECT_EQ(picker.missing(), 3u);
@@ -81,7 +81,7 @@ TEST(ChunkPicker, TheSameCallsGiveTheSameChunksForTheSameSeed) {
   EXPECT_NE(order(1), order(2));
 }
 
-TEST(ChunkPicker, ASourceThatReadsInOrderIsAskedForTheLowestChunkAndForAsManyAsItTakes) {
+TEST(ChunkPicker, InOrderSource_IsAskedForTheLowestChunksUpToItsLimit) {
   ChunkPicker picker(100, /*seed=*/1);
   picker.AddSource({.availability = Having(100, {0, 1})});
   const int disk = picker.AddSource({.max_fetches = 4, .in_order = true});
@@ -164,7 +164,7 @@ int ChunksGivenTwice(const std::vector<uint32_t>& present, uint32_t shares, uint
   return twice;
 }
 
-TEST(ChunkPicker, ASourceWhoseReceiversHaveSharesGivesEachChunkAboutOnce) {
+TEST(ChunkPicker, SharesOfReceivers_LetASourceGiveEachChunkAboutOnce) {
   constexpr uint32_t kChunks = 252;
   EXPECT_LE(ChunksGivenTwice({0, 1, 2, 3, 4, 5, 6}, 7, kChunks), 15);
   EXPECT_LE(ChunksGivenTwice({0, 1, 2, 3, 4, 5, 6}, 8, kChunks), 15) << "a share without a receiver";
@@ -202,7 +202,7 @@ TEST(ChunkPicker, ASourceIsAskedForAsManyChunksAsKeepItBusy) {
   EXPECT_EQ(of_limited, 3u);
 }
 
-TEST(ChunkPicker, AStalledSourcesChunksAreTakenBackOnceWhereAnotherHasThemAndItGetsNoOthers) {
+TEST(ChunkPicker, StalledSource_LosesChunksThatAnotherHasAndGetsNoOthers) {
   ChunkPicker picker(10, /*seed=*/1);
   const auto have = Having(10, {8});
   const int stalled = picker.AddSource({.availability = have, .max_fetches = 2});

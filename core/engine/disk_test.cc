@@ -108,7 +108,7 @@ TEST_F(EngineLocal, PackedFilesAreThereAgainAfterARestart) {
   EXPECT_TRUE(Read(**lease) == artifact_.image);
 }
 
-TEST_F(EngineLocal, APackedFileThatSomebodyRemovedIsNoCopyAnyMoreAndIsWrittenAnewWhenAskedFor) {
+TEST_F(EngineLocal, RemovedPackedFile_IsNotACopyAndIsWrittenAnewOnRequest) {
   Start();
   MustGet(artifact_, kCpu);
   const std::string first = MustGet(artifact_, kDisk)->replica_id();

@@ -207,7 +207,7 @@ TEST_F(EngineEviction, EndsTheReadingOfAPartialReplicaWhereNothingElseMayGo) {
   EXPECT_THAT(Present(), ElementsAre(2, 3));
 }
 
-TEST_F(EngineEviction, TakesWhatNobodyUsesBeforeWhatOthersReadFrom) {
+TEST_F(EngineEviction, IdlePart_IsTakenBeforeOnesThatOthersReadFrom) {
   StartWithGranules(3);
   Reader reader(engine_->LeaseToServe(MakePart(0)));
   MustGet(artifacts_[1], kCpu);
@@ -232,7 +232,7 @@ TEST_F(EngineEviction, SparesAPartialReplicaThatIsHeldThoughOthersReadFromItToo)
   MustGet(artifacts_[1], kCpu);
 }
 
-TEST_F(EngineEviction, WaitsForWhoWasToldToStopAndTakesNoMoreMeanwhile) {
+TEST_F(EngineEviction, ReaderToldToStop_IsWaitedForAndNoOtherIsTaken) {
   StartWithGranules(2);
   auto slow = *engine_->LeaseToServe(MakePart(0));
   Reader other(engine_->LeaseToServe(MakePart(1)));

@@ -168,7 +168,7 @@ TEST_F(EngineFanOut, WhatABroadcastDoesNotBringIsCopied) {
   }
 }
 
-TEST_F(EngineFanOut, WhoReceivesWrongBytesCopiesThemAndTheFirstReplicaIsNotBlamed) {
+TEST_F(EngineFanOut, WrongBytesInABroadcast_AreCopiedAndDoNotBlameTheRoot) {
   broadcaster_.spoiled = 2;
   StartHeld(3);
   AwaitGroup();
@@ -203,7 +203,7 @@ TEST_F(EngineFanOut, WhenTheFirstFailsTheOthersAskElsewhere) {
   ExpectRight(*pending_[2]);
 }
 
-TEST_F(EngineFanOut, WithNobodyToBroadcastEachCopies) {
+TEST_F(EngineFanOut, NoRoot_EachReceiverCopies) {
   Start(setup_);
   (void)MustGet(artifact_, kGpu);
   for (int i = 1; i <= 3; ++i) pending_.push_back(Materialize(artifact_, {LocationKind::kGpu, i}, nullptr));

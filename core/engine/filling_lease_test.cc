@@ -129,7 +129,7 @@ TEST_F(EngineFillingLease, OfAForgottenArtifactEndsWithThat) {
   lease_.reset();
 }
 
-TEST_F(EngineFillingLease, KeepsTheMemoryFromThoseWhoNeedItUntilItEnds) {
+TEST_F(EngineFillingLease, LeaseOnFilling_KeepsItsMemoryFromOthersUntilItEnds) {
   Setup setup;
   setup.host_granules = 1;
   StartHalf(setup);
@@ -143,7 +143,7 @@ TEST_F(EngineFillingLease, KeepsTheMemoryFromThoseWhoNeedItUntilItEnds) {
   EXPECT_TRUE(waiting->Wait(ContextFor()).ok()) << "told that there is room";
 }
 
-TEST_F(EngineFillingLease, OfWhoReadsForOthersGivesWayWhenTheIngestWasCancelled) {
+TEST_F(EngineFillingLease, LeaseToServe_GivesWayWhenTheIngestWasCancelled) {
   StartHalf({.host_granules = 1});
   lease_.reset();
   Reader reader(engine_->LeaseToServe(replica_id_));
@@ -193,7 +193,7 @@ TEST_F(EngineFillingLease, AnotherPlaceOfTheNodeIsFilledFromItWhileItFills) {
   lease_.reset();
 }
 
-TEST_F(EngineFillingLease, WhoReadsFromOneThatFailsGoesOnElsewhereWithWhatItHas) {
+TEST_F(EngineFillingLease, SourceThatFailsToFill_LetsReadersGoOnElsewhere) {
   StartHalf();
   auto elsewhere = MakeControl(artifact_.image, {.name = "elsewhere"});
   auto provider = ProviderOf({elsewhere});
@@ -321,7 +321,7 @@ TEST_F(EngineFillingDevice, SoDoesHostMemory) {
   EXPECT_EQ(nowhere_else->calls(), 0);
 }
 
-TEST_F(EngineFillingDevice, WhoeverCopiedFromOneThatFailsGoesOnElsewhere) {
+TEST_F(EngineFillingDevice, SourceThatFailsToFill_LetsCopiesGoOnElsewhere) {
   StartHalfOnDevice();
   const auto elsewhere = GoodProvider(artifact_);
   const auto second = Materialize(artifact_, kSecond, elsewhere);
@@ -332,7 +332,7 @@ TEST_F(EngineFillingDevice, WhoeverCopiedFromOneThatFailsGoesOnElsewhere) {
   EXPECT_EQ(elsewhere->calls(), 1);
 }
 
-TEST_F(EngineFillingDevice, NobodyButOtherIngestsReadsIt) {
+TEST_F(EngineFillingDevice, FillingReplica_IsReadOnlyByOtherIngests) {
   StartHalfOnDevice();
   EXPECT_TRUE(Eventually([this] { return HasHalf(kFirst); }));
   EXPECT_FALSE(engine_->LeaseFilling(engine_->ListReplicas().front().id).ok());

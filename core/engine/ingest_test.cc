@@ -278,7 +278,7 @@ TEST_F(EngineIngest, FailsWithoutAnySource) {
   EXPECT_EQ(Get(artifact, kCpu, nullptr).status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST_F(EngineIngest, OfAnEmptyImageAsksNobody) {
+TEST_F(EngineIngest, EmptyImage_AsksNoSource) {
   Start();
   const TestArtifact artifact = MakeTestArtifact(10, {});
   for (const Location location : {kCpu, kGpu, kDisk}) {
@@ -386,7 +386,7 @@ TEST_F(EngineIngest, OfTheSameContentAgainGivesTheReplicaThatIsThere) {
   EXPECT_EQ(pool_->stats().used_bytes, 3 * kGranuleBytes) << "staging and one replica";
 }
 
-TEST_F(EngineIngest, OfANewArtifactSaysWhichItIsBeforeItsReplicaIsReadyOrAnotherIsTakenForIt) {
+TEST_F(EngineIngest, NewArtifact_TellsItsIdBeforeItsReplicaIsReady) {
   Start();
   const TestArtifact artifact = MakeTestArtifact(21, {5000});
   std::vector<std::string> identified;

@@ -155,7 +155,7 @@ TEST_F(EnginePartial, IsOfKnownArtifactsInHostMemoryAndOfChunksThatThereAre) {
   EXPECT_THAT(engine_->ListReplicas(), IsEmpty());
 }
 
-TEST_F(EnginePartial, IsGivenAtOnceToWhoWantsWhatItHas) {
+TEST_F(EnginePartial, RequestForPresentChunks_IsServedAtOnce) {
   Start(Plain());
   const std::string id = MakePartial({1, 2, 6});
   auto no_source = ProviderOf({});
@@ -327,7 +327,7 @@ TEST_F(EnginePartial, ARequestThatWaitsForItsPlaceMayFindAllDone) {
   EXPECT_EQ((*lease)->availability(), nullptr);
 }
 
-TEST_F(EnginePartial, IsEvictedFirstAndNobodyIsAskedForIt) {
+TEST_F(EnginePartial, PartialReplica_IsEvictedFirstWithoutAskingTheGuard) {
   Setup setup = Plain();
   setup.host_granules = 6;
   setup.guard = true;
@@ -384,7 +384,7 @@ TEST_F(EnginePartial, ThatCannotGrowForLackOfSpaceIsAsItWas) {
   EXPECT_EQ(UsedGranules(), 2u);
 }
 
-TEST_F(EnginePartial, TellsWhoReadsItThatItIsToGoAndFreesItsMemoryWithTheLastLease) {
+TEST_F(EnginePartial, Evict_TellsReadersAndFreesMemoryWithTheLastLease) {
   Start(Plain());
   auto lease = GetChunks({0, 1});
   EXPECT_TRUE(engine_->Evict(lease->replica_id(), /*force=*/false).ok());

@@ -33,7 +33,7 @@ TEST(ProgressStall, HasTwiceThePatienceEachTimeThatItTold) {
   EXPECT_FALSE(watch.TakeStall(At(3'499)));
 }
 
-TEST(ProgressStall, HasPatienceWithOneWhoseChunksTakeLong) {
+TEST(ProgressStall, SourceWithSlowChunks_IsGivenTime) {
   ProgressStall watch;
   watch.Note(3, At(0));
   watch.Note(5, At(1'000));

@@ -286,7 +286,7 @@ TEST_F(EngineSources, OneThatRefusesWhatItSaysItHasIsGivenUpInTheEnd) {
   EXPECT_EQ(provider->failures()[0].source.name, "empty");
 }
 
-TEST_F(EngineSources, ThatAllWaitForSomebodyElseAreGivenUp) {
+TEST_F(EngineSources, SourcesThatWaitForEachOther_AreGivenUp) {
   Setup setup;
   setup.peer_timeout = absl::Milliseconds(20);
   Start(setup);
@@ -310,7 +310,7 @@ TEST_F(EngineSources, ThatAllWaitForSomebodyElseAreGivenUp) {
   EXPECT_EQ(provider->failures()[0].status.code(), absl::StatusCode::kUnavailable);
 }
 
-TEST_F(EngineSources, OneWhoseOwnIngestFailedEndsWithThat) {
+TEST_F(EngineSources, SourceThatFailsToFill_ReportsItsOwnError) {
   Start();
   const std::shared_ptr<Availability> has = Nothing(artifact_);
   has->Add(0);
@@ -342,7 +342,7 @@ TEST_F(EngineSources, OneThatAnnouncesChunksOfAnotherImageIsNotAsked) {
   EXPECT_EQ(OnlyReport().sources[0].loss, SourceLoss::kNotOpened);
 }
 
-TEST_F(EngineSources, SharesThatMakeNoSenseAreNobodys) {
+TEST_F(EngineSources, InvalidShares_AreIgnored) {
   Start();
   for (const uint32_t shares : {0u, 3u, 4'000'000'000u}) {
     ASSERT_TRUE(engine_->Forget(artifact_.manifest->id(), SteadyTime::InfiniteFuture()).ok());
@@ -370,7 +370,7 @@ TEST_F(EngineSources, ThatHaveNothingForNowLeaveTheTurnToOtherIngests) {
   EXPECT_EQ(engine_->queued_ingests(), 0);
 }
 
-TEST_F(EngineSources, AnIngestThatWaitsForThemEndsWhenItIsCancelledAndAtItsDeadline) {
+TEST_F(EngineSources, WaitForSources_EndsOnCancellationAndAtDeadline) {
   Start();
   auto filling = MakeControl(artifact_.image, {.name = "filling", .availability = Nothing(artifact_)});
   const RequestContext context;
@@ -383,7 +383,7 @@ TEST_F(EngineSources, AnIngestThatWaitsForThemEndsWhenItIsCancelledAndAtItsDeadl
   EXPECT_EQ(late->Wait(ContextFor()).status().code(), absl::StatusCode::kDeadlineExceeded);
 }
 
-TEST_F(EngineSources, CancelledEndTheirFetchesWhoeverRunsThem) {
+TEST_F(EngineSources, CancelledSources_EndFetchesOnAnyThread) {
   Start();
   auto a = MakeControl(artifact_.image, {.name = "a", .held = true});
   auto b = MakeControl(artifact_.image, {.name = "b", .held = true, .own_thread = true});

@@ -157,7 +157,7 @@ TEST_F(EngineSharing, ANewRequestDoesNotJoinAnIngestThatIsBeingCancelled) {
   EXPECT_THAT(provider_->finished(), SizeIs(1)) << "told that it was cancelled while it was queued";
 }
 
-TEST(IngestJob, WorksToTheLatestDeadlineOfThoseWhoJoined) {
+TEST(IngestJob, Deadline_IsTheLatestOfItsCallers) {
   RequestContext first;
   first.deadline = SteadyTime() + absl::Seconds(100);
   IngestRequest request;
@@ -234,7 +234,7 @@ class DroppedAtTheEnd final : public SourceProvider {
   std::unique_ptr<PendingReplica> pending_;
 };
 
-TEST_F(EngineSharing, AReplicaThatNobodyWaitsForIsLeasedNoMoreWhenItsIngestHasEnded) {
+TEST_F(EngineSharing, IngestWithoutCallers_LeavesNoLeaseAtItsEnd) {
   Start();
   artifact_ = MakeChunkedArtifact(1, 3);
   auto provider = std::make_shared<DroppedAtTheEnd>(GoodProvider(artifact_));
@@ -357,7 +357,7 @@ class LateProvider final : public SourceProvider {
   absl::Notification go_on_;
 };
 
-TEST_F(EngineSharing, AnIngestThatWaitsForASourceSaysForWhatAndGivesItsTurnToOthers) {
+TEST_F(EngineSharing, WaitForASource_IsNamedAndGivesTheTurnToOthers) {
   Setup setup;
   setup.max_concurrent_ingests = 1;
   Start(setup);
@@ -373,7 +373,7 @@ TEST_F(EngineSharing, AnIngestThatWaitsForASourceSaysForWhatAndGivesItsTurnToOth
   EXPECT_EQ(waiting->progress().waiting_for, "");
 }
 
-TEST_F(EngineSharing, AWaitThatEndsWithItsDeadlineGoesOnForThoseWhoJoinedWithMoreTime) {
+TEST_F(EngineSharing, WaitAtItsDeadline_GoesOnForCallersWithMoreTime) {
   Start();
   artifact_ = MakeChunkedArtifact(1, 3);
   auto late = std::make_shared<LateProvider>(GoodProvider(artifact_));
@@ -384,7 +384,7 @@ TEST_F(EngineSharing, AWaitThatEndsWithItsDeadlineGoesOnForThoseWhoJoinedWithMor
   EXPECT_TRUE(patient->Wait(ContextFor()).ok());
 }
 
-TEST_F(EngineSharing, AFetchThatEndsWithItsDeadlineCostsTheSourceNothingWhereSomebodyJoinedWithMoreTime) {
+TEST_F(EngineSharing, FetchAtItsDeadline_IsNotBlamedWhenACallerHasMoreTime) {
   Start();
   artifact_ = MakeChunkedArtifact(1, 8);
   control_ = MakeControl(artifact_.image, {.held = true, .held_too_long = true});
