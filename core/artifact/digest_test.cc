@@ -147,7 +147,7 @@ TEST(DigestBuilder, KeepsWhatItHasWhenItIsMoved) {
   EXPECT_EQ(third.Finish(), ComputeDigest(AsBytes("ab")));
 }
 
-TEST(DigestBuilder, UpdateAndCopyCopiesExactlyTheBytesThatItDigestsAtAnyAlignment) {
+TEST(DigestBuilder, UpdateAndCopy_CopiesWhatItDigestsAtAnyAlignment) {
   constexpr std::byte kGuard{0xA5};
   for (const size_t size : kSizes) {
     for (const size_t source_shift : {0, 1, 33}) {

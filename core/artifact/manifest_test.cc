@@ -256,7 +256,7 @@ TEST(ManifestDecode, RejectsTrailingBytes) {
 }
 
 // The encoding is unique: no other bytes decode to the same fields.
-TEST(ManifestDecode, AChangedByteIsEitherRejectedOrAnotherManifestsCanonicalEncoding) {
+TEST(ManifestDecode, ChangedByte_IsRejectedOrEncodesAnotherManifest) {
   const auto encoded = [](const Manifest& manifest) {
     if (IsVersion1Id(manifest.id())) {
       return testing::EncodeVersion1Manifest(manifest.layout(), manifest.digests(), manifest.metadata());

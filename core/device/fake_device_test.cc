@@ -90,7 +90,7 @@ TEST_F(FakeDevice, InjectedAllocationFailuresCountDownAndTakeNoMemory) {
   EXPECT_TRUE(runtime_->Allocate(0, 8 * kMiB).ok());
 }
 
-TEST(DeviceFaultsFile, IsSharedByAllWhoOpenIt) {
+TEST(DeviceFaultsFile, Faults_AreSharedByAllProcessesThatOpenTheFile) {
   const std::string path = ::testing::TempDir() + "/faults-" + NewUuid();
   const auto mine = OpenDeviceFaults(path);
   const auto others = OpenDeviceFaults(path);
@@ -182,13 +182,13 @@ TEST_F(FakeIpc, OpenedMemoryStaysUsableAfterItsExporterWasKilled) {
   EXPECT_EQ(runtime_->CloseIpc(*memory).code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST_F(FakeIpc, AHandleWhoseExporterIsGoneIsNotFound) {
+TEST_F(FakeIpc, OpenHandle_IsNotFoundWhenExporterIsGone) {
   StartExporter("export");
   EXPECT_EQ(exporter_->Finish(), 0);
   EXPECT_EQ(runtime_->OpenIpc(handle_).status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST_F(FakeIpc, AHandleWhoseMemoryWasFreedIsNotFoundThoughTheDescriptorIsInUseAgain) {
+TEST_F(FakeIpc, OpenHandle_IsNotFoundWhenDescriptorNumberWasReused) {
   StartExporter("stale");
   EXPECT_EQ(runtime_->OpenIpc(handle_).status().code(), absl::StatusCode::kNotFound);
 }

@@ -49,7 +49,7 @@ TEST(IpcFormat, RefusesEveryOtherLengthAndTheOtherBackend) {
   EXPECT_FALSE(DecodeCudaIpc(fake).ok());
 }
 
-TEST(IpcFormat, RefusesAnotherVersionAndTextThatIsNoUuid) {
+TEST(IpcFormat, RefusesAnotherVersionAndTextThatIsNotAUuid) {
   std::string version = EncodeFakeIpc(kFake);
   version[3] = '2';
   EXPECT_FALSE(DecodeFakeIpc(version).ok());

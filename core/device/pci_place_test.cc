@@ -50,7 +50,7 @@ TEST_F(PciPlaceTest, TheNumaNodeIsWhatTheKernelSays) {
   EXPECT_EQ(Find("0000:86:00.0").numa_node, std::nullopt) << "-1 is the kernel's word for none";
 }
 
-TEST_F(PciPlaceTest, TheNearestAdaptersShareMostOfTheWay) {
+TEST_F(PciPlaceTest, NearestAdapters_ShareTheLongestPath) {
   AddAdapter("net", "lo", {});
   AddAdapter("net", "eth0", switch_ / "0000:3c:00.0");
   AddAdapter("net", "eth1", switch_ / "0000:3c:00.1");

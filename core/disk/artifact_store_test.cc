@@ -86,7 +86,7 @@ TEST_F(DiskTier, AnArtifactIsThereAfterARestart) {
   EXPECT_EQ(fcntl((*file)->fd(), F_GETFL) & O_ACCMODE, O_RDONLY);
 }
 
-TEST_F(DiskTier, AlignedScatteredAndUnalignedWritesFromManyThreadsMakeTheSameFile) {
+TEST_F(DiskTier, WritesOfAnyAlignmentFromManyThreads_MakeTheSameFile) {
   const std::string image = Pattern(kImageBytes, 2);
   AlignedMemory memory(kImageBytes);
   std::copy(image.begin(), image.end(), reinterpret_cast<char*>(memory.buffer.get()));
@@ -214,7 +214,7 @@ TEST_F(DiskTier, PackingTheSameArtifactTwiceKeepsOneFile) {
       << "the file that was replaced is still readable by its holders";
 }
 
-TEST_F(DiskTier, ARemovedArtifactIsGoneAndStillReadableByWhoHasIt) {
+TEST_F(DiskTier, RemovedArtifact_IsGoneAndStillReadableByItsHolders) {
   const std::string image = Pattern(4096, 7);
   const auto store = Open();
   const auto file = Pack(*store, image);
@@ -283,7 +283,7 @@ TEST_F(DiskTier, DamagedFilesAreListedUntilTheyAreWrittenAgainOrRemoved) {
   EXPECT_THAT(store->Damaged(), IsEmpty()) << "removed";
 }
 
-TEST_F(DiskTier, AFileThatWasFoundDamagedIsForgottenWhenItOrItsArtifactIsRemoved) {
+TEST_F(DiskTier, DamagedFile_IsForgottenWhenItOrItsArtifactIsRemoved) {
   const std::string image = Pattern(4096, 9);
   const std::string artifact_id = ManifestOf(image)->id();
   const auto open_on_damaged = [&] {

@@ -178,7 +178,7 @@ TEST_F(ImportRootsTest, WhatThisProcessMayNotReadIsRefusedLikeWhatIsNotThere) {
   fs::permissions(root() + "/closed", fs::perms::owner_all);
 }
 
-TEST_F(ImportRootsTest, WhoeverMayReadEverythingIsToldWhatIsWrong) {
+TEST_F(ImportRootsTest, ReadEverything_ErrorsSayWhatIsWrong) {
   const ImportRoots roots = ImportRoots::Everything();
   EXPECT_EQ(roots.Find({}, root() + "/none").status().code(), absl::StatusCode::kNotFound);
   fs::create_symlink("../models-of-others/secret", root() + "/out");

@@ -57,7 +57,7 @@ class ImportVerifierTest : public ::testing::Test {
   std::shared_ptr<const Manifest> manifest_;
 };
 
-TEST_F(ImportVerifierTest, FilesThatNobodyWritesAreTheSameTwiceThoughTheirNamesAreGone) {
+TEST_F(ImportVerifierTest, UnchangedFiles_CompareEqualThoughTheirNamesAreGone) {
   EXPECT_TRUE(Compare(Opened({a_, b_})).ok());
   auto files = Duplicate(Opened({a_, b_}));
   ASSERT_TRUE(files.ok()) << files.status();

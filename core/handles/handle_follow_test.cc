@@ -117,7 +117,7 @@ TEST_F(FollowedClaim, AFillingThatFailsIsToldWithAllThatItBrought) {
   EXPECT_EQ((*end)->count(), 1u);
 }
 
-TEST_F(FollowedClaim, OnlyChunksWhoseMemoryWasGivenAreToldOf) {
+TEST_F(FollowedClaim, OnlyChunksInGivenMemory_AreAnnounced) {
   const auto claimed = Claim(MakeClaim(filling_, /*granules=*/1));
   const auto mirror = claimed->Follow(kChunkBytes, Soon());
   ASSERT_TRUE(mirror.ok()) << mirror.status();

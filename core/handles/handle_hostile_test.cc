@@ -141,7 +141,7 @@ TEST_F(HostileHandlePeer, AHostLeaseEndsWhenItsHolderBreaksTheProtocol) {
   }
 }
 
-TEST_F(HostileHandlePeer, VersionsAreAgreedOnWhereTheRangesMeetAndRefusedWhereTheyDoNot) {
+TEST_F(HostileHandlePeer, Versions_AreAgreedOnlyWhereRangesMeet) {
   UniqueFd next = Connect();
   SendFrame(next.get(), HelloFrame{kHandleProtocolMax, kHandleProtocolMax + 1});
   const auto answer = ReceiveFrame(next.get());
@@ -160,7 +160,7 @@ TEST_F(HostileHandlePeer, VersionsAreAgreedOnWhereTheRangesMeetAndRefusedWhereTh
   EXPECT_EQ(ErrorOf(ReceiveFrame(too_new.get())), absl::StatusCode::kFailedPrecondition);
 }
 
-TEST_F(HostileHandlePeer, DescriptorsThatNobodyAskedForAreClosed) {
+TEST_F(HostileHandlePeer, UnrequestedDescriptors_AreClosed) {
   const int before = OpenDescriptors();
   for (int i = 0; i < 20; ++i) {
     UniqueFd socket = Connect();
@@ -283,7 +283,7 @@ TEST_F(HostileHandlePeer, AClientThatDoesNotTakeItsAnswerLosesItsLease) {
   EXPECT_TRUE(testing::Eventually([&] { return server_->leases() == 0; }));
 }
 
-TEST_F(HostileHandlePeer, AClientWhoseServerNeverAnswersGivesUpAtItsDeadline) {
+TEST_F(HostileHandlePeer, SilentServer_ClientGivesUpAtItsDeadline) {
   const std::string path = folder_.path() + "/mute.sock";
   const UniqueFd listener = RawListen(path, 0);
   ASSERT_TRUE(listener);
@@ -295,7 +295,7 @@ TEST_F(HostileHandlePeer, AClientWhoseServerNeverAnswersGivesUpAtItsDeadline) {
   EXPECT_EQ(claim().code(), absl::StatusCode::kDeadlineExceeded);
 }
 
-TEST_F(HostileHandlePeer, AClientWhoseServerNeverAnswersGivesUpWhenItIsCancelled) {
+TEST_F(HostileHandlePeer, SilentServer_ClientGivesUpWhenCancelled) {
   const std::string path = folder_.path() + "/mute.sock";
   const UniqueFd listener = RawListen(path, 1);
   ASSERT_TRUE(listener);

@@ -137,7 +137,7 @@ TEST_F(HandleProcess, NoClientCanWriteThePool) {
   EXPECT_EQ(child.Do(HostTicket()), 'k');
 }
 
-TEST_F(HandleProcess, DeviceMemoryIsHeldUntilTheProcessIsGoneThoughItsConnectionClosed) {
+TEST_F(HandleProcess, DeviceMemory_IsHeldUntilTheClientProcessIsGone) {
   Child child([&](const std::string& ticket) -> char {
     const char result = ClaimAndKeep(folder_.socket(), ticket);
     if (!g_claimed->AnnounceOpening().ok()) return 'o';

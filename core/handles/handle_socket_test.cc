@@ -171,7 +171,7 @@ TEST_F(HandleSocket, AHoleInTheImageCannotBeRead) {
   }
 }
 
-TEST_F(HandleSocket, AReplicaInManySegmentsComesWithAllTheirDescriptorsAndNoOthers) {
+TEST_F(HandleSocket, ReplicaInManySegments_ComesWithExactlyTheirDescriptors) {
   // More than two messages carry.
   constexpr uint32_t kSegments = 2 * kMaxFrameDescriptors + 3;
   std::vector<UniqueFd> segments;
@@ -227,7 +227,7 @@ TEST_F(HandleSocket, AClaimShowsTheSegmentsOfItsReplicaAndNoOthers) {
   EXPECT_TRUE(std::ranges::all_of(*image, [](std::byte byte) { return byte == std::byte{7}; }));
 }
 
-TEST_F(HandleSocket, AReplicaInHalfAMillionPiecesIsClaimedThoughItsFrameExceedsTheSocketBuffer) {
+TEST_F(HandleSocket, HalfAMillionPieces_AreClaimedThoughTheFrameExceedsTheBuffer) {
   const std::vector<Extent> extents(500'000, Extent{kGranuleBytes, kGranuleBytes});
   tensorcast::Claim claim = HostClaim(pool_.get(), kPoolBytes, extents, 500'000 * kGranuleBytes);
   const std::vector<SegmentExtent> sent = std::get<HostHandles>(claim.handles.memory).extents;
@@ -310,7 +310,7 @@ TEST_F(HandleSocket, AClientLearnsThatTheServerIsGoneAndKeepsItsMapping) {
   EXPECT_EQ(Claim("x").status().code(), absl::StatusCode::kUnavailable);
 }
 
-TEST_F(HandleSocket, TheLeaseOfAServerThatWasStartedAnewIsTakenOverWhereItIsOfTheSameMemory) {
+TEST_F(HandleSocket, RestartedServersLease_IsTakenOverForTheSameMemory) {
   auto claimed = Claim(HostTicket());
   ASSERT_TRUE(claimed.ok()) << claimed.status();
   server_.reset();
@@ -377,7 +377,7 @@ TEST_F(HandleSocket, DeviceMemoryThatWasNotToBeOpenedIsReleasedWithItsConnection
   EXPECT_EQ(held_, 0);
 }
 
-TEST_F(HandleSocket, DeviceMemoryOfALivingProcessStaysHeldWhenOnlyTheConnectionEnds) {
+TEST_F(HandleSocket, DeviceMemory_StaysHeldWhenOnlyTheConnectionEnds) {
   auto claimed = Claim(server_->IssueTicket(DeviceClaim(Hold())));
   ASSERT_TRUE(claimed.ok()) << claimed.status();
   EXPECT_TRUE((*claimed)->AnnounceOpening().ok());
@@ -564,7 +564,7 @@ TEST_F(HandleSocket, ADeadDaemonsSocketIsReplacedAndALivingOnesIsNot) {
   EXPECT_TRUE(RawConnect(dead));
 }
 
-TEST_F(HandleSocket, AFileThatIsNoSocketIsLeftAlone) {
+TEST_F(HandleSocket, FileThatIsNotASocket_IsLeftAlone) {
   HandleServer::Options options;
   options.path = folder_.path() + "/precious";
   std::ofstream(options.path) << "data";

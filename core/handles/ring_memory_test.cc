@@ -9,7 +9,7 @@ namespace {
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 
-TEST(RingShape, ForAnImage_IsNoLargerThanIt) {
+TEST(RingShape, ForAnImage_IsNotLargerThanTheImage) {
   EXPECT_EQ(RingShape::For(0).slots, 1u);
   EXPECT_EQ(RingShape::For(1).slots, 1u);
   const RingShape largest = RingShape::For(~uint64_t{0} / 2);

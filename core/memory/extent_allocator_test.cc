@@ -37,7 +37,7 @@ TEST(ExtentAllocator, TakesTheSmallestRangeThatIsLargeEnough) {
   EXPECT_EQ(allocator.Allocate(4), (Ranges{{15, 4}}));
 }
 
-TEST(ExtentAllocator, UsesTheFewestPiecesInAscendingOrderWhenNoRangeIsLargeEnough) {
+TEST(ExtentAllocator, NoLargeRange_UsesMinPiecesInAscendingOrder) {
   ExtentAllocator allocator(20, 20);
   ASSERT_TRUE(allocator.Allocate(20).has_value());
   allocator.Free({0, 2});
@@ -81,7 +81,7 @@ TEST(ExtentAllocator, NoRangeReachesFromOneSegmentIntoTheNext) {
   EXPECT_EQ(allocator.free_ranges(), 3u) << "nor are free ones joined";
 }
 
-TEST(ExtentAllocator, PiecesOfOneSegmentBeforeThoseOfSeveralAndTheFullestSegmentThatHasEnough) {
+TEST(ExtentAllocator, Pieces_ComeFromTheFullestSegmentThatHasEnough) {
   ExtentAllocator allocator(24, 8);
   ASSERT_TRUE(allocator.Allocate(24).has_value());
   for (const GranuleRange& range : {GranuleRange{0, 3}, {4, 3}, {8, 2}, {11, 3}, {16, 1}}) {
@@ -91,7 +91,7 @@ TEST(ExtentAllocator, PiecesOfOneSegmentBeforeThoseOfSeveralAndTheFullestSegment
   EXPECT_EQ(allocator.Allocate(7), (Ranges{{0, 3}, {4, 3}, {16, 1}}));
 }
 
-TEST(ExtentAllocator, WhatNoSegmentHasTakesTheFewestOfThem) {
+TEST(ExtentAllocator, RequestLargerThanASegment_TakesMinSegments) {
   ExtentAllocator allocator(32, 8);
   ASSERT_TRUE(allocator.Allocate(32).has_value());
   for (const GranuleRange& range : {GranuleRange{0, 6}, {8, 4}, {16, 8}, {24, 2}}) allocator.Free(range);
