@@ -1,7 +1,7 @@
 // Chunk digests. XXH3-128 (https://github.com/Cyan4973/xxHash), in canonical (big-endian) byte order, guards
 // against accidents: an adversary can make other bytes with the same value. BLAKE3
 // (https://github.com/BLAKE3-team/BLAKE3-specs), its first 32 bytes, guards against adversaries, and costs
-// several times as much. And the copy that a digest is fused with.
+// several times as much. This header also has the copy that a digest is fused with.
 #pragma once
 
 #include <array>
@@ -38,7 +38,7 @@ struct ChunkDigests {
 
 Digest ComputeDigest(std::span<const std::byte> bytes);
 Blake3Digest ComputeBlake3(std::span<const std::byte> bytes);
-// Of pieces, one after another.
+// The BLAKE3 of several pieces, one after another.
 Blake3Digest Blake3OfPieces(std::span<const std::span<std::byte>> pieces);
 
 // XXH3 over pieces, and BLAKE3 where it is asked for. Thread-compatible.

@@ -72,7 +72,7 @@ class LayoutChecker {
   // tensor must stay where it is as long as this object lives. INVALID_ARGUMENT as for AssignOffsets.
   absl::StatusOr<uint64_t> Next(const Tensor& tensor);
 
-  // Of the tensors so far.
+  // The image size of the tensors so far.
   uint64_t image_bytes() const { return image_bytes_; }
 
  private:

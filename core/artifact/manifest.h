@@ -19,18 +19,18 @@ struct ManifestFields;
 // Immutable once made; share it as shared_ptr<const Manifest>.
 class Manifest {
  public:
-  // Of today's version. INVALID_ARGUMENT when the layout is not valid, there are not both digests of each
-  // chunk, or metadata is not UTF-8.
+  // A manifest of the current version. INVALID_ARGUMENT when the layout is not valid, a chunk lacks one of
+  // its two digests, or metadata is not UTF-8.
   static absl::StatusOr<std::shared_ptr<const Manifest>> Create(ImageLayout layout,
                                                                 std::vector<ChunkDigests> digests,
                                                                 std::map<std::string, std::string> metadata);
 
-  // Of any version. INVALID_ARGUMENT (with the byte offset) for bytes that are not exactly the canonical
-  // encoding of a manifest; never crashes and never allocates more than a small multiple of `bytes`.
+  // A manifest of any version. INVALID_ARGUMENT (with the byte offset) unless `bytes` are exactly canonical
+  // bytes of a manifest; never crashes and never allocates more than a small multiple of `bytes`.
   static absl::StatusOr<std::shared_ptr<const Manifest>> Decode(std::string_view bytes);
 
   const ImageLayout& layout() const { return layout_; }
-  // One a chunk; in version 1 without BLAKE3.
+  // The digests, one a chunk; in version 1 without BLAKE3.
   const std::vector<ChunkDigests>& digests() const { return digests_; }
   const std::map<std::string, std::string>& metadata() const {
     return metadata_;

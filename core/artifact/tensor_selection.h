@@ -23,16 +23,16 @@ inline constexpr size_t kMaxTensorPatternBytes = 4096;
 
 struct TensorSelection {
   std::vector<uint32_t> tensors;  // their places in layout().tensors, ascending
-  // Ascending; at least one where the image has any, though the tensors have no bytes, so that there is a
-  // replica to hold.
+  // Ascending. Where the image has chunks there is at least one, even if the tensors have no bytes, so that
+  // there is a replica to hold.
   std::vector<uint32_t> chunks;
   uint64_t tensor_bytes = 0;  // of the tensors, without what lies beside them in the chunks
 };
 
-// INVALID_ARGUMENT for more patterns, or a longer one, than are taken.
+// INVALID_ARGUMENT for too many patterns, or for one that is too long.
 absl::Status CheckTensorPatterns(std::span<const std::string> patterns);
 
-// Every tensor that is chosen by one pattern at least; without patterns all of them. INVALID_ARGUMENT as
+// Every tensor that at least one pattern chooses; without patterns all tensors. INVALID_ARGUMENT as for
 // CheckTensorPatterns, for a pattern that chooses nothing (with a name that begins like it), and where
 // comparing them all would take seconds.
 absl::StatusOr<TensorSelection> SelectTensors(const Manifest& manifest,

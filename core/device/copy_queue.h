@@ -47,7 +47,7 @@ class CopyQueue {
         : lane_(std::move(lane)), event_(std::move(event)) {}
 
     std::shared_ptr<Lane> lane_;
-    std::unique_ptr<Event> event_;  // goes before its stream
+    std::unique_ptr<Event> event_;  // destroyed before its stream
   };
 
   // `devices` must outlive it and its copies.

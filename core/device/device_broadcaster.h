@@ -21,8 +21,8 @@ namespace tensorcast {
 class BroadcastGroup {
  public:
   virtual ~BroadcastGroup() = default;
-  // Blocks until these bytes of the first are in all others, or never will be: after an error nothing of this
-  // group writes there any more, and it is of no more use. Gives up by itself when it sees no progress.
+  // Blocks until these bytes of the first are in all others, or never will be. After an error nothing of this
+  // group writes there any more, and the group is unusable. Gives up by itself when it sees no progress.
   virtual absl::Status Broadcast(std::span<const ByteRange> ranges) = 0;
 };
 
@@ -34,20 +34,20 @@ struct BroadcastWorld {
   std::vector<uint32_t> ranks = {};  // of the allocations here, in their order
 };
 
-// A part in such a group. Until it is destroyed no other group is open here. Destroying it before its end
-// costs the others theirs, soon; like BroadcastGroup's it may block, and afterwards nothing writes to the
+// This node's part in such a group. Until it is destroyed no other group is open here. If it is destroyed
+// before its end, the others' parts end soon. Like BroadcastGroup's it may block; then nothing writes to the
 // allocations or has them open. One thread at a time.
 class WideBroadcastGroup {
  public:
   virtual ~WideBroadcastGroup() = default;
-  // Where the root is to be.
+  // On the root's node: a new id for the group.
   virtual absl::StatusOr<std::string> MakeId() = 0;
   // Blocks until all ranks of all nodes have joined; gives up by itself. Once. `allocations` as for Open, but
   // one may be all.
   virtual absl::Status Join(std::span<const DevicePtr> allocations, const BroadcastWorld& world) = 0;
-  // Where the root is: as BroadcastGroup's. No ranges: that was the end, and all may leave.
+  // On the root's node: as BroadcastGroup's. No ranges: that was the end, and all may leave.
   virtual absl::Status Broadcast(std::span<const ByteRange> ranges) = 0;
-  // Elsewhere: blocks for the next ranges, which are in all allocations here then. None: that was the end.
+  // On other nodes: blocks for the next ranges, which all allocations here then have. None: that was the end.
   virtual absl::StatusOr<std::vector<ByteRange>> Receive() = 0;
 };
 
@@ -55,13 +55,13 @@ class WideBroadcastGroup {
 class DeviceBroadcaster {
  public:
   virtual ~DeviceBroadcaster() = default;
-  // Whether it can broadcast at all, as far as it knows by now.
+  // Whether it can broadcast at all, as far as is known now.
   virtual bool available() const = 0;
   // `allocations`, two or more: what DeviceRuntime::Allocate returned, each on a device of its own. They must
   // outlive the group. UNAVAILABLE while another group is open, or when it cannot be had.
   virtual absl::StatusOr<std::unique_ptr<BroadcastGroup>> Open(std::span<const DevicePtr> allocations) = 0;
-  // With which version of its library it takes part in groups of several nodes, which have to have the same;
-  // UNAVAILABLE with the reason where it can in none.
+  // The version of its library for groups of several nodes; all nodes need the same version.
+  // UNAVAILABLE with the reason where it cannot take part in any.
   virtual absl::StatusOr<std::string> version() const = 0;
   // Blocks until no other group is open, to the context's end at most.
   virtual absl::StatusOr<std::unique_ptr<WideBroadcastGroup>> Reserve(const RequestContext& context) = 0;

@@ -48,8 +48,8 @@ struct DevicePtr {
 class Event {
  public:
   virtual ~Event() = default;
-  // Blocks until everything enqueued before it was recorded is done; the first error of any of that, also
-  // where others were told already.
+  // Blocks until everything enqueued before it was recorded is done. Returns the first error of that, even
+  // if another call returned that error before.
   virtual absl::Status Await() = 0;
 };
 
@@ -68,10 +68,10 @@ class Stream {
  public:
   virtual ~Stream() = default;
   virtual absl::Status CopyToDevice(DevicePtr destination, const std::byte* source, uint64_t bytes) = 0;
-  // `source` may be what another library of this process allocated, too, as far as the backend can tell that
-  // it is there.
+  // `source` may also be memory that another library of this process allocated, if the backend can tell that
+  // it exists.
   virtual absl::Status CopyToHost(std::byte* destination, DevicePtr source, uint64_t bytes) = 0;
-  // From one device to another too: straight, where they are peers.
+  // Also from one device to another: directly, where they are peers.
   virtual absl::Status CopyOnDevice(DevicePtr destination, DevicePtr source, uint64_t bytes) = 0;
   // The digest of each range, computed where the bytes are: on the stream's own device (INVALID_ARGUMENT
   // elsewhere), in order with the copies. `digests`, one a range, must stay valid like memory that is copied
@@ -80,7 +80,7 @@ class Stream {
   virtual absl::Status Digest(std::span<const DeviceRange> ranges, std::span<DigestBytes> digests) = 0;
   // Blocks until everything enqueued before is done; the first error since the last call, if any.
   virtual absl::Status Synchronize() = 0;
-  // As Synchronize, without waiting: whether it is done.
+  // As Synchronize, without waiting: whether all is done.
   virtual absl::StatusOr<bool> IsIdle() = 0;
   // For another library of the vendor's (NCCL), which enqueues work of its own: calls `use` once, on this
   // thread, with the stream as such a library takes it (a cudaStream_t) and its device current. Of device
@@ -88,7 +88,7 @@ class Stream {
   // UNIMPLEMENTED where there is no such library.
   virtual absl::Status Lend(DevicePtr memory, uint64_t bytes,
                             absl::FunctionRef<absl::Status(void* stream)> use) = 0;
-  // After what is enqueued so far.
+  // Records an event after what is enqueued so far.
   virtual absl::StatusOr<std::unique_ptr<Event>> Record() = 0;
 };
 
@@ -114,7 +114,7 @@ class DeviceRuntime {
   // OK; or INTERNAL and why this process cannot use the device any more, which stays so until the process
   // ends: nothing new works there, and giving back what was there succeeds and does nothing.
   virtual absl::Status CheckHealth(int device) const = 0;
-  // Whether what runs on `device` reaches memory of `other` straight: its own, or a peer's. Else copies from
+  // Whether code on `device` reaches memory of `other` directly: its own, or a peer's. Else copies from
   // there go through the host.
   virtual bool Reaches(int device, int other) = 0;
   // For a library on this thread that uses the vendor's driver by itself (UCX): makes the device the thread's
@@ -128,9 +128,9 @@ class DeviceRuntime {
 
   virtual absl::StatusOr<std::unique_ptr<Stream>> CreateStream(int device) = 0;
 
-  // Page-locks host memory for fast copies. Once for a pool, never per tensor. OK and nothing done without
-  // devices. Memory that is mapped for reading only is to be said so, and is only copied from then;
-  // UNIMPLEMENTED where a device cannot.
+  // Page-locks host memory for fast copies. Once for a pool, never per tensor. Does nothing (OK) without
+  // devices. The caller says when memory is mapped for reading only; then it is only copied from.
+  // UNIMPLEMENTED where a device cannot page-lock such memory.
   virtual absl::Status RegisterHost(std::byte* base, uint64_t bytes, HostAccess access) = 0;
   virtual absl::Status UnregisterHost(std::byte* base) = 0;
 

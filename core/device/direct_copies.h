@@ -25,7 +25,7 @@ class DirectCopies {
   struct Lane;
 
  public:
-  // So many under way keep a device busy; more gain nothing.
+  // So many copies under way keep a device busy; more gain nothing.
   static constexpr int kAtOnce = 32;
 
   // A copy under way. Neither end of it may be freed or used otherwise before it was awaited; destroying it
@@ -37,7 +37,7 @@ class DirectCopies {
     ~Pending();
 
     // Blocks until the bytes are in their place, and gives their digest (zeros where none was asked for); or
-    // until something of that has failed: an end of the copy, or the way between them. To be called once.
+    // until one of the parts has failed: an end of the copy, or the way between them. To be called once.
     absl::StatusOr<DigestBytes> Await();
 
    private:

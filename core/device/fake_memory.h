@@ -17,7 +17,7 @@ class FakeMemory {
   // Resident from here on, as a GPU's memory is: no copy into it is slowed down by page faults.
   static absl::StatusOr<std::shared_ptr<FakeMemory>> Create(uint64_t bytes);
 
-  // Another process's, which need not live any longer once this returned. NOT_FOUND when that memory is not
+  // Opens another process's memory; that process may end afterwards. NOT_FOUND when that memory is not
   // there: the process is gone, freed it, or uses the descriptor for something else by now.
   static absl::StatusOr<std::shared_ptr<FakeMemory>> Open(const FakeIpcFields& fields, uint64_t bytes);
 

@@ -1,5 +1,5 @@
 // Threads and memory near the NUMA node of a device (sched_setaffinity(2); sysfs says which CPUs a node has).
-// A task: where the host has one node, or nothing is known, everything works as without.
+// Best effort: where the host has one node, or nothing is known, everything works as without.
 #pragma once
 
 #include <sched.h>

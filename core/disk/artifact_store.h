@@ -52,7 +52,7 @@ struct DiskUsage {
   uint64_t free_bytes = 0;  // of the file system that they are on
 };
 
-// A packed file that is not what it should be. It stays where it is, for people to look at, until the same
+// A packed file that is damaged. It stays where it is, for people to look at, until the same
 // artifact is written again or removed.
 struct DamagedFile {
   std::string path;
@@ -76,9 +76,9 @@ class ArtifactStore {
 
   virtual DiskUsage Usage() const = 0;
 
-  // Those found at Open and those that were told of since.
+  // The damaged files found at Open and those reported since.
   virtual std::vector<DamagedFile> Damaged() const = 0;
-  // The artifact's file was read and is wrong.
+  // Reports that the artifact's file was read and is wrong.
   virtual void NoteDamaged(std::string_view artifact_id, const absl::Status& error) = 0;
 
   // `manifest_bytes_max` bounds the manifest that Commit will be given, since the image begins behind it.

@@ -22,7 +22,7 @@ AlignedBuffer AllocateAligned(uint64_t bytes) {
   const uint64_t size = (bytes + alignment - 1) / alignment * alignment;
   void* memory = std::aligned_alloc(alignment, size);
   CHECK(memory != nullptr) << "out of memory for a buffer of " << bytes << " bytes";
-  if (alignment == kHugePageBytes) madvise(memory, size, MADV_HUGEPAGE);  // a task: what it costs is speed
+  if (alignment == kHugePageBytes) madvise(memory, size, MADV_HUGEPAGE);  // a failure costs speed
   return AlignedBuffer(static_cast<std::byte*>(memory));
 }
 

@@ -22,7 +22,7 @@ AlignedBuffer AllocateAligned(uint64_t bytes);
 
 class BounceBuffers {
  public:
-  // As many as are in use at once exist; at most `keep` of them are kept.
+  // There are as many as are in use at once; at most `keep` unused ones are kept.
   BounceBuffers(uint64_t buffer_bytes, int keep) : buffer_bytes_(buffer_bytes), keep_(keep) {}
 
   uint64_t buffer_bytes() const { return buffer_bytes_; }

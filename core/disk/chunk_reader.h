@@ -40,9 +40,9 @@ class ChunkReader {
     uint64_t end = 0;
   };
 
-  // Reads the front of pieces[0], at least one byte; how much is told.
+  // Reads the front of pieces[0], at least one byte, and returns how much.
   absl::StatusOr<uint64_t> ReadSome(std::span<const FilePiece> pieces);
-  // Each handles what it can of the front, and tells how much: 0 when it is the wrong way for it.
+  // Each handles what it can of the front, and returns how much: 0 when another way is needed.
   uint64_t TakeFromWindow(const FilePiece& piece);
   uint64_t TakeFromPageCache(const FilePiece& piece);
   absl::StatusOr<uint64_t> ReadStraight(const FilePiece& piece);

@@ -47,7 +47,7 @@ class FileIo {
 
   // As pread(2): the bytes read, or -1 and errno.
   virtual ssize_t Read(int fd, HostSpan destination, uint64_t offset) = 0;
-  // The same, of what the page cache holds from `offset` on; -1 and EAGAIN when that is nothing.
+  // As Read, but only what the page cache holds from `offset` on; -1 and EAGAIN when that is nothing.
   virtual ssize_t ReadCached(int fd, HostSpan destination, uint64_t offset) = 0;
   virtual int Stat(int fd, struct stat* info) = 0;
 

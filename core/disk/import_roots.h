@@ -28,7 +28,7 @@ class ImportRoots {
  public:
   // Without a folder nothing may be opened. An error when one of them is not there.
   //
-  // What these roots refuse they refuse alike: PERMISSION_DENIED in the same words, whether a file is
+  // Refusals do not differ: PERMISSION_DENIED in the same words, whether a file is
   // outside, not there or not readable, so that a client learns nothing of such files. The log says which.
   // UNAVAILABLE, in words that tell no more, when a mount went away or does not answer: that says nothing of
   // the files on it.
@@ -45,7 +45,7 @@ class ImportRoots {
     bool is_folder = false;
     OpenedFile file;  // unless it is a folder
   };
-  // The file or folder at `path`. INVALID_ARGUMENT when it is neither, or the path is not absolute (roots of
+  // The file or folder at `path`. INVALID_ARGUMENT for another kind, or a path that is not absolute (roots of
   // Everything() take relative ones).
   //
   // What a process wrote to the file through a mapping is written out first, which takes as long as the disk
@@ -57,7 +57,7 @@ class ImportRoots {
   absl::StatusOr<OpenedFile> OpenFile(const RequestContext& context, const std::string& path,
                                       std::span<const std::string> folders) const;
 
-  // Whether the folder, a real path as Find gives it, has an entry of that name, be it what it may.
+  // Whether the folder, a real path as Find gives it, has an entry of that name, of any kind.
   absl::StatusOr<bool> Has(const std::string& folder, const std::string& name) const;
 
   // A file that was opened before, by its real path: FAILED_PRECONDITION when its identity changed.

@@ -1,6 +1,6 @@
 // Files that a client of this host has open and handed over (core/handles, OFFER_FILES): the client's own
 // permission counts, whatever this process may read, and no path is opened for it. The peer chose the file
-// system behind each descriptor, so every function here may block for as long as that file system likes: call
+// system behind each descriptor, so every function here may block for as long as that file system does: call
 // them by base/aside.h. Functions only, thread-safe.
 #pragma once
 

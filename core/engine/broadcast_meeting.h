@@ -34,7 +34,7 @@ struct WideGroupPlan {
   std::shared_ptr<BroadcastMeeting> meeting;
 };
 
-// What the root's node brings for all.
+// What the root's node provides for all nodes.
 struct WideRoot {
   std::string communicator_id;
   uint32_t rank = 0;
@@ -47,10 +47,10 @@ struct WideRoot {
 class BroadcastMeeting {
  public:
   virtual ~BroadcastMeeting() = default;
-  // This node is ready. Blocks until all are, or the group is over (any error). `root`: where it is.
+  // This node is ready. Blocks until all are, or the group is over (any error). `root`: where the root is.
   virtual absl::StatusOr<WideRoot> Meet(const RequestContext& context, const WideGroupPlan& plan,
                                         const std::optional<WideRoot>& root) = 0;
-  // This node takes no part, or no more. Blocks for a moment at most.
+  // This node takes no part, or stops taking part. Blocks for a moment at most.
   virtual void GiveUp(const WideGroupPlan& plan, const absl::Status& why) = 0;
 };
 

@@ -1,4 +1,4 @@
-// What the chunks of one ingest have to be: what their manifest says, or, of an artifact that is new here,
+// What the chunks of one ingest have to be: what their manifest says, or, for a new artifact,
 // what its manifest is going to say.
 //
 // Thread-safe: each chunk by one thread at a time.

@@ -34,7 +34,7 @@ struct ChunkBuffer {
 
 // Returns when a chunk is in its place, or never will be. Null: it is.
 using AwaitPlaced = absl::AnyInvocable<absl::Status()>;
-// Likewise; what arrived there has this digest, where one was asked for.
+// Returns when a chunk is in its place, or never will be, with its digest where one was asked for.
 using AwaitDigested = absl::AnyInvocable<absl::StatusOr<Digest>()>;
 
 class Destination {

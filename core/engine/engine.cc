@@ -145,7 +145,7 @@ absl::StatusOr<std::unique_ptr<ReplicaLease>> StoreEngine::LeaseArtifact(std::st
                                                                          Location location) {
   if (location.kind == LocationKind::kCpu && parts_->kept.FindManifest(artifact_id) != nullptr) {
     return absl::UnavailableError(
-        absl::StrCat("the replica of ", artifact_id, " of before is still to be verified; ask again"));
+        absl::StrCat("the kept replica of ", artifact_id, " is still to be verified; try again"));
   }
   return parts_->table.Lease(artifact_id, location);
 }

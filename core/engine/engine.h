@@ -76,7 +76,7 @@ class StoreEngine {
   StoreEngine(const StoreEngine&) = delete;
   StoreEngine& operator=(const StoreEngine&) = delete;
 
-  // Replicas in memory of the pool that a daemon of before left there: each is ready as soon as it was
+  // Replicas in memory of the pool that the previous daemon left there: each is ready as soon as it was
   // compared with its digests, in the background, or at once when an ingest of its artifact asks for it.
   // To be called once, before the rest. `on_settled`: as in kept_replicas.h.
   void Adopt(
@@ -91,7 +91,7 @@ class StoreEngine {
                                                          IngestRequest request);
 
   // A lease on a ready replica. NOT_FOUND when there is none (or none ready) of that id, or at that location;
-  // UNAVAILABLE while one of before is still to be verified.
+  // UNAVAILABLE while one of the previous daemon is still to be verified.
   absl::StatusOr<std::unique_ptr<ReplicaLease>> LeaseReplica(std::string_view replica_id);
   absl::StatusOr<std::unique_ptr<ReplicaLease>> LeaseArtifact(std::string_view artifact_id,
                                                               Location location);
@@ -113,7 +113,7 @@ class StoreEngine {
   absl::Status Forget(std::string_view artifact_id, SteadyTime as_of);
 
   // This node takes part in a group in which an artifact is broadcast between nodes: the ingests to its
-  // places join, and get theirs so as far as it goes.
+  // places join, and receive by the broadcast as far as it goes.
   void BeginBroadcast(const WideGroupPlan& plan);
 
   // Drops the disk replicas with a packed file that another process removed or replaced: they end here, and
@@ -135,9 +135,9 @@ class StoreEngine {
   ReplicaBytes replica_bytes(Location location) const;
   // Running, waiting and queued ingests.
   int active_ingests() const;
-  // Waits until there is none; false when the deadline came first.
+  // Waits until there is none; false when the deadline passed first.
   bool AwaitNoIngests(SteadyTime deadline) const;
-  // Those among them that wait for their turn.
+  // Of the active ingests, those that wait for their turn.
   int queued_ingests() const;
   // Sources on other nodes that they read at this moment.
   int peer_sources() const;

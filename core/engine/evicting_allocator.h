@@ -31,7 +31,7 @@ struct AllocationRequest {
   uint64_t held_bytes = 0;  // that the replica has already, and keeps meanwhile
   bool wait = false;        // for leases to end, to the context's deadline; for what fills, and for what the
                             // guard says is about to end, it waits anyway
-  // The context as it is now: a caller that joins an ingest may move its deadline.
+  // The context as it is now: a caller that joins an ingest may extend its deadline.
   std::function<RequestContext()> context;
   // Told what each wait is for, and with an empty text that it has ended, so that an ingest that only waits
   // does not count as running. May be null.
@@ -44,7 +44,7 @@ class EvictingAllocator {
   EvictingAllocator(ReplicaTable* table, HostPool* host, DevicePool* devices, EvictionGuard* guard,
                     uint64_t reserved_host_bytes);
 
-  // RESOURCE_EXHAUSTED when it does not fit, UNAVAILABLE when the guard could not find out now whether room
+  // RESOURCE_EXHAUSTED when it does not fit, UNAVAILABLE when the guard could not tell now whether room
   // can be made; CANCELLED, DEADLINE_EXCEEDED. `allocate` takes request.bytes of the pool.
   absl::StatusOr<HostAllocation> AllocateHost(
       const AllocationRequest& request,

@@ -68,8 +68,8 @@ class FanOut {
     DevicePtr memory;
     TraceContext ingest;  // its span
   };
-  // Blocks for the moment that a group needs to form: until all have joined that the table knows to want the
-  // same, but not for long. Null: there is no broadcasting here, or not enough others want it now. `root`: on
+  // Blocks for the moment that a group needs to form: until all have joined that the table knows to make the
+  // same artifact, but not for long. Null: no broadcaster, or not enough other receivers now. `root`: on
   // a GPU, ready or filling; it is held until the group is over.
   std::unique_ptr<Membership> Join(const RequestContext& context, std::shared_ptr<ReplicaLease> root,
                                    const Receiver& receiver);

@@ -121,7 +121,7 @@ class IngestRun {
     return MakeHostDestination(std::move(memory));
   }
 
-  // Once more where replicas of before were not compared yet: until then none of them could be evicted.
+  // Once more where kept replicas were not compared yet: until then none of them could be evicted.
   absl::StatusOr<HostAllocation> AllocateHost(AllocationRequest& space) {
     absl::StatusOr<HostAllocation> memory = AllocateInPool(space);
     if (absl::IsResourceExhausted(memory.status()) && options_.kept->SettleAll()) {

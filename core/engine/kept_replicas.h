@@ -1,4 +1,4 @@
-// Replicas of a daemon of before, in memory that was kept, until they are compared with their digests: then
+// Replicas of the previous daemon, in memory that was kept, until they are compared with their digests: then
 // they are ready in the table, or gone. In the background one after the other; one that an ingest asks for is
 // compared at once, on that ingest's thread, while the background waits.
 //
@@ -28,7 +28,7 @@ struct KeptReplica {
   HostAllocation memory;  // of its whole image
 };
 
-// Told of each kept replica once: the lease is on the ready one; null where the kept one did not match, or
+// Called for each kept replica once: the lease is on the ready one; null where the kept one did not match, or
 // was forgotten, and its memory is given back next.
 using OnKeptSettled =
     std::function<void(const std::string& artifact_id, std::unique_ptr<ReplicaLease> lease)>;
@@ -43,15 +43,15 @@ class KeptReplicas {
 
   // To be called once. `on_settled` is called with no lock held.
   void Start(std::vector<KeptReplica> replicas, OnKeptSettled on_settled);
-  // Returns when there is no word of this artifact any more, or after Stop.
+  // Blocks until no kept replica of this artifact is still to be compared, or until Stop.
   void Settle(std::string_view artifact_id) { Settle(artifact_id, /*wanted=*/true); }
-  // The same of all; false when there was none.
+  // The same for all artifacts; false when there was none.
   bool SettleAll();
-  // It will not be in the table.
+  // The kept replica of this artifact will not be in the table.
   void Forget(std::string_view artifact_id);
   // Null where there is none that waits or is compared.
   std::shared_ptr<const Manifest> FindManifest(std::string_view artifact_id) const;
-  // What is not settled stays so. Waits for what is being compared to be given up.
+  // What is not settled stays so. Gives up the comparison under way and waits for its end.
   void Stop();
 
  private:

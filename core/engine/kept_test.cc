@@ -1,4 +1,4 @@
-// Replicas that a daemon of before left in memory.
+// Replicas that the previous daemon left in memory.
 #include "core/engine/kept_replicas.h"
 
 #include <algorithm>

@@ -39,8 +39,8 @@ class LocalFirstSources final : public SourceProvider {
   // `others` may be null: then only this node is asked. `table` and `devices` must outlive it.
   LocalFirstSources(ReplicaTable* table, DeviceRuntime* devices, SourceProvider* others, Options options);
 
-  // Before the first call of Next, of a replica on a GPU: where it is made, and the ingest's span. With these
-  // it takes part in broadcasts.
+  // For a replica on a GPU, before the first call of Next: where it is made, and the ingest's span. With it
+  // the ingest takes part in broadcasts.
   void SetReceiver(DevicePtr memory, const TraceContext& ingest);
 
   void ObserveWaits(const WaitObserver& observer) override;
@@ -55,7 +55,7 @@ class LocalFirstSources final : public SourceProvider {
   std::vector<SourceFailure> NoteEnded(std::span<const SourceFailure> ended);
   void NoteEnded(const SourceFailure& own);
   std::unique_ptr<ChunkSource> NextLocal(const RequestContext& context);
-  // What is broadcast from another node, or from this one to others, too; null: nothing is.
+  // What another node, or this one, broadcasts to several nodes; null: nothing.
   std::unique_ptr<ChunkSource> JoinWideBroadcast(const RequestContext& context);
   // What is in the receiver's memory by a broadcast.
   std::unique_ptr<ChunkSource> OpenArrived(SourceInfo info, DevicePtr memory,

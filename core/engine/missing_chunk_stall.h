@@ -1,7 +1,7 @@
 // Tells when the sources of a transfer are to be given up because none of them has a chunk that is missing:
-// once that has been so for the limit, whichever sources came and went. Did each source that comes start the
+// once that has been so for the limit, whichever sources came and went. If each new source started the
 // time anew, receivers that lack the same chunk would keep each other waiting, one limit after the other. But
-// one that comes when the limit is over, or nearly so, has a while to say what it has: a quarter of the
+// a source that comes at about the end of the limit has a while to announce what it has: a quarter of the
 // limit, or what is left of one and a half limits, or half a second.
 //
 // Thread-compatible.
@@ -36,7 +36,7 @@ class MissingChunkStall {
   }
 
   bool idle() const { return since_ != SteadyTime::InfiniteFuture(); }
-  // Since when, with the sources of now; InfiniteFuture: it is not idle, as in ends().
+  // Since when, with the current sources; InfiniteFuture: it is not idle, as in ends().
   SteadyTime since() const { return since_; }
   SteadyTime ends() const { return ends_; }
 
@@ -47,7 +47,7 @@ class MissingChunkStall {
   }
 
   const absl::Duration limit_;
-  absl::Duration dry_;  // idle with the sources of before, since a chunk was under way
+  absl::Duration dry_;  // idle with the previous sources, since a chunk was under way
   SteadyTime since_ = SteadyTime::InfiniteFuture();
   SteadyTime ends_ = SteadyTime::InfiniteFuture();
 };

@@ -26,8 +26,8 @@ class PendingReplica {
   // Made by the engine. The replica was there already, or has the chunks that were wanted: so many bytes.
   // `table` must outlive this.
   PendingReplica(ReplicaTable* table, std::unique_ptr<ReplicaLease> there, uint64_t wanted_bytes);
-  // Likewise. Owns one interest in the job, until it is destroyed or `context` is cancelled. Unless a `whole`
-  // replica is wanted one will do that is partial. `table` must outlive it, unless the job failed.
+  // An ingest. Owns one interest in the job, until it is destroyed or `context` is cancelled. If no `whole`
+  // replica is wanted a partial one will do. `table` must outlive it, unless the job failed.
   PendingReplica(ReplicaTable* table, std::shared_ptr<IngestJob> job, const RequestContext& context,
                  bool shared, bool whole);
   PendingReplica(const PendingReplica&) = delete;

@@ -23,9 +23,9 @@
 // own; it ends, cancelled or not, before its chunk is asked of another. A source that fails, or sends wrong
 // bytes, is given up alone: its other fetches are cancelled and their chunks go to the others.
 //
-// One that gives nothing for long is overtaken where another source gives its chunks (chunk_picker), and
-// told to the provider at the end. Where none of the sources in use gives anything the provider is asked for
-// a better one; until there is one, a slow source is as good as any.
+// A source that gives nothing for long is overtaken where another gives its chunks (chunk_picker), and
+// reported to the provider at the end. Where none of the sources in use gives anything the provider is asked
+// for a better one; until there is one, a slow source is as good as any.
 //
 // A source may fill yet (ChunkSource::availability). When no source has a chunk that is missing, and nothing
 // is under way, the ingest waits; when that lasts too long (missing_chunk_stall), all of them are given up
@@ -72,7 +72,7 @@ struct PipelinePlan {
   const ImageLayout* layout = nullptr;
   // Null: a first ingest, which computes both digests of every chunk and checks the padding.
   const Manifest* expected = nullptr;
-  // Of a known artifact: the chunks that are to be brought, ascending. Not set: all.
+  // For a known artifact: the chunks that are to be brought, ascending. Not set: all.
   std::optional<std::vector<uint32_t>> chunks = {};
   Destination* destination = nullptr;
   SourceProvider* sources = nullptr;

@@ -1,6 +1,6 @@
 // Tells when the sources of a transfer together bring nothing new for too long: for half a second, or for
-// four of their usual times between two chunks where that is more. What is done about it may take its time,
-// so each time that it was told the patience doubles.
+// four of their usual times between two chunks where that is more. A remedy may take its time,
+// so the limit doubles each time that a stall was reported.
 //
 // Thread-compatible.
 #pragma once
@@ -26,7 +26,7 @@ class ProgressStall {
   // Others than these are in use, or none.
   void Reset() { *this = ProgressStall(); }
 
-  // Once for each time that the patience ended.
+  // True once for each time that the limit passed.
   bool TakeStall(SteadyTime now) {
     if (!watched_.has_value() || now - watched_->grew < Patience()) return false;
     watched_->grew = now;

@@ -47,7 +47,7 @@ class ReplicaLease {
   const TraceContext& made_by() const;
   // Which chunks are there: only those may be read. Null: the replica was ready when it was leased.
   const std::shared_ptr<const Availability>& availability() const { return availability_; }
-  // When it was leased some chunks were missing that no ingest was bringing.
+  // When it was leased, chunks were missing that no ingest was bringing.
   bool partial() const { return partial_; }
   // The memory behind image bytes [offset, offset + bytes) of a replica in host memory, as it is now: a
   // partial replica gets more while it is leased. REQUIRES: they are there.

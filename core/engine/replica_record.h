@@ -51,9 +51,9 @@ struct ReplicaRecord {
   // node, on a device too.
   bool CanLeaseFilling() const;
   bool CanCopyFilling() const;
-  // Likewise, and it has these.
+  // CanLeaseFilling, and it has these chunks.
   bool Has(std::span<const uint32_t> wanted) const;
-  // By each lease; a partial one only by those that are not to serve.
+  // Held by each lease; a partial one only by leases that are not to serve.
   bool IsHeld() const;
   bool IsEvictable() const;
   // Of its pool, in whole granules.

@@ -98,7 +98,7 @@ class ReplicaTable {
   absl::StatusOr<std::unique_ptr<ReplicaLease>> Complete(std::string_view id,
                                                          std::shared_ptr<const Manifest> manifest,
                                                          ReplicaStorage storage);
-  // A replica of a daemon of before, in its memory and verified whole: ready from the beginning, unless there
+  // A replica of the previous daemon, in its memory and verified whole: ready from the start, unless there
   // is another one by now. Returns a lease on the one or the other.
   std::unique_ptr<ReplicaLease> AddKept(const std::shared_ptr<const Manifest>& manifest,
                                         HostAllocation memory);
@@ -113,7 +113,7 @@ class ReplicaTable {
   // The same, for a holder that ends the lease when its availability ends with an error: it does not keep a
   // partial replica from eviction. FAILED_PRECONDITION of one that is not verified whole.
   absl::StatusOr<std::unique_ptr<ReplicaLease>> LeaseToServe(std::string_view id);
-  // Likewise of one that has these chunks already. NOT_FOUND.
+  // As LeaseFilling, for a replica that has these chunks already. NOT_FOUND.
   absl::StatusOr<std::unique_ptr<ReplicaLease>> LeaseChunks(std::string_view artifact_id, Location location,
                                                             std::span<const uint32_t> chunks);
   // Whether the replica can be leased and has these chunks; false where there is none of that id.
@@ -126,7 +126,7 @@ class ReplicaTable {
   // it: so two ingests never wait for each other.
   std::unique_ptr<ReplicaLease> LeaseAnywhere(std::string_view artifact_id, const std::set<Location>& except,
                                               std::string_view receiver);
-  // Of these replicas, ready or such as LeaseAnywhere gives, that which began first; null where there is
+  // Of these replicas, ready or such as LeaseAnywhere gives, the one that began first; null where there is
   // none.
   std::unique_ptr<ReplicaLease> LeaseEarliest(std::span<const std::string> ids);
   // Waits while one that began before the receiver's has no memory yet, and so cannot be leased; to the

@@ -90,11 +90,11 @@ class SourceSet {
   SourceSet(const SourceSet&) = delete;
   SourceSet& operator=(const SourceSet&) = delete;
 
-  // Of `source` all but what is the set's.
+  // Joins with `source`, of which the set fills in only its own fields.
   void Add(std::unique_ptr<SourceInUse> source);
-  // One that was given up and has nothing under way; null: none. Its failure says all that became of it.
+  // A source that was given up and has nothing under way; null: none. Its failure says all that became of it.
   std::unique_ptr<SourceInUse> TakeRetired();
-  // Those that are left; for the end.
+  // The sources that are left; for the end.
   std::vector<std::unique_ptr<SourceInUse>> TakeAll();
   // Gives the fetches to cancel: all that are under way, where it was not given up before.
   [[nodiscard]] std::vector<Cancellation> GiveUp(SourceInUse& source, absl::Status why, bool corrupt);
@@ -113,7 +113,7 @@ class SourceSet {
   // nothing is under way.
   void GiveUpOvertaken();
 
-  // Also those that are being given up.
+  // Includes those that are being given up.
   const std::vector<std::unique_ptr<SourceInUse>>& sources() const { return sources_; }
   int in_use() const;
   std::string NamesInUse() const;  // for messages

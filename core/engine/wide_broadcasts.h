@@ -94,7 +94,7 @@ class WideBroadcasts {
   enum class State { kGathering, kMeeting, kBroadcasting, kOver };
 
   std::shared_ptr<Group> FindGathering(const Receiver& receiver) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Blocks until the group is over, and makes it so.
+  // Ends the group and blocks until it is over.
   void Leave(Group& group) ABSL_LOCKS_EXCLUDED(mutex_);
   void Run(Group& group);
   // Until all ranks have memory; and takes hold of the root, where it is here.

@@ -1,7 +1,7 @@
-// The availability of a claimed replica at the client's end: what the daemon tells of it, on a thread of its
-// own for as long as there is more to be told. It ends with OK once all chunks are there; else with why no
-// more will come, be it the daemon's word, the end of the connection, or something that the protocol does not
-// allow. Internal to this folder.
+// The availability of a claimed replica at the client's end: what the daemon announces, on a thread of its
+// own for as long as more can come. It ends with OK once all chunks are there; else with the reason why no
+// more will come: the daemon's answer, the end of the connection, or a violation of the
+// protocol. Internal to this folder.
 #pragma once
 
 #include <memory>
@@ -19,8 +19,8 @@ namespace tensorcast {
 
 class AvailabilityMirror {
  public:
-  // Asks for it, and waits for the first answer. `channel` has claimed `handles`, and has no other user
-  // from then on; both outlive it.
+  // Asks the daemon to announce, and waits for the first answer. `channel` has claimed `handles`, and has no
+  // other user from then on; both outlive it.
   static absl::StatusOr<std::unique_ptr<AvailabilityMirror>> Follow(ClientChannel* channel,
                                                                     const ReplicaHandles& handles,
                                                                     uint64_t chunk_bytes,

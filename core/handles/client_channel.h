@@ -1,4 +1,4 @@
-// A client's connection to the handle socket: connected, of one mind about the version, every wait bounded.
+// A client's connection to the handle socket: connected, with an agreed version, every wait bounded.
 // Internal to this folder; thread-compatible.
 #pragma once
 
@@ -31,7 +31,7 @@ class ClientChannel {
   // UNAVAILABLE when no daemon listens, PERMISSION_DENIED when this user may not, FAILED_PRECONDITION when
   // the daemon speaks no version that this build does. The cancellation ends the wait for its answer.
   // `groups`: where not null, the server must be of this process's user, of root, or in one of these groups;
-  // nothing is said to another one, which is PERMISSION_DENIED.
+  // nothing is sent to another server, which is PERMISSION_DENIED.
   static absl::StatusOr<std::unique_ptr<ClientChannel>> Connect(const std::string& path, SteadyTime deadline,
                                                                 const Cancellation& cancellation = {},
                                                                 const std::vector<gid_t>* groups = nullptr);
@@ -40,7 +40,7 @@ class ClientChannel {
   absl::Status Send(const Frame& frame, std::vector<int> fds, SteadyTime deadline);
   // Sends a frame and waits for the answer. An ERROR frame is returned as its status.
   absl::StatusOr<IncomingFrame> Exchange(const Frame& frame, std::vector<int> fds, SteadyTime deadline);
-  // The next frame, likewise.
+  // The next frame; an ERROR frame is returned as its status.
   absl::StatusOr<IncomingFrame> Receive(SteadyTime deadline);
 
   // Of an ERROR that came unasked, and of what came after it; OK: there is none. Does not block. Not while

@@ -3,7 +3,7 @@
 //
 // Belongs to the server's thread. The writer of the replica only notes that there is news; it is taken from
 // the replica's availability when its time has come and the client has read what it was told before. So what
-// waits for a client that does not read is one message, however long it does not.
+// waits for a client that does not read is one message, however long it pauses.
 // Internal to this folder.
 #pragma once
 

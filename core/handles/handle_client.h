@@ -46,39 +46,39 @@ class ClaimedReplica {
   // The pool's segments (host), in the order of the handles, or the packed file (disk); none for device
   // memory. Owned by this object.
   const std::vector<UniqueFd>& fds() const { return fds_; }
-  // Closes them: a large replica has many, and what is mapped needs them no more. MapImage does it itself.
+  // Closes the descriptors: a large replica has many, and a mapping needs them no more. MapImage calls it.
   void CloseFds() { fds_.clear(); }
 
   // Maps a host replica's extents where they belong in one contiguous read-only image of image_bytes, valid
   // while this object lives. Touching a hole, where the handles do not cover the image, is a SIGSEGV.
   // FAILED_PRECONDITION for other kinds. Idempotent. `copy_on_write`: this process may write to it, in
-  // pages of its own, unless writable() says that there were none to be had for that.
+  // pages of its own, unless writable() says that there was no memory for such pages.
   absl::StatusOr<ConstHostSpan> MapImage(bool copy_on_write = false);
   bool writable() const { return writable_; }
 
-  // Of a host replica that may fill yet, or is partial: which of its chunks, of so many bytes each, may be
-  // read. It grows as the daemon tells, until all are there or this object goes, and says at its end why no
+  // For a host replica that may fill yet, or is partial: which of its chunks, of so many bytes each, may be
+  // read. It grows as the daemon announces more, until all are there or this object goes. Its end says why no
   // more will come (UNAVAILABLE: the daemon is gone; or the replica has got memory that these handles do not
-  // name, and is to be claimed again). Only chunks that the handles cover are among them. Waits for the first
-  // answer. FAILED_PRECONDITION for other kinds, and a second time.
+  // name, and must be claimed again). Only chunks that the handles cover are among them. Waits for the first
+  // answer. FAILED_PRECONDITION for other kinds, and for a second call.
   absl::StatusOr<std::shared_ptr<const Availability>> Follow(uint64_t chunk_bytes, SteadyTime deadline);
 
   // For device memory, before OpenIpc: from then on the daemon keeps it until AcknowledgeClosed, or this
   // process ends. UNAVAILABLE: the daemon is gone, and nothing may be opened.
   absl::Status AnnounceOpening();
 
-  // For device memory, after CloseIpc: tells the daemon that nothing here has it open any more, or ever
+  // For device memory, after CloseIpc: tells the daemon that this process has it not open any more, or never
   // had.
   absl::Status AcknowledgeClosed();
 
-  // DATA_LOSS once the daemon has found that the bytes here are damaged, with its words; from then on, too.
+  // DATA_LOSS once the daemon has found that the bytes here are damaged, with its message; then always.
   // The memory stays as it is while this object lives.
   absl::Status CheckIntact() const;
 
   // True once the daemon closed the connection (it stopped or died): the mapping stays readable, the lease is
   // over, unless it is taken again.
   bool lost() const;
-  // Goes on with the lease of `again`, a claim on a daemon that was started anew. FAILED_PRECONDITION unless
+  // Goes on with the lease of `again`, a claim on a restarted daemon. FAILED_PRECONDITION unless
   // both are of the very same host memory, whole, and this one has no follower. On any thread.
   absl::Status TakeOver(std::unique_ptr<ClaimedReplica> again);
 

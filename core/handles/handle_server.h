@@ -21,10 +21,10 @@
 
 namespace tensorcast {
 
-// How many there are at this moment. Arrays are by kind of memory, in the order of ReplicaHandles::memory:
+// The current numbers. Arrays are by kind of memory, in the order of ReplicaHandles::memory:
 // host, device, file.
 struct HandleCounts {
-  int client_connections = 0;  // those among them that have not said yet what they want
+  int client_connections = 0;  // of those, the ones that have not sent a request yet
   int daemon_connections = 0;
   std::array<int, 3> client_leases{};
   std::array<int, 3> daemon_leases{};
@@ -37,12 +37,12 @@ class HandleServer {
     std::string path;                   // of the unix socket; replaced if a dead one is there
     std::vector<gid_t> allowed_groups;  // beside the daemon's own user
     absl::Duration ticket_ttl = absl::Seconds(10);
-    // For a client to say what it wants and to take the answer; then its connection may last as long as it
-    // likes.
+    // For a client to send its request and to take the answer; then its connection may last as long as it
+    // wants.
     absl::Duration exchange_timeout = absl::Seconds(10);
     // What the rings of all puts may take together; a put beyond that waits for its turn.
     uint64_t put_rings_bytes = uint64_t{256} << 20;
-    // A client that fills nothing of its ring for so long, or does not put through it, gives it up.
+    // A client that fills nothing of its ring for so long, or does not put through it, loses it.
     absl::Duration stall_timeout = absl::Seconds(10);
     OnHostClaim on_host_claim;    // may be empty
     int max_connections = 16384;  // more, and those left with reserved descriptors only, get

@@ -90,7 +90,7 @@ struct Claim {
       fds;  // DescriptorsOf(handles), passed to the peer; stay the owner's, open while `hold` lives
   std::shared_ptr<void> hold;
   Holder holder = Holder::kClient;
-  // Which chunks may be read, of a replica that fills or is partial; null: all. Told to a client with the
+  // Which chunks may be read, of a replica that fills or is partial; null: all. Told to a client that has the
   // claim and asks for it.
   std::shared_ptr<const Availability> availability;
 };

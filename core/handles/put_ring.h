@@ -48,7 +48,7 @@ class PutRing {
   bool asked(uint32_t slot) const { return slots_[slot].asked; }
   // Blocks until the slot is filled: then it is idle, and has what was asked for. UNAVAILABLE when the client
   // is gone, DEADLINE_EXCEEDED when it is stalled, INVALID_ARGUMENT when it breaks the protocol, else as the
-  // context. `what` it is for, in messages.
+  // context. `what`: the purpose, for messages.
   absl::StatusOr<ConstHostSpan> Await(const RequestContext& context, uint32_t slot, std::string_view what);
 
   // The client is gone: from now on Await fails.

@@ -41,7 +41,7 @@ class RingFiller {
                                                           uint64_t image_bytes, SteadyTime deadline,
                                                           const Cancellation& cancellation = {},
                                                           std::span<const HandedMemory> handed = {});
-  // Stop.
+  // As Stop.
   ~RingFiller();
   RingFiller(const RingFiller&) = delete;
   RingFiller& operator=(const RingFiller&) = delete;

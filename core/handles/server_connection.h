@@ -107,8 +107,8 @@ class ServerConnection {
 
   std::optional<OrphanedClaim> TakeOrphan();
 
-  // Tells the client, where it holds a claim on this replica, that the bytes are damaged: an ERROR. It keeps
-  // the claim, so that the memory stays as it is until it lets go. Whether it holds one.
+  // Tells a client that holds a claim on this replica that the bytes are damaged: an ERROR. It keeps
+  // the claim, so that the memory stays as it is until it lets go. Returns whether it holds one.
   bool Fence(std::string_view replica_id, const absl::Status& why);
 
  private:

@@ -523,7 +523,7 @@ void HostPool::Replace(size_t segment) {
   const PoolSegment& place = state_->segments[segment];
   if (state_->before_replaced) state_->before_replaced(place);
   if (const absl::Status made = state_->region.Replace(segment); !made.ok()) {
-    LOG(ERROR) << "A segment of the host pool of before has no replicas any more and stays: " << made;
+    LOG(ERROR) << "host pool: a kept segment without replicas could not be replaced and stays: " << made;
     return;
   }
   const std::string name = NewUuid();

@@ -51,7 +51,7 @@ struct PoolSegment {
 };
 
 // A segment that outlived the pool it was made in. Its memory can be read, and never be written again.
-// Without a descriptor: none, but the room that one takes.
+// Without a descriptor it has no memory, but keeps its place in the pool.
 struct KeptSegment {
   std::string name;
   UniqueFd fd;
@@ -66,7 +66,7 @@ struct NamedExtent {
   friend bool operator==(const NamedExtent&, const NamedExtent&) = default;
 };
 
-// What is in the place of a segment: memory of this pool; that of one of before, for reading; none.
+// What is in the place of a segment: memory of this pool; kept memory of a previous pool, for reading; none.
 enum class SegmentKind : uint8_t { kOwn, kKept, kRoom };
 
 struct PoolStats {
@@ -132,7 +132,7 @@ class HostPool {
     bool share_granules = true;
     // Of a host with several: new segments come from them in turn. Empty: from where the kernel likes.
     std::vector<int> numa_nodes = {};
-    // Of a pool of before. Each takes the place of a new one of its size, is read only and all used until the
+    // Segments of a previous pool. Each replaces a new one of its size, is read only and counts as used until the
     // last allocation in it goes; then a new one, with pages that come at first touch, takes its place. Those
     // that fit no place, or are not sealed as they should be, are let go. The place of one without a
     // descriptor has no memory meanwhile, whatever its size.
@@ -166,11 +166,11 @@ class HostPool {
   // ranges lie in its image.
   absl::StatusOr<HostAllocation> Grow(const HostAllocation& allocation, std::span<const ByteRange> ranges);
 
-  // What an allocation of a pool of before was, in segments that were kept. REQUIRES: of each kept segment
+  // Adopts an allocation of a previous pool, in segments that were kept. REQUIRES: of each kept segment
   // something is adopted before anything of it is let go. INVALID_ARGUMENT for what is not a whole image in
   // such segments.
   absl::StatusOr<HostAllocation> Adopt(uint64_t image_bytes, std::span<const NamedExtent> extents);
-  // Where an allocation of this pool is, for a pool to come. REQUIRES: it is not empty of memory.
+  // Where an allocation of this pool is, for a later pool. REQUIRES: the allocation has memory.
   std::vector<NamedExtent> Named(const HostAllocation& allocation) const;
   // Replaces the kept segments that nothing was adopted of.
   void DropUnusedKept();
@@ -186,7 +186,7 @@ class HostPool {
   const std::vector<PoolSegment>& segments() const;
   // Unique among the segments of all pools.
   std::string segment_name(size_t segment) const;
-  // Another one after each change of a segment: the same id and number, the same memory.
+  // Changes with each change of a segment: the same id and number, the same memory.
   std::string id() const;
   SegmentKind kind(size_t segment) const;
   bool huge_pages() const;  // of those set aside

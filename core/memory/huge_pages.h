@@ -12,7 +12,7 @@ namespace tensorcast {
 inline constexpr uint64_t kHugePageBytes = uint64_t{2} << 20;
 
 // Gives each whole 2 MiB of a writable mapping of a memfd one huge page, as far as the kernel will
-// (Linux 6.1; transparent_hugepage/enabled is "madvise" or "always"). A task: where it will not, the pages
+// (Linux 6.1; transparent_hugepage/enabled is "madvise" or "always"). Best effort: where it fails, the pages
 // stay as they are, and some may appear. Changes no byte, so the memory may be in use meanwhile. `base` lies
 // at a boundary of a huge page, as in the file.
 void AskForHugePages(std::byte* base, uint64_t bytes);

@@ -1,4 +1,4 @@
-// Which NUMA node the pages of shared memory come from (mbind(2)). A task: where a node has none left they
+// The NUMA node that pages of shared memory come from (mbind(2)). Best effort: where it has none left they
 // come from another, and on a host with one node nothing changes.
 #pragma once
 

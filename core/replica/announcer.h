@@ -19,8 +19,8 @@ struct Announcement {
   friend bool operator==(const Announcement&, const Announcement&) = default;
 };
 
-// Whether an announcement, from wherever it comes, is one of an image of so many chunks: its last word has a
-// chunk, and no bit of what lies behind the image.
+// Whether an announcement, from any peer, is valid for an image of so many chunks: its last word has a
+// chunk, and no bit behind the image is set.
 bool FitsImage(uint32_t first, std::span<const uint64_t> words, uint32_t chunks);
 
 class Announcer {
@@ -29,10 +29,10 @@ class Announcer {
   // them.
   explicit Announcer(std::shared_ptr<const Availability> availability, std::vector<uint64_t> only = {});
 
-  // What is there and was not told; it is told by this, in announcements of at most so many words. Empty:
+  // Announces what is there and was not announced yet, in announcements of at most so many words. Empty:
   // nothing.
   std::vector<Announcement> TakeNews(size_t max_words);
-  // What was told.
+  // The chunks that were announced.
   const std::vector<uint64_t>& told() const { return told_; }
 
  private:

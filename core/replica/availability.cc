@@ -12,7 +12,7 @@ constexpr uint32_t kBits = 64;
 
 uint32_t ChunkCount(uint64_t image_bytes, uint64_t chunk_bytes) {
   CHECK(image_bytes > 0 && chunk_bytes > 0)
-      << "an image without bytes, or without chunks, is available to no process";
+      << "an availability needs an image that has bytes and a chunk size";
   return static_cast<uint32_t>((image_bytes - 1) / chunk_bytes + 1);
 }
 

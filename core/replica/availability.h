@@ -4,7 +4,7 @@
 // One object on each side of a pull: the ingest that fills a replica writes its own, the lane tells the other
 // end of it, and a mirror there is what a receiver picks chunks by.
 //
-// Thread-safe; any number of writers and readers. All that asks about chunks, and ended(), takes no lock.
+// Thread-safe; any number of writers and readers. Queries about chunks, and ended(), take no lock.
 #pragma once
 
 #include <atomic>

@@ -46,7 +46,7 @@ struct ReplicaInfo {
   uint64_t image_bytes = 0;
   uint32_t chunks_total = 0;
   uint32_t chunks_present = 0;
-  // Of those, which were compared with no digest. With any a replica is not a source and no copy: it is for
+  // Of those, the ones compared with no digest. With any a replica is not a source or a copy: it is for
   // the clients of its node alone.
   uint32_t chunks_unverified = 0;
   uint32_t leases = 0;

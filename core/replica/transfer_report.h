@@ -52,14 +52,14 @@ struct StageReport {
   // What the stage went through: 0 for kVerify where the source had digested the chunks on the way.
   uint64_t bytes = 0;
   uint32_t chunks = 0;
-  // Of what it read or wrote; a moment where that was nothing.
+  // The bytes that it read or wrote took from `start` to `end`; one moment where there were none.
   SteadyTime start;
   SteadyTime end;
   absl::Duration busy;  // summed over chunks
   absl::Status status;  // of the stage: why the source was given up, if it was
 };
 
-// Why a source was not gone on with.
+// Why an ingest stopped using a source.
 enum class SourceLoss : uint8_t { kNotOpened, kDied, kTimeout, kBadDigest };
 std::string_view SourceLossName(SourceLoss loss);
 std::optional<SourceLoss> ParseSourceLoss(std::string_view name);  // nullopt: there is none of that name
@@ -82,12 +82,12 @@ struct SourceReport {
   SteadyTime left = SteadyTime::InfiniteFuture();  // while it is in use
   uint64_t bytes = 0;                              // of it, in their place
   uint32_t chunks = 0;
-  absl::Duration asked;            // the time with at least one chunk asked of it that had not come
+  absl::Duration asked;            // the time with at least one chunk requested of it and not delivered
   uint32_t reassigned_chunks = 0;  // taken back from it because it was slow
   uint32_t lost_chunks = 0;        // that it had begun and did not deliver when it was given up
   bool direct = false;             // its bytes came into a GPU's memory without the host's
   std::optional<SourceLoss> loss;  // why it was given up; nullopt: it was not
-  absl::Status status;             // likewise
+  absl::Status status;             // why it was given up; OK: it was not
 };
 
 struct TransferReport {
@@ -108,7 +108,7 @@ struct TransferReport {
   absl::Status status;
   std::vector<StageReport> stages;
   std::vector<SourceReport> sources;  // in the order in which they came
-  absl::Duration fetching;            // the time with at least one chunk asked of any of them
+  absl::Duration fetching;            // the time with at least one chunk requested of any of them
   std::vector<SourceChange> changes;  // in their order; told on this node only
   uint32_t refetched_chunks = 0;      // their first source died or was wrong
   uint32_t reassigned_chunks = 0;     // taken back from a source that was slow

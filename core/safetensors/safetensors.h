@@ -65,11 +65,11 @@ struct SafetensorsModel {
 // `roots` says, and when the context ends meanwhile; NOT_FOUND for a directory without a model.
 absl::StatusOr<SafetensorsModel> OpenSafetensors(const RequestContext& context, const ImportRoots& roots,
                                                  const std::string& path);
-// The same of all that this process may read, for tools: NOT_FOUND for a missing file or shard.
+// As above, for all that this process may read, for tools: NOT_FOUND for a missing file or shard.
 absl::StatusOr<SafetensorsModel> OpenSafetensors(const std::string& path);
-// The model that these files are, in this order: for those of a model that was opened before.
+// The model that these files make, in this order: for files of a model that was opened before.
 absl::StatusOr<SafetensorsModel> ReadSafetensors(std::vector<OpenedFile> files);
-// Likewise, where the metadata calls the files so.
+// As above, with the names that the metadata has for the files.
 absl::StatusOr<SafetensorsModel> ReadSafetensors(std::vector<OpenedFile> files,
                                                  const std::vector<std::string>& shards);
 // Reads the headers of a model's files a second time. `manifest` is what was made of them first; ABORTED when
@@ -94,7 +94,7 @@ absl::StatusOr<std::string> EncodeSafetensorsHeader(const std::vector<Tensor>& t
 absl::Status WriteSafetensors(const std::string& path, const ImageLayout& layout,
                               const std::map<std::string, std::string>& metadata, ConstHostSpan image,
                               const RequestContext& context = {});
-// The same of tensors that lie anywhere: `bytes_of` gives those of one of the layout.
+// As above, for tensors that lie anywhere: `bytes_of` gives the bytes of a tensor of the layout.
 absl::Status WriteSafetensors(const std::string& path, const ImageLayout& layout,
                               const std::map<std::string, std::string>& metadata,
                               absl::FunctionRef<ConstHostSpan(const Tensor&)> bytes_of,
