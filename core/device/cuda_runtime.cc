@@ -84,7 +84,7 @@ class CudaRuntime final : public DeviceRuntime {
 
   absl::StatusOr<DevicePtr> Allocate(int device, uint64_t bytes) override {
     TC_RETURN_IF_ERROR(CheckDevice(device));
-    if (bytes == 0) return absl::InvalidArgumentError("a device allocation of 0 bytes");
+    if (bytes == 0) return absl::InvalidArgumentError("allocate device memory: 0 bytes");
     const CudaDeviceGuard guard(device);
     TC_RETURN_IF_ERROR(guard.status());
     void* pointer = nullptr;
@@ -114,7 +114,7 @@ class CudaRuntime final : public DeviceRuntime {
   }
 
   absl::Status RegisterHost(std::byte* base, uint64_t bytes, HostAccess access) override {
-    if (base == nullptr || bytes == 0) return absl::InvalidArgumentError("registering no host memory");
+    if (base == nullptr || bytes == 0) return absl::InvalidArgumentError("register host memory: no bytes");
     const bool read_only = access == HostAccess::kReadOnly;
     if (read_only && !std::ranges::all_of(devices_, &DeviceInfo::locks_read_only)) {
       return absl::UnimplementedError("not every device page-locks memory that is mapped for reading only");
@@ -155,7 +155,7 @@ class CudaRuntime final : public DeviceRuntime {
     TC_ASSIGN_OR_RETURN(const CudaIpcFields fields, DecodeCudaIpc(handle.opaque));
     TC_ASSIGN_OR_RETURN(const int device, FindDevice(handle.device_uuid));
     TC_RETURN_IF_ERROR(CheckHealth(device));
-    if (handle.bytes == 0) return absl::InvalidArgumentError("a device memory handle of 0 bytes");
+    if (handle.bytes == 0) return absl::InvalidArgumentError("open device memory: the handle has 0 bytes");
     // CUDA itself would fail here, with an error that says nothing of the reason.
     if (fields.process == ThisProcessToken()) {
       return absl::FailedPreconditionError(

@@ -21,7 +21,7 @@ absl::Status EnablePeer(int device, int other) {
   const CudaDeviceGuard guard(device);
   TC_RETURN_IF_ERROR(guard.status());
   TC_RETURN_IF_ERROR(CudaStatus(cudaDeviceCanAccessPeer(&can, device, other), "asking for", which));
-  if (can == 0) return absl::UnimplementedError("they are not peers");
+  if (can == 0) return absl::UnimplementedError("the devices are not peers");
   const cudaError_t error = cudaDeviceEnablePeerAccess(other, /*flags=*/0);
   if (error == cudaErrorPeerAccessAlreadyEnabled) {
     cudaGetLastError();  // by another library of this process; the next caller must not find it
@@ -67,7 +67,7 @@ class CudaStream final : public Stream {
     // Copies that are under way read and write memory that its owner may free after this.
     const absl::Status status = Synchronize();
     if (!BrokenContexts::OfProcess().Check(device_).ok()) return;  // the stream ended with its context
-    LOG_IF(WARNING, !status.ok()) << "unread error: " << status;
+    LOG_IF(WARNING, !status.ok()) << "a device stream ended with an unread error: " << status;
     if (digests_) shared_.digest_buffers.Give(digests_);
     const CudaDeviceGuard guard(device_);
     CudaStatus(cudaStreamDestroy(stream_), "destroying", "a stream").IgnoreError();

@@ -30,7 +30,7 @@ DirectCopies::Pending::Pending(Pending&& other) noexcept = default;
 DirectCopies::Pending::~Pending() { Await().IgnoreError(); }
 
 absl::StatusOr<DigestBytes> DirectCopies::Pending::Await() {
-  if (event_ == nullptr) return absl::FailedPreconditionError("a copy is awaited once");
+  if (event_ == nullptr) return absl::FailedPreconditionError("await a copy: it was awaited already");
   const absl::Status done = std::exchange(event_, nullptr)->Await();
   const DigestBytes digest = *lane_->digest;
   owner_->Give(std::move(lane_), done.ok());

@@ -232,7 +232,7 @@ class FakeRuntime final : public DeviceRuntime {
 
   absl::StatusOr<DevicePtr> Allocate(int device, uint64_t bytes) override {
     TC_RETURN_IF_ERROR(CheckDevice(device));
-    if (bytes == 0) return absl::InvalidArgumentError("a device allocation of 0 bytes");
+    if (bytes == 0) return absl::InvalidArgumentError("allocate device memory: 0 bytes");
     if (hooks_ != nullptr) TC_RETURN_IF_ERROR(hooks_->BeforeAllocation());
     TC_RETURN_IF_ERROR(Reserve(device, bytes));
     auto memory = FakeMemory::Create(bytes);
@@ -254,7 +254,7 @@ class FakeRuntime final : public DeviceRuntime {
   }
 
   absl::Status RegisterHost(std::byte* base, uint64_t bytes, HostAccess) override {
-    if (base == nullptr || bytes == 0) return absl::InvalidArgumentError("registering no host memory");
+    if (base == nullptr || bytes == 0) return absl::InvalidArgumentError("register host memory: no bytes");
     absl::MutexLock lock(&mutex_);
     if (!registered_.insert(base).second) {
       return absl::AlreadyExistsError("this host memory is registered already");

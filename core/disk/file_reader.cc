@@ -39,7 +39,7 @@ bool IsAligned(const void* address) { return reinterpret_cast<uintptr_t>(address
 
 absl::StatusOr<struct stat> StatRegularFile(FileIo* io, int fd, const std::string& path) {
   struct stat info;
-  if (io->Stat(fd, &info) != 0) return FileError(errno, "looking at", path);
+  if (io->Stat(fd, &info) != 0) return FileError(errno, "stat of", path);
   if (!S_ISREG(info.st_mode)) return absl::InvalidArgumentError(absl::StrCat(path, " is not a regular file"));
   return info;
 }
@@ -123,7 +123,7 @@ absl::Status FileReader::EndedEarly(uint64_t at) const {
 
 absl::Status FileReader::CheckUnchanged() const {
   struct stat info;
-  if (io_->Stat(fd_, &info) != 0) return FileError(errno, "looking at", identity_.path);
+  if (io_->Stat(fd_, &info) != 0) return FileError(errno, "stat of", identity_.path);
   return CheckSame(identity_, info);
 }
 

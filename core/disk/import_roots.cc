@@ -91,7 +91,7 @@ absl::Status ImportRoots::Refuse(const std::string& path, const absl::Status& wh
   LOG_EVERY_N_SEC(INFO, 1) << "Not opened for an import: " << QuoteName(path) << ": " << why;
   if (absl::IsUnavailable(why)) {
     return absl::UnavailableError(
-        absl::StrCat("what is at ", path, " cannot be told just now; try again; the daemon's log says why"));
+        absl::StrCat("open ", path, ": its file system is away; try again; the daemon's log says why"));
   }
   return absl::PermissionDeniedError(
       absl::StrCat(path, " is not there, or may not be read, or is outside of daemon.import_roots (",
@@ -125,7 +125,7 @@ absl::StatusOr<std::string> ImportRoots::Resolve(const std::string& path) const 
 absl::StatusOr<OpenedFile> ImportRoots::OpenRegular(const std::string& path, const std::string& real,
                                                     int entry) const {
   struct stat info;
-  if (fstat(entry, &info) != 0) return Refuse(path, FileError(errno, "look at", path));
+  if (fstat(entry, &info) != 0) return Refuse(path, FileError(errno, "stat", path));
   if (S_ISLNK(info.st_mode)) {
     return Refuse(path, absl::PermissionDeniedError(absl::StrCat(
                             real, " became a link while it was opened: something moves it about")));
@@ -137,7 +137,7 @@ absl::StatusOr<OpenedFile> ImportRoots::OpenRegular(const std::string& path, con
   OpenedFile file;
   file.fd = UniqueFd(open(Behind(entry).c_str(), O_RDONLY | O_CLOEXEC));
   if (!file.fd) return Refuse(path, FileError(errno, "open", path));
-  if (fstat(file.fd.get(), &info) != 0) return Refuse(path, FileError(errno, "look at", path));
+  if (fstat(file.fd.get(), &info) != 0) return Refuse(path, FileError(errno, "stat", path));
   file.identity = IdentityOf(real, info);
   return file;
 }

@@ -50,7 +50,7 @@ std::string_view KindOf(const struct stat& info, std::string_view path) {
 absl::StatusOr<OpenedFile> Describe(UniqueFd fd) {
   std::string path = PathOf(fd.get());
   struct stat info;
-  if (fstat(fd.get(), &info) != 0) return FileError(errno, "look at", path);
+  if (fstat(fd.get(), &info) != 0) return FileError(errno, "stat", path);
   if (const std::string_view kind = KindOf(info, path); !kind.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, " is ", kind, ", not a regular file; name a .safetensors file"));

@@ -174,7 +174,7 @@ void IngestQueue::RunJob(const JobPtr& job) {
     // It may have become ready just after Forget had looked for what there is.
     const std::string artifact_id = job->request().artifact_id();
     const absl::Status removed = removal_->RemoveMade(job->replica_id(), artifact_id);
-    LOG_IF(ERROR, !removed.ok()) << "what is left of " << artifact_id << ": " << removed;
+    LOG_IF(ERROR, !removed.ok()) << "removing the rest of " << artifact_id << ": " << removed;
   }
   removal_->WithdrawUnhealthy();  // what broke a device may have been this
   // The order to the end: the lease is kept (or dropped), then the job counts as ended, then its end is told.

@@ -389,7 +389,7 @@ TEST_F(EnginePartial, Evict_TellsReadersAndFreesMemoryWithTheLastLease) {
   auto lease = GetChunks({0, 1});
   EXPECT_TRUE(engine_->Evict(lease->replica_id(), /*force=*/false).ok());
   EXPECT_EQ(lease->availability()->end().code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(lease->availability()->end().message(), HasSubstr("the replica is going"));
+  EXPECT_THAT(lease->availability()->end().message(), HasSubstr("the replica is being removed"));
   EXPECT_EQ(Only().state, kDraining);
   ExpectReadable(*lease);
   auto anew = GetChunks({0});

@@ -17,7 +17,7 @@ namespace {
 
 // A replica leaves the table when it is gone, so an id that was evicted and one that never was look the same.
 absl::Status NoSuchReplica(std::string_view id) {
-  return absl::NotFoundError(absl::StrCat("no replica ", id, " on this node: it was evicted, or never here"));
+  return absl::NotFoundError(absl::StrCat("no replica ", id, " on this node: evicted, or never here"));
 }
 
 absl::Status WrongMemory(const ReplicaRecord& record) {
@@ -347,7 +347,7 @@ ReplicaTable::Drained ReplicaTable::DrainLocked(const RecordPtr& record) {
 
 void ReplicaTable::Finish(Drained drained) {
   if (drained.availability != nullptr) {
-    drained.availability->End(absl::UnavailableError("the replica is going"));
+    drained.availability->End(absl::UnavailableError("the replica is being removed"));
   }
   if (drained.storage.has_value()) FreeStorage(*std::move(drained.storage), drained.pool);
 }

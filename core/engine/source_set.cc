@@ -135,7 +135,7 @@ void SourceSet::GiveUpOvertaken() {
     source->failure = SourceFailure{
         .source = source->source->info(),
         .status = absl::DeadlineExceededError(absl::StrCat(
-            "it was overtaken: what it was asked for came from ", absl::StrJoin(others, ", "), " sooner")),
+            "overtaken: the chunks asked of this source came from ", absl::StrJoin(others, ", "), " sooner")),
         .delivered = source->delivered};
   }
 }

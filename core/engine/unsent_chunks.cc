@@ -33,7 +33,7 @@ absl::StatusOr<std::vector<uint32_t>> UnsentChunks::Take(SteadyTime deadline) {
       if (!mutex_.AwaitWithTimeout(absl::Condition(&moved), TimeLeft(deadline))) {
         return absl::DeadlineExceededError("the replica that is broadcast got no more chunks in time");
       }
-      if (stopped_) return absl::UnavailableError("one of its receivers left");
+      if (stopped_) return absl::UnavailableError("a receiver of the broadcast left");
       news_ = false;
     }
     // Before the chunks are looked at: what came before the end is seen.

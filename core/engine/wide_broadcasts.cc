@@ -180,10 +180,10 @@ absl::Status WideBroadcasts::Gather(Group& group) {
     const size_t expected = plan.ranks.size() - (root == nullptr ? 0 : 1);
     const auto gathered = [&] { return group.members.size() >= expected || group.left; };
     const bool in_time = mutex_.AwaitWithTimeout(absl::Condition(&gathered), TimeLeft(plan.forms_until));
-    if (group.left) return absl::CancelledError("one of its receivers left");
+    if (group.left) return absl::CancelledError("a receiver of the broadcast left");
     if (!in_time) {
       return absl::DeadlineExceededError(
-          absl::StrCat(group.members.size(), " of ", expected, " GPUs of this node came in time"));
+          absl::StrCat(group.members.size(), " of ", expected, " GPUs of this node joined in time"));
     }
     for (const auto& [location, member] : group.members) replicas.push_back(member.receiver.replica_id);
   }
@@ -280,7 +280,7 @@ absl::Status WideBroadcasts::Receive(Group& group, WideBroadcastGroup& wide) {
     {
       absl::MutexLock lock(&mutex_);
       // A member that has all leaves, too; then only the end is to come.
-      if (group.left && missing > 0) return absl::CancelledError("one of its receivers left");
+      if (group.left && missing > 0) return absl::CancelledError("a receiver left the group");
     }
     TC_ASSIGN_OR_RETURN(const std::vector<ByteRange> ranges, wide.Receive());
     if (ranges.empty()) break;
@@ -294,7 +294,7 @@ absl::Status WideBroadcasts::Receive(Group& group, WideBroadcastGroup& wide) {
     NoteArrived(group, chunks);
   }
   if (missing == 0) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat("the root ended it with ", missing, " chunks missing"));
+  return absl::UnavailableError(absl::StrCat("the root ended the broadcast; chunks missing: ", missing));
 }
 
 void WideBroadcasts::NoteArrived(Group& group, const std::vector<uint32_t>& chunks) {

@@ -92,7 +92,7 @@ absl::Status AvailabilityMirror::Take(const HaveFrame& have) {
   for (size_t i = 0; !readable_.empty() && i < have.words.size(); ++i) {
     if ((have.words[i] & ~readable_[have.first_chunk / kWordBits + i]) != 0) {
       return NotAllowed(
-          absl::StrCat("a chunk behind ", have.first_chunk + i * kWordBits, " that it gave no memory of"));
+          absl::StrCat("a chunk behind ", have.first_chunk + i * kWordBits, " without memory for it"));
     }
   }
   availability_->AddWords(have.first_chunk, have.words);

@@ -102,7 +102,7 @@ absl::StatusOr<IncomingFrame> ClientChannel::Receive(SteadyTime deadline) {
     absl::StatusOr<std::optional<IncomingFrame>> incoming = reader_.Read(socket_.get());
     // What comes from the daemon, unlike what the caller passes, cannot be an invalid argument.
     if (absl::IsInvalidArgument(incoming.status())) {
-      return absl::InternalError(absl::StrCat(path_, " sent something else: ", incoming.status().message()));
+      return absl::InternalError(absl::StrCat(path_, " sent a wrong frame: ", incoming.status().message()));
     }
     TC_RETURN_IF_ERROR(incoming.status());
     if (incoming->has_value()) {

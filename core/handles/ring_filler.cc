@@ -20,7 +20,7 @@ constexpr absl::Duration kConnectTimeout = absl::Seconds(10);
 // Writing past the end of a file is a SIGBUS.
 absl::Status CheckMemory(int fd, const RingShape& shape) {
   struct stat info;
-  if (fstat(fd, &info) != 0) return ErrnoStatus(errno, "look at", "the ring of the put");
+  if (fstat(fd, &info) != 0) return ErrnoStatus(errno, "stat", "the ring of the put");
   const int seals = fcntl(fd, F_GET_SEALS);
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || static_cast<uint64_t>(info.st_size) < shape.bytes()) {
     return absl::InternalError(absl::StrCat("the daemon sent a ring of ", info.st_size, " bytes with seals ",

@@ -66,13 +66,13 @@ absl::Status CheckOfferedMemory(int fd, uint64_t bytes) {
         "last writable mapping of it is gone");
   }
   struct stat info;
-  if (fstat(fd, &info) != 0) return ErrnoStatus(errno, "looking at", "the memory that was offered");
+  if (fstat(fd, &info) != 0) return ErrnoStatus(errno, "check", "the memory that was offered");
   if (!S_ISREG(info.st_mode) || static_cast<uint64_t>(info.st_size) < bytes) {
     return absl::InvalidArgumentError(absl::StrCat("the memory that was offered has ", info.st_size,
                                                    " bytes where ", bytes, " were announced"));
   }
   struct statfs file_system;
-  if (fstatfs(fd, &file_system) != 0) return ErrnoStatus(errno, "looking at", "the memory that was offered");
+  if (fstatfs(fd, &file_system) != 0) return ErrnoStatus(errno, "check", "the memory that was offered");
   // Reading a hole of huge pages when the host has none left is a SIGBUS.
   if (file_system.f_type == HUGETLBFS_MAGIC &&
       static_cast<uint64_t>(info.st_blocks) * kStatBlockBytes < bytes) {
@@ -87,7 +87,7 @@ absl::Status CheckOfferedMemory(int fd, uint64_t bytes) {
 // the client may not. Asks nothing of the file system.
 absl::Status CheckMayBeRead(int fd) {
   const int flags = fcntl(fd, F_GETFL);
-  if (flags < 0) return ErrnoStatus(errno, "looking at", "a file that was offered");
+  if (flags < 0) return ErrnoStatus(errno, "check", "a file that was offered");
   if ((flags & O_PATH) == 0 && (flags & O_ACCMODE) != O_WRONLY) return absl::OkStatus();
   return absl::InvalidArgumentError("a file that was offered is not open for reading; open it with O_RDONLY");
 }

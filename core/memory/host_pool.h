@@ -132,7 +132,7 @@ class HostPool {
     bool share_granules = true;
     // Of a host with several: new segments come from them in turn. Empty: from where the kernel likes.
     std::vector<int> numa_nodes = {};
-    // Segments of a previous pool. Each replaces a new one of its size, is read only and counts as used until the
+    // Segments of a previous pool. Each replaces a new one of its size, is read only and all used until the
     // last allocation in it goes; then a new one, with pages that come at first touch, takes its place. Those
     // that fit no place, or are not sealed as they should be, are let go. The place of one without a
     // descriptor has no memory meanwhile, whatever its size.

@@ -42,7 +42,7 @@ class DeviceSource final : public ChunkSource {
     TC_RETURN_IF_ERROR(CheckDestination(info_, request));
     if (availability_ != nullptr && !availability_->HasRange(request.range.offset, request.range.bytes)) {
       return absl::FailedPreconditionError(
-          absl::StrCat(DescribeFetch(info_, request), ": it is not there yet"));
+          absl::StrCat(DescribeFetch(info_, request), ": the source lacks it yet"));
     }
     const std::string what = DescribeFetch(info_, request);
     const std::vector<HostSpan> steps = StepsOf(request.destination);

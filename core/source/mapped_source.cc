@@ -35,7 +35,7 @@ class MappedSource final : public ChunkSource {
     TC_RETURN_IF_ERROR(CheckRange(info_, request, image_bytes_));
     const std::string what = DescribeFetch(info_, request);
     if (!Has(request.range)) {
-      return absl::FailedPreconditionError(absl::StrCat(what, ": it is not there yet"));
+      return absl::FailedPreconditionError(absl::StrCat(what, ": the source lacks it yet"));
     }
     DigestBuilder digest(request.blake3);
     std::span<const HostSpan> destination = request.destination;
