@@ -28,7 +28,7 @@ namespace {
 // by side (README.md has the figures).
 constexpr size_t kFusedStepBytes = size_t{32} << 10;
 
-// What is digested at a time where there is more of it: each of the two digests reads it, the second one from
+// The step size of longer inputs: each of the two digests reads a step, the second one from
 // the cache.
 constexpr size_t kStepBytes = size_t{128} << 10;
 
@@ -128,10 +128,10 @@ namespace {
 constexpr size_t kLineBytes = 64;
 // How far ahead of the copy the source is fetched: the hardware's own prefetch stops at every 4 KiB page.
 constexpr size_t kPrefetchBytes = 1024;
-// Below this the lines are more likely wanted in the cache than not.
+// Below this size the lines are more likely wanted in the cache than not.
 constexpr size_t kMinStreamedBytes = 2048;
 
-// What is copied side by side: four pages, each a stream of its own for the hardware's prefetch, and four
+// The copy runs in four pages side by side, each a stream of its own for the hardware's prefetch, and four
 // rows of memory open at once.
 constexpr size_t kPageBytes = 4096;
 constexpr size_t kStreams = 4;
@@ -154,7 +154,7 @@ inline void StreamLine(std::byte* destination, const std::byte* source) {
 void StreamLines(std::byte* destination, const std::byte* source, size_t bytes) {
   for (; bytes >= kStreams * kPageBytes; bytes -= kStreams * kPageBytes) {
     for (size_t i = 0; i < kPageBytes; i += kLineBytes) {
-      // Near a page's end, the next group's.
+      // Near a page's end the prefetch is for the next group.
       const size_t ahead = i + kPrefetchBytes < kPageBytes ? i + kPrefetchBytes
                                                            : i + kPrefetchBytes + (kStreams - 1) * kPageBytes;
       for (size_t page = 0; page < kStreams * kPageBytes; page += kPageBytes) {

@@ -215,7 +215,7 @@ absl::Status CheckMetadata(const std::map<std::string, std::string>& metadata) {
   return absl::OkStatus();
 }
 
-// Of today's version; those of version 1 chose.
+// The chunk size is fixed in the current version; manifests of version 1 could choose it.
 absl::Status CheckChunkRule(const ImageLayout& layout) {
   if (layout.chunk_bytes == ChunkBytesOf(layout.image_bytes)) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -247,7 +247,7 @@ absl::Status CheckFields(const ManifestFields& fields) {
   return CheckMetadata(fields.metadata);
 }
 
-// INVALID_ARGUMENT for fields that a manifest of today's version can't have; whatever is encoded decodes to
+// INVALID_ARGUMENT for fields that a current manifest cannot have; what is encoded decodes to
 // the same fields.
 absl::StatusOr<std::string> EncodeManifest(const ManifestFields& fields) {
   TC_RETURN_IF_ERROR(CheckFields(fields));
@@ -300,7 +300,7 @@ absl::StatusOr<ManifestFields> DecodeManifest(std::string_view bytes) {
 // The artifact id.
 namespace {
 
-// By the manifest's version.
+// The id prefix, by the manifest's version.
 constexpr std::array<std::string_view, 2> kPrefixes = {"tc1:", "tc2:"};
 constexpr size_t kPrefixBytes = kPrefixes[0].size();
 constexpr std::string_view kBase32Alphabet = "abcdefghijklmnopqrstuvwxyz234567";  // RFC 4648, lower case

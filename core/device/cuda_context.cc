@@ -13,7 +13,7 @@ struct Meaning {
   std::string_view advice;
 };
 
-// Whether the device's context is unusable after it: every later call that needs it fails, for this process.
+// Whether the device's context is unusable after this error: every later call that needs it fails.
 bool BreaksContext(cudaError_t error) {
   switch (error) {
     case cudaErrorECCUncorrectable:
@@ -86,7 +86,7 @@ Meaning MeaningOf(cudaError_t error) {
   }
 }
 
-// Of the innermost CudaDeviceGuard of the thread; -1: none.
+// The device of the innermost CudaDeviceGuard of the thread; -1: none.
 thread_local int guarded_device = -1;
 
 }  // namespace
@@ -120,8 +120,8 @@ absl::Status CudaStatus(cudaError_t error, std::string_view operation, std::stri
 
 CudaDeviceGuard::CudaDeviceGuard(int device) : outer_(guarded_device) {
   guarded_device = device;
-  // An error here is that of the current device, which may be broken and is not the one that is wanted: there
-  // is none to return to then.
+  // An error here is that of the current device, which may be broken and is not the wanted one: then there
+  // is none to return to.
   int current = -1;
   if (cudaGetDevice(&current) != cudaSuccess) {
     cudaGetLastError();

@@ -78,7 +78,7 @@ class CudaRuntime final : public DeviceRuntime {
   bool Reaches(int device, int other) override { return shared_.peers.Enable(device, other); }
   absl::Status MakeCurrent(int device) override {
     TC_RETURN_IF_ERROR(CheckDevice(device));
-    // From CUDA 12 on that makes its primary context current, too.
+    // From CUDA 12 on, cudaSetDevice makes the device's primary context current, too.
     return CudaStatus(cudaSetDevice(device), "selecting", absl::StrCat("device ", device));
   }
 
@@ -98,7 +98,7 @@ class CudaRuntime final : public DeviceRuntime {
   }
 
   absl::Status Free(DevicePtr pointer) override {
-    // Out of the table first: from here on no copy of ours can name it, whatever becomes of cudaFree. And
+    // Out of the table first: from here on no copy of this process can name it, even if cudaFree fails. And
     // once cudaFree has returned, another thread may be given the same address.
     TC_RETURN_IF_ERROR(shared_.allocations.Remove(pointer, MemoryOrigin::kAllocated).status());
     if (!CheckHealth(pointer.device).ok()) return absl::OkStatus();  // it went with its context
@@ -131,7 +131,7 @@ class CudaRuntime final : public DeviceRuntime {
     const CudaDeviceGuard guard(UsableDevice());
     TC_RETURN_IF_ERROR(guard.status());
     const cudaError_t error = cudaHostUnregister(base);
-    // Which of the two comes depends on whether CUDA knows the address at all.
+    // Which of the two errors comes depends on whether CUDA knows the address at all.
     const bool unknown = error == cudaErrorInvalidValue;
     return CudaStatus(unknown ? cudaErrorHostMemoryNotRegistered : error, "unregistering", "host memory");
   }
@@ -189,7 +189,7 @@ class CudaRuntime final : public DeviceRuntime {
     return absl::InvalidArgumentError(absl::StrCat("no device ", device, ": there are ", devices_.size()));
   }
 
-  // For what concerns all devices and takes any; the first where none is good.
+  // A device for calls that concern all devices; the first one where none is healthy.
   int UsableDevice() const {
     for (const DeviceInfo& device : devices_) {
       if (CheckHealth(device.ordinal).ok()) return device.ordinal;
@@ -197,7 +197,7 @@ class CudaRuntime final : public DeviceRuntime {
     return 0;
   }
 
-  // For the message of a failed allocation; of the current device.
+  // Free and total memory of the current device, for the message of a failed allocation.
   static std::string DescribeFree() {
     size_t free = 0;
     size_t total = 0;

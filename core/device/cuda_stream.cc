@@ -49,7 +49,7 @@ class CudaEvent final : public Event {
   }
 
   absl::Status Await() override {
-    const CudaDeviceGuard guard(device_);  // its error is not a reason not to wait for what may run yet
+    const CudaDeviceGuard guard(device_);  // in spite of its error: work may still run
     return CudaStatus(cudaEventSynchronize(event_), "copying on", absl::StrCat("device ", device_));
   }
 
@@ -105,7 +105,7 @@ class CudaStream final : public Stream {
     if (!digests_) {
       TC_ASSIGN_OR_RETURN(digests_, shared_.digest_buffers.Take(device_));
     }
-    // One batch after another uses the buffer: they are in order.
+    // Batches share the buffer one after another: the stream keeps them in order.
     while (!ranges.empty()) {
       const size_t count = std::min<size_t>(ranges.size(), kMaxDigestsAtOnce);
       TC_RETURN_IF_ERROR(DigestBatchOf(ranges.first(count), digests.data()));
@@ -160,7 +160,7 @@ class CudaStream final : public Stream {
                       absl::StrCat("a copy of ", bytes, " bytes on device ", device_));
   }
 
-  // Memory of the device that is none of ours. What lies between both ends is taken on trust.
+  // Memory of the device from another library. What lies between both ends is taken on trust.
   bool IsOfAnotherLibrary(DevicePtr memory, uint64_t bytes) const {
     if (bytes == 0 || shared_.allocations.Find(memory, 1).ok()) return false;
     return IsDeviceMemory(memory) && IsDeviceMemory(memory + (bytes - 1));

@@ -11,7 +11,7 @@
 namespace tensorcast {
 namespace {
 
-// For more copies at once than many ingests have.
+// Room for more copies at once than many ingests have.
 constexpr uint64_t kRoomBytes = uint64_t{16} << 10;
 
 }  // namespace

@@ -32,7 +32,7 @@ std::shared_ptr<FakeDeviceHooks> HooksFor(const FakeDeviceOptions& options) {
   return HooksOfThisProgram();
 }
 
-// A thread that copies, in order, what is enqueued.
+// A thread that executes enqueued copies in order.
 class FakeStream final : public Stream {
  public:
   // Both must outlive the stream; `hooks` may be null.
@@ -58,7 +58,7 @@ class FakeStream final : public Stream {
     std::byte* at = nullptr;
     std::shared_ptr<FakeMemory> memory;
   };
-  // Holds the device memory that it is about.
+  // Holds the device memory that it concerns.
   using Operation = std::function<absl::Status()>;
 
   absl::StatusOr<End> DeviceEnd(DevicePtr pointer, uint64_t bytes) const;
@@ -212,7 +212,7 @@ class FakeRuntime final : public DeviceRuntime {
   explicit FakeRuntime(const FakeDeviceOptions& options)
       : hooks_(HooksFor(options)), used_bytes_(options.device_count) {
     for (int i = 0; i < options.device_count; ++i) {
-      // The same in every process of the host, as a GPU's is.
+      // The UUID is the same in every process of the host, as a GPU's is.
       devices_.push_back({.ordinal = i,
                           .uuid = absl::StrFormat("FAKE-00000000-0000-0000-0000-%012x", i),
                           .name = "fake device",
@@ -326,7 +326,7 @@ class FakeRuntime final : public DeviceRuntime {
     return base;
   }
 
-  // A copy that is still to be done holds the memory too: real devices would not notice, which is why this
+  // A copy that has not run yet holds the memory too: real devices would not notice, which is why this
   // one does.
   absl::StatusOr<DeviceAllocation> Drop(DevicePtr base, MemoryOrigin origin) {
     TC_ASSIGN_OR_RETURN(DeviceAllocation dropped, allocations_.Remove(base, origin));

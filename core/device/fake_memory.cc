@@ -96,7 +96,7 @@ absl::Status FakeMemory::MakeResident() {
   try {
     for (; part < threads; ++part) others.emplace_back(populate, part);
   } catch (const std::system_error&) {
-    // It takes longer without them.
+    // Without further threads it takes longer.
   }
   for (; part < threads; ++part) populate(part);
   populate(0);

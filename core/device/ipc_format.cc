@@ -8,7 +8,7 @@
 namespace tensorcast {
 namespace {
 
-// The last letter says which backend wrote it. A handle of the other one is refused by it, before its bytes
+// The last letter says which backend wrote it. Each backend refuses the other's handle before its bytes
 // mean anything.
 constexpr std::string_view kCudaMagic = "TCD1C";
 constexpr std::string_view kFakeMagic = "TCD1F";

@@ -33,7 +33,7 @@ bool IsRemoved(const std::string& path) {
   return stat(path.c_str(), &named) != 0 && (errno == ENOENT || errno == ENOTDIR);
 }
 
-// An open file can be read on when it was removed, but is gone with its descriptor.
+// A file that was removed can still be read by its descriptor, and is gone with that descriptor.
 absl::Status CheckIsInItsPlace(const PackedFile& file) {
   struct stat open{};
   struct stat named{};
@@ -114,7 +114,7 @@ class Folder {
   }
 
   absl::StatusOr<std::shared_ptr<PackedFile>> Find(std::string_view artifact_id) const {
-    // Looked at without the lock, which must not be held while a disk does not answer.
+    // Checked without the lock, which must not be held while a disk does not answer.
     std::shared_ptr<PackedFile> file = Listed(artifact_id);
     while (file != nullptr) {
       const absl::Status checked = CheckIsInItsPlace(*file);
@@ -217,7 +217,7 @@ class Folder {
       const auto damaged = damaged_.find(artifact_id);
       const bool known = it != files_.end() || damaged != damaged_.end();
       const int error = known && unlink(path.c_str()) != 0 ? errno : 0;
-      // A folder under such a name was found damaged, and is not ours to remove.
+      // A folder under such a name was found damaged, and is not the store's to remove.
       if (!known || (it == files_.end() && error == EISDIR)) {
         return absl::NotFoundError(absl::StrCat(artifact_id, " is not on disk in ", directory_));
       }
@@ -236,7 +236,7 @@ class Folder {
     files_.insert_or_assign(file->manifest()->id(), std::move(file));
   }
 
-  // Names are on the disk only after this.
+  // Names are on the disk only after the folder is synced.
   absl::Status Sync() const {
     return fsync(fd_.get()) == 0 ? absl::OkStatus() : ErrnoStatus(errno, "syncing the folder", directory_);
   }
@@ -253,7 +253,7 @@ class PackedWriterImpl final : public PackedWriter {
   PackedWriterImpl(std::shared_ptr<Folder> folder, std::unique_ptr<PartialFile> partial, uint64_t image_bytes)
       : folder_(std::move(folder)), partial_(std::move(partial)), image_bytes_(image_bytes) {}
   ~PackedWriterImpl() override {
-    // Given up for a reason that lay elsewhere, it neither took its time nor failed.
+    // A writer that was given up for another reason neither took its time nor failed: no metric.
     if (committed_ || failed_) pack_.End(committed_);
     otel::metrics::kDiskWrittenBytes.Add(partial_->written_bytes(), {"packed"});
   }
@@ -331,7 +331,7 @@ absl::StatusOr<std::unique_ptr<ArtifactStore>> ArtifactStore::Open(const std::st
   if (error) return ErrnoStatus(error.value(), "creating the folder of the disk tier,", directory);
   UniqueFd fd(open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd) return ErrnoStatus(errno, "opening the folder of the disk tier,", directory);
-  // Each would offer, and count as copies, files that the other removes.
+  // Two stores in one folder would each offer, and count as copies, files that the other removes.
   if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
     return errno != EWOULDBLOCK ? ErrnoStatus(errno, "locking the folder of the disk tier,", directory)
                                 : absl::FailedPreconditionError(

@@ -48,7 +48,7 @@ absl::Status FileError(int error_number, std::string_view operation, const std::
     default:
       break;
   }
-  // These are about this process, or about the medium, which says that it lost what it held.
+  // These errors are about this process, or about the medium, which says that it lost what it held.
   const bool tells =
       absl::IsResourceExhausted(status) || absl::IsDataLoss(status) || absl::IsInternal(status);
   return tells ? status : absl::UnavailableError(status.message());

@@ -82,7 +82,7 @@ ImportRoots ImportRoots::Everything() {
 }
 
 absl::Status ImportRoots::Refuse(const std::string& path, const absl::Status& why) const {
-  // These are about this process or its disk, and found only where reading was allowed.
+  // These errors are about this process or its disk, and arise only where reading was allowed.
   if (tells_why_ || absl::IsResourceExhausted(why) || absl::IsDataLoss(why)) return why;
   if (folders_.empty()) {
     return absl::PermissionDeniedError(

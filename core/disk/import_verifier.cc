@@ -117,7 +117,7 @@ absl::StatusOr<std::optional<uint32_t>> FindDifferentChunk(const RequestContext&
   try {
     for (int i = 1; i < source.max_concurrency(); ++i) helpers.emplace_back(work);
   } catch (const std::system_error&) {
-    // No more threads are to be had: it takes longer.
+    // No more threads can be started: the comparison takes longer.
   }
   work();
   for (std::thread& helper : helpers) helper.join();

@@ -29,7 +29,7 @@ absl::Status CheckParts(const PackedHeader& header, uint64_t file_bytes) {
     return Malformed("the manifest does not follow the header");
   }
   if (header.image_offset % kPackedAlignment != 0) return Malformed("the image is not aligned");
-  // Each sum is only made of terms that were found to be inside the file.
+  // Each sum has only terms that were found to be inside the file.
   if (header.image_offset > file_bytes || header.image_offset < header.manifest_offset ||
       header.manifest_bytes > header.image_offset - header.manifest_offset) {
     return Malformed("the manifest reaches into the image, or the image begins past the end");

@@ -12,8 +12,8 @@ namespace {
 
 constexpr uint32_t kBits = 64;
 
-// A source is asked for what it gives in this time beyond the chunk that it is sending, so that it has the
-// next request before it needs it. Where there are others, less than a chunk of it is none: a chunk that
+// A source is asked for what it gives in this time, besides the chunk that it is sending, so that it has the
+// next request before it needs it. With other sources, less than a chunk counts as none: a chunk that
 // waits in a source's queue comes a chunk time later than it could from one that is idle, and is passed on
 // later.
 constexpr absl::Duration kAhead = absl::Milliseconds(10);
@@ -24,7 +24,7 @@ constexpr double kNewest = 0.3;
 // A source that gives nothing for so long, or for so many of its usual chunk times, is stalled.
 constexpr absl::Duration kMinPatience = absl::Milliseconds(250);
 constexpr double kPatienceChunks = 4;
-// The same while no source has given anything, so that nothing is known of what is usual.
+// The limit while no source has given anything, so that nothing is known of what is usual.
 constexpr absl::Duration kFirstPatience = absl::Milliseconds(350);
 
 bool Test(const std::vector<uint64_t>& bits, uint32_t bit) {
@@ -218,7 +218,7 @@ void ChunkPicker::Fetched(int source, uint32_t chunk, SteadyTime now) {
   CHECK(fetched.state == State::kAsked && fetched.source == source)
       << "chunk " << chunk << ", source " << source;
   const auto asked = std::ranges::find(from.asked, chunk, &Asked::chunk);
-  // What it was asked for while it sent another chunk began when that one was sent.
+  // A request made while the source sent another chunk began when that one was sent.
   const absl::Duration took = now - std::max(asked->since, from.last_fetched);
   from.chunk_time =
       from.chunk_time == absl::ZeroDuration() ? took : took * kNewest + from.chunk_time * (1 - kNewest);
@@ -249,7 +249,7 @@ void ChunkPicker::Done(uint32_t chunk) {
   ++done_;
 }
 
-// What a source that has given nothing yet should take, only the others show.
+// The expected time of a source that has given nothing yet comes from the others.
 absl::Duration ChunkPicker::UsualChunkTime(const SourceState& source) const {
   absl::Duration usual = source.chunk_time;
   if (usual == absl::ZeroDuration()) {

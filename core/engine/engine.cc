@@ -85,7 +85,7 @@ absl::StatusOr<std::unique_ptr<StoreEngine>> StoreEngine::Create(const EngineOpt
   if (options.host_pool == nullptr || options.max_concurrent_ingests < 1 || options.staging_buffers < 0) {
     return absl::InvalidArgumentError("a store engine needs a host pool, and room for at least one ingest");
   }
-  // Only what is on its way to a device or a file is staged.
+  // Only chunks on their way to a device or a file are staged.
   const bool stages = options.artifact_store != nullptr ||
                       (options.devices != nullptr && !options.devices->devices().empty());
   TC_ASSIGN_OR_RETURN(std::unique_ptr<StagingRing> staging,
@@ -106,7 +106,7 @@ StoreEngine::~StoreEngine() {
   parts_->kept.Stop();
   parts_->queue.Stop();
   parts_->wide_broadcasts.Stop();
-  // While everything else still stands: the listener may call the engine.
+  // While all other members still exist: the listener may call the engine.
   parts_->notifier.reset();
 }
 
@@ -117,7 +117,7 @@ void StoreEngine::Adopt(std::vector<KeptReplica> replicas, OnKeptSettled on_sett
 absl::StatusOr<std::unique_ptr<PendingReplica>> StoreEngine::Ingest(const RequestContext& context,
                                                                     IngestRequest request) {
   TC_RETURN_IF_ERROR(context.Check(absl::StrCat("ingest of ", request.subject())));
-  // Also where a replica is there: it is on its way out.
+  // Also where a replica is there: on an unhealthy device it is about to be withdrawn.
   if (request.location.kind == LocationKind::kGpu) {
     TC_RETURN_IF_ERROR(parts_->device_pool.CheckDevice(request.location.device));
   }

@@ -15,16 +15,16 @@
 namespace tensorcast {
 namespace {
 
-// No local event tells that the guard would answer otherwise now (a copy was made elsewhere), so waiters ask
+// No local event tells that the guard would now answer otherwise (a copy was made elsewhere), so waiters ask
 // again.
 constexpr absl::Duration kAskGuardAgain = absl::Seconds(2);
-// Where it says that something is about to end.
+// The interval where the guard says that something is about to end.
 constexpr absl::Duration kAskGuardSoon = absl::Milliseconds(250);
 // The requester of a replica holds it when it is made, mostly for a moment only: such holds are waited for,
 // too.
 constexpr absl::Duration kHandover = absl::Seconds(1);
 
-// In the error of a full pool.
+// The max number of reasons in the error of a full pool.
 constexpr int kReasonsNamed = 3;
 
 uint64_t WholeGranules(uint64_t bytes) { return (bytes + kGranuleBytes - 1) / kGranuleBytes * kGranuleBytes; }
@@ -111,12 +111,12 @@ absl::StatusOr<Memory> EvictingAllocator::AllocateIn(Location pool, const Alloca
     TC_RETURN_IF_ERROR(context.Check(absl::StrCat("waiting for space in ", PoolName(pool))));
     absl::StatusOr<Memory> memory = allocate();
     if (memory.ok() || !absl::IsResourceExhausted(memory.status())) return memory;
-    // Not even an empty pool would do: no use to wait.
+    // Not even an empty pool would do: waiting is useless.
     if (BytesFor(pool, request.bytes) + request.held_bytes > UsableBytes(pool)) {
       return Full(pool, request, memory.status(), refused);
     }
     const bool worth_evicting = WorthEvicting(pool, request.bytes);
-    // What came since the attempt may be enough.
+    // What became free since the attempt may be enough.
     if (table_->space_events() != seen) continue;
     if (worth_evicting && TryEvictOne(pool, context.trace, refused)) continue;
     const bool landed = std::exchange(landing, WillHaveRoom(pool, request.bytes));

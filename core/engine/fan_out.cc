@@ -15,7 +15,7 @@
 namespace tensorcast {
 namespace {
 
-// More than one receiver: for one alone a copy is as good.
+// The min number of receivers: for one alone a copy is as good.
 constexpr size_t kMinReceivers = 2;
 // Longer than requests of the same time are apart until they have memory; much less than a copy takes.
 constexpr absl::Duration kMoment = absl::Milliseconds(500);

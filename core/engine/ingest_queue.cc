@@ -72,7 +72,7 @@ IngestQueue::JobPtr IngestQueue::JoinAny(const IngestRequest& request, SteadyTim
   return nullptr;
 }
 
-// With what its replica has already.
+// The chunks that its replica has already count, too.
 bool IngestQueue::Brings(const IngestJob& job, const IngestRequest& request) const {
   if (job.request().Includes(request)) return true;
   if (!request.chunks.has_value()) return false;
@@ -171,7 +171,7 @@ void IngestQueue::RunJob(const JobPtr& job) {
   IngestRunner::Result result =
       runner_->Run(*job, [this](bool waiting) { CountWaiting(waiting); }, [this, &job] { LeavePlace(job); });
   if (job->forgotten()) {
-    // It may have become ready just after Forget had looked for what there is.
+    // The replica may have become ready just after Forget had looked for what there is.
     const std::string artifact_id = job->request().artifact_id();
     const absl::Status removed = removal_->RemoveMade(job->replica_id(), artifact_id);
     LOG_IF(ERROR, !removed.ok()) << "removing the rest of " << artifact_id << ": " << removed;

@@ -43,14 +43,14 @@ class IngestRun {
     return lease;
   }
 
-  // What the pipeline told at its end; empty where there was not even space.
+  // What the pipeline reported at its end; empty where there was not even space.
   IngestOutcome& outcome() { return outcome_; }
-  // Tells the provider, too.
+  // Reports the end to the provider, too.
   void Finish(const absl::Status& status) { sources_.Finished(status, outcome_.untold); }
 
  private:
   absl::StatusOr<std::unique_ptr<ReplicaLease>> MakeReplica() {
-    // For any place: what was kept in host memory is the source nearest by.
+    // For any place: a replica that was kept in host memory is the nearest source.
     if (request_.manifest != nullptr) options_.kept->Settle(request_.artifact_id());
     if (absl::StatusOr<std::unique_ptr<ReplicaLease>> ready = FindReady(); ready.ok()) return ready;
     Plan();
@@ -69,7 +69,7 @@ class IngestRun {
     return Publish(*destination, std::move(manifest));
   }
 
-  // One that became ready while this one waited for its turn or its place.
+  // A replica that became ready while this job waited for its turn or its place.
   absl::StatusOr<std::unique_ptr<ReplicaLease>> FindReady() {
     if (request_.manifest == nullptr) return absl::NotFoundError("the manifest is not known yet");
     absl::StatusOr<std::unique_ptr<ReplicaLease>> ready =
@@ -81,7 +81,7 @@ class IngestRun {
     return ready;
   }
 
-  // What is wanted, but for what is there.
+  // The wanted chunks without those that are present.
   void Plan() {
     part_ = options_.table->FindPart(job_.replica_id());
     if (!request_.chunks.has_value() && part_.memory == nullptr) return;
@@ -162,7 +162,7 @@ class IngestRun {
     return options_.artifact_store->Create(request_.layout(), manifest->bytes().size());
   }
 
-  // Of the device that it is brought to.
+  // The NUMA node of the device that the image is brought to.
   std::optional<int> NumaNode() const {
     const auto found = options_.numa_nodes.find(request_.location.device);
     if (request_.location.kind != LocationKind::kGpu || found == options_.numa_nodes.end()) {

@@ -54,11 +54,11 @@ absl::StatusOr<MoreSources> LocalFirstSources::Next(const RequestContext& contex
   MoreSources more;
   // A replica of this node is fast, and has all of it or will have.
   if (!given_.empty() && given_all_) return more;
-  // Once elsewhere, always elsewhere: a replica that became ready here meanwhile is not looked for again.
+  // After the provider was asked, a replica that became ready here is not looked for again.
   if (given_.empty() && !others_asked_) {
     if (std::unique_ptr<ChunkSource> local = NextLocal(context); local != nullptr) {
       more.sources.push_back(std::move(local));
-      // While its chunks are copied, the others are looked for.
+      // While the local chunks are copied, the provider looks for other sources.
       if (!given_all_) more.look_again = absl::ZeroDuration();
       return more;
     }
@@ -90,9 +90,9 @@ std::vector<SourceFailure> LocalFirstSources::NoteEnded(std::span<const SourceFa
 void LocalFirstSources::NoteEnded(const SourceFailure& own) {
   const auto [replica_id, location] = *given_.find(own.source.replica_id);
   given_.erase(replica_id);
-  // What was broadcast is not known to be wrong at its root: that shows when it is copied from there.
+  // Wrong bytes of a broadcast do not prove the root wrong: a copy from the root will show that.
   if (!own.corrupt || own.source.lane == kNcclLane) return;
-  // A replica of ours has rotted (or its file was written to): the next reader would fail, too.
+  // A replica of this node has rotted (or its file was written to): the next reader would fail, too.
   // Readers that hold a lease keep it.
   const absl::Status withdrawn = table_->Withdraw(replica_id);
   if (withdrawn.ok()) table_->CountEviction(location, "corrupt");
@@ -144,7 +144,7 @@ std::unique_ptr<ChunkSource> LocalFirstSources::NextLocal(const RequestContext& 
 std::unique_ptr<ChunkSource> LocalFirstSources::JoinBroadcast(const RequestContext& context,
                                                               const std::shared_ptr<ReplicaLease>& root) {
   if (!receiver_.memory || root->location().kind != LocationKind::kGpu) return nullptr;
-  // Once: what a broadcast does not bring is copied.
+  // One try: what a broadcast does not bring is copied.
   const FanOut::Receiver receiver = std::exchange(receiver_, {});
   std::shared_ptr<FanOut::Membership> membership = options_.fan_out->Join(context, root, receiver);
   if (membership == nullptr) return nullptr;

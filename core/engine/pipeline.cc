@@ -16,13 +16,13 @@ namespace {
 
 // More slots than are fetching, so that sources are kept busy while chunks are verified and placed.
 constexpr int kSlotsBesideFetches = 2;
-// For what sources deliver that fetch without a slot.
+// Slots for the chunks of sources that fetch without a slot.
 constexpr int kSlotsForArrivals = 4;
-// That waits for chunks on the way to their place.
+// A slot that waits for chunks on the way to their place.
 constexpr int kSlotsForPlacing = 1;
 constexpr int kMaxSlots = 64;
 
-// So many refusals in a row of chunks that a source says it has, and it is given up.
+// A source is given up after so many refusals in a row of chunks that it claims to have.
 constexpr int kMaxRefusals = 16;
 
 // An ingest that waits shorter than this keeps its turn: sources that fill have something new all the time.
@@ -34,7 +34,7 @@ absl::Status NoSourceLeft(const absl::Status& why, const std::optional<SourceFai
   // it is.
   const bool lost = before->corrupt && absl::IsNotFound(why);
   const absl::StatusCode code = lost ? absl::StatusCode::kDataLoss : why.code();
-  // A provider of one source says what that failed with.
+  // The error of a provider with one source says what that source failed with.
   if (absl::StrContains(why.message(), before->status.message())) return absl::Status(code, why.message());
   return absl::Status(code, absl::StrCat(why.message(), "; the source before, ", before->source.lane, " ",
                                          before->source.name, ", was given up: ", before->status.message()));
@@ -149,7 +149,7 @@ void IngestPipeline::AwaitChange(bool in_control, const RequestContext& context)
   };
   if (in_control) control_wakes_ = false;
   if (as_slot) slots_wake_ = false;
-  // What comes with time alone is the control's business; while the provider keeps it, the slots'.
+  // What comes by time alone is for control; while the provider keeps control busy, it is for the slots.
   SteadyTime until = SteadyTime::InfiniteFuture();
   if (in_control) {
     until = NextControl(context);
@@ -252,7 +252,7 @@ void IngestPipeline::WatchStall(SteadyTime now) {
 void IngestPipeline::AskProvider(const Cancellation* unneeded) {
   RequestContext context = plan_.context();
   const bool needed = unneeded == nullptr;
-  // Of its own: nothing is to wait for more sources when there is no need of any.
+  // A cancellation of its own: nothing is to wait for more sources when there is no need of any.
   if (!needed) context.cancellation = *unneeded;
   absl::StatusOr<MoreSources> more = plan_.sources->Next(context, std::exchange(untold_, {}), needed);
   std::vector<SourceFailure> unopened = plan_.sources->TakeUnopened();
@@ -298,7 +298,7 @@ void IngestPipeline::TellStall() {
   ask_again_ = SteadyNow();
 }
 
-// What another host says of its chunks has to fit, whatever it says.
+// What another host announces of its chunks has to fit, whatever it announces.
 absl::Status IngestPipeline::CheckAvailability(const ChunkSource& source) const {
   const std::shared_ptr<const Availability> has = source.availability();
   const ImageLayout& layout = *plan_.layout;
@@ -336,7 +336,7 @@ void IngestPipeline::AddSource(std::unique_ptr<ChunkSource> opened) {
   idle_.NoteSources(SteadyNow());  // it may have what was missing
 }
 
-// Nothing is compared but XXH3, which a GPU digests.
+// Such a chunk is compared by XXH3 alone, which a GPU can compute.
 DirectPath IngestPipeline::DirectPathOf(ChunkSource& source) const {
   const std::shared_ptr<const DeviceBlock> place = plan_.destination->memory().device;
   const bool distrusted = plan_.distrust_other_hosts && source.info().type == SourceType::kRemote;
@@ -345,7 +345,7 @@ DirectPath IngestPipeline::DirectPathOf(ChunkSource& source) const {
   if (const DevicePtr from = source.device_image()) {
     return plan_.destination->TakesFrom(from.device) ? DirectPath::kCopied : DirectPath::kNone;
   }
-  if (!plan_.destination->TakesFrom(to.device)) return DirectPath::kNone;  // it could not digest it
+  if (!plan_.destination->TakesFrom(to.device)) return DirectPath::kNone;  // no digest on that device
   const absl::Status ready = source.PrepareDevice(to, plan_.layout->image_bytes);
   return ready.ok() ? DirectPath::kWritten : DirectPath::kNone;
 }
@@ -368,7 +368,7 @@ void IngestPipeline::StartSlots() {
   int wanted = 0;
   {
     absl::MutexLock lock(&mutex_);
-    // This thread is one of them, where it may be.
+    // This thread is one of them, where it can be.
     wanted = SlotsWanted() - (IsAlone() ? 1 : 0);
   }
   try {
@@ -403,7 +403,7 @@ void IngestPipeline::GiveUpAll() {
   std::vector<Cancellation> fetches;
   {
     absl::MutexLock lock(&mutex_);
-    // Something came after all, between the look and this.
+    // A chunk came after all, between the check and this.
     if (sources_.under_way() > 0) return;
     const absl::Status why = absl::UnavailableError(absl::StrCat(
         "for ", absl::FormatDuration(plan_.peer_timeout), " none of ", sources_.NamesInUse(),
@@ -514,7 +514,7 @@ void IngestPipeline::FetchInto(const FetchPtr& fetch) {
 bool IngestPipeline::BeginDirect(const FetchPtr& fetch) {
   const ByteRange range = fetch->request.range;
   const Availability* const has = fetch->source->availability.get();
-  // The source says so itself when it is asked for one that it does not have.
+  // The source itself refuses when it is asked for a chunk that it does not have.
   if (has != nullptr && !has->HasRange(range.offset, range.bytes)) {
     fetch->direct = DirectPath::kNone;
     return false;
@@ -559,7 +559,7 @@ bool IngestPipeline::PlaceDirect(ChunkFetch& fetch, DevicePtr source) {
   return true;
 }
 
-// Through the host it shows at which end the fault is.
+// A fetch through the host shows which end is at fault.
 void IngestPipeline::StopDirect(ChunkFetch& fetch, const absl::Status& why) {
   absl::MutexLock lock(&mutex_);
   fetch.direct = DirectPath::kNone;
@@ -590,7 +590,7 @@ bool IngestPipeline::AcceptDirect(ChunkFetch& fetch) {
 }
 
 bool IngestPipeline::FindInHost(ChunkFetch& fetch) {
-  // What is made here first is not a replica yet, and in no pool.
+  // A replica of a first ingest is not a replica yet, and in no pool.
   if (!plan_.destination->places() || plan_.expected == nullptr) return false;
   fetch.bytes = fetch.source->source->HostSpans(fetch.request.range);
   if (fetch.bytes.empty()) return false;
@@ -770,7 +770,7 @@ bool IngestPipeline::IsExcused(ChunkFetch& fetch, const RequestContext& context)
   // A caller with more time joined meanwhile. A source that is late for a reason of its own shows that at
   // the next fetch.
   if (absl::IsDeadlineExceeded(why)) return context.deadline > fetch.context.deadline;
-  // It does not have this one; but it said so.
+  // It does not have this chunk, and said so.
   const bool refused = absl::IsFailedPrecondition(why) && fetch.source->availability != nullptr;
   return refused && ++fetch.source->refusals <= kMaxRefusals;
 }

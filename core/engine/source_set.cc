@@ -50,7 +50,7 @@ std::vector<Cancellation> SourceSet::GiveUp(SourceInUse& source, absl::Status wh
     source.failure = SourceFailure{source.source->info(), std::move(why), corrupt};
     for (const FetchPtr& fetch : source.under_way) fetches.push_back(fetch->cancellation);
   } else if (corrupt && !source.failure->corrupt) {
-    // That it lies is worth more to know than that it also broke off.
+    // Wrong bytes are worth more to report than that the source also broke off.
     source.failure->status = std::move(why);
     source.failure->corrupt = true;
   }

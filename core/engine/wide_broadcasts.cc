@@ -117,7 +117,7 @@ std::unique_ptr<WideBroadcasts::Membership> WideBroadcasts::Join(const RequestCo
     waits = !mutex_.AwaitWithTimeout(absl::Condition(&decided), TimeLeft(context.deadline)) ||
             context.cancellation.IsCancelled();
     const bool receives = !group->members[receiver.location].is_root;
-    // It may be over again by now: what has arrived is there all the same.
+    // The group may be over by now: what has arrived is there all the same.
     if (receives && !group->source.lane.empty()) source = group->source;
   }
   on_wait("");
@@ -268,7 +268,7 @@ absl::Status WideBroadcasts::Send(Group& group, WideBroadcastGroup& wide) {
     TC_RETURN_IF_ERROR(wide.Broadcast(RangesOf(*group.layout, *chunks)));
     NoteArrived(group, *chunks);
   }
-  // In good order, though it be not all.
+  // A regular end, even if not all chunks were sent.
   TC_RETURN_IF_ERROR(wide.Broadcast({}));
   return ended;
 }

@@ -100,7 +100,7 @@ absl::Status ClientChannel::Send(const Frame& frame, std::vector<int> fds, Stead
 absl::StatusOr<IncomingFrame> ClientChannel::Receive(SteadyTime deadline) {
   while (true) {
     absl::StatusOr<std::optional<IncomingFrame>> incoming = reader_.Read(socket_.get());
-    // What comes from the daemon, unlike what the caller passes, cannot be an invalid argument.
+    // Errors in what the daemon sends are not an invalid argument of the caller.
     if (absl::IsInvalidArgument(incoming.status())) {
       return absl::InternalError(absl::StrCat(path_, " sent a wrong frame: ", incoming.status().message()));
     }

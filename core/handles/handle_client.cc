@@ -86,7 +86,7 @@ absl::StatusOr<std::unique_ptr<ClaimedReplica>> ClaimedReplica::Claim(const std:
   ReplicaHandles handles = std::move(frame->handles);
   std::vector<UniqueFd> fds = std::move(answer.fds);
   const size_t expected = DescriptorsOf(handles);
-  // Each frame but the last brings all that one can.
+  // Each frame but the last brings the max number of descriptors.
   while (fds.size() < expected && fds.size() % kMaxFrameDescriptors == 0 && !fds.empty()) {
     TC_ASSIGN_OR_RETURN(IncomingFrame more, channel->Receive(deadline));
     if (!std::holds_alternative<DescriptorsFrame>(more.frame) || more.fds.empty()) break;
@@ -123,7 +123,7 @@ absl::StatusOr<ConstHostSpan> ClaimedReplica::MapImage(bool copy_on_write) {
     absl::StatusOr<ReservedRange> image =
         MapExtents(copy_on_write ? ReservedRange::Access::kCopyOnWrite : ReservedRange::Access::kRead);
     writable_ = copy_on_write && image.ok();
-    // To be read it needs no memory.
+    // A mapping for reading needs no memory.
     if (copy_on_write && absl::IsResourceExhausted(image.status())) {
       image = MapExtents(ReservedRange::Access::kRead);
     }
@@ -164,7 +164,7 @@ absl::Status ClaimedReplica::AcknowledgeClosed() {
   if (acknowledged_) return absl::OkStatus();
   const SteadyTime deadline = SteadyNow() + kCloseTimeout;
   absl::StatusOr<IncomingFrame> answer = channel()->Exchange(ClosedFrame{}, {}, deadline);
-  // That the bytes were damaged is not an answer to this.
+  // An ERROR about damaged bytes is not an answer to this.
   if (absl::IsDataLoss(answer.status())) answer = channel()->Receive(deadline);
   TC_RETURN_IF_ERROR(answer.status());
   if (!std::holds_alternative<ClosedFrame>(answer->frame)) {
@@ -184,7 +184,7 @@ absl::Status ClaimedReplica::CheckIntact() const {
     told = followed.end();
   }
   if (told.ok()) told = channel_->TakeError();
-  // Nothing else is about the bytes: a connection that ended leaves them as they were.
+  // All other errors are not about the bytes: a connection that ended leaves them as they were.
   if (absl::IsDataLoss(told)) damage_ = told;
   return damage_;
 }

@@ -182,7 +182,7 @@ class HandleServer::Loop {
     }
   }
 
-  // There may be something to tell on a connection: on any thread, also under the lock of an availability.
+  // Notes that there may be news for a connection. On any thread, also under the lock of an availability.
   void NoteNews(uint64_t id) {
     {
       absl::MutexLock lock(&news_mutex_);
@@ -376,7 +376,7 @@ class HandleServer::Loop {
   void AddOrphan(OrphanedClaim orphan) {
     const uint64_t id = next_id_++;
     const absl::Status watched = Watch(EPOLL_CTL_ADD, orphan.process.get(), EPOLLIN, id);
-    // Better memory that is never freed than memory that is freed while it is in use.
+    // Memory that is never freed is better than memory that is freed while it is in use.
     LOG_IF(ERROR, !watched.ok()) << watched << "; replica " << orphan.held->claim().handles.replica_id
                                  << " stays leased until the daemon stops";
     orphans_.emplace(id, std::move(orphan));

@@ -21,7 +21,7 @@ namespace {
 // No process can add a seal either: one against writing would end the stream.
 constexpr int kRingSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
-// How long a wait looks at neither its context nor the connection.
+// The max time between two checks of the context and the connection.
 constexpr absl::Duration kLookEvery = absl::Milliseconds(50);
 
 }  // namespace
@@ -60,7 +60,7 @@ PutRing::PutRing(RingShape shape, absl::Duration stall_timeout, RingRoom::Hold r
       slots_(shape.slots) {}
 
 PutRing::~PutRing() {
-  // A client that does not go on keeps its mapping, and would keep the pages. The page in front stays: a
+  // A client that stalls keeps its mapping, and would keep the pages. The page in front stays: a
   // client that still looks at it finds nothing new there.
   madvise(mapping_.base() + kRingHeaderBytes, shape_.bytes() - kRingHeaderBytes, MADV_REMOVE);
 }

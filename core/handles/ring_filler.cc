@@ -57,7 +57,7 @@ absl::StatusOr<std::unique_ptr<RingFiller>> RingFiller::Open(const std::string& 
       std::unique_ptr<ClientChannel> channel,
       ClientChannel::Connect(socket_path, std::min(deadline, SteadyNow() + kConnectTimeout), cancellation));
   const ClientChannel::EndedBy ended(*channel, cancellation);
-  // Why a daemon refuses is what it answers STREAM with.
+  // A daemon that refuses says why in its answer to STREAM.
   const absl::Status sent = HandOver(*channel, handed, deadline);
   if (!sent.ok() && !absl::IsUnavailable(sent)) return sent;
   absl::StatusOr<IncomingFrame> answer = channel->Exchange(StreamFrame{image_bytes}, {}, deadline);
@@ -108,7 +108,7 @@ absl::Status RingFiller::Start(int threads, Fill fill, std::function<void()> on_
       return absl::ResourceExhaustedError(absl::StrCat(
           "start a thread that fills the ring of a put: ", error.what(), "; raise the limit of threads"));
     }
-    // It takes longer with fewer.
+    // With fewer threads it takes longer.
   }
   return absl::OkStatus();
 }

@@ -41,7 +41,7 @@ std::optional<uint64_t> ReadMemAvailable() {
   return std::nullopt;
 }
 
-// The limit of our control group, of either version of the interface, at its usual mount point. In a
+// The limit of this process's control group, of either interface version, at its usual mount point. In a
 // container the group's own files often appear at the mount's root instead of at the path that the kernel
 // tells.
 uint64_t ReadGroupLimit() {

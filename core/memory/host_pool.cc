@@ -419,7 +419,7 @@ absl::StatusOr<std::unique_ptr<HostPool>> HostPool::Create(Options options) {
     return absl::InvalidArgumentError(absl::StrCat("a host pool's segments are of whole granules of ",
                                                    kGranuleBytes, " bytes, not of ", options.segment_bytes));
   }
-  // Before the rounding, which would wrap for a size near 2^64.
+  // Checked before the rounding, which would wrap for a size near 2^64.
   TC_RETURN_IF_ERROR(CheckFits(options.bytes, options.segment_bytes, /*prefaulted=*/false, ReadHostLimits()));
   std::vector<KeptSegment> places =
       PlaceKept(GranulesFor(options.bytes) * kGranuleBytes, options.segment_bytes, std::move(options.kept));

@@ -134,7 +134,7 @@ absl::Status Prefaulter::PopulateIn(size_t segment, uint64_t offset, uint64_t by
     result = madvise(region_.base() + offset, bytes, MADV_POPULATE_WRITE);
   } while (result != 0 && (errno == EINTR || errno == EAGAIN) && !stop_);
   if (result == 0 || stop_) return absl::OkStatus();
-  // An older kernel: give the file its pages, which is the dear part; mapping them at first touch costs
+  // An older kernel: give the file its pages, which is the slow part; mapping them at first touch costs
   // little. A write to each page from here would race with the pool's other users.
   const int error = errno == EINVAL ? PopulateFile(segment, offset, bytes) : errno;
   if (error == 0 || stop_) return absl::OkStatus();

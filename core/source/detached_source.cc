@@ -27,7 +27,7 @@ absl::StatusOr<Fetched> FetchInside(ChunkSource& inside, const RequestContext& c
 
 }  // namespace
 
-// It may close files, which may hang as reading them does.
+// The destructor may close files, which may hang as reading them does.
 DetachedSource::~DetachedSource() {
   RunDetached([inside = std::move(inside_)]() mutable { inside.reset(); });
 }

@@ -134,7 +134,7 @@ void HangingFolder::Reply(uint64_t unique, int error, const void* body, size_t b
   out.error = error;
   out.unique = unique;
   const iovec parts[] = {{&out, sizeof(out)}, {const_cast<void*>(body), bytes}};
-  // It fails where the asking process was killed meanwhile.
+  // The write fails where the asking process was killed meanwhile.
   [[maybe_unused]] const ssize_t written = writev(device_.get(), parts, bytes > 0 ? 2 : 1);
 }
 
