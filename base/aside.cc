@@ -14,7 +14,7 @@
 namespace tensorcast {
 namespace {
 
-// More than these would be a leak that nobody looks at.
+// Limit of calls left alone at once: more than these would be an unnoticed leak.
 constexpr int kMaxLeft = 64;
 
 std::atomic<int> left_alone = 0;

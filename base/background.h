@@ -29,8 +29,8 @@ class PeriodicTask {
   std::thread thread_;
 };
 
-// Runs jobs in their order: what must be done but nobody waits for. The queue has no bound and a job may take
-// as long as it likes, so that whoever adds jobs bounds them, and how long each takes. Thread-safe.
+// Runs jobs in their order, for work that no caller waits for. The queue is unbounded and a job may take any
+// time: the code that adds jobs bounds their number and their duration. Thread-safe.
 class SerialExecutor {
  public:
   SerialExecutor();

@@ -1,4 +1,4 @@
-// Identifiers that nobody else makes, from the kernel's random generator: safe across fork, and good enough
+// Globally unique identifiers, from the kernel's random generator: safe across fork, and good enough
 // for ids that double as secrets (tickets, the names of pulls). Thread-safe.
 #pragma once
 

@@ -27,7 +27,7 @@ struct Cancellation::State {
   std::thread::id running_thread ABSL_GUARDED_BY(mutex);
 };
 
-// Whoever took the entry out of `waiting` owns its callback.
+// The thread that took the entry out of `waiting` owns its callback.
 struct Cancellation::Registration::Entry {
   std::shared_ptr<State> state;
   uint64_t key = 0;

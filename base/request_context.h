@@ -1,4 +1,4 @@
-// What a request carries through every layer: how long it may take, whether anyone still wants it, which
+// What a request carries through every layer: how long it may take, whether it is still wanted, which
 // trace it belongs to, and the id that makes it idempotent. A value: handlers pass it down, nothing is
 // thread-local.
 #pragma once
@@ -52,7 +52,7 @@ struct RequestContext {
   TraceContext trace;
   std::string request_id;  // empty: the call is not a mutation
 
-  // A context with a fresh request id and trace, for work that nobody called for.
+  // A context with a fresh request id and trace, for work that no call asked for.
   static RequestContext Background(absl::Duration timeout = absl::InfiniteDuration());
 
   // For a call on behalf of this one: the same in all but what the caller then changes. Its spans are

@@ -143,8 +143,8 @@ TEST(Cancellation, ARegistrationMayOutliveTheCancellation) {
   }
 }
 
-// Each callback runs or its registration is gone before it could, whoever wins; what it touches is freed
-// right after.
+// Each callback runs, or its registration is gone before it could; what the callback touches is freed right
+// after.
 TEST(Cancellation, RegistrationsAndCancelRaceSafely) {
   for (int round = 0; round < 200; ++round) {
     const Cancellation cancellation;

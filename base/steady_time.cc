@@ -6,7 +6,7 @@
 namespace tensorcast {
 namespace {
 
-// A step that nobody would notice in a trace, and more than two readings one after the other are apart.
+// Too short to be noticed in a trace, and longer than the time between two consecutive readings.
 constexpr absl::Duration kSmallestStep = absl::Milliseconds(100);
 
 int64_t ReadNanos(clockid_t clock) {

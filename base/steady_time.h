@@ -1,5 +1,5 @@
-// The time that deadlines, leases and ages are measured in: nothing but its passing moves it, so a machine
-// whose clock is set neither ends what still has time nor keeps what has none.
+// The time that deadlines, leases and ages are measured in: only its passing moves it. Setting a machine's
+// wall clock neither ends what still has time nor keeps what has none.
 //
 // A type of its own, so that the compiler refuses to compare it with wall time (absl::Time), which is for
 // durable facts and for what people read. The two meet in ToWallTime and FromWallTime alone.

@@ -15,7 +15,7 @@ constexpr size_t kTraceIdOffset = 3;
 constexpr size_t kSpanIdOffset = 36;
 constexpr size_t kFlagsOffset = 53;
 constexpr size_t kVersion00Length = 55;
-// The longest tracestate that everybody has to pass on.
+// The longest tracestate that every participant has to pass on.
 constexpr size_t kMaxTraceStateBytes = 512;
 // Sampled, and (level 2 of the recommendation) a trace id that is random. Others have to be sent as zero.
 constexpr uint8_t kKnownFlags = 0x03;

@@ -46,8 +46,8 @@ struct TraceContext {
   friend bool operator==(const TraceContext&, const TraceContext&) = default;
 };
 
-// Carrying a trace by hand, for callers whose messages are string maps; gRPC calls need none of this, since
-// their interceptors do it.
+// Carrying a trace by hand, for messages that are string maps; gRPC calls need none of this, since their
+// interceptors do it.
 //
 // Writes "traceparent" (and "tracestate" if there is any); removes both when `context` is not valid.
 void InjectTrace(const TraceContext& context, std::map<std::string, std::string>& carrier);

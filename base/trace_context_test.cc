@@ -81,7 +81,7 @@ TEST(TraceContext, DropsATraceStateThatCannotBeSentOnButKeepsTheTrace) {
   EXPECT_EQ(TraceContext::FromTraceparent(kTraceparent, "a=\xc3\xa9")->trace_state, "");
 }
 
-TEST(TraceContext, OneWithoutIdsIsNoTrace) {
+TEST(TraceContext, WithoutIds_IsInvalid) {
   const TraceContext none;
   EXPECT_FALSE(none.IsValid());
   EXPECT_EQ(none.ToTraceparent(), "");

@@ -20,7 +20,7 @@ struct Unit {
   uint64_t bytes;
 };
 
-// Matched without regard to case, but "kb" is decimal and "kib" binary: nobody has to guess.
+// Matched without regard to case, but "kb" is decimal and "kib" binary: the unit is never ambiguous.
 constexpr std::array<Unit, 10> kUnits = {{{"", 1},
                                           {"B", 1},
                                           {"KiB", uint64_t{1} << 10},

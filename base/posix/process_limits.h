@@ -1,11 +1,11 @@
-// The system's limits of a process: looked at before it begins, since libraries abort where they are refused
-// a thread or a descriptor, and say less; and kept from being reached while it serves.
+// The system's limits of a process: checked before it begins, because libraries abort with a poor message
+// when refused a thread or a descriptor; and kept from being reached while the process serves.
 //
-// How a process that serves unauthenticated peers keeps enough file descriptors: the limit is raised as far
-// as it goes, the last of them are kept for its own work, and one is held back for the moment when there is
-// none. Whoever takes on work that costs descriptors because somebody outside asks (a connection, memory
-// handed over) gives back at once what IsReserved. The kernel numbers descriptors from the lowest free one,
-// so a number that high says that all below are in use, whoever uses them: no listener has to know of the
+// How a process that serves unauthenticated peers keeps enough file descriptors: it raises the limit as far
+// as possible, keeps the last descriptors for its own work, and holds one back for the moment when none is
+// left. Code that takes a descriptor for a peer's request (a connection, memory handed over) gives it back at
+// once when IsReserved. The kernel hands out the lowest free number, so a number that high says that all
+// below are in use by some part of the process: no listener has to know the
 // others.
 #pragma once
 
@@ -43,8 +43,8 @@ int DescriptorLimit();
 // own: an eighth of the limit, and at most 1024.
 int DescriptorReserve();
 
-// On whose behalf a descriptor is taken. Each kind leaves a sixteenth of the limit, and at most 512, to the
-// kind before it: callers on the network cannot shut out this host's, nor these the process's own user.
+// The caller that needs a descriptor. Each kind leaves a sixteenth of the limit, and at most 512, to the kind
+// before it: callers on the network cannot shut out this host's, nor these the process's own user.
 enum class DescriptorUser { kOwnUser, kLocalUser, kNetwork };
 
 // Whether a descriptor that was opened just now is one that this kind of caller has to leave alone.
@@ -55,8 +55,8 @@ class SpareDescriptor {
  public:
   SpareDescriptor() { Restore(); }
 
-  // Accepts a connection of a listener when the process has no descriptor left, so that whoever connected can
-  // be told so rather than wait in the listener's queue. The connection must be closed before Restore. Not
+  // Accepts a connection of a listener when the process has no descriptor left, so that the peer can be told
+  // so instead of waiting in the listener's queue. The connection must be closed before Restore. Not
   // set when there is nothing to accept, or another thread was faster to take the descriptor.
   UniqueFd Accept(int listener);
   // Takes a descriptor again; false when there still is none.

@@ -61,7 +61,7 @@ void AskForMemoryInVain() {
   ::operator delete(kept);
 }
 
-TEST(ProcessLimitsDeathTest, WhoIsRefusedMemoryEndsAndSaysSo) {
+TEST(ProcessLimitsDeathTest, OutOfMemory_EndsProcessWithMessage) {
   if (kSanitized) GTEST_SKIP() << "sanitizers have an allocator of their own";
   EXPECT_EXIT(AskForMemoryInVain(), testing::ExitedWithCode(kOutOfMemoryExitCode),
               "the system refuses this process more memory");

@@ -60,7 +60,7 @@ absl::Status SyncFolder(const std::string& path) {
 // The permissions of our folder when it is private.
 mode_t PrivateMode(const struct stat& found, mode_t others) {
   const mode_t mode = found.st_mode & kPermissions;
-  // Who may do no more than pass through was let by another process of this user, which shares the folder.
+  // Others that may only pass through keep that: another process of this user shares the folder with them.
   const bool passable = (mode & kOthers & ~kOthersPass) == 0;
   return (mode & ~kOthers) | others | (passable ? mode & kOthersPass : 0);
 }

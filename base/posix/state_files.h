@@ -1,4 +1,4 @@
-// Folders and files that hold a process's state: nobody else on the host may look into them, and there is
+// Folders and files that hold a process's state: no other user of the host may read them, and there is
 // room for what a start writes. Stateless; thread-safe.
 #pragma once
 
@@ -18,7 +18,7 @@ std::string DefaultStateFolder();
 
 // Sees to it that there is a folder at `path` which only this process's user can use. One that is missing is
 // made at mode 0700; those above it, where they are missing, as the umask has it. One that this user owns,
-// and that is empty or holds an entry called `own_entry`, loses the permissions of everybody else, but for
+// and that is empty or holds an entry called `own_entry`, loses the permissions of all other users, but for
 // `others`: the bits that they get (0011: to pass through). Where they have no other permission than to pass
 // through, they keep it: another process that shares the folder let them. One with other content in it is
 // left as it is.
@@ -34,8 +34,8 @@ absl::Status CheckPrivateFolder(const std::string& path, std::string_view own_en
 // Sees to it that there is a file at `path`, made empty when missing, that only its owner can open (0600).
 absl::Status MakePrivateFile(const std::string& path);
 
-// Puts `content` at `path`, in a file of this mode: who reads `path` finds what was there before or all of
-// this, whenever the power goes. It is on the disk on return. Nothing is left of a write that failed.
+// Puts `content` at `path`, in a file of this mode: a reader of `path` finds the old content or all of the
+// new, whenever the power goes. It is on the disk on return. Nothing is left of a write that failed.
 absl::Status ReplaceFile(const std::string& path, std::string_view content, mode_t mode = 0600);
 
 // A file that only takes up room, so that what has to be written some day finds some: a process gives the

@@ -60,8 +60,8 @@ TEST_F(PrivateFilesTest, AnOpenFolderThatIsEmptyOrOursIsClosed) {
   EXPECT_EQ(ModeOf(ours), 0700u);
 }
 
-// A global store whose file is in the state folder of a daemon with handle_groups.
-TEST_F(PrivateFilesTest, WhomAnotherProcessLetsPassThroughASharedFolderIsNotShutOut) {
+// A global store with its file in the state folder of a daemon with handle_groups.
+TEST_F(PrivateFilesTest, PassThroughForOthers_IsKeptInSharedFolder) {
   const std::string shared = Folder("shared", 0711);
   Touch(shared + "/own");
   ASSERT_TRUE(MakePrivateFolder(shared, "own").ok());

@@ -34,8 +34,8 @@ bool IsAt(int fd, const std::string& path) {
          open.st_ino == named.st_ino;
 }
 
-// Two daemons that start at once on one path must not both take the dead socket away: whoever holds the lock
-// beside it decides. It is a file for that moment, and not the folder, which another may lock for life.
+// Two daemons that start at once on one path must not both remove the dead socket: the daemon with the lock
+// beside it decides. The lock is a file and not the folder, which another process may lock for life.
 class PathLock {
  public:
   static absl::StatusOr<PathLock> Take(const std::string& socket_path) {
@@ -45,7 +45,7 @@ class PathLock {
       if (!fd) return ErrnoStatus(errno, "making the socket's lock", path);
       const bool locked = flock(fd.get(), LOCK_EX | LOCK_NB) == 0;
       if (!locked && errno != EWOULDBLOCK && errno != EINTR) return ErrnoStatus(errno, "locking", path);
-      // Whoever had it has removed it, and the next one may have made another.
+      // The previous holder removed the file, and the next one may have made another.
       if (locked && IsAt(fd.get(), path)) return PathLock(std::move(fd), path);
       absl::SleepFor(kLockPoll);
     }
@@ -96,7 +96,7 @@ absl::Status SetAccess(const std::string& path, const std::vector<gid_t>& groups
   if (groups.size() == 1) {
     mode = 0660;
     if (lchown(path.c_str(), static_cast<uid_t>(-1), groups.front()) != 0) {
-      // A user gives files only to groups of its own; whoever accepts asks for the peer's groups.
+      // A user can give files only to its own groups; the server checks the peer's groups on accept.
       if (errno != EPERM) {
         return ErrnoStatus(errno, absl::StrCat("giving group ", groups.front(), " access to"), path);
       }

@@ -1,4 +1,4 @@
-// Unix sockets: the address of a path, the listening socket behind one, and who is at the other end.
+// Unix sockets: the address of a path, the listening socket behind one, and the peer at the other end.
 #pragma once
 
 #include <sys/socket.h>
@@ -25,8 +25,8 @@ class UnixListener {
  public:
   // Only the own user may connect when `groups` is empty; else the socket belongs to the first group (0660),
   // or is open to all (0666) when there are several, since a file has one group only, or when that group is
-  // none of this user's: whoever accepts checks the peer anyway (CheckPeer). It does not block.
-  // ALREADY_EXISTS when somebody listens on the path, or a file that is not a socket is there.
+  // none of this user's: the server checks each peer anyway (CheckPeer). It does not block.
+  // ALREADY_EXISTS when a process listens on the path, or a file that is not a socket is there.
   static absl::StatusOr<std::unique_ptr<UnixListener>> Listen(const std::string& path,
                                                               const std::vector<gid_t>& groups);
   ~UnixListener();
@@ -46,12 +46,12 @@ class UnixListener {
 // What the kernel says of the process that connected, as it was then.
 absl::StatusOr<ucred> PeerCredentials(int socket);
 
-// For whom descriptors are taken on behalf of the peer: root counts as this process's own user.
+// The user that descriptors for this peer count for. Root counts as this process's own user.
 DescriptorUser DescriptorUserAt(int socket);
 
-// PERMISSION_DENIED unless the peer is of this process's user, or is root (who could become that user
+// PERMISSION_DENIED unless the peer is of this process's user, or is root (which could become that user
 // anyway), or one of its groups (primary or supplementary) is allowed. Ids are those of this process's user
-// namespace; one that the namespace does not know is nobody's.
+// namespace; an id that the namespace does not know matches none.
 absl::Status CheckPeer(int socket, const std::vector<gid_t>& allowed_groups);
 
 }  // namespace tensorcast

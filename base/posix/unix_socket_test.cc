@@ -25,9 +25,9 @@ TEST(CheckPeer, TheOwnUserIsLetIn) {
   EXPECT_EQ(CheckPeer(pair.mine.get(), {}), absl::OkStatus());
 }
 
-// In a container that maps no users everybody else is seen as 65534, and so is the process itself.
-TEST(CheckPeer, WhoIsNotKnownInThisUserNamespaceIsNotTakenForTheOwnUserNorForAGroup) {
-  const SocketPair pair;  // the kernel keeps who made it
+// In a container that maps no users every other user is seen as 65534, and so is the process itself.
+TEST(CheckPeer, IdUnknownInUserNamespace_IsRefused) {
+  const SocketPair pair;  // the kernel keeps the ids of the process that made it
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {

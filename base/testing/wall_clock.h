@@ -1,6 +1,6 @@
 // Sets the wall clock of this process, and of nothing else: a program that links this has a clock_gettime of
-// its own, which libraries call too. CLOCK_MONOTONIC goes on as before, as it would on a machine whose clock
-// is set. Thread-safe.
+// its own, which libraries call too. CLOCK_MONOTONIC goes on as before, as it would on a machine after its
+// clock is set. Thread-safe.
 #pragma once
 
 #include "absl/time/time.h"
