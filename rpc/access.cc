@@ -27,14 +27,14 @@ std::string_view TextOfUnix(RoleSet roles) {
   return security::RoleText(Contains(roles, Role::kOperator) ? Role::kOperator : Role::kClient);
 }
 
-// Nothing where a node names somebody for whom nobody calls: it calls for itself then.
+// Nullopt when the node names no client or operator: the node then calls for itself.
 std::optional<std::string> Asking(const security::Identity& identity, std::string_view said) {
   if (said == security::RoleText(Role::kClient) || said == security::RoleText(Role::kOperator)) {
     return std::string(said);
   }
   const absl::StatusOr<security::Name> name = security::ParseName(said);
   if (!name.ok() || (name->role != Role::kClient && name->role != Role::kOperator)) return std::nullopt;
-  // Who is denied gets nothing by another's hand either.
+  // A denied name gets no rights through a node either.
   if (!identity.CheckName(*name).ok()) return std::nullopt;
   return name->ToString();
 }
@@ -76,7 +76,7 @@ AccessControl::Decision AccessControl::Decide(const grpc::ServerContextBase& cal
       return decision;
     }
     decision.certificate = *std::move(certificate);
-    // Nobody comes so by TLS; but what is not a unix socket has none of its rights, whatever it is.
+    // TLS always shows a certificate. A connection that is not a unix socket must not get the rights of one.
     if (decision.certificate == nullptr && !call.peer().starts_with("unix:")) {
       decision.refused = absl::UnauthenticatedError("the connection shows no certificate");
       return decision;

@@ -1,10 +1,10 @@
-// Whether a call may be made by who makes it. A server that has certificates, or a socket with fewer rights
-// than all, has one of these; its interceptor asks for each call, and a call that is refused ends before its
-// handler runs.
+// Whether a caller may make a call. A server that has certificates, or a socket with fewer rights than all,
+// has one of these; its interceptor asks for each call, and a call that is refused ends before its handler
+// runs.
 //
 // A process that calls on behalf of another says so (metadata `tc-caller`). It is believed of nodes alone,
-// and gives them what a client may, never what only an operator may: a node's certificate is nobody's way to
-// delete or drain.
+// and gives them what a client may, never what only an operator may: a node's certificate does not permit
+// deleting or draining.
 //
 // Internal to this folder; thread-safe.
 #pragma once
@@ -31,7 +31,7 @@ namespace tensorcast::rpc {
 
 class AccessControl {
  public:
-  // `credentials` may be null: connections are those of unix sockets then. Who comes by one of these has
+  // `credentials` may be null: connections are those of unix sockets then. Callers over a unix socket have
   // `unix_roles`. `admit` as in ServerOptions.
   AccessControl(std::shared_ptr<const Credentials> credentials, security::RoleSet unix_roles,
                 std::function<absl::Status()> admit);

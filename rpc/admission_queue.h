@@ -1,9 +1,9 @@
 // The order in which a server's calls run while it is behind, and which calls it turns away.
 //
 // A task waits in the line of its class. Lines are served in the order of the classes; so that no class
-// starves, one task in kTurnOfOthers is the oldest of all lines. A line that is full, or whose first task has
-// waited too long, refuses more with UNAVAILABLE and RetryAfter (retry_after.h): each refused caller gets a
-// later time, at the rate at which tasks end, so that refused callers come back one after the other.
+// starves, one task in kTurnOfOthers is the oldest of all lines. A line that is full, or has a first task
+// that waited too long, refuses more with UNAVAILABLE and RetryAfter (retry_after.h): each refused caller
+// gets a later time, at the rate at which tasks end, so that refused callers come back one after the other.
 // Thread-safe.
 #pragma once
 

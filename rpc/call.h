@@ -33,10 +33,10 @@ namespace tensorcast::rpc {
 struct CallOptions {
   // How long UNAVAILABLE is retried, within the context's deadline; zero: not at all.
   absl::Duration retry_for = absl::Seconds(10);
-  // Somebody waits: a server that is back, or another in its place, is found soon.
+  // A caller waits: a server that is back, or its successor, must be found soon.
   Backoff::Options backoff = {.max = absl::Milliseconds(200)};
   const char* what = "call";  // names the work in errors that arise here
-  std::string on_behalf_of;   // who asked for it, where it is forwarded (Caller::asking); empty: this process
+  std::string on_behalf_of;   // of a forwarded call: the name that asked (Caller::asking); else empty
   EpochFence* fence = nullptr;  // what answers are to pass; must outlive the call
 };
 
@@ -66,9 +66,9 @@ class ClientCall {
   // Whether what the server says may be used: FAILED_PRECONDITION when it speaks another version of the
   // protocol, UNAVAILABLE when it does not pass the fence. REQUIRES: the first response was read.
   absl::Status CheckServer() const;
-  // How the call went, once gRPC says that it ended: its error, or CheckServer's. CANCELLED where nobody here
-  // cancelled is UNAVAILABLE: a server that ends cancels what it has under way. So is any error of a server
-  // that does not pass the fence.
+  // How the call went, once gRPC says that it ended: its error, or CheckServer's. CANCELLED that this process
+  // did not ask for is UNAVAILABLE: a server that ends cancels what it has under way. So is any error of a
+  // server that does not pass the fence.
   absl::Status Outcome(const grpc::Status& status) const;
 
  private:

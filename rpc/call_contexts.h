@@ -33,7 +33,7 @@ inline constexpr char kRequestIdKey[] = "tc-request-id";
 inline constexpr char kSessionIdKey[] = "tc-session-id";
 // Which attempt at the same call this is, when it is not the first.
 inline constexpr char kAttemptKey[] = "tc-attempt";
-// On whose behalf a call is made (access.h).
+// The name that a call is made for (access.h).
 inline constexpr char kCallerKey[] = "tc-caller";
 // How many messages a client stream has. A server cannot tell a stream that ended from one that was cut off
 // by a cancellation; the count can.
@@ -41,11 +41,11 @@ inline constexpr char kStreamMessagesKey[] = "tc-stream-messages";
 
 inline constexpr size_t kMaxRequestIdBytes = 128;
 
-// Who makes a call, as the server found out (access.h).
+// The caller, as the server found it out (access.h).
 struct Caller {
   std::string peer;    // the URI name in the certificate at the other end; empty: there was none
-  std::string asking;  // who asked for it: the peer, or on whose behalf it calls; "operator" or "client" for
-                       // those of this host. Empty where nothing is checked
+  std::string asking;  // the name that asked: the peer, or the name it calls for; "operator" or "client" for
+                       // callers of this host. Empty where nothing is checked
 };
 
 class CallContexts {
@@ -54,7 +54,7 @@ class CallContexts {
   static CallContexts& ForClient();
 
   void File(const void* call, RequestContext context);
-  // Who makes a call that is filed, and why it may not be made; neither is kept where nothing is checked.
+  // The caller of a filed call, and why it may not be made; neither is kept where nothing is checked.
   void FileCaller(const void* call, Caller caller, absl::Status refused);
   Caller FindCaller(const void* call) const;
   // OK where nothing was found to be wrong.
@@ -66,7 +66,7 @@ class CallContexts {
   struct Shard {
     mutable absl::Mutex mutex;
     std::unordered_map<const void*, RequestContext> contexts ABSL_GUARDED_BY(mutex);
-    // Of servers that check who calls (access.h).
+    // Of servers that check their callers (access.h).
     std::unordered_map<const void*, std::pair<Caller, absl::Status>> callers ABSL_GUARDED_BY(mutex);
   };
   Shard& shard(const void* call) const;
@@ -79,7 +79,7 @@ class CallContexts {
 // deadline.
 RequestContext ServerCallContext(grpc::ServerContextBase* call);
 
-// Of a call being served by a server that checks who calls (access.h); empty for others.
+// Of a call being served by a server that checks its callers (access.h); empty for others.
 Caller CallerOf(const grpc::ServerContextBase& call);
 
 // The deadline of a call being served, InfiniteFuture when the client set none.

@@ -27,7 +27,7 @@ namespace metrics = otel::metrics;
 
 constexpr int kCancelledCode = 1;
 
-// Health checks, reflection and heartbeats come by the clock, not by anybody's request: metrics suffice.
+// Health checks, reflection and heartbeats come by the clock, not by a user's request: metrics suffice.
 bool DeservesSpan(const MethodName& name) {
   return !name.service.starts_with("grpc.") && name.method != "Heartbeat";
 }
@@ -252,10 +252,10 @@ bool IsServersFault(absl::StatusCode code) {
 }
 
 void LogFailedCall(std::string_view method, const RequestContext& context, const absl::Status& status) {
-  // Each has lines of its own: who asks for what is not there must not hide that a server fails.
+  // Each has its own lines: callers that ask for what does not exist must not hide that a server fails.
   static auto* const of_servers = new Flood;
   static auto* const of_callers = new Flood;
-  // The caller hung up: nobody failed.
+  // The caller hung up: that is not a failure.
   if (CancelledByItsCaller(context, status)) return;
   uint64_t left_out = 0;
   const bool servers_fault = IsServersFault(status.code());

@@ -1,6 +1,6 @@
-// What a call tells those who watch: one span and the tc_rpc_* metrics on either end, the ids that its
-// request names, and a line in the server's log when it fails: handlers return their errors and leave the
-// telling to this.
+// What a call reports to telemetry: one span and the tc_rpc_* metrics on either end, the ids that its request
+// names, and a line in the server's log when it fails: handlers return their errors and leave reporting to
+// this.
 //
 // A CallObserver is owned by an interceptor. One call's hooks run one after the other, so this needs no lock.
 // With telemetry off it is a branch.

@@ -383,7 +383,7 @@ TEST(Retry, TheLastErrorSaysTheFirstToo) {
   EXPECT_FALSE(IsWorthRetrying(ended)) << "what came with the last error is lost";
 }
 
-TEST(Retry, WhoRunsOutOfTimeLearnsWhatTheFirstErrorSaid) {
+TEST(Retry, DeadlineAfterRetries_ReportsFirstError) {
   const RequestContext context = Within(absl::Seconds(60));
   int tries = 0;
   const absl::Status ended = RetryUnavailable(context, {}, [&](const Attempt&) {

@@ -67,7 +67,7 @@ grpc::ChannelArguments ArgumentsOf(const ChannelOptions& options) {
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   // In spite of its name this is how long an attempt to connect may take, the handshake included. A peer on a
-  // busy host needs more than a moment for that, and whoever gives up too early has to begin again.
+  // busy host needs more than a moment for that, and a client that gives up too early has to begin again.
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
                    static_cast<int>(absl::ToInt64Milliseconds(kConnectTimeout)));
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS,
@@ -104,8 +104,8 @@ std::string LookUpNames(const std::string& address) {
       if (its == *family) found.push_back(FormatNumeric(socket));
     }
   }
-  // Whoever waits for one of them asks every few seconds.
-  if (!unknown.empty()) LOG_EVERY_N_SEC(WARNING, 30) << "of " << address << ": " << unknown;
+  // A caller that waits for one of them asks every few seconds.
+  if (!unknown.empty()) LOG_EVERY_N_SEC(WARNING, 30) << "look up " << address << ": " << unknown;
   return absl::StrJoin(found, ",");
 }
 

@@ -1,5 +1,5 @@
 // Channels to a daemon or a global store: interceptors, keepalive, message limits and credentials in one
-// place; and whether anybody answers at an address.
+// place; and whether a server answers at an address.
 #pragma once
 
 #include <memory>
@@ -27,7 +27,7 @@ struct ChannelOptions {
   int max_message_bytes = kMaxMessageBytes;
   // Of this process, for host:port; null: the connection is in clear. Those to unix paths always are.
   std::shared_ptr<const Credentials> credentials;
-  // Whom to take for the server, with credentials.
+  // The roles that a server may have, with credentials.
   security::RoleSet servers =
       security::Only(security::Role::kNode) | security::Only(security::Role::kGlobalStore);
   std::string server_name;  // its name in that role; empty: any
@@ -36,8 +36,8 @@ struct ChannelOptions {
 };
 
 // Of several host:port, with commas between: what they mean now, as numbers, likewise; of one family, that of
-// the first that is known. Those that nobody knows are left out, with a warning; empty: all of them. One
-// alone stays as it is: gRPC looks its name up again whenever it connects. Blocks.
+// the first that is known. Names that cannot be resolved are left out, with a warning; empty: all of them.
+// One alone stays as it is: gRPC looks its name up again whenever it connects. Blocks.
 std::string LookUpNames(const std::string& address);
 
 // `address` is host:port or unix:/path. Never fails and does not wait: a bad or silent address shows as

@@ -25,7 +25,7 @@ namespace tensorcast::rpc {
 namespace {
 
 constexpr int kAcceptsAtOnce = 64;
-// Of those who may not come in: so many wait until they can be told so, each with one descriptor.
+// Refused connections that may wait until they can be told so, each with one descriptor.
 constexpr size_t kMaxRefused = 64;
 // What has not made a call for so long after it connected gives way to the next, where there is no room.
 constexpr absl::Duration kUnadmittedTime = absl::Seconds(1);
@@ -101,7 +101,7 @@ void ConnectionAcceptor::Run() {
       const bool pauses = now < endpoint.resume;
       if (pauses) next = std::min(next, endpoint.resume);
       for (const int listener : endpoint.listening.sockets()) {
-        // poll leaves out what has a negative descriptor: who connects meanwhile waits in the kernel's queue.
+        // poll leaves out what has a negative descriptor: new peers wait in the kernel's queue.
         polled.push_back({.fd = pauses ? -1 : listener, .events = POLLIN, .revents = 0});
       }
     }
@@ -134,9 +134,9 @@ void ConnectionAcceptor::AcceptAll(Endpoint& endpoint, int listener) {
     }
     const int error = errno;
     if (error == EAGAIN || error == EWOULDBLOCK) return;
-    // Those who are being refused give theirs back in a moment.
+    // Connections that are being refused give their descriptors back in a moment.
     if (error == EMFILE && refusing_->empty()) {
-      // Closed at once and without a word: whoever would say one needs more descriptors.
+      // Closed at once and without a word: to say one takes more descriptors.
       const bool was_there = static_cast<bool>(spare_.Accept(listener));
       if (was_there) {
         LOG_EVERY_N_SEC(ERROR, 10) << listening.address() << ": closed a connection: no descriptor is left";
@@ -144,7 +144,7 @@ void ConnectionAcceptor::AcceptAll(Endpoint& endpoint, int listener) {
       }
       const bool restored = spare_.Restore();
       if (restored && was_there) continue;
-      if (restored) return;  // the kernel gives a descriptor before it looks whether anybody waits
+      if (restored) return;  // the kernel gives a descriptor before it looks for a waiting peer
     }
     if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM) {
       LOG_EVERY_N_SEC(ERROR, 10) << ErrnoStatus(error, "accepting a connection at", listening.address())
@@ -162,8 +162,8 @@ void ConnectionAcceptor::Decide(Endpoint& endpoint, int listener, UniqueFd conne
   if (listening.is_unix()) {
     if (const absl::Status peer = CheckPeer(connection.get(), options_.unix_groups); !peer.ok()) {
       LOG_EVERY_N_SEC(WARNING, 10) << listening.address() << ": refused a connection: " << peer.message();
-      // They wait among themselves until they can be told, and make nobody else wait. Those that are too many
-      // are closed without a word.
+      // Refused peers wait in a queue of their own until they can be told. Those that are too many are closed
+      // without a word.
       if (to_refuse_.size() < kMaxRefused && !IsReserved(connection.get(), DescriptorUser::kNetwork)) {
         to_refuse_.push_back({.listener = listener, .connection = std::move(connection), .reason = peer});
       }

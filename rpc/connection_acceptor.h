@@ -41,7 +41,7 @@ class ConnectionAcceptor {
   // Gets a connection and the socket that it came by. Runs on the acceptor's thread and must not block.
   using Handler = std::function<void(int listener, UniqueFd connection)>;
 
-  // Listens. Who connects waits until Start.
+  // Listens. Peers that connect wait until Start.
   static absl::StatusOr<std::unique_ptr<ConnectionAcceptor>> Listen(const Options& options);
   ~ConnectionAcceptor() { Stop(); }
 

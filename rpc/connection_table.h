@@ -34,8 +34,8 @@ class ConnectionTable {
   void Add(int socket);
   // How many are open.
   int Count();
-  // The share of them, by a sample, whose bytes wait to be read: of a server that keeps up next to none. Zero
-  // where there are few connections, of which it would say nothing.
+  // The share of them, by a sample, with bytes that wait to be read: of a server that keeps up next to none.
+  // Zero where there are few connections, of which it would say nothing.
   double UnreadShare();
 
   // Adds one over TCP, of this peer as gRPC names it (TcpPeerOf); it is unadmitted at first.

@@ -1,4 +1,4 @@
-// Who is let in by a server's listener, who is not and is told so, and that nothing makes it stop listening.
+// Which peers a server's listener accepts, which it refuses with a reason, and that nothing stops it.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ using Stub = v1::GlobalStore::Stub;
 
 const CallOptions kOnce{.retry_for = absl::ZeroDuration()};
 
-// A server of its own options, and whoever knocks at it.
+// A server with its own options, and peers that connect to it.
 class Connections : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -134,7 +134,7 @@ TEST_F(Connections, BeyondTheLimitAreRefusedWithAReasonUntilOthersLeave) {
   EXPECT_TRUE(Call().ok());
 }
 
-// The peer whose call was admitted came first, so that it would go if that made no difference.
+// The peer with the admitted call came first, so that it would go if that made no difference.
 TEST_F(Connections, OldestUnadmittedConnection_GivesWayAtLimit) {
   for (const char* address : {"127.0.0.1:0", "[::1]:0"}) {
     Start({.listen = {address}, .max_connections = 2});
@@ -246,7 +246,7 @@ TEST_F(Connections, ThatAreRefusedAndStayAreClosedAfterAWhileAndManyAtOnce) {
   std::vector<UniqueFd> silent;
   for (int i = 0; i < 50; ++i) silent.push_back(Knock());
   for (const UniqueFd& one : silent) AwaitEnd(one.get());
-  // Those who come when all of these are gone are told why again.
+  // Peers that connect when all of these are gone are told why again.
   EXPECT_TRUE(testing::Eventually(
       [this] { return absl::StrContains(Call().message(), "the server has its limit of 0 connections"); }));
 }
@@ -280,7 +280,7 @@ TEST_F(Connections, ThePortCanBeListenedOnAgainAtOnceButNotTwice) {
   }
 }
 
-TEST_F(Connections, WhatIsNoAddressIsRefused) {
+TEST_F(Connections, InvalidAddress_IsRefused) {
   for (const char* address :
        {"", "foo", ":1", "127.0.0.1:99999", "127.0.0.1:x", "unix:", "nowhere.invalid:1"}) {
     const absl::Status refused = Server::Start({.listen = {address}}).status();
@@ -301,12 +301,12 @@ TEST_F(Connections, AUnixSocketIsItsUsersAloneAndGoesWithItsServer) {
 }
 
 // The disk tier locks its folder for life.
-TEST_F(Connections, AUnixSocketMayBeInAFolderThatSomebodyHasLocked) {
+TEST_F(Connections, UnixSocketInLockedFolder_IsServed) {
   const std::string folder = absl::StrCat(::testing::TempDir(), "/connections_test.", getpid());
   std::filesystem::create_directory(folder);
   const UniqueFd locked(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   ASSERT_EQ(flock(locked.get(), LOCK_EX | LOCK_NB), 0);
-  std::ofstream(folder + "/rpc.sock.lock").close();  // of one who was killed as it began
+  std::ofstream(folder + "/rpc.sock.lock").close();  // of a process that was killed as it began
   Start({.listen = {"unix:" + folder + "/rpc.sock"}});
   EXPECT_TRUE(Call().ok());
   EXPECT_FALSE(std::filesystem::exists(folder + "/rpc.sock.lock"));

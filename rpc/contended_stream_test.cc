@@ -1,6 +1,6 @@
-// The guard for linking our Abseil beside the distribution's gRPC, whose headers inline absl::Mutex: sixteen
-// threads of bidirectional streams that contend for one server, one channel and one executor. A mismatch
-// shows as a crash, a hang or a lost message.
+// The guard for linking our Abseil beside the distribution's gRPC, which inlines absl::Mutex in headers:
+// sixteen threads of bidirectional streams that contend for one server, one channel and one executor. A
+// mismatch shows as a crash, a hang or a lost message.
 #include <gtest/gtest.h>
 
 #include <atomic>

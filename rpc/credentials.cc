@@ -25,8 +25,8 @@ namespace {
 
 namespace tls = grpc::experimental;
 
-// Lines of gRPC's own go to our log. One would come with each handshake: gRPC looks for the name of the host
-// in the certificate, and names here are roles' and nodes'. Whoever knocks could fill a disk with others.
+// Lines of gRPC's own go to our log. One would come with each handshake: gRPC looks for the host's name in
+// the certificate, but names here are of roles and nodes. Peers could fill a disk with others.
 void TakeLogLine(gpr_log_func_args* line) {
   constexpr std::string_view kNoHostName = "No match found for server name";
   const std::string_view text = line->message;

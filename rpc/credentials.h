@@ -1,8 +1,8 @@
-// How the connections of one process between hosts are secured: mutual TLS by its certificate, whom a channel
-// takes for its server, and who a server's caller is. The one place where gRPC meets certificates.
+// How the connections of one process between hosts are secured: mutual TLS by its certificate, which servers
+// a channel accepts, and the name of a server's caller. The one place where gRPC meets certificates.
 //
 // A process without certificates has none of these; its ports and channels are in clear. Unix sockets always
-// are: there the kernel says who comes. Thread-safe.
+// are: there the kernel names the peer. Thread-safe.
 #pragma once
 
 #include <memory>

@@ -22,9 +22,9 @@ Executor::~Executor() {
   for (std::thread& thread : left) thread.join();
 }
 
-// The bound is on tasks that wait, so that a server under a flood says so at once and does not answer
-// everybody too late. A thread cannot join itself: those that left are joined by whoever schedules next, or
-// by the destructor.
+// The bound is on tasks that wait, so that a server under a flood says so at once and does not answer every
+// caller too late. A thread cannot join itself: the next Schedule joins the threads that left, or the
+// destructor does.
 absl::Status Executor::Schedule(Task task) {
   std::vector<std::thread> left;
   {

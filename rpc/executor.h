@@ -37,7 +37,7 @@ class Executor final : public TaskRunner {
 
   Executor() : Executor(Options{}) {}
   explicit Executor(const Options& options);
-  // Runs what is queued, then joins. Must outlive the rpc::Server whose handlers use it.
+  // Runs what is queued, then joins. Must outlive the rpc::Server with handlers that use it.
   ~Executor() override;
 
   Executor(const Executor&) = delete;
@@ -49,8 +49,8 @@ class Executor final : public TaskRunner {
   int threads() const;
 
  private:
-  // Starts a thread unless enough are idle or the bound is reached; an error only when nobody could run the
-  // task.
+  // Starts a thread unless enough are idle or the bound is reached; an error only when no thread could run
+  // the task.
   absl::Status GrowIfNeeded() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Run();
   bool HasWork() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_ || !queue_.empty(); }

@@ -32,7 +32,7 @@ TEST(Executor, GrowsUntilEveryBlockedTaskHasAThread) {
 
 TEST(Executor, NeverPassesItsBoundAndStillRunsEverything) {
   std::atomic<int> running{0};
-  std::atomic<int> most{0};
+  std::atomic<int> max_seen{0};
   std::atomic<int> ran{0};
   {
     Executor executor({.max_threads = 3});
@@ -40,8 +40,8 @@ TEST(Executor, NeverPassesItsBoundAndStillRunsEverything) {
       ASSERT_TRUE(executor
                       .Schedule([&] {
                         int now = ++running;
-                        int seen = most;
-                        while (now > seen && !most.compare_exchange_weak(seen, now)) {
+                        int seen = max_seen;
+                        while (now > seen && !max_seen.compare_exchange_weak(seen, now)) {
                         }
                         ++ran;
                         --running;
@@ -50,7 +50,7 @@ TEST(Executor, NeverPassesItsBoundAndStillRunsEverything) {
     }
   }
   EXPECT_EQ(ran, 200);
-  EXPECT_LE(most, 3);
+  EXPECT_LE(max_seen, 3);
 }
 
 TEST(Executor, RefusesWithUnavailableWhenTooManyWait) {

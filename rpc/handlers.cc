@@ -17,7 +17,7 @@ struct Finisher::State {
   explicit State(std::function<void(absl::Status)> f) : finish(std::move(f)) {}
   ~State() { Finish(absl::InternalError("the server dropped this call without an answer")); }
 
-  // Whoever is first: the handler, a cancellation, or the destructor of the last copy.
+  // The first call counts: of the handler, a cancellation, or the destructor of the last copy.
   void Finish(absl::Status status) {
     if (!finished.exchange(true)) std::exchange(finish, nullptr)(std::move(status));
   }
@@ -60,7 +60,7 @@ absl::Status StreamCounter::Count(uint64_t message_bytes) {
                                                      bytes_, " bytes (at most ", bounds_.max_bytes, ")"));
   }
   if (together > bounds_.max_bytes_together) {
-    // Who is refused takes no room from the others.
+    // A refused stream takes no room from the others.
     bytes_together.fetch_sub(message_bytes);
     bytes_ -= message_bytes;
     return absl::UnavailableError(absl::StrCat(

@@ -10,8 +10,8 @@
 //
 // A request and a response live until the handler has returned (or, in the asynchronous forms, until Finish).
 // The context's cancellation fires when the client cancels, goes away, or its deadline passes, on a gRPC
-// thread: what is registered there must not block. A handler whose caller is gone before it started is not
-// run. Errors: an Executor that is full ends the call with UNAVAILABLE.
+// thread: what is registered there must not block. A handler does not run when its caller is gone before it
+// started. Errors: an Executor that is full ends the call with UNAVAILABLE.
 #pragma once
 
 #include <grpcpp/server_context.h>
@@ -127,7 +127,7 @@ class StreamCounter {
   uint64_t bytes_ = 0;
 };
 
-// Not OK for a caller whose version of the protocol is another: no handler sees its call.
+// Not OK for a caller with another version of the protocol: no handler sees its call.
 grpc::Status CheckCaller(const grpc::CallbackServerContext& call);
 
 // Runs `task` on the executor unless the caller is gone by then; `fail` gets the reason when it cannot be

@@ -171,7 +171,7 @@ class ServerInterceptor final : public grpc::experimental::Interceptor {
 
   enum class Reached : uint8_t { kNeither, kToldUnreadable, kClose };
 
-  // What let the call in may have ended while its handler ran: then the answer is nobody's any more.
+  // What admitted the call may have ended while its handler ran: then its answer must not be sent.
   void AdmitAgain(InterceptorBatchMethods& methods) const {
     if (access_ == nullptr) return;
     if (const absl::Status refused = access_->Admit(); !refused.ok()) {

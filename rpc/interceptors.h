@@ -28,9 +28,9 @@ std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface> MakeClien
 // caller sent none that is well-formed, a new root. The span names the ids that the request names, and a call
 // that fails is a line in the log (failure_log.h).
 //
-// `access` says who may make a call, and must outlive the server's last one; null: everybody may everything.
-// `epoch` is said with each answer, unless its number is 0. `on_admitted` is told by which connection each
-// call came that was let in; empty: nothing is.
+// `access` decides which caller may make a call, and must outlive the last call; null: every call may be
+// made. `epoch` is said with each answer, unless its number is 0. `on_admitted` is told by which connection
+// each call came that was let in; empty: nothing is.
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MakeServerInterceptorFactory(
     AccessControl* access, const Epoch& epoch, std::function<void(std::string_view peer)> on_admitted);
 

@@ -60,7 +60,7 @@ class OtherProcess {
 };
 
 TEST(LateServer, IsFoundByACallerThatSleepsBetweenItsTries) {
-  // gRPC's own look at connections that nobody waits for would find it, too, after a while.
+  // gRPC's own look at connections without a waiting call would find it, too, after a while.
   ASSERT_EQ(setenv("GRPC_CLIENT_CHANNEL_BACKUP_POLL_INTERVAL_MS", "0", 1), 0);
   const testing::TempFolder folder;
   const std::string path = folder.path() + "/server";

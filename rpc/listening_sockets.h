@@ -17,9 +17,9 @@ namespace tensorcast::rpc {
 class ListeningSockets {
  public:
   // `address` is host:port (port 0 picks one) or unix:/path. A wildcard of IPv6, [::], takes IPv4 too.
-  // Another server never shares the port. `unix_groups` as for UnixListener. INVALID_ARGUMENT for what is no
-  // address; ALREADY_EXISTS when a living process listens on the unix path; UNAVAILABLE when the port is in
-  // use.
+  // Another server never shares the port. `unix_groups` as for UnixListener. INVALID_ARGUMENT for what is not
+  // an address; ALREADY_EXISTS when a living process listens on the unix path; UNAVAILABLE when the port is
+  // in use.
   static absl::StatusOr<ListeningSockets> Open(const std::string& address,
                                                const std::vector<gid_t>& unix_groups);
 

@@ -50,7 +50,7 @@ TEST(StatusMapping, AnErrorWithoutPayloadsHasNoDetails) {
   EXPECT_EQ(ToGrpcStatus(absl::AbortedError("old incarnation")).error_details(), "");
 }
 
-TEST(StatusMapping, DetailsThatAreNoStatusAreLeftOut) {
+TEST(StatusMapping, InvalidDetails_AreLeftOut) {
   const absl::Status back = FromGrpcStatus({grpc::StatusCode::ABORTED, "why", "\xff\xff rubbish"});
   EXPECT_EQ(back, absl::AbortedError("why"));
 }

@@ -1,7 +1,7 @@
 // The version of the contracts in proto/, which all processes of a cluster share. Each call says its
-// caller's, each answer its server's, as gRPC metadata; who meets another one refuses it before a handler
-// runs, or before an answer is used. So that the difference is one clear error and not whatever comes of
-// fields that mean something else. Pure functions.
+// caller's, each answer its server's, as gRPC metadata; a process that meets another version refuses it
+// before a handler runs, or before an answer is used. So that the difference is one clear error and not
+// whatever comes of fields that mean something else. Pure functions.
 //
 // Version 1 did not say one. Errors are not checked: they say what they say in every version.
 #pragma once

@@ -29,7 +29,7 @@ size_t MaxAtOnce() { return std::clamp(DescriptorReserve() / 8, 1, 64); }
 // For a client to make its call; then it is told to go, which loses no call that was sent meanwhile.
 constexpr int kAgeMs = 500;
 constexpr int kGraceMs = 300;
-// Then whoever is still there is cut off.
+// Then every client that is still connected is cut off.
 constexpr absl::Duration kTime = absl::Milliseconds(1000);
 // What each has at least before it makes room for another.
 constexpr absl::Duration kMinTime = absl::Milliseconds(100);

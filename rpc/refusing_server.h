@@ -1,7 +1,7 @@
-// Tells those whom a server does not let in why, in gRPC's own words: each call on such a connection ends at
-// once with the reason, and the connection a second later. (Closed without a word, it would be one of many
-// "connection reset", and gRPC's clients may wait five seconds for more; a GOAWAY at its beginning makes them
-// connect again without pause.)
+// Tells refused peers why a server does not accept them, in gRPC's protocol: each call on such a connection
+// ends at once with the reason, and the connection a second later. (Closed without a word, it would be one of
+// many "connection reset", and gRPC's clients may wait five seconds for more; a GOAWAY at its beginning makes
+// them connect again without pause.)
 //
 // Internal to this folder; one owner thread.
 #pragma once

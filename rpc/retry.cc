@@ -40,8 +40,8 @@ absl::Status SleepFor(const RequestContext& context, absl::Duration duration, st
     return absl::DeadlineExceededError(
         absl::StrCat(what, ": the deadline leaves no time for another attempt"));
   }
-  // gRPC makes connections only while somebody waits in it, but for a look every five seconds: where nothing
-  // is served and all who call sleep, a server that is back would not be noticed. So this sleep is in gRPC.
+  // gRPC makes connections only while a thread waits in it, but for a look every five seconds: where nothing
+  // is served and all callers sleep, a server that is back would not be noticed. So this sleep is in gRPC.
   grpc::CompletionQueue queue;
   grpc::Alarm woken;  // never by itself
   woken.Set(&queue, gpr_inf_future(GPR_CLOCK_MONOTONIC), /*tag=*/nullptr);
@@ -62,7 +62,7 @@ absl::Status SleepFor(const RequestContext& context, absl::Duration duration, st
 absl::Duration Backoff::Next() {
   const absl::Duration step = next_;
   next_ = std::min(next_ * options_.factor, options_.max);
-  // Jitter, so that those who were refused together do not come back together.
+  // Jitter, so that callers that were refused together do not come back together.
   return step * absl::Uniform(random_, 0.5, 1.0);
 }
 

@@ -10,13 +10,13 @@
 
 namespace tensorcast::rpc {
 
-// UNAVAILABLE is worth another try, unless whoever returned it knows better. Thread-safe, as are the next
-// two.
+// UNAVAILABLE is worth another try, unless the status says otherwise (WithoutRetry). Thread-safe, as are the
+// next two.
 bool IsWorthRetrying(const absl::Status& status);
 
-// The same error, not to be retried: who returns it has waited as long as makes sense. OK stays OK. The mark
-// travels with the status from server to client (DoNotRetry in proto/types.proto), so that not everybody on
-// the way waits for the same thing in turn.
+// The same error, not to be retried: the process that returns it has waited as long as makes sense. OK stays
+// OK. The mark travels with the status from server to client (DoNotRetry in proto/types.proto), so that not
+// every process on the way waits in turn.
 absl::Status WithoutRetry(absl::Status status);
 
 // OK after `duration`; at once DEADLINE_EXCEEDED when the context's deadline comes before that, and CANCELLED

@@ -1,4 +1,4 @@
-// Who is let in, and who may make which call, over real sockets with real certificates.
+// Which callers are admitted, and which may make which call, over real sockets with certificates.
 #include <gmock/gmock.h>
 #include <google/protobuf/descriptor.h>
 #include <grpcpp/grpcpp.h>
@@ -54,7 +54,7 @@ TEST(Roles, EveryCallOfEveryServiceHasOneRowAndNoOtherHas) {
   EXPECT_GT(rows.size(), 30u);
 }
 
-// Answers, and remembers who asked.
+// Answers, and remembers the caller.
 class RecordingStore final : public v1::GlobalStore::CallbackService {
  public:
   explicit RecordingStore(Executor* executor) : executor_(*executor) {}
@@ -115,7 +115,7 @@ class SecuredCalls : public ::testing::Test {
   std::shared_ptr<const Credentials> Own(std::string_view path) const {
     return std::make_shared<Credentials>(authority_.Load(path));
   }
-  // A channel whose connection is shared with no other.
+  // A channel with a connection of its own.
   std::unique_ptr<Stub> StubAs(std::shared_ptr<const Credentials> own,
                                security::RoleSet servers = security::Only(Role::kGlobalStore)) {
     return v1::GlobalStore::NewStub(
@@ -136,7 +136,7 @@ class SecuredCalls : public ::testing::Test {
   std::unique_ptr<Server> server_;
 };
 
-TEST_F(SecuredCalls, WhoHasTheRoleIsServedAndKnownByName) {
+TEST_F(SecuredCalls, CallerWithRole_IsServedAndKnownByName) {
   StartStore();
   const auto stub = StubAs(Own("client/trainer"));
   const absl::Status bound = Bind(*stub);
@@ -188,7 +188,7 @@ TEST_F(SecuredCalls, OnlyNodesCallOnBehalfOfOthersAndOnlyOfClientsAndOperatorsOf
       absl::StatusCode::kPermissionDenied);
 }
 
-TEST_F(SecuredCalls, WithoutACertificateOfOurAuthorityNobodyIsLetIn) {
+TEST_F(SecuredCalls, CallerWithoutOurCertificate_IsRefused) {
   StartStore();
   const TestAuthority other;  // of the same trust domain, even
   const auto plain = v1::GlobalStore::NewStub(MakeChannel(server_->addresses()[0], {}));
@@ -243,7 +243,7 @@ TEST_F(SecuredCalls, NewCertificatesAreTakenWhileCallsRunOn) {
   const auto watch = stub->WatchKeys(&context, {});
   v1::WatchKeysResponse response;
   ASSERT_TRUE(watch->Read(&response));
-  // The client's own, which shows in who the server sees: another name in the same files.
+  // The client's own, which shows in the name that the server sees: another name in the same files.
   const auto files = own->identity().files();
   const auto renamed = authority_.Issue("client/c");
   std::rename(renamed.key.c_str(), files.key.c_str());
@@ -274,17 +274,17 @@ TEST_F(SecuredCalls, ASocketOfThisHostHasTheRolesThatItWasGiven) {
 TEST_F(SecuredCalls, ASocketOfThisHostBesideATlsPortStaysInClearAndIsAnOperators) {
   const TempFolder folder;
   Start({.listen = {"unix:" + folder.File("daemon.sock"), "127.0.0.1:0"}, .credentials = Own("node/a")});
-  EXPECT_TRUE(Delete(*StubAs(Own("client/b"))).ok());  // whoever's certificate: this is not TLS
+  EXPECT_TRUE(Delete(*StubAs(Own("client/b"))).ok());  // with any certificate: this is not TLS
   EXPECT_EQ(service_.caller().asking, "operator");
 }
 
-TEST_F(SecuredCalls, WithoutCertificatesNobodyIsAskedWhoTheyAre) {
+TEST_F(SecuredCalls, ServerWithoutCertificates_ServesEveryCaller) {
   Start({.listen = {"127.0.0.1:0"}});
   EXPECT_TRUE(Delete(*StubAs(nullptr)).ok());
   EXPECT_EQ(service_.caller().asking, "");
 }
 
-TEST_F(SecuredCalls, HealthIsAnsweredToEveryoneWithACertificateAndToNobodyElse) {
+TEST_F(SecuredCalls, Health_IsAnsweredToCertificateHoldersOnly) {
   StartStore();
   const std::string& address = server_->addresses()[0];
   for (const char* path : {"node/a", "client/b", "operator", "global-store"}) {
@@ -294,7 +294,7 @@ TEST_F(SecuredCalls, HealthIsAnsweredToEveryoneWithACertificateAndToNobodyElse) 
   EXPECT_FALSE(CheckHealth(address, absl::Seconds(60)).ok());
 }
 
-TEST_F(SecuredCalls, WhoIsTurnedAwayForWantOfRoomIsToldSoOverTls) {
+TEST_F(SecuredCalls, CallerOverConnectionLimit_IsToldOverTls) {
   Start({.listen = {"127.0.0.1:0"}, .max_connections = 1, .credentials = Own("global-store")});
   const auto first = StubAs(Own("client/a"));
   ASSERT_TRUE(Bind(*first).ok());

@@ -54,7 +54,7 @@ void SetLimits(grpc::ServerBuilder& builder, const ServerOptions& options) {
   builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kStreamWindowBytes);
   // Nothing reads gRPC's own records of channels, which cost each connection.
   builder.AddChannelArgument(GRPC_ARG_ENABLE_CHANNELZ, 0);
-  // Whoever connects and does not say a word leaves again.
+  // A peer that connects and sends nothing is disconnected.
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 20000);
 }
 
@@ -114,7 +114,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   // Listen wait in the kernel's queue.
   server->acceptor_->Start([plain = server->connections_.get(), tls = server->tls_connections_.get()](
                                int listener, UniqueFd connection) {
-    // Unix sockets are in clear in any case: the kernel says who is there.
+    // Unix sockets are in clear in any case: the kernel names the peer.
     HandOver(tls == nullptr || IsUnixSocket(listener) ? *plain : *tls, listener, std::move(connection));
   });
   return server;

@@ -41,9 +41,9 @@ struct ServerOptions {
   // At each address. More, and those that only reserved descriptors are left for, are refused with
   // UNAVAILABLE and the reason; over TCP the oldest connection on which no call was admitted gives way first.
   int max_connections = kMaxConnections;
-  // Of host:port; null: those are in clear, and who reaches them may make every call (access.h).
+  // Of host:port; null: those are in clear, and every peer may make every call (access.h).
   std::shared_ptr<const Credentials> credentials;
-  // What those may do who come by a unix path.
+  // What callers over a unix path may do.
   security::RoleSet unix_roles = security::kEveryRole;
   // Asked before each call of ours and again before it is answered: its error is the call's. Empty: all are
   // admitted.
@@ -68,7 +68,7 @@ class Server {
   // Blocks until Shutdown.
   void Wait();
 
-  // The share of the connections whose bytes the server has yet to read, by a sample; zero where it keeps up.
+  // The share of connections, by a sample, with bytes that the server did not read yet; zero if it keeps up.
   double UnreadShare() const;
 
   // What to give to MakeChannel, in the order of `listen`, with the ports that were picked.

@@ -12,8 +12,8 @@ class Status;
 
 namespace tensorcast::rpc {
 
-// Trailing metadata has a small limit, and a call whose trailers do not fit fails with an error that hides
-// the real one. So longer messages are cut; with payloads, which repeat the message, to half of that; and
+// Trailing metadata has a small limit, and a call with larger trailers fails with an error that hides the
+// real one. So longer messages are cut; with payloads, which repeat the message, to half of that; and
 // payloads that are larger together stay behind.
 inline constexpr size_t kMaxErrorMessageBytes = 2048;
 inline constexpr size_t kMaxDetailsBytes = 1024;

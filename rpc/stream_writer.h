@@ -55,7 +55,7 @@ class StreamWriter {
   // the stream. REQUIRES: called once, and nothing is written afterwards.
   void WriteRest(std::function<std::optional<Response>()> next) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // True once nobody reads any more.
+  // True once the client no longer reads.
   bool closed() const {
     absl::MutexLock lock(&mutex_);
     return closed_;
@@ -215,7 +215,7 @@ void StreamWriter<Response>::Pump() {
       return;
     }
   }
-  // From here on the sink belongs to this thread: nobody else touches it while a message is in flight or
+  // From here on the sink belongs to this thread: no other thread touches it while a message is in flight or
   // after the end.
   if (message != nullptr) {
     sink_->SinkWrite(message);

@@ -184,8 +184,8 @@ absl::Time FromProto(const google::protobuf::Timestamp& time) {
 }
 
 google::protobuf::Duration ToProto(absl::Duration duration) {
-  // A Duration message holds some 10,000 years; infinity has to be something that fits and that nobody waits
-  // out.
+  // A Duration message holds some 10,000 years; infinity has to be something that fits and that outlasts
+  // every wait.
   constexpr absl::Duration kForever = absl::Hours(24 * 365 * 100);
   const absl::Duration bounded = std::clamp(duration, -kForever, kForever);
   // Of a Duration both parts have one sign.

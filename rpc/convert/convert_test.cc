@@ -148,7 +148,7 @@ TEST(Convert, ProgressOfAnUnknownSourceTypeReadsAsRemote) {
                                 .sources = {{.source = {SourceType::kLocal, "local", "node-a"}},
                                             {.source = {SourceType::kRemote, "tcp", "node-b"}, .bytes = 3}}};
   v1::Progress progress = ToProto(two);
-  EXPECT_EQ(progress.lane(), "local") << "of the first, for who knows no others";
+  EXPECT_EQ(progress.lane(), "local") << "of the first, for clients that know one source only";
   ASSERT_EQ(FromProto(progress).sources.size(), 2);
   EXPECT_EQ(FromProto(progress).sources[0].source.type, SourceType::kLocal);
   EXPECT_EQ(FromProto(progress).sources[1].bytes, 3);

@@ -1,8 +1,8 @@
-// Grant tokens: how a source knows, without asking anyone, that the global store allowed a pull (FORMAT.md).
+// Grant tokens: how a source knows by itself that the global store allowed a pull (FORMAT.md).
 //
 // The global store signs the claims with the grant key that it gave the source at registration; the source
 // verifies them with the same key before it opens the pull or hands out an attach ticket. A token is a
-// permission and no secret of its own: who holds one can only pull what it names, as the node it names, over
+// permission and not a secret of its own: its holder can only pull what it names, as the node it names, over
 // the lane it names. Thread-safe.
 #pragma once
 
@@ -20,7 +20,7 @@ namespace tensorcast::rpc {
 inline constexpr absl::Duration kGrantAllowance = absl::Seconds(5);
 
 // What the global store gave a source at its registration. Both count from that moment, each by a clock that
-// nobody sets, and the source corrects its count by every heartbeat's answer: no two clocks are ever
+// is never set, and the source corrects its count by every heartbeat's answer: no two clocks are ever
 // compared.
 struct GrantKey {
   std::string bytes;  // empty: not registered yet
