@@ -60,7 +60,7 @@ absl::Status SetTime(ASN1_TIME* time, absl::Time value) {
   return ASN1_TIME_set(time, absl::ToTimeT(value)) != nullptr ? absl::OkStatus() : Failed("set a time");
 }
 
-// A random number of 128 bits: nobody has to remember what was given before.
+// A random number of 128 bits: the authority need not remember the numbers it gave before.
 absl::Status SetSerial(X509* certificate) {
   const std::unique_ptr<BIGNUM, decltype(&BN_free)> number(BN_new(), BN_free);
   if (number == nullptr || BN_rand(number.get(), kSerialBits, BN_RAND_TOP_ONE, BN_RAND_BOTTOM_ANY) != 1 ||
@@ -175,7 +175,7 @@ absl::StatusOr<CertifiedKey> IssueCertificate(const CertifiedKey& authority, con
   }
   TC_RETURN_IF_ERROR(AddExtension(certificate, issuer.get(), "basicConstraints", "critical,CA:FALSE"));
   TC_RETURN_IF_ERROR(AddExtension(certificate, issuer.get(), "keyUsage", "critical,digitalSignature"));
-  // Each end of a connection is somebody: a node serves and calls.
+  // Each end of a connection shows a certificate: a node serves and calls.
   TC_RETURN_IF_ERROR(AddExtension(certificate, issuer.get(), "extendedKeyUsage", "serverAuth,clientAuth"));
   TC_RETURN_IF_ERROR(
       AddExtension(certificate, issuer.get(), "subjectAltName", absl::StrCat("URI:", name.ToString())));

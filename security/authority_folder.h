@@ -31,8 +31,8 @@ class AuthorityFolder {
     Files files;
   };
 
-  // Makes the folder, where there is none, and an authority in it. ALREADY_EXISTS where one is there: nobody
-  // would believe its certificates any more.
+  // Makes the folder, where there is none, and an authority in it. ALREADY_EXISTS where one is there: no
+  // process would accept its certificates any more.
   static absl::StatusOr<AuthorityFolder> Make(const std::string& folder, std::string_view trust_domain,
                                               const Validity& validity);
   // The one that is there.
@@ -41,7 +41,7 @@ class AuthorityFolder {
   const std::string& trust_domain() const { return trust_domain_; }
   Files files() const;  // of the authority itself
 
-  // A certificate for "node/a", in node-a.pem and node-a.key; one of the same name is replaced. Who looks
+  // A certificate for "node/a", in node-a.pem and node-a.key; one of the same name is replaced. A reader
   // meanwhile finds a key that is at least as new as its certificate.
   absl::StatusOr<Issued> Issue(std::string_view name, const Validity& validity) const;
 

@@ -1,5 +1,5 @@
-// What a certificate says, for people and for checks of ours: whose it is and how long. Whether it is to be
-// believed is TLS's business (identity.h). Stateless; thread-safe.
+// What a certificate says, for people and for checks of ours: its name and how long it is valid. Whether it
+// is to be believed is TLS's business (identity.h). Stateless; thread-safe.
 #pragma once
 
 #include <string>

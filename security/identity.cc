@@ -30,7 +30,7 @@ namespace tensorcast::security {
 namespace {
 
 constexpr size_t kMaxFileBytes = 4 << 20;
-constexpr int kLastPart = 10;  // of a certificate's time: who has not replaced it then may have forgotten to
+constexpr int kLastPart = 10;  // of a certificate's time: not replaced by then, it may have been forgotten
 
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -79,7 +79,7 @@ absl::StatusOr<std::set<std::string, std::less<>>> ReadDenied(const std::string&
   return names;
 }
 
-// Whom a process lets in.
+// Which peers a process accepts.
 struct Admission {
   std::string trust_domain;
   DeniedNames denied;
@@ -98,7 +98,7 @@ struct Admission {
 };
 using SharedAdmission = std::shared_ptr<const Admission>;
 
-// A context can outlive whoever made it, through its connections, and so can the admission that it asks.
+// A context can outlive its maker, through its connections, and so can the admission that it asks.
 int AdmissionIndex() {
   static const int index = SSL_CTX_get_ex_new_index(
       0, nullptr, nullptr, nullptr, [](void*, void* admission, CRYPTO_EX_DATA*, int, long, void*) {
@@ -168,7 +168,7 @@ absl::Status VerifyOwn(SSL_CTX* context, const Identity::Files& files) {
   }
   if (X509_verify_cert(chain.get()) == 1) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat(files.certificate, " (security.certificate) is not good for those who trust ", files.ca,
+      absl::StrCat(files.certificate, " (security.certificate) does not verify against ", files.ca,
                    " (security.ca): ", X509_verify_cert_error_string(X509_STORE_CTX_get_error(chain.get()))));
 }
 

@@ -1,4 +1,4 @@
-// Who this process is, and whom it believes: its certificate with its key, the authority that it trusts, and
+// The name of this process, and the peers that it trusts: its certificate with its key, its authority, and
 // the names that it refuses. Made once a process; every connection between hosts asks it.
 //
 // The files are read again when they change, by a thread of its own: what is made from then on has the new
@@ -31,12 +31,12 @@ class Identity {
     std::string certificate;  // of this process, with those between it and the authority behind it
     std::string key;
     std::string denied;        // names that are refused, one a line, # begins a remark; empty: none are
-    std::string trust_domain;  // whose names are taken; empty: that of this process's own certificate
+    std::string trust_domain;  // of the names that are accepted; empty: that of this process's certificate
   };
 
   // INVALID_ARGUMENT when the files do not fit together: the key is another's, the certificate is not of that
-  // authority, has no name of ours or one of another domain, or is not good now. PERMISSION_DENIED when
-  // everybody can read the key; otherwise as ErrnoStatus.
+  // authority, has no name of ours or one of another domain, or is not good now. PERMISSION_DENIED when every
+  // user can read the key; otherwise as ErrnoStatus.
   static absl::StatusOr<std::shared_ptr<Identity>> Load(const Files& files,
                                                         absl::Duration look_every = absl::Seconds(1));
   ~Identity();
@@ -53,15 +53,15 @@ class Identity {
   // ours in our trust domain, or one that is denied.
   std::shared_ptr<ssl_ctx_st> ServerContext() const;
   std::shared_ptr<ssl_ctx_st> ClientContext() const;
-  // Who is at the other end of a connection made by one of these. Looks again whether the name is denied and
-  // the certificate good: a session that was resumed, or lived long, is checked by this alone.
-  // REQUIRES: its handshake is done. UNAUTHENTICATED, PERMISSION_DENIED as CheckPeer.
+  // The peer at the other end of a connection made by one of these. Looks again whether the name is denied
+  // and the certificate good: a session that was resumed, or lived long, is checked by this alone. REQUIRES:
+  // its handshake is done. UNAUTHENTICATED, PERMISSION_DENIED as CheckPeer.
   absl::StatusOr<Certificate> PeerOf(const ssl_st* connection) const;
 
   // Whether a peer with this certificate is let in at this moment; its chain was verified by TLS.
   // PERMISSION_DENIED for another trust domain and for a denied name, UNAUTHENTICATED when its time is over.
   absl::Status CheckPeer(const Certificate& peer) const;
-  // The same of a name whose certificate is good.
+  // As CheckPeer, for a name with a certificate that is good.
   absl::Status CheckName(const Name& peer) const;
 
  private:

@@ -61,7 +61,7 @@ bool Connects(const Identity& server, const Identity& client) {
   return Handshake(server.ServerContext(), client.ClientContext()).done();
 }
 
-TEST(Identity, BothEndsLearnWhoTheOtherIs) {
+TEST(Identity, Handshake_TellsBothEndsThePeersName) {
   const TestAuthority authority;
   const auto source = authority.Load("node/a");
   const auto receiver = authority.Load("node/b");
@@ -101,7 +101,7 @@ TEST(Identity, AnotherTrustDomainOfTheSameAuthorityIsRefused) {
               HasSubstr("not of the trust domain test.example"));
 }
 
-TEST(Identity, WhoShowsNoCertificateIsRefused) {
+TEST(Identity, PeerWithoutCertificate_IsRefused) {
   const TestAuthority authority;
   const auto server = authority.Load("node/a");
   const std::shared_ptr<SSL_CTX> nobody(SSL_CTX_new(TLS_client_method()), SSL_CTX_free);
@@ -214,7 +214,7 @@ TEST(Identity, FilesThatDoNotFitTogetherAreRefusedByTheirKeys) {
 TEST(Identity, AMistakeAmongDeniedNamesIsToldByItsLine) {
   const TestAuthority authority;
   const auto files = authority.Issue("node/a");
-  std::ofstream(files.denied, std::ios::trunc) << "# nobody yet\n\nnode/b\n";
+  std::ofstream(files.denied, std::ios::trunc) << "# none yet\n\nnode/b\n";
   EXPECT_THAT(std::string(Identity::Load(files).status().message()), HasSubstr("denied:3"));
 }
 
@@ -241,7 +241,7 @@ TEST(Authority, OnlyItsOwnKeySigns) {
   EXPECT_EQ(MakeAuthority("Test Example", day).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(Authority, ACertificateSaysWhoseItIsAndHowLong) {
+TEST(Authority, Certificate_TellsNameAndValidity) {
   const absl::Time now = absl::FromUnixSeconds(1800000000);
   const Validity year{now, now + absl::Hours(24 * 365)};
   const auto authority = *MakeAuthority("test.example", year);

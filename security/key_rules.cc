@@ -53,7 +53,7 @@ absl::StatusOr<KeyRules> KeyRules::Parse(std::span<const std::string> rules) {
     if (names.empty()) {
       return absl::InvalidArgumentError(absl::StrCat("\"", rule,
                                                      "\" names no role: give the names that may bind, such "
-                                                     "as operator for those who run the cluster alone"));
+                                                     "as operator for the cluster's operators alone"));
     }
     const std::string prefix = rule.substr(0, equals);
     if (!parsed.names_.emplace(prefix, std::move(names)).second) {
@@ -77,7 +77,7 @@ absl::Status KeyRules::Check(std::string_view key, std::string_view peer, std::s
   const bool by_itself = peer.empty() || peer == asking;
   if ((by_itself && IsOperator(path)) || names->contains(path)) return absl::OkStatus();
   return absl::PermissionDeniedError(
-      absl::StrCat(asking, by_itself ? "" : absl::StrCat(", for whom ", peer, " calls,"), " may not bind ",
+      absl::StrCat(asking, by_itself ? "" : absl::StrCat(" (called through ", peer, ")"), " may not bind ",
                    key, ": keys that begin with ", longest, " are for ", absl::StrJoin(*names, ", "),
                    ", and for operators at the global store itself (security.keys there)"));
 }

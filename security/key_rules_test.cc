@@ -27,16 +27,16 @@ KeyRules Rules(const std::vector<std::string>& rules) {
 }
 
 // By a connection of its own.
-bool May(const KeyRules& rules, std::string_view who, std::string_view key) {
-  return rules.Check(key, who, who).ok();
+bool May(const KeyRules& rules, std::string_view name, std::string_view key) {
+  return rules.Check(key, name, name).ok();
 }
 
-TEST(KeyRules, WithoutOneEverybodyBindsEveryKey) {
+TEST(KeyRules, WithoutRules_EveryCallerBindsEveryKey) {
   EXPECT_TRUE(May(KeyRules(), kTrainer, "prod/m"));
   EXPECT_TRUE(KeyRules().Check("prod/m", "", "").ok());
 }
 
-TEST(KeyRules, APrefixIsForThoseWhomItNames) {
+TEST(KeyRules, Prefix_IsForItsNamesOnly) {
   const KeyRules rules = Rules({"prod/=client/release operator/bob"});
   EXPECT_TRUE(May(rules, kRelease, "prod/m"));
   EXPECT_FALSE(May(rules, kTrainer, "prod/m"));
@@ -57,12 +57,12 @@ TEST(KeyRules, TheLongestPrefixDecides) {
   EXPECT_FALSE(May(rules, kRelease, "private"));
 }
 
-TEST(KeyRules, WhoCallsByANodeIsLookedAtAndNotTheNode) {
+TEST(KeyRules, CallThroughNode_IsCheckedByNameOfCaller) {
   const KeyRules rules = Rules({"prod/=client/release"});
   EXPECT_TRUE(rules.Check("prod/m", kNode, kRelease).ok());
   const absl::Status refused = rules.Check("prod/m", kNode, kTrainer);
   EXPECT_THAT(std::string(refused.message()),
-              HasSubstr(absl::StrCat(kTrainer, ", for whom ", kNode, " calls, may not bind prod/m")));
+              HasSubstr(absl::StrCat(kTrainer, " (called through ", kNode, ") may not bind prod/m")));
   EXPECT_FALSE(rules.Check("prod/m", kNode, kNode).ok());
   EXPECT_FALSE(rules.Check("prod/m", kNode, "client").ok());
 }

@@ -1,9 +1,9 @@
-// Who a process is, as its certificate says it: a URI name in SPIFFE's form,
+// The name of a process, as its certificate says it: a URI name in SPIFFE's form,
 //
 //   spiffe://DOMAIN/tensorcast/global-store         the global store      (also .../global-store/NAME)
 //   spiffe://DOMAIN/tensorcast/node/NAME            a store daemon, by its node's name
-//   spiffe://DOMAIN/tensorcast/operator/NAME        who runs the cluster  (also .../operator)
-//   spiffe://DOMAIN/tensorcast/client/NAME          who puts and gets     (also .../client)
+//   spiffe://DOMAIN/tensorcast/operator/NAME        runs the cluster      (also .../operator)
+//   spiffe://DOMAIN/tensorcast/client/NAME          puts and gets         (also .../client)
 //
 // Values and pure functions.
 #pragma once

@@ -31,7 +31,7 @@ TEST(Name, EachRoleHasItsUri) {
   }
 }
 
-TEST(Name, AnotherSpellingIsNoName) {
+TEST(Name, OtherSpelling_IsRefused) {
   for (const std::string uri : {"",
                                 "spiffe://",
                                 "spiffe://models.example",

@@ -1,5 +1,5 @@
-// Which role may make which call: the one table, shown in README.md. A call that stands in no row is
-// nobody's. Pure functions.
+// Which role may make which call: the one table, shown in README.md. No role may make a call without a row.
+// Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct CallRow {
 
 std::span<const CallRow> CallTable();
 
-// Those who may make this call; none for one that is not in the table.
+// The roles that may make this call; none for a call that is not in the table.
 RoleSet RolesOf(std::string_view call);
 inline bool Contains(RoleSet roles, Role role) { return (roles & Only(role)) != 0; }
 

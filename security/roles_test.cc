@@ -12,11 +12,11 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(Roles, EveryCallIsSomebodys) {
+TEST(Roles, EveryCall_IsAllowedToSomeRole) {
   for (const CallRow& row : CallTable()) EXPECT_NE(RolesOf(row.call), 0) << row.call;
 }
 
-TEST(Roles, ACallWithoutARowIsNobodys) {
+TEST(Roles, CallWithoutRow_IsAllowedToNoRole) {
   EXPECT_EQ(RolesOf("GlobalStore/BindKeys"), 0);
   EXPECT_EQ(RolesText(RolesOf("")), "no role");
 }
