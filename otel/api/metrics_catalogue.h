@@ -1,4 +1,4 @@
-// Every metric that TensorCast has, each declared here and nowhere else: kind, number of labels, handle (with
+// Every metric of TensorCast, each declared only here: kind, number of labels, handle (with
 // a k in front), name, unit (UCUM), buckets, label keys, description. otel/README.md has the same as a table,
 // kept equal by a test; views, instruments and that table are made from this list.
 //
@@ -20,77 +20,77 @@
 #define TENSORCAST_METRICS(X) \
   /* Memory pools. `device` is the GPU ordinal, "" for host memory. */ \
   X(Gauge, 2, PoolCapacityBytes, "tc_pool_capacity_bytes", "By", kNone, ("location", "device"), "Size of a memory pool") \
-  X(Gauge, 2, PoolUsedBytes, "tc_pool_used_bytes", "By", kNone, ("location", "device"), "Bytes of a pool that replicas and staging buffers hold") \
-  X(Gauge, 2, PoolPinnedBytes, "tc_pool_pinned_bytes", "By", kNone, ("location", "device"), "Bytes of a pool that leases and pins keep from eviction") \
-  X(Gauge, 2, PoolPartialBytes, "tc_pool_partial_bytes", "By", kNone, ("location", "device"), "Bytes of a pool that partial replicas take") \
+  X(Gauge, 2, PoolUsedBytes, "tc_pool_used_bytes", "By", kNone, ("location", "device"), "Bytes of a memory pool that replicas and staging buffers hold") \
+  X(Gauge, 2, PoolPinnedBytes, "tc_pool_pinned_bytes", "By", kNone, ("location", "device"), "Bytes of a memory pool that leases and pins keep from eviction") \
+  X(Gauge, 2, PoolPartialBytes, "tc_pool_partial_bytes", "By", kNone, ("location", "device"), "Bytes of a memory pool that partial replicas take") \
   X(Gauge, 2, PoolPartialReplicas, "tc_pool_partial_replicas", "{replica}", kNone, ("location", "device"), "Partial replicas, which hold some chunks of an artifact and are not copies") \
-  X(Gauge, 2, PoolHighWaterBytes, "tc_pool_high_water_bytes", "By", kNone, ("location", "device"), "The most bytes of a pool that were in use at once") \
-  X(ObservedCounter, 2, PoolAllocationFailures, "tc_pool_allocation_failures_total", "{allocation}", kNone, ("location", "device"), "Allocations that a pool refused for want of space") \
-  X(Counter, 2, PoolEvictions, "tc_pool_evictions_total", "{replica}", kNone, ("location", "reason"), "Replicas evicted (reason: space, request, deleted, corrupt, unhealthy)") \
-  X(Gauge, 1, DeviceUnhealthy, "tc_device_unhealthy", "{device}", kNone, ("device"), "1 for a GPU that broke and takes no replicas until the daemon is started again, else 0") \
-  /* The data plane. `lane`: local, ucx, ucx-rma, nccl, loopback. */ \
-  X(Counter, 2, P2pBytes, "tc_p2p_bytes_total", "By", kNone, ("lane", "direction"), "Image bytes moved between daemons, counted by both ends; over the local lane, where the receiver copies, by it alone (direction: receive, serve)") \
-  X(Counter, 3, P2pPulls, "tc_p2p_pulls_total", "{pull}", kNone, ("lane", "direction", "outcome"), "Pulls that ended (outcome: ok, failed, cancelled)") \
-  X(Histogram, 2, P2pThroughput, "tc_p2p_throughput_bytes_per_second", "{bytes_per_second}", kRate, ("lane", "direction"), "Bytes of a pull over the time from its first request to its last byte") \
+  X(Gauge, 2, PoolHighWaterBytes, "tc_pool_high_water_bytes", "By", kNone, ("location", "device"), "Max bytes of a memory pool that were in use at once") \
+  X(ObservedCounter, 2, PoolAllocationFailures, "tc_pool_allocation_failures_total", "{allocation}", kNone, ("location", "device"), "Allocations that a memory pool refused because it had too little space") \
+  X(Counter, 2, PoolEvictions, "tc_pool_evictions_total", "{replica}", kNone, ("location", "reason"), "Replicas evicted from a location (reason: space, request, deleted, corrupt, unhealthy)") \
+  X(Gauge, 1, DeviceUnhealthy, "tc_device_unhealthy", "{device}", kNone, ("device"), "1 for a GPU that failed and takes no replicas until the daemon restarts, else 0") \
+  /* Data plane. `lane`: local, ucx, ucx-rma, nccl, loopback. */ \
+  X(Counter, 2, P2pBytes, "tc_p2p_bytes_total", "By", kNone, ("lane", "direction"), "Image bytes moved between daemons (direction: receive, serve); both ends count them, and over the local lane, where the receiver copies, only the receiver does") \
+  X(Counter, 3, P2pPulls, "tc_p2p_pulls_total", "{pull}", kNone, ("lane", "direction", "outcome"), "Pulls between daemons that ended (outcome: ok, failed, cancelled)") \
+  X(Histogram, 2, P2pThroughput, "tc_p2p_throughput_bytes_per_second", "{bytes_per_second}", kRate, ("lane", "direction"), "Throughput of a pull: its bytes divided by the time from its first request to its last byte") \
   X(Histogram, 3, P2pStageSeconds, "tc_p2p_stage_seconds", "s", kSeconds, ("lane", "direction", "stage"), "Time of one stage of a pull, from its first chunk to its last (stage: connect, fetch, verify, place)") \
-  X(Histogram, 3, P2pStageBusySeconds, "tc_p2p_stage_busy_seconds", "s", kSeconds, ("lane", "direction", "stage"), "Time that one stage of a pull spent on chunks, summed over them") \
+  X(Histogram, 3, P2pStageBusySeconds, "tc_p2p_stage_busy_seconds", "s", kSeconds, ("lane", "direction", "stage"), "Time that one stage of a pull spent on chunks, summed over the chunks") \
   X(Counter, 2, P2pRefetchedChunks, "tc_p2p_refetched_chunks_total", "{chunk}", kNone, ("lane", "reason"), "Chunks that a peer did not deliver, fetched again from another source (reason: source_died, bad_digest, timeout)") \
-  X(Counter, 0, P2pReassignedChunks, "tc_p2p_reassigned_chunks_total", "{chunk}", kNone, (), "Chunks taken back from a source that was slow and asked of another that gives them sooner") \
+  X(Counter, 0, P2pReassignedChunks, "tc_p2p_reassigned_chunks_total", "{chunk}", kNone, (), "Chunks taken back from a slow source and requested from a faster one") \
   X(Gauge, 0, P2pSources, "tc_p2p_sources", "{source}", kNone, (), "Other daemons that ingests of this node pull from at this moment") \
-  X(Counter, 1, P2pServedFillingBytes, "tc_p2p_served_filling_bytes_total", "By", kNone, ("lane"), "Image bytes served of replicas that were still being filled") \
-  X(Counter, 3, P2pFallbacks, "tc_p2p_fallbacks_total", "{fallback}", kNone, ("from", "to", "reason"), "Times that a transfer went on over another lane (from, to: lanes; reason: not_opened, source_died, bad_digest, timeout)") \
-  X(Counter, 2, P2pHeldBack, "tc_p2p_held_back_total", "{wait}", kNone, ("lane", "direction"), "Times that bytes of a pull waited for daemon.limits (direction: receive, serve)") \
-  X(Counter, 2, P2pConnectionsRefused, "tc_p2p_connections_refused_total", "{connection}", kNone, ("lane", "reason"), "Connections of pulls that a node let go for who is at their other end (reason: certificate, none that is good here, or a denied name; receiver, the pull is another node's; ended, what was good is not any more)") \
+  X(Counter, 1, P2pServedFillingBytes, "tc_p2p_served_filling_bytes_total", "By", kNone, ("lane"), "Image bytes served from replicas that were still being filled") \
+  X(Counter, 3, P2pFallbacks, "tc_p2p_fallbacks_total", "{fallback}", kNone, ("from", "to", "reason"), "Times that a transfer continued over another lane (from, to: lanes; reason: not_opened, source_died, bad_digest, timeout)") \
+  X(Counter, 2, P2pHeldBack, "tc_p2p_held_back_total", "{wait}", kNone, ("lane", "direction"), "Times that a pull waited because of daemon.limits (direction: receive, serve)") \
+  X(Counter, 2, P2pConnectionsRefused, "tc_p2p_connections_refused_total", "{connection}", kNone, ("lane", "reason"), "Connections of pulls that a node closed because of the peer (reason: certificate, the peer's certificate is missing, invalid or denied; receiver, the pull belongs to another node; ended, the certificate is no longer accepted)") \
   /* Broadcasts among the GPUs of a node. */ \
   X(Counter, 1, NcclBroadcasts, "tc_nccl_broadcasts_total", "{broadcast}", kNone, ("outcome"), "Broadcasts of a replica to several GPUs of this node that ended (outcome: ok, failed)") \
   X(Counter, 0, NcclBroadcastBytes, "tc_nccl_broadcast_bytes_total", "By", kNone, (), "Image bytes that broadcasts brought to GPUs of this node, counted once for each") \
-  X(Counter, 1, NcclHelperEnds, "tc_nccl_helper_ends_total", "{process}", kNone, ("reason"), "Times that the helper process of broadcasts ended before its time (reason: killed, died)") \
-  /* Loads: what a user waits for. */ \
-  X(Histogram, 2, ArtifactLoadSeconds, "tc_artifact_load_seconds", "s", kSeconds, ("source", "location"), "Time from a request for a replica to its being ready (source: attached, local, remote, disk, import, put)") \
-  X(Counter, 2, ArtifactLoadBytes, "tc_artifact_load_bytes_total", "By", kNone, ("source", "location"), "Bytes made ready at a location") \
-  X(Counter, 3, ArtifactLoads, "tc_artifact_loads_total", "{request}", kNone, ("source", "location", "outcome"), "Requests for a replica that ended") \
+  X(Counter, 1, NcclHelperEnds, "tc_nccl_helper_ends_total", "{process}", kNone, ("reason"), "Times that the helper process of GPU broadcasts ended unexpectedly (reason: killed, died)") \
+  /* Loads: a user waits for these. */ \
+  X(Histogram, 2, ArtifactLoadSeconds, "tc_artifact_load_seconds", "s", kSeconds, ("source", "location"), "Time from a request for a replica until the replica was ready (source: attached, local, remote, disk, import, put)") \
+  X(Counter, 2, ArtifactLoadBytes, "tc_artifact_load_bytes_total", "By", kNone, ("source", "location"), "Image bytes of the replicas made ready at a location") \
+  X(Counter, 3, ArtifactLoads, "tc_artifact_loads_total", "{request}", kNone, ("source", "location", "outcome"), "Requests for a replica that ended, by source, location and outcome") \
   /* Control plane. `method` is "Service/Method". */ \
-  X(Counter, 3, RpcRequests, "tc_rpc_requests_total", "{call}", kNone, ("side", "method", "code"), "Calls that ended, by gRPC status code (side: server, client)") \
-  X(Counter, 3, RpcErrors, "tc_rpc_errors_total", "{call}", kNone, ("side", "method", "code"), "Calls that ended with anything but OK") \
-  X(Histogram, 2, RpcDurationSeconds, "tc_rpc_duration_seconds", "s", kSeconds, ("side", "method"), "Time of a call; of a stream, to its end") \
-  X(UpDownCounter, 2, RpcInFlight, "tc_rpc_in_flight", "{call}", kNone, ("side", "method"), "Calls under way") \
-  X(Gauge, 0, RpcConnections, "tc_rpc_connections", "{connection}", kNone, (), "Connections to this server's ports and sockets") \
-  X(Counter, 1, RpcConnectionsRefused, "tc_rpc_connections_refused_total", "{connection}", kNone, ("reason"), "Connections that a server turned away (reason: limit, descriptors)") \
-  X(Counter, 2, RpcCallsRefused, "tc_rpc_calls_refused_total", "{call}", kNone, ("method", "role"), "Calls that their caller may not make (role: the caller's, or empty: its certificate is not good any more, or its name denied)") \
+  X(Counter, 3, RpcRequests, "tc_rpc_requests_total", "{call}", kNone, ("side", "method", "code"), "gRPC calls that ended, by gRPC status code (side: server, client)") \
+  X(Counter, 3, RpcErrors, "tc_rpc_errors_total", "{call}", kNone, ("side", "method", "code"), "gRPC calls that ended with a status other than OK") \
+  X(Histogram, 2, RpcDurationSeconds, "tc_rpc_duration_seconds", "s", kSeconds, ("side", "method"), "Time of a gRPC call; for a stream, until its end") \
+  X(UpDownCounter, 2, RpcInFlight, "tc_rpc_in_flight", "{call}", kNone, ("side", "method"), "gRPC calls under way") \
+  X(Gauge, 0, RpcConnections, "tc_rpc_connections", "{connection}", kNone, (), "Open connections to the gRPC ports and sockets of this process") \
+  X(Counter, 1, RpcConnectionsRefused, "tc_rpc_connections_refused_total", "{connection}", kNone, ("reason"), "Connections that a gRPC server refused (reason: limit, descriptors)") \
+  X(Counter, 2, RpcCallsRefused, "tc_rpc_calls_refused_total", "{call}", kNone, ("method", "role"), "gRPC calls refused because the caller may not make them (role: the caller's; empty, the caller's certificate is no longer valid or its name is denied)") \
   /* Ingests of the engine. `location`: gpu, cpu, disk. */ \
-  X(Gauge, 0, TransferQueueLength, "tc_transfer_queue_length", "{ingest}", kNone, (), "Ingests that wait for a slot to run in") \
-  X(Gauge, 0, TransfersActive, "tc_transfers_active", "{ingest}", kNone, (), "Ingests under way") \
-  X(Counter, 1, TransfersCreated, "tc_transfers_created_total", "{ingest}", kNone, ("location"), "Ingests begun") \
-  X(Counter, 2, TransfersCompleted, "tc_transfers_completed_total", "{ingest}", kNone, ("location", "outcome"), "Ingests that ended (outcome: ok, failed, cancelled)") \
+  X(Gauge, 0, TransferQueueLength, "tc_transfer_queue_length", "{ingest}", kNone, (), "Ingests (transfers into a replica) that wait for a slot") \
+  X(Gauge, 0, TransfersActive, "tc_transfers_active", "{ingest}", kNone, (), "Ingests (transfers into a replica) under way") \
+  X(Counter, 1, TransfersCreated, "tc_transfers_created_total", "{ingest}", kNone, ("location"), "Ingests (transfers into a replica) that began") \
+  X(Counter, 2, TransfersCompleted, "tc_transfers_completed_total", "{ingest}", kNone, ("location", "outcome"), "Ingests (transfers into a replica) that ended (outcome: ok, failed, cancelled)") \
   X(Histogram, 1, TransferWaitSeconds, "tc_transfer_wait_seconds", "s", kSeconds, ("location"), "Time an ingest waited for its slot") \
   X(Histogram, 2, TransferExecutionSeconds, "tc_transfer_execution_seconds", "s", kSeconds, ("location", "outcome"), "Time an ingest took once it had a slot") \
   /* Sessions and leases. */ \
   X(Gauge, 1, SessionsActive, "tc_sessions_active", "{connection}", kNone, ("kind"), "Connections on the handle socket (kind: client, daemon)") \
   X(Gauge, 2, LeasesActive, "tc_leases_active", "{lease}", kNone, ("kind", "location"), "Leases on replicas (kind: client, pull, ticket, ingest)") \
   X(Counter, 0, TicketsExpired, "tc_tickets_expired_total", "{ticket}", kNone, (), "Attach tickets that no client claimed in time") \
-  X(Counter, 1, DamagedReplicas, "tc_damaged_replicas_total", "{replica}", kNone, ("location"), "Replicas whose bytes stopped matching their digests while this daemon held them") \
+  X(Counter, 1, DamagedReplicas, "tc_damaged_replicas_total", "{replica}", kNone, ("location"), "Replicas with bytes that stopped matching their digests while this daemon held them") \
   /* Global store. */ \
-  X(Gauge, 1, GlobalNodes, "tc_global_store_nodes", "{node}", kNone, ("state"), "Nodes by state (alive, draining, lost)") \
-  X(Gauge, 0, GlobalArtifacts, "tc_global_store_artifacts", "{artifact}", kNone, (), "Artifacts known") \
-  X(Gauge, 0, GlobalKeys, "tc_global_store_keys", "{key}", kNone, (), "Keys bound") \
-  X(Gauge, 2, GlobalReplicas, "tc_global_store_replicas", "{replica}", kNone, ("location", "state"), "Replicas by location and state") \
+  X(Gauge, 1, GlobalNodes, "tc_global_store_nodes", "{node}", kNone, ("state"), "Nodes of the cluster by state (alive, draining, lost)") \
+  X(Gauge, 0, GlobalArtifacts, "tc_global_store_artifacts", "{artifact}", kNone, (), "Artifacts that the global store knows") \
+  X(Gauge, 0, GlobalKeys, "tc_global_store_keys", "{key}", kNone, (), "Keys bound in the global store") \
+  X(Gauge, 2, GlobalReplicas, "tc_global_store_replicas", "{replica}", kNone, ("location", "state"), "Replicas in the cluster by location and state") \
   X(Gauge, 0, GlobalGrantsActive, "tc_global_store_grants_active", "{grant}", kNone, (), "Transport grants that have not ended") \
-  X(Counter, 0, GlobalGrantsIssued, "tc_global_store_grants_issued_total", "{grant}", kNone, (), "Transport grants given") \
+  X(Counter, 0, GlobalGrantsIssued, "tc_global_store_grants_issued_total", "{grant}", kNone, (), "Transport grants that the global store gave") \
   X(Counter, 1, GlobalGrantsEnded, "tc_global_store_grants_ended_total", "{grant}", kNone, ("outcome"), "Transport grants that ended (outcome: succeeded, failed, cancelled, overtaken, expired, revoked)") \
-  X(Histogram, 1, GlobalSelectionWaitSeconds, "tc_global_store_selection_wait_seconds", "s", kSeconds, ("outcome"), "Time from a request for a transport to a source being granted or refused") \
+  X(Histogram, 1, GlobalSelectionWaitSeconds, "tc_global_store_selection_wait_seconds", "s", kSeconds, ("outcome"), "Time from a request for a transport grant until a source was granted or refused") \
   X(Histogram, 2, MetadataOperationSeconds, "tc_metadata_store_operation_seconds", "s", kSeconds, ("backend", "operation"), "Time of a metadata-store operation") \
-  X(Gauge, 0, MetadataBytes, "tc_metadata_store_bytes", "By", kNone, (), "What etcd holds on disk, as its member last said, which its quota bounds") \
-  X(Gauge, 0, LeaderLeads, "tc_leader_leads", "{leader}", kNone, (), "1 where this global store leads, 0 where it stands by for the one that does") \
-  X(Gauge, 0, LeaderEpoch, "tc_leader_epoch", "{epoch}", kNone, (), "The number of the leader's epoch, of one that leads; each leader of a cluster has a greater one than those before") \
-  X(Gauge, 0, LeaderLeaseSeconds, "tc_leader_lease_seconds", "s", kNone, (), "For how long this global store still leads without a word of etcd") \
+  X(Gauge, 0, MetadataBytes, "tc_metadata_store_bytes", "By", kNone, (), "Size of etcd's data on disk, as its member last reported; etcd's quota limits it") \
+  X(Gauge, 0, LeaderLeads, "tc_leader_leads", "{leader}", kNone, (), "1 if this global store leads, 0 if it stands by for the leader") \
+  X(Gauge, 0, LeaderEpoch, "tc_leader_epoch", "{epoch}", kNone, (), "Epoch number of this global store as leader; each new leader of a cluster has a greater number") \
+  X(Gauge, 0, LeaderLeaseSeconds, "tc_leader_lease_seconds", "s", kNone, (), "Time for which this global store still leads if etcd does not answer") \
   X(Counter, 2, MetadataErrors, "tc_metadata_store_errors_total", "{operation}", kNone, ("backend", "operation"), "Metadata-store operations that failed") \
   /* Disk. */ \
   X(Counter, 1, DiskReadBytes, "tc_disk_read_bytes_total", "By", kNone, ("kind"), "Image bytes read from disk (kind: packed, origin)") \
   X(Counter, 1, DiskWrittenBytes, "tc_disk_written_bytes_total", "By", kNone, ("kind"), "Image bytes written to disk (kind: packed)") \
   X(Histogram, 1, DiskOperationSeconds, "tc_disk_operation_seconds", "s", kSeconds, ("operation"), "Time of a disk operation (operation: pack, of a whole artifact; read, of a chunk; scan, at start; remove, of a file)") \
-  X(Counter, 1, DiskErrors, "tc_disk_errors_total", "{operation}", kNone, ("operation"), "Disk operations that failed; for a scan: files that are not offered") \
+  X(Counter, 1, DiskErrors, "tc_disk_errors_total", "{operation}", kNone, ("operation"), "Disk operations that failed; for operation scan, the packed files that are not offered") \
   X(Gauge, 0, DiskUsedBytes, "tc_disk_used_bytes", "By", kNone, (), "Bytes of packed artifact files") \
-  X(Gauge, 0, DiskDamagedFiles, "tc_disk_damaged_files", "{file}", kNone, (), "Packed artifact files that are not what they should be, and are not offered") \
+  X(Gauge, 0, DiskDamagedFiles, "tc_disk_damaged_files", "{file}", kNone, (), "Packed artifact files that are damaged and not offered") \
   X(Gauge, 0, DiskFreeBytes, "tc_disk_free_bytes", "By", kNone, (), "Bytes free on the file system of packed artifacts") \
   /* Resources. */ \
   X(ObservedCounter, 1, ProcessCpuSeconds, "tc_process_cpu_seconds_total", "s", kNone, ("mode"), "CPU time of this process (mode: user, system)") \
@@ -105,12 +105,12 @@
   X(Gauge, 1, GpuUtilization, "tc_gpu_utilization_ratio", "1", kNone, ("gpu"), "Share of the last sampling period in which the GPU ran a kernel, from NVML") \
   X(Gauge, 1, GpuMemoryUsedBytes, "tc_gpu_memory_used_bytes", "By", kNone, ("gpu"), "Memory of the GPU in use by any process, from NVML") \
   X(Gauge, 1, GpuMemoryTotalBytes, "tc_gpu_memory_total_bytes", "By", kNone, ("gpu"), "Memory of the GPU, from NVML") \
-  /* Telemetry about itself. */ \
+  /* Telemetry of telemetry. */ \
   X(ObservedCounter, 1, TelemetryExported, "tc_telemetry_exported_total", "{item}", kNone, ("signal"), "Spans, log records and metric batches that an exporter accepted (signal: traces, logs, metrics)") \
   X(ObservedCounter, 2, TelemetryDropped, "tc_telemetry_dropped_total", "{item}", kNone, ("signal", "reason"), "Spans, log records and metric batches lost (reason: queue_full, export_failed, shutdown)") \
-  X(ObservedCounter, 1, TelemetryExportFailures, "tc_telemetry_export_failures_total", "{export}", kNone, ("signal"), "Export calls that failed") \
+  X(ObservedCounter, 1, TelemetryExportFailures, "tc_telemetry_export_failures_total", "{export}", kNone, ("signal"), "Telemetry export calls that failed") \
   X(Gauge, 1, TelemetryQueueLength, "tc_telemetry_queue_length", "{item}", kNone, ("signal"), "Spans and log records that wait for export or are being exported") \
-  X(ObservedCounter, 1, TelemetryInternalErrors, "tc_telemetry_internal_errors_total", "{complaint}", kNone, ("level"), "Complaints of the OpenTelemetry SDK (level: error, warning)")
+  X(ObservedCounter, 1, TelemetryInternalErrors, "tc_telemetry_internal_errors_total", "{complaint}", kNone, ("level"), "Problems that the OpenTelemetry SDK reported about itself (level: error, warning)")
 // clang-format on
 
 namespace tensorcast::otel {
