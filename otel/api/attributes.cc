@@ -10,7 +10,7 @@
 namespace tensorcast::otel {
 namespace {
 
-// Every name of the list, for those who spell one out instead of naming the constant.
+// Every name of the list, for callers that spell a name out instead of using the constant.
 constexpr AttributeKey kListed[] = {
     attr::kArtifactId,
     attr::kKey,

@@ -1,5 +1,5 @@
 // What spans and events may say about themselves: a short list of low-cardinality keys, and values that are
-// never copied unless somebody records them. Standard library only.
+// never copied unless a sink records them. Standard library only.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +48,7 @@ class AttributeKey {
   constexpr AttributeKey(const char* name) : name_(name) {}
   constexpr AttributeKey(std::string_view name) : name_(name) {}
 
-  // For the list below and nobody else.
+  // For the list below only.
   static constexpr AttributeKey Listed(std::string_view name) {
     AttributeKey key(name);
     key.listed_ = true;

@@ -1,4 +1,4 @@
-// Text as a JSON string, for those who write JSON by hand because it must be quick.
+// Text as a JSON string, for code that writes JSON by hand because it must be quick.
 #pragma once
 
 #include <string>

@@ -13,7 +13,7 @@ namespace tensorcast::otel {
 
 struct GaugeRegistration::Entry {
   MetricId id;
-  absl::Mutex mutex;  // held during a call, so that whoever clears the callback waits for it
+  absl::Mutex mutex;  // held during a call, so that clearing the callback waits for it
   std::function<void(GaugeObserver&)> callback ABSL_GUARDED_BY(mutex);
 };
 
@@ -30,7 +30,7 @@ struct Registry {
   std::map<MetricId, Values> last_words ABSL_GUARDED_BY(mutex);
 };
 
-// Keeps what is reported, and passes it on where there is anybody to pass it on to.
+// Keeps what is reported, and passes it on where there is an observer to pass it on to.
 class KeepingObserver final : public GaugeObserver {
  public:
   explicit KeepingObserver(GaugeObserver* to) : to_(to) {}

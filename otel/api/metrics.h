@@ -52,7 +52,7 @@ inline bool IsMeasuring() { return internal::metric_sink.load(std::memory_order_
 template <size_t kLabels>
 using Labels = std::array<std::string_view, kLabels>;
 
-// Only grows. Rates are taken by whoever reads it.
+// Only grows. The reader computes rates.
 template <size_t kLabels>
 class Counter {
  public:

@@ -68,7 +68,7 @@ void Span::Start(std::string_view name, const TraceContext& parent, AttributeLis
     state.recording = true;
     return;
   }
-  // Reserved while nobody traced: then it is the parent's.
+  // A span reserved while tracing was off is the parent's.
   if (options.reserved != nullptr && options.reserved->span_id != parent.span_id)
     state.context = *options.reserved;
   for (size_t i = 0; i < kSinkKinds; ++i) {

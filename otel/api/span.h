@@ -80,7 +80,7 @@ class Span {
       EndStarted(SteadyTime::InfinitePast());
   }
 
-  // Whether anybody records it: guards work that is only for the span's sake.
+  // Whether a sink records it: guards work that is only for the span's sake.
   bool recording() const { return state_.has_value() && state_->recording; }
 
   void SetAttribute(const AttributeKey& key, const AttributeValue& value) {
@@ -153,7 +153,7 @@ class Span {
   std::optional<State> state_;
 };
 
-// Makes a span, or a context whose span lives elsewhere, the thread's current one for as long as this lives.
+// Makes a span, or a context with a span elsewhere, the thread's current one for as long as this lives.
 // Scopes nest; a scope is destroyed on the thread that made it, and what it names outlives it.
 class Scope {
  public:

@@ -69,8 +69,8 @@ std::string_view Component(std::string_view name) { return name.substr(0, name.f
 
 }  // namespace
 
-// Whoever ends a span appends to a buffer under the mutex; a thread of its own takes the whole buffer and
-// writes it, so that nobody waits for the disk. What does not fit is dropped and counted.
+// The thread that ends a span appends to a buffer under the mutex; another thread takes the whole buffer and
+// writes it, so that spans never wait for the disk. What does not fit is dropped and counted.
 //
 // The file is a JSON array that is only closed by Close. Viewers read one without its end, too, so a process
 // that dies leaves a file that can be looked at.
@@ -101,7 +101,7 @@ class TraceFile::Writer {
     {
       absl::MutexLock lock(&mutex_);
       if (closing_) {
-        // Somebody else closes it: this one returns when that is done.
+        // Another thread closes it: this call returns when that is done.
         mutex_.Await(absl::Condition(&closed_));
         return status_;
       }
@@ -273,7 +273,7 @@ TraceFile::TraceFile(std::shared_ptr<Writer> writer)
 
 absl::StatusOr<std::unique_ptr<TraceFile>> TraceFile::Open(const std::string& path,
                                                            const TraceFileOptions& options) {
-  // Non-blocking only to be opened: a FIFO that nobody reads is an error, not a wait.
+  // Non-blocking only to be opened: a FIFO without a reader is an error, not a wait.
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0644);
   if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("creating the trace file ", path));
   fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);

@@ -128,7 +128,7 @@ TEST_F(TraceFileTest, SpansThatEndAfterTheFileIsClosedDoNoHarm) {
   EXPECT_TRUE(OfPhase(Read(), "b").empty());
 }
 
-TEST_F(TraceFileTest, AFifoThatNobodyReadsIsNotWaitedFor) {
+TEST_F(TraceFileTest, FifoWithoutReader_IsAnError) {
   ASSERT_EQ(mkfifo(path().c_str(), 0600), 0);
   EXPECT_FALSE(TraceFile::Open(path()).ok());
 }

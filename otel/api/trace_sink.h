@@ -95,7 +95,7 @@ inline std::atomic<uint32_t> installed_sinks{0};
 TraceSink* InstalledSink(SinkKind kind);
 }  // namespace internal
 
-// Whether anybody records spans.
+// Whether a sink records spans.
 inline bool IsTracing() { return internal::installed_sinks.load(std::memory_order_relaxed) != 0; }
 
 }  // namespace tensorcast::otel

@@ -12,8 +12,8 @@ namespace tensorcast::otel::internal {
 
 inline constexpr absl::Duration kLongUpkeep = absl::Seconds(1);
 
-// Copies what it needs of `start`, whose parent is a context of upkeep. The span that comes of it is a root,
-// with the trace id of that context, so that what failed in several processes can be found together.
+// Copies what it needs of `start`, which has a context of upkeep as its parent. The span that comes of it is
+// a root, with the trace id of that context, so that what failed in several processes can be found together.
 std::unique_ptr<SpanRecord> HoldUpkeep(const SpanStart& start);
 
 }  // namespace tensorcast::otel::internal

@@ -18,8 +18,8 @@ size_t HashOf(LabelValues labels) {
 
 }  // namespace
 
-// A cell is made once, never changes but for its total, and lives as long as its counter: so whoever finds it
-// in a list may read it without a lock.
+// A cell is made once, never changes but for its total, and lives as long as its counter: so a thread that
+// finds it in a list may read it without a lock.
 struct CounterCells::Cell {
   Cell(size_t own_hash, LabelValues values, Cell* next_cell)
       : hash(own_hash),
@@ -70,8 +70,8 @@ CounterCells::Cell* CounterCells::Find(size_t hash, LabelValues labels) const {
 }
 
 CounterCells::Cell& CounterCells::FindOrMake(size_t hash, LabelValues labels) {
-  // One at a time makes cells; readers and adders need no lock. The cell is whole before its list names it
-  // (release), and who reads the list sees it whole (acquire).
+  // One thread at a time makes cells; readers and adders need no lock. The cell is whole before its list
+  // names it (release), and a reader of the list sees it whole (acquire).
   const std::lock_guard lock(growing_);
   std::vector<std::string_view> other;
   // Labels can come from outside; what is too many goes into one cell, so that the sum stays right.

@@ -20,7 +20,7 @@ namespace tensorcast::otel::sdk {
 // Thread-safe; adding to a cell of its own takes no lock.
 class CounterCells {
  public:
-  // What has no cell of its own counts in one more, whose labels are all "other", and takes a lock. Together
+  // What has no cell of its own counts in one more, with "other" for all labels, and takes a lock. Together
   // they are as many as the SDK keeps apart: of more it would add the totals up anew at each collection.
   static constexpr size_t kMaxCells = 1998;
 

@@ -67,7 +67,7 @@ class Guard {
     counters_.pending.fetch_sub(static_cast<int64_t>(count), std::memory_order_relaxed);
   }
 
-  // Ends the retries, too: who shuts down tries once.
+  // Ends the retries, too: a shutdown tries once.
   void GiveUpAt(std::chrono::steady_clock::time_point when) {
     const std::lock_guard lock(mutex_);
     give_up_at_ = when;

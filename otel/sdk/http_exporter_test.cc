@@ -118,7 +118,7 @@ TEST(HttpExporter, WhatACollectorWantsTooLateIsGivenUpAtOnce) {
   EXPECT_EQ(server.count("/v1/traces"), 1u);
 }
 
-TEST(HttpExporter, WhoShutsDownTriesOnce) {
+TEST(HttpExporter, Shutdown_TriesOnce) {
   HttpCollector server({"503 Service Unavailable", "200 OK"});
   auto telemetry = Start(server.endpoint());
   Span("A/B").End();

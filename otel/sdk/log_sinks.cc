@@ -47,7 +47,7 @@ void AppendOneLine(std::string& line, std::string_view text) {
   }
 }
 
-// The thread's current span; none where that is upkeep, whose spans are mostly not recorded.
+// The thread's current span; none where that is upkeep, since most spans of upkeep are not recorded.
 TraceContext ContextOfLine() {
   const TraceContext& current = CurrentContext();
   return IsUpkeep(current) ? TraceContext() : current;

@@ -22,8 +22,8 @@ namespace {
 
 constexpr size_t kUsualBatch = 512;
 
-// What proto/config.proto declares of a key of this section. Limits and defaults stand there alone: who sets
-// the message by hand (the client library, tests) is held to what is held who writes a file.
+// What proto/config.proto declares of a key of this section. Limits and defaults stand there alone: code that
+// sets the message by hand (the client library, tests) has the limits of a file.
 const v1::ConfigKey& Declared(std::string_view key) {
   const auto* field = v1::OtelConfig::descriptor()->FindFieldByName(std::string(key));
   CHECK(field != nullptr) << key;
@@ -95,7 +95,7 @@ class Checker {
     if (value > 0) *out = static_cast<size_t>(value);
   }
 
-  // `key` is whom the ratio is from.
+  // `key` names the option or variable that the ratio is from.
   void Ratio(std::string_view key, const std::string& text, double* out) {
     const v1::ConfigKey& declared = Declared("sampling_ratio");
     double ratio = 0;
@@ -280,8 +280,8 @@ void ResolveConnection(const v1::OtelConfig& config, Checker& check, Options& op
   ResolveCompression(config, check, options);
 }
 
-// OTEL_TRACES_SAMPLER and its argument. Those of the standard's samplers whose decision somebody else is to
-// make are not here.
+// OTEL_TRACES_SAMPLER and its argument. The standard's samplers that leave the decision to another service
+// are not supported.
 void ResolveStandardSampler(Checker& check, BridgeOptions& bridge) {
   struct Standard {
     SamplerKind kind = SamplerKind::kParentRatio;

@@ -102,7 +102,7 @@ TEST(Gpus, AreReportedByNvmlAndABrokenOneIsLeftOut) {
   EXPECT_EQ(Collect(metrics::kGpuMemoryTotalBytes), (std::map<std::string, double>{{"0", 80}}));
 }
 
-TEST(Gpus, ALibraryThatIsAbsentOrNotNvmlIsNoGpu) {
+TEST(Gpus, MissingOrOtherLibrary_GivesNoGpu) {
   EXPECT_EQ(Nvml::Load("libthere-is-none.so"), nullptr);
   EXPECT_EQ(Nvml::Load("libc.so.6"), nullptr);
 }

@@ -1,5 +1,5 @@
-// Collectors that are absent, refuse, hang or die: nobody waits for them, memory stays bounded, and every
-// lost item is counted. A caller that were blocked would show as a test that never ends: exports may take an
+// Collectors that are absent, refuse, hang or die: no caller waits for them, memory stays bounded, and
+// every lost item is counted. A blocked caller would show as a test that never ends: exports may take an
 // hour.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -62,7 +62,7 @@ void ExpectAllAccountedFor(const SignalCounters& signal, uint64_t made) {
   EXPECT_EQ(signal.exported + signal.dropped() + static_cast<uint64_t>(signal.pending), made);
 }
 
-TEST(Robustness, AHangingCollectorBlocksNobodyAndItsLossesAreCounted) {
+TEST(Robustness, HangingCollector_BlocksNoCallerAndCountsLosses) {
   auto collector = *Collector::Start();
   collector->SetBehaviour(Behaviour::kHang);
   auto telemetry = Start(Config(collector->endpoint()));

@@ -21,7 +21,7 @@ struct SendResult {
 class Sender {
  public:
   virtual ~Sender() = default;
-  // Blocks for the answer, whose content is ignored. Connects when it first sends.
+  // Blocks for the answer and ignores its content. Connects when it first sends.
   virtual SendResult Send(const std::string& message) = 0;
 };
 

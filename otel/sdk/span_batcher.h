@@ -19,7 +19,7 @@
 namespace tensorcast::otel::sdk {
 
 // Exports full batches as they come, and every `interval` what there is. Thread-safe. A span that finds the
-// queue full is dropped and counted (see Guard), so nobody waits for an exporter.
+// queue full is dropped and counted (see Guard), so no span waits for an exporter.
 class SpanBatcher final : public otel_trace::SpanProcessor {
  public:
   SpanBatcher(std::unique_ptr<otel_trace::SpanExporter> exporter, std::shared_ptr<Guard> guard,
@@ -54,7 +54,7 @@ class SpanBatcher final : public otel_trace::SpanProcessor {
   Spans queue_;
   uint64_t taken_ = 0;        // spans, since the beginning
   uint64_t done_ = 0;         // of these, exported or lost
-  uint64_t flush_up_to_ = 0;  // what somebody waits for
+  uint64_t flush_up_to_ = 0;  // what a flush waits for
   bool ending_ = false;
 
   std::mutex joining_;

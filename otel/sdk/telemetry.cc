@@ -163,7 +163,7 @@ class Enabled final : public Telemetry {
       for (GaugeRegistration& gauge : sdk::ObserveResources()) registrations_.push_back(std::move(gauge));
     }
     auto bridge = sdk::Bridge::Create(options.bridge);
-    // The sinks first, then the switch: who finds telemetry on finds where to send.
+    // The sinks first, then the switch: code that finds telemetry on finds its sinks.
     AllowAllAttributes(options.all_attributes);
     InstallTraceSink(SinkKind::kTelemetry, bridge->traces());
     InstallMetricSink(bridge->metrics());

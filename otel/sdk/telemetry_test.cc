@@ -199,7 +199,7 @@ TEST_F(TelemetryTest, AReservedSpanOfATraceThatIsNotSampledIsNotRecorded) {
   EXPECT_FALSE(otel::Span("A/B", TraceContext(), {}, {.reserved = &reserved}).recording());
 }
 
-TEST(ReservedSpan, IsItsParentWhenNobodyTraces) {
+TEST(ReservedSpan, WithoutTracing_IsItsParent) {
   const TraceContext parent = TraceContext::NewRoot();
   EXPECT_EQ(ReserveSpan(parent), parent);
 }
@@ -212,7 +212,7 @@ TEST_F(TelemetryTest, TheDebugSwitchLetsOtherAttributesThrough) {
   EXPECT_EQ(Span("A/B").attributes.at("anything"), "1");
 }
 
-// With a ratio of 0 only those whose parent was sampled are recorded; one of them ends the wait.
+// With a ratio of 0 only spans with a sampled parent are recorded; one of them ends the wait.
 TEST_F(TelemetryTest, TheSamplerFollowsTheParentAndElseTheRatio) {
   v1::OtelConfig config = Config();
   config.set_sampling_ratio(0);

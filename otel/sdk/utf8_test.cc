@@ -23,7 +23,7 @@ TEST(Utf8, ValidTextIsNotCopied) {
   EXPECT_EQ(ValidUtf8(text, storage).data(), text.data());
 }
 
-TEST(Utf8, BytesThatAreNoCharactersAreReplaced) {
+TEST(Utf8, InvalidBytes_AreReplaced) {
   EXPECT_EQ(Valid("a\xff"
                   "b"),
             "a?b");

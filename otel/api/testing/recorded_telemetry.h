@@ -71,7 +71,7 @@ class RecordedTelemetry {
 };
 
 // What a gauge or observed counter reports with these labels at this moment, summed over its callbacks; 0
-// when nobody reports it.
+// when no callback reports it.
 double ReadGauge(MetricId metric, const std::vector<std::string>& labels);
 
 }  // namespace tensorcast::otel::testing

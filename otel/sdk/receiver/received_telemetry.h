@@ -76,7 +76,7 @@ class ReceivedTelemetry {
   explicit ReceivedTelemetry(Keep keep = Keep::kAll) : keep_(keep) {}
 
   // Adds what is in `request`, the bytes of one export call to `method` (as gRPC names it: its service tells
-  // the signal). False when they are no such message.
+  // the signal). False when they are not such a message.
   bool Take(std::string_view method, const std::string& request) ABSL_LOCKS_EXCLUDED(mutex_);
 
   std::vector<ReceivedSpan> spans() const ABSL_LOCKS_EXCLUDED(mutex_);
@@ -87,7 +87,7 @@ class ReceivedTelemetry {
   // Waits until `condition` holds, which is asked again after each Take and Wake. It may call the functions
   // above.
   bool WaitFor(absl::Duration timeout, absl::FunctionRef<bool()> condition) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Those who wait ask their conditions again.
+  // Waiting threads ask their conditions again.
   void Wake() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:

@@ -31,7 +31,7 @@ std::string OnePoint(const std::string& process, double value) {
   return request.SerializeAsString();
 }
 
-TEST(ReceivedTelemetry, WhatIsNoOtlpIsNotTaken) {
+TEST(ReceivedTelemetry, InvalidOtlp_IsRefused) {
   ReceivedTelemetry received;
   for (const char* method : {kTraces, kMetrics, kLogs}) {
     EXPECT_FALSE(received.Take(method, kNoMessage)) << method;
@@ -50,7 +50,7 @@ TEST(ReceivedTelemetry, TheLatestPointOfEachSeriesOfEachProcessIsKept) {
   EXPECT_EQ(metrics[1].value, 3);
 }
 
-TEST(ReceivedTelemetry, WhoWantsMetricsAloneAcceptsTheRestUnread) {
+TEST(ReceivedTelemetry, KeepMetrics_AcceptsOtherSignalsUnread) {
   ReceivedTelemetry all;
   EXPECT_TRUE(all.Take(kTraces, OneSpan()));
   EXPECT_EQ(all.spans().size(), 1u);

@@ -41,7 +41,7 @@ class Collector : public ReceivedTelemetry {
 
   void Count(StringMap headers) ABSL_LOCKS_EXCLUDED(mutex_);
   Behaviour behaviour() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // Both false when somebody else answers the call.
+  // Both false when another thread answers the call.
   bool Hang(Call* call) ABSL_LOCKS_EXCLUDED(mutex_);
   bool StopHanging(Call* call) ABSL_LOCKS_EXCLUDED(mutex_);
 
