@@ -23,7 +23,7 @@ class DaemonLink;
 
 class AdminClient {
  public:
-  // `daemon` as in ClientOptions; of a global store, whose calls are then all that can be made. Fails
+  // `daemon` as in ClientOptions; or the address of a global store: then only its calls can be made. Fails
   // with UNAVAILABLE at once when nothing listens there, or when no answer comes within the timeout, with
   // CANCELLED when it is given up before.
   static absl::StatusOr<std::unique_ptr<AdminClient>> Connect(
@@ -47,7 +47,7 @@ class AdminClient {
   absl::Status EvictReplica(const RequestContext& context, std::string_view replica, bool force);
 
   absl::StatusOr<v1::GetStatusResponse> GetStatus(const RequestContext& context);
-  // A transfer to this daemon's node, with the word of those that fed it: the daemon asks them.
+  // A transfer to this daemon's node, with the reports of its sources: the daemon asks them.
   absl::StatusOr<v1::ExplainTransferResponse> ExplainTransfer(const RequestContext& context,
                                                               const std::string& transfer_id);
   // Calls `on_status` with the status now and after each interval, until the context ends or it returns
@@ -57,7 +57,7 @@ class AdminClient {
   // With the nodes of all pages; the counts are those of the first.
   absl::StatusOr<v1::GetClusterStatusResponse> GetClusterStatus(const RequestContext& context);
 
-  // Tasks: made at once, fulfilled by and by. All pages.
+  // Makes replication tasks and returns at once; the store carries them out later. All pages.
   absl::StatusOr<v1::ReplicateArtifactResponse> Replicate(const RequestContext& context,
                                                           const v1::ReplicateArtifactRequest& request);
   absl::StatusOr<std::vector<v1::ReplicationTask>> ListReplicationTasks(const RequestContext& context,
@@ -70,7 +70,7 @@ class AdminClient {
   absl::StatusOr<v1::CancelReplicationTasksResponse> CancelReplicationTasks(
       const RequestContext& context, const v1::CancelReplicationTasksRequest& request);
   absl::Status DrainNode(const RequestContext& context, std::string_view node_id, bool draining);
-  // Of a global store itself: the node id is not a certificate's any more.
+  // Needs a connection to a global store: the node id then belongs to no certificate.
   absl::Status ForgetNode(const RequestContext& context, std::string_view node_id);
 
  private:

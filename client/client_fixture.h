@@ -66,7 +66,7 @@ class ClientTest : public ::testing::Test {
 
   static RequestContext Context() { return RequestContext::Background(absl::Seconds(60)); }
 
-  // Two tensors whose bytes are known, with padding between them.
+  // Two tensors with known bytes and padding between them.
   absl::StatusOr<PutResult> PutTwo(const PutOptions& options = {}) {
     const PutTensor tensors[] = {{"a", DType::kU8, {5}, Bytes("hello")},
                                  {"b", DType::kF32, {2}, Bytes("12345678")}};

@@ -75,7 +75,7 @@ TEST_F(ClientTest, ThousandsOfTensorsGoInSeveralMessages) {
   EXPECT_EQ(daemon_->last_put.tensors_size(), 2500);
 }
 
-TEST_F(ClientTest, TensorsWhoseBytesDoNotFitTheirShapeAreRefusedHere) {
+TEST_F(ClientTest, BytesThatDoNotFitShape_AreRefusedByClient) {
   const PutTensor wrong[] = {{"a", DType::kF32, {2}, Bytes("1234567")}};
   auto put = client_->Put(Context(), wrong, {}, {});
   EXPECT_TRUE(absl::IsInvalidArgument(put.status())) << put.status();
@@ -477,7 +477,7 @@ TEST_F(ConnectTest, FolderOfOthers_IsPermissionDenied) {
   EXPECT_THAT(status.message(), HasSubstr("user 65534 may not connect to"));
 }
 
-TEST_F(ConnectTest, TextThatIsNoAddress_IsInvalid) {
+TEST_F(ConnectTest, TextThatIsNotAnAddress_IsInvalid) {
   EXPECT_TRUE(absl::IsInvalidArgument(Client::Connect({.daemon = "daemon"}).status()));
 }
 

@@ -104,14 +104,14 @@ absl::StatusOr<DlpackView> Replica::Dlpack(const TensorView& tensor) const {
                   .type_bits = static_cast<uint8_t>(FindDType(tensor.dtype)->bits)};
   if (absl::Status status = SetShape(tensor, view); !status.ok()) return status;
   if (!state_->device) {
-    // Who takes it must not write, as the contract of the view says: the mapping is read-only.
+    // The consumer must not write, as the contract of the view says: the mapping is read-only.
     view.data = const_cast<std::byte*>(tensor.host.data());  // NOLINT(cppcoreguidelines-pro-type-const-cast)
     return view;
   }
   if (state_->devices->backend() != "cuda") {
     return absl::FailedPreconditionError(
         absl::StrCat("replica ", replica_id(), " is on a GPU of the backend ", state_->devices->backend(),
-                     ", whose addresses no other library can use"));
+                     "; other libraries cannot use its addresses"));
   }
   view.device_type = kCuda;
   view.device_id = tensor.device.device;

@@ -19,7 +19,7 @@ namespace {
 
 // The daemon answers on the handle socket at once or not at all.
 constexpr absl::Duration kClaimTimeout = absl::Seconds(10);
-// Whoever gave up is kept no longer by giving the ticket back; it takes a millisecond.
+// Bounds how long a cancelled get waits to give its ticket back; that takes a millisecond.
 constexpr absl::Duration kGiveBackTimeout = absl::Seconds(1);
 
 absl::StatusOr<v1::MaterializeReplicaRequest> MakeRequest(std::string_view artifact,

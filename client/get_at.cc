@@ -72,7 +72,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Replica>>> Client::GetAt(const Reques
                                                                     std::span<const std::string> locations,
                                                                     const GetOptions& options) {
   TC_ASSIGN_OR_RETURN(const std::vector<std::string> places, Expand(*this, context, locations));
-  if (places.empty()) return absl::InvalidArgumentError("a get at no location");
+  if (places.empty()) return absl::InvalidArgumentError("get: no location is given; name one");
   RequestContext all = context;
   all.request_id.clear();  // each get is an operation of its own, in one trace
   if (!all.trace.IsValid()) all.trace = TraceContext::NewRoot();

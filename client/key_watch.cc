@@ -15,8 +15,8 @@ namespace tensorcast::client {
 namespace {
 
 // One caller's watch over any number of connections. Each connection begins with every key as it is, so what
-// the caller was told before is remembered: only changes go on, and keys that went while nobody listened are
-// found missing once all that are there have been told.
+// the caller was told before is remembered: only changes go on, and keys that went while no connection
+// listened are found missing once all that are there have been told.
 class KeyWatch {
  public:
   KeyWatch(DaemonLink& link, RequestContext context, std::string_view prefix,
@@ -84,8 +84,8 @@ class KeyWatch {
   }
 
   absl::Status TellMissing() {
-    // Collected first: Tell takes them out of `known_`. When each was deleted nobody knows; "updated" is when
-    // this was noticed.
+    // Collected first: Tell takes them out of `known_`. The time of each deletion is not known; "updated" is
+    // when this was noticed.
     std::vector<KeyInfo> deleted;
     for (const auto& [name, known] : known_) {
       if (!present_.contains(name)) {

@@ -17,8 +17,8 @@
 namespace tensorcast::client {
 namespace {
 
-// How often it looks. There is no hurry: the daemon keeps the memory for those who were attached until they
-// are back or gone.
+// How often it looks. There is no hurry: the daemon keeps the memory for clients that were attached until
+// they are back or gone.
 constexpr absl::Duration kLook = absl::Milliseconds(500);
 constexpr absl::Duration kTimeout = absl::Seconds(5);
 

@@ -47,7 +47,7 @@ TEST_F(ListenerTest, Socket_IsFoundOnceAProcessListens) {
   for (int i = 0; i < 8; ++i) EXPECT_TRUE(Check().ok()) << i;
 }
 
-TEST_F(ListenerTest, FileInTheSocketsPlace_IsNoDaemon) {
+TEST_F(ListenerTest, FileInTheSocketsPlace_IsNotADaemon) {
   std::ofstream(path_) << "no socket";
   ExpectNoDaemon();
 }

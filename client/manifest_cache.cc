@@ -46,7 +46,7 @@ absl::StatusOr<std::shared_ptr<const Manifest>> ManifestCache::Get(const Request
   }
   TC_RETURN_IF_ERROR(Annotate(fetched, absl::StrCat("fetching the manifest of ", artifact_id)));
   auto manifest = Manifest::Decode(bytes.bytes());
-  // The id is the hash of what the manifest says, so this proves it, whoever it came from.
+  // The id is the hash of what the manifest says, so this proves it, from any sender.
   if (!manifest.ok() || (*manifest)->id() != artifact_id) {
     return absl::DataLossError(
         absl::StrCat("the manifest that came for ", artifact_id,

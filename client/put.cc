@@ -276,10 +276,10 @@ absl::StatusOr<ImportedFile> FindImportedBy(DaemonLink& link, const RequestConte
     for (v1::Artifact& artifact : *page.mutable_artifacts()) listed.push_back(std::move(artifact));
     request.set_page_token(page.next_page_token());
   } while (!request.page_token().empty());
-  if (listed.empty()) return absl::NotFoundError(absl::StrCat(path, " was not imported"));
+  if (listed.empty()) return absl::NotFoundError(absl::StrCat(path, " was not imported; import it"));
   TC_ASSIGN_OR_RETURN(const v1::GetStatusResponse status,
                       rpc::CallUnary(link.daemon(), &v1::StoreDaemon::Stub::GetStatus, operation,
-                                     v1::GetStatusRequest(), {.what = "asking whose files these are"}));
+                                     v1::GetStatusRequest(), {.what = "asking for the id of the node"}));
   const v1::Artifact* latest = nullptr;
   const v1::Origin* from = nullptr;
   for (const v1::Artifact& artifact : listed) {
@@ -290,7 +290,7 @@ absl::StatusOr<ImportedFile> FindImportedBy(DaemonLink& link, const RequestConte
     from = origin;
   }
   if (latest == nullptr) {
-    return absl::NotFoundError(absl::StrCat(path, " is not what was imported from there"));
+    return absl::NotFoundError(absl::StrCat(path, " is not the file that this node imported; import it"));
   }
   return ImportedFile{.artifact_id = latest->artifact_id(), .files = static_cast<size_t>(from->files_size())};
 }

@@ -75,7 +75,7 @@ TEST_F(ReplicaTest, APatternThatNothingMatchesIsRefused) {
   EXPECT_TRUE(tensorcast::testing::Eventually([&] { return daemon_->handles().leases() == 0; }));
 }
 
-TEST_F(ReplicaTest, WhatACopyOnWriteReplicaIsWrittenReachesNobodyElse) {
+TEST_F(ReplicaTest, WritesToCopyOnWriteReplica_StayInTheirReplica) {
   auto put = PutTwo();
   ASSERT_TRUE(put.ok()) << put.status();
   auto writable = client_->Get(Context(), put->artifact_id, {.copy_on_write = true});
@@ -219,7 +219,7 @@ TEST_F(ReplicaTest, OneGetIsForSeveralPlaces) {
   EXPECT_TRUE(tensorcast::testing::Eventually([&] { return daemon_->handles().leases() == 0; }));
 }
 
-TEST_F(ReplicaTest, WhoGivesUpAfterTheResultCameLeavesNoTicket) {
+TEST_F(ReplicaTest, GetCancelledAfterResult_LeavesNoTicket) {
   auto put = PutTwo();
   ASSERT_TRUE(put.ok()) << put.status();
   daemon_->hang_after_result = true;
@@ -289,7 +289,7 @@ TEST_F(ReplicaTest, ATensorThatIsNotThereIsNamedWithItsArtifact) {
   EXPECT_EQ(missing.message(), absl::StrCat("artifact ", put->artifact_id, " has no tensor \"c\""));
 }
 
-// Nobody reads beyond what the manifest describes.
+// No client reads beyond what the manifest describes.
 TEST_F(ReplicaTest, HandlesThatDoNotFitTheManifestAreDataLossAndNoLease) {
   auto put = PutTwo();
   ASSERT_TRUE(put.ok()) << put.status();

@@ -16,7 +16,7 @@
 
 namespace tensorcast::client {
 
-// Whether a private mapping has pages of its own in place of the file's, since somebody wrote to it. True
+// Whether a private mapping has pages of its own in place of the file's, because a process wrote to it. True
 // where the kernel does not tell.
 bool HasOwnPages(std::span<const std::byte> bytes);
 

@@ -57,10 +57,10 @@ struct Session;
 
 // PEM files that make connections to host:port mutual TLS; all empty: in clear. Read again when they change.
 struct ClientCertificates {
-  std::string ca;            // the authorities that are believed
+  std::string ca;            // the authorities that are trusted
   std::string certificate;   // of this program: an operator's or a client's
-  std::string key;           // of that; not readable by everybody
-  std::string trust_domain;  // whose names are believed; empty: that of the certificate
+  std::string key;           // of that certificate; not readable by every user
+  std::string trust_domain;  // of the names that are accepted; empty: that of the certificate
 };
 
 struct ClientOptions {
@@ -79,19 +79,19 @@ struct ClientOptions {
 struct GetOptions {
   std::string location = "cpu";  // "cpu", "gpu:N", "disk" (made, but not attached)
   std::string lane;              // force "local", "ucx", "ucx-rma", "tcp" or "disk"; empty: the fastest
-  bool wait_for_space = false;   // to the deadline, where the pool is full of what is in use
+  bool wait_for_space = false;   // until the deadline, when the pool is full of replicas in use
   bool attach = true;            // false: make the replica on the daemon's node, and only describe it
   // Only these tensors; none: all. Each is a name, or a pattern of names: `*` any text, `?` any character,
   // `[a-z]` one of those, `[!a-z]` one of the others. Of what is not there yet, just
   // the chunks that they lie in are brought: into host memory ("cpu"), which alone can hold a part.
   // INVALID_ARGUMENT for one that chooses nothing.
   std::vector<std::string> tensors = {};
-  // Host memory is mapped so that this process may write to it, for libraries whose tensors cannot be
-  // read-only: what is written takes pages of its own, and nobody else sees it. Where the pool is of huge
+  // Host memory is mapped so that this process may write to it, for libraries with tensors that cannot be
+  // read-only: written pages are private copies, and no other process sees them. Where the pool is of huge
   // pages that were set aside, as many more have to be free; else it is read-only (Replica::writable).
   bool copy_on_write = false;
-  // What the key means is to be the global store's word now: UNAVAILABLE where it does not answer, instead of
-  // an answer from the daemon's memory that is marked as unconfirmed.
+  // The global store must resolve the key now: UNAVAILABLE when it does not answer. If false, the daemon may
+  // then answer from its memory, and marks that answer as unconfirmed.
   bool confirmed = false;
   std::function<void(const TransferProgress&)> on_progress;
 };
@@ -102,8 +102,8 @@ struct PutTensor {
   DType dtype = DType::kU8;
   std::vector<uint64_t> shape;       // empty: a scalar
   std::span<const std::byte> bytes;  // in host memory
-  // Else: on a GPU of ClientOptions::devices, packed, whoever allocated it. What writes it must have ended:
-  // no stream is waited for.
+  // Else: on a GPU of ClientOptions::devices, packed, from any allocator. Writes to it must have ended: no
+  // stream is waited for.
   DevicePtr device = {};
 };
 
@@ -150,7 +150,7 @@ struct KeyInfo {
   std::vector<Version> earlier = {};  // that it was bound to before and still keeps, the newest first
 };
 
-// The daemon at a moment, as far as a program that uses it wants to know.
+// A snapshot of the daemon, for programs that use it.
 struct NodeStatus {
   struct Pool {
     Location location;
@@ -170,10 +170,10 @@ struct NodeStatus {
 
 class Client {
  public:
-  // Asks the daemon for a sign of life. UNAVAILABLE when no daemon listens there, at once unless it is to be
-  // waited for, and when one gives no answer within the timeout; PERMISSION_DENIED when this user may not
-  // connect; CANCELLED when the cancellation comes first; INVALID_ARGUMENT for certificates that do not fit
-  // together.
+  // Connects, and checks that the daemon answers. UNAVAILABLE when no daemon listens there, at once unless it
+  // is to be waited for, and when one gives no answer within the timeout; PERMISSION_DENIED when this user
+  // may not connect; CANCELLED when the cancellation comes first; INVALID_ARGUMENT for certificates that do
+  // not fit together.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(const ClientOptions& options);
   ~Client();
   Client(const Client&) = delete;
@@ -183,10 +183,10 @@ class Client {
   // whichever source is nearest, and attaches to it.
   absl::StatusOr<std::unique_ptr<Replica>> Get(const RequestContext& context, std::string_view artifact,
                                                const GetOptions& options = {});
-  // At several places at once: a replica for each of `locations`, in their order; "gpu:all" stands for every
-  // GPU of the daemon, in theirs. What is not there yet comes to the node once, and the other places are
-  // filled from the first while it arrives. All or none: the first error, which names its place, cancels the
-  // rest. `options.location` means nothing here; `on_progress` is called from several threads.
+  // Gets at several locations at once: a replica for each of `locations`, in their order; "gpu:all" stands
+  // for every GPU of the daemon, in theirs. What is not there yet comes to the node once, and the other
+  // places are filled from the first while it arrives. All or none: the first error, which names its place,
+  // cancels the rest. `options.location` means nothing here; `on_progress` is called from several threads.
   absl::StatusOr<std::vector<std::unique_ptr<Replica>>> GetAt(const RequestContext& context,
                                                               std::string_view artifact,
                                                               std::span<const std::string> locations,
@@ -211,9 +211,9 @@ class Client {
   // file.
   absl::StatusOr<PutResult> Import(const RequestContext& context, const std::string& path,
                                    const PutOptions& options = {});
-  // What this daemon's node imported the file as, the latest first; NOT_FOUND when it did not, when the file
-  // has another size or mtime since, or when it lies outside the daemon's import_roots: the daemon keeps no
-  // origin that it cannot read again.
+  // The latest artifact that this daemon's node imported the file as; NOT_FOUND when it did not, when the
+  // file has another size or mtime since, or when it lies outside the daemon's import_roots: the daemon keeps
+  // no origin that it cannot read again.
   absl::StatusOr<ImportedFile> FindImported(const RequestContext& context, const std::string& path);
 
   // Binds the key to another artifact, under the next revision: one that is named by its id, or by a key that

@@ -65,21 +65,21 @@ class Replica {
   const std::string& replica_id() const;
   const Location& location() const;
 
-  // Those that were asked for (GetOptions::tensors), in the image's order. Of a replica that is not attached
-  // (GetOptions::attach), the descriptions alone.
+  // The tensors that were asked for (GetOptions::tensors), in the image's order. Of a replica that is not
+  // attached (GetOptions::attach), the descriptions alone.
   const std::vector<TensorView>& tensors() const;
   // NOT_FOUND when the artifact has no tensor of that name, FAILED_PRECONDITION when it is not among those
   // that were asked for.
   absl::StatusOr<TensorView> Find(std::string_view name) const;
-  // FAILED_PRECONDITION for a replica that is not attached, and on fake GPUs, whose addresses nobody else can
-  // use. REQUIRES: `tensor` is one of this replica.
+  // FAILED_PRECONDITION for a replica that is not attached, and on fake GPUs, with addresses that no other
+  // library can use. REQUIRES: `tensor` is one of this replica.
   absl::StatusOr<DlpackView> Dlpack(const TensorView& tensor) const;
   // All tensors as they lie, each at a multiple of 256 bytes and zeros between them; empty but for an
   // attached replica in host memory of which all were asked for.
   std::span<const std::byte> image() const;
   // Whether this process may write to the tensors in host memory: see GetOptions::copy_on_write.
   bool writable() const;
-  // Of the artifact as a whole, whatever was asked for.
+  // Both are of the whole artifact, whatever tensors were asked for.
   uint64_t image_bytes() const;
   size_t tensor_count() const;
   // What the artifact was put with, or its files carry: "format" for example.
@@ -96,12 +96,12 @@ class Replica {
   // False again when the daemon came back with this memory (daemon.keep_pool): then the client took the lease
   // again by itself, for as long as it lives.
   bool lost() const;
-  // OK: attached, and nothing is known against the bytes (also of a replica that is not attached).
-  // UNAVAILABLE: it is lost(). DATA_LOSS: the daemon found that the bytes no longer match their digests (bad
-  // memory), and says where. That replica is given to nobody any more; what was read of it lately may be
+  // OK: attached, and no damage is known (also of a replica that is not attached). UNAVAILABLE: it is
+  // lost(). DATA_LOSS: the daemon found that the bytes no longer match their digests (bad memory),
+  // and says where. The daemon gives that replica to no client any more; what was read of it lately may be
   // wrong. Its memory stays mapped and leased for as long as this object lives. Get again gives another
-  // replica, which the daemon takes from a good source by itself. Looks at what the daemon said; asks
-  // nothing.
+  // replica, which the daemon takes from a good source by itself. Looks at what the daemon reported; makes no
+  // call.
   absl::Status Check() const;
   // Digests what is attached in host memory and compares it with the artifact's digests: DATA_LOSS, with the
   // chunk. Of every chunk that the tensors asked for lie in; at the speed of memory. FAILED_PRECONDITION for
