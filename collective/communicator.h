@@ -25,7 +25,7 @@
 namespace tensorcast {
 
 // What the ranks of one communicator have in common: made by one of them, and given to the others out of
-// band. 128 bytes, and a secret: who has it can join, or connect to the process that made it.
+// band. 128 bytes, and a secret: its holder can join, or connect to the process that made it.
 struct CommunicatorId {
   std::string bytes;
 };
@@ -56,7 +56,7 @@ class Communicator {
   // the context ends first.
   virtual absl::Status Await(const RequestContext& context) = 0;
 
-  // From any thread, at any time: what is under way ends, and whoever waits for it hears CANCELLED.
+  // From any thread, at any time: what is under way ends, and its waiters get CANCELLED.
   virtual void Abort() = 0;
 };
 

@@ -27,7 +27,7 @@ namespace {
 
 constexpr int kSocket = 3;  // in the child
 constexpr char kThisProgram[] = "/proc/self/exe";
-// A process that was killed can be held up by a driver; whoever waits for it is to see why.
+// A driver can delay the end of a killed process; after this time the log says so.
 constexpr int kSlowEndMs = 10'000;
 
 // At least a moment for any time that is left; -1, for ever, for infinity.

@@ -143,7 +143,7 @@ class HelperProcess::WideGroup final : public WideBroadcastGroup {
 
   absl::StatusOr<std::string> MakeId() override {
     if (owner_->child_ == nullptr) return Group::HasEnded();
-    begun_ = true;  // the library listens for those who are to join
+    begun_ = true;  // the library listens for the ranks that are to join
     return owner_->AskFor<std::string>(MakeIdRequest(), owner_->options_.progress_timeout);
   }
 
@@ -272,7 +272,7 @@ absl::StatusOr<std::unique_ptr<BroadcastGroup>> HelperProcess::Open(std::span<co
     absl::MutexLock lock(&mutex_);
     if (state_ != State::kIdle) return absl::UnavailableError(WhyNot(state_));
     if (SteadyNow() < not_before_) {
-      return absl::UnavailableError("a group could not form a while ago, and none is tried yet");
+      return absl::UnavailableError("open a group: the last one could not form, and none is tried yet");
     }
     state_ = State::kInUse;
   }
@@ -290,7 +290,7 @@ absl::StatusOr<std::unique_ptr<BroadcastGroup>> HelperProcess::Open(std::span<co
 
 absl::Status HelperProcess::EnsureChild() {
   if (child_ != nullptr && !child_->running()) {
-    End(How::kDied, absl::UnavailableError("it had nothing to do"));
+    End(How::kDied, absl::UnavailableError("it ended while it was idle"));
   }
   if (child_ != nullptr) return absl::OkStatus();
   TC_RETURN_IF_ERROR(StartChild());
@@ -309,7 +309,7 @@ absl::Status HelperProcess::AwaitHello() {
   TC_ASSIGN_OR_RETURN(const Reply reply, helper::DecodeReply(message));
   const auto* const hello = std::get_if<Hello>(&reply);
   if (hello == nullptr || hello->version != helper::kVersion) {
-    return absl::InternalError("a helper process of another version");
+    return absl::InternalError("start the helper process: it says another version");
   }
   absl::MutexLock lock(&mutex_);
   library_ = hello->library;
@@ -334,7 +334,7 @@ template <class Answer>
 absl::StatusOr<Answer> HelperProcess::AskFor(const helper::Request& request, absl::Duration timeout) {
   TC_ASSIGN_OR_RETURN(Reply reply, Ask(request, timeout));
   if (auto* const answer = std::get_if<Answer>(&reply)) return std::move(*answer);
-  absl::Status strange = absl::InternalError("the helper process answered something else");
+  absl::Status strange = absl::InternalError("ask the helper process: its answer is of another kind");
   End(How::kKilled, strange);
   return strange;
 }

@@ -68,7 +68,7 @@ class HelperProcess final : public DeviceBroadcaster {
   enum class State { kStarting, kIdle, kInUse, kUnavailable };
   static std::string_view WhyNot(State state);  // another group can be opened
 
-  // These are for whoever made the state kStarting or kInUse.
+  // These are for the thread that made the state kStarting or kInUse.
   absl::Status EnsureChild();
   absl::Status StartChild();
   absl::Status AwaitHello();

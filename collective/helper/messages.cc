@@ -212,7 +212,7 @@ absl::StatusOr<Reply> DecodeReply(std::string_view bytes) {
     std::vector<ByteRange> ranges = TakeRanges(reader);
     if (reader.AtEnd()) return ranges;
   }
-  return absl::InternalError(absl::StrCat("an answer of ", bytes.size(), " bytes that is none"));
+  return absl::InternalError(absl::StrCat("an answer of ", bytes.size(), " bytes cannot be read"));
 }
 
 std::string EncodeHeader(const std::vector<ByteRange>& ranges) {
@@ -230,7 +230,7 @@ absl::StatusOr<std::vector<ByteRange>> DecodeHeader(std::string_view bytes) {
   const uint64_t nothing = reader.Get<uint64_t>();
   if (bytes.size() != kHeaderBytes || count > kMaxHeaderRanges || nothing != 0) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "what ", bytes.size(), " bytes from another process say of a broadcast is not a header"));
+        "receive a broadcast: ", bytes.size(), " bytes from another process are not a header"));
   }
   std::vector<ByteRange> ranges(count);
   for (ByteRange& range : ranges) range = TakeRange(reader);

@@ -25,7 +25,7 @@ namespace {
 // was stopped.
 absl::Status EndWithTheDaemon(int socket) {
   if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return ErrnoStatus(errno, "prctl", "PR_SET_PDEATHSIG");
-  ucred daemon{};  // who made the pair of sockets
+  ucred daemon{};  // the process that made the pair of sockets
   socklen_t size = sizeof(daemon);
   if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &daemon, &size) != 0) {
     return ErrnoStatus(errno, "look at", "the socket to the daemon");
@@ -77,7 +77,7 @@ class Server {
   // Nothing that the other process said is used before it was checked.
   absl::StatusOr<Reply> Do(const ReceiveRequest& request) {
     TC_ASSIGN_OR_RETURN(Group * group, Find(request.communicator));
-    if (group->headers.empty()) return absl::InvalidArgumentError("all ranks of this communicator are here");
+    if (group->headers.empty()) return absl::InvalidArgumentError("receive: all ranks are in this process");
     TC_RETURN_IF_ERROR(BroadcastHeader(*group, request.root));
     std::string bytes(kHeaderBytes, '\0');
     TC_RETURN_IF_ERROR(group->stream->CopyToHost(reinterpret_cast<std::byte*>(bytes.data()),
@@ -91,7 +91,7 @@ class Server {
 
   absl::StatusOr<Reply> Do(const CloseRequest& request) {
     const auto memory = memories_.find(request.memory);
-    if (memory == memories_.end()) return absl::InvalidArgumentError("no such memory");
+    if (memory == memories_.end()) return absl::InvalidArgumentError("close memory: unknown number");
     TC_RETURN_IF_ERROR(tools_.devices->CloseIpc(memory->second.base));
     memories_.erase(memory);
     return uint32_t{0};
@@ -137,17 +137,17 @@ class Server {
 
   absl::StatusOr<Group*> Find(uint32_t communicator) {
     const auto group = groups_.find(communicator);
-    if (group == groups_.end()) return absl::InvalidArgumentError("no such communicator");
+    if (group == groups_.end()) return absl::InvalidArgumentError("broadcast: unknown communicator");
     return &group->second;
   }
 
   absl::Status Check(const std::vector<uint32_t>& memories, const std::vector<ByteRange>& ranges) const {
     for (const uint32_t number : memories) {
       const auto memory = memories_.find(number);
-      if (memory == memories_.end()) return absl::InvalidArgumentError("no such memory");
+      if (memory == memories_.end()) return absl::InvalidArgumentError("broadcast: unknown memory");
       for (const ByteRange& range : ranges) {
         if (range.bytes > memory->second.bytes || range.offset > memory->second.bytes - range.bytes) {
-          return absl::InvalidArgumentError("a range past the end of its memory");
+          return absl::InvalidArgumentError("broadcast: a range passes the end of its memory");
         }
       }
     }
@@ -162,7 +162,7 @@ class Server {
 
   absl::Status SendHeader(Group& group, const BroadcastRequest& request) {
     if (request.ranges.size() > kMaxHeaderRanges) {
-      return absl::InvalidArgumentError("more ranges than other processes can be told");
+      return absl::InvalidArgumentError("broadcast: more ranges than a header can hold");
     }
     const std::string bytes = EncodeHeader(request.ranges);
     for (size_t i = 0; i < group.ranks.size(); ++i) {
@@ -174,7 +174,7 @@ class Server {
       TC_RETURN_IF_ERROR(stream->Synchronize());
       return BroadcastHeader(group, request.root);
     }
-    return absl::InvalidArgumentError("the root of a broadcast is in another process");
+    return absl::InvalidArgumentError("broadcast: the root is in another process");
   }
 
   // REQUIRES: Check.

@@ -20,7 +20,7 @@ constexpr absl::Duration kLongestPause = absl::Milliseconds(1);
 constexpr absl::Duration kLongestFinalize = absl::Seconds(5);
 
 absl::Status CheckRanks(int world_size, absl::Span<const RankDevice> ranks) {
-  if (ranks.empty()) return absl::InvalidArgumentError("a communicator without a rank of this process");
+  if (ranks.empty()) return absl::InvalidArgumentError("join a communicator: no rank is of this process");
   std::set<int> taken;
   std::set<int> devices;
   for (const RankDevice& rank : ranks) {
@@ -29,7 +29,7 @@ absl::Status CheckRanks(int world_size, absl::Span<const RankDevice> ranks) {
     }
     if (!taken.insert(rank.rank).second || !devices.insert(rank.device).second) {
       return absl::InvalidArgumentError(absl::StrCat("rank ", rank.rank, " on device ", rank.device,
-                                                     ": one of them is another rank's too"));
+                                                     ": another rank has that rank or device"));
     }
   }
   return absl::OkStatus();

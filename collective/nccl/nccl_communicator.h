@@ -1,5 +1,5 @@
 // A Communicator over NCCL's. NCCL's communicators here never block: a call that takes its time says that it
-// is in progress, and is then asked again and again until it is done, failed, or nobody waits for it any
+// is in progress, and is then asked again and again until it is done, failed, or no caller waits for it any
 // more. Each rank has a stream of its own.
 //
 // Source of the rules: NCCL user guide, "Creating a communicator with options", "Error handling and
@@ -67,7 +67,7 @@ class NcclCommunicator final : public Communicator {
   const int world_size_;
   const std::vector<RankDevice> ranks_;
   std::vector<std::unique_ptr<Stream>> streams_;  // the owner's; by the index of ranks_
-  absl::Mutex mutex_;  // between the owner and who aborts: NCCL's handles are good only until then
+  absl::Mutex mutex_;  // between the owner and an Abort: NCCL's handles are valid only until then
   std::vector<ncclComm_t> comms_ ABSL_GUARDED_BY(mutex_);  // by the index of ranks_; empty when ended
   absl::Status ended_ ABSL_GUARDED_BY(mutex_);             // why it was aborted
 };

@@ -337,7 +337,7 @@ TEST_F(CommunicatorContract, ARankThatDiesIsTold) {
   EXPECT_THAT((*ranks)->Exchange(0, 1, absl::Seconds(5)).code(),
               AnyOf(absl::StatusCode::kUnavailable, absl::StatusCode::kDeadlineExceeded));
   EXPECT_EQ((*ranks)->Exchange(0, 1).code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(MustJoinAll()->Exchange(1, 2), absl::OkStatus()) << "those who are left form another one";
+  EXPECT_EQ(MustJoinAll()->Exchange(1, 2), absl::OkStatus()) << "the ranks that are left form another one";
 }
 
 TEST_F(CommunicatorContract, AbortEndsAWaitOnAnotherThread) {
@@ -363,7 +363,7 @@ TEST_F(CommunicatorContract, DestroyingABusyCommunicatorAbortsIt) {
   ASSERT_TRUE(ranks.ok()) << ranks.status();
   const absl::Status enqueued = (*ranks)->communicator().Broadcast(
       RequestContext::Background(absl::Seconds(5)), 0, (*ranks)->buffers(), kMiB);
-  // NCCL may want to connect first, and nobody is there.
+  // NCCL may want to connect first, and the other rank is not there.
   EXPECT_THAT(enqueued.code(), AnyOf(absl::StatusCode::kOk, absl::StatusCode::kDeadlineExceeded));
   ranks->reset();
   EXPECT_EQ(MustJoinAll()->Exchange(1, 2), absl::OkStatus());
