@@ -4,8 +4,8 @@
 //   zerocopy   the same, sent by MSG_ZEROCOPY; no more than 4 MiB wait for the kernel's word
 //   uring      io_uring: the same sizes, one operation under way at each end, one system call for each
 //   uring-zc   the same, sent by SENDMSG_ZC
-// Sender and receiver are processes of their own, over loopback or in two network namespaces; nobody looks at
-// the bytes, so a gain here is the most that a pull can have. Runs take turns; the ratios are of pairs.
+// Sender and receiver are processes of their own, over loopback or in two network namespaces; the bytes are
+// not read, so a gain here is the max that a pull can have. Runs take turns; the ratios are of pairs.
 //
 //   build/release/bin/socket_ways [--runs 15] [--mib 4096] [--namespaces A,B --address 198.18.78.2]
 //

@@ -281,7 +281,7 @@ absl::Status Chaos::CheckNobodyElseFailed(const Fault& fault, const Outcome& out
   const std::vector<std::string_view> parts = absl::StrSplit(outcome.said, absl::MaxSplits(": ", 2));
   std::string_view failed = parts.size() == 3 ? parts[1] : "";
   if (!absl::ConsumePrefix(&failed, "at daemons ")) {
-    return absl::InternalError(absl::StrCat("the client does not say who failed: ", outcome.said));
+    return absl::InternalError(absl::StrCat("the client does not say which daemons failed: ", outcome.said));
   }
   for (const std::string_view text : absl::StrSplit(failed, ' ')) {
     size_t index = 0;
@@ -413,7 +413,7 @@ absl::Status Chaos::Round(int number, const Fault& fault) {
   return absl::OkStatus();
 }
 
-// A server that nobody killed has no reason to end, but a global store that led and does no more.
+// A server must not end unless it was killed, or was a global store that no longer leads.
 absl::Status Chaos::CheckOthersRun(const Fault& fault) {
   const bool killed = fault.kill && !fault.restart_at_once && fault.victim != Victim::kClient;
   const auto check = [&](Process& server, const std::string& name, std::optional<int> allowed) {

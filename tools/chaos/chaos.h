@@ -1,7 +1,7 @@
 // Random faults in a cluster of real processes: each round performs one operation in a client process, kills
-// or stops one of those who take part at a random moment, lets the cluster recover, and checks what must
-// hold (invariants.h). The seed decides the schedule; the moments are wall-clock time. Run it from a thread
-// that outlives the cluster (main).
+// or stops one of the participants at a random moment, lets the cluster recover, and checks what must hold
+// (invariants.h). The seed decides the schedule; the moments are wall-clock time. Run it from a thread that
+// outlives the cluster (main).
 #pragma once
 
 #include <cstdint>

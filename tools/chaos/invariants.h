@@ -33,7 +33,7 @@ class Invariants {
   // Waits until every daemon runs, knows the global store and is known by it.
   absl::Status AwaitWhole(SteadyTime deadline);
   absl::Status CheckAcknowledged(SteadyTime deadline);
-  // Attaches to each ready host and GPU replica of each node and compares it. Artifacts that nobody
+  // Attaches to each ready host and GPU replica of each node and compares it. Artifacts that were not
   // acknowledged (their client died) must be the model `unacknowledged`.
   absl::Status VerifyReplicas(SteadyTime deadline, const std::string& unacknowledged = "");
 

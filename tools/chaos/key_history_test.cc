@@ -120,7 +120,7 @@ TEST_F(KeyHistoryTest, OfTwoThatExpectTheSameOneIsRefused) {
   ExpectBad("if at 1");
 }
 
-TEST_F(KeyHistoryTest, NobodyIsRefusedWithoutReason) {
+TEST_F(KeyHistoryTest, RefusalWithoutReason_IsBad) {
   Bind(0, 1, "a", 1);
   Swap(2, 3, "b", 1, Answer::kRefused);
   ExpectBad("bind b if at 1 -> refused");
@@ -164,7 +164,7 @@ TEST_F(KeyHistoryTest, KeysAreIndependent) {
   ExpectGood();
 }
 
-// As when nobody answers for a while, and programs ask on.
+// As when no store answers for a while, and programs ask on.
 TEST_F(KeyHistoryTest, ManyWithoutAnAnswerAreExplained) {
   Bind(0, 1, "a", 1);
   for (int i = 0; i < 300; ++i) BindWithoutAnswer(10 + i, 11 + i, i % 3 == 0 ? "a" : "b");
@@ -177,8 +177,8 @@ TEST_F(KeyHistoryTest, ManyWithoutAnAnswerAreExplained) {
   ExpectBad("resolve -> d, revision 6");
 }
 
-// A store that does one thing at a time, asked by several at once who wait for their answers, some of whom
-// get none.
+// A store that does one thing at a time, asked by several callers at once that wait for their answers, some
+// of which never come.
 class RandomHistory {
  public:
   explicit RandomHistory(uint32_t seed) : random_(seed) {}

@@ -77,7 +77,7 @@ void KeyLoad::Run(client::Client& client, uint32_t seed) {
     call = Call(client, context, std::move(call));
     if (call.answer == Answer::kDone) seen[call.key] = call.kind == Kind::kDelete ? 0 : call.revision;
     if (call.answer == Answer::kNotBound) seen[call.key] = 0;
-    // Where nobody answers, more of the same would tell nothing, and makes the history hard to explain.
+    // Where no store answers, more of the same would tell nothing, and makes the history hard to explain.
     pause = call.answer == Answer::kNone ? kPauseWithoutAnswer : options_.pace;
     history_.Add(std::move(call));
   } while (rpc::SleepFor(all, pause, "load").ok());

@@ -22,7 +22,7 @@ namespace tensorcast::chaos {
 struct KeyLoadOptions {
   std::vector<std::string> daemons;    // their unix sockets; the threads' clients take turns
   std::vector<std::string> artifacts;  // that are there for good, to be bound
-  std::string prefix = "load/";        // of the keys' names, which are nobody else's
+  std::string prefix = "load/";        // of the keys' names; no other load uses it
   int keys = 3;
   int threads = 4;
   uint32_t seed = 1;

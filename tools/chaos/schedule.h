@@ -11,12 +11,12 @@ namespace tensorcast::chaos {
 
 enum class Victim { kSource, kReceiver, kClient, kGlobalStore, kOtherReceiver, kEtcd };
 
-// What the client of a round does. Gets are of the base artifact, whose source is node 0.
+// What the client of a round does. Gets are of the base artifact; its source is node 0.
 // Nodes 0 and 1 are of one host, each other node is of its own.
 struct Operation {
   const char* name;
   const char* verb;  // of chaos_victim
-  int node;          // whose client it is: the receiver
+  int node;          // the node of the client: the receiver
   const char* location = "cpu";
   const char* lane = "";
   bool writes = false;              // makes an artifact and a key of its own

@@ -185,7 +185,7 @@ absl::StatusOr<std::string> Run(const Job& job, int ready_fd) {
     TC_ASSIGN_OR_RETURN(clients.emplace_back(),
                         client::Client::Connect({.daemon = daemon, .devices = devices.get()}));
   }
-  if (write(ready_fd, "begin\n", 6) != 6) return absl::InternalError("nobody listens");
+  if (write(ready_fd, "begin\n", 6) != 6) return absl::InternalError("the parent does not read");
   return Perform(clients, job, *devices);
 }
 
