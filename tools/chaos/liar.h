@@ -32,7 +32,7 @@ struct LiarOptions {
   std::string handle_socket;                            // registered and told as its own
   std::function<std::string()> ticket;                  // for an attach; null: it refuses
   std::shared_ptr<const rpc::Credentials> credentials;  // null: the cluster has no certificates
-  std::string listen = "127.0.0.1:0";                   // of its server; "unix:/path" where there are no ports
+  std::string listen = "127.0.0.1:0";                   // of its server; "unix:/path" without ports
 };
 
 class Liar {
