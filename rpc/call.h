@@ -35,8 +35,8 @@ struct CallOptions {
   absl::Duration retry_for = absl::Seconds(10);
   // A caller waits: a server that is back, or its successor, must be found soon.
   Backoff::Options backoff = {.max = absl::Milliseconds(200)};
-  const char* what = "call";  // names the work in errors that arise here
-  std::string on_behalf_of;   // of a forwarded call: the name that asked (Caller::asking); else empty
+  const char* what = "call";    // names the work in errors that arise here
+  std::string on_behalf_of;     // of a forwarded call: the name that asked (Caller::asking); else empty
   EpochFence* fence = nullptr;  // what answers are to pass; must outlive the call
 };
 

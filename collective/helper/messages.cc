@@ -229,8 +229,8 @@ absl::StatusOr<std::vector<ByteRange>> DecodeHeader(std::string_view bytes) {
   const uint64_t count = reader.Get<uint64_t>();
   const uint64_t nothing = reader.Get<uint64_t>();
   if (bytes.size() != kHeaderBytes || count > kMaxHeaderRanges || nothing != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "receive a broadcast: ", bytes.size(), " bytes from another process are not a header"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("receive a broadcast: ", bytes.size(), " bytes from another process are not a header"));
   }
   std::vector<ByteRange> ranges(count);
   for (ByteRange& range : ranges) range = TakeRange(reader);
