@@ -1,4 +1,4 @@
-"""The examples of the top README's page for Python users run, in their order, as they stand there."""
+"""The Python examples of the top README, of docs/python.md and of docs/engines.md run, in their order, as they stand there."""
 
 import pathlib
 import re
@@ -7,15 +7,23 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-README = pathlib.Path(__file__).resolve().parents[2] / "README.md"
-EXAMPLES = re.findall(r"^```python\n(.*?)^```", README.read_text(), flags=re.MULTILINE | re.DOTALL)
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PAGES = ("README.md", "docs/python.md", "docs/engines.md")
+
+
+def examples_of(page):
+    return re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+EXAMPLES = [example for page in PAGES for example in examples_of(page)]
 OF_TRANSFORMERS = [example for example in EXAMPLES if "import transformers" in example]
 
 
 def run(example, folder, capsys):
     """What it prints, and the names that it leaves."""
     names = {"__name__": "example"}
-    exec(compile(example.replace("/models/llama", str(folder)), "README.md", "exec"), names)
+    example = example.replace("/tmp/tc/model.safetensors", str(folder / "model.safetensors")).replace("/models/llama", str(folder))
+    exec(compile(example, "example.py", "exec"), names)
     return capsys.readouterr().out, names
 
 
@@ -25,7 +33,7 @@ def test_the_examples_run(store, tmp_path, capsys):
 
     tensors = {"model.embed_tokens.weight": np.arange(32.0).reshape(8, 4), "model.layers.0.weight": np.ones(4), "lm_head.weight": np.ones(2)}
     safetensors.numpy.save_file(tensors, tmp_path / "model.safetensors")
-    assert len(EXAMPLES) == 6 and len(OF_TRANSFORMERS) == 1
+    assert [len(examples_of(page)) for page in PAGES] == [1, 6, 1] and len(OF_TRANSFORMERS) == 1
     printed = "".join(run(example, tmp_path, capsys)[0] for example in EXAMPLES if example not in OF_TRANSFORMERS)
     assert "model.embed_tokens.weight F64 (8, 4)" in printed and "['model.layers.0.weight']" in printed and "8 rows" in printed
     import tensorcast.logging

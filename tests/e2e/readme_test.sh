@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# The README's "By hand", line by line as a new user types it, in a folder of the test's own.
+# The documentation's shell examples, line by line as a new user types them, each in a folder of its own: the README's
+# ten lines, and "By hand" of docs/getting-started.md.
 #
 #   tests/e2e/readme_test.sh TENSORCAST_BINARY
-# shellcheck disable=SC2016  # backticks and variables are the README's
 set -euo pipefail
-binary=${1:?the tensorcast binary}
-readme=$(dirname "$0")/../../README.md
+binary=$(realpath "${1:?the tensorcast binary}")
+root=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d)
 servers=()
 fail() {
   echo "FAILED: $*"
-  tail -n 30 "$work"/*.log
+  tail -n 30 "$work"/*/*.log
   exit 1
 }
 end() {
@@ -19,25 +19,28 @@ end() {
   rm -rf "$work"
 }
 trap end EXIT
+unset TENSORCAST_DAEMON
+# The examples call the program by its name, as it is after an installation.
+mkdir "$work/bin"
+ln -s "$binary" "$work/bin/tensorcast"
+export PATH=$work/bin:$PATH
 
-# The block's lines, with continued ones joined and the README's folder replaced by one that is not there yet.
-block=$(sed -n '/^## By hand/,/^## /{/^```/,/^```/{/^```/d;p}}' "$readme" |
-  sed -e ':join' -e '/\\$/{N;s/\\\n *//;b join' -e '}' -e "s|/tmp/tc\b|$work/tc|g")
-grep -q '^[$]bin put ' <<<"$block" || fail "no commands found in the README"
+# block_of PAGE HEADING: the lines of the code block below the heading, with continued ones joined and /tmp/tc replaced by
+# a folder that is not there yet.
+block_of() {
+  sed -n "/^## $2\$/,/^## /{/^\`\`\`/,/^\`\`\`/{/^\`\`\`/d;p}}" "$root/$1" |
+    sed -e ':join' -e '/\\$/{N;s/\\\n *//;b join' -e '}' -e "s|/tmp/tc\b|$folder/tc|g"
+}
 
-commands=0
-while read -r line; do
-  [[ -n $line ]] || continue
-  commands=$((commands + 1))
-  log=$work/$commands.log
-  echo "\$ $line"
+# run_line LINE: a server, a program that runs until Ctrl-C, or a command that ends by itself.
+run_line() {
+  local log=$1 line=$2 code=0 tries top
   case $line in
-    bin=*) bin=$binary ;;
     *'&')
       eval "exec ${line%&}" >"$log" 2>&1 &
       servers+=($!)
       ;;
-    '$bin top '*)  # until Ctrl-C
+    'tensorcast top '*)  # until Ctrl-C
       eval "exec ${line%%#*}" >"$log" 2>&1 &
       top=$!
       for ((tries = 0; tries < 600; tries++)); do
@@ -46,7 +49,6 @@ while read -r line; do
         sleep 0.1
       done
       kill -INT "$top"
-      code=0
       wait "$top" || code=$?
       ((code == 130)) || fail "Ctrl-C gives $code"
       cat "$log"
@@ -56,13 +58,31 @@ while read -r line; do
       cat "$log"
       ;;
   esac
-done <<<"$block"
+}
 
-# What it shows has happened: the copy is the model again, and the servers stop in order.
-tc=$work/tc
-"$bin" put "$tc/copy.safetensors" --daemon "unix:$tc/a/daemon.sock" | grep -q 'already stored' || fail "the copy is another artifact"
-for ((i = ${#servers[@]} - 1; i >= 0; i--)); do
-  kill -TERM "${servers[i]}"
-  wait "${servers[i]}" || fail "server $i exits with $?"
-done
-servers=()
+# run_block PAGE HEADING: each line of the block; then the copy of the model is the model, and the servers stop in order.
+run_block() {
+  local block line commands=0 i
+  folder=$work/$((++blocks))
+  mkdir "$folder"
+  block=$(block_of "$1" "$2")
+  grep -q '^tensorcast put ' <<<"$block" || fail "no commands found below \"$2\" in $1"
+  while read -r line; do
+    [[ -n $line ]] || continue
+    commands=$((commands + 1))
+    echo "\$ $line"
+    run_line "$folder/$commands.log" "$line"
+  done <<<"$block"
+  tensorcast put "$folder/tc/copy.safetensors" --daemon "unix:$folder/tc/a/daemon.sock" | grep -q 'already stored' ||
+    fail "the copy is another artifact"
+  for ((i = ${#servers[@]} - 1; i >= 0; i--)); do
+    kill -TERM "${servers[i]}"
+    wait "${servers[i]}" || fail "server $i exits with $?"
+  done
+  servers=()
+  unset TENSORCAST_DAEMON
+}
+
+blocks=0
+run_block README.md 'Ten lines of shell'
+run_block docs/getting-started.md 'By hand'

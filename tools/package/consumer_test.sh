@@ -26,10 +26,10 @@ fi
 archives=$(cd "$work/installed" && find . -name '*.a' -not -path '*/deps/*')
 [[ $archives == ./lib*/tensorcast/libtensorcast_client.a ]] || { echo "FAILED: these are installed: $archives"; exit 1; }
 
-# The documentation's examples, as they stand there: the README's program, and the lines of the headers' opening comments.
+# The documentation's examples, as they stand there: the program of docs/cpp.md, and the lines of the headers' opening comments.
 mkdir "$work/examples"
-# shellcheck disable=SC2016  # backticks are the README's
-sed -n '/^## From C++/,/^## /{/^```cpp$/,/^```$/{/^```/d;p}}' "$here/../../README.md" >"$work/examples/readme.cc"
+# shellcheck disable=SC2016  # backticks are Markdown's
+sed -n '/^## From C++/,/^## /{/^```cpp$/,/^```$/{/^```/d;p}}' "$here/../../docs/cpp.md" >"$work/examples/readme.cc"
 # header_example NAME SIGNATURE: the example of tensorcast/NAME.h as the body of a function.
 header_example() {
   {
@@ -66,7 +66,7 @@ fi
 tensorcast=$work/installed/bin/tensorcast
 "$tensorcast" --help >"$work/help"
 
-# The README's program against a daemon that works alone.
+# The program of docs/cpp.md against a daemon that works alone.
 mkfifo "$work/ready"
 "$tensorcast" daemon --set "daemon.state_dir=$work/state" --set daemon.host_pool=256MiB \
   --set "daemon.import_roots=[$work]" --ready-fd 3 3<>"$work/ready" >"$work/daemon-log" 2>&1 &
