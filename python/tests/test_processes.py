@@ -152,7 +152,7 @@ def test_unpickled_weights_have_a_lease_of_their_own(store):
         pickle.dumps(weights)
 
 
-# What README.md has of it, with a Dataset that holds weights.
+# What docs/python.md has of it, with a Dataset that holds weights.
 DATASET = """
     import sys
     import torch

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the Python wheel with the newest PyTorch, transformers, safetensors and checkpoint-engine into a fresh environment,
-# runs there the package's tests that need them and the README's examples, and compares the recorded interfaces of the engines
+# runs there the package's tests that need them and the documentation's examples, and compares the recorded interfaces of the engines
 # with their newest wheels:
 #
 #   tools/package/check_engines.sh --wheels DIR --environment DIR

@@ -95,13 +95,15 @@ build_deb() {
 
 make_runtime_deb() {
   local root=$work/deb
-  mkdir -p "$root"/usr/{bin,lib/tensorcast,lib/systemd/system,lib/sysusers.d,share/doc/tensorcast} "$root/etc/tensorcast"
+  mkdir -p "$root"/usr/{bin,lib/tensorcast,lib/systemd/system,lib/sysusers.d,share/doc/tensorcast/docs/pictures} "$root/etc/tensorcast"
   cp -r "$work/runtime/." "$root/usr/lib/tensorcast/"
   ln -s ../lib/tensorcast/bin/tensorcast "$root/usr/bin/tensorcast"
   install -m 0644 "$here"/debian/*.service "$root/usr/lib/systemd/system/"
   install -m 0644 "$here/debian/tensorcast.sysusers" "$root/usr/lib/sysusers.d/tensorcast.conf"
   install -m 0644 "$here"/debian/*.yaml "$root/etc/tensorcast/"
   install -m 0644 "$here/../../README.md" "$here/../../SECURITY.md" "$root/usr/share/doc/tensorcast/"
+  install -m 0644 "$here"/../../docs/*.md "$root/usr/share/doc/tensorcast/docs/"
+  install -m 0644 "$here/../../docs/pictures/swarm.svg" "$root/usr/share/doc/tensorcast/docs/pictures/"
   control "$root" tensorcast
   printf '/etc/tensorcast/%s\n' daemon.yaml global-store.yaml >"$root/DEBIAN/conffiles"
   install -m 0755 "$here"/debian/{postinst,prerm,postrm} "$root/DEBIAN/"
