@@ -106,10 +106,11 @@ tidy: build
 tidy-quick: FILES := $(CURDIR)/(base|security|collective|core|transport|otel/api|global_store/(directory|scheduler))/(?!.*(test|benchmark)).*[.]cc$$
 tidy-quick: tidy
 
-# Includes, clocks, formatting, shell scripts.
+# Includes, clocks, formatting, shell scripts, links and pictures of the documentation.
 lint:
 	@tools/setup.sh --analysis
 	@for check in check_includes check_clock check_format check_shell lint_test; do python3 -B tools/lint/$$check.py || exit 1; done
+	@for check in check_links.py check_links_test.py 'pictures/swarm.py --check'; do python3 -B docs/$$check || exit 1; done
 
 # All that checks the code, the tests last.
 check-all:
@@ -134,7 +135,7 @@ python: binary
 wheel: python
 	tools/package/make_wheel.sh --build $(BUILD) --out build/wheels
 
-# The Python package and the README's examples against the newest wheels of PyTorch, transformers and the engines, which are
+# The Python package and the documentation's examples against the newest wheels of PyTorch, transformers and the engines, which are
 # downloaded (4 GB) into a fresh environment.
 .PHONY: check-engines
 check-engines: wheel
