@@ -106,10 +106,10 @@ tidy: build
 tidy-quick: FILES := $(CURDIR)/(base|security|collective|core|transport|otel/api|global_store/(directory|scheduler))/(?!.*(test|benchmark)).*[.]cc$$
 tidy-quick: tidy
 
-# Includes, clocks, formatting, shell scripts, links and pictures of the documentation.
+# Includes, clocks, words, formatting, shell scripts, links and pictures of the documentation.
 lint:
 	@tools/setup.sh --analysis
-	@for check in check_includes check_clock check_format check_shell lint_test; do python3 -B tools/lint/$$check.py || exit 1; done
+	@for check in check_includes check_clock check_words check_format check_shell lint_test; do python3 -B tools/lint/$$check.py || exit 1; done
 	@for check in check_links.py check_links_test.py 'pictures/swarm.py --check'; do python3 -B docs/$$check || exit 1; done
 
 # All that checks the code, the tests last.

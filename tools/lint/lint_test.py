@@ -9,6 +9,7 @@ import unittest
 import check_clock
 import check_includes
 import check_shell
+import check_words
 import cpp_format
 
 
@@ -158,6 +159,78 @@ class CheckClock(unittest.TestCase):
         with Tree({name: "absl::Now();\n" for name in list(check_clock.WALL_TIME)[1:]}) as root:
             stale = check_clock.stale_permissions(root)
         self.assertEqual([problem.split(": ")[0] for problem in stale], list(check_clock.WALL_TIME)[:1])
+
+
+class CheckWords(unittest.TestCase):
+    PERSON = "nobody"  # one word, so that check_words.py takes it for a value and not for a text
+
+    def found(self, name: str, text: str) -> list[str]:
+        """line:rule of all that is reported."""
+        with Tree({name: text}) as root:
+            return [f"{finding.line}:{finding.rule}" for finding in check_words.findings(root)]
+
+    def test_comments_and_messages_of_cpp(self):
+        self.assertEqual(self.found("core/x.cc", f"int a;  // {self.PERSON} waits\n"), ["1:people"])
+        self.assertEqual(self.found("core/x.h", f"/* a\n   {self.PERSON.upper()} waits */\n"), ["2:people"])
+        self.assertEqual(self.found("core/x.cc", f'Error("{self.PERSON} has \\"it\\"");\n'), ["1:people"])
+        self.assertEqual(self.found("core/x.cc", f'Text(R"(a\n{self.PERSON}\'s b)");\n'), ["2:people"])
+
+    def test_values_and_code_are_not_texts(self):
+        self.assertEqual(self.found("core/x.cc", f"Connect(\"{self.PERSON}\", '\"', {self.PERSON});\n"), [])
+        self.assertEqual(self.found("x.md", f"The user `{self.PERSON}`.\n```\n{self.PERSON} waits\n```\n"), [])
+
+    def test_docstrings_and_comments_of_python(self):
+        text = f'def f():\n    """Of\n    {self.PERSON}."""\n    return "{self.PERSON}"  # {self.PERSON}\n'
+        self.assertEqual(self.found("python/x.py", text), ["3:people", "4:people"])
+        self.assertEqual(self.found("python/x.py", f'raise E(f"{self.PERSON} has {{a}}")\n'), ["1:people"])
+
+    def test_prose_proto_and_other_text_files(self):
+        for name in ("x.md", "Makefile", "tools/x.sh", "tools/x.yaml"):
+            self.assertEqual(self.found(name, f"first\n# {self.PERSON} waits\n"), ["2:people"], name)
+        self.assertEqual(self.found("proto/x.proto", f"// {self.PERSON} waits\n"), ["1:people"])
+
+    def test_no_as_an_article_also_across_lines(self):
+        self.assertEqual(self.found("x.md", "It {} replica.\n".format("is no")), ["1:is-no"])
+        self.assertEqual(self.found("core/x.h", "// It {}\n// no replica.\n".format("is")), ["1:is-no"])
+        self.assertEqual(self.found("core/x.h", "// There is\n// no replica; it is no longer needed.\n"), [])
+        self.assertEqual(self.found("core/x.cc", 'F("what {}", "no replica");\n'.format("is")), [])
+
+    def test_bounds_in_identifiers(self):
+        for code in ("int kLeastBytes;", "int least_bytes;", "int bytes_most;", "int kFewest;"):
+            self.assertEqual(self.found("core/x.h", code + "\n"), ["1:bound"], code)
+        self.assertEqual(self.found("python/x.py", "bytes_least = 1\n"), ["1:bound"])
+        self.assertEqual(self.found("core/x.h", "bool mostly; LogSeverityAtLeast x; // the least\n"), [])
+
+    def test_helps_that_begin_with_another_text(self):
+        for first in ("Of", "Its", "That", "The same", "Likewise"):
+            self.assertEqual(self.found("proto/config.proto", f'int32 a = 1 [(key) = {{\n help: "{first} x"\n}}];\n'),
+                             ["2:help"], first)
+        self.assertEqual(self.found("cli/commands/x.cc", 'flags.Add("--size", size, "Of the model");\n'), ["1:help"])
+        self.assertEqual(self.found("cli/bench/x.py", 'p.add_argument("--size", help="Of the model")\n'), ["1:help"])
+        self.assertEqual(self.found("cli/commands/x.cc", 'flags.Add("--size", size, "Offset of it");\n'), [])
+        self.assertEqual(self.found("cli/commands/x_test.cc", 'EXPECT_EQ(a, b) << "Of the model";\n'), [])
+
+    def test_names_of_tests(self):
+        self.assertEqual(self.found("core/x_test.cc", "TEST(Put, FullPool_ReturnsResourceExhausted) {}\n"), [])
+        self.assertEqual(self.found("core/x_test.cc", "TEST_F(Put,\n       WaitsForSpace) {}\n"), ["1:test-name"])
+        self.assertEqual(self.found("core/x_test.cc", f"TEST_P(Put, A_{'x' * 59}) {{}}\n"), ["1:test-name"])
+        self.assertEqual(self.found("core/x_test.cc", "TEST(Put, FullPool_TellsNobody) {}\n"), ["1:people"])
+        self.assertEqual(self.found("python/x.py", f"def test_a_{'x' * 59}():\n  pass\n"), ["1:test-name"])
+        self.assertEqual(self.found("python/x.py", f"def test_{self.PERSON}_waits():\n  pass\n"), ["1:people"])
+
+    def test_a_pending_file_may_break_only_the_rules_of_its_line(self):
+        bad = f"{self.PERSON} waits, and it {'is no'} replica\n"
+        with Tree({"a.md": bad, check_words.PENDING: "# head\na.md people\n"}) as root:
+            self.assertEqual([problem.split(": ")[:2] for problem in check_words.problems(root)], [["a.md:1", "is-no"]])
+
+    def test_the_list_of_pending_files_only_shrinks(self):
+        with Tree({"a.md": f"{self.PERSON} waits\n", "b.md": "Good.\n",
+                   check_words.PENDING: "# head\na.md is-no people\nb.md people\nc.md people\n"}) as root:
+            stale = [problem.split(": ")[1].split()[0] for problem in check_words.problems(root)]
+            self.assertEqual(stale, ["a.md", "b.md", "c.md"])
+            check_words.shrink(root)
+            self.assertEqual((root / check_words.PENDING).read_text(), "# head\na.md people\n")
+            self.assertEqual(check_words.problems(root), [])
 
 
 @unittest.skipUnless(shutil.which(cpp_format.CLANG_FORMAT), f"no {cpp_format.CLANG_FORMAT}")
