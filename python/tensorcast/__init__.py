@@ -1,4 +1,4 @@
-"""TensorCast: model weights, stored once and mapped wherever they are wanted.
+"""TensorCast: model weights, stored once and mapped into every process that uses them.
 
     import tensorcast as tc
     with tc.connect() as store:
@@ -6,15 +6,15 @@
         with store.get("llama/prod") as weights:
             embedding = weights["model.embed_tokens.weight"].numpy()
 
-What is got is memory of the host's store daemon, mapped and not copied; every array that is made of it keeps
-the lease on it. Store has the calls, Weights what a get gives, and errors the exceptions.
+get() maps memory of the host's store daemon and copies nothing. Every array that is made of the weights keeps
+their lease. Class Store has the calls, class Weights is the result of get(), and module errors has the exceptions.
 """
 
 import importlib
 import sys
 
 if sys.version_info < (3, 12):
-    # Later ones ask a native module whether it serves subinterpreters, and refuse by themselves.
+    # Python 3.12 and later ask a native module whether it supports subinterpreters, and refuse the import themselves.
     _interpreters = importlib.import_module("_xxsubinterpreters")
     if _interpreters.get_current() != _interpreters.get_main():
         raise ImportError("tensorcast does not support loading in subinterpreters")

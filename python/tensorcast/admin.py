@@ -1,7 +1,7 @@
-"""What a store has and does, as plain values: `store.status()`, `ls`, `rm`, `pin`, `replicate`, `explain`.
+"""The administrative calls of a store and their results: `store.status()`, `ls`, `rm`, `pin`, `replicate`, `explain`.
 
-Each value is a frozen dataclass whose fields are those of the daemon's own messages. In a notebook it shows itself as a
-table, and a transfer with the times of its stages. Bytes are bytes, times seconds since 1970, durations seconds.
+Each result is a frozen dataclass with the fields of the daemon's own messages. A notebook shows it as a table, and a
+transfer with the times of its stages. Sizes are in bytes, times in seconds since 1970, durations in seconds.
 """
 
 from __future__ import annotations
@@ -26,10 +26,12 @@ _ARTIFACT_ID = re.compile(r"tc[0-9]+:")
 
 @dataclasses.dataclass(frozen=True)
 class Pool(Shown):
+    """A memory pool of the daemon."""
+
     location: str
     capacity_bytes: int
     used_bytes: int
-    pinned_bytes: int  # of leased and pinned replicas, which eviction cannot take
+    pinned_bytes: int  # of leased and pinned replicas, which cannot be evicted
     evictions: int
 
 
@@ -43,25 +45,25 @@ class Stage(Shown):
     bytes: int
     start: float
     end: float
-    busy: float  # summed over chunks that overlap
+    busy: float  # the sum over chunks, which may overlap
 
 
 @dataclasses.dataclass(frozen=True)
 class Source(Shown):
-    """Whom a transfer read, and how much of it."""
+    """A source of a transfer, and how much the transfer read from it."""
 
     source: str
     source_type: str
     lane: str
     bytes: int
     joined: float
-    left: float | None  # None: it is in use
-    error: str  # why it was given up; empty: it was not
+    left: float | None  # None: the transfer still uses the source
+    error: str  # why the transfer gave the source up; empty: it did not
 
 
 @dataclasses.dataclass(frozen=True)
 class Transfer:
-    """A transfer that ended, or one under way."""
+    """A transfer that ended, or one that runs."""
 
     transfer_id: str
     artifact_id: str
@@ -71,10 +73,10 @@ class Transfer:
     bytes_total: int
     queued: float
     start: float
-    end: float  # of one under way: when it was looked at
+    end: float  # while the transfer runs: the time of this status
     verified_chunks: int
     refetched_chunks: int
-    error: str  # empty: it succeeded, or runs
+    error: str  # empty: the transfer succeeded, or runs
     trace_id: str
     sources: tuple[Source, ...]
     stages: tuple[Stage, ...]
@@ -90,12 +92,12 @@ class Transfer:
 
 @dataclasses.dataclass(frozen=True)
 class Hop:
-    """One node of the way that the bytes of a transfer took."""
+    """One node on the path of a transfer's bytes."""
 
     node: str
-    transfer: Transfer | None  # that made the replica there; None: it is not remembered
+    transfer: Transfer | None  # the transfer that made the node's replica; None: the node does not remember it
     under_way: bool
-    problem: str  # why there is no word of this node; empty: there is
+    problem: str  # why this node gave no answer; empty: it answered
 
     def _repr_html_(self) -> str:
         what = f"<p><b>{html.escape(self.node)}</b> {html.escape(self.problem)}</p>"
@@ -104,10 +106,10 @@ class Hop:
 
 @dataclasses.dataclass(frozen=True)
 class Explanation:
-    """Where the time of a transfer went: this node's part first, then those of the nodes that fed it."""
+    """Where the time of a transfer went: first on this node, then on the nodes that the bytes came from."""
 
     hops: tuple[Hop, ...]
-    left_out: str  # what was not asked any more; empty: nothing
+    left_out: str  # a text about nodes that were not asked; empty: all were asked
 
     def _repr_html_(self) -> str:
         return "".join(hop._repr_html_() for hop in self.hops) + html.escape(self.left_out)
@@ -115,7 +117,7 @@ class Explanation:
 
 @dataclasses.dataclass(frozen=True)
 class Status:
-    """A daemon at a moment."""
+    """The state of a daemon at one moment."""
 
     node_id: str
     name: str
@@ -142,20 +144,24 @@ class Status:
 
 @dataclasses.dataclass(frozen=True)
 class Artifact(Shown):
+    """An artifact that the global store knows."""
+
     artifact_id: str
     keys: tuple[str, ...]
     image_bytes: int
     tensor_count: int
     created: float
-    replicas: int  # on all nodes, those that are ready
-    files: tuple[str, ...]  # that it was imported from
-    kept_by: tuple[str, ...]  # keys of which it is an earlier version that is kept
-    released: bool  # no key names or keeps this version any more: it goes when room is needed
-    listed: tuple[Replica, ...] = ()  # each replica, also one that is not ready yet, where ls was asked for them
+    replicas: int  # how many are ready, on all nodes
+    files: tuple[str, ...]  # the files that the artifact was imported from
+    kept_by: tuple[str, ...]  # the keys that keep the artifact as an earlier version
+    released: bool  # no key is bound to this version or keeps it: it is deleted when room is needed
+    listed: tuple[Replica, ...] = ()  # after ls(replicas=True): each replica, also those that are not ready yet
 
 
 @dataclasses.dataclass(frozen=True)
 class Replica(Shown):
+    """A copy of an artifact on one node, at one location."""
+
     replica_id: str
     artifact_id: str
     node_id: str
@@ -168,32 +174,32 @@ class Replica(Shown):
 
 @dataclasses.dataclass(frozen=True)
 class ReplicationTask(Shown):
-    """That an artifact be at a place. Pending until it is there."""
+    """A task to make a replica of an artifact at a location of a node. It is pending until the replica is there."""
 
     artifact_id: str
     node: str
     location: str
-    state: str  # "there" where a replica was there already
-    error: str  # of the last attempt that failed
+    state: str  # "there": a replica was there before the task
+    error: str  # of the last failed attempt
     waiting_for: str
     bytes: int
     bytes_total: int
 
 
 class Administration:
-    """The calls of a store about the store itself: a part of tensorcast.Store.
+    """The administrative calls, a part of tensorcast.Store.
 
-    Each call has one deadline, which all that it asks the daemon for shares.
+    Each call has one deadline for all the requests that it sends to the daemon.
     """
 
-    if TYPE_CHECKING:  # what the rest of it has
+    if TYPE_CHECKING:  # the members that Store adds
 
         @property
         def native(self) -> _native.Client: ...
         def options(self, timeout: float | None) -> _native.CallOptions: ...
 
     def _status(self, *, timeout: float | None = None) -> calls.Steps[Status]:
-        """The daemon as it is now: pools, leases, transfers."""
+        """Returns the state of the daemon: its pools, leases and transfers."""
         return _status_of((yield self.native.status(options=self.options(timeout))))
 
     status, status_async = calls.forms(_status)
@@ -201,9 +207,10 @@ class Administration:
     def _ls(
         self, *, unkeyed_only: bool = False, replicas: bool = False, timeout: float | None = None
     ) -> calls.Steps[Listing[Artifact]]:
-        """All artifacts that the global store knows, wherever they are.
+        """Lists the artifacts that the global store knows, on all nodes.
 
-        replicas: list each artifact's replicas, too (Artifact.listed); without it they are counted.
+        unkeyed_only: only artifacts that no key is bound to or keeps as an earlier version.
+        replicas: also list the replicas of each artifact (Artifact.listed). False: only count them.
         """
         found = yield self.native.list_artifacts(
             unkeyed_only=bool(unkeyed_only), min_age=0.0, replicas=bool(replicas), options=self.options(timeout)
@@ -213,7 +220,7 @@ class Administration:
     ls, ls_async = calls.forms(_ls)
 
     def _replicas(self, artifact: str = "", *, timeout: float | None = None) -> calls.Steps[Listing[Replica]]:
-        """The replicas on this daemon's node; of one artifact (a key or an id), or all."""
+        """Lists the replicas on the daemon's node: of one artifact (a key or an artifact id), or of all."""
         options = self.options(timeout)
         artifact_id = (yield from self._id_of(artifact, options)) if arguments.text("artifact", artifact) else ""
         return Listing(map(_replica, (yield self.native.list_replicas(artifact_id, options=options))))
@@ -221,10 +228,12 @@ class Administration:
     replicas, replicas_async = calls.forms(_replicas)
 
     def _rm(self, artifact: str, *, force: bool = False, timeout: float | None = None) -> calls.Steps[None]:
-        """Deletes an artifact (a key, which goes too, or an id) everywhere.
+        """Deletes an artifact on all nodes.
 
-        FailedPreconditionError while other keys are bound to it, which `force` takes away as well, and for a key whose
-        artifact another key keeps as an earlier version, which `force` takes from that one.
+        artifact: a key, which is deleted too, or an artifact id.
+        force: also delete other keys that are bound to the artifact, and the earlier versions that other keys keep of it.
+
+        Without `force` such keys are a FailedPreconditionError, and nothing is deleted.
         """
         options = self.options(timeout)
         artifact_id = yield from self._id_of(artifact, options)
@@ -233,24 +242,26 @@ class Administration:
         keepers = [key["name"] for key in keys if artifact_id in key["earlier"]]
         if keepers and artifact != artifact_id and not force:
             raise FailedPreconditionError(
-                f"rm {artifact}: nothing was deleted: key {keepers[0]} keeps the artifact {artifact_id} as an earlier version"
+                f"rm {artifact}: nothing was deleted: key {keepers[0]} keeps the artifact {artifact_id} as an earlier version; "
+                "force=True deletes it all the same"
             )
         others = [key["name"] for key in bound if key["name"] != artifact]
         if others and not force:
             raise FailedPreconditionError(
-                f"nothing was deleted: {len(others)} other keys are bound to artifact {artifact_id}, such as {others[0]}"
+                f"rm {artifact}: nothing was deleted: {len(others)} other keys are bound to artifact {artifact_id}, such as "
+                f"{others[0]}; force=True deletes them too, unbind() only a key"
             )
         for key in bound:
-            # Of this revision: a key that was bound anew meanwhile stays, and names another artifact.
+            # Only this revision: a key that was rebound meanwhile is bound to another artifact, and stays.
             yield self.native.delete_key(key["name"], expected_revision=key["revision"], options=options)
         yield self.native.delete_artifact(artifact_id, only_if_unkeyed=False, options=options)
 
     rm, rm_async = calls.forms(_rm)
 
     def _gc(self, *, older_than: float = 86400.0, dry_run: bool = False, timeout: float | None = None) -> calls.Steps[Listing[Artifact]]:
-        """Deletes artifacts that no key names, and that none keeps as an earlier version: those that it deleted.
+        """Deletes the artifacts that no key is bound to or keeps as an earlier version. Returns the deleted artifacts.
 
-        older_than: seconds; only those that were stored so long ago.
+        older_than: the min age of an artifact, in seconds.
         dry_run: delete nothing, and return what would be deleted.
         """
         options = self.options(timeout)
@@ -263,26 +274,33 @@ class Administration:
             try:
                 yield self.native.delete_artifact(artifact.artifact_id, only_if_unkeyed=True, options=options)
             except (FailedPreconditionError, NotFoundError):
-                continue  # since it was listed, a key was bound to it, or another process deleted it
+                continue  # after the list was made, a key was bound to it, or another process deleted it
             deleted.append(artifact)
         return Listing(deleted)
 
     gc, gc_async = calls.forms(_gc)
 
     def _evict(self, replica_id: str, *, force: bool = False, timeout: float | None = None) -> calls.Steps[None]:
-        """Drops a replica of this node, or all that it has of an artifact (a key, its id); with `force` even the last copy."""
+        """Evicts a replica from this node.
+
+        replica_id: a replica id; or a key or an artifact id, for all replicas of that artifact on this node.
+        force: evict it even when it is the last copy.
+        """
         yield self.native.evict_replica(arguments.text("replica_id", replica_id), force=bool(force), options=self.options(timeout))
 
     evict, evict_async = calls.forms(_evict)
 
     def _pin(self, artifact: str, *, timeout: float | None = None) -> calls.Steps[None]:
-        """Keeps what this node has of an artifact (a key, its id, or a replica's id) from being evicted."""
+        """Protects replicas of this node from eviction, until unpin().
+
+        artifact: a replica id; or a key or an artifact id, for all replicas of that artifact on this node.
+        """
         yield from self._set_pinned(artifact, True, timeout)
 
     pin, pin_async = calls.forms(_pin)
 
     def _unpin(self, artifact: str, *, timeout: float | None = None) -> calls.Steps[None]:
-        """Allows its eviction again."""
+        """Ends the protection of pin(). The argument is as in pin()."""
         yield from self._set_pinned(artifact, False, timeout)
 
     unpin, unpin_async = calls.forms(_unpin)
@@ -290,10 +308,13 @@ class Administration:
     def _replicate(
         self, artifact: str, to: str | Sequence[str], *, device: arguments.Device = "cpu", lane: str = "", timeout: float | None = None
     ) -> calls.Steps[Listing[ReplicationTask]]:
-        """Replicates an artifact to other nodes (their names or ids). Returns at once; `replication_tasks` shows how far it is.
+        """Submits tasks that replicate an artifact to other nodes, and returns without waiting for them.
 
-        `to` is a node, or a list of them, each with a device of its own if need be ("node-b:gpu:0").
-        NotFoundError for a node that there is not.
+        to: a node's name or id, or a list of them. Each may name a device of its own ("node-b:gpu:0").
+        device: where on the other nodes.
+        lane: as in get.
+
+        `replication_tasks` shows the progress. Raises NotFoundError for an unknown node.
         """
         options = self.options(timeout)
         default = arguments.location(device)
@@ -312,7 +333,7 @@ class Administration:
     replicate, replicate_async = calls.forms(_replicate)
 
     def _replication_tasks(self, artifact: str = "", *, timeout: float | None = None) -> calls.Steps[Listing[ReplicationTask]]:
-        """What was requested by `replicate`, of one artifact or all, and how far it is."""
+        """Lists the tasks of `replicate` and their progress: of one artifact (a key or an artifact id), or of all."""
         options = self.options(timeout)
         artifact_id = (yield from self._id_of(artifact, options)) if arguments.text("artifact", artifact) else ""
         return Listing(map(_task, (yield self.native.list_replication_tasks(artifact_id, options=options))))
@@ -322,10 +343,12 @@ class Administration:
     def _explain(
         self, transfer: str | Transfer | Mapping[str, Any] | None = "last", *, timeout: float | None = None
     ) -> calls.Steps[Explanation]:
-        """Where the time of a transfer to this node went.
+        """Explains where the time of a transfer to this node went.
 
-        `transfer` is its id, a Transfer, `Weights.transfer`, "last", or an artifact (a key, its id) of which the latest
-        one is explained. NotFoundError for one that is not remembered.
+        transfer: a transfer id, a Transfer, `Weights.transfer`, or "last"; or a key or an artifact id, for the latest
+            transfer of that artifact.
+
+        Raises NotFoundError for a transfer that the daemon does not remember.
         """
         options = self.options(timeout)
         if isinstance(transfer, Transfer):
@@ -333,11 +356,11 @@ class Administration:
         elif isinstance(transfer, Mapping):
             transfer = str(transfer["transfer_id"])
         elif transfer is None:
-            raise NotFoundError("nothing was transferred: it was there already")
+            raise NotFoundError("explain: there was no transfer: the replica was on this node before")
         if arguments.text("transfer", transfer) == "last":
             recent = _status_of((yield self.native.status(options=options))).recent
             if not recent:
-                raise NotFoundError("this daemon remembers no transfer")
+                raise NotFoundError("explain last: this daemon remembers no transfer")
             transfer = recent[0].transfer_id
         try:
             answer = yield self.native.explain_transfer(transfer, options=options)
@@ -351,7 +374,7 @@ class Administration:
     explain, explain_async = calls.forms(_explain)
 
     def _latest_of(self, artifact: str, options: _native.CallOptions) -> calls.Steps[str | None]:
-        """The id of the latest transfer of an artifact (a key, its id) that this daemon remembers."""
+        """The id of the latest transfer of an artifact (a key or an artifact id) that this daemon remembers."""
         try:
             artifact_id = yield from self._id_of(artifact, options)
         except NotFoundError:
@@ -361,7 +384,7 @@ class Administration:
 
     def _id_of(self, artifact: str, options: _native.CallOptions) -> calls.Steps[str]:
         if not arguments.text("artifact", artifact):
-            raise InvalidArgumentError("an artifact is named by a key or an artifact id")
+            raise InvalidArgumentError("artifact is empty; pass a key or an artifact id")
         if _ARTIFACT_ID.match(artifact):
             return artifact
         resolved: str = (yield self.native.resolve_key(artifact, confirmed=True, options=options))["artifact_id"]
@@ -376,7 +399,7 @@ class Administration:
             artifact_id = yield from self._id_of(artifact, options)
             chosen = [replica.replica_id for replica in there if replica.artifact_id == artifact_id]
         if not chosen:
-            raise NotFoundError(f"this node has no replica of {artifact}")
+            raise NotFoundError(f"{'pin' if pinned else 'unpin'} {artifact}: this node has no replica of it")
         for replica_id in chosen:
             yield self.native.set_pinned(replica_id, pinned, options=options)
 
@@ -523,7 +546,7 @@ def _status_of(fields: _Fields) -> Status:
 
 
 def _timeline(transfer: Transfer) -> str:
-    """The stages as bars over the time of the transfer, as an image that needs no script."""
+    """The stages as bars over the time of the transfer: an SVG image without scripts."""
     whole = max(transfer.end - transfer.queued, 1e-9)
     width, row = 600, 22
     colours: dict[str, str] = {"fetch": "#4c78a8", "verify": "#f58518", "place": "#54a24b"}

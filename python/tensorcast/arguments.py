@@ -1,4 +1,4 @@
-"""What a caller gave, looked at before it goes to the native module: an error names the argument, and shows what it was."""
+"""Checks of arguments before they go to the native module. An error names the argument and shows its value."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 
     Device: TypeAlias = str | torch.device
 
-_LONGEST_SHOWN = 80
+_MAX_SHOWN = 80
 _REVISIONS = 1 << 64
 _MAX_KEEP = 1000
 
 
 def shown(value: object) -> str:
-    """The value for a message, of a length that can be read."""
+    """The value as a message shows it, cut to a readable length."""
     written = ascii(value)
-    return written if len(written) <= _LONGEST_SHOWN else f"{written[:_LONGEST_SHOWN]}... ({type(value).__name__})"
+    return written if len(written) <= _MAX_SHOWN else f"{written[:_MAX_SHOWN]}... ({type(value).__name__})"
 
 
 def text(what: str, value: object) -> str:
     if not isinstance(value, str):
-        raise InvalidTypeError(f"{what} is a str, not {shown(value)}")
+        raise InvalidTypeError(f"{what} must be a str, not {shown(value)}")
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -37,28 +37,28 @@ def text(what: str, value: object) -> str:
 
 
 def texts(what: str, value: str | Iterable[object]) -> list[str]:
-    """Of a list of strings, or of one that stands for a list of one."""
+    """A list of strings. One string stands for a list of one."""
     if isinstance(value, str):
         return [text(what, value)]
     if isinstance(value, (bytes, bytearray)) or not isinstance(value, Iterable):
-        raise InvalidTypeError(f"{what} is a list of str, not {shown(value)}")
+        raise InvalidTypeError(f"{what} must be a list of str, not {shown(value)}")
     return [text(f"each of {what}", one) for one in value]
 
 
 def _is_device(value: Any) -> bool:
-    """Whether it is a torch.device, without importing torch for that."""
+    """Whether the value is a torch.device. Does not import torch."""
     return not isinstance(value, str) and isinstance(getattr(value, "type", None), str) and hasattr(value, "index")
 
 
 def location(value: Device, what: str = "device") -> str:
-    """A device as the store calls it: "cpu", "gpu:N" (as torch has it: "cuda:N"), or "disk"."""
+    """The store's name of a device: "cpu", "gpu:N" (torch's "cuda:N"), or "disk"."""
     device: Any = value
     if _is_device(device):
         device = device.type if device.index is None else f"{device.type}:{device.index}"
     name = text(what, device)
     kind, _, number = name.partition(":")
     if kind == "cpu" and number.isdecimal():
-        return "cpu"  # torch numbers it, too
+        return "cpu"  # torch also writes "cpu:0"
     if kind not in ("gpu", "cuda"):
         return name
     return f"gpu:{number or _current_gpu()}"
@@ -72,18 +72,18 @@ def locations(what: str, value: Device | Iterable[Device]) -> list[str]:
 
 
 def _current_gpu() -> int:
-    """What torch means by "cuda" in this thread."""
+    """The GPU that torch uses for "cuda" in this thread."""
     torch: Any = sys.modules.get("torch")
     return int(torch.cuda.current_device()) if torch is not None and torch.cuda.is_initialized() else 0
 
 
 def pattern_of(name: str) -> str:
-    """A pattern that only this name of a tensor matches: what is special in it stands for itself in a set of its own."""
+    """A pattern that matches only this name of a tensor: each special character is in brackets, as a set of one."""
     return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
 
 
 def address(value: str | os.PathLike[str]) -> str:
-    """Of a daemon; the path of a socket is one, too."""
+    """The address of a daemon. The path of a socket is also an address."""
     named = text("daemon", os.fspath(value) if isinstance(value, os.PathLike) else value)
     if isinstance(value, os.PathLike) or named.startswith(("/", "./", "../", "~/")):
         return "unix:" + os.path.abspath(os.path.expanduser(named))
@@ -91,7 +91,7 @@ def address(value: str | os.PathLike[str]) -> str:
 
 
 def keep(value: Any) -> int | None:
-    """How many versions of a key are kept."""
+    """How many versions a key keeps."""
     if value is None:
         return None
     try:
@@ -99,23 +99,23 @@ def keep(value: Any) -> int | None:
             raise TypeError
         number = operator.index(value)
     except TypeError:
-        raise InvalidTypeError(f"keep is an int, not {shown(value)}") from None
+        raise InvalidTypeError(f"keep must be an int, not {shown(value)}") from None
     if not 1 <= number <= _MAX_KEEP:
-        raise InvalidArgumentError(f"keep: {number}: a key keeps 1 to {_MAX_KEEP} versions, the current one among them")
+        raise InvalidArgumentError(f"keep must be 1 to {_MAX_KEEP} versions, the current one included, not {number}")
     return number
 
 
 def seconds(value: Any, what: str = "timeout") -> float:
     try:
-        if isinstance(value, (str, bytes)):  # which float() would read
+        if isinstance(value, (str, bytes)):  # float() would parse it
             raise TypeError
         number = float(value)
     except TypeError:
-        raise InvalidTypeError(f"{what} is a number of seconds, not {shown(value)}") from None
-    except OverflowError:  # an int beyond them
+        raise InvalidTypeError(f"{what} must be a number of seconds, not {shown(value)}") from None
+    except OverflowError:  # an int that no float can hold
         number = float("inf") if value > 0 else -1.0
     if not number >= 0:
-        raise InvalidArgumentError(f"{what}: {value} is no number of seconds, 0 or more")
+        raise InvalidArgumentError(f"{what} must be at least 0 seconds, not {value}")
     return number
 
 
@@ -125,18 +125,18 @@ def revision(value: Any) -> int | None:
     try:
         number = operator.index(value)
     except TypeError:
-        raise InvalidTypeError(f"expected_revision is an int, not {shown(value)}") from None
+        raise InvalidTypeError(f"expected_revision must be an int, not {shown(value)}") from None
     if not 0 <= number < _REVISIONS:
-        raise InvalidArgumentError(f"expected_revision: {number} is no revision of a key, which begin at 1; 0: there is none yet")
+        raise InvalidArgumentError(f"expected_revision must be a revision of the key, from 1, or 0 for a key that does not exist, not {number}")
     return number
 
 
 def path(what: str, value: str | bytes | os.PathLike[Any]) -> str:
-    """Absolute, since the daemon has a working directory of its own."""
+    """The absolute path, because the daemon has a working directory of its own."""
     try:
         name = os.fsdecode(value)
     except TypeError:
-        raise InvalidTypeError(f"{what} is a path, not {shown(value)}") from None
+        raise InvalidTypeError(f"{what} must be a path, not {shown(value)}") from None
     if not name:
         raise InvalidArgumentError(f"{what} is an empty path")
     return text(what, os.path.abspath(name))

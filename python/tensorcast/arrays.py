@@ -1,6 +1,6 @@
-"""Tensors of the store as arrays of numpy, torch and jax, and theirs as tensors to be put. No copy either way.
+"""Tensors of the store as arrays of numpy, torch and jax, and arrays of these as tensors to put. Neither way copies.
 
-Neither library is imported before somebody asks for its arrays.
+A library is imported only when a caller asks for its arrays.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tensorcast import _native, arguments
 from tensorcast.dense import dense
 from tensorcast.errors import InvalidArgumentError, InvalidTypeError
 
-# Of numpy itself; the rest comes from ml_dtypes.
+# The dtypes of numpy itself; ml_dtypes has the others.
 _NUMPY = {
     "BOOL": "bool",
     "U8": "uint8",
@@ -55,36 +55,36 @@ _TORCH = {
     "U64": "uint64",
     **{name: of_ml for name, of_ml in _ML_DTYPES.items() if name != "BF16"},
 }
-# What torch takes by DLPack, since 1.13: half the time of a buffer that is then given its shape.
+# The dtypes that torch takes by DLPack, since 1.13. This takes half the time of a buffer that then gets its shape.
 _TORCH_BY_DLPACK = frozenset(("U8", "I8", "I16", "I32", "I64", "F16", "BF16", "F32", "F64", "C64"))
-# Two elements in a byte, which torch shows as one of half as many: its last dimension is half of the tensor's.
+# The dtypes with two elements in a byte. torch shows a pair as one element: its last dimension is half of the tensor's.
 _TORCH_PAIRS = {"F4": "float4_e2m1fn_x2"}
 _OF_NUMPY = {theirs: name for name, theirs in {**_NUMPY, **_ML_DTYPES}.items()}
 _OF_TORCH = {theirs: name for name, theirs in {**_TORCH, **_TORCH_PAIRS}.items()}
 
 
 def numpy_dtype(name: str) -> Any:
-    """numpy's dtype of the name that safetensors has for it. TypeError where it has none."""
+    """numpy's dtype for a safetensors name. Raises TypeError if numpy has none."""
     import numpy
 
     if name in _NUMPY:
         return numpy.dtype(_NUMPY[name])
     if name not in _ML_DTYPES:
-        raise TypeError(f"numpy has no dtype for {name}, whose elements fill no whole bytes: use .raw")
+        raise TypeError(f"numpy has no dtype for {name}, because its elements do not fill whole bytes; use .raw")
     try:
         import ml_dtypes
     except ImportError as error:
-        raise TypeError(f"numpy has {name} from the package ml_dtypes, which is not installed") from error
+        raise TypeError(f"numpy needs the package ml_dtypes for {name}; install ml_dtypes") from error
     return numpy.dtype(getattr(ml_dtypes, _ML_DTYPES[name]))
 
 
 def torch_dtype(name: str) -> Any:
-    """torch's dtype of the name that safetensors has for it. TypeError where it has none."""
+    """torch's dtype for a safetensors name. Raises TypeError if torch has none."""
     import torch
 
     dtype = getattr(torch, {**_TORCH, **_TORCH_PAIRS}.get(name, ""), None)
     if dtype is None:
-        raise TypeError(f"torch {torch.__version__} has no dtype for {name}: use .raw")
+        raise TypeError(f"torch {torch.__version__} has no dtype for {name}; use .raw")
     return dtype
 
 
@@ -97,7 +97,7 @@ def to_numpy(array: _native.Array) -> Any:
 
 
 def as_numpy(array: _native.Array, dtype: Any, copy: bool | None) -> Any:
-    """What numpy.asarray makes of it."""
+    """The result of numpy.asarray(array, dtype, copy=copy)."""
     shown = to_numpy(array)
     if dtype is not None and shown.dtype != dtype:
         if copy is False:
@@ -120,12 +120,12 @@ class _Bytes:
 
 
 def torch_shape(array: _native.Array) -> tuple[int, ...]:
-    """Of the tensor that torch has for it. TypeError where a byte would belong to two rows."""
+    """The shape of torch's tensor. Raises TypeError when one byte would belong to two rows."""
     shape = array.shape
     if array.dtype not in _TORCH_PAIRS:
         return shape
     if not shape or shape[-1] % 2:
-        raise TypeError(f"torch has {array.dtype} in pairs along the last dimension, and {array.name} has the shape {shape}: use .raw")
+        raise TypeError(f"torch has {array.dtype} in pairs along the last dimension, and {array.name} has the shape {shape}; use .raw")
     return *shape[:-1], shape[-1] // 2
 
 
@@ -151,7 +151,7 @@ def to_jax(array: _native.Array) -> Any:
     return jax.dlpack.from_dlpack(array)
 
 
-# A tensor as the native module takes it: its name, dtype, shape (None: those of the array) and the array.
+# A tensor for the native module: its name, dtype, shape (None: those of the array) and the array.
 _Put = tuple[str, str | None, Sequence[int] | None, Any]
 
 
@@ -175,8 +175,8 @@ def _put_torch(name: str, tensor: Any) -> _Put:
     shape = tuple(tensor.shape)
     if dtype in _TORCH_PAIRS:
         if not shape:
-            raise InvalidArgumentError(f'tensor "{name}" has {dtype} in pairs along the last dimension, and no dimension')
-        tensor = tensor.view(torch.uint8)  # torch copies none of these
+            raise InvalidArgumentError(f'tensor "{name}" has {dtype} in pairs along the last dimension, and it has no dimension')
+        tensor = tensor.view(torch.uint8)  # torch can copy none of these dtypes
         shape = *shape[:-1], shape[-1] * 2
     packed = tensor.detach().resolve_conj().resolve_neg().contiguous()
     flat = packed.reshape(-1).view(torch.uint8) if packed.numel() else torch.empty(0, dtype=torch.uint8, device="cpu")
@@ -184,23 +184,23 @@ def _put_torch(name: str, tensor: Any) -> _Put:
 
 
 def _buffer(name: str, tensor: Any) -> memoryview:
-    """Its buffer, with the strides that the native module reads: ctypes has none."""
+    """The buffer of a tensor, with the strides that the native module reads; ctypes gives none."""
     try:
         return memoryview(tensor)
     except (TypeError, ValueError, BufferError) as error:
-        raise InvalidTypeError(f'tensor "{name}" is no array that DLPack or the buffer protocol can show: {error}') from None
+        raise InvalidTypeError(f'tensor "{name}" is not an array with DLPack or the buffer protocol: {error}') from None
 
 
 def to_put(tensors: Mapping[str, Any]) -> list[_Put]:
-    """What Store.put takes, as the native module does. Arrays that are not packed are packed first."""
+    """Converts the arrays of Store.put for the native module. Arrays with gaps are packed first."""
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     listed: list[_Put] = []
     for name, tensor in tensors.items():
         if not isinstance(name, str):
-            raise InvalidTypeError(f"the name of a tensor is a str, not {arguments.shown(name)}")
+            raise InvalidTypeError(f"the name of a tensor must be a str, not {arguments.shown(name)}")
         arguments.text("the name of a tensor", name)
         if name == "__metadata__":
-            raise InvalidArgumentError("no tensor can be called __metadata__: a safetensors file has something else there")
+            raise InvalidArgumentError("a tensor cannot have the name __metadata__, which safetensors files use for metadata")
         if isinstance(tensor, _native.Array):
             source = tensor.raw if tensor.device == "cpu" else tensor
             listed.append((name, tensor.dtype, tensor.shape, source))
@@ -214,5 +214,5 @@ def to_put(tensors: Mapping[str, Any]) -> list[_Put]:
 
 
 def elements(shape: Sequence[int]) -> int:
-    """How many elements there are in an array of that shape."""
+    """The number of elements of an array with this shape."""
     return math.prod(shape)

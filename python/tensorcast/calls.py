@@ -1,7 +1,7 @@
-"""Waiting for calls of the native module: from a thread, with Ctrl-C and a progress bar, or from asyncio.
+"""Waits for calls of the native module: in a thread, with Ctrl-C and a progress bar, or in asyncio.
 
-What a user calls is written once, as a generator that yields each native call and is sent its result; `forms` makes
-the blocking function and the one for asyncio of it.
+Each public method is written once, as a generator that yields native calls and receives their results. `forms` makes a
+blocking function and a coroutine function of it.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any, ParamSpec, TypeVar
 from tensorcast import _native
 from tensorcast.progress import Bar
 
-# How long a thread waits before it looks for signals and shows progress.
+# A waiting thread checks for signals and shows progress this often.
 _STEP_SECONDS = 0.05
 
 _T = TypeVar("_T")
 _P = ParamSpec("_P")
 
-# A call, or a call and what its progress bar is titled (None: no bar).
+# A call, or a call and the title of its progress bar (None: no bar).
 Step = _native.Call | tuple[_native.Call, str | None]
 Steps = Generator[Step, Any, _T]
 
@@ -30,9 +30,9 @@ atexit.register(_native.cancel_all_calls)
 
 
 def finish(call: _native.Call, progress: str | None = None) -> Any:
-    """The result of the call. `progress` names it in a bar if it takes long; None shows nothing.
+    """Waits for the call and returns its result. `progress` is the title of a bar for long calls; None: no bar.
 
-    An exception in this thread meanwhile, KeyboardInterrupt above all, cancels the call.
+    An exception in this thread meanwhile, such as KeyboardInterrupt, cancels the call.
     """
     try:
         if not call.wait(_STEP_SECONDS):
@@ -46,7 +46,7 @@ def finish(call: _native.Call, progress: str | None = None) -> Any:
 
 
 async def news(call: _native.Call, bar: Bar | None = None) -> None:
-    """Returns when the call has ended, or has news that were not taken. Cancelling the task cancels the call."""
+    """Returns when the call has ended or has news to take. Cancelling the task cancels the call."""
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
     descriptor = call.fileno()
@@ -68,7 +68,7 @@ async def news(call: _native.Call, bar: Bar | None = None) -> None:
 
 
 async def finish_async(call: _native.Call, progress: str | None = None) -> Any:
-    """The result of the call, without blocking the loop."""
+    """Waits for the call without blocking the event loop, and returns its result."""
     with Bar(progress) as bar:
         await news(call, bar)
     return call.result()
@@ -109,7 +109,7 @@ async def _run_async(steps: Steps[_T]) -> _T:
 
 
 def forms(steps: Callable[_P, Steps[_T]]) -> tuple[Callable[_P, _T], Callable[_P, Coroutine[Any, Any, _T]]]:
-    """The blocking function and the coroutine function that run the steps: NAME and NAME_async of `_NAME`."""
+    """Makes the blocking function NAME and the coroutine function NAME_async from the steps `_NAME`."""
 
     def blocking(*args: _P.args, **kwargs: _P.kwargs) -> _T:
         return _run(steps(*args, **kwargs))
@@ -118,9 +118,9 @@ def forms(steps: Callable[_P, Steps[_T]]) -> tuple[Callable[_P, _T], Callable[_P
         return await _run_async(steps(*args, **kwargs))
 
     name = steps.__name__.removeprefix("_")
-    for made, suffix, doc in ((blocking, "", steps.__doc__), (for_asyncio, "_async", f"As {name}, for asyncio.")):
+    for made, suffix, doc in ((blocking, "", steps.__doc__), (for_asyncio, "_async", f"The form of {name} for asyncio.")):
         functools.update_wrapper(made, steps)
-        del made.__dict__["__wrapped__"]  # its signature is of the steps
+        del made.__dict__["__wrapped__"]  # it would show the signature of the steps
         made.__name__ = name + suffix
         made.__qualname__ = steps.__qualname__.replace(steps.__name__, made.__name__)
         made.__doc__ = doc
@@ -129,7 +129,7 @@ def forms(steps: Callable[_P, Steps[_T]]) -> tuple[Callable[_P, _T], Callable[_P
 
 
 def _signature(steps: Callable[..., Any]) -> inspect.Signature:
-    """Of what the steps end with: "calls.Steps[Key]" is "Key"."""
+    """The signature of the steps, with the type of their result: "calls.Steps[Key]" becomes "Key"."""
     signature = inspect.signature(steps)
     returned = str(signature.return_annotation).removeprefix("calls.Steps[").removesuffix("]")
     return signature.replace(return_annotation=returned)

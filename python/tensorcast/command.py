@@ -9,8 +9,8 @@ from typing import NoReturn
 
 
 def main() -> NoReturn:
-    """Becomes the program, with this process's arguments."""
+    """Replaces this process with the program, and passes the arguments on."""
     program = pathlib.Path(__file__).parent / "bin" / "tensorcast"
     if not program.exists():
-        sys.exit(f"tensorcast: {program} is missing: the program comes with the wheel")
+        sys.exit(f"tensorcast: {program} does not exist; install the wheel, which contains the program")
     os.execv(program, ["tensorcast", *sys.argv[1:]])

@@ -1,5 +1,6 @@
-"""This process's connection to the daemon of its host, for what has no store of its own: the safetensors drop-in, the
-loaders of serving engines. Thread-safe; after a fork the child makes its own.
+"""This process's default connection to the daemon of its host.
+
+The safetensors drop-in and the loaders of serving engines use it. Thread-safe; a forked child makes its own connection.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 import tensorcast
 from tensorcast.store import daemon_address
 
-_RETRY_SECONDS = 30.0  # between two looks for a daemon that was not there
+_RETRY_SECONDS = 30.0  # between two searches for a missing daemon
 
 _lock = threading.Lock()
 _stores: dict[tuple[int, str, frozenset[tuple[str, str]]], tensorcast.Store] = {}  # by process, address and certificates
@@ -20,7 +21,7 @@ _absent_until = 0.0
 
 
 def _after_fork() -> None:
-    """Another thread of the parent may have held the lock."""
+    """Makes a new lock, because another thread of the parent may have held the old one."""
     global _lock
     _lock = threading.Lock()
 
@@ -29,7 +30,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def connect(daemon: str | None = None, **certificates: Any) -> tensorcast.Store:
-    """The connection to that daemon, by default to TENSORCAST_DAEMON or the host's own."""
+    """Returns the connection to a daemon; None: to TENSORCAST_DAEMON, else to the host's default socket."""
     address = daemon_address(daemon or None)
     known_by = os.getpid(), address, frozenset(certificates.items())
     with _lock:
@@ -40,7 +41,7 @@ def connect(daemon: str | None = None, **certificates: Any) -> tensorcast.Store:
 
 
 def find() -> tensorcast.Store | None:
-    """None where there is no daemon, which is then not looked for again at once."""
+    """Returns the default connection, or None if no daemon runs. After a failure the next search is 30 seconds later."""
     global _absent_until
     if time.monotonic() < _absent_until:
         return None
@@ -55,7 +56,7 @@ def find() -> tensorcast.Store | None:
 
 
 def forget() -> None:
-    """Closes the connections, for a process that changes its daemon or wants to give them back."""
+    """Closes all default connections, for example before the process changes to another daemon."""
     global _absent_until
     with _lock:
         for store in _stores.values():

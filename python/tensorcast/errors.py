@@ -1,13 +1,13 @@
-"""The exceptions: one tree below Error, each also the kind of Python's own that a program would expect.
+"""The exceptions: one tree below Error. Each is also the built-in exception that a program would expect.
 
-The text is the daemon's, as it said it; `code` is the name of gRPC's status code.
+The text is the daemon's own; `code` is the name of the gRPC status code.
 """
 
 from __future__ import annotations
 
 
 class Error(Exception):
-    """Whatever TensorCast has to say."""
+    """The base of all exceptions of TensorCast."""
 
     code = "UNKNOWN"
 
@@ -20,23 +20,23 @@ class Error(Exception):
 
 
 class InvalidArgumentError(Error, ValueError):
-    """What was asked makes no sense, to whichever daemon."""
+    """The arguments are invalid, whatever the state of the store."""
 
     code = "INVALID_ARGUMENT"
 
 
 class InvalidTypeError(InvalidArgumentError, TypeError):
-    """An argument is of a type that it cannot be; the message names it."""
+    """An argument has the wrong type; the message names the argument."""
 
 
 class NotFoundError(Error, KeyError):
-    """No such key, artifact, replica or tensor."""
+    """The key, artifact, replica or tensor does not exist."""
 
     code = "NOT_FOUND"
 
 
 class AlreadyExistsError(Error, FileExistsError):
-    """There is one of that name already."""
+    """The name is already in use."""
 
     code = "ALREADY_EXISTS"
 
@@ -48,7 +48,7 @@ class DeadlineExceededError(Error, TimeoutError):
 
 
 class CancelledError(Error):
-    """The call was given up before its end."""
+    """The call was cancelled before it ended."""
 
     code = "CANCELLED"
 
@@ -60,43 +60,43 @@ class UnavailableError(Error, ConnectionError):
 
 
 class PermissionDeniedError(Error, PermissionError):
-    """This user, or this certificate, may not."""
+    """This user or this certificate may not make this call."""
 
     code = "PERMISSION_DENIED"
 
 
 class UnauthenticatedError(PermissionDeniedError):
-    """The daemon does not know who this is."""
+    """The call is unauthenticated: the daemon cannot identify the caller."""
 
     code = "UNAUTHENTICATED"
 
 
 class ResourceExhaustedError(Error, MemoryError):
-    """A pool is full of what is in use, or this process may have no more of something."""
+    """All replicas of a pool are in use, or a limit of this process is reached."""
 
     code = "RESOURCE_EXHAUSTED"
 
 
 class FailedPreconditionError(Error, RuntimeError):
-    """Not here, or not now: the message says what has to be otherwise."""
+    """The state of the store does not allow this call; the message says what has to change."""
 
     code = "FAILED_PRECONDITION"
 
 
 class AbortedError(Error, RuntimeError):
-    """Somebody else was first: files changed while they were read, for example."""
+    """Another process interfered; for example, files changed while they were read."""
 
     code = "ABORTED"
 
 
 class OutOfRangeError(Error, IndexError):
-    """Beyond what there is, or what can be expressed."""
+    """A value is outside of the valid range."""
 
     code = "OUT_OF_RANGE"
 
 
 class UnimplementedError(Error, NotImplementedError):
-    """The daemon is of another version, or the thing is not done."""
+    """The daemon does not support this call; it may be of another version."""
 
     code = "UNIMPLEMENTED"
 
@@ -114,13 +114,13 @@ class DataLossError(Error, OSError):
 
 
 class ForkedError(Error, RuntimeError):
-    """This process was forked from one that had connected; the message says what works here."""
+    """This process was forked from a connected one; the message says what works in it."""
 
     code = "FORKED"
 
 
 class ClosedError(Error, ValueError):
-    """The store, or the weights, were closed before."""
+    """The store or the weights were closed before this call."""
 
     code = "CLOSED"
 
@@ -149,7 +149,7 @@ _BY_CODE = {
 
 
 def of_status(code: str, message: str) -> Error:
-    """The exception for a status of the client library; it is not raised."""
+    """Returns the exception for a status of the client library, without raising it."""
     kind = _BY_CODE.get(code)
     if kind is not None:
         return kind(message)

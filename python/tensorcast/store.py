@@ -1,4 +1,4 @@
-"""Connecting to the store daemon of this host, and what can be asked of it."""
+"""The connection to the store daemon of this host, and its calls."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SYSTEM_FOLDER = "/var/lib/tensorcast"
 
 
 def _state_folder() -> str:
-    """Where a daemon that this user starts without configuration has its sockets."""
+    """The folder where a daemon without configuration, started by this user, has its sockets."""
     if os.geteuid() == 0:
         return _SYSTEM_FOLDER
     if state := os.environ.get("XDG_STATE_HOME"):
@@ -28,39 +28,39 @@ def _state_folder() -> str:
     return f"{home}/.local/state/tensorcast" if (home := os.environ.get("HOME")) else f"/tmp/tensorcast-{os.geteuid()}"
 
 
-# This user's own daemon, then the packaged service, then a daemon that root started without configuration. The last
-# two have a socket for programs of the host and one for their own user.
+# The order of the search: this user's own daemon, the packaged service, a daemon that root started without configuration.
+# The packaged service and root's daemon have two sockets: client.sock for programs of the host, daemon.sock for their user.
 DEFAULT_SOCKETS = (*((f"{_state_folder()}/daemon.sock",) if _state_folder() != _SYSTEM_FOLDER else ()),
                    *(f"{folder}/{name}.sock" for folder in ("/run/tensorcast", _SYSTEM_FOLDER) for name in ("client", "daemon")))
 
 
 @dataclasses.dataclass(frozen=True)
 class Key(Shown):
-    """A key and what it means; in a watch, a change of it."""
+    """A key and the artifact that it is bound to. In a watch: a change of that."""
 
     name: str
     artifact_id: str
     revision: int
     updated: float  # seconds since 1970
     deleted: bool = False
-    unconfirmed: bool = False  # the global store did not answer: as the daemon last knew it
-    keep: int = 0  # how many versions it keeps, the current one among them; 0: not told (in a watch)
-    earlier: tuple[str, ...] = ()  # the artifacts that it named before and still keeps, the newest first
+    unconfirmed: bool = False  # the global store did not answer, and this is the daemon's last knowledge
+    keep: int = 0  # how many versions the key keeps, the current one included; 0: unknown (in a watch)
+    earlier: tuple[str, ...] = ()  # ids of the earlier versions that the key keeps, the newest first
 
 
 @dataclasses.dataclass(frozen=True)
 class Put(Shown):
-    """What was stored."""
+    """The result of a put."""
 
     artifact_id: str
     replica_id: str
-    existed: bool  # the same content was there already
-    key_revision: int  # 0: no key was asked for
+    existed: bool  # the store had the same artifact before
+    key_revision: int  # 0: the put named no key
     transfer: dict[str, Any] | None
 
 
 def daemon_address(daemon: str | os.PathLike[str] | None = None) -> str:
-    """Where the daemon is: the argument, else TENSORCAST_DAEMON, else the host's default socket."""
+    """The daemon's address: the argument, else TENSORCAST_DAEMON, else the host's default socket."""
     named = os.environ.get("TENSORCAST_DAEMON") if daemon is None else daemon
     if named:
         return arguments.address(named)
@@ -74,10 +74,10 @@ def daemon_address(daemon: str | os.PathLike[str] | None = None) -> str:
 
 
 class Watch:
-    """Keys under a prefix: as they are, then each change, for as long as it is iterated over.
+    """An iterator over the keys under a prefix: first every key as it is now, then each change.
 
-    `for` in a thread, `async for` in a coroutine; close(), the end of a `with`, or the store's close() ends it. A
-    connection that breaks is made again, and each change is told once.
+    Iterate with `for` in a thread or with `async for` in a coroutine. close(), the end of a `with` block and the
+    store's close() end the watch. A connection that breaks is made again, and each change is delivered once.
     """
 
     def __init__(self, call: _native.Call) -> None:
@@ -99,7 +99,7 @@ class Watch:
         self.close()
 
     def close(self) -> None:
-        """Ends the watch; a thread that waits in it is told by StopIteration."""
+        """Ends the watch. A thread that waits for the next change gets StopIteration."""
         call, self._call = self._call, None
         if call is not None:
             call.cancel()
@@ -110,7 +110,7 @@ class Watch:
         if taken:
             return
         try:
-            call.result()  # it has ended, and says why
+            call.result()  # the call has ended: this raises its error
         except CancelledError:
             if self._call is not None:
                 raise
@@ -142,14 +142,14 @@ class Watch:
 
 
 class Store(Administration):
-    """A connection to a store daemon: made by connect().
+    """A connection to a store daemon, made by connect().
 
-    Thread-safe: any number of threads, and asyncio, may share one. Each call has a `timeout` in seconds (None:
-    none), is ended by Ctrl-C, and leaves the GIL to others while it waits. Of the calls whose names end in
-    `_async` a task that is cancelled cancels the call; each call has such a form.
+    Thread-safe: any number of threads, and asyncio, may share one store. Each call has a `timeout` in seconds (None:
+    no timeout) and releases the GIL while it waits. Ctrl-C cancels the call. Each call also has a form for asyncio, with
+    `_async` after its name; a task that is cancelled cancels its call.
 
-    `key in store` tells whether a key is bound. A store can be pickled: the process that reads it connects anew. A
-    process that is forked has no connection: its calls raise ForkedError, which says what works.
+    `key in store` tells whether a key is bound. A store can be pickled: the process that unpickles it makes a connection
+    of its own. A forked process has no connection: its calls raise ForkedError, and the message says what works there.
     """
 
     def __init__(self, client: _native.Client, daemon: str, certificates: Mapping[str, Any] | None = None) -> None:
@@ -184,7 +184,7 @@ class Store(Administration):
         return True
 
     def close(self) -> None:
-        """Ends the connection and its watches; weights that were got by it stay good."""
+        """Ends the connection and its watches. Weights from this store stay valid."""
         self._client = None
         for watch in self._watches.valuerefs():
             if (pending := watch()) is not None:
@@ -197,11 +197,11 @@ class Store(Administration):
     def native(self) -> _native.Client:
         """The native connection, for the other modules of this package."""
         if self._client is None:
-            raise ClosedError("this store was closed")
+            raise ClosedError(f"the store at {self.daemon} was closed; connect again")
         return self._client
 
     def options(self, timeout: float | None) -> _native.CallOptions:
-        """What each call of the native connection is given."""
+        """The options of one native call: its timeout, and the trace that it belongs to."""
         seconds = None if timeout is None else arguments.seconds(timeout)
         return _native.CallOptions(timeout=seconds, traceparent=tracing.current_traceparent() or "")
 
@@ -217,20 +217,21 @@ class Store(Administration):
     def _get(self, artifact: str, *, device: arguments.Device = "cpu", tensors: str | Sequence[str] | None = None,
              lane: str = "", wait_for_space: bool = False, confirmed: bool = False, pin: bool = False,
              timeout: float | None = None, progress: bool = True) -> calls.Steps[Weights]:
-        """Brings an artifact to this host and maps it: no copy is made for the caller.
+        """Brings an artifact to this host and maps it. The caller gets no copy but the store's memory.
 
         artifact: a key, or an artifact id.
-        device: "cpu", or "gpu:N" (or "cuda:N", or a torch.device), where the daemon's GPU N is.
-        tensors: only these; names, or patterns of names as a shell has them ("model.layers.[0-7].*"). None: all.
+        device: "cpu", or "gpu:N" (also "cuda:N" or a torch.device) for the daemon's GPU N.
+        tensors: names of the tensors to get, or shell patterns of names ("model.layers.[0-7].*"). None: all tensors.
         lane: force "local", "ucx", "ucx-rma", "tcp" or "disk".
-        wait_for_space: wait, to the timeout, where the pool is full of what is in use.
-        confirmed: UnavailableError where the global store does not answer, instead of a key as this daemon last knew it.
-        pin: keep it on this node also when nobody uses it, until it is unpinned.
-        progress: a bar on the terminal or in the notebook, if there is one, for what takes long.
+        wait_for_space: while all replicas of the pool are in use, wait for space, until the timeout.
+        confirmed: raise UnavailableError when the global store does not answer. False: use the daemon's last
+            knowledge of the key.
+        pin: keep the artifact on this node, also while no client has a lease on it, until unpin().
+        progress: show a bar on the terminal or in the notebook while a long transfer runs.
 
-        NotFoundError for what nobody has, ResourceExhaustedError where there is no room,
-        FailedPreconditionError where the daemon's memory cannot be mapped here (another host's), DataLossError
-        when no source has intact bytes.
+        Raises NotFoundError when no node has the artifact, ResourceExhaustedError when the pool has no room,
+        FailedPreconditionError when this process cannot map the daemon's memory (the daemon of another host), and
+        DataLossError when no source has intact bytes.
         """
         call = self._start_get(artifact, device, tensors, lane, wait_for_space, confirmed, True, pin, timeout)
         return Weights((yield call, f"get {artifact}" if progress else None), self)
@@ -240,11 +241,12 @@ class Store(Administration):
     def _get_at(self, artifact: str, devices: arguments.Device | Sequence[arguments.Device], *,
                 tensors: str | Sequence[str] | None = None, lane: str = "", wait_for_space: bool = False,
                 confirmed: bool = False, pin: bool = False, timeout: float | None = None, progress: bool = True) -> calls.Steps[dict[str, Weights]]:
-        """As get, at several devices of this host side by side: the weights at each.
+        """Brings an artifact to several devices of this host in parallel. Returns the weights by device.
 
-        devices: as get takes one; "gpu:all" is every GPU of the daemon. What is not on this host yet comes to it once.
+        devices: each as in get; "gpu:all" stands for every GPU of the daemon. An artifact that is not on this host yet
+            is transferred to it once.
 
-        All or none: the first error, which names its device, ends the rest.
+        The other arguments are those of get. The first error names its device and cancels the remaining devices.
         """
         call = self.native.get_at(arguments.text("artifact", artifact), locations=arguments.locations("devices", devices),
                                   tensors=_chosen(tensors), lane=arguments.text("lane", lane),
@@ -258,7 +260,10 @@ class Store(Administration):
     def _prefetch(self, artifact: str, *, device: arguments.Device = "cpu", tensors: str | Sequence[str] | None = None,
                   lane: str = "", wait_for_space: bool = False, confirmed: bool = False, pin: bool = False,
                   timeout: float | None = None, progress: bool = True) -> calls.Steps[str]:
-        """Brings an artifact to this host (device may be "disk", too) without mapping it: its replica's id."""
+        """Brings an artifact to this host without mapping it. Returns the id of the replica.
+
+        device: as in get, or "disk". The other arguments are those of get.
+        """
         call = self._start_get(artifact, device, tensors, lane, wait_for_space, confirmed, False, pin, timeout)
         replica: _native.Replica = yield call, f"prefetch {artifact}" if progress else None
         return replica.replica_id
@@ -276,18 +281,18 @@ class Store(Administration):
         revision = arguments.revision(expected_revision)
         versions = arguments.keep(keep)
         if key is None and versions is not None:
-            raise InvalidArgumentError("keep is of a key, and no key was given")
+            raise InvalidArgumentError("put: keep needs a key, and no key was given; pass key=")
         if isinstance(source, Mapping):
             if verify:
-                raise InvalidArgumentError("verify is for files: what is in memory is read once anyway")
+                raise InvalidArgumentError("put: verify is for files; leave it out for arrays, which are read once")
             return self.native.put(arrays.to_put(source), metadata=_metadata(metadata), key=key,
                                    expected_revision=revision, keep=versions, durable=bool(durable),
                                    location=arguments.location(device), wait_for_space=bool(wait_for_space),
                                    pin=bool(pin), options=self.options(timeout))
         if metadata is not None:
-            raise InvalidArgumentError("metadata is for tensors: files carry their own")
+            raise InvalidArgumentError("put: metadata is for arrays; leave it out for files, which carry their own")
         if not isinstance(source, (str, bytes, os.PathLike)):
-            raise InvalidTypeError("source is a path, or a mapping of names to arrays, not "
+            raise InvalidTypeError("source must be a path, or a mapping of names to arrays, not "
                                    f"{arguments.shown(source)}")
         return self.native.import_files(arguments.path("source", source), key=key,
                                         expected_revision=revision, keep=versions, durable=bool(durable),
@@ -299,24 +304,26 @@ class Store(Administration):
              expected_revision: int | None = None, keep: int | None = None, durable: bool = False, wait_for_space: bool = False,
              verify: bool = False, pin: bool = False, timeout: float | None = None,
              progress: bool = True) -> calls.Steps[Put]:
-        """Stores a model, and binds a key to it.
+        """Stores a model, and binds a key to it if one is given.
 
-        source: a .safetensors file or a folder of shards with their index, which this process opens and the daemon reads
-            (through "host:port" the daemon opens the path itself, below its import roots); or a
-            mapping of names to arrays: numpy's, torch's, jax's, whatever has DLPack or the buffer protocol, in
-            host memory or on a GPU. These are copied once; nothing of them is kept. They must not be written to
-            until the put returns.
-        metadata: of a mapping of arrays.
-        expected_revision: compare-and-swap of the key; 0: it must not exist yet. FailedPreconditionError if it is
-            another.
-        keep: how many versions the key keeps from now on, this one among them; earlier ones go when room is needed
-            and no lease is on them. None: what an earlier put gave, else what the global store's configuration says.
-        durable: packed to disk before this returns. What was packed stays until `rm` or `gc`.
-        verify: read the files twice; AbortedError when something wrote to them meanwhile.
-        pin: keep it on this node also when nobody uses it, until it is unpinned. A call of its own, once it is
-            stored: the error of that one says so, and the model is there.
+        source: a .safetensors file, a folder of shards with their index, or a mapping of names to arrays.
+            Files: this process opens them and the daemon reads them. Through "host:port" the daemon opens the path
+            itself, below its import roots.
+            Arrays: those of numpy, torch and jax, and all others with DLPack or the buffer protocol, in host memory or on
+            a GPU. They are copied once, and the store keeps no reference to them. Do not write to them before put returns.
+        metadata: texts by name, to store with arrays. Files carry their own.
+        device: where the replica is made: "cpu", or "gpu:N" as in get.
+        expected_revision: bind the key only if it has this revision (compare-and-swap); 0: only if it does not exist.
+            Otherwise FailedPreconditionError.
+        keep: how many versions the key keeps from now on, the new one included. Earlier versions are deleted when room is
+            needed and they have no lease. None: the number of an earlier put, else the global store's configuration.
+        durable: write the packed model to disk before put returns. It stays there until `rm` or `gc`.
+        wait_for_space: as in get.
+        verify: read the files twice. AbortedError when another process wrote to them meanwhile.
+        pin: as in get. This is a second call, after the put: when it fails, its error says so and the model is stored.
+        progress: as in get.
 
-        InvalidArgumentError names the tensor, or the file, that cannot be stored; NotFoundError and
+        Raises InvalidArgumentError, with the name of the tensor or file that cannot be stored, and NotFoundError or
         PermissionDeniedError for a path that this process cannot open.
         """
         call = self._start_put(source, key, metadata, device, expected_revision, keep, durable, wait_for_space,
@@ -326,9 +333,9 @@ class Store(Administration):
     put, put_async = calls.forms(_put)
 
     def _find_imported(self, path: str | os.PathLike[str], *, timeout: float | None = None) -> calls.Steps[tuple[str, int]]:
-        """What this host's daemon imported a file as: an artifact id, and of how many files that import was.
+        """Finds the import of a file by this host's daemon. Returns the artifact id and how many files were imported.
 
-        NotFoundError when it did not, or when the file has another size or mtime since.
+        Raises NotFoundError when the daemon did not import the file, or when its size or mtime changed since.
         """
         found: tuple[str, int] = yield self.native.find_imported(arguments.path("path", path), options=self.options(timeout))
         return found
@@ -338,9 +345,9 @@ class Store(Administration):
     # Keys.
 
     def _resolve(self, key: str, *, confirmed: bool = False, timeout: float | None = None) -> calls.Steps[Key]:
-        """What a key means. NotFoundError for a key that is not bound.
+        """Returns the artifact and the revision of a key. Raises NotFoundError for a key that is not bound.
 
-        confirmed: as in get. Without it such an answer is marked: `unconfirmed`.
+        confirmed: as in get. Without it, Key.unconfirmed marks an answer that the global store did not give.
         """
         call = self.native.resolve_key(arguments.text("key", key), confirmed=bool(confirmed), options=self.options(timeout))
         return Key(**(yield call))
@@ -349,8 +356,9 @@ class Store(Administration):
 
     def _bind(self, key: str, artifact_id: str, *, expected_revision: int | None = None, keep: int | None = None,
               timeout: float | None = None) -> calls.Steps[Key]:
-        """Binds a key to another artifact (its id, or a key that is bound to it now), under the next revision.
+        """Binds a key to another artifact, under the next revision.
 
+        artifact_id: the artifact's id, or a key that is bound to it now.
         expected_revision, keep: as in put.
         """
         call = self.native.bind_key(arguments.text("key", key), arguments.text("artifact_id", artifact_id),
@@ -361,46 +369,49 @@ class Store(Administration):
     bind, bind_async = calls.forms(_bind)
 
     def _unbind(self, key: str, *, expected_revision: int | None = None, timeout: float | None = None) -> calls.Steps[None]:
-        """Takes a key away; the artifact stays."""
+        """Deletes a key; the artifact stays.
+
+        expected_revision: delete the key only if it has this revision.
+        """
         yield self.native.delete_key(arguments.text("key", key), expected_revision=arguments.revision(expected_revision),
                                      options=self.options(timeout))
 
     unbind, unbind_async = calls.forms(_unbind)
 
     def _keys(self, prefix: str = "", *, timeout: float | None = None) -> calls.Steps[Listing[Key]]:
-        """The keys under a prefix, in their order."""
+        """Lists the keys that begin with a prefix, in alphabetical order."""
         found = yield self.native.list_keys(arguments.text("prefix", prefix), options=self.options(timeout))
         return Listing(Key(**key) for key in found)
 
     keys, keys_async = calls.forms(_keys)
 
     def watch(self, prefix: str = "", *, timeout: float | None = None) -> Watch:
-        """The keys under a prefix as they are, then each change: for `for`, and for `async for`.
+        """Iterates over the keys that begin with a prefix: first every key as it is now, then each change.
 
-        DeadlineExceededError after the timeout.
+        The result works with `for` and `async for`, and raises DeadlineExceededError after the timeout.
         """
         watch = Watch(self.native.watch_keys(arguments.text("prefix", prefix), options=self.options(timeout)))
         self._watches[id(watch)] = watch
-        if self._client is None:  # closed by another thread, which may not have seen this one
+        if self._client is None:  # another thread closed the store, perhaps before it could see this watch
             watch.close()
         return watch
 
 
 def _chosen(tensors: str | Sequence[str] | None) -> list[str]:
     if tensors is None:
-        return []  # all, to the daemon
+        return []  # means all tensors to the daemon
     chosen = arguments.texts("tensors", tensors)
     if not chosen:
-        raise InvalidArgumentError("tensors is empty, so there is nothing to get: None stands for all")
+        raise InvalidArgumentError("tensors is empty, so there is nothing to get; pass None for all tensors")
     return chosen
 
 
 def _metadata(given: Mapping[str, str] | None) -> dict[str, str]:
     if given is not None and not isinstance(given, Mapping):
-        raise InvalidTypeError(f"metadata is a mapping of str to str, not {arguments.shown(given)}")
+        raise InvalidTypeError(f"metadata must be a mapping of str to str, not {arguments.shown(given)}")
     for name, said in (given or {}).items():
         if not isinstance(name, str) or not isinstance(said, str):
-            raise InvalidTypeError(f"metadata is str to str, not {arguments.shown(name)} to {arguments.shown(said)}")
+            raise InvalidTypeError(f"metadata must map str to str, not {arguments.shown(name)} to {arguments.shown(said)}")
     return {arguments.text("metadata", name): arguments.text("metadata", said) for name, said in (given or {}).items()}
 
 
@@ -408,13 +419,14 @@ def _connect(daemon: str | os.PathLike[str] | None = None, *, timeout: float = 5
              ca: str = "", certificate: str = "", key: str = "", trust_domain: str = "") -> calls.Steps[Store]:
     """Connects to the store daemon of this host.
 
-    daemon: a socket ("unix:/path" or a path) or "host:port"; else TENSORCAST_DAEMON, else the host's default socket.
-    timeout: seconds that a daemon which is there may take to answer.
-    wait: seconds to wait for a daemon that is not there yet; 0: that is an error at once.
-    ca, certificate, key, trust_domain: PEM files and a name, for mutual TLS with host:port.
+    daemon: a socket ("unix:/path" or a path) or "host:port". None: TENSORCAST_DAEMON, else the host's default socket.
+    timeout: seconds that a running daemon may take to answer.
+    wait: seconds to wait for a daemon that does not run yet. 0: raise UnavailableError at once.
+    ca, certificate, key: PEM files, for mutual TLS with "host:port".
+    trust_domain: the trust domain that the daemon's certificate must be of. Empty: that of `certificate`.
 
-    UnavailableError when no daemon is there, or it gives no answer; PermissionDeniedError when this user may not
-    connect; InvalidArgumentError for an address or certificates that make no sense.
+    Raises UnavailableError when no daemon runs there or it does not answer, PermissionDeniedError when this user may not
+    connect, and InvalidArgumentError for a malformed address or unusable certificates.
     """
     address = daemon_address(daemon)
     given = {"ca": ca, "certificate": certificate, "key": key, "trust_domain": trust_domain}

@@ -1,4 +1,4 @@
-"""What a get gives: the tensors of an artifact, by name, where they lie."""
+"""The result of a get: the tensors of an artifact by name, in the store's own memory."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 class Weights(Mapping[str, _native.Array]):
-    """The tensors of a replica on this host, and a lease on it: a mapping of names to arrays, in their order.
+    """The tensors of a replica on this host, with a lease on it: a mapping of names to arrays, in the artifact's order.
 
-    Nothing is copied. The lease ends when the weights are closed (or dropped) and no array that was made of
-    them is left; until then the store keeps the memory as it is, also when the daemon goes away.
+    Nothing is copied. The lease ends when the weights are closed (or garbage collected) and no array of them is left.
+    Until then the memory stays as it is, even when the daemon ends.
 
-    Thread-safe. In a forked child the arrays stay readable, and keep the memory for as long as it lives. Weights can be
-    pickled, for a process that is spawned: what travels is their name, and the process that reads them gets the same
-    tensors from the daemon, with a lease of its own. So the sender keeps them until they were read.
+    Thread-safe. In a forked child the arrays stay readable, and hold the memory for as long as the child lives. Weights
+    can be pickled for a spawned process. The pickle holds only the artifact id and the names: the process that unpickles
+    it gets the same tensors from the daemon, under a lease of its own. So the sender keeps its weights until then.
     """
 
     def __init__(self, replica: _native.Replica, store: Store) -> None:
@@ -52,7 +52,7 @@ class Weights(Mapping[str, _native.Array]):
         return _get_again, (self._origin, self.artifact_id, self.device, names)
 
     def close(self) -> None:
-        """Gives the lease back, once no array that was made of it is left. More than once is fine."""
+        """Ends the lease as soon as no array of these weights is left. It may be called more than once."""
         self._replica = None
         self._tensors = {}
 
@@ -63,14 +63,14 @@ class Weights(Mapping[str, _native.Array]):
     def _open(self) -> _native.Replica:
         replica = self._replica
         if replica is None:
-            raise ClosedError("these weights were closed; arrays that were made of them are still good")
+            raise ClosedError("these weights were closed; get them again (arrays of them stay valid)")
         return replica
 
     def __getitem__(self, name: str) -> _native.Array:
         tensor = self._tensors.get(name)
         if tensor is None:
             replica = self._open()
-            chosen = f" among the {len(self._tensors)} of {replica.tensor_count} that were asked for"
+            chosen = f" among the {len(self._tensors)} of {replica.tensor_count} tensors that were asked for"
             written = str(name).encode(errors="backslashreplace").decode()
             raise NotFoundError(f'artifact {replica.artifact_id} has no tensor "{written}"'
                                 f'{chosen if len(self._tensors) < replica.tensor_count else ""}')
@@ -95,31 +95,30 @@ class Weights(Mapping[str, _native.Array]):
         return f"<p>{html.escape(repr(self)[1:-1])}</p>{table(rows)}"
 
     def numpy(self) -> dict[str, Any]:
-        """All of them as numpy.ndarray, read-only. TypeError, naming the dtype, for what numpy has none for."""
+        """All tensors as read-only numpy.ndarray. Raises TypeError for a dtype that numpy does not have."""
         self._open()
         return {name: arrays.to_numpy(tensor) for name, tensor in self._tensors.items()}
 
     def torch(self) -> dict[str, Any]:
-        """All of them as torch.Tensor.
+        """All tensors as torch.Tensor.
 
-        torch has no read-only tensors: what is written takes a page of this process's own, is seen by whatever
-        was made of these weights, and by nobody else. Of weights that are not `writable` the tensors are
-        copies, which a RuntimeWarning says.
+        torch has no read-only tensors. A write gives this process a private page: all arrays of these weights see it, and
+        no other process does. If the weights are not `writable` the tensors are copies, and a RuntimeWarning says so.
         """
         if self.device == "cpu" and not self.writable:
-            warnings.warn("the store's memory is huge pages that were set aside (vm.nr_hugepages), and fewer are "
-                          "free than these weights take: torch, which may write, gets copies", RuntimeWarning, 2)
+            warnings.warn("torch tensors are copies of these weights: too few reserved huge pages (vm.nr_hugepages) are "
+                          "free for private writes to the store's memory", RuntimeWarning, 2)
         return {name: arrays.to_torch(tensor) for name, tensor in self._tensors.items()}
 
     def jax(self) -> dict[str, Any]:
-        """All of them as jax.Array."""
+        """All tensors as jax.Array."""
         self._open()
         return {name: arrays.to_jax(tensor) for name, tensor in self._tensors.items()}
 
     def slice(self, name: str, index: Any) -> Any:
-        """`weights[name].numpy()[index]`: a view, of which only what is looked at is read.
+        """A view of a part of one tensor: `weights[name].numpy()[index]`. Only the elements that are used are read.
 
-        Of weights on a GPU a torch.Tensor, likewise.
+        The view is a numpy.ndarray in host memory, and a torch.Tensor on a GPU.
         """
         tensor = self[name]
         return tensor.numpy()[index] if tensor.device == "cpu" else tensor.torch()[index]
@@ -134,55 +133,55 @@ class Weights(Mapping[str, _native.Array]):
 
     @property
     def device(self) -> str:
-        """"cpu" or "gpu:N"."""
+        """Where the replica is: "cpu" or "gpu:N"."""
         return self._open().device
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the artifact as a whole, with what lies between its tensors."""
+        """Bytes of the whole artifact, the padding between its tensors included."""
         return self._open().nbytes
 
     @property
     def metadata(self) -> dict[str, str]:
-        """What the artifact was put with, or its files carry."""
+        """The metadata of the put, or of the imported files."""
         return self._open().metadata
 
     @property
     def key_revision(self) -> int:
-        """Of the key it was asked for by; 0 when it was asked for by its id."""
+        """The revision of the key in the get; 0 after a get by artifact id."""
         return self._open().key_revision
 
     @property
     def key_unconfirmed(self) -> bool:
-        """True when the global store did not answer: the key is as the daemon last knew it."""
+        """True when the global store did not answer, so that the key comes from the daemon's last knowledge."""
         return self._open().key_unconfirmed
 
     @property
     def writable(self) -> bool:
-        """Whether torch has the store's memory itself, copy-on-write.
+        """Whether torch tensors are the store's memory itself, copy-on-write.
 
-        False on a GPU, and where the daemon's pool is of huge pages that were set aside (vm.nr_hugepages) and fewer
-        are free than these weights take: they are reserved for a write when weights are got, since one that finds
-        none ends the process. A forked child has no reservation, so there such a write may.
+        False on a GPU. Also False when the daemon's pool uses reserved huge pages (vm.nr_hugepages) and too few of them
+        are free: a get reserves pages for private writes, because a write that finds no free huge page ends the process.
+        A forked child has no reservation, so a write there may end it.
         """
         return self._open().writable
 
     @property
     def lost(self) -> bool:
-        """True once the daemon went away: the arrays stay readable, but for new ones get again."""
+        """True after the daemon ended. Existing arrays stay readable; to make new ones, get the weights again."""
         return self._open().lost
 
     @property
     def transfer(self) -> dict[str, Any] | None:
-        """How they came to this node: id, bytes, seconds, sources; None when they were there."""
+        """The transfer to this node (id, bytes, seconds, sources); None when the replica was on the node before."""
         return self._open().transfer()
 
     @property
     def state(self) -> str:
-        """"attached"; "lost" once the daemon went away; "damaged" once it found that the bytes match their digests no more.
+        """The state of the memory: "attached"; "lost" after the daemon ended; "damaged" after a digest did not match.
 
-        Damaged weights stay mapped, and what was read of them lately may be wrong: get them again. The daemon takes
-        another replica from a good source by itself.
+        Damaged weights stay mapped, and recent reads of them may be wrong: get them again. The daemon replaces the replica
+        from an intact source without being asked.
         """
         replica = self._open()
         if replica.damage:
@@ -190,15 +189,15 @@ class Weights(Mapping[str, _native.Array]):
         return "lost" if replica.lost else "attached"
 
     def check(self) -> None:
-        """Raises DataLossError when the bytes were found damaged, FailedPreconditionError when the daemon went away."""
+        """Raises DataLossError for damaged weights, and FailedPreconditionError after the daemon ended."""
         if damage := self._open().damage:
-            raise DataLossError(f"{self.artifact_id} is damaged in this node's memory, get it again: {damage}")
+            raise DataLossError(f"check {self.artifact_id}: the bytes in this node's memory are damaged: {damage}; get them again")
         if self.lost:
-            raise FailedPreconditionError(f"the daemon that leased {self.artifact_id} went away: get it again")
+            raise FailedPreconditionError(f"check {self.artifact_id}: the daemon that held its lease ended; get it again")
 
 
 def _get_again(origin: tuple[str, Mapping[str, str]], artifact_id: str, device: str, names: list[str] | None) -> Weights:
-    """What was pickled, in the process that reads it: by the one connection that it has for all such weights."""
+    """Unpickles weights, over the default connection of the process to their daemon."""
     from tensorcast import default_store
 
     daemon, certificates = origin
