@@ -1,7 +1,7 @@
-"""Which tensors of torch have memory of their own, and which are the same memory.
+"""Finds which tensors of torch have memory of their own, and which tensors are the same memory.
 
-Many of torch's tensors stand for others and have no memory: DTensor, FakeTensor, what torch.func and torch.compile pass
-around. Their address reads as 0, or as an error.
+Many tensors of torch stand for others and have no memory: DTensor, FakeTensor, the tensors inside torch.func and
+torch.compile. Their address reads as 0, or as an error.
 """
 
 from __future__ import annotations
@@ -14,33 +14,33 @@ from tensorcast.errors import InvalidArgumentError
 
 
 def dense(name: str, tensor: Any) -> Any:
-    """The torch.Tensor in memory whose elements `tensor` has: itself, the local tensor of a DTensor that is whole on this
-    rank, or the result of a collective, which is waited for.
+    """Returns the torch.Tensor in memory that has the elements of `tensor`.
 
-    InvalidArgumentError, which names it and says what to put instead, for a tensor that has no such memory.
+    This is the tensor itself, the local tensor of a DTensor that is whole on this rank, or the result of a collective,
+    for which it waits. Raises InvalidArgumentError for a tensor without such memory; the message says what to put instead.
     """
     import torch
 
     tensor = _local(name, tensor)
     kind = type(tensor).__name__
     if torch.nn.parameter.is_lazy(tensor):
-        _refuse(name, f"is of type {kind}, so it has no shape yet", "run the module once before")
+        _refuse(name, f"is of type {kind}, so it has no shape yet", "run the module once before the put")
     if tensor.device.type == "meta":
         _refuse(name, "is on the meta device, so it has no bytes", "put a tensor that was loaded or initialized")
     if tensor.is_nested:
-        _refuse(name, "is nested, so it has no shape", "put tensor.to_padded_tensor(...) or its parts, by tensor.unbind()")
+        _refuse(name, "is nested, so it has no shape", "put tensor.to_padded_tensor(...), or the parts that tensor.unbind() returns")
     if tensor.layout != torch.strided:
         _refuse(name, f"is not dense: {tensor.layout}", "put tensor.to_dense()")
     if tensor.is_quantized:
         _refuse(name, f"is quantized: {tensor.dtype}", "put tensor.int_repr(), its scale and its zero point")
     if tensor.numel() and not _has_memory(tensor):
-        _refuse(name, f"is of type {kind}, and has no memory of its own",
-                "put the plain tensor that it stands for, outside of torch.compile and torch.func, and after FSDP gathered it")
+        _refuse(name, f"is of type {kind} and has no memory of its own",
+                "put the plain tensor that it stands for, outside of torch.compile and torch.func, and after FSDP has gathered it")
     return tensor
 
 
 def identity(tensor: Any) -> Hashable | None:
-    """Equal for tensors that are the same elements of the same storage, in the same order. None for one without memory."""
+    """A value that is equal for tensors of the same elements of one storage, in one order. None: the tensor has no memory."""
     import torch
 
     if torch.nn.parameter.is_lazy(tensor) or tensor.is_nested or not tensor.numel() or not _has_memory(tensor):
@@ -57,7 +57,7 @@ def _local(name: str, tensor: Any) -> Any:
         whole = all(place.is_replicate() or (place.is_shard() and tensor.device_mesh.size(axis) == 1)
                     for axis, place in enumerate(tensor.placements))
         if not whole or tensor.device_mesh.get_coordinate() is None:
-            _refuse(name, f"is a DTensor with placements {tensor.placements}, of which this rank has a part",
+            _refuse(name, f"is a DTensor with placements {tensor.placements}, and this rank has only a part of it",
                     "put tensor.full_tensor(), which gathers it on every rank")
         tensor = tensor.to_local()
     if _is_a(tensor, "torch.distributed._functional_collectives", "AsyncCollectiveTensor"):
@@ -66,7 +66,7 @@ def _local(name: str, tensor: Any) -> Any:
 
 
 def _has_memory(tensor: Any) -> bool:
-    """Whether its elements lie within its storage, and that somewhere: FSDP1 frees a storage that its tensor keeps."""
+    """Whether the elements lie in an allocated storage. FSDP1 frees the storage of tensors that it keeps."""
     try:
         storage = _storage(tensor)
         if storage.device.type == "meta" or not storage.data_ptr():
@@ -74,16 +74,16 @@ def _has_memory(tensor: Any) -> bool:
         last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
         return bool(storage.nbytes() >= (tensor.storage_offset() + last + 1) * tensor.element_size())
     except (NotImplementedError, RuntimeError):
-        return False  # what torch raises where there is no storage
+        return False  # torch raises these for a tensor without storage
 
 
 def _storage(tensor: Any) -> Any:
-    # `untyped_storage` is there since torch 2.0.
+    # torch has `untyped_storage` since 2.0.
     return tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor._storage()
 
 
 def _is_a(tensor: Any, module: str, name: str) -> bool:
-    """isinstance, of a class that is not imported for it: a tensor of a class that nobody imported is not there."""
+    """isinstance() without an import of the class: no tensor has a class that this process did not import."""
     kind = getattr(sys.modules.get(module), name, None)
     return kind is not None and isinstance(tensor, kind)
 

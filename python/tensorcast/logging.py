@@ -1,10 +1,10 @@
-"""Trace ids on the records of Python's own logging.
+"""Adds trace ids to the records of Python's own logging.
 
     tensorcast.logging.install()
     logging.basicConfig(format=tensorcast.logging.FORMAT)
 
-From then on every record has `trace_id`, `span_id` and `trace_sampled`, those of the span that is current where it was
-made (tensorcast.tracing, or the program's own OpenTelemetry): empty, empty and False outside of any.
+After install() every record has `trace_id`, `span_id` and `trace_sampled` of the span that was current when the record was
+made (a span of tensorcast.tracing or of the program's own OpenTelemetry). Without a span they are empty, empty and False.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _replaced: Callable[..., logging.LogRecord] | None = None
 
 
 def install() -> None:
-    """Wraps the record factory of the process, and keeps what was there: other wrappers go on working. Idempotent."""
+    """Wraps the record factory of the process. Other wrappers go on working. Idempotent."""
     global _replaced
     if _replaced is None:
         _replaced = logging.getLogRecordFactory()
@@ -29,7 +29,7 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """Puts the factory back that was there before, unless somebody wrapped this one meanwhile."""
+    """Restores the previous record factory, unless other code has wrapped this one meanwhile."""
     global _replaced
     if _replaced is not None and logging.getLogRecordFactory() is _make_record:
         logging.setLogRecordFactory(_replaced)

@@ -1,4 +1,4 @@
-"""Filling a module of PyTorch: which tensor of the store goes where, and as what."""
+"""Fills a PyTorch module: which tensor of the store goes to which place, and in which form."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from tensorcast import arguments
 from tensorcast.dense import identity, is_dtensor
 from tensorcast.errors import InvalidTypeError
 
-# Where a module holds a tensor: its name from the root, the module and the attribute.
+# A place where a module holds a tensor: the name from the root, the module, the attribute and the tensor.
 _Place = tuple[str, torch.nn.Module, str, torch.Tensor]
 
 
 def fill_module(
     module: torch.nn.Module, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str], *, strict: bool, assign: bool
 ) -> tuple[list[str], list[str]]:
-    """tensorcast.torch.load_model, of tensors that are there. What raises leaves the module as it was."""
+    """tensorcast.torch.load_model for tensors that were got already. An exception leaves the module unchanged."""
     wanted: dict[str, torch.Tensor] = module_of(module).state_dict(keep_vars=True)
     given = dict(tensors)
     for name, kept in metadata.items():
         if name in wanted and name not in given and kept in given:
             given[name] = given[kept]
-    # A tied parameter has several names in the module, and may have had another one where it was saved.
+    # A tied parameter has several names in the module, and may have been saved under any of them.
     for names in _tied(wanted):
         known = [name for name in names if name in given]
         _check_equal(module, known, given)
         given.update({name: given[known[0]] for name in names if known and name not in given})
     places = list(_places(module))
     missing = [name for name in wanted if name not in given]
-    # Buffers that no state dict has, and which are on the meta device: nothing would ever fill them.
+    # Buffers on the meta device that are in no state dict: nothing would ever fill them.
     saved = {id(tensor) for tensor in wanted.values()}
     unfilled = [name for name, _, _, old in places if old.device.type == "meta" and id(old) not in saved]
     missing += unfilled
     unexpected = [name for name in given if name not in wanted]
     if strict and (missing or unexpected):
-        remedy = "; to have values in buffers that no checkpoint has, make the module under tensorcast.torch.parameters_on_meta()"
+        remedy = "; for buffers that no checkpoint has, make the module under tensorcast.torch.parameters_on_meta()"
         raise RuntimeError(f"load {_called(module)}: missing {missing}, unexpected {unexpected}{remedy if unfilled else ''}")
     taken = {name: given[name] for name in wanted if name in given}
     for name, new in taken.items():
@@ -50,12 +50,12 @@ def fill_module(
 
 def module_of(module: torch.nn.Module) -> torch.nn.Module:
     if not isinstance(module, torch.nn.Module):
-        raise InvalidTypeError(f"module is a torch.nn.Module, not {arguments.shown(module)}")
+        raise InvalidTypeError(f"module must be a torch.nn.Module, not {arguments.shown(module)}")
     return module
 
 
 def remade(old: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
-    """`data` as `old` is: of its class, with its attributes (engines keep the loader of a parameter there)."""
+    """`data` with the class and the attributes of `old`. (Engines keep the loader of a parameter in an attribute.)"""
     requires_grad = old.requires_grad and (data.is_floating_point() or data.is_complex())
     if is_dtensor(data):
         new = torch.nn.Parameter(data, requires_grad=requires_grad) if isinstance(old, torch.nn.Parameter) else data
@@ -66,7 +66,7 @@ def remade(old: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
 
 
 def _assign(module: torch.nn.Module, places: Sequence[_Place], wanted: Mapping[str, torch.Tensor], taken: Mapping[str, torch.Tensor]) -> None:
-    """load_state_dict(assign=True), which PyTorch has since 2.1. Parameters that were one stay one."""
+    """load_state_dict(assign=True), which PyTorch has since 2.1. Tied parameters stay tied."""
     owned = {id(old) for _, _, _, old in places}
     new_of: dict[int, torch.Tensor] = {}
     written: list[tuple[torch.Tensor, torch.Tensor]] = []
@@ -74,12 +74,12 @@ def _assign(module: torch.nn.Module, places: Sequence[_Place], wanted: Mapping[s
     for name, data in taken.items():
         old = wanted[name]
         if id(old) not in owned:
-            derived[name] = data  # by a hook of the module, which has one for the way back
+            derived[name] = data  # a hook of the module made `old`, and another hook loads it
         elif has_own_dispatch(old):
             raise RuntimeError(f"load {_called(module)}: {name} is of type {type(old).__name__}, which cannot be replaced by "
                                "the store's memory; load it with assign=False")
         elif is_dtensor(old) and old.device.type != "meta":
-            written.append((old, _placed_as(name, old, data)))  # FSDP2 and optimizers hold the parameter, and its memory
+            written.append((old, _placed_as(name, old, data)))  # FSDP2 and optimizers hold the parameter and its memory
         elif id(old) not in new_of:
             new_of[id(old)] = remade(old, _placed_as(name, old, data))
     with torch.no_grad():
@@ -87,7 +87,7 @@ def _assign(module: torch.nn.Module, places: Sequence[_Place], wanted: Mapping[s
             old.copy_(data)
     for _, part, attribute, old in places:
         if id(old) in new_of:
-            setattr(part, attribute, new_of[id(old)])  # not into its dictionaries: an LSTM has a list of them besides
+            setattr(part, attribute, new_of[id(old)])  # not part._parameters[...]: an LSTM also has a list of them
     if derived:
         module.load_state_dict(derived, strict=False)
 
@@ -95,25 +95,25 @@ def _assign(module: torch.nn.Module, places: Sequence[_Place], wanted: Mapping[s
 def _copy(module: torch.nn.Module, places: Sequence[_Place], wanted: Mapping[str, torch.Tensor], taken: Mapping[str, torch.Tensor]) -> None:
     on_meta = [name for name, _, _, old in places if old.device.type == "meta"]
     if on_meta:
-        raise RuntimeError(f"load {_called(module)}: {on_meta} are on the meta device, so they cannot be written to; load with assign=True")
+        raise RuntimeError(f"load {_called(module)}: {on_meta} are on the meta device and cannot be written to; load with assign=True")
     module.load_state_dict({name: _placed_as(name, wanted[name], data) for name, data in taken.items()}, strict=False)
 
 
 def _placed_as(name: str, old: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
-    """`data`, distributed as `old` is: this rank's part of it."""
+    """`data`, distributed like `old`: this rank's part of it."""
     if not is_dtensor(old):
         return data
     if any(place.is_partial() for place in old.placements):
-        raise RuntimeError(f"load {name}: a DTensor with placements {old.placements} is a sum over ranks, of which the store has no parts; "
-                           "redistribute it before")
+        raise RuntimeError(f"load {name}: a DTensor with placements {old.placements} is a sum over ranks, and the store does not have its parts; "
+                           "redistribute it first")
     from torch.distributed.tensor import distribute_tensor
 
-    # No source rank: each has the whole tensor in its host's memory, and takes its part of that.
+    # No source rank: each rank has the whole tensor in its host's memory and takes its part from there.
     return distribute_tensor(data, old.device_mesh, old.placements, src_data_rank=None)
 
 
 def has_own_dispatch(tensor: torch.Tensor) -> bool:
-    """Whether its class says what an operation on it does, and thus what its memory means: torchao's do, for example."""
+    """Whether the tensor's class defines its operations, and so the meaning of its memory (for example torchao's classes)."""
     return not is_dtensor(tensor) and type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
 
 
@@ -121,7 +121,7 @@ def _check_shape(module: torch.nn.Module, name: str, old: torch.Tensor, new: tor
     if not isinstance(old, torch.Tensor):
         return  # an extra state
     if torch.nn.parameter.is_lazy(old):
-        raise RuntimeError(f"load {_called(module)}: {name} has no shape yet; run the module once before")
+        raise RuntimeError(f"load {_called(module)}: {name} has no shape yet; run the module once before the load")
     if new.shape != old.shape:
         raise RuntimeError(f"load {_called(module)}: {name} has shape {tuple(old.shape)} in the module and {tuple(new.shape)} in the store")
 
@@ -130,12 +130,12 @@ def _check_equal(module: torch.nn.Module, names: Sequence[str], tensors: Mapping
     for name in names[1:]:
         one, other = tensors[names[0]], tensors[name]
         if one is not other and (one.dtype != other.dtype or one.shape != other.shape or not torch.equal(_bytes(one), _bytes(other))):
-            raise RuntimeError(f"load {_called(module)}: {names[0]} and {name} are one parameter in the module and differ in the store; "
-                               "make a module whose parameters are not tied")
+            raise RuntimeError(f"load {_called(module)}: {names[0]} and {name} are one parameter in the module but differ in the store; "
+                               "make a module without tied parameters")
 
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.reshape(-1).view(torch.uint8)  # in which a NaN equals itself
+    return tensor.reshape(-1).view(torch.uint8)  # as bytes a NaN equals itself
 
 
 def _places(module: torch.nn.Module) -> Iterator[_Place]:
@@ -146,7 +146,7 @@ def _places(module: torch.nn.Module) -> Iterator[_Place]:
 
 
 def _tied(tensors: Mapping[str, torch.Tensor]) -> Iterator[list[str]]:
-    """Names of one tensor: of the same parameter, which on the meta device is all there is, or of the same memory."""
+    """Groups the names of one tensor: one parameter (the only test on the meta device), or the same memory."""
     names: dict[Hashable, list[str]] = {}
     for name, tensor in tensors.items():
         if isinstance(tensor, torch.Tensor):

@@ -1,4 +1,4 @@
-"""A bar that says how far a long transfer is: a line on a terminal, or an output of a notebook's cell."""
+"""A progress bar for long transfers: a line on a terminal, or an output of a notebook's cell."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import time
 from types import TracebackType
 from typing import Any, Protocol
 
-# What ends sooner needs no bar.
+# A call that ends sooner shows no bar.
 _SILENT_SECONDS = 0.5
 _WIDTH = 30
 
-_Progress = tuple[int, int, int, str]  # as a call of the native module tells it
+_Progress = tuple[int, int, int, str]  # the result of a native call's progress()
 
 
 def size(count: float) -> str:
@@ -24,7 +24,7 @@ def size(count: float) -> str:
 
 
 class _Surface(Protocol):
-    """Where a bar is drawn, again and again, and taken away from."""
+    """A surface that draws a bar repeatedly, and clears it."""
 
     def draw(self, what: str, share: float, told: str) -> None: ...
     def clear(self) -> None: ...
@@ -62,7 +62,7 @@ class _Notebook:
 
 
 def _surface() -> _Surface | None:
-    """None where nobody looks."""
+    """Returns None if there is neither a notebook nor a terminal."""
     ipython = sys.modules.get("IPython")
     if ipython is not None and hasattr(ipython.get_ipython(), "kernel"):  # not IPython's own terminal
         return _Notebook()
@@ -72,7 +72,7 @@ def _surface() -> _Surface | None:
 
 
 class Bar:
-    """Draws where a user can see it, and takes itself away at the end."""
+    """Draws on the terminal or in the notebook, and clears itself at the end."""
 
     def __init__(self, what: str | None) -> None:
         self._what = what or ""

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, overload
 
 _Entry = TypeVar("_Entry")
 
-# A table of more rows says how many there are.
+# A longer table ends with the number of rows that it does not show.
 _MAX_ROWS = 200
 
 
@@ -30,7 +30,7 @@ class Listing(Sequence[_Entry]):
         return len(self._entries)
 
     def __eq__(self, other: object) -> bool:
-        """Also of a list of the same values."""
+        """A listing also equals a list of the same values."""
         return isinstance(other, (Listing, list)) and self._entries == tuple(other)
 
     def __repr__(self) -> str:
@@ -58,7 +58,7 @@ def _cell(name: str, value: Any) -> str:
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """HTML of rows that all have the first one's names. Whatever is in them is escaped."""
+    """An HTML table of rows that all have the names of the first row. All texts are escaped."""
     if not rows:
         return ""
     head = "".join(f"<th>{html.escape(name)}</th>" for name in rows[0])

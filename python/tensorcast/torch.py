@@ -1,11 +1,11 @@
-"""Modules of PyTorch, filled from the store and put into it.
+"""Loads PyTorch modules from the store and puts them into it.
 
     with tensorcast.torch.parameters_on_meta():              # the parameters take no memory
         model = Llama(config)
     tensorcast.torch.load_model(model, "llama/prod")        # no copy: the parameters are the store's memory
 
-Whatever is loaded to the CPU is private to the process: a write to a parameter (training it, say) costs the pages that
-it touches and reaches nobody else.
+Tensors on the CPU are private to the process. A write to a parameter (in training, for example) takes memory for the pages
+that it touches, and no other process sees it.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from tensorcast.modules import fill_module, has_own_dispatch, module_of, remade
 
 
 def state_dict(key: str, *, device: str | torch.device = "cpu", store: tensorcast.Store | None = None) -> dict[str, torch.Tensor]:
-    """The tensors of a key or artifact id, as `Module.load_state_dict` takes them; no copy.
+    """Returns the tensors of a key or artifact id for `Module.load_state_dict`, without a copy.
 
-    `device` is "cpu", or "cuda:N" for tensors in the memory of a GPU of this host, which all who attach share: they
-    must not be written to. Names that `save_model` left out, since another has the same memory, are there again.
+    `device` is "cpu", or "cuda:N" for a GPU of this host. All processes that attach share the tensors on a GPU: do not write
+    to them. The result also has the names that `save_model` left out because another name has the same memory.
     """
     weights = _store(store).get(key, device=_location(device))
     return _with_aliases(weights.torch(), weights.metadata)
@@ -37,20 +37,20 @@ def state_dict(key: str, *, device: str | torch.device = "cpu", store: tensorcas
 def save_state_dict(
     tensors: Mapping[str, torch.Tensor], key: str, *, metadata: Mapping[str, str] | None = None, store: tensorcast.Store | None = None
 ) -> None:
-    """Puts a state dict under a key. Of several names for the same memory one is stored.
+    """Puts a state dict under a key. If several names have the same memory, one of them is stored.
 
-    Of DTensors (FSDP2, tensor parallelism) those that are whole on this rank; others are refused. To put a sharded model,
-    gather it: torch.distributed.checkpoint.state_dict.get_model_state_dict with full_state_dict, then put it on one rank.
+    A DTensor (FSDP2, tensor parallelism) must be whole on this rank, else InvalidArgumentError. To put a sharded model,
+    gather it with torch.distributed.checkpoint.state_dict.get_model_state_dict and full_state_dict, then put it on one rank.
     """
     arguments.text("key", key)
     if not isinstance(tensors, Mapping):
-        raise InvalidTypeError(f"tensors is a mapping of names to tensors, not {arguments.shown(tensors)}")
+        raise InvalidTypeError(f"tensors must be a mapping of names to tensors, not {arguments.shown(tensors)}")
     kept: dict[str, torch.Tensor] = {}
     notes = dict(metadata or {})
     seen: dict[Hashable, str] = {}
     for name, tensor in tensors.items():
         if not isinstance(tensor, torch.Tensor):
-            raise InvalidTypeError(f'tensor "{name}" is a torch.Tensor, not {arguments.shown(tensor)}')
+            raise InvalidTypeError(f'tensor "{name}" must be a torch.Tensor, not {arguments.shown(tensor)}')
         tensor = dense(name, tensor)
         same = identity(tensor)
         if same is not None and seen.setdefault(same, name) != name:
@@ -69,16 +69,16 @@ def load_model(
     device: str | torch.device = "cpu",
     store: tensorcast.Store | None = None,
 ) -> tuple[list[str], list[str]]:
-    """Fills the module's parameters and buffers, and gives the names that were missing and those nothing took.
+    """Fills the module's parameters and buffers. Returns the missing names and the unexpected names.
 
-    With `assign` they become the store's memory itself, of the dtype that it has there, and nothing is copied;
-    without, the module's own tensors are written. With `strict` a name of either list is a RuntimeError, and the module
-    stays as it was.
+    assign: the parameters become the store's memory, with the store's dtype, and nothing is copied. False: the values are
+        copied into the module's own tensors.
+    strict: raise RuntimeError for a missing or unexpected name, and leave the module unchanged.
 
     A parameter keeps its class and its attributes. A DTensor (FSDP2, tensor parallelism; since PyTorch 2.7) keeps its
-    placements: each rank takes its part of the store's tensor, without communication, and writes it into the memory that
-    the parameter has. What stays on the meta device is missing, also a buffer that no state dict has: make the module
-    under `parameters_on_meta()`, which leaves buffers their values.
+    placements: each rank takes its part of the store's tensor without communication, and writes it into the memory of the
+    parameter. A tensor that stays on the meta device is missing, even a buffer that is in no state dict. To avoid that, make
+    the module under `parameters_on_meta()`, which leaves buffers their values.
     """
     weights = _store(store).get(key, device=_location(device))
     return fill_module(module, weights.torch(), weights.metadata, strict=strict, assign=assign)
@@ -86,22 +86,24 @@ def load_model(
 
 @contextlib.contextmanager
 def parameters_on_meta() -> Iterator[None]:
-    """Parameters that this thread's new modules register are on the meta device, and take no memory, until load_model
-    fills them. Buffers are computed as ever: many are in no checkpoint (positions, rotary frequencies). PyTorch 2.0 or later.
+    """Puts the parameters of new modules of this thread on the meta device, where they take no memory, until load_model.
+
+    Buffers are computed as usual, because many of them are in no checkpoint (positions, rotary frequencies). This needs
+    PyTorch 2.0 or later.
     """
     thread = threading.get_ident()
     moved: dict[int, tuple[weakref.ref[torch.nn.Parameter], torch.nn.Parameter]] = {}
 
     def move(module: torch.nn.Module, name: str, parameter: torch.nn.Parameter | None) -> torch.nn.Parameter | None:
         if threading.get_ident() != thread or parameter is None or parameter.device.type == "meta":
-            return None  # as it is
+            return None  # unchanged
         if torch.nn.parameter.is_lazy(parameter) or has_own_dispatch(parameter) or is_dtensor(parameter):
             return None
         known = moved.get(id(parameter))
         if known is None or known[0]() is not parameter:
             placed = remade(parameter, torch.empty_like(parameter, device="meta"))
             known = moved[id(parameter)] = (weakref.ref(parameter), placed)
-        return known[1]  # one parameter that two modules register stays one
+        return known[1]  # a parameter that two modules register stays one parameter
 
     hook = torch.nn.modules.module.register_module_parameter_registration_hook(move)
     try:
@@ -111,7 +113,7 @@ def parameters_on_meta() -> Iterator[None]:
 
 
 def save_model(module: torch.nn.Module, key: str, *, metadata: Mapping[str, str] | None = None, store: tensorcast.Store | None = None) -> None:
-    """Puts the module's state dict under a key; tied parameters once."""
+    """Puts the module's state dict under a key. Tied parameters are stored once."""
     save_state_dict(module_of(module).state_dict(), key, metadata=metadata, store=store)
 
 

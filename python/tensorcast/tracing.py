@@ -1,19 +1,19 @@
-"""Spans of a program's own, in one trace with what the store does for them.
+"""Spans of the program, in one trace with the spans of the store's calls.
 
     with tracing.span("load", {"model": "llama"}) as span:
-        weights = store.get("llama/prod")     # Client/Get and all below it, in the daemons too, are its children
+        weights = store.get("llama/prod")     # Client/Get and all spans below it, in the daemons too, are its children
         span.set_attribute("tensors", len(weights))
 
     @tracing.traced
     async def serve(): ...
 
-Where the program has set OpenTelemetry up for itself (the `opentelemetry` package, with a provider), these are spans of
-that provider, and the store's calls belong to whatever span is current there. Otherwise they are TensorCast's own: they
-are exported after `start()`, and are ids alone, for logs and for the daemons' traces, before. A span that the program
-opened is sampled, whatever share of the others is.
+If the program uses OpenTelemetry itself (the `opentelemetry` package with a provider), these are spans of that provider, and
+the store's calls are children of its current span. Otherwise they are TensorCast's own spans. These are exported after
+`start()`; before `start()` they are only ids, for logs and for the daemons' traces. A span that the program opens is always
+sampled, whatever the sampling ratio.
 
-Spans belong to a context (PEP 567), so threads and asyncio tasks each have their own current one. Nothing here raises
-because of telemetry, and nothing waits for an exporter.
+Spans belong to a context (PEP 567), so each thread and each asyncio task has its own current span. A failure of telemetry
+raises nothing in spans and calls, and no call waits for an exporter.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ AttributeValue = Union[str, bool, int, float]
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 _INT64 = 1 << 63
-_CO_COROUTINE = 0x80  # as the module inspect has it, which is slow to import
+_CO_COROUTINE = 0x80  # inspect.CO_COROUTINE; the module inspect is slow to import
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
 
 
 class Span:
-    """A span under way. It is used by one thread at a time, and ends with the `with` that began it."""
+    """An open span. One thread at a time may use it. It ends with the `with` block that began it."""
 
     def __init__(self, name: str, parent: str | None, attributes: Mapping[str, AttributeValue]) -> None:
         self._native = _native.Span(_text(name), parent or "", _attributes(attributes))
@@ -65,7 +65,7 @@ class Span:
         self._native.add_event(_text(name), _attributes(attributes))
 
     def set_error(self, error: BaseException | str) -> None:
-        """Marks the span as failed, and records why."""
+        """Marks the span as failed, and records the error."""
         kind = type(error).__name__ if isinstance(error, BaseException) else "error"
         self._native.set_error(kind, _text(error))
 
@@ -96,15 +96,15 @@ class _JoinedSpan(Span):
         self._span.end()
 
 
-# The innermost span of TensorCast's own, or a traceparent that was continued.
+# The innermost of TensorCast's own spans, or the traceparent of a continued trace.
 _current: contextvars.ContextVar[Span | str | None] = contextvars.ContextVar("tensorcast_span", default=None)
 
 
 @contextlib.contextmanager
 def span(name: str, attributes: Mapping[str, AttributeValue] | None = None) -> Iterator[Span]:
-    """Begins a span, a child of the current one, and makes it current until the block ends.
+    """Begins a child of the current span, and makes it the current span until the block ends.
 
-    An exception that leaves the block marks the span as failed, and goes on.
+    An exception that leaves the block marks the span as failed, and is raised further.
     """
     begun, entered = _begin(name, attributes or {})
     with entered:
@@ -123,9 +123,9 @@ def traced(function: _Function) -> _Function: ...
 @overload
 def traced(*, name: str | None = None, attributes: Mapping[str, AttributeValue] | None = None) -> Callable[[_Function], _Function]: ...
 def traced(function: Any = None, *, name: str | None = None, attributes: Mapping[str, AttributeValue] | None = None) -> Any:
-    """Runs the function, or coroutine function, in a span each time: `@traced`, or `@traced(name=...)`.
+    """Runs each call of a function or coroutine function in a span: `@traced`, or `@traced(name=...)`.
 
-    The span has the function's qualified name unless one is given.
+    The default name of the span is the function's qualified name.
     """
     if function is None:
         return functools.partial(traced, name=name, attributes=attributes)
@@ -149,7 +149,7 @@ def traced(function: Any = None, *, name: str | None = None, attributes: Mapping
 
 
 def current_span() -> Span | None:
-    """The innermost span that is open here; None outside of any."""
+    """Returns the innermost open span of this context; None without a span."""
     joined = _joined_span()
     if joined is not None:
         return _JoinedSpan(joined)
@@ -158,25 +158,25 @@ def current_span() -> Span | None:
 
 
 def set_attribute(key: str, value: AttributeValue) -> None:
-    """On the current span; nothing outside of any."""
+    """Sets an attribute of the current span. Does nothing without a span."""
     if (current := current_span()) is not None:
         current.set_attribute(key, value)
 
 
 def add_event(name: str, attributes: Mapping[str, AttributeValue] | None = None) -> None:
-    """On the current span; nothing outside of any."""
+    """Adds an event to the current span. Does nothing without a span."""
     if (current := current_span()) is not None:
         current.add_event(name, attributes)
 
 
 def set_error(error: BaseException | str) -> None:
-    """Marks the current span as failed; nothing outside of any."""
+    """Marks the current span as failed. Does nothing without a span."""
     if (current := current_span()) is not None:
         current.set_error(error)
 
 
 def current_traceparent() -> str | None:
-    """The current span as W3C Trace Context writes it, which the store's calls carry; None outside of any."""
+    """Returns the current span in W3C Trace Context form, which the store's calls carry; None without a span."""
     joined = _joined_span()
     if joined is not None:
         return _traceparent_of(joined.get_span_context())
@@ -185,25 +185,25 @@ def current_traceparent() -> str | None:
 
 
 def current_trace_id() -> str | None:
-    """32 hexadecimal digits; None outside of any span."""
+    """Returns 32 hexadecimal digits; None without a span."""
     traceparent = current_traceparent()
     return traceparent[3:35] if traceparent else None
 
 
 def current_span_id() -> str | None:
-    """16 hexadecimal digits; None outside of any span."""
+    """Returns 16 hexadecimal digits; None without a span."""
     traceparent = current_traceparent()
     return traceparent[36:52] if traceparent else None
 
 
 def enabled() -> bool:
-    """Whether spans are recorded by anyone: the program's own provider, or `start()`."""
+    """Whether spans are recorded: by the program's own provider, or after `start()`."""
     joined = _joined_span()
     return (joined is not None and joined.is_recording()) or _native.is_tracing()
 
 
 def inject(carrier: MutableMapping[str, str]) -> None:
-    """Writes the current span into the headers of a message of the program's own ("traceparent")."""
+    """Writes the current span into the headers of a message, under "traceparent"."""
     traceparent = current_traceparent()
     if traceparent:
         carrier["traceparent"] = traceparent
@@ -211,9 +211,9 @@ def inject(carrier: MutableMapping[str, str]) -> None:
 
 @contextlib.contextmanager
 def continued(carrier: Mapping[str, str] | str) -> Iterator[None]:
-    """Spans and calls in the block go on with the trace of a message's headers, or of a traceparent.
+    """Spans and calls in the block continue the trace of a message's headers, or of a traceparent.
 
-    What is missing or malformed there changes nothing, as W3C asks.
+    A missing or malformed traceparent is ignored, as W3C Trace Context requires.
     """
     if not isinstance(carrier, str):
         carrier = next((value for key, value in carrier.items() if key.lower() == "traceparent"), "")
@@ -230,28 +230,33 @@ def continued(carrier: Mapping[str, str] | str) -> Iterator[None]:
 def start(
     endpoint: str = "", *, exporter: str = "", headers: Mapping[str, str] | None = None, service_name: str = ""
 ) -> Telemetry:
-    """Exports this process's spans and metrics, those of the store's client among them, until `stop()`.
+    """Exports the spans and metrics of this process, the store's client included, until `stop()`.
 
-    What is left empty is as the environment says (OTEL_SERVICE_NAME, OTEL_EXPORTER_OTLP_ENDPOINT,
-    OTEL_TRACES_SAMPLER, ...), else the OpenTelemetry SDK's default. `exporter` is "otlp_grpc", "otlp_http", "console" or
-    "none"; empty, it is "otlp_http" where the endpoint's port is 4318, else "otlp_grpc". Not needed where the program exports by an OpenTelemetry provider of its own, but for the spans
-    of the client library itself.
+    endpoint, service_name: empty: the environment (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_SERVICE_NAME, ...), else the default of
+        the OpenTelemetry SDK.
+    exporter: "otlp_grpc", "otlp_http", "console" or "none". Empty: the environment, else "otlp_http" if the endpoint's port is
+        4318, else "otlp_grpc".
+    headers: headers of the export requests, by name.
 
-    Raises InvalidArgumentError, naming what is wrong in the options or the environment, and FailedPreconditionError when
-    it was started already.
+    The environment also sets the other options of the SDK, such as OTEL_TRACES_SAMPLER.
+
+    A program with an OpenTelemetry provider of its own needs this only for the spans of the client library itself.
+
+    Raises InvalidArgumentError, which names the wrong option or environment variable, and FailedPreconditionError when
+    telemetry was started before.
     """
     pairs = [f"{key}={value}" for key, value in (headers or {}).items()]
     return Telemetry(_native.start_telemetry(endpoint, exporter, pairs, service_name))
 
 
 class Telemetry:
-    """What `start()` began; a context manager."""
+    """The export that `start()` began; a context manager that stops it."""
 
     def __init__(self, native: Any) -> None:
         self._native = native
 
     def stop(self) -> None:
-        """Sends what is left, within five seconds. A store that is still connected ends nothing of this."""
+        """Sends what is still queued, for at most five seconds, and ends the export, even while a store is connected."""
         self._native.stop()
 
     def __enter__(self) -> Telemetry:
@@ -262,7 +267,7 @@ class Telemetry:
 
 
 def _begin(name: str, attributes: Mapping[str, AttributeValue]) -> tuple[Span, contextlib.AbstractContextManager[Any]]:
-    trace = sys.modules.get("opentelemetry.trace")  # a program that uses it has imported it
+    trace = sys.modules.get("opentelemetry.trace")  # imported already if the program uses it
     if trace is not None:
         joined = trace.get_tracer("tensorcast").start_span(name, context=_joined_context(), attributes=dict(attributes))
         if joined.get_span_context().is_valid:
@@ -285,14 +290,14 @@ def _text(value: object) -> str:
 
 
 def _value(value: Any) -> AttributeValue:
-    """As an attribute can hold it: what is no text and no number is written out."""
+    """Converts a value for an attribute: a number stays a number, all others become text."""
     if isinstance(value, (bool, float)):
         return value
     for of_kind, method in ((int, "__index__"), (float, "__float__")):
         if hasattr(value, method):
             try:
                 number: int | float = of_kind(value)
-            except Exception:  # an array of several, for one
+            except Exception:  # for example, an array of several elements
                 continue
             return number if isinstance(number, float) or -_INT64 <= number < _INT64 else str(number)
     return _text(value)
@@ -303,7 +308,7 @@ def _attributes(given: Mapping[str, AttributeValue] | None) -> dict[str, Attribu
 
 
 def _joined_span() -> Any:
-    """The span that is current in the program's own OpenTelemetry; None when there is none."""
+    """The current span of the program's own OpenTelemetry, or None."""
     trace = sys.modules.get("opentelemetry.trace")
     if trace is None:
         return None
@@ -312,7 +317,7 @@ def _joined_span() -> Any:
 
 
 def _joined_context() -> Any:
-    """Where OpenTelemetry has no current span but a trace was continued, a context with that one; else None."""
+    """A context with the continued trace, if OpenTelemetry has no current span; else None."""
     current = _current.get()
     if not isinstance(current, str) or _joined_span() is not None:
         return None

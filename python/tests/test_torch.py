@@ -125,13 +125,13 @@ def test_a_state_dict_goes_through_the_store(store):
 
 
 @pytest.mark.parametrize("call, what", [
-    (lambda module: tensorcast.torch.load_model(None, "torch/tied"), "module is a torch.nn.Module, not None"),
-    (lambda module: tensorcast.torch.save_model(module, None), "key is a str, not None"),
-    (lambda module: tensorcast.torch.save_state_dict(None, "torch/none"), "tensors is a mapping"),
-    (lambda module: tensorcast.torch.save_state_dict({"a": 3}, "torch/none"), 'tensor "a" is a torch.Tensor, not 3'),
+    (lambda module: tensorcast.torch.load_model(None, "torch/tied"), "module must be a torch.nn.Module, not None"),
+    (lambda module: tensorcast.torch.save_model(module, None), "key must be a str, not None"),
+    (lambda module: tensorcast.torch.save_state_dict(None, "torch/none"), "tensors must be a mapping"),
+    (lambda module: tensorcast.torch.save_state_dict({"a": 3}, "torch/none"), 'tensor "a" must be a torch.Tensor, not 3'),
     (lambda module: tensorcast.torch.save_state_dict({"a": torch.ones(3, device="meta")}, "torch/none"), "meta device"),
     (lambda module: tensorcast.torch.save_state_dict({"a": torch.eye(3).to_sparse()}, "torch/none"), "is not dense"),
-    (lambda module: tensorcast.torch.state_dict("torch/tied", device=None), "device is a str"),
+    (lambda module: tensorcast.torch.state_dict("torch/tied", device=None), "device must be a str"),
 ])
 def test_what_makes_no_sense_is_refused_with_what_it_is(store, stored, call, what):
     with pytest.raises(tensorcast.InvalidArgumentError, match=what):
@@ -158,7 +158,7 @@ def test_a_device_may_be_torchs_own(stored):
     lambda tensors, store: tensorcast.safetensors.torch.save_file(tensors, "tc://torch/none"),
 ], ids=["put", "save_state_dict", "save_model", "save_file"])
 @pytest.mark.parametrize("tensor, what", [
-    (lambda: Wrapper(torch.ones(4)), "is of type Wrapper, and has no memory of its own; put the plain tensor"),
+    (lambda: Wrapper(torch.ones(4)), "is of type Wrapper and has no memory of its own; put the plain tensor"),
     (freed, "no memory of its own"),
     (lambda: torch.quantize_per_tensor(torch.ones(4), 0.1, 0, torch.qint8), "is quantized"),
     (lambda: torch.eye(3).to_mkldnn(), "is not dense"),
