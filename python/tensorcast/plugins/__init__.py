@@ -1,1 +1,1 @@
-"""Where serving engines plug in: each module is what an engine's own plug-in mechanism loads."""
+"""Plug-ins for serving engines. The plug-in mechanism of each engine loads its module."""

@@ -1,12 +1,13 @@
-"""checkpoint-engine's protocol, as a sender: an engine that speaks it takes new weights from the store.
+"""The sender of checkpoint-engine's protocol: an engine with this protocol takes new weights from the store.
 
     # in the engine, for each rank: worker.update_weights_from_ipc({uuid_of_its_gpu: handle})
     tensorcast.plugins.checkpoint_engine.send_weights("llama/step-1200", handle, device="cuda:0")
 
-The engine's side is `update_weights_from_ipc` of the checkpoint-engine package, or what vLLM and SGLang have of it: a ZMQ
-REP socket that is given a buffer by CUDA IPC, then, bucket after bucket, which tensors lie where in it. The buffer has
-two halves: while the engine loads one, the next bucket is copied into the other. Written against checkpoint-engine 0.4.2
-(python/interfaces/checkpoint_engine.json). It sends pickles, as the protocol wants, and reads none.
+The engine's side is `update_weights_from_ipc` of the checkpoint-engine package, or the copy of it in vLLM and SGLang. It is a
+ZMQ REP socket. It receives a buffer by CUDA IPC, then for each bucket the places of the tensors in the buffer. The buffer has
+two halves: while the engine loads one half, the sender copies the next bucket into the other. Written against
+checkpoint-engine 0.4.2 (python/interfaces/checkpoint_engine.json). The sender sends pickles, as the protocol requires, and
+never reads a pickle.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from tensorcast import default_store
 
 _ALIGNMENT = 256
 
-# A bucket: its tensors, and where each begins.
+# A bucket: name, array and offset of each tensor.
 _Bucket = list[tuple[str, tensorcast.Array, int]]
 
 
 class EngineError(RuntimeError):
-    """The engine could not take the weights; the message is its own."""
+    """The engine could not take the weights. The message is the engine's own."""
 
 
 def send_weights(
@@ -42,11 +43,14 @@ def send_weights(
     timeout_s: float = 600.0,
     store: tensorcast.Store | None = None,
 ) -> int:
-    """Sends the weights of a key or artifact id to the engine at `zmq_handle` ("ipc://..."), and gives their bytes.
+    """Sends the weights of a key or artifact id to the engine at `zmq_handle` ("ipc://..."). Returns the bytes sent.
 
-    `device` is where the engine's rank runs: "cuda:N" in this process's numbering, or "cpu" for an engine without GPUs.
-    A bucket has room for the largest tensor at least. EngineError when the engine refuses, TimeoutError when it does not
-    answer within `timeout_s`; the errors of Store.get before anything is sent.
+    device: where the engine's rank runs: "cuda:N" in this process's numbering, or "cpu" for an engine without GPUs.
+    bucket_bytes: the size of a bucket. A larger tensor makes all buckets as large as itself.
+    timeout_s: how long each answer of the engine may take.
+
+    Raises EngineError when the engine refuses the weights, TimeoutError when it does not answer in time, and, before
+    anything is sent, the errors of Store.get.
     """
     weights = (store or default_store.connect()).get(key, device="cpu", progress=False)
     arrays = list(weights.values())
@@ -60,9 +64,9 @@ def send_weights(
             engine.await_reply()
             engine.send([_described(name, array, base + offset) for name, array, offset in bucket])
         engine.await_reply()
-        engine.send(None)  # it lets the buffer go
+        engine.send(None)  # the engine releases the buffer
         engine.await_reply()
-        engine.send(None)  # it makes the weights its own
+        engine.send(None)  # the engine starts to use the weights
         engine.await_reply()
     return sum(array.nbytes for array in arrays)
 
@@ -97,7 +101,8 @@ class _Engine:
         try:
             return step()
         except zmq.Again:
-            raise TimeoutError(f"the engine at {self._handle} did not answer within {self._timeout_s} s") from None
+            raise TimeoutError(f"send weights: the engine at {self._handle} did not answer within {self._timeout_s} s; "
+                               "check the engine, or raise timeout_s") from None
 
 
 def _buckets(arrays: Sequence[tensorcast.Array], half: int) -> Iterator[_Bucket]:
@@ -131,7 +136,7 @@ def _aligned(size: int) -> int:
 
 
 def _shared_buffer(size: int, device: str) -> tuple[torch.Tensor, Any]:
-    """A buffer, and the call that opens it in another process of this host."""
+    """Returns a buffer, and the call that opens it in another process of this host."""
     if device != "cpu":
         from torch.multiprocessing.reductions import reduce_tensor
 
@@ -141,12 +146,12 @@ def _shared_buffer(size: int, device: str) -> tuple[torch.Tensor, Any]:
     os.ftruncate(descriptor, size)
     mapping = mmap.mmap(descriptor, size)
     buffer = torch.frombuffer(mapping, dtype=torch.uint8)
-    buffer.descriptor = os.fdopen(descriptor, "rb")  # open for as long as the buffer
-    # The engine puts its device's number in the place of the seventh argument, where CUDA IPC has it.
+    buffer.descriptor = os.fdopen(descriptor, "rb")  # stays open as long as the buffer
+    # The engine replaces the seventh argument by its device's number, which CUDA IPC has there.
     return buffer, (open_host_buffer, (f"/proc/{os.getpid()}/fd/{descriptor}", size, None, None, None, None, None))
 
 
 def open_host_buffer(path: str, size: int, *_: Any) -> torch.Tensor:
-    """In an engine without GPUs: the sender's buffer."""
+    """Opens the sender's buffer, in an engine without GPUs."""
     with open(path, "r+b") as file:
         return torch.frombuffer(mmap.mmap(file.fileno(), size), dtype=torch.uint8)

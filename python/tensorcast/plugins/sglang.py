@@ -3,8 +3,8 @@
     python -m sglang.launch_server --model-path meta-llama/Llama-3-8B --load-format tensorcast \\
         --model-loader-extra-config '{"key": "llama/prod"}'
 
-SGLang has no register of load formats, but its loader takes a class for one. A hook on the check of the format puts ours
-in the place of the name.
+SGLang has no registry of load formats, but its loader accepts a class as a load format. A hook on the check of the format
+replaces the name by the class of this package.
 
 Entry point (sglang.srt.plugins): `register`.
 """

@@ -1,4 +1,4 @@
-"""SGLang's model loader over the store. Written against SGLang 0.5.23 (python/interfaces/sglang.json)."""
+"""The model loader for SGLang. Written against SGLang 0.5.23 (python/interfaces/sglang.json)."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 
 class TensorcastModelLoader(BaseModelLoader):
+    """Loads a model's weights from the store."""
+
     def __init__(self, load_config: LoadConfig) -> None:
         super().__init__(load_config)
         self._options = LoaderOptions.parse(load_config.model_loader_extra_config)

@@ -2,10 +2,10 @@
 
     vllm serve meta-llama/Llama-3-8B --load-format tensorcast --model-loader-extra-config '{"key": "llama/prod"}'
 
-The model's configuration and tokenizer come from where vLLM takes them; the weights from the store. All ranks on a host
-map one replica in host memory, and each copies its slices of it to its GPU.
+vLLM takes the model's configuration and tokenizer from its usual place, and the weights from the store. All ranks on a host
+map one replica in host memory, and each rank copies its slices to its GPU.
 
-Entry point (vllm.general_plugins): `register`. It may be called more than once in a process.
+Entry point (vllm.general_plugins): `register`. A process may call it more than once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""vLLM's model loader over the store. Written against vLLM 0.33 (python/interfaces/vllm.json)."""
+"""The model loader for vLLM. Written against vLLM 0.33 (python/interfaces/vllm.json)."""
 
 from __future__ import annotations
 
@@ -18,14 +18,17 @@ if TYPE_CHECKING:
     from vllm.config.load import LoadConfig
 
 
-# The name that each model was first loaded by. `reload_weights(weights_path=...)` makes a new loader, of the same options,
-# and puts the path in the place of the name.
+# The name of each model at its first load. `reload_weights(weights_path=...)` makes a new loader with the same options and
+# replaces the name by the path.
 _first_name: weakref.WeakKeyDictionary[torch.nn.Module, str] = weakref.WeakKeyDictionary()
 
 
 class TensorcastModelLoader(DefaultModelLoader):
-    """vLLM's default loader, whose main weights come from the store: what it checks of a loaded model stays checked,
-    and secondary weights (of a model in parts) come from where the model says."""
+    """vLLM's default loader with main weights from the store.
+
+    The default loader's checks of a loaded model stay. Secondary weights (of a model in parts) come from the model's own
+    place.
+    """
 
     def __init__(self, load_config: LoadConfig) -> None:
         self._options = LoaderOptions.parse(load_config.model_loader_extra_config)
@@ -40,7 +43,7 @@ class TensorcastModelLoader(DefaultModelLoader):
         is_unused = getattr(model, "is_unused_checkpoint_weight", None)
         options = self._options
         if _first_name.setdefault(model, model_config.model) != model_config.model:
-            options = dataclasses.replace(options, key=None)  # the path that was given wins over the option
+            options = dataclasses.replace(options, key=None)  # the given path overrides the option
         for name, array in options.get(model_config.model).items():
             if is_unused is None or not is_unused(name):
                 yield name, array.torch()

@@ -1,4 +1,4 @@
-"""What `safetensors` has, for files and for models of the store.
+"""The interface of the `safetensors` package, for files and for models of the store.
 
     from tensorcast.safetensors import safe_open            # instead of: from safetensors import safe_open
     from tensorcast.safetensors.torch import load_file      # and so on
@@ -6,11 +6,11 @@
     load_file("tc://llama/prod")                            # a key
     load_file("/models/llama/model.safetensors")            # attached where the store has it, else read
 
-Signatures, results and errors are those of safetensors 0.8. A path that this host's daemon imported, of the size and
-mtime that it had then, is attached instead of read; every other path goes to the `safetensors` package, which has to be
-installed for that. Whatever is attached is private to the process: a write to it costs a page and reaches nobody else.
+Signatures, results and errors are those of safetensors 0.8. If this host's daemon imported a path, and its size and mtime are
+unchanged, the model is attached instead of read. Every other path goes to the `safetensors` package, which must be installed
+for that. Attached memory is private to the process: a write takes a page of memory, and no other process sees it.
 
-All names of the original that are not here are the original's.
+Names of the original that are not defined here are the original's own.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ __all__ = ["SafetensorError", "StoredFile", "load", "load_file", "safe_open", "s
 
 
 def safe_open(filename: Path, framework: str, device: str | int = "cpu", *, backend: str = "mmap") -> Any:
-    """Opens a file, or a model of the store ("tc://KEY"), whose tensors are then given one by one.
+    """Opens a file, or a model of the store ("tc://KEY"), to read its tensors one by one.
 
-    `framework` is "pt" or "numpy" ("np") for what is in the store, and whatever the original knows for what is not.
+    framework: "pt" or "numpy" ("np") for a model of the store; for a file, all that the original supports.
     """
     if backend not in ("mmap", "pread"):
-        return original().safe_open(filename, framework, device, backend=backend)  # its own words about that
+        return original().safe_open(filename, framework, device, backend=backend)  # raises the original's own error
     weights = attach(filename)
     if weights is None:
         return original().safe_open(filename, framework, device, backend=backend)
@@ -42,13 +42,13 @@ def safe_open(filename: Path, framework: str, device: str | int = "cpu", *, back
 
 
 def load_file(filename: Path, framework: str = "pt", device: str | int = "cpu", *, backend: str = "mmap") -> dict[str, Any]:
-    """All tensors of a file, or of a model of the store ("tc://KEY")."""
+    """Loads all tensors of a file, or of a model of the store ("tc://KEY")."""
     read: dict[str, Any] = _flavour(framework).load_file(filename, **_where(framework, device), backend=backend)
     return read
 
 
 def load(data: bytes, framework: str = "pt") -> dict[str, Any]:
-    """All tensors of a file's bytes."""
+    """Loads all tensors from the bytes of a safetensors file."""
     read: dict[str, Any] = _flavour(framework).load(data)
     return read
 
@@ -59,7 +59,7 @@ def save_file(tensors: Mapping[str, Any], filename: Path, metadata: Mapping[str,
 
 
 def save(tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None, framework: str = "pt") -> bytes:
-    """The bytes of such a file."""
+    """Returns the tensors as the bytes of a safetensors file."""
     written: bytes = _flavour(framework).save(tensors, metadata)
     return written
 
@@ -69,7 +69,7 @@ def _flavour(framework: str) -> Any:
         return importlib.import_module("tensorcast.safetensors.numpy")
     if framework in ("pt", "torch", "pytorch"):
         return importlib.import_module("tensorcast.safetensors.torch")
-    raise SafetensorError(f"framework {framework} is not here: pt or numpy")
+    raise SafetensorError(f"framework {framework} is not supported; use pt or numpy")
 
 
 def _where(framework: str, device: str | int) -> dict[str, Any]:

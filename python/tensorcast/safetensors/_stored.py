@@ -1,4 +1,4 @@
-"""Models of the store as safetensors shows files: which paths are models, and `safe_open` over one of them."""
+"""Models of the store in the form of safetensors files: finds the model of a path, and implements `safe_open` for it."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ try:
 except ImportError:
 
     class SafetensorError(Exception):  # type: ignore[no-redef]
-        """As the original's, where that is not installed."""
+        """Takes the place of the original's class when the safetensors package is not installed."""
 
 
 _SCHEME = "tc://"
 
 
 def original(flavour: str = "") -> Any:
-    """The module of the `safetensors` package that does what the store does not."""
+    """Returns the module of the `safetensors` package, for everything that is not in the store."""
     name = f"safetensors.{flavour}" if flavour else "safetensors"
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise ImportError(f"files that are not in the store need the safetensors package ({name}: {error})") from error
+        raise ImportError(f"files that are not in the store need the safetensors package: {name}: {error}; install safetensors") from error
 
 
 def key_of(filename: Path) -> str | None:
@@ -41,9 +41,9 @@ def key_of(filename: Path) -> str | None:
 
 
 def attach(filename: Path) -> tensorcast.Weights | None:
-    """The weights of a key, or of a path that the store knows; None for one that is to be read.
+    """Returns the weights of a key, or of a path that the daemon imported; None for a path to read as a file.
 
-    FileNotFoundError for a key that is not there.
+    Raises FileNotFoundError for a key that is not bound.
     """
     key = key_of(filename)
     if key is not None:
@@ -58,10 +58,10 @@ def attach(filename: Path) -> tensorcast.Weights | None:
         artifact_id, files = store.find_imported(os.fspath(filename))
         names = None if files == 1 else _names_in(filename)
         if names == []:
-            return None  # a shard of nothing
+            return None  # a shard without tensors
         return store.get(artifact_id, tensors=names, progress=False)
     except tensorcast.Error:
-        return None  # unknown, or not to be had just now: there is still the file
+        return None  # unknown to the daemon, or unavailable now: the caller can read the file
 
 
 def put(tensors: Mapping[str, Any], filename: Path, metadata: Mapping[str, str] | None) -> None:
@@ -71,18 +71,18 @@ def put(tensors: Mapping[str, Any], filename: Path, metadata: Mapping[str, str] 
 
 
 def _names_in(path: Path) -> list[str]:
-    """The tensors of a shard, of which its header tells. What is wrong with it the original says."""
+    """The names in the header of a shard. The original reports a malformed file."""
     with open(path, "rb") as file:
         header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
     return [arguments.pattern_of(name) for name in header if name != "__metadata__"]
 
 
 class StoredFile:
-    """What `safe_open` gives for a model of the store. Its tensors outlive it."""
+    """The result of `safe_open` for a model of the store. Its tensors may outlive it."""
 
     def __init__(self, weights: tensorcast.Weights, framework: str, device: str | int = "cpu") -> None:
         if framework not in ("pt", "torch", "pytorch", "np", "numpy"):
-            raise SafetensorError(f"framework {framework} is not to be had from the store: pt or numpy")
+            raise SafetensorError(f"the store does not support framework {framework}; use pt or numpy")
         self._weights: tensorcast.Weights | None = weights
         self._torch = framework in ("pt", "torch", "pytorch")
         self._device = device
@@ -109,7 +109,7 @@ class StoredFile:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._weights = None  # the lease goes when the last tensor has gone, too
+        self._weights = None  # the lease ends with the last tensor
 
     def _open(self) -> tensorcast.Weights:
         if self._weights is None:
@@ -138,7 +138,7 @@ class StoredFile:
 
 
 class StoredSlice:
-    """A tensor of which a part is wanted: `slice_[2:, 0]` touches that part alone."""
+    """A tensor to read in part: `slice_[2:, 0]` touches only that part."""
 
     def __init__(self, file: StoredFile, name: str, array: tensorcast.Array) -> None:
         self._file = file
@@ -159,20 +159,20 @@ class StoredSlice:
         indices = index if isinstance(index, tuple) else (index,)
         _check_bounds(indices, self.get_shape())
         if self._array.dtype == "F4":
-            # Neither does the original: torch's tensor has another shape than the one that would be indexed.
-            raise SafetensorError(f"{self._name} cannot be sliced, since its elements fill no whole bytes: use get_tensor")
+            # The original refuses it too, because torch's tensor has another shape than the one to index.
+            raise SafetensorError(f"{self._name} cannot be sliced, because its elements do not fill whole bytes; use get_tensor")
         return self._file._placed(self._file._whole(self._name)[index if indices else ...])
 
 
 def _private_numpy(array: tensorcast.Array) -> Any:
-    """As the original's arrays, which may be written to."""
+    """A writable array, like those of the original."""
     import numpy
 
     return numpy.ndarray(array.shape, array.numpy().dtype, buffer=cast(Any, array.private_raw()))
 
 
 def _check_bounds(indices: Sequence[Any], shape: list[int]) -> None:
-    """The errors of the original, which numpy and torch would not all make."""
+    """Raises the errors of the original, because numpy and torch do not raise all of them."""
     if Ellipsis in indices:
         return
     if len(indices) > len(shape):

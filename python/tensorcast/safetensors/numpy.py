@@ -1,4 +1,4 @@
-"""`safetensors.numpy`, for files and for models of the store: see tensorcast.safetensors."""
+"""The interface of `safetensors.numpy`, for files and for models of the store. See tensorcast.safetensors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def load_file(filename: Path, *, backend: str = "mmap") -> dict[str, Any]:
-    """All tensors of a file, or of a model of the store ("tc://KEY"), as arrays that may be written to."""
+    """Loads all tensors of a file, or of a model of the store ("tc://KEY"), as writable arrays."""
     weights = attach(filename)
     if weights is None:
         read: dict[str, Any] = original("numpy").load_file(filename, backend=backend)
@@ -22,7 +22,7 @@ def load_file(filename: Path, *, backend: str = "mmap") -> dict[str, Any]:
 
 
 def load(data: bytes) -> dict[str, Any]:
-    """All tensors of a file's bytes."""
+    """Loads all tensors from the bytes of a safetensors file."""
     read: dict[str, Any] = original("numpy").load(data)
     return read
 
@@ -36,7 +36,7 @@ def save_file(tensor_dict: Mapping[str, Any], filename: Path, metadata: Mapping[
 
 
 def save(tensor_dict: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> bytes:
-    """The bytes of such a file."""
+    """Returns the tensors as the bytes of a safetensors file."""
     written: bytes = original("numpy").save(tensor_dict, metadata)
     return written
 

@@ -1,4 +1,4 @@
-"""`safetensors.torch`, for files and for models of the store: see tensorcast.safetensors."""
+"""The interface of `safetensors.torch`, for files and for models of the store. See tensorcast.safetensors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def load_file(filename: Path, device: str | int = "cpu", *, backend: str = "mmap") -> dict[str, Any]:
-    """All tensors of a file, or of a model of the store ("tc://KEY")."""
+    """Loads all tensors of a file, or of a model of the store ("tc://KEY")."""
     weights = attach(filename)
     if weights is None:
         read: dict[str, Any] = original("torch").load_file(filename, device=device, backend=backend)
@@ -22,7 +22,7 @@ def load_file(filename: Path, device: str | int = "cpu", *, backend: str = "mmap
 
 
 def load(data: bytes) -> dict[str, Any]:
-    """All tensors of a file's bytes."""
+    """Loads all tensors from the bytes of a safetensors file."""
     read: dict[str, Any] = original("torch").load(data)
     return read
 
@@ -36,7 +36,7 @@ def save_file(tensors: Mapping[str, Any], filename: Path, metadata: Mapping[str,
 
 
 def save(tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> bytes:
-    """The bytes of such a file."""
+    """Returns the tensors as the bytes of a safetensors file."""
     written: bytes = original("torch").save(tensors, metadata)
     return written
 
@@ -44,7 +44,7 @@ def save(tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None) 
 def load_model(model: Any, filename: Path, strict: bool = True, device: str | int = "cpu", *, backend: str = "mmap") -> Any:
     """Copies the tensors of a file, or of a model of the store ("tc://KEY"), into a module.
 
-    Gives the names that were missing and those that nothing took. tensorcast.torch.load_model does without the copy.
+    Returns the missing names and the unexpected names. tensorcast.torch.load_model does the same without a copy.
     """
     weights = attach(filename)
     if weights is None:
