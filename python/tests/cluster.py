@@ -19,7 +19,7 @@ def _listens(path):
 
 
 class Cluster:
-    """Nodes "a" and "b". A context manager; everything is gone afterwards."""
+    """Nodes "a" and "b". A context manager: at its end all processes and files are gone."""
 
     def __init__(self, host_pool="1GiB", import_roots="/", device_runtime="fake"):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="tc-python-"))
@@ -66,7 +66,7 @@ class Cluster:
         return f"unix:{self.folder}/{name}/daemon.sock"
 
     def trace_file(self, name):
-        """Chrome's trace events of that daemon; complete once it has ended."""
+        """The daemon's trace events in Chrome's format. They are complete after the daemon has ended."""
         return self.folder / f"{name}.trace.json"
 
     def stop(self, name):

@@ -18,7 +18,7 @@ def cluster():
 
 @pytest.fixture
 def store(cluster, monkeypatch):
-    """A connection to node "a", which is this process's default, too. The test gives back every lease it takes."""
+    """A connection to node "a", which is also this process's default. The test must release every lease that it takes."""
     monkeypatch.setenv("TENSORCAST_DAEMON", cluster.address("a"))
     with tc.connect() as connected:
         before = connected.status().leases
@@ -31,14 +31,14 @@ def store(cluster, monkeypatch):
 
 
 def is_stopped(pid):
-    """Whether each of its threads is."""
+    """Whether each thread of the process is stopped."""
     states = [stat.read_text().rpartition(")")[2].split()[0] for stat in pathlib.Path(f"/proc/{pid}/task").glob("*/stat")]
     return set(states) == {"T"}
 
 
 @pytest.fixture
 def silent(cluster, store):
-    """A connection to a daemon that answers nothing."""
+    """A connection to a daemon that never answers."""
     with tc.connect(cluster.address("b")) as connected:
         cluster.processes["b"].send_signal(signal.SIGSTOP)
         try:

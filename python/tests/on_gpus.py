@@ -1,6 +1,6 @@
-"""Gets and puts of GPU memory, on a host whose GPUs are stand-ins (tests/stand_ins): the module and the program are linked with them.
+"""Gets and puts of GPU memory on stand-in GPUs (tests/stand_ins), with which the module and the program are linked.
 
-Not of those that pytest finds by itself: the test python_on_stand_in_gpus names it.
+pytest does not find this file by itself: the test python_on_stand_in_gpus names it.
 """
 
 import gc
@@ -33,7 +33,7 @@ def store(cluster):
             assert time.monotonic() < deadline, "the test left leases"
 
 
-def test_a_get_at_all_gpus_is_at_each_of_them(store):
+def test_get_at_all_gpus_gives_weights_on_each(store):
     at = store.get_at("gpus/x", "gpu:all", pin=True)
     assert list(at) == ["gpu:0", "gpu:1"]
     for ordinal, weights in enumerate(at.values()):
@@ -46,7 +46,7 @@ def test_a_get_at_all_gpus_is_at_each_of_them(store):
     store.unpin("gpus/x")
 
 
-def test_what_is_on_a_gpu_can_be_put(store):
+def test_gpu_arrays_can_be_put(store):
     with store.get("gpus/x", device="cuda:1") as weights:
         put = store.put({"again": weights["x"], "beside": X[:3]})
     with store.get(put.artifact_id) as weights:

@@ -1,4 +1,4 @@
-"""Programs of their own, for tests of what happens between processes."""
+"""Separate programs, for tests across processes."""
 
 import subprocess
 import sys
@@ -6,13 +6,13 @@ import textwrap
 
 
 def run_python(*pieces_and_arguments, pieces=1, **options):
-    """A program of its own, in so many pieces, with this one's packages."""
+    """Starts a separate program from these pieces of source, with the packages of this process."""
     code = "".join(textwrap.dedent(piece) for piece in pieces_and_arguments[:pieces])
     return subprocess.Popen([sys.executable, "-B", "-c", code, *pieces_and_arguments[pieces:]],
                             stdout=subprocess.PIPE, text=True, **options)
 
 
-# Holds an artifact of the store: arguments are the daemon's address and the key.
+# Holds a lease on an artifact. The arguments are the daemon's address and the key.
 HOLDER = """
     import sys, os, time
     import tensorcast as tc

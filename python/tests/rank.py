@@ -1,9 +1,9 @@
-"""A rank of an engine, as a process: loads its rows through the engine's loader, and tells what it has of the store's memory.
+"""A rank of an engine, as a process. It loads its rows with the engine's loader, and reports its use of the store's memory.
 
     rank.py vllm|sglang KEY RANK --rows N --columns N
 
-Writes one line of JSON, the sums of smaps over what the tensors' mapping has, in KiB, while it holds the weights; then waits for
-a line.
+Writes one line of JSON while it holds the weights: the sums of smaps over the mappings of the tensors, in KiB. Then it waits
+for a line of input.
 """
 
 import argparse
@@ -17,7 +17,7 @@ import torch
 
 
 def memory_at(tensor):
-    """Of the mappings that the tensor lies in."""
+    """The sums of smaps over the mappings that contain the tensor."""
     first, end = tensor.data_ptr(), tensor.data_ptr() + tensor.nelement() * tensor.element_size()
     sums = {"Rss": 0, "Private_Dirty": 0}
     inside = False

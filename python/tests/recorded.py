@@ -1,7 +1,7 @@
-"""Doubles of packages that are not installed here, from what python/interfaces recorded of them.
+"""Doubles of packages that are not installed here, made from the recordings in python/interfaces.
 
-A module of the double has every recorded name: classes and functions with the recorded signatures, which raise
-NotImplementedError. What a test needs to do something it gives itself, and its signature has to be the recorded one.
+A module of the double has every recorded name. Its classes and functions have the recorded signatures and raise
+NotImplementedError. A test passes working replacements itself; each must have the recorded signature.
 """
 
 import inspect
@@ -28,8 +28,10 @@ def _shape(function):
 
 
 def install(monkeypatch, name, given):
-    """Puts the double of the recording into sys.modules. `given`: "module:name" or "module:Class.name" to what is there
-    instead. Returns the modules by name."""
+    """Puts the double of a recording into sys.modules. Returns the modules by name.
+
+    given: replacements, by "module:name" or "module:Class.name".
+    """
     recording = json.loads((INTERFACES / f"{name}.json").read_text())
     modules = {}
     for module_name, names in recording["modules"].items():

@@ -1,6 +1,6 @@
 """A rank of a process group over gloo, which puts and loads DTensors: `sharded_rank.py RANK RANKS FILE`.
 
-Asserts what it sees, and ends with 0 if all of it was so."""
+It checks its results by assertions, and exits with 0 if all of them hold."""
 
 import sys
 
@@ -25,7 +25,7 @@ class Mlp(torch.nn.Module):
     def __init__(self, device="cpu"):
         super().__init__()
         self.up = torch.nn.Linear(4, 8, device=device)
-        self.down = torch.nn.Linear(8, 5, device=device)  # rows that no number of ranks shares evenly
+        self.down = torch.nn.Linear(8, 5, device=device)  # a number of rows that no number of ranks divides
 
     def forward(self, tokens):
         return self.down(torch.relu(self.up(tokens)))
@@ -63,7 +63,7 @@ def put_of_dtensors(mesh):
 
 
 def check_filled(module, expected, before):
-    """`before` has the module's parameters as they were: their class and placements stay."""
+    """Checks that the parameters have the class and placements that they have in `before`."""
     for name, parameter in module.named_parameters():
         assert type(parameter) is type(before[name]) and isinstance(parameter, torch.nn.Parameter), name
         assert parameter.requires_grad
@@ -90,7 +90,7 @@ def load_of_sharded_modules(mesh):
             optimizer = torch.optim.SGD(module.parameters(), lr=1.0)
             assert tensorcast.torch.load_model(module, "sharded/mlp", assign=assign) == ([], [])
             check_filled(module, trained, before)
-            # And again after FSDP2 has run, and the optimizer, which holds the parameters, has stepped.
+            # Check again after a run of FSDP2 and a step of the optimizer, which holds the parameters.
             module(INPUT).sum().backward()
             optimizer.step()
             assert tensorcast.torch.load_model(module, "sharded/mlp", assign=assign) == ([], [])

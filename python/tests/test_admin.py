@@ -1,4 +1,4 @@
-"""Administration: plain values, and how a notebook shows them."""
+"""The administrative calls: their values, and how a notebook shows them."""
 
 import dataclasses
 import time
@@ -11,7 +11,7 @@ import tensorcast as tc
 
 @pytest.fixture
 def stored(store, request):
-    marked = np.frombuffer(request.node.name.encode().ljust(1 << 18), np.uint8)  # of each test its own
+    marked = np.frombuffer(request.node.name.encode().ljust(1 << 18), np.uint8)  # different bytes in each test
     put = store.put({"x": marked}, key="admin/one")
     yield put.artifact_id
     try:
@@ -51,7 +51,7 @@ def test_a_replica_is_pinned_by_its_key(store, stored):
         store.pin("admin/nothing")
 
 
-def test_rm_keeps_what_other_keys_mean(store, stored):
+def test_rm_refuses_an_artifact_with_other_keys(store, stored):
     store.bind("admin/two", stored)
     with pytest.raises(tc.FailedPreconditionError, match="admin/two"):
         store.rm("admin/one")
@@ -67,7 +67,7 @@ def test_replicate_makes_tasks_that_end_done(store, stored, cluster):
     deadline = time.monotonic() + 60
     while (state := store.replication_tasks("admin/one")[0].state) != "done":
         assert state != "failed" and time.monotonic() < deadline
-    # The task is done before the global store has heard of the replica.
+    # The task is done before the global store has the daemon's report of the replica.
     while store.replicate("admin/one", ["b:cpu"])[0].state != "there":
         assert time.monotonic() < deadline
     with pytest.raises(tc.NotFoundError, match="nobody"):

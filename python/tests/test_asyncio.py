@@ -1,4 +1,4 @@
-"""Every call of a store from asyncio."""
+"""Every call of a store in asyncio."""
 
 import asyncio
 import inspect
@@ -8,7 +8,7 @@ import pytest
 
 import tensorcast as tc
 
-# Of a store, what asks no daemon, and a watch, which is for `async for` itself.
+# The members of a store without a form for asyncio: those that call no daemon, and watch(), which has `async for`.
 WITHOUT = {"close", "options", "watch"}
 NAMES = [name for name, member in inspect.getmembers(tc.Store, inspect.isfunction)
          if not name.startswith("_") and not name.endswith("_async") and name not in WITHOUT]

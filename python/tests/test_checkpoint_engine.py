@@ -1,8 +1,8 @@
 """The sender of checkpoint-engine's protocol, against the package's own receiver.
 
-The receiver is `update_weights_from_ipc` from the package's wheel, run here without a GPU: its DeviceManager is a double,
-and so is `_extract_weights` (with the recorded signature), since PyTorch 1.13 has no `dtype.itemsize`. The state machine,
-the sockets and the pickles are the package's.
+The receiver is `update_weights_from_ipc` from the package's wheel. It runs here without a GPU, so its DeviceManager is a
+double. `_extract_weights` is a double too (with the recorded signature), because PyTorch 1.13 has no `dtype.itemsize`. The
+state machine, the sockets and the pickles are the package's own.
 """
 
 import importlib.util
@@ -75,7 +75,7 @@ def worker(wheel, monkeypatch):
 
 
 class Engine(threading.Thread):
-    """An engine's rank that takes weights."""
+    """A rank of an engine that receives weights."""
 
     def __init__(self, worker, handle, fail_at=None):
         super().__init__(daemon=True)
@@ -144,13 +144,13 @@ def refuse(*_):
     raise OSError("this engine maps nothing")
 
 
-def test_an_engine_that_is_silent_is_not_waited_for_longer_than_asked(store, key, handle):
+def test_a_silent_engine_ends_in_a_timeout(store, key, handle):
     with pytest.raises(TimeoutError, match="did not answer"):
         checkpoint_engine.send_weights(key, handle, device="cpu", timeout_s=0.1, store=store)
 
 
-def test_what_is_sent_is_what_the_protocol_wants(store, key, handle):
-    """The messages themselves, as the recording names their fields."""
+def test_messages_are_those_of_the_protocol(store, key, handle):
+    """Checks the messages themselves against the fields of the recording."""
     fields = set(RECORDING["modules"]["checkpoint_engine.worker"]["FlattenedTensorMetadata"])
     received = []
 

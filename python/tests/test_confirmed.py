@@ -1,4 +1,4 @@
-"""Keys while the global store is away: marked as unconfirmed, or refused where only a confirmed answer will do."""
+"""Keys without a global store: answers are marked as unconfirmed, and refused where the caller needs a confirmed one."""
 
 import signal
 
@@ -11,7 +11,7 @@ import tensorcast as tc
 
 @pytest.fixture(scope="module")
 def orphaned():
-    """A store whose global store was killed; key "m" has revision 2."""
+    """A store after its global store was killed; key "m" has revision 2."""
     with Cluster() as cluster, tc.connect(cluster.address("a")) as store:
         for value in (1, 2):
             store.put({"x": np.full(10, value)}, key="m")

@@ -1,4 +1,4 @@
-"""How a program finds its daemon, what it may name it by, and what a store does at its end."""
+"""How a program finds its daemon, which names the daemon may have, and what closing a store does."""
 
 import pathlib
 import threading
@@ -80,7 +80,7 @@ def test_timeout_covers_resolving_the_key(silent, call):
 
 
 class Recording:
-    """A native client that keeps the options of each call."""
+    """A native client that records the options of each call."""
 
     def __init__(self, client):
         self.client = client
@@ -113,7 +113,7 @@ def test_steps_of_a_call_share_its_deadline(store, call):
 
 
 class Device:
-    """As torch.device has it."""
+    """A double of torch.device."""
 
     def __init__(self, type, index=None):
         self.type, self.index = type, index
@@ -128,9 +128,9 @@ def devices():
 
 
 @pytest.mark.parametrize("device, location", devices(), ids=str)
-def test_device_of_torch_is_taken_where_a_device_is(store, device, location):
+def test_devices_of_torch_are_devices_of_the_store(store, device, location):
     def taken(call):
-        """The place, of which the store says that it is not there, where it is not."""
+        """The result of the call, or the text of its error, which names the location."""
         try:
             return call()
         except tc.Error as error:
@@ -148,7 +148,7 @@ def test_device_of_torch_is_taken_where_a_device_is(store, device, location):
         assert taken(lambda: call(device)) == taken(lambda: call(location))
 
 
-def test_cuda_is_the_device_that_torch_has_made_current(monkeypatch):
+def test_cuda_is_the_current_device_of_torch(monkeypatch):
     from tensorcast import arguments
 
     class Cuda:

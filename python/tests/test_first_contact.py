@@ -1,4 +1,4 @@
-"""What a new user meets first: no daemon, no configuration, a key where an id is asked for."""
+"""The first steps of a new user: no daemon, no configuration, a key in place of an id."""
 
 import threading
 
@@ -12,7 +12,7 @@ import tensorcast as tc
 
 @pytest.fixture(scope="module")
 def bare():
-    """A cluster whose daemons import nothing by path."""
+    """A cluster of daemons that import nothing by path."""
     with Cluster(host_pool="256MiB", import_roots="") as running:
         yield running
 
@@ -26,7 +26,7 @@ def store(bare):
 def test_connect_fails_at_once_when_no_daemon_is_there(tmp_path):
     socket = f"unix:{tmp_path}/daemon.sock"
     with pytest.raises(tc.UnavailableError, match=f"no daemon at {socket}: start one with"):
-        tc.connect(socket, timeout=3600)  # which it would take if it waited
+        tc.connect(socket, timeout=3600)  # a test that waited would take an hour
 
 
 def test_connect_waits_for_a_daemon_when_asked_to():

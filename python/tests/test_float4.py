@@ -1,4 +1,4 @@
-"""Elements that fill no whole bytes: as torch has them, and as safetensors gives them to torch."""
+"""Elements smaller than a byte: in torch, and in files that safetensors reads for torch."""
 
 import json
 
@@ -17,7 +17,7 @@ needs_float4 = pytest.mark.skipif(not hasattr(torch, "float4_e2m1fn_x2"),
 
 
 def pairs(shape):
-    """Of so many bytes, each of them two elements."""
+    """A tensor of this many bytes, each with two elements."""
     count = int(np.prod(shape))
     return torch.arange(count, dtype=torch.uint8).reshape(shape).view(torch.float4_e2m1fn_x2)
 
@@ -27,7 +27,7 @@ def same(one, other):
 
 
 def write(path, dtype, shape, data):
-    """A file of one tensor of any dtype and shape, which no library has to know."""
+    """Writes a file of one tensor of any dtype and shape, also those that no library supports."""
     header = json.dumps({"x": {"dtype": dtype, "shape": shape, "data_offsets": [0, len(data)]}}).encode()
     header += b" " * (-len(header) % 8)
     path.write_bytes(len(header).to_bytes(8, "little") + header + data)
@@ -72,11 +72,11 @@ def test_float4_file_is_read_as_the_original_reads_it(store, tmp_path, shape):
 
 @pytest.mark.parametrize("dtype, shape, size", [("F6_E2M3", [4], 3), ("F6_E3M2", [2, 4], 6), ("F4", [4, 3], 6)], ids=str)
 @pytest.mark.parametrize("framework", ["pt", "np"])
-def test_tensor_without_a_dtype_is_refused_as_by_the_original(store, tmp_path, dtype, shape, size, framework):
+def test_unknown_dtypes_are_refused_like_by_the_original(store, tmp_path, dtype, shape, size, framework):
     path = tmp_path / "model.safetensors"
     write(path, dtype, shape, bytes(range(size)))
     store.put(path)
-    # The original leaves some of it to numpy and torch, which know no such attribute.
+    # The original passes some dtypes to numpy and torch, which raise AttributeError for them.
     with safetensors.safe_open(path, framework) as file, pytest.raises((safetensors.SafetensorError, AttributeError)):
         file.get_tensor("x")
     with safe_open(path, framework) as file:

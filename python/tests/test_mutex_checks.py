@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-PROBE = os.environ.get("TENSORCAST_LOCK_ORDER_PROBE_LIBRARY")  # by ctest
+PROBE = os.environ.get("TENSORCAST_LOCK_ORDER_PROBE_LIBRARY")  # set by ctest
 
 pytestmark = pytest.mark.skipif(not PROBE, reason="TENSORCAST_LOCK_ORDER_PROBE_LIBRARY is not set: run it by ctest")
 
 
 def run_with_probe(code, lines: pathlib.Path):
-    """The probe locks two mutexes in both orders at the end of a process: it dies there, or writes a line."""
+    """Runs a program with the probe, which locks two mutexes in both orders at exit: it aborts there, or writes a line."""
     environment = {**os.environ, "LD_PRELOAD": PROBE, "TENSORCAST_LOCK_ORDER_PROBE": str(lines)}
     return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120, check=False)
 
@@ -26,7 +26,7 @@ def test_connected_program_does_not_check_lock_order(cluster, tmp_path):
 
 
 def test_program_that_never_connects_still_checks(tmp_path):
-    # The library's default, without which the test above would show nothing.
+    # This is the library's default. Without it the test above would prove nothing.
     lines = tmp_path / "lines"
     done = run_with_probe("import tensorcast", lines)
     assert done.returncode != 0 and not lines.exists()
