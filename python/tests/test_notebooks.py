@@ -1,4 +1,4 @@
-"""What a notebook shows: tables, and the progress of what takes long."""
+"""The output in a notebook: tables, and the progress of long calls."""
 
 import asyncio
 import html
@@ -13,7 +13,7 @@ import pytest
 from tensorcast import calls, progress
 
 
-def test_values_are_tables_whose_words_are_escaped(store):
+def test_values_are_tables_with_escaped_texts(store):
     hostile = "<script>alert(1)</script>"
     put = store.put({hostile: np.arange(3), "b": np.ones((2, 3))}, key=f"notebooks/{hostile}")
     with store.get(put.artifact_id) as weights:
@@ -33,7 +33,7 @@ def test_table_of_many_rows_says_how_many_there_are(store):
         assert weights._repr_html_().count("<tr>") == 201 and "800 more" in weights._repr_html_()
 
 
-# In a kernel: a transfer that takes long, as the bar is told of it.
+# Runs in a kernel: the progress of a long transfer, as the bar gets it.
 CELL = """
     from tensorcast import progress
     progress._SILENT_SECONDS = 0.0
@@ -43,7 +43,7 @@ CELL = """
     """
 
 
-def test_notebook_shows_progress_and_takes_it_away(tmp_path, monkeypatch):
+def test_notebook_shows_progress_and_clears_it(tmp_path, monkeypatch):
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
     manager = pytest.importorskip("jupyter_client.manager")
@@ -64,7 +64,7 @@ def test_notebook_shows_progress_and_takes_it_away(tmp_path, monkeypatch):
     assert len({message["content"]["transient"]["display_id"] for message in shown if "transient" in message["content"]}) == 1
 
 
-def test_terminal_shows_progress_and_takes_it_away(monkeypatch, capsys):
+def test_terminal_shows_progress_and_clears_it(monkeypatch, capsys):
     monkeypatch.setattr(progress, "_SILENT_SECONDS", 0.0)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     with progress.Bar("get llama") as bar:
@@ -73,7 +73,7 @@ def test_terminal_shows_progress_and_takes_it_away(monkeypatch, capsys):
     assert "get llama [#######" in written and written.endswith("\r\x1b[K")
 
 
-def test_program_that_nobody_looks_at_shows_no_progress(monkeypatch, capsys):
+def test_program_without_a_terminal_shows_no_progress(monkeypatch, capsys):
     monkeypatch.setattr(progress, "_SILENT_SECONDS", 0.0)
     monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: None))
     with progress.Bar("get llama") as bar:
@@ -83,7 +83,7 @@ def test_program_that_nobody_looks_at_shows_no_progress(monkeypatch, capsys):
 
 
 class SlowCall:
-    """A native call that has ended once its progress was asked for so often."""
+    """A native call that ends after its progress was read this many times."""
 
     def __init__(self, steps):
         self.steps = steps

@@ -1,5 +1,7 @@
-"""The loaders for vLLM and SGLang, against doubles made from the recorded interfaces (python/interfaces): neither package
-can be installed here. The entry points are called as the engines call them."""
+"""The loaders for vLLM and SGLang, against doubles made from the recorded interfaces (python/interfaces).
+
+Neither package can be installed here. The tests call the entry points as the engines do.
+"""
 
 import contextlib
 import inspect
@@ -22,7 +24,7 @@ TENSORS = {"layer.weight": np.arange(32, dtype=np.float32).reshape(8, 4), "layer
 
 
 class Half(torch.nn.Module):
-    """A rank of two, whose loader takes its rows."""
+    """One of two ranks. Its loader takes its own rows."""
 
     def __init__(self, rank, rows=4, columns=4):
         super().__init__()
@@ -59,7 +61,10 @@ def forget_modules(monkeypatch, *names):
 
 
 def install_vllm(monkeypatch):
-    """vLLM's register of loaders, with its default loader as far as ours uses it. Gives what `--load-format tensorcast` loads with."""
+    """Installs vLLM's registry of loaders, and the parts of its default loader that ours uses.
+
+    Returns the loader of `--load-format tensorcast`.
+    """
     loaders = {}
 
     def register_model_loader(load_format):
@@ -111,7 +116,7 @@ def config(**extra):
 
 
 def overrides_fit(loader, base):
-    """Whatever the loader overrides can be called as the base is."""
+    """Checks that each method that the loader overrides has the signature of the base's method."""
     for name, function in vars(loader).items():
         if inspect.isfunction(function) and inspect.isfunction(getattr(base, name, None)):
             mine, theirs = (list(inspect.signature(f).parameters.values()) for f in (function, getattr(base, name)))
@@ -129,7 +134,7 @@ def test_vllm_ranks_share_one_replica_and_copy_their_rows(vllm, store, key):
     assert len(store.replicas(key)) == 1
 
 
-def test_vllm_options_choose_the_key_and_unknown_ones_are_refused(vllm, store, key):
+def test_vllm_options_name_the_key_or_are_refused(vllm, store, key):
     model = Half(1)
     vllm(config(key=key, daemon=store.daemon, timeout_s=60)).load_weights(model, types.SimpleNamespace(model="meta/llama"))
     model.check()
@@ -141,7 +146,7 @@ def test_vllm_options_choose_the_key_and_unknown_ones_are_refused(vllm, store, k
         vllm(config(key="plugins/nothing")).download_model(types.SimpleNamespace(model="x"))
 
 
-def test_vllm_takes_secondary_weights_from_elsewhere_and_skips_unused_ones(vllm, store, key):
+def test_vllm_loads_secondary_weights_and_skips_unused_ones(vllm, store, key):
     model = torch.nn.Module()
     model.secondary_weights, model.is_unused_checkpoint_weight = ["vision"], lambda name: name.endswith("bias")
     weights = dict(vllm(config(key=key)).get_all_weights(types.SimpleNamespace(model="x"), model))
@@ -150,8 +155,8 @@ def test_vllm_takes_secondary_weights_from_elsewhere_and_skips_unused_ones(vllm,
 
 @pytest.mark.parametrize("path", ["tc://plugins/other", "plugins/other"])
 @pytest.mark.parametrize("options", [{}, {"key": "plugins/model"}], ids=["", "with a key"])
-def test_vllm_reloads_from_the_path_that_is_given(vllm, store, key, path, options):
-    """As vLLM's reload_weights does: a new loader of the same options, and the path in the place of the model's name."""
+def test_vllm_reloads_from_the_given_path(vllm, store, key, path, options):
+    """Does what vLLM's reload_weights does: a new loader with the same options, and the path in place of the model's name."""
     store.put({name: array + 1 for name, array in TENSORS.items()}, key="plugins/other")
     model, model_config = Half(0), types.SimpleNamespace(model="meta/llama" if options else "tc://plugins/model")
     vllm(config(**options)).load_weights(model, model_config)
@@ -165,7 +170,10 @@ def test_vllm_reloads_from_the_path_that_is_given(vllm, store, key, path, option
 
 
 def install_sglang(monkeypatch):
-    """SGLang's hooks and the parts of its loader that ours uses. Gives what chooses a loader for a LoadConfig."""
+    """Installs SGLang's hooks, and the parts of its loader that ours uses.
+
+    Returns a function that chooses the loader of a LoadConfig.
+    """
     hooks, choices = {}, []
 
     def register(cls, target, hook, hook_type="after", *, source=None):
@@ -219,7 +227,7 @@ def sglang(monkeypatch):
 
 
 def load_with_sglang(loader, load_config, model_config, monkeypatch):
-    # PyTorch 1.13 cannot make a device the default of a block, as the engine's can.
+    # PyTorch 1.13 cannot make a device the default of a block; the engine's PyTorch can.
     placing = types.SimpleNamespace(device=lambda name: contextlib.nullcontext(name))
     monkeypatch.setattr(sys.modules[loader.__module__], "torch", placing)
     made = loader(load_config)
@@ -241,7 +249,7 @@ def test_sglang_loads_a_rank(sglang, store, key, monkeypatch):
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
-def test_ranks_of_a_host_share_a_replica_and_read_their_slices_alone(engine, store):
+def test_ranks_of_a_host_share_a_replica_and_read_own_slices(engine, store):
     rows, columns = 4096, 1024
     put = store.put({"layer.weight": np.ones((2 * rows, columns), np.float32), "layer.bias": np.ones(2 * rows, np.float32)},
                     key="plugins/large")
@@ -252,19 +260,19 @@ def test_ranks_of_a_host_share_a_replica_and_read_their_slices_alone(engine, sto
         started = [ranks.enter_context(subprocess.Popen([*program, str(rank), *sizes], stdin=subprocess.PIPE,
                                                         stdout=subprocess.PIPE, text=True)) for rank in (0, 1)]
         counted = [json.loads(rank.stdout.readline()) for rank in started]
-        assert store.status().leases == before + 2, "both hold it just now"
+        assert store.status().leases == before + 2, "both ranks hold a lease"
         assert [replica.artifact_id for replica in store.replicas("plugins/large")] == [put.artifact_id]
         slice_kib = rows * columns * 4 // 1024
         for memory in counted:
-            assert memory["Private_Dirty"] == 0, "nothing is copied but into the rank's own parameters"
-            # A huge page at either end of the slice and of the bias, of those that the kernel maps around a fault.
+            assert memory["Private_Dirty"] == 0, "only the rank's own parameters are copies"
+            # The kernel maps a huge page around a fault: one more at either end of the slice and of the bias.
             assert slice_kib <= memory["Rss"] <= slice_kib + 4 * 2048
         for rank in started:
             rank.communicate("on\n")
             assert rank.returncode == 0
 
 
-def test_the_entry_points_are_those_that_the_engines_look_for():
+def test_entry_points_are_those_of_the_engines():
     project = tomllib.loads((pathlib.Path(__file__).resolve().parents[1] / "pyproject.toml").read_text())["project"]
     groups = {"vllm": ("vllm.plugins", "DEFAULT_PLUGINS_GROUP"), "sglang": ("sglang.srt.plugins", "GENERAL_PLUGINS_GROUP")}
     for name, (module, constant) in groups.items():
@@ -273,6 +281,6 @@ def test_the_entry_points_are_those_that_the_engines_look_for():
         assert project["entry-points"][group] == {"tensorcast": f"tensorcast.plugins.{name}:register"}
 
 
-def test_the_plug_ins_are_light_until_an_engine_calls_them():
+def test_plug_ins_import_nothing_heavy_before_a_call():
     program = "import tensorcast.plugins.vllm, tensorcast.plugins.sglang, sys; assert not {'torch', 'numpy', 'vllm'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -1,4 +1,4 @@
-"""Processes that share a store: those that are forked have the parent's arrays, those that are spawned connect anew."""
+"""Processes that share a store: forked ones have the parent's arrays, spawned ones make a connection of their own."""
 
 import pickle
 import subprocess
@@ -18,7 +18,7 @@ def leases(store):
 
 
 def run_program(tmp_path, code, *arguments):
-    """A file of its own, which processes that are spawned import."""
+    """Runs a program from a file, which spawned processes import."""
     program = tmp_path / "program.py"
     program.write_text(textwrap.dedent(code))
     done = subprocess.run([sys.executable, "-B", str(program), *arguments], capture_output=True, text=True, timeout=150)
@@ -55,9 +55,9 @@ def test_a_forked_child_keeps_the_memory_and_has_no_connection(store, cluster):
         told = [holder.stdout.readline() for _ in range(3)]
         assert told == ["holds\n", "child\n", "parent\n"]
         deadline = time.monotonic() + 10
-        while leases(store) > before + 1:  # that of the second get ends a moment after it is dropped
+        while leases(store) > before + 1:  # the lease of the second get ends shortly after its weights are gone
             assert time.monotonic() < deadline
-        assert leases(store) == before + 1, "the child's end did not end the parent's lease"
+        assert leases(store) == before + 1, "the end of the child must not end the parent's lease"
         holder.stdin.write("\n")
         holder.stdin.flush()
         assert holder.wait(30) == 0
@@ -86,7 +86,7 @@ def test_a_forked_child_outlives_its_parent_with_its_pages(store, cluster):
         assert time.monotonic() < deadline
 
 
-def test_children_connect_where_their_parent_never_had(store, cluster, tmp_path):
+def test_children_of_an_unconnected_parent_connect(store, cluster, tmp_path):
     store.put({"x": np.arange(10)}, key="core/children")
     run_program(tmp_path, """
         import multiprocessing, sys
@@ -152,7 +152,7 @@ def test_unpickled_weights_have_a_lease_of_their_own(store):
         pickle.dumps(weights)
 
 
-# What docs/python.md has of it, with a Dataset that holds weights.
+# The DataLoader example of docs/python.md, with a Dataset that holds weights.
 DATASET = """
     import sys
     import torch
@@ -182,14 +182,14 @@ DATASET = """
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_dataloader_workers_read_weights_that_their_parent_got(store, cluster, tmp_path, method):
+def test_dataloader_workers_read_weights_of_their_parent(store, cluster, tmp_path, method):
     torch = pytest.importorskip("torch")
     store.put({"x": torch.arange(32.0).view(8, 4)}, key="core/loader")
     run_program(tmp_path, textwrap.dedent(DATASET) + "    assert totals(Rows(store, weights), sys.argv[2]) == expected\n",
                 cluster.address("a"), method)
 
 
-def test_dataloader_workers_that_are_spawned_call_the_store(store, cluster, tmp_path):
+def test_spawned_dataloader_workers_call_the_store(store, cluster, tmp_path):
     torch = pytest.importorskip("torch")
     store.put({"x": torch.arange(32.0).view(8, 4)}, key="core/loader")
     ending = """

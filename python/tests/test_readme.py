@@ -1,4 +1,4 @@
-"""The Python examples of the top README, of docs/python.md and of docs/engines.md run, in their order, as they stand there."""
+"""Runs the Python examples of README.md, docs/python.md and docs/engines.md, unchanged and in their order."""
 
 import pathlib
 import re
@@ -20,7 +20,7 @@ OF_TRANSFORMERS = [example for example in EXAMPLES if "import transformers" in e
 
 
 def run(example, folder, capsys):
-    """What it prints, and the names that it leaves."""
+    """Runs an example. Returns its output and the names that it defines."""
     names = {"__name__": "example"}
     example = example.replace("/tmp/tc/model.safetensors", str(folder / "model.safetensors")).replace("/models/llama", str(folder))
     exec(compile(example, "example.py", "exec"), names)

@@ -1,4 +1,4 @@
-"""Versions of a key: how many are kept, what becomes of the others, and what frees a pool that is full."""
+"""Versions of a key: how many are kept, when the others are deleted, and what frees a full pool."""
 
 import itertools
 
@@ -9,7 +9,7 @@ import cluster as clusters
 import tensorcast as tc
 
 IMAGE_BYTES = 16 << 20
-STEPS = 50  # twelve times what the pool holds beside its buffers
+STEPS = 50  # twelve times as many versions as fit into the pool beside its buffers
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def test_gc_deletes_what_no_key_names_or_keeps(small):
     small.rm(kept)
 
 
-def test_full_pool_says_what_frees_it(small):
+def test_full_pool_error_says_what_frees_it(small):
     with pytest.raises(tc.ResourceExhaustedError, match="tensorcast gc --older-than 0s"):
         for step in itertools.count(210):
             small.put(weights(step), progress=False)

@@ -1,4 +1,4 @@
-"""The drop-in for safetensors, beside what the safetensors project's own tests say of it (test_safetensors_suite)."""
+"""The drop-in for safetensors. test_safetensors_suite.py also runs the safetensors project's own tests."""
 
 import json
 import os
@@ -22,7 +22,7 @@ def equal(one, other):
     )
 
 
-def test_what_was_saved_under_a_key_is_loaded_by_it(store):
+def test_tensors_saved_under_a_key_are_loaded_by_it(store):
     save_file(TENSORS, "tc://safetensors/key", {"format": "np"})
     assert equal(load_file("tc://safetensors/key"), TENSORS)
     with safe_open("tc://safetensors/key", framework="np") as file:
@@ -33,7 +33,7 @@ def test_what_was_saved_under_a_key_is_loaded_by_it(store):
         assert np.array_equal(part[1:, 0], TENSORS["a"][1:, 0])
 
 
-def test_a_key_that_nobody_bound_is_a_file_that_is_not_there(store):
+def test_an_unbound_key_raises_file_not_found(store):
     with pytest.raises(FileNotFoundError, match="nobody/bound"):
         load_file("tc://nobody/bound")
     with pytest.raises(FileNotFoundError):
@@ -67,7 +67,7 @@ def test_a_shard_gives_its_own_tensors(store, tmp_path):
             assert equal(file.get_tensors(), tensors)
 
 
-def test_a_shard_of_nothing_is_empty(store, tmp_path):
+def test_a_shard_without_tensors_is_empty(store, tmp_path):
     safetensors.numpy.save_file({"x": np.ones(2)}, tmp_path / "model-1.safetensors")
     safetensors.numpy.save_file({}, tmp_path / "model-2.safetensors")
     (tmp_path / "model.safetensors.index.json").write_text('{"weight_map": {"x": "model-1.safetensors"}}')
@@ -75,7 +75,7 @@ def test_a_shard_of_nothing_is_empty(store, tmp_path):
     assert load_file(tmp_path / "model-2.safetensors") == {}
 
 
-def test_a_write_to_what_was_loaded_reaches_nobody_else(store):
+def test_a_write_to_loaded_tensors_stays_private(store):
     save_file(TENSORS, "tc://safetensors/private")
     mine = load_file("tc://safetensors/private")
     mine["a"][:] = -1
@@ -99,7 +99,7 @@ def test_a_file_that_is_closed_says_so(store):
     assert np.array_equal(kept, TENSORS["a"])
 
 
-def test_what_is_not_there_has_the_originals_error(store):
+def test_a_missing_tensor_raises_the_originals_error(store):
     save_file(TENSORS, "tc://safetensors/errors")
     with safe_open("tc://safetensors/errors", framework="np") as file:
         with pytest.raises(safetensors.SafetensorError, match="does not contain tensor nothing"):

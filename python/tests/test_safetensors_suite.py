@@ -1,9 +1,11 @@
-"""The safetensors project's own tests, from its source package, against the drop-in: whatever passes with the original in
-this environment passes with the drop-in, once for files alone and once with each file that is saved put into the store.
+"""The safetensors project's own tests, from its source package, against the drop-in.
 
-Left out: the tests of frameworks that are not here (flax, mlx, paddle, tensorflow), and test_threadable, which times the
-original's own serializer. What the original skips here (no GPU, an older torch) the drop-in skips; a test that fails with the
-original is a failure of this one to run it.
+Each test that passes with the original in this environment must pass with the drop-in: once with files alone, and once with
+each saved file also put into the store.
+
+Left out are the tests of frameworks that are not installed here (flax, mlx, paddle, tensorflow), and test_threadable, which
+times the original's own serializer. The drop-in skips the tests that the original skips here (no GPU, an older torch). A test
+that fails with the original is a failure of this test to run it.
 """
 
 import os
@@ -22,11 +24,11 @@ VERSION = "0.8.0"
 try:
     torch.ones(1).numpy()
     DESELECTED = ()
-except RuntimeError:  # Debian's torch was built for numpy 1, and is beside numpy 2 here
+except RuntimeError:  # Debian's torch was built for numpy 1, and numpy 2 is installed here
     DESELECTED = ("test_pt_comparison.py::SliceTestCase::test_deserialization_slice",)
 FILES = ("simple", "handle", "pt_comparison", "pt_model", "pread_backend", "multithreaded")
 
-# pip asks a source package for its metadata before it hands it out, and this one would need Rust's registry for the answer.
+# pip builds the metadata of a source package before it downloads it, and that of this one needs Rust's registry.
 BUILD_BACKEND = """
 import os
 def get_requires_for_build_wheel(settings=None): return []
@@ -38,7 +40,7 @@ def prepare_metadata_for_build_wheel(folder, settings=None):
     return name
 """
 
-# What is saved is put into the store as well, and what is then opened has to be attached.
+# Each saved file is also put into the store, and a file that is opened then must be attached.
 STORING = """
 import os
 import tensorcast
@@ -85,14 +87,14 @@ def sources(tmp_path_factory):
 
 
 def run(sources, folder, drop_in, conftest=""):
-    """What became of each test, and what was printed."""
+    """Runs the tests. Returns the outcome of each test, and the output."""
     for name in FILES:
         text = (sources / f"test_{name}.py").read_text()
         if drop_in:
             text = re.sub(r"^( *)from safetensors", r"\1from tensorcast.safetensors", text, flags=re.MULTILINE)
         (folder / f"test_{name}.py").write_text(text)
     (folder / "conftest.py").write_text(conftest)
-    (folder / "tests/data").mkdir(parents=True)  # where the tests write, from the folder of their project
+    (folder / "tests/data").mkdir(parents=True)  # the tests write there, relative to the folder of their project
     command = [sys.executable, "-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider", "--rootdir", str(folder)]
     command += [word for test in DESELECTED for word in ("--deselect", test)]
     printed = subprocess.run(command, cwd=folder, capture_output=True, text=True).stdout
@@ -107,12 +109,12 @@ def original(sources, tmp_path_factory):
     return outcomes
 
 
-def test_files_are_loaded_as_the_original_loads_them(sources, original, store, tmp_path):
+def test_files_are_loaded_like_by_the_original(sources, original, store, tmp_path):
     outcomes, printed = run(sources, tmp_path, drop_in=True)
     assert outcomes == original, printed
 
 
-def test_files_that_are_in_the_store_are_as_the_original_shows_them(sources, original, store, tmp_path):
+def test_files_in_the_store_are_loaded_like_by_the_original(sources, original, store, tmp_path):
     outcomes, printed = run(sources, tmp_path, drop_in=True, conftest=STORING)
     assert outcomes == original, printed
     assert int(re.search(r"^attached (\d+)", printed, flags=re.MULTILINE).group(1)) >= 30

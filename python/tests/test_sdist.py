@@ -1,4 +1,4 @@
-"""What pip says where no wheel fits."""
+"""The error of pip when no wheel fits."""
 
 import pathlib
 import subprocess

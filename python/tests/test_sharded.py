@@ -1,4 +1,7 @@
-"""DTensors (FSDP2, tensor parallelism) and torch's other tensors without memory: `make check-engines` has a PyTorch that knows them."""
+"""DTensors (FSDP2, tensor parallelism) and other tensors of torch without memory.
+
+They need a newer PyTorch: `make check-engines` runs these tests with one.
+"""
 
 import pathlib
 import subprocess

@@ -1,4 +1,4 @@
-"""The core of the package: getting, putting, keys, watches, and how they end."""
+"""The core of the package: get, put, keys, watches, and their ends."""
 
 import array
 import asyncio
@@ -99,7 +99,7 @@ class Released:
 
 @pytest.mark.parametrize("wrong", [[1, 2], memoryview(b"abcdef")[::2], ctypes.pointer(ctypes.c_int(1)), Released(),
                                    np.array(["text"]), np.ones(1, ">i4"), np.ones(1, "i4,i4"), np.ones(1, np.longdouble)], ids=repr)
-def test_what_is_no_array_of_its_own_is_refused_by_name(store, wrong):
+def test_a_put_of_something_not_an_array_is_refused_by_name(store, wrong):
     with pytest.raises(tc.InvalidArgumentError, match='tensor "x"'):
         store.put({"x": wrong})
 
@@ -119,7 +119,7 @@ def test_jax_takes_them_without_a_copy(store):
         assert weights["b"].dtype == "BF16"
 
 
-def test_torch_may_write_and_nobody_else_sees_it(store):
+def test_a_write_by_torch_stays_private(store):
     torch = pytest.importorskip("torch")
     store.put({"x": torch.arange(4, dtype=torch.bfloat16), "t": torch.ones(2, 3).t()}, key="core/torch")
     with store.get("core/torch") as mine, store.get("core/torch") as other:
@@ -150,7 +150,7 @@ def test_an_array_keeps_the_lease_and_nothing_else_does(store):
         assert time.monotonic() < deadline
 
 
-def test_some_tensors_alone_can_be_got(store):
+def test_get_of_some_tensors_gives_only_these(store):
     store.put({"a.0": np.ones(3), "a.1": np.zeros(3), "b": np.ones(1)}, key="core/part")
     with store.get("core/part", tensors=["a.*"]) as weights:
         assert set(weights) == {"a.0", "a.1"}
@@ -175,7 +175,7 @@ def test_some_tensors_alone_can_be_got(store):
     (lambda store: store.find_imported(""), "path is an empty path"),
     (lambda store: store.replicas("a" * 100_000 + "\ud800"), r"'a+\.\.\. \(str\)"),
 ])
-def test_what_makes_no_sense_is_refused_with_what_it_is(store, call, what):
+def test_an_invalid_argument_is_refused_with_its_value(store, call, what):
     with pytest.raises(tc.InvalidArgumentError, match=what):
         call(store)
 
@@ -223,7 +223,7 @@ def test_an_argument_of_the_wrong_type_is_named(store, call, what, wrong):
     (lambda store: store.explain(3), "transfer must be a str"),
     (lambda store: tc.connect(3), "daemon must be a str"),
 ])
-def test_what_is_of_the_wrong_type_is_named(store, call, what):
+def test_a_value_of_the_wrong_type_is_named(store, call, what):
     with pytest.raises(tc.InvalidTypeError, match=what):
         call(store)
 
@@ -234,13 +234,13 @@ def test_one_name_is_a_list_of_one(store):
         assert list(weights) == ["layers.0"]
 
 
-def test_an_error_says_once_what_was_asked_for(store):
+def test_an_error_names_its_subject_once(store):
     with pytest.raises(tc.DeadlineExceededError) as raised:
         store.get("core/once", timeout=0)
     assert str(raised.value).startswith("get core/once: ") and str(raised.value).count("core/once") == 1
 
 
-def test_several_places_are_got_at_once(store):
+def test_get_at_gives_weights_on_each_device(store):
     store.put({"x": np.arange(3)}, key="core/places")
     with store.get_at("core/places", ["cpu"])["cpu"] as weights:
         assert weights["x"].numpy().tolist() == [0, 1, 2] and weights.key_revision == 1
@@ -250,10 +250,10 @@ def test_several_places_are_got_at_once(store):
     with pytest.raises(tc.InvalidArgumentError):
         store.get_at("core/places", [])
     with pytest.raises(tc.Error):
-        store.get_at("core/places", "gpu:all")  # fake GPUs, whose memory nobody else can open
+        store.get_at("core/places", "gpu:all")  # other processes cannot open the memory of fake GPUs
 
 
-def test_what_is_pinned_stays(store):
+def test_pins_are_set_and_removed(store):
     def pinned(artifact_id):
         return [replica.pinned for replica in store.replicas() if replica.artifact_id == artifact_id]
 
@@ -269,7 +269,7 @@ def test_what_is_pinned_stays(store):
 
 
 def private_dirty_kib(address):
-    """Of the mapping that holds the address: what this process has of its own."""
+    """The private dirty KiB of the mapping that contains the address."""
     inside = False
     with open("/proc/self/smaps") as smaps:
         for line in smaps:
@@ -301,17 +301,17 @@ def free_huge_pages():
     return counts["free"] - counts["resv"]
 
 
-def test_a_write_that_would_find_no_huge_page_goes_to_a_copy():
+def test_a_write_without_a_free_huge_page_goes_to_a_copy():
     from cluster import Cluster
 
     torch = pytest.importorskip("torch")
-    pool_pages = 100  # of each of the two daemons
+    pool_pages = 100  # per daemon; there are two
     spare = free_huge_pages() - 2 * pool_pages
     if spare < 0:
-        pytest.skip(f"this host has no {2 * pool_pages} huge pages set aside and free (vm.nr_hugepages)")
-    bytes_of_all = (spare + 1) << 21  # for which one page is missing
+        pytest.skip(f"this host does not have {2 * pool_pages} free huge pages (vm.nr_hugepages)")
+    bytes_of_all = (spare + 1) << 21  # one page more than is free
     if bytes_of_all > 64 << 20:
-        pytest.skip("this host has so many huge pages to spare that no model in that pool wants more")
+        pytest.skip("this host has more free huge pages than a model in that pool can use")
     with Cluster(host_pool=f"{pool_pages * 2}MiB") as own, tc.connect(own.address("a")) as store:
         store.put({"x": np.ones(bytes_of_all, np.uint8)}, key="huge/all")
         with store.get("huge/all") as weights:
@@ -330,7 +330,7 @@ def test_a_write_that_would_find_no_huge_page_goes_to_a_copy():
         assert store.get("huge/all")["x"].numpy().min() == 1
 
 
-def test_another_node_brings_it(store, cluster):
+def test_get_transfers_from_another_node(store, cluster):
     x = np.random.default_rng(1).integers(0, 255, 1 << 20, dtype=np.uint8)
     store.put({"x": x}, key="core/other")
     with tc.connect(cluster.address("b")) as b, b.get("core/other") as weights:
@@ -367,7 +367,7 @@ def test_a_crowd_of_threads_shares_a_store(store):
     assert not failures
 
 
-def test_errors_are_pythons_own_kinds_with_the_daemons_words(store):
+def test_errors_are_builtin_kinds_with_the_daemons_text(store):
     with pytest.raises(KeyError, match="core/nothing") as raised:
         store.get("core/nothing")
     assert isinstance(raised.value, tc.NotFoundError) and raised.value.code == "NOT_FOUND"
@@ -430,7 +430,7 @@ CALLS = {
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-def test_ctrl_c_ends_a_call_that_nobody_answers(silent, call):
+def test_ctrl_c_ends_an_unanswered_call(silent, call):
     main = threading.main_thread().ident
     threading.Timer(0.2, lambda: signal.pthread_kill(main, signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
@@ -441,7 +441,7 @@ def test_ctrl_c_ends_a_call_that_nobody_answers(silent, call):
                                   lambda store: store.put_async({"x": np.zeros(3)}),
                                   lambda store: store.watch("core/silent/").__anext__()],
                          ids=["get", "put", "watch"])
-def test_a_cancelled_task_ends_a_call_that_nobody_answers(silent, call):
+def test_a_cancelled_task_ends_an_unanswered_call(silent, call):
     async def work():
         with pytest.raises(asyncio.TimeoutError):
             await asyncio.wait_for(call(silent), 0.2)
@@ -505,7 +505,7 @@ def test_a_killed_process_gives_its_lease_back(store, cluster):
 
 
 @pytest.mark.parametrize("end", ["", "sys.exit(3)", "os._exit(3)"])
-def test_an_interpreter_that_exits_waits_for_nobody(store, cluster, end):
+def test_an_interpreter_exits_without_waiting_for_calls(store, cluster, end):
     store.put({"x": np.arange(10)}, key="core/exits")
     before = leases(store)
     waiting = """
@@ -522,7 +522,7 @@ def test_an_interpreter_that_exits_waits_for_nobody(store, cluster, end):
 
 @pytest.mark.parametrize("others", [("grpc", "opentelemetry.trace", "torch"), ("torch", "grpc")])
 @pytest.mark.parametrize("first", [True, False])
-def test_it_loads_beside_others_in_any_order(cluster, others, first):
+def test_import_works_beside_other_libraries_in_any_order(cluster, others, first):
     for name in others:
         pytest.importorskip(name)
     modules = ["tensorcast", *others] if first else [*others, "tensorcast"]
@@ -549,7 +549,7 @@ def test_a_subinterpreter_is_refused(kind):
     else:
         interpreter = interpreters.create(isolated=kind == "isolated")
     try:
-        print(interpreters.run_string(interpreter, "import tensorcast"))  # what was raised, since 3.13
+        print(interpreters.run_string(interpreter, "import tensorcast"))  # since 3.13 it returns the exception
     except Exception as error:
         print(error)
     """
@@ -559,7 +559,7 @@ def test_a_subinterpreter_is_refused(kind):
         assert "subinterpreter" in told, told
 
 
-def test_the_types_hold(tmp_path):
+def test_the_type_annotations_hold(tmp_path):
     pytest.importorskip("mypy")
     package = pathlib.Path(tc.__file__).parent
     if not (package / "_native.pyi").exists():

@@ -1,5 +1,7 @@
-"""Modules of PyTorch: tensorcast.torch. PyTorch 1.13 has no DTensor: a wrapper subclass stands for it here, and
-test_sharded.py has the real ones."""
+"""Modules of PyTorch: tensorcast.torch.
+
+PyTorch 1.13 has no DTensor, so a wrapper subclass takes its place here. test_sharded.py has the real ones.
+"""
 
 import pytest
 
@@ -10,7 +12,7 @@ import tensorcast.torch  # noqa: E402
 
 
 class Wrapper(torch.Tensor):
-    """As DTensor: it says a shape, a dtype and a device, has no memory, and its operations are its class's."""
+    """Like DTensor: it has a shape, a dtype and a device but no memory, and its class defines its operations."""
 
     @staticmethod
     def __new__(cls, tensor):
@@ -35,7 +37,7 @@ class ByDlpack:
 
 
 class HasTensors(torch.nn.Module):
-    """A module whose state dict is these tensors."""
+    """A module with these tensors as its state dict."""
 
     def __init__(self, **tensors):
         super().__init__()
@@ -91,14 +93,14 @@ def test_a_module_takes_the_stores_memory(stored):
     assert same(other, stored)
 
 
-def test_a_module_is_copied_into_where_it_is_asked_to(stored):
+def test_load_without_assign_copies_into_the_module(stored):
     module = Tied().eval()
     held = module.embedding.weight
     assert tensorcast.torch.load_model(module, "torch/tied", assign=False) == ([], [])
     assert module.embedding.weight is held and same(module, stored)
 
 
-def test_what_does_not_fit_is_said(stored):
+def test_missing_and_misshapen_tensors_are_named(stored):
     class Other(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -133,12 +135,12 @@ def test_a_state_dict_goes_through_the_store(store):
     (lambda module: tensorcast.torch.save_state_dict({"a": torch.eye(3).to_sparse()}, "torch/none"), "is not dense"),
     (lambda module: tensorcast.torch.state_dict("torch/tied", device=None), "device must be a str"),
 ])
-def test_what_makes_no_sense_is_refused_with_what_it_is(store, stored, call, what):
+def test_an_invalid_argument_is_refused_with_its_value(store, stored, call, what):
     with pytest.raises(tensorcast.InvalidArgumentError, match=what):
         call(stored)
 
 
-def test_a_conjugate_is_not_the_tensor_whose_memory_it_has(store):
+def test_a_conjugate_is_stored_beside_its_tensor(store):
     tensor = torch.tensor([1 + 2j], dtype=torch.complex64)
     tensorcast.torch.save_state_dict({"a": tensor, "b": tensor.conj()}, "torch/conjugate")
     again = tensorcast.torch.state_dict("torch/conjugate")
@@ -211,7 +213,7 @@ def test_a_tied_parameter_with_two_values_is_refused(store):
 
 
 @pytest.mark.parametrize("assign", [True, False])
-def test_an_lstm_computes_with_what_was_loaded(store, assign):
+def test_an_lstm_computes_with_loaded_weights(store, assign):
     trained, fresh = torch.nn.LSTM(4, 3), torch.nn.LSTM(4, 3)
     tensorcast.torch.save_model(trained, "torch/lstm")
     tensorcast.torch.load_model(fresh, "torch/lstm", assign=assign)
@@ -272,7 +274,7 @@ def test_buffers_keep_their_values_under_parameters_on_meta(store):
 
 
 def test_a_module_that_renames_its_state_is_filled(store):
-    """As activation checkpointing's wrapper does, whose name is in no state dict."""
+    """Activation checkpointing does this: the name of its wrapper is in no state dict."""
     class Wrapped(torch.nn.Module):
         def __init__(self):
             super().__init__()

@@ -1,4 +1,4 @@
-"""Spans: of TensorCast's own, of the program's OpenTelemetry, and one trace through the daemons."""
+"""Spans of TensorCast and of the program's OpenTelemetry, and one trace through the daemons."""
 
 import asyncio
 import functools
@@ -18,7 +18,7 @@ from tensorcast import tracing
 
 
 def run(program):
-    """In a process of its own, for what is set once a process."""
+    """Runs a program in a process of its own, for settings that a process can make only once."""
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout + done.stderr
@@ -38,7 +38,7 @@ def test_spans_nest_and_end():
     assert tracing.current_span() is None
 
 
-def test_an_error_leaves_the_span_as_it_is():
+def test_an_exception_passes_through_a_span():
     with pytest.raises(ValueError, match="mine"):
         with tracing.span("failing"):
             raise ValueError("mine")
@@ -76,12 +76,12 @@ def test_no_value_of_an_attribute_raises():
         span.set_error("\ud800")
 
 
-def test_what_is_no_function_of_python_is_traced():
+def test_builtins_and_partials_are_traced():
     assert tracing.traced(len)([1, 2]) == 2
     assert tracing.traced(functools.partial(int, base=2))("11") == 3
 
 
-def test_a_trace_goes_on_from_a_message():
+def test_a_trace_continues_from_a_message():
     headers = {}
     with tracing.span("sender") as sender:
         tracing.inject(headers)
@@ -148,7 +148,7 @@ def test_spans_are_exported_once_started():
         assert text in printed, text
 
 
-def test_what_is_wrong_with_the_exporter_is_named():
+def test_an_invalid_exporter_is_named():
     with pytest.raises(tc.InvalidArgumentError, match="pigeons"):
         tracing.start(exporter="pigeons")
 

@@ -1,4 +1,4 @@
-"""Models of transformers, filled from the store: `make check-engines` has the newest."""
+"""Models of transformers, loaded from the store. `make check-engines` runs these tests with the newest transformers."""
 
 import pytest
 
