@@ -1,4 +1,4 @@
-# The two commands (make demo, make test) and the shorter names for the rest. CMake does the work.
+# The main commands are make demo and make test. The others are short names; CMake does the work.
 PRESET ?= release
 BUILD  := build/$(PRESET)
 JOBS   ?= $(shell nproc)
@@ -17,58 +17,58 @@ $(BUILD)/build.ninja: CMakePresets.json | setup
 binary: setup $(BUILD)/build.ninja
 	@cmake --build $(BUILD) -j $(JOBS) --target tensorcast
 
-# Everything. WERROR=ON, which .ci/run sets, makes warnings errors from then on in that build folder.
+# Everything. WERROR=ON, which .ci/run sets, turns warnings into errors, and stays set in that build folder.
 build: setup $(BUILD)/build.ninja
 	$(if $(WERROR),@cmake --preset $(PRESET) -DCMAKE_COMPILE_WARNING_AS_ERROR=$(WERROR) >/dev/null)
 	@cmake --build $(BUILD) -j $(JOBS)
 
 test: build python
 	@tools/setup.sh --tests --python
-	@cmake -S . -B $(BUILD) >/dev/null  # which finds the environments of Python's that were made just now
+	@cmake -S . -B $(BUILD) >/dev/null  # finds the new Python environments
 	@tests/run.sh $(BUILD) -LE gpu -j 2
 
-# MODEL: a .safetensors file or a sharded directory; without it a Llama-shaped model is made.
+# MODEL: a .safetensors file or a sharded directory. Without it the demo makes a Llama-shaped model.
 demo: binary
 	$(BUILD)/bin/tensorcast demo $(if $(MODEL),--model "$(MODEL)")
 
-# What the store does beside what the machine can do (cli/bench/README.md): some five minutes, on a quiet machine.
+# The store's figures beside those of the machine (cli/bench/README.md): about five minutes on a quiet machine.
 bench: binary
 	@tools/setup.sh --references
 	@for figure in p2p attach control 'load --runs 11' memory 'fan-out --runs 1' 'fan-out --artifacts 2 --runs 1'; do \
-	  case "$$figure" in fan-out*) unshare --net true 2>/dev/null || { echo "no $$figure: takes root and network namespaces"; continue; } ;; esac; \
+	  case "$$figure" in fan-out*) unshare --net true 2>/dev/null || { echo "no $$figure: it needs root and network namespaces"; continue; } ;; esac; \
 	  echo "bench $$figure"; $(BUILD)/bin/tensorcast bench $$figure || exit 1; \
 	done
 
-# Every fan-out that something is promised of, beside what is: some twelve minutes, on a quiet machine, as root.
+# Every fan-out that has a promised limit, beside that limit: about twelve minutes on a quiet machine, as root.
 bench-fan-out: binary
 	@cli/bench/fan_out_table.py --binary $(BUILD)/bin/tensorcast
 
-# How long nobody publishes when the leader of several global stores goes; takes some five minutes.
+# How long publishing stops when the leader of several global stores ends: about five minutes.
 bench-failover: binary
 	@tools/setup.sh --tests
 	@cli/bench/failover.py --binary $(BUILD)/bin/tensorcast
 
-# How soon a daemon that was killed serves what it had in host memory; a minute, and 10 GiB of memory.
+# How soon a killed daemon serves its host memory again: a minute, and 10 GiB of memory.
 bench-comeback: binary
 	@cli/bench/comeback.py --binary $(BUILD)/bin/tensorcast
 
-# On a machine with GPUs: their tests and figures, into one file (cli/bench/README.md).
+# On a machine with GPUs: writes their tests and figures into one file (cli/bench/README.md).
 OUT ?= gpu-check.md
 gpu-check: build
 	@cli/bench/gpu_check.py --build $(BUILD) --out $(OUT)
 
-# Tests that look at the tree or at whole packages and not at our code's behaviour, and one of how copies overlap, which
-# instrumented code is too slow for: once is enough.
+# Not run under sanitizers: tests of the tree and of whole packages rather than of the code's behaviour, and the test of
+# overlapping copies, for which instrumented code is too slow.
 NOT_SANITIZED := ^(check_|lint_|package_|benchmarks_|overlap_)
 
-# $(call build_sanitized,PRESET,SANITIZER,TARGETS): with an instrumented Abseil.
+# $(call build_sanitized,PRESET,SANITIZER,TARGETS): builds with an instrumented Abseil.
 define build_sanitized
 	@tools/setup.sh --sanitizer $(2)
 	@cmake --preset $(1) >/dev/null
 	@cmake --build build/$(1) -j $(JOBS) --target $(3)
 endef
 
-# $(call test_sanitized,PRESET,LABELS): the tests with one of these labels.
+# $(call test_sanitized,PRESET,LABELS): runs the tests with one of these labels.
 define test_sanitized
 	@tests/run.sh build/$(1) -j 2 -LE gpu -E '$(NOT_SANITIZED)' -L '^($(2))$$'
 endef
@@ -80,19 +80,19 @@ asan:
 	$(call build_sanitized,asan,address,tensorcast tests_unit tests_contract tests_integration fuzz_targets)
 	$(call test_sanitized,asan,unit|contract|integration)
 
-# ThreadSanitizer, on every unit and contract test that links neither gRPC nor UCX.
+# ThreadSanitizer on every unit and contract test that links neither gRPC nor UCX.
 tsan: export TSAN_OPTIONS := halt_on_error=1 second_deadlock_stack=1
 tsan:
 	$(call build_sanitized,tsan,thread,tests_tsan)
 	$(call test_sanitized,tsan,tsan)
 
-# libFuzzer on every decoder, FUZZ_SECONDS each. What it finds is kept in build/asan/corpus, crashes in build/asan.
+# libFuzzer on every decoder, FUZZ_SECONDS each. It keeps its inputs in build/asan/corpus, and crashes in build/asan.
 FUZZ_SECONDS ?= 60
 fuzz:
 	$(call build_sanitized,asan,address,fuzz_targets)
 	tests/fuzz/run.sh build/asan $(FUZZ_SECONDS) $(JOBS)
 
-# The directory against its model for a million random steps.
+# Compares the directory with its model for a million random steps.
 model: build
 	TENSORCAST_MODEL_STEPS=1000000 $(BUILD)/bin/directory_test --gtest_filter='*Model*' --gtest_brief=1
 
@@ -102,7 +102,7 @@ tidy: build
 	@tools/setup.sh --analysis
 	run-clang-tidy -quiet -p $(BUILD) -j $(JOBS) '$(FILES)'
 
-# The part that takes minutes, in .ci/run: what is threaded or low-level, without gRPC's headers.
+# The part that .ci/run runs, in minutes: threaded and low-level code without gRPC's headers.
 tidy-quick: FILES := $(CURDIR)/(base|security|collective|core|transport|otel/api|global_store/(directory|scheduler))/(?!.*(test|benchmark)).*[.]cc$$
 tidy-quick: tidy
 
@@ -112,7 +112,7 @@ lint:
 	@for check in check_includes check_clock check_words check_format check_shell lint_test; do python3 -B tools/lint/$$check.py || exit 1; done
 	@for check in check_links.py check_links_test.py 'pictures/swarm.py --check'; do python3 -B docs/$$check || exit 1; done
 
-# All that checks the code, the tests last.
+# All checks of the code, the tests last.
 check-all:
 	.ci/run
 

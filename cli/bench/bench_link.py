@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Measures pulls by the lane tcp over a link of a given rate, beside iperf3 over the same link.
+"""Measures pulls over the lane `tcp` on a link of a given rate, beside iperf3 on the same link.
 
-Two network namespaces are hosts, joined by a pair of virtual devices that send at `--rate` (tbf): a global store and a daemon on the one,
-a daemon on the other. Pairs alternate: iperf3's goodput from the one to the other, then a model that is pulled the same way, chunks
-verified. Takes root, `ip`, `tc` and `iperf3`.
+Two network namespaces are the hosts. A pair of virtual devices that send at `--rate` (tbf) joins them. A global store and a daemon run on
+host 0, a daemon on host 1. Each pair measures iperf3's goodput from host 0 to host 1, then the pull of a model in the same direction, with
+verified chunks. Needs root, `ip`, `tc` and `iperf3`.
 
     cli/bench/bench_link.py --binary build/release/bin/tensorcast --rate 10gbit --runs 7 [--tls]
 """
@@ -18,7 +18,7 @@ import statistics
 import subprocess
 import tempfile
 
-ADDRESSES = ("198.18.78.1", "198.18.78.2")  # from the range for benchmarks, which no real network uses
+ADDRESSES = ("198.18.78.1", "198.18.78.2")  # in the range for benchmarks, which real networks do not use
 
 
 def run(*command: str) -> str:
@@ -29,7 +29,7 @@ def run(*command: str) -> str:
 
 
 class Link:
-    """Two hosts. What is in a namespace goes with it."""
+    """Two hosts. Deleting a namespace deletes everything in it."""
 
     def __init__(self, rate: str, burst: str):
         self.hosts = [f"tclink{os.getpid()}-{i}" for i in range(2)]
@@ -55,7 +55,7 @@ class Link:
         return ["ip", "netns", "exec", self.hosts[host], *command]
 
     def goodput(self, seconds: int) -> float:
-        """Of iperf3 from host 0 to host 1, GB/s."""
+        """The goodput of iperf3 from host 0 to host 1, in GB/s."""
         server = subprocess.Popen(self.command(1, "iperf3", "--server", "--one-off", "--forceflush"), stdout=subprocess.PIPE, text=True)
         for line in server.stdout:
             if "listening" in line:
@@ -117,7 +117,7 @@ class Cluster:
             process.kill()
 
     def pull(self, key: str) -> float:
-        """GB/s of the model from host 0 to host 1, chunks verified."""
+        """The rate of a pull from host 0 to host 1, in GB/s, with verified chunks."""
         got = json.loads(run(self.binary, "get", key, "--lane", "tcp", "--daemon", self.socket(1), "--wait", "--json"))
         run(self.binary, "rm", "--replica", got["replica"]["replica_id"], "--force", "--daemon", self.socket(1))
         transfer = got["transfer"]
@@ -144,7 +144,7 @@ def main():
         with Cluster(link, binary, folder, arguments.tls, (arguments.mib + 512) << 20) as cluster:
             run(binary, "make-model", f"{name}/model.safetensors", "--size", f"{arguments.mib}MiB")
             run(binary, "put", f"{name}/model.safetensors", "--key", "model", "--daemon", cluster.socket(0))
-            cluster.pull("model")  # opens connections, and what is touched first
+            cluster.pull("model")  # a warm-up: opens connections and touches memory
             for _ in range(arguments.runs):
                 pairs.append((cluster.pull("model"), link.goodput(arguments.seconds)))
     pulls, goodputs = zip(*pairs)

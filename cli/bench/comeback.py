@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
-"""Measures how soon a daemon that was killed serves what it had in host memory (daemon/keeper), and prints it beside what is asked:
-`make bench-comeback`.
+"""Measures how soon a killed daemon serves its host memory again (daemon/keeper), beside the limits: `make bench-comeback`.
 
-One daemon on this machine, with a keeper and four models of a quarter of the size each. Each round kills it with SIGKILL, starts it, gets the first
-model as soon as the daemon listens, and then asks for the status until everything was verified. Times are from the start of the daemon's
-process, the commands' own starts included. Ends with 1 where a figure is not kept.
+One daemon runs on this machine, with a keeper and four models of a quarter of the size each. Each round kills the daemon with SIGKILL, starts
+it again, gets the first model as soon as the daemon listens, and then reads the status until every model is verified. Times count from the
+start of the daemon's process, and include the start of the commands. Exits with 1 if a figure is above its limit.
 
     cli/bench/comeback.py --binary build/release/bin/tensorcast [--rounds 5] [--gib 4]
 """
@@ -23,9 +22,9 @@ import tempfile
 import time
 
 MODELS = 4
-PATIENCE = 60  # seconds; whatever takes longer hangs
-MOST_FIRST = 0.3
-MOST_ALL = 1.5
+PATIENCE = 60  # seconds; a step that takes longer hangs
+MAX_FIRST = 0.3
+MAX_ALL = 1.5
 
 
 class Node:
@@ -61,7 +60,7 @@ class Node:
         return done
 
     def await_listening(self):
-        """A command that finds nobody waits for longer than that takes."""
+        """Polls the socket: a command that finds no daemon would retry later than this."""
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             with socket.socket(socket.AF_UNIX) as connection:
@@ -124,10 +123,10 @@ def main():
             node.daemon.wait()
     firsts, alls, pulled = zip(*rounds)
     print(f"{'':24}{'median':>8}{'worst':>8}{'asked':>8}")
-    print(f"{'first attach, s':24}{statistics.median(firsts):8.2f}{max(firsts):8.2f}{MOST_FIRST:8.2f}")
-    print(f"{'all verified, s':24}{statistics.median(alls):8.2f}{max(alls):8.2f}{MOST_ALL:8.2f}")
+    print(f"{'first attach, s':24}{statistics.median(firsts):8.2f}{max(firsts):8.2f}{MAX_FIRST:8.2f}")
+    print(f"{'all verified, s':24}{statistics.median(alls):8.2f}{max(alls):8.2f}{MAX_ALL:8.2f}")
     print(f"{'bytes pulled again':24}{statistics.median(pulled):8.0f}{max(pulled):8d}{0:8d}")
-    kept = statistics.median(firsts) <= MOST_FIRST and statistics.median(alls) <= MOST_ALL and max(pulled) == 0
+    kept = statistics.median(firsts) <= MAX_FIRST and statistics.median(alls) <= MAX_ALL and max(pulled) == 0
     return 0 if kept else 1
 
 

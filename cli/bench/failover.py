@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Measures how long nobody publishes when the leader of several global stores goes, and prints it beside what is asked: `make bench-failover`.
+"""Measures how long publishing stops when the leader of several global stores ends, beside the limits: `make bench-failover`.
 
-Three members of etcd, three global stores and a daemon, all on this machine and real. Each round strikes the leader and at once publishes
-(`tensorcast key bind`, each the next revision) until one is acknowledged that began when the leader had ended: what counts is the publish that
-took longest, the command's own start included. Ends with 1 where a figure is not kept.
+Three members of etcd, three global stores and a daemon run on this machine, all real. Each round ends the leader and publishes at once
+(`tensorcast key bind`, each time the next revision), until a publish that began after the leader's end is acknowledged. The figure is the time
+of the longest publish, the start of the command included. Exits with 1 if a figure is above its limit.
 
     cli/bench/failover.py --binary build/release/bin/tensorcast --etcd build/deps/etcd-server/etcd [--rounds 20]
 """
@@ -23,10 +23,10 @@ import time
 import urllib.request
 
 MEMBERS = STORES = 3
-PATIENCE = 60  # seconds; whatever takes longer hangs
+PATIENCE = 60  # seconds; a step that takes longer hangs
 HOST = f"127.{64 + os.getpid() // 65536 % 64}.{os.getpid() // 256 % 256}.{os.getpid() % 256}"
 
-# What, how the leader is struck, whether etcd's leader goes with it, and what is asked: median and worst, in seconds.
+# Name, signal to the leader, whether etcd's leader is killed too, and the limits in seconds: median and worst.
 CASES = [
     ("kill -9 of the leader", signal.SIGKILL, False, 2.7, 4.0),
     ("the leader is told to end", signal.SIGTERM, False, 0.5, None),
@@ -102,11 +102,11 @@ class Cluster:
         return subprocess.run([self.binary, *arguments, "--daemon", self.daemon_address], capture_output=True, text=True, check=False)
 
     def leader(self):
-        """The store that leads: only that one listens."""
+        """The store that leads: only the leader listens."""
         return wait_until("a leader", lambda: [store for store in range(STORES) if listens(self.addresses[store])])[0]
 
     def etcd_leader(self):
-        """The member that leads, and the term that it does in: each election is another one."""
+        """The leading member of etcd, and its term. Each election begins another term."""
 
         def asked():
             for member, endpoint in enumerate(self.endpoints):
@@ -122,7 +122,7 @@ class Cluster:
         return wait_until("etcd's leader", asked)[0]
 
     def strike(self, how, etcd_too):
-        """Seconds that the longest publish took, and how many elections etcd held."""
+        """Ends the leader. Returns the seconds of the longest publish, and the number of etcd's elections."""
         leader, (member, term) = self.leader(), self.etcd_leader()
         took = []
         began = time.monotonic()
@@ -173,12 +173,12 @@ def measure(cluster, rounds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", default="build/release/bin/tensorcast")
-    parser.add_argument("--etcd", default="build/deps/etcd-server/etcd", help="tools/setup.sh --tests brings it")
+    parser.add_argument("--etcd", default="build/deps/etcd-server/etcd", help="the etcd server; tools/setup.sh --tests installs it")
     parser.add_argument("--rounds", type=int, default=20)
     options = parser.parse_args()
     for program in (options.binary, options.etcd):
         if not os.access(program, os.X_OK):
-            parser.error(f"{program} is no program: build it (make binary), or have tools/setup.sh --tests bring it")
+            parser.error(f"{program} is not a program; build it (make binary), or install etcd with tools/setup.sh --tests")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that no process is left
     with tempfile.TemporaryDirectory(prefix="tensorcast-failover-") as folder:
         cluster = Cluster(options, folder)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Measures every fan-out that something is promised of, and prints what came out beside it: `make bench-fan-out`.
+"""Measures every fan-out that has a promised limit, and prints a table of figures and limits: `make bench-fan-out`.
 
-Each row is one `tensorcast bench fan-out` (takes root, `ip`, `tc`), whose command is in the table, so that it can be repeated by itself.
-All take some twelve minutes, on a quiet machine; ends with 1 where one is not kept. Chosen rows: `--only killed`.
+Each row is one `tensorcast bench fan-out` (needs root, `ip` and `tc`). The table shows its command, so that it can be repeated alone.
+All rows take about twelve minutes on a quiet machine. Exits with 1 if a limit is not kept. `--only killed` chooses rows by their name.
 
     cli/bench/fan_out_table.py --binary build/release/bin/tensorcast [--runs N] [--only TEXT] [--simulator build/release/bin/fan_out_simulator]
 """
@@ -23,21 +23,21 @@ FAILED = "failed receivers"
 
 @dataclasses.dataclass
 class Check:
-    """A figure of a run, and what it may be at most. `ratio`: to the plain copy's, S/B; else the value itself."""
+    """A figure of a run, and its limit. `ratio`: compare the ratio to a plain copy's time, S/B; else the value itself."""
 
     metric: str
-    at_most: float
+    limit: float
     unit: str
     ratio: bool = False
 
 
-def last(at_most: float, metric: str = LAST) -> Check:
-    return Check(metric, at_most, "S/B", ratio=True)
+def last(limit: float, metric: str = LAST) -> Check:
+    return Check(metric, limit, "S/B", ratio=True)
 
 
 NONE_FAILS = Check(FAILED, 0, "failed")
 
-# What, the flags, what is asked; the default size, 264 MB, where no other is named.
+# Name, flags, checks. The size is the default, 264 MB, unless the flags give another.
 ROWS = [
     ("1 source, 7 receivers", "--nodes 8 --rate 400Mbit", [last(1.20)]),
     ("the same with TLS", "--nodes 8 --rate 400Mbit --tls", [last(1.25)]),
@@ -53,7 +53,7 @@ ROWS = [
     (
         "source killed at half, then back",
         "--nodes 8 --rate 400Mbit --fault kill-source@0.5",
-        # daemon.peer_timeout, 10 s, and 5.
+        # daemon.peer_timeout is 10 s; 5 s more are allowed.
         [Check("from the fault to the last failure", 15, "s"), Check("sent by all hosts for a receiver, with the resumed get", 1.1, "images")],
     ),
     ("a feeding receiver killed: the rest", "--nodes 8 --rate 400Mbit --fault kill-receiver@0.5", [last(1.40), NONE_FAILS]),
@@ -79,15 +79,15 @@ def judge(rows: list[dict], check: Check) -> tuple[str, bool]:
         return "not measured", False
     figure = found[0]["ratio"] if check.ratio else found[0]["value"]
     spread = "" if found[0]["runs"] < 2 or check.ratio else f" ({found[0]['min']:.2f}-{found[0]['max']:.2f})"
-    return f"{figure:.2f} {check.unit}{spread}", figure <= check.at_most
+    return f"{figure:.2f} {check.unit}{spread}", figure <= check.limit
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", default="build/release/bin/tensorcast")
     parser.add_argument("--runs", type=int, default=2)
-    parser.add_argument("--only", default="", help="rows whose name has this text")
-    parser.add_argument("--simulator", help="also runs 10,000 simulated nodes with this fan_out_simulator: minutes")
+    parser.add_argument("--only", default="", help="only rows with this text in their name")
+    parser.add_argument("--simulator", help="also simulate 10,000 nodes with this fan_out_simulator, which takes minutes")
     options = parser.parse_args()
     print(f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d, %H:%M} UTC. S/B: a plain copy's time over one link.\n", flush=True)
     print("| case | `bench fan-out` | measured | asked, at most | kept |\n|---|---|---|---|---|", flush=True)
@@ -99,7 +99,7 @@ def main() -> int:
         for check in checks:
             measured, kept = judge(rows, check)
             all_kept = all_kept and kept
-            print(f"| {name} | `{command}` | {measured} | {check.at_most:g} {check.unit} | {'yes' if kept else '**no**'} |", flush=True)
+            print(f"| {name} | `{command}` | {measured} | {check.limit:g} {check.unit} | {'yes' if kept else '**no**'} |", flush=True)
     if options.simulator:
         print("\nSimulated:\n", flush=True)
         all_kept = subprocess.run([options.simulator, "--nodes", "10000"], check=False).returncode == 0 and all_kept

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Tries TensorCast's GPU code on the GPUs of this machine, measures it, and writes one file about both: `make gpu-check`.
+"""Tests and measures TensorCast's GPU code on the GPUs of this machine, and writes one file about both: `make gpu-check`.
 
-Runs the tests of the devices' and of NCCL's contract, the demo, and `tensorcast bench gpu`; the file (Markdown) says what machine it was,
-what passed, and each figure beside its reference and beside what is asked of it. Ends with 1 where a test failed or a figure could not be
-measured, with 2 where there is no GPU; a figure that is too low is said plainly in the file and here, and is no failure.
+Runs the contract tests of devices and of NCCL, the demo, and `tensorcast bench gpu`. The file (Markdown) has a description of the machine,
+the results of the tests, and each figure beside its reference and its limit. Exits with 1 if a test failed or a figure could not be
+measured, and with 2 if there is no GPU. A figure that misses its limit is not a failure: the file and the output name it.
 
     cli/bench/gpu_check.py [--build build/release] [--out gpu-check.md] [--bytes 4GiB] [--nccl PATH]
 
@@ -25,27 +25,27 @@ import sys
 
 TIMEOUT_SECONDS = 1800  # of each test and of the benchmark
 
-# What a GoogleTest program prints at its end.
+# The summary that a GoogleTest program prints.
 PASSED = re.compile(r"^\[  PASSED  \] (\d+) tests?", re.M)
 SKIPPED = re.compile(r"^\[  SKIPPED \] (\d+) tests?", re.M)
 
 
 @dataclasses.dataclass
 class Asked:
-    """A row of `bench gpu`, and what is asked of it: of the reference's rate at least, or in `unit` at most."""
+    """A row of `bench gpu`, and its limit: the min ratio to the reference's rate, or the max value in the row's unit."""
 
-    metric: str  # its beginning
-    at_least: float | None = None
-    at_most: float | None = None
+    metric: str  # how the name of the row begins
+    min_ratio: float | None = None
+    max_value: float | None = None
 
 
 ASKED = [
-    Asked("host replica to GPU", at_least=0.95),
-    Asked("GPU to GPU, staged", at_least=0.90),
-    Asked("GPU to GPU, two daemons", at_least=0.80),
-    Asked("one GPU to", at_least=0.90),
-    Asked("chunk digests on the GPU", at_least=0.70),
-    Asked("p50", at_most=2.0),
+    Asked("host replica to GPU", min_ratio=0.95),
+    Asked("GPU to GPU, staged", min_ratio=0.90),
+    Asked("GPU to GPU, two daemons", min_ratio=0.80),
+    Asked("one GPU to", min_ratio=0.90),
+    Asked("chunk digests on the GPU", min_ratio=0.70),
+    Asked("p50", max_value=2.0),
 ]
 
 
@@ -57,7 +57,7 @@ class Outcome:
 
 
 def run(command: list[str], environment: dict[str, str]) -> Outcome:
-    """Never raises: a program that is not there or hangs is an outcome, too."""
+    """Never raises: a missing or hanging program is also an outcome."""
     try:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, errors="replace", timeout=TIMEOUT_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -84,7 +84,7 @@ class Check:
         self.lines.append(text)
 
     def machine(self) -> None:
-        """What the figures are figures of."""
+        """Describes the machine."""
         commands = [
             ("GPUs", "nvidia-smi --query-gpu=index,name,memory.total,driver_version,pci.bus_id,compute_cap --format=csv"),
             ("topology", "nvidia-smi topo -m"),
@@ -100,7 +100,7 @@ class Check:
                 self.say(f"- {what}: `{shlex.split(command)[0]}` is not installed")
                 continue
             outcome = run(shlex.split(command), self.environment)
-            # Without what lscpu tells of every known weakness and feature.
+            # lscpu's lists of vulnerabilities and features are too long.
             text = "\n".join(line for line in outcome.out.splitlines() if not line.startswith(("Vulnerability", "Flags")))
             text = text.strip() or outcome.error.strip()
             self.say(f"\n{what} (`{command}`):\n\n```\n{text}\n```")
@@ -137,16 +137,16 @@ class Check:
         self.demo()
 
     def judge(self, row: dict, asked: Asked) -> str:
-        if asked.at_most is not None:
-            kept = row["value"] <= asked.at_most
-            verdict = f"at most {asked.at_most:g} {row['unit']}"
+        if asked.max_value is not None:
+            kept = row["value"] <= asked.max_value
+            verdict = f"at most {asked.max_value:g} {row['unit']}"
         else:
-            kept = row["pair_ratio"] >= asked.at_least
-            verdict = f"at least {asked.at_least:g}"
+            kept = row["pair_ratio"] >= asked.min_ratio
+            verdict = f"at least {asked.min_ratio:g}"
         if self.options.smoke:
             return f"{verdict} | –"
         if not kept:
-            slow = f"{row['pair_ratio']:.2f} of {row['reference_name']}" if asked.at_least else f"{row['value']:.2f} {row['unit']}"
+            slow = f"{row['pair_ratio']:.2f} of {row['reference_name']}" if asked.min_ratio else f"{row['value']:.2f} {row['unit']}"
             self.slow.append(f"{row['metric']}: {slow}, asked: {verdict}")
         return f"{verdict} | {'yes' if kept else '**no**'}"
 
@@ -179,7 +179,7 @@ class Check:
             self.say(f"\n{said}")
         self.say("\n### Slower than asked\n")
         if self.options.smoke:
-            self.say("Not judged: it was told to be short (`--smoke`), and such figures mean nothing.")
+            self.say("Not judged: the figures of a short run (`--smoke`) mean nothing.")
         elif not self.slow:
             self.say("Nothing.")
         for line in self.slow:
@@ -200,7 +200,7 @@ class Check:
 
 
 def find_parts(options: argparse.Namespace) -> None:
-    """Of the build folder, or, installed, of the folder that this file lies in."""
+    """Finds the programs: in the build folder, or, in an archive, beside this file."""
     here = pathlib.Path(__file__).resolve().parent
     installed = here.parent / "libexec" / "gpu-check"
     options.libraries = ""
@@ -219,12 +219,12 @@ def find_parts(options: argparse.Namespace) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", help="the build folder")
-    parser.add_argument("--binary", help="another tensorcast than the build's")
-    parser.add_argument("--test", action="append", dest="tests", metavar="COMMAND", help="another test than the two; repeatable")
+    parser.add_argument("--binary", help="the tensorcast program, in place of the build's")
+    parser.add_argument("--test", action="append", dest="tests", metavar="COMMAND", help="a test to run in place of the two; repeatable")
     parser.add_argument("--out", default="gpu-check.md", help="the file to write")
-    parser.add_argument("--bytes", help="of the model, such as 1GiB; else the benchmark's own size")
-    parser.add_argument("--nccl", help="the path of NCCL's library; else the system's")
-    parser.add_argument("--smoke", action="store_true", help="tiny and short: proves that it runs, measures nothing")
+    parser.add_argument("--bytes", help="the size of the model, such as 1GiB; default: the benchmark's own size")
+    parser.add_argument("--nccl", help="the path of NCCL's library; default: the system's library")
+    parser.add_argument("--smoke", action="store_true", help="a short run with tiny sizes, which proves only that it works")
     options = parser.parse_args()
     find_parts(options)
     check = Check(options)
@@ -232,7 +232,7 @@ def main() -> int:
     try:
         check.tests()
     except NoGpuError as error:
-        print(f"gpu-check: there is no GPU to be tried: {error}", file=sys.stderr)
+        print(f"gpu-check: there is no GPU to test: {error}", file=sys.stderr)
         return 2
     check.figures()
     return check.write()

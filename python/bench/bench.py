@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What the Python package costs, each figure against a reference in the same run: medians of alternating pairs.
+"""Measures the cost of the Python package: each figure beside a reference in the same run, as medians of alternating pairs.
 
     PYTHONPATH=build/release/python/cp311 build/deps/python-tests/bin/python -B python/bench/bench.py [--pairs N] [NAME...]
 
-Starts a global store and two daemons of its own. Needs 6 GiB of memory, and as much free on the disk of the temporary
-folder. A ratio above 1 says that the store is faster than the reference.
+Starts a global store and two daemons of its own. Needs 6 GiB of memory, and 6 GiB of disk in the temporary folder. A ratio
+above 1 means that the store is faster than the reference.
 """
 
 import argparse
@@ -42,7 +42,7 @@ def model(seed=0):
 
 
 def timed(work):
-    """Seconds that it takes; what it makes is dropped afterwards."""
+    """The seconds that `work` takes. Its result is deleted after the measurement."""
     gc.collect()
     begun = time.perf_counter()
     made = work()
@@ -52,23 +52,23 @@ def timed(work):
 
 
 def forget_pages(path):
-    """The next read of the file comes from the disk."""
+    """Drops the file from the page cache, so that the next read comes from the disk."""
     with open(path, "rb") as file:
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def touch(tensors):
-    """A byte of every page."""
+    """Reads one byte of every page."""
     return sum(int(tensor.view(-1).view(torch.uint8)[::PAGE].sum()) for tensor in tensors.values())
 
 
-# What is ended is under way by then: a put in its copy, the rest waiting for the daemon.
+# By then the call runs: a put copies, the others wait for the daemon.
 UNDER_WAY_SECONDS = 0.2
 
 
 def interrupted(work):
-    """Seconds from SIGINT until the main thread has its exception."""
+    """The seconds from SIGINT to the exception in the main thread."""
     sent = []
 
     def interrupt():
@@ -85,7 +85,7 @@ def interrupted(work):
 
 
 async def cancelled(work):
-    """Seconds from a task's cancel() until it has ended."""
+    """The seconds from a task's cancel() to its end."""
     task = asyncio.ensure_future(work())
     await asyncio.sleep(UNDER_WAY_SECONDS)
     begun = time.perf_counter()
@@ -105,9 +105,11 @@ class Bench:
         safetensors.torch.save_file(model(1), self.unknown)
         store.put(self.path, key="bench")
 
-    def _ratio(self, name, reference, ours, at_least, before_reference=None, before_ours=None):
-        """How many times faster than the reference; one pair is thrown away first. Each is first in every other pair: what is
-        second finds a disk that was just busy."""
+    def _ratio(self, name, reference, ours, min_ratio, before_reference=None, before_ours=None):
+        """Prints how many times faster the store is than the reference. The first pair is not counted.
+
+        Each side is first in every other pair, because the second one finds a disk that was just busy.
+        """
         references, mine = [], []
         sides = [(references, before_reference, reference), (mine, before_ours, ours)]
         for pair in range(self.pairs + 1):
@@ -120,7 +122,7 @@ class Bench:
         spread = f"{min(ratios):.2f}..{max(ratios):.2f}"
         print(
             f"{name:<34} {statistics.median(references) * 1e3:>10.2f} {statistics.median(mine) * 1e3:>10.2f} "
-            f"{statistics.median(ratios):>8.2f}  {spread:<18} {at_least:g}",
+            f"{statistics.median(ratios):>8.2f}  {spread:<18} {min_ratio:g}",
             flush=True,
         )
 
@@ -137,7 +139,7 @@ class Bench:
         self._ratio("get / load_file, warm", self.original, self.get, 1.5)
 
     def attach(self):
-        """Against the C++ client's get, which the native module calls, without what Python makes of it."""
+        """The cost over the C++ client's get, which the native module calls, without the Python objects."""
 
         def native():
             return calls.finish(self.store._start_get("bench", "cpu", None, "", False, True, False, None))
@@ -178,7 +180,7 @@ class Bench:
 
     @contextlib.contextmanager
     def _stopped(self):
-        """The daemon answers nobody."""
+        """Stops the daemon, so that it answers no call."""
         self.cluster.processes["a"].send_signal(signal.SIGSTOP)
         try:
             yield
@@ -190,7 +192,7 @@ class Bench:
               f"{f'to {max(times) * 1e3:.1f}':<18} at most 100", flush=True)
 
     def cancel(self):
-        """From Ctrl-C, or a task's cancel(), to the exception in the program, while the daemon is stopped: nothing can end by itself."""
+        """From Ctrl-C, or a task's cancel(), to the exception in the program. The daemon is stopped, so no call ends by itself."""
         tensors = model(3)
         blocking = {
             "get": lambda: self.store.get("bench", progress=False),
@@ -226,7 +228,7 @@ FIGURES = ("get_cold", "get_warm", "attach", "first_touch", "put", "import_time"
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("figures", nargs="*", metavar="NAME", help=f"of {', '.join(FIGURES)}; default: all")
+    parser.add_argument("figures", nargs="*", metavar="NAME", help=f"figures to measure: {', '.join(FIGURES)}; default: all")
     parser.add_argument("--pairs", type=int, default=7)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, Cluster(host_pool="4GiB") as cluster:

@@ -64,7 +64,7 @@ in_root "$root" "/$tensorcast" bench p2p --lane ucx --smoke --json >"$work/bench
 archive=$(cd "$root" && echo "$PWD"/opt/tensorcast-*)
 status=0
 CUDA_VISIBLE_DEVICES='' "$archive/bin/tensorcast-gpu-check" --out "$work/gpu-check.md" >"$work/log" 2>&1 || status=$?
-if ((status != 2)) || ! grep -q "there is no GPU to be tried" "$work/log"; then
+if ((status != 2)) || ! grep -q "there is no GPU to test" "$work/log"; then
   fail "gpu-check exits with $status: $(cat "$work/log")"
 fi
 [[ ! -e $work/gpu-check.md ]] || fail "gpu-check writes a file about no GPU"
