@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Compares the recorded interfaces of packages that TensorCast plugs into with a wheel of theirs.
+"""Compares the recorded interfaces of packages that TensorCast plugs into with a wheel of such a package.
 
-    python3 -B python/interfaces/check.py vllm.json vllm-*.whl            # 0: all as recorded; 1: says what differs
-    python3 -B python/interfaces/check.py vllm.json vllm-*.whl --record   # writes what the wheel has, for a new version
+    python3 -B python/interfaces/check.py vllm.json vllm-*.whl            # exits with 0 if all is as recorded, else prints the differences
+    python3 -B python/interfaces/check.py vllm.json vllm-*.whl --record   # records the wheel's interface, for a new version
 
-A recording names what our plug-ins call, inherit or are called with. The wheel is read as text: nothing of it is
-imported, so neither its dependencies nor a GPU are needed.
+A recording names what our plug-ins call, inherit or are called with. The wheel is read as text and never imported, so the
+check needs neither its dependencies nor a GPU.
 """
 
 import argparse
@@ -22,7 +22,7 @@ class NotThere(Exception):
 
 
 def describe(node):
-    """A function as its signature, an assignment as its value."""
+    """Describes a function by its signature, and an assignment by its value."""
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
         returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
         return f"({ast.unparse(node.args)}){returns}"
@@ -38,15 +38,15 @@ def names_of(node):
 
 
 def read(body, recorded, where):
-    """What `body` has of the names in `recorded`, in the same shape."""
+    """Reads the recorded names from `body`, into the same shape as `recorded`."""
     there = {name: node for node in body for name in names_of(node)}
     found = {}
     for name, value in recorded.items():
         if name not in there:
-            raise NotThere(f"{where}.{name} is not there")
+            raise NotThere(f"{where}.{name} does not exist")
         if isinstance(value, dict):
             if not isinstance(there[name], ast.ClassDef):
-                raise NotThere(f"{where}.{name} is no class")
+                raise NotThere(f"{where}.{name} is not a class")
             found[name] = read(there[name].body, value, f"{where}.{name}")
         elif isinstance(there[name], ast.ClassDef):
             raise NotThere(f"{where}.{name} is a class")
@@ -68,7 +68,7 @@ def source_of(wheel, module):
     for candidate in (f"{path}.pyi", f"{path}/__init__.pyi", f"{path}.py", f"{path}/__init__.py"):
         if candidate in wheel.namelist():
             return wheel.read(candidate).decode()
-    raise NotThere(f"{module} is not there")
+    raise NotThere(f"{module} does not exist")
 
 
 def version_of(path):
@@ -76,7 +76,7 @@ def version_of(path):
 
 
 def check(recording, wheel_path):
-    """The modules as the wheel has them, and a line for each difference."""
+    """Returns the modules of the wheel, and a line for each difference."""
     found = {}
     problems = []
     with zipfile.ZipFile(wheel_path) as wheel:

@@ -1,4 +1,4 @@
-"""Makes tensorcast-VERSION.tar.gz, by which pip tells those for whom there is no wheel why (refusal.py).
+"""Makes tensorcast-VERSION.tar.gz. Where no wheel fits, pip builds it and shows the reason (refusal.py).
 
     python3 make.py VERSION GLIBC OUT_DIR
 """

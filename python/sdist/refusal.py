@@ -1,11 +1,12 @@
-"""A build backend that builds nothing: pip asks it where it found no wheel for the interpreter that it runs in, and shows
-what it says. So it has to be understood by every Python 3.
+"""A build backend that builds nothing. pip calls it if no wheel fits the interpreter, and shows its error.
+
+Every version of Python 3 must be able to read this file.
 """
 
 import platform
 import sys
 
-GLIBC = "2.36"  # that the wheels want; make.py writes the build's
+GLIBC = "2.36"  # the version that the wheels need; make.py writes the build's version
 
 
 def _numbers(version):
@@ -14,7 +15,7 @@ def _numbers(version):
 
 def why(version=sys.version_info, implementation=sys.implementation.name, abi=getattr(sys, "abiflags", ""),
         system=platform.system(), machine=platform.machine(), libc=platform.libc_ver()):
-    """What the interpreter lacks, and what to do."""
+    """Returns a description of this interpreter, and the remedy."""
     here = "{} {}.{} on {} {}".format(implementation, version[0], version[1], system, machine)
     if system != "Linux" or machine != "x86_64":
         return here, "install it on Linux x86-64"
@@ -23,7 +24,7 @@ def why(version=sys.version_info, implementation=sys.implementation.name, abi=ge
     if tuple(version[:2]) < (3, 11):
         return here, "use Python 3.11 or later, such as `python3.12 -m venv`: 3.10 has been without support since October 2026"
     if libc[0] != "glibc" or _numbers(libc[1]) < _numbers(GLIBC):
-        return "{} with {}".format(here, " ".join(libc).strip() or "another C library"), "use Debian 12, or what is as new"
+        return "{} with {}".format(here, " ".join(libc).strip() or "another C library"), "use Debian 12, or a system with a glibc at least as new"
     return here, "take a newer pip (`pip install --upgrade pip`), which knows the wheels of this platform, or run `make wheel`"
 
 

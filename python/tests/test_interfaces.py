@@ -35,9 +35,9 @@ def test_a_wheel_as_recorded_is_good(check):
     ("old", "new", "said"),
     [
         ("b=2", "b=3", "A.m: recorded (self, a, *, b=2)"),
-        ("def f(q)", "def g(q)", "pack.part.f is not there"),
+        ("def f(q)", "def g(q)", "pack.part.f does not exist"),
         ("'c'", "'d'", "C: recorded = 'c', the wheel has = 'd'"),
-        ("class A:", "class B:", "pack.part.A is not there"),
+        ("class A:", "class B:", "pack.part.A does not exist"),
     ],
 )
 def test_what_differs_is_named(check, old, new, said):
