@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Makes etcd's published API (the .proto files in golang-etcd-server-dev) compilable without Go's annotations.
 
-etcd_protos.py FROM TO: looks below FROM for rpc.proto, kv.proto and auth.proto, wherever the package's version has them, and
-writes them to TO/etcd/. Messages and services stay as they are; what goes are the imports, options and field options of gogoproto,
-of the HTTP gateway and of version numbers, which change nothing on the wire.
+etcd_protos.py FROM TO: finds rpc.proto, kv.proto and auth.proto anywhere below FROM, because their place depends on the package's
+version, and writes them to TO/etcd/. Messages and services stay unchanged. The imports, options and field options of gogoproto, of
+the HTTP gateway and of version numbers are removed: they change nothing on the wire.
 """
 
 import pathlib
@@ -17,7 +17,7 @@ COMMENT = re.compile(r"//.*")
 
 
 def without_options(text: str) -> str:
-    """Without `option (name) = value;`, whose value may be a block in braces."""
+    """Removes each `option (name) = value;`. A value may be a block in braces."""
     kept, at = [], 0
     for found in re.finditer(r"^[ \t]*option \(", text, re.MULTILINE):
         if found.start() < at:

@@ -1,7 +1,7 @@
-"""Our reader and writer against the safetensors library itself.
+"""Tests our reader and writer against the safetensors library itself.
 
-Every file goes library -> our reader -> our writer -> library and must come back equal, tensor for tensor; files that
-the library refuses must be refused here too. Run by CTest with the path of interop_tool as the only argument.
+Every file goes library -> our reader -> our writer -> library, and must come back equal, tensor for tensor. Our reader must
+refuse all files that the library refuses. CTest runs it with the path of interop_tool as the only argument.
 """
 
 import json
@@ -18,14 +18,14 @@ import safetensors.numpy
 
 TOOL = ""
 
-# Names that the library's writer takes, with the bits of one element.
+# The names that the library's writer accepts, with the bits of one element.
 WRITABLE_DTYPES = {
     "bool": 8, "int8": 8, "uint8": 8, "int16": 16, "uint16": 16, "int32": 32, "uint32": 32, "int64": 64, "uint64": 64,
     "float16": 16, "float32": 32, "float64": 64, "bfloat16": 16, "complex64": 64,
     "float8_e4m3fn": 8, "float8_e4m3fnuz": 8, "float8_e5m2": 8, "float8_e5m2fnuz": 8, "float8_e8m0fnu": 8,
 }
 
-# Every dtype of the format, by the name that files hold.
+# Every dtype of the format, by its name in files.
 DTYPES = {
     "BOOL": 8, "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "U8": 8, "I8": 8, "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8,
     "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "I16": 16, "U16": 16, "F16": 16, "BF16": 16, "I32": 32, "U32": 32, "F32": 32,
@@ -34,7 +34,7 @@ DTYPES = {
 
 
 def tensors_of(path):
-    """{name: (dtype, shape, bytes)} as the library reads the file."""
+    """Reads a file with the library: {name: (dtype, shape, bytes)}."""
     found = safetensors.deserialize(pathlib.Path(path).read_bytes())
     return {name: (t["dtype"], tuple(t["shape"]), bytes(t["data"])) for name, t in found}
 
@@ -127,7 +127,7 @@ class Interop(unittest.TestCase):
             weight_map.update({tensor: name for tensor in part})
         (self.folder / "model.safetensors.index.json").write_text(
             json.dumps({"metadata": {"total_size": 123}, "weight_map": weight_map}, indent=2))
-        # The odd sizes of one shard would put the next one's tensors at odd offsets: loading arrays shows them aligned.
+        # The odd sizes of one shard would put the tensors of the next shard at odd offsets. Loading arrays shows that they are aligned.
         out = self.rewrite(self.folder)
         loaded = safetensors.numpy.load_file(out)
         self.assertEqual(set(loaded), set(model))
@@ -145,10 +145,10 @@ class Interop(unittest.TestCase):
             out = self.rewrite(source)
             self.assertEqual(tensors_of(out), tensors_of(source))
             self.assertEqual(metadata_of(out), metadata_of(source))
-            # Its directory is a model as well.
+            # The directory of the file is also a model.
             self.assertEqual(self.tool("check", source.parent).returncode, 0)
 
-    def test_what_the_library_refuses_is_refused(self):
+    def test_files_that_the_library_refuses_are_refused(self):
         tensor = {"dtype": "U8", "shape": [2], "data_offsets": [0, 2]}
         cases = {
             "empty": b"",
@@ -192,7 +192,7 @@ class Interop(unittest.TestCase):
                 self.assertIn("INVALID_ARGUMENT", result.stderr)
                 self.assertIn("bad.safetensors", result.stderr)
 
-    def test_what_the_library_takes_is_taken(self):
+    def test_files_that_the_library_accepts_are_accepted(self):
         tensor = {"dtype": "U8", "shape": [2], "data_offsets": [0, 2]}
         cases = {
             "zero before what would overflow": raw_file({"a": {**tensor, "shape": [0, 2**63, 2**63],
@@ -222,8 +222,8 @@ class Interop(unittest.TestCase):
             "the same name twice": raw_file(b'{"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},'
                                             b'"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}'),
             "the same metadata twice": raw_file(b'{"__metadata__":{"a":"b","a":"c"}}'),
-            "no metadata in so many words": raw_file({"__metadata__": None}),
-            "a field that nobody knows": raw_file({"a": {**tensor, "x": 1}}, b"ab"),
+            "metadata that is null": raw_file({"__metadata__": None}),
+            "an unknown field": raw_file({"a": {**tensor, "x": 1}}, b"ab"),
             "a tensor as a list": raw_file({"a": ["U8", [2], [0, 2]]}, b"ab"),
             "a blank before the header": raw_file(b" {}"),
         }

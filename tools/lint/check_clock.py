@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Checks that the product measures time by the steady clock (base/steady_time.h) and waits by it.
 
-Deadlines, leases and ages by the wall clock end early, or never, where that clock is set. Prints file:line for
-everything that is wrong and exits 1.
+After a change of the wall clock, deadlines, leases and ages that follow it end early or never. Prints file:line for every
+finding and exits with 1.
 """
 
 import argparse
@@ -14,22 +14,22 @@ import sources
 
 PRODUCT = {"otel", "core", "transport", "collective", "rpc", "global_store", "daemon", "client"}
 
-# Who may ask for wall time, and what for.
+# The files that may ask for wall time, each with the reason.
 WALL_TIME = {
-    "client/key_watch.cc": "when a key was deleted: for people, beside the times that the global store gives",
-    "daemon/node/node_state.cc": "an incarnation grows even where the state directory comes from a backup",
-    "global_store/app/global_store_server.h": "the default of what durable facts are dated by",
-    "global_store/service/coordinator.h": "the default of what durable facts are dated by",
+    "client/key_watch.cc": "when a key was deleted: shown to people beside the times of the global store",
+    "daemon/node/node_state.cc": "an incarnation grows even when the state directory comes from a backup",
+    "global_store/app/global_store_server.h": "the default clock for the dates of durable facts",
+    "global_store/service/coordinator.h": "the default clock for the dates of durable facts",
 }
 
 WALL_NOW = re.compile(r"\babsl::Now\b")
-# Of absl::Mutex, CondVar and Notification.
+# The methods of absl::Mutex, CondVar and Notification.
 WALL_WAIT = re.compile(r"\b\w+WithDeadline\b(?=\()")
 COMMENT = re.compile(r"//.*")
 
 
 def is_product(file: pathlib.PurePosixPath) -> bool:
-    """False for tests, benchmarks and what only they use."""
+    """False for tests, benchmarks and their helpers."""
     if file.parts[0] not in PRODUCT or "testing" in file.parts:
         return False
     return not {"test", "benchmark", "fixture"} & set(file.stem.split("_"))
@@ -42,8 +42,8 @@ def problems(root: pathlib.Path) -> list[str]:
         for number, line in enumerate(text.splitlines(), start=1):
             code = COMMENT.sub("", line)
             if WALL_NOW.search(code) and str(file) not in WALL_TIME:
-                found.append(f"{file}:{number}: absl::Now: use SteadyNow(), or say in WALL_TIME of check_clock.py "
-                             "what wall time is for here")
+                found.append(f"{file}:{number}: absl::Now: use SteadyNow(), or give the reason for wall time in "
+                             "WALL_TIME of check_clock.py")
             if wait := WALL_WAIT.search(code):
                 found.append(f"{file}:{number}: {wait[0]} follows the wall clock: wait ..WithTimeout(.., "
                              "TimeLeft(deadline))")
@@ -51,11 +51,11 @@ def problems(root: pathlib.Path) -> list[str]:
 
 
 def stale_permissions(root: pathlib.Path) -> list[str]:
-    """Those in WALL_TIME who do not ask for it, any more."""
+    """The files in WALL_TIME that no longer ask for wall time."""
     def asks(path: pathlib.Path) -> bool:
         lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
         return any(WALL_NOW.search(COMMENT.sub("", line)) for line in lines)
-    return [f"{name}: in WALL_TIME of check_clock.py, without absl::Now" for name in WALL_TIME if not asks(root / name)]
+    return [f"{name}: does not use absl::Now: remove it from WALL_TIME of check_clock.py" for name in WALL_TIME if not asks(root / name)]
 
 
 def main() -> int:

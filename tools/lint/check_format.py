@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""Checks that every tracked C++ file is as cpp_format.py would write it. Exits 1 naming those that are not, 77 when there is
-no clang-format."""
+"""Checks that every tracked C++ file has the format of cpp_format.py.
+
+Exits with 1 and the names of the other files, or with 77 if clang-format is missing.
+"""
 
 import argparse
 import pathlib
@@ -17,11 +19,11 @@ def main() -> int:
     parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parents[2])
     root = parser.parse_args().root.resolve()
     if shutil.which(cpp_format.CLANG_FORMAT) is None:
-        print(f"there is no {cpp_format.CLANG_FORMAT} on this machine; tools/setup.sh --tests installs it")
+        print(f"{cpp_format.CLANG_FORMAT} is not installed; tools/setup.sh --tests installs it")
         return SKIPPED
     bad = cpp_format.unformatted(root)
     if bad:
-        print("not as they should be written (make format does it):", *bad, sep="\n")
+        print("these files are not formatted; run make format:", *bad, sep="\n")
         return 1
     print("format: good")
     return 0

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks that includes go one way only, and that heavy third-party headers stay in their folders.
 
-The rules are the tables below; design in the README. Prints file:line for everything that is wrong and exits 1.
+The rules are the tables below; CONTRIBUTING.md has the layers. Prints file:line for every finding and exits with 1.
 """
 
 import argparse
@@ -13,7 +13,7 @@ import sys
 
 import sources
 
-# Each layer and what its files may include. Longer prefixes win; a layer may always include itself.
+# Each layer and the layers that its files may include. A longer prefix wins. A layer may always include itself.
 LAYERS = {
     "base": set(),
     "security": {"base"},
@@ -33,8 +33,8 @@ LAYERS = {
     "tools": {"base", "security", "otel/api", "otel/sdk", "core", "transport", "collective", "proto", "rpc", "global_store",
               "daemon", "client", "cli"},
 }
-# What these may include of core/: they coordinate and call, so they do not link the engine, and who has no device to open no
-# devices. The client opens the files of an import. (core/memory is for its fake daemon.)
+# The folders of core/ that these layers may include. They coordinate and call, so they do not link the engine; layers that open
+# no device do not include core/device. The client opens the files of an import. (core/memory is for its fake daemon.)
 CORE_FOLDERS = {
     "collective": {"core/device"},
     "rpc": {"core/artifact", "core/replica"},
@@ -43,29 +43,29 @@ CORE_FOLDERS = {
                "core/tensor"},
     "python": {"core/device", "core/replica", "core/tensor"},
 }
-# Anything may be included from here, and these may be included from nowhere else.
+# These layers may include all others, and no other layer may include them.
 FREE_LAYERS = {"tests"}
 OUR_TOP_FOLDERS = {"base", "security", "otel", "core", "transport", "collective", "rpc", "global_store", "daemon", "client", "cli",
                    "python", "tools", "tests", "proto"}
 
-# The folders inside these are layers too, in the order in which their CMakeLists.txt adds them.
+# The subfolders of these are layers too, in the order in which their CMakeLists.txt adds them.
 ORDERED_FOLDERS = ("core", "daemon", "cli")
 
-# The client's public headers are included as those see them who install them: "tensorcast/client.h". What is installed
-# stands in one list, and includes none of ours but what is on it.
+# The client's public headers are included by their installed path: "tensorcast/client.h". One list has all installed headers, and
+# of our headers an installed one includes only those on the list.
 PUBLIC_FOLDER = "client/include"
 PUBLIC_PREFIX = "tensorcast/"
 INSTALLED = pathlib.PurePosixPath("cmake/TensorCastInstall.cmake")
 INSTALLED_LIST = re.compile(r"set\(TENSORCAST_PUBLIC_HEADERS([^)]*)\)")
 
-# In a folder no two files need each other: a header with its source is one idea, and ideas have an order. Where two do:
+# In a folder no two files need each other: a header with its source is one idea, and ideas have an order. The exceptions:
 FOLDERS_WITH_CYCLES = {
-    "cli/commands",  # the two servers and the check of what they will be given
+    "cli/commands",  # the two servers and the check of their configuration
     "cli/config",  # the configuration, its schema and its setter
     "global_store/metadata",  # the interface's file makes its implementations
     "global_store/service",  # the service and its handlers
     "otel/sdk",  # the bridge and its parts
-    "transport/ucx",  # what UCX calls back: the worker its endpoints, the source its connections
+    "transport/ucx",  # callbacks from UCX: the worker and its endpoints, the source and its connections
 }
 
 GENERATED = re.compile(r"^proto/\w+(\.grpc)?\.pb\.h$")
@@ -77,8 +77,8 @@ NO_MESSAGES_IN = {"base", "security", "otel/api", "core", "transport", "collecti
 class ThirdParty:
     name: str
     pattern: re.Pattern
-    folders: tuple[str, ...]  # the only ones that may include it
-    private: bool  # not even in a header that another folder includes
+    folders: tuple[str, ...]  # only these may include it
+    private: bool  # it may not be in a header that another folder includes
 
 
 THIRD_PARTIES = (
@@ -121,7 +121,7 @@ def read_includes(root: pathlib.Path, file: pathlib.PurePosixPath) -> list[Inclu
 
 
 def layer_of(path: str) -> str | None:
-    """The layer that a path lies in; None for a path that is not ours."""
+    """The layer of a path; None for a path outside of the tree."""
     parts = path.split("/")
     for length in (2, 1):
         prefix = "/".join(parts[:length])
@@ -131,7 +131,7 @@ def layer_of(path: str) -> str | None:
 
 
 def is_test(file: pathlib.PurePosixPath) -> bool:
-    """Tests stand beside what they test but may use anything, except what only tests/ may."""
+    """Tests beside the code may include all layers except tests/."""
     return file.stem.endswith("_test") or file.stem.startswith("test_") or "_test_" in file.stem
 
 
@@ -175,7 +175,7 @@ class Checker:
         ours = include.target.split("/")[0] in OUR_TOP_FOLDERS and "/" in include.target
         generated = GENERATED.match(include.target)
         if include.quoted and ours and not generated and not (self.root / include.target).is_file():
-            self._report(include, "there is no such file")
+            self._report(include, "the file does not exist")
 
     def _check_layers(self, include: Include) -> None:
         own, target = layer_of(str(include.file)), layer_of(include.target)

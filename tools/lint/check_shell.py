@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""Checks every tracked shell script with shellcheck. Exits 1 with what it says, 77 when there is no shellcheck."""
+"""Checks every tracked shell script with shellcheck.
+
+Exits with 1 and the output of shellcheck, or with 77 if shellcheck is missing.
+"""
 
 import argparse
 import pathlib
@@ -36,7 +39,7 @@ def main() -> int:
     root = parser.parse_args().root.resolve()
     shellcheck = shutil.which("shellcheck")
     if shellcheck is None:
-        print("there is no shellcheck on this machine; tools/setup.sh --analysis installs it")
+        print("shellcheck is not installed; tools/setup.sh --analysis installs it")
         return SKIPPED
     found = complaints(root, shellcheck)
     print(found or "shell scripts: good")

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Writes every tracked C++ file as the style wants it: as clang-format does (.clang-format), and with one brace style.
+"""Formats every tracked C++ file: with clang-format (.clang-format), and with one brace style.
 
-A body on the line of its condition stands without braces; a body on a line of its own has them:
+A body on the line of its condition has no braces; a body on a line of its own has braces:
 
     if (bytes == 0) return;
     for (const Chunk& chunk : chunks) {
       Verify(chunk, std::move(a_long_argument));
     }
 
-clang-format can put braces everywhere or leave them out everywhere, but not this. So it leaves them out, which also
-joins what fits on a line, and what then stands on a line of its own is given them here. `make format` calls this,
-and check_format.py compares.
+clang-format can put braces everywhere or remove them everywhere, but not this. So it first removes them, which also joins
+bodies that fit on the line of their condition. Then this file adds braces to the bodies on lines of their own. `make format`
+calls it, and check_format.py compares.
 """
 
 import argparse
@@ -24,11 +24,11 @@ import sys
 
 import sources
 
-CLANG_FORMAT = "clang-format-19"  # others format some things differently; Debian 12 and 13 both have this one
+CLANG_FORMAT = "clang-format-19"  # versions differ in their format; Debian 12 and 13 both have this one
 
-# Macros that are several statements: they need their braces wherever they stand.
+# Macros of several statements: as a body they always need braces.
 STATEMENTS = {"TC_ASSIGN_OR_RETURN", "TC_ASSERT_OK_AND_ASSIGN"}
-# Macros that are an if themselves: the compiler warns of a dangling else where they are the body of another.
+# Macros that are an `if` themselves: as the body of another `if` the compiler warns of a dangling else.
 IFS = ("EXPECT_", "ASSERT_")
 
 TOKEN = re.compile(
@@ -45,7 +45,7 @@ def clang_format(text: str, name: str, remove_braces: bool) -> str:
 
 
 class Braces:
-    """Finds the bodies without braces in clang-formatted source, and where to put them."""
+    """Finds the bodies without braces in clang-formatted source, and the places for braces."""
 
     def __init__(self, text: str):
         self._text = text
@@ -68,7 +68,7 @@ class Braces:
         return self._word(at) in ("if", "for", "while", "do")
 
     def _after_group(self, at: int) -> int:
-        """The token after the group that opens at `at`. Bodies within it (a lambda's) are looked at, too."""
+        """The token after the group that opens at `at`. Bodies inside it (of a lambda) are handled too."""
         closes = CLOSES[self._word(at)]
         at += 1
         while at < len(self._tokens) and self._word(at) != closes:
@@ -106,7 +106,7 @@ class Braces:
         return at + 1
 
     def _body(self, at: int, control: int) -> int:
-        """Looks at the body that begins at `at` of the keyword at `control`; the token after it."""
+        """Handles the body that begins at `at`, of the keyword at `control`. Returns the token after it."""
         if self._word(at) in ("{", ";", ""):
             return self._statement(at)
         after_head = self._tokens[at - 1].end()
@@ -115,7 +115,7 @@ class Braces:
         needed = alone or nested_if or self._word(at) in STATEMENTS
         end = self._statement(at)
         if needed:
-            # Behind a comment that the body's last line ends with.
+            # After a comment at the end of the body's last line.
             line_end = self._text.find("\n", self._tokens[end - 1].end())
             self._insert += [(after_head, " {"), (line_end, "\n}")]
         return end
@@ -126,7 +126,7 @@ def formatted(text: str, name: str) -> str:
 
 
 def unformatted(root: pathlib.Path) -> dict[pathlib.PurePosixPath, str]:
-    """The tracked files that are not as they should be, with how they should be."""
+    """The tracked files with a wrong format, each with its formatted text."""
 
     def run(path: pathlib.PurePosixPath) -> tuple[pathlib.PurePosixPath, str | None]:
         text = (root / path).read_text(encoding="utf-8")
@@ -142,7 +142,7 @@ def main() -> int:
     parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parents[2])
     root = parser.parse_args().root.resolve()
     if shutil.which(CLANG_FORMAT) is None:
-        print(f"there is no {CLANG_FORMAT} on this machine; tools/setup.sh --tests installs it", file=sys.stderr)
+        print(f"{CLANG_FORMAT} is not installed; tools/setup.sh --tests installs it", file=sys.stderr)
         return 1
     for path, text in unformatted(root).items():
         print(path)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""That the checks in this folder find what they are for: each bad example must be reported, and good ones not."""
+"""Tests the checks in this folder: they must report each bad example, and no good one."""
 
 import pathlib
 import shutil
@@ -63,7 +63,7 @@ class CheckIncludes(unittest.TestCase):
     def test_the_public_headers_are_the_clients(self):
         self.assertEqual(problems(**{"client/include/tensorcast/client.h": "",
                                      "cli/x.cc": '#include "tensorcast/client.h"\n'}), [])
-        self.check("cli/x.cc", '#include "tensorcast/none.h"', "there is no such file")
+        self.check("cli/x.cc", '#include "tensorcast/none.h"', "the file does not exist")
 
     def test_an_installed_header_includes_only_installed_ones(self):
         installed = "set(TENSORCAST_PUBLIC_HEADERS\n  base/time.h\n  client/include/tensorcast/client.h)\n"
@@ -80,7 +80,7 @@ class CheckIncludes(unittest.TestCase):
         self.check("rpc/x.cc", '#include "transport/transport.h"', "not transport/")
         self.check("core/engine/y.h", '#include "rpc/call.h"', "not rpc/")
 
-    def test_who_only_calls_and_coordinates_uses_neither_disks_nor_the_engine(self):
+    def test_callers_and_coordinators_use_no_disks_and_no_engine(self):
         self.assertEqual(problems(**{"rpc/x.cc": '#include "core/replica/replica.h"\n', "core/replica/replica.h": ""}), [])
         for own in ("rpc", "global_store", "client"):
             self.check(f"{own}/x.cc", '#include "core/engine/engine.h"', f"of core/, {own}/ may include core/artifact")
@@ -124,8 +124,8 @@ class CheckIncludes(unittest.TestCase):
         self.assertEqual(len(found), 1, found)
         self.assertIn("UCX in a header that daemon/app includes", found[0])
 
-    def test_files_that_are_not_there(self):
-        self.check("core/engine/x.cc", '#include "core/engine/gone.h"', "there is no such file")
+    def test_missing_files_are_reported(self):
+        self.check("core/engine/x.cc", '#include "core/engine/gone.h"', "the file does not exist")
 
 
 class CheckClock(unittest.TestCase):
@@ -141,31 +141,33 @@ class CheckClock(unittest.TestCase):
         self.check("global_store/app/x.cc", "changed_.WaitWithDeadline(&mutex_, deadline);", True)
         self.check("client/x.cc", "done.WaitForNotificationWithDeadline(deadline);", True)
 
-    def test_the_steady_clock_and_words_about_the_other(self):
+    def test_the_steady_clock_and_comments_are_good(self):
         self.check("core/engine/x.cc", "done.WaitForNotificationWithTimeout(TimeLeft(deadline));", False)
         self.check("core/engine/x.cc", "now = SteadyNow();  // absl::Now() would do harm", False)
 
-    def test_wall_time_where_it_is_permitted_but_no_wait_by_it(self):
+    def test_permitted_files_may_ask_for_wall_time_but_not_wait(self):
         permitted = next(iter(check_clock.WALL_TIME))
         self.check(permitted, "const absl::Time made = absl::Now();", False)
         self.check(permitted, "mutex_.AwaitWithDeadline(absl::Condition(&done), deadline);", True)
 
-    def test_tests_and_tools_may(self):
+    def test_tests_and_tools_may_use_wall_time(self):
         for name in ("core/engine/x_test.cc", "core/engine/engine_fixture.cc", "core/handles/test_util.cc",
                      "otel/sdk/testing/x.cc", "transport/ucx/x_benchmark.cc", "cli/commands/x.cc", "tests/e2e/x.cc"):
             self.check(name, "deadline = absl::Now() + timeout;", False)
 
-    def test_a_permission_that_nobody_needs_is_reported(self):
+    def test_an_unused_permission_is_reported(self):
         with Tree({name: "absl::Now();\n" for name in list(check_clock.WALL_TIME)[1:]}) as root:
             stale = check_clock.stale_permissions(root)
         self.assertEqual([problem.split(": ")[0] for problem in stale], list(check_clock.WALL_TIME)[:1])
 
 
 class CheckWords(unittest.TestCase):
-    PERSON = "nobody"  # one word, so that check_words.py takes it for a value and not for a text
+    # Strings of one word are values for check_words.py, not texts.
+    PERSON = "nobody"
+    ARTICLE = "no"
 
     def found(self, name: str, text: str) -> list[str]:
-        """line:rule of all that is reported."""
+        """The findings, as line:rule."""
         with Tree({name: text}) as root:
             return [f"{finding.line}:{finding.rule}" for finding in check_words.findings(root)]
 
@@ -190,10 +192,10 @@ class CheckWords(unittest.TestCase):
         self.assertEqual(self.found("proto/x.proto", f"// {self.PERSON} waits\n"), ["1:people"])
 
     def test_no_as_an_article_also_across_lines(self):
-        self.assertEqual(self.found("x.md", "It {} replica.\n".format("is no")), ["1:is-no"])
-        self.assertEqual(self.found("core/x.h", "// It {}\n// no replica.\n".format("is")), ["1:is-no"])
+        self.assertEqual(self.found("x.md", f"It is {self.ARTICLE} replica.\n"), ["1:is-no"])
+        self.assertEqual(self.found("core/x.h", f"// It is\n// {self.ARTICLE} replica.\n"), ["1:is-no"])
         self.assertEqual(self.found("core/x.h", "// There is\n// no replica; it is no longer needed.\n"), [])
-        self.assertEqual(self.found("core/x.cc", 'F("what {}", "no replica");\n'.format("is")), [])
+        self.assertEqual(self.found("core/x.cc", f'F("what is", "{self.ARTICLE} replica");\n'), [])
 
     def test_bounds_in_identifiers(self):
         for code in ("int kLeastBytes;", "int least_bytes;", "int bytes_most;", "int kFewest;"):
@@ -219,7 +221,7 @@ class CheckWords(unittest.TestCase):
         self.assertEqual(self.found("python/x.py", f"def test_{self.PERSON}_waits():\n  pass\n"), ["1:people"])
 
     def test_a_pending_file_may_break_only_the_rules_of_its_line(self):
-        bad = f"{self.PERSON} waits, and it {'is no'} replica\n"
+        bad = f"{self.PERSON} waits, and it is {self.ARTICLE} replica\n"
         with Tree({"a.md": bad, check_words.PENDING: "# head\na.md people\n"}) as root:
             self.assertEqual([problem.split(": ")[:2] for problem in check_words.problems(root)], [["a.md:1", "is-no"]])
 
@@ -236,7 +238,7 @@ class CheckWords(unittest.TestCase):
 @unittest.skipUnless(shutil.which(cpp_format.CLANG_FORMAT), f"no {cpp_format.CLANG_FORMAT}")
 class Format(unittest.TestCase):
     def formatted(self, body: str) -> str:
-        """A function of these lines, as it should be written."""
+        """A function of these lines, formatted."""
         with Tree({".clang-format": "BasedOnStyle: Google\nColumnLimit: 40\n"}) as root:
             text = cpp_format.formatted(f"int f() {{\n{body}\n}}\n", str(root / "x.cc"))
             self.assertEqual(cpp_format.formatted(text, str(root / "x.cc")), text)
@@ -274,7 +276,7 @@ class Format(unittest.TestCase):
         kept = "if (a) {\n  EXPECT_EQ(b, c);\n}\nfor (int d : e) EXPECT_EQ(d, c);"
         self.assertEqual(self.formatted(kept), kept)
 
-    def test_what_a_lambda_does_is_looked_at_and_text_is_not(self):
+    def test_bodies_in_lambdas_are_handled_and_texts_are_not(self):
         kept = 'g([&] {\n  while (a) {\n    a_long_name(bbbbbbbbbbbbbb, c);\n  }\n  d("if (a)\\n b;");\n});'
         self.assertEqual(self.formatted(kept), kept)
 

@@ -1,4 +1,4 @@
-"""Which files there are: those that git tracks, or all of them in a tree without git."""
+"""Lists the files of the tree: those that git tracks, or all of them in a tree without git."""
 
 import pathlib
 import subprocess

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Checks the files of this folder: they parse, and every metric and label that they name is in the catalogue.
+"""Checks that the files of this folder parse, and that every metric and label in them is in the catalogue.
 
-A Collector translates names for Prometheus, with suffixes for unit and kind or without. Both translations have to give
-the catalogue's own names, and the dashboard and the rules are checked against what each of them gives.
+A Collector translates names for Prometheus, with or without suffixes for unit and kind. Both translations must give the names
+of the catalogue. The dashboard and the rules are checked against both.
 
-Usage: check_names.py README_WITH_THE_CATALOGUE FOLDER. Prints what is wrong, one line each; exits 1 if anything is.
+Usage: check_names.py README_WITH_THE_CATALOGUE FOLDER. Prints one line per problem, and exits with 1 if there is any.
 """
 import json
 import pathlib
@@ -12,7 +12,7 @@ import re
 import sys
 import xml.etree.ElementTree
 
-# Of a process or of Prometheus itself, not of a metric of ours.
+# Labels of a process or of Prometheus itself, not of our metrics.
 COMMON_LABELS = {"le", "service_name", "service_instance_id", "severity"}
 METRIC = re.compile(r"\btc_[a-z0-9_]+")
 SELECTOR = re.compile(r"(tc_[a-z0-9_]+)\{([^}]*)\}")
@@ -20,13 +20,13 @@ GROUPING = re.compile(r"\bby \(([^)]*)\)")
 TEMPLATE = re.compile(r"\{\{\s*(?:\$labels\.)?([a-z_]+)\s*\}\}")
 HISTOGRAM_SUFFIX = re.compile(r"_(bucket|sum|count)$")
 
-# Of the Collector's Prometheus exporter: the default, and that of the collector files here.
+# Strategies of the Collector's Prometheus exporter: the default, and the one of the collector files here.
 WITH_SUFFIXES = "UnderscoreEscapingWithSuffixes"
 WITHOUT_SUFFIXES = "UnderscoreEscapingWithoutSuffixes"
-# The first version of the Collector (contrib) that knows translation_strategy.
+# The first version of the Collector (contrib) with translation_strategy.
 OLDEST_COLLECTOR = (0, 132, 0)
 
-# The words that stand for UCUM's units in Prometheus, and those for what a rate is per.
+# Prometheus' words for UCUM's units, and for the unit after the slash of a rate.
 UNIT_WORDS = {"By": "bytes", "KiBy": "kibibytes", "MiBy": "mebibytes", "GiBy": "gibibytes", "s": "seconds",
               "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds", "min": "minutes", "h": "hours",
               "d": "days", "Hz": "hertz", "W": "watts", "J": "joules", "V": "volts", "A": "amperes", "g": "grams",
@@ -45,7 +45,7 @@ def read_catalogue(readme):
 
 
 def unit_words(unit):
-    """What a unit adds to a name: its word, and "per_" with what it is per. An annotation in braces adds nothing."""
+    """The words that a unit adds to a name: its own, and "per_" with that of a rate. An annotation in braces adds none."""
     main, _, per = (part.strip() for part in unit.partition("/"))
     main = "" if set("{}") & set(main) else UNIT_WORDS.get(main, main)
     per = "" if set("{}") & set(per) else PER_WORDS.get(per, per)
@@ -53,10 +53,10 @@ def unit_words(unit):
 
 
 def translate(name, kind, unit, strategy):
-    """The name in Prometheus, by OpenTelemetry's rules for compatibility with it."""
+    """The name in Prometheus, by the rules of OpenTelemetry for compatibility with Prometheus."""
     words = [word for word in re.split(r"[^A-Za-z0-9:]", name) if word]
     if strategy == WITH_SUFFIXES:
-        # A suffix is left out where one word of the name is the same; "per_second" is two words, and never is.
+        # A suffix is left out if the name has that word. "per_second" is two words, so it is never left out.
         words += [suffix for suffix in unit_words(unit) if suffix and suffix not in words]
         last = ""
         if kind.startswith("counter"):
@@ -74,7 +74,7 @@ def check_catalogue(catalogue):
             translated = translate(name, kind, unit, strategy)
             if translated != name:
                 problems.append(f"{name} of unit {unit} is {translated} with {strategy}")
-        # Some translators look at the end of a name alone.
+        # Some translators look only at the end of a name.
         main, _ = unit_words(unit)
         if main and not name.removesuffix("_total").endswith("_" + main):
             problems.append(f"{name} does not end in its unit, {main}")
@@ -97,7 +97,7 @@ def resolve(name, catalogue):
 
 
 def check_expression(expression, texts, catalogue):
-    """`texts`: where the expression's labels are used, such as a legend."""
+    """`texts`: texts that use the expression's labels, such as a legend."""
     names = set(METRIC.findall(expression))
     known = {name: resolve(name, catalogue) for name in names}
     problems = [f"no metric {name} in the catalogue" for name, found in known.items() if found is None]
@@ -166,7 +166,7 @@ def check_collector(where, content, text):
     for name, exporter in content["exporters"].items():
         if name.split("/")[0] != "prometheus":
             continue
-        # The catalogue's names have their units and _total already. add_metric_suffixes is ignored from 0.154.0 on.
+        # The names in the catalogue already have their units and _total. From 0.154.0 on add_metric_suffixes is ignored.
         if exporter.get("translation_strategy") != WITHOUT_SUFFIXES or "add_metric_suffixes" in exporter:
             problems.append(f"{where}: exporter {name} would add suffixes to the names of metrics: set "
                             f"translation_strategy to {WITHOUT_SUFFIXES} alone")

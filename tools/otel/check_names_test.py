@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""That check_names.py finds what it is for: each fault, put into a copy of the folder, is reported.
+"""Tests check_names.py: it must report each fault that is put into a copy of the folder.
 
 Usage: check_names_test.py README_WITH_THE_CATALOGUE FOLDER.
 """
@@ -13,7 +13,7 @@ import unittest
 README = pathlib.Path(sys.argv[1])
 FOLDER = pathlib.Path(sys.argv[2])
 
-# File, what stands there, what is put in its place, what the check says.
+# File, text in the file, its replacement, text of the report.
 FAULTS = [
     ("alerts.yaml", "tc_pool_used_bytes /", "tc_pool_in_use_bytes /", "no metric tc_pool_in_use_bytes"),
     ("alerts.yaml", "$labels.lane", "$labels.link", "no label link"),
@@ -38,7 +38,7 @@ FAULTS = [
     ("signoz/collector.yaml", "exporters: [clickhouselogsexporter,", "exporters: [logs,", "exporters logs,"),
 ]
 
-# Of the catalogue: what stands there, what is put in its place, what the check says.
+# Text in the catalogue, its replacement, text of the report.
 FAULTY_UNITS = [
     ("| `tc_global_store_nodes` | gauge | {node} |", "| `tc_global_store_nodes` | gauge | 1 |",
      "tc_global_store_nodes_ratio with UnderscoreEscapingWithSuffixes"),
@@ -54,7 +54,7 @@ FAULTY_UNITS = [
     ("| `tc_rpc_connections` |", "| `tc_rpc__connections` |",
      "tc_rpc_connections with UnderscoreEscapingWithoutSuffixes"),
     ("| `tc_gpu_utilization_ratio` |", "| `tc_gpu_utilization` |", "tc_gpu_utilization_ratio with"),
-    # What the dashboard and the rules name is looked up under the translated names.
+    # The metrics of the dashboard and the rules are looked up under the translated names.
     ("| `tc_global_store_nodes` | gauge | {node} |", "| `tc_global_store_nodes` | gauge | 1 |",
      "TensorCastNoNodes with UnderscoreEscapingWithSuffixes: no metric tc_global_store_nodes"),
 ]
@@ -66,7 +66,7 @@ def check(folder, readme=README):
 
 
 class CheckNames(unittest.TestCase):
-    def test_what_is_there_is_right(self):
+    def test_the_folder_is_correct(self):
         result = check(FOLDER)
         self.assertEqual(result.stdout, "")
         self.assertEqual(result.returncode, 0, result.stderr)
@@ -82,7 +82,7 @@ class CheckNames(unittest.TestCase):
                 self.assertEqual(result.returncode, 1, result.stderr)
                 self.assertIn(said, result.stdout)
 
-    def test_each_unit_that_changes_a_name_is_found(self):
+    def test_each_unit_that_would_change_a_name_is_found(self):
         text = README.read_text()
         for right, wrong, said in FAULTY_UNITS:
             with self.subTest(wrong=wrong, said=said), tempfile.TemporaryDirectory() as scratch:
