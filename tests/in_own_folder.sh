@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Runs a test with a temporary folder and a working folder of its own, and fails when the test leaves anything behind: files
-# in these folders or in /dev/shm, or processes.
+# Runs a test with a temporary folder and a working folder of its own. Fails if the test leaves processes behind, or files in
+# these folders or in /dev/shm.
 #
 #   tests/in_own_folder.sh COMMAND [ARGUMENT...]
 #
-# The exit code is the command's, or 1 for what it left. CTest runs every test so (tensorcast_add_test).
+# The exit code is the command's, or 1 if it left something. CTest runs every test with it (tensorcast_add_test).
 set -uo pipefail
 folder=$(mktemp -d "${TMPDIR:-/tmp}/tc.XXXXXX") || exit 1
-# On the file system of the build: some tests want one that is no tmpfs.
+# On the file system of the build: some tests need one that is not a tmpfs.
 working_folder=$(mktemp -d "$PWD/tc.XXXXXX") || exit 1
 trap 'rm -rf "$folder" "$working_folder"' EXIT
 chmod 711 "$folder" "$working_folder"  # some tests have parts that run as another user

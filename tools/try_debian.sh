@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Tries this checkout on a Debian other than the machine's: makes a root folder with nothing but that Debian's base in it,
-# from the mirror that the machine's apt uses, copies the checkout to its /src, and runs `make demo` and `make test` there.
+# Tries this checkout on another Debian than the machine's. It makes a root folder with only the base of that Debian, from
+# the mirror of the machine's apt, copies the checkout to /src in it, and runs `make demo` and `make test` there.
 #
 #   tools/try_debian.sh SUITE [--root DIR] [COMMAND...]
 #
 #   tools/try_debian.sh trixie
 #   tools/try_debian.sh trixie make test
 #
-# SUITE is bookworm or trixie; COMMAND runs in place of the two. DIR (default build/debian-SUITE) is kept, and a later run
-# goes on with what is built there; remove it to begin from nothing. Needs root: chroot and namespaces. Folders of the
-# machine are seen in there only where they are mounted, and only for as long as the script runs.
+# SUITE is bookworm or trixie. COMMAND runs in place of the two. DIR (default build/debian-SUITE) is kept, and a later run
+# continues with the build there; remove DIR to begin from nothing. Needs root, for chroot and namespaces. Only mounted
+# folders of the machine are visible in DIR, and only while the script runs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -29,19 +29,20 @@ if [[ ! -f $root/.complete ]]; then
   mirror=$(tools/debian_mirror.sh)
   rm -rf "$root"
   mkdir -p "$(dirname "$root")"
-  # make is what the README's commands need before they can install anything.
+  # The README's commands need make before they can install anything.
   mmdebstrap --mode=root --variant=minbase --include=make,ca-certificates "$suite" "$root" \
     "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $suite main"
   touch "$root/.complete"
 fi
 
-# What the machine needs to reach its mirrors, it needs in there.
+# The files that the machine needs to reach its mirrors are needed there too.
 for file in /etc/resolv.conf /etc/hosts /etc/pip.conf /etc/ssl/certs/ca-certificates.crt; do
   if [[ -e $file ]]; then cp -L "$file" "$root$file"; fi
 done
 
-# The checkout as it stands, without what git ignores. Only what differs is copied, with the time of now, so that a second
-# run builds just that: by the checkout's times, what was changed while the first run went on would be older than its objects.
+# The checkout in its present state, without the files that git ignores. Only changed files are copied, with the present
+# time, so that a second run builds only these. With the checkout's times, a file that was changed during the first run would
+# be older than its objects.
 mkdir -p "$root/src"
 copied=$(mktemp)
 trap 'rm -f "$copied"' EXIT

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The packages on a system that has nothing: a root folder with the C and C++ runtimes, /proc, /sys, /dev and the package.
+# Tests the packages on an empty system: a root folder with the C and C++ runtimes, /proc, /sys, /dev and the package.
 #
 #   tools/package/bare_root_test.sh BUILD_DIR
 #
-# Exit code 77: it could not be tried here, and why is printed.
+# Exit code 77: this machine cannot run the test, and the output says why.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 build=${1:?the build folder}
@@ -18,7 +18,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 "$here/make_package.sh" --build "$build" --out "$work/packages"
 
-# make_root FOLDER: what the least system with glibc and libstdc++ has.
+# make_root FOLDER: makes a minimal system with glibc and libstdc++.
 make_root() {
   local root=$1 library
   mkdir -p "$root"/{proc,sys,dev,tmp,lib64,lib/x86_64-linux-gnu,opt,etc,srv,run}
@@ -30,7 +30,7 @@ make_root() {
   echo '127.0.0.1 localhost' >"$root/etc/hosts"
 }
 
-# in_root FOLDER COMMAND...: as a process of that root, with a /proc, /sys, /dev and /tmp that go away with it.
+# in_root FOLDER COMMAND...: runs a process in that root, with a /proc, /sys, /dev and /tmp of its own.
 in_root() {
   # shellcheck disable=SC2016  # expanded inside
   unshare --mount --pid --fork sh -c '
@@ -46,7 +46,7 @@ root=$work/root
 make_root "$root"
 in_root "$root" /opt/nothing 2>/dev/null && fail "a missing program ran"
 
-# The archive, unpacked anywhere: the main job over tcp and the local lane.
+# The archive, unpacked in any folder: the demo over tcp and the local lane.
 tar -C "$root/opt" -xzf "$work"/packages/tensorcast-*-linux-x86_64.tar.gz
 tensorcast=$(cd "$root" && echo opt/tensorcast-*/bin/tensorcast)
 status=0
@@ -60,21 +60,21 @@ say "the archive runs the demo"
 in_root "$root" "/$tensorcast" bench p2p --lane ucx --smoke --json >"$work/bench" 2>"$work/log" ||
   fail "a transfer over ucx: $(tail -20 "$work/log") $(cat "$work/bench")"
 
-# The check of the GPUs, with the packaged libraries (Python is the host's): its tests start, and there is no GPU here.
+# The check of the GPUs, with the packaged libraries and the host's Python: its tests start, and find no GPU.
 archive=$(cd "$root" && echo "$PWD"/opt/tensorcast-*)
 status=0
 CUDA_VISIBLE_DEVICES='' "$archive/bin/tensorcast-gpu-check" --out "$work/gpu-check.md" >"$work/log" 2>&1 || status=$?
 if ((status != 2)) || ! grep -q "there is no GPU to test" "$work/log"; then
   fail "gpu-check exits with $status: $(cat "$work/log")"
 fi
-[[ ! -e $work/gpu-check.md ]] || fail "gpu-check writes a file about no GPU"
+[[ ! -e $work/gpu-check.md ]] || fail "gpu-check writes a file without a GPU"
 
-# The UCX that runs is the packaged one, and so are its modules, as far as they can be loaded.
+# The packaged UCX runs, with its packaged modules, as far as they can be loaded.
 for library in libucp.so.0 libucs.so.0 libgrpc.so.29 ucx/libuct_cma.so.0; do
   [[ -e $root/opt/$(cd "$root/opt" && echo tensorcast-*)/lib/$library ]] || fail "$library is not in the archive"
 done
 
-# The Debian package: its files in place (its scripts need a system around them), its configuration good.
+# The Debian package: its files are in place and its configuration is valid. (Its scripts need a whole system.)
 deb_root=$work/deb-root
 make_root "$deb_root"
 dpkg-deb -x "$work"/packages/tensorcast_*_amd64.deb "$deb_root"
@@ -84,7 +84,7 @@ for config in daemon global-store; do
 done
 sed 's/host_pool:/host_pol:/' "$deb_root/etc/tensorcast/daemon.yaml" >"$deb_root/etc/wrong.yaml"
 if in_root "$deb_root" /usr/bin/tensorcast config check --config /etc/wrong.yaml >"$work/check" 2>&1; then
-  fail "config check takes a wrong key"
+  fail "config check accepts a wrong key"
 fi
 for script in postinst prerm postrm; do
   dpkg-deb --info "$work"/packages/tensorcast_*_amd64.deb "$script" | sh -n || fail "$script is not a shell script"
@@ -93,9 +93,9 @@ for unit in tensorcast-global-store tensorcast-daemon; do
   [[ -f $deb_root/usr/lib/systemd/system/$unit.service ]] || fail "no $unit.service in the package"
 done
 if command -v systemd-analyze >/dev/null; then
-  cp -rn /usr/lib/systemd/system/. "$deb_root/usr/lib/systemd/system/"  # the targets that ours are ordered by
+  cp -rn /usr/lib/systemd/system/. "$deb_root/usr/lib/systemd/system/"  # the targets in the order of our units
   systemd-analyze verify --root="$deb_root" tensorcast-global-store.service tensorcast-daemon.service ||
-    fail "systemd does not like the units"
+    fail "systemd-analyze verify rejects the units"
 fi
 dpkg-deb -c "$work"/packages/tensorcast-dev_*_amd64.deb | grep tensorcastConfig.cmake >/dev/null || fail "no CMake package in tensorcast-dev"
 say "the Debian packages are good"

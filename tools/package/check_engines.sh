@@ -5,7 +5,8 @@
 #
 #   tools/package/check_engines.sh --wheels DIR --environment DIR
 #
-# It downloads 4 GB, so it is not a part of `make test`. vLLM and SGLang are read, not run: their wheels want CUDA.
+# It downloads 4 GB, so it is not a part of `make test`. It reads vLLM and SGLang but does not run them: their wheels need
+# CUDA.
 set -euo pipefail
 source_dir=$(cd "$(dirname "$0")/../.." && pwd)
 
@@ -22,7 +23,7 @@ done
 [[ -n $wheels && -n $environment ]] || die "--wheels and --environment are needed"
 
 interpreter=$(printf '%s\n' "$HOME"/.pyenv/versions/3.1[2-9].*/bin/python3 /usr/bin/python3.1[2-9] | grep -v '[*[]' | sort -V | tail -n 1)
-[[ -x $interpreter ]] || die "there is no Python 3.12 or newer; install one of the distribution's or pyenv's"
+[[ -x $interpreter ]] || die "there is no Python 3.12 or newer; install one from the distribution or with pyenv"
 rm -rf "$environment"
 "$interpreter" -m venv "$environment"
 pip() { "$environment/bin/pip" --disable-pip-version-check --quiet "$@"; }
@@ -31,7 +32,7 @@ pip install torch transformers safetensors numpy ml_dtypes pyzmq pytest "$wheels
 print("check-engines: torch", torch.__version__, "transformers", transformers.__version__, "safetensors", safetensors.__version__)'
 
 failed=0
-# The package and the program are the wheel's.
+# The tests use the package and the program of the wheel.
 (cd "$source_dir/python/tests" && TENSORCAST_BINARY="$environment/bin/tensorcast" "$environment/bin/python" -B -m pytest -q -ra \
   -p no:cacheprovider test_torch.py test_sharded.py test_transformers.py test_readme.py test_safetensors.py) || failed=1
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# An engine that links the installed client library: installs the build, builds consumer/ and the documentation's examples
-# against it, and runs them.
+# Tests an engine that links the installed client library: installs the build, builds consumer/ and the examples of the
+# documentation against it, and runs them.
 #
 #   tools/package/consumer_test.sh BUILD_DIR CMAKE
 set -euo pipefail
@@ -11,20 +11,20 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 "$cmake" --install "$build" --prefix "$work/first" >"$work/log" || { tail -20 "$work/log"; exit 1; }
-# Somewhere else than it was installed to: nothing in it may name a place.
+# The installation is moved: no file in it may name its folder.
 mv "$work/first" "$work/installed"
 if grep -rlF "$work/first" "$work/installed" --include='*.cmake'; then
-  echo "FAILED: these name the folder that was installed to"
+  echo "FAILED: these files name the folder of the installation"
   exit 1
 fi
-# What was installed is the client library alone: its headers below one folder, one archive.
+# Only the client library was installed: its headers below one folder, and one archive.
 headers=$(cd "$work/installed/include" && find . -type f | sort)
 if grep -v '^\./tensorcast/.*\.h$' <<<"$headers" || grep -E 'proto|rpc|test' <<<"$headers"; then
-  echo "FAILED: these are installed"
+  echo "FAILED: these headers must not be installed"
   exit 1
 fi
 archives=$(cd "$work/installed" && find . -name '*.a' -not -path '*/deps/*')
-[[ $archives == ./lib*/tensorcast/libtensorcast_client.a ]] || { echo "FAILED: these are installed: $archives"; exit 1; }
+[[ $archives == ./lib*/tensorcast/libtensorcast_client.a ]] || { echo "FAILED: these archives are installed, not only the client library: $archives"; exit 1; }
 
 # The documentation's examples, as they stand there: the program of docs/cpp.md, and the lines of the headers' opening comments.
 mkdir "$work/examples"
@@ -42,13 +42,13 @@ header_example() {
 header_example client 'absl::Status Example()'
 header_example replica 'absl::Status Example(const std::unique_ptr<Replica>& replica)'
 header_example telemetry 'absl::Status Example()'
-# found EXAMPLE TEXT: an example that lost what it is about would compile, too.
-found() { grep -qF -- "$2" "$work/examples/$1.cc" || { echo "FAILED: no example found for $1"; exit 1; }; }
+# found EXAMPLE TEXT: checks that the example has the text, because an empty example would also compile.
+found() { grep -qF -- "$2" "$work/examples/$1.cc" || { echo "FAILED: the example $1 does not have $2"; exit 1; }; }
 found readme ')->Get('
 found client_h ')->Get('
 found replica_h 'replica->Find('
 found telemetry_h 'StartTelemetry('
-# Each header by itself.
+# Each header alone.
 while read -r header; do
   echo "#include <${header#./}>" >"$work/examples/alone_$(tr -c 'a-z\n' _ <<<"$header").cc"
 done <<<"$headers"
@@ -60,7 +60,7 @@ done <<<"$headers"
 "$work/consumer/with_telemetry"
 readelf --dynamic "$work/consumer/consumer" >"$work/needed"
 if grep 'NEEDED.*opentelemetry' "$work/needed"; then
-  echo "FAILED: the SDK is loaded by a program without telemetry"
+  echo "FAILED: a program without telemetry loads the SDK"
   exit 1
 fi
 tensorcast=$work/installed/bin/tensorcast
@@ -76,9 +76,9 @@ read -r -t 60 _ <>"$work/ready" || { echo "FAILED: the daemon is not ready"; cat
 "$tensorcast" make-model "$work/model.safetensors" --size 8MiB
 "$tensorcast" put "$work/model.safetensors" --key llama/prod --daemon "unix:$work/state/daemon.sock"
 "$work/consumer/readme" "unix:$work/state/daemon.sock" llama/prod | tee "$work/tensors"
-grep -q '^model.embed_tokens.weight: [1-9][0-9]* bytes at 0x' "$work/tensors" || { echo "FAILED: it lists no tensors"; exit 1; }
+grep -q '^model.embed_tokens.weight: [1-9][0-9]* bytes at 0x' "$work/tensors" || { echo "FAILED: the README's program lists no tensors"; exit 1; }
 if "$work/consumer/readme" "unix:$work/state/daemon.sock" no/such/key 2>"$work/error"; then
-  echo "FAILED: it succeeds without a model"
+  echo "FAILED: the README's program succeeds without a model"
   exit 1
 fi
-grep -q NOT_FOUND "$work/error" || { echo "FAILED: its error is $(cat "$work/error")"; exit 1; }
+grep -q NOT_FOUND "$work/error" || { echo "FAILED: the error of the README's program is $(cat "$work/error")"; exit 1; }

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Which shared libraries a package carries, and how they get into it: for make_package.sh and make_wheel.sh, which source
-# this after they have defined die().
+# Copies the shared libraries of a package into it. make_package.sh and make_wheel.sh source this file after they define
+# die().
 
-# What a system with glibc >= 2.36 and a C++ program on it has, and what belongs to the machine's RDMA drivers.
+# True for the libraries of every system with glibc >= 2.36 and a C++ program, and for those of the RDMA drivers.
 is_of_the_system() {
   case $1 in
     linux-vdso.so.* | ld-linux-x86-64.so.* | libc.so.* | libm.so.* | libdl.so.* | libpthread.so.* | librt.so.* | \
@@ -12,19 +12,19 @@ is_of_the_system() {
   return 1
 }
 
-# copy_libraries ELF FOLDER: every shared library that ELF needs, by the name it is needed under.
+# copy_libraries ELF FOLDER: copies every shared library that ELF needs, under the name in ELF.
 copy_libraries() {
   local name path listing
   listing=$(ldd "$1")
   while read -r name path; do
     is_of_the_system "$name" && continue
-    [[ $path == /* ]] || die "$1 needs $name, which is not on this machine"
+    [[ $path == /* ]] || die "$1 needs $name, which this machine does not have"
     [[ -e $2/$name ]] || install -m 0644 "$path" "$2/$name"
   done < <(awk '$2 == "=>" {print $1, ($3 == "not" ? "missing" : $3)}' <<<"$listing")
 }
 
-# copy_ucx_modules BINARY LIB: what UCX loads at run time, from the folder ucx/ beside its own library, by the names that
-# end in .so.0; and the libraries that these need.
+# copy_ucx_modules BINARY LIB: copies the modules that UCX loads at run time, and the libraries that these need. UCX loads
+# them from the folder ucx/ beside its own library, under names that end in .so.0.
 copy_ucx_modules() {
   local ucs modules module
   mkdir -p "$2/ucx"
@@ -35,5 +35,5 @@ copy_ucx_modules() {
     install -m 0644 "$module" "$2/ucx/$(basename "$module")"
     copy_libraries "$module" "$2"
   done
-  rm -f "$2"/libuct_*.so.*  # modules that modules need: they are in ucx/
+  rm -f "$2"/libuct_*.so.*  # modules that other modules need are in ucx/ already
 }

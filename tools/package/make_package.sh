@@ -3,14 +3,14 @@
 #
 #   tools/package/make_package.sh --build DIR --out DIR [--archive-only]
 #
-#   tensorcast-VERSION-linux-x86_64.tar.gz   bin/tensorcast and the shared libraries that it needs, and the check of a
-#                                            machine's GPUs; unpack anywhere
-#   tensorcast_VERSION_amd64.deb             the same below /usr/lib/tensorcast, with systemd units and a user
+#   tensorcast-VERSION-linux-x86_64.tar.gz   bin/tensorcast, the shared libraries that it needs, and the check of a
+#                                            machine's GPUs; for any folder
+#   tensorcast_VERSION_amd64.deb             bin/ and lib/ below /usr/lib/tensorcast, with systemd units and a user
 #   tensorcast-dev_VERSION_amd64.deb         the client library: headers, one archive, a CMake package
 #
-# What a package takes from the system is what every glibc >= 2.36 system has: the C and C++ runtimes. Drivers of RDMA
-# devices (rdma-core) must match the machine's kernel modules, so UCX's InfiniBand modules are in the package and
-# rdma-core is not: where it is missing, UCX leaves those modules out.
+# A package takes only the C and C++ runtimes from the system, which every system with glibc >= 2.36 has. The drivers of RDMA
+# devices (rdma-core) must match the machine's kernel modules. So UCX's InfiniBand modules are in the package and rdma-core is
+# not: without rdma-core UCX does not use these modules.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 
@@ -28,9 +28,9 @@ while (($#)); do
     *) die "unknown argument $1; see the head of $0" ;;
   esac
 done
-[[ -n $build && -n $out ]] || die "--build and --out are needed"
+[[ -n $build && -n $out ]] || die "--build and --out are required; see the head of $0"
 binary=$build/bin/tensorcast
-[[ -x $binary ]] || die "$binary is missing: build it first"
+[[ -x $binary ]] || die "$binary is missing; build it first"
 version=$(sed -n 's/^CMAKE_PROJECT_VERSION:[A-Z]*=//p' "$build/CMakeCache.txt")
 [[ $version =~ ^[0-9.]+$ ]] || die "no project version in $build/CMakeCache.txt"
 mkdir -p "$out"
@@ -41,7 +41,7 @@ trap 'rm -rf "$work"' EXIT
 # shellcheck source=tools/package/libraries.sh
 source "$here/libraries.sh"
 
-# stage PREFIX: bin/ and lib/ as they stand in every package.
+# stage PREFIX: fills bin/ and lib/, which all packages share.
 stage() {
   mkdir -p "$1/bin" "$1/lib"
   install -m 0755 "$binary" "$1/bin/tensorcast"
@@ -57,7 +57,7 @@ check_size() {
   ((bytes <= limit_mib * 1048576)) || die "$1 has $bytes bytes, more than $limit_mib MiB"
 }
 
-# stage_gpu_check PREFIX: bin/tensorcast-gpu-check and its tests.
+# stage_gpu_check PREFIX: adds bin/tensorcast-gpu-check and its tests.
 stage_gpu_check() {
   local test
   mkdir -p "$1/libexec/gpu-check"
@@ -81,7 +81,7 @@ make_archive() {
   check_size "$out/$name.tar.gz"
 }
 
-# control ROOT PACKAGE DEPENDS: the control file of a package, from its template.
+# control ROOT PACKAGE: makes the control file of a package from its template.
 control() {
   mkdir -p "$1/DEBIAN"
   sed -e "s/@VERSION@/$version/" -e "s/@SIZE@/$(du -sk "$1" | cut -f1)/" "$here/debian/$2.control" >"$1/DEBIAN/control"

