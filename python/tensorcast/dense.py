@@ -16,8 +16,8 @@ from tensorcast.errors import InvalidArgumentError
 def dense(name: str, tensor: Any) -> Any:
     """Returns the torch.Tensor in memory that has the elements of `tensor`.
 
-    This is the tensor itself, the local tensor of a DTensor that is whole on this rank, or the result of a collective,
-    for which it waits. Raises InvalidArgumentError for a tensor without such memory; the message says what to put instead.
+    This is the tensor itself, or the local tensor of a DTensor that is whole on this rank. For the result of a collective
+    it waits. Raises InvalidArgumentError for a tensor without such memory; the message says what to put instead.
     """
     import torch
 

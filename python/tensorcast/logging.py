@@ -3,8 +3,8 @@
     tensorcast.logging.install()
     logging.basicConfig(format=tensorcast.logging.FORMAT)
 
-After install() every record has `trace_id`, `span_id` and `trace_sampled` of the span that was current when the record was
-made (a span of tensorcast.tracing or of the program's own OpenTelemetry). Without a span they are empty, empty and False.
+After install() every record has `trace_id`, `span_id` and `trace_sampled` of the span that was current when it was made.
+This is a span of tensorcast.tracing or of the program's own OpenTelemetry. Without a span they are empty, empty and False.
 """
 
 from __future__ import annotations

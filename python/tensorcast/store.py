@@ -224,14 +224,14 @@ class Store(Administration):
         tensors: names of the tensors to get, or shell patterns of names ("model.layers.[0-7].*"). None: all tensors.
         lane: force "local", "ucx", "ucx-rma", "tcp" or "disk".
         wait_for_space: while all replicas of the pool are in use, wait for space, until the timeout.
-        confirmed: raise UnavailableError when the global store does not answer. False: use the daemon's last
+        confirmed: raise UnavailableError when the global store does not answer. False: then use the daemon's last
             knowledge of the key.
         pin: keep the artifact on this node, also while no client has a lease on it, until unpin().
         progress: show a bar on the terminal or in the notebook while a long transfer runs.
 
-        Raises NotFoundError when no node has the artifact, ResourceExhaustedError when the pool has no room,
-        FailedPreconditionError when this process cannot map the daemon's memory (the daemon of another host), and
-        DataLossError when no source has intact bytes.
+        Raises NotFoundError when no node has the artifact, and ResourceExhaustedError when the pool has no room. Raises
+        FailedPreconditionError when this process cannot map the daemon's memory, because the daemon is on another host.
+        Raises DataLossError when no source has intact bytes.
         """
         call = self._start_get(artifact, device, tensors, lane, wait_for_space, confirmed, True, pin, timeout)
         return Weights((yield call, f"get {artifact}" if progress else None), self)
@@ -323,7 +323,7 @@ class Store(Administration):
         pin: as in get. This is a second call, after the put: when it fails, its error says so and the model is stored.
         progress: as in get.
 
-        Raises InvalidArgumentError, with the name of the tensor or file that cannot be stored, and NotFoundError or
+        Raises InvalidArgumentError, which names the tensor or the file that cannot be stored. Raises NotFoundError or
         PermissionDeniedError for a path that this process cannot open.
         """
         call = self._start_put(source, key, metadata, device, expected_revision, keep, durable, wait_for_space,
@@ -425,8 +425,8 @@ def _connect(daemon: str | os.PathLike[str] | None = None, *, timeout: float = 5
     ca, certificate, key: PEM files, for mutual TLS with "host:port".
     trust_domain: the trust domain that the daemon's certificate must be of. Empty: that of `certificate`.
 
-    Raises UnavailableError when no daemon runs there or it does not answer, PermissionDeniedError when this user may not
-    connect, and InvalidArgumentError for a malformed address or unusable certificates.
+    Raises UnavailableError when no daemon runs there or it does not answer, and PermissionDeniedError when this user may
+    not connect. Raises InvalidArgumentError for a malformed address or unusable certificates.
     """
     address = daemon_address(daemon)
     given = {"ca": ca, "certificate": certificate, "key": key, "trust_domain": trust_domain}

@@ -7,8 +7,8 @@
     @tracing.traced
     async def serve(): ...
 
-If the program uses OpenTelemetry itself (the `opentelemetry` package with a provider), these are spans of that provider, and
-the store's calls are children of its current span. Otherwise they are TensorCast's own spans. These are exported after
+If the program uses OpenTelemetry itself (the `opentelemetry` package with a provider), these are spans of that provider. The
+store's calls are then children of its current span. Otherwise they are TensorCast's own spans. These are exported after
 `start()`; before `start()` they are only ids, for logs and for the daemons' traces. A span that the program opens is always
 sampled, whatever the sampling ratio.
 
