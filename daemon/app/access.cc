@@ -22,7 +22,7 @@ rpc::EndpointAccess AccessOf(const DaemonOptions& options, const transport::Lane
       .endpoint = absl::StrCat(listen, " (lane ", lane.name, ")"),
       .callers =
           rpc::CallersOfPort(listen, "a node's certificate", certified ? options.credentials.get() : nullptr),
-      .role = certified ? "the pulls that were granted to that node" : "the pulls whose secret id they know",
+      .role = certified ? "the pulls that were granted to that node" : "the pulls with a secret id they know",
       .in_clear = !certified};
 }
 

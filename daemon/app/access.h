@@ -9,7 +9,7 @@
 
 namespace tensorcast::daemon {
 
-// `grpc` are the addresses of the server whose unix socket is the daemon's own user's.
+// `grpc` are the addresses of the server with the unix socket of the daemon's own user.
 std::vector<rpc::EndpointAccess> EndpointsOf(const DaemonOptions& options,
                                              const std::vector<std::string>& grpc);
 

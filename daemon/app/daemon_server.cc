@@ -111,7 +111,7 @@ v1::Node DescribeNode(const DaemonOptions& options, const NodeState& state, cons
   node.set_name(options.name);
   node.set_incarnation(state.incarnation());
   node.set_host_id(options.host_id);
-  // Without it nobody attaches, and the global store grants no local lane.
+// Without it no client attaches, and the global store grants no local lane.
   node.set_handle_socket(options.local_lane ? options.handle_socket : "");
   for (const auto& lane : transports) {
     node.add_lanes(std::string(lane->name()));
@@ -136,7 +136,7 @@ v1::Node DescribeNode(const DaemonOptions& options, const NodeState& state, cons
   return node;
 }
 
-// Shows reports of transfers to whoever watches, and keeps the last ones.
+// Shows reports of transfers to the calls that watch, and keeps the last ones.
 ReplicaFeed::TransferSink TellOfTransfersTo(TransferLog* log) {
   return [log](const TransferReport& report) {
     log->Add(report);
@@ -250,7 +250,7 @@ OnHostClaim OnHostClaimOf(KeptPool* kept) {
   };
 }
 
-// The replicas of this node, and who gets at them. The engine must see its last lease end before it goes: the
+// The replicas of this node, and what reads them. The engine must see its last lease end before it goes: the
 // servings and the handle server (tickets and connections) end before it.
 struct EngineSide {
   static absl::StatusOr<std::unique_ptr<EngineSide>> Start(const DaemonOptions& options,
@@ -425,7 +425,7 @@ struct CallSide {
                                                     .services = {&service, &possession, proxy.get()},
                                                     .max_connections = options.max_connections,
                                                     .credentials = options.credentials}));
-    // A server of its own: gRPC does not tell a handler by which socket a call came, nor whose it is.
+    // A server of its own: gRPC does not tell a handler by which socket a call came, nor which user owns it.
     TC_ASSIGN_OR_RETURN(clients, rpc::Server::Start({.listen = {absl::StrCat("unix:", options.client_socket)},
                                                      .unix_groups = options.handle_groups,
                                                      .services = {&service, proxy.get()},
@@ -450,7 +450,7 @@ struct CallSide {
   DamagedReplicas damaged;
   const std::unique_ptr<grpc::Service> proxy;
   std::unique_ptr<rpc::Server> server;
-  std::unique_ptr<rpc::Server> clients;  // of those who have the rights of a client
+  std::unique_ptr<rpc::Server> clients;  // of callers with the rights of a client
 };
 
 }  // namespace
@@ -490,7 +490,7 @@ struct DaemonServer::Parts {
   SteadyTime next_peer_check = SteadyTime::InfinitePast();  // of the chores
 };
 
-// Who this node is, and what it has of its own.
+// The identity of this node, and what it has of its own.
 absl::Status DaemonServer::Parts::OpenNode() {
   if (options.state_dir.empty() || options.global_store.empty()) {
     return absl::InvalidArgumentError("a daemon needs a state_dir and the address of a global store");

@@ -58,7 +58,7 @@ absl::StatusOr<std::unique_ptr<DeviceRuntime>> OpenDevices(const DaemonOptions& 
   if (kind == "none") return CreateNullRuntime();
   if (kind == "fake") {
     LOG(WARNING) << "using " << options.fake_devices
-                 << " fake GPUs, whose memory is shared memory of this host";
+                 << " fake GPUs; their memory is shared memory of this host";
     return CreateFakeRuntime(
         {.device_count = options.fake_devices, .device_bytes = options.fake_device_bytes});
   }

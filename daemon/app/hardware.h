@@ -32,7 +32,7 @@ absl::StatusOr<Transports> OpenLanes(const DaemonOptions& options, DeviceRuntime
 
 // How fast the links are over which other hosts reach this node, in Mbit/s each way: of the interfaces that
 // have its advertised addresses, as their driver says below `sysfs`, but no more than the options let it
-// send. 0: nobody knows, as on many virtual machines.
+// send. 0: unknown, as on many virtual machines.
 uint64_t LinkMbit(const DaemonOptions& options, const std::string& sysfs = "/sys");
 
 }  // namespace tensorcast::daemon

@@ -102,7 +102,7 @@ TEST(Link, IsAsFastAsItsInterfaceSaysAndNoFasterThanItMaySend) {
   says("-1");
   EXPECT_EQ(LinkMbit(options, sysfs), 1'000u);
   options.lane_config.send_limit = 0;
-  EXPECT_EQ(LinkMbit(options, sysfs), 0u) << "nobody knows";
+  EXPECT_EQ(LinkMbit(options, sysfs), 0u) << "unknown";
   says("25000");
   options.lane_config.tcp_advertise = {"127.0.0.1:7001", "127.0.0.1:7002"};
   EXPECT_EQ(LinkMbit(options, sysfs), 25'000u) << "two ports of one interface";

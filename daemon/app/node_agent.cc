@@ -43,7 +43,7 @@ void NodeAgent::OnHeartbeat(const v1::HeartbeatResponse& response) {
           << "Artifact " << artifact_id << " was deleted, but stays here: " << forgotten;
     });
   }
-  // Before the tasks, whose ingests join them.
+  // Before the tasks: the ingests of tasks join the groups.
   options_.groups->Answered(response);
   options_.tasks->Answered(response);
   for (const std::string& replica_id : response.evict_replicas()) {

@@ -40,7 +40,7 @@ LeasesByLocation ByLocation(const std::array<int, 3>& counts) {
   return {{LocationKind::kCpu, counts[0]}, {LocationKind::kGpu, counts[1]}, {LocationKind::kDisk, counts[2]}};
 }
 
-// Each lease is counted by whoever holds it. What is left is held by ingests of this node: those that end,
+// Each lease is counted by its holder. What is left is held by ingests of this node: those that end,
 // and those that read another replica. (The counts are taken one after another, so a lease that moves in
 // between may be missed.)
 void ReportLeases(const NodeGauges::Options& parts, otel::Gauge<2>::Observer& observer) {

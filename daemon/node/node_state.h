@@ -1,4 +1,4 @@
-// Who this node is: the state directory's lock, node id and incarnation.
+// The identity of this node: the state directory's lock, node id and incarnation.
 //
 // The node id is a UUID made once and kept; the incarnation grows with each start, so that what an earlier
 // process of this node still sends is recognised as old. One process at a time may hold a state directory:

@@ -1,5 +1,5 @@
-// The source of a put whose image a client streams through a ring (core/handles/put_ring.h), but for what of
-// it the client hands over.
+// The source of a put: a client streams its image through a ring (core/handles/put_ring.h), except the parts
+// that the client hands over.
 #pragma once
 
 #include <cstdint>

@@ -44,7 +44,7 @@ class SingleSourceProvider : public SourceProvider {
 
   absl::StatusOr<MoreSources> Next(const RequestContext&, std::span<const SourceFailure> ended,
                                    bool /*needed*/) override {
-    // The first question; a failure means that the source was given and is in vain, and there is no other.
+    // Only the first call gets the source: a failure means that this source failed, and it is the only one.
     if (ended.empty() && source_ != nullptr) {
       MoreSources more;
       more.sources.push_back(std::move(source_));
@@ -87,7 +87,7 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> MapOffer(Offer offer, uint64_t imag
 absl::StatusOr<std::string> Sessions::IssueTicket(std::unique_ptr<ReplicaLease> lease, Holder holder,
                                                   std::shared_ptr<void> companion) {
   // What keeps the claim's memory where it is, until the connection that claimed the ticket ends (or the
-  // ticket, if nobody claims it).
+  // ticket, if no client claims it).
   struct Hold {
     std::shared_ptr<void> companion;
     std::unique_ptr<ReplicaLease> lease;  // ends first

@@ -26,8 +26,8 @@ class Sessions {
   Sessions(HandleServer* handles, const HostPool* pool, DeviceRuntime* devices)
       : handles_(handles), pool_(pool), devices_(devices) {}
 
-  // Gives the lease to whoever claims the returned ticket; it ends when nobody does within the ticket's life.
-  // `holder` is who that is to be; `companion` lives as long as the lease.
+  // Gives the lease to the process that claims the returned ticket; it ends when none does in the ticket's
+  // life. `holder` is the kind of that process; `companion` lives as long as the lease.
   absl::StatusOr<std::string> IssueTicket(std::unique_ptr<ReplicaLease> lease,
                                           Holder holder = Holder::kClient,
                                           std::shared_ptr<void> companion = nullptr);

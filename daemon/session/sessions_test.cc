@@ -265,7 +265,7 @@ TEST_F(SessionsTest, HandedTensors_AreStoredWithoutBeingAskedFor) {
   handed[0].memfd = SealedMemory(packed);
   handed[0].bytes = packed.size();
   auto filler = OpenRing(handed);
-  // Nobody fills the ring.
+  // No client fills the ring.
   auto lease = IngestFrom(*filler);
   ASSERT_TRUE(lease.ok()) << lease.status();
   EXPECT_EQ(testing::Gather((*lease)->memory().host->Spans(0, artifact_.image.size())), artifact_.image);

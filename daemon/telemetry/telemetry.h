@@ -1,4 +1,4 @@
-// What a transfer's report becomes for those who watch: spans (one a stage and source) and metrics. The
+// Turns a transfer's report into telemetry: spans (one for each stage and source) and metrics. The
 // engine reports once, at the end; nothing here runs while bytes move. Thread-safe.
 #pragma once
 
@@ -41,8 +41,8 @@ class ServeRecord {
   SteadyTime opened_;
 };
 
-// A replica of this node that another daemon of this host copies from, for as long as this lives. Such a copy
-// is no work of ours, so there is a span, and no count of bytes.
+// A replica of this node that another daemon of this host copies from, for as long as this lives. This daemon
+// does not do that work, so there is a span, and no count of bytes.
 class AttachRecord {
  public:
   // `parent`: the call that asked for it; `receiver`: the span that reads, for a link; may be invalid.
