@@ -36,7 +36,7 @@ absl::Status ClusterEvictionGuard::MayEvict(const ReplicaInfo& replica) {
   if (decision.ok() && decision->granted()) {
     absl::MutexLock lock(&mutex_);
     // The global store does not offer the replica any more from its consent on. Remembered, to be taken back
-    // where the eviction does not come about after all (somebody leased it).
+    // where the eviction does not come about after all (a client leased it).
     granted_[replica.id] = SteadyNow();
     return absl::OkStatus();
   }

@@ -56,7 +56,7 @@ class FakeGlobalStore : public GlobalStoreClient {
   std::vector<std::vector<v1::ReconcileInventoryRequest>> inventories;
   std::vector<v1::UpdateReplicasRequest> updates;
   std::vector<v1::RequestEvictionRequest> evictions;
-  std::string published_for;  // who asked for the last one
+  std::string published_for;  // the caller that asked for the last one
   std::vector<std::pair<std::string, v1::PublishArtifactRequest>> published;
   std::vector<v1::RequestReplicaTransportRequest> asked;
   std::vector<v1::CompleteReplicaTransportRequest> completed;

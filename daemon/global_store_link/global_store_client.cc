@@ -194,7 +194,7 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
                         SteadyNow() - began >= kLongEnoughToAnswer;
     const bool unreachable = absl::IsUnavailable(status) || silent;
     if (!unreachable) {
-      // Of a call that was cancelled, or whose time says nothing, nothing follows.
+      // A cancelled call, or one with a deadline that says nothing, proves nothing.
       if (!absl::IsCancelled(status) && !absl::IsDeadlineExceeded(status)) NoteAnswered();
       return status;
     }
@@ -227,7 +227,7 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
     return call;
   }
 
-  // Whoever is away for long may have moved. On the link's own thread, which has nothing better to do then.
+  // A global store that is away for long may have moved. Runs on the link's own thread, which is idle then.
   template <class Response>
   absl::StatusOr<Response> LookingAgain(absl::StatusOr<Response> answer) {
     if (!answer.ok() && IsAway()) channel_->LookUpAgain();

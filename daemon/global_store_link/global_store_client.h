@@ -50,8 +50,8 @@ class GlobalStoreClient {
       const RequestContext& context, const v1::RequestEvictionRequest& request) = 0;
   virtual absl::Status DrainNode(const RequestContext& context, const v1::DrainNodeRequest& request) = 0;
 
-  // Streams the manifest in pieces; `first` holds everything else. `asking`: for whom, as rpc::Caller has it,
-  // who is asked about where there is a key; empty: this node by itself.
+  // Streams the manifest in pieces; `first` holds everything else. `asking`: the caller, as rpc::Caller
+  // has it, which the access check of a key names; empty: this node by itself.
   virtual absl::StatusOr<v1::PublishArtifactResponse> PublishArtifact(const RequestContext& context,
                                                                       const Manifest& manifest,
                                                                       const v1::PublishArtifactRequest& first,
@@ -65,7 +65,7 @@ class GlobalStoreClient {
   virtual absl::StatusOr<std::vector<std::string>> FindVersion1Artifacts(const RequestContext& context,
                                                                          uint64_t image_bytes,
                                                                          uint32_t tensor_count) = 0;
-  // Tried once. Who wants to know what a key means asks KnownKeys.
+  // Tried once. Code that wants to know what a key means asks KnownKeys.
   virtual absl::StatusOr<v1::Key> ResolveKey(const RequestContext& context, const std::string& key) = 0;
   // The nodes of these names that it knows. REQUIRES: one at least.
   virtual absl::StatusOr<std::vector<v1::Node>> FindNodes(const RequestContext& context,

@@ -27,7 +27,7 @@ using ::testing::HasSubstr;
 // Long enough to be answered in.
 constexpr absl::Duration kLong = absl::Milliseconds(400);
 
-// A global store that works on a call until nobody waits for it any more, but for what a test has it answer.
+// A global store that works on a call until no caller waits for it any more, but for what a test sets.
 class BusyStore final : public v1::GlobalStore::CallbackService {
  public:
   explicit BusyStore(rpc::Executor* executor) : executor_(*executor) {}
@@ -111,7 +111,7 @@ TEST_F(GlobalStoreClientTest, AnAbsenceBeginsNoEarlierThanTheLastAnswer) {
   EXPECT_LE(client_->away_for(), SteadyNow() - before_the_answer);
 }
 
-TEST_F(GlobalStoreClientTest, AWatchWhoseTimeIsUpWasAnswered) {
+TEST_F(GlobalStoreClientTest, WatchAtItsDeadline_CountsAsAnswered) {
   const absl::Status ended = absl::DeadlineExceededError("Deadline Exceeded");
   EXPECT_EQ(client_->Noted(ended, SteadyNow() - absl::Minutes(1), Timeout::kMeansNothing), ended);
   EXPECT_EQ(client_->away_for(), absl::ZeroDuration());
@@ -140,7 +140,7 @@ TEST_F(GlobalStoreClientTest, OneThatIsAwayForLongIsLookedUpAgain) {
       testing::Eventually([&] { return absl::IsUnimplemented(client->Heartbeat(Context(), {}).status()); }));
   moved = false;
   EXPECT_TRUE(absl::IsUnimplemented(client->Heartbeat(Context(), {}).status()))
-      << "nobody looks while it answers";
+      << "the client does not look again while it answers";
 }
 
 }  // namespace

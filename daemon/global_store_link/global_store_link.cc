@@ -184,7 +184,7 @@ void GlobalStoreLink::Loop() {
 void GlobalStoreLink::GiveUp() {
   {
     absl::MutexLock lock(&mutex_);
-    stopping_ = true;  // for those who wait
+    stopping_ = true;  // for the calls that wait
   }
   if (options_.on_replaced) {
     options_.on_replaced(
@@ -226,7 +226,7 @@ absl::Status GlobalStoreLink::Step() {
 absl::Status GlobalStoreLink::Register() {
   v1::RegisterNodeRequest request;
   *request.mutable_node() = options_.node;
-  // Before its first heartbeat somebody may request an artifact here that has no room.
+  // Before its first heartbeat a client may request an artifact here that has no room.
   node_->FillPools(request.mutable_node()->mutable_pools());
   absl::StatusOr<v1::RegisterNodeResponse> registered =
       options_.client->RegisterNode(UpkeepContext(options_.call_timeout), request);
@@ -246,7 +246,7 @@ absl::Status GlobalStoreLink::Register() {
                 .given = SteadyNow() - rpc::FromProto(response.grant_key_age()),
                 .epoch = response.store_epoch()};
   registered_ = true;
-  standing_ = absl::OkStatus();  // it has answered: who waited for this asks for the other next
+  standing_ = absl::OkStatus();  // it has answered: a call that waited for registered_ reads this next
   return absl::OkStatus();
 }
 

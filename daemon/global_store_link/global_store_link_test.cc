@@ -135,7 +135,7 @@ TEST_F(LinkTest, ANodeThatIsNotKnownAnyMoreRegistersAgain) {
   EXPECT_EQ(store_.With([](auto& store) { return store.registrations.size(); }), 2);
 }
 
-TEST_F(LinkTest, ANodeThatWasReplacedSaysByWhomAndTakesItsPlaceAgainOnceItMay) {
+TEST_F(LinkTest, ReplacedNode_NamesItsReplacementAndReturnsOnceAllowed) {
   Start();
   ASSERT_TRUE(link_.WaitRegistered(Soon()).ok());
   store_.With([](auto& store) { store.down = absl::AbortedError("the node is the daemon b now"); });
@@ -199,7 +199,7 @@ TEST_F(LinkTest, ArtifactsThatTheGlobalStoreLostArePublishedAgain) {
   ReplicaInfo ready = Info("ready");
   ready.artifact_id = node_.manifest->id();
   node_.inventory = {ready};
-  store_.unknown_artifacts = {node_.manifest->id(), "tc1:nobody-has-this"};
+  store_.unknown_artifacts = {node_.manifest->id(), "tc1:no-node-has-this"};
   Start();
   ASSERT_TRUE(store_.Await([](auto& store) { return !store.published.empty(); }));
   store_.With([this](auto& store) {
@@ -267,7 +267,7 @@ TEST_F(LinkTest, GoodbyeLeavesNothingOfThisNode) {
   EXPECT_EQ(link_.WaitRegistered(SteadyTime::InfiniteFuture()).code(), absl::StatusCode::kUnavailable);
 }
 
-TEST_F(LinkTest, NobodyAtTheAddressIsSaidInTheError) {
+TEST_F(LinkTest, RefusedConnection_IsNamedInTheError) {
   store_.down = absl::UnavailableError("connection refused");
   Start();
   const absl::Status status = link_.WaitRegistered(SteadyNow() + absl::Milliseconds(50));
@@ -355,7 +355,7 @@ Return Simulate(absl::Duration away, int taken_a_window) {
     if (window != nullptr && *window <= taken_a_window) {
       seen.all_taken = now - away;
     } else {
-      calls.emplace(now + node->Next(), node);  // nobody listens, or too much is under way
+      calls.emplace(now + node->Next(), node);  // no daemon listens, or too much is under way
     }
   }
   return seen;

@@ -1,7 +1,7 @@
 // Whether this node's advertised port answers, seen as others see it: by a new connection to the address that
 // they are told, in the rhythm of heartbeats and on a thread of its own, so that no heartbeat waits for it.
 //
-// A daemon can be heard by the global store while nobody reaches it (its descriptors are used up, a firewall
+// A daemon can be heard by the global store while no peer reaches it (its descriptors are used up, a firewall
 // lies between, the name that it advertises is another host's). It says so itself, and is not offered then.
 // Thread-safe.
 #pragma once
@@ -27,7 +27,7 @@ class ReachabilityProbe {
   // Waits for a check that runs.
   ~ReachabilityProbe();
 
-  // Several checks in a row found nobody. One that answers ends it.
+  // Several checks in a row had no answer. One answer ends it.
   bool unreachable() const { return unreachable_; }
 
  private:

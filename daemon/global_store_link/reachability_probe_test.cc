@@ -8,7 +8,7 @@
 namespace tensorcast::daemon {
 namespace {
 
-// A port whose answer is set.
+// A port with an answer that the test sets.
 class ReachabilityProbeTest : public ::testing::Test {
  protected:
   // Waits until so many more checks have begun and all but the last have ended.
@@ -25,7 +25,7 @@ class ReachabilityProbeTest : public ::testing::Test {
                           }};
 };
 
-TEST_F(ReachabilityProbeTest, IsUnreachableOnlyAfterSeveralChecksInARowThatNobodyAnswers) {
+TEST_F(ReachabilityProbeTest, SeveralUnansweredChecks_MakeItUnreachable) {
   AwaitChecks(5);
   EXPECT_FALSE(port_.unreachable());
   answer_ = absl::StatusCode::kDeadlineExceeded;

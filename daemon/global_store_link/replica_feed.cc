@@ -21,7 +21,7 @@ void ReplicaFeed::OnTransferEnded(const TransferReport& report) {
 void ReplicaFeed::Touch(const ReplicaInfo& replica) { Enqueue(replica); }
 
 void ReplicaFeed::Enqueue(const ReplicaInfo& replica) {
-  // A first ingest has no artifact id yet, and nobody else can want such a replica.
+  // A first ingest has no artifact id yet, and no other node can want such a replica.
   if (replica.artifact_id.empty()) return;
   std::function<void()> wake;
   {

@@ -32,7 +32,7 @@ TEST(ReplicaFeed, TakesTheOldestFirstAndLeavesTheRest) {
   EXPECT_EQ(rest[0].id, "c");
 }
 
-TEST(ReplicaFeed, AReplicaWithoutAnArtifactIdIsNobodysBusiness) {
+TEST(ReplicaFeed, ReplicaWithoutArtifactId_IsNotReported) {
   ReplicaFeed feed(nullptr);
   feed.OnReplicaChanged({.id = "first-ingest"}, nullptr);
   EXPECT_TRUE(feed.empty());
@@ -50,7 +50,7 @@ TEST(ReplicaFeed, WakesTheLinkAndPassesTransfersOn) {
   int woken = 0;
   std::string transfer;
   ReplicaFeed feed([&](const TransferReport& report) { transfer = report.transfer_id; });
-  feed.Touch(Info("before anybody listens", ReplicaState::kReady));
+  feed.Touch(Info("before the link listens", ReplicaState::kReady));
   feed.SetWake([&] { ++woken; });
   feed.Touch(Info("a", ReplicaState::kReady));
   feed.OnTransferEnded({.transfer_id = "t"});
