@@ -24,10 +24,10 @@ struct Attachment {
 
 void NoteAttachment(KeeperClient& keeper, const Attachment& holder);
 void DropAttachment(KeeperClient& keeper, const Attachment& holder);
-// The same one, who maps what is not served any more.
+// Notes a holder that maps a replica that is not served any more.
 void NoteUnserved(KeeperClient& keeper, Attachment& holder);
 std::vector<std::string> NamesOf(const Attachment& holder);
-// Takes those out of what a keeper has who have not ended.
+// Takes the holders that have not ended out of what a keeper has.
 std::vector<Attachment> TakeAttachments(std::vector<KeptDescriptor>& kept);
 
 }  // namespace tensorcast::daemon

@@ -164,7 +164,7 @@ absl::Status KeeperClient::StartKeeper() {
   UniqueFd theirs(ends[1]);
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
-  // Nobody who waits for the end of the daemon's output waits for the keeper.
+  // A reader of the daemon's output sees its end although the keeper still runs.
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     posix_spawn_file_actions_addopen(&actions, fd, "/dev/null", O_RDWR, 0);
   }

@@ -121,7 +121,7 @@ class Client {
   pid_t pid_;
 };
 
-TEST_F(Keeper, HasWhoIsAttachedUntilThatProcessEnds) {
+TEST_F(Keeper, Attachment_IsKeptUntilItsProcessEnds) {
   Client client;
   KeeperClient before = NewDaemon();
   ASSERT_TRUE(before.Open().ok());

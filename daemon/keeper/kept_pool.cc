@@ -273,7 +273,7 @@ void KeptPool::SetEngine(StoreEngine* engine) {
 }
 
 void KeptPool::Stop() {
-  absl::flat_hash_map<std::string, Held> held;  // whose leases end without the lock
+  absl::flat_hash_map<std::string, Held> held;  // their leases end without the lock
   {
     absl::MutexLock lock(&mutex_);
     stopped_ = true;

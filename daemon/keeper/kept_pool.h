@@ -1,5 +1,5 @@
-// The host pool beyond the life of its daemon: its segments, a record of each ready replica in them, and who
-// is attached to those, are held by a keeper. At the start what an earlier daemon left is taken back.
+// The host pool beyond the life of its daemon. A keeper holds its segments, a record of each ready replica
+// in them, and the processes attached to those. At the start what an earlier daemon left is taken back.
 //
 // A replica to which a process of then is still attached is leased until that process is gone, or was given a
 // lease of its own: its memory is not given away while it is read.
@@ -88,7 +88,7 @@ class KeptPool final : public ReplicaListener {
   // Those of the start that lie, at least in part, in segments which the pool did not take.
   std::vector<const Found*> FindWithoutRoom(const HostPool& pool) const;
 
-  // Those who were attached to one artifact before, and what they keep where it is; null until it is
+// The processes that were attached to one artifact before, and what they keep in place; null until it is
   // verified.
   struct Held {
     std::vector<Attachment> holders;

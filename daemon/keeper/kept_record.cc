@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::string_view kMagic = "TCKR";
 constexpr uint16_t kVersion = 1;
-// Of a manifest, generously; whoever writes there is this daemon's user.
+// Far more than the largest manifest needs; only this daemon's user writes there.
 constexpr uint64_t kMaxRecordBytes = uint64_t{1} << 30;
 constexpr size_t kChecksumBytes = sizeof(Digest::bytes);
 

@@ -1,5 +1,5 @@
-// Segments of before that processes still map though nothing there is served to them: of replicas that did
-// not match, or for which there was no room. They are memory of the host all the same, so that the pool has
+// Segments of a previous daemon that processes still map, although not served: their replicas did not
+// match, or the pool had no space for them. They are memory of the host all the same, so that the pool has
 // as much less to give, until those processes end.
 //
 // Thread-safe.
@@ -34,7 +34,7 @@ class UnservedSegments {
             std::vector<HostAllocation> room);
   // REQUIRES: those of its segments that are in the pool are kept ones and something of them is adopted.
   void Add(Attachment holder);
-  // What nobody maps any more is let go. To be called now and then.
+  // Releases segments that no process maps any more. To be called now and then.
   void DropEnded();
   // Everything stays as it is, for the next daemon.
   void Stop();
