@@ -27,7 +27,7 @@ class BroadcastGroups {
     const GlobalStoreLink* link = nullptr;
     StoreEngine* engine = nullptr;             // must outlive it
     DeviceBroadcaster* broadcaster = nullptr;  // likewise; null: this node takes no part
-    // Whoever reaches the network between the nodes is believed: NCCL knows no certificates.
+    // Any process on the network between the nodes is trusted: NCCL has no certificates.
     bool trusted_fabric = false;
   };
   explicit BroadcastGroups(Options options);

@@ -40,7 +40,7 @@ std::string DamagedReplicas::DescribeMemory(const Possession::Damage& damage) co
 
 void DamagedReplicas::Note(const Possession::Damage& damage) {
   const std::string memory = DescribeMemory(damage);
-  // In this order, so that nobody leases it who is not told.
+  // In this order, so that each process that leases it is told.
   options_.engine->SetPinned(damage.replica_id, false).IgnoreError();
   const absl::Status dropped = options_.engine->Evict(damage.replica_id, /*force=*/true);
   LOG_IF(ERROR, !dropped.ok()) << "Corrupt replica " << damage.replica_id << " was not dropped: " << dropped;

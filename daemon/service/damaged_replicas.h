@@ -1,6 +1,6 @@
-// What is done about a replica whose bytes stopped matching their digests while this daemon held it (bad
-// memory, most likely): it is given to nobody any more, the processes that are attached to it are told, and
-// another one is taken from a good source in its place. What was found stands in the status.
+// Replaces a replica with bytes that stopped matching their digests while this daemon held it (bad
+// memory, most likely): it is not given out any more, the processes that are attached to it are told, and
+// another replica is taken from a good source in its place. What was found stands in the status.
 //
 // Owns a thread. Thread-safe.
 #pragma once
@@ -42,7 +42,7 @@ class DamagedReplicas {
   explicit DamagedReplicas(Options options) : options_(std::move(options)) {}
   ~DamagedReplicas();  // Gives up what is under way.
 
-  // Returns once nobody gets the replica any more and its holders are told; the other is made afterwards.
+  // Returns once no caller gets the replica any more and its holders are told; the new one is made later.
   void Note(const Possession::Damage& damage);
 
   // The newest first, those that are remembered.

@@ -17,7 +17,7 @@ namespace {
 using Stub = GlobalStoreChannel::Stub;
 
 // A client retries what is UNAVAILABLE; twice retried would be retried too long.
-// The global store is told who asked: a node's own certificate does not give it a client's rights.
+// The global store is told which client asked: a node's own certificate does not give it a client's rights.
 rpc::CallOptions OnceFor(const grpc::CallbackServerContext& call, rpc::EpochFence& fence) {
   return {.retry_for = absl::ZeroDuration(),
           .what = "call of the global store",

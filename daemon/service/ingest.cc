@@ -88,7 +88,7 @@ absl::StatusOr<ImageLayout> LayoutOf(const v1::PutArtifactRequest& request) {
 struct Ingester::NewArtifact {
   IngestRequest ingest;
   const v1::KeyBinding* binding = nullptr;  // null: no key
-  std::string asking;                       // for whom the key is bound
+  std::string asking;                       // the caller that binds the key
   bool durable = false;
   v1::Origin origin;                      // of an import; empty for a put
   std::shared_ptr<SecondReading> second;  // of the files of an import that is to be verified
@@ -223,7 +223,7 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Store(const RequestContext& cont
   v1::PutArtifactResult result;
   TC_ASSIGN_OR_RETURN(const ReplicaInfo info, FindReplica(*options_.engine, lease->replica_id()));
   if (info.state != ReplicaState::kReady) {
-    // Somebody had it evicted meanwhile.
+    // It was evicted meanwhile.
     return absl::UnavailableError(
         absl::StrCat("replica ", info.id, " with the same content is being dropped: put it again"));
   }

@@ -46,7 +46,7 @@ class Ingester {
   explicit Ingester(const Options& options) : options_(options) {}
 
   // `request` is the first message of the stream with the tensors of all of them; `offer` is what its token
-  // named. `asking`: who calls, as rpc::Caller has it.
+  // named. `asking`: the caller, as rpc::Caller has it.
   absl::StatusOr<v1::PutArtifactResult> Put(const RequestContext& context,
                                             const v1::PutArtifactRequest& request, Offer offer,
                                             const std::string& asking, const OnProgress& on_progress) const;

@@ -197,7 +197,7 @@ TEST_F(PutTest, MemoryThatAClientHandsOverBecomesAnArtifact) {
   ASSERT_THAT(store.published, SizeIs(1));
   EXPECT_EQ(store.published[0].first, result->artifact_id());
   EXPECT_FALSE(store.published[0].second.has_origin());
-  EXPECT_EQ(store.published_for, "client") << "who put it, whom the global store asks about the key";
+  EXPECT_EQ(store.published_for, "client") << "the client that put it, for the access check of the key";
   auto lease = engine->LeaseReplica(result->replica().replica_id());
   ASSERT_TRUE(lease.ok()) << lease.status();
   EXPECT_EQ(testing::Gather((*lease)->memory().host->Spans(0, artifact.image.size())), artifact.image);

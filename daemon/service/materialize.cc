@@ -157,9 +157,9 @@ absl::StatusOr<std::unique_ptr<ReplicaLease>> Materializer::CheckHolds(std::uniq
       " that are asked for are missing: bring them with a get, which attaches to what it brought"));
 }
 
-// Who wants a part joins an ingest that is under way and brings more. When that fails, the part may be there
-// all the same, or be had without the rest: in less memory, or from who has no more than that. So it is asked
-// for once more, and ends as that does.
+// A request for a part joins an ingest that is under way and brings more. When that fails, the part may be
+// there all the same, or be had without the rest: in less memory, or from a source that has only that part.
+// So the request is tried once more, and ends as that try does.
 absl::StatusOr<Materializer::Brought> Materializer::Bring(const RequestContext& context,
                                                           const IngestRequest& ingest,
                                                           const OnProgress& on_progress) const {
@@ -185,7 +185,7 @@ absl::StatusOr<v1::MaterializeReplicaResult> Materializer::Materialize(
   while (true) {
     absl::StatusOr<v1::MaterializeReplicaResult> result =
         MaterializeTarget(context, target, request, on_progress);
-    // Also where there is no room: that is looked for before sources are.
+    // Also where the pool is full: memory is reserved before sources are asked.
     if (absl::IsResourceExhausted(result.status()) || absl::IsNotFound(result.status())) {
       const absl::StatusOr<bool> has_copy = options_.global_store->HasCopy(context, target.artifact_id);
       if (has_copy.ok() && !*has_copy) return NoCopyLeft(target.artifact_id);
@@ -214,7 +214,7 @@ absl::StatusOr<v1::MaterializeReplicaResult> Materializer::MaterializeTarget(
                        .wait_for_space = request.wait_for_space()};
   TC_RETURN_IF_ERROR(ChooseChunks(request.tensors(), ingest));
   TC_ASSIGN_OR_RETURN(Brought brought, Bring(context, ingest, on_progress));
-  TC_RETURN_IF_ERROR(context.Check("materializing"));  // nobody is left to claim a ticket
+  TC_RETURN_IF_ERROR(context.Check("materializing"));  // no client is left to claim a ticket
 
   v1::MaterializeReplicaResult result;
   result.set_artifact_id(target.artifact_id);

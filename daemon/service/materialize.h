@@ -1,5 +1,5 @@
-// MaterializeReplica and AttachReplica: a replica of an artifact, here, from whoever has it; and a ticket for
-// its bytes. Thread-safe.
+// MaterializeReplica and AttachReplica: make a replica of an artifact on this node from any source that has
+// it, and issue a ticket for its bytes. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -32,7 +32,7 @@ class Materializer {
     KnownKeys* known_keys = nullptr;
     Sessions* sessions = nullptr;             // for tickets
     std::string handle_socket = {};           // where they are claimed
-    const ServeRegistry* servings = nullptr;  // for the grants of those who attach
+    const ServeRegistry* servings = nullptr;  // for the grants of attached daemons
     std::vector<std::string> lanes = {};      // that a request may ask for
   };
 

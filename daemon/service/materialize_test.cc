@@ -42,8 +42,8 @@ TEST_F(MaterializeTest, WhatIsHereIsGivenAsItIs) {
   EXPECT_FALSE(result->has_transfer());
   EXPECT_EQ(result->replica().replica_id(), replica_id);
   EXPECT_EQ(result->replica().node_id(), "me");
-  EXPECT_EQ(result->ticket(), "") << "nobody asked for one";
-  EXPECT_THAT(store.asked, SizeIs(0)) << "nobody else was asked for it";
+  EXPECT_EQ(result->ticket(), "") << "the request wanted none";
+  EXPECT_THAT(store.asked, SizeIs(0)) << "no other node was asked for it";
 }
 
 // Two rebinds between resolving the key and bringing its artifact: that one is gone by then.
@@ -79,7 +79,7 @@ TEST_F(MaterializeTest, AReplicaElsewhereOnThisNodeIsCopiedWithoutTheGlobalStore
   EXPECT_EQ(result->replica().location().device_uuid(), devices->devices()[0].uuid);
 }
 
-TEST_F(MaterializeTest, ATicketIsGivenToWhoWantsToAttach) {
+TEST_F(MaterializeTest, RequestToAttach_GetsATicket) {
   MakeReplica();
   v1::MaterializeReplicaRequest request = ById();
   request.set_attach(true);
@@ -125,7 +125,7 @@ TEST_F(MaterializeTest, AManifestThatIsNotTheOneAskedForIsDataLoss) {
   EXPECT_EQ(Materialize(ById()).status().code(), absl::StatusCode::kDataLoss);
 }
 
-TEST_F(MaterializeTest, WhatNobodyHasIsNotFoundAndSaysWhy) {
+TEST_F(MaterializeTest, ArtifactWithoutReplicas_IsNotFoundAndSaysWhy) {
   EXPECT_EQ(Materialize(ById()).status().code(), absl::StatusCode::kNotFound) << "it is not published";
   store.With([&](FakeGlobalStore& it) {
     it.manifests[artifact.manifest->id()] = std::string(artifact.manifest->bytes());
@@ -133,9 +133,9 @@ TEST_F(MaterializeTest, WhatNobodyHasIsNotFoundAndSaysWhy) {
     nothing.set_no_source_reason("its last replica is gone");
     it.offers = {nothing};
   });
-  const absl::Status nobody = Materialize(ById()).status();
-  EXPECT_EQ(nobody.code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(nobody.message(), HasSubstr("its last replica is gone"));
+const absl::Status without = Materialize(ById()).status();
+  EXPECT_EQ(without.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(without.message(), HasSubstr("its last replica is gone"));
 }
 
 TEST_F(MaterializeTest, WhatThisNodeLacksNamesTheKeyWhileTheGlobalStoreIsAway) {
@@ -328,7 +328,7 @@ TEST_F(AttachTest, ADaemonNeedsAGrantForThisReplicaOverTheLocalLane) {
   const auto response = Attach(request);
   ASSERT_TRUE(response.ok()) << response.status();
   EXPECT_EQ(handles->counts().tickets[0], 1) << "for host memory";
-  // Whose certificate says that it is a daemon does not attach as a client.
+  // A caller with a daemon's certificate does not attach as a client.
   v1::AttachReplicaRequest without;
   without.set_replica_id(replica_id);
   EXPECT_EQ(materializer->Attach(context, without, "receiver").status().code(),

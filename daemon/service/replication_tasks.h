@@ -46,7 +46,7 @@ class ReplicationTasks {
  private:
   struct Attempt {
     Cancellation cancellation;
-    bool taken_back = false;  // goes when it has ended, and nobody is told
+    bool taken_back = false;  // goes when it has ended, and is not reported
     bool told = false;        // its end is in the last report
     uint64_t bytes = 0;
     uint64_t bytes_total = 0;

@@ -36,7 +36,7 @@ class TasksTest : public ::testing::Test {
     mutex_.Await(absl::Condition(&over));
     running_.erase(task.task_id());
     const auto outcome = outcomes_.find(task.task_id());
-    return outcome != outcomes_.end() ? outcome->second : absl::CancelledError("nobody wants it");
+    return outcome != outcomes_.end() ? outcome->second : absl::CancelledError("the test cancelled it");
   }
   void AwaitRunning(const std::set<std::string>& ids) {
     absl::MutexLock lock(&mutex_);

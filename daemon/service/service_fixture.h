@@ -1,4 +1,4 @@
-// A node for the tests of this folder: a real engine, disk tier and handle socket, whose global store and
+// A node for the tests of this folder: a real engine, disk tier and handle socket; its global store and
 // peers are doubles. The parts are public, for tests to look at and to change.
 #pragma once
 

@@ -96,7 +96,7 @@ TEST_F(StatusReportTest, ShowsTheLastTransfersAndAddsUpWhatCameOverEachLane) {
 
 TEST_F(StatusReportTest, ATransferThatEndedIsAmongTheLast) {
   MakeReplica();
-  // Told on the engine's thread, a moment after whoever waits has the replica.
+  // Told on the engine's thread, a moment after the waiting call has the replica.
   ASSERT_TRUE(testing::Eventually([this] {
     const v1::GetStatusResponse report = status->Report();
     return report.recent_transfers_size() > 0 && report.active_transfers() == 0;

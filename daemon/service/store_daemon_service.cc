@@ -189,7 +189,7 @@ grpc::ServerUnaryReactor* StoreDaemonService::EvictReplica(grpc::CallbackServerC
                                                            v1::EvictReplicaResponse*) {
   return rpc::HandleUnary(call, waiting_, [this, request](const RequestContext& context) {
     TC_RETURN_IF_ERROR(options_.engine->Evict(request->replica_id(), request->force()));
-    // So that who lists the replicas next does not see it. It is gone, whether the global store heard of it
+    // So that the next list of replicas does not have it. It is gone, whether the global store heard of it
     // or not.
     if (options_.link->standing().ok()) {
       options_.link->Flush(std::min(context.deadline, SteadyNow() + kTellsOfEviction)).IgnoreError();

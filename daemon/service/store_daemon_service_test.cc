@@ -87,7 +87,7 @@ TEST_F(StoreDaemonServiceTest, ReplicasAreListedAllOrThoseOfOneArtifact) {
   EXPECT_THAT(ListedReplicas("another"), ElementsAre());
 }
 
-TEST_F(StoreDaemonServiceTest, WhichChunksAReplicaHasIsToldToWhoAsks) {
+TEST_F(StoreDaemonServiceTest, ListWithChunks_TellsWhichChunksAReplicaHas) {
   MakeReplica();
   v1::ListReplicasRequest request;
   const auto without = Call(&Stub::ListReplicas, request);
@@ -150,7 +150,7 @@ TEST_F(StoreDaemonServiceTest, ExplainsATransferAndTellsAnotherNodeOfOne) {
   v1::DescribeHopRequest asked;
   asked.set_replica_id("r");
   EXPECT_EQ(Call(&Stub::DescribeHop, asked)->transfer().transfer_id(), "t");
-  // Transfers that failed before they had a replica are nobody's.
+  // A transfer that failed before it had a replica belongs to none.
   transfers.Add({.transfer_id = "without"});
   asked.clear_replica_id();
   EXPECT_FALSE(Call(&Stub::DescribeHop, asked)->has_transfer());

@@ -95,7 +95,7 @@ std::vector<v1::TransferHop> TransferExplainer::AskAll(const RequestContext& con
   const auto answer = [&](size_t i, absl::StatusOr<v1::TransferHop> hop) {
     const Question& question = questions[i];
     if (!hop.ok()) hop = Unknown(question.node, question.request.replica_id(), hop.status());
-    // Whoever answers is whom we asked, whatever it calls itself.
+    // The node that answers is the one that was asked, whatever name it gives.
     hop->set_node(question.node);
     hop->set_replica_id(question.request.replica_id());
     absl::MutexLock lock(&answers.mutex);

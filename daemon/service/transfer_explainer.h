@@ -1,6 +1,6 @@
-// The way that the bytes of a transfer to this node took: its own report, and the word of the daemons that it
-// read from, of those that fed them meanwhile, and so on. This node asks, since whoever wants to know may not
-// reach them, while bytes came from them to here.
+// The way that the bytes of a transfer to this node took: its own report, and the reports of its sources, of
+// the daemons that fed these meanwhile, and so on. This node asks, since the client that wants it may not
+// reach them, while this node read from them.
 //
 // Whatever the others say, and however many they name, an explanation asks at most kMaxQuestions of them, at
 // most kMaxHops away, for kTime in all, and those of one distance at once: one that does not answer costs no
@@ -48,7 +48,7 @@ class TransferExplainer {
   struct Question {
     std::string node;
     v1::DescribeHopRequest request;
-    bool filling = false;  // the replica was being made while it was read: who fed that is of interest
+    bool filling = false;  // the replica was still filling while it was read: its own sources matter
   };
   using Asked = std::set<std::pair<std::string, std::string>>;  // node and replica
 

@@ -37,7 +37,7 @@ class TransferExplainerTest : public ServiceTest {
       known.set_grpc_address("at-" + name);
     });
   }
-  // What a node answers whose own transfer read from these.
+  // The answer of a node with a transfer that read from these.
   static v1::TransferHop Answer(const v1::DescribeHopRequest& request,
                                 const std::vector<SourceReport>& sources) {
     v1::TransferHop hop;
@@ -65,7 +65,7 @@ TEST_F(TransferExplainerTest, AsksTheSourcesAndThoseThatFedThemWhileTheyFilled) 
     EXPECT_EQ(peer.address, "at-" + peer.node);
     EXPECT_EQ(request.replica_id(), "replica-of-" + peer.node);
     EXPECT_THAT(request.grant_ids(), ElementsAre("grant-of-" + peer.node));
-    // What made the ready one was over before, so nobody asks who fed that.
+    // What made the ready one was over before, so its sources are not asked for.
     return Answer(request, {From(peer.node == "b" ? "c" : "never-asked", false)});
   };
   const auto response = Explain("t");
@@ -139,7 +139,7 @@ TEST_F(TransferExplainerTest, SaysOfEachWhyItHasNoWordOfIt) {
                       const v1::DescribeHopRequest& request) -> absl::StatusOr<v1::TransferHop> {
     if (peer.node == "silent") return absl::UnavailableError("no answer");
     v1::TransferHop hop = Answer(request, {From("x", true)});
-    hop.set_node("somebody else");
+    hop.set_node("another node");
     if (peer.node == "wordy") hop.mutable_transfer()->set_artifact_id(std::string(1 << 20, 'x'));
     if (peer.node == "other") hop.mutable_transfer()->set_replica_id("of another replica");
     return hop;
