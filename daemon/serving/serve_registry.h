@@ -94,7 +94,7 @@ class ServeRegistry {
   std::map<LocationKind, int> CountLeases() const;
 
  private:
-  // A serving and its replica, whose lease ends right after the serving did.
+  // A serving and its replica; the replica's lease ends right after the serving.
   class Served {
    public:
     // `asked`: what the opening said; the rest is found here. `ended`: where the report goes.

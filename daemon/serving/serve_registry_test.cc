@@ -160,7 +160,7 @@ TEST_F(ServeRegistryTest, ServesHostMemoryInPlaceAndClosesWithItsLease) {
   EXPECT_FALSE(Pull(descriptor->descriptor).ok());
 }
 
-// An ingest into host memory whose source holds back all that it is asked for.
+// An ingest into host memory; its source holds back all that it is asked for.
 class FillingTest : public ServeRegistryTest {
  protected:
   void SetUp() override {
@@ -201,7 +201,7 @@ TEST_F(FillingTest, APullOfAReplicaThatFillsGoesOnWhenItIsReady) {
 
 TEST_F(FillingTest, APullOfAReplicaThatFillsEndsWithItsIngestAndFreesTheMemory) {
   ASSERT_TRUE(registry_->Open(Opening(replica_id_)).ok());
-  pending_.reset();  // nobody else wants it: the ingest is cancelled
+  pending_.reset();  // no other call wants it: the ingest is cancelled
   EXPECT_TRUE(testing::Eventually([this] {
     const std::vector<ServeReport> reports = registry_->Reports();
     return reports.size() == 1 && absl::IsCancelled(reports.front().error);
@@ -223,7 +223,7 @@ TEST_F(ServeRegistryTest, AGrantIsForTheReceiverAndTheSourceThatItNames) {
   EXPECT_EQ(lane_->served_to, "b");
 }
 
-TEST_F(ServeRegistryTest, ALaneIsToldWhomTheGrantNamesAlsoWhenTheCallSaidNothing) {
+TEST_F(ServeRegistryTest, CallWithoutReceiver_TellsLaneTheReceiverOfTheGrant) {
   ASSERT_TRUE(registry_->Open(Opening(MakeReplica({LocationKind::kCpu}))).ok());
   EXPECT_EQ(lane_->served_to, "b");
 }
@@ -335,7 +335,7 @@ TEST_F(ServeRegistryTest, RevocationEndsAPullAndItsLease) {
   EXPECT_FALSE(Pull(descriptor->descriptor).ok());
 }
 
-TEST_F(ServeRegistryTest, WhoAwaitsItsEndWaitsForTheLastPullOrToTheDeadline) {
+TEST_F(ServeRegistryTest, AwaitNone_WaitsForLastPullOrDeadline) {
   EXPECT_TRUE(registry_->AwaitNone(SteadyTime::InfinitePast()));
   ASSERT_TRUE(registry_->Open(Opening(MakeReplica({LocationKind::kCpu}))).ok());
   EXPECT_FALSE(registry_->AwaitNone(SteadyTime::InfinitePast()));
@@ -373,7 +373,7 @@ TEST_F(ServeRegistryTest, ATokenOpensOnlyWhatItNames) {
   PullOpening other_replica = Opening(replica_id);
   other_replica.replica_id = MakeReplica({LocationKind::kGpu, 0});
   PullOpening other_receiver = Opening(replica_id);
-  other_receiver.receiver_node_id = "somebody";
+  other_receiver.receiver_node_id = "another";
   PullOpening other_lane = Opening(replica_id, "ucx");
   PullOpening forged = Opening(replica_id);
   forged.grant_token.back() ^= 1;

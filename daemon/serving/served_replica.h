@@ -44,8 +44,8 @@ class StagingBuffers : public std::enable_shared_from_this<StagingBuffers> {
     const HostAllocation* const memory_;
   };
 
-  // Blocks while all are lent. DEADLINE_EXCEEDED when none comes back for so long, to whomever it then goes:
-  // being one of many who wait is not a failure. One near the device that is read, if any is free.
+  // Blocks while all are lent. DEADLINE_EXCEEDED when none comes back for so long, to any waiting reader:
+  // being one of many that wait is not a failure. Prefers a buffer near the device that is read.
   absl::StatusOr<std::shared_ptr<Buffer>> Acquire(absl::Duration patience, std::optional<int> device = {});
 
  private:
@@ -59,7 +59,7 @@ class StagingBuffers : public std::enable_shared_from_this<StagingBuffers> {
 
 class ServedReplica : public transport::ServedImage {
  public:
-  // Gives the lease back, whoever still has a reference to the image. REQUIRES: nobody reads it any more,
+  // Gives the lease back, even if references to the image remain. REQUIRES: no thread reads it any more,
   // which is so once its Serving is destroyed.
   virtual void Release() = 0;
   // Time that went into staged reads, summed over those that overlapped.

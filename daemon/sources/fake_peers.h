@@ -14,7 +14,7 @@
 
 namespace tensorcast::daemon {
 
-// Who is asked for something answers as a test says; nobody answers until it does. Every pull can be closed.
+// Peers that answer as a test says; none answers until it does. Every pull can be closed.
 class FakePeers : public PeerClient {
  public:
   std::function<absl::StatusOr<v1::AttachReplicaResponse>(const v1::AttachReplicaRequest&)> attach;

@@ -18,8 +18,8 @@
 
 namespace tensorcast::daemon {
 // A token names its lane, and the source also takes it for lanes that admit to less
-// (daemon/serving/serve_registry.h): who may attach, or read the pool remotely, may as well be sent the
-// bytes.
+// (daemon/serving/serve_registry.h): a receiver that may attach, or read the pool remotely, may as well
+// be sent the bytes.
 std::vector<std::string> GrantedSourceOpener::LanesToTry(const v1::TransportGrant& grant,
                                                          std::string_view forced_lane) const {
   std::vector<std::string> lanes = {grant.lane()};
@@ -52,7 +52,7 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> GrantedSourceOpener::PullOver(
   *request.mutable_timeout() = rpc::ToProto(std::max(absl::ZeroDuration(), TimeLeft(context.deadline)));
   const absl::StatusOr<v1::OpenPullResponse> answer =
       options_.peers->OpenPull(open, {grant.source().grpc_address(), grant.source().name()}, request);
-  // Where the answer was not waited for the source may serve all the same, to nobody.
+  // Where the answer was not waited for the source may serve all the same, without a receiver.
   const absl::Status& opened = answer.status();
   if (opened.ok() || absl::IsCancelled(opened) || absl::IsDeadlineExceeded(opened)) *pull_opened = true;
   TC_RETURN_IF_ERROR(opened);

@@ -44,7 +44,7 @@ class GrantedSourceOpener {
 
   // Tries the grant's lane and then, unless `forced_lane` is given, the others that both nodes have and that
   // the grant covers: each try is a P2P/Connect span. `revoked` ends what is opened from outside. A peer
-  // whose lane fails is warned about once, until that lane works again.
+  // with a lane that fails is warned about once, until that lane works again.
   GrantOpening Open(const RequestContext& context, const v1::TransportGrant& grant, const Manifest& manifest,
                     std::string_view forced_lane, const Cancellation& revoked) const;
 

@@ -74,7 +74,7 @@ class HeldGrants {
   HeldGrants(const HeldGrants&) = delete;
   HeldGrants& operator=(const HeldGrants&) = delete;
 
-  // Of the request on whose behalf grants are opened and ended from now on.
+  // Sets the trace of the request for which grants are opened and ended from now on.
   void SetTrace(const TraceContext& trace) { trace_ = trace; }
 
   // Its id.

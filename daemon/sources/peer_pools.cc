@@ -44,7 +44,7 @@ absl::StatusOr<std::vector<std::shared_ptr<SegmentMapping>>> PeerPools::Get(cons
       }
     }
   }
-  // Without the lock, since mapping takes long. Two who come at once may both map; the later one is kept, the
+  // Without the lock, since mapping takes long. Two calls at once may both map; the later one is kept, the
   // other goes with its pull. Another pool id is another start of the daemon: its old mappings go likewise.
   std::vector<size_t> made;
   for (size_t i = 0; i < mappings.size(); ++i) {
@@ -105,7 +105,7 @@ bool SomebodyListens(const std::string& path) {
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   const UniqueFd probe(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!probe) return true;
-  // EAGAIN: its queue is full of others who connect.
+  // EAGAIN: its queue is full of other connections.
   return connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 ||
          errno == EAGAIN;
 }

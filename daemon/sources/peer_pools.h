@@ -1,7 +1,7 @@
 // Mappings of the segments of other daemons' pools on this host, kept from one pull to the next: a fresh
 // mapping costs about 100 ms a GiB at first touch, one that is kept costs nothing.
 //
-// A mapping keeps the peer's memory alive, so those of daemons that are gone, or that nobody used for long,
+// A mapping keeps the peer's memory alive, so those of daemons that are gone, or that are unused for long,
 // are dropped by Sweep. Thread-safe.
 #pragma once
 
@@ -45,13 +45,13 @@ class PeerPools {
   explicit PeerPools(absl::Duration idle_limit = absl::Minutes(10)) : idle_limit_(idle_limit) {}
 
   // The mappings of the segments that these handles name, in their order; those that are not kept are made
-  // now, from the descriptors that came with the handles. `peer` is whose pool it is: a peer has one at a
+  // now, from the descriptors that came with the handles. `peer` owns the pool: a peer has one at a
   // time, and another pool id means that it was restarted. REQUIRES: the handles are valid.
   absl::StatusOr<std::vector<std::shared_ptr<SegmentMapping>>> Get(const std::string& peer,
                                                                    const HostHandles& handles,
                                                                    std::span<const UniqueFd> fds);
 
-  // Drops the mappings of peers none of whose is in use, when they are idle for long or the peer is not
+  // Drops the mappings of peers without a mapping in use, when they are idle for long or the peer is not
   // `alive`.
   void Sweep(SteadyTime now, const std::function<bool(const std::string& peer)>& alive);
   int size() const;  // peers

@@ -29,7 +29,7 @@ TEST(SegmentMapping, Map_RefusesMemoryThatMayShrink) {
   }
 }
 
-TEST(SomebodyListens, AlsoWhereTheQueueOfThoseWhoConnectIsFull) {
+TEST(SomebodyListens, FullQueueOfConnections_CountsAsListening) {
   const tensorcast::testing::TempFolder folder;
   const std::string path = folder.path() + "/handles.sock";
   EXPECT_FALSE(SomebodyListens(path));
@@ -49,7 +49,7 @@ TEST(SomebodyListens, AlsoWhereTheQueueOfThoseWhoConnectIsFull) {
   EXPECT_TRUE(SomebodyListens(path));
 
   listening = UniqueFd();
-  EXPECT_FALSE(SomebodyListens(path)) << "the file alone is nobody";
+  EXPECT_FALSE(SomebodyListens(path)) << "the file alone does not listen";
 }
 
 }  // namespace

@@ -59,7 +59,7 @@ using Source = std::unique_ptr<ChunkSource>;
 
 class ReplicaSourceProvider : public SourceProvider {
  public:
-  // Where it was never Finished, nobody wanted the ingest any more before it began, or the engine dropped it.
+  // Without a Finish, every call left the ingest before it began, or the engine dropped it.
   ReplicaSourceProvider(const SourceFinder::Options& parts, std::shared_ptr<OvertakenPeers> overtaken,
                         SourceRequest request)
       : parts_(parts),
@@ -132,7 +132,7 @@ class ReplicaSourceProvider : public SourceProvider {
       held_.AwaitOpening(context, look_elsewhere_at_);
       if (std::vector<Source> opened = TakeOpened(context); !opened.empty()) return With(std::move(opened));
       if (!held_.IsOpening() || SteadyNow() < look_elsewhere_at_) continue;
-      // Nobody answers.
+      // No source answers.
       if (std::optional<Source> source = TryOrigin()) return InsteadOfOthers(*std::move(source));
       if (held_.all().size() < kMaxSources) {
         TC_RETURN_IF_ERROR(AskForGrants(context, false, /*beside_stalled=*/1).status());
@@ -198,7 +198,7 @@ class ReplicaSourceProvider : public SourceProvider {
     return std::min(otherwise, hostmates_.LookIn());
   }
 
-  // Nobody else is needed beside it: it is of this host, and as fast as memory or its disk.
+  // It needs no other source beside it: it is of this host, and as fast as memory or its disk.
   MoreSources Only(Source source) {
     may_look_beside_ = false;
     MoreSources more;

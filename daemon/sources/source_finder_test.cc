@@ -72,7 +72,7 @@ class ProviderTest : public ::testing::Test {
     store_.knows_node = true;
   }
 
-  // What the source answers to who opens a pull.
+  // What the source answers to an OpenPull.
   v1::OpenPullResponse Opened() const {
     v1::OpenPullResponse opened;
     opened.set_pull_descriptor(serving_->descriptor());
@@ -107,7 +107,7 @@ class ProviderTest : public ::testing::Test {
     grant->mutable_replica()->set_artifact_id(artifact_.manifest->id());
   }
 
-  // The next answer: nobody has it yet. Without `retry` nobody knows when.
+  // The next answer: no node has it yet. Without `retry` the time is unknown.
   void TellToWait(const std::string& what, bool retry = true) {
     v1::RequestReplicaTransportResponse wait;
     wait.add_waiting_for(what);
@@ -203,7 +203,7 @@ TEST_F(ProviderTest, AGrantBecomesASourceAndEndsOnceAsSucceeded) {
   EXPECT_EQ(store_.completed.front().outcome(), v1::TRANSPORT_OUTCOME_SUCCEEDED);
 }
 
-TEST_F(ProviderTest, APullWhoseOpeningHadNoAnswerIsClosed) {
+TEST_F(ProviderTest, OpenPullWithoutAnswer_IsClosed) {
   Offer("t1");
   Offer("t2");
   // As one that was cancelled when the source had opened it; and one that was never opened.
@@ -275,7 +275,7 @@ class Warnings final : public absl::LogSink {
   std::vector<std::string> lines;
 };
 
-TEST_F(ProviderTest, APeerWhoseFasterLaneFailsIsWarnedAboutOnce) {
+TEST_F(ProviderTest, PeerWithFailingFasterLane_IsWarnedAboutOnce) {
   const Warnings warnings;
   for (int i = 0; i < 2; ++i) {
     Offer("t1", "local");
@@ -286,7 +286,7 @@ TEST_F(ProviderTest, APeerWhoseFasterLaneFailsIsWarnedAboutOnce) {
                                 HasSubstr("no answer"))));
 }
 
-TEST_F(ProviderTest, APeerWhoseBytesCannotGoStraightToAGpuIsWarnedAboutOnce) {
+TEST_F(ProviderTest, PeerWithoutDirectGpuPath_IsWarnedAboutOnce) {
   const Warnings warnings;
   for (int i = 0; i < 2; ++i) {
     Offer("t1");
@@ -585,7 +585,7 @@ TEST_F(ProviderTest, WhileThereAreSourcesTheGlobalStoreIsAskedForMoreAFewTimesOn
   EXPECT_EQ(store_.asked.size(), 1u + 6u);
 }
 
-TEST_F(ProviderTest, WhoHasAsManySourcesAsItWantsAsksForNoMore) {
+TEST_F(ProviderTest, EnoughSources_AreNotAskedForMore) {
   store_.offers.emplace_back();
   for (const char* grant_id : {"t1", "t2", "t3", "t4", "t5", "t6"}) AddGrant(store_.offers.back(), grant_id);
   store_.offers.back().mutable_look_again()->set_nanos(1);
@@ -598,7 +598,7 @@ TEST_F(ProviderTest, WhoHasAsManySourcesAsItWantsAsksForNoMore) {
   EXPECT_EQ(store_.asked.front().sources(), 6u);
 }
 
-TEST_F(ProviderTest, WhoHasOnlyReplicasOfItsHostThatGiveNothingAsksForOthers) {
+TEST_F(ProviderTest, StalledReplicasOfItsHost_MakeItAskForOthers) {
   const auto stopped =
       std::make_shared<Availability>(artifact_.layout.image_bytes, artifact_.layout.chunk_bytes);
   serving_ = *lane_->Serve(
