@@ -111,7 +111,7 @@ v1::Node DescribeNode(const DaemonOptions& options, const NodeState& state, cons
   node.set_name(options.name);
   node.set_incarnation(state.incarnation());
   node.set_host_id(options.host_id);
-// Without it no client attaches, and the global store grants no local lane.
+  // Without it no client attaches, and the global store grants no local lane.
   node.set_handle_socket(options.local_lane ? options.handle_socket : "");
   for (const auto& lane : transports) {
     node.add_lanes(std::string(lane->name()));

@@ -51,7 +51,7 @@ class GlobalStoreClient {
   virtual absl::Status DrainNode(const RequestContext& context, const v1::DrainNodeRequest& request) = 0;
 
   // Streams the manifest in pieces; `first` holds everything else. `asking`: the caller, as rpc::Caller
-  // has it, which the access check of a key names; empty: this node by itself.
+  // has it; the global store checks its right to bind the key. Empty: this node by itself.
   virtual absl::StatusOr<v1::PublishArtifactResponse> PublishArtifact(const RequestContext& context,
                                                                       const Manifest& manifest,
                                                                       const v1::PublishArtifactRequest& first,

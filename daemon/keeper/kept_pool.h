@@ -88,7 +88,7 @@ class KeptPool final : public ReplicaListener {
   // Those of the start that lie, at least in part, in segments which the pool did not take.
   std::vector<const Found*> FindWithoutRoom(const HostPool& pool) const;
 
-// The processes that were attached to one artifact before, and what they keep in place; null until it is
+  // The processes that were attached to one artifact before, and what they keep in place; null until it is
   // verified.
   struct Held {
     std::vector<Attachment> holders;

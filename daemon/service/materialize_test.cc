@@ -133,7 +133,7 @@ TEST_F(MaterializeTest, ArtifactWithoutReplicas_IsNotFoundAndSaysWhy) {
     nothing.set_no_source_reason("its last replica is gone");
     it.offers = {nothing};
   });
-const absl::Status without = Materialize(ById()).status();
+  const absl::Status without = Materialize(ById()).status();
   EXPECT_EQ(without.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(without.message(), HasSubstr("its last replica is gone"));
 }
