@@ -49,9 +49,9 @@ class ByteStream {
   virtual std::shared_ptr<ssl_session_st> session() const { return nullptr; }
 
   // Each moves as many bytes as can be moved now; 0: none, wait for the socket. UNAVAILABLE when the other
-  // end has closed the connection, or it broke; UNAUTHENTICATED or PERMISSION_DENIED when it is not who it
-  // should be. What Write took it has copied. REQUIRES: there is room, or there are bytes, unsent ones among
-  // them.
+  // end has closed the connection, or it broke; UNAUTHENTICATED or PERMISSION_DENIED when its certificate is
+  // not the expected one. What Write took it has copied. REQUIRES: there is room, or there are bytes (unsent
+  // ones count).
   virtual absl::StatusOr<size_t> Read(std::span<const iovec> into) = 0;
   virtual absl::StatusOr<size_t> Write(std::span<const iovec> from) = 0;
 };
@@ -60,9 +60,9 @@ class ByteStream {
 std::unique_ptr<ByteStream> NewPlainStream(UniqueFd socket);
 
 // Encrypted, by TLS 1.3; both ends show a certificate of a node. The client's end also insists on the name
-// `expected`, before it sends anything. The two are introduced by the first Reads and Writes; where a client
-// brings the session of a connection before, by what both still know of it, and not by the certificates. Who
-// the other end is, and whether it is still let in, is looked at all the same.
+// `expected`, before it sends anything. The first Reads and Writes do the handshake; where a client brings
+// the session of a previous connection, that resumes it without exchanging certificates. The name of the
+// other end, and whether it is still let in, are checked all the same.
 absl::StatusOr<std::unique_ptr<ByteStream>> NewTlsServerStream(
     UniqueFd socket, std::shared_ptr<const security::Identity> identity);
 absl::StatusOr<std::unique_ptr<ByteStream>> NewTlsClientStream(

@@ -102,7 +102,7 @@ TEST_P(ByteStreamTest, CarriesMoreThanTheSocketTakesAtOnceInOrder) {
     const absl::StatusOr<size_t> moved = ends_.client->Write({&part, 1});
     ASSERT_EQ(moved.status(), absl::OkStatus());
     done += *moved;
-    // Whoever waits for room is told of it, also when all was taken and only the stream still has it.
+    // The end that waits for space is told, also when all was taken and only the stream still has it.
     if (ends_.client->has_unsent()) {
       EXPECT_NE(ends_.client->Events(/*has_output=*/false) & EPOLLOUT, 0u);
     }
@@ -177,7 +177,7 @@ class TlsSessionTest : public ::testing::Test {
     (void)Outcome(first);
     session_ = first.client->session();
   }
-  // Of a client whose other end knew its session.
+  // How many connections of the client resumed a session.
   long Resumed() const { return SSL_CTX_sess_hits(context_.get()); }
 
   // What the server says of the client.

@@ -65,7 +65,7 @@ class IoLoop {
   TaskQueue queue_;
   bool stop_ = false;
   // By id and not by address in epoll's own memory: an event that was read before its watch ended finds
-  // nobody.
+  // no handler.
   absl::flat_hash_map<WatchId, Handler*> handlers_;
   WatchId watches_made_ = 0;
   std::thread thread_;

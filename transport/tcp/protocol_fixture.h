@@ -35,7 +35,7 @@ class ProtocolTest : public ::testing::Test {
     ASSERT_EQ(transport_->RegisterMemory(memory_.data(), memory_.bytes()), absl::OkStatus());
     Serve(kImageBytes);
   }
-  // `availability`: of an image that fills, whose bytes are there all the same.
+  // `availability`: of an image that fills; its bytes are there all the same.
   void Serve(uint64_t bytes, std::shared_ptr<const Availability> availability = nullptr) {
     WritePattern(memory_.span(0, bytes), 0);
     serving_ = transport_

@@ -146,7 +146,7 @@ void PullStream::ReadSome() {
   Flush();
 }
 
-// What waits stays in the socket, whose window then closes: so the source is held back, and not only this
+// What waits stays in the socket. Its window then closes, so the source is held back too, and not only this
 // end.
 bool PullStream::WaitsForLimit() {
   if (options_.limit == nullptr || gone_ || state_ != State::kOpen) return false;

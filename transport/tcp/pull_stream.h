@@ -40,7 +40,7 @@
 
 namespace tensorcast::transport::tcp {
 
-// One Pull::Fetch, whose range and destination were checked. `done` is called once, on a loop's thread.
+// One Pull::Fetch, with a checked range and destination. `done` is called once, on a loop's thread.
 struct Fetch {
   FetchId id = 0;  // none of the pull's is 0
   uint64_t offset = 0;
@@ -85,7 +85,7 @@ class PullStream : private IoLoop::Handler {
   // Thread-safe.
   IoLoop& loop() { return *loop_; }
   bool open() const { return open_; }
-  // Bytes that it was given to fetch and has not got. Whoever gives it a fetch counts it at once.
+  // Bytes that it was given to fetch and has not got. The caller that gives it a fetch counts it at once.
   uint64_t load() const { return load_; }
   void AddLoad(uint64_t bytes) { load_ += bytes; }
 
@@ -126,7 +126,7 @@ class PullStream : private IoLoop::Handler {
     TaskQueue::TimerId timer = TaskQueue::kNoTimer;
   };
   struct Outstanding {
-    FetchId fetch = 0;    // 0: nobody wants it any more, and what comes is dropped
+    FetchId fetch = 0;    // 0: no fetch wants it any more, and what comes is dropped
     uint64_t offset = 0;  // of the next byte
     uint64_t left = 0;
     std::vector<HostSpan> destination;
@@ -146,7 +146,7 @@ class PullStream : private IoLoop::Handler {
   bool WaitsForLimit();
   // Reads once; how many bytes came.
   absl::StatusOr<size_t> ReadOnce();
-  // Takes the frames that have arrived, up to one whose piece has to be read.
+  // Takes the frames that have arrived, up to one with a piece that has to be read.
   absl::Status TakeFrames();
   absl::Status Take(const Frame& frame);
   absl::Status On(const Welcome& welcome);
@@ -161,7 +161,7 @@ class PullStream : private IoLoop::Handler {
 
   void AskForMore();
   Outstanding NextRequest(FetchId fetch, Receiving& receiving);
-  // The source sends no more of it; the fetch that it was made for, 0 when nobody wants it any more.
+  // The source sends no more of it; the fetch that it was made for, 0 when none wants it any more.
   FetchId EndRequest(uint64_t request_id);
   void Finish(FetchId fetch, const FetchResult& result);
   void Flush();
@@ -208,7 +208,7 @@ class PullStream : private IoLoop::Handler {
   uint64_t piece_request_ = 0;
   uint64_t piece_left_ = 0;
   std::vector<iovec> parts_;
-  std::vector<std::byte> dropped_;  // where bytes that nobody wants go
+  std::vector<std::byte> dropped_;  // where bytes that no fetch wants go
 };
 
 }  // namespace tensorcast::transport::tcp

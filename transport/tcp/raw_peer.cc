@@ -100,7 +100,7 @@ RawListener::RawListener() : socket_(ListenOn(ResolveAddress({"127.0.0.1", 0}).v
 
 RawPeer RawListener::Accept() {
   pollfd ready = {.fd = socket_.get(), .events = POLLIN, .revents = 0};
-  if (poll(&ready, 1, kGuardMs) != 1) ADD_FAILURE() << "nobody connected";
+  if (poll(&ready, 1, kGuardMs) != 1) ADD_FAILURE() << "no peer connected";
   UniqueFd socket(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC));
   CHECK(socket) << std::strerror(errno);
   return RawPeer(std::move(socket));

@@ -1,9 +1,9 @@
-// The last TLS session with each source, so that the next pull from it is introduced by what both ends know,
-// and not by signatures and chains of certificates, which take longer than a small pull's bytes.
+// The last TLS session with each source. The next pull from it resumes that session, and so does without
+// signatures and chains of certificates, which take longer than a small pull's bytes.
 //
-// Who the other end is and whether it is still let in, each stream looks at by itself. Which authority
-// vouches for it is not looked at again: so a session is good for the context that it was made by, and a
-// change of this end's files ends them all. Thread-safe.
+// Each stream itself checks the name of the other end, and whether it is still let in. The authority that
+// signed its certificate is not checked again: so a session is good for the context that it was made by, and
+// a change of this end's files ends them all. Thread-safe.
 #pragma once
 
 #include <memory>

@@ -28,7 +28,7 @@ absl::StatusOr<UniqueFd> NewSocket(const SocketAddress& address) {
   return fd;
 }
 
-// Whoever cannot be connected to cannot be reached now, whatever the system calls it, or does not answer.
+// A peer that cannot be connected to is unreachable now, whatever the system calls it, or does not answer.
 absl::Status ConnectError(int error_number) {
   const absl::Status status = ErrnoStatus(error_number, "connecting", "by TCP");
   return absl::IsDeadlineExceeded(status) ? status : absl::UnavailableError(status.message());

@@ -14,7 +14,7 @@
 namespace tensorcast::transport::tcp {
 
 struct SocketOptions {
-  // A peer whose kernel, or whose process, takes nothing for so long is given up; also when nothing is sent.
+  // Gives up a peer when its kernel or process takes nothing for so long, also when nothing is sent.
   absl::Duration peer_timeout = absl::Seconds(10);
   std::string congestion_control;  // the kernel's name of one, "bbr"; empty: the host's choice
 };

@@ -25,7 +25,7 @@ constexpr uint64_t kBytesATurn = uint64_t{4} << 20;
 // A receiver that asks on without reading its answers is let go.
 constexpr size_t kMaxQueuedFrames = 1024;
 // How long a receiver may take to read why its pull ends, and to close: one that is not let in any more, and
-// one whose image failed.
+// one with an image that failed.
 constexpr absl::Duration kDismissTime = absl::Seconds(1);
 constexpr absl::Duration kFailureTime = absl::Seconds(10);
 
@@ -152,8 +152,8 @@ void SourceConnection::Dismiss(const absl::Status& why) {
   Leave(why, kDismissTime);
 }
 
-// It takes patience: nobody can be told after half a piece, and while bytes move there is always half a
-// piece; and to close a socket that has unread bytes may lose what was written last. So the rest of the piece
+// It takes patience: a receiver cannot be told after half a piece, and while bytes move there is always half
+// a piece; and to close a socket with unread bytes may lose what was written last. So the rest of the piece
 // goes first, and the receiver is left to close, for a while.
 void SourceConnection::Leave(const absl::Status& why, absl::Duration patience) {
   const std::shared_ptr<SourceConnection> self = shared_from_this();
@@ -216,7 +216,7 @@ void SourceConnection::Close() {
   // Releases what was read, so before the serving may count as idle.
   writer_.Clear();
   serving_->Leave(shared_from_this());
-  stream_.reset();  // last: whoever sees the end finds the connection's place free
+  stream_.reset();  // last: a caller that sees the end finds the connection's place free
 }
 
 void SourceConnection::OnReady(uint32_t events) {

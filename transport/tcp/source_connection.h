@@ -48,7 +48,7 @@ class SourceConnection;
 // One image under one pull id. Thread-safe.
 class SourceServing {
  public:
-  // `receiver`: who it is for, by the name in the certificate; empty: whoever has the pull id.
+  // `receiver`: the node it is for, by the name in its certificate; empty: any with the pull id.
   SourceServing(PullId id, std::shared_ptr<ServedImage> image, std::string receiver);
 
   const PullId& id() const { return id_; }
@@ -88,7 +88,7 @@ class SourceServing {
   ServeCounter counter_;
   absl::Mutex mutex_;
   bool revoked_ ABSL_GUARDED_BY(mutex_) = false;
-  int reads_ ABSL_GUARDED_BY(mutex_) = 0;  // under way, or whose pieces are not released
+  int reads_ ABSL_GUARDED_BY(mutex_) = 0;  // under way, or with pieces that are not released
   absl::flat_hash_set<std::shared_ptr<SourceConnection>> connections_ ABSL_GUARDED_BY(mutex_);
 };
 
@@ -104,7 +104,7 @@ struct SourceLimits {
   RateLimit* rate = nullptr;   // of all that is sent; null: none. Outlives the connections
 };
 
-// The connection of a receiver whose HELLO was taken. Belongs to its loop's thread but for the constructor.
+// The connection of a receiver after its HELLO. Belongs to its loop's thread but for the constructor.
 class SourceConnection : public IoLoop::Handler, public std::enable_shared_from_this<SourceConnection> {
  public:
   // The threads must outlive it.

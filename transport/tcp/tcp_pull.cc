@@ -27,8 +27,8 @@ constexpr uint64_t kBytesAConnection = uint64_t{16} << 20;
 
 absl::Status Cancelled() { return absl::CancelledError("the pull was cancelled"); }
 
-// Where the source listens: all addresses of all its names, in order. Names that nobody knows are left out
-// while there is another.
+// Where the source listens: all addresses of all its names, in order. Names that do not resolve are left
+// out while there is another.
 absl::StatusOr<std::vector<SocketAddress>> ResolveNames(const std::vector<std::string>& names) {
   std::vector<SocketAddress> all;
   absl::Status unresolved;
@@ -99,7 +99,7 @@ class PullCore : public PullStream::Owner, public std::enable_shared_from_this<P
   const std::string where_;
   std::vector<std::unique_ptr<PullStream>> streams_;
   std::atomic<FetchId> fetches_made_ = 0;
-  // Of what the source has; null: everything. Set before anybody but the first connection's loop knows this
+  // Of what the source has; null: everything. Set while only the first connection's loop knows this
   // pull.
   std::shared_ptr<Availability> mirror_;
 

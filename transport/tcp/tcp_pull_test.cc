@@ -170,7 +170,7 @@ TEST_F(LyingSourceTest, APieceFromElsewhereIsNotReceived) {
   ExpectBrokenAndNothingWritten();
 }
 
-TEST_F(LyingSourceTest, APieceThatNobodyAskedForIsNotReceived) {
+TEST_F(LyingSourceTest, UnrequestedPiece_IsNotReceived) {
   ASSERT_EQ(ConnectPull(kWelcome), absl::OkStatus());
   const Request request = Fetch();
   source_.SendPiece({.request_id = request.id + 1, .offset = 10, .bytes = 1}, "x");
@@ -187,7 +187,7 @@ TEST_F(LyingSourceTest, APieceThatComesTwiceBreaksThePull) {
   EXPECT_TRUE(source_.IsClosed());
 }
 
-// A source whose image fills, in 25 chunks.
+// A source with an image that fills, in 25 chunks.
 class LyingFillingSourceTest : public LyingSourceTest {
  protected:
   static constexpr uint64_t kChunkBytes = 4096;
@@ -256,7 +256,7 @@ TEST_F(LyingFillingSourceTest, ARefusalOfWhatItAnnouncedBreaksThePull) {
   ExpectBrokenAndNothingWritten();
 }
 
-TEST_F(LyingFillingSourceTest, ARefusalThatNobodyAskedForBreaksThePull) {
+TEST_F(LyingFillingSourceTest, UnrequestedRefusal_BreaksThePull) {
   source_.Send(NotHere{.id = 1});
   ExpectMirrorBroken();
 }

@@ -48,7 +48,7 @@ class TcpSource::PendingConnection : public IoLoop::Handler {
     if (done_) source_->Forget(this);
   }
 
-  // Who it is, by its certificate; empty: it has shown none.
+  // The name in its certificate; empty: it has shown none.
   const std::string& peer() const { return stream_->peer(); }
 
   // The connection, which this loop has no part in any more.
@@ -61,7 +61,7 @@ class TcpSource::PendingConnection : public IoLoop::Handler {
  private:
   IoLoop& loop() { return *source_->loops_.front(); }
 
-  // An error is worth telling; one who is not a receiver, or is gone, is let go without a word.
+  // An error is sent to the other end; one that is not a receiver, or is gone, is closed without one.
   absl::Status Read() {
     absl::StatusOr<std::optional<Frame>> frame = std::nullopt;
     do {
@@ -151,7 +151,7 @@ bool TcpSource::AcceptOne() {
   UniqueFd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (!socket) {
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) OutOfDescriptors();
-    // Whoever gave up in the queue is not a reason to stop.
+    // A client that gave up in the queue is not a reason to stop.
     return errno == ECONNABORTED || errno == EINTR;
   }
   if (IsReserved(socket.get(), DescriptorUser::kNetwork)) {
@@ -177,7 +177,7 @@ bool TcpSource::AcceptOne() {
   return true;
 }
 
-// Who waits in the listener's queue keeps it ready: without a pause the loop would spin.
+// A client in the listener's queue keeps it ready: without a pause the loop would spin.
 void TcpSource::OutOfDescriptors() {
   LOG_EVERY_N_SEC(WARNING, kLogSeconds)
       << "cannot accept receivers' connections: no file descriptors, or no memory, left";
@@ -200,7 +200,7 @@ absl::Status TcpSource::Admit(PendingConnection& pending, const Hello& hello) {
     if (found != servings_.end()) serving = found->second;
   }
   if (serving == nullptr) return absl::NotFoundError("the source does not serve this pull (any more)");
-  // Who has a good certificate and another node's pull id stole that, or was given it.
+  // A node with a good certificate and another node's pull id stole that, or was given it.
   if (!serving->receiver().empty() && pending.peer() != serving->receiver()) {
     otel::metrics::kP2pConnectionsRefused.Add(1, {kTcpLane, "receiver"});
     LOG_EVERY_N_SEC(WARNING, kLogSeconds) << "refused " << pending.peer() << ", which asked for a pull of "

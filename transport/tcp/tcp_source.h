@@ -1,9 +1,9 @@
-// The source's side of the lane: the listener, pending connections until they have said whose pull they want,
-// and the servings that they may ask for.
+// The source's side of the lane: the listener, pending connections until they have named their pull, and the
+// servings that they may ask for.
 //
 // A connection is pending until its HELLO has come. There are at most so many, each for a few seconds
 // and without a buffer of more than one frame; when one more comes, the one that has been silent for longest
-// goes. So who floods the port costs a known amount and keeps nobody out: a receiver's HELLO follows at once.
+// goes. So a flood of the port costs a known amount and keeps no receiver out: a HELLO follows at once.
 //
 // Add, Find and Revoke are thread-safe; pending connections belong to the first loop.
 #pragma once
@@ -46,13 +46,13 @@ class TcpSource : private IoLoop::Handler {
   // REQUIRES: shut down, and every serving revoked.
   ~TcpSource() override;
 
-  // Serves whoever connects to it; the port.
+  // Serves every client that connects to it; returns the port.
   absl::StatusOr<uint16_t> Listen(const SocketAddress& address);
   // Stops listening and lets pending connections go.
   void Shutdown();
 
   void Add(const std::shared_ptr<SourceServing>& serving) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Nobody finds it any more, and nothing reads its image when this returns.
+  // No connection finds it any more, and nothing reads its image when this returns.
   void Revoke(SourceServing& serving) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:

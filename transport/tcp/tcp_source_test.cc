@@ -1,5 +1,5 @@
 // Receivers that break the pull protocol, or speak another version of it, and pending connections: the source
-// answers or closes their connection, and serves everybody else as before.
+// answers or closes their connection, and serves all others as before.
 #include <gmock/gmock.h>
 
 #include <random>
@@ -111,7 +111,7 @@ TEST_F(ProtocolTest, BytesThatAreNoFramesDoNoHarm) {
   ExpectServed();
 }
 
-TEST_F(ProtocolTest, WhoeverBeginsWithAnythingButHelloIsLetGo) {
+TEST_F(ProtocolTest, FirstFrameOtherThanHello_ClosesTheConnection) {
   const std::vector<Frame> frames = {
       Welcome{.max_requests = 1, .max_request_bytes = 1, .image_bytes = 1},
       Error{.request_id = 1, .status = absl::InternalError("")},
@@ -168,7 +168,7 @@ class FillingSourceTest : public ProtocolTest {
   std::shared_ptr<Availability> availability_;
 };
 
-TEST_F(FillingSourceTest, WhoFollowsIsToldWhatThereIsAndWhatComes) {
+TEST_F(FillingSourceTest, Follower_IsToldWhatThereIsAndWhatComes) {
   availability_->Add(3);
   RawPeer peer = Follower();
   EXPECT_TRUE(peer.NextAs<Have>() == (Have{.first = 0, .words = {0b1000}}));
@@ -179,7 +179,7 @@ TEST_F(FillingSourceTest, WhoFollowsIsToldWhatThereIsAndWhatComes) {
   ExpectAnswer(peer, request);
 }
 
-TEST_F(FillingSourceTest, WhoDoesNotFollowIsToldNothing) {
+TEST_F(FillingSourceTest, PullThatDoesNotFollow_IsToldNothing) {
   availability_->Add(0);
   RawPeer peer = Connect();
   peer.Send(HelloFrame());
@@ -336,7 +336,7 @@ TEST_F(ProtocolTest, MoreRequestsThanWereOfferedEndTheConnection) {
   ExpectServed();
 }
 
-TEST_F(ProtocolTest, OneWhoDoesNotReadHoldsUpNobodyAndIsRevoked) {
+TEST_F(ProtocolTest, ReceiverThatDoesNotRead_DelaysNoOtherAndIsRevoked) {
   Serve(kLargeBytes);
   RawPeer lazy = Introduced();
   lazy.Send(Request{.id = 1, .offset = 0, .bytes = kLargeBytes});

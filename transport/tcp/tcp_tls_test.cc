@@ -1,4 +1,4 @@
-// Pulls between ends that show certificates: who is let in, and who is not.
+// Pulls between ends that show certificates: which peers are let in, and which are not.
 #include <gmock/gmock.h>
 #include <openssl/ssl.h>
 
@@ -38,7 +38,7 @@ class TlsTest : public ::testing::Test {
     return transport;
   }
 
-  // A pull of the image, by whoever this is.
+  // A pull of the image, by this identity.
   absl::Status PullAs(std::shared_ptr<security::Identity> identity) {
     return PullBy(*NewTransport(std::move(identity)), serving_->descriptor());
   }
@@ -52,7 +52,7 @@ class TlsTest : public ::testing::Test {
   }
   HostSpan Destination() const { return memory_.span(kImageBytes, kImageBytes); }
 
-  // Nobody got a byte, and a node is served as before.
+  // No peer got a byte, and a node is served as before.
   void ExpectNothingServedButToNodes() {
     EXPECT_EQ(serving_->stats().bytes, 0u);
     ExpectServed("node/other");
@@ -93,7 +93,7 @@ TEST_F(TlsTest, ACertificateOfAnotherRoleIsRefused) {
 TEST_F(TlsTest, ASourceOfAnotherNameThanTheDescriptorSaysIsNotAskedForAnything) {
   Descriptor descriptor = DecodeDescriptor(serving_->descriptor()).value();
   EXPECT_EQ(descriptor.source, authority_.Uri("node/source"));
-  descriptor.source = authority_.Uri("node/somebody-else");
+  descriptor.source = authority_.Uri("node/another");
   const auto receiver = NewTransport(authority_.Load("node/receiver"));
   const absl::Status status = PullBy(*receiver, EncodeDescriptor(descriptor));
   EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied) << status;
@@ -135,7 +135,7 @@ TEST_F(TlsTest, TheConnectionsOfAPullAreIntroducedByTheSessionOfTheFirst) {
   EXPECT_EQ(SSL_CTX_sess_hits(context.get()), 1);
 }
 
-TEST_F(TlsTest, WhoHasNoCertificateAndWhoHasOneDoNotSpeakInClear) {
+TEST_F(TlsTest, CertificateOnOneEndOnly_IsRefused) {
   EXPECT_EQ(PullAs(nullptr).code(), absl::StatusCode::kFailedPrecondition);
   const auto plain = NewTransport(nullptr);
   const auto serving =
@@ -148,7 +148,7 @@ TEST_F(TlsTest, WhoHasNoCertificateAndWhoHasOneDoNotSpeakInClear) {
   ExpectNothingServedButToNodes();
 }
 
-TEST_F(TlsTest, OneWhoKnowsThePullsSecretAndShowsNoCertificateIsLetGo) {
+TEST_F(TlsTest, PullIdWithoutCertificate_ClosesTheConnection) {
   RawPeer peer = RawPeer::ConnectTo(source_->address());
   peer.Send(Hello{.pull_id = DecodeDescriptor(serving_->descriptor())->pull_id});
   EXPECT_TRUE(peer.IsClosed());

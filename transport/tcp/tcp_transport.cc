@@ -29,7 +29,7 @@ namespace {
 
 constexpr int kMaxLoops = 64;
 
-// How many loops and connections there are where nobody says. A loop receives and digests, or sends, a few
+// How many loops and connections there are by default. A loop receives and digests, or sends, a few
 // GB/s; more than four rarely find a link that is faster.
 int LoopsFor(int configured) {
   if (configured > 0) return configured;
@@ -195,7 +195,7 @@ absl::StatusOr<std::unique_ptr<Serving>> TcpTransport::Serve(std::shared_ptr<Ser
 absl::StatusOr<std::unique_ptr<Pull>> TcpTransport::Connect(const RequestContext& context,
                                                             std::string_view descriptor) {
   TC_ASSIGN_OR_RETURN(tcp::Descriptor decoded, tcp::DecodeDescriptor(descriptor));
-  // Neither end goes on in clear where the other one wants to know whom it speaks to.
+  // Neither end goes on in clear where the other one requires certificates.
   if (decoded.source.empty() != (state_->identity == nullptr)) {
     return absl::FailedPreconditionError(
         decoded.source.empty()

@@ -36,13 +36,13 @@ struct TcpOptions {
   // Bytes a second, of all servings and of all pulls; 0: no limit.
   uint64_t send_limit = 0;
   uint64_t receive_limit = 0;
-  // A peer that takes nothing, or whose host answers nothing, for so long is given up.
+  // Closes the connection to a peer that takes nothing, or to a host that does not answer, for so long.
   absl::Duration peer_timeout = absl::Seconds(10);
-  // The most that connecting may take, whatever the context's deadline.
+  // Max time to connect, whatever the context's deadline.
   absl::Duration connect_timeout = absl::Seconds(10);
-  // Whoever connects and says nothing is let go after so long.
+  // Closes a connection that sends no HELLO for so long.
   absl::Duration hello_timeout = absl::Seconds(5);
-  // Who this process is: connections are TLS, and both ends show certificates. Null: they are not encrypted.
+  // This process's identity: connections use TLS, and both ends show certificates. Null: not encrypted.
   std::shared_ptr<const security::Identity> identity;
   // Threads on which images that are not in place are read.
   int serving_threads = 4;

@@ -35,7 +35,7 @@ TEST_F(TcpAddresses, TheNextIsTriedWhereOneDoesNotAnswer) {
   EXPECT_EQ(PullFrom({"127.0.0.1:1", "no-such-host.invalid:7", transport_->address()}), absl::OkStatus());
 }
 
-TEST_F(TcpAddresses, OneThatNobodyAnswersIsUnavailableByName) {
+TEST_F(TcpAddresses, AddressWithoutListener_IsUnavailableByName) {
   const absl::Status status = PullFrom({"127.0.0.1:1"});
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(status.message(), HasSubstr("127.0.0.1:1"));

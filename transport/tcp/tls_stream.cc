@@ -168,7 +168,7 @@ class TlsStream : public ByteStream {
  public:
   TlsStream(UniqueFd socket, std::shared_ptr<const security::Identity> identity, std::string expected)
       : socket_(std::move(socket)), identity_(std::move(identity)), expected_(std::move(expected)) {}
-  // Without TLS's word of farewell: every frame says how long it is, so nobody takes a cut for an end.
+  // Without TLS's close_notify: every frame says how long it is, so a reader never takes a cut for an end.
   ~TlsStream() override { SSL_free(ssl_); }
 
   // `session`: of a client, or null.
@@ -209,7 +209,7 @@ class TlsStream : public ByteStream {
   int fd() const override { return socket_.fd(); }
   uint32_t Events(bool has_output) const override {
     // During the introduction what has to be written waits for what the other end says: a socket that can be
-    // written to must then not wake anybody.
+    // written to must then not wake the loop.
     return (introduced_ && has_output) || has_unsent() ? EPOLLIN | EPOLLOUT : EPOLLIN;
   }
   bool has_buffered() const override {
@@ -296,7 +296,7 @@ class TlsStream : public ByteStream {
     return total;
   }
 
-  // Goes on with the handshake, and looks at who is there when it is over.
+  // Goes on with the handshake, and checks the peer's name when it is over.
   absl::Status Introduce() {
     if (introduced_) return absl::OkStatus();
     const int result = Call([this] { return SSL_do_handshake(ssl_); });

@@ -22,7 +22,7 @@ inline constexpr std::string_view kTcpLane = "tcp";
 // The versions of the protocol that this code speaks.
 inline constexpr uint8_t kMinVersion = 1;
 inline constexpr uint8_t kMaxVersion = 2;
-// The first whose receivers can pull from a replica that fills.
+// The first version in which receivers can pull from a replica that fills.
 inline constexpr uint8_t kFillingVersion = 2;
 
 inline constexpr size_t kMaxTraceparentBytes = 128;
