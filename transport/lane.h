@@ -27,7 +27,7 @@ struct LaneConfig {
   std::string tcp_listen;                           // host:port of the lane "tcp"
   // Where others reach it, as "host:port"; empty: at advertise_host and tcp_listen's port.
   std::vector<std::string> tcp_advertise;
-  // Who this process is, where there are certificates: "tcp" is then encrypted. Null: it is not.
+  // This process's identity, where there are certificates: "tcp" is then encrypted. Null: it is not.
   std::shared_ptr<const security::Identity> identity;
   int tcp_connections = 0;             // of one pull; 0: by the number of cores
   std::string tcp_congestion_control;  // the kernel's name of one; empty: the host's choice
@@ -38,7 +38,7 @@ struct LaneConfig {
   Ports ucx_data_ports;  // of both, for the connections that the bytes go over; 0: the eight after those two
   bool ucx_over_tcp = false;    // and not over RDMA devices: for tests and comparison
   bool trusted_fabric = false;  // a lane that knows no certificates may be opened
-  // The GPUs whose memory a lane may read and write where it is; null: none. Must outlive the transports.
+  // The GPUs with memory that a lane may read and write in place; null: none. Must outlive the transports.
   DeviceRuntime* devices = nullptr;
 };
 
@@ -52,8 +52,8 @@ struct LaneProblem {
 struct Lane {
   std::string_view name;
   std::string_view help;  // one line, for people
-  // A receiver that uses this lane reaches the whole pool of the source, so whoever was granted it may as
-  // well be sent single replicas over another.
+  // A receiver that uses this lane reaches the whole pool of the source, so a receiver with a grant for it
+  // may as well be sent single replicas over another.
   bool opens_pool = false;
   // The key of the address that it listens on, and where a LaneConfig has that: a node without it does not
   // have the lane. Empty and null for a lane that is not a transport.

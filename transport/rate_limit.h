@@ -1,9 +1,9 @@
 // A limit on bytes a second, shared by all that moves in one direction: a token bucket, written as the time
 // at which everything that has moved will be paid for.
 //
-// Whoever moves bytes asks first whether some may move, and pays for what did: so a step may go beyond what
+// Code that moves bytes asks first whether some may move, and pays for what did: so a step may go beyond what
 // is there, and the next one waits for it. Over any time T no more than rate x (T + burst) moves, and one
-// step of each of those who ask. Pure: time is given. Thread-safe.
+// step of each caller. Pure: time is given. Thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -67,7 +67,7 @@ void ServingThreads::Run() {
     {
       absl::MutexLock lock(&mutex_);
       mutex_.Await(absl::Condition(this, &ServingThreads::WorkOrStop));
-      // Stopping, and all that was submitted has run: each task has somebody who waits for its end.
+      // Stopping, and all that was submitted has run: a caller waits for the end of each task.
       if (tasks_.empty()) return;
       task = std::move(tasks_.front());
       tasks_.pop_front();

@@ -33,7 +33,7 @@ TEST(TaskQueue, ATaskPostedByATaskRunsInTheNextRound) {
   EXPECT_EQ(rounds, 1);
 }
 
-TEST(TaskQueue, WhoWaitsForATaskGoesOnOnceItHasRun) {
+TEST(TaskQueue, WaitForATask_EndsOnceItHasRun) {
   absl::Notification posted;
   TaskQueue queue([&] { posted.Notify(); });
   bool ran = false;

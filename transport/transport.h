@@ -6,9 +6,9 @@
 // a pull a limit of silence, and each completes exactly once; memory that was given to an operation is
 // touched no more after its completion.
 //
-// Who may pull is not decided here: a pull id is a secret of 128 random bits that the source daemon hands to
-// one receiver after it checked the grant, and it says who that is. Thread-safe throughout; callbacks run on
-// the transport's progress thread, must not block, and may enqueue further operations.
+// Transports do not decide which node may pull. A pull id is a secret of 128 random bits: the source daemon
+// hands it to one receiver, which it names, after it checked the grant. Thread-safe throughout; callbacks run
+// on the transport's progress thread, must not block, and may enqueue further operations.
 #pragma once
 
 #include <cstdint>
@@ -93,7 +93,7 @@ class Serving {
 };
 
 // What a fetch came to: the digest of its bytes when the lane had them in its hands anyway (a copy out of a
-// network buffer), in which case nobody need read them again; nullopt when not.
+// network buffer), in which case they need not be read again; nullopt when not.
 using FetchResult = absl::StatusOr<std::optional<Digest>>;
 using FetchDone = std::function<void(const FetchResult&)>;
 using FetchId = uint64_t;  // of one fetch, within its pull
@@ -137,8 +137,8 @@ class Pull {
   virtual void Cancel() = 0;
 
   // What the source has said that it has: it lags behind, and never says too much. Null: everything is there.
-  // The same object for as long as the pull lives, and whoever keeps it longer sees no more changes. It ends
-  // OK once everything is there, and with the reason when the pull is broken or given up before.
+  // The same object for as long as the pull lives, and a caller that keeps it longer sees no more changes. It
+  // ends OK once everything is there, and with the reason when the pull is broken or given up before.
   virtual std::shared_ptr<const Availability> availability() const { return nullptr; }
 };
 
@@ -173,9 +173,9 @@ class Transport {
     return absl::UnimplementedError("this lane reads and writes host memory only");
   }
 
-  // Offers an image to whoever has the descriptor, until the Serving is destroyed. `receiver` is the node
-  // that the descriptor is meant for, by its name: a lane whose receivers show certificates refuses all
-  // others, whatever they know; one that cannot tell who connects ignores it. Empty: every node may come.
+  // Offers an image to every node with the descriptor, until the Serving is destroyed. `receiver` names the
+  // node that the descriptor is meant for: a lane that demands certificates of receivers refuses all others,
+  // whatever they know; one that cannot tell which node connects ignores it. Empty: every node may come.
   // FAILED_PRECONDITION when the lane needs the image in place, or whole, and it is not.
   virtual absl::StatusOr<std::unique_ptr<Serving>> Serve(std::shared_ptr<ServedImage> image,
                                                          std::string_view receiver) = 0;

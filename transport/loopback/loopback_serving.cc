@@ -123,7 +123,7 @@ void LoopbackSource::ReadStaged(uint64_t offset, uint64_t bytes,
   });
 }
 
-// Blocks until nobody reads the image: after this the lease may end. Pulls that are left
+// Blocks until no thread reads the image: after this the lease may end. Pulls that are left
 // keep nothing of one on a GPU; pieces that they read of another may be on their way yet.
 void LoopbackSource::Revoke() {
   std::shared_ptr<ServedImage> image;  // goes after the lock

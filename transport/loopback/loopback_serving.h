@@ -23,7 +23,7 @@ namespace tensorcast::transport {
 // EndUse. Thread-safe.
 class LoopbackSource : public std::enable_shared_from_this<LoopbackSource> {
  public:
-  // `threads` must outlive Revoke(). `devices`: whose memory the image is read from where it lies there;
+  // `threads` must outlive Revoke(). `devices`: an image in their memory is read in place;
   // null: it is read as if there were none.
   LoopbackSource(std::shared_ptr<ServedImage> image, ServingThreads* threads, DeviceRuntime* devices);
 
@@ -55,7 +55,7 @@ class LoopbackSource : public std::enable_shared_from_this<LoopbackSource> {
 
   ServeCounter& counter() { return counter_; }
 
-  // Blocks until nobody uses the image; nobody will again.
+  // Blocks until no thread uses the image; none will again.
   void Revoke() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:

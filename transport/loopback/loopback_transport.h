@@ -17,8 +17,8 @@ namespace tensorcast::transport {
 struct LoopbackOptions {
   std::string name = "loopback";  // or that of a lane which it stands in for
   int serving_threads = 2;
-  // Whose memory it reads and writes where it is, as a network card does that reaches GPUs; null: host memory
-  // only.
+  // GPUs with memory that it reads and writes in place, as a network card with direct GPU access does; null:
+  // host memory only.
   DeviceRuntime* devices = nullptr;
   // Of each registration of device memory; may be null. An error is its end.
   std::function<absl::Status()> before_register_device;

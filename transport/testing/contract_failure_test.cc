@@ -288,7 +288,7 @@ TEST_P(TransportContract, APullIsNotSilentWhileNothingIsAskedOfIt) {
   EXPECT_EQ(PullAll(*pull, Destination(kTestChunkBytes)), absl::OkStatus());
 }
 
-TEST_P(TransportContract, AFetchWhoseDeadlineHasPassedIsNotStarted) {
+TEST_P(TransportContract, FetchAfterItsDeadline_IsNotStarted) {
   auto serving = ServePattern(kImageBytes);
   auto pull = ConnectTo(serving->descriptor());
   Completions completions;

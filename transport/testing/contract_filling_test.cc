@@ -178,7 +178,7 @@ TEST_P(FillingContract, AnIngestThatFailsBreaksThePullsWithItsReasonAndNothingIs
 
 TEST_P(FillingContract, HoweverAnIngestEndsItsReceiversDoNotTakeItForTheirOwnDoing) {
   for (const absl::Status& why :
-       {absl::CancelledError("nobody wants it any more"), absl::InvalidArgumentError("nonsense"),
+       {absl::CancelledError("no call wants it any more"), absl::InvalidArgumentError("nonsense"),
         absl::FailedPreconditionError("the disk is away")}) {
     const auto availability = std::make_shared<Availability>(kImageBytes, kTestChunkBytes);
     auto serving = *source_->Serve(std::make_shared<InPlaceImage>(image_, availability), /*receiver=*/"");

@@ -43,7 +43,7 @@ TEST_P(SourceProcessContract, AKilledSourceIsUnavailable) {
   }
 }
 
-TEST_P(SourceProcessContract, ConnectingToNobodyIsUnavailable) {
+TEST_P(SourceProcessContract, ConnectToAKilledSource_IsUnavailable) {
   auto process = StartSource(GetParam());
   process->Kill();
   const absl::Status status =

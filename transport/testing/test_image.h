@@ -48,7 +48,7 @@ std::vector<HostSpan> Slice(const std::vector<HostSpan>& spans, uint64_t offset,
 void WritePattern(const std::vector<HostSpan>& image);
 bool HoldPattern(const std::vector<HostSpan>& spans, uint64_t image_offset);
 
-// An image in place, whose bytes lie in `segments` in order. `availability`: of one that fills.
+// An image in place, with its bytes in `segments` in order. `availability`: of one that fills.
 class InPlaceImage : public ServedImage {
  public:
   explicit InPlaceImage(std::vector<HostSpan> segments,

@@ -29,7 +29,7 @@ struct LaneUnderTest {
   bool serves_filling_images = true;
   // Whether a fetch of an image in place comes with its digest.
   bool digests_on_the_way = true;
-  // False where the network library is known to abort a source whose receiver vanishes in mid-read.
+  // False where the network library is known to abort a source when its receiver vanishes in mid-read.
   bool source_survives_lost_receivers = true;
 
   friend void PrintTo(const LaneUnderTest& lane, std::ostream* os) { *os << lane.lane; }

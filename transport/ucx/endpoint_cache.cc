@@ -5,7 +5,7 @@
 
 namespace tensorcast::transport {
 
-// The one that was used last comes first, so that those nobody needs grow old at the back and expire.
+// The one that was used last comes first, so that unused ones grow old at the back and expire.
 std::shared_ptr<UcxEndpoint> EndpointCache::Take(const std::string& peer) {
   auto it = idle_.find(peer);
   while (it != idle_.end() && !it->second.empty()) {

@@ -21,7 +21,7 @@ class EndpointCache {
   };
   EndpointCache(UcxWorker* worker, const Limits& limits) : worker_(worker), limits_(limits) {}
 
-  // An idle endpoint to the peer that nobody owns; nullptr when there is none.
+  // An idle endpoint to the peer, without an owner; nullptr when there is none.
   std::shared_ptr<UcxEndpoint> Take(const std::string& peer);
   // Keeps the endpoint for a while, or closes it. REQUIRES: no operation is in flight on it.
   void Give(const std::string& peer, std::shared_ptr<UcxEndpoint> endpoint);

@@ -41,7 +41,7 @@ class MessagesPull : public UcxPullCore {
     // The source sends nothing more for it: what is left is being received, and only that may end it.
     bool failed = false;
   };
-  // Checks a piece against its request and books it. Where it goes; empty when nobody wants it any more.
+  // Checks a piece against its request and books it. Where it goes; empty when no fetch wants it any more.
   absl::StatusOr<HostSpan> Arrived(const wire::DataHeader& header, uint64_t bytes);
   void PieceOver(uint64_t request_id, uint64_t bytes);
 

@@ -31,7 +31,7 @@ const auto kLanes = testing::Values(LaneUnderTest{.lane = "ucx",
                                                   .source_survives_lost_receivers = false});
 
 // The end of a served pull that the source closes stays in the kernel for a minute, with the source's port.
-// Whoever listens there next has the same right to it: a daemon that is restarted keeps its address.
+// The next process that listens there has the same right to it: a restarted daemon keeps its address.
 class UcxListener : public testing::TestWithParam<UcxLane> {
  protected:
   static std::unique_ptr<UcxTransport> NewTransport(const std::string& listen) {

@@ -74,7 +74,7 @@ void UcxEndpoint::ErrorCallback(void* arg, ucp_ep_h ep, ucs_status_t status) {
 }
 
 // Told in a task of its own: this may be within one of UCX's callbacks, in which the owner could not close
-// the endpoint. Without an owner (it waits in the cache) nobody is interested.
+// the endpoint. Without an owner (it waits in the cache) there is nothing to tell.
 void UcxEndpoint::Fail(absl::Status status) {
   if (closing_ || !failure_.ok()) return;
   failure_ = std::move(status);
@@ -99,7 +99,7 @@ void UcxEndpoint::ControlArrived(std::string_view bytes) {
   });
 }
 
-// What is returned to UCX says who has the data: UCS_OK, it is done with; UCS_INPROGRESS, a receive was
+// The value returned to UCX says what holds the data: UCS_OK, it is done with; UCS_INPROGRESS, a receive was
 // started for it. An eager piece is in UCX's buffer and is copied here and now; of a rendezvous only the news
 // has arrived, and the bytes come straight to where the owner wants them.
 ucs_status_t UcxEndpoint::DataArrived(std::string_view header_bytes, void* data, uint64_t bytes,
@@ -143,7 +143,7 @@ void UcxEndpoint::SendControl(const wire::Control& message) {
   operation->header = wire::EncodeControl(message);
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
-  // REPLY tells the other side by which of its endpoints this came, and so whose it is.
+  // REPLY tells the other side by which of its endpoints this came, and so of which pull it is.
   param.flags = UCP_AM_SEND_FLAG_REPLY | UCP_AM_SEND_FLAG_EAGER;
   param.cb.send = &UcxEndpoint::SendCallback;
   param.user_data = operation;

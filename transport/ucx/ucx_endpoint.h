@@ -1,6 +1,6 @@
 // One connection between two daemons. Private to this folder; the progress thread's alone.
 //
-// An endpoint has at most one owner at a time: a pull at the receiver, a connection at the source, nobody
+// An endpoint has at most one owner at a time: a pull at the receiver, a connection at the source, none
 // while it waits in the receiver's cache. It fails once, and from then on only Close is of use.
 #pragma once
 
@@ -51,7 +51,7 @@ class UcxEndpoint : public std::enable_shared_from_this<UcxEndpoint> {
   static absl::StatusOr<std::shared_ptr<UcxEndpoint>> Accept(UcxWorker* worker, ucp_conn_request_h request);
   ~UcxEndpoint();
 
-  // `owner` must stay until it is replaced (nullptr: nobody) or the endpoint is closed.
+  // `owner` must stay until it is replaced (nullptr: none) or the endpoint is closed.
   void set_owner(EndpointOwner* owner) { owner_ = owner; }
   bool usable() const { return ep_ != nullptr && failure_.ok(); }
   ucp_ep_h ep() const { return ep_; }

@@ -1,7 +1,7 @@
 // The two lanes of UCX, as transport/lanes lists them, and where they listen.
 //
 // They are for RDMA fabrics, and a node has them only where its configuration asks for them and says that the
-// fabric is trusted: UCX authenticates nobody, and over TCP crafted bytes write to the process's memory
+// fabric is trusted: UCX authenticates no peer, and over TCP crafted bytes write to the process's memory
 // (README.md). `ucx_over_tcp` is what tests and comparisons set.
 #pragma once
 

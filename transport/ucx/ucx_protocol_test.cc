@@ -1,5 +1,5 @@
-// Peers that break the pull protocol, or speak another version of it: whoever they face answers or closes
-// their connection, and serves everybody else as before.
+// Peers that break the pull protocol, or speak another version of it: the other end answers or closes
+// their connection, and serves all others as before.
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -236,7 +236,7 @@ TEST_F(LyingSourceTest, PiecesMayComeByRendezvous) {
   EXPECT_TRUE(HoldsPattern(memory_.span(900000, kImageBytes), 0));
 }
 
-TEST_F(LyingSourceTest, APieceThatNobodyAskedForBreaksThePull) {
+TEST_F(LyingSourceTest, UnrequestedPiece_BreaksThePull) {
   ASSERT_TRUE(Connect(kWelcome).ok());
   FetchIntoEnd();
   const auto request = source_.NextAs<wire::Request>();

@@ -384,7 +384,7 @@ class UcxPull : public Pull {
     return id;
   }
 
-  // By the addresses, which only UCX follows: the lane whose pieces are copied here registers no device.
+  // By the addresses, which only UCX follows: the lane that copies pieces here registers no device.
   FetchId FetchToDevice(uint64_t offset, DevicePtr destination, uint64_t bytes, SteadyTime deadline,
                         FetchDone done) override {
     return Fetch(offset, {AddressesOf(destination, bytes)}, deadline, std::move(done));

@@ -45,7 +45,7 @@ bool IsFree(const HostPort& address) {
   return probe && bind(probe.get(), resolved->get(), resolved->length) == 0;
 }
 
-// A worker whose data port is the first free one of the range.
+// A worker with the first free data port of the range.
 absl::StatusOr<std::unique_ptr<UcxWorker>> CreateWorker(UcxWorker::Options options, const std::string& host,
                                                         const Ports& ports) {
   if (ports.first == 0) return UcxWorker::Create(options);

@@ -39,7 +39,7 @@ struct UcxOptions {
   // the first port of these that is free; first 0: on any. One alone may be too few: UCX does not reuse an
   // address, so a port on which this host closed connections stays taken for a minute.
   Ports data_ports;
-  // Whose GPUs' memory the one-sided lane reads and writes where it is, if UCX reaches it; null: none. Must
+  // GPUs with memory that the one-sided lane reads and writes in place, if UCX reaches it; null: none. Must
   // outlive the transport.
   DeviceRuntime* devices = nullptr;
   // Threads on which images that are not in place are read.

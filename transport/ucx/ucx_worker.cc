@@ -254,7 +254,7 @@ absl::Status UcxWorker::MapMemory(size_t region, std::byte* base, uint64_t bytes
   params.address = base;
   params.length = bytes;
   params.memory_type = type;
-  // Peers may read it, where they were handed a remote key; nobody writes it from outside.
+  // Peers may read it, where they were handed a remote key; no peer writes it.
   params.prot = UCP_MEM_MAP_PROT_LOCAL_READ | UCP_MEM_MAP_PROT_LOCAL_WRITE | UCP_MEM_MAP_PROT_REMOTE_READ;
   ucp_mem_h handle = nullptr;
   const std::string_view advice = type == UCS_MEMORY_TYPE_HOST

@@ -38,7 +38,7 @@ TEST(UcxWorker, IsMadeWithAConnectionManagerOnlyWhereThatCanBeOpened) {
   EXPECT_TRUE(UcxWorker::Create({.tls = "tcp", .connection_manager = "tcp", .net_devices = "lo"}).ok());
 }
 
-// A lane over RDMA has no TCP listener beside it: where nothing can be opened but that, there is no lane.
+// A lane over RDMA has no TCP listener beside it: where only TCP can be opened, the lane cannot be opened.
 TEST(UcxWorker, OfRdmaHasNoTcpInPlaceOfRdma) {
   if (RequireRdmaDevice().ok()) GTEST_SKIP() << "this host has an RDMA device";
   const absl::Status refused =
