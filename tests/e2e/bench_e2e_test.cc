@@ -136,7 +136,7 @@ TEST(Bench, AFanOutOfTwoArtifactsMeasuresHowEvenlyTheyShareTheLinks) {
   EXPECT_GE(values["sent by the source"], 2) << "images, one of each at least";
 }
 
-TEST(Bench, AFanOutCountsWhoElseFailsWhenAReceiverThatFeedsOthersIsStopped) {
+TEST(Bench, FanOutWithAStoppedFeeder_CountsOtherFailedReceivers) {
   const Outcome outcome =
       RunCommand("bench fan-out --nodes 3 --rate 40Mbit --fault stop-receiver@0.3 --smoke --json");
   if (outcome.code != 0) {
@@ -155,7 +155,7 @@ TEST(Bench, AFanOutCountsWhoElseFailsWhenAReceiverThatFeedsOthersIsStopped) {
 
 TEST(Bench, AFanOutRefusesWhatCannotBe) {
   for (const char* flags : {"--nodes 1", "--rate 12parsecs", "--slow 1", "--slow 8@40Mbit", "--sources 8",
-                            "--per-host 3", "--fault kill-source", "--fault stop-everybody@1",
+                            "--per-host 3", "--fault kill-source", "--fault stop-all@1",
                             "--fault kill-source@1.5", "--fault kill-source@1 --artifacts 2"}) {
     const Outcome outcome = RunCommand(absl::StrCat("bench fan-out --smoke ", flags));
     EXPECT_NE(outcome.code, 0) << flags;

@@ -76,7 +76,7 @@ class Broadcast : public E2eTest {
     EXPECT_EQ(over_network, image_bytes);
     EXPECT_GT(broadcast_, 0u);
   }
-  // Once nobody holds them the replicas can go, and their memory with them: no other node has it open, or the
+  // Once no client holds them the replicas can go, and their memory too: no other node has it open, or the
   // stand-in would have ended the daemon.
   void ExpectNothingLeft() {
     gets_.clear();
@@ -108,7 +108,7 @@ class Broadcast : public E2eTest {
   std::atomic<bool> seen_ = false;  // a broadcast
   std::vector<std::unique_ptr<client::PendingGet>> gets_;
   uint64_t broadcast_ = 0;  // bytes
-  int lost_ = 0;            // receivers whose broadcast ended before its time
+  int lost_ = 0;            // receivers of a broadcast that ended before its time
 };
 
 TEST_F(Broadcast, SeveralGpusOfANodeTakeOneCopyOverTheNetwork) {

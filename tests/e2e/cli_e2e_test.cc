@@ -237,10 +237,10 @@ TEST_F(CommandLine, MakeModelPrintsItsPathAsJsonWhateverIsInIt) {
 }
 
 TEST_F(CommandLine, AnUnreachableDaemonIsNamed) {
-  const std::string address = "unix:" + directory_->path() + "/nobody.sock";
+  const std::string address = "unix:" + directory_->path() + "/absent.sock";
   const CommandResult result = RunCommand({"ls", "--daemon", address});
   EXPECT_EQ(result.exit_code, 1);
-  EXPECT_THAT(result.output, HasSubstr("nobody.sock"));
+  EXPECT_THAT(result.output, HasSubstr("absent.sock"));
 }
 
 TEST_F(CommandLine, AWrongConfigurationIsExplained) {

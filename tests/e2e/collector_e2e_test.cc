@@ -211,7 +211,7 @@ TEST_F(CollectorTest, TheStandardVariablesDecideWhatIsSent) {
   EXPECT_GT(spans_with("OTEL_TRACES_SAMPLER", "always_on"), 0);
   EXPECT_EQ(spans_with("OTEL_TRACES_SAMPLER", "always_off"), 0);
   EXPECT_EQ(spans_with("OTEL_TRACES_EXPORTER", "none"), 0);
-  ASSERT_FALSE(collector->metrics().empty()) << "of which nobody said that they should not go";
+  ASSERT_FALSE(collector->metrics().empty()) << "metrics were not switched off";
   EXPECT_TRUE(collector->metrics().front().resource.contains("service.version"));
 }
 
@@ -286,7 +286,7 @@ TEST_F(CollectorTest, ManagingCommandsAreATraceEach) {
 }
 
 TEST_F(CollectorTest, OneThatTakesConnectionsAndSaysNothingAtAllIsNoHindrance) {
-  // The kernel accepts; nobody ever reads.
+  // The kernel accepts; no process ever reads.
   const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{.sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(INADDR_LOOPBACK)}};
   socklen_t size = sizeof(address);

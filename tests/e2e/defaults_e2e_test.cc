@@ -1,4 +1,4 @@
-// A deployment that nobody configured to be reached: who can do what with it.
+// A deployment without configured access: what each user of the host can do with it.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <grp.h>
@@ -28,8 +28,8 @@ using ::testing::Not;
 
 constexpr uid_t kNobody = 65534;
 
-// What this process could do as somebody else, who has these groups only: the paths below `folder` that it
-// can open or connect to.
+// What this process could do as another user, with these groups only: the paths below `folder` that it can
+// open or connect to.
 std::string ReachedBy(uid_t user, gid_t group, const std::vector<std::string>& paths) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return "pipe2 failed";
@@ -69,8 +69,8 @@ std::string GroupName(gid_t id) {
 
 class DefaultDeployment : public E2eTest {
  protected:
-  // The commands of the README, on one host: what is configured is where things are, and how large. What this
-  // process does to be somebody else's undoing begins with an open umask.
+  // The commands of the README, on one host: what is configured is where things are, and how large. The umask
+  // is open, so that only the program's own modes protect its files.
   void StartDeployment(const std::vector<std::string>& daemon_settings = {}) {
     const mode_t before = umask(0);
     Start(store_, "global-store",
@@ -95,10 +95,10 @@ class DefaultDeployment : public E2eTest {
     TC_ASSERT_OK(process->WaitReady(SteadyNow() + kStepTimeout).status());
   }
 
-  // The program as another user, who has this group only.
+  // The program as another user, with this group only.
   absl::StatusOr<std::unique_ptr<Process>> StartAs(uid_t user, gid_t group,
                                                    std::vector<std::string> arguments) {
-    const std::string program = Path("tensorcast");  // where everybody can run it
+    const std::string program = Path("tensorcast");  // where every user can run it
     if (!fs::exists(program)) {
       fs::copy_file(DefaultOptions().binary, program);
       fs::permissions(program, fs::perms(0755));
@@ -211,11 +211,11 @@ TEST_F(DefaultDeployment, LetsAGroupInToTheSocketsAndToNothingElse) {
       return path.ends_with("/client.sock") || path.ends_with("/handles.sock");
     });
     EXPECT_EQ(ReachedBy(kNobody, kNobody, others), "");
-    // Who is in none of the groups is turned away, at the latest by the daemon.
+    // A user in none of the groups is refused, at the latest by the daemon.
     const std::string clients = "unix:" + Path("node/client.sock");
     EXPECT_EQ(RunAs(kNobody, 2, {"ls", "--daemon", clients, "--set", "client.connect_timeout=200ms"}), 1);
     EXPECT_EQ(RunAs(kNobody, kNobody, {"ls", "--daemon", clients}), 0);
-    // Who is let in may do what a client may, and not what is the operator's.
+    // A user that is let in has the client's rights, and not the operator's.
     EXPECT_EQ(RunAs(kNobody, kNobody, {"key", "rm", "no-such-key", "--daemon", clients}), 1);
     EXPECT_THAT(FileTail(Path("daemon.log"), 20),
                 HasSubstr("GlobalStore/DeleteKey requires the role operator"));

@@ -1,5 +1,5 @@
-// What makes a build of the tensorcast program one whose fake devices a test can have fail: linked with all
-// of the program's own objects into `tensorcast_with_device_faults`, which is not installed. Which process
+// Makes a build of the tensorcast program with fake devices that a test can have fail: linked with all of
+// the program's own objects into `tensorcast_with_device_faults`, which is not installed. Which process
 // has faults, and in which file they are, its environment says.
 #include <cstdlib>
 

@@ -97,7 +97,7 @@ TEST_F(Direct, BetweenTheGpusOfTwoDaemonsOfAHost) {
   StartWithModelOnGpu();
   if (HasFatalFailure()) return;
   ExpectDirect(1, "gpu:3", kLocalLane);
-  EXPECT_EQ(Copied(0, CopyDirection::kToHost), 0u) << "who has it does nothing";
+  EXPECT_EQ(Copied(0, CopyDirection::kToHost), 0u) << "the daemon that has it does nothing";
 }
 
 TEST_F(Direct, FromOneDaemonToAnotherOnTheSameGpu) {

@@ -149,7 +149,7 @@ TEST_F(Failures, APoolThatIsTooSmallSaysWhatIsWantedAndWhatThereIs) {
   EXPECT_EQ(client(0).ResolveKey(Context(), "m").status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST_F(Failures, AFullPoolEvictsWhatNobodyHoldsAndRefusesWhenEverythingIsHeld) {
+TEST_F(Failures, FullPool_EvictsUnheldReplicasAndRefusesWhenAllAreHeld) {
   ClusterOptions options = DefaultOptions();
   options.daemons = 1;
   StartCluster(options);

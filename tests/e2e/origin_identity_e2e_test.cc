@@ -28,7 +28,7 @@ using ::testing::HasSubstr;
 
 constexpr uint64_t kModelBytes = 40 << 20;
 
-// A daemon alone, whose pool has room for three such models.
+// A daemon alone, with a pool for three such models.
 class OriginIdentity : public E2eTest {
  protected:
   void Start(const std::vector<std::string>& settings = {}) {
@@ -92,7 +92,7 @@ TEST_F(OriginIdentity, MtimeSetBack_KeepsTheLastReplica) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("its ctime in ns was"));
   EXPECT_EQ(FillThePool().code(), absl::StatusCode::kResourceExhausted);
   ExpectTheKeyStillGives(kept);
-  // It is another file to who looks for what it was imported as, too.
+  // It is another file to a client that looks for what it was imported as, too.
   EXPECT_EQ(client(0).FindImported(Context(), model).status().code(), absl::StatusCode::kNotFound);
 }
 

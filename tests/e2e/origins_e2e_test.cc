@@ -20,7 +20,7 @@ constexpr uint64_t kModelBytes = 40 << 20;
 
 class Origins : public E2eTest {
  protected:
-  // A daemon alone, whose pool has room for three such models.
+  // A daemon alone, with a pool for three such models.
   void StartAlone() {
     ClusterOptions options = DefaultOptions();
     options.daemons = 1;
@@ -121,7 +121,7 @@ TEST_F(Origins, TheLastCopyStaysWhenTheFileItWasImportedFromIsOverwritten) {
   ExpectTheKeyStillGives(kept);
 }
 
-TEST_F(Origins, ALastCopyWhoseFileIsGoneIsEvictedByHandOnlyWithForce) {
+TEST_F(Origins, LastCopyWithoutItsFile_IsEvictedByHandOnlyWithForce) {
   StartAlone();
   const std::string model = MakeModel("model.safetensors", kModelBytes);
   TC_ASSERT_OK_AND_ASSIGN(const auto put, client(0).Import(Context(), model, {.key = "k"}));
@@ -174,7 +174,7 @@ TEST_F(Origins, APackedFileThatWasRemovedIsNoCopy) {
   ExpectTheKeyStillGives(kept);
 }
 
-TEST_F(Origins, AReplicaWhoseFileIsIntactMakesRoomAndComesBackFromIt) {
+TEST_F(Origins, ReplicaWithIntactFile_IsEvictedAndComesBackFromIt) {
   StartAlone();
   const std::string model = MakeModel("model.safetensors", kModelBytes);
   TC_ASSERT_OK_AND_ASSIGN(const auto put, client(0).Import(Context(), model, {.key = "k"}));

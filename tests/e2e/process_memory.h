@@ -12,7 +12,7 @@
 namespace tensorcast {
 
 // Writes `written` over `found` wherever the process's shared memory, which is where a daemon has its pool,
-// holds it; how many places there were. PERMISSION_DENIED for who is neither root nor may trace the process.
+// holds it; how many places there were. PERMISSION_DENIED for a caller that is not root and may not trace it.
 // REQUIRES: both are of one length.
 absl::StatusOr<int> OverwriteSharedMemory(pid_t pid, const std::string& found, const std::string& written);
 

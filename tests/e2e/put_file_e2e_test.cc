@@ -178,7 +178,7 @@ class PutHangingFile : public PutFile {
     auto mounted = testing::HangingFolder::Mount(Path("mount"), {std::istreambuf_iterator<char>(file), {}});
     if (!mounted.ok()) GTEST_SKIP() << mounted.status();
     folder_ = *std::move(mounted);
-    // One ingest at a time: whoever keeps that turn keeps all others out.
+    // One ingest at a time: a put that keeps that turn keeps all others out.
     ASSERT_NO_FATAL_FAILURE(StartNode({"daemon.max_concurrent_ingests=1"}));
   }
   // What hangs fails before the daemon is stopped: the kernel closes the files of a process that ends, and
@@ -216,11 +216,11 @@ TEST_F(PutHangingFile, InTheMiddle_LeavesOthersTheirTurn) {
     return status.ok() && status->active_transfers() == 0 && status->replicas() == 1;
   }));
   ExpectServes("third.safetensors");
-  folder_.reset();  // the kernel lets no process go whose read is with the file system
+  folder_.reset();  // the kernel ends no process with a read at the file system
   EXPECT_EQ(cluster_->daemon(0).Stop(kStepTimeout).value_or(-1), 0);
 }
 
-TEST_F(PutHangingFile, WhoseCloseHangs_HoldsNoThreadThatOthersNeed) {
+TEST_F(PutHangingFile, HangingClose_HoldsNoThreadThatOthersNeed) {
   TC_ASSERT_OK_AND_ASSIGN(const sockaddr_un address, UnixAddress(cluster_->addresses(0).handle_socket));
   const UniqueFd peer(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   ASSERT_EQ(connect(peer.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);

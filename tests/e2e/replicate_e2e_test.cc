@@ -1,4 +1,4 @@
-// `tensorcast replicate`: a model to other nodes, through restarts of everybody, and taken back.
+// `tensorcast replicate`: a model to other nodes, through restarts of all processes, and taken back.
 #include <gmock/gmock.h>
 #include <signal.h>
 
@@ -57,7 +57,7 @@ class Replicate : public E2eTest {
     const auto replicas = (*admin)->ListReplicas(Context(), "");
     return replicas.ok() ? replicas->size() : 99;
   }
-  // What the node has is the model, and is there before anybody gets it.
+  // What the node has is the model, and is there before any client gets it.
   void ExpectThere(int node, const std::string& device) {
     TC_ASSERT_OK_AND_ASSIGN(const auto fresh, NewClient(node));
     TC_ASSERT_OK_AND_ASSIGN(const auto replica, fresh->Get(Context(), "m", {.location = device}));
@@ -87,20 +87,20 @@ TEST_F(Replicate, BringsAModelToNodesByNameAndByLabel) {
   ASSERT_EQ(json["results"].size(), 3u) << all.output;
   ExpectThere(1, "cpu");
 
-  const CommandResult nobody = Run({"--all", "--where", "zone=c"});
-  EXPECT_EQ(nobody.exit_code, 1);
-  EXPECT_THAT(nobody.output, HasSubstr("none of the 3 nodes that are registered now has the labels zone=c"));
+  const CommandResult none = Run({"--all", "--where", "zone=c"});
+  EXPECT_EQ(none.exit_code, 1);
+  EXPECT_THAT(none.output, HasSubstr("none of the 3 nodes that are registered now has the labels zone=c"));
 }
 
 TEST_F(Replicate, APlaceThatCannotHaveItIsToldAndTheOthersGetIt) {
   ClusterOptions options = ThreeNodes();
   options.settings_of_daemon[1] = {"daemon.host_pool=50MiB"};
   Start(options, 60 << 20);
-  const CommandResult result = Run({"--to", "node-1,node-2,nobody"});
+  const CommandResult result = Run({"--to", "node-1,node-2,absent"});
   EXPECT_EQ(result.exit_code, 1) << result.output;
   EXPECT_THAT(result.output, HasSubstr("missing at 2 of 3 places"));
   EXPECT_THAT(result.output, HasSubstr("bytes for replicas at cpu"));
-  EXPECT_THAT(result.output, HasSubstr("nobody:cpu: NOT_FOUND"));
+  EXPECT_THAT(result.output, HasSubstr("absent:cpu: NOT_FOUND"));
   ExpectThere(2, "cpu");
 }
 

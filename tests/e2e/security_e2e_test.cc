@@ -1,4 +1,4 @@
-// A cluster with certificates, of real processes: it does its work, and whoever should not is let do nothing.
+// A cluster with certificates, of real processes: it does its work, and refuses callers without rights.
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <openssl/ssl.h>
@@ -50,7 +50,7 @@ class SecurityE2e : public E2eTest {
          {"global-store", "node/node-0", "node/node-1", "operator/ada", "client/trainer"}) {
       Issue(name);
     }
-    std::ofstream(Certs() + "/denied") << "# nobody yet\n";
+    std::ofstream(Certs() + "/denied") << "# no name yet\n";
   }
   void Issue(const std::string& name, int days = 90) {
     const CommandResult issued =
@@ -64,7 +64,7 @@ class SecurityE2e : public E2eTest {
     return {"security.ca=" + Certs() + "/ca.pem", "security.certificate=" + Certs() + "/" + file + ".pem",
             "security.key=" + Certs() + "/" + file + ".key", "security.denied=" + Certs() + "/denied"};
   }
-  // A command of who has this certificate, to this address.
+  // A command with this certificate, to this address.
   CommandResult RunAs(const std::string& file, std::vector<std::string> command, const std::string& address) {
     for (const std::string& setting : As(file)) command.insert(command.end(), {"--set", setting});
     command.insert(command.end(), {"--daemon", address, "--set", "client.connect_timeout=2s"});
@@ -94,7 +94,7 @@ class SecurityE2e : public E2eTest {
     return options;
   }
   // Node 0 has the only copy of model "m", in host memory, and sends a chunk of it forged without knowing:
-  // what a node does whose owner means ill. Where the model's file now is; PERMISSION_DENIED where another
+  // what a node with a malicious owner does. Where the model's file now is; PERMISSION_DENIED where another
   // process's memory may not be written.
   absl::StatusOr<std::string> OfferAForgery() {
     const std::string model = MakeModel("model.safetensors", 8 << 20);
@@ -145,7 +145,7 @@ class SecurityE2e : public E2eTest {
     return node_id;
   }
 
-  // Whether a gRPC server there speaks to who shows these files, however these are: TLS without the checks
+  // Whether a gRPC server there speaks to a peer with these files, however these are: TLS without the checks
   // that our own clients make of themselves, then HTTP/2's greeting.
   static bool SpeaksTo(const std::string& address, const security::Identity::Files& files) {
     const std::shared_ptr<SSL_CTX> context(SSL_CTX_new(TLS_client_method()), SSL_CTX_free);
@@ -171,7 +171,7 @@ class SecurityE2e : public E2eTest {
   }
 };
 
-TEST_F(SecurityE2e, DoesItsWorkAndSaysWhoItIs) {
+TEST_F(SecurityE2e, SecuredCluster_DoesItsWorkAndTellsItsName) {
   ASSERT_NO_FATAL_FAILURE(StartSecured());
   const std::string model = MakeModel("model.safetensors", 8 << 20);
   TC_ASSERT_OK(client(0).Import(Context(), model, {.key = "m"}).status());
@@ -183,7 +183,7 @@ TEST_F(SecurityE2e, DoesItsWorkAndSaysWhoItIs) {
   ASSERT_EQ(status.exit_code, 0) << status.output;
   EXPECT_EQ(nlohmann::json::parse(status.output)["daemon"]["security"]["name"],
             "spiffe://test.example/tensorcast/node/node-0");
-  // The ports are for those with certificates, whose rights are their roles'.
+  // The ports are for callers with certificates, with the rights of their roles.
   const std::string& port = cluster_->addresses(1).grpc;
   EXPECT_EQ(RunAs("client-trainer", {"get", "m"}, port).exit_code, 0);
   EXPECT_EQ(RunAs("operator-ada", {"top", "--once"}, port).exit_code, 0);
@@ -238,8 +238,8 @@ TEST_F(SecurityE2e, WhatIsAnOperatorsIsForOperatorsAtTheGlobalStoreItself) {
   EXPECT_EQ(by_client.exit_code, 1);
   EXPECT_THAT(by_client.output, HasSubstr("spiffe://test.example/tensorcast/client/trainer may not call "
                                           "GlobalStore/DeleteKey: it requires the role operator"));
-  // A daemon forwards nobody's task to delete, not even its own operator's: its certificate would be enough
-  // to.
+  // A daemon forwards no caller's request to delete, not even its own operator's: its certificate would be
+  // enough to.
   const CommandResult by_socket =
       RunCommand({"key", "rm", "m", "--daemon", cluster_->addresses(0).unix_socket});
   EXPECT_EQ(by_socket.exit_code, 1);
@@ -269,7 +269,7 @@ TEST_F(SecurityE2e, AnOperatorHasAModelReplicatedAndAClientDoesNot) {
   TC_ASSERT_OK(Compare(*replica, model).status());
 }
 
-TEST_F(SecurityE2e, AKeyIsBoundByThoseWhomItsPrefixNames) {
+TEST_F(SecurityE2e, Key_IsBoundOnlyByNamesThatItsPrefixAllows) {
   ASSERT_NO_FATAL_FAILURE(StartSecured(DefaultOptions(), {"security.keys=prod/=client/release"}));
   Issue("client/release");
   const std::string model = MakeModel("model.safetensors", 1 << 20);
@@ -283,7 +283,7 @@ TEST_F(SecurityE2e, AKeyIsBoundByThoseWhomItsPrefixNames) {
                                     HasSubstr("keys that begin with prod/ are for client/release")));
   EXPECT_EQ(RunAs("client-release", bind, node).exit_code, 0);
   EXPECT_EQ(RunAs("client-trainer", {"key", "bind", "test/m", imported.artifact_id}, node).exit_code, 0);
-  // What a put or an import binds is bound by who asked for it, too: here a program of the host.
+  // What a put or an import binds is bound by the caller that asked, too: here a program of the host.
   const auto put = client(0).Import(Context(), model, {.key = "prod/m"});
   EXPECT_EQ(put.status().code(), absl::StatusCode::kPermissionDenied) << put.status();
   // An operator may, at the global store itself.
@@ -339,7 +339,7 @@ TEST_F(SecurityE2e, UnauthenticatedPeers_GetNotAByte) {
   TC_ASSERT_OK(client(1).Get(Context(), "m").status());
 }
 
-TEST_F(SecurityE2e, ANodeIsWhoItsCertificateSays) {
+TEST_F(SecurityE2e, NodeWithAnothersNameOrId_IsRefused) {
   ASSERT_NO_FATAL_FAILURE(StartSecured());
   Issue("node/evil");
   // By another's name.
@@ -359,15 +359,15 @@ TEST_F(SecurityE2e, ANodeIsWhoItsCertificateSays) {
   second->Stop(kStepTimeout).IgnoreError();
 }
 
-// Also where nobody is left who knows: the node is away, and the global store was killed.
+// Also where no process is left that knows: the node is away, and the global store was killed.
 TEST_F(SecurityE2e, ANodeIdIsOneNamesUntilAnOperatorForgetsIt) {
   ASSERT_NO_FATAL_FAILURE(StartSecured());
   Issue("node/evil");
   const std::string stolen = directory_->path() + "/stolen";
   const std::string node_id = StealNodeId(stolen);
   const std::vector<std::string> forget = {"rm", "--node", node_id};
-  const auto forget_as = [&](const std::string& who) {
-    return RunAs(who, forget, cluster_->global_store_address());
+  const auto forget_as = [&](const std::string& name) {
+    return RunAs(name, forget, cluster_->global_store_address());
   };
   EXPECT_THAT(forget_as("operator-ada").output, HasSubstr("is alive: stop its daemon first"));
 

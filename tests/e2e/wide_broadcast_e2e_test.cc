@@ -121,7 +121,7 @@ class WideBroadcast : public E2eTest {
     }
     EXPECT_GE(broadcast, (kNodes * kGpus - 1) * kModelBytes);
   }
-  // The memory can go: nobody has it open, or the stand-in would have ended the daemon.
+  // The memory can go: no process has it open, or the stand-in would have ended the daemon.
   void ExpectNothingLeft() {
     const auto removed = RunCommand({"rm", "m", "--force", "--daemon", cluster_->addresses(0).unix_socket});
     EXPECT_EQ(removed.exit_code, 0) << removed.output;
