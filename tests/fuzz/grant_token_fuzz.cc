@@ -33,7 +33,7 @@ void TestOneInput(std::string_view input) {
   const absl::StatusOr<rpc::GrantClaims> forged = rpc::VerifyGrant(kGrantKey, input, kNow);
   if (forged.ok()) {
     CHECK(Signed(input.substr(0, input.size() - kMacBytes)) == input)
-        << "a token that nobody signed is taken";
+        << "a token that no global store signed is taken";
   }
   CHECK(!rpc::VerifyGrant({}, input, kNow).ok());
 

@@ -1,5 +1,5 @@
-// An input that is a program: each step takes what it needs off the front, and gets zeros once there is no
-// more. So any bytes are a program, and a small change of them is one of what it does. Thread-compatible.
+// An input that is a program: each step takes what it needs off the front, and gets zeros once nothing is
+// left. So any bytes are a program, and a small change of them is one of what it does. Thread-compatible.
 #pragma once
 
 #include <algorithm>

@@ -45,7 +45,7 @@ constexpr uint64_t kMaxFetchBytes = 20000;
 constexpr uint64_t kGapBytes = 1000;  // in front of each destination, and behind the last
 constexpr std::byte kUntouched{0xee};
 constexpr std::byte kGivenBack{0xdd};  // the destination of a fetch that failed, at once
-// Whatever the machine's load; who waits for longer waits for ever.
+// Whatever the machine's load; a wait that is longer never ends.
 constexpr int kHangMs = 60000;
 // A source that lied waits once for so long for one request more; where it comes later, the sequence is
 // another one.
@@ -77,7 +77,7 @@ struct Plan {
   bool finish;  // the source answers in the end what is left
 };
 
-// The pull, while there is one with its fetches, for whoever takes one back. Thread-safe.
+// The pull, while there is one with its fetches, for the thread that takes one back. Thread-safe.
 class RunningPull {
  public:
   void Set(Pull* pull, std::vector<FetchId> fetches) {
@@ -224,7 +224,7 @@ class LyingSource {
   void Announce(uint8_t what) {
     const uint64_t all = (uint64_t{1} << said_to_have_.chunks()) - 1;
     const Have have{.words = {what < 8 ? all : uint64_t{what} << what % 32 & all}};
-    // Only whoever asks is told.
+    // Only a receiver that asks is told.
     while (open_ && !followed_ && Receive(kHangMs)) {
     }
     said_to_have_.AddWords(have.first, have.words);
@@ -465,11 +465,11 @@ class Receiver {
     if (mirror.chunk_bytes() != kChunkBytes) return;
     const std::vector<uint64_t> known = mirror.Words();
     for (size_t i = 0; i < known.size(); ++i) {
-      CHECK_EQ(known[i] & ~said_to_have[i], 0u) << "known of what nobody said";
+      CHECK_EQ(known[i] & ~said_to_have[i], 0u) << "known of what the source did not say";
     }
   }
 
-  // `all_right`: the source was honest, and nobody took anything back.
+  // `all_right`: the source was honest, and no fetch was taken back.
   void Check(const Plan& plan, bool connected, const Completions& done, bool all_right, bool flipped) const {
     if (all_right) CHECK(connected) << "an honest source was refused";
     const std::vector<absl::Status> statuses = done.statuses();

@@ -1,7 +1,7 @@
 // A receiver that speaks the pull protocol in any order, with any fields, in any pieces, to a real source
 // connection, and takes its answers as slowly as it likes. What the source says is held against what it was
 // asked: nothing but that, each byte the image's, each request answered to its end, nothing after the end. Of
-// an image that fills meanwhile: nothing but what is there, and whoever asks is told all of it.
+// an image that fills meanwhile: nothing but what is there, and a receiver that asks is told all of it.
 //
 // Instead of a socket the connection has memory, so that each read and each write is as long as the input
 // says; its loop and its serving thread are real.
@@ -106,7 +106,7 @@ class Conversation {
   // Where the source has had all the room and time it wants.
   void ExpectAnswered() const {
     CHECK(heard_.empty() && piece_left_ == 0);
-    if (failed()) CHECK(told_end_) << "the image failed, and nobody said so";
+    if (failed()) CHECK(told_end_) << "the image failed, and the source did not say so";
     if (told_end_) return;
     CHECK(welcomed_);
     if (following_) CHECK(told_->Words() == availability_->Words()) << "not told of what is there";
@@ -279,7 +279,7 @@ class Source {
         std::make_shared<SourceServing>(PullId{}, NewImage(in_place, availability), /*receiver=*/"");
     const auto connection = std::make_shared<SourceConnection>(loop_.get(), &threads_, kLimits, serving);
     CHECK_OK(serving->Join(connection));
-    // An image in place that is whole needs nobody but the loop: the whole sequence is one task of it.
+    // An image in place that is whole needs only the loop: the whole sequence is one task of it.
     if (in_place && !fills) {
       loop_->Run([&] {
         connection->Start(std::make_unique<MemoryStream>(pipe_[0], &wire), kMaxVersion);
@@ -303,7 +303,7 @@ class Source {
       }
       loop_->Run([&] { Finish(wire, *connection); });
     }
-    serving->Revoke();  // which waits for whoever still reads
+    serving->Revoke();  // which waits for threads that still read
     CHECK(wire.closed) << "revoked, and its connection is open";
     loop_->Run([] {});  // what was posted for it is over, and it is only ours
   }
@@ -421,7 +421,7 @@ class Source {
     wire.room = kAnyBytes;
     Move(wire, connection);
     if (!wire.closed) {
-      // Whom it has told of the end it does not listen to any more.
+      // Once it has told the receiver of the end, it does not listen any more.
       CHECK(!wire.conversation.over() || wire.conversation.failed())
           << "the receiver said what ends a connection, and it is open";
       wire.conversation.ExpectAnswered();
