@@ -1,5 +1,5 @@
 // The wall clock of a whole cluster set forward and back by hours, at the moments where time matters:
-// deadlines, tickets, leases, grants and heartbeats are measured on a clock that nobody sets.
+// deadlines, tickets, leases, grants and heartbeats are measured on a clock that cannot be set.
 #include <algorithm>
 
 #include "base/steady_time.h"
@@ -27,7 +27,7 @@ class Clock : public ::testing::TestWithParam<int> {
   bool IsTheArtifact(const client::Replica& replica) const {
     return std::ranges::equal(replica.image(), artifact_.image);
   }
-  // A ticket that nobody has claimed yet.
+  // A ticket that no client has claimed yet.
   v1::AttachReplicaResponse Attach(TestNode& node, const std::string& replica_id) {
     const auto peer = daemon::MakePeerClient(
         [](const daemon::PeerAddress& peer) { return rpc::MakeChannel(peer.address); });

@@ -22,7 +22,7 @@ constexpr Location kGpu{LocationKind::kGpu, 0};
 
 class DirectLane : public ::testing::Test {
  protected:
-  // Nodes whose lane reaches their GPUs. `registering` is asked before any of a GPU's memory is registered.
+  // Nodes with a lane that reaches their GPUs. `registering` is asked before a GPU's memory is registered.
   TestNode& AddNode(const std::string& name, const std::function<absl::Status()>& registering = nullptr) {
     return cluster_.AddNode(name, [this, registering](daemon::DaemonOptions& options) {
       OnItsOwnHost(options);

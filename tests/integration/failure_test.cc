@@ -34,7 +34,7 @@ client::PutResult Import(TestCluster& cluster, TestNode& node, const TestArtifac
   return put.ok() ? *put : client::PutResult{};
 }
 
-// Flips a byte of a replica in the daemon's memory, behind everybody's back.
+// Flips a byte of a replica in the daemon's memory, unnoticed by any process.
 void Damage(TestNode& node, const std::string& replica_id, uint64_t offset) {
   auto lease = node.server().engine().LeaseReplica(replica_id);
   ASSERT_TRUE(lease.ok()) << lease.status();
@@ -42,7 +42,7 @@ void Damage(TestNode& node, const std::string& replica_id, uint64_t offset) {
   byte[0] ^= std::byte{1};
 }
 
-// Whom bytes were fetched from, in order of the report.
+// The nodes that bytes were fetched from, in order of the report.
 std::vector<std::string> SourcesOf(const std::optional<TransferReport>& report) {
   std::vector<std::string> sources;
   for (const StageReport& stage : report->stages) {
@@ -61,7 +61,7 @@ TEST(Failure, ChunksOfACorruptSourceAreFetchedFromAnother) {
   // The damaged one is asked first: between hosts, memory goes before a GPU.
   ASSERT_TRUE(b.client().Get(Soon(), put.artifact_id, {.location = "gpu:0", .attach = false}).ok());
   ASSERT_TRUE(Eventually([&] { return a.admin().GetClusterStatus(Soon())->replicas() == 2; }));
-  // Every chunk of it, as nobody knows which of them will be asked of whom.
+  // Every chunk of it, as it is unknown which of them will be asked of which source.
   for (uint64_t chunk = 0; chunk < 9; ++chunk) Damage(a, put.replica_id, chunk * kTestChunkBytes + 17);
 
   auto replica = c.client().Get(Soon(), put.artifact_id, {});
@@ -69,7 +69,7 @@ TEST(Failure, ChunksOfACorruptSourceAreFetchedFromAnother) {
   EXPECT_TRUE(SameBytes((*replica)->image(), artifact.image));
   EXPECT_GE((*replica)->transfer()->refetched_chunks, 1);
   EXPECT_THAT(SourcesOf((*replica)->transfer()), ElementsAre("a", "b"));
-  // Only wrong bytes exclude for good: nobody is sent to a again.
+  // Only wrong bytes exclude for good: no receiver is sent to a again.
   const std::string made = (*replica)->replica_id();
   replica->reset();
   ASSERT_TRUE(Eventually([&] { return c.admin().EvictReplica(Soon(), made, /*force=*/true).ok(); }));
@@ -206,13 +206,13 @@ TEST(Failure, WithoutTheGlobalStoreWhatIsHereCanStillBeAttachedTo) {
   ASSERT_TRUE(replica.ok()) << replica.status();
   EXPECT_TRUE(SameBytes((*replica)->image(), artifact.image));
   EXPECT_TRUE(Eventually([&] { return !a.admin().GetStatus(Soon())->global_store_reachable(); }));
-  // The last copy stays while nobody can be asked.
+  // The last copy stays while the global store cannot be asked.
   replica->reset();
   EXPECT_EQ(a.admin().EvictReplica(Soon(), put.replica_id, /*force=*/false).code(),
             absl::StatusCode::kFailedPrecondition);
 }
 
-TEST(Failure, APutWhoseKeyIsTakenLeavesNothingBehind) {
+TEST(Failure, PutUnderATakenKey_LeavesNothingBehind) {
   TestCluster cluster;
   TestNode& a = cluster.AddNode("a");
   Import(cluster, a, MakeChunkedArtifact(9, 2, kTestChunkBytes), {.key = "taken"});
@@ -244,7 +244,7 @@ TEST(Failure, NothingOutsideTheImportRootsIsRead) {
       << "in the same words as what is outside";
 }
 
-TEST(Failure, AnIndexLeadsNobodyOutsideTheImportRoots) {
+TEST(Failure, Index_DoesNotLeadOutsideTheImportRoots) {
   namespace fs = std::filesystem;
   TestCluster cluster;
   TestNode& a = cluster.AddNode("a");
@@ -264,8 +264,8 @@ TEST(Failure, AnIndexLeadsNobodyOutsideTheImportRoots) {
   fs::create_directory_symlink(cluster.folder(), model + "/up");
   EXPECT_EQ(import_with_shard("up/outside.safetensors"), absl::StatusCode::kPermissionDenied);
 
-  // A hub's cache may link from a snapshot into its blobs; where those lie outside of the roots, that is no
-  // way in.
+  // A hub's cache may link from a snapshot into its blobs; where those lie outside of the roots, they are
+  // not read.
   const std::string snapshot = cluster.folder() + "/hub/snapshots/main";
   fs::create_directories(snapshot);
   fs::create_directories(cluster.folder() + "/hub/blobs");

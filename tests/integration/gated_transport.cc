@@ -14,7 +14,7 @@ class GatedPull : public transport::Pull {
 
   transport::FetchId Fetch(uint64_t offset, std::vector<HostSpan> destination, SteadyTime deadline,
                            transport::FetchDone done) override {
-    // The pull outlives the fetch: whoever destroys it waits for `done` first.
+    // The pull outlives the fetch: its owner waits for `done` before it destroys the pull.
     const transport::FetchId id = ++fetches_made_;
     gate_->Enter([this, offset, destination = std::move(destination), deadline, done = std::move(done)] {
       pull_->Fetch(offset, destination, deadline, done);

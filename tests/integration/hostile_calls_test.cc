@@ -1,5 +1,5 @@
 // Every method of both services, called with nothing, with extreme values in every field, and with bytes that
-// are no message: each call ends with an error or an answer, and the servers serve on.
+// are not a message: each call ends with an error or an answer, and the servers serve on.
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/dynamic_message.h>
 #include <google/protobuf/message.h>

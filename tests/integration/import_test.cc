@@ -1,4 +1,4 @@
-// Imports while somebody tampers with the files: what is never read, never told, and never stored.
+// Imports while another process changes the files: what is never read, never told, and never stored.
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <poll.h>
@@ -32,7 +32,7 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
-// A safetensors file of one tensor whose every byte is `fill`.
+// A safetensors file of one tensor with every byte equal to `fill`.
 void WriteShard(const std::string& path, const std::string& tensor, char fill,
                 const std::map<std::string, std::string>& metadata = {}) {
   constexpr uint64_t kBytes = 4096;
@@ -256,7 +256,7 @@ void ImportWhileMappedAndWritten(const std::string& folder, bool verify) {
       }
       const auto replica = a.client().Get(Soon(), put->artifact_id, {});
       ASSERT_TRUE(replica.ok()) << replica.status();
-      EXPECT_TRUE(IsOfOneMoment((*replica)->image())) << "torn, and nobody noticed, at import " << i;
+      EXPECT_TRUE(IsOfOneMoment((*replica)->image())) << "torn and unnoticed at import " << i;
       ASSERT_TRUE(a.admin().DeleteArtifact(Soon(), put->artifact_id, true).ok());
       ASSERT_TRUE(Eventually([&] { return a.admin().ListReplicas(Soon(), "")->size() <= 1; }));
     }

@@ -12,7 +12,7 @@ namespace {
 namespace metrics = otel::metrics;
 using otel::testing::ReadGauge;
 
-TEST(NodeGauges, CountLeasesAndSessionsByWhoHoldsThem) {
+TEST(NodeGauges, CountLeasesAndSessionsByTheirHolders) {
   TestCluster cluster;
   TestNode& a = cluster.AddNode("a", OnItsOwnHost);
   TestNode& b = cluster.AddNode("b", OnItsOwnHost);

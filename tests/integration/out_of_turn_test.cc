@@ -117,7 +117,7 @@ class OutOfTurn : public ::testing::Test {
     return peer_->ClosePull(Soon(), a_->server().addresses().front(), request).status();
   }
   uint64_t Replicas() { return a_->admin().GetClusterStatus(Soon())->replicas(); }
-  // Whoever was refused before holds nothing at the source, and others are served.
+  // A call that was refused before holds nothing at the source, and others are served.
   void ExpectNothingHeldAndServed() {
     const auto status = a_->admin().GetStatus(Soon());
     ASSERT_TRUE(status.ok()) << status.status();
@@ -184,7 +184,7 @@ TEST_F(OutOfTurn, AReplacedIncarnationIsNotHeard) {
   EXPECT_EQ(Complete("b", 6, "t").code(), absl::StatusCode::kAborted);
   // One that has not said hello is asked to.
   EXPECT_EQ(Beat("b", 8).code(), absl::StatusCode::kNotFound);
-  EXPECT_EQ(Beat("nobody", 1).code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(Beat("absent", 1).code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(Beat("b", 7), absl::OkStatus());
   EXPECT_EQ(Replicas(), 1u);
 }
@@ -197,10 +197,10 @@ TEST_F(OutOfTurn, AnUpdateThatComesTwiceLateOrTooEarlyIsAppliedAtMostOnce) {
   EXPECT_EQ(Replicas(), 2u) << "an update with an old number was applied";
   const auto gap = Update("b", 1, 5, {"r5"});
   ASSERT_TRUE(gap.ok()) << gap.status();
-  EXPECT_TRUE(gap->inventory_wanted()) << "three updates were missed and nobody asks for them";
+  EXPECT_TRUE(gap->inventory_wanted()) << "three updates were missed and are not asked for";
 }
 
-TEST_F(OutOfTurn, AReplicaThatNobodyKnowsIsNotEvictedServedOrAttachedTo) {
+TEST_F(OutOfTurn, UnknownReplica_IsNotEvictedServedOrAttachedTo) {
   v1::RequestEvictionRequest eviction;
   ASSERT_EQ(Register("b", 1), absl::OkStatus());
   *eviction.mutable_node() = Identity("b", 1);

@@ -127,7 +127,7 @@ TEST_F(Partial, AGetAfterACancelledOneBringsTheRest) {
   }));
   cancelled->Cancel();  // which opens the gate at the daemon, once that has heard of it
   EXPECT_EQ(cancelled->Wait(Soon().deadline).status().code(), absl::StatusCode::kCancelled);
-  // Later than the caller: who asks before would join what is at work.
+  // Later than the caller: a request before that would join what is at work.
   ASSERT_TRUE(Eventually([&] { return OnlyReplica(*b_).state() == v1::REPLICA_STATE_PARTIAL; }));
   EXPECT_GE(OnlyReplica(*b_).chunks_present(), 4);
   auto all = Get(*b_);
@@ -178,7 +178,7 @@ TEST_F(Partial, IsNoCopyAndGoesWithItsArtifact) {
   ASSERT_TRUE(Get(*b_, {"tensor.1"}).ok());
   EXPECT_TRUE(Eventually([&] { return a_->admin().GetClusterStatus(Soon())->replicas() == 3; }));
   const std::string replica = OnlyReplica(*b_).replica_id();
-  EXPECT_TRUE(b_->admin().EvictReplica(Soon(), replica, /*force=*/false).ok()) << "with nobody's consent";
+  EXPECT_TRUE(b_->admin().EvictReplica(Soon(), replica, /*force=*/false).ok()) << "without consent";
   ASSERT_TRUE(Get(*b_, {"tensor.1"}).ok());
   ASSERT_TRUE(a_->admin().DeleteArtifact(Soon(), id_, false).ok());
   EXPECT_TRUE(Eventually([&] { return b_->admin().ListReplicas(Soon(), "")->empty(); }));

@@ -1,4 +1,4 @@
-// A cluster in one process whose telemetry goes through the OpenTelemetry SDK to a real OTLP collector. The
+// A cluster in one process. Its telemetry goes through the OpenTelemetry SDK to a real OTLP collector. The
 // acceptance criteria and the compatibility lines of the observability design have a test each, named after
 // them; the same with a process a role is `tensorcast otel-smoke`.
 #pragma once
@@ -53,7 +53,7 @@ inline std::vector<ReceivedEvent> EventsNamed(const ReceivedSpan& span, std::str
   return events;
 }
 
-// Flips a byte of a replica in the daemon's memory, behind everybody's back.
+// Flips a byte of a replica in the daemon's memory, unnoticed by any process.
 inline void Damage(TestNode& node, const std::string& replica_id) {
   auto lease = node.server().engine().LeaseReplica(replica_id);
   ASSERT_TRUE(lease.ok()) << lease.status();

@@ -1,4 +1,4 @@
-// Metrics, logs, configuration, and what telemetry owes to those who do not use it. (Traces: traces_test.cc.)
+// Metrics, logs, configuration, and the cost of telemetry that is not used. (Traces: traces_test.cc.)
 #include <algorithm>
 #include <filesystem>
 #include <optional>
@@ -73,7 +73,7 @@ TEST_F(AcceptanceCriteria, Metrics_EveryOneOfTheCatalogueIsFilled) {
   ASSERT_TRUE(b.admin().EvictReplica(Soon(), at_b.replica_id, /*force=*/true).ok());
   ASSERT_TRUE(b.client().Get(Soon(), "model", {}).ok());
   ASSERT_TRUE(b.client().Get(Soon(), "model", {}).ok());
-  // A ticket that nobody claims.
+  // A ticket that no client claims.
   auto peer =
       daemon::MakePeerClient([](const daemon::PeerAddress& peer) { return rpc::MakeChannel(peer.address); });
   v1::AttachReplicaRequest attach;
@@ -85,7 +85,7 @@ TEST_F(AcceptanceCriteria, Metrics_EveryOneOfTheCatalogueIsFilled) {
   Import(b, MakeChunkedArtifact(7, kLarge, kTestChunkBytes), {.durable = true});
   Import(b, MakeChunkedArtifact(8, kLarge, kTestChunkBytes));
   EXPECT_FALSE(b.client().Get(Soon(), "no such model", {}).ok());
-  // A peer whose bytes are wrong, and a packed file that is none.
+  // A peer with wrong bytes, and a packed file that is not one.
   const TestArtifact other = MakeChunkedArtifact(9, 6, kTestChunkBytes);
   const client::PutResult damaged = Import(a, other);
   const client::PutResult evicted = Import(b, other);

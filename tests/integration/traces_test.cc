@@ -37,7 +37,7 @@ TEST_F(AcceptanceCriteria, Traces_ASingleRequestIsOneCoherentTraceDownToTheStage
     EXPECT_EQ(span.parent_span_id.empty(), name == "Client/Get") << name << ": one root";
     EXPECT_TRUE(span.parent_span_id.empty() || name_of.contains(span.parent_span_id))
         << name << " is an orphan";
-    // Whoever has all that it needs gives up asking for further sources.
+    // An ingest that has all that it needs gives up asking for further sources.
     const bool given_up = name == "GlobalStore/RequestReplicaTransport" && span.status_message == "CANCELLED";
     EXPECT_TRUE(!span.error || given_up) << name << ": " << span.status_message;
   }
@@ -87,7 +87,7 @@ TEST_F(AcceptanceCriteria, Traces_TheEndOfATransferStaysInItsTrace) {
       request, {"StoreEngine/P2PIngest", "StoreDaemon/ClosePull", "GlobalStore/CompleteReplicaTransport"});
   const std::string ingest = Only(trace, "StoreEngine/P2PIngest").span_id;
   for (const char* name : {"StoreDaemon/ClosePull", "GlobalStore/CompleteReplicaTransport"}) {
-    // The span of the one who calls may come after that of the one who answers.
+    // The span of the caller may come after that of the server.
     EXPECT_TRUE(collector_->WaitFor(kArrival, [&] {
       const Trace now = TraceOf(request);
       const auto [first, last] = now.equal_range(name);

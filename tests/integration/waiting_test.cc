@@ -1,4 +1,4 @@
-// Gets that come before the bytes do: they wait for whoever is about to have them, and end when nobody is.
+// Gets that come before the bytes do: they wait for a node that is about to have them, and end without one.
 #include <algorithm>
 #include <string>
 
@@ -14,8 +14,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A has the artifact; b, on another host, pulls it to its disk, where nobody reads what fills, and is held in
-// the middle; c shares b's host and may use the local lane only, so that it can have the bytes from b alone.
+// A has the artifact; b, on another host, pulls it to its disk, where no node reads what fills, and is held
+// in the middle; c shares b's host and may use the local lane only, so it can have the bytes from b alone.
 class Waiting : public ::testing::Test {
  protected:
   void SetUp() override {
