@@ -1,4 +1,4 @@
-// What somebody learns who hears every packet of a node while a model is pulled from it: with certificates
+// What an eavesdropper learns from every packet of a node while a model is pulled from it: with certificates
 // nothing of the model, of the grant's token or of the pull's id; without, all of it, so the search works.
 #include <arpa/inet.h>
 #include <gmock/gmock.h>

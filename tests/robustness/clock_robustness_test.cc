@@ -70,7 +70,7 @@ TEST_F(ClockSet, OnAReceiversHostNothingEndsEarly) {
   }
 }
 
-TEST_F(ClockSet, OnTheGlobalStoresHostNobodyExpiresAndGrantsStayGood) {
+TEST_F(ClockSet, OnGlobalStoresHost_NoNodeExpiresAndGrantsStayGood) {
   ClusterOptions options = FastOptions();
   options.global_store_environment = clock_->environment();
   ASSERT_NO_FATAL_FAILURE(StartRobustCluster(options));

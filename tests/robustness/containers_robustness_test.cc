@@ -13,7 +13,7 @@
 namespace tensorcast {
 namespace {
 
-// A shell's words for: the rest in namespaces of its own, as its root, and killed with whoever waits for it.
+// A command prefix: runs the rest in its own namespaces, as their root, and kills it with its waiting parent.
 constexpr char kContained[] = "unshare --pid --user --map-root-user --fork --kill-child";
 
 class Containers : public RobustnessTest {
@@ -50,7 +50,7 @@ class Containers : public RobustnessTest {
     TC_ASSERT_OK(holder->Signal(SIGKILL));
     TC_ASSERT_OK(AwaitLeases(0));
     // The devices' own way to share memory, CUDA's as the fake one's, needs one PID namespace. Where there
-    // are two it is refused, and nothing is held for who could not open it.
+    // are two it is refused, and nothing is held for a client that could not open it.
     EXPECT_FALSE(Hold("gpu:0", contained).ok());
     TC_ASSERT_OK(AwaitLeases(0));
   }
@@ -76,7 +76,7 @@ TEST_F(Containers, DaemonsInThemServeClientsOutsideAndInOthersAndEachOther) {
     TC_ASSERT_OK_AND_ASSIGN(const auto replica, client(1).Get(Context(), "m", {.lane = "local"}));
     TC_ASSERT_OK(Compare(*replica, model).status());
   }
-  // Whoever waits for a container keeps SIGTERM from it.
+  // The process that waits for a container keeps SIGTERM from it.
   for (int node : {0, 1}) TC_ASSERT_OK(cluster_->daemon(node).Signal(SIGKILL));
   TC_ASSERT_OK(cluster_->global_store().Signal(SIGKILL));
 }

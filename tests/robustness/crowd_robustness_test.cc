@@ -44,7 +44,7 @@ TEST_F(Crowd, TwoHundredLeasesOfTwentyProcessesEndWithTheirProcesses) {
   TC_ASSERT_OK(AwaitLeases(kProcesses * kHeldLeases));
   for (int i = 0; i < kProcesses / 2; ++i) TC_ASSERT_OK(clients[i]->Signal(SIGKILL));
   TC_ASSERT_OK(AwaitLeases(kProcesses / 2 * kHeldLeases));
-  // One daemon, one copy: whoever is left still holds it.
+  // One daemon, one copy: the clients that are left still hold it.
   TC_ASSERT_OK(invariants().VerifyReplicas(Soon()));
   clients.clear();
   TC_ASSERT_OK(AwaitLeases(0));

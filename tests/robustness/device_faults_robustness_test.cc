@@ -1,4 +1,4 @@
-// Devices that run out of memory or whose copies fail, under real daemons: switched from here.
+// Devices that run out of memory or fail copies, under real daemons: switched from here.
 #include <gmock/gmock.h>
 
 #include <csignal>
@@ -77,7 +77,7 @@ TEST_F(FaultyDevices, ACopyThatFailsInTheMiddleMakesNoReplicaEither) {
   ExpectNothingIsLeftAndItWorks();
 }
 
-TEST_F(FaultyDevices, ASourceWhoseGpuCannotBeReadServesNothingWrong) {
+TEST_F(FaultyDevices, SourceWithUnreadableGpu_ServesNothingWrong) {
   TC_ASSERT_OK(client(0).Get(Context(), "m", {.location = "gpu:0"}).status());
   TC_ASSERT_OK_AND_ASSIGN(const auto admin, Admin(0));
   TC_ASSERT_OK_AND_ASSIGN(const auto replicas, admin->ListReplicas(Context(), artifact_));

@@ -76,7 +76,7 @@ class FailoverUnderLoad : public RobustnessTest {
     ASSERT_TRUE(load_->AwaitAcknowledged(kSome, Soon()));
   }
 
-  // As whoever supervises them does: those that lost their lease are started again.
+  // As a supervisor does: those that lost their lease are started again.
   void Supervise() {
     for (int store = 0; store < kStores; ++store) {
       if (cluster_->global_store(store).running()) continue;
@@ -123,7 +123,7 @@ TEST_F(FailoverUnderLoad, ALeaderThatIsKilledIsFollowed) {
   ExpectNothingLost();
 }
 
-// What reached it before it was stopped, and what reaches it then, is answered by nobody but the next leader.
+// What reached it before it was stopped, and what reaches it then, is answered only by the next leader.
 TEST_F(FailoverUnderLoad, ALeaderThatIsStoppedForLongerThanItsLeaseAnswersNoCallThatCameMeanwhile) {
   ASSERT_NO_FATAL_FAILURE(StartUnderLoad());
   const auto stub = v1::GlobalStore::NewStub(rpc::MakeChannel(absl::StrCat(EtcdCluster::Host(), ":", 7000)));
@@ -157,8 +157,8 @@ TEST_F(FailoverUnderLoad, ALeaderThatIsCutOffFromEtcdAloneEndsAndIsFollowed) {
   ExpectNothingLost();
 }
 
-// Nobody can say whether it is gone or only not heard: it leads on, and is there again when it is heard
-// again.
+// No daemon can tell whether it is gone or only not heard: it leads on, and is there again when it is
+// heard again.
 TEST_F(FailoverUnderLoad, ALeaderThatIsCutOffFromTheDaemonsAloneGoesOnAfterwards) {
   ASSERT_NO_FATAL_FAILURE(StartUnderLoad());
   proxy_[0].Cut();
@@ -238,7 +238,7 @@ class FullMember : public FailoverUnderLoad {
   std::string disk_;
 };
 
-TEST_F(FullMember, OfEtcdWhoseDiskIsFullIsDoneWithout) {
+TEST_F(FullMember, EtcdMemberWithAFullDisk_IsNotNeeded) {
   // Room for its log, which it takes in pieces of 64 MB ahead, and little else.
   const std::string disk = directory_->path() + "/etcd/m1";
   std::filesystem::create_directories(disk);

@@ -71,7 +71,7 @@ TEST_F(Failover, WhatWasAcknowledgedOutlivesTheLeader) {
   Bind("m", 5);
   TC_ASSERT_OK(cluster_->global_store(0).Signal(SIGCONT));
   TC_ASSERT_OK_AND_ASSIGN(const int lost, cluster_->global_store(0).Wait(Soon()));
-  EXPECT_EQ(lost, 1) << "whoever supervises it starts it again, to stand by";
+  EXPECT_EQ(lost, 1) << "its supervisor starts it again, to stand by";
   Bind("m", 6);
 
   TC_ASSERT_OK(invariants().AwaitWhole(Soon()));

@@ -1,5 +1,5 @@
-// One model, many receivers, each on a host of its own behind a slow link: they feed each other, and who
-// dies, stops or is cancelled in the middle takes nobody else along.
+// One model, many receivers, each on a host of its own behind a slow link: they feed each other, and one
+// that dies, stops or is cancelled in the middle makes no other fail.
 //
 // What is counted is what left the source's host, never how long anything took.
 #include <gmock/gmock.h>
@@ -140,7 +140,7 @@ TEST_F(FanOut, ReceiversFeedEachOtherAndLeaveNothingBehind) {
   TC_ASSERT_OK(invariants().RecordBaseline(Soon()));
   const uint64_t before = Sent(kSource);
   ASSERT_NO_FATAL_FAILURE(ExpectDone(StartGets()));
-  // Four copies where nobody feeds anybody.
+  // Four copies where no receiver feeds another.
   EXPECT_LT(Sent(kSource) - before, kModelBytes * 5 / 2);
   ASSERT_NO_FATAL_FAILURE(DropAtReceivers());
   TC_ASSERT_OK(invariants().AwaitBaseline(Soon()));
@@ -157,8 +157,8 @@ TEST_F(FanOut, AReceiverPullsFromTwoSourcesAtOnce) {
   for (int node : {0, 1}) EXPECT_GT(Sent(node) - before[node], kModelBytes / 4) << "node-" << node;
 }
 
-// Half of the image is nowhere else then: nobody can finish, and nobody waits for ever. What each has by then
-// is not pulled again.
+// Half of the image is nowhere else then: no receiver can finish, and none waits for ever. What each has by
+// then is not pulled again.
 TEST_F(FanOut, WhenTheOnlySourceIsKilledAtHalfAllEndWithAnErrorThatNamesItAndResume) {
   ASSERT_NO_FATAL_FAILURE(StartCrowd());
   if (IsSkipped()) return;
@@ -262,7 +262,7 @@ TEST_F(FanOutToHostmates, WhenTheOneThatPullsIsKilledTheOthersGoOnWithWhatTheyHa
 
 class FeederFault : public FanOut, public ::testing::WithParamInterface<int> {};
 
-TEST_P(FeederFault, TakesNobodyElseAlong) {
+TEST_P(FeederFault, MakesNoOtherReceiverFail) {
   ASSERT_NO_FATAL_FAILURE(StartCrowd());
   if (IsSkipped()) return;
   const Gets gets = StartGets();
@@ -278,7 +278,7 @@ TEST_P(FeederFault, TakesNobodyElseAlong) {
 INSTANTIATE_TEST_SUITE_P(FanOut, FeederFault, ::testing::Values(SIGKILL, SIGSTOP),
                          [](const auto& info) { return info.param == SIGKILL ? "Killed" : "Stopped"; });
 
-TEST_F(FanOut, AGetThatIsCancelledWhileItFeedsOthersTakesNobodyElseAlong) {
+TEST_F(FanOut, CancelledGetThatFeedsOthers_MakesNoOtherFail) {
   ASSERT_NO_FATAL_FAILURE(StartCrowd());
   if (IsSkipped()) return;
   const Gets gets = StartGets();

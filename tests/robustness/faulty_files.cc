@@ -231,7 +231,7 @@ int fsync(int fd) {
   return static_cast<int>(syscall(SYS_fsync, fd));
 }
 int sync_file_range(int fd, off_t offset, off_t bytes, unsigned int flags) {
-  // Only who waits is told of an error.
+  // Only a caller that waits is told of an error.
   if ((flags & SYNC_FILE_RANGE_WAIT_AFTER) != 0 && Judge("writeback", fd, 0, 0).fails) return -1;
   return static_cast<int>(syscall(SYS_sync_file_range, fd, offset, bytes, flags));
 }

@@ -26,7 +26,7 @@ class FileFaults : public RobustnessTest {
     environment_ = {{"LD_PRELOAD", TENSORCAST_FAULTY_FILES}, {"FAULTY_FILES", rules_}};
   }
 
-  // A daemon, whose files are faulty, and a global store, whose files may be.
+  // A daemon with faulty files, and a global store that may have them, too.
   void StartFaultyCluster(bool faulty_global_store = false) {
     ClusterOptions options = FastOptions();
     options.daemons = 1;
@@ -179,7 +179,7 @@ TEST_F(FileFaults, ShortWritesAreWrittenOn) {
   TC_ASSERT_OK(invariants().VerifyReplicas(Soon()));
 }
 
-// The kernel tells of a failed write once: here to those who wait for the pages, before the sync at the end.
+// The kernel tells of a failed write once: here to threads that wait for the pages, before the final sync.
 TEST_F(FileFaults, AFileThatCouldNotBeWrittenBackIsNotHandedOut) {
   ASSERT_NO_FATAL_FAILURE(StartFaultyCluster());
   const std::string out = directory_->path() + "/out";

@@ -22,7 +22,7 @@ class Firewall : public RobustnessTest {
     }
   }
 
-  // A cluster of that lane, whose node 0 has the model "m".
+  // A cluster with that lane; its node 0 has the model "m".
   void StartOnDocumentedPorts(const std::string& lane) {
     absl::StatusOr<std::unique_ptr<Network>> network = Network::Make(2);
     if (!network.ok()) GTEST_SKIP() << network.status();
@@ -80,7 +80,7 @@ TEST_F(Firewall, UcxOverTcpWantsItsDataPortsToo) {
   for (int node : {0, 1}) {
     EXPECT_THAT(ListeningPorts(cluster_->daemon(node).pid()), ElementsAre(7001, 7010, 7012));
   }
-  // The bytes go where UCX listens for itself: without those ports there is no pull.
+  // The bytes go where UCX listens for itself: without those ports a pull fails.
   ASSERT_NO_FATAL_FAILURE(Allow({"7000", "7001", "7010-7011"}));
   if (IsSkipped()) return;
   EXPECT_FALSE(client(1).Get(Context(absl::Seconds(4)), "m", {.lane = "ucx"}).ok());

@@ -212,7 +212,7 @@ TEST_F(FullDisk, AMetadataStoreWithoutRoomAcknowledgesNothingAndGoesOnOnceThereI
   StartRobustCluster(options);
   const std::string model = MakeModel("model.safetensors", 4 << 20);
   TC_ASSERT_OK_AND_ASSIGN(const auto put, Import(0, "m", model));
-  // Keys until there is no room for one more.
+  // Keys until the disk has no space for one more.
   absl::Status bound;
   int keys = 0;
   for (; bound.ok() && keys < 10'000; ++keys) {

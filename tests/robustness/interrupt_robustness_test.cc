@@ -170,7 +170,7 @@ TEST_P(InterruptBySignal, EndsAModelThatIsBeingMadeAndRemovesIt) {
   EXPECT_THAT(LeftInOut(), IsEmpty());
 }
 
-TEST_P(InterruptBySignal, EndsAPutWhoseFileTheDaemonIsStillReading) {
+TEST_P(InterruptBySignal, EndsAPutOfAFileThatTheDaemonStillReads) {
   StartNode();
   HoldReadsOfTheModel();
   StartOnNode({"put", model_, "--key", "m"});

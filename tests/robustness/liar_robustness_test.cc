@@ -175,7 +175,7 @@ TEST_F(LiarTest, MemoryThatShrinks_IsNotMapped) {
     TC_ASSERT_OK(DropReplicas(1, artifact_));
     ASSERT_EQ(ftruncate(memory.get(), kPoolBytes), 0);
   }
-  EXPECT_GT(*claims, 0) << "nobody attached to the liar";
+  EXPECT_GT(*claims, 0) << "no daemon attached to the liar";
   EXPECT_TRUE(cluster_->daemon(1).running());
   ExpectGets(1);
 }

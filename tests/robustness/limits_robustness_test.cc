@@ -73,7 +73,7 @@ TEST_F(Limits, OneMomentWithoutDescriptorsIsOverWhenTheVisitorsHaveLeft) {
       visitors.push_back(endpoints[endpoint]());
       ASSERT_TRUE(visitors.back()) << "visitor " << i << ": " << strerror(errno);
     }
-    // Who was there before is served.
+    // A client that was there before is served.
     TC_ASSERT_OK_AND_ASSIGN(const auto replica, client(0).ResolveKey(Context(), "m"));
     visitors.clear();
     const CommandResult listed = Ask(0, {"ls"});
@@ -116,7 +116,7 @@ TEST_F(Limits, IdleConnectionsAtPort_LeaveRoomAtOwnSockets) {
               HasSubstr("closed the oldest connection without an admitted call to make room"));
 }
 
-TEST_F(Limits, ANodeWhosePortDoesNotAnswerIsNotOfferedUntilItDoes) {
+TEST_F(Limits, NodeWithAnUnansweringPort_IsNotOfferedUntilItAnswers) {
   ASSERT_NO_FATAL_FAILURE(StartRobustCluster(Under(absl::StrCat("-n ", kDescriptors))));
   const std::string model = MakeModel("model.safetensors", 4 << 20);
   TC_ASSERT_OK(Import(0, "m", model).status());
@@ -132,7 +132,7 @@ TEST_F(Limits, ANodeWhosePortDoesNotAnswerIsNotOfferedUntilItDoes) {
     }
     return absl::DeadlineExceededError("node-0 did not become what it should");
   };
-  // Those whose calls were admitted are admitted connections, and stay.
+  // Visitors with admitted calls have admitted connections, and stay.
   std::vector<std::unique_ptr<v1::StoreDaemon::Stub>> visitors;
   for (int i = 0; i < kDescriptors; ++i) {
     visitors.push_back(v1::StoreDaemon::NewStub(
@@ -201,8 +201,8 @@ uint64_t OwnBytes(pid_t pid) {
   return (resident - shared) * static_cast<uint64_t>(getpagesize());
 }
 
-// 755 MB of stream under a token that nobody gave took a daemon from 289 to 3,562 MB.
-TEST_F(Limits, StreamsOfThoseWhoHaveNothingToSendAreRefusedWithTheirFirstMessage) {
+// 755 MB of stream under a token that no daemon issued took one from 289 to 3,562 MB.
+TEST_F(Limits, StreamWithoutARight_IsRefusedAtItsFirstMessage) {
   constexpr int kMessages = 100;
   constexpr int kTensorsAMessage = 10000;
   ClusterOptions options = FastOptions();
@@ -222,7 +222,7 @@ TEST_F(Limits, StreamsOfThoseWhoHaveNothingToSendAreRefusedWithTheirFirstMessage
       const auto stub = v1::StoreDaemon::NewStub(channel);
       const auto stream = stub->PutArtifact(&call);
       v1::PutArtifactRequest message;
-      message.set_offer_token("nobody gave this");
+      message.set_offer_token("never issued");
       for (int i = 0; i < kTensorsAMessage; ++i) {
         v1::PutArtifactRequest::TensorDescription* tensor = message.add_tensors();
         tensor->set_name(absl::StrCat("a tensor with a name of some length, number ", i));
@@ -237,7 +237,7 @@ TEST_F(Limits, StreamsOfThoseWhoHaveNothingToSendAreRefusedWithTheirFirstMessage
       v1::PublishArtifactResponse ignored;
       const auto stream = stub->PublishArtifact(&call, &ignored);
       v1::PublishArtifactRequest message;
-      message.mutable_node()->set_node_id("nobody");
+      message.mutable_node()->set_node_id("absent");
       message.mutable_node()->set_incarnation(1);
       message.set_manifest_piece(std::string(1 << 20, 'x'));
       while (sent < kMessages && stream->Write(message)) ++sent;

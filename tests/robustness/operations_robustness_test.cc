@@ -1,4 +1,4 @@
-// Every operation held in its middle, and there each of those who take part killed, or stopped for longer
+// Every operation held in its middle, and there each process that takes part killed, or stopped for longer
 // than the others wait. What holds it: a GPU whose copies do not end, or a file whose reads or writes
 // do not (faulty_files.cc).
 #include <gmock/gmock.h>
@@ -154,7 +154,7 @@ class Operations : public RobustnessTest, public ::testing::WithParamInterface<C
         if (status.replicas() != wanted) {
           return absl::InternalError(absl::StrCat(status.replicas(), " replicas, not ", wanted));
         }
-        // A GPU's memory outlives its replica until whoever had it open is known to be gone.
+        // A GPU's memory outlives its replica until each process that had it open is known to be gone.
         for (const v1::Pool& pool : status.pools()) {
           if (pool.location().kind() != v1::LOCATION_KIND_GPU || pool.used_bytes() == 0) continue;
           return absl::InternalError(absl::StrCat(pool.used_bytes(), " bytes of a GPU are still in use"));
@@ -291,7 +291,7 @@ TEST_P(Operations, EndsAndNothingIsWrongOrLeftBehind) {
   } else if (victim() == Victim::kClient) {
     EXPECT_EQ(code, signal() == SIGKILL ? 128 + SIGKILL : 0) << Said();
   } else if (stage().hold == Hold::kByItself) {
-    EXPECT_EQ(code, 0) << "what a client holds outlives everybody: " << Said();
+    EXPECT_EQ(code, 0) << "what a client holds outlives all daemons: " << Said();
   } else {
     EXPECT_TRUE(code == 0 || code == 1) << code << ": " << Said();
   }

@@ -55,7 +55,7 @@ TEST_F(Partition, ACutNodeServesItsOwnIsGivenUpByTheOthersAndComesBackWhole) {
   TC_ASSERT_OK_AND_ASSIGN(auto own, client(0).Get(Context(), put.artifact_id, {}));
   TC_ASSERT_OK(Compare(*own, model).status());
   own.reset();
-  // It may come back with its copy, so nobody is told that there is none.
+  // It may come back with its copy, so no client is told that there is none.
   const auto other = client(1).Get(Context(absl::Seconds(3)), "m", {});
   EXPECT_TRUE(absl::IsUnavailable(other.status())) << other.status();
   EXPECT_THAT(std::string(other.status().message()), testing::HasSubstr("node-0, which has a copy"));

@@ -1,4 +1,4 @@
-// Somebody between two processes, such as daemons: takes the connections of one, the receiver, and hands on
+// A proxy between two processes, such as daemons: takes the connections of one, the receiver, and hands on
 // what either end says, with a fault in what the other says, the source. Real sockets on loopback; a thread
 // for each connection. Thread-safe.
 #pragma once
@@ -47,7 +47,7 @@ class Proxy {
   // Connections that come before this is called wait for it.
   void ForwardTo(int port) { ForwardTo(absl::StrCat("127.0.0.1:", port)); }
   void ForwardTo(const std::string& address) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Cut: nothing passes, and nobody is told, until it heals. Then all that was said arrives.
+  // Cut: nothing passes, and neither end is told, until it heals. Then all that was said arrives.
   void Cut() ABSL_LOCKS_EXCLUDED(mutex_);
   void Heal() ABSL_LOCKS_EXCLUDED(mutex_);
   // For connections from now on.

@@ -1,4 +1,4 @@
-// Somebody on the way between two daemons who delays, cuts, splits, swallows or changes what they say over
+// A proxy between two daemons that delays, cuts, splits, swallows or changes what they say over
 // the lane tcp, in clear and by TLS: a get ends with the right bytes, by another try or from another source,
 // or with an error that says why, and both daemons serve their own throughout.
 #include <gmock/gmock.h>
@@ -127,8 +127,8 @@ TEST_P(ProxyBetween, EverythingInSingleBytesArrives) {
   EXPECT_EQ(proxy_.faults_done(), 1);
 }
 
-// TLS tells it from the source's word, and the source may be asked again; in clear the digest does, and who
-// sent it is not asked again.
+// TLS tells it from the source's word, and the source may be asked again; in clear the digest does, and the
+// source that sent it is not asked again.
 TEST_P(ProxyBetween, AFlippedBitIsNoticed) {
   ASSERT_NO_FATAL_FAILURE(StartNodes(/*daemons=*/3));
   if (Secured()) {
@@ -158,7 +158,7 @@ TEST_P(ProxyBetween, AFlippedBitIsNoticed) {
 
 TEST_P(ProxyBetween, AnotherVersionOrAnotherProtocolIsRefused) {
   ASSERT_NO_FATAL_FAILURE(StartNodes());
-  // The first byte of WELCOME's body; with TLS there is no such byte to be changed.
+  // The first byte of WELCOME's body; TLS has no such byte to be changed.
   constexpr uint64_t kVersionAt = 8;
   const ProxyFault fault =
       Secured() ? ProxyFault{.kind = Kind::kReplace, .after = 0, .bytes = "HTTP/1.1 400 Bad Request\r\n\r\n"}
@@ -170,7 +170,7 @@ TEST_P(ProxyBetween, AnotherVersionOrAnotherProtocolIsRefused) {
   }
 }
 
-TEST_P(ProxyBetween, WhoIsCutOffEveryTimeIsToldByWhomUntilThatEnds) {
+TEST_P(ProxyBetween, PullCutEveryTime_NamesItsSourceUntilTheCutsEnd) {
   ASSERT_NO_FATAL_FAILURE(StartNodes());
   proxy_.Set({.kind = Kind::kEnd, .connections = kEveryTime});
   const auto got = client(kReceiver).Get(Context(absl::Seconds(5)), "m", {.lane = "tcp"});

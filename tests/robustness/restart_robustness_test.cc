@@ -111,7 +111,7 @@ TEST_F(Restart, WithItsDatabaseRemovedAGlobalStoreSaysSoAndAcknowledgesNothingUn
   TC_ASSERT_OK(invariants().CheckAcknowledged(Soon()));
 }
 
-// What was asked to be durable is on the disk when it is acknowledged, whoever removed it there before.
+// What was asked to be durable is on the disk when it is acknowledged, even if it was removed there before.
 TEST_F(Restart, APutThatIsDurableIsPackedAnewWhenItsPackedFileWasRemoved) {
   ClusterOptions options = FastOptions();
   options.daemons = 1;

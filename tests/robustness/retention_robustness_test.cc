@@ -1,4 +1,4 @@
-// A training loop whose global store is killed in the middle, on SQLite and on etcd: the pool does not fill,
+// A training loop with its global store killed in the middle, on SQLite and on etcd: the pool does not fill,
 // and the store that comes after knows which versions are kept.
 #include <gmock/gmock.h>
 #include <signal.h>

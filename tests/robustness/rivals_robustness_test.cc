@@ -117,7 +117,7 @@ TEST_F(Rivals, ADaemonOnACopiedStateDirectoryTakesTheNodesPlaceAndTheFirstStopsA
   EXPECT_EQ(rival->Stop(absl::Seconds(20)).value_or(-1), 0);
 }
 
-TEST_F(Rivals, AReplacedDaemonSaysByWhomAndTakesItsPlaceAgainWhenTheOtherIsGone) {
+TEST_F(Rivals, ReplacedDaemon_NamesItsRivalAndReturnsWhenThatIsGone) {
   StartRobustCluster(FastOptions());
   TC_ASSERT_OK(Import(1, "m", MakeModel("model.safetensors", 20 << 20)).status());
   ASSERT_NO_FATAL_FAILURE(CopyIdentity(1));
@@ -143,7 +143,7 @@ TEST_F(Rivals, PutAtReplacedDaemon_NamesTheDaemonThatReplacedIt) {
   EXPECT_EQ(rival->Stop(absl::Seconds(20)).value_or(-1), 0);
 }
 
-TEST_F(Rivals, ANodeThatSomebodyElseRegisteredTakesItsPlaceAgainWhenThatOneIsSilent) {
+TEST_F(Rivals, NodeRegisteredByAnImpostor_ReturnsWhenThatIsSilent) {
   StartRobustCluster(FastOptions());
   TC_ASSERT_OK(Import(0, "m", MakeModel("model.safetensors", 20 << 20)).status());
   TC_ASSERT_OK_AND_ASSIGN(const auto admin, Admin(0));

@@ -38,8 +38,8 @@ class RobustnessTest : public E2eTest {
   absl::Status DropReplicas(int node, const std::string& artifact_id);
   // Waits until the global store, asked through `node`, lists this many replicas of the artifact.
   absl::Status AwaitReplicas(int node, const std::string& artifact_id, int replicas);
-  // Waits until the node's daemon has no ingest under way. One whose last asker is gone ends once the read or
-  // the copy that it is in does; until then its replica is filling, and cannot be evicted.
+  // Waits until the node's daemon has no ingest under way. One that no call waits for ends once its current
+  // read or copy does; until then its replica is filling, and cannot be evicted.
   absl::Status AwaitNoIngests(int node);
   // After a restart, clients hold connections to a process that is gone.
   void Reconnect(int node);
@@ -54,7 +54,7 @@ void UseCertificates(ClusterOptions& options, const security::testing::TestAutho
 // Runs a program of the system; false when it failed.
 bool RunTool(std::vector<std::string> argv);
 
-// Of this host, one that nobody uses at this moment.
+// Of this host, one that is unused at this moment.
 int FreePort();
 // Of host:port.
 int PortOf(const std::string& address);

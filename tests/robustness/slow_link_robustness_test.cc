@@ -20,7 +20,7 @@ constexpr uint64_t kModelBytes = 12 << 20;
 class SlowLink : public RobustnessTest {
  protected:
   // Node 0 has the model, in chunks of 1 MiB, on a link of this rate. Its own `peer_timeout`, which ends
-  // connections whose other end takes nothing, is longer than any wait here; the receivers' is the one given.
+  // connections to a peer that takes nothing, is longer than any wait here; the receivers' is the one given.
   void StartWithSlowSource(int receivers, uint64_t bits_per_second, absl::Duration peer_timeout) {
     absl::StatusOr<std::unique_ptr<Network>> network = Network::Make(receivers + 1);
     if (!network.ok()) GTEST_SKIP() << network.status();

@@ -1,6 +1,6 @@
-// Who comes to the ports of a cluster with certificates and should not be served: without a certificate, with
+// Peers that connect to the ports of a cluster with certificates and should not be served: without one, with
 // one that is over, of another authority, of another role, or denied; with another node's pull, or one that
-// has ended; those who scan, say nothing, or say anything. None gets a byte of an artifact, and the cluster
+// has ended; those that scan, are silent, or send anything. None gets a byte of an artifact, and the cluster
 // does its work.
 #include <gmock/gmock.h>
 #include <grpcpp/channel.h>
@@ -49,7 +49,7 @@ constexpr int64_t kMaxBytesForSilent = 20 << 20;
 // gRPC keeps all of them, at some 15 KiB each, until their connections are closed.
 constexpr int64_t kMaxBytesForSilentAtGrpc = 64 << 20;
 
-// What somebody came away with.
+// What a visitor came away with.
 struct Got {
   bool welcome = false;
   uint64_t bytes = 0;  // of the artifact
@@ -72,7 +72,7 @@ class ForeignPeer {
     SSL_set_fd(tls_.get(), socket_.get());
   }
 
-  // Introduces itself and asks for bytes of this pull, without a look at who answers.
+  // Shows its certificate and asks for bytes of this pull, without a check of the other end.
   Got Ask(const PullId& pull) {
     Got got;
     if (SSL_connect(tls_.get()) != 1) return got;
@@ -227,7 +227,7 @@ class TcpUnauthenticated : public RobustnessTest {
   std::string artifact_;
 };
 
-TEST_F(TcpUnauthenticated, NobodyButItsReceiverGetsAByteOfAPull) {
+TEST_F(TcpUnauthenticated, OnlyTheReceiver_GetsAByteOfAPull) {
   TC_ASSERT_OK_AND_ASSIGN(const OpenedPull pull, OpenAsReceiver());
   const TestAuthority other("test.example");
   const std::vector<std::pair<const char*, Identity::Files>> peers = {
@@ -238,12 +238,12 @@ TEST_F(TcpUnauthenticated, NobodyButItsReceiverGetsAByteOfAPull) {
       {"an operator's", authority_.Issue("operator/ada")},
       {"the global store's", authority_.Issue("global-store")},
       {"another node's", authority_.Issue("node/node-1")}};
-  for (const auto& [who, files] : peers) {
+  for (const auto& [peer, files] : peers) {
     const Got got = AskAs(files, pull.id);
-    EXPECT_FALSE(got.welcome) << who;
-    EXPECT_EQ(got.bytes, 0u) << who;
+    EXPECT_FALSE(got.welcome) << peer;
+    EXPECT_EQ(got.bytes, 0u) << peer;
   }
-  // In clear, too, whoever knows the secret learns nothing.
+  // In clear, too, a peer that knows the secret learns nothing.
   const UniqueFd clear = ConnectTcp(tcp_port_);
   const std::string hello = tcp::EncodeFrame(tcp::Hello{.pull_id = pull.id});
   ASSERT_EQ(send(clear.get(), hello.data(), hello.size(), MSG_NOSIGNAL), static_cast<ssize_t>(hello.size()));
@@ -261,18 +261,18 @@ TEST_F(TcpUnauthenticated, NobodyButItsReceiverGetsAByteOfAPull) {
     served += got.bytes;
     return !got.welcome;
   }));
-  authority_.Deny("node/nobody");
+  authority_.Deny("node/absent");
   EXPECT_TRUE(testing::Eventually([&] {
     const Got got = AskAs(receiver, pull.id);
     served += got.bytes;
     return got.welcome;
   }));
 
-  // Another's grant opens nothing, whoever shows its token.
+  // Another's grant opens nothing, for any caller with its token.
   for (const char* name : {"node/node-1", "client/trainer", "operator/ada"}) {
     EXPECT_EQ(OpenAs(name, pull).status().code(), absl::StatusCode::kPermissionDenied) << name;
   }
-  // Once it has ended it is nobody's, and it served what its receiver got.
+  // Once it has ended no peer may use it, and it served what its receiver got.
   v1::ClosePullRequest close;
   close.set_grant_id(pull.grant_id);
   const auto stub = v1::StoreDaemon::NewStub(ChannelAs("node/receiver", cluster_->addresses(0).grpc));
@@ -297,7 +297,7 @@ TEST_F(TcpUnauthenticated, ClosePull_IsRefusedToNodeThatIsNotTheReceiver) {
   EXPECT_EQ(AskAs(authority_.Issue("node/receiver"), pull.id).bytes, kAskedBytes);
 }
 
-TEST_F(TcpUnauthenticated, WhoeverScansThePortsOrSaysAnythingIsLetGo) {
+TEST_F(TcpUnauthenticated, PortScansAndRandomBytes_AreDisconnected) {
   // What a TLS client says first, which a visitor may break off anywhere.
   const std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)> context(SSL_CTX_new(TLS_client_method()),
                                                                   SSL_CTX_free);
@@ -356,7 +356,7 @@ int64_t OwnMemory(pid_t pid) {
   return 0;
 }
 
-TEST_F(TcpUnauthenticated, AThousandSilentOnesCostLittleAndDisturbNobody) {
+TEST_F(TcpUnauthenticated, ThousandSilentConnections_CostLittleAndDelayNone) {
   const pid_t daemon = cluster_->daemon(0).pid();
   const int64_t before = OwnMemory(daemon);
   std::vector<pollfd> silent;
@@ -380,7 +380,7 @@ TEST_F(TcpUnauthenticated, AThousandSilentOnesCostLittleAndDisturbNobody) {
     sockets.push_back(ConnectTcp(grpc_port_));
     ASSERT_TRUE(sockets.back()) << i;
   }
-  ASSERT_NO_FATAL_FAILURE(ExpectServed());  // who comes after them is let in after them
+  ASSERT_NO_FATAL_FAILURE(ExpectServed());  // a call that comes after them is let in after them
   EXPECT_LT(OwnMemory(daemon) - now, kMaxBytesForSilentAtGrpc);
 }
 

@@ -1,6 +1,6 @@
 // Peers that connect to a real daemon and a real global store without speaking their languages: random
-// bytes, bytes of another protocol or of another version of ours, a beginning and then silence. Nobody else
-// notices.
+// bytes, bytes of another protocol or of another version of ours, a beginning and then silence. No other
+// peer notices.
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <sys/socket.h>
@@ -79,8 +79,8 @@ std::string WordsForUcx(std::mt19937_64& random, int visitor) {
   return bytes;
 }
 
-// A daemon as far as other daemons see it: says that it has an artifact, and opens one pull of it, whose
-// other end is whatever `peer` says.
+// A daemon as far as other daemons see it: says that it has an artifact, and opens one pull of it; the
+// other end of that is whatever `peer` says.
 class FakeSource final : public v1::StoreDaemon::Service {
  public:
   FakeSource(transport::RawPeer& peer, uint64_t image_bytes)
@@ -215,7 +215,7 @@ TEST_F(UcxUnauthenticated, AtItsPorts) {
   for (const int port : ports) {
     ASSERT_NO_FATAL_FAILURE(Visit([port] { return ConnectTcp(port); }, WordsForUcx)) << "port " << port;
   }
-  // UCX keeps the sockets of some visitors who left without a word, so there is no baseline to come back to.
+  // UCX keeps the sockets of some visitors that left without a word, so the baseline does not come back.
   ExpectServed();
 }
 
@@ -225,8 +225,8 @@ TEST_F(Unauthenticated, AtTheGlobalStoresPort) {
   TC_ASSERT_OK(invariants().AwaitBaseline(Soon()));
 }
 
-// Calls that are well formed, and whose patterns are too many, too long, no text, or slow to compare.
-TEST_F(Unauthenticated, WhoChooseTensorsInWaysThatTakeLongAreRefused) {
+// Calls that are well formed, with patterns that are too many, too long, not text, or slow to compare.
+TEST_F(Unauthenticated, ExpensiveTensorPatterns_AreRefused) {
   std::string many_stars;
   for (int i = 0; i < 1000; ++i) many_stars += "*a";
   std::string large_set = "*[";
@@ -265,7 +265,7 @@ TEST_F(Unauthenticated, WhoChooseTensorsInWaysThatTakeLongAreRefused) {
   TC_ASSERT_OK(invariants().AwaitBaseline(Soon()));
 }
 
-TEST_F(Unauthenticated, WhoSpeakAnotherVersionAtTheHandleSocketAreToldBothRanges) {
+TEST_F(Unauthenticated, OtherHandleProtocolVersion_IsToldBothRanges) {
   for (const uint16_t version : {kHandleProtocolMax + 1, 0xffff}) {
     const UniqueFd fd = ConnectUnix(cluster_->addresses(0).handle_socket);
     ASSERT_TRUE(fd);
@@ -286,7 +286,7 @@ TEST_F(Unauthenticated, WhoSpeakAnotherVersionAtTheHandleSocketAreToldBothRanges
   TC_ASSERT_OK(invariants().AwaitBaseline(Soon()));
 }
 
-TEST_F(UcxUnauthenticated, WhoSpeakAnotherVersionOfThePullProtocolAreToldBothRanges) {
+TEST_F(UcxUnauthenticated, OtherPullProtocolVersion_IsToldBothRanges) {
   using namespace transport;
   int told = 0;
   for (const int port : LanePorts()) {

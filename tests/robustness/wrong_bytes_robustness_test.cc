@@ -1,4 +1,4 @@
-// Bytes that change behind everybody's back, on the wire and in a source's memory: they are fetched from
+// Bytes that change unnoticed, on the wire and in a source's memory: they are fetched from
 // another source, the one that sent them is reported and digests its replica again, and no client sees them.
 #include <gmock/gmock.h>
 
