@@ -123,7 +123,7 @@ TEST(Simulator, TheSamePlanGivesTheSameRun) {
   EXPECT_EQ(first.store_calls, second.store_calls);
 }
 
-TEST(Simulator, ASourceThatDiesWithChunksThatNobodyHasFailsAllOfThem) {
+TEST(Simulator, SourceThatDiesWithTheOnlyChunks_FailsAllReceivers) {
   Scenario scenario = MakeScenario("at once", /*nodes=*/4, /*seed=*/1);
   scenario.plan.nodes.front().crashes = 2;
   const RunResult result = Simulate(scenario.plan);

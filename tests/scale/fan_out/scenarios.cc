@@ -127,7 +127,7 @@ std::string TableHead() {
 std::string TableRow(const Scenario& scenario, const RunResult& result) {
   const Plan& plan = scenario.plan;
   const std::vector<double> times = TimesOf(plan, result);
-  CHECK(!times.empty()) << plan.name << ": nobody is done";
+  CHECK(!times.empty()) << plan.name << ": no receiver is done";
   int failed = 0;
   uint32_t requests = 0;
   for (const ReplicaResult& replica : result.replicas) {

@@ -28,7 +28,7 @@ using global_store::GrantOffer;
 using global_store::NodeIdentity;
 
 constexpr double kHeartbeat = 3;
-constexpr double kStoreRetry = 0.5;  // after a call that nobody answered
+constexpr double kStoreRetry = 0.5;  // after a call without an answer
 constexpr int kFetchesAtOnce = 16;   // that a pull takes
 constexpr double kLook = 0.05;       // ChunkPicker::kLookEvery
 constexpr uint32_t kSourcesBesideHostmates = 4;
@@ -77,7 +77,7 @@ struct Event {
   double at = 0;
   uint64_t order = 0;
   Kind kind = Kind::kTick;
-  int32_t who = 0;
+  int32_t id = 0;
   int64_t what = 0;
   bool operator<(const Event& other) const { return at != other.at ? at > other.at : order > other.order; }
 };
@@ -153,8 +153,8 @@ class Simulator {
   int HostOf(int replica) const { return nodes_[NodeOf(replica)].host; }
   bool SameHost(int a, int b) const { return HostOf(a) == HostOf(b); }
 
-  void Push(double at, Kind kind, int who, int64_t what = 0) {
-    events_.push({.at = at, .order = ++order_, .kind = kind, .who = who, .what = what});
+  void Push(double at, Kind kind, int id, int64_t what = 0) {
+    events_.push({.at = at, .order = ++order_, .kind = kind, .id = id, .what = what});
   }
   uint64_t BytesOf(uint32_t chunk) const {
     return std::min(plan_.chunk_bytes, plan_.image_bytes - chunk * plan_.chunk_bytes);
@@ -324,52 +324,52 @@ RunResult Simulator::Run() {
 void Simulator::Handle(const Event& event) {
   switch (event.kind) {
     case Kind::kArrive:
-      return Arrive(event.who);
+      return Arrive(event.id);
     case Kind::kCrash:
-      return Crash(event.who, /*stops=*/false);
+      return Crash(event.id, /*stops=*/false);
     case Kind::kStop:
-      return Crash(event.who, /*stops=*/true);
+      return Crash(event.id, /*stops=*/true);
     case Kind::kReport:
-      calls_.push_back({.replica = event.who, .arrives = true});
+      calls_.push_back({.replica = event.id, .arrives = true});
       return Serve(static_cast<int64_t>(calls_.size()) - 1);
     case Kind::kAsk:
-      if (event.at < replicas_[event.who].look_at && event.what == 0) return;  // asked meanwhile
-      return Ask(event.who);
+      if (event.at < replicas_[event.id].look_at && event.what == 0) return;  // asked meanwhile
+      return Ask(event.id);
     case Kind::kServe:
       return Serve(event.what);
     case Kind::kAnswer:
-      return TakeAnswer(event.who, *std::exchange(answers_[event.what], std::nullopt));
+      return TakeAnswer(event.id, *std::exchange(answers_[event.what], std::nullopt));
     case Kind::kConnected:
-      return Connect(event.who);
+      return Connect(event.id);
     case Kind::kRequest:
-      return TakeRequest(event.who, static_cast<uint32_t>(event.what));
+      return TakeRequest(event.id, static_cast<uint32_t>(event.what));
     case Kind::kSent:
-      if (pulls_[event.who].sending == static_cast<uint64_t>(event.what)) Sent(event.who);
+      if (pulls_[event.id].sending == static_cast<uint64_t>(event.what)) Sent(event.id);
       return;
     case Kind::kReceived:
-      return Receive(event.who, static_cast<uint32_t>(event.what));
+      return Receive(event.id, static_cast<uint32_t>(event.what));
     case Kind::kCommit:
-      return Commit(event.who, static_cast<uint32_t>(event.what));
+      return Commit(event.id, static_cast<uint32_t>(event.what));
     case Kind::kAnnounce:
-      return Announce(event.who);
+      return Announce(event.id);
     case Kind::kAnnounced:
-      return Announced(event.who);
+      return Announced(event.id);
     case Kind::kBroken:
-      return Break(event.who);
+      return Break(event.id);
     case Kind::kLook:
-      return Look(event.who);
+      return Look(event.id);
     case Kind::kHeartbeat: {
-      Node& node = nodes_[event.who];
+      Node& node = nodes_[event.id];
       if (node.crashed) return;
-      Push(now_ + kHeartbeat, Kind::kHeartbeat, event.who);
+      Push(now_ + kHeartbeat, Kind::kHeartbeat, event.id);
       if (StoreIsAway()) return;
       std::vector<std::string> active;
       for (int image = 0; image < plan_.images; ++image) {
-        for (const int pull : replicas_[event.who * plan_.images + image].fed_by) {
+        for (const int pull : replicas_[event.id * plan_.images + image].fed_by) {
           active.push_back(pulls_[pull].grant_id);
         }
       }
-      CHECK_OK(directory_.Heartbeat({NodeId(event.who), 1}, {}, active, node.sequence, At(now_)).status());
+      CHECK_OK(directory_.Heartbeat({NodeId(event.id), 1}, {}, active, node.sequence, At(now_)).status());
       return;
     }
     case Kind::kTick:
@@ -704,7 +704,7 @@ void Simulator::Crash(int node, bool stops) {
 void Simulator::Serve(int64_t index) {
   Call& call = calls_[index];
   if (StoreIsAway()) {
-    // Nobody answers: it is asked again, with the same request.
+    // The store does not answer: it is asked again, with the same request.
     Push(now_ + kStoreRetry, Kind::kServe, call.replica, index);
     return;
   }

@@ -26,8 +26,8 @@ struct NodePlan {
   bool says_rate = true;  // knows it, as by its network card
   int host = -1;          // those with the same number share one; -1: it has its own
   double crashes = kNever;
-  double stops = kNever;            // answers nobody any more, and its connections stay open
-  bool crashes_when_given = false;  // once it has given each chunk of every image to somebody
+  double stops = kNever;            // answers no call any more, and its connections stay open
+  bool crashes_when_given = false;  // once it has given each chunk of every image to a receiver
   int rack = -1;
 };
 
