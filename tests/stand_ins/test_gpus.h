@@ -1,5 +1,5 @@
 // The GPUs of tests with real processes: those of the stand-in for the CUDA runtime, so that what runs is the
-// product's CUDA code; where there was no CUDA toolkit to build that with, the fake devices.
+// product's CUDA code; where the build had no CUDA toolkit, the fake devices.
 //
 // Every node has two of its own, and every client sees all of them, as processes of one host would.
 // Thread-safe.

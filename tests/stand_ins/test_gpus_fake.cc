@@ -1,4 +1,4 @@
-// Where there is no CUDA toolkit.
+// For builds without a CUDA toolkit.
 #include "absl/strings/str_cat.h"
 #include "core/device/fake_device.h"
 #include "tests/stand_ins/test_gpus.h"

@@ -36,7 +36,7 @@ struct TimelineEntry {
 absl::StatusOr<std::vector<TimelineEntry>> ReadTimeline(const std::string& path);
 
 struct Copy {
-  int gpu = 0;  // whose engine does it
+  int gpu = 0;  // the GPU with the engine that does it
   uint64_t stream = 0;
   CopyDirection direction = CopyDirection::kToDevice;
   std::byte* destination = nullptr;

@@ -69,7 +69,7 @@ std::string HappensBefore::Release(uint64_t address, uint64_t bytes) const {
     if (!Overlap({address, bytes, true}, operation.access)) continue;
     return absl::StrCat("memory is given back while operation ", operation.number, " of stream ",
                         operation.stream, " ", Described(operation.access),
-                        " and nobody has waited for it: wait for the stream first");
+                        " and no call has waited for it: wait for the stream first");
   }
   return "";
 }

@@ -31,7 +31,7 @@ TEST(HappensBefore, AWriteAfterAReadIsToWaitToo) {
   EXPECT_THAT(order.Enqueue(3, {kWrite}), HasSubstr("nothing says which comes first"));
 }
 
-TEST(HappensBefore, OtherBytesAreNobodysBusiness) {
+TEST(HappensBefore, OtherBytes_AreNoConflict) {
   HappensBefore order;
   EXPECT_THAT(order.Enqueue(1, {kWrite}), IsEmpty());
   EXPECT_THAT(order.Enqueue(2, {{.address = 1100, .bytes = 5, .write = true}}), IsEmpty());
@@ -66,7 +66,7 @@ TEST(HappensBefore, WhatTheHostWaitedForIsBeforeAllThatItEnqueuesLater) {
 TEST(HappensBefore, MemoryIsGivenBackWhenItsOperationsWereWaitedFor) {
   HappensBefore order;
   EXPECT_THAT(order.Enqueue(1, {kWrite}), IsEmpty());
-  EXPECT_THAT(order.Release(1050, 1), HasSubstr("nobody has waited"));
+  EXPECT_THAT(order.Release(1050, 1), HasSubstr("no call has waited"));
   EXPECT_THAT(order.Release(1100, 1), IsEmpty());
   order.HostWaited(order.Record(1));
   EXPECT_THAT(order.Release(1050, 1), IsEmpty());

@@ -36,7 +36,7 @@ std::string PathOf(const Entry& entry) { return absl::StrCat("/proc/", entry.pid
 bool IsAlive(const Entry& entry) {
   struct stat found;
   if (stat(PathOf(entry).c_str(), &found) == 0) return found.st_ino == entry.inode;
-  return errno == EACCES;  // another user's process, whose files are not for us to see
+  return errno == EACCES;  // another user's process, with files that this one may not see
 }
 
 // Importers hold a lock on the memory for as long as they have it open. It goes with their process.

@@ -1,13 +1,13 @@
 // The GPUs of a host that has none: memory that all processes of the host can open, within the limits of each
 // GPU. What the stand-in for the CUDA runtime is built on.
 //
-// A host is a file that its processes map: what GPUs there are, and who has allocated how much of which. The
+// A host is a file that its processes map: what GPUs there are, and which process has allocated how much. The
 // memory itself is a memfd of the process that allocated it, which others open through /proc while that
 // process lives; so nothing outlives the processes but the file. What a process that ended had allocated is
 // free again, as on hardware.
 //
 // Thread-safe. Methods that find the caller wrong where hardware might let it pass say so on stderr and abort
-// (Violation): there is no error that a program is meant to handle.
+// (Violation): no error that a program is meant to handle is returned.
 #pragma once
 
 #include <array>
@@ -58,7 +58,7 @@ struct GpuMemoryHandle {
   uint64_t id = 0;  // unlike any other's of the host, ever
 };
 
-// Memory of a GPU as a process sees it: an address range that nobody can touch, which stands for it in the
+// Memory of a GPU as a process sees it: an address range without access rights, which stands for it in the
 // program, and a mapping of the same size through which the stand-in itself does.
 class GpuMemory {
  public:

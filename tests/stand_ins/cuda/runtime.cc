@@ -477,7 +477,7 @@ std::shared_ptr<GpuMemory> Runtime::Remove(void* pointer, bool imported) {
 }
 
 std::shared_ptr<CUstream_st> Runtime::Find(cudaStream_t stream) {
-  // The default stream waits for all others of the device, which nobody here wants.
+  // The default stream waits for all others of the device, which this project never wants.
   if (stream == nullptr) Wrong("the default stream is used");
   absl::MutexLock lock(&mutex_);
   const auto found = streams_.find(stream);
@@ -517,7 +517,7 @@ cudaError_t Runtime::Run(const Copy& copy) {
   return cudaErrorUnknown;
 }
 
-// What a broken context had open nobody can reach by it any more, nor close: its exporter may free it.
+// What a broken context had open cannot be reached by it any more, nor closed: its exporter may free it.
 void Runtime::DropImports(int gpu) {
   absl::MutexLock lock(&mutex_);
   for (auto open = imported_.begin(); open != imported_.end();) {

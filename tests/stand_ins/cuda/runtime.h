@@ -37,8 +37,8 @@ int& CurrentGpu();
 
 class Runtime {
  public:
-  // Made by the first call, and never destroyed, as streams may outlive main. Null: there is no GPU that this
-  // process sees.
+  // Made by the first call, and never destroyed, as streams may outlive main. Null: this process sees
+  // no GPU.
   static Runtime* Get();
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
@@ -122,7 +122,7 @@ class Runtime {
   std::map<uint64_t, uint64_t> pinned_ ABSL_GUARDED_BY(mutex_);        // host memory: address, bytes
   std::map<cudaStream_t, std::shared_ptr<CUstream_st>> streams_ ABSL_GUARDED_BY(mutex_);
   std::map<cudaEvent_t, std::unique_ptr<CUevent_st>> events_ ABSL_GUARDED_BY(mutex_);
-  std::set<std::pair<int, int>> peers_ ABSL_GUARDED_BY(mutex_);  // by the host's numbers: who reaches whom
+  std::set<std::pair<int, int>> peers_ ABSL_GUARDED_BY(mutex_);  // by the host's numbers: (from, to)
   HappensBefore order_ ABSL_GUARDED_BY(mutex_);
   uint64_t last_stream_ ABSL_GUARDED_BY(mutex_) = 0;
 };

@@ -55,7 +55,7 @@ std::map<const void*, std::string>& Kernels() {
 
 [[noreturn]] void LaunchedByItsStub() {
   tensorcast::stand_ins::Violation("cuda",
-                                   "a kernel is launched with <<<...>>>, whose errors nobody sees: "
+                                   "a kernel is launched with <<<...>>>, which hides its errors: "
                                    "call cudaLaunchKernel");
 }
 

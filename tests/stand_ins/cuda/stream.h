@@ -30,7 +30,7 @@ struct CUstream_st {
     queue.push_back(std::move(operation));
     return ++enqueued;
   }
-  // The first error since somebody asked, once everything up to `number` is done.
+  // The first error since the last call, once everything up to `number` is done.
   cudaError_t Await(uint64_t number) {
     AwaitOnly(number);
     absl::MutexLock lock(&mutex);
@@ -42,7 +42,7 @@ struct CUstream_st {
     absl::MutexLock lock(&mutex);
     return failed <= number ? failure : cudaSuccess;
   }
-  // Leaves the error to whoever synchronises with this stream.
+  // Leaves the error to the next call that synchronises with this stream.
   void AwaitOnly(uint64_t number) {
     absl::MutexLock lock(&mutex);
     const auto done_so_far = [this, number]() ABSL_SHARED_LOCKS_REQUIRED(mutex) { return done >= number; };
@@ -69,7 +69,7 @@ struct CUstream_st {
         queue.pop_front();
       }
       const cudaError_t result = operation();
-      operation = nullptr;  // lets go of the memory before anybody hears that it is done
+      operation = nullptr;  // lets go of the memory before any thread hears that it is done
       absl::MutexLock lock(&mutex);
       if (error == cudaSuccess) error = result;
       ++done;
@@ -86,8 +86,8 @@ struct CUstream_st {
   std::deque<std::function<cudaError_t()>> queue ABSL_GUARDED_BY(mutex);
   uint64_t enqueued ABSL_GUARDED_BY(mutex) = 0;
   uint64_t done ABSL_GUARDED_BY(mutex) = 0;
-  cudaError_t error ABSL_GUARDED_BY(mutex) = cudaSuccess;    // since somebody asked
-  cudaError_t failure ABSL_GUARDED_BY(mutex) = cudaSuccess;  // the first of all, and whose it was
+  cudaError_t error ABSL_GUARDED_BY(mutex) = cudaSuccess;    // since the last question
+  cudaError_t failure ABSL_GUARDED_BY(mutex) = cudaSuccess;  // the first of all; `failed` has its number
   uint64_t failed ABSL_GUARDED_BY(mutex) = 0;
   bool stop ABSL_GUARDED_BY(mutex) = false;
   std::thread worker;

@@ -135,7 +135,7 @@ TEST_F(Strictness, AHandleExposesWholeAllocationsAndNothingElse) {
       "exposes whatever else lies in the last");
 }
 
-TEST_F(Strictness, NobodyUsesTheDefaultStream) {
+TEST_F(Strictness, UseOfTheDefaultStream_Dies) {
   EXPECT_DEATH(Upload(Memory(), nullptr), "the default stream is used");
 }
 

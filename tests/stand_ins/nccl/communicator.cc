@@ -214,7 +214,7 @@ cudaError_t ncclComm::Broadcast(const Collective& collective, uint64_t bytes, co
         Fail(ncclUnhandledCudaError);
         return error;
       case Member::Moved::kPeerGone:
-        // As a kernel: it waits for bytes until somebody aborts it.
+        // As a kernel: it waits for bytes until a thread aborts it.
         Fail(ncclRemoteError);
         HangUntilAborted();
         return cudaSuccess;

@@ -29,7 +29,7 @@ namespace tensorcast::stand_ins {
 NcclFaults* ProcessNcclFaults();
 
 // What a group call enqueues. Like NCCL's own, it reaches the streams only after the call has returned: when
-// one of its communicators is asked for its state. Who does not ask waits for a stream on which nothing is.
+// one of its communicators is asked for its state. A caller that does not ask waits for an empty stream.
 class Launch {
  public:
   void Add(std::function<void()> enqueue);
@@ -73,7 +73,7 @@ struct ncclComm : std::enable_shared_from_this<ncclComm> {
   cudaError_t Broadcast(const Collective& collective, uint64_t bytes,
                         const tensorcast::stand_ins::PieceCopier& copy);
   void StrikeFaults();
-  // What it says stays: whoever is told can only abort.
+  // What it says stays: a caller that is told can only abort.
   void Fail(ncclResult_t error);
   void HangUntilAborted();
   void Leave();

@@ -22,9 +22,9 @@ struct NcclFaults {
   // In the middle of a broadcast:
   std::atomic<uint64_t> die{0};         // the process is killed
   std::atomic<uint64_t> hang{0};        // until it is aborted
-  std::atomic<uint64_t> late_error{0};  // an error that nobody's call returns: it has to be asked for
+  std::atomic<uint64_t> late_error{0};  // an error that no call returns: it has to be asked for
 
-  std::atomic<uint64_t> hanging{0};  // who hangs now; not for tests to set
+  std::atomic<uint64_t> hanging{0};  // the ranks that hang now, a bit each; not for tests to set
 
   static bool Take(std::atomic<uint64_t>& fault, int rank) {
     const uint64_t bit = uint64_t{1} << rank;

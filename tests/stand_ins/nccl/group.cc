@@ -44,7 +44,7 @@ struct Member::Shared {
   struct Rank {
     std::atomic<bool> joined;
     Gpu gpu;
-    // The collective that it has come to. Nobody is two ahead of anybody else, so the last two are kept.
+    // The collective that it has come to. No rank is two ahead of another, so the last two are kept.
     std::atomic<uint64_t> collectives;
     std::array<Collective, 2> collective;
     std::atomic<uint64_t> taken;  // pieces, ever
@@ -96,7 +96,7 @@ absl::StatusOr<std::unique_ptr<Member>> Member::Join(const GroupId& id, int worl
   if (id.magic != kMagic) return absl::InvalidArgumentError("no communicator's id");
   const std::string path = absl::StrCat("/proc/", id.pid, "/fd/", id.fd);
   UniqueFd fd(open(path.c_str(), O_RDWR | O_CLOEXEC));
-  if (!fd) return absl::NotFoundError("who made the id is gone");
+  if (!fd) return absl::NotFoundError("the process that made the id is gone");
   void* const mapping = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (mapping == MAP_FAILED) return ErrnoStatus(errno, "mapping", "a communicator's memory");
   auto* const shared = static_cast<Shared*>(mapping);

@@ -1,6 +1,6 @@
-// What the ranks of a communicator share, in one process or in many: who has joined, which collective each is
-// at, and a ring through which the bytes go. Memory of the process that made the communicator's id, which the
-// others open through /proc while that process lives (NCCL needs it as long); so nothing outlives the
+// What the ranks of a communicator share, in one process or in many: which has joined, the collective each
+// is at, and a ring through which the bytes go. Memory of the process that made the communicator's id, which
+// the others open through /proc while that process lives (NCCL needs it as long); so nothing outlives the
 // processes. A rank holds a lock on a byte of it, which the kernel takes away when its process ends.
 //
 // Thread-safe; each Member is used by one thread at a time, but for what says otherwise.
@@ -44,8 +44,8 @@ class Member {
  public:
   using Gpu = std::array<char, 16>;  // its UUID
 
-  // As one of `world` ranks. NOT_FOUND: who made the id is gone. INVALID_ARGUMENT: no id at all, or another
-  // rank has this GPU. A violation: the ranks disagree about how many they are, or one joins twice.
+  // As one of `world` ranks. NOT_FOUND: the id's maker is gone. INVALID_ARGUMENT: no id at all, or
+  // another rank has this GPU. A violation: the ranks disagree about how many they are, or one joins twice.
   static absl::StatusOr<std::unique_ptr<Member>> Join(const GroupId& id, int world, int rank, const Gpu& gpu);
   Member(const Member&) = delete;
   Member& operator=(const Member&) = delete;

@@ -49,7 +49,7 @@ std::shared_ptr<ncclComm> Find(ncclComm_t comm, std::string_view call) {
   return found->second;
 }
 
-// For who ends it.
+// For the call that ends it.
 std::shared_ptr<ncclComm> Take(ncclComm_t comm, std::string_view call) {
   std::shared_ptr<ncclComm> found = Find(comm, call);
   Communicators& living = Living();
