@@ -1,5 +1,5 @@
 // Every operation held in its middle, and there each process that takes part killed, or stopped for longer
-// than the others wait. What holds it: a GPU whose copies do not end, or a file whose reads or writes
+// than the others wait. What holds it: a GPU whose copies do not end, or a file on which reads or writes
 // do not (faulty_files.cc).
 #include <gmock/gmock.h>
 #include <signal.h>
