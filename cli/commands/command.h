@@ -23,8 +23,8 @@ struct FlagRules {
   bool required = false;
   bool show_default = false;  // in --help
   bool not_empty = false;     // of a text
-  std::optional<double> least;
-  std::optional<double> most;
+  std::optional<double> min;
+  std::optional<double> max;
   std::vector<std::string> choices;
 };
 
