@@ -204,7 +204,10 @@ class FleetBench {
         if (absl::StatusOr<v1::GetClusterStatusResponse> status = Ask(); status.ok()) {
           replicas = status->replicas();
         }
-        if (replicas == Replicas()) return absl::OkStatus();
+        if (replicas == Replicas()) {
+          max_descriptors_ = std::max(max_descriptors_, CountDescriptors(pid()));
+          return absl::OkStatus();
+        }
       }
       if (now > deadline) {
         return absl::DeadlineExceededError(absl::StrCat("of ", fleet_options_.nodes, " nodes ", reported,

@@ -135,7 +135,7 @@ TEST(CheckConfig, UcxIsOpenedOnlyOnAFabricThatIsTrustedWithOrWithoutCertificates
     EXPECT_EQ(Refused(trusted, Roles::kDaemon), "");
   }
   EXPECT_THAT(Refused(With(node, {"security.insecure=true"}), Roles::kDaemon),
-              HasSubstr("security.insecure: there are"));
+              HasSubstr("security.insecure: with certificates no port is in clear"));
 }
 
 TEST(CheckConfig, WhatIsWrongWithAnAddressThatLanesShareIsSaidOnce) {
@@ -156,7 +156,8 @@ TEST(CheckConfig, ACertificateIsOfTheRoleThatIsStarted) {
 TEST(CheckConfig, CertificatesThatDoNotFitAndWordsAboutNoneAreRefused) {
   const security::testing::TestAuthority authority;
   EXPECT_THAT(Refused({"security.ca=" + authority.ca()}), HasSubstr("security.certificate is empty"));
-  EXPECT_THAT(Refused({"security.keys=prod/=client/release"}), HasSubstr("security.keys: it names those"));
+  EXPECT_THAT(Refused({"security.keys=prod/=client/release"}),
+              HasSubstr("security.keys: the rules are about certificates"));
   EXPECT_THAT(
       Refused(With(As(authority, "global-store"), {"security.keys=prod/=node/a"}), Roles::kGlobalStore),
       HasSubstr("security.keys: \"prod/=node/a\" names \"node/a\""));

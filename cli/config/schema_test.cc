@@ -73,7 +73,7 @@ TEST(Schema, HelpEndsWithWhatTheKeyTakes) {
   EXPECT_THAT(HelpOf(Key("daemon", "host_pool")), ::testing::EndsWith(" [a size, such as 64GiB]"));
   EXPECT_THAT(HelpOf(Key("daemon", "fake_devices")), ::testing::EndsWith(" [1 to 64]"));
   EXPECT_THAT(HelpOf(Key("daemon", "handle_groups")), ::testing::EndsWith(" [a list]"));
-  EXPECT_EQ(HelpOf(Key("global_store", "metadata_path")), "SQLite's file");
+  EXPECT_EQ(HelpOf(Key("global_store", "metadata_path")), "Path of the SQLite database file");
 }
 
 TEST(Schema, TheStateFolderStandsInEveryDefaultThatNamesIt) {

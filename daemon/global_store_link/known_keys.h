@@ -69,8 +69,9 @@ class KnownKeys {
   void NoteListed(const google::protobuf::RepeatedPtrField<v1::Key>& keys, SteadyTime asked);
   // From a watch that began at `began`. Never kCrossed for what is older.
   Order NoteWatched(const v1::Key& key, SteadyTime began);
-  // A put bound the key; `key` has no more than its revision. A repeated put is told what it was told first,
-  // so a revision that is not higher only says that what is known may be out of date.
+  // A put bound the key; `key` has its revision and, by this node's clock, a time not before the binding. A
+  // repeated put is told what it was told first, so a revision that is not higher only says that what is
+  // known may be out of date.
   void NotePut(const v1::Key& key, SteadyTime asked);
   // A watch says that this binding was deleted, at `key.updated`.
   Order NoteDeletion(const v1::Key& key);

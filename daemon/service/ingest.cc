@@ -11,6 +11,7 @@
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "core/disk/import_verifier.h"
@@ -130,6 +131,9 @@ absl::StatusOr<v1::PublishArtifactResponse> Ingester::Publish(const RequestConte
     bound.set_name(artifact.binding->key());
     bound.set_artifact_id(response.artifact_id());
     bound.set_revision(response.key_revision());
+    // After the store's own time of the binding, clocks being equal: where the store loses its database, a
+    // binding that it makes later at the same revision is newer, and one of a backup is not.
+    *bound.mutable_updated() = rpc::ToProto(absl::Now());
     options_.known_keys->NotePut(bound, asked);
   }
   return response;

@@ -114,7 +114,7 @@ TEST_F(Direct, AReplicaThatWasNotVerifiedIsNoCopy) {
   EXPECT_EQ(replica->transfer()->verified_chunks, 0u);
   TC_ASSERT_OK(Compare(*replica, model_).status());
   const std::string daemon = cluster_->addresses(0).unix_socket;
-  EXPECT_THAT(RunCommand({"ls", "--daemon", daemon}).output, HasSubstr("(not verified)"));
+  EXPECT_THAT(RunCommand({"ls", "--nodes", "--daemon", daemon}).output, HasSubstr("(not verified)"));
   TC_ASSERT_OK_AND_ASSIGN(const auto admin, client::AdminClient::Connect(daemon));
   TC_ASSERT_OK_AND_ASSIGN(const auto replicas, admin->ListReplicas(Context(), replica->artifact_id()));
   const auto verified = std::ranges::find(replicas, 0u, &v1::Replica::chunks_unverified);

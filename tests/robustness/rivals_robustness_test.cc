@@ -137,8 +137,9 @@ TEST_F(Rivals, PutAtReplacedDaemon_NamesTheDaemonThatReplacedIt) {
   for (int put = 0; put < 2; ++put) {
     const CommandResult result = RunCommand({"put", model, "--daemon", cluster_->addresses(1).unix_socket});
     EXPECT_EQ(result.exit_code, 1);
-    EXPECT_THAT(result.output, AllOf(HasSubstr("FAILED_PRECONDITION: put at this daemon: node "),
-                                     HasSubstr("is the daemon rival at 127.0.0.1:")));
+    EXPECT_THAT(result.output,
+                AllOf(HasSubstr("FAILED_PRECONDITION: "), HasSubstr("put at this daemon: node "),
+                      HasSubstr("is the daemon rival at 127.0.0.1:")));
   }
   EXPECT_EQ(rival->Stop(absl::Seconds(20)).value_or(-1), 0);
 }

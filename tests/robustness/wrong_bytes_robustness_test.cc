@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "core/artifact/layout.h"
@@ -49,10 +50,11 @@ class WrongBytes : public RobustnessTest {
     TC_ASSERT_OK(AwaitReplicas(kReceiver, artifact_, 2));
   }
 
-  std::vector<std::string> SourcesOf(const client::Replica& replica) {
-    std::vector<std::string> sources;
+  // Each once, though it be overtaken and used again.
+  std::set<std::string> SourcesOf(const client::Replica& replica) {
+    std::set<std::string> sources;
     for (const StageReport& stage : replica.transfer()->stages) {
-      if (stage.stage == Stage::kFetch) sources.push_back(stage.source.name);
+      if (stage.stage == Stage::kFetch) sources.insert(stage.source.name);
     }
     return sources;
   }

@@ -17,6 +17,7 @@ PRODUCT = {"otel", "core", "transport", "collective", "rpc", "global_store", "da
 # The files that may ask for wall time, each with the reason.
 WALL_TIME = {
     "client/key_watch.cc": "when a key was deleted: shown to people beside the times of the global store",
+    "daemon/service/ingest.cc": "a time not before a put's binding, compared with the times of the global store",
     "daemon/node/node_state.cc": "an incarnation grows even when the state directory comes from a backup",
     "global_store/app/global_store_server.h": "the default clock for the dates of durable facts",
     "global_store/service/coordinator.h": "the default clock for the dates of durable facts",
