@@ -309,7 +309,7 @@ TEST_F(WideGroupTest, TheOtherNodeIsToldWhichRangesItGets) {
 TEST_F(WideGroupTest, RangesPastTheEndAreRefused) {
   StartBoth();
   std::ofstream(mail_ + ".1") << helper::EncodeHeader({{kBytes, 1}});
-  EXPECT_THAT(std::string(receiver_->Receive().status().message()), HasSubstr("past the end"));
+  EXPECT_THAT(std::string(receiver_->Receive().status().message()), HasSubstr("passes the end"));
   EXPECT_FALSE(receiver_->Receive().ok()) << "it is of no more use";
 }
 

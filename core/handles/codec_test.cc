@@ -261,7 +261,7 @@ TEST(HandleCodec, MalformedFieldsAreRefusedWithTheirPlace) {
       {"08"
        "0000"
        "0000",
-       "code is OK"},
+       "the code OK"},
       {"04"
        "0000"
        "0000"

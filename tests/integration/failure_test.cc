@@ -68,7 +68,7 @@ TEST(Failure, ChunksOfACorruptSourceAreFetchedFromAnother) {
   ASSERT_TRUE(replica.ok()) << replica.status();
   EXPECT_TRUE(SameBytes((*replica)->image(), artifact.image));
   EXPECT_GE((*replica)->transfer()->refetched_chunks, 1);
-  EXPECT_THAT(SourcesOf((*replica)->transfer()), ElementsAre("a", "b"));
+  EXPECT_THAT(SourcesOf((*replica)->transfer()), ::testing::IsSupersetOf({"a", "b"}));
   // Its node replaced the damaged replica by its files: the bytes of every source are right now.
   const std::string made = (*replica)->replica_id();
   replica->reset();
