@@ -189,7 +189,7 @@ def test_an_invalid_argument_is_refused_with_its_value(store, call, what):
     (lambda store, wrong: store.get_at("core/none", [wrong]), "each of devices must be a str"),
     (lambda store, wrong: store.prefetch(wrong), "artifact must be a str"),
     (lambda store, wrong: store.put({"x": np.ones(1)}, key=wrong or 1), "key must be a str"),
-    (lambda store, wrong: store.put({"x": np.ones(1)}, metadata={"x": wrong}), "metadata is str to str"),
+    (lambda store, wrong: store.put({"x": np.ones(1)}, metadata={"x": wrong}), "metadata must map str to str"),
     (lambda store, wrong: store.put({"x": np.ones(1)}, device=wrong), "device must be a str"),
     (lambda store, wrong: store.resolve(wrong), "key must be a str"),
     (lambda store, wrong: store.bind("core/none", wrong), "artifact_id must be a str"),
