@@ -261,7 +261,7 @@ TEST_F(FollowedClaim, WhatADaemonCannotMeanEndsTheMirror) {
       {{HaveFrame{0, {1, 0}}}, "2 words"},
       {{HaveFrame{64, {1, 0, 0}}}, "from 64"},
       {{HaveFrame{0, {1, 2, 0}}}, "without memory for it"},
-      {{HaveEndFrame{absl::OkStatus()}}, "without memory for it"},
+      {{HaveEndFrame{absl::OkStatus()}}, "gave no memory for some"},
       {{HaveEndFrame{absl::AbortedError("sorry")}}, "sorry"},
       {{ClosedFrame{}}, "CLOSED"},
       {{ErrorFrame{absl::AbortedError("sorry")}}, "sorry"},
