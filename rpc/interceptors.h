@@ -26,7 +26,7 @@ std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface> MakeClien
 
 // Files a RequestContext made of the call's metadata and deadline: in the caller's trace or, when the
 // caller sent none that is well-formed, a new root. The span names the ids that the request names, and a call
-// that fails is a line in the log (failure_log.h).
+// that fails is a line in the log (call_observer.h).
 //
 // `access` decides which caller may make a call, and must outlive the last call; null: every call may be
 // made. `epoch` is said with each answer, unless its number is 0. `on_admitted` is told by which connection

@@ -81,7 +81,7 @@ TEST_F(Tasks, AreHandedToTheirNodeUntilTheyAreDone) {
   EXPECT_THAT(Take("a"), IsEmpty());
 }
 
-TEST_F(Tasks, WhatIsThereIsNotTaskedForAndWhatIsTaskedForIsNotTwice) {
+TEST_F(Tasks, Replicate_MakesNoTaskForWhatExistsOrHasOne) {
   Prepare({"a", "b"});
   Update("a", {SomeReplica("r", "x")});
   std::vector<TaskPlacement> places = Replicate({"a", "b", "b", "name-b"});
