@@ -80,6 +80,14 @@ function(_tensorcast_links_uninstrumented target out)
   set(${out} ${known} PARENT_SCOPE)
 endfunction()
 
+# tensorcast_build_with_tests(label target): the build target tests_<label> builds `target`, a test or what a test runs.
+function(tensorcast_build_with_tests label target)
+  if(NOT TARGET tests_${label})
+    add_custom_target(tests_${label})
+  endif()
+  add_dependencies(tests_${label} ${target})
+endfunction()
+
 # At the end of the test's folder, when all that it links is declared: the build targets tests_unit, tests_contract
 # and so on, and the label (and target tests_) tsan for what ThreadSanitizer can judge.
 function(_tensorcast_group_test name labels)
@@ -90,10 +98,7 @@ function(_tensorcast_group_test name labels)
     set_tests_properties(${name} PROPERTIES LABELS "${labels}")
   endif()
   foreach(label ${labels})
-    if(NOT TARGET tests_${label})
-      add_custom_target(tests_${label})
-    endif()
-    add_dependencies(tests_${label} ${name})
+    tensorcast_build_with_tests(${label} ${name})
   endforeach()
 endfunction()
 
