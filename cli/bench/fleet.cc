@@ -20,6 +20,7 @@
 #include "proto/global_store.grpc.pb.h"
 #include "rpc/call.h"
 #include "rpc/convert/convert.h"
+#include "rpc/foreign_mutexes/foreign_mutexes.h"
 #include "rpc/interceptors.h"
 #include "rpc/protocol_version.h"
 #include "rpc/retry.h"
@@ -56,6 +57,7 @@ void FillPool(v1::Pool* pool) {
 
 std::shared_ptr<grpc::Channel> OwnChannel(const std::string& address,
                                           std::shared_ptr<grpc::ChannelCredentials> credentials) {
+  rpc::StopCheckingForeignMutexes();
   if (credentials == nullptr) credentials = grpc::InsecureChannelCredentials();
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
