@@ -24,12 +24,19 @@
 namespace tensorcast::rpc {
 namespace {
 
-constexpr int kAcceptsAtOnce = 64;
+constexpr int kAcceptsAtOnce = 64;  // before the other listeners have their turn
 // Refused connections that may wait until they can be told so, each with one descriptor.
 constexpr size_t kMaxRefused = 64;
 // What has not made a call for so long after it connected gives way to the next, where there is no room.
 constexpr absl::Duration kUnadmittedTime = absl::Seconds(1);
 constexpr absl::Duration kAcceptPause = absl::Milliseconds(100);
+// Handshakes that wait for the server, a few milliseconds of a core each: enough to keep every core busy.
+constexpr int kMaxUnreadHandshakes = 64;
+constexpr absl::Duration kHandshakePause = absl::Milliseconds(5);
+// Peers in the kernel's queue. In a long one each would wait until it is about to give up, and all handshakes
+// would be for nothing; the kernel of a peer that finds it full tries again after a second.
+constexpr int kBacklog = 4096;
+constexpr int kHandshakeBacklog = 128;
 // A peer that acknowledges nothing for so long is gone; as long as the keepalive's timeout (server.cc).
 constexpr unsigned kUserTimeoutMs = 10000;
 
@@ -37,6 +44,12 @@ void SetTcpOptions(int socket) {
   const int on = 1;
   setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &kUserTimeoutMs, sizeof(kUserTimeoutMs));
+}
+
+// A peer that gave up while it waited in the kernel's queue: its handshake would be for nothing.
+bool HasLeft(int socket) {
+  pollfd polled{.fd = socket, .events = POLLRDHUP, .revents = 0};
+  return poll(&polled, 1, 0) > 0;
 }
 
 // For poll: rounded up; -1 for never.
@@ -56,7 +69,10 @@ absl::StatusOr<std::unique_ptr<ConnectionAcceptor>> ConnectionAcceptor::Listen(c
   TC_ASSIGN_OR_RETURN(acceptor->refusing_, RefusingServer::Start(options.credentials.get()));
   if (!acceptor->stop_) return ErrnoStatus(errno, "creating", "an eventfd for a server");
   for (const std::string& address : options.listen) {
-    TC_ASSIGN_OR_RETURN(ListeningSockets opened, ListeningSockets::Open(address, options.unix_groups));
+    TC_ASSIGN_OR_RETURN(
+        ListeningSockets opened,
+        ListeningSockets::Open(address, options.unix_groups,
+                               options.credentials != nullptr ? kHandshakeBacklog : kBacklog));
     acceptor->addresses_.push_back(opened.address());
     acceptor->endpoints_.push_back({.listening = std::move(opened),
                                     .table = std::make_unique<ConnectionTable>(options.max_connections)});
@@ -125,10 +141,12 @@ void ConnectionAcceptor::Run() {
 
 void ConnectionAcceptor::AcceptAll(Endpoint& endpoint, int listener) {
   const ListeningSockets& listening = endpoint.listening;
-  // Only so many before the other listeners have their turn.
-  for (int i = 0; i < kAcceptsAtOnce && endpoint.resume <= SteadyNow(); ++i) {
+  const int accepts = AcceptsAtOnce(endpoint);
+  if (accepts <= 0) endpoint.resume = SteadyNow() + kHandshakePause;
+  for (int i = 0; i < accepts && endpoint.resume <= SteadyNow(); ++i) {
     UniqueFd connection(accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (connection) {
+      if (HasLeft(connection.get())) continue;
       Decide(endpoint, listener, std::move(connection));
       continue;
     }
@@ -155,6 +173,11 @@ void ConnectionAcceptor::AcceptAll(Endpoint& endpoint, int listener) {
     }
     // Anything else is about the one connection, which is over.
   }
+}
+
+int ConnectionAcceptor::AcceptsAtOnce(Endpoint& endpoint) const {
+  if (options_.credentials == nullptr || endpoint.listening.is_unix()) return kAcceptsAtOnce;
+  return kMaxUnreadHandshakes - endpoint.table->UnreadHandshakes(kMaxUnreadHandshakes);
 }
 
 void ConnectionAcceptor::Decide(Endpoint& endpoint, int listener, UniqueFd connection) {

@@ -72,6 +72,10 @@ class ConnectionAcceptor {
   void Decide(Endpoint& endpoint, int listener, UniqueFd connection);
   // Tells as many of them as there is room for, the first first.
   void RefuseConnections();
+  // How many connections to accept at once. None at an address with certificates while the server is behind
+  // with the handshakes of those before: handshakes that all make progress together all end too late, and
+  // peers that give up begin again, for good. In the kernel's queue a peer costs the server nothing.
+  int AcceptsAtOnce(Endpoint& endpoint) const;
   // OK: there is room for another connection with this descriptor, perhaps since the oldest unadmitted
   // connection was ended for it.
   absl::Status MakeRoom(Endpoint& endpoint, int connection) const;

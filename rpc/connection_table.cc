@@ -20,6 +20,8 @@ namespace {
 
 constexpr size_t kSample = 64;     // connections that are looked at for unread bytes
 constexpr size_t kMinSample = 32;  // that say something
+// Of the newest unadmitted connections so many are looked at, a call to the kernel each.
+constexpr int kHandshakesLookedAt = 512;
 
 constexpr int kSweepRest = 20;  // at most one part in so many of the time goes into sweeps
 
@@ -97,6 +99,22 @@ void ConnectionTable::AddUnadmitted(int socket, std::string peer) {
   const uint64_t id = next_unadmitted_++;
   strange_peers_.insert_or_assign(peer, id);
   unadmitted_.push_back({id, connection, std::move(peer), SteadyNow()});
+}
+
+int ConnectionTable::UnreadHandshakes(int max) {
+  absl::MutexLock lock(&mutex_);
+  int unread = 0;
+  int looked_at = 0;
+  for (auto one = unadmitted_.rbegin();
+       one != unadmitted_.rend() && unread < max && looked_at < kHandshakesLookedAt; ++one) {
+    const auto found = strange_peers_.find(one->peer);
+    if (found == strange_peers_.end() || found->second != one->id) continue;  // it has made a call
+    ++looked_at;
+    int bytes = 0;
+    if (InodeOf(one->connection.socket) != one->connection.inode) continue;
+    if (ioctl(one->connection.socket, FIONREAD, &bytes) == 0 && bytes > 0) ++unread;
+  }
+  return unread;
 }
 
 void ConnectionTable::Admitted(std::string_view peer) {

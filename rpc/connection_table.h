@@ -40,6 +40,9 @@ class ConnectionTable {
 
   // Adds one over TCP, of this peer as gRPC names it (TcpPeerOf); it is unadmitted at first.
   void AddUnadmitted(int socket, std::string peer);
+  // How many of the newest unadmitted connections have bytes that wait to be read, counted up to `max`: on a
+  // server with certificates each is a handshake that it has not got to.
+  int UnreadHandshakes(int max);
   // A call of this peer was admitted. Cheap: called for each call.
   void Admitted(std::string_view peer);
   // Shuts down the oldest unadmitted connection that is at least this old, which gRPC then closes. False

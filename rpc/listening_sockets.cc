@@ -16,8 +16,6 @@
 namespace tensorcast::rpc {
 namespace {
 
-constexpr int kBacklog = 4096;
-
 uint16_t PortOf(int socket) {
   sockaddr_storage address{};
   socklen_t length = sizeof(address);
@@ -33,7 +31,7 @@ void SetPort(sockaddr* address, uint16_t port) {
 }
 
 // errno says why not.
-UniqueFd ListenOn(const addrinfo& one, bool ipv6_only) {
+UniqueFd ListenOn(const addrinfo& one, bool ipv6_only, int backlog) {
   UniqueFd fd(socket(one.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd) return fd;
   // A server that is restarted takes its port again, whatever connections of the one before are in TIME_WAIT.
@@ -41,7 +39,7 @@ UniqueFd ListenOn(const addrinfo& one, bool ipv6_only) {
   const int only = ipv6_only ? 1 : 0;
   setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   if (one.ai_family == AF_INET6) setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof(only));
-  if (bind(fd.get(), one.ai_addr, one.ai_addrlen) != 0 || listen(fd.get(), kBacklog) != 0) return UniqueFd();
+  if (bind(fd.get(), one.ai_addr, one.ai_addrlen) != 0 || listen(fd.get(), backlog) != 0) return UniqueFd();
   return fd;
 }
 
@@ -68,11 +66,11 @@ absl::Status CannotListen(std::string_view address, int error) {
 }  // namespace
 
 absl::StatusOr<ListeningSockets> ListeningSockets::Open(const std::string& address,
-                                                        const std::vector<gid_t>& unix_groups) {
+                                                        const std::vector<gid_t>& unix_groups, int backlog) {
   ListeningSockets opened;
   std::string_view path = address;
   if (!absl::ConsumePrefix(&path, "unix:")) {
-    TC_RETURN_IF_ERROR(opened.OpenTcp(address));
+    TC_RETURN_IF_ERROR(opened.OpenTcp(address, backlog));
     return opened;
   }
   absl::ConsumePrefix(&path, "//");  // unix:///path is the same
@@ -91,7 +89,7 @@ void ListeningSockets::Close() {
   unix_.reset();
 }
 
-absl::Status ListeningSockets::OpenTcp(const std::string& address) {
+absl::Status ListeningSockets::OpenTcp(const std::string& address, int backlog) {
   absl::StatusOr<HostPort> asked = ParseHostPort(address);
   if (!asked.ok()) return Annotate(asked.status(), absl::StrCat("cannot listen on ", address));
   addrinfo hints{};
@@ -110,7 +108,7 @@ absl::Status ListeningSockets::OpenTcp(const std::string& address) {
   int failed = 0;
   for (addrinfo* one = all.get(); one != nullptr; one = one->ai_next) {
     SetPort(one->ai_addr, port);  // the one that was picked for the first
-    UniqueFd fd = ListenOn(*one, ipv6_only);
+    UniqueFd fd = ListenOn(*one, ipv6_only, backlog);
     if (!fd) {
       failed = errno;
       // A host without IPv6 still resolves names to its addresses.

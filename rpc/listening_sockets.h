@@ -17,11 +17,11 @@ namespace tensorcast::rpc {
 class ListeningSockets {
  public:
   // `address` is host:port (port 0 picks one) or unix:/path. A wildcard of IPv6, [::], takes IPv4 too.
-  // Another server never shares the port. `unix_groups` as for UnixListener. INVALID_ARGUMENT for what is not
-  // an address; ALREADY_EXISTS when a living process listens on the unix path; UNAVAILABLE when the port is
-  // in use.
+  // Another server never shares the port. `unix_groups` as for UnixListener; `backlog` is how many TCP peers
+  // may wait in the kernel. INVALID_ARGUMENT for what is not an address; ALREADY_EXISTS when a living process
+  // listens on the unix path; UNAVAILABLE when the port is in use.
   static absl::StatusOr<ListeningSockets> Open(const std::string& address,
-                                               const std::vector<gid_t>& unix_groups);
+                                               const std::vector<gid_t>& unix_groups, int backlog);
 
   // Non-blocking.
   const std::vector<int>& sockets() const { return sockets_; }
@@ -33,7 +33,7 @@ class ListeningSockets {
 
  private:
   ListeningSockets() = default;
-  absl::Status OpenTcp(const std::string& address);
+  absl::Status OpenTcp(const std::string& address, int backlog);
 
   std::string address_;
   std::vector<int> sockets_;
