@@ -597,7 +597,7 @@ void DaemonServer::Parts::DoChores() {
   const SteadyTime now = SteadyNow();
   if (now >= next_peer_check) {
     next_peer_check = now + kPeerCheckInterval;
-    sources->pools.Sweep(now, SomebodyListens);
+    sources->pools.Sweep(now, HasListener);
   }
 }
 

@@ -98,7 +98,7 @@ int PeerPools::size() const {
   return static_cast<int>(by_peer_.size());
 }
 
-bool SomebodyListens(const std::string& path) {
+bool HasListener(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof(address.sun_path)) return false;

@@ -72,6 +72,6 @@ class PeerPools {
 
 // Whether a daemon listens on this handle socket: what Sweep is told of peers. True where it cannot be found
 // out for want of a descriptor.
-bool SomebodyListens(const std::string& handle_socket);
+bool HasListener(const std::string& handle_socket);
 
 }  // namespace tensorcast::daemon

@@ -29,10 +29,10 @@ TEST(SegmentMapping, Map_RefusesMemoryThatMayShrink) {
   }
 }
 
-TEST(SomebodyListens, FullQueueOfConnections_CountsAsListening) {
+TEST(HasListener, FullQueueOfConnections_CountsAsListening) {
   const tensorcast::testing::TempFolder folder;
   const std::string path = folder.path() + "/handles.sock";
-  EXPECT_FALSE(SomebodyListens(path));
+  EXPECT_FALSE(HasListener(path));
 
   UniqueFd listening(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const auto address = UnixAddress(path);
@@ -40,16 +40,16 @@ TEST(SomebodyListens, FullQueueOfConnections_CountsAsListening) {
   const auto* raw = reinterpret_cast<const sockaddr*>(&*address);
   ASSERT_EQ(bind(listening.get(), raw, sizeof(*address)), 0);
   ASSERT_EQ(listen(listening.get(), 0), 0);
-  EXPECT_TRUE(SomebodyListens(path));
+  EXPECT_TRUE(HasListener(path));
   std::vector<UniqueFd> waiting;
   do {
     waiting.emplace_back(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   } while (connect(waiting.back().get(), raw, sizeof(*address)) == 0);
   ASSERT_EQ(errno, EAGAIN);
-  EXPECT_TRUE(SomebodyListens(path));
+  EXPECT_TRUE(HasListener(path));
 
   listening = UniqueFd();
-  EXPECT_FALSE(SomebodyListens(path)) << "the file alone does not listen";
+  EXPECT_FALSE(HasListener(path)) << "the file alone does not listen";
 }
 
 }  // namespace
