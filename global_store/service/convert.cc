@@ -71,8 +71,8 @@ absl::StatusOr<std::vector<PoolFacts>> FromProto(const google::protobuf::Repeate
   return all;
 }
 
-// One that names no place or no state is left out, as the directory leaves out those that are invalid: it is
-// no reason to refuse the others.
+// A replica that names no location or no state is left out, as the directory leaves out invalid ones: the
+// others are not refused because of it.
 std::vector<ReplicaInfo> FromProto(const google::protobuf::RepeatedPtrField<v1::Replica>& replicas) {
   std::vector<ReplicaInfo> all;
   for (const v1::Replica& replica : replicas) {

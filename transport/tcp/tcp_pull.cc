@@ -215,13 +215,13 @@ void PullCore::CancelFetch(FetchId fetch) {
   }
 }
 
-// One that is closed fails what it is given.
+// A closed stream fails the fetches that it is given.
 PullStream* PullCore::LeastLoaded() {
-  PullStream* least = nullptr;
+  PullStream* min = nullptr;
   for (const std::unique_ptr<PullStream>& stream : streams_) {
-    if (stream->open() && (least == nullptr || stream->load() < least->load())) least = stream.get();
+    if (stream->open() && (min == nullptr || stream->load() < min->load())) min = stream.get();
   }
-  return least != nullptr ? least : &first();
+  return min != nullptr ? min : &first();
 }
 
 void PullCore::FailFetch(FetchDone done, absl::Status why) {
