@@ -30,14 +30,14 @@ constexpr size_t kSizes[] = {0,     1,     3,     16,    17,    63,           64
 
 // Reference values from xxHash's portable inline build, without dispatch, as two 64-bit halves in
 // hexadecimal.
-TEST(Digest, IsCanonicalXxh3Of128Bits) {
+TEST(Digest, ComputeDigest_MatchesXxh3ReferenceValues) {
   EXPECT_EQ(ComputeDigest({}).ToHex(), "99aa06d3014798d86001c324468d497f");
   EXPECT_EQ(ComputeDigest(AsBytes("a")).ToHex(), "a96faf705af16834e6c632b61e964e1f");
   EXPECT_EQ(ComputeDigest(AsBytes(std::string(1000, 'x'))).ToHex(), "50a1af5a5f2dcf01c0a4877b962cba82");
 }
 
 // Reference values from the Rust implementation's b3sum.
-TEST(Blake3Digest, IsTheFirst32BytesOfBlake3) {
+TEST(Blake3Digest, ComputeBlake3_MatchesReferenceValues) {
   EXPECT_EQ(ComputeBlake3({}).ToHex(), "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262");
   EXPECT_EQ(ComputeBlake3(AsBytes("a")).ToHex(),
             "17762fddd969a453925d65717ac3eea21320b66b54342fde15128d6caf21215f");
@@ -49,7 +49,7 @@ TEST(Blake3Digest, IsTheFirst32BytesOfBlake3) {
             "ecbf9ff05e2ec5fd331a6fb97fa198df8e18b631c7abca6e8ebaa3bf5a5c0493");
 }
 
-TEST(Blake3Digest, OfPiecesIsThatOfAllTheirBytes) {
+TEST(Blake3Digest, Blake3OfPieces_EqualsBlake3OfWhole) {
   std::string bytes(5000, 'x');
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * 7);
   const auto all = std::as_writable_bytes(std::span(bytes));
@@ -59,7 +59,7 @@ TEST(Blake3Digest, OfPiecesIsThatOfAllTheirBytes) {
 }
 
 // Why there are two digests.
-TEST(Digest, CanBeKeptByOtherBytesWhichBlake3Tells) {
+TEST(Digest, ForgedBytes_KeepXxh3ButChangeBlake3) {
   for (const size_t size : {size_t{1088}, size_t{5000}, size_t{1} << 20}) {
     for (uint32_t seed = 0; seed < 100; ++seed) {
       const std::vector<std::byte> bytes = RandomBytes(size, seed);
@@ -73,13 +73,13 @@ TEST(Digest, CanBeKeptByOtherBytesWhichBlake3Tells) {
   }
 }
 
-TEST(Digest, HexIsTheBytesInOrder) {
+TEST(Digest, DigestToHex_KeepsByteOrder) {
   Digest digest;
   digest.bytes = {0x00, 0x01, 0x0A, 0xF0, 0xFF, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 0x80};
   EXPECT_EQ(digest.ToHex(), "00010af0ff05060708090a0b0c0d0e80");
 }
 
-TEST(Digest, ChangesWithEveryByte) {
+TEST(Digest, ComputeDigest_ChangesWithEachChangedByte) {
   std::vector<std::byte> bytes = RandomBytes(5000, 1);
   const Digest original = ComputeDigest(bytes);
   for (const size_t position : {size_t{0}, size_t{64}, size_t{2500}, size_t{4999}}) {
@@ -90,7 +90,7 @@ TEST(Digest, ChangesWithEveryByte) {
   EXPECT_EQ(ComputeDigest(bytes), original);
 }
 
-TEST(DigestBuilder, GivesTheSameDigestsHoweverTheBytesAreCut) {
+TEST(DigestBuilder, DigestBuilder_GivesSameDigestsForAnyPieceSize) {
   const std::vector<std::byte> bytes = RandomBytes(300'000, 2);
   const ChunkDigests whole{.xxh3 = ComputeDigest(bytes), .blake3 = ComputeBlake3(bytes)};
   for (const size_t piece : {size_t{1}, size_t{7}, size_t{4096}, size_t{65'537}, bytes.size()}) {
@@ -104,13 +104,13 @@ TEST(DigestBuilder, GivesTheSameDigestsHoweverTheBytesAreCut) {
   }
 }
 
-TEST(DigestBuilder, ComputesBlake3OnlyWhereItIsAskedFor) {
+TEST(DigestBuilder, DigestBuilder_OmitsBlake3ByDefault) {
   DigestBuilder builder;
   builder.Update(AsBytes("a"));
   EXPECT_EQ(builder.FinishChunk(), (ChunkDigests{.xxh3 = ComputeDigest(AsBytes("a")), .blake3 = {}}));
 }
 
-TEST(DigestBuilder, OfNothingIsTheDigestOfNothing) {
+TEST(DigestBuilder, DigestBuilder_GivesEmptyDigestForNoBytes) {
   const ChunkDigests nothing{.xxh3 = ComputeDigest({}), .blake3 = ComputeBlake3({})};
   DigestBuilder builder(/*with_blake3=*/true);
   EXPECT_EQ(builder.FinishChunk(), nothing);
@@ -119,7 +119,7 @@ TEST(DigestBuilder, OfNothingIsTheDigestOfNothing) {
   EXPECT_EQ(builder.FinishChunk(), nothing);
 }
 
-TEST(DigestBuilder, FinishCanBeAskedAgainAndMoreBytesMayFollow) {
+TEST(DigestBuilder, DigestBuilder_AcceptsBytesAfterFinish) {
   DigestBuilder builder;
   builder.Update(AsBytes("ab"));
   EXPECT_EQ(builder.Finish(), ComputeDigest(AsBytes("ab")));
@@ -128,7 +128,7 @@ TEST(DigestBuilder, FinishCanBeAskedAgainAndMoreBytesMayFollow) {
   EXPECT_EQ(builder.Finish(), ComputeDigest(AsBytes("abc")));
 }
 
-TEST(DigestBuilder, StartsAnewAfterReset) {
+TEST(DigestBuilder, DigestBuilderReset_DiscardsPreviousBytes) {
   DigestBuilder builder(/*with_blake3=*/true);
   builder.Update(AsBytes("something else"));
   builder.Reset();
@@ -137,7 +137,7 @@ TEST(DigestBuilder, StartsAnewAfterReset) {
             (ChunkDigests{.xxh3 = ComputeDigest(AsBytes("ab")), .blake3 = ComputeBlake3(AsBytes("ab"))}));
 }
 
-TEST(DigestBuilder, KeepsWhatItHasWhenItIsMoved) {
+TEST(DigestBuilder, MovedDigestBuilder_KeepsItsState) {
   DigestBuilder first;
   first.Update(AsBytes("a"));
   DigestBuilder second = std::move(first);
@@ -170,7 +170,7 @@ TEST(DigestBuilder, UpdateAndCopy_CopiesWhatItDigestsAtAnyAlignment) {
   }
 }
 
-TEST(DigestBuilder, UpdateAndUpdateAndCopyMayBeMixed) {
+TEST(DigestBuilder, DigestBuilder_MixesUpdateAndUpdateAndCopy) {
   const std::vector<std::byte> bytes = RandomBytes(50'000, 4);
   std::vector<std::byte> copy(bytes.size());
   DigestBuilder builder;

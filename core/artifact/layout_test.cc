@@ -44,7 +44,7 @@ void ExpectRejected(ImageLayout layout, std::string_view reason) {
   EXPECT_EQ(ValidateLayout(layout).code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(AssignOffsets, PutsEachTensorAtTheNextAlignedOffset) {
+TEST(AssignOffsets, AssignOffsets_AlignsEachTensorTo256Bytes) {
   ImageLayout layout = LayoutOf({MakeTensor("a", DType::kU8, {1}), MakeTensor("b", DType::kF32, {64}),
                                  MakeTensor("c", DType::kU8, {257}), MakeTensor("d", DType::kF64, {})});
   ASSERT_TRUE(AssignOffsets(layout).ok());
@@ -56,7 +56,7 @@ TEST(AssignOffsets, PutsEachTensorAtTheNextAlignedOffset) {
   EXPECT_TRUE(ValidateLayout(layout).ok());
 }
 
-TEST(AssignOffsets, EmptyTensorsTakeNoSpace) {
+TEST(AssignOffsets, AssignOffsets_GivesEmptyTensorsNoSpace) {
   ImageLayout layout = LayoutOf({MakeTensor("a", DType::kU8, {0}), MakeTensor("b", DType::kU8, {300}),
                                  MakeTensor("c", DType::kF32, {4, 0}), MakeTensor("d", DType::kU8, {1}),
                                  MakeTensor("e", DType::kU8, {0})});
@@ -69,7 +69,7 @@ TEST(AssignOffsets, EmptyTensorsTakeNoSpace) {
   EXPECT_EQ(layout.image_bytes, 768u);
 }
 
-TEST(AssignOffsets, AnImageWithoutTensorsIsEmptyAndHasNoChunks) {
+TEST(AssignOffsets, AssignOffsets_MakesEmptyImageWithoutTensors) {
   ImageLayout layout;
   layout.image_bytes = 999;
   ASSERT_TRUE(AssignOffsets(layout).ok());
@@ -78,7 +78,7 @@ TEST(AssignOffsets, AnImageWithoutTensorsIsEmptyAndHasNoChunks) {
   EXPECT_TRUE(ValidateLayout(layout).ok());
 }
 
-TEST(AssignOffsets, RejectsNamesThatAreRepeatedOrNotUtf8) {
+TEST(AssignOffsets, AssignOffsets_RejectsRepeatedAndNonUtf8Names) {
   ExpectRejected(LayoutOf({MakeTensor("", DType::kU8, {1}), MakeTensor("", DType::kU8, {1})}),
                  "two tensors are named \"\"");
   ExpectRejected(LayoutOf({MakeTensor("a", DType::kU8, {1}), MakeTensor("b", DType::kU8, {1}),
@@ -87,7 +87,7 @@ TEST(AssignOffsets, RejectsNamesThatAreRepeatedOrNotUtf8) {
   ExpectRejected(LayoutOf({MakeTensor("a\xFF", DType::kU8, {1})}), "UTF-8");
 }
 
-TEST(AssignOffsets, RejectsSizesThatDoNotFollowFromTypeAndShape) {
+TEST(AssignOffsets, AssignOffsets_RejectsSizeThatDtypeAndShapeDoNotGive) {
   Tensor wrong = MakeTensor("w", DType::kF32, {2});
   wrong.nbytes = 9;
   ExpectRejected(LayoutOf({wrong}), "tensor \"w\" has 9 bytes, but its dtype and shape ask for 8");
@@ -96,14 +96,14 @@ TEST(AssignOffsets, RejectsSizesThatDoNotFollowFromTypeAndShape) {
   ExpectRejected(LayoutOf({unknown}), "tensor \"w\": unknown dtype value 99");
 }
 
-TEST(AssignOffsets, RejectsAnImagePastTwoToThe63Bytes) {
+TEST(AssignOffsets, AssignOffsets_RejectsImageOf2ToThe63Bytes) {
   ExpectRejected(LayoutOf({MakeTensor("w", DType::kU8, {UINT64_MAX})}), "2^63");
   ExpectRejected(LayoutOf({MakeTensor("v", DType::kU8, {uint64_t{1} << 62}),
                            MakeTensor("w", DType::kU8, {uint64_t{1} << 62})}),
                  "tensor \"w\"");
 }
 
-TEST(AssignOffsets, RejectsMoreChunksThanFitIn32Bits) {
+TEST(AssignOffsets, AssignOffsets_RejectsMoreChunksThanFitIn32Bits) {
   const uint64_t max = uint64_t{UINT32_MAX} * kMaxChunkBytes;
   ImageLayout layout = LayoutOf({MakeTensor("w", DType::kU8, {max})});
   ASSERT_TRUE(AssignOffsets(layout).ok());
@@ -114,7 +114,7 @@ TEST(AssignOffsets, RejectsMoreChunksThanFitIn32Bits) {
   EXPECT_EQ(larger, before);
 }
 
-TEST(AssignOffsets, CutsTheImageIntoChunksByItsSizeAlone) {
+TEST(AssignOffsets, AssignOffsets_DerivesChunkSizeFromImageSize) {
   struct Example {
     uint64_t image_bytes;
     uint64_t chunk_bytes;
@@ -132,20 +132,20 @@ TEST(AssignOffsets, CutsTheImageIntoChunksByItsSizeAlone) {
   }
 }
 
-TEST(ValidateLayout, RejectsChunkSizesThatAreNotPositiveMultiplesOf4096) {
+TEST(ValidateLayout, ValidateLayout_RejectsChunkSizeThatIsNotMultipleOf4096) {
   for (const uint64_t chunk_bytes : {uint64_t{0}, uint64_t{1}, uint64_t{4095}, uint64_t{4097}, UINT64_MAX}) {
     EXPECT_THAT(ValidateLayout(ChunkedLayout(1, chunk_bytes)).message(), HasSubstr("chunk size"));
   }
   EXPECT_TRUE(ValidateLayout(ChunkedLayout(1, 4096)).ok());
 }
 
-TEST(ValidateLayout, RejectsMoreChunksThanFitIn32Bits) {
+TEST(ValidateLayout, ValidateLayout_RejectsMoreChunksThanFitIn32Bits) {
   const uint64_t max = uint64_t{UINT32_MAX} * 4096;
   EXPECT_TRUE(ValidateLayout(ChunkedLayout(max, 4096)).ok());
   EXPECT_THAT(ValidateLayout(ChunkedLayout(max + 1, 4096)).message(), HasSubstr("2^32-1"));
 }
 
-TEST(ValidateLayout, RejectsEveryOffsetAndSizeButTheAssignedOnes) {
+TEST(ValidateLayout, ValidateLayout_RejectsUnassignedOffsetsAndSizes) {
   ImageLayout layout = LayoutOf({MakeTensor("a", DType::kU8, {1}), MakeTensor("b", DType::kU8, {1})});
   ASSERT_TRUE(AssignOffsets(layout).ok());
   ImageLayout moved = layout;
@@ -157,7 +157,7 @@ TEST(ValidateLayout, RejectsEveryOffsetAndSizeButTheAssignedOnes) {
   EXPECT_THAT(ValidateLayout(longer).message(), HasSubstr("768 bytes, but its tensors end at 512"));
 }
 
-TEST(SameImage, LooksAtTheTensorsAndNotAtTheChunks) {
+TEST(SameImage, SameImage_ComparesTensorsAndIgnoresChunkSize) {
   const ImageLayout layout = ChunkedLayout(10'000, 4096);
   EXPECT_TRUE(SameImage(layout, ChunkedLayout(10'000, 8192)));
   EXPECT_FALSE(SameImage(layout, ChunkedLayout(10'001, 4096)));
@@ -166,7 +166,7 @@ TEST(SameImage, LooksAtTheTensorsAndNotAtTheChunks) {
   EXPECT_FALSE(SameImage(layout, renamed));
 }
 
-TEST(ImageLayout, ChunksCoverTheImageOnceAndTheLastMayBeShorter) {
+TEST(ImageLayout, Chunks_CoverImageWithShorterLastChunk) {
   const ImageLayout layout = ChunkedLayout(10'000, 4096);
   EXPECT_EQ(layout.image_bytes, 10'240u);
   ASSERT_EQ(layout.chunk_count(), 3u);
@@ -175,20 +175,20 @@ TEST(ImageLayout, ChunksCoverTheImageOnceAndTheLastMayBeShorter) {
   EXPECT_EQ(layout.chunk(2), (ByteRange{8192, 2048}));
 }
 
-TEST(ImageLayout, AnImageOfWholeChunksHasNoShortOne) {
+TEST(ImageLayout, ImageOfWholeChunks_HasFullLastChunk) {
   const ImageLayout layout = ChunkedLayout(8192, 4096);
   ASSERT_EQ(layout.chunk_count(), 2u);
   EXPECT_EQ(layout.chunk(1), (ByteRange{4096, 4096}));
 }
 
-TEST(ImageLayout, ChunkOffsetsPast4GiBAreExact) {
+TEST(ImageLayout, ChunkOffset_IsExactPast4GiB) {
   ImageLayout layout = LayoutOf({MakeTensor("w", DType::kU8, {1024 * kGiB})});
   ASSERT_TRUE(AssignOffsets(layout).ok());
   ASSERT_EQ(layout.chunk_count(), 65'536u);
   EXPECT_EQ(layout.chunk(65'535), (ByteRange{1024 * kGiB - kMaxChunkBytes, kMaxChunkBytes}));
 }
 
-TEST(Padding, IsWhatNoTensorCovers) {
+TEST(Padding, PaddingIn_ReturnsRangesThatNoTensorCovers) {
   const auto artifact = testing::MakeTestArtifact(1, {100, 256, 0, 4000});
   // 0..100, 256..512, 512..512, 512..4512; the image ends at 4608.
   ASSERT_EQ(artifact.layout.image_bytes, 4608u);
@@ -199,7 +199,7 @@ TEST(Padding, IsWhatNoTensorCovers) {
   EXPECT_THAT(PaddingIn(artifact.layout, {0, 0}), IsEmpty());
 }
 
-TEST(Padding, IsCheckedAcrossSpans) {
+TEST(Padding, CheckPadding_FindsNonZeroByteAcrossSpans) {
   auto artifact = testing::MakeTestArtifact(1, {100, 300});
   const std::span<std::byte> image(artifact.image);
   const std::vector<std::span<std::byte>> spans = {image.first(130), image.subspan(130, 1),

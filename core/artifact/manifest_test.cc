@@ -132,13 +132,13 @@ std::string Patched(size_t position, std::string_view replacement_hex) {
   return bytes;
 }
 
-TEST(Manifest, EncodesToTheGoldenBytesAndId) {
+TEST(Manifest, Manifest_EncodesToGoldenBytesAndId) {
   const auto manifest = Example();
   EXPECT_EQ(absl::BytesToHexString(manifest->bytes()), kExampleHex);
   EXPECT_EQ(manifest->id(), kExampleId);
 }
 
-TEST(Manifest, DecodesTheGoldenBytes) {
+TEST(Manifest, ManifestDecode_ReadsGoldenBytes) {
   const auto manifest = Manifest::Decode(ExampleBytes());
   ASSERT_TRUE(manifest.ok()) << manifest.status();
   const auto example = Example();
@@ -149,7 +149,7 @@ TEST(Manifest, DecodesTheGoldenBytes) {
   EXPECT_EQ((*manifest)->id(), example->id());
 }
 
-TEST(Manifest, DecodesTheGoldenBytesOfVersion1) {
+TEST(Manifest, ManifestDecode_ReadsGoldenBytesOfVersion1) {
   const auto manifest = Manifest::Decode(Unhex(kVersion1Hex));
   ASSERT_TRUE(manifest.ok()) << manifest.status();
   ImageLayout layout = ExampleLayout();
@@ -164,7 +164,7 @@ TEST(Manifest, DecodesTheGoldenBytesOfVersion1) {
   EXPECT_FALSE(IsVersion1Id(kExampleId));
 }
 
-TEST(Manifest, AnEmptyArtifactIsValid) {
+TEST(Manifest, EmptyManifest_SurvivesRoundTrip) {
   const auto manifest = Manifest::Create(ImageLayout{}, {}, {});
   ASSERT_TRUE(manifest.ok());
   EXPECT_EQ((*manifest)->bytes().size(), 32u);
@@ -174,7 +174,7 @@ TEST(Manifest, AnEmptyArtifactIsValid) {
   EXPECT_EQ((*decoded)->Find("w"), nullptr);
 }
 
-TEST(Manifest, EmptyTensorsScalarsAndEveryDTypeSurviveTheRoundTrip) {
+TEST(Manifest, EmptyTensorsScalarsAndAllDtypes_SurviveRoundTrip) {
   std::vector<Tensor> tensors = {MakeTensor("empty", DType::kF32, {3, 0}),
                                  MakeTensor("scalar", DType::kF64, {})};
   for (const DTypeInfo& info : AllDTypes()) {
@@ -191,7 +191,7 @@ TEST(Manifest, EmptyTensorsScalarsAndEveryDTypeSurviveTheRoundTrip) {
   EXPECT_EQ((*decoded)->metadata(), metadata);
 }
 
-TEST(Manifest, EveryFieldIsPartOfTheId) {
+TEST(Manifest, ManifestId_ChangesWithEveryField) {
   const ImageLayout layout = LayoutOf({MakeTensor("w", DType::kF32, {2})});
   const ChunkDigests digests = DigestsFrom(1);
   const auto id = [](const ImageLayout& of, const ChunkDigests& chunk,
@@ -207,7 +207,7 @@ TEST(Manifest, EveryFieldIsPartOfTheId) {
   EXPECT_NE(id(LayoutOf({MakeTensor("w", DType::kF32, {1, 2})}), digests), id(layout, digests));
 }
 
-TEST(Manifest, FindsTensorsByName) {
+TEST(Manifest, Find_ReturnsTensorByNameOrNull) {
   const ImageLayout layout = LayoutOf(
       {MakeTensor("z", DType::kU8, {1}), MakeTensor("a", DType::kU8, {1}), MakeTensor("m", DType::kU8, {1})});
   const auto manifest = *Manifest::Create(layout, testing::NoDigests(layout), {});
@@ -220,7 +220,7 @@ TEST(Manifest, FindsTensorsByName) {
   EXPECT_EQ(manifest->Find("zz"), nullptr);
 }
 
-TEST(Manifest, CreateRejectsWhatCanNotBeEncoded) {
+TEST(Manifest, Create_RejectsInvalidDigestsMetadataAndLayout) {
   const ImageLayout layout = LayoutOf({MakeTensor("w", DType::kF32, {2})});
   const ChunkDigests digests = DigestsFrom(1);
   const auto reason = [](const absl::StatusOr<std::shared_ptr<const Manifest>>& manifest) {
@@ -242,7 +242,7 @@ TEST(Manifest, CreateRejectsWhatCanNotBeEncoded) {
               HasSubstr("an image of 256 bytes is cut into chunks of 1048576"));
 }
 
-TEST(ManifestDecode, RejectsEveryTruncation) {
+TEST(ManifestDecode, ManifestDecode_RejectsEveryTruncation) {
   for (const std::string& bytes : {ExampleBytes(), Unhex(kVersion1Hex)}) {
     for (size_t size = 0; size < bytes.size(); ++size) {
       EXPECT_FALSE(Manifest::Decode(std::string_view(bytes).substr(0, size)).ok()) << size << " bytes";
@@ -250,7 +250,7 @@ TEST(ManifestDecode, RejectsEveryTruncation) {
   }
 }
 
-TEST(ManifestDecode, RejectsTrailingBytes) {
+TEST(ManifestDecode, ManifestDecode_RejectsTrailingBytes) {
   ExpectRejected(ExampleBytes() + '\0', "bytes are left");
   ExpectRejected(Unhex(kVersion1Hex) + '\0', "bytes are left");
 }
@@ -283,7 +283,7 @@ TEST(ManifestDecode, ChangedByte_IsRejectedOrEncodesAnotherManifest) {
   }
 }
 
-TEST(ManifestDecode, RejectsAWrongPreamble) {
+TEST(ManifestDecode, ManifestDecode_RejectsWrongPreamble) {
   ExpectRejected("", "at byte 0");
   ExpectRejected(Patched(0, "55"), "instead of \"TCMF\"");
   ExpectRejected(Patched(4, "0000"), "format version 0");
@@ -293,7 +293,7 @@ TEST(ManifestDecode, RejectsAWrongPreamble) {
   ExpectRejected(Patched(7, "01"), "at byte 7");
 }
 
-TEST(ManifestDecode, RejectsWrongSizes) {
+TEST(ManifestDecode, ManifestDecode_RejectsWrongChunkAndImageSizes) {
   ExpectRejected(Patched(8, "0100000000000000"), "at byte 8: the chunk size of 1 bytes");
   ExpectRejected(Patched(8, "0000000000000000"), "chunk size");
   for (const std::string_view chunk_bytes : {"0010000000000000", "0000080000000000", "0000200000000000"}) {
@@ -303,14 +303,14 @@ TEST(ManifestDecode, RejectsWrongSizes) {
   ExpectRejected(Patched(16, "ffffffffffffffff"), "2^32-1");
 }
 
-TEST(ManifestDecode, RejectsCountsThatTheInputCanNotHoldBeforeAllocatingForThem) {
+TEST(ManifestDecode, ManifestDecode_RejectsCountsBeforeAllocating) {
   ExpectRejected(Patched(24, "ffffffff"), "at byte 24: a tensor count of 4294967295");
   ExpectRejected(Patched(28, "ffffffff"), "at byte 28: a metadata count of 4294967295");
   ExpectRejected(Patched(32, "ffffffff"), "a tensor name needs 4294967295 bytes");
   ExpectRejected(Patched(38, "ffffffff"), "at byte 38: a rank of 4294967295");
 }
 
-TEST(ManifestDecode, RejectsTensorsThatAreNotAsTheRulesMakeThem) {
+TEST(ManifestDecode, ManifestDecode_RejectsInvalidTensors) {
   ExpectRejected(Patched(36, "ff"), "at byte 32: the tensor name \"\\xff\" is not valid UTF-8");
   ExpectRejected(Patched(36, "73"), "two tensors are named \"s\"");
   ExpectRejected(Patched(37, "00"), "unknown dtype value 0");
@@ -320,7 +320,7 @@ TEST(ManifestDecode, RejectsTensorsThatAreNotAsTheRulesMakeThem) {
   ExpectRejected(Patched(58, "0001000000000000"), "tensor \"w\" is at offset 256 of the image instead of 0");
 }
 
-TEST(ManifestDecode, RejectsMetadataOutOfOrderRepeatedOrNotUtf8) {
+TEST(ManifestDecode, ManifestDecode_RejectsUnorderedRepeatedOrNonUtf8Metadata) {
   const auto manifest = *Manifest::Create(ImageLayout{}, {}, {{"a", "1"}, {"b", "2"}});
   const std::string& bytes = manifest->bytes();
   ExpectRejected(absl::StrReplaceAll(bytes, {{"a", "c"}}), "metadata key \"b\" is not in ascending order");
@@ -329,7 +329,7 @@ TEST(ManifestDecode, RejectsMetadataOutOfOrderRepeatedOrNotUtf8) {
   ExpectRejected(absl::StrReplaceAll(bytes, {{"2", "\xFF"}}), "UTF-8");
 }
 
-TEST(ManifestDecode, RejectsAnImageSizeThatAsksForMoreDigestsThanThereAre) {
+TEST(ManifestDecode, ManifestDecode_RejectsImageSizeWithoutEnoughDigests) {
   // One tensor of 1 TiB, but no digests of its 65,536 chunks.
   const ImageLayout layout = LayoutOf({MakeTensor("w", DType::kU8, {4096})});
   std::string bytes = (*Manifest::Create(layout, testing::NoDigests(layout), {}))->bytes();
@@ -341,7 +341,7 @@ TEST(ManifestDecode, RejectsAnImageSizeThatAsksForMoreDigestsThanThereAre) {
   ExpectRejected(bytes, "48 bytes are left instead of those of 65536 digests");
 }
 
-TEST(Manifest, OfAHundredThousandTensorsGoesRound) {
+TEST(Manifest, ManifestOf100000Tensors_SurvivesRoundTrip) {
   std::vector<Tensor> tensors;
   for (int i = 0; i < 100'000; ++i) {
     tensors.push_back(MakeTensor(absl::StrCat("model.layers.", i / 100, ".experts.", i % 100, ".weight"),
@@ -356,14 +356,14 @@ TEST(Manifest, OfAHundredThousandTensorsGoesRound) {
   EXPECT_EQ((*decoded)->Find("model.layers.999.experts.99.weight"), &(*decoded)->layout().tensors.back());
 }
 
-TEST(ArtifactId, IsBase32OfSha256) {
+TEST(ArtifactId, ArtifactId_IsBase32OfSha256) {
   // SHA-256 of nothing is e3b0c442...b855.
   EXPECT_EQ(ArtifactId(2, ""), "tc2:4oymiquy7qobjgx36tejs35zeqt24qpemsnzgtfeswmrw6csxbkq");
   EXPECT_EQ(ArtifactId(1, ""), "tc1:4oymiquy7qobjgx36tejs35zeqt24qpemsnzgtfeswmrw6csxbkq");
   EXPECT_EQ(ArtifactId(2, "abc"), "tc2:xj4bnp4pahh6uqkbidpf3lrceoyagyndsylxvhfucd7wd4qacwwq");
 }
 
-TEST(ArtifactId, RecognisesOnlyWholeIds) {
+TEST(ArtifactId, IsArtifactId_AcceptsOnlyWholeIds) {
   const std::string id = Example()->id();
   EXPECT_TRUE(IsArtifactId(id));
   EXPECT_FALSE(IsArtifactId(""));

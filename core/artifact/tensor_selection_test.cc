@@ -54,7 +54,7 @@ void ExpectRefused(const Manifest& manifest, const std::vector<std::string>& pat
   EXPECT_THAT(std::string(status.message()), message);
 }
 
-TEST(SelectTensors, ComparesWholeNamesWithPatternsOfAShell) {
+TEST(SelectTensors, SelectTensors_MatchesWholeNamesWithShellPatterns) {
   const auto manifest =
       ManifestOf({{"h.0.w", 8}, {"h.1.w", 8}, {"h.10.w", 8}, {"h.1.b", 8}, {"ä/ö", 8}, {"lm_head", 8}});
   EXPECT_THAT(Chosen(*manifest, {"h.1.*"}), ElementsAre("h.1.w", "h.1.b"));
@@ -71,13 +71,13 @@ TEST(SelectTensors, ComparesWholeNamesWithPatternsOfAShell) {
   EXPECT_THAT(Chosen(*manifest, {"*h*d"}), ElementsAre("lm_head"));
 }
 
-TEST(SelectTensors, WithoutPatternsChoosesAll) {
+TEST(SelectTensors, SelectTensorsWithoutPatterns_ChoosesAll) {
   const auto manifest = ManifestOf({{"a", kMiB}, {"b", kMiB}});
   EXPECT_THAT(Chosen(*manifest, {}), ElementsAre("a", "b"));
   EXPECT_THAT(Chunks(*manifest, {}), ElementsAre(0, 1));
 }
 
-TEST(SelectTensors, AWholeNameMeansThatTensorThoughItReadsLikeAPattern) {
+TEST(SelectTensors, PatternThatIsAName_ChoosesOnlyThatTensor) {
   const auto manifest =
       ManifestOf({{"['w'][0]", 8}, {"w*", 8}, {"wide", 8}, {"[a", 8}, {"x]-y", 8}, {"\\z", 8}});
   EXPECT_THAT(Chosen(*manifest, {"['w'][0]"}), ElementsAre("['w'][0]"));
@@ -89,7 +89,7 @@ TEST(SelectTensors, AWholeNameMeansThatTensorThoughItReadsLikeAPattern) {
   EXPECT_THAT(Chosen(*manifest, {"?z"}), ElementsAre("\\z"));
 }
 
-TEST(SelectTensors, TakesEachChunkOnceThatHoldsABitOfAChosenTensor) {
+TEST(SelectTensors, SelectTensors_ListsEachChunkOfChosenTensorsOnce) {
   const auto manifest = ManifestOf(
       {{"a", kMiB / 2}, {"b", kMiB / 4}, {"c", kMiB}, {"d", 3 * kMiB}, {"e", kMiB / 4}, {"f", 256}});
   ASSERT_EQ(manifest->layout().chunk_count(), 6u);
@@ -104,7 +104,7 @@ TEST(SelectTensors, TakesEachChunkOnceThatHoldsABitOfAChosenTensor) {
   EXPECT_EQ(selection->tensor_bytes, 5 * kMiB + 256);
 }
 
-TEST(SelectTensors, ATensorOfNoBytesNeedsNoChunkButAReplicaNeedsOne) {
+TEST(SelectTensors, EmptyTensor_AddsNoChunkUnlessChosenAlone) {
   const auto manifest =
       ManifestOf({{"first", 0}, {"a", kMiB}, {"b", kMiB}, {"middle", 0}, {"c", kMiB}, {"last", 0}});
   EXPECT_THAT(Chunks(*manifest, {"middle", "c"}), ElementsAre(2));
@@ -115,7 +115,7 @@ TEST(SelectTensors, ATensorOfNoBytesNeedsNoChunkButAReplicaNeedsOne) {
   EXPECT_THAT(Chunks(*ManifestOf({{"nothing", 0}}), {"nothing"}), IsEmpty());
 }
 
-TEST(SelectTensors, NamesThePatternThatChoosesNothingAndWhatIsNear) {
+TEST(SelectTensors, UnmatchedPattern_IsNamedWithNearestTensor) {
   const auto manifest = ManifestOf({{"embed", 8}, {"layers.0.attn", 8}, {"layers.1.attn", 8}, {"norm", 8}});
   ExpectRefused(
       *manifest, {"norm", "layers.1.mlp"},
@@ -127,7 +127,7 @@ TEST(SelectTensors, NamesThePatternThatChoosesNothingAndWhatIsNear) {
   ExpectRefused(*ManifestOf({}), {"*"}, HasSubstr("it has none"));
 }
 
-TEST(SelectTensors, RefusesMoreThanIsTaken) {
+TEST(SelectTensors, SelectTensors_RefusesTooManyAndTooLongPatterns) {
   const auto manifest = ManifestOf({{"a", 8}});
   EXPECT_THAT(Chosen(*manifest, std::vector<std::string>(kMaxTensorPatterns, "a")), ElementsAre("a"));
   ExpectRefused(*manifest, std::vector<std::string>(kMaxTensorPatterns + 1, "a"), HasSubstr("65537"));
@@ -137,12 +137,12 @@ TEST(SelectTensors, RefusesMoreThanIsTaken) {
 }
 
 // A client cannot keep a thread busy for long by a pattern that is made to be slow.
-TEST(SelectTensors, RefusesPatternsThatWouldTakeLongToCompare) {
+TEST(SelectTensors, SelectTensors_RefusesPatternThatIsSlowToMatch) {
   const auto manifest = ManifestOf({{std::string(1 << 20, 'a'), 8}});
   ExpectRefused(*manifest, {absl::StrCat("*", std::string(4000, 'a'), "b")}, HasSubstr("takes too long"));
 }
 
-TEST(SelectTensors, CountsEachRangeOfASetThatACharacterIsComparedWith) {
+TEST(SelectTensors, SelectTensors_CountsEachRangeOfASetAsWork) {
   std::vector<std::pair<std::string, uint64_t>> tensors;
   for (int i = 0; i < 100; ++i) tensors.emplace_back(absl::StrCat(std::string(4000, 'a'), i), 1);
   std::string set = "*[";
@@ -150,7 +150,7 @@ TEST(SelectTensors, CountsEachRangeOfASetThatACharacterIsComparedWith) {
   ExpectRefused(*ManifestOf(tensors), {set + "]"}, HasSubstr("takes too long"));
 }
 
-TEST(SelectTensors, ReadsABracketWithoutItsEndOnce) {
+TEST(SelectTensors, UnclosedBracket_IsReadOnce) {
   const auto manifest = ManifestOf({{std::string(4000, '[') + "x", 8}, {"y", 8}});
   // Read again for each of its brackets, these would take minutes.
   const std::vector<std::string> patterns(2000, std::string(4000, '[') + "?");
@@ -158,7 +158,7 @@ TEST(SelectTensors, ReadsABracketWithoutItsEndOnce) {
   EXPECT_THAT(Chosen(*ManifestOf({{"[]ab]", 8}, {"ac", 8}}), {"[]a]c"}), ElementsAre("ac"));
 }
 
-TEST(SelectTensors, ChoosesAmongAHundredThousandTensors) {
+TEST(SelectTensors, SelectTensors_ChoosesAmong100000Tensors) {
   std::vector<std::pair<std::string, uint64_t>> tensors;
   for (int i = 0; i < 100'000; ++i) {
     tensors.emplace_back(absl::StrCat("model.layers.", i / 100, ".experts.", i % 100, ".weight"), 4096);

@@ -36,7 +36,7 @@ class CopyQueueTest : public ::testing::Test {
   DevicePtr memory_;
 };
 
-TEST_F(CopyQueueTest, CopiesPiecesOneAfterTheOtherAndBack) {
+TEST_F(CopyQueueTest, CopyQueue_CopiesPiecesInOrderToDeviceAndBack) {
   CopyQueue up(runtime_.get(), 0);
   CopyQueue down(runtime_.get(), 0);
   const std::vector<std::byte> ones(100, std::byte{1});
@@ -53,7 +53,7 @@ TEST_F(CopyQueueTest, CopiesPiecesOneAfterTheOtherAndBack) {
   EXPECT_EQ(std::vector<std::byte>(back.begin() + 100, back.end()), twos);
 }
 
-TEST_F(CopyQueueTest, WhatIsDroppedHasBeenAwaited) {
+TEST_F(CopyQueueTest, DroppedPendingCopy_IsAwaited) {
   CopyQueue queue(runtime_.get(), 0);
   const std::vector<std::byte> bytes(kBytes, std::byte{7});
   Hold();
@@ -65,7 +65,7 @@ TEST_F(CopyQueueTest, WhatIsDroppedHasBeenAwaited) {
   EXPECT_TRUE(runtime_->Free(memory_).ok()) << "nothing uses it any more";
 }
 
-TEST_F(CopyQueueTest, AnErrorIsThatOfAllThatCameAfterItAndTheNextOnesAreGood) {
+TEST_F(CopyQueueTest, CopyError_FailsLaterCopiesUntilAwaited) {
   CopyQueue queue(runtime_.get(), 0);
   const std::vector<std::byte> bytes(16, std::byte{7});
   Hold();
@@ -82,7 +82,7 @@ TEST_F(CopyQueueTest, AnErrorIsThatOfAllThatCameAfterItAndTheNextOnesAreGood) {
   EXPECT_TRUE(third->Await().ok());
 }
 
-TEST_F(CopyQueueTest, NothingIsUnderWayAfterARefusal) {
+TEST_F(CopyQueueTest, RefusedCopy_LeavesNothingInFlight) {
   CopyQueue queue(runtime_.get(), 0);
   const std::vector<std::byte> bytes(kBytes, std::byte{7});
   const std::vector<std::span<const std::byte>> too_long = {bytes, bytes};

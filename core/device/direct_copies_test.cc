@@ -41,14 +41,14 @@ class DirectCopiesTest : public ::testing::Test {
   std::optional<DirectCopies> copies_;
 };
 
-TEST_F(DirectCopiesTest, DigestWhatArrived) {
+TEST_F(DirectCopiesTest, DirectCopy_ReturnsDigestOfCopiedBytes) {
   auto copy = copies_->Begin(to_, from_, kBytes);
   ASSERT_TRUE(copy.ok()) << copy.status();
   EXPECT_EQ(copy->Await().value(), DigestOf(bytes_));
   EXPECT_EQ(There(kBytes), bytes_);
 }
 
-TEST_F(DirectCopiesTest, DigestWhatIsThereAlready) {
+TEST_F(DirectCopiesTest, DirectCopyOntoItself_OnlyDigests) {
   faults_->fail_copies = 1;
   auto digest = copies_->Begin(from_ + 7, from_ + 7, 1000);
   ASSERT_TRUE(digest.ok()) << digest.status();
@@ -56,7 +56,7 @@ TEST_F(DirectCopiesTest, DigestWhatIsThereAlready) {
   EXPECT_EQ(faults_->fail_copies, 1) << "nothing was copied";
 }
 
-TEST_F(DirectCopiesTest, AreUnderWayAtOnce) {
+TEST_F(DirectCopiesTest, DirectCopies_RunConcurrently) {
   Hold();
   std::vector<DirectCopies::Pending> pending;
   for (uint64_t i = 0; i < 4; ++i) pending.push_back(*copies_->Begin(to_ + 1000 * i, from_ + 1000 * i, 1000));
@@ -67,7 +67,7 @@ TEST_F(DirectCopiesTest, AreUnderWayAtOnce) {
   }
 }
 
-TEST_F(DirectCopiesTest, OneThatFailsCostsNoOther) {
+TEST_F(DirectCopiesTest, FailedDirectCopy_LeavesNextCopyGood) {
   faults_->fail_copies = 1;
   auto failed = copies_->Begin(to_, from_, 1000);
   ASSERT_TRUE(failed.ok()) << failed.status();
@@ -77,18 +77,18 @@ TEST_F(DirectCopiesTest, OneThatFailsCostsNoOther) {
   EXPECT_EQ(next->Await().value(), DigestOf(std::span(bytes_).first(1000)));
 }
 
-TEST_F(DirectCopiesTest, OneThatIsDroppedIsAwaited) {
+TEST_F(DirectCopiesTest, DroppedDirectCopy_IsAwaited) {
   (void)copies_->Begin(to_, from_, kBytes).value();
   EXPECT_EQ(There(kBytes), bytes_);
   EXPECT_TRUE(runtime_->Free(to_).ok());
 }
 
-TEST_F(DirectCopiesTest, RefuseMemoryThatIsNotThere) {
+TEST_F(DirectCopiesTest, DirectCopy_RefusesRangesPastTheAllocation) {
   EXPECT_EQ(copies_->Begin(to_, from_ + 1, kBytes).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(copies_->Begin(to_ + 1, from_, kBytes).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST_F(DirectCopiesTest, ReachOnlyWhatTheDevicesReach) {
+TEST_F(DirectCopiesTest, Reach_FollowsDeviceRuntime) {
   EXPECT_TRUE(copies_->Reach(0, 1));
   EXPECT_FALSE(DirectCopies(nullptr).Reach(0, 1));
 }

@@ -49,7 +49,7 @@ class FakeDevice : public ::testing::Test {
   std::unique_ptr<DeviceRuntime> runtime_;
 };
 
-TEST_F(FakeDevice, AddressesMeanNothingToTheHost) {
+TEST_F(FakeDevice, FakeDeviceAddress_FaultsOnHostAccess) {
   const DevicePtr memory = *runtime_->Allocate(0, kMiB);
   const uint64_t upper = memory.address >> 47;
   EXPECT_NE(upper, 0u);
@@ -57,7 +57,7 @@ TEST_F(FakeDevice, AddressesMeanNothingToTheHost) {
   EXPECT_DEATH(static_cast<void>(*reinterpret_cast<const volatile char*>(memory.address)), "");
 }
 
-TEST_F(FakeDevice, EachDeviceHasABudgetOfItsOwn) {
+TEST_F(FakeDevice, FakeDevices_HaveSeparateMemoryBudgets) {
   const DevicePtr first = *runtime_->Allocate(0, 6 * kMiB);
   EXPECT_EQ(runtime_->Allocate(0, 3 * kMiB).status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_TRUE(runtime_->Allocate(1, 8 * kMiB).ok());
@@ -82,7 +82,7 @@ TEST(FakeDeviceMemory, LargeAllocation_IsResidentToItsLastByte) {
   EXPECT_TRUE(runtime->Free(memory).ok());
 }
 
-TEST_F(FakeDevice, InjectedAllocationFailuresCountDownAndTakeNoMemory) {
+TEST_F(FakeDevice, InjectedAllocationFailures_CountDownAndTakeNoMemory) {
   faults_->fail_allocations = 2;
   for (int i = 0; i < 2; ++i) {
     EXPECT_EQ(runtime_->Allocate(0, kMiB).status().code(), absl::StatusCode::kResourceExhausted);
@@ -105,7 +105,7 @@ TEST(DeviceFaultsFile, Faults_AreSharedByAllProcessesThatOpenTheFile) {
   EXPECT_EQ(unlink(path.c_str()), 0);
 }
 
-TEST_F(FakeDevice, AnInjectedCopyFailureSurfacesOnceAtSynchronize) {
+TEST_F(FakeDevice, InjectedCopyFailure_IsReportedOnceBySynchronize) {
   const DevicePtr memory = *runtime_->Allocate(0, kMiB);
   const auto stream = *runtime_->CreateStream(0);
   const std::vector<std::byte> sent = Pattern(1, kMiB);
@@ -122,7 +122,7 @@ TEST_F(FakeDevice, AnInjectedCopyFailureSurfacesOnceAtSynchronize) {
   EXPECT_EQ((*seen)[10], std::byte{0}) << "the failed one was not";
 }
 
-TEST_F(FakeDevice, CopiesRunAsynchronouslyAndADelayHoldsThemUp) {
+TEST_F(FakeDevice, CopyDelay_HoldsAsynchronousCopies) {
   const DevicePtr memory = *runtime_->Allocate(0, kMiB);
   ASSERT_TRUE(Upload(*runtime_, memory, Pattern(1, kMiB)).ok());
   std::vector<std::byte> received(kMiB);
@@ -135,7 +135,7 @@ TEST_F(FakeDevice, CopiesRunAsynchronouslyAndADelayHoldsThemUp) {
   EXPECT_EQ(received, Pattern(1, kMiB));
 }
 
-TEST_F(FakeDevice, MemoryIsNotGivenBackUnderARunningCopy) {
+TEST_F(FakeDevice, Free_RefusesMemoryUnderRunningCopy) {
   const DevicePtr memory = *runtime_->Allocate(0, kMiB);
   std::vector<std::byte> received(kMiB);
   const auto stream = *runtime_->CreateStream(0);
@@ -147,7 +147,7 @@ TEST_F(FakeDevice, MemoryIsNotGivenBackUnderARunningCopy) {
   EXPECT_TRUE(runtime_->Free(memory).ok());
 }
 
-TEST_F(FakeDevice, RefusesImpossibleHardware) {
+TEST_F(FakeDevice, CreateFakeRuntime_RefusesInvalidHardware) {
   EXPECT_FALSE(CreateFakeRuntime({.device_count = 0}).ok());
   EXPECT_FALSE(CreateFakeRuntime({.device_count = 65}).ok());
   EXPECT_FALSE(CreateFakeRuntime({.device_count = 1, .device_bytes = 0}).ok());
@@ -167,7 +167,7 @@ class FakeIpc : public FakeDevice {
   IpcHandle handle_;
 };
 
-TEST_F(FakeIpc, OpenedMemoryStaysUsableAfterItsExporterWasKilled) {
+TEST_F(FakeIpc, OpenedIpcMemory_StaysUsableAfterExporterIsKilled) {
   StartExporter("export");
   const auto memory = runtime_->OpenIpc(handle_);
   ASSERT_TRUE(memory.ok()) << memory.status();
@@ -193,7 +193,7 @@ TEST_F(FakeIpc, OpenHandle_IsNotFoundWhenDescriptorNumberWasReused) {
   EXPECT_EQ(runtime_->OpenIpc(handle_).status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST_F(FakeIpc, ForgedHandlesOpenNothing) {
+TEST_F(FakeIpc, OpenIpc_RefusesForgedHandles) {
   StartExporter("export");
   const FakeIpcFields fields = *DecodeFakeIpc(handle_.opaque);
   FakeIpcFields other_memory = fields;
@@ -219,7 +219,7 @@ TEST_F(FakeIpc, ForgedHandlesOpenNothing) {
   EXPECT_TRUE(runtime_->OpenIpc(handle_).ok()) << "the true one still opens";
 }
 
-TEST(NullRuntime, HasNoDeviceAndSaysSo) {
+TEST(NullRuntime, NullRuntime_HasNoDevicesAndRefusesTheirUse) {
   const auto runtime = CreateNullRuntime();
   EXPECT_EQ(runtime->backend(), "none");
   EXPECT_TRUE(runtime->devices().empty());
@@ -232,7 +232,7 @@ TEST(NullRuntime, HasNoDeviceAndSaysSo) {
   EXPECT_EQ(runtime->FindDevice("GPU-any").status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST(CudaRuntime, WithoutAGpuSaysWhatIsMissing) {
+TEST(CudaRuntime, CreateCudaRuntime_IsUnavailableWithoutGpu) {
   const auto runtime = CreateCudaRuntime();
   if (runtime.ok()) GTEST_SKIP() << "there is a GPU";
   EXPECT_EQ(runtime.status().code(), absl::StatusCode::kUnavailable) << runtime.status();

@@ -14,7 +14,7 @@ constexpr char kMemory[] = "fedcba98-7654-4321-8fed-cba987654321";
 const FakeIpcFields kFake = {.process = kProcess, .pid = 0x0001e240, .fd = 258, .memory = kMemory};
 
 // The worked example of FORMAT.md.
-TEST(IpcFormat, TheBytesOfAFakeHandleAreAsWrittenDown) {
+TEST(IpcFormat, FakeIpcHandle_EncodesToGoldenBytes) {
   EXPECT_EQ(absl::BytesToHexString(EncodeFakeIpc(kFake)),
             "5443443146"
             "30313233343536372d383961622d346364652d386630312d323334353637383961626364"
@@ -23,18 +23,18 @@ TEST(IpcFormat, TheBytesOfAFakeHandleAreAsWrittenDown) {
             "66656463626139382d373635342d343332312d386665642d636261393837363534333231");
 }
 
-TEST(IpcFormat, TheBytesOfACudaHandleAreAsWrittenDown) {
+TEST(IpcFormat, CudaIpcHandle_EncodesToGoldenBytes) {
   const std::string handle(64, '\x07');
   EXPECT_EQ(EncodeCudaIpc({.process = kProcess, .handle = handle}), std::string("TCD1C") + kProcess + handle);
 }
 
-TEST(IpcFormat, DecodesWhatItEncodes) {
+TEST(IpcFormat, IpcHandles_SurviveRoundTrip) {
   EXPECT_EQ(DecodeFakeIpc(EncodeFakeIpc(kFake)).value_or(FakeIpcFields{}), kFake);
   const CudaIpcFields cuda = {.process = kProcess, .handle = std::string(64, '\0')};
   EXPECT_EQ(DecodeCudaIpc(EncodeCudaIpc(cuda)).value_or(CudaIpcFields{}), cuda);
 }
 
-TEST(IpcFormat, RefusesEveryOtherLengthAndTheOtherBackend) {
+TEST(IpcFormat, DecodeIpc_RefusesOtherLengthsAndOtherBackend) {
   const std::string fake = EncodeFakeIpc(kFake);
   const std::string cuda = EncodeCudaIpc({.process = kProcess, .handle = std::string(64, 'h')});
   for (size_t length = 0; length < fake.size(); ++length) {
@@ -49,7 +49,7 @@ TEST(IpcFormat, RefusesEveryOtherLengthAndTheOtherBackend) {
   EXPECT_FALSE(DecodeCudaIpc(fake).ok());
 }
 
-TEST(IpcFormat, RefusesAnotherVersionAndTextThatIsNotAUuid) {
+TEST(IpcFormat, DecodeIpc_RefusesOtherVersionAndInvalidUuid) {
   std::string version = EncodeFakeIpc(kFake);
   version[3] = '2';
   EXPECT_FALSE(DecodeFakeIpc(version).ok());
@@ -61,7 +61,7 @@ TEST(IpcFormat, RefusesAnotherVersionAndTextThatIsNotAUuid) {
   EXPECT_FALSE(DecodeCudaIpc(process).ok());
 }
 
-TEST(IpcFormat, AProcessKeepsItsToken) {
+TEST(IpcFormat, ThisProcessToken_StaysTheSame) {
   EXPECT_EQ(ThisProcessToken().size(), kUuidChars);
   EXPECT_EQ(ThisProcessToken(), ThisProcessToken());
 }

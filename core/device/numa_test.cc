@@ -32,7 +32,7 @@ class Numa : public ::testing::Test {
   const testing::TempFolder folder_;
 };
 
-TEST_F(Numa, NodesAreThoseOfTheDevicesThatHaveOneOnAHostThatHasSeveral) {
+TEST_F(Numa, NumaNodesOf_ListsDevicesWithNodeOnMultiNodeHost) {
   Write("bus/pci/devices/0000:3b:00.0/numa_node", "1");
   Write("bus/pci/devices/0000:86:00.0/numa_node", "-1");
   const std::vector<DeviceInfo> devices = {{.ordinal = 0, .pci_bus_id = "0000:86:00.0"},
@@ -45,12 +45,12 @@ TEST_F(Numa, NodesAreThoseOfTheDevicesThatHaveOneOnAHostThatHasSeveral) {
   }
 }
 
-TEST_F(Numa, DistinctNodesNamesEachOnce) {
+TEST_F(Numa, DistinctNodes_ListsEachNodeOnce) {
   EXPECT_EQ(DistinctNodes({{0, 1}, {1, 1}, {2, 0}, {5, 3}}), (std::vector<int>{0, 1, 3}));
   EXPECT_EQ(DistinctNodes({}), std::vector<int>());
 }
 
-TEST_F(Numa, AThreadRunsOnTheNodesCpusForAsLongAsAsked) {
+TEST_F(Numa, NearNumaNode_LimitsThreadToNodeCpusUntilDestroyed) {
   const cpu_set_t all = OwnCpus();
   if (CPU_COUNT(&all) < 2) GTEST_SKIP() << "one CPU has no choice";
   int last = CPU_SETSIZE - 1;
@@ -66,7 +66,7 @@ TEST_F(Numa, AThreadRunsOnTheNodesCpusForAsLongAsAsked) {
   EXPECT_TRUE(CPU_EQUAL(&after, &all));
 }
 
-TEST_F(Numa, ANodeThatIsNotKnownChangesNothing) {
+TEST_F(Numa, NearNumaNode_KeepsAllCpusForUnknownNode) {
   const cpu_set_t all = OwnCpus();
   Write("devices/system/node/node2/cpulist", "nonsense");
   for (const std::optional<int> node : {std::optional<int>(), std::optional(1), std::optional(2)}) {

@@ -45,7 +45,7 @@ class PciPlaceTest : public ::testing::Test {
   const fs::path root_ = folder_.path();
 };
 
-TEST_F(PciPlaceTest, TheNumaNodeIsWhatTheKernelSays) {
+TEST_F(PciPlaceTest, PciPlace_ReportsNumaNodeFromSysfs) {
   EXPECT_EQ(Find("0000:3b:00.0").numa_node, 0);
   EXPECT_EQ(Find("0000:86:00.0").numa_node, std::nullopt) << "-1 is the kernel's word for none";
 }
@@ -61,13 +61,13 @@ TEST_F(PciPlaceTest, NearestAdapters_ShareTheLongestPath) {
   EXPECT_THAT(Find("0000:86:00.0").nearest_nics, IsEmpty()) << "none below its bridge";
 }
 
-TEST_F(PciPlaceTest, RdmaDevicesComeBeforeInterfaces) {
+TEST_F(PciPlaceTest, NearestNics_PreferRdmaDevicesOverInterfaces) {
   AddAdapter("net", "ib0", switch_ / "0000:3c:00.0");
   AddAdapter("infiniband", "mlx5_0", switch_ / "0000:3c:00.0");
   EXPECT_THAT(Find("0000:3b:00.0").nearest_nics, ElementsAre("mlx5_0"));
 }
 
-TEST_F(PciPlaceTest, WhatIsNotThereIsLeftOut) {
+TEST_F(PciPlaceTest, PciPlace_IsEmptyForUnknownDevice) {
   for (const std::string bus_id : {"", "0000:ff:00.0"}) {
     EXPECT_EQ(Find(bus_id).numa_node, std::nullopt);
     EXPECT_THAT(Find(bus_id).nearest_nics, IsEmpty());

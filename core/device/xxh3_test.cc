@@ -49,13 +49,13 @@ class Xxh3 : public ::testing::Test {
   std::vector<uint8_t> bytes_ = std::vector<uint8_t>(kMaxBytes + 64);
 };
 
-TEST_F(Xxh3, IsThatOfXxHashForEveryLengthAtEveryAlignment) {
+TEST_F(Xxh3, DeviceXxh3_MatchesXxHashAtEveryLengthAndAlignment) {
   for (uint64_t bytes = 0; bytes <= 2200; ++bytes) {
     for (uint64_t offset = 0; offset < 64; ++offset) ASSERT_NO_FATAL_FAILURE(ExpectSame(offset, bytes));
   }
 }
 
-TEST_F(Xxh3, IsThatOfXxHashAroundTheBordersOfStripesBlocksAndTiles) {
+TEST_F(Xxh3, DeviceXxh3_MatchesXxHashAroundBlockBorders) {
   constexpr uint64_t kTileBytes = kTileBlocks * kBlockBytes;
   for (const uint64_t unit : {kStripeBytes, kBlockBytes, kTileBytes}) {
     for (const uint64_t count : {1, 2, 3, 15, 16, 17, 63, 64, 65}) {
@@ -69,7 +69,7 @@ TEST_F(Xxh3, IsThatOfXxHashAroundTheBordersOfStripesBlocksAndTiles) {
 }
 
 // Lengths of all magnitudes are equally likely.
-TEST_F(Xxh3, IsThatOfXxHashForRandomInputs) {
+TEST_F(Xxh3, DeviceXxh3_MatchesXxHashForRandomInputs) {
   for (int i = 0; i < kRandomCases; ++i) {
     const uint64_t max = std::min(kMaxBytes, uint64_t{1} << random_() % 19);
     const uint64_t bytes = random_() % (max + 1);
@@ -80,7 +80,7 @@ TEST_F(Xxh3, IsThatOfXxHashForRandomInputs) {
 }
 
 // Bits that only carry between words, where random bytes seldom do.
-TEST_F(Xxh3, IsThatOfXxHashForBytesThatAreAllTheSame) {
+TEST_F(Xxh3, DeviceXxh3_MatchesXxHashForRepeatedByte) {
   for (const uint8_t value : {0x00, 0x01, 0x7F, 0x80, 0xFF}) {
     std::ranges::fill(bytes_, value);
     for (const uint64_t bytes : {1, 3, 8, 16, 128, 240, 241, 1024, 1025, 5000, 70'000, 196'608}) {

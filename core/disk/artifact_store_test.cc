@@ -56,7 +56,7 @@ class DiskTier : public ::testing::Test {
   TestFolder folder_;
 };
 
-TEST(ArtifactStore, HasItsFolderToItselfByWhateverPathWhileItLives) {
+TEST(ArtifactStore, OpenArtifactStore_RefusesFolderInUseByAnyPath) {
   const TestFolder folder;
   auto store = ArtifactStore::Open(folder.File("packed"));
   ASSERT_TRUE(store.ok()) << store.status();
@@ -70,7 +70,7 @@ TEST(ArtifactStore, HasItsFolderToItselfByWhateverPathWhileItLives) {
   EXPECT_TRUE(ArtifactStore::Open(folder.File("packed")).ok());
 }
 
-TEST_F(DiskTier, AnArtifactIsThereAfterARestart) {
+TEST_F(DiskTier, PackedArtifact_IsFoundAfterReopen) {
   const std::string image = Pattern(kImageBytes, 1);
   const auto manifest = ManifestOf(image);
   Pack(*Open(), image);
@@ -114,7 +114,7 @@ TEST_F(DiskTier, WritesOfAnyAlignmentFromManyThreads_MakeTheSameFile) {
   EXPECT_TRUE(ImageIn(**file, kImageBytes) == image);
 }
 
-TEST_F(DiskTier, AnEmptyImageIsPackedToo) {
+TEST_F(DiskTier, EmptyImage_IsPacked) {
   ImageLayout layout;
   const auto manifest = Manifest::Create(layout, {}, {{"a", "b"}});
   ASSERT_TRUE(manifest.ok()) << manifest.status();
@@ -127,7 +127,7 @@ TEST_F(DiskTier, AnEmptyImageIsPackedToo) {
   EXPECT_TRUE(Open()->Find((*manifest)->id()).ok());
 }
 
-TEST_F(DiskTier, NothingIsLeftOfAWriterThatDidNotCommit) {
+TEST_F(DiskTier, WriterWithoutCommit_LeavesNoFile) {
   const auto store = Open();
   auto writer = Create(*store, 4096);
   EXPECT_EQ(folder_.Names().size(), 1u);
@@ -139,7 +139,7 @@ TEST_F(DiskTier, NothingIsLeftOfAWriterThatDidNotCommit) {
   EXPECT_THAT(folder_.Names(), IsEmpty());
 }
 
-TEST_F(DiskTier, WhatAKilledWriterLeftIsRemovedAndWhatALivingOneWritesIsNot) {
+TEST_F(DiskTier, RemoveAbandonedPartials_KeepsFilesOfLivingWriters) {
   const auto store = Open();
   const auto living = Create(*store, 4096);
   const std::vector<std::string> living_names = folder_.Names();
@@ -156,7 +156,7 @@ TEST_F(DiskTier, WhatAKilledWriterLeftIsRemovedAndWhatALivingOneWritesIsNot) {
   EXPECT_EQ(folder_.Names(), living_names);
 }
 
-TEST_F(DiskTier, CommitRefusesAnImageThatWasNotWrittenWhole) {
+TEST_F(DiskTier, Commit_RefusesImageThatIsNotWrittenWhole) {
   const std::string image = Pattern(8192, 4);
   const auto store = Open();
   auto writer = Create(*store, image.size());
@@ -166,7 +166,7 @@ TEST_F(DiskTier, CommitRefusesAnImageThatWasNotWrittenWhole) {
   EXPECT_THAT(store->List(), IsEmpty());
 }
 
-TEST_F(DiskTier, CommitRefusesAManifestThatDoesNotFit) {
+TEST_F(DiskTier, Commit_RefusesManifestOfOtherImageOrTooLarge) {
   const std::string image = Pattern(4096, 5);
   const auto store = Open();
   const ConstHostSpan span = Bytes(image);
@@ -184,7 +184,7 @@ TEST_F(DiskTier, CommitRefusesAManifestThatDoesNotFit) {
   EXPECT_EQ((*small)->Commit(*large).status().code(), absl::StatusCode::kInvalidArgument) << "too large";
 }
 
-TEST_F(DiskTier, WritesPastTheImageAreRefused) {
+TEST_F(DiskTier, Write_RefusesRangePastTheImage) {
   const auto store = Open();
   const auto writer = Create(*store, 4096);
   const std::string bytes(4096, 'x');
@@ -193,7 +193,7 @@ TEST_F(DiskTier, WritesPastTheImageAreRefused) {
   EXPECT_EQ(writer->Write(~uint64_t{0}, {&span, 1}).code(), absl::StatusCode::kOutOfRange);
 }
 
-TEST_F(DiskTier, AFullDiskSaysWhatIsNeeded) {
+TEST_F(DiskTier, FullDisk_ErrorSaysFolderAndNeededBytes) {
   const auto store = Open();
   ImageLayout layout = OneTensorLayout(uint64_t{1} << 50);  // a petabyte
   const absl::Status status = store->Create(layout, kManifestMax).status();
@@ -203,7 +203,7 @@ TEST_F(DiskTier, AFullDiskSaysWhatIsNeeded) {
   EXPECT_THAT(folder_.Names(), IsEmpty());
 }
 
-TEST_F(DiskTier, PackingTheSameArtifactTwiceKeepsOneFile) {
+TEST_F(DiskTier, PackingArtifactTwice_KeepsOneFile) {
   const std::string image = Pattern(4096, 6);
   const auto store = Open();
   const auto first = Pack(*store, image);
@@ -226,7 +226,7 @@ TEST_F(DiskTier, RemovedArtifact_IsGoneAndStillReadableByItsHolders) {
   EXPECT_EQ(ImageIn(*file, image.size()), image);
 }
 
-TEST_F(DiskTier, AWriterMayOutliveItsStore) {
+TEST_F(DiskTier, Writer_CommitsAfterItsStoreIsDestroyed) {
   const std::string image = Pattern(4096, 8);
   auto store = Open();
   auto writer = Create(*store, image.size());
@@ -236,7 +236,7 @@ TEST_F(DiskTier, AWriterMayOutliveItsStore) {
   EXPECT_TRUE(writer->Commit(ManifestOf(image)).ok());
 }
 
-TEST_F(DiskTier, DamagedAndForeignFilesAreLeftAloneAndNotOffered) {
+TEST_F(DiskTier, DamagedAndForeignFiles_AreKeptButNotListed) {
   const std::string image = Pattern(4096, 9);
   const std::string path = Pack(*Open(), image)->path();
   const auto damaged_by = [&](uint64_t at, char byte) {
@@ -264,7 +264,7 @@ TEST_F(DiskTier, DamagedAndForeignFilesAreLeftAloneAndNotOffered) {
   EXPECT_THAT(Open()->List(), IsEmpty()) << "truncated";
 }
 
-TEST_F(DiskTier, DamagedFilesAreListedUntilTheyAreWrittenAgainOrRemoved) {
+TEST_F(DiskTier, DamagedFile_IsListedUntilRewrittenOrRemoved) {
   const std::string image = Pattern(4096, 9);
   const std::string path = Pack(*Open(), image)->path();
   std::filesystem::resize_file(path, std::filesystem::file_size(path) - 1);
@@ -312,7 +312,7 @@ TEST_F(DiskTier, DamagedFile_IsForgottenWhenItOrItsArtifactIsRemoved) {
   EXPECT_EQ(store->Damaged().size(), 1u);
 }
 
-TEST_F(DiskTier, AFolderThatCannotBeMadeIsAnError) {
+TEST_F(DiskTier, OpenArtifactStore_FailsWhenFolderCannotBeMade) {
   WriteFile(folder_.File("file"), "x");
   EXPECT_FALSE(ArtifactStore::Open(folder_.File("file/inside")).ok());
   EXPECT_FALSE(ArtifactStore::Open(folder_.File("file")).ok());

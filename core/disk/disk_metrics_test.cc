@@ -53,7 +53,7 @@ class DiskMetrics : public ::testing::Test {
   RecordedTelemetry recorded_;
 };
 
-TEST_F(DiskMetrics, PackingReadingAndRemovingAreTimedAndTheirBytesCounted) {
+TEST_F(DiskMetrics, DiskMetrics_CountOperationsAndBytesOfPackedFiles) {
   const auto store = Open();
   EXPECT_EQ(Times("scan"), 1);
   EXPECT_EQ(store->Usage().used_bytes, 0);
@@ -78,7 +78,7 @@ TEST_F(DiskMetrics, PackingReadingAndRemovingAreTimedAndTheirBytesCounted) {
   }
 }
 
-TEST_F(DiskMetrics, TheFilesOfAnImportAreOrigins) {
+TEST_F(DiskMetrics, DiskMetrics_CountReadsOfImportedFilesAsOrigin) {
   const std::string path = folder_.File("model");
   WriteFile(path, image_);
   auto source = OpenFileSource(Opened({IdentityOf(path)}), {{0, 0, 0, kImageBytes}}, kImageBytes);
@@ -87,7 +87,7 @@ TEST_F(DiskMetrics, TheFilesOfAnImportAreOrigins) {
   EXPECT_EQ(recorded_.Sum(metrics::kDiskReadBytes.id(), {"origin"}), kImageBytes);
 }
 
-TEST_F(DiskMetrics, WhatTheDiskFailedToDoIsCountedAndWhatWasGivenUpIsNot) {
+TEST_F(DiskMetrics, DiskMetrics_CountDiskErrorsButNotAbandonedWrites) {
   auto store = Open();
   EXPECT_FALSE(store->Create(OneTensorLayout(uint64_t{1} << 50), kManifestMax).ok()) << "a petabyte";
   EXPECT_EQ(Errors("pack"), 1);

@@ -68,7 +68,7 @@ class Disk : public ::testing::Test {
   FakeFileIo io_;
 };
 
-TEST_F(Disk, AnAlignedFileIsReadDirectlyToItsPlace) {
+TEST_F(Disk, AlignedFile_IsReadWithDirectIo) {
   const std::string bytes = Pattern(kMiB, 1);
   const FileIdentity file = Make("f", bytes);
   const auto source = OpenWhole(file);
@@ -80,7 +80,7 @@ TEST_F(Disk, AnAlignedFileIsReadDirectlyToItsPlace) {
   EXPECT_EQ(io_.cached_reads, 0);
 }
 
-TEST_F(Disk, AFileInThePageCacheIsNotReadFromTheDisk) {
+TEST_F(Disk, CachedFile_IsReadFromPageCache) {
   const std::string bytes = Pattern(kMiB + 100, 2);
   const FileIdentity file = Make("f", bytes);
   ReadIntoPageCache(file.path);
@@ -90,7 +90,7 @@ TEST_F(Disk, AFileInThePageCacheIsNotReadFromTheDisk) {
   EXPECT_EQ(io_.direct_reads, 0);
 }
 
-TEST_F(Disk, UnalignedStretchesOfManyFilesMakeUpTheImageWithZerosBetween) {
+TEST_F(Disk, UnalignedExtentsOfSeveralFiles_MakeImageWithZeroGaps) {
   std::mt19937 random(3);
   std::vector<std::string> contents;
   std::vector<FileIdentity> files;
@@ -118,7 +118,7 @@ TEST_F(Disk, UnalignedStretchesOfManyFilesMakeUpTheImageWithZerosBetween) {
   EXPECT_EQ(io_.buffered_reads, 0) << "what is not aligned is read in the aligned superset";
 }
 
-TEST_F(Disk, TensorsThatLieCloseTogetherShareReads) {
+TEST_F(Disk, AdjacentTensors_ShareReads) {
   // As safetensors packs them: one after the other in the file, each at a 256-byte boundary in the image.
   const std::string bytes = Pattern(512 * kKiB, 4);
   const FileIdentity file = Make("f", bytes);
@@ -133,7 +133,7 @@ TEST_F(Disk, TensorsThatLieCloseTogetherShareReads) {
   EXPECT_LE(io_.direct_reads, 6) << "for " << extents.size() << " tensors";
 }
 
-TEST_F(Disk, ADestinationInPiecesIsFilledInOrder) {
+TEST_F(Disk, FetchIntoSeveralSpans_FillsThemInOrder) {
   const std::string bytes = Pattern(kMiB, 5);
   const auto source = OpenWhole(Make("f", bytes));
   AlignedMemory first(512 * kKiB), second(1000), third(kMiB);
@@ -147,7 +147,7 @@ TEST_F(Disk, ADestinationInPiecesIsFilledInOrder) {
   EXPECT_TRUE(third.text().substr(8, 300 * kKiB) == bytes.substr(4096 + first.bytes + 1000, 300 * kKiB));
 }
 
-TEST_F(Disk, ManyThreadsFetchAtOnce) {
+TEST_F(Disk, ConcurrentFetches_ReturnTheirRanges) {
   const std::string bytes = Pattern(4 * kMiB, 6);
   const FileIdentity file = Make("f", std::string(100, 'h') + bytes);
   const auto source = Open({file}, {{0, 100, 0, bytes.size()}}, bytes.size());
@@ -159,7 +159,7 @@ TEST_F(Disk, ManyThreadsFetchAtOnce) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST_F(Disk, ReadsThatComeShortAreContinued) {
+TEST_F(Disk, ShortReads_AreContinued) {
   const std::string bytes = Pattern(300 * kKiB + 5, 7);
   const FileIdentity file = Make("f", std::string(3, 'h') + bytes);
   std::mt19937 random(1);
@@ -179,7 +179,7 @@ TEST_F(Disk, ReadsThatComeShortAreContinued) {
   EXPECT_GT(io_.buffered_reads, 0) << "what ends in mid-block is continued without direct I/O";
 }
 
-TEST_F(Disk, AFileSystemThatRefusesDirectReadsIsReadWithout) {
+TEST_F(Disk, RefusedDirectRead_FallsBackToBufferedReads) {
   const std::string bytes = Pattern(512 * kKiB, 8);
   const FileIdentity file = Make("f", bytes);
   io_.on_read = [](bool direct, HostSpan, uint64_t) -> std::optional<ssize_t> {
@@ -192,7 +192,7 @@ TEST_F(Disk, AFileSystemThatRefusesDirectReadsIsReadWithout) {
   EXPECT_EQ(io_.direct_reads, 1) << "it is not asked again";
 }
 
-TEST_F(Disk, MemoryFileSystemsWorkToo) {
+TEST_F(Disk, MemoryFile_IsReadThroughItsDescriptor) {
   const std::string bytes = Pattern(300 * kKiB + 1, 9);
   const UniqueFd fd(memfd_create("packed", MFD_CLOEXEC));
   ASSERT_EQ(pwrite(fd.get(), bytes.data(), bytes.size(), 0), static_cast<ssize_t>(bytes.size()));
@@ -201,7 +201,7 @@ TEST_F(Disk, MemoryFileSystemsWorkToo) {
   ExpectFetches(**source, {0, bytes.size()}, bytes);
 }
 
-TEST_F(Disk, ADiskThatFailsIsDataLossWithThePlace) {
+TEST_F(Disk, ReadError_IsDataLossWithPathAndOffset) {
   const FileIdentity file = Make("f", Pattern(512 * kKiB, 10));
   io_.on_read = [](bool, HostSpan, uint64_t offset) -> std::optional<ssize_t> {
     if (offset < 256 * kKiB) return std::nullopt;
@@ -216,7 +216,7 @@ TEST_F(Disk, ADiskThatFailsIsDataLossWithThePlace) {
   EXPECT_THAT(status.message(), HasSubstr("262144"));
 }
 
-TEST_F(Disk, AMountThatGoesAwayWhileAFileIsReadIsUnavailableAndNotTheFile) {
+TEST_F(Disk, UnreachableMount_IsUnavailable) {
   const FileIdentity file = Make("f", Pattern(256 * kKiB, 12));
   const auto source = OpenWhole(file);
   AlignedMemory memory(file.bytes);
@@ -230,7 +230,7 @@ TEST_F(Disk, AMountThatGoesAwayWhileAFileIsReadIsUnavailableAndNotTheFile) {
   }
 }
 
-TEST_F(Disk, AFileThatEndsEarlyIsDataLossAndOneThatShrankHasChanged) {
+TEST_F(Disk, TruncatedFile_IsDataLossOrFailedPrecondition) {
   const FileIdentity file = Make("f", Pattern(256 * kKiB, 11));
   const auto source = OpenWhole(file);
   AlignedMemory memory(file.bytes);
@@ -245,7 +245,7 @@ TEST_F(Disk, AFileThatEndsEarlyIsDataLossAndOneThatShrankHasChanged) {
             absl::StatusCode::kFailedPrecondition);
 }
 
-TEST_F(Disk, AFileThatChangesWhileItIsReadIsNotPassedOn) {
+TEST_F(Disk, FileChangedDuringRead_IsRefused) {
   const FileIdentity file = Make("f", Pattern(256 * kKiB, 12));
   const auto source = OpenWhole(file);
   AlignedMemory memory(file.bytes);
@@ -266,7 +266,7 @@ TEST_F(Disk, AFileThatChangesWhileItIsReadIsNotPassedOn) {
   EXPECT_THAT(status.message(), HasSubstr(file.path));
 }
 
-TEST_F(Disk, FilesThatAreNotWhatTheyWereAreRefusedAtOpen) {
+TEST_F(Disk, OpenFileSource_RefusesFilesThatChanged) {
   const auto open = [](FileIdentity file) {
     const uint64_t bytes = file.bytes;
     return OpenFileSource(Opened({std::move(file)}), {{0, 0, 0, 1}}, bytes).status();
@@ -284,7 +284,7 @@ TEST_F(Disk, FilesThatAreNotWhatTheyWereAreRefusedAtOpen) {
   EXPECT_EQ(open(file).code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST_F(Disk, APackedFileIsReadThroughItsDescriptorThoughItWasRemoved) {
+TEST_F(Disk, RemovedPackedFile_IsReadThroughItsDescriptor) {
   const std::string image = Pattern(kMiB + 256, 13);
   const FileIdentity file = Make("f", std::string(8192, 'h') + image + std::string(AlignUp(256) - 256, '\0'));
   UniqueFd fd(open(file.path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -302,7 +302,7 @@ TEST_F(Disk, APackedFileIsReadThroughItsDescriptorThoughItWasRemoved) {
   EXPECT_TRUE(kept.expired());
 }
 
-TEST_F(Disk, APackedFileShorterThanItsImageIsRefused) {
+TEST_F(Disk, PackedFileShorterThanImage_IsRefused) {
   const FileIdentity file = Make("f", Pattern(8192, 14));
   const UniqueFd fd(open(file.path.c_str(), O_RDONLY | O_CLOEXEC));
   EXPECT_EQ(OpenPackedSource("p", fd.get(), 4096, 4097, nullptr).status().code(),
@@ -310,7 +310,7 @@ TEST_F(Disk, APackedFileShorterThanItsImageIsRefused) {
   EXPECT_TRUE(OpenPackedSource("p", fd.get(), 4096, 4096, nullptr).ok());
 }
 
-TEST_F(Disk, RequestsThatDoNotFitAreRefused) {
+TEST_F(Disk, Fetch_RefusesRangeOutsideImageAndWrongDestinationSize) {
   const auto source = OpenWhole(Make("f", Pattern(8192, 15)));
   AlignedMemory memory(4096);
   EXPECT_EQ(Fetch(*source, {8000, 4096}, {memory.span()}).status().code(), absl::StatusCode::kOutOfRange);
@@ -320,7 +320,7 @@ TEST_F(Disk, RequestsThatDoNotFitAreRefused) {
   EXPECT_EQ(Fetch(*source, {0, 4095}, {memory.span()}).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST_F(Disk, ACancelledFetchStopsBetweenReads) {
+TEST_F(Disk, CancelledFetch_StopsBetweenReads) {
   const FileIdentity file = Make("f", Pattern(kMiB, 16));
   const auto source = OpenWhole(file);
   const RequestContext context = RequestContext::Background(absl::Minutes(1));

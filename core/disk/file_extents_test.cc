@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint64_t kHuge = ~uint64_t{0};
 
-TEST(FileExtents, ExtentsThatCannotBeRightAreRefused) {
+TEST(FileExtents, FileExtents_RefuseOverlapsAndRangesPastFileOrImage) {
   const auto refused = [](std::vector<FileExtent> extents) {
     return !FileExtents::Create(std::move(extents), 1000, {500, 500}).ok();
   };
@@ -27,7 +27,7 @@ TEST(FileExtents, ExtentsThatCannotBeRightAreRefused) {
 }
 
 // Carries out the pieces on files in memory, and compares with the image made byte by byte.
-TEST(FileExtents, CutsAnyRangeIntoPiecesThatMakeUpTheImage) {
+TEST(FileExtents, CutRange_GivesPiecesThatMakeUpTheImage) {
   std::mt19937 random(5);
   for (int round = 0; round < 300; ++round) {
     const uint64_t image_bytes = 1 + random() % 400;

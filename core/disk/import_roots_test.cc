@@ -69,7 +69,7 @@ class ImportRootsTest : public ::testing::Test {
   TestFolder folder_;
 };
 
-TEST_F(ImportRootsTest, FindFilesAndFoldersInARootOnceTheirLinksAreResolved) {
+TEST_F(ImportRootsTest, Find_ResolvesLinksToFilesAndFoldersInRoot) {
   fs::create_directory_symlink(root(), Path("link-to-models"));
   fs::create_symlink("deep/model", root() + "/relative");
   fs::create_symlink(root() + "/deep/model", root() + "/absolute");
@@ -91,7 +91,7 @@ TEST_F(ImportRootsTest, FindFilesAndFoldersInARootOnceTheirLinksAreResolved) {
   }
 }
 
-TEST_F(ImportRootsTest, ALinkMayLeadFromOneRootIntoAnother) {
+TEST_F(ImportRootsTest, LinkBetweenRoots_IsFollowed) {
   fs::create_symlink("../models-of-others/secret", root() + "/link");
   EXPECT_FALSE(Roots({root()}).Find({}, root() + "/link").ok());
   const auto found = Roots({root(), Path("models-of-others")}).Find({}, root() + "/link");
@@ -99,7 +99,7 @@ TEST_F(ImportRootsTest, ALinkMayLeadFromOneRootIntoAnother) {
   EXPECT_EQ(found->path, Path("models-of-others/secret"));
 }
 
-TEST_F(ImportRootsTest, AMountThatWentAwayIsNotTakenForFilesThatAreGone) {
+TEST_F(ImportRootsTest, UnreachableMount_IsUnavailableInsteadOfDenied) {
   const std::string path = root() + "/deep/model";
   const ImportRoots roots = Roots({root()});
   const FileIdentity identity = IdentityOf(path);
@@ -124,7 +124,7 @@ TEST_F(ImportRootsTest, AMountThatWentAwayIsNotTakenForFilesThatAreGone) {
   }
 }
 
-TEST_F(ImportRootsTest, WhatIsOutsideIsRefusedInTheSameWordsWhetherItIsThereOrNot) {
+TEST_F(ImportRootsTest, PathOutsideRoots_GetsSameErrorWhetherItExists) {
   fs::create_symlink(Path("models-of-others/secret"), root() + "/out");
   fs::create_symlink(Path("models-of-others/none"), root() + "/out-to-nothing");
   fs::create_symlink("loop", root() + "/loop");
@@ -149,7 +149,7 @@ TEST_F(ImportRootsTest, WhatIsOutsideIsRefusedInTheSameWordsWhetherItIsThereOrNo
   EXPECT_EQ(ImportRoots().Find({}, Path("models-of-others/secret")).status(), without_roots);
 }
 
-TEST_F(ImportRootsTest, WhatThisProcessMayNotReadIsRefusedLikeWhatIsNotThere) {
+TEST_F(ImportRootsTest, UnreadablePath_GetsSameErrorAsMissingPath) {
   fs::create_directories(root() + "/closed");
   WriteFile(root() + "/closed/model", "theirs");
   WriteFile(root() + "/unreadable", "theirs");
@@ -188,7 +188,7 @@ TEST_F(ImportRootsTest, ReadEverything_ErrorsSayWhatIsWrong) {
   EXPECT_TRUE(roots.OpenFile({}, root() + "/out", std::vector{root(), Path("models-of-others")}).ok());
 }
 
-TEST_F(ImportRootsTest, NothingButRegularFilesIsOpened) {
+TEST_F(ImportRootsTest, OnlyRegularFiles_AreOpened) {
   ASSERT_EQ(mkfifo((root() + "/fifo").c_str(), 0600), 0);
   for (const ImportRoots& roots : {Roots({root()}), ImportRoots::Everything()}) {
     EXPECT_EQ(roots.Find({}, root() + "/fifo").status().code(), absl::StatusCode::kInvalidArgument);
@@ -199,7 +199,7 @@ TEST_F(ImportRootsTest, NothingButRegularFilesIsOpened) {
             absl::StatusCode::kInvalidArgument);
 }
 
-TEST_F(ImportRootsTest, PathsThatAreNoneAreRefused) {
+TEST_F(ImportRootsTest, InvalidPaths_AreRefused) {
   const ImportRoots roots = Roots({"/"});
   for (const std::string& path :
        {std::string(), std::string("relative"), std::string("/a\0b", 4), "/" + std::string(5000, 'a')}) {
@@ -207,7 +207,7 @@ TEST_F(ImportRootsTest, PathsThatAreNoneAreRefused) {
   }
 }
 
-TEST_F(ImportRootsTest, ARootThatIsNotThereIsAnErrorThatNamesIt) {
+TEST_F(ImportRootsTest, MissingRoot_ErrorNamesIt) {
   const absl::Status status = ImportRoots::Beneath({root(), Path("none")}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(status.message()), HasSubstr(Path("none")));
@@ -215,7 +215,7 @@ TEST_F(ImportRootsTest, ARootThatIsNotThereIsAnErrorThatNamesIt) {
 
 // The state that the loser of a race sees: the path was resolved when it held no link, and is opened now that
 // it does. A file that is opened again goes by a path that was resolved earlier.
-TEST_F(ImportRootsTest, ALinkThatCameToStandInAResolvedPathIsNotFollowed) {
+TEST_F(ImportRootsTest, LinkPlacedInResolvedPath_IsNotFollowed) {
   WriteFile(Path("models-of-others/model"), "sesame");
   for (const ImportRoots& roots : {Roots({root()}), ImportRoots::Everything()}) {
     const FileIdentity model = IdentityOf(root() + "/deep/model");  // being renamed changes its ctime
@@ -233,7 +233,7 @@ TEST_F(ImportRootsTest, ALinkThatCameToStandInAResolvedPathIsNotFollowed) {
   }
 }
 
-TEST_F(ImportRootsTest, WritingOutWhatAFileHoldsEndsWithTheContext) {
+TEST_F(ImportRootsTest, WriteBackOfLargeFile_EndsAtDeadlineAndOnCancellation) {
   const std::string large = root() + "/large";
   WriteFile(large, "");
   if (truncate(large.c_str(), off_t{4} << 40) != 0) {
@@ -250,7 +250,7 @@ TEST_F(ImportRootsTest, WritingOutWhatAFileHoldsEndsWithTheContext) {
   EXPECT_EQ(roots.Find(cancelled, large).status().code(), absl::StatusCode::kCancelled);
 }
 
-TEST_F(ImportRootsTest, AFileThatIsOpenedAgainMustBeInARootAndAsItWas) {
+TEST_F(ImportRootsTest, OpenAgain_RefusesChangedFileAndPathOutsideRoots) {
   const ImportRoots roots = Roots({root()});
   const FileIdentity model = IdentityOf(root() + "/deep/model");
   const auto again = roots.OpenAgain(model);

@@ -68,7 +68,7 @@ TEST_F(ImportVerifierTest, UnchangedFiles_CompareEqualThoughTheirNamesAreGone) {
   EXPECT_TRUE(status.ok()) << status;
 }
 
-TEST_F(ImportVerifierTest, AStoreThatNoTimeTellsOfIsFoundWithItsChunkAndFile) {
+TEST_F(ImportVerifierTest, ChangeWithoutNewMtime_IsReportedWithChunkAndFile) {
   Store(b_, kFileBytes - 1);
   const absl::Status status = Compare(Opened({a_, IdentityOf(b_.path)}));
   EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
@@ -76,20 +76,20 @@ TEST_F(ImportVerifierTest, AStoreThatNoTimeTellsOfIsFoundWithItsChunkAndFile) {
   EXPECT_THAT(std::string(status.message()), HasSubstr(b_.path));
 }
 
-TEST_F(ImportVerifierTest, AChunkOfTwoFilesNamesThemBoth) {
+TEST_F(ImportVerifierTest, ChangedChunkAcrossTwoFiles_IsReportedWithBoth) {
   Store(a_, kFileBytes - 1);
   const absl::Status status = Compare(Opened({IdentityOf(a_.path), b_}));
   EXPECT_THAT(std::string(status.message()), HasSubstr("chunk 3 "));
   EXPECT_THAT(std::string(status.message()), HasSubstr(a_.path + " and 1 more"));
 }
 
-TEST_F(ImportVerifierTest, AFileWithAnotherTimeHasChanged) {
+TEST_F(ImportVerifierTest, FileWithNewMtime_FailsPrecondition) {
   auto files = Opened({a_, b_});
   WriteFile(a_.path, "short");
   EXPECT_EQ(Compare(std::move(files)).code(), absl::StatusCode::kFailedPrecondition);
 }
 
-TEST_F(ImportVerifierTest, ASourceIsComparedChunkByChunk) {
+TEST_F(ImportVerifierTest, FindDifferentChunk_ReturnsChangedChunk) {
   const auto different = [&] {
     auto source = OpenFileSource(Opened({IdentityOf(a_.path), IdentityOf(b_.path)}),
                                  {{0, 0, 0, kFileBytes}, {1, 0, kFileBytes, kFileBytes}}, 2 * kFileBytes);
@@ -103,7 +103,7 @@ TEST_F(ImportVerifierTest, ASourceIsComparedChunkByChunk) {
   EXPECT_EQ(different(), 2u);
 }
 
-TEST_F(ImportVerifierTest, EndsWithItsCaller) {
+TEST_F(ImportVerifierTest, CancelledCompare_ReturnsCancelled) {
   const RequestContext context = RequestContext::Background(absl::Minutes(1));
   context.cancellation.Cancel();
   EXPECT_EQ(Compare(Opened({a_, b_}), context).code(), absl::StatusCode::kCancelled);

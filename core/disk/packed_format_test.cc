@@ -27,7 +27,7 @@ std::string Reseal(std::string bytes) {
   return bytes;
 }
 
-TEST(PackedFormat, TheHeaderHasTheBytesThatTheFormatShows) {
+TEST(PackedFormat, PackedHeader_EncodesToGoldenBytes) {
   const std::string bytes = EncodePackedHeader(kHeader);
   ASSERT_EQ(bytes.size(), kPackedHeaderBytes);
   EXPECT_EQ(absl::BytesToHexString(bytes.substr(0, 64)),
@@ -42,14 +42,14 @@ TEST(PackedFormat, TheHeaderHasTheBytesThatTheFormatShows) {
   EXPECT_EQ(bytes.substr(64), std::string(kPackedHeaderBytes - 64, '\0'));
 }
 
-TEST(PackedFormat, AHeaderComesBackAsItWas) {
+TEST(PackedFormat, PackedHeader_SurvivesRoundTrip) {
   EXPECT_EQ(kHeader.file_bytes(), 16384u);
   const auto header = Decode(EncodePackedHeader(kHeader));
   ASSERT_TRUE(header.ok()) << header.status();
   EXPECT_EQ(*header, kHeader);
 }
 
-TEST(PackedFormat, DamageAnywhereInTheHeaderIsFound) {
+TEST(PackedFormat, DamagedPackedHeader_IsRefusedAtEveryByte) {
   const std::string good = EncodePackedHeader(kHeader);
   for (size_t at = 0; at < kPackedHeaderBytes; at += at < 64 ? 1 : 61) {
     std::string bad = good;
@@ -60,14 +60,14 @@ TEST(PackedFormat, DamageAnywhereInTheHeaderIsFound) {
   EXPECT_FALSE(Decode("").ok());
 }
 
-TEST(PackedFormat, AFileOfAnotherSizeIsRefused) {
+TEST(PackedFormat, PackedHeader_RefusesOtherFileSize) {
   const std::string bytes = EncodePackedHeader(kHeader);
   EXPECT_FALSE(Decode(bytes, kHeader.file_bytes() - 4096).ok());
   EXPECT_FALSE(Decode(bytes, kHeader.file_bytes() + 1).ok());
   EXPECT_FALSE(Decode(bytes, 0).ok());
 }
 
-TEST(PackedFormat, PartsThatDoNotLieInOrderAreRefused) {
+TEST(PackedFormat, PackedHeader_RefusesPartsOutOfOrder) {
   const auto refused = [](PackedHeader header) { return !Decode(EncodePackedHeader(header)).ok(); };
   constexpr uint64_t kHuge = ~uint64_t{0};
   for (const uint64_t wrong : {uint64_t{0}, uint64_t{8191}, kHuge, kHuge - 4095}) {
@@ -91,7 +91,7 @@ TEST(PackedFormat, PartsThatDoNotLieInOrderAreRefused) {
   }
 }
 
-TEST(PackedFormat, ALaterVersionIsToldApartFromDamage) {
+TEST(PackedFormat, LaterPackedVersion_IsUnimplementedInsteadOfInvalid) {
   std::string bytes = EncodePackedHeader(kHeader);
   bytes[8] = 2;
   EXPECT_EQ(Decode(bytes).status().code(), absl::StatusCode::kUnimplemented);
@@ -99,7 +99,7 @@ TEST(PackedFormat, ALaterVersionIsToldApartFromDamage) {
   EXPECT_EQ(Decode(Reseal(bytes)).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(PackedFormat, RandomFieldsNeverPassUnlessTheyDescribeTheFile) {
+TEST(PackedFormat, RandomPackedHeader_IsRefusedUnlessItDescribesFile) {
   std::mt19937_64 random(3);
   for (int i = 0; i < 20'000; ++i) {
     std::string bytes = EncodePackedHeader(kHeader);
@@ -113,7 +113,7 @@ TEST(PackedFormat, RandomFieldsNeverPassUnlessTheyDescribeTheFile) {
   }
 }
 
-TEST(PackedFormat, AFilesNameTellsItsArtifact) {
+TEST(PackedFormat, PackedFileName_ContainsArtifactId) {
   const std::string id = ArtifactId(2, "manifest");
   const std::string name = PackedFileName(id);
   EXPECT_EQ(name.find(':'), std::string::npos);

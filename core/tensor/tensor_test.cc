@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 
 // Written out once more here on purpose: the values are part of the manifest's format, the names of
 // safetensors'.
-TEST(DType, ValuesNamesAndBitsNeverChange) {
+TEST(DType, DtypeValuesNamesAndBits_AreStable) {
   const struct {
     int value;
     const char* name;
@@ -33,7 +33,7 @@ TEST(DType, ValuesNamesAndBitsNeverChange) {
   }
 }
 
-TEST(DType, IsFoundByItsValueAndByItsName) {
+TEST(DType, FindDtype_FindsByValueAndByName) {
   for (const DTypeInfo& info : AllDTypes()) {
     EXPECT_EQ(FindDType(info.dtype), &info);
     EXPECT_EQ(FindDType(info.name), &info);
@@ -41,7 +41,7 @@ TEST(DType, IsFoundByItsValueAndByItsName) {
   }
 }
 
-TEST(DType, UnknownValuesAndNamesAreNotFound) {
+TEST(DType, FindDtype_ReturnsNullForUnknownValuesAndNames) {
   EXPECT_EQ(FindDType(static_cast<DType>(0)), nullptr);
   EXPECT_EQ(FindDType(static_cast<DType>(23)), nullptr);
   EXPECT_EQ(FindDType(static_cast<DType>(255)), nullptr);
@@ -50,22 +50,22 @@ TEST(DType, UnknownValuesAndNamesAreNotFound) {
   EXPECT_EQ(FindDType("F32 "), nullptr);
 }
 
-TEST(TensorBytes, IsTheProductOfShapeAndElementSize) {
+TEST(TensorBytes, TensorBytes_MultipliesShapeAndElementSize) {
   EXPECT_EQ(*TensorBytes(DType::kF32, {2, 3}), 24u);
   EXPECT_EQ(*TensorBytes(DType::kBF16, {7}), 14u);
   EXPECT_EQ(*TensorBytes(DType::kC64, {1, 1, 1}), 8u);
   EXPECT_EQ(*TensorBytes(DType::kBool, {5}), 5u);
 }
 
-TEST(TensorBytes, AScalarHasOneElement) { EXPECT_EQ(*TensorBytes(DType::kI64, {}), 8u); }
+TEST(TensorBytes, TensorBytesOfScalar_CountsOneElement) { EXPECT_EQ(*TensorBytes(DType::kI64, {}), 8u); }
 
-TEST(TensorBytes, AZeroAnywhereMakesItEmptyEvenBesideHugeDimensions) {
+TEST(TensorBytes, ZeroDimension_GivesZeroBytesBesideHugeDimensions) {
   EXPECT_EQ(*TensorBytes(DType::kF32, {0}), 0u);
   EXPECT_EQ(*TensorBytes(DType::kF32, {UINT64_MAX, UINT64_MAX, 0}), 0u);
   EXPECT_EQ(*TensorBytes(DType::kF4, {0, 3}), 0u);
 }
 
-TEST(TensorBytes, PackedTypesMustFillWholeBytes) {
+TEST(TensorBytes, PackedDtypes_MustFillWholeBytes) {
   EXPECT_EQ(*TensorBytes(DType::kF4, {2}), 1u);
   EXPECT_EQ(*TensorBytes(DType::kF6E2M3, {4}), 3u);
   EXPECT_EQ(*TensorBytes(DType::kF6E3M2, {2, 2}), 3u);
@@ -77,7 +77,7 @@ TEST(TensorBytes, PackedTypesMustFillWholeBytes) {
   EXPECT_FALSE(TensorBytes(DType::kF4, {}).ok());  // a scalar of four bits
 }
 
-TEST(TensorBytes, IsExactUpToTheLast64BitSizeAndAnErrorBeyond) {
+TEST(TensorBytes, TensorBytes_IsExactUpTo64BitsAndFailsBeyond) {
   EXPECT_EQ(*TensorBytes(DType::kU8, {UINT64_MAX}), UINT64_MAX);
   EXPECT_EQ(*TensorBytes(DType::kF64, {uint64_t{1} << 60}), uint64_t{1} << 63);
   EXPECT_EQ(*TensorBytes(DType::kF4, {uint64_t{1} << 63}), uint64_t{1} << 62);
@@ -87,7 +87,7 @@ TEST(TensorBytes, IsExactUpToTheLast64BitSizeAndAnErrorBeyond) {
   EXPECT_FALSE(TensorBytes(DType::kU8, std::vector<uint64_t>(1000, 2)).ok());
 }
 
-TEST(TensorBytes, RejectsADTypeOutsideTheEnumeration) {
+TEST(TensorBytes, TensorBytes_RejectsUnknownDtype) {
   EXPECT_EQ(TensorBytes(static_cast<DType>(0), {1}).status().code(), absl::StatusCode::kInvalidArgument);
 }
 

@@ -58,7 +58,7 @@ class DeviceContract : public ::testing::TestWithParam<const char*> {
   std::unique_ptr<DeviceRuntime> runtime_;
 };
 
-TEST_P(DeviceContract, DevicesAreNamedByUuidAndOrdinal) {
+TEST_P(DeviceContract, Devices_HaveUniqueUuidsAndConsecutiveOrdinals) {
   EXPECT_EQ(runtime_->backend(), GetParam());
   ASSERT_FALSE(runtime_->devices().empty());
   std::set<std::string> uuids;
@@ -75,7 +75,7 @@ TEST_P(DeviceContract, DevicesAreNamedByUuidAndOrdinal) {
   EXPECT_EQ(runtime_->FindDevice("GPU-none").status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST_P(DeviceContract, BytesSurviveTheWayToTheDeviceOverItAndBack) {
+TEST_P(DeviceContract, CopyToOnAndFromDevice_KeepsBytes) {
   const uint64_t bytes = 3 * kMiB + 17;
   const DevicePtr first = MustAllocate(bytes + 5);
   const DevicePtr second = MustAllocate(bytes + 9);
@@ -91,7 +91,7 @@ TEST_P(DeviceContract, BytesSurviveTheWayToTheDeviceOverItAndBack) {
   EXPECT_TRUE(runtime_->Free(second).ok());
 }
 
-TEST_P(DeviceContract, CopiesOnAStreamRunInOrder) {
+TEST_P(DeviceContract, StreamCopies_RunInOrder) {
   const DevicePtr memory = MustAllocate(kMiB);
   const std::vector<std::byte> odd = Pattern(1, kMiB);
   const std::vector<std::byte> even = Pattern(2, kMiB);
@@ -105,7 +105,7 @@ TEST_P(DeviceContract, CopiesOnAStreamRunInOrder) {
   for (size_t i = 0; i < seen.size(); ++i) EXPECT_EQ(seen[i], i % 2 ? odd : even) << i;
 }
 
-TEST_P(DeviceContract, AnEventStandsForWhatWasEnqueuedBefore) {
+TEST_P(DeviceContract, Event_WaitsForCopiesEnqueuedBefore) {
   const DevicePtr memory = MustAllocate(kMiB);
   const std::vector<std::byte> odd = Pattern(1, kMiB);
   const std::vector<std::byte> even = Pattern(2, kMiB);
@@ -130,7 +130,7 @@ TEST_P(DeviceContract, AnEventStandsForWhatWasEnqueuedBefore) {
   EXPECT_TRUE(runtime_->Free(memory).ok()) << "nothing uses it any more";
 }
 
-TEST_P(DeviceContract, AStreamTellsWhenItIsIdle) {
+TEST_P(DeviceContract, IsIdle_TurnsTrueWhenCopiesAreDone) {
   const DevicePtr memory = MustAllocate(kMiB);
   const std::vector<std::byte> sent = Pattern(7, kMiB);
   std::vector<std::byte> received(kMiB);
@@ -145,7 +145,7 @@ TEST_P(DeviceContract, AStreamTellsWhenItIsIdle) {
   EXPECT_TRUE(runtime_->Free(memory).ok()) << "nothing uses it any more";
 }
 
-TEST_P(DeviceContract, LendsAStreamWithMemoryThatIsThereOnly) {
+TEST_P(DeviceContract, LendStream_RefusesMemoryPastTheAllocation) {
   const DevicePtr memory = MustAllocate(kMiB);
   const auto stream = MustCreateStream();
   int used = 0;
@@ -162,7 +162,7 @@ TEST_P(DeviceContract, LendsAStreamWithMemoryThatIsThereOnly) {
   EXPECT_EQ(used, 2);
 }
 
-TEST_P(DeviceContract, DestroyingAStreamWaitsForItsCopies) {
+TEST_P(DeviceContract, StreamDestructor_WaitsForCopies) {
   const uint64_t bytes = 8 * kMiB;
   const DevicePtr memory = MustAllocate(bytes);
   const std::vector<std::byte> sent = Pattern(4, bytes);
@@ -175,7 +175,7 @@ TEST_P(DeviceContract, DestroyingAStreamWaitsForItsCopies) {
   EXPECT_EQ(received, sent);
 }
 
-TEST_P(DeviceContract, StreamsOfSeveralThreadsWorkAtOnce) {
+TEST_P(DeviceContract, Streams_WorkConcurrentlyOnSeveralThreads) {
   std::vector<std::thread> threads;
   for (uint8_t i = 0; i < 4; ++i) {
     threads.emplace_back([this, i] {
@@ -193,7 +193,7 @@ TEST_P(DeviceContract, StreamsOfSeveralThreadsWorkAtOnce) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST_P(DeviceContract, CopiesBetweenDevices) {
+TEST_P(DeviceContract, CopyOnDevice_CopiesBetweenDevices) {
   const int last = static_cast<int>(runtime_->devices().size()) - 1;  // on a host with one GPU, the same
   const DevicePtr here = MustAllocate(kMiB, 0);
   const DevicePtr there = MustAllocate(kMiB, last);
@@ -204,7 +204,7 @@ TEST_P(DeviceContract, CopiesBetweenDevices) {
   EXPECT_EQ(Download(*runtime_, there, kMiB).value_or(std::vector<std::byte>{}), Pattern(5, kMiB));
 }
 
-TEST_P(DeviceContract, DigestsRangesInOrderWithCopies) {
+TEST_P(DeviceContract, Digest_DigestsRangesAfterEnqueuedCopies) {
   const uint64_t bytes = 3 * kMiB + 17;
   const int last = static_cast<int>(runtime_->devices().size()) - 1;
   const DevicePtr here = MustAllocate(bytes, 0);
@@ -233,7 +233,7 @@ TEST_P(DeviceContract, DigestsRangesInOrderWithCopies) {
   }
 }
 
-TEST_P(DeviceContract, RefusesDigestsOfWhatIsNotThereOrOnAnotherDevice) {
+TEST_P(DeviceContract, Digest_RefusesRangesPastMemoryOrOnOtherDevice) {
   const DevicePtr memory = MustAllocate(kMiB);
   const auto stream = MustCreateStream();
   std::vector<DigestBytes> digests(1);
@@ -248,7 +248,7 @@ TEST_P(DeviceContract, RefusesDigestsOfWhatIsNotThereOrOnAnotherDevice) {
   EXPECT_TRUE(stream->Synchronize().ok());
 }
 
-TEST_P(DeviceContract, AFullDeviceSaysSoAndStaysUsable) {
+TEST_P(DeviceContract, FullDevice_RefusesAllocationAndStaysUsable) {
   const uint64_t total = runtime_->devices()[0].total_bytes;
   const absl::Status status = runtime_->Allocate(0, total + kMiB).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
@@ -257,12 +257,12 @@ TEST_P(DeviceContract, AFullDeviceSaysSoAndStaysUsable) {
   EXPECT_TRUE(Upload(*runtime_, memory, Pattern(1, kMiB)).ok());
 }
 
-TEST_P(DeviceContract, FreedMemoryCanBeAllocatedAgain) {
+TEST_P(DeviceContract, FreedMemory_CanBeAllocatedAgain) {
   const uint64_t max = std::min<uint64_t>(runtime_->devices()[0].total_bytes / 2, 1024 * kMiB);
   for (int i = 0; i < 5; ++i) ASSERT_TRUE(runtime_->Free(MustAllocate(max)).ok());
 }
 
-TEST_P(DeviceContract, RefusesDevicesThatAreNotThereAndEmptyAllocations) {
+TEST_P(DeviceContract, UnknownDeviceAndEmptyAllocation_AreRefused) {
   const int beyond = static_cast<int>(runtime_->devices().size());
   for (const int device : {-1, beyond}) {
     EXPECT_EQ(runtime_->Allocate(device, kMiB).status().code(), kInvalid);
@@ -271,7 +271,7 @@ TEST_P(DeviceContract, RefusesDevicesThatAreNotThereAndEmptyAllocations) {
   EXPECT_EQ(runtime_->Allocate(0, 0).status().code(), kInvalid);
 }
 
-TEST_P(DeviceContract, MakesOnlyItsOwnDevicesCurrent) {
+TEST_P(DeviceContract, MakeCurrent_AcceptsOnlyKnownDevices) {
   for (const DeviceInfo& device : runtime_->devices()) {
     EXPECT_TRUE(runtime_->MakeCurrent(device.ordinal).ok());
   }
@@ -280,7 +280,7 @@ TEST_P(DeviceContract, MakesOnlyItsOwnDevicesCurrent) {
   }
 }
 
-TEST_P(DeviceContract, FreesOnlyWhatItAllocatedAndOnce) {
+TEST_P(DeviceContract, Free_AcceptsOnlyOwnAllocationsOnce) {
   const DevicePtr memory = MustAllocate(kMiB);
   EXPECT_EQ(runtime_->Free(memory + 4096).code(), kInvalid);
   EXPECT_EQ(runtime_->Free({.device = memory.device + 1, .address = memory.address}).code(), kInvalid);
@@ -289,7 +289,7 @@ TEST_P(DeviceContract, FreesOnlyWhatItAllocatedAndOnce) {
   EXPECT_EQ(runtime_->Free(memory).code(), kInvalid);
 }
 
-TEST_P(DeviceContract, RefusesCopiesOutsideAnAllocation) {
+TEST_P(DeviceContract, StreamCopy_RefusesRangesOutsideAllocations) {
   const DevicePtr memory = MustAllocate(kMiB);
   const DevicePtr freed = MustAllocate(kMiB);
   ASSERT_TRUE(runtime_->Free(freed).ok());
@@ -307,7 +307,7 @@ TEST_P(DeviceContract, RefusesCopiesOutsideAnAllocation) {
   EXPECT_TRUE(stream->Synchronize().ok()) << "what was refused was not enqueued";
 }
 
-TEST_P(DeviceContract, HostMemoryIsRegisteredOnce) {
+TEST_P(DeviceContract, RegisterHost_RefusesMemoryRegisteredBefore) {
   const uint64_t bytes = 4 * kMiB;
   auto* host = static_cast<std::byte*>(
       mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
@@ -326,7 +326,7 @@ TEST_P(DeviceContract, HostMemoryIsRegisteredOnce) {
   munmap(host, bytes);
 }
 
-TEST_P(DeviceContract, HostMemoryThatCanBeReadOnlyIsRegisteredAsSuch) {
+TEST_P(DeviceContract, RegisterHost_AcceptsReadOnlyMemory) {
   if (!runtime_->devices().front().locks_read_only) GTEST_SKIP() << "this device cannot";
   const uint64_t bytes = 4 * kMiB;
   auto* host = static_cast<std::byte*>(
@@ -341,7 +341,7 @@ TEST_P(DeviceContract, HostMemoryThatCanBeReadOnlyIsRegisteredAsSuch) {
   munmap(host, bytes);
 }
 
-TEST_P(DeviceContract, AnotherProcessReadsAndWritesExportedMemory) {
+TEST_P(DeviceContract, ExportedMemory_IsReadAndWrittenByAnotherProcess) {
   const uint64_t bytes = 4 * kMiB;
   const DevicePtr memory = MustAllocate(bytes);
   ASSERT_TRUE(Upload(*runtime_, memory, Pattern(1, bytes)).ok());
@@ -359,7 +359,7 @@ TEST_P(DeviceContract, AnotherProcessReadsAndWritesExportedMemory) {
   EXPECT_TRUE(runtime_->Free(memory).ok());
 }
 
-TEST_P(DeviceContract, ExportsOnlyWholeAllocationsOfItsOwn) {
+TEST_P(DeviceContract, Export_AcceptsOnlyWholeOwnAllocations) {
   const DevicePtr memory = MustAllocate(4 * kMiB);
   EXPECT_EQ(runtime_->Export(memory + 4096).status().code(), kInvalid);
   EXPECT_EQ(runtime_->Export({}).status().code(), kInvalid);
@@ -367,13 +367,13 @@ TEST_P(DeviceContract, ExportsOnlyWholeAllocationsOfItsOwn) {
   EXPECT_EQ(runtime_->Export(memory).status().code(), kInvalid);
 }
 
-TEST_P(DeviceContract, DoesNotOpenAHandleOfItsOwnProcess) {
+TEST_P(DeviceContract, OpenIpc_RefusesHandleOfOwnProcess) {
   const auto handle = runtime_->Export(MustAllocate(4 * kMiB));
   ASSERT_TRUE(handle.ok()) << handle.status();
   EXPECT_EQ(runtime_->OpenIpc(*handle).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
-TEST_P(DeviceContract, RefusesHandlesThatAreMalformedOrOfAnotherDevice) {
+TEST_P(DeviceContract, OpenIpc_RefusesMalformedHandlesAndUnknownDevices) {
   const auto handle = runtime_->Export(MustAllocate(4 * kMiB));
   ASSERT_TRUE(handle.ok()) << handle.status();
   for (const std::string& opaque :
@@ -388,7 +388,7 @@ TEST_P(DeviceContract, RefusesHandlesThatAreMalformedOrOfAnotherDevice) {
   EXPECT_EQ(runtime_->OpenIpc(elsewhere).status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST_P(DeviceContract, ClosesOnlyWhatItOpened) {
+TEST_P(DeviceContract, CloseIpc_AcceptsOnlyOpenedMemory) {
   const DevicePtr memory = MustAllocate(kMiB);
   EXPECT_EQ(runtime_->CloseIpc(memory).code(), kInvalid);
   EXPECT_EQ(runtime_->CloseIpc({}).code(), kInvalid);
