@@ -52,7 +52,7 @@ TEST(ChunkPicker, SkippedChunks_AreNotAskedFor) {
   EXPECT_TRUE(picker.all_done());
 }
 
-TEST(ChunkPicker, AWholeSourceGivesEachChunkOnce) {
+TEST(ChunkPicker, WholeSource_GivesEachChunkOnceInRandomOrder) {
   ChunkPicker picker(300, /*seed=*/1);
   const int source = picker.AddSource({});
   EXPECT_EQ(picker.missing(), 300u);
@@ -65,14 +65,14 @@ TEST(ChunkPicker, AWholeSourceGivesEachChunkOnce) {
   EXPECT_TRUE(picker.all_done());
 }
 
-TEST(ChunkPicker, OfNoChunksIsDone) {
+TEST(ChunkPicker, PickerOfNoChunks_IsDone) {
   ChunkPicker picker(0, /*seed=*/1);
   EXPECT_TRUE(picker.all_done());
   EXPECT_EQ(picker.Take(picker.AddSource({}), kStart), std::nullopt);
   EXPECT_THAT(picker.Overdue(kStart), IsEmpty());
 }
 
-TEST(ChunkPicker, TheSameCallsGiveTheSameChunksForTheSameSeed) {
+TEST(ChunkPicker, EqualSeeds_GiveEqualOrder) {
   auto order = [](uint64_t seed) {
     ChunkPicker picker(100, seed);
     return DeliverAll(picker, picker.AddSource({}));
@@ -91,7 +91,7 @@ TEST(ChunkPicker, InOrderSource_IsAskedForTheLowestChunksUpToItsLimit) {
   EXPECT_EQ(picker.Take(disk, kStart)->chunk, 1u);
 }
 
-TEST(ChunkPicker, AChunkThatIsPutBackIsGivenAgainAndCountedAgainOnce) {
+TEST(ChunkPicker, PutBackChunk_IsGivenAndCountedAgainOnce) {
   ChunkPicker picker(1, /*seed=*/1);
   const int source = picker.AddSource({});
   EXPECT_EQ(picker.Take(source, kStart), (ChunkPicker::Taken{0, false}));
@@ -106,7 +106,7 @@ TEST(ChunkPicker, AChunkThatIsPutBackIsGivenAgainAndCountedAgainOnce) {
   EXPECT_TRUE(picker.all_done());
 }
 
-TEST(ChunkPicker, AFillingSourceIsAskedOnlyForWhatItHasAlsoWhenThatGrows) {
+TEST(ChunkPicker, FillingSource_IsAskedOnlyForChunksItHas) {
   ChunkPicker picker(200, /*seed=*/1);
   const auto have = Having(200, {7});
   const int source = picker.AddSource({.availability = have});
@@ -115,7 +115,7 @@ TEST(ChunkPicker, AFillingSourceIsAskedOnlyForWhatItHasAlsoWhenThatGrows) {
   EXPECT_THAT(DeliverAll(picker, source), UnorderedElementsAre(128, 129));
 }
 
-TEST(ChunkPicker, TheRarestChunkOfASourceComesFirst) {
+TEST(ChunkPicker, RarestChunkOfSource_IsTakenFirst) {
   ChunkPicker picker(4, /*seed=*/1);
   const int whole = picker.AddSource({});
   picker.AddSource({.availability = Having(4, {0, 1, 3})});
@@ -125,7 +125,7 @@ TEST(ChunkPicker, TheRarestChunkOfASourceComesFirst) {
   EXPECT_EQ(picker.Take(third, kStart), std::nullopt);
 }
 
-TEST(ChunkPicker, WhatASourceHadCountsNoMoreWhenItIsGone) {
+TEST(ChunkPicker, RemovedSource_NoLongerCountsForRarity) {
   ChunkPicker picker(2, /*seed=*/1);
   const int whole = picker.AddSource({});
   const int first = picker.AddSource({.availability = Having(2, {0})});
@@ -172,7 +172,7 @@ TEST(ChunkPicker, SharesOfReceivers_LetASourceGiveEachChunkAboutOnce) {
   EXPECT_GT(ChunksGivenTwice({0, 0, 0, 0, 0, 0, 0}, 1, kChunks), 20) << "without shares";
 }
 
-TEST(ChunkPicker, ASourceIsAskedForAsManyChunksAsKeepItBusy) {
+TEST(ChunkPicker, FetchWindow_FollowsMeasuredChunkTimeUpToLimit) {
   ChunkPicker picker(kMany, /*seed=*/1);
   auto window = [&](int source, SteadyTime now) {
     std::vector<uint32_t> asked;
@@ -256,7 +256,7 @@ TEST(ChunkPicker, AllSlowBeforeAnythingIsMeasured_NoneIsStalledOnceOneGave) {
 }
 
 // Random calls against the rules of the header.
-TEST(ChunkPicker, WhateverHappensEachChunkIsUnderWayOnceAndIsDoneInTheEnd) {
+TEST(ChunkPicker, RandomCalls_KeepEachChunkInFlightOnceUntilDone) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     std::mt19937_64 random(seed);
     const uint32_t chunks = 1 + random() % 150;

@@ -27,7 +27,7 @@ class ChunkVerifierTest : public ::testing::Test {
   HostSpan bytes_;
 };
 
-TEST_F(ChunkVerifierTest, ReadsWhatItsSourceHasNotDigested) {
+TEST_F(ChunkVerifierTest, Verify_ReadsBytesOnlyWithoutDigestsOfSource) {
   ChunkVerifier verifier(&artifact_.layout, artifact_.manifest.get(), /*distrust_other_hosts=*/true);
   const ChunkRequest request = Request(1, /*blake3=*/true);
   const uint64_t bytes = request.range.bytes;
@@ -38,7 +38,7 @@ TEST_F(ChunkVerifierTest, ReadsWhatItsSourceHasNotDigested) {
   EXPECT_EQ(Verify(verifier, request, without_blake3).bytes_read, bytes);
 }
 
-TEST_F(ChunkVerifierTest, SaysWhatIsWrong) {
+TEST_F(ChunkVerifierTest, Verify_ErrorTellsForgedFromWrongDigest) {
   ChunkVerifier verifier(&artifact_.layout, artifact_.manifest.get(), /*distrust_other_hosts=*/true);
   EXPECT_EQ(Verify(verifier, Request(0, /*blake3=*/true)).wrong, "");
   ChunkDigests forged = Expected(0);
@@ -49,7 +49,7 @@ TEST_F(ChunkVerifierTest, SaysWhatIsWrong) {
               HasSubstr("its manifest says " + Expected(0).xxh3.ToHex()));
 }
 
-TEST_F(ChunkVerifierTest, AsksForBlake3OfOthersThatAreNotTrustedAlone) {
+TEST_F(ChunkVerifierTest, Blake3_IsWantedOnlyFromDistrustedRemoteSources) {
   const auto wants = [this](bool distrust, SourceType source) {
     return ChunkVerifier(&artifact_.layout, artifact_.manifest.get(), distrust).WantsBlake3(source, 0);
   };
@@ -58,7 +58,7 @@ TEST_F(ChunkVerifierTest, AsksForBlake3OfOthersThatAreNotTrustedAlone) {
   EXPECT_FALSE(wants(false, SourceType::kRemote));
 }
 
-TEST_F(ChunkVerifierTest, AFirstIngestTakesWhatComesAndSaysWhatItWas) {
+TEST_F(ChunkVerifierTest, FirstIngest_ReturnsDigestsAndChecksPadding) {
   ChunkVerifier verifier(&artifact_.layout, /*expected=*/nullptr, /*distrust_other_hosts=*/false);
   EXPECT_TRUE(verifier.WantsBlake3(SourceType::kDisk, 0));
   for (uint32_t chunk = 0; chunk < artifact_.layout.chunk_count(); ++chunk) {

@@ -23,7 +23,7 @@ class EngineCounts : public EngineFixture {
   RecordedTelemetry recorded_;
 };
 
-TEST_F(EngineCounts, IngestsBegunButNotRequestsThatFoundOne) {
+TEST_F(EngineCounts, TransfersCreated_CountsIngestsButNotSharedRequests) {
   Start();
   for (const Location location : {kCpu, kGpu, kDisk, kCpu}) MustGet(artifact_, location);
   for (const char* location : {"cpu", "gpu", "disk"}) {
@@ -31,7 +31,7 @@ TEST_F(EngineCounts, IngestsBegunButNotRequestsThatFoundOne) {
   }
 }
 
-TEST_F(EngineCounts, EvictionsByTheirReason) {
+TEST_F(EngineCounts, Evictions_AreCountedByReason) {
   Setup setup;
   setup.host_granules = 1;
   Start(setup);
@@ -59,7 +59,7 @@ TEST_F(EngineCounts, EvictionsByTheirReason) {
   EXPECT_EQ(engine_->replica_bytes(kDisk).evictions, 0u);
 }
 
-TEST_F(EngineCounts, AReplicaThatDoesNotMatchItsManifest) {
+TEST_F(EngineCounts, CorruptReplica_IsCountedAndReported) {
   Start();
   {
     const auto lease = MustGet(artifact_, kCpu);
@@ -75,7 +75,7 @@ TEST_F(EngineCounts, AReplicaThatDoesNotMatchItsManifest) {
   EXPECT_EQ(report.changes[0].why, SourceLoss::kBadDigest);
 }
 
-TEST_F(EngineCounts, SourcesThatCouldNotBeOpenedAreInTheReport) {
+TEST_F(EngineCounts, UnopenedSource_IsInTransferReport) {
   // Names a source that could not be opened beside the one that it gives.
   class Provider final : public SourceProvider {
    public:

@@ -26,7 +26,7 @@ class EngineDeviceCopies : public EngineFixture {
   const TestArtifact artifact_ = MakeChunkedArtifact(3, 12);
 };
 
-TEST_F(EngineDeviceCopies, NothingWaitsForOneThatIsUnderWayButForItsBuffer) {
+TEST_F(EngineDeviceCopies, HeldDeviceCopy_LetsFetchesFillAllStagingBuffers) {
   Setup setup;
   setup.staging_buffers = 4;
   Start(setup);
@@ -42,7 +42,7 @@ TEST_F(EngineDeviceCopies, NothingWaitsForOneThatIsUnderWayButForItsBuffer) {
   EXPECT_EQ(Read(**lease), artifact_.image);
 }
 
-TEST_F(EngineDeviceCopies, OfAHostReplicaAreFromItsMemoryWhereverStagingBuffersAre) {
+TEST_F(EngineDeviceCopies, CopyFromHostReplica_NeedsNoStagingBuffer) {
   Start();
   (void)MustGet(artifact_, kCpu);
   // All staging buffers are another's.
@@ -61,7 +61,7 @@ TEST_F(EngineDeviceCopies, OfAHostReplicaAreFromItsMemoryWhereverStagingBuffersA
   EXPECT_TRUE(pending_other->Wait(ContextFor()).ok());
 }
 
-TEST_F(EngineDeviceCopies, ThatAreUnderWayAreAwaitedWhenTheIngestIsCancelled) {
+TEST_F(EngineDeviceCopies, CancelledIngest_AwaitsCopiesToDevice) {
   Start();
   Hold();
   const RequestContext context = ContextFor();
@@ -76,7 +76,7 @@ TEST_F(EngineDeviceCopies, ThatAreUnderWayAreAwaitedWhenTheIngestIsCancelled) {
   EXPECT_TRUE(Get(artifact_, kGpu, GoodProvider(artifact_)).ok()) << "the next one works";
 }
 
-TEST_F(EngineDeviceCopies, ThatAreUnderWayAreAwaitedWhenOneInTheMiddleFails) {
+TEST_F(EngineDeviceCopies, FailedDeviceCopy_AwaitsOtherCopiesAndFreesMemory) {
   Setup setup;
   setup.staging_buffers = 4;
   Start(setup);
@@ -93,7 +93,7 @@ TEST_F(EngineDeviceCopies, ThatAreUnderWayAreAwaitedWhenOneInTheMiddleFails) {
   EXPECT_TRUE(Get(artifact_, kGpu, GoodProvider(artifact_)).ok()) << "the next one works";
 }
 
-TEST_F(EngineDeviceCopies, ToTheHostThatAreUnderWayAreAwaitedWhenTheIngestIsCancelled) {
+TEST_F(EngineDeviceCopies, CancelledIngest_AwaitsCopiesToHost) {
   Start();
   (void)MustGet(artifact_, kGpu);
   Hold();

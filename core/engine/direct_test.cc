@@ -44,7 +44,7 @@ class EngineDirect : public EngineFixture {
   const TestArtifact artifact_ = MakeChunkedArtifact(7, kChunks);
 };
 
-TEST_F(EngineDirect, AllChunksAreUnderWayAtOnceAndNeedNoStagingBuffer) {
+TEST_F(EngineDirect, DirectCopies_RunConcurrentlyWithoutStagingBuffers) {
   (void)MustGet(artifact_, kGpu);
   // All staging buffers are another's.
   const TestArtifact other = MakeChunkedArtifact(4, kChunks);
@@ -64,7 +64,7 @@ TEST_F(EngineDirect, AllChunksAreUnderWayAtOnceAndNeedNoStagingBuffer) {
   EXPECT_TRUE(pending_other->Wait(ContextFor()).ok());
 }
 
-TEST_F(EngineDirect, AWrongByteIsFoundAndItsReplicaWithdrawn) {
+TEST_F(EngineDirect, WrongByte_IsFoundAndItsReplicaWithdrawn) {
   const std::string wrong = [this] {
     const auto lease = MustGet(artifact_, kGpu);
     Flip(*lease, 5 * 4096 + 17);
@@ -81,7 +81,7 @@ TEST_F(EngineDirect, AWrongByteIsFoundAndItsReplicaWithdrawn) {
   listener_->WaitForState(wrong, ReplicaState::kGone);
 }
 
-TEST_F(EngineDirect, WhatFailsGoesThroughTheHost) {
+TEST_F(EngineDirect, FailedDirectCopy_FallsBackToHost) {
   (void)MustGet(artifact_, kGpu);
   faults_->fail_copies = 1;
   const auto pending = Materialize(artifact_, kSecondGpu, nullptr);
@@ -90,7 +90,7 @@ TEST_F(EngineDirect, WhatFailsGoesThroughTheHost) {
   EXPECT_TRUE(pending->report()->changes.empty()) << "that is not a fault of the source";
 }
 
-TEST_F(EngineDirect, TheFaultOfADeviceIsItsOwn) {
+TEST_F(EngineDirect, DeviceFault_FailsIngestAndKeepsSourceReplica) {
   (void)MustGet(artifact_, kGpu);
   faults_->poison_copies = 1;
   const auto lease = Get(artifact_, kSecondGpu);
@@ -99,7 +99,7 @@ TEST_F(EngineDirect, TheFaultOfADeviceIsItsOwn) {
   EXPECT_TRUE(engine_->LeaseArtifact(artifact_.manifest->id(), kGpu).ok());
 }
 
-TEST_F(EngineDirect, CopiesThatAreUnderWayAreAwaitedWhenTheIngestIsCancelled) {
+TEST_F(EngineDirect, CancelledIngest_AwaitsDirectCopies) {
   const TestArtifact artifact = MakeChunkedArtifact(8, DirectCopies::kAtOnce + 8);
   (void)MustGet(artifact, kGpu);
   Hold();
@@ -115,7 +115,7 @@ TEST_F(EngineDirect, CopiesThatAreUnderWayAreAwaitedWhenTheIngestIsCancelled) {
   EXPECT_TRUE(Get(artifact, kSecondGpu).ok()) << "the next one works";
 }
 
-TEST_F(EngineDirect, AReplicaThatFillsGivesItsChunksAsTheyCome) {
+TEST_F(EngineDirect, FillingDeviceReplica_ServesDirectCopiesWhileItFills) {
   const auto held = MakeControl(artifact_.image, {.held = true});
   const auto first = Materialize(artifact_, kGpu, ProviderOf({held}));
   held->WaitForHeldFetches(1);
@@ -152,7 +152,7 @@ class EngineDeviceVerification : public EngineDirect {
   uint32_t verified_ = 0;
 };
 
-TEST_F(EngineDeviceVerification, WhatIsNotVerifiedWholeServesTheClientsOfItsNodeAlone) {
+TEST_F(EngineDeviceVerification, SampledReplica_ServesOnlyClientsOfItsNode) {
   CopyWith(DeviceVerification::kSampled, long_);
   EXPECT_GE(verified_, 2u);
   EXPECT_LE(verified_, 3u) << "each sixteenth of 40";
@@ -165,7 +165,7 @@ TEST_F(EngineDeviceVerification, WhatIsNotVerifiedWholeServesTheClientsOfItsNode
   EXPECT_TRUE(Get(long_, kCpu, GoodProvider(long_)).ok());
 }
 
-TEST_F(EngineDeviceVerification, OffComparesNothingThatComesFromAGpu) {
+TEST_F(EngineDeviceVerification, VerificationOff_ComparesNothingCopiedFromDevice) {
   CopyWith(DeviceVerification::kOff, artifact_);
   EXPECT_EQ(verified_, 0u);
   EXPECT_EQ(Info(second_).chunks_unverified, kChunks);
@@ -174,7 +174,7 @@ TEST_F(EngineDeviceVerification, OffComparesNothingThatComesFromAGpu) {
   EXPECT_EQ(pending->report()->verified_chunks, kChunks) << "what comes to the host is verified";
 }
 
-TEST_F(EngineDeviceVerification, OneThatIsVerifiedTakesTheUnverifiedOnesPlace) {
+TEST_F(EngineDeviceVerification, VerifiedReplica_ReplacesUnverifiedOne) {
   const TestArtifact today = MakeTestArtifact(3, {3 << 20});  // a first ingest makes no other chunks
   CopyWith(DeviceVerification::kOff, today);
   const auto put = IngestFirst(today, kSecondGpu, GoodProvider(today));
@@ -184,14 +184,14 @@ TEST_F(EngineDeviceVerification, OneThatIsVerifiedTakesTheUnverifiedOnesPlace) {
   listener_->WaitForState(second_, ReplicaState::kGone);
 }
 
-TEST_F(EngineDeviceVerification, FullMakesASource) {
+TEST_F(EngineDeviceVerification, FullVerification_MakesReplicaASource) {
   CopyWith(DeviceVerification::kFull, long_);
   EXPECT_EQ(verified_, 40u);
   ASSERT_TRUE(engine_->Evict(first_, /*force=*/true).ok());
   EXPECT_TRUE(Get(long_, kCpu).ok());
 }
 
-TEST(DeviceVerificationPolicy, ASampleIsEachSixteenthChunkAndOneAtLeast) {
+TEST(DeviceVerificationPolicy, SampledVerification_ComparesEachSixteenthChunkAndMinOne) {
   for (const uint32_t chunks : {1u, 5u, 16u, 33u, 400u}) {
     for (const uint64_t seed : {0u, 7u, 12345u}) {
       uint32_t compared = 0;

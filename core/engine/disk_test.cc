@@ -42,7 +42,7 @@ class EngineLocal : public EngineFixture {
   }
 };
 
-TEST_F(EngineLocal, AReplicaElsewhereOnTheNodeIsTheSource) {
+TEST_F(EngineLocal, LocalReplica_IsUsedBeforeOtherSources) {
   Start();
   MustGet(artifact_, kCpu);
   struct Case {
@@ -66,7 +66,7 @@ TEST_F(EngineLocal, AReplicaElsewhereOnTheNodeIsTheSource) {
   }
 }
 
-TEST_F(EngineLocal, ADeviceOrADiskReplicaServesTheOtherPlaces) {
+TEST_F(EngineLocal, DeviceOrDiskReplica_IsSourceForOtherLocations) {
   Start();
   for (const Location source : {kGpu, kDisk}) {
     for (const Location destination : {kCpu, kGpu, kDisk, Location{LocationKind::kGpu, 1}}) {
@@ -81,7 +81,7 @@ TEST_F(EngineLocal, ADeviceOrADiskReplicaServesTheOtherPlaces) {
   }
 }
 
-TEST_F(EngineLocal, LeasesOnLocalSourcesEndWithTheIngest) {
+TEST_F(EngineLocal, SourceLease_EndsWithTheIngest) {
   Start();
   MustGet(artifact_, kCpu);
   ASSERT_TRUE(Get(artifact_, kGpu).ok());
@@ -91,7 +91,7 @@ TEST_F(EngineLocal, LeasesOnLocalSourcesEndWithTheIngest) {
   }
 }
 
-TEST_F(EngineLocal, PackedFilesAreThereAgainAfterARestart) {
+TEST_F(EngineLocal, PackedFile_IsReadyReplicaAfterRestart) {
   Start();
   const std::string before = MustGet(artifact_, kDisk)->replica_id();
   Restart();
@@ -131,7 +131,7 @@ TEST_F(EngineLocal, RemovedPackedFile_IsNotACopyAndIsWrittenAnewOnRequest) {
   EXPECT_EQ(store_->Usage().used_bytes, 0u);
 }
 
-TEST_F(EngineLocal, ACorruptPackedFileIsWithdrawnAndTheRestComesFromElsewhere) {
+TEST_F(EngineLocal, CorruptPackedFile_IsWithdrawnAndFetchedElsewhere) {
   Start();
   MustGet(artifact_, kDisk);
   CorruptFile();
@@ -154,7 +154,7 @@ TEST_F(EngineLocal, ACorruptPackedFileIsWithdrawnAndTheRestComesFromElsewhere) {
   EXPECT_THAT(store_->Damaged(), IsEmpty());
 }
 
-TEST_F(EngineLocal, ACorruptPackedFileAloneFailsTheIngest) {
+TEST_F(EngineLocal, CorruptOnlySource_FailsIngestWithDataLoss) {
   Start();
   MustGet(artifact_, kDisk);
   CorruptFile();
@@ -163,7 +163,7 @@ TEST_F(EngineLocal, ACorruptPackedFileAloneFailsTheIngest) {
   EXPECT_THAT(status.message(), ::testing::HasSubstr("digest"));
 }
 
-TEST_F(EngineLocal, EvictingADiskReplicaRemovesItsFileAndReadersKeepTheirs) {
+TEST_F(EngineLocal, EvictedDiskReplica_LosesFileAndStaysReadableByHolder) {
   Start();
   auto lease = MustGet(artifact_, kDisk);
   EXPECT_TRUE(engine_->Evict(lease->replica_id(), false).ok());

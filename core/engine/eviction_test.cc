@@ -64,7 +64,7 @@ class EngineEviction : public EngineFixture {
   std::vector<TestArtifact> artifacts_;
 };
 
-TEST_F(EngineEviction, TakesTheLeastRecentlyUsed) {
+TEST_F(EngineEviction, Eviction_TakesLeastRecentlyUsedReplica) {
   StartWithGranules(3);
   for (int i = 0; i < 3; ++i) MustGet(artifacts_[i], kCpu);
   EXPECT_TRUE(IsHere(0));  // a lease is a use
@@ -74,7 +74,7 @@ TEST_F(EngineEviction, TakesTheLeastRecentlyUsed) {
   EXPECT_THAT(Present(), ElementsAre(0, 3, 4));
 }
 
-TEST_F(EngineEviction, TellsTheListenerEachStep) {
+TEST_F(EngineEviction, Eviction_ReportsEachStateToListener) {
   StartWithGranules(1);
   const std::string victim = MustGet(artifacts_[0], kCpu)->replica_id();
   MustGet(artifacts_[1], kCpu);
@@ -83,7 +83,7 @@ TEST_F(EngineEviction, TellsTheListenerEachStep) {
   EXPECT_THAT(listener_->StatesOf(victim), ElementsAre(kAllocating, kFilling, kReady, kDraining, kGone));
 }
 
-TEST_F(EngineEviction, SparesLeasedAndPinnedReplicas) {
+TEST_F(EngineEviction, Eviction_SparesLeasedAndPinnedReplicas) {
   StartWithGranules(3);
   const auto lease = MustGet(artifacts_[0], kCpu);
   const std::string pinned = MustGet(artifacts_[1], kCpu)->replica_id();
@@ -132,7 +132,7 @@ TEST_F(EngineEviction, GetWithoutWait_FailsWhenFilledReplicaIsHeld) {
   EXPECT_EQ(waiting->Wait(ContextFor()).status().code(), absl::StatusCode::kResourceExhausted);
 }
 
-TEST_F(EngineEviction, SaysWhatHoldsAFullPool) {
+TEST_F(EngineEviction, FullPool_ErrorSaysWhatHoldsIt) {
   StartWithGranules(3);
   const auto lease = MustGet(artifacts_[0], kCpu);
   const std::string pinned = MustGet(artifacts_[1], kCpu)->replica_id();
@@ -152,7 +152,7 @@ TEST_F(EngineEviction, SaysWhatHoldsAFullPool) {
   EXPECT_TRUE(filling->Wait(ContextFor()).ok());
 }
 
-TEST_F(EngineEviction, EvictsNothingForARequestThatWouldNotFitAnyway) {
+TEST_F(EngineEviction, RequestThatCannotFit_EvictsNothing) {
   StartWithGranules(3);
   const auto lease = MustGet(artifacts_[0], kCpu);
   MustGet(artifacts_[1], kCpu);
@@ -161,7 +161,7 @@ TEST_F(EngineEviction, EvictsNothingForARequestThatWouldNotFitAnyway) {
   EXPECT_THAT(Present(), ElementsAre(0, 1));
 }
 
-TEST_F(EngineEviction, EvictsAsManyAsItTakes) {
+TEST_F(EngineEviction, LargeRequest_EvictsAsManyReplicasAsItNeeds) {
   StartWithGranules(3);
   for (int i = 0; i < 3; ++i) MustGet(artifacts_[i], kCpu);
   const TestArtifact large = MakeTestArtifact(9, {2 * kGranuleBytes}, 1 << 20);
@@ -169,7 +169,7 @@ TEST_F(EngineEviction, EvictsAsManyAsItTakes) {
   EXPECT_THAT(Present(), ElementsAre(2));
 }
 
-TEST_F(EngineEviction, DoesNotWaitForWhatNeverFits) {
+TEST_F(EngineEviction, WaitForSpace_FailsAtOnceWhenImageExceedsPool) {
   StartWithGranules(2);
   const TestArtifact huge = MakeTestArtifact(9, {3 * kGranuleBytes}, 1 << 20);
   const absl::Status status = Get(huge, kCpu, GoodProvider(huge), /*wait_for_space=*/true).status();
@@ -177,7 +177,7 @@ TEST_F(EngineEviction, DoesNotWaitForWhatNeverFits) {
   EXPECT_THAT(status.message(), HasSubstr("it never fits"));
 }
 
-TEST_F(EngineEviction, SparesWhatTheGuardWantsKept) {
+TEST_F(EngineEviction, Eviction_SparesReplicasThatGuardRefuses) {
   StartWithGranules(2, /*guard=*/true);
   MustGet(artifacts_[0], kCpu);
   MustGet(artifacts_[1], kCpu);
@@ -194,7 +194,7 @@ TEST_F(EngineEviction, SparesWhatTheGuardWantsKept) {
   EXPECT_TRUE(IsHere(0)) << "a refused replica can be used as before";
 }
 
-TEST_F(EngineEviction, EndsTheReadingOfAPartialReplicaWhereNothingElseMayGo) {
+TEST_F(EngineEviction, Eviction_StopsReadersOfPartialReplicaAsLastResort) {
   StartWithGranules(2, /*guard=*/true);
   Reader older(engine_->LeaseToServe(MakePart(0)));
   Reader newer(engine_->LeaseToServe(MakePart(1)));
@@ -219,7 +219,7 @@ TEST_F(EngineEviction, IdlePart_IsTakenBeforeOnesThatOthersReadFrom) {
   EXPECT_FALSE(reader.told_to_stop());
 }
 
-TEST_F(EngineEviction, SparesAPartialReplicaThatIsHeldThoughOthersReadFromItToo) {
+TEST_F(EngineEviction, LeasedPartialReplica_IsKeptThoughItHasReaders) {
   StartWithGranules(1);
   const std::string id = MakePart(0);
   auto held = *engine_->LeaseFilling(id);
@@ -246,7 +246,7 @@ TEST_F(EngineEviction, ReaderToldToStop_IsWaitedForAndNoOtherIsTaken) {
   EXPECT_FALSE(other.told_to_stop());
 }
 
-TEST_F(EngineEviction, EndsAWaitForSpaceWhenALeaseEnds) {
+TEST_F(EngineEviction, WaitForSpace_EndsWhenLeaseEnds) {
   StartWithGranules(1);
   auto lease = MustGet(artifacts_[0], kCpu);
   auto provider = GoodProvider(artifacts_[1]);
@@ -258,7 +258,7 @@ TEST_F(EngineEviction, EndsAWaitForSpaceWhenALeaseEnds) {
   EXPECT_TRUE(waiting->Wait(ContextFor()).ok());
 }
 
-TEST_F(EngineEviction, EndsAWaitForSpaceWhenAReplicaIsUnpinned) {
+TEST_F(EngineEviction, WaitForSpace_EndsWhenReplicaIsUnpinned) {
   StartWithGranules(1);
   const std::string pinned = MustGet(artifacts_[0], kCpu)->replica_id();
   ASSERT_TRUE(engine_->SetPinned(pinned, true).ok());
@@ -267,7 +267,7 @@ TEST_F(EngineEviction, EndsAWaitForSpaceWhenAReplicaIsUnpinned) {
   EXPECT_TRUE(waiting->Wait(ContextFor()).ok());
 }
 
-TEST_F(EngineEviction, EndsAWaitForSpaceAtItsDeadlineAndAtItsCancellation) {
+TEST_F(EngineEviction, WaitForSpace_EndsAtDeadlineAndOnCancellation) {
   StartWithGranules(1);
   const auto lease = MustGet(artifacts_[0], kCpu);
   // On a busy machine it may be late before it begins to wait.
@@ -281,7 +281,7 @@ TEST_F(EngineEviction, EndsAWaitForSpaceAtItsDeadlineAndAtItsCancellation) {
   EXPECT_EQ(unwanted->Wait(ContextFor()).status().code(), absl::StatusCode::kCancelled);
 }
 
-TEST_F(EngineEviction, WaitersForSpaceDoNotHoldUpOtherIngests) {
+TEST_F(EngineEviction, WaitForSpace_LeavesOtherIngestsRunning) {
   Setup setup;
   setup.host_granules = 1;
   setup.max_concurrent_ingests = 1;
@@ -302,7 +302,7 @@ TEST_F(EngineEviction, WaitersForSpaceDoNotHoldUpOtherIngests) {
   one.join();
 }
 
-TEST_F(EngineEviction, WaitsForACancelledIngestToGiveItsMemoryBack) {
+TEST_F(EngineEviction, Ingest_WaitsForMemoryOfCancelledIngest) {
   StartWithGranules(1);
   auto control = MakeControl(artifacts_[0].image, {.held = true});
   auto abandoned = Materialize(artifacts_[0], kCpu, ProviderOf({control}));
@@ -311,7 +311,7 @@ TEST_F(EngineEviction, WaitsForACancelledIngestToGiveItsMemoryBack) {
   EXPECT_TRUE(Get(artifacts_[1], kCpu, GoodProvider(artifacts_[1])).ok());
 }
 
-TEST_F(EngineEviction, OfADeviceWorksTheSameWay) {
+TEST_F(EngineEviction, DeviceEviction_TakesIdleReplicaAndKeepsLeasedOnes) {
   Setup setup;
   setup.device_pool_bytes = 2 * kGranuleBytes;
   Start(setup);
@@ -328,7 +328,7 @@ TEST_F(EngineEviction, OfADeviceWorksTheSameWay) {
       << "another device has room";
 }
 
-TEST_F(EngineEviction, OnRequestWaitsForTheLastLease) {
+TEST_F(EngineEviction, EvictRequest_DrainsUntilLastLeaseEnds) {
   StartWithGranules(2);
   auto one = MustGet(artifacts_[0], kCpu);
   auto two = *engine_->LeaseReplica(one->replica_id());
@@ -347,7 +347,7 @@ TEST_F(EngineEviction, OnRequestWaitsForTheLastLease) {
   listener_->WaitForState(id, ReplicaState::kGone);
 }
 
-TEST_F(EngineEviction, ADrainingReplicaIsMadeAnewBesideIt) {
+TEST_F(EngineEviction, DrainingReplica_IsMadeAgainAsNewReplica) {
   StartWithGranules(2);
   auto old = MustGet(artifacts_[0], kCpu);
   ASSERT_TRUE(engine_->Evict(old->replica_id(), false).ok());
@@ -355,7 +355,7 @@ TEST_F(EngineEviction, ADrainingReplicaIsMadeAnewBesideIt) {
   EXPECT_NE(fresh->replica_id(), old->replica_id());
 }
 
-TEST_F(EngineEviction, OnRequestRespectsPinsAlwaysAndTheGuardUnlessForced) {
+TEST_F(EngineEviction, EvictRequest_NeverForcesPinAndForcesGuardOnRequest) {
   StartWithGranules(2, /*guard=*/true);
   const std::string id = MustGet(artifacts_[0], kCpu)->replica_id();
   EXPECT_EQ(engine_->Evict("no such replica", false).code(), absl::StatusCode::kNotFound);
@@ -371,7 +371,7 @@ TEST_F(EngineEviction, OnRequestRespectsPinsAlwaysAndTheGuardUnlessForced) {
   EXPECT_FALSE(IsHere(0));
 }
 
-TEST_F(EngineEviction, OfAnUnfinishedReplicaIsRefused) {
+TEST_F(EngineEviction, EvictRequest_RefusesFillingReplica) {
   StartWithGranules(2);
   auto control = MakeControl(artifacts_[0].image, {.held = true, .failing_chunks = {}});
   auto pending = Materialize(artifacts_[0], kCpu, ProviderOf({control}));
@@ -388,7 +388,7 @@ TEST_F(EngineEviction, OfAnUnfinishedReplicaIsRefused) {
   EXPECT_TRUE(engine_->ListReplicas()[0].pinned);
 }
 
-TEST_F(EngineEviction, ForgettingSparesWhatBecameReadySince) {
+TEST_F(EngineEviction, Forget_SparesReplicaThatBecameReadyLater) {
   StartWithGranules(3);
   MustGet(artifacts_[0], kCpu);
   MustGet(artifacts_[0], kDisk);
@@ -400,7 +400,7 @@ TEST_F(EngineEviction, ForgettingSparesWhatBecameReadySince) {
   EXPECT_TRUE(engine_->LeaseReplica(again).ok());
 }
 
-TEST_F(EngineEviction, ForgettingDropsPinnedReplicasAndSparesOtherArtifacts) {
+TEST_F(EngineEviction, Forget_DropsPinnedReplicasAndSparesOtherArtifacts) {
   StartWithGranules(3);
   const std::string id = MustGet(artifacts_[0], kCpu)->replica_id();
   MustGet(artifacts_[0], kGpu);
@@ -415,7 +415,7 @@ TEST_F(EngineEviction, ForgettingDropsPinnedReplicasAndSparesOtherArtifacts) {
       << "nothing left is nothing wrong";
 }
 
-TEST_F(EngineEviction, TheEngineDoesNotStartWithoutItsStagingBuffers) {
+TEST_F(EngineEviction, EngineCreate_FailsWithoutRoomForStagingBuffers) {
   StartWithGranules(1);
   EngineOptions options;
   options.host_pool = pool_.get();

@@ -113,7 +113,7 @@ class EngineFanOut : public EngineFixture {
   std::vector<std::unique_ptr<PendingReplica>> pending_;      // the first one's first
 };
 
-TEST_F(EngineFanOut, SeveralGpusTakeOneBroadcastWhileTheFirstFills) {
+TEST_F(EngineFanOut, DevicesOfOneNode_ShareBroadcastFromFillingReplica) {
   StartHeld(3);
   AwaitGroup();
   held_->Release();
@@ -132,7 +132,7 @@ TEST_F(EngineFanOut, SeveralGpusTakeOneBroadcastWhileTheFirstFills) {
   EXPECT_EQ(broadcaster_.bytes, members * artifact_.image.size());
 }
 
-TEST_F(EngineFanOut, AReadyReplicaIsBroadcastToo) {
+TEST_F(EngineFanOut, ReadyDeviceReplica_ServesSeveralDevicesOnce) {
   Start(setup_);
   broadcaster_.Use(devices_.get());
   (void)MustGet(artifact_, kGpu);
@@ -141,7 +141,7 @@ TEST_F(EngineFanOut, AReadyReplicaIsBroadcastToo) {
   EXPECT_LE(broadcaster_.opened, 1) << "unless one was through before the other came";
 }
 
-TEST_F(EngineFanOut, OneAloneCopies) {
+TEST_F(EngineFanOut, SingleReceiver_CopiesWithoutBroadcast) {
   StartHeld(1);
   held_->Release();
   for (const auto& pending : pending_) ExpectRight(*pending);
@@ -149,7 +149,7 @@ TEST_F(EngineFanOut, OneAloneCopies) {
   EXPECT_EQ(BytesOver(kDeviceLane, *pending_[1]), artifact_.image.size());
 }
 
-TEST_F(EngineFanOut, WhatABroadcastDoesNotBringIsCopied) {
+TEST_F(EngineFanOut, FailedBroadcast_LeavesTheRestToCopies) {
   broadcaster_.before = [](int broadcasts) {
     return broadcasts < 2 ? absl::OkStatus() : absl::UnavailableError("the helper was killed");
   };
@@ -184,7 +184,7 @@ TEST_F(EngineFanOut, WrongBytesInABroadcast_AreCopiedAndDoNotBlameTheRoot) {
   EXPECT_EQ(engine_->ListReplicas().size(), 4u) << "none was withdrawn";
 }
 
-TEST_F(EngineFanOut, AReceiverThatIsCancelledCostsTheOthersTheBroadcastAlone) {
+TEST_F(EngineFanOut, CancelledReceiver_CostsOthersOnlyTheBroadcast) {
   StartHeld(3);
   AwaitGroup();
   contexts_[1].cancellation.Cancel();
@@ -195,7 +195,7 @@ TEST_F(EngineFanOut, AReceiverThatIsCancelledCostsTheOthersTheBroadcastAlone) {
   EXPECT_EQ(held_->total_fetches(), static_cast<int>(kChunks));
 }
 
-TEST_F(EngineFanOut, WhenTheFirstFailsTheOthersAskElsewhere) {
+TEST_F(EngineFanOut, FailedRoot_LetsReceiversUseOtherSources) {
   StartHeld(2);
   AwaitGroup();
   pending_[0].reset();

@@ -62,7 +62,7 @@ class EngineFillingLease : public EngineFixture {
   std::unique_ptr<ReplicaLease> lease_;
 };
 
-TEST_F(EngineFillingLease, TellsWhatIsThereAndGoesOnWhenTheReplicaIsReady) {
+TEST_F(EngineFillingLease, LeaseOnFillingReplica_StaysValidWhenReplicaIsReady) {
   StartHalf();
   EXPECT_EQ(lease_->replica_id(), replica_id_);
   EXPECT_EQ(lease_->manifest()->id(), artifact_.manifest->id());
@@ -92,7 +92,7 @@ TEST_F(EngineFillingLease, TellsWhatIsThereAndGoesOnWhenTheReplicaIsReady) {
   EXPECT_EQ(UsedGranules(), 0u);
 }
 
-TEST_F(EngineFillingLease, OfACancelledIngestKeepsWhatItTellsAndTheReplicaIsPartial) {
+TEST_F(EngineFillingLease, LeaseOnFillingReplica_KeepsVerifiedChunksAfterCancellation) {
   StartHalf();
   pending_.reset();
   WaitUntilIdle();
@@ -110,7 +110,7 @@ TEST_F(EngineFillingLease, OfACancelledIngestKeepsWhatItTellsAndTheReplicaIsPart
   EXPECT_EQ(UsedGranules(), 0u);
 }
 
-TEST_F(EngineFillingLease, OfAFailedIngestEndsWithItsReason) {
+TEST_F(EngineFillingLease, LeaseOnFillingReplica_ReportsErrorOfFailedIngest) {
   StartHalf();
   half_->End(absl::UnavailableError("the peer went away"));
   EXPECT_FALSE(pending_->Wait(ContextFor()).ok());
@@ -121,7 +121,7 @@ TEST_F(EngineFillingLease, OfAFailedIngestEndsWithItsReason) {
   EXPECT_EQ(UsedGranules(), 0u);
 }
 
-TEST_F(EngineFillingLease, OfAForgottenArtifactEndsWithThat) {
+TEST_F(EngineFillingLease, LeaseOnFillingReplica_ReportsDeletionOfArtifact) {
   StartHalf();
   EXPECT_TRUE(engine_->Forget(artifact_.manifest->id(), SteadyTime::InfiniteFuture()).ok());
   EXPECT_FALSE(pending_->Wait(ContextFor()).ok());
@@ -153,7 +153,7 @@ TEST_F(EngineFillingLease, LeaseToServe_GivesWayWhenTheIngestWasCancelled) {
   EXPECT_TRUE(reader.told_to_stop());
 }
 
-TEST_F(EngineFillingLease, IsGivenOnlyForKnownArtifactsInHostMemory) {
+TEST_F(EngineFillingLease, LeaseFilling_IsRefusedOnDeviceAndForUnknownArtifact) {
   Start();
   auto to_device_from = MakeControl(artifact_.image, {.held = true});
   auto to_device = Materialize(artifact_, kGpu, ProviderOf({to_device_from}));
@@ -178,7 +178,7 @@ TEST_F(EngineFillingLease, IsGivenOnlyForKnownArtifactsInHostMemory) {
   EXPECT_TRUE((*first)->Wait(ContextFor()).ok());
 }
 
-TEST_F(EngineFillingLease, AnotherPlaceOfTheNodeIsFilledFromItWhileItFills) {
+TEST_F(EngineFillingLease, FillingHostReplica_FillsDeviceReplicaMeanwhile) {
   StartHalf();
   auto untouched = ProviderOf({});
   auto to_device = Materialize(artifact_, kGpu, untouched);
@@ -210,7 +210,7 @@ TEST_F(EngineFillingLease, SourceThatFailsToFill_LetsReadersGoOnElsewhere) {
 
 // Ingests that fill from sources which themselves fill, fail and are cancelled, while others take leases on
 // what fills, read what is said to be there, and let go at any moment.
-TEST_F(EngineFillingLease, StressLeavesNothingBehind) {
+TEST_F(EngineFillingLease, RandomFillingLeases_LeaveNoReplicasAndMemory) {
   Setup setup;
   setup.host_granules = 2;
   setup.max_concurrent_ingests = 3;
@@ -299,7 +299,7 @@ class EngineFillingDevice : public EngineFillingLease {
   static constexpr Location kSecond{LocationKind::kGpu, 1};
 };
 
-TEST_F(EngineFillingDevice, AnotherDeviceCopiesFromItMeanwhile) {
+TEST_F(EngineFillingDevice, FillingDeviceReplica_FillsAnotherDeviceMeanwhile) {
   StartHalfOnDevice();
   const auto nowhere_else = ProviderOf({});
   const auto second = Materialize(artifact_, kSecond, nowhere_else);
@@ -311,7 +311,7 @@ TEST_F(EngineFillingDevice, AnotherDeviceCopiesFromItMeanwhile) {
   for (const auto& [chunk, fetches] : source_->fetches()) EXPECT_EQ(fetches, 1) << chunk;
 }
 
-TEST_F(EngineFillingDevice, SoDoesHostMemory) {
+TEST_F(EngineFillingDevice, FillingDeviceReplica_FillsHostReplicaMeanwhile) {
   StartHalfOnDevice();
   const auto nowhere_else = ProviderOf({});
   const auto second = Materialize(artifact_, kCpu, nowhere_else);

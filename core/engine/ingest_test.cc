@@ -25,7 +25,7 @@ const StageReport* FindStage(const TransferReport& report, Stage stage, std::str
 
 class EngineIngest : public EngineFixture {};
 
-TEST_F(EngineIngest, BringsAnArtifactToEveryLocation) {
+TEST_F(EngineIngest, Ingest_MakesReadyReplicaAtEveryLocation) {
   Start();
   const TestArtifact artifact = MakeTestArtifact(1, {10000, 300, 5000}, 4096);
   for (const Location location : {kCpu, kGpu, kDisk}) {
@@ -45,7 +45,7 @@ TEST_F(EngineIngest, BringsAnArtifactToEveryLocation) {
   }
 }
 
-TEST_F(EngineIngest, ReportsEveryStageExactly) {
+TEST_F(EngineIngest, TransferReport_ListsEveryStageWithItsBytes) {
   Start();
   const TestArtifact artifact = MakeChunkedArtifact(2, 10);
   RequestContext context;
@@ -82,7 +82,7 @@ TEST_F(EngineIngest, ReportsEveryStageExactly) {
   EXPECT_EQ(pending->progress().bytes_total, artifact.image.size());
 }
 
-TEST_F(EngineIngest, DoesNotReadAgainWhatTheSourceHasDigested) {
+TEST_F(EngineIngest, ChunksDigestedBySource_AreNotReadAgain) {
   Start();
   const TestArtifact artifact = MakeChunkedArtifact(3, 5);
   SourceScript script;
@@ -102,7 +102,7 @@ TEST_F(EngineIngest, DoesNotReadAgainWhatTheSourceHasDigested) {
   EXPECT_EQ(FindStage(report, Stage::kPlace, "scripted"), nullptr) << "host replicas are filled in place";
 }
 
-TEST_F(EngineIngest, NeverAsksASourceForMoreThanItTakes) {
+TEST_F(EngineIngest, Ingest_LimitsFetchesToMaxConcurrencyOfSource) {
   Start();
   const TestArtifact artifact = MakeChunkedArtifact(4, 40);
   SourceScript script;
@@ -113,7 +113,7 @@ TEST_F(EngineIngest, NeverAsksASourceForMoreThanItTakes) {
   EXPECT_EQ(control->total_fetches(), 40);
 }
 
-TEST_F(EngineIngest, KeepsASourceBusyWithAllItTakes) {
+TEST_F(EngineIngest, Ingest_KeepsMaxConcurrencyOfFetchesInFlight) {
   Start();
   const TestArtifact artifact = MakeChunkedArtifact(4, 40);
   SourceScript script;
@@ -126,7 +126,7 @@ TEST_F(EngineIngest, KeepsASourceBusyWithAllItTakes) {
   EXPECT_TRUE(pending->Wait(ContextFor()).ok());
 }
 
-TEST_F(EngineIngest, BoundsWhatIsUnderWayToADeviceByTheStagingBuffers) {
+TEST_F(EngineIngest, IngestToDevice_LimitsFetchesToStagingBuffers) {
   Setup setup;
   setup.staging_buffers = 2;
   Start(setup);
@@ -138,7 +138,7 @@ TEST_F(EngineIngest, BoundsWhatIsUnderWayToADeviceByTheStagingBuffers) {
   EXPECT_LE(control->max_at_once(), 2);
 }
 
-TEST_F(EngineIngest, TakesOnlyUnfinishedChunksFromTheNextSourceWhenOneDies) {
+TEST_F(EngineIngest, DeadSource_CostsOnlyItsUnfinishedChunks) {
   Start();
   const TestArtifact artifact = MakeChunkedArtifact(6, 20);
   SourceScript dying;
@@ -180,7 +180,7 @@ TEST_F(EngineIngest, TakesOnlyUnfinishedChunksFromTheNextSourceWhenOneDies) {
   EXPECT_EQ(first->open(), 0);
 }
 
-TEST_F(EngineIngest, TellsHowFarItIsWhileItRunsAndThatAnotherWaits) {
+TEST_F(EngineIngest, RunningTransfers_ReportProgressAndQueuedIngest) {
   Setup setup;
   setup.max_concurrent_ingests = 1;
   Start(setup);
@@ -220,7 +220,7 @@ TEST_F(EngineIngest, TellsHowFarItIsWhileItRunsAndThatAnotherWaits) {
 
 class EngineIngestCorrupt : public EngineFixture, public ::testing::WithParamInterface<bool> {};
 
-TEST_P(EngineIngestCorrupt, ChunksAreFetchedElsewhereAndNeverSeen) {
+TEST_P(EngineIngestCorrupt, WrongChunk_IsFetchedFromOtherSource) {
   Start();
   const TestArtifact artifact = MakeChunkedArtifact(7, 12);
   for (const Location location : {kCpu, kGpu}) {
@@ -250,7 +250,7 @@ TEST_P(EngineIngestCorrupt, ChunksAreFetchedElsewhereAndNeverSeen) {
 
 INSTANTIATE_TEST_SUITE_P(DigestBySource, EngineIngestCorrupt, ::testing::Bool());
 
-TEST_F(EngineIngest, FailsWithBothReasonsWhenNoSourceIsLeft) {
+TEST_F(EngineIngest, Ingest_FailsWithBothReasonsWhenNoSourceIsLeft) {
   Start();
   const TestArtifact artifact = MakeChunkedArtifact(8, 1);  // of more, what is right would stay
   SourceScript lying;
@@ -271,7 +271,7 @@ TEST_F(EngineIngest, FailsWithBothReasonsWhenNoSourceIsLeft) {
               ElementsAre(kAllocating, kFilling, kFailed));
 }
 
-TEST_F(EngineIngest, FailsWithoutAnySource) {
+TEST_F(EngineIngest, Ingest_FailsWithNotFoundWithoutSource) {
   Start();
   const TestArtifact artifact = MakeChunkedArtifact(9, 4);
   EXPECT_EQ(Get(artifact, kCpu, ProviderOf({})).status().code(), absl::StatusCode::kNotFound);
@@ -290,7 +290,7 @@ TEST_F(EngineIngest, EmptyImage_AsksNoSource) {
   }
 }
 
-TEST_F(EngineIngest, FailsCleanlyWhenACopyToTheDeviceFails) {
+TEST_F(EngineIngest, FailedDeviceCopy_FailsIngestWithoutBlamingSource) {
   Start();
   const TestArtifact artifact = MakeChunkedArtifact(11, 8);
   faults_->fail_copies = 1;
@@ -303,7 +303,7 @@ TEST_F(EngineIngest, FailsCleanlyWhenACopyToTheDeviceFails) {
   EXPECT_TRUE(Get(artifact, kGpu, GoodProvider(artifact)).ok()) << "the next one works";
 }
 
-TEST_F(EngineIngest, FailsCleanlyWhenTheDeviceIsOutOfMemory) {
+TEST_F(EngineIngest, FullDevice_FailsIngestAndFreesMemory) {
   Start();
   const TestArtifact artifact = MakeChunkedArtifact(12, 8);
   faults_->fail_allocations = 1;
@@ -313,7 +313,7 @@ TEST_F(EngineIngest, FailsCleanlyWhenTheDeviceIsOutOfMemory) {
   EXPECT_EQ(engine_->device_pool_stats(0).used_bytes, 0u);
 }
 
-TEST_F(EngineIngest, FailsCleanlyWhenTheDiskIsFull) {
+TEST_F(EngineIngest, FullDisk_FailsIngestAndLeavesNoFile) {
   Start();
   const TestArtifact artifact = MakeChunkedArtifact(13, 8);
   store_->FailWritesAfter(3);
@@ -326,7 +326,7 @@ TEST_F(EngineIngest, FailsCleanlyWhenTheDiskIsFull) {
   EXPECT_TRUE(Get(artifact, kDisk, GoodProvider(artifact)).ok());
 }
 
-TEST_F(EngineIngest, FailsCleanlyWhenTheFileCannotBeCommitted) {
+TEST_F(EngineIngest, FailedCommit_FailsIngestAndLeavesNoFile) {
   Start();
   const TestArtifact artifact = MakeChunkedArtifact(14, 8);
   store_->FailCommits(true);
@@ -335,7 +335,7 @@ TEST_F(EngineIngest, FailsCleanlyWhenTheFileCannotBeCommitted) {
   EXPECT_THAT(engine_->ListReplicas(), IsEmpty());
 }
 
-TEST_F(EngineIngest, RefusesWhatCanNeverWork) {
+TEST_F(EngineIngest, Ingest_RefusesUnusableLocationManifestAndContext) {
   Setup setup;
   setup.disk = false;
   Start(setup);
@@ -359,7 +359,7 @@ TEST_F(EngineIngest, RefusesWhatCanNeverWork) {
   EXPECT_EQ(engine_->active_ingests(), 0);
 }
 
-TEST_F(EngineIngest, OfANewArtifactComputesItsIdentity) {
+TEST_F(EngineIngest, FirstIngest_ComputesArtifactId) {
   Start();
   const TestArtifact artifact = MakeTestArtifact(17, {kMinChunkBytes, 77, 9000});
   for (const Location location : {kCpu, kGpu, kDisk}) {
@@ -374,7 +374,7 @@ TEST_F(EngineIngest, OfANewArtifactComputesItsIdentity) {
   EXPECT_EQ(listener_->reports()[0].artifact_id, artifact.manifest->id());
 }
 
-TEST_F(EngineIngest, OfTheSameContentAgainGivesTheReplicaThatIsThere) {
+TEST_F(EngineIngest, FirstIngestOfPresentContent_ReturnsPresentReplica) {
   Start();
   const TestArtifact artifact = MakeTestArtifact(18, {5000});
   auto first = IngestFirst(artifact, kCpu, GoodProvider(artifact));
@@ -410,7 +410,7 @@ TEST_F(EngineIngest, NewArtifact_TellsItsIdBeforeItsReplicaIsReady) {
   EXPECT_THAT(identified, ElementsAre(artifact.manifest->id(), artifact.manifest->id()));
 }
 
-TEST_F(EngineIngest, OfANewArtifactRefusesPaddingThatIsNotZero) {
+TEST_F(EngineIngest, FirstIngest_RefusesNonZeroPadding) {
   Start();
   const TestArtifact artifact = MakeTestArtifact(19, {100, 5000});
   TestArtifact dirty = artifact;
@@ -421,7 +421,7 @@ TEST_F(EngineIngest, OfANewArtifactRefusesPaddingThatIsNotZero) {
   EXPECT_THAT(engine_->ListReplicas(), IsEmpty());
 }
 
-TEST_F(EngineIngest, OfANewArtifactNeedsAValidLayoutAndASource) {
+TEST_F(EngineIngest, FirstIngest_RequiresValidLayoutAndSource) {
   Start();
   TestArtifact artifact = MakeTestArtifact(20, {100});
   EXPECT_EQ(IngestFirst(artifact, kCpu, nullptr).status().code(), absl::StatusCode::kInvalidArgument);
@@ -450,7 +450,7 @@ class EngineForgery : public EngineFixture {
   std::vector<std::byte> forged_;
 };
 
-TEST_F(EngineForgery, WithMatchingXxh3IsFoundByBlake3AndItsSourceNamed) {
+TEST_F(EngineForgery, ForgedChunk_IsFoundByBlake3AndItsSourceNamed) {
   StartWith(true);
   for (const bool deliver_digests : {false, true}) {
     for (const Location location : {kCpu, kGpu, kDisk}) {
@@ -469,7 +469,7 @@ TEST_F(EngineForgery, WithMatchingXxh3IsFoundByBlake3AndItsSourceNamed) {
   }
 }
 
-TEST_F(EngineForgery, FromTheOnlySourceEndsTheIngest) {
+TEST_F(EngineForgery, ForgedChunkFromOnlySource_FailsIngest) {
   StartWith(true);
   const absl::Status status = Get(artifact_, kCpu, ProviderOf({Liar()})).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
@@ -482,14 +482,14 @@ TEST_F(EngineForgery, FromTheOnlySourceEndsTheIngest) {
   }
 }
 
-TEST_F(EngineForgery, IsNotLookedForWhereOtherHostsAreTrusted) {
+TEST_F(EngineForgery, ForgedChunk_PassesWhereOtherHostsAreTrusted) {
   StartWith(false);
   auto lease = Get(artifact_, kCpu, ProviderOf({Liar()}));
   ASSERT_TRUE(lease.ok()) << lease.status();
   EXPECT_TRUE(Read(**lease) == forged_);
 }
 
-TEST_F(EngineForgery, CannotBeFoundInAnArtifactOfVersion1) {
+TEST_F(EngineForgery, ForgedChunk_PassesInArtifactOfVersion1) {
   StartWith(true);
   const TestArtifact old = MakeTestArtifact(31, {20'000}, 4096);
   std::vector<std::byte> forged = old.image;
@@ -499,7 +499,7 @@ TEST_F(EngineForgery, CannotBeFoundInAnArtifactOfVersion1) {
   EXPECT_TRUE(Read(**lease) == forged);
 }
 
-TEST_F(EngineIngest, RunsNoMoreAtOnceThanItMay) {
+TEST_F(EngineIngest, ConcurrentIngests_AreLimitedInOrderOfArrival) {
   Setup setup;
   setup.max_concurrent_ingests = 2;
   Start(setup);

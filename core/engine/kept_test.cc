@@ -46,7 +46,7 @@ class Kept : public EngineFixture {
   std::vector<std::string> lost_;  // guarded by mutex_
 };
 
-TEST_F(Kept, AreReadyWithoutASourceWhereverTheyAreWanted) {
+TEST_F(Kept, KeptReplica_IsReadyAtEveryLocationWithoutSource) {
   Start();
   const TestArtifact artifact = MakeTestArtifact(1, {3 << 20, 100});
   Adopt(Only(Keep(artifact)));
@@ -58,7 +58,7 @@ TEST_F(Kept, AreReadyWithoutASourceWhereverTheyAreWanted) {
   EXPECT_TRUE(lost_.empty());
 }
 
-TEST_F(Kept, TheirManifestIsKnownAtOnce) {
+TEST_F(Kept, KeptReplica_MakesItsManifestKnownAtOnce) {
   Start();
   const TestArtifact artifact = MakeTestArtifact(1, {3 << 20});
   Adopt(Only(Keep(artifact)));
@@ -67,7 +67,7 @@ TEST_F(Kept, TheirManifestIsKnownAtOnce) {
   EXPECT_EQ((*manifest)->id(), artifact.manifest->id());
 }
 
-TEST_F(Kept, OneThatDoesNotMatchIsNeverServedAndItsMemoryIsFree) {
+TEST_F(Kept, KeptReplicaWithWrongBytes_IsDroppedAndItsMemoryFreed) {
   Start();
   const TestArtifact artifact = MakeTestArtifact(1, {3 << 20});
   KeptReplica wrong = Keep(artifact);
@@ -81,7 +81,7 @@ TEST_F(Kept, OneThatDoesNotMatchIsNeverServedAndItsMemoryIsFree) {
   EXPECT_EQ(Read(*MustGet(artifact, kCpu)), artifact.image) << "it comes from elsewhere";
 }
 
-TEST_F(Kept, MakeRoomAsAnyOther) {
+TEST_F(Kept, KeptReplicas_AreEvictedToMakeRoom) {
   Start();
   std::vector<KeptReplica> all;
   for (uint64_t seed = 1; seed <= 16; ++seed) all.push_back(Keep(MakeTestArtifact(seed, {2 << 20})));
@@ -90,7 +90,7 @@ TEST_F(Kept, MakeRoomAsAnyOther) {
   EXPECT_EQ(Read(*MustGet(large, kCpu)), large.image);
 }
 
-TEST_F(Kept, OneThatIsForgottenIsNotServed) {
+TEST_F(Kept, ForgottenKeptReplica_IsNotServed) {
   Start();
   const TestArtifact artifact = MakeTestArtifact(1, {3 << 20});
   Adopt(Only(Keep(artifact)));

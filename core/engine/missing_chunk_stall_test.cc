@@ -11,7 +11,7 @@ constexpr absl::Duration kLimit = absl::Seconds(10);
 
 SteadyTime At(double seconds) { return SteadyTime() + absl::Seconds(1000 + seconds); }
 
-TEST(MissingChunkStall, EndsWhenNothingWasUnderWayForTheLimit) {
+TEST(MissingChunkStall, MissingChunkStall_EndsAfterLimitWithoutChunks) {
   MissingChunkStall watch(kLimit);
   EXPECT_FALSE(watch.idle());
   watch.NoteNothing(At(1));
@@ -20,7 +20,7 @@ TEST(MissingChunkStall, EndsWhenNothingWasUnderWayForTheLimit) {
   EXPECT_EQ(watch.ends(), At(11));
 }
 
-TEST(MissingChunkStall, BeginsAnewWithEachChunk) {
+TEST(MissingChunkStall, MissingChunkStall_RestartsWithEachChunk) {
   MissingChunkStall watch(kLimit);
   watch.NoteNothing(At(1));
   watch.NoteChunk();
@@ -30,7 +30,7 @@ TEST(MissingChunkStall, BeginsAnewWithEachChunk) {
   EXPECT_EQ(watch.ends(), At(18));
 }
 
-TEST(MissingChunkStall, GoesOnWhenASourceComesThatHasNothing) {
+TEST(MissingChunkStall, MissingChunkStall_ContinuesWhenNewSourceHasNothing) {
   MissingChunkStall watch(kLimit);
   watch.NoteNothing(At(0));
   watch.NoteSources(At(4));
@@ -55,7 +55,7 @@ TEST(MissingChunkStall, ManyEmptySources_ShareHalfTheLimitThenGetALittleEach) {
   }
 }
 
-TEST(MissingChunkStall, LooksForSourcesAreNoTimeInWhichTheyHadNothing) {
+TEST(MissingChunkStall, MissingChunkStall_ExcludesTimeOfSourceLookups) {
   MissingChunkStall watch(kLimit);
   watch.NoteNothing(At(0));
   watch.NoteSources(At(1));
@@ -64,7 +64,7 @@ TEST(MissingChunkStall, LooksForSourcesAreNoTimeInWhichTheyHadNothing) {
   EXPECT_EQ(watch.ends(), At(69));
 }
 
-TEST(MissingChunkStall, AShortLimitIsKept) {
+TEST(MissingChunkStall, MissingChunkStall_KeepsShortLimit) {
   MissingChunkStall watch(absl::Milliseconds(20));
   watch.NoteNothing(At(0));
   watch.NoteSources(At(1));
@@ -72,7 +72,7 @@ TEST(MissingChunkStall, AShortLimitIsKept) {
   EXPECT_EQ(watch.ends(), At(1.005));
 }
 
-TEST(MissingChunkStall, WithoutALimitItNeverEnds) {
+TEST(MissingChunkStall, MissingChunkStall_NeverEndsWithoutLimit) {
   MissingChunkStall watch(absl::InfiniteDuration());
   watch.NoteNothing(At(0));
   EXPECT_EQ(watch.ends(), SteadyTime::InfiniteFuture());

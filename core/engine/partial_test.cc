@@ -88,7 +88,7 @@ class EnginePartial : public EngineFixture {
   const TestArtifact artifact_ = MakeChunkedArtifact(1, kChunks, kChunkBytes);
 };
 
-TEST_F(EnginePartial, HasTheChosenChunksAndTheirMemoryAlone) {
+TEST_F(EnginePartial, PartialReplica_HoldsOnlyChosenChunksAndTheirMemory) {
   Start(Plain());
   auto source = MakeControl(artifact_.image);
   auto pending = Ask(ProviderOf({source}), Chunks{1, 2, 6});
@@ -115,14 +115,14 @@ TEST_F(EnginePartial, HasTheChosenChunksAndTheirMemoryAlone) {
   EXPECT_FALSE(engine_->LeaseArtifact(artifact_.manifest->id(), kCpu).ok());
 }
 
-TEST_F(EnginePartial, IsReadyWhereAllChunksAreChosen) {
+TEST_F(EnginePartial, ReplicaOfAllChunks_IsReadyInsteadOfPartial) {
   Start(Plain());
   auto lease = GetChunks({0, 1, 2, 3, 4, 5, 6, 7});
   EXPECT_EQ(lease->availability(), nullptr);
   EXPECT_EQ(Only().state, kReady);
 }
 
-TEST_F(EnginePartial, OfNoChunkAtAllTakesNoMemory) {
+TEST_F(EnginePartial, PartialReplicaOfNoChunks_TakesNoMemory) {
   Start(Plain());
   auto no_source = ProviderOf({});
   auto lease = Ask(no_source, Chunks{})->Wait(ContextFor());
@@ -133,7 +133,7 @@ TEST_F(EnginePartial, OfNoChunkAtAllTakesNoMemory) {
   EXPECT_EQ(Only().state, kPartial);
 }
 
-TEST_F(EnginePartial, IsOfKnownArtifactsInHostMemoryAndOfChunksThatThereAre) {
+TEST_F(EnginePartial, PartialIngest_RefusesOtherLocationsAndInvalidChunks) {
   Start(Plain());
   const auto ask = [&](IngestRequest request) {
     return engine_->Ingest(ContextFor(), std::move(request)).status();
@@ -168,7 +168,7 @@ TEST_F(EnginePartial, RequestForPresentChunks_IsServedAtOnce) {
   EXPECT_EQ(no_source->calls(), 0);
 }
 
-TEST_F(EnginePartial, GrowsToWholeWhileItIsLeasedAndFetchesOnlyTheRest) {
+TEST_F(EnginePartial, LeasedPartialReplica_GrowsToWholeByFetchingTheRest) {
   Start(Plain());
   auto early = GetChunks({1, 2, 6});
   auto rest = MakeControl(artifact_.image);
@@ -193,7 +193,7 @@ TEST_F(EnginePartial, GrowsToWholeWhileItIsLeasedAndFetchesOnlyTheRest) {
               ElementsAre(kAllocating, kFilling, kPartial, kFilling, kReady));
 }
 
-TEST_F(EnginePartial, GrowsByOtherChunks) {
+TEST_F(EnginePartial, PartialReplica_GrowsByOtherChunks) {
   Start(Plain());
   auto early = GetChunks({1, 2});
   auto source = MakeControl(artifact_.image);
@@ -207,7 +207,7 @@ TEST_F(EnginePartial, GrowsByOtherChunks) {
   EXPECT_EQ(Only().state, kPartial);
 }
 
-TEST_F(EnginePartial, StaysWhenItsIngestIsCancelledAndTheNextFetchesTheRest) {
+TEST_F(EnginePartial, CancelledIngest_LeavesPartialReplicaThatNextIngestFills) {
   Start(Plain());
   auto half = std::make_shared<Availability>(artifact_.layout.image_bytes, kChunkBytes);
   for (uint32_t chunk = 0; chunk < kChunks / 2; ++chunk) half->Add(chunk);
@@ -243,7 +243,7 @@ TEST_F(EnginePartial, StaysWhenItsIngestIsCancelledAndTheNextFetchesTheRest) {
   ExpectReadable(**idle);
 }
 
-TEST_F(EnginePartial, ARequestWhileTheIngestIsBeingCancelledGoesOnFromWhatItLeaves) {
+TEST_F(EnginePartial, RequestDuringCancellation_ContinuesFromPresentChunks) {
   Start(Plain());
   auto half = std::make_shared<Availability>(artifact_.layout.image_bytes, kChunkBytes);
   for (uint32_t chunk = 0; chunk < kChunks / 2; ++chunk) half->Add(chunk);
@@ -259,7 +259,7 @@ TEST_F(EnginePartial, ARequestWhileTheIngestIsBeingCancelledGoesOnFromWhatItLeav
   EXPECT_THAT(engine_->ListReplicas(), SizeIs(1));
 }
 
-TEST_F(EnginePartial, StaysWhenItsSourceFailsAndTheNextFetchesTheRest) {
+TEST_F(EnginePartial, FailedIngest_LeavesPartialReplicaThatNextIngestFills) {
   Start(Plain());
   auto failing = MakeControl(artifact_.image, {.max_concurrency = 1, .failing_chunks = {5}});
   auto pending = Materialize(artifact_, kCpu, ProviderOf({failing}));
@@ -278,7 +278,7 @@ TEST_F(EnginePartial, StaysWhenItsSourceFailsAndTheNextFetchesTheRest) {
   EXPECT_EQ((*whole)->replica_id(), id);
 }
 
-TEST_F(EnginePartial, FailsWithItsIngestWhereNoChunkIsThere) {
+TEST_F(EnginePartial, FailedIngestWithoutVerifiedChunk_LeavesNoReplica) {
   Start(Plain());
   auto pending = Ask(ProviderOf({MakeControl(artifact_.image, {.corrupt_chunks = {3}})}), Chunks{3});
   EXPECT_FALSE(pending->Wait(ContextFor()).ok());
@@ -286,7 +286,7 @@ TEST_F(EnginePartial, FailsWithItsIngestWhereNoChunkIsThere) {
   EXPECT_EQ(UsedGranules(), 0u);
 }
 
-TEST_F(EnginePartial, DifferentChunksAtOnceAreBroughtOneRequestAfterTheOther) {
+TEST_F(EnginePartial, RequestsForOtherChunks_RunOneAfterAnother) {
   Start(Plain());
   auto held = MakeControl(artifact_.image, {.held = true});
   auto one = Ask(ProviderOf({held}), Chunks{1, 2});
@@ -311,7 +311,7 @@ TEST_F(EnginePartial, DifferentChunksAtOnceAreBroughtOneRequestAfterTheOther) {
   EXPECT_EQ(Only().chunks_present, 3u);
 }
 
-TEST_F(EnginePartial, ARequestThatWaitsForItsPlaceMayFindAllDone) {
+TEST_F(EnginePartial, QueuedPartialRequest_MayFindReplicaReady) {
   Start(Plain());
   auto held = MakeControl(artifact_.image, {.held = true});
   auto cancelled = Materialize(artifact_, kCpu, ProviderOf({held}));
@@ -344,7 +344,7 @@ TEST_F(EnginePartial, PartialReplica_IsEvictedFirstWithoutAskingTheGuard) {
   EXPECT_EQ(UsedGranules(), 5u);
 }
 
-TEST_F(EnginePartial, IsSparedWhileItIsLeasedPinnedOrGrows) {
+TEST_F(EnginePartial, PartialReplica_IsKeptWhileLeasedPinnedOrGrowing) {
   Setup setup = Plain();
   setup.host_granules = 3;
   Start(setup);
@@ -370,7 +370,7 @@ TEST_F(EnginePartial, IsSparedWhileItIsLeasedPinnedOrGrows) {
   EXPECT_TRUE(Get(other, kCpu, GoodProvider(other)).ok()) << "it may go";
 }
 
-TEST_F(EnginePartial, ThatCannotGrowForLackOfSpaceIsAsItWas) {
+TEST_F(EnginePartial, FailedGrowthForLackOfSpace_LeavesPartialReplicaUnchanged) {
   Setup setup = Plain();
   setup.host_granules = 5;
   Start(setup);
@@ -400,7 +400,7 @@ TEST_F(EnginePartial, Evict_TellsReadersAndFreesMemoryWithTheLastLease) {
   EXPECT_EQ(UsedGranules(), 1u);
 }
 
-TEST_F(EnginePartial, GoesWithItsArtifact) {
+TEST_F(EnginePartial, ForgottenArtifact_LosesItsPartialReplica) {
   Start(Plain());
   MakePartial({0, 1});
   EXPECT_TRUE(engine_->Forget(artifact_.manifest->id(), SteadyTime::InfinitePast()).ok());
@@ -409,7 +409,7 @@ TEST_F(EnginePartial, GoesWithItsArtifact) {
 }
 
 // What goes to a device is staged, in buffers that chunks of a granule do not fit.
-TEST_F(EnginePartial, GivesOtherPlacesOfTheNodeWhatItHas) {
+TEST_F(EnginePartial, PartialReplica_IsSourceForOtherLocations) {
   Start(Plain());
   const TestArtifact small = MakeChunkedArtifact(5, kChunks);
   auto source = MakeControl(small.image);
@@ -433,7 +433,7 @@ TEST_F(EnginePartial, GivesOtherPlacesOfTheNodeWhatItHas) {
   }
 }
 
-TEST_F(EnginePartial, AloneOnItsNodeEndsAnIngestToAnotherPlaceThatNeedsMore) {
+TEST_F(EnginePartial, PartialReplicaAsOnlySource_FailsIngestThatNeedsMore) {
   Start(Plain());
   const TestArtifact small = MakeChunkedArtifact(5, kChunks);
   auto some = engine_->Ingest(
@@ -446,7 +446,7 @@ TEST_F(EnginePartial, AloneOnItsNodeEndsAnIngestToAnotherPlaceThatNeedsMore) {
   EXPECT_THAT(status.message(), HasSubstr("7 of 8"));
 }
 
-TEST_F(EnginePartial, ThatDoesNotMatchItsManifestIsWithdrawn) {
+TEST_F(EnginePartial, PartialReplicaWithWrongBytes_IsWithdrawn) {
   Start(Plain());
   const TestArtifact small = MakeChunkedArtifact(5, kChunks);
   auto some = engine_->Ingest(
@@ -466,7 +466,7 @@ TEST_F(EnginePartial, ThatDoesNotMatchItsManifestIsWithdrawn) {
   listener_->WaitForState(id, kGone);
 }
 
-TEST_F(EnginePartial, ThatIsFoundWrongWhileItGrowsFails) {
+TEST_F(EnginePartial, GrowingReplicaWithWrongBytes_Fails) {
   Start(Plain());
   const TestArtifact small = MakeChunkedArtifact(5, kChunks);
   const auto ask = [&](std::shared_ptr<SourceProvider> sources, std::optional<Chunks> chunks) {
@@ -498,7 +498,7 @@ TEST_F(EnginePartial, ThatIsFoundWrongWhileItGrowsFails) {
   EXPECT_TRUE(Read(**anew) == small.image);
 }
 
-TEST_F(EnginePartial, GivesWayToAReadyReplicaOfTheSameContent) {
+TEST_F(EnginePartial, PartialReplica_IsReplacedByReadyOneOfSameContent) {
   Start(Plain());
   const TestArtifact content = MakeTestArtifact(5, {3'000'000});
   auto some = engine_->Ingest(ContextFor(), {.manifest = content.manifest,
@@ -519,7 +519,7 @@ TEST_F(EnginePartial, GivesWayToAReadyReplicaOfTheSameContent) {
   EXPECT_EQ(UsedGranules(), 2u);
 }
 
-TEST_F(EnginePartial, TheEnginesEndInTheMiddleLeavesNothing) {
+TEST_F(EnginePartial, EngineStop_CancelsGrowingAndQueuedPartialIngests) {
   Start(Plain());
   const std::string id = MakePartial({0, 1});
   auto held = MakeControl(artifact_.image, {.held = true});

@@ -23,7 +23,7 @@ std::unique_ptr<HostPool> SmallPool(uint64_t bytes) {
   return *std::move(pool);
 }
 
-TEST(StagingRing, BlocksUntilABufferComesBack) {
+TEST(StagingRing, StagingRing_BlocksUntilBufferIsReturned) {
   const auto pool = SmallPool(2 * kGranuleBytes);
   auto ring = StagingRing::Create(pool.get(), 1, 4096);
   ASSERT_TRUE(ring.ok());
@@ -35,7 +35,7 @@ TEST(StagingRing, BlocksUntilABufferComesBack) {
   later.join();
 }
 
-TEST(StagingRing, EndsAWaitAtCancellationAndDeadline) {
+TEST(StagingRing, StagingRingAcquire_EndsOnCancellationAndAtDeadline) {
   const auto pool = SmallPool(2 * kGranuleBytes);
   auto ring = StagingRing::Create(pool.get(), 1, 4096);
   ASSERT_TRUE(ring.ok());
@@ -49,7 +49,7 @@ TEST(StagingRing, EndsAWaitAtCancellationAndDeadline) {
   EXPECT_EQ((*ring)->Acquire(context).status().code(), absl::StatusCode::kDeadlineExceeded);
 }
 
-TEST(StagingRing, SaysThatItDoesNotFit) {
+TEST(StagingRing, StagingRingCreate_FailsWhenPoolIsTooSmall) {
   const auto pool = SmallPool(kGranuleBytes);
   const auto ring = StagingRing::Create(pool.get(), 2, 4096);
   EXPECT_EQ(ring.status().code(), absl::StatusCode::kResourceExhausted);
@@ -57,7 +57,7 @@ TEST(StagingRing, SaysThatItDoesNotFit) {
   EXPECT_EQ(pool->stats().used_bytes, 0u);
 }
 
-TEST(StagingRing, GivesABufferNearTheDeviceWhileThereIsOne) {
+TEST(StagingRing, StagingRing_PrefersBufferOnNumaNodeOfDevice) {
   // Two segments: one near node 0, one near none, since no host has that node.
   constexpr int kAbsent = 1000;
   auto pool = HostPool::Create({.bytes = 4 * kGranuleBytes,
@@ -84,7 +84,7 @@ TEST(StagingRing, GivesABufferNearTheDeviceWhileThereIsOne) {
   EXPECT_FALSE(is_near(*(*ring)->Acquire(RequestContext(), 5)));
 }
 
-TEST(DevicePool, KeepsToItsBudgetInWholeGranules) {
+TEST(DevicePool, DevicePool_LimitsBudgetInWholeGranules) {
   auto devices = CreateFakeRuntime({.device_count = 1, .device_bytes = 64 << 20});
   ASSERT_TRUE(devices.ok());
   DevicePool pool(devices->get(), 2 * kGranuleBytes);
@@ -103,7 +103,7 @@ TEST(DevicePool, KeepsToItsBudgetInWholeGranules) {
   EXPECT_EQ(pool.stats(0).failed_allocations, 1u);
 }
 
-TEST(DevicePool, TakesNineTenthsOfADeviceAndKnowsNoOther) {
+TEST(DevicePool, DevicePool_DefaultsToNineTenthsOfDeviceMemory) {
   auto devices = CreateFakeRuntime({.device_count = 1, .device_bytes = 100 << 20});
   ASSERT_TRUE(devices.ok());
   DevicePool pool(devices->get(), 0);
@@ -113,7 +113,7 @@ TEST(DevicePool, TakesNineTenthsOfADeviceAndKnowsNoOther) {
   EXPECT_EQ(pool.stats(1).capacity_bytes, 0u);
 }
 
-TEST(DevicePool, GivesTheBudgetBackWhenTheDeviceFails) {
+TEST(DevicePool, DevicePool_ReturnsBudgetWhenDeviceAllocationFails) {
   auto faults = std::make_shared<DeviceFaults>();
   auto devices = CreateFakeRuntime({.device_count = 1, .device_bytes = 64 << 20, .hooks = HooksOf(faults)});
   ASSERT_TRUE(devices.ok());

@@ -8,7 +8,7 @@ namespace {
 const SteadyTime kStart = SteadyTime() + absl::Hours(1);
 SteadyTime At(int milliseconds) { return kStart + absl::Milliseconds(milliseconds); }
 
-TEST(ProgressStall, TellsOnceWhenNothingCameForHalfASecond) {
+TEST(ProgressStall, ProgressStall_IsReportedOnceAfterHalfASecond) {
   ProgressStall watch;
   watch.Note(0, At(0));
   EXPECT_FALSE(watch.TakeStall(At(499)));
@@ -16,7 +16,7 @@ TEST(ProgressStall, TellsOnceWhenNothingCameForHalfASecond) {
   EXPECT_FALSE(watch.TakeStall(At(501)));
 }
 
-TEST(ProgressStall, BeginsAnewWithEachChunk) {
+TEST(ProgressStall, ProgressStall_RestartsWithEachChunk) {
   ProgressStall watch;
   watch.Note(0, At(0));
   watch.Note(20, At(400));
@@ -24,7 +24,7 @@ TEST(ProgressStall, BeginsAnewWithEachChunk) {
   EXPECT_TRUE(watch.TakeStall(At(900)));
 }
 
-TEST(ProgressStall, HasTwiceThePatienceEachTimeThatItTold) {
+TEST(ProgressStall, ProgressStall_DoublesItsLimitAfterEachReport) {
   ProgressStall watch;
   watch.Note(0, At(0));
   EXPECT_TRUE(watch.TakeStall(At(500)));
@@ -41,7 +41,7 @@ TEST(ProgressStall, SourceWithSlowChunks_IsGivenTime) {
   EXPECT_TRUE(watch.TakeStall(At(3'000)));
 }
 
-TEST(ProgressStall, ASourceThatLeavesIsAChangeToo) {
+TEST(ProgressStall, ProgressStall_RestartsWhenSourceLeaves) {
   ProgressStall watch;
   watch.Note(30, At(0));
   watch.Note(10, At(400));
@@ -49,7 +49,7 @@ TEST(ProgressStall, ASourceThatLeavesIsAChangeToo) {
   EXPECT_TRUE(watch.TakeStall(At(900)));
 }
 
-TEST(ProgressStall, LooksInTimeOrNeverWhereNothingIsWatched) {
+TEST(ProgressStall, ProgressStall_SetsNoTimerWhenNothingIsWatched) {
   ProgressStall watch;
   EXPECT_EQ(watch.LookIn(), absl::InfiniteDuration());
   EXPECT_FALSE(watch.TakeStall(At(0)));

@@ -36,7 +36,7 @@ class EngineSources : public EngineFixture {
   const TestArtifact artifact_ = MakeChunkedArtifact(1, kChunks);
 };
 
-TEST_F(EngineSources, GiveEachAPartAndTogetherEachChunkOnce) {
+TEST_F(EngineSources, SeveralSources_ShareTheChunks) {
   Start();
   for (const Location location : {kCpu, kGpu, kDisk}) {
     Restart();
@@ -76,7 +76,7 @@ TEST_F(EngineSources, GiveEachAPartAndTogetherEachChunkOnce) {
   }
 }
 
-TEST_F(EngineSources, WithThreadsOfTheirOwnGiveAPartToo) {
+TEST_F(EngineSources, SourcesWithOwnThreads_ShareTheChunks) {
   Start();
   for (const Location location : {kCpu, kGpu}) {
     auto a = MakeControl(artifact_.image, {.name = "a", .own_thread = true});
@@ -167,7 +167,7 @@ TEST_F(EngineSources, OnlySourceIsSilent_ProviderIsToldAndItsBetterSourceIsUsed)
   EXPECT_THAT(provider->overtaken(), ElementsAre("silent"));
 }
 
-TEST_F(EngineSources, ALiarCostsItselfAndItsChunksOnly) {
+TEST_F(EngineSources, SourceWithWrongChunks_IsDroppedAndItsChunksRefetched) {
   Start();
   SourceScript lies{.name = "liar", .held = true};
   for (uint32_t chunk = 0; chunk < kChunks; ++chunk) lies.corrupt_chunks.insert(chunk);
@@ -205,7 +205,7 @@ TEST_F(EngineSources, ALiarCostsItselfAndItsChunksOnly) {
   EXPECT_LE(OnlyReport().sources[0].left, OnlyReport().sources[1].left);
 }
 
-TEST_F(EngineSources, OfOneThatDiesTheOthersTakeTheChunksAtOnce) {
+TEST_F(EngineSources, DeadSource_LeavesItsChunksToOtherSources) {
   Start();
   auto dying = MakeControl(artifact_.image, {.name = "dying", .failing_chunks = {0, 1, 2, 3, 4, 5}});
   auto other = MakeControl(artifact_.image, {.name = "other", .max_concurrency = 1});
@@ -220,7 +220,7 @@ TEST_F(EngineSources, OfOneThatDiesTheOthersTakeTheChunksAtOnce) {
   EXPECT_THAT(provider->finished(), ElementsAre(absl::OkStatus()));
 }
 
-TEST_F(EngineSources, OneThatComesLaterJoinsIn) {
+TEST_F(EngineSources, LateSource_JoinsRunningIngest) {
   Start();
   auto first = MakeControl(artifact_.image, {.name = "first", .max_concurrency = 1, .held = true});
   auto second = MakeControl(artifact_.image, {.name = "second", .max_concurrency = 1});
@@ -235,7 +235,7 @@ TEST_F(EngineSources, OneThatComesLaterJoinsIn) {
   EXPECT_EQ(provider->calls(), 2);
 }
 
-TEST_F(EngineSources, ThatFillAreAskedForWhatTheyHaveWhileThatGrows) {
+TEST_F(EngineSources, FillingSource_IsAskedOnlyForAvailableChunks) {
   Start();
   for (const Location location : {kCpu, kGpu}) {
     const std::shared_ptr<Availability> has = Nothing(artifact_);
@@ -259,7 +259,7 @@ TEST_F(EngineSources, ThatFillAreAskedForWhatTheyHaveWhileThatGrows) {
   }
 }
 
-TEST_F(EngineSources, ARefusalCostsNothingButThatFetch) {
+TEST_F(EngineSources, RefusedFetch_IsRetriedWithoutBlamingSource) {
   Start();
   const std::shared_ptr<Availability> has = Nothing(artifact_);
   for (uint32_t chunk = 0; chunk < kChunks; ++chunk) has->Add(chunk);
@@ -274,7 +274,7 @@ TEST_F(EngineSources, ARefusalCostsNothingButThatFetch) {
   EXPECT_EQ(OnlyReport().refetched_chunks, 0u);
 }
 
-TEST_F(EngineSources, OneThatRefusesWhatItSaysItHasIsGivenUpInTheEnd) {
+TEST_F(EngineSources, SourceThatRefusesAnnouncedChunks_IsGivenUp) {
   Start();
   const std::shared_ptr<Availability> has = Nothing(artifact_);
   for (uint32_t chunk = 0; chunk < kChunks; ++chunk) has->Add(chunk);
@@ -325,7 +325,7 @@ TEST_F(EngineSources, SourceThatFailsToFill_ReportsItsOwnError) {
   EXPECT_EQ(provider->failures()[0].delivered, 1u);
 }
 
-TEST_F(EngineSources, OneThatAnnouncesChunksOfAnotherImageIsNotAsked) {
+TEST_F(EngineSources, SourceThatAnnouncesOtherImage_IsNotAsked) {
   Start();
   auto misfit =
       MakeControl(artifact_.image, {.name = "misfit",
@@ -351,7 +351,7 @@ TEST_F(EngineSources, InvalidShares_AreIgnored) {
   }
 }
 
-TEST_F(EngineSources, ThatHaveNothingForNowLeaveTheTurnToOtherIngests) {
+TEST_F(EngineSources, IngestThatWaitsForChunks_YieldsItsTurn) {
   Setup setup;
   setup.max_concurrent_ingests = 1;
   Start(setup);
@@ -423,7 +423,7 @@ class SlowToAnswer final : public SourceProvider {
   absl::Notification asked_;
 };
 
-TEST_F(EngineSources, MoreThatCouldBeHadDelayNeitherTheEndNorACancellation) {
+TEST_F(EngineSources, SlowProvider_DelaysNeitherCompletionNorCancellation) {
   Start();
   for (const bool cancel : {false, true}) {
     auto held = MakeControl(artifact_.image, {.held = true});

@@ -30,7 +30,7 @@ class EngineSharing : public EngineFixture {
   std::shared_ptr<ScriptedProvider> provider_;
 };
 
-TEST_F(EngineSharing, SixtyFourRequestsAtOnceMakeOneIngest) {
+TEST_F(EngineSharing, ConcurrentRequests_ShareOneIngest) {
   Start();
   StartHeld();
   std::vector<std::thread> threads;
@@ -55,7 +55,7 @@ TEST_F(EngineSharing, SixtyFourRequestsAtOnceMakeOneIngest) {
   EXPECT_THAT(engine_->ListReplicas(), SizeIs(1));
 }
 
-TEST_F(EngineSharing, AReadyReplicaIsGivenAtOnceWithoutATransfer) {
+TEST_F(EngineSharing, RequestForReadyReplica_CompletesWithoutTransfer) {
   Start();
   StartHeld();
   control_->Release();
@@ -73,7 +73,7 @@ TEST_F(EngineSharing, AReadyReplicaIsGivenAtOnceWithoutATransfer) {
   EXPECT_THAT(untouched->finished(), IsEmpty());
 }
 
-TEST_F(EngineSharing, AWaitersDeadlineEndsItsWaitAndNothingElse) {
+TEST_F(EngineSharing, WaitDeadline_LeavesSharedIngestRunning) {
   Start();
   StartHeld();
   auto hasty = Materialize(artifact_, kCpu, provider_, ContextFor(absl::Seconds(3600)));
@@ -87,7 +87,7 @@ TEST_F(EngineSharing, AWaitersDeadlineEndsItsWaitAndNothingElse) {
   EXPECT_TRUE(patient->shared());
 }
 
-TEST_F(EngineSharing, ACancelledCallerLeavesTheOthersTheirIngest) {
+TEST_F(EngineSharing, CancelledCaller_LeavesSharedIngestRunning) {
   Start();
   StartHeld();
   const RequestContext context;
@@ -101,7 +101,7 @@ TEST_F(EngineSharing, ACancelledCallerLeavesTheOthersTheirIngest) {
   EXPECT_TRUE(other->Wait(ContextFor()).ok());
 }
 
-TEST_F(EngineSharing, TheLastInterestThatGoesCancelsTheIngestInMidFetch) {
+TEST_F(EngineSharing, LastDroppedRequest_CancelsIngest) {
   Start();
   StartHeld();
   auto one = Materialize(artifact_, kCpu, provider_);
@@ -121,7 +121,7 @@ TEST_F(EngineSharing, TheLastInterestThatGoesCancelsTheIngestInMidFetch) {
   EXPECT_EQ(pool_->stats().used_bytes, 2 * kGranuleBytes);
 }
 
-TEST_F(EngineSharing, CancellingEveryCallerCancelsTheIngest) {
+TEST_F(EngineSharing, CancellationOfAllCallers_CancelsIngest) {
   Start();
   StartHeld();
   const RequestContext one;
@@ -138,7 +138,7 @@ TEST_F(EngineSharing, CancellingEveryCallerCancelsTheIngest) {
   EXPECT_EQ(first->Wait(ContextFor()).status().code(), absl::StatusCode::kCancelled);
 }
 
-TEST_F(EngineSharing, ANewRequestDoesNotJoinAnIngestThatIsBeingCancelled) {
+TEST_F(EngineSharing, NewRequest_DoesNotJoinCancelledIngest) {
   Setup setup;
   setup.max_concurrent_ingests = 1;
   Start(setup);
@@ -176,7 +176,7 @@ TEST(IngestJob, Deadline_IsTheLatestOfItsCallers) {
   EXPECT_FALSE(job.Join(SteadyTime::InfiniteFuture()));
 }
 
-TEST_F(EngineSharing, OnDoneIsCalledOnceAtTheEnd) {
+TEST_F(EngineSharing, OnDone_IsCalledOnceAtCompletion) {
   Start();
   StartHeld();
   auto pending = Materialize(artifact_, kCpu, provider_);
@@ -197,7 +197,7 @@ TEST_F(EngineSharing, OnDoneIsCalledOnceAtTheEnd) {
   EXPECT_EQ(calls, 2);
 }
 
-TEST_F(EngineSharing, ADroppedInterestIsNotCalledBack) {
+TEST_F(EngineSharing, DroppedRequest_IsNotCalledBack) {
   Start();
   StartHeld();
   auto keeps = Materialize(artifact_, kCpu, provider_);
@@ -244,7 +244,7 @@ TEST_F(EngineSharing, IngestWithoutCallers_LeavesNoLeaseAtItsEnd) {
   EXPECT_EQ(engine_->ListReplicas()[0].leases, 0u);
 }
 
-TEST_F(EngineSharing, TheReplicaStaysLeasedUntilTheWaiterHasTakenIt) {
+TEST_F(EngineSharing, FinishedReplica_StaysLeasedUntilWaiterIsDestroyed) {
   Setup setup;
   setup.host_granules = 1;
   Start(setup);
@@ -259,7 +259,7 @@ TEST_F(EngineSharing, TheReplicaStaysLeasedUntilTheWaiterHasTakenIt) {
   EXPECT_TRUE(Get(other, kCpu, GoodProvider(other)).ok());
 }
 
-TEST_F(EngineSharing, AForgottenArtifactsIngestIsCancelledWithTheReason) {
+TEST_F(EngineSharing, ForgottenArtifact_CancelsItsIngest) {
   Start();
   StartHeld();
   auto pending = Materialize(artifact_, kCpu, provider_);
@@ -289,7 +289,7 @@ class ForgottenAtTheEnd final : public SourceProvider {
   const std::function<void()> at_the_end_;
 };
 
-TEST_F(EngineSharing, WhatIsPutAgainStaysWhenAnIngestFromBeforeItWasForgottenEnds) {
+TEST_F(EngineSharing, ReplicaAfterForget_OutlivesEarlierIngest) {
   Start();
   artifact_ = MakeChunkedArtifact(1, 3);
   for (const Location location : {kCpu, kDisk}) {
@@ -309,7 +309,7 @@ TEST_F(EngineSharing, WhatIsPutAgainStaysWhenAnIngestFromBeforeItWasForgottenEnd
   }
 }
 
-TEST_F(EngineSharing, TheEnginesEndCancelsRunningAndQueuedIngests) {
+TEST_F(EngineSharing, EngineStop_CancelsRunningAndQueuedIngests) {
   Setup setup;
   setup.max_concurrent_ingests = 1;
   Start(setup);

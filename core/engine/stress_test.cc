@@ -114,7 +114,7 @@ class EngineStress : public EngineFixture {
   std::vector<TestArtifact> artifacts_;
 };
 
-TEST_F(EngineStress, LeavesNothingBehind) {
+TEST_F(EngineStress, RandomEngineCalls_LeaveNoReplicasAndMemory) {
   Setup setup;
   setup.host_granules = 3;
   setup.device_pool_bytes = 2 * kGranuleBytes;

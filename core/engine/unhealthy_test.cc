@@ -30,7 +30,7 @@ class UnhealthyDevice : public EngineFixture {
   const TestArtifact third_ = MakeChunkedArtifact(3, 2);
 };
 
-TEST_F(UnhealthyDevice, LosesItsReplicasPinnedOrNot) {
+TEST_F(UnhealthyDevice, UnhealthyDevice_LosesPinnedAndUnpinnedReplicas) {
   const std::string replica = MustGet(first_, kSecondGpu)->replica_id();
   const std::string pinned = MustGet(second_, kSecondGpu)->replica_id();
   ASSERT_TRUE(engine_->SetPinned(pinned, true).ok());
@@ -42,7 +42,7 @@ TEST_F(UnhealthyDevice, LosesItsReplicasPinnedOrNot) {
   EXPECT_EQ(engine_->device_pool_stats(1).used_bytes, 0u);
 }
 
-TEST_F(UnhealthyDevice, TakesNoNewReplicasAndSaysWhy) {
+TEST_F(UnhealthyDevice, UnhealthyDevice_RefusesNewReplicas) {
   Break(kSecondGpu);
   const auto refused = engine_->Ingest(
       ContextFor(), {.manifest = first_.manifest, .location = kSecondGpu, .sources = GoodProvider(first_)});
@@ -51,7 +51,7 @@ TEST_F(UnhealthyDevice, TakesNoNewReplicasAndSaysWhy) {
   EXPECT_THAT(std::string(refused.status().message()), HasSubstr("use another device"));
 }
 
-TEST_F(UnhealthyDevice, LeavesTheOthersAndTheHostAlone) {
+TEST_F(UnhealthyDevice, UnhealthyDevice_LeavesOtherLocationsWorking) {
   MustGet(first_, kGpu);
   MustGet(first_, kSecondGpu);
   Break(kSecondGpu);
@@ -60,7 +60,7 @@ TEST_F(UnhealthyDevice, LeavesTheOthersAndTheHostAlone) {
   EXPECT_EQ(Read(*MustGet(third_, kCpu)), third_.image);
 }
 
-TEST_F(UnhealthyDevice, ThatBreaksAsASourceIsReplacedByAnother) {
+TEST_F(UnhealthyDevice, SourceDeviceThatBreaks_IsReplacedByOtherSource) {
   MustGet(first_, kSecondGpu);
   faults_->poison_copies = 1;
   EXPECT_EQ(Read(*MustGet(first_, kCpu)), first_.image);
@@ -69,7 +69,7 @@ TEST_F(UnhealthyDevice, ThatBreaksAsASourceIsReplacedByAnother) {
   EXPECT_FALSE(IsAt(first_, kSecondGpu)) << "withdrawn though the ingest that found it succeeded";
 }
 
-TEST_F(UnhealthyDevice, KeepsALeasedReplicaUntilItsLeaseEnds) {
+TEST_F(UnhealthyDevice, LeasedReplicaOnUnhealthyDevice_DrainsUntilLeaseEnds) {
   auto lease = MustGet(first_, kSecondGpu);
   const std::string replica = lease->replica_id();
   Break(kSecondGpu);

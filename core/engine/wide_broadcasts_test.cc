@@ -154,7 +154,7 @@ class EngineWideBroadcasts : public EngineFixture {
   std::vector<std::unique_ptr<PendingReplica>> pending_;
 };
 
-TEST_F(EngineWideBroadcasts, AllGpusOfTheNodeReceiveWhatARootElsewhereSends) {
+TEST_F(EngineWideBroadcasts, WideBroadcast_ReachesAllDevicesOfNode) {
   Start(setup_);
   Begin();
   Want(0);
@@ -170,7 +170,7 @@ TEST_F(EngineWideBroadcasts, AllGpusOfTheNodeReceiveWhatARootElsewhereSends) {
   EXPECT_EQ(meeting_->given_up, 0);
 }
 
-TEST_F(EngineWideBroadcasts, MoreGpusThanRunAtOnceComeTogether) {
+TEST_F(EngineWideBroadcasts, WideBroadcast_GathersMoreDevicesThanRunningIngests) {
   setup_.max_concurrent_ingests = 1;
   Start(setup_);
   Begin();
@@ -180,7 +180,7 @@ TEST_F(EngineWideBroadcasts, MoreGpusThanRunAtOnceComeTogether) {
   EXPECT_EQ(Broadcast(0) + Broadcast(1), 2 * artifact_.image.size());
 }
 
-TEST_F(EngineWideBroadcasts, TheRootIsThatWhichBeganFirstAndPulls) {
+TEST_F(EngineWideBroadcasts, FirstReceiverOnRootNode_BecomesRootAndPulls) {
   Start(setup_);
   Begin(/*has_root=*/true);
   Want(1);
@@ -193,7 +193,7 @@ TEST_F(EngineWideBroadcasts, TheRootIsThatWhichBeganFirstAndPulls) {
   EXPECT_EQ(broadcaster_.ended, 1) << "the others are told";
 }
 
-TEST_F(EngineWideBroadcasts, AReplicaThatIsReadyIsTheRoot) {
+TEST_F(EngineWideBroadcasts, ReadyReplicaOnRootNode_BecomesRoot) {
   Start(setup_);
   (void)MustGet(artifact_, kGpu);
   Begin(/*has_root=*/true);
@@ -203,7 +203,7 @@ TEST_F(EngineWideBroadcasts, AReplicaThatIsReadyIsTheRoot) {
   EXPECT_EQ(broadcaster_.world.root, 2u);
 }
 
-TEST_F(EngineWideBroadcasts, WhatALostGroupDidNotBringIsPulled) {
+TEST_F(EngineWideBroadcasts, LostGroup_LeavesMissingChunksToPulls) {
   Start(setup_);
   broadcaster_.lost_after = kChunks / 2;
   Begin();
@@ -214,7 +214,7 @@ TEST_F(EngineWideBroadcasts, WhatALostGroupDidNotBringIsPulled) {
   for (size_t i = 0; i < 2; ++i) EXPECT_LE(Broadcast(i), artifact_.image.size() / 2);
 }
 
-TEST_F(EngineWideBroadcasts, WhereTheNodesDoNotMeetAllIsPulled) {
+TEST_F(EngineWideBroadcasts, FailedMeeting_LeavesAllChunksToPulls) {
   Start(setup_);
   meeting_->answer = absl::AbortedError("node c did not come");
   Begin();
@@ -225,7 +225,7 @@ TEST_F(EngineWideBroadcasts, WhereTheNodesDoNotMeetAllIsPulled) {
   EXPECT_EQ(meeting_->met, 1);
 }
 
-TEST_F(EngineWideBroadcasts, AGroupThatIsNotCompleteHereInTimeIsGivenUp) {
+TEST_F(EngineWideBroadcasts, IncompleteGroup_IsGivenUpAtItsDeadline) {
   Start(setup_);
   Begin(/*has_root=*/false, absl::Milliseconds(50));
   Want(0);
@@ -235,7 +235,7 @@ TEST_F(EngineWideBroadcasts, AGroupThatIsNotCompleteHereInTimeIsGivenUp) {
   EXPECT_EQ(meeting_->met, 0);
 }
 
-TEST(ChunksOf, AreWholeOnesWithinTheImage) {
+TEST(ChunksOf, ChunksOf_AcceptsOnlyWholeChunksOfImage) {
   const ImageLayout layout = MakeChunkedArtifact(1, 3).layout;
   const uint64_t chunk = layout.chunk_bytes;
   EXPECT_THAT(ChunksOf(layout, RangesOf(layout, {0, 1, 2})).value(), ElementsAre(0, 1, 2));
