@@ -76,7 +76,7 @@ std::vector<Frame> EveryFrame() {
           PartsFrame{{{256, 5, 4096}, {512, 6, 0}}}};
 }
 
-TEST(HandleCodec, FramesHaveTheBytesThatTheFormatShows) {
+TEST(HandleCodec, HandleFrames_EncodeToGoldenBytes) {
   EXPECT_EQ(Hex(HelloFrame{4, 4}),
             "0900000001544348530400"
             "0400");
@@ -192,7 +192,7 @@ TEST(HandleCodec, FramesHaveTheBytesThatTheFormatShows) {
             "02006e6f");
 }
 
-TEST(HandleCodec, EveryFrameComesBackAsItWas) {
+TEST(HandleCodec, HandleFrames_SurviveRoundTrip) {
   for (const Frame& frame : EveryFrame()) {
     const absl::StatusOr<Frame> decoded = RoundTrip(frame);
     ASSERT_TRUE(decoded.ok()) << FrameName(frame) << ": " << decoded.status();
@@ -201,7 +201,7 @@ TEST(HandleCodec, EveryFrameComesBackAsItWas) {
   }
 }
 
-TEST(HandleCodec, AnErrorKeepsItsCodeAndACodeOfAnotherVersionIsUnknown) {
+TEST(HandleCodec, ErrorFrame_KeepsCodeAndMapsOtherCodesToUnknown) {
   const auto known = RoundTrip(ErrorFrame{absl::ResourceExhaustedError("full")});
   EXPECT_EQ(std::get<ErrorFrame>(*known).status, absl::ResourceExhaustedError("full"));
   const auto unknown = DecodeHex(
@@ -212,13 +212,13 @@ TEST(HandleCodec, AnErrorKeepsItsCodeAndACodeOfAnotherVersionIsUnknown) {
   EXPECT_EQ(std::get<ErrorFrame>(*unknown).status.code(), absl::StatusCode::kUnknown);
 }
 
-TEST(HandleCodec, ALongErrorMessageIsCutSoThatAnErrorAlwaysFits) {
+TEST(HandleCodec, ErrorFrame_TruncatesLongMessage) {
   const auto decoded = RoundTrip(ErrorFrame{absl::InternalError(std::string(100'000, 'x'))});
   ASSERT_TRUE(decoded.ok()) << decoded.status();
   EXPECT_EQ(std::get<ErrorFrame>(*decoded).status.message().size(), kMaxErrorMessageBytes);
 }
 
-TEST(HandleCodec, EveryTruncationAndEveryExtraByteIsRefused) {
+TEST(HandleCodec, DecodeHandleFrame_RefusesTruncatedAndExtendedBytes) {
   for (const Frame& frame : EveryFrame()) {
     const std::string bytes = EncodeFrame(frame)->substr(kFramePrefixBytes);
     for (size_t size = 0; size < bytes.size(); ++size) {
@@ -232,7 +232,7 @@ TEST(HandleCodec, EveryTruncationAndEveryExtraByteIsRefused) {
   }
 }
 
-TEST(HandleCodec, MalformedFieldsAreRefusedWithTheirPlace) {
+TEST(HandleCodec, DecodeHandleFrame_RefusesMalformedFieldsWithOffset) {
   const std::pair<const char*, const char*> cases[] = {
       {"00", "unknown type of frame"},
       {"63", "unknown type of frame"},
@@ -300,7 +300,7 @@ TEST(HandleCodec, MalformedFieldsAreRefusedWithTheirPlace) {
   }
 }
 
-TEST(HandleCodec, PrefixesOfNothingAndOfTooMuchAreRefused) {
+TEST(HandleCodec, DecodeFramePrefix_RefusesEmptyAndOversizedFrames) {
   const auto prefix = [](std::string_view hex) {
     const std::string bytes = FromHex(hex);
     return DecodeFramePrefix(AsBytes(bytes).first<kFramePrefixBytes>(), kMaxClientFrameBytes);
@@ -312,7 +312,7 @@ TEST(HandleCodec, PrefixesOfNothingAndOfTooMuchAreRefused) {
   EXPECT_FALSE(prefix("ffffffff").ok());
 }
 
-TEST(HandleCodec, WhatDoesNotFitIsRefusedWhenEncoding) {
+TEST(HandleCodec, EncodeHandleFrame_RefusesOversizedFields) {
   EXPECT_FALSE(EncodeFrame(ClaimFrame{std::string(65536, 'x')}).ok());
   ReplicaHandles huge = HostReplica();
   std::get<HostHandles>(huge.memory).extents.resize(kMaxServerFrameBytes / 28);
@@ -321,7 +321,7 @@ TEST(HandleCodec, WhatDoesNotFitIsRefusedWhenEncoding) {
   EXPECT_TRUE(EncodeFrame(HandlesFrame{huge}).ok());
 }
 
-TEST(HandleCodec, DecodingSurvivesRandomBytesAndRandomDamage) {
+TEST(HandleCodec, DecodeHandleFrame_SurvivesRandomDamage) {
   std::mt19937 random(7);
   std::vector<std::string> seeds;
   for (const Frame& frame : EveryFrame()) seeds.push_back(EncodeFrame(frame)->substr(kFramePrefixBytes));

@@ -64,7 +64,7 @@ class FollowedClaim : public ::testing::Test {
   std::unique_ptr<HandleServer> server_ = StartServer(folder_.socket());
 };
 
-TEST_F(FollowedClaim, TellsWhatIsThereThenWhatComesAndThatItIsAll) {
+TEST_F(FollowedClaim, Follow_MirrorsPresentAndNewChunksUntilComplete) {
   filling_->Add(1);
   filling_->Add(191);
   const auto claimed = Claim(MakeClaim(filling_));
@@ -83,7 +83,7 @@ TEST_F(FollowedClaim, TellsWhatIsThereThenWhatComesAndThatItIsAll) {
   EXPECT_EQ(server_->leases(), 1);
 }
 
-TEST_F(FollowedClaim, AReadyReplicaIsAllThereAtOnce) {
+TEST_F(FollowedClaim, FollowReadyReplica_IsCompleteAtOnce) {
   const auto claimed = Claim(MakeClaim(nullptr));
   const auto mirror = claimed->Follow(kChunkBytes, Soon());
   ASSERT_TRUE(mirror.ok()) << mirror.status();
@@ -91,14 +91,14 @@ TEST_F(FollowedClaim, AReadyReplicaIsAllThereAtOnce) {
   EXPECT_EQ(claimed->Follow(kChunkBytes, Soon()).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
-TEST_F(FollowedClaim, WhatHasNoChunksOrNoHostMemoryIsNotFollowed) {
+TEST_F(FollowedClaim, Follow_RefusesZeroChunkSizeAndDeviceMemory) {
   const auto claimed = Claim(MakeClaim(filling_));
   EXPECT_EQ(claimed->Follow(0, Soon()).status().code(), absl::StatusCode::kInvalidArgument);
   const auto device = Claim(DeviceClaim());
   EXPECT_EQ(device->Follow(kChunkBytes, Soon()).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
-TEST_F(FollowedClaim, AFillingThatFailsIsToldWithAllThatItBrought) {
+TEST_F(FollowedClaim, FollowFailedReplica_ReportsErrorAndItsChunks) {
   const auto claimed = Claim(MakeClaim(filling_));
   const auto mirror = claimed->Follow(kChunkBytes, Soon());
   ASSERT_TRUE(mirror.ok()) << mirror.status();
@@ -132,7 +132,7 @@ TEST_F(FollowedClaim, OnlyChunksInGivenMemory_AreAnnounced) {
   EXPECT_THAT(std::string((*mirror)->end().message()), HasSubstr("attach to it again"));
 }
 
-TEST_F(FollowedClaim, ADaemonThatGoesEndsTheMirror) {
+TEST_F(FollowedClaim, LostDaemon_EndsFollowWithUnavailable) {
   const auto claimed = Claim(MakeClaim(filling_));
   const auto mirror = claimed->Follow(kChunkBytes, Soon());
   ASSERT_TRUE(mirror.ok()) << mirror.status();
@@ -143,7 +143,7 @@ TEST_F(FollowedClaim, ADaemonThatGoesEndsTheMirror) {
   EXPECT_EQ(held_, 0);
 }
 
-TEST_F(FollowedClaim, AClientThatGoesEndsTheLeaseWhileTheReplicaFillsOn) {
+TEST_F(FollowedClaim, LostClient_EndsItsLeaseWhileReplicaFills) {
   for (int i = 0; i < 20; ++i) {
     std::shared_ptr<const Availability> mirror;
     std::thread filler([&] {
@@ -163,7 +163,7 @@ TEST_F(FollowedClaim, AClientThatGoesEndsTheLeaseWhileTheReplicaFillsOn) {
   EXPECT_EQ(server_->leases(), 0);
 }
 
-TEST_F(FollowedClaim, NewsIsToldAtMostOnceInAnInterval) {
+TEST_F(FollowedClaim, HaveFrames_AreSentOncePerInterval) {
   const UniqueFd socket = RawClaim(MakeClaim(filling_));
   const SteadyTime begin = SteadyNow();
   SendFrame(socket.get(), FollowFrame{});
@@ -191,7 +191,7 @@ TEST_F(FollowedClaim, NewsIsToldAtMostOnceInAnInterval) {
   EXPECT_LE(messages, 1 + (SteadyNow() - begin) / absl::Milliseconds(10));
 }
 
-TEST_F(FollowedClaim, AFollowerThatDoesNotReadIsToldTheRestTogether) {
+TEST_F(FollowedClaim, SlowFollower_GetsRemainingChunksInOneMessage) {
   // A bitmap that no socket's buffer holds.
   constexpr uint32_t kChunks = 32 << 20;
   const auto large = std::make_shared<Availability>(uint64_t{kChunks} * 4096, 4096);
@@ -217,7 +217,7 @@ TEST_F(FollowedClaim, AFollowerThatDoesNotReadIsToldTheRestTogether) {
   EXPECT_EQ(std::get<HaveEndFrame>(*frame).status, absl::CancelledError("over"));
 }
 
-TEST_F(FollowedClaim, FollowingTwiceOrBeforeAClaimEndsTheConnection) {
+TEST_F(FollowedClaim, SecondOrEarlyFollow_EndsConnection) {
   const UniqueFd early = RawGreet(folder_.socket());
   SendFrame(early.get(), FollowFrame{});
   EXPECT_EQ(ErrorOf(ReceiveFrame(early.get())), absl::StatusCode::kInvalidArgument);
@@ -233,7 +233,7 @@ TEST_F(FollowedClaim, FollowingTwiceOrBeforeAClaimEndsTheConnection) {
   ExpectServes();
 }
 
-TEST_F(FollowedClaim, AFloodOfFollowsEndsOnlyItsOwnConnection) {
+TEST_F(FollowedClaim, FollowFlood_EndsOnlyItsConnection) {
   const UniqueFd socket = RawClaim(MakeClaim(filling_));
   std::string flood;
   for (int i = 0; i < 10'000; ++i) flood += *EncodeFrame(FollowFrame{});
@@ -242,7 +242,7 @@ TEST_F(FollowedClaim, AFloodOfFollowsEndsOnlyItsOwnConnection) {
   ExpectServes();
 }
 
-TEST_F(FollowedClaim, FollowIsOverWhenDeviceMemoryWasGivenBack) {
+TEST_F(FollowedClaim, FollowAfterDeviceMemoryIsClosed_IsRefused) {
   tensorcast::Claim claim = DeviceClaim();
   claim.availability = filling_;
   const UniqueFd socket = RawClaim(std::move(claim));
@@ -254,7 +254,7 @@ TEST_F(FollowedClaim, FollowIsOverWhenDeviceMemoryWasGivenBack) {
 }
 
 // What a daemon that does not keep to the protocol announces to a client of the image's first granule.
-TEST_F(FollowedClaim, WhatADaemonCannotMeanEndsTheMirror) {
+TEST_F(FollowedClaim, InvalidHaveFrames_EndFollow) {
   const std::string path = folder_.path() + "/lying.sock";
   const Frame first = HaveFrame{0, {1, 0, 0}};
   const std::pair<std::vector<Frame>, const char*> conversations[] = {

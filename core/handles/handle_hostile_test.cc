@@ -48,7 +48,7 @@ class HostileHandlePeer : public ::testing::Test {
   std::unique_ptr<HandleServer> server_ = StartServer(folder_.socket());
 };
 
-TEST_F(HostileHandlePeer, RandomBytesEndOnlyTheirOwnConnection) {
+TEST_F(HostileHandlePeer, RandomBytes_EndOnlyTheirConnection) {
   const int before = OpenDescriptors();
   std::mt19937 random(11);
   for (int i = 0; i < 300; ++i) {
@@ -95,20 +95,20 @@ TEST_F(HostileHandlePeer, ErrorText_ComesWithoutControlCharacters) {
   EXPECT_THAT(std::string(claimed.status().message()), ::testing::HasSubstr("\\x1b[2J"));
 }
 
-TEST_F(HostileHandlePeer, AnotherProtocolIsRefusedWithAReason) {
+TEST_F(HostileHandlePeer, OtherProtocol_IsRefusedWithError) {
   UniqueFd socket = Connect();
   SendBytes(socket.get(), std::string("\x09\0\0\0\x01GET / HT", 13));
   EXPECT_EQ(ErrorOf(ReceiveFrame(socket.get())), absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(testing::Eventually([&] { return Closed(socket.get()); }));
 }
 
-TEST_F(HostileHandlePeer, AFrameTooLargeIsRefusedBeforeItIsRead) {
+TEST_F(HostileHandlePeer, OversizedFrame_IsRefusedBeforeItIsRead) {
   UniqueFd socket = ConnectAndGreet();
   SendBytes(socket.get(), std::string("\x01\x10\0\0", 4));
   EXPECT_EQ(ErrorOf(ReceiveFrame(socket.get())), absl::StatusCode::kInvalidArgument);
 }
 
-TEST_F(HostileHandlePeer, FramesOutOfTurnAreRefused) {
+TEST_F(HostileHandlePeer, FrameOutOfTurn_IsRefused) {
   const Frame frames[] = {ClaimFrame{"x"},   OfferFrame{1, std::nullopt},
                           ClosedFrame{},     HelloAckFrame{1},
                           OfferedFrame{"x"}, ErrorFrame{absl::InternalError("x")},
@@ -130,7 +130,7 @@ TEST_F(HostileHandlePeer, FramesOutOfTurnAreRefused) {
   }
 }
 
-TEST_F(HostileHandlePeer, AHostLeaseEndsWhenItsHolderBreaksTheProtocol) {
+TEST_F(HostileHandlePeer, ProtocolError_EndsHostLease) {
   for (const Frame& of_device_memory : {Frame(ClosedFrame{}), Frame(OpeningFrame{})}) {
     UniqueFd socket = ConnectAndGreet();
     SendFrame(socket.get(), ClaimFrame{Ticket()});
@@ -178,7 +178,7 @@ TEST_F(HostileHandlePeer, UnrequestedDescriptors_AreClosed) {
   EXPECT_TRUE(testing::Eventually([&] { return OpenDescriptors() == before; }));
 }
 
-TEST_F(HostileHandlePeer, MoreThanOneDescriptorIsRefusedAndAllAreClosed) {
+TEST_F(HostileHandlePeer, SeveralDescriptors_AreRefusedAndClosed) {
   const int before = OpenDescriptors();
   for (const int count : {2, 16, 40}) {
     UniqueFd socket = ConnectAndGreet();
@@ -244,7 +244,7 @@ TEST_F(HostileHandlePeer, OfferedFilesWithAnotherNumberOfDescriptors_AreRefused)
   EXPECT_TRUE(testing::Eventually([&] { return OpenDescriptors() == before; }));
 }
 
-TEST_F(HostileHandlePeer, AFrameThatArrivesByteByByteIsUnderstood) {
+TEST_F(HostileHandlePeer, FrameSentByteByByte_IsDecoded) {
   UniqueFd socket = Connect();
   const std::string bytes = *EncodeFrame(HelloFrame{});
   for (const char& byte : bytes) SendBytes(socket.get(), std::string_view(&byte, 1));
@@ -252,7 +252,7 @@ TEST_F(HostileHandlePeer, AFrameThatArrivesByteByByteIsUnderstood) {
   EXPECT_TRUE(answer && std::holds_alternative<HelloAckFrame>(*answer));
 }
 
-TEST_F(HostileHandlePeer, ASilentPeerIsClosedAndAnIdleLeaseIsNot) {
+TEST_F(HostileHandlePeer, SilentPeer_IsClosedAndIdleLeaseIsKept) {
   server_.reset();
   HandleServer::Options options;
   options.path = folder_.socket();
@@ -269,7 +269,7 @@ TEST_F(HostileHandlePeer, ASilentPeerIsClosedAndAnIdleLeaseIsNot) {
   EXPECT_EQ(server_->leases(), 1);
 }
 
-TEST_F(HostileHandlePeer, AClientThatDoesNotTakeItsAnswerLosesItsLease) {
+TEST_F(HostileHandlePeer, ClientThatDoesNotReadItsAnswer_LosesItsLease) {
   server_.reset();
   HandleServer::Options options;
   options.path = folder_.socket();
@@ -310,7 +310,7 @@ TEST_F(HostileHandlePeer, SilentServer_ClientGivesUpWhenCancelled) {
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
 }
 
-TEST_F(HostileHandlePeer, AClientTakesNeitherFewerNorMoreDescriptorsThanTheHandlesNeed) {
+TEST_F(HostileHandlePeer, WrongNumberOfDescriptors_IsRefusedByClient) {
   const Frame device = HandlesFrame{{"r", "a", 1, DeviceHandles{{"G", "x", 2}}}};
   const Frame file = HandlesFrame{{"r", "a", 1, FileHandles{4096}}};
   HostHandles two{.pool_id = "p", .segments = {{0, kGranuleBytes}, {1, kGranuleBytes}}, .extents = {}};
@@ -355,7 +355,7 @@ TEST_F(HostileHandlePeer, AClientTakesNeitherFewerNorMoreDescriptorsThanTheHandl
   EXPECT_EQ(OpenDescriptors(), before);
 }
 
-TEST_F(HostileHandlePeer, AServerThatTalksNonsenseIsAnErrorForTheClient) {
+TEST_F(HostileHandlePeer, InvalidServerReply_IsClientError) {
   const std::string path = folder_.path() + "/nonsense.sock";
   for (const std::string& reply :
        {std::string("HTTP/1.1 400"), std::string("\xff\xff\xff\xff", 4), std::string(),

@@ -109,7 +109,7 @@ class HandleProcess : public ::testing::Test {
   std::unique_ptr<HandleServer> server_;
 };
 
-TEST_F(HandleProcess, AnotherProcessReadsTheImageAndItsDeathEndsTheLease) {
+TEST_F(HandleProcess, KilledClientProcess_EndsItsLease) {
   Child child([&](const std::string& ticket) -> char {
     const char result = ClaimAndKeep(folder_.socket(), ticket);
     if (result != 'k') return result;
@@ -125,7 +125,7 @@ TEST_F(HandleProcess, AnotherProcessReadsTheImageAndItsDeathEndsTheLease) {
   EXPECT_EQ(held_, 0);
 }
 
-TEST_F(HandleProcess, NoClientCanWriteThePool) {
+TEST_F(HandleProcess, ClientProcess_CannotWriteThePool) {
   Child child([&](const std::string& ticket) -> char {
     if (ClaimAndKeep(folder_.socket(), ticket) != 'k') return 'e';
     const int fd = g_claimed->fds().front().get();
@@ -154,7 +154,7 @@ TEST_F(HandleProcess, DeviceMemory_IsHeldUntilTheClientProcessIsGone) {
   EXPECT_EQ(held_, 0);
 }
 
-TEST_F(HandleProcess, DeviceMemoryOfAKilledProcessIsReleased) {
+TEST_F(HandleProcess, KilledClientProcess_ReleasesDeviceMemory) {
   Child child([&](const std::string& ticket) -> char {
     const char result = ClaimAndKeep(folder_.socket(), ticket);
     return g_claimed->AnnounceOpening().ok() ? result : 'o';
@@ -167,7 +167,7 @@ TEST_F(HandleProcess, DeviceMemoryOfAKilledProcessIsReleased) {
   EXPECT_EQ(held_, 0);
 }
 
-TEST_F(HandleProcess, AnOfferOfAKilledProcessIsGone) {
+TEST_F(HandleProcess, KilledClientProcess_LosesItsOffer) {
   const std::string token_file = folder_.path() + "/token";
   Child child([&](const std::string&) -> char {
     const UniqueFd memfd = MakePool(kGranuleBytes, OfferSeals());
@@ -196,7 +196,7 @@ char ClaimAsOtherUser(const std::string& socket, const std::string& ticket,
   return ClaimAndKeep(socket, ticket);
 }
 
-TEST_F(HandleProcess, AnotherUserIsRefusedThoughTheFileLetsItIn) {
+TEST_F(HandleProcess, OtherUser_IsRefusedDespiteFileMode) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
   chmod(folder_.path().c_str(), 0755);
   Child child([&](const std::string& ticket) { return ClaimAsOtherUser(folder_.socket(), ticket, {}); });
@@ -228,7 +228,7 @@ TEST_F(HandleProcess, Claim_RefusesServerOfAnotherUser) {
   EXPECT_EQ(claim(nullptr), absl::StatusCode::kNotFound);
 }
 
-TEST_F(HandleProcess, AMemberOfAnAllowedGroupIsLetIn) {
+TEST_F(HandleProcess, MemberOfAllowedGroup_IsAccepted) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
   chmod(folder_.path().c_str(), 0755);
   Child by_supplementary([&](const std::string& ticket) {
@@ -239,7 +239,7 @@ TEST_F(HandleProcess, AMemberOfAnAllowedGroupIsLetIn) {
   EXPECT_EQ(server_->leases(), 1);
 }
 
-TEST_F(HandleProcess, WithSeveralGroupsEachIsLetInAndOthersAreNot) {
+TEST_F(HandleProcess, SeveralAllowedGroups_AcceptMembersAndRefuseOthers) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
   chmod(folder_.path().c_str(), 0755);
   Child by_primary([&](const std::string& ticket) { return ClaimAsOtherUser(folder_.socket(), ticket, {}); });

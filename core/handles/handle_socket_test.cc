@@ -52,7 +52,7 @@ class HandleSocket : public ::testing::Test {
   std::unique_ptr<HandleServer> server_ = StartServer(folder_.socket());
 };
 
-TEST_F(HandleSocket, AScatteredReplicaIsMappedAsOneReadOnlyImage) {
+TEST_F(HandleSocket, ScatteredReplica_MapsAsOneReadOnlyImage) {
   const uint64_t image_bytes = 3 * kGranuleBytes - 100;
   auto claimed = Claim(
       HostTicket({{5 * kGranuleBytes, kGranuleBytes}, {2 * kGranuleBytes, 2 * kGranuleBytes}}, image_bytes));
@@ -101,13 +101,13 @@ TEST_F(HandleSocket, Fence_TellsHoldersAndSpoilsTickets) {
   EXPECT_TRUE(testing::Eventually([&] { return held_ == 0; }));
 }
 
-TEST_F(HandleSocket, AnEmptyImageMapsToNothing) {
+TEST_F(HandleSocket, EmptyImage_MapsToNothing) {
   auto claimed = Claim(HostTicket({}, 0));
   ASSERT_TRUE(claimed.ok()) << claimed.status();
   EXPECT_TRUE((*claimed)->MapImage()->empty());
 }
 
-TEST_F(HandleSocket, HandlesWithNoMemoryBehindThemAreRefusedInsteadOfMapped) {
+TEST_F(HandleSocket, Claim_RefusesExtentsWithoutMemory) {
   const uint64_t far = ~uint64_t{0} / kGranuleBytes * kGranuleBytes;
   const std::vector<SegmentHandle> one = {{0, kPoolBytes}};
   const std::tuple<std::vector<SegmentHandle>, std::vector<SegmentExtent>, const char*> cases[] = {
@@ -146,7 +146,7 @@ TEST_F(HandleSocket, HandlesWithNoMemoryBehindThemAreRefusedInsteadOfMapped) {
   EXPECT_EQ(OpenDescriptors(), before);
 }
 
-TEST_F(HandleSocket, AHoleInTheImageCannotBeRead) {
+TEST_F(HandleSocket, HoleInImage_IsMappedWithoutReadAccess) {
   tensorcast::Claim claim = HostClaim(pool_.get(), kPoolBytes, {}, 5 * kGranuleBytes - 7);
   std::get<HostHandles>(claim.handles.memory).extents = {
       {kGranuleBytes, 0, 6 * kGranuleBytes, kGranuleBytes},
@@ -205,7 +205,7 @@ TEST_F(HandleSocket, ReplicaInManySegments_ComesWithExactlyTheirDescriptors) {
   EXPECT_EQ(OpenDescriptors(), before);
 }
 
-TEST_F(HandleSocket, AClaimShowsTheSegmentsOfItsReplicaAndNoOthers) {
+TEST_F(HandleSocket, Claim_PassesOnlySegmentsOfItsReplica) {
   auto pool = HostPool::Create(
       {.bytes = 6 * kGranuleBytes, .segment_bytes = 2 * kGranuleBytes, .prefault_threads = 0});
   ASSERT_TRUE(pool.ok()) << pool.status();
@@ -236,7 +236,7 @@ TEST_F(HandleSocket, HalfAMillionPieces_AreClaimedThoughTheFrameExceedsTheBuffer
   EXPECT_EQ(std::get<HostHandles>((*claimed)->handles().memory).extents, sent);
 }
 
-TEST_F(HandleSocket, TheConnectionIsTheLease) {
+TEST_F(HandleSocket, Connection_HoldsTheLeaseUntilItEnds) {
   const std::string ticket = HostTicket();
   EXPECT_EQ(server_->tickets(), 1);
   auto claimed = Claim(ticket);
@@ -251,7 +251,7 @@ TEST_F(HandleSocket, TheConnectionIsTheLease) {
   EXPECT_TRUE(testing::Eventually([&] { return server_->connections() == 0; }));
 }
 
-TEST_F(HandleSocket, WhatIsHeldIsCountedByHolderAndKindOfMemory) {
+TEST_F(HandleSocket, HandleCounts_GroupLeasesByHolderAndMemory) {
   tensorcast::Claim claim = HostClaim(pool_.get(), kPoolBytes, {{0, kGranuleBytes}}, 100);
   claim.holder = Holder::kDaemon;
   const std::string of_daemon = server_->IssueTicket(std::move(claim));
@@ -274,7 +274,7 @@ TEST_F(HandleSocket, WhatIsHeldIsCountedByHolderAndKindOfMemory) {
   EXPECT_EQ(server_->counts().daemon_connections, 0);
 }
 
-TEST_F(HandleSocket, ATicketIsGoodForOneClaimOnly) {
+TEST_F(HandleSocket, Ticket_IsGoodForOneClaim) {
   const std::string ticket = HostTicket();
   auto first = Claim(ticket);
   ASSERT_TRUE(first.ok()) << first.status();
@@ -284,7 +284,7 @@ TEST_F(HandleSocket, ATicketIsGoodForOneClaimOnly) {
   EXPECT_EQ(server_->leases(), 1);
 }
 
-TEST_F(HandleSocket, AnExpiredTicketReleasesItsHoldAndCannotBeClaimed) {
+TEST_F(HandleSocket, ExpiredTicket_ReleasesItsReplica) {
   server_.reset();
   HandleServer::Options options;
   options.path = folder_.socket();
@@ -297,7 +297,7 @@ TEST_F(HandleSocket, AnExpiredTicketReleasesItsHoldAndCannotBeClaimed) {
   EXPECT_EQ(server_->leases(), 0);
 }
 
-TEST_F(HandleSocket, AClientLearnsThatTheServerIsGoneAndKeepsItsMapping) {
+TEST_F(HandleSocket, LostServer_IsNoticedAndMappingStaysReadable) {
   auto claimed = Claim(HostTicket({{3 * kGranuleBytes, kGranuleBytes}}, 4096));
   ASSERT_TRUE(claimed.ok()) << claimed.status();
   const auto image = (*claimed)->MapImage();
@@ -328,7 +328,7 @@ TEST_F(HandleSocket, RestartedServersLease_IsTakenOverForTheSameMemory) {
   EXPECT_TRUE(testing::Eventually([&] { return held_ == 0; }));
 }
 
-TEST_F(HandleSocket, AFileReplicaComesWithItsDescriptor) {
+TEST_F(HandleSocket, FileReplica_ComesWithItsDescriptor) {
   const std::string path = folder_.path() + "/file";
   std::ofstream(path) << "packed";
   UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -346,7 +346,7 @@ TEST_F(HandleSocket, AFileReplicaComesWithItsDescriptor) {
   EXPECT_EQ((*claimed)->AcknowledgeClosed().code(), absl::StatusCode::kFailedPrecondition);
 }
 
-TEST_F(HandleSocket, DeviceMemoryIsReleasedByItsAcknowledgement) {
+TEST_F(HandleSocket, AcknowledgeClosed_ReleasesDeviceMemory) {
   auto claimed = Claim(server_->IssueTicket(DeviceClaim(Hold())));
   ASSERT_TRUE(claimed.ok()) << claimed.status();
   EXPECT_TRUE((*claimed)->fds().empty());
@@ -360,7 +360,7 @@ TEST_F(HandleSocket, DeviceMemoryIsReleasedByItsAcknowledgement) {
   EXPECT_FALSE((*claimed)->lost());
 }
 
-TEST_F(HandleSocket, DeviceMemoryThatWasNotToBeOpenedIsReleasedWithItsConnection) {
+TEST_F(HandleSocket, UnopenedDeviceMemory_IsReleasedWithItsConnection) {
   auto claimed = Claim(server_->IssueTicket(DeviceClaim(Hold())));
   ASSERT_TRUE(claimed.ok()) << claimed.status();
   claimed->reset();
@@ -390,7 +390,7 @@ TEST_F(HandleSocket, DeviceMemory_StaysHeldWhenOnlyTheConnectionEnds) {
   EXPECT_EQ(held_, 0) << "stopping the server releases everything";
 }
 
-TEST_F(HandleSocket, AnOfferedMemfdArrivesAndOutlivesItsClient) {
+TEST_F(HandleSocket, OfferedMemfd_OutlivesItsClient) {
   const UniqueFd memfd = MakePool(2 * kGranuleBytes, OfferSeals());
   auto offered = OfferedMemory::OfferMemfd(folder_.socket(), memfd.get(), kGranuleBytes + 5, Soon());
   ASSERT_TRUE(offered.ok()) << offered.status();
@@ -405,7 +405,7 @@ TEST_F(HandleSocket, AnOfferedMemfdArrivesAndOutlivesItsClient) {
   EXPECT_EQ(byte, 1);
 }
 
-TEST_F(HandleSocket, AnOfferOfDeviceMemoryCarriesItsHandle) {
+TEST_F(HandleSocket, OfferedDeviceMemory_CarriesItsIpcHandle) {
   auto offered = OfferedMemory::OfferDevice(folder_.socket(), {"FAKE-3", "abc", 4096}, Soon());
   ASSERT_TRUE(offered.ok()) << offered.status();
   auto offer = server_->TakeOffer((*offered)->token());
@@ -457,7 +457,7 @@ TEST_F(HandleSocket, MoreFilesThanOneOfferHolds_AreRefusedHere) {
   EXPECT_TRUE(absl::IsInvalidArgument(OfferedMemory::OfferFiles(folder_.socket(), {}, Soon()).status()));
 }
 
-TEST_F(HandleSocket, AnOfferEndsWithItsConnection) {
+TEST_F(HandleSocket, Offer_EndsWithItsConnection) {
   const int before = OpenDescriptors();
   const UniqueFd memfd = MakePool(kGranuleBytes, OfferSeals());
   auto offered = OfferedMemory::OfferMemfd(folder_.socket(), memfd.get(), 1, Soon());
@@ -469,7 +469,7 @@ TEST_F(HandleSocket, AnOfferEndsWithItsConnection) {
   EXPECT_EQ(OpenDescriptors(), before + 1);
 }
 
-TEST_F(HandleSocket, MemoryThatCouldStillChangeIsRefused) {
+TEST_F(HandleSocket, Offer_RefusesMemoryThatIsNotSealed) {
   const auto refusal = [&](int fd, uint64_t bytes) {
     return OfferedMemory::OfferMemfd(folder_.socket(), fd, bytes, Soon()).status();
   };
@@ -490,7 +490,7 @@ TEST_F(HandleSocket, MemoryThatCouldStillChangeIsRefused) {
   EXPECT_EQ(refusal(reader.get(), 0).code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST_F(HandleSocket, TwoHundredClientsAtOnceAreAllServed) {
+TEST_F(HandleSocket, TwoHundredClients_AreServedConcurrently) {
   constexpr int kClients = 200;
   std::vector<std::string> tickets;
   for (int i = 0; i < kClients; ++i) tickets.push_back(HostTicket());
@@ -506,7 +506,7 @@ TEST_F(HandleSocket, TwoHundredClientsAtOnceAreAllServed) {
   EXPECT_EQ(held_, 0);
 }
 
-TEST_F(HandleSocket, ManyClaimsAndOffersLeaveNoDescriptorBehind) {
+TEST_F(HandleSocket, ManyClaimsAndOffers_LeaveNoDescriptorOpen) {
   const UniqueFd memfd = MakePool(kGranuleBytes, OfferSeals());
   const int before = OpenDescriptors();
   for (int i = 0; i < 100; ++i) {
@@ -518,7 +518,7 @@ TEST_F(HandleSocket, ManyClaimsAndOffersLeaveNoDescriptorBehind) {
   EXPECT_EQ(OpenDescriptors(), before);
 }
 
-TEST_F(HandleSocket, AHoldMayCallTheServerWhenItIsReleased) {
+TEST_F(HandleSocket, ReleasedHold_MayCallTheServer) {
   std::atomic<bool> called = false;
   std::shared_ptr<void> hold(nullptr, [&](void*) {
     server_->IssueTicket({});
@@ -532,7 +532,7 @@ TEST_F(HandleSocket, AHoldMayCallTheServerWhenItIsReleased) {
   EXPECT_TRUE(testing::Eventually([&] { return called.load(); }));
 }
 
-TEST_F(HandleSocket, ClientsBeyondTheLimitAreToldSo) {
+TEST_F(HandleSocket, ClientPastConnectionLimit_IsRefusedAndKeepsItsTicket) {
   server_.reset();
   HandleServer::Options options;
   options.path = folder_.socket();
@@ -547,7 +547,7 @@ TEST_F(HandleSocket, ClientsBeyondTheLimitAreToldSo) {
   EXPECT_TRUE(Claim(ticket).ok()) << "the refusal did not use the ticket up";
 }
 
-TEST_F(HandleSocket, ADeadDaemonsSocketIsReplacedAndALivingOnesIsNot) {
+TEST_F(HandleSocket, SocketOfDeadDaemon_IsReplaced) {
   HandleServer::Options options;
   options.path = folder_.socket();
   EXPECT_EQ(HandleServer::Start(options).status().code(), absl::StatusCode::kAlreadyExists);
@@ -572,7 +572,7 @@ TEST_F(HandleSocket, FileThatIsNotASocket_IsLeftAlone) {
   EXPECT_EQ(std::filesystem::file_size(options.path), 4u);
 }
 
-TEST_F(HandleSocket, APathThatFitsNoSocketAddressIsRefused) {
+TEST_F(HandleSocket, UnusableSocketPath_IsRefused) {
   HandleServer::Options options;
   options.path = folder_.path() + "/" + std::string(100, 'x');
   EXPECT_EQ(HandleServer::Start(options).status().code(), absl::StatusCode::kInvalidArgument);
@@ -582,7 +582,7 @@ TEST_F(HandleSocket, APathThatFitsNoSocketAddressIsRefused) {
   EXPECT_EQ(HandleServer::Start(options).status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST_F(HandleSocket, TheSocketsModeFollowsTheAllowedGroups) {
+TEST_F(HandleSocket, SocketMode_FollowsAllowedGroups) {
   const auto mode = [](const std::string& path) {
     struct stat info;
     EXPECT_EQ(stat(path.c_str(), &info), 0);

@@ -30,7 +30,7 @@ TEST(RingShape, Check_RefusesWhatNoDaemonMakes) {
   EXPECT_TRUE((RingShape{kMaxRingSlots, 16 << 20}.Check().ok()));
 }
 
-TEST(RingWords, SleeperWakesOnceTheWordHasChanged) {
+TEST(RingWords, SleepWhile_ReturnsWhenWordChangesOrTimeIsOver) {
   std::atomic<uint32_t> word = 0;
   std::thread sleeper([&] {
     while (word.load() == 0) SleepWhile(word, 0, absl::InfiniteDuration());

@@ -20,14 +20,14 @@ uint64_t TotalOf(const Ranges& ranges) {
   return total;
 }
 
-TEST(ExtentAllocator, GivesOneRangeWhileOneIsLargeEnough) {
+TEST(ExtentAllocator, Allocate_GivesOneRangeWhenOneIsLargeEnough) {
   ExtentAllocator allocator(10, 10);
   EXPECT_EQ(allocator.Allocate(4), (Ranges{{0, 4}}));
   EXPECT_EQ(allocator.Allocate(6), (Ranges{{4, 6}}));
   EXPECT_EQ(allocator.free_granules(), 0u);
 }
 
-TEST(ExtentAllocator, TakesTheSmallestRangeThatIsLargeEnough) {
+TEST(ExtentAllocator, Allocate_TakesSmallestRangeThatIsLargeEnough) {
   ExtentAllocator allocator(20, 20);
   ASSERT_TRUE(allocator.Allocate(20).has_value());
   allocator.Free({0, 8});
@@ -47,7 +47,7 @@ TEST(ExtentAllocator, NoLargeRange_UsesMinPiecesInAscendingOrder) {
   EXPECT_EQ(allocator.free_granules(), 4u);
 }
 
-TEST(ExtentAllocator, FailsOnlyWhenFewerGranulesAreFreeAndThenChangesNothing) {
+TEST(ExtentAllocator, Allocate_FailsOnlyWhenTooFewGranulesAreFree) {
   ExtentAllocator allocator(4, 4);
   EXPECT_FALSE(allocator.Allocate(5).has_value());
   EXPECT_EQ(allocator.free_granules(), 4u);
@@ -55,13 +55,13 @@ TEST(ExtentAllocator, FailsOnlyWhenFewerGranulesAreFreeAndThenChangesNothing) {
   EXPECT_FALSE(allocator.Allocate(1).has_value());
 }
 
-TEST(ExtentAllocator, NothingIsAlwaysThere) {
+TEST(ExtentAllocator, AllocateNothing_AlwaysSucceeds) {
   ExtentAllocator allocator(0, 1);
   EXPECT_EQ(allocator.Allocate(0), Ranges{});
   EXPECT_FALSE(allocator.Allocate(1).has_value());
 }
 
-TEST(ExtentAllocator, JoinsNeighboursOnBothSides) {
+TEST(ExtentAllocator, Free_JoinsAdjacentRanges) {
   ExtentAllocator allocator(12, 12);
   ASSERT_TRUE(allocator.Allocate(12).has_value());
   allocator.Free({0, 4});
@@ -72,7 +72,7 @@ TEST(ExtentAllocator, JoinsNeighboursOnBothSides) {
   EXPECT_EQ(allocator.Allocate(12), (Ranges{{0, 12}}));
 }
 
-TEST(ExtentAllocator, NoRangeReachesFromOneSegmentIntoTheNext) {
+TEST(ExtentAllocator, GranuleRanges_EndAtSegmentBorders) {
   ExtentAllocator allocator(10, 4);
   EXPECT_EQ(allocator.free_ranges(), 3u);
   const auto all = allocator.Allocate(10);
@@ -99,7 +99,7 @@ TEST(ExtentAllocator, RequestLargerThanASegment_TakesMinSegments) {
   EXPECT_EQ(allocator.Allocate(9), (Ranges{{0, 6}, {8, 3}}));
 }
 
-TEST(ExtentAllocator, TakesTheSmallestRangeOfTheSegmentsThatSuit) {
+TEST(ExtentAllocator, AllocateWhere_TakesSmallestRangeOfMatchingSegments) {
   ExtentAllocator allocator(32, 8);
   ASSERT_TRUE(allocator.Allocate(32).has_value());
   for (const GranuleRange& range : {GranuleRange{0, 3}, {8, 6}, {17, 2}, {24, 4}}) allocator.Free(range);
@@ -111,7 +111,7 @@ TEST(ExtentAllocator, TakesTheSmallestRangeOfTheSegmentsThatSuit) {
   EXPECT_EQ(allocator.free_granules(), 5u);
 }
 
-TEST(ExtentAllocatorDeathTest, GivingBackTwiceIsCaught) {
+TEST(ExtentAllocatorDeathTest, FreeTwice_Dies) {
   ExtentAllocator allocator(8, 8);
   ASSERT_TRUE(allocator.Allocate(8).has_value());
   allocator.Free({2, 3});
@@ -187,7 +187,7 @@ void CheckChoice(const Ranges& got, const std::vector<std::vector<uint64_t>>& ru
   }
 }
 
-TEST(ExtentAllocator, AgreesWithAModelOverRandomHistories) {
+TEST(ExtentAllocator, RandomAllocations_AgreeWithModel) {
   for (uint32_t seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937 random(seed);

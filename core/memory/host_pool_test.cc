@@ -49,25 +49,25 @@ uint64_t ResidentBytes(const HostPool& pool) {
   return bytes;
 }
 
-TEST(HostPool, IsRoundedUpToWholeGranules) {
+TEST(HostPool, PoolSize_IsRoundedUpToWholeGranules) {
   const auto pool = MakePool(3 * kMiB);
   EXPECT_EQ(pool->bytes(), 4 * kMiB);
   EXPECT_EQ(pool->stats().capacity_bytes, 4 * kMiB);
 }
 
-TEST(HostPool, RefusesASizeThatNoHostHas) {
+TEST(HostPool, PoolLargerThanAnyHost_IsRefused) {
   for (uint64_t bytes : {std::numeric_limits<uint64_t>::max(), uint64_t{1} << 60}) {
     EXPECT_EQ(HostPool::Create({.bytes = bytes}).status().code(), absl::StatusCode::kResourceExhausted);
   }
 }
 
-TEST(HostPool, RefusesAnEmptyPool) {
+TEST(HostPool, EmptyPoolAndNegativeThreads_AreRefused) {
   EXPECT_EQ(HostPool::Create({.bytes = 0}).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(HostPool::Create({.bytes = kMiB, .prefault_threads = -1}).status().code(),
             absl::StatusCode::kInvalidArgument);
 }
 
-TEST(HostPool, TakesHugePagesExactlyWhenTheHostHasEnough) {
+TEST(HostPool, HugePages_AreUsedWhenHostHasEnough) {
   const bool enough = FreeHugePageBytes() >= 4 * kMiB;
   const auto pool = MakePool(4 * kMiB);
   EXPECT_EQ(pool->huge_pages(), enough);
@@ -76,7 +76,7 @@ TEST(HostPool, TakesHugePagesExactlyWhenTheHostHasEnough) {
   EXPECT_FALSE((*without)->huge_pages());
 }
 
-TEST(HostPool, RefusesSegmentsThatAreNoGranules) {
+TEST(HostPool, SegmentSizeThatIsNotMultipleOfGranule_IsRefused) {
   for (const uint64_t segment_bytes : {uint64_t{0}, kMiB, 3 * kMiB}) {
     EXPECT_EQ(HostPool::Create({.bytes = 8 * kMiB, .segment_bytes = segment_bytes}).status().code(),
               absl::StatusCode::kInvalidArgument)
@@ -84,14 +84,14 @@ TEST(HostPool, RefusesSegmentsThatAreNoGranules) {
   }
 }
 
-TEST(HostPool, ContiguousWherePossible) {
+TEST(HostPool, Allocation_IsContiguousWherePossible) {
   const auto pool = MakePool(16 * kMiB);
   const HostAllocation allocation = MustAllocate(*pool, 7 * kMiB);
   EXPECT_EQ(allocation.bytes(), 7 * kMiB);
   EXPECT_EQ(allocation.extents(), (std::vector<ImageExtent>{{0, {0, 8 * kMiB}}}));
 }
 
-TEST(HostPool, AllocationSucceedsWhileEnoughBytesAreFreeHoweverFragmented) {
+TEST(HostPool, FragmentedPool_AllocatesWhileEnoughBytesAreFree) {
   const auto pool = MakePool(32 * kMiB);
   std::vector<HostAllocation> granules;
   for (int i = 0; i < 16; ++i) granules.push_back(MustAllocate(*pool, kGranuleBytes));
@@ -101,7 +101,7 @@ TEST(HostPool, AllocationSucceedsWhileEnoughBytesAreFreeHoweverFragmented) {
   EXPECT_FALSE(pool->Allocate(1).ok());
 }
 
-TEST(HostPool, AFullPoolSaysWhatWasWantedAndWhatIsFree) {
+TEST(HostPool, FullPool_ErrorSaysWantedAndFreeBytes) {
   const auto pool = MakePool(8 * kMiB);
   const HostAllocation held = MustAllocate(*pool, 6 * kMiB);
   const absl::Status status = pool->Allocate(3 * kMiB).status();
@@ -112,7 +112,7 @@ TEST(HostPool, AFullPoolSaysWhatWasWantedAndWhatIsFree) {
   EXPECT_FALSE(pool->Allocate(std::numeric_limits<uint64_t>::max()).ok());
 }
 
-TEST(HostPool, AnEmptyAllocationTakesNothing) {
+TEST(HostPool, EmptyAllocation_TakesNothing) {
   const auto pool = MakePool(2 * kMiB);
   const HostAllocation all = MustAllocate(*pool, 2 * kMiB);
   const HostAllocation nothing = MustAllocate(*pool, 0);
@@ -121,7 +121,7 @@ TEST(HostPool, AnEmptyAllocationTakesNothing) {
   EXPECT_TRUE(nothing.Spans(0, 0).empty());
 }
 
-TEST(HostPool, GranulesComeBackWhenTheAllocationGoes) {
+TEST(HostPool, DestroyedAllocation_ReturnsItsGranules) {
   const auto pool = MakePool(8 * kMiB);
   {
     HostAllocation first = MustAllocate(*pool, 8 * kMiB);
@@ -135,7 +135,7 @@ TEST(HostPool, GranulesComeBackWhenTheAllocationGoes) {
   EXPECT_EQ(pool->stats().used_bytes, 2 * kMiB) << "assigning over gives the old one back";
 }
 
-TEST(HostPool, CountsUseHighWaterAndFailures) {
+TEST(HostPool, PoolStats_CountUseHighWaterAndFailures) {
   const auto pool = MakePool(8 * kMiB);
   {
     const HostAllocation brief = MustAllocate(*pool, 5 * kMiB);
@@ -149,7 +149,7 @@ TEST(HostPool, CountsUseHighWaterAndFailures) {
   EXPECT_EQ(stats.failed_allocations, 1u);
 }
 
-TEST(HostPool, SpansCoverARangeAcrossExtents) {
+TEST(HostPool, Spans_CoverRangeAcrossExtents) {
   const auto pool = MakePool(8 * kMiB);
   HostAllocation hole = MustAllocate(*pool, 2 * kMiB);
   const HostAllocation wall = MustAllocate(*pool, 2 * kMiB);
@@ -177,7 +177,7 @@ std::byte* ByteOf(const HostAllocation& allocation, uint64_t offset) {
   return allocation.Spans(offset, 1).front().data();
 }
 
-TEST(SparseAllocation, TakesTheGranulesOfItsRangesAndNoOthers) {
+TEST(SparseAllocation, SparseAllocation_TakesOnlyGranulesOfItsRanges) {
   const auto pool = MakePool(16 * kMiB);
   const ByteRange ranges[] = {{9 * kMiB, 2 * kMiB}, {1, 10}, {0, 100}, {5 * kMiB, 0}, {7 * kMiB, 1}};
   EXPECT_EQ(GranuleBytes(ranges), 8 * kMiB);
@@ -189,7 +189,7 @@ TEST(SparseAllocation, TakesTheGranulesOfItsRangesAndNoOthers) {
             (std::vector<ImageExtent>{{0, {0, 2 * kMiB}}, {6 * kMiB, {2 * kMiB, 6 * kMiB}}}));
 }
 
-TEST(SparseAllocation, CoversWhatItHasMemoryFor) {
+TEST(SparseAllocation, Covers_IsTrueOnlyForRangesWithMemory) {
   const auto pool = MakePool(16 * kMiB);
   const ByteRange ranges[] = {{0, kMiB}, {6 * kMiB, 3 * kMiB}, {20 * kMiB, 5}};
   const HostAllocation allocation = *pool->Allocate(20 * kMiB + 10, ranges);
@@ -210,7 +210,7 @@ TEST(SparseAllocation, CoversWhatItHasMemoryFor) {
   EXPECT_FALSE(HostAllocation().Covers(0, 1));
 }
 
-TEST(SparseAllocation, GrowsByWhatIsMissingAndTheOldOneStaysAsItIs) {
+TEST(SparseAllocation, Grow_AddsMissingGranulesAndKeepsOldAllocation) {
   const auto pool = MakePool(16 * kMiB);
   const ByteRange first[] = {{0, 2 * kMiB}, {8 * kMiB, 2 * kMiB}};
   const ByteRange more[] = {{kMiB, 4 * kMiB}, {8 * kMiB, 1}};
@@ -233,7 +233,7 @@ TEST(SparseAllocation, GrowsByWhatIsMissingAndTheOldOneStaysAsItIs) {
   EXPECT_EQ(pool->stats().used_bytes, 0u);
 }
 
-TEST(SparseAllocation, GrowingIntoAFullPoolFailsAndChangesNothing) {
+TEST(SparseAllocation, GrowInFullPool_FailsAndChangesNothing) {
   const auto pool = MakePool(8 * kMiB);
   const ByteRange first[] = {{0, 4 * kMiB}};
   const ByteRange all[] = {{0, 10 * kMiB}};
@@ -245,7 +245,7 @@ TEST(SparseAllocation, GrowingIntoAFullPoolFailsAndChangesNothing) {
   EXPECT_EQ(pool->stats().failed_allocations, 1u);
 }
 
-TEST(SparseAllocation, IsCutToTheRangesThatStay) {
+TEST(SparseAllocation, Only_KeepsGranulesOfGivenRanges) {
   const auto pool = MakePool(16 * kMiB);
   auto whole = std::make_optional(MustAllocate(*pool, 11 * kMiB));
   *ByteOf(*whole, 4 * kMiB) = std::byte{4};
@@ -268,7 +268,7 @@ TEST(SparseAllocation, IsCutToTheRangesThatStay) {
 
 // Random histories of allocations of one image against a model: what each covers, that those made of another
 // share its bytes, and that the pool counts each granule once.
-TEST(SparseAllocation, RandomHistoriesAgreeWithAModel) {
+TEST(SparseAllocation, RandomSparseAllocations_AgreeWithModel) {
   constexpr uint64_t kGranules = 24;
   constexpr uint64_t kImageBytes = kGranules * kGranuleBytes - 77;
   struct Modelled {
@@ -345,7 +345,7 @@ TEST(SparseAllocation, RandomHistoriesAgreeWithAModel) {
   EXPECT_EQ(pool->stats().used_bytes, 0u);
 }
 
-TEST(HostPoolDeathTest, BrokenPromisesAreCaught) {
+TEST(HostPoolDeathTest, InvalidRangeAndOutlivedPool_Die) {
   auto pool = MakePool(4 * kMiB);
   const HostAllocation allocation = MustAllocate(*pool, 100);
   EXPECT_DEATH(allocation.Spans(90, 11), "of an allocation of 100");
@@ -364,7 +364,7 @@ class SegmentedPool : public testing::Test {
       *HostPool::Create({.bytes = 3 * kSegment + 2 * kMiB, .segment_bytes = kSegment, .prefault_threads = 0});
 };
 
-TEST_F(SegmentedPool, IsARowOfSealedMemfdsMappedSideBySide) {
+TEST_F(SegmentedPool, Segments_AreSealedMemfdsMappedSideBySide) {
   ASSERT_EQ(pool_->segments().size(), 4u);
   for (uint64_t offset = 0; offset < pool_->bytes(); offset += kGranuleBytes) {
     pool_->base()[offset] = static_cast<std::byte>(1 + offset / kGranuleBytes);
@@ -387,7 +387,7 @@ TEST_F(SegmentedPool, IsARowOfSealedMemfdsMappedSideBySide) {
   EXPECT_EQ(end, pool_->bytes());
 }
 
-TEST_F(SegmentedPool, AnExtentEndsWhereItsSegmentDoes) {
+TEST_F(SegmentedPool, Extents_EndAtSegmentBorders) {
   const HostAllocation all = MustAllocate(*pool_, pool_->bytes());
   ASSERT_EQ(all.extents().size(), 4u);
   for (const ImageExtent& part : all.extents()) EXPECT_EQ(part.image_offset, part.extent.offset);
@@ -396,7 +396,7 @@ TEST_F(SegmentedPool, AnExtentEndsWhereItsSegmentDoes) {
   EXPECT_EQ(spans[0].data() + 1, spans[1].data());
 }
 
-TEST_F(SegmentedPool, GrowingJoinsWhatTouchesWithinASegmentOnly) {
+TEST_F(SegmentedPool, Grow_JoinsAdjacentExtentsWithinOneSegment) {
   const ByteRange first[] = {{0, kGranuleBytes}};
   const ByteRange all[] = {{0, 4 * kGranuleBytes}};
   const HostAllocation small = *pool_->Allocate(4 * kGranuleBytes, first);
@@ -410,7 +410,7 @@ TEST_F(SegmentedPool, GrowingJoinsWhatTouchesWithinASegmentOnly) {
   EXPECT_EQ(bytes, 4 * kGranuleBytes);
 }
 
-TEST_F(SegmentedPool, IsPrefaultedWhole) {
+TEST_F(SegmentedPool, SegmentedPool_IsPrefaultedWhole) {
   const auto pool = HostPool::Create({.bytes = 80 * kMiB, .segment_bytes = 12 * kMiB, .prefault_threads = 2});
   ASSERT_TRUE(pool.ok()) << pool.status();
   (*pool)->WaitPrefaulted();
@@ -433,7 +433,7 @@ class SealedPool : public testing::Test {
   int reopened_ = -1;
 };
 
-TEST_F(SealedPool, CanBeMappedForReadingAndShowsWhatThePoolWrites) {
+TEST_F(SealedPool, SealedSegment_CanBeMappedForReading) {
   const HostAllocation allocation = MustAllocate(*pool_, 100);
   const HostSpan bytes = allocation.Spans(0, 100)[0];
   for (int fd : {fd(), reopened_}) {
@@ -447,14 +447,14 @@ TEST_F(SealedPool, CanBeMappedForReadingAndShowsWhatThePoolWrites) {
   }
 }
 
-TEST_F(SealedPool, CannotBeMappedForWriting) {
+TEST_F(SealedPool, SealedSegment_CannotBeMappedForWriting) {
   for (int fd : {fd(), reopened_}) {
     EXPECT_EQ(mmap(nullptr, pool_->bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), MAP_FAILED);
     EXPECT_EQ(errno, EPERM);
   }
 }
 
-TEST_F(SealedPool, AReadOnlyMappingCannotBeMadeWritable) {
+TEST_F(SealedPool, ReadOnlyMappingOfSegment_CannotBeMadeWritable) {
   void* mapping = mmap(nullptr, pool_->bytes(), PROT_READ, MAP_SHARED, reopened_, 0);
   ASSERT_NE(mapping, MAP_FAILED) << strerror(errno);
   EXPECT_NE(mprotect(mapping, pool_->bytes(), PROT_READ | PROT_WRITE), 0);
@@ -462,7 +462,7 @@ TEST_F(SealedPool, AReadOnlyMappingCannotBeMadeWritable) {
   munmap(mapping, pool_->bytes());
 }
 
-TEST_F(SealedPool, CannotBeWrittenPunchedResizedOrUnsealed) {
+TEST_F(SealedPool, SealedSegment_CannotBeWrittenResizedOrUnsealed) {
   EXPECT_LT(pwrite(reopened_, "x", 1, 0), 0);
   EXPECT_NE(fallocate(reopened_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096), 0);
   EXPECT_NE(ftruncate(reopened_, 4096), 0);
@@ -472,14 +472,14 @@ TEST_F(SealedPool, CannotBeWrittenPunchedResizedOrUnsealed) {
   EXPECT_NE(fcntl(fd(), F_GETFD) & FD_CLOEXEC, 0);
 }
 
-TEST(HostPoolPrefault, TouchesEveryPageInTheBackground) {
+TEST(HostPoolPrefault, Prefault_TouchesEveryPageInBackground) {
   const auto pool = MakePool(200 * kMiB, /*prefault_threads=*/2);
   pool->WaitPrefaulted();
   EXPECT_TRUE(pool->prefaulted());
   EXPECT_GE(ResidentBytes(*pool), pool->bytes());
 }
 
-TEST(HostPoolPrefault, WithoutThreadsPagesAppearAtFirstTouch) {
+TEST(HostPoolPrefault, PoolWithoutPrefaultThreads_GetsPagesAtFirstTouch) {
   const auto pool = HostPool::Create({.bytes = 8 * kMiB, .use_huge_pages = false, .prefault_threads = 0});
   ASSERT_TRUE(pool.ok());
   (*pool)->WaitPrefaulted();
@@ -489,7 +489,7 @@ TEST(HostPoolPrefault, WithoutThreadsPagesAppearAtFirstTouch) {
   EXPECT_GT(ResidentBytes(**pool), 0u);
 }
 
-TEST(HostPoolPrefault, ChangesNothingThatIsAlreadyInUse) {
+TEST(HostPoolPrefault, Prefault_KeepsBytesInUse) {
   const auto pool = MakePool(128 * kMiB, /*prefault_threads=*/1);
   const HostAllocation allocation = MustAllocate(*pool, 128 * kMiB);
   const HostSpan bytes = allocation.Spans(0, allocation.bytes())[0];
@@ -498,11 +498,11 @@ TEST(HostPoolPrefault, ChangesNothingThatIsAlreadyInUse) {
   for (uint64_t i = 0; i < bytes.size(); i += 4096) ASSERT_EQ(bytes[i], static_cast<std::byte>(i >> 12)) << i;
 }
 
-TEST(HostPoolPrefault, APoolMayGoWhileItIsBeingPrefaulted) {
+TEST(HostPoolPrefault, PoolDestructor_EndsRunningPrefault) {
   for (int i = 0; i < 5; ++i) MakePool(512 * kMiB, /*prefault_threads=*/3);
 }
 
-TEST(HostPoolThreads, NoTwoAllocationsShareAByte) {
+TEST(HostPoolThreads, ConcurrentAllocations_ShareNoByte) {
   const auto pool = MakePool(48 * kMiB);
   auto work = [&pool](uint32_t seed) {
     std::mt19937 random(seed);
@@ -552,7 +552,7 @@ PoolOfBefore MakePoolOfBefore() {
   return {Keep(*pool), pool->Named(image)};
 }
 
-TEST(KeptSegments, WhatWasInThemIsReadWhereItIs) {
+TEST(KeptSegments, KeptSegments_KeepTheirBytesInPlace) {
   PoolOfBefore before = MakePoolOfBefore();
   HostPool::Options options = SmallSegments(3);
   options.kept = std::move(before.kept);
@@ -565,7 +565,7 @@ TEST(KeptSegments, WhatWasInThemIsReadWhereItIs) {
   EXPECT_EQ(pool->Named(*image), before.extents);
 }
 
-TEST(KeptSegments, AreNeverAllocatedFrom) {
+TEST(KeptSegments, KeptSegments_AreNotUsedForNewAllocations) {
   PoolOfBefore before = MakePoolOfBefore();
   HostPool::Options options = SmallSegments(3);
   options.kept = std::move(before.kept);
@@ -584,7 +584,7 @@ TEST(KeptSegments, AreNeverAllocatedFrom) {
   EXPECT_FALSE(pool->Allocate(2 * kMiB).ok());
 }
 
-TEST(KeptSegments, GiveWayToNewOnesWithTheirLastAllocation) {
+TEST(KeptSegments, KeptSegments_AreReplacedAfterTheirLastAllocation) {
   PoolOfBefore before = MakePoolOfBefore();
   HostPool::Options options = SmallSegments(3);
   options.kept = std::move(before.kept);
@@ -600,7 +600,7 @@ TEST(KeptSegments, GiveWayToNewOnesWithTheirLastAllocation) {
   for (const HostSpan& span : all.Spans(0, 12 * kMiB)) std::ranges::fill(span, std::byte{1});
 }
 
-TEST(KeptSegments, StayForTheNextPoolWhenThisOneGoes) {
+TEST(KeptSegments, KeptSegments_StayForNextPoolAfterStopReplacing) {
   PoolOfBefore before = MakePoolOfBefore();
   HostPool::Options options = SmallSegments(3);
   options.kept = std::move(before.kept);
@@ -611,7 +611,7 @@ TEST(KeptSegments, StayForTheNextPoolWhenThisOneGoes) {
   pool->StopReplacing();
 }
 
-TEST(KeptSegments, ThoseOfAnotherSizeOrWithoutSealsAreLetGo) {
+TEST(KeptSegments, KeptSegmentsOfOtherSizeOrUnsealed_AreDropped) {
   PoolOfBefore before = MakePoolOfBefore();
   HostPool::Options options = SmallSegments(3);
   options.segment_bytes = 6 * kMiB;
@@ -624,7 +624,7 @@ TEST(KeptSegments, ThoseOfAnotherSizeOrWithoutSealsAreLetGo) {
   EXPECT_EQ(pool->stats().used_bytes, 0u);
 }
 
-TEST(KeptSegments, WithoutADescriptorTakeRoomAndNoMemoryUntilTheyAreLetGo) {
+TEST(KeptSegments, KeptSegmentWithoutDescriptor_TakesRoomButNoMemory) {
   HostPool::Options options = SmallSegments(3);
   options.prefault_threads = 1;
   options.kept.push_back({"elsewhere", UniqueFd()});
@@ -644,7 +644,7 @@ TEST(KeptSegments, WithoutADescriptorTakeRoomAndNoMemoryUntilTheyAreLetGo) {
   for (const HostSpan& span : here.Spans(0, 12 * kMiB)) std::ranges::fill(span, std::byte{1});
 }
 
-TEST(KeptSegments, ATableThatLiesIsRefused) {
+TEST(KeptSegments, Adopt_RefusesInvalidExtentTable) {
   PoolOfBefore before = MakePoolOfBefore();
   HostPool::Options options = SmallSegments(3);
   options.kept = std::move(before.kept);

@@ -47,7 +47,7 @@ uint64_t InSmaps(const std::byte* base, const std::string& name) {
   return line.empty() ? 0 : std::stoull(line.substr(name.size() + 1));
 }
 
-TEST(HugePages, ChangeNoByteAndNoSize) {
+TEST(HugePages, AskForHugePages_KeepsBytesAndFileSize) {
   const uint64_t bytes = 3 * kHugePageBytes + 5 * kPageBytes;
   const Memory memory(bytes);
   // Every third page is there before; the last huge page's part has none.
@@ -80,7 +80,7 @@ TEST(HugePages, MappingElsewhere_TakesOneFaultForEachHugePage) {
   EXPECT_EQ(InSmaps(other->base(), "Private_Dirty"), kPageBytes / 1024);
 }
 
-TEST(HugePages, LessThanOneIsLeftAlone) {
+TEST(HugePages, RangeSmallerThanHugePage_IsUnchanged) {
   const Memory memory(kPageBytes);
   AskForHugePages(memory.base(), kPageBytes);
   EXPECT_EQ(InSmaps(memory.base(), "Rss"), 0U);

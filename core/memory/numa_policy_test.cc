@@ -40,7 +40,7 @@ class NumaPolicy : public ::testing::Test {
   ReservedRange range_;
 };
 
-TEST_F(NumaPolicy, IsOfTheRangeThatItWasSaidOf) {
+TEST_F(NumaPolicy, PreferNumaNode_AppliesOnlyToItsRange) {
   EXPECT_EQ(PreferredNumaNode(base()), std::nullopt);
   EXPECT_EQ(PreferredNumaNode(base() + 2 * kHugePageBytes - 1), 0);
   EXPECT_EQ(PreferredNumaNode(base() + 2 * kHugePageBytes), std::nullopt);
@@ -52,7 +52,7 @@ TEST_F(NumaPolicy, Preference_StaysWithTheMemoryInAnyMapping) {
   EXPECT_EQ(PreferredNumaNode(base() + kBytes), std::nullopt);
 }
 
-TEST_F(NumaPolicy, OfANodeThatIsNotThereChangesNothing) {
+TEST_F(NumaPolicy, PreferAbsentNumaNode_ChangesNothing) {
   for (const int node : {-1, kAbsent, 1 << 20}) PreferNumaNode(base(), kHugePageBytes, node);
   EXPECT_EQ(PreferredNumaNode(base()), std::nullopt);
   base()[0] = std::byte{1};
@@ -74,7 +74,7 @@ size_t SegmentOf(const HostAllocation& allocation) {
   return allocation.extents().front().extent.offset / (2 * kGranuleBytes);
 }
 
-TEST_F(NumaPolicy, ThePoolsSegmentsComeFromTheNodesInTurn) {
+TEST_F(NumaPolicy, PoolSegments_AlternateBetweenNumaNodes) {
   const auto pool = Pool();
   for (size_t i = 0; i < 4; ++i) {
     EXPECT_EQ(PreferredNumaNode(pool->base() + pool->segments()[i].offset),
@@ -82,7 +82,7 @@ TEST_F(NumaPolicy, ThePoolsSegmentsComeFromTheNodesInTurn) {
   }
 }
 
-TEST_F(NumaPolicy, WhatIsToBeNearANodeIsInOneOfItsSegmentsWhileTheyHaveRoom) {
+TEST_F(NumaPolicy, AllocateNear_PrefersSegmentsOfNodeWhileTheyHaveRoom) {
   const auto pool = Pool();
   std::vector<HostAllocation> held;
   for (const size_t segment : {1, 1, 3, 3}) {

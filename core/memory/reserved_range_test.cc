@@ -25,7 +25,7 @@ bool CanRead(const std::byte* at) {
   return write(in.get(), at, 1) == 1;
 }
 
-TEST(ReservedRange, MapsPiecesSideBySideAndLeavesHolesUnreadable) {
+TEST(ReservedRange, ReservedRange_MapsPiecesAndLeavesHolesUnreadable) {
   const UniqueFd file(memfd_create("test", MFD_CLOEXEC));
   ASSERT_EQ(ftruncate(file.get(), 2 * kHuge), 0);
   auto range = ReservedRange::Reserve(3 * kHuge, "a test");
@@ -39,7 +39,7 @@ TEST(ReservedRange, MapsPiecesSideBySideAndLeavesHolesUnreadable) {
   EXPECT_FALSE(CanRead(range->base() + kHuge));
 }
 
-TEST(ReservedRange, UnmapsWhatWasMappedAndMovesAsOne) {
+TEST(ReservedRange, MovedReservedRange_UnmapsAllOnDestruction) {
   const UniqueFd file(memfd_create("test", MFD_CLOEXEC));
   ASSERT_EQ(ftruncate(file.get(), kHuge), 0);
   std::byte* base = nullptr;
@@ -55,7 +55,7 @@ TEST(ReservedRange, UnmapsWhatWasMappedAndMovesAsOne) {
   EXPECT_FALSE(CanRead(base));
 }
 
-TEST(ReservedRange, HugePagesSetAsideAreMappedForWritesOnlyWhereAsManyAreFree) {
+TEST(ReservedRange, CopyOnWriteMapping_NeedsFreeHugePages) {
   const uint64_t free = FreeHugePageBytes();
   if (free < 2 * kHuge) GTEST_SKIP() << "this host has no two huge pages set aside and free";
   // All but one, so that there is one for a write.
@@ -78,7 +78,7 @@ TEST(ReservedRange, HugePagesSetAsideAreMappedForWritesOnlyWhereAsManyAreFree) {
   EXPECT_EQ(other->base()[0], std::byte{1}) << "no other mapping sees it";
 }
 
-TEST(ReservedRange, SaysWhatCannotBeHad) {
+TEST(ReservedRange, Reserve_FailsWithNameOfPurpose) {
   EXPECT_EQ(ReservedRange::Reserve(0, "nothing")->base(), nullptr);
   const auto refused = ReservedRange::Reserve(uint64_t{1} << 62, "a test");
   EXPECT_FALSE(refused.ok());

@@ -18,7 +18,7 @@ std::shared_ptr<Availability> NewImage(uint32_t chunks) {
   return std::make_shared<Availability>(uint64_t{chunks} * 4096 - 1, 4096);
 }
 
-TEST(Announcer, EachChunkIsTakenOnce) {
+TEST(Announcer, TakeNews_ReturnsEachChunkOnce) {
   const auto image = NewImage(70);
   image->Add(1);
   Announcer announcer(image);
@@ -35,7 +35,7 @@ TEST(Announcer, EachChunkIsTakenOnce) {
   EXPECT_THAT(announcer.told(), ElementsAre(3, kBit0 << 5 | 1));
 }
 
-TEST(Announcer, WhatMayNotBeToldIsNot) {
+TEST(Announcer, TakeNews_OmitsHiddenChunks) {
   const auto image = NewImage(130);
   Announcer announcer(image, {~kBit0, 0, 3});
   for (const uint32_t chunk : {0u, 1u, 70u, 129u}) image->Add(chunk);
@@ -45,7 +45,7 @@ TEST(Announcer, WhatMayNotBeToldIsNot) {
   EXPECT_THAT(announcer.TakeNews(kMaxWords), ElementsAre(Announcement{.first = 0, .words = {6}}));
 }
 
-TEST(Announcer, AnAnnouncementFitsItsImageOrNot) {
+TEST(Announcer, FitsImage_RefusesWordsPastTheLastChunk) {
   const auto fits = [](uint32_t first, std::vector<uint64_t> words, uint32_t chunks) {
     return FitsImage(first, words, chunks);
   };
@@ -59,7 +59,7 @@ TEST(Announcer, AnAnnouncementFitsItsImageOrNot) {
   EXPECT_FALSE(fits(0, {}, 67)) << "nothing is announced";
 }
 
-TEST(Announcer, APieceReachesFromTheFirstNewsToTheLastThatItHasRoomFor) {
+TEST(Announcer, TakeNews_SplitsNewsIntoPiecesOfMaxWords) {
   constexpr uint32_t kWords = 2 * kMaxWords + 1;
   const auto image = NewImage(kWords * 64);
   Announcer announcer(image);
@@ -74,7 +74,7 @@ TEST(Announcer, APieceReachesFromTheFirstNewsToTheLastThatItHasRoomFor) {
   EXPECT_EQ(news[1].words.back(), kBit0);
 }
 
-TEST(Announcer, AWholeImageIsToldInFullPieces) {
+TEST(Announcer, TakeNews_TellsWholeImageInFullPieces) {
   const auto image = NewImage(10000);
   Announcer announcer(image);
   for (uint32_t chunk = 0; chunk < 10000; ++chunk) image->Add(chunk);

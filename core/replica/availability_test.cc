@@ -8,13 +8,13 @@
 namespace tensorcast {
 namespace {
 
-TEST(AvailabilityTest, AnImageIsCutIntoChunksOfWhichTheLastMayBeShorter) {
+TEST(AvailabilityTest, AvailabilityChunks_RoundUpImageSize) {
   EXPECT_EQ(Availability(1, 4096).chunks(), 1u);
   EXPECT_EQ(Availability(4096, 4096).chunks(), 1u);
   EXPECT_EQ(Availability(4097, 4096).chunks(), 2u);
 }
 
-TEST(AvailabilityTest, OnlyWhatWasAddedIsThere) {
+TEST(AvailabilityTest, AddedChunk_IsTheOnlyOnePresent) {
   Availability have(1000, 10);
   have.Add(70);
   have.Add(70);
@@ -25,7 +25,7 @@ TEST(AvailabilityTest, OnlyWhatWasAddedIsThere) {
   EXPECT_EQ(have.Words(), (std::vector<uint64_t>{0, uint64_t{1} << 6}));
 }
 
-TEST(AvailabilityTest, ARangeIsThereWhenAllItsChunksAre) {
+TEST(AvailabilityTest, HasRange_IsTrueWhenAllItsChunksArePresent) {
   Availability have(95, 10);
   have.Add(3);
   have.Add(4);
@@ -40,7 +40,7 @@ TEST(AvailabilityTest, ARangeIsThereWhenAllItsChunksAre) {
   EXPECT_FALSE(have.HasRange(40, ~uint64_t{0})) << "no sum overflows";
 }
 
-TEST(AvailabilityTest, WordsOfAPeerAreAddedFromTheirPlaceOnAndTheirExcessIsIgnored) {
+TEST(AvailabilityTest, AddWords_AcceptsAnyOffsetAndIgnoresExcessBits) {
   Availability have(100, 1);
   have.AddWords(10, {0b101});
   have.AddWords(99, {~uint64_t{0}});
@@ -51,7 +51,7 @@ TEST(AvailabilityTest, WordsOfAPeerAreAddedFromTheirPlaceOnAndTheirExcessIsIgnor
   EXPECT_EQ(have.count(), 3u);
 }
 
-TEST(AvailabilityTest, ObserversAreToldOfEachChangeUntilTheyAreNoMore) {
+TEST(AvailabilityTest, AvailabilityWatch_IsCalledForEachChangeUntilDestroyed) {
   Availability have(10, 1);
   int told = 0;
   {
@@ -71,7 +71,7 @@ TEST(AvailabilityTest, ObserversAreToldOfEachChangeUntilTheyAreNoMore) {
   EXPECT_EQ(told, 3);
 }
 
-TEST(AvailabilityTest, NothingIsAddedAfterTheEndAndTheFirstEndCounts) {
+TEST(AvailabilityTest, EndedAvailability_KeepsFirstEndAndIgnoresAdds) {
   Availability have(10, 1);
   EXPECT_FALSE(have.ended());
   have.End(absl::CancelledError("no caller waits for it"));
@@ -83,7 +83,7 @@ TEST(AvailabilityTest, NothingIsAddedAfterTheEndAndTheFirstEndCounts) {
   EXPECT_EQ(have.count(), 0u);
 }
 
-TEST(AvailabilityTest, SeveralWritersAndReadersAtOnce) {
+TEST(AvailabilityTest, ConcurrentAdds_AreEachCountedAndReported) {
   Availability have(10000, 1);
   std::atomic<int> told = 0;
   const Availability::Watch watch = have.OnChange([&told] { ++told; });

@@ -8,7 +8,7 @@
 namespace tensorcast {
 namespace {
 
-TEST(Location, IsReadBackFromItsText) {
+TEST(Location, Location_SurvivesTextRoundTrip) {
   for (const Location location : {Location{LocationKind::kCpu, 0}, Location{LocationKind::kDisk, 0},
                                   Location{LocationKind::kGpu, 0}, Location{LocationKind::kGpu, 15}}) {
     auto parsed = Location::Parse(location.ToString());
@@ -17,14 +17,14 @@ TEST(Location, IsReadBackFromItsText) {
   }
 }
 
-TEST(Location, RefusesTextThatIsNone) {
+TEST(Location, LocationParse_RefusesInvalidText) {
   for (const char* text :
        {"", "CPU", "gpu", "gpu:", "gpu:-1", "gpu:x", "gpu:01", "gpu: 1", "gpu:99999999999", "cpu:0"}) {
     EXPECT_EQ(Location::Parse(text).status().code(), absl::StatusCode::kInvalidArgument) << text;
   }
 }
 
-TEST(ReplicaState, MovesOnlyAsTheDesignSays) {
+TEST(ReplicaState, ReplicaStateTransitions_FollowTheDesign) {
   using enum ReplicaState;
   const std::set<std::pair<ReplicaState, ReplicaState>> legal = {
       {kAllocating, kFilling}, {kAllocating, kFailed}, {kFilling, kReady},

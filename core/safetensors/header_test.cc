@@ -30,7 +30,7 @@ void ExpectTensorRejected(std::string_view fields, std::string_view reason) {
   ExpectRejected(absl::StrCat("{'w':{", fields, "}}"), 8, reason);
 }
 
-TEST(SafetensorsHeader, TensorsComeInTheOrderOfTheirData) {
+TEST(SafetensorsHeader, SafetensorsHeader_ListsTensorsInDataOrder) {
   const std::string header = Json(
       "{'b':{'dtype':'F32','shape':[2],'data_offsets':[6,14]},"
       "'__metadata__':{'format':'pt','note':''},"
@@ -49,7 +49,7 @@ TEST(SafetensorsHeader, TensorsComeInTheOrderOfTheirData) {
   EXPECT_EQ(parsed->data_bytes, 14u);
 }
 
-TEST(SafetensorsHeader, EveryDTypeIsRead) {
+TEST(SafetensorsHeader, SafetensorsHeader_AcceptsEveryDtype) {
   for (const DTypeInfo& info : AllDTypes()) {
     const auto parsed =
         ParseSafetensorsHeader(Json(absl::StrCat("{'w':{'dtype':'", info.name,
@@ -60,7 +60,7 @@ TEST(SafetensorsHeader, EveryDTypeIsRead) {
   }
 }
 
-TEST(SafetensorsHeader, ScalarsAndEmptyTensorsAreValidAndTiesGoByName) {
+TEST(SafetensorsHeader, ScalarsAndEmptyTensors_AreAcceptedAndSortedByName) {
   const auto parsed = ParseSafetensorsHeader(Json("{'z':{'dtype':'F32','shape':[0,5],'data_offsets':[0,0]},"
                                                   "'s':{'dtype':'U8','shape':[],'data_offsets':[0,1]},"
                                                   "'e':{'dtype':'F32','shape':[0],'data_offsets':[0,0]},"
@@ -74,7 +74,7 @@ TEST(SafetensorsHeader, ScalarsAndEmptyTensorsAreValidAndTiesGoByName) {
   EXPECT_EQ(parsed->tensors[3].name, "t");
 }
 
-TEST(SafetensorsHeader, AFileWithoutTensorsIsValid) {
+TEST(SafetensorsHeader, SafetensorsHeaderWithoutTensors_IsAccepted) {
   for (const char* header : {"{}", "{}      ", "{'__metadata__':{}}"}) {
     const auto parsed = ParseSafetensorsHeader(Json(header), 0);
     ASSERT_TRUE(parsed.ok()) << parsed.status();
@@ -83,7 +83,7 @@ TEST(SafetensorsHeader, AFileWithoutTensorsIsValid) {
   ExpectRejected("{}", 1, "followed by others");
 }
 
-TEST(SafetensorsHeader, DimensionsMustNotOverflowBeforeAZero) {
+TEST(SafetensorsHeader, DimensionsThatOverflowBeforeZero_AreRefused) {
   constexpr char kLarge[] = "9223372036854775808";  // 2^63
   ExpectRejected(
       absl::StrCat("{'w':{'dtype':'U8','shape':[", kLarge, ",", kLarge, ",0],'data_offsets':[0,0]}}"), 0,
@@ -94,7 +94,7 @@ TEST(SafetensorsHeader, DimensionsMustNotOverflowBeforeAZero) {
                   .ok());
 }
 
-TEST(SafetensorsHeader, NamesMayHoldAnyUnicodeCharacter) {
+TEST(SafetensorsHeader, TensorName_MayHoldAnyUnicodeCharacter) {
   const auto parsed = ParseSafetensorsHeader(
       "{\"\\u00e9\\ud83d\\ude00/\xE2\x82\xAC\\n\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}",
       1);
@@ -102,7 +102,7 @@ TEST(SafetensorsHeader, NamesMayHoldAnyUnicodeCharacter) {
   EXPECT_EQ(parsed->tensors[0].name, "\xC3\xA9\xF0\x9F\x98\x80/\xE2\x82\xAC\n");
 }
 
-TEST(SafetensorsHeader, MustBeOneJsonObjectThatBeginsAtOnce) {
+TEST(SafetensorsHeader, SafetensorsHeader_MustBeOneJsonObject) {
   ExpectRejected("", 0, "does not begin with '{'");
   ExpectRejected(" {}", 0, "does not begin with '{'");
   ExpectRejected("[]", 0, "does not begin with '{'");
@@ -117,13 +117,13 @@ TEST(SafetensorsHeader, MustBeOneJsonObjectThatBeginsAtOnce) {
   ExpectRejected(std::string("{}\0{'", 6), 0, "NUL");
 }
 
-TEST(SafetensorsHeader, MustBeValidUtf8) {
+TEST(SafetensorsHeader, SafetensorsHeader_MustBeValidUtf8) {
   ExpectRejected("{'\xFF':{'dtype':'U8','shape':[1],'data_offsets':[0,1]}}", 1, "not valid JSON");
   ExpectRejected("{'\xED\xA0\x80':{'dtype':'U8','shape':[1],'data_offsets':[0,1]}}", 1, "not valid JSON");
   ExpectRejected("{'\\ud800':{'dtype':'U8','shape':[1],'data_offsets':[0,1]}}", 1, "not valid JSON");
 }
 
-TEST(SafetensorsHeader, RepeatedKeysAreErrorsAtEveryLevel) {
+TEST(SafetensorsHeader, RepeatedKey_IsRefusedAtEveryLevel) {
   const std::string tensor = "'w':{'dtype':'F32','shape':[0],'data_offsets':[0,0]}";
   ExpectRejected(absl::StrCat("{", tensor, ",", tensor, "}"), 0, "tensor \"w\": appears twice");
   ExpectRejected(absl::StrCat("{", tensor, ",'\\u0077':{}}"), 0, "appears twice");
@@ -135,7 +135,7 @@ TEST(SafetensorsHeader, RepeatedKeysAreErrorsAtEveryLevel) {
                        "data_offsets appears twice");
 }
 
-TEST(SafetensorsHeader, ATensorHasItsThreeFieldsAndNoOther) {
+TEST(SafetensorsHeader, TensorEntry_NeedsExactlyItsThreeFields) {
   ExpectTensorRejected("", "needs dtype, shape and data_offsets");
   ExpectTensorRejected("'shape':[2],'data_offsets':[0,8]", "needs dtype, shape and data_offsets");
   ExpectTensorRejected("'dtype':'F32','data_offsets':[0,8]", "needs dtype, shape and data_offsets");
@@ -144,7 +144,7 @@ TEST(SafetensorsHeader, ATensorHasItsThreeFieldsAndNoOther) {
                        "unknown field \"strides\"");
 }
 
-TEST(SafetensorsHeader, ValuesOfAnotherTypeAreErrors) {
+TEST(SafetensorsHeader, ValueOfWrongType_IsRefused) {
   for (const char* value : {"null", "true", "1", "'text'", "[]"}) {
     ExpectRejected(absl::StrCat("{'w':", value, "}"), 0, "tensor \"w\": unexpected");
     ExpectRejected(absl::StrCat("{'__metadata__':", value, "}"), 0, "__metadata__: unexpected");
@@ -159,7 +159,7 @@ TEST(SafetensorsHeader, ValuesOfAnotherTypeAreErrors) {
   }
 }
 
-TEST(SafetensorsHeader, NumbersAre64BitUnsignedIntegers) {
+TEST(SafetensorsHeader, Number_MustBe64BitUnsignedInteger) {
   for (const char* number :
        {"-1", "-0", "2.0", "2e0", "1e400", "18446744073709551616", "null", "'2'", "[2]", "{}", "true"}) {
     ExpectTensorRejected(absl::StrCat("'dtype':'F32','shape':[", number, "],'data_offsets':[0,8]"), "");
@@ -168,27 +168,27 @@ TEST(SafetensorsHeader, NumbersAre64BitUnsignedIntegers) {
   ExpectTensorRejected("'dtype':'F32','shape':[02],'data_offsets':[0,8]", "not valid JSON");
 }
 
-TEST(SafetensorsHeader, DeepNestingIsRefusedAtItsFirstLevelTooMany) {
+TEST(SafetensorsHeader, DeepNesting_IsRefusedAtOnce) {
   ExpectRejected("{'w':" + std::string(1'000'000, '['), 0, "unexpected an array");
   std::string objects;
   for (int i = 0; i < 100'000; ++i) objects += "{'w':";
   ExpectRejected(objects, 0, "unknown field \"w\"");
 }
 
-TEST(SafetensorsHeader, UnknownDTypesAreNamed) {
+TEST(SafetensorsHeader, UnknownDtype_IsNamedInTheError) {
   ExpectTensorRejected("'dtype':'F33','shape':[2],'data_offsets':[0,8]",
                        "tensor \"w\": unknown dtype \"F33\"");
   ExpectTensorRejected("'dtype':'','shape':[2],'data_offsets':[0,8]", "unknown dtype");
 }
 
-TEST(SafetensorsHeader, OffsetsAreAPairInOrder) {
+TEST(SafetensorsHeader, DataOffsets_MustBeOrderedPair) {
   ExpectTensorRejected("'dtype':'F32','shape':[2],'data_offsets':[]", "[begin, end]");
   ExpectTensorRejected("'dtype':'F32','shape':[2],'data_offsets':[8]", "[begin, end]");
   ExpectTensorRejected("'dtype':'F32','shape':[2],'data_offsets':[0,8,8]", "unexpected a number");
   ExpectTensorRejected("'dtype':'F32','shape':[2],'data_offsets':[8,0]", "begin not after end");
 }
 
-TEST(SafetensorsHeader, SizesFollowFromDTypeAndShape) {
+TEST(SafetensorsHeader, TensorSize_MustMatchDtypeAndShape) {
   ExpectTensorRejected("'dtype':'F32','shape':[3],'data_offsets':[0,8]",
                        "span 8 bytes, but dtype and shape ask for 12");
   ExpectTensorRejected("'dtype':'F32','shape':[4294967296,4294967296],'data_offsets':[0,8]", "64 bits");
@@ -196,7 +196,7 @@ TEST(SafetensorsHeader, SizesFollowFromDTypeAndShape) {
   ExpectTensorRejected("'dtype':'F4','shape':[15],'data_offsets':[0,8]", "whole bytes");
 }
 
-TEST(SafetensorsHeader, DataCoversTheSectionWithoutHolesOrOverlaps) {
+TEST(SafetensorsHeader, TensorData_MustHaveNoHolesOrOverlaps) {
   const auto header = [](std::string_view a, std::string_view b) {
     return absl::StrCat("{'a':{'dtype':'U8','shape':[4],'data_offsets':[", a,
                         "]},'b':{'dtype':'U8','shape':[4],'data_offsets':[", b, "]}}");
@@ -211,7 +211,7 @@ TEST(SafetensorsHeader, DataCoversTheSectionWithoutHolesOrOverlaps) {
   ExpectRejected(header("0,4", "18446744073709551611,18446744073709551615"), 8, "hole");
 }
 
-TEST(SafetensorsHeader, LargerThanTheFormatAllowsIsRefusedUnread) {
+TEST(SafetensorsHeader, OversizedSafetensorsHeader_IsRefused) {
   std::string header = "{}";
   header.resize(kMaxSafetensorsHeaderBytes + 1, ' ');
   ExpectRejected(header, 0, "larger than");
@@ -219,7 +219,7 @@ TEST(SafetensorsHeader, LargerThanTheFormatAllowsIsRefusedUnread) {
   EXPECT_TRUE(ParseSafetensorsHeader(header, 0).ok());
 }
 
-TEST(SafetensorsIndex, ReadsTheWeightMapAndPassesOverTheRest) {
+TEST(SafetensorsIndex, SafetensorsIndex_ReturnsWeightMapAndIgnoresOtherKeys) {
   const auto index = ParseSafetensorsIndex(
       Json("{'metadata':{'total_size':-1.5e3,'more':[null,{'weight_map':{'x':'y'}},true]},"
            "'weight_map':{'a':'one.safetensors','b':'sub/two.safetensors'},'extra':'text'}"));
@@ -234,7 +234,7 @@ void ExpectIndexRejected(std::string_view json, std::string_view reason) {
   EXPECT_THAT(index.status().message(), HasSubstr(reason)) << json;
 }
 
-TEST(SafetensorsIndex, MustHaveOneWeightMapOfStrings) {
+TEST(SafetensorsIndex, SafetensorsIndex_NeedsOneWeightMapOfStrings) {
   ExpectIndexRejected("", "not valid JSON");
   ExpectIndexRejected("{}", "no weight_map");
   ExpectIndexRejected("{'metadata':{'weight_map':{'a':'b'}}}", "no weight_map");
@@ -251,7 +251,7 @@ TEST(SafetensorsIndex, MustHaveOneWeightMapOfStrings) {
   }
 }
 
-TEST(SafetensorsIndex, ShardsArePlainPathsInsideTheDirectory) {
+TEST(SafetensorsIndex, ShardPath_MustStayInsideTheFolder) {
   for (const char* shard :
        {"", "/etc/shard", "../x", "a/../../x", "a/..", "..", ".", "./x", "a//x", "a/", "a\\u0000b"}) {
     ExpectIndexRejected(absl::StrCat("{'weight_map':{'w':'", shard, "'}}"), "plain path inside");
@@ -259,7 +259,7 @@ TEST(SafetensorsIndex, ShardsArePlainPathsInsideTheDirectory) {
   EXPECT_TRUE(ParseSafetensorsIndex(Json("{'weight_map':{'w':'..x/a..b'}}")).ok());
 }
 
-TEST(SafetensorsIndex, NestingHasALimit) {
+TEST(SafetensorsIndex, SafetensorsIndex_RefusesDeepNesting) {
   ExpectIndexRejected("{'metadata':" + std::string(1'000'000, '['), "nested deeper");
 }
 

@@ -76,7 +76,7 @@ std::vector<std::string> Names(const SafetensorsModel& model) {
   return names;
 }
 
-TEST_F(OpenSafetensorsTest, AFileBecomesAnImageInTheOrderOfItsData) {
+TEST_F(OpenSafetensorsTest, OpenSafetensors_LaysOutTensorsInDataOrder) {
   const uint64_t data = WriteFile("m.safetensors",
                                   {MakeTensor("b", DType::kF32, {3}), MakeTensor("empty", DType::kF32, {0}),
                                    MakeTensor("a", DType::kU8, {300}), MakeTensor("s", DType::kU8, {})},
@@ -98,7 +98,7 @@ TEST_F(OpenSafetensorsTest, AFileBecomesAnImageInTheOrderOfItsData) {
   EXPECT_EQ(model->extents[2].image_offset, 768u);
 }
 
-TEST_F(OpenSafetensorsTest, TheFilesIdentityIsItsRealPathSizeAndMtime) {
+TEST_F(OpenSafetensorsTest, FileIdentity_HoldsRealPathSizeAndMtime) {
   WriteFile("m.safetensors", {MakeTensor("a", DType::kU8, {3})});
   const timespec times[2] = {{1, 0}, {1'600'000'000, 123'456'789}};
   ASSERT_EQ(utimensat(AT_FDCWD, Path("m.safetensors").c_str(), times, 0), 0);
@@ -111,7 +111,7 @@ TEST_F(OpenSafetensorsTest, TheFilesIdentityIsItsRealPathSizeAndMtime) {
   EXPECT_EQ(model->files[0].identity.mtime_ns, 1'600'000'000'123'456'789);
 }
 
-TEST_F(OpenSafetensorsTest, TensorsThatFollowEachOtherInFileAndImageAreOneExtent) {
+TEST_F(OpenSafetensorsTest, TensorsAdjacentInFileAndImage_ShareOneExtent) {
   WriteFile("m.safetensors", {MakeTensor("a", DType::kU8, {256}), MakeTensor("b", DType::kF32, {128}),
                               MakeTensor("c", DType::kU8, {1}), MakeTensor("d", DType::kU8, {1})});
   const auto model = OpenSafetensors(Path("m.safetensors"));
@@ -121,7 +121,7 @@ TEST_F(OpenSafetensorsTest, TensorsThatFollowEachOtherInFileAndImageAreOneExtent
   EXPECT_EQ(model->extents[1].image_offset, 1024u);
 }
 
-TEST_F(OpenSafetensorsTest, ADirectoryWithOneFileIsThatFile) {
+TEST_F(OpenSafetensorsTest, FolderWithSingleFile_OpensModelSafetensors) {
   WriteFile("model.safetensors", {MakeTensor("a", DType::kU8, {3})});
   WriteFile("other.safetensors", {MakeTensor("b", DType::kU8, {3})});
   const auto model = OpenSafetensors(folder_.path());
@@ -129,7 +129,7 @@ TEST_F(OpenSafetensorsTest, ADirectoryWithOneFileIsThatFile) {
   EXPECT_THAT(Names(*model), ElementsAre("a"));
 }
 
-TEST_F(OpenSafetensorsTest, ShardsComeInTheOrderOfTheirNamesThenOfTheirData) {
+TEST_F(OpenSafetensorsTest, Shards_AreOrderedByNameThenDataOffset) {
   WriteFile("model-2.safetensors", {MakeTensor("a", DType::kU8, {3})});
   WriteFile("model-1.safetensors", {MakeTensor("z", DType::kU8, {3}), MakeTensor("y", DType::kU8, {3})});
   WriteFile("model-10.safetensors", {MakeTensor("m", DType::kU8, {3})});
@@ -148,7 +148,7 @@ TEST_F(OpenSafetensorsTest, ShardsComeInTheOrderOfTheirNamesThenOfTheirData) {
   EXPECT_EQ(model->extents[3].file, 2u);
 }
 
-TEST_F(OpenSafetensorsTest, TheIndexWinsOverASingleFileBesideIt) {
+TEST_F(OpenSafetensorsTest, Index_TakesPrecedenceOverSingleFile) {
   WriteFile("model.safetensors", {MakeTensor("single", DType::kU8, {3})});
   WriteFile("sub/one.safetensors", {MakeTensor("sharded", DType::kU8, {3})});
   WriteIndex({{"sharded", "sub/one.safetensors"}});
@@ -157,7 +157,7 @@ TEST_F(OpenSafetensorsTest, TheIndexWinsOverASingleFileBesideIt) {
   EXPECT_THAT(Names(*model), ElementsAre("sharded"));
 }
 
-TEST_F(OpenSafetensorsTest, MetadataIsMergedAndWhereShardsDisagreeTheFirstKeepsTheKey) {
+TEST_F(OpenSafetensorsTest, ShardMetadata_IsMergedAndConflictsGetShardPrefix) {
   WriteFile("1", {MakeTensor("a", DType::kU8, {1})}, {{"format", "pt"}, {"part", "one"}});
   WriteFile("2", {MakeTensor("b", DType::kU8, {1})}, {{"format", "pt"}, {"part", "two"}, {"extra", "x"}});
   WriteFile("3", {MakeTensor("c", DType::kU8, {1})}, {{"2/part", "a literal key"}, {"part", "one"}});
@@ -205,17 +205,17 @@ TEST_F(ReadSafetensorsAgainTest, UnchangedHeaders_AreTheSameTwice) {
   EXPECT_TRUE(status.ok()) << status;
 }
 
-TEST_F(ReadSafetensorsAgainTest, OtherMetadataIsFound) {
+TEST_F(ReadSafetensorsAgainTest, ReadAgain_AbortsWhenMetadataChanged) {
   Replace("2", "two", "TWO");
   EXPECT_EQ(ReadAgain().code(), absl::StatusCode::kAborted);
 }
 
-TEST_F(ReadSafetensorsAgainTest, OtherTensorsAreFound) {
+TEST_F(ReadSafetensorsAgainTest, ReadAgain_AbortsWhenTensorsChanged) {
   Replace("1", "\"a\"", "\"z\"");
   EXPECT_EQ(ReadAgain().code(), absl::StatusCode::kAborted);
 }
 
-TEST_F(OpenSafetensorsTest, MissingFilesAreNotFound) {
+TEST_F(OpenSafetensorsTest, MissingModelFile_IsNotFound) {
   ExpectError(Path("no.safetensors"), absl::StatusCode::kNotFound, {Path("no.safetensors")});
   ExpectError(folder_.path(), absl::StatusCode::kNotFound,
               {folder_.path(), "model.safetensors.index.json", "model.safetensors"});
@@ -226,7 +226,7 @@ TEST_F(OpenSafetensorsTest, MissingFilesAreNotFound) {
   ExpectError(folder_.path(), absl::StatusCode::kNotFound, {Path("2")});
 }
 
-TEST_F(OpenSafetensorsTest, IndexAndShardsMustAgree) {
+TEST_F(OpenSafetensorsTest, IndexThatContradictsShards_IsRefused) {
   WriteFile("1", {MakeTensor("a", DType::kU8, {1}), MakeTensor("b", DType::kU8, {1})});
   WriteFile("2", {MakeTensor("c", DType::kU8, {1})});
   WriteIndex({{"a", "1"}, {"b", "1"}, {"c", "2"}, {"d", "2"}});
@@ -239,7 +239,7 @@ TEST_F(OpenSafetensorsTest, IndexAndShardsMustAgree) {
               {Path("1"), "holds tensor \"b\", which the index puts in \"2\""});
 }
 
-TEST_F(OpenSafetensorsTest, NothingOutsideTheDirectoryIsRead) {
+TEST_F(OpenSafetensorsTest, PathOutsideModelFolder_IsRefused) {
   WriteFile("outside", {MakeTensor("a", DType::kU8, {1})});
   fs::create_directory(Path("model"));
   const auto write_index = [&](std::string_view shard) {
@@ -269,7 +269,7 @@ TEST_F(OpenSafetensorsTest, DirectoryWithTheModelsPrefix_IsOutside) {
   ExpectError(Path("model"), absl::StatusCode::kInvalidArgument, {"outside of "});
 }
 
-TEST_F(OpenSafetensorsTest, LinksInsideTheDirectoryAreFollowed) {
+TEST_F(OpenSafetensorsTest, LinkInsideModelFolder_IsFollowed) {
   WriteFile("real", {MakeTensor("a", DType::kU8, {1})});
   fs::create_symlink("real", Path("shard"));
   WriteIndex({{"a", "shard"}});
@@ -278,7 +278,7 @@ TEST_F(OpenSafetensorsTest, LinksInsideTheDirectoryAreFollowed) {
   EXPECT_EQ(model->files[0].identity.path, Path("real"));
 }
 
-TEST_F(OpenSafetensorsTest, AHubCachesSnapshotMayLinkIntoItsBlobs) {
+TEST_F(OpenSafetensorsTest, HubSnapshot_MayLinkOnlyIntoItsBlobs) {
   WriteFile("m/blobs/0123", {MakeTensor("a", DType::kU8, {1})});
   WriteRaw("m/blobs/4567", R"({"weight_map":{"a":"shard"}})");
   WriteFile("m/secret", {MakeTensor("a", DType::kU8, {1})});
@@ -293,7 +293,7 @@ TEST_F(OpenSafetensorsTest, AHubCachesSnapshotMayLinkIntoItsBlobs) {
   ExpectError(Path("m/snapshots/main"), absl::StatusCode::kInvalidArgument, {"outside of "});
 }
 
-TEST_F(OpenSafetensorsTest, FilesThatAreNotSafetensorsAreNamed) {
+TEST_F(OpenSafetensorsTest, FileThatIsNotSafetensors_IsRefusedByName) {
   const std::string path = Path("m.safetensors");
   WriteRaw("m.safetensors", "");
   ExpectError(path, absl::StatusCode::kInvalidArgument, {path, "only 0 bytes"});
@@ -309,20 +309,20 @@ TEST_F(OpenSafetensorsTest, FilesThatAreNotSafetensorsAreNamed) {
   ExpectError(path, absl::StatusCode::kInvalidArgument, {path, "18446744073709551615"});
 }
 
-TEST_F(OpenSafetensorsTest, ATruncatedFileIsSaidToBeSo) {
+TEST_F(OpenSafetensorsTest, TruncatedSafetensorsFile_IsRefused) {
   WriteFile("m.safetensors", {MakeTensor("a", DType::kU8, {100})});
   fs::resize_file(Path("m.safetensors"), fs::file_size(Path("m.safetensors")) - 1);
   ExpectError(Path("m.safetensors"), absl::StatusCode::kInvalidArgument,
               {Path("m.safetensors"), "truncated"});
 }
 
-TEST_F(OpenSafetensorsTest, ABrokenShardIsNamed) {
+TEST_F(OpenSafetensorsTest, BrokenShard_IsNamedInTheError) {
   WriteRaw("1", "broken");
   WriteIndex({{"a", "1"}});
   ExpectError(folder_.path(), absl::StatusCode::kInvalidArgument, {Path("1"), "only 6 bytes"});
 }
 
-TEST_F(OpenSafetensorsTest, AnEmptyNameIsAName) {
+TEST_F(OpenSafetensorsTest, EmptyTensorName_IsAccepted) {
   WriteFile("m.safetensors", {MakeTensor("", DType::kU8, {3}), MakeTensor("a", DType::kU8, {1})});
   const auto model = OpenSafetensors(Path("m.safetensors"));
   ASSERT_TRUE(model.ok()) << model.status();
@@ -335,7 +335,7 @@ TEST_F(OpenSafetensorsTest, AnEmptyNameIsAName) {
   EXPECT_THAT(Names(*sharded), ElementsAre(""));
 }
 
-TEST_F(OpenSafetensorsTest, EmptyMetadataIsToldFromNone) {
+TEST_F(OpenSafetensorsTest, EmptyMetadata_DiffersFromMissingMetadata) {
   const std::map<std::string, std::string> empty = {{std::string(kEmptyMetadataKey), ""}};
   WriteFile("none", {MakeTensor("a", DType::kU8, {1})});
   WriteFile("empty", {MakeTensor("b", DType::kU8, {1})}, empty);
@@ -348,7 +348,7 @@ TEST_F(OpenSafetensorsTest, EmptyMetadataIsToldFromNone) {
   EXPECT_THAT(OpenSafetensors(folder_.path())->metadata, ElementsAre(Pair("format", "pt")));
 }
 
-TEST_F(OpenSafetensorsTest, WhatIsNotARegularFileIsRefusedWithoutWaitingForIt) {
+TEST_F(OpenSafetensorsTest, Fifo_IsRefusedWithoutBlocking) {
   ASSERT_EQ(mkfifo(Path("fifo").c_str(), 0600), 0);
   ExpectError(Path("fifo"), absl::StatusCode::kInvalidArgument, {Path("fifo"), "not a regular file"});
   WriteIndex({{"a", "fifo"}});

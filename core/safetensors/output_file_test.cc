@@ -103,7 +103,7 @@ class OutputFileTest : public ::testing::Test {
   const testing::TempFolder folder_;
 };
 
-TEST_F(OutputFileTest, HasNoNameUntilItIsWhole) {
+TEST_F(OutputFileTest, OutputFile_AppearsOnlyWhenPublished) {
   OutputFile file(Path("m"));
   ASSERT_TRUE(file.Create(5).ok());
   ASSERT_TRUE(file.Append(Bytes("whole")).ok());
@@ -113,7 +113,7 @@ TEST_F(OutputFileTest, HasNoNameUntilItIsWhole) {
   EXPECT_EQ(ReadFile(Path("m")), "whole");
 }
 
-TEST_F(OutputFileTest, ReplacesWhatIsThereAndLeavesNothingBeside) {
+TEST_F(OutputFileTest, Publish_ReplacesFileAndLeavesNoOtherFile) {
   std::ofstream(Path("m")) << "old";
   OutputFile file(Path("m"));
   ASSERT_TRUE(file.Create(3).ok());
@@ -125,7 +125,7 @@ TEST_F(OutputFileTest, ReplacesWhatIsThereAndLeavesNothingBeside) {
   EXPECT_EQ(ReadFile(Path("m")), "new");
 }
 
-TEST_F(OutputFileTest, OneThatIsCancelledEndsWithoutAFile) {
+TEST_F(OutputFileTest, CancelledPublish_KeepsPreviousFile) {
   std::ofstream(Path("m")) << "old";
   const std::string piece(uint64_t{64} << 20, 'x');
   RequestContext context;
@@ -140,13 +140,13 @@ TEST_F(OutputFileTest, OneThatIsCancelledEndsWithoutAFile) {
   EXPECT_EQ(ReadFile(Path("m")), "old");
 }
 
-TEST_F(OutputFileTest, KeepsToItsDeadline) {
+TEST_F(OutputFileTest, CreateAfterDeadline_FailsWithoutFile) {
   OutputFile file(Path("m"), {.deadline = SteadyTime::InfinitePast()});
   EXPECT_EQ(file.Create(1).code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_THAT(Files(), IsEmpty());
 }
 
-TEST_F(OutputFileTest, PiecesOfEverySizeAreWrittenWhole) {
+TEST_F(OutputFileTest, Append_WritesPiecesOfEverySize) {
   const std::string large(uint64_t{40} << 20, 'l');  // more than one system call takes
   std::string expected;
   OutputFile file(Path("m"));
@@ -160,7 +160,7 @@ TEST_F(OutputFileTest, PiecesOfEverySizeAreWrittenWhole) {
   EXPECT_TRUE(ReadFile(Path("m")) == expected);
 }
 
-TEST_F(OutputFileTest, WithoutNamelessFilesItHasATemporaryNameThatGoesAway) {
+TEST_F(OutputFileTest, FileSystemWithoutTmpfile_UsesTemporaryName) {
   EXPECT_GT(InChildWithoutNamelessFiles([&] {
               {
                 OutputFile unpublished(Path("m"));
@@ -174,7 +174,7 @@ TEST_F(OutputFileTest, WithoutNamelessFilesItHasATemporaryNameThatGoesAway) {
   EXPECT_EQ(ReadFile(Path("m")), "new");
 }
 
-TEST_F(OutputFileTest, ANameThatAnotherWriterIsAboutToRemoveIsNotKept) {
+TEST_F(OutputFileTest, TemporaryNameTakenByCleanup_IsReplaced) {
   const pid_t writer = InChildWithoutNamelessFiles([&] {
     int other = -1;  // which came to lock the file before its own writer did
     BeforeFlock() = [&](int fd) {
@@ -192,7 +192,7 @@ TEST_F(OutputFileTest, ANameThatAnotherWriterIsAboutToRemoveIsNotKept) {
   EXPECT_EQ(ReadFile(Path("m")), "new");
 }
 
-TEST_F(OutputFileTest, WhatAKilledWriterLeftIsRemovedByTheNextOne) {
+TEST_F(OutputFileTest, NextWriter_RemovesTemporaryFileOfKilledWriter) {
   const pid_t killed = InChildWithoutNamelessFiles([&] {
     auto* file = new OutputFile(Path("m"));
     return file->Create(3).ok();
@@ -207,7 +207,7 @@ TEST_F(OutputFileTest, WhatAKilledWriterLeftIsRemovedByTheNextOne) {
   EXPECT_THAT(Files(), UnorderedElementsAre("other.tmp-1-0", absl::StrCat("m.tmp-", getpid(), "-0")));
 }
 
-TEST_F(OutputFileTest, AWriterOnAnotherHostKeepsItsTemporaryFile) {
+TEST_F(OutputFileTest, TemporaryFileOfWriterOnOtherHost_IsKept) {
   const pid_t gone = InChildWithoutNamelessFiles([] { return true; });
   const std::string name = absl::StrCat("m.tmp-", gone, "-0");
   const int fd = open(Path(name).c_str(), O_WRONLY | O_CREAT, 0600);

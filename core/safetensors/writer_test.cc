@@ -64,7 +64,7 @@ class WriteSafetensorsTest : public ::testing::Test {
   const testing::TempFolder folder_;
 };
 
-TEST(EncodeSafetensorsHeader, IsLengthAndPaddedJson) {
+TEST(EncodeSafetensorsHeader, SafetensorsHeader_EncodesLengthAndPaddedJson) {
   const auto header = EncodeSafetensorsHeader(
       {MakeTensor("w", DType::kBF16, {2, 3}), MakeTensor("s", DType::kF32, {})}, {{"format", "pt"}});
   ASSERT_TRUE(header.ok()) << header.status();
@@ -78,11 +78,11 @@ TEST(EncodeSafetensorsHeader, IsLengthAndPaddedJson) {
   EXPECT_EQ(*header, expected + json + std::string(padded - json.size(), ' '));
 }
 
-TEST(EncodeSafetensorsHeader, WithoutMetadataOrTensorsIsAnEmptyObject) {
+TEST(EncodeSafetensorsHeader, SafetensorsHeaderWithoutTensors_EncodesEmptyObject) {
   EXPECT_EQ(*EncodeSafetensorsHeader({}, {}), std::string("\x08\0\0\0\0\0\0\0{}      ", 16));
 }
 
-TEST(EncodeSafetensorsHeader, GoesRoundWhateverTheNames) {
+TEST(EncodeSafetensorsHeader, SafetensorsHeader_KeepsAnyNameInRoundTrip) {
   std::vector<Tensor> tensors;
   for (const std::string name :
        {"plain", "quote\"back\\slash", "line\n\t\x01\x7F", "\xC3\xA9\xF0\x9F\x98\x80"}) {
@@ -98,7 +98,7 @@ TEST(EncodeSafetensorsHeader, GoesRoundWhateverTheNames) {
   EXPECT_EQ(parsed->metadata, metadata);
 }
 
-TEST(EncodeSafetensorsHeader, RejectsWhatTheFormatCanNotHold) {
+TEST(EncodeSafetensorsHeader, EncodeHeader_RejectsInvalidTensorsAndMetadata) {
   const auto code = [](std::vector<Tensor> tensors, std::map<std::string, std::string> metadata = {}) {
     return EncodeSafetensorsHeader(tensors, metadata).status().code();
   };
@@ -120,13 +120,13 @@ TEST(EncodeSafetensorsHeader, RejectsWhatTheFormatCanNotHold) {
             absl::StatusCode::kInvalidArgument);
 }
 
-TEST(SafetensorsOrder, IsTheImagesWhereThatKeepsEveryTensorAligned) {
+TEST(SafetensorsOrder, SafetensorsOrder_KeepsImageOrderWhereItIsAligned) {
   const ImageLayout layout = LayoutOf({MakeTensor("a", DType::kU8, {4}), MakeTensor("b", DType::kF32, {1}),
                                        MakeTensor("c", DType::kU8, {3})});
   EXPECT_EQ(SafetensorsOrder(layout), layout.tensors);
 }
 
-TEST(SafetensorsOrder, PutsLargeElementsFirstWhereItWouldNot) {
+TEST(SafetensorsOrder, SafetensorsOrder_PutsLargerElementsFirstOtherwise) {
   const ImageLayout layout = LayoutOf({MakeTensor("a", DType::kU8, {3}), MakeTensor("b", DType::kF16, {1}),
                                        MakeTensor("c", DType::kF4, {2}), MakeTensor("d", DType::kF64, {1}),
                                        MakeTensor("e", DType::kBF16, {1})});
@@ -135,7 +135,7 @@ TEST(SafetensorsOrder, PutsLargeElementsFirstWhereItWouldNot) {
   EXPECT_THAT(names, ElementsAre("d", "b", "e", "a", "c"));
 }
 
-TEST_F(WriteSafetensorsTest, WritesTheTensorsWithoutThePadding) {
+TEST_F(WriteSafetensorsTest, WriteSafetensors_OmitsPadding) {
   const ImageLayout layout =
       LayoutOf({MakeTensor("a", DType::kF32, {2}), MakeTensor("empty", DType::kF32, {0}),
                 MakeTensor("b", DType::kU8, {256}), MakeTensor("c", DType::kU8, {3})});
@@ -147,7 +147,7 @@ TEST_F(WriteSafetensorsTest, WritesTheTensorsWithoutThePadding) {
   EXPECT_THAT(Files(), ElementsAre("m.safetensors"));
 }
 
-TEST_F(WriteSafetensorsTest, WritesTensorsFromWhereverTheyLie) {
+TEST_F(WriteSafetensorsTest, WriteSafetensors_WritesTensorsFromSeparateMemory) {
   const ImageLayout layout = LayoutOf({MakeTensor("a", DType::kU8, {3}), MakeTensor("b", DType::kU8, {4})});
   const std::string first = "xyz";
   const std::string second = "1234";
@@ -162,7 +162,7 @@ TEST_F(WriteSafetensorsTest, WritesTensorsFromWhereverTheyLie) {
   EXPECT_FALSE(std::filesystem::exists(Path("n.safetensors")));
 }
 
-TEST_F(WriteSafetensorsTest, MoreTensorsThanOneSystemCallTakesAreAllWritten) {
+TEST_F(WriteSafetensorsTest, WriteSafetensors_WritesMoreTensorsThanOneSystemCall) {
   std::vector<Tensor> tensors;
   for (int i = 0; i < 3000; ++i) {
     tensors.push_back(MakeTensor("t" + std::to_string(i), DType::kU8, {static_cast<uint64_t>(i % 7)}));
@@ -176,21 +176,21 @@ TEST_F(WriteSafetensorsTest, MoreTensorsThanOneSystemCallTakesAreAllWritten) {
   EXPECT_EQ(ReadFile(Path("m.safetensors")), expected);
 }
 
-TEST_F(WriteSafetensorsTest, AnImageWithoutTensorsMakesAValidFile) {
+TEST_F(WriteSafetensorsTest, WriteSafetensorsWithoutTensors_MakesValidFile) {
   ASSERT_TRUE(WriteSafetensors(Path("m.safetensors"), ImageLayout{}, {}, {}).ok());
   const auto model = OpenSafetensors(Path("m.safetensors"));
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_TRUE(model->layout.tensors.empty());
 }
 
-TEST_F(WriteSafetensorsTest, ReplacesAFileThatIsThere) {
+TEST_F(WriteSafetensorsTest, WriteSafetensors_ReplacesExistingFile) {
   std::ofstream(Path("m.safetensors")) << "old";
   const ImageLayout layout = LayoutOf({MakeTensor("a", DType::kU8, {2})});
   ASSERT_TRUE(WriteSafetensors(Path("m.safetensors"), layout, {}, ImageOf(layout)).ok());
   EXPECT_TRUE(OpenSafetensors(Path("m.safetensors")).ok());
 }
 
-TEST_F(WriteSafetensorsTest, LeavesWhatAnotherWriterHasUnderItsTemporaryName) {
+TEST_F(WriteSafetensorsTest, WriteSafetensors_KeepsForeignTemporaryFile) {
   const std::string foreign = Path("m.safetensors.tmp-") + std::to_string(getpid()) + "-0";
   std::ofstream(foreign) << "foreign";
   const ImageLayout layout = LayoutOf({MakeTensor("a", DType::kU8, {2})});
@@ -198,7 +198,7 @@ TEST_F(WriteSafetensorsTest, LeavesWhatAnotherWriterHasUnderItsTemporaryName) {
   EXPECT_EQ(ReadFile(foreign), "foreign");
 }
 
-TEST_F(WriteSafetensorsTest, RejectsAnImageThatIsTooShortAndALayoutThatIsNotValid) {
+TEST_F(WriteSafetensorsTest, WriteSafetensors_RejectsShortImageAndInvalidLayout) {
   ImageLayout layout = LayoutOf({MakeTensor("a", DType::kU8, {2})});
   const std::vector<std::byte> image = ImageOf(layout);
   EXPECT_EQ(WriteSafetensors(Path("m"), layout, {}, std::span(image).first(255)).code(),
@@ -208,7 +208,7 @@ TEST_F(WriteSafetensorsTest, RejectsAnImageThatIsTooShortAndALayoutThatIsNotVali
   EXPECT_THAT(Files(), ElementsAre());
 }
 
-TEST_F(WriteSafetensorsTest, NeverReplacesWhatIsNotARegularFile) {
+TEST_F(WriteSafetensorsTest, WriteSafetensors_RefusesToReplaceNonRegularFile) {
   ASSERT_EQ(mkfifo(Path("fifo").c_str(), 0600), 0);
   const absl::Status status = WriteSafetensors(Path("fifo"), ImageLayout{}, {}, {});
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
@@ -218,7 +218,7 @@ TEST_F(WriteSafetensorsTest, NeverReplacesWhatIsNotARegularFile) {
   EXPECT_THAT(Files(), ElementsAre("fifo"));
 }
 
-TEST_F(WriteSafetensorsTest, AMissingFolderIsNotFound) {
+TEST_F(WriteSafetensorsTest, WriteSafetensors_FailsWithNotFoundForMissingFolder) {
   const absl::Status status = WriteSafetensors(Path("no/m.safetensors"), ImageLayout{}, {}, {});
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(status.message(), HasSubstr(Path("no/m.safetensors")));
@@ -234,7 +234,7 @@ int InChild(Work work) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
 }
 
-TEST_F(WriteSafetensorsTest, AFailedWriteLeavesTheOldFileAndNothingElse) {
+TEST_F(WriteSafetensorsTest, FailedWrite_KeepsPreviousFileOnly) {
   std::ofstream(Path("m.safetensors")) << "old";
   const ImageLayout layout = LayoutOf({MakeTensor("a", DType::kU8, {1 << 20})});
   const std::vector<std::byte> image = ImageOf(layout);
@@ -260,7 +260,7 @@ bool MountSmallFileSystem(const std::string& folder) {
          mount("tmpfs", folder.c_str(), "tmpfs", 0, "size=64k") == 0;
 }
 
-TEST_F(WriteSafetensorsTest, AFullDiskIsResourceExhausted) {
+TEST_F(WriteSafetensorsTest, FullDisk_IsResourceExhaustedWithoutFile) {
   constexpr int kNoMount = 77;
   const ImageLayout layout = LayoutOf({MakeTensor("a", DType::kU8, {1 << 20})});
   const std::vector<std::byte> image = ImageOf(layout);

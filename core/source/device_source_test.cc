@@ -50,7 +50,7 @@ class DeviceSource : public testing::Test {
   DevicePtr device_image_;
 };
 
-TEST_F(DeviceSource, CopiesARangeToTheHostAndDigestsItThere) {
+TEST_F(DeviceSource, DeviceSource_CopiesAndDigestsRangeOnHost) {
   const auto source = MakeSource();
   for (const ByteRange range :
        {ByteRange{0, kImageBytes}, ByteRange{1, 8'500'000}, ByteRange{kImageBytes - 1, 1}}) {
@@ -65,7 +65,7 @@ TEST_F(DeviceSource, CopiesARangeToTheHostAndDigestsItThere) {
   }
 }
 
-TEST_F(DeviceSource, ServesMoreFetchesThanItHasStreams) {
+TEST_F(DeviceSource, ConcurrentFetches_MayOutnumberDeviceStreams) {
   const auto source = MakeSource(2);
   EXPECT_EQ(source->max_concurrency(), 2);
   std::vector<std::thread> threads;
@@ -82,7 +82,7 @@ TEST_F(DeviceSource, ServesMoreFetchesThanItHasStreams) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST_F(DeviceSource, ACopyThatFailsIsToldWithTheChunkAndLeavesTheStreamUsable) {
+TEST_F(DeviceSource, FailedCopy_NamesChunkAndLeavesStreamUsable) {
   const auto source = MakeSource();
   Bytes copy(1'000'000);
   const std::vector<HostSpan> destination = {copy};
@@ -94,7 +94,7 @@ TEST_F(DeviceSource, ACopyThatFailsIsToldWithTheChunkAndLeavesTheStreamUsable) {
   EXPECT_TRUE(source->Fetch({}, request).ok());
 }
 
-TEST_F(DeviceSource, RefusesWhatIsNotInTheImage) {
+TEST_F(DeviceSource, DeviceSource_RefusesRangeOutsideImage) {
   const auto source = MakeSource();
   Bytes copy(20);
   const std::vector<HostSpan> destination = {copy};
@@ -104,7 +104,7 @@ TEST_F(DeviceSource, RefusesWhatIsNotInTheImage) {
             absl::StatusCode::kInvalidArgument);
 }
 
-TEST_F(DeviceSource, StopsWhenTheRequestIsCancelledOrLate) {
+TEST_F(DeviceSource, DeviceSource_StopsOnCancellationAndAtDeadline) {
   const auto source = MakeSource();
   Bytes copy(100, std::byte{0});
   const std::vector<HostSpan> destination = {copy};
@@ -118,7 +118,7 @@ TEST_F(DeviceSource, StopsWhenTheRequestIsCancelledOrLate) {
   EXPECT_EQ(copy, Bytes(100, std::byte{0}));
 }
 
-TEST_F(DeviceSource, HoldsWhatKeepsTheMemoryAliveUntilItGoes) {
+TEST_F(DeviceSource, DeviceSource_HoldsItsLeaseUntilDestroyed) {
   auto lease = std::make_shared<int>(0);
   const std::weak_ptr<int> watch = lease;
   auto source = MakeSource(1, std::move(lease));
@@ -127,7 +127,7 @@ TEST_F(DeviceSource, HoldsWhatKeepsTheMemoryAliveUntilItGoes) {
   EXPECT_TRUE(watch.expired());
 }
 
-TEST_F(DeviceSource, CannotBeMadeForADeviceThatIsNotThere) {
+TEST_F(DeviceSource, DeviceSource_IsRefusedForUnknownDevice) {
   const auto source = MakeDeviceSource(Info(), runtime_.get(), {.device = 3, .address = 1}, nullptr, 1);
   EXPECT_EQ(source.status().code(), absl::StatusCode::kInvalidArgument);
 }

@@ -35,13 +35,13 @@ std::vector<std::span<T>> Cut(std::span<T> bytes, std::vector<size_t> lengths) {
   return spans;
 }
 
-TEST(SourceType, NamesAreThoseOfTheAttribute) {
+TEST(SourceType, SourceTypeNames_MatchTheAttribute) {
   EXPECT_EQ(SourceTypeName(SourceType::kLocal), "local");
   EXPECT_EQ(SourceTypeName(SourceType::kRemote), "remote");
   EXPECT_EQ(SourceTypeName(SourceType::kDisk), "disk");
 }
 
-TEST(MappedSource, CopiesARangeAndDigestsItHoweverBothSidesAreCut) {
+TEST(MappedSource, MappedSource_CopiesAndDigestsAcrossAnySpans) {
   const Bytes image = RandomBytes(5'000'003);
   const std::vector<std::vector<size_t>> image_cuts = {{}, {1}, {1'000'000, 0, 2'000'000}, {3, 5, 4'000'000}};
   const std::vector<std::vector<size_t>> destination_cuts = {{}, {1}, {0, 65'536, 1'000'000}, {2'000'001}};
@@ -68,7 +68,7 @@ TEST(MappedSource, CopiesARangeAndDigestsItHoweverBothSidesAreCut) {
   }
 }
 
-TEST(MappedSource, AnEmptyRangeHasTheDigestOfNothing) {
+TEST(MappedSource, EmptyRange_HasDigestOfNoBytes) {
   const Bytes image = RandomBytes(10);
   for (const bool empty_image : {false, true}) {
     const auto source = MakeMappedSource(
@@ -79,7 +79,7 @@ TEST(MappedSource, AnEmptyRangeHasTheDigestOfNothing) {
   }
 }
 
-TEST(MappedSource, RefusesARangeOutsideTheImage) {
+TEST(MappedSource, MappedSource_RefusesRangeOutsideImage) {
   const Bytes image = RandomBytes(100);
   const auto source = MakeMappedSource(Info(), {image}, nullptr, 1);
   Bytes copy(20, std::byte{0});
@@ -92,7 +92,7 @@ TEST(MappedSource, RefusesARangeOutsideTheImage) {
   EXPECT_EQ(copy, Bytes(20, std::byte{0}));
 }
 
-TEST(MappedSource, RefusesADestinationOfAnotherLength) {
+TEST(MappedSource, MappedSource_RefusesDestinationOfOtherLength) {
   const Bytes image = RandomBytes(100);
   const auto source = MakeMappedSource(Info(), {image}, nullptr, 1);
   Bytes copy(20);
@@ -103,7 +103,7 @@ TEST(MappedSource, RefusesADestinationOfAnotherLength) {
   }
 }
 
-TEST(MappedSource, StopsWhenTheRequestIsCancelledOrLate) {
+TEST(MappedSource, MappedSource_StopsOnCancellationAndAtDeadline) {
   const Bytes image = RandomBytes(100);
   const auto source = MakeMappedSource(Info(), {image}, nullptr, 1);
   Bytes copy(100, std::byte{0});
@@ -118,7 +118,7 @@ TEST(MappedSource, StopsWhenTheRequestIsCancelledOrLate) {
   EXPECT_EQ(copy, Bytes(100, std::byte{0})) << "nothing was copied";
 }
 
-TEST(MappedSource, OfAnImageThatFillsGivesWhatIsThereAndRefusesTheRest) {
+TEST(MappedSource, FillingMappedSource_RefusesRangeNotYetPresent) {
   const Bytes image = RandomBytes(100);
   const auto has = std::make_shared<Availability>(100, 10);
   const auto source = MakeMappedSource(Info(), {image}, nullptr, 1, has);
@@ -134,7 +134,7 @@ TEST(MappedSource, OfAnImageThatFillsGivesWhatIsThereAndRefusesTheRest) {
   EXPECT_EQ(copy, Bytes(image.begin() + 30, image.begin() + 50));
 }
 
-TEST(MappedSource, HoldsWhatKeepsTheMemoryAliveUntilItGoes) {
+TEST(MappedSource, MappedSource_HoldsItsMemoryUntilDestroyed) {
   auto image = std::make_shared<Bytes>(RandomBytes(100));
   const std::weak_ptr<Bytes> watch = image;
   const ConstHostSpan bytes = *image;
