@@ -29,7 +29,7 @@ class RateLimitTest : public ::testing::Test {
   RateLimit limit_{kRate};
 };
 
-TEST_F(RateLimitTest, KeepsToItsRateHoweverLongOneMoves) {
+TEST_F(RateLimitTest, RateLimit_HoldsItsRateForAnyStepSize) {
   for (const uint64_t step : {uint64_t{100}, uint64_t{7777}, uint64_t{30000}}) {
     const uint64_t moved = MoveFor(absl::Seconds(10), step);
     EXPECT_LE(moved, 10 * kRate + kRate / 20 + step);
@@ -37,7 +37,7 @@ TEST_F(RateLimitTest, KeepsToItsRateHoweverLongOneMoves) {
   }
 }
 
-TEST_F(RateLimitTest, AStepBeyondWhatIsThereIsPaidForByTheNext) {
+TEST_F(RateLimitTest, LargeStep_DelaysTheNextOne) {
   EXPECT_LE(limit_.ReadyAt(now_), now_);
   limit_.Spend(5 * kRate, now_);
   EXPECT_EQ(limit_.ReadyAt(now_), now_ + absl::Seconds(5) - RateLimit::kBurst);
@@ -45,13 +45,13 @@ TEST_F(RateLimitTest, AStepBeyondWhatIsThereIsPaidForByTheNext) {
   EXPECT_LE(limit_.ReadyAt(now_), now_);
 }
 
-TEST_F(RateLimitTest, APauseSavesUpNoMoreThanTheBurst) {
+TEST_F(RateLimitTest, PausedRateLimit_SavesOnlyItsBurst) {
   limit_.Spend(kRate, now_);
   now_ += absl::Hours(1);
   EXPECT_LE(MoveFor(absl::Seconds(1), 1000), kRate + kRate / 20 + 1000);
 }
 
-TEST_F(RateLimitTest, OfNothingIsNone) {
+TEST_F(RateLimitTest, ZeroRateLimit_NeverDelays) {
   RateLimit none(0);
   none.Spend(uint64_t{1} << 60, now_);
   EXPECT_LE(none.ReadyAt(now_), now_);

@@ -15,7 +15,7 @@ class RegisteredMemoryTest : public testing::Test {
   RegisteredMemory memory_;
 };
 
-TEST_F(RegisteredMemoryTest, FindsTheRegionThatHoldsAllOfASpan) {
+TEST_F(RegisteredMemoryTest, RegionOf_FindsRegionThatHoldsWholeSpan) {
   ASSERT_EQ(*memory_.Add(&bytes_[0], 256), 0u);
   ASSERT_EQ(*memory_.Add(&bytes_[512], 512), 1u);
   EXPECT_EQ(memory_.RegionOf(Span(0, 256)), 0u);
@@ -25,14 +25,14 @@ TEST_F(RegisteredMemoryTest, FindsTheRegionThatHoldsAllOfASpan) {
   EXPECT_EQ(memory_.RegionOf(Span(500, 24)), std::nullopt);
 }
 
-TEST_F(RegisteredMemoryTest, RefusesEmptyAndOverlappingRegions) {
+TEST_F(RegisteredMemoryTest, AddRegion_RefusesEmptyAndOverlappingRegions) {
   EXPECT_EQ(memory_.Add(&bytes_[0], 0).status().code(), absl::StatusCode::kInvalidArgument);
   ASSERT_TRUE(memory_.Add(&bytes_[100], 100).ok());
   EXPECT_EQ(memory_.Add(&bytes_[199], 10).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(memory_.Add(&bytes_[200], 10).ok());
 }
 
-TEST_F(RegisteredMemoryTest, ADevicesMemoryGoesWithItsLastUserAndLeavesItsNumber) {
+TEST_F(RegisteredMemoryTest, DeviceRegion_IsRemovedWithItsLastUser) {
   const DevicePtr first{.device = 0, .address = 0x5000'0000'0000};
   const DevicePtr second{.device = 1, .address = 0x6000'0000'0000};
   ASSERT_EQ(*memory_.Add(&bytes_[0], 256), 0u);
@@ -50,7 +50,7 @@ TEST_F(RegisteredMemoryTest, ADevicesMemoryGoesWithItsLastUserAndLeavesItsNumber
   EXPECT_EQ(*memory_.Add(&bytes_[512], 512), 2u);
 }
 
-TEST_F(RegisteredMemoryTest, AFetchMustStayInsideTheImageAndTheRegion) {
+TEST_F(RegisteredMemoryTest, CheckFetch_RefusesRangePastImageOrRegion) {
   ASSERT_TRUE(memory_.Add(&bytes_[0], 512).ok());
   EXPECT_EQ(*CheckFetch(memory_, 100, 40, {Span(0, 20), Span(100, 40)}), 60u);
   EXPECT_EQ(*CheckFetch(memory_, 100, 100, {}), 0u);
@@ -60,7 +60,7 @@ TEST_F(RegisteredMemoryTest, AFetchMustStayInsideTheImageAndTheRegion) {
   EXPECT_EQ(CheckFetch(memory_, 100, 0, {Span(500, 60)}).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST_F(RegisteredMemoryTest, SegmentsMustBeRegisteredAndAsLongAsTheImage) {
+TEST_F(RegisteredMemoryTest, CheckSegments_NeedsRegisteredMemoryOfImageSize) {
   ASSERT_TRUE(memory_.Add(&bytes_[0], 512).ok());
   EXPECT_TRUE(CheckSegments(memory_, 30, {Span(0, 10), Span(50, 20)}).ok());
   EXPECT_EQ(CheckSegments(memory_, 31, {Span(0, 10), Span(50, 20)}).code(),
@@ -69,7 +69,7 @@ TEST_F(RegisteredMemoryTest, SegmentsMustBeRegisteredAndAsLongAsTheImage) {
             absl::StatusCode::kFailedPrecondition);
 }
 
-TEST_F(RegisteredMemoryTest, SlicesCrossSegmentsInOrder) {
+TEST_F(RegisteredMemoryTest, SliceSegments_CrossesSegmentsInOrder) {
   const std::vector<ConstHostSpan> segments = {Span(100, 10), Span(0, 10), Span(50, 10)};
   const std::vector<ConstHostSpan> slices = SliceSegments(segments, 5, 20);
   ASSERT_EQ(slices.size(), 3u);

@@ -9,7 +9,7 @@
 namespace tensorcast::transport {
 namespace {
 
-TEST(ServeCounter, TellsTheFirstRequestTheLastBytesAndTheSums) {
+TEST(ServeCounter, ServeCounter_SumsRequestsAndBytesWithTimes) {
   ServeCounter counter;
   EXPECT_EQ(counter.stats().requests, 0u);
   counter.AddRequest();
@@ -24,7 +24,7 @@ TEST(ServeCounter, TellsTheFirstRequestTheLastBytesAndTheSums) {
   EXPECT_GE(stats.last_completion, first);
 }
 
-TEST(ServingThreads, ABlockedTaskHoldsUpOnlyItsOwnThread) {
+TEST(ServingThreads, BlockedTask_OccupiesOnlyOneServingThread) {
   absl::Notification release, other_ran;  // outlive the threads that use them
   ServingThreads threads(2);
   threads.Submit([&] { release.WaitForNotification(); });
@@ -33,7 +33,7 @@ TEST(ServingThreads, ABlockedTaskHoldsUpOnlyItsOwnThread) {
   release.Notify();
 }
 
-TEST(ServingThreads, WhatWasSubmittedRunsBeforeTheDestructorReturns) {
+TEST(ServingThreads, ServingThreadsDestructor_RunsSubmittedTasks) {
   std::atomic<int> ran = 0;
   {
     ServingThreads threads(1);

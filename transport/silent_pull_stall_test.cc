@@ -25,7 +25,7 @@ class SilentPullStallTest : public ::testing::Test {
   SilentPullStall watch_{&queue_, [this] { ++silences_; }};
 };
 
-TEST_F(SilentPullStallTest, ALimitWithoutAByteIsOneSilence) {
+TEST_F(SilentPullStallTest, SilentPullStall_IsReportedOnceAfterLimit) {
   watch_.set_limit(absl::Hours(1));
   const SteadyTime start = SteadyNow();
   watch_.Start();
@@ -37,7 +37,7 @@ TEST_F(SilentPullStallTest, ALimitWithoutAByteIsOneSilence) {
   EXPECT_FALSE(queue_.has_timers());
 }
 
-TEST_F(SilentPullStallTest, EachByteBeginsTheLimitAnew) {
+TEST_F(SilentPullStallTest, SilentPullStall_RestartsWithEachByte) {
   watch_.set_limit(absl::Hours(1));
   watch_.Start();
   for (int i = 0; i < 3; ++i) {
@@ -53,7 +53,7 @@ TEST_F(SilentPullStallTest, EachByteBeginsTheLimitAnew) {
 
 // The limit is over many times when the thread comes back; what arrived meanwhile is read after its timers
 // ran.
-TEST_F(SilentPullStallTest, TimeInWhichTheOwnerDidNotRunIsOneSlice) {
+TEST_F(SilentPullStallTest, SuspendedThread_CountsAsOneSlice) {
   watch_.set_limit(absl::Milliseconds(1));
   watch_.Start();
   const SteadyTime back = queue_.next_timer() + absl::Milliseconds(20);
@@ -68,7 +68,7 @@ TEST_F(SilentPullStallTest, TimeInWhichTheOwnerDidNotRunIsOneSlice) {
   EXPECT_EQ(silences_, 1);
 }
 
-TEST_F(SilentPullStallTest, NothingIsSilentThatIsNotAskedForOrHasNoLimit) {
+TEST_F(SilentPullStallTest, SilentPullStall_NeedsRequestAndLimit) {
   watch_.Start();
   EXPECT_FALSE(queue_.has_timers());
   watch_.set_limit(absl::Hours(1));

@@ -10,7 +10,7 @@
 namespace tensorcast::transport {
 namespace {
 
-TEST(TaskQueue, PostedTasksRunInOrderAndWakeTheOwner) {
+TEST(TaskQueue, PostedTasks_RunInOrderAndWakeTheOwner) {
   int wakes = 0;
   std::vector<int> ran;
   TaskQueue queue([&] { ++wakes; });
@@ -23,7 +23,7 @@ TEST(TaskQueue, PostedTasksRunInOrderAndWakeTheOwner) {
   EXPECT_FALSE(queue.RunPosted());
 }
 
-TEST(TaskQueue, ATaskPostedByATaskRunsInTheNextRound) {
+TEST(TaskQueue, TaskPostedByTask_RunsInNextRound) {
   TaskQueue queue([] {});
   int rounds = 0;
   queue.Post([&] { queue.Post([&] { ++rounds; }); });
@@ -47,7 +47,7 @@ TEST(TaskQueue, WaitForATask_EndsOnceItHasRun) {
   waiting.join();
 }
 
-TEST(TaskQueue, TimersRunWhenDueAndNotOnceCancelled) {
+TEST(TaskQueue, Timer_RunsWhenDueUnlessCancelled) {
   TaskQueue queue([] {});
   const SteadyTime t = SteadyTime();
   std::vector<int> ran;
@@ -64,7 +64,7 @@ TEST(TaskQueue, TimersRunWhenDueAndNotOnceCancelled) {
   EXPECT_EQ(queue.next_timer(), SteadyTime::InfiniteFuture());
 }
 
-TEST(TaskQueue, AClosedQueueDropsWhatItHasAndWhatComes) {
+TEST(TaskQueue, ClosedTaskQueue_DropsTasksAndTimers) {
   TaskQueue queue([] {});
   int ran = 0;
   queue.Post([&] { ++ran; });
@@ -76,7 +76,7 @@ TEST(TaskQueue, AClosedQueueDropsWhatItHasAndWhatComes) {
   EXPECT_EQ(ran, 0);
 }
 
-TEST(TaskQueue, ATimerInTheInfiniteFutureIsNone) {
+TEST(TaskQueue, TimerInInfiniteFuture_IsNotStored) {
   TaskQueue queue([] {});
   EXPECT_EQ(queue.At(SteadyTime::InfiniteFuture(), [] {}), TaskQueue::kNoTimer);
   EXPECT_FALSE(queue.has_timers());

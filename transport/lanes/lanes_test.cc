@@ -8,7 +8,7 @@
 namespace tensorcast::transport {
 namespace {
 
-TEST(Lanes, EachDescribesItselfUnderANameOfItsOwn) {
+TEST(Lanes, Lanes_HaveUniqueNamesAndHelp) {
   std::set<std::string_view> names;
   for (const Lane& lane : Lanes()) {
     EXPECT_TRUE(names.insert(lane.name).second) << lane.name;
@@ -18,7 +18,7 @@ TEST(Lanes, EachDescribesItselfUnderANameOfItsOwn) {
   EXPECT_EQ(FindLane("warp"), nullptr);
 }
 
-TEST(Lanes, TheLocalOneIsFirstAndNoTransport) {
+TEST(Lanes, LaneNames_StartWithLocalWhichHasNoTransport) {
   EXPECT_THAT(LaneNames(), ::testing::ElementsAre("local", "ucx-rma", "ucx", "tcp"));
   EXPECT_THAT(TransportLaneNames(), ::testing::ElementsAre("ucx-rma", "ucx", "tcp"));
 }
@@ -35,7 +35,7 @@ TEST(Lanes, GrantForThePool_CoversReplicasAndNotTheReverse) {
   EXPECT_FALSE(LaneCovers("ucx", "loopback"));
 }
 
-TEST(Lanes, ATransportIsMadeUnderTheNameThatItIsListedBy) {
+TEST(Lanes, MadeTransport_HasNameOfItsLane) {
   for (const char* name : {"ucx", "tcp"}) {
     const Lane* lane = FindLane(name);
     ASSERT_NE(lane, nullptr);
@@ -46,7 +46,7 @@ TEST(Lanes, ATransportIsMadeUnderTheNameThatItIsListedBy) {
   }
 }
 
-TEST(Lanes, ATransportIsConfiguredByItsOwnAddress) {
+TEST(Lanes, Lane_IsConfiguredByItsOwnListenAddress) {
   const LaneConfig tcp{.tcp_listen = "127.0.0.1:0"};
   const LaneConfig ucx{.ucx_listen = "127.0.0.1:0"};
   EXPECT_TRUE(FindLane("tcp")->configured(tcp));

@@ -10,7 +10,7 @@ const auto kLane = testing::Values(
 INSTANTIATE_TEST_SUITE_P(Loopback, TransportContract, kLane);
 INSTANTIATE_TEST_SUITE_P(Loopback, FillingContract, kLane);
 
-TEST(LoopbackDescriptor, IsMagicVersionAndPullId) {
+TEST(LoopbackDescriptor, LoopbackDescriptor_EncodesToGoldenBytes) {
   EXPECT_EQ(EncodeLoopbackDescriptor(PullIdFromBytes("0123456789abcdef")),
             "TCLB\x01"
             "0123456789abcdef");

@@ -93,7 +93,7 @@ class ByteStreamTest : public ::testing::TestWithParam<bool> {
   Ends ends_;
 };
 
-TEST_P(ByteStreamTest, CarriesMoreThanTheSocketTakesAtOnceInOrder) {
+TEST_P(ByteStreamTest, Write_KeepsOrderBeyondSocketBuffer) {
   std::string sent = Counted(5 << 20);
   std::string received;
   bool was_full = false;
@@ -115,7 +115,7 @@ TEST_P(ByteStreamTest, CarriesMoreThanTheSocketTakesAtOnceInOrder) {
   EXPECT_FALSE(ends_.server->has_buffered());
 }
 
-TEST_P(ByteStreamTest, HasCopiedWhatItTook) {
+TEST_P(ByteStreamTest, WrittenBytes_MayBeOverwrittenByCaller) {
   std::string sent = Counted(3 << 20);
   const std::string before = sent;
   size_t done = 0;
@@ -137,7 +137,7 @@ TEST_P(ByteStreamTest, HasCopiedWhatItTook) {
   EXPECT_TRUE(received == before.substr(0, received.size()));
 }
 
-TEST_P(ByteStreamTest, ReadsIntoSeveralPartsAndSaysWhatIsLeft) {
+TEST_P(ByteStreamTest, Read_FillsSeveralPartsAndReportsBufferedBytes) {
   std::string sent = Counted(40000);
   const iovec all = PartOf(sent);
   ASSERT_EQ(ends_.client->Write({&all, 1}).value(), sent.size());
@@ -150,7 +150,7 @@ TEST_P(ByteStreamTest, ReadsIntoSeveralPartsAndSaysWhatIsLeft) {
   EXPECT_FALSE(ends_.server->has_buffered());
 }
 
-TEST_P(ByteStreamTest, ReadsWhatWasSentBeforeTheOtherEndClosed) {
+TEST_P(ByteStreamTest, BytesSentBeforeClose_CanBeRead) {
   std::string sent = Counted(50000);
   const iovec all = PartOf(sent);
   ASSERT_EQ(ends_.client->Write({&all, 1}).value(), sent.size());
@@ -199,7 +199,7 @@ class TlsSessionTest : public ::testing::Test {
   std::shared_ptr<SSL_SESSION> session_;
 };
 
-TEST_F(TlsSessionTest, IntroducesOtherConnectionsOfTheClient) {
+TEST_F(TlsSessionTest, TlsSession_IsResumedByFurtherConnections) {
   Connect(authority_.Load("node/a"));
   ASSERT_NE(session_, nullptr);
   EXPECT_EQ(Resumed(), 0);
@@ -212,7 +212,7 @@ TEST_F(TlsSessionTest, IntroducesOtherConnectionsOfTheClient) {
   }
 }
 
-TEST_F(TlsSessionTest, IsNoWayInForANameThatWasDeniedSince) {
+TEST_F(TlsSessionTest, SessionResumption_RefusesNameDeniedLater) {
   Connect(authority_.Load("node/a"));
   ASSERT_NE(session_, nullptr);
   // Made while the server still takes its own tickets.
@@ -228,7 +228,7 @@ TEST_F(TlsSessionTest, IsNoWayInForANameThatWasDeniedSince) {
   EXPECT_FALSE(Outcome(later).ok());
 }
 
-TEST_F(TlsSessionTest, IsNoWayInForACertificateThatEndedSince) {
+TEST_F(TlsSessionTest, SessionResumption_RefusesExpiredCertificate) {
   // Long enough to connect in, however slow this machine is.
   for (absl::Duration good_for = absl::Seconds(2); session_ == nullptr; good_for *= 2) {
     ASSERT_LT(good_for, absl::Minutes(1));
@@ -242,7 +242,7 @@ TEST_F(TlsSessionTest, IsNoWayInForACertificateThatEndedSince) {
   EXPECT_EQ(ends.server->peer(), "");
 }
 
-TEST_F(TlsSessionTest, OfAnotherServerIsForgottenAndTheCertificatesAreLookedAt) {
+TEST_F(TlsSessionTest, SessionOfOtherServer_FallsBackToFullHandshake) {
   Connect(authority_.Load("node/a"));
   ASSERT_NE(session_, nullptr);
   Ends ends = TlsEnds(client_, authority_.Load("node/another"), session_);

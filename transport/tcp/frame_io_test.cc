@@ -74,7 +74,7 @@ class FrameWriterTest : public ::testing::Test {
   FrameWriter writer_;
 };
 
-TEST_F(FrameWriterTest, WhatIsPutAheadGoesBeforeWhatWaitsInItsOwnOrder) {
+TEST_F(FrameWriterTest, PutAhead_SendsFramesBeforeWaitingOnes) {
   PutPiece(1);
   writer_.Put(Cancel{.id = 2});
   EXPECT_FALSE(writer_.has_ahead());
@@ -85,7 +85,7 @@ TEST_F(FrameWriterTest, WhatIsPutAheadGoesBeforeWhatWaitsInItsOwnOrder) {
   EXPECT_FALSE(writer_.has_ahead());
 }
 
-TEST_F(FrameWriterTest, WhatIsUnderWayGoesFirstWhereverItWasCut) {
+TEST_F(FrameWriterTest, FrameInProgress_IsFinishedBeforeFramesPutAhead) {
   for (size_t sent = 1; sent < kDataHeadBytes + piece_.size(); ++sent) {
     stream_.taken.clear();
     PutPiece(1);
@@ -96,7 +96,7 @@ TEST_F(FrameWriterTest, WhatIsUnderWayGoesFirstWhereverItWasCut) {
   }
 }
 
-TEST_F(FrameWriterTest, AlsoAFrameThatWasPutAhead) {
+TEST_F(FrameWriterTest, UrgentFrameInProgress_IsFinishedFirst) {
   PutPiece(1);
   writer_.PutAhead(Have{.first = 64, .words = {1}});
   Send(5);
@@ -104,7 +104,7 @@ TEST_F(FrameWriterTest, AlsoAFrameThatWasPutAhead) {
   EXPECT_THAT(Order(), testing::ElementsAre(64, 128, 1));
 }
 
-TEST_F(FrameWriterTest, WhatHasNotBegunIsDropped) {
+TEST_F(FrameWriterTest, ClearUnsent_DropsFramesThatHaveNotStarted) {
   PutPiece(1);
   writer_.PutAhead(Have{.first = 64, .words = {1}});
   Send(5);

@@ -68,14 +68,14 @@ class LyingSourceTest : public ProtocolTest {
 
 constexpr Welcome kWelcome = {.max_requests = 8, .max_request_bytes = 1 << 20, .image_bytes = kImageBytes};
 
-TEST_F(LyingSourceTest, AWelcomeToAnotherImageIsRefused) {
+TEST_F(LyingSourceTest, WelcomeForOtherImage_IsRefused) {
   Welcome welcome = kWelcome;
   welcome.image_bytes += 1;
   EXPECT_FALSE(ConnectPull(welcome).ok());
   EXPECT_TRUE(source_.IsClosed());
 }
 
-TEST_F(LyingSourceTest, AWelcomeInAnotherVersionIsRefusedByTheNumbers) {
+TEST_F(LyingSourceTest, WelcomeWithOtherVersion_IsRefusedWithVersions) {
   Welcome welcome = kWelcome;
   welcome.version = 9;
   const absl::Status status = ConnectPull(welcome);
@@ -83,7 +83,7 @@ TEST_F(LyingSourceTest, AWelcomeInAnotherVersionIsRefusedByTheNumbers) {
   EXPECT_THAT(status.message(), testing::AllOf(HasSubstr("version 9"), HasSubstr("1 to 2")));
 }
 
-TEST_F(LyingSourceTest, WhatIsNoWelcomeIsRefused) {
+TEST_F(LyingSourceTest, AnswerThatIsNotWelcome_IsRefused) {
   const std::vector<std::string> answers = {
       "HTTP/1.1 400 Bad Request\r\n",
       EncodeFrame(Hello{}),
@@ -99,19 +99,19 @@ TEST_F(LyingSourceTest, WhatIsNoWelcomeIsRefused) {
   }
 }
 
-TEST_F(LyingSourceTest, ASourceThatClosesInsteadIsUnavailable) {
+TEST_F(LyingSourceTest, SourceThatClosesInHandshake_IsUnavailable) {
   EXPECT_EQ(ConnectPull([&] { source_.Close(); }).code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(ConnectPull([&] { source_.Reset(); }).code(), absl::StatusCode::kUnavailable);
 }
 
-TEST_F(LyingSourceTest, ARefusalIsToldAsItIs) {
+TEST_F(LyingSourceTest, ErrorInHandshake_IsReturnedWithAddress) {
   const absl::Status refused = absl::ResourceExhaustedError("busy");
   const absl::Status status = ConnectPull([&] { source_.Send(Error{.status = refused}); });
   EXPECT_EQ(status.code(), refused.code());
   EXPECT_THAT(status.message(), testing::AllOf(HasSubstr("busy"), HasSubstr(listener_.address())));
 }
 
-TEST_F(LyingSourceTest, PiecesInSingleBytesArriveWithTheirDigest) {
+TEST_F(LyingSourceTest, PiecesSentByteByByte_ArriveWithTheirDigest) {
   ASSERT_EQ(ConnectPull([&] {
               for (const char byte : EncodeFrame(kWelcome)) source_.SendBytes({&byte, 1});
             }),
@@ -129,7 +129,7 @@ TEST_F(LyingSourceTest, PiecesInSingleBytesArriveWithTheirDigest) {
   EXPECT_EQ(done_.digests()[0], ComputeDigest(Destination()));
 }
 
-TEST_F(LyingSourceTest, AFlippedBitShowsInTheDigest) {
+TEST_F(LyingSourceTest, FlippedBit_ChangesTheDigest) {
   ASSERT_EQ(ConnectPull(kWelcome), absl::OkStatus());
   const Request request = Fetch();
   std::string piece = Pattern(10, 1000);
@@ -141,7 +141,7 @@ TEST_F(LyingSourceTest, AFlippedBitShowsInTheDigest) {
   EXPECT_NE(*done_.digests()[0], expected);
 }
 
-TEST_F(LyingSourceTest, PiecesOfTwoRequestsMayComeInTurn) {
+TEST_F(LyingSourceTest, PiecesOfTwoRequests_MayAlternate) {
   ASSERT_EQ(ConnectPull(kWelcome), absl::OkStatus());
   const Request first = Fetch();
   pull_->Fetch(5000, {memory_.span(800000, 200)}, SteadyTime::InfiniteFuture(), done_.Expect());
@@ -156,14 +156,14 @@ TEST_F(LyingSourceTest, PiecesOfTwoRequestsMayComeInTurn) {
   EXPECT_TRUE(HoldsPattern(memory_.span(800000, 200), 5000));
 }
 
-TEST_F(LyingSourceTest, APieceLongerThanWhatIsDueIsNotReceived) {
+TEST_F(LyingSourceTest, PieceLongerThanRequest_BreaksPullUnwritten) {
   ASSERT_EQ(ConnectPull(kWelcome), absl::OkStatus());
   const Request request = Fetch();
   source_.SendPiece({.request_id = request.id, .offset = 10, .bytes = 1001}, Pattern(10, 1001));
   ExpectBrokenAndNothingWritten();
 }
 
-TEST_F(LyingSourceTest, APieceFromElsewhereIsNotReceived) {
+TEST_F(LyingSourceTest, PieceAtWrongOffset_BreaksPullUnwritten) {
   ASSERT_EQ(ConnectPull(kWelcome), absl::OkStatus());
   const Request request = Fetch();
   source_.SendPiece({.request_id = request.id, .offset = 11, .bytes = 1}, "x");
@@ -177,7 +177,7 @@ TEST_F(LyingSourceTest, UnrequestedPiece_IsNotReceived) {
   ExpectBrokenAndNothingWritten();
 }
 
-TEST_F(LyingSourceTest, APieceThatComesTwiceBreaksThePull) {
+TEST_F(LyingSourceTest, RepeatedPiece_BreaksThePull) {
   ASSERT_EQ(ConnectPull(kWelcome), absl::OkStatus());
   const Request request = Fetch();
   for (int i = 0; i < 2; ++i) {
@@ -212,7 +212,7 @@ class LyingFillingSourceTest : public LyingSourceTest {
   std::shared_ptr<const Availability> mirror_;
 };
 
-TEST_F(LyingFillingSourceTest, WhatItAnnouncesIsKnownUntilEverythingIsThere) {
+TEST_F(LyingFillingSourceTest, AnnouncedChunks_AreMirroredUntilComplete) {
   source_.Send(Have{.first = 0, .words = {0b101}});
   ASSERT_TRUE(AwaitChange(*mirror_, [&] { return mirror_->count() == 2; }));
   EXPECT_TRUE(mirror_->Has(0) && mirror_->Has(2));
@@ -223,22 +223,22 @@ TEST_F(LyingFillingSourceTest, WhatItAnnouncesIsKnownUntilEverythingIsThere) {
   EXPECT_TRUE(mirror_->complete());
 }
 
-TEST_F(LyingFillingSourceTest, ChunksThatTheImageHasNotBreakThePull) {
+TEST_F(LyingFillingSourceTest, AnnouncedChunksPastTheImage_BreakThePull) {
   source_.Send(Have{.first = 0, .words = {1 << 25}});
   ExpectMirrorBroken();
 }
 
-TEST_F(LyingFillingSourceTest, WordsBehindTheImageBreakThePull) {
+TEST_F(LyingFillingSourceTest, AnnouncedWordsPastTheImage_BreakThePull) {
   source_.Send(Have{.first = 0, .words = {1, 0}});
   ExpectMirrorBroken();
 }
 
-TEST_F(LyingFillingSourceTest, AnAnnouncementFarBehindTheImageBreaksThePull) {
+TEST_F(LyingFillingSourceTest, AnnouncementFarPastTheImage_BreaksThePull) {
   source_.Send(Have{.first = 0xffffffc0, .words = {0}});
   ExpectMirrorBroken();
 }
 
-TEST_F(LyingFillingSourceTest, ARefusedRequestFailsItsFetchAndNotThePull) {
+TEST_F(LyingFillingSourceTest, NotHere_FailsFetchAndKeepsPull) {
   Request request = Fetch();
   source_.Send(NotHere{.id = request.id});
   EXPECT_EQ(Result().code(), absl::StatusCode::kFailedPrecondition) << Result();
@@ -248,7 +248,7 @@ TEST_F(LyingFillingSourceTest, ARefusedRequestFailsItsFetchAndNotThePull) {
   EXPECT_EQ(Result(), absl::OkStatus());
 }
 
-TEST_F(LyingFillingSourceTest, ARefusalOfWhatItAnnouncedBreaksThePull) {
+TEST_F(LyingFillingSourceTest, NotHereForAnnouncedChunk_BreaksThePull) {
   source_.Send(Have{.first = 0, .words = {1}});
   ASSERT_TRUE(AwaitChange(*mirror_, [&] { return mirror_->Has(0); }));
   source_.Send(NotHere{.id = Fetch().id});
@@ -261,7 +261,7 @@ TEST_F(LyingFillingSourceTest, UnrequestedRefusal_BreaksThePull) {
   ExpectMirrorBroken();
 }
 
-TEST_F(LyingFillingSourceTest, AnEndOfItsIngestThatIsKeptForOneFetchIsToldAsAnother) {
+TEST_F(LyingFillingSourceTest, FailedPreconditionOfSourceIngest_BecomesUnavailable) {
   Fetch();
   source_.Send(Error{.status = absl::FailedPreconditionError("the disk is away")});
   EXPECT_EQ(Result().code(), absl::StatusCode::kUnavailable) << Result();
@@ -269,7 +269,7 @@ TEST_F(LyingFillingSourceTest, AnEndOfItsIngestThatIsKeptForOneFetchIsToldAsAnot
   EXPECT_TRUE(source_.IsClosed());
 }
 
-TEST_F(LyingSourceTest, AChunkSizeThatNoManifestHasIsRefused) {
+TEST_F(LyingSourceTest, WelcomeWithInvalidChunkSize_IsRefused) {
   for (const uint64_t chunk_bytes : {uint64_t{1}, uint64_t{4095}, ~uint64_t{0}}) {
     Welcome welcome = kWelcome;
     welcome.chunk_bytes = chunk_bytes;
@@ -278,7 +278,7 @@ TEST_F(LyingSourceTest, AChunkSizeThatNoManifestHasIsRefused) {
   }
 }
 
-TEST_F(LyingSourceTest, WhereEverythingIsThereNothingIsAnnouncedAndNothingRefused) {
+TEST_F(LyingSourceTest, HaveOrNotHereFromWholeSource_BreaksThePull) {
   for (const uint8_t version : {1, 2}) {
     for (const bool announces : {false, true}) {
       Welcome welcome = kWelcome;
@@ -292,7 +292,7 @@ TEST_F(LyingSourceTest, WhereEverythingIsThereNothingIsAnnouncedAndNothingRefuse
   }
 }
 
-TEST_F(LyingSourceTest, ASourceThatEndsWithinAPieceIsUnavailable) {
+TEST_F(LyingSourceTest, SourceThatClosesWithinPiece_IsUnavailable) {
   for (const bool reset : {false, true}) {
     ASSERT_EQ(ConnectPull(kWelcome), absl::OkStatus());
     const Request request = Fetch();
@@ -306,7 +306,7 @@ TEST_F(LyingSourceTest, ASourceThatEndsWithinAPieceIsUnavailable) {
   }
 }
 
-TEST_F(LyingSourceTest, ARefusedRequestFailsItsFetchAndNotThePull) {
+TEST_F(LyingSourceTest, ErrorForRequest_FailsFetchAndKeepsPull) {
   ASSERT_EQ(ConnectPull(kWelcome), absl::OkStatus());
   Request request = Fetch();
   source_.Send(Error{.request_id = request.id, .status = absl::InvalidArgumentError("no")});
@@ -316,7 +316,7 @@ TEST_F(LyingSourceTest, ARefusedRequestFailsItsFetchAndNotThePull) {
   EXPECT_EQ(Result(), absl::OkStatus());
 }
 
-TEST_F(LyingSourceTest, AFetchIsAskedForInPartsWithinWhatTheSourceOffers) {
+TEST_F(LyingSourceTest, LargeFetch_IsSplitIntoRequestsOfMaxBytes) {
   Welcome welcome = kWelcome;
   welcome.max_requests = 2;
   welcome.max_request_bytes = 300;
@@ -336,14 +336,14 @@ TEST_F(LyingSourceTest, AFetchIsAskedForInPartsWithinWhatTheSourceOffers) {
   EXPECT_EQ(done_.digests()[0], ComputeDigest(Destination()));
 }
 
-TEST_F(LyingSourceTest, ARevokedPullBreaks) {
+TEST_F(LyingSourceTest, ErrorForPull_BreaksThePull) {
   ASSERT_EQ(ConnectPull(kWelcome), absl::OkStatus());
   Fetch();
   source_.Send(Error{.status = absl::NotFoundError("revoked")});
   EXPECT_EQ(Result().code(), absl::StatusCode::kNotFound);
 }
 
-TEST_F(LyingSourceTest, TheEndOfAPullClosesItsConnectionWhateverTheSourceDoes) {
+TEST_F(LyingSourceTest, PullDestructor_ClosesConnectionOfSilentSource) {
   ASSERT_EQ(ConnectPull(kWelcome), absl::OkStatus());
   Fetch();
   pull_.reset();

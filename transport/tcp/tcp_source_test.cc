@@ -15,7 +15,7 @@ namespace {
 
 using testing::HasSubstr;
 
-TEST_F(ProtocolTest, AnUnknownPullIsNotFound) {
+TEST_F(ProtocolTest, UnknownPullId_IsNotFound) {
   RawPeer peer = Connect();
   Hello hello = HelloFrame();
   hello.pull_id[3] ^= 1;
@@ -25,7 +25,7 @@ TEST_F(ProtocolTest, AnUnknownPullIsNotFound) {
   ExpectServed();
 }
 
-TEST_F(ProtocolTest, AReceiverOfAnotherVersionIsToldSo) {
+TEST_F(ProtocolTest, ReceiverOfOtherVersion_IsRefusedWithVersions) {
   RawPeer peer = Connect();
   Hello hello = HelloFrame();
   hello.min_version = 7;
@@ -38,7 +38,7 @@ TEST_F(ProtocolTest, AReceiverOfAnotherVersionIsToldSo) {
   ExpectServed();
 }
 
-TEST_F(ProtocolTest, AReceiverThatIsOneVersionAheadIsServed) {
+TEST_F(ProtocolTest, ReceiverOneVersionAhead_IsServed) {
   RawPeer peer = Connect();
   Hello hello = HelloFrame();
   hello.max_version = kMaxVersion + 1;
@@ -46,7 +46,7 @@ TEST_F(ProtocolTest, AReceiverThatIsOneVersionAheadIsServed) {
   EXPECT_EQ(peer.NextAs<Welcome>().version, kMaxVersion);
 }
 
-TEST_F(ProtocolTest, FramesInSingleBytesAreServed) {
+TEST_F(ProtocolTest, FramesSentByteByByte_AreServed) {
   RawPeer peer = Connect();
   const Request request{.id = 1, .offset = 7, .bytes = 5000};
   for (const char byte : EncodeFrame(HelloFrame())) peer.SendBytes({&byte, 1});
@@ -55,7 +55,7 @@ TEST_F(ProtocolTest, FramesInSingleBytesAreServed) {
   ExpectAnswer(peer, request);
 }
 
-TEST_F(ProtocolTest, ARequestPastTheEndIsRefusedAndTheNextIsServed) {
+TEST_F(ProtocolTest, RequestPastTheEnd_IsRefusedAndNextOneServed) {
   RawPeer peer = Introduced();
   peer.Send(Request{.id = 1, .offset = kImageBytes, .bytes = 1});
   peer.Send(Request{.id = 2, .offset = ~uint64_t{0}, .bytes = 2});
@@ -70,7 +70,7 @@ TEST_F(ProtocolTest, ARequestPastTheEndIsRefusedAndTheNextIsServed) {
   ExpectAnswer(peer, good);
 }
 
-TEST_F(ProtocolTest, ACancelledRequestIsNotSentToItsEndAndTheNextIsServed) {
+TEST_F(ProtocolTest, CancelledRequest_EndsEarlyAndNextOneIsServed) {
   Serve(kLargeBytes);
   RawPeer peer = Introduced();
   peer.Send(Request{.id = 1, .offset = 0, .bytes = kLargeBytes});
@@ -93,7 +93,7 @@ TEST_F(ProtocolTest, ACancelledRequestIsNotSentToItsEndAndTheNextIsServed) {
   ExpectAnswer(peer, next);
 }
 
-TEST_F(ProtocolTest, BytesThatAreNoFramesDoNoHarm) {
+TEST_F(ProtocolTest, BytesThatAreNotFrames_EndOnlyTheirConnection) {
   std::mt19937_64 random(7);
   for (size_t size : {0, 1, 7, 8, 9, 64, 4096, 100000}) {
     std::string bytes(size, '\0');
@@ -191,7 +191,7 @@ TEST_F(FillingSourceTest, PullThatDoesNotFollow_IsToldNothing) {
   EXPECT_TRUE(peer.HasNothingToRead());
 }
 
-TEST_F(FillingSourceTest, ARequestForWhatIsNotThereIsRefusedAndTheNextIsServed) {
+TEST_F(FillingSourceTest, RequestForMissingChunk_IsRefusedAndNextOneServed) {
   availability_->Add(1);
   RawPeer peer = Follower();
   peer.NextAs<Have>();
@@ -210,7 +210,7 @@ TEST_F(FillingSourceTest, ARequestForWhatIsNotThereIsRefusedAndTheNextIsServed) 
   EXPECT_TRUE(peer.IsClosed());
 }
 
-TEST_F(FillingSourceTest, AReceiverOfVersion1GetsWholeImagesOnly) {
+TEST_F(FillingSourceTest, ReceiverOfVersion1_GetsOnlyWholeImages) {
   Hello hello = HelloFrame();
   hello.max_version = 1;
   RawPeer early = Connect();
@@ -228,7 +228,7 @@ TEST_F(FillingSourceTest, AReceiverOfVersion1GetsWholeImagesOnly) {
   ExpectAnswer(late, all);
 }
 
-TEST_F(FillingSourceTest, WhatComesAtOnceIsToldTogether) {
+TEST_F(FillingSourceTest, ChunksAddedTogether_AreAnnouncedTogether) {
   ServeFilling(kLargeBytes);
   RawPeer peer = Follower();
   const uint32_t chunks = availability_->chunks();
@@ -244,7 +244,7 @@ TEST_F(FillingSourceTest, WhatComesAtOnceIsToldTogether) {
   EXPECT_TRUE(peer.HasNothingToRead());
 }
 
-TEST_F(FillingSourceTest, AnIngestThatFailsEndsTheConnectionWithItsReasonAlsoAmongPieces) {
+TEST_F(FillingSourceTest, FailedIngest_EndsConnectionsWithItsError) {
   ServeFilling(kLargeBytes);
   const uint32_t chunks = availability_->chunks();
   for (uint32_t chunk = 0; chunk + 1 < chunks; ++chunk) availability_->Add(chunk);
@@ -272,7 +272,7 @@ TEST_F(FillingSourceTest, AnIngestThatFailsEndsTheConnectionWithItsReasonAlsoAmo
   EXPECT_EQ(late.NextAs<Error>(), (Error{.status = why}));
 }
 
-TEST_F(FillingSourceTest, AFollowThatMeansNothingEndsTheConnection) {
+TEST_F(FillingSourceTest, RepeatedOrLateFollow_EndsConnection) {
   availability_->Add(0);
   RawPeer twice = Follower();
   twice.NextAs<Have>();
@@ -285,7 +285,7 @@ TEST_F(FillingSourceTest, AFollowThatMeansNothingEndsTheConnection) {
   ExpectServed();
 }
 
-TEST_F(ProtocolTest, AnImageThatFillsInTooManyChunksIsServedWhenItIsWhole) {
+TEST_F(ProtocolTest, FillingImageWithInvalidChunkSize_IsNotServed) {
   const auto image = std::make_shared<InPlaceImage>(std::vector<HostSpan>{memory_.span(0, kImageBytes)},
                                                     std::make_shared<Availability>(kImageBytes, 1000));
   EXPECT_EQ(transport_->Serve(image, /*receiver=*/"").status().code(), absl::StatusCode::kFailedPrecondition);
@@ -294,7 +294,7 @@ TEST_F(ProtocolTest, AnImageThatFillsInTooManyChunksIsServedWhenItIsWhole) {
   EXPECT_EQ(transport_->Serve(other, /*receiver=*/"").status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST_F(ProtocolTest, AReceiverThatBreaksTheProtocolLosesItsConnectionAndOnlyThat) {
+TEST_F(ProtocolTest, ProtocolError_EndsOnlyItsConnection) {
   const std::vector<std::function<void(RawPeer&)>> offences = {
       [](RawPeer& peer) { peer.SendBytes("\x63garbage"); },
       [](RawPeer& peer) { peer.SendBytes(std::string("\x04\0\0\0\xff\xff\xff\xff", 8)); },
@@ -327,7 +327,7 @@ TEST_F(ProtocolTest, AReceiverThatBreaksTheProtocolLosesItsConnectionAndOnlyThat
   ExpectServed();
 }
 
-TEST_F(ProtocolTest, MoreRequestsThanWereOfferedEndTheConnection) {
+TEST_F(ProtocolTest, TooManyRequests_EndConnection) {
   Serve(kLargeBytes);
   RawPeer peer = Introduced();
   // The first is larger than what the kernel takes of an answer, so the others wait.
@@ -349,7 +349,7 @@ TEST_F(ProtocolTest, ReceiverThatDoesNotRead_DelaysNoOtherAndIsRevoked) {
   EXPECT_TRUE(lazy.IsClosed());
 }
 
-TEST_F(ProtocolTest, ARevokedPullIsSaidToBe) {
+TEST_F(ProtocolTest, RevokedPull_IsToldToReceiver) {
   RawPeer peer = Introduced();
   serving_.reset();
   const Error error = peer.NextAs<Error>();
@@ -358,7 +358,7 @@ TEST_F(ProtocolTest, ARevokedPullIsSaidToBe) {
   EXPECT_TRUE(peer.IsClosed());
 }
 
-TEST_F(ProtocolTest, APullHasABoundedNumberOfConnections) {
+TEST_F(ProtocolTest, ConnectionsOfOnePull_AreLimited) {
   std::vector<RawPeer> peers;
   for (int i = 0; i < 16; ++i) peers.push_back(Introduced());
   RawPeer one_more = Connect();

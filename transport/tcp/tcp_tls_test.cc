@@ -72,25 +72,25 @@ bool IsRefusal(const absl::Status& status) {
   return absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status) || absl::IsUnavailable(status);
 }
 
-TEST_F(TlsTest, ANodePullsFromANode) {
+TEST_F(TlsTest, NodeCertificate_MayPullFromNode) {
   EXPECT_EQ(PullAs(authority_.Load("node/receiver")), absl::OkStatus());
   EXPECT_TRUE(HoldsPattern(Destination(), 0));
 }
 
-TEST_F(TlsTest, ACertificateOfAnotherAuthorityIsRefused) {
+TEST_F(TlsTest, CertificateOfOtherAuthority_IsRefused) {
   const TestAuthority other;
   EXPECT_TRUE(IsRefusal(PullAs(other.Load("node/receiver"))));
   ExpectNothingServedButToNodes();
 }
 
-TEST_F(TlsTest, ACertificateOfAnotherRoleIsRefused) {
+TEST_F(TlsTest, CertificateOfOtherRole_IsRefused) {
   for (const char* name : {"client/c", "operator/o", "global-store/g"}) {
     EXPECT_TRUE(IsRefusal(PullAs(authority_.Load(name)))) << name;
   }
   ExpectNothingServedButToNodes();
 }
 
-TEST_F(TlsTest, ASourceOfAnotherNameThanTheDescriptorSaysIsNotAskedForAnything) {
+TEST_F(TlsTest, SourceWithOtherNameThanDescriptor_IsRefused) {
   Descriptor descriptor = DecodeDescriptor(serving_->descriptor()).value();
   EXPECT_EQ(descriptor.source, authority_.Uri("node/source"));
   descriptor.source = authority_.Uri("node/another");
@@ -102,7 +102,7 @@ TEST_F(TlsTest, ASourceOfAnotherNameThanTheDescriptorSaysIsNotAskedForAnything) 
   ExpectNothingServedButToNodes();
 }
 
-TEST_F(TlsTest, APullThatWasStolenByAnotherNodeIsRefusedAndItsOwnReceiverIsServed) {
+TEST_F(TlsTest, StolenPullId_IsRefusedAndItsReceiverServed) {
   otel::testing::RecordedTelemetry recorded;
   serving_ = Serve("receiver");
   const absl::Status stolen = PullAs(authority_.Load("node/thief"));
@@ -115,7 +115,7 @@ TEST_F(TlsTest, APullThatWasStolenByAnotherNodeIsRefusedAndItsOwnReceiverIsServe
   EXPECT_TRUE(HoldsPattern(Destination(), 0));
 }
 
-TEST_F(TlsTest, TheConnectionsOfAPullAreIntroducedByTheSessionOfTheFirst) {
+TEST_F(TlsTest, ConnectionsOfOnePull_ResumeTheFirstSession) {
   constexpr uint64_t kLargeBytes = uint64_t{17} << 20;  // worth two connections
   TestMemory memory(2 * kLargeBytes);
   ASSERT_EQ(source_->RegisterMemory(memory.data(), memory.bytes()), absl::OkStatus());
@@ -155,7 +155,7 @@ TEST_F(TlsTest, PullIdWithoutCertificate_ClosesTheConnection) {
   ExpectNothingServedButToNodes();
 }
 
-TEST_F(TlsTest, APullIsIntroducedByTheSessionOfTheOneBeforeUntilTheReceiversFilesChange) {
+TEST_F(TlsTest, NextPull_ResumesSessionUntilCertificateChanges) {
   const security::Identity::Files files = authority_.Issue("node/receiver");
   const auto identity = security::Identity::Load(files, absl::Milliseconds(10)).value();
   const auto receiver = NewTransport(identity);
@@ -170,7 +170,7 @@ TEST_F(TlsTest, APullIsIntroducedByTheSessionOfTheOneBeforeUntilTheReceiversFile
   EXPECT_EQ(SSL_CTX_sess_hits(identity->ClientContext().get()), 0);
 }
 
-TEST_F(TlsTest, ADeniedNameIsRefused) {
+TEST_F(TlsTest, DeniedReceiver_IsRefused) {
   const auto denied = authority_.Load("node/denied");
   authority_.Deny("node/denied");
   // The files are looked at every second.
@@ -208,7 +208,7 @@ class OpenPull {
   std::unique_ptr<Pull> pull_;
 };
 
-TEST_F(TlsTest, APullEndsWhenItsReceiverIsDeniedAndItIsToldWhy) {
+TEST_F(TlsTest, DeniedReceiver_LosesItsOpenPullWithReason) {
   otel::testing::RecordedTelemetry recorded;
   OpenPull pull(NewTransport(authority_.Load("node/receiver")), serving_->descriptor(), Destination());
   ASSERT_EQ(pull.Fetch(), absl::OkStatus());
@@ -220,7 +220,7 @@ TEST_F(TlsTest, APullEndsWhenItsReceiverIsDeniedAndItIsToldWhy) {
   ExpectServed("node/other");
 }
 
-TEST_F(TlsTest, AReceiverLeavesASourceThatIsDenied) {
+TEST_F(TlsTest, DeniedSource_IsLeftByItsReceiver) {
   OpenPull pull(NewTransport(authority_.Load("node/receiver")), serving_->descriptor(), Destination());
   ASSERT_EQ(pull.Fetch(), absl::OkStatus());
   authority_.Deny("node/source");
@@ -229,7 +229,7 @@ TEST_F(TlsTest, AReceiverLeavesASourceThatIsDenied) {
   EXPECT_THAT(end.message(), ::testing::HasSubstr(authority_.Uri("node/source") + " is denied here"));
 }
 
-TEST_F(TlsTest, APullEndsWithItsReceiversCertificate) {
+TEST_F(TlsTest, ExpiredReceiverCertificate_EndsItsPull) {
   absl::Status end;
   // On a busy machine a short time may be over before the two are introduced.
   for (const absl::Duration good_for : {absl::Seconds(2), absl::Seconds(8), absl::Seconds(30)}) {

@@ -31,7 +31,7 @@ class TcpAddresses : public ProtocolTest {
   uint16_t port() const { return ParseHostPort(transport_->address()).value().port; }
 };
 
-TEST_F(TcpAddresses, TheNextIsTriedWhereOneDoesNotAnswer) {
+TEST_F(TcpAddresses, UnreachableAddress_IsSkippedForTheNext) {
   EXPECT_EQ(PullFrom({"127.0.0.1:1", "no-such-host.invalid:7", transport_->address()}), absl::OkStatus());
 }
 
@@ -43,19 +43,19 @@ TEST_F(TcpAddresses, AddressWithoutListener_IsUnavailableByName) {
   EXPECT_EQ(PullFrom({"nonsense"}).code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST_F(TcpAddresses, AHostMayBeAName) {
+TEST_F(TcpAddresses, HostName_IsResolvedForPull) {
   Open({.listen = "127.0.0.1:0"});
   EXPECT_EQ(PullFrom({absl::StrCat("localhost:", port())}), absl::OkStatus());
 }
 
-TEST_F(TcpAddresses, AHostMayHaveAnIpv6Address) {
+TEST_F(TcpAddresses, Ipv6Address_IsListenedOnAndPulledFrom) {
   if (InterfaceOf(ResolveAddress({"::1", 1}).value()).empty()) GTEST_SKIP() << "this host has no IPv6";
   Open({.listen = "[::1]:0"});
   EXPECT_THAT(transport_->address(), testing::StartsWith("[::1]:"));
   EXPECT_EQ(PullFrom({transport_->address()}), absl::OkStatus());
 }
 
-TEST_F(TcpAddresses, OneThatServedAPullCanBeListenedOnAgainAtOnce) {
+TEST_F(TcpAddresses, ReleasedAddress_CanBeListenedOnAtOnce) {
   std::string listen = "127.0.0.1:0";
   for (int life = 0; life < 3; ++life) {
     serving_.reset();
@@ -68,14 +68,14 @@ TEST_F(TcpAddresses, OneThatServedAPullCanBeListenedOnAgainAtOnce) {
   }
 }
 
-TEST(TcpTransportOptions, TwoDoNotShareAnAddress) {
+TEST(TcpTransportOptions, ListenAddressInUse_IsUnavailable) {
   const auto first = TcpTransport::Create({}).value();
   const absl::Status second = TcpTransport::Create({.listen = first->address()}).status();
   EXPECT_EQ(second.code(), absl::StatusCode::kUnavailable) << second;
   EXPECT_THAT(second.message(), HasSubstr(first->address()));
 }
 
-TEST(TcpTransportOptions, WhatCannotWorkIsRefused) {
+TEST(TcpTransportOptions, InvalidTcpOptions_AreRefused) {
   for (const TcpOptions& options :
        {TcpOptions{.listen = "nonsense"}, TcpOptions{.advertise = {"nonsense"}}, TcpOptions{.threads = -1},
         TcpOptions{.connections = 17}, TcpOptions{.congestion_control = "no-such-thing"},
@@ -85,7 +85,7 @@ TEST(TcpTransportOptions, WhatCannotWorkIsRefused) {
   }
 }
 
-TEST(TcpTransportOptions, TheCongestionControlCanBeChosen) {
+TEST(TcpTransportOptions, CongestionControl_CanBeChosen) {
   EXPECT_EQ(TcpTransport::Create({.congestion_control = "reno"}).status(), absl::OkStatus());
 }
 
@@ -119,26 +119,26 @@ absl::Duration PullTime(const TcpOptions& source_options, const TcpOptions& rece
   return time;
 }
 
-TEST(TcpLimits, NoMoreIsSentThanTheLimitSays) {
+TEST(TcpLimits, SendLimit_DelaysPullAndIsCounted) {
   otel::testing::RecordedTelemetry recorded;
   EXPECT_GE(PullTime({.send_limit = uint64_t{8} << 20}, {}), absl::Milliseconds(300));
   EXPECT_GE(recorded.Sum(otel::metrics::kP2pHeldBack.id(), {"tcp", "serve"}), 1);
 }
 
-TEST(TcpLimits, NoMoreIsReceivedThanTheLimitSays) {
+TEST(TcpLimits, ReceiveLimit_DelaysPullAndIsCounted) {
   otel::testing::RecordedTelemetry recorded;
   EXPECT_GE(PullTime({}, {.receive_limit = uint64_t{8} << 20}), absl::Milliseconds(300));
   EXPECT_GE(recorded.Sum(otel::metrics::kP2pHeldBack.id(), {"tcp", "receive"}), 1);
 }
 
-TEST(TcpTransportOptions, WithoutAnAddressATransportOnlyReceives) {
+TEST(TcpTransportOptions, TransportWithoutAddress_OnlyReceives) {
   auto transport = TcpTransport::Create({.listen = ""}).value();
   EXPECT_EQ(transport->address(), "");
   auto image = std::make_shared<InPlaceImage>(std::vector<HostSpan>{});
   EXPECT_EQ(transport->Serve(image, /*receiver=*/"").status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
-TEST(TcpTransportOptions, TheAdvertisedAddressesAreInTheDescriptor) {
+TEST(TcpTransportOptions, AdvertisedAddresses_AreInTheDescriptor) {
   auto transport =
       TcpTransport::Create({.listen = "0.0.0.0:0", .advertise = {"127.0.0.1:0", "node-a.example:77"}})
           .value();

@@ -44,7 +44,7 @@ bool IsRefused(std::string_view bytes) {
   return DecodeFrame(bytes).status().code() == absl::StatusCode::kInvalidArgument;
 }
 
-TEST(Wire, EveryFrameIsReadAsItWasWrittenWhateverFollowsIt) {
+TEST(Wire, TcpFrames_SurviveRoundTripWithTrailingBytes) {
   for (const Frame& frame : AllFrames()) {
     const std::string bytes = EncodeFrame(frame);
     EXPECT_LE(bytes.size(), kMaxFrameHeadBytes);
@@ -56,7 +56,7 @@ TEST(Wire, EveryFrameIsReadAsItWasWrittenWhateverFollowsIt) {
   }
 }
 
-TEST(Wire, OfAFrameThatIsCutShortMoreIsWanted) {
+TEST(Wire, TruncatedFrame_NeedsMoreBytes) {
   for (const Frame& frame : AllFrames()) {
     const std::string bytes = EncodeFrame(frame);
     for (size_t length = 0; length < bytes.size(); ++length) {
@@ -68,7 +68,7 @@ TEST(Wire, OfAFrameThatIsCutShortMoreIsWanted) {
 }
 
 // The worked examples of FORMAT.md.
-TEST(Wire, TheBytesAreThoseOfTheFormat) {
+TEST(Wire, TcpFrames_EncodeToGoldenBytes) {
   const auto hex = [](const Frame& frame) { return absl::BytesToHexString(EncodeFrame(frame)); };
   EXPECT_EQ(hex(Hello{.pull_id = TestId(0xa0), .traceparent = "00-ab"}),
             "010000001d000000"
@@ -134,7 +134,7 @@ TEST(Wire, TheBytesAreThoseOfTheFormat) {
             "0000");
 }
 
-TEST(Wire, FramesThatMeanNothingAreRefused) {
+TEST(Wire, FrameWithInvalidField_IsRefused) {
   for (const Frame& frame : std::vector<Frame>{
            Request{.id = 0, .offset = 0, .bytes = 1}, Request{.id = 1, .offset = 0, .bytes = 0},
            Hello{.min_version = 2, .max_version = 1}, Welcome{},
@@ -150,14 +150,14 @@ TEST(Wire, FramesThatMeanNothingAreRefused) {
   EXPECT_TRUE(IsRefused(hello));
 }
 
-TEST(Wire, WhatIsNoFrameIsRefusedByItsFirstBytes) {
+TEST(Wire, UnknownFrameType_IsRefusedByItsFirstBytes) {
   EXPECT_TRUE(IsRefused("G"));  // ET / HTTP/1.1
   EXPECT_TRUE(IsRefused(std::string(1, '\0')));
   EXPECT_TRUE(IsRefused("\x0b"));
   EXPECT_TRUE(IsRefused(std::string("\x01\x00\x01\x00\x00\x00\x00\x00", 8)));
 }
 
-TEST(Wire, ALengthBeyondItsLimitIsRefusedBeforeItsBytesCome) {
+TEST(Wire, OversizedFrame_IsRefusedByItsLength) {
   for (const Frame& frame : AllFrames()) {
     std::string bytes = EncodeFrame(frame).substr(0, 8);
     bytes[6] = '\x7f';
@@ -165,7 +165,7 @@ TEST(Wire, ALengthBeyondItsLimitIsRefusedBeforeItsBytesCome) {
   }
 }
 
-TEST(Wire, ABodyOfAnotherLengthThanItsTypesIsRefused) {
+TEST(Wire, FrameBodyOfWrongLength_IsRefused) {
   for (const Frame& frame : AllFrames()) {
     if (std::holds_alternative<Data>(frame)) continue;
     std::string bytes = EncodeFrame(frame) + "x";
@@ -174,7 +174,7 @@ TEST(Wire, ABodyOfAnotherLengthThanItsTypesIsRefused) {
   }
 }
 
-TEST(Wire, AWelcomeOfVersion1HasNoChunkSizeAndOneOfVersion2HasIt) {
+TEST(Wire, Welcome_HasChunkSizeFromVersion2On) {
   Welcome welcome{
       .version = 1, .max_requests = 1, .max_request_bytes = 1, .image_bytes = 9, .chunk_bytes = 4096};
   const std::string first = EncodeFrame(welcome);
@@ -185,7 +185,7 @@ TEST(Wire, AWelcomeOfVersion1HasNoChunkSizeAndOneOfVersion2HasIt) {
   EXPECT_TRUE(IsRefused(second));
 }
 
-TEST(Wire, AnImageThatFillsHasChunksOfItsManifestsSizeAndNotTooMany) {
+TEST(Wire, CheckFilling_LimitsChunkSizeAndCount) {
   EXPECT_EQ(CheckFilling(1, 4096), absl::OkStatus());
   EXPECT_EQ(CheckFilling(kMaxFillingChunks * 4096, 4096), absl::OkStatus());
   EXPECT_EQ(CheckFilling(~uint64_t{0}, ~uint64_t{0} - 4095), absl::OkStatus());
@@ -201,7 +201,7 @@ TEST(Wire, AnImageThatFillsHasChunksOfItsManifestsSizeAndNotTooMany) {
   }
 }
 
-TEST(Wire, LongTextsAreCut) {
+TEST(Wire, LongFrameTexts_AreTruncated) {
   const std::optional<Frame> error =
       Decoded(EncodeFrame(Error{.request_id = 1, .status = absl::InternalError(std::string(1000, 'x'))}));
   ASSERT_TRUE(error.has_value());
@@ -211,7 +211,7 @@ TEST(Wire, LongTextsAreCut) {
   EXPECT_EQ(std::get<Hello>(*hello).traceparent.size(), kMaxTraceparentBytes);
 }
 
-TEST(Wire, TheNewestCommonVersionIsSpoken) {
+TEST(Wire, NegotiateVersion_ReturnsNewestCommonVersion) {
   EXPECT_EQ(*NegotiateVersion(1, 1), 1);
   EXPECT_EQ(*NegotiateVersion(1, 2), 2);
   EXPECT_EQ(*NegotiateVersion(2, 9), kMaxVersion);
@@ -219,7 +219,7 @@ TEST(Wire, TheNewestCommonVersionIsSpoken) {
   EXPECT_EQ(NegotiateVersion(0, 0).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
-TEST(Descriptor, IsReadAsItWasWritten) {
+TEST(Descriptor, TcpDescriptor_SurvivesRoundTrip) {
   Descriptor descriptor{.pull_id = TestId(7), .image_bytes = 5, .addresses = {"[fd00::1]:7000", "node-a:1"}};
   EXPECT_EQ(*DecodeDescriptor(EncodeDescriptor(descriptor)), descriptor);
   descriptor.source = "spiffe://a.example/tensorcast/node/b";
@@ -228,7 +228,7 @@ TEST(Descriptor, IsReadAsItWasWritten) {
   EXPECT_EQ(*DecodeDescriptor(EncodeDescriptor(descriptor)), descriptor);
 }
 
-TEST(Descriptor, WhatIsNoneIsRefused) {
+TEST(Descriptor, InvalidTcpDescriptor_IsRefused) {
   const std::string good = EncodeDescriptor({.image_bytes = 5, .addresses = {"10.0.0.1:7000"}});
   const auto code_of = [](const std::string& bytes) { return DecodeDescriptor(bytes).status().code(); };
   for (size_t length = 0; length < good.size(); ++length) {

@@ -33,7 +33,7 @@ void Fill(const std::vector<HostSpan>& spans, std::byte value) {
   for (const HostSpan& span : spans) std::fill(span.begin(), span.end(), value);
 }
 
-TEST_P(TransportContract, ConnectingToARevokedPullIsNotFound) {
+TEST_P(TransportContract, ConnectToRevokedPull_IsNotFound) {
   auto serving = ServePattern(kImageBytes);
   const std::string descriptor = serving->descriptor();
   serving.reset();
@@ -41,7 +41,7 @@ TEST_P(TransportContract, ConnectingToARevokedPullIsNotFound) {
             absl::StatusCode::kNotFound);
 }
 
-TEST_P(TransportContract, ConnectingHeedsTheContext) {
+TEST_P(TransportContract, Connect_EndsOnCancellationAndAtDeadline) {
   auto serving = ServePattern(kImageBytes);
   RequestContext context = RequestContext::Background(absl::Seconds(30));
   context.cancellation.Cancel();
@@ -52,7 +52,7 @@ TEST_P(TransportContract, ConnectingHeedsTheContext) {
             absl::StatusCode::kDeadlineExceeded);
 }
 
-TEST_P(TransportContract, DestroyingAServingBreaksItsPullsAndItsMemoryIsReadNoMore) {
+TEST_P(TransportContract, ServingDestructor_BreaksPullsAndStopsReadingMemory) {
   auto serving = ServePattern(kImageBytes);
   auto pull = ConnectTo(serving->descriptor());
   const std::vector<HostSpan> destination = Destination(kImageBytes);
@@ -72,7 +72,7 @@ TEST_P(TransportContract, DestroyingAServingBreaksItsPullsAndItsMemoryIsReadNoMo
   EXPECT_TRUE(HoldsOnly(receiver_memory_.span(kImageBytes, 8), std::byte{0}));
 }
 
-TEST_P(TransportContract, RevokingOnePullLeavesTheOthers) {
+TEST_P(TransportContract, RevokedPull_LeavesOtherPullsRunning) {
   auto serving = ServePattern(kImageBytes);
   auto other = ServePattern(kImageBytes);
   auto pull = ConnectTo(serving->descriptor());
@@ -85,7 +85,7 @@ TEST_P(TransportContract, RevokingOnePullLeavesTheOthers) {
   EXPECT_TRUE(PullAll(*ConnectTo(other->descriptor()), destination).ok());
 }
 
-TEST_P(TransportContract, CancelCompletesEveryFetchOnceAndNothingIsWrittenAfterIt) {
+TEST_P(TransportContract, CancelPull_CompletesFetchesOnceAndWritesNoMore) {
   auto serving = ServePattern(kImageBytes);
   auto pull = ConnectTo(serving->descriptor());
   const std::vector<HostSpan> destination = Destination(kImageBytes);
@@ -110,7 +110,7 @@ TEST_P(TransportContract, CancelCompletesEveryFetchOnceAndNothingIsWrittenAfterI
   EXPECT_FALSE(completions.repeated());
 }
 
-TEST_P(TransportContract, AfterCancelFetchesFailAtOnce) {
+TEST_P(TransportContract, FetchAfterCancel_FailsAtOnce) {
   auto serving = ServePattern(kImageBytes);
   auto pull = ConnectTo(serving->descriptor());
   pull->Cancel();
@@ -120,7 +120,7 @@ TEST_P(TransportContract, AfterCancelFetchesFailAtOnce) {
   EXPECT_EQ(completions.statuses()[0].code(), absl::StatusCode::kCancelled);
 }
 
-TEST_P(TransportContract, DestroyingAPullCompletesItsFetchesFirst) {
+TEST_P(TransportContract, PullDestructor_CompletesFetchesFirst) {
   auto serving = ServePattern(kImageBytes);
   auto pull = ConnectTo(serving->descriptor());
   const std::vector<HostSpan> destination = Destination(kImageBytes);
@@ -134,7 +134,7 @@ TEST_P(TransportContract, DestroyingAPullCompletesItsFetchesFirst) {
   EXPECT_TRUE(HoldsOnly(receiver_memory_.span(0, kImageBytes), std::byte{0x5a}));
 }
 
-TEST_P(TransportContract, AnExpiredFetchCostsItselfAlone) {
+TEST_P(TransportContract, ExpiredFetch_LeavesOtherFetchesRunning) {
   if (!GetParam().serves_staged_images || !GetParam().takes_back_fetches) {
     GTEST_SKIP() << "needs a source that can be slow, and a lane that can take back one range";
   }
@@ -163,7 +163,7 @@ TEST_P(TransportContract, AnExpiredFetchCostsItselfAlone) {
   EXPECT_TRUE(HoldsPattern(receiver_memory_.span(200, 100), 2 * kTestChunkBytes));
 }
 
-TEST_P(TransportContract, ACancelledFetchCostsItselfAlone) {
+TEST_P(TransportContract, CancelledFetch_LeavesOtherFetchesRunning) {
   if (!GetParam().takes_back_fetches) GTEST_SKIP() << "the lane cannot take back one range";
   auto serving = ServePattern(kImageBytes);
   auto pull = ConnectTo(serving->descriptor());
@@ -191,7 +191,7 @@ TEST_P(TransportContract, ACancelledFetchCostsItselfAlone) {
   EXPECT_TRUE(HoldsOnly(receiver_memory_.span(0, kImageBytes), std::byte{0x5a}));
 }
 
-TEST_P(TransportContract, ACancelledFetchThatTheSourceDoesNotAnswerCompletesAtOnce) {
+TEST_P(TransportContract, CancelledFetch_CompletesWithoutAnswerOfSource) {
   if (!GetParam().serves_staged_images || !GetParam().takes_back_fetches) {
     GTEST_SKIP() << "needs a source that can be slow, and a lane that can take back one range";
   }
@@ -211,7 +211,7 @@ TEST_P(TransportContract, ACancelledFetchThatTheSourceDoesNotAnswerCompletesAtOn
   EXPECT_TRUE(HoldsOnly(receiver_memory_.span(0, 100), std::byte{0}));
 }
 
-TEST_P(TransportContract, AnExpiredFetchBreaksAPullThatCannotTakeItBack) {
+TEST_P(TransportContract, ExpiredFetchThatCannotBeTakenBack_BreaksThePull) {
   if (!GetParam().serves_staged_images || GetParam().takes_back_fetches) {
     GTEST_SKIP() << "needs a source that can be slow, and a lane that cannot take back one range";
   }
@@ -236,9 +236,9 @@ TEST_P(TransportContract, AnExpiredFetchBreaksAPullThatCannotTakeItBack) {
   EXPECT_TRUE(HoldsOnly(receiver_memory_.span(0, 200), std::byte{0}));
 }
 
-TEST_P(TransportContract, ASilentPullBreaksWhateverTheDeadlinesOfItsFetches) {
+TEST_P(TransportContract, SilentPull_BreaksWhateverItsFetchDeadlines) {
   if (!GetParam().serves_staged_images) {
-    GTEST_SKIP() << "needs a source that can be slow: see AStoppedSource...";
+    GTEST_SKIP() << "needs a source that can be slow: see StoppedSource_...";
   }
   absl::Notification release;
   auto serving = ServeStaged(kImageBytes, [&](uint64_t) {
@@ -259,7 +259,7 @@ TEST_P(TransportContract, ASilentPullBreaksWhateverTheDeadlinesOfItsFetches) {
   EXPECT_TRUE(HoldsOnly(receiver_memory_.span(0, 200), std::byte{0}));
 }
 
-TEST_P(TransportContract, APullThatMovesIsNotSilentHoweverLongItsLastFetchWaits) {
+TEST_P(TransportContract, MovingPull_IsNotSilentWhileAFetchWaitsLong) {
   if (!GetParam().serves_staged_images) GTEST_SKIP() << "needs a source that can be slow";
   // Together the reads take longer than the limit, each far less.
   constexpr absl::Duration kLimit = absl::Seconds(1);
@@ -278,7 +278,7 @@ TEST_P(TransportContract, APullThatMovesIsNotSilentHoweverLongItsLastFetchWaits)
   EXPECT_TRUE(HoldPattern(destination, 0));
 }
 
-TEST_P(TransportContract, APullIsNotSilentWhileNothingIsAskedOfIt) {
+TEST_P(TransportContract, IdlePull_IsNotSilent) {
   auto serving = ServePattern(kImageBytes);
   auto pull = ConnectTo(serving->descriptor());
   constexpr absl::Duration kLimit = absl::Seconds(2);
@@ -299,7 +299,7 @@ TEST_P(TransportContract, FetchAfterItsDeadline_IsNotStarted) {
   EXPECT_TRUE(HoldsOnly(receiver_memory_.span(0, kTestChunkBytes), std::byte{0}));
 }
 
-TEST_P(TransportContract, AReadThatFailsAtTheSourceFailsTheFetchWithItsCode) {
+TEST_P(TransportContract, FailedReadAtSource_FailsFetchWithItsCode) {
   if (!GetParam().serves_staged_images) GTEST_SKIP() << "nothing is read at the source";
   auto serving = ServeStaged(kImageBytes, [](uint64_t offset) {
     return offset >= kTestChunkBytes ? absl::DataLossError("the disk is gone") : absl::OkStatus();
@@ -316,7 +316,7 @@ TEST_P(TransportContract, AReadThatFailsAtTheSourceFailsTheFetchWithItsCode) {
   EXPECT_THAT(completions.statuses()[1].message(), testing::HasSubstr("the disk is gone"));
 }
 
-TEST_P(TransportContract, RevokingAStagedImageWaitsForItsReadAndReleasesItsPieces) {
+TEST_P(TransportContract, RevokedStagedImage_AwaitsReadAndReleasesPieces) {
   if (!GetParam().serves_staged_images) GTEST_SKIP() << "serves images in place only";
   absl::Notification reading;
   absl::Notification release;

@@ -22,7 +22,7 @@ bool AwaitEnd(const Availability& mirror) {
   return AwaitChange(mirror, [&] { return mirror.ended(); });
 }
 
-TEST_P(TransportContract, AnImageThatFillsIsServedOrRefusedAndAWholeOneIsServed) {
+TEST_P(TransportContract, FillingImage_IsServedOrRefusedAndWholeOneServed) {
   const auto availability = std::make_shared<Availability>(kImageBytes, kTestChunkBytes);
   const std::vector<HostSpan> segments = {source_memory_.span(0, kImageBytes)};
   const auto image = std::make_shared<InPlaceImage>(segments, availability);
@@ -39,12 +39,12 @@ TEST_P(TransportContract, AnImageThatFillsIsServedOrRefusedAndAWholeOneIsServed)
   EXPECT_TRUE(HoldPattern(Destination(kImageBytes), 0));
 }
 
-TEST_P(TransportContract, APullOfAWholeImageHasEverything) {
+TEST_P(TransportContract, PullOfWholeImage_HasNoAvailability) {
   auto serving = ServePattern(kImageBytes);
   EXPECT_EQ(ConnectTo(serving->descriptor())->availability(), nullptr);
 }
 
-TEST_P(FillingContract, ChunksAreAnnouncedAsTheyComeInAnyOrderAndCanBePulled) {
+TEST_P(FillingContract, Chunks_AreAnnouncedInAnyOrderAndCanBePulled) {
   auto serving = ServeFilling();
   auto pull = ConnectTo(serving->descriptor());
   const std::shared_ptr<const Availability> mirror = pull->availability();
@@ -72,7 +72,7 @@ TEST_P(FillingContract, ChunksAreAnnouncedAsTheyComeInAnyOrderAndCanBePulled) {
   EXPECT_TRUE(HoldPattern(destination_, 0));
 }
 
-TEST_P(FillingContract, AReceiverThatComesLateIsToldWhatThereIs) {
+TEST_P(FillingContract, LateReceiver_IsToldPresentChunks) {
   for (const uint32_t chunk : {0, 7, 20}) Fill(chunk);
   auto serving = ServeFilling();
   Fill(13);
@@ -87,7 +87,7 @@ TEST_P(FillingContract, AReceiverThatComesLateIsToldWhatThereIs) {
   }
 }
 
-TEST_P(FillingContract, ARequestForWhatIsNotThereIsRefusedAndThePullGoesOn) {
+TEST_P(FillingContract, FetchOfMissingChunk_IsRefusedAndPullContinues) {
   Fill(3);
   Fill(4);
   auto serving = ServeFilling();
@@ -105,7 +105,7 @@ TEST_P(FillingContract, ARequestForWhatIsNotThereIsRefusedAndThePullGoesOn) {
   EXPECT_TRUE(Holds(4) && Holds(5));
 }
 
-TEST_P(FillingContract, RefusedAndServedFetchesGoSideBySide) {
+TEST_P(FillingContract, RefusedAndServedFetches_RunConcurrently) {
   for (uint32_t chunk = 0; chunk < kChunks; chunk += 2) Fill(chunk);
   auto serving = ServeFilling();
   auto pull = ConnectTo(serving->descriptor());
@@ -122,7 +122,7 @@ TEST_P(FillingContract, RefusedAndServedFetchesGoSideBySide) {
   }
 }
 
-TEST_P(FillingContract, AnImageThatIsNotInPlaceIsReadWhereItIsThereOnly) {
+TEST_P(FillingContract, StagedFillingImage_IsReadOnlyWherePresent) {
   if (!GetParam().serves_staged_images) GTEST_SKIP() << "serves images in place only";
   const auto image = std::make_shared<StagedImage>(
       kImageBytes, source_memory_.span(0, kTestChunkBytes), 3,
@@ -142,7 +142,7 @@ TEST_P(FillingContract, AnImageThatIsNotInPlaceIsReadWhereItIsThereOnly) {
   EXPECT_TRUE(HoldPattern(destination_, 0));
 }
 
-TEST_P(FillingContract, AnIngestThatFailsBreaksThePullsWithItsReasonAndNothingIsWrittenAfterwards) {
+TEST_P(FillingContract, FailedIngest_BreaksPullsAndWritesNoMore) {
   for (uint32_t chunk = 0; chunk < 20; ++chunk) Fill(chunk);
   auto serving = ServeFilling();
   auto pull = ConnectTo(serving->descriptor());
@@ -176,7 +176,7 @@ TEST_P(FillingContract, AnIngestThatFailsBreaksThePullsWithItsReasonAndNothingIs
   EXPECT_FALSE(completions.repeated());
 }
 
-TEST_P(FillingContract, HoweverAnIngestEndsItsReceiversDoNotTakeItForTheirOwnDoing) {
+TEST_P(FillingContract, IngestErrorOfSource_IsNotTakenForErrorOfReceiver) {
   for (const absl::Status& why :
        {absl::CancelledError("no call wants it any more"), absl::InvalidArgumentError("nonsense"),
         absl::FailedPreconditionError("the disk is away")}) {
@@ -192,7 +192,7 @@ TEST_P(FillingContract, HoweverAnIngestEndsItsReceiversDoNotTakeItForTheirOwnDoi
   }
 }
 
-TEST_P(FillingContract, ARevokedServingEndsWhatIsKnownOfIt) {
+TEST_P(FillingContract, RevokedServing_EndsItsMirror) {
   Fill(0);
   auto serving = ServeFilling();
   auto pull = ConnectTo(serving->descriptor());
@@ -209,7 +209,7 @@ TEST_P(FillingContract, ARevokedServingEndsWhatIsKnownOfIt) {
   EXPECT_FALSE(mirror->Has(1));
 }
 
-TEST_P(FillingContract, APullThatIsGivenUpEndsWhatIsKnownOfItsSource) {
+TEST_P(FillingContract, AbandonedPull_EndsItsMirrorAsCancelled) {
   auto serving = ServeFilling();
   auto cancelled = ConnectTo(serving->descriptor());
   auto destroyed = ConnectTo(serving->descriptor());

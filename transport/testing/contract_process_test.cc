@@ -17,7 +17,7 @@ std::unique_ptr<SourceProcess> StartSource(const LaneUnderTest& lane) {
   return process.ok() ? *std::move(process) : nullptr;
 }
 
-TEST_P(SourceProcessContract, PullsFromAnotherProcess) {
+TEST_P(SourceProcessContract, PullFromOtherProcess_CopiesTheImage) {
   auto process = StartSource(GetParam());
   auto pull = ConnectTo(process->descriptor());
   const std::vector<HostSpan> destination = Destination(kImageBytes);
@@ -25,7 +25,7 @@ TEST_P(SourceProcessContract, PullsFromAnotherProcess) {
   EXPECT_TRUE(HoldPattern(destination, 0));
 }
 
-TEST_P(SourceProcessContract, AKilledSourceIsUnavailable) {
+TEST_P(SourceProcessContract, KilledSource_IsUnavailable) {
   auto process = StartSource(GetParam());
   auto pull = ConnectTo(process->descriptor());
   const std::vector<HostSpan> destination = Destination(kImageBytes);
@@ -51,7 +51,7 @@ TEST_P(SourceProcessContract, ConnectToAKilledSource_IsUnavailable) {
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
 }
 
-TEST_P(SourceProcessContract, ConnectingToAStoppedSourceExceedsItsDeadline) {
+TEST_P(SourceProcessContract, ConnectToStoppedSource_ExceedsItsDeadline) {
   auto process = StartSource(GetParam());
   process->Stop();
   const absl::Status status =
@@ -62,7 +62,7 @@ TEST_P(SourceProcessContract, ConnectingToAStoppedSourceExceedsItsDeadline) {
   EXPECT_TRUE(PullAll(*pull, Destination(kImageBytes)).ok());
 }
 
-TEST_P(SourceProcessContract, APullFromASourceThatRestartedFindsTheNewOne) {
+TEST_P(SourceProcessContract, RestartedSource_IsPulledFromAgain) {
   auto process = StartSource(GetParam());
   EXPECT_TRUE(PullAll(*ConnectTo(process->descriptor()), Destination(kImageBytes)).ok());
   process->Kill();
@@ -70,7 +70,7 @@ TEST_P(SourceProcessContract, APullFromASourceThatRestartedFindsTheNewOne) {
   EXPECT_TRUE(PullAll(*ConnectTo(process->descriptor()), Destination(kImageBytes)).ok());
 }
 
-TEST_P(SourceProcessContract, AStoppedSourceExceedsTheDeadlineAndMemoryIsSafeAfterIt) {
+TEST_P(SourceProcessContract, StoppedSource_WritesNothingAfterFetchDeadline) {
   auto process = StartSource(GetParam());
   auto pull = ConnectTo(process->descriptor());
   const std::vector<HostSpan> destination = Destination(kImageBytes);
@@ -102,7 +102,7 @@ TEST_P(SourceProcessContract, AStoppedSourceExceedsTheDeadlineAndMemoryIsSafeAft
   EXPECT_TRUE(HoldsOnly(receiver_memory_.span(64, 2 * kImageBytes - 64), std::byte{0x5a}));
 }
 
-TEST_P(SourceProcessContract, AStoppedSourceIsGivenUpForItsSilence) {
+TEST_P(SourceProcessContract, StoppedSource_IsGivenUpAfterSilenceLimit) {
   auto process = StartSource(GetParam());
   auto pull = ConnectTo(process->descriptor());
   pull->SetSilenceLimit(absl::Milliseconds(500));
@@ -119,7 +119,7 @@ TEST_P(SourceProcessContract, AStoppedSourceIsGivenUpForItsSilence) {
                                                   absl::StatusCode::kDeadlineExceeded)));
 }
 
-TEST_P(SourceProcessContract, APullFromAStoppedSourceCanBeDestroyed) {
+TEST_P(SourceProcessContract, PullFromStoppedSource_CanBeDestroyed) {
   auto process = StartSource(GetParam());
   auto pull = ConnectTo(process->descriptor());
   Completions completions;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr uint64_t kImageBytes = 20 * kTestChunkBytes + 12345;
 
-TEST_P(TransportContract, PullsAWholeImageByConcurrentFetchesFromFragmentsIntoFragments) {
+TEST_P(TransportContract, ConcurrentFetches_CopyFragmentedImage) {
   auto serving = ServePattern(kImageBytes);
   auto pull = ConnectTo(serving->descriptor());
   const std::vector<HostSpan> destination = Destination(kImageBytes);
@@ -24,7 +24,7 @@ TEST_P(TransportContract, PullsAWholeImageByConcurrentFetchesFromFragmentsIntoFr
       << "wrote past the end";
 }
 
-TEST_P(TransportContract, ADigestThatComesWithAFetchIsThatOfItsBytes) {
+TEST_P(TransportContract, FetchDigest_MatchesFetchedBytes) {
   for (const bool staged : {false, GetParam().serves_staged_images}) {
     auto serving = staged ? ServeStaged(kImageBytes) : ServePattern(kImageBytes);
     auto pull = ConnectTo(serving->descriptor());
@@ -51,7 +51,7 @@ TEST_P(TransportContract, ADigestThatComesWithAFetchIsThatOfItsBytes) {
   }
 }
 
-TEST_P(TransportContract, PullsOneByteAnywhere) {
+TEST_P(TransportContract, Fetch_CopiesOneByteAnywhere) {
   auto serving = ServePattern(kImageBytes);
   auto pull = ConnectTo(serving->descriptor());
   const uint64_t offsets[] = {0, 1, kTestChunkBytes - 1, kImageBytes / 2, kImageBytes - 1};
@@ -67,7 +67,7 @@ TEST_P(TransportContract, PullsOneByteAnywhere) {
   }
 }
 
-TEST_P(TransportContract, PullsAnImageThatIsNotInPlaceOrRefusesToServeIt) {
+TEST_P(TransportContract, StagedImage_IsPulledOrRefused) {
   if (!GetParam().serves_staged_images) {
     auto image = std::make_shared<StagedImage>(kImageBytes, source_memory_.span(0, kTestChunkBytes), 1);
     EXPECT_EQ(source_->Serve(image, /*receiver=*/"").status().code(), absl::StatusCode::kFailedPrecondition);
@@ -80,7 +80,7 @@ TEST_P(TransportContract, PullsAnImageThatIsNotInPlaceOrRefusesToServeIt) {
   EXPECT_TRUE(HoldPattern(destination, 0));
 }
 
-TEST_P(TransportContract, AFetchOfNothingSucceeds) {
+TEST_P(TransportContract, EmptyFetch_Succeeds) {
   auto serving = ServePattern(kImageBytes);
   auto pull = ConnectTo(serving->descriptor());
   Completions completions;
@@ -91,7 +91,7 @@ TEST_P(TransportContract, AFetchOfNothingSucceeds) {
   EXPECT_THAT(completions.statuses(), testing::Each(absl::OkStatus()));
 }
 
-TEST_P(TransportContract, PullsAnEmptyImage) {
+TEST_P(TransportContract, EmptyImage_IsPulled) {
   auto serving = ServePattern(0);
   auto pull = ConnectTo(serving->descriptor());
   Completions completions;
@@ -100,7 +100,7 @@ TEST_P(TransportContract, PullsAnEmptyImage) {
   EXPECT_TRUE(completions.statuses()[0].ok());
 }
 
-TEST_P(TransportContract, AFetchPastTheEndIsRefusedAndHarmsNothingElse) {
+TEST_P(TransportContract, FetchPastTheEnd_IsRefusedAndPullContinues) {
   auto serving = ServePattern(kImageBytes);
   auto pull = ConnectTo(serving->descriptor());
   Completions refused;
@@ -116,7 +116,7 @@ TEST_P(TransportContract, AFetchPastTheEndIsRefusedAndHarmsNothingElse) {
   EXPECT_TRUE(HoldPattern(destination, 0));
 }
 
-TEST_P(TransportContract, AFetchIntoUnregisteredMemoryIsRefusedAndHarmsNothingElse) {
+TEST_P(TransportContract, FetchIntoUnregisteredMemory_IsRefusedAndPullContinues) {
   auto serving = ServePattern(kImageBytes);
   auto pull = ConnectTo(serving->descriptor());
   TestMemory unregistered(kTestChunkBytes);
@@ -129,13 +129,13 @@ TEST_P(TransportContract, AFetchIntoUnregisteredMemoryIsRefusedAndHarmsNothingEl
   EXPECT_TRUE(PullAll(*pull, Destination(kImageBytes)).ok());
 }
 
-TEST_P(TransportContract, AnImageOutsideRegisteredMemoryIsNotServed) {
+TEST_P(TransportContract, UnregisteredImage_IsNotServed) {
   TestMemory unregistered(kTestChunkBytes);
   auto image = std::make_shared<InPlaceImage>(std::vector<HostSpan>{unregistered.span(0, 100)});
   EXPECT_EQ(source_->Serve(image, /*receiver=*/"").status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
-TEST_P(TransportContract, DescriptorsThatAreNoneAreRefused) {
+TEST_P(TransportContract, InvalidDescriptor_IsRefused) {
   auto serving = ServePattern(kImageBytes);
   const std::string good = serving->descriptor();
   const RequestContext context = RequestContext::Background(absl::Seconds(30));
@@ -155,11 +155,11 @@ TEST_P(TransportContract, DescriptorsThatAreNoneAreRefused) {
   EXPECT_TRUE(receiver_->Connect(context, good).ok());
 }
 
-TEST_P(TransportContract, ADescriptorIsAtMost64KiB) {
+TEST_P(TransportContract, DescriptorSize_IsMax64KiB) {
   EXPECT_LE(ServePattern(kImageBytes)->descriptor().size(), size_t{64} << 10);
 }
 
-TEST_P(TransportContract, CallbacksMayFetchMore) {
+TEST_P(TransportContract, FetchCallback_MayFetchMore) {
   auto serving = ServePattern(kImageBytes);
   auto pull = ConnectTo(serving->descriptor());
   const std::vector<HostSpan> destination = Destination(kImageBytes);
@@ -182,7 +182,7 @@ TEST_P(TransportContract, CallbacksMayFetchMore) {
   EXPECT_TRUE(HoldPattern(destination, 0));
 }
 
-TEST_P(TransportContract, ServesManyPullsAtOnce) {
+TEST_P(TransportContract, Serving_ServesManyPullsConcurrently) {
   constexpr int kPulls = 8;
   constexpr uint64_t kBytes = 5 * kTestChunkBytes + 99;
   auto serving = ServePattern(kBytes);
@@ -198,7 +198,7 @@ TEST_P(TransportContract, ServesManyPullsAtOnce) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST_P(TransportContract, OneTransportServesAndPullsAtOnce) {
+TEST_P(TransportContract, Transport_ServesAndPullsConcurrently) {
   auto serving = ServePattern(kImageBytes);
   const std::vector<HostSpan> back = Fragment(receiver_memory_.span(0, kImageBytes), kTestChunkBytes);
   WritePattern(back);
@@ -219,7 +219,7 @@ TEST_P(TransportContract, OneTransportServesAndPullsAtOnce) {
   EXPECT_TRUE(HoldPattern(to_source, 0));
 }
 
-TEST_P(TransportContract, TheReceiversTraceReachesTheSource) {
+TEST_P(TransportContract, ReceiverTrace_ReachesTheSource) {
   auto serving = ServePattern(kImageBytes);
   const RequestContext context = RequestContext::Background(absl::Seconds(30));
   ASSERT_TRUE(context.trace.IsValid());
@@ -236,7 +236,7 @@ int CountEntries(const char* directory) {
   return count;
 }
 
-TEST_P(TransportContract, PullsOneAfterTheOtherLeaveNoDescriptorAndNoThreadBehind) {
+TEST_P(TransportContract, RepeatedPulls_LeaveNoDescriptorsAndThreads) {
   auto serving = ServePattern(kTestChunkBytes);
   const std::vector<HostSpan> destination = Destination(kTestChunkBytes);
   int descriptors = 0, threads = 0;
@@ -255,7 +255,7 @@ TEST_P(TransportContract, PullsOneAfterTheOtherLeaveNoDescriptorAndNoThreadBehin
   EXPECT_LE(CountEntries("/proc/self/task"), threads);
 }
 
-TEST_P(TransportContract, AServingCountsWhatItServes) {
+TEST_P(TransportContract, ServeStats_CountServedBytes) {
   if (!GetParam().serves_staged_images) GTEST_SKIP() << "the source of one-sided reads does not see them";
   auto serving = ServePattern(kImageBytes);
   const SteadyTime before = SteadyNow();

@@ -23,13 +23,13 @@ UcxDescriptor OneSided() {
   return descriptor;
 }
 
-TEST(Descriptor, IsReadAsItWasWritten) {
+TEST(Descriptor, UcxDescriptor_SurvivesRoundTrip) {
   EXPECT_EQ(*DecodeDescriptor(*EncodeDescriptor(Messages())), Messages());
   EXPECT_EQ(*DecodeDescriptor(*EncodeDescriptor(OneSided())), OneSided());
 }
 
 // The worked examples of FORMAT.md.
-TEST(Descriptor, TheBytesAreThoseOfTheFormat) {
+TEST(Descriptor, UcxDescriptor_EncodesToGoldenBytes) {
   EXPECT_EQ(absl::BytesToHexString(*EncodeDescriptor(Messages())),
             "54435558"
             "01"
@@ -51,7 +51,7 @@ TEST(Descriptor, TheBytesAreThoseOfTheFormat) {
             "3402000000000000");
 }
 
-TEST(Descriptor, AnythingElseIsRefused) {
+TEST(Descriptor, DecodeUcxDescriptor_RefusesAnythingElse) {
   for (const UcxDescriptor& descriptor : {Messages(), OneSided()}) {
     const std::string bytes = *EncodeDescriptor(descriptor);
     for (size_t length = 0; length < bytes.size(); ++length) {
@@ -68,7 +68,7 @@ TEST(Descriptor, AnythingElseIsRefused) {
   EXPECT_EQ(DecodeDescriptor(other).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(Descriptor, SegmentsMustMakeUpTheImage) {
+TEST(Descriptor, DescriptorSegments_MustMakeUpTheImage) {
   UcxDescriptor bad = OneSided();
   bad.image_bytes += 1;
   EXPECT_FALSE(DecodeDescriptor(*EncodeDescriptor(bad)).ok());
@@ -80,7 +80,7 @@ TEST(Descriptor, SegmentsMustMakeUpTheImage) {
   EXPECT_FALSE(DecodeDescriptor(*EncodeDescriptor(bad)).ok());
 }
 
-TEST(Descriptor, TooManySegmentsDoNotFit) {
+TEST(Descriptor, DescriptorWithTooManySegments_IsRefused) {
   UcxDescriptor descriptor = OneSided();
   descriptor.segments.resize(5000);
   EXPECT_EQ(EncodeDescriptor(descriptor).status().code(), absl::StatusCode::kFailedPrecondition);

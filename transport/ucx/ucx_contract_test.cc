@@ -41,7 +41,7 @@ class UcxListener : public testing::TestWithParam<UcxLane> {
   }
 };
 
-TEST_P(UcxListener, AnAddressThatServedAPullCanBeListenedOnAgainAtOnce) {
+TEST_P(UcxListener, ReleasedUcxAddress_CanBeListenedOnAtOnce) {
   constexpr uint64_t kImageBytes = uint64_t{1} << 20;
   TestMemory source_memory(kImageBytes), receiver_memory(kImageBytes);
   const std::vector<HostSpan> image = {source_memory.span(0, kImageBytes)};
@@ -64,7 +64,7 @@ TEST_P(UcxListener, AnAddressThatServedAPullCanBeListenedOnAgainAtOnce) {
   }
 }
 
-TEST_P(UcxListener, TwoDoNotShareAnAddress) {
+TEST_P(UcxListener, UcxAddressInUse_IsUnavailable) {
   const auto first = NewTransport("127.0.0.1:0");
   const auto second =
       UcxTransport::Create({.lane = GetParam(), .listen = first->address(), .over_tcp = true});

@@ -18,7 +18,7 @@ std::string RefusalOf(const LaneConfig& config) {
   return std::string(status.message());
 }
 
-TEST(UcxPorts, FollowTheOneThatIsListenedOn) {
+TEST(UcxPorts, UcxPorts_FollowTheListenPort) {
   const auto ports = UcxPortsOf({.ucx_listen = "10.0.0.1:7010"});
   ASSERT_TRUE(ports.ok()) << ports.status();
   EXPECT_EQ(ports->messages_listen, "10.0.0.1:7010");
@@ -27,7 +27,7 @@ TEST(UcxPorts, FollowTheOneThatIsListenedOn) {
   EXPECT_EQ(ports->data.last, 7019);
 }
 
-TEST(UcxPorts, AreAnyWhereTheOneThatIsListenedOnIs) {
+TEST(UcxPorts, UcxPorts_AreChosenBySystemForListenPortZero) {
   const auto ports = UcxPortsOf({.ucx_listen = "[::1]:0"});
   ASSERT_TRUE(ports.ok()) << ports.status();
   EXPECT_EQ(ports->messages_listen, "[::1]:0");
@@ -35,7 +35,7 @@ TEST(UcxPorts, AreAnyWhereTheOneThatIsListenedOnIs) {
   EXPECT_EQ(ports->data.first, 0);
 }
 
-TEST(UcxPorts, OfDataAreThoseConfiguredUnlessALaneHasThem) {
+TEST(UcxPorts, ConfiguredDataPorts_MustNotContainListenPorts) {
   const auto ports = UcxPortsOf({.ucx_listen = "a:7010", .ucx_data_ports = {7012, 7012}});
   ASSERT_TRUE(ports.ok()) << ports.status();
   EXPECT_EQ(ports->data.last, 7012);
@@ -46,7 +46,7 @@ TEST(UcxPorts, OfDataAreThoseConfiguredUnlessALaneHasThem) {
   }
 }
 
-TEST(UcxPorts, ThatDoNotExistAreNotCountedOn) {
+TEST(UcxPorts, UcxPortsPast65535_AreRefused) {
   EXPECT_TRUE(UcxPortsOf({.ucx_listen = "a:65526"}).ok());
   EXPECT_THAT(RefusalOf({.ucx_listen = "a:65527"}), HasSubstr("leaves no room for 8 ports"));
   EXPECT_TRUE(UcxPortsOf({.ucx_listen = "a:65534", .ucx_data_ports = {7012, 7019}}).ok());
@@ -61,7 +61,7 @@ std::vector<LaneProblem> ProblemsOf(const LaneConfig& config) {
   return problems;
 }
 
-TEST(UcxLanes, AreRefusedOverTcpUnlessTheFabricIsTrusted) {
+TEST(UcxLanes, UcxOverTcp_NeedsTrustedFabric) {
   LaneConfig config{.ucx_listen = "127.0.0.1:0", .ucx_over_tcp = true};
   const std::vector<LaneProblem> problems = ProblemsOf(config);
   ASSERT_EQ(problems.size(), 1u);
@@ -72,7 +72,7 @@ TEST(UcxLanes, AreRefusedOverTcpUnlessTheFabricIsTrusted) {
   EXPECT_THAT(ProblemsOf(config), ::testing::IsEmpty());
 }
 
-TEST(UcxLanes, AreRefusedWithoutAnRdmaDeviceHoweverTrustedTheFabric) {
+TEST(UcxLanes, UcxWithoutRdmaDevice_IsRefused) {
   if (RequireRdmaDevice().ok()) GTEST_SKIP() << "this host has an RDMA device";
   for (const bool trusted : {false, true}) {
     const std::vector<LaneProblem> problems =
@@ -83,7 +83,7 @@ TEST(UcxLanes, AreRefusedWithoutAnRdmaDeviceHoweverTrustedTheFabric) {
   }
 }
 
-TEST(UcxLanes, AnRdmaDeviceIsAnEntryInTheFolderOfTheKernel) {
+TEST(UcxLanes, RdmaDevice_IsFoundInKernelFolder) {
   const ::tensorcast::testing::TempFolder folder;
   EXPECT_TRUE(absl::IsUnavailable(RequireRdmaDevice(folder.path() + "/missing")));
   EXPECT_TRUE(absl::IsUnavailable(RequireRdmaDevice(folder.path())));

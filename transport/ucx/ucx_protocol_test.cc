@@ -61,7 +61,7 @@ class ProtocolTest : public testing::Test {
   UcxDescriptor descriptor_;
 };
 
-TEST_F(ProtocolTest, AnUnknownPullIsNotFoundAndTheConnectionMayTryAnother) {
+TEST_F(ProtocolTest, UnknownPullId_IsNotFoundAndConnectionStays) {
   RawPeer peer;
   peer.Connect(transport_->address());
   wire::Hello hello = Hello();
@@ -72,7 +72,7 @@ TEST_F(ProtocolTest, AnUnknownPullIsNotFoundAndTheConnectionMayTryAnother) {
   EXPECT_EQ(peer.NextAs<wire::Welcome>().image_bytes, kImageBytes);
 }
 
-TEST_F(ProtocolTest, AReceiverOfAnotherVersionIsToldSo) {
+TEST_F(ProtocolTest, ReceiverOfOtherVersion_IsRefusedWithVersions) {
   RawPeer peer;
   peer.Connect(transport_->address());
   wire::Hello hello = Hello();
@@ -85,7 +85,7 @@ TEST_F(ProtocolTest, AReceiverOfAnotherVersionIsToldSo) {
   ExpectServed();
 }
 
-TEST_F(ProtocolTest, ARequestPastTheEndIsRefusedAndTheNextIsServed) {
+TEST_F(ProtocolTest, RequestPastTheEnd_IsRefusedAndNextOneServed) {
   RawPeer peer;
   peer.Connect(transport_->address());
   peer.Send(Hello());
@@ -103,7 +103,7 @@ TEST_F(ProtocolTest, ARequestPastTheEndIsRefusedAndTheNextIsServed) {
 
 // Whatever a port scanner or a client of another protocol writes. Bytes behind UCX's own magic are another
 // matter: UCX trusts them (see the security page).
-TEST_F(ProtocolTest, BytesThatAreNotUcxsDoNoHarm) {
+TEST_F(ProtocolTest, BytesThatAreNotUcx_EndOnlyTheirConnection) {
   const SocketAddress address = *ResolveAddress(*ParseHostPort(transport_->address()));
   std::mt19937_64 random(7);
   for (size_t size : {0, 1, 7, 8, 9, 64, 4096, 100000}) {
@@ -119,7 +119,7 @@ TEST_F(ProtocolTest, BytesThatAreNotUcxsDoNoHarm) {
   ExpectServed();
 }
 
-TEST_F(ProtocolTest, AReceiverThatBreaksTheProtocolLosesItsConnectionAndOnlyThat) {
+TEST_F(ProtocolTest, ProtocolError_EndsOnlyItsConnection) {
   const std::vector<std::function<void(RawPeer&)>> offences = {
       [](RawPeer& peer) { peer.SendBytes(wire::kControlId, "\x63garbage"); },
       [](RawPeer& peer) { peer.SendBytes(wire::kControlId, std::string(3, '\x01')); },
@@ -176,13 +176,13 @@ class LyingSourceTest : public ProtocolTest {
 constexpr wire::Welcome kWelcome = {
     .max_requests = 8, .max_request_bytes = 1 << 20, .image_bytes = kImageBytes};
 
-TEST_F(LyingSourceTest, AWelcomeToAnotherImageIsRefused) {
+TEST_F(LyingSourceTest, WelcomeForOtherImage_IsRefused) {
   wire::Welcome welcome = kWelcome;
   welcome.image_bytes += 1;
   EXPECT_FALSE(Connect(welcome).ok());
 }
 
-TEST_F(LyingSourceTest, AWelcomeInAnotherVersionIsRefusedByTheNumbers) {
+TEST_F(LyingSourceTest, WelcomeWithOtherVersion_IsRefusedWithVersions) {
   wire::Welcome welcome = kWelcome;
   welcome.version = 9;
   const absl::Status status = Connect(welcome);
@@ -191,7 +191,7 @@ TEST_F(LyingSourceTest, AWelcomeInAnotherVersionIsRefusedByTheNumbers) {
   EXPECT_THAT(std::string(status.message()), testing::HasSubstr("1 to 1"));
 }
 
-TEST_F(LyingSourceTest, PiecesOutsideOfTheirRequestAreNotReceived) {
+TEST_F(LyingSourceTest, PieceOutsideItsRequest_BreaksPullUnwritten) {
   ASSERT_TRUE(Connect(kWelcome).ok());
   FetchIntoEnd();
   const auto request = source_.NextAs<wire::Request>();
@@ -204,7 +204,7 @@ TEST_F(LyingSourceTest, PiecesOutsideOfTheirRequestAreNotReceived) {
   EXPECT_TRUE(HoldsOnly(memory_.span(900000, 2000), std::byte{0}));
 }
 
-TEST_F(LyingSourceTest, APieceThatComesTwiceBreaksThePull) {
+TEST_F(LyingSourceTest, RepeatedPiece_BreaksThePull) {
   ASSERT_TRUE(Connect(kWelcome).ok());
   FetchIntoEnd();
   const auto request = source_.NextAs<wire::Request>();
@@ -214,7 +214,7 @@ TEST_F(LyingSourceTest, APieceThatComesTwiceBreaksThePull) {
   EXPECT_FALSE(done_.statuses()[0].ok());
 }
 
-TEST_F(LyingSourceTest, PiecesMayComeInAnyOrder) {
+TEST_F(LyingSourceTest, PiecesOfOneRequest_MayComeInAnyOrder) {
   ASSERT_TRUE(Connect(kWelcome).ok());
   FetchIntoEnd();
   const auto request = source_.NextAs<wire::Request>();
@@ -225,7 +225,7 @@ TEST_F(LyingSourceTest, PiecesMayComeInAnyOrder) {
   EXPECT_TRUE(HoldsPattern(memory_.span(900000, 1000), 10));
 }
 
-TEST_F(LyingSourceTest, PiecesMayComeByRendezvous) {
+TEST_F(LyingSourceTest, Piece_MayComeByRendezvous) {
   ASSERT_TRUE(Connect(kWelcome).ok());
   pull_->Fetch(0, {memory_.span(900000, kImageBytes)}, SteadyTime::InfiniteFuture(), done_.Expect());
   const auto request = source_.NextAs<wire::Request>();
@@ -245,7 +245,7 @@ TEST_F(LyingSourceTest, UnrequestedPiece_BreaksThePull) {
   EXPECT_FALSE(done_.statuses()[0].ok());
 }
 
-TEST_F(LyingSourceTest, ARefusedRequestFailsItsFetchAndNotThePull) {
+TEST_F(LyingSourceTest, ErrorForRequest_FailsFetchAndKeepsPull) {
   ASSERT_TRUE(Connect(kWelcome).ok());
   FetchIntoEnd();
   auto request = source_.NextAs<wire::Request>();
@@ -261,7 +261,7 @@ TEST_F(LyingSourceTest, ARefusedRequestFailsItsFetchAndNotThePull) {
 
 // The rendezvous keeps the request until its bytes are in place. Whichever of these messages is heard first,
 // one of them is for a request that is over.
-TEST_F(LyingSourceTest, ARequestThatIsRefusedTwiceBreaksThePull) {
+TEST_F(LyingSourceTest, RepeatedErrorForRequest_BreaksThePull) {
   ASSERT_TRUE(Connect(kWelcome).ok());
   pull_->Fetch(0, {memory_.span(900000, kImageBytes)}, SteadyTime::InfiniteFuture(), done_.Expect());
   const auto request = source_.NextAs<wire::Request>();
@@ -276,7 +276,7 @@ TEST_F(LyingSourceTest, ARequestThatIsRefusedTwiceBreaksThePull) {
   EXPECT_TRUE(source_.ClosedByPeer());
 }
 
-TEST_F(LyingSourceTest, ASourceThatNeverSaysByeDoesNotHoldUpTheEnd) {
+TEST_F(LyingSourceTest, SourceWithoutBye_DoesNotDelayPullDestructor) {
   ASSERT_TRUE(Connect(kWelcome).ok());
   FetchIntoEnd();
   source_.NextAs<wire::Request>();
@@ -287,7 +287,7 @@ TEST_F(LyingSourceTest, ASourceThatNeverSaysByeDoesNotHoldUpTheEnd) {
   EXPECT_TRUE(source_.ClosedByPeer());
 }
 
-TEST(UcxTransportOptions, WhatCannotWorkIsRefused) {
+TEST(UcxTransportOptions, InvalidUcxOptions_AreRefused) {
   EXPECT_EQ(UcxTransport::Create({.listen = "nonsense", .over_tcp = true}).status().code(),
             absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(UcxTransport::Create({.over_tcp = true, .requests_in_flight = 0}).status().code(),
@@ -295,7 +295,7 @@ TEST(UcxTransportOptions, WhatCannotWorkIsRefused) {
   EXPECT_EQ(UcxWorker::Create({.tls = "no_such_transport"}).status().code(), absl::StatusCode::kUnavailable);
 }
 
-TEST(UcxTransportOptions, WithoutAnRdmaDeviceThereIsNoTransportUnlessOverTcpIsAskedFor) {
+TEST(UcxTransportOptions, TransportWithoutRdmaDevice_NeedsOverTcpOption) {
   if (RequireRdmaDevice().ok()) GTEST_SKIP() << "this host has an RDMA device";
   for (const UcxLane lane : {UcxLane::kMessages, UcxLane::kRma}) {
     const absl::Status refused = UcxTransport::Create({.lane = lane}).status();
@@ -305,7 +305,7 @@ TEST(UcxTransportOptions, WithoutAnRdmaDeviceThereIsNoTransportUnlessOverTcpIsAs
   }
 }
 
-TEST(UcxTransportOptions, AnAddressThatIsTakenIsUnavailable) {
+TEST(UcxTransportOptions, ListenAddressInUse_IsUnavailable) {
   auto first = *UcxTransport::Create({.over_tcp = true});
   EXPECT_EQ(UcxTransport::Create({.listen = first->address(), .over_tcp = true}).status().code(),
             absl::StatusCode::kUnavailable);
@@ -345,7 +345,7 @@ int FreePorts(int count) {
   }
 }
 
-TEST(UcxTransportOptions, UcxListensOnTheConfiguredPortsAndNoOther) {
+TEST(UcxTransportOptions, UcxWorker_ListensOnlyOnConfiguredPorts) {
   const int first = FreePorts(3);
   const Ports data{static_cast<uint16_t>(first + 1), static_cast<uint16_t>(first + 2)};
   const std::string listen = absl::StrCat("127.0.0.1:", first);
@@ -366,14 +366,14 @@ TEST(UcxTransportOptions, UcxListensOnTheConfiguredPortsAndNoOther) {
   EXPECT_THAT(none.message(), testing::HasSubstr(absl::StrCat(first + 1, " to ", first + 2)));
 }
 
-TEST(UcxTransportOptions, WithoutAnAddressATransportOnlyReceives) {
+TEST(UcxTransportOptions, TransportWithoutAddress_OnlyReceives) {
   auto transport = *UcxTransport::Create({.listen = "", .over_tcp = true});
   EXPECT_EQ(transport->address(), "");
   auto image = std::make_shared<InPlaceImage>(std::vector<HostSpan>{});
   EXPECT_EQ(transport->Serve(image, /*receiver=*/"").status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
-TEST(UcxTransportOptions, TheAdvertisedHostIsInTheDescriptor) {
+TEST(UcxTransportOptions, AdvertisedHost_IsInTheDescriptor) {
   auto transport =
       *UcxTransport::Create({.listen = "0.0.0.0:0", .advertise_host = "127.0.0.1", .over_tcp = true});
   auto serving = transport->Serve(std::make_shared<InPlaceImage>(std::vector<HostSpan>{}), /*receiver=*/"");

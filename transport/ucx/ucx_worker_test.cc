@@ -7,14 +7,14 @@
 namespace tensorcast::transport {
 namespace {
 
-TEST(UcxStatus, ALostPeerIsUnavailableHoweverUcxNoticed) {
+TEST(UcxStatus, LostPeer_IsUnavailableForEveryUcxCode) {
   for (ucs_status_t status : {UCS_ERR_CONNECTION_RESET, UCS_ERR_ENDPOINT_TIMEOUT, UCS_ERR_UNREACHABLE,
                               UCS_ERR_NOT_CONNECTED, UCS_ERR_IO_ERROR, UCS_ERR_REJECTED}) {
     EXPECT_EQ(UcxStatus(status, "x").code(), absl::StatusCode::kUnavailable) << status;
   }
 }
 
-TEST(UcxStatus, NoCodeIsOkOrInvalidArgumentButSuccess) {
+TEST(UcxStatus, UcxError_IsNeverOkOrInvalidArgument) {
   EXPECT_TRUE(UcxStatus(UCS_OK, "x").ok());
   for (int status = UCS_ERR_LAST; status < 0; ++status) {
     const absl::StatusCode code = UcxStatus(static_cast<ucs_status_t>(status), "x").code();
@@ -23,12 +23,12 @@ TEST(UcxStatus, NoCodeIsOkOrInvalidArgumentButSuccess) {
   }
 }
 
-TEST(UcxStatus, TheMessageSaysWhatWasTried) {
+TEST(UcxStatus, UcxStatusMessage_SaysWhatWasTried) {
   EXPECT_THAT(UcxStatus(UCS_ERR_UNREACHABLE, "connecting to a").message(),
               testing::StartsWith("connecting to a: "));
 }
 
-TEST(UcxWorker, IsMadeWithAConnectionManagerOnlyWhereThatCanBeOpened) {
+TEST(UcxWorker, UcxWorker_RefusesUnknownConnectionManager) {
   for (const char* missing : {"no_such_manager", "cma"}) {  // the second is not a connection manager
     const absl::Status refused =
         UcxWorker::Create({.tls = "tcp", .connection_manager = missing, .net_devices = "lo"}).status();
@@ -39,7 +39,7 @@ TEST(UcxWorker, IsMadeWithAConnectionManagerOnlyWhereThatCanBeOpened) {
 }
 
 // A lane over RDMA has no TCP listener beside it: where only TCP can be opened, the lane cannot be opened.
-TEST(UcxWorker, OfRdmaHasNoTcpInPlaceOfRdma) {
+TEST(UcxWorker, RdmaWorker_DoesNotFallBackToTcp) {
   if (RequireRdmaDevice().ok()) GTEST_SKIP() << "this host has an RDMA device";
   const absl::Status refused =
       UcxWorker::Create({.tls = "tcp", .connection_manager = "rdmacm", .net_devices = "lo"}).status();
@@ -47,7 +47,7 @@ TEST(UcxWorker, OfRdmaHasNoTcpInPlaceOfRdma) {
 }
 
 // UCX is asked for the memory of GPUs with those of its modules that are there, perhaps none.
-TEST(UcxWorker, StartsWithoutUcxsModulesForCuda) {
+TEST(UcxWorker, UcxWorker_StartsWithoutCudaModules) {
   const auto asked = UcxWorker::Create({.tls = "tcp", .net_devices = "lo", .rma = true, .devices = true});
   ASSERT_TRUE(asked.ok()) << asked.status();
   const auto not_asked = UcxWorker::Create({.tls = "tcp", .net_devices = "lo", .rma = true});
@@ -55,7 +55,7 @@ TEST(UcxWorker, StartsWithoutUcxsModulesForCuda) {
   EXPECT_FALSE((*not_asked)->reaches_devices());
 }
 
-TEST(UcxTransport, OverTcpReachesHostMemoryAlone) {
+TEST(UcxTransport, UcxOverTcp_ReachesOnlyHostMemory) {
   const auto transport = UcxTransport::Create({.lane = UcxLane::kRma, .over_tcp = true});
   ASSERT_TRUE(transport.ok()) << transport.status();
   EXPECT_EQ((*transport)->memory(), LaneMemory::kHost);

@@ -26,7 +26,7 @@ std::vector<Control> AllControls() {
           Bye{}};
 }
 
-TEST(Wire, EveryMessageIsReadAsItWasWritten) {
+TEST(Wire, UcxMessages_SurviveRoundTrip) {
   for (const Control& message : AllControls()) {
     const absl::StatusOr<Control> read = DecodeControl(EncodeControl(message));
     ASSERT_TRUE(read.ok()) << read.status();
@@ -37,7 +37,7 @@ TEST(Wire, EveryMessageIsReadAsItWasWritten) {
 }
 
 // The worked examples of FORMAT.md.
-TEST(Wire, TheBytesAreThoseOfTheFormat) {
+TEST(Wire, UcxMessages_EncodeToGoldenBytes) {
   const auto hex = [](const Control& message) { return absl::BytesToHexString(EncodeControl(message)); };
   EXPECT_EQ(hex(Hello{.max_piece_bytes = 0x40000, .pull_id = TestId(), .traceparent = "00-ab"}),
             "01"
@@ -73,7 +73,7 @@ TEST(Wire, TheBytesAreThoseOfTheFormat) {
             "0000000100000000");
 }
 
-TEST(Wire, MessagesCutShortOrLengthenedAreMalformed) {
+TEST(Wire, TruncatedOrExtendedUcxMessage_IsRefused) {
   for (const Control& message : AllControls()) {
     const std::string bytes = EncodeControl(message);
     for (size_t length = 0; length < bytes.size(); ++length) {
@@ -86,7 +86,7 @@ TEST(Wire, MessagesCutShortOrLengthenedAreMalformed) {
   EXPECT_FALSE(DecodeDataHeader(data + "x").ok());
 }
 
-TEST(Wire, MessagesThatMeanNothingAreMalformed) {
+TEST(Wire, UcxMessageWithInvalidField_IsRefused) {
   EXPECT_FALSE(DecodeControl(std::string("\x63", 1)).ok());
   EXPECT_FALSE(DecodeControl(EncodeControl(Request{.id = 0, .offset = 0, .bytes = 1})).ok());
   EXPECT_FALSE(DecodeControl(EncodeControl(Request{.id = 1, .offset = 0, .bytes = 0})).ok());
@@ -96,14 +96,14 @@ TEST(Wire, MessagesThatMeanNothingAreMalformed) {
   EXPECT_FALSE(DecodeDataHeader(EncodeDataHeader({.request_id = 0, .offset = 2})).ok());
 }
 
-TEST(Wire, LongTextsAreCut) {
+TEST(Wire, LongErrorText_IsTruncated) {
   const Error error{.request_id = 1, .status = absl::InternalError(std::string(1000, 'x'))};
   const absl::StatusOr<Control> read = DecodeControl(EncodeControl(error));
   ASSERT_TRUE(read.ok());
   EXPECT_EQ(std::get<Error>(*read).status.message().size(), kMaxErrorTextBytes);
 }
 
-TEST(Wire, RandomBytesAreReadOrRefusedButNeverMore) {
+TEST(Wire, RandomUcxBytes_AreReadOrRefused) {
   std::mt19937 random(42);
   for (int i = 0; i < 50000; ++i) {
     std::string bytes(random() % 64, '\0');
@@ -119,7 +119,7 @@ TEST(Wire, RandomBytesAreReadOrRefusedButNeverMore) {
   }
 }
 
-TEST(Wire, TheNewestCommonVersionIsSpoken) {
+TEST(Wire, NegotiateVersion_ReturnsNewestCommonVersion) {
   EXPECT_EQ(*NegotiateVersion(1, 1), 1);
   EXPECT_EQ(*NegotiateVersion(1, 9), kMaxVersion);
   EXPECT_EQ(NegotiateVersion(kMaxVersion + 1, 200).status().code(), absl::StatusCode::kFailedPrecondition);
