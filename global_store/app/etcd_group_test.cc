@@ -74,7 +74,7 @@ TEST_F(EtcdGroupTest, TwoStores_StatusSaysWhichLeadsAndWhichStandsBy) {
   EXPECT_EQ(b->leadership()->epoch().number, epoch + 1);
 }
 
-TEST_F(EtcdGroupTest, TellsInMetricsAndStatusHowLongItLeadsAndHowFullEtcdIs) {
+TEST_F(EtcdGroupTest, LeaderMetrics_ReportLeaseAndEtcdUsage) {
   namespace metrics = otel::metrics;
   using otel::testing::ReadGauge;
   std::unique_ptr<EtcdGroup> a = Join("a").get();

@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-TEST_F(GlobalStoreServerTest, PublishesAnArtifactWithItsKeyAndGivesItsManifestBack) {
+TEST_F(GlobalStoreServerTest, PublishedArtifact_IsDescribedWithKeyAndManifest) {
   Register("a");
   const auto manifest = SomeManifest("1");
   auto published = Publish(*manifest, "a", "r", "model/prod");
@@ -39,7 +39,7 @@ TEST_F(GlobalStoreServerTest, PublishesAnArtifactWithItsKeyAndGivesItsManifestBa
   EXPECT_TRUE(Publish(*manifest, "a")->existed());
 }
 
-TEST_F(GlobalStoreServerTest, TakesManifestsLargerThanAMessage) {
+TEST_F(GlobalStoreServerTest, PublishArtifact_AcceptsManifestLargerThanMessage) {
   Register("a");
   // By long names: so many tensors that it is as large take a sanitized build most of a minute to sort.
   const auto manifest = SomeManifest("large", 20'000, std::string(1000, 'n'));
@@ -62,7 +62,7 @@ TEST_F(GlobalStoreServerTest, PublishedBytesAreNotAManifest_IsRefused) {
   EXPECT_TRUE(absl::IsNotFound(Publish(*SomeManifest("1"), "unknown-node").status()));
 }
 
-TEST_F(GlobalStoreServerTest, KeepsArtifactsAndKeysOverARestartAndAsksForTheRest) {
+TEST_F(GlobalStoreServerTest, Restart_KeepsArtifactsAndKeysAndRequestsInventory) {
   const uint64_t epoch = Register("a").store_epoch();
   const auto manifest = SomeManifest("1");
   ASSERT_TRUE(Publish(*manifest, "a", "r", "k").ok());
@@ -94,7 +94,7 @@ TEST_F(GlobalStoreServerTest, KeepsArtifactsAndKeysOverARestartAndAsksForTheRest
   EXPECT_THAT(Describe(manifest->id())->first.replicas(), SizeIs(1));
 }
 
-TEST_F(GlobalStoreServerTest, GarbageIsCollectedByListingAndDeleting) {
+TEST_F(GlobalStoreServerTest, ListUnkeyedArtifactsAndDelete_CollectsGarbage) {
   Register("a");
   const auto kept = SomeManifest("kept");
   const auto dropped = SomeManifest("dropped");
@@ -123,7 +123,7 @@ TEST_F(GlobalStoreServerTest, GarbageIsCollectedByListingAndDeleting) {
   EXPECT_TRUE(absl::IsNotFound(Describe(dropped->id()).status()));
 }
 
-TEST_F(GlobalStoreServerTest, TellsTheStateOfTheCluster) {
+TEST_F(GlobalStoreServerTest, ClusterStatus_ReportsCountsAndNodeState) {
   Register("a");
   ASSERT_TRUE(Publish(*SomeManifest("1"), "a", "r", "k").ok());
   v1::DrainNodeRequest drain;
@@ -173,7 +173,7 @@ std::string CallBytes(const std::string& address, const std::string& method, con
   return std::string(reinterpret_cast<const char*>(bytes.begin()), bytes.size());
 }
 
-TEST_F(GlobalStoreServerTest, ServesTheStandardHealthServiceAndReflection) {
+TEST_F(GlobalStoreServerTest, GlobalStoreServer_ServesHealthAndReflection) {
   // HealthCheckRequest{} -> HealthCheckResponse{status: SERVING}
   EXPECT_EQ(CallBytes(server_->address(), "/grpc.health.v1.Health/Check", ""), "\x08\x01");
   // ServerReflectionRequest{list_services: ""}
@@ -182,7 +182,7 @@ TEST_F(GlobalStoreServerTest, ServesTheStandardHealthServiceAndReflection) {
               HasSubstr("tensorcast.v1.GlobalStore"));
 }
 
-TEST_F(GlobalStoreServerTest, TwoStoresDoNotShareADatabase) {
+TEST_F(GlobalStoreServerTest, SecondServerOnSameDatabase_IsRefused) {
   GlobalStoreOptions second = options_;
   second.listen = "127.0.0.1:0";
   EXPECT_TRUE(absl::IsAlreadyExists(GlobalStoreServer::Start(second).status()));
@@ -192,7 +192,7 @@ TEST_F(GlobalStoreServerTest, TwoStoresDoNotShareADatabase) {
   EXPECT_THAT((*server)->address(), ::testing::Not(::testing::EndsWith(":0")));
 }
 
-TEST_F(GlobalStoreServerTest, RefusesOptionsThatCannotWork) {
+TEST_F(GlobalStoreServerTest, GlobalStoreServer_RefusesInvalidOptions) {
   const auto start = [&](const std::function<void(GlobalStoreOptions&)>& spoil) {
     GlobalStoreOptions options = options_;
     options.listen = "127.0.0.1:0";

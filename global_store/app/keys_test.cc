@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::SizeIs;
 
-TEST_F(GlobalStoreServerTest, ARepeatedMutationGetsTheSameAnswerEvenAfterARestart) {
+TEST_F(GlobalStoreServerTest, RepeatedRequestId_GetsSameAnswerAfterRestart) {
   Register("a");
   const auto manifest = SomeManifest("1");
   const RequestContext publish = Context();
@@ -25,7 +25,7 @@ TEST_F(GlobalStoreServerTest, ARepeatedMutationGetsTheSameAnswerEvenAfterARestar
   EXPECT_EQ(Bind("other", manifest->id(), bind)->key().revision(), 1u) << "the same id, but another request";
 }
 
-TEST_F(GlobalStoreServerTest, KeysAreListedAndDeleted) {
+TEST_F(GlobalStoreServerTest, Keys_AreListedInPagesAndDeletedByRevision) {
   Register("a");
   const auto manifest = SomeManifest("1");
   ASSERT_TRUE(Publish(*manifest, "a").ok());
@@ -53,7 +53,7 @@ TEST_F(GlobalStoreServerTest, KeysAreListedAndDeleted) {
   EXPECT_TRUE(absl::IsNotFound(Resolve("n").status()));
 }
 
-TEST_F(GlobalStoreServerTest, WatchesTellOfTheKeysAsTheyAreThenOfChangesThenOfTheEnd) {
+TEST_F(GlobalStoreServerTest, WatchKeys_SendsListThenChangesThenEnd) {
   Register("a");
   const auto manifest = SomeManifest("1");
   ASSERT_TRUE(Publish(*manifest, "a", "", "m/1").ok());
@@ -82,7 +82,7 @@ TEST_F(GlobalStoreServerTest, WatchesTellOfTheKeysAsTheyAreThenOfChangesThenOfTh
   EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
 }
 
-TEST_F(GlobalStoreServerTest, ASlowWatcherMissesRevisionsButNeverTheLatest) {
+TEST_F(GlobalStoreServerTest, SlowWatcher_SkipsRevisionsButGetsTheLatest) {
   Register("a");
   const auto manifest = SomeManifest("1");
   ASSERT_TRUE(Publish(*manifest, "a", "", "k").ok());
@@ -106,7 +106,7 @@ TEST_F(GlobalStoreServerTest, ASlowWatcherMissesRevisionsButNeverTheLatest) {
   EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::CANCELLED);
 }
 
-TEST_F(GlobalStoreServerTest, KeepsServingWhileWatchersComeAndGo) {
+TEST_F(GlobalStoreServerTest, ComingAndGoingWatchers_DoNotStopBinds) {
   Register("a");
   const auto manifest = SomeManifest("1");
   ASSERT_TRUE(Publish(*manifest, "a", "", "k").ok());

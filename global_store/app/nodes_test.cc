@@ -24,7 +24,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
-TEST_F(GlobalStoreServerTest, TellsANodeHowToLive) {
+TEST_F(GlobalStoreServerTest, RegisterNode_ReturnsGrantKeyTtlAndHeartbeatInterval) {
   const v1::RegisterNodeResponse response = Register("a");
   EXPECT_EQ(response.grant_key().size(), 32u);
   EXPECT_EQ(response.heartbeat_interval().seconds(), 2);
@@ -37,7 +37,7 @@ TEST_F(GlobalStoreServerTest, TellsANodeHowToLive) {
   EXPECT_TRUE(absl::IsNotFound(Beat("unknown-node").status()));
 }
 
-TEST_F(GlobalStoreServerTest, TheLabelsOfANodeAreInTheStatusOfTheCluster) {
+TEST_F(GlobalStoreServerTest, ClusterStatus_ShowsNodeLabels) {
   v1::RegisterNodeRequest request;
   request.mutable_node()->set_node_id("a");
   request.mutable_node()->set_name("a");
@@ -52,7 +52,7 @@ TEST_F(GlobalStoreServerTest, TheLabelsOfANodeAreInTheStatusOfTheCluster) {
 }
 
 // A source that only its own host can connect to would fail every receiver of another one.
-TEST_F(GlobalStoreServerTest, WhereOtherHostsComeANodeNeedsAnAddressForThem) {
+TEST_F(GlobalStoreServerTest, RegisterNode_NeedsTcpAddressWhenStoreListensForHosts) {
   options_.listen = "127.0.0.1:0";
   Restart();
   v1::RegisterNodeRequest request;
@@ -65,13 +65,13 @@ TEST_F(GlobalStoreServerTest, WhereOtherHostsComeANodeNeedsAnAddressForThem) {
   EXPECT_THAT(refused.message(), HasSubstr("daemon.listen"));
 }
 
-TEST_F(GlobalStoreServerTest, AnInventoryWithoutANodeIsRefused) {
+TEST_F(GlobalStoreServerTest, InventoryWithoutNode_IsRefused) {
   const auto refused = rpc::CallClientStream(*stub_, &Stub::ReconcileInventory, Context(), 0,
                                              [](size_t) { return v1::ReconcileInventoryRequest(); });
   EXPECT_TRUE(absl::IsInvalidArgument(refused.status())) << refused.status();
 }
 
-TEST_F(GlobalStoreServerTest, GrantsAreSignedForTheirSource) {
+TEST_F(GlobalStoreServerTest, Grant_IsSignedForItsSource) {
   const v1::RegisterNodeResponse registered = Register("a");
   const SteadyTime given = options_.clock();
   Pass(absl::Seconds(3));
@@ -186,7 +186,7 @@ TEST_F(GlobalStoreServerTest, AccusedReplica_IsDigestedByItsNodeAndOfferedAgain)
   EXPECT_EQ(possession.digested, 1);
 }
 
-TEST_F(GlobalStoreServerTest, EvictionIsAskedForAndWithdrawn) {
+TEST_F(GlobalStoreServerTest, RequestEviction_NeedsProofAndIsWithdrawn) {
   rpc::Executor executor;
   FakePossession possession(&executor);
   auto daemon = rpc::Server::Start({.listen = {"127.0.0.1:0"}, .services = {&possession}});
@@ -222,7 +222,7 @@ TEST_F(GlobalStoreServerTest, EvictionIsAskedForAndWithdrawn) {
   EXPECT_FALSE(RequestGrant("b", manifest->id())->grants().empty());
 }
 
-TEST_F(GlobalStoreServerTest, SilentNodesExpireByThemselves) {
+TEST_F(GlobalStoreServerTest, SilentNode_ExpiresByItself) {
   options_.clock = SteadyNow;
   options_.heartbeat_interval = absl::Milliseconds(50);
   options_.node_ttl = absl::Milliseconds(500);
@@ -353,7 +353,7 @@ class OriginsOfNodes : public GlobalStoreServerTest {
   std::unique_ptr<rpc::Server> daemon_;
 };
 
-TEST_F(OriginsOfNodes, AreLookedAtBeforeTheReplicaThatTheyStandInForMayGo) {
+TEST_F(OriginsOfNodes, Eviction_ChecksOriginBeforeGranting) {
   EXPECT_TRUE(AskToEvict().granted());
   EXPECT_EQ(daemon_service_.checks, 1);
   EXPECT_TRUE(AskToEvict().granted()) << "it is counted out already";
@@ -376,7 +376,7 @@ TEST_F(OriginsOfNodes, ComparisonUnderWay_RefusesAndSaysHowFarItIs) {
   EXPECT_TRUE(AskToEvict().granted());
 }
 
-TEST_F(OriginsOfNodes, ThatAreGoneKeepTheReplicaForGoodUntilTheArtifactIsImportedAgain) {
+TEST_F(OriginsOfNodes, ChangedOrigin_RefusesEvictionUntilImportedAgain) {
   daemon_service_.intact = false;
   EXPECT_FALSE(AskToEvict().granted());
   EXPECT_THAT(AskToEvict().reason(), HasSubstr("it changed"));
@@ -403,7 +403,7 @@ TEST_F(OriginsOfNodes, NoReplicaLeft_AreReadOnceForOtherNodes) {
   EXPECT_EQ(daemon_service_.materialized, 1);
 }
 
-TEST_F(OriginsOfNodes, ThatCouldNotBeReadOnceAreReadAgainUnlessTheirBytesAreLost) {
+TEST_F(OriginsOfNodes, UnreadableOrigin_IsReadAgainUnlessDataIsLost) {
   LoseTheReplica();
   const auto ask_until_told = [&](std::string_view what) {
     while (true) {
@@ -426,7 +426,7 @@ TEST_F(OriginsOfNodes, ThatCouldNotBeReadOnceAreReadAgainUnlessTheirBytesAreLost
   EXPECT_EQ(daemon_service_.materialized, times + 1);
 }
 
-TEST_F(OriginsOfNodes, ThatAreGoneAreNeitherReadNorWaitedFor) {
+TEST_F(OriginsOfNodes, ChangedOrigin_IsNeitherReadNorWaitedFor) {
   LoseTheReplica();
   daemon_service_.intact = false;
   const auto offer = RequestGrant("b", manifest_->id());
@@ -455,7 +455,7 @@ class Mute {
   sockaddr_in address_{};
 };
 
-TEST_F(OriginsOfNodes, OfManySilentNodesDoNotKeepOneThatIsIntactFromBeingHeard) {
+TEST_F(OriginsOfNodes, SilentNodesWithOrigins_DoNotHideAnIntactOrigin) {
   const auto manifest = SomeManifest("imported on many");
   ASSERT_TRUE(Publish(*manifest, "a", "kept").ok());
   const auto import_at = [&](const std::string& node, const std::string& address) {
@@ -482,7 +482,7 @@ TEST_F(OriginsOfNodes, OfManySilentNodesDoNotKeepOneThatIsIntactFromBeingHeard) 
   EXPECT_TRUE(decision->granted()) << decision->reason();
 }
 
-TEST_F(OriginsOfNodes, ThatItsNodeCannotLookAtNowMakeItNotASilentOne) {
+TEST_F(OriginsOfNodes, OriginCheckThatFails_IsRepeatedSoon) {
   daemon_service_.checking_fails_with = absl::StatusCode::kResourceExhausted;
   EXPECT_THAT(AskToEvict().reason(), HasSubstr("could not look (it could not)"));
   daemon_service_.checking_fails_with = absl::StatusCode::kOk;

@@ -59,7 +59,7 @@ class GlobalStoreTasks : public GlobalStoreServerTest {
   std::shared_ptr<const Manifest> manifest_;
 };
 
-TEST_F(GlobalStoreTasks, AreAnsweredAtOnceForEachPlaceAndHandedToTheirNode) {
+TEST_F(GlobalStoreTasks, Replicate_AnswersEachTargetAndHandsTasksToNodes) {
   const v1::ReplicateArtifactResponse response = Replicate({"source", "a", "absent"});
   ASSERT_EQ(response.results_size(), 3);
   EXPECT_EQ(response.results(0).replica_id(), "r") << "it is there";
@@ -90,14 +90,14 @@ TEST_F(GlobalStoreTasks, AreAnsweredAtOnceForEachPlaceAndHandedToTheirNode) {
   EXPECT_EQ(List()[0].error().message().size(), 1000u);
 }
 
-TEST_F(GlobalStoreTasks, TheSameRequestIsAnsweredAlike) {
+TEST_F(GlobalStoreTasks, RepeatedReplicate_ReturnsSameTask) {
   const RequestContext context = Context();
   const v1::ReplicateArtifactResponse first = Replicate({"a"}, context);
   EXPECT_EQ(Replicate({"a"}, context).SerializeAsString(), first.SerializeAsString());
   EXPECT_EQ(Replicate({"a"}).results(0).task().task_id(), first.results(0).task().task_id());
 }
 
-TEST_F(GlobalStoreTasks, OutliveTheStoreAndAreGoneWhenTheyAreTakenBack) {
+TEST_F(GlobalStoreTasks, Task_SurvivesRestartUntilCancelled) {
   Replicate({"a"});
   const std::vector<v1::ReplicationTask> before = BeatWith("a", {});
   ASSERT_THAT(before, SizeIs(1));
@@ -174,7 +174,7 @@ TEST_F(GlobalStoreTasks, Watcher_IsToldTasksAsTheyAreAndThenChanges) {
                                            "a ended at 0", "b waits at 0", "b gone waits at 0"));
 }
 
-TEST_F(GlobalStoreTasks, AWatchEndsWithTheStore) {
+TEST_F(GlobalStoreTasks, WatchReplicationTasks_EndsWhenStoreStops) {
   const absl::Status ended = rpc::CallServerStream(*stub_, &Stub::WatchReplicationTasks, Context(),
                                                    v1::WatchReplicationTasksRequest(),
                                                    [&](v1::WatchReplicationTasksResponse&& news) {
@@ -185,7 +185,7 @@ TEST_F(GlobalStoreTasks, AWatchEndsWithTheStore) {
   EXPECT_TRUE(absl::IsUnavailable(ended)) << ended;
 }
 
-TEST_F(GlobalStoreTasks, OfAnUnknownArtifactAndOfPlacesThatAreNoneAreRefused) {
+TEST_F(GlobalStoreTasks, Replicate_RefusesUnknownArtifactAndLocation) {
   v1::ReplicateArtifactRequest request;
   request.set_artifact_id("tc1:nothing");
   request.add_targets()->set_node_id("a");

@@ -1014,7 +1014,7 @@ class Model : public ::testing::TestWithParam<int> {
 constexpr int kSeeds = 10;
 
 // TENSORCAST_MODEL_STEPS says how many for all seeds together (`make model`: a million, half a minute).
-TEST_P(Model, AgreesWithTheDirectoryAfterEachStep) {
+TEST_P(Model, RandomSteps_KeepDirectoryEqualToModel) {
   int steps = 30'000;
   if (const char* wanted = std::getenv("TENSORCAST_MODEL_STEPS"); wanted != nullptr) {
     ASSERT_TRUE(absl::SimpleAtoi(wanted, &steps)) << "TENSORCAST_MODEL_STEPS is not a number: " << wanted;

@@ -17,7 +17,7 @@ class Keys : public DirectoryTest {
   }
 };
 
-TEST_F(Keys, CountTheirRevisionsFromOne) {
+TEST_F(Keys, KeyRevisions_CountFromOne) {
   EXPECT_EQ(Bind("k", "x")->revision, 1u);
   EXPECT_EQ(Bind("k", "y")->revision, 2u);
   EXPECT_EQ(Bind("k", "y")->revision, 3u);
@@ -27,7 +27,7 @@ TEST_F(Keys, CountTheirRevisionsFromOne) {
   EXPECT_EQ(key->revision, 3u);
 }
 
-TEST_F(Keys, AreComparedAndSwapped) {
+TEST_F(Keys, BindKey_ComparesExpectedRevision) {
   EXPECT_TRUE(Bind("k", "x", 0).ok());
   const absl::Status taken = Bind("k", "y", 0).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(taken));
@@ -39,7 +39,7 @@ TEST_F(Keys, AreComparedAndSwapped) {
   EXPECT_TRUE(Unbind("k", 2).ok());
 }
 
-TEST_F(Keys, NeverRepeatARevisionAfterTheyWereDeleted) {
+TEST_F(Keys, DeletedKey_NeverRepeatsARevision) {
   ASSERT_TRUE(Bind("k", "x").ok());
   ASSERT_TRUE(Bind("k", "y").ok());
   ASSERT_TRUE(Unbind("k").ok());
@@ -48,9 +48,9 @@ TEST_F(Keys, NeverRepeatARevisionAfterTheyWereDeleted) {
   EXPECT_EQ(Bind("k", "x", 0)->revision, 3u);
 }
 
-TEST_F(Keys, CannotBeBoundToWhatIsNotThere) { EXPECT_TRUE(absl::IsNotFound(Bind("k", "nothing").status())); }
+TEST_F(Keys, BindKey_RefusesUnknownArtifact) { EXPECT_TRUE(absl::IsNotFound(Bind("k", "nothing").status())); }
 
-TEST_F(Keys, HaveNamesThatPeopleCanRead) {
+TEST_F(Keys, BindKey_RefusesUnreadableNames) {
   for (const std::string& name : {std::string(), std::string(513, 'k'), std::string("tc1:abc"),
                                   std::string("a\nb"), std::string("a\0b", 3)}) {
     EXPECT_TRUE(absl::IsInvalidArgument(Bind(name, "x").status())) << name;
@@ -59,7 +59,7 @@ TEST_F(Keys, HaveNamesThatPeopleCanRead) {
   EXPECT_TRUE(Bind("modèle/prod", "x").ok());
 }
 
-TEST_F(Keys, AreListedByPrefixInPages) {
+TEST_F(Keys, ListKeys_ReturnsPrefixInPages) {
   for (const char* name : {"a", "m/1", "m/2", "m/3", "n"}) ASSERT_TRUE(Bind(name, "x").ok());
   ASSERT_TRUE(Unbind("m/2").ok());
   const auto names = [&](std::string_view prefix, std::string_view after, size_t limit) {
@@ -84,7 +84,7 @@ class Artifacts : public DirectoryTest {
   }
 };
 
-TEST_F(Artifacts, ArePublishedOnceAndKnownThen) {
+TEST_F(Artifacts, RepublishedArtifact_IsKnownAndAddsNoFact) {
   Register("a");
   const PublishRequest request{.node = Id("a"), .artifact = {.artifact_id = "x", .image_bytes = 9}};
   auto first = PublishFrom(request);
@@ -98,7 +98,7 @@ TEST_F(Artifacts, ArePublishedOnceAndKnownThen) {
   EXPECT_EQ(directory_.DescribeArtifact("x")->record.created, wall_now() - absl::Seconds(5));
 }
 
-TEST_F(Artifacts, ComeWithAKeyAReplicaAndAnOriginAtOnce) {
+TEST_F(Artifacts, Publish_AddsArtifactKeyReplicaAndOriginTogether) {
   Register("a");
   Register("b");
   const PublishRequest request{.node = Id("a"),
@@ -120,7 +120,7 @@ TEST_F(Artifacts, ComeWithAKeyAReplicaAndAnOriginAtOnce) {
   EXPECT_THAT(Request("b", "x").origins, SizeIs(1));
 }
 
-TEST_F(Artifacts, AreNotPublishedWhenTheirKeyCannotBeBound) {
+TEST_F(Artifacts, PublishWithUnbindableKey_AddsNoArtifact) {
   Register("a");
   Publish("y");
   ASSERT_TRUE(Bind("k", "y").ok());
@@ -130,7 +130,7 @@ TEST_F(Artifacts, AreNotPublishedWhenTheirKeyCannotBeBound) {
   EXPECT_TRUE(absl::IsNotFound(directory_.DescribeArtifact("x").status()));
 }
 
-TEST_F(Artifacts, KeepOneOriginANodeTheLatest) {
+TEST_F(Artifacts, Artifact_KeepsLatestOriginOfEachNode) {
   Register("a");
   Register("b");
   const auto publish = [&](const std::string& node, const std::string& path) {
@@ -148,14 +148,14 @@ TEST_F(Artifacts, KeepOneOriginANodeTheLatest) {
   EXPECT_EQ(origins[1].files[0].path, "/3");
 }
 
-TEST_F(Artifacts, AReplicaOfAnotherArtifactIsRefused) {
+TEST_F(Artifacts, Publish_RefusesReplicaOfOtherArtifact) {
   Register("a");
   auto plan =
       PublishFrom({.node = Id("a"), .artifact = {.artifact_id = "x"}, .replica = SomeReplica("r", "y")});
   EXPECT_TRUE(absl::IsInvalidArgument(plan.status()));
 }
 
-TEST_F(Artifacts, APublishedReplicaDoesNotUndoANewerUpdate) {
+TEST_F(Artifacts, PublishedReplica_DoesNotUndoNewerUpdate) {
   Register("a");
   Publish("x");
   Update("a", {SomeReplica("r", "x", LocationKind::kCpu, ReplicaState::kDraining)});
@@ -165,7 +165,7 @@ TEST_F(Artifacts, APublishedReplicaDoesNotUndoANewerUpdate) {
   EXPECT_EQ(directory_.counts().replicas, 1u);
 }
 
-TEST_F(Artifacts, WithKeysAreNotDeleted) {
+TEST_F(Artifacts, DeleteArtifact_RefusesArtifactWithKeys) {
   Publish("x");
   for (const char* name : {"k1", "k2", "k3", "k4", "k5", "k6"}) ASSERT_TRUE(Bind(name, "x").ok());
   const absl::Status refused = directory_.PrepareDeleteArtifact("x", true, wall_now()).status();
@@ -176,7 +176,7 @@ TEST_F(Artifacts, WithKeysAreNotDeleted) {
   EXPECT_TRUE(absl::IsNotFound(directory_.PrepareDeleteArtifact("nothing", true, wall_now()).status()));
 }
 
-TEST_F(Artifacts, ThatAreRebackedByAKeyMoveWithIt) {
+TEST_F(Artifacts, ReboundKey_MovesToItsNewArtifact) {
   Publish("x");
   Publish("y");
   ASSERT_TRUE(Bind("k", "x").ok());
@@ -185,7 +185,7 @@ TEST_F(Artifacts, ThatAreRebackedByAKeyMoveWithIt) {
   EXPECT_THAT(directory_.DescribeArtifact("y")->keys, ElementsAre("k"));
 }
 
-TEST_F(Artifacts, AreListedInPagesUnkeyedAndOldEnough) {
+TEST_F(Artifacts, ListArtifacts_FiltersUnkeyedAndOldInPages) {
   for (const char* id : {"a", "b", "c", "d"}) {
     Publish(id);
     now_ += absl::Seconds(1);
@@ -207,7 +207,7 @@ TEST_F(Artifacts, AreListedInPagesUnkeyedAndOldEnough) {
   EXPECT_THAT(ids("", 1, true, wall_now() - absl::Seconds(2)), ElementsAre("a"));
 }
 
-TEST_F(Artifacts, AreFoundByAFileThatTheyWereImportedFrom) {
+TEST_F(Artifacts, ListArtifacts_FindsArtifactByOriginPath) {
   Register("a");
   ASSERT_TRUE(PublishFrom({.node = Id("a"),
                            .artifact = {.artifact_id = "x"},
@@ -227,7 +227,7 @@ TEST_F(Artifacts, AreFoundByAFileThatTheyWereImportedFrom) {
   EXPECT_THAT(ids(""), ElementsAre("put", "x"));
 }
 
-TEST_F(Artifacts, AreRebuiltFromTheirFacts) {
+TEST_F(Artifacts, Apply_RestoresArtifactsAndKeysFromFacts) {
   const DurableFacts facts{
       .artifacts = {{.artifact_id = "x", .image_bytes = 7},
                     {.artifact_id = "gone", .deleted = true, .updated = wall_now()}},
@@ -241,7 +241,7 @@ TEST_F(Artifacts, AreRebuiltFromTheirFacts) {
   EXPECT_EQ(Bind("dead", "x")->revision, 3u);
 }
 
-TEST_F(Artifacts, TombstonesArePurgedWithAge) {
+TEST_F(Artifacts, PurgeTombstones_ForgetsOldDeletions) {
   directory_.Apply(
       {.artifacts = {{.artifact_id = "gone", .deleted = true, .updated = wall_now()}},
        .keys =

@@ -56,7 +56,7 @@ class FillingSources : public DirectoryTest {
   std::map<std::string, std::vector<std::string>> given_up_;
 };
 
-TEST_F(FillingSources, OneThatIsReadyButNotVerifiedIsNoneAndNoCopy) {
+TEST_F(FillingSources, UnverifiedReplica_IsNeitherSourceNorCopy) {
   Have("root");
   ReplicaInfo unverified = SomeReplica("r-a", "x", LocationKind::kGpu);
   unverified.chunks_unverified = 1;
@@ -66,7 +66,7 @@ TEST_F(FillingSources, OneThatIsReadyButNotVerifiedIsNoneAndNoCopy) {
   EXPECT_TRUE(directory_.RequestEviction(Id("a"), "r-a", now_)->granted);
 }
 
-TEST_F(FillingSources, AreOfferedBesideTheReadyOne) {
+TEST_F(FillingSources, FillingReplica_IsOfferedBesideReadyOne) {
   Have("root");
   Fill("a");
   EXPECT_EQ(NodesOf(Ask("a")), Nodes({"root"}));
@@ -83,7 +83,7 @@ TEST_F(FillingSources, ReceiverLooksAgain_LaterReceiversAreAddedAsSources) {
   EXPECT_THAT(Ask("a").granted, SizeIs(1)) << "the last of root, b and c";
 }
 
-TEST_F(FillingSources, AreFoundAmongManyThatHaveNoSlotFree) {
+TEST_F(FillingSources, ReceiversAmongManyFullSources_FindFreeSlots) {
   Have("root");
   Ask("a");
   for (int i = 0; i < 100; ++i) {
@@ -98,7 +98,7 @@ TEST_F(FillingSources, AreFoundAmongManyThatHaveNoSlotFree) {
   EXPECT_LE(short_of_slots, 10u) << "there are seven slots for every six that are wanted";
 }
 
-TEST_F(FillingSources, OfOneArtifactTakeNoneOfTheSlotsOfAnother) {
+TEST_F(FillingSources, SlotsOfOneArtifact_AreNotTakenByAnother) {
   Publish("y");
   Have("root");
   Update("root", {SomeReplica("s-root", "y")});
@@ -126,7 +126,7 @@ class FewSlots : public FillingSources {
   FewSlots() : FillingSources({.soft_grants_per_source = 1, .filling_lanes = {"ucx"}}) {}
 };
 
-TEST_F(FewSlots, AreLookedForAmongOthersEachTime) {
+TEST_F(FewSlots, FreeSlotAmongManyFullSources_IsFoundByRepeatedRequests) {
   for (int i = 0; i < 400; ++i) {
     Register(absl::StrCat("n", i));
     Have(absl::StrCat("n", i));
@@ -183,7 +183,7 @@ TEST_F(FewSlots, FifthOfSlotsFree_EveryReceiverFindsOne) {
   }
 }
 
-TEST_F(FillingSources, AreNotOfferedOverOtherLanes) {
+TEST_F(FillingSources, FillingReplica_IsNotOfferedWithoutSharedLane) {
   Have("root");
   NodeFacts other = SomeNode("other");
   other.lanes = {"rdma"};
@@ -194,7 +194,7 @@ TEST_F(FillingSources, AreNotOfferedOverOtherLanes) {
   EXPECT_THAT(Ask("asks").granted, IsEmpty());
 }
 
-TEST_F(FillingSources, AreHostMemoryOfAKnownArtifact) {
+TEST_F(FillingSources, FillingSource_IsHostMemoryOfKnownArtifact) {
   Update("a", {SomeReplica("r1", "x", LocationKind::kGpu, ReplicaState::kFilling),
                SomeReplica("r2", "x", LocationKind::kDisk, ReplicaState::kFilling),
                SomeReplica("r3", "", LocationKind::kCpu, ReplicaState::kFilling),
@@ -202,7 +202,7 @@ TEST_F(FillingSources, AreHostMemoryOfAKnownArtifact) {
   EXPECT_THAT(Ask("b").granted, IsEmpty());
 }
 
-TEST_F(FillingSources, AreNoCopies) {
+TEST_F(FillingSources, FillingReplica_DoesNotCountAsCopy) {
   Have("root");
   Fill("a");
   EXPECT_FALSE(Evict("root", "r-root").granted);
@@ -210,7 +210,7 @@ TEST_F(FillingSources, AreNoCopies) {
   EXPECT_TRUE(Evict("root", "r-root").granted);
 }
 
-TEST_F(FillingSources, EndTheirGrantsWhenTheyFail) {
+TEST_F(FillingSources, FailedFillingSource_RevokesItsGrants) {
   Have("root");
   Fill("a");
   Ask("a");
@@ -222,7 +222,7 @@ TEST_F(FillingSources, EndTheirGrantsWhenTheyFail) {
   EXPECT_EQ(ended[0].grant.receiver_node, "b");
 }
 
-TEST_F(FillingSources, ThatPullFromTheReceiverAloneAreNotOfferedToIt) {
+TEST_F(FillingSources, SourceThatPullsOnlyFromReceiver_IsNotOffered) {
   Have("root");
   Fill("a");
   ASSERT_EQ(NodesOf(Ask("a")), Nodes({"root"}));
@@ -234,7 +234,7 @@ TEST_F(FillingSources, ThatPullFromTheReceiverAloneAreNotOfferedToIt) {
   EXPECT_THAT(Ask("a").granted, IsEmpty()) << "b has nothing but from it, and c nothing but from b";
 }
 
-TEST_F(FillingSources, InACircleWithoutARootAreNoReasonToWaitAndEndTogether) {
+TEST_F(FillingSources, CircleWithoutRoot_IsNotWaitedForAndEnds) {
   Have("root");
   for (const char* node : {"a", "b", "c"}) {
     Fill(node);
@@ -263,7 +263,7 @@ TEST_F(FillingSources, InACircleWithoutARootAreNoReasonToWaitAndEndTogether) {
   EXPECT_TRUE(ended);
 }
 
-TEST_F(FillingSources, WithoutARootGiveWhatTheyHave) {
+TEST_F(FillingSources, FillingReplicaWithoutRoot_IsOfferedForItsChunks) {
   Have("root");
   Fill("a");
   Ask("a");
@@ -301,7 +301,7 @@ TEST_F(PartialSources, NoWholeReplica_PartialGivesItsChunksOnce) {
   EXPECT_EQ(again->retry_after, absl::ZeroDuration()) << "no transfer brings more of it: nothing to wait for";
 }
 
-TEST_F(PartialSources, AreOfferedBesideWhatLeadsToTheRest) {
+TEST_F(PartialSources, PartialReplica_IsOfferedBesideWholeOne) {
   Have("root");
   for (const char* node : {"a", "c"}) Rest(node);
   Fill("b");
@@ -313,7 +313,7 @@ TEST_F(PartialSources, AreOfferedBesideWhatLeadsToTheRest) {
   EXPECT_EQ(NodesOf(Ask("d", /*sources=*/2)), Nodes({"root", "b"})) << "but after what leads to the rest";
 }
 
-TEST_F(PartialSources, AreNoSourceBesideWhichAnotherHasToBeGood) {
+TEST_F(PartialSources, PartialSource_DoesNotHideWholeSourceWithoutSlots) {
   Rest("a");
   Fill("b");
   ASSERT_EQ(NodesOf(Ask("b")), Nodes({"a"}));
@@ -333,7 +333,7 @@ TEST_F(PartialSources, NoWholeReplica_PartialsAreGrantedTogether) {
   EXPECT_THAT(Ask("b").granted, IsEmpty());
 }
 
-TEST_F(PartialSources, OnTheHostDoNotKeepAReceiverFromTheRestElsewhere) {
+TEST_F(PartialSources, PartialReplicaOnSameHost_DoesNotHideWholeOneElsewhere) {
   Have("root");
   for (const char* node : {"a", "b"}) {
     NodeFacts facts = SomeNode(node);
@@ -345,7 +345,7 @@ TEST_F(PartialSources, OnTheHostDoNotKeepAReceiverFromTheRestElsewhere) {
   EXPECT_EQ(NodesOf(Ask("b")), Nodes({"root", "a"}));
 }
 
-TEST_F(PartialSources, WithoutAChunkAreNotOffered) {
+TEST_F(PartialSources, PartialReplicaWithoutChunks_IsNotOffered) {
   Rest("a", /*chunks_present=*/0);
   EXPECT_THAT(Ask("b").granted, IsEmpty());
 }
@@ -360,7 +360,7 @@ TEST_F(PartialSources, PartialReplica_DoesNotLeadToTheRest) {
   EXPECT_EQ(NodesOf(Ask("root")), Nodes({"b"})) << "what it has, it gives";
 }
 
-TEST_F(PartialSources, LeadOnWhenTheyFillAgain) {
+TEST_F(PartialSources, PartialReplicaThatFillsAgain_IsOfferedLikeFillingOne) {
   Rest("a");
   Fill("b");
   ASSERT_EQ(NodesOf(Ask("b")), Nodes({"a"}));
@@ -371,7 +371,7 @@ TEST_F(PartialSources, LeadOnWhenTheyFillAgain) {
   EXPECT_EQ(NodesOf(Ask("c")), Nodes({"root", "a"}));
 }
 
-TEST_F(PartialSources, AreNoCopiesAndGoWithoutOne) {
+TEST_F(PartialSources, PartialReplica_IsEvictedThoughNoCopyRemains) {
   Have("root");
   Rest("a");
   EXPECT_FALSE(Evict("root", "r-root").granted);
@@ -379,7 +379,7 @@ TEST_F(PartialSources, AreNoCopiesAndGoWithoutOne) {
   EXPECT_EQ(NodesOf(Ask("b")), Nodes({"root"})) << "it may be gone any moment";
 }
 
-TEST_F(PartialSources, GoFromANodeThatDrainsUnlessPinned) {
+TEST_F(PartialSources, DrainingNode_EvictsUnpinnedPartialReplica) {
   Rest("a");
   ReplicaInfo pinned = SomeReplica("r-b", "x", LocationKind::kCpu, ReplicaState::kPartial);
   pinned.pinned = true;
@@ -389,13 +389,13 @@ TEST_F(PartialSources, GoFromANodeThatDrainsUnlessPinned) {
   EXPECT_THAT(Beat("b").evict_replicas, IsEmpty());
 }
 
-TEST_F(PartialSources, GoWithTheirArtifact) {
+TEST_F(PartialSources, PartialReplicaOfDeletedArtifact_IsForgotten) {
   Rest("a");
   Delete("x");
   EXPECT_THAT(Beat("a").forgotten_artifacts, ::testing::ElementsAre("x"));
 }
 
-TEST_F(PartialSources, AreNotWhatATaskAsksFor) {
+TEST_F(PartialSources, PartialReplica_DoesNotCompleteReplicationTask) {
   Rest("a");
   const auto plan = directory_.PrepareTasks(
       {.request_id = "q", .artifact_id = "x", .targets = {{.node = "a", .location = {}}}}, wall_now());
@@ -404,7 +404,7 @@ TEST_F(PartialSources, AreNotWhatATaskAsksFor) {
   EXPECT_TRUE(plan->places.front().task.has_value());
 }
 
-TEST_F(FillingSources, EachReceiverOfAReplicaHasAShareOfItsOwn) {
+TEST_F(FillingSources, Receivers_GetDifferentSharesOfOneReplica) {
   Have("root");
   std::set<uint32_t> shares;
   for (const char* node : {"a", "b", "c"}) {
@@ -419,7 +419,7 @@ TEST_F(FillingSources, EachReceiverOfAReplicaHasAShareOfItsOwn) {
   EXPECT_THAT(shares, ::testing::Contains(Ask("b").granted.front().share)) << "the one that is free again";
 }
 
-TEST_F(FillingSources, AReceiverWithTooFewIsToldToLookAgainAFewTimesAndEverLater) {
+TEST_F(FillingSources, ReceiverWithFewSources_IsToldToLookAgainLaterEachTime) {
   Have("root");
   Fill("a");
   absl::Duration last = absl::ZeroDuration();
@@ -433,7 +433,7 @@ TEST_F(FillingSources, AReceiverWithTooFewIsToldToLookAgainAFewTimesAndEverLater
   EXPECT_EQ(Ask("a").look_again, absl::InfiniteDuration());
 }
 
-TEST_F(FillingSources, AReceiverWithAllThatItWantsIsNotToldToLookAgain) {
+TEST_F(FillingSources, ReceiverWithAllSources_IsNotToldToLookAgain) {
   Have("root");
   Have("b");
   Fill("a");

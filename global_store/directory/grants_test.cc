@@ -64,24 +64,24 @@ TEST_F(Grants, OvertakenSource_ComesAfterOthersUntilItsRestIsOver) {
   EXPECT_EQ(Offered("third", "x"), silent);
 }
 
-TEST_F(Grants, ForAnUnknownArtifactAreNotFound) {
+TEST_F(Grants, GrantForUnknownArtifact_IsNotFound) {
   EXPECT_TRUE(absl::IsNotFound(
       directory_.RequestGrant({.receiver = Id("receiver"), .artifact_id = "nothing"}, now_).status()));
 }
 
-TEST_F(Grants, AreNotGivenToTheHolderItself) {
+TEST_F(Grants, HolderOfReplica_GetsNoGrantFromItself) {
   const GrantOffer offer = Request("source", "x");
   EXPECT_TRUE(offer.granted.empty());
   EXPECT_EQ(offer.no_source_reason, "no other node has a replica");
 }
 
-TEST_F(Grants, AreNotGivenForReplicasThatWereTried) {
+TEST_F(Grants, TriedReplica_IsNotGrantedAgain) {
   const GrantOffer offer = Request("receiver", "x", {"r"});
   EXPECT_TRUE(offer.granted.empty());
   EXPECT_THAT(offer.no_source_reason, HasSubstr("none is ready, intact and untried"));
 }
 
-TEST_F(Grants, AreNotGivenForANodeThatSaysThatItCannotBeReached) {
+TEST_F(Grants, UnreachableSource_IsNotGrantedButNamed) {
   ASSERT_TRUE(directory_.SetUnreachable(Id("source"), true).ok());
   const GrantOffer offer = Request("receiver", "x");
   EXPECT_TRUE(offer.granted.empty());
@@ -95,7 +95,7 @@ TEST_F(Grants, AreNotGivenForANodeThatSaysThatItCannotBeReached) {
   EXPECT_TRUE(absl::IsNotFound(directory_.SetUnreachable(Id("unknown"), true)));
 }
 
-TEST_F(Grants, AreNotWaitedForAtANodeThatSaysThatItCannotBeReached) {
+TEST_F(Grants, UnreachableFillingSource_IsNotWaitedFor) {
   ASSERT_TRUE(directory_.SetUnreachable(Id("source"), true).ok());
   Update("source", {SomeReplica("r", "x", LocationKind::kCpu, ReplicaState::kFilling)});
   const GrantOffer offer = Request("receiver", "x");
@@ -104,7 +104,7 @@ TEST_F(Grants, AreNotWaitedForAtANodeThatSaysThatItCannotBeReached) {
   EXPECT_THAT(Request("receiver", "x", {"r"}).waiting_for, IsEmpty()) << "it was tried, and is not a copy";
 }
 
-TEST_F(Grants, AreNotGivenWhereNoLaneIsShared) {
+TEST_F(Grants, SourceWithoutSharedLane_IsNotGranted) {
   NodeFacts other = SomeNode("other");
   other.lanes = {"carrier pigeon"};
   Register(other);
@@ -113,7 +113,7 @@ TEST_F(Grants, AreNotGivenWhereNoLaneIsShared) {
   EXPECT_THAT(offer.no_source_reason, HasSubstr("shares any lane"));
 }
 
-TEST_F(Grants, AreSpreadOverTheSources) {
+TEST_F(Grants, Grants_AreSpreadOverSources) {
   Register("second");
   Update("second", {SomeReplica("r2", "x")});
   const GrantOffer first = Request("receiver", "x");
@@ -122,7 +122,7 @@ TEST_F(Grants, AreSpreadOverTheSources) {
   EXPECT_NE(first.granted.front().grant.replica_id, second.granted.front().grant.replica_id);
 }
 
-TEST_F(Grants, SeveralOfOneTransferAreOfDifferentSourcesAlsoAcrossRequests) {
+TEST_F(Grants, GrantsOfOneTransfer_HaveDifferentSources) {
   for (const char* node : {"second", "third"}) {
     Register(node);
     Update(node, {SomeReplica(absl::StrCat("r-", node), "x")});
@@ -144,7 +144,7 @@ TEST_F(Grants, SeveralOfOneTransferAreOfDifferentSourcesAlsoAcrossRequests) {
   EXPECT_THAT(directory_.RequestGrant(request, now_)->granted, IsEmpty());
 }
 
-TEST_F(Grants, EndOnceAndCompletingThemAgainIsFine) {
+TEST_F(Grants, CompleteGrant_EndsOnceAndAcceptsRepeats) {
   const std::string id = MustRequest();
   EXPECT_TRUE(Complete(id).ok());
   EXPECT_TRUE(Complete(id, GrantEnd::kFailed).ok());
@@ -156,19 +156,19 @@ TEST_F(Grants, EndOnceAndCompletingThemAgainIsFine) {
   EXPECT_THAT(Beat("receiver").revoked_grants, IsEmpty());
 }
 
-TEST_F(Grants, CompletedByANodeThatIsNotRegisteredAreFine) {
+TEST_F(Grants, CompleteGrant_AcceptsUnregisteredNode) {
   EXPECT_TRUE(
       directory_.CompleteGrant(Id("from before the restart"), "t", GrantEnd::kSucceeded, false, now_).ok());
 }
 
-TEST_F(Grants, AreCompletedByTheirReceiverOnly) {
+TEST_F(Grants, CompleteGrant_RefusesOtherThanReceiver) {
   const std::string id = MustRequest();
   EXPECT_TRUE(absl::IsPermissionDenied(
       directory_.CompleteGrant(Id("source"), id, GrantEnd::kSucceeded, /*source_corrupt=*/true, now_)));
   EXPECT_NE(directory_.FindGrant(id), nullptr);
 }
 
-TEST_F(Grants, LiveAsLongAsTheirReceiverNamesThem) {
+TEST_F(Grants, Grant_LivesWhileReceiverNamesIt) {
   const std::string id = MustRequest();
   for (int i = 0; i < 10; ++i) {
     Pass(options_.node_ttl);
@@ -178,7 +178,7 @@ TEST_F(Grants, LiveAsLongAsTheirReceiverNamesThem) {
   EXPECT_THAT(directory_.TakeEndedGrants(), IsEmpty());
 }
 
-TEST_F(Grants, OfAReceiverThatNoLongerNamesThemExpireAndBothEndsAreTold) {
+TEST_F(Grants, UnnamedGrant_ExpiresAndBothNodesAreTold) {
   const std::string id = MustRequest();
   while (directory_.FindGrant(id) != nullptr) {
     ASSERT_LT(now_, SteadyTime() + absl::Seconds(1'700'000'000) + 2 * options_.grant_ttl);
@@ -193,7 +193,7 @@ TEST_F(Grants, OfAReceiverThatNoLongerNamesThemExpireAndBothEndsAreTold) {
   EXPECT_THAT(Beat("receiver").revoked_grants, ElementsAre(id));
 }
 
-TEST_F(Grants, AreToldAsRevokedForALimitedTime) {
+TEST_F(Grants, Revocation_IsRepeatedForLimitedTime) {
   MustRequest();
   Delete("x");
   ASSERT_THAT(Beat("source").revoked_grants, SizeIs(1));
@@ -213,7 +213,7 @@ TEST_F(Grants, HeartbeatOfOtherNode_DoesNotRenewGrant) {
   EXPECT_EQ(directory_.FindGrant(id)->expires, expires + absl::Seconds(3));
 }
 
-TEST_F(Grants, OfAReceiverThatDiedExpireAndTheSourceIsTold) {
+TEST_F(Grants, GrantOfDeadReceiver_ExpiresAndSourceIsTold) {
   const std::string id = MustRequest();
   Pass(options_.node_ttl + absl::Seconds(1));
   EXPECT_EQ(directory_.counts().nodes, 1u);
@@ -221,7 +221,7 @@ TEST_F(Grants, OfAReceiverThatDiedExpireAndTheSourceIsTold) {
   EXPECT_THAT(directory_.TakeEndedGrants(), SizeIs(1));
 }
 
-TEST_F(Grants, FromASourceThatDiedExpireAndTheReceiverIsTold) {
+TEST_F(Grants, GrantOfDeadSource_ExpiresAndReceiverIsTold) {
   const std::string id = MustRequest();
   now_ += options_.node_ttl + absl::Seconds(1);
   Beat("receiver", {id});
@@ -230,7 +230,7 @@ TEST_F(Grants, FromASourceThatDiedExpireAndTheReceiverIsTold) {
   EXPECT_THAT(directory_.TakeEndedGrants(), SizeIs(1));
 }
 
-TEST_F(Grants, ForAnArtifactThatIsDeletedAreRevoked) {
+TEST_F(Grants, DeletedArtifact_RevokesItsGrants) {
   const std::string id = MustRequest();
   Delete("x");
   const auto ended = directory_.TakeEndedGrants();
@@ -239,7 +239,7 @@ TEST_F(Grants, ForAnArtifactThatIsDeletedAreRevoked) {
   EXPECT_THAT(Beat("source").revoked_grants, ElementsAre(id));
 }
 
-TEST_F(Grants, ThatFoundCorruptBytesTakeTheReplicaOutOfOffer) {
+TEST_F(Grants, CorruptReplica_IsNoLongerOffered) {
   const std::string id = MustRequest();
   ASSERT_TRUE(Complete(id, GrantEnd::kFailed, /*corrupt=*/true).ok());
   EXPECT_EQ(Offered("receiver", "x"), "");
@@ -250,7 +250,7 @@ TEST_F(Grants, ThatFoundCorruptBytesTakeTheReplicaOutOfOffer) {
   EXPECT_EQ(Offered("receiver", "x"), "r-anew");
 }
 
-TEST_F(Grants, AreRepeatedWhileTheyLive) {
+TEST_F(Grants, RepeatedRequest_GetsSameGrantWhileItLives) {
   const std::string id = MustRequest();
   auto repeated = directory_.RepeatOffer(id, now_);
   ASSERT_TRUE(repeated.has_value() && !repeated->granted.empty());
@@ -260,7 +260,7 @@ TEST_F(Grants, AreRepeatedWhileTheyLive) {
   EXPECT_FALSE(directory_.RepeatOffer(id, now_).has_value());
 }
 
-TEST_F(Grants, TokensLastAsLongAsTheReceiverExpectsWithinBounds) {
+TEST_F(Grants, TokenLifetime_FollowsReceiverTimeoutWithinLimits) {
   const auto token_age = [&](absl::Duration timeout) {
     auto offer = directory_.RequestGrant(
         {.receiver = Id("receiver"), .artifact_id = "x", .destination = {}, .timeout = timeout}, now_);
@@ -273,7 +273,7 @@ TEST_F(Grants, TokensLastAsLongAsTheReceiverExpectsWithinBounds) {
 
 // By what the nodes say of their links: the receiver has one that is slow and one that is not, and gets no
 // other slow one.
-TEST_F(Grants, BesideOthersATransferHoldsOneSourceOnASlowLinkAtMost) {
+TEST_F(Grants, Transfer_GetsOneSlowLinkSourceBesideFastOnes) {
   const auto join = [&](const std::string& id, const std::string& mbit) {
     NodeFacts facts = SomeNode(id);
     facts.labels = {{"link_mbit", mbit}};

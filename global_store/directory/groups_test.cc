@@ -56,7 +56,7 @@ class Groups : public DirectoryTest {
   int requests_ = 0;
 };
 
-TEST_F(Groups, FormWhenAllTheirNodesHaveCome) {
+TEST_F(Groups, Group_FormsWhenAllItsNodesJoined) {
   Prepare({"a", "b", "c"});
   const std::string id = Replicate({"a", "b", "c"});
   ASSERT_NE(id, "");
@@ -77,7 +77,7 @@ TEST_F(Groups, FormWhenAllTheirNodesHaveCome) {
   EXPECT_TRUE(absl::IsNotFound(Join("b", "w9").status()));
 }
 
-TEST_F(Groups, AllTasksOfOneAreHandedOutAtOnce) {
+TEST_F(Groups, TasksOfGroup_AreHandedOutTogether) {
   const std::vector<Location> gpus = {{LocationKind::kGpu, 0}, {LocationKind::kGpu, 1},
                                       {LocationKind::kGpu, 2}, {LocationKind::kGpu, 3},
                                       {LocationKind::kGpu, 4}, {LocationKind::kGpu, 5}};
@@ -93,7 +93,7 @@ TEST_F(Groups, AllTasksOfOneAreHandedOutAtOnce) {
   EXPECT_THAT(directory_.TakeTasks(Id("b"), now_).value(), SizeIs(gpus.size()));
 }
 
-TEST_F(Groups, AreMadeUnaskedWhereTheyAreExpectedToBeFaster) {
+TEST_F(Groups, Group_IsMadeByDefaultOnlyWhereItIsFaster) {
   Prepare({"a", "b", "c", "d"});
   EXPECT_EQ(Replicate({"a"}), "") << "one node";
   EXPECT_EQ(Replicate({"b", "c"}), "") << "a source sends it twice at most";
@@ -103,7 +103,7 @@ TEST_F(Groups, AreMadeUnaskedWhereTheyAreExpectedToBeFaster) {
   EXPECT_EQ(Replicate({"d"}), "");
 }
 
-TEST_F(Groups, SmallArtifactsAreBroadcastOnlyWhereThatIsAskedFor) {
+TEST_F(Groups, SmallArtifact_IsBroadcastOnlyOnRequest) {
   Prepare({"a", "b", "c"}, 1 << 20);
   EXPECT_EQ(Replicate({"a", "b"}, TaskLane::kAuto, {kGpu0}), "");
   EXPECT_NE(Replicate({"a", "b", "c"}, TaskLane::kNccl, {kGpu1}), "");
@@ -123,7 +123,7 @@ TEST_F(Groups, NodeThatCannot_IsLeftOutAndLaneNcclSaysWhy) {
   EXPECT_EQ(directory_.GroupsOf("a", now_)[0].world_size, 6u);
 }
 
-TEST_F(Groups, AReplicaThatIsReadyOnAGpuIsTheRoot) {
+TEST_F(Groups, ReadyDeviceReplica_IsRootOfTheGroup) {
   Prepare({"a", "b", "c"});
   Update("c", {SomeReplica("r", "x", LocationKind::kGpu)});
   ASSERT_NE(Replicate({"a", "b"}), "");
@@ -143,7 +143,7 @@ TEST_F(Groups, ReplicaInHostMemory_ItsNodeIsTheRootsNode) {
   EXPECT_FALSE(directory_.GroupsOf("a", now_)[0].has_root);
 }
 
-TEST_F(Groups, ThatDoNotFormInTimeAreOver) {
+TEST_F(Groups, GroupThatDoesNotFormInTime_IsAborted) {
   Prepare({"a", "b", "c"});
   const std::string id = Replicate({"a", "b", "c"});
   EXPECT_THAT(directory_.GroupsOf("b", now_), SizeIs(1));
@@ -154,7 +154,7 @@ TEST_F(Groups, ThatDoNotFormInTimeAreOver) {
   EXPECT_TRUE(absl::IsAborted(Join("b", id).status()));
 }
 
-TEST_F(Groups, AreOverForAllWhenOneGivesUpOrGoes) {
+TEST_F(Groups, GroupMemberThatLeaves_AbortsGroupForAll) {
   Prepare({"a", "b", "c"});
   const std::string first = Replicate({"a", "b", "c"}, TaskLane::kAuto, {kGpu0});
   EXPECT_TRUE(Join("b", first).ok());
@@ -167,7 +167,7 @@ TEST_F(Groups, AreOverForAllWhenOneGivesUpOrGoes) {
   EXPECT_TRUE(absl::IsAborted(Join("b", second).status()));
 }
 
-TEST_F(Groups, ThatFailedOnceAllHadComeAreNotTriedAgainForAWhileUnlessAskedFor) {
+TEST_F(Groups, FailedGroup_IsNotRepeatedDuringPauseUnlessRequested) {
   Prepare({"a", "b", "c", "d", "e", "f"});
   const auto fail = [&](const std::vector<std::string>& nodes, const absl::Status& why) {
     const std::string id = Replicate(nodes, TaskLane::kAuto, {kGpu0});
@@ -201,7 +201,7 @@ TEST_F(Groups, GroupOverBeforeAnyNodeWasTold_IsForgotten) {
   EXPECT_TRUE(absl::IsNotFound(Join("b", id).status()));
 }
 
-TEST_F(Groups, EndWithTheirTasks) {
+TEST_F(Groups, Group_EndsWithItsTasks) {
   Prepare({"a", "b", "c"});
   const std::string id = Replicate({"a", "b", "c"}, TaskLane::kAuto, {kGpu0});
   for (const std::string node : {"b", "c"}) ASSERT_TRUE(Join(node, id).ok());

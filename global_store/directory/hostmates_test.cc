@@ -67,7 +67,7 @@ class Hostmates : public DirectoryTest {
   std::map<std::string, std::vector<std::string>> given_up_;
 };
 
-TEST_F(Hostmates, WaitForTheReportOfTheOneThatPullsOverTheNetworkAndCopyFromIt) {
+TEST_F(Hostmates, Hostmates_WaitForPullingNodeAndCopyFromIt) {
   ASSERT_EQ(NodesOf(Ask("a")), Nodes({"root"}));
   for (const char* node : {"b", "c"}) {
     const GrantOffer offer = Ask(node);
@@ -82,7 +82,7 @@ TEST_F(Hostmates, WaitForTheReportOfTheOneThatPullsOverTheNetworkAndCopyFromIt) 
   }
 }
 
-TEST_F(Hostmates, GoOnWithoutItAfterHalfASecondAndAFewQuestions) {
+TEST_F(Hostmates, Hostmate_PullsItselfAfterHalfASecond) {
   Ask("a");
   Fill("b");
   const SteadyTime begin = now_;
@@ -94,7 +94,7 @@ TEST_F(Hostmates, GoOnWithoutItAfterHalfASecondAndAFewQuestions) {
   EXPECT_LE(asked, 8);
 }
 
-TEST_F(Hostmates, TakeOverOneAfterTheOther) {
+TEST_F(Hostmates, Hostmates_TakeOverOneAfterAnother) {
   Ask("a");
   for (const char* node : {"b", "c"}) Fill(node);
   ASSERT_TRUE(MustWait(Ask("b", {"c"})));
@@ -104,7 +104,7 @@ TEST_F(Hostmates, TakeOverOneAfterTheOther) {
   EXPECT_EQ(NodesOf(Ask("c")), Nodes({"b"})) << "its turn has begun";
 }
 
-TEST_F(Hostmates, WhenTheOneThatPullsGivesNothingOneOfThemPullsBesideItAndTheOthersCopyFromThatOne) {
+TEST_F(Hostmates, StalledPull_IsReplacedByOneHostmateForTheOthers) {
   Ask("a");
   Fill("a");
   for (const char* node : {"b", "c"}) {
@@ -126,7 +126,7 @@ TEST_F(Hostmates, WhenTheOneThatPullsGivesNothingOneOfThemPullsBesideItAndTheOth
   EXPECT_EQ(NodesOf(Ask("c", {"a", "b"})), Nodes({"root"}));
 }
 
-TEST_F(Hostmates, WhenTheirHostBringsNothingAreNotGivenMoreOfIt) {
+TEST_F(Hostmates, StalledHost_GivesReceiverSourceElsewhere) {
   Ask("a");
   Fill("a");
   for (const char* node : {"b", "c", "d"}) Fill(node);
@@ -142,7 +142,7 @@ TEST_F(Hostmates, WhenTheirHostBringsNothingAreNotGivenMoreOfIt) {
   EXPECT_EQ(NodesOf(Ask("b", held)), Nodes({"root"})) << "and so where the others were not asked yet";
 }
 
-TEST_F(Hostmates, WaitNoLongerForSeveralThanForOne) {
+TEST_F(Hostmates, RestartingHostmate_DoesNotExtendTheWait) {
   Fill("b");
   const SteadyTime begin = now_;
   GrantOffer offer;
@@ -156,7 +156,7 @@ TEST_F(Hostmates, WaitNoLongerForSeveralThanForOne) {
   EXPECT_LE(now_ - begin, kTurn + absl::Milliseconds(200));
 }
 
-TEST_F(Hostmates, DoNotWaitForWhatWillNotServeThem) {
+TEST_F(Hostmates, HostmateThatCannotServe_IsNotWaitedFor) {
   Ask("a", {}, LocationKind::kGpu);
   EXPECT_EQ(NodesOf(Ask("b")), Nodes({"root"})) << "a GPU replica does not serve while it fills";
   NodeFacts other = SomeNode("e");
@@ -167,7 +167,7 @@ TEST_F(Hostmates, DoNotWaitForWhatWillNotServeThem) {
   EXPECT_EQ(NodesOf(Ask("f")), Nodes({"root"})) << "they are not of its host";
 }
 
-TEST_F(Hostmates, DoNotWaitForOneThatPullsFromTheirOwnHost) {
+TEST_F(Hostmates, HostmateThatPullsWithinHost_IsNotWaitedFor) {
   Update("d", {SomeReplica("r-d", "x", LocationKind::kDisk)});
   GiveUpAll("root");
   Update("root", {SomeReplica("r-root", "x", LocationKind::kCpu, ReplicaState::kGone)});

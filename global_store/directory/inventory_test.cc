@@ -30,7 +30,7 @@ class Inventory : public DirectoryTest {
   }
 };
 
-TEST_F(Inventory, FollowsTheUpdatesOfANode) {
+TEST_F(Inventory, Inventory_FollowsReplicaUpdates) {
   Update("a", {SomeReplica("r1", "x"), SomeReplica("r2", "x")});
   EXPECT_THAT(ReplicasOf("x"), ElementsAre("r1", "r2"));
   Update("a", {SomeReplica("r1", "x", LocationKind::kCpu, ReplicaState::kGone)});
@@ -38,7 +38,7 @@ TEST_F(Inventory, FollowsTheUpdatesOfANode) {
   EXPECT_THAT(ReplicasOf("x"), IsEmpty());
 }
 
-TEST_F(Inventory, OffersAReplicaOnlyOnceItIsReady) {
+TEST_F(Inventory, Replica_IsOfferedOnlyWhileReady) {
   Update("a", {SomeReplica("r", "", LocationKind::kCpu, ReplicaState::kAllocating)});
   Update("a", {SomeReplica("r", "x", LocationKind::kCpu, ReplicaState::kFilling)});
   EXPECT_EQ(Offered("b", "x"), "");
@@ -48,14 +48,14 @@ TEST_F(Inventory, OffersAReplicaOnlyOnceItIsReady) {
   EXPECT_EQ(Offered("b", "x"), "");
 }
 
-TEST_F(Inventory, IgnoresAnUpdateThatWasAppliedAlready) {
+TEST_F(Inventory, RepeatedUpdate_IsIgnored) {
   ASSERT_TRUE(UpdateAt(1, {SomeReplica("r", "x")}).ok());
   ASSERT_TRUE(UpdateAt(2, {SomeReplica("r", "x", LocationKind::kCpu, ReplicaState::kGone)}).ok());
   EXPECT_EQ(UpdateAt(1, {SomeReplica("r", "x")}).value(), false);
   EXPECT_THAT(ReplicasOf("x"), IsEmpty());
 }
 
-TEST_F(Inventory, IsWantedAfterAGapUntilItCame) {
+TEST_F(Inventory, UpdateGap_RequestsInventoryUntilItArrives) {
   ASSERT_TRUE(UpdateAt(1, {SomeReplica("r1", "x")}).ok());
   EXPECT_EQ(UpdateAt(3, {SomeReplica("r3", "x")}).value(), true);
   EXPECT_THAT(ReplicasOf("x"), ElementsAre("r1", "r3"));
@@ -67,18 +67,18 @@ TEST_F(Inventory, IsWantedAfterAGapUntilItCame) {
   EXPECT_EQ(UpdateAt(4, {}).value(), false);
 }
 
-TEST_F(Inventory, IsWantedFromANodeThatJustRegistered) {
+TEST_F(Inventory, NewlyRegisteredNode_IsAskedForInventory) {
   ASSERT_TRUE(directory_.RegisterNode(SomeNode("c"), {}, now_).ok());
   EXPECT_TRUE(directory_.Heartbeat(Id("c"), {}, {}, 0, now_)->inventory_wanted);
 }
 
-TEST_F(Inventory, IsWantedWhenAnUpdateThatAHeartbeatNamedHasNotComeByTheNext) {
+TEST_F(Inventory, UpdateMissingAtSecondHeartbeat_RequestsInventory) {
   EXPECT_FALSE(directory_.Heartbeat(Id("a"), {}, {}, 1, now_)->inventory_wanted)
       << "it may have overtaken the update";
   EXPECT_TRUE(directory_.Heartbeat(Id("a"), {}, {}, 1, now_)->inventory_wanted);
 }
 
-TEST_F(Inventory, OlderThanTheLastUpdateChangesNothingAndIsWantedAgain) {
+TEST_F(Inventory, InventoryOlderThanUpdates_IsIgnoredAndRequestedAgain) {
   ASSERT_TRUE(UpdateAt(1, {SomeReplica("r1", "x")}).ok());
   ASSERT_TRUE(UpdateAt(2, {SomeReplica("r2", "x")}).ok());
   ASSERT_TRUE(Reconcile(1, {SomeReplica("r1", "x")}).ok());
@@ -115,7 +115,7 @@ TEST_F(Inventory, ListedArtifactNotPublished_IsNamedAsUnknown) {
   EXPECT_THAT(*unknown, ElementsAre("lost"));
 }
 
-TEST_F(Inventory, ReplicasThatItNoLongerListsEndTheirGrants) {
+TEST_F(Inventory, OmittedReplica_LosesItsGrants) {
   Update("a", {SomeReplica("r", "x")});
   const GrantOffer offer = Request("b", "x");
   ASSERT_FALSE(offer.granted.empty());
@@ -127,7 +127,7 @@ TEST_F(Inventory, ReplicasThatItNoLongerListsEndTheirGrants) {
   EXPECT_THAT(Beat("b").revoked_grants, ElementsAre(offer.granted.front().grant.grant_id));
 }
 
-TEST_F(Inventory, ADeletedArtifactIsForgottenUntilNoReplicaOfItIsListed) {
+TEST_F(Inventory, DeletedArtifact_IsForgottenUntilItsReplicasAreGone) {
   Update("a", {SomeReplica("r1", "x"), SomeReplica("r2", "x", LocationKind::kDisk)});
   EXPECT_THAT(Beat("a").forgotten_artifacts, IsEmpty());
   Delete("x");
@@ -139,7 +139,7 @@ TEST_F(Inventory, ADeletedArtifactIsForgottenUntilNoReplicaOfItIsListed) {
   EXPECT_THAT(Beat("a").forgotten_artifacts, IsEmpty());
 }
 
-TEST_F(Inventory, OfANodeThatWasAwayDoesNotBringADeletedArtifactBack) {
+TEST_F(Inventory, LateInventory_DoesNotRestoreDeletedArtifact) {
   Delete("x");
   auto unknown = Reconcile(1, {SomeReplica("r", "x", LocationKind::kDisk)});
   ASSERT_TRUE(unknown.ok());
@@ -152,14 +152,14 @@ TEST_F(Inventory, OfANodeThatWasAwayDoesNotBringADeletedArtifactBack) {
 
 class Eviction : public Inventory {};
 
-TEST_F(Eviction, IsGrantedWhereAnotherReadyReplicaStays) {
+TEST_F(Eviction, Eviction_IsGrantedWhenOtherReadyReplicaExists) {
   Update("a", {SomeReplica("r1", "x")});
   Update("b", {SomeReplica("r2", "x")});
   EXPECT_TRUE(Evict("a", "r1").granted);
   EXPECT_TRUE(Evict("a", "r1").granted) << "asked again";
 }
 
-TEST_F(Eviction, IsRefusedForTheLastCopy) {
+TEST_F(Eviction, EvictionOfLastCopy_IsRefused) {
   Update("a", {SomeReplica("r1", "x")});
   const EvictionDecision decision = Evict("a", "r1");
   EXPECT_FALSE(decision.granted);
@@ -192,14 +192,14 @@ TEST_F(Eviction, ManyHolders_AreAskedInTurnsUntilOneProves) {
   EXPECT_TRUE(Evict("a", "r", liars).granted);
 }
 
-TEST_F(Eviction, OfTwoCopiesAtOnceIsGrantedToOne) {
+TEST_F(Eviction, ConcurrentEvictionsOfTwoCopies_GrantOne) {
   Update("a", {SomeReplica("r1", "x")});
   Update("b", {SomeReplica("r2", "x")});
   EXPECT_TRUE(Evict("a", "r1").granted);
   EXPECT_FALSE(Evict("b", "r2").granted);
 }
 
-TEST_F(Eviction, OnceGrantedTheReplicaIsNoLongerOfferedWhateverIsReported) {
+TEST_F(Eviction, ReplicaGrantedForEviction_IsNoLongerOffered) {
   Register("c");
   Update("a", {SomeReplica("r1", "x")});
   Update("b", {SomeReplica("r2", "x")});
@@ -212,7 +212,7 @@ TEST_F(Eviction, OnceGrantedTheReplicaIsNoLongerOfferedWhateverIsReported) {
   EXPECT_EQ(Offered("b", "x"), "r1");
 }
 
-TEST_F(Eviction, ReplicasThatAreNotReadyCorruptOrOnDrainingNodesAreNoCopies) {
+TEST_F(Eviction, UnreadyCorruptOrDrainingReplica_DoesNotCountAsCopy) {
   Register("c");
   Update("a", {SomeReplica("r1", "x")});
   Update("b", {SomeReplica("r2", "x", LocationKind::kCpu, ReplicaState::kFilling)});
@@ -226,25 +226,25 @@ TEST_F(Eviction, ReplicasThatAreNotReadyCorruptOrOnDrainingNodesAreNoCopies) {
   EXPECT_FALSE(Evict("a", "r1").granted);
 }
 
-TEST_F(Eviction, APackedFileCountsEvenOnTheSameNode) {
+TEST_F(Eviction, PackedFileOnSameNode_CountsAsCopy) {
   Update("a", {SomeReplica("memory", "x"), SomeReplica("packed", "x", LocationKind::kDisk)});
   EXPECT_TRUE(Evict("a", "memory").granted);
   EXPECT_FALSE(Evict("a", "packed").granted);
 }
 
-TEST_F(Eviction, OfWhatIsDeletedOrUnfinishedIsGranted) {
+TEST_F(Eviction, EvictionOfDeletedOrUnfinishedReplica_IsGranted) {
   Update("a", {SomeReplica("r1", "x"), SomeReplica("r2", "y", LocationKind::kCpu, ReplicaState::kFilling)});
   EXPECT_TRUE(Evict("a", "r2").granted);
   Delete("x");
   EXPECT_TRUE(Evict("a", "r1").granted);
 }
 
-TEST_F(Eviction, OfTheOnlyCopyOfAnUnpublishedArtifactIsRefused) {
+TEST_F(Eviction, EvictionOfUnpublishedReplica_IsRefused) {
   Update("a", {SomeReplica("r", "unpublished")});
   EXPECT_FALSE(Evict("a", "r").granted);
 }
 
-TEST_F(Eviction, OfAnUnknownReplicaIsRefusedAndAsksForTheInventory) {
+TEST_F(Eviction, EvictionOfUnknownReplica_RequestsInventory) {
   EXPECT_TRUE(absl::IsNotFound(directory_.RequestEviction(Id("a"), "never heard of", now_).status()));
   EXPECT_TRUE(Beat("a").inventory_wanted);
 }

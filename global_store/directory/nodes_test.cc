@@ -10,14 +10,14 @@ using ::testing::SizeIs;
 
 class Nodes : public DirectoryTest {};
 
-TEST_F(Nodes, GetAGrantKeyEachOfItsOwn) {
+TEST_F(Nodes, Nodes_GetDifferentGrantKeys) {
   auto a = directory_.RegisterNode(SomeNode("a"), {}, now_);
   auto b = directory_.RegisterNode(SomeNode("b"), {}, now_);
   ASSERT_TRUE(a.ok() && b.ok());
   EXPECT_NE(a->grant_key, b->grant_key);
 }
 
-TEST_F(Nodes, RegisteringTheSameIncarnationAgainKeepsTheKeyAndTheReplicas) {
+TEST_F(Nodes, RepeatedRegistration_KeepsKeyAndReplicas) {
   Register("a");
   Publish("x");
   Update("a", {SomeReplica("r", "x")});
@@ -29,7 +29,7 @@ TEST_F(Nodes, RegisteringTheSameIncarnationAgainKeepsTheKeyAndTheReplicas) {
   EXPECT_TRUE(Beat("a").inventory_wanted);
 }
 
-TEST_F(Nodes, ANewIncarnationReplacesTheOldOneAndDropsItsSoftState) {
+TEST_F(Nodes, NewIncarnation_DropsSoftStateOfPreviousOne) {
   Register("a");
   Register("b");
   Publish("x");
@@ -47,7 +47,7 @@ TEST_F(Nodes, ANewIncarnationReplacesTheOldOneAndDropsItsSoftState) {
   EXPECT_FALSE(directory_.FindNode("a", now_)->draining);
 }
 
-TEST_F(Nodes, HaveTheLabelsThatTheyRegisterWithIfThoseKeepToTheRules) {
+TEST_F(Nodes, RegisterNode_ChecksLabels) {
   NodeFacts facts = SomeNode("a");
   facts.labels = {{"zone", "a"}};
   ASSERT_TRUE(directory_.RegisterNode(facts, {}, now_).ok());
@@ -58,7 +58,7 @@ TEST_F(Nodes, HaveTheLabelsThatTheyRegisterWithIfThoseKeepToTheRules) {
   EXPECT_THAT(refused.message(), HasSubstr("value of a label"));
 }
 
-TEST_F(Nodes, ANodeIdIsBoundToOneNameUntilItIsForgotten) {
+TEST_F(Nodes, NodeId_IsBoundToOneNameUntilForgotten) {
   const auto bind = [&](const NodeFacts& node) {
     const absl::StatusOr<DurableFacts> facts = directory_.PrepareBindNode(node);
     if (facts.ok()) directory_.Apply(*facts, now_);
@@ -84,7 +84,7 @@ TEST_F(Nodes, ANodeIdIsBoundToOneNameUntilItIsForgotten) {
   EXPECT_THAT(bind(node)->nodes, ElementsAre(NodeBinding{"a", "other"}));
 }
 
-TEST_F(Nodes, ANameThatHasAnotherNodeIdLeavesTheOneBefore) {
+TEST_F(Nodes, NameMovedToOtherNodeId_LeavesPreviousId) {
   directory_.Apply(*directory_.PrepareBindNode(SomeNode("a")), now_);
   NodeFacts moved = SomeNode("b");
   moved.name = SomeNode("a").name;
@@ -96,7 +96,7 @@ TEST_F(Nodes, ANameThatHasAnotherNodeIdLeavesTheOneBefore) {
   EXPECT_TRUE(absl::IsAlreadyExists(directory_.PrepareBindNode(moved).status()));
 }
 
-TEST_F(Nodes, CallsOfAReplacedIncarnationAreAborted) {
+TEST_F(Nodes, CallsOfReplacedIncarnation_AreAborted) {
   Register("a", 5);
   const NodeIdentity old = Id("a", 4);
   EXPECT_TRUE(absl::IsAborted(directory_.RegisterNode(SomeNode("a", 4), {}, now_).status()));
@@ -110,7 +110,7 @@ TEST_F(Nodes, CallsOfAReplacedIncarnationAreAborted) {
       directory_.PreparePublish({.node = old, .artifact = {.artifact_id = "x"}}, wall_now()).status()));
 }
 
-TEST_F(Nodes, CallsOfAnUnknownNodeAskItToRegister) {
+TEST_F(Nodes, CallsOfUnknownNode_AskItToRegister) {
   EXPECT_TRUE(absl::IsNotFound(directory_.Heartbeat(Id("a"), {}, {}, 0, now_).status()));
   Register("a", 2);
   const absl::Status newer = directory_.Heartbeat(Id("a", 3), {}, {}, 0, now_).status();
@@ -118,7 +118,7 @@ TEST_F(Nodes, CallsOfAnUnknownNodeAskItToRegister) {
   EXPECT_THAT(newer.message(), HasSubstr("register"));
 }
 
-TEST_F(Nodes, ANameBelongsToOneLiveNode) {
+TEST_F(Nodes, NodeName_BelongsToOneLiveNode) {
   Register("a");
   NodeFacts other = SomeNode("b");
   other.name = "name-a";
@@ -132,7 +132,7 @@ TEST_F(Nodes, ANameBelongsToOneLiveNode) {
   EXPECT_TRUE(directory_.RegisterNode(other, {}, now_).ok());
 }
 
-TEST_F(Nodes, AClashOfNamesDoesNotEndTheOldIncarnation) {
+TEST_F(Nodes, NameClash_KeepsPreviousIncarnation) {
   Register("a");
   Register("b");
   NodeFacts renamed = SomeNode("b", 2);
@@ -152,7 +152,7 @@ TEST_F(Nodes, RegistrationWithoutIdentity_IsRefused) {
   }
 }
 
-TEST_F(Nodes, AreGoneWithTheirReplicasWhenTheirHeartbeatsStop) {
+TEST_F(Nodes, SilentNode_ExpiresWithItsReplicas) {
   Register("a");
   Register("b");
   Publish("x");
@@ -169,7 +169,7 @@ TEST_F(Nodes, AreGoneWithTheirReplicasWhenTheirHeartbeatsStop) {
 
 // Another process's registration under its id, however high its incarnation, keeps a node out only while it
 // lives.
-TEST_F(Nodes, ThatWereReplacedTakeTheirPlaceAgainOnceTheOtherIsSilent) {
+TEST_F(Nodes, ReplacedNode_ReturnsWhenItsReplacementIsSilent) {
   constexpr uint64_t kHighest = (uint64_t{1} << 63) - 1;
   Register("a", 5);
   Register("a", kHighest);
@@ -191,7 +191,7 @@ TEST_F(Nodes, ReplacedNode_IsToldWhichNodeReplacedIt) {
   EXPECT_THAT(replaced.message(), HasSubstr("name-a at a:7000"));
 }
 
-TEST_F(Nodes, OfOneIncarnationAtTwoAddressesAreTwoProcessesAndTheFirstStays) {
+TEST_F(Nodes, SameIncarnationAtOtherAddress_IsAborted) {
   Register("a", 5);
   NodeFacts copy = SomeNode("a", 5);
   copy.grpc_address = "copy:7000";
@@ -201,7 +201,7 @@ TEST_F(Nodes, OfOneIncarnationAtTwoAddressesAreTwoProcessesAndTheFirstStays) {
   EXPECT_EQ(directory_.FindNode("a", now_)->facts.grpc_address, "a:7000");
 }
 
-TEST_F(Nodes, ThatCameBackAfterTheyExpiredGetANewKey) {
+TEST_F(Nodes, NodeThatReturnsAfterExpiry_GetsNewGrantKey) {
   auto before = directory_.RegisterNode(SomeNode("a"), {}, now_);
   now_ += options_.node_ttl + absl::Seconds(1);
   directory_.Tick(now_);
@@ -260,7 +260,7 @@ TEST_F(Nodes, ShorterTtl_HoldsOnceTheNodeHasHeardOfIt) {
   EXPECT_THAT(directory_.Tick(now_), SizeIs(1));
 }
 
-TEST_F(Nodes, ThatDrainAreToldToEvictWhatOthersHaveInMemoryOrOnDisk) {
+TEST_F(Nodes, DrainingNode_EvictsReplicasThatExistElsewhere) {
   Register("a");
   Register("b");
   Publish("x");

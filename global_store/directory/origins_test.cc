@@ -49,7 +49,7 @@ class Origins : public DirectoryTest {
   const Origin origin_{.node_id = "b", .files = {{"/m", 1, 1}}, .compared = true};
 };
 
-TEST_F(Origins, Uncompared_AreNoCopiesThoughIntact) {
+TEST_F(Origins, UncomparedOrigin_DoesNotCountAsCopy) {
   const Origin other{.node_id = "b", .files = {{"/m", 1, 1, 2}}};
   Import(other);
   EXPECT_FALSE(OnRecord().compared) << "other files than those that were compared";
@@ -105,7 +105,7 @@ TEST_F(Origins, ComparedAfterTheArtifactIsGone_BringNothingBack) {
   EXPECT_FALSE(directory_.DescribeArtifact("x").ok());
 }
 
-TEST_F(Origins, CountAsCopiesOnlyOnceTheyWereLookedAt) {
+TEST_F(Origins, Origin_CountsAsCopyOnlyAfterItsCheck) {
   const EvictionDecision unchecked = Evict("a", "r");
   EXPECT_FALSE(unchecked.granted);
   ASSERT_THAT(unchecked.unchecked_origins, SizeIs(1));
@@ -134,7 +134,7 @@ TEST_F(Origins, ReadForAnotherNode_ReaderIsNotSentToThatNode) {
   EXPECT_GT(Request("c", "x").retry_after, absl::ZeroDuration());
 }
 
-TEST_F(Origins, ThatWereIntactLongerAgoAreLookedAtAgain) {
+TEST_F(Origins, OldOriginFinding_IsCheckedAgain) {
   Note(OriginFinding::kIntact);
   Pass(options_.origin_finding_age + absl::Nanoseconds(1));
   const EvictionDecision decision = Evict("a", "r");
@@ -142,7 +142,7 @@ TEST_F(Origins, ThatWereIntactLongerAgoAreLookedAtAgain) {
   EXPECT_THAT(decision.unchecked_origins, SizeIs(1));
 }
 
-TEST_F(Origins, ThatAreGoneAreNoCopiesFromThenOn) {
+TEST_F(Origins, ChangedOrigin_NeverCountsAsCopyAgain) {
   Note(OriginFinding::kGone, "its files changed");
   for (int i = 0; i < 2; ++i) {
     const EvictionDecision decision = Evict("a", "r");
@@ -155,7 +155,7 @@ TEST_F(Origins, ThatAreGoneAreNoCopiesFromThenOn) {
   }
 }
 
-TEST_F(Origins, ThatArePublishedAgainAreLookedAtAgain) {
+TEST_F(Origins, RepublishedOrigin_IsCheckedAgain) {
   Note(OriginFinding::kGone, "no such file");
   Import(origin_);
   EXPECT_THAT(Evict("a", "r").unchecked_origins, SizeIs(1));
@@ -170,7 +170,7 @@ TEST_F(Origins, ThatArePublishedAgainAreLookedAtAgain) {
   EXPECT_EQ(decision.unchecked_origins[0].origin, elsewhere);
 }
 
-TEST_F(Origins, OfAnotherPublicationKeepWhatWasFoundOfThem) {
+TEST_F(Origins, OriginFinding_SurvivesPublicationOfOtherOrigin) {
   Note(OriginFinding::kGone, "no such file");
   Import({.node_id = "a", .files = {{"/m", 1, 1}}});
   const EvictionDecision decision = Evict("a", "r");
@@ -178,7 +178,7 @@ TEST_F(Origins, OfAnotherPublicationKeepWhatWasFoundOfThem) {
   EXPECT_EQ(decision.unchecked_origins[0].origin.node_id, "a");
 }
 
-TEST_F(Origins, OfASilentNodeDoNotCountAndItIsNotAskedAgainAtOnce) {
+TEST_F(Origins, OriginOnSilentNode_DoesNotCountAndIsRetriedLater) {
   Note(OriginFinding::kSilent);
   const EvictionDecision decision = Evict("a", "r");
   EXPECT_FALSE(decision.granted);
@@ -188,7 +188,7 @@ TEST_F(Origins, OfASilentNodeDoNotCountAndItIsNotAskedAgainAtOnce) {
   EXPECT_THAT(Evict("a", "r").unchecked_origins, SizeIs(1));
 }
 
-TEST_F(Origins, ThatCouldNotBeLookedAtDoNotCountForAMomentAndOthersOfThatNodeDo) {
+TEST_F(Origins, UnclearOriginCheck_IsRepeatedLaterForThatOriginOnly) {
   Note(OriginFinding::kUnclear, "too many checks at once");
   const EvictionDecision decision = Evict("a", "r");
   EXPECT_FALSE(decision.granted);
@@ -205,7 +205,7 @@ TEST_F(Origins, ThatCouldNotBeLookedAtDoNotCountForAMomentAndOthersOfThatNodeDo)
   EXPECT_TRUE(Evict("a", "r").granted);
 }
 
-TEST_F(Origins, OnANodeThatIsAwayDoNotCount) {
+TEST_F(Origins, OriginOnNodeThatIsAway_DoesNotCount) {
   Note(OriginFinding::kIntact);
   now_ += options_.node_ttl + absl::Seconds(1);
   Beat("a");
@@ -216,12 +216,12 @@ TEST_F(Origins, OnANodeThatIsAwayDoNotCount) {
   EXPECT_THAT(decision.reason, HasSubstr("node b, where it was imported, is away"));
 }
 
-TEST_F(Origins, AreNotLookedAtWhereAnotherReplicaStays) {
+TEST_F(Origins, Origin_IsNotCheckedWhenOtherReplicaExists) {
   Update("b", {SomeReplica("other", "x")});
   EXPECT_TRUE(Evict("a", "r").granted);
 }
 
-TEST_F(Origins, OneThatIsIntactIsEnough) {
+TEST_F(Origins, IntactOrigin_GrantsEvictionBesideChangedOne) {
   const Origin intact{.node_id = "a", .files = {{"/n", 1, 1}}, .compared = true};
   Import(intact);
   Note(OriginFinding::kGone, "no such file");
@@ -263,7 +263,7 @@ TEST_F(ReadOrigins, SeveralReceivers_OriginIsReadOnceForAll) {
   EXPECT_EQ(Offered("a", "x"), "rb");
 }
 
-TEST_F(ReadOrigins, ThatCouldNotBeReadAreNamedAndTriedAgainAfterAPause) {
+TEST_F(ReadOrigins, UnreadableOrigin_IsNamedAndReadAgainAfterPause) {
   ASSERT_TRUE(Request("a", "x").origin_to_read.has_value());
   NoteReading(absl::ResourceExhaustedError("no room"));
   const GrantOffer failed = Request("a", "x");
@@ -273,7 +273,7 @@ TEST_F(ReadOrigins, ThatCouldNotBeReadAreNamedAndTriedAgainAfterAPause) {
   EXPECT_TRUE(Request("a", "x").origin_to_read.has_value());
 }
 
-TEST_F(ReadOrigins, ThatAreGoneAreNotWaitedForAndTheReasonIsTold) {
+TEST_F(ReadOrigins, ChangedOrigin_IsNotWaitedForAndReasonIsTold) {
   Note(OriginFinding::kGone, "its files changed");
   const GrantOffer offer = Request("a", "x");
   EXPECT_FALSE(MustWait(offer));
@@ -281,7 +281,7 @@ TEST_F(ReadOrigins, ThatAreGoneAreNotWaitedForAndTheReasonIsTold) {
   EXPECT_THAT(offer.no_source_reason, HasSubstr("its files changed"));
 }
 
-TEST_F(ReadOrigins, OfTheReceiverItselfAreItsOwnToRead) {
+TEST_F(ReadOrigins, OriginOfReceiver_IsLeftToTheReceiver) {
   const GrantOffer alone = Request("b", "x");
   EXPECT_FALSE(MustWait(alone));
   EXPECT_FALSE(alone.origin_to_check.has_value());
@@ -300,14 +300,14 @@ TEST_F(ReadOrigins, OfTheReceiverItselfAreItsOwnToRead) {
   EXPECT_EQ(gone.origin_to_read->origin.node_id, "a");
 }
 
-TEST_F(ReadOrigins, AreNotReadWhereTheirNodeWouldAnswerWithAReplicaOfWrongBytes) {
+TEST_F(ReadOrigins, Origin_IsNotReadWhenItsNodeHasCorruptReplica) {
   Update("b", {SomeReplica("rb", "x")});
   const GrantOffer offer = Request("a", "x", {"rb"}, {"rb"});
   EXPECT_FALSE(MustWait(offer));
   EXPECT_FALSE(offer.origin_to_read.has_value());
 }
 
-TEST_F(ReadOrigins, AreNotReadBeforeTheReplicaThatTheirNodeEvictsIsGone) {
+TEST_F(ReadOrigins, Origin_IsReadOnlyAfterEvictedReplicaIsGone) {
   Update("b", {SomeReplica("rb", "x")});
   Note(OriginFinding::kIntact);
   ASSERT_TRUE(Evict("b", "rb").granted);
@@ -318,7 +318,7 @@ TEST_F(ReadOrigins, AreNotReadBeforeTheReplicaThatTheirNodeEvictsIsGone) {
   EXPECT_TRUE(Request("a", "x").origin_to_read.has_value());
 }
 
-TEST_F(ReadOrigins, OfANodeThatSaysThatItCannotBeReachedAreNamedAndNotAskedFor) {
+TEST_F(ReadOrigins, OriginOnUnreachableNode_IsNamedButNotRead) {
   ASSERT_TRUE(directory_.SetUnreachable(Id("b"), true).ok());
   const GrantOffer offer = Request("a", "x");
   EXPECT_FALSE(MustWait(offer));
@@ -331,7 +331,7 @@ TEST_F(ReadOrigins, OfANodeThatSaysThatItCannotBeReachedAreNamedAndNotAskedFor) 
   EXPECT_THAT(decision.reason, HasSubstr("name-b, where it was imported, does not answer"));
 }
 
-TEST_F(ReadOrigins, OfOthersAreReadForAReceiverThatWantsALaneThoughItHasFilesItself) {
+TEST_F(ReadOrigins, RequiredLane_ReadsOriginOfOtherNode) {
   Import({.node_id = "a", .files = {{"/m", 1, 1}}});
   const auto request = [&](const std::string& lane) {
     return directory_.RequestGrant({.receiver = Id("a"),
@@ -351,7 +351,7 @@ TEST_F(ReadOrigins, OfOthersAreReadForAReceiverThatWantsALaneThoughItHasFilesIts
   EXPECT_FALSE(from_disk->origin_to_read.has_value());
 }
 
-TEST_F(ReadOrigins, AreNotReadWhereAReplicaFills) {
+TEST_F(ReadOrigins, Origin_IsNotReadWhileReplicaFills) {
   Update("a", {SomeReplica("ra", "x", LocationKind::kCpu, ReplicaState::kFilling)});
   const GrantOffer offer = Request("c", "x");
   EXPECT_TRUE(MustWait(offer));

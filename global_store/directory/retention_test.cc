@@ -11,7 +11,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-TEST(Retention, LongestPrefixWins) {
+TEST(Retention, KeepRule_WithLongestPrefixApplies) {
   const auto retention = Retention::Parse(2, {"llama/=3", "llama/rl/=1", "a=b=7"});
   ASSERT_TRUE(retention.ok()) << retention.status();
   EXPECT_EQ(retention->KeepOf("gemma/prod"), 2u);

@@ -54,7 +54,7 @@ class Tasks : public DirectoryTest {
   int requests_ = 0;
 };
 
-TEST_F(Tasks, AreHandedToTheirNodeUntilTheyAreDone) {
+TEST_F(Tasks, Task_IsHandedToItsNodeUntilDone) {
   Prepare({"a", "b"});
   const std::vector<TaskPlacement> places = Replicate({"a", "name-b"});
   ASSERT_THAT(places, SizeIs(2));
@@ -99,7 +99,7 @@ TEST_F(Tasks, Replicate_MakesNoTaskForWhatExistsOrHasOne) {
   EXPECT_NE(Replicate({"b"}, "x", {LocationKind::kDisk})[0].task->record.task_id, id);
 }
 
-TEST_F(Tasks, OneThatIsDoneIsMadeAnewOnlyWhenItsReplicaIsGone) {
+TEST_F(Tasks, FinishedTask_IsRepeatedOnlyWhenReplicaIsGone) {
   Prepare({"a"});
   const std::string first = Replicate({"a"})[0].task->record.task_id;
   Take("a");
@@ -136,7 +136,7 @@ TEST_F(Tasks, TargetThatIsNotAPlace_IsRefusedInItsResult) {
       directory_.PrepareTasks({.request_id = "w", .artifact_id = "unknown"}, wall_now()).status()));
 }
 
-TEST_F(Tasks, ANodeHasAFewAtOnceAndKeepsThoseThatItWorksOn) {
+TEST_F(Tasks, Node_GetsLimitedTasksAndKeepsThoseItRuns) {
   Prepare({"a"});
   for (const char* artifact_id : {"1", "2", "3", "4", "5", "6"}) {
     Publish(artifact_id);
@@ -153,7 +153,7 @@ TEST_F(Tasks, ANodeHasAFewAtOnceAndKeepsThoseThatItWorksOn) {
   EXPECT_THAT(Take("a"), ElementsAre("w2-0", "w4-0", "w5-0", "w1-0"));
 }
 
-TEST_F(Tasks, AreTriedAgainAfterGrowingPausesAndThenFail) {
+TEST_F(Tasks, FailedTask_IsRetriedAfterGrowingPauses) {
   Prepare({"a"});
   Replicate({"a"});
   for (const absl::Duration pause : options_.task_pauses) {
@@ -178,7 +178,7 @@ TEST_F(Tasks, AreTriedAgainAfterGrowingPausesAndThenFail) {
       << "it is tried anew when it is requested again";
 }
 
-TEST_F(Tasks, AnErrorThatAnotherAttemptCannotChangeEndsThemAtOnce) {
+TEST_F(Tasks, PermanentError_FailsTaskAtOnce) {
   Prepare({"a"});
   Replicate({"a"});
   Take("a");
@@ -187,7 +187,7 @@ TEST_F(Tasks, AnErrorThatAnotherAttemptCannotChangeEndsThemAtOnce) {
   EXPECT_EQ(Only().progress, TaskProgress::kFailed);
 }
 
-TEST_F(Tasks, WaitForANodeThatIsAwayAndAreHandedToItAnew) {
+TEST_F(Tasks, TaskOfNodeThatIsAway_WaitsAndIsHandedOutAgain) {
   Prepare({"a"});
   Replicate({"a"});
   ASSERT_THAT(Take("a"), SizeIs(1));
@@ -203,7 +203,7 @@ TEST_F(Tasks, WaitForANodeThatIsAwayAndAreHandedToItAnew) {
   EXPECT_TRUE(absl::IsAborted(directory_.NoteTasks(Id("a", 1), {})));
 }
 
-TEST_F(Tasks, ANodeThatDrainsEndsWhatItHasAndBeginsNothing) {
+TEST_F(Tasks, DrainingNode_KeepsRunningTasksAndGetsNoNewOnes) {
   Prepare({"a"});
   Publish("y");
   Replicate({"a"});
@@ -216,7 +216,7 @@ TEST_F(Tasks, ANodeThatDrainsEndsWhatItHasAndBeginsNothing) {
   EXPECT_THAT(Take("a"), ElementsAre("w1-0", "w2-0"));
 }
 
-TEST_F(Tasks, CancelledOnesAreNoLongerHandedOut) {
+TEST_F(Tasks, CancelledTask_IsNoLongerHandedOut) {
   Prepare({"a", "b"});
   Replicate({"a", "b"});
   Take("a");
@@ -234,7 +234,7 @@ TEST_F(Tasks, CancelledOnesAreNoLongerHandedOut) {
   EXPECT_THAT(directory_.PrepareCancelTasks("x", {}, wall_now()).tasks, IsEmpty());
 }
 
-TEST_F(Tasks, GoWithTheirArtifactAndStayWhenItsKeyIsBoundAnew) {
+TEST_F(Tasks, Task_EndsWithItsArtifactButNotWithItsKey) {
   Prepare({"a"});
   Publish("y");
   Publish("x2");
@@ -253,7 +253,7 @@ TEST_F(Tasks, GoWithTheirArtifactAndStayWhenItsKeyIsBoundAnew) {
   EXPECT_EQ(directory_.counts().open_tasks, 2u);
 }
 
-TEST_F(Tasks, SurviveARestartAndThoseUnderWayAreKeptByTheirNode) {
+TEST_F(Tasks, TasksRunningBeforeRestart_StayWithTheirNode) {
   Prepare({"a"});
   for (const char* artifact_id : {"1", "2", "3", "4", "5"}) {
     Publish(artifact_id);
@@ -279,7 +279,7 @@ TEST_F(Tasks, SurviveARestartAndThoseUnderWayAreKeptByTheirNode) {
   EXPECT_THAT(ids, ElementsAre("w5-0", "w1-0", "w2-0", "w3-0"));
 }
 
-TEST_F(Tasks, EndedOnesAreForgottenAfterADay) {
+TEST_F(Tasks, EndedTask_IsForgottenAfterOneDay) {
   Prepare({"a"});
   Publish("y");
   Replicate({"a"});
@@ -295,7 +295,7 @@ TEST_F(Tasks, EndedOnesAreForgottenAfterADay) {
   EXPECT_THAT(List("y"), SizeIs(1)) << "an open one stays";
 }
 
-TEST_F(Tasks, AreListedInPages) {
+TEST_F(Tasks, ListReplicationTasks_ReturnsPages) {
   Prepare({"a", "b", "c"});
   Replicate({"a", "b", "c"});
   std::vector<TaskView> page = directory_.ListReplicationTasks("x", "", 2);

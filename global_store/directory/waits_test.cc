@@ -36,7 +36,7 @@ class Waits : public DirectoryTest {
   }
 };
 
-TEST_F(Waits, AReplicaThatFillsElsewhereIsWaitedForAndGrantedOnceItIsReady) {
+TEST_F(Waits, FillingReplica_IsWaitedForAndGrantedWhenReady) {
   Update("a", {Filling("ra")});
   const GrantOffer offer = Request("b", "x");
   EXPECT_TRUE(MustWait(offer));
@@ -45,7 +45,7 @@ TEST_F(Waits, AReplicaThatFillsElsewhereIsWaitedForAndGrantedOnceItIsReady) {
   EXPECT_EQ(Offered("b", "x"), "ra");
 }
 
-TEST_F(Waits, AReplicaThatIsOnlyAllocatedIsWaitedForToo) {
+TEST_F(Waits, AllocatingReplica_IsWaitedFor) {
   Update("a", {SomeReplica("ra", "x", LocationKind::kCpu, ReplicaState::kAllocating)});
   EXPECT_TRUE(MustWait(Request("b", "x")));
 }
@@ -61,7 +61,7 @@ TEST_F(Waits, ReplicaNotReportedYet_IsWaitedForButNotForLong) {
   EXPECT_FALSE(MustWait(Request("c", "x")));
 }
 
-TEST_F(Waits, ANodeThatIsTellingNothingIsNotBelievedForLong) {
+TEST_F(Waits, GrantOfVanishedReplica_IsWaitedForBriefly) {
   Update("a", {SomeReplica("ra", "x")});
   ASSERT_FALSE(Request("b", "x").granted.empty());
   Update("a", {SomeReplica("ra", "x", LocationKind::kCpu, ReplicaState::kGone)});
@@ -70,7 +70,7 @@ TEST_F(Waits, ANodeThatIsTellingNothingIsNotBelievedForLong) {
   EXPECT_FALSE(MustWait(Request("c", "x")));
 }
 
-TEST_F(Waits, EndWhenTheReplicaThatFilledFailed) {
+TEST_F(Waits, Wait_EndsWhenFillingReplicaFails) {
   Update("a", {Filling("ra")});
   ASSERT_TRUE(MustWait(Request("b", "x")));
   Update("a", {SomeReplica("ra", "x", LocationKind::kCpu, ReplicaState::kFailed)});
@@ -79,12 +79,12 @@ TEST_F(Waits, EndWhenTheReplicaThatFilledFailed) {
   EXPECT_EQ(offer.no_source_reason, "no other node has a replica");
 }
 
-TEST_F(Waits, TheReceiversOwnReplicaIsNotWaitedFor) {
+TEST_F(Waits, OwnFillingReplica_IsNotWaitedFor) {
   Update("a", {Filling("ra")});
   EXPECT_FALSE(MustWait(Request("a", "x")));
 }
 
-TEST_F(Waits, ReplicasThatWaitForEachOtherEnd) {
+TEST_F(Waits, ReplicasThatWaitForEachOther_StopWaiting) {
   Update("a", {Filling("ra")});
   Update("b", {Filling("rb")});
   Update("c", {Filling("rc")});
@@ -106,7 +106,7 @@ TEST_F(Waits, NodeThatWaitsForReceiver_IsNotWaitedFor) {
   EXPECT_THAT(Request("c", "x").waiting_for, IsEmpty()) << "both of the others wait for it";
 }
 
-TEST_F(Waits, OneThatFillsFromASourceIsWaitedForHoweverManyWaitWithIt) {
+TEST_F(Waits, FillingReplicaWithSource_IsWaitedForByManyReceivers) {
   Register("root");
   Update("root", {SomeReplica("r", "x")});
   Update("a", {Filling("ra")});
@@ -120,7 +120,7 @@ TEST_F(Waits, OneThatFillsFromASourceIsWaitedForHoweverManyWaitWithIt) {
   EXPECT_TRUE(StillWaitsAfter("c", 50));
 }
 
-TEST_F(Waits, OneThatWaitsForAReplicaThatFillsIsWaitedForWhereThatOneCannotBeReached) {
+TEST_F(Waits, Wait_ContinuesOnFillingReplicaWhenSourceUnreachable) {
   NodeFacts remote = SomeNode("remote");
   remote.lanes = {"rdma"};
   Register(remote);
@@ -136,7 +136,7 @@ TEST_F(Waits, OneThatWaitsForAReplicaThatFillsIsWaitedForWhereThatOneCannotBeRea
   EXPECT_FALSE(MustWait(Request("a", "x")));
 }
 
-TEST_F(Waits, AreNotForReplicasThatNoCommonLaneLeadsTo) {
+TEST_F(Waits, FillingReplicaWithoutSharedLane_IsNotWaitedFor) {
   NodeFacts other = SomeNode("other");
   other.lanes = {"carrier pigeon"};
   Register(other);
@@ -148,7 +148,7 @@ TEST_F(Waits, AreNotForReplicasThatNoCommonLaneLeadsTo) {
   EXPECT_FALSE(MustWait(*forced)) << "they are on different hosts";
 }
 
-TEST_F(Waits, ASourceThatWasGivenUpAsSlowIsOfferedAgainWhenNothingElseIsLeft) {
+TEST_F(Waits, SlowSource_IsOfferedAgainWhenNoOtherIsLeft) {
   Update("a", {SomeReplica("ra", "x")});
   const GrantOffer again = RequestAgain("c", "ra");
   ASSERT_FALSE(again.granted.empty());
@@ -159,14 +159,14 @@ TEST_F(Waits, ASourceThatWasGivenUpAsSlowIsOfferedAgainWhenNothingElseIsLeft) {
   EXPECT_EQ(fresh.granted.front().grant.replica_id, "rb") << "a slower place, but not tried yet";
 }
 
-TEST_F(Waits, ANodeThatRegisteredAndHasNotReportedIsWaitedForButNotForLong) {
+TEST_F(Waits, NodeWithoutInventory_IsWaitedForBriefly) {
   ASSERT_TRUE(directory_.RegisterNode(SomeNode("late"), {}, now_).ok());
   EXPECT_THAT(Request("b", "x").waiting_for, ElementsAre(HasSubstr("name-late")));
   now_ += options_.node_ttl + absl::Seconds(1);
   EXPECT_FALSE(MustWait(Request("b", "x")));
 }
 
-TEST_F(Waits, AfterARestartOfTheStoreTheNodesGetTimeToComeBack) {
+TEST_F(Waits, RestartedStore_WaitsForNodesUpToTheirTtl) {
   Directory restarted(options_, &secrets_);
   restarted.Load({.artifacts = {{.artifact_id = "x"}}, .keys = {}}, now_);
   ASSERT_TRUE(restarted.RegisterNode(SomeNode("b"), {}, now_).ok());
@@ -183,7 +183,7 @@ TEST_F(Waits, AfterARestartOfTheStoreTheNodesGetTimeToComeBack) {
   EXPECT_FALSE(MustWait(*alone.RequestGrant(request, now_)));
 }
 
-TEST_F(Waits, ANodeThatIsAwayWithACopyIsNamedButNotWaitedFor) {
+TEST_F(Waits, NodeWithCopyThatIsAway_IsNamedButNotWaitedFor) {
   Update("a", {SomeReplica("ra", "x")});
   now_ += options_.node_ttl + absl::Seconds(1);
   Beat("b");
@@ -196,7 +196,7 @@ TEST_F(Waits, ANodeThatIsAwayWithACopyIsNamedButNotWaitedFor) {
   EXPECT_THAT(Request("b", "x").waiting_for, IsEmpty());
 }
 
-TEST_F(Waits, ADaemonThatStoppedIsAwayWithItsPackedFilesOnly) {
+TEST_F(Waits, StoppedDaemon_IsNamedOnlyForItsPackedFiles) {
   Publish("y");
   Update("a", {SomeReplica("ra", "x", LocationKind::kDisk), SomeReplica("ry", "y")});
   ASSERT_TRUE(directory_.ReconcileInventory(Id("a"), sequence_["a"], {}, now_).ok());

@@ -77,7 +77,7 @@ class Copy : public ::testing::Test {
   std::unique_ptr<MetadataStore> from_ = MakeMemoryStore();
 };
 
-TEST_F(Copy, CarriesEverythingThereAndBack) {
+TEST_F(Copy, CopyMetadata_CopiesAllFactsBothWays) {
   Fill(*from_);
   const auto there = Sqlite("there");
   auto copied = CopyMetadata(*from_, *there);
@@ -98,7 +98,7 @@ TEST_F(Copy, CarriesEverythingThereAndBack) {
   EXPECT_EQ(*back->ReadManifest("a39"), std::string(139, 'm'));
 }
 
-TEST_F(Copy, GoesOnWhereOneWasBrokenOff) {
+TEST_F(Copy, CopyMetadata_ContinuesInterruptedCopy) {
   Fill(*from_);
   const auto to = MakeMemoryStore();
   const std::string manifest(101, 'm');
@@ -110,7 +110,7 @@ TEST_F(Copy, GoesOnWhereOneWasBrokenOff) {
   EXPECT_EQ(copied->written, 40 + 40 + 40 + 19 - 1);
 }
 
-TEST_F(Copy, LeavesATargetAloneThatHoldsSomethingElse) {
+TEST_F(Copy, CopyMetadata_RefusesTargetWithOtherFacts) {
   Fill(*from_);
   for (const KeyRecord& other :
        {KeyRecord{.name = "key/1", .artifact_id = "a1", .revision = 9, .updated = kNow},
@@ -124,7 +124,7 @@ TEST_F(Copy, LeavesATargetAloneThatHoldsSomethingElse) {
   }
 }
 
-TEST_F(Copy, NoticesAManifestThatDiffers) {
+TEST_F(Copy, CopyMetadata_RefusesDifferentManifest) {
   Fill(*from_);
   const auto to = MakeMemoryStore();
   ASSERT_TRUE(to->Commit({.facts = {.artifacts = {Artifact("a1")}},

@@ -24,7 +24,7 @@ constexpr char kSqlite[] = "sqlite";
 INSTANTIATE_TEST_SUITE_P(Memory, MetadataStoreContract, ::testing::Values(Open<kMemory>));
 INSTANTIATE_TEST_SUITE_P(Sqlite, MetadataStoreContract, ::testing::Values(Open<kSqlite>));
 
-TEST(OpenMetadataStore, NamesTheKindsThatThereAre) {
+TEST(OpenMetadataStore, UnknownStoreKind_IsRefusedWithValidKinds) {
   auto store = OpenMetadataStore("paper", "");
   EXPECT_EQ(store.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(store.status().message(), ::testing::HasSubstr("\"sqlite\" or \"memory\""));

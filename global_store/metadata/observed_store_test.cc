@@ -59,7 +59,7 @@ std::vector<Operation> Operations() {
   };
 }
 
-TEST(ObservedStore, EachOperationIsASpanBelowTheCallAndIsTimed) {
+TEST(ObservedStore, MetadataOperation_HasSpanAndIsTimed) {
   RecordedTelemetry recorded;
   const auto store = MakeObservedStore(std::make_unique<AnsweringStore>(absl::OkStatus()));
   for (const Operation& operation : Operations()) {
@@ -80,7 +80,7 @@ TEST(ObservedStore, EachOperationIsASpanBelowTheCallAndIsTimed) {
   }
 }
 
-TEST(ObservedStore, AFailureMarksTheSpanAndIsCounted) {
+TEST(ObservedStore, FailedMetadataOperation_MarksSpanAndIsCounted) {
   RecordedTelemetry recorded;
   const auto store = MakeObservedStore(std::make_unique<AnsweringStore>(absl::DataLossError("damaged")));
   for (const Operation& operation : Operations()) {
@@ -107,7 +107,7 @@ TEST(ObservedStore, UnaskedWork_MakesSpanOnlyWhenItFails) {
       << "metrics have both";
 }
 
-TEST(ObservedStore, WhatIsNotThereIsAnAnswerAndNoFailure) {
+TEST(ObservedStore, MissingManifest_IsNotCountedAsFailure) {
   RecordedTelemetry recorded;
   const otel::ScopedSpan call("GlobalStore/Call");
   const auto store = MakeObservedStore(std::make_unique<AnsweringStore>(absl::NotFoundError("no manifest")));

@@ -68,7 +68,7 @@ WriteBatch NumberedBatch(int number) {
   _exit(1);
 }
 
-TEST_F(SqliteStoreTest, WhatWasAcknowledgedSurvivesTheKillOfItsProcess) {
+TEST_F(SqliteStoreTest, AcknowledgedCommits_SurviveKilledProcess) {
   int pipe_ends[2];
   ASSERT_EQ(pipe(pipe_ends), 0);
   const pid_t child = fork();
@@ -101,7 +101,7 @@ TEST_F(SqliteStoreTest, WhatWasAcknowledgedSurvivesTheKillOfItsProcess) {
   }
 }
 
-TEST_F(SqliteStoreTest, KeepsItsFactsWhenReopened) {
+TEST_F(SqliteStoreTest, Reopen_KeepsFacts) {
   ASSERT_TRUE(Open()->Commit(NumberedBatch(7)).ok());
   auto facts = Open()->Load();
   ASSERT_TRUE(facts.ok());
@@ -109,7 +109,7 @@ TEST_F(SqliteStoreTest, KeepsItsFactsWhenReopened) {
   EXPECT_THAT(facts->artifacts, SizeIs(1));
 }
 
-TEST_F(SqliteStoreTest, LetsNoSecondStoreInWhileItLives) {
+TEST_F(SqliteStoreTest, SecondStoreOnSameFile_IsRefused) {
   auto store = Open();
   const absl::Status second = OpenError();
   EXPECT_EQ(second.code(), absl::StatusCode::kAlreadyExists);
@@ -118,7 +118,7 @@ TEST_F(SqliteStoreTest, LetsNoSecondStoreInWhileItLives) {
   EXPECT_TRUE(OpenError().ok());
 }
 
-TEST_F(SqliteStoreTest, LetsNoSecondStoreInByAnotherNameOfTheFile) {
+TEST_F(SqliteStoreTest, SecondStoreByOtherPath_IsRefused) {
   auto store = Open();
   const std::filesystem::path elsewhere = folder_ / "elsewhere";
   std::filesystem::create_directory(elsewhere);
@@ -131,7 +131,7 @@ TEST_F(SqliteStoreTest, LetsNoSecondStoreInByAnotherNameOfTheFile) {
   }
 }
 
-TEST_F(SqliteStoreTest, LetsNoSecondStoreInWhateverFilesBesideTheDatabaseAreRemoved) {
+TEST_F(SqliteStoreTest, SecondStore_IsRefusedWhenLockFilesAreRemoved) {
   auto store = Open();
   for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
     if (entry.path() != path()) std::filesystem::remove(entry.path());
@@ -148,7 +148,7 @@ struct Accident {
 
 class SqliteStoreAccident : public SqliteStoreTest, public ::testing::WithParamInterface<Accident> {};
 
-TEST_P(SqliteStoreAccident, AfterWhichNothingIsAcknowledgedUntilTheFileIsBack) {
+TEST_P(SqliteStoreAccident, RemovedOrReplacedFile_RefusesCommitsUntilRestored) {
   auto store = Open();
   ASSERT_TRUE(store->Commit(NumberedBatch(1)).ok());
   ASSERT_TRUE(store->Check().ok());
@@ -179,7 +179,7 @@ INSTANTIATE_TEST_SUITE_P(All, SqliteStoreAccident,
                                            Accident{"IndexOfTheLogRemoved", "-shm"}),
                          [](const auto& accident) { return accident.param.name; });
 
-TEST_F(SqliteStoreTest, SaysThatTheDiskIsFullAndKeepsWhatItHad) {
+TEST_F(SqliteStoreTest, FullDisk_RefusesCommitAndKeepsFacts) {
   auto store = OpenSqliteStore({.path = path(), .max_database_bytes = 1 << 20});
   ASSERT_TRUE(store.ok()) << store.status();
   ASSERT_TRUE((*store)->Commit(NumberedBatch(1)).ok());
@@ -201,7 +201,7 @@ TEST_F(SqliteStoreTest, FileThatIsNotADatabase_IsRefused) {
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
 }
 
-TEST_F(SqliteStoreTest, ReportsADamagedDatabase) {
+TEST_F(SqliteStoreTest, DamagedDatabase_IsDataLoss) {
   {
     auto store = Open();
     for (int i = 0; i < 200; ++i) ASSERT_TRUE(store->Commit(NumberedBatch(i)).ok());
@@ -228,21 +228,21 @@ TEST_F(SqliteStoreTest, OtherSchemaVersion_IsRefused) {
   }
 }
 
-TEST_F(SqliteStoreTest, RefusesTheDatabaseOfAnotherProgram) {
+TEST_F(SqliteStoreTest, DatabaseOfOtherProgram_IsRefused) {
   RunSql("CREATE TABLE recipes (name TEXT)");
   const absl::Status status = OpenError();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(status.message(), HasSubstr("another program"));
 }
 
-TEST_F(SqliteStoreTest, SaysThatItsFolderIsMissing) {
+TEST_F(SqliteStoreTest, MissingFolder_IsReported) {
   std::filesystem::remove_all(folder_);
   const absl::Status status = OpenError();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(status.message(), HasSubstr(path()));
 }
 
-TEST_F(SqliteStoreTest, HasTheSchemaThatTheFormatSays) {
+TEST_F(SqliteStoreTest, SqliteSchema_MatchesTheFormat) {
   Open().reset();
   sqlite3* db = nullptr;
   ASSERT_EQ(sqlite3_open(path().c_str(), &db), SQLITE_OK);

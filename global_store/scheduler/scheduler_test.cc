@@ -91,7 +91,7 @@ std::string Describe(const Query& query, const std::vector<Source>& sources) {
 
 class ChooseSourceTable : public ::testing::TestWithParam<Case> {};
 
-TEST_P(ChooseSourceTable, ChoosesAsTheTableSays) {
+TEST_P(ChooseSourceTable, ChooseSource_FollowsTheTableOfExamples) {
   std::vector<Source> candidates = GetParam().candidates;
   EXPECT_EQ(Describe(GetParam().query, candidates), GetParam().expected);
   std::reverse(candidates.begin(), candidates.end());
@@ -350,7 +350,7 @@ INSTANTIATE_TEST_SUITE_P(
              "a local"}),
     [](const auto& info) { return info.param.name; });
 
-TEST(ChooseSource, DoesNotDependOnTheOrderOfCandidates) {
+TEST(ChooseSource, ChooseSource_IgnoresOrderOfCandidates) {
   std::mt19937_64 random(11);
   for (int round = 0; round < 200; ++round) {
     std::vector<Source> candidates;

@@ -18,7 +18,7 @@ ClaimedNames Delete(const std::string& artifact) {
   return NamesOf({.artifacts = {{.artifact_id = artifact, .deleted = true}}}, "");
 }
 
-TEST(Claims, AreOfWhatFactsReplaceAndOfWhatTheyReferTo) {
+TEST(Claims, NamesOf_ClaimsWrittenAndReferencedNames) {
   const ClaimedNames bind = Bind("k", "a");
   EXPECT_THAT(bind.writes, ElementsAre("key k"));
   EXPECT_THAT(bind.reads, ElementsAre("artifact a"));
@@ -36,7 +36,7 @@ TEST(Claims, AreOfWhatFactsReplaceAndOfWhatTheyReferTo) {
               ElementsAre("name x", "node n"));
 }
 
-TEST(Claims, OfANameThereAreManyReadersOrOneWriter) {
+TEST(Claims, Claims_AllowManyReadersOrOneWriterOfName) {
   Claims claims;
   claims.Take(Bind("k1", "a"));
   EXPECT_FALSE(claims.AreFree(Bind("k1", "b"))) << "two writers";

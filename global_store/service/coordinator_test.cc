@@ -118,7 +118,7 @@ class CoordinatorTest : public ::testing::Test {
   std::unique_ptr<Coordinator> coordinator_;
 };
 
-TEST_F(CoordinatorTest, HowATaskEndedIsDurableWithATickOrTheNextOneThatCanWrite) {
+TEST_F(CoordinatorTest, EndedTask_IsStoredByNextTickThatCanWrite) {
   Publish("x");
   Register("n");
   const auto requested =
@@ -158,7 +158,7 @@ TEST_F(CoordinatorTest, HowATaskEndedIsDurableWithATickOrTheNextOneThatCanWrite)
   EXPECT_EQ(take(), 0u);
 }
 
-TEST_F(CoordinatorTest, ARepeatedRequestGetsTheRecordedAnswerAndChangesNothing) {
+TEST_F(CoordinatorTest, RepeatedRequest_GetsRecordedAnswer) {
   Publish("x");
   EXPECT_EQ(Bind("r1", "k", "x").value(), "1");
   EXPECT_EQ(Bind("r1", "k", "x").value(), "1");
@@ -168,7 +168,7 @@ TEST_F(CoordinatorTest, ARepeatedRequestGetsTheRecordedAnswerAndChangesNothing) 
   EXPECT_EQ(Bind("", "k", "x").value(), "4");
 }
 
-TEST_F(CoordinatorTest, ARepeatedRequestIsRecognisedAfterARestart) {
+TEST_F(CoordinatorTest, RepeatedRequest_IsRecognisedAfterRestart) {
   Publish("x");
   EXPECT_EQ(Bind("r1", "k", "x").value(), "1");
   const uint64_t epoch = coordinator_->epoch();
@@ -178,7 +178,7 @@ TEST_F(CoordinatorTest, ARepeatedRequestIsRecognisedAfterARestart) {
   EXPECT_EQ(Revision("k"), 1u);
 }
 
-TEST_F(CoordinatorTest, ARequestIsForgottenAfterItsHour) {
+TEST_F(CoordinatorTest, Request_IsForgottenAfterOneHour) {
   Publish("x");
   EXPECT_EQ(Bind("r1", "k", "x").value(), "1");
   now_ += kRequestAge + absl::Seconds(1);
@@ -186,13 +186,13 @@ TEST_F(CoordinatorTest, ARequestIsForgottenAfterItsHour) {
   EXPECT_EQ(Bind("r1", "k", "x").value(), "2");
 }
 
-TEST_F(CoordinatorTest, AFailedRequestMayBeTriedAgainUnderItsId) {
+TEST_F(CoordinatorTest, FailedRequest_MayBeRetriedUnderItsId) {
   EXPECT_TRUE(absl::IsNotFound(Bind("r1", "k", "x").status()));
   Publish("x");
   EXPECT_EQ(Bind("r1", "k", "x").value(), "1");
 }
 
-TEST_F(CoordinatorTest, WhatCannotBeCommittedIsNotAppliedOrAnnounced) {
+TEST_F(CoordinatorTest, FailedCommit_IsNeitherAppliedNorAnnounced) {
   Publish("x");
   std::vector<std::string> seen;
   coordinator_->Watch(Collector(&seen, ""));
@@ -206,7 +206,7 @@ TEST_F(CoordinatorTest, WhatCannotBeCommittedIsNotAppliedOrAnnounced) {
   EXPECT_THAT(seen, ElementsAre("k@1"));
 }
 
-TEST_F(CoordinatorTest, ChangesThatHaveNothingInCommonAreCommittedAtTheSameTime) {
+TEST_F(CoordinatorTest, IndependentChanges_AreCommittedConcurrently) {
   Publish("x");
   // The first binding makes it a version of keys; those after it only refer to it.
   ASSERT_TRUE(Bind("r0", "k0", "x").ok());
@@ -223,7 +223,7 @@ TEST_F(CoordinatorTest, ChangesThatHaveNothingInCommonAreCommittedAtTheSameTime)
   two.join();
 }
 
-TEST_F(CoordinatorTest, ChangesOfOneKeyAreMadeOneAfterTheOtherAndToldInThatOrder) {
+TEST_F(CoordinatorTest, ChangesOfOneKey_AreCommittedAndAnnouncedInOrder) {
   Publish("x");
   constexpr int kThreads = 6, kBinds = 50;
   std::atomic<int> committing = 0;
@@ -246,7 +246,7 @@ TEST_F(CoordinatorTest, ChangesOfOneKeyAreMadeOneAfterTheOtherAndToldInThatOrder
 }
 
 // Where both were planned beside each other, a key of a deleted artifact would be left.
-TEST_F(CoordinatorTest, AnArtifactIsNotDeletedWhileAKeyIsBoundToIt) {
+TEST_F(CoordinatorTest, ConcurrentBindAndDelete_LeaveNoKeyWithoutArtifact) {
   for (int round = 0; round < 50; ++round) {
     const std::string artifact = absl::StrCat("a", round);
     Publish(artifact);
@@ -266,7 +266,7 @@ TEST_F(CoordinatorTest, AnArtifactIsNotDeletedWhileAKeyIsBoundToIt) {
   }
 }
 
-TEST_F(CoordinatorTest, ARepetitionWaitsForTheFirst) {
+TEST_F(CoordinatorTest, RepeatedRequest_WaitsForTheFirst) {
   Publish("x");
   absl::Notification committing;
   store_.on_commit = [&](const WriteBatch&) {
@@ -280,7 +280,7 @@ TEST_F(CoordinatorTest, ARepetitionWaitsForTheFirst) {
   EXPECT_EQ(Revision("k"), 1u);
 }
 
-TEST_F(CoordinatorTest, WatchersSeeTheKeysAsTheyAreAndThenEachChange) {
+TEST_F(CoordinatorTest, KeyWatcher_GetsListThenChanges) {
   Publish("x");
   ASSERT_TRUE(Bind("", "m/1", "x").ok());
   ASSERT_TRUE(Bind("", "other", "x").ok());
@@ -302,7 +302,7 @@ TEST_F(CoordinatorTest, WatchersSeeTheKeysAsTheyAreAndThenEachChange) {
   EXPECT_THAT(seen, SizeIs(3));
 }
 
-TEST_F(CoordinatorTest, WatchersOfOneKeySeeOnlyThat) {
+TEST_F(CoordinatorTest, WatcherOfOneKey_GetsOnlyItsChanges) {
   Publish("x");
   std::vector<std::string> seen;
   auto watcher = Collector(&seen, "");
@@ -313,7 +313,7 @@ TEST_F(CoordinatorTest, WatchersOfOneKeySeeOnlyThat) {
   EXPECT_THAT(seen, ElementsAre("k@1"));
 }
 
-TEST_F(CoordinatorTest, WatchesEndWhenTheyAreClosedAlsoThoseThatComeLater) {
+TEST_F(CoordinatorTest, CloseWatches_EndsPresentAndLaterWatches) {
   std::vector<std::string> seen;
   coordinator_->Watch(Collector(&seen, ""));
   coordinator_->CloseWatches(absl::UnavailableError("bye"));
@@ -322,7 +322,7 @@ TEST_F(CoordinatorTest, WatchesEndWhenTheyAreClosedAlsoThoseThatComeLater) {
   EXPECT_THAT(seen, ElementsAre("bye", "bye"));
 }
 
-TEST_F(CoordinatorTest, ConcurrentWatchersMissNoRevisionAndSeeThemInOrder) {
+TEST_F(CoordinatorTest, ConcurrentWatchers_GetEveryRevisionInOrder) {
   Publish("x");
   ASSERT_TRUE(Bind("", "k", "x").ok());
   std::thread binder([&] {
@@ -370,7 +370,7 @@ TEST_F(CoordinatorTest, Publish_ReturnsWhileAnotherKeysWatcherIsBeingTold) {
   EXPECT_THAT(seen, ElementsAre("other@1"));
 }
 
-TEST_F(CoordinatorTest, ARepeatedRequestGetsTheSameGrantWhileItLives) {
+TEST_F(CoordinatorTest, RepeatedGrantRequest_GetsSameGrantWhileItLives) {
   Publish("x");
   Register("a");
   Register("b");
@@ -398,7 +398,7 @@ TEST_F(CoordinatorTest, ARepeatedRequestGetsTheSameGrantWhileItLives) {
   EXPECT_NE(grant("q"), first);
 }
 
-TEST_F(CoordinatorTest, ARepeatedRequestGetsThoseOfItsGrantsThatLive) {
+TEST_F(CoordinatorTest, RepeatedGrantRequest_GetsOnlyLivingGrants) {
   Publish("x");
   for (const char* node : {"a", "b", "c"}) Register(node);
   coordinator_->WithDirectory([](Directory& directory, SteadyTime now) {
@@ -429,7 +429,7 @@ TEST_F(CoordinatorTest, ARepeatedRequestGetsThoseOfItsGrantsThatLive) {
   EXPECT_EQ(grants("q"), std::vector<std::string>{both.back()});
 }
 
-TEST_F(CoordinatorTest, TicksExpireSilentNodes) {
+TEST_F(CoordinatorTest, Tick_ExpiresSilentNodes) {
   Register("a");
   for (int i = 0; i < 12; ++i) {
     now_ += absl::Seconds(1);
@@ -450,7 +450,7 @@ TEST_F(CoordinatorTest, StoreWasStopped_TimeDoesNotCountAgainstNodes) {
   EXPECT_EQ(Nodes(), 0u);
 }
 
-TEST_F(CoordinatorTest, AWallClockThatIsSetMovesDurableFactsAndNothingElse) {
+TEST_F(CoordinatorTest, SetWallClock_ChangesOnlyDurableTimes) {
   Register("a");
   for (const absl::Duration set_by : {absl::Hours(5), -absl::Hours(5)}) {
     clock_set_by_ = set_by;
@@ -472,7 +472,7 @@ TEST_F(CoordinatorTest, AWallClockThatIsSetMovesDurableFactsAndNothingElse) {
   EXPECT_EQ(Nodes(), 0u);
 }
 
-TEST_F(CoordinatorTest, PurgesNowAndThen) {
+TEST_F(CoordinatorTest, Tick_PurgesPeriodically) {
   const int at_start = store_.purges;
   for (int i = 0; i < 15 * 60; ++i) {
     now_ += absl::Seconds(1);

@@ -94,7 +94,7 @@ class EtcdStore : public ::testing::Test {
   std::shared_ptr<EtcdCluster> cluster_;
 };
 
-TEST_F(EtcdStore, AChangeOfThousandsOfFactsIsWhole) {
+TEST_F(EtcdStore, LargeCommit_IsAtomicOrRefusedWhole) {
   Start(1);
   const auto leader = Lead(cluster_);
   WriteBatch many;
@@ -108,7 +108,7 @@ TEST_F(EtcdStore, AChangeOfThousandsOfFactsIsWhole) {
   EXPECT_TRUE(leader->leadership->Check().ok()) << "a change that is too large is its caller's trouble";
 }
 
-TEST_F(EtcdStore, AMemberMayBeAwayOrStopped) {
+TEST_F(EtcdStore, EtcdStore_CommitsWhileOneMemberIsDown) {
   Start(3);
   const auto leader = Lead(cluster_);
   uint64_t revision = 0;
@@ -146,7 +146,7 @@ TEST_F(EtcdStore, LeaderNotHeardFrom_StepsDownAndChangesNothing) {
 }
 
 // Its callers are to ask the next leader, and not to wait as long as etcd would be waited for.
-TEST_F(EtcdStore, WhatIsUnderWayEndsWithTheLeadership) {
+TEST_F(EtcdStore, LostLeadership_EndsCallsInFlight) {
   Start(1);
   const auto leader = Lead(cluster_);
   ASSERT_TRUE(leader->store->Commit(Bind("k", 1)).ok());
@@ -172,7 +172,7 @@ TEST_F(EtcdStore, WhatIsUnderWayEndsWithTheLeadership) {
   cluster_->Signal(0, SIGCONT);
 }
 
-TEST_F(EtcdStore, OneLeadsAndTheNextBeginsWhenItResigns) {
+TEST_F(EtcdStore, SecondStore_LeadsWhenFirstResigns) {
   Start(1);
   auto first = Lead(cluster_, "first");
   std::atomic<bool> heard = false;
@@ -196,7 +196,7 @@ TEST_F(EtcdStore, OneLeadsAndTheNextBeginsWhenItResigns) {
   EXPECT_TRUE(second->leadership->Check().ok());
 }
 
-TEST_F(EtcdStore, AChangeIsMadeThoughOneBeforeItHappenedThatWasRefused) {
+TEST_F(EtcdStore, Commit_SucceedsAfterPreviousAnswerWasLost) {
   Start(1);
   const auto leader = Lead(cluster_);
   ASSERT_TRUE(leader->store->Commit(Bind("k", 1)).ok());
@@ -212,7 +212,7 @@ TEST_F(EtcdStore, AChangeIsMadeThoughOneBeforeItHappenedThatWasRefused) {
   }
 }
 
-TEST_F(EtcdStore, AFullQuotaIsSaidAndEndsNoLeadership) {
+TEST_F(EtcdStore, FullQuota_IsReportedAndKeepsLeadership) {
   Start(1, {"--quota-backend-bytes=4194304"});
   const auto leader = Lead(cluster_);
   absl::Status status;
@@ -228,7 +228,7 @@ TEST_F(EtcdStore, AFullQuotaIsSaidAndEndsNoLeadership) {
   EXPECT_TRUE(leader->store->Load().ok()) << "what is there can be read";
 }
 
-TEST_F(EtcdStore, PiecesThatNothingNamesAreSwept) {
+TEST_F(EtcdStore, Purge_DeletesUnreferencedPieces) {
   Start(1);
   const auto leader = Lead(cluster_);
   const std::string bytes((3 << 20) + 5, 'x');
@@ -248,7 +248,7 @@ TEST_F(EtcdStore, PiecesThatNothingNamesAreSwept) {
   EXPECT_EQ(*leader->store->ReadManifest("a"), bytes);
 }
 
-TEST_F(EtcdStore, IsCopiedFromAndTo) {
+TEST_F(EtcdStore, CopyMetadata_CopiesBetweenSqliteAndEtcd) {
   Start(1);
   const auto leader = Lead(cluster_);
   auto sqlite = OpenSqliteStore({.path = folder_.File("there")});
@@ -324,7 +324,7 @@ class Administrator {
   std::string token_;
 };
 
-TEST_F(EtcdStore, AUserOfThePrefixAloneLeadsThoughRolesChange) {
+TEST_F(EtcdStore, UserWithPrefixRole_LeadsWhileRolesChange) {
   // With these tokens a change of roles is noticed at each call; with etcd's simple ones, at those that it
   // overtakes.
   const std::string key = absl::StrCat(folder_.path(), "/key");
@@ -355,7 +355,7 @@ TEST_F(EtcdStore, AUserOfThePrefixAloneLeadsThoughRolesChange) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("user store")) << refused;
 }
 
-TEST_F(EtcdStore, AnotherFormatIsLeftAlone) {
+TEST_F(EtcdStore, OtherFormatVersion_IsRefused) {
   Start(1);
   auto client = *Client::Create({.endpoints = cluster_->endpoints()});
   etcdserverpb::TxnRequest newer;
@@ -369,7 +369,7 @@ TEST_F(EtcdStore, AnotherFormatIsLeftAlone) {
   EXPECT_THAT(std::string(leads.status().message()), HasSubstr("has format 2"));
 }
 
-TEST(EtcdClient, SaysWhichEndpointsDoNotAnswer) {
+TEST(EtcdClient, SilentEndpoints_AreNamedInTheError) {
   auto client = *Client::Create({.endpoints = {"127.0.0.1:1", "127.0.0.1:2"}});
   const auto answer = client->Range(RequestContext::Background(absl::Milliseconds(50)), {});
   EXPECT_EQ(answer.status().code(), absl::StatusCode::kUnavailable);

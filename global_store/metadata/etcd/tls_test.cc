@@ -86,7 +86,7 @@ TEST_F(EtcdOverTls, WrongCertificates_AreRefusedByBothSides) {
   EXPECT_TRUE(absl::IsUnavailable(Read(wary, kTried))) << "an etcd of another authority";
 }
 
-TEST(EtcdTls, FilesThatCannotBeUsedAreNamed) {
+TEST(EtcdTls, UnusableTlsFiles_AreNamedInTheError) {
   const auto missing = Client::Create({.endpoints = {"127.0.0.1:1"}, .ca = "/no/such/file"});
   EXPECT_TRUE(absl::IsInvalidArgument(missing.status()));
   EXPECT_NE(missing.status().message().find("/no/such/file"), std::string::npos) << missing.status();

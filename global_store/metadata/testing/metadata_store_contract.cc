@@ -57,7 +57,7 @@ WriteBatch Facts(std::vector<ArtifactRecord> artifacts, std::vector<KeyRecord> k
   return {.facts = {.artifacts = std::move(artifacts), .keys = std::move(keys)}};
 }
 
-TEST_P(MetadataStoreContract, IsEmptyAtFirst) {
+TEST_P(MetadataStoreContract, NewMetadataStore_IsEmpty) {
   EXPECT_TRUE(Load().empty());
   EXPECT_EQ(store_->ReadManifest("a").status().code(), absl::StatusCode::kNotFound);
   auto response = store_->FindResponse("r");
@@ -65,14 +65,14 @@ TEST_P(MetadataStoreContract, IsEmptyAtFirst) {
   EXPECT_FALSE(response->has_value());
 }
 
-TEST_P(MetadataStoreContract, LoadsWhatWasCommitted) {
+TEST_P(MetadataStoreContract, Load_ReturnsCommittedFacts) {
   ASSERT_TRUE(store_->Commit(Facts({Artifact("a"), Artifact("b")}, {Key("k", 1)})).ok());
   const DurableFacts facts = Load();
   EXPECT_THAT(facts.artifacts, ElementsAre(Artifact("a"), Artifact("b")));
   EXPECT_THAT(facts.keys, ElementsAre(Key("k", 1)));
 }
 
-TEST_P(MetadataStoreContract, ALaterRecordReplacesTheOneBefore) {
+TEST_P(MetadataStoreContract, LaterRecord_ReplacesPreviousOne) {
   ArtifactRecord moved = Artifact("a");
   moved.origins = {{.node_id = "n2", .files = {{"/y", 1, 2}}}};
   ASSERT_TRUE(store_->Commit(Facts({Artifact("a")}, {Key("k", 1)})).ok());
@@ -133,7 +133,7 @@ TaskRecord MakeTask(const std::string& artifact_id, const std::string& node_id, 
           .updated = kNow + absl::Seconds(1)};
 }
 
-TEST_P(MetadataStoreContract, KeepsOneTaskAPlaceUntilItIsCancelledOrItsArtifactGoes) {
+TEST_P(MetadataStoreContract, Task_IsKeptUntilCancelledOrItsArtifactIsDeleted) {
   TaskRecord on_disk = MakeTask("a", "n1", {LocationKind::kDisk});
   const TaskRecord on_gpu = MakeTask("a", "n1", {LocationKind::kGpu, 1});
   const TaskRecord other = MakeTask("b", "n1");
@@ -158,7 +158,7 @@ TEST_P(MetadataStoreContract, KeepsOneTaskAPlaceUntilItIsCancelledOrItsArtifactG
   EXPECT_THAT(Load().tasks, ElementsAre(other));
 }
 
-TEST_P(MetadataStoreContract, ReplacingARecordKeepsItsManifest) {
+TEST_P(MetadataStoreContract, ReplacedArtifactRecord_KeepsItsManifest) {
   WriteBatch batch = Facts({Artifact("a")});
   batch.manifest = ManifestBlob{.artifact_id = "a", .bytes = "bytes"};
   ASSERT_TRUE(store_->Commit(batch).ok());
@@ -166,7 +166,7 @@ TEST_P(MetadataStoreContract, ReplacingARecordKeepsItsManifest) {
   EXPECT_EQ(store_->ReadManifest("a").value_or("none"), "bytes");
 }
 
-TEST_P(MetadataStoreContract, KeepsManifestsOfManyPieces) {
+TEST_P(MetadataStoreContract, Manifest_MayHaveManyPieces) {
   std::string large(64 << 20, 'x');
   for (size_t i = 0; i < large.size(); i += 4093) large[i] = static_cast<char>(i);
   for (const std::string& bytes :
@@ -180,7 +180,7 @@ TEST_P(MetadataStoreContract, KeepsManifestsOfManyPieces) {
   }
 }
 
-TEST_P(MetadataStoreContract, ATombstoneRemovesTheManifestAndTheOrigins) {
+TEST_P(MetadataStoreContract, Tombstone_RemovesManifestAndOrigins) {
   WriteBatch batch = Facts({Artifact("a")});
   batch.manifest = ManifestBlob{.artifact_id = "a", .bytes = "bytes"};
   ASSERT_TRUE(store_->Commit(batch).ok());
@@ -190,7 +190,7 @@ TEST_P(MetadataStoreContract, ATombstoneRemovesTheManifestAndTheOrigins) {
   EXPECT_EQ(store_->ReadManifest("a").status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST_P(MetadataStoreContract, RemembersResponsesWithAnyBytes) {
+TEST_P(MetadataStoreContract, FindResponse_ReturnsRecordedBytes) {
   const std::string response("a\0b\xff", 4);
   ASSERT_TRUE(store_->Commit({.request = RequestRecord{"r1", response, kNow}}).ok());
   ASSERT_TRUE(store_->Commit({.request = RequestRecord{"r2", "", kNow}}).ok());
@@ -199,7 +199,7 @@ TEST_P(MetadataStoreContract, RemembersResponsesWithAnyBytes) {
   EXPECT_EQ(store_->FindResponse("r3").value(), std::nullopt);
 }
 
-TEST_P(MetadataStoreContract, PurgeDropsOldRequestsAndOldTombstonesOnly) {
+TEST_P(MetadataStoreContract, Purge_DropsOnlyOldRequestsAndTombstones) {
   KeyRecord dead = Key("dead", 4);
   dead.deleted = true;
   KeyRecord fresh = dead;
@@ -221,13 +221,13 @@ TEST_P(MetadataStoreContract, PurgeDropsOldRequestsAndOldTombstonesOnly) {
   EXPECT_THAT(Load().keys, ElementsAre(fresh, Key("live", 1)));
 }
 
-TEST_P(MetadataStoreContract, TakesNamesThatLookLikeCode) {
+TEST_P(MetadataStoreContract, NameWithSqlSyntax_IsStored) {
   const std::string name = "it's; DROP TABLE keys; --\xc3\xa9";
   ASSERT_TRUE(store_->Commit(Facts({}, {Key(name, 1)})).ok());
   EXPECT_THAT(Load().keys, ElementsAre(Key(name, 1)));
 }
 
-TEST_P(MetadataStoreContract, KeepsAllThatManyThreadsCommit) {
+TEST_P(MetadataStoreContract, ConcurrentCommits_AreAllKept) {
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&, t] {
@@ -244,7 +244,7 @@ TEST_P(MetadataStoreContract, KeepsAllThatManyThreadsCommit) {
   EXPECT_THAT(Load().keys, SizeIs(80));
 }
 
-TEST_P(MetadataStoreContract, KeepsAllThatManyThreadsCommitAndForget) {
+TEST_P(MetadataStoreContract, ConcurrentCommitsAndUnbinds_AreAllKept) {
   std::vector<std::thread> threads;
   for (int t = 0; t < 8; ++t) {
     threads.emplace_back([&, t] {
