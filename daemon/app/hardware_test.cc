@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(Devices, AreThoseOfTheRuntimeThatTheOptionsName) {
+TEST(Devices, OpenDevices_OpensTheNamedRuntime) {
   const auto none = OpenDevices({.device_runtime = "none"});
   ASSERT_TRUE(none.ok()) << none.status();
   EXPECT_EQ((*none)->backend(), "none");
@@ -24,7 +24,7 @@ TEST(Devices, AreThoseOfTheRuntimeThatTheOptionsName) {
   EXPECT_EQ((*fake)->devices()[0].total_bytes, uint64_t{4} << 20);
 }
 
-TEST(Devices, AutoIsWhatTheHostHasAndNeverFake) {
+TEST(Devices, AutoDeviceRuntime_FindsHostDevicesAndNeverFakeOnes) {
   const auto found = OpenDevices({.device_runtime = "auto"});
   ASSERT_TRUE(found.ok()) << found.status();
   const auto cuda = OpenDevices({.device_runtime = "cuda"});
@@ -32,13 +32,13 @@ TEST(Devices, AutoIsWhatTheHostHasAndNeverFake) {
   EXPECT_TRUE(cuda.ok() || absl::IsUnavailable(cuda.status())) << cuda.status();
 }
 
-TEST(Devices, ARuntimeThatThereIsNotIsRefusedWithThoseThatThereAre) {
+TEST(Devices, UnknownDeviceRuntime_IsRefusedWithValidNames) {
   const absl::Status refused = OpenDevices({.device_runtime = "gpu"}).status();
   EXPECT_TRUE(absl::IsInvalidArgument(refused));
   EXPECT_THAT(std::string(refused.message()), HasSubstr("\"gpu\"; there are auto, cuda, none and fake"));
 }
 
-TEST(Devices, FakeOnesAndFewHaveNoHelperThatBroadcasts) {
+TEST(Devices, OpenBroadcaster_ReturnsNullWithoutCudaDevices) {
   const DaemonOptions options{.broadcast_helper = {"tensorcast"}};
   const auto fake = OpenDevices({.device_runtime = "fake", .fake_devices = 4});
   ASSERT_TRUE(fake.ok()) << fake.status();
@@ -57,7 +57,7 @@ class Lanes : public ::testing::Test {
   std::unique_ptr<HostPool> pool_;
 };
 
-TEST_F(Lanes, AreOpenedInTheOrderOfTheOptions) {
+TEST_F(Lanes, OpenLanes_KeepsConfiguredOrder) {
   std::vector<std::string> asked;
   DaemonOptions options{.lanes = {"b", "a"}};
   options.make_transport = [&](std::string_view lane) {
@@ -70,7 +70,7 @@ TEST_F(Lanes, AreOpenedInTheOrderOfTheOptions) {
   EXPECT_THAT(asked, ::testing::ElementsAre("b", "a"));
 }
 
-TEST_F(Lanes, OneThatIsNoTransportIsRefusedByName) {
+TEST_F(Lanes, UnknownLane_IsRefusedByName) {
   for (const char* name : {"warp", "local"}) {
     const absl::Status refused = OpenLanes({.lanes = {name}}, /*devices=*/nullptr, *pool_).status();
     EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
@@ -78,7 +78,7 @@ TEST_F(Lanes, OneThatIsNoTransportIsRefusedByName) {
   }
 }
 
-TEST_F(Lanes, AnErrorOfOneEndsTheStartAndNamesIt) {
+TEST_F(Lanes, FailedLane_EndsStartAndNamesTheLane) {
   DaemonOptions options{.lanes = {"a"}};
   options.make_transport = [](std::string_view) -> absl::StatusOr<std::unique_ptr<transport::Transport>> {
     return absl::UnavailableError("no cable");
@@ -88,7 +88,7 @@ TEST_F(Lanes, AnErrorOfOneEndsTheStartAndNamesIt) {
   EXPECT_EQ(refused.message(), "lane a: no cable");
 }
 
-TEST(Link, IsAsFastAsItsInterfaceSaysAndNoFasterThanItMaySend) {
+TEST(Link, LinkMbit_IsMinOfInterfaceSpeedAndSendLimit) {
   const std::filesystem::path sysfs = std::filesystem::path(::testing::TempDir()) / "hardware_test_sysfs";
   std::filesystem::create_directories(sysfs / "class/net/lo");
   const auto says = [&](const std::string& speed) {

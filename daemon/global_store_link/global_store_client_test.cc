@@ -84,13 +84,13 @@ class GlobalStoreClientTest : public ::testing::Test {
   std::unique_ptr<GlobalStoreClient> client_;
 };
 
-TEST_F(GlobalStoreClientTest, ThatACallWhichWaitsForNodesTakesLongIsNoAbsence) {
+TEST_F(GlobalStoreClientTest, SlowWaitingCall_DoesNotCountAsAbsence) {
   const absl::Status late = client_->RequestReplicaTransport(RequestContext::Background(kLong), {}).status();
   EXPECT_TRUE(absl::IsDeadlineExceeded(late)) << late;
   EXPECT_EQ(client_->away_for(), absl::ZeroDuration());
 }
 
-TEST_F(GlobalStoreClientTest, SilenceWhereAnAnswerComesAtOnceIsAnAbsenceWithTheAddress) {
+TEST_F(GlobalStoreClientTest, SilentGlobalStore_IsUnavailableWithItsAddress) {
   const absl::Status silent = Resolve("unknown", kLong);
   EXPECT_TRUE(absl::IsUnavailable(silent)) << silent;
   EXPECT_THAT(silent.message(), HasSubstr("the global store at " + address_ + " does not answer"));
@@ -99,7 +99,7 @@ TEST_F(GlobalStoreClientTest, SilenceWhereAnAnswerComesAtOnceIsAnAbsenceWithTheA
   EXPECT_EQ(client_->away_for(), absl::ZeroDuration());
 }
 
-TEST_F(GlobalStoreClientTest, AnAbsenceBeginsNoEarlierThanTheLastAnswer) {
+TEST_F(GlobalStoreClientTest, Absence_BeginsAfterTheLastAnswer) {
   ASSERT_TRUE(Resolve("known", absl::Seconds(60)).ok());  // connected
   absl::Notification began;
   service_.on_busy = [&] { began.Notify(); };
@@ -117,7 +117,7 @@ TEST_F(GlobalStoreClientTest, WatchAtItsDeadline_CountsAsAnswered) {
   EXPECT_EQ(client_->away_for(), absl::ZeroDuration());
 }
 
-TEST_F(GlobalStoreClientTest, ThatWhichIsAwayForLongIsNotToBeAskedAgain) {
+TEST_F(GlobalStoreClientTest, LongAbsence_IsNotWorthRetrying) {
   const absl::Status ended = absl::DeadlineExceededError("Deadline Exceeded");
   const absl::Status silent = client_->Noted(ended, SteadyNow() - kShortAbsence, Timeout::kMeansSilence);
   EXPECT_TRUE(absl::IsUnavailable(silent)) << silent;
@@ -125,7 +125,7 @@ TEST_F(GlobalStoreClientTest, ThatWhichIsAwayForLongIsNotToBeAskedAgain) {
 }
 
 // As when the global stores were started anew on other hosts, or were not known yet.
-TEST_F(GlobalStoreClientTest, OneThatIsAwayForLongIsLookedUpAgain) {
+TEST_F(GlobalStoreClientTest, LongAbsentGlobalStore_IsLookedUpAgain) {
   std::atomic<bool> moved = false;
   const auto look_up = [&](const std::string& names) -> std::string {
     EXPECT_EQ(names, "store:7000");

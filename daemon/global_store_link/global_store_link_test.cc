@@ -75,7 +75,7 @@ class LinkTest : public ::testing::Test {
   GlobalStoreLink link_;
 };
 
-TEST_F(LinkTest, RegistersWithItsAddressAndSendsTheWholeInventory) {
+TEST_F(LinkTest, Link_RegistersAddressAndSendsWholeInventory) {
   node_.inventory = {Info("one"), Info("two"), {.id = "first ingest, without an artifact yet"}};
   Start();
   ASSERT_TRUE(link_.WaitRegistered(Soon()).ok());
@@ -91,7 +91,7 @@ TEST_F(LinkTest, RegistersWithItsAddressAndSendsTheWholeInventory) {
   EXPECT_EQ(link_.grant_key().bytes, std::string(32, 'k'));
 }
 
-TEST_F(LinkTest, ALargeInventoryIsSentInSeveralMessages) {
+TEST_F(LinkTest, LargeInventory_IsSentInSeveralMessages) {
   for (int i = 0; i < 1201; ++i) node_.inventory.push_back(Info(absl::StrCat("replica", i)));
   Start();
   ASSERT_TRUE(store_.Await([](auto& store) { return store.inventories.size() == 1; }));
@@ -103,7 +103,7 @@ TEST_F(LinkTest, ALargeInventoryIsSentInSeveralMessages) {
   });
 }
 
-TEST_F(LinkTest, ChangesAreNumberedOneAfterAnother) {
+TEST_F(LinkTest, ReplicaUpdates_AreNumberedConsecutively) {
   Start();
   ASSERT_TRUE(link_.WaitRegistered(Soon()).ok());
   for (const char* id : {"one", "two", "three"}) {
@@ -116,7 +116,7 @@ TEST_F(LinkTest, ChangesAreNumberedOneAfterAnother) {
   });
 }
 
-TEST_F(LinkTest, AnotherEpochOfTheGlobalStoreMeansRegisteringAndTellingEverythingAgain) {
+TEST_F(LinkTest, NewEpoch_RegistersAndSendsInventoryAgain) {
   Start();
   ASSERT_TRUE(store_.Await([](auto& store) { return store.inventories.size() == 1; }));
   store_.With([](auto& store) { store.epoch = 2; });
@@ -127,7 +127,7 @@ TEST_F(LinkTest, AnotherEpochOfTheGlobalStoreMeansRegisteringAndTellingEverythin
   });
 }
 
-TEST_F(LinkTest, ANodeThatIsNotKnownAnyMoreRegistersAgain) {
+TEST_F(LinkTest, ForgottenNode_RegistersAgain) {
   Start();
   ASSERT_TRUE(store_.Await([](auto& store) { return store.inventories.size() == 1; }));
   store_.With([](auto& store) { store.knows_node = false; });
@@ -152,7 +152,7 @@ TEST_F(LinkTest, ReplacedNode_NamesItsReplacementAndReturnsOnceAllowed) {
   EXPECT_TRUE(replaced_.ok()) << replaced_;
 }
 
-TEST_F(LinkTest, ANodeThatStaysReplacedGivesUpForGood) {
+TEST_F(LinkTest, NodeThatStaysReplaced_GivesUpForGood) {
   store_.node_ttl = absl::Milliseconds(20);
   Start();
   ASSERT_TRUE(link_.WaitRegistered(Soon()).ok());
@@ -171,7 +171,7 @@ TEST_F(LinkTest, ANodeThatStaysReplacedGivesUpForGood) {
   EXPECT_FALSE(link_.WaitRegistered(Soon()).ok()) << "it does not come back";
 }
 
-TEST_F(LinkTest, WhatMayHaveBeenLostInAnInterruptedCallIsToldAsAnInventory) {
+TEST_F(LinkTest, UpdatesInFailedCall_AreResentAsInventory) {
   Start();
   ASSERT_TRUE(store_.Await([](auto& store) { return store.inventories.size() == 1; }));
   // The step that sent it has ended: what fails from here on is told by the standing.
@@ -186,7 +186,7 @@ TEST_F(LinkTest, WhatMayHaveBeenLostInAnInterruptedCallIsToldAsAnInventory) {
   EXPECT_TRUE(link_.standing().ok());
 }
 
-TEST_F(LinkTest, AnInventoryThatIsAskedForIsSent) {
+TEST_F(LinkTest, RequestedInventory_IsSent) {
   Start();
   ASSERT_TRUE(store_.Await([](auto& store) { return store.inventories.size() == 1; }));
   store_.With([](auto& store) { store.updates_want_inventory = true; });
@@ -194,7 +194,7 @@ TEST_F(LinkTest, AnInventoryThatIsAskedForIsSent) {
   EXPECT_TRUE(store_.Await([](auto& store) { return store.inventories.size() == 2; }));
 }
 
-TEST_F(LinkTest, ArtifactsThatTheGlobalStoreLostArePublishedAgain) {
+TEST_F(LinkTest, ArtifactsUnknownToGlobalStore_ArePublishedAgain) {
   node_.manifest = testing::MakeChunkedArtifact(1, 2).manifest;
   ReplicaInfo ready = Info("ready");
   ready.artifact_id = node_.manifest->id();
@@ -210,7 +210,7 @@ TEST_F(LinkTest, ArtifactsThatTheGlobalStoreLostArePublishedAgain) {
   });
 }
 
-TEST_F(LinkTest, DirectivesReachTheNode) {
+TEST_F(LinkTest, HeartbeatDirectives_ReachTheNode) {
   store_.heartbeat_response.add_revoked_grants("t");
   store_.heartbeat_interval = absl::Milliseconds(10);
   Start();
@@ -254,7 +254,7 @@ TEST_F(LinkTest, HeartbeatThatFailed_IsRepeatedWithoutAnInventory) {
   EXPECT_EQ(store_.With([](auto& store) { return store.inventories.size(); }), 1);
 }
 
-TEST_F(LinkTest, GoodbyeLeavesNothingOfThisNode) {
+TEST_F(LinkTest, StopWithGoodbye_SendsEmptyInventory) {
   node_.inventory = {Info("one")};
   Start();
   ASSERT_TRUE(store_.Await([](auto& store) { return store.inventories.size() == 1; }));
@@ -275,7 +275,7 @@ TEST_F(LinkTest, RefusedConnection_IsNamedInTheError) {
   EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("connection refused"));
 }
 
-TEST_F(LinkTest, TheGuardEvictsWithConsentOnlyUnlessAPackedFileHoldsTheSame) {
+TEST_F(LinkTest, Eviction_NeedsConsentUnlessPackedFileExists) {
   bool durable = false;
   ClusterEvictionGuard guard(&store_, &link_, [&](const ReplicaInfo&) { return durable; });
   EXPECT_TRUE(guard.MayEvict(Info("one")).ok());
@@ -298,7 +298,7 @@ TEST_F(LinkTest, StoreThatWasRestarted_IsToldOfTheReplicaAndAskedAgain) {
   store_.With([](auto& store) { EXPECT_EQ(store.evictions.size(), 2); });
 }
 
-TEST_F(LinkTest, AConsentThatWasNotUsedIsTakenBack) {
+TEST_F(LinkTest, UnusedEvictionConsent_IsWithdrawnOnce) {
   ClusterEvictionGuard guard(&store_, &link_, [](const ReplicaInfo&) { return false; });
   for (const char* id : {"kept", "leaving", "gone"}) ASSERT_TRUE(guard.MayEvict(Info(id)).ok());
   guard.WithdrawUnused({Info("kept"), Info("leaving", ReplicaState::kDraining), Info("another")},
@@ -311,7 +311,7 @@ TEST_F(LinkTest, AConsentThatWasNotUsedIsTakenBack) {
   });
 }
 
-TEST_F(LinkTest, AConsentIsTakenBackAgainUntilTheGlobalStoreHasHeardOfIt) {
+TEST_F(LinkTest, FailedConsentWithdrawal_IsRetried) {
   ClusterEvictionGuard guard(&store_, &link_, [](const ReplicaInfo&) { return false; });
   const std::vector<ReplicaInfo> replicas = {Info("one"), Info("two")};
   for (const ReplicaInfo& replica : replicas) ASSERT_TRUE(guard.MayEvict(replica).ok());
@@ -361,14 +361,14 @@ Return Simulate(absl::Duration away, int taken_a_window) {
   return seen;
 }
 
-TEST(LinkBackoff, SpreadsTenThousandNodesThatLostTheirStoreAtOnce) {
+TEST(LinkBackoff, Backoff_SpreadsTenThousandNodesAfterOutage) {
   // A new leader is there in seconds. Their calls come over about as long as the longest wait: 134 in 10 ms.
   const Return spread = Simulate(absl::Seconds(10), /*taken_a_window=*/10'000);
   EXPECT_LT(spread.busiest, 250);
   EXPECT_LE(spread.all_taken, absl::Seconds(2));
 }
 
-TEST(LinkBackoff, LetsAStoreThatRefusesTheCrowdTakeAllOfItSoon) {
+TEST(LinkBackoff, Backoff_LetsBusyStoreAcceptAllNodesSoon) {
   // One that takes 10,000 in a second needs a second at best; the sooner it is back, the denser they come.
   for (const absl::Duration away : {absl::ZeroDuration(), absl::Seconds(1), absl::Seconds(3)}) {
     EXPECT_LE(Simulate(away, /*taken_a_window=*/100).all_taken, absl::Seconds(5)) << away;

@@ -71,7 +71,7 @@ class KnownKeysTest : public ::testing::Test {
 
 using Order = KnownKeys::Order;
 
-TEST_F(KnownKeysTest, AreTheGlobalStoresWordWhileItAnswersAndItsLastWordWhileItDoesNot) {
+TEST_F(KnownKeysTest, Resolve_FallsBackToLastAnswerWhenStoreIsAway) {
   KnownKeys keys(&store_, file_);
   Bind("k", "a1", 1);
   EXPECT_EQ(Meaning(keys, "k"), "a1");
@@ -84,7 +84,7 @@ TEST_F(KnownKeysTest, AreTheGlobalStoresWordWhileItAnswersAndItsLastWordWhileItD
   EXPECT_EQ(Meaning(keys, "k"), "a3");
 }
 
-TEST_F(KnownKeysTest, ThatThisNodeNeverSawFailWithTheirNameAndTheGlobalStores) {
+TEST_F(KnownKeysTest, ResolveUnknownKey_FailsWithKeyAndStoreWhenStoreIsAway) {
   KnownKeys keys(&store_, file_);
   GoAway();
   const absl::Status status = keys.Resolve(RequestContext::Background(absl::Seconds(20)), "k").status();
@@ -92,7 +92,7 @@ TEST_F(KnownKeysTest, ThatThisNodeNeverSawFailWithTheirNameAndTheGlobalStores) {
   EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("key k"), HasSubstr("the one at there")));
 }
 
-TEST_F(KnownKeysTest, ThatTheGlobalStoreSaysAreGoneAreForgotten) {
+TEST_F(KnownKeysTest, KeyDeletedAtStore_IsForgotten) {
   KnownKeys keys(&store_, file_);
   Bind("k", "a1", 1);
   EXPECT_EQ(Meaning(keys, "k"), "a1");
@@ -312,7 +312,7 @@ TEST_F(KnownKeysTest, FileThatCannotBeReplaced_IsRemovedRatherThanOutOfDate) {
   EXPECT_FALSE(fs::exists(file_));
 }
 
-TEST_F(KnownKeysTest, OutliveTheDaemonInItsStateDirectory) {
+TEST_F(KnownKeysTest, KnownKeys_SurviveRestartInStateFile) {
   {
     KnownKeys keys(&store_, file_);
     keys.Note(KeyOf("k", "a1", 7), SteadyNow());
@@ -324,7 +324,7 @@ TEST_F(KnownKeysTest, OutliveTheDaemonInItsStateDirectory) {
   EXPECT_EQ(fs::status(file_).permissions(), fs::perms::owner_read | fs::perms::owner_write);
 }
 
-TEST_F(KnownKeysTest, AFileThatIsDamagedOrCannotBeWrittenCostsNothingElse) {
+TEST_F(KnownKeysTest, DamagedStateFile_IsIgnoredAndFailedSaveIsRetried) {
   std::ofstream(file_) << "no keys, but \xff\xff\xff";
   KnownKeys keys(&store_, file_);
   Bind("k", "a1", 1);
@@ -338,8 +338,8 @@ TEST_F(KnownKeysTest, AFileThatIsDamagedOrCannotBeWrittenCostsNothingElse) {
   EXPECT_EQ(Meaning(next, "k"), "a1?") << "what could not be written is written by the next Save";
 }
 
-TEST_F(KnownKeysTest, AreBoundedAndTheLastUsedStay) {
-  KnownKeys keys(&store_, file_, /*most=*/2);
+TEST_F(KnownKeysTest, KnownKeys_KeepMostRecentlyUsedUpToMax) {
+  KnownKeys keys(&store_, file_, /*max=*/2);
   GoAway();
   keys.Note(KeyOf("one", "a1", 1), SteadyNow());
   keys.Note(KeyOf("two", "a2", 1), SteadyNow());
@@ -348,7 +348,7 @@ TEST_F(KnownKeysTest, AreBoundedAndTheLastUsedStay) {
   EXPECT_EQ(Meaning(keys, "two"), "UNAVAILABLE");
   EXPECT_EQ(Meaning(keys, "one"), "a1?");
   keys.Save();
-  KnownKeys next(&store_, file_, /*most=*/1);
+  KnownKeys next(&store_, file_, /*max=*/1);
   EXPECT_EQ(Meaning(next, "one"), "a1?");
   EXPECT_EQ(Meaning(next, "three"), "UNAVAILABLE");
 }

@@ -34,7 +34,7 @@ TEST_F(ReachabilityProbeTest, SeveralUnansweredChecks_MakeItUnreachable) {
   EXPECT_TRUE(tensorcast::testing::Eventually([&] { return !port_.unreachable(); }));
 }
 
-TEST_F(ReachabilityProbeTest, AnErrorIsAnAnswer) {
+TEST_F(ReachabilityProbeTest, ErrorAnswer_CountsAsReachable) {
   answer_ = absl::StatusCode::kUnimplemented;
   AwaitChecks(10);
   EXPECT_FALSE(port_.unreachable());

@@ -10,7 +10,7 @@ ReplicaInfo Info(const std::string& id, ReplicaState state) {
   return {.id = id, .artifact_id = "tc1:a", .state = state};
 }
 
-TEST(ReplicaFeed, ManyChangesOfOneReplicaAreItsLatestState) {
+TEST(ReplicaFeed, SeveralChangesOfReplica_AreReportedAsLatestState) {
   ReplicaFeed feed(nullptr);
   feed.OnReplicaChanged(Info("one", ReplicaState::kFilling), nullptr);
   feed.OnReplicaChanged(Info("two", ReplicaState::kFilling), nullptr);
@@ -23,7 +23,7 @@ TEST(ReplicaFeed, ManyChangesOfOneReplicaAreItsLatestState) {
   EXPECT_TRUE(feed.empty());
 }
 
-TEST(ReplicaFeed, TakesTheOldestFirstAndLeavesTheRest) {
+TEST(ReplicaFeed, Take_ReturnsOldestChangesFirst) {
   ReplicaFeed feed(nullptr);
   for (const char* id : {"a", "b", "c"}) feed.Touch(Info(id, ReplicaState::kReady));
   EXPECT_EQ(feed.Take(2).size(), 2);
@@ -38,7 +38,7 @@ TEST(ReplicaFeed, ReplicaWithoutArtifactId_IsNotReported) {
   EXPECT_TRUE(feed.empty());
 }
 
-TEST(ReplicaFeed, MoreThanFitsBecomesAnOverflowThatIsToldOnce) {
+TEST(ReplicaFeed, FeedOverflow_IsReportedOnce) {
   ReplicaFeed feed(nullptr, 2);
   for (const char* id : {"a", "b", "c"}) feed.Touch(Info(id, ReplicaState::kReady));
   EXPECT_TRUE(feed.empty());
@@ -46,7 +46,7 @@ TEST(ReplicaFeed, MoreThanFitsBecomesAnOverflowThatIsToldOnce) {
   EXPECT_FALSE(feed.TakeOverflow());
 }
 
-TEST(ReplicaFeed, WakesTheLinkAndPassesTransfersOn) {
+TEST(ReplicaFeed, ReplicaFeed_WakesLinkAndPassesTransfersOn) {
   int woken = 0;
   std::string transfer;
   ReplicaFeed feed([&](const TransferReport& report) { transfer = report.transfer_id; });

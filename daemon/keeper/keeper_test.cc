@@ -64,7 +64,7 @@ class Keeper : public ::testing::Test {
   std::thread thread_;
 };
 
-TEST_F(Keeper, GivesTheNextDaemonWhatTheOneBeforeLeft) {
+TEST_F(Keeper, Keeper_ReturnsSegmentsOfPreviousDaemon) {
   {
     KeeperClient before = NewDaemon();
     const auto nothing = before.Open();
@@ -84,7 +84,7 @@ TEST_F(Keeper, GivesTheNextDaemonWhatTheOneBeforeLeft) {
   }
 }
 
-TEST_F(Keeper, HearsOutADaemonThatIsStillConnectedWhenTheNextOneComes) {
+TEST_F(Keeper, Keeper_ReadsUpdatesOfPreviousDaemonFirst) {
   KeeperClient before = NewDaemon();
   ASSERT_TRUE(before.Open().ok());
   for (int i = 0; i < 50; ++i) before.Put(std::to_string(i), File(i));
@@ -145,7 +145,7 @@ TEST_F(Keeper, Attachment_IsKeptUntilItsProcessEnds) {
   EXPECT_THAT(TakeAttachments(*kept), IsEmpty());
 }
 
-TEST_F(Keeper, ASegmentThatAProcessMapsElsewhereTakesRoomFromThePoolUntilThatProcessEnds) {
+TEST_F(Keeper, UnservedSegment_TakesPoolRoomUntilItsProcessEnds) {
   Client client;
   KeeperClient daemon = NewDaemon();
   ASSERT_TRUE(daemon.Open().ok());
@@ -179,13 +179,13 @@ KeptRecord SomeRecord() {
                       {.image_offset = kGranuleBytes, .segment = "s2", .offset = 0, .bytes = kGranuleBytes}}};
 }
 
-TEST(KeptRecordTest, IsReadAsItWasWritten) {
+TEST(KeptRecordTest, KeptRecord_SurvivesRoundTrip) {
   const auto read = DecodeRecord(EncodeRecord(SomeRecord()));
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(*read, SomeRecord());
 }
 
-TEST(KeptRecordTest, IsLaidOutAsTheFormatSays) {
+TEST(KeptRecordTest, KeptRecord_EncodesToGoldenBytes) {
   const std::string bytes = EncodeRecord({.manifest = "M", .extents = {{0, "s", 1, 2}}});
   EXPECT_EQ(bytes.substr(0, bytes.size() - 16), std::string("TCKR\1\0\1\0\0\0"
                                                             "\0\0\0\0\0\0\0\0"
@@ -196,7 +196,7 @@ TEST(KeptRecordTest, IsLaidOutAsTheFormatSays) {
                                                             42));
 }
 
-TEST(KeptRecordTest, IsRefusedWithAnyByteChangedAddedOrMissing) {
+TEST(KeptRecordTest, DamagedKeptRecord_IsRefused) {
   const std::string good = EncodeRecord(SomeRecord());
   for (size_t i = 0; i < good.size(); ++i) {
     std::string bad = good;

@@ -10,13 +10,13 @@
 namespace tensorcast::daemon {
 namespace {
 
-TEST(NodeMessages, AnUnsetLocationIsTheHostPool) {
+TEST(NodeMessages, UnsetLocation_IsHostMemory) {
   absl::StatusOr<Location> location = FromProto(v1::Location(), nullptr);
   ASSERT_TRUE(location.ok());
   EXPECT_EQ(location->ToString(), "cpu");
 }
 
-TEST(NodeMessages, ADeviceThatTheNodeDoesNotHaveIsRefused) {
+TEST(NodeMessages, UnknownDevice_IsRefused) {
   std::unique_ptr<DeviceRuntime> no_devices = CreateNullRuntime();
   v1::Location location;
   location.set_kind(v1::LOCATION_KIND_GPU);
@@ -25,13 +25,13 @@ TEST(NodeMessages, ADeviceThatTheNodeDoesNotHaveIsRefused) {
   EXPECT_EQ(FromProto(location, nullptr).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(NodeMessages, ALocationKindOfALaterVersionIsRefused) {
+TEST(NodeMessages, UnknownLocationKind_IsRefused) {
   v1::Location location;
   location.set_kind(static_cast<v1::LocationKind>(17));
   EXPECT_EQ(FromProto(location, nullptr).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(NodeMessages, AManifestWithAnotherIdThanTheOneAskedForIsDataLoss) {
+TEST(NodeMessages, ManifestWithOtherId_IsDataLoss) {
   ImageLayout layout;
   layout.tensors.push_back({.name = "w", .dtype = DType::kU8, .shape = {3}, .nbytes = 3});
   ASSERT_TRUE(AssignOffsets(layout).ok());

@@ -23,7 +23,7 @@ class NodeStateTest : public ::testing::Test {
   const tensorcast::testing::TempFolder folder_;
 };
 
-TEST_F(NodeStateTest, TheNodeIdStaysAndTheIncarnationGrows) {
+TEST_F(NodeStateTest, Reopen_KeepsNodeIdAndRaisesIncarnation) {
   const std::string directory = FreshDirectory();
   auto first = NodeState::Open(directory);
   ASSERT_TRUE(first.ok()) << first.status();
@@ -38,7 +38,7 @@ TEST_F(NodeStateTest, TheNodeIdStaysAndTheIncarnationGrows) {
   EXPECT_GT((*second)->incarnation(), incarnation);
 }
 
-TEST_F(NodeStateTest, TheIncarnationGrowsEvenWhenTheClockWasSetBack) {
+TEST_F(NodeStateTest, Incarnation_GrowsWhenClockIsSetBack) {
   const std::string directory = FreshDirectory();
   std::filesystem::create_directories(directory);
   const uint64_t far_future = 9'000'000'000'000'000'000u;
@@ -48,7 +48,7 @@ TEST_F(NodeStateTest, TheIncarnationGrowsEvenWhenTheClockWasSetBack) {
   EXPECT_EQ((*state)->incarnation(), far_future + 1);
 }
 
-TEST_F(NodeStateTest, ASecondDaemonOnTheSameDirectoryFailsAndSaysWhatToDo) {
+TEST_F(NodeStateTest, SecondDaemonInStateDirectory_IsRefused) {
   const std::string directory = FreshDirectory();
   auto first = NodeState::Open(directory);
   ASSERT_TRUE(first.ok()) << first.status();
@@ -57,7 +57,7 @@ TEST_F(NodeStateTest, ASecondDaemonOnTheSameDirectoryFailsAndSaysWhatToDo) {
   EXPECT_NE(second.status().message().find(directory), std::string::npos);
 }
 
-TEST_F(NodeStateTest, OfThoseThatStartAtOnceOnAnEmptyDirectoryOneHasItAndItsNodeIdStays) {
+TEST_F(NodeStateTest, ConcurrentStartsInEmptyDirectory_GiveOneNodeId) {
   constexpr int kStarts = 4;
   for (int round = 0; round < 100; ++round) {
     const std::string directory = FreshDirectory() + std::to_string(round);
@@ -87,7 +87,7 @@ TEST_F(NodeStateTest, OfThoseThatStartAtOnceOnAnEmptyDirectoryOneHasItAndItsNode
   }
 }
 
-TEST_F(NodeStateTest, AStartThatWasCutShortBeforeTheNodeIdWasWrittenIsMadeGood) {
+TEST_F(NodeStateTest, EmptyNodeIdFile_IsReplacedAtStart) {
   const std::string directory = FreshDirectory();
   std::filesystem::create_directories(directory);
   std::ofstream(directory + "/node_id").close();
@@ -96,7 +96,7 @@ TEST_F(NodeStateTest, AStartThatWasCutShortBeforeTheNodeIdWasWrittenIsMadeGood) 
   EXPECT_EQ((*state)->node_id().size(), 36u);
 }
 
-TEST_F(NodeStateTest, ADirectoryIsHeldByWhateverPathAndWhateverIsRemovedFromIt) {
+TEST_F(NodeStateTest, StateDirectory_IsLockedByAnyPathUntilClosed) {
   const std::string directory = FreshDirectory();
   auto first = NodeState::Open(directory);
   ASSERT_TRUE(first.ok()) << first.status();
@@ -112,7 +112,7 @@ TEST_F(NodeStateTest, ADirectoryIsHeldByWhateverPathAndWhateverIsRemovedFromIt) 
   EXPECT_TRUE(NodeState::Open(directory).ok());
 }
 
-TEST_F(NodeStateTest, RoomIsKeptForTheNextStartAndIsFreeDuringIt) {
+TEST_F(NodeStateTest, ReserveFile_IsKeptAtExitAndFreedAtStart) {
   const std::string directory = FreshDirectory();
   auto state = NodeState::Open(directory);
   ASSERT_TRUE(state.ok()) << state.status();
@@ -125,7 +125,7 @@ TEST_F(NodeStateTest, RoomIsKeptForTheNextStartAndIsFreeDuringIt) {
   EXPECT_FALSE(std::filesystem::exists(directory + "/reserve"));
 }
 
-TEST_F(NodeStateTest, ADamagedFileIsReportedNotReplaced) {
+TEST_F(NodeStateTest, DamagedStateFile_IsDataLoss) {
   const std::string directory = FreshDirectory();
   std::filesystem::create_directories(directory);
   std::ofstream(directory + "/node_id") << "half a uu";
@@ -137,7 +137,7 @@ TEST_F(NodeStateTest, ADamagedFileIsReportedNotReplaced) {
   }
 }
 
-TEST_F(NodeStateTest, TheBootIdIsTheSameEachTime) {
+TEST_F(NodeStateTest, ReadBootId_ReturnsSameIdEachTime) {
   auto first = ReadBootId();
   ASSERT_TRUE(first.ok()) << first.status();
   EXPECT_EQ(*first, *ReadBootId());

@@ -29,7 +29,7 @@ TEST_F(BroadcastGroupsTest, NodeThatCannotTakePart_SaysWhy) {
   EXPECT_THAT(Report(Make(true)).no_nccl(), HasSubstr("daemon.nccl is off"));
 }
 
-TEST_F(BroadcastGroupsTest, AGroupThatCannotBeTakenPartInIsGivenUpOnce) {
+TEST_F(BroadcastGroupsTest, GroupThatNodeCannotJoin_IsRefusedOnce) {
   BroadcastGroups groups = Make(true);
   v1::HeartbeatResponse response;
   v1::BroadcastGroup* const group = response.add_groups();

@@ -30,7 +30,7 @@ class IngestTest : public ServiceTest {
   }
 };
 
-TEST_F(IngestTest, AnImportIsPublishedWithItsKeyAndItsOrigin) {
+TEST_F(IngestTest, Import_IsPublishedWithKeyAndOrigin) {
   const std::string path = WriteModel("m.safetensors");
   const auto result = Import(path, "model");
   ASSERT_TRUE(result.ok()) << result.status();
@@ -47,7 +47,7 @@ TEST_F(IngestTest, AnImportIsPublishedWithItsKeyAndItsOrigin) {
   EXPECT_THAT(published.origin().files(0).path(), HasSubstr("m.safetensors"));
 }
 
-TEST_F(IngestTest, WhatAKeyWasBoundToIsKnownWhileTheGlobalStoreIsAway) {
+TEST_F(IngestTest, BoundKey_IsKnownWhenGlobalStoreIsAway) {
   const auto result = Import(WriteModel("m.safetensors"), "model");
   ASSERT_TRUE(result.ok()) << result.status();
   store.With([](FakeGlobalStore& it) { it.down = absl::UnavailableError("away"); });
@@ -57,21 +57,21 @@ TEST_F(IngestTest, WhatAKeyWasBoundToIsKnownWhileTheGlobalStoreIsAway) {
   EXPECT_TRUE(resolved->unconfirmed);
 }
 
-TEST_F(IngestTest, WhatIsDurableIsPackedBeforeItIsPublished) {
+TEST_F(IngestTest, DurableImport_IsPackedBeforePublishing) {
   const auto result = Import(WriteModel("m.safetensors"), "", /*durable=*/true);
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_THAT(Locations(), UnorderedElementsAre("cpu", "disk"));
   EXPECT_TRUE(artifact_store->Find(result->artifact_id()).ok());
 }
 
-TEST_F(IngestTest, APutThatCannotBePublishedLeavesNothingBehind) {
+TEST_F(IngestTest, FailedPublish_LeavesNoReplica) {
   store.down = absl::UnavailableError("away");
   EXPECT_EQ(Import(WriteModel("m.safetensors"), "", /*durable=*/true).status().code(),
             absl::StatusCode::kUnavailable);
   EXPECT_THAT(Locations(), IsEmpty());
 }
 
-TEST_F(IngestTest, APutThatCannotBePublishedDropsNothingThatWasThereBefore) {
+TEST_F(IngestTest, FailedPublish_KeepsReplicaThatExistedBefore) {
   const std::string path = WriteModel("m.safetensors");
   ASSERT_TRUE(Import(path).ok());
   store.With([](FakeGlobalStore& it) { it.down = absl::FailedPreconditionError("another revision"); });
@@ -94,7 +94,7 @@ class Version1Test : public IngestTest {
   std::shared_ptr<const Manifest> old_;
 };
 
-TEST_F(Version1Test, ContentThatIsPutAgainKeepsItsIdAndIsStoredOnce) {
+TEST_F(Version1Test, ReimportOfVersion1Content_KeepsItsId) {
   const std::string path = WriteModel("m.safetensors");
   const auto first = Import(path, "model", /*durable=*/true);
   ASSERT_TRUE(first.ok()) << first.status();
@@ -109,7 +109,7 @@ TEST_F(Version1Test, ContentThatIsPutAgainKeepsItsIdAndIsStoredOnce) {
   EXPECT_THAT(Locations(), UnorderedElementsAre("cpu", "disk"));
 }
 
-TEST_F(Version1Test, OtherBytesInTheSameTensorsAreAnotherArtifactThoughTheOldOneIsHere) {
+TEST_F(Version1Test, OtherBytesBesideVersion1Artifact_MakeNewArtifact) {
   ASSERT_TRUE(Import(WriteModel("m.safetensors")).ok());
   std::vector<std::byte> image = artifact.image;
   image.back() ^= std::byte{1};
@@ -121,7 +121,7 @@ TEST_F(Version1Test, OtherBytesInTheSameTensorsAreAnotherArtifactThoughTheOldOne
   EXPECT_FALSE(IsVersion1Id(result->artifact_id()));
 }
 
-TEST_F(Version1Test, OtherMetadataAreAnotherArtifact) {
+TEST_F(Version1Test, OtherMetadataBesideVersion1Artifact_MakesNewArtifact) {
   const std::string path = folder + "/models/named.safetensors";
   ASSERT_TRUE(WriteSafetensors(path, artifact.layout, {{"format", "pt"}}, artifact.image).ok());
   const auto result = Import(path);
@@ -129,14 +129,14 @@ TEST_F(Version1Test, OtherMetadataAreAnotherArtifact) {
   EXPECT_FALSE(IsVersion1Id(result->artifact_id()));
 }
 
-TEST_F(Version1Test, ThatIsDeletedWhileItIsLookedForIsNone) {
+TEST_F(Version1Test, Version1ArtifactDeletedDuringLookup_IsNotReused) {
   store.With([&](FakeGlobalStore& it) { it.deleted_meanwhile = old_->id(); });
   const auto result = Import(WriteModel("m.safetensors"));
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_FALSE(IsVersion1Id(result->artifact_id()));
 }
 
-TEST_F(IngestTest, OnlyWhatLiesBeneathTheImportRootsIsRead) {
+TEST_F(IngestTest, ImportOutsideImportRoots_IsDenied) {
   const std::string outside = folder + "/outside.safetensors";
   ASSERT_TRUE(WriteSafetensors(outside, artifact.layout, {}, artifact.image).ok());
   const absl::Status refused = Import(outside).status();
@@ -145,7 +145,7 @@ TEST_F(IngestTest, OnlyWhatLiesBeneathTheImportRootsIsRead) {
   EXPECT_EQ(absent.code(), absl::StatusCode::kPermissionDenied);
 }
 
-TEST_F(IngestTest, WhatCannotWorkIsRefusedBeforeAByteIsRead) {
+TEST_F(IngestTest, InvalidImport_IsRefusedBeforeReading) {
   const std::string path = WriteModel("m.safetensors");
   v1::ImportArtifactRequest nameless;
   nameless.set_path(path);
@@ -190,7 +190,7 @@ class PutTest : public IngestTest {
   v1::PutArtifactRequest request_;
 };
 
-TEST_F(PutTest, MemoryThatAClientHandsOverBecomesAnArtifact) {
+TEST_F(PutTest, PutOfOfferedMemory_MakesAnArtifact) {
   const auto result = Put(request_);
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_FALSE(result->existed());
@@ -203,7 +203,7 @@ TEST_F(PutTest, MemoryThatAClientHandsOverBecomesAnArtifact) {
   EXPECT_EQ(testing::Gather((*lease)->memory().host->Spans(0, artifact.image.size())), artifact.image);
 }
 
-TEST_F(PutTest, AnOfferThatIsUnknownIsNotFoundAndATensorOfNoTypeIsRefused) {
+TEST_F(PutTest, PutWithUnknownOfferOrDtype_IsRefused) {
   v1::PutArtifactRequest unknown = request_;
   unknown.set_offer_token("no such offer");
   EXPECT_EQ(Put(unknown).status().code(), absl::StatusCode::kNotFound);

@@ -34,7 +34,7 @@ class MaterializeTest : public ServiceTest {
   }
 };
 
-TEST_F(MaterializeTest, WhatIsHereIsGivenAsItIs) {
+TEST_F(MaterializeTest, PresentReplica_IsReturnedWithoutTransfer) {
   const std::string replica_id = MakeReplica();
   const auto result = Materialize(ById());
   ASSERT_TRUE(result.ok()) << result.status();
@@ -67,7 +67,7 @@ TEST_F(MaterializeTest, KeyThatStaysOnAMissingArtifact_IsNotFound) {
   EXPECT_EQ(Materialize(ByKey("model")).status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST_F(MaterializeTest, AReplicaElsewhereOnThisNodeIsCopiedWithoutTheGlobalStore) {
+TEST_F(MaterializeTest, ReplicaAtOtherLocation_IsCopiedWithoutGlobalStore) {
   MakeReplica();
   store.down = absl::UnavailableError("away");
   v1::MaterializeReplicaRequest request = ById();
@@ -90,7 +90,7 @@ TEST_F(MaterializeTest, RequestToAttach_GetsATicket) {
   EXPECT_EQ((*claim)->handles().artifact_id, artifact.manifest->id());
 }
 
-TEST_F(MaterializeTest, AKeyMeansWhatTheGlobalStoreSaysAndIsMarkedWhileItIsAway) {
+TEST_F(MaterializeTest, Key_IsResolvedAndMarkedUnconfirmedWhenStoreIsAway) {
   MakeReplica();
   Bind("model", artifact.manifest->id(), 7);
   const auto result = Materialize(ByKey("model"));
@@ -119,7 +119,7 @@ TEST_F(MaterializeTest, ConfirmedGet_FailsWhileTheGlobalStoreIsAway) {
   EXPECT_TRUE(Materialize(request).ok());
 }
 
-TEST_F(MaterializeTest, AManifestThatIsNotTheOneAskedForIsDataLoss) {
+TEST_F(MaterializeTest, ManifestWithOtherId_IsDataLoss) {
   const testing::TestArtifact another = testing::MakeChunkedArtifact(2, 3, 64 << 10);
   store.manifests[artifact.manifest->id()] = std::string(another.manifest->bytes());
   EXPECT_EQ(Materialize(ById()).status().code(), absl::StatusCode::kDataLoss);
@@ -138,7 +138,7 @@ TEST_F(MaterializeTest, ArtifactWithoutReplicas_IsNotFoundAndSaysWhy) {
   EXPECT_THAT(without.message(), HasSubstr("its last replica is gone"));
 }
 
-TEST_F(MaterializeTest, WhatThisNodeLacksNamesTheKeyWhileTheGlobalStoreIsAway) {
+TEST_F(MaterializeTest, MissingArtifactWhenStoreIsAway_ErrorNamesTheKey) {
   Bind("model", artifact.manifest->id(), 7);
   ASSERT_TRUE(known_keys->Resolve(context, "model").ok());
   store.With([](FakeGlobalStore& it) { it.down = absl::UnavailableError("away"); });
@@ -147,7 +147,7 @@ TEST_F(MaterializeTest, WhatThisNodeLacksNamesTheKeyWhileTheGlobalStoreIsAway) {
   EXPECT_THAT(away.message(), HasSubstr("which key model meant when it was last known"));
 }
 
-TEST_F(MaterializeTest, ARequestThatMakesNoSenseIsRefused) {
+TEST_F(MaterializeTest, InvalidMaterializeRequest_IsRefused) {
   EXPECT_EQ(Materialize(ByKey("")).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(Materialize(ByKey("unbound")).status().code(), absl::StatusCode::kNotFound);
   v1::MaterializeReplicaRequest nonsense;
@@ -167,7 +167,7 @@ TEST_F(MaterializeTest, ARequestThatMakesNoSenseIsRefused) {
   EXPECT_EQ(Materialize(ById()).status().code(), absl::StatusCode::kUnavailable);
 }
 
-TEST_F(MaterializeTest, ChosenTensorsAreNamedAsTheyAreAndFitTheirPlace) {
+TEST_F(MaterializeTest, ChosenTensors_NeedMatchingPatternAndHostMemory) {
   MakeReplica();
   v1::MaterializeReplicaRequest request = ById();
   request.add_tensors("no such tensor*");
@@ -242,7 +242,7 @@ class JoinedPartTest : public MaterializeTest {
   std::unique_ptr<PendingReplica> whole_;
 };
 
-TEST_F(JoinedPartTest, IsGivenWhatCameThoughTheWholeFails) {
+TEST_F(JoinedPartTest, JoinedPartialRequest_GetsItsChunksThoughWholeFails) {
   auto part = JoinFor({0, 1});
   held_->Release();
   AwaitChunks(2);
@@ -253,7 +253,7 @@ TEST_F(JoinedPartTest, IsGivenWhatCameThoughTheWholeFails) {
   EXPECT_THAT(store.asked, SizeIs(0)) << "nothing more is needed";
 }
 
-TEST_F(JoinedPartTest, HasAnIngestOfItsOwnAfterTheWholeFailedOnceAndNoMore) {
+TEST_F(JoinedPartTest, JoinedPartialRequest_StartsOneOwnIngestWhenWholeFails) {
   v1::RequestReplicaTransportResponse nothing;
   nothing.set_no_source_reason("its last replica is gone");
   store.With([&](FakeGlobalStore& it) { it.offers = {nothing, nothing, nothing}; });
@@ -272,7 +272,7 @@ class AttachTest : public MaterializeTest {
   }
 };
 
-TEST_F(AttachTest, AReplicaIsNamedByItsIdItsArtifactOrItsKey) {
+TEST_F(AttachTest, Attach_FindsReplicaByIdArtifactOrKey) {
   const std::string replica_id = MakeReplica();
   Bind("model", artifact.manifest->id(), 7);
   v1::AttachReplicaRequest by_replica, by_artifact, by_key;
@@ -288,7 +288,7 @@ TEST_F(AttachTest, AReplicaIsNamedByItsIdItsArtifactOrItsKey) {
   }
 }
 
-TEST_F(AttachTest, AKeyThatIsUnconfirmedIsRefusedSinceTheAnswerCannotSayThatItIs) {
+TEST_F(AttachTest, Attach_RefusesUnconfirmedKey) {
   MakeReplica();
   Bind("model", artifact.manifest->id(), 7);
   ASSERT_TRUE(known_keys->Resolve(context, "model").ok());
@@ -304,7 +304,7 @@ TEST_F(AttachTest, AKeyThatIsUnconfirmedIsRefusedSinceTheAnswerCannotSayThatItIs
   EXPECT_THAT(unconfirmed.message(), HasSubstr("only a confirmed answer"));
 }
 
-TEST_F(AttachTest, ADaemonNeedsAGrantForThisReplicaOverTheLocalLane) {
+TEST_F(AttachTest, AttachByDaemon_NeedsGrantForReplicaOnLocalLane) {
   const std::string replica_id = MakeReplica();
   v1::AttachReplicaRequest request;
   request.set_replica_id(replica_id);

@@ -19,7 +19,7 @@ bool Protects(Publications& publications, const std::string& artifact_id) {
   return !dropped;
 }
 
-TEST(Publications, ProtectUntilTheHeartbeatAfterTheirEnd) {
+TEST(Publications, Publication_ProtectsArtifactUntilNextHeartbeat) {
   Publications publications;
   publications.BeginHeartbeat();
   EXPECT_FALSE(Protects(publications, "a"));
@@ -35,7 +35,7 @@ TEST(Publications, ProtectUntilTheHeartbeatAfterTheirEnd) {
   EXPECT_FALSE(Protects(publications, "a"));
 }
 
-TEST(Publications, WhatAPutMadeGoesWithItWhenItFailsAndStaysWhenItIsPublished) {
+TEST(Publications, FailedPut_DropsItsReplicas) {
   Publications publications;
   std::vector<std::string> dropped;
   const auto drop = [&dropped](const std::string& replica_id) { dropped.push_back(replica_id); };
@@ -53,7 +53,7 @@ TEST(Publications, WhatAPutMadeGoesWithItWhenItFailsAndStaysWhenItIsPublished) {
   EXPECT_THAT(dropped, ::testing::ElementsAre("cpu", "disk"));
 }
 
-TEST(Publications, APutWaitsWhileWhatThereIsOfItsArtifactIsDropped) {
+TEST(Publications, Put_WaitsWhileItsArtifactIsDropped) {
   constexpr absl::Duration kNever = absl::Milliseconds(20);
   for (const bool deleted : {true, false}) {
     Publications publications;
@@ -79,7 +79,7 @@ TEST(Publications, APutWaitsWhileWhatThereIsOfItsArtifactIsDropped) {
 }
 
 // The second found what the first had made, and took it for its own.
-TEST(Publications, WhatAPutMadeThatFailsStaysForAnotherOfTheSameContentUnlessThatFailsToo) {
+TEST(Publications, ReplicaOfFailedPut_StaysWhenOtherPutIsPublished) {
   for (const bool published : {true, false}) {
     Publications publications;
     std::vector<std::string> dropped;

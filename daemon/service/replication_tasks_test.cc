@@ -81,7 +81,7 @@ class TasksTest : public ::testing::Test {
       }};
 };
 
-TEST_F(TasksTest, EachIsWorkedOnOnceAndToldUntilItsEndWasHeard) {
+TEST_F(TasksTest, Task_RunsOnceAndIsReportedUntilItsEndIsAcknowledged) {
   Answer({"a", "b"});
   AwaitRunning({"a", "b"});
   Answer({"a", "b"});
@@ -107,7 +107,7 @@ TEST_F(TasksTest, EachIsWorkedOnOnceAndToldUntilItsEndWasHeard) {
   EXPECT_THAT(Report(), IsEmpty());
 }
 
-TEST_F(TasksTest, WhatIsLeftOutIsCancelledAndNotReported) {
+TEST_F(TasksTest, OmittedTask_IsCancelledAndNotReported) {
   Answer({"a", "b"});
   AwaitRunning({"a", "b"});
   Answer({"b"});
@@ -115,7 +115,7 @@ TEST_F(TasksTest, WhatIsLeftOutIsCancelledAndNotReported) {
   EXPECT_THAT(IdsOf(Report()), ElementsAre("b"));
 }
 
-TEST_F(TasksTest, WhatAStopCutsShortIsNotReportedAsFailed) {
+TEST_F(TasksTest, TaskCutShortByStop_IsNotReportedAsFailed) {
   Answer({"a", "b"});
   AwaitRunning({"a", "b"});
   tasks_.Drain();

@@ -12,7 +12,7 @@ using ::testing::HasSubstr;
 
 class StatusReportTest : public ServiceTest {};
 
-TEST_F(StatusReportTest, SaysWhatTheNodeIsAndHowItStandsWithTheGlobalStore) {
+TEST_F(StatusReportTest, Status_ReportsNodeAndGlobalStoreLink) {
   node.SetAddress("10.0.0.1:7001");
   const v1::GetStatusResponse report = status->Report();
   EXPECT_EQ(report.node().node_id(), "me");
@@ -25,7 +25,7 @@ TEST_F(StatusReportTest, SaysWhatTheNodeIsAndHowItStandsWithTheGlobalStore) {
   EXPECT_TRUE(status->Report().node().draining());
 }
 
-TEST_F(StatusReportTest, HasAPoolForHostMemoryAndOneForEachDevice) {
+TEST_F(StatusReportTest, Status_ListsHostPoolAndDevicePools) {
   const v1::GetStatusResponse report = status->Report();
   ASSERT_EQ(report.pools_size(), 2);
   EXPECT_EQ(report.pools(0).location().kind(), v1::LOCATION_KIND_CPU);
@@ -34,12 +34,12 @@ TEST_F(StatusReportTest, HasAPoolForHostMemoryAndOneForEachDevice) {
   EXPECT_EQ(report.pools(1).location().device_uuid(), devices->devices()[0].uuid);
 }
 
-TEST_F(StatusReportTest, SaysWhyThereAreNoBroadcastsWithOtherNodes) {
+TEST_F(StatusReportTest, Status_ReportsWhyWideBroadcastsAreOff) {
   EXPECT_EQ(status->Report().node().nccl_version(), "");
   EXPECT_THAT(status->Report().node().no_nccl(), HasSubstr("security.trusted_fabric"));
 }
 
-TEST_F(StatusReportTest, HasEachDevice) {
+TEST_F(StatusReportTest, Status_ListsDevices) {
   const v1::GetStatusResponse report = status->Report();
   EXPECT_EQ(report.node().unhealthy_devices_size(), 0);
   ASSERT_EQ(report.devices_size(), 1);
@@ -47,7 +47,7 @@ TEST_F(StatusReportTest, HasEachDevice) {
   EXPECT_FALSE(report.devices(0).has_numa_node()) << "it is not a PCI device";
 }
 
-TEST_F(StatusReportTest, CountsAsPinnedWhatEvictionCannotTakeInWholeGranules) {
+TEST_F(StatusReportTest, PinnedBytes_CountLeasedAndPinnedGranules) {
   const std::string replica_id = MakeReplica();
   EXPECT_EQ(status->Report().replicas(), 1);
   EXPECT_EQ(status->Report().pools(0).pinned_bytes(), 0);
@@ -62,7 +62,7 @@ TEST_F(StatusReportTest, CountsAsPinnedWhatEvictionCannotTakeInWholeGranules) {
   EXPECT_EQ(status->Report().pools(0).pinned_bytes(), 2 * kGranuleBytes);
 }
 
-TEST_F(StatusReportTest, CountsPartialReplicasAndWhatTheyTake) {
+TEST_F(StatusReportTest, Status_CountsPartialReplicasAndTheirBytes) {
   EXPECT_EQ(status->Report().pools(0).partial_replicas(), 0);
   auto pending = engine->Ingest(context, {.manifest = artifact.manifest,
                                           .location = {},
@@ -79,7 +79,7 @@ TEST_F(StatusReportTest, CountsPartialReplicasAndWhatTheyTake) {
   EXPECT_EQ(report.pools(0).pinned_bytes(), kGranuleBytes);
 }
 
-TEST_F(StatusReportTest, ShowsTheLastTransfersAndAddsUpWhatCameOverEachLane) {
+TEST_F(StatusReportTest, Status_ListsRecentTransfersAndSumsBytesByLane) {
   TransferReport report{.transfer_id = "one"};
   report.stages = {{.stage = Stage::kFetch, .source = {.lane = "ucx"}, .bytes = 5}};
   report.stages[0].source.grant_id = "grant";
@@ -94,7 +94,7 @@ TEST_F(StatusReportTest, ShowsTheLastTransfersAndAddsUpWhatCameOverEachLane) {
   EXPECT_EQ(shown.lanes(0).bytes_received(), 10);
 }
 
-TEST_F(StatusReportTest, ATransferThatEndedIsAmongTheLast) {
+TEST_F(StatusReportTest, FinishedTransfer_IsAmongRecentTransfers) {
   MakeReplica();
   // Told on the engine's thread, a moment after the waiting call has the replica.
   ASSERT_TRUE(testing::Eventually([this] {

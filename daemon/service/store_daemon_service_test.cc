@@ -79,7 +79,7 @@ class StoreDaemonServiceTest : public ServiceTest {
   std::unique_ptr<Stub> stub_;
 };
 
-TEST_F(StoreDaemonServiceTest, ReplicasAreListedAllOrThoseOfOneArtifact) {
+TEST_F(StoreDaemonServiceTest, ListReplicas_FiltersByArtifact) {
   EXPECT_THAT(ListedReplicas(), ElementsAre());
   const std::string replica_id = MakeReplica();
   EXPECT_THAT(ListedReplicas(), ElementsAre(replica_id));
@@ -104,7 +104,7 @@ TEST_F(StoreDaemonServiceTest, ListWithChunks_TellsWhichChunksAReplicaHas) {
   EXPECT_EQ(whole.chunk_bits().size(), (whole.chunks_total() + 7) / 8);
 }
 
-TEST_F(StoreDaemonServiceTest, APinnedReplicaIsEvictedOnceItIsUnpinned) {
+TEST_F(StoreDaemonServiceTest, PinnedReplica_IsEvictedOnlyAfterUnpin) {
   const std::string replica_id = MakeReplica();
   v1::PinReplicaRequest pin;
   pin.set_replica_id(replica_id);
@@ -120,7 +120,7 @@ TEST_F(StoreDaemonServiceTest, APinnedReplicaIsEvictedOnceItIsUnpinned) {
   EXPECT_THAT(ListedReplicas(), ElementsAre());
 }
 
-TEST_F(StoreDaemonServiceTest, OriginsOfThisNodeAreLookedAtAndThoseOfOthersAreRefused) {
+TEST_F(StoreDaemonServiceTest, CheckOrigin_ChecksOwnOriginsAndRefusesOthers) {
   const auto imported = Import(WriteModel("m.safetensors"));
   ASSERT_TRUE(imported.ok()) << imported.status();
   v1::CheckOriginRequest request;
@@ -136,7 +136,7 @@ TEST_F(StoreDaemonServiceTest, OriginsOfThisNodeAreLookedAtAndThoseOfOthersAreRe
   EXPECT_EQ(Call(&Stub::CheckOrigin, request).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST_F(StoreDaemonServiceTest, ExplainsATransferAndTellsAnotherNodeOfOne) {
+TEST_F(StoreDaemonServiceTest, ExplainTransfer_ReturnsHopsOfKnownTransfer) {
   transfers.Add({.transfer_id = "t", .replica_id = "r"});
   v1::ExplainTransferRequest request;
   request.set_transfer_id("t");
@@ -196,7 +196,7 @@ TEST_F(StoreDaemonServiceTest, PutWaitsForAThread_RingOutlivesTheStallTimeout) {
   EXPECT_TRUE(result.has_value());
 }
 
-TEST_F(StoreDaemonServiceTest, ADaemonOnItsWayOutOpensNoPullAndSaysSo) {
+TEST_F(StoreDaemonServiceTest, DrainingDaemon_RefusesOpenPull) {
   node.Drain();
   const absl::Status refused = Call(&Stub::OpenPull, v1::OpenPullRequest()).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);

@@ -58,7 +58,7 @@ class TransferExplainerTest : public ServiceTest {
   }
 };
 
-TEST_F(TransferExplainerTest, AsksTheSourcesAndThoseThatFedThemWhileTheyFilled) {
+TEST_F(TransferExplainerTest, Explain_AsksSourcesOfSourcesThatWereFilling) {
   Received({From("b", true, 5), From("a", false, 9)});
   Knows("c");
   peers.describe = [](const PeerAddress& peer, const v1::DescribeHopRequest& request) {
@@ -77,7 +77,7 @@ TEST_F(TransferExplainerTest, AsksTheSourcesAndThoseThatFedThemWhileTheyFilled) 
   EXPECT_THAT(response->left_out(), IsEmpty());
 }
 
-TEST_F(TransferExplainerTest, AsksThoseOfOneDistanceAtOnce) {
+TEST_F(TransferExplainerTest, Explain_AsksHopsOfOneDistanceConcurrently) {
   std::vector<SourceReport> sources;
   for (int i = 0; i < 6; ++i) sources.push_back(From(absl::StrCat("n", i), false));
   Received(sources);
@@ -96,7 +96,7 @@ TEST_F(TransferExplainerTest, AsksThoseOfOneDistanceAtOnce) {
   EXPECT_THAT(response->hops(), SizeIs(7));
 }
 
-TEST_F(TransferExplainerTest, FollowsNoEndlessChainAndAsksNoCrowd) {
+TEST_F(TransferExplainerTest, Explain_LimitsHopsAndQuestions) {
   int named = 0;
   peers.describe = [&](const PeerAddress&, const v1::DescribeHopRequest& request) {
     const std::string next = absl::StrCat("made-up-", ++named);
@@ -122,7 +122,7 @@ TEST_F(TransferExplainerTest, FollowsNoEndlessChainAndAsksNoCrowd) {
   EXPECT_THAT(response->left_out(), HasSubstr("8 more sources were not asked"));
 }
 
-TEST_F(TransferExplainerTest, ThoseThatFeedEachOtherAreAskedOnce) {
+TEST_F(TransferExplainerTest, SourcesThatFedEachOther_AreAskedOnce) {
   Received({From("a", true), From("b", true)});
   peers.describe = [](const PeerAddress& peer, const v1::DescribeHopRequest& request) {
     return Answer(request, {From(peer.node == "a" ? "b" : "a", true)});
@@ -132,7 +132,7 @@ TEST_F(TransferExplainerTest, ThoseThatFeedEachOtherAreAskedOnce) {
   EXPECT_THAT(NodesOf(*response), ElementsAre("node-0", "a", "b"));
 }
 
-TEST_F(TransferExplainerTest, SaysOfEachWhyItHasNoWordOfIt) {
+TEST_F(TransferExplainerTest, Explain_ReportsWhyAHopIsMissing) {
   Received({From("silent", true), From("wordy", false), From("gone", false), From("other", true)});
   store.With([](FakeGlobalStore& fake) { fake.nodes.erase("gone"); });
   peers.describe = [](const PeerAddress& peer,
@@ -158,7 +158,7 @@ TEST_F(TransferExplainerTest, SaysOfEachWhyItHasNoWordOfIt) {
   EXPECT_EQ(response->hops(1).problem(), "the store is away");
 }
 
-TEST_F(TransferExplainerTest, ATransferThatIsNotRememberedIsNotFound) {
+TEST_F(TransferExplainerTest, ExplainUnknownTransfer_IsNotFound) {
   EXPECT_TRUE(absl::IsNotFound(Explain("t").status()));
 }
 

@@ -110,7 +110,7 @@ TEST_F(PossessionTest, HolderWithoutTheBytes_AnswersOtherwise) {
   EXPECT_NE(*holds_.Prove(Ask("nonce"), copy.id), *evicts_.Prove(Ask("nonce"), own.id));
 }
 
-TEST_F(PossessionTest, QuestionsAreBounded) {
+TEST_F(PossessionTest, Prove_RefusesOversizedAndMismatchedQuestions) {
   const ReplicaInfo own = evicts_.Make({LocationKind::kCpu});
   const auto code = [&](const v1::ProveRequest& question) {
     return evicts_.Prove(question, own.id).status().code();

@@ -146,7 +146,7 @@ class ServeRegistryTest : public ::testing::Test {
   std::unique_ptr<ServeRegistry> registry_;
 };
 
-TEST_F(ServeRegistryTest, ServesHostMemoryInPlaceAndClosesWithItsLease) {
+TEST_F(ServeRegistryTest, Pull_ServesHostMemoryUntilClosed) {
   auto descriptor = registry_->Open(Opening(MakeReplica({LocationKind::kCpu})));
   ASSERT_TRUE(descriptor.ok()) << descriptor.status();
   EXPECT_EQ(Leases(), 1);
@@ -187,7 +187,7 @@ class FillingTest : public ServeRegistryTest {
   std::string replica_id_;
 };
 
-TEST_F(FillingTest, APullOfAReplicaThatFillsGoesOnWhenItIsReady) {
+TEST_F(FillingTest, PullOfFillingReplica_ContinuesWhenReplicaIsReady) {
   auto opened = registry_->Open(Opening(replica_id_));
   ASSERT_TRUE(opened.ok()) << opened.status();
   EXPECT_TRUE(absl::IsFailedPrecondition(Pull(opened->descriptor).status())) << "nothing of it is there";
@@ -199,7 +199,7 @@ TEST_F(FillingTest, APullOfAReplicaThatFillsGoesOnWhenItIsReady) {
   EXPECT_EQ(registry_->active(), 1);
 }
 
-TEST_F(FillingTest, APullOfAReplicaThatFillsEndsWithItsIngestAndFreesTheMemory) {
+TEST_F(FillingTest, PullOfFillingReplica_EndsWhenIngestIsCancelled) {
   ASSERT_TRUE(registry_->Open(Opening(replica_id_)).ok());
   pending_.reset();  // no other call wants it: the ingest is cancelled
   EXPECT_TRUE(testing::Eventually([this] {
@@ -210,7 +210,7 @@ TEST_F(FillingTest, APullOfAReplicaThatFillsEndsWithItsIngestAndFreesTheMemory) 
   EXPECT_TRUE(testing::Eventually([this] { return pool_->stats().used_bytes == used_before_; }));
 }
 
-TEST_F(ServeRegistryTest, AGrantIsForTheReceiverAndTheSourceThatItNames) {
+TEST_F(ServeRegistryTest, OpenPull_RefusesOtherReceiverAndSource) {
   const std::string replica = MakeReplica({LocationKind::kCpu});
   PullOpening opening = Opening(replica);
   opening.receiver_name = "c";  // by its certificate
@@ -228,7 +228,7 @@ TEST_F(ServeRegistryTest, CallWithoutReceiver_TellsLaneTheReceiverOfTheGrant) {
   EXPECT_EQ(lane_->served_to, "b");
 }
 
-TEST_F(ServeRegistryTest, ServesAGpuThroughOneStagingBuffer) {
+TEST_F(ServeRegistryTest, PullOfDeviceReplica_GoesThroughStagingBuffer) {
   auto descriptor = registry_->Open(Opening(MakeReplica({LocationKind::kGpu, 0})));
   ASSERT_TRUE(descriptor.ok()) << descriptor.status();
   auto bytes = Pull(descriptor->descriptor);
@@ -238,7 +238,7 @@ TEST_F(ServeRegistryTest, ServesAGpuThroughOneStagingBuffer) {
   EXPECT_GT(registry_->Reports()[0].reading, absl::ZeroDuration());
 }
 
-TEST_F(ServeRegistryTest, TellsWhatItServesAndWhatItServed) {
+TEST_F(ServeRegistryTest, ServeReport_ListsOpenAndClosedPulls) {
   auto descriptor = registry_->Open(Opening(MakeReplica({LocationKind::kCpu})));
   ASSERT_TRUE(descriptor.ok()) << descriptor.status();
   ASSERT_EQ(registry_->Reports().size(), 1);
@@ -263,7 +263,7 @@ TEST_F(ServeRegistryTest, TellsWhatItServesAndWhatItServed) {
   EXPECT_EQ(registry_->bytes(), (BytesByLane{{"loopback", artifact_.image.size()}})) << "counted once";
 }
 
-TEST_F(ServeRegistryTest, ARepeatedOpenIsTheSamePullAndAClosedOneStaysClosed) {
+TEST_F(ServeRegistryTest, RepeatedOpen_ReturnsSamePullUntilClosed) {
   const PullOpening opening = Opening(MakeReplica({LocationKind::kCpu}));
   auto first = registry_->Open(opening);
   auto second = registry_->Open(opening);
@@ -274,13 +274,13 @@ TEST_F(ServeRegistryTest, ARepeatedOpenIsTheSamePullAndAClosedOneStaysClosed) {
   EXPECT_EQ(registry_->Open(opening).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
-TEST_F(ServeRegistryTest, APullRevokedBeforeItOpensIsNotOpened) {
+TEST_F(ServeRegistryTest, PullRevokedBeforeOpen_IsRefused) {
   const PullOpening opening = Opening(MakeReplica({LocationKind::kCpu}));
   registry_->Revoke({"transport"});
   EXPECT_EQ(registry_->Open(opening).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
-TEST_F(ServeRegistryTest, ARevocationThatComesWhileAPullIsBeingOpenedEndsIt) {
+TEST_F(ServeRegistryTest, RevocationDuringOpen_EndsThePull) {
   const PullOpening opening = Opening(MakeReplica({LocationKind::kCpu}));
   on_serve_ = [this] { registry_->Revoke({"transport"}); };
   EXPECT_EQ(registry_->Open(opening).status().code(), absl::StatusCode::kFailedPrecondition);
@@ -288,7 +288,7 @@ TEST_F(ServeRegistryTest, ARevocationThatComesWhileAPullIsBeingOpenedEndsIt) {
   EXPECT_EQ(Leases(), 0);
 }
 
-TEST_F(ServeRegistryTest, ARepetitionThatOvertakesTheOpeningOfAPullIsTheSamePull) {
+TEST_F(ServeRegistryTest, RepeatedOpenDuringOpen_ReturnsSamePull) {
   const PullOpening opening = Opening(MakeReplica({LocationKind::kCpu}));
   absl::StatusOr<OpenedPull> overtaking = absl::UnknownError("not called");
   on_serve_ = [&] { overtaking = registry_->Open(opening); };
@@ -298,21 +298,21 @@ TEST_F(ServeRegistryTest, ARepetitionThatOvertakesTheOpeningOfAPullIsTheSamePull
   EXPECT_TRUE(Pull(descriptor->descriptor).ok());
 }
 
-TEST_F(ServeRegistryTest, NothingIsAttachedToUnderAGrantThatHasEnded) {
+TEST_F(ServeRegistryTest, CheckGrant_RefusesRevokedGrant) {
   const PullOpening opening = Opening(MakeReplica({LocationKind::kCpu}));
   EXPECT_TRUE(registry_->CheckGrant(opening).ok());
   registry_->Revoke({"transport"});
   EXPECT_EQ(registry_->CheckGrant(opening).code(), absl::StatusCode::kFailedPrecondition);
 }
 
-TEST_F(ServeRegistryTest, ASourceThatGaveWhatWasWantedOfItIsNotToldToHaveBeenCancelled) {
+TEST_F(ServeRegistryTest, PullClosedWithSuccess_ReportsNoError) {
   ASSERT_TRUE(registry_->Open(Opening(MakeReplica({LocationKind::kCpu}))).ok());
   registry_->Close("transport", "b", absl::OkStatus())
       .IgnoreError();  // after a part of the image, or nothing of it
   EXPECT_EQ(registry_->Reports()[0].error, absl::OkStatus());
 }
 
-TEST_F(ServeRegistryTest, AReceiverThatGivesUpIsToldWithItsReason) {
+TEST_F(ServeRegistryTest, PullClosedWithError_ReportsReceiverError) {
   ASSERT_TRUE(registry_->Open(Opening(MakeReplica({LocationKind::kCpu}))).ok());
   registry_->Close("transport", "b", absl::UnavailableError("no byte arrived")).IgnoreError();
   EXPECT_EQ(registry_->Reports()[0].error, absl::UnavailableError("no byte arrived"));
@@ -327,7 +327,7 @@ TEST_F(ServeRegistryTest, Close_RefusesCallerThatIsNotTheReceiver) {
   EXPECT_EQ(registry_->active(), 0);
 }
 
-TEST_F(ServeRegistryTest, RevocationEndsAPullAndItsLease) {
+TEST_F(ServeRegistryTest, Revocation_EndsPullAndItsLease) {
   auto descriptor = registry_->Open(Opening(MakeReplica({LocationKind::kCpu})));
   ASSERT_TRUE(descriptor.ok());
   registry_->Revoke({"transport", "another"});
@@ -345,7 +345,7 @@ TEST_F(ServeRegistryTest, AwaitNone_WaitsForLastPullOrDeadline) {
   closer.join();
 }
 
-TEST_F(ServeRegistryTest, AnExpiredPullEndsWhenNothingMovesAndARenewedOneLives) {
+TEST_F(ServeRegistryTest, ExpiredPull_EndsUnlessRenewedOrMoving) {
   auto descriptor = registry_->Open(Opening(MakeReplica({LocationKind::kCpu})));
   ASSERT_TRUE(descriptor.ok());
   now_ += absl::Seconds(29);
@@ -366,7 +366,7 @@ TEST_F(ServeRegistryTest, AnExpiredPullEndsWhenNothingMovesAndARenewedOneLives) 
   EXPECT_EQ(Leases(), 0);
 }
 
-TEST_F(ServeRegistryTest, ATokenOpensOnlyWhatItNames) {
+TEST_F(ServeRegistryTest, GrantToken_OpensOnlyWhatItNames) {
   const std::string replica_id = MakeReplica({LocationKind::kCpu});
   PullOpening other_transport = Opening(replica_id);
   other_transport.grant_id = "another";
@@ -383,13 +383,13 @@ TEST_F(ServeRegistryTest, ATokenOpensOnlyWhatItNames) {
   EXPECT_EQ(registry_->active(), 0);
 }
 
-TEST_F(ServeRegistryTest, AnExpiredTokenIsRefused) {
+TEST_F(ServeRegistryTest, ExpiredGrantToken_IsRefused) {
   const PullOpening opening = Opening(MakeReplica({LocationKind::kCpu}));
   now_ += absl::Minutes(10);
   EXPECT_EQ(registry_->Open(opening).status().code(), absl::StatusCode::kDeadlineExceeded);
 }
 
-TEST_F(ServeRegistryTest, AGrantToAttachAlsoPermitsAPullButNotTheOtherWayRound) {
+TEST_F(ServeRegistryTest, LocalGrant_PermitsPullButPullGrantDoesNotAttach) {
   const std::string replica_id = MakeReplica({LocationKind::kCpu});
   EXPECT_TRUE(registry_->Open(Opening(replica_id, "local")).ok());
   PullOpening attach = Opening(replica_id, "loopback");
@@ -397,7 +397,7 @@ TEST_F(ServeRegistryTest, AGrantToAttachAlsoPermitsAPullButNotTheOtherWayRound) 
   EXPECT_EQ(registry_->CheckGrant(attach).code(), absl::StatusCode::kPermissionDenied);
 }
 
-TEST_F(ServeRegistryTest, AReplicaThatIsGoneAndALaneThatIsNotThereAreNamed) {
+TEST_F(ServeRegistryTest, UnknownReplicaOrLane_IsRefused) {
   EXPECT_EQ(registry_->Open(Opening("no-such-replica")).status().code(), absl::StatusCode::kNotFound);
   PullOpening unknown = Opening(MakeReplica({LocationKind::kCpu}), "local");
   unknown.lane = "warp";
@@ -405,7 +405,7 @@ TEST_F(ServeRegistryTest, AReplicaThatIsGoneAndALaneThatIsNotThereAreNamed) {
   EXPECT_EQ(Leases(), 0);
 }
 
-TEST(StagingBuffers, AreBoundedAndComeBackWithTheLastReference) {
+TEST(StagingBuffers, StagingBuffers_AreLimitedAndReturnedWhenReleased) {
   auto pool = HostPool::Create({.bytes = 8 << 20, .use_huge_pages = false, .prefault_threads = 0});
   ASSERT_TRUE(pool.ok());
   auto buffers = StagingBuffers::Create(pool->get(), 1);

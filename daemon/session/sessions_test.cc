@@ -125,7 +125,7 @@ class SessionsTest : public ::testing::Test {
   std::unique_ptr<Sessions> sessions_;
 };
 
-TEST_F(SessionsTest, ATicketGivesTheImageAndTheConnectionIsTheLease) {
+TEST_F(SessionsTest, Ticket_MapsImageAndConnectionHoldsLease) {
   auto ticket = sessions_->IssueTicket(MakeReplica({LocationKind::kCpu}));
   ASSERT_TRUE(ticket.ok()) << ticket.status();
   EXPECT_EQ(Leases(), 1);
@@ -143,7 +143,7 @@ TEST_F(SessionsTest, ATicketGivesTheImageAndTheConnectionIsTheLease) {
   EXPECT_TRUE(LeasesEnd());
 }
 
-TEST_F(SessionsTest, AGpuReplicaTravelsAsAHandleOfItsAllocation) {
+TEST_F(SessionsTest, DeviceReplica_IsClaimedAsIpcHandle) {
   auto ticket = sessions_->IssueTicket(MakeReplica({LocationKind::kGpu, 0}));
   ASSERT_TRUE(ticket.ok()) << ticket.status();
   auto claim = ClaimedReplica::Claim(handles_->path(), *ticket, context_.deadline);
@@ -156,7 +156,7 @@ TEST_F(SessionsTest, AGpuReplicaTravelsAsAHandleOfItsAllocation) {
   EXPECT_TRUE(LeasesEnd());
 }
 
-TEST_F(SessionsTest, HandedOverMemoryIsTheSourceOfAnIngest) {
+TEST_F(SessionsTest, OfferedMemory_IsSourceOfIngest) {
   const UniqueFd memory = SealedMemory(artifact_.image);
   auto offer =
       OfferedMemory::OfferMemfd(handles_->path(), memory.get(), artifact_.image.size(), context_.deadline);
@@ -172,7 +172,7 @@ TEST_F(SessionsTest, HandedOverMemoryIsTheSourceOfAnIngest) {
   EXPECT_EQ(testing::Gather((*lease)->memory().host->Spans(0, artifact_.image.size())), artifact_.image);
 }
 
-TEST_F(SessionsTest, LessMemoryThanTheTensorsNeedIsRefused) {
+TEST_F(SessionsTest, OfferSmallerThanTensors_IsRefused) {
   const UniqueFd memory = SealedMemory(artifact_.image);
   auto offer =
       OfferedMemory::OfferMemfd(handles_->path(), memory.get(), artifact_.image.size(), context_.deadline);
@@ -325,7 +325,7 @@ TEST_F(SessionsTest, RingForASmallerImage_IsRefusedAndGivenUp) {
   EXPECT_TRUE(AllIsGone());
 }
 
-TEST(SingleSourceProvider, FailsWithItsSource) {
+TEST(SingleSourceProvider, SingleSourceProvider_FailsWithErrorOfItsSource) {
   auto control = testing::MakeControl(std::vector<std::byte>(10));
   const RequestContext context = RequestContext::Background(absl::Seconds(20));
   auto provider = MakeSingleSourceProvider(control->MakeSource());

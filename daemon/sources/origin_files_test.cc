@@ -34,13 +34,13 @@ class OriginFilesTest : public ::testing::Test {
   OriginChecker checker_{&roots_};
 };
 
-TEST_F(OriginFilesTest, FilesThatAreWhatWasImportedAreIntact) {
+TEST_F(OriginFilesTest, UnchangedOriginFiles_AreIntact) {
   const auto finding = checker_.Check(origin_);
   ASSERT_TRUE(finding.ok()) << finding.status();
   EXPECT_TRUE(finding->intact) << finding->reason;
 }
 
-TEST_F(OriginFilesTest, FilesThatGrewOrWentAreNot) {
+TEST_F(OriginFilesTest, GrownOrRemovedOriginFile_IsNotIntact) {
   std::ofstream(path_, std::ios::app) << "more";
   auto grown = checker_.Check(origin_);
   ASSERT_TRUE(grown.ok()) << grown.status();
@@ -52,7 +52,7 @@ TEST_F(OriginFilesTest, FilesThatGrewOrWentAreNot) {
   EXPECT_FALSE(gone->intact);
 }
 
-TEST_F(OriginFilesTest, WhatLiesOutsideTheRootsAndAnOriginWithoutFilesAreNot) {
+TEST_F(OriginFilesTest, OriginOutsideRootsOrWithoutFiles_IsNotIntact) {
   const ImportRoots nothing;
   auto outside = OriginChecker(&nothing).Check(origin_);
   ASSERT_TRUE(outside.ok()) << outside.status();
@@ -62,7 +62,7 @@ TEST_F(OriginFilesTest, WhatLiesOutsideTheRootsAndAnOriginWithoutFilesAreNot) {
   EXPECT_FALSE(empty->intact);
 }
 
-TEST_F(OriginFilesTest, OtherTensorsOfTheSameSizeAndTimeAreDataLoss) {
+TEST_F(OriginFilesTest, OriginWithOtherTensors_IsDataLoss) {
   const testing::TestArtifact another = testing::MakeChunkedArtifact(1, 2);
   EXPECT_EQ(OpenOriginSource(roots_, origin_, *another.manifest).status().code(),
             absl::StatusCode::kDataLoss);

@@ -184,7 +184,7 @@ class ProviderTest : public ::testing::Test {
                         .import_roots = &roots_}};
 };
 
-TEST_F(ProviderTest, AGrantBecomesASourceAndEndsOnceAsSucceeded) {
+TEST_F(ProviderTest, Grant_BecomesSourceAndIsCompletedAsSucceeded) {
   Offer("t1");
   auto provider = Provider();
   auto source = testing::NextOf(*provider, context_);
@@ -218,7 +218,7 @@ TEST_F(ProviderTest, OpenPullWithoutAnswer_IsClosed) {
   EXPECT_THAT(peers_.closed(), ElementsAre("t1"));
 }
 
-TEST_F(ProviderTest, ACorruptSourceIsReportedAndNotAskedForAgain) {
+TEST_F(ProviderTest, CorruptSource_IsReportedAndExcluded) {
   Offer("t1");
   Offer("t2");
   auto provider = Provider();
@@ -243,7 +243,7 @@ TEST_F(ProviderTest, ACorruptSourceIsReportedAndNotAskedForAgain) {
               ElementsAre("node of t1/replica of t1", "node of t2/replica of t2"));
 }
 
-TEST_F(ProviderTest, ASourceThatCannotBeOpenedIsPassedOver) {
+TEST_F(ProviderTest, UnreachableSource_IsSkipped) {
   Offer("t1");
   Offer("t2");
   peers_.open = [this](const v1::OpenPullRequest& request) -> absl::StatusOr<v1::OpenPullResponse> {
@@ -257,7 +257,7 @@ TEST_F(ProviderTest, ASourceThatCannotBeOpenedIsPassedOver) {
   EXPECT_THAT(running_.Ids(), ElementsAre("t2"));
 }
 
-TEST_F(ProviderTest, WhenAttachingFailsTheSameGrantIsUsedForAPull) {
+TEST_F(ProviderTest, FailedAttach_FallsBackToPullWithSameGrant) {
   Offer("t1", "local");
   auto source = testing::NextOf(*Provider(), context_);
   ASSERT_TRUE(source.ok()) << source.status();
@@ -299,7 +299,7 @@ TEST_F(ProviderTest, PeerWithoutDirectGpuPath_IsWarnedAboutOnce) {
                                 HasSubstr("the lane loopback"), HasSubstr("no registration is left"))));
 }
 
-TEST_F(ProviderTest, AForcedLaneIsNotReplacedByAnother) {
+TEST_F(ProviderTest, RequiredLane_IsNotReplacedByOtherLane) {
   Offer("t1", "local");
   auto provider = Provider("local");
   const absl::Status status = testing::NextOf(*provider, context_).status();
@@ -308,7 +308,7 @@ TEST_F(ProviderTest, AForcedLaneIsNotReplacedByAnother) {
   EXPECT_EQ(store_.asked.front().required_lane(), "local");
 }
 
-TEST_F(ProviderTest, WithNothingLeftTheErrorListsWhatWasTried) {
+TEST_F(ProviderTest, UnreachableSources_AreListedInTheError) {
   Offer("t1");
   peers_.open = nullptr;
   const absl::Status status = testing::NextOf(*Provider(), context_).status();
@@ -316,7 +316,7 @@ TEST_F(ProviderTest, WithNothingLeftTheErrorListsWhatWasTried) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("source of t1: loopback: no answer"));
 }
 
-TEST_F(ProviderTest, WithoutAnySourceTheAnswerIsNotFoundWithTheGlobalStoresReason) {
+TEST_F(ProviderTest, NoSource_IsNotFoundWithReasonOfGlobalStore) {
   v1::RequestReplicaTransportResponse nothing;
   nothing.set_no_source_reason("no other node has a replica");
   store_.offers.push_back(nothing);
@@ -325,7 +325,7 @@ TEST_F(ProviderTest, WithoutAnySourceTheAnswerIsNotFoundWithTheGlobalStoresReaso
   EXPECT_THAT(std::string(status.message()), HasSubstr("no other node has a replica"));
 }
 
-TEST_F(ProviderTest, WhatWillBeASourceSoonIsWaitedForAndTold) {
+TEST_F(ProviderTest, FillingReplica_IsWaitedForAndReported) {
   TellToWait("the replica that fills at b");
   TellToWait("the replica that fills at b");
   Offer("t1");
@@ -338,7 +338,7 @@ TEST_F(ProviderTest, WhatWillBeASourceSoonIsWaitedForAndTold) {
   EXPECT_THAT(told, ElementsAre("the replica that fills at b", "the replica that fills at b", ""));
 }
 
-TEST_F(ProviderTest, AWaitInVainEndsAsUnavailableAndNamesWhatWasTried) {
+TEST_F(ProviderTest, WaitAfterFailedSource_ErrorNamesTheSource) {
   Offer("t1");
   peers_.open = [](const v1::OpenPullRequest&) { return absl::NotFoundError("the replica is gone"); };
   TellToWait("the replica that fills at b");
@@ -347,21 +347,21 @@ TEST_F(ProviderTest, AWaitInVainEndsAsUnavailableAndNamesWhatWasTried) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("source of t1: loopback: the replica is gone"));
 }
 
-TEST_F(ProviderTest, AFailedTransferElsewhereThatWasWaitedForIsNamedAsUnavailable) {
+TEST_F(ProviderTest, FailedWait_IsUnavailableAndNamesWhatWasAwaited) {
   TellToWait("the replica that fills at b");
   const absl::Status status = testing::NextOf(*Provider(), context_).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(status.message()), HasSubstr("in vain for the replica that fills at b"));
 }
 
-TEST_F(ProviderTest, ANodeThatIsAwayMakesItUnavailableAndIsNamed) {
+TEST_F(ProviderTest, UnreachableNodeWithCopy_IsUnavailableAndNamed) {
   TellToWait("node b, which has a copy", /*retry=*/false);
   const absl::Status status = testing::NextOf(*Provider(), context_).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(status.message()), HasSubstr("node b, which has a copy"));
 }
 
-TEST_F(ProviderTest, AWaitEndsWithItsCancellationAndNamesWhatItWaitedFor) {
+TEST_F(ProviderTest, CancelledWait_ErrorNamesWhatWasAwaited) {
   TellToWait("the replica that fills at b");
   store_.offers.back().mutable_retry_after()->set_seconds(3600);
   RequestContext cancelled = context_;
@@ -374,7 +374,7 @@ TEST_F(ProviderTest, AWaitEndsWithItsCancellationAndNamesWhatItWaitedFor) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("the replica that fills at b"));
 }
 
-TEST_F(ProviderTest, ASourceThatWasSlowMayBeAskedAgainAndOneThatLiedMayNot) {
+TEST_F(ProviderTest, SlowSource_IsAskedAgainButCorruptOneIsNot) {
   OfferReplica("t1", "slow");
   OfferReplica("t2", "lies");
   OfferReplica("t3", "slow");
@@ -395,7 +395,7 @@ TEST_F(ProviderTest, ASourceThatWasSlowMayBeAskedAgainAndOneThatLiedMayNot) {
   EXPECT_THAT(store_.asked.back().corrupt_replicas(), ElementsAre("node of lies/lies"));
 }
 
-TEST_F(ProviderTest, ASourceThatCannotBeReachedIsAskedAgainAFewTimesOnly) {
+TEST_F(ProviderTest, UnreachableReplica_IsExcludedAfterThreeAttempts) {
   for (const char* grant_id : {"t1", "t2", "t3"}) OfferReplica(grant_id, "dead");
   peers_.open = nullptr;
   EXPECT_EQ(testing::NextOf(*Provider(), context_).status().code(), absl::StatusCode::kUnavailable);
@@ -403,14 +403,14 @@ TEST_F(ProviderTest, ASourceThatCannotBeReachedIsAskedAgainAFewTimesOnly) {
   EXPECT_THAT(store_.asked.back().excluded_replicas(), ElementsAre("node of dead/dead"));
 }
 
-TEST_F(ProviderTest, OriginsOfOtherNodesAreNotTriedHere) {
+TEST_F(ProviderTest, OriginOfOtherNode_IsNotTried) {
   v1::RequestReplicaTransportResponse elsewhere;
   elsewhere.add_origins()->set_node_id("another");
   store_.offers.push_back(elsewhere);
   EXPECT_EQ(testing::NextOf(*Provider(), context_).status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST_F(ProviderTest, AnOriginThatCannotBeOpenedForAMomentIsUnavailable) {
+TEST_F(ProviderTest, OriginBlockedForAMoment_IsUnavailable) {
   const tensorcast::testing::TempFolder folder;
   const std::string path = folder.File("m.safetensors");
   std::ofstream(path) << "not looked at";
@@ -439,7 +439,7 @@ TEST_F(ProviderTest, AnOriginThatCannotBeOpenedForAMomentIsUnavailable) {
   EXPECT_EQ(gone.code(), absl::StatusCode::kNotFound) << gone;
 }
 
-TEST_F(ProviderTest, AnOriginThatFailsWhileItIsReadEndsAsWhatItFailedWith) {
+TEST_F(ProviderTest, OriginReadError_DecidesErrorCode) {
   for (const auto& [failure, code] :
        {std::pair(absl::ResourceExhaustedError("no memory"), absl::StatusCode::kUnavailable),
         std::pair(absl::FailedPreconditionError("it changed"), absl::StatusCode::kNotFound),
@@ -573,7 +573,7 @@ TEST_F(ProviderTest, SourcesStall_OthersAreAskedFor) {
   EXPECT_THAT(store_.asked.back().slow_replicas(), ElementsAre("node of t1/replica of t1"));
 }
 
-TEST_F(ProviderTest, WhileThereAreSourcesTheGlobalStoreIsAskedForMoreAFewTimesOnly) {
+TEST_F(ProviderTest, RequestsForMoreSources_AreLimited) {
   Offer("t1");
   auto provider = Provider();
   ASSERT_TRUE(provider->Next(context_, {}, true).ok());
@@ -628,12 +628,12 @@ TEST_F(ProviderTest, StalledReplicasOfItsHost_MakeItAskForOthers) {
   first->sources.clear();
 }
 
-TEST_F(ProviderTest, AnUnreachableGlobalStoreIsUnavailable) {
+TEST_F(ProviderTest, UnreachableGlobalStore_IsUnavailable) {
   store_.down = absl::UnavailableError("gone");
   EXPECT_EQ(testing::NextOf(*Provider(), context_).status().code(), absl::StatusCode::kUnavailable);
 }
 
-TEST_F(ProviderTest, ARevokedGrantEndsItsPull) {
+TEST_F(ProviderTest, RevokedGrant_EndsItsPull) {
   Offer("t1");
   auto provider = Provider();
   auto source = testing::NextOf(*provider, context_);
@@ -642,7 +642,7 @@ TEST_F(ProviderTest, ARevokedGrantEndsItsPull) {
   EXPECT_EQ(FetchFirstChunk(**source).code(), absl::StatusCode::kAborted);
 }
 
-TEST_F(ProviderTest, ACancelledRequestIsNotLookedFurtherFor) {
+TEST_F(ProviderTest, CancelledRequest_AsksNoGlobalStore) {
   Offer("t1");
   RequestContext cancelled = context_;
   cancelled.cancellation = Cancellation();
@@ -651,7 +651,7 @@ TEST_F(ProviderTest, ACancelledRequestIsNotLookedFurtherFor) {
   EXPECT_TRUE(store_.asked.empty());
 }
 
-TEST_F(ProviderTest, AProviderThatIsDroppedEndsItsGrantAsCancelled) {
+TEST_F(ProviderTest, DroppedProvider_EndsItsGrantAsCancelled) {
   Offer("t1");
   auto provider = Provider();
   ASSERT_TRUE(testing::NextOf(*provider, context_).ok());
@@ -661,7 +661,7 @@ TEST_F(ProviderTest, AProviderThatIsDroppedEndsItsGrantAsCancelled) {
   EXPECT_EQ(store_.completed.front().outcome(), v1::TRANSPORT_OUTCOME_CANCELLED);
 }
 
-TEST(SegmentMapping, RefusesMoreThanTheSegmentHas) {
+TEST(SegmentMapping, MapSegment_RefusesSizeBeyondSegment) {
   auto pool = HostPool::Create({.bytes = 4 << 20, .use_huge_pages = false, .prefault_threads = 0});
   ASSERT_TRUE(pool.ok());
   const PoolSegment& segment = (*pool)->segments().front();
@@ -673,7 +673,7 @@ TEST(SegmentMapping, RefusesMoreThanTheSegmentHas) {
   EXPECT_EQ(SegmentMapping::Map(segment.fd, 0).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(PeerPools, AreMappedOnceReplacedWithTheirDaemonAndDroppedWhenItIsGone) {
+TEST(PeerPools, PeerPool_IsMappedOnceAndDroppedWhenUnused) {
   constexpr uint64_t kSegment = 2 << 20;
   auto pool = HostPool::Create(
       {.bytes = 3 * kSegment, .segment_bytes = kSegment, .use_huge_pages = false, .prefault_threads = 0});

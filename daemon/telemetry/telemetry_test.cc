@@ -12,7 +12,7 @@
 namespace tensorcast::daemon {
 namespace {
 
-TEST(TransferLog, KeepsTheNewestFirstAndNoMoreThanItHolds) {
+TEST(TransferLog, TransferLog_KeepsNewestUpToItsLimit) {
   TransferLog log(2);
   for (const char* id : {"one", "two", "three"}) log.Add({.transfer_id = id});
   const std::vector<TransferReport> newest = log.Newest();
@@ -21,7 +21,7 @@ TEST(TransferLog, KeepsTheNewestFirstAndNoMoreThanItHolds) {
   EXPECT_EQ(newest[1].transfer_id, "two");
 }
 
-TEST(TransferLog, AddsUpWhatCameFromOthersAlsoOfTransfersItForgot) {
+TEST(TransferLog, TransferLog_SumsBytesOfForgottenTransfers) {
   TransferLog log(1);
   for (int i = 0; i < 3; ++i) {
     TransferReport report;
@@ -53,7 +53,7 @@ StageReport StageOf(Stage stage, SourceInfo source, uint64_t bytes, int start, i
           .busy = absl::Seconds(end - start)};
 }
 
-TEST(Telemetry, ATransferIsASpanWithOneChildAStageAndSourceAndEventsThatSayWhy) {
+TEST(Telemetry, TransferSpan_HasChildSpansAndLossEvents) {
   RecordedTelemetry recorded;
   const SourceInfo peer{.type = kRemote, .lane = "ucx", .name = "a"};
   const SourceInfo file{.type = SourceType::kDisk, .lane = "disk", .name = "file"};
@@ -109,7 +109,7 @@ TEST(Telemetry, ATransferIsASpanWithOneChildAStageAndSourceAndEventsThatSayWhy) 
   EXPECT_EQ(recorded.Sum(metrics::kP2pPulls.id(), {"ucx", "receive", "failed"}), 1);
 }
 
-TEST(Telemetry, AnIngestIsLinkedOnceToEachOfThoseThatFedIt) {
+TEST(Telemetry, IngestSpan_LinksToEachFeedingTraceOnce) {
   RecordedTelemetry recorded;
   const TraceContext one = TraceContext::NewRoot().NewChild();
   const TraceContext other = TraceContext::NewRoot().NewChild();
@@ -127,7 +127,7 @@ TEST(Telemetry, AnIngestIsLinkedOnceToEachOfThoseThatFedIt) {
   EXPECT_EQ(ingest.links[1].span_id, other.span_id);
 }
 
-TEST(Telemetry, APullIsCountedByItsLaneAndACopyFromThisNodeIsNone) {
+TEST(Telemetry, P2pBytes_CountRemotePullsButNotLocalCopies) {
   RecordedTelemetry recorded;
   TransferReport report{.queued = At(0), .start = At(0), .end = At(1)};
   report.stages = {StageOf(Stage::kFetch, {.type = kRemote, .lane = "ucx"}, 100, 0, 1),
@@ -139,7 +139,7 @@ TEST(Telemetry, APullIsCountedByItsLaneAndACopyFromThisNodeIsNone) {
   EXPECT_EQ(recorded.Sum(metrics::kTransfersCompleted.id(), {"cpu", "ok"}), 1);
 }
 
-TEST(Telemetry, ALoadIsTimedWhereItSucceededAndCountedEitherWay) {
+TEST(Telemetry, ArtifactLoad_IsTimedOnSuccessAndAlwaysCounted) {
   RecordedTelemetry recorded;
   RecordLoad("remote", LocationKind::kGpu, absl::Seconds(2), 100, absl::OkStatus());
   RecordLoad("unknown", LocationKind::kGpu, absl::Seconds(3), 0, absl::CancelledError());
@@ -152,7 +152,7 @@ TEST(Telemetry, ALoadIsTimedWhereItSucceededAndCountedEitherWay) {
   }
 }
 
-TEST(Telemetry, AServingIsLinkedToThePullOrTheReaderThatItIsFor) {
+TEST(Telemetry, ServeSpan_LinksToReceiverTrace) {
   RecordedTelemetry recorded;
   const TraceContext call = TraceContext::NewRoot().NewChild();
   const TraceContext reader = TraceContext::NewRoot();
