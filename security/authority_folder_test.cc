@@ -26,7 +26,7 @@ class AuthorityFolderTest : public ::testing::Test {
   const std::string folder_ = parent_.File("certs");
 };
 
-TEST_F(AuthorityFolderTest, WhatItIssuesIsGoodForAProcess) {
+TEST_F(AuthorityFolderTest, IssuedCertificate_LoadsAsIdentity) {
   const auto authority = AuthorityFolder::Make(folder_, "test.example", ValidFor(absl::Hours(1)));
   ASSERT_TRUE(authority.ok()) << authority.status();
   const auto issued = authority->Issue("node/a", ValidFor(absl::Hours(1)));
@@ -41,7 +41,7 @@ TEST_F(AuthorityFolderTest, WhatItIssuesIsGoodForAProcess) {
   EXPECT_TRUE(loaded.ok()) << loaded.status();
 }
 
-TEST_F(AuthorityFolderTest, KeysAreItsUsersAlone) {
+TEST_F(AuthorityFolderTest, KeyFiles_AreReadableByTheirUserOnly) {
   const auto authority = AuthorityFolder::Make(folder_, "test.example", ValidFor(absl::Hours(1)));
   ASSERT_TRUE(authority.ok()) << authority.status();
   const auto issued = authority->Issue("operator/eva", ValidFor(absl::Hours(1)));
@@ -52,7 +52,7 @@ TEST_F(AuthorityFolderTest, KeysAreItsUsersAlone) {
   EXPECT_EQ(ModeOf(issued->files.certificate), 0644u);
 }
 
-TEST_F(AuthorityFolderTest, OpenedAgainItIsTheSameAuthority) {
+TEST_F(AuthorityFolderTest, OpenAuthorityFolder_IssuesForSameTrustDomain) {
   ASSERT_TRUE(AuthorityFolder::Make(folder_, "test.example", ValidFor(absl::Hours(1))).ok());
   const auto again = AuthorityFolder::Open(folder_);
   ASSERT_TRUE(again.ok()) << again.status();
@@ -63,7 +63,7 @@ TEST_F(AuthorityFolderTest, OpenedAgainItIsTheSameAuthority) {
   EXPECT_EQ(AuthorityFolder::Open(parent_.File("elsewhere")).status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST_F(AuthorityFolderTest, DoesNotTakeThePlaceOfAnother) {
+TEST_F(AuthorityFolderTest, MakeAuthorityFolder_RefusesExistingAuthority) {
   ASSERT_TRUE(AuthorityFolder::Make(folder_, "test.example", ValidFor(absl::Hours(1))).ok());
   std::filesystem::remove(folder_ + "/ca.pem");  // its key alone is one, too
   const auto second = AuthorityFolder::Make(folder_, "test.example", ValidFor(absl::Hours(1)));

@@ -72,7 +72,7 @@ TEST(Identity, Handshake_TellsBothEndsThePeersName) {
   EXPECT_EQ(std::string(SSL_get_version(handshake.client())), "TLSv1.3");
 }
 
-TEST(Identity, OnesOwnNameAndEndAreKnown) {
+TEST(Identity, Identity_KnowsItsNameAndEnd) {
   const TestAuthority authority;
   const auto files = authority.Issue("operator/ada", absl::Hours(3));
   const auto identity = Identity::Load(files);
@@ -83,7 +83,7 @@ TEST(Identity, OnesOwnNameAndEndAreKnown) {
   EXPECT_EQ((*identity)->trust_domain(), "test.example");
 }
 
-TEST(Identity, AnotherAuthorityIsNotBelieved) {
+TEST(Identity, CertificateOfOtherAuthority_IsRefused) {
   const TestAuthority ours;
   const TestAuthority theirs;  // for the same trust domain, even
   const auto a = ours.Load("node/a");
@@ -93,7 +93,7 @@ TEST(Identity, AnotherAuthorityIsNotBelieved) {
   EXPECT_TRUE(Connects(*a, *a));
 }
 
-TEST(Identity, AnotherTrustDomainOfTheSameAuthorityIsRefused) {
+TEST(Identity, NameOfOtherTrustDomain_IsRefused) {
   const TestAuthority authority;
   const auto a = authority.Load("node/a");
   const Name foreign{.trust_domain = "other.example", .role = Role::kNode, .name = "a"};
@@ -108,7 +108,7 @@ TEST(Identity, PeerWithoutCertificate_IsRefused) {
   EXPECT_FALSE(Handshake(server->ServerContext(), nobody).done());
 }
 
-TEST(Identity, AVersionBeforeTls13IsRefused) {
+TEST(Identity, HandshakeBelowTls13_IsRefused) {
   const TestAuthority authority;
   const auto server = authority.Load("node/a");
   const auto client = authority.Load("node/b");
@@ -118,7 +118,7 @@ TEST(Identity, AVersionBeforeTls13IsRefused) {
   EXPECT_FALSE(Handshake(server->ServerContext(), context).done());
 }
 
-TEST(Identity, ADeniedNameIsRefusedFromThenOnAlsoOnConnectionsThatAreOpen) {
+TEST(Identity, DeniedName_IsRefusedOnNewAndOpenConnections) {
   const TestAuthority authority;
   const auto server = authority.Load("node/a");
   const auto client = authority.Load("node/b");
@@ -132,7 +132,7 @@ TEST(Identity, ADeniedNameIsRefusedFromThenOnAlsoOnConnectionsThatAreOpen) {
   EXPECT_TRUE(Connects(*server, *server));
 }
 
-TEST(Identity, NewFilesAreUsedFromThenOnAndOpenConnectionsGoOn) {
+TEST(Identity, ReplacedFiles_AreUsedAndOpenConnectionsStay) {
   const TestAuthority authority;
   const auto server = authority.Load("node/a");
   const auto client = authority.Load("node/b");
@@ -149,7 +149,7 @@ TEST(Identity, NewFilesAreUsedFromThenOnAndOpenConnectionsGoOn) {
   EXPECT_EQ(seen->serial_number, server->self().serial_number);
 }
 
-TEST(Identity, FilesThatCannotBeUsedChangeNothing) {
+TEST(Identity, UnusableReplacedFiles_KeepPreviousIdentity) {
   const TestAuthority authority;
   const auto files = authority.Issue("node/a");
   const auto identity = *Identity::Load(files, absl::Milliseconds(10));
@@ -163,14 +163,14 @@ TEST(Identity, FilesThatCannotBeUsedChangeNothing) {
   EXPECT_TRUE(Connects(*identity, *identity));
 }
 
-TEST(Identity, AnEndedCertificateIsNotLoaded) {
+TEST(Identity, ExpiredCertificate_IsNotLoaded) {
   const TestAuthority authority;
   const auto identity = Identity::Load(authority.Issue("node/a", -absl::Hours(1)));
   EXPECT_EQ(identity.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(identity.status().message()), HasSubstr("expired"));
 }
 
-TEST(Identity, TheTimeOfAPeersCertificateIsCheckedAgain) {
+TEST(Identity, ExpiredPeerCertificate_IsRefused) {
   const TestAuthority authority;
   const auto identity = authority.Load("node/a");
   Certificate peer = identity->self();
@@ -179,7 +179,7 @@ TEST(Identity, TheTimeOfAPeersCertificateIsCheckedAgain) {
   EXPECT_EQ(identity->CheckPeer(peer).code(), absl::StatusCode::kUnauthenticated);
 }
 
-TEST(Identity, FilesThatDoNotFitTogetherAreRefusedByTheirKeys) {
+TEST(Identity, MismatchedFiles_AreRefusedWithTheirConfigurationKey) {
   const TestAuthority authority;
   const TestAuthority other;
   const auto good = authority.Issue("node/a");
@@ -211,14 +211,14 @@ TEST(Identity, FilesThatDoNotFitTogetherAreRefusedByTheirKeys) {
   EXPECT_THAT(refused(good), HasSubstr("chmod 0600"));
 }
 
-TEST(Identity, AMistakeAmongDeniedNamesIsToldByItsLine) {
+TEST(Identity, InvalidDeniedName_IsReportedWithItsLine) {
   const TestAuthority authority;
   const auto files = authority.Issue("node/a");
   std::ofstream(files.denied, std::ios::trunc) << "# none yet\n\nnode/b\n";
   EXPECT_THAT(std::string(Identity::Load(files).status().message()), HasSubstr("denied:3"));
 }
 
-TEST(Identity, ACertificateWithoutANameOfOursIsRefused) {
+TEST(Identity, CertificateWithoutSpiffeName_IsRefused) {
   EXPECT_EQ(ReadCertificate("nonsense").status().code(), absl::StatusCode::kInvalidArgument);
   const TestAuthority authority;
   std::ifstream file(authority.ca());
@@ -226,7 +226,7 @@ TEST(Identity, ACertificateWithoutANameOfOursIsRefused) {
   EXPECT_THAT(std::string(ReadCertificate(ca).status().message()), HasSubstr("it has no path"));
 }
 
-TEST(Authority, OnlyItsOwnKeySigns) {
+TEST(Authority, IssueCertificate_NeedsMatchingAuthorityKey) {
   const Validity day{absl::Now(), absl::Now() + absl::Hours(24)};
   const auto one = *MakeAuthority("test.example", day);
   const auto two = *MakeAuthority("test.example", day);

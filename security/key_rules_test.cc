@@ -49,7 +49,7 @@ TEST(KeyRules, Prefix_IsForItsNamesOnly) {
                     HasSubstr("client/release, operator/bob")));
 }
 
-TEST(KeyRules, TheLongestPrefixDecides) {
+TEST(KeyRules, KeyRule_WithLongestPrefixDecides) {
   const KeyRules rules = Rules({"prod/=client/release", "prod/trial/=client/trainer", "p=client"});
   EXPECT_TRUE(May(rules, kTrainer, "prod/trial/m"));
   EXPECT_FALSE(May(rules, kRelease, "prod/trial/m"));
@@ -67,7 +67,7 @@ TEST(KeyRules, CallThroughNode_IsCheckedByNameOfCaller) {
   EXPECT_FALSE(rules.Check("prod/m", kNode, "client").ok());
 }
 
-TEST(KeyRules, AnOperatorBindsEveryKeyUnlessANodeSaysThatItIsOne) {
+TEST(KeyRules, Operator_BindsEveryKeyUnlessNamedByANode) {
   const KeyRules rules = Rules({"prod/=client/release", "op/=operator/ada operator"});
   EXPECT_TRUE(May(rules, kAda, "prod/m"));
   EXPECT_TRUE(rules.Check("prod/m", "", "operator").ok()) << "by the global store's own socket";
@@ -78,7 +78,7 @@ TEST(KeyRules, AnOperatorBindsEveryKeyUnlessANodeSaysThatItIsOne) {
   EXPECT_TRUE(rules.Check("op/m", kNode, "operator").ok());
 }
 
-TEST(KeyRules, ARuleThatSaysNothingIsRefusedWithItsText) {
+TEST(KeyRules, InvalidKeyRule_IsRefusedWithItsText) {
   for (const std::string rule :
        {"prod/", "=client/a", "prod/=", "prod/= ", "prod/=node/a", "prod/=global-store", "prod/=anybody",
         "prod/=client/a,client/b", "prod/=client/"}) {

@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(Name, EachRoleHasItsUri) {
+TEST(Name, ParseName_ReadsUriOfEachRole) {
   const struct {
     const char* uri;
     Role role;
@@ -64,12 +64,12 @@ TEST(Name, OtherSpelling_IsRefused) {
   }
 }
 
-TEST(Name, ABytesOfZeroEndsNothing) {
+TEST(Name, NameWithZeroByte_IsRefused) {
   const std::string uri("spiffe://models.example/tensorcast/operator\0", 44);
   EXPECT_FALSE(ParseName(uri).ok());
 }
 
-TEST(Name, ItsLengthIsBounded) {
+TEST(Name, NameAndTrustDomain_HaveMaxLength) {
   const std::string head = "spiffe://models.example/tensorcast/node/";
   EXPECT_TRUE(ParseName(head + std::string(kMaxUriBytes - head.size(), 'a')).ok());
   EXPECT_FALSE(ParseName(head + std::string(kMaxUriBytes - head.size() + 1, 'a')).ok());
@@ -77,13 +77,13 @@ TEST(Name, ItsLengthIsBounded) {
   EXPECT_FALSE(CheckTrustDomain(std::string(kMaxDomainBytes + 1, 'a')).ok());
 }
 
-TEST(Name, TheErrorSaysWhatANameIs) {
+TEST(Name, ParseNameError_SaysWhatANameIs) {
   const std::string message(ParseName("spiffe://models.example/tensorcast/node").status().message());
   EXPECT_THAT(message, HasSubstr("a node has a name"));
   EXPECT_THAT(message, HasSubstr("spiffe://DOMAIN/tensorcast/"));
 }
 
-TEST(Name, APathIsANameInADomain) {
+TEST(Name, ParseNameIn_CompletesPathWithTrustDomain) {
   EXPECT_EQ(ParseNameIn("models.example", "node/a")->ToString(), "spiffe://models.example/tensorcast/node/a");
   EXPECT_FALSE(ParseNameIn("models example", "node/a").ok());
 }

@@ -21,7 +21,7 @@ TEST(Roles, CallWithoutRow_IsAllowedToNoRole) {
   EXPECT_EQ(RolesText(RolesOf("")), "no role");
 }
 
-TEST(Roles, WhatIsForEveryReaderIsNotForTheGlobalStore) {
+TEST(Roles, ReadCall_IsAllowedToAllButGlobalStore) {
   const RoleSet roles = RolesOf("GlobalStore/ResolveKey");
   EXPECT_TRUE(Contains(roles, Role::kNode));
   EXPECT_TRUE(Contains(roles, Role::kOperator));
@@ -30,14 +30,14 @@ TEST(Roles, WhatIsForEveryReaderIsNotForTheGlobalStore) {
   EXPECT_EQ(RolesText(roles), "node or operator or client");
 }
 
-TEST(Roles, OnlyAnOperatorDestroys) {
+TEST(Roles, DestructiveCall_IsAllowedOnlyToOperator) {
   for (const char* call :
        {"GlobalStore/DeleteArtifact", "GlobalStore/DeleteKey", "StoreDaemon/EvictReplica"}) {
     EXPECT_EQ(RolesOf(call), Only(Role::kOperator)) << call;
   }
 }
 
-TEST(Roles, TheReadmeShowsTheTable) {
+TEST(Roles, SecurityReadme_ContainsCallTable) {
   std::ifstream file(TENSORCAST_SECURITY_README);
   const std::string readme((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   EXPECT_THAT(readme, HasSubstr(CallTableText()));

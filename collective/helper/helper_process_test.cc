@@ -193,14 +193,14 @@ class HelperProcessTest : public ::testing::Test {
   std::unique_ptr<HelperProcess> helper_;
 };
 
-TEST_F(HelperProcessTest, BroadcastsFromWhicheverReplicaIsFirst) {
+TEST_F(HelperProcessTest, Broadcast_ReachesAllReplicasFromAnyRoot) {
   StartAndAwait();
   ExpectBroadcast(replicas_, 'a');
   ExpectBroadcast({replicas_[2], replicas_[0], replicas_[3], replicas_[1]}, 'b');
   ExpectBroadcast({replicas_[3], replicas_[1], replicas_[2]}, 'c');
 }
 
-TEST_F(HelperProcessTest, MoreRangesThanFitAMessageAreSentAllTheSame) {
+TEST_F(HelperProcessTest, Broadcast_SendsMoreRangesThanFitOneMessage) {
   StartAndAwait();
   Fill(replicas_[0], 'x');
   std::vector<ByteRange> ranges;
@@ -215,26 +215,26 @@ TEST_F(HelperProcessTest, MoreRangesThanFitAMessageAreSentAllTheSame) {
   EXPECT_EQ(Read(replicas_[1]), std::vector<std::byte>(kBytes, std::byte('x')));
 }
 
-TEST_F(HelperProcessTest, OneThatHangsIsKilledAndStartedAgain) {
+TEST_F(HelperProcessTest, HangingHelper_IsKilledAndRestarted) {
   StartAndAwait(absl::Seconds(1));
   EXPECT_EQ(BroadcastOf(kHangs).code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_TRUE(helper_->available());
   ExpectBroadcast(replicas_, 'a');
 }
 
-TEST_F(HelperProcessTest, OneThatCrashesIsStartedAgain) {
+TEST_F(HelperProcessTest, CrashedHelper_IsRestarted) {
   StartAndAwait();
   EXPECT_EQ(BroadcastOf(kCrashes).code(), absl::StatusCode::kUnavailable);
   ExpectBroadcast(replicas_, 'a');
 }
 
-TEST_F(HelperProcessTest, AnErrorOfTheLibraryCostsTheProcessToo) {
+TEST_F(HelperProcessTest, LibraryError_RestartsTheHelper) {
   StartAndAwait();
   EXPECT_THAT(std::string(BroadcastOf(kFails).message()), HasSubstr("a rank is lost"));
   ExpectBroadcast(replicas_, 'a');
 }
 
-TEST_F(HelperProcessTest, OneGroupAtATime) {
+TEST_F(HelperProcessTest, OpenGroup_MakesHelperUnavailableForAnotherGroup) {
   StartAndAwait();
   const auto group = helper_->Open(replicas_);
   ASSERT_TRUE(group.ok()) << group.status();
@@ -242,21 +242,21 @@ TEST_F(HelperProcessTest, OneGroupAtATime) {
   EXPECT_EQ(helper_->Open(replicas_).status().code(), absl::StatusCode::kUnavailable);
 }
 
-TEST_F(HelperProcessTest, TakesNoTwoReplicasOfOneDevice) {
+TEST_F(HelperProcessTest, OpenGroup_RefusesTwoReplicasOnOneDevice) {
   StartAndAwait();
   const std::vector<DevicePtr> same = {replicas_[0], replicas_[1], replicas_[1]};
   EXPECT_EQ(helper_->Open(same).status().code(), absl::StatusCode::kInvalidArgument);
   ExpectBroadcast(replicas_, 'a');
 }
 
-TEST_F(HelperProcessTest, WithoutALibraryThereAreNoBroadcasts) {
+TEST_F(HelperProcessTest, OpenGroup_FailsWithoutLibrary) {
   Start("--no-library");
   ASSERT_TRUE(Eventually(
       [this] { return absl::StrContains(helper_->Open(replicas_).status().message(), "no broadcasts"); }));
   EXPECT_FALSE(helper_->available());
 }
 
-TEST_F(HelperProcessTest, AfterAGroupThatCouldNotFormNoneIsTriedForAWhile) {
+TEST_F(HelperProcessTest, FailedJoin_DelaysNextGroup) {
   Start("--no-joining");
   ASSERT_TRUE(Eventually([this] { return helper_->available(); }));
   EXPECT_THAT(std::string(helper_->Open(replicas_).status().message()), HasSubstr("driver is too old"));
@@ -290,7 +290,7 @@ class WideGroupTest : public HelperProcessTest {
   std::unique_ptr<WideBroadcastGroup> receiver_;
 };
 
-TEST_F(WideGroupTest, TheOtherNodeIsToldWhichRangesItGets) {
+TEST_F(WideGroupTest, WideBroadcast_TellsReceiverTheRanges) {
   StartBoth();
   Fill(replicas_[1], 'x');
   const std::vector<ByteRange> ranges = {{4096, 8192}, {0, 4096}, {12288, kBytes - 12288}};
@@ -306,14 +306,14 @@ TEST_F(WideGroupTest, TheOtherNodeIsToldWhichRangesItGets) {
   ExpectBroadcast(replicas_, 'y');
 }
 
-TEST_F(WideGroupTest, RangesPastTheEndAreRefused) {
+TEST_F(WideGroupTest, WideReceive_RefusesRangesPastTheEnd) {
   StartBoth();
   std::ofstream(mail_ + ".1") << helper::EncodeHeader({{kBytes, 1}});
   EXPECT_THAT(std::string(receiver_->Receive().status().message()), HasSubstr("passes the end"));
   EXPECT_FALSE(receiver_->Receive().ok()) << "it is of no more use";
 }
 
-TEST_F(WideGroupTest, NoOtherGroupIsOpenMeanwhile) {
+TEST_F(WideGroupTest, OpenWideGroup_RefusesAnotherGroupUntilClosed) {
   StartBoth();
   EXPECT_FALSE(helper_->available());
   EXPECT_EQ(helper_->version().value(), "2.0.1");
@@ -323,7 +323,7 @@ TEST_F(WideGroupTest, NoOtherGroupIsOpenMeanwhile) {
   EXPECT_TRUE(helper_->Reserve(Soon()).ok());
 }
 
-TEST_F(HelperProcessTest, CanBeDestroyedWhileItStarts) {
+TEST_F(HelperProcessTest, Destructor_EndsHelperThatIsStillStarting) {
   Start("--never");
   helper_.reset();
 }

@@ -8,7 +8,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-TEST(HelperMessages, AreTheBytesOfTheFormat) {
+TEST(HelperMessages, HelperMessages_EncodeToGoldenBytes) {
   EXPECT_EQ(absl::BytesToHexString(EncodeRequest(
                 OpenRequest{.memory = {.device_uuid = "GPU-1", .opaque = "xy", .bytes = 2 << 20}})),
             "01"
@@ -78,7 +78,7 @@ TEST(HelperMessages, AreTheBytesOfTheFormat) {
             "6e6f");
 }
 
-TEST(HelperMessages, AreReadAsTheyWereWritten) {
+TEST(HelperMessages, HelperMessages_SurviveRoundTrip) {
   const auto join = DecodeRequest(EncodeRequest(
       JoinRequest{.id = std::string(128, '\1'), .world_size = 4, .ranks = {{2, "a"}, {3, "b"}}}));
   ASSERT_TRUE(join.ok()) << join.status();
@@ -99,7 +99,7 @@ TEST(HelperMessages, AreReadAsTheyWereWritten) {
   EXPECT_EQ(DecodeReply(EncodeReply(absl::AbortedError("why"))).status(), absl::AbortedError("why"));
 }
 
-TEST(HelperMessages, NoPartOfAMessageIsAMessage) {
+TEST(HelperMessages, DecodeHelperMessage_RefusesTruncatedAndExtendedBytes) {
   for (const Request& request :
        {Request(OpenRequest{.memory = {.device_uuid = "GPU-1", .opaque = "xy", .bytes = 1}}),
         Request(JoinRequest{.world_size = 2, .ranks = {{0, "a"}}}),
@@ -116,9 +116,9 @@ TEST(HelperMessages, NoPartOfAMessageIsAMessage) {
   EXPECT_EQ(DecodeReply(std::string("\1\0\0\0\0", 5)).status().code(), absl::StatusCode::kInternal);
 }
 
-TEST(HelperMessages, AHeaderHasOneSizeAndIsReadAsItWasWritten) {
-  const std::vector<ByteRange> most(kMaxHeaderRanges, ByteRange{7, 8});
-  for (const std::vector<ByteRange>& ranges : {std::vector<ByteRange>{}, {{4096, 16}}, most}) {
+TEST(HelperMessages, RangeHeader_HasFixedSizeAndSurvivesRoundTrip) {
+  const std::vector<ByteRange> max(kMaxHeaderRanges, ByteRange{7, 8});
+  for (const std::vector<ByteRange>& ranges : {std::vector<ByteRange>{}, {{4096, 16}}, max}) {
     const std::string bytes = EncodeHeader(ranges);
     ASSERT_EQ(bytes.size(), kHeaderBytes);
     const auto read = DecodeHeader(bytes);
@@ -137,7 +137,7 @@ TEST(HelperMessages, AHeaderHasOneSizeAndIsReadAsItWasWritten) {
   EXPECT_FALSE(DecodeHeader(std::string(kHeaderBytes, '\xff')).ok());
 }
 
-TEST(HelperMessages, TheLargestFitsAPacket) {
+TEST(HelperMessages, LargestBroadcastRequest_FitsOnePacket) {
   const BroadcastRequest largest{.memories = std::vector<uint32_t>(kMaxRanks),
                                  .ranges = std::vector<ByteRange>(kMaxRanges)};
   const std::string bytes = EncodeRequest(largest);

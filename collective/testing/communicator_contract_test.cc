@@ -186,7 +186,7 @@ class CommunicatorContract : public ::testing::Test {
   std::unique_ptr<CollectiveLibrary> library_;
 };
 
-TEST_F(CommunicatorContract, BytesReachEveryRankFromEveryRoot) {
+TEST_F(CommunicatorContract, Broadcast_ReachesEveryRankFromEveryRoot) {
   for (const uint64_t bytes : {uint64_t{1}, uint64_t{17}, 3 * kMiB + 5}) {
     const std::unique_ptr<Ranks> ranks = MustJoinAll(bytes);
     for (const RankDevice& root : All()) {
@@ -195,7 +195,7 @@ TEST_F(CommunicatorContract, BytesReachEveryRankFromEveryRoot) {
   }
 }
 
-TEST_F(CommunicatorContract, BroadcastsRunInTheOrderInWhichTheyWereEnqueued) {
+TEST_F(CommunicatorContract, Broadcasts_RunInEnqueueOrder) {
   const std::unique_ptr<Ranks> ranks = MustJoinAll();
   const RequestContext context = RequestContext::Background(kPlenty);
   for (size_t i = 0; i < All().size(); ++i) {
@@ -214,7 +214,7 @@ TEST_F(CommunicatorContract, BroadcastsRunInTheOrderInWhichTheyWereEnqueued) {
   }
 }
 
-TEST_F(CommunicatorContract, ABroadcastLeavesTheRestOfItsMemoryAlone) {
+TEST_F(CommunicatorContract, Broadcast_LeavesBytesOutsideItsRangeUnchanged) {
   const std::unique_ptr<Ranks> ranks = MustJoinAll(2 * kMiB);
   const RequestContext context = RequestContext::Background(kPlenty);
   std::vector<DevicePtr> middle;
@@ -232,7 +232,7 @@ TEST_F(CommunicatorContract, ABroadcastLeavesTheRestOfItsMemoryAlone) {
   }
 }
 
-TEST_F(CommunicatorContract, RanksAreThreads) {
+TEST_F(CommunicatorContract, Ranks_JoinFromSeveralThreads) {
   const CommunicatorId id = MustMakeId();
   const int world = static_cast<int>(All().size());
   std::vector<std::thread> threads;
@@ -248,7 +248,7 @@ TEST_F(CommunicatorContract, RanksAreThreads) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST_F(CommunicatorContract, RanksAreProcesses) {
+TEST_F(CommunicatorContract, Ranks_JoinFromSeveralProcesses) {
   const CommunicatorId id = MustMakeId();
   const int world = static_cast<int>(All().size());
   std::vector<std::unique_ptr<Process>> others;
@@ -266,7 +266,7 @@ TEST_F(CommunicatorContract, RanksAreProcesses) {
   for (const auto& other : others) EXPECT_EQ(other->Wait(SteadyNow() + kPlenty).value_or(-1), 0);
 }
 
-TEST_F(CommunicatorContract, GpusAreInSeveralCommunicators) {
+TEST_F(CommunicatorContract, Device_JoinsSeveralCommunicatorsAtOnce) {
   const std::unique_ptr<Ranks> first = MustJoinAll();
   const std::unique_ptr<Ranks> second = MustJoinAll();
   EXPECT_EQ(first->Exchange(0, 1), absl::OkStatus());
@@ -274,7 +274,7 @@ TEST_F(CommunicatorContract, GpusAreInSeveralCommunicators) {
   EXPECT_EQ(first->Exchange(1, 3), absl::OkStatus());
 }
 
-TEST_F(CommunicatorContract, RefusesRanksThatCannotBe) {
+TEST_F(CommunicatorContract, Join_RefusesInvalidRanksAndKeepsIdUsable) {
   const CommunicatorId id = MustMakeId();
   EXPECT_EQ(JoinStatus(id, 2, {}).code(), kInvalid);
   EXPECT_EQ(JoinStatus(id, 2, {{2, 0}}).code(), kInvalid);
@@ -286,7 +286,7 @@ TEST_F(CommunicatorContract, RefusesRanksThatCannotBe) {
   EXPECT_EQ(JoinStatus(id, 1, {{0, 0}}), absl::OkStatus()) << "the id is as good as new";
 }
 
-TEST_F(CommunicatorContract, RefusesBroadcastsThatCannotBeAndGoesOn) {
+TEST_F(CommunicatorContract, InvalidBroadcast_IsRefusedAndCommunicatorStaysUsable) {
   const std::unique_ptr<Ranks> ranks = MustJoinAll();
   const RequestContext context = RequestContext::Background(kPlenty);
   Communicator& communicator = ranks->communicator();
@@ -303,7 +303,7 @@ TEST_F(CommunicatorContract, RefusesBroadcastsThatCannotBeAndGoesOn) {
   EXPECT_EQ(ranks->Exchange(0, 1), absl::OkStatus());
 }
 
-TEST_F(CommunicatorContract, JoiningEndsWithItsContext) {
+TEST_F(CommunicatorContract, Join_EndsAtDeadlineAndOnCancellation) {
   EXPECT_EQ(JoinStatus(MustMakeId(), 2, {{0, 0}}, RequestContext::Background(kShort)).code(),
             absl::StatusCode::kDeadlineExceeded);
   const RequestContext cancelled = RequestContext::Background(kPlenty);
@@ -312,7 +312,7 @@ TEST_F(CommunicatorContract, JoiningEndsWithItsContext) {
   EXPECT_EQ(MustJoinAll()->Exchange(0, 1), absl::OkStatus()) << "the GPU is as good as before";
 }
 
-TEST_F(CommunicatorContract, ARankThatDoesNothingCostsItsOwnCommunicatorOnly) {
+TEST_F(CommunicatorContract, StoppedRank_AbortsOnlyItsCommunicator) {
   const CommunicatorId id = MustMakeId();
   const std::unique_ptr<Process> idle =
       StartRank({.role = "idle", .id = id, .world_size = 2, .rank = 1, .bytes = kMiB});
@@ -326,7 +326,7 @@ TEST_F(CommunicatorContract, ARankThatDoesNothingCostsItsOwnCommunicatorOnly) {
   EXPECT_EQ(MustJoinAll()->Exchange(1, 2), absl::OkStatus());
 }
 
-TEST_F(CommunicatorContract, ARankThatDiesIsTold) {
+TEST_F(CommunicatorContract, KilledRank_FailsBroadcastAndOthersFormNewCommunicator) {
   const CommunicatorId id = MustMakeId();
   const std::unique_ptr<Process> idle =
       StartRank({.role = "idle", .id = id, .world_size = 2, .rank = 1, .bytes = kMiB});
@@ -340,7 +340,7 @@ TEST_F(CommunicatorContract, ARankThatDiesIsTold) {
   EXPECT_EQ(MustJoinAll()->Exchange(1, 2), absl::OkStatus()) << "the ranks that are left form another one";
 }
 
-TEST_F(CommunicatorContract, AbortEndsAWaitOnAnotherThread) {
+TEST_F(CommunicatorContract, Abort_EndsWaitOnAnotherThread) {
   const CommunicatorId id = MustMakeId();
   const std::unique_ptr<Process> idle =
       StartRank({.role = "idle", .id = id, .world_size = 2, .rank = 1, .bytes = kMiB});
@@ -355,7 +355,7 @@ TEST_F(CommunicatorContract, AbortEndsAWaitOnAnotherThread) {
   EXPECT_THAT(status.code(), AnyOf(absl::StatusCode::kCancelled, absl::StatusCode::kFailedPrecondition));
 }
 
-TEST_F(CommunicatorContract, DestroyingABusyCommunicatorAbortsIt) {
+TEST_F(CommunicatorContract, Destructor_AbortsBusyCommunicator) {
   const CommunicatorId id = MustMakeId();
   const std::unique_ptr<Process> idle =
       StartRank({.role = "idle", .id = id, .world_size = 2, .rank = 1, .bytes = kMiB});
@@ -369,7 +369,7 @@ TEST_F(CommunicatorContract, DestroyingABusyCommunicatorAbortsIt) {
   EXPECT_EQ(MustJoinAll()->Exchange(1, 2), absl::OkStatus());
 }
 
-TEST(LoadNccl, SaysWhyThereIsNone) {
+TEST(LoadNccl, LoadNccl_ReportsWhyLibraryIsUnavailable) {
   const auto fake = CreateFakeRuntime({.device_count = 2});
   ASSERT_TRUE(fake.ok()) << fake.status();
   EXPECT_EQ(LoadNccl(TENSORCAST_TEST_NCCL, fake->get()).status().code(), absl::StatusCode::kUnavailable);
