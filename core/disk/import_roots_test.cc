@@ -178,7 +178,7 @@ TEST_F(ImportRootsTest, UnreadablePath_GetsSameErrorAsMissingPath) {
   fs::permissions(root() + "/closed", fs::perms::owner_all);
 }
 
-TEST_F(ImportRootsTest, ReadEverything_ErrorsSayWhatIsWrong) {
+TEST_F(ImportRootsTest, FindWithoutImportRoots_ErrorSaysWhatIsWrong) {
   const ImportRoots roots = ImportRoots::Everything();
   EXPECT_EQ(roots.Find({}, root() + "/none").status().code(), absl::StatusCode::kNotFound);
   fs::create_symlink("../models-of-others/secret", root() + "/out");
@@ -292,7 +292,7 @@ TEST_F(ImportRootsTest, MtimeSetBackAfterAWrite_IsFoundByTheCtime) {
   EXPECT_THAT(std::string(again.message()), HasSubstr("its ctime in ns was"));
 }
 
-TEST(UntraceableFileSystem, MemoryAndServersOfUsers_AreNamed) {
+TEST(UntraceableFileSystem, UntraceableFileSystem_NamesMemoryAndUserFileSystems) {
   EXPECT_EQ(UntraceableFileSystem(uint64_t{0x01021994}), "tmpfs");
   EXPECT_EQ(UntraceableFileSystem(uint64_t{0x858458f6}), "ramfs");
   EXPECT_EQ(UntraceableFileSystem(uint64_t{0x958458f6}), "hugetlbfs");

@@ -31,7 +31,7 @@ UniqueFd Open(const std::string& path, int flags = O_RDONLY) {
   return UniqueFd(open(path.c_str(), flags | O_CLOEXEC));
 }
 
-TEST(OfferedFiles, RegularFile_HasItsPathSizeAndMtime) {
+TEST(OfferedFiles, OfferedFile_IsDescribedWithPathSizeAndMtime) {
   TestFolder folder;
   const std::string path = folder.File("model");
   WriteFile(path, "bytes");
@@ -42,7 +42,7 @@ TEST(OfferedFiles, RegularFile_HasItsPathSizeAndMtime) {
   EXPECT_EQ(file->identity.mtime_ns, IdentityOf(path).mtime_ns);
 }
 
-TEST(OfferedFiles, UnlinkedFile_IsDescribed) {
+TEST(OfferedFiles, UnlinkedOfferedFile_IsDescribed) {
   TestFolder folder;
   const std::string path = folder.File("model");
   WriteFile(path, "bytes");
@@ -51,7 +51,7 @@ TEST(OfferedFiles, UnlinkedFile_IsDescribed) {
   EXPECT_TRUE(Describe(std::move(fd)).ok());
 }
 
-TEST(OfferedFiles, AnythingElse_IsRefusedByName) {
+TEST(OfferedFiles, OfferedFileThatIsNotRegular_IsRefusedByKind) {
   TestFolder folder;
   const auto refused = [](UniqueFd fd, const std::string& kind) {
     ASSERT_TRUE(fd) << kind;
@@ -67,7 +67,7 @@ TEST(OfferedFiles, AnythingElse_IsRefusedByName) {
   refused(UniqueFd(memfd_create("memory", MFD_CLOEXEC)), "is memory of a process");
 }
 
-TEST(OfferedFiles, MayHang_IsFalseForALocalDisk) {
+TEST(OfferedFiles, MayHang_IsFalseOnlyForLocalFileSystems) {
   TestFolder folder;
   const std::string path = folder.File("model");
   WriteFile(path, "bytes");

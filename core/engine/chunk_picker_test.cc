@@ -228,7 +228,7 @@ TEST(ChunkPicker, StalledSource_LosesChunksThatAnotherHasAndGetsNoOthers) {
   EXPECT_EQ(picker.missing(), 4u);
 }
 
-TEST(ChunkPicker, SilentBeforeAnythingIsMeasured_ItsChunkIsTakenBack) {
+TEST(ChunkPicker, SilentFirstSource_LosesItsChunkToAnotherSource) {
   ChunkPicker picker(1, /*seed=*/1);
   const int silent = picker.AddSource({});
   ASSERT_TRUE(picker.Take(silent, kStart).has_value());
@@ -242,7 +242,7 @@ TEST(ChunkPicker, SilentBeforeAnythingIsMeasured_ItsChunkIsTakenBack) {
   EXPECT_TRUE(picker.Take(other, kStart + absl::Seconds(1)).has_value());
 }
 
-TEST(ChunkPicker, AllSlowBeforeAnythingIsMeasured_NoneIsStalledOnceOneGave) {
+TEST(ChunkPicker, EquallySlowSources_AreNotStalledAfterFirstChunk) {
   ChunkPicker picker(4, /*seed=*/1);
   const int a = picker.AddSource({});
   const int b = picker.AddSource({});

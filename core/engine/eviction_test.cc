@@ -93,7 +93,7 @@ TEST_F(EngineEviction, Eviction_SparesLeasedAndPinnedReplicas) {
   EXPECT_THAT(Present(), ElementsAre(0, 1, 3));
 }
 
-TEST_F(EngineEviction, SmallImages_ShareOneGranuleAndGoForALargeOne) {
+TEST_F(EngineEviction, SmallImages_ShareOneGranuleAndAreEvictedForLargeOne) {
   StartWithGranules(1, /*guard=*/false, /*share=*/true);
   for (int i = 0; i < 6; ++i) MustGet(artifacts_[i], kCpu);
   EXPECT_THAT(Present(), ElementsAre(0, 1, 2, 3, 4, 5));
@@ -207,7 +207,7 @@ TEST_F(EngineEviction, Eviction_StopsReadersOfPartialReplicaAsLastResort) {
   EXPECT_THAT(Present(), ElementsAre(2, 3));
 }
 
-TEST_F(EngineEviction, IdlePart_IsTakenBeforeOnesThatOthersReadFrom) {
+TEST_F(EngineEviction, IdlePartialReplica_IsEvictedBeforeOnesWithReaders) {
   StartWithGranules(3);
   Reader reader(engine_->LeaseToServe(MakePart(0)));
   MustGet(artifacts_[1], kCpu);
@@ -232,7 +232,7 @@ TEST_F(EngineEviction, LeasedPartialReplica_IsKeptThoughItHasReaders) {
   MustGet(artifacts_[1], kCpu);
 }
 
-TEST_F(EngineEviction, ReaderToldToStop_IsWaitedForAndNoOtherIsTaken) {
+TEST_F(EngineEviction, ReaderToldToStop_IsAwaitedBeforeOthersAreStopped) {
   StartWithGranules(2);
   auto slow = *engine_->LeaseToServe(MakePart(0));
   Reader other(engine_->LeaseToServe(MakePart(1)));

@@ -203,7 +203,7 @@ TEST_F(EngineFanOut, FailedRoot_LetsReceiversUseOtherSources) {
   ExpectRight(*pending_[2]);
 }
 
-TEST_F(EngineFanOut, NoRoot_EachReceiverCopies) {
+TEST_F(EngineFanOut, BroadcasterWithoutRoot_LeavesReceiversToCopy) {
   Start(setup_);
   (void)MustGet(artifact_, kGpu);
   for (int i = 1; i <= 3; ++i) pending_.push_back(Materialize(artifact_, {LocationKind::kGpu, i}, nullptr));

@@ -129,7 +129,7 @@ TEST_F(EngineFillingLease, LeaseOnFillingReplica_ReportsDeletionOfArtifact) {
   lease_.reset();
 }
 
-TEST_F(EngineFillingLease, LeaseOnFilling_KeepsItsMemoryFromOthersUntilItEnds) {
+TEST_F(EngineFillingLease, LeaseOnFillingReplica_HoldsItsMemoryAfterCancellation) {
   Setup setup;
   setup.host_granules = 1;
   StartHalf(setup);
@@ -143,7 +143,7 @@ TEST_F(EngineFillingLease, LeaseOnFilling_KeepsItsMemoryFromOthersUntilItEnds) {
   EXPECT_TRUE(waiting->Wait(ContextFor()).ok()) << "told that there is room";
 }
 
-TEST_F(EngineFillingLease, LeaseToServe_GivesWayWhenTheIngestWasCancelled) {
+TEST_F(EngineFillingLease, LeaseToServe_IsToldToStopWhenMemoryIsNeeded) {
   StartHalf({.host_granules = 1});
   lease_.reset();
   Reader reader(engine_->LeaseToServe(replica_id_));
@@ -332,7 +332,7 @@ TEST_F(EngineFillingDevice, SourceThatFailsToFill_LetsCopiesGoOnElsewhere) {
   EXPECT_EQ(elsewhere->calls(), 1);
 }
 
-TEST_F(EngineFillingDevice, FillingReplica_IsReadOnlyByOtherIngests) {
+TEST_F(EngineFillingDevice, FillingDeviceReplica_CannotBeLeasedAndLeavesNoPart) {
   StartHalfOnDevice();
   EXPECT_TRUE(Eventually([this] { return HasHalf(kFirst); }));
   EXPECT_FALSE(engine_->LeaseFilling(engine_->ListReplicas().front().id).ok());

@@ -45,7 +45,7 @@ TEST(MissingChunkStall, MissingChunkStall_ContinuesWhenNewSourceHasNothing) {
 }
 
 // As when receivers that wait for the same chunk are offered to each other in turn.
-TEST(MissingChunkStall, ManyEmptySources_ShareHalfTheLimitThenGetALittleEach) {
+TEST(MissingChunkStall, MissingChunkStall_GivesLateSourcesShorterLimits) {
   MissingChunkStall watch(kLimit);
   watch.NoteNothing(At(0));
   for (const auto& [comes, ends] : {std::pair(10, 12.5), {12, 14.5}, {14, 15}, {15, 15.5}, {16, 16.5}}) {

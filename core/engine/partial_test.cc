@@ -384,7 +384,7 @@ TEST_F(EnginePartial, FailedGrowthForLackOfSpace_LeavesPartialReplicaUnchanged) 
   EXPECT_EQ(UsedGranules(), 2u);
 }
 
-TEST_F(EnginePartial, Evict_TellsReadersAndFreesMemoryWithTheLastLease) {
+TEST_F(EnginePartial, EvictedPartialReplica_DrainsUntilItsLastLeaseEnds) {
   Start(Plain());
   auto lease = GetChunks({0, 1});
   EXPECT_TRUE(engine_->Evict(lease->replica_id(), /*force=*/false).ok());

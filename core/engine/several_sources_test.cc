@@ -153,7 +153,7 @@ class BetterWhenTold final : public SourceProvider {
   std::vector<std::string> overtaken_;
 };
 
-TEST_F(EngineSources, OnlySourceIsSilent_ProviderIsToldAndItsBetterSourceIsUsed) {
+TEST_F(EngineSources, SilentOnlySource_IsReplacedByBetterSource) {
   Start();
   auto silent = MakeControl(artifact_.image, {.name = "silent", .held = true, .own_thread = true});
   auto better = MakeControl(artifact_.image, {.name = "better"});

@@ -157,7 +157,7 @@ TEST_F(EngineSharing, NewRequest_DoesNotJoinCancelledIngest) {
   EXPECT_THAT(provider_->finished(), SizeIs(1)) << "told that it was cancelled while it was queued";
 }
 
-TEST(IngestJob, Deadline_IsTheLatestOfItsCallers) {
+TEST(IngestJob, SharedIngestDeadline_IsTheLatestOfItsCallers) {
   RequestContext first;
   first.deadline = SteadyTime() + absl::Seconds(100);
   IngestRequest request;
@@ -357,7 +357,7 @@ class LateProvider final : public SourceProvider {
   absl::Notification go_on_;
 };
 
-TEST_F(EngineSharing, WaitForASource_IsNamedAndGivesTheTurnToOthers) {
+TEST_F(EngineSharing, IngestThatWaitsForSource_IsNamedAndYieldsItsTurn) {
   Setup setup;
   setup.max_concurrent_ingests = 1;
   Start(setup);

@@ -117,7 +117,7 @@ TEST_F(FollowedClaim, FollowFailedReplica_ReportsErrorAndItsChunks) {
   EXPECT_EQ((*end)->count(), 1u);
 }
 
-TEST_F(FollowedClaim, OnlyChunksInGivenMemory_AreAnnounced) {
+TEST_F(FollowedClaim, Follow_MirrorsOnlyChunksWithClaimedMemory) {
   const auto claimed = Claim(MakeClaim(filling_, /*granules=*/1));
   const auto mirror = claimed->Follow(kChunkBytes, Soon());
   ASSERT_TRUE(mirror.ok()) << mirror.status();

@@ -141,7 +141,7 @@ TEST_F(HostileHandlePeer, ProtocolError_EndsHostLease) {
   }
 }
 
-TEST_F(HostileHandlePeer, Versions_AreAgreedOnlyWhereRangesMeet) {
+TEST_F(HostileHandlePeer, HandleVersions_AreAgreedOnlyWhereRangesOverlap) {
   UniqueFd next = Connect();
   SendFrame(next.get(), HelloFrame{kHandleProtocolMax, kHandleProtocolMax + 1});
   const auto answer = ReceiveFrame(next.get());

@@ -74,7 +74,7 @@ TEST_F(HandleSocket, ScatteredReplica_MapsAsOneReadOnlyImage) {
   EXPECT_EQ(mprotect(const_cast<std::byte*>(image->data()), 4096, PROT_READ | PROT_WRITE), -1);
 }
 
-TEST_F(HandleSocket, Fence_TellsHoldersAndSpoilsTickets) {
+TEST_F(HandleSocket, Fence_ReportsDamageToHoldersAndRefusesTickets) {
   const absl::Status damaged = absl::DataLossError("its memory is bad");
   const std::string unclaimed = HostTicket();
   auto claimed = Claim(HostTicket());
@@ -227,7 +227,7 @@ TEST_F(HandleSocket, Claim_PassesOnlySegmentsOfItsReplica) {
   EXPECT_TRUE(std::ranges::all_of(*image, [](std::byte byte) { return byte == std::byte{7}; }));
 }
 
-TEST_F(HandleSocket, HalfAMillionPieces_AreClaimedThoughTheFrameExceedsTheBuffer) {
+TEST_F(HandleSocket, ClaimWithHalfAMillionExtents_ExceedsBufferAndSucceeds) {
   const std::vector<Extent> extents(500'000, Extent{kGranuleBytes, kGranuleBytes});
   tensorcast::Claim claim = HostClaim(pool_.get(), kPoolBytes, extents, 500'000 * kGranuleBytes);
   const std::vector<SegmentExtent> sent = std::get<HostHandles>(claim.handles.memory).extents;
@@ -441,7 +441,7 @@ TEST_F(HandleSocket, OfferedFiles_ArriveInTheirOrder) {
   EXPECT_TRUE(testing::Eventually([&] { return OpenDescriptors() == before; }));
 }
 
-TEST_F(HandleSocket, OfferedFilesNotTaken_AreClosedWithTheConnection) {
+TEST_F(HandleSocket, UntakenOfferedFiles_AreClosedWithTheirConnection) {
   const int before = OpenDescriptors();
   const UniqueFd file = MakePool(kGranuleBytes, 0);
   const std::vector<int> fds(3, file.get());
@@ -451,7 +451,7 @@ TEST_F(HandleSocket, OfferedFilesNotTaken_AreClosedWithTheConnection) {
   EXPECT_TRUE(testing::Eventually([&] { return OpenDescriptors() == before + 1; }));
 }
 
-TEST_F(HandleSocket, MoreFilesThanOneOfferHolds_AreRefusedHere) {
+TEST_F(HandleSocket, OfferOfTooManyOrNoFiles_IsRefused) {
   const std::vector<int> fds(kMaxOfferedFiles + 1, 0);
   EXPECT_TRUE(absl::IsInvalidArgument(OfferedMemory::OfferFiles(folder_.socket(), fds, Soon()).status()));
   EXPECT_TRUE(absl::IsInvalidArgument(OfferedMemory::OfferFiles(folder_.socket(), {}, Soon()).status()));

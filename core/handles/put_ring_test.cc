@@ -103,7 +103,7 @@ class PutRingTest : public ::testing::Test {
   const RequestContext context_ = RequestContext::Background(absl::Seconds(60));
 };
 
-TEST_F(PutRingTest, Pieces_ArriveInTheOrderAskedFor) {
+TEST_F(PutRingTest, PutRing_DeliversPiecesInRequestedOrder) {
   Start();
   const std::vector<std::byte> image = Bytes(20 * kMiB + 13);
   auto filler = Open(image.size());
@@ -138,7 +138,7 @@ TEST_F(PutRingTest, SmallImage_TakesSmallRing) {
   EXPECT_LE(RingShape::For(uint64_t{1} << 40).bytes(), 16 * kMiB);
 }
 
-TEST_F(PutRingTest, RingIsSealed_ClientCannotShrinkIt) {
+TEST_F(PutRingTest, PutRingMemory_CannotBeShrunkByClient) {
   Start();
   const RawRing raw = OpenRaw(4 * kMiB);
   EXPECT_NE(ftruncate(raw.memory.get(), 0), 0);
@@ -179,7 +179,7 @@ TEST_F(PutRingTest, WildNumbersInSharedMemory_EndOnlyThatPut) {
   EXPECT_TRUE(absl::IsInvalidArgument(ring->Await(context_, 3, "a test").status()));
 }
 
-TEST_F(PutRingTest, StoppedClient_GivesUpItsRoomAtTheStallTimeout) {
+TEST_F(PutRingTest, StoppedClient_LosesItsPutRingAfterStallTimeout) {
   Start(256 * kMiB, absl::Seconds(1));
   const RawRing raw = OpenRaw(8 * kMiB);
   auto ring = Take(raw.token);
@@ -196,7 +196,7 @@ TEST_F(PutRingTest, StoppedClient_GivesUpItsRoomAtTheStallTimeout) {
   EXPECT_LE(after.st_blocks * 512, 4096) << "pages are left to a client that does not go on";
 }
 
-TEST_F(PutRingTest, RingThatNoPutNames_IsTakenBackAtTheStallTimeout) {
+TEST_F(PutRingTest, UnusedPutRing_IsReleasedAfterStallTimeout) {
   Start(256 * kMiB, absl::Seconds(1));
   auto filler = Open(8 * kMiB);
   EXPECT_GT(server_->put_ring_bytes(), 0u);
@@ -204,7 +204,7 @@ TEST_F(PutRingTest, RingThatNoPutNames_IsTakenBackAtTheStallTimeout) {
   EXPECT_TRUE(absl::IsNotFound(server_->TakeOffer(filler->token()).status()));
 }
 
-TEST_F(PutRingTest, RingThatIsPutThrough_OutlivesTheStallTimeout) {
+TEST_F(PutRingTest, PutRingInUse_OutlivesTheStallTimeout) {
   Start(256 * kMiB, absl::Seconds(1));
   const std::vector<std::byte> image = Bytes(8 * kMiB);  // outlives the threads that fill the ring
   auto filler = Open(8 * kMiB);
@@ -217,7 +217,7 @@ TEST_F(PutRingTest, RingThatIsPutThrough_OutlivesTheStallTimeout) {
   EXPECT_TRUE(ring->Await(context_, 0, "a test").ok());
 }
 
-TEST_F(PutRingTest, TakenRingThatIsDropped_GivesUpItsRoom) {
+TEST_F(PutRingTest, DroppedPutRing_IsReleased) {
   Start();
   const RawRing raw = OpenRaw(8 * kMiB);
   Take(raw.token);  // a put that ends before it asks for anything
@@ -226,7 +226,7 @@ TEST_F(PutRingTest, TakenRingThatIsDropped_GivesUpItsRoom) {
   EXPECT_TRUE(testing::Eventually([&] { return recv(raw.socket.get(), &byte, 1, MSG_DONTWAIT) == 0; }));
 }
 
-TEST_F(PutRingTest, ClosedConnection_EndsTheWaitForItsBytes) {
+TEST_F(PutRingTest, ClosedConnection_EndsPutRingAwait) {
   Start();
   auto filler = Open(8 * kMiB);
   auto ring = Take(filler->token());
@@ -237,7 +237,7 @@ TEST_F(PutRingTest, ClosedConnection_EndsTheWaitForItsBytes) {
   EXPECT_TRUE(RoomIsFree());
 }
 
-TEST_F(PutRingTest, CancelledContext_EndsTheWaitForItsBytes) {
+TEST_F(PutRingTest, CancelledContext_EndsPutRingAwait) {
   Start();
   auto filler = Open(8 * kMiB);
   auto ring = Take(filler->token());
@@ -249,7 +249,7 @@ TEST_F(PutRingTest, CancelledContext_EndsTheWaitForItsBytes) {
   EXPECT_TRUE(ring->asked(0)) << "the client may still write there";
 }
 
-TEST_F(PutRingTest, FailedFill_IsTheClientsError) {
+TEST_F(PutRingTest, FailedFill_IsReturnedToTheClient) {
   Start();
   auto filler = Open(8 * kMiB);
   absl::Notification failed;
@@ -277,7 +277,7 @@ TEST_F(PutRingTest, DaemonThatAsksBeyondTheImage_IsRefused) {
   EXPECT_TRUE(absl::IsInternal(filler->Stop()));
 }
 
-TEST_F(PutRingTest, FullRoom_PutsWaitInTheirOrder) {
+TEST_F(PutRingTest, PutsWithoutRingSpace_WaitInOrder) {
   const uint64_t each = RingShape::For(8 * kMiB).bytes();
   Start(2 * each);
   auto first = Open(8 * kMiB);
@@ -302,7 +302,7 @@ TEST_F(PutRingTest, FullRoom_PutsWaitInTheirOrder) {
   EXPECT_TRUE(RoomIsFree());
 }
 
-TEST_F(PutRingTest, FullRoom_PutWaitsUntilItsDeadline) {
+TEST_F(PutRingTest, PutWithoutRingSpace_FailsAtItsDeadline) {
   Start(1);  // no room but for one at a time
   auto first = Open(8 * kMiB);
   const auto late = RingFiller::Open(folder_.socket(), kMiB, SteadyNow() + absl::Milliseconds(100));
@@ -320,7 +320,7 @@ TEST_F(PutRingTest, FullRoom_PutWaitsUntilItsDeadline) {
   EXPECT_NE(Open(kMiB), nullptr);
 }
 
-TEST_F(PutRingTest, ManyPutsAtOnce_NeverExceedTheBound) {
+TEST_F(PutRingTest, ConcurrentPuts_StayWithinPutRingsLimit) {
   const uint64_t each = RingShape::For(8 * kMiB).bytes();
   Start(3 * each);
   std::atomic<uint64_t> max_used = 0;

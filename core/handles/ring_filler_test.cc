@@ -60,12 +60,12 @@ TEST_F(RingFillerTest, RingSmallerThanItsShape_IsRefused) {
   EXPECT_TRUE(absl::IsInternal(OpenAt(RingFrame{"token", shape}, memory.get())));
 }
 
-TEST_F(RingFillerTest, ShapeThatNoDaemonMakes_IsRefused) {
+TEST_F(RingFillerTest, RingFiller_RefusesInvalidRingShape) {
   const UniqueFd memory = Memory(1 << 20, F_SEAL_SHRINK | F_SEAL_GROW);
   EXPECT_TRUE(absl::IsInternal(OpenAt(RingFrame{"token", {kMaxRingSlots + 1, 4096}}, memory.get())));
 }
 
-TEST_F(RingFillerTest, AnswerWithoutMemory_IsRefused) {
+TEST_F(RingFillerTest, RingFiller_RefusesAnswerWithoutMemory) {
   EXPECT_TRUE(absl::IsInternal(OpenAt(RingFrame{"token", RingShape::For(4096)}, -1)));
   EXPECT_TRUE(absl::IsInternal(OpenAt(OfferedFrame{"token"}, -1)));
 }

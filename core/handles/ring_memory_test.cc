@@ -9,7 +9,7 @@ namespace {
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 
-TEST(RingShape, ForAnImage_IsNotLargerThanTheImage) {
+TEST(RingShape, RingShapeFor_IsNotLargerThanTheImage) {
   EXPECT_EQ(RingShape::For(0).slots, 1u);
   EXPECT_EQ(RingShape::For(1).slots, 1u);
   const RingShape largest = RingShape::For(~uint64_t{0} / 2);
@@ -22,7 +22,7 @@ TEST(RingShape, ForAnImage_IsNotLargerThanTheImage) {
   }
 }
 
-TEST(RingShape, Check_RefusesWhatNoDaemonMakes) {
+TEST(RingShape, RingShapeCheck_RefusesInvalidSlots) {
   const RingShape wrong[] = {{0, 4096}, {kMaxRingSlots + 1, 4096}, {1, 0}, {1, 4095}, {1, (16 << 20) + 4096}};
   for (const RingShape& shape : wrong) {
     EXPECT_TRUE(absl::IsInvalidArgument(shape.Check())) << shape.slots << " of " << shape.slot_bytes;

@@ -19,7 +19,7 @@ class RingRoomTest : public ::testing::Test {
   const std::shared_ptr<RingRoom> room_ = std::make_shared<RingRoom>(10, UniqueFd(wake_));
 };
 
-TEST_F(RingRoomTest, FullRoom_GivesNothingUntilOneIsGivenBack) {
+TEST_F(RingRoomTest, FullRingRoom_RefusesUntilAHoldIsReleased) {
   std::optional<RingRoom::Hold> first = room_->Take(6);
   const std::optional<RingRoom::Hold> second = room_->Take(4);
   ASSERT_TRUE(first.has_value() && second.has_value());
@@ -33,7 +33,7 @@ TEST_F(RingRoomTest, FullRoom_GivesNothingUntilOneIsGivenBack) {
   EXPECT_TRUE(room_->Take(6).has_value());
 }
 
-TEST_F(RingRoomTest, RingLargerThanAllRoom_GetsItAlone) {
+TEST_F(RingRoomTest, RingLargerThanRoom_IsTakenOnlyAlone) {
   std::optional<RingRoom::Hold> small = room_->Take(1);
   EXPECT_FALSE(room_->Take(11).has_value());
   small.reset();
@@ -42,7 +42,7 @@ TEST_F(RingRoomTest, RingLargerThanAllRoom_GetsItAlone) {
   EXPECT_FALSE(room_->Take(1).has_value());
 }
 
-TEST_F(RingRoomTest, MovedHold_GivesBackOnce) {
+TEST_F(RingRoomTest, MovedRingRoomHold_IsReleasedOnce) {
   {
     std::optional<RingRoom::Hold> hold = room_->Take(3);
     const RingRoom::Hold moved = *std::move(hold);

@@ -62,7 +62,7 @@ TEST(HugePages, AskForHugePages_KeepsBytesAndFileSize) {
   EXPECT_EQ(static_cast<uint64_t>(file.st_size), bytes);
 }
 
-TEST(HugePages, MappingElsewhere_TakesOneFaultForEachHugePage) {
+TEST(HugePages, CopyOnWriteMapping_TakesOneFaultForEachHugePage) {
   const Memory memory(4 * kHugePageBytes);
   AskForHugePages(memory.base(), 4 * kHugePageBytes);
   auto other = ReservedRange::Reserve(4 * kHugePageBytes, "a test");

@@ -46,7 +46,7 @@ TEST_F(NumaPolicy, PreferNumaNode_AppliesOnlyToItsRange) {
   EXPECT_EQ(PreferredNumaNode(base() + 2 * kHugePageBytes), std::nullopt);
 }
 
-TEST_F(NumaPolicy, Preference_StaysWithTheMemoryInAnyMapping) {
+TEST_F(NumaPolicy, NumaPreference_AppliesToEveryMappingOfTheMemory) {
   ASSERT_TRUE(range_.Map(kBytes, fd_.get(), 0, kBytes, ReservedRange::Access::kRead).ok());
   EXPECT_EQ(PreferredNumaNode(base() + kBytes + kHugePageBytes), 0);
   EXPECT_EQ(PreferredNumaNode(base() + kBytes), std::nullopt);

@@ -10,13 +10,13 @@ namespace {
 
 constexpr uint64_t kPage = 4096;
 
-TEST(SmallExtents, WithoutGranule_HasNoRoom) {
+TEST(SmallExtents, SmallExtentsWithoutGranule_AllocateNothing) {
   SmallExtents extents(kPage);
   EXPECT_EQ(extents.Allocate(1), std::nullopt);
   EXPECT_EQ(extents.free_bytes(), 0u);
 }
 
-TEST(SmallExtents, Piece_IsOfWholePagesAndInOneGranule) {
+TEST(SmallExtents, SmallExtent_CoversWholePagesOfOneGranule) {
   SmallExtents extents(kPage);
   extents.AddGranule(3);
   EXPECT_EQ(extents.Allocate(1), (Extent{3 * kGranuleBytes, kPage}));
@@ -25,7 +25,7 @@ TEST(SmallExtents, Piece_IsOfWholePagesAndInOneGranule) {
   EXPECT_EQ(extents.free_bytes(), kGranuleBytes - 3 * kPage);
 }
 
-TEST(SmallExtents, LastPieceOfGranule_GivesTheGranuleBack) {
+TEST(SmallExtents, LastReleasedSmallExtent_ReturnsItsGranule) {
   SmallExtents extents(kPage);
   extents.AddGranule(7);
   const Extent first = *extents.Allocate(kPage);
@@ -39,7 +39,7 @@ TEST(SmallExtents, LastPieceOfGranule_GivesTheGranuleBack) {
 }
 
 // No page is handed out twice, whatever comes and goes, and nothing is lost.
-TEST(SmallExtents, RandomHistory_KeepsPiecesApart) {
+TEST(SmallExtents, RandomSmallExtents_NeverOverlap) {
   SmallExtents extents(kPage);
   std::mt19937 random(7);
   std::vector<Extent> pieces;

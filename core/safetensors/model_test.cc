@@ -200,7 +200,7 @@ class ReadSafetensorsAgainTest : public OpenSafetensorsTest {
   std::shared_ptr<const Manifest> manifest_;
 };
 
-TEST_F(ReadSafetensorsAgainTest, UnchangedHeaders_AreTheSameTwice) {
+TEST_F(ReadSafetensorsAgainTest, ReadAgain_AcceptsUnchangedHeaders) {
   const absl::Status status = ReadAgain();
   EXPECT_TRUE(status.ok()) << status;
 }
@@ -262,7 +262,7 @@ TEST_F(OpenSafetensorsTest, PathOutsideModelFolder_IsRefused) {
   ExpectError(Path("model"), absl::StatusCode::kInvalidArgument, {"outside of "});
 }
 
-TEST_F(OpenSafetensorsTest, DirectoryWithTheModelsPrefix_IsOutside) {
+TEST_F(OpenSafetensorsTest, ShardInFolderWithModelNameAsPrefix_IsRefused) {
   WriteFile("model-evil/shard", {MakeTensor("a", DType::kU8, {1})});
   WriteRaw("model/model.safetensors.index.json", R"({"weight_map":{"a":"shard"}})");
   fs::create_symlink("../model-evil/shard", Path("model/shard"));

@@ -74,7 +74,7 @@ TEST_F(DetachedSourceTest, CancelledFetch_ReturnsAndWritesNothingLater) {
   EXPECT_EQ(bytes_, std::vector<std::byte>(8, std::byte{'-'}));
 }
 
-TEST_F(DetachedSourceTest, SlowFetch_SaysWhatItWaitsForAndThatItGoesOn) {
+TEST_F(DetachedSourceTest, SlowDetachedFetch_ReportsItsWaitAndItsEnd) {
   std::vector<std::string> told;
   source_->ObserveWaits([&](const std::string& what) {
     told.push_back(what);

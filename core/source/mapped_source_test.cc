@@ -144,7 +144,7 @@ TEST(MappedSource, MappedSource_HoldsItsMemoryUntilDestroyed) {
   EXPECT_TRUE(watch.expired());
 }
 
-TEST(MappedSource, Source_TellsItsNameAndServesSeveralFetchesAtOnce) {
+TEST(MappedSource, MappedSource_ServesFetchesConcurrently) {
   const Bytes image = RandomBytes(4 << 20);
   const auto source = MakeMappedSource(Info(), {image}, nullptr, 4);
   EXPECT_EQ(source->info().name, "node-b");
