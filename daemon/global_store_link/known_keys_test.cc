@@ -169,7 +169,7 @@ TEST_F(KnownKeysTest, LateAnswerAfterDeletion_DoesNotBringTheKeyBack) {
   EXPECT_EQ(Meaning(keys, "missing"), "UNAVAILABLE");
 }
 
-TEST_F(KnownKeysTest, DeletionThatCrossedABind_LeavesTheKeyInDoubt) {
+TEST_F(KnownKeysTest, DeletionAtTimeOfBind_MakesKeyUnknownUntilConfirmed) {
   KnownKeys keys(&store_, file_);
   Bind("k", "a2", 2);
   const SteadyTime before = SteadyNow();
@@ -181,7 +181,7 @@ TEST_F(KnownKeysTest, DeletionThatCrossedABind_LeavesTheKeyInDoubt) {
   EXPECT_EQ(Meaning(keys, "k"), "a2") << "it was bound after the deletion";
 }
 
-TEST_F(KnownKeysTest, RestoredGlobalStore_IsNotBelievedBelowWhatWasSeen) {
+TEST_F(KnownKeysTest, RestoredGlobalStore_DoesNotLowerKnownRevision) {
   KnownKeys keys(&store_, file_);
   Bind("k", "a7", 7, /*bound=*/70);
   ASSERT_EQ(Meaning(keys, "k"), "a7");
@@ -208,7 +208,7 @@ TEST_F(KnownKeysTest, RestoredGlobalStore_DoesNotBringADeletedKeyBack) {
   EXPECT_EQ(Meaning(keys, "k"), "a8");
 }
 
-TEST_F(KnownKeysTest, PutToARestoredGlobalStore_IsWhatTheKeyMeans) {
+TEST_F(KnownKeysTest, PutToRestoredGlobalStore_IsKnownOnceConfirmed) {
   for (const int bound : {0, 70}) {  // the time of what was known before; 0: from a put, too
     KnownKeys keys(&store_, file_ + std::to_string(bound));
     keys.Note(KeyOf("k", "a7", 7, bound), SteadyNow());
@@ -233,7 +233,7 @@ TEST_F(KnownKeysTest, RepeatedPut_DoesNotUndoALaterBinding) {
   EXPECT_EQ(Meaning(keys, "k"), "a7?");
 }
 
-TEST_F(KnownKeysTest, WatchedDeletion_IsUndoneByALaterBindingOnly) {
+TEST_F(KnownKeysTest, WatchedDeletion_IsUndoneOnlyByLaterBinding) {
   KnownKeys keys(&store_, file_);
   const SteadyTime began = SteadyNow();
   EXPECT_EQ(keys.NoteWatched(KeyOf("k", "a1", 1, 10), began), Order::kCurrent);
@@ -246,7 +246,7 @@ TEST_F(KnownKeysTest, WatchedDeletion_IsUndoneByALaterBindingOnly) {
   EXPECT_EQ(Meaning(keys, "k"), "a2?");
 }
 
-TEST_F(KnownKeysTest, ListedKey_RaisesWhatIsKnownAndAddsNothing) {
+TEST_F(KnownKeysTest, ListKeys_UpdatesOnlyKnownKeys) {
   KnownKeys keys(&store_, file_);
   keys.Note(KeyOf("k", "a1", 1), SteadyNow());
   v1::ListKeysResponse listed;
@@ -259,7 +259,7 @@ TEST_F(KnownKeysTest, ListedKey_RaisesWhatIsKnownAndAddsNothing) {
 }
 
 // As a daemon that is killed: nothing is saved at the end.
-TEST_F(KnownKeysTest, KilledDaemon_KnowsNothingOlderAfterItsStart) {
+TEST_F(KnownKeysTest, KilledDaemon_RestartsWithNewestKnownKeys) {
   {
     KnownKeys keys(&store_, file_);
     for (const char* name : {"bound", "put", "resolved", "deleted", "gone"}) {
@@ -282,7 +282,7 @@ TEST_F(KnownKeysTest, KilledDaemon_KnowsNothingOlderAfterItsStart) {
   EXPECT_EQ(Meaning(keys, "deleted"), "UNAVAILABLE") << "the global store was restored";
 }
 
-TEST_F(KnownKeysTest, KeysOfTheDaemonBefore_AreInTheFileAfterTheNextSave) {
+TEST_F(KnownKeysTest, KeysOfPreviousDaemon_AreSavedAgain) {
   {
     KnownKeys keys(&store_, file_);
     keys.Note(KeyOf("one", "old", 1), SteadyNow());
@@ -300,7 +300,7 @@ TEST_F(KnownKeysTest, KeysOfTheDaemonBefore_AreInTheFileAfterTheNextSave) {
   EXPECT_EQ(Meaning(keys, "two"), "old?");
 }
 
-TEST_F(KnownKeysTest, FileThatCannotBeReplaced_IsRemovedRatherThanOutOfDate) {
+TEST_F(KnownKeysTest, KeyFileThatCannotBeReplaced_IsRemovedWhenOutdated) {
   KnownKeys keys(&store_, file_);
   keys.Note(KeyOf("k", "old", 1), SteadyNow());
   keys.Save();

@@ -25,7 +25,7 @@ class ReachabilityProbeTest : public ::testing::Test {
                           }};
 };
 
-TEST_F(ReachabilityProbeTest, SeveralUnansweredChecks_MakeItUnreachable) {
+TEST_F(ReachabilityProbeTest, NodeWithoutProbeAnswers_IsUnreachableUntilAnswered) {
   AwaitChecks(5);
   EXPECT_FALSE(port_.unreachable());
   answer_ = absl::StatusCode::kDeadlineExceeded;

@@ -23,7 +23,7 @@ class BroadcastGroupsTest : public ServiceTest {
   }
 };
 
-TEST_F(BroadcastGroupsTest, NodeThatCannotTakePart_SaysWhy) {
+TEST_F(BroadcastGroupsTest, NodeWithoutBroadcasts_ReportsWhy) {
   EXPECT_EQ(Report(Make(false)).nccl_version(), "");
   EXPECT_THAT(Report(Make(false)).no_nccl(), HasSubstr("security.trusted_fabric: true"));
   EXPECT_THAT(Report(Make(true)).no_nccl(), HasSubstr("daemon.nccl is off"));

@@ -78,7 +78,7 @@ class DamagedReplicasTest : public ::testing::Test {
   std::atomic<int> tries_ = 0;
 };
 
-TEST_F(DamagedReplicasTest, Noted_IsDroppedListedAndReplaced) {
+TEST_F(DamagedReplicasTest, DamagedReplica_IsDroppedListedAndReplaced) {
   DamagedReplicas damaged(Options("new"));
   const Possession::Damage damage = Damaged();
   damaged.Note(damage);
@@ -95,7 +95,7 @@ TEST_F(DamagedReplicasTest, Noted_IsDroppedListedAndReplaced) {
   EXPECT_EQ(tries_, 1);
 }
 
-TEST_F(DamagedReplicasTest, NoGoodSource_IsTriedAgainAndStaysListed) {
+TEST_F(DamagedReplicasTest, DamagedReplicaWithoutSource_IsRetriedAndListed) {
   DamagedReplicas damaged(Options(absl::UnavailableError("no source")));
   damaged.Note(Damaged());
   EXPECT_TRUE(Eventually([&] { return tries_ == 3; }));

@@ -53,7 +53,7 @@ class OfferedFilesTest : public ServiceTest {
   }
 };
 
-TEST_F(OfferedFilesTest, OutsideTheRoots_IsImportedAndNoOrigin) {
+TEST_F(OfferedFilesTest, OpenedFileOutsideImportRoots_IsImportedWithoutOrigin) {
   for (const bool verify : {false, true}) {
     store.published.clear();
     const auto result = ImportOpened(WriteOutside("m.safetensors"), verify);
@@ -64,7 +64,7 @@ TEST_F(OfferedFilesTest, OutsideTheRoots_IsImportedAndNoOrigin) {
   }
 }
 
-TEST_F(OfferedFilesTest, InsideTheRoots_IsItsOrigin) {
+TEST_F(OfferedFilesTest, OpenedFileInsideImportRoots_IsRecordedAsOrigin) {
   const std::string path = WriteModel("m.safetensors");
   const auto result = ImportOpened(path);
   ASSERT_TRUE(result.ok()) << result.status();
@@ -74,7 +74,7 @@ TEST_F(OfferedFilesTest, InsideTheRoots_IsItsOrigin) {
 }
 
 // The path leads to other bytes now: those that were opened are imported, and the path is not an origin.
-TEST_F(OfferedFilesTest, ReplacedSinceItWasOpened_IsWhatWasOpened) {
+TEST_F(OfferedFilesTest, OpenedFileThatWasReplaced_IsImportedAsOpened) {
   const std::string path = WriteModel("m.safetensors");
   const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   ASSERT_EQ(rename(WriteModel("other.safetensors").c_str(), path.c_str()), 0);
@@ -84,7 +84,7 @@ TEST_F(OfferedFilesTest, ReplacedSinceItWasOpened_IsWhatWasOpened) {
   EXPECT_FALSE(store.published[0].second.has_origin());
 }
 
-TEST_F(OfferedFilesTest, NoRegularFile_IsRefusedByName) {
+TEST_F(OfferedFilesTest, OpenedFileThatIsNotRegular_IsRefusedByKind) {
   ASSERT_EQ(mkfifo((folder + "/fifo").c_str(), 0600), 0);
   const UniqueFd memory(memfd_create("memory", MFD_CLOEXEC));
   for (const auto& [status, said] :
@@ -98,7 +98,7 @@ TEST_F(OfferedFilesTest, NoRegularFile_IsRefusedByName) {
   EXPECT_THAT(store.published, IsEmpty());
 }
 
-TEST_F(OfferedFilesTest, OfferOfAnotherKind_IsRefused) {
+TEST_F(OfferedFilesTest, OfferOfOtherKindForImport_IsRefused) {
   v1::ImportArtifactRequest request;
   request.set_offer_token("none");
   EXPECT_EQ(ingester->Import(context, request, "", nullptr).status().code(), absl::StatusCode::kNotFound);
@@ -150,13 +150,13 @@ class HangingFileTest : public OfferedFilesTest {
   std::vector<std::thread> imports_;
 };
 
-TEST_F(HangingFileTest, ThatAnswers_IsImported) {
+TEST_F(HangingFileTest, FileThatMayHang_IsImportedWhenItAnswers) {
   const auto result = ImportOpened(hanging_->file(), /*verify=*/true);
   ASSERT_TRUE(result.ok()) << result.status();
   ExpectHasImage(*result);
 }
 
-TEST_F(HangingFileTest, WhileItsBytesHang_OthersAreImported) {
+TEST_F(HangingFileTest, HangingFileReads_DoNotBlockOtherImports) {
   hanging_->HangReadsFrom(kMinChunkBytes);
   StartImports(kIngestsAtOnce);
   EXPECT_TRUE(testing::Eventually([&] { return hanging_->hanging_reads() >= kIngestsAtOnce; }));
@@ -167,7 +167,7 @@ TEST_F(HangingFileTest, WhileItsBytesHang_OthersAreImported) {
       << "an import that was cancelled keeps its memory";
 }
 
-TEST_F(HangingFileTest, WhileItsHeaderHangs_ItsCallersAreLetGo) {
+TEST_F(HangingFileTest, HangingFileHeader_LetsCancelledImportReturn) {
   const UniqueFd file(open(hanging_->file().c_str(), O_RDONLY | O_CLOEXEC));
   hanging_->HangReadsFrom(0);
   contexts_.push_back(RequestContext::Background());
@@ -178,7 +178,7 @@ TEST_F(HangingFileTest, WhileItsHeaderHangs_ItsCallersAreLetGo) {
 }
 
 // The handle socket has one thread for all its clients.
-TEST_F(HangingFileTest, WhileItsCloseHangs_TheHandleSocketServes) {
+TEST_F(HangingFileTest, HangingFileClose_DoesNotBlockHandleSocket) {
   const UniqueFd file(open(hanging_->file().c_str(), O_RDONLY | O_CLOEXEC));
   const std::vector<int> fds(2, file.get());
   hanging_->HangCloses();

@@ -91,7 +91,7 @@ class PossessionTest : public ::testing::Test {
   Node holds_{artifact_};
 };
 
-TEST_F(PossessionTest, HoldersOfTheBytes_AnswerAlikeWhereverTheyAre) {
+TEST_F(PossessionTest, ReplicasWithEqualBytes_GiveEqualProofsAtAnyLocation) {
   const ReplicaInfo own = evicts_.Make({LocationKind::kCpu});
   for (const Location& place : {Location{LocationKind::kCpu}, Location{LocationKind::kGpu, 0}}) {
     const ReplicaInfo copy = holds_.Make(place);
@@ -103,7 +103,7 @@ TEST_F(PossessionTest, HoldersOfTheBytes_AnswerAlikeWhereverTheyAre) {
   }
 }
 
-TEST_F(PossessionTest, HolderWithoutTheBytes_AnswersOtherwise) {
+TEST_F(PossessionTest, ReplicaWithOtherBytes_GivesOtherProof) {
   const ReplicaInfo own = evicts_.Make({LocationKind::kCpu});
   const ReplicaInfo copy = holds_.Make({LocationKind::kCpu});
   holds_.Overwrite(copy);
@@ -133,7 +133,7 @@ TEST_F(PossessionTest, Prove_RefusesOversizedAndMismatchedQuestions) {
   EXPECT_EQ(evicts_.Prove(Ask("nonce"), "gone").status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST_F(PossessionTest, AccusedReplicaThatMatches_Stays) {
+TEST_F(PossessionTest, AccusedReplicaThatMatches_IsKept) {
   for (const Location& place : {Location{LocationKind::kCpu}, Location{LocationKind::kGpu, 0}}) {
     const ReplicaInfo replica = holds_.Make(place);
     const auto matches = holds_.DigestAgain(replica.id);
@@ -144,7 +144,7 @@ TEST_F(PossessionTest, AccusedReplicaThatMatches_Stays) {
   EXPECT_EQ(holds_.DigestAgain("gone").status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST_F(PossessionTest, AccusedReplicaThatDiffers_IsToldWithItsFirstBadChunk) {
+TEST_F(PossessionTest, AccusedReplicaThatDiffers_IsReportedWithFirstBadChunk) {
   std::vector<Possession::Damage> told;
   holds_.possession().SetOnDamage([&](const Possession::Damage& damage) { told.push_back(damage); });
   const ReplicaInfo replica = holds_.Make({LocationKind::kCpu});

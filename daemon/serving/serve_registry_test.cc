@@ -223,7 +223,7 @@ TEST_F(ServeRegistryTest, OpenPull_RefusesOtherReceiverAndSource) {
   EXPECT_EQ(lane_->served_to, "b");
 }
 
-TEST_F(ServeRegistryTest, CallWithoutReceiver_TellsLaneTheReceiverOfTheGrant) {
+TEST_F(ServeRegistryTest, OpenPullWithoutPeerName_ServesReceiverOfTheGrant) {
   ASSERT_TRUE(registry_->Open(Opening(MakeReplica({LocationKind::kCpu}))).ok());
   EXPECT_EQ(lane_->served_to, "b");
 }
@@ -335,7 +335,7 @@ TEST_F(ServeRegistryTest, Revocation_EndsPullAndItsLease) {
   EXPECT_FALSE(Pull(descriptor->descriptor).ok());
 }
 
-TEST_F(ServeRegistryTest, AwaitNone_WaitsForLastPullOrDeadline) {
+TEST_F(ServeRegistryTest, AwaitNone_EndsAfterLastPullOrAtDeadline) {
   EXPECT_TRUE(registry_->AwaitNone(SteadyTime::InfinitePast()));
   ASSERT_TRUE(registry_->Open(Opening(MakeReplica({LocationKind::kCpu}))).ok());
   EXPECT_FALSE(registry_->AwaitNone(SteadyTime::InfinitePast()));

@@ -253,7 +253,7 @@ TEST_F(SessionsTest, ClientThatDiesWhileItStreams_LeavesNothing) {
   EXPECT_TRUE(AllIsGone());
 }
 
-TEST_F(SessionsTest, HandedTensors_AreStoredWithoutBeingAskedFor) {
+TEST_F(SessionsTest, HandedTensors_AreStoredWithoutRingRequests) {
   // The tensors lie one behind the other in the memory, which has no padding.
   std::vector<std::byte> packed;
   std::vector<HandedMemory> handed(1);
@@ -271,7 +271,7 @@ TEST_F(SessionsTest, HandedTensors_AreStoredWithoutBeingAskedFor) {
   EXPECT_EQ(testing::Gather((*lease)->memory().host->Spans(0, artifact_.image.size())), artifact_.image);
 }
 
-TEST_F(SessionsTest, TensorsOfAReplica_AreCopiedFromThere) {
+TEST_F(SessionsTest, TensorsOfPresentReplica_AreCopiedFromIt) {
   auto source = MakeReplica({LocationKind::kCpu});
   std::vector<HandedMemory> handed(2);
   handed[0].pool_id = pool_->id();
@@ -301,7 +301,7 @@ TEST_F(SessionsTest, TensorsOfAReplica_AreCopiedFromThere) {
   EXPECT_TRUE(testing::Eventually([&] { return Leases() == 2; })) << "what was copied is still held";
 }
 
-TEST_F(SessionsTest, HandedParts_ThatOverlapOrLieOutside_AreRefused) {
+TEST_F(SessionsTest, HandedPartsThatOverlapOrPassTheImage_AreRefused) {
   const uint64_t image_bytes = artifact_.image.size();
   const UniqueFd memory = SealedMemory(artifact_.image);
   const std::vector<HandedPart> wrong[] = {
@@ -318,7 +318,7 @@ TEST_F(SessionsTest, HandedParts_ThatOverlapOrLieOutside_AreRefused) {
   EXPECT_TRUE(AllIsGone());
 }
 
-TEST_F(SessionsTest, RingForASmallerImage_IsRefusedAndGivenUp) {
+TEST_F(SessionsTest, PutRingForSmallerImage_IsRefusedAndReleased) {
   auto filler = OpenRing();
   EXPECT_EQ(SourceOf(filler->token(), artifact_.image.size() + 1).status().code(),
             absl::StatusCode::kInvalidArgument);

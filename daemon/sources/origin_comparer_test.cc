@@ -87,7 +87,7 @@ class OriginComparerTest : public ::testing::Test {
   absl::Status store_answers_ ABSL_GUARDED_BY(mutex_);
 };
 
-TEST_F(OriginComparerTest, RightFiles_ArePublishedAsComparedOnce) {
+TEST_F(OriginComparerTest, MatchingOriginFiles_ArePublishedAsComparedOnce) {
   OriginComparer comparer(Options());
   const OriginComparer::Standing begun = comparer.Compare("x", Origin());
   EXPECT_EQ(begun.total_bytes, std::filesystem::file_size(path_));
@@ -98,7 +98,7 @@ TEST_F(OriginComparerTest, RightFiles_ArePublishedAsComparedOnce) {
   EXPECT_EQ(published_[0].files(0).path(), path_);
 }
 
-TEST_F(OriginComparerTest, OtherBytesBehindTheSameIdentity_AreDataLoss) {
+TEST_F(OriginComparerTest, OriginWithOtherBytes_IsDataLoss) {
   const v1::Origin origin = OverwriteWithoutATrace();
   OriginComparer comparer(Options());
   const absl::Status error = AwaitError(comparer, origin);
@@ -108,7 +108,7 @@ TEST_F(OriginComparerTest, OtherBytesBehindTheSameIdentity_AreDataLoss) {
   EXPECT_EQ(published_.size(), 0);
 }
 
-TEST_F(OriginComparerTest, FilesThatChangedSince_AreNotPublished) {
+TEST_F(OriginComparerTest, OriginChangedSinceImport_IsNotPublished) {
   const v1::Origin before = Origin();
   OverwriteWithoutATrace();
   {
@@ -123,7 +123,7 @@ TEST_F(OriginComparerTest, FilesThatChangedSince_AreNotPublished) {
   EXPECT_NE(published_[0].files(0).ctime_ns(), before.files(0).ctime_ns());
 }
 
-TEST_F(OriginComparerTest, StoreAway_IsToldAgainWithoutAnotherReading) {
+TEST_F(OriginComparerTest, FailedPublish_IsRepeatedWithoutReadingAgain) {
   {
     absl::MutexLock lock(&mutex_);
     store_answers_ = absl::UnavailableError("away");
@@ -140,7 +140,7 @@ TEST_F(OriginComparerTest, StoreAway_IsToldAgainWithoutAnotherReading) {
   EXPECT_TRUE(mutex_.AwaitWithTimeout(absl::Condition(&more), absl::Minutes(1)));
 }
 
-TEST_F(OriginComparerTest, RateBoundsTheReading_AndTheEndDoesNotWait) {
+TEST_F(OriginComparerTest, ComparerDestructor_EndsRateLimitedComparison) {
   OriginComparer::Options slow = Options();
   slow.bytes_per_second = 1;
   OriginComparer comparer(slow);

@@ -8,7 +8,7 @@ namespace {
 constexpr SteadyTime kStart;
 const OvertakenPeers::Peer kPeer = {"a", 1};
 
-TEST(OvertakenPeers, OvertakenAgain_RestsTwiceAsLong) {
+TEST(OvertakenPeers, PeerOvertakenAgain_RestsTwiceAsLong) {
   OvertakenPeers peers;
   EXPECT_FALSE(peers.Rests(kPeer, kStart));
   SteadyTime now = kStart;
@@ -23,7 +23,7 @@ TEST(OvertakenPeers, OvertakenAgain_RestsTwiceAsLong) {
   }
 }
 
-TEST(OvertakenPeers, ServedOrStartedAgain_BeginsAnew) {
+TEST(OvertakenPeers, PeerThatServesOrRestarts_HasNoRest) {
   OvertakenPeers peers;
   peers.NoteOvertaken(kPeer, kStart);
   EXPECT_FALSE(peers.Rests({"a", 2}, kStart));

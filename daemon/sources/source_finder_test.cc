@@ -524,7 +524,7 @@ TEST_F(ProviderTest, SilentPeer_IsOvertakenAndNotOpenedByTheNextTransfer) {
   EXPECT_EQ(peers_.opened().size(), opened_before + 1) << "of t2 alone";
 }
 
-TEST_F(ProviderTest, TransferEndsBeforeSilentPeerAnswers_PeerIsOvertaken) {
+TEST_F(ProviderTest, SilentPeerAtEndOfTransfer_IsReportedAsFailed) {
   peers_.silent = {"t1"};
   Offer("t1");
   AddGrant(store_.offers.back(), "t2");
@@ -535,7 +535,7 @@ TEST_F(ProviderTest, TransferEndsBeforeSilentPeerAnswers_PeerIsOvertaken) {
   EXPECT_EQ(OutcomeOf("t2"), v1::TRANSPORT_OUTCOME_SUCCEEDED);
 }
 
-TEST_F(ProviderTest, OnlyPeerIsSilent_OthersAreAskedFor) {
+TEST_F(ProviderTest, SilentOnlyPeer_MakesFinderRequestOthers) {
   peers_.silent = {"t1"};
   Offer("t1");
   Offer("t2");
@@ -545,7 +545,7 @@ TEST_F(ProviderTest, OnlyPeerIsSilent_OthersAreAskedFor) {
   EXPECT_THAT(store_.asked.back().slow_replicas(), ElementsAre("node of t1/replica of t1"));
 }
 
-TEST_F(ProviderTest, OnlyPeerRests_ItIsOpenedAllTheSame) {
+TEST_F(ProviderTest, RestingOnlyPeer_IsOpenedAnyway) {
   peers_.silent = {"t1"};
   Offer("t1");
   Offer("t2");
@@ -561,7 +561,7 @@ TEST_F(ProviderTest, OnlyPeerRests_ItIsOpenedAllTheSame) {
   EXPECT_EQ(TakeSources(*provider, 1).front()->info().name, "source of t1");
 }
 
-TEST_F(ProviderTest, SourcesStall_OthersAreAskedFor) {
+TEST_F(ProviderTest, StalledSources_MakeFinderRequestOthers) {
   Offer("t1");
   auto provider = Provider();
   const auto first = TakeSources(*provider, 1);
@@ -585,7 +585,7 @@ TEST_F(ProviderTest, RequestsForMoreSources_AreLimited) {
   EXPECT_EQ(store_.asked.size(), 1u + 6u);
 }
 
-TEST_F(ProviderTest, EnoughSources_AreNotAskedForMore) {
+TEST_F(ProviderTest, SixSources_AreEnoughForOneTransfer) {
   store_.offers.emplace_back();
   for (const char* grant_id : {"t1", "t2", "t3", "t4", "t5", "t6"}) AddGrant(store_.offers.back(), grant_id);
   store_.offers.back().mutable_look_again()->set_nanos(1);
@@ -598,7 +598,7 @@ TEST_F(ProviderTest, EnoughSources_AreNotAskedForMore) {
   EXPECT_EQ(store_.asked.front().sources(), 6u);
 }
 
-TEST_F(ProviderTest, StalledReplicasOfItsHost_MakeItAskForOthers) {
+TEST_F(ProviderTest, StalledSourceOnSameHost_MakesFinderRequestOthers) {
   const auto stopped =
       std::make_shared<Availability>(artifact_.layout.image_bytes, artifact_.layout.chunk_bytes);
   serving_ = *lane_->Serve(
