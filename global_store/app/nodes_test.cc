@@ -113,7 +113,7 @@ TEST_F(GlobalStoreServerTest, Grant_IsSignedForItsSource) {
 }
 
 // So a receiver that came first hears of those that come later.
-TEST_F(GlobalStoreServerTest, ReceiverWithGrant_IsToldToLookAgainWithoutOtherSources) {
+TEST_F(GlobalStoreServerTest, ReceiverWithAllSources_IsToldToLookAgain) {
   Register("a");
   Register("b");
   const auto manifest = SomeManifest("1");
@@ -359,7 +359,7 @@ TEST_F(OriginsOfNodes, Eviction_ChecksOriginBeforeGranting) {
   EXPECT_TRUE(AskToEvict().granted()) << "it is counted out already";
 }
 
-TEST_F(OriginsOfNodes, ComparisonUnderWay_RefusesAndSaysHowFarItIs) {
+TEST_F(OriginsOfNodes, OriginComparisonInProgress_RefusesEvictionWithProgress) {
   daemon_service_.compared_bytes = uint64_t{3} << 30;
   daemon_service_.compare_bytes = uint64_t{16} << 30;
   v1::PublishArtifactRequest other;
@@ -390,7 +390,7 @@ TEST_F(OriginsOfNodes, ChangedOrigin_RefusesEvictionUntilImportedAgain) {
   EXPECT_EQ(daemon_service_.checks, 2);
 }
 
-TEST_F(OriginsOfNodes, NoReplicaLeft_AreReadOnceForOtherNodes) {
+TEST_F(OriginsOfNodes, OriginOfLostReplica_IsReadOnceForOtherNodes) {
   LoseTheReplica();
   for (int i = 0; i < 3; ++i) {
     const auto offer = RequestGrant("b", manifest_->id());
@@ -490,7 +490,7 @@ TEST_F(OriginsOfNodes, OriginCheckThatFails_IsRepeatedSoon) {
   EXPECT_TRUE(AskToEvict().granted());
 }
 
-TEST_F(OriginsOfNodes, DaemonDoesNotAnswer_DoNotCountAsCopies) {
+TEST_F(OriginsOfNodes, OriginOfSilentDaemon_DoesNotCountAsCopy) {
   daemon_.reset();
   const v1::RequestEvictionResponse refused = AskToEvict();
   EXPECT_FALSE(refused.granted());

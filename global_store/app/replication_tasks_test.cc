@@ -119,7 +119,7 @@ TEST_F(GlobalStoreTasks, Task_SurvivesRestartUntilCancelled) {
   EXPECT_THAT(List(), IsEmpty());
 }
 
-TEST_F(GlobalStoreTasks, Watcher_IsToldTasksAsTheyAreAndThenChanges) {
+TEST_F(GlobalStoreTasks, WatchReplicationTasks_SendsListThenChanges) {
   Register("b");
   Replicate({"a"});
   const RequestContext context = Context();

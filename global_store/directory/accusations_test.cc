@@ -41,13 +41,13 @@ class Accusations : public DirectoryTest {
   }
 };
 
-TEST_F(Accusations, WithoutAGrant_AreIgnored) {
+TEST_F(Accusations, AccusationWithoutGrant_IsIgnored) {
   Request("accuser", "x", {}, {"r", "holder/r"});  // it gets a grant only now
   EXPECT_EQ(Offered("reader", "x"), "r");
   EXPECT_THAT(TakeAccused(), IsEmpty());
 }
 
-TEST_F(Accusations, ByReceiver_EndWhenTheHolderDigestedAgain) {
+TEST_F(Accusations, Accusation_EndsWhenHolderDigestsAgain) {
   Accuse("accuser", "x");
   EXPECT_EQ(Offered("reader", "x"), "");
   EXPECT_THAT(TakeAccused(), ElementsAre("holder/r"));
@@ -66,14 +66,14 @@ TEST_F(Accusations, ByReceiver_EndWhenTheHolderDigestedAgain) {
   EXPECT_EQ(Offered("reader", "x"), "r");
 }
 
-TEST_F(Accusations, InARequest_CountForTheGrantThatItHolds) {
+TEST_F(Accusations, AccusationWithHeldGrant_WithdrawsReplica) {
   const GrantOffer offer = Request("accuser", "x");
   ASSERT_FALSE(offer.granted.empty());
   Request("accuser", "x", {"holder/r"}, {"holder/r"});
   EXPECT_EQ(Offered("reader", "x"), "");
 }
 
-TEST_F(Accusations, AccuserThatTwoHoldersRefuted_LosesWeight) {
+TEST_F(Accusations, AccuserRefutedByTwoHolders_LosesWeight) {
   Accuse("accuser", "x");
   Refute("holder", "r");
   Accuse("accuser", "y");
@@ -87,7 +87,7 @@ TEST_F(Accusations, AccuserThatTwoHoldersRefuted_LosesWeight) {
   EXPECT_THAT(TakeAccused(), ElementsAre("holder/anew")) << "the holder looks all the same";
 }
 
-TEST_F(Accusations, TwoAccusers_OutweighTheHoldersWord) {
+TEST_F(Accusations, TwoAccusers_OutweighRefutationByHolder) {
   Accuse("accuser", "x");
   Refute("holder", "r");
   Accuse("second", "x");
@@ -96,12 +96,12 @@ TEST_F(Accusations, TwoAccusers_OutweighTheHoldersWord) {
   EXPECT_EQ(Offered("reader", "x"), "");
 }
 
-TEST_F(Accusations, AccusedLastCopy_IsNotEvictedAsWorthless) {
+TEST_F(Accusations, AccusedLastCopy_IsNotEvicted) {
   Accuse("accuser", "x");
   EXPECT_FALSE(Evict("holder", "r").granted);
 }
 
-TEST_F(Accusations, ReplicaIdsOfTwoNodes_AreTwoReplicas) {
+TEST_F(Accusations, EqualReplicaIdsOfTwoNodes_AreTwoReplicas) {
   // Whichever came first: nodes choose their replicas' ids.
   Update("accuser", {SomeReplica("r", "x")});
   Update("second", {SomeReplica("t", "x")});

@@ -74,7 +74,7 @@ TEST_F(FillingSources, FillingReplica_IsOfferedBesideReadyOne) {
   EXPECT_EQ(NodesOf(Ask("b")), Nodes({"root", "a"}));
 }
 
-TEST_F(FillingSources, ReceiverLooksAgain_LaterReceiversAreAddedAsSources) {
+TEST_F(FillingSources, ReceiverThatLooksAgain_GetsLaterReceiversAsSources) {
   Have("root");
   for (const char* node : {"a", "b", "c"}) Fill(node);
   const GrantOffer first = Ask("a");
@@ -167,7 +167,7 @@ TEST_F(FewSlots, FreeSlotAmongManyFullSources_IsFoundByRepeatedRequests) {
   EXPECT_GE(found * 10, looked * 7) << "a look sees a third of them";
 }
 
-TEST_F(FewSlots, FifthOfSlotsFree_EveryReceiverFindsOne) {
+TEST_F(FewSlots, FreeSlotsAmongManySources_AreFoundByEveryReceiver) {
   for (int i = 0; i < 2000; ++i) {
     Register(absl::StrCat("n", i));
     Have(absl::StrCat("n", i));
@@ -285,7 +285,7 @@ class PartialSources : public FillingSources {
   }
 };
 
-TEST_F(PartialSources, NoWholeReplica_PartialGivesItsChunksOnce) {
+TEST_F(PartialSources, PartialReplicaWithoutWholeOne_IsGrantedOnce) {
   Have("root");
   Rest("a");
   EXPECT_EQ(NodesOf(Ask("b", /*sources=*/1)), Nodes({"root"}));
@@ -325,7 +325,7 @@ TEST_F(PartialSources, PartialSource_DoesNotHideWholeSourceWithoutSlots) {
   EXPECT_EQ(NodesOf(Ask("b", /*sources=*/1)), Nodes({"root"})) << "it has no slot free, but all of it";
 }
 
-TEST_F(PartialSources, NoWholeReplica_PartialsAreGrantedTogether) {
+TEST_F(PartialSources, PartialReplicasWithoutWholeOne_AreAllGranted) {
   for (const char* node : {"a", "c"}) Rest(node);
   Fill("b");
   EXPECT_THAT(Ask("b").granted, SizeIs(1));
@@ -350,7 +350,7 @@ TEST_F(PartialSources, PartialReplicaWithoutChunks_IsNotOffered) {
   EXPECT_THAT(Ask("b").granted, IsEmpty());
 }
 
-TEST_F(PartialSources, PartialReplica_DoesNotLeadToTheRest) {
+TEST_F(PartialSources, PartialReplica_IsNotFollowedForMissingChunks) {
   Rest("a");
   Fill("b");
   EXPECT_EQ(NodesOf(Ask("b")), Nodes({"a"}));

@@ -45,7 +45,7 @@ TEST_F(Grants, GrantedPull_NamesReceiverSourceReplicaAndLane) {
   EXPECT_EQ(grant.expires, now_ + options_.grant_ttl);
 }
 
-TEST_F(Grants, OvertakenSource_ComesAfterOthersUntilItsRestIsOver) {
+TEST_F(Grants, OvertakenSource_IsOfferedLastUntilItsRestEnds) {
   Register("another");
   Register("third");
   Update("another", {SomeReplica("q", "x")});

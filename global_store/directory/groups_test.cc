@@ -109,7 +109,7 @@ TEST_F(Groups, SmallArtifact_IsBroadcastOnlyOnRequest) {
   EXPECT_NE(Replicate({"a", "b", "c"}, TaskLane::kNccl, {kGpu1}), "");
 }
 
-TEST_F(Groups, NodeThatCannot_IsLeftOutAndLaneNcclSaysWhy) {
+TEST_F(Groups, NodeWithoutBroadcasts_IsLeftOutAndNcclLaneSaysWhy) {
   Prepare({"a", "b", "c", "d"});
   directory_.SetBroadcasts("d", {.why_not = "security.trusted_fabric is not set"});
   EXPECT_THAT(WhyNot({"a", "d"}), HasSubstr("name-d: security.trusted_fabric is not set"));
@@ -135,7 +135,7 @@ TEST_F(Groups, ReadyDeviceReplica_IsRootOfTheGroup) {
   EXPECT_FALSE(directory_.GroupsOf("a", now_)[0].has_root);
 }
 
-TEST_F(Groups, ReplicaInHostMemory_ItsNodeIsTheRootsNode) {
+TEST_F(Groups, NodeWithHostReplica_GetsTheRootOfTheGroup) {
   Prepare({"a", "b", "c"});
   Update("b", {SomeReplica("r", "x")});
   ASSERT_NE(Replicate({"a", "b", "c"}), "");
@@ -192,7 +192,7 @@ TEST_F(Groups, FailedGroup_IsNotRepeatedDuringPauseUnlessRequested) {
   EXPECT_TRUE(makes_one({"a", "b", "c"}, TaskLane::kAuto));
 }
 
-TEST_F(Groups, GroupOverBeforeAnyNodeWasTold_IsForgotten) {
+TEST_F(Groups, AbortedGroupUnknownToNodes_IsForgotten) {
   Prepare({"a", "b", "c"});
   const std::string id = Replicate({"a", "b", "c"});
   Register("c", 2);

@@ -175,7 +175,7 @@ TEST_F(Hostmates, HostmateThatPullsWithinHost_IsNotWaitedFor) {
   EXPECT_EQ(NodesOf(Ask("b")), Nodes({"d"}));
 }
 
-TEST_F(Hostmates, HostmateFailedOrLostItsGrant_ReceiverDoesNotWaitForIt) {
+TEST_F(Hostmates, HostmateThatFailedOrLostItsGrant_IsNotWaitedFor) {
   Ask("a");
   Fill("a");
   given_up_["b"] = {"r-a"};

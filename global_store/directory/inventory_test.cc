@@ -86,7 +86,7 @@ TEST_F(Inventory, InventoryOlderThanUpdates_IsIgnoredAndRequestedAgain) {
   EXPECT_TRUE(directory_.Heartbeat(Id("a"), {}, {}, 2, now_)->inventory_wanted);
 }
 
-TEST_F(Inventory, BadEntries_RefuseNoOthers) {
+TEST_F(Inventory, InvalidReplicas_AreSkippedAndOthersAccepted) {
   ReplicaInfo of_another = SomeReplica("of-b", "x");
   of_another.node_id = "b";
   const std::vector<ReplicaInfo> bad = {SomeReplica("", "x"), of_another, SomeReplica("of-what", ""),
@@ -100,7 +100,7 @@ TEST_F(Inventory, BadEntries_RefuseNoOthers) {
   EXPECT_THAT(ReplicasOf("x"), ElementsAre("r1", "r2"));
 }
 
-TEST_F(Inventory, IdThatAnotherNodeListedFirst_IsAccepted) {
+TEST_F(Inventory, EqualReplicaIdsOfTwoNodes_AreBothListed) {
   Update("b", {SomeReplica("r", "x")});
   Update("a", {SomeReplica("r", "x")});
   EXPECT_THAT(ReplicasOf("x"), ElementsAre("r", "r"));
@@ -167,7 +167,7 @@ TEST_F(Eviction, EvictionOfLastCopy_IsRefused) {
   EXPECT_EQ(Offered("b", "x"), "r1");
 }
 
-TEST_F(Eviction, CopiesThatNoNodeProves_CountAsNone) {
+TEST_F(Eviction, UnprovenReplica_DoesNotCountAsCopy) {
   Register("c");
   Update("a", {SomeReplica("r1", "x")});
   Update("b", {SomeReplica("r1", "x"), SomeReplica("claimed", "x", LocationKind::kDisk)});
@@ -180,7 +180,7 @@ TEST_F(Eviction, CopiesThatNoNodeProves_CountAsNone) {
   EXPECT_TRUE(directory_.RequestEviction(Id("a"), "r1", now_, {.proven = {{"b", "claimed"}}})->granted);
 }
 
-TEST_F(Eviction, ManyHolders_AreAskedInTurnsUntilOneProves) {
+TEST_F(Eviction, EvictionWithManyHolders_AsksUntilOneProves) {
   Update("a", {SomeReplica("r", "x")});
   std::set<std::string> liars;
   for (int i = 0; i < 10; ++i) {

@@ -81,7 +81,7 @@ TEST_F(Listings, Replicas_ContinueOnTheNextPageWhereThePageIsFull) {
   EXPECT_EQ(counted.artifacts[1].ready_replicas, kReplicas);
 }
 
-TEST_F(Listings, Page_ContinuesAfterAnArtifactThatWentMeanwhile) {
+TEST_F(Listings, NextArtifactPage_SkipsDeletedArtifact) {
   Register("a");
   for (const char* id : {"x", "y"}) Publish(id);
   Update("a", {SomeReplica("r1", "x"), SomeReplica("r2", "x"), SomeReplica("r3", "y")});
@@ -95,7 +95,7 @@ TEST_F(Listings, Page_ContinuesAfterAnArtifactThatWentMeanwhile) {
   EXPECT_THAT(next.artifacts[0].replicas, SizeIs(1));
 }
 
-TEST_F(Listings, Description_ContinuesWhereAnEarlierOneEnded) {
+TEST_F(Listings, DescribeArtifact_ContinuesReplicasAfterPreviousPage) {
   Register("a");
   Register("b");
   Publish("x");

@@ -210,7 +210,7 @@ TEST_F(Nodes, NodeThatReturnsAfterExpiry_GetsNewGrantKey) {
   EXPECT_NE(before->grant_key, after->grant_key);
 }
 
-TEST_F(Nodes, StoreCouldNotHear_NodesAndGrantsGetTheTimeAgain) {
+TEST_F(Nodes, ExtendLiveness_KeepsNodesAndGrantsAfterStorePause) {
   Register("a");
   Register("b");
   Publish("x");
@@ -240,7 +240,7 @@ TEST_F(Nodes, HeartbeatInterval_GrowsWithTheFleet) {
   EXPECT_EQ(Beat("a").liveness.node_ttl, large.node_ttl) << "the others may come back";
 }
 
-TEST_F(Nodes, ShorterTtl_HoldsOnceTheNodeHasHeardOfIt) {
+TEST_F(Nodes, ShorterNodeTtl_AppliesAfterNodeConfirmsIt) {
   for (int i = 0; i < 10'000; ++i) Register(absl::StrCat("node ", i));
   directory_.Tick(now_);
   const absl::Duration long_ttl = Beat("node 0").liveness.node_ttl;
@@ -279,7 +279,7 @@ TEST_F(Nodes, DrainingNode_EvictsReplicasThatExistElsewhere) {
   EXPECT_TRUE(absl::IsNotFound(directory_.DrainNode("unknown", true)));
 }
 
-TEST_F(Nodes, DrainingNode_ServesOnlyWhatNoOtherNodeHas) {
+TEST_F(Nodes, DrainingNode_ServesOnlyReplicasNoOtherNodeHas) {
   Register("a");
   Register("b");
   Register("c");

@@ -75,7 +75,7 @@ TEST_F(Origins, UncomparedOrigin_DoesNotCountAsCopy) {
   EXPECT_TRUE(Evict("a", "r").granted);
 }
 
-TEST_F(Origins, Untraceable_AreNeverCopies) {
+TEST_F(Origins, UntraceableOrigin_NeverCountsAsCopy) {
   const Origin in_memory{.node_id = "b", .files = {{"/m", 1, 1}}, .untraceable = true, .compared = true};
   Import(in_memory);
   directory_.NoteOrigin("x", in_memory, OriginFinding::kIntact, "", now_);
@@ -85,7 +85,7 @@ TEST_F(Origins, Untraceable_AreNeverCopies) {
   EXPECT_THAT(decision.reason, HasSubstr("no trace of some writes"));
 }
 
-TEST_F(Origins, ImportedAgainUnchanged_StayCompared) {
+TEST_F(Origins, ReimportedUnchangedOrigin_StaysCompared) {
   Import({.node_id = "b", .files = origin_.files});
   EXPECT_TRUE(OnRecord().compared);
   for (const OriginFile& changed : {OriginFile{"/m", 1, 1, 9}, {"/m", 1, 1, 0, 9}, {"/m", 1, 1, 0, 0, 9}}) {
@@ -95,7 +95,7 @@ TEST_F(Origins, ImportedAgainUnchanged_StayCompared) {
   }
 }
 
-TEST_F(Origins, ComparedAfterTheArtifactIsGone_BringNothingBack) {
+TEST_F(Origins, ComparisonOfDeletedArtifact_IsRefused) {
   const Origin other{.node_id = "b", .files = {{"/other", 1, 1}}, .compared = true};
   EXPECT_EQ(Publish(other).code(), absl::StatusCode::kFailedPrecondition);
   const auto deleted = directory_.PrepareDeleteArtifact("x", false, wall_now());
@@ -117,7 +117,7 @@ TEST_F(Origins, Origin_CountsAsCopyOnlyAfterItsCheck) {
 }
 
 // b reads its files for a, which has a replica that fills from nothing until they are read.
-TEST_F(Origins, ReadForAnotherNode_ReaderIsNotSentToThatNode) {
+TEST_F(Origins, NodeThatReadsForAnother_IsNotSentToThatNode) {
   Update("a", {SomeReplica("r", "x", LocationKind::kCpu, ReplicaState::kGone)});
   EXPECT_TRUE(Request("a", "x").origin_to_read.has_value());
   Update("a", {SomeReplica("ra", "x", LocationKind::kCpu, ReplicaState::kFilling)});

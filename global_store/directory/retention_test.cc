@@ -20,7 +20,7 @@ TEST(Retention, KeepRule_WithLongestPrefixApplies) {
   EXPECT_EQ(retention->KeepOf("a=bc"), 7u);
 }
 
-TEST(Retention, BadConfiguration_IsRefused) {
+TEST(Retention, InvalidRetentionConfiguration_IsRefused) {
   EXPECT_TRUE(absl::IsInvalidArgument(Retention::Parse(0, {}).status()));
   EXPECT_TRUE(absl::IsInvalidArgument(Retention::Parse(1001, {}).status()));
   for (const char* const pair :
@@ -68,7 +68,7 @@ class Versions : public DirectoryTest {
   }
 };
 
-TEST_F(Versions, Rebinding_ReleasesWhatIsBeyondKeep) {
+TEST_F(Versions, ReboundKey_ReleasesVersionsBeyondKeep) {
   for (const char* const artifact : {"v1", "v2", "v3", "v4"}) ASSERT_TRUE(Put(artifact, "k").ok());
   EXPECT_THAT(Earlier("k"), ElementsAre("v3"));
   EXPECT_TRUE(IsReleased("v1"));
@@ -78,7 +78,7 @@ TEST_F(Versions, Rebinding_ReleasesWhatIsBeyondKeep) {
   EXPECT_THAT(directory_.DescribeArtifact("v4")->keys, ElementsAre("k"));
 }
 
-TEST_F(Versions, Keep_IsThePutsThenThePrefixsThenTheDefault) {
+TEST_F(Versions, KeepOfPut_OverridesPrefixAndDefault) {
   for (const char* const artifact : {"v1", "v2", "v3", "v4"}) {
     ASSERT_TRUE(Put(artifact, "two").ok());
     ASSERT_TRUE(Bind("three/k", artifact).ok());
@@ -89,7 +89,7 @@ TEST_F(Versions, Keep_IsThePutsThenThePrefixsThenTheDefault) {
   EXPECT_THAT(Earlier("three/given"), IsEmpty());
 }
 
-TEST_F(Versions, KeepOfAPut_HoldsUntilAnotherPutGivesOne) {
+TEST_F(Versions, KeepOfPut_AppliesUntilNextPutWithKeepOrDeletion) {
   ASSERT_TRUE(Put("v1", "k", 3).ok());
   for (const char* const artifact : {"v2", "v3", "v4"}) ASSERT_TRUE(Put(artifact, "k").ok());
   EXPECT_THAT(Earlier("k"), ElementsAre("v3", "v2"));
@@ -102,13 +102,13 @@ TEST_F(Versions, KeepOfAPut_HoldsUntilAnotherPutGivesOne) {
   EXPECT_THAT(Earlier("k"), ElementsAre("v7")) << "the key was deleted, and what it was given with it";
 }
 
-TEST_F(Versions, BadKeep_IsRefused) {
+TEST_F(Versions, PutWithInvalidKeep_IsRefused) {
   EXPECT_TRUE(absl::IsInvalidArgument(Put("v1", "k", 0).status()));
   EXPECT_TRUE(absl::IsInvalidArgument(Put("v1", "k", 1001).status()));
   EXPECT_TRUE(absl::IsInvalidArgument(Put("v1", "", 3).status())) << "there is no key to keep it";
 }
 
-TEST_F(Versions, SameArtifactAgain_IsOneVersion) {
+TEST_F(Versions, RepeatedBindOfSameArtifact_IsOneVersion) {
   for (const char* const artifact : {"v1", "v2", "v2", "v2"}) ASSERT_TRUE(Put(artifact, "k").ok());
   EXPECT_THAT(Earlier("k"), ElementsAre("v1"));
   ASSERT_TRUE(Put("v1", "k").ok());
@@ -137,7 +137,7 @@ TEST_F(Versions, ReleasedVersionWithAnotherCopy_KeepsItsManifest) {
   EXPECT_TRUE(Evict("b", "other").release_first);
 }
 
-TEST_F(Versions, ArtifactPutWithoutKey_Stays) {
+TEST_F(Versions, ArtifactPutWithoutKey_IsNotReleased) {
   ASSERT_TRUE(Put("nameless", "").ok());
   const EvictionDecision decision = EvictVersion("nameless");
   EXPECT_FALSE(decision.granted);
@@ -145,21 +145,21 @@ TEST_F(Versions, ArtifactPutWithoutKey_Stays) {
   EXPECT_THAT(decision.reason, HasSubstr("tensorcast gc"));
 }
 
-TEST_F(Versions, ReleasedVersionPutWithoutKey_Stays) {
+TEST_F(Versions, ReleasedVersionPutAgainWithoutKey_IsKept) {
   for (const char* const artifact : {"v1", "v2", "v3"}) ASSERT_TRUE(Put(artifact, "k").ok());
   ASSERT_TRUE(Put("v1", "").ok());
   EXPECT_FALSE(IsReleased("v1"));
   EXPECT_FALSE(EvictVersion("v1").granted);
 }
 
-TEST_F(Versions, NamelessArtifactThatWasBound_IsAVersion) {
+TEST_F(Versions, UnkeyedArtifactBoundLater_BecomesAVersion) {
   ASSERT_TRUE(Put("v1", "").ok());
   ASSERT_TRUE(Bind("k", "v1").ok());
   for (const char* const artifact : {"v2", "v3"}) ASSERT_TRUE(Put(artifact, "k").ok());
   EXPECT_TRUE(EvictVersion("v1").granted);
 }
 
-TEST_F(Versions, AnotherKeyThatNamesOrKeepsIt_HoldsIt) {
+TEST_F(Versions, VersionKeptByOtherKey_IsNotReleased) {
   for (const char* const artifact : {"v1", "v2"}) ASSERT_TRUE(Put(artifact, "k").ok());
   ASSERT_TRUE(Bind("other", "v1").ok());
   for (const char* const artifact : {"v3", "v4"}) ASSERT_TRUE(Put(artifact, "k").ok());
@@ -188,7 +188,7 @@ TEST_F(Versions, KeptVersion_IsDeletedOnlyWhenAskedFor) {
   EXPECT_THAT(Earlier("k"), IsEmpty());
 }
 
-TEST_F(Versions, LastReplicaGone_ReleasesTheManifest) {
+TEST_F(Versions, ManifestOfReleasedVersion_GoesWithItsLastReplica) {
   for (const char* const artifact : {"v1", "v2", "v3"}) ASSERT_TRUE(Put(artifact, "k").ok());
   EXPECT_FALSE(directory_.HasReleases(now_));
   Update("a", {SomeReplica("r-v1", "v1", LocationKind::kCpu, ReplicaState::kGone)});
@@ -200,7 +200,7 @@ TEST_F(Versions, LastReplicaGone_ReleasesTheManifest) {
   EXPECT_FALSE(directory_.HasReleases(now_));
 }
 
-TEST_F(Versions, NodeAwayWithACopy_IsWaitedFor) {
+TEST_F(Versions, ReleasedVersionOnNodeThatIsAway_IsKeptForADay) {
   for (const char* const artifact : {"v1", "v2", "v3"}) ASSERT_TRUE(Put(artifact, "k").ok());
   now_ += absl::Minutes(1);
   directory_.Tick(now_);
@@ -211,7 +211,7 @@ TEST_F(Versions, NodeAwayWithACopy_IsWaitedFor) {
   EXPECT_TRUE(directory_.HasReleases(now_));
 }
 
-TEST_F(Versions, Failover_KnowsWhatIsKeptAndWaitsForNodes) {
+TEST_F(Versions, Failover_KeepsReleasesAndWaitsForNodes) {
   DurableFacts stored{
       .artifacts = {{.artifact_id = "v1", .versioned = true},
                     {.artifact_id = "v2", .versioned = true},
@@ -225,7 +225,7 @@ TEST_F(Versions, Failover_KnowsWhatIsKeptAndWaitsForNodes) {
   EXPECT_TRUE(next.HasReleases(now_ + 6 * options_.node_ttl));
 }
 
-TEST_F(Versions, LoadWithASmallerKeep_KeepsFewer) {
+TEST_F(Versions, LoadWithSmallerKeep_ReleasesOlderVersions) {
   DurableFacts stored{
       .artifacts = {{.artifact_id = "v2", .versioned = true},
                     {.artifact_id = "v3", .versioned = true},

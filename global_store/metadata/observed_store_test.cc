@@ -91,7 +91,7 @@ TEST(ObservedStore, FailedMetadataOperation_MarksSpanAndIsCounted) {
   }
 }
 
-TEST(ObservedStore, UnaskedWork_MakesSpanOnlyWhenItFails) {
+TEST(ObservedStore, MetadataWorkWithoutCall_MakesSpanOnlyOnFailure) {
   RecordedTelemetry recorded;
   const auto good = MakeObservedStore(std::make_unique<AnsweringStore>(absl::OkStatus()));
   const auto bad = MakeObservedStore(std::make_unique<AnsweringStore>(absl::InternalError("disk")));
@@ -116,7 +116,7 @@ TEST(ObservedStore, MissingManifest_IsNotCountedAsFailure) {
   EXPECT_EQ(recorded.Sum(metrics::kMetadataErrors.id(), {"answering", "get"}), 0);
 }
 
-TEST(ObservedStore, WithoutObserver_PassesEveryOperationOn) {
+TEST(ObservedStore, ObservedStoreWithoutObserver_ForwardsEveryOperation) {
   const auto store = MakeObservedStore(std::make_unique<AnsweringStore>(absl::AbortedError("x")));
   for (const Operation& operation : Operations()) EXPECT_TRUE(absl::IsAborted(operation.run(*store)));
   EXPECT_EQ(store->name(), "answering");

@@ -481,7 +481,7 @@ TEST_F(CoordinatorTest, Tick_PurgesPeriodically) {
   EXPECT_EQ(store_.purges, at_start + 1);
 }
 
-TEST_F(CoordinatorTest, LateNode_IsKeptWhileTheStoreIsBehind) {
+TEST_F(CoordinatorTest, SilentNode_IsKeptWhileStoreIsBehind) {
   coordinator_
       ->WithDirectory([](Directory& directory, SteadyTime now) {
         return directory

@@ -25,7 +25,7 @@ v1::Node Honest() {
   return node;
 }
 
-TEST(NodeCheck, HonestRegistration_Passes) {
+TEST(NodeCheck, ValidNodeDescription_IsAccepted) {
   EXPECT_TRUE(CheckNodeDescription(Honest()).ok()) << CheckNodeDescription(Honest());
   v1::Node on_socket = Honest();
   on_socket.set_grpc_address("unix:/run/tensorcast/daemon.sock");
@@ -60,7 +60,7 @@ TEST(NodeCheck, ControlCharacters_AreRefusedInEveryText) {
   }
 }
 
-TEST(NodeCheck, AddressesAndCounts_AreBounded) {
+TEST(NodeCheck, InvalidNodeAddressOrTooManyLanes_IsRefused) {
   for (const char* address : {"", "host", "host:0", "host:70000", "ho st:1", "0.0.0.0:1"}) {
     v1::Node node = Honest();
     node.set_grpc_address(address);
@@ -71,7 +71,7 @@ TEST(NodeCheck, AddressesAndCounts_AreBounded) {
   EXPECT_FALSE(CheckNodeDescription(node).ok());
 }
 
-TEST(NodeCheck, Explanation_IsCutAndEscaped) {
+TEST(NodeCheck, NodeExplanation_IsEscapedAndTruncated) {
   EXPECT_EQ(ExplanationOf("no libnccl.so.2"), "no libnccl.so.2");
   EXPECT_EQ(ExplanationOf("\x1B[2J"), "\\x1b[2J");
   EXPECT_EQ(ExplanationOf(std::string(5000, 'x')).size(), 1000u);

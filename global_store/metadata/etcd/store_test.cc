@@ -127,7 +127,7 @@ TEST_F(EtcdStore, EtcdStore_CommitsWhileOneMemberIsDown) {
   EXPECT_EQ(RevisionOf(*leader->store, "k"), revision);
 }
 
-TEST_F(EtcdStore, LeaderNotHeardFrom_StepsDownAndChangesNothing) {
+TEST_F(EtcdStore, LeaderWithoutEtcd_StepsDownAndCommitsNothing) {
   Start(1);
   const auto first = Lead(cluster_, "first", absl::Seconds(2));
   ASSERT_TRUE(first->store->Commit(Bind("k", 1)).ok());
