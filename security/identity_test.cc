@@ -241,7 +241,7 @@ TEST(Authority, IssueCertificate_NeedsMatchingAuthorityKey) {
   EXPECT_EQ(MakeAuthority("Test Example", day).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(Authority, Certificate_TellsNameAndValidity) {
+TEST(Authority, ReadCertificate_ReturnsNameAndValidity) {
   const absl::Time now = absl::FromUnixSeconds(1800000000);
   const Validity year{now, now + absl::Hours(24 * 365)};
   const auto authority = *MakeAuthority("test.example", year);

@@ -36,7 +36,7 @@ TEST(KeyRules, WithoutRules_EveryCallerBindsEveryKey) {
   EXPECT_TRUE(KeyRules().Check("prod/m", "", "").ok());
 }
 
-TEST(KeyRules, Prefix_IsForItsNamesOnly) {
+TEST(KeyRules, KeyRule_AllowsOnlyItsNamesBelowThePrefix) {
   const KeyRules rules = Rules({"prod/=client/release operator/bob"});
   EXPECT_TRUE(May(rules, kRelease, "prod/m"));
   EXPECT_FALSE(May(rules, kTrainer, "prod/m"));

@@ -31,7 +31,7 @@ TEST(Name, ParseName_ReadsUriOfEachRole) {
   }
 }
 
-TEST(Name, OtherSpelling_IsRefused) {
+TEST(Name, ParseName_RefusesOtherSpellings) {
   for (const std::string uri : {"",
                                 "spiffe://",
                                 "spiffe://models.example",

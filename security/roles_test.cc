@@ -16,7 +16,7 @@ TEST(Roles, EveryCall_IsAllowedToSomeRole) {
   for (const CallRow& row : CallTable()) EXPECT_NE(RolesOf(row.call), 0) << row.call;
 }
 
-TEST(Roles, CallWithoutRow_IsAllowedToNoRole) {
+TEST(Roles, UnknownCall_IsAllowedToNoRole) {
   EXPECT_EQ(RolesOf("GlobalStore/BindKeys"), 0);
   EXPECT_EQ(RolesText(RolesOf("")), "no role");
 }

@@ -33,7 +33,7 @@ TEST(TaskQueue, TaskPostedByTask_RunsInNextRound) {
   EXPECT_EQ(rounds, 1);
 }
 
-TEST(TaskQueue, WaitForATask_EndsOnceItHasRun) {
+TEST(TaskQueue, PostAndWait_ReturnsAfterTheTaskRan) {
   absl::Notification posted;
   TaskQueue queue([&] { posted.Notify(); });
   bool ran = false;

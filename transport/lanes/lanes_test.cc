@@ -23,7 +23,7 @@ TEST(Lanes, LaneNames_StartWithLocalWhichHasNoTransport) {
   EXPECT_THAT(TransportLaneNames(), ::testing::ElementsAre("ucx-rma", "ucx", "tcp"));
 }
 
-TEST(Lanes, GrantForThePool_CoversReplicasAndNotTheReverse) {
+TEST(Lanes, LaneCovers_IsTrueFromPoolLanesToReplicaLanes) {
   for (const char* opens_pool : {"local", "ucx-rma"}) {
     EXPECT_TRUE(LaneCovers(opens_pool, opens_pool));
     EXPECT_TRUE(LaneCovers(opens_pool, "ucx"));

@@ -168,7 +168,7 @@ class FillingSourceTest : public ProtocolTest {
   std::shared_ptr<Availability> availability_;
 };
 
-TEST_F(FillingSourceTest, Follower_IsToldWhatThereIsAndWhatComes) {
+TEST_F(FillingSourceTest, FollowingPull_IsToldPresentAndNewChunks) {
   availability_->Add(3);
   RawPeer peer = Follower();
   EXPECT_TRUE(peer.NextAs<Have>() == (Have{.first = 0, .words = {0b1000}}));
@@ -179,7 +179,7 @@ TEST_F(FillingSourceTest, Follower_IsToldWhatThereIsAndWhatComes) {
   ExpectAnswer(peer, request);
 }
 
-TEST_F(FillingSourceTest, PullThatDoesNotFollow_IsToldNothing) {
+TEST_F(FillingSourceTest, PullWithoutFollow_IsToldNoChunks) {
   availability_->Add(0);
   RawPeer peer = Connect();
   peer.Send(HelloFrame());
