@@ -10,7 +10,7 @@
 namespace tensorcast::bench {
 namespace {
 
-TEST(Smaps, PoolsAreCountedApartFromAllElse) {
+TEST(Smaps, ParseSmaps_CountsPoolsApartFromOtherMemory) {
   EXPECT_EQ(
       ParseSmaps("55d0c0000000-55d0c0100000 r-xp 00000000 fe:00 123   /usr/bin/tensorcast\n"
                  "Size:               1024 kB\n"
@@ -24,9 +24,9 @@ TEST(Smaps, PoolsAreCountedApartFromAllElse) {
       (ResidentMemory{.pools_bytes = uint64_t{1} << 30, .beyond_bytes = 128 << 10}));
 }
 
-TEST(Smaps, NothingIsNothing) { EXPECT_EQ(ParseSmaps(""), ResidentMemory{}); }
+TEST(Smaps, ParseSmapsOfEmptyText_CountsNothing) { EXPECT_EQ(ParseSmaps(""), ResidentMemory{}); }
 
-TEST(ResidentMemory, OfThisProcessCountsWhatItTouched) {
+TEST(ResidentMemory, ReadResidentMemory_CountsTouchedMemory) {
   const auto before = ReadResidentMemory(getpid());
   ASSERT_TRUE(before.ok()) << before.status();
   constexpr uint64_t kTouched = uint64_t{64} << 20;
@@ -38,7 +38,7 @@ TEST(ResidentMemory, OfThisProcessCountsWhatItTouched) {
   EXPECT_EQ(touched.back(), 1);
 }
 
-TEST(ResidentMemory, OfAProcessThatIsNotThereIsNotFound) {
+TEST(ResidentMemory, ReadResidentMemoryOfMissingProcess_IsNotFound) {
   EXPECT_EQ(ReadResidentMemory(-1).status().code(), absl::StatusCode::kNotFound);
 }
 

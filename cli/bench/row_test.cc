@@ -10,12 +10,12 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(Summary, MedianIsTheMiddleOfAnOddCountAndTheMeanOfTheTwoInTheMiddleOfAnEvenOne) {
+TEST(Summary, MedianOfEvenCount_IsMeanOfMiddleTwo) {
   EXPECT_EQ(Summarize({9, 1, 5}).median, 5);
   EXPECT_EQ(Summarize({9, 1, 5, 7}).median, 6);
 }
 
-TEST(Summary, SpreadIsTheRangeInMedians) {
+TEST(Summary, Spread_IsRangeDividedByMedian) {
   const Summary summary = Summarize({8, 10, 13});
   EXPECT_EQ(summary.min, 8);
   EXPECT_EQ(summary.max, 13);
@@ -23,7 +23,7 @@ TEST(Summary, SpreadIsTheRangeInMedians) {
   EXPECT_EQ(summary.runs, 3);
 }
 
-TEST(Percentile, IsTheNearestRank) {
+TEST(Percentile, Percentile_IsNearestRank) {
   std::vector<double> samples;
   for (int i = 100; i >= 1; --i) samples.push_back(i);
   EXPECT_EQ(Percentile(samples, 50), 50);
@@ -32,7 +32,7 @@ TEST(Percentile, IsTheNearestRank) {
   EXPECT_EQ(Percentile({3}, 1), 3);
 }
 
-TEST(MedianInterval, IsThatOfTheSignTest) {
+TEST(MedianInterval, MedianInterval_HasRanksOfSignTest) {
   // The tables have ranks 6 and 15 for 20 samples, 2 and 8 for 9, and none for 5.
   std::vector<double> samples;
   for (int i = 20; i >= 1; --i) samples.push_back(i);
@@ -56,7 +56,7 @@ Row Example() {
   return row;
 }
 
-TEST(Row, RatioIsThatOfTheMediansAndPairRatioTheMedianOfThePairs) {
+TEST(Row, Ratio_DividesMediansAndPairRatioIsMedianOfPairs) {
   const Row row = Example();
   EXPECT_EQ(row.value.median, 20);
   ASSERT_TRUE(row.reference.has_value());
@@ -65,9 +65,9 @@ TEST(Row, RatioIsThatOfTheMediansAndPairRatioTheMedianOfThePairs) {
   EXPECT_EQ(row.pair_ratio, 2.0);
 }
 
-TEST(Row, WithoutAReferenceHasNoRatio) { EXPECT_EQ(Row{.value = Summarize({1})}.Ratio(), std::nullopt); }
+TEST(Row, RowWithoutReference_HasNoRatio) { EXPECT_EQ(Row{.value = Summarize({1})}.Ratio(), std::nullopt); }
 
-TEST(Json, IsAnArrayWithEveryFieldOfEachRow) {
+TEST(Json, Json_HasEveryFieldOfEachRow) {
   Row alone{.bench = "load", .lane = "cold", .metric = "wall", .value = Summarize({1}), .unit = "GB/s"};
   alone.note = "no reference: fio is not installed";
   const nlohmann::json json = nlohmann::json::parse(ToJson({Example(), alone}));
@@ -85,7 +85,7 @@ TEST(Json, IsAnArrayWithEveryFieldOfEachRow) {
   EXPECT_TRUE(json[1]["ratio"].is_null());
 }
 
-TEST(Table, SaysFiguresReferencesAndNotes) {
+TEST(Table, Table_ShowsFiguresReferencesAndNotes) {
   Row row = Example();
   row.note = "why";
   const std::string table = ToTable({row});

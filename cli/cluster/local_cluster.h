@@ -24,7 +24,7 @@ struct ClusterOptions {
   // share. Empty: one, on a unix socket where no setting says otherwise.
   std::vector<std::string> global_store_addresses;
   // Between the daemons, as daemon.lanes. UCX's go over TCP, on a fabric that is said to be trusted: loopback
-  // is no RDMA device.
+  // is not an RDMA device.
   std::vector<std::string> lanes = {"tcp"};
   std::vector<std::string> global_store_settings;  // "global_store.grant_ttl=5s", as for --set
   std::vector<std::string> daemon_settings;        // for every daemon

@@ -11,7 +11,7 @@
 namespace tensorcast {
 namespace {
 
-TEST(Process, OneThatCannotBeWatchedIsNotLeftRunning) {
+TEST(Process, ProcessThatCannotBeWatched_IsKilledAndReaped) {
   rlimit before;
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
   // Without a log and a ready pipe, its descriptor is the only one that is opened.

@@ -93,7 +93,7 @@ class CompareTest : public ::testing::Test {
   std::vector<std::byte> image_;
 };
 
-TEST_F(CompareTest, AReplicaOfTheModelIsEqualWhateverItsPaddingHolds) {
+TEST_F(CompareTest, DifferentPadding_ReplicaStillEqualsModel) {
   TestReplica replica(layout_, image_);
   replica.bytes()[kBytes] ^= std::byte{1};  // behind "a"
   const absl::StatusOr<uint64_t> compared = CompareReplica(replica.tensors(), model_, nullptr);
@@ -101,7 +101,7 @@ TEST_F(CompareTest, AReplicaOfTheModelIsEqualWhateverItsPaddingHolds) {
   EXPECT_EQ(*compared, 2 * kBytes);
 }
 
-TEST_F(CompareTest, OneBitIsFoundAndNamed) {
+TEST_F(CompareTest, OneDifferentBit_IsReportedWithTensorAndByte) {
   for (const Tensor& tensor : layout_.tensors) {
     if (tensor.nbytes == 0) continue;
     TestReplica replica(layout_, image_);
@@ -110,7 +110,7 @@ TEST_F(CompareTest, OneBitIsFoundAndNamed) {
   }
 }
 
-TEST_F(CompareTest, ATensorTooManyTooFewOrOfAnotherNameIsFound) {
+TEST_F(CompareTest, ExtraMissingOrRenamedTensor_IsReported) {
   std::vector<Tensor> tensors = layout_.tensors;
   tensors[1].name = "other";
   ExpectDiffers(WithTensors(tensors), "\"empty\" is not in the replica");
@@ -121,7 +121,7 @@ TEST_F(CompareTest, ATensorTooManyTooFewOrOfAnotherNameIsFound) {
   ExpectDiffers(WithTensors(tensors), "the replica has 2 tensors");
 }
 
-TEST_F(CompareTest, APartHasTheTensorsThatWereAskedForAndNoOthers) {
+TEST_F(CompareTest, ComparePart_RequiresExactlyTheNamedTensors) {
   const auto compare = [&](const std::vector<Tensor>& tensors, const std::vector<std::string>& names) {
     return ComparePart(WithTensors(tensors).tensors(), names, model_);
   };
@@ -136,7 +136,7 @@ TEST_F(CompareTest, APartHasTheTensorsThatWereAskedForAndNoOthers) {
   EXPECT_THAT(ComparePart(wrong.tensors(), names, model_).status().ToString(), HasSubstr("at its byte 7"));
 }
 
-TEST_F(CompareTest, AnotherDtypeOrShapeOfTheSameBytesIsFound) {
+TEST_F(CompareTest, SameBytesWithOtherDtypeOrShape_AreReported) {
   std::vector<Tensor> tensors = layout_.tensors;
   tensors[0].dtype = DType::kI8;
   ExpectDiffers(WithTensors(tensors), "\"a\" has another dtype or shape");
@@ -145,7 +145,7 @@ TEST_F(CompareTest, AnotherDtypeOrShapeOfTheSameBytesIsFound) {
   ExpectDiffers(WithTensors(tensors), "\"b\" has another dtype or shape");
 }
 
-TEST_F(CompareTest, AReplicaOnADeviceIsReadBack) {
+TEST_F(CompareTest, ReplicaOnDevice_IsReadBackAndCompared) {
   const auto devices = *CreateFakeRuntime({.device_count = 1, .device_bytes = uint64_t{16} << 20});
   const DevicePtr memory = *devices->Allocate(0, layout_.image_bytes);
   const auto stream = *devices->CreateStream(0);

@@ -17,7 +17,7 @@ std::string ReadFile(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-TEST(LlamaModel, HasAboutTheSizeThatWasAskedFor) {
+TEST(LlamaModel, LlamaModel_HasRoughlyTheRequestedSize) {
   for (const uint64_t mib : {8, 100, 1024, 4096}) {
     uint64_t bytes = 0;
     for (const Tensor& tensor : LlamaTensors(mib << 20)) bytes += tensor.nbytes;
@@ -27,7 +27,7 @@ TEST(LlamaModel, HasAboutTheSizeThatWasAskedFor) {
   }
 }
 
-TEST(LlamaModel, ShardedAndSingleHoldTheSameTensorsAndOpen) {
+TEST(LlamaModel, ShardedModel_HasSameTensorsAsSingleFile) {
   const std::string base = ::testing::TempDir() + "/llama_model_test";
   std::filesystem::remove_all(base);
   std::filesystem::create_directories(base);
@@ -43,7 +43,7 @@ TEST(LlamaModel, ShardedAndSingleHoldTheSameTensorsAndOpen) {
   std::filesystem::remove_all(base);
 }
 
-TEST(LlamaModel, TheSameSeedGivesTheSameBytesAndAnotherSeedOthers) {
+TEST(LlamaModel, Seed_DeterminesBytesOfModel) {
   const std::string base = ::testing::TempDir() + "/llama_seed_test";
   ASSERT_TRUE(WriteLlamaModel(base + "a", {.bytes = 8 << 20, .seed = 7}).ok());
   ASSERT_TRUE(WriteLlamaModel(base + "b", {.bytes = 8 << 20, .seed = 7}).ok());
@@ -53,7 +53,7 @@ TEST(LlamaModel, TheSameSeedGivesTheSameBytesAndAnotherSeedOthers) {
   for (const char* name : {"a", "b", "c"}) std::filesystem::remove(base + name);
 }
 
-TEST(LlamaModel, OneThatFitsNowhereIsRefusedBeforeAnythingIsWritten) {
+TEST(LlamaModel, ModelTooLargeForDisk_IsRefusedBeforeWriting) {
   const std::string folder = ::testing::TempDir() + "/llama_large_test";
   std::filesystem::remove_all(folder);
   std::filesystem::create_directories(folder);
@@ -69,7 +69,7 @@ TEST(LlamaModel, OneThatFitsNowhereIsRefusedBeforeAnythingIsWritten) {
   std::filesystem::remove_all(folder);
 }
 
-TEST(LlamaModel, IsWrittenOverNothingButAFile) {
+TEST(LlamaModel, OutputPathOfFifoOrEmpty_IsRefused) {
   const std::string fifo = ::testing::TempDir() + "/llama_fifo_test";
   std::filesystem::remove(fifo);
   ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);

@@ -45,9 +45,7 @@ const ExpectedTrace kExpected{.what = "get",
                               .below = {{"P2P/Pull", "Client/Get"}},
                               .attributes = {{"P2P/Pull", "tc.lane"}}};
 
-TEST(CheckTrace, FindsNothingWrongWithAWholeTrace) {
-  EXPECT_THAT(CheckTrace(WholeTrace(), kExpected), IsEmpty());
-}
+TEST(CheckTrace, CompleteTrace_HasNoFindings) { EXPECT_THAT(CheckTrace(WholeTrace(), kExpected), IsEmpty()); }
 
 TEST(CheckTrace, ParentDidNotArrive_SpanIsNamed) {
   Received received = WholeTrace();
@@ -55,7 +53,7 @@ TEST(CheckTrace, ParentDidNotArrive_SpanIsNamed) {
   EXPECT_THAT(CheckTrace(received, kExpected), ElementsAre(HasSubstr("Device/Copy of daemon is an orphan")));
 }
 
-TEST(CheckTrace, NamesWhatIsNotThere) {
+TEST(CheckTrace, IncompleteTrace_MissingSpansAndLinksAreNamed) {
   Received received = WholeTrace();
   received.spans.resize(1);
   EXPECT_THAT(CheckTrace(received, kExpected),
@@ -64,7 +62,7 @@ TEST(CheckTrace, NamesWhatIsNotThere) {
                           HasSubstr("no span P2P/Pull carries tc.lane")));
 }
 
-TEST(CheckTrace, CountsASecondRootAndAnEmptyTrace) {
+TEST(CheckTrace, SecondRootOrEmptyTrace_IsReported) {
   Received received = WholeTrace();
   received.spans.push_back(Span("Client/Get", "4", "", "client"));
   EXPECT_THAT(CheckTrace(received, kExpected), ElementsAre(HasSubstr("2 roots")));
@@ -80,14 +78,14 @@ TEST(CheckTrace, LinkToAncestorOrMissingSpan_DoesNotCount) {
   EXPECT_THAT(CheckTrace(received, kExpected), ElementsAre(HasSubstr("is not an ancestor of it")));
 }
 
-TEST(CheckTrace, AFailedSpanIsAProblem) {
+TEST(CheckTrace, FailedSpan_IsReported) {
   Received received = WholeTrace();
   received.spans[0].error = true;
   received.spans[0].status_message = "pool full";
   EXPECT_THAT(CheckTrace(received, kExpected), ElementsAre(HasSubstr("failed: pool full")));
 }
 
-TEST(CheckMetrics, AMetricThatIsMissingOrAlwaysZeroIsAProblem) {
+TEST(CheckMetrics, MissingOrZeroMetric_IsReported) {
   Received received;
   received.metrics.resize(3);
   received.metrics[0].name = "a";
@@ -99,7 +97,7 @@ TEST(CheckMetrics, AMetricThatIsMissingOrAlwaysZeroIsAProblem) {
               ElementsAre(HasSubstr("metric b"), HasSubstr("metric c")));
 }
 
-TEST(CheckLogs, ALineIsJoinedToASpanThatArrived) {
+TEST(CheckLogs, LogLine_NeedsSpanThatArrived) {
   Received received = WholeTrace();
   EXPECT_THAT(CheckLogs(received, {kExpected}), ElementsAre(HasSubstr("no log line")));
   received.logs.push_back({.body = "ready", .trace_id = "t", .span_id = "2"});
@@ -108,7 +106,7 @@ TEST(CheckLogs, ALineIsJoinedToASpanThatArrived) {
   EXPECT_THAT(CheckLogs(received, {kExpected}), ElementsAre(HasSubstr("which did not arrive")));
 }
 
-TEST(Describe, ShowsTheTreeTheLinksTheEventsAndOrphans) {
+TEST(Describe, DescribeTrace_ShowsTreeLinksEventsAndOrphans) {
   Received received = WholeTrace();
   received.spans[1].events.push_back({"fallback", {{"tc.reason", "source_died"}}});
   received.spans.push_back(Span("Device/Copy", "4", "99", "daemon"));

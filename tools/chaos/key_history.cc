@@ -278,7 +278,7 @@ bool KeyHistory::AwaitUnknown(size_t more, SteadyTime deadline) const {
 }
 
 bool KeyHistory::AwaitMore(const size_t& count, size_t more, SteadyTime deadline) const {
-  const auto there = [&count, least = count + more] { return count >= least; };
+  const auto there = [&count, min = count + more] { return count >= min; };
   return mutex_.AwaitWithTimeout(absl::Condition(&there), TimeLeft(deadline));
 }
 

@@ -62,7 +62,7 @@ class KeyHistoryTest : public ::testing::Test {
   KeyHistory history_;
 };
 
-TEST_F(KeyHistoryTest, OneAfterTheOther) {
+TEST_F(KeyHistoryTest, SequentialCalls_AreConsistent) {
   Resolve(0, 1, "", 0);
   Bind(2, 3, "a", 1);
   Swap(4, 5, "b", 1, Answer::kDone);
@@ -77,7 +77,7 @@ TEST_F(KeyHistoryTest, OneAfterTheOther) {
   EXPECT_EQ(history_.acknowledged(), 6u);
 }
 
-TEST_F(KeyHistoryTest, WhatOverlapsMayBeInAnyOrder) {
+TEST_F(KeyHistoryTest, OverlappingCalls_MayTakeEffectInAnyOrder) {
   Bind(0, 10, "a", 2);
   Bind(0, 10, "b", 1);
   Resolve(1, 9, "", 0);
@@ -86,20 +86,20 @@ TEST_F(KeyHistoryTest, WhatOverlapsMayBeInAnyOrder) {
   ExpectGood();
 }
 
-TEST_F(KeyHistoryTest, AChangeThatWasAcknowledgedIsNotLost) {
+TEST_F(KeyHistoryTest, LostAcknowledgedChange_IsBad) {
   Bind(0, 1, "a", 1);
   Bind(2, 3, "b", 2);
   Resolve(4, 5, "a", 1);
   ExpectBad("resolve -> a, revision 1, while it was at revision 2 (b)");
 }
 
-TEST_F(KeyHistoryTest, NothingIsSeenBeforeItIsAsked) {
+TEST_F(KeyHistoryTest, ReadOfLaterBind_IsBad) {
   Resolve(0, 1, "a", 1);
   Bind(2, 3, "a", 1);
   ExpectBad("resolve -> a, revision 1, while it was not bound, after revision 0");
 }
 
-TEST_F(KeyHistoryTest, TwoThatReadOneAfterTheOtherDoNotSeeItBackwards) {
+TEST_F(KeyHistoryTest, SequentialReadsThatGoBackwards_AreBad) {
   Bind(0, 1, "a", 1);
   Bind(2, 30, "b", 2);
   Resolve(3, 10, "b", 2);
@@ -107,13 +107,13 @@ TEST_F(KeyHistoryTest, TwoThatReadOneAfterTheOtherDoNotSeeItBackwards) {
   ExpectBad("resolve -> a, revision 1");
 }
 
-TEST_F(KeyHistoryTest, RevisionsLeaveNoneOutAndRepeatNone) {
+TEST_F(KeyHistoryTest, SkippedRevision_IsBad) {
   Bind(0, 1, "a", 1);
   Bind(2, 3, "b", 3);
   ExpectBad("bind b, revision 3");
 }
 
-TEST_F(KeyHistoryTest, OfTwoThatExpectTheSameOneIsRefused) {
+TEST_F(KeyHistoryTest, TwoSwapsFromSameRevisionAcknowledged_AreBad) {
   Bind(0, 1, "a", 1);
   Swap(2, 9, "b", 1, Answer::kDone);
   Swap(3, 8, "c", 1, Answer::kDone);
@@ -126,7 +126,7 @@ TEST_F(KeyHistoryTest, RefusalWithoutReason_IsBad) {
   ExpectBad("bind b if at 1 -> refused");
 }
 
-TEST_F(KeyHistoryTest, WhatGotNoAnswerMayHaveHappenedLateOrNever) {
+TEST_F(KeyHistoryTest, UnansweredCall_MayTakeEffectLateOrNever) {
   Bind(0, 1, "a", 1);
   BindWithoutAnswer(2, 3, "b");
   BindWithoutAnswer(2, 3, "c");
@@ -135,7 +135,7 @@ TEST_F(KeyHistoryTest, WhatGotNoAnswerMayHaveHappenedLateOrNever) {
   ExpectGood();
 }
 
-TEST_F(KeyHistoryTest, WhatGotNoAnswerHappensOnceAtMost) {
+TEST_F(KeyHistoryTest, UnansweredCallThatTakesEffectTwice_IsBad) {
   Bind(0, 1, "a", 1);
   BindWithoutAnswer(2, 3, "b");
   Resolve(4, 5, "b", 2);
@@ -144,14 +144,14 @@ TEST_F(KeyHistoryTest, WhatGotNoAnswerHappensOnceAtMost) {
   ExpectBad("resolve -> b, revision 4");
 }
 
-TEST_F(KeyHistoryTest, WhatGotNoAnswerDidNotHappenBeforeItBegan) {
+TEST_F(KeyHistoryTest, UnansweredCallThatTakesEffectBeforeItsBegin_IsBad) {
   Bind(0, 1, "a", 1);
   Resolve(2, 3, "b", 2);
   BindWithoutAnswer(4, 5, "b");
   ExpectBad("resolve -> b, revision 2");
 }
 
-TEST_F(KeyHistoryTest, KeysAreIndependent) {
+TEST_F(KeyHistoryTest, CallsToDifferentKeys_AreCheckedIndependently) {
   Bind(0, 1, "a", 1);
   history_.Add({.kind = Kind::kBind,
                 .key = "other",
@@ -165,7 +165,7 @@ TEST_F(KeyHistoryTest, KeysAreIndependent) {
 }
 
 // As when no store answers for a while, and programs ask on.
-TEST_F(KeyHistoryTest, ManyWithoutAnAnswerAreExplained) {
+TEST_F(KeyHistoryTest, ManyUnansweredCalls_AreCheckedCorrectly) {
   Bind(0, 1, "a", 1);
   for (int i = 0; i < 300; ++i) BindWithoutAnswer(10 + i, 11 + i, i % 3 == 0 ? "a" : "b");
   for (int i = 0; i < 300; ++i) Swap(10 + i, 11 + i, "c", i % 7, Answer::kNone);
@@ -241,7 +241,7 @@ class RandomHistory {
   std::string artifact_;
 };
 
-TEST_F(KeyHistoryTest, ThoseOfAStoreThatDoesOneThingAtATimeAreGoodHoweverTheirCallsOverlap) {
+TEST_F(KeyHistoryTest, OverlappingCallsToSequentialStore_AreConsistent) {
   for (uint32_t seed = 0; seed < 20; ++seed) {
     KeyHistory history;
     for (KeyCall& call : RandomHistory(seed).Make(400, 8)) history.Add(std::move(call));
@@ -250,7 +250,7 @@ TEST_F(KeyHistoryTest, ThoseOfAStoreThatDoesOneThingAtATimeAreGoodHoweverTheirCa
 }
 
 // One answer that the store did not give.
-TEST_F(KeyHistoryTest, AnAnswerOfAnotherRevisionIsFoundAmongMany) {
+TEST_F(KeyHistoryTest, WrongRevisionAmongManyCalls_IsBad) {
   int spoilt = 0;
   for (uint32_t seed = 0; seed < 8; ++seed) {
     std::vector<KeyCall> calls = RandomHistory(seed).Make(400, 8);
