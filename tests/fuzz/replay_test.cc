@@ -20,21 +20,21 @@ uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
   return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
 }
 
-TEST(FuzzTarget, HoldsForNothingAndForItsSeeds) {
+TEST(FuzzTarget, FuzzTarget_AcceptsEmptyInputAndSeeds) {
   TestOneInput("");
   const std::vector<std::string> seeds = Seeds();
   ASSERT_FALSE(seeds.empty());
   for (const std::string& seed : seeds) TestOneInput(seed);
 }
 
-TEST(FuzzTarget, HoldsForEveryTruncationOfItsSeeds) {
+TEST(FuzzTarget, FuzzTarget_AcceptsTruncatedSeeds) {
   for (const std::string& seed : Seeds()) {
     const size_t step = 1 + seed.size() / 512;
     for (size_t size = 0; size < seed.size(); size += step) TestOneInput(seed.substr(0, size));
   }
 }
 
-TEST(FuzzTarget, HoldsForRandomMutationsOfItsSeeds) {
+TEST(FuzzTarget, FuzzTarget_AcceptsMutatedSeeds) {
   Mutator mutator(FromEnvironment("TENSORCAST_FUZZ_SEED", kRandomSeed), Seeds());
   const uint64_t inputs = FromEnvironment("TENSORCAST_FUZZ_INPUTS", kMutations);
   for (uint64_t i = 0; i < inputs; ++i) TestOneInput(mutator.Next());

@@ -42,7 +42,7 @@ class Clock : public ::testing::TestWithParam<int> {
   TestArtifact artifact_;
 };
 
-TEST_P(Clock, ATransferOnItsWayAndItsGrantAreNotTouched) {
+TEST_P(Clock, ClockChange_DoesNotDisturbRunningTransferOrItsGrant) {
   TestNode& a = cluster_.AddNode("a", OnItsOwnHost);
   TestNode& b = cluster_.AddNode("b", OnItsOwnHost);
   const client::PutResult put = Import(a, 1);
@@ -60,7 +60,7 @@ TEST_P(Clock, ATransferOnItsWayAndItsGrantAreNotTouched) {
   EXPECT_LT((*replica)->transfer()->end - (*replica)->transfer()->start, absl::Minutes(5));
 }
 
-TEST_P(Clock, ADeadlineComesWhenItWouldHave) {
+TEST_P(Clock, ClockSetBack_DeadlineStillExpiresOnTime) {
   TestNode& a = cluster_.AddNode("a", OnItsOwnHost);
   TestNode& b = cluster_.AddNode("b", OnItsOwnHost);
   const client::PutResult put = Import(a, 2);
@@ -75,7 +75,7 @@ TEST_P(Clock, ADeadlineComesWhenItWouldHave) {
   EXPECT_TRUE(Eventually([&] { return b.admin().GetStatus(Soon())->active_transfers() == 0; }));
 }
 
-TEST_P(Clock, NewGrantsAreGoodAndHeartbeatsGoOn) {
+TEST_P(Clock, ClockChange_NewGrantsAreValidAndHeartbeatsContinue) {
   TestNode& a = cluster_.AddNode("a", OnItsOwnHost);
   TestNode& b = cluster_.AddNode("b", OnItsOwnHost);
   const WallClockSet wall_clock(Hours());
@@ -93,7 +93,7 @@ TEST_P(Clock, NewGrantsAreGoodAndHeartbeatsGoOn) {
   }));
 }
 
-TEST_P(Clock, ATicketLivesItsTimeAndEndsAfterIt) {
+TEST_P(Clock, ClockChange_TicketStaysValidForItsLifetimeThenExpires) {
   TestNode& a = cluster_.AddNode("a");
   const client::PutResult put = Import(a, 4);
   const v1::AttachReplicaResponse claimed = Attach(a, put.replica_id);
@@ -110,7 +110,7 @@ TEST_P(Clock, ATicketLivesItsTimeAndEndsAfterIt) {
           .ok());
 }
 
-TEST_P(Clock, ANodeThatDiesIsGivenUpInItsTime) {
+TEST_P(Clock, ClockChange_DeadNodeIsStillDroppedAfterItsTtl) {
   TestNode& a = cluster_.AddNode("a", OnItsOwnHost);
   TestNode& b = cluster_.AddNode("b", OnItsOwnHost);
   Import(a, 5);

@@ -79,7 +79,7 @@ class DirectLane : public ::testing::Test {
   std::string id_;
 };
 
-TEST_F(DirectLane, BytesGoFromGpuToGpuAndAreVerifiedThere) {
+TEST_F(DirectLane, GpuToGpuPull_BypassesHostAndIsVerifiedOnGpu) {
   TestNode& a = AddNode("a");
   TestNode& b = AddNode("b");
   TestNode& c = AddNode("c");
@@ -104,7 +104,7 @@ TEST_F(DirectLane, BytesGoFromGpuToGpuAndAreVerifiedThere) {
   ASSERT_TRUE(replica.ok()) << replica.status();
 }
 
-TEST_F(DirectLane, AWrongByteIsFoundWhereItArrives) {
+TEST_F(DirectLane, CorruptGpuSource_IsDetectedByReceiverAndReplaced) {
   TestNode& a = AddNode("a");
   TestNode& b = AddNode("b");
   Import(a, {.location = "gpu:0"});
@@ -118,7 +118,7 @@ TEST_F(DirectLane, AWrongByteIsFoundWhereItArrives) {
   EXPECT_EQ(report.sources(0).loss(), "bad_digest");
 }
 
-TEST_F(DirectLane, WhenASourceDiesInTheMiddleTheOtherGivesTheRest) {
+TEST_F(DirectLane, SourceDiesDuringDirectPull_OtherSourceSuppliesRest) {
   TestNode& a = AddNode("a");
   TestNode& b = AddNode("b");
   TestNode& c = AddNode("c");
@@ -135,7 +135,7 @@ TEST_F(DirectLane, WhenASourceDiesInTheMiddleTheOtherGivesTheRest) {
   ExpectRight(c);
 }
 
-TEST_F(DirectLane, WhatCannotBeRegisteredGoesThroughTheHost) {
+TEST_F(DirectLane, GpuMemoryNotRegistrableAtReceiver_TransferIsStaged) {
   TestNode& a = AddNode("a");
   std::atomic<int> asked = 0;
   TestNode& b = AddNode("b", [&asked] {
@@ -151,7 +151,7 @@ TEST_F(DirectLane, WhatCannotBeRegisteredGoesThroughTheHost) {
 }
 
 // The daemon knows lanes by their names: these stand in for two that follow each other.
-TEST_F(DirectLane, WhatItsSourceCannotRegisterComesByTheNextLane) {
+TEST_F(DirectLane, GpuMemoryNotRegistrableAtSource_NextLaneIsUsed) {
   std::atomic<int> asked = 0;
   const auto add = [&](const std::string& name,
                        const std::function<absl::Status()>& registering) -> TestNode& {
@@ -183,7 +183,7 @@ TEST_F(DirectLane, WhatItsSourceCannotRegisterComesByTheNextLane) {
   EXPECT_EQ(report.sources(1).loss(), "not_opened");
 }
 
-TEST_F(DirectLane, OneThatReachesHostMemoryAloneIsStaged) {
+TEST_F(DirectLane, LaneThatReachesOnlyHostMemory_TransferIsStaged) {
   TestNode& a = cluster_.AddNode("a", OnItsOwnHost);
   TestNode& b = cluster_.AddNode("b", OnItsOwnHost);
   Import(a);

@@ -51,7 +51,7 @@ std::vector<std::string> SourcesOf(const std::optional<TransferReport>& report) 
   return sources;
 }
 
-TEST(Failure, ChunksOfACorruptSourceAreFetchedFromAnother) {
+TEST(Failure, CorruptSource_ItsChunksAreFetchedFromAnother) {
   TestCluster cluster;
   TestNode& a = cluster.AddNode("a", OnItsOwnHost);
   TestNode& b = cluster.AddNode("b", OnItsOwnHost);
@@ -97,7 +97,7 @@ TEST(Failure, CorruptSourcesAndNoFiles_AreDataLossThatNamesThem) {
   }
 }
 
-TEST(Failure, ASourceThatStopsInTheMiddleIsReplacedByAnother) {
+TEST(Failure, SourceStopsDuringTransfer_AnotherSourceTakesOver) {
   TestCluster cluster;
   TestNode& a = cluster.AddNode("a", OnItsOwnHost);
   TestNode& b = cluster.AddNode("b", OnItsOwnHost);
@@ -119,7 +119,7 @@ TEST(Failure, ASourceThatStopsInTheMiddleIsReplacedByAnother) {
   EXPECT_GE((*replica)->transfer()->refetched_chunks, 1);
 }
 
-TEST(Failure, ShutdownLetsTheTransfersThatRunEnd) {
+TEST(Failure, Shutdown_WaitsForRunningTransfers) {
   TestCluster cluster;
   TestNode& a = cluster.AddNode("a", OnItsOwnHost);
   TestNode& b = cluster.AddNode("b", OnItsOwnHost);
@@ -142,7 +142,7 @@ TEST(Failure, ShutdownLetsTheTransfersThatRunEnd) {
   EXPECT_EQ((*replica)->transfer()->refetched_chunks, 0);
 }
 
-TEST(Failure, AForgedGrantOpensNothing) {
+TEST(Failure, ForgedGrant_OpensNeitherPullNorLease) {
   constexpr char kTokenVersion = 3;  // so that it is the signature that is missed
   TestCluster cluster;
   TestNode& a = cluster.AddNode("a");
@@ -168,7 +168,7 @@ TEST(Failure, AForgedGrantOpensNothing) {
   EXPECT_EQ(a.admin().GetStatus(Soon())->leases(), 0);
 }
 
-TEST(Failure, AfterARestartOfTheGlobalStoreTheInventoryIsThereAgain) {
+TEST(Failure, GlobalStoreRestart_InventoryIsRebuiltFromNodes) {
   TestCluster cluster;
   TestNode& a = cluster.AddNode("a", OnItsOwnHost);
   TestNode& b = cluster.AddNode("b", OnItsOwnHost);
@@ -185,7 +185,7 @@ TEST(Failure, AfterARestartOfTheGlobalStoreTheInventoryIsThereAgain) {
   EXPECT_TRUE(SameBytes((*replica)->image(), artifact.image));
 }
 
-TEST(Failure, WhenTheGlobalStoreLostItsDatabaseTheNodesPublishAgain) {
+TEST(Failure, GlobalStoreLostItsDatabase_NodesPublishAgain) {
   TestCluster cluster;
   TestNode& a = cluster.AddNode("a", OnItsOwnHost);
   TestNode& b = cluster.AddNode("b", OnItsOwnHost);
@@ -198,7 +198,7 @@ TEST(Failure, WhenTheGlobalStoreLostItsDatabaseTheNodesPublishAgain) {
   EXPECT_TRUE(b.client().Get(Soon(), put.artifact_id, {}).ok());
 }
 
-TEST(Failure, WithoutTheGlobalStoreWhatIsHereCanStillBeAttachedTo) {
+TEST(Failure, GlobalStoreAway_LocalReplicaCanBeAttachedNotEvicted) {
   TestCluster cluster;
   TestNode& a = cluster.AddNode("a");
   const TestArtifact artifact = MakeChunkedArtifact(8, 3, kTestChunkBytes);
@@ -228,7 +228,7 @@ TEST(Failure, PutUnderATakenKey_LeavesNothingBehind) {
   EXPECT_EQ(a.admin().GetClusterStatus(Soon())->artifacts(), 1);
 }
 
-TEST(Failure, NothingOutsideTheImportRootsIsRead) {
+TEST(Failure, PathOutsideImportRoots_IsDenied) {
   TestCluster cluster;
   const auto remote = RemoteClient(cluster.AddNode("a"));
   const TestArtifact artifact = MakeChunkedArtifact(11, 2, kTestChunkBytes);
@@ -282,7 +282,7 @@ TEST(Failure, Index_DoesNotLeadOutsideTheImportRoots) {
   EXPECT_TRUE(a.admin().ListReplicas(Soon(), "")->empty());
 }
 
-TEST(Failure, ADeletedArtifactGoesFromEveryNode) {
+TEST(Failure, DeletedArtifact_IsRemovedFromEveryNode) {
   TestCluster cluster;
   TestNode& a = cluster.AddNode("a", OnItsOwnHost);
   TestNode& b = cluster.AddNode("b", OnItsOwnHost);
@@ -297,7 +297,7 @@ TEST(Failure, ADeletedArtifactGoesFromEveryNode) {
   EXPECT_EQ(b.client().Get(Soon(), put.artifact_id, {}).status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST(Failure, TheLastCopyIsEvictedOnlyByForce) {
+TEST(Failure, LastCopy_IsEvictedOnlyByForce) {
   TestCluster cluster;
   TestNode& a = cluster.AddNode("a", OnItsOwnHost);
   const TestArtifact artifact = MakeChunkedArtifact(13, 2, kTestChunkBytes);
@@ -312,7 +312,7 @@ TEST(Failure, TheLastCopyIsEvictedOnlyByForce) {
   EXPECT_EQ(a.admin().EvictReplica(Soon(), put->replica_id, true).code(), absl::StatusCode::kNotFound);
 }
 
-TEST(Failure, AClientThatIsKilledGivesItsLeaseBack) {
+TEST(Failure, KilledClient_LosesItsLease) {
   TestCluster cluster;
   TestNode& a = cluster.AddNode("a");
   const client::PutResult put = Import(cluster, a, MakeChunkedArtifact(14, 2, kTestChunkBytes));
@@ -341,7 +341,7 @@ TEST(Failure, AClientThatIsKilledGivesItsLeaseBack) {
   EXPECT_TRUE(WIFSIGNALED(status));
 }
 
-TEST(Failure, ASecondDaemonOnTheSameStateDirectoryDoesNotStart) {
+TEST(Failure, SecondDaemonInSameStateDirectory_DoesNotStart) {
   TestCluster cluster;
   TestNode& a = cluster.AddNode("a");
   auto second = daemon::DaemonServer::Start({.name = "second",
@@ -352,7 +352,7 @@ TEST(Failure, ASecondDaemonOnTheSameStateDirectoryDoesNotStart) {
   EXPECT_TRUE(a.admin().GetStatus(Soon()).ok());
 }
 
-TEST(Failure, ACancelledGetEndsTheTransferAndItsGrant) {
+TEST(Failure, CancelledGet_EndsTransferAndGrantAndKeepsPartialReplica) {
   TestCluster cluster;
   TestNode& a = cluster.AddNode("a", OnItsOwnHost);
   TestNode& b = cluster.AddNode("b", OnItsOwnHost);

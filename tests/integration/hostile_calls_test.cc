@@ -156,7 +156,7 @@ class HostileCalls : public ::testing::Test {
   std::shared_ptr<grpc::Channel> daemon_;
 };
 
-TEST_F(HostileCalls, OfAnotherProtocolVersionAreRefusedByEveryMethod) {
+TEST_F(HostileCalls, OtherProtocolVersion_IsRefusedByEveryMethod) {
   // Version 1 did not say its number.
   for (const std::string version : {"", "1", "3"}) {
     ForEveryMethod([&](const auto& channel, const MethodDescriptor& method) {
@@ -169,7 +169,7 @@ TEST_F(HostileCalls, OfAnotherProtocolVersionAreRefusedByEveryMethod) {
   ExpectServed();
 }
 
-TEST_F(HostileCalls, EmptyRequestsAreAnswered) {
+TEST_F(HostileCalls, EmptyRequest_GetsOrderlyAnswerFromEveryMethod) {
   ForEveryMethod([](const auto& channel, const MethodDescriptor& method) {
     const grpc::Status status = CallWithBytes(channel, method, "");
     EXPECT_TRUE(IsOrderly(status)) << method.full_name() << ": " << status.error_code() << " "
@@ -178,7 +178,7 @@ TEST_F(HostileCalls, EmptyRequestsAreAnswered) {
   ExpectServed();
 }
 
-TEST_F(HostileCalls, OddValuesInEveryFieldAreAnswered) {
+TEST_F(HostileCalls, OddValuesInEveryField_GetOrderlyAnswerFromEveryMethod) {
   google::protobuf::DynamicMessageFactory factory;
   for (int which = 0; which < 5; ++which) {
     ForEveryMethod([&](const auto& channel, const MethodDescriptor& method) {
@@ -192,7 +192,7 @@ TEST_F(HostileCalls, OddValuesInEveryFieldAreAnswered) {
   ExpectServed();
 }
 
-TEST_F(HostileCalls, BytesThatAreNoMessageAreRefused) {
+TEST_F(HostileCalls, InvalidMessageBytes_AreRefusedByEveryMethod) {
   std::mt19937_64 random(11);
   ForEveryMethod([&](const auto& channel, const MethodDescriptor& method) {
     std::string bytes = "\x0f";  // a wire type that does not exist

@@ -66,7 +66,7 @@ class Hostmates : public ::testing::Test {
   std::unique_ptr<client::PendingGet> of_c_;
 };
 
-TEST_F(Hostmates, TheBytesCrossTheNetworkOnce) {
+TEST_F(Hostmates, TwoGetsOnOneHost_BytesCrossNetworkOnce) {
   ASSERT_NO_FATAL_FAILURE(StartBoth());
   EXPECT_TRUE(Eventually([&] { return b_.admin().GetStatus(Soon())->leases() > 0; }));
   b_.gate().Release();
@@ -79,7 +79,7 @@ TEST_F(Hostmates, TheBytesCrossTheNetworkOnce) {
   EXPECT_TRUE(Eventually([&] { return b_.admin().GetStatus(Soon())->leases() == 0; }));
 }
 
-TEST_F(Hostmates, WhatOneBroughtBeforeItsGetWasCancelledIsNotPulledAgain) {
+TEST_F(Hostmates, HostmateGetIsCancelled_ItsChunksAreNotPulledAgain) {
   ASSERT_NO_FATAL_FAILURE(StartBoth());
   of_b_->Cancel();
   const auto replica = ExpectWhole(of_c_->Wait(SteadyNow() + absl::Seconds(30)));
@@ -92,7 +92,7 @@ TEST_F(Hostmates, WhatOneBroughtBeforeItsGetWasCancelledIsNotPulledAgain) {
   EXPECT_LE(Served(a_), artifact_.image.size() + kTestChunkBytes * kPassed / 2);
 }
 
-TEST_F(Hostmates, WhatOneBroughtBeforeItWentIsNotPulledAgain) {
+TEST_F(Hostmates, HostmateStops_ItsChunksAreUsedOverLocalLane) {
   ASSERT_NO_FATAL_FAILURE(StartBoth());
   b_.gate().Release();
   b_.Stop();
@@ -101,7 +101,7 @@ TEST_F(Hostmates, WhatOneBroughtBeforeItWentIsNotPulledAgain) {
   EXPECT_THAT(LanesOf(replica->transfer()), ::testing::Contains("local"));
 }
 
-TEST_F(Hostmates, APartialReplicaGivesWhatItHas) {
+TEST_F(Hostmates, PartialReplicaOnSameHost_SuppliesItsChunksLocally) {
   auto some = b_.client().Get(Soon(), id_, {.tensors = {"tensor.[246]"}});
   ASSERT_TRUE(some.ok()) << some.status();
   auto fewer = c_.client().Get(Soon(), id_, {.lane = "local", .tensors = {"tensor.[26]"}});

@@ -84,7 +84,7 @@ class Swapper {
 
 // The files of a sharded model are opened one after another. While that goes on, the folder of the last one
 // is swapped for a link to a folder outside of the roots, with a file of the same name, size and mtime.
-TEST(Import, AFolderSwappedForALinkGivesNothingFromOutsideTheRoots) {
+TEST(Import, FolderSwappedForLink_GivesNoBytesFromOutsideImportRoots) {
   constexpr int kShards = 100;
   TestCluster cluster;
   TestNode& a = cluster.AddNode("a");
@@ -128,7 +128,7 @@ TEST(Import, AFolderSwappedForALinkGivesNothingFromOutsideTheRoots) {
   EXPECT_GT(swaps, 0) << "nothing was tested";
 }
 
-TEST(Import, ErrorsTellNothingOfFilesThatTheCallerMayNotRead) {
+TEST(Import, DeniedImport_ErrorDoesNotRevealWhetherFileExists) {
   TestCluster cluster;
   const auto remote = RemoteClient(cluster.AddNode("a"));
   const std::string models = cluster.folder() + "/models";
@@ -155,7 +155,7 @@ TEST(Import, ErrorsTellNothingOfFilesThatTheCallerMayNotRead) {
 }
 
 // The index is in the snapshot's folder, the files lie in another.
-TEST(Import, AShardedModelInAHubsCacheIsReadAgainAfterItsEviction) {
+TEST(Import, ShardedModelInHubCache_IsReadAgainAfterEviction) {
   TestCluster cluster;
   TestNode& a = cluster.AddNode("a");
   const std::string hub = cluster.folder() + "/models/hub";
@@ -266,7 +266,7 @@ void ImportWhileMappedAndWritten(const std::string& folder, bool verify) {
 }
 
 // Their metadata holds the shards' names, which the second pass must know.
-TEST(Import, ShardsThatDisagreeAboutTheirMetadataCanBeVerified) {
+TEST(Import, ShardsWithDifferentMetadata_CanBeVerified) {
   TestCluster cluster;
   TestNode& a = cluster.AddNode("a");
   const std::string model = cluster.folder() + "/models/m";
@@ -278,13 +278,13 @@ TEST(Import, ShardsThatDisagreeAboutTheirMetadataCanBeVerified) {
 }
 
 // Size and mtime tell nothing of it where files are in memory.
-TEST(Import, AFileWrittenThroughAMappingIsNotStoredTornWhenItIsVerified) {
+TEST(Import, FileWrittenByMappingOnTmpfs_IsNotStoredTornIfVerified) {
   if (!IsOn("/dev/shm", {TMPFS_MAGIC})) GTEST_SKIP() << "/dev/shm is not tmpfs";
   const Folder folder("/dev/shm");
   ImportWhileMappedAndWritten(folder.path(), /*verify=*/true);
 }
 
-TEST(Import, AFileWrittenThroughAMappingIsNotStoredTornFromADisk) {
+TEST(Import, FileWrittenByMappingOnDisk_IsNotStoredTorn) {
   const Folder folder(fs::current_path());
   if (!IsOn(folder.path(), {EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC})) GTEST_SKIP() << "neither ext4 nor XFS";
   ImportWhileMappedAndWritten(folder.path(), /*verify=*/false);

@@ -12,7 +12,7 @@ namespace {
 namespace metrics = otel::metrics;
 using otel::testing::ReadGauge;
 
-TEST(NodeGauges, CountLeasesAndSessionsByTheirHolders) {
+TEST(NodeGauges, LeaseAndSessionGauges_CountByHolder) {
   TestCluster cluster;
   TestNode& a = cluster.AddNode("a", OnItsOwnHost);
   TestNode& b = cluster.AddNode("b", OnItsOwnHost);
@@ -62,7 +62,7 @@ TEST(NodeGauges, CountLeasesAndSessionsByTheirHolders) {
   EXPECT_TRUE(Eventually([&] { return leases("pull") == 0; }));
 }
 
-TEST(NodeGauges, TellOfTheDiskAndOfTheIngestsThatWait) {
+TEST(NodeGauges, DiskAndQueueGauges_ShowDiskBytesAndWaitingIngests) {
   TestCluster cluster;
   TestNode& a = cluster.AddNode("a");
   auto put = a.client().Import(

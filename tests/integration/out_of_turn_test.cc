@@ -139,7 +139,7 @@ class OutOfTurn : public ::testing::Test {
   std::unique_ptr<daemon::PeerClient> peer_;
 };
 
-TEST_F(OutOfTurn, AStaleRevisionMovesNoKey) {
+TEST_F(OutOfTurn, StaleRevision_DoesNotChangeKey) {
   ASSERT_TRUE(a_->client().BindKey(Soon(), "k", put_.artifact_id, 1).ok());
   for (const uint64_t stale : {uint64_t{0}, uint64_t{1}, uint64_t{3}, UINT64_MAX}) {
     EXPECT_EQ(a_->client().BindKey(Soon(), "k", put_.artifact_id, stale).status().code(),
@@ -155,7 +155,7 @@ TEST_F(OutOfTurn, AStaleRevisionMovesNoKey) {
   EXPECT_EQ(a_->client().ResolveKey(Soon(), "k")->revision, 2u);
 }
 
-TEST_F(OutOfTurn, ATransportThatEndsBeforeItBeganOrTwiceIsFine) {
+TEST_F(OutOfTurn, CompleteTransportBeforeRequestOrTwice_Succeeds) {
   ASSERT_EQ(Register("b", 1), absl::OkStatus());
   EXPECT_EQ(Complete("b", 1, "never-requested"), absl::OkStatus());
   const auto grant = RequestTransport("b", 1);
@@ -166,7 +166,7 @@ TEST_F(OutOfTurn, ATransportThatEndsBeforeItBeganOrTwiceIsFine) {
   EXPECT_EQ(Grants(), 0u);
 }
 
-TEST_F(OutOfTurn, ATransportIsEndedByItsReceiverOnly) {
+TEST_F(OutOfTurn, CompleteTransport_IsDeniedToOtherThanReceiver) {
   ASSERT_EQ(Register("b", 1), absl::OkStatus());
   ASSERT_EQ(Register("c", 1), absl::OkStatus());
   const auto grant = RequestTransport("b", 1);
@@ -175,7 +175,7 @@ TEST_F(OutOfTurn, ATransportIsEndedByItsReceiverOnly) {
   EXPECT_EQ(Grants(), 1u);
 }
 
-TEST_F(OutOfTurn, AReplacedIncarnationIsNotHeard) {
+TEST_F(OutOfTurn, CallsOfReplacedIncarnation_AreAborted) {
   ASSERT_EQ(Register("b", 7), absl::OkStatus());
   EXPECT_EQ(Register("b", 6).code(), absl::StatusCode::kAborted);
   EXPECT_EQ(Beat("b", 6).code(), absl::StatusCode::kAborted);
@@ -189,7 +189,7 @@ TEST_F(OutOfTurn, AReplacedIncarnationIsNotHeard) {
   EXPECT_EQ(Replicas(), 1u);
 }
 
-TEST_F(OutOfTurn, AnUpdateThatComesTwiceLateOrTooEarlyIsAppliedAtMostOnce) {
+TEST_F(OutOfTurn, RepeatedOrEarlyUpdate_IsNotAppliedAndGapRequestsInventory) {
   ASSERT_EQ(Register("b", 1), absl::OkStatus());
   ASSERT_TRUE(Update("b", 1, 1, {"r1"}).ok());
   ASSERT_EQ(Replicas(), 2u);
@@ -214,7 +214,7 @@ TEST_F(OutOfTurn, UnknownReplica_IsNotEvictedServedOrAttachedTo) {
             absl::StatusCode::kNotFound);
 }
 
-TEST_F(OutOfTurn, APullThatIsClosedBeforeItIsOpenedOrTwiceIsFineAndIsNotOpenedAgain) {
+TEST_F(OutOfTurn, ClosePullBeforeOpenOrTwice_SucceedsAndPullStaysClosed) {
   ASSERT_EQ(Register("b", 1), absl::OkStatus());
   EXPECT_EQ(ClosePull("never-opened"), absl::OkStatus());
   const auto grant = RequestTransport("b", 1);
@@ -229,7 +229,7 @@ TEST_F(OutOfTurn, APullThatIsClosedBeforeItIsOpenedOrTwiceIsFineAndIsNotOpenedAg
   EXPECT_EQ(a_->admin().GetStatus(Soon())->leases(), 0);
 }
 
-TEST_F(OutOfTurn, AGrantIsGoodForWhatItNamesOnly) {
+TEST_F(OutOfTurn, AlteredGrantOrOtherReceiver_CannotOpenPull) {
   ASSERT_EQ(Register("b", 1), absl::OkStatus());
   const auto grant = RequestTransport("b", 1);
   ASSERT_TRUE(grant.ok()) << grant.status();
@@ -246,7 +246,7 @@ TEST_F(OutOfTurn, AGrantIsGoodForWhatItNamesOnly) {
   EXPECT_EQ(OpenPull(*grant, grant->token(), "b"), absl::OkStatus());
 }
 
-TEST_F(OutOfTurn, AForgedGrantIsRefusedOverEachLaneAndNothingIsHeldForIt) {
+TEST_F(OutOfTurn, ForgedGrant_IsRefusedOnEachLaneAndHoldsNothing) {
   ASSERT_EQ(Register("b", 1), absl::OkStatus());
   const auto grant = RequestTransport("b", 1);
   ASSERT_TRUE(grant.ok()) << grant.status();
@@ -269,7 +269,7 @@ class LateGrant : public OutOfTurn {
   LateGrant() : OutOfTurn(absl::Seconds(1)) {}
 };
 
-TEST_F(LateGrant, IsRefusedOverEachLaneAndNothingIsHeldForIt) {
+TEST_F(LateGrant, ExpiredGrant_IsRefusedOnEachLaneAndHoldsNothing) {
   ASSERT_EQ(Register("b", 1), absl::OkStatus());
   const auto grant = RequestTransport("b", 1);
   ASSERT_TRUE(grant.ok()) << grant.status();
@@ -289,7 +289,7 @@ TEST_F(LateGrant, IsRefusedOverEachLaneAndNothingIsHeldForIt) {
   ExpectNothingHeldAndServed();
 }
 
-TEST_F(OutOfTurn, AGrantOfASourceThatWasRestartedIsRefusedByTheNewOne) {
+TEST_F(OutOfTurn, GrantFromBeforeSourceRestart_IsRefused) {
   ASSERT_EQ(Register("b", 1), absl::OkStatus());
   const auto grant = RequestTransport("b", 1);
   ASSERT_TRUE(grant.ok()) << grant.status();

@@ -65,7 +65,7 @@ class Partial : public ::testing::Test {
   std::string id_;
 };
 
-TEST_F(Partial, ChosenTensorsBringTheirChunksAloneAndAWholeGetTheRest) {
+TEST_F(Partial, GetOfChosenTensors_PullsOnlyTheirChunksAndFullGetTheRest) {
   auto some = Get(*b_, {"tensor.1", "tensor.[56]"});
   ASSERT_TRUE(some.ok()) << some.status();
   EXPECT_THAT(Shown(**some), ElementsAre("tensor.1", "tensor.5", "tensor.6"));
@@ -98,7 +98,7 @@ TEST_F(Partial, ChosenTensorsBringTheirChunksAloneAndAWholeGetTheRest) {
   EXPECT_THAT(Shown(**some), ElementsAre("tensor.1", "tensor.5", "tensor.6")) << "it is attached still";
 }
 
-TEST_F(Partial, AnAttachSaysWhatIsMissing) {
+TEST_F(Partial, AttachToPartialReplica_ErrorNamesMissingChunks) {
   auto some = Get(*b_, {"tensor.1"});
   ASSERT_TRUE(some.ok()) << some.status();
   auto peer = daemon::MakePeerClient(
@@ -117,7 +117,7 @@ TEST_F(Partial, AnAttachSaysWhatIsMissing) {
             absl::StatusCode::kFailedPrecondition);
 }
 
-TEST_F(Partial, AGetAfterACancelledOneBringsTheRest) {
+TEST_F(Partial, GetAfterCancelledGet_PullsOnlyTheRest) {
   b_->gate().Hold(/*pass=*/4);
   const auto cancelled = b_->client().StartGet(Soon(), id_, {});
   ASSERT_TRUE(Eventually([&] {
@@ -138,7 +138,7 @@ TEST_F(Partial, AGetAfterACancelledOneBringsTheRest) {
   EXPECT_EQ((*all)->transfer()->bytes + (*all)->transfer()->bytes_present, 8 * kChunk);
 }
 
-TEST_F(Partial, GivesToOthersWhatItHasWhileTheFirstSourceIsAway) {
+TEST_F(Partial, PartialReplica_ServesItsChunksWhileFirstSourceIsAway) {
   auto some = Get(*b_, {"tensor.[2-4]"});
   ASSERT_TRUE(some.ok()) << some.status();
   TestNode& c = cluster_.AddNode("c", OnItsOwnHost);
@@ -156,7 +156,7 @@ TEST_F(Partial, GivesToOthersWhatItHasWhileTheFirstSourceIsAway) {
   EXPECT_EQ((*all)->transfer()->bytes, 6 * kChunk);
 }
 
-TEST_F(Partial, GivesToOthersWhatItHasBesideOneThatHasAll) {
+TEST_F(Partial, PartialReplica_ServesBesideCompleteReplica) {
   ASSERT_TRUE(Get(*b_, {"tensor.[2-4]"}).ok());
   ASSERT_TRUE(Eventually([&] { return Served(*a_) == 3 * kChunk; })) << Served(*a_);
   TestNode& c = cluster_.AddNode("c", OnItsOwnHost);
@@ -174,7 +174,7 @@ TEST_F(Partial, GivesToOthersWhatItHasBesideOneThatHasAll) {
   EXPECT_TRUE(Eventually([&] { return Served(*a_) + Served(*b_) == 6 * kChunk; })) << "each chunk once";
 }
 
-TEST_F(Partial, IsNoCopyAndGoesWithItsArtifact) {
+TEST_F(Partial, PartialReplica_DoesNotCountAsCopyAndGoesWithArtifact) {
   ASSERT_TRUE(Get(*b_, {"tensor.1"}).ok());
   EXPECT_TRUE(Eventually([&] { return a_->admin().GetClusterStatus(Soon())->replicas() == 3; }));
   const std::string replica = OnlyReplica(*b_).replica_id();

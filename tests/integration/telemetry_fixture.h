@@ -144,8 +144,8 @@ class TelemetryFixture : public ::testing::Test {
     return false;
   }
   ::testing::AssertionResult AwaitMetric(const std::string& name, const otel::StringMap& labels,
-                                         double at_least = 1) const {
-    if (AwaitMetrics([&] { return Metric(name, labels) >= at_least; })) return ::testing::AssertionSuccess();
+                                         double min = 1) const {
+    if (AwaitMetrics([&] { return Metric(name, labels) >= min; })) return ::testing::AssertionSuccess();
     return ::testing::AssertionFailure()
            << name << " " << ::testing::PrintToString(labels) << " is " << Metric(name, labels);
   }

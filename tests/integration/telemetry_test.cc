@@ -171,7 +171,7 @@ TEST_F(AcceptanceCriteria, Logs_ARequestThatFailsIsALineOnEachProcessThatFailedI
   EXPECT_TRUE(AwaitLog(request, "StoreDaemon/MaterializeReplica failed: NOT_FOUND"));
 }
 
-TEST_F(AcceptanceCriteria, Logs_ATransferThatEndsIsALineOnBothOfItsEndsAndInTheGlobalStore) {
+TEST_F(AcceptanceCriteria, Logs_FinishedTransferIsLoggedAtBothEndsAndGlobalStore) {
   StartAll();
   TestNode& a = cluster_.AddNode("a");
   TestNode& far = cluster_.AddNode("far", OnItsOwnHost);
@@ -209,7 +209,7 @@ TEST_F(AcceptanceCriteria, Config_SamplingAndExportersDecideWhatIsSent) {
 }
 
 // "Client SDK default: OTel is disabled unless explicitly enabled."
-TEST_F(Compatibility, AClientSaysNothingUnlessAskedTo) {
+TEST_F(Compatibility, ClientByDefault_SendsNoTelemetry) {
   Start({});
   EXPECT_FALSE(telemetry_->enabled());
   EXPECT_FALSE(otel::IsTelemetryEnabled());
@@ -221,7 +221,7 @@ TEST_F(Compatibility, AClientSaysNothingUnlessAskedTo) {
 }
 
 // The example of client/README.md.
-TEST_F(Compatibility, AClientThatIsGivenTelemetrySaysWhatItDoesToItsEnd) {
+TEST_F(Compatibility, ClientWithTelemetry_SendsItsSpansBeforeItEnds) {
   TestNode& a = cluster_.AddNode("a");
   const client::PutResult put = Import(a, MakeChunkedArtifact(27, 3, kTestChunkBytes));
   const RequestContext request = Soon();
@@ -241,7 +241,7 @@ TEST_F(Compatibility, AClientThatIsGivenTelemetrySaysWhatItDoesToItsEnd) {
 }
 
 // "Default behavior is no-op if exporters are disabled or sampling=0."
-TEST_F(Compatibility, WithoutAnExporterOrSamplesSpansAreNotRecorded) {
+TEST_F(Compatibility, NoExporterOrSamplingZero_SpansAreNotRecorded) {
   Start(OtelConfig("enabled: true exporter: 'none'"));
   EXPECT_FALSE(telemetry_->enabled());
   EXPECT_FALSE(otel::Span("A/B").recording());
@@ -251,7 +251,7 @@ TEST_F(Compatibility, WithoutAnExporterOrSamplesSpansAreNotRecorded) {
 }
 
 // "Existing SC_TRACE_* macro semantics are preserved via the bridge."
-TEST_F(Compatibility, MacroScopesLastExactlyAsLongAsTheirBlocks) {
+TEST_F(Compatibility, TraceMacroScope_EndsWithItsBlock) {
   StartAll();
   const RequestContext request = Soon();
   {
@@ -274,7 +274,7 @@ TEST_F(Compatibility, MacroScopesLastExactlyAsLongAsTheirBlocks) {
 }
 
 // "Cross-language propagation uses W3C Trace Context; legacy code without OTel remains functional."
-TEST_F(Compatibility, ATraceOfAnotherProgramGoesOnAndOneThatWantsNoneIsNotForced) {
+TEST_F(Compatibility, TraceparentOfCaller_IsContinuedAndUnsampledStaysUnsampled) {
   StartAll();
   TestNode& a = cluster_.AddNode("a");
   const client::PutResult put = Import(a, MakeChunkedArtifact(14, 3, kTestChunkBytes));

@@ -186,7 +186,7 @@ TEST_F(AcceptanceCriteria, Traces_AnIngestIsLinkedToTheOneThatMadeItsSource) {
   expect_link(get(far, "cpu"), "StoreEngine/P2PIngest");
 }
 
-TEST_F(AcceptanceCriteria, Traces_AnEvictionIsATraceOfItsOwnLinkedToTheRequestThatNeededRoom) {
+TEST_F(AcceptanceCriteria, Traces_EvictionForRoomIsOwnTraceLinkedToItsRequest) {
   StartAll();
   constexpr uint64_t kLarge = 12;  // chunks: 12 MiB, of which the pool holds one beside the staging buffers
   const auto small_pool = [](daemon::DaemonOptions& options) { options.host_pool_bytes = 32 << 20; };
@@ -263,7 +263,7 @@ TEST_F(AcceptanceCriteria, Traces_SurviveARefetchAndAFallbackFromPeerToDisk) {
   EXPECT_TRUE(AwaitMetric("tc_p2p_refetched_chunks_total", {{"lane", "loopback"}, {"reason", "bad_digest"}}));
 }
 
-TEST_F(AcceptanceCriteria, Traces_ALaneThatCannotBeOpenedIsASpanThatFailedAndTheNextFollows) {
+TEST_F(AcceptanceCriteria, Traces_FailedLaneIsFailedSpanAndNextLaneFollows) {
   StartAll();
   TestNode& a = cluster_.AddNode("a");
   TestNode& b = cluster_.AddNode("b");

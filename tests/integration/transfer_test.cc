@@ -25,7 +25,7 @@ std::string Import(TestCluster& cluster, TestNode& node, const TestArtifact& art
   return put.ok() ? put->artifact_id : "";
 }
 
-TEST(Transfer, AnImportedModelIsMaterializedOverLoopbackOnAnotherHost) {
+TEST(Transfer, ImportedModel_IsMaterializedOnAnotherHost) {
   TestCluster cluster;
   TestNode& a = cluster.AddNode("a", OnItsOwnHost);
   TestNode& b = cluster.AddNode("b", OnItsOwnHost);
@@ -41,7 +41,7 @@ TEST(Transfer, AnImportedModelIsMaterializedOverLoopbackOnAnotherHost) {
   EXPECT_TRUE(Eventually([&] { return a.admin().GetClusterStatus(Soon())->active_grants() == 0; }));
 }
 
-TEST(Transfer, DaemonsOfOneHostAttachInsteadOfPulling) {
+TEST(Transfer, DaemonsOnSameHost_AttachInsteadOfPulling) {
   TestCluster cluster;
   TestNode& a = cluster.AddNode("a");
   TestNode& b = cluster.AddNode("b");
@@ -55,7 +55,7 @@ TEST(Transfer, DaemonsOfOneHostAttachInsteadOfPulling) {
   EXPECT_TRUE(Eventually([&] { return a.admin().GetStatus(Soon())->leases() == 0; }));
 }
 
-TEST(Transfer, AForcedLaneIsTheOneThatIsUsed) {
+TEST(Transfer, ForcedLane_IsUsedAndUnknownLaneIsRefused) {
   TestCluster cluster;
   TestNode& a = cluster.AddNode("a");
   TestNode& b = cluster.AddNode("b");
@@ -70,7 +70,7 @@ TEST(Transfer, AForcedLaneIsTheOneThatIsUsed) {
             absl::StatusCode::kInvalidArgument);
 }
 
-TEST(Transfer, AForcedLocalLaneFailsAcrossHostsAndSaysWhy) {
+TEST(Transfer, ForcedLocalLaneAcrossHosts_FailsAndNamesLane) {
   TestCluster cluster;
   TestNode& a = cluster.AddNode("a", OnItsOwnHost);
   TestNode& b = cluster.AddNode("b", OnItsOwnHost);
@@ -80,7 +80,7 @@ TEST(Transfer, AForcedLocalLaneFailsAcrossHostsAndSaysWhy) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("local"));
 }
 
-TEST(Transfer, WhenAttachingFailsThePullIsTheWayThatIsLeft) {
+TEST(Transfer, AttachOnSameHostFails_FallsBackToPull) {
   TestCluster cluster;
   TestNode& a = cluster.AddNode("a");
   // To the global store both are on one host; the receiver may not use the source's socket.
@@ -95,7 +95,7 @@ TEST(Transfer, WhenAttachingFailsThePullIsTheWayThatIsLeft) {
   EXPECT_TRUE(SameBytes((*pulled)->image(), artifact.image));
 }
 
-TEST(Transfer, AReplicaOnAGpuHasTheSameBytesAndCanServeOthers) {
+TEST(Transfer, GpuReplica_HasSameBytesAndServesOthers) {
   TestCluster cluster;
   TestNode& a = cluster.AddNode("a", OnItsOwnHost);
   TestNode& b = cluster.AddNode("b", OnItsOwnHost);
@@ -120,7 +120,7 @@ TEST(Transfer, AReplicaOnAGpuHasTheSameBytesAndCanServeOthers) {
   EXPECT_TRUE(SameBytes((*replica)->image(), artifact.image));
 }
 
-TEST(Transfer, AReplicaOnDiskServesOthersAndOutlivesItsDaemon) {
+TEST(Transfer, DiskReplica_SurvivesDaemonRestartAndServesOthers) {
   TestCluster cluster;
   TestNode& a = cluster.AddNode("a", OnItsOwnHost);
   TestNode& b = cluster.AddNode("b", OnItsOwnHost);
@@ -138,7 +138,7 @@ TEST(Transfer, AReplicaOnDiskServesOthersAndOutlivesItsDaemon) {
   EXPECT_EQ(held->front().location().kind(), v1::LOCATION_KIND_DISK);
 }
 
-TEST(Transfer, WithoutAnyReplicaTheFilesOfTheImportAreReadAgain) {
+TEST(Transfer, NoReplicaLeft_ImportedFilesAreReadAgain) {
   TestCluster cluster;
   TestNode& a = cluster.AddNode("a", OnItsOwnHost);
   const TestArtifact artifact = MakeChunkedArtifact(8, 5, kTestChunkBytes);
@@ -153,7 +153,7 @@ TEST(Transfer, WithoutAnyReplicaTheFilesOfTheImportAreReadAgain) {
   EXPECT_THAT(LanesOf((*replica)->transfer()), ElementsAre("disk"));
 }
 
-TEST(Transfer, FilesThatChangedSinceTheImportAreNoSource) {
+TEST(Transfer, FilesChangedSinceImport_AreNotUsedAsSource) {
   TestCluster cluster;
   TestNode& a = cluster.AddNode("a", OnItsOwnHost);
   const std::string id = Import(cluster, a, MakeChunkedArtifact(9, 5, kTestChunkBytes));
@@ -165,7 +165,7 @@ TEST(Transfer, FilesThatChangedSinceTheImportAreNoSource) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("no longer what was imported"));
 }
 
-TEST(Transfer, RequestsForOneReplicaShareOneTransfer) {
+TEST(Transfer, ConcurrentGetsOfOneReplica_ShareOneTransfer) {
   TestCluster cluster;
   TestNode& a = cluster.AddNode("a", OnItsOwnHost);
   TestNode& b = cluster.AddNode("b", OnItsOwnHost);

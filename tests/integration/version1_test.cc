@@ -47,7 +47,7 @@ class Version1 : public ::testing::Test {
   TestNode& b_ = cluster_.AddNode("b", OnItsOwnHost);
 };
 
-TEST_F(Version1, ContentThatIsImportedAgainKeepsItsIdAndTravels) {
+TEST_F(Version1, ReimportOfVersion1Artifact_KeepsItsIdAndTransfers) {
   const TestArtifact artifact = MakeChunkedArtifact(1, 3, kTestChunkBytes);
   const auto manifest = Publish(artifact);
   (void)Publish(MakeChunkedArtifact(2, 3, kTestChunkBytes));  // the same tensors, other bytes
@@ -64,7 +64,7 @@ TEST_F(Version1, ContentThatIsImportedAgainKeepsItsIdAndTravels) {
   EXPECT_EQ((*replica)->transfer()->verified_chunks, manifest->layout().chunk_count());
 }
 
-TEST_F(Version1, TheSameTensorsWithOtherBytesAreNew) {
+TEST_F(Version1, SameTensorsAsVersion1WithOtherBytes_GetNewId) {
   (void)Publish(MakeChunkedArtifact(1, 3, kTestChunkBytes));
   const TestArtifact other = MakeChunkedArtifact(2, 3, kTestChunkBytes);
   const auto put = a_.client().Import(Soon(), cluster_.WriteModel("model", other), {});

@@ -56,7 +56,7 @@ class Waiting : public ::testing::Test {
   std::string told_ ABSL_GUARDED_BY(mutex_);
 };
 
-TEST_F(Waiting, AGetRightAfterAnotherNodesReplicaBeganToFillWaitsForItAndSaysSo) {
+TEST_F(Waiting, GetDuringFillingOfOnlyReplica_WaitsAndReportsIt) {
   auto get = StartWaiting(Soon());
   ASSERT_TRUE(Eventually([&] { return !Told().empty(); }));
   EXPECT_THAT(Told(), HasSubstr("fill"));
@@ -67,7 +67,7 @@ TEST_F(Waiting, AGetRightAfterAnotherNodesReplicaBeganToFillWaitsForItAndSaysSo)
   EXPECT_TRUE(std::ranges::equal((*replica)->image(), artifact_.image));
 }
 
-TEST_F(Waiting, AGetEndsSoonAfterTheTransferThatItWaitedForFailed) {
+TEST_F(Waiting, AwaitedTransferFails_WaitingGetFailsBeforeItsDeadline) {
   auto get = StartWaiting(Soon());
   ASSERT_TRUE(Eventually([&] { return !Told().empty(); }));
   filling_->Cancel();
@@ -76,7 +76,7 @@ TEST_F(Waiting, AGetEndsSoonAfterTheTransferThatItWaitedForFailed) {
   EXPECT_FALSE(absl::IsDeadlineExceeded(status)) << status;
 }
 
-TEST_F(Waiting, AGetOfAnArtifactThatIsDeletedMeanwhileIsNotFound) {
+TEST_F(Waiting, ArtifactDeletedDuringWait_GetIsNotFound) {
   auto get = StartWaiting(Soon());
   ASSERT_TRUE(Eventually([&] { return !Told().empty(); }));
   ASSERT_TRUE(a_.admin().DeleteArtifact(Soon(), id_, /*delete_keys=*/false).ok());
@@ -85,7 +85,7 @@ TEST_F(Waiting, AGetOfAnArtifactThatIsDeletedMeanwhileIsNotFound) {
   b_.gate().Release();
 }
 
-TEST_F(Waiting, AGetThatWaitsGivesItsTurnToOthers) {
+TEST_F(Waiting, WaitingGet_DoesNotOccupyIngestSlot) {
   TestNode& d = cluster_.AddNode("d", [](daemon::DaemonOptions& options) {
     OnOneHost(options);
     options.max_concurrent_ingests = 1;
@@ -99,7 +99,7 @@ TEST_F(Waiting, AGetThatWaitsGivesItsTurnToOthers) {
   EXPECT_TRUE(get->Wait(SteadyNow() + absl::Seconds(30)).ok());
 }
 
-TEST(Restarted, AGetRightAfterTheGlobalStoresRestartWaitsForTheNodesToComeBack) {
+TEST(Restarted, GetAfterGlobalStoreRestart_WaitsForNodesToRegister) {
   TestCluster cluster;
   TestNode& a = cluster.AddNode("a", OnItsOwnHost);
   TestNode& b = cluster.AddNode("b", OnItsOwnHost);

@@ -13,7 +13,7 @@ Options Small(const std::string& directory) {
   return {.directory = directory, .artifacts = 1200, .nodes = 30, .steps = 3, .callers = 8, .samples = 50};
 }
 
-TEST(Scale, EveryStepFindsGrantsAndReconcilesWhatWasPublished) {
+TEST(Scale, EachStep_MeasuresResolveGrantAndReconcile) {
   const auto directory = TemporaryDirectory::Create("tensorcast-scale-test");
   ASSERT_TRUE(directory.ok()) << directory.status();
   const auto steps = RunFleet(Small((*directory)->path()));
@@ -33,7 +33,7 @@ TEST(Scale, EveryStepFindsGrantsAndReconcilesWhatWasPublished) {
   EXPECT_THAT(Table(*steps), ::testing::HasSubstr("1200      2400"));
 }
 
-TEST(Scale, ADatabaseThatIsNotEmptyIsNoticed) {
+TEST(Scale, DatabaseNotEmpty_RunFails) {
   const auto directory = TemporaryDirectory::Create("tensorcast-scale-test");
   ASSERT_TRUE(directory.ok()) << directory.status();
   Options options = Small((*directory)->path());
@@ -44,7 +44,7 @@ TEST(Scale, ADatabaseThatIsNotEmptyIsNoticed) {
   EXPECT_THAT(std::string(steps.status().message()), ::testing::HasSubstr("1200 artifacts"));
 }
 
-TEST(Scale, RefusesWhatMakesNoFleet) {
+TEST(Scale, OptionsWithoutValidFleet_AreRefused) {
   EXPECT_EQ(RunFleet({.directory = "/nonexistent", .nodes = 1}).status().code(),
             absl::StatusCode::kInvalidArgument);
 }

@@ -12,7 +12,7 @@
 namespace tensorcast::fan_out {
 namespace {
 
-TEST(Network, SharesAreWithinATwentiethOfMaxMinFairOnesAmongAHundredNodes) {
+TEST(Network, SharesOfHundredNodes_AreWithin5PercentOfMaxMinFair) {
   for (uint64_t seed = 1; seed <= 10; ++seed) {
     std::mt19937_64 random(seed);
     Network network;
@@ -36,7 +36,7 @@ TEST(Network, SharesAreWithinATwentiethOfMaxMinFairOnesAmongAHundredNodes) {
   }
 }
 
-TEST(Network, AFlowThatStopsGivesItsShareToOneThatStarts) {
+TEST(Network, StoppedFlow_GivesItsShareToNextStartedFlow) {
   Network network;
   const Network::Link link = network.AddLink(100);
   const Network::Way way = {link, Network::kNoLink, Network::kNoLink, Network::kNoLink};
@@ -56,12 +56,12 @@ TEST(Network, AFlowThatStopsGivesItsShareToOneThatStarts) {
 
 class EachScenario : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(EachScenario, EndsForAllOfEightNodesWithinItsTime) {
+TEST_P(EachScenario, FanOutToEightNodes_EndsWithinAllowedTime) {
   const Scenario scenario = MakeScenario(GetParam(), /*nodes=*/8, /*seed=*/1);
   const RunResult result = Simulate(scenario.plan);
   const std::vector<double> times = TimesOf(scenario.plan, result);
   ASSERT_FALSE(times.empty());
-  EXPECT_LE(times.back(), scenario.at_most) << TableRow(scenario, result);
+  EXPECT_LE(times.back(), scenario.max_time) << TableRow(scenario, result);
   for (size_t i = 1; i < result.replicas.size(); ++i) {
     EXPECT_FALSE(result.replicas[i].failed) << "node " << i;
     EXPECT_LE(result.replicas[i].requests, 7u) << "node " << i;
@@ -76,27 +76,27 @@ INSTANTIATE_TEST_SUITE_P(All, EachScenario, ::testing::ValuesIn(ScenarioNames())
   return name;
 });
 
-TEST(Simulator, TheBytesCrossTheNetworkToEachHostOnce) {
+TEST(Simulator, SeveralNodesPerHost_ImageReachesEachHostOnce) {
   const Scenario scenario = MakeScenario("hosts", /*nodes=*/40, /*seed=*/1);
   const RunResult result = Simulate(scenario.plan);
   const std::vector<double> images = ImagesOverTheWire(scenario.plan, result);
   ASSERT_EQ(images.size(), 5u);
   EXPECT_EQ(images.front(), 0) << "the source's own";
   for (const double of_host : images) EXPECT_LE(of_host, 1.05);
-  EXPECT_LE(TimesOf(scenario.plan, result).back(), scenario.at_most);
+  EXPECT_LE(TimesOf(scenario.plan, result).back(), scenario.max_time);
 }
 
-TEST(Simulator, WhenTheOneThatPullsForItsHostStopsAnotherTakesOverWithWhatThereIs) {
+TEST(Simulator, PullerOfHostStops_HostmateTakesOverItsChunks) {
   const Scenario scenario = MakeScenario("host stops", /*nodes=*/40, /*seed=*/1);
   const RunResult result = Simulate(scenario.plan);
   for (const ReplicaResult& node : result.replicas) EXPECT_FALSE(node.failed);
   EXPECT_LE(ImagesOverTheWire(scenario.plan, result).back(), 1.3);
-  EXPECT_LE(TimesOf(scenario.plan, result).back(), scenario.at_most);
+  EXPECT_LE(TimesOf(scenario.plan, result).back(), scenario.max_time);
 }
 
 // Of each image the same as of one alone over half the links: the receivers of one take no slots of the
 // other.
-TEST(Simulator, TwoImagesSideBySideAreDoneTogetherInTheTimeOfBothAndLeaveTheSourceOnceEach) {
+TEST(Simulator, TwoImagesAtOnce_EndTogetherAndLeaveSourceOnceEach) {
   const Scenario scenario = MakeScenario("two images", /*nodes=*/16, /*seed=*/1);
   const RunResult result = Simulate(scenario.plan);
   std::vector<double> last(scenario.plan.images);
@@ -115,7 +115,7 @@ TEST(Simulator, TwoImagesSideBySideAreDoneTogetherInTheTimeOfBothAndLeaveTheSour
   EXPECT_LE(TimesOf(scenario.plan, result).back(), 1.15);
 }
 
-TEST(Simulator, TheSamePlanGivesTheSameRun) {
+TEST(Simulator, SamePlan_GivesSameRun) {
   const Scenario scenario = MakeScenario("random arrivals", /*nodes=*/8, /*seed=*/7);
   const RunResult first = Simulate(scenario.plan);
   const RunResult second = Simulate(scenario.plan);

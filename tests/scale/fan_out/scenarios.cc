@@ -34,7 +34,7 @@ Scenario MakeScenario(std::string_view name, int nodes, uint64_t seed) {
   const bool few = nodes <= kFew;
   std::mt19937_64 random(seed);
   const auto fraction = [&random] { return static_cast<double>(random() % 1'000'000) / 1e6; };
-  Scenario scenario{.at_most = few ? 1.2 : 1.3};
+  Scenario scenario{.max_time = few ? 1.2 : 1.3};
   Plan& plan = scenario.plan;
   plan.name = absl::StrCat(name, ", ", nodes, " nodes");
   plan.seed = seed;
@@ -46,30 +46,30 @@ Scenario MakeScenario(std::string_view name, int nodes, uint64_t seed) {
   const double copy = CopyTime(plan);
   const auto receivers = std::span(plan.nodes).subspan(1);
   if (name == "slow nodes" || name == "silent slow nodes") {
-    scenario.at_most = few ? 1.3 : name == "slow nodes" ? 1.4 : 1.8;
+    scenario.max_time = few ? 1.3 : name == "slow nodes" ? 1.4 : 1.8;
     for (size_t i = 0; i < receivers.size(); i += 20) receivers[i].rate /= kSlower;
     for (NodePlan& node : plan.nodes) node.says_rate = name == "slow nodes";
   } else if (name == "crashes") {
-    scenario.at_most = 1.5;
+    scenario.max_time = 1.5;
     for (size_t i = few ? 2 : 50; i < receivers.size(); i += 100) receivers[i].crashes = copy * fraction();
   } else if (name == "random arrivals") {
     for (NodePlan& node : receivers) node.arrives = 2 * copy * fraction();
-    if (few) scenario.at_most = 1.3;
+    if (few) scenario.max_time = 1.3;
   } else if (name == "0.5 s apart") {
-    scenario.at_most = 1.25;
+    scenario.max_time = 1.25;
     for (size_t i = 0; i < receivers.size(); ++i) receivers[i].arrives = 0.5 * static_cast<double>(i);
   } else if (name == "thin racks") {
     // Each rack's uplink carries an eighth of what its nodes' links could, but what one of them could at
     // least.
-    scenario.at_most = 2;
+    scenario.max_time = 2;
     const int rack = few ? 4 : kRack;
     plan.rack_rate = FullRate(plan) * std::max(1, rack / 8);
     for (int node = 0; node < nodes; ++node) plan.nodes[node].rack = node / rack;
   } else if (name == "source killed") {
-    scenario.at_most = 1.6;
+    scenario.max_time = 1.6;
     plan.nodes.front().crashes_when_given = true;
   } else if (name == "store away") {
-    scenario.at_most = 1.4;
+    scenario.max_time = 1.4;
     plan.store_away_from = copy / 4;
     plan.store_away_until = copy / 4 + 10;
   } else if (name == "hosts" || name == "host stops") {
@@ -80,7 +80,7 @@ Scenario MakeScenario(std::string_view name, int nodes, uint64_t seed) {
     plan.report = 5e-3;
     if (name == "host stops") {
       plan.nodes[nodes - mates].stops = copy / 4;
-      scenario.at_most += few ? 0.5 : 1.0;
+      scenario.max_time += few ? 0.5 : 1.0;
     }
   } else if (name == "two images") {
     plan.images = 2;
@@ -140,7 +140,7 @@ std::string TableRow(const Scenario& scenario, const RunResult& result) {
   }
   return absl::StrFormat("| %s | %.2f | %.2f | %.2f | %.2f | %d | %.2f | %d | %.0f |\n", plan.name,
                          times[times.size() / 2], times[times.size() * 99 / 100], times.back(),
-                         scenario.at_most, failed, gave, requests, result.directory_mean_us);
+                         scenario.max_time, failed, gave, requests, result.directory_mean_us);
 }
 
 std::string Plot(const std::vector<std::pair<std::string, std::vector<double>>>& runs) {

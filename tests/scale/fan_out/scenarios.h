@@ -11,9 +11,9 @@ namespace tensorcast::fan_out {
 
 struct Scenario {
   Plan plan;
-  // In times of one copy of all images over one link: what all receivers that count are to be done within,
-  // from their own arrival. Those on slow links do not count; those that crash are not done at all.
-  double at_most = 0;
+  // Max time from a receiver's arrival until it is done, in times of one copy of all images over one link.
+  // It holds for all receivers but those on slow links and those that crash.
+  double max_time = 0;
 };
 
 std::vector<std::string> ScenarioNames();
