@@ -57,13 +57,13 @@ class ForeignMemory : public ::testing::Test {
   void* memory_ = nullptr;
 };
 
-TEST_F(ForeignMemory, IsCopiedOut) {
+TEST_F(ForeignMemory, ForeignMemory_CanBeCopiedToHost) {
   const absl::Status status = Read(there() + 256, kBytes - 256);
   ASSERT_TRUE(status.ok()) << status;
   EXPECT_TRUE(std::equal(bytes_.begin() + 256, bytes_.end(), read_.begin()));
 }
 
-TEST_F(ForeignMemory, IsCopiedOutOnlyWhereItIs) {
+TEST_F(ForeignMemory, CopyFromOutsideForeignMemory_IsRefused) {
   EXPECT_TRUE(absl::IsInvalidArgument(Read(there(), kBytes + 1)));
   EXPECT_TRUE(absl::IsInvalidArgument(Read(there(/*device=*/0), kBytes)));
   EXPECT_TRUE(absl::IsInvalidArgument(Read({.device = 1, .address = 4096}, 16)));
@@ -75,7 +75,7 @@ TEST_F(ForeignMemory, IsCopiedOutOnlyWhereItIs) {
   memory_ = nullptr;
 }
 
-TEST_F(ForeignMemory, IsNeitherWrittenNorDigested) {
+TEST_F(ForeignMemory, ForeignMemory_CanNeitherBeWrittenNorDigested) {
   EXPECT_TRUE(absl::IsInvalidArgument(stream_->CopyToDevice(there(), bytes_.data(), kBytes)));
   DigestBytes digest;
   const DeviceRange range{.begin = there(), .bytes = kBytes};
@@ -83,7 +83,7 @@ TEST_F(ForeignMemory, IsNeitherWrittenNorDigested) {
 }
 
 // That ours ends there is known, whatever else lies behind it.
-TEST_F(ForeignMemory, DoesNotContinueOurs) {
+TEST_F(ForeignMemory, CopyBeyondOwnAllocation_IsRefused) {
   const auto own = runtime_->Allocate(1, kBytes);
   ASSERT_TRUE(own.ok()) << own.status();
   EXPECT_TRUE(absl::IsInvalidArgument(Read(*own, kBytes + 1)));

@@ -63,7 +63,7 @@ class PoisonedDevice : public ::testing::Test {
       },                             \
       ::testing::ExitedWithCode(0), "")
 
-TEST_F(PoisonedDevice, IsUnhealthyFromThenOnWithTheFirstReason) {
+TEST_F(PoisonedDevice, PoisonedDevice_StaysUnhealthyWithFirstReason) {
   IN_ITS_OWN_PROCESS([this] {
     const auto runtime = Runtime();
     const DevicePtr memory = Allocate(*runtime, 0);
@@ -81,7 +81,7 @@ TEST_F(PoisonedDevice, IsUnhealthyFromThenOnWithTheFirstReason) {
   });
 }
 
-TEST_F(PoisonedDevice, LeavesTheOthersAlone) {
+TEST_F(PoisonedDevice, PoisonedDevice_LeavesOtherDevicesHealthy) {
   IN_ITS_OWN_PROCESS([this] {
     const auto runtime = Runtime();
     EXPECT_FALSE(Break(*runtime, Allocate(*runtime, 0)).ok());
@@ -97,7 +97,7 @@ TEST_F(PoisonedDevice, LeavesTheOthersAlone) {
   });
 }
 
-TEST_F(PoisonedDevice, TakesBackWhatWasThere) {
+TEST_F(PoisonedDevice, PoisonedDevice_StillFreesItsMemory) {
   IN_ITS_OWN_PROCESS([this] {
     const auto runtime = Runtime();
     const auto exporter = IpcPeer::Start("cuda", "export");

@@ -87,7 +87,7 @@ class Direct : public ::testing::Test {
   std::vector<TimelineEntry> seen_;  // at the end of the last get
 };
 
-TEST_F(Direct, BetweenPeersNothingButDigestsComesToTheHost) {
+TEST_F(Direct, CopyBetweenPeerGpus_OnlyDigestsReachHost) {
   StartWithModel();
   Get(1, nullptr);
   EXPECT_EQ(BytesOf(CopyDirection::kOnDevice), artifact_.image.size());
@@ -98,7 +98,7 @@ TEST_F(Direct, BetweenPeersNothingButDigestsComesToTheHost) {
   EXPECT_GT(streams.size(), 1u) << "several chunks under way";
 }
 
-TEST_F(Direct, WhereThereAreNoPeersAllGoesThroughTheHost) {
+TEST_F(Direct, GpusWithoutPeerAccess_CopyGoesThroughHost) {
   faults_->no_peers = true;
   StartWithModel();
   Get(1, nullptr);

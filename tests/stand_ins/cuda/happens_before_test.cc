@@ -11,20 +11,20 @@ using ::testing::IsEmpty;
 constexpr Access kWrite{.address = 1000, .bytes = 100, .write = true};
 constexpr Access kRead{.address = 1099, .bytes = 1};
 
-TEST(HappensBefore, OneStreamIsInOrder) {
+TEST(HappensBefore, OperationsOfOneStream_AreOrdered) {
   HappensBefore order;
   EXPECT_THAT(order.Enqueue(1, {kWrite}), IsEmpty());
   EXPECT_THAT(order.Enqueue(1, {kRead}), IsEmpty());
   EXPECT_THAT(order.Enqueue(1, {kWrite}), IsEmpty());
 }
 
-TEST(HappensBefore, TwoStreamsAreNot) {
+TEST(HappensBefore, WriteAndReadOnTwoStreams_IsConflict) {
   HappensBefore order;
   EXPECT_THAT(order.Enqueue(1, {kWrite}), IsEmpty());
   EXPECT_THAT(order.Enqueue(2, {kRead}), HasSubstr("operation 1 of stream 2 reads 1 bytes"));
 }
 
-TEST(HappensBefore, AWriteAfterAReadIsToWaitToo) {
+TEST(HappensBefore, UnorderedWriteAfterRead_IsConflict) {
   HappensBefore order;
   EXPECT_THAT(order.Enqueue(1, {kRead}), IsEmpty());
   EXPECT_THAT(order.Enqueue(2, {kRead}), IsEmpty()) << "two may read";
@@ -38,7 +38,7 @@ TEST(HappensBefore, OtherBytes_DoNotConflict) {
   EXPECT_THAT(order.Enqueue(2, {{.address = 990, .bytes = 10, .write = true}}), IsEmpty());
 }
 
-TEST(HappensBefore, AnEventOrdersWhatWasBeforeItAndNothingElse) {
+TEST(HappensBefore, Event_OrdersOnlyOperationsBeforeIt) {
   HappensBefore order;
   EXPECT_THAT(order.Enqueue(1, {kWrite}), IsEmpty());
   const HappensBefore::Clock event = order.Record(1);
@@ -47,7 +47,7 @@ TEST(HappensBefore, AnEventOrdersWhatWasBeforeItAndNothingElse) {
   EXPECT_THAT(order.Enqueue(1, {kWrite}), HasSubstr("stream 1 writes"));
 }
 
-TEST(HappensBefore, EventsAreOrderedThroughAThirdStream) {
+TEST(HappensBefore, EventsThroughThirdStream_OrderOperations) {
   HappensBefore order;
   EXPECT_THAT(order.Enqueue(1, {kWrite}), IsEmpty());
   order.Wait(2, order.Record(1));
@@ -56,14 +56,14 @@ TEST(HappensBefore, EventsAreOrderedThroughAThirdStream) {
   EXPECT_THAT(order.Enqueue(3, {kRead}), IsEmpty());
 }
 
-TEST(HappensBefore, WhatTheHostWaitedForIsBeforeAllThatItEnqueuesLater) {
+TEST(HappensBefore, HostWait_OrdersAllLaterOperations) {
   HappensBefore order;
   EXPECT_THAT(order.Enqueue(1, {kWrite}), IsEmpty());
   order.HostWaited(order.Record(1));
   EXPECT_THAT(order.Enqueue(2, {kWrite}), IsEmpty());
 }
 
-TEST(HappensBefore, MemoryIsGivenBackWhenItsOperationsWereWaitedFor) {
+TEST(HappensBefore, ReleaseBeforeOperationsWereAwaited_IsConflict) {
   HappensBefore order;
   EXPECT_THAT(order.Enqueue(1, {kWrite}), IsEmpty());
   EXPECT_THAT(order.Release(1050, 1), HasSubstr("no call has waited"));

@@ -91,7 +91,7 @@ Engine EngineOf(const std::vector<TimelineEntry>& timeline, CopyDirection direct
   return engine;
 }
 
-TEST(Overlap, ThreeStagesOfEqualSpeedTakeLittleMoreThanOne) {
+TEST(Overlap, ThreeStagesOfEqualSpeed_OverlapIntoTimeOfOne) {
   const std::string faults_path = ::testing::TempDir() + "/overlap-speeds";
   const std::string timeline_path = ::testing::TempDir() + "/overlap-timeline";
   unlink(timeline_path.c_str());

@@ -63,7 +63,7 @@ class Strictness : public ::testing::Test {
   }
 };
 
-TEST_F(Strictness, TheHostCannotTouchDeviceMemory) {
+TEST_F(Strictness, HostAccessToDeviceMemory_KillsProcess) {
   EXPECT_EXIT(
       {
         volatile char* const memory = static_cast<char*>(Memory());
@@ -72,7 +72,7 @@ TEST_F(Strictness, TheHostCannotTouchDeviceMemory) {
       [](int status) { return !WIFEXITED(status) || WEXITSTATUS(status) != 0; }, "");
 }
 
-TEST_F(Strictness, TwoStreamsOnTheSameBytesNeedAnOrder) {
+TEST_F(Strictness, UnorderedStreamsOnSameBytes_KillProcess) {
   EXPECT_DEATH(
       {
         void* const memory = Memory();
@@ -82,7 +82,7 @@ TEST_F(Strictness, TwoStreamsOnTheSameBytesNeedAnOrder) {
       "cuda stand-in: .*nothing says which comes first");
 }
 
-TEST_F(Strictness, AnEventIsOne) {
+TEST_F(Strictness, EventBetweenStreams_OrdersThem) {
   IN_ITS_OWN_PROCESS([] {
     void* const memory = Memory();
     const cudaStream_t up = NewStream();
@@ -98,7 +98,7 @@ TEST_F(Strictness, AnEventIsOne) {
   });
 }
 
-TEST_F(Strictness, MemoryIsNotFreedUnderACopy) {
+TEST_F(Strictness, FreeDuringCopy_KillsProcess) {
   EXPECT_DEATH(
       {
         void* const memory = Memory();
@@ -108,7 +108,7 @@ TEST_F(Strictness, MemoryIsNotFreedUnderACopy) {
       "cuda stand-in: memory is given back while operation 1 of stream 1 writes");
 }
 
-TEST_F(Strictness, ACallIsMadeWithItsDeviceCurrent) {
+TEST_F(Strictness, CallWithOtherCurrentDevice_KillsProcess) {
   EXPECT_DEATH(
       {
         void* const memory = Memory();
@@ -126,7 +126,7 @@ TEST_F(Strictness, ACallIsMadeWithItsDeviceCurrent) {
       "cudaMemcpyAsync on a stream of the host's GPU 0");
 }
 
-TEST_F(Strictness, AHandleExposesWholeAllocationsAndNothingElse) {
+TEST_F(Strictness, IpcHandleOfPartialAllocationUnit_KillsProcess) {
   EXPECT_DEATH(
       {
         cudaIpcMemHandle_t handle;
@@ -139,7 +139,7 @@ TEST_F(Strictness, UseOfTheDefaultStream_Dies) {
   EXPECT_DEATH(Upload(Memory(), nullptr), "the default stream is used");
 }
 
-TEST_F(Strictness, AForkedChildHasNoDevices) {
+TEST_F(Strictness, ForkedChild_HasNoDevices) {
   IN_ITS_OWN_PROCESS([] {
     void* const memory = Memory();
     const pid_t child = fork();
@@ -154,7 +154,7 @@ TEST_F(Strictness, AForkedChildHasNoDevices) {
   });
 }
 
-TEST_F(Strictness, MemoryOfAProcessThatEndedIsFreeAgain) {
+TEST_F(Strictness, MemoryOfKilledProcess_IsFreed) {
   EXPECT_EXIT(
       {
         Memory();
@@ -169,7 +169,7 @@ TEST_F(Strictness, MemoryOfAProcessThatEndedIsFreeAgain) {
   });
 }
 
-TEST_F(Strictness, ABrokenDeviceStaysBrokenAndAnotherDoesNot) {
+TEST_F(Strictness, BrokenDevice_StaysBrokenAndOtherDeviceWorks) {
   const std::string path = ::testing::TempDir() + "/strictness-faults";
   setenv(kDeviceFaultsVariable, path.c_str(), 1);
   IN_ITS_OWN_PROCESS([&path] {
@@ -207,7 +207,7 @@ class Launches : public Strictness {
   static constexpr char kStub = 0;
 };
 
-TEST_F(Launches, AreOfKernelsThatTheProgramHas) {
+TEST_F(Launches, LaunchOfUnregisteredKernelOrWrongSize_Fails) {
   IN_ITS_OWN_PROCESS([] {
     void* const memory = Memory();
     const cudaStream_t stream = NewStream();
@@ -225,7 +225,7 @@ TEST_F(Launches, AreOfKernelsThatTheProgramHas) {
       "is launched with 1 blocks of 32 threads");
 }
 
-TEST_F(Launches, TouchMemoryOfTheirGpuInAnOrder) {
+TEST_F(Launches, KernelOnOtherGpusMemoryOrUnordered_KillsProcess) {
   EXPECT_DEATH(
       {
         Register();
@@ -244,7 +244,7 @@ TEST_F(Launches, TouchMemoryOfTheirGpuInAnOrder) {
       "nothing says which comes first");
 }
 
-TEST_F(Strictness, ACopyBetweenGpusIsStraightForPeersAlone) {
+TEST_F(Strictness, CopyBetweenGpus_IsDirectOnlyForPeers) {
   const std::string timeline = ::testing::TempDir() + "/strictness-peers";
   setenv(kTimelineVariable, timeline.c_str(), 1);
   IN_ITS_OWN_PROCESS([&] {
@@ -271,7 +271,7 @@ TEST_F(Strictness, ACopyBetweenGpusIsStraightForPeersAlone) {
   unlink(timeline.c_str());
 }
 
-TEST_F(Strictness, TheTimelineTellsWhatRanWhenAndHowFast) {
+TEST_F(Strictness, Timeline_ShowsSequentialCopiesAtConfiguredSpeed) {
   const std::string faults_path = ::testing::TempDir() + "/strictness-speeds";
   const std::string timeline = ::testing::TempDir() + "/strictness-timeline";
   setenv(kDeviceFaultsVariable, faults_path.c_str(), 1);

@@ -81,7 +81,7 @@ class NcclStrictness : public ::testing::Test {
   void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
 };
 
-TEST_F(NcclStrictness, RanksThatBroadcastDifferentThings) {
+TEST_F(NcclStrictness, RanksWithDifferentBroadcasts_KillProcess) {
   EXPECT_DEATH(
       {
         RawRanks ranks;
@@ -104,7 +104,7 @@ TEST_F(NcclStrictness, RanksThatBroadcastDifferentThings) {
       "nccl stand-in: collective 1 of rank");
 }
 
-TEST_F(NcclStrictness, ACallWhileAnotherIsInProgress) {
+TEST_F(NcclStrictness, CallDuringAnotherCallOfSameRank_KillsProcess) {
   EXPECT_DEATH(
       {
         RawRanks ranks;
@@ -114,7 +114,7 @@ TEST_F(NcclStrictness, ACallWhileAnotherIsInProgress) {
       "ncclBroadcast of rank 0 while a call before it is in progress");
 }
 
-TEST_F(NcclStrictness, ACommunicatorThatIsGone) {
+TEST_F(NcclStrictness, AbortOfAbortedCommunicator_KillsProcess) {
   EXPECT_DEATH(
       {
         const RawRanks ranks;
@@ -124,7 +124,7 @@ TEST_F(NcclStrictness, ACommunicatorThatIsGone) {
       "ncclCommAbort of a communicator that is not, or not any more");
 }
 
-TEST_F(NcclStrictness, DestroyingWithoutFinalizing) {
+TEST_F(NcclStrictness, DestroyWithoutFinalize_KillsProcess) {
   EXPECT_DEATH(
       {
         const RawRanks ranks;
@@ -133,7 +133,7 @@ TEST_F(NcclStrictness, DestroyingWithoutFinalizing) {
       "rank 0 is destroyed before ncclCommFinalize is done");
 }
 
-TEST_F(NcclStrictness, ARankThatJoinsTwiceOrAnotherGroup) {
+TEST_F(NcclStrictness, RankThatJoinsTwiceOrWithOtherSize_KillsProcess) {
   EXPECT_DEATH(
       {
         RawRanks ranks;
@@ -150,7 +150,7 @@ TEST_F(NcclStrictness, ARankThatJoinsTwiceOrAnotherGroup) {
       "rank 2 joins a communicator of 3 ranks, another rank one of 2");
 }
 
-TEST_F(NcclStrictness, MemoryUnderABroadcast) {
+TEST_F(NcclStrictness, FreeDuringBroadcast_KillsProcess) {
   EXPECT_DEATH(
       {
         RawRanks ranks;
@@ -213,7 +213,7 @@ class NcclFaultsTest : public ::testing::Test {
 std::string* NcclFaultsTest::path_ = nullptr;
 std::shared_ptr<NcclFaults>* NcclFaultsTest::faults_ = nullptr;
 
-TEST_F(NcclFaultsTest, ALibraryThatIsTooOldIsNone) {
+TEST_F(NcclFaultsTest, NcclTooOld_IsUnavailable) {
   faults().version = NCCL_VERSION(2, 17, 1);
   const absl::Status status = LoadNccl(TENSORCAST_TEST_NCCL, devices_.get()).status();
   faults().version = 0;
@@ -221,7 +221,7 @@ TEST_F(NcclFaultsTest, ALibraryThatIsTooOldIsNone) {
   EXPECT_THAT(status.message(), ::testing::HasSubstr("older than 2.18"));
 }
 
-TEST_F(NcclFaultsTest, AnErrorThatComesLateEndsTheWait) {
+TEST_F(NcclFaultsTest, LateNcclError_EndsBroadcastWait) {
   const auto communicator = Join();
   ASSERT_TRUE(communicator.ok()) << communicator.status();
   faults().late_error = 1 << 1;
@@ -231,7 +231,7 @@ TEST_F(NcclFaultsTest, AnErrorThatComesLateEndsTheWait) {
   EXPECT_EQ(faults().hanging.load(), 0u) << "it was aborted";
 }
 
-TEST_F(NcclFaultsTest, ARankThatHangsInTheMiddleEndsWithTheContext) {
+TEST_F(NcclFaultsTest, RankHangsInBroadcast_CancellationEndsIt) {
   const auto communicator = Join();
   ASSERT_TRUE(communicator.ok()) << communicator.status();
   faults().hang = 1 << 0;
@@ -248,7 +248,7 @@ TEST_F(NcclFaultsTest, ARankThatHangsInTheMiddleEndsWithTheContext) {
   EXPECT_EQ(Broadcast(**another, RequestContext::Background(kPlenty)), absl::OkStatus());
 }
 
-TEST_F(NcclFaultsTest, AbortFreesARankThatHangs) {
+TEST_F(NcclFaultsTest, RankHangsInBroadcast_AbortEndsIt) {
   const auto communicator = Join();
   ASSERT_TRUE(communicator.ok()) << communicator.status();
   faults().hang = 1 << 1;
@@ -260,7 +260,7 @@ TEST_F(NcclFaultsTest, AbortFreesARankThatHangs) {
   EXPECT_EQ(status.code(), absl::StatusCode::kCancelled) << status;
 }
 
-TEST_F(NcclFaultsTest, ARankThatHangsWhileItJoinsEndsWithTheContext) {
+TEST_F(NcclFaultsTest, RankHangsWhileJoining_DeadlineEndsIt) {
   faults().hang_join = 1 << 1;
   EXPECT_EQ(Join(absl::Milliseconds(50)).status().code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_EQ(faults().hanging.load(), 0u) << "it was aborted";
