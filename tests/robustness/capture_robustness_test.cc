@@ -118,7 +118,7 @@ class Capture : public RobustnessTest {
   std::unique_ptr<Network> network_;
 };
 
-TEST_F(Capture, WithCertificatesNothingIsHeard) {
+TEST_F(Capture, CaptureWithCertificates_ShowsNoModelBytesTokensOrNames) {
   Heard heard;
   ASSERT_NO_FATAL_FAILURE(HearAPull(/*secured=*/true, heard));
   if (IsSkipped()) return;
@@ -129,7 +129,7 @@ TEST_F(Capture, WithCertificatesNothingIsHeard) {
   EXPECT_FALSE(heard.name);
 }
 
-TEST_F(Capture, WithoutCertificatesAllIsHeard) {
+TEST_F(Capture, CaptureWithoutCertificates_ShowsModelBytesTokensAndNames) {
   Heard heard;
   ASSERT_NO_FATAL_FAILURE(HearAPull(/*secured=*/false, heard));
   if (IsSkipped()) return;

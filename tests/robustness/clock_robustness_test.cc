@@ -46,7 +46,7 @@ class ClockSet : public RobustnessTest {
   std::optional<SettableClock> clock_;
 };
 
-TEST_F(ClockSet, OnASourcesHostItsGrantsStayGoodAndItStaysRegistered) {
+TEST_F(ClockSet, ClockSetOnSourcesHost_GrantsStayValidAndNodeRegistered) {
   ClusterOptions options = FastOptions();
   options.daemon_environments = {clock_->environment()};
   ASSERT_NO_FATAL_FAILURE(StartRobustCluster(options));
@@ -59,7 +59,7 @@ TEST_F(ClockSet, OnASourcesHostItsGrantsStayGoodAndItStaysRegistered) {
             std::string::npos);
 }
 
-TEST_F(ClockSet, OnAReceiversHostNothingEndsEarly) {
+TEST_F(ClockSet, ClockSetOnReceiversHost_NothingEndsEarly) {
   ClusterOptions options = FastOptions();
   options.daemon_environments = {{}, clock_->environment()};
   ASSERT_NO_FATAL_FAILURE(StartRobustCluster(options));
@@ -83,7 +83,7 @@ TEST_F(ClockSet, OnGlobalStoresHost_NoNodeExpiresAndGrantsStayGood) {
             std::string::npos);
 }
 
-TEST_F(ClockSet, AfterARestartTheStoredTimesOfTheFutureDoNoHarm) {
+TEST_F(ClockSet, StoredTimesInTheFuture_GlobalStoreStillRestarts) {
   ClusterOptions options = FastOptions();
   options.global_store_environment = clock_->environment();
   ASSERT_NO_FATAL_FAILURE(StartRobustCluster(options));

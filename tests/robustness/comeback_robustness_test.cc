@@ -136,7 +136,7 @@ class Comeback : public RobustnessTest {
   }
 };
 
-TEST_F(Comeback, WhatWasReadyIsThereAgainHoweverTheDaemonEnded) {
+TEST_F(Comeback, DaemonRestart_ReadyReplicaIsThereAgain) {
   StartKept();
   const std::string model = MakeModel("model.safetensors", 20 << 20);
   TC_ASSERT_OK(Import(0, "m", model).status());
@@ -148,7 +148,7 @@ TEST_F(Comeback, WhatWasReadyIsThereAgainHoweverTheDaemonEnded) {
   }
 }
 
-TEST_F(Comeback, WhatWasDroppedIsNotThereAgain) {
+TEST_F(Comeback, DaemonRestart_DroppedReplicaStaysGone) {
   StartKept();
   const std::string model = MakeModel("model.safetensors", 20 << 20);
   TC_ASSERT_OK_AND_ASSIGN(const auto put, Import(0, "m", model));
@@ -158,7 +158,7 @@ TEST_F(Comeback, WhatWasDroppedIsNotThereAgain) {
   TC_ASSERT_OK(AwaitReplicas(0, put.artifact_id, 0));
 }
 
-TEST_F(Comeback, WithItsKeeperKilledTooTheDaemonStartsEmpty) {
+TEST_F(Comeback, DaemonAndKeeperKilled_DaemonStartsEmpty) {
   StartKept();
   const std::string model = MakeModel("model.safetensors", 20 << 20);
   TC_ASSERT_OK_AND_ASSIGN(const auto put, Import(0, "m", model));
@@ -175,7 +175,7 @@ TEST_F(Comeback, WithItsKeeperKilledTooTheDaemonStartsEmpty) {
   }
 }
 
-TEST_F(Comeback, AKeeperThatIsKilledIsReplacedAndToldEverything) {
+TEST_F(Comeback, KilledKeeper_IsReplacedAndHoldsAllSegments) {
   StartKept();
   const std::string model = MakeModel("model.safetensors", 20 << 20);
   TC_ASSERT_OK(Import(0, "m", model).status());
@@ -195,7 +195,7 @@ TEST_F(Comeback, AKeeperThatIsKilledIsReplacedAndToldEverything) {
   ExpectHere("m", model);
 }
 
-TEST_F(Comeback, ABitThatFlippedIsFoundAndTheReplicaIsNotServed) {
+TEST_F(Comeback, BitFlippedInKeptReplica_IsDetectedAndNotServed) {
   StartKept();
   const std::string model = MakeModel("model.safetensors", 20 << 20);
   TC_ASSERT_OK(Import(0, "m", model).status());
@@ -207,7 +207,7 @@ TEST_F(Comeback, ABitThatFlippedIsFoundAndTheReplicaIsNotServed) {
   EXPECT_THAT(FileTail(cluster_->daemon_directory(0) + "/log", 100), HasSubstr("does not match its digests"));
 }
 
-TEST_F(Comeback, AClientThatWasAttachedGoesOnReadingWhatItHadThoughThePoolFillsWithOthers) {
+TEST_F(Comeback, AttachedClient_KeepsItsBytesAfterRestartAndFullPool) {
   StartKept();
   const std::string model = MakeModel("model.safetensors", 20 << 20);
   TC_ASSERT_OK(Import(0, "m", model).status());
@@ -222,7 +222,7 @@ TEST_F(Comeback, AClientThatWasAttachedGoesOnReadingWhatItHadThoughThePoolFillsW
 
 bool HoldsSegments(const v1::KeptPool& kept) { return kept.read_only_bytes() > 0; }
 
-TEST_F(Comeback, WhatAProcessIsAttachedToStaysUntilItIsGone) {
+TEST_F(Comeback, SegmentsThatAProcessMaps_StayUntilTheProcessEnds) {
   StartKept();
   const std::string model = MakeModel("model.safetensors", 20 << 20);
   TC_ASSERT_OK_AND_ASSIGN(const auto put, Import(0, "m", model));
@@ -239,7 +239,7 @@ TEST_F(Comeback, WhatAProcessIsAttachedToStaysUntilItIsGone) {
   TC_ASSERT_OK(AwaitKept([](const v1::KeptPool& kept) { return !HoldsSegments(kept); }));
 }
 
-TEST_F(Comeback, WhatIsMappedThoughItIsNotServedIsTakenFromThePool) {
+TEST_F(Comeback, MappedButUnservedMemory_CountsAgainstThePool) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root, to write to another process and to see what it maps";
   StartKept();
   const std::string model = MakeModel("model.safetensors", 20 << 20);
@@ -292,7 +292,7 @@ TEST_F(Comeback, SmallerPool_RefusesToDropKeptReplicasUnlessTold) {
   EXPECT_LT(here, 4);
 }
 
-TEST_F(Comeback, APoolOfAnotherSizeTakesBackWhatItHasRoomFor) {
+TEST_F(Comeback, RestartWithOtherPoolSize_KeepsReplicasThatFit) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root, to see what another process maps";
   StartKept();
   for (int i = 0; i < 4; ++i) {
@@ -324,7 +324,7 @@ TEST_F(Comeback, APoolOfAnotherSizeTakesBackWhatItHasRoomFor) {
   TC_ASSERT_OK(AwaitKept([](const v1::KeptPool& kept) { return kept.unserved_bytes() == 0; }));
 }
 
-TEST_F(Comeback, WhatWasBeingFilledIsGoneAndItsMemoryIsFree) {
+TEST_F(Comeback, DaemonKilledDuringIngest_FillingReplicaIsGoneAndFreed) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root, to see what another process maps";
   ClusterOptions options = KeptOptions();
   options.daemons = 2;
@@ -391,7 +391,7 @@ TEST_F(Comeback, WhatWasBeingFilledIsGoneAndItsMemoryIsFree) {
   ExpectHere("m", model);
 }
 
-TEST_F(Comeback, WhatIsKeptIsCopiedToAGpu) {
+TEST_F(Comeback, KeptReplica_IsCopiedToGpuAfterRestart) {
   StartKept();
   const std::string model = MakeModel("model.safetensors", 20 << 20);
   TC_ASSERT_OK(Import(0, "m", model).status());
@@ -410,7 +410,7 @@ TEST_F(Comeback, WhatIsKeptIsCopiedToAGpu) {
   EXPECT_THAT(FileTail(cluster_->daemon_directory(0) + "/log", 200), Not(HasSubstr("are slower")));
 }
 
-TEST_F(Comeback, AClientTakesItsLeaseAgainByItself) {
+TEST_F(Comeback, DaemonRestart_ClientRenewsItsLease) {
   StartKept();
   const std::string model = MakeModel("model.safetensors", 20 << 20);
   TC_ASSERT_OK_AND_ASSIGN(const auto put, Import(0, "m", model));
@@ -438,7 +438,7 @@ UniqueFd FileOf(std::string_view bytes) {
 }
 
 // What the keeper has is replaced by something else before the daemon comes back.
-TEST_F(Comeback, WhatIsNoTableOrNoSegmentIsLetGo) {
+TEST_F(Comeback, InvalidKeptRecordOrSegment_IsDropped) {
   StartKept();
   const std::string model = MakeModel("model.safetensors", 20 << 20);
   TC_ASSERT_OK(Import(0, "m", model).status());
@@ -484,7 +484,7 @@ int Rounds(int otherwise) {
 }
 
 // Records come and go all the time, and the moment of the kill is any.
-TEST_F(Comeback, WhatIsServedMatchesWhereverTheDaemonAndItsKeeperWereKilled) {
+TEST_F(Comeback, KillsOfDaemonAndKeeperUnderLoad_ServedBytesMatch) {
   StartKept();
   std::vector<std::string> models;
   std::vector<std::string> artifacts;
@@ -522,7 +522,7 @@ TEST_F(Comeback, WhatIsServedMatchesWhereverTheDaemonAndItsKeeperWereKilled) {
   }
 }
 
-TEST_F(Comeback, UnderLoadEveryByteIsRightAfterEachKill) {
+TEST_F(Comeback, DaemonKillsUnderLoad_AttachedAndNewReplicasMatch) {
   StartKept();
   const int rounds = Rounds(8);
   const std::string model = MakeModel("model.safetensors", 20 << 20);

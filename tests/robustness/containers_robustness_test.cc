@@ -56,14 +56,14 @@ class Containers : public RobustnessTest {
   }
 };
 
-TEST_F(Containers, AClientInOneIsServedAndItsLeasesEndWithIt) {
+TEST_F(Containers, ClientInContainer_IsServedAndItsLeasesEndWithIt) {
   if (!CanContain()) GTEST_SKIP() << "no PID and user namespaces here: this test needs `unshare`";
   ASSERT_NO_FATAL_FAILURE(StartRobustCluster(FastOptions()));
   TC_ASSERT_OK(Import(0, "m", MakeModel("model.safetensors", 4 << 20)).status());
   ExpectHeldUntilKilled(/*contained=*/true);
 }
 
-TEST_F(Containers, DaemonsInThemServeClientsOutsideAndInOthersAndEachOther) {
+TEST_F(Containers, DaemonsInContainers_ServeClientsAnywhereAndEachOther) {
   if (!CanContain()) GTEST_SKIP() << "no PID and user namespaces here: this test needs `unshare`";
   ClusterOptions options = FastOptions();
   options.binary = Contained("tensorcast", options.binary);

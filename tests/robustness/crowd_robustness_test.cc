@@ -22,7 +22,7 @@ class Crowd : public RobustnessTest {
   }
 };
 
-TEST_F(Crowd, TwoHundredLeasesOfTwentyProcessesEndWithTheirProcesses) {
+TEST_F(Crowd, TwoHundredLeasesOfTwentyProcesses_EndWithTheirProcesses) {
   ClusterOptions options = FastOptions();
   options.daemons = 1;
   ASSERT_NO_FATAL_FAILURE(StartRobustCluster(options));

@@ -49,7 +49,7 @@ class FaultyDevices : public RobustnessTest {
   std::string artifact_;
 };
 
-TEST_F(FaultyDevices, AGpuThatIsOutOfMemoryFailsTheGetAndSaysSo) {
+TEST_F(FaultyDevices, GpuOutOfMemory_GetFailsAndNamesGpu) {
   faults_[1]->fail_allocations = 1;
   const auto got = client(1).Get(Context(), "m", OnGpu());
   EXPECT_EQ(got.status().code(), absl::StatusCode::kResourceExhausted) << got.status();
@@ -58,7 +58,7 @@ TEST_F(FaultyDevices, AGpuThatIsOutOfMemoryFailsTheGetAndSaysSo) {
   ExpectNothingIsLeftAndItWorks();
 }
 
-TEST_F(FaultyDevices, ACopyThatFailsOnItsWayToTheGpuMakesNoReplica) {
+TEST_F(FaultyDevices, FirstCopyToGpuFails_NoReplicaIsMade) {
   faults_[1]->fail_copies = 1;
   const auto got = client(1).Get(Context(), "m", OnGpu());
   EXPECT_FALSE(got.ok());
@@ -66,7 +66,7 @@ TEST_F(FaultyDevices, ACopyThatFailsOnItsWayToTheGpuMakesNoReplica) {
   ExpectNothingIsLeftAndItWorks();
 }
 
-TEST_F(FaultyDevices, ACopyThatFailsInTheMiddleMakesNoReplicaEither) {
+TEST_F(FaultyDevices, LaterCopyToGpuFails_NoReplicaIsMade) {
   HoldCopies(*faults_[1]);
   auto pending = client(1).StartGet(Context(), "m", OnGpu());
   TC_ASSERT_OK(AwaitHeldCopy(*faults_[1]));
@@ -102,7 +102,7 @@ TEST_F(FaultyDevices, SourceWithUnreadableGpu_ServesNothingWrong) {
   TC_ASSERT_OK(Compare(*again, model_).status());
 }
 
-TEST_F(FaultyDevices, AGpuThatBreaksDuringAGetIsUnhealthyAndTheNodeGoesOn) {
+TEST_F(FaultyDevices, GpuBreaksDuringGet_IsUnhealthyAndNodeServesElsewhere) {
   const client::GetOptions on_other_gpu{.location = "gpu:1", .lane = "tcp"};
   const std::string second = MakeModel("second.safetensors", 24 << 20, /*shards=*/1, /*seed=*/2);
   TC_ASSERT_OK_AND_ASSIGN(const auto put, Import(0, "n", second));

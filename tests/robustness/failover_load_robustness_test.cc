@@ -112,7 +112,7 @@ class FailoverUnderLoad : public RobustnessTest {
   std::unique_ptr<chaos::KeyLoad> load_;
 };
 
-TEST_F(FailoverUnderLoad, ALeaderThatIsKilledIsFollowed) {
+TEST_F(FailoverUnderLoad, LeaderKilled_NextLeaderTakesOverWithoutLoss) {
   ASSERT_NO_FATAL_FAILURE(StartUnderLoad());
   for (int round = 0; round < 2; ++round) {
     TC_ASSERT_OK(cluster_->AwaitLeader(Soon()));
@@ -124,7 +124,7 @@ TEST_F(FailoverUnderLoad, ALeaderThatIsKilledIsFollowed) {
 }
 
 // What reached it before it was stopped, and what reaches it then, is answered only by the next leader.
-TEST_F(FailoverUnderLoad, ALeaderThatIsStoppedForLongerThanItsLeaseAnswersNoCallThatCameMeanwhile) {
+TEST_F(FailoverUnderLoad, LeaderStoppedBeyondItsLease_AnswersNoCallsAndEnds) {
   ASSERT_NO_FATAL_FAILURE(StartUnderLoad());
   const auto stub = v1::GlobalStore::NewStub(rpc::MakeChannel(absl::StrCat(EtcdCluster::Host(), ":", 7000)));
   v1::ResolveKeyRequest resolve;
@@ -147,7 +147,7 @@ TEST_F(FailoverUnderLoad, ALeaderThatIsStoppedForLongerThanItsLeaseAnswersNoCall
   ExpectNothingLost();
 }
 
-TEST_F(FailoverUnderLoad, ALeaderThatIsCutOffFromEtcdAloneEndsAndIsFollowed) {
+TEST_F(FailoverUnderLoad, LeaderCutOffFromEtcd_EndsAndNextLeaderTakesOver) {
   ASSERT_NO_FATAL_FAILURE(StartUnderLoad());
   for (Proxy& proxy : to_etcd_[0]) proxy.Cut();
   ASSERT_NO_FATAL_FAILURE(AwaitEndOf(0));
@@ -159,7 +159,7 @@ TEST_F(FailoverUnderLoad, ALeaderThatIsCutOffFromEtcdAloneEndsAndIsFollowed) {
 
 // No daemon can tell whether it is gone or only not heard: it leads on, and is there again when it is
 // heard again.
-TEST_F(FailoverUnderLoad, ALeaderThatIsCutOffFromTheDaemonsAloneGoesOnAfterwards) {
+TEST_F(FailoverUnderLoad, LeaderCutOffFromDaemons_LeadsOnAfterTheCut) {
   ASSERT_NO_FATAL_FAILURE(StartUnderLoad());
   proxy_[0].Cut();
   ASSERT_TRUE(load_->AwaitUnknown(8, Soon()));
@@ -169,7 +169,7 @@ TEST_F(FailoverUnderLoad, ALeaderThatIsCutOffFromTheDaemonsAloneGoesOnAfterwards
   EXPECT_TRUE(cluster_->global_store(0).running());
 }
 
-TEST_F(FailoverUnderLoad, OneMemberOfEtcdAtATimeMayGo) {
+TEST_F(FailoverUnderLoad, OneEtcdMemberAtATimeFails_WorkContinues) {
   ASSERT_NO_FATAL_FAILURE(StartUnderLoad());
   TC_ASSERT_OK_AND_ASSIGN(const int leader, etcd_->Leader());
   for (const int member : {leader, (leader + 1) % kMembers}) {
@@ -184,7 +184,7 @@ TEST_F(FailoverUnderLoad, OneMemberOfEtcdAtATimeMayGo) {
   ExpectNothingLost();
 }
 
-TEST_F(FailoverUnderLoad, WithoutTwoMembersOfEtcdAllWaitUntilTheyAreBack) {
+TEST_F(FailoverUnderLoad, TwoEtcdMembersFail_CallsWaitUntilTheyReturn) {
   ASSERT_NO_FATAL_FAILURE(StartUnderLoad());
   etcd_->Kill(0);
   etcd_->Kill(1);
@@ -201,7 +201,7 @@ TEST_F(FailoverUnderLoad, WithoutTwoMembersOfEtcdAllWaitUntilTheyAreBack) {
 }
 
 // As when they were on one machine.
-TEST_F(FailoverUnderLoad, BothLeadersMayGoAtOnce) {
+TEST_F(FailoverUnderLoad, LeadersOfStoreAndEtcdKilledAtOnce_WorkContinues) {
   ASSERT_NO_FATAL_FAILURE(StartUnderLoad());
   TC_ASSERT_OK_AND_ASSIGN(const int leader, etcd_->Leader());
   TC_ASSERT_OK(cluster_->global_store(0).Signal(SIGKILL));
@@ -211,7 +211,7 @@ TEST_F(FailoverUnderLoad, BothLeadersMayGoAtOnce) {
   ExpectNothingLost();
 }
 
-TEST_F(FailoverUnderLoad, AClockThatIsSetEndsNoLease) {
+TEST_F(FailoverUnderLoad, ClockSet_LeaderKeepsItsLease) {
   if (const std::string missing = SettableClock::Missing(); !missing.empty()) GTEST_SKIP() << missing;
   const SettableClock clock(directory_->path());
   ASSERT_NO_FATAL_FAILURE(StartUnderLoad(clock.environment()));

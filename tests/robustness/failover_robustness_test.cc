@@ -45,7 +45,7 @@ class Failover : public RobustnessTest {
   std::string artifact_;
 };
 
-TEST_F(Failover, WhatWasAcknowledgedOutlivesTheLeader) {
+TEST_F(Failover, LeaderKilledEndedOrStopped_AcknowledgedKeysSurvive) {
   Start();
   const std::string model = MakeModel("model.safetensors", 20 << 20);
   TC_ASSERT_OK_AND_ASSIGN(const auto put, Import(0, "m", model));
@@ -83,7 +83,7 @@ TEST_F(Failover, WhatWasAcknowledgedOutlivesTheLeader) {
 }
 
 // The daemons' one channel to several addresses finds the next leader by TLS, too.
-TEST_F(Failover, WithCertificatesItIsTheSame) {
+TEST_F(Failover, LeadersKilledWithCertificates_DaemonsFollowNextLeader) {
   const security::testing::TestAuthority authority;
   Start(&authority);
   TC_ASSERT_OK_AND_ASSIGN(const auto put, Import(0, "m", MakeModel("model.safetensors", 20 << 20)));

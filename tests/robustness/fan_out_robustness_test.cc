@@ -130,7 +130,7 @@ class FanOut : public RobustnessTest {
   client::PutResult put_;
 };
 
-TEST_F(FanOut, ReceiversFeedEachOtherAndLeaveNothingBehind) {
+TEST_F(FanOut, FourReceivers_FeedEachOtherAndLeaveNothingBehind) {
   ASSERT_NO_FATAL_FAILURE(StartCrowd());
   if (IsSkipped()) return;
   // What is opened once for all is open after the first time.
@@ -146,7 +146,7 @@ TEST_F(FanOut, ReceiversFeedEachOtherAndLeaveNothingBehind) {
   TC_ASSERT_OK(invariants().AwaitBaseline(Soon()));
 }
 
-TEST_F(FanOut, AReceiverPullsFromTwoSourcesAtOnce) {
+TEST_F(FanOut, TwoSources_ReceiverPullsFromBothAtOnce) {
   ASSERT_NO_FATAL_FAILURE(StartCrowd(3));
   if (IsSkipped()) return;
   TC_ASSERT_OK_AND_ASSIGN(const auto second, client(1).Get(Context(), "m", {}));
@@ -159,7 +159,7 @@ TEST_F(FanOut, AReceiverPullsFromTwoSourcesAtOnce) {
 
 // Half of the image is nowhere else then: no receiver can finish, and none waits for ever. What each has by
 // then is not pulled again.
-TEST_F(FanOut, WhenTheOnlySourceIsKilledAtHalfAllEndWithAnErrorThatNamesItAndResume) {
+TEST_F(FanOut, OnlySourceKilledAtHalf_GetsFailNamingItAndLaterResume) {
   ASSERT_NO_FATAL_FAILURE(StartCrowd());
   if (IsSkipped()) return;
   const uint64_t before_all = SentByAll();
@@ -182,7 +182,7 @@ TEST_F(FanOut, WhenTheOnlySourceIsKilledAtHalfAllEndWithAnErrorThatNamesItAndRes
 }
 
 // One receiver, behind a fast link, has all of it while the others are on their way.
-TEST_F(FanOut, WhenTheSourceIsKilledTheReceiversFinishAmongThemselves) {
+TEST_F(FanOut, SourceKilled_ReceiversFinishAmongThemselves) {
   ASSERT_NO_FATAL_FAILURE(StartCrowd());
   if (IsSkipped()) return;
   for (int node : {kSource, 1}) TC_ASSERT_OK(network_->Throttle(node, 10 * kLink));
@@ -222,7 +222,7 @@ class FanOutToHostmates : public FanOut {
   }
 };
 
-TEST_F(FanOutToHostmates, TheImageCrossesTheNetworkOnceAndIsCopiedWithinTheHost) {
+TEST_F(FanOutToHostmates, FanOutToOneHost_ImageCrossesNetworkOnce) {
   ASSERT_NO_FATAL_FAILURE(StartCrowd(/*hosts=*/2, kNodesAHost));
   if (IsSkipped()) return;
   const uint64_t before = Sent(kSource);
@@ -239,7 +239,7 @@ TEST_F(FanOutToHostmates, TheImageCrossesTheNetworkOnceAndIsCopiedWithinTheHost)
   EXPECT_LT(Sent(kSource) - before, kModelBytes * 5 / 4);
 }
 
-TEST_F(FanOutToHostmates, WhenTheOneThatPullsIsKilledTheOthersGoOnWithWhatTheyHave) {
+TEST_F(FanOutToHostmates, PullerOfHostKilled_HostmatesKeepItsChunksAndFinish) {
   ASSERT_NO_FATAL_FAILURE(StartCrowd(/*hosts=*/2, kNodesAHost));
   if (IsSkipped()) return;
   const uint64_t before = Sent(kSource);
@@ -262,7 +262,7 @@ TEST_F(FanOutToHostmates, WhenTheOneThatPullsIsKilledTheOthersGoOnWithWhatTheyHa
 
 class FeederFault : public FanOut, public ::testing::WithParamInterface<int> {};
 
-TEST_P(FeederFault, MakesNoOtherReceiverFail) {
+TEST_P(FeederFault, FeederKilledOrStopped_OtherReceiversFinish) {
   ASSERT_NO_FATAL_FAILURE(StartCrowd());
   if (IsSkipped()) return;
   const Gets gets = StartGets();
@@ -278,7 +278,7 @@ TEST_P(FeederFault, MakesNoOtherReceiverFail) {
 INSTANTIATE_TEST_SUITE_P(FanOut, FeederFault, ::testing::Values(SIGKILL, SIGSTOP),
                          [](const auto& info) { return info.param == SIGKILL ? "Killed" : "Stopped"; });
 
-TEST_F(FanOut, CancelledGetThatFeedsOthers_MakesNoOtherFail) {
+TEST_F(FanOut, CancelledGetThatFeedsOthers_OtherReceiversFinish) {
   ASSERT_NO_FATAL_FAILURE(StartCrowd());
   if (IsSkipped()) return;
   const Gets gets = StartGets();

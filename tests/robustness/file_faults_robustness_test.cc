@@ -71,7 +71,7 @@ class FileFaults : public RobustnessTest {
   Environment environment_;
 };
 
-TEST_F(FileFaults, AReadErrorInTheMiddleOfAnImportNamesTheFileAndLeavesNothing) {
+TEST_F(FileFaults, ReadErrorDuringImport_NamesFileAndLeavesNothing) {
   ASSERT_NO_FATAL_FAILURE(StartFaultyCluster());
   SetFault(absl::StrCat("read EIO ", kModelBytes / 2, " ", model_));
   const auto put = Import(0, "m", model_);
@@ -80,7 +80,7 @@ TEST_F(FileFaults, AReadErrorInTheMiddleOfAnImportNamesTheFileAndLeavesNothing) 
   ExpectNothingIsLeftAndItWorksAgain(/*durable=*/false);
 }
 
-TEST_F(FileFaults, AReadErrorInAHeaderNamesTheFile) {
+TEST_F(FileFaults, ReadErrorInHeader_NamesFile) {
   ASSERT_NO_FATAL_FAILURE(StartFaultyCluster());
   SetFault(absl::StrCat("read EIO 0 ", model_));
   const auto put = Import(0, "m", model_);
@@ -89,7 +89,7 @@ TEST_F(FileFaults, AReadErrorInAHeaderNamesTheFile) {
   ExpectNothingIsLeftAndItWorksAgain(/*durable=*/false);
 }
 
-TEST_F(FileFaults, ShortReadsAreReadOn) {
+TEST_F(FileFaults, ShortReads_AreContinued) {
   ASSERT_NO_FATAL_FAILURE(StartFaultyCluster());
   SetFault(absl::StrCat("read short 0 ", directory_->path()));
   TC_ASSERT_OK_AND_ASSIGN(const auto put, Import(0, "m", model_, /*durable=*/true));
@@ -99,7 +99,7 @@ TEST_F(FileFaults, ShortReadsAreReadOn) {
   TC_ASSERT_OK(invariants().VerifyReplicas(Soon()));
 }
 
-TEST_F(FileFaults, AFileThatChangesWhileItIsImportedIsNotImported) {
+TEST_F(FileFaults, FileChangesDuringImport_ImportFailsAndNamesIt) {
   ASSERT_NO_FATAL_FAILURE(StartFaultyCluster());
   SetFault(absl::StrCat("read hold ", kModelBytes / 2, " ", model_));
   auto put = std::async(std::launch::async, [&] { return Import(0, "m", model_); });
@@ -121,7 +121,7 @@ TEST_F(FileFaults, AFileThatChangesWhileItIsImportedIsNotImported) {
   ExpectNothingIsLeftAndItWorksAgain(/*durable=*/false);
 }
 
-TEST_F(FileFaults, APackedFileThatCannotBeReadIsMadeGoodByTheFilesOfTheImport) {
+TEST_F(FileFaults, UnreadablePackedFile_ImportedFilesAreUsedInstead) {
   ASSERT_NO_FATAL_FAILURE(StartFaultyCluster());
   TC_ASSERT_OK_AND_ASSIGN(const auto put, Import(0, "m", model_, /*durable=*/true));
   TC_ASSERT_OK(DropReplicas(0, put.artifact_id));
@@ -130,7 +130,7 @@ TEST_F(FileFaults, APackedFileThatCannotBeReadIsMadeGoodByTheFilesOfTheImport) {
   TC_ASSERT_OK(Compare(*replica, model_).status());
 }
 
-TEST_F(FileFaults, APackedFileThatCannotBeReadFailsTheGetAndWorksOnceItCan) {
+TEST_F(FileFaults, UnreadablePackedFileWithoutOrigin_GetFailsUntilReadable) {
   ASSERT_NO_FATAL_FAILURE(StartFaultyCluster());
   TC_ASSERT_OK_AND_ASSIGN(const auto put, Import(0, "m", model_, /*durable=*/true));
   TC_ASSERT_OK(DropReplicas(0, put.artifact_id));
@@ -149,7 +149,7 @@ TEST_F(FileFaults, APackedFileThatCannotBeReadFailsTheGetAndWorksOnceItCan) {
   TC_ASSERT_OK(Compare(*replica, model_).status());
 }
 
-TEST_F(FileFaults, ADiskThatFillsUpInTheMiddleOfADurablePutFailsItAndLeavesNoFile) {
+TEST_F(FileFaults, DiskFillsDuringDurablePut_PutFailsAndLeavesNoFile) {
   ASSERT_NO_FATAL_FAILURE(StartFaultyCluster());
   const int files = FilesIn(PackedFiles());
   SetFault(absl::StrCat("write ENOSPC ", kModelBytes / 2, " ", PackedFiles()));
@@ -160,7 +160,7 @@ TEST_F(FileFaults, ADiskThatFillsUpInTheMiddleOfADurablePutFailsItAndLeavesNoFil
   ExpectNothingIsLeftAndItWorksAgain(/*durable=*/true);
 }
 
-TEST_F(FileFaults, ASyncThatFailsIsNoDurablePut) {
+TEST_F(FileFaults, SyncFails_DurablePutFailsAndLeavesNoFile) {
   ASSERT_NO_FATAL_FAILURE(StartFaultyCluster());
   const int files = FilesIn(PackedFiles());
   SetFault(absl::StrCat("sync EIO 0 ", PackedFiles()));
@@ -169,7 +169,7 @@ TEST_F(FileFaults, ASyncThatFailsIsNoDurablePut) {
   ExpectNothingIsLeftAndItWorksAgain(/*durable=*/true);
 }
 
-TEST_F(FileFaults, ShortWritesAreWrittenOn) {
+TEST_F(FileFaults, ShortWrites_AreContinued) {
   ASSERT_NO_FATAL_FAILURE(StartFaultyCluster());
   SetFault(absl::StrCat("write short 0 ", PackedFiles()));
   TC_ASSERT_OK_AND_ASSIGN(const auto put, Import(0, "m", model_, /*durable=*/true));
@@ -180,7 +180,7 @@ TEST_F(FileFaults, ShortWritesAreWrittenOn) {
 }
 
 // The kernel tells of a failed write once: here to threads that wait for the pages, before the final sync.
-TEST_F(FileFaults, AFileThatCouldNotBeWrittenBackIsNotHandedOut) {
+TEST_F(FileFaults, WritebackFails_GetToFileFailsAndLeavesNoFile) {
   ASSERT_NO_FATAL_FAILURE(StartFaultyCluster());
   const std::string out = directory_->path() + "/out";
   fs::create_directory(out);
@@ -201,7 +201,7 @@ TEST_F(FileFaults, AFileThatCouldNotBeWrittenBackIsNotHandedOut) {
   EndFault();
 }
 
-TEST_F(FileFaults, AMetadataStoreThatCannotWriteAcknowledgesNothing) {
+TEST_F(FileFaults, MetadataStoreCannotWrite_NothingIsAcknowledged) {
   ASSERT_NO_FATAL_FAILURE(StartFaultyCluster(/*faulty_global_store=*/true));
   for (const char* fault : {"write ENOSPC 0 ", "write EIO 0 ", "sync EIO 0 "}) {
     SCOPED_TRACE(fault);
@@ -222,7 +222,7 @@ TEST_F(FileFaults, AMetadataStoreThatCannotWriteAcknowledgesNothing) {
   TC_ASSERT_OK(invariants().CheckAcknowledged(Soon()));
 }
 
-TEST_F(FileFaults, ADaemonThatCannotWriteItsStateEndsAndSaysWhere) {
+TEST_F(FileFaults, StateNotWritable_DaemonEndsAndNamesFolder) {
   ASSERT_NO_FATAL_FAILURE(StartFaultyCluster());
   TC_ASSERT_OK(cluster_->daemon(0).Stop(absl::Seconds(20)).status());
   SetFault(absl::StrCat("write ENOSPC 0 ", cluster_->daemon_directory(0)));

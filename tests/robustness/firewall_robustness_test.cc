@@ -61,7 +61,7 @@ class Firewall : public RobustnessTest {
   }
 };
 
-TEST_F(Firewall, WithTheDocumentedPortsOnlyEveryPullSucceeds) {
+TEST_F(Firewall, OnlyDocumentedPortsOpen_TcpPullSucceeds) {
   ASSERT_NO_FATAL_FAILURE(StartOnDocumentedPorts("tcp"));
   if (IsSkipped()) return;
   for (int node : {0, 1}) EXPECT_THAT(ListeningPorts(cluster_->daemon(node).pid()), ElementsAre(7001, 7002));
@@ -74,7 +74,7 @@ TEST_F(Firewall, WithTheDocumentedPortsOnlyEveryPullSucceeds) {
   TC_ASSERT_OK(Compare(*replica, model_).status());
 }
 
-TEST_F(Firewall, UcxOverTcpWantsItsDataPortsToo) {
+TEST_F(Firewall, UcxOverTcp_NeedsItsDocumentedDataPorts) {
   ASSERT_NO_FATAL_FAILURE(StartOnDocumentedPorts("ucx"));
   if (IsSkipped()) return;
   for (int node : {0, 1}) {

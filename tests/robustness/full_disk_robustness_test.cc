@@ -44,7 +44,7 @@ class FullDisk : public RobustnessTest {
   std::string disk_;
 };
 
-TEST_F(FullDisk, ADurablePutFailsClearlyLeavesNothingAndWorksOnceThereIsRoom) {
+TEST_F(FullDisk, FullDisk_DurablePutFailsCleanlyUntilThereIsRoom) {
   ASSERT_NO_FATAL_FAILURE(MountDisk("32m"));
   if (IsSkipped()) return;
   ClusterOptions options = FastOptions();
@@ -109,7 +109,7 @@ class FullStateFolder : public FullDisk {
   }
 };
 
-TEST_F(FullStateFolder, DoesNotKeepADaemonFromStartingAgain) {
+TEST_F(FullStateFolder, FullStateFolder_DaemonRestarts) {
   ASSERT_NO_FATAL_FAILURE(MountDisk("64m"));
   if (IsSkipped()) return;
   ClusterOptions options = FastOptions();
@@ -123,7 +123,7 @@ TEST_F(FullStateFolder, DoesNotKeepADaemonFromStartingAgain) {
   ASSERT_NO_FATAL_FAILURE(ExpectRestarts());
 }
 
-TEST_F(FullStateFolder, DoesNotKeepADaemonThatWorksAloneFromStartingAgain) {
+TEST_F(FullStateFolder, FullStateFolder_DaemonWithoutGlobalStoreRestarts) {
   ASSERT_NO_FATAL_FAILURE(MountDisk("64m"));
   if (IsSkipped()) return;
   ClusterOptions options = FastOptions();
@@ -136,7 +136,7 @@ TEST_F(FullStateFolder, DoesNotKeepADaemonThatWorksAloneFromStartingAgain) {
   ASSERT_NO_FATAL_FAILURE(ExpectRestarts());
 }
 
-TEST_F(FullStateFolder, DoesNotKeepAGlobalStoreFromStartingAgain) {
+TEST_F(FullStateFolder, FullStateFolder_GlobalStoreRestarts) {
   ASSERT_NO_FATAL_FAILURE(MountDisk("2m"));
   if (IsSkipped()) return;
   ClusterOptions options = FastOptions();
@@ -155,7 +155,7 @@ TEST_F(FullStateFolder, DoesNotKeepAGlobalStoreFromStartingAgain) {
   }
 }
 
-TEST_F(FullDisk, APutThatIsNotDurableDoesNotNeedTheDisk) {
+TEST_F(FullDisk, FullDisk_NonDurablePutSucceeds) {
   ASSERT_NO_FATAL_FAILURE(MountDisk("1m"));
   if (IsSkipped()) return;
   ClusterOptions options = FastOptions();
@@ -166,7 +166,7 @@ TEST_F(FullDisk, APutThatIsNotDurableDoesNotNeedTheDisk) {
   TC_ASSERT_OK(invariants().VerifyReplicas(Soon()));
 }
 
-TEST_F(FullDisk, AFileThatAGetCannotWriteIsAnErrorAndNoHalfFile) {
+TEST_F(FullDisk, FullDisk_GetToFileFailsAndLeavesNoFile) {
   ASSERT_NO_FATAL_FAILURE(MountDisk("8m"));
   if (IsSkipped()) return;
   ClusterOptions options = FastOptions();
@@ -186,7 +186,7 @@ TEST_F(FullDisk, AFileThatAGetCannotWriteIsAnErrorAndNoHalfFile) {
   TC_ASSERT_OK(invariants().CheckAcknowledged(Soon()));
 }
 
-TEST_F(FullDisk, ATraceFileThatCannotBeWrittenFailsNoWork) {
+TEST_F(FullDisk, TraceFileNotWritable_WorkContinues) {
   ASSERT_NO_FATAL_FAILURE(MountDisk("16k"));
   if (IsSkipped()) return;
   ClusterOptions options = FastOptions();
@@ -203,7 +203,7 @@ TEST_F(FullDisk, ATraceFileThatCannotBeWrittenFailsNoWork) {
   EXPECT_EQ(cluster_->daemon(0).Stop(absl::Seconds(20)).value_or(-1), 0);
 }
 
-TEST_F(FullDisk, AMetadataStoreWithoutRoomAcknowledgesNothingAndGoesOnOnceThereIs) {
+TEST_F(FullDisk, MetadataStoreWithoutRoom_AcknowledgesNothingUntilThereIs) {
   ASSERT_NO_FATAL_FAILURE(MountDisk("512k"));
   if (IsSkipped()) return;
   ClusterOptions options = FastOptions();

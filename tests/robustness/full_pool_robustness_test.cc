@@ -43,7 +43,7 @@ class FullPool : public RobustnessTest {
   client::PutResult put_;
 };
 
-TEST_F(FullPool, OfAPartThatIsBeingServedTakesAnotherModelAndTheReceiverGoesOnElsewhere) {
+TEST_F(FullPool, FullPool_EvictsServedPartAndReceiverSwitchesSource) {
   // The only other source is away when the get begins, and back, with the files, before it loses the one it
   // has.
   TC_ASSERT_OK(cluster_->daemon(0).Signal(SIGKILL));

@@ -105,32 +105,32 @@ class HangingSource : public RobustnessTest {
   std::string artifact_;
 };
 
-TEST_F(HangingSource, DaemonIsStopped_OtherSourceGivesAll) {
+TEST_F(HangingSource, SourceDaemonIsStopped_OtherSourceSuppliesAll) {
   ASSERT_NO_FATAL_FAILURE(StartNodes(kHanging, kOther));
   TC_ASSERT_OK(cluster_->daemon(kHanging).Signal(SIGSTOP));
   ExpectOvertakenOnce();
   TC_ASSERT_OK(cluster_->daemon(kHanging).Signal(SIGCONT));
 }
 
-TEST_F(HangingSource, DataPortIsSilent_OtherSourceGivesAll) {
+TEST_F(HangingSource, DataPortOfSourceIsSilent_OtherSourceSuppliesAll) {
   ASSERT_NO_FATAL_FAILURE(StartNodes(kHanging, kOther));
   proxy_.Set({.kind = Kind::kSwallow, .connections = kEveryTime});
   ExpectOvertakenOnce();
 }
 
-TEST_F(HangingSource, FallsSilentInTheMiddle_OtherSourceGivesTheRest) {
+TEST_F(HangingSource, SourceFallsSilentInTheMiddle_OtherSourceSuppliesRest) {
   ASSERT_NO_FATAL_FAILURE(StartNodes(kHanging, kOther));
   proxy_.Set({.kind = Kind::kSwallow, .after = kMiddle, .connections = kEveryTime});
   ExpectOvertakenOnce();
 }
 
-TEST_F(HangingSource, Trickles_OtherSourceGivesAll) {
+TEST_F(HangingSource, SourceTrickles_OtherSourceSuppliesAll) {
   ASSERT_NO_FATAL_FAILURE(StartNodes(kHanging, kOther));
   proxy_.Set({.kind = Kind::kTrickle, .after = 100, .connections = kEveryTime});
   ExpectOvertakenOnce();
 }
 
-TEST_F(HangingSource, TricklesAndIsAlone_OriginOfReceiverGivesAll) {
+TEST_F(HangingSource, OnlySourceTrickles_OriginOfReceiverSuppliesAll) {
   ASSERT_NO_FATAL_FAILURE(StartNodes(kReceiver, kHanging));
   TC_ASSERT_OK(DropReplicas(kReceiver, artifact_));
   proxy_.Set({.kind = Kind::kTrickle, .after = kMiddle, .connections = kEveryTime});

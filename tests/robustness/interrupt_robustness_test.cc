@@ -114,7 +114,7 @@ class InterruptBySignal : public Interrupt, public ::testing::WithParamInterface
 INSTANTIATE_TEST_SUITE_P(Signals, InterruptBySignal, ::testing::Values(SIGINT, SIGTERM),
                          [](const auto& info) { return info.param == SIGINT ? "CtrlC" : "Sigterm"; });
 
-TEST_P(InterruptBySignal, TheFirstOneEndsAGetThatIsInTheMiddleOfItsFile) {
+TEST_P(InterruptBySignal, FirstSignalDuringGetToFile_EndsItAndRemovesFile) {
   StartNodeWithModel();
   HoldWrites();
   StartOnNode({"get", "m", "--out", out_ + "/m.safetensors"});
@@ -126,7 +126,7 @@ TEST_P(InterruptBySignal, TheFirstOneEndsAGetThatIsInTheMiddleOfItsFile) {
   EXPECT_THAT(LeftInOut(), IsEmpty());
 }
 
-TEST_P(InterruptBySignal, TheSecondOneEndsItWhereItIsAndLeavesNothing) {
+TEST_P(InterruptBySignal, SecondSignalDuringHeldWrite_EndsGetAtOnceAndLeavesNothing) {
   StartNodeWithModel();
   HoldWrites();
   StartOnNode({"get", "m", "--out", out_ + "/m.safetensors"});
@@ -142,7 +142,7 @@ TEST_P(InterruptBySignal, TheSecondOneEndsItWhereItIsAndLeavesNothing) {
   EXPECT_THAT(LeftInOut(), IsEmpty());
 }
 
-TEST_F(Interrupt, AGetThatIsKilledInItsFileLeavesNothingAndTheNextOneWritesItWhole) {
+TEST_F(Interrupt, GetKilledWhileWriting_LeavesNothingAndNextGetSucceeds) {
   StartNodeWithModel();
   HoldWrites();
   const std::string out = out_ + "/m.safetensors";
@@ -159,7 +159,7 @@ TEST_F(Interrupt, AGetThatIsKilledInItsFileLeavesNothingAndTheNextOneWritesItWho
   TC_ASSERT_OK(Compare(*replica, out).status());
 }
 
-TEST_P(InterruptBySignal, EndsAModelThatIsBeingMadeAndRemovesIt) {
+TEST_P(InterruptBySignal, SignalDuringMakeModel_EndsItAndRemovesFile) {
   HoldWrites();
   StartCommand({"make-model", out_ + "/m.safetensors", "--size", "80MiB"});
   ASSERT_NO_FATAL_FAILURE(AwaitHeld());
@@ -170,7 +170,7 @@ TEST_P(InterruptBySignal, EndsAModelThatIsBeingMadeAndRemovesIt) {
   EXPECT_THAT(LeftInOut(), IsEmpty());
 }
 
-TEST_P(InterruptBySignal, EndsAPutOfAFileThatTheDaemonStillReads) {
+TEST_P(InterruptBySignal, SignalDuringPut_EndsItAndDaemonKeepsNoReplica) {
   StartNode();
   HoldReadsOfTheModel();
   StartOnNode({"put", model_, "--key", "m"});
@@ -188,7 +188,7 @@ TEST_P(InterruptBySignal, EndsAPutOfAFileThatTheDaemonStillReads) {
   EXPECT_TRUE(keys.empty());
 }
 
-TEST_P(InterruptBySignal, EndsAWatch) {
+TEST_P(InterruptBySignal, Signal_EndsKeyWatch) {
   StartNodeWithModel();
   StartOnNode({"key", "watch", "m"});
   ASSERT_NO_FATAL_FAILURE(AwaitOutput("revision 1"));
@@ -196,7 +196,7 @@ TEST_P(InterruptBySignal, EndsAWatch) {
   EXPECT_EQ(ExitCode(), kInterrupted);
 }
 
-TEST_P(InterruptBySignal, EndsTop) {
+TEST_P(InterruptBySignal, Signal_EndsTop) {
   StartNode();
   StartOnNode({"top", "--interval", "3600"});
   ASSERT_NO_FATAL_FAILURE(AwaitOutput("node-0"));
@@ -204,7 +204,7 @@ TEST_P(InterruptBySignal, EndsTop) {
   EXPECT_EQ(ExitCode(), kInterrupted);
 }
 
-TEST_P(InterruptBySignal, EndsABenchmarkAndItsFilesAreGone) {
+TEST_P(InterruptBySignal, SignalDuringBenchmark_EndsItAndRemovesFiles) {
   StartCommand({"bench", "memory", "--bytes", "16MiB", "--runs", "1000000"});
   ASSERT_NO_FATAL_FAILURE(AwaitOutput("transfers"));
   TC_ASSERT_OK(command_->Signal(GetParam()));
@@ -248,7 +248,7 @@ TEST_F(Interrupt, SignalWhileDaemonStarts_EndsItCleanly) {
   }
 }
 
-TEST_F(Interrupt, ASecondCtrlCLeavesNoFilesOfADemo) {
+TEST_F(Interrupt, TwoSignalsDuringDemo_LeaveNoFiles) {
   HoldWrites();
   StartCommand({"demo", "--size", "80MiB"});
   ASSERT_NO_FATAL_FAILURE(AwaitHeld());

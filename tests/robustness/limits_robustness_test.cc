@@ -55,7 +55,7 @@ class Limits : public RobustnessTest {
   }
 };
 
-TEST_F(Limits, OneMomentWithoutDescriptorsIsOverWhenTheVisitorsHaveLeft) {
+TEST_F(Limits, DescriptorsExhausted_ServiceResumesOnceConnectionsClose) {
   ASSERT_NO_FATAL_FAILURE(StartRobustCluster(Under(absl::StrCat("-n ", kDescriptors))));
   const std::string model = MakeModel("model.safetensors", 4 << 20);
   TC_ASSERT_OK_AND_ASSIGN(const auto put, Import(0, "m", model));
@@ -159,7 +159,7 @@ TEST_F(Limits, NodeWithAnUnansweringPort_IsNotOfferedUntilItAnswers) {
   TC_ASSERT_OK(client(1).Get(Context(), "m", {.lane = "tcp"}).status());
 }
 
-TEST_F(Limits, TheSoftLimitOfDescriptorsIsRaisedToTheHardOne) {
+TEST_F(Limits, SoftDescriptorLimit_IsRaisedToHardLimit) {
   ClusterOptions options = Under(absl::StrCat("-S -n ", kDescriptors));
   options.daemons = 1;
   ASSERT_NO_FATAL_FAILURE(StartRobustCluster(options));
@@ -170,7 +170,7 @@ TEST_F(Limits, TheSoftLimitOfDescriptorsIsRaisedToTheHardOne) {
   }
 }
 
-TEST_F(Limits, TooLowForAServerAreSaidAtItsStartAndEndIt) {
+TEST_F(Limits, LimitTooLowForServer_StartFailsAndNamesLimit) {
   for (const auto& [limit, message] :
        {std::pair("-n 16", "the limit of open files is 16, and a"),
         std::pair("-v 500000", "the limit of address space is 488 MiB, and a")}) {

@@ -1,5 +1,5 @@
 // Every operation held in its middle, and there each process that takes part killed, or stopped for longer
-// than the others wait. What holds it: a GPU whose copies do not end, or a file on which reads or writes
+// than the others wait. What holds it: a GPU with copies that do not end, or a file on which reads or writes
 // do not (faulty_files.cc).
 #include <gmock/gmock.h>
 #include <signal.h>
@@ -267,7 +267,7 @@ class Operations : public RobustnessTest, public ::testing::WithParamInterface<C
   std::string base_artifact_;
 };
 
-TEST_P(Operations, EndsAndNothingIsWrongOrLeftBehind) {
+TEST_P(Operations, ProcessKilledOrStoppedInOperation_NothingIsWrongOrLeft) {
   ASSERT_NO_FATAL_FAILURE(Prepare());
   HoldIt();
   const auto client = StartClient();

@@ -40,7 +40,7 @@ class Partition : public RobustnessTest {
   std::unique_ptr<Network> network_;
 };
 
-TEST_F(Partition, ACutNodeServesItsOwnIsGivenUpByTheOthersAndComesBackWhole) {
+TEST_F(Partition, PartitionedNode_ServesItsOwnClientsAndRejoins) {
   ASSERT_NO_FATAL_FAILURE(StartOnNetwork());
   if (IsSkipped()) return;
   const std::string model = MakeModel("model.safetensors", 20 << 20);
@@ -71,7 +71,7 @@ TEST_F(Partition, ACutNodeServesItsOwnIsGivenUpByTheOthersAndComesBackWhole) {
   TC_ASSERT_OK(invariants().AwaitBaseline(Soon()));
 }
 
-TEST_F(Partition, ATransferThatIsCutInTheMiddleEndsAndLeavesNothing) {
+TEST_F(Partition, NetworkCutDuringTransfer_TransferEndsAndLeavesNothing) {
   ASSERT_NO_FATAL_FAILURE(StartOnNetwork());
   if (IsSkipped()) return;
   const std::string model = MakeModel("model.safetensors", 120 << 20);

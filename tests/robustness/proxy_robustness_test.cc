@@ -104,7 +104,7 @@ class ProxyBetween : public RobustnessTest, public ::testing::WithParamInterface
 INSTANTIATE_TEST_SUITE_P(, ProxyBetween, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "WithTls" : "InClear"; });
 
-TEST_P(ProxyBetween, WhatIsDelayedOrCutOffArrivesByAnotherTry) {
+TEST_P(ProxyBetween, ConnectionDelayedCutOrSwallowed_PullSucceedsByRetry) {
   ASSERT_NO_FATAL_FAILURE(StartNodes());
   for (const ProxyFault& fault :
        {ProxyFault{.kind = Kind::kDelay}, ProxyFault{.kind = Kind::kEnd},
@@ -116,7 +116,7 @@ TEST_P(ProxyBetween, WhatIsDelayedOrCutOffArrivesByAnotherTry) {
   }
 }
 
-TEST_P(ProxyBetween, EverythingInSingleBytesArrives) {
+TEST_P(ProxyBetween, BytesDeliveredSingly_PullSucceeds) {
   ASSERT_NO_FATAL_FAILURE(StartNodes());
   const std::string small = MakeModel("small.safetensors", kSmallBytes);
   TC_ASSERT_OK_AND_ASSIGN(const auto put, Import(kSource, "small", small));
@@ -129,7 +129,7 @@ TEST_P(ProxyBetween, EverythingInSingleBytesArrives) {
 
 // TLS tells it from the source's word, and the source may be asked again; in clear the digest does, and the
 // source that sent it is not asked again.
-TEST_P(ProxyBetween, AFlippedBitIsNoticed) {
+TEST_P(ProxyBetween, FlippedBit_IsDetectedAndPullSucceeds) {
   ASSERT_NO_FATAL_FAILURE(StartNodes(/*daemons=*/3));
   if (Secured()) {
     for (const uint64_t after : {0, 100, 2'000, 3'000'001}) {
@@ -156,7 +156,7 @@ TEST_P(ProxyBetween, AFlippedBitIsNoticed) {
   ExpectBothServeTheirOwn();
 }
 
-TEST_P(ProxyBetween, AnotherVersionOrAnotherProtocolIsRefused) {
+TEST_P(ProxyBetween, OtherProtocolVersion_IsRefusedAndPullSucceedsByRetry) {
   ASSERT_NO_FATAL_FAILURE(StartNodes());
   // The first byte of WELCOME's body; TLS has no such byte to be changed.
   constexpr uint64_t kVersionAt = 8;

@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 
 class Restart : public RobustnessTest {};
 
-TEST_F(Restart, WithItsDatabaseGoneArtifactsAndReplicasComeBackAndKeysDoNot) {
+TEST_F(Restart, DatabaseLost_ArtifactsAndReplicasReturnButKeysDoNot) {
   StartRobustCluster(FastOptions());
   const std::string model = MakeModel("model.safetensors", 20 << 20);
   TC_ASSERT_OK_AND_ASSIGN(const auto put, Import(0, "m", model));
@@ -45,7 +45,7 @@ TEST_F(Restart, WithItsDatabaseGoneArtifactsAndReplicasComeBackAndKeysDoNot) {
   TC_ASSERT_OK(Compare(*again, model).status());
 }
 
-TEST_F(Restart, WithItsDatabaseAKilledGlobalStoreKnowsEverythingAgain) {
+TEST_F(Restart, GlobalStoreKilled_RestartsWithAllArtifactsAndKeys) {
   StartRobustCluster(FastOptions());
   const std::string model = MakeModel("model.safetensors", 20 << 20);
   TC_ASSERT_OK_AND_ASSIGN(const auto put, Import(0, "m", model));
@@ -61,7 +61,7 @@ TEST_F(Restart, WithItsDatabaseAKilledGlobalStoreKnowsEverythingAgain) {
   TC_ASSERT_OK(invariants().AwaitBaseline(Soon()));
 }
 
-TEST_F(Restart, ADaemonThatServedAPullComesBackAtOnceOnTheAddressThatItsConfigurationNames) {
+TEST_F(Restart, DaemonThatServedPull_RestartsAtOnceOnSamePort) {
   ClusterOptions options = FastOptions();
   options.settings_of_daemon = {{absl::StrCat("daemon.tcp_listen=127.0.0.1:", FreePort())}};
   StartRobustCluster(options);
@@ -83,7 +83,7 @@ TEST_F(Restart, ADaemonThatServedAPullComesBackAtOnceOnTheAddressThatItsConfigur
 }
 
 // What it acknowledged from now on would end with its process.
-TEST_F(Restart, WithItsDatabaseRemovedAGlobalStoreSaysSoAndAcknowledgesNothingUntilItIsBack) {
+TEST_F(Restart, DatabaseFileRemoved_StoreRefusesWritesUntilItIsBack) {
   StartRobustCluster(FastOptions());
   const std::string model = MakeModel("model.safetensors", 20 << 20);
   TC_ASSERT_OK_AND_ASSIGN(const auto put, Import(0, "m", model));
@@ -112,7 +112,7 @@ TEST_F(Restart, WithItsDatabaseRemovedAGlobalStoreSaysSoAndAcknowledgesNothingUn
 }
 
 // What was asked to be durable is on the disk when it is acknowledged, even if it was removed there before.
-TEST_F(Restart, APutThatIsDurableIsPackedAnewWhenItsPackedFileWasRemoved) {
+TEST_F(Restart, PackedFileRemoved_DurablePutPacksItAgain) {
   ClusterOptions options = FastOptions();
   options.daemons = 1;
   StartRobustCluster(options);
@@ -133,7 +133,7 @@ TEST_F(Restart, APutThatIsDurableIsPackedAnewWhenItsPackedFileWasRemoved) {
 
 // The global store tells the node to drop the artifact until it is published again; a durable put takes
 // several heartbeats between its first replica and that.
-TEST_F(Restart, ADeletedArtifactCanBePutAgainDurably) {
+TEST_F(Restart, DeletedArtifact_CanBePutAgainDurably) {
   ClusterOptions options = FastOptions();
   options.daemons = 1;
   options.global_store_settings.push_back("global_store.heartbeat_interval=10ms");

@@ -49,7 +49,7 @@ class Retention : public RobustnessTest {
   std::vector<std::string> ids_;
 };
 
-TEST_F(Retention, KilledStoreOnSqlite_LoopGoesOn) {
+TEST_F(Retention, StoreOnSqliteKilled_PutLoopContinues) {
   ClusterOptions options = FastOptions();
   options.daemons = 1;
   StartRobustCluster(options);
@@ -64,7 +64,7 @@ TEST_F(Retention, KilledStoreOnSqlite_LoopGoesOn) {
   ExpectThreeVersions();
 }
 
-TEST_F(Retention, KilledLeaderOnEtcd_NextOneKnowsWhatIsKept) {
+TEST_F(Retention, LeaderOnEtcdKilled_NextLeaderKnowsKeptVersions) {
   TC_ASSERT_OK_AND_ASSIGN(etcd_, EtcdCluster::Start(directory_->path() + "/etcd", 1));
   ClusterOptions options = FastOptions();
   options.daemons = 1;

@@ -66,7 +66,7 @@ class Rivals : public RobustnessTest {
   }
 };
 
-TEST_F(Rivals, ASecondDaemonOfOneNameIsRefusedUntilTheFirstIsGone) {
+TEST_F(Rivals, SecondDaemonOfSameName_IsRefusedUntilFirstIsGone) {
   StartRobustCluster(FastOptions());
   TC_ASSERT_OK(Import(0, "m", MakeModel("model.safetensors", 20 << 20)).status());
   TC_ASSERT_OK_AND_ASSIGN(const auto rival, StartRival({"daemon.name=node-1"}));
@@ -90,7 +90,7 @@ TEST_F(Rivals, ASecondDaemonOfOneNameIsRefusedUntilTheFirstIsGone) {
   EXPECT_EQ(rival->Stop(absl::Seconds(20)).value_or(-1), 0);
 }
 
-TEST_F(Rivals, ADaemonOnACopiedStateDirectoryTakesTheNodesPlaceAndTheFirstStopsAndSaysWhy) {
+TEST_F(Rivals, DaemonOnCopiedStateDirectory_ReplacesFirstWhichEnds) {
   ClusterOptions options = FastOptions();
   options.global_store_settings.push_back("global_store.node_ttl=1s");
   StartRobustCluster(options);
@@ -164,7 +164,7 @@ TEST_F(Rivals, NodeRegisteredByAnImpostor_ReturnsWhenThatIsSilent) {
   ExpectUnharmed();
 }
 
-TEST_F(Rivals, ASecondDaemonOnOneStateDirectoryEndsAndSaysWhy) {
+TEST_F(Rivals, SecondDaemonInSameStateDirectory_EndsAndNamesIt) {
   StartRobustCluster(FastOptions());
   TC_ASSERT_OK(Import(0, "m", MakeModel("model.safetensors", 20 << 20)).status());
   const std::string state_dir = cluster_->daemon_directory(0);
@@ -181,7 +181,7 @@ TEST_F(Rivals, ASecondDaemonOnOneStateDirectoryEndsAndSaysWhy) {
 }
 
 // Each would count the other's packed files as copies, and remove them.
-TEST_F(Rivals, ASecondDaemonOnOneFolderOfPackedFilesEndsAndSaysWhy) {
+TEST_F(Rivals, SecondDaemonOnSamePackedFolder_EndsAndNamesIt) {
   StartRobustCluster(FastOptions());
   TC_ASSERT_OK(Import(0, "m", MakeModel("model.safetensors", 20 << 20), /*durable=*/true).status());
   const std::string disk_dir = cluster_->daemon_directory(0) + "/artifacts";
@@ -193,7 +193,7 @@ TEST_F(Rivals, ASecondDaemonOnOneFolderOfPackedFilesEndsAndSaysWhy) {
 }
 
 // Whatever way it takes to the file, and whatever was removed beside it.
-TEST_F(Rivals, ASecondGlobalStoreOnOneDatabaseEndsAndSaysWhy) {
+TEST_F(Rivals, SecondGlobalStoreOnSameDatabase_EndsAndNamesIt) {
   StartRobustCluster(FastOptions());
   TC_ASSERT_OK(Import(0, "m", MakeModel("model.safetensors", 20 << 20)).status());
   const std::string folder = directory_->path() + "/global-store";
@@ -216,7 +216,7 @@ TEST_F(Rivals, ASecondGlobalStoreOnOneDatabaseEndsAndSaysWhy) {
   ExpectUnharmed();
 }
 
-TEST_F(Rivals, ASecondDaemonOnOnePortEndsAndSaysWhich) {
+TEST_F(Rivals, SecondDaemonOnSamePort_EndsAndNamesPort) {
   ClusterOptions options = FastOptions();
   options.daemon_settings.push_back("daemon.listen=127.0.0.1:0");
   StartRobustCluster(options);
@@ -228,7 +228,7 @@ TEST_F(Rivals, ASecondDaemonOnOnePortEndsAndSaysWhich) {
   ExpectUnharmed();
 }
 
-TEST_F(Rivals, ASecondDaemonOnOneHandleSocketEndsAndSaysWhich) {
+TEST_F(Rivals, SecondDaemonOnSameHandleSocket_EndsAndNamesSocket) {
   StartRobustCluster(FastOptions());
   TC_ASSERT_OK(Import(0, "m", MakeModel("model.safetensors", 20 << 20)).status());
   TC_ASSERT_OK_AND_ASSIGN(const auto rival,

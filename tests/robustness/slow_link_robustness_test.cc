@@ -43,7 +43,7 @@ class SlowLink : public RobustnessTest {
 };
 
 // 2.5 MB/s: the four chunks that are asked for at once take 1.7 seconds.
-TEST_F(SlowLink, AReceiverAloneOnItGetsItsBytesFromTheOneSourceThatItBeganWith) {
+TEST_F(SlowLink, OneReceiverOnSlowLink_KeepsItsSource) {
   ASSERT_NO_FATAL_FAILURE(StartWithSlowSource(1, 20'000'000, absl::Seconds(1)));
   if (IsSkipped()) return;
   TC_ASSERT_OK_AND_ASSIGN(const auto replica, client(1).Get(Context(), "m", {}));
@@ -54,7 +54,7 @@ TEST_F(SlowLink, AReceiverAloneOnItGetsItsBytesFromTheOneSourceThatItBeganWith) 
 
 // It may lack a core for longer than peer_timeout. What arrived meanwhile waits for it: the source was not
 // silent, the receiver was away.
-TEST_F(SlowLink, AReceiverThatDidNotRunForAWhileDoesNotBlameItsSource) {
+TEST_F(SlowLink, ReceiverStoppedForAWhile_KeepsItsSource) {
   ASSERT_NO_FATAL_FAILURE(StartWithSlowSource(1, 20'000'000, absl::Seconds(1)));
   if (IsSkipped()) return;
   absl::Notification under_way;
@@ -74,7 +74,7 @@ TEST_F(SlowLink, AReceiverThatDidNotRunForAWhileDoesNotBlameItsSource) {
 }
 
 // 3.75 MB/s: when each of them asks it for four chunks, the last of these takes 4.5 seconds.
-TEST_F(SlowLink, ReceiversThatShareItAreNeverGivenUpForBeingMany) {
+TEST_F(SlowLink, ManyReceiversOnSlowLink_KeepTheirSource) {
   constexpr int kReceivers = 4;
   ASSERT_NO_FATAL_FAILURE(StartWithSlowSource(kReceivers, 30'000'000, absl::Seconds(3)));
   if (IsSkipped()) return;

@@ -39,7 +39,7 @@ class Stages : public RobustnessTest, public ::testing::WithParamInterface<Case>
   std::atomic<bool> hit_ = false;
 };
 
-TEST_P(Stages, AGetEndsAndNothingIsWrongOrLeftBehind) {
+TEST_P(Stages, DaemonHitAtStageOfGet_GetEndsAndNothingIsWrong) {
   const auto& [lane, stage, source_hit, signal] = GetParam();
   constexpr int kSource = 0;
   constexpr int kReceiver = 1;

@@ -191,25 +191,25 @@ class UcxUnauthenticated : public Unauthenticated {
   UcxUnauthenticated() : Unauthenticated("ucx") {}
 };
 
-TEST_F(Unauthenticated, AtTheHandleSocket) {
+TEST_F(Unauthenticated, InvalidBytesAtHandleSocket_DoNoHarm) {
   ASSERT_NO_FATAL_FAILURE(Visit([&] { return ConnectUnix(cluster_->addresses(0).handle_socket); }));
   TC_ASSERT_OK(invariants().AwaitBaseline(Soon()));
 }
 
-TEST_F(Unauthenticated, AtADaemonsPort) {
+TEST_F(Unauthenticated, InvalidBytesAtDaemonPort_DoNoHarm) {
   const int port = PortOf(cluster_->addresses(0).grpc);
   ASSERT_NO_FATAL_FAILURE(Visit([port] { return ConnectTcp(port); }));
   TC_ASSERT_OK(invariants().AwaitBaseline(Soon()));
 }
 
-TEST_F(Unauthenticated, AtTheTcpPort) {
+TEST_F(Unauthenticated, InvalidBytesAtTcpLanePort_DoNoHarm) {
   const std::set<int> ports = LanePorts();
   ASSERT_EQ(ports.size(), 1u);
   ASSERT_NO_FATAL_FAILURE(Visit([&] { return ConnectTcp(*ports.begin()); }));
   TC_ASSERT_OK(invariants().AwaitBaseline(Soon()));
 }
 
-TEST_F(UcxUnauthenticated, AtItsPorts) {
+TEST_F(UcxUnauthenticated, InvalidBytesAtUcxPorts_DoNoHarm) {
   const std::set<int> ports = LanePorts();
   ASSERT_FALSE(ports.empty());
   for (const int port : ports) {
@@ -219,7 +219,7 @@ TEST_F(UcxUnauthenticated, AtItsPorts) {
   ExpectServed();
 }
 
-TEST_F(Unauthenticated, AtTheGlobalStoresPort) {
+TEST_F(Unauthenticated, InvalidBytesAtGlobalStorePort_DoNoHarm) {
   const int port = PortOf(cluster_->global_store_address());
   ASSERT_NO_FATAL_FAILURE(Visit([port] { return ConnectTcp(port); }));
   TC_ASSERT_OK(invariants().AwaitBaseline(Soon()));
@@ -312,7 +312,7 @@ TEST_F(UcxUnauthenticated, OtherPullProtocolVersion_IsToldBothRanges) {
   EXPECT_EQ(told, 2);
 }
 
-TEST_F(UcxUnauthenticated, ASourceThatAnswersInAnotherVersionOfThePullProtocolIsNamedWithBoth) {
+TEST_F(UcxUnauthenticated, SourceOfOtherPullVersion_ErrorNamesBothVersions) {
   using namespace transport;
   TC_ASSERT_OK_AND_ASSIGN(auto replica, client(0).Get(Context(), "m", {}));
   const uint64_t image_bytes = replica->image().size();

@@ -109,7 +109,7 @@ class WrongBytes : public RobustnessTest {
   std::string artifact_;
 };
 
-TEST_F(WrongBytes, OfASourcesMemory) {
+TEST_F(WrongBytes, DamagedMemoryOfSource_OtherSourceIsUsedAndCopyReplaced) {
   ASSERT_NO_FATAL_FAILURE(DamageTheBadSource());
   if (IsSkipped()) return;
   ASSERT_NO_FATAL_FAILURE(ExpectTheOtherSourceIsUsed());
@@ -160,7 +160,7 @@ TEST_F(WrongBytes, DamagedMemory_HoldersAreToldAndGetAnotherReplica) {
   TC_ASSERT_OK(Compare(*again, model_).status());
 }
 
-TEST_F(WrongBytes, OnTheWire) {
+TEST_F(WrongBytes, WrongBytesOnTheWire_OtherSourceIsUsedAndReplicaStays) {
   // Past TCP's checksum, as bad memory in a switch or a card would do it. Only the data plane sends this much
   // at once.
   std::ofstream(rules_) << "send flip 100000 socket:\n";
@@ -171,7 +171,7 @@ TEST_F(WrongBytes, OnTheWire) {
   TC_ASSERT_OK(Compare(*again, model_).status());
 }
 
-TEST_F(WrongBytes, OfTheOnlySourceAreAnErrorThatNamesIt) {
+TEST_F(WrongBytes, WrongBytesOfOnlySource_GetFailsAndNamesIt) {
   TC_ASSERT_OK_AND_ASSIGN(const auto admin, Admin(kGood));
   TC_ASSERT_OK_AND_ASSIGN(const auto replicas, admin->ListReplicas(Context(), artifact_));
   for (const v1::Replica& replica : replicas) {
