@@ -40,7 +40,7 @@ Outcome RunCommand(const std::string& arguments) {
 
 class SmokeTest : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(SmokeTest, PrintsRowsWithAllTheirFields) {
+TEST_P(SmokeTest, BenchSmoke_PrintsRowsWithAllFields) {
   const Outcome outcome = RunCommand(absl::StrCat("bench ", GetParam(), " --smoke --json"));
   ASSERT_EQ(outcome.code, 0) << outcome.out;
   const nlohmann::json rows = nlohmann::json::parse(outcome.out, nullptr, /*allow_exceptions=*/false);
@@ -61,7 +61,7 @@ TEST_P(SmokeTest, PrintsRowsWithAllTheirFields) {
 
 class TlsSmokeTest : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(TlsSmokeTest, StandsBesideTheSameInClear) {
+TEST_P(TlsSmokeTest, BenchSmokeWithTls_ComparesWithClearText) {
   const Outcome outcome = RunCommand(absl::StrCat("bench ", GetParam(), " --tls --smoke --json"));
   ASSERT_EQ(outcome.code, 0) << outcome.out;
   const nlohmann::json rows = nlohmann::json::parse(outcome.out, nullptr, /*allow_exceptions=*/false);
@@ -100,7 +100,7 @@ INSTANTIATE_TEST_SUITE_P(Benches, SmokeTest,
                          ::testing::Values("p2p", "attach", "control", "load", "memory", "put", "telemetry"),
                          [](const auto& info) { return std::string(info.param); });
 
-TEST(Bench, AFanOutMeasuresReceiversAndWhatLeftTheSource) {
+TEST(Bench, BenchFanOut_MeasuresReceiversAndBytesSentBySource) {
   const Outcome outcome = RunCommand("bench fan-out --nodes 3 --slow 1@200Mbit --smoke --json");
   if (outcome.code != 0) {
     ASSERT_THAT(outcome.error, ::testing::HasSubstr("take root, `ip` and network namespaces"));
@@ -117,7 +117,7 @@ TEST(Bench, AFanOutMeasuresReceiversAndWhatLeftTheSource) {
                                               "last receiver at the other rate", "sent by the source"));
 }
 
-TEST(Bench, AFanOutOfTwoArtifactsMeasuresHowEvenlyTheyShareTheLinks) {
+TEST(Bench, BenchFanOutOfTwoArtifacts_MeasuresHowTheyShareLinks) {
   const Outcome outcome = RunCommand("bench fan-out --nodes 3 --artifacts 2 --smoke --json");
   if (outcome.code != 0) {
     ASSERT_THAT(outcome.error, ::testing::HasSubstr("take root, `ip` and network namespaces"));
@@ -153,7 +153,7 @@ TEST(Bench, FanOutWithAStoppedFeeder_CountsOtherFailedReceivers) {
   EXPECT_EQ(values["last receiver"], values["first receiver"]) << "it alone";
 }
 
-TEST(Bench, AFanOutRefusesWhatCannotBe) {
+TEST(Bench, BenchFanOutWithInvalidFlags_IsRefused) {
   for (const char* flags : {"--nodes 1", "--rate 12parsecs", "--slow 1", "--slow 8@40Mbit", "--sources 8",
                             "--per-host 3", "--fault kill-source", "--fault stop-all@1",
                             "--fault kill-source@1.5", "--fault kill-source@1 --artifacts 2"}) {
@@ -163,18 +163,18 @@ TEST(Bench, AFanOutRefusesWhatCannotBe) {
   }
 }
 
-TEST(Bench, PrintsATableForPeople) {
+TEST(Bench, BenchWithoutJson_PrintsTable) {
   const Outcome outcome = RunCommand("bench attach --smoke");
   ASSERT_EQ(outcome.code, 0);
   EXPECT_THAT(outcome.out, ::testing::HasSubstr("reference"));
   EXPECT_THAT(outcome.out, ::testing::HasSubstr("p99"));
 }
 
-TEST(Bench, RefusesALaneThatDoesNotExist) {
+TEST(Bench, BenchWithUnknownLane_IsRefused) {
   EXPECT_EQ(RunCommand("bench p2p --smoke --lane carrier-pigeon").code, 2);
 }
 
-TEST(Bench, RefusesASizeOfNothing) { EXPECT_EQ(RunCommand("bench p2p --smoke --bytes 0").code, 1); }
+TEST(Bench, BenchWithZeroBytes_IsRefused) { EXPECT_EQ(RunCommand("bench p2p --smoke --bytes 0").code, 1); }
 
 }  // namespace
 }  // namespace tensorcast::bench

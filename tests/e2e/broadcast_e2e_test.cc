@@ -111,7 +111,7 @@ class Broadcast : public E2eTest {
   int lost_ = 0;            // receivers of a broadcast that ended before its time
 };
 
-TEST_F(Broadcast, SeveralGpusOfANodeTakeOneCopyOverTheNetwork) {
+TEST_F(Broadcast, GetsToSeveralGpusOfNode_BroadcastOneNetworkCopy) {
   StartWithModel();
   if (HasFatalFailure()) return;
   StartGets();
@@ -123,7 +123,7 @@ TEST_F(Broadcast, SeveralGpusOfANodeTakeOneCopyOverTheNetwork) {
   ExpectNothingLeft();
 }
 
-TEST_F(Broadcast, WhereTheHelperIsKilledTheRestIsCopied) {
+TEST_F(Broadcast, BroadcastHelperKilled_RestIsCopied) {
   StartWithModel();
   if (HasFatalFailure()) return;
   StartGets();
@@ -138,7 +138,7 @@ TEST_F(Broadcast, WhereTheHelperIsKilledTheRestIsCopied) {
   ExpectNothingLeft();
 }
 
-TEST_F(Broadcast, WhereTheHelperIsStoppedItIsKilledAndTheRestIsCopied) {
+TEST_F(Broadcast, BroadcastHelperStopped_IsKilledAndRestIsCopied) {
   StartWithModel();
   if (HasFatalFailure()) return;
   StartGets();

@@ -39,7 +39,7 @@ class CommandLine : public E2eTest {
   }
 };
 
-TEST_F(CommandLine, AWordThatIsNoCommandIsNamed) {
+TEST_F(CommandLine, UnknownCommand_IsNamed) {
   for (const std::vector<std::string>& words :
        std::vector<std::vector<std::string>>{{"frobnicate"}, {"key", "frobnicate"}}) {
     const CommandResult result = RunCommand(words);
@@ -48,7 +48,7 @@ TEST_F(CommandLine, AWordThatIsNoCommandIsNamed) {
   }
 }
 
-TEST_F(CommandLine, TextThatIsNotUtf8IsRefusedInSoManyWords) {
+TEST_F(CommandLine, ArgumentThatIsNotUtf8_IsRefused) {
   for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
            {"key", "resolve", "m\xff"}, {"get", "m\xff"}, {"put", directory_->path() + "/m\xff"}}) {
     const CommandResult result = OnNode(0, words);
@@ -57,7 +57,7 @@ TEST_F(CommandLine, TextThatIsNotUtf8IsRefusedInSoManyWords) {
   }
 }
 
-TEST_F(CommandLine, TheConfigurationIsShownWholeInBothForms) {
+TEST_F(CommandLine, ConfigShow_PrintsAllKeysAsYamlAndJson) {
   const CommandResult json = RunCommand({"config", "show", "--json"});
   const nlohmann::json shown = nlohmann::json::parse(json.output, nullptr, /*allow_exceptions=*/false);
   ASSERT_TRUE(shown.is_object()) << json.output;
@@ -65,7 +65,7 @@ TEST_F(CommandLine, TheConfigurationIsShownWholeInBothForms) {
   EXPECT_THAT(RunCommand({"config", "show"}).output, HasSubstr("\n  listen: \"\"\n"));
 }
 
-TEST_F(CommandLine, PutListGetAndRemove) {
+TEST_F(CommandLine, PutLsGetRm_WorkAcrossNodes) {
   const std::string model = MakeModel("model.safetensors", 8 << 20);
   const nlohmann::json put = Json(0, {"put", model, "--key", "llama/prod"});
   const std::string id = put.value("artifact_id", "");
@@ -86,7 +86,7 @@ TEST_F(CommandLine, PutListGetAndRemove) {
   EXPECT_EQ(OnNode(0, {"get", "llama/prod"}).exit_code, 1);
 }
 
-TEST_F(CommandLine, GetOutWritesTheSameArtifactAgain) {
+TEST_F(CommandLine, GetOut_WritesFileOfTheSameArtifact) {
   const std::string model = MakeModel("sharded", 20 << 20, /*shards=*/2);
   const nlohmann::json put = Json(0, {"put", model, "--key", "m"});
   const std::string out = directory_->path() + "/out.safetensors";
@@ -96,7 +96,7 @@ TEST_F(CommandLine, GetOutWritesTheSameArtifactAgain) {
   EXPECT_EQ(Json(1, {"put", out})["artifact_id"], put["artifact_id"]);
 }
 
-TEST_F(CommandLine, GetOfSomeTensorsBringsTheirChunksAloneAndALaterGetTheRest) {
+TEST_F(CommandLine, GetTensors_PullsOnlyTheirChunksAndLaterGetTheRest) {
   const std::string model = MakeModel("model.safetensors", 16 << 20);
   ASSERT_EQ(OnNode(0, {"put", model, "--key", "m"}).exit_code, 0);
   const std::string out = directory_->path() + "/some.safetensors";
@@ -130,7 +130,7 @@ TEST_F(CommandLine, GetOfSomeTensorsBringsTheirChunksAloneAndALaterGetTheRest) {
             partial["chunks_total"].get<int>());
 }
 
-TEST_F(CommandLine, EmptyPathsAWorkingFolderThatIsGoneAndSizesThatFitNowhereAreErrors) {
+TEST_F(CommandLine, EmptyPathMissingFolderOrHugeSize_IsAnError) {
   const CommandResult empty = OnNode(0, {"put", ""});
   EXPECT_EQ(empty.exit_code, 1);
   EXPECT_THAT(empty.output, HasSubstr("INVALID_ARGUMENT: the path of the model is empty"));
@@ -160,7 +160,7 @@ TEST_F(CommandLine, EmptyPathsAWorkingFolderThatIsGoneAndSizesThatFitNowhereAreE
   EXPECT_THAT(large.output, HasSubstr("RESOURCE_EXHAUSTED"));
 }
 
-TEST_F(CommandLine, KeysAreComparedAndSwapped) {
+TEST_F(CommandLine, KeyBindWithExpectedRevision_ComparesAndSwaps) {
   const std::string model = MakeModel("model.safetensors", 4 << 20);
   const std::string id = Json(0, {"put", model}).value("artifact_id", "");
   EXPECT_EQ(OnNode(0, {"key", "bind", "k", id, "--expect-revision", "0"}).exit_code, 0);
@@ -175,7 +175,7 @@ TEST_F(CommandLine, KeysAreComparedAndSwapped) {
   EXPECT_EQ(OnNode(1, {"key", "resolve", "k"}).exit_code, 1);
 }
 
-TEST_F(CommandLine, GcDeletesWhatNoKeyNames) {
+TEST_F(CommandLine, Gc_DeletesArtifactsWithoutKey) {
   const std::string kept = MakeModel("kept.safetensors", 4 << 20, 1, 1);
   const std::string dropped = MakeModel("dropped.safetensors", 4 << 20, 1, 2);
   const std::string kept_id = Json(0, {"put", kept, "--key", "k"}).value("artifact_id", "");
@@ -190,7 +190,7 @@ TEST_F(CommandLine, GcDeletesWhatNoKeyNames) {
   EXPECT_EQ(listed["artifacts"][0]["artifact_id"], kept_id);
 }
 
-TEST_F(CommandLine, StatusShowsTheClusterAndTheDaemon) {
+TEST_F(CommandLine, Status_ShowsClusterDaemonAndLimits) {
   const CommandResult status = OnNode(0, {"status"});
   EXPECT_EQ(status.exit_code, 0) << status.output;
   EXPECT_THAT(status.output, HasSubstr("node-0"));
@@ -204,7 +204,7 @@ TEST_F(CommandLine, StatusShowsTheClusterAndTheDaemon) {
   EXPECT_THAT(OnNode(1, {"status"}).output, HasSubstr("limits     send none, receive none"));
 }
 
-TEST_F(CommandLine, FlagsWithoutSenseAreRefusedInAFewWords) {
+TEST_F(CommandLine, InvalidFlagValue_IsRefusedInOneLine) {
   const std::vector<std::vector<std::string>> commands = {{"get", "m", "--out", ""},
                                                           {"get", "m", "--timeout", "-1"},
                                                           {"put", "m", "--key", ""},
@@ -219,7 +219,7 @@ TEST_F(CommandLine, FlagsWithoutSenseAreRefusedInAFewWords) {
   }
 }
 
-TEST_F(CommandLine, AGetIntoAFolderThatIsNotThereMovesNothing) {
+TEST_F(CommandLine, GetOutIntoMissingFolder_FailsBeforeTransfer) {
   const std::string model = MakeModel("model.safetensors", 4 << 20);
   (void)Json(0, {"put", model, "--key", "m"});
   const std::string out = directory_->path() + "/no-such-folder/m.safetensors";
@@ -229,21 +229,21 @@ TEST_F(CommandLine, AGetIntoAFolderThatIsNotThereMovesNothing) {
   EXPECT_TRUE(Json(1, {"ls", "--replicas"})["replicas"].empty());
 }
 
-TEST_F(CommandLine, MakeModelPrintsItsPathAsJsonWhateverIsInIt) {
+TEST_F(CommandLine, MakeModelJson_EscapesItsPath) {
   const std::string path = directory_->path() + "/a \"quoted\" name.safetensors";
   const CommandResult made = RunCommand({"make-model", path, "--size", "4MiB", "--json"});
   ASSERT_EQ(made.exit_code, 0) << made.output;
   EXPECT_EQ(nlohmann::json::parse(made.output, nullptr, /*allow_exceptions=*/false).value("path", ""), path);
 }
 
-TEST_F(CommandLine, AnUnreachableDaemonIsNamed) {
+TEST_F(CommandLine, UnreachableDaemon_IsNamed) {
   const std::string address = "unix:" + directory_->path() + "/absent.sock";
   const CommandResult result = RunCommand({"ls", "--daemon", address});
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.output, HasSubstr("absent.sock"));
 }
 
-TEST_F(CommandLine, AWrongConfigurationIsExplained) {
+TEST_F(CommandLine, MisspelledConfigurationKey_ErrorSuggestsTheRightOne) {
   const std::string path = directory_->path() + "/config.yaml";
   std::ofstream(path) << "daemon:\n  host_pol: 1GiB\n";
   const CommandResult result = RunCommand({"config", "check", "--config", path});

@@ -88,7 +88,7 @@ class CollectorTest : public E2eTest {
   std::string endpoint_;
 };
 
-TEST_F(CollectorTest, OneThatHangsDelaysNeitherWorkNorTheEndAndItsLossesAreLogged) {
+TEST_F(CollectorTest, HangingCollector_DelaysNothingAndLossesAreLogged) {
   auto collector = *Collector::Start();
   collector->SetBehaviour(Behaviour::kHang);
   StartObserved(collector->endpoint());
@@ -109,7 +109,7 @@ TEST_F(CollectorTest, OneThatHangsDelaysNeitherWorkNorTheEndAndItsLossesAreLogge
                                             "\\([1-9][0-9]* items dropped\\)"));
 }
 
-TEST_F(CollectorTest, OneThatWakesUpIsToldWhatWasLost) {
+TEST_F(CollectorTest, RecoveredCollector_ReceivesCountOfLostItems) {
   auto collector = *Collector::Start();
   collector->SetBehaviour(Behaviour::kHang);
   StartObserved(collector->endpoint());
@@ -120,7 +120,7 @@ TEST_F(CollectorTest, OneThatWakesUpIsToldWhatWasLost) {
   ExpectACleanStop();
 }
 
-TEST_F(CollectorTest, OneThatRefusesCostsTheBatchesAndNothingElse) {
+TEST_F(CollectorTest, RefusingCollector_LosesBatchesAndNothingElse) {
   auto collector = *Collector::Start();
   collector->SetBehaviour(Behaviour::kRefuse);
   // Nothing but spans, until the metrics at the end.
@@ -139,7 +139,7 @@ TEST_F(CollectorTest, OneThatRefusesCostsTheBatchesAndNothingElse) {
   EXPECT_TRUE(HasLost(*collector, "export_failed"));
 }
 
-TEST_F(CollectorTest, OneThatDiesInTheMiddleIsUsedAgainWhenItIsBack) {
+TEST_F(CollectorTest, CollectorKilled_IsUsedAgainAfterItsRestart) {
   auto collector = *Collector::Start();
   StartObserved(collector->endpoint());
   PutAndGet("before");
@@ -156,7 +156,7 @@ TEST_F(CollectorTest, OneThatDiesInTheMiddleIsUsedAgainWhenItIsBack) {
   ExpectACleanStop();
 }
 
-TEST_F(CollectorTest, OneThatRestartsMissesNothing) {
+TEST_F(CollectorTest, CollectorRestarts_QueuedSpansArrive) {
   auto collector = *Collector::Start();
   StartObserved(collector->endpoint(),
                 {"observability.otel.queue_size=2048", "observability.otel.batch_size=512",
@@ -182,7 +182,7 @@ TEST_F(CollectorTest, OneThatRestartsMissesNothing) {
 }
 
 // What a process sends last, when its parts are gone already, has their gauges still.
-TEST_F(CollectorTest, TheLastExportOfAProcessThatStopsHasItsGauges) {
+TEST_F(CollectorTest, LastExportOfStoppingProcess_HasItsGauges) {
   auto collector = *Collector::Start();
   StartObserved(collector->endpoint(), {"observability.otel.metric_interval=1h"});
   PutAndGet("m");
@@ -196,7 +196,7 @@ TEST_F(CollectorTest, TheLastExportOfAProcessThatStopsHasItsGauges) {
 }
 
 // OpenTelemetry's own variables, to a real process.
-TEST_F(CollectorTest, TheStandardVariablesDecideWhatIsSent) {
+TEST_F(CollectorTest, StandardOtelVariables_DecideWhatIsSent) {
   auto collector = *Collector::Start();
   StartCluster();
   const auto spans_with = [&](const char* variable, const char* value) {
@@ -261,7 +261,7 @@ TEST_F(CollectorTest, SignalVariableNone_SwitchesOffWithExporterSet) {
 }
 
 // A command that takes several operations is one trace.
-TEST_F(CollectorTest, ManagingCommandsAreATraceEach) {
+TEST_F(CollectorTest, ManagementCommand_IsOneTrace) {
   auto collector = *Collector::Start();
   StartCluster();
   const std::string model = MakeModel("m", 8 << 20);
@@ -285,7 +285,7 @@ TEST_F(CollectorTest, ManagingCommandsAreATraceEach) {
   }
 }
 
-TEST_F(CollectorTest, OneThatTakesConnectionsAndSaysNothingAtAllIsNoHindrance) {
+TEST_F(CollectorTest, SilentCollector_DelaysNothing) {
   // The kernel accepts; no process ever reads.
   const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{.sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(INADDR_LOOPBACK)}};

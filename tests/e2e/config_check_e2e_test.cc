@@ -37,7 +37,7 @@ class ConfigCheck : public E2eTest {
   }
 };
 
-TEST_F(ConfigCheck, WhatAStartRefusesTheCheckRefusesByTheSameKey) {
+TEST_F(ConfigCheck, InvalidSetting_CheckAndStartNameTheSameKey) {
   const std::string folder = directory_->path();
   // Like /tmp: others may write to it, and they did.
   const std::string open_folder = folder + "/open";
@@ -120,7 +120,7 @@ TEST_F(ConfigCheck, WhatAStartRefusesTheCheckRefusesByTheSameKey) {
   }
 }
 
-TEST_F(ConfigCheck, WhatTheCheckTakesStarts) {
+TEST_F(ConfigCheck, SettingAcceptedByCheck_ServerStarts) {
   const std::vector<Settings> good = {
       {},
       {"daemon.host_pool=144MiB"},
@@ -149,7 +149,7 @@ TEST_F(ConfigCheck, WhatTheCheckTakesStarts) {
 }
 
 // A start needs it twice, for its telemetry and for itself, and a pipe is read only once.
-TEST_F(ConfigCheck, AConfigurationFromAPipeIsTheOneThatStarts) {
+TEST_F(ConfigCheck, ConfigurationFromPipe_IsUsedByStart) {
   const std::string log = directory_->path() + "/piped.log";
   std::vector<std::string> argv = {
       "/bin/sh", "-c", "printf 'global_store:\\n  node_ttl: 1s\\n' | \"$0\" \"$@\"", DefaultOptions().binary};
@@ -163,13 +163,13 @@ TEST_F(ConfigCheck, AConfigurationFromAPipeIsTheOneThatStarts) {
   EXPECT_THAT(said.str(), HasSubstr("global_store.node_ttl: \"1s\""));
 }
 
-TEST_F(ConfigCheck, AFileForSeveralHostsIsCheckedForTheRoleOfThisOne) {
+TEST_F(ConfigCheck, CheckWithRole_ChecksOnlySettingsOfThatRole) {
   const Settings elsewhere = {"daemon.listen=203.0.113.1:7001"};
   EXPECT_EQ(RunCommand(Arguments({"config", "check", "--role", "global-store"}, elsewhere)).exit_code, 0);
   EXPECT_EQ(RunCommand(Arguments({"config", "check", "--role", "daemon"}, elsewhere)).exit_code, 1);
 }
 
-TEST_F(ConfigCheck, EveryFindingIsALineOfItsOwn) {
+TEST_F(ConfigCheck, SeveralFindings_ArePrintedOnePerLine) {
   const CommandResult check = RunCommand(
       Arguments({"config", "check"}, {"daemon.handle_groups=[no-such-group]", "global_store.node_ttl=1s"}));
   EXPECT_THAT(check.output, HasSubstr("\ndaemon.handle_groups: \"no-such-group\""));

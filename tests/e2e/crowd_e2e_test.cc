@@ -44,7 +44,7 @@ class Crowd : public E2eTest {
   }
 };
 
-TEST_F(Crowd, SixtyFourGetsOfOneKeyAtOnceMakeOneTransfer) {
+TEST_F(Crowd, SixtyFourGetsOfOneKey_ShareOneTransfer) {
   StartCluster();
   const std::string model = MakeModel("model.safetensors", 100 << 20);
   TC_ASSERT_OK_AND_ASSIGN(const auto put, client(0).Import(Context(), model, {.key = "m"}));
@@ -77,7 +77,7 @@ TEST_F(Crowd, SixtyFourGetsOfOneKeyAtOnceMakeOneTransfer) {
       AwaitStatus(1, [&](const auto& now) { return TransfersOf(now, put.artifact_id) == 2; }).status());
 }
 
-TEST_F(Crowd, TwoHundredClientsAttachAtOnceToOneCopyAndLeaveNothingBehind) {
+TEST_F(Crowd, TwoHundredClients_AttachToOneCopyAndLeaveNothing) {
   ClusterOptions options = DefaultOptions();
   options.daemons = 1;
   StartCluster(options);
@@ -118,7 +118,7 @@ TEST_F(Crowd, TwoHundredClientsAttachAtOnceToOneCopyAndLeaveNothingBehind) {
                }).status());
 }
 
-TEST_F(Crowd, TenThousandTensorsInOneArtifact) {
+TEST_F(Crowd, ArtifactOfTenThousandTensors_TravelsAndIsImported) {
   StartCluster();
   constexpr uint32_t kTensors = 10'000;
   // Sizes from 4 to 4,000 bytes; each begins with its number.

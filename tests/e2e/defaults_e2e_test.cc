@@ -130,7 +130,7 @@ class DefaultDeployment : public E2eTest {
   std::unique_ptr<Process> daemon_;
 };
 
-TEST_F(DefaultDeployment, OpensNoTcpPortAndServes) {
+TEST_F(DefaultDeployment, DefaultDeployment_ServesWithoutTcpPort) {
   ASSERT_NO_FATAL_FAILURE(StartDeployment());
   const std::string model = MakeModel("models/model.safetensors", 8 << 20);
   const CommandResult put = RunCommand({"put", model, "--key", "m", "--durable", "--daemon", Daemon()});
@@ -140,7 +140,7 @@ TEST_F(DefaultDeployment, OpensNoTcpPortAndServes) {
   EXPECT_THAT(ListeningPorts(daemon_->pid()), IsEmpty());
 }
 
-TEST_F(DefaultDeployment, HasNothingThatAnotherUserCanReadOrConnectTo) {
+TEST_F(DefaultDeployment, DefaultDeployment_OtherUserCannotReadOrConnect) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
   ASSERT_NO_FATAL_FAILURE(StartDeployment());
   const std::string model = MakeModel("models/model.safetensors", 8 << 20);
@@ -161,7 +161,7 @@ TEST_F(DefaultDeployment, HasNothingThatAnotherUserCanReadOrConnectTo) {
 }
 
 // With the real program: list, delete, import root's files, join with a daemon that would read them.
-TEST_F(DefaultDeployment, LeavesAnotherUserNothingToDo) {
+TEST_F(DefaultDeployment, DefaultDeployment_CommandsOfOtherUserFail) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
   ASSERT_NO_FATAL_FAILURE(StartDeployment());
   const std::string model = MakeModel("models/model.safetensors", 8 << 20);
@@ -196,7 +196,7 @@ TEST_F(DefaultDeployment, LeavesAnotherUserNothingToDo) {
 }
 
 // handle_groups opens the clients' two sockets of the daemon to a group, and nothing else of it.
-TEST_F(DefaultDeployment, LetsAGroupInToTheSocketsAndToNothingElse) {
+TEST_F(DefaultDeployment, HandleGroups_OpenOnlyClientSocketsToGroup) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
   const std::string theirs = GroupName(kNobody);
   const std::string another = GroupName(1);
@@ -224,7 +224,7 @@ TEST_F(DefaultDeployment, LetsAGroupInToTheSocketsAndToNothingElse) {
   }
 }
 
-TEST_F(DefaultDeployment, AFolderThatOthersCanWriteToIsNoStateFolder) {
+TEST_F(DefaultDeployment, StateFolderWritableByOthers_IsRefused) {
   fs::create_directory(Path("shared"));
   std::ofstream(Path("shared/theirs")) << "x";
   ASSERT_EQ(chmod(Path("shared").c_str(), 01777), 0);
@@ -234,7 +234,7 @@ TEST_F(DefaultDeployment, AFolderThatOthersCanWriteToIsNoStateFolder) {
   EXPECT_THAT(result.output, HasSubstr("can be written by others"));
 }
 
-TEST_F(DefaultDeployment, ADaemonOnEveryAddressIsKnownByTheOneThatItAdvertises) {
+TEST_F(DefaultDeployment, DaemonOnWildcardAddress_IsKnownByAdvertisedAddress) {
   ASSERT_NO_FATAL_FAILURE(
       StartDeployment({"daemon.listen=0.0.0.0:0", "daemon.advertise=localhost:0", "security.insecure=true"}));
   const std::set<int> ports = ListeningPorts(daemon_->pid());

@@ -87,26 +87,26 @@ class Direct : public E2eTest {
   size_t before_ = 0;
 };
 
-TEST_F(Direct, BetweenTheGpusOfADaemon) {
+TEST_F(Direct, GetBetweenGpusOfDaemon_CopiesDirectly) {
   StartWithModelOnGpu();
   if (HasFatalFailure()) return;
   ExpectDirect(0, "gpu:1", kDeviceLane);
 }
 
-TEST_F(Direct, BetweenTheGpusOfTwoDaemonsOfAHost) {
+TEST_F(Direct, GetBetweenGpusOfTwoDaemonsOnHost_CopiesDirectly) {
   StartWithModelOnGpu();
   if (HasFatalFailure()) return;
   ExpectDirect(1, "gpu:3", kLocalLane);
   EXPECT_EQ(Copied(0, CopyDirection::kToHost), 0u) << "the daemon that has it does nothing";
 }
 
-TEST_F(Direct, FromOneDaemonToAnotherOnTheSameGpu) {
+TEST_F(Direct, GetBetweenDaemonsOnSameGpu_CopiesDirectly) {
   StartWithModelOnGpu();
   if (HasFatalFailure()) return;
   ExpectDirect(1, "gpu:0", kLocalLane);
 }
 
-TEST_F(Direct, AReplicaThatWasNotVerifiedIsNoCopy) {
+TEST_F(Direct, UnverifiedReplica_DoesNotCountAsCopy) {
   options_.daemon_settings.push_back("daemon.device_verification=off");
   StartWithModelOnGpu();
   if (HasFatalFailure()) return;
@@ -124,7 +124,7 @@ TEST_F(Direct, AReplicaThatWasNotVerifiedIsNoCopy) {
               HasSubstr("last copy"));
 }
 
-TEST_F(Direct, BetweenHostsAllStagesAreAtWorkAtOnce) {
+TEST_F(Direct, GetBetweenGpusOfTwoHosts_OverlapsAllStages) {
   constexpr uint64_t kBytes = uint64_t{96} << 20;
   constexpr uint64_t kBytesPerSecond = uint64_t{48} << 20;
   constexpr double kAllowed = 1.2;  // of the slower GPU's copies alone

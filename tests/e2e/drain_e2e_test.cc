@@ -60,7 +60,7 @@ class Drain : public E2eTest {
   std::shared_ptr<DeviceFaults> receivers_gpu_;
 };
 
-TEST_F(Drain, ASourceEndsItsTransferTakesNoNewOneAndExitsWithZero) {
+TEST_F(Drain, DrainingSource_FinishesTransferRefusesNewAndExitsZero) {
   ASSERT_NO_FATAL_FAILURE(StartPatientCluster(3));
   const std::string model = MakeModel("model.safetensors", 80 << 20);
   const std::string small = MakeModel("small.safetensors", 4 << 20, 1, 2);
@@ -86,7 +86,7 @@ TEST_F(Drain, ASourceEndsItsTransferTakesNoNewOneAndExitsWithZero) {
   TC_ASSERT_OK(Compare(*elsewhere, model).status());
 }
 
-TEST_F(Drain, ATransferThatDoesNotEndIsGivenUpAndTheExitCodeIsStillZero) {
+TEST_F(Drain, DrainWithHangingTransfer_GivesItUpAndExitsZero) {
   ASSERT_NO_FATAL_FAILURE(StartPatientCluster(2));
   const std::string model = MakeModel("model.safetensors", 80 << 20);
   TC_ASSERT_OK(client(0).Import(Context(), model, {.key = "m"}).status());
@@ -99,7 +99,7 @@ TEST_F(Drain, ATransferThatDoesNotEndIsGivenUpAndTheExitCodeIsStillZero) {
   EXPECT_NE(replica.status().code(), absl::StatusCode::kDeadlineExceeded) << replica.status();
 }
 
-TEST_F(Drain, AnAttachedClientReadsOnAfterItsDaemonHasExited) {
+TEST_F(Drain, DaemonExited_AttachedClientStillReads) {
   StartCluster();
   const std::string model = MakeModel("model.safetensors", 8 << 20);
   TC_ASSERT_OK(client(0).Import(Context(), model, {.key = "m"}).status());
@@ -109,7 +109,7 @@ TEST_F(Drain, AnAttachedClientReadsOnAfterItsDaemonHasExited) {
   TC_ASSERT_OK(Compare(*replica, model).status());
 }
 
-TEST_F(Drain, AnIdleGlobalStoreExitsWithZero) {
+TEST_F(Drain, IdleGlobalStoreStopped_ExitsZero) {
   StartCluster();
   EXPECT_EQ(cluster_->global_store().Stop(kExit).value_or(-1), 0);
 }

@@ -35,7 +35,7 @@ class Explained : public E2eTest {
   std::unique_ptr<client::Replica> replica_;
 };
 
-TEST_F(Explained, TheLastTransferNamesItsLaneItsSourceAndWhatBoundsIt) {
+TEST_F(Explained, ExplainLast_NamesLaneSourceAndBound) {
   const CommandResult result = OnNode(1, {"explain", "last"});
   EXPECT_EQ(result.exit_code, 0) << result.output;
   EXPECT_THAT(result.output, AllOf(HasSubstr("tcp"), HasSubstr("node-0"), HasSubstr("gpu:0"),
@@ -57,14 +57,14 @@ TEST_F(Explained, TheLastTransferNamesItsLaneItsSourceAndWhatBoundsIt) {
             json["transfer"]["bytes"].get<std::string>());
 }
 
-TEST_F(Explained, ASourceThatCannotBeAskedIsSaidToBeUnknown) {
+TEST_F(Explained, ExplainWithSourceAway_SaysSourceIsNotKnown) {
   (void)cluster_->daemon(0).Stop(absl::ZeroDuration());
   const CommandResult result = OnNode(1, {"explain", "last"});
   EXPECT_EQ(result.exit_code, 0) << result.output;
   EXPECT_THAT(result.output, AllOf(HasSubstr("source node-0 (tcp): not known: "), HasSubstr("Bounded by ")));
 }
 
-TEST_F(Explained, ATransferIsFoundByTheBeginningOfItsIdOrOfItsReplicas) {
+TEST_F(Explained, ExplainByIdPrefixOrReplica_FindsTransfer) {
   const std::string& id = replica_->transfer()->transfer_id;
   for (const std::string& wanted : {id.substr(0, 8), replica_->replica_id()}) {
     const CommandResult result = OnNode(1, {"explain", wanted});
@@ -76,7 +76,7 @@ TEST_F(Explained, ATransferIsFoundByTheBeginningOfItsIdOrOfItsReplicas) {
   EXPECT_THAT(unknown.output, HasSubstr(id));
 }
 
-TEST_F(Explained, TopShowsEveryNodeAndTheLastTransfers) {
+TEST_F(Explained, TopOnce_ShowsNodesAndLastTransfers) {
   const CommandResult result = OnNode(0, {"top", "--once"});
   EXPECT_EQ(result.exit_code, 0) << result.output;
   const std::string& id = replica_->transfer()->transfer_id;
@@ -85,7 +85,7 @@ TEST_F(Explained, TopShowsEveryNodeAndTheLastTransfers) {
   EXPECT_THAT(result.output, testing::Not(HasSubstr("no details")));
 }
 
-TEST_F(Explained, TopDoesWithoutANodeThatDoesNotAnswer) {
+TEST_F(Explained, TopOnceWithNodeAway_ShowsTheOthers) {
   replica_.reset();
   (void)cluster_->daemon(1).Stop(absl::ZeroDuration());
   const CommandResult result = OnNode(0, {"top", "--once"});
@@ -115,7 +115,7 @@ class ExplainedBetweenHosts : public Explained {
   }
 };
 
-TEST_F(ExplainedBetweenHosts, TwoSourcesStandSideBySide) {
+TEST_F(ExplainedBetweenHosts, ExplainOfTwoSources_ShowsBothWithTheirBytes) {
   StartHosts(3, "daemon.limits.send=16MiB");
   if (HasFatalFailure()) return;
   const std::string model = MakeModel("model.safetensors", 40 << 20);
@@ -142,7 +142,7 @@ TEST_F(ExplainedBetweenHosts, TwoSourcesStandSideBySide) {
 
 // The middle one has half of it, and is given the rest by a source that may send no faster, when the last one
 // comes: what that one is given by the source, and by the middle one later, comes at the source's pace.
-TEST_F(ExplainedBetweenHosts, AChainIsBoundByTheLinkThatFillsIt) {
+TEST_F(ExplainedBetweenHosts, ExplainOfChain_NamesSlowUpstreamHop) {
   StartHosts(3, "daemon.limits.send=8MiB");
   if (HasFatalFailure()) return;
   const std::string model = MakeModel("model.safetensors", 24 << 20);

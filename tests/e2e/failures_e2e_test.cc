@@ -59,7 +59,7 @@ class Failures : public E2eTest {
   }
 };
 
-TEST_F(Failures, ASourceKilledInTheMiddleIsReplacedByAnother) {
+TEST_F(Failures, SourceKilledDuringTransfer_AnotherSourceTakesOver) {
   ClusterOptions options = DefaultOptions();
   options.daemons = 3;
   options.daemon_settings.push_back("daemon.staging_buffers=4");  // far less than the model
@@ -87,7 +87,7 @@ TEST_F(Failures, ASourceKilledInTheMiddleIsReplacedByAnother) {
   EXPECT_GT(sources[1].bytes, 0u);
 }
 
-TEST_F(Failures, WhenTheOnlySourceIsKilledTheGetFailsClearlyAndLeavesNothing) {
+TEST_F(Failures, OnlySourceKilled_GetFailsAndLeavesNothing) {
   StartCluster();
   const std::string model = MakeModel("model.safetensors", 40 << 20);
   TC_ASSERT_OK(client(0).Import(Context(), model, {.key = "m"}).status());
@@ -106,7 +106,7 @@ TEST_F(Failures, WhenTheOnlySourceIsKilledTheGetFailsClearlyAndLeavesNothing) {
   }));
 }
 
-TEST_F(Failures, AStoppedSourceDoesNotHangAGetPastThePeerTimeout) {
+TEST_F(Failures, StoppedSource_GetFailsAtPeerTimeout) {
   ClusterOptions options = DefaultOptions();
   options.daemon_settings.push_back("daemon.peer_timeout=1s");
   StartCluster(options);
@@ -123,7 +123,7 @@ TEST_F(Failures, AStoppedSourceDoesNotHangAGetPastThePeerTimeout) {
   TC_ASSERT_OK(Compare(*again, model).status());
 }
 
-TEST_F(Failures, AKilledClientsLeaseIsReleasedAtOnce) {
+TEST_F(Failures, KilledClient_LeaseIsReleasedAtOnce) {
   ClusterOptions options = DefaultOptions();
   options.daemons = 1;
   StartCluster(options);
@@ -140,7 +140,7 @@ TEST_F(Failures, AKilledClientsLeaseIsReleasedAtOnce) {
   TC_ASSERT_OK(AwaitStatus(0, [](const auto& status) { return status.leases() == 0; }));
 }
 
-TEST_F(Failures, APoolThatIsTooSmallSaysWhatIsWantedAndWhatThereIs) {
+TEST_F(Failures, ModelLargerThanPool_PutFailsAndNamesPool) {
   StartCluster();
   const std::string model = MakeModel("model.safetensors", 400 << 20);
   const auto put = client(0).Import(Context(), model, {.key = "m"});
@@ -169,7 +169,7 @@ TEST_F(Failures, FullPool_EvictsUnheldReplicasAndRefusesWhenAllAreHeld) {
   TC_ASSERT_OK(Compare(*again, one).status());
 }
 
-TEST_F(Failures, APackedFileWithAWrongByteIsNeverServed) {
+TEST_F(Failures, PackedFileWithWrongByte_IsNotServed) {
   ClusterOptions options = DefaultOptions();
   options.daemons = 1;
   StartCluster(options);
@@ -196,7 +196,7 @@ TEST_F(Failures, APackedFileWithAWrongByteIsNeverServed) {
   EXPECT_EQ(replica.status().code(), absl::StatusCode::kDataLoss) << replica.status();
 }
 
-TEST_F(Failures, WithoutItsGlobalStoreADaemonStillServesWhatItHoldsAndSaysWhatItCannot) {
+TEST_F(Failures, GlobalStoreAway_DaemonServesItsOwnReplicas) {
   StartCluster();
   const std::string model = MakeModel("model.safetensors", 8 << 20);
   TC_ASSERT_OK_AND_ASSIGN(const auto put, client(0).Import(Context(), model, {.key = "m"}));
@@ -217,7 +217,7 @@ TEST_F(Failures, WithoutItsGlobalStoreADaemonStillServesWhatItHoldsAndSaysWhatIt
   TC_ASSERT_OK(Compare(*elsewhere, model).status());
 }
 
-TEST_F(Failures, WithoutItsGlobalStoreAKnownKeyStillGivesWhatIsHereAndIsMarkedAsUnconfirmed) {
+TEST_F(Failures, GlobalStoreAway_KnownKeyResolvesUnconfirmed) {
   StartCluster();
   const std::string model = MakeModel("model.safetensors", 8 << 20);
   TC_ASSERT_OK_AND_ASSIGN(const auto put, client(0).Import(Context(), model, {.key = "m", .durable = true}));
@@ -260,7 +260,7 @@ TEST_F(Failures, WithoutItsGlobalStoreAKnownKeyStillGivesWhatIsHereAndIsMarkedAs
   EXPECT_FALSE(back->key_unconfirmed());
 }
 
-TEST_F(Failures, AGlobalStoreThatIsStoppedIsNotWaitedForWhereTheKeyIsKnown) {
+TEST_F(Failures, GlobalStoreStopped_KnownKeyResolvesWithoutWait) {
   ClusterOptions options = DefaultOptions();
   options.daemons = 1;
   StartCluster(options);
@@ -275,7 +275,7 @@ TEST_F(Failures, AGlobalStoreThatIsStoppedIsNotWaitedForWhereTheKeyIsKnown) {
   TC_ASSERT_OK(cluster_->global_store().Signal(SIGCONT));
 }
 
-TEST_F(Failures, BadModelsAreRefusedWithTheFileAndTheReason) {
+TEST_F(Failures, InvalidModelFile_IsRefusedWithFileAndReason) {
   ClusterOptions options = DefaultOptions();
   options.daemons = 1;
   StartCluster(options);
@@ -303,7 +303,7 @@ TEST_F(Failures, BadModelsAreRefusedWithTheFileAndTheReason) {
             absl::StatusCode::kNotFound);
 }
 
-TEST_F(Failures, UnknownNamesAreNotFound) {
+TEST_F(Failures, UnknownKeyOrId_IsNotFound) {
   ClusterOptions options = DefaultOptions();
   options.daemons = 1;
   StartCluster(options);

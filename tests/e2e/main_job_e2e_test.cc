@@ -41,37 +41,37 @@ class MainJob : public E2eTest {
   }
 };
 
-TEST_F(MainJob, HostMemoryOverUcx) {
+TEST_F(MainJob, PutAndGetHostMemory_WorksOverUcx) {
   StartOverUcx();
   PutAndGet("cpu", "ucx");
 }
 
-TEST_F(MainJob, GpuMemoryOverUcx) {
+TEST_F(MainJob, PutAndGetGpuMemory_WorksOverUcx) {
   StartOverUcx();
   PutAndGet("gpu:1", "ucx");
 }
 
-TEST_F(MainJob, HostMemoryOverTcp) {
+TEST_F(MainJob, PutAndGetHostMemory_WorksOverTcp) {
   StartCluster();
   PutAndGet("cpu", "tcp");
 }
 
-TEST_F(MainJob, GpuMemoryOverTcp) {
+TEST_F(MainJob, PutAndGetGpuMemory_WorksOverTcp) {
   StartCluster();
   PutAndGet("gpu:1", "tcp");
 }
 
-TEST_F(MainJob, HostMemoryOverTheLocalLane) {
+TEST_F(MainJob, PutAndGetHostMemory_WorksOverLocalLane) {
   StartCluster();
   PutAndGet("cpu", "local");
 }
 
-TEST_F(MainJob, GpuMemoryOverTheLocalLane) {
+TEST_F(MainJob, PutAndGetGpuMemory_WorksOverLocalLane) {
   StartCluster();
   PutAndGet("gpu:0", "local");
 }
 
-TEST_F(MainJob, WithoutAForcedLaneDaemonsOfOneHostUseTheLocalOneAndOthersTcp) {
+TEST_F(MainJob, NoForcedLane_SameHostUsesLocalOtherHostsTcp) {
   ClusterOptions options = DefaultOptions();
   options.daemons = 3;
   options.settings_of_daemon = {{}, {}, {"daemon.host_id=another-host"}};
@@ -86,7 +86,7 @@ TEST_F(MainJob, WithoutAForcedLaneDaemonsOfOneHostUseTheLocalOneAndOthersTcp) {
   TC_ASSERT_OK(Compare(*near, model).status());
 }
 
-TEST_F(MainJob, AShardedModelIsOneArtifactHoweverOftenAndWhereverItIsPut) {
+TEST_F(MainJob, ShardedModelPutSeveralTimes_IsOneArtifact) {
   StartCluster();
   const std::string model = MakeModel("sharded", 20 << 20, /*shards=*/3);
   TC_ASSERT_OK_AND_ASSIGN(const auto first, client(0).Import(Context(), model, {.key = "a"}));
@@ -101,7 +101,7 @@ TEST_F(MainJob, AShardedModelIsOneArtifactHoweverOftenAndWhereverItIsPut) {
   TC_ASSERT_OK(Compare(*replica, model).status());
 }
 
-TEST_F(MainJob, AClientsOwnTensorsArePutByHandingMemoryOver) {
+TEST_F(MainJob, PutOfHostTensors_StoresTheirBytesAndMetadata) {
   StartCluster();
   std::vector<std::byte> weights(5'000'003), bias(17);
   for (size_t i = 0; i < weights.size(); ++i) weights[i] = static_cast<std::byte>(i * 7);
@@ -124,7 +124,7 @@ TEST_F(MainJob, AClientsOwnTensorsArePutByHandingMemoryOver) {
   EXPECT_EQ(replica->Find("missing").status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST_F(MainJob, TensorsOnAGpuArePutFromThere) {
+TEST_F(MainJob, PutOfGpuTensors_StoresTheirBytes) {
   StartCluster();
   std::vector<std::byte> weights(3'000'001), bias(34);
   for (size_t i = 0; i < weights.size(); ++i) weights[i] = static_cast<std::byte>(i * 13);
@@ -150,7 +150,7 @@ TEST_F(MainJob, TensorsOnAGpuArePutFromThere) {
   TC_ASSERT_OK(devices_->Free(memory));
 }
 
-TEST_F(MainJob, OneGetIsForAllGpus) {
+TEST_F(MainJob, GetAtGpuAll_MakesReplicaOnEveryGpu) {
   StartCluster();
   const std::string model = MakeModel("model.safetensors", 8 << 20);
   TC_ASSERT_OK(client(0).Import(Context(), model, {.key = "m"}).status());
@@ -168,7 +168,7 @@ TEST_F(MainJob, OneGetIsForAllGpus) {
   EXPECT_THAT(refused.message(), testing::HasSubstr("at gpu:7"));
 }
 
-TEST_F(MainJob, ManyGetsOfOneKeyShareOneTransfer) {
+TEST_F(MainJob, ManyGetsOfOneKey_ShareOneReplica) {
   StartCluster();
   const std::string model = MakeModel("model.safetensors", 60 << 20);
   TC_ASSERT_OK(client(0).Import(Context(), model, {.key = "m"}).status());
@@ -183,7 +183,7 @@ TEST_F(MainJob, ManyGetsOfOneKeyShareOneTransfer) {
   EXPECT_THAT(replicas, testing::Each(replicas.front()));
 }
 
-TEST_F(MainJob, TheGpusOfANodeTakeOneCopyOverTheNetwork) {
+TEST_F(MainJob, GetsToBothGpusOfNode_PullOneCopyOverNetwork) {
   ClusterOptions options = DefaultOptions();
   options.settings_of_daemon = {{"daemon.host_id=here", "daemon.limits.send=32MiB"},
                                 {"daemon.host_id=there"}};
@@ -209,7 +209,7 @@ TEST_F(MainJob, TheGpusOfANodeTakeOneCopyOverTheNetwork) {
   EXPECT_EQ(over_tcp, image_bytes);
 }
 
-TEST_F(MainJob, ADaemonWithoutAGlobalStoreWorksAlone) {
+TEST_F(MainJob, DaemonWithoutGlobalStore_WorksAlone) {
   ClusterOptions options = DefaultOptions();
   options.daemons = 1;
   options.global_store = false;
@@ -229,7 +229,7 @@ TEST_F(MainJob, ADaemonWithoutAGlobalStoreWorksAlone) {
   TC_ASSERT_OK(Compare(*replica, model).status());
 }
 
-TEST_F(MainJob, AWatcherSeesEachNewRevisionOfAKey) {
+TEST_F(MainJob, WatchKeys_ReportsEachNewRevision) {
   StartCluster();
   const std::string one = MakeModel("one.safetensors", 4 << 20, 1, 1);
   const std::string two = MakeModel("two.safetensors", 4 << 20, 1, 2);

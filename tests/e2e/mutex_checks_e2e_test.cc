@@ -45,7 +45,7 @@ class MutexChecks : public E2eTest {
   std::string lines_;
 };
 
-TEST_F(MutexChecks, AreOffInStoreDaemonsAndClients) {
+TEST_F(MutexChecks, StoreDaemonsAndClients_RunWithoutMutexChecks) {
   StartCluster();
   const CommandResult status = RunCommand({"status", "--daemon", cluster_->addresses(0).unix_socket});
   EXPECT_EQ(status.exit_code, 0) << status.output;
@@ -56,7 +56,7 @@ TEST_F(MutexChecks, AreOffInStoreDaemonsAndClients) {
 }
 
 // A program that has the C++ client library alone.
-TEST_F(MutexChecks, ClientLibrary_TurnsThemOff) {
+TEST_F(MutexChecks, ClientLibrary_TurnsMutexChecksOff) {
   StartCluster();
   TC_ASSERT_OK_AND_ASSIGN(
       const auto client,
@@ -67,7 +67,7 @@ TEST_F(MutexChecks, ClientLibrary_TurnsThemOff) {
   EXPECT_EQ(Lines(), 1);
 }
 
-TEST_F(MutexChecks, AreOnWhereNothingTurnsThemOff) {
+TEST_F(MutexChecks, CommandWithoutCalls_KeepsMutexChecksOn) {
   // A command that makes no call: the library's default, without which the test above would show nothing.
   const CommandResult version = RunCommand({"--version"});
   EXPECT_NE(version.exit_code, 0) << version.output;

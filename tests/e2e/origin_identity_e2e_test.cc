@@ -123,7 +123,7 @@ TEST_F(OriginIdentity, StoreThroughAMappingOnTmpfs_KeepsTheLastReplica) {
   ExpectTheKeyStillGives(kept);
 }
 
-TEST_F(OriginIdentity, UntilCompared_EvictionIsRefusedAndAPutWaits) {
+TEST_F(OriginIdentity, OriginNotYetCompared_EvictionIsRefusedAndPutWaits) {
   Start({"daemon.compare_rate=10MiB"});  // four seconds
   const std::string model = MakeModel("model.safetensors", kModelBytes);
   TC_ASSERT_OK_AND_ASSIGN(const auto put, client(0).Import(Context(), model, {.key = "k"}));

@@ -62,7 +62,7 @@ class Origins : public E2eTest {
   std::unique_ptr<client::AdminClient> admin_;
 };
 
-TEST_F(Origins, TheLastCopyStaysWhenTheFileItWasImportedFromIsRemoved) {
+TEST_F(Origins, ImportedFileRemoved_LastCopyIsKept) {
   StartAlone();
   const std::string kept = MakeModel("kept.safetensors", kModelBytes);
   const std::string model = MakeModel("model.safetensors", kModelBytes);
@@ -74,7 +74,7 @@ TEST_F(Origins, TheLastCopyStaysWhenTheFileItWasImportedFromIsRemoved) {
   ExpectTheKeyStillGives(kept);
 }
 
-TEST_F(Origins, AFileIsKnownByWhatItWasImportedAsUntilItChanges) {
+TEST_F(Origins, FindImported_FindsArtifactUntilFileChanges) {
   StartAlone();
   const std::string model = MakeModel("model.safetensors", kModelBytes);
   EXPECT_EQ(client(0).FindImported(Context(), model).status().code(), absl::StatusCode::kNotFound);
@@ -95,7 +95,7 @@ TEST_F(Origins, AFileIsKnownByWhatItWasImportedAsUntilItChanges) {
   EXPECT_EQ(client(0).FindImported(Context(), model).status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST_F(Origins, APutThatFailsDropsNothingThatWasThereBeforeIt) {
+TEST_F(Origins, FailedPut_KeepsReplicasThatExistedBefore) {
   StartAlone();
   const std::string kept = MakeModel("kept.safetensors", kModelBytes);
   for (const bool durable : {false, true}) {
@@ -111,7 +111,7 @@ TEST_F(Origins, APutThatFailsDropsNothingThatWasThereBeforeIt) {
   }
 }
 
-TEST_F(Origins, TheLastCopyStaysWhenTheFileItWasImportedFromIsOverwritten) {
+TEST_F(Origins, ImportedFileOverwritten_LastCopyIsKept) {
   StartAlone();
   const std::string kept = MakeModel("kept.safetensors", kModelBytes);
   const std::string model = MakeModel("model.safetensors", kModelBytes);
@@ -137,7 +137,7 @@ TEST_F(Origins, LastCopyWithoutItsFile_IsEvictedByHandOnlyWithForce) {
             0);
 }
 
-TEST_F(Origins, APackedFileThatWasCutShortIsNoCopy) {
+TEST_F(Origins, TruncatedPackedFile_DoesNotCountAsCopy) {
   StartAlone();
   const std::string kept = MakeModel("kept.safetensors", kModelBytes);
   const std::string model = MakeModel("model.safetensors", kModelBytes);
@@ -154,7 +154,7 @@ TEST_F(Origins, APackedFileThatWasCutShortIsNoCopy) {
   ExpectTheKeyStillGives(kept);
 }
 
-TEST_F(Origins, APackedFileThatWasRemovedIsNoCopy) {
+TEST_F(Origins, RemovedPackedFile_DoesNotCountAsCopy) {
   StartAlone();
   const std::string kept = MakeModel("kept.safetensors", kModelBytes);
   const std::string model = MakeModel("model.safetensors", kModelBytes);
@@ -202,7 +202,7 @@ TEST_F(Origins, IntactFileOnANode_ServesOtherNodesAtOnce) {
   TC_ASSERT_OK(Compare(*replica, model).status());
 }
 
-TEST_F(Origins, AFileThatIsGoneIsNamedToTheOtherNodes) {
+TEST_F(Origins, ImportedFileGone_GetOnOtherNodeFailsAndNamesNode) {
   StartCluster();
   const std::string model = MakeModel("model.safetensors", kModelBytes);
   TC_ASSERT_OK_AND_ASSIGN(const auto put, client(0).Import(Context(), model, {.key = "k"}));
@@ -215,7 +215,7 @@ TEST_F(Origins, AFileThatIsGoneIsNamedToTheOtherNodes) {
   EXPECT_THAT(std::string(lost.message()), HasSubstr("what node node-0 imported it from is gone"));
 }
 
-TEST_F(Origins, AFileOnANodeThatDoesNotAnswerIsNoCopy) {
+TEST_F(Origins, FileOnUnresponsiveNode_DoesNotCountAsCopy) {
   StartCluster();
   const std::string model = MakeModel("model.safetensors", kModelBytes);
   TC_ASSERT_OK_AND_ASSIGN(const auto put, client(0).Import(Context(), model, {.key = "k"}));

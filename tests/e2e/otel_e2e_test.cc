@@ -36,7 +36,7 @@ std::set<std::string> SpansIn(const std::string& path) {
   return names;
 }
 
-TEST_F(Telemetry, OtelSmokeFindsCoherentTracesMetricsAndLogs) {
+TEST_F(Telemetry, OtelSmoke_FindsCoherentTracesMetricsAndLogs) {
   const CommandResult smoke = RunCommand({"otel-smoke"});
   EXPECT_EQ(smoke.exit_code, 0) << smoke.output;
   EXPECT_THAT(smoke.output, HasSubstr("coherent"));
@@ -72,7 +72,7 @@ TEST_F(Telemetry, OtelSmokeWithWrongProtocol_NamesTheSetting) {
   EXPECT_EQ(right.exit_code, 0) << right.output;
 }
 
-TEST_F(Telemetry, AWrongSettingIsAnErrorAtStartThatNamesItsKey) {
+TEST_F(Telemetry, WrongOtelSetting_StartFailsAndNamesKey) {
   const std::pair<std::string, std::string> wrong[] = {{"exporter", "carrier_pigeon"},
                                                        {"endpoint", "collector without a port"},
                                                        {"sampler", "sometimes"},
@@ -99,7 +99,7 @@ TEST_F(Telemetry, AWrongSettingIsAnErrorAtStartThatNamesItsKey) {
   }
 }
 
-TEST_F(Telemetry, ACommandWritesItsSpansToATraceFile) {
+TEST_F(Telemetry, CommandWithTraceFile_WritesItsSpans) {
   StartCluster();
   const std::string file = directory_->path() + "/trace.json";
   const CommandResult list =
@@ -112,7 +112,7 @@ TEST_F(Telemetry, ACommandWritesItsSpansToATraceFile) {
   EXPECT_THAT(text.str(), HasSubstr("StoreDaemon/GetStatus"));
 }
 
-TEST_F(Telemetry, PutGetAndADaemonWriteTraceFilesThatLoad) {
+TEST_F(Telemetry, PutGetAndDaemon_WriteValidTraceFiles) {
   ClusterOptions options = DefaultOptions();
   const std::string of_daemon = directory_->path() + "/daemon.json";
   options.settings_of_daemon = {{}, {"observability.trace_file=" + of_daemon}};
@@ -133,7 +133,7 @@ TEST_F(Telemetry, PutGetAndADaemonWriteTraceFilesThatLoad) {
   EXPECT_THAT(SpansIn(of_daemon), IsSupersetOf({"StoreDaemon/MaterializeReplica", "StoreEngine/P2PIngest"}));
 }
 
-TEST_F(Telemetry, StatusNamesAPackedFileThatIsDamaged) {
+TEST_F(Telemetry, StatusWithDamagedPackedFile_NamesIt) {
   ClusterOptions options = DefaultOptions();
   StartCluster(options);
   const std::string model = MakeModel("model.safetensors", 8 << 20);
@@ -154,7 +154,7 @@ TEST_F(Telemetry, StatusNamesAPackedFileThatIsDamaged) {
   EXPECT_THAT(status.output, AllOf(HasSubstr("DAMAGED"), HasSubstr(damaged)));
 }
 
-TEST_F(Telemetry, EveryCommandTakesTheFlags) {
+TEST_F(Telemetry, HelpOfEveryCommand_ShowsTelemetryFlags) {
   const std::vector<std::vector<std::string>> commands = {{"global-store"},
                                                           {"daemon"},
                                                           {"put"},
@@ -189,7 +189,7 @@ TEST_F(Telemetry, EveryCommandTakesTheFlags) {
   }
 }
 
-TEST_F(Telemetry, ADeadCollectorDoesNotGetInTheWay) {
+TEST_F(Telemetry, CollectorAway_PutGetAndStopSucceed) {
   ClusterOptions options = DefaultOptions();
   // Nothing listens on the discard port.
   options.daemon_settings.push_back("observability.otel.enabled=true");

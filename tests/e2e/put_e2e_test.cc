@@ -68,7 +68,7 @@ class Puts : public E2eTest {
   uint64_t used_before_ = 0;  // of the pool, by the staging buffers
 };
 
-TEST_F(Puts, ClientKilledMidway_LeavesNothing) {
+TEST_F(Puts, ClientKilledDuringPut_LeavesNothing) {
   StartOne({});
   TC_ASSERT_OK_AND_ASSIGN(const auto put, StartPut("killed", SIGKILL));
   TC_ASSERT_OK(put->WaitReady(SteadyNow() + kStepTimeout).status());
@@ -76,7 +76,7 @@ TEST_F(Puts, ClientKilledMidway_LeavesNothing) {
   EXPECT_TRUE(absl::IsNotFound(client(0).ResolveKey(Context(), "killed").status()));
 }
 
-TEST_F(Puts, ClientStoppedMidway_GivesUpTurnAndRoomAtTheStallTimeout) {
+TEST_F(Puts, ClientStoppedDuringPut_LosesTurnAndRoomAtStallTimeout) {
   // Room for one put, and one turn.
   StartOne({"daemon.peer_timeout=1s", "daemon.put_rings=1MiB", "daemon.max_concurrent_ingests=1"});
   TC_ASSERT_OK_AND_ASSIGN(const auto stopped, StartPut("stopped", SIGSTOP));
@@ -95,7 +95,7 @@ TEST_F(Puts, ClientStoppedMidway_GivesUpTurnAndRoomAtTheStallTimeout) {
   EXPECT_TRUE(absl::IsNotFound(client(0).ResolveKey(Context(), "stopped").status()));
 }
 
-TEST_F(Puts, DaemonRestartedMidway_PutBeginsAgain) {
+TEST_F(Puts, DaemonRestartedDuringPut_PutBeginsAgain) {
   StartOne({});
   TC_ASSERT_OK_AND_ASSIGN(const auto put, StartPut("again", SIGSTOP));
   TC_ASSERT_OK(put->WaitReady(SteadyNow() + kStepTimeout).status());
@@ -175,7 +175,7 @@ TEST_F(Puts, TensorWrittenOverItsReplica_IsStoredAsWritten) {
   EXPECT_EQ(stored->Find("a")->host[0], std::byte{7});
 }
 
-TEST_F(Puts, SeveralClientsWithRoomForOne_AllSucceedInTurn) {
+TEST_F(Puts, SeveralPutsWithRoomForOne_AllSucceedInTurn) {
   StartOne({"daemon.put_rings=1MiB"});
   std::vector<std::unique_ptr<Process>> puts;
   for (int i = 0; i < 4; ++i) {

@@ -70,7 +70,7 @@ class PutFile : public E2eTest {
   std::string Path(const std::string& name) const { return directory_->path() + "/" + name; }
 };
 
-TEST_F(PutFile, WithoutImportRoots_StoresWhatTheCallerCanRead) {
+TEST_F(PutFile, PutFileWithoutImportRoots_StoresWhatCallerCanRead) {
   ASSERT_NO_FATAL_FAILURE(StartNode());
   const std::string file = MakeModel("model.safetensors", kModelBytes);
   const std::string shards = MakeModel("sharded", kModelBytes, /*shards=*/3);
@@ -96,7 +96,7 @@ TEST_F(PutFile, WithoutImportRoots_StoresWhatTheCallerCanRead) {
 }
 
 // The daemon cannot read the file again by itself, so it is not a copy.
-TEST_F(PutFile, OutsideImportRoots_LeavesTheReplicaTheLastCopy) {
+TEST_F(PutFile, PutFileOutsideImportRoots_ReplicaStaysTheLastCopy) {
   ASSERT_NO_FATAL_FAILURE(StartNode());
   const std::string file = MakeModel("model.safetensors", kModelBytes);
   ASSERT_EQ(Run({"put", file, "--key", "m"}).exit_code, 0);
@@ -106,7 +106,7 @@ TEST_F(PutFile, OutsideImportRoots_LeavesTheReplicaTheLastCopy) {
   ExpectStored("m", file);
 }
 
-TEST_F(PutFile, WhatIsNoRegularFile_EndsAtOnceWithItsName) {
+TEST_F(PutFile, PutOfOtherThanModelFile_FailsAtOnceAndNamesIt) {
   ASSERT_NO_FATAL_FAILURE(StartNode());
   ASSERT_EQ(mkfifo(Path("fifo").c_str(), 0600), 0);
   fs::create_directory(Path("empty"));
@@ -125,7 +125,7 @@ TEST_F(PutFile, WhatIsNoRegularFile_EndsAtOnceWithItsName) {
 }
 
 // Of a group that may use the daemon, which is root's.
-TEST_F(PutFile, OfAFileThatOnlyTheDaemonMayRead_IsRefused) {
+TEST_F(PutFile, PutOfFileThatOnlyDaemonMayRead_IsRefused) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
   const group* const theirs = getgrgid(kOtherUser);
   if (theirs == nullptr) GTEST_SKIP() << "that user's group has no name";
@@ -150,7 +150,7 @@ TEST_F(PutFile, OfAFileThatOnlyTheDaemonMayRead_IsRefused) {
   EXPECT_EQ(put_as_other(file), 0) << FileTail(Path("theirs.log"), 5);
 }
 
-TEST_F(PutFile, ClientKilledInTheMiddle_LeavesNothing) {
+TEST_F(PutFile, ClientKilledDuringPutOfFile_LeavesNothing) {
   ASSERT_NO_FATAL_FAILURE(StartNode());
   const std::string file = MakeModel("model.safetensors", 64 << 20);
   for (int i = 0; i < 5; ++i) {
@@ -196,12 +196,12 @@ class PutHangingFile : public PutFile {
   std::unique_ptr<testing::HangingFolder> folder_;
 };
 
-TEST_F(PutHangingFile, ThatAnswers_IsStored) {
+TEST_F(PutHangingFile, PutFromFileSystemThatAnswers_IsStored) {
   EXPECT_EQ(Run({"put", folder_->file(), "--key", "m", "--verify"}).exit_code, 0);
   ExpectStored("m", Path("model.safetensors"));
 }
 
-TEST_F(PutHangingFile, InTheMiddle_LeavesOthersTheirTurn) {
+TEST_F(PutHangingFile, PutWithHangingRead_LeavesOthersTheirTurn) {
   folder_->HangReadsFrom(kModelBytes / 2);
   const auto put = StartPut(folder_->file());
   ASSERT_NO_FATAL_FAILURE(Await([&] { return folder_->hanging_reads() > 0; }));
@@ -220,7 +220,7 @@ TEST_F(PutHangingFile, InTheMiddle_LeavesOthersTheirTurn) {
   EXPECT_EQ(cluster_->daemon(0).Stop(kStepTimeout).value_or(-1), 0);
 }
 
-TEST_F(PutHangingFile, HangingClose_HoldsNoThreadThatOthersNeed) {
+TEST_F(PutHangingFile, HangingClose_DoesNotBlockOtherPuts) {
   TC_ASSERT_OK_AND_ASSIGN(const sockaddr_un address, UnixAddress(cluster_->addresses(0).handle_socket));
   const UniqueFd peer(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   ASSERT_EQ(connect(peer.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);

@@ -68,7 +68,7 @@ class Replicate : public E2eTest {
   std::string model_;
 };
 
-TEST_F(Replicate, BringsAModelToNodesByNameAndByLabel) {
+TEST_F(Replicate, ReplicateToNamesOrLabels_BringsModelThere) {
   Start(ThreeNodes());
   const CommandResult named = Run({"--to", "node-1:gpu:1,node-0"});
   EXPECT_EQ(named.exit_code, 0) << named.output;
@@ -92,7 +92,7 @@ TEST_F(Replicate, BringsAModelToNodesByNameAndByLabel) {
   EXPECT_THAT(none.output, HasSubstr("none of the 3 nodes that are registered now has the labels zone=c"));
 }
 
-TEST_F(Replicate, APlaceThatCannotHaveItIsToldAndTheOthersGetIt) {
+TEST_F(Replicate, ReplicateWithImpossibleTarget_ReportsItAndServesOthers) {
   ClusterOptions options = ThreeNodes();
   options.settings_of_daemon[1] = {"daemon.host_pool=50MiB"};
   Start(options, 60 << 20);
@@ -104,7 +104,7 @@ TEST_F(Replicate, APlaceThatCannotHaveItIsToldAndTheOthersGetIt) {
   ExpectThere(2, "cpu");
 }
 
-TEST_F(Replicate, GoesOnWhenTheNodeAndTheGlobalStoreWereKilledInTheMiddle) {
+TEST_F(Replicate, NodeAndGlobalStoreKilled_ReplicationTaskContinues) {
   ClusterOptions options = ThreeNodes();
   TC_ASSERT_OK_AND_ASSIGN(const auto faults, AddDeviceFaults(options, 1));
   Start(options);
@@ -129,7 +129,7 @@ TEST_F(Replicate, GoesOnWhenTheNodeAndTheGlobalStoreWereKilledInTheMiddle) {
   AwaitState("REPLICATION_TASK_STATE_DONE");
 }
 
-TEST_F(Replicate, WhatIsCancelledEndsAndLeavesNothing) {
+TEST_F(Replicate, CancelledReplication_EndsAndLeavesNothing) {
   ClusterOptions options = ThreeNodes();
   TC_ASSERT_OK_AND_ASSIGN(const auto faults, AddDeviceFaults(options, 1));
   Start(options);
@@ -145,7 +145,7 @@ TEST_F(Replicate, WhatIsCancelledEndsAndLeavesNothing) {
   EXPECT_THAT(Run({"--cancel"}).output, HasSubstr("nothing was under way"));
 }
 
-TEST_F(Replicate, GoesWithItsArtifact) {
+TEST_F(Replicate, ArtifactRemoved_ReplicationTaskEnds) {
   ClusterOptions options = ThreeNodes();
   TC_ASSERT_OK_AND_ASSIGN(const auto faults, AddDeviceFaults(options, 1));
   Start(options);

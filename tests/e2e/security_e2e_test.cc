@@ -190,7 +190,7 @@ TEST_F(SecurityE2e, SecuredCluster_DoesItsWorkAndTellsItsName) {
 }
 
 // Its ends refuse each other where one has no certificate: transport/tcp/tcp_tls_test.cc.
-TEST_F(SecurityE2e, BytesGoOverTheLaneThatShowsCertificates) {
+TEST_F(SecurityE2e, SecuredCluster_PullsOverTlsLane) {
   ASSERT_NO_FATAL_FAILURE(StartSecured());
   const std::string model = MakeModel("model.safetensors", 8 << 20);
   TC_ASSERT_OK(client(0).Import(Context(), model, {.key = "m"}).status());
@@ -199,7 +199,7 @@ TEST_F(SecurityE2e, BytesGoOverTheLaneThatShowsCertificates) {
   TC_ASSERT_OK(Compare(*replica, model).status());
 }
 
-TEST_F(SecurityE2e, ForgedBytesWithTheSameXxh3AreRefusedAndTheirSourceNamed) {
+TEST_F(SecurityE2e, ForgedBytesWithSameXxh3_AreRefusedAndSourceNamed) {
   ASSERT_NO_FATAL_FAILURE(StartSecured(OnHostsOfTheirOwn()));
   const auto model = OfferAForgery();
   if (absl::IsPermissionDenied(model.status())) GTEST_SKIP() << model.status() << ": this test needs root";
@@ -219,7 +219,7 @@ TEST_F(SecurityE2e, ForgedBytesWithTheSameXxh3AreRefusedAndTheirSourceNamed) {
 }
 
 // What the test above refuses is otherwise right: it came, and by XXH3 it is the model's.
-TEST_F(SecurityE2e, ForgedBytesPassWhereNoCertificatesAreConfigured) {
+TEST_F(SecurityE2e, ForgedBytesWithoutCertificates_AreAccepted) {
   ASSERT_NO_FATAL_FAILURE(StartCluster(OnHostsOfTheirOwn()));
   const auto model = OfferAForgery();
   if (absl::IsPermissionDenied(model.status())) GTEST_SKIP() << model.status() << ": this test needs root";
@@ -228,7 +228,7 @@ TEST_F(SecurityE2e, ForgedBytesPassWhereNoCertificatesAreConfigured) {
   EXPECT_EQ(Compare(*replica, *model).status().code(), absl::StatusCode::kDataLoss);
 }
 
-TEST_F(SecurityE2e, WhatIsAnOperatorsIsForOperatorsAtTheGlobalStoreItself) {
+TEST_F(SecurityE2e, OperatorCallByClientOrDaemon_IsRefusedByGlobalStore) {
   ASSERT_NO_FATAL_FAILURE(StartSecured());
   const std::string model = MakeModel("model.safetensors", 1 << 20);
   TC_ASSERT_OK(client(0).Import(Context(), model, {.key = "m"}).status());
@@ -252,7 +252,7 @@ TEST_F(SecurityE2e, WhatIsAnOperatorsIsForOperatorsAtTheGlobalStoreItself) {
   EXPECT_NE(RunAs("client-trainer", {"key", "resolve", "m"}, cluster_->global_store_address()).exit_code, 0);
 }
 
-TEST_F(SecurityE2e, AnOperatorHasAModelReplicatedAndAClientDoesNot) {
+TEST_F(SecurityE2e, Replicate_IsAllowedToOperatorAndRefusedToClient) {
   ASSERT_NO_FATAL_FAILURE(StartSecured(OnHostsOfTheirOwn()));
   const std::string model = MakeModel("model.safetensors", 8 << 20);
   TC_ASSERT_OK(client(0).Import(Context(), model, {.key = "m"}).status());
@@ -291,7 +291,7 @@ TEST_F(SecurityE2e, Key_IsBoundOnlyByNamesThatItsPrefixAllows) {
   EXPECT_EQ(by_operator.exit_code, 0) << by_operator.output;
 }
 
-TEST_F(SecurityE2e, UnauthenticatedPeers_GetNotAByte) {
+TEST_F(SecurityE2e, UnauthenticatedPeers_ReceiveNoBytes) {
   ASSERT_NO_FATAL_FAILURE(StartSecured());
   const TestAuthority other("test.example");
   // Of our own authority, and over.
@@ -360,7 +360,7 @@ TEST_F(SecurityE2e, NodeWithAnothersNameOrId_IsRefused) {
 }
 
 // Also where no process is left that knows: the node is away, and the global store was killed.
-TEST_F(SecurityE2e, ANodeIdIsOneNamesUntilAnOperatorForgetsIt) {
+TEST_F(SecurityE2e, NodeId_BelongsToOneNameUntilOperatorForgetsIt) {
   ASSERT_NO_FATAL_FAILURE(StartSecured());
   Issue("node/evil");
   const std::string stolen = directory_->path() + "/stolen";
@@ -391,7 +391,7 @@ TEST_F(SecurityE2e, ANodeIdIsOneNamesUntilAnOperatorForgetsIt) {
   evil->Stop(kStepTimeout).IgnoreError();
 }
 
-TEST_F(SecurityE2e, CertificatesAreReplacedWithoutARestart) {
+TEST_F(SecurityE2e, ReplacedCertificate_IsUsedWithoutRestart) {
   ASSERT_NO_FATAL_FAILURE(StartSecured());
   const auto ends = [&]() -> std::string {
     const CommandResult status =
@@ -407,7 +407,7 @@ TEST_F(SecurityE2e, CertificatesAreReplacedWithoutARestart) {
   EXPECT_EQ(RunAs("client-trainer", {"status"}, cluster_->addresses(0).grpc).exit_code, 0);
 }
 
-TEST_F(SecurityE2e, AnAuthorityIsMadeOnceAndItsCertificatesAreShown) {
+TEST_F(SecurityE2e, CertsInitTwice_FailsAndCertsShowPrintsName) {
   ASSERT_NO_FATAL_FAILURE(MakeCertificates());
   EXPECT_EQ(RunCommand({"certs", "init", "--folder", Certs(), "--trust-domain", "test.example"}).exit_code,
             1);

@@ -141,7 +141,7 @@ class WideBroadcast : public E2eTest {
   std::vector<std::unique_ptr<client::AdminClient>> admins_;  // of the nodes with GPUs
 };
 
-TEST_F(WideBroadcast, AllGpusOfFourNodesTakeItByOneBroadcast) {
+TEST_F(WideBroadcast, ReplicateWithNccl_BroadcastsToAllGpusOfFourNodes) {
   Start(/*slowly=*/false);
   if (HasFatalFailure()) return;
   const CommandResult result = Replicate("nccl");
@@ -150,7 +150,7 @@ TEST_F(WideBroadcast, AllGpusOfFourNodesTakeItByOneBroadcast) {
   ExpectNothingLeft();
 }
 
-TEST_F(WideBroadcast, AllNodesAndGpusTakeALargeOneSoWithoutBeingAskedTo) {
+TEST_F(WideBroadcast, ReplicateLargeModelToAll_BroadcastsByDefault) {
   Start(/*slowly=*/false);
   if (HasFatalFailure()) return;
   const CommandResult result = RunCommand({"replicate", "m", "--all", "--device", "gpu:all", "--daemon",
@@ -160,7 +160,7 @@ TEST_F(WideBroadcast, AllNodesAndGpusTakeALargeOneSoWithoutBeingAskedTo) {
   ExpectNothingLeft();
 }
 
-TEST_F(WideBroadcast, WhereAHelperIsKilledTheRestIsPulled) {
+TEST_F(WideBroadcast, BroadcastHelperKilled_RestIsPulled) {
   Start(/*slowly=*/true);
   if (HasFatalFailure()) return;
   ReplicateAnd([this] { EXPECT_EQ(kill(HelperOf(2), SIGKILL), 0); });
@@ -168,7 +168,7 @@ TEST_F(WideBroadcast, WhereAHelperIsKilledTheRestIsPulled) {
   ExpectNothingLeft();
 }
 
-TEST_F(WideBroadcast, WhereAHelperIsStoppedTheRestIsPulled) {
+TEST_F(WideBroadcast, BroadcastHelperStopped_RestIsPulled) {
   Start(/*slowly=*/true);
   if (HasFatalFailure()) return;
   pid_t stopped = -1;
@@ -181,7 +181,7 @@ TEST_F(WideBroadcast, WhereAHelperIsStoppedTheRestIsPulled) {
   ExpectNothingLeft();
 }
 
-TEST_F(WideBroadcast, WhereADaemonIsKilledTheOthersPullTheRestAndItsSuccessorGetsItToo) {
+TEST_F(WideBroadcast, DaemonKilledInBroadcast_RestIsPulledThereToo) {
   Start(/*slowly=*/true);
   if (HasFatalFailure()) return;
   pid_t helper = -1;
@@ -198,7 +198,7 @@ TEST_F(WideBroadcast, WhereADaemonIsKilledTheOthersPullTheRestAndItsSuccessorGet
   ExpectNothingLeft();
 }
 
-TEST_F(WideBroadcast, WithoutATrustedFabricThereIsNone) {
+TEST_F(WideBroadcast, WithoutTrustedFabric_BroadcastIsRefused) {
   Start(/*slowly=*/false, /*trusted=*/false);
   if (HasFatalFailure()) return;
   const CommandResult refused = Replicate("nccl");
