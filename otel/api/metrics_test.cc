@@ -51,7 +51,7 @@ std::vector<std::string> Read(MetricId metric) {
   return observer.seen;
 }
 
-TEST(Metrics, GoToTheSinkWhileOneIsInstalled) {
+TEST(Metrics, MetricsWithSink_ReachItOnlyWhileInstalled) {
   NotingSink sink;
   metrics::kTransfersCreated.Add(1, {"gpu"});
   InstallMetricSink(&sink);
@@ -66,7 +66,7 @@ TEST(Metrics, GoToTheSinkWhileOneIsInstalled) {
                           "tc_rpc_in_flight -1 server S/M", "tc_transfer_wait_seconds 0.500000 disk"));
 }
 
-TEST(Gauges, AreReadFromEveryCallbackThatIsRegistered) {
+TEST(Gauges, CollectGauge_ReadsEveryRegisteredCallback) {
   GaugeRegistration one = metrics::kTransferQueueLength.Observe([](auto& observer) { observer.Observe(1); });
   GaugeRegistration two = metrics::kTransferQueueLength.Observe([](auto& observer) { observer.Observe(2); });
   NotingObserver both;
@@ -80,7 +80,7 @@ TEST(Gauges, AreReadFromEveryCallbackThatIsRegistered) {
   EXPECT_THAT(first.seen, ElementsAre("1"));
 }
 
-TEST(Gauges, ARegistrationIsGoneOnceItIsDestroyedHoweverItRaces) {
+TEST(Gauges, GaugeRegistrationDestroyedDuringCollect_IsNotCalledAfter) {
   std::atomic<bool> stop = false;
   std::thread collector([&] {
     NotingObserver observer;
@@ -98,7 +98,7 @@ TEST(Gauges, ARegistrationIsGoneOnceItIsDestroyedHoweverItRaces) {
 }
 
 // A process takes its parts down before telemetry exports for the last time.
-TEST(Gauges, WhatAPartSaidLastIsReportedUntilTelemetryEnds) {
+TEST(Gauges, GaugeOfDestroyedPart_KeepsLastValueUntilTelemetryEnds) {
   NotingSink kept;
   InstallMetricSink(&kept);
   {
@@ -116,7 +116,7 @@ TEST(Gauges, WhatAPartSaidLastIsReportedUntilTelemetryEnds) {
   InstallMetricSink(nullptr);
 }
 
-TEST(Catalogue, NamesAreUniqueAndSayTheirUnit) {
+TEST(Catalogue, MetricNames_AreUniqueAndEndWithTheirUnit) {
   std::set<std::string_view> names;
   for (const MetricInfo& info : MetricsCatalogue()) {
     SCOPED_TRACE(info.name);
@@ -145,7 +145,7 @@ TEST(Catalogue, NamesAreUniqueAndSayTheirUnit) {
   EXPECT_GE(names.size(), 50u);
 }
 
-TEST(Catalogue, BucketsGrow) {
+TEST(Catalogue, BucketBounds_Increase) {
   for (Buckets buckets : {Buckets::kSeconds, Buckets::kRate}) {
     const std::span<const double> bounds = BucketBounds(buckets);
     ASSERT_GT(bounds.size(), 10u);
@@ -154,7 +154,7 @@ TEST(Catalogue, BucketsGrow) {
 }
 
 // A table that fails this is replaced by what `metrics_test` prints.
-TEST(Catalogue, IsTheTableOfTheReadme) {
+TEST(Catalogue, MetricsCatalogue_MatchesTableInReadme) {
   std::ifstream in(TENSORCAST_OTEL_README);
   std::stringstream readme;
   readme << in.rdbuf();

@@ -118,7 +118,7 @@ TEST_F(SpanTest, UpkeepSpan_IsRecordedWhenItTakesLong) {
   EXPECT_THAT(sink_.lines, ElementsAre("A/Long: start", "A/Long: end"));
 }
 
-TEST(SpanWithoutASink, DoesNothingAndNamesNoContext) {
+TEST(SpanWithoutASink, SpanWithoutSink_DoesNothingAndHasNoContext) {
   RequestContext context = RequestContext::Background();
   const TraceContext before = context.trace;
   Span span("A/B", context, {{attr::kLane, "ucx"}});
@@ -133,7 +133,7 @@ TEST(SpanWithoutASink, DoesNothingAndNamesNoContext) {
   EXPECT_FALSE(IsTelemetryEnabled());
 }
 
-TEST_F(SpanTest, TellsTheSinkItsLifeInOrder) {
+TEST_F(SpanTest, Span_ReportsItsEventsToSinkInOrder) {
   const TraceContext parent = TraceContext::NewRoot();
   const TraceContext other = TraceContext::NewRoot();
   {
@@ -151,7 +151,7 @@ TEST_F(SpanTest, TellsTheSinkItsLifeInOrder) {
   EXPECT_EQ(sink_.parents[0], parent);
 }
 
-TEST_F(SpanTest, EndsOnceHoweverOftenItIsEndedOrMoved) {
+TEST_F(SpanTest, SpanEndedOrMovedTwice_EndsOnce) {
   {
     Span span("A/B");
     Span moved = std::move(span);
@@ -162,20 +162,20 @@ TEST_F(SpanTest, EndsOnceHoweverOftenItIsEndedOrMoved) {
   EXPECT_THAT(sink_.lines, ElementsAre("A/B: start", "A/B: end"));
 }
 
-TEST_F(SpanTest, AssigningOverASpanEndsIt) {
+TEST_F(SpanTest, AssignmentToSpan_EndsThePreviousOne) {
   Span span("A/First");
   span = Span("A/Second");
   EXPECT_THAT(sink_.lines, ElementsAre("A/First: start", "A/Second: start", "A/First: end"));
 }
 
-TEST_F(SpanTest, EndsAfterTheSinkWasReplaced) {
+TEST_F(SpanTest, SpanEndedAfterSinkRemoval_EndsAtItsSink) {
   Span span("A/B");
   InstallTraceSink(SinkKind::kTelemetry, nullptr);
   span.End();
   EXPECT_THAT(sink_.lines, ElementsAre("A/B: start", "A/B: end"));
 }
 
-TEST_F(SpanTest, ASpanThatIsNotRecordedStillPassesItsContextOn) {
+TEST_F(SpanTest, UnrecordedSpan_PropagatesItsContext) {
   sink_.record = false;
   RequestContext context = RequestContext::Background();
   Span span("A/B", context);
@@ -186,14 +186,14 @@ TEST_F(SpanTest, ASpanThatIsNotRecordedStillPassesItsContextOn) {
   EXPECT_TRUE(sink_.lines.empty());
 }
 
-TEST_F(SpanTest, KeysThatAreNotOnTheListAreLeftOut) {
+TEST_F(SpanTest, AttributeNotOnList_IsLeftOut) {
   Span span("A/B", {{"prompt", "secret"}, {"tc.lane", "ucx"}});
   span.SetAttribute("user.name", "me");
   span.AddEvent("e", {{"prompt", "secret"}});
   EXPECT_THAT(sink_.lines, ElementsAre("A/B: start tc.lane=ucx", "A/B: event e"));
 }
 
-TEST_F(SpanTest, TheListCanBeExtendedAndSwitchedOff) {
+TEST_F(SpanTest, AttributeList_CanBeExtendedOrSwitchedOff) {
   AllowAttribute("app.step");
   Span span("A/B");
   span.SetAttribute("app.step", 7);
@@ -203,7 +203,7 @@ TEST_F(SpanTest, TheListCanBeExtendedAndSwitchedOff) {
   EXPECT_THAT(sink_.lines, ElementsAre("A/B: start", "A/B: app.step=7", "A/B: other=9"));
 }
 
-TEST_F(SpanTest, AScopeMakesItsSpanCurrentAndGivesItBack) {
+TEST_F(SpanTest, Scope_MakesSpanCurrentUntilItsEnd) {
   Span outer("A/Outer");
   {
     Scope scope(outer);
@@ -219,7 +219,7 @@ TEST_F(SpanTest, AScopeMakesItsSpanCurrentAndGivesItBack) {
   EXPECT_EQ(CurrentTraceId(), "");
 }
 
-TEST_F(SpanTest, MacrosFollowTheirBlockExactly) {
+TEST_F(SpanTest, TraceMacros_EndWithTheirBlock) {
   {
     SC_TRACE_SCOPE("A/Outer");
     SC_TRACE_ATTRIBUTE(attr::kLane, "ucx");
@@ -236,7 +236,7 @@ TEST_F(SpanTest, MacrosFollowTheirBlockExactly) {
                           "A/Outer: error NOT_FOUND none", "A/Outer: end"));
 }
 
-TEST(SpanWithoutASinkMacros, DoNotEvaluateTheirArguments) {
+TEST(SpanWithoutASinkMacros, TraceMacrosWithoutSink_DoNotEvaluateArguments) {
   int evaluated = 0;
   auto count = [&] { return ++evaluated; };
   SC_TRACE_SCOPE("A/B");
@@ -246,13 +246,13 @@ TEST(SpanWithoutASinkMacros, DoNotEvaluateTheirArguments) {
   EXPECT_EQ(evaluated, 0);
 }
 
-TEST_F(SpanTest, AMacroScopeTakesARequestAsItsParent) {
+TEST_F(SpanTest, TraceMacroOfRequest_HasRequestAsParent) {
   const RequestContext context = RequestContext::Background();
   SC_TRACE_SCOPE_OF(context, "A/B");
   EXPECT_EQ(sink_.parents.back(), context.trace);
 }
 
-TEST_F(SpanTest, WrappedCallablesReturnTheirResultAndRecordTheirErrors) {
+TEST_F(SpanTest, InSpan_ReturnsResultAndRecordsError) {
   EXPECT_EQ(InSpan("A/Seven", [] { return 7; }), 7);
   bool ran = false;
   InSpan("A/Void", [&](Span& span) { ran = span.recording(); });
@@ -266,14 +266,14 @@ TEST_F(SpanTest, WrappedCallablesReturnTheirResultAndRecordTheirErrors) {
                                        "A/Or: start", "A/Or: error DATA_LOSS bad", "A/Or: end"));
 }
 
-TEST_F(SpanTest, ATracedCallableIsAChildOfTheSpanItWasMadeUnder) {
+TEST_F(SpanTest, TracedCallable_IsChildOfSpanAtItsCreation) {
   ScopedSpan outer("A/Outer");
   auto twice = Traced("A/Work", [](int x) { return 2 * x; });
   std::thread([&] { EXPECT_EQ(twice(4), 8); }).join();
   EXPECT_EQ(sink_.parents.back(), outer->context());
 }
 
-TEST(TracePropagation, AStringMapCarriesATraceThereAndBack) {
+TEST(TracePropagation, TraceInStringMap_RoundTrips) {
   const auto context = TraceContext::FromTraceparent(
       "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "vendor=value");
   std::map<std::string, std::string> carrier = {{"other", "kept"}};

@@ -39,7 +39,7 @@ class TraceFileTest : public ::testing::Test {
   }
 };
 
-TEST_F(TraceFileTest, ScopesBecomeNestedSlicesWithTheirAttributes) {
+TEST_F(TraceFileTest, TraceMacroScopes_BecomeNestedSlicesWithAttributes) {
   auto file = TraceFile::Open(path(), {.process_name = "a \"daemon\""});
   ASSERT_TRUE(file.ok()) << file.status();
   EXPECT_TRUE(IsTelemetryEnabled());
@@ -75,7 +75,7 @@ TEST_F(TraceFileTest, ScopesBecomeNestedSlicesWithTheirAttributes) {
   EXPECT_EQ(OfPhase(events, "i")[0]["args"]["tc.chunks"], 3);
 }
 
-TEST_F(TraceFileTest, SpansThatMayEndElsewhereArePairsWithTheirOwnTimes) {
+TEST_F(TraceFileTest, SpanEndedOnOtherThread_IsPairWithItsOwnTimes) {
   auto file = TraceFile::Open(path());
   ASSERT_TRUE(file.ok());
   const TraceContext other = TraceContext::NewRoot();
@@ -92,7 +92,7 @@ TEST_F(TraceFileTest, SpansThatMayEndElsewhereArePairsWithTheirOwnTimes) {
   EXPECT_EQ(begin["args"]["link.0"], other.TraceIdHex() + "/" + other.SpanIdHex());
 }
 
-TEST_F(TraceFileTest, ManyThreadsWriteOneWellFormedFile) {
+TEST_F(TraceFileTest, ManyThreads_WriteOneValidFile) {
   auto file = TraceFile::Open(path(), {.max_buffered_bytes = 64 << 20});
   ASSERT_TRUE(file.ok());
   std::vector<std::thread> threads;
@@ -106,7 +106,7 @@ TEST_F(TraceFileTest, ManyThreadsWriteOneWellFormedFile) {
   EXPECT_EQ(OfPhase(Read(), "X").size(), 2000u);
 }
 
-TEST_F(TraceFileTest, EventsBeyondTheBoundAreDroppedAndCounted) {
+TEST_F(TraceFileTest, EventsBeyondBufferLimit_AreDroppedAndCounted) {
   auto file = TraceFile::Open(path(), {.max_buffered_bytes = 300});
   ASSERT_TRUE(file.ok());
   for (int i = 0; i < 10; ++i) SC_TRACE_SCOPE("A/B");
@@ -117,7 +117,7 @@ TEST_F(TraceFileTest, EventsBeyondTheBoundAreDroppedAndCounted) {
   EXPECT_EQ(OfPhase(events, "X").size() + (*file)->dropped_events(), 10u);
 }
 
-TEST_F(TraceFileTest, SpansThatEndAfterTheFileIsClosedDoNoHarm) {
+TEST_F(TraceFileTest, SpanEndedAfterClose_IsNotWritten) {
   Span span;
   {
     auto file = TraceFile::Open(path());
@@ -133,7 +133,7 @@ TEST_F(TraceFileTest, FifoWithoutReader_IsAnError) {
   EXPECT_FALSE(TraceFile::Open(path()).ok());
 }
 
-TEST_F(TraceFileTest, AFileThatCannotBeCreatedOrWrittenSaysSo) {
+TEST_F(TraceFileTest, TraceFileNotCreatableOrWritable_ReturnsError) {
   const auto missing = TraceFile::Open("/nonexistent-folder/trace.json");
   EXPECT_EQ(missing.status().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(missing.status().message(), ::testing::HasSubstr("/nonexistent-folder/trace.json"));

@@ -111,7 +111,7 @@ class BridgeTest : public ::testing::Test {
   std::shared_ptr<Bridge> bridge_;
 };
 
-TEST_F(BridgeTest, ASpanHasItsParentKindAttributesAndLinks) {
+TEST_F(BridgeTest, BridgedSpan_HasParentKindAttributesAndLinks) {
   const auto parent =
       TraceContext::FromTraceparent("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "v=1");
   const Attribute attributes[] = {{attr::kLane, "ucx"}, {attr::kSizeBytes, 3}, {attr::kShared, true}};
@@ -150,7 +150,7 @@ TEST_F(BridgeTest, ASpanHasItsParentKindAttributesAndLinks) {
   EXPECT_EQ(span.GetEvents()[0].GetName(), "exception");
 }
 
-TEST_F(BridgeTest, ALinkMayComeAfterTheStart) {
+TEST_F(BridgeTest, LinkAddedAfterStart_IsExported) {
   const TraceContext none;
   TraceContext context;
   const auto record = bridge_->traces()->Start({.name = "A/B", .parent = &none}, context);
@@ -163,7 +163,7 @@ TEST_F(BridgeTest, ALinkMayComeAfterTheStart) {
   EXPECT_EQ(Hex(spans[0]->GetLinks()[0].GetSpanContext().trace_id().Id()), other.TraceIdHex());
 }
 
-TEST_F(BridgeTest, EveryMetricOfTheCatalogueBecomesASeries) {
+TEST_F(BridgeTest, EveryMetricOfCatalogue_BecomesSeries) {
   std::vector<GaugeRegistration> registrations;
   for (size_t i = 0; i < MetricsCatalogue().size(); ++i) {
     const MetricInfo& info = MetricsCatalogue()[i];
@@ -194,7 +194,7 @@ TEST_F(BridgeTest, EveryMetricOfTheCatalogueBecomesASeries) {
   }
 }
 
-TEST_F(BridgeTest, TotalsGoOnFromOneCollectionToTheNext) {
+TEST_F(BridgeTest, Totals_ContinueAcrossCollections) {
   const std::string requests = "tc_rpc_requests_total", in_flight = "tc_rpc_in_flight";
   MetricSink& sink = *bridge_->metrics();
   const auto add = [&](int64_t calls, int64_t under_way) {
@@ -215,7 +215,7 @@ TEST_F(BridgeTest, TotalsGoOnFromOneCollectionToTheNext) {
 }
 
 // Past what the SDK keeps apart a total would grow with every collection.
-TEST_F(BridgeTest, MoreSeriesThanThereMayBeAreStillCountedOnce) {
+TEST_F(BridgeTest, MoreSeriesThanLimit_AreCountedOnce) {
   constexpr int kSeries = 2100;
   for (int i = 0; i < kSeries; ++i) {
     const std::string label = std::to_string(i);
@@ -229,7 +229,7 @@ TEST_F(BridgeTest, MoreSeriesThanThereMayBeAreStillCountedOnce) {
 }
 
 // `always_on` records whatever the parent says, `always_off` nothing.
-TEST_F(BridgeTest, ASamplerThatIsNotParentBasedDecidesForChildrenToo) {
+TEST_F(BridgeTest, SamplerNotParentBased_DecidesForChildrenToo) {
   const auto sampled =
       TraceContext::FromTraceparent("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "v=1");
   const auto unsampled =

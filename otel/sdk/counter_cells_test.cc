@@ -27,7 +27,7 @@ void Add(CounterCells& cells, int64_t value, std::vector<std::string_view> label
   cells.Add(value, labels);
 }
 
-TEST(CounterCells, EachCombinationHasATotal) {
+TEST(CounterCells, EachLabelCombination_HasItsOwnTotal) {
   CounterCells cells;
   Add(cells, 1, {"a", "b"});
   Add(cells, 2, {"b", "a"});
@@ -36,7 +36,7 @@ TEST(CounterCells, EachCombinationHasATotal) {
   EXPECT_THAT(Read(cells), UnorderedElementsAre(Pair("a;b;", -3), Pair("b;a;", 2), Pair("ab;;", 3)));
 }
 
-TEST(CounterCells, WithoutLabelsThereIsOneCell) {
+TEST(CounterCells, CounterWithoutLabels_HasOneCell) {
   CounterCells cells;
   EXPECT_THAT(Read(cells), UnorderedElementsAre());
   Add(cells, 5, {});
@@ -44,7 +44,7 @@ TEST(CounterCells, WithoutLabelsThereIsOneCell) {
   EXPECT_THAT(Read(cells), UnorderedElementsAre(Pair("", 11)));
 }
 
-TEST(CounterCells, LabelsAreCopied) {
+TEST(CounterCells, Labels_AreCopied) {
   CounterCells cells;
   std::string label = "first";
   Add(cells, 1, {label});
@@ -52,7 +52,7 @@ TEST(CounterCells, LabelsAreCopied) {
   EXPECT_THAT(Read(cells), UnorderedElementsAre(Pair("first;", 1)));
 }
 
-TEST(CounterCells, ThreadsThatMakeTheSameCellsLoseNothing) {
+TEST(CounterCells, ConcurrentAddsToSameCells_LoseNothing) {
   constexpr int kThreads = 8, kLabels = 100, kRounds = 50;
   CounterCells cells;
   std::vector<std::thread> threads;
@@ -70,7 +70,7 @@ TEST(CounterCells, ThreadsThatMakeTheSameCellsLoseNothing) {
   for (const auto& [label, total] : totals) EXPECT_EQ(total, kThreads * kRounds) << label;
 }
 
-TEST(CounterCells, TooManyCombinationsShareOneCell) {
+TEST(CounterCells, TooManyLabelCombinations_ShareOneCell) {
   CounterCells cells;
   constexpr size_t kMany = CounterCells::kMaxCells + 100;
   for (size_t i = 0; i < kMany; ++i) {

@@ -35,7 +35,7 @@ std::unique_ptr<Telemetry> Start(const std::string& endpoint, const std::string&
   return *std::move(telemetry);
 }
 
-TEST(HttpExporter, PostsEachSignalToItsPath) {
+TEST(HttpExporter, HttpExporter_PostsEachSignalToItsPath) {
   HttpCollector server({"200 OK"});
   auto telemetry = Start(server.endpoint() + "/base/");
   Span("A/B").End();
@@ -54,7 +54,7 @@ TEST(HttpExporter, PostsEachSignalToItsPath) {
   EXPECT_EQ(telemetry->counters().of(sdk::Signal::kTraces).exported, 1u);
 }
 
-TEST(HttpExporter, AnAnswerThatIsAnErrorCountsAsALossAndIsNotAskedForAgain) {
+TEST(HttpExporter, ErrorResponse_CountsAsLossAndIsNotRetried) {
   HttpCollector server({"400 Bad Request"});
   auto telemetry = Start(server.endpoint());
   Span("A/B").End();
@@ -66,7 +66,7 @@ TEST(HttpExporter, AnAnswerThatIsAnErrorCountsAsALossAndIsNotAskedForAgain) {
   EXPECT_EQ(server.count("/v1/traces"), 1u);
 }
 
-TEST(HttpExporter, MetricsThatARestartingCollectorRefusesAreSentAgain) {
+TEST(HttpExporter, MetricsRefusedForTheMoment_AreSentAgain) {
   HttpCollector server({"503 Service Unavailable", "429 Too Many Requests", "200 OK"});
   auto telemetry = Start(server.endpoint());
   EXPECT_TRUE(telemetry->Flush(absl::Seconds(60)));
@@ -79,7 +79,7 @@ TEST(HttpExporter, MetricsThatARestartingCollectorRefusesAreSentAgain) {
   EXPECT_EQ(server.count("/v1/metrics"), metrics.exported + 2);
 }
 
-TEST(HttpExporter, SpansAndLogLinesThatABusyCollectorRefusesAreSentAgain) {
+TEST(HttpExporter, SpansAndLogsRefusedForTheMoment_AreSentAgain) {
   HttpCollector server({"503 Service Unavailable", "429 Too Many Requests", "200 OK"});
   auto telemetry = Start(server.endpoint());
   Span("A/B").End();
@@ -98,7 +98,7 @@ TEST(HttpExporter, SpansAndLogLinesThatABusyCollectorRefusesAreSentAgain) {
   EXPECT_EQ(traces.resource_spans(0).scope_spans(0).spans(0).name(), "A/B") << "whole at the last try, too";
 }
 
-TEST(HttpExporter, ACollectorThatSaysWhenIsNotAskedBefore) {
+TEST(HttpExporter, RetryAfter_DelaysTheRetry) {
   HttpCollector server({"503 Service Unavailable\r\nRetry-After: 1", "200 OK"});
   auto telemetry = Start(server.endpoint());
   const SteadyTime start = SteadyNow();
@@ -109,7 +109,7 @@ TEST(HttpExporter, ACollectorThatSaysWhenIsNotAskedBefore) {
 }
 
 // retry_for is 10 s.
-TEST(HttpExporter, WhatACollectorWantsTooLateIsGivenUpAtOnce) {
+TEST(HttpExporter, RetryAfterBeyondRetryTime_DropsAtOnce) {
   HttpCollector server({"503 Service Unavailable\r\nRetry-After: Wed, 01 Jan 2300 00:00:00 GMT"});
   auto telemetry = Start(server.endpoint(), "metrics: false");
   Span("A/B").End();
@@ -127,7 +127,7 @@ TEST(HttpExporter, Shutdown_TriesOnce) {
   EXPECT_EQ(server.count("/v1/traces"), 1u);
 }
 
-TEST(HttpExporter, ACollectorThatIsNotThereCountsAsALossOnceItWasTriedLongEnough) {
+TEST(HttpExporter, CollectorAway_CountsAsLossAfterRetryTime) {
   std::string endpoint;
   {
     endpoint = HttpCollector({"200 OK"}).endpoint();
@@ -174,7 +174,7 @@ TEST(HttpExporter, CollectorThatTakesAll_LeavesNoAdvice) {
 }
 
 // The SDK as it is packaged cannot, says so in its log with each export, and sends what it has as it is.
-TEST(HttpExporter, CompressionIsRefusedInsteadOfIgnored) {
+TEST(HttpExporter, CompressionOverHttp_IsRefusedAtInit) {
   const v1::OtelConfig config = OtelConfig("enabled: true exporter: 'otlp_http' compression: 'gzip'");
   const absl::Status refused = InitTelemetry(config, "daemon").status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);

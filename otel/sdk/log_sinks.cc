@@ -84,9 +84,9 @@ std::string JsonLine(const absl::LogEntry& entry, const TraceContext& trace) {
 
 class StderrSink final : public absl::LogSink {
  public:
-  void Configure(LogFormat format, absl::LogSeverity least) {
+  void Configure(LogFormat format, absl::LogSeverity min_severity) {
     format_ = format;
-    min_ = least;
+    min_ = min_severity;
   }
   void Send(const absl::LogEntry& entry) override {
     const LogFormat format = format_.load();
@@ -114,20 +114,20 @@ std::string FormatLogLine(const absl::LogEntry& entry, const TraceContext& trace
   return format == LogFormat::kJson ? JsonLine(entry, trace) : TextLine(entry, trace);
 }
 
-void InstallStderrLog(LogFormat format, absl::LogSeverity least) {
+void InstallStderrLog(LogFormat format, absl::LogSeverity min_severity) {
   static auto* const sink = [] {
     auto* made = new StderrSink;  // never destroyed: exit handlers may log
     absl::AddLogSink(made);
     return made;
   }();
-  sink->Configure(format, least);
+  sink->Configure(format, min_severity);
   // What Abseil shows itself: in text, FATAL with its stack; beside JSON nothing, so that every line parses.
   absl::SetStderrThreshold(format == LogFormat::kJson ? absl::LogSeverityAtLeast::kInfinity
                                                       : absl::LogSeverityAtLeast::kFatal);
 }
 
-TelemetryLogSink::TelemetryLogSink(std::shared_ptr<sdk::Bridge> bridge, absl::LogSeverity least)
-    : bridge_(std::move(bridge)), min_(least) {
+TelemetryLogSink::TelemetryLogSink(std::shared_ptr<sdk::Bridge> bridge, absl::LogSeverity min_severity)
+    : bridge_(std::move(bridge)), min_(min_severity) {
   absl::AddLogSink(this);
 }
 

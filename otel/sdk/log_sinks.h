@@ -25,15 +25,15 @@ enum class LogFormat { kText, kJson };
 // the last three where there are any.
 std::string FormatLogLine(const absl::LogEntry& entry, const TraceContext& trace, LogFormat format);
 
-// From now on stderr shows what is at least `least` in this form, one write a line. A FATAL line is shown
-// twice, by itself and then with the stack: in text by Abseil, in JSON here, with the stack as a member. May
-// be called again; the last call counts.
-void InstallStderrLog(LogFormat format, absl::LogSeverity least);
+// From now on stderr shows lines of `min_severity` or above in this format, one write each. A FATAL line is
+// shown twice, by itself and then with the stack: in text by Abseil, in JSON here, with the stack as a
+// member. May be called again; the last call counts.
+void InstallStderrLog(LogFormat format, absl::LogSeverity min_severity);
 
 // Sends lines to the bridge; never blocks. Lines that are about telemetry itself stay out of it.
 class TelemetryLogSink final : public absl::LogSink {
  public:
-  TelemetryLogSink(std::shared_ptr<sdk::Bridge> bridge, absl::LogSeverity least);
+  TelemetryLogSink(std::shared_ptr<sdk::Bridge> bridge, absl::LogSeverity min_severity);
   ~TelemetryLogSink() override;
   void Send(const absl::LogEntry& entry) override;
 

@@ -46,7 +46,7 @@ class FormattingSink final : public absl::LogSink {
   const TraceContext trace_;
 };
 
-TEST(LogFormat, TextEndsWithTheIds) {
+TEST(LogFormat, TextLineInTrace_EndsWithItsIds) {
   FormattingSink sink(LogFormat::kText, *TraceContext::FromTraceparent(kTraceparent));
   LOG(WARNING) << "slow peer";
   EXPECT_THAT(sink.lines.at(0), HasSubstr("log_sinks_test.cc"));
@@ -54,14 +54,14 @@ TEST(LogFormat, TextEndsWithTheIds) {
               EndsWith("slow peer trace=0af7651916cd43dd8448eb211c80319c span=b7ad6b7169203331\n"));
 }
 
-TEST(LogFormat, TextFromOutsideBeginsNoLineOfItsOwn) {
+TEST(LogFormat, ControlCharactersInText_AreEscaped) {
   FormattingSink sink(LogFormat::kText, {});
   LOG(INFO) << "from a\nW1122 00:00:00.000000 1 forged.cc:1] forged \x1b[2J\r";
   EXPECT_THAT(sink.lines.at(0),
               EndsWith("from a\\nW1122 00:00:00.000000 1 forged.cc:1] forged \\x1b[2J\\x0d\n"));
 }
 
-TEST(LogFormat, LinesOutsideOfATraceHaveNoIds) {
+TEST(LogFormat, LineOutsideTrace_HasNoIds) {
   FormattingSink text(LogFormat::kText, {});
   FormattingSink json(LogFormat::kJson, {});
   LOG(INFO) << "plain";
@@ -69,7 +69,7 @@ TEST(LogFormat, LinesOutsideOfATraceHaveNoIds) {
   EXPECT_FALSE(nlohmann::json::parse(json.lines.at(0)).contains("trace_id"));
 }
 
-TEST(LogFormat, JsonIsOneObjectALineWhateverIsLogged) {
+TEST(LogFormat, JsonLog_IsOneValidObjectPerLine) {
   FormattingSink sink(LogFormat::kJson, *TraceContext::FromTraceparent(kTraceparent));
   LOG(ERROR) << "quote \" newline \n tab \t byte \xff";
   ASSERT_EQ(sink.lines.size(), 1u);
@@ -101,7 +101,7 @@ std::string CaptureStderr(const Work& work) {
   return text.str();
 }
 
-TEST(StderrLog, ShowsEachLineOnceInTheFormatAskedForLast) {
+TEST(StderrLog, StderrLogInstalledTwice_UsesTheLastFormatAndLevel) {
   absl::InitializeLog();  // before it, Abseil shows everything on stderr
   const std::string json = CaptureStderr([] {
     InstallStderrLog(LogFormat::kText, absl::LogSeverity::kInfo);
@@ -118,7 +118,7 @@ TEST(StderrLog, ShowsEachLineOnceInTheFormatAskedForLast) {
   EXPECT_THAT(text, Not(HasSubstr("{")));
 }
 
-TEST(StderrLogDeathTest, TheLastLinesAreJsonTooAndHaveTheStack) {
+TEST(StderrLogDeathTest, FatalLineWithJson_IsJsonWithStack) {
   const auto die = [] {
     absl::InitializeLog();
     InstallStderrLog(LogFormat::kJson, absl::LogSeverity::kInfo);
@@ -145,7 +145,7 @@ class TelemetryLogTest : public ::testing::Test {
   std::unique_ptr<Telemetry> telemetry_;
 };
 
-TEST_F(TelemetryLogTest, OnlyLinesOfTheLevelOrAboveAreSent) {
+TEST_F(TelemetryLogTest, LinesBelowLogLevel_AreNotSent) {
   Start("error");
   LOG(WARNING) << "not this";
   LOG(ERROR) << "this";
@@ -155,7 +155,7 @@ TEST_F(TelemetryLogTest, OnlyLinesOfTheLevelOrAboveAreSent) {
   EXPECT_EQ(collector_->logs()[0].body, "this");
 }
 
-TEST_F(TelemetryLogTest, OtherSinksSeeEveryLineToo) {
+TEST_F(TelemetryLogTest, OtherLogSinks_StillSeeEveryLine) {
   Start("info");
   FormattingSink other(LogFormat::kText, {});
   LOG(INFO) << "shared";
@@ -164,7 +164,7 @@ TEST_F(TelemetryLogTest, OtherSinksSeeEveryLineToo) {
 }
 
 // Were they sent, each would fail to be sent and be logged again, for ever.
-TEST_F(TelemetryLogTest, LinesAboutTelemetryStayOutOfIt) {
+TEST_F(TelemetryLogTest, LinesAboutTelemetry_AreNotSent) {
   Start("info");
   {
     const AboutTelemetry about;

@@ -43,7 +43,7 @@ class OptionsTest : public ::testing::Test {
   }
 };
 
-TEST_F(OptionsTest, DefaultsAreOffWithEverySignalReady) {
+TEST_F(OptionsTest, EmptyConfig_IsOffWithAllSignalsReady) {
   const Options options = Resolve({});
   EXPECT_FALSE(options.enabled);
   EXPECT_EQ(options.bridge.exporter, ExporterKind::kOtlpGrpc);
@@ -57,7 +57,7 @@ TEST_F(OptionsTest, DefaultsAreOffWithEverySignalReady) {
   EXPECT_THAT(options.bridge.resource, Contains(Pair("service.version", HasSubstr("."))));
 }
 
-TEST_F(OptionsTest, WhatIsConfiguredIsTaken) {
+TEST_F(OptionsTest, ConfiguredValues_AreUsed) {
   const Options options = Resolve(OtelConfig(
       "enabled: true service_name: 'mine' resource_attributes: 'team=infra' resource_attributes: 'note=a=b' "
       "exporter: 'otlp_http' endpoint: 'https://collector:4318/base' headers: 'authorization=Bearer x' tls { "
@@ -86,7 +86,7 @@ TEST_F(OptionsTest, WhatIsConfiguredIsTaken) {
   EXPECT_THAT(options.bridge.resource, Contains(Pair("note", "a=b")));
 }
 
-TEST_F(OptionsTest, TheDefaultsOfTheConfigurationAreThoseOfTheOptions) {
+TEST_F(OptionsTest, ConfigurationDefaults_EqualOptionDefaults) {
   const Options declared = Resolve(config::Defaults().observability().otel());
   const Options initial = Resolve({});
   EXPECT_EQ(declared.enabled, initial.enabled);
@@ -110,7 +110,7 @@ TEST_F(OptionsTest, TheDefaultsOfTheConfigurationAreThoseOfTheOptions) {
   EXPECT_EQ(bridge.metric_interval, initial.bridge.metric_interval);
 }
 
-TEST_F(OptionsTest, TheEndpointComesFromTheConfigurationThenFromOurVariableThenFromTheSdk) {
+TEST_F(OptionsTest, Endpoint_ComesFromConfigThenVariableThenSdk) {
   setenv("TENSORCAST_OTLP_ENDPOINT", "from-environment:1", 1);
   EXPECT_EQ(Resolve(OtelConfig("endpoint: 'from-config:2'")).bridge.endpoint, "http://from-config:2");
   EXPECT_EQ(Resolve({}).bridge.endpoint, "http://from-environment:1");
@@ -118,14 +118,14 @@ TEST_F(OptionsTest, TheEndpointComesFromTheConfigurationThenFromOurVariableThenF
   EXPECT_EQ(Resolve({}).bridge.endpoint, "") << "the SDK then reads OTEL_EXPORTER_OTLP_* itself";
 }
 
-TEST_F(OptionsTest, TheDebugVariableTurnsTheConsoleOn) {
+TEST_F(OptionsTest, DebugVariable_EnablesConsoleExporter) {
   setenv("TENSORCAST_OTEL_DEBUG", "1", 1);
   const Options options = Resolve({});
   EXPECT_TRUE(options.enabled);
   EXPECT_EQ(options.bridge.exporter, ExporterKind::kConsole);
 }
 
-TEST_F(OptionsTest, StandardVariablesStandBelowTheConfiguration) {
+TEST_F(OptionsTest, Configuration_OverridesStandardVariables) {
   setenv("OTEL_SERVICE_NAME", "from-environment", 1);
   setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf", 1);
   setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "7", 1);
@@ -137,7 +137,7 @@ TEST_F(OptionsTest, StandardVariablesStandBelowTheConfiguration) {
   EXPECT_FALSE(Resolve(OtelConfig("enabled: true")).enabled);
 }
 
-TEST_F(OptionsTest, OurResourceLeavesWhatTheStandardVariableNamesToTheSdk) {
+TEST_F(OptionsTest, ResourceVariable_OverridesDefaultResource) {
   setenv("OTEL_RESOURCE_ATTRIBUTES", "service.version=9.9, service.name=theirs,team=infra", 1);
   const auto resource = Resolve({}).bridge.resource;
   EXPECT_THAT(resource, Not(Contains(Pair("service.version", _))));
@@ -147,7 +147,7 @@ TEST_F(OptionsTest, OurResourceLeavesWhatTheStandardVariableNamesToTheSdk) {
               Contains(Pair("service.name", "mine")));
 }
 
-TEST_F(OptionsTest, TheStandardSamplersAreTakenFromTheirVariable) {
+TEST_F(OptionsTest, SamplerVariable_SelectsStandardSampler) {
   struct Case {
     const char* name;
     SamplerKind kind;
@@ -177,7 +177,7 @@ TEST_F(OptionsTest, TheStandardSamplersAreTakenFromTheirVariable) {
   EXPECT_TRUE(ResolveOptions({}, "daemon").ok()) << "meant for others, as telemetry is off";
 }
 
-TEST_F(OptionsTest, EachSignalHasTheExporterOfItsVariable) {
+TEST_F(OptionsTest, ExporterVariable_AppliesPerSignal) {
   setenv("OTEL_TRACES_EXPORTER", "none", 1);
   setenv("OTEL_METRICS_EXPORTER", "console", 1);
   setenv("OTEL_LOGS_EXPORTER", "otlp", 1);
@@ -249,7 +249,7 @@ TEST_F(OptionsTest, Port4318_MeansHttpWhenNoProtocolIsSet) {
   EXPECT_TRUE(ResolveOptions({}, "daemon").ok()) << "meant for others, as telemetry is off";
 }
 
-TEST_F(OptionsTest, CompressionOverHttpIsRefusedWhereverItWasSaid) {
+TEST_F(OptionsTest, CompressionOverHttp_IsRefusedFromConfigAndVariables) {
   v1::OtelConfig config = OtelConfig("enabled: true exporter: 'otlp_http' compression: 'gzip'");
   EXPECT_EQ(ResolveOptions(config, "daemon").status().code(), absl::StatusCode::kInvalidArgument);
   config.clear_compression();
@@ -261,12 +261,12 @@ TEST_F(OptionsTest, CompressionOverHttpIsRefusedWhereverItWasSaid) {
   EXPECT_TRUE(ResolveOptions(config, "daemon").ok());
 }
 
-TEST_F(OptionsTest, JaegerIsOtlpAndNoneIsOff) {
+TEST_F(OptionsTest, ExporterJaeger_IsOtlpGrpcAndNoneIsOff) {
   EXPECT_EQ(Resolve(OtelConfig("exporter: 'jaeger'")).bridge.exporter, ExporterKind::kOtlpGrpc);
   EXPECT_FALSE(Resolve(OtelConfig("enabled: true exporter: 'none'")).enabled);
 }
 
-TEST_F(OptionsTest, AWrongValueIsAnErrorThatNamesItsKey) {
+TEST_F(OptionsTest, WrongValue_ErrorNamesItsKey) {
   const std::multimap<std::string, v1::OtelConfig> wrong = {
       {"exporter", OtelConfig("exporter: 'zipkin'")},
       {"endpoint", OtelConfig("endpoint: 'ftp://collector:1'")},

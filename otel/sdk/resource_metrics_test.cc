@@ -43,7 +43,7 @@ class ResourceMetricsTest : public ::testing::Test {
   const double page_ = static_cast<double>(sysconf(_SC_PAGESIZE));
 };
 
-TEST_F(ResourceMetricsTest, ReadTheKernelsFiles) {
+TEST_F(ResourceMetricsTest, ResourceMetrics_AreReadFromProc) {
   Write("/self/stat",
         "42 (a (odd) name) S 1 2 3 4 5 6 7 8 9 10 500 250 0 0 20 0 7 0 100 4096 30 18446744073709551615\n");
   Write("/self/statm", "100 30 10 5 0 20 0\n");
@@ -67,7 +67,7 @@ TEST_F(ResourceMetricsTest, ReadTheKernelsFiles) {
   EXPECT_DOUBLE_EQ(Collect(metrics::kHostMemoryUtilization)[""], 0.75);
 }
 
-TEST_F(ResourceMetricsTest, UtilisationCountsFromOneCollectionToTheNext) {
+TEST_F(ResourceMetricsTest, Utilization_CoversTimeSincePreviousCollection) {
   Write("/stat", "cpu  0 0 0 100 0 0 0 0 0 0\n");
   const auto registrations = ObserveResources({.proc = proc_, .nvml = "none.so"});
   EXPECT_DOUBLE_EQ(Collect(metrics::kHostCpuUtilization)[""], 0);
@@ -76,7 +76,7 @@ TEST_F(ResourceMetricsTest, UtilisationCountsFromOneCollectionToTheNext) {
   EXPECT_TRUE(Collect(metrics::kHostCpuUtilization).empty()) << "no time passed";
 }
 
-TEST_F(ResourceMetricsTest, FilesThatAreMissingOrOddLeaveTheirMetricsOut) {
+TEST_F(ResourceMetricsTest, MissingOrInvalidProcFiles_LeaveTheirMetricsOut) {
   Write("/self/stat", "nonsense");
   Write("/stat", "cpu 1\n");
   Write("/meminfo", "MemTotal: 5 kB\n");
@@ -88,14 +88,14 @@ TEST_F(ResourceMetricsTest, FilesThatAreMissingOrOddLeaveTheirMetricsOut) {
   EXPECT_TRUE(Collect(metrics::kGpuUtilization).empty());
 }
 
-TEST(ResourceMetrics, OfThisMachineAreThere) {
+TEST(ResourceMetrics, ResourceMetricsOfThisMachine_HaveValues) {
   const auto registrations = ObserveResources();
   EXPECT_GT(Collect(metrics::kProcessMemoryBytes)["resident"], 0);
   EXPECT_GE(Collect(metrics::kProcessThreads)[""], 1);
   EXPECT_GT(Collect(metrics::kHostMemoryTotalBytes)[""], 0);
 }
 
-TEST(Gpus, AreReportedByNvmlAndABrokenOneIsLeftOut) {
+TEST(Gpus, GpuMetrics_LeaveBrokenGpuOut) {
   const auto registrations = ObserveResources({.nvml = TENSORCAST_FAKE_NVML});
   EXPECT_EQ(Collect(metrics::kGpuUtilization), (std::map<std::string, double>{{"0", 0.5}}));
   EXPECT_EQ(Collect(metrics::kGpuMemoryUsedBytes), (std::map<std::string, double>{{"0", 10}}));

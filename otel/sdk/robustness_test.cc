@@ -78,7 +78,7 @@ TEST(Robustness, HangingCollector_BlocksNoCallerAndCountsLosses) {
   telemetry->Shutdown();  // gives up after 300 ms; the stuck exports are left behind
 }
 
-TEST(Robustness, ACollectorThatWakesUpGetsWhatWaited) {
+TEST(Robustness, RecoveredCollector_ReceivesQueuedSpans) {
   auto collector = *Collector::Start();
   collector->SetBehaviour(Behaviour::kHang);
   auto telemetry = Start(Config(collector->endpoint()));
@@ -92,7 +92,7 @@ TEST(Robustness, ACollectorThatWakesUpGetsWhatWaited) {
   EXPECT_GE(traces.exported, 100u);
 }
 
-TEST(Robustness, ARefusingCollectorCostsTheBatchesAndIsMentionedInTheMetrics) {
+TEST(Robustness, RefusingCollector_LossesAppearInMetrics) {
   auto collector = *Collector::Start();
   collector->SetBehaviour(Behaviour::kRefuse);
   v1::OtelConfig config = Config(collector->endpoint());
@@ -114,7 +114,7 @@ TEST(Robustness, ARefusingCollectorCostsTheBatchesAndIsMentionedInTheMetrics) {
   EXPECT_GT(telemetry->counters().sdk_errors, 0u) << "the SDK's own complaints are counted, too";
 }
 
-TEST(Robustness, WhatARestartingCollectorRefusesIsSentAgain) {
+TEST(Robustness, RefusedForTheMoment_SpansAndLogsAreSentAgain) {
   auto collector = *Collector::Start();
   collector->SetBehaviour(Behaviour::kRefuse);
   v1::OtelConfig config = Config(collector->endpoint());
@@ -134,7 +134,7 @@ TEST(Robustness, WhatARestartingCollectorRefusesIsSentAgain) {
   }
 }
 
-TEST(Robustness, WhatACollectorRejectsForGoodIsNotSentAgain) {
+TEST(Robustness, RejectedForGood_SpansAreNotSentAgain) {
   auto collector = *Collector::Start();
   collector->SetBehaviour(Behaviour::kReject);
   v1::OtelConfig config = Config(collector->endpoint());
@@ -148,7 +148,7 @@ TEST(Robustness, WhatACollectorRejectsForGoodIsNotSentAgain) {
   EXPECT_EQ(traces.export_failures, static_cast<uint64_t>(collector->calls()));
 }
 
-TEST(Robustness, TheEndDoesNotWaitForACollectorThatRefuses) {
+TEST(Robustness, RefusingCollector_DoesNotDelayShutdown) {
   auto collector = *Collector::Start();
   collector->SetBehaviour(Behaviour::kRefuse);
   v1::OtelConfig config = Config(collector->endpoint());
@@ -162,7 +162,7 @@ TEST(Robustness, TheEndDoesNotWaitForACollectorThatRefuses) {
   EXPECT_EQ(telemetry->counters().of(Signal::kTraces).dropped(), 50u);
 }
 
-TEST(Robustness, ACollectorThatDiesAndComesBackIsUsedAgain) {
+TEST(Robustness, CollectorRestarts_IsUsedAgainAndLossesCounted) {
   auto collector = *Collector::Start();
   const std::string endpoint = collector->endpoint();
   auto telemetry = Start(Config(endpoint));
@@ -184,7 +184,7 @@ TEST(Robustness, ACollectorThatDiesAndComesBackIsUsedAgain) {
   ExpectAllAccountedFor(traces, made);
 }
 
-TEST(Robustness, AnAbsentCollectorDelaysNeitherWorkNorTheEnd) {
+TEST(Robustness, CollectorAway_DelaysNeitherWorkNorShutdown) {
   for (const char* exporter : {"otlp_grpc", "otlp_http"}) {
     v1::OtelConfig config = Config("127.0.0.1:1");
     config.set_exporter(exporter);
@@ -197,7 +197,7 @@ TEST(Robustness, AnAbsentCollectorDelaysNeitherWorkNorTheEnd) {
   }
 }
 
-TEST(Robustness, AMillionSpansWithADeadCollectorDoNotGrowTheProcess) {
+TEST(Robustness, MillionSpansWithHangingCollector_DoNotGrowProcess) {
   auto collector = *Collector::Start();
   collector->SetBehaviour(Behaviour::kHang);
   auto telemetry = Start(Config(collector->endpoint()));

@@ -80,7 +80,7 @@ class SpanBatcherTest : public ::testing::Test {
   std::unique_ptr<SpanBatcher> batcher_;
 };
 
-TEST_F(SpanBatcherTest, ExportsFullBatchesAndLeavesTheRestUntilItsTime) {
+TEST_F(SpanBatcherTest, FullBatches_AreExportedAndRestWaitsForFlush) {
   Start(kNever);
   Hold(true);
   End(kBatch);
@@ -95,13 +95,13 @@ TEST_F(SpanBatcherTest, ExportsFullBatchesAndLeavesTheRestUntilItsTime) {
   EXPECT_EQ(counters_.pending, 0);
 }
 
-TEST_F(SpanBatcherTest, ExportsWhatThereIsAfterTheInterval) {
+TEST_F(SpanBatcherTest, Interval_ExportsPartialBatch) {
   Start(std::chrono::milliseconds(1));
   End(3);
   EXPECT_TRUE(AwaitBatches(1));
 }
 
-TEST_F(SpanBatcherTest, AFullQueueDropsAndCounts) {
+TEST_F(SpanBatcherTest, FullQueue_DropsAndCountsSpans) {
   Start(kNever);
   Hold(true);
   End(kQueue + 7);
@@ -112,7 +112,7 @@ TEST_F(SpanBatcherTest, AFullQueueDropsAndCounts) {
   EXPECT_EQ(counters_.exported, kQueue);
 }
 
-TEST_F(SpanBatcherTest, AFlushGivesUpWhenItsTimeIsOver) {
+TEST_F(SpanBatcherTest, Flush_EndsAtItsTimeout) {
   Start(kNever);
   EXPECT_TRUE(batcher_->ForceFlush(kPatience));  // of nothing
   EXPECT_THAT(Batches(), IsEmpty());
@@ -123,7 +123,7 @@ TEST_F(SpanBatcherTest, AFlushGivesUpWhenItsTimeIsOver) {
   EXPECT_TRUE(batcher_->ForceFlush(Timeout::max()));
 }
 
-TEST_F(SpanBatcherTest, ShutdownExportsTheRestAndWhatComesLaterIsCountedAsLost) {
+TEST_F(SpanBatcherTest, Shutdown_ExportsRestAndCountsLaterSpansAsDropped) {
   Start(kNever);
   End(kBatch + 2);
   EXPECT_TRUE(batcher_->Shutdown({}));
@@ -137,7 +137,7 @@ TEST_F(SpanBatcherTest, ShutdownExportsTheRestAndWhatComesLaterIsCountedAsLost) 
 }
 
 // With no interval, so that a wake-up that got lost would show.
-TEST_F(SpanBatcherTest, ManyThreadsGetEveryFullBatchExported) {
+TEST_F(SpanBatcherTest, ManyThreads_EveryFullBatchIsExported) {
   constexpr size_t kThreads = 8, kRounds = 200;
   static_assert(kThreads * kRounds % kBatch == 0);
   queue_ = kThreads * kRounds;
@@ -149,7 +149,7 @@ TEST_F(SpanBatcherTest, ManyThreadsGetEveryFullBatchExported) {
   EXPECT_THAT(Batches(), Each(kBatch));
 }
 
-TEST_F(SpanBatcherTest, WhatEndsAndFlushesDuringAShutdownIsAccountedFor) {
+TEST_F(SpanBatcherTest, SpansEndedDuringShutdown_AreAllAccountedFor) {
   constexpr size_t kThreads = 4, kRounds = 500;
   Start(std::chrono::milliseconds(1));
   std::vector<std::thread> threads;

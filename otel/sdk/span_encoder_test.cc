@@ -44,7 +44,7 @@ std::map<std::string, otlp::Value> ByKey(const KeyValues& attributes) {
   return map;
 }
 
-TEST(SpanEncoder, WritesIdentityNameKindAndTimes) {
+TEST(SpanEncoder, EncodedSpan_HasIdentityNameKindAndTimes) {
   SpanEncoder span;
   span.SetName("first");
   span.SetIdentity(Context(3, "vendor=value"), Context(7).span_id());
@@ -64,14 +64,14 @@ TEST(SpanEncoder, WritesIdentityNameKindAndTimes) {
   EXPECT_EQ(read.end_time_unix_nano(), 1'700'000'000'130'456'789u);
 }
 
-TEST(SpanEncoder, ARootHasNoParent) {
+TEST(SpanEncoder, EncodedRootSpan_HasNoParent) {
   SpanEncoder span;
   span.SetIdentity(Context(1), api::trace::SpanId());
   EXPECT_EQ(Read(span).parent_span_id(), "");
   EXPECT_EQ(Read(span).trace_state(), "");
 }
 
-TEST(SpanEncoder, WritesAttributesOfEveryType) {
+TEST(SpanEncoder, EncodedSpan_HasAttributesOfEveryType) {
   const std::string long_text(40'000, 'x');
   SpanEncoder span;
   for (const auto& [key, value] : Attributes{{"text", "ucx"},
@@ -80,7 +80,7 @@ TEST(SpanEncoder, WritesAttributesOfEveryType) {
                                              {"yes", true},
                                              {"no", false},
                                              {"int", int64_t{42}},
-                                             {"least", std::numeric_limits<int64_t>::min()},
+                                             {"min", std::numeric_limits<int64_t>::min()},
                                              {"int32", int32_t{-5}},
                                              {"uint32", uint32_t{5}},
                                              {"double", 0.25}}) {
@@ -96,13 +96,13 @@ TEST(SpanEncoder, WritesAttributesOfEveryType) {
   EXPECT_TRUE(read["no"].has_flag());
   EXPECT_FALSE(read["no"].flag());
   EXPECT_EQ(read["int"].integer(), 42);
-  EXPECT_EQ(read["least"].integer(), std::numeric_limits<int64_t>::min());
+  EXPECT_EQ(read["min"].integer(), std::numeric_limits<int64_t>::min());
   EXPECT_EQ(read["int32"].integer(), -5);
   EXPECT_EQ(read["uint32"].integer(), 5);
   EXPECT_EQ(read["double"].number(), 0.25);
 }
 
-TEST(SpanEncoder, WritesEventsAndLinksWithTheirAttributes) {
+TEST(SpanEncoder, EncodedSpan_HasEventsAndLinksWithAttributes) {
   SpanEncoder span;
   const Attributes details = {{"reason", "source_died"}, {"attempt", int64_t{2}}};
   span.AddEvent("fallback", SystemTimestamp(std::chrono::nanoseconds(5)), View(details));
@@ -118,7 +118,7 @@ TEST(SpanEncoder, WritesEventsAndLinksWithTheirAttributes) {
   EXPECT_EQ(ByKey(read.links(0).attributes())["attempt"].integer(), 2);
 }
 
-TEST(SpanEncoder, OnlyAnErrorHasAMessage) {
+TEST(SpanEncoder, EncodedStatus_HasMessageOnlyForErrors) {
   SpanEncoder failed, well;
   failed.SetStatus(api::trace::StatusCode::kError, "the peer went away");
   well.SetStatus(api::trace::StatusCode::kOk, "not to be said");
@@ -128,7 +128,7 @@ TEST(SpanEncoder, OnlyAnErrorHasAMessage) {
   EXPECT_EQ(Read(well).status().message(), "");
 }
 
-TEST(SpanEncoder, KnowsItsResourceAndScope) {
+TEST(SpanEncoder, SpanEncoder_KeepsResourceAndScope) {
   const auto resource = api::sdk::resource::Resource::Create(
       {{"service.name", "tensorcast-daemon"}, {"process.pid", int64_t{7}}});
   const auto scope = api::sdk::instrumentationscope::InstrumentationScope::Create("tensorcast", "0.1", "");
@@ -144,7 +144,7 @@ TEST(SpanEncoder, KnowsItsResourceAndScope) {
   EXPECT_NE(EncodeScope(*scope).find("tensorcast"), std::string::npos);
 }
 
-TEST(OtlpWire, SizesAreThoseOfWhatIsWritten) {
+TEST(OtlpWire, WireSizes_EqualWrittenBytes) {
   for (int bits = 0; bits < 64; ++bits) {
     for (const uint64_t value : {uint64_t{1} << bits, (uint64_t{1} << bits) - 1}) {
       std::string out;

@@ -54,11 +54,11 @@ class TelemetryTest : public ::testing::Test {
     })) << name;
     return found.value_or(ReceivedSpan());
   }
-  ReceivedMetric Metric(const std::string& name, const StringMap& labels, double at_least) {
+  ReceivedMetric Metric(const std::string& name, const StringMap& labels, double min) {
     std::optional<ReceivedMetric> found;
     EXPECT_TRUE(collector_->WaitFor(kLong, [&] {
       for (const ReceivedMetric& metric : collector_->metrics()) {
-        if (metric.name == name && metric.labels == labels && metric.value >= at_least) found = metric;
+        if (metric.name == name && metric.labels == labels && metric.value >= min) found = metric;
       }
       return found.has_value();
     })) << name;
@@ -69,7 +69,7 @@ class TelemetryTest : public ::testing::Test {
   std::unique_ptr<Telemetry> telemetry_;
 };
 
-TEST_F(TelemetryTest, ARequestBecomesOneTraceWithItsAttributesLinksAndErrors) {
+TEST_F(TelemetryTest, Request_BecomesOneTraceWithAttributesLinksAndErrors) {
   Start(Config());
   const RequestContext request = RequestContext::Background();
   const auto other = TraceContext::FromTraceparent("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
@@ -106,7 +106,7 @@ TEST_F(TelemetryTest, ARequestBecomesOneTraceWithItsAttributesLinksAndErrors) {
   EXPECT_LE(child.start, child.end);
 }
 
-TEST_F(TelemetryTest, TheResourceNamesTheServiceAndWhatTheUserAdded) {
+TEST_F(TelemetryTest, Resource_NamesServiceAndUserAttributes) {
   v1::OtelConfig config = Config();
   config.set_service_name("my store");
   config.add_resource_attributes("deployment.environment=test");
@@ -122,7 +122,7 @@ TEST_F(TelemetryTest, TheResourceNamesTheServiceAndWhatTheUserAdded) {
   EXPECT_EQ(collector_->last_headers().at("x-team"), "infra");
 }
 
-TEST_F(TelemetryTest, WorkThatIsOverKeepsItsTimes) {
+TEST_F(TelemetryTest, SpanWithGivenTimes_KeepsThem) {
   Start(Config());
   const absl::Time start = absl::FromUnixMicros(1700000000000001);
   otel::Span span("P2P/Pull", TraceContext(), {}, {.start = FromWallTime(start)});
@@ -132,7 +132,7 @@ TEST_F(TelemetryTest, WorkThatIsOverKeepsItsTimes) {
   EXPECT_EQ(received.end, start + absl::Milliseconds(1500));
 }
 
-TEST_F(TelemetryTest, MacroScopesBecomeSpans) {
+TEST_F(TelemetryTest, TraceMacroScopes_BecomeSpans) {
   Start(Config());
   {
     SC_TRACE_SCOPE("Disk/Read");
@@ -145,7 +145,7 @@ TEST_F(TelemetryTest, MacroScopesBecomeSpans) {
   EXPECT_EQ(Span("Disk/Inner").events.at(0).name, "hit");
 }
 
-TEST_F(TelemetryTest, SpanLimitsHold) {
+TEST_F(TelemetryTest, SpanLimits_DropAndCountWhatExceedsThem) {
   v1::OtelConfig config = Config();
   config.set_max_span_attributes(2);
   config.set_max_span_events(1);
@@ -171,7 +171,7 @@ TEST_F(TelemetryTest, SpanLimitsHold) {
   EXPECT_EQ(span.dropped_links, 1u);
 }
 
-TEST_F(TelemetryTest, AReservedSpanHasItsIdsBeforeItIsMade) {
+TEST_F(TelemetryTest, ReservedSpan_HasItsIdsBeforeItStarts) {
   Start(Config());
   const RequestContext request = RequestContext::Background();
   otel::Span root("Client/Get", request);
@@ -190,7 +190,7 @@ TEST_F(TelemetryTest, AReservedSpanHasItsIdsBeforeItIsMade) {
 }
 
 // Whether it is recorded is decided when it is reserved, as for what is made at once.
-TEST_F(TelemetryTest, AReservedSpanOfATraceThatIsNotSampledIsNotRecorded) {
+TEST_F(TelemetryTest, ReservedSpanOfUnsampledTrace_IsNotRecorded) {
   v1::OtelConfig config = Config();
   config.set_sampling_ratio(0);
   Start(config);
@@ -199,12 +199,12 @@ TEST_F(TelemetryTest, AReservedSpanOfATraceThatIsNotSampledIsNotRecorded) {
   EXPECT_FALSE(otel::Span("A/B", TraceContext(), {}, {.reserved = &reserved}).recording());
 }
 
-TEST(ReservedSpan, WithoutTracing_IsItsParent) {
+TEST(ReservedSpan, ReservedSpanWithoutTracing_IsItsParent) {
   const TraceContext parent = TraceContext::NewRoot();
   EXPECT_EQ(ReserveSpan(parent), parent);
 }
 
-TEST_F(TelemetryTest, TheDebugSwitchLetsOtherAttributesThrough) {
+TEST_F(TelemetryTest, AllAttributes_ExportsAttributesNotOnList) {
   v1::OtelConfig config = Config();
   config.set_all_attributes(true);
   Start(config);
@@ -213,7 +213,7 @@ TEST_F(TelemetryTest, TheDebugSwitchLetsOtherAttributesThrough) {
 }
 
 // With a ratio of 0 only spans with a sampled parent are recorded; one of them ends the wait.
-TEST_F(TelemetryTest, TheSamplerFollowsTheParentAndElseTheRatio) {
+TEST_F(TelemetryTest, ParentRatioSampler_FollowsParentElseRatio) {
   v1::OtelConfig config = Config();
   config.set_sampling_ratio(0);
   Start(config);
@@ -238,7 +238,7 @@ TEST_F(TelemetryTest, TheSamplerFollowsTheParentAndElseTheRatio) {
   EXPECT_EQ(collector_->spans().size(), 1u);
 }
 
-TEST_F(TelemetryTest, MetricsArriveWithUnitsLabelsAndTheirBuckets) {
+TEST_F(TelemetryTest, Metrics_ArriveWithUnitsLabelsAndBuckets) {
   Start(Config());
   metrics::kP2pBytes.Add(100, {"ucx", "receive"});
   metrics::kP2pBytes.Add(50, {"ucx", "receive"});
@@ -268,7 +268,7 @@ TEST_F(TelemetryTest, MetricsArriveWithUnitsLabelsAndTheirBuckets) {
             ReceivedMetric::Kind::kGauge);
 }
 
-TEST_F(TelemetryTest, TelemetryCountsItself) {
+TEST_F(TelemetryTest, ExportedAndDroppedSpans_AreCountedInMetrics) {
   Start(Config());
   for (int i = 0; i < 5; ++i) otel::Span("A/B").End();
   EXPECT_EQ(Metric("tc_telemetry_exported_total", {{"signal", "traces"}}, 5).value, 5);
@@ -276,7 +276,7 @@ TEST_F(TelemetryTest, TelemetryCountsItself) {
             0);
 }
 
-TEST_F(TelemetryTest, LogsNameTheirSpan) {
+TEST_F(TelemetryTest, LogLineInSpan_CarriesItsIds) {
   Start(Config());
   std::string trace_id;
   std::string span_id;
@@ -300,7 +300,7 @@ TEST_F(TelemetryTest, LogsNameTheirSpan) {
   EXPECT_EQ(logs[1].trace_id, "");
 }
 
-TEST_F(TelemetryTest, ASignalThatIsOffSendsNothing) {
+TEST_F(TelemetryTest, SignalSwitchedOff_IsNotSent) {
   v1::OtelConfig config = Config();
   config.set_traces(false);
   config.set_logs(false);
@@ -314,7 +314,7 @@ TEST_F(TelemetryTest, ASignalThatIsOffSendsNothing) {
   EXPECT_TRUE(collector_->logs().empty());
 }
 
-TEST_F(TelemetryTest, ShutdownSendsTheRestAndThenNothing) {
+TEST_F(TelemetryTest, Shutdown_SendsTheRestAndThenNothing) {
   v1::OtelConfig config = Config();
   config.set_batch_interval("1h");
   config.set_metric_interval("1h");
@@ -336,7 +336,7 @@ TEST_F(TelemetryTest, ShutdownSendsTheRestAndThenNothing) {
   EXPECT_EQ(telemetry_->counters().of(sdk::Signal::kTraces).dropped_shutdown, 1u);
 }
 
-TEST_F(TelemetryTest, FlushSendsWhatIsThereNow) {
+TEST_F(TelemetryTest, Flush_SendsPendingSpans) {
   v1::OtelConfig config = Config();
   config.set_batch_interval("1h");
   config.set_metric_interval("1h");
@@ -346,7 +346,7 @@ TEST_F(TelemetryTest, FlushSendsWhatIsThereNow) {
   EXPECT_EQ(collector_->spans().size(), 1u);
 }
 
-TEST_F(TelemetryTest, IsOnOnceAProcessButMayBeginAgain) {
+TEST_F(TelemetryTest, SecondInit_FailsUntilTheFirstEnds) {
   Start(Config());
   EXPECT_EQ(InitTelemetry(Config(), "daemon").status().code(), absl::StatusCode::kFailedPrecondition);
   telemetry_ = nullptr;
@@ -355,7 +355,7 @@ TEST_F(TelemetryTest, IsOnOnceAProcessButMayBeginAgain) {
   EXPECT_EQ(Span("A/Again").name, "A/Again");
 }
 
-TEST_F(TelemetryTest, TheConsoleIsStderr) {
+TEST_F(TelemetryTest, ConsoleExporter_WritesToStderr) {
   std::stringstream text;
   std::streambuf* const before = std::cerr.rdbuf(text.rdbuf());
   Start(OtelConfig("enabled: true exporter: 'console' resource_metrics: false"));
@@ -369,7 +369,7 @@ TEST_F(TelemetryTest, TheConsoleIsStderr) {
   EXPECT_THAT(text.str(), ::testing::HasSubstr("line on the console"));
 }
 
-TEST_F(TelemetryTest, OffIsOffAndAWrongKeyIsAnError) {
+TEST_F(TelemetryTest, EmptyConfig_DisablesTelemetryAndWrongValueFails) {
   Start({});
   EXPECT_FALSE(telemetry_->enabled());
   EXPECT_FALSE(IsTelemetryEnabled());

@@ -10,14 +10,14 @@ std::string Valid(std::string_view text) {
   return std::string(ValidUtf8(text, storage));
 }
 
-TEST(Utf8, CutsBetweenCharacters) {
+TEST(Utf8, CutUtf8_CutsBetweenCharacters) {
   EXPECT_EQ(CutUtf8("abc", 3), "abc");
   EXPECT_EQ(CutUtf8("abcd", 3), "abc");
   EXPECT_EQ(CutUtf8("ab\xc3\xa9", 3), "ab");
   EXPECT_EQ(CutUtf8("\xf0\x9f\x98\x80", 3), "");
 }
 
-TEST(Utf8, ValidTextIsNotCopied) {
+TEST(Utf8, ValidText_IsNotCopied) {
   std::string storage;
   const std::string_view text = "caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80";
   EXPECT_EQ(ValidUtf8(text, storage).data(), text.data());

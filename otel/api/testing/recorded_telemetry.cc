@@ -201,11 +201,10 @@ uint64_t RecordedTelemetry::Count(MetricId metric, const std::vector<std::string
   return PointOf(metric, labels).count;
 }
 
-bool RecordedTelemetry::AwaitSum(MetricId metric, const std::vector<std::string>& labels,
-                                 double at_least) const {
+bool RecordedTelemetry::AwaitSum(MetricId metric, const std::vector<std::string>& labels, double min) const {
   const auto reached = [&] {
     state().mutex.AssertHeld();
-    return PointOf(metric, labels).sum >= at_least;
+    return PointOf(metric, labels).sum >= min;
   };
   absl::MutexLock lock(&state().mutex);
   return state().mutex.AwaitWithTimeout(absl::Condition(&reached), kHang);

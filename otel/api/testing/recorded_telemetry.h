@@ -66,8 +66,8 @@ class RecordedTelemetry {
   // What was added or recorded with these labels, summed; the times that it was.
   double Sum(MetricId metric, const std::vector<std::string>& labels) const;
   uint64_t Count(MetricId metric, const std::vector<std::string>& labels) const;
-  // Waits until Sum is at least that; false when a time is over that only a hang takes.
-  bool AwaitSum(MetricId metric, const std::vector<std::string>& labels, double at_least) const;
+  // Waits until Sum is at least `min`; false when a time is over that only a hang takes.
+  bool AwaitSum(MetricId metric, const std::vector<std::string>& labels, double min) const;
 };
 
 // What a gauge or observed counter reports with these labels at this moment, summed over its callbacks; 0

@@ -40,7 +40,7 @@ TEST(ReceivedTelemetry, InvalidOtlp_IsRefused) {
   EXPECT_TRUE(received.spans().empty());
 }
 
-TEST(ReceivedTelemetry, TheLatestPointOfEachSeriesOfEachProcessIsKept) {
+TEST(ReceivedTelemetry, Metrics_LatestPointPerSeriesAndProcessIsKept) {
   ReceivedTelemetry received;
   for (const double value : {1.0, 2.0}) EXPECT_TRUE(received.Take(kMetrics, OnePoint("p", value)));
   EXPECT_TRUE(received.Take(kMetrics, OnePoint("q", 3)));
