@@ -27,8 +27,8 @@ RULES = {
 }
 
 PEOPLE = re.compile(r"\b(?:who|whom|whose|whoever|(?:some|no|any|every)body|(?:some|any|every)one)(?:'?s)?\b", re.IGNORECASE)
-# "There is no file" and "is no longer" are plain English.
-IS_NO = re.compile(r"\b(?<!\bthere\s)(?:is|are|was|were)\sno\b(?!\s(?:longer|more)\b)", re.IGNORECASE)
+# "There is no file", "is no longer" and "is no-op" are plain English.
+IS_NO = re.compile(r"\b(?<!\bthere\s)(?:is|are|was|were)\sno\b(?!-|\s(?:longer|more)\b)", re.IGNORECASE)
 BOUND = re.compile(r"(?:Most|Least|Fewest)(?![a-z])|(?<![A-Za-z])(?:most|least|fewest)(?![A-Za-z])")
 # Names of other libraries, and superlatives that are not bounds.
 NOT_BOUNDS = {"LogSeverityAtLeast", "AtLeast", "AtMost", "LeastRecentlyUsed", "LeastLoaded"}

@@ -195,6 +195,7 @@ class CheckWords(unittest.TestCase):
         self.assertEqual(self.found("x.md", f"It is {self.ARTICLE} replica.\n"), ["1:is-no"])
         self.assertEqual(self.found("core/x.h", f"// It is\n// {self.ARTICLE} replica.\n"), ["1:is-no"])
         self.assertEqual(self.found("core/x.h", "// There is\n// no replica; it is no longer needed.\n"), [])
+        self.assertEqual(self.found("core/x.h", "// The default is no-op.\n"), [])
         self.assertEqual(self.found("core/x.cc", f'F("what is", "{self.ARTICLE} replica");\n'), [])
 
     def test_bounds_in_identifiers(self):
