@@ -33,13 +33,13 @@ std::string Refused(std::vector<std::string> sets, Roles roles = Roles::kAll) {
   return std::string(status.message());
 }
 
-TEST(CheckConfig, WhatIsGoodIsTakenForEveryRole) {
+TEST(CheckConfig, DefaultConfiguration_IsAcceptedForEveryRole) {
   for (const Roles roles : {Roles::kAll, Roles::kDaemon, Roles::kGlobalStore}) {
     EXPECT_EQ(Refused({}, roles), "");
   }
 }
 
-TEST(CheckConfig, EachFindingIsALineThatBeginsWithItsKey) {
+TEST(CheckConfig, SeveralFindings_AreLinesThatBeginWithTheirKeys) {
   const std::string refused =
       Refused({"daemon.handle_groups=no-such-group", "daemon.lanes=[ucx, ucx]", "global_store.node_ttl=1s"});
   EXPECT_THAT(refused, HasSubstr("global_store.node_ttl: \"1s\" is less than two heartbeats (4s)"));
@@ -47,20 +47,20 @@ TEST(CheckConfig, EachFindingIsALineThatBeginsWithItsKey) {
   EXPECT_THAT(refused, HasSubstr("\ndaemon.handle_groups: \"no-such-group\" is not a group here"));
 }
 
-TEST(CheckConfig, ALibraryOfNcclIsThereOrRefused) {
+TEST(CheckConfig, NcclSetting_MustBeAutoOffOrAnExistingLibrary) {
   EXPECT_EQ(Refused({"daemon.nccl=off"}), "");
   EXPECT_EQ(Refused({"daemon.nccl=/proc/self/exe"}), "");
   EXPECT_THAT(Refused({"daemon.nccl=on"}), HasSubstr("daemon.nccl: \"on\" is neither auto nor off"));
 }
 
-TEST(CheckConfig, LabelsKeepToTheirRules) {
+TEST(CheckConfig, InvalidOrRepeatedLabel_IsRefused) {
   EXPECT_EQ(Refused({"daemon.labels=zone=a,rack=r3"}), "");
   EXPECT_THAT(Refused({"daemon.labels=zone=a b"}),
               HasSubstr("daemon.labels: \"a b\" is not a value of a label"));
   EXPECT_THAT(Refused({"daemon.labels=zone=a,zone=b"}), HasSubstr("\"zone\" stands twice"));
 }
 
-TEST(CheckConfig, ARoleIsNotRefusedForTheSectionOfAnother) {
+TEST(CheckConfig, SectionOfOtherRole_IsNotChecked) {
   EXPECT_EQ(Refused({"daemon.handle_groups=no-such-group"}, Roles::kGlobalStore), "");
   EXPECT_EQ(Refused({"global_store.metadata_path=:memory:"}, Roles::kDaemon), "");
   EXPECT_THAT(Refused({"global_store.metadata_path=:memory:"}, Roles::kGlobalStore),
@@ -68,13 +68,13 @@ TEST(CheckConfig, ARoleIsNotRefusedForTheSectionOfAnother) {
 }
 
 // A daemon without a global store has one within, with lifetimes that are its own business.
-TEST(CheckConfig, ADaemonAloneIsAGlobalStoreToo) {
+TEST(CheckConfig, DaemonWithoutGlobalStore_ChecksGlobalStoreSection) {
   EXPECT_THAT(Refused({"global_store.grant_ttl=1s"}, Roles::kDaemon), HasSubstr("global_store.grant_ttl"));
   EXPECT_EQ(
       Refused({"global_store.grant_ttl=1s", "daemon.global_store=unix:/run/store.sock"}, Roles::kDaemon), "");
 }
 
-TEST(CheckConfig, AnAddressThatOthersCannotConnectToNeedsOneThatTheyCan) {
+TEST(CheckConfig, WildcardListenAddress_NeedsAdvertise) {
   EXPECT_THAT(Refused({"daemon.listen=0.0.0.0:0"}), HasSubstr("set daemon.advertise"));
   EXPECT_EQ(Refused({"daemon.listen=0.0.0.0:0", "daemon.advertise=127.0.0.1:0", "security.insecure=true"}),
             "");
@@ -122,7 +122,7 @@ TEST(CheckConfig, LoopbackListenerWithoutCertificates_NeedsInsecure) {
   EXPECT_EQ(Refused({"global_store.listen=unix:/run/store.sock"}), "");
 }
 
-TEST(CheckConfig, UcxIsOpenedOnlyOnAFabricThatIsTrustedWithOrWithoutCertificates) {
+TEST(CheckConfig, UcxListener_NeedsTrustedFabricEvenWithCertificates) {
   const security::testing::TestAuthority authority;
   const auto node =
       With(As(authority, "node/a"), {"daemon.listen=0.0.0.0:0", "daemon.advertise=127.0.0.1:0"});
@@ -138,7 +138,7 @@ TEST(CheckConfig, UcxIsOpenedOnlyOnAFabricThatIsTrustedWithOrWithoutCertificates
               HasSubstr("security.insecure: with certificates no port is in clear"));
 }
 
-TEST(CheckConfig, WhatIsWrongWithAnAddressThatLanesShareIsSaidOnce) {
+TEST(CheckConfig, ProblemOfAddressSharedByLanes_IsReportedOnce) {
   EXPECT_EQ(
       Refused({"daemon.ucx_listen=127.0.0.1:65535", "daemon.ucx_over_tcp=true",
                "security.trusted_fabric=true", "security.insecure=true", "daemon.ucx_data_ports=7012-7019"}),
@@ -146,14 +146,14 @@ TEST(CheckConfig, WhatIsWrongWithAnAddressThatLanesShareIsSaidOnce) {
       "ucx-rma");
 }
 
-TEST(CheckConfig, ACertificateIsOfTheRoleThatIsStarted) {
+TEST(CheckConfig, CertificateOfOtherRole_IsRefused) {
   const security::testing::TestAuthority authority;
   EXPECT_EQ(Refused(As(authority, "global-store"), Roles::kGlobalStore), "");
   EXPECT_THAT(Refused(As(authority, "node/a"), Roles::kGlobalStore), HasSubstr("security.certificate"));
   EXPECT_THAT(Refused(As(authority, "operator"), Roles::kDaemon), HasSubstr("a daemon node/NAME"));
 }
 
-TEST(CheckConfig, CertificatesThatDoNotFitAndWordsAboutNoneAreRefused) {
+TEST(CheckConfig, IncompleteCertificatesOrSettingsWithoutThem_AreRefused) {
   const security::testing::TestAuthority authority;
   EXPECT_THAT(Refused({"security.ca=" + authority.ca()}), HasSubstr("security.certificate is empty"));
   EXPECT_THAT(Refused({"security.keys=prod/=client/release"}),
@@ -170,18 +170,18 @@ TEST(CheckConfig, CertificatesThatDoNotFitAndWordsAboutNoneAreRefused) {
               HasSubstr("open /no/such/file"));
 }
 
-TEST(CheckConfig, ThePoolHoldsTheDaemonsOwnBuffers) {
+TEST(CheckConfig, PoolSmallerThanStagingBuffers_IsRefused) {
   EXPECT_THAT(Refused({"daemon.host_pool=64MiB"}), HasSubstr("daemon.host_pool: \"64MiB\" is less than"));
   EXPECT_EQ(Refused({"daemon.host_pool=64MiB", "daemon.staging_buffers=1"}), "");
 }
 
-TEST(CheckConfig, TelemetryIsCheckedByWhatUsesIt) {
+TEST(CheckConfig, InvalidTelemetrySetting_IsRefused) {
   EXPECT_THAT(Refused({"observability.otel.endpoint=foo"}),
               HasSubstr("observability.otel.endpoint: \"foo\""));
   EXPECT_THAT(Refused({"observability.trace_file=/no/such/folder/t.json"}), HasSubstr("make it first"));
 }
 
-TEST(ServerOptions, TheGlobalStoreIsGivenWhatIsConfigured) {
+TEST(ServerOptions, ToGlobalStoreOptions_TakesConfiguredValues) {
   const auto options =
       ToGlobalStoreOptions(ConfigWith({"global_store.node_ttl=1m30s", "global_store.metadata_store=memory",
                                        "global_store.max_connections=7"})

@@ -53,7 +53,7 @@ void AddCommon(CLI::App* command, CommonFlags& common) {
   command->add_flag("--tracing", common.tracing,
                     "Send traces, metrics and logs (observability.otel.enabled)");
   command->add_option("--otlp-endpoint", common.otlp_endpoint,
-                      "The same, to this OTLP collector: http://host:port");
+                      "Send traces, metrics and logs to this OTLP collector: http://host:port");
   command->add_option("--trace-file", common.trace_file,
                       "Write this process's spans to a file for Perfetto or chrome://tracing");
 }

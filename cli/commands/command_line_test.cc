@@ -69,7 +69,7 @@ class CommandLineTest : public ::testing::Test {
   static RunResult Run(const std::vector<std::string>& words) { return RunForTest(Greetings(), words); }
 };
 
-TEST_F(CommandLineTest, EachKindOfFlagArrivesAndWhatIsNotNamedStaysAsItWas) {
+TEST_F(CommandLineTest, Flags_SetTheirValuesAndOthersKeepDefaults) {
   const RunResult result = Run({"greet", "here", "--name", "you", "--loud", "--count", "3", "--share=0.25",
                                 "--revision", "0", "--lane", "sea", "--lane", "land"});
   EXPECT_EQ(result.code, 0) << result.err;
@@ -88,18 +88,18 @@ TEST_F(CommandLineTest, EachKindOfFlagArrivesAndWhatIsNotNamedStaysAsItWas) {
   EXPECT_THAT(seen.lanes, IsEmpty());
 }
 
-TEST_F(CommandLineTest, WhatEveryCommandTakesArrivesToo) {
+TEST_F(CommandLineTest, CommonFlags_ReachTheCommand) {
   EXPECT_EQ(Run({"greet", "here", "--json", "--set", "a.b=1", "--set", "c.d=2"}).code, 0);
   EXPECT_TRUE(common.json);
   EXPECT_THAT(common.sets, ElementsAre("a.b=1", "c.d=2"));
 }
 
-TEST_F(CommandLineTest, ACommandEndsTheProgramWithItsCode) {
+TEST_F(CommandLineTest, ExitCodeOfCommand_IsReturned) {
   code = 7;
   EXPECT_EQ(Run({"list", "all", "here"}).code, 7);
 }
 
-TEST_F(CommandLineTest, AValueThatCannotBeEndsItWithTwoAndAWordThatNamesTheFlag) {
+TEST_F(CommandLineTest, InvalidFlagValue_ExitsWithTwoAndNamesFlag) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> wrong = {
       {{"--count", "0"}, "--count: 0 is not a number of at least 1"},
       {{"--count", "many"}, "--count"},
@@ -122,7 +122,7 @@ TEST_F(CommandLineTest, AValueThatCannotBeEndsItWithTwoAndAWordThatNamesTheFlag)
   }
 }
 
-TEST_F(CommandLineTest, ALineThatLacksSomethingIsRefusedInTheSameWay) {
+TEST_F(CommandLineTest, MissingArgumentOrCommand_ExitsWithTwo) {
   EXPECT_THAT(Run({"greet"}).err, HasSubstr("place is required"));
   EXPECT_EQ(Run({"greet"}).code, 2);
   EXPECT_EQ(Run({}).code, 2);
@@ -149,14 +149,14 @@ TEST_F(CommandLineTest, Help_EndsWithZeroAndShowsTheCommands) {
   EXPECT_THAT(Run({"daemon", "--help"}).out, HasSubstr("--daemon"));
 }
 
-TEST_F(CommandLineTest, HelpOfAServerShowsTheKeysOfItsSectionWithDefaultAndHelp) {
+TEST_F(CommandLineTest, HelpOfServer_ShowsKeysOfItsSection) {
   const RunResult help = Run({"daemon", "--help"});
   EXPECT_THAT(help.out, HasSubstr("--set daemon.key=value"));
   EXPECT_THAT(help.out, HasSubstr("[a size, such as 64GiB]\nhost_pool: 4GiB\n"));
   EXPECT_THAT(help.out, Not(HasSubstr("heartbeat_interval"))) << "of another section";
 }
 
-TEST_F(CommandLineTest, AConfigurationThatIsWrongStopsACommandBeforeItBegins) {
+TEST_F(CommandLineTest, WrongConfiguration_StopsCommandBeforeItRuns) {
   const RunResult result = Run({"daemon", "here", "--set", "daemon.hots_pool=1GiB"});
   EXPECT_EQ(result.code, 1);
   EXPECT_THAT(result.err, HasSubstr("did you mean \"host_pool\"?"));
@@ -171,7 +171,7 @@ void ForEachCommand(const std::vector<Command>& commands, const std::function<vo
   }
 }
 
-TEST(Commands, EveryOneHasHelpOfItsOwnThatEndsWellAndADistinctName) {
+TEST(Commands, EveryCommand_HasHelpAndDistinctName) {
   std::set<std::string> names;
   for (const Command& command : AllCommands()) EXPECT_TRUE(names.insert(command.name).second) << command.name;
   ForEachCommand(AllCommands(), [](const Command& command) {

@@ -112,7 +112,7 @@ class CommandsTest : public ::testing::Test {
 
 Deployment* CommandsTest::deployment = nullptr;
 
-TEST_F(CommandsTest, PutPrintsTheArtifactItsKeyAndWhereTheTimeWent) {
+TEST_F(CommandsTest, Put_PrintsArtifactKeyAndRate) {
   const std::string first = Good({"put", Model(), "--key", "first"});
   EXPECT_THAT(first, StartsWith("tc2:"));
   EXPECT_THAT(first, HasSubstr("key first, revision 1\n"));
@@ -121,7 +121,7 @@ TEST_F(CommandsTest, PutPrintsTheArtifactItsKeyAndWhereTheTimeWent) {
   EXPECT_THAT(Good({"put", Model()}), HasSubstr(" (was already stored)\n"));
 }
 
-TEST_F(CommandsTest, PutAsJsonIsTheResultOfTheContract) {
+TEST_F(CommandsTest, PutJson_HasFieldsOfTheProto) {
   const nlohmann::json put = Json({"put", Model(), "--key", "json"});
   EXPECT_THAT(put.value("artifact_id", ""), StartsWith("tc2:"));
   EXPECT_EQ(put.value("key_revision", ""), "1");
@@ -129,7 +129,7 @@ TEST_F(CommandsTest, PutAsJsonIsTheResultOfTheContract) {
   EXPECT_TRUE(put.contains("transfer"));
 }
 
-TEST_F(CommandsTest, PutRefusesWhatItCannotMean) {
+TEST_F(CommandsTest, PutWithInvalidFlagsOrFile_IsRefused) {
   Bad({"put", Model(), "--expect-revision", "1"}, 1, "INVALID_ARGUMENT: --expect-revision needs --key");
   Bad({"put", Model(), "--keep", "3"}, 1, "INVALID_ARGUMENT: --keep needs --key");
   for (const char* const keep : {"0", "1001", "-1", "x"}) {
@@ -141,7 +141,7 @@ TEST_F(CommandsTest, PutRefusesWhatItCannotMean) {
   Bad({"put", Model(), "--key", ""}, 2, "--key");
 }
 
-TEST_F(CommandsTest, GetSaysWhatItBroughtAndWritesItOut) {
+TEST_F(CommandsTest, GetOut_PrintsReplicaAndWritesFile) {
   const std::string id = Json({"put", Model(), "--key", "m"}).value("artifact_id", "");
   const std::string out = Path("out.safetensors");
   const std::string got = Good({"get", "m", "--out", out});
@@ -154,14 +154,14 @@ TEST_F(CommandsTest, GetSaysWhatItBroughtAndWritesItOut) {
   EXPECT_EQ(json.value("already_present", false), true);
 }
 
-TEST_F(CommandsTest, GetRefusesBeforeItMovesAnything) {
+TEST_F(CommandsTest, GetWithInvalidFlags_FailsBeforeTransfer) {
   Bad({"get", "m", "--out", Path("out.safetensors"), "--device", "gpu:0"}, 1, "use it with --device cpu");
   Bad({"get", "m", "--out", Path("no-such-folder/out.safetensors")}, 1, "no-such-folder");
   Bad({"get", "m"}, 1, "NOT_FOUND");
   Bad({"get", "m", "--timeout", "-1"}, 2, "--timeout: -1 is not a number of at least 0");
 }
 
-TEST_F(CommandsTest, ListShowsArtifactsKeysAndWhereTheyAre) {
+TEST_F(CommandsTest, Ls_ShowsArtifactsKeysAndReplicas) {
   const std::string id = Json({"put", Model(), "--key", "m"}).value("artifact_id", "");
   const std::string listed = Good({"ls"});
   EXPECT_THAT(listed, StartsWith("artifact"));
@@ -178,7 +178,7 @@ TEST_F(CommandsTest, ListShowsArtifactsKeysAndWhereTheyAre) {
 }
 
 // Its files are where it was imported from, and a get reads them: it is not lost.
-TEST_F(CommandsTest, ListSaysWhereAnArtifactWithoutAReplicaCanBeReadFrom) {
+TEST_F(CommandsTest, LsOfArtifactWithoutReplica_ShowsItsOrigin) {
   const std::string id = Json({"put", Model(), "--key", "m"}).value("artifact_id", "");
   Good({"rm", "--replica", Json({"ls", "--replicas"})["replicas"][0].value("replica_id", ""), "--force"});
   for (const auto& list : {Words{"ls"}, Words{"ls", "--nodes"}}) {
@@ -186,7 +186,7 @@ TEST_F(CommandsTest, ListSaysWhereAnArtifactWithoutAReplicaCanBeReadFrom) {
   }
 }
 
-TEST_F(CommandsTest, PinnedReplicasSayThatTheyAre) {
+TEST_F(CommandsTest, PinAndUnpin_ChangeReplica) {
   Good({"put", Model()});
   const std::string replica = Json({"ls", "--replicas"})["replicas"][0].value("replica_id", "");
   EXPECT_EQ(Good({"pin", replica}), "pinned " + replica + "\n");
@@ -197,7 +197,7 @@ TEST_F(CommandsTest, PinnedReplicasSayThatTheyAre) {
   Bad({"pin", "no-such-replica"}, 1, "no-such-replica");
 }
 
-TEST_F(CommandsTest, RemoveTakesAKeyItsArtifactOrAReplicaAndNotTwoOfThem) {
+TEST_F(CommandsTest, Rm_TakesOneOfKeyArtifactOrReplica) {
   const std::string id = Json({"put", Model(), "--key", "m"}).value("artifact_id", "");
   Bad({"rm"}, 1, "rm needs either an artifact (a key or an id) or --replica");
   Bad({"rm", "m", "--replica", "r"}, 1, "rm needs either");
@@ -209,14 +209,14 @@ TEST_F(CommandsTest, RemoveTakesAKeyItsArtifactOrAReplicaAndNotTwoOfThem) {
   Bad({"rm", "m"}, 1, "NOT_FOUND");
 }
 
-TEST_F(CommandsTest, RemoveByForceTakesEveryKeyAlong) {
+TEST_F(CommandsTest, RmForce_RemovesEveryKeyOfArtifact) {
   const std::string id = Json({"put", Model(), "--key", "m"}).value("artifact_id", "");
   Good({"key", "bind", "n", id});
   EXPECT_EQ(Json({"rm", id, "--force"}).value("artifact_id", ""), id);
   EXPECT_EQ(Good({"key", "ls"}), "key  artifact  revision  versions kept\n");
 }
 
-TEST_F(CommandsTest, RemoveRefusesAnArtifactWithAnotherKeyBeforeItDeletesAnything) {
+TEST_F(CommandsTest, RmOfArtifactWithOtherKey_IsRefusedBeforeDeleting) {
   const std::string id = Json({"put", Model(), "--key", "m"}).value("artifact_id", "");
   Good({"key", "bind", "n", id});
   Bad({"rm", "m"}, 1, "nothing was deleted: 1 other keys are bound to artifact " + id + ", such as n;");
@@ -225,7 +225,7 @@ TEST_F(CommandsTest, RemoveRefusesAnArtifactWithAnotherKeyBeforeItDeletesAnythin
   EXPECT_EQ(Good({"key", "ls"}), "key  artifact  revision  versions kept\n");
 }
 
-TEST_F(CommandsTest, ReplicateBringsItWhereItIsMissingAndSaysHowFarThatIs) {
+TEST_F(CommandsTest, Replicate_BringsReplicaAndShowsTasks) {
   const std::string id = Json({"put", Model(), "--key", "m"}).value("artifact_id", "");
   EXPECT_THAT(Good({"replicate", "m", "--all"}), HasSubstr("was there already"));
   EXPECT_TRUE(Json({"replicate", "m"})["tasks"].empty());
@@ -238,7 +238,7 @@ TEST_F(CommandsTest, ReplicateBringsItWhereItIsMissingAndSaysHowFarThatIs) {
   Good({"rm", "m"});
 }
 
-TEST_F(CommandsTest, ReplicateRefusesWhatItCannotMean) {
+TEST_F(CommandsTest, ReplicateWithInvalidTarget_IsRefused) {
   Json({"put", Model(), "--key", "m"});
   Bad({"replicate", "m", "--all", "--to", "alone"}, 1, "either --to or --all");
   Bad({"replicate", "m", "--where", "zone=a"}, 1, "--where chooses among all nodes");
@@ -252,7 +252,7 @@ TEST_F(CommandsTest, ReplicateRefusesWhatItCannotMean) {
   EXPECT_THAT(absent.out, HasSubstr("FAILED"));
 }
 
-TEST_F(CommandsTest, GcSaysWhatItWouldDeleteAndThenDeletesIt) {
+TEST_F(CommandsTest, Gc_DryRunListsAndRunDeletesArtifacts) {
   const std::string id = Json({"put", Model()}).value("artifact_id", "");
   Good({"put", Model(2), "--key", "kept"});
   EXPECT_THAT(Good({"gc", "--older-than", "0s", "--dry-run"}), HasSubstr("would delete 1 artifacts"));
@@ -296,7 +296,7 @@ TEST_F(CommandsTest, ArtifactDeletedByAnotherClient_GcGoesOn) {
   EXPECT_EQ(deleted["artifacts"][0].value("artifact_id", ""), "tc1:there");
 }
 
-TEST_F(CommandsTest, KeysAreBoundResolvedListedAndRemoved) {
+TEST_F(CommandsTest, KeyCommands_BindResolveListAndRemove) {
   const std::string id = Json({"put", Model()}).value("artifact_id", "");
   EXPECT_EQ(Good({"key", "bind", "a/one", id, "--expect-revision", "0"}), "a/one  " + id + "  revision 1\n");
   Bad({"key", "bind", "a/one", id, "--expect-revision", "0"}, 1, "revision");
@@ -328,7 +328,7 @@ TEST_F(CommandsTest, KeptVersions_AreShownAndRemovedOnlyByTheirId) {
   EXPECT_TRUE(Json({"key", "resolve", "policy"})["key"].value("earlier", nlohmann::json::array()).empty());
 }
 
-TEST_F(CommandsTest, StatusShowsDaemonAndClusterInBothForms) {
+TEST_F(CommandsTest, Status_ShowsDaemonAndClusterAsTextAndJson) {
   const std::string text = Good({"status"});
   EXPECT_THAT(text, StartsWith("daemon alone ("));
   EXPECT_THAT(text, HasSubstr("global store embedded"));
@@ -340,7 +340,7 @@ TEST_F(CommandsTest, StatusShowsDaemonAndClusterInBothForms) {
   EXPECT_EQ(json["cluster"]["nodes"].size(), 1u);
 }
 
-TEST_F(CommandsTest, ExplainAndTopShowTheLastTransfer) {
+TEST_F(CommandsTest, ExplainAndTop_ShowLastTransfer) {
   Good({"put", Model()});
   EXPECT_THAT(Good({"explain"}), HasSubstr("fetch"));
   const nlohmann::json explained = Json({"explain", "last"});
@@ -406,7 +406,7 @@ TEST_F(CommandsTest, KeyForAnArtifact_IsAsGoodAsItsId) {
   EXPECT_THAT(unknown.err, HasSubstr("no key is called named/none"));
 }
 
-TEST_F(CommandsTest, ASocketThatIsForOthersIsSaidToBeAtOnce) {
+TEST_F(CommandsTest, SocketOfOtherUser_CommandFailsWithPermissionDenied) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
   const std::string address = "unix:" + deployment->folder + "/node/daemon.sock";
   const std::vector<const char*> argv = {"tensorcast", "ls", "--daemon", address.c_str()};
@@ -436,7 +436,7 @@ TEST_F(CommandsTest, NoDaemonFlag_UsesEnvironmentVariable) {
 }
 
 // Before a process is started: what cannot be measured is a word and a code, and nothing on stdout.
-TEST_F(CommandsTest, BenchRefusesWhatItCannotMeasure) {
+TEST_F(CommandsTest, BenchWithInvalidFlags_FailsWithoutOutput) {
   const auto refused = [](const Words& words, int code, const std::string& said) {
     const RunResult result = RunBare(words);
     EXPECT_EQ(result.code, code) << result.err;
@@ -453,14 +453,14 @@ TEST_F(CommandsTest, BenchRefusesWhatItCannotMeasure) {
   refused({"bench", "load", "--runs", "0"}, 2, "--runs: 0 is not a number of at least 1");
 }
 
-TEST_F(CommandsTest, OtelSmokeRefusesACollectorThatCannotBe) {
+TEST_F(CommandsTest, OtelSmokeWithInvalidEndpoint_NamesIt) {
   const RunResult result = RunBare({"otel-smoke", "--endpoint", "nowhere"});
   EXPECT_EQ(result.code, 1);
   EXPECT_THAT(result.err, HasSubstr("observability.otel.endpoint: \"nowhere\" is not http://host:port"));
   EXPECT_THAT(result.out, IsEmpty());
 }
 
-TEST_F(CommandsTest, GcAsJsonListsWhatIsDroppedAndOnlyThat) {
+TEST_F(CommandsTest, GcJson_ListsOnlyDroppedArtifacts) {
   const std::string id = Json({"put", Model()}).value("artifact_id", "");
   Good({"put", Model(2), "--key", "kept"});
   for (const Words& words : {Words{"gc", "--older-than", "0s", "--dry-run"}, {"gc", "--older-than", "0s"}}) {
@@ -471,7 +471,7 @@ TEST_F(CommandsTest, GcAsJsonListsWhatIsDroppedAndOnlyThat) {
   EXPECT_TRUE(Json({"gc", "--older-than", "0s"}).value("artifacts", nlohmann::json::array()).empty());
 }
 
-TEST_F(CommandsTest, RemoveOfAReplicaLeavesTheArtifact) {
+TEST_F(CommandsTest, RmReplica_KeepsTheArtifact) {
   const std::string id = Json({"put", Model(), "--key", "m"}).value("artifact_id", "");
   const std::string replica = Json({"ls", "--replicas"})["replicas"][0].value("replica_id", "");
   EXPECT_EQ(Json({"rm", "--replica", replica, "--force"}).value("replica_id", ""), replica);
@@ -480,7 +480,7 @@ TEST_F(CommandsTest, RemoveOfAReplicaLeavesTheArtifact) {
   Bad({"rm", "--replica", ""}, 2, "--replica");
 }
 
-TEST_F(CommandsTest, MakeModelSaysWhatItWroteAndRefusesNonsense) {
+TEST_F(CommandsTest, MakeModel_PrintsPathAndRefusesInvalidFlags) {
   const std::string path = Path("made.safetensors");
   EXPECT_EQ(RunBare({"make-model", path, "--size", "1MiB"}).out, "wrote " + path + "\n");
   const RunResult size = RunBare({"make-model", path, "--size", "large"});
@@ -489,7 +489,7 @@ TEST_F(CommandsTest, MakeModelSaysWhatItWroteAndRefusesNonsense) {
   EXPECT_EQ(RunBare({"make-model", path, "--shards", "0"}).code, 2);
 }
 
-TEST_F(CommandsTest, ConfigShowPrintsWhatReadsBackAndCheckWhatIsWrong) {
+TEST_F(CommandsTest, ConfigShow_CanBeReadBackAndConfigCheckNamesErrors) {
   const RunResult shown = RunBare({"config", "show", "--set", "daemon.name=x"});
   const auto config = config::Parse(shown.out, "shown.yaml", {});
   ASSERT_TRUE(config.ok()) << config.status();

@@ -19,7 +19,8 @@ void AddFlags(Flags& flags, MakeModelFlags& values) {
   flags.Add("out", values.out, "A .safetensors file; with --shards a folder", {.required = true});
   flags.Add("--size", values.size, "Approximate size of the model", {.show_default = true});
   flags.Add("--shards", values.shards, "Number of files", {.show_default = true, .min = 1, .max = 999});
-  flags.Add("--seed", values.seed, "The same seed and size give the same bytes", {.show_default = true});
+  flags.Add("--seed", values.seed, "Seed of the random bytes; equal seeds and sizes give equal models",
+            {.show_default = true});
 }
 
 int RunMakeModel(const CommonFlags& common, const MakeModelFlags& flags) {

@@ -21,11 +21,11 @@ absl::StatusOr<CommandTelemetry> StartTelemetry(const CommonFlags& flags, std::s
 }
 
 absl::Status ApplyLogConfig(const v1::LogConfig& config) {
-  absl::LogSeverity least = absl::LogSeverity::kInfo;
+  absl::LogSeverity min_severity = absl::LogSeverity::kInfo;
   if (config.level() == "warning") {
-    least = absl::LogSeverity::kWarning;
+    min_severity = absl::LogSeverity::kWarning;
   } else if (config.level() == "error") {
-    least = absl::LogSeverity::kError;
+    min_severity = absl::LogSeverity::kError;
   } else if (config.level() != "info") {
     return absl::InvalidArgumentError(
         absl::StrCat("log.level is \"", config.level(), "\"; it can be info, warning or error"));
@@ -34,8 +34,9 @@ absl::Status ApplyLogConfig(const v1::LogConfig& config) {
     return absl::InvalidArgumentError(
         absl::StrCat("log.format is \"", config.format(), "\"; it can be text or json"));
   }
-  absl::SetMinLogLevel(static_cast<absl::LogSeverityAtLeast>(least));
-  otel::InstallStderrLog(config.format() == "json" ? otel::LogFormat::kJson : otel::LogFormat::kText, least);
+  absl::SetMinLogLevel(static_cast<absl::LogSeverityAtLeast>(min_severity));
+  otel::InstallStderrLog(config.format() == "json" ? otel::LogFormat::kJson : otel::LogFormat::kText,
+                         min_severity);
   return absl::OkStatus();
 }
 

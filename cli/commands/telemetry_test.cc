@@ -22,7 +22,7 @@ using ::testing::Not;
 
 CommonFlags FlagsWith(std::vector<std::string> sets) { return {.sets = std::move(sets)}; }
 
-TEST(StartTelemetry, WithoutAWordNothingIsSentOrWritten) {
+TEST(StartTelemetry, WithoutTelemetryFlags_NoSpanIsMade) {
   const auto telemetry = StartTelemetry(FlagsWith({}), "client");
   ASSERT_TRUE(telemetry.ok()) << telemetry.status();
   EXPECT_EQ(telemetry->trace_file, nullptr);
@@ -30,7 +30,7 @@ TEST(StartTelemetry, WithoutAWordNothingIsSentOrWritten) {
   EXPECT_FALSE(otel::CurrentContext().IsValid()) << "a span was made";
 }
 
-TEST(StartTelemetry, TheTraceFileHasTheSpansOfTheCommandOnceItEnded) {
+TEST(StartTelemetry, TraceFile_HasSpansOfFinishedCommand) {
   const tensorcast::testing::TempFolder folder;
   CommonFlags flags;
   flags.trace_file = folder.path() + "/trace.json";
@@ -46,7 +46,7 @@ TEST(StartTelemetry, TheTraceFileHasTheSpansOfTheCommandOnceItEnded) {
   EXPECT_TRUE(absl::StrContains(events.dump(), "tensorcast client")) << events.dump();
 }
 
-TEST(StartTelemetry, WhatCannotBeHadIsNamedByItsKey) {
+TEST(StartTelemetry, InvalidTelemetrySetting_ErrorNamesKey) {
   const auto refused = [](std::vector<std::string> sets) {
     return std::string(StartTelemetry(FlagsWith(std::move(sets)), "client").status().message());
   };
@@ -56,7 +56,7 @@ TEST(StartTelemetry, WhatCannotBeHadIsNamedByItsKey) {
               HasSubstr("observability.otel.endpoint: \"foo\""));
 }
 
-TEST(CommonFlags, ThoseOfTelemetryAreKeysOfTheConfiguration) {
+TEST(CommonFlags, OtlpEndpointFlag_SetsConfigurationKeys) {
   CommonFlags flags;
   flags.otlp_endpoint = "http://collector:4317";
   const auto config = LoadConfig(flags);
@@ -84,7 +84,7 @@ class ApplyLogConfigTest : public ::testing::Test {
   }
 };
 
-TEST_F(ApplyLogConfigTest, LinesBelowTheLevelAreNotWritten) {
+TEST_F(ApplyLogConfigTest, LogLinesBelowLevel_AreNotWritten) {
   ASSERT_TRUE(Apply("warning", "text").ok());
   const std::string lines = TwoLines();
   EXPECT_THAT(lines, Not(HasSubstr("a small thing")));
@@ -93,7 +93,7 @@ TEST_F(ApplyLogConfigTest, LinesBelowTheLevelAreNotWritten) {
   EXPECT_THAT(TwoLines(), IsEmpty());
 }
 
-TEST_F(ApplyLogConfigTest, AsJsonEachLineIsADocument) {
+TEST_F(ApplyLogConfigTest, LogFormatJson_WritesOneObjectPerLine) {
   ASSERT_TRUE(Apply("info", "json").ok());
   std::istringstream lines(TwoLines());
   int count = 0;
@@ -103,7 +103,7 @@ TEST_F(ApplyLogConfigTest, AsJsonEachLineIsADocument) {
   EXPECT_EQ(count, 2);
 }
 
-TEST_F(ApplyLogConfigTest, WordsThatMeanNothingAreRefusedWithThoseThatDo) {
+TEST_F(ApplyLogConfigTest, UnknownLogLevelOrFormat_ErrorListsValidOnes) {
   EXPECT_EQ(Apply("loud", "text").message(), "log.level is \"loud\"; it can be info, warning or error");
   EXPECT_EQ(Apply("info", "xml").message(), "log.format is \"xml\"; it can be text or json");
 }

@@ -41,18 +41,18 @@ class TerminationDeathTest : public ::testing::Test {
   TerminationDeathTest() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
 };
 
-TEST_F(TerminationDeathTest, TheFirstSignalCancelsWhatIsDoneAndTheExitCodeSaysSo) {
+TEST_F(TerminationDeathTest, FirstSignal_CancelsOperationAndExitsWith130) {
   EXPECT_EXIT(EndOnce(), ::testing::ExitedWithCode(130), "tensorcast: CANCELLED: the transfer was cancelled");
 }
 
-TEST_F(TerminationDeathTest, TheSecondSignalEndsTheProcessAndLeavesNoSocketBehind) {
+TEST_F(TerminationDeathTest, SecondSignal_EndsProcessAndRemovesSocket) {
   const std::string leftover = testing::TempDir() + "/termination_test.sock";
   std::ofstream(leftover).close();
   EXPECT_EXIT(EndTwice(leftover), ::testing::ExitedWithCode(130), "");
   EXPECT_FALSE(std::filesystem::exists(leftover));
 }
 
-TEST(ExitCode, IsZeroOnlyForSuccess) {
+TEST(ExitCode, ExitCode_IsZeroOnlyForSuccess) {
   EXPECT_EQ(ExitCode(absl::OkStatus()), 0);
   testing::internal::CaptureStderr();
   EXPECT_EQ(ExitCode(absl::NotFoundError("there is no key m")), 1);

@@ -25,7 +25,7 @@ std::string ErrorOf(std::string_view yaml, const std::vector<std::string>& sets 
   return std::string(config.status().message());
 }
 
-TEST(Config, TheFileGoesOverTheDefaultsAndSetsOverTheFile) {
+TEST(Config, File_OverridesDefaultsAndSetsOverrideFile) {
   auto config = Parse("daemon:\n  name: node-a\n  host_pool: 64GiB\n  lanes: [ucx]\n", "node.yaml",
                       {"daemon.host_pool=2GiB"});
   ASSERT_TRUE(config.ok()) << config.status();
@@ -35,7 +35,7 @@ TEST(Config, TheFileGoesOverTheDefaultsAndSetsOverTheFile) {
   EXPECT_EQ(config->daemon().device_runtime(), Defaults().daemon().device_runtime());
 }
 
-TEST(Config, AnEmptyFileAndEmptySectionsMeanTheDefaults) {
+TEST(Config, EmptyFileOrSection_GivesDefaults) {
   for (const char* yaml : {"", "# nothing\n", "daemon:\n", "daemon:\n  name:\n  lanes:\n"}) {
     auto config = Parse(yaml, "node.yaml", {});
     ASSERT_TRUE(config.ok()) << yaml << config.status();
@@ -43,7 +43,7 @@ TEST(Config, AnEmptyFileAndEmptySectionsMeanTheDefaults) {
   }
 }
 
-TEST(Config, AnUnknownKeyIsAnErrorWithItsLineAndASuggestion) {
+TEST(Config, UnknownKey_ErrorHasLineAndSuggestion) {
   EXPECT_EQ(
       ErrorOf("daemon:\n  name: a\n  hots_pool: 1GiB\n"),
       "node.yaml:3: daemon.hots_pool: there is no key \"hots_pool\" in daemon; did you mean \"host_pool\"?");
@@ -51,15 +51,15 @@ TEST(Config, AnUnknownKeyIsAnErrorWithItsLineAndASuggestion) {
               HasSubstr("node.yaml:1: deamon: there is no key \"deamon\"; did you mean \"daemon\"?"));
 }
 
-TEST(Config, AKeyOfAnotherSectionIsPointedAt) {
+TEST(Config, KeyOfOtherSection_IsSuggestedWithItsSection) {
   EXPECT_THAT(ErrorOf("host_pool: 1GiB\n"), HasSubstr("did you mean \"daemon.host_pool\"?"));
 }
 
-TEST(Config, AKeyLikeNoOtherGetsNoSuggestion) {
+TEST(Config, KeyUnlikeAnyOther_GetsNoSuggestion) {
   EXPECT_THAT(ErrorOf("daemon:\n  zzzzzzzzzz: 1\n"), Not(HasSubstr("did you mean")));
 }
 
-TEST(Config, BadValuesAreErrorsThatSayWhatIsExpected) {
+TEST(Config, InvalidValue_ErrorSaysWhatIsExpected) {
   EXPECT_THAT(ErrorOf("daemon:\n  host_pool: 64gigs\n"),
               HasSubstr("node.yaml:2: daemon.host_pool: \"64gigs\" is not a size"));
   EXPECT_THAT(ErrorOf("daemon:\n  peer_timeout: 10\n"), HasSubstr("\"10\" is not a duration"));
@@ -72,7 +72,7 @@ TEST(Config, BadValuesAreErrorsThatSayWhatIsExpected) {
               HasSubstr("\"carrier-pigeon\" is not one of"));
 }
 
-TEST(Config, BadShapesAreErrors) {
+TEST(Config, InvalidYamlShape_IsAnError) {
   EXPECT_THAT(ErrorOf("daemon: 5\n"), HasSubstr("a section with keys is expected"));
   EXPECT_THAT(ErrorOf("daemon:\n  name: [a]\n"), HasSubstr("a single value is expected"));
   EXPECT_THAT(ErrorOf("daemon:\n  lanes: ucx\n"), HasSubstr("a list is expected"));
@@ -83,7 +83,7 @@ TEST(Config, BadShapesAreErrors) {
   EXPECT_THAT(ErrorOf("daemon: {name: a\n"), HasSubstr("this is not YAML"));
 }
 
-TEST(Config, ListsOfPairsMayBeMaps) {
+TEST(Config, ListOfPairs_MayBeWrittenAsMap) {
   const std::string head = "observability:\n  otel:\n    ";
   auto config = Parse(head + "resource_attributes:\n      team: infra\n      service.version: 1.2.3\n" +
                           "    headers: {authorization: Bearer x}\n",
@@ -96,7 +96,7 @@ TEST(Config, ListsOfPairsMayBeMaps) {
   EXPECT_THAT(ErrorOf("daemon:\n  lanes: {a: b}\n"), HasSubstr("a list is expected"));
 }
 
-TEST(Config, EveryMistakeIsReportedAtOnce) {
+TEST(Config, SeveralMistakes_AreReportedTogether) {
   const std::string error = ErrorOf("daemon:\n  host_pool: x\nlog:\n  level: loud\n", {"daemon.nmae=a"});
   EXPECT_THAT(error, HasSubstr("node.yaml:2:"));
   EXPECT_THAT(error, HasSubstr("node.yaml:4:"));
@@ -104,7 +104,7 @@ TEST(Config, EveryMistakeIsReportedAtOnce) {
               HasSubstr("--set daemon.nmae=a: there is no key \"nmae\" in daemon; did you mean \"name\"?"));
 }
 
-TEST(Config, SetsTakeTextAsItIsAndListsInEitherForm) {
+TEST(Config, Set_TakesPlainTextAndListsInEitherForm) {
   auto config = Parse("", "",
                       {"client.daemon=unix:/run/a=b: c.sock", "daemon.lanes=ucx,ucx-rma",
                        "daemon.import_roots=[\"/models\", '/more']", "daemon.handle_groups="});
@@ -115,7 +115,7 @@ TEST(Config, SetsTakeTextAsItIsAndListsInEitherForm) {
   EXPECT_THAT(config->daemon().handle_groups(), IsEmpty());
 }
 
-TEST(Config, SetsThatAreNoAssignmentsAreErrors) {
+TEST(Config, SetThatIsNotAnAssignment_IsAnError) {
   EXPECT_THAT(ErrorOf("", {"daemon.name"}),
               HasSubstr("--set daemon.name: a key, \"=\" and a value are expected"));
   EXPECT_THAT(ErrorOf("", {"daemon=x"}), HasSubstr("this is a section"));
@@ -123,7 +123,7 @@ TEST(Config, SetsThatAreNoAssignmentsAreErrors) {
   EXPECT_THAT(ErrorOf("", {"=x"}), HasSubstr("there is no key \"\""));
 }
 
-TEST(Config, TheDumpReadsBackAsTheSameConfiguration) {
+TEST(Config, ToYaml_ParsesBackToTheSameConfiguration) {
   auto config = Parse("daemon:\n  name: 'yes: # \"odd\"'\n  lanes: []\n  huge_pages: off\n", "node.yaml", {});
   ASSERT_TRUE(config.ok()) << config.status();
   auto again = Parse(ToYaml(*config), "dump.yaml", {});
@@ -133,7 +133,7 @@ TEST(Config, TheDumpReadsBackAsTheSameConfiguration) {
   EXPECT_FALSE(again->observability().otel().has_sampling_ratio()) << "not set became zero";
 }
 
-TEST(Config, KeysOfNestedSectionsAreReadAndChecked) {
+TEST(Config, KeysOfNestedSection_AreReadAndChecked) {
   auto config = Parse("observability:\n  otel:\n    sampling_ratio: 0.25\n    tls: {ca_file: /ca}\n",
                       "node.yaml", {"observability.otel.timeout=3s"});
   ASSERT_TRUE(config.ok()) << config.status();
@@ -147,7 +147,7 @@ TEST(Config, KeysOfNestedSectionsAreReadAndChecked) {
       HasSubstr("node.yaml:3: observability.otel.sampling_ratio: \"2\" is not a number between 0 and 1"));
 }
 
-TEST(Config, AValueThatCannotWorkIsAnErrorWithItsLine) {
+TEST(Config, ImpossibleValue_IsAnErrorThatNamesItsSet) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"daemon.host_pool=0", "more than 0 bytes"},
       {"daemon.host_pool=", "a value is needed"},
@@ -193,7 +193,7 @@ TEST(Config, AValueThatCannotWorkIsAnErrorWithItsLine) {
   }
 }
 
-TEST(Config, NothingIsReachedFromAnotherHostAndNothingIsImportedUnlessConfigured) {
+TEST(Config, Defaults_OpenNoTcpPortAndImportNothing) {
   const v1::Config config = Defaults();
   EXPECT_THAT(config.global_store().listen(), testing::StartsWith("unix:/"));
   EXPECT_EQ(config.daemon().listen(), "");
@@ -202,7 +202,7 @@ TEST(Config, NothingIsReachedFromAnotherHostAndNothingIsImportedUnlessConfigured
   EXPECT_THAT(config.daemon().import_roots(), IsEmpty());
 }
 
-TEST(Config, TheDumpShowsEveryKey) {
+TEST(Config, ToYaml_ShowsEveryKey) {
   const std::string yaml = ToYaml(Defaults());
   const auto* root = v1::Config::descriptor();
   for (int i = 0; i < root->field_count(); ++i) {
@@ -213,7 +213,7 @@ TEST(Config, TheDumpShowsEveryKey) {
   }
 }
 
-TEST(Config, LoadReadsAFileAndSaysWhenThereIsNone) {
+TEST(Config, Load_ReadsFileAndReportsMissingOne) {
   const std::string path = testing::TempDir() + "/config_test.yaml";
   std::ofstream(path) << "log:\n  level: error\n";
   auto config = Load({.path = path});
@@ -223,7 +223,7 @@ TEST(Config, LoadReadsAFileAndSaysWhenThereIsNone) {
   EXPECT_TRUE(absl::IsNotFound(Load({.path = path}).status()));
 }
 
-TEST(Config, EmptyFile_IsTheDefaultsAndADeviceIsRefused) {
+TEST(Config, LoadOfEmptyFile_GivesDefaultsAndDeviceIsRefused) {
   const std::string path = testing::TempDir() + "/config_test_odd.yaml";
   std::ofstream(path, std::ios::trunc).close();
   auto config = Load({.path = path});
@@ -246,7 +246,7 @@ TEST(Config, PipeWithoutWriter_IsRefusedAtOnce) {
 }
 
 // --config <(envsubst <daemon.yaml), and /dev/stdin.
-TEST(Config, APipeIsReadToItsEndAndNotForever) {
+TEST(Config, LoadFromPipe_ReadsToItsEndAndRefusesTooMuch) {
   const auto load = [](const std::string& content) {
     int ends[2];
     EXPECT_EQ(pipe(ends), 0);

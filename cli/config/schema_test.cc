@@ -36,7 +36,7 @@ void ExpectBad(const google::protobuf::FieldDescriptor& key, std::initializer_li
   }
 }
 
-TEST(Schema, EachFormTakesWhatPeopleWriteAndSaysWhatItExpects) {
+TEST(Schema, EachValueFormat_AcceptsValidAndExplainsInvalidValues) {
   ExpectGood(Key("daemon", "host_pool"), {"64GiB", "1.5MiB", "1"});
   ExpectBad(Key("daemon", "host_pool"), {"much", "-1GiB"}, "is not a size");
   ExpectGood(Key("daemon", "peer_timeout"), {"1ms", "1h30m", "365d"});
@@ -55,7 +55,7 @@ TEST(Schema, EachFormTakesWhatPeopleWriteAndSaysWhatItExpects) {
   ExpectBad(Key("daemon", "ucx_data_ports"), {"0", "9-7", "7012-"}, "is not a range of ports");
 }
 
-TEST(Schema, NumbersAreHeldToTheirLimitsAndWordsToTheirChoices) {
+TEST(Schema, NumbersAndChoices_AreCheckedAgainstTheirLimits) {
   ExpectGood(Key("daemon", "fake_devices"), {"1", "64"});
   ExpectBad(Key("daemon", "fake_devices"), {"0", "65", "one"}, "is not a number from 1 to 64");
   ExpectGood(Key("log", "level"), {"info", "warning", "error"});
@@ -63,20 +63,20 @@ TEST(Schema, NumbersAreHeldToTheirLimitsAndWordsToTheirChoices) {
 }
 
 // Where nothing is a value, it stands for what the help says; elsewhere the key is left out for the default.
-TEST(Schema, NothingIsAValueOnlyWhereTheDefaultIsNothing) {
+TEST(Schema, EmptyValue_IsAllowedOnlyWhereDefaultIsEmpty) {
   ExpectGood(Key("daemon", "device_pool"), {""});
   ExpectGood(Key("daemon", "name"), {"", "any text at all"});
   ExpectBad(Key("daemon", "host_pool"), {""}, "leave the key out to have the default");
 }
 
-TEST(Schema, HelpEndsWithWhatTheKeyTakes) {
+TEST(Schema, Help_EndsWithAllowedValues) {
   EXPECT_THAT(HelpOf(Key("daemon", "host_pool")), ::testing::EndsWith(" [a size, such as 64GiB]"));
   EXPECT_THAT(HelpOf(Key("daemon", "fake_devices")), ::testing::EndsWith(" [1 to 64]"));
   EXPECT_THAT(HelpOf(Key("daemon", "handle_groups")), ::testing::EndsWith(" [a list]"));
   EXPECT_EQ(HelpOf(Key("global_store", "metadata_path")), "Path of the SQLite database file");
 }
 
-TEST(Schema, TheStateFolderStandsInEveryDefaultThatNamesIt) {
+TEST(Schema, StateFolder_IsInsertedIntoDefaults) {
   const v1::Config config = DefaultsWith("/somewhere");
   EXPECT_EQ(config.daemon().state_dir(), "/somewhere");
   EXPECT_EQ(config.client().daemon(), "unix:/somewhere/daemon.sock");
@@ -92,7 +92,7 @@ void ForEachKey(const google::protobuf::Descriptor& section,
   }
 }
 
-TEST(Schema, EveryKeyIsDeclaredWithHelpAndEveryNumberWithLimits) {
+TEST(Schema, EveryKey_HasHelpAndEveryNumberLimits) {
   int keys = 0;
   ForEachKey(*v1::Config::descriptor(), [&](const google::protobuf::FieldDescriptor& field) {
     ++keys;
@@ -109,7 +109,7 @@ TEST(Schema, EveryKeyIsDeclaredWithHelpAndEveryNumberWithLimits) {
   EXPECT_GT(keys, 60);
 }
 
-TEST(Schema, EveryDefaultIsAValueThatTheKeyTakes) {
+TEST(Schema, EveryDefault_IsValidForItsKey) {
   ForEachKey(*v1::Config::descriptor(), [&](const google::protobuf::FieldDescriptor& field) {
     const std::string& value = KeyOf(field).default_value();
     if (value.empty() || field.is_repeated() || value.find("$STATE") != std::string::npos) return;
@@ -122,7 +122,7 @@ TEST(Schema, EveryDefaultIsAValueThatTheKeyTakes) {
 }
 
 // What root sees: `XDG_STATE_HOME=/var/lib tensorcast config show >cli/config/reference.yaml` makes it again.
-TEST(Schema, TheReferenceShowsEveryKeyAsItIsDeclared) {
+TEST(Schema, ReferenceFile_EqualsDeclaredDefaults) {
   std::stringstream reference;
   reference << std::ifstream(TENSORCAST_CONFIG_REFERENCE).rdbuf();
   EXPECT_EQ(reference.str(), ToYaml(DefaultsWith("/var/lib/tensorcast")));

@@ -15,7 +15,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
-TEST(TransferParts, AddUpToTheWholeTime) {
+TEST(TransferParts, TransferParts_SumToTotalTime) {
   TransferReport report = MakeReport();
   report.stages.push_back(MakeStage(Stage::kFetch, "disk", "/models", 93, 96, 3, 1));  // after a gap
   const TransferParts parts = PartsOf(report);
@@ -27,7 +27,7 @@ TEST(TransferParts, AddUpToTheWholeTime) {
   EXPECT_EQ(parts.queue + parts.start + parts.moving + parts.gaps + parts.finish, parts.total());
 }
 
-TEST(TransferParts, ATransferThatWasGivenUpInTheQueueOnlyWaited) {
+TEST(TransferParts, TransferCancelledInQueue_HasOnlyQueueTime) {
   TransferReport report{.queued = At(0), .end = At(50)};
   report.start = SteadyTime();
   const TransferParts parts = PartsOf(report);
@@ -36,7 +36,7 @@ TEST(TransferParts, ATransferThatWasGivenUpInTheQueueOnlyWaited) {
   EXPECT_EQ(FindBound(report).part, "queue");
 }
 
-TEST(TransferParts, StagesOutsideTheTransferAreCutToIt) {
+TEST(TransferParts, StagesBeyondTransfer_AreClippedToIt) {
   TransferReport report = MakeReport();
   report.stages = {MakeStage(Stage::kFetch, "ucx", "n", -500, 900, 10, 1)};
   const TransferParts parts = PartsOf(report);
@@ -44,7 +44,7 @@ TEST(TransferParts, StagesOutsideTheTransferAreCutToIt) {
   EXPECT_EQ(parts.total(), absl::Milliseconds(100));
 }
 
-TEST(Totals, AStageIsSummedOverItsSources) {
+TEST(Totals, StageTotals_SumOverSources) {
   TransferReport report = MakeReport();
   report.stages.push_back(MakeStage(Stage::kFetch, "disk", "/models", 80, 90, 50, 10));
   const std::vector<StageTotal> totals = TotalsOf(report);
@@ -55,7 +55,7 @@ TEST(Totals, AStageIsSummedOverItsSources) {
   EXPECT_DOUBLE_EQ(totals[0].share, 0.8);
 }
 
-TEST(Bound, IsTheStageWithMostBusyTime) {
+TEST(Bound, Bound_IsStageWithMaxBusyTime) {
   TransferReport report = MakeReport();
   EXPECT_EQ(FindBound(report).part, "fetch");
   EXPECT_THAT(FindBound(report).why, HasSubstr("75 %"));
@@ -70,7 +70,7 @@ TEST(Bound, IsTheStageWithMostBusyTime) {
   EXPECT_THAT(FindBound(report).why, HasSubstr("GPU"));
 }
 
-TEST(Bound, IsOutsideTheStagesWhenMostTimeWentByThere) {
+TEST(Bound, TimeMainlyOutsideStages_BoundIsThatPart) {
   TransferReport queued = MakeReport();
   queued.queued = At(-500);
   EXPECT_EQ(FindBound(queued).part, "queue");
@@ -86,9 +86,9 @@ TEST(Bound, IsOutsideTheStagesWhenMostTimeWentByThere) {
   EXPECT_EQ(FindBound(gap).part, "gaps");
 }
 
-TEST(Bound, OfAReportWithoutAnyTimeIsNothing) { EXPECT_EQ(FindBound(TransferReport{}).part, "nothing"); }
+TEST(Bound, ReportWithoutTimes_BoundIsNothing) { EXPECT_EQ(FindBound(TransferReport{}).part, "nothing"); }
 
-TEST(AnalysisJson, SaysWhatTheTextSays) {
+TEST(AnalysisJson, AnalysisJson_HasBoundSecondsAndStages) {
   TransferReport report = MakeReport();
   report.stages[0].source.name = "\xff";  // is replaced
   const auto json = nlohmann::json::parse(AnalysisJson(report), nullptr, false);
@@ -99,7 +99,7 @@ TEST(AnalysisJson, SaysWhatTheTextSays) {
   EXPECT_DOUBLE_EQ(json["stages"][0]["at_once"], 2.5);
 }
 
-TEST(Flows, CountAFetchInProportionToItsPartOfTheWindow) {
+TEST(Flows, FetchPartlyInWindow_CountsProportionally) {
   const std::vector<Flow> flows = FlowsOf("node-1", {MakeReport(), MakeReport()}, At(50), At(1000));
   ASSERT_THAT(flows, SizeIs(1));
   EXPECT_EQ(flows[0].receiver, "node-1");
@@ -110,7 +110,7 @@ TEST(Flows, CountAFetchInProportionToItsPartOfTheWindow) {
   EXPECT_EQ(flows[0].moving, absl::Milliseconds(60));
 }
 
-TEST(Flows, LeaveOutWhatWasBeforeTheWindow) {
+TEST(Flows, FetchBeforeWindow_IsLeftOut) {
   EXPECT_THAT(FlowsOf("node-1", {MakeReport()}, At(200), At(300)), SizeIs(0));
 }
 

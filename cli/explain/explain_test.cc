@@ -11,7 +11,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-TEST(ExplainTransfer, ShowsEachStageOnOneTimeAxisAndWhatBoundsIt) {
+TEST(ExplainTransfer, ExplainTransfer_ShowsStagesOnOneTimeAxisAndBound) {
   EXPECT_EQ(ExplainTransfer(MakeReport(), {}, 20), R"(transfer 11aa22bb-0000-4000-8000-000000000001
   artifact  tc1:abc
   replica   99ff0000-0000-4000-8000-000000000001 at gpu:0
@@ -36,7 +36,7 @@ Bounded by fetch: fetch took 75 % of the busy time, with 2.5 chunks in it at onc
 )");
 }
 
-TEST(ExplainTransfer, SaysWhichMemoryTheBytesForAGpuCameThrough) {
+TEST(ExplainTransfer, TransferToGpu_ShowsMemoryThatBytesPassed) {
   TransferReport report = MakeReport();
   report.sources = {{.source = {.type = SourceType::kRemote, .lane = "ucx-rma", .name = "a"}, .direct = true},
                     {.source = {.type = SourceType::kRemote, .lane = "tcp", .name = "b"}}};
@@ -46,7 +46,7 @@ TEST(ExplainTransfer, SaysWhichMemoryTheBytesForAGpuCameThrough) {
   EXPECT_THAT(ExplainTransfer(report), Not(HasSubstr("(host")));
 }
 
-TEST(ExplainTransfer, NamesSourcesThatWereGivenUp) {
+TEST(ExplainTransfer, LostSource_IsNamedWithItsError) {
   TransferReport report = MakeReport();
   report.refetched_chunks = 2;
   report.stages[0].status = absl::UnavailableError("the peer went away");
@@ -56,7 +56,7 @@ TEST(ExplainTransfer, NamesSourcesThatWereGivenUp) {
               HasSubstr("given up: ucx node-0 after 4 chunks of fetch: UNAVAILABLE: the peer went away"));
 }
 
-TEST(ExplainTransfer, OfOneThatFailedBeforeItMovedAByteHasNoStages) {
+TEST(ExplainTransfer, TransferFailedBeforeFirstByte_HasNoStages) {
   TransferReport report{.transfer_id = "t", .queued = At(0), .start = At(5), .end = At(20)};
   report.status = absl::ResourceExhaustedError("the pool is full");
   const std::string text = ExplainTransfer(report);
@@ -69,7 +69,7 @@ TEST(ExplainTransfer, OfOneThatFailedBeforeItMovedAByteHasNoStages) {
   EXPECT_THAT(ExplainTransfer(report), HasSubstr("It failed before its turn came, after 0.020 s: "));
 }
 
-TEST(ExplainTransfer, OneUnderWaySaysHowFarItIs) {
+TEST(ExplainTransfer, RunningTransfer_ShowsItsProgress) {
   TransferReport report = MakeReport();
   report.bytes = report.bytes_total / 2;
   EXPECT_THAT(ExplainTransfer(report, {.under_way = true}),
@@ -80,11 +80,11 @@ TEST(ExplainTransfer, OneUnderWaySaysHowFarItIs) {
               AllOf(HasSubstr("waits for its turn"), HasSubstr("Bounded by queue")));
 }
 
-TEST(ExplainTransfer, AnEmptyReportIsText) {
+TEST(ExplainTransfer, EmptyReport_IsExplainedAsText) {
   EXPECT_THAT(ExplainTransfer(TransferReport{}, {}, -5), HasSubstr("Bounded by nothing"));
 }
 
-TEST(ExplainTransfer, LongSourcesAreCutAtTheirBeginning) {
+TEST(ExplainTransfer, LongSourceName_IsCutAtItsBeginning) {
   TransferReport report = MakeReport();
   report.stages[0].source.name = std::string(200, 'x') + "/model.safetensors";
   EXPECT_THAT(ExplainTransfer(report), HasSubstr("...xxxxxxx/model.safetensors"));

@@ -19,27 +19,29 @@ v1::GetStatusResponse Ring() {
   return status;
 }
 
-TEST(FindTransfer, LastIsTheNewest) { EXPECT_EQ(FindTransfer(Ring(), "last")->report.transfer_id(), "cc33"); }
+TEST(FindTransfer, FindLast_ReturnsNewestTransfer) {
+  EXPECT_EQ(FindTransfer(Ring(), "last")->report.transfer_id(), "cc33");
+}
 
-TEST(FindTransfer, AUniqueBeginningIsEnough) {
+TEST(FindTransfer, UniqueIdPrefix_FindsTransfer) {
   EXPECT_EQ(FindTransfer(Ring(), "a")->report.transfer_id(), "aa11");
 }
 
-TEST(FindTransfer, AWholeIdWinsOverLongerOnes) {
+TEST(FindTransfer, FullId_IsPreferredToLongerIds) {
   EXPECT_EQ(FindTransfer(Ring(), "cc33")->report.transfer_id(), "cc33");
 }
 
-TEST(FindTransfer, AReplicasIdNamesItsNewestTransfer) {
+TEST(FindTransfer, ReplicaId_FindsItsNewestTransfer) {
   EXPECT_EQ(FindTransfer(Ring(), "r1")->report.transfer_id(), "cc3344");
 }
 
-TEST(FindTransfer, SeveralThatBeginSoAreListed) {
+TEST(FindTransfer, AmbiguousIdPrefix_ErrorListsMatches) {
   const auto found = FindTransfer(Ring(), "cc");
   EXPECT_EQ(found.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(found.status().message(), HasSubstr("cc33, cc3344"));
 }
 
-TEST(FindTransfer, AnUnknownOneListsTheRecentOnes) {
+TEST(FindTransfer, UnknownId_ErrorListsRecentTransfers) {
   for (const char* wanted : {"zz", ""}) {
     const auto found = FindTransfer(Ring(), wanted);
     EXPECT_EQ(found.status().code(), absl::StatusCode::kNotFound);
@@ -47,7 +49,7 @@ TEST(FindTransfer, AnUnknownOneListsTheRecentOnes) {
   }
 }
 
-TEST(FindTransfer, OneUnderWayIsFoundByItsIdAndIsTheLastOnlyWhereNoneHasEnded) {
+TEST(FindTransfer, RunningTransfer_IsLastOnlyIfNoneHasEnded) {
   v1::GetStatusResponse status = Ring();
   status.add_running_transfers()->set_transfer_id("dd44");
   EXPECT_EQ(FindTransfer(status, "last")->report.transfer_id(), "cc33");

@@ -120,7 +120,7 @@ BoundingHop LinkOf(const Route& route, const Hop& to, const SourceReport& source
           .steps = std::move(steps)};
 }
 
-// Of the sources that filled, the hop that was no faster than this one: it is what this one waited for.
+// Of the sources that filled, the hop that was not faster than this one: this one waited for it.
 const Hop* HeldBackBy(const Route& route, const Hop& hop, const Sources& filling,
                       const std::set<const Hop*>& seen) {
   for (const SourceReport* source : filling) {

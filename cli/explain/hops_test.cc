@@ -34,7 +34,7 @@ Hop HopTo(const std::string& node, std::vector<SourceReport> sources, int fetchi
   return hop;
 }
 
-TEST(BoundingHop, OfAChainIsTheLinkThatFillsIt) {
+TEST(BoundingHop, ChainOfFillingSources_BoundingHopIsTheSlowLink) {
   Route route{.hops = {HopTo("node-2", {From("node-1", true)}, /*fetching_ms=*/6),
                        HopTo("node-1", {From("node-0", false)}),
                        {.node = "node-0", .replica_id = "replica-node-0"}}};
@@ -46,13 +46,13 @@ Bounding hop: node-0 -> node-1 over tcp; daemon.limits.send of node-0 is 12.5 MB
 )");
 }
 
-TEST(BoundingHop, IsTheLastLinkWhereWhatFedItWasFaster) {
+TEST(BoundingHop, FasterUpstream_BoundingHopIsTheLastLink) {
   Route route{.hops = {HopTo("node-2", {From("node-1", true)}), HopTo("node-1", {From("node-0", false)})}};
   route.hops[1].transfer->bytes *= 2;
   EXPECT_THAT(RouteText(route), HasSubstr("Bounding hop: node-1 -> node-2 over tcp.\n"));
 }
 
-TEST(BoundingHop, IsANodeItselfWhereVerifyingIsTheLimit) {
+TEST(BoundingHop, VerifyIsTheLimit_BoundingHopIsTheNodeItself) {
   Route route{.hops = {HopTo("node-2", {From("node-1", true)}), HopTo("node-1", {From("node-0", false)})}};
   route.hops[1].transfer->stages[1].busy = absl::Seconds(1);
   EXPECT_THAT(RouteText(route), HasSubstr("Bounding hop: node-1 itself (verify).\n"));
@@ -60,7 +60,7 @@ TEST(BoundingHop, IsANodeItselfWhereVerifyingIsTheLimit) {
   EXPECT_EQ(RouteText(route), "Bounding hop: node-2 itself (verify).\n");
 }
 
-TEST(BoundingHop, OfNodesThatFeedEachOtherIsWhereTheirBytesCameFromOutside) {
+TEST(BoundingHop, NodesFeedEachOther_BoundingHopIsTheirOutsideSource) {
   const Route route{.hops = {HopTo("node-1", {From("node-0", false, 10), From("node-2", true, 30)}),
                              HopTo("node-2", {From("node-0", false, 20), From("node-1", true, 30)})}};
   EXPECT_THAT(RouteText(route),
@@ -83,7 +83,7 @@ TEST(BoundingHop, UpstreamNotKnown_SaysSo) {
   EXPECT_THAT(RouteText(route), HasSubstr("is not known: node-1 was not asked."));
 }
 
-TEST(BoundingHop, IsBeforeASourceThatGaveNothingToAskForThoughItDoesNotAnswer) {
+TEST(BoundingHop, StarvedBySilentSource_BoundingHopIsBeforeIt) {
   const Route route{
       .hops = {HopTo("node-2", {From("node-1", true)}, /*fetching_ms=*/6),
                {.node = "node-1", .replica_id = "replica-node-1", .problem = "connection refused"}}};
@@ -110,7 +110,7 @@ It failed with 30.52 MiB of 61.04 MiB in their place, after 0.100 s: UNAVAILABLE
   EXPECT_THAT(text, Not(HasSubstr("Bounded by")));
 }
 
-TEST(BoundingHop, ThereIsNoneWithoutASourceOnAnotherNode) {
+TEST(BoundingHop, NoSourceOnOtherNode_NoBoundingHop) {
   EXPECT_EQ(FindBoundingHop(Route()), std::nullopt);
   Route route{.hops = {HopTo("node-0", {From("/models", false)})}};
   route.hops[0].transfer->sources[0].source.grant_id.clear();
@@ -119,7 +119,7 @@ TEST(BoundingHop, ThereIsNoneWithoutASourceOnAnotherNode) {
   EXPECT_EQ(RouteText(route), "");
 }
 
-TEST(RouteOf, TakesWhatTheDaemonSaysAndNotesWhatItDoesNotUnderstand) {
+TEST(RouteOf, RouteOf_TakesHopsAndNotesUnknownStages) {
   v1::ExplainTransferResponse response;
   *response.add_hops()->mutable_transfer() = rpc::ToProto(MakeReport());
   response.mutable_hops(0)->set_node("node-1");
@@ -133,7 +133,7 @@ TEST(RouteOf, TakesWhatTheDaemonSaysAndNotesWhatItDoesNotUnderstand) {
   EXPECT_EQ(route.left_out, "some");
 }
 
-TEST(ExplainTransfer, ShowsItsSourcesSideBySideAndWhyEachWent) {
+TEST(ExplainTransfer, SeveralSources_AreShownWithReasonOfTheirLoss) {
   TransferReport report = MakeReport();
   report.reassigned_chunks = 2;
   SourceReport liar = From("node-2", true, 16'000'000);
@@ -165,7 +165,7 @@ after 0.045 s tcp node-2 was given up for wrong bytes: DATA_LOSS: chunk 3 has an
   EXPECT_THAT(text, Not(HasSubstr("given up: ")));
 }
 
-TEST(PartsOf, CountsTheTimeWithNothingToAskForByItself) {
+TEST(PartsOf, TimeWithoutChunksToFetch_CountsAsStarved) {
   TransferReport report = MakeReport();
   report.fetching = absl::Milliseconds(6);
   const TransferParts parts = PartsOf(report);

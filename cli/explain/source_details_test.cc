@@ -38,7 +38,7 @@ std::vector<SourceDetails> Heard(const v1::ServeReport& served) {
   return details;
 }
 
-TEST(SourceDetails, ThereIsOneForEachGrantAndNoneForADisk) {
+TEST(SourceDetails, SourceDetails_ExistForGrantsAndNotForDisk) {
   TransferReport report = MakeReport();
   report.stages.push_back(MakeStage(Stage::kFetch, "disk", "/models", 93, 96, 3, 1));
   report.stages.push_back(MakeStage(Stage::kFetch, "local", "node-2", 93, 96, 3, 1));
@@ -50,7 +50,7 @@ TEST(SourceDetails, ThereIsOneForEachGrantAndNoneForADisk) {
   EXPECT_THAT(SourcesText(details), HasSubstr("node-2 (local): lent its memory"));
 }
 
-TEST(SourceDetails, TellsANetworkThatIsSlowFromASourceThatIs) {
+TEST(SourceDetails, SlowNetwork_IsDistinguishedFromSlowSource) {
   const auto from_memory = Heard(MakeServing(/*in_place=*/true, 0));
   EXPECT_THAT(SourcesText(from_memory), HasSubstr("61.04 MiB in 4 requests, 0.060 s"));
   EXPECT_THAT(FindBound(MakeReport(), from_memory).why, HasSubstr("the network is the limit"));
@@ -62,7 +62,7 @@ TEST(SourceDetails, TellsANetworkThatIsSlowFromASourceThatIs) {
   EXPECT_THAT(FindBound(MakeReport()).why, HasSubstr("The source or the network"));
 }
 
-TEST(SourceDetails, SaysWhatIsNotKnownAndWhy) {
+TEST(SourceDetails, UnknownServing_IsShownWithItsReason) {
   v1::ServeReport another = MakeServing(true, 0);
   another.set_grant_id("another");
   const auto details = Heard(another);
@@ -71,7 +71,7 @@ TEST(SourceDetails, SaysWhatIsNotKnownAndWhy) {
               HasSubstr("source node-0 (ucx): not known: daemon node-0 no longer remembers"));
 }
 
-TEST(SourceDetails, OneThatWasNeverAskedForAByteSaysSo) {
+TEST(SourceDetails, SourceWithoutRequests_SaysNeverAsked) {
   v1::ServeReport served = MakeServing(false, 0);
   served.set_requests(0);
   served.clear_first_request();

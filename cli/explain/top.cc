@@ -121,7 +121,7 @@ std::optional<double> RateSince(const TopView& view, const std::string& id, uint
 
 // Since the frame before; in the first one, since its first byte moved.
 std::string LiveRate(const TransferReport& report, const TopView& view) {
-  // A report that is no newer than the one before it (the daemon did not answer since) has no rate of its
+  // A report that is not newer than the previous one (the daemon has not answered since) has no rate of its
   // own.
   if (const auto rate = RateSince(view, report.transfer_id, report.bytes, report.end); rate.has_value()) {
     return FormatRate(*rate);

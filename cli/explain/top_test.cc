@@ -42,7 +42,7 @@ TopView MakeView() {
   return view;
 }
 
-TEST(RenderTop, ShowsNodesPoolsFlowsAndTransfers) {
+TEST(RenderTop, RenderTop_ShowsNodesPoolsFlowsAndTransfers) {
   EXPECT_EQ(RenderTop(MakeView()), R"(tensorcast top  2023-11-14 22:13:21 UTC
 2 nodes, 3 artifacts, 0 keys, 0 replicas, 0 grants running, metadata in sqlite
 
@@ -77,7 +77,7 @@ TransferReport MakeRunning() {
   return report;
 }
 
-TEST(RenderTop, ShowsGpusThatTakeNoReplicas) {
+TEST(RenderTop, UnhealthyGpus_AreShown) {
   TopView view = MakeView();
   view.nodes[0].node.add_unhealthy_devices(1);
   EXPECT_THAT(RenderTop(view), HasSubstr("at most 0 B\n  UNHEALTHY  gpu:1 takes no replicas\n  no details"));
@@ -85,7 +85,7 @@ TEST(RenderTop, ShowsGpusThatTakeNoReplicas) {
   EXPECT_THAT(RenderTop(view), HasSubstr("  UNHEALTHY  gpu:0 takes no replicas\n  running 2 transfers"));
 }
 
-TEST(RenderTop, ShowsTransfersUnderWayWithTheirRateSinceTheFrameBefore) {
+TEST(RenderTop, RunningTransfers_ShowRateSincePreviousFrame) {
   TopView view = MakeView();
   view.now = At(100);
   v1::GetStatusResponse& receiver = *view.nodes[1].status;
@@ -152,25 +152,25 @@ node-1  node-0  tcp   -               -   7.63 MiB  0.20 GB/s
   EXPECT_EQ(SeenIn(view).at("to-node-0").at, view.now);
 }
 
-TEST(RenderTop, WithoutTheGlobalStoreShowsWhatThereIs) {
+TEST(RenderTop, GlobalStoreAway_TopShowsProblemAndNodes) {
   TopView view = MakeView();
   view.cluster.reset();
   view.problem = "deadline exceeded";
   EXPECT_THAT(RenderTop(view), AllOf(HasSubstr("deadline exceeded"), HasSubstr("node-1")));
 }
 
-TEST(RenderTop, AnOldTransferIsListedButFlowsNoMore) {
+TEST(RenderTop, OldTransfer_IsListedWithoutFlow) {
   TopView view = MakeView();
   view.now += absl::Hours(1);
   EXPECT_THAT(RenderTop(view), AllOf(HasSubstr("10s\n  nothing"), HasSubstr("11aa22bb")));
 }
 
-TEST(RenderTop, KeepsToItsLimits) {
+TEST(RenderTop, TransferLimitOfZero_HidesTransfers) {
   TopView view = MakeView();
   EXPECT_THAT(RenderTop(view, {.transfers = 0, .flows = 10}), Not(HasSubstr("11aa22bb")));
 }
 
-TEST(RenderTop, OfNothingIsText) { EXPECT_THAT(RenderTop(TopView{}), HasSubstr("none")); }
+TEST(RenderTop, EmptyView_IsRenderedAsText) { EXPECT_THAT(RenderTop(TopView{}), HasSubstr("none")); }
 
 }  // namespace
 }  // namespace tensorcast::explain

@@ -17,14 +17,14 @@
 namespace tensorcast::cli {
 namespace {
 
-TEST(FormatBytes, UsesBinaryUnitsAndKeepsSmallCountsExact) {
+TEST(FormatBytes, FormatBytes_UsesBinaryUnits) {
   EXPECT_EQ(FormatBytes(0), "0 B");
   EXPECT_EQ(FormatBytes(1023), "1023 B");
   EXPECT_EQ(FormatBytes(1536), "1.50 KiB");
   EXPECT_EQ(FormatBytes(uint64_t{1} << 30), "1.00 GiB");
 }
 
-TEST(FormatRate, HasTheDecimalUnitThatShowsItAndIsADashWhenThereIsNothingToDivide) {
+TEST(FormatRate, FormatRate_UsesDecimalUnitsAndDashWithoutRate) {
   EXPECT_EQ(FormatRate(2'000'000'000, absl::Seconds(1)), "2.00 GB/s");
   EXPECT_EQ(FormatRate(100'000'000, absl::Seconds(1)), "0.10 GB/s");
   EXPECT_EQ(FormatRate(4'194'304, absl::Seconds(1)), "4.2 MB/s");
@@ -33,7 +33,7 @@ TEST(FormatRate, HasTheDecimalUnitThatShowsItAndIsADashWhenThereIsNothingToDivid
   EXPECT_EQ(FormatRate(0, absl::Seconds(1)), "-");
 }
 
-TEST(Table, AlignsNumbersRightAndTextLeft) {
+TEST(Table, Table_AlignsNumbersRightAndTextLeft) {
   Table table({"name", "bytes"});
   table.Add({"a", "10"});
   table.Add({"long", "7"});
@@ -84,7 +84,7 @@ class ProgressBarInAPipeTest : public ProgressBarTest {
 
 constexpr TransferProgress Half() { return {.bytes_done = 1 << 20, .bytes_total = 2 << 20}; }
 
-TEST_F(ProgressBarTest, IsQuietForASecondThenSaysHowFarItIsAndGoesAway) {
+TEST_F(ProgressBarTest, ProgressBar_AppearsAfterOneSecondAndIsErasedAtEnd) {
   const auto report = bar_->callback();
   now_ += absl::Milliseconds(999);
   report(Half());
@@ -100,7 +100,7 @@ TEST_F(ProgressBarTest, IsQuietForASecondThenSaysHowFarItIsAndGoesAway) {
   EXPECT_EQ(Shown(), "") << "after its end";
 }
 
-TEST_F(ProgressBarTest, SaysWhatItWaitsForAndNeedsNoTotal) {
+TEST_F(ProgressBarTest, ProgressBarWithoutTotal_ShowsWhatItWaitsFor) {
   now_ += absl::Seconds(2);
   TransferProgress waiting;
   waiting.waiting_for = "space";
@@ -121,14 +121,14 @@ TEST_F(ProgressBarTest, SeveralSources_AreNamedLargestShareFirst) {
   EXPECT_NE(Shown().find("tcp n6 60 %, tcp n3 30 %, tcp node-0 10 % and 2 more"), std::string::npos);
 }
 
-TEST_F(ProgressBarInAPipeTest, SaysNothing) {
+TEST_F(ProgressBarInAPipeTest, ProgressBarInPipe_PrintsNothing) {
   now_ += absl::Seconds(2);
   bar_->callback()(Half());
   bar_.reset();
   EXPECT_EQ(Shown(), "");
 }
 
-TEST(Json, NamesFieldsAsTheContractAndLeavesOutWhatIsNotSetUnlessAsked) {
+TEST(Json, ToJson_UsesProtoNamesAndOmitsUnsetFields) {
   v1::Key key;
   key.set_artifact_id("tc1:x");
   const auto json = nlohmann::json::parse(ToJson(key));
