@@ -37,7 +37,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-TEST_F(ClientTest, WhatIsPutComesBackByKeyAndById) {
+TEST_F(ClientTest, PutArtifact_IsReturnedByKeyAndId) {
   std::vector<uint64_t> progress;
   auto put = PutTwo(
       {.key = "m/prod", .on_progress = [&](const TransferProgress& p) { progress.push_back(p.bytes_done); }});
@@ -59,7 +59,7 @@ TEST_F(ClientTest, WhatIsPutComesBackByKeyAndById) {
   }
 }
 
-TEST_F(ClientTest, PutPassesItsOptionsOn) {
+TEST_F(ClientTest, PutOptions_ReachTheDaemon) {
   ASSERT_TRUE(PutTwo({.key = "k", .expected_revision = 0, .durable = true, .wait_for_space = true}).ok());
   EXPECT_TRUE(daemon_->last_put.durable());
   EXPECT_TRUE(daemon_->last_put.wait_for_space());
@@ -67,7 +67,7 @@ TEST_F(ClientTest, PutPassesItsOptionsOn) {
   EXPECT_EQ(daemon_->last_put.tensors_size(), 2);
 }
 
-TEST_F(ClientTest, ThousandsOfTensorsGoInSeveralMessages) {
+TEST_F(ClientTest, PutOfThousandsOfTensors_UsesSeveralMessages) {
   std::vector<PutTensor> tensors;
   for (int i = 0; i < 2500; ++i) tensors.push_back({absl::StrCat("t", i), DType::kU8, {1}, Bytes("x")});
   auto put = client_->Put(Context(), tensors, {}, {});
@@ -83,7 +83,7 @@ TEST_F(ClientTest, BytesThatDoNotFitShape_AreRefusedByClient) {
   EXPECT_TRUE(absl::IsInvalidArgument(client_->Put(Context(), twice, {}, {}).status()));
 }
 
-TEST_F(ClientTest, ADaemonOfAnotherHostCanBeManagedButNotAttachedTo) {
+TEST_F(ClientTest, DaemonOnOtherHost_CanBeManagedButNotAttached) {
   auto put = PutTwo({.key = "k"});
   ASSERT_TRUE(put.ok()) << put.status();
   daemon_->hide_handle_socket = true;
@@ -99,7 +99,7 @@ TEST_F(ClientTest, ADaemonOfAnotherHostCanBeManagedButNotAttachedTo) {
   EXPECT_EQ((*made)->Find("a")->nbytes, 5u);
 }
 
-TEST_F(ClientTest, UnavailableIsTriedAgainAndOtherErrorsAreNot) {
+TEST_F(ClientTest, UnavailableError_IsRetriedAndOthersAreNot) {
   auto put = PutTwo({.key = "k"});
   ASSERT_TRUE(put.ok()) << put.status();
   daemon_->unavailable_materializes = 2;
@@ -109,7 +109,7 @@ TEST_F(ClientTest, UnavailableIsTriedAgainAndOtherErrorsAreNot) {
   EXPECT_THAT(missing.status().message(), HasSubstr("get no-such-key"));
 }
 
-TEST_F(ClientTest, AnErrorSaysOnceWhatWasAskedFor) {
+TEST_F(ClientTest, Error_NamesItsOperationOnce) {
   RequestContext late = Context();
   late.deadline = SteadyNow();
   const PutTensor tensors[] = {{"a", DType::kU8, {1}, Bytes("1")}};
@@ -126,7 +126,7 @@ TEST_F(ClientTest, AnErrorSaysOnceWhatWasAskedFor) {
   EXPECT_EQ(put.message().find("put: ", 1), std::string_view::npos) << put;
 }
 
-TEST_F(ClientTest, AManifestThatIsNotTheArtifactsOwnIsDataLoss) {
+TEST_F(ClientTest, ManifestOfOtherArtifact_IsDataLoss) {
   auto put = PutTwo();
   ASSERT_TRUE(put.ok()) << put.status();
   daemon_->corrupt_manifest = true;
@@ -134,14 +134,14 @@ TEST_F(ClientTest, AManifestThatIsNotTheArtifactsOwnIsDataLoss) {
   EXPECT_TRUE(absl::IsDataLoss(replica.status())) << replica.status();
 }
 
-TEST_F(ClientTest, AManifestIsFetchedOnceForManyGets) {
+TEST_F(ClientTest, ManyGets_FetchManifestOnce) {
   auto put = PutTwo();
   ASSERT_TRUE(put.ok()) << put.status();
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(client_->Get(Context(), put->artifact_id, {}).ok());
   EXPECT_EQ(daemon_->manifests_sent, 1);
 }
 
-TEST_F(ClientTest, AManifestThatTheDaemonHasNoLongerComesFromTheGlobalStore) {
+TEST_F(ClientTest, ManifestMissingAtDaemon_ComesFromGlobalStore) {
   auto put = PutTwo();
   ASSERT_TRUE(put.ok()) << put.status();
   daemon_->no_manifests = true;
@@ -150,7 +150,7 @@ TEST_F(ClientTest, AManifestThatTheDaemonHasNoLongerComesFromTheGlobalStore) {
   EXPECT_EQ(Text((*replica)->Find("a")->host), "hello");
 }
 
-TEST_F(ClientTest, APutThatIsTriedAgainOffersItsMemoryAnew) {
+TEST_F(ClientTest, RetriedPut_OffersItsMemoryAgain) {
   daemon_->unavailable_puts = 2;  // each has taken its offer
   auto put = PutTwo();
   ASSERT_TRUE(put.ok()) << put.status();
@@ -159,7 +159,7 @@ TEST_F(ClientTest, APutThatIsTriedAgainOffersItsMemoryAnew) {
   EXPECT_EQ(Text((*replica)->Find("b")->host), "12345678");
 }
 
-TEST_F(ClientTest, APendingGetCanTimeOutGoOnAndBeCancelled) {
+TEST_F(ClientTest, PendingGet_CanTimeOutContinueAndBeCancelled) {
   auto put = PutTwo();
   ASSERT_TRUE(put.ok()) << put.status();
   daemon_->hang_materialize = true;
@@ -198,7 +198,7 @@ class NoMoreThreads {
   pthread_attr_t before_;
 };
 
-TEST_F(ClientTest, AGetWithoutAThreadToRunOnIsAnError) {
+TEST_F(ClientTest, GetWithoutThread_IsAnError) {
   std::unique_ptr<PendingGet> pending;
   {
     const NoMoreThreads none;
@@ -209,7 +209,7 @@ TEST_F(ClientTest, AGetWithoutAThreadToRunOnIsAnError) {
   pending.reset();
 }
 
-TEST_F(ClientTest, PutWithoutAThreadToFillOn_IsAnError) {
+TEST_F(ClientTest, PutWithoutThread_IsAnError) {
   absl::Status put;
   {
     const NoMoreThreads none;
@@ -219,7 +219,7 @@ TEST_F(ClientTest, PutWithoutAThreadToFillOn_IsAnError) {
   EXPECT_TRUE(PutTwo().ok());
 }
 
-TEST_F(ClientTest, APendingGetNeedsItsClientNoLonger) {
+TEST_F(ClientTest, PendingGet_OutlivesItsClient) {
   auto put = PutTwo();
   ASSERT_TRUE(put.ok()) << put.status();
   daemon_->hang_materialize = true;
@@ -232,7 +232,7 @@ TEST_F(ClientTest, APendingGetNeedsItsClientNoLonger) {
   EXPECT_EQ(Text((*replica)->Find("a")->host), "hello");
 }
 
-TEST_F(ClientTest, ReplicasArePinnedAndUnpinned) {
+TEST_F(ClientTest, SetPinned_PinsAndUnpinsReplica) {
   EXPECT_EQ(client_->SetPinned(Context(), "replica-1", true), absl::OkStatus());
   EXPECT_THAT(daemon_->pinned(), ElementsAre("replica-1"));
   EXPECT_EQ(client_->SetPinned(Context(), "replica-1", false), absl::OkStatus());
@@ -240,7 +240,7 @@ TEST_F(ClientTest, ReplicasArePinnedAndUnpinned) {
   EXPECT_TRUE(absl::IsNotFound(client_->SetPinned(Context(), "another", true)));
 }
 
-TEST_F(ClientTest, StatusTellsOfTheNodeItsPoolsAndItsGlobalStore) {
+TEST_F(ClientTest, GetStatus_ReturnsNodePoolsAndGlobalStore) {
   auto status = client_->GetStatus(Context());
   ASSERT_TRUE(status.ok()) << status.status();
   EXPECT_EQ(status->node_id, "node-id");
@@ -254,7 +254,7 @@ TEST_F(ClientTest, StatusTellsOfTheNodeItsPoolsAndItsGlobalStore) {
   EXPECT_EQ(status->pools[0].pinned_bytes, 100u);
 }
 
-TEST_F(ClientTest, CancellingTheCallersContextCancelsAPendingGet) {
+TEST_F(ClientTest, CancelledContext_CancelsPendingGet) {
   auto put = PutTwo();
   ASSERT_TRUE(put.ok()) << put.status();
   daemon_->hang_materialize = true;
@@ -277,7 +277,7 @@ class ImportTest : public ClientTest {
   }
 };
 
-TEST_F(ImportTest, OffersTheOpenFilesAnewWithEachRetryUnderOneRequestId) {
+TEST_F(ImportTest, RetriedImport_OffersFilesAgainUnderSameRequestId) {
   const std::string path = WriteModel();
   std::vector<v1::ImportArtifactRequest> requests;
   daemon_->on_import = [&](const v1::ImportArtifactRequest& request) {
@@ -344,7 +344,7 @@ TEST_F(ClientTest, BindKey_TakesAKeyForTheArtifactThatItNames) {
   EXPECT_TRUE(absl::IsNotFound(client_->BindKey(Context(), "canary", "none").status()));
 }
 
-TEST_F(ClientTest, KeysAreListedOverAllPages) {
+TEST_F(ClientTest, ListKeys_ReadsAllPages) {
   for (const char* key : {"a", "b", "c"}) daemon_->SetKey(key, "tc1:x", 1);
   auto keys = client_->ListKeys(Context(), "");
   ASSERT_TRUE(keys.ok()) << keys.status();
@@ -352,14 +352,14 @@ TEST_F(ClientTest, KeysAreListedOverAllPages) {
   EXPECT_EQ((*keys)[2].name, "c");
 }
 
-TEST_F(ClientTest, ALostCompareAndSwapIsAFailedPrecondition) {
+TEST_F(ClientTest, BindKeyWithStaleRevision_IsFailedPrecondition) {
   auto put = PutTwo();
   ASSERT_TRUE(put.ok()) << put.status();
   EXPECT_TRUE(client_->BindKey(Context(), "k", put->artifact_id, 0).ok());
   EXPECT_TRUE(absl::IsFailedPrecondition(client_->BindKey(Context(), "k", put->artifact_id, 5).status()));
 }
 
-TEST_F(ClientTest, AWatchTellsEveryChangeOnceThoughItIsBrokenInBetween) {
+TEST_F(ClientTest, BrokenWatch_ReportsEveryChangeOnce) {
   daemon_->SetKey("gone", "tc1:g", 1);
   daemon_->SetKey("kept", "tc1:k", 1);
   std::vector<std::string> told;
@@ -383,7 +383,7 @@ TEST_F(ClientTest, AWatchTellsEveryChangeOnceThoughItIsBrokenInBetween) {
   EXPECT_THAT(told, ::testing::UnorderedElementsAre("gone@1", "kept@1", "-gone@1", "kept@2", "new@1"));
 }
 
-TEST_F(ClientTest, AWatchTellsOfTheLastKeysThatWentWhileItWasBroken) {
+TEST_F(ClientTest, BrokenWatch_ReportsKeysDeletedMeanwhile) {
   daemon_->SetKey("only", "tc1:o", 1);
   absl::Notification seen;
   std::vector<std::string> told;
@@ -403,7 +403,7 @@ TEST_F(ClientTest, AWatchTellsOfTheLastKeysThatWentWhileItWasBroken) {
   EXPECT_THAT(told, ::testing::ElementsAre("only", "-only"));
 }
 
-TEST_F(ClientTest, AWatchEndsWithItsContext) {
+TEST_F(ClientTest, CancelledContext_EndsWatch) {
   const RequestContext context = Context();
   std::thread canceller([&] {
     EXPECT_TRUE(tensorcast::testing::Eventually([&] { return daemon_->watchers() > 0; }));
@@ -413,7 +413,7 @@ TEST_F(ClientTest, AWatchEndsWithItsContext) {
   canceller.join();
 }
 
-TEST_F(ClientTest, AdminErrorsKeepTheirCode) {
+TEST_F(ClientTest, AdminError_KeepsItsCode) {
   auto admin = AdminClient::Connect(daemon_->address());
   ASSERT_TRUE(admin.ok()) << admin.status();
   EXPECT_TRUE((*admin)->GetStatus(Context()).ok());

@@ -18,7 +18,7 @@ using ::testing::IsEmpty;
 
 using ReplicaTest = ClientTest;
 
-TEST_F(ReplicaTest, AReplicaListsItsTensorsInTheImagesOrder) {
+TEST_F(ReplicaTest, Replica_ListsTensorsInImageOrder) {
   auto put = PutTwo();
   ASSERT_TRUE(put.ok()) << put.status();
   auto replica = client_->Get(Context(), put->artifact_id, {});
@@ -37,7 +37,7 @@ TEST_F(ReplicaTest, AReplicaListsItsTensorsInTheImagesOrder) {
   EXPECT_FALSE(tensors[1].device);
 }
 
-TEST_F(ReplicaTest, OfChosenTensorsListsThemAlone) {
+TEST_F(ReplicaTest, GetOfChosenTensors_ListsOnlyThem) {
   auto put = PutTwo();
   ASSERT_TRUE(put.ok()) << put.status();
   auto replica = client_->Get(Context(), put->artifact_id, {.tensors = {"[b-z]*"}});
@@ -55,7 +55,7 @@ TEST_F(ReplicaTest, OfChosenTensorsListsThemAlone) {
   EXPECT_EQ((*replica)->image_bytes(), 512u);
 }
 
-TEST_F(ReplicaTest, OfAllTensorsByNameIsWhole) {
+TEST_F(ReplicaTest, GetOfAllTensorsByName_HasWholeImage) {
   auto put = PutTwo();
   ASSERT_TRUE(put.ok()) << put.status();
   auto replica = client_->Get(Context(), put->artifact_id, {.tensors = {"b", "a"}});
@@ -64,7 +64,7 @@ TEST_F(ReplicaTest, OfAllTensorsByNameIsWhole) {
   EXPECT_EQ((*replica)->image().size(), 512u);
 }
 
-TEST_F(ReplicaTest, APatternThatNothingMatchesIsRefused) {
+TEST_F(ReplicaTest, TensorPatternWithoutMatch_IsRefused) {
   auto put = PutTwo();
   ASSERT_TRUE(put.ok()) << put.status();
   const absl::Status nothing = client_->Get(Context(), put->artifact_id, {.tensors = {"c*"}}).status();
@@ -89,7 +89,7 @@ TEST_F(ReplicaTest, WritesToCopyOnWriteReplica_StayInTheirReplica) {
   EXPECT_EQ(Text((*client_->Get(Context(), put->artifact_id, {}))->Find("b")->host), "12345678");
 }
 
-TEST_F(ReplicaTest, AReplicaOutlivesItsClient) {
+TEST_F(ReplicaTest, Replica_OutlivesItsClient) {
   auto put = PutTwo();
   ASSERT_TRUE(put.ok()) << put.status();
   auto replica = client_->Get(Context(), put->artifact_id, {});
@@ -100,7 +100,7 @@ TEST_F(ReplicaTest, AReplicaOutlivesItsClient) {
   EXPECT_EQ(daemon_->handles().leases(), 1);
 }
 
-TEST_F(ReplicaTest, PaddingBetweenTensorsIsZero) {
+TEST_F(ReplicaTest, PaddingBetweenTensors_IsZero) {
   auto put = PutTwo();
   ASSERT_TRUE(put.ok()) << put.status();
   auto replica = client_->Get(Context(), put->artifact_id, {});
@@ -108,7 +108,7 @@ TEST_F(ReplicaTest, PaddingBetweenTensorsIsZero) {
   EXPECT_EQ(Text((*replica)->image().subspan(5, 251)), std::string(251, '\0'));
 }
 
-TEST_F(ReplicaTest, DroppingAReplicaGivesItsLeaseBack) {
+TEST_F(ReplicaTest, DestroyedReplica_ReleasesItsLease) {
   auto put = PutTwo();
   ASSERT_TRUE(put.ok()) << put.status();
   auto replica = client_->Get(Context(), put->artifact_id, {});
@@ -118,7 +118,7 @@ TEST_F(ReplicaTest, DroppingAReplicaGivesItsLeaseBack) {
   EXPECT_TRUE(tensorcast::testing::Eventually([&] { return daemon_->handles().leases() == 0; }));
 }
 
-TEST_F(ReplicaTest, AReplicaKnowsThatItsDaemonWentAndStaysReadable) {
+TEST_F(ReplicaTest, DaemonStops_ReplicaIsLostButReadable) {
   auto put = PutTwo();
   ASSERT_TRUE(put.ok()) << put.status();
   auto replica = client_->Get(Context(), put->artifact_id, {});
@@ -130,7 +130,7 @@ TEST_F(ReplicaTest, AReplicaKnowsThatItsDaemonWentAndStaysReadable) {
   EXPECT_TRUE(client_->Get(Context(), put->artifact_id, {}).ok());
 }
 
-TEST_F(ReplicaTest, GpuReplicasAreOpenedAndGivenBackInOrder) {
+TEST_F(ReplicaTest, GpuReplica_IsOpenedClosedAndAcknowledged) {
   auto put = PutTwo();
   ASSERT_TRUE(put.ok()) << put.status();
   daemon_->device_claims = true;
@@ -148,7 +148,7 @@ TEST_F(ReplicaTest, GpuReplicasAreOpenedAndGivenBackInOrder) {
   EXPECT_TRUE(tensorcast::testing::Eventually([&] { return daemon_->handles().leases() == 0; }));
 }
 
-TEST_F(ReplicaTest, TensorsAreCalledByDlpackWhatTheyAre) {
+TEST_F(ReplicaTest, DlpackView_HasTypeShapeAndStridesOfTensor) {
   const std::string bytes(24, 'x');
   const PutTensor tensors[] = {{"matrix", DType::kBF16, {2, 3, 2}, Bytes(bytes)},
                                {"none", DType::kF32, {3, 0, 5}, {}},
@@ -182,7 +182,7 @@ TEST_F(ReplicaTest, TensorsAreCalledByDlpackWhatTheyAre) {
   EXPECT_THAT(scalar.shape, IsEmpty());
 }
 
-TEST_F(ReplicaTest, AGpusTensorsHaveAnAddressForDlpackOnlyWhereOthersCanUseIt) {
+TEST_F(ReplicaTest, DlpackViewOnGpu_NeedsCudaAndAttachedMemory) {
   auto put = PutTwo();
   ASSERT_TRUE(put.ok()) << put.status();
   daemon_->device_claims = true;
@@ -201,7 +201,7 @@ TEST_F(ReplicaTest, AGpusTensorsHaveAnAddressForDlpackOnlyWhereOthersCanUseIt) {
   EXPECT_TRUE(absl::IsFailedPrecondition((*described)->Dlpack((*described)->tensors()[0]).status()));
 }
 
-TEST_F(ReplicaTest, OneGetIsForSeveralPlaces) {
+TEST_F(ReplicaTest, GetAt_ReturnsReplicaPerLocation) {
   auto put = PutTwo();
   ASSERT_TRUE(put.ok()) << put.status();
   daemon_->device_claims = true;
@@ -233,7 +233,7 @@ TEST_F(ReplicaTest, GetCancelledAfterResult_LeavesNoTicket) {
   EXPECT_TRUE(tensorcast::testing::Eventually([&] { return daemon_->handles().leases() == 0; }));
 }
 
-TEST_F(ReplicaTest, TensorsOnAGpuAreNotPutWithoutADeviceRuntime) {
+TEST_F(ReplicaTest, PutOfGpuTensorWithoutDeviceRuntime_IsRefused) {
   auto client = Client::Connect({.daemon = daemon_->address()});
   ASSERT_TRUE(client.ok()) << client.status();
   const PutTensor tensor{
@@ -244,7 +244,7 @@ TEST_F(ReplicaTest, TensorsOnAGpuAreNotPutWithoutADeviceRuntime) {
   EXPECT_TRUE(absl::IsInvalidArgument((*client)->Put(Context(), {&both, 1}).status()));
 }
 
-TEST_F(ReplicaTest, AGpuReplicaWithoutADeviceRuntimeIsRefused) {
+TEST_F(ReplicaTest, GetToGpuWithoutDeviceRuntime_IsRefused) {
   auto client = Client::Connect({.daemon = daemon_->address()});
   ASSERT_TRUE(client.ok()) << client.status();
   auto replica = (*client)->Get(Context(), "k", {.location = "gpu:0"});
@@ -252,7 +252,7 @@ TEST_F(ReplicaTest, AGpuReplicaWithoutADeviceRuntimeIsRefused) {
   EXPECT_THAT(replica.status().message(), HasSubstr("ClientOptions::devices"));
 }
 
-TEST_F(ReplicaTest, ADiskReplicaIsMadeButNotAttached) {
+TEST_F(ReplicaTest, GetToDisk_MakesReplicaWithoutAttaching) {
   auto put = PutTwo();
   ASSERT_TRUE(put.ok()) << put.status();
   auto replica = client_->Get(Context(), put->artifact_id, {.location = "disk"});
@@ -262,7 +262,7 @@ TEST_F(ReplicaTest, ADiskReplicaIsMadeButNotAttached) {
 }
 
 // Tensors without bytes, and one without dimensions.
-TEST_F(ReplicaTest, ScalarsAndTensorsOfNothingAreListedAsTheyAre) {
+TEST_F(ReplicaTest, ScalarsAndEmptyTensors_KeepTheirShapes) {
   const PutTensor tensors[] = {{"scalar", DType::kU8, {}, Bytes("x")}, {"nothing", DType::kF32, {3, 0}, {}}};
   auto put = client_->Put(Context(), tensors, {}, {});
   ASSERT_TRUE(put.ok()) << put.status();
@@ -279,7 +279,7 @@ TEST_F(ReplicaTest, ScalarsAndTensorsOfNothingAreListedAsTheyAre) {
   EXPECT_THAT(nothing->host, IsEmpty());
 }
 
-TEST_F(ReplicaTest, ATensorThatIsNotThereIsNamedWithItsArtifact) {
+TEST_F(ReplicaTest, MissingTensor_ErrorNamesItAndItsArtifact) {
   auto put = PutTwo();
   ASSERT_TRUE(put.ok()) << put.status();
   auto replica = client_->Get(Context(), put->artifact_id, {});
@@ -290,7 +290,7 @@ TEST_F(ReplicaTest, ATensorThatIsNotThereIsNamedWithItsArtifact) {
 }
 
 // No client reads beyond what the manifest describes.
-TEST_F(ReplicaTest, HandlesThatDoNotFitTheManifestAreDataLossAndNoLease) {
+TEST_F(ReplicaTest, HandlesThatDifferFromManifest_AreDataLossWithoutLease) {
   auto put = PutTwo();
   ASSERT_TRUE(put.ok()) << put.status();
   daemon_->image_bytes_of_claims = 4096;
@@ -300,7 +300,7 @@ TEST_F(ReplicaTest, HandlesThatDoNotFitTheManifestAreDataLossAndNoLease) {
   EXPECT_TRUE(tensorcast::testing::Eventually([&] { return daemon_->handles().leases() == 0; }));
 }
 
-TEST_F(ReplicaTest, AGpuHandleThatCannotBeOpenedFailsTheGetAndGivesTheLeaseBack) {
+TEST_F(ReplicaTest, GpuHandleCannotBeOpened_GetFailsAndReleasesLease) {
   auto put = PutTwo();
   ASSERT_TRUE(put.ok()) << put.status();
   daemon_->device_claims = true;
@@ -311,7 +311,7 @@ TEST_F(ReplicaTest, AGpuHandleThatCannotBeOpenedFailsTheGetAndGivesTheLeaseBack)
   EXPECT_EQ(daemon_->handles().leases(), 0);
 }
 
-TEST_F(ReplicaTest, AGetThatEndsBeforeItOpensGpuMemoryLeavesNoLease) {
+TEST_F(ReplicaTest, GetFailsBeforeOpeningGpuMemory_LeavesNoLease) {
   auto put = PutTwo();
   ASSERT_TRUE(put.ok()) << put.status();
   daemon_->device_claims = true;
@@ -323,7 +323,7 @@ TEST_F(ReplicaTest, AGetThatEndsBeforeItOpensGpuMemoryLeavesNoLease) {
 }
 
 // Memory that this process may still have mapped is not for another replica.
-TEST_F(ReplicaTest, AGpuReplicaThatWasNotClosedIsNotAcknowledged) {
+TEST_F(ReplicaTest, GpuReplicaThatFailsToClose_KeepsItsLease) {
   auto put = PutTwo();
   ASSERT_TRUE(put.ok()) << put.status();
   daemon_->device_claims = true;

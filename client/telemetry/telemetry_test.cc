@@ -7,7 +7,7 @@
 namespace tensorcast::client {
 namespace {
 
-TEST(StartTelemetry, IsOnUntilTheLastCopyOfWhatItReturnedIsGone) {
+TEST(StartTelemetry, StartTelemetry_LastsUntilLastCopyIsGone) {
   EXPECT_FALSE(otel::IsTracing());
   {
     auto telemetry = StartTelemetry({.exporter = "console"});
@@ -21,7 +21,7 @@ TEST(StartTelemetry, IsOnUntilTheLastCopyOfWhatItReturnedIsGone) {
   EXPECT_TRUE(StartTelemetry({.exporter = "console"}).ok());
 }
 
-TEST(StartTelemetry, NamesWhatIsWrong) {
+TEST(StartTelemetry, StartTelemetryWithWrongExporter_NamesIt) {
   const absl::Status status = StartTelemetry({.exporter = "pigeons"}).status();
   EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
   EXPECT_NE(status.message().find("pigeons"), std::string::npos) << status;
