@@ -6,7 +6,7 @@
 namespace tensorcast {
 namespace {
 
-TEST(Address, HostAndPortAreReadAndWritten) {
+TEST(Address, HostPort_RoundTrips) {
   for (const char* text : {"10.0.0.1:7000", "node-a.example:1", "[fd00::1]:65535", "localhost:0"}) {
     const auto parsed = ParseHostPort(text);
     ASSERT_TRUE(parsed.ok()) << parsed.status();
@@ -16,7 +16,7 @@ TEST(Address, HostAndPortAreReadAndWritten) {
   EXPECT_EQ(*ParseHostPort("[::1]:0"), (HostPort{"::1", 0}));
 }
 
-TEST(Address, WhatIsNotHostAndPortIsRefusedByName) {
+TEST(Address, InvalidHostPort_IsRefusedByName) {
   for (const std::string text :
        {"", ":", "foo", ":7000", "host:x", "[]:5", "[[]]:5", "127.0.0.1:", "127.0.0.1:99999", "127.0.0.1:+1",
         "127.0.0.1: 1", "127.0.0.1:0x1", "::1:7000", "http://127.0.0.1:7000", "a b:1", "[::1:7000"}) {
@@ -26,7 +26,7 @@ TEST(Address, WhatIsNotHostAndPortIsRefusedByName) {
   }
 }
 
-TEST(Address, EveryFormOfTheWildcardIsKnown) {
+TEST(Address, EveryFormOfWildcard_IsRecognized) {
   for (const char* text :
        {"0.0.0.0:1", "0:1", "[::]:1", "[0:0:0:0:0:0:0:0]:1", "[::ffff:0.0.0.0]:1", "*:1"}) {
     EXPECT_TRUE(IsWildcard(*ParseHostPort(text))) << text;
@@ -38,7 +38,7 @@ TEST(Address, EveryFormOfTheWildcardIsKnown) {
   }
 }
 
-TEST(Address, UnixSocketsHaveAPathThatFits) {
+TEST(Address, UnixSocketPath_MustNotBeEmptyOrTooLong) {
   EXPECT_TRUE(CheckListenAddress("unix:/run/x.sock").ok());
   EXPECT_TRUE(CheckServerAddress("unix:/run/x.sock").ok());
   EXPECT_FALSE(CheckListenAddress("unix:").ok());
@@ -47,12 +47,12 @@ TEST(Address, UnixSocketsHaveAPathThatFits) {
   EXPECT_FALSE(CheckServerAddress("127.0.0.1:0").ok());
 }
 
-TEST(Address, TheLoopbackAddressIsOnTheLoopbackInterface) {
+TEST(Address, LoopbackAddress_IsOnLoopbackInterface) {
   EXPECT_EQ(InterfaceOf(*ResolveAddress({"127.0.0.1", 1})), "lo");
   EXPECT_EQ(InterfaceOf(*ResolveAddress({"0.0.0.0", 1})), "");
 }
 
-TEST(Address, LoopbackIsThisMachineAloneAndNoNameThatOnlyLooksSo) {
+TEST(Address, IsLoopback_RejectsNamesThatOnlyLookSo) {
   for (const char* host : {"127.0.0.1", "127.9.8.7", "::1", "0:0:0:0:0:0:0:1", "localhost"}) {
     EXPECT_TRUE(IsLoopback({host, 1})) << host;
   }

@@ -8,7 +8,7 @@
 namespace tensorcast {
 namespace {
 
-TEST(PeriodicTask, RunsUntilItIsDestroyed) {
+TEST(PeriodicTask, PeriodicTask_RunsUntilDestroyed) {
   absl::Mutex mutex;
   int runs = 0;
   {
@@ -24,11 +24,11 @@ TEST(PeriodicTask, RunsUntilItIsDestroyed) {
   EXPECT_EQ(runs, at_end);
 }
 
-TEST(PeriodicTask, ALongIntervalDoesNotDelayItsEnd) {
+TEST(PeriodicTask, PeriodicTaskWithLongInterval_EndsAtOnce) {
   const PeriodicTask task(absl::Hours(1), [] {});
 }
 
-TEST(SerialExecutor, RunsJobsInTheirOrderAndTheQueuedOnesBeforeItEnds) {
+TEST(SerialExecutor, SerialExecutor_RunsJobsInOrderBeforeItEnds) {
   std::vector<int> order;  // of the executor's thread alone until it has ended
   {
     SerialExecutor executor;
@@ -38,7 +38,7 @@ TEST(SerialExecutor, RunsJobsInTheirOrderAndTheQueuedOnesBeforeItEnds) {
   for (int i = 0; i < 100; ++i) EXPECT_EQ(order[static_cast<size_t>(i)], i);
 }
 
-TEST(SerialExecutor, FlushWaitsForWhatWasQueuedBefore) {
+TEST(SerialExecutor, Flush_WaitsForQueuedJobs) {
   bool ran = false;
   SerialExecutor executor;
   executor.Run([&ran] { ran = true; });

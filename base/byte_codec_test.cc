@@ -5,12 +5,12 @@
 namespace tensorcast {
 namespace {
 
-TEST(ByteCodec, IntegersAreLittleEndian) {
+TEST(ByteCodec, ByteWriter_WritesLittleEndianByDefault) {
   EXPECT_EQ(ByteWriter().Put(uint8_t{1}).Put(uint16_t{0x0203}).Put(uint32_t{0x04050607}).Take(),
             std::string("\x01\x03\x02\x07\x06\x05\x04", 7));
 }
 
-TEST(ByteCodec, IntegersAreBigEndianWhereTheFormatAsksForIt) {
+TEST(ByteCodec, BigEndian_IsWrittenAndReadOnRequest) {
   const std::string bytes = ByteWriter(ByteOrder::kBigEndian)
                                 .Put(uint16_t{0x0203})
                                 .Put(uint64_t{1})
@@ -26,7 +26,7 @@ TEST(ByteCodec, IntegersAreBigEndianWhereTheFormatAsksForIt) {
   EXPECT_TRUE(reader.AtEnd());
 }
 
-TEST(ByteCodec, WhatWasWrittenIsRead) {
+TEST(ByteCodec, WrittenValues_AreReadBack) {
   const std::string bytes = ByteWriter().Put(~uint64_t{0}).Put("abc").Put(uint16_t{7}).Take();
   ByteReader reader(bytes);
   EXPECT_EQ(reader.Get<uint64_t>(), ~uint64_t{0});
@@ -36,7 +36,7 @@ TEST(ByteCodec, WhatWasWrittenIsRead) {
   EXPECT_TRUE(reader.AtEnd());
 }
 
-TEST(ByteCodec, AReadPastTheEndFailsAndStaysFailed) {
+TEST(ByteCodec, ReadPastEnd_FailsAndStaysFailed) {
   ByteReader reader("abc");
   EXPECT_EQ(reader.Get<uint32_t>(), 0u);
   EXPECT_FALSE(reader.ok());
@@ -44,7 +44,7 @@ TEST(ByteCodec, AReadPastTheEndFailsAndStaysFailed) {
   EXPECT_FALSE(reader.AtEnd());
 }
 
-TEST(ByteCodec, AStringIsNotReadPastTheEndWhateverItsLengthSays) {
+TEST(ByteCodec, StringWithTooLargeLength_IsNotRead) {
   ByteReader reader(std::string_view("\x05\0ab", 4));
   EXPECT_EQ(reader.GetString<uint16_t>(), "");
   EXPECT_FALSE(reader.ok());
@@ -52,7 +52,7 @@ TEST(ByteCodec, AStringIsNotReadPastTheEndWhateverItsLengthSays) {
   EXPECT_EQ(reader.remaining(), 0u);
 }
 
-TEST(ByteCodec, TheFirstFailureIsTheOneThatIsTold) {
+TEST(ByteCodec, SeveralFailures_FirstIsReported) {
   ByteReader reader("abc");
   reader.GetBytes(2);
   reader.Fail("an unknown kind");
@@ -62,7 +62,7 @@ TEST(ByteCodec, TheFirstFailureIsTheOneThatIsTold) {
   EXPECT_EQ(reader.position(), 2u);
 }
 
-TEST(ByteCodec, AStringThatItsLengthCannotSayIsRefused) {
+TEST(ByteCodec, StringTooLongForItsLengthField_IsRefused) {
   ByteWriter writer;
   writer.PutString<uint8_t>(std::string(255, 'x'));
   EXPECT_TRUE(writer.ok());
@@ -72,7 +72,7 @@ TEST(ByteCodec, AStringThatItsLengthCannotSayIsRefused) {
   EXPECT_EQ(writer.size(), 256u);
 }
 
-TEST(ByteCodec, ALengthThatIsKnownLaterIsWrittenOver) {
+TEST(ByteCodec, Overwrite_ReplacesEarlierBytes) {
   ByteWriter writer;
   writer.Put(uint32_t{0}).Put("abc");
   writer.Overwrite(0, static_cast<uint32_t>(writer.size() - 4));

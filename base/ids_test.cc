@@ -11,7 +11,7 @@
 namespace tensorcast {
 namespace {
 
-TEST(Uuid, IsRandomVersionFourText) {
+TEST(Uuid, NewUuid_IsRandomVersionFour) {
   std::set<std::string> seen;
   for (int i = 0; i < 100; ++i) {
     const std::string uuid = NewUuid();
@@ -26,7 +26,7 @@ TEST(Uuid, IsRandomVersionFourText) {
   EXPECT_EQ(seen.size(), 100u);
 }
 
-TEST(Uuid, IsToldFromOtherText) {
+TEST(Uuid, IsUuid_RejectsOtherText) {
   const std::string uuid = "0f8fad5b-d9cb-469f-a165-70867728950e";
   EXPECT_TRUE(IsUuid(uuid));
   EXPECT_FALSE(IsUuid(""));
@@ -38,7 +38,7 @@ TEST(Uuid, IsToldFromOtherText) {
   EXPECT_FALSE(IsUuid("0f8fad5bd-9cb-469f-a165-70867728950e"));
 }
 
-TEST(RandomHex, HasTwoDigitsAByteAndIsNotSeenTwice) {
+TEST(RandomHex, RandomHex_HasTwoDigitsPerByteAndIsUnique) {
   std::set<std::string> seen;
   for (int i = 0; i < 100; ++i) {
     const std::string hex = RandomHex(16);

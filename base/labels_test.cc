@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(Labels, AreNamesAndValuesWithAnEqualsSignBetween) {
+TEST(Labels, ParseLabels_ReadsNameEqualsValue) {
   const auto labels = ParseLabels({"zone=a", "example.com/rack=r-3_b.2"});
   ASSERT_TRUE(labels.ok()) << labels.status();
   EXPECT_EQ(*labels, (Labels{{"zone", "a"}, {"example.com/rack", "r-3_b.2"}}));
@@ -21,7 +21,7 @@ TEST(Labels, AreNamesAndValuesWithAnEqualsSignBetween) {
   EXPECT_EQ(ParseLabels({}).value(), Labels());
 }
 
-TEST(Labels, WhatCouldBeMistakenForSomethingElseIsRefusedByName) {
+TEST(Labels, InvalidLabel_IsRefusedByName) {
   const std::string longest(63, 'x');
   EXPECT_TRUE(ParseLabels({longest + "=" + longest}).ok());
   for (const std::string& bad :
@@ -37,7 +37,7 @@ TEST(Labels, WhatCouldBeMistakenForSomethingElseIsRefusedByName) {
               HasSubstr("\"zone\" stands twice"));
 }
 
-TEST(Labels, ANodeHasABoundedNumber) {
+TEST(Labels, MoreThanMaxLabels_AreRefused) {
   std::vector<std::string> pairs;
   for (int i = 0; i < 16; ++i) pairs.push_back(absl::StrCat("l", i, "=v"));
   EXPECT_TRUE(ParseLabels(pairs).ok());
@@ -45,7 +45,7 @@ TEST(Labels, ANodeHasABoundedNumber) {
   EXPECT_THAT(std::string(ParseLabels(pairs).status().message()), HasSubstr("at most 16"));
 }
 
-TEST(Labels, ANodeHasThoseThatAreWantedWhenEachHasTheSameValue) {
+TEST(Labels, HasLabels_RequiresEqualValueForEach) {
   const Labels labels = {{"zone", "a"}, {"rack", "r3"}};
   EXPECT_TRUE(HasLabels(labels, {}));
   EXPECT_TRUE(HasLabels(labels, {{"rack", "r3"}}));

@@ -16,7 +16,7 @@
 namespace tensorcast {
 namespace {
 
-TEST(Cancellation, RunsCallbacksOnceInOrderOfRegistration) {
+TEST(Cancellation, Cancel_RunsCallbacksOnceInOrder) {
   const Cancellation cancellation;
   std::vector<int> order;
   auto first = cancellation.OnCancel([&] { order.push_back(1); });
@@ -28,7 +28,7 @@ TEST(Cancellation, RunsCallbacksOnceInOrderOfRegistration) {
   EXPECT_EQ(order, (std::vector<int>{1, 2}));
 }
 
-TEST(Cancellation, CopiesShareOneState) {
+TEST(Cancellation, CancellationCopies_ShareState) {
   const Cancellation cancellation;
   const Cancellation copy = cancellation;
   bool called = false;
@@ -38,7 +38,7 @@ TEST(Cancellation, CopiesShareOneState) {
   EXPECT_TRUE(called);
 }
 
-TEST(Cancellation, RunsACallbackAtOnceWhenAlreadyCancelled) {
+TEST(Cancellation, OnCancelAfterCancel_RunsCallbackAtOnce) {
   const Cancellation cancellation;
   cancellation.Cancel();
   bool called = false;
@@ -46,7 +46,7 @@ TEST(Cancellation, RunsACallbackAtOnceWhenAlreadyCancelled) {
   EXPECT_TRUE(called);
 }
 
-TEST(Cancellation, AnUnregisteredCallbackIsNeitherRunNorKept) {
+TEST(Cancellation, UnregisteredCallback_IsNeitherRunNorKept) {
   const Cancellation cancellation;
   auto captured = std::make_shared<int>(0);
   const std::weak_ptr<int> watch = captured;
@@ -58,7 +58,7 @@ TEST(Cancellation, AnUnregisteredCallbackIsNeitherRunNorKept) {
   cancellation.Cancel();
 }
 
-TEST(Cancellation, AMovedRegistrationStaysRegistered) {
+TEST(Cancellation, MovedRegistration_StaysRegistered) {
   const Cancellation cancellation;
   int first_calls = 0;
   int second_calls = 0;
@@ -70,7 +70,7 @@ TEST(Cancellation, AMovedRegistrationStaysRegistered) {
   EXPECT_EQ(second_calls, 0) << "the registration that was assigned over is gone";
 }
 
-TEST(Cancellation, DestroyingARegistrationWaitsForItsRunningCallback) {
+TEST(Cancellation, DestroyedRegistration_WaitsForItsRunningCallback) {
   const Cancellation cancellation;
   absl::Notification running;
   absl::Notification may_end;
@@ -89,7 +89,7 @@ TEST(Cancellation, DestroyingARegistrationWaitsForItsRunningCallback) {
   releaser.join();
 }
 
-TEST(Cancellation, DestroyingAnotherRegistrationDoesNotWait) {
+TEST(Cancellation, DestroyedRegistration_DoesNotWaitForOtherCallbacks) {
   const Cancellation cancellation;
   absl::Notification running;
   absl::Notification may_end;
@@ -107,7 +107,7 @@ TEST(Cancellation, DestroyingAnotherRegistrationDoesNotWait) {
   EXPECT_FALSE(other_called);
 }
 
-TEST(Cancellation, ACallbackMayDestroyItsOwnRegistrationAndOthers) {
+TEST(Cancellation, Callback_MayDestroyItsOwnAndOtherRegistrations) {
   const Cancellation cancellation;
   std::optional<Cancellation::Registration> own;
   std::optional<Cancellation::Registration> later;
@@ -124,7 +124,7 @@ TEST(Cancellation, ACallbackMayDestroyItsOwnRegistrationAndOthers) {
   EXPECT_FALSE(later_called);
 }
 
-TEST(Cancellation, ACallbackMayRegisterAndCancelAgain) {
+TEST(Cancellation, Callback_MayRegisterAndCancelAgain) {
   const Cancellation cancellation;
   bool inner_called = false;
   auto registration = cancellation.OnCancel([&] {
@@ -135,7 +135,7 @@ TEST(Cancellation, ACallbackMayRegisterAndCancelAgain) {
   EXPECT_TRUE(inner_called);
 }
 
-TEST(Cancellation, ARegistrationMayOutliveTheCancellation) {
+TEST(Cancellation, Registration_MayOutliveCancellation) {
   Cancellation::Registration registration;
   {
     const Cancellation cancellation;
@@ -145,7 +145,7 @@ TEST(Cancellation, ARegistrationMayOutliveTheCancellation) {
 
 // Each callback runs, or its registration is gone before it could; what the callback touches is freed right
 // after.
-TEST(Cancellation, RegistrationsAndCancelRaceSafely) {
+TEST(Cancellation, ConcurrentRegistrationAndCancel_AreSafe) {
   for (int round = 0; round < 200; ++round) {
     const Cancellation cancellation;
     std::thread registrar([&] {
@@ -162,7 +162,7 @@ TEST(Cancellation, RegistrationsAndCancelRaceSafely) {
   }
 }
 
-TEST(RequestContext, IsOkUntilItsDeadline) {
+TEST(RequestContext, ContextPastDeadline_IsDeadlineExceeded) {
   RequestContext context;
   EXPECT_TRUE(context.Check("work").ok());
   context.deadline = SteadyNow() + absl::Hours(1);
@@ -175,7 +175,7 @@ TEST(RequestContext, IsOkUntilItsDeadline) {
   EXPECT_EQ(context.Check("work").code(), absl::StatusCode::kDeadlineExceeded);
 }
 
-TEST(RequestContext, CancellationComesBeforeTheDeadline) {
+TEST(RequestContext, CancelledContextPastDeadline_IsCancelled) {
   RequestContext context;
   context.deadline = SteadyNow() - absl::Seconds(1);
   context.cancellation.Cancel();
@@ -184,7 +184,7 @@ TEST(RequestContext, CancellationComesBeforeTheDeadline) {
   EXPECT_TRUE(absl::StrContains(status.message(), "copying chunk 3")) << status;
 }
 
-TEST(RequestContext, ABackgroundOneHasATraceAnIdAndADeadline) {
+TEST(RequestContext, BackgroundContext_HasTraceIdAndDeadline) {
   const RequestContext forever = RequestContext::Background();
   EXPECT_EQ(forever.deadline, SteadyTime::InfiniteFuture());
   EXPECT_TRUE(forever.trace.IsValid());
@@ -195,7 +195,7 @@ TEST(RequestContext, ABackgroundOneHasATraceAnIdAndADeadline) {
   EXPECT_NE(bounded.request_id, forever.request_id);
 }
 
-TEST(RequestContext, AChildSharesWhatItsParentHas) {
+TEST(RequestContext, ChildContext_SharesParentsDeadlineIdAndCancellation) {
   const RequestContext parent = RequestContext::Background(absl::Hours(1));
   const RequestContext child = parent.Child();
   EXPECT_EQ(child.deadline, parent.deadline);

@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(ErrnoStatus, NamesTheOperationTheSubjectAndTheReasonOfARealFailure) {
+TEST(ErrnoStatus, ErrnoStatus_NamesOperationSubjectAndReason) {
   const std::string path = testing::TempDir() + "/no-such-folder/file";
   ASSERT_EQ(open(path.c_str(), O_RDONLY), -1);
   const absl::Status status = ErrnoStatus(errno, "open", path);
@@ -24,7 +24,7 @@ TEST(ErrnoStatus, NamesTheOperationTheSubjectAndTheReasonOfARealFailure) {
   EXPECT_EQ(status.message(), "open " + path + ": No such file or directory");
 }
 
-TEST(ErrnoStatus, CodesTellTheCallerWhatToDo) {
+TEST(ErrnoStatus, ErrnoStatus_MapsErrnoToStatusCode) {
   const struct {
     int error_number;
     absl::StatusCode code;
@@ -45,12 +45,12 @@ TEST(ErrnoStatus, CodesTellTheCallerWhatToDo) {
   }
 }
 
-TEST(ErrnoStatus, IsAnErrorEvenWhenErrnoIsZeroOrUnheardOf) {
+TEST(ErrnoStatus, ErrnoStatusOfZeroOrUnknownErrno_IsAnError) {
   EXPECT_EQ(ErrnoStatus(0, "read", "x").code(), absl::StatusCode::kUnknown);
   EXPECT_FALSE(ErrnoStatus(99999, "read", "x").ok());
 }
 
-TEST(Annotate, PutsTheContextInFrontAndKeepsCodeAndPayloads) {
+TEST(Annotate, Annotate_PrependsContextAndKeepsCodeAndPayloads) {
   absl::Status status = absl::DataLossError("chunk 3 is wrong");
   status.SetPayload("tc/source", absl::Cord("node-a"));
   const absl::Status annotated = Annotate(status, "pull");
@@ -60,7 +60,7 @@ TEST(Annotate, PutsTheContextInFrontAndKeepsCodeAndPayloads) {
   EXPECT_EQ(*annotated.GetPayload("tc/source"), "node-a");
 }
 
-TEST(Annotate, LeavesOkAsItIs) { EXPECT_TRUE(Annotate(absl::OkStatus(), "pull").ok()); }
+TEST(Annotate, AnnotateOfOk_StaysOk) { EXPECT_TRUE(Annotate(absl::OkStatus(), "pull").ok()); }
 
 absl::StatusOr<std::unique_ptr<int>> MakeInt(bool fail) {
   if (fail) return absl::AbortedError("no int");
@@ -75,7 +75,7 @@ absl::Status AssignTwice(bool fail_second, int& out) {
   return absl::OkStatus();
 }
 
-TEST(StatusMacros, AssignMovesTheValueOrReturnsTheErrorBeforeAnythingElseHappens) {
+TEST(StatusMacros, AssignOrReturn_MovesValueOrReturnsErrorFirst) {
   int out = 0;
   EXPECT_EQ(AssignTwice(true, out).code(), absl::StatusCode::kAborted);
   EXPECT_EQ(out, 0);

@@ -16,7 +16,7 @@ using testing::WallClockSet;
 static_assert(!std::convertible_to<SteadyTime, absl::Time> && !std::convertible_to<absl::Time, SteadyTime>);
 static_assert(!std::equality_comparable_with<SteadyTime, absl::Time>);
 
-TEST(SteadyTime, ReadsLikeTheWallClockAndOnlyGrows) {
+TEST(SteadyTime, SteadyNow_IsNearWallClockAndMonotonic) {
   const absl::Time wall = absl::Now();
   SteadyTime last = SteadyNow();
   EXPECT_LT(absl::AbsDuration(ToWallTime(last) - wall), absl::Seconds(10));
@@ -27,7 +27,7 @@ TEST(SteadyTime, ReadsLikeTheWallClockAndOnlyGrows) {
   }
 }
 
-TEST(SteadyTime, IsNotMovedWhenTheWallClockIsSet) {
+TEST(SteadyTime, WallClockSet_SteadyTimeIsNotMoved) {
   const SteadyTime before = SteadyNow();
   for (const absl::Duration set_by : {absl::Hours(6), -absl::Hours(6)}) {
     const absl::Time unset = absl::Now();
@@ -39,7 +39,7 @@ TEST(SteadyTime, IsNotMovedWhenTheWallClockIsSet) {
   }
 }
 
-TEST(SteadyTime, IsTranslatedForOthersAndBack) {
+TEST(SteadyTime, WallTimeConversion_RoundTrips) {
   const SteadyTime steady = SteadyNow();
   const absl::Time unset = ToWallTime(steady);
   EXPECT_EQ(ToWallTime(steady), unset) << "no step, no rounding";
@@ -49,14 +49,14 @@ TEST(SteadyTime, IsTranslatedForOthersAndBack) {
   EXPECT_LT(absl::AbsDuration(FromWallTime(ToWallTime(steady)) - steady), absl::Seconds(1));
 }
 
-TEST(SteadyTime, TheInfiniteTimesAreTheWallClocksToo) {
+TEST(SteadyTime, InfiniteTimes_ConvertToInfiniteWallTimes) {
   EXPECT_EQ(ToWallTime(SteadyTime::InfiniteFuture()), absl::InfiniteFuture());
   EXPECT_EQ(ToWallTime(SteadyTime::InfinitePast()), absl::InfinitePast());
   EXPECT_EQ(FromWallTime(absl::InfiniteFuture()), SteadyTime::InfiniteFuture());
   EXPECT_EQ(FromWallTime(absl::InfinitePast()), SteadyTime::InfinitePast());
 }
 
-TEST(SteadyTime, IsOrderedAndMovedByDurations) {
+TEST(SteadyTime, SteadyTime_IsOrderedAndMovedByDurations) {
   const SteadyTime now = SteadyNow();
   EXPECT_LT(SteadyTime::InfinitePast(), SteadyTime());
   EXPECT_LT(SteadyTime(), now);
@@ -67,7 +67,7 @@ TEST(SteadyTime, IsOrderedAndMovedByDurations) {
   EXPECT_EQ(TimeLeft(SteadyTime::InfiniteFuture()), absl::InfiniteDuration());
 }
 
-TEST(SteadyTime, ADeadlineNeitherComesEarlierNorLaterWhenTheWallClockIsSet) {
+TEST(SteadyTime, WallClockSet_DeadlinesAreNotMoved) {
   const RequestContext long_one = RequestContext::Background(absl::Minutes(5));
   const RequestContext over = RequestContext::Background(-absl::Milliseconds(1));
   for (const absl::Duration set_by : {absl::Hours(6), -absl::Hours(6)}) {

@@ -8,7 +8,7 @@
 namespace tensorcast {
 namespace {
 
-TEST(Utf8, WellFormedTextOfEveryLengthIsAccepted) {
+TEST(Utf8, ValidUtf8OfEveryLength_IsAccepted) {
   for (const std::string_view text :
        {"", "plain", "\x7F", "\xC2\x80", "\xDF\xBF", "\xE0\xA0\x80", "\xED\x9F\xBF", "\xEE\x80\x80",
         "\xEF\xBF\xBF", "\xF0\x90\x80\x80", "\xF4\x8F\xBF\xBF"}) {
@@ -17,7 +17,7 @@ TEST(Utf8, WellFormedTextOfEveryLengthIsAccepted) {
   EXPECT_TRUE(IsValidUtf8(std::string_view("a\0b", 3)));
 }
 
-TEST(Utf8, IllFormedBytesAreRejected) {
+TEST(Utf8, InvalidUtf8_IsRejected) {
   for (const std::string_view text :
        {"\x80", "\xBF", "\xC0\x80", "\xC1\xBF", "\xC2", "\xC2\x41", "\xE0\x9F\xBF", "\xE1\x80",
         "\xE1\x80\x41", "\xED\xA0\x80", "\xF0\x8F\xBF\xBF", "\xF1\x80\x80", "\xF4\x90\x80\x80",
@@ -27,7 +27,7 @@ TEST(Utf8, IllFormedBytesAreRejected) {
   }
 }
 
-TEST(QuoteName, EscapesWhatWouldSpoilAMessageAndCutsLongNamesBetweenCharacters) {
+TEST(QuoteName, QuoteName_EscapesAndCutsBetweenCharacters) {
   EXPECT_EQ(QuoteName("layers.0"), "\"layers.0\"");
   EXPECT_EQ(QuoteName("a\nb"), "\"a\\nb\"");
   EXPECT_EQ(QuoteName("a\xFF"), "\"a\\xff\"");
@@ -37,7 +37,7 @@ TEST(QuoteName, EscapesWhatWouldSpoilAMessageAndCutsLongNamesBetweenCharacters) 
   EXPECT_EQ(QuoteName(long_name + "y"), "\"" + long_name + "y\"");
 }
 
-TEST(Printable, EscapesWhatMovesACursorOrBeginsALine) {
+TEST(Printable, Printable_EscapesControlCharacters) {
   EXPECT_EQ(Printable("node-a \xC3\xA9"), "node-a \xC3\xA9");
   EXPECT_EQ(Printable("\x1B[2Ja\r\nb\x7F"), "\\x1b[2Ja\\x0d\\x0ab\\x7f");
   EXPECT_EQ(Printable("a\nb", /*keep_lines=*/true), "a\nb");

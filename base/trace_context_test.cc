@@ -10,7 +10,7 @@ namespace {
 
 constexpr char kTraceparent[] = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
-TEST(TraceContext, ReadsTheFourFieldsOfATraceparent) {
+TEST(TraceContext, FromTraceparent_ReadsAllFields) {
   const auto context = TraceContext::FromTraceparent(kTraceparent, "vendor=value");
   ASSERT_TRUE(context.has_value());
   EXPECT_EQ(context->TraceIdHex(), "0af7651916cd43dd8448eb211c80319c");
@@ -20,14 +20,14 @@ TEST(TraceContext, ReadsTheFourFieldsOfATraceparent) {
   EXPECT_EQ(context->trace_state, "vendor=value");
 }
 
-TEST(TraceContext, WritesBackWhatItRead) {
+TEST(TraceContext, Traceparent_RoundTrips) {
   EXPECT_EQ(TraceContext::FromTraceparent(kTraceparent)->ToTraceparent(), kTraceparent);
   const std::string unsampled = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00";
   EXPECT_EQ(TraceContext::FromTraceparent(unsampled)->ToTraceparent(), unsampled);
   EXPECT_FALSE(TraceContext::FromTraceparent(unsampled)->IsSampled());
 }
 
-TEST(TraceContext, UnknownFlagsAreNotPassedOn) {
+TEST(TraceContext, UnknownTraceFlags_AreDropped) {
   const auto context =
       TraceContext::FromTraceparent("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-ff");
   ASSERT_TRUE(context.has_value());
@@ -37,7 +37,7 @@ TEST(TraceContext, UnknownFlagsAreNotPassedOn) {
   EXPECT_TRUE(made.ToTraceparent().ends_with("-01"));
 }
 
-TEST(TraceContext, ReadsALaterVersionByItsFirstFourFields) {
+TEST(TraceContext, LaterTraceparentVersion_IsReadByItsFirstFourFields) {
   for (const std::string text : {"01-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
                                  "cc-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-more-to-come",
                                  "fe-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-"}) {
@@ -47,7 +47,7 @@ TEST(TraceContext, ReadsALaterVersionByItsFirstFourFields) {
   }
 }
 
-TEST(TraceContext, RejectsWhatIsMalformed) {
+TEST(TraceContext, MalformedTraceparent_IsRejected) {
   for (const std::string text : {
            "",
            "00",
@@ -74,21 +74,21 @@ TEST(TraceContext, RejectsWhatIsMalformed) {
   }
 }
 
-TEST(TraceContext, DropsATraceStateThatCannotBeSentOnButKeepsTheTrace) {
+TEST(TraceContext, InvalidTraceState_IsDroppedAndTraceKept) {
   EXPECT_EQ(TraceContext::FromTraceparent(kTraceparent, std::string(512, 'a'))->trace_state.size(), 512u);
   EXPECT_EQ(TraceContext::FromTraceparent(kTraceparent, std::string(513, 'a'))->trace_state, "");
   EXPECT_EQ(TraceContext::FromTraceparent(kTraceparent, "a=b\nc=d")->trace_state, "");
   EXPECT_EQ(TraceContext::FromTraceparent(kTraceparent, "a=\xc3\xa9")->trace_state, "");
 }
 
-TEST(TraceContext, WithoutIds_IsInvalid) {
+TEST(TraceContext, TraceContextWithoutIds_IsInvalid) {
   const TraceContext none;
   EXPECT_FALSE(none.IsValid());
   EXPECT_EQ(none.ToTraceparent(), "");
   EXPECT_EQ(none.NewChild(), none);
 }
 
-TEST(TraceContext, RootsAreSampledAndDiffer) {
+TEST(TraceContext, NewRoots_AreSampledAndUnique) {
   std::set<std::string> ids;
   for (int i = 0; i < 100; ++i) {
     const TraceContext root = TraceContext::NewRoot();
@@ -100,7 +100,7 @@ TEST(TraceContext, RootsAreSampledAndDiffer) {
   EXPECT_EQ(ids.size(), 100u);
 }
 
-TEST(TraceContext, BeingUnstartedTravels) {
+TEST(TraceContext, UnstartedRoot_StaysUnstartedAcrossTraceparent) {
   const TraceContext root = TraceContext::NewRoot();
   const auto received = TraceContext::FromTraceparent(root.ToTraceparent(), root.trace_state);
   ASSERT_TRUE(received.has_value());
@@ -111,7 +111,7 @@ TEST(TraceContext, BeingUnstartedTravels) {
       TraceContext::FromTraceparent(root.ToTraceparent(), "tensorcast=unstartedness")->IsUnstarted());
 }
 
-TEST(TraceContext, AChildKeepsTheTraceAndChangesTheSpan) {
+TEST(TraceContext, NewChild_KeepsTraceAndChangesSpan) {
   const auto parent = TraceContext::FromTraceparent(kTraceparent, "vendor=value");
   const TraceContext child = parent->NewChild();
   EXPECT_TRUE(child.IsValid());

@@ -5,7 +5,7 @@
 namespace tensorcast {
 namespace {
 
-TEST(Units, SizesAreReadExactly) {
+TEST(Units, ParseSize_ReadsExactSizes) {
   EXPECT_EQ(*ParseSize("64GiB"), uint64_t{64} << 30);
   EXPECT_EQ(*ParseSize(" 1.5 mib "), 1536u * 1024);
   EXPECT_EQ(*ParseSize("4096"), 4096u);
@@ -14,14 +14,14 @@ TEST(Units, SizesAreReadExactly) {
   EXPECT_EQ(*ParseSize("0"), 0u);
 }
 
-TEST(Units, SizesThatAreNoneAreRefused) {
+TEST(Units, InvalidSize_IsRefused) {
   for (const char* text : {"", "GiB", "-1", "1.5", "1.5B", "1..5MiB", "12 parsecs", "8388608TiB",
                            "99999999999999999999", "0x10", "1e3", "nan"}) {
     EXPECT_TRUE(absl::IsInvalidArgument(ParseSize(text).status())) << text;
   }
 }
 
-TEST(Units, FormattedSizesReadBack) {
+TEST(Units, FormatSize_ParsesBack) {
   EXPECT_EQ(FormatSize(uint64_t{64} << 30), "64GiB");
   for (uint64_t bytes :
        {uint64_t{0}, uint64_t{1}, uint64_t{1000}, uint64_t{1} << 20, (uint64_t{1} << 40) + 512}) {
@@ -29,7 +29,7 @@ TEST(Units, FormattedSizesReadBack) {
   }
 }
 
-TEST(Units, PortsAreOneOrARangeThatGoesUp) {
+TEST(Units, ParsePorts_ReadsPortOrAscendingRange) {
   EXPECT_EQ(ParsePorts("7012-7019")->last, 7019);
   EXPECT_EQ(ParsePorts("7012")->first, 7012);
   EXPECT_EQ(ParsePorts("7012")->last, 7012);
@@ -38,7 +38,7 @@ TEST(Units, PortsAreOneOrARangeThatGoesUp) {
   }
 }
 
-TEST(Units, DurationsKnowDaysAndRefuseWhatIsNone) {
+TEST(Units, ParseDuration_ReadsDaysAndRefusesInvalidText) {
   EXPECT_EQ(*ParseDuration("250ms"), absl::Milliseconds(250));
   EXPECT_EQ(*ParseDuration("1h30m"), absl::Minutes(90));
   EXPECT_EQ(*ParseDuration("7d"), absl::Hours(168));

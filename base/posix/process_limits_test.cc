@@ -24,18 +24,18 @@ constexpr bool kSanitized = __has_feature(address_sanitizer) || __has_feature(th
 constexpr bool kSanitized = false;
 #endif
 
-TEST(ProcessLimits, OrdinaryOnesAreEnough) {
+TEST(ProcessLimits, OrdinaryProcessLimits_AreEnough) {
   EXPECT_TRUE(CheckProcessLimits({.who = "a test", .descriptors = 8, .threads = 1}).ok());
 }
 
-TEST(ProcessLimits, TooFewDescriptorsAreToldWithWhatIsNeeded) {
+TEST(ProcessLimits, TooFewDescriptors_ErrorNamesRequiredNumber) {
   const absl::Status status =
       CheckProcessLimits({.who = "a test", .descriptors = std::numeric_limits<int>::max()});
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
   EXPECT_THAT(status.message(), HasSubstr("a test needs 2147483647 before it has a single client"));
 }
 
-TEST(ProcessLimits, TooLittleAddressSpaceIsToldWithWhatIsNeeded) {
+TEST(ProcessLimits, TooLittleAddressSpace_ErrorNamesLimit) {
   if (kSanitized) GTEST_SKIP() << "sanitizers map terabytes";
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_AS, &before), 0);
@@ -82,14 +82,14 @@ class DescriptorLimits : public testing::Test {
 
 UniqueFd OpenOne() { return UniqueFd(open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
-TEST_F(DescriptorLimits, AreRaisedFromTheSoftToTheHardOne) {
+TEST_F(DescriptorLimits, RaiseDescriptorLimit_RaisesSoftToHardLimit) {
   SetSoftLimit(256);
   EXPECT_EQ(DescriptorLimit(), 256);
   ASSERT_TRUE(RaiseDescriptorLimit().ok());
   EXPECT_EQ(static_cast<rlim_t>(DescriptorLimit()), std::min<rlim_t>(before_.rlim_max, 1 << 20));
 }
 
-TEST_F(DescriptorLimits, KeepTheLastEighthInReserve) {
+TEST_F(DescriptorLimits, DescriptorReserve_IsTheLastEighth) {
   SetSoftLimit(256);
   EXPECT_EQ(DescriptorReserve(), 32);
   EXPECT_FALSE(IsReserved(223, DescriptorUser::kOwnUser));
@@ -106,7 +106,7 @@ TEST_F(DescriptorLimits, EachKindOfCaller_LeavesDescriptorsToTheOneBefore) {
   EXPECT_TRUE(IsReserved(192, DescriptorUser::kNetwork));
 }
 
-TEST_F(DescriptorLimits, ASpareOneAcceptsAConnectionWhenNoneIsLeft) {
+TEST_F(DescriptorLimits, NoDescriptorLeft_SpareOneAcceptsConnection) {
   const UniqueFd listener(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   sockaddr_un address{};
   address.sun_family = AF_UNIX;  // and no name: the kernel gives one

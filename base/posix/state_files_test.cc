@@ -39,13 +39,13 @@ class PrivateFilesTest : public ::testing::Test {
   const mode_t umask_;
 };
 
-TEST_F(PrivateFilesTest, AFolderIsMadeForItsUserAlone) {
+TEST_F(PrivateFilesTest, NewPrivateFolder_HasMode0700) {
   const std::string path = root_ + "/a/b";
   ASSERT_TRUE(MakePrivateFolder(path, "own").ok());
   EXPECT_EQ(ModeOf(path), 0700u);
 }
 
-TEST_F(PrivateFilesTest, AnOpenFolderThatIsEmptyOrOursIsClosed) {
+TEST_F(PrivateFilesTest, OpenFolderThatIsEmptyOrOurs_IsClosed) {
   const std::string empty = Folder("empty", 0777);
   ASSERT_TRUE(MakePrivateFolder(empty, "own").ok());
   EXPECT_EQ(ModeOf(empty), 0700u);
@@ -72,7 +72,7 @@ TEST_F(PrivateFilesTest, PassThroughForOthers_IsKeptInSharedFolder) {
   EXPECT_EQ(ModeOf(closed), 0711u);
 }
 
-TEST_F(PrivateFilesTest, AFolderWithOthersFilesIsNotChangedAndRefusedWhenOthersMayWriteToIt) {
+TEST_F(PrivateFilesTest, FolderWithForeignFiles_IsKeptOrRefusedIfWritable) {
   const std::string read = Folder("read", 0755);
   Touch(read + "/theirs");
   ASSERT_TRUE(MakePrivateFolder(read, "own").ok());
@@ -86,7 +86,7 @@ TEST_F(PrivateFilesTest, AFolderWithOthersFilesIsNotChangedAndRefusedWhenOthersM
   EXPECT_EQ(ModeOf(write), 01777u);
 }
 
-TEST_F(PrivateFilesTest, TheCheckSaysWhatMakingItPrivateWouldAndChangesNothing) {
+TEST_F(PrivateFilesTest, CheckPrivateFolder_PredictsResultAndChangesNothing) {
   EXPECT_TRUE(CheckPrivateFolder(root_ + "/absent/folder", "own").ok());
   EXPECT_FALSE(std::filesystem::exists(root_ + "/absent"));
 
@@ -102,7 +102,7 @@ TEST_F(PrivateFilesTest, TheCheckSaysWhatMakingItPrivateWouldAndChangesNothing) 
   EXPECT_FALSE(CheckPrivateFolder(open + "/theirs", "own").ok());
 }
 
-TEST_F(PrivateFilesTest, AFolderOfAnotherUserIsRefused) {
+TEST_F(PrivateFilesTest, FolderOfOtherUser_IsRefused) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can give a folder to another user";
   const std::string path = Folder("theirs", 0700);
   ASSERT_EQ(chown(path.c_str(), 65534, 65534), 0);
@@ -111,7 +111,7 @@ TEST_F(PrivateFilesTest, AFolderOfAnotherUserIsRefused) {
   EXPECT_THAT(refused.message(), HasSubstr("belongs to user 65534"));
 }
 
-TEST_F(PrivateFilesTest, AFileIsMadePrivateWithItsContent) {
+TEST_F(PrivateFilesTest, MakePrivateFile_KeepsContent) {
   const std::string path = root_ + "/file";
   ASSERT_TRUE(MakePrivateFile(path).ok());
   EXPECT_EQ(ModeOf(path), 0600u);
@@ -123,7 +123,7 @@ TEST_F(PrivateFilesTest, AFileIsMadePrivateWithItsContent) {
   EXPECT_FALSE(MakePrivateFile(root_).ok());
 }
 
-TEST_F(PrivateFilesTest, AReplacedFileIsWholeAndHasItsMode) {
+TEST_F(PrivateFilesTest, ReplaceFile_WritesWholeFileWithMode) {
   const std::string path = root_ + "/file";
   ASSERT_TRUE(ReplaceFile(path, "first").ok());
   EXPECT_EQ(ModeOf(path), 0600u);
@@ -134,7 +134,7 @@ TEST_F(PrivateFilesTest, AReplacedFileIsWholeAndHasItsMode) {
   EXPECT_FALSE(std::filesystem::exists(path + ".new"));
 }
 
-TEST_F(PrivateFilesTest, AFileThatCannotBeReplacedLeavesNothing) {
+TEST_F(PrivateFilesTest, FailedReplaceFile_LeavesNothing) {
   const std::string path = root_ + "/folder/below";
   ASSERT_TRUE(std::filesystem::create_directories(path));
   EXPECT_THAT(ReplaceFile(root_ + "/folder", "text").message(), HasSubstr(root_ + "/folder"));
@@ -142,7 +142,7 @@ TEST_F(PrivateFilesTest, AFileThatCannotBeReplacedLeavesNothing) {
   EXPECT_EQ(ReplaceFile(root_ + "/nowhere/file", "text").code(), absl::StatusCode::kNotFound);
 }
 
-TEST(SpaceReserve, TakesRoomUntilItIsReleased) {
+TEST(SpaceReserve, SpaceReserve_TakesRoomUntilReleased) {
   const std::string path =
       (std::filesystem::path(::testing::TempDir()) / absl::StrCat("reserve-", getpid())).string();
   ReserveSpace(path, 256 << 10);
@@ -155,7 +155,7 @@ TEST(SpaceReserve, TakesRoomUntilItIsReleased) {
   ReleaseSpace(path);
 }
 
-TEST(SpaceReserve, LeavesNothingWhereThereIsNoFolder) {
+TEST(SpaceReserve, SpaceReserveInMissingFolder_LeavesNothing) {
   ReserveSpace("/nowhere/at/all/reserve", 4096);
   EXPECT_FALSE(std::filesystem::exists("/nowhere"));
 }

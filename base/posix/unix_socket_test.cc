@@ -20,7 +20,7 @@ struct SocketPair {
   UniqueFd mine, other;
 };
 
-TEST(CheckPeer, TheOwnUserIsLetIn) {
+TEST(CheckPeer, PeerOfSameUser_IsAccepted) {
   const SocketPair pair;
   EXPECT_EQ(CheckPeer(pair.mine.get(), {}), absl::OkStatus());
 }
