@@ -26,7 +26,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Stub = v1::GlobalStore::Stub;
 
-TEST(Unary, CarriesTheRequestContextAcross) {
+TEST(Unary, UnaryCall_CarriesRequestContext) {
   TestServer server;
   std::optional<RequestContext> seen;
   server.service.bind_key = [&](const RequestContext& context, const v1::BindKeyRequest& request,
@@ -51,7 +51,7 @@ TEST(Unary, CarriesTheRequestContextAcross) {
   EXPECT_LT(absl::AbsDuration(seen->deadline - context.deadline), absl::Seconds(5));
 }
 
-TEST(Unary, ACallerWithoutAContextGetsAFreshTraceAndNoDeadline) {
+TEST(Unary, CallerWithoutContext_GetsNewTraceAndNoDeadline) {
   TestServer server;
   std::optional<RequestContext> seen;
   server.service.bind_key = [&](const RequestContext& context, const v1::BindKeyRequest&,
@@ -71,7 +71,7 @@ TEST(Unary, ACallerWithoutAContextGetsAFreshTraceAndNoDeadline) {
   EXPECT_EQ(seen->deadline, SteadyTime::InfiniteFuture());
 }
 
-TEST(Unary, ErrorsComeBackWithCodeAndMessage) {
+TEST(Unary, ErrorOfHandler_ReturnsWithCodeAndMessage) {
   TestServer server;
   server.service.bind_key = [](auto&&...) { return absl::AbortedError("key k has revision 3, expected 2"); };
   server.Start();
@@ -79,7 +79,7 @@ TEST(Unary, ErrorsComeBackWithCodeAndMessage) {
   EXPECT_EQ(response.status(), absl::AbortedError("key k has revision 3, expected 2"));
 }
 
-TEST(Unary, TextThatIsNotUtf8IsRefusedInSoManyWords) {
+TEST(Unary, RequestTextThatIsNotUtf8_IsRefusedBeforeHandler) {
   TestServer server;
   bool called = false;
   server.service.bind_key = [&](const RequestContext&, const v1::BindKeyRequest&, v1::BindKeyResponse&) {
@@ -96,7 +96,7 @@ TEST(Unary, TextThatIsNotUtf8IsRefusedInSoManyWords) {
   EXPECT_FALSE(called);
 }
 
-TEST(Unary, CancellingTheContextEndsTheCallOnBothSides) {
+TEST(Unary, CancelledContext_EndsCallOnBothSides) {
   absl::Notification started;
   absl::Notification server_saw_it;
   TestServer server;  // its handlers end before what they wait for
@@ -118,7 +118,7 @@ TEST(Unary, CancellingTheContextEndsTheCallOnBothSides) {
   canceller.join();
 }
 
-TEST(Unary, ACallThatAnEndingServerCancelsIsUnavailable) {
+TEST(Unary, CallCancelledByServerShutdown_IsUnavailable) {
   absl::Notification started;
   absl::Notification cancelled;
   TestServer server;
@@ -141,7 +141,7 @@ TEST(Unary, ACallThatAnEndingServerCancelsIsUnavailable) {
   ending.join();
 }
 
-TEST(Unary, TheDeadlineEndsTheCallAndTellsTheServer) {
+TEST(Unary, Deadline_EndsCallAndCancelsHandler) {
   absl::Notification server_saw_it;
   TestServer server;
   server.service.resolve_key = [&](const RequestContext& context, v1::ResolveKeyResponse&,
@@ -158,7 +158,7 @@ TEST(Unary, TheDeadlineEndsTheCallAndTellsTheServer) {
   server_saw_it.WaitForNotification();
 }
 
-TEST(Unary, AnAsynchronousHandlerHoldsNoThreadWhileItWaits) {
+TEST(Unary, WaitingAsynchronousHandler_HoldsNoThread) {
   TestServer server({.max_threads = 1});
   absl::Mutex mutex;
   std::vector<Finisher> waiting;
@@ -187,7 +187,7 @@ TEST(Unary, AnAsynchronousHandlerHoldsNoThreadWhileItWaits) {
   EXPECT_EQ(answered, 5);
 }
 
-TEST(Unary, AHandlerThatDropsItsFinisherDoesNotLeaveTheCallerHanging) {
+TEST(Unary, HandlerDropsItsFinisher_CallerGetsInternalError) {
   TestServer server;
   server.service.resolve_key = [](const RequestContext&, v1::ResolveKeyResponse&, const Finisher&) {};
   server.Start();
@@ -246,7 +246,7 @@ class SlowAcceptor {
   std::thread thread_;
 };
 
-TEST(Unary, AHandshakeMayTakeLongerThanAMoment) {
+TEST(Unary, SlowHandshake_CallStillSucceeds) {
   const std::string folder = absl::StrCat(::testing::TempDir(), "/rpc_proxy.", getpid());
   TestServer server;
   server.service.bind_key = [](auto&&...) { return absl::OkStatus(); };
@@ -262,7 +262,7 @@ TEST(Unary, AHandshakeMayTakeLongerThanAMoment) {
   unlink((folder + ".proxy").c_str());
 }
 
-TEST(ProtocolVersion, ACallerOfAnotherIsRefusedBeforeItsHandlerRuns) {
+TEST(ProtocolVersion, CallerOfOtherProtocolVersion_IsRefusedBeforeHandler) {
   TestServer server;
   bool called = false;
   server.service.bind_key = [&](auto&&...) {
@@ -310,7 +310,7 @@ TEST(ProtocolVersion, ACallerOfAnotherIsRefusedBeforeItsHandlerRuns) {
   EXPECT_FALSE(called);
 }
 
-TEST(ProtocolVersion, AServerOfAnotherIsNotBelieved) {
+TEST(ProtocolVersion, ServerOfOtherProtocolVersion_IsNotTrusted) {
   Executor executor;
   TestGlobalStore service(&executor);
   service.bind_key = [](auto&&...) { return absl::OkStatus(); };
@@ -336,7 +336,7 @@ TEST(ProtocolVersion, AServerOfAnotherIsNotBelieved) {
   EXPECT_TRUE(absl::IsFailedPrecondition(stream)) << stream;
 }
 
-TEST(Retry, UnavailableIsTriedAgainUnderTheSameRequestId) {
+TEST(Retry, Unavailable_IsRetriedUnderSameRequestId) {
   TestServer server;
   std::vector<std::string> ids;
   server.service.bind_key = [&](const RequestContext& context, const v1::BindKeyRequest&,
@@ -350,7 +350,7 @@ TEST(Retry, UnavailableIsTriedAgainUnderTheSameRequestId) {
   EXPECT_THAT(ids, ElementsAre(context.request_id, context.request_id, context.request_id));
 }
 
-TEST(Retry, NothingElseIsTriedAgain) {
+TEST(Retry, OtherErrors_AreNotRetried) {
   for (auto code :
        {absl::StatusCode::kAborted, absl::StatusCode::kInternal, absl::StatusCode::kResourceExhausted}) {
     TestServer server;
@@ -365,14 +365,14 @@ TEST(Retry, NothingElseIsTriedAgain) {
   }
 }
 
-TEST(Retry, EndsWithTheLastErrorWhenItsTimeIsUp) {
+TEST(Retry, RetryTimeIsOver_LastErrorIsReturned) {
   auto stub = v1::GlobalStore::NewStub(MakeChannel("unix:/nonexistent/tensorcast.sock"));
   const CallOptions options{.retry_for = absl::Milliseconds(100)};
   auto response = CallUnary(*stub, &Stub::BindKey, Within(absl::Seconds(60)), {}, options);
   EXPECT_TRUE(absl::IsUnavailable(response.status())) << response.status();
 }
 
-TEST(Retry, TheLastErrorSaysTheFirstToo) {
+TEST(Retry, LastErrorAfterRetries_NamesFirstErrorToo) {
   int tries = 0;
   const absl::Status ended = RetryUnavailable(Within(absl::Seconds(60)), {}, [&](const Attempt&) {
     return ++tries == 1 ? absl::UnavailableError("the server has its limit of connections")
@@ -394,7 +394,7 @@ TEST(Retry, DeadlineAfterRetries_ReportsFirstError) {
   EXPECT_THAT(ended.message(), HasSubstr("the daemon is starting"));
 }
 
-TEST(Retry, AnAnswerIsPassedOnAsItIs) {
+TEST(Retry, AnswerAfterRetry_IsReturnedUnchanged) {
   int tries = 0;
   const absl::Status ended = RetryUnavailable(Within(absl::Seconds(60)), {}, [&](const Attempt&) {
     return ++tries == 1 ? absl::UnavailableError("starting") : absl::NotFoundError("there is no key k");
@@ -402,7 +402,7 @@ TEST(Retry, AnAnswerIsPassedOnAsItIs) {
   EXPECT_EQ(ended, absl::NotFoundError("there is no key k"));
 }
 
-TEST(Server, PicksAPortAndServesOnAUnixSocketToo) {
+TEST(Server, Server_ListensOnPortAndUnixSocket) {
   TestServer server;
   server.service.bind_key = [](auto&&...) { return absl::OkStatus(); };
   const std::string path = absl::StrCat(::testing::TempDir(), "/rpc_test.", getpid(), ".sock");
@@ -416,7 +416,7 @@ TEST(Server, PicksAPortAndServesOnAUnixSocketToo) {
   EXPECT_TRUE(absl::IsAlreadyExists(second.status())) << second.status();
 }
 
-TEST(Server, SaysWhichAddressItCannotHave) {
+TEST(Server, AddressInUse_ErrorNamesIt) {
   TestServer server;
   server.Start();
   auto second = Server::Start({.listen = {server.server->addresses()[0]}});
@@ -426,7 +426,7 @@ TEST(Server, SaysWhichAddressItCannotHave) {
   EXPECT_TRUE(absl::IsInvalidArgument(too_long.status())) << too_long.status();
 }
 
-TEST(Server, AFullExecutorAnswersUnavailable) {
+TEST(Server, FullExecutor_CallIsUnavailable) {
   TestServer server({.max_threads = 1, .max_queued = 1});
   absl::Notification release;
   absl::Notification started;

@@ -118,7 +118,7 @@ class Connections : public ::testing::Test {
   int next_ = kMaxMessageBytes;
 };
 
-TEST_F(Connections, BeyondTheLimitAreRefusedWithAReasonUntilOthersLeave) {
+TEST_F(Connections, ConnectionsBeyondLimit_AreRefusedWithReason) {
   otel::testing::RecordedTelemetry recorded;
   const testing::TempFolder folder;
   Start({.listen = {"unix:" + folder.File("rpc.sock")}, .max_connections = 2});
@@ -163,7 +163,7 @@ TEST_F(Connections, LimitReachedAtAPort_LeavesTheUnixSocketItsOwn) {
   EXPECT_TRUE(Call("unix:" + folder.File("rpc.sock")).ok());
 }
 
-TEST_F(Connections, ForWhichOnlyReservedDescriptorsAreLeftAreRefusedWithAReason) {
+TEST_F(Connections, OnlyReservedDescriptorsLeft_ConnectionsAreRefused) {
   otel::testing::RecordedTelemetry recorded;
   Start({});
   std::vector<UniqueFd> used;
@@ -179,7 +179,7 @@ TEST_F(Connections, ForWhichOnlyReservedDescriptorsAreLeftAreRefusedWithAReason)
 }
 
 // gRPC's own listener never accepted again after this.
-TEST_F(Connections, AreTakenAgainAfterAMomentWithoutDescriptors) {
+TEST_F(Connections, DescriptorsExhausted_ConnectionsAreAcceptedAgainLater) {
   Start({});
   std::vector<UniqueFd> visitors;
   for (int i = 0; i < 20; ++i) visitors.push_back(NewSocket());
@@ -198,7 +198,7 @@ TEST_F(Connections, AreTakenAgainAfterAMomentWithoutDescriptors) {
 
 // The server may be without even the one that it held back: then they wait, and are served later. Those that
 // it takes in the instant when descriptors come back may still be refused; none is forgotten.
-TEST_F(Connections, ThatCannotBeRefusedForWantOfDescriptorsWait) {
+TEST_F(Connections, NoDescriptorEvenToRefuse_ConnectionsWait) {
   otel::testing::RecordedTelemetry recorded;
   Start({});
   std::vector<UniqueFd> visitors;
@@ -215,7 +215,7 @@ TEST_F(Connections, ThatCannotBeRefusedForWantOfDescriptorsWait) {
   EXPECT_TRUE(Call().ok());
 }
 
-TEST_F(Connections, AreCountedWhileTheyAreOpen) {
+TEST_F(Connections, OpenConnections_AreCounted) {
   Start({});
   {
     const UniqueFd one = Knock(), two = Knock(), three = Knock();
@@ -225,7 +225,7 @@ TEST_F(Connections, AreCountedWhileTheyAreOpen) {
 }
 
 // As where the kernel has no cookie for a socket: a pipe has none.
-TEST_F(Connections, ThatEndAreNotCountedWhateverTheKernelSaysOfSockets) {
+TEST_F(Connections, EndedConnectionsWithoutSocketCookie_AreNotCounted) {
   ConnectionTable table(2);
   int ends[2];
   ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
@@ -241,7 +241,7 @@ TEST_F(Connections, ThatEndAreNotCountedWhateverTheKernelSaysOfSockets) {
   EXPECT_EQ(table.Count(), 1);
 }
 
-TEST_F(Connections, ThatAreRefusedAndStayAreClosedAfterAWhileAndManyAtOnce) {
+TEST_F(Connections, RefusedConnectionsThatStay_AreClosed) {
   Start({.max_connections = 0});
   std::vector<UniqueFd> silent;
   for (int i = 0; i < 50; ++i) silent.push_back(Knock());
@@ -251,7 +251,7 @@ TEST_F(Connections, ThatAreRefusedAndStayAreClosedAfterAWhileAndManyAtOnce) {
       [this] { return absl::StrContains(Call().message(), "the server has its limit of 0 connections"); }));
 }
 
-TEST_F(Connections, ComeByEveryKindOfAddress) {
+TEST_F(Connections, EveryKindOfListenAddress_AcceptsConnections) {
   Start({.listen = {"127.0.0.1:0", "localhost:0", "0.0.0.0:0", "[::]:0", "*:0"}});
   for (const std::string& address : server_->addresses()) {
     const std::string port = address.substr(address.rfind(':'));
@@ -260,7 +260,7 @@ TEST_F(Connections, ComeByEveryKindOfAddress) {
   }
 }
 
-TEST_F(Connections, AServerThatServesIsHealthyAndOneThatIsGoneIsNot) {
+TEST_F(Connections, CheckHealth_FailsOnceServerIsGone) {
   Start({});
   const std::string asked = address();
   const absl::Status serves = CheckHealth(asked, absl::Seconds(60));
@@ -269,7 +269,7 @@ TEST_F(Connections, AServerThatServesIsHealthyAndOneThatIsGoneIsNot) {
   EXPECT_TRUE(absl::IsUnavailable(CheckHealth(asked, absl::Seconds(60))));
 }
 
-TEST_F(Connections, ThePortCanBeListenedOnAgainAtOnceButNotTwice) {
+TEST_F(Connections, Port_CanBeReusedAtOnceButNotTwice) {
   Start({});
   const std::string same = address();
   for (int life = 0; life < 3; ++life) {
@@ -289,7 +289,7 @@ TEST_F(Connections, InvalidAddress_IsRefused) {
   }
 }
 
-TEST_F(Connections, AUnixSocketIsItsUsersAloneAndGoesWithItsServer) {
+TEST_F(Connections, UnixSocket_HasMode0600AndGoesWithServer) {
   const std::string path = absl::StrCat(::testing::TempDir(), "/connections_test.", getpid(), ".sock");
   Start({.listen = {"unix:" + path}});
   EXPECT_TRUE(Call().ok());
@@ -314,7 +314,7 @@ TEST_F(Connections, UnixSocketInLockedFolder_IsServed) {
   EXPECT_TRUE(std::filesystem::remove(folder)) << "something is left in it";
 }
 
-TEST_F(Connections, AUnixSocketIsGivenToTheGroupThatMayUseIt) {
+TEST_F(Connections, UnixSocketWithGroup_BelongsToIt) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
   constexpr gid_t kGroup = 12345;
   const std::string path = absl::StrCat(::testing::TempDir(), "/connections_test.", getpid(), ".sock");

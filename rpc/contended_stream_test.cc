@@ -73,7 +73,7 @@ bool OneCall(v1::StoreDaemon::Stub& stub, const RequestContext& context) {
   return status.ok() && sum == expected && odd == kRequests / 2;
 }
 
-TEST(ContendedStreams, SixteenThreadsOfBidirectionalStreamsLoseNothing) {
+TEST(ContendedStreams, SixteenThreadsOfBidiStreams_LoseNothing) {
   TestServer server;
   EchoDaemon daemon(&server.executor);
   server.Start({&daemon});
@@ -92,7 +92,7 @@ TEST(ContendedStreams, SixteenThreadsOfBidirectionalStreamsLoseNothing) {
   server.server.reset();  // the daemon's calls end before it does
 }
 
-TEST(ContendedStreams, CancellingAtAnyMomentLeavesNothingHanging) {
+TEST(ContendedStreams, CancelledBidiStream_DoesNotHang) {
   TestServer server;
   EchoDaemon daemon(&server.executor);
   server.Start({&daemon});

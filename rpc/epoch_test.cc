@@ -20,7 +20,7 @@ using Stub = v1::GlobalStore::Stub;
 
 constexpr CallOptions Once(EpochFence* fence) { return {.retry_for = absl::ZeroDuration(), .fence = fence}; }
 
-TEST(Epoch, IsReadAsItIsWritten) {
+TEST(Epoch, Epoch_RoundTripsAndOtherTextIsRefused) {
   const Epoch epoch{.cluster = 0xabc, .number = 12};
   EXPECT_EQ(epoch.ToText(), "0000000000000abc-12");
   EXPECT_EQ(ParseEpoch(epoch.ToText()), epoch);
@@ -47,7 +47,7 @@ class Fence : public ::testing::Test {
   EpochFence fence_;
 };
 
-TEST_F(Fence, AnEarlierLeaderIsNotBelieved) {
+TEST_F(Fence, AnswerOfEarlierEpoch_IsUnavailable) {
   EXPECT_TRUE(Call({.cluster = 1, .number = 3}).ok());
   EXPECT_TRUE(Call({.cluster = 1, .number = 3}).ok());
   EXPECT_TRUE(Call({.cluster = 1, .number = 5}).ok());
@@ -57,20 +57,20 @@ TEST_F(Fence, AnEarlierLeaderIsNotBelieved) {
   EXPECT_TRUE(Call({.cluster = 1, .number = 5}).ok());
 }
 
-TEST_F(Fence, NorAreItsErrors) {
+TEST_F(Fence, ErrorOfEarlierEpoch_IsUnavailable) {
   EXPECT_TRUE(absl::IsNotFound(Call({.cluster = 1, .number = 5}, absl::NotFoundError("none")).status()));
   const absl::Status late = Call({.cluster = 1, .number = 4}, absl::NotFoundError("none")).status();
   EXPECT_TRUE(absl::IsUnavailable(late)) << late;
 }
 
-TEST_F(Fence, AnotherClusterBeginsAnew) {
+TEST_F(Fence, EpochOfOtherCluster_IsAccepted) {
   EXPECT_TRUE(Call({.cluster = 1, .number = 5}).ok());
   EXPECT_TRUE(Call({.cluster = 2, .number = 1}).ok());
   EXPECT_TRUE(Call({}).ok()) << "one that says none is none of several";
   EXPECT_TRUE(Call({.cluster = 2, .number = 1}).ok());
 }
 
-TEST(Admission, OneThatEndsWhileACallRunsIsTheAnswer) {
+TEST(Admission, AdmissionEndsDuringCall_CallIsUnavailable) {
   std::atomic<bool> leads{true};
   Executor executor;
   TestGlobalStore service(&executor);

@@ -14,7 +14,7 @@
 namespace tensorcast::rpc {
 namespace {
 
-TEST(Executor, GrowsUntilEveryBlockedTaskHasAThread) {
+TEST(Executor, BlockedTasks_EachGetThread) {
   Executor executor({.max_threads = 8});
   auto* barrier = new absl::Barrier(8);  // passes only when eight tasks run at a time
   absl::BlockingCounter done(8);
@@ -30,7 +30,7 @@ TEST(Executor, GrowsUntilEveryBlockedTaskHasAThread) {
   EXPECT_EQ(executor.threads(), 8);
 }
 
-TEST(Executor, NeverPassesItsBoundAndStillRunsEverything) {
+TEST(Executor, ManyTasks_AllRunWithinMaxThreads) {
   std::atomic<int> running{0};
   std::atomic<int> max_seen{0};
   std::atomic<int> ran{0};
@@ -53,7 +53,7 @@ TEST(Executor, NeverPassesItsBoundAndStillRunsEverything) {
   EXPECT_LE(max_seen, 3);
 }
 
-TEST(Executor, RefusesWithUnavailableWhenTooManyWait) {
+TEST(Executor, FullQueue_RefusesTaskWithUnavailable) {
   absl::Notification release;
   absl::Notification started;
   Executor executor({.max_threads = 1, .max_queued = 2});
@@ -72,7 +72,7 @@ TEST(Executor, RefusesWithUnavailableWhenTooManyWait) {
   release.Notify();
 }
 
-TEST(Executor, ThreadsLeaveWhenIdleAndComeBackWhenNeeded) {
+TEST(Executor, IdleThreads_EndAndAreStartedAgain) {
   Executor executor({.max_threads = 2, .idle_timeout = absl::Milliseconds(1)});
   for (int round = 0; round < 3; ++round) {
     absl::Notification ran;
@@ -82,7 +82,7 @@ TEST(Executor, ThreadsLeaveWhenIdleAndComeBackWhenNeeded) {
   }
 }
 
-TEST(Executor, DestructorRunsWhatIsQueued) {
+TEST(Executor, DestroyedExecutor_RunsQueuedTasks) {
   std::atomic<int> ran{0};
   {
     Executor executor({.max_threads = 1});
@@ -91,7 +91,7 @@ TEST(Executor, DestructorRunsWhatIsQueued) {
   EXPECT_EQ(ran, 50);
 }
 
-TEST(Executor, ATasksCapturesGoAwayWhenItHasRun) {
+TEST(Executor, FinishedTask_ReleasesItsCaptures) {
   Executor executor;
   auto token = std::make_shared<int>(1);
   std::weak_ptr<int> watch = token;

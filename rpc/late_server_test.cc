@@ -59,7 +59,7 @@ class OtherProcess {
   UniqueFd tell_;
 };
 
-TEST(LateServer, IsFoundByACallerThatSleepsBetweenItsTries) {
+TEST(LateServer, ServerStartedBetweenRetries_IsReached) {
   // gRPC's own look at connections without a waiting call would find it, too, after a while.
   ASSERT_EQ(setenv("GRPC_CLIENT_CHANNEL_BACKUP_POLL_INTERVAL_MS", "0", 1), 0);
   const testing::TempFolder folder;

@@ -46,7 +46,7 @@ class ObservedCalls : public ::testing::Test {
   RecordedTelemetry recorded_;
 };
 
-TEST_F(ObservedCalls, ACallIsAClientSpanAndBelowItAServerSpanOfOneTrace) {
+TEST_F(ObservedCalls, Call_IsClientSpanWithServerSpanBelow) {
   RequestContext seen;
   server_.service.bind_key = [&](const RequestContext& context, auto&&...) {
     seen = context;
@@ -78,7 +78,7 @@ TEST_F(ObservedCalls, ACallIsAClientSpanAndBelowItAServerSpanOfOneTrace) {
 
 // OpenTelemetry's conventions: a client's span is an error whatever the code, a server's only when it is the
 // server that failed.
-TEST_F(ObservedCalls, AnErrorMarksTheServersSpanOnlyWhenTheServerFailed) {
+TEST_F(ObservedCalls, Error_MarksServerSpanOnlyForServerFaults) {
   const std::pair<absl::Status, bool> cases[] = {
       {absl::NotFoundError("no such key"), false},   {absl::AbortedError("revision 3, expected 2"), false},
       {absl::ResourceExhaustedError("full"), false}, {absl::DataLossError("wrong bytes"), true},
@@ -104,7 +104,7 @@ TEST_F(ObservedCalls, AnErrorMarksTheServersSpanOnlyWhenTheServerFailed) {
   }
 }
 
-TEST_F(ObservedCalls, AServersSpanCarriesTheIdsThatItsRequestNames) {
+TEST_F(ObservedCalls, ServerSpan_CarriesIdsOfRequest) {
   server_.service.bind_key = [](auto&&...) { return absl::OkStatus(); };
   server_.Start();
   v1::BindKeyRequest request;
@@ -116,7 +116,7 @@ TEST_F(ObservedCalls, AServersSpanCarriesTheIdsThatItsRequestNames) {
   EXPECT_EQ(span.attribute(attr::kArtifactId), "tc1:a");
 }
 
-TEST_F(ObservedCalls, TheIdsOfARequestAreFoundOneLevelDownToo) {
+TEST_F(ObservedCalls, RequestAttributes_AreFoundInNestedMessages) {
   v1::RequestReplicaTransportRequest request;
   request.mutable_node()->set_node_id("n");
   request.set_artifact_id("tc1:a");
@@ -142,7 +142,7 @@ TEST_F(ObservedCalls, TheIdsOfARequestAreFoundOneLevelDownToo) {
   EXPECT_EQ(other.attribute(attr::kLocation), "cpu");
 }
 
-TEST_F(ObservedCalls, TheSpansOfAClientCarryItsSession) {
+TEST_F(ObservedCalls, SpansOfClient_CarrySessionId) {
   server_.service.bind_key = [](auto&&...) { return absl::OkStatus(); };
   server_.Start();
   const auto stub =
@@ -204,7 +204,7 @@ TEST_F(ObservedCalls, CallerGivesUpBeforeItsRequest_LogsNoInvalidText) {
   EXPECT_THAT(lines.With("UTF-8"), IsEmpty());
 }
 
-TEST_F(ObservedCalls, ACallThatFailsIsOneLineInTheLogWithItsTrace) {
+TEST_F(ObservedCalls, FailedCall_IsOneLogLineWithTrace) {
   server_.service.bind_key = [](auto&&...) { return absl::NotFoundError("no artifact \"a\nb\""); };
   server_.Start();
   const LoggedLines logged;
@@ -218,7 +218,7 @@ TEST_F(ObservedCalls, ACallThatFailsIsOneLineInTheLogWithItsTrace) {
       << "a caller's text makes no lines of its own";
 }
 
-TEST_F(ObservedCalls, AFloodOfFailuresIsCutAndTheRestCounted) {
+TEST_F(ObservedCalls, ManyFailedCalls_LogIsLimited) {
   const LoggedLines logged;
   for (int i = 0; i < 500; ++i) LogFailedCall("Test/Flood", Soon(), absl::NotFoundError("nothing"));
   const size_t lines = logged.With("Test/Flood failed").size();
@@ -226,14 +226,14 @@ TEST_F(ObservedCalls, AFloodOfFailuresIsCutAndTheRestCounted) {
   EXPECT_LT(lines, 500);
 }
 
-TEST_F(ObservedCalls, AFloodOfWhatCallersAskForInVainHidesNoFaultOfTheServer) {
+TEST_F(ObservedCalls, ManyCallerErrors_DoNotHideServerFault) {
   const LoggedLines logged;
   for (int i = 0; i < 500; ++i) LogFailedCall("Test/Asked", Soon(), absl::NotFoundError("nothing"));
   LogFailedCall("Test/Fault", Soon(), absl::InternalError("broken"));
   EXPECT_THAT(logged.With("Test/Fault failed: INTERNAL: broken"), SizeIs(1));
 }
 
-TEST_F(ObservedCalls, AnErrorIsCountedByItsCodeOnBothEnds) {
+TEST_F(ObservedCalls, Error_IsCountedByCodeOnBothSides) {
   server_.service.bind_key = [](auto&&...) { return absl::AbortedError("revision 3, expected 2"); };
   server_.Start();
   ASSERT_FALSE(CallUnary(*server_.stub, &Stub::BindKey, Soon(), {}).ok());
@@ -244,7 +244,7 @@ TEST_F(ObservedCalls, AnErrorIsCountedByItsCodeOnBothEnds) {
   }
 }
 
-TEST_F(ObservedCalls, MetricsCountCallsTheirTimeAndThoseUnderWay) {
+TEST_F(ObservedCalls, RpcMetrics_CountCallsDurationAndInFlight) {
   absl::Notification started;
   absl::Notification release;
   server_.service.bind_key = [&](auto&&...) {
@@ -272,7 +272,7 @@ TEST_F(ObservedCalls, MetricsCountCallsTheirTimeAndThoseUnderWay) {
   EXPECT_EQ(recorded_.Count(metrics::kRpcDurationSeconds.id(), {"server", method}), 1);
 }
 
-TEST_F(ObservedCalls, EachAttemptIsASpanOfTheSameTraceAndLaterOnesSayWhy) {
+TEST_F(ObservedCalls, EachAttempt_IsSpanAndRetriesNameReason) {
   std::atomic<int> calls = 0;
   server_.service.bind_key = [&](auto&&...) {
     return ++calls < 3 ? absl::UnavailableError("starting") : absl::OkStatus();
@@ -308,7 +308,7 @@ TEST_F(ObservedCalls, EachAttemptIsASpanOfTheSameTraceAndLaterOnesSayWhy) {
   EXPECT_EQ(last.parent.span_id, clients[2].context.span_id);
 }
 
-TEST_F(ObservedCalls, NoteRetryTellsTheSpanOfALargerWork) {
+TEST_F(ObservedCalls, NoteRetry_AddsEventToSpan) {
   {
     otel::Span span("Client/Get");
     NoteRetry(span, {});
@@ -320,7 +320,7 @@ TEST_F(ObservedCalls, NoteRetryTellsTheSpanOfALargerWork) {
   EXPECT_EQ(span.events[0].attributes.at("exception.message"), "restarting");
 }
 
-TEST_F(ObservedCalls, AStreamIsOneSpanToItsEnd) {
+TEST_F(ObservedCalls, Stream_IsOneSpan) {
   server_.service.describe = [](const RequestContext&, StreamWriter<v1::DescribeArtifactResponse>& writer) {
     for (int i = 0; i < 20; ++i) {
       if (absl::Status status = writer.Write({}); !status.ok()) return status;
@@ -337,7 +337,7 @@ TEST_F(ObservedCalls, AStreamIsOneSpanToItsEnd) {
   EXPECT_THAT(recorded_.AwaitSpans("GlobalStore/DescribeArtifact", 2), SizeIs(2));
 }
 
-TEST_F(ObservedCalls, ACallThatItsClientCancelsEndsAsCancelledOnBothSides) {
+TEST_F(ObservedCalls, CallCancelledByClient_SpansOnBothSidesSayCancelled) {
   absl::Notification server_saw_it;
   const RequestContext context = Soon();
   server_.service.bind_key = [&](const RequestContext& call, auto&&...) {
@@ -354,7 +354,7 @@ TEST_F(ObservedCalls, ACallThatItsClientCancelsEndsAsCancelledOnBothSides) {
   EXPECT_EQ(served.error, "") << "which is not a fault of the server";
 }
 
-TEST_F(ObservedCalls, ACallerWithoutTracingIsContinuedWhereItSentATraceAndElseBeginsOne) {
+TEST_F(ObservedCalls, CallerWithoutTracing_TraceIsContinuedOrBegun) {
   server_.service.bind_key = [](auto&&...) { return absl::OkStatus(); };
   server_.Start();
   v1::BindKeyResponse response;

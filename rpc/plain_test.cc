@@ -25,14 +25,14 @@ namespace {
 
 using testing::ElementsAre;
 
-TEST(StatusMapping, EveryCodeSurvivesTheRoundTrip) {
+TEST(StatusMapping, StatusCodes_RoundTrip) {
   for (int code = 0; code <= 16; ++code) {
     const absl::Status status(static_cast<absl::StatusCode>(code), "why");
     EXPECT_EQ(FromGrpcStatus(ToGrpcStatus(status)), status);
   }
 }
 
-TEST(StatusMapping, PayloadsTravelAsTheDetailsOfAStatus) {
+TEST(StatusMapping, StatusPayloads_TravelAsDetails) {
   absl::Status status = absl::AbortedError("old incarnation");
   status.SetPayload("tensorcast/binary", absl::Cord(std::string("\0binary", 7)));
   status.SetPayload("elsewhere", absl::Cord("x"));
@@ -46,18 +46,18 @@ TEST(StatusMapping, PayloadsTravelAsTheDetailsOfAStatus) {
   EXPECT_EQ(details.details_size(), 2);
 }
 
-TEST(StatusMapping, AnErrorWithoutPayloadsHasNoDetails) {
+TEST(StatusMapping, StatusWithoutPayloads_HasNoDetails) {
   EXPECT_EQ(ToGrpcStatus(absl::AbortedError("old incarnation")).error_details(), "");
 }
 
-TEST(StatusMapping, InvalidDetails_AreLeftOut) {
+TEST(StatusMapping, InvalidStatusDetails_AreLeftOut) {
   const absl::Status back = FromGrpcStatus({grpc::StatusCode::ABORTED, "why", "\xff\xff rubbish"});
   EXPECT_EQ(back, absl::AbortedError("why"));
 }
 
 // gRPC takes 8 KiB of trailers, of which the message has up to three times its bytes, the details four
 // thirds.
-TEST(StatusMapping, PayloadsDoNotMakeTheTrailersTooLarge) {
+TEST(StatusMapping, PayloadsTooLargeForTrailers_AreLeftOut) {
   absl::Status status = absl::InternalError(std::string(100000, '\xc3'));
   status.SetPayload("x", absl::Cord(std::string(kMaxDetailsBytes - 1, 'x')));
   const grpc::Status sent = ToGrpcStatus(status);
@@ -67,7 +67,7 @@ TEST(StatusMapping, PayloadsDoNotMakeTheTrailersTooLarge) {
   EXPECT_EQ(ToGrpcStatus(status).error_details(), "");
 }
 
-TEST(StatusMapping, WhatIsNotToBeRetriedStaysSoOnItsWay) {
+TEST(StatusMapping, WithoutRetry_SurvivesTheRoundTrip) {
   const absl::Status status = WithoutRetry(absl::UnavailableError("away for long"));
   EXPECT_FALSE(IsWorthRetrying(status));
   const absl::Status back = FromGrpcStatus(ToGrpcStatus(status));
@@ -78,18 +78,18 @@ TEST(StatusMapping, WhatIsNotToBeRetriedStaysSoOnItsWay) {
   EXPECT_TRUE(WithoutRetry(absl::OkStatus()).ok());
 }
 
-TEST(StatusMapping, UnknownCodesBecomeUnknown) {
+TEST(StatusMapping, UnknownGrpcCode_BecomesUnknown) {
   EXPECT_EQ(FromGrpcStatus(grpc::Status(grpc::StatusCode::DO_NOT_USE, "odd")).code(),
             absl::StatusCode::kUnknown);
 }
 
-TEST(StatusMapping, LongMessagesAreCutToWhatTrailersHold) {
+TEST(StatusMapping, LongErrorMessage_IsCut) {
   const absl::Status back = FromGrpcStatus(ToGrpcStatus(absl::InternalError(std::string(100000, 'x'))));
   EXPECT_EQ(back.message().size(), kMaxErrorMessageBytes);
   EXPECT_TRUE(absl::EndsWith(back.message(), "[cut]"));
 }
 
-TEST(Pieces, JoinToTheSameBytes) {
+TEST(Pieces, Pieces_JoinToTheSameBytes) {
   for (size_t size : {0, 1, 9, 10, 11, 20, 25}) {
     std::string bytes;
     for (size_t i = 0; i < size; ++i) bytes.push_back(static_cast<char>('a' + i));
@@ -102,13 +102,13 @@ TEST(Pieces, JoinToTheSameBytes) {
   }
 }
 
-TEST(Pieces, AnEmptyStringIsOnePieceAndABoundaryMakesNoEmptyOne) {
+TEST(Pieces, PieceCount_IsOneForEmptyAndForFullPiece) {
   EXPECT_EQ(PieceCount(0), 1u);
   EXPECT_EQ(PieceCount(kPieceBytes), 1u);
   EXPECT_EQ(PieceCount(kPieceBytes + 1), 2u);
 }
 
-TEST(Pieces, TheJoinerRefusesToGrowPastItsBound) {
+TEST(Pieces, PieceJoiner_RefusesBytesBeyondItsMax) {
   PieceJoiner joiner(10);
   ASSERT_TRUE(joiner.Add("12345").ok());
   EXPECT_TRUE(absl::IsResourceExhausted(joiner.Add("678901")));
@@ -116,7 +116,7 @@ TEST(Pieces, TheJoinerRefusesToGrowPastItsBound) {
   EXPECT_TRUE(joiner.Add("67890").ok());
 }
 
-TEST(Backoff, GrowsToItsMaximumWithJitterBelowTheStep) {
+TEST(Backoff, Backoff_GrowsToMaxWithJitter) {
   Backoff backoff({.initial = absl::Milliseconds(10), .max = absl::Milliseconds(40)});
   for (int step_ms : {10, 20, 40, 40, 40}) {
     const absl::Duration wait = backoff.Next();
@@ -127,20 +127,20 @@ TEST(Backoff, GrowsToItsMaximumWithJitterBelowTheStep) {
   EXPECT_LE(backoff.Next(), absl::Milliseconds(10));
 }
 
-TEST(SleepFor, EndsWithCancelledAsSoonAsTheContextIsCancelled) {
+TEST(SleepFor, SleepForWithCancelledContext_EndsAtOnce) {
   RequestContext context;
   std::thread canceller([&] { context.cancellation.Cancel(); });
   EXPECT_TRUE(absl::IsCancelled(SleepFor(context, absl::Hours(1), "test")));
   canceller.join();
 }
 
-TEST(SleepFor, DoesNotWaitForADeadlineThatComesFirst) {
+TEST(SleepFor, SleepForBeyondDeadline_FailsWithoutWaiting) {
   RequestContext context;
   context.deadline = SteadyNow() + absl::Minutes(1);
   EXPECT_TRUE(absl::IsDeadlineExceeded(SleepFor(context, absl::Hours(1), "test")));
 }
 
-TEST(Finisher, OnlyTheFirstFinishCounts) {
+TEST(Finisher, SeveralFinishes_OnlyFirstCounts) {
   std::vector<absl::Status> finished;
   {
     Finisher finisher([&](absl::Status status) { finished.push_back(std::move(status)); });
@@ -151,7 +151,7 @@ TEST(Finisher, OnlyTheFirstFinishCounts) {
   EXPECT_THAT(finished, ElementsAre(absl::NotFoundError("first")));
 }
 
-TEST(Finisher, ACallThatIsDroppedEndsWithInternal) {
+TEST(Finisher, DroppedFinisher_EndsCallWithInternal) {
   absl::Status finished;
   {
     Finisher finisher([&](absl::Status status) { finished = std::move(status); });
@@ -169,7 +169,7 @@ class FakeSink : public StreamSink<int> {
   std::vector<absl::Status> finished;
 };
 
-TEST(StreamWriter, SendsOneAtATimeInOrderAndFinishesLast) {
+TEST(StreamWriter, StreamWriter_SendsInOrderAndFinishesLast) {
   FakeSink sink;
   StreamWriter<int> writer(&sink, RequestContext());
   ASSERT_TRUE(writer.Write(1).ok());
@@ -183,7 +183,7 @@ TEST(StreamWriter, SendsOneAtATimeInOrderAndFinishesLast) {
   EXPECT_THAT(sink.finished, ElementsAre(absl::OkStatus()));
 }
 
-TEST(StreamWriter, ASlowClientMissesIntermediateNewsButNeverTheLatest) {
+TEST(StreamWriter, SlowClient_MissesIntermediateButNotLatestMessage) {
   FakeSink sink;
   StreamWriter<int> writer(&sink, RequestContext());
   for (int i = 1; i <= 1000; ++i) writer.WriteLatest(i);  // the client takes none: never blocks
@@ -193,7 +193,7 @@ TEST(StreamWriter, ASlowClientMissesIntermediateNewsButNeverTheLatest) {
   EXPECT_THAT(sink.written, ElementsAre(1, 1000, -1));
 }
 
-TEST(StreamWriter, NewsOfDifferentSlotsDoNotReplaceEachOther) {
+TEST(StreamWriter, WriteLatest_ReplacesOnlyWithinItsSlot) {
   FakeSink sink;
   StreamWriter<int> writer(&sink, RequestContext());
   writer.WriteLatest(1, "a");  // in flight at once
@@ -204,7 +204,7 @@ TEST(StreamWriter, NewsOfDifferentSlotsDoNotReplaceEachOther) {
   EXPECT_THAT(sink.written, ElementsAre(1, 3, 10));
 }
 
-TEST(StreamWriter, AMandatoryWriteWaitsForRoom) {
+TEST(StreamWriter, WriteToFullStream_WaitsForRoom) {
   FakeSink sink;
   StreamWriter<int> writer(&sink, RequestContext());
   for (int i = 0; i <= StreamWriter<int>::kMaxWaiting; ++i) ASSERT_TRUE(writer.Write(i).ok());
@@ -219,7 +219,7 @@ TEST(StreamWriter, AMandatoryWriteWaitsForRoom) {
   blocked.join();
 }
 
-TEST(StreamWriter, TheRestIsMadeAsTheClientTakesItAndTheEndComesAfterIt) {
+TEST(StreamWriter, WriteRest_ProducesOnDemandBeforeFinish) {
   FakeSink sink;
   StreamWriter<int> writer(&sink, RequestContext());
   ASSERT_TRUE(writer.Write(0).ok());
@@ -239,7 +239,7 @@ TEST(StreamWriter, TheRestIsMadeAsTheClientTakesItAndTheEndComesAfterIt) {
   EXPECT_EQ(kept.use_count(), 1) << "what the rest is made of is still held";
 }
 
-TEST(StreamWriter, TheRestIsLetGoWhenTheClientIsGone) {
+TEST(StreamWriter, ClientGone_WriteRestReleasesItsSource) {
   FakeSink sink;
   StreamWriter<int> writer(&sink, RequestContext());
   auto kept = std::make_shared<int>(0);
@@ -252,7 +252,7 @@ TEST(StreamWriter, TheRestIsLetGoWhenTheClientIsGone) {
   EXPECT_EQ(sink.finished.size(), 1u);
 }
 
-TEST(StreamWriter, AMandatoryWriteGivesUpAtTheDeadline) {
+TEST(StreamWriter, WriteToFullStream_EndsAtDeadline) {
   FakeSink sink;
   RequestContext context;
   context.deadline = SteadyNow() + absl::Milliseconds(20);
@@ -261,7 +261,7 @@ TEST(StreamWriter, AMandatoryWriteGivesUpAtTheDeadline) {
   EXPECT_TRUE(absl::IsDeadlineExceeded(writer.Write(99)));
 }
 
-TEST(StreamWriter, ABrokenStreamReleasesABlockedWriterAndStillFinishesOnce) {
+TEST(StreamWriter, ClosedStream_ReleasesBlockedWriterAndFinishesOnce) {
   FakeSink sink;
   StreamWriter<int> writer(&sink, RequestContext());
   for (int i = 0; i <= StreamWriter<int>::kMaxWaiting; ++i) ASSERT_TRUE(writer.Write(i).ok());

@@ -44,7 +44,7 @@ std::set<std::string> CallsOf(const google::protobuf::FileDescriptor& file) {
   return calls;
 }
 
-TEST(Roles, EveryCallOfEveryServiceHasOneRowAndNoOtherHas) {
+TEST(Roles, CallTable_HasExactlyOneRowPerCall) {
   std::set<std::string> calls = CallsOf(*v1::RegisterNodeRequest::descriptor()->file());
   calls.merge(CallsOf(*v1::OpenPullRequest::descriptor()->file()));
   calls.merge(CallsOf(*v1::ProveRequest::descriptor()->file()));
@@ -145,7 +145,7 @@ TEST_F(SecuredCalls, CallerWithRole_IsServedAndKnownByName) {
   EXPECT_EQ(service_.caller().asking, authority_.Uri("client/trainer"));
 }
 
-TEST_F(SecuredCalls, AnotherRoleIsRefusedBeforeTheHandlerAndToldWhichIsWanted) {
+TEST_F(SecuredCalls, CallerOfOtherRole_IsRefusedAndToldRequiredRole) {
   StartStore();
   const auto stub = StubAs(Own("client/trainer"));
   const absl::Status refused = Delete(*stub);
@@ -157,7 +157,7 @@ TEST_F(SecuredCalls, AnotherRoleIsRefusedBeforeTheHandlerAndToldWhichIsWanted) {
   EXPECT_TRUE(Delete(*StubAs(Own("operator/ada"))).ok());
 }
 
-TEST_F(SecuredCalls, ANodeForwardsWhatAClientMayAndNeverWhatAnOperatorMay) {
+TEST_F(SecuredCalls, NodeOnBehalfOfOthers_MayOnlyMakeClientCalls) {
   StartStore();
   const auto stub = StubAs(Own("node/a"));
   EXPECT_EQ(Bind(*stub).code(), absl::StatusCode::kPermissionDenied);
@@ -171,7 +171,7 @@ TEST_F(SecuredCalls, ANodeForwardsWhatAClientMayAndNeverWhatAnOperatorMay) {
   }
 }
 
-TEST_F(SecuredCalls, OnlyNodesCallOnBehalfOfOthersAndOnlyOfClientsAndOperatorsOfOurs) {
+TEST_F(SecuredCalls, OnBehalfOf_IsAllowedToNodesForOurClientsOnly) {
   StartStore();
   const auto node = StubAs(Own("node/a"));
   for (const std::string& asking :
@@ -200,7 +200,7 @@ TEST_F(SecuredCalls, CallerWithoutOurCertificate_IsRefused) {
   EXPECT_TRUE(Bind(*StubAs(Own("operator"))).ok());
 }
 
-TEST_F(SecuredCalls, AServerOfAnotherRoleGetsNoCall) {
+TEST_F(SecuredCalls, ServerOfOtherRole_GetsNoCall) {
   Start({.listen = {"127.0.0.1:0"}, .credentials = Own("node/a")});
   const absl::Status refused = Bind(*StubAs(Own("operator"), Only(Role::kGlobalStore)));
   EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
@@ -208,7 +208,7 @@ TEST_F(SecuredCalls, AServerOfAnotherRoleGetsNoCall) {
   EXPECT_TRUE(Bind(*StubAs(Own("operator"), Only(Role::kNode))).ok());
 }
 
-TEST_F(SecuredCalls, AServerOfAnotherNameGetsNoCall) {
+TEST_F(SecuredCalls, ServerOfOtherName_GetsNoCall) {
   Start({.listen = {"127.0.0.1:0"}, .credentials = Own("node/a")});
   const auto stub_of = [&](const std::string& name) {
     return v1::GlobalStore::NewStub(
@@ -220,7 +220,7 @@ TEST_F(SecuredCalls, AServerOfAnotherNameGetsNoCall) {
   EXPECT_TRUE(Bind(*stub_of("a")).ok());
 }
 
-TEST_F(SecuredCalls, ADeniedNameIsRefusedOnAConnectionThatIsOpenAndItsStreamsEnd) {
+TEST_F(SecuredCalls, NameDeniedLater_CallsAreRefusedAndStreamsEnd) {
   StartStore();
   const auto stub = StubAs(Own("client/b"));
   ASSERT_TRUE(Bind(*stub).ok());
@@ -235,7 +235,7 @@ TEST_F(SecuredCalls, ADeniedNameIsRefusedOnAConnectionThatIsOpenAndItsStreamsEnd
   EXPECT_TRUE(Bind(*StubAs(Own("client/c"))).ok());
 }
 
-TEST_F(SecuredCalls, NewCertificatesAreTakenWhileCallsRunOn) {
+TEST_F(SecuredCalls, ReplacedCertificate_IsUsedWhileCallsContinue) {
   StartStore();
   const auto own = Own("client/b");
   const auto stub = StubAs(own);
@@ -259,7 +259,7 @@ TEST_F(SecuredCalls, NewCertificatesAreTakenWhileCallsRunOn) {
   EXPECT_EQ(watch->Finish().error_code(), grpc::StatusCode::CANCELLED);
 }
 
-TEST_F(SecuredCalls, ASocketOfThisHostHasTheRolesThatItWasGiven) {
+TEST_F(SecuredCalls, UnixSocket_HasConfiguredRoles) {
   const TempFolder folder;
   Start({.listen = {"unix:" + folder.File("client.sock")}, .unix_roles = Only(Role::kClient)});
   const auto stub = StubAs(nullptr);
@@ -271,7 +271,7 @@ TEST_F(SecuredCalls, ASocketOfThisHostHasTheRolesThatItWasGiven) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("requires the role operator"));
 }
 
-TEST_F(SecuredCalls, ASocketOfThisHostBesideATlsPortStaysInClearAndIsAnOperators) {
+TEST_F(SecuredCalls, UnixSocketBesideTlsPort_IsClearWithOperatorRole) {
   const TempFolder folder;
   Start({.listen = {"unix:" + folder.File("daemon.sock"), "127.0.0.1:0"}, .credentials = Own("node/a")});
   EXPECT_TRUE(Delete(*StubAs(Own("client/b"))).ok());  // with any certificate: this is not TLS

@@ -21,7 +21,7 @@ namespace {
 using ::testing::HasSubstr;
 using Stub = v1::GlobalStore::Stub;
 
-TEST(ClientStream, EveryMessageArrivesInOrderBeforeTheHandlerRuns) {
+TEST(ClientStream, ClientStream_DeliversAllMessagesBeforeHandler) {
   TestServer server;
   std::vector<uint64_t> got;
   server.service.on_inventory_message = [&](v1::ReconcileInventoryRequest&& request) {
@@ -44,7 +44,7 @@ TEST(ClientStream, EveryMessageArrivesInOrderBeforeTheHandlerRuns) {
   for (size_t i = 0; i < got.size(); ++i) EXPECT_EQ(got[i], i);
 }
 
-TEST(ClientStream, AMessageThatIsRefusedEndsTheCallWithTheReason) {
+TEST(ClientStream, RefusedMessage_EndsCallWithReason) {
   TestServer server;
   server.service.on_inventory_message = [](v1::ReconcileInventoryRequest&& request) {
     return request.sequence() < 3 ? absl::OkStatus() : absl::InvalidArgumentError("message 3 is bad");
@@ -63,7 +63,7 @@ TEST(ClientStream, AMessageThatIsRefusedEndsTheCallWithTheReason) {
   EXPECT_EQ(response.status(), absl::InvalidArgumentError("message 3 is bad"));
 }
 
-TEST(ClientStream, TooManyMessagesOrBytesAreRefused) {
+TEST(ClientStream, TooManyMessagesOrBytes_AreRefused) {
   for (const StreamBounds bounds : {StreamBounds{.max_messages = 4}, StreamBounds{.max_bytes = 3000}}) {
     TestServer server;
     server.service.inventory_bounds = bounds;
@@ -80,7 +80,7 @@ TEST(ClientStream, TooManyMessagesOrBytesAreRefused) {
   }
 }
 
-TEST(ClientStream, AllStreamsTogetherAreBoundedUntilTheyEnd) {
+TEST(ClientStream, BytesOfAllStreams_AreLimitedTogether) {
   TestServer server;
   server.service.inventory_bounds = {.max_bytes_together = 3000};
   absl::Notification arrived;
@@ -122,7 +122,7 @@ TEST(ClientStream, AllStreamsTogetherAreBoundedUntilTheyEnd) {
   EXPECT_TRUE(served.ok()) << served;
 }
 
-TEST(ClientStream, AStreamThatIsCutOffNeverReachesTheHandler) {
+TEST(ClientStream, CancelledClientStream_NeverReachesHandler) {
   TestServer server;
   absl::Notification first_message;
   std::atomic<bool> handled{false};
@@ -148,7 +148,7 @@ TEST(ClientStream, AStreamThatIsCutOffNeverReachesTheHandler) {
   EXPECT_FALSE(handled);
 }
 
-TEST(ClientStream, AHalfClosedStreamWithFewerMessagesThanAnnouncedIsRefused) {
+TEST(ClientStream, FewerMessagesThanAnnounced_AreRefused) {
   TestServer server;
   server.service.on_inventory_message = [](auto&&) { return absl::OkStatus(); };
   server.service.on_inventory_end = [](auto&&...) {
@@ -167,7 +167,7 @@ TEST(ClientStream, AHalfClosedStreamWithFewerMessagesThanAnnouncedIsRefused) {
   EXPECT_THAT(status.message(), HasSubstr("after 1 of 3 messages"));
 }
 
-TEST(ServerStream, DeliversEveryMandatoryMessageThenTheStatus) {
+TEST(ServerStream, ServerStream_DeliversEveryMessageThenStatus) {
   TestServer server;
   server.service.describe = [](const RequestContext&, StreamWriter<v1::DescribeArtifactResponse>& writer) {
     for (int i = 0; i < 50; ++i) {
@@ -188,7 +188,7 @@ TEST(ServerStream, DeliversEveryMandatoryMessageThenTheStatus) {
   EXPECT_EQ(next, 50);
 }
 
-TEST(ServerStream, AReaderThatHadEnoughCancelsTheHandler) {
+TEST(ServerStream, ReaderStops_HandlerIsCancelled) {
   TestServer server;
   absl::Notification stopped;
   server.service.describe = [&](const RequestContext&, StreamWriter<v1::DescribeArtifactResponse>& writer) {
@@ -208,7 +208,7 @@ TEST(ServerStream, AReaderThatHadEnoughCancelsTheHandler) {
   stopped.WaitForNotification();
 }
 
-TEST(ServerStream, IsTriedAgainOnlyWhileNothingArrived) {
+TEST(ServerStream, ServerStream_IsRetriedOnlyBeforeFirstMessage) {
   TestServer server;
   std::atomic<int> calls{0};
   server.service.describe = [&](const RequestContext&, StreamWriter<v1::DescribeArtifactResponse>& writer) {
@@ -223,7 +223,7 @@ TEST(ServerStream, IsTriedAgainOnlyWhileNothingArrived) {
   EXPECT_EQ(calls, 2);
 }
 
-TEST(ServerStream, AWatchLivesWithoutAThreadAndItsWriterMayOutliveIt) {
+TEST(ServerStream, Watch_NeedsNoThreadAndWriterMayOutliveIt) {
   TestServer server({.max_threads = 1});
   absl::Mutex mutex;
   std::vector<std::shared_ptr<StreamWriter<v1::WatchKeysResponse>>> writers;

@@ -9,7 +9,7 @@
 namespace tensorcast::rpc {
 namespace {
 
-TEST(Convert, EveryLocationAndStateSurvivesTheRoundTrip) {
+TEST(Convert, LocationsAndReplicaStates_RoundTrip) {
   for (const Location& location :
        {Location{LocationKind::kCpu, 0}, Location{LocationKind::kDisk, 0}, Location{LocationKind::kGpu, 3}}) {
     auto back = FromProto(ToProto(location));
@@ -24,9 +24,9 @@ TEST(Convert, EveryLocationAndStateSurvivesTheRoundTrip) {
   }
 }
 
-TEST(Convert, AnUnsetLocationIsHostMemory) { EXPECT_EQ(FromProto(v1::Location())->kind, LocationKind::kCpu); }
+TEST(Convert, UnsetLocation_IsHostMemory) { EXPECT_EQ(FromProto(v1::Location())->kind, LocationKind::kCpu); }
 
-TEST(Convert, ValuesThatDoNotExistAreRefused) {
+TEST(Convert, UnknownEnumValues_AreRefused) {
   v1::Location location;
   location.set_kind(v1::LOCATION_KIND_GPU);
   location.set_device(-1);
@@ -39,7 +39,7 @@ TEST(Convert, ValuesThatDoNotExistAreRefused) {
   EXPECT_TRUE(absl::IsInvalidArgument(FromProto(report).status()));
 }
 
-TEST(Convert, TimesAndDurationsKeepTheirNanoseconds) {
+TEST(Convert, TimesAndDurations_KeepNanoseconds) {
   for (absl::Time time : {absl::UnixEpoch(), absl::FromUnixNanos(1234567890123456789),
                           absl::UnixEpoch() - absl::Nanoseconds(1)}) {
     EXPECT_EQ(FromProto(ToProto(time)), time);
@@ -51,7 +51,7 @@ TEST(Convert, TimesAndDurationsKeepTheirNanoseconds) {
   EXPECT_EQ(FromProto(ToProto(absl::InfiniteDuration())), absl::Hours(24 * 365 * 100));
 }
 
-TEST(Convert, TimesBeyondTheCalendarAreItsFirstAndLastMoments) {
+TEST(Convert, TimesOutOfRange_AreClamped) {
   google::protobuf::Timestamp hostile;
   hostile.set_seconds(std::numeric_limits<int64_t>::max());
   hostile.set_nanos(-1);
@@ -62,7 +62,7 @@ TEST(Convert, TimesBeyondTheCalendarAreItsFirstAndLastMoments) {
   EXPECT_EQ(ToProto(absl::InfinitePast()).seconds(), -62'135'596'800);
 }
 
-TEST(Convert, AReplicaSurvivesTheRoundTrip) {
+TEST(Convert, ReplicaInfo_RoundTrips) {
   const ReplicaInfo info{.id = "r",
                          .artifact_id = "tc1:a",
                          .node_id = "node",
@@ -81,7 +81,7 @@ TEST(Convert, AReplicaSurvivesTheRoundTrip) {
   EXPECT_EQ(ToProto(*FromProto(message)).SerializeAsString(), message.SerializeAsString());
 }
 
-TEST(Convert, AReportSurvivesTheRoundTripWithItsErrors) {
+TEST(Convert, TransferReport_RoundTripsWithErrors) {
   TransferReport report{.transfer_id = "t",
                         .artifact_id = "tc1:a",
                         .replica_id = "r",
@@ -136,13 +136,13 @@ TEST(Convert, AReportSurvivesTheRoundTripWithItsErrors) {
   EXPECT_EQ(ToProto(*back).SerializeAsString(), ToProto(report).SerializeAsString());
 }
 
-TEST(Convert, ALossThatIsUnknownIsALossAllTheSame) {
+TEST(Convert, UnknownSourceLoss_IsReadAsDied) {
   v1::TransferReport report;
   report.add_sources()->set_loss("swallowed");
   EXPECT_EQ(FromProto(report)->sources[0].loss, SourceLoss::kDied);
 }
 
-TEST(Convert, ProgressOfAnUnknownSourceTypeReadsAsRemote) {
+TEST(Convert, ProgressOfUnknownSourceType_IsReadAsRemote) {
   const TransferProgress two = {.bytes_done = 1,
                                 .bytes_total = 2,
                                 .sources = {{.source = {SourceType::kLocal, "local", "node-a"}},
@@ -157,7 +157,7 @@ TEST(Convert, ProgressOfAnUnknownSourceTypeReadsAsRemote) {
   EXPECT_EQ(FromProto(ToProto(TransferProgress{.bytes_present = 3})).bytes_present, 3u);
 }
 
-TEST(Convert, AnErrorSurvivesTheRoundTripWithItsPayloads) {
+TEST(Convert, Status_RoundTripsWithPayloads) {
   EXPECT_EQ(FromProto(v1::Status()), absl::OkStatus());
   absl::Status error = absl::NotFoundError("no such key");
   error.SetPayload("b", absl::Cord(std::string("\0\xff", 2)));
@@ -166,7 +166,7 @@ TEST(Convert, AnErrorSurvivesTheRoundTripWithItsPayloads) {
   EXPECT_EQ(ToProto(error).details(0).type_url(), "a");
 }
 
-TEST(Convert, AnErrorOfAnUnknownCodeIsUnknown) {
+TEST(Convert, UnknownStatusCode_IsReadAsUnknown) {
   v1::Status status;
   status.set_message("broken");
   for (const int code : {-1, 17, 1 << 30}) {
@@ -176,7 +176,7 @@ TEST(Convert, AnErrorOfAnUnknownCodeIsUnknown) {
 }
 
 // Else the message that holds it could not be read at the other end.
-TEST(Convert, AnErrorThatNamesAPathThatIsNotUtf8CanBeSent) {
+TEST(Convert, ErrorMessageThatIsNotUtf8_IsSentWithReplacements) {
   EXPECT_EQ(ToProto(absl::NotFoundError("no file \xff\xfe.txt")).message(), "no file ??.txt");
   EXPECT_EQ(ToProto(absl::NotFoundError("no file \xc3\xa9")).message(), "no file \xc3\xa9");
 }

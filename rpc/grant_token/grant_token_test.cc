@@ -31,13 +31,13 @@ GrantClaims Claims() {
           .epoch = 7};
 }
 
-TEST(GrantToken, TellsTheSourceWhatWasGranted) {
+TEST(GrantToken, VerifyGrant_ReturnsSignedClaims) {
   auto claims = VerifyGrant(kKey, SignGrant(kKeyBytes, Claims()), kExpires);
   ASSERT_TRUE(claims.ok()) << claims.status();
   EXPECT_EQ(*claims, Claims());
 }
 
-TEST(GrantToken, HasTheBytesThatTheFormatSays) {
+TEST(GrantToken, GrantToken_HasDocumentedBytes) {
   const std::string token = SignGrant(kKeyBytes, Claims());
   EXPECT_EQ(absl::BytesToHexString(token),
             "03"
@@ -60,23 +60,23 @@ TEST(GrantToken, HasTheBytesThatTheFormatSays) {
             "18e105e6a84b8db61ebf3e11aa92da12da72805fdc6368bf9fef347c49a1ea45");
 }
 
-TEST(GrantToken, OfAnotherKeyIsRefused) {
+TEST(GrantToken, TokenOfOtherKey_IsRefused) {
   auto claims = VerifyGrant({"another key", kGiven, /*epoch=*/7}, SignGrant(kKeyBytes, Claims()), kExpires);
   EXPECT_EQ(claims.status().code(), absl::StatusCode::kPermissionDenied);
 }
 
-TEST(GrantToken, OfAnotherLeadersTimeIsRefused) {
+TEST(GrantToken, TokenOfOtherEpoch_IsRefused) {
   auto claims = VerifyGrant({kKeyBytes, kGiven, /*epoch=*/8}, SignGrant(kKeyBytes, Claims()), kExpires);
   EXPECT_EQ(claims.status().code(), absl::StatusCode::kPermissionDenied);
   EXPECT_THAT(claims.status().message(), HasSubstr("of epoch 7, and this source's key of 8"));
 }
 
-TEST(GrantToken, IsRefusedByASourceThatHasNoKeyYet) {
+TEST(GrantToken, SourceWithoutKey_RefusesToken) {
   EXPECT_EQ(VerifyGrant({"", kGiven, /*epoch=*/7}, SignGrant(kKeyBytes, Claims()), kExpires).status().code(),
             absl::StatusCode::kPermissionDenied);
 }
 
-TEST(GrantToken, IsAcceptedWithinTheAllowanceAndNotAfter) {
+TEST(GrantToken, ExpiredToken_IsAcceptedOnlyWithinAllowance) {
   const std::string token = SignGrant(kKeyBytes, Claims());
   EXPECT_TRUE(VerifyGrant(kKey, token, kExpires + kGrantAllowance).ok());
   auto late = VerifyGrant(kKey, token, kExpires + kGrantAllowance + absl::Seconds(1));
@@ -84,13 +84,13 @@ TEST(GrantToken, IsAcceptedWithinTheAllowanceAndNotAfter) {
   EXPECT_THAT(late.status().message(), HasSubstr("ago"));
 }
 
-TEST(GrantToken, OfAnotherVersionSaysSo) {
+TEST(GrantToken, TokenOfOtherVersion_IsFailedPrecondition) {
   std::string token = SignGrant(kKeyBytes, Claims());
   token[0] = 1;
   EXPECT_EQ(VerifyGrant(kKey, token, kExpires).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
-TEST(GrantToken, WithAnyBitChangedIsRefused) {
+TEST(GrantToken, TokenWithAnyBitFlipped_IsRefused) {
   const std::string token = SignGrant(kKeyBytes, Claims());
   for (size_t bit = 0; bit < token.size() * 8; ++bit) {
     std::string changed = token;
@@ -99,7 +99,7 @@ TEST(GrantToken, WithAnyBitChangedIsRefused) {
   }
 }
 
-TEST(GrantToken, CutShortOrLengthenedIsRefused) {
+TEST(GrantToken, TruncatedOrExtendedToken_IsRefused) {
   const std::string token = SignGrant(kKeyBytes, Claims());
   for (size_t size = 0; size < token.size(); ++size) {
     EXPECT_FALSE(VerifyGrant(kKey, token.substr(0, size), kExpires).ok()) << size;
@@ -107,7 +107,7 @@ TEST(GrantToken, CutShortOrLengthenedIsRefused) {
   EXPECT_FALSE(VerifyGrant(kKey, token + "x", kExpires).ok());
 }
 
-TEST(GrantToken, DecoderTakesAnyBytes) {
+TEST(GrantToken, RandomBytes_AreRefused) {
   std::mt19937_64 random(7);
   for (int i = 0; i < 20000; ++i) {
     std::string token(random() % 200, '\0');
@@ -117,7 +117,7 @@ TEST(GrantToken, DecoderTakesAnyBytes) {
   }
 }
 
-TEST(GrantToken, FieldsCannotBeShiftedIntoEachOther) {
+TEST(GrantToken, BytesShiftedBetweenFields_ChangeSignature) {
   GrantClaims moved = Claims();
   moved.grant_id = "t1r";
   moved.replica_id = "1";
