@@ -74,7 +74,7 @@ TEST_P(TlsSmokeTest, BenchSmokeWithTls_ComparesWithClearText) {
 
 class FleetSmokeTest : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(FleetSmokeTest, KilledStore_HasAllNodesBack) {
+TEST_P(FleetSmokeTest, GlobalStoreKilledInBench_AllNodesReturn) {
   const Outcome outcome =
       RunCommand(absl::StrCat("bench control --nodes 50 --replicas 3 --smoke --json ", GetParam()));
   ASSERT_EQ(outcome.code, 0) << outcome.out;

@@ -234,7 +234,7 @@ TEST_F(CollectorTest, IdleCluster_SendsNoRootSpansOfUpkeep) {
 }
 
 // `none` stands below a signal that the configuration switches on, and above an exporter that it names.
-TEST_F(CollectorTest, SignalVariableNone_SwitchesOffWithExporterSet) {
+TEST_F(CollectorTest, ExporterVariableNone_SwitchesSignalOffWithExporterSet) {
   auto collector = *Collector::Start();
   StartCluster();
   const auto run = [&](const std::string& set) {

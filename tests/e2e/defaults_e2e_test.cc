@@ -261,7 +261,7 @@ TEST_F(DefaultDeployment, Status_SaysWhichCallersMayDoWhatOnEachEndpoint) {
   }
 }
 
-TEST_F(DefaultDeployment, StatusWithoutTcpPort_SaysUnixSocketsAlone) {
+TEST_F(DefaultDeployment, StatusWithoutTcpPort_SaysUnixSocketsOnly) {
   ASSERT_NO_FATAL_FAILURE(StartDeployment());
   EXPECT_THAT(RunCommand({"status", "--daemon", Daemon()}).output,
               AllOf(HasSubstr("security   no TCP port; unix sockets alone"), Not(HasSubstr("in clear"))));

@@ -78,7 +78,7 @@ class OriginIdentity : public E2eTest {
 };
 
 // As `touch -r` does it.
-TEST_F(OriginIdentity, MtimeSetBack_KeepsTheLastReplica) {
+TEST_F(OriginIdentity, ImportedFileWithMtimeSetBack_LastReplicaIsKept) {
   Start();
   const std::string kept = MakeModel("kept.safetensors", kModelBytes);
   const std::string model = MakeModel("model.safetensors", kModelBytes);
@@ -96,7 +96,7 @@ TEST_F(OriginIdentity, MtimeSetBack_KeepsTheLastReplica) {
   EXPECT_EQ(client(0).FindImported(Context(), model).status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST_F(OriginIdentity, StoreThroughAMappingOnTmpfs_KeepsTheLastReplica) {
+TEST_F(OriginIdentity, ImportedFileWrittenByMapping_LastReplicaIsKept) {
   TC_ASSERT_OK_AND_ASSIGN(const auto memory, [] {
     setenv("TMPDIR", "/dev/shm", 1);
     auto folder = TemporaryDirectory::Create("tensorcast-origin");
@@ -157,7 +157,7 @@ TEST_F(OriginIdentity, OriginNotYetCompared_EvictionIsRefusedAndPutWaits) {
   EXPECT_TRUE(replicas.empty()) << "it made room once it was compared";
 }
 
-TEST_F(OriginIdentity, RestartedDaemon_RemembersWhatItCompared) {
+TEST_F(OriginIdentity, RestartedDaemon_RemembersComparedOrigins) {
   Start();
   const std::string model = MakeModel("model.safetensors", kModelBytes);
   TC_ASSERT_OK(client(0).Import(Context(), model, {.key = "k"}).status());

@@ -174,7 +174,7 @@ TEST_F(Origins, RemovedPackedFile_DoesNotCountAsCopy) {
   ExpectTheKeyStillGives(kept);
 }
 
-TEST_F(Origins, ReplicaWithIntactFile_IsEvictedAndComesBackFromIt) {
+TEST_F(Origins, ReplicaWithIntactFile_IsEvictedAndReadAgain) {
   StartAlone();
   const std::string model = MakeModel("model.safetensors", kModelBytes);
   TC_ASSERT_OK_AND_ASSIGN(const auto put, client(0).Import(Context(), model, {.key = "k"}));
@@ -189,7 +189,7 @@ TEST_F(Origins, ReplicaWithIntactFile_IsEvictedAndComesBackFromIt) {
 }
 
 // The node that reads waits for no other node: its `peer_timeout` is longer than the get may take.
-TEST_F(Origins, IntactFileOnANode_ServesOtherNodesAtOnce) {
+TEST_F(Origins, IntactImportedFile_ServesOtherNodesAtOnce) {
   ClusterOptions options = DefaultOptions();
   options.daemon_settings.push_back("daemon.peer_timeout=10m");
   StartCluster(options);

@@ -171,7 +171,7 @@ class SecurityE2e : public E2eTest {
   }
 };
 
-TEST_F(SecurityE2e, SecuredCluster_DoesItsWorkAndTellsItsName) {
+TEST_F(SecurityE2e, SecuredCluster_PutsAndGetsAndShowsItsName) {
   ASSERT_NO_FATAL_FAILURE(StartSecured());
   const std::string model = MakeModel("model.safetensors", 8 << 20);
   TC_ASSERT_OK(client(0).Import(Context(), model, {.key = "m"}).status());
@@ -339,7 +339,7 @@ TEST_F(SecurityE2e, UnauthenticatedPeers_ReceiveNoBytes) {
   TC_ASSERT_OK(client(1).Get(Context(), "m").status());
 }
 
-TEST_F(SecurityE2e, NodeWithAnothersNameOrId_IsRefused) {
+TEST_F(SecurityE2e, NodeWithNameOrIdOfOtherNode_IsRefused) {
   ASSERT_NO_FATAL_FAILURE(StartSecured());
   Issue("node/evil");
   // By another's name.

@@ -90,7 +90,7 @@ TEST_F(Unconfirmed, ConfirmedReads_FailWhileTheGlobalStoreIsAway) {
 }
 
 // Each time the file of the daemon that is killed had the binding before for long.
-TEST_F(Unconfirmed, KilledDaemon_SaysNothingOlderThanItAcknowledged) {
+TEST_F(Unconfirmed, KilledDaemon_ReturnsNoKeyOlderThanAcknowledged) {
   for (const char* key : {"rebound", "deleted"}) {
     TC_ASSERT_OK(client(0).BindKey(Context(), key, ids_[0]).status());
   }
@@ -113,7 +113,7 @@ TEST_F(Unconfirmed, KilledDaemon_SaysNothingOlderThanItAcknowledged) {
   EXPECT_EQ(deleted.code(), absl::StatusCode::kUnavailable) << deleted;
 }
 
-TEST_F(Unconfirmed, RestoredGlobalStore_IsNotBelievedBelowWhatWasAcknowledged) {
+TEST_F(Unconfirmed, RestoredOldDatabase_KeysBelowSeenRevisionAreNotBelieved) {
   const fs::path metadata = cluster_->global_store_directory(0);
   const fs::path backup = directory_->path() + "/backup";
   for (const char* key : {"m", "deleted"}) TC_ASSERT_OK(client(0).BindKey(Context(), key, ids_[0]).status());

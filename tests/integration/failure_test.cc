@@ -214,7 +214,7 @@ TEST(Failure, GlobalStoreAway_LocalReplicaCanBeAttachedNotEvicted) {
             absl::StatusCode::kFailedPrecondition);
 }
 
-TEST(Failure, PutUnderATakenKey_LeavesNothingBehind) {
+TEST(Failure, PutUnderTakenKey_LeavesNothing) {
   TestCluster cluster;
   TestNode& a = cluster.AddNode("a");
   Import(cluster, a, MakeChunkedArtifact(9, 2, kTestChunkBytes), {.key = "taken"});
@@ -246,7 +246,7 @@ TEST(Failure, PathOutsideImportRoots_IsDenied) {
       << "in the same words as what is outside";
 }
 
-TEST(Failure, Index_DoesNotLeadOutsideTheImportRoots) {
+TEST(Failure, ModelIndexOutsideImportRoots_IsRefused) {
   namespace fs = std::filesystem;
   TestCluster cluster;
   TestNode& a = cluster.AddNode("a");

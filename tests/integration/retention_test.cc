@@ -60,7 +60,7 @@ class RetentionTest : public ::testing::Test {
   TestCluster cluster_;
 };
 
-TEST_F(RetentionTest, LoopOfPuts_NeverFillsThePool) {
+TEST_F(RetentionTest, ManyPutsUnderOneKey_NeverFillThePool) {
   TestNode& node = cluster_.AddNode("a");
   const std::vector<std::string> ids = RunLoop(node);
   ASSERT_EQ(ids.size(), kVersions);
@@ -74,7 +74,7 @@ TEST_F(RetentionTest, LoopOfPuts_NeverFillsThePool) {
   EXPECT_EQ(key->keep, 2u);
 }
 
-TEST_F(RetentionTest, KeepOfEachPut_SaysHowManyStay) {
+TEST_F(RetentionTest, PutWithKeep_KeepsThatManyVersions) {
   TestNode& node = cluster_.AddNode("a");
   for (const uint32_t keep : {1u, 3u}) {
     const std::vector<std::string> ids = RunLoop(node, {.key = absl::StrCat("keep/", keep), .keep = keep});
@@ -89,7 +89,7 @@ TEST_F(RetentionTest, KeepOfEachPut_SaysHowManyStay) {
   }
 }
 
-TEST_F(RetentionTest, LeaseOnAnOldVersion_KeepsItUntilItEnds) {
+TEST_F(RetentionTest, LeaseOnOldVersion_KeepsItUntilLeaseEnds) {
   TestNode& node = cluster_.AddNode("a");
   const absl::StatusOr<std::string> first = Put(node, 1);
   ASSERT_TRUE(first.ok()) << first.status();
@@ -103,7 +103,7 @@ TEST_F(RetentionTest, LeaseOnAnOldVersion_KeepsItUntilItEnds) {
   EXPECT_EQ(GetCode(node, *first), absl::StatusCode::kNotFound);
 }
 
-TEST_F(RetentionTest, ReplicasOnAnotherNode_GoAsTheyMustGoThere) {
+TEST_F(RetentionTest, OldVersionsPulledByOtherNode_AreEvictedThere) {
   TestNode& a = cluster_.AddNode("a", OnItsOwnHost);
   TestNode& b = cluster_.AddNode("b", OnItsOwnHost);
   std::deque<std::string> ids;
@@ -118,7 +118,7 @@ TEST_F(RetentionTest, ReplicasOnAnotherNode_GoAsTheyMustGoThere) {
   EXPECT_EQ(GetCode(a, ids[0]), absl::StatusCode::kNotFound);
 }
 
-TEST_F(RetentionTest, StoreThatRestarts_KnowsWhatIsKept) {
+TEST_F(RetentionTest, RestartedGlobalStore_KnowsKeptVersions) {
   TestNode& node = cluster_.AddNode("a");
   std::string before;
   for (int number = 1; number <= 30; ++number) {

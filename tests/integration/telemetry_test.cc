@@ -24,7 +24,7 @@ using ::testing::IsSupersetOf;
 
 // "tc_* metrics for memory pools, P2P throughput, load latency, and gRPC telemetry are emitted and visible
 // via OTLP or Prometheus."
-TEST_F(AcceptanceCriteria, Metrics_PoolsP2pLoadsAndCallsAreVisibleOverOtlp) {
+TEST_F(AcceptanceCriteria, Metrics_PoolsP2pLoadsAndCallsArriveOverOtlp) {
   StartAll();
   TestNode& a = cluster_.AddNode("a", OnItsOwnHost);
   TestNode& b = cluster_.AddNode("b", OnItsOwnHost);
@@ -48,7 +48,7 @@ TEST_F(AcceptanceCriteria, Metrics_PoolsP2pLoadsAndCallsAreVisibleOverOtlp) {
 // Nothing in the catalogue is a promise: a run through all that a node does fills every metric. Left out are
 // those of GPUs (they come from NVML: otel/sdk), of a metadata store that fails (global_store/metadata), and
 // of connections past a server's limit (rpc).
-TEST_F(AcceptanceCriteria, Metrics_EveryOneOfTheCatalogueIsFilled) {
+TEST_F(AcceptanceCriteria, Metrics_EveryMetricOfTheCatalogueIsFilled) {
   StartAll();
   constexpr uint64_t kLarge = 12;  // chunks: 12 MiB, of which the small pool holds one
   const auto small_pool = [](daemon::DaemonOptions& options) {
@@ -134,7 +134,7 @@ TEST_F(AcceptanceCriteria, Metrics_EveryOneOfTheCatalogueIsFilled) {
 }
 
 // "Log records ... include trace_id/span_id for correlation."
-TEST_F(AcceptanceCriteria, Logs_LinesOfARequestNameItsTraceAndSpan) {
+TEST_F(AcceptanceCriteria, Logs_LinesOfRequestCarryItsTraceAndSpan) {
   StartAll();
   TestNode& a = cluster_.AddNode("a", OnItsOwnHost);
   TestNode& b = cluster_.AddNode("b", OnItsOwnHost);
@@ -162,7 +162,7 @@ TEST_F(AcceptanceCriteria, Logs_LinesOfARequestNameItsTraceAndSpan) {
   }
 }
 
-TEST_F(AcceptanceCriteria, Logs_ARequestThatFailsIsALineOnEachProcessThatFailedIt) {
+TEST_F(AcceptanceCriteria, Logs_FailedRequestIsALineOfEachProcessThatFailedIt) {
   StartAll();
   TestNode& a = cluster_.AddNode("a");
   const RequestContext request = Soon();

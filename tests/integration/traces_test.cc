@@ -19,7 +19,7 @@ using ::testing::SizeIs;
 
 // "A single request produces a coherent trace across Global Store, Daemon, and Core, including P2P stages
 // with appropriate child relationships or links."
-TEST_F(AcceptanceCriteria, Traces_ASingleRequestIsOneCoherentTraceDownToTheStages) {
+TEST_F(AcceptanceCriteria, Traces_RequestIsOneCoherentTraceDownToStages) {
   StartAll();
   TestNode& a = cluster_.AddNode("a", OnItsOwnHost);
   TestNode& b = cluster_.AddNode("b", OnItsOwnHost);
@@ -61,7 +61,7 @@ TEST_F(AcceptanceCriteria, Traces_ASingleRequestIsOneCoherentTraceDownToTheStage
   EXPECT_EQ(Only(trace, "StoreEngine/P2PIngest").attributes.at("tc.artifact.id"), put.artifact_id);
 }
 
-TEST_F(AcceptanceCriteria, Traces_TheServingOfALocalPullIsLinkedToItsReader) {
+TEST_F(AcceptanceCriteria, Traces_ServingOfLocalPullIsLinkedToItsPull) {
   StartAll();
   TestNode& a = cluster_.AddNode("a");
   TestNode& b = cluster_.AddNode("b");
@@ -76,7 +76,7 @@ TEST_F(AcceptanceCriteria, Traces_TheServingOfALocalPullIsLinkedToItsReader) {
 }
 
 // What is told after a transfer has ended belongs to it, and so do the lines about one that failed.
-TEST_F(AcceptanceCriteria, Traces_TheEndOfATransferStaysInItsTrace) {
+TEST_F(AcceptanceCriteria, Traces_CallsAfterTransferBelongToItsTrace) {
   StartAll();
   TestNode& a = cluster_.AddNode("a", OnItsOwnHost);
   TestNode& b = cluster_.AddNode("b", OnItsOwnHost);
@@ -103,7 +103,7 @@ TEST_F(AcceptanceCriteria, Traces_TheEndOfATransferStaysInItsTrace) {
   EXPECT_TRUE(AwaitLog(failing, " failed")) << "the global store's line about the transport";
 }
 
-TEST_F(AcceptanceCriteria, Traces_AGetThatJoinsAnIngestIsLinkedToIt) {
+TEST_F(AcceptanceCriteria, Traces_GetThatJoinsIngestIsLinkedToIt) {
   StartAll();
   TestNode& a = cluster_.AddNode("a", OnItsOwnHost);
   TestNode& b = cluster_.AddNode("b", OnItsOwnHost);
@@ -146,7 +146,7 @@ TEST_F(AcceptanceCriteria, Traces_AGetThatJoinsAnIngestIsLinkedToIt) {
 }
 
 // From a peer over the network, from one of the same host, and from another place on the same node.
-TEST_F(AcceptanceCriteria, Traces_AnIngestIsLinkedToTheOneThatMadeItsSource) {
+TEST_F(AcceptanceCriteria, Traces_IngestIsLinkedToIngestOfItsSource) {
   StartAll();
   TestNode& a = cluster_.AddNode("a");
   TestNode& neighbour = cluster_.AddNode("neighbour");
@@ -228,7 +228,7 @@ TEST_F(AcceptanceCriteria, Traces_EvictionForRoomIsOwnTraceLinkedToItsRequest) {
 }
 
 // A peer that lies: its chunks come from the files of the import instead, in the same trace, which says why.
-TEST_F(AcceptanceCriteria, Traces_SurviveARefetchAndAFallbackFromPeerToDisk) {
+TEST_F(AcceptanceCriteria, Traces_ContinueAcrossRefetchAndFallbackToDisk) {
   StartAll();
   TestNode& a = cluster_.AddNode("a", OnItsOwnHost);
   TestNode& b = cluster_.AddNode("b", OnItsOwnHost);

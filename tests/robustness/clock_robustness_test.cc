@@ -70,7 +70,7 @@ TEST_F(ClockSet, ClockSetOnReceiversHost_NothingEndsEarly) {
   }
 }
 
-TEST_F(ClockSet, OnGlobalStoresHost_NoNodeExpiresAndGrantsStayGood) {
+TEST_F(ClockSet, ClockSetOnGlobalStoresHost_NodesAndGrantsStayValid) {
   ClusterOptions options = FastOptions();
   options.global_store_environment = clock_->environment();
   ASSERT_NO_FATAL_FAILURE(StartRobustCluster(options));

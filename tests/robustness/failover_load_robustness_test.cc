@@ -238,7 +238,7 @@ class FullMember : public FailoverUnderLoad {
   std::string disk_;
 };
 
-TEST_F(FullMember, EtcdMemberWithAFullDisk_IsNotNeeded) {
+TEST_F(FullMember, EtcdMemberWithFullDisk_WorkContinuesWithoutIt) {
   // Room for its log, which it takes in pieces of 64 MB ahead, and little else.
   const std::string disk = directory_->path() + "/etcd/m1";
   std::filesystem::create_directories(disk);

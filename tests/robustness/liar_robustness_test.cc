@@ -72,7 +72,7 @@ class LiarTest : public RobustnessTest {
   std::unique_ptr<chaos::Liar> liar_;
 };
 
-TEST_F(LiarTest, TerminalCommands_ReachNoTerminal) {
+TEST_F(LiarTest, EscapeSequencesFromNode_ReachNoTerminal) {
   const absl::Status refused =
       liar_->Register([](v1::Node& node) { node.set_grpc_address("10.0.0.1\x1B[2J:1"); });
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
@@ -94,7 +94,7 @@ TEST_F(LiarTest, TerminalCommands_ReachNoTerminal) {
   EXPECT_THAT(LogOf("node-1"), Not(HasSubstr("\x1B")));
 }
 
-TEST_F(LiarTest, IdsOfOthers_ClaimedFirstAfterRestart_ShutNoNodeOut) {
+TEST_F(LiarTest, ReplicaIdsClaimedFirstByLiar_ShutNoNodeOut) {
   const std::vector<v1::Artifact> artifacts = Artifacts();
   ASSERT_NO_FATAL_FAILURE(ExpectGets(1));
   TC_ASSERT_OK(cluster_->global_store().Signal(SIGKILL));
@@ -110,7 +110,7 @@ TEST_F(LiarTest, IdsOfOthers_ClaimedFirstAfterRestart_ShutNoNodeOut) {
   ExpectGets(1);
 }
 
-TEST_F(LiarTest, Accusations_TakeNoReplicaOutOfService) {
+TEST_F(LiarTest, FalseAccusations_TakeNoReplicaOutOfService) {
   TC_ASSERT_OK(liar_->Accuse(Artifacts(), /*with_grants=*/false));
   ASSERT_NO_FATAL_FAILURE(ExpectGets(1));
   TC_ASSERT_OK(DropReplicas(1, artifact_));
@@ -122,7 +122,7 @@ TEST_F(LiarTest, Accusations_TakeNoReplicaOutOfService) {
       testing::Eventually([&] { return LogOf("node-0").find("matches its manifest") != std::string::npos; }));
 }
 
-TEST_F(LiarTest, ClaimedCopies_LetNoLastCopyGo) {
+TEST_F(LiarTest, UnprovenCopies_DoNotAllowEvictionOfLastCopy) {
   TC_ASSERT_OK(liar_->Claim(Artifacts()));
   TC_ASSERT_OK(AwaitReplicas(0, artifact_, 3));
   TC_ASSERT_OK_AND_ASSIGN(const auto admin, Admin(0));

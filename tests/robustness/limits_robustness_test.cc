@@ -116,7 +116,7 @@ TEST_F(Limits, IdleConnectionsAtPort_LeaveRoomAtOwnSockets) {
               HasSubstr("closed the oldest connection without an admitted call to make room"));
 }
 
-TEST_F(Limits, NodeWithAnUnansweringPort_IsNotOfferedUntilItAnswers) {
+TEST_F(Limits, NodeWithUnresponsivePort_IsNotOfferedUntilItAnswers) {
   ASSERT_NO_FATAL_FAILURE(StartRobustCluster(Under(absl::StrCat("-n ", kDescriptors))));
   const std::string model = MakeModel("model.safetensors", 4 << 20);
   TC_ASSERT_OK(Import(0, "m", model).status());
@@ -202,7 +202,7 @@ uint64_t OwnBytes(pid_t pid) {
 }
 
 // 755 MB of stream under a token that no daemon issued took one from 289 to 3,562 MB.
-TEST_F(Limits, StreamWithoutARight_IsRefusedAtItsFirstMessage) {
+TEST_F(Limits, UnauthorizedStream_IsRefusedAtItsFirstMessage) {
   constexpr int kMessages = 100;
   constexpr int kTensorsAMessage = 10000;
   ClusterOptions options = FastOptions();

@@ -170,7 +170,7 @@ TEST_P(ProxyBetween, OtherProtocolVersion_IsRefusedAndPullSucceedsByRetry) {
   }
 }
 
-TEST_P(ProxyBetween, PullCutEveryTime_NamesItsSourceUntilTheCutsEnd) {
+TEST_P(ProxyBetween, PullCutEveryTime_FailsAndNamesSource) {
   ASSERT_NO_FATAL_FAILURE(StartNodes());
   proxy_.Set({.kind = Kind::kEnd, .connections = kEveryTime});
   const auto got = client(kReceiver).Get(Context(absl::Seconds(5)), "m", {.lane = "tcp"});

@@ -117,7 +117,7 @@ TEST_F(Rivals, DaemonOnCopiedStateDirectory_ReplacesFirstWhichEnds) {
   EXPECT_EQ(rival->Stop(absl::Seconds(20)).value_or(-1), 0);
 }
 
-TEST_F(Rivals, ReplacedDaemon_NamesItsRivalAndReturnsWhenThatIsGone) {
+TEST_F(Rivals, ReplacedDaemon_NamesRivalAndReturnsOnceRivalIsGone) {
   StartRobustCluster(FastOptions());
   TC_ASSERT_OK(Import(1, "m", MakeModel("model.safetensors", 20 << 20)).status());
   ASSERT_NO_FATAL_FAILURE(CopyIdentity(1));
@@ -144,7 +144,7 @@ TEST_F(Rivals, PutAtReplacedDaemon_NamesTheDaemonThatReplacedIt) {
   EXPECT_EQ(rival->Stop(absl::Seconds(20)).value_or(-1), 0);
 }
 
-TEST_F(Rivals, NodeRegisteredByAnImpostor_ReturnsWhenThatIsSilent) {
+TEST_F(Rivals, NodeRegisteredByImpostor_ReturnsOnceImpostorIsSilent) {
   StartRobustCluster(FastOptions());
   TC_ASSERT_OK(Import(0, "m", MakeModel("model.safetensors", 20 << 20)).status());
   TC_ASSERT_OK_AND_ASSIGN(const auto admin, Admin(0));

@@ -227,7 +227,7 @@ class TcpUnauthenticated : public RobustnessTest {
   std::string artifact_;
 };
 
-TEST_F(TcpUnauthenticated, OnlyTheReceiver_GetsAByteOfAPull) {
+TEST_F(TcpUnauthenticated, PeersOtherThanReceiver_GetNoByteOfPull) {
   TC_ASSERT_OK_AND_ASSIGN(const OpenedPull pull, OpenAsReceiver());
   const TestAuthority other("test.example");
   const std::vector<std::pair<const char*, Identity::Files>> peers = {
@@ -356,7 +356,7 @@ int64_t OwnMemory(pid_t pid) {
   return 0;
 }
 
-TEST_F(TcpUnauthenticated, ThousandSilentConnections_CostLittleAndDelayNone) {
+TEST_F(TcpUnauthenticated, ThousandSilentConnections_CostLittleAndDelayNoCall) {
   const pid_t daemon = cluster_->daemon(0).pid();
   const int64_t before = OwnMemory(daemon);
   std::vector<pollfd> silent;

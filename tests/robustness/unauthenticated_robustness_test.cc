@@ -265,7 +265,7 @@ TEST_F(Unauthenticated, ExpensiveTensorPatterns_AreRefused) {
   TC_ASSERT_OK(invariants().AwaitBaseline(Soon()));
 }
 
-TEST_F(Unauthenticated, OtherHandleProtocolVersion_IsToldBothRanges) {
+TEST_F(Unauthenticated, OtherHandleProtocolVersion_ErrorNamesBothRanges) {
   for (const uint16_t version : {kHandleProtocolMax + 1, 0xffff}) {
     const UniqueFd fd = ConnectUnix(cluster_->addresses(0).handle_socket);
     ASSERT_TRUE(fd);
@@ -286,7 +286,7 @@ TEST_F(Unauthenticated, OtherHandleProtocolVersion_IsToldBothRanges) {
   TC_ASSERT_OK(invariants().AwaitBaseline(Soon()));
 }
 
-TEST_F(UcxUnauthenticated, OtherPullProtocolVersion_IsToldBothRanges) {
+TEST_F(UcxUnauthenticated, OtherPullProtocolVersion_ErrorNamesBothRanges) {
   using namespace transport;
   int told = 0;
   for (const int port : LanePorts()) {

@@ -121,7 +121,7 @@ TEST_F(WrongBytes, DamagedMemoryOfSource_OtherSourceIsUsedAndCopyReplaced) {
 }
 
 // Its own processes are told; what they get from then on is right.
-TEST_F(WrongBytes, DamagedMemory_HoldersAreToldAndGetAnotherReplica) {
+TEST_F(WrongBytes, DamagedReplica_ItsHoldersAreToldAndGetAnother) {
   TC_ASSERT_OK_AND_ASSIGN(const auto attached, client(kBad).Get(Context(), "m", {}));
   TC_ASSERT_OK(attached->Check());
   ASSERT_NO_FATAL_FAILURE(DamageTheBadSource());

@@ -31,7 +31,7 @@ TEST(HappensBefore, UnorderedWriteAfterRead_IsConflict) {
   EXPECT_THAT(order.Enqueue(3, {kWrite}), HasSubstr("nothing says which comes first"));
 }
 
-TEST(HappensBefore, OtherBytes_DoNotConflict) {
+TEST(HappensBefore, WritesToOtherBytes_DoNotConflict) {
   HappensBefore order;
   EXPECT_THAT(order.Enqueue(1, {kWrite}), IsEmpty());
   EXPECT_THAT(order.Enqueue(2, {{.address = 1100, .bytes = 5, .write = true}}), IsEmpty());

@@ -135,7 +135,7 @@ TEST_F(Strictness, IpcHandleOfPartialAllocationUnit_KillsProcess) {
       "exposes whatever else lies in the last");
 }
 
-TEST_F(Strictness, UseOfTheDefaultStream_Dies) {
+TEST_F(Strictness, UseOfDefaultStream_KillsProcess) {
   EXPECT_DEATH(Upload(Memory(), nullptr), "the default stream is used");
 }
 
