@@ -11,13 +11,13 @@
 namespace tensorcast {
 namespace {
 
-TEST(Aside, Run_ReturnsWhatTheWorkReturns) {
+TEST(Aside, RunAside_ReturnsResultOfWork) {
   const absl::StatusOr<int> result = RunAside<int>(RequestContext(), "count", [] { return 3; });
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(*result, 3);
 }
 
-TEST(Aside, Run_ReturnsWhenCancelledThoughTheWorkHangs) {
+TEST(Aside, RunAsideWithHangingWork_ReturnsWhenCancelled) {
   const auto hangs = std::make_shared<absl::Notification>();
   const auto begun = std::make_shared<absl::Notification>();
   const RequestContext context;
@@ -35,7 +35,7 @@ TEST(Aside, Run_ReturnsWhenCancelledThoughTheWorkHangs) {
   hangs->Notify();
 }
 
-TEST(Aside, Run_TellsThatTheWorkIsSlowAndThatItWentOn) {
+TEST(Aside, RunAsideWithSlowWork_ReportsSlowAndRecovered) {
   const auto hangs = std::make_shared<absl::Notification>();
   std::vector<bool> told;
   const absl::StatusOr<int> result = RunAside<int>(
@@ -52,7 +52,7 @@ TEST(Aside, Run_TellsThatTheWorkIsSlowAndThatItWentOn) {
   EXPECT_EQ(told, (std::vector<bool>{true, false}));
 }
 
-TEST(Aside, WorkLeftAlone_IsBoundedAndForgottenAtItsEnd) {
+TEST(Aside, AbandonedWork_IsLimitedAndForgottenAtItsEnd) {
   const auto hangs = std::make_shared<absl::Notification>();
   const auto hang = [&] {
     const RequestContext context;

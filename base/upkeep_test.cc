@@ -5,7 +5,7 @@
 namespace tensorcast {
 namespace {
 
-TEST(Upkeep, Trace_TravelsAndIsNotSampled) {
+TEST(Upkeep, UpkeepTrace_SurvivesTraceparentAndIsNotSampled) {
   const TraceContext upkeep = NewUpkeepTrace();
   EXPECT_TRUE(upkeep.IsValid());
   EXPECT_FALSE(upkeep.IsSampled());
@@ -25,7 +25,7 @@ TEST(Upkeep, OtherTraces_AreNotUpkeep) {
   EXPECT_TRUE(IsUpkeep(other));
 }
 
-TEST(Upkeep, Context_HasRequestIdAndDeadline) {
+TEST(Upkeep, UpkeepContext_HasRequestIdAndDeadline) {
   const RequestContext context = UpkeepContext(absl::Hours(1));
   EXPECT_TRUE(IsUpkeep(context.trace));
   EXPECT_FALSE(context.request_id.empty());

@@ -301,7 +301,7 @@ TEST_F(ImportTest, RetriedImport_OffersFilesAgainUnderSameRequestId) {
   EXPECT_EQ(daemon_->request_ids[0], daemon_->request_ids[1]);
 }
 
-TEST_F(ImportTest, WithoutAHandleSocket_NamesThePathToTheDaemon) {
+TEST_F(ImportTest, ImportWithoutHandleSocket_SendsPathToDaemon) {
   std::vector<v1::ImportArtifactRequest> requests;
   daemon_->on_import = [&](const v1::ImportArtifactRequest& request) {
     requests.push_back(request);
@@ -316,7 +316,7 @@ TEST_F(ImportTest, WithoutAHandleSocket_NamesThePathToTheDaemon) {
   EXPECT_EQ(requests[0].offer_token(), "");
 }
 
-TEST_F(ImportTest, OfAFileThatIsNotThere_FailsHere) {
+TEST_F(ImportTest, ImportOfMissingFile_FailsWithoutAskingDaemon) {
   daemon_->on_import = [&](const v1::ImportArtifactRequest&) {
     ADD_FAILURE() << "the daemon was asked";
     return absl::OkStatus();
@@ -438,12 +438,12 @@ class ConnectTest : public ::testing::Test {
   const tensorcast::testing::TempFolder folder_;
 };
 
-TEST_F(ConnectTest, NoSocket_FailsAtOnceInOneSentence) {
+TEST_F(ConnectTest, ConnectToMissingSocket_FailsAtOnceInOneSentence) {
   ExpectNoDaemon("unix:" + folder_.File("daemon.sock"));
   ExpectNoDaemon("unix:" + folder_.File("no/folder/daemon.sock"));
 }
 
-TEST_F(ConnectTest, SocketOfAProcessThatHasGone_FailsAtOnce) {
+TEST_F(ConnectTest, ConnectToSocketOfEndedProcess_FailsAtOnce) {
   const std::string path = folder_.File("daemon.sock");
   {
     const UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -455,7 +455,7 @@ TEST_F(ConnectTest, SocketOfAProcessThatHasGone_FailsAtOnce) {
   ExpectNoDaemon("unix:" + folder_.File("file"));
 }
 
-TEST_F(ConnectTest, PortWhereNothingListens_FailsAtOnce) {
+TEST_F(ConnectTest, ConnectToPortWithoutListener_FailsAtOnce) {
   const UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{
       .sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(INADDR_LOOPBACK)}, .sin_zero = {}};
@@ -465,7 +465,7 @@ TEST_F(ConnectTest, PortWhereNothingListens_FailsAtOnce) {
   ExpectNoDaemon(absl::StrCat("127.0.0.1:", ntohs(address.sin_port)));
 }
 
-TEST_F(ConnectTest, FolderOfOthers_IsPermissionDenied) {
+TEST_F(ConnectTest, ConnectToSocketInFolderOfOtherUser_IsPermissionDenied) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
   const std::string path = folder_.File("daemon.sock");
   ASSERT_EQ(chmod(folder_.path().c_str(), 0700), 0);
@@ -477,7 +477,7 @@ TEST_F(ConnectTest, FolderOfOthers_IsPermissionDenied) {
   EXPECT_THAT(status.message(), HasSubstr("user 65534 may not connect to"));
 }
 
-TEST_F(ConnectTest, TextThatIsNotAnAddress_IsInvalid) {
+TEST_F(ConnectTest, ConnectToInvalidAddress_IsInvalidArgument) {
   EXPECT_TRUE(absl::IsInvalidArgument(Client::Connect({.daemon = "daemon"}).status()));
 }
 
@@ -522,7 +522,7 @@ TEST_F(ClientTest, Connect_WaitsForADaemonWhenAskedTo) {
   EXPECT_TRUE(connected.ok()) << connected;
 }
 
-TEST_F(ClientTest, PutThatIsNotWantedAnyMore_Ends) {
+TEST_F(ClientTest, CancelledPut_Ends) {
   const RequestContext context = Context();
   context.cancellation.Cancel();
   const PutTensor tensors[] = {{"a", DType::kU8, {5}, Bytes("hello")}};
@@ -530,7 +530,7 @@ TEST_F(ClientTest, PutThatIsNotWantedAnyMore_Ends) {
   EXPECT_TRUE(absl::IsCancelled(put)) << put;
 }
 
-TEST_F(ClientTest, LargeTensors_ArriveWholeThroughTheRing) {
+TEST_F(ClientTest, LargeTensors_ArriveWholeThroughPutRing) {
   std::vector<std::byte> large((uint64_t{11} << 20) + 3);
   for (size_t i = 0; i < large.size(); i += 997) large[i] = static_cast<std::byte>(i * 31 / 997);
   const PutTensor tensors[] = {{"small", DType::kU8, {5}, Bytes("hello")},
@@ -542,7 +542,7 @@ TEST_F(ClientTest, LargeTensors_ArriveWholeThroughTheRing) {
   EXPECT_TRUE(std::ranges::equal((*replica)->Find("large")->host, large));
 }
 
-TEST(PutImage, AnyPieceOfIt_IsWrittenAlone) {
+TEST(PutImage, PutImage_CanBeWrittenInPiecesOfAnySize) {
   const std::string a(300, 'a'), b(1, 'b'), d(511, 'd');
   const auto bytes = [](std::string_view text) { return std::as_bytes(std::span(text.data(), text.size())); };
   const PutTensor tensors[] = {{"a", DType::kU8, {300}, bytes(a)},

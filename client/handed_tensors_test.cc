@@ -109,7 +109,7 @@ TEST(HandedTensors, TensorThatReachesPastItsMapping_IsStreamed) {
   EXPECT_TRUE(Handed({{mapped.bytes().data() + 4096, kBytes}}).empty());
 }
 
-TEST(HandedTensors, TensorOfAMappedReplica_IsNamedByItsPlace) {
+TEST(HandedTensors, TensorOfMappedReplica_IsNamedByReplicaAndOffset) {
   const std::vector<std::byte> image(kBytes);
   MappedImages::OfProcess().Add(image, {.pool_id = "pool", .replica_id = "replica"});
   const auto handed = Handed({std::span(image).subspan(512, 100'000)});

@@ -36,7 +36,7 @@ class ListenerTest : public ::testing::Test {
   const RequestContext context_ = RequestContext::Background(absl::Seconds(20));
 };
 
-TEST_F(ListenerTest, Socket_IsFoundOnceAProcessListens) {
+TEST_F(ListenerTest, CheckListener_FindsSocketOnceAProcessListens) {
   ExpectNoDaemon();
   const UniqueFd listening(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   Bind(listening.get());
@@ -52,7 +52,7 @@ TEST_F(ListenerTest, FileInTheSocketsPlace_IsNotADaemon) {
   ExpectNoDaemon();
 }
 
-TEST_F(ListenerTest, Port_IsFoundWhereAProcessListens) {
+TEST_F(ListenerTest, CheckListener_FindsPortWithListeningProcess) {
   const UniqueFd listening(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in name{};
   name.sin_family = AF_INET;
@@ -66,7 +66,7 @@ TEST_F(ListenerTest, Port_IsFoundWhereAProcessListens) {
   EXPECT_TRUE(CheckListener(address, context_).ok());
 }
 
-TEST_F(ListenerTest, CancelledContext_EndsTheQuestion) {
+TEST_F(ListenerTest, CancelledContext_EndsCheckListener) {
   context_.cancellation.Cancel();
   EXPECT_TRUE(absl::IsCancelled(CheckListener("192.0.2.1:9", context_)));
 }

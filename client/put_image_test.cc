@@ -32,7 +32,7 @@ std::vector<std::byte> InPieces(const PutImage& image, size_t piece_bytes) {
   return whole;
 }
 
-TEST(PutImage, AnyPieces_MakeUpTheSameImage) {
+TEST(PutImage, PiecesOfAnySize_MakeUpTheSameImage) {
   const std::vector<std::byte> a = Bytes(5, 1), b = Bytes(256, 2), c = Bytes(1000, 3);
   const PutTensor tensors[] = {Tensor("a", a), Tensor("none", {}), Tensor("b", b), Tensor("c", c)};
   const auto image = PutImage::Create(tensors, nullptr, 1);
@@ -46,7 +46,7 @@ TEST(PutImage, AnyPieces_MakeUpTheSameImage) {
   }
 }
 
-TEST(PutImage, TensorsOfDevices_AreCopiedOut) {
+TEST(PutImage, TensorsOnDevice_AreCopiedIntoPutImage) {
   auto devices = *CreateFakeRuntime({.device_count = 2, .device_bytes = 4 << 20});
   const std::vector<std::byte> host = Bytes(300, 1), first = Bytes(1000, 2), second = Bytes(77, 3);
   std::vector<PutTensor> tensors = {Tensor("host", host)};
@@ -79,7 +79,7 @@ TEST(PutImage, TensorsOfDevices_AreCopiedOut) {
   }
 }
 
-TEST(PutImage, WrongTensors_AreRefusedByName) {
+TEST(PutImage, PutOfInvalidTensors_IsRefusedByName) {
   const std::vector<std::byte> bytes = Bytes(5, 1);
   const PutTensor repeated[] = {Tensor("twin", bytes), Tensor("twin", bytes)};
   PutTensor both = Tensor("both", bytes);

@@ -58,7 +58,7 @@ TEST_F(AdmissionQueueTest, Heartbeats_OvertakeRegistrations) {
   EXPECT_THAT(ran_, ElementsAre("heartbeat 1", "heartbeat 2", "call", "registration", "inventory"));
 }
 
-TEST_F(AdmissionQueueTest, OldestTask_RunsThoughHeartbeatsKeepComing) {
+TEST_F(AdmissionQueueTest, ManyHeartbeats_DoNotStarveOldestTask) {
   ASSERT_TRUE(Submit(Class::kInventory, "inventory").ok());
   now_ += absl::Milliseconds(1);
   for (int i = 0; i < AdmissionQueue::kTurnOfOthers && ran_.empty(); ++i) {
@@ -70,7 +70,7 @@ TEST_F(AdmissionQueueTest, OldestTask_RunsThoughHeartbeatsKeepComing) {
   EXPECT_THAT(ran_, ElementsAre("inventory"));
 }
 
-TEST_F(AdmissionQueueTest, FullLine_RefusesItsOwnClassAlone) {
+TEST_F(AdmissionQueueTest, FullQueueOfClass_RefusesOnlyThatClass) {
   for (int i = 0; i < 20; ++i) ASSERT_TRUE(Submit(Class::kRegistration).ok());
   const absl::Status refused = Submit(Class::kRegistration);
   EXPECT_TRUE(absl::IsUnavailable(refused)) << refused;
@@ -78,7 +78,7 @@ TEST_F(AdmissionQueueTest, FullLine_RefusesItsOwnClassAlone) {
   EXPECT_TRUE(Submit(Class::kHeartbeat).ok());
 }
 
-TEST_F(AdmissionQueueTest, LateLine_RefusesUntilItsFirstTaskRan) {
+TEST_F(AdmissionQueueTest, LateQueueOfClass_RefusesUntilItsFirstTaskRan) {
   ASSERT_TRUE(Submit(Class::kRegistration).ok());
   now_ += absl::Seconds(2);
   EXPECT_TRUE(RetryAfterOf(Submit(Class::kRegistration)).has_value());
@@ -86,7 +86,7 @@ TEST_F(AdmissionQueueTest, LateLine_RefusesUntilItsFirstTaskRan) {
   EXPECT_TRUE(Submit(Class::kRegistration).ok());
 }
 
-TEST_F(AdmissionQueueTest, RefusedCallers_ComeBackOneAfterTheOther) {
+TEST_F(AdmissionQueueTest, RefusedCallers_GetIncreasingRetryDelays) {
   ASSERT_TRUE(Submit(Class::kRegistration).ok());
   now_ += absl::Seconds(2);
   absl::Duration previous = absl::ZeroDuration();
@@ -99,7 +99,7 @@ TEST_F(AdmissionQueueTest, RefusedCallers_ComeBackOneAfterTheOther) {
   EXPECT_LE(previous, absl::Seconds(10));
 }
 
-TEST_F(AdmissionQueueTest, Delay_IsBoundedHoweverManyWereRefused) {
+TEST_F(AdmissionQueueTest, ManyRefusals_RetryDelayStaysBelowMax) {
   ASSERT_TRUE(Submit(Class::kRegistration).ok());
   now_ += absl::Seconds(2);
   for (int i = 0; i < 20'000; ++i) {
@@ -108,7 +108,7 @@ TEST_F(AdmissionQueueTest, Delay_IsBoundedHoweverManyWereRefused) {
   }
 }
 
-TEST_F(AdmissionQueueTest, ExecutorWithoutRoom_RefusesAndLosesNoTurn) {
+TEST_F(AdmissionQueueTest, FullExecutor_RefusesTaskAndKeepsQueuedOnes) {
   ASSERT_TRUE(Submit(Class::kCall, "first").ok());
   turns_.full = true;
   EXPECT_TRUE(RetryAfterOf(Submit(Class::kHeartbeat, "refused")).has_value());
@@ -126,7 +126,7 @@ TEST_F(AdmissionQueueTest, Lag_IsTheAgeOfTheOldestHeartbeat) {
   EXPECT_EQ(queue_.TakeLag(), absl::ZeroDuration());
 }
 
-TEST_F(AdmissionQueueTest, InventoryThatWaits_CountsAsLag) {
+TEST_F(AdmissionQueueTest, WaitingInventory_CountsAsLag) {
   ASSERT_TRUE(Submit(Class::kInventory).ok());
   now_ += absl::Seconds(1);
   EXPECT_EQ(queue_.TakeLag(), absl::Seconds(1));
@@ -139,7 +139,7 @@ TEST_F(AdmissionQueueTest, RefusedHeartbeat_CountsAsLagOnce) {
   EXPECT_EQ(queue_.TakeLag(), absl::ZeroDuration());
 }
 
-TEST(WaitAfter, RetryAfter_IsObeyedWithJitter) {
+TEST(WaitAfter, WaitAfterRetryAfter_ObeysItWithJitter) {
   Backoff backoff;
   const absl::Status refused = RetryLater("behind", absl::Seconds(4));
   absl::Duration shortest = absl::InfiniteDuration();
@@ -154,12 +154,12 @@ TEST(WaitAfter, RetryAfter_IsObeyedWithJitter) {
   EXPECT_GT(longest, shortest);
 }
 
-TEST(WaitAfter, OtherErrors_WaitForTheBackoff) {
+TEST(WaitAfter, WaitAfterOtherError_IsTheBackoff) {
   Backoff backoff({.initial = absl::Milliseconds(10), .max = absl::Milliseconds(10)});
   EXPECT_LE(WaitAfter(absl::UnavailableError("away"), backoff), absl::Milliseconds(10));
 }
 
-TEST(RetryAfterOf, WildDelays_AreClamped) {
+TEST(RetryAfterOf, RetryAfterOutOfRange_IsClamped) {
   EXPECT_EQ(RetryAfterOf(RetryLater("", absl::Hours(1000))), kMaxRetryAfter);
   EXPECT_EQ(RetryAfterOf(RetryLater("", -absl::Seconds(5))), absl::ZeroDuration());
   absl::Status garbage = absl::UnavailableError("");

@@ -154,7 +154,7 @@ TEST_F(Connections, OldestUnadmittedConnection_GivesWayAtLimit) {
   }
 }
 
-TEST_F(Connections, LimitReachedAtAPort_LeavesTheUnixSocketItsOwn) {
+TEST_F(Connections, LimitReachedAtPort_UnixSocketStillAccepts) {
   const testing::TempFolder folder;
   Start({.listen = {"127.0.0.1:0", "unix:" + folder.File("rpc.sock")}, .max_connections = 1});
   const auto peer = v1::GlobalStore::NewStub(MakeChannel(address(), {.max_message_bytes = next_++}));

@@ -177,7 +177,7 @@ class LoggedLines final : public absl::LogSink {
 };
 
 // A call that ends between its headers and its message: nothing is wrong with a text of it.
-TEST_F(ObservedCalls, CallerGivesUpBeforeItsRequest_LogsNoInvalidText) {
+TEST_F(ObservedCalls, CallCancelledBeforeRequest_IsNotLoggedAsInvalidUtf8) {
   LoggedLines lines;
   server_.service.bind_key = [](auto&&...) { return absl::OkStatus(); };
   server_.Start();

@@ -136,7 +136,7 @@ class SecuredCalls : public ::testing::Test {
   std::unique_ptr<Server> server_;
 };
 
-TEST_F(SecuredCalls, CallerWithRole_IsServedAndKnownByName) {
+TEST_F(SecuredCalls, CallerWithRequiredRole_IsServedAndKnownByName) {
   StartStore();
   const auto stub = StubAs(Own("client/trainer"));
   const absl::Status bound = Bind(*stub);
@@ -294,7 +294,7 @@ TEST_F(SecuredCalls, Health_IsAnsweredToCertificateHoldersOnly) {
   EXPECT_FALSE(CheckHealth(address, absl::Seconds(60)).ok());
 }
 
-TEST_F(SecuredCalls, CallerOverConnectionLimit_IsToldOverTls) {
+TEST_F(SecuredCalls, CallerOverConnectionLimit_GetsReasonOverTls) {
   Start({.listen = {"127.0.0.1:0"}, .max_connections = 1, .credentials = Own("global-store")});
   const auto first = StubAs(Own("client/a"));
   ASSERT_TRUE(Bind(*first).ok());

@@ -98,7 +98,7 @@ TEST_F(DescriptorLimits, DescriptorReserve_IsTheLastEighth) {
   EXPECT_FALSE(IsReserved(one.get(), DescriptorUser::kNetwork));
 }
 
-TEST_F(DescriptorLimits, EachKindOfCaller_LeavesDescriptorsToTheOneBefore) {
+TEST_F(DescriptorLimits, DescriptorReserve_GrowsFromOwnUserToLocalUserToNetwork) {
   SetSoftLimit(256);
   EXPECT_FALSE(IsReserved(207, DescriptorUser::kLocalUser));
   EXPECT_TRUE(IsReserved(208, DescriptorUser::kLocalUser));

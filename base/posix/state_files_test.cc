@@ -61,7 +61,7 @@ TEST_F(PrivateFilesTest, OpenFolderThatIsEmptyOrOurs_IsClosed) {
 }
 
 // A global store with its file in the state folder of a daemon with handle_groups.
-TEST_F(PrivateFilesTest, PassThroughForOthers_IsKeptInSharedFolder) {
+TEST_F(PrivateFilesTest, PrivateFolder_KeepsExecutePermissionForOthers) {
   const std::string shared = Folder("shared", 0711);
   Touch(shared + "/own");
   ASSERT_TRUE(MakePrivateFolder(shared, "own").ok());

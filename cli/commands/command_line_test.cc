@@ -137,7 +137,7 @@ TEST_F(CommandLineTest, UnknownCommand_IsNamedWithWhereToLook) {
               HasSubstr("\"some\" is not a command of tensorcast list; see tensorcast list --help"));
 }
 
-TEST_F(CommandLineTest, Help_EndsWithZeroAndShowsTheCommands) {
+TEST_F(CommandLineTest, Help_ExitsWithZeroAndShowsCommandsAndFlags) {
   const RunResult group = Run({"list", "--help"});
   EXPECT_EQ(group.code, 0);
   EXPECT_THAT(group.out, HasSubstr("all"));

@@ -281,7 +281,7 @@ class VanishingArtifact : public v1::GlobalStore::Service {
   }
 };
 
-TEST_F(CommandsTest, ArtifactDeletedByAnotherClient_GcGoesOn) {
+TEST_F(CommandsTest, ArtifactDeletedByOtherClient_GcContinues) {
   VanishingArtifact service;
   const std::string address = "unix:" + Path("vanishing.sock");
   grpc::ServerBuilder builder;
@@ -311,7 +311,7 @@ TEST_F(CommandsTest, KeyCommands_BindResolveListAndRemove) {
   Bad({"key", "bind", "b", "tc1:none"}, 1, "tc1:none");
 }
 
-TEST_F(CommandsTest, KeptVersions_AreShownAndRemovedOnlyByTheirId) {
+TEST_F(CommandsTest, KeptVersions_AreShownAndRemovedOnlyById) {
   std::vector<std::string> ids;
   for (const int seed : {1, 2, 3}) {
     ids.push_back(Json({"put", Model(seed), "--key", "policy", "--keep", "2"}).value("artifact_id", ""));
@@ -352,7 +352,7 @@ TEST_F(CommandsTest, ExplainAndTop_ShowLastTransfer) {
 }
 
 // Each would take an hour if it waited for the daemon.
-TEST_F(CommandsTest, DaemonThatIsNotThere_EndsEveryCommandAtOnceInOneSentence) {
+TEST_F(CommandsTest, DaemonAway_EveryCommandFailsAtOnceInOneSentence) {
   const std::string address = "unix:" + Path("absent.sock");
   for (const Words& words : {Words{"ls"},
                              {"get", "m"},
@@ -392,7 +392,7 @@ TEST_F(CommandsTest, ErrorWithJson_IsAnObjectOnStdout) {
   EXPECT_THAT(result.err, StartsWith("tensorcast: UNAVAILABLE: "));
 }
 
-TEST_F(CommandsTest, KeyForAnArtifact_IsAsGoodAsItsId) {
+TEST_F(CommandsTest, Key_IsAcceptedInPlaceOfArtifactId) {
   ASSERT_EQ(Run({"put", Model(), "--key", "named/one"}).code, 0);
   EXPECT_EQ(Run({"key", "bind", "named/two", "named/one"}).code, 0);
   EXPECT_EQ(Json({"key", "resolve", "named/two"})["key"]["artifact_id"],

@@ -59,7 +59,7 @@ TEST(FindTransfer, RunningTransfer_IsLastOnlyIfNoneHasEnded) {
   EXPECT_EQ(FindTransfer(status, "last")->report.transfer_id(), "dd44");
 }
 
-TEST(FindTransfer, EmptyRing_SaysWhichDaemonToAsk) {
+TEST(FindTransfer, FindTransferWithoutTransfers_ErrorSuggestsOtherDaemon) {
   v1::GetStatusResponse status;
   status.mutable_node()->set_name("node-1");
   const auto found = FindTransfer(status, "last");

@@ -69,7 +69,7 @@ TEST(BoundingHop, NodesFeedEachOther_BoundingHopIsTheirOutsideSource) {
                               "other what came from there.\n")));
 }
 
-TEST(BoundingHop, UpstreamNotKnown_SaysSo) {
+TEST(BoundingHop, UpstreamNotKnown_BoundingHopSaysWhy) {
   Route route{.hops = {HopTo("node-2", {From("node-1", true)}),
                        {.node = "node-1", .replica_id = "replica-node-1", .problem = "connection refused"}},
               .left_out = "3 more were not asked"};
@@ -94,7 +94,7 @@ TEST(BoundingHop, StarvedBySilentSource_BoundingHopIsBeforeIt) {
   EXPECT_EQ(FindBoundingHop(route)->silent, "node-1");
 }
 
-TEST(ExplainTransfer, FailedTransfer_NamesItsErrorAndOthersThatFailed) {
+TEST(ExplainTransfer, FailedTransfer_ShowsItsErrorAndFailedUpstreamNodes) {
   Hop failed = HopTo("node-2", {From("node-1", true)});
   failed.transfer->status = absl::UnavailableError("no source has chunk 7");
   failed.transfer->bytes /= 2;

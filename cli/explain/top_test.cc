@@ -111,7 +111,7 @@ transfer  node    to     done                                       seconds     
   EXPECT_EQ(SeenIn(view).at("22bb33cc-1").at, At(100));
 }
 
-TEST(RenderTop, FeedingTable_PrefersTheReceiversReportToTheSources) {
+TEST(RenderTop, SourcesTable_PrefersReportOfReceiverToThatOfSource) {
   TopView view = MakeView();
   view.now = At(100);
   TransferReport running = MakeRunning();

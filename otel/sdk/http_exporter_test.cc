@@ -118,7 +118,7 @@ TEST(HttpExporter, RetryAfterBeyondRetryTime_DropsAtOnce) {
   EXPECT_EQ(server.count("/v1/traces"), 1u);
 }
 
-TEST(HttpExporter, Shutdown_TriesOnce) {
+TEST(HttpExporter, Shutdown_ExportsOnceWithoutRetry) {
   HttpCollector server({"503 Service Unavailable", "200 OK"});
   auto telemetry = Start(server.endpoint());
   Span("A/B").End();
@@ -165,7 +165,7 @@ TEST(HttpExporter, HttpToGrpcCollector_NamesTheSettingToChange) {
                     HasSubstr("OTEL_EXPORTER_OTLP_PROTOCOL to grpc")));
 }
 
-TEST(HttpExporter, CollectorThatTakesAll_LeavesNoAdvice) {
+TEST(HttpExporter, AcceptingCollector_GivesNoAdvice) {
   HttpCollector http({"200 OK"});
   auto telemetry = Start(http.endpoint());
   Span("A/B").End();

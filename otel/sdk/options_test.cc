@@ -194,7 +194,7 @@ TEST_F(OptionsTest, ExporterVariable_AppliesPerSignal) {
               HasSubstr("OTEL_TRACES_EXPORTER"));
 }
 
-TEST_F(OptionsTest, SignalOff_WhenVariableIsNoneWhateverTheExporter) {
+TEST_F(OptionsTest, ExporterVariableNone_SwitchesSignalOff) {
   struct Case {
     const char* variable;
     const char* key;

@@ -50,7 +50,7 @@ TEST(ReceivedTelemetry, Metrics_LatestPointPerSeriesAndProcessIsKept) {
   EXPECT_EQ(metrics[1].value, 3);
 }
 
-TEST(ReceivedTelemetry, KeepMetrics_AcceptsOtherSignalsUnread) {
+TEST(ReceivedTelemetry, ReceiverOfMetricsOnly_AcceptsAndIgnoresOtherSignals) {
   ReceivedTelemetry all;
   EXPECT_TRUE(all.Take(kTraces, OneSpan()));
   EXPECT_EQ(all.spans().size(), 1u);
