@@ -1,5 +1,5 @@
 # Finds every third-party library and gives each one imported target. Nothing else in the build names a path. Also part of
-# the installed package: those who link the client library need what it links, but not what only the rest uses.
+# the installed package: a project that links the client library needs what it links, and not what only the rest uses.
 
 set(TENSORCAST_DEPS_DIR "${PROJECT_SOURCE_DIR}/build/deps" CACHE PATH "Where tools/setup.sh put what it built")
 

@@ -17,7 +17,7 @@ set(TENSORCAST_PUBLIC_HEADERS
   core/replica/transfer_report.h
   core/tensor/tensor.h)
 
-# All lie below include/tensorcast, so that ours are never taken for another project's: base/status.h is no rare name.
+# All lie below include/tensorcast, so that ours are never taken for another project's: base/status.h is a common name.
 # base/request_context.h becomes <tensorcast/base/request_context.h>, and is included as that by the others.
 set(public_headers)
 foreach(header ${TENSORCAST_PUBLIC_HEADERS})
@@ -116,7 +116,7 @@ install(TARGETS tensorcast_client_package EXPORT tensorcastTargets
         ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}/tensorcast" COMPONENT development)
 install(EXPORT tensorcastTargets NAMESPACE tensorcast:: DESTINATION "${package_dir}" COMPONENT development)
 install(TARGETS tensorcast RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT runtime)
-# Abseil and BLAKE3 are linked statically; those who link our static library need the same ones. (The slash: a sanitizer's
+# Abseil and BLAKE3 are linked statically; a project that links our static library needs the same ones. (The slash: a sanitizer's
 # BLAKE3 is a symbolic link.)
 install(DIRECTORY "${TENSORCAST_DEPS_DIR}/blake3/" DESTINATION "${CMAKE_INSTALL_LIBDIR}/tensorcast/deps/blake3"
         COMPONENT development)
