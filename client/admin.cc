@@ -112,11 +112,9 @@ absl::StatusOr<std::vector<v1::Artifact>> AdminClient::ListArtifacts(const Reque
   });
 }
 
-absl::Status AdminClient::DeleteArtifact(const RequestContext& context, std::string_view artifact_id,
-                                         bool only_if_unkeyed) {
+absl::Status AdminClient::DeleteArtifact(const RequestContext& context, std::string_view artifact_id) {
   v1::DeleteArtifactRequest request;
   request.set_artifact_id(std::string(artifact_id));
-  request.set_only_if_unkeyed(only_if_unkeyed);
   return CallInSpan("Client/DeleteArtifact", link_->global_store(), &StoreStub::DeleteArtifact, context,
                     request)
       .status();

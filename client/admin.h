@@ -36,8 +36,7 @@ class AdminClient {
   // All pages. Replicas are counted, and listed where `replicas` asks for it.
   absl::StatusOr<std::vector<v1::Artifact>> ListArtifacts(const RequestContext& context, bool unkeyed_only,
                                                           absl::Duration min_age, bool replicas = false);
-  absl::Status DeleteArtifact(const RequestContext& context, std::string_view artifact_id,
-                              bool only_if_unkeyed);
+  absl::Status DeleteArtifact(const RequestContext& context, std::string_view artifact_id);
 
   // This daemon's replicas; of one artifact, or all of them. `chunk_bits`: which chunks each has, too.
   absl::StatusOr<std::vector<v1::Replica>> ListReplicas(const RequestContext& context,

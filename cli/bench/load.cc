@@ -63,8 +63,7 @@ class LoadBench {
       return absl::InternalError("the import read nothing");
     }
     TC_RETURN_IF_ERROR(cluster_->admin(0).EvictReplica(options_.context, put.replica_id, /*force=*/true));
-    TC_RETURN_IF_ERROR(
-        cluster_->admin(0).DeleteArtifact(options_.context, put.artifact_id, /*only_if_unkeyed=*/false));
+    TC_RETURN_IF_ERROR(cluster_->admin(0).DeleteArtifact(options_.context, put.artifact_id));
     return Loaded{.report = *put.transfer, .wall = wall};
   }
 

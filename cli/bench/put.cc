@@ -114,8 +114,7 @@ class PutBench {
     TC_ASSIGN_OR_RETURN(const client::PutResult put, cluster.client(0).Put(options_.context, tensors_));
     const absl::Duration wall = SteadyNow() - start;
     TC_RETURN_IF_ERROR(cluster.admin(0).EvictReplica(options_.context, put.replica_id, /*force=*/true));
-    TC_RETURN_IF_ERROR(
-        cluster.admin(0).DeleteArtifact(options_.context, put.artifact_id, /*only_if_unkeyed=*/false));
+    TC_RETURN_IF_ERROR(cluster.admin(0).DeleteArtifact(options_.context, put.artifact_id));
     return GbPerSecond(bytes_, wall);
   }
 

@@ -31,8 +31,7 @@ absl::Status Gc(const CommonFlags& common, const GcFlags& flags) {
   uint64_t bytes = 0;
   for (const v1::Artifact& artifact : artifacts) {
     if (!flags.dry_run) {
-      const absl::Status status =
-          admin->DeleteArtifact(context, artifact.artifact_id(), /*only_if_unkeyed=*/true);
+      const absl::Status status = admin->DeleteArtifact(context, artifact.artifact_id());
       // Since they were listed, a key was bound to it, or another client deleted it.
       if (absl::IsFailedPrecondition(status) || absl::IsNotFound(status)) continue;
       TC_RETURN_IF_ERROR(status);

@@ -56,7 +56,7 @@ absl::Status RemoveArtifact(const CommonFlags& common, const RemoveFlags& flags)
     // Of this revision: a key that was bound anew meanwhile stays, and names another artifact.
     TC_RETURN_IF_ERROR(client->DeleteKey(context, key.name, key.revision));
   }
-  TC_RETURN_IF_ERROR(admin->DeleteArtifact(context, artifact_id, /*only_if_unkeyed=*/false));
+  TC_RETURN_IF_ERROR(admin->DeleteArtifact(context, artifact_id));
   if (!common.json) std::printf("deleted %s\n", artifact_id.c_str());
   if (common.json) std::printf("{\"artifact_id\": \"%s\"}\n", artifact_id.c_str());
   return absl::OkStatus();

@@ -110,7 +110,6 @@ TEST_F(GlobalStoreServerTest, ListUnkeyedArtifactsAndDelete_CollectsGarbage) {
   EXPECT_EQ(page->artifacts(0).artifact_id(), dropped->id());
 
   v1::DeleteArtifactRequest remove;
-  remove.set_only_if_unkeyed(true);
   remove.set_artifact_id(kept->id());
   const absl::Status refused = Call(&Stub::DeleteArtifact, remove).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(refused));

@@ -189,7 +189,7 @@ void Directory::AddPublishedReplica(const NodeIdentity& node, const ReplicaInfo&
 }
 
 absl::StatusOr<DurableFacts> Directory::PrepareDeleteArtifact(std::string_view artifact_id,
-                                                              bool only_if_unkeyed, absl::Time now) const {
+                                                              absl::Time now) const {
   auto found = artifacts_.find(artifact_id);
   if (found == artifacts_.end()) return NoSuchArtifact(artifact_id);
   const ArtifactState& artifact = found->second;
@@ -197,10 +197,6 @@ absl::StatusOr<DurableFacts> Directory::PrepareDeleteArtifact(std::string_view a
     return absl::FailedPreconditionError(absl::StrCat("artifact ", artifact_id, " is bound to the keys ",
                                                       SomeOf(artifact.keys),
                                                       ": delete or rebind them first"));
-  }
-  if (only_if_unkeyed && !artifact.kept_by.empty()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "artifact ", artifact_id, " is kept as an earlier version of the keys ", SomeOf(artifact.kept_by)));
   }
   DurableFacts facts;
   facts.artifacts.push_back({.artifact_id = std::string(artifact_id), .deleted = true, .updated = now});

@@ -103,9 +103,8 @@ class Directory {
   // After Apply: the origin that came with it was read just now, whatever was found of it before.
   void RenewOrigin(std::string_view artifact_id, std::string_view node_id);
   // FAILED_PRECONDITION, naming keys, while any is bound to it. Keys that keep it as an earlier version lose
-  // that version; `only_if_unkeyed` refuses those, too.
-  absl::StatusOr<DurableFacts> PrepareDeleteArtifact(std::string_view artifact_id, bool only_if_unkeyed,
-                                                     absl::Time now) const;
+  // that version.
+  absl::StatusOr<DurableFacts> PrepareDeleteArtifact(std::string_view artifact_id, absl::Time now) const;
 
   // FAILED_PRECONDITION, naming the current revision, when `expected` differs from it (0: must not exist).
   absl::StatusOr<KeyPlan> PrepareBindKey(const BindRequest& request, absl::Time now) const;

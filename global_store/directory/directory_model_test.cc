@@ -786,10 +786,8 @@ class Model : public ::testing::TestWithParam<int> {
       deleted_.erase(artifact);
       return;
     }
-    const bool only_if_unkeyed = Below(2) == 0;
-    const bool keyed = IsNamed(artifact) || (only_if_unkeyed && IsKept(artifact));
-    const auto facts = directory_.PrepareDeleteArtifact(artifact, only_if_unkeyed, wall_now());
-    ASSERT_EQ(facts.ok(), published_.contains(artifact) && !keyed) << facts.status();
+    const auto facts = directory_.PrepareDeleteArtifact(artifact, wall_now());
+    ASSERT_EQ(facts.ok(), published_.contains(artifact) && !IsNamed(artifact)) << facts.status();
     if (!facts.ok()) return;
     directory_.Apply(*facts, now_);
     ForgetArtifact(artifact);

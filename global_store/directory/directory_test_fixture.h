@@ -66,7 +66,7 @@ class DirectoryTest : public ::testing::Test {
         now_);
   }
   void Delete(const std::string& artifact_id) {
-    auto facts = directory_.PrepareDeleteArtifact(artifact_id, /*only_if_unkeyed=*/false, wall_now());
+    auto facts = directory_.PrepareDeleteArtifact(artifact_id, wall_now());
     ASSERT_TRUE(facts.ok()) << facts.status();
     directory_.Apply(*facts, now_);
   }

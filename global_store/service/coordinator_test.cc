@@ -251,12 +251,12 @@ TEST_F(CoordinatorTest, ConcurrentBindAndDelete_LeaveNoKeyWithoutArtifact) {
     const std::string artifact = absl::StrCat("a", round);
     Publish(artifact);
     std::thread deletes([&] {
-      (void)coordinator_->Mutate(
-          "", [&](const Directory& directory, absl::Time now) -> absl::StatusOr<Change> {
-            auto facts = directory.PrepareDeleteArtifact(artifact, /*only_if_unkeyed=*/true, now);
-            if (!facts.ok()) return facts.status();
-            return Change{.facts = *std::move(facts)};
-          });
+      (void)coordinator_->Mutate("",
+                                 [&](const Directory& directory, absl::Time now) -> absl::StatusOr<Change> {
+                                   auto facts = directory.PrepareDeleteArtifact(artifact, now);
+                                   if (!facts.ok()) return facts.status();
+                                   return Change{.facts = *std::move(facts)};
+                                 });
     });
     const bool bound = Bind("", artifact, artifact).ok();
     deletes.join();

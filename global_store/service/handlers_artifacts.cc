@@ -143,8 +143,7 @@ absl::StatusOr<v1::DeleteArtifactResponse> Handlers::DeleteArtifact(
   return Mutate<v1::DeleteArtifactResponse>(
       context, "DeleteArtifact", request.SerializeAsString(),
       [&](const Directory& directory, absl::Time now) -> absl::StatusOr<Plan<v1::DeleteArtifactResponse>> {
-        TC_ASSIGN_OR_RETURN(DurableFacts facts, directory.PrepareDeleteArtifact(
-                                                    request.artifact_id(), request.only_if_unkeyed(), now));
+        TC_ASSIGN_OR_RETURN(DurableFacts facts, directory.PrepareDeleteArtifact(request.artifact_id(), now));
         return Plan<v1::DeleteArtifactResponse>{.change = {.facts = std::move(facts)}};
       });
 }

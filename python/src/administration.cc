@@ -98,15 +98,14 @@ void BindReplicas(nb::class_<Client>& type) {
       nb::arg("artifact_id"), nb::kw_only(), nb::arg("options"), "Replicas of this node; empty: of all.");
   type.def(
       "delete_artifact",
-      [](const Client& client, const std::string& artifact_id, bool only_if_unkeyed,
-         const CallOptions& options) {
+      [](const Client& client, const std::string& artifact_id, const CallOptions& options) {
         return StartAdmin(
             client, options,
             [=](client::AdminClient& admin, const RequestContext& context, const Call::Listener&) {
-              return Made(admin.DeleteArtifact(context, artifact_id, only_if_unkeyed));
+              return Made(admin.DeleteArtifact(context, artifact_id));
             });
       },
-      nb::arg("artifact_id"), nb::kw_only(), nb::arg("only_if_unkeyed"), nb::arg("options"));
+      nb::arg("artifact_id"), nb::kw_only(), nb::arg("options"));
   type.def(
       "evict_replica",
       [](const Client& client, const std::string& replica_id, bool force, const CallOptions& options) {

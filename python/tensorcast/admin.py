@@ -254,7 +254,7 @@ class Administration:
         for key in bound:
             # Only this revision: a key that was rebound meanwhile is bound to another artifact, and stays.
             yield self.native.delete_key(key["name"], expected_revision=key["revision"], options=options)
-        yield self.native.delete_artifact(artifact_id, only_if_unkeyed=False, options=options)
+        yield self.native.delete_artifact(artifact_id, options=options)
 
     rm, rm_async = calls.forms(_rm)
 
@@ -272,7 +272,7 @@ class Administration:
         deleted = []
         for artifact in found:
             try:
-                yield self.native.delete_artifact(artifact.artifact_id, only_if_unkeyed=True, options=options)
+                yield self.native.delete_artifact(artifact.artifact_id, options=options)
             except (FailedPreconditionError, NotFoundError):
                 continue  # after the list was made, a key was bound to it, or another process deleted it
             deleted.append(artifact)

@@ -85,7 +85,7 @@ TEST_F(RetentionTest, PutWithKeep_KeepsThatManyVersions) {
     EXPECT_EQ(node.client().ResolveKey(Soon(), absl::StrCat("keep/", keep))->earlier.size(), keep - 1);
     ASSERT_TRUE(node.admin().ListArtifacts(Soon(), true, absl::ZeroDuration()).ok());
     ASSERT_TRUE(node.client().DeleteKey(Soon(), absl::StrCat("keep/", keep)).ok());
-    ASSERT_TRUE(node.admin().DeleteArtifact(Soon(), ids.back(), /*only_if_unkeyed=*/true).ok());
+    ASSERT_TRUE(node.admin().DeleteArtifact(Soon(), ids.back()).ok());
   }
 }
 

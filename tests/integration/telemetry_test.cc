@@ -98,7 +98,7 @@ TEST_F(AcceptanceCriteria, Metrics_EveryMetricOfTheCatalogueIsFilled) {
     std::filesystem::resize_file(file.path(), 100);
   }
   cluster_.StartNode(a, OnItsOwnHost);
-  ASSERT_TRUE(b.admin().DeleteArtifact(Soon(), damaged.artifact_id, /*only_if_unkeyed=*/false).ok());
+  ASSERT_TRUE(b.admin().DeleteArtifact(Soon(), damaged.artifact_id).ok());
 
   std::vector<std::string> expected;
   for (const otel::MetricInfo& info : otel::MetricsCatalogue()) {
