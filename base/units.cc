@@ -4,13 +4,9 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
-#include <utility>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 
 namespace tensorcast {
 namespace {
@@ -99,19 +95,6 @@ absl::StatusOr<absl::Duration> ParseDuration(std::string_view text) {
         "\"", text, "\" is not a duration; write numbers with ns, us, ms, s, m, h or d: 250ms, 1h30m"));
   }
   return days + rest;
-}
-
-absl::StatusOr<Ports> ParsePorts(std::string_view text) {
-  const std::pair<std::string_view, std::string_view> ends = absl::StrSplit(text, absl::MaxSplits('-', 1));
-  const std::string_view last_text = absl::StrContains(text, '-') ? ends.second : ends.first;
-  uint32_t first = 0, last = 0;
-  const bool good = absl::SimpleAtoi(ends.first, &first) && absl::SimpleAtoi(last_text, &last) &&
-                    first >= 1 && first <= last && last <= 65535;
-  if (!good) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("\"", text, "\" is not a range of ports; write the first and the last: 7012-7019"));
-  }
-  return Ports{static_cast<uint16_t>(first), static_cast<uint16_t>(last)};
 }
 
 }  // namespace tensorcast

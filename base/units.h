@@ -1,4 +1,4 @@
-// Sizes, durations and ranges of ports as people write them in configuration and on the command line.
+// Sizes and durations as people write them in configuration and on the command line.
 #pragma once
 
 #include <cstdint>
@@ -20,12 +20,5 @@ std::string FormatSize(uint64_t bytes);
 
 // "250ms", "1h30m", "1.5s", "7d", "0": absl's units and days. INVALID_ARGUMENT for anything else or negative.
 absl::StatusOr<absl::Duration> ParseDuration(std::string_view text);
-
-// "7012-7019", or one port: "7012". INVALID_ARGUMENT for anything else, port 0, or a range that goes down.
-struct Ports {
-  uint16_t first = 0;
-  uint16_t last = 0;
-};
-absl::StatusOr<Ports> ParsePorts(std::string_view text);
 
 }  // namespace tensorcast

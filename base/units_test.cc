@@ -29,15 +29,6 @@ TEST(Units, FormatSize_ParsesBack) {
   }
 }
 
-TEST(Units, ParsePorts_ReadsPortOrAscendingRange) {
-  EXPECT_EQ(ParsePorts("7012-7019")->last, 7019);
-  EXPECT_EQ(ParsePorts("7012")->first, 7012);
-  EXPECT_EQ(ParsePorts("7012")->last, 7012);
-  for (const char* text : {"", "-", "7012-", "-7012", "0-5", "9-8", "1-65536", "a-b"}) {
-    EXPECT_TRUE(absl::IsInvalidArgument(ParsePorts(text).status())) << text;
-  }
-}
-
 TEST(Units, ParseDuration_ReadsDaysAndRefusesInvalidText) {
   EXPECT_EQ(*ParseDuration("250ms"), absl::Milliseconds(250));
   EXPECT_EQ(*ParseDuration("1h30m"), absl::Minutes(90));

@@ -11,7 +11,6 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "base/units.h"
 #include "transport/transport.h"
 
 namespace tensorcast::security {
@@ -19,6 +18,10 @@ class Identity;
 }
 
 namespace tensorcast::transport {
+
+// For tests and comparison: an environment variable that, where a daemon has it, puts UCX on TCP instead of
+// RDMA. Every process that reaches its ports can then write to the daemon's memory.
+inline constexpr char kUcxOverTcpVariable[] = "TENSORCAST_TEST_UCX_OVER_TCP";
 
 // What the configuration says of the network between daemons. A lane takes what is its own.
 struct LaneConfig {
@@ -34,9 +37,8 @@ struct LaneConfig {
   // Of "tcp", bytes a second in all; 0: no limit.
   uint64_t send_limit = 0;
   uint64_t receive_limit = 0;
-  std::string ucx_listen;  // host:port of the lane "ucx"; the next port is that of "ucx-rma". Port 0: any
-  Ports ucx_data_ports;  // of both, for the connections that the bytes go over; 0: the eight after those two
-  bool ucx_over_tcp = false;    // and not over RDMA devices: for tests and comparison
+  std::string ucx_listen;     // host:port of the lane "ucx"; the next port is that of "ucx-rma". Port 0: any
+  bool ucx_over_tcp = false;  // and not over RDMA devices: for tests, see kUcxOverTcpVariable
   bool trusted_fabric = false;  // a lane that knows no certificates may be opened
   // The GPUs with memory that a lane may read and write in place; null: none. Must outlive the transports.
   DeviceRuntime* devices = nullptr;

@@ -93,11 +93,14 @@ std::vector<std::string> With(std::vector<std::string> settings, const std::vect
   return settings;
 }
 
+// This host may have no RDMA device.
+void PutUcxOnTcp() { setenv(transport::kUcxOverTcpVariable, "1", 1); }
+
 TEST(CheckConfig, TcpListenerWithoutCertificates_NeedsInsecure) {
-  const std::vector<std::string> ucx = {"daemon.ucx_over_tcp=true", "security.trusted_fabric=true"};
-  const std::vector<std::string> everywhere =
-      With(ucx, {"daemon.listen=0.0.0.0:0", "daemon.advertise=127.0.0.1:0", "daemon.tcp_listen=[::]:0",
-                 "daemon.ucx_listen=[::]:0", "global_store.listen=[::]:0"});
+  PutUcxOnTcp();
+  const std::vector<std::string> everywhere = {"security.trusted_fabric=true", "daemon.listen=0.0.0.0:0",
+                                               "daemon.advertise=127.0.0.1:0", "daemon.tcp_listen=[::]:0",
+                                               "daemon.ucx_listen=[::]:0",     "global_store.listen=[::]:0"};
   const std::string refused = Refused(everywhere);
   for (const char* key : {"daemon.listen: \"0.0.0.0:0\"", "daemon.tcp_listen: \"[::]:0\"",
                           "daemon.ucx_listen: \"[::]:0\"", "global_store.listen"}) {
@@ -108,9 +111,10 @@ TEST(CheckConfig, TcpListenerWithoutCertificates_NeedsInsecure) {
 }
 
 TEST(CheckConfig, LoopbackListenerWithoutCertificates_NeedsInsecure) {
+  PutUcxOnTcp();
   const std::vector<std::string> loopback = {"daemon.listen=127.0.0.1:0", "daemon.tcp_listen=127.0.0.1:0",
                                              "daemon.ucx_listen=[::1]:0", "global_store.listen=localhost:0",
-                                             "daemon.ucx_over_tcp=true",  "security.trusted_fabric=true"};
+                                             "security.trusted_fabric=true"};
   const std::string refused = Refused(loopback);
   for (const char* key : {"daemon.listen: \"127.0.0.1:0\"", "daemon.tcp_listen: \"127.0.0.1:0\"",
                           "daemon.ucx_listen: \"[::1]:0\"", "global_store.listen: \"localhost:0\""}) {
@@ -123,12 +127,13 @@ TEST(CheckConfig, LoopbackListenerWithoutCertificates_NeedsInsecure) {
 }
 
 TEST(CheckConfig, UcxListener_NeedsTrustedFabricEvenWithCertificates) {
+  PutUcxOnTcp();
   const security::testing::TestAuthority authority;
   const auto node =
       With(As(authority, "node/a"), {"daemon.listen=0.0.0.0:0", "daemon.advertise=127.0.0.1:0"});
   EXPECT_EQ(Refused(node, Roles::kDaemon), "");
   for (const auto& without_ucx : {node, std::vector<std::string>{}}) {
-    const auto with_ucx = With(without_ucx, {"daemon.ucx_listen=127.0.0.1:0", "daemon.ucx_over_tcp=true"});
+    const auto with_ucx = With(without_ucx, {"daemon.ucx_listen=127.0.0.1:0"});
     EXPECT_THAT(Refused(with_ucx, Roles::kDaemon), HasSubstr("security.trusted_fabric: true"));
     std::vector<std::string> trusted = With(with_ucx, {"security.trusted_fabric=true"});
     if (without_ucx.empty()) trusted.push_back("security.insecure=true");
@@ -139,11 +144,11 @@ TEST(CheckConfig, UcxListener_NeedsTrustedFabricEvenWithCertificates) {
 }
 
 TEST(CheckConfig, ProblemOfAddressSharedByLanes_IsReportedOnce) {
-  EXPECT_EQ(
-      Refused({"daemon.ucx_listen=127.0.0.1:65535", "daemon.ucx_over_tcp=true",
-               "security.trusted_fabric=true", "security.insecure=true", "daemon.ucx_data_ports=7012-7019"}),
-      "daemon.ucx_data_ports: daemon.ucx_listen \"127.0.0.1:65535\" leaves no next port for the lane "
-      "ucx-rma");
+  PutUcxOnTcp();
+  EXPECT_EQ(Refused({"daemon.ucx_listen=127.0.0.1:65535", "security.trusted_fabric=true",
+                     "security.insecure=true"}),
+            "daemon.ucx_listen: \"127.0.0.1:65535\" leaves no next port for the lane ucx-rma; choose a port "
+            "below 65535");
 }
 
 TEST(CheckConfig, CertificateOfOtherRole_IsRefused) {

@@ -2,6 +2,7 @@
 
 #include <grp.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -227,15 +228,11 @@ absl::StatusOr<transport::LaneConfig> ToLaneConfig(const v1::Config& whole) {
                               .tcp_connections = config.tcp_connections(),
                               .tcp_congestion_control = config.tcp_congestion_control(),
                               .ucx_listen = config.ucx_listen(),
-                              .ucx_over_tcp = config.ucx_over_tcp(),
+                              .ucx_over_tcp = std::getenv(transport::kUcxOverTcpVariable) != nullptr,
                               .trusted_fabric = whole.security().trusted_fabric()};
   TC_ASSIGN_OR_RETURN(lanes.peer_timeout, Interval("daemon.peer_timeout", config.peer_timeout()));
   TC_ASSIGN_OR_RETURN(lanes.send_limit, Size("daemon.limits.send", config.limits().send()));
   TC_ASSIGN_OR_RETURN(lanes.receive_limit, Size("daemon.limits.receive", config.limits().receive()));
-  if (config.ucx_data_ports().empty()) return lanes;
-  absl::StatusOr<Ports> ports = ParsePorts(config.ucx_data_ports());
-  if (!ports.ok()) return Annotate(ports.status(), "daemon.ucx_data_ports");
-  lanes.ucx_data_ports = *ports;
   return lanes;
 }
 

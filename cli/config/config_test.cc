@@ -167,7 +167,6 @@ TEST(Config, ImpossibleValue_IsAnErrorThatNamesItsSet) {
       {"daemon.tcp_listen=unix:/x", "see daemon.unix_socket"},
       {"daemon.tcp_advertise=[0.0.0.0:1]", "name the one that others connect to"},
       {"daemon.tcp_connections=17", "is not a number from 0"},
-      {"daemon.ucx_data_ports=9-7", "is not a range of ports"},
       {"daemon.advertise=0.0.0.0:7001", "name the one that others connect to"},
       {"daemon.global_store=http://a:1", "is not host:port"},
       {"daemon.global_store=a:0", "port 0 cannot be connected to"},

@@ -126,8 +126,6 @@ absl::Status CheckForm(const v1::ConfigKey& key, std::string_view text) {
       return CheckServerAddresses(text);
     case v1::ConfigKey::SOCKET_PATH:
       return CheckSocketPath(text);
-    case v1::ConfigKey::PORTS:
-      return ParsePorts(text).status();
     default:  // ANY, and PAIRS, which its component takes apart
       return absl::OkStatus();
   }
@@ -160,8 +158,6 @@ std::string Expected(const FieldDescriptor& field) {
       return "host:port";
     case v1::ConfigKey::SOCKET_PATH:
       return "a path";
-    case v1::ConfigKey::PORTS:
-      return "ports, such as 7012-7019";
     case v1::ConfigKey::PAIRS:
       return "name=value";
     default:

@@ -14,9 +14,7 @@ namespace tensorcast::transport {
 namespace {
 
 constexpr std::string_view kListenKey = "daemon.ucx_listen";
-constexpr uint32_t kLanes = 2;
-constexpr uint32_t kDataPorts = 8;
-constexpr uint32_t kMaxPort = 65535;
+constexpr uint16_t kMaxPort = 65535;
 
 absl::StatusOr<std::unique_ptr<Transport>> Open(UcxLane lane, const LaneConfig& config) {
   UcxOptions options{.lane = lane,
@@ -24,16 +22,13 @@ absl::StatusOr<std::unique_ptr<Transport>> Open(UcxLane lane, const LaneConfig& 
                      .advertise_host = config.advertise_host,
                      .over_tcp = config.ucx_over_tcp,
                      .devices = config.devices};
-  const bool rma = lane == UcxLane::kRma;
   if (!config.ucx_listen.empty()) {
-    TC_ASSIGN_OR_RETURN(UcxPorts ports, UcxPortsOf(config));
-    options.listen = rma ? std::move(ports.rma_listen) : std::move(ports.messages_listen);
-    options.data_ports = ports.data;
+    TC_ASSIGN_OR_RETURN(options.listen, UcxListenAddress(lane, config));
   }
   LOG_IF(WARNING, config.ucx_over_tcp)
       << "the lane " << UcxLaneName(lane)
-      << " goes over TCP (daemon.ucx_over_tcp), which is for tests: every process that "
-         "reaches its ports can write to this process's memory";
+      << " goes over TCP, which is for tests: every process that reaches its ports can write to this "
+         "process's memory";
   return UcxTransport::Create(options);
 }
 
@@ -54,8 +49,8 @@ std::vector<LaneProblem> Check(const LaneConfig& config) {
                       "daemon's memory; leave it out or, on a fabric that you trust, set "
                       "security.trusted_fabric: true")});
   }
-  if (const absl::Status ports = UcxPortsOf(config).status(); !ports.ok()) {
-    problems.push_back({"daemon.ucx_data_ports", std::string(ports.message())});
+  if (const absl::Status next = UcxListenAddress(UcxLane::kRma, config).status(); !next.ok()) {
+    problems.push_back({kListenKey, std::string(next.message())});
   }
   return problems;
 }
@@ -83,32 +78,15 @@ Lane UcxRmaLane() {
   return lane;
 }
 
-absl::StatusOr<UcxPorts> UcxPortsOf(const LaneConfig& config) {
-  TC_ASSIGN_OR_RETURN(const HostPort listen, ParseHostPort(config.ucx_listen));
-  const uint32_t first = listen.port;
-  if (first == kMaxPort) {
-    return absl::InvalidArgumentError(absl::StrCat("daemon.ucx_listen \"", config.ucx_listen,
-                                                   "\" leaves no next port for the lane ucx-rma"));
+absl::StatusOr<std::string> UcxListenAddress(UcxLane lane, const LaneConfig& config) {
+  TC_ASSIGN_OR_RETURN(HostPort listen, ParseHostPort(config.ucx_listen));
+  if (listen.port == kMaxPort) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", config.ucx_listen,
+                     "\" leaves no next port for the lane ucx-rma; choose a port below ", kMaxPort));
   }
-  const auto address = [&](uint32_t offset) {
-    return FormatHostPort({listen.host, static_cast<uint16_t>(first == 0 ? 0 : first + offset)});
-  };
-  Ports data = config.ucx_data_ports;
-  if (data.first != 0) {
-    if (first != 0 && data.first < first + kLanes && data.last >= first) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("\"", data.first, "-", data.last, "\" has the ports ", first, " and ", first + 1,
-                       " in it, on which daemon.ucx_listen has the lanes ucx and ucx-rma; choose others"));
-    }
-  } else if (first != 0) {
-    if (first + kLanes + kDataPorts - 1 > kMaxPort) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("is empty, and daemon.ucx_listen \"", config.ucx_listen, "\" leaves no room for ",
-                       kDataPorts, " ports from its own + ", kLanes, "; set it, or choose a lower port"));
-    }
-    data = {static_cast<uint16_t>(first + kLanes), static_cast<uint16_t>(first + kLanes + kDataPorts - 1)};
-  }
-  return UcxPorts{address(0), address(1), data};
+  if (lane == UcxLane::kRma && listen.port != 0) ++listen.port;
+  return FormatHostPort(listen);
 }
 
 }  // namespace tensorcast::transport

@@ -8,23 +8,17 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "base/units.h"
 #include "transport/lane.h"
+#include "transport/ucx/descriptor.h"
 
 namespace tensorcast::transport {
 
 Lane UcxMessagesLane();  // "ucx"
 Lane UcxRmaLane();       // "ucx-rma"
 
-// Each of the two introduces itself on a port of its own; both share the data ports. All are 0, any, where
-// the port of `ucx_listen` is and no data ports are configured.
-struct UcxPorts {
-  std::string messages_listen;  // host:port
-  std::string rma_listen;
-  Ports data;
-};
-
-// INVALID_ARGUMENT when they do not fit beside each other. REQUIRES: `ucx_listen` is not empty.
-absl::StatusOr<UcxPorts> UcxPortsOf(const LaneConfig& config);
+// Where the lane listens, as host:port: "ucx" on the port of `ucx_listen` and "ucx-rma" on the next one; both
+// on port 0, any, where that is 0. INVALID_ARGUMENT when there is no next port. REQUIRES: `ucx_listen` is not
+// empty.
+absl::StatusOr<std::string> UcxListenAddress(UcxLane lane, const LaneConfig& config);
 
 }  // namespace tensorcast::transport

@@ -12,46 +12,26 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::string RefusalOf(const LaneConfig& config) {
-  const absl::Status status = UcxPortsOf(config).status();
-  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
-  return std::string(status.message());
+std::string AddressOf(UcxLane lane, std::string_view listen) {
+  const auto address = UcxListenAddress(lane, {.ucx_listen = std::string(listen)});
+  return address.ok() ? *address : std::string(address.status().message());
 }
 
-TEST(UcxPorts, UcxPorts_FollowTheListenPort) {
-  const auto ports = UcxPortsOf({.ucx_listen = "10.0.0.1:7010"});
-  ASSERT_TRUE(ports.ok()) << ports.status();
-  EXPECT_EQ(ports->messages_listen, "10.0.0.1:7010");
-  EXPECT_EQ(ports->rma_listen, "10.0.0.1:7011");
-  EXPECT_EQ(ports->data.first, 7012);
-  EXPECT_EQ(ports->data.last, 7019);
+TEST(UcxListenAddress, RmaLane_ListensOnTheNextPort) {
+  EXPECT_EQ(AddressOf(UcxLane::kMessages, "10.0.0.1:7010"), "10.0.0.1:7010");
+  EXPECT_EQ(AddressOf(UcxLane::kRma, "10.0.0.1:7010"), "10.0.0.1:7011");
 }
 
-TEST(UcxPorts, UcxPorts_AreChosenBySystemForListenPortZero) {
-  const auto ports = UcxPortsOf({.ucx_listen = "[::1]:0"});
-  ASSERT_TRUE(ports.ok()) << ports.status();
-  EXPECT_EQ(ports->messages_listen, "[::1]:0");
-  EXPECT_EQ(ports->rma_listen, "[::1]:0");
-  EXPECT_EQ(ports->data.first, 0);
+TEST(UcxListenAddress, PortZero_IsAnyPortForBothLanes) {
+  for (const UcxLane lane : {UcxLane::kMessages, UcxLane::kRma})
+    EXPECT_EQ(AddressOf(lane, "[::1]:0"), "[::1]:0");
 }
 
-TEST(UcxPorts, ConfiguredDataPorts_MustNotContainListenPorts) {
-  const auto ports = UcxPortsOf({.ucx_listen = "a:7010", .ucx_data_ports = {7012, 7012}});
-  ASSERT_TRUE(ports.ok()) << ports.status();
-  EXPECT_EQ(ports->data.last, 7012);
-  EXPECT_TRUE(UcxPortsOf({.ucx_listen = "a:7010", .ucx_data_ports = {7000, 7009}}).ok());
-  for (const Ports taken : {Ports{7010, 7010}, Ports{7011, 7020}, Ports{7000, 7010}}) {
-    EXPECT_THAT(RefusalOf({.ucx_listen = "a:7010", .ucx_data_ports = taken}),
-                HasSubstr("has the ports 7010 and 7011 in it"));
+TEST(UcxListenAddress, LastPort_IsRefused) {
+  EXPECT_EQ(AddressOf(UcxLane::kRma, "a:65534"), "a:65535");
+  for (const UcxLane lane : {UcxLane::kMessages, UcxLane::kRma}) {
+    EXPECT_THAT(AddressOf(lane, "a:65535"), HasSubstr("leaves no next port"));
   }
-}
-
-TEST(UcxPorts, UcxPortsPast65535_AreRefused) {
-  EXPECT_TRUE(UcxPortsOf({.ucx_listen = "a:65526"}).ok());
-  EXPECT_THAT(RefusalOf({.ucx_listen = "a:65527"}), HasSubstr("leaves no room for 8 ports"));
-  EXPECT_TRUE(UcxPortsOf({.ucx_listen = "a:65534", .ucx_data_ports = {7012, 7019}}).ok());
-  EXPECT_THAT(RefusalOf({.ucx_listen = "a:65535", .ucx_data_ports = {7012, 7019}}),
-              HasSubstr("leaves no next port"));
 }
 
 // What a start says about both lanes, which are opened together.

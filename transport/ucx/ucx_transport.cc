@@ -1,6 +1,5 @@
 #include "transport/ucx/ucx_transport.h"
 
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -11,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "base/address.h"
-#include "base/posix/unique_fd.h"
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "core/replica/availability.h"
@@ -35,31 +33,6 @@ constexpr char kRdmaConnections[] = "rdmacm";
 // (tcp_ep.c, PUT_TX_WAITING_ACK).
 constexpr uint64_t kTcpSegmentBytes = 256 << 10;
 constexpr uint64_t kTcpPieceBytes = kTcpSegmentBytes - 1024;  // leaves room for UCX's headers and ours
-
-// Whether UCX could listen there now. Asked first, since UCX complains on its own log, and since on a range
-// of taken ports it would go on trying.
-bool IsFree(const HostPort& address) {
-  const absl::StatusOr<SocketAddress> resolved = ResolveAddress(address);
-  if (!resolved.ok()) return false;
-  const UniqueFd probe(socket(resolved->get()->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  return probe && bind(probe.get(), resolved->get(), resolved->length) == 0;
-}
-
-// A worker with the first free data port of the range.
-absl::StatusOr<std::unique_ptr<UcxWorker>> CreateWorker(UcxWorker::Options options, const std::string& host,
-                                                        const Ports& ports) {
-  if (ports.first == 0) return UcxWorker::Create(options);
-  absl::Status last = absl::UnavailableError("all of them are in use");
-  for (uint32_t port = ports.first; port <= ports.last; ++port) {
-    options.tcp_data_port = static_cast<uint16_t>(port);
-    if (!IsFree({host, options.tcp_data_port})) continue;
-    absl::StatusOr<std::unique_ptr<UcxWorker>> worker = UcxWorker::Create(options);
-    if (worker.ok()) return worker;
-    last = worker.status();
-  }
-  return Annotate(last, absl::StrCat("UCX needs a free data port of ", ports.first, " to ", ports.last,
-                                     " on ", host, " (one that served a moment ago is free after a minute)"));
-}
 
 class UcxServing : public Serving {
  public:
@@ -210,21 +183,13 @@ absl::StatusOr<std::unique_ptr<UcxTransport>> UcxTransport::Create(const UcxOpti
   if (options.requests_in_flight == 0 || options.request_bytes == 0 || options.serving_threads < 1) {
     return absl::InvalidArgumentError("a UCX transport needs at least one request, byte and serving thread");
   }
-  if (options.data_ports.first > options.data_ports.last) {
-    return absl::InvalidArgumentError(absl::StrCat("UCX's data ports go from ", options.data_ports.first,
-                                                   " to ", options.data_ports.last, ", which is less"));
-  }
-  std::string data_host;
-  Ports data_ports;
   // TCP devices are named like interfaces; RDMA devices are not, and stay UCX's choice.
   if (!options.listen.empty() && tcp) {
     TC_ASSIGN_OR_RETURN(const HostPort listen, ParseHostPort(options.listen));
     TC_ASSIGN_OR_RETURN(const SocketAddress socket, ResolveAddress(listen));
     worker_options.net_devices = InterfaceOf(socket);
-    data_host = listen.host;
-    data_ports = options.data_ports;
   }
-  absl::StatusOr<std::unique_ptr<UcxWorker>> worker = CreateWorker(worker_options, data_host, data_ports);
+  absl::StatusOr<std::unique_ptr<UcxWorker>> worker = UcxWorker::Create(worker_options);
   // Whatever UCX called it: the lane cannot be had here, which a daemon with other lanes lives with.
   if (!worker.ok()) return absl::UnavailableError(worker.status().message());
   state->worker = *std::move(worker);

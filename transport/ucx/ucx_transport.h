@@ -14,7 +14,6 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "base/units.h"
 #include "transport/transport.h"
 #include "transport/ucx/descriptor.h"
 
@@ -33,12 +32,9 @@ struct UcxOptions {
   std::string listen = "127.0.0.1:0";
   // The host that receivers connect to; empty: the listening one. Needed when that is a wildcard.
   std::string advertise_host;
-  // Over TCP, and nothing else, in place of RDMA devices, and nothing else.
+  // Over TCP, and nothing else, in place of RDMA devices, and nothing else. UCX then listens a second time,
+  // on any port, for the connections that the data goes over.
   bool over_tcp = false;
-  // Over TCP, UCX listens a second time, for the connections that the data goes over, and here is where: on
-  // the first port of these that is free; first 0: on any. One alone may be too few: UCX does not reuse an
-  // address, so a port on which this host closed connections stays taken for a minute.
-  Ports data_ports;
   // GPUs with memory that the one-sided lane reads and writes in place, if UCX reaches it; null: none. Must
   // outlive the transport.
   DeviceRuntime* devices = nullptr;

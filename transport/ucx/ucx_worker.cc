@@ -126,10 +126,6 @@ absl::Status Configure(ucp_config_t* config, const UcxWorker::Options& options) 
     TC_RETURN_IF_ERROR(Modify(config, TransportOption("TX_SEG_SIZE"), bytes));
     TC_RETURN_IF_ERROR(Modify(config, TransportOption("RX_SEG_SIZE"), bytes));
   }
-  if (options.tcp_data_port > 0) {
-    const std::string port = absl::StrCat(options.tcp_data_port, "-", options.tcp_data_port);
-    TC_RETURN_IF_ERROR(Modify(config, TransportOption("PORT_RANGE"), port));
-  }
   return absl::OkStatus();
 }
 

@@ -38,7 +38,6 @@ class UcxWorker {
     bool rma = false;                // also one-sided reads
     bool devices = false;            // also memory of CUDA's devices, where UCX can: reaches_devices
     uint64_t tcp_segment_bytes = 0;  // of TCP's send and receive buffers; 0: UCX's own choice
-    uint16_t tcp_data_port = 0;      // that UCX listens on for data, on each interface; 0: a free one
     // Pieces from this size on go by rendezvous, smaller ones in messages that carry them.
     uint64_t rendezvous_bytes = 16 << 10;
   };
