@@ -30,7 +30,7 @@ uint64_t ChunkBytesOf(uint64_t image_bytes);
 struct ImageLayout {
   std::vector<Tensor> tensors;
   uint64_t image_bytes = 0;
-  uint64_t chunk_bytes = kMinChunkBytes;  // ChunkBytesOf(image_bytes); another in manifests of version 1
+  uint64_t chunk_bytes = kMinChunkBytes;  // ChunkBytesOf(image_bytes); another in tests
 
   uint32_t chunk_count() const;
   // REQUIRES: chunk < chunk_count(). The last chunk may be shorter.
@@ -44,8 +44,8 @@ struct ImageLayout {
 // image past 2^63 bytes, or more than 2^32-1 chunks.
 absl::Status AssignOffsets(ImageLayout& layout);
 
-// The same checks, and that the offsets are those that AssignOffsets would give. Chunks may have another
-// size, a positive multiple of 4096, as in manifests of version 1.
+// The same checks, and that the offsets are those that AssignOffsets would give. Chunks may have any size
+// that is a positive multiple of 4096: the manifest has the rule.
 absl::Status ValidateLayout(const ImageLayout& layout);
 
 // Whether both are of the same image, however it is cut into chunks.

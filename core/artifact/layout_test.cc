@@ -24,7 +24,6 @@ Tensor MakeTensor(std::string name, DType dtype, std::vector<uint64_t> shape) {
 
 ImageLayout LayoutOf(std::vector<Tensor> tensors) { return ImageLayout{.tensors = std::move(tensors)}; }
 
-// As a manifest of version 1 may be cut.
 ImageLayout ChunkedLayout(uint64_t bytes, uint64_t chunk_bytes) {
   ImageLayout layout = LayoutOf({MakeTensor("w", DType::kU8, {bytes})});
   EXPECT_TRUE(AssignOffsets(layout).ok());

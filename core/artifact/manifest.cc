@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <concepts>
 #include <cstdint>
 #include <cstring>
@@ -13,7 +14,6 @@
 #include <utility>
 
 #include "absl/log/check.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/byte_codec.h"
 #include "base/status.h"
@@ -22,7 +22,6 @@
 namespace tensorcast {
 
 struct ManifestFields {
-  uint16_t version = 0;
   ImageLayout layout;
   std::vector<ChunkDigests> digests;
   std::map<std::string, std::string> metadata;
@@ -32,15 +31,10 @@ struct ManifestFields {
 namespace {
 
 constexpr std::string_view kMagic = "TCMF";
-constexpr uint16_t kVersion = 2;  // of what is made; 1 is still read
+constexpr uint16_t kVersion = 2;
+constexpr uint8_t kDigestAlgorithms = 2;  // XXH3-128 and BLAKE3
 constexpr uint64_t kXxh3Bytes = sizeof(Digest::bytes);
 constexpr uint64_t kBlake3Bytes = sizeof(Blake3Digest::bytes);
-// Of one chunk.
-constexpr uint64_t DigestBytes(uint16_t version) {
-  return version == 1 ? kXxh3Bytes : kXxh3Bytes + kBlake3Bytes;
-}
-// Each version has one: XXH3-128 alone, or with BLAKE3.
-constexpr uint8_t DigestAlgorithm(uint16_t version) { return version == 1 ? 1 : 2; }
 // The min bytes that one counted thing takes in the input; bounds an allocation by the input's size.
 constexpr uint64_t kMinTensorBytes = 4 + 1 + 1 + 4 + 8 + 8;
 constexpr uint64_t kMinMetadataBytes = 4 + 4;
@@ -166,7 +160,7 @@ absl::Status ReadMetadata(ManifestReader& reader, uint32_t count,
 
 absl::Status ReadDigests(ManifestReader& reader, ManifestFields& fields) {
   const uint32_t count = fields.layout.chunk_count();
-  if (reader.left() != count * DigestBytes(fields.version)) {
+  if (reader.left() != count * (kXxh3Bytes + kBlake3Bytes)) {
     return reader.Error(reader.position(), absl::StrCat(reader.left(), " bytes are left instead of those of ",
                                                         count, " digests"));
   }
@@ -174,28 +168,26 @@ absl::Status ReadDigests(ManifestReader& reader, ManifestFields& fields) {
   for (ChunkDigests& digests : fields.digests) {
     TC_ASSIGN_OR_RETURN(const std::string_view xxh3, reader.Raw(kXxh3Bytes, "a digest"));
     std::memcpy(digests.xxh3.bytes.data(), xxh3.data(), kXxh3Bytes);
-    if (fields.version == 1) continue;
     TC_ASSIGN_OR_RETURN(const std::string_view blake3, reader.Raw(kBlake3Bytes, "a digest"));
     std::memcpy(digests.blake3.emplace().bytes.data(), blake3.data(), kBlake3Bytes);
   }
   return absl::OkStatus();
 }
 
-absl::Status ReadPreamble(ManifestReader& reader, uint16_t& version) {
+absl::Status ReadPreamble(ManifestReader& reader) {
   TC_ASSIGN_OR_RETURN(const std::string_view magic, reader.Raw(kMagic.size(), "the magic"));
   if (magic != kMagic) {
     return reader.Error(0, absl::StrCat("it begins with ", QuoteName(magic), " instead of \"", kMagic, "\""));
   }
+  uint16_t version = 0;
   TC_RETURN_IF_ERROR(reader.Integer(version, "the version"));
-  if (version == 0 || version > kVersion) {
-    return reader.Error(4, absl::StrCat("format version ", version, ", but this build knows only 1 to ",
-                                        kVersion, ": use a build that knows it"));
+  if (version != kVersion) {
+    return reader.Error(4, absl::StrCat("format version ", version, ", but this build knows only ", kVersion,
+                                        ": use a build that knows it"));
   }
   uint8_t digest = 0;
   TC_RETURN_IF_ERROR(reader.Integer(digest, "the digest algorithm"));
-  if (digest != DigestAlgorithm(version)) {
-    return reader.Error(6, absl::StrCat("digest algorithm ", digest, " in a manifest of version ", version));
-  }
+  if (digest != kDigestAlgorithms) return reader.Error(6, absl::StrCat("digest algorithm ", digest));
   uint8_t zero = 0;
   TC_RETURN_IF_ERROR(reader.Integer(zero, "the reserved byte"));
   return zero == 0 ? absl::OkStatus() : reader.Error(7, "the reserved byte is not zero");
@@ -215,9 +207,11 @@ absl::Status CheckMetadata(const std::map<std::string, std::string>& metadata) {
   return absl::OkStatus();
 }
 
-// The chunk size is fixed in the current version; manifests of version 1 could choose it.
+std::atomic<bool> any_chunk_size = false;  // in tests
+
+// An image is cut in one way, so that its id does not depend on its publisher.
 absl::Status CheckChunkRule(const ImageLayout& layout) {
-  if (layout.chunk_bytes == ChunkBytesOf(layout.image_bytes)) return absl::OkStatus();
+  if (layout.chunk_bytes == ChunkBytesOf(layout.image_bytes) || any_chunk_size) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("the chunk size is ", layout.chunk_bytes, " bytes, but an image of ", layout.image_bytes,
                    " bytes is cut into chunks of ", ChunkBytesOf(layout.image_bytes)));
@@ -247,7 +241,7 @@ absl::Status CheckFields(const ManifestFields& fields) {
   return CheckMetadata(fields.metadata);
 }
 
-// INVALID_ARGUMENT for fields that a current manifest cannot have; what is encoded decodes to
+// INVALID_ARGUMENT for fields that a manifest cannot have; what is encoded decodes to
 // the same fields.
 absl::StatusOr<std::string> EncodeManifest(const ManifestFields& fields) {
   TC_RETURN_IF_ERROR(CheckFields(fields));
@@ -255,7 +249,7 @@ absl::StatusOr<std::string> EncodeManifest(const ManifestFields& fields) {
   ByteWriter writer;
   writer.Put(kMagic);
   writer.Put(kVersion);
-  writer.Put(DigestAlgorithm(kVersion));
+  writer.Put(kDigestAlgorithms);
   writer.Put(uint8_t{0});
   writer.Put(layout.chunk_bytes);
   writer.Put(layout.image_bytes);
@@ -273,17 +267,16 @@ absl::StatusOr<std::string> EncodeManifest(const ManifestFields& fields) {
   return writer.Take();
 }
 
-// INVALID_ARGUMENT, with the offset of the offending field, for anything but the encoding of valid fields,
-// of either version.
+// INVALID_ARGUMENT, with the offset of the offending field, for anything but the encoding of valid fields.
 absl::StatusOr<ManifestFields> DecodeManifest(std::string_view bytes) {
   ManifestReader reader(bytes);
   ManifestFields fields;
-  TC_RETURN_IF_ERROR(ReadPreamble(reader, fields.version));
+  TC_RETURN_IF_ERROR(ReadPreamble(reader));
   const uint64_t sizes_at = reader.position();
   TC_RETURN_IF_ERROR(reader.Integer(fields.layout.chunk_bytes, "the chunk size"));
   TC_RETURN_IF_ERROR(reader.Integer(fields.layout.image_bytes, "the image size"));
   absl::Status chunks = CheckChunkBytes(fields.layout.chunk_bytes, fields.layout.image_bytes);
-  if (fields.version != 1) chunks.Update(CheckChunkRule(fields.layout));
+  chunks.Update(CheckChunkRule(fields.layout));
   if (!chunks.ok()) return reader.Error(sizes_at, chunks.message());
   uint32_t tensors = 0;
   uint32_t metadata = 0;
@@ -300,9 +293,7 @@ absl::StatusOr<ManifestFields> DecodeManifest(std::string_view bytes) {
 // The artifact id.
 namespace {
 
-// The id prefix, by the manifest's version.
-constexpr std::array<std::string_view, 2> kPrefixes = {"tc1:", "tc2:"};
-constexpr size_t kPrefixBytes = kPrefixes[0].size();
+constexpr std::string_view kPrefix = "tc2:";
 constexpr std::string_view kBase32Alphabet = "abcdefghijklmnopqrstuvwxyz234567";  // RFC 4648, lower case
 constexpr size_t kSha256Bytes = 32;
 constexpr size_t kBase32Characters = (kSha256Bytes * 8 + 4) / 5;
@@ -333,7 +324,7 @@ void AppendBase32(std::span<const uint8_t> bytes, std::string& out) {
 
 absl::StatusOr<std::shared_ptr<const Manifest>> Manifest::Create(
     ImageLayout layout, std::vector<ChunkDigests> digests, std::map<std::string, std::string> metadata) {
-  ManifestFields fields{kVersion, std::move(layout), std::move(digests), std::move(metadata)};
+  ManifestFields fields{std::move(layout), std::move(digests), std::move(metadata)};
   TC_ASSIGN_OR_RETURN(std::string bytes, EncodeManifest(fields));
   return Make(std::move(fields), std::move(bytes));
 }
@@ -348,7 +339,7 @@ std::shared_ptr<const Manifest> Manifest::Make(ManifestFields fields, std::strin
   manifest->layout_ = std::move(fields.layout);
   manifest->digests_ = std::move(fields.digests);
   manifest->metadata_ = std::move(fields.metadata);
-  manifest->id_ = ArtifactId(fields.version, bytes);
+  manifest->id_ = ArtifactId(bytes);
   manifest->bytes_ = std::move(bytes);
   manifest->by_name_.resize(manifest->layout_.tensors.size());
   std::iota(manifest->by_name_.begin(), manifest->by_name_.end(), 0u);
@@ -367,16 +358,16 @@ const Tensor* Manifest::Find(std::string_view name) const {
   return &layout_.tensors[*found];
 }
 
-std::string ArtifactId(uint16_t version, std::string_view canonical_manifest) {
-  std::string id(kPrefixes.at(version - 1));
-  id.reserve(kPrefixBytes + kBase32Characters);
+std::string ArtifactId(std::string_view canonical_manifest) {
+  std::string id(kPrefix);
+  id.reserve(kPrefix.size() + kBase32Characters);
   AppendBase32(Sha256(canonical_manifest), id);
   return id;
 }
 
 bool IsArtifactId(std::string_view text) {
   if (!BeginsAsArtifactId(text)) return false;
-  text.remove_prefix(kPrefixBytes);
+  text.remove_prefix(kPrefix.size());
   if (text.size() != kBase32Characters || text.find_first_not_of(kBase32Alphabet) != std::string_view::npos) {
     return false;
   }
@@ -384,11 +375,8 @@ bool IsArtifactId(std::string_view text) {
   return text.back() == 'a' || text.back() == 'q';
 }
 
-bool BeginsAsArtifactId(std::string_view text) {
-  return std::ranges::any_of(kPrefixes,
-                             [&](std::string_view prefix) { return absl::StartsWith(text, prefix); });
-}
+bool BeginsAsArtifactId(std::string_view text) { return text.starts_with(kPrefix); }
 
-bool IsVersion1Id(std::string_view artifact_id) { return absl::StartsWith(artifact_id, kPrefixes[0]); }
+void AllowAnyChunkSizeForTests() { any_chunk_size = true; }
 
 }  // namespace tensorcast

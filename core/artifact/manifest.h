@@ -19,24 +19,22 @@ struct ManifestFields;
 // Immutable once made; share it as shared_ptr<const Manifest>.
 class Manifest {
  public:
-  // A manifest of the current version. INVALID_ARGUMENT when the layout is not valid, a chunk lacks one of
-  // its two digests, or metadata is not UTF-8.
+  // INVALID_ARGUMENT when the layout is not valid, a chunk lacks one of its two digests, or metadata is not
+  // UTF-8.
   static absl::StatusOr<std::shared_ptr<const Manifest>> Create(ImageLayout layout,
                                                                 std::vector<ChunkDigests> digests,
                                                                 std::map<std::string, std::string> metadata);
 
-  // A manifest of any version. INVALID_ARGUMENT (with the byte offset) unless `bytes` are exactly canonical
-  // bytes of a manifest; never crashes and never allocates more than a small multiple of `bytes`.
+  // INVALID_ARGUMENT (with the byte offset) unless `bytes` are exactly canonical bytes of a manifest; never
+  // crashes and never allocates more than a small multiple of `bytes`.
   static absl::StatusOr<std::shared_ptr<const Manifest>> Decode(std::string_view bytes);
 
   const ImageLayout& layout() const { return layout_; }
-  // The digests, one a chunk; in version 1 without BLAKE3.
-  const std::vector<ChunkDigests>& digests() const { return digests_; }
-  const std::map<std::string, std::string>& metadata() const {
-    return metadata_;
-  }  // the user's, e.g. "format"
+  const std::vector<ChunkDigests>& digests() const { return digests_; }  // one a chunk, both of each
+  // The user's, e.g. "format".
+  const std::map<std::string, std::string>& metadata() const { return metadata_; }
   const std::string& bytes() const { return bytes_; }  // canonical encoding
-  const std::string& id() const { return id_; }        // "tc2:...", or "tc1:..." of version 1
+  const std::string& id() const { return id_; }        // "tc2:..."
 
   // nullptr when there is no tensor of that name.
   const Tensor* Find(std::string_view name) const;
@@ -53,13 +51,12 @@ class Manifest {
   std::vector<uint32_t> by_name_;  // tensor indices, sorted by name
 };
 
-// "tc2:" and 52 characters of lower-case base32 (RFC 4648, no padding) over SHA-256 of the canonical bytes;
-// "tc1:" for those of version 1.
-std::string ArtifactId(uint16_t version, std::string_view canonical_manifest);
+// "tc2:" and 52 characters of lower-case base32 (RFC 4648, no padding) over SHA-256 of the canonical bytes.
+std::string ArtifactId(std::string_view canonical_manifest);
 bool IsArtifactId(std::string_view text);
 // Whether `text` begins as an artifact id does. No key may, so that a key is never taken for an id.
 bool BeginsAsArtifactId(std::string_view text);
-// Whether the id is of a manifest of version 1, which has no digest against adversaries (no BLAKE3).
-bool IsVersion1Id(std::string_view artifact_id);
+// From now on this process takes manifests of any chunk size, so that a small image has many chunks.
+void AllowAnyChunkSizeForTests();
 
 }  // namespace tensorcast

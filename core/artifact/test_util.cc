@@ -3,34 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <string_view>
 
 #include "absl/log/check.h"
-#include "base/byte_codec.h"
 
 #define XXH_INLINE_ALL  // with the secret that is otherwise private
 #include <xxhash.h>
 
 namespace tensorcast::testing {
-
-std::string EncodeVersion1Manifest(const ImageLayout& layout, const std::vector<ChunkDigests>& digests,
-                                   const std::map<std::string, std::string>& metadata) {
-  ByteWriter writer;
-  writer.Put(std::string_view("TCMF")).Put(uint16_t{1}).Put(uint8_t{1}).Put(uint8_t{0});
-  writer.Put(layout.chunk_bytes).Put(layout.image_bytes);
-  writer.Put(static_cast<uint32_t>(layout.tensors.size())).Put(static_cast<uint32_t>(metadata.size()));
-  for (const Tensor& tensor : layout.tensors) {
-    writer.PutString<uint32_t>(tensor.name).Put(static_cast<uint8_t>(tensor.dtype));
-    writer.Put(static_cast<uint32_t>(tensor.shape.size()));
-    for (const uint64_t dimension : tensor.shape) writer.Put(dimension);
-    writer.Put(tensor.offset).Put(tensor.nbytes);
-  }
-  for (const auto& [key, value] : metadata) writer.PutString<uint32_t>(key).PutString<uint32_t>(value);
-  for (const ChunkDigests& chunk : digests) {
-    for (const uint8_t byte : chunk.xxh3.bytes) writer.Put(byte);
-  }
-  return writer.Take();
-}
 
 std::vector<ChunkDigests> DigestsOf(const ImageLayout& layout, std::span<const std::byte> image) {
   std::vector<ChunkDigests> digests;

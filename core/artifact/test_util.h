@@ -1,22 +1,14 @@
-// What tests need of manifests and digests. Manifests that builds before version 2 made are still read, and
-// only they have chunks of less than a MiB, so that a small image has many; no such manifest is made outside
-// of tests.
+// What tests need of digests.
 #pragma once
 
 #include <cstddef>
-#include <map>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "core/artifact/digest.h"
 #include "core/artifact/layout.h"
 
 namespace tensorcast::testing {
-
-// The canonical bytes of version 1; a chunk's BLAKE3 is not among them. `layout` is written as it is.
-std::string EncodeVersion1Manifest(const ImageLayout& layout, const std::vector<ChunkDigests>& digests,
-                                   const std::map<std::string, std::string>& metadata);
 
 // Both digests of every chunk of an image.
 std::vector<ChunkDigests> DigestsOf(const ImageLayout& layout, std::span<const std::byte> image);

@@ -255,9 +255,9 @@ TEST_F(DiskTier, DamagedAndForeignFiles_AreKeptButNotListed) {
   EXPECT_EQ(Open()->List().size(), 1u) << "whole again";
 
   WriteFile(folder_.File("notes.txt"), "mine");
-  WriteFile(folder_.File(PackedFileName(ArtifactId(2, "other"))), "short");
-  std::filesystem::copy_file(path, folder_.File(PackedFileName(ArtifactId(2, "renamed"))));
-  std::filesystem::create_directory(folder_.File(PackedFileName(ArtifactId(2, "folder"))));
+  WriteFile(folder_.File(PackedFileName(ArtifactId("other"))), "short");
+  std::filesystem::copy_file(path, folder_.File(PackedFileName(ArtifactId("renamed"))));
+  std::filesystem::create_directory(folder_.File(PackedFileName(ArtifactId("folder"))));
   EXPECT_EQ(Open()->List().size(), 1u);
   EXPECT_EQ(folder_.Names().size(), 5u);
   std::filesystem::resize_file(path, std::filesystem::file_size(path) - 1);

@@ -113,13 +113,13 @@ TEST(PackedFormat, RandomPackedHeader_IsRefusedUnlessItDescribesFile) {
   }
 }
 
-TEST(PackedFormat, PackedFileName_ContainsArtifactId) {
-  const std::string id = ArtifactId(2, "manifest");
+TEST(PackedFormat, AFilesNameTellsItsArtifact) {
+  const std::string id = ArtifactId("manifest");
   const std::string name = PackedFileName(id);
   EXPECT_EQ(name.find(':'), std::string::npos);
   EXPECT_THAT(name, HasSubstr("tc2-"));
   EXPECT_EQ(ArtifactIdOfFileName(name), id);
-  for (const char* other : {"", "notes.txt", ".tcpack", "tc1-short.tcpack", "tc2-short.tcpack", "x"}) {
+  for (const char* other : {"", "notes.txt", ".tcpack", "tc2-short.tcpack", "x"}) {
     EXPECT_EQ(ArtifactIdOfFileName(other), "") << other;
   }
   EXPECT_EQ(ArtifactIdOfFileName(name + ".partial"), "");

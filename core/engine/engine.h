@@ -51,8 +51,8 @@ struct EngineOptions {
   // Of what comes from GPU to GPU. A replica that is not verified whole serves only clients that lease it
   // for themselves.
   DeviceVerification device_verification = DeviceVerification::kFull;
-  // Compare also the BLAKE3 of chunks from another host, where the manifest has it (tc1: ones have not), so
-  // that no node can forge them. XXH3 is always compared.
+  // Compare also the BLAKE3 of chunks from another host, so that no node can forge them. XXH3 is always
+  // compared.
   bool distrust_other_hosts = false;
   // An ingest gives its sources up when they have had no chunk that it lacks for so long.
   absl::Duration peer_timeout = absl::Seconds(10);

@@ -489,17 +489,7 @@ TEST_F(EngineForgery, ForgedChunk_PassesWhereOtherHostsAreTrusted) {
   EXPECT_TRUE(Read(**lease) == forged_);
 }
 
-TEST_F(EngineForgery, ForgedChunk_PassesInArtifactOfVersion1) {
-  StartWith(true);
-  const TestArtifact old = MakeTestArtifact(31, {20'000}, 4096);
-  std::vector<std::byte> forged = old.image;
-  ForgeKeepingXxh3(std::span(forged).first(4096));
-  auto lease = Get(old, kCpu, ProviderOf({MakeControl(forged, {.type = SourceType::kRemote})}));
-  ASSERT_TRUE(lease.ok()) << lease.status();
-  EXPECT_TRUE(Read(**lease) == forged);
-}
-
-TEST_F(EngineIngest, ConcurrentIngests_AreLimitedInOrderOfArrival) {
+TEST_F(EngineIngest, RunsNoMoreAtOnceThanItMay) {
   Setup setup;
   setup.max_concurrent_ingests = 2;
   Start(setup);

@@ -47,7 +47,6 @@ class FakeGlobalStore : public GlobalStoreClient {
   uint64_t key_revision = 1;                                  // of what is published with a key
   std::map<std::string, std::string, std::less<>> manifests;  // artifact id -> canonical bytes
   std::function<void()> on_manifest_asked;                    // runs with the lock held; may be empty
-  std::string deleted_meanwhile;  // an artifact that is found, but not there when its manifest is asked for
 
   // What it was told.
   std::vector<v1::RegisterNodeRequest> registrations;
@@ -150,23 +149,8 @@ class FakeGlobalStore : public GlobalStoreClient {
     if (!down.ok()) return down;
     if (on_manifest_asked) on_manifest_asked();
     const auto found = manifests.find(artifact_id);
-    if (found == manifests.end() || found->first == deleted_meanwhile) {
-      return absl::NotFoundError("no such artifact");
-    }
+    if (found == manifests.end()) return absl::NotFoundError("no such artifact");
     return found->second;
-  }
-  absl::StatusOr<std::vector<std::string>> FindVersion1Artifacts(const RequestContext&, uint64_t image_bytes,
-                                                                 uint32_t tensor_count) override {
-    absl::MutexLock lock(&mutex_);
-    std::vector<std::string> found;  // though it be down: a put is to come as far as its publication
-    for (const auto& [id, bytes] : manifests) {
-      const auto manifest = Manifest::Decode(bytes);
-      if (IsVersion1Id(id) && manifest.ok() && (*manifest)->layout().image_bytes == image_bytes &&
-          (*manifest)->layout().tensors.size() == tensor_count) {
-        found.push_back(id);
-      }
-    }
-    return found;
   }
   absl::StatusOr<v1::Key> ResolveKey(const RequestContext&, const std::string& key) override {
     absl::MutexLock lock(&mutex_);

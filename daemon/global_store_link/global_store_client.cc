@@ -23,8 +23,6 @@ using Stub = GlobalStoreChannel::Stub;
 // A call that was given less may end without an answer though the global store is well.
 constexpr absl::Duration kLongEnoughToAnswer = absl::Milliseconds(200);
 
-constexpr int32_t kArtifactsInAPage = 1000;
-
 class GrpcGlobalStoreClient : public GlobalStoreClient {
  public:
   explicit GrpcGlobalStoreClient(std::shared_ptr<GlobalStoreChannel> channel)
@@ -116,27 +114,6 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
         Patient());
     TC_RETURN_IF_ERROR(Noted(described, began, Timeout::kMeansSilence));
     return found;
-  }
-
-  absl::StatusOr<std::vector<std::string>> FindVersion1Artifacts(const RequestContext& context,
-                                                                 uint64_t image_bytes,
-                                                                 uint32_t tensor_count) override {
-    std::vector<std::string> found;
-    v1::ListArtifactsRequest request;
-    request.set_page_size(1);  // ids come in order, so where there is none of version 1 the first one says so
-    for (;;) {
-      TC_ASSIGN_OR_RETURN(const v1::ListArtifactsResponse page,
-                          Call(&Stub::ListArtifacts, UnlessAway(context), request, Patient()));
-      for (const v1::Artifact& artifact : page.artifacts()) {
-        if (!IsVersion1Id(artifact.artifact_id())) return found;
-        if (artifact.image_bytes() == image_bytes && artifact.tensor_count() == tensor_count) {
-          found.push_back(artifact.artifact_id());
-        }
-      }
-      if (page.next_page_token().empty()) return found;
-      request.set_page_token(page.next_page_token());
-      request.set_page_size(kArtifactsInAPage);
-    }
   }
 
   absl::StatusOr<v1::Key> ResolveKey(const RequestContext& context, const std::string& key) override {

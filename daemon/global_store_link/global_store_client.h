@@ -61,10 +61,6 @@ class GlobalStoreClient {
                                                     std::string_view artifact_id) = 0;
   // Whether any node that is there has a ready replica of it, or an origin.
   virtual absl::StatusOr<bool> HasCopy(const RequestContext& context, std::string_view artifact_id) = 0;
-  // The artifacts of manifest version 1 with an image of this size and as many tensors.
-  virtual absl::StatusOr<std::vector<std::string>> FindVersion1Artifacts(const RequestContext& context,
-                                                                         uint64_t image_bytes,
-                                                                         uint32_t tensor_count) = 0;
   // Tried once. Code that wants to know what a key means asks KnownKeys.
   virtual absl::StatusOr<v1::Key> ResolveKey(const RequestContext& context, const std::string& key) = 0;
   // The nodes of these names that it knows. REQUIRES: one at least.

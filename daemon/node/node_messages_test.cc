@@ -38,7 +38,7 @@ TEST(NodeMessages, ManifestWithOtherId_IsDataLoss) {
   auto manifest = Manifest::Create(layout, tensorcast::testing::NoDigests(layout), {});
   ASSERT_TRUE(manifest.ok());
   EXPECT_TRUE(DecodeManifest((*manifest)->bytes(), (*manifest)->id()).ok());
-  EXPECT_EQ(DecodeManifest((*manifest)->bytes(), ArtifactId(2, "another")).status().code(),
+  EXPECT_EQ(DecodeManifest((*manifest)->bytes(), ArtifactId("another")).status().code(),
             absl::StatusCode::kDataLoss);
   EXPECT_EQ(DecodeManifest("rubbish", (*manifest)->id()).status().code(), absl::StatusCode::kDataLoss);
 }

@@ -178,41 +178,13 @@ absl::Status Ingester::CheckNew(const v1::KeyBinding& binding, bool has_binding,
   return absl::OkStatus();
 }
 
-// Content keeps the id that it has. What another version of the manifest calls it cannot be told from the
-// digests that this version asks for, so the bytes are compared with those artifacts of version 1 that have
-// the very same tensors and metadata; the first chunk that differs ends that. A store that knows none of them
-// costs one call, and the bytes are not looked at.
-absl::StatusOr<std::shared_ptr<const Manifest>> Ingester::FindVersion1(
-    const RequestContext& context, const ImageLayout& layout,
-    const std::map<std::string, std::string>& metadata, ChunkSource& content) const {
-  GlobalStoreClient& store = *options_.global_store;
-  TC_ASSIGN_OR_RETURN(
-      const std::vector<std::string> candidates,
-      store.FindVersion1Artifacts(context, layout.image_bytes, static_cast<uint32_t>(layout.tensors.size())));
-  for (const std::string& artifact_id : candidates) {
-    const absl::StatusOr<std::string> bytes = store.FetchManifest(context, artifact_id);
-    if (absl::IsNotFound(bytes.status())) continue;  // deleted meanwhile
-    TC_RETURN_IF_ERROR(bytes.status());
-    TC_ASSIGN_OR_RETURN(std::shared_ptr<const Manifest> manifest, DecodeManifest(*bytes, artifact_id));
-    if (!SameImage(manifest->layout(), layout) || manifest->metadata() != metadata) continue;
-    TC_ASSIGN_OR_RETURN(const std::optional<uint32_t> different,
-                        FindDifferentChunk(context, content, *manifest));
-    if (!different.has_value()) return manifest;
-  }
-  return nullptr;
-}
-
 absl::StatusOr<v1::PutArtifactResult> Ingester::Store(const RequestContext& context, NewArtifact artifact,
                                                       const OnProgress& on_progress) const {
   // Deleted and put again, the global store would have the artifact's replicas dropped until it is published.
   const auto early_hold = std::make_shared<EarlyHold>(options_.publications, options_.engine);
-  if (artifact.ingest.manifest != nullptr) {
-    early_hold->Take(artifact.ingest.manifest->id());
-  } else {
-    artifact.ingest.on_identified = [early_hold](const std::string& artifact_id) {
-      early_hold->Take(artifact_id);
-    };
-  }
+  artifact.ingest.on_identified = [early_hold](const std::string& artifact_id) {
+    early_hold->Take(artifact_id);
+  };
   TC_ASSIGN_OR_RETURN(std::unique_ptr<PendingReplica> pending,
                       options_.engine->Ingest(context, std::move(artifact.ingest)));
   absl::StatusOr<std::unique_ptr<ReplicaLease>> ingested = Await(context, *pending, on_progress);
@@ -259,15 +231,11 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Put(const RequestContext& contex
       options_.sessions->SourceOf(std::move(offer), layout.image_bytes, [&](std::string_view replica_id) {
         return options_.engine->LeaseReplica(replica_id);
       }));
-  std::map<std::string, std::string> metadata(request.metadata().begin(), request.metadata().end());
-  TC_ASSIGN_OR_RETURN(std::shared_ptr<const Manifest> known,
-                      FindVersion1(context, layout, metadata, *source));
-  NewArtifact artifact{.ingest = {.manifest = std::move(known),
-                                  .location = location,
+  NewArtifact artifact{.ingest = {.location = location,
                                   .sources = MakeSingleSourceProvider(std::move(source)),
                                   .wait_for_space = request.wait_for_space(),
                                   .new_layout = std::move(layout),
-                                  .new_metadata = std::move(metadata)},
+                                  .new_metadata = {request.metadata().begin(), request.metadata().end()}},
                        .binding = request.has_binding() ? &request.binding() : nullptr,
                        .asking = asking,
                        .durable = request.durable()};
@@ -292,10 +260,7 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Import(const RequestContext& con
                        .origin = std::move(model.origin),
                        .second = std::move(model.second)};
   if (artifact.origin.files_size() > 0) artifact.origin.set_node_id(options_.node->id());
-  TC_ASSIGN_OR_RETURN(std::shared_ptr<const Manifest> known,
-                      FindVersion1(context, model.layout, model.metadata, *model.source));
-  artifact.ingest = {.manifest = std::move(known),
-                     .location = location,
+  artifact.ingest = {.location = location,
                      .sources = std::move(model.sources),
                      .wait_for_space = request.wait_for_space(),
                      .new_layout = std::move(model.layout),

@@ -62,10 +62,6 @@ class Ingester {
   struct NewArtifact;
 
   absl::Status CheckNew(const v1::KeyBinding& binding, bool has_binding, bool durable) const;
-  // What this content is known as since before manifests of version 2; null where it is not.
-  absl::StatusOr<std::shared_ptr<const Manifest>> FindVersion1(
-      const RequestContext& context, const ImageLayout& layout,
-      const std::map<std::string, std::string>& metadata, ChunkSource& content) const;
   absl::StatusOr<v1::PutArtifactResult> Store(const RequestContext& context, NewArtifact artifact,
                                               const OnProgress& on_progress) const;
   absl::Status PackToDisk(const RequestContext& context, const ReplicaLease& lease,

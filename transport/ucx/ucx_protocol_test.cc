@@ -305,7 +305,7 @@ TEST(UcxTransportOptions, ListenAddressInUse_IsUnavailable) {
             absl::StatusCode::kUnavailable);
 }
 
-TEST(UcxTransportOptions, WithoutAnAddressATransportOnlyReceives) {
+TEST(UcxTransportOptions, TransportWithoutAddress_OnlyReceives) {
   auto transport = *UcxTransport::Create({.listen = "", .over_tcp = true});
   EXPECT_EQ(transport->address(), "");
   auto image = std::make_shared<InPlaceImage>(std::vector<HostSpan>{});
