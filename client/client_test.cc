@@ -292,7 +292,7 @@ TEST_F(ImportTest, RetriedImport_OffersFilesAgainUnderSameRequestId) {
   const std::string relative = std::filesystem::relative(path).string();
   auto result = client_->Import(anonymous, relative, {});
   ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(result->artifact_id, "tc1:imported");
+  EXPECT_EQ(result->artifact_id, "tc2:imported");
   ASSERT_EQ(requests.size(), 2u);
   EXPECT_EQ(requests[0].path(), std::filesystem::absolute(relative).string());
   EXPECT_EQ(requests[0].shards_size(), 1);
@@ -345,7 +345,7 @@ TEST_F(ClientTest, BindKey_TakesAKeyForTheArtifactThatItNames) {
 }
 
 TEST_F(ClientTest, ListKeys_ReadsAllPages) {
-  for (const char* key : {"a", "b", "c"}) daemon_->SetKey(key, "tc1:x", 1);
+  for (const char* key : {"a", "b", "c"}) daemon_->SetKey(key, "tc2:x", 1);
   auto keys = client_->ListKeys(Context(), "");
   ASSERT_TRUE(keys.ok()) << keys.status();
   ASSERT_EQ(keys->size(), 3u);
@@ -360,8 +360,8 @@ TEST_F(ClientTest, BindKeyWithStaleRevision_IsFailedPrecondition) {
 }
 
 TEST_F(ClientTest, BrokenWatch_ReportsEveryChangeOnce) {
-  daemon_->SetKey("gone", "tc1:g", 1);
-  daemon_->SetKey("kept", "tc1:k", 1);
+  daemon_->SetKey("gone", "tc2:g", 1);
+  daemon_->SetKey("kept", "tc2:k", 1);
   std::vector<std::string> told;
   absl::Notification first_two;
   absl::Status status;
@@ -376,15 +376,15 @@ TEST_F(ClientTest, BrokenWatch_ReportsEveryChangeOnce) {
   daemon_->RemoveKey("gone", /*tell_watchers=*/false);
   daemon_->BreakWatches();
   EXPECT_TRUE(tensorcast::testing::Eventually([&] { return daemon_->watchers() > 0; }));
-  daemon_->SetKey("kept", "tc1:k2", 2);
-  daemon_->SetKey("new", "tc1:n", 1);
+  daemon_->SetKey("kept", "tc2:k2", 2);
+  daemon_->SetKey("new", "tc2:n", 1);
   watch.join();
   EXPECT_TRUE(status.ok()) << status;
   EXPECT_THAT(told, ::testing::UnorderedElementsAre("gone@1", "kept@1", "-gone@1", "kept@2", "new@1"));
 }
 
 TEST_F(ClientTest, BrokenWatch_ReportsKeysDeletedMeanwhile) {
-  daemon_->SetKey("only", "tc1:o", 1);
+  daemon_->SetKey("only", "tc2:o", 1);
   absl::Notification seen;
   std::vector<std::string> told;
   absl::Status status;

@@ -118,7 +118,7 @@ class FakeDaemon::StoreDaemonService final : public v1::StoreDaemon::CallbackSer
           fake_.request_ids.push_back(context.request_id);
           TC_RETURN_IF_ERROR(fake_.on_import(*request));
           v1::PutArtifactResponse response;
-          response.mutable_result()->set_artifact_id("tc1:imported");
+          response.mutable_result()->set_artifact_id("tc2:imported");
           return writer.Write(std::move(response));
         });
   }

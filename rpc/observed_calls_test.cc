@@ -109,17 +109,17 @@ TEST_F(ObservedCalls, ServerSpan_CarriesIdsOfRequest) {
   server_.Start();
   v1::BindKeyRequest request;
   request.set_key("llama/prod");
-  request.set_artifact_id("tc1:a");
+  request.set_artifact_id("tc2:a");
   ASSERT_TRUE(CallUnary(*server_.stub, &Stub::BindKey, Soon(), request).ok());
   const RecordedSpan span = recorded_.AwaitSpan("GlobalStore/BindKey", Of(SpanKind::kServer));
   EXPECT_EQ(span.attribute(attr::kKey), "llama/prod");
-  EXPECT_EQ(span.attribute(attr::kArtifactId), "tc1:a");
+  EXPECT_EQ(span.attribute(attr::kArtifactId), "tc2:a");
 }
 
 TEST_F(ObservedCalls, RequestAttributes_AreFoundInNestedMessages) {
   v1::RequestReplicaTransportRequest request;
   request.mutable_node()->set_node_id("n");
-  request.set_artifact_id("tc1:a");
+  request.set_artifact_id("tc2:a");
   request.mutable_destination()->set_kind(v1::LOCATION_KIND_GPU);
   request.mutable_destination()->set_device(3);
   v1::PublishArtifactRequest publish;
@@ -133,7 +133,7 @@ TEST_F(ObservedCalls, RequestAttributes_AreFoundInNestedMessages) {
   }
   const RecordedSpan span = recorded_.AwaitSpan("Test/Request");
   EXPECT_EQ(span.attribute(attr::kNodeId), "n");
-  EXPECT_EQ(span.attribute(attr::kArtifactId), "tc1:a");
+  EXPECT_EQ(span.attribute(attr::kArtifactId), "tc2:a");
   EXPECT_EQ(span.attribute(attr::kLocation), "gpu");
   EXPECT_EQ(span.attribute(attr::kDeviceId), "3");
   EXPECT_EQ(span.attribute(attr::kReplicaId), "") << "what is not named is left out";

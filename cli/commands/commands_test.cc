@@ -270,13 +270,13 @@ class VanishingArtifact : public v1::GlobalStore::Service {
   grpc::Status ListArtifacts(grpc::ServerContext* context, const v1::ListArtifactsRequest*,
                              v1::ListArtifactsResponse* response) override {
     context->AddInitialMetadata(rpc::kProtocolKey, rpc::kProtocolText);
-    for (const char* id : {"tc1:gone", "tc1:there"}) response->add_artifacts()->set_artifact_id(id);
+    for (const char* id : {"tc2:gone", "tc2:there"}) response->add_artifacts()->set_artifact_id(id);
     return grpc::Status::OK;
   }
   grpc::Status DeleteArtifact(grpc::ServerContext* context, const v1::DeleteArtifactRequest* request,
                               v1::DeleteArtifactResponse*) override {
     context->AddInitialMetadata(rpc::kProtocolKey, rpc::kProtocolText);
-    if (request->artifact_id() == "tc1:there") return grpc::Status::OK;
+    if (request->artifact_id() == "tc2:there") return grpc::Status::OK;
     return {grpc::StatusCode::NOT_FOUND, "no such artifact"};
   }
 };
@@ -293,7 +293,7 @@ TEST_F(CommandsTest, ArtifactDeletedByOtherClient_GcContinues) {
   EXPECT_EQ(result.code, 0) << result.err;
   const nlohmann::json deleted = nlohmann::json::parse(result.out, nullptr, /*allow_exceptions=*/false);
   ASSERT_EQ(deleted["artifacts"].size(), 1u) << result.out;
-  EXPECT_EQ(deleted["artifacts"][0].value("artifact_id", ""), "tc1:there");
+  EXPECT_EQ(deleted["artifacts"][0].value("artifact_id", ""), "tc2:there");
 }
 
 TEST_F(CommandsTest, KeyCommands_BindResolveListAndRemove) {
@@ -308,7 +308,7 @@ TEST_F(CommandsTest, KeyCommands_BindResolveListAndRemove) {
   EXPECT_EQ(Json({"key", "ls", "a/"})["keys"].size(), 1u);
   EXPECT_THAT(Good({"key", "rm", "b"}), StartsWith("removed key b;"));
   Bad({"key", "resolve", "b"}, 1, "NOT_FOUND");
-  Bad({"key", "bind", "b", "tc1:none"}, 1, "tc1:none");
+  Bad({"key", "bind", "b", "tc2:none"}, 1, "tc2:none");
 }
 
 TEST_F(CommandsTest, KeptVersions_AreShownAndRemovedOnlyById) {

@@ -13,7 +13,7 @@ using ::testing::Not;
 
 TEST(ExplainTransfer, ExplainTransfer_ShowsStagesOnOneTimeAxisAndBound) {
   EXPECT_EQ(ExplainTransfer(MakeReport(), {}, 20), R"(transfer 11aa22bb-0000-4000-8000-000000000001
-  artifact  tc1:abc
+  artifact  tc2:abc
   replica   99ff0000-0000-4000-8000-000000000001 at gpu:0
   moved     61.04 MiB in 0.100 s, 0.64 GB/s
   chunks    4 verified against the manifest, 0 fetched again

@@ -27,7 +27,7 @@ inline StageReport MakeStage(Stage stage, const std::string& lane, const std::st
 // 64 MB to gpu:0 within 100 ms: 10 in the queue, 10 to start, 70 moving, 10 to finish. Fetching bounds it.
 inline TransferReport MakeReport() {
   TransferReport report{.transfer_id = "11aa22bb-0000-4000-8000-000000000001",
-                        .artifact_id = "tc1:abc",
+                        .artifact_id = "tc2:abc",
                         .replica_id = "99ff0000-0000-4000-8000-000000000001",
                         .destination = {LocationKind::kGpu, 0},
                         .bytes = 64'000'000,

@@ -130,9 +130,9 @@ TEST_F(ProgressBarInAPipeTest, ProgressBarInPipe_PrintsNothing) {
 
 TEST(Json, ToJson_UsesProtoNamesAndOmitsUnsetFields) {
   v1::Key key;
-  key.set_artifact_id("tc1:x");
+  key.set_artifact_id("tc2:x");
   const auto json = nlohmann::json::parse(ToJson(key));
-  EXPECT_EQ(json.dump(), R"({"artifact_id":"tc1:x"})");
+  EXPECT_EQ(json.dump(), R"({"artifact_id":"tc2:x"})");
   EXPECT_EQ(nlohmann::json::parse(ToJson(key, /*every_field=*/true))["name"], "");
   EXPECT_TRUE(ToJson(key).ends_with("}\n"));
 }

@@ -21,7 +21,7 @@ HandlesFrame HandlesOf(int64_t extents) {
                             .bytes = kGranuleBytes});
   }
   return {{.replica_id = "0b9d3a52-7f0e-4d67-9a4c-6d3f0c1b2a39",
-           .artifact_id = "tc1:" + std::string(52, 'a'),
+           .artifact_id = "tc2:" + std::string(52, 'a'),
            .image_bytes = static_cast<uint64_t>(extents) << 21,
            .memory = host}};
 }

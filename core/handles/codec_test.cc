@@ -41,7 +41,7 @@ absl::StatusOr<Frame> RoundTrip(const Frame& frame) {
 
 ReplicaHandles HostReplica() {
   return {.replica_id = "r1",
-          .artifact_id = "tc1:a",
+          .artifact_id = "tc2:a",
           .image_bytes = 0x500000,
           .memory = HostHandles{.pool_id = "p",
                                 .segments = {{1, 0x40000000}, {3, 0x1000000}},
@@ -49,8 +49,8 @@ ReplicaHandles HostReplica() {
 }
 
 std::vector<Frame> EveryFrame() {
-  ReplicaHandles device{"r2", "tc1:b", 4096, DeviceHandles{{"FAKE-0", std::string("\0\xff", 2), 8192}}};
-  ReplicaHandles file{"r3", "tc1:c", 4096, FileHandles{8192}};
+  ReplicaHandles device{"r2", "tc2:b", 4096, DeviceHandles{{"FAKE-0", std::string("\0\xff", 2), 8192}}};
+  ReplicaHandles file{"r3", "tc2:c", 4096, FileHandles{8192}};
   return {HelloFrame{1, 3},
           HelloAckFrame{1},
           ClaimFrame{"ticket"},
@@ -86,7 +86,7 @@ TEST(HandleCodec, HandleFrames_EncodeToGoldenBytes) {
             "70000000"
             "04"
             "02007231"
-            "05007463313a61"
+            "05007463323a61"
             "0000500000000000"
             "01"
             "010070"

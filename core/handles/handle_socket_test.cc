@@ -133,7 +133,7 @@ TEST_F(HandleSocket, Claim_RefusesExtentsWithoutMemory) {
   const int before = OpenDescriptors();
   for (const auto& [segments, extents, reason] : cases) {
     tensorcast::Claim claim;
-    claim.handles = {"replica-1", "tc1:test", kGranuleBytes + 1, HostHandles{"pool-1", segments, extents}};
+    claim.handles = {"replica-1", "tc2:test", kGranuleBytes + 1, HostHandles{"pool-1", segments, extents}};
     claim.fds.assign(segments.size(), pool_.get());
     const absl::Status status = Claim(server_->IssueTicket(std::move(claim))).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << reason;
@@ -185,7 +185,7 @@ TEST_F(HandleSocket, ReplicaInManySegments_ComesWithExactlyTheirDescriptors) {
     host.extents.push_back({i * kGranuleBytes, i, 0, kGranuleBytes});
   }
   tensorcast::Claim claim;
-  claim.handles = {"replica-1", "tc1:test", kSegments * kGranuleBytes, host};
+  claim.handles = {"replica-1", "tc2:test", kSegments * kGranuleBytes, host};
   for (const UniqueFd& segment : segments) claim.fds.push_back(segment.get());
   const int before = OpenDescriptors();
   {
@@ -215,7 +215,7 @@ TEST_F(HandleSocket, Claim_PassesOnlySegmentsOfItsReplica) {
     std::fill(span.begin(), span.end(), std::byte{7});
   }
   tensorcast::Claim claim;
-  claim.handles = {"replica-1", "tc1:test", replica.bytes(), {}};
+  claim.handles = {"replica-1", "tc2:test", replica.bytes(), {}};
   SetHostMemory(claim, **pool, "pool-1", replica);
   auto claimed = Claim(server_->IssueTicket(std::move(claim)));
   ASSERT_TRUE(claimed.ok()) << claimed.status();
@@ -333,7 +333,7 @@ TEST_F(HandleSocket, FileReplica_ComesWithItsDescriptor) {
   std::ofstream(path) << "packed";
   UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   tensorcast::Claim claim;
-  claim.handles = {"replica-3", "tc1:test", 6, FileHandles{4096}};
+  claim.handles = {"replica-3", "tc2:test", 6, FileHandles{4096}};
   claim.fds = {file.get()};
   auto claimed = Claim(server_->IssueTicket(std::move(claim)));
   ASSERT_TRUE(claimed.ok()) << claimed.status();

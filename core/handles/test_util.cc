@@ -46,7 +46,7 @@ Claim HostClaim(int pool_fd, uint64_t pool_bytes, const std::vector<Extent>& ext
     image_offset += extent.bytes;
   }
   Claim claim;
-  claim.handles = {"replica-1", "tc1:test", image_bytes, std::move(host)};
+  claim.handles = {"replica-1", "tc2:test", image_bytes, std::move(host)};
   claim.fds = {pool_fd};
   claim.hold = std::move(hold);
   return claim;
@@ -54,7 +54,7 @@ Claim HostClaim(int pool_fd, uint64_t pool_bytes, const std::vector<Extent>& ext
 
 Claim DeviceClaim(std::shared_ptr<void> hold) {
   Claim claim;
-  claim.handles = {"replica-2", "tc1:test", 4096, DeviceHandles{{"FAKE-0", "handle", 2u << 20}}};
+  claim.handles = {"replica-2", "tc2:test", 4096, DeviceHandles{{"FAKE-0", "handle", 2u << 20}}};
   claim.hold = std::move(hold);
   return claim;
 }

@@ -20,7 +20,7 @@ namespace tensorcast::daemon {
 namespace {
 
 ReplicaInfo Info(const std::string& id, ReplicaState state = ReplicaState::kReady) {
-  return {.id = id, .artifact_id = "tc1:a", .state = state};
+  return {.id = id, .artifact_id = "tc2:a", .state = state};
 }
 
 class FakeNode : public LinkedNode {
@@ -199,7 +199,7 @@ TEST_F(LinkTest, ArtifactsUnknownToGlobalStore_ArePublishedAgain) {
   ReplicaInfo ready = Info("ready");
   ready.artifact_id = node_.manifest->id();
   node_.inventory = {ready};
-  store_.unknown_artifacts = {node_.manifest->id(), "tc1:no-node-has-this"};
+  store_.unknown_artifacts = {node_.manifest->id(), "tc2:no-node-has-this"};
   Start();
   ASSERT_TRUE(store_.Await([](auto& store) { return !store.published.empty(); }));
   store_.With([this](auto& store) {

@@ -7,7 +7,7 @@ namespace tensorcast::daemon {
 namespace {
 
 ReplicaInfo Info(const std::string& id, ReplicaState state) {
-  return {.id = id, .artifact_id = "tc1:a", .state = state};
+  return {.id = id, .artifact_id = "tc2:a", .state = state};
 }
 
 TEST(ReplicaFeed, SeveralChangesOfReplica_AreReportedAsLatestState) {

@@ -58,7 +58,7 @@ TEST(Telemetry, TransferSpan_HasChildSpansAndLossEvents) {
   const SourceInfo peer{.type = kRemote, .lane = "ucx", .name = "a"};
   const SourceInfo file{.type = SourceType::kDisk, .lane = "disk", .name = "file"};
   TransferReport report{.transfer_id = "t",
-                        .artifact_id = "tc1:a",
+                        .artifact_id = "tc2:a",
                         .destination = {LocationKind::kGpu, 1},
                         .trace = TraceContext::NewRoot().NewChild(),
                         .queued = At(0),
@@ -156,7 +156,7 @@ TEST(Telemetry, ServeSpan_LinksToReceiverTrace) {
   RecordedTelemetry recorded;
   const TraceContext call = TraceContext::NewRoot().NewChild();
   const TraceContext reader = TraceContext::NewRoot();
-  ServeRecord pull(call, "ucx", "transport", "tc1:a");
+  ServeRecord pull(call, "ucx", "transport", "tc2:a");
   pull.End({.bytes = 7, .receiver_trace = reader}, "ok", /*filling_bytes=*/3);
   const RecordedSpan served = recorded.AwaitSpan("P2P/Serve");
   ASSERT_EQ(served.links.size(), 1);
@@ -165,7 +165,7 @@ TEST(Telemetry, ServeSpan_LinksToReceiverTrace) {
   EXPECT_EQ(recorded.Sum(metrics::kP2pServedFillingBytes.id(), {"ucx"}), 3);
 
   {
-    AttachRecord attached(call, reader, "transport", "tc1:a");
+    AttachRecord attached(call, reader, "transport", "tc2:a");
   }
   const RecordedSpan lent = recorded.AwaitSpan(
       "P2P/Serve", [](const RecordedSpan& span) { return span.attribute(attr::kLane) == "local"; });
@@ -173,7 +173,7 @@ TEST(Telemetry, ServeSpan_LinksToReceiverTrace) {
   EXPECT_EQ(lent.links[0].span_id, reader.span_id);
 
   {
-    AttachRecord unknown(call, TraceContext(), "another", "tc1:a");
+    AttachRecord unknown(call, TraceContext(), "another", "tc2:a");
   }
   EXPECT_TRUE(
       recorded

@@ -85,12 +85,12 @@ TEST_F(GlobalStoreServerTest, Restart_KeepsArtifactsAndKeysAndRequestsInventory)
           message.set_sequence(41);
           *message.add_replicas() = SomeReplica("r", manifest->id());
         } else {
-          *message.add_replicas() = SomeReplica("r2", "tc1:lost");
+          *message.add_replicas() = SomeReplica("r2", "tc2:lost");
         }
         return message;
       });
   ASSERT_TRUE(unknown.ok()) << unknown.status();
-  EXPECT_THAT(unknown->unknown_artifacts(), ElementsAre("tc1:lost"));
+  EXPECT_THAT(unknown->unknown_artifacts(), ElementsAre("tc2:lost"));
   EXPECT_THAT(Describe(manifest->id())->first.replicas(), SizeIs(1));
 }
 

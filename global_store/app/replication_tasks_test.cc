@@ -187,7 +187,7 @@ TEST_F(GlobalStoreTasks, WatchReplicationTasks_EndsWhenStoreStops) {
 
 TEST_F(GlobalStoreTasks, Replicate_RefusesUnknownArtifactAndLocation) {
   v1::ReplicateArtifactRequest request;
-  request.set_artifact_id("tc1:nothing");
+  request.set_artifact_id("tc2:nothing");
   request.add_targets()->set_node_id("a");
   EXPECT_TRUE(absl::IsNotFound(Call(&Stub::ReplicateArtifact, request).status()));
   request.set_artifact_id(manifest_->id());

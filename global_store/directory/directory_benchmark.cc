@@ -27,7 +27,7 @@ class CountingSecrets final : public Secrets {
 };
 
 std::string NodeId(int64_t node) { return absl::StrCat("node-", node); }
-std::string ArtifactId(int64_t artifact) { return absl::StrCat("tc1:artifact-", artifact); }
+std::string ArtifactId(int64_t artifact) { return absl::StrCat("tc2:artifact-", artifact); }
 std::string Key(int64_t artifact) { return absl::StrCat("models/", artifact, "/prod"); }
 
 std::vector<ReplicaInfo> InventoryOf(int64_t node, int64_t artifacts) {

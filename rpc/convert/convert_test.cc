@@ -64,7 +64,7 @@ TEST(Convert, TimesOutOfRange_AreClamped) {
 
 TEST(Convert, ReplicaInfo_RoundTrips) {
   const ReplicaInfo info{.id = "r",
-                         .artifact_id = "tc1:a",
+                         .artifact_id = "tc2:a",
                          .node_id = "node",
                          .location = {LocationKind::kGpu, 1},
                          .device_uuid = "GPU-1",
@@ -83,7 +83,7 @@ TEST(Convert, ReplicaInfo_RoundTrips) {
 
 TEST(Convert, TransferReport_RoundTripsWithErrors) {
   TransferReport report{.transfer_id = "t",
-                        .artifact_id = "tc1:a",
+                        .artifact_id = "tc2:a",
                         .replica_id = "r",
                         .destination = {LocationKind::kCpu, 0},
                         .trace = TraceContext::NewRoot(),

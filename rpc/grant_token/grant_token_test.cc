@@ -22,7 +22,7 @@ const GrantKey kKey = {kKeyBytes, kGiven, /*epoch=*/7};
 GrantClaims Claims() {
   return {.grant_id = "t1",
           .replica_id = "r1",
-          .artifact_id = "tc1:a",
+          .artifact_id = "tc2:a",
           .receiver_node_id = "n2",
           .lane = "ucx",
           .expires = kLife,
@@ -48,7 +48,7 @@ TEST(GrantToken, GrantToken_HasDocumentedBytes) {
             "0002"
             "7231"
             "0005"
-            "7463313a61"
+            "7463323a61"
             "0002"
             "6e32"
             "0001"
@@ -57,7 +57,7 @@ TEST(GrantToken, GrantToken_HasDocumentedBytes) {
             "61"
             "0003"
             "756378"
-            "18e105e6a84b8db61ebf3e11aa92da12da72805fdc6368bf9fef347c49a1ea45");
+            "c3fc240f328b7bbb155e393e77c2c378d54419915c606c8378f8dd6d25ee65f5");
 }
 
 TEST(GrantToken, TokenOfOtherKey_IsRefused) {

@@ -310,7 +310,7 @@ TEST_F(Failures, UnknownKeyOrId_IsNotFound) {
   const auto by_key = client(0).Get(Context(), "no/such/key", {});
   EXPECT_EQ(by_key.status().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(by_key.status().message()), HasSubstr("no/such/key"));
-  const std::string id = "tc1:" + std::string(52, 'a');
+  const std::string id = "tc2:" + std::string(52, 'a');
   EXPECT_EQ(client(0).Get(Context(), id, {}).status().code(), absl::StatusCode::kNotFound);
 }
 

@@ -44,7 +44,7 @@ void TestOneInput(std::string_view input) {
 }
 
 std::vector<std::string> Seeds() {
-  rpc::GrantClaims claims{"t1", "r1", "tc1:a", "n2", "ucx", kAge, "b", "a", 7};
+  rpc::GrantClaims claims{"t1", "r1", "tc2:a", "n2", "ucx", kAge, "b", "a", 7};
   const std::string valid = rpc::SignGrant(kKey, claims);
   claims.expires = kAge - absl::Hours(1);
   const std::string expired = rpc::SignGrant(kKey, claims);

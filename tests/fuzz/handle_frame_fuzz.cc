@@ -42,13 +42,13 @@ std::vector<std::string> Seeds() {
   const IpcHandle ipc{};
   const ReplicaHandles host{
       .replica_id = "r1",
-      .artifact_id = "tc1:a",
+      .artifact_id = "tc2:a",
       .image_bytes = 8192,
       .memory = HostHandles{.pool_id = "pool",
                             .segments = {{0, 1 << 22}, {2, 1 << 22}},
                             .extents = {{0, 0, 1 << 21, 1 << 21}, {1 << 22, 1, 0, 1 << 21}}}};
   const ReplicaHandles device{
-      .replica_id = "r2", .artifact_id = "tc1:b", .image_bytes = 1, .memory = DeviceHandles{ipc}};
+      .replica_id = "r2", .artifact_id = "tc2:b", .image_bytes = 1, .memory = DeviceHandles{ipc}};
   const ReplicaHandles file{
       .replica_id = "r3", .artifact_id = "", .image_bytes = 0, .memory = FileHandles{4096}};
   const std::vector<Frame> frames = {HelloFrame{},

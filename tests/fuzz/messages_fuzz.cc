@@ -63,7 +63,7 @@ void TestOneInput(std::string_view input) {
 
 std::vector<std::string> Seeds() {
   const ReplicaInfo replica{.id = "r",
-                            .artifact_id = "tc1:a",
+                            .artifact_id = "tc2:a",
                             .node_id = "node",
                             .location = {LocationKind::kGpu, 3},
                             .device_uuid = "GPU-3",

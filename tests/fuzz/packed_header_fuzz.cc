@@ -44,8 +44,8 @@ std::vector<std::string> Seeds() {
     fields += U64Bytes(field);
   }
   return {U64Bytes(header.file_bytes()) + EncodePackedHeader(header), U64Bytes(header.file_bytes()) + fields,
-          U64Bytes(~uint64_t{0}) + fields, PackedFileName("tc1:" + std::string(52, 'a')),
-          "tc1:" + std::string(52, 'a') + ".tcpack"};
+          U64Bytes(~uint64_t{0}) + fields, PackedFileName("tc2:" + std::string(52, 'a')),
+          "tc2:" + std::string(52, 'a') + ".tcpack"};
 }
 
 }  // namespace tensorcast::fuzz

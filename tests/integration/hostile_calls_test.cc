@@ -36,7 +36,7 @@ constexpr std::chrono::milliseconds kDeadline(500);  // watches have no other en
 // Sets every field to the `which`-th odd value of its type.
 void FillWithOddValues(Message& message, int which, int depth = 0) {
   const std::string texts[] = {std::string(70000, 'x'), "../../../etc/passwd", "\n'\"; DROP TABLE keys; --",
-                               std::string("a\0b", 3), "tc1:not-an-id"};
+                               std::string("a\0b", 3), "tc2:not-an-id"};
   const auto* reflection = message.GetReflection();
   for (int i = 0; i < message.GetDescriptor()->field_count(); ++i) {
     const FieldDescriptor* field = message.GetDescriptor()->field(i);
