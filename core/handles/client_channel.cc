@@ -66,11 +66,10 @@ absl::StatusOr<std::unique_ptr<ClientChannel>> ClientChannel::Connect(const std:
   const EndedBy ended(*channel, cancellation);
   TC_ASSIGN_OR_RETURN(const IncomingFrame answer, channel->Exchange(HelloFrame{}, {}, deadline));
   const auto* ack = std::get_if<HelloAckFrame>(&answer.frame);
-  if (ack == nullptr || ack->version < kHandleProtocolMin || ack->version > kHandleProtocolMax) {
+  if (ack == nullptr || ack->version != kHandleProtocolVersion) {
     return absl::FailedPreconditionError(absl::StrCat(
         path, " answered HELLO with ", FrameName(answer.frame), ack ? absl::StrCat(" ", ack->version) : "",
-        ", this build speaks versions ", kHandleProtocolMin, " to ", kHandleProtocolMax,
-        "; it is not a daemon of a neighbouring version"));
+        ", this build speaks version ", kHandleProtocolVersion, "; it is not a daemon of this version"));
   }
   return channel;
 }

@@ -219,10 +219,7 @@ void CheckMagic(ByteReader& in) {
 // know.
 HelloFrame ReadHello(ByteReader& in) {
   CheckMagic(in);
-  HelloFrame frame;
-  frame.version_min = in.Get<uint16_t>();
-  frame.version_max = in.Get<uint16_t>();
-  if (frame.version_min == 0 || frame.version_min > frame.version_max) in.Fail("an empty range of versions");
+  HelloFrame frame{in.Get<uint16_t>()};
   in.GetBytes(in.remaining());
   return frame;
 }
@@ -294,8 +291,7 @@ absl::StatusOr<std::string> EncodeFrame(const Frame& frame) {
   std::visit(Overloaded{[&](const HelloFrame& f) {
                           out.Put(kHello);
                           out.Put(kMagic);
-                          out.Put(f.version_min);
-                          out.Put(f.version_max);
+                          out.Put(f.version);
                         },
                         [&](const HelloAckFrame& f) {
                           out.Put(kHelloAck);

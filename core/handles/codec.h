@@ -20,8 +20,7 @@
 
 namespace tensorcast {
 
-inline constexpr uint16_t kHandleProtocolMin = 5;  // the oldest version that this build speaks
-inline constexpr uint16_t kHandleProtocolMax = 5;  // the newest
+inline constexpr uint16_t kHandleProtocolVersion = 6;  // both ends speak the same
 
 inline constexpr size_t kFramePrefixBytes = 4;
 inline constexpr size_t kMaxClientFrameBytes = 4096;              // client to server, without the prefix
@@ -34,11 +33,10 @@ inline constexpr size_t kMaxHandedParts = size_t{1} << 16;        // of one put
 inline constexpr size_t kMaxPartsPerFrame = 170;                  // that fit kMaxClientFrameBytes
 
 struct HelloFrame {
-  uint16_t version_min = kHandleProtocolMin;
-  uint16_t version_max = kHandleProtocolMax;
+  uint16_t version = kHandleProtocolVersion;
 };
 struct HelloAckFrame {
-  uint16_t version = 0;
+  uint16_t version = kHandleProtocolVersion;
 };
 struct ClaimFrame {
   std::string ticket;

@@ -280,7 +280,7 @@ TEST_F(FollowedClaim, InvalidHaveFrames_EndFollow) {
     std::thread server([&, sent = conversation] {
       const UniqueFd peer(accept(listener.get(), nullptr, nullptr));
       EXPECT_TRUE(ReceiveFrame(peer.get()).has_value());  // HELLO
-      SendFrame(peer.get(), HelloAckFrame{kHandleProtocolMax});
+      SendFrame(peer.get(), HelloAckFrame{});
       EXPECT_TRUE(ReceiveFrame(peer.get()).has_value());  // CLAIM
       const tensorcast::Claim claim = HostClaim(pool_.get(), kPoolBytes, {{0, kGranuleBytes}}, kImageBytes);
       SendFrame(peer.get(), HandlesFrame{claim.handles}, pool_.get());

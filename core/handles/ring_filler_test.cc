@@ -26,7 +26,7 @@ class RingFillerTest : public ::testing::Test {
     std::thread server([&] {
       const UniqueFd socket(accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       ReceiveFrame(socket.get());
-      SendFrame(socket.get(), HelloAckFrame{kHandleProtocolMax});
+      SendFrame(socket.get(), HelloAckFrame{});
       ReceiveFrame(socket.get());
       SendFrame(socket.get(), answer, fd);
     });

@@ -232,15 +232,13 @@ absl::Status ServerConnection::Handle(IncomingFrame incoming) {
 }
 
 absl::Status ServerConnection::HandleHello(const HelloFrame& hello) {
-  const uint16_t version = std::min(hello.version_max, kHandleProtocolMax);
-  if (version < std::max(hello.version_min, kHandleProtocolMin)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the client speaks versions ", hello.version_min, " to ", hello.version_max,
-                     " of the handle protocol, the daemon ", kHandleProtocolMin, " to ", kHandleProtocolMax,
-                     "; upgrade the older one"));
+  if (hello.version != kHandleProtocolVersion) {
+    return absl::FailedPreconditionError(absl::StrCat("the client speaks version ", hello.version,
+                                                      " of the handle protocol, the daemon ",
+                                                      kHandleProtocolVersion, "; upgrade the older one"));
   }
   state_ = State::kReady;
-  return writer_.Add(HelloAckFrame{version});
+  return writer_.Add(HelloAckFrame{});
 }
 
 absl::Status ServerConnection::HandleClaim(const ClaimFrame& frame) {

@@ -282,12 +282,12 @@ class Source {
     // An image in place that is whole needs only the loop: the whole sequence is one task of it.
     if (in_place && !fills) {
       loop_->Run([&] {
-        connection->Start(std::make_unique<MemoryStream>(pipe_[0], &wire), kMaxVersion);
+        connection->Start(std::make_unique<MemoryStream>(pipe_[0], &wire));
         while (!program.AtEnd()) Step(program, wire, *connection);
         Finish(wire, *connection);
       });
     } else {
-      loop_->Run([&] { connection->Start(std::make_unique<MemoryStream>(pipe_[0], &wire), kMaxVersion); });
+      loop_->Run([&] { connection->Start(std::make_unique<MemoryStream>(pipe_[0], &wire)); });
       while (!program.AtEnd()) {
         if (fills) FillSome(program, *availability);
         loop_->Run([&] { Step(program, wire, *connection); });

@@ -30,8 +30,7 @@ void TestOneInput(std::string_view input) {
     CHECK(!DecodeFrame(input.substr(0, bytes - 1)).value().has_value());
     if (const auto* hello = std::get_if<Hello>(&frame)) {
       CHECK_LE(hello->traceparent.size(), kMaxTraceparentBytes);
-      const absl::StatusOr<uint8_t> version = NegotiateVersion(hello->min_version, hello->max_version);
-      CHECK(!version.ok() || (*version >= kMinVersion && *version <= kMaxVersion));
+      CHECK_EQ(CheckVersion(*hello).ok(), hello->version == kVersion);
     } else if (const auto* error = std::get_if<Error>(&frame)) {
       CHECK(!error->status.ok());
     } else if (const auto* data = std::get_if<Data>(&frame)) {
@@ -46,7 +45,7 @@ void TestOneInput(std::string_view input) {
 std::vector<std::string> Seeds() {
   const std::string request = EncodeFrame(Request{.id = 1, .offset = 4096, .bytes = 1 << 20});
   return {EncodeFrame(Hello{.traceparent = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01"}),
-          EncodeFrame(Hello{.min_version = 2, .max_version = 9}),
+          EncodeFrame(Hello{.version = 9}),
           EncodeFrame(Welcome{.max_requests = 8, .max_request_bytes = 1 << 24, .image_bytes = 1 << 30}),
           EncodeFrame(Welcome{
               .max_requests = 8, .max_request_bytes = 1 << 24, .image_bytes = 1, .chunk_bytes = 4096}),

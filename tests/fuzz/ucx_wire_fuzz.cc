@@ -14,8 +14,7 @@ void TestOneInput(std::string_view input) {
           DecodeControl(EncodeControl(*message)).value() == *message);
     if (const Hello* hello = std::get_if<Hello>(&*message)) {
       CHECK_LE(hello->traceparent.size(), kMaxTraceparentBytes);
-      const absl::StatusOr<uint8_t> version = NegotiateVersion(hello->min_version, hello->max_version);
-      CHECK(!version.ok() || (*version >= kMinVersion && *version <= kMaxVersion));
+      CHECK_EQ(CheckVersion(*hello).ok(), hello->version == kVersion);
     } else if (const Error* error = std::get_if<Error>(&*message)) {
       CHECK(!error->status.ok());
     }
@@ -27,7 +26,7 @@ void TestOneInput(std::string_view input) {
 
 std::vector<std::string> Seeds() {
   return {EncodeControl(Hello{.traceparent = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01"}),
-          EncodeControl(Hello{.min_version = 2, .max_version = 9, .max_piece_bytes = 1 << 20}),
+          EncodeControl(Hello{.version = 9, .max_piece_bytes = 1 << 20}),
           EncodeControl(Welcome{.max_requests = 8, .max_request_bytes = 1 << 24, .image_bytes = 1 << 30}),
           EncodeControl(Error{.request_id = 7, .status = absl::NotFoundError("gone")}),
           EncodeControl(Request{.id = 1, .offset = 4096, .bytes = 1 << 20}),

@@ -265,20 +265,19 @@ TEST_F(Unauthenticated, ExpensiveTensorPatterns_AreRefused) {
   TC_ASSERT_OK(invariants().AwaitBaseline(Soon()));
 }
 
-TEST_F(Unauthenticated, OtherHandleProtocolVersion_ErrorNamesBothRanges) {
-  for (const uint16_t version : {kHandleProtocolMax + 1, 0xffff}) {
+TEST_F(Unauthenticated, OtherHandleProtocolVersion_IsToldBothVersions) {
+  for (const uint16_t version : {kHandleProtocolVersion + 1, 0xffff}) {
     const UniqueFd fd = ConnectUnix(cluster_->addresses(0).handle_socket);
     ASSERT_TRUE(fd);
-    const std::string hello = *EncodeFrame(HelloFrame{version, version});
+    const std::string hello = *EncodeFrame(HelloFrame{version});
     ASSERT_EQ(send(fd.get(), hello.data(), hello.size(), MSG_NOSIGNAL), static_cast<ssize_t>(hello.size()));
     TC_ASSERT_OK_AND_ASSIGN(const Frame answer, ReceiveFrame(fd.get()));
     const auto* error = std::get_if<ErrorFrame>(&answer);
     ASSERT_NE(error, nullptr) << FrameName(answer);
     EXPECT_EQ(error->status.code(), absl::StatusCode::kFailedPrecondition);
-    EXPECT_THAT(
-        std::string(error->status.message()),
-        AllOf(HasSubstr(absl::StrCat("versions ", version, " to ", version)),
-              HasSubstr(absl::StrCat("the daemon ", kHandleProtocolMin, " to ", kHandleProtocolMax))));
+    EXPECT_THAT(std::string(error->status.message()),
+                AllOf(HasSubstr(absl::StrCat("speaks version ", version)),
+                      HasSubstr(absl::StrCat("the daemon ", kHandleProtocolVersion))));
     char byte;
     EXPECT_EQ(recv(fd.get(), &byte, 1, 0), 0) << "the daemon kept the connection";
   }
@@ -286,14 +285,14 @@ TEST_F(Unauthenticated, OtherHandleProtocolVersion_ErrorNamesBothRanges) {
   TC_ASSERT_OK(invariants().AwaitBaseline(Soon()));
 }
 
-TEST_F(UcxUnauthenticated, OtherPullProtocolVersion_ErrorNamesBothRanges) {
+TEST_F(UcxUnauthenticated, OtherPullProtocolVersion_IsToldBothVersions) {
   using namespace transport;
   int told = 0;
   for (const int port : LanePorts()) {
     RawPeer peer;
     peer.Connect(absl::StrCat("127.0.0.1:", port));
-    for (const uint8_t version : {wire::kMaxVersion + 1, 0xff}) {
-      peer.Send(wire::Hello{.min_version = version, .max_version = version, .max_piece_bytes = 1000});
+    for (const uint8_t version : {wire::kVersion + 1, 0xff}) {
+      peer.Send(wire::Hello{.version = version, .max_piece_bytes = 1000});
       const absl::StatusOr<wire::Control> answer = peer.Next();
       if (absl::IsFailedPrecondition(answer.status())) break;  // a port that UCX has for itself
       TC_ASSERT_OK(answer.status());
@@ -301,10 +300,9 @@ TEST_F(UcxUnauthenticated, OtherPullProtocolVersion_ErrorNamesBothRanges) {
       ASSERT_NE(error, nullptr) << "a message of kind " << answer->index();
       EXPECT_EQ(error->request_id, wire::kWholePull);
       EXPECT_EQ(error->status.code(), absl::StatusCode::kFailedPrecondition);
-      EXPECT_THAT(
-          std::string(error->status.message()),
-          AllOf(HasSubstr(absl::StrCat("versions ", version, " to ", version)),
-                HasSubstr(absl::StrCat("this source ", wire::kMinVersion, " to ", wire::kMaxVersion))));
+      EXPECT_THAT(std::string(error->status.message()),
+                  AllOf(HasSubstr(absl::StrCat("speaks version ", version)),
+                        HasSubstr(absl::StrCat("this source ", wire::kVersion))));
       ++told;
     }
     ExpectServed();
@@ -327,14 +325,14 @@ TEST_F(UcxUnauthenticated, SourceOfOtherPullVersion_ErrorNamesBothVersions) {
   std::filesystem::rename(model_, away);
   const auto get = client(1).StartGet(Context(), "m", {.lane = lane_});
   const auto hello = peer.NextAs<wire::Hello>();
-  EXPECT_EQ(hello.max_version, wire::kMaxVersion);
+  EXPECT_EQ(hello.version, wire::kVersion);
   peer.Send(wire::Welcome{
       .version = 9, .max_requests = 1, .max_request_bytes = 1 << 20, .image_bytes = image_bytes});
   // The client asks again for a while, and is told how that ended; the daemon's log has each try.
   EXPECT_FALSE(get->Wait(SteadyNow() + kStepTimeout).ok());
-  EXPECT_THAT(FileTail(cluster_->daemon_directory(1) + "/log", 1000),
-              AllOf(HasSubstr("version 9 of the pull protocol"),
-                    HasSubstr(absl::StrCat("speaks ", wire::kMinVersion, " to ", wire::kMaxVersion))));
+  EXPECT_THAT(
+      FileTail(cluster_->daemon_directory(1) + "/log", 1000),
+      AllOf(HasSubstr("version 9 of the pull protocol"), HasSubstr(absl::StrCat("speaks ", wire::kVersion))));
   std::filesystem::rename(away, model_);
   TC_ASSERT_OK(Import(0, "m", model_).status());
   ExpectServed();  // though the other source is still there

@@ -198,10 +198,10 @@ absl::Status PullStream::Take(const Frame& frame) {
 }
 
 absl::Status PullStream::On(const Welcome& welcome) {
-  if (welcome.version < kMinVersion || welcome.version > kMaxVersion) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "the source answered in version ", welcome.version, " of the pull protocol, this receiver speaks ",
-        kMinVersion, " to ", kMaxVersion, "; upgrade the older one"));
+  if (welcome.version != kVersion) {
+    return absl::FailedPreconditionError(absl::StrCat("the source answered in version ", welcome.version,
+                                                      " of the pull protocol, this receiver speaks ",
+                                                      kVersion, "; upgrade the older one"));
   }
   if (state_ != State::kGreeting || welcome.image_bytes != descriptor_.image_bytes) {
     return Broken("a WELCOME that was not expected");

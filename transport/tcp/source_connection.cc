@@ -107,7 +107,7 @@ SourceConnection::SourceConnection(IoLoop* loop, ServingThreads* threads, const 
 
 SourceConnection::~SourceConnection() { CHECK(!watch_.has_value()); }
 
-void SourceConnection::Start(std::unique_ptr<ByteStream> stream, uint8_t version) {
+void SourceConnection::Start(std::unique_ptr<ByteStream> stream) {
   if (ended_) return;  // it was revoked before its turn came
   stream_ = std::move(stream);
   events_ = EPOLLIN;
@@ -119,10 +119,8 @@ void SourceConnection::Start(std::unique_ptr<ByteStream> stream, uint8_t version
   watch_ = *watch;
   peer_watch_.Start(stream_.get());
   const Availability* const availability = serving_->availability().get();
-  // What Admit saw of it: where something is missing, the version is one that can say so.
-  fills_ = version >= kFillingVersion && serving_->filling();
-  writer_.Put(Welcome{.version = version,
-                      .max_requests = limits_.requests,
+  fills_ = serving_->filling();
+  writer_.Put(Welcome{.max_requests = limits_.requests,
                       .max_request_bytes = limits_.request_bytes,
                       .image_bytes = serving_->image_bytes(),
                       .chunk_bytes = fills_ ? availability->chunk_bytes() : 0});

@@ -115,7 +115,7 @@ class SourceConnection : public IoLoop::Handler, public std::enable_shared_from_
   IoLoop& loop() { return *loop_; }
 
   // Says WELCOME and serves, unless it was ended before. REQUIRES: it has joined its serving.
-  void Start(std::unique_ptr<ByteStream> stream, uint8_t version);
+  void Start(std::unique_ptr<ByteStream> stream);
   // Tells the receiver why, if that can be said now, and closes. Idempotent.
   void End(const absl::Status& why);
 

@@ -192,7 +192,7 @@ void TcpSource::Forget(PendingConnection* pending) {
 }
 
 absl::Status TcpSource::Admit(PendingConnection& pending, const Hello& hello) {
-  TC_ASSIGN_OR_RETURN(const uint8_t version, NegotiateVersion(hello.min_version, hello.max_version));
+  TC_RETURN_IF_ERROR(CheckVersion(hello));
   std::shared_ptr<SourceServing> serving;
   {
     absl::MutexLock lock(&mutex_);
@@ -208,20 +208,14 @@ absl::Status TcpSource::Admit(PendingConnection& pending, const Hello& hello) {
     return absl::PermissionDeniedError(
         absl::StrCat("the pull was granted to another node than ", pending.peer()));
   }
-  if (version < kFillingVersion && serving->filling()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "the source's replica still fills, and a receiver of version ", version,
-        " of the pull protocol takes whole ones only: upgrade the receiving daemon, or pull when the "
-        "replica is ready"));
-  }
   IoLoop* const loop = loops_[next_loop_++ % loops_.size()];
   auto connection = std::make_shared<SourceConnection>(loop, &threads_, options_.limits, serving);
   TC_RETURN_IF_ERROR(serving->Join(connection));
   if (auto trace = TraceContext::FromTraceparent(hello.traceparent)) {
     serving->counter().SetReceiverTrace(*trace);
   }
-  loop->Post([connection = std::move(connection), stream = pending.Release(), version]() mutable {
-    connection->Start(std::move(stream), version);
+  loop->Post([connection = std::move(connection), stream = pending.Release()]() mutable {
+    connection->Start(std::move(stream));
   });
   return absl::OkStatus();
 }

@@ -28,25 +28,16 @@ TEST_F(ProtocolTest, UnknownPullId_IsNotFound) {
 TEST_F(ProtocolTest, ReceiverOfOtherVersion_IsRefusedWithVersions) {
   RawPeer peer = Connect();
   Hello hello = HelloFrame();
-  hello.min_version = 7;
-  hello.max_version = 9;
+  hello.version = 9;
   peer.Send(hello);
   const absl::Status status = peer.NextAs<Error>().status;
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(status.message(), HasSubstr("versions 7 to 9"));
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("version 9"), HasSubstr("this source 3")));
   EXPECT_TRUE(peer.IsClosed());
   ExpectServed();
 }
 
-TEST_F(ProtocolTest, ReceiverOneVersionAhead_IsServed) {
-  RawPeer peer = Connect();
-  Hello hello = HelloFrame();
-  hello.max_version = kMaxVersion + 1;
-  peer.Send(hello);
-  EXPECT_EQ(peer.NextAs<Welcome>().version, kMaxVersion);
-}
-
-TEST_F(ProtocolTest, FramesSentByteByByte_AreServed) {
+TEST_F(ProtocolTest, FramesInSingleBytesAreServed) {
   RawPeer peer = Connect();
   const Request request{.id = 1, .offset = 7, .bytes = 5000};
   for (const char byte : EncodeFrame(HelloFrame())) peer.SendBytes({&byte, 1});
@@ -210,25 +201,7 @@ TEST_F(FillingSourceTest, RequestForMissingChunk_IsRefusedAndNextOneServed) {
   EXPECT_TRUE(peer.IsClosed());
 }
 
-TEST_F(FillingSourceTest, ReceiverOfVersion1_GetsOnlyWholeImages) {
-  Hello hello = HelloFrame();
-  hello.max_version = 1;
-  RawPeer early = Connect();
-  early.Send(hello);
-  const absl::Status refused = early.NextAs<Error>().status;
-  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition) << refused;
-  EXPECT_THAT(refused.message(), HasSubstr("upgrade"));
-  EXPECT_TRUE(early.IsClosed());
-  for (uint32_t chunk = 0; chunk < availability_->chunks(); ++chunk) availability_->Add(chunk);
-  RawPeer late = Connect();
-  late.Send(hello);
-  EXPECT_EQ(late.NextAs<Welcome>().version, 1);
-  const Request all{.id = 1, .offset = 0, .bytes = kImageBytes};
-  late.Send(all);
-  ExpectAnswer(late, all);
-}
-
-TEST_F(FillingSourceTest, ChunksAddedTogether_AreAnnouncedTogether) {
+TEST_F(FillingSourceTest, WhatComesAtOnceIsToldTogether) {
   ServeFilling(kLargeBytes);
   RawPeer peer = Follower();
   const uint32_t chunks = availability_->chunks();

@@ -1,6 +1,5 @@
 #include "transport/tcp/wire.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/log/check.h"
@@ -47,18 +46,20 @@ std::string Encode(const Hello& hello) {
   const std::string_view trace = std::string_view(hello.traceparent).substr(0, kMaxTraceparentBytes);
   return MakeFrame(Type::kHello, ByteWriter()
                                      .Put(kHelloMagic)
-                                     .Put(hello.min_version)
-                                     .Put(hello.max_version)
+                                     .Put(hello.version)
                                      .Put(AsBytes(hello.pull_id))
                                      .PutString<uint16_t>(trace)
                                      .Take());
 }
 
 std::string Encode(const Welcome& welcome) {
-  ByteWriter body;
-  body.Put(welcome.version).Put(welcome.max_requests).Put(welcome.max_request_bytes).Put(welcome.image_bytes);
-  if (welcome.version >= kFillingVersion) body.Put(welcome.chunk_bytes);
-  return MakeFrame(Type::kWelcome, body.Take());
+  return MakeFrame(Type::kWelcome, ByteWriter()
+                                       .Put(welcome.version)
+                                       .Put(welcome.max_requests)
+                                       .Put(welcome.max_request_bytes)
+                                       .Put(welcome.image_bytes)
+                                       .Put(welcome.chunk_bytes)
+                                       .Take());
 }
 
 std::string Encode(const Error& error) {
@@ -105,14 +106,10 @@ absl::Status Malformed(std::string_view what) {
 absl::StatusOr<Frame> DecodeHello(ByteReader body) {
   Hello hello;
   const bool magic = body.GetBytes(kHelloMagic.size()) == kHelloMagic;
-  hello.min_version = body.Get<uint8_t>();
-  hello.max_version = body.Get<uint8_t>();
+  hello.version = body.Get<uint8_t>();
   const std::string_view id = body.GetBytes(hello.pull_id.size());
   const std::string_view trace = body.GetString<uint16_t>();
-  if (!magic || !body.AtEnd() || trace.size() > kMaxTraceparentBytes ||
-      hello.min_version > hello.max_version) {
-    return Malformed("HELLO");
-  }
+  if (!magic || !body.AtEnd() || trace.size() > kMaxTraceparentBytes) return Malformed("HELLO");
   hello.pull_id = PullIdFromBytes(id);
   hello.traceparent = std::string(trace);
   return hello;
@@ -124,7 +121,7 @@ absl::StatusOr<Frame> DecodeWelcome(ByteReader body) {
   welcome.max_requests = body.Get<uint32_t>();
   welcome.max_request_bytes = body.Get<uint64_t>();
   welcome.image_bytes = body.Get<uint64_t>();
-  if (welcome.version >= kFillingVersion) welcome.chunk_bytes = body.Get<uint64_t>();
+  welcome.chunk_bytes = body.Get<uint64_t>();
   if (!body.AtEnd() || welcome.max_requests == 0 || welcome.max_request_bytes == 0) {
     return Malformed("WELCOME");
   }
@@ -257,15 +254,11 @@ absl::StatusOr<std::optional<DecodedFrame>> DecodeFrame(std::string_view bytes) 
   return decoded;
 }
 
-absl::StatusOr<uint8_t> NegotiateVersion(uint8_t min_version, uint8_t max_version) {
-  const uint8_t version = std::min(max_version, kMaxVersion);
-  if (version < std::max(min_version, kMinVersion)) {
-    return absl::FailedPreconditionError(absl::StrCat("the receiver speaks versions ", min_version, " to ",
-                                                      max_version, " of the pull protocol, this source ",
-                                                      kMinVersion, " to ", kMaxVersion,
-                                                      ": upgrade the older daemon"));
-  }
-  return version;
+absl::Status CheckVersion(const Hello& hello) {
+  if (hello.version == kVersion) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("the receiver speaks version ", hello.version,
+                                                    " of the pull protocol, this source ", kVersion,
+                                                    ": upgrade the older daemon"));
 }
 
 absl::Status CheckFilling(uint64_t image_bytes, uint64_t chunk_bytes) {

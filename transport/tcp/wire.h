@@ -19,11 +19,8 @@ namespace tensorcast::transport::tcp {
 // The lane's name, in configurations, grants and metrics.
 inline constexpr std::string_view kTcpLane = "tcp";
 
-// The versions of the protocol that this code speaks.
-inline constexpr uint8_t kMinVersion = 1;
-inline constexpr uint8_t kMaxVersion = 2;
-// The first version in which receivers can pull from a replica that fills.
-inline constexpr uint8_t kFillingVersion = 2;
+// The version of the protocol. Both ends speak the same.
+inline constexpr uint8_t kVersion = 3;
 
 inline constexpr size_t kMaxTraceparentBytes = 128;
 inline constexpr size_t kMaxErrorTextBytes = 256;
@@ -42,19 +39,18 @@ inline constexpr uint64_t kMaxFillingChunks = uint64_t{1} << 24;
 inline constexpr uint64_t kWholePull = 0;
 
 struct Hello {
-  uint8_t min_version = kMinVersion;
-  uint8_t max_version = kMaxVersion;
+  uint8_t version = kVersion;
   PullId pull_id{};
   std::string traceparent;  // may be empty
   friend bool operator==(const Hello&, const Hello&) = default;
 };
 
 struct Welcome {
-  uint8_t version = kMaxVersion;
+  uint8_t version = kVersion;
   uint32_t max_requests = 0;       // that may be outstanding on this connection at a time
   uint64_t max_request_bytes = 0;  // of one
   uint64_t image_bytes = 0;
-  uint64_t chunk_bytes = 0;  // from version 2 on: of an image that fills; 0: everything is there
+  uint64_t chunk_bytes = 0;  // of an image that fills; 0: everything is there
   friend bool operator==(const Welcome&, const Welcome&) = default;
 };
 
@@ -88,7 +84,7 @@ struct Data {
   friend bool operator==(const Data&, const Data&) = default;
 };
 
-// From version 2 on. What is there: chunk `first` + i if bit i % 64 of words[i / 64] is set. A chunk that is
+// What is there: chunk `first` + i if bit i % 64 of words[i / 64] is set. A chunk that is
 // not set is not there, or was announced before.
 struct Have {
   uint32_t first = 0;           // a multiple of 64
@@ -96,20 +92,20 @@ struct Have {
   friend bool operator==(const Have&, const Have&) = default;
 };
 
-// From version 2 on: the answer to a request for bytes that are not there.
+// The answer to a request for bytes that are not there.
 struct NotHere {
   uint64_t id = 0;
   friend bool operator==(const NotHere&, const NotHere&) = default;
 };
 
-// From version 2 on: asks for HAVE on this connection.
+// Asks for HAVE on this connection.
 struct Follow {
   friend bool operator==(const Follow&, const Follow&) = default;
 };
 
 using Frame = std::variant<Hello, Welcome, Error, Request, Cancel, Bye, Data, Have, NotHere, Follow>;
 
-// Longer texts than the limits above are cut. A WELCOME of version 1 has no chunk size.
+// Longer texts than the limits above are cut.
 std::string EncodeFrame(const Frame& frame);
 
 struct DecodedFrame {
@@ -120,8 +116,8 @@ struct DecodedFrame {
 // kMaxFrameHeadBytes. INVALID_ARGUMENT for what no EncodeFrame writes.
 absl::StatusOr<std::optional<DecodedFrame>> DecodeFrame(std::string_view bytes);
 
-// The version to speak with a receiver that speaks [min, max]; FAILED_PRECONDITION when there is none.
-absl::StatusOr<uint8_t> NegotiateVersion(uint8_t min_version, uint8_t max_version);
+// FAILED_PRECONDITION, with both versions, for a HELLO of another one.
+absl::Status CheckVersion(const Hello& hello);
 
 // Whether an image that fills can be served in chunks of this size, as the manifest cuts it. INVALID_ARGUMENT
 // when it has none of that size, or more than kMaxFillingChunks.

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
 
 namespace tensorcast::transport::tcp {
 namespace {
@@ -18,7 +19,7 @@ PullId TestId(uint8_t first) {
 std::vector<Frame> AllFrames() {
   return {
       Hello{.pull_id = TestId(0xa0), .traceparent = "00-ab"},
-      Hello{.min_version = 0, .max_version = 9},
+      Hello{.version = 9},
       Welcome{.version = 1, .max_requests = 64, .max_request_bytes = 1 << 20, .image_bytes = 123456789},
       Welcome{.max_requests = 64, .max_request_bytes = 1 << 20, .image_bytes = 1 << 30, .chunk_bytes = 4096},
       Error{.request_id = 7, .status = absl::NotFoundError("gone")},
@@ -71,30 +72,21 @@ TEST(Wire, TruncatedFrame_NeedsMoreBytes) {
 TEST(Wire, TcpFrames_EncodeToGoldenBytes) {
   const auto hex = [](const Frame& frame) { return absl::BytesToHexString(EncodeFrame(frame)); };
   EXPECT_EQ(hex(Hello{.pull_id = TestId(0xa0), .traceparent = "00-ab"}),
-            "010000001d000000"
+            "010000001c000000"
             "54435450"
-            "0102"
+            "03"
             "a0a1a2a3a4a5a6a7a8a9aaabacadaeaf"
             "0500"
             "30302d6162");
   EXPECT_EQ(
-      hex(Welcome{.version = 1, .max_requests = 64, .max_request_bytes = 0x100000, .image_bytes = 0x0201}),
-      "0200000015000000"
-      "01"
+      hex(Welcome{
+          .max_requests = 64, .max_request_bytes = 0x100000, .image_bytes = 0x0201, .chunk_bytes = 0x1000}),
+      "020000001d000000"
+      "03"
       "40000000"
       "0000100000000000"
-      "0102000000000000");
-  EXPECT_EQ(hex(Welcome{.version = 2,
-                        .max_requests = 64,
-                        .max_request_bytes = 0x100000,
-                        .image_bytes = 0x0201,
-                        .chunk_bytes = 0x1000}),
-            "020000001d000000"
-            "02"
-            "40000000"
-            "0000100000000000"
-            "0102000000000000"
-            "0010000000000000");
+      "0102000000000000"
+      "0010000000000000");
   EXPECT_EQ(hex(Error{.request_id = 7, .status = absl::NotFoundError("gone")}),
             "030000000f000000"
             "0700000000000000"
@@ -136,8 +128,7 @@ TEST(Wire, TcpFrames_EncodeToGoldenBytes) {
 
 TEST(Wire, FrameWithInvalidField_IsRefused) {
   for (const Frame& frame : std::vector<Frame>{
-           Request{.id = 0, .offset = 0, .bytes = 1}, Request{.id = 1, .offset = 0, .bytes = 0},
-           Hello{.min_version = 2, .max_version = 1}, Welcome{},
+           Request{.id = 0, .offset = 0, .bytes = 1}, Request{.id = 1, .offset = 0, .bytes = 0}, Welcome{},
            Error{.request_id = 1, .status = absl::OkStatus()}, Cancel{.id = 0},
            Data{.request_id = 0, .offset = 0, .bytes = 1}, Data{.request_id = 1, .offset = 0, .bytes = 0},
            Data{.request_id = 1, .offset = 0, .bytes = kMaxPieceBytes + 1}, Have{.first = 64},
@@ -174,18 +165,7 @@ TEST(Wire, FrameBodyOfWrongLength_IsRefused) {
   }
 }
 
-TEST(Wire, Welcome_HasChunkSizeFromVersion2On) {
-  Welcome welcome{
-      .version = 1, .max_requests = 1, .max_request_bytes = 1, .image_bytes = 9, .chunk_bytes = 4096};
-  const std::string first = EncodeFrame(welcome);
-  welcome.chunk_bytes = 0;
-  EXPECT_TRUE(Decoded(first) == std::optional<Frame>(welcome));
-  std::string second = first;
-  second[8] = 2;
-  EXPECT_TRUE(IsRefused(second));
-}
-
-TEST(Wire, CheckFilling_LimitsChunkSizeAndCount) {
+TEST(Wire, AnImageThatFillsHasChunksOfItsManifestsSizeAndNotTooMany) {
   EXPECT_EQ(CheckFilling(1, 4096), absl::OkStatus());
   EXPECT_EQ(CheckFilling(kMaxFillingChunks * 4096, 4096), absl::OkStatus());
   EXPECT_EQ(CheckFilling(~uint64_t{0}, ~uint64_t{0} - 4095), absl::OkStatus());
@@ -211,12 +191,14 @@ TEST(Wire, LongFrameTexts_AreTruncated) {
   EXPECT_EQ(std::get<Hello>(*hello).traceparent.size(), kMaxTraceparentBytes);
 }
 
-TEST(Wire, NegotiateVersion_ReturnsNewestCommonVersion) {
-  EXPECT_EQ(*NegotiateVersion(1, 1), 1);
-  EXPECT_EQ(*NegotiateVersion(1, 2), 2);
-  EXPECT_EQ(*NegotiateVersion(2, 9), kMaxVersion);
-  EXPECT_EQ(NegotiateVersion(kMaxVersion + 1, 200).status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(NegotiateVersion(0, 0).status().code(), absl::StatusCode::kFailedPrecondition);
+TEST(Wire, HelloOfAnotherVersion_IsRefusedByBothNumbers) {
+  EXPECT_TRUE(CheckVersion(Hello{}).ok());
+  for (const uint8_t version : {kVersion - 1, kVersion + 1}) {
+    const absl::Status refused = CheckVersion(Hello{.version = version});
+    EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(refused.message(), testing::HasSubstr(absl::StrCat("version ", version)));
+    EXPECT_THAT(refused.message(), testing::HasSubstr(absl::StrCat("this source ", kVersion)));
+  }
 }
 
 TEST(Descriptor, TcpDescriptor_SurvivesRoundTrip) {

@@ -32,9 +32,8 @@ void SourceConnection::On(const wire::Hello& hello) {
     ProtocolError("HELLO within a pull");
     return;
   }
-  const absl::StatusOr<uint8_t> version = wire::NegotiateVersion(hello.min_version, hello.max_version);
-  if (!version.ok()) {
-    endpoint_->SendControl(wire::Error{.status = version.status()});
+  if (absl::Status version = wire::CheckVersion(hello); !version.ok()) {
+    endpoint_->SendControl(wire::Error{.status = std::move(version)});
     return;
   }
   serving_ = source_->Find(hello.pull_id);
@@ -49,8 +48,7 @@ void SourceConnection::On(const wire::Hello& hello) {
   if (const auto trace = TraceContext::FromTraceparent(hello.traceparent)) {
     serving_->counter.SetReceiverTrace(*trace);
   }
-  endpoint_->SendControl(wire::Welcome{.version = *version,
-                                       .max_requests = source_->limits().requests_a_pull,
+  endpoint_->SendControl(wire::Welcome{.max_requests = source_->limits().requests_a_pull,
                                        .max_request_bytes = source_->limits().request_bytes,
                                        .image_bytes = serving_->image_bytes});
 }

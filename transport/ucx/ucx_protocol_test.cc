@@ -70,12 +70,12 @@ TEST_F(ProtocolTest, ReceiverOfOtherVersion_IsRefusedWithVersions) {
   RawPeer peer;
   peer.Connect(transport_->address());
   wire::Hello hello = Hello();
-  hello.min_version = 7;
-  hello.max_version = 9;
+  hello.version = 9;
   peer.Send(hello);
   const absl::Status status = peer.NextAs<wire::Error>().status;
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("versions 7 to 9"));
+  EXPECT_THAT(std::string(status.message()),
+              testing::HasSubstr("version 9 of the pull protocol, this source 2"));
   ExpectServed();
 }
 
@@ -182,7 +182,7 @@ TEST_F(LyingSourceTest, WelcomeWithOtherVersion_IsRefusedWithVersions) {
   const absl::Status status = Connect(welcome);
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
   EXPECT_THAT(std::string(status.message()), testing::HasSubstr("version 9"));
-  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("1 to 1"));
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("speaks 2"));
 }
 
 TEST_F(LyingSourceTest, PieceOutsideItsRequest_BreaksPullUnwritten) {

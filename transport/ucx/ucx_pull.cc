@@ -70,10 +70,10 @@ void UcxPullCore::OnControl(const wire::Control& message) {
 }
 
 void UcxPullCore::On(const wire::Welcome& welcome) {
-  if (welcome.version < wire::kMinVersion || welcome.version > wire::kMaxVersion) {
+  if (welcome.version != wire::kVersion) {
     endpoint_->Fail(absl::FailedPreconditionError(absl::StrCat(
         "the source answered in version ", welcome.version, " of the pull protocol, this receiver speaks ",
-        wire::kMinVersion, " to ", wire::kMaxVersion, "; upgrade the older one")));
+        wire::kVersion, "; upgrade the older one")));
     return;
   }
   if (state_ != State::kConnecting || welcome.image_bytes != descriptor_.image_bytes) {

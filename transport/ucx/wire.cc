@@ -1,7 +1,5 @@
 #include "transport/ucx/wire.h"
 
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
 #include "base/byte_codec.h"
 #include "base/text.h"
@@ -20,8 +18,7 @@ std::string Encode(const Hello& hello) {
   const std::string_view trace = std::string_view(hello.traceparent).substr(0, kMaxTraceparentBytes);
   return Start(Type::kHello)
       .Put(kHelloMagic)
-      .Put(hello.min_version)
-      .Put(hello.max_version)
+      .Put(hello.version)
       .Put(hello.max_piece_bytes)
       .Put(AsBytes(hello.pull_id))
       .PutString<uint16_t>(trace)
@@ -62,15 +59,11 @@ absl::Status Malformed(std::string_view what) {
 absl::StatusOr<Control> DecodeHello(ByteReader reader) {
   Hello hello;
   const bool magic = reader.GetBytes(kHelloMagic.size()) == kHelloMagic;
-  hello.min_version = reader.Get<uint8_t>();
-  hello.max_version = reader.Get<uint8_t>();
+  hello.version = reader.Get<uint8_t>();
   hello.max_piece_bytes = reader.Get<uint32_t>();
   const std::string_view id = reader.GetBytes(hello.pull_id.size());
   const std::string_view trace = reader.GetString<uint16_t>();
-  if (!magic || !reader.AtEnd() || trace.size() > kMaxTraceparentBytes ||
-      hello.min_version > hello.max_version) {
-    return Malformed("HELLO");
-  }
+  if (!magic || !reader.AtEnd() || trace.size() > kMaxTraceparentBytes) return Malformed("HELLO");
   hello.pull_id = PullIdFromBytes(id);
   hello.traceparent = std::string(trace);
   return hello;
@@ -148,16 +141,11 @@ absl::StatusOr<DataHeader> DecodeDataHeader(std::string_view bytes) {
   return header;
 }
 
-absl::StatusOr<uint8_t> NegotiateVersion(uint8_t min_version, uint8_t max_version) {
-  // The highest that both speak. It is the source that decides; the receiver checks it in WELCOME.
-  const uint8_t version = std::min(max_version, kMaxVersion);
-  if (version < std::max(min_version, kMinVersion)) {
-    return absl::FailedPreconditionError(absl::StrCat("the receiver speaks versions ", min_version, " to ",
-                                                      max_version, " of the pull protocol, this source ",
-                                                      kMinVersion, " to ", kMaxVersion,
-                                                      ": upgrade the older daemon"));
-  }
-  return version;
+absl::Status CheckVersion(const Hello& hello) {
+  if (hello.version == kVersion) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("the receiver speaks version ", hello.version,
+                                                    " of the pull protocol, this source ", kVersion,
+                                                    ": upgrade the older daemon"));
 }
 
 }  // namespace tensorcast::transport::wire

@@ -13,9 +13,8 @@
 
 namespace tensorcast::transport::wire {
 
-// The versions of the protocol that this code speaks.
-inline constexpr uint8_t kMinVersion = 1;
-inline constexpr uint8_t kMaxVersion = 1;
+// The version of the protocol. Both ends speak the same.
+inline constexpr uint8_t kVersion = 2;
 
 // Active message ids.
 inline constexpr unsigned kControlId = 1;
@@ -28,8 +27,7 @@ inline constexpr size_t kMaxErrorTextBytes = 256;
 inline constexpr uint64_t kWholePull = 0;
 
 struct Hello {
-  uint8_t min_version = kMinVersion;
-  uint8_t max_version = kMaxVersion;
+  uint8_t version = kVersion;
   // The longest DATA payload that the receiver takes; 0: whatever the source prefers.
   uint32_t max_piece_bytes = 0;
   PullId pull_id{};
@@ -38,7 +36,7 @@ struct Hello {
 };
 
 struct Welcome {
-  uint8_t version = kMaxVersion;
+  uint8_t version = kVersion;
   uint32_t max_requests = 0;       // that may be outstanding at a time
   uint64_t max_request_bytes = 0;  // of one
   uint64_t image_bytes = 0;
@@ -66,7 +64,7 @@ using Control = std::variant<Hello, Welcome, Error, Request, Bye>;
 
 // Longer texts than the limits above are cut.
 std::string EncodeControl(const Control& message);
-// INVALID_ARGUMENT for everything that EncodeControl of some version 1 peer does not write.
+// INVALID_ARGUMENT for everything that EncodeControl does not write.
 absl::StatusOr<Control> DecodeControl(std::string_view bytes);
 
 // In front of a piece of the image.
@@ -78,7 +76,7 @@ struct DataHeader {
 std::string EncodeDataHeader(const DataHeader& header);
 absl::StatusOr<DataHeader> DecodeDataHeader(std::string_view bytes);
 
-// The version to speak with a peer that speaks [min, max]; FAILED_PRECONDITION when there is none.
-absl::StatusOr<uint8_t> NegotiateVersion(uint8_t min_version, uint8_t max_version);
+// FAILED_PRECONDITION, with both versions, for a HELLO of another one.
+absl::Status CheckVersion(const Hello& hello);
 
 }  // namespace tensorcast::transport::wire

@@ -42,19 +42,17 @@ TEST(Wire, UcxMessages_EncodeToGoldenBytes) {
   EXPECT_EQ(hex(Hello{.max_piece_bytes = 0x40000, .pull_id = TestId(), .traceparent = "00-ab"}),
             "01"
             "54435032"
-            "01"
-            "01"
+            "02"
             "00000400"
             "a0a1a2a3a4a5a6a7a8a9aaabacadaeaf"
             "0500"
             "30302d6162");
-  EXPECT_EQ(
-      hex(Welcome{.version = 1, .max_requests = 64, .max_request_bytes = 0x100000, .image_bytes = 0x0201}),
-      "02"
-      "01"
-      "40000000"
-      "0000100000000000"
-      "0102000000000000");
+  EXPECT_EQ(hex(Welcome{.max_requests = 64, .max_request_bytes = 0x100000, .image_bytes = 0x0201}),
+            "02"
+            "02"
+            "40000000"
+            "0000100000000000"
+            "0102000000000000");
   EXPECT_EQ(hex(Error{.request_id = 7, .status = absl::NotFoundError("gone")}),
             "03"
             "0700000000000000"
@@ -90,7 +88,6 @@ TEST(Wire, UcxMessageWithInvalidField_IsRefused) {
   EXPECT_FALSE(DecodeControl(std::string("\x63", 1)).ok());
   EXPECT_FALSE(DecodeControl(EncodeControl(Request{.id = 0, .offset = 0, .bytes = 1})).ok());
   EXPECT_FALSE(DecodeControl(EncodeControl(Request{.id = 1, .offset = 0, .bytes = 0})).ok());
-  EXPECT_FALSE(DecodeControl(EncodeControl(Hello{.min_version = 2, .max_version = 1})).ok());
   EXPECT_FALSE(DecodeControl(EncodeControl(Welcome{})).ok());
   EXPECT_FALSE(DecodeControl(EncodeControl(Error{.request_id = 1, .status = absl::OkStatus()})).ok());
   EXPECT_FALSE(DecodeDataHeader(EncodeDataHeader({.request_id = 0, .offset = 2})).ok());
@@ -119,11 +116,11 @@ TEST(Wire, RandomUcxBytes_AreReadOrRefused) {
   }
 }
 
-TEST(Wire, NegotiateVersion_ReturnsNewestCommonVersion) {
-  EXPECT_EQ(*NegotiateVersion(1, 1), 1);
-  EXPECT_EQ(*NegotiateVersion(1, 9), kMaxVersion);
-  EXPECT_EQ(NegotiateVersion(kMaxVersion + 1, 200).status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(NegotiateVersion(0, 0).status().code(), absl::StatusCode::kFailedPrecondition);
+TEST(Wire, HelloOfAnotherVersion_IsRefused) {
+  EXPECT_TRUE(CheckVersion(Hello{}).ok());
+  for (const uint8_t version : {kVersion - 1, kVersion + 1}) {
+    EXPECT_EQ(CheckVersion(Hello{.version = version}).code(), absl::StatusCode::kFailedPrecondition);
+  }
 }
 
 }  // namespace
