@@ -21,7 +21,7 @@ absl::Status Check(const Metadata& metadata, std::string_view who, std::string_v
                                        : std::string_view(said->second.data(), said->second.size());
   if (version == kProtocolText) return absl::OkStatus();
   const std::string theirs =
-      version.empty() ? "says none, as version 1 does"
+      version.empty() ? "says none"
                       : absl::StrCat("is ", absl::Utf8SafeCEscape(version.substr(0, kMaxShownBytes)));
   return absl::FailedPreconditionError(absl::StrCat(
       "the protocol version of the ", who, " at ", peer, " ", theirs, ", and here it is ", kProtocolVersion,

@@ -3,7 +3,7 @@
 // before a handler runs, or before an answer is used. So that the difference is one clear error and not
 // whatever comes of fields that mean something else. Pure functions.
 //
-// Version 1 did not say one. Errors are not checked: they say what they say in every version.
+// Errors are not checked: they say what they say in every version.
 #pragma once
 
 #include <cstdint>

@@ -157,7 +157,6 @@ class HostileCalls : public ::testing::Test {
 };
 
 TEST_F(HostileCalls, OtherProtocolVersion_IsRefusedByEveryMethod) {
-  // Version 1 did not say its number.
   for (const std::string version : {"", "1", "3"}) {
     ForEveryMethod([&](const auto& channel, const MethodDescriptor& method) {
       const grpc::Status status = CallWithBytes(channel, method, "", version);
