@@ -95,13 +95,6 @@ grpc::ServerBidiReactor<Request, Response>* HandleBidiStream(
     std::function<absl::Status(const RequestContext&, StreamWriter<Response>&)> on_end,
     const StreamBounds& bounds = {});
 
-template <class Request, class Response>
-grpc::ServerBidiReactor<Request, Response>* HandleBidiStreamAsync(
-    grpc::CallbackServerContext* call, TaskRunner& executor,
-    std::function<absl::Status(Request&&)> on_message,
-    std::function<void(const RequestContext&, std::shared_ptr<StreamWriter<Response>>, Finisher)> on_end,
-    const StreamBounds& bounds = {});
-
 // What follows is not for users of this header: the reactors behind it. A reactor owns itself: gRPC calls
 // OnDone last of all, after the call was finished and every operation came back.
 namespace internal {
@@ -347,18 +340,8 @@ grpc::ServerBidiReactor<Request, Response>* HandleBidiStream(
     std::function<absl::Status(Request&&)> on_message,
     std::function<absl::Status(const RequestContext&, StreamWriter<Response>&)> on_end,
     const StreamBounds& bounds) {
-  return HandleBidiStreamAsync<Request, Response>(
+  return new internal::BidiStreamReactor<Request, Response>(
       call, executor, std::move(on_message), internal::FinishingWith<Response>(std::move(on_end)), bounds);
-}
-
-template <class Request, class Response>
-grpc::ServerBidiReactor<Request, Response>* HandleBidiStreamAsync(
-    grpc::CallbackServerContext* call, TaskRunner& executor,
-    std::function<absl::Status(Request&&)> on_message,
-    std::function<void(const RequestContext&, std::shared_ptr<StreamWriter<Response>>, Finisher)> on_end,
-    const StreamBounds& bounds) {
-  return new internal::BidiStreamReactor<Request, Response>(call, executor, std::move(on_message),
-                                                            std::move(on_end), bounds);
 }
 
 }  // namespace tensorcast::rpc

@@ -376,20 +376,20 @@ struct CallSide {
                   .publications = &replicas.publications}),
         origins(&storage.import_roots()),
         comparer(ComparerOptions(options, storage, store, *replicas.engine)),
-        service({.node = node,
-                 .engine = replicas.engine.get(),
-                 .materializer = &materializer,
-                 .ingester = &ingester,
-                 .status = &status,
-                 .explainer = &explainer,
-                 .servings = &*replicas.servings,
-                 .sessions = &*replicas.sessions,
-                 .origins = &origins,
-                 .comparer = &comparer,
-                 .link = &store.link,
-                 .quick = &quick,
-                 .waiting = &waiting}),
-        possession(&*replicas.possession, &quick, &waiting),
+        service(MakeStoreDaemonService({.node = node,
+                                        .engine = replicas.engine.get(),
+                                        .materializer = &materializer,
+                                        .ingester = &ingester,
+                                        .status = &status,
+                                        .explainer = &explainer,
+                                        .servings = &*replicas.servings,
+                                        .sessions = &*replicas.sessions,
+                                        .origins = &origins,
+                                        .comparer = &comparer,
+                                        .link = &store.link,
+                                        .quick = &quick,
+                                        .waiting = &waiting})),
+        possession(MakePossessionService(&*replicas.possession, &quick, &waiting)),
         damaged(
             {.engine = replicas.engine.get(),
              .handles = replicas.handles.get(),
@@ -421,14 +421,15 @@ struct CallSide {
   absl::Status Listen(const DaemonOptions& options) {
     std::vector<std::string> listen = {absl::StrCat("unix:", options.unix_socket)};
     if (!options.listen.empty()) listen.insert(listen.begin(), options.listen);
-    TC_ASSIGN_OR_RETURN(server, rpc::Server::Start({.listen = std::move(listen),
-                                                    .services = {&service, &possession, proxy.get()},
-                                                    .max_connections = options.max_connections,
-                                                    .credentials = options.credentials}));
+    TC_ASSIGN_OR_RETURN(server,
+                        rpc::Server::Start({.listen = std::move(listen),
+                                            .services = {service.get(), possession.get(), proxy.get()},
+                                            .max_connections = options.max_connections,
+                                            .credentials = options.credentials}));
     // A server of its own: gRPC does not tell a handler by which socket a call came, nor which user owns it.
     TC_ASSIGN_OR_RETURN(clients, rpc::Server::Start({.listen = {absl::StrCat("unix:", options.client_socket)},
                                                      .unix_groups = options.handle_groups,
-                                                     .services = {&service, proxy.get()},
+                                                     .services = {service.get(), proxy.get()},
                                                      .max_connections = options.max_connections,
                                                      .unix_roles = security::Only(security::Role::kClient)}));
     std::vector<rpc::EndpointAccess> endpoints = EndpointsOf(options, server->addresses());
@@ -445,8 +446,8 @@ struct CallSide {
   OriginComparer comparer;
   rpc::Executor quick{rpc::Executor::Options{.max_threads = kQuickThreads}};
   rpc::Executor waiting{rpc::Executor::Options{.max_threads = kWaitingThreads}};
-  StoreDaemonService service;
-  PossessionService possession;
+  const std::unique_ptr<grpc::Service> service;
+  const std::unique_ptr<grpc::Service> possession;
   DamagedReplicas damaged;
   const std::unique_ptr<grpc::Service> proxy;
   std::unique_ptr<rpc::Server> server;

@@ -41,8 +41,7 @@ class GlobalStoreProxy final : public v1::GlobalStore::CallbackService {
 // A call that is passed on as it is.
 #define TC_FORWARD(method)                                                                                 \
   Unary* method(Call* call, const v1::method##Request* request, v1::method##Response* response) override { \
-    return Forward(call, quick_, &Stub::method, request, response, Timeout::kMeansSilence,                 \
-                   [](SteadyTime) {});                                                                     \
+    return Forward(call, &Stub::method, request, response, [](SteadyTime) {});                             \
   }
   TC_FORWARD(ListArtifacts)
   TC_FORWARD(DeleteArtifact)
@@ -54,18 +53,18 @@ class GlobalStoreProxy final : public v1::GlobalStore::CallbackService {
 #undef TC_FORWARD
 
   Unary* BindKey(Call* call, const v1::BindKeyRequest* request, v1::BindKeyResponse* response) override {
-    return Forward(call, quick_, &Stub::BindKey, request, response, Timeout::kMeansSilence,
+    return Forward(call, &Stub::BindKey, request, response,
                    [this, response](SteadyTime asked) { known_keys_.Note(response->key(), asked); });
   }
   Unary* DeleteKey(Call* call, const v1::DeleteKeyRequest* request,
                    v1::DeleteKeyResponse* response) override {
-    return Forward(call, quick_, &Stub::DeleteKey, request, response, Timeout::kMeansSilence,
+    return Forward(call, &Stub::DeleteKey, request, response,
                    [this, request](SteadyTime asked) { known_keys_.NoteDeleted(request->key(), asked); });
   }
   // As the global store has them, also where it was restored and is behind: that is what a person wants to
   // see then.
   Unary* ListKeys(Call* call, const v1::ListKeysRequest* request, v1::ListKeysResponse* response) override {
-    return Forward(call, quick_, &Stub::ListKeys, request, response, Timeout::kMeansSilence,
+    return Forward(call, &Stub::ListKeys, request, response,
                    [this, response](SteadyTime asked) { known_keys_.NoteListed(response->keys(), asked); });
   }
   Unary* ResolveKey(Call* call, const v1::ResolveKeyRequest* request,
@@ -133,17 +132,16 @@ class GlobalStoreProxy final : public v1::GlobalStore::CallbackService {
  private:
   // `on_answer` is told when it was asked, once the answer is there.
   template <class Request, class Response, class OnAnswer>
-  Unary* Forward(Call* call, rpc::Executor& executor,
-                 grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
-                 const Request* request, Response* response, Timeout timeout, OnAnswer on_answer) {
+  Unary* Forward(Call* call, grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
+                 const Request* request, Response* response, OnAnswer on_answer) {
     return rpc::HandleUnary(
-        call, executor,
-        [this, method, request, response, timeout, on_answer,
+        call, quick_,
+        [this, method, request, response, on_answer,
          options = OnceFor(*call, client_.fence())](const RequestContext& context) -> absl::Status {
           const SteadyTime asked = SteadyNow();
           absl::StatusOr<Response> answer =
               rpc::CallUnary(*channel_->stub(), method, context, *request, options);
-          TC_RETURN_IF_ERROR(client_.Noted(answer.status(), asked, timeout));
+          TC_RETURN_IF_ERROR(client_.Noted(answer.status(), asked, Timeout::kMeansSilence));
           *response = *std::move(answer);
           on_answer(asked);
           return absl::OkStatus();

@@ -13,6 +13,7 @@
 #include "base/steady_time.h"
 #include "daemon/telemetry/telemetry.h"
 #include "otel/api/metrics.h"
+#include "proto/daemon.grpc.pb.h"
 #include "rpc/call_contexts.h"
 #include "rpc/convert/convert.h"
 #include "rpc/handlers.h"
@@ -121,234 +122,238 @@ absl::Status Join(Sessions& sessions, v1::PutArtifactRequest&& next, ReceivedPut
 
 constexpr absl::Duration kMinWatchInterval = absl::Milliseconds(50);
 
-}  // namespace
-
 // Two executors: calls that wait for a transfer, a disk or other nodes run on `waiting_`, those that answer
 // at once on `quick_`, so that no number of transfers keeps a status or an attach from its answer.
-grpc::ServerBidiReactor<v1::PutArtifactRequest, v1::PutArtifactResponse>* StoreDaemonService::PutArtifact(
-    grpc::CallbackServerContext* call) {
-  auto received = std::make_shared<ReceivedPut>();
-  return rpc::HandleBidiStream<v1::PutArtifactRequest, v1::PutArtifactResponse>(
-      call, waiting_,
-      [this, received](v1::PutArtifactRequest&& next) {
-        return Join(*options_.sessions, std::move(next), *received);
-      },
-      [this, received, asking = rpc::CallerOf(*call).asking](
-          const RequestContext& context, rpc::StreamWriter<v1::PutArtifactResponse>& writer) {
-        return WriteResult(Measured(
-                               received->request.location(), [](const auto&) { return "put"; },
-                               [&] {
-                                 return options_.ingester->Put(context, received->request,
-                                                               std::move(received->offer), asking,
-                                                               ProgressTo(writer));
-                               }),
-                           writer);
-      },
-      kPutBounds);
-}
+class StoreDaemonService final : public v1::StoreDaemon::CallbackService {
+ public:
+  explicit StoreDaemonService(const StoreDaemonServiceOptions& options)
+      : options_(options), quick_(*options.quick), waiting_(*options.waiting) {}
 
-grpc::ServerWriteReactor<v1::PutArtifactResponse>* StoreDaemonService::ImportArtifact(
-    grpc::CallbackServerContext* call, const v1::ImportArtifactRequest* request) {
-  return rpc::HandleWriteStream<v1::PutArtifactResponse>(
-      call, waiting_,
-      [this, request, asking = rpc::CallerOf(*call).asking](
-          const RequestContext& context, rpc::StreamWriter<v1::PutArtifactResponse>& writer) {
-        return WriteResult(
-            Measured(
-                request->location(), [](const auto&) { return "import"; },
-                [&] { return options_.ingester->Import(context, *request, asking, ProgressTo(writer)); }),
-            writer);
-      });
-}
+  using Call = grpc::CallbackServerContext;
+  using Unary = grpc::ServerUnaryReactor;
 
-grpc::ServerWriteReactor<v1::MaterializeReplicaResponse>* StoreDaemonService::MaterializeReplica(
-    grpc::CallbackServerContext* call, const v1::MaterializeReplicaRequest* request) {
-  using Response = v1::MaterializeReplicaResponse;
-  return rpc::HandleWriteStream<Response>(
-      call, waiting_, [this, request](const RequestContext& context, rpc::StreamWriter<Response>& writer) {
-        return WriteResult(
-            Measured(
-                request->location(), SourceOf,
-                [&] { return options_.materializer->Materialize(context, *request, ProgressTo(writer)); }),
-            writer);
-      });
-}
+  grpc::ServerBidiReactor<v1::PutArtifactRequest, v1::PutArtifactResponse>* PutArtifact(Call* call) override {
+    auto received = std::make_shared<ReceivedPut>();
+    return rpc::HandleBidiStream<v1::PutArtifactRequest, v1::PutArtifactResponse>(
+        call, waiting_,
+        [this, received](v1::PutArtifactRequest&& next) {
+          return Join(*options_.sessions, std::move(next), *received);
+        },
+        [this, received, asking = rpc::CallerOf(*call).asking](
+            const RequestContext& context, rpc::StreamWriter<v1::PutArtifactResponse>& writer) {
+          return WriteResult(Measured(
+                                 received->request.location(), [](const auto&) { return "put"; },
+                                 [&] {
+                                   return options_.ingester->Put(context, received->request,
+                                                                 std::move(received->offer), asking,
+                                                                 ProgressTo(writer));
+                                 }),
+                             writer);
+        },
+        kPutBounds);
+  }
 
-grpc::ServerUnaryReactor* StoreDaemonService::AttachReplica(grpc::CallbackServerContext* call,
-                                                            const v1::AttachReplicaRequest* request,
-                                                            v1::AttachReplicaResponse* response) {
-  return rpc::HandleUnary(
-      call, quick_, [this, request, response, receiver = NodeNameOf(*call)](const RequestContext& context) {
-        TC_ASSIGN_OR_RETURN(*response, options_.materializer->Attach(context, *request, receiver));
-        return absl::OkStatus();
-      });
-}
+  grpc::ServerWriteReactor<v1::PutArtifactResponse>* ImportArtifact(
+      Call* call, const v1::ImportArtifactRequest* request) override {
+    return rpc::HandleWriteStream<v1::PutArtifactResponse>(
+        call, waiting_,
+        [this, request, asking = rpc::CallerOf(*call).asking](
+            const RequestContext& context, rpc::StreamWriter<v1::PutArtifactResponse>& writer) {
+          return WriteResult(
+              Measured(
+                  request->location(), [](const auto&) { return "import"; },
+                  [&] { return options_.ingester->Import(context, *request, asking, ProgressTo(writer)); }),
+              writer);
+        });
+  }
 
-grpc::ServerUnaryReactor* StoreDaemonService::EvictReplica(grpc::CallbackServerContext* call,
-                                                           const v1::EvictReplicaRequest* request,
-                                                           v1::EvictReplicaResponse*) {
-  return rpc::HandleUnary(call, waiting_, [this, request](const RequestContext& context) {
-    TC_RETURN_IF_ERROR(options_.engine->Evict(request->replica_id(), request->force()));
-    // So that the next list of replicas does not have it. It is gone, whether the global store heard of it
-    // or not.
-    if (options_.link->standing().ok()) {
-      options_.link->Flush(std::min(context.deadline, SteadyNow() + kTellsOfEviction)).IgnoreError();
-    }
-    return absl::OkStatus();
-  });
-}
+  grpc::ServerWriteReactor<v1::MaterializeReplicaResponse>* MaterializeReplica(
+      Call* call, const v1::MaterializeReplicaRequest* request) override {
+    using Response = v1::MaterializeReplicaResponse;
+    return rpc::HandleWriteStream<Response>(
+        call, waiting_, [this, request](const RequestContext& context, rpc::StreamWriter<Response>& writer) {
+          return WriteResult(
+              Measured(
+                  request->location(), SourceOf,
+                  [&] { return options_.materializer->Materialize(context, *request, ProgressTo(writer)); }),
+              writer);
+        });
+  }
 
-grpc::ServerUnaryReactor* StoreDaemonService::PinReplica(grpc::CallbackServerContext* call,
-                                                         const v1::PinReplicaRequest* request,
-                                                         v1::PinReplicaResponse*) {
-  return rpc::HandleUnary(call, quick_, [this, request](const RequestContext&) {
-    return options_.engine->SetPinned(request->replica_id(), true);
-  });
-}
+  Unary* AttachReplica(Call* call, const v1::AttachReplicaRequest* request,
+                       v1::AttachReplicaResponse* response) override {
+    return rpc::HandleUnary(
+        call, quick_, [this, request, response, receiver = NodeNameOf(*call)](const RequestContext& context) {
+          TC_ASSIGN_OR_RETURN(*response, options_.materializer->Attach(context, *request, receiver));
+          return absl::OkStatus();
+        });
+  }
 
-grpc::ServerUnaryReactor* StoreDaemonService::UnpinReplica(grpc::CallbackServerContext* call,
-                                                           const v1::UnpinReplicaRequest* request,
-                                                           v1::UnpinReplicaResponse*) {
-  return rpc::HandleUnary(call, quick_, [this, request](const RequestContext&) {
-    return options_.engine->SetPinned(request->replica_id(), false);
-  });
-}
-
-grpc::ServerUnaryReactor* StoreDaemonService::ListReplicas(grpc::CallbackServerContext* call,
-                                                           const v1::ListReplicasRequest* request,
-                                                           v1::ListReplicasResponse* response) {
-  return rpc::HandleUnary(call, quick_, [this, request, response](const RequestContext&) {
-    for (const ReplicaInfo& replica : options_.engine->ListReplicas()) {
-      if (!request->artifact_id().empty() && replica.artifact_id != request->artifact_id()) continue;
-      v1::Replica& listed = *response->add_replicas();
-      listed = rpc::ToProto(replica);
-      if (!request->chunk_bits()) continue;
-      // It may have gone since, and then has none.
-      const absl::StatusOr<std::vector<bool>> present = options_.engine->PresentChunks(replica.id);
-      if (present.ok()) listed.set_chunk_bits(BitsOf(*present));
-    }
-    return absl::OkStatus();
-  });
-}
-
-grpc::ServerUnaryReactor* StoreDaemonService::GetStatus(grpc::CallbackServerContext* call,
-                                                        const v1::GetStatusRequest*,
-                                                        v1::GetStatusResponse* response) {
-  return rpc::HandleUnary(call, quick_, [this, response](const RequestContext&) {
-    *response = options_.status->Report();
-    return absl::OkStatus();
-  });
-}
-
-grpc::ServerWriteReactor<v1::GetStatusResponse>* StoreDaemonService::WatchStatus(
-    grpc::CallbackServerContext* call, const v1::WatchStatusRequest* request) {
-  return rpc::HandleWriteStream<v1::GetStatusResponse>(
-      call, waiting_,
-      [this, request](const RequestContext& context, rpc::StreamWriter<v1::GetStatusResponse>& writer) {
-        const absl::Duration asked =
-            request->has_interval() ? rpc::FromProto(request->interval()) : absl::Seconds(1);
-        const absl::Duration interval = std::max(asked, kMinWatchInterval);
-        // A watch would otherwise hold up the daemon that stops.
-        while (!options_.node->draining()) {
-          writer.WriteLatest(options_.status->Report(), "status");
-          TC_RETURN_IF_ERROR(rpc::SleepFor(context, interval, "watch of the status"));
-        }
-        return options_.node->CheckAccepting();
-      });
-}
-
-grpc::ServerUnaryReactor* StoreDaemonService::ExplainTransfer(grpc::CallbackServerContext* call,
-                                                              const v1::ExplainTransferRequest* request,
-                                                              v1::ExplainTransferResponse* response) {
-  return rpc::HandleUnary(
-      call, waiting_, [this, request, response](const RequestContext& context) -> absl::Status {
-        TC_ASSIGN_OR_RETURN(*response, options_.explainer->Explain(context, request->transfer_id()));
-        return absl::OkStatus();
-      });
-}
-
-grpc::ServerUnaryReactor* StoreDaemonService::DescribeHop(grpc::CallbackServerContext* call,
-                                                          const v1::DescribeHopRequest* request,
-                                                          v1::TransferHop* response) {
-  return rpc::HandleUnary(call, quick_, [this, request, response](const RequestContext&) {
-    *response = options_.status->DescribeHop(*request);
-    return absl::OkStatus();
-  });
-}
-
-grpc::ServerWriteReactor<v1::GetManifestResponse>* StoreDaemonService::GetManifest(
-    grpc::CallbackServerContext* call, const v1::GetManifestRequest* request) {
-  return rpc::HandleWriteStream<v1::GetManifestResponse>(
-      call, quick_,
-      [this, request](const RequestContext&,
-                      rpc::StreamWriter<v1::GetManifestResponse>& writer) -> absl::Status {
-        TC_ASSIGN_OR_RETURN(const std::shared_ptr<const Manifest> manifest,
-                            options_.engine->FindManifest(request->artifact_id()));
-        writer.WriteRest(rpc::ManifestPieces<v1::GetManifestResponse>(manifest, manifest->bytes()));
-        return absl::OkStatus();
-      });
-}
-
-grpc::ServerUnaryReactor* StoreDaemonService::OpenPull(grpc::CallbackServerContext* call,
-                                                       const v1::OpenPullRequest* request,
-                                                       v1::OpenPullResponse* response) {
-  return rpc::HandleUnary(
-      call, quick_,
-      [this, request, response, receiver = NodeNameOf(*call)](const RequestContext& context) -> absl::Status {
-        TC_RETURN_IF_ERROR(options_.node->CheckAccepting());
-        TC_ASSIGN_OR_RETURN(
-            OpenedPull opened,
-            options_.servings->Open(PullOpening{.grant_id = request->grant_id(),
-                                                .grant_token = request->grant_token(),
-                                                .replica_id = request->replica_id(),
-                                                .artifact_id = request->artifact_id(),
-                                                .receiver_node_id = request->receiver_node_id(),
-                                                .lane = request->lane(),
-                                                .receiver_name = receiver},
-                                    context.trace));
-        response->set_pull_descriptor(std::move(opened.descriptor));
-        response->set_made_by(opened.made_by.ToTraceparent());
-        return absl::OkStatus();
-      });
-}
-
-grpc::ServerUnaryReactor* StoreDaemonService::ClosePull(grpc::CallbackServerContext* call,
-                                                        const v1::ClosePullRequest* request,
-                                                        v1::ClosePullResponse* response) {
-  return rpc::HandleUnary(
-      call, quick_,
-      [this, request, response, caller = NodeNameOf(*call)](const RequestContext&) -> absl::Status {
-        const absl::Status why = rpc::FromProto(request->error());
-        TC_ASSIGN_OR_RETURN(const uint64_t bytes, options_.servings->Close(request->grant_id(), caller, why));
-        response->set_bytes_served(bytes);
-        return absl::OkStatus();
-      });
-}
-
-grpc::ServerUnaryReactor* StoreDaemonService::CheckOrigin(grpc::CallbackServerContext* call,
-                                                          const v1::CheckOriginRequest* request,
-                                                          v1::CheckOriginResponse* response) {
-  return rpc::HandleUnary(call, quick_, [this, request, response](const RequestContext&) -> absl::Status {
-    // Its address may be another node's by now.
-    if (request->origin().node_id() != options_.node->id()) {
-      return absl::InvalidArgumentError(absl::StrCat("the origin is on node ", request->origin().node_id(),
-                                                     ", this is ", options_.node->id()));
-    }
-    const v1::Origin& origin = request->origin();
-    TC_ASSIGN_OR_RETURN(OriginChecker::Finding finding, options_.origins->Check(origin));
-    response->set_intact(finding.intact);
-    response->set_reason(std::move(finding.reason));
-    if (!finding.intact || request->artifact_id().empty() || origin.compared() || origin.untraceable()) {
+  Unary* EvictReplica(Call* call, const v1::EvictReplicaRequest* request,
+                      v1::EvictReplicaResponse*) override {
+    return rpc::HandleUnary(call, waiting_, [this, request](const RequestContext& context) {
+      TC_RETURN_IF_ERROR(options_.engine->Evict(request->replica_id(), request->force()));
+      // So that the next list of replicas does not have it. It is gone, whether the global store heard of it
+      // or not.
+      if (options_.link->standing().ok()) {
+        options_.link->Flush(std::min(context.deadline, SteadyNow() + kTellsOfEviction)).IgnoreError();
+      }
       return absl::OkStatus();
-    }
-    const OriginComparer::Standing standing = options_.comparer->Compare(request->artifact_id(), origin);
-    response->set_intact(!absl::IsDataLoss(standing.error));
-    response->set_reason(std::string(standing.error.message()));
-    if (!standing.error.ok()) return absl::OkStatus();
-    response->set_compared_bytes(standing.compared_bytes);
-    response->set_compare_bytes(standing.total_bytes);
-    return absl::OkStatus();
-  });
+    });
+  }
+
+  Unary* PinReplica(Call* call, const v1::PinReplicaRequest* request, v1::PinReplicaResponse*) override {
+    return rpc::HandleUnary(call, quick_, [this, request](const RequestContext&) {
+      return options_.engine->SetPinned(request->replica_id(), true);
+    });
+  }
+
+  Unary* UnpinReplica(Call* call, const v1::UnpinReplicaRequest* request,
+                      v1::UnpinReplicaResponse*) override {
+    return rpc::HandleUnary(call, quick_, [this, request](const RequestContext&) {
+      return options_.engine->SetPinned(request->replica_id(), false);
+    });
+  }
+
+  Unary* ListReplicas(Call* call, const v1::ListReplicasRequest* request,
+                      v1::ListReplicasResponse* response) override {
+    return rpc::HandleUnary(call, quick_, [this, request, response](const RequestContext&) {
+      for (const ReplicaInfo& replica : options_.engine->ListReplicas()) {
+        if (!request->artifact_id().empty() && replica.artifact_id != request->artifact_id()) continue;
+        v1::Replica& listed = *response->add_replicas();
+        listed = rpc::ToProto(replica);
+        if (!request->chunk_bits()) continue;
+        // It may have gone since, and then has none.
+        const absl::StatusOr<std::vector<bool>> present = options_.engine->PresentChunks(replica.id);
+        if (present.ok()) listed.set_chunk_bits(BitsOf(*present));
+      }
+      return absl::OkStatus();
+    });
+  }
+
+  Unary* GetStatus(Call* call, const v1::GetStatusRequest*, v1::GetStatusResponse* response) override {
+    return rpc::HandleUnary(call, quick_, [this, response](const RequestContext&) {
+      *response = options_.status->Report();
+      return absl::OkStatus();
+    });
+  }
+
+  grpc::ServerWriteReactor<v1::GetStatusResponse>* WatchStatus(
+      Call* call, const v1::WatchStatusRequest* request) override {
+    return rpc::HandleWriteStream<v1::GetStatusResponse>(
+        call, waiting_,
+        [this, request](const RequestContext& context, rpc::StreamWriter<v1::GetStatusResponse>& writer) {
+          const absl::Duration asked =
+              request->has_interval() ? rpc::FromProto(request->interval()) : absl::Seconds(1);
+          const absl::Duration interval = std::max(asked, kMinWatchInterval);
+          // A watch would otherwise hold up the daemon that stops.
+          while (!options_.node->draining()) {
+            writer.WriteLatest(options_.status->Report(), "status");
+            TC_RETURN_IF_ERROR(rpc::SleepFor(context, interval, "watch of the status"));
+          }
+          return options_.node->CheckAccepting();
+        });
+  }
+
+  Unary* ExplainTransfer(Call* call, const v1::ExplainTransferRequest* request,
+                         v1::ExplainTransferResponse* response) override {
+    return rpc::HandleUnary(
+        call, waiting_, [this, request, response](const RequestContext& context) -> absl::Status {
+          TC_ASSIGN_OR_RETURN(*response, options_.explainer->Explain(context, request->transfer_id()));
+          return absl::OkStatus();
+        });
+  }
+
+  Unary* DescribeHop(Call* call, const v1::DescribeHopRequest* request, v1::TransferHop* response) override {
+    return rpc::HandleUnary(call, quick_, [this, request, response](const RequestContext&) {
+      *response = options_.status->DescribeHop(*request);
+      return absl::OkStatus();
+    });
+  }
+
+  grpc::ServerWriteReactor<v1::GetManifestResponse>* GetManifest(
+      Call* call, const v1::GetManifestRequest* request) override {
+    return rpc::HandleWriteStream<v1::GetManifestResponse>(
+        call, quick_,
+        [this, request](const RequestContext&,
+                        rpc::StreamWriter<v1::GetManifestResponse>& writer) -> absl::Status {
+          TC_ASSIGN_OR_RETURN(const std::shared_ptr<const Manifest> manifest,
+                              options_.engine->FindManifest(request->artifact_id()));
+          writer.WriteRest(rpc::ManifestPieces<v1::GetManifestResponse>(manifest, manifest->bytes()));
+          return absl::OkStatus();
+        });
+  }
+
+  Unary* OpenPull(Call* call, const v1::OpenPullRequest* request, v1::OpenPullResponse* response) override {
+    return rpc::HandleUnary(
+        call, quick_,
+        [this, request, response,
+         receiver = NodeNameOf(*call)](const RequestContext& context) -> absl::Status {
+          TC_RETURN_IF_ERROR(options_.node->CheckAccepting());
+          TC_ASSIGN_OR_RETURN(
+              OpenedPull opened,
+              options_.servings->Open(PullOpening{.grant_id = request->grant_id(),
+                                                  .grant_token = request->grant_token(),
+                                                  .replica_id = request->replica_id(),
+                                                  .artifact_id = request->artifact_id(),
+                                                  .receiver_node_id = request->receiver_node_id(),
+                                                  .lane = request->lane(),
+                                                  .receiver_name = receiver},
+                                      context.trace));
+          response->set_pull_descriptor(std::move(opened.descriptor));
+          response->set_made_by(opened.made_by.ToTraceparent());
+          return absl::OkStatus();
+        });
+  }
+
+  Unary* ClosePull(Call* call, const v1::ClosePullRequest* request,
+                   v1::ClosePullResponse* response) override {
+    return rpc::HandleUnary(
+        call, quick_,
+        [this, request, response, caller = NodeNameOf(*call)](const RequestContext&) -> absl::Status {
+          const absl::Status why = rpc::FromProto(request->error());
+          TC_ASSIGN_OR_RETURN(const uint64_t bytes,
+                              options_.servings->Close(request->grant_id(), caller, why));
+          response->set_bytes_served(bytes);
+          return absl::OkStatus();
+        });
+  }
+
+  Unary* CheckOrigin(Call* call, const v1::CheckOriginRequest* request,
+                     v1::CheckOriginResponse* response) override {
+    return rpc::HandleUnary(call, quick_, [this, request, response](const RequestContext&) -> absl::Status {
+      // Its address may be another node's by now.
+      if (request->origin().node_id() != options_.node->id()) {
+        return absl::InvalidArgumentError(absl::StrCat("the origin is on node ", request->origin().node_id(),
+                                                       ", this is ", options_.node->id()));
+      }
+      const v1::Origin& origin = request->origin();
+      TC_ASSIGN_OR_RETURN(OriginChecker::Finding finding, options_.origins->Check(origin));
+      response->set_intact(finding.intact);
+      response->set_reason(std::move(finding.reason));
+      if (!finding.intact || request->artifact_id().empty() || origin.compared() || origin.untraceable()) {
+        return absl::OkStatus();
+      }
+      const OriginComparer::Standing standing = options_.comparer->Compare(request->artifact_id(), origin);
+      response->set_intact(!absl::IsDataLoss(standing.error));
+      response->set_reason(std::string(standing.error.message()));
+      if (!standing.error.ok()) return absl::OkStatus();
+      response->set_compared_bytes(standing.compared_bytes);
+      response->set_compare_bytes(standing.total_bytes);
+      return absl::OkStatus();
+    });
+  }
+
+ private:
+  const StoreDaemonServiceOptions options_;
+  rpc::Executor& quick_;
+  rpc::Executor& waiting_;
+};
+
+}  // namespace
+
+std::unique_ptr<grpc::Service> MakeStoreDaemonService(const StoreDaemonServiceOptions& options) {
+  return std::make_unique<StoreDaemonService>(options);
 }
 
 }  // namespace tensorcast::daemon

@@ -30,19 +30,18 @@ class StoreDaemonServiceTest : public ServiceTest {
     ServiceTest::SetUp();
     explainer_ = std::make_unique<TransferExplainer>(
         TransferExplainer::Options{.status = status.get(), .global_store = &store, .peers = &peers});
-    service_ =
-        std::make_unique<StoreDaemonService>(StoreDaemonService::Options{.node = &node,
-                                                                         .engine = engine.get(),
-                                                                         .materializer = materializer.get(),
-                                                                         .ingester = ingester.get(),
-                                                                         .status = status.get(),
-                                                                         .explainer = explainer_.get(),
-                                                                         .servings = servings.get(),
-                                                                         .sessions = sessions.get(),
-                                                                         .origins = &origins_,
-                                                                         .link = link.get(),
-                                                                         .quick = &quick_,
-                                                                         .waiting = &waiting_});
+    service_ = MakeStoreDaemonService({.node = &node,
+                                       .engine = engine.get(),
+                                       .materializer = materializer.get(),
+                                       .ingester = ingester.get(),
+                                       .status = status.get(),
+                                       .explainer = explainer_.get(),
+                                       .servings = servings.get(),
+                                       .sessions = sessions.get(),
+                                       .origins = &origins_,
+                                       .link = link.get(),
+                                       .quick = &quick_,
+                                       .waiting = &waiting_});
     auto server = rpc::Server::Start(
         {.listen = {absl::StrCat("unix:", folder, "/daemon.sock")}, .services = {service_.get()}});
     ASSERT_TRUE(server.ok()) << server.status();
@@ -74,7 +73,7 @@ class StoreDaemonServiceTest : public ServiceTest {
   rpc::Executor quick_{rpc::Executor::Options{.max_threads = 4}};
   static constexpr int kWaitingThreads = 4;
   rpc::Executor waiting_{rpc::Executor::Options{.max_threads = kWaitingThreads}};
-  std::unique_ptr<StoreDaemonService> service_;
+  std::unique_ptr<grpc::Service> service_;
   std::unique_ptr<rpc::Server> server_;
   std::unique_ptr<Stub> stub_;
 };
