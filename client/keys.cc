@@ -1,5 +1,4 @@
 // The client's calls about keys, which the daemon passes on to the global store. Watching: key_watch.cc.
-#include <utility>
 
 #include "base/status.h"
 #include "client/named.h"

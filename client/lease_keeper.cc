@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "absl/log/log.h"
-#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "core/replica/replica.h"

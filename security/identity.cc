@@ -5,11 +5,9 @@
 #include <openssl/x509_vfy.h>
 #include <sys/stat.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <fstream>
-#include <iterator>
 #include <optional>
 #include <set>
 #include <tuple>

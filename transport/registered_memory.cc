@@ -1,7 +1,6 @@
 #include "transport/registered_memory.h"
 
 #include <algorithm>
-#include <functional>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"

@@ -5,7 +5,6 @@
 
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "otel/api/metrics_catalogue.h"

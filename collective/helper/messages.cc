@@ -1,7 +1,5 @@
 #include "collective/helper/messages.h"
 
-#include <utility>
-
 #include "absl/strings/str_cat.h"
 #include "base/byte_codec.h"
 

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "absl/log/log.h"
-#include "absl/strings/str_cat.h"
 #include "base/posix/unique_fd.h"
 #include "base/status.h"
 #include "collective/helper/messages.h"

@@ -1,7 +1,5 @@
 #include "core/device/cuda_context.h"
 
-#include <utility>
-
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
 

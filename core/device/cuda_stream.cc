@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <string>
-#include <utility>
 
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"

@@ -5,7 +5,6 @@
 #include <cerrno>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "base/status.h"
 
 namespace tensorcast {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <utility>
 
 #include "base/status.h"
 #include "core/disk/packed_format.h"

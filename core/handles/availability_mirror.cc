@@ -3,7 +3,6 @@
 #include <pthread.h>
 
 #include <system_error>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"

@@ -1,9 +1,6 @@
 #include "core/handles/codec.h"
 
-#include <algorithm>
-#include <limits>
 #include <string_view>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/byte_codec.h"

@@ -13,7 +13,6 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
-#include <optional>
 #include <utility>
 
 #include "absl/log/check.h"

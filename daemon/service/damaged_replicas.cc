@@ -1,7 +1,6 @@
 #include "daemon/service/damaged_replicas.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"

@@ -1,11 +1,9 @@
 #include "daemon/service/ingest.h"
 
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/log/log.h"

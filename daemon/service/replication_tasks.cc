@@ -1,7 +1,6 @@
 #include "daemon/service/replication_tasks.h"
 
 #include <set>
-#include <utility>
 #include <vector>
 
 #include "absl/log/log.h"

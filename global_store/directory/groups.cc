@@ -4,7 +4,6 @@
 // or that any of its nodes left, is over, and its tasks go on as if it had never been. A node is in one
 // group at a time: it has one helper.
 #include <algorithm>
-#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"

@@ -1,7 +1,5 @@
 #include "global_store/directory/liveness.h"
 
-#include <algorithm>
-
 namespace tensorcast::global_store {
 
 Liveness LivenessOf(const Liveness& small, size_t nodes) {

@@ -3,7 +3,6 @@
 // reports is soft until the caller has made it durable; a store that restarts in between hands the task out
 // again, and a replica that is there already makes it done at once.
 #include <algorithm>
-#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <map>
 #include <string>
-#include <tuple>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"

@@ -1,5 +1,4 @@
 #include <tuple>
-#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/btree_map.h"

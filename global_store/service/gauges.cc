@@ -1,6 +1,5 @@
 #include "global_store/service/gauges.h"
 
-#include <string>
 #include <utility>
 
 #include "base/steady_time.h"

@@ -2,7 +2,6 @@
 #include <utility>
 
 #include "absl/log/log.h"
-#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "global_store/service/convert.h"

@@ -1,7 +1,6 @@
 #include "otel/api/span.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 #include "base/steady_time.h"

@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <array>
 #include <filesystem>
 #include <fstream>
 #include <memory>

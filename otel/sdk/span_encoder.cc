@@ -1,7 +1,5 @@
 #include "otel/sdk/span_encoder.h"
 
-#include <array>
-
 #include "opentelemetry/sdk/instrumentationscope/instrumentation_scope.h"
 #include "opentelemetry/sdk/resource/resource.h"
 #include "opentelemetry/trace/span_context.h"

@@ -4,7 +4,6 @@
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/string.h>
 
-#include <array>
 #include <cstring>
 #include <new>
 #include <optional>

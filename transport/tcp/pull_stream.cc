@@ -4,7 +4,6 @@
 #include <sys/epoll.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "absl/log/check.h"

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <utility>
 
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <tuple>
-#include <utility>
 
 #include "base/status.h"
 #include "etcd/records.pb.h"
