@@ -4,8 +4,6 @@
 // dropped, so a put that returns an error leaves nothing behind. Thread-safe.
 #pragma once
 
-#include <map>
-#include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
