@@ -51,12 +51,6 @@ absl::Status WriteAndSync(int file, const std::string& path, std::string_view co
   return fsync(file) == 0 ? absl::OkStatus() : ErrnoStatus(errno, "write to", path);
 }
 
-absl::Status SyncFolder(const std::string& path) {
-  const UniqueFd folder(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!folder || fsync(folder.get()) != 0) return ErrnoStatus(errno, "write to folder", path);
-  return absl::OkStatus();
-}
-
 // The permissions of our folder when it is private.
 mode_t PrivateMode(const struct stat& found, mode_t others) {
   const mode_t mode = found.st_mode & kPermissions;
@@ -94,6 +88,12 @@ std::string Environment(const char* name) {
 }
 
 }  // namespace
+
+absl::Status SyncFolder(const std::string& path) {
+  const UniqueFd folder(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder || fsync(folder.get()) != 0) return ErrnoStatus(errno, "write to folder", path);
+  return absl::OkStatus();
+}
 
 std::string DefaultStateFolder() {
   if (geteuid() == 0) return "/var/lib/tensorcast";

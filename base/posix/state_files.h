@@ -38,6 +38,9 @@ absl::Status MakePrivateFile(const std::string& path);
 // new, whenever the power goes. It is on the disk on return. Nothing is left of a write that failed.
 absl::Status ReplaceFile(const std::string& path, std::string_view content, mode_t mode = 0600);
 
+// Returns when the names in the folder are on the disk.
+absl::Status SyncFolder(const std::string& path);
+
 // A file that only takes up room, so that what has to be written some day finds some: a process gives the
 // room back when it starts, writes what a start writes, and takes it again. Without it a full file system
 // keeps a process from starting that would do no more than read.

@@ -19,15 +19,8 @@ std::string_view LocationKindName(LocationKind kind) {
 }
 
 std::string Location::ToString() const {
-  switch (kind) {
-    case LocationKind::kGpu:
-      return absl::StrCat("gpu:", device);
-    case LocationKind::kCpu:
-      return "cpu";
-    case LocationKind::kDisk:
-      return "disk";
-  }
-  return "unknown";
+  if (kind == LocationKind::kGpu) return absl::StrCat("gpu:", device);
+  return std::string(LocationKindName(kind));
 }
 
 absl::StatusOr<Location> Location::Parse(std::string_view text) {

@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/posix/state_files.h"
 #include "base/status.h"
 
 namespace tensorcast {
@@ -77,14 +78,6 @@ void RemoveAbandoned(const std::string& path) {
     if (IsAbandoned(entry->d_name, base)) RemoveUnlessLocked(dirfd(folder), entry->d_name);
   }
   closedir(folder);
-}
-
-absl::Status SyncFolder(const std::string& folder) {
-  const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return ErrnoStatus(errno, "open", folder);
-  absl::Status synced = fsync(fd) == 0 ? absl::OkStatus() : ErrnoStatus(errno, "sync", folder);
-  close(fd);
-  return synced;
 }
 
 }  // namespace

@@ -37,12 +37,6 @@ absl::StatusOr<std::string> ReadSmallFile(const std::string& path) {
   return std::string(absl::StripAsciiWhitespace(std::string_view(buffer, got)));
 }
 
-absl::Status SyncDirectory(const std::string& directory) {
-  UniqueFd handle(open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!handle || fsync(handle.get()) != 0) return ErrnoStatus(errno, "fsync", directory);
-  return absl::OkStatus();
-}
-
 absl::Status WriteAndSync(int file, const std::string& path, std::string_view content) {
   const ssize_t written = pwrite(file, content.data(), content.size(), 0);
   if (written == static_cast<ssize_t>(content.size()) && fsync(file) == 0) return absl::OkStatus();
@@ -87,7 +81,7 @@ absl::StatusOr<UniqueFd> LockNodeId(const std::string& directory) {
       (void)ftruncate(file.get(), 0);  // the next start writes the whole of it
       return written;
     }
-    TC_RETURN_IF_ERROR(SyncDirectory(directory));
+    TC_RETURN_IF_ERROR(SyncFolder(directory));
   }
   return file;
 }
