@@ -118,7 +118,7 @@ TEST(Manifest, ManifestDecode_ReadsGoldenBytes) {
   EXPECT_EQ((*manifest)->id(), example->id());
 }
 
-TEST(Manifest, AnEmptyArtifactIsValid) {
+TEST(Manifest, EmptyManifest_SurvivesRoundTrip) {
   const auto manifest = Manifest::Create(ImageLayout{}, {}, {});
   ASSERT_TRUE(manifest.ok());
   EXPECT_EQ((*manifest)->bytes().size(), 32u);
@@ -196,14 +196,14 @@ TEST(Manifest, Create_RejectsInvalidDigestsMetadataAndLayout) {
               HasSubstr("an image of 256 bytes is cut into chunks of 1048576"));
 }
 
-TEST(ManifestDecode, RejectsEveryTruncation) {
+TEST(ManifestDecode, ManifestDecode_RejectsEveryTruncation) {
   const std::string bytes = ExampleBytes();
   for (size_t size = 0; size < bytes.size(); ++size) {
     EXPECT_FALSE(Manifest::Decode(std::string_view(bytes).substr(0, size)).ok()) << size << " bytes";
   }
 }
 
-TEST(ManifestDecode, RejectsTrailingBytes) { ExpectRejected(ExampleBytes() + '\0', "bytes are left"); }
+TEST(ManifestDecode, ManifestDecode_RejectsTrailingBytes) { ExpectRejected(ExampleBytes() + '\0', "bytes are left"); }
 
 // The encoding is unique: no other bytes decode to the same fields.
 TEST(ManifestDecode, ChangedByte_IsRejectedOrEncodesAnotherManifest) {

@@ -113,7 +113,7 @@ TEST(PackedFormat, RandomPackedHeader_IsRefusedUnlessItDescribesFile) {
   }
 }
 
-TEST(PackedFormat, AFilesNameTellsItsArtifact) {
+TEST(PackedFormat, PackedFileName_ContainsArtifactId) {
   const std::string id = ArtifactId("manifest");
   const std::string name = PackedFileName(id);
   EXPECT_EQ(name.find(':'), std::string::npos);

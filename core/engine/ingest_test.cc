@@ -489,7 +489,7 @@ TEST_F(EngineForgery, ForgedChunk_PassesWhereOtherHostsAreTrusted) {
   EXPECT_TRUE(Read(**lease) == forged_);
 }
 
-TEST_F(EngineIngest, RunsNoMoreAtOnceThanItMay) {
+TEST_F(EngineIngest, ConcurrentIngests_AreLimitedInOrderOfArrival) {
   Setup setup;
   setup.max_concurrent_ingests = 2;
   Start(setup);

@@ -74,7 +74,7 @@ std::vector<Frame> EveryFrame() {
           PartsFrame{{{256, 5, 4096}, {512, 6, 0}}}};
 }
 
-TEST(HandleCodec, FramesHaveTheBytesThatTheFormatShows) {
+TEST(HandleCodec, HandleFrames_EncodeToGoldenBytes) {
   EXPECT_EQ(Hex(HelloFrame{}), "0700000001544348530600");
   EXPECT_EQ(Hex(HelloAckFrame{}), "0700000002544348530600");
   EXPECT_EQ(Hex(ClaimFrame{"ab"}), "050000000302006162");

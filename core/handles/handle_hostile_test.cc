@@ -109,7 +109,7 @@ TEST_F(HostileHandlePeer, OversizedFrame_IsRefusedBeforeItIsRead) {
   EXPECT_EQ(ErrorOf(ReceiveFrame(socket.get())), absl::StatusCode::kInvalidArgument);
 }
 
-TEST_F(HostileHandlePeer, FramesOutOfTurnAreRefused) {
+TEST_F(HostileHandlePeer, FrameOutOfTurn_IsRefused) {
   const Frame frames[] = {ClaimFrame{"x"},   HandOverFrame{.bytes = 1},
                           ClosedFrame{},     HelloAckFrame{1},
                           OfferedFrame{"x"}, ErrorFrame{absl::InternalError("x")},

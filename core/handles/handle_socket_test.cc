@@ -483,7 +483,7 @@ TEST_F(HandleSocket, TwoHundredClients_AreServedConcurrently) {
   EXPECT_EQ(held_, 0);
 }
 
-TEST_F(HandleSocket, ManyClaimsAndOffersLeaveNoDescriptorBehind) {
+TEST_F(HandleSocket, ManyClaimsAndOffers_LeaveNoDescriptorOpen) {
   const UniqueFd file = MakePool(kGranuleBytes, 0);
   const int fd = file.get();
   const int before = OpenDescriptors();

@@ -19,8 +19,8 @@ struct TestArtifact {
 };
 
 // Tensors of these sizes in bytes (type U8), with gaps where they do not fill 256 bytes. Dies where that is
-// no valid layout. Chunks of another size than an image like this has outside of tests are possible where
-// this function was called with such a size; 0: ChunkBytesOf.
+// not a valid layout. `chunk_bytes` makes chunks of another size than an image like this has outside of tests;
+// 0: ChunkBytesOf.
 TestArtifact MakeTestArtifact(uint64_t seed, const std::vector<uint64_t>& tensor_bytes,
                               uint64_t chunk_bytes = 0);
 

@@ -75,7 +75,7 @@ TEST_F(IngestTest, FailedPublish_KeepsReplicaThatExistedBefore) {
   EXPECT_THAT(Locations(), UnorderedElementsAre("cpu"));
 }
 
-TEST_F(IngestTest, OnlyWhatLiesBeneathTheImportRootsIsRead) {
+TEST_F(IngestTest, ImportOutsideImportRoots_IsDenied) {
   const std::string outside = folder + "/outside.safetensors";
   ASSERT_TRUE(WriteSafetensors(outside, artifact.layout, {}, artifact.image).ok());
   const absl::Status refused = Import(outside).status();

@@ -156,7 +156,7 @@ TEST_F(SessionsTest, DeviceReplica_IsClaimedAsIpcHandle) {
   EXPECT_TRUE(LeasesEnd());
 }
 
-TEST_F(SessionsTest, LessMemoryThanTheTensorsNeedIsRefused) {
+TEST_F(SessionsTest, OfferSmallerThanTensors_IsRefused) {
   const auto filler = OpenRing();
   EXPECT_EQ(SourceOf(filler->token(), artifact_.image.size() + 1).status().code(),
             absl::StatusCode::kInvalidArgument);

@@ -50,7 +50,7 @@ TEST_F(Keys, DeletedKey_NeverRepeatsARevision) {
 
 TEST_F(Keys, BindKey_RefusesUnknownArtifact) { EXPECT_TRUE(absl::IsNotFound(Bind("k", "nothing").status())); }
 
-TEST_F(Keys, HaveNamesThatPeopleCanRead) {
+TEST_F(Keys, BindKey_RefusesUnreadableNames) {
   for (const std::string& name : {std::string(), std::string(513, 'k'), std::string("tc2:abc"),
                                   std::string("a\nb"), std::string("a\0b", 3)}) {
     EXPECT_TRUE(absl::IsInvalidArgument(Bind(name, "x").status())) << name;

@@ -278,7 +278,7 @@ TEST_F(LyingSourceTest, WelcomeWithInvalidChunkSize_IsRefused) {
   }
 }
 
-TEST_F(LyingSourceTest, WhereEverythingIsThereNothingIsAnnouncedAndNothingRefused) {
+TEST_F(LyingSourceTest, HaveOrNotHereFromWholeSource_BreaksThePull) {
   for (const bool announces : {false, true}) {
     ASSERT_EQ(ConnectPull(kWelcome), absl::OkStatus());
     EXPECT_EQ(pull_->availability(), nullptr);

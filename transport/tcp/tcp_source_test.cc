@@ -37,7 +37,7 @@ TEST_F(ProtocolTest, ReceiverOfOtherVersion_IsRefusedWithVersions) {
   ExpectServed();
 }
 
-TEST_F(ProtocolTest, FramesInSingleBytesAreServed) {
+TEST_F(ProtocolTest, FramesSentByteByByte_AreServed) {
   RawPeer peer = Connect();
   const Request request{.id = 1, .offset = 7, .bytes = 5000};
   for (const char byte : EncodeFrame(HelloFrame())) peer.SendBytes({&byte, 1});
@@ -201,7 +201,7 @@ TEST_F(FillingSourceTest, RequestForMissingChunk_IsRefusedAndNextOneServed) {
   EXPECT_TRUE(peer.IsClosed());
 }
 
-TEST_F(FillingSourceTest, WhatComesAtOnceIsToldTogether) {
+TEST_F(FillingSourceTest, ChunksAddedTogether_AreAnnouncedTogether) {
   ServeFilling(kLargeBytes);
   RawPeer peer = Follower();
   const uint32_t chunks = availability_->chunks();

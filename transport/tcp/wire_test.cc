@@ -165,7 +165,7 @@ TEST(Wire, FrameBodyOfWrongLength_IsRefused) {
   }
 }
 
-TEST(Wire, AnImageThatFillsHasChunksOfItsManifestsSizeAndNotTooMany) {
+TEST(Wire, CheckFilling_LimitsChunkSizeAndCount) {
   EXPECT_EQ(CheckFilling(1, 4096), absl::OkStatus());
   EXPECT_EQ(CheckFilling(kMaxFillingChunks * 4096, 4096), absl::OkStatus());
   EXPECT_EQ(CheckFilling(~uint64_t{0}, ~uint64_t{0} - 4095), absl::OkStatus());
