@@ -15,7 +15,6 @@
 #include "absl/strings/cord.h"
 #include "absl/synchronization/mutex.h"
 #include "base/text.h"
-#include "cli/cluster/local_cluster.h"
 #include "otel/api/span.h"
 
 namespace tensorcast::cli {
@@ -33,10 +32,11 @@ sigset_t TerminationSignals() {
   return signals;
 }
 
-// Paths that a second signal removes.
+// What a second signal removes and calls.
 struct Leftovers {
   absl::Mutex mutex;
   std::vector<std::string> paths ABSL_GUARDED_BY(mutex);
+  std::vector<void (*)()> clean_ups ABSL_GUARDED_BY(mutex);
 };
 
 Leftovers& AllLeftovers() {
@@ -48,6 +48,7 @@ void RemoveLeftovers() {
   Leftovers& leftovers = AllLeftovers();
   absl::MutexLock lock(&leftovers.mutex);
   for (const std::string& path : leftovers.paths) unlink(path.c_str());
+  for (void (*const clean_up)() : leftovers.clean_ups) clean_up();
 }
 
 }  // namespace
@@ -56,6 +57,12 @@ void RemoveWhenTerminatedAgain(std::string path) {
   Leftovers& leftovers = AllLeftovers();
   absl::MutexLock lock(&leftovers.mutex);
   leftovers.paths.push_back(std::move(path));
+}
+
+void CallWhenTerminatedAgain(void (*clean_up)()) {
+  Leftovers& leftovers = AllLeftovers();
+  absl::MutexLock lock(&leftovers.mutex);
+  leftovers.clean_ups.push_back(clean_up);
 }
 
 Cancellation OnTerminationSignal() {
@@ -69,7 +76,6 @@ Cancellation OnTerminationSignal() {
       sigwait(&signals, &number);
       cancel.Cancel();
       sigwait(&signals, &number);
-      TemporaryDirectory::RemoveAll();
       RemoveLeftovers();
       // No destructors: other threads are still at work.
       _exit(kInterrupted);

@@ -16,9 +16,11 @@ void HandleSignals();
 Cancellation OnTerminationSignal();
 // A context that OnTerminationSignal() cancels.
 RequestContext InterruptibleContext(absl::Duration timeout = absl::InfiniteDuration());
-// A file that nothing else removes when a second signal ends the process: a server's sockets. Temporary
-// folders go anyway.
+// A file that nothing else removes when a second signal ends the process: a server's sockets.
 void RemoveWhenTerminatedAgain(std::string path);
+// The same for what is not one file: `clean_up` runs on the thread of the signals, while other threads are
+// still at work, and the process ends when it returns.
+void CallWhenTerminatedAgain(void (*clean_up)());
 
 // Whether Fail also prints the error on stdout, from here on: {"error": {"code", "message", "details"}},
 // where the details name the types of what else the error carries. Before any other thread fails.

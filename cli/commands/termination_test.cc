@@ -12,10 +12,15 @@
 namespace tensorcast::cli {
 namespace {
 
+// A clean-up that the parent of the process can see.
+constexpr char kCleanedUp[] = "cleaned up\n";
+void CleanUp() { (void)!write(STDERR_FILENO, kCleanedUp, sizeof(kCleanedUp) - 1); }
+
 // What a process does that is told to end once, and then again: in a process of its own.
 [[noreturn]] void EndTwice(const std::string& leftover) {
   HandleSignals();
   RemoveWhenTerminatedAgain(leftover);
+  CallWhenTerminatedAgain(CleanUp);
   absl::Notification cancelled;
   const auto registration = OnTerminationSignal().OnCancel([&] { cancelled.Notify(); });
   kill(getpid(), SIGTERM);
@@ -45,10 +50,10 @@ TEST_F(TerminationDeathTest, FirstSignal_CancelsOperationAndExitsWith130) {
   EXPECT_EXIT(EndOnce(), ::testing::ExitedWithCode(130), "tensorcast: CANCELLED: the transfer was cancelled");
 }
 
-TEST_F(TerminationDeathTest, SecondSignal_EndsProcessAndRemovesSocket) {
+TEST_F(TerminationDeathTest, SecondSignal_EndsProcessAndCleansUp) {
   const std::string leftover = testing::TempDir() + "/termination_test.sock";
   std::ofstream(leftover).close();
-  EXPECT_EXIT(EndTwice(leftover), ::testing::ExitedWithCode(130), "");
+  EXPECT_EXIT(EndTwice(leftover), ::testing::ExitedWithCode(130), kCleanedUp);
   EXPECT_FALSE(std::filesystem::exists(leftover));
 }
 
