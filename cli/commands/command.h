@@ -64,6 +64,9 @@ struct Command {
   std::function<Run(Flags& flags)>
       bind;                       // binds its flags; what that returns runs when the command was chosen
   std::vector<Command> commands;  // of a group, of which one has to be named; it has nothing else but a name
+  // Another program that has this command, which is listed by its name and help alone (OtherProgram); empty:
+  // this one.
+  std::string program;
 };
 
 // The `bind` of a command with flags in a struct.

@@ -3,7 +3,9 @@
 #include <sys/stat.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <limits>
 #include <string>
 #include <type_traits>
@@ -81,6 +83,7 @@ void AddCommand(CLI::App& parent, const Command& command, CommonFlags& common, C
     for (const Command& each : command.commands) AddCommand(*app, each, common, chosen);
     return;
   }
+  if (!command.program.empty()) return;
   AddCommon(app, common);
   if (command.role == Role::kClient) {
     app->add_option(
@@ -122,7 +125,7 @@ std::string UnknownCommand(const CLI::App& app, const std::vector<std::string>& 
     if (command->get_require_subcommand_min() == 0 || word.empty() || word.front() == '-') return "";
     const auto named = command->get_subcommands([&](const CLI::App* one) { return one->get_name() == word; });
     if (named.empty()) {
-      const std::string name = command == &app ? "tensorcast" : "tensorcast " + command->get_name();
+      const std::string name = app.get_name() + (command == &app ? "" : " " + command->get_name());
       return "\"" + word + "\" is not a command of " + name + "; see " + name + " --help";
     }
     command = named.front();
@@ -159,8 +162,18 @@ template void Flags::Add(const std::string&, std::string&, const std::string&, c
 template void Flags::Add(const std::string&, std::optional<uint64_t>&, const std::string&, const FlagRules&);
 template void Flags::Add(const std::string&, std::vector<std::string>&, const std::string&, const FlagRules&);
 
-int ParseAndRun(const std::vector<Command>& commands, int argc, const char* const* argv) {
-  CLI::App app("TensorCast: model weights stored once and then everywhere", "tensorcast");
+std::string OtherProgram(const std::vector<Command>& commands, int argc, const char* const* argv) {
+  // No option before the command takes a value.
+  const char* const* const word =
+      std::find_if(argv + std::min(argc, 1), argv + argc, [](const char* one) { return *one != '-'; });
+  if (word == argv + argc) return "";
+  const auto named =
+      std::ranges::find_if(commands, [word](const Command& command) { return command.name == *word; });
+  return named == commands.end() ? "" : named->program;
+}
+
+int ParseAndRun(const std::vector<Command>& commands, int argc, const char* const* argv, const char* about) {
+  CLI::App app(about, argc > 0 ? std::filesystem::path(argv[0]).filename().string() : "tensorcast");
   app.require_subcommand(1);
   app.set_version_flag("--version", TENSORCAST_VERSION);
   CommonFlags common;
@@ -175,6 +188,7 @@ int ParseAndRun(const std::vector<Command>& commands, int argc, const char* cons
     }
     return app.exit(error) == 0 ? 0 : kUsageError;
   }
+  if (chosen.command == nullptr) return kUsageError;  // another program's
   PrintErrorsAsJson(common.json);
   return RunObserved(chosen, common);
 }

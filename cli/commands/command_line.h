@@ -2,14 +2,22 @@
 // chose.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "cli/commands/command.h"
 
 namespace tensorcast::cli {
 
+// The program that has the command of this line (Command::program); empty: this one.
+std::string OtherProgram(const std::vector<Command>& commands, int argc, const char* const* argv);
+
+inline constexpr char kAbout[] = "TensorCast: model weights stored once and then everywhere";
+
 // Returns the exit code of the command, or 2 for a command line that makes no sense. Telemetry is up while
-// the command runs, as the configuration says.
-int ParseAndRun(const std::vector<Command>& commands, int argc, const char* const* argv);
+// the command runs, as the configuration says. Messages call the program as the line does (argv[0]); `about`
+// is the first line of --help. REQUIRES: OtherProgram() is empty, or the line asks for help.
+int ParseAndRun(const std::vector<Command>& commands, int argc, const char* const* argv,
+                const char* about = kAbout);
 
 }  // namespace tensorcast::cli

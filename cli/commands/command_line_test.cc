@@ -15,6 +15,7 @@
 namespace tensorcast::cli {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -163,6 +164,35 @@ TEST_F(CommandLineTest, WrongConfiguration_StopsCommandBeforeItRuns) {
   EXPECT_EQ(seen.place, "") << "it ran";
 }
 
+TEST_F(CommandLineTest, CommandOfAnotherProgram_IsListedAndNamesItsProgram) {
+  std::vector<Command> commands = Greetings();
+  commands.push_back({.name = "wave", .help = "Waves from afar", .program = "waver"});
+  EXPECT_THAT(RunForTest(commands, {"--help"}).out, HasSubstr("Waves from afar"));
+  const auto other = [&commands](std::vector<const char*> argv) {
+    argv.insert(argv.begin(), "tensorcast");
+    return OtherProgram(commands, static_cast<int>(argv.size()), argv.data());
+  };
+  EXPECT_EQ(other({"wave"}), "waver");
+  EXPECT_EQ(other({"wave", "--help"}), "waver");
+  EXPECT_EQ(other({"--help", "wave"}), "waver");
+  EXPECT_EQ(other({"greet", "wave"}), "");
+  EXPECT_EQ(other({"shout"}), "");
+  EXPECT_EQ(other({"--help"}), "");
+  EXPECT_EQ(other({}), "");
+}
+
+TEST_F(CommandLineTest, HelpAndErrors_CallTheProgramAsTheLineDoes) {
+  const auto words = [](const char* program, const char* word) {
+    const char* const argv[] = {program, word};
+    ::testing::internal::CaptureStdout();
+    ::testing::internal::CaptureStderr();
+    ParseAndRun(Greetings(), 2, argv, "Greets");
+    return ::testing::internal::GetCapturedStdout() + ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_THAT(words("/opt/bin/greeter", "--help"), AllOf(HasSubstr("Greets"), HasSubstr("Usage: greeter ")));
+  EXPECT_THAT(words("greeter", "shout"), HasSubstr("is not a command of greeter; see greeter --help"));
+}
+
 // Those of the program.
 void ForEachCommand(const std::vector<Command>& commands, const std::function<void(const Command&)>& visit) {
   for (const Command& command : commands) {
@@ -175,7 +205,8 @@ TEST(Commands, EveryCommand_HasHelpAndDistinctName) {
   std::set<std::string> names;
   for (const Command& command : AllCommands()) EXPECT_TRUE(names.insert(command.name).second) << command.name;
   ForEachCommand(AllCommands(), [](const Command& command) {
-    EXPECT_EQ(command.commands.empty(), command.bind != nullptr) << command.name;
+    const bool runs_here = command.commands.empty() && command.program.empty();
+    EXPECT_EQ(runs_here, command.bind != nullptr) << command.name;
     EXPECT_FALSE(command.help.ends_with('.')) << command.name;
   });
   for (const std::string& name : names) {

@@ -1,19 +1,33 @@
-// The one binary: `tensorcast <command>`.
+// The program `tensorcast <command>`.
+#include <algorithm>
+#include <cstring>
 #include <exception>
+#include <string>
+#include <vector>
 
 #include "absl/log/initialize.h"
 #include "absl/status/status.h"
 #include "cli/commands/command_line.h"
 #include "cli/commands/commands.h"
+#include "cli/commands/programs.h"
 #include "cli/commands/termination.h"
 
 int main(int argc, char** argv) {
-  tensorcast::cli::HandleSignals();
-  absl::InitializeLog();
+  namespace cli = tensorcast::cli;
   try {
-    return tensorcast::cli::ParseAndRun(tensorcast::cli::AllCommands(), argc, argv);
+    const std::vector<cli::Command> commands = cli::AllCommands();
+    // Before signals are blocked: the other program would inherit that, and one that this program took would
+    // be lost.
+    if (const std::string program = cli::OtherProgram(commands, argc, argv); !program.empty()) {
+      cli::PrintErrorsAsJson(
+          std::any_of(argv, argv + argc, [](const char* word) { return std::strcmp(word, "--json") == 0; }));
+      return cli::Fail(cli::BecomeProgram(program, argv));
+    }
+    cli::HandleSignals();
+    absl::InitializeLog();
+    return cli::ParseAndRun(commands, argc, argv);
   } catch (const std::exception& error) {
     // Nothing of ours throws; what the standard library and others do ends here, and not in an abort.
-    return tensorcast::cli::Fail(absl::InternalError(error.what()));
+    return cli::Fail(absl::InternalError(error.what()));
   }
 }

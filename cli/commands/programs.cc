@@ -1,0 +1,48 @@
+#include "cli/commands/programs.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <string_view>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/status.h"
+
+namespace tensorcast::cli {
+namespace {
+
+bool IsProgram(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(path, ignored) && access(path.c_str(), X_OK) == 0;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> FindProgram(const std::string& name) {
+  std::error_code unreadable;
+  const std::filesystem::path own = std::filesystem::read_symlink("/proc/self/exe", unreadable).parent_path();
+  if (!own.empty() && IsProgram(own / name)) return (own / name).string();
+  const char* path = std::getenv("PATH");
+  for (const std::string_view folder : absl::StrSplit(path == nullptr ? "" : path, ':')) {
+    // A relative one depends on the working folder, where other users may have put a file of that name.
+    if (!folder.starts_with('/')) continue;
+    if (const std::filesystem::path file = std::filesystem::path(folder) / name; IsProgram(file)) {
+      return file.string();
+    }
+  }
+  return absl::NotFoundError(absl::StrCat("find program ", name, ": it is neither in ",
+                                          own.empty() ? "the folder of this program" : own.string(),
+                                          " nor in a folder of PATH; install the package that has it"));
+}
+
+absl::Status BecomeProgram(const std::string& name, char* const* argv) {
+  TC_ASSIGN_OR_RETURN(const std::string path, FindProgram(name));
+  execv(path.c_str(), argv);
+  return ErrnoStatus(errno, "start", path);
+}
+
+}  // namespace tensorcast::cli
