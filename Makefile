@@ -13,9 +13,10 @@ setup:
 $(BUILD)/build.ninja: CMakePresets.json | setup
 	cmake --preset $(PRESET)
 
-# The program that users run, without any test.
+# The programs that users run, without any test: `tensorcast`, and `tensorcast-bench`, which it starts for the demo, models
+# and benchmarks (tools/workshop).
 binary: setup $(BUILD)/build.ninja
-	@cmake --build $(BUILD) -j $(JOBS) --target tensorcast
+	@cmake --build $(BUILD) -j $(JOBS) --target tensorcast tensorcast-bench
 
 # Everything. WERROR=ON, which .ci/run sets, turns warnings into errors, and stays set in that build folder.
 build: setup $(BUILD)/build.ninja
@@ -74,10 +75,10 @@ define test_sanitized
 endef
 
 # AddressSanitizer, LeakSanitizer and UndefinedBehaviorSanitizer. Clang's thread-safety analysis is part of this build, so it
-# covers the whole program, and the tests that run here. Tests of whole processes and benchmarks are left to `make test`.
+# covers both programs, and the tests that run here. Tests of whole processes and benchmarks are left to `make test`.
 asan: export UBSAN_OPTIONS := print_stacktrace=1
 asan:
-	$(call build_sanitized,asan,address,tensorcast tests_unit tests_contract tests_integration fuzz_targets)
+	$(call build_sanitized,asan,address,tensorcast tensorcast-bench tests_unit tests_contract tests_integration fuzz_targets)
 	$(call test_sanitized,asan,unit|contract|integration)
 
 # ThreadSanitizer on every unit and contract test that links neither gRPC nor UCX.

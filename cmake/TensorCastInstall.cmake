@@ -1,4 +1,4 @@
-# `cmake --install`: the binary (component runtime); the client library with its headers and a CMake package (component
+# `cmake --install`: the programs (component runtime); the client library with its headers and a CMake package (component
 # development), for programs that link tensorcast::client. What is not named here is not installed.
 
 include(CMakePackageConfigHelpers)
@@ -115,14 +115,16 @@ install(FILES "${CMAKE_BINARY_DIR}/tensorcastConfig.cmake" "${CMAKE_BINARY_DIR}/
 install(TARGETS tensorcast_client_package EXPORT tensorcastTargets
         ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}/tensorcast" COMPONENT development)
 install(EXPORT tensorcastTargets NAMESPACE tensorcast:: DESTINATION "${package_dir}" COMPONENT development)
-install(TARGETS tensorcast RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT runtime)
-# Abseil and BLAKE3 are linked statically; a project that links our static library needs the same ones. (The slash: a sanitizer's
+install(TARGETS tensorcast tensorcast-bench RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT runtime)
+# Abseil and BLAKE3 are linked statically; those who link our static library need the same ones. (The slash: a sanitizer's
 # BLAKE3 is a symbolic link.)
 install(DIRECTORY "${TENSORCAST_DEPS_DIR}/blake3/" DESTINATION "${CMAKE_INSTALL_LIBDIR}/tensorcast/deps/blake3"
         COMPONENT development)
 install(DIRECTORY "${TENSORCAST_DEPS_DIR}/abseil" DESTINATION "${CMAKE_INSTALL_LIBDIR}/tensorcast/deps"
         COMPONENT development)
-# The shared libraries of the relocatable package lie beside the binary. RPATH, not RUNPATH, which would not reach the
-# libraries of the libraries. In the build tree there is no such folder, and the system's are used.
-set_target_properties(tensorcast PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN/../lib")
-target_link_options(tensorcast PRIVATE -Wl,--disable-new-dtags)
+# The shared libraries of the relocatable package lie in the folder lib/ beside that of the programs. RPATH, not RUNPATH,
+# which would not reach the libraries of the libraries. In the build tree there is no such folder, and the system's are used.
+foreach(program tensorcast tensorcast-bench)
+  set_target_properties(${program} PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN/../lib")
+  target_link_options(${program} PRIVATE -Wl,--disable-new-dtags)
+endforeach()

@@ -21,9 +21,10 @@
 namespace tensorcast::bench {
 
 struct BenchOptions {
-  std::string binary;  // the tensorcast executable, which the servers are started from
-  uint64_t bytes = 0;  // 0: each benchmark's own size
-  int runs = 0;        // 0: each benchmark's own count
+  std::string binary;      // the tensorcast executable, which the servers are started from
+  std::string own_binary;  // the one that runs, which has the servers of references
+  uint64_t bytes = 0;      // 0: each benchmark's own size
+  int runs = 0;            // 0: each benchmark's own count
   // p2p, telemetry: of transport/lanes; telemetry: "ResolveKey", too. Empty: "local", "tcp" and that.
   std::vector<std::string> lanes;
   std::vector<std::string> sets;  // settings for every daemon, as for --set

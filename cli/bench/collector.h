@@ -20,7 +20,7 @@ struct CollectorTally {
 // Thread-compatible; see cli/cluster/process.h about threads.
 class Collector {
  public:
-  // `binary`: the tensorcast executable. Its log goes to `directory`.
+  // `binary`: the program that has `bench collector`. Its log goes to `directory`.
   static absl::StatusOr<std::unique_ptr<Collector>> Start(const std::string& binary,
                                                           const std::string& directory);
 

@@ -20,7 +20,7 @@ absl::StatusOr<std::unique_ptr<Process>> StartEmptyServer(const BenchOptions& op
                                                           const std::string& directory,
                                                           std::string* address) {
   ProcessOptions process;
-  process.argv = {options.binary, "bench", "empty-server"};
+  process.argv = {options.own_binary, "bench", "empty-server"};
   process.log_path = directory + "/empty-server-log";
   process.ready_pipe = true;
   TC_ASSIGN_OR_RETURN(auto server, Process::Start(process));

@@ -88,7 +88,7 @@ absl::StatusOr<Row> MeasureGrowth(const std::string& how, const std::string& end
 absl::StatusOr<Rows> MeasureDeadCollector(const BenchOptions& options) {
   const int spans = options.smoke ? 20'000 : 1'000'000;
   TC_ASSIGN_OR_RETURN(const auto directory, TemporaryDirectory::Create("tensorcast-bench"));
-  TC_ASSIGN_OR_RETURN(const auto hanging, Collector::Start(options.binary, directory->path()));
+  TC_ASSIGN_OR_RETURN(const auto hanging, Collector::Start(options.own_binary, directory->path()));
   TC_RETURN_IF_ERROR(hanging->Freeze());
   TC_ASSIGN_OR_RETURN(const double span_bytes, BytesPerSpan(hanging->endpoint()));
   Rows rows;

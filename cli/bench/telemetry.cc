@@ -84,7 +84,7 @@ class TelemetryBench {
   }
 
   absl::Status RunRound(int round) {
-    TC_ASSIGN_OR_RETURN(collector_, Collector::Start(options_.binary, directory_->path()));
+    TC_ASSIGN_OR_RETURN(collector_, Collector::Start(options_.own_binary, directory_->path()));
     // Which cluster gets its memory first is of consequence, too.
     const bool first = round % 2 == 0;
     TC_ASSIGN_OR_RETURN(Side one, StartSide(first));

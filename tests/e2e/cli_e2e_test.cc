@@ -236,6 +236,30 @@ TEST_F(CommandLine, MakeModelJson_EscapesItsPath) {
   EXPECT_EQ(nlohmann::json::parse(made.output, nullptr, /*allow_exceptions=*/false).value("path", ""), path);
 }
 
+TEST_F(CommandLine, CommandOfTheWorkshop_WithoutItsProgramIsAnError) {
+  const std::string folder = directory_->path() + "/alone", log = directory_->path() + "/alone.log";
+  std::filesystem::create_directory(folder);
+  std::filesystem::copy_file(DefaultOptions().binary, folder + "/tensorcast");
+  const auto run = [&](const std::string& path) -> CommandResult {
+    std::filesystem::remove(log);
+    const auto process =
+        Process::Start({.argv = {folder + "/tensorcast", "make-model", directory_->path() + "/m.safetensors",
+                                 "--size", "4MiB", "--json"},
+                        .environment = {{"PATH", path}},
+                        .log_path = log});
+    if (!process.ok()) return {.output = process.status().ToString()};
+    return {.exit_code = (*process)->Wait(SteadyNow() + kStepTimeout).value_or(-1),
+            .output = FileTail(log, 100)};
+  };
+  const CommandResult missing = run("/no/such/folder");
+  EXPECT_EQ(missing.exit_code, 1);
+  EXPECT_THAT(missing.output,
+              HasSubstr("find program tensorcast-bench: it is neither in " + folder + " nor in"));
+  EXPECT_THAT(missing.output, HasSubstr("\"code\": \"NOT_FOUND\""));
+  const CommandResult on_path = run(std::filesystem::path(DefaultOptions().binary).parent_path());
+  EXPECT_EQ(on_path.exit_code, 0) << on_path.output;
+}
+
 TEST_F(CommandLine, UnreachableDaemon_IsNamed) {
   const std::string address = "unix:" + directory_->path() + "/absent.sock";
   const CommandResult result = RunCommand({"ls", "--daemon", address});

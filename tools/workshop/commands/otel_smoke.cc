@@ -5,12 +5,21 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "cli/cluster/process.h"
 #include "cli/commands/command.h"
+#include "cli/commands/programs.h"
+#include "cli/commands/workshop_commands.h"
 #include "proto/config.pb.h"
+#include "tools/workshop/commands/commands.h"
 
-namespace tensorcast::cli {
+namespace tensorcast::workshop {
 namespace {
+
+using cli::Bind;
+using cli::CommonFlags;
+using cli::ExitCode;
+using cli::Flags;
+using cli::InterruptibleContext;
+using cli::Role;
 
 struct OtelSmokeFlags {
   std::string endpoint;  // empty: a receiver of its own
@@ -25,13 +34,13 @@ void AddFlags(Flags& flags, OtelSmokeFlags& values) {
 }
 
 int RunOtelSmoke(const CommonFlags& common, const OtelSmokeFlags& flags) {
-  const absl::StatusOr<std::string> binary = OwnBinary();
-  if (!binary.ok()) return Fail(binary.status());
-  const absl::StatusOr<v1::Config> config = LoadConfig(common);
-  if (!config.ok()) return Fail(config.status());
+  const absl::StatusOr<std::string> binary = cli::FindProgram(cli::kTensorcast);
+  if (!binary.ok()) return cli::Fail(binary.status());
+  const absl::StatusOr<v1::Config> config = cli::LoadConfig(common);
+  if (!config.ok()) return cli::Fail(config.status());
   const std::string& exporter = config->observability().otel().exporter();
   if (exporter == "console" || exporter == "none") {
-    return Fail(absl::InvalidArgumentError(
+    return cli::Fail(absl::InvalidArgumentError(
         absl::StrCat("otel-smoke: observability.otel.exporter is ", exporter,
                      ", which sends nothing to a collector; set it to otlp_grpc or otlp_http")));
   }
@@ -45,12 +54,11 @@ int RunOtelSmoke(const CommonFlags& common, const OtelSmokeFlags& flags) {
 
 }  // namespace
 
-Command OtelSmokeCommand() {
-  return {
-      .name = "otel-smoke",
-      .help = "Prove that traces, metrics and logs of a cluster of real processes arrive and fit together",
-      .role = Role::kSilent,
-      .bind = Bind(AddFlags, RunOtelSmoke)};
+cli::Command OtelSmokeCommand() {
+  return {.name = cli::kOtelSmoke.name,
+          .help = cli::kOtelSmoke.help,
+          .role = Role::kSilent,
+          .bind = Bind(AddFlags, RunOtelSmoke)};
 }
 
-}  // namespace tensorcast::cli
+}  // namespace tensorcast::workshop

@@ -13,8 +13,9 @@
 #include "base/steady_time.h"
 #include "base/units.h"
 #include "cli/cluster/local_cluster.h"
-#include "cli/cluster/process.h"
 #include "cli/commands/command.h"
+#include "cli/commands/programs.h"
+#include "cli/commands/workshop_commands.h"
 #include "cli/model/compare.h"
 #include "cli/model/llama_model.h"
 #include "cli/output/output.h"
@@ -23,9 +24,22 @@
 #include "core/device/fake_device.h"
 #include "core/safetensors/safetensors.h"
 #include "tensorcast/client.h"
+#include "tools/workshop/commands/commands.h"
 
-namespace tensorcast::cli {
+namespace tensorcast::workshop {
 namespace {
+
+using cli::Bind;
+using cli::CommonFlags;
+using cli::ExitCode;
+using cli::Flags;
+using cli::FormatBytes;
+using cli::FormatRate;
+using cli::FormatSeconds;
+using cli::InterruptibleContext;
+using cli::ProgressBar;
+using cli::Role;
+using cli::Table;
 
 struct DemoFlags {
   std::string model;  // empty: one is made
@@ -135,7 +149,7 @@ class Demo {
   absl::Status StartCluster() {
     TC_RETURN_IF_ERROR(ChooseDevices());
     ClusterOptions options{.directory = directory_->path()};
-    TC_ASSIGN_OR_RETURN(options.binary, OwnBinary());
+    TC_ASSIGN_OR_RETURN(options.binary, cli::FindProgram(cli::kTensorcast));
     // The image, and room for the staging buffers.
     options.daemon_settings = {absl::StrCat("daemon.host_pool=", image_bytes_ + (uint64_t{320} << 20)),
                                absl::StrCat("daemon.device_runtime=", fake_ ? "fake" : "cuda")};
@@ -268,11 +282,11 @@ int RunDemo(const CommonFlags& common, const DemoFlags& flags) {
 
 }  // namespace
 
-Command DemoCommand() {
-  return {.name = "demo",
-          .help = "Run the main job on a cluster of real processes on this machine",
+cli::Command DemoCommand() {
+  return {.name = cli::kDemo.name,
+          .help = cli::kDemo.help,
           .role = Role::kLocal,
           .bind = Bind(AddFlags, RunDemo)};
 }
 
-}  // namespace tensorcast::cli
+}  // namespace tensorcast::workshop

@@ -3,10 +3,19 @@
 
 #include "base/units.h"
 #include "cli/commands/command.h"
+#include "cli/commands/workshop_commands.h"
 #include "cli/model/llama_model.h"
+#include "tools/workshop/commands/commands.h"
 
-namespace tensorcast::cli {
+namespace tensorcast::workshop {
 namespace {
+
+using cli::Bind;
+using cli::CommonFlags;
+using cli::ExitCode;
+using cli::Flags;
+using cli::InterruptibleContext;
+using cli::Role;
 
 struct MakeModelFlags {
   std::string out;
@@ -19,13 +28,14 @@ void AddFlags(Flags& flags, MakeModelFlags& values) {
   flags.Add("out", values.out, "A .safetensors file; with --shards a folder", {.required = true});
   flags.Add("--size", values.size, "Approximate size of the model", {.show_default = true});
   flags.Add("--shards", values.shards, "Number of files", {.show_default = true, .min = 1, .max = 999});
-  flags.Add("--seed", values.seed, "Seed of the random bytes; equal seeds and sizes give equal models",
+  flags.Add("--seed", values.seed,
+            "Seed of the weights: a model of the same size and seed has the same bytes",
             {.show_default = true});
 }
 
 int RunMakeModel(const CommonFlags& common, const MakeModelFlags& flags) {
   const absl::StatusOr<uint64_t> bytes = ParseSize(flags.size);
-  if (!bytes.ok()) return Fail(bytes.status());
+  if (!bytes.ok()) return cli::Fail(bytes.status());
   const absl::Status status = WriteLlamaModel(
       flags.out,
       {.bytes = *bytes, .shards = flags.shards, .seed = flags.seed, .context = InterruptibleContext()});
@@ -39,11 +49,11 @@ int RunMakeModel(const CommonFlags& common, const MakeModelFlags& flags) {
 
 }  // namespace
 
-Command MakeModelCommand() {
-  return {.name = "make-model",
-          .help = "Write a Llama-shaped bf16 model with random weights",
+cli::Command MakeModelCommand() {
+  return {.name = cli::kMakeModel.name,
+          .help = cli::kMakeModel.help,
           .role = Role::kSilent,
           .bind = Bind(AddFlags, RunMakeModel)};
 }
 
-}  // namespace tensorcast::cli
+}  // namespace tensorcast::workshop

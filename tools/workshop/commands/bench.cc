@@ -11,10 +11,22 @@
 #include "cli/bench/control_fleet.h"
 #include "cli/cluster/process.h"
 #include "cli/commands/command.h"
+#include "cli/commands/programs.h"
+#include "cli/commands/workshop_commands.h"
+#include "tools/workshop/commands/commands.h"
 #include "transport/lanes/lanes.h"
 
-namespace tensorcast::cli {
+namespace tensorcast::workshop {
 namespace {
+
+using cli::Bind;
+using cli::Command;
+using cli::CommonFlags;
+using cli::ExitCode;
+using cli::Flags;
+using cli::InterruptibleContext;
+using cli::Role;
+using cli::Run;
 
 struct BenchFlags {
   std::string bytes;  // of the artifact, as for --size; empty: the benchmark's own
@@ -31,11 +43,12 @@ absl::StatusOr<bench::BenchOptions> ToOptions(const CommonFlags& common, const B
                               .tls = flags.tls,
                               .smoke = flags.smoke,
                               .context = InterruptibleContext()};
-  TC_ASSIGN_OR_RETURN(options.binary, OwnBinary());
   if (!flags.bytes.empty()) {
     TC_ASSIGN_OR_RETURN(options.bytes, ParseSize(flags.bytes));
     if (options.bytes == 0) return absl::InvalidArgumentError("--bytes must be more than nothing");
   }
+  TC_ASSIGN_OR_RETURN(options.binary, cli::FindProgram(cli::kTensorcast));
+  TC_ASSIGN_OR_RETURN(options.own_binary, OwnBinary());
   return options;
 }
 
@@ -230,8 +243,8 @@ Command BenchCommand() {
   std::vector<std::string> observed = transport::LaneNames();
   observed.push_back("ResolveKey");
   return {
-      .name = "bench",
-      .help = "Measure a cluster on this machine beside what the machine can do",
+      .name = cli::kBench.name,
+      .help = cli::kBench.help,
       .commands = {
           BenchmarkCommand("p2p",
                            "Host to host between two daemons, verified, beside a plain copy and iperf3",
@@ -278,4 +291,4 @@ Command BenchCommand() {
           ServerCommand("collector", bench::ServeCollector)}};
 }
 
-}  // namespace tensorcast::cli
+}  // namespace tensorcast::workshop

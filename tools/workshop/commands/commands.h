@@ -1,0 +1,20 @@
+// Every command of tensorcast-bench, in the order in which --help lists them. To add one that users have as
+// `tensorcast NAME`, too, list it in cli/commands/workshop_commands.h.
+#pragma once
+
+#include <vector>
+
+#include "cli/commands/command.h"
+
+namespace tensorcast::workshop {
+
+cli::Command MakeModelCommand();
+cli::Command DemoCommand();
+cli::Command OtelSmokeCommand();
+cli::Command BenchCommand();
+
+inline std::vector<cli::Command> AllCommands() {
+  return {MakeModelCommand(), DemoCommand(), OtelSmokeCommand(), BenchCommand()};
+}
+
+}  // namespace tensorcast::workshop
