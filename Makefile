@@ -32,7 +32,7 @@ test: build python
 demo: binary
 	$(BUILD)/bin/tensorcast demo $(if $(MODEL),--model "$(MODEL)")
 
-# The store's figures beside those of the machine (cli/bench/README.md): about five minutes on a quiet machine.
+# The store's figures beside those of the machine (tools/workshop/bench/README.md): about five minutes on a quiet machine.
 bench: binary
 	@tools/setup.sh --references
 	@for figure in p2p attach control 'load --runs 11' memory 'fan-out --runs 1' 'fan-out --artifacts 2 --runs 1'; do \
@@ -42,21 +42,21 @@ bench: binary
 
 # Every fan-out that has a promised limit, beside that limit: about twelve minutes on a quiet machine, as root.
 bench-fan-out: binary
-	@cli/bench/fan_out_table.py --binary $(BUILD)/bin/tensorcast
+	@tools/workshop/bench/fan_out_table.py --binary $(BUILD)/bin/tensorcast
 
 # How long publishing stops when the leader of several global stores ends: about five minutes.
 bench-failover: binary
 	@tools/setup.sh --tests
-	@cli/bench/failover.py --binary $(BUILD)/bin/tensorcast
+	@tools/workshop/bench/failover.py --binary $(BUILD)/bin/tensorcast
 
 # How soon a killed daemon serves its host memory again: a minute, and 10 GiB of memory.
 bench-comeback: binary
-	@cli/bench/comeback.py --binary $(BUILD)/bin/tensorcast
+	@tools/workshop/bench/comeback.py --binary $(BUILD)/bin/tensorcast
 
-# On a machine with GPUs: writes their tests and figures into one file (cli/bench/README.md).
+# On a machine with GPUs: writes their tests and figures into one file (tools/workshop/bench/README.md).
 OUT ?= gpu-check.md
 gpu-check: build
-	@cli/bench/gpu_check.py --build $(BUILD) --out $(OUT)
+	@tools/workshop/bench/gpu_check.py --build $(BUILD) --out $(OUT)
 
 # Not run under sanitizers: tests of the tree and of whole packages rather than of the code's behaviour, and the test of
 # overlapping copies, for which instrumented code is too slow.

@@ -18,10 +18,10 @@
 #include "cli/commands/run_for_test.h"
 #include "cli/commands/server_options.h"
 #include "cli/config/config.h"
-#include "cli/model/llama_model.h"
 #include "daemon/app/daemon_server.h"
 #include "proto/global_store.grpc.pb.h"
 #include "rpc/protocol_version.h"
+#include "tools/workshop/model/llama_model.h"
 
 namespace tensorcast::cli {
 namespace {

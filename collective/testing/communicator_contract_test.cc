@@ -15,10 +15,10 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "cli/cluster/process.h"
 #include "collective/communicator.h"
 #include "core/device/fake_device.h"
 #include "core/device/testing/device_bytes.h"
+#include "tools/workshop/cluster/process.h"
 
 #ifndef TENSORCAST_TEST_NCCL
 #define TENSORCAST_TEST_NCCL ""

@@ -10,8 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/steady_time.h"
-#include "cli/cluster/local_cluster.h"
-#include "cli/cluster/process.h"
+#include "tools/workshop/cluster/local_cluster.h"
+#include "tools/workshop/cluster/process.h"
 
 namespace tensorcast::bench {
 namespace {

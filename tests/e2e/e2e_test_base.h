@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "base/status.h"
-#include "cli/cluster/local_cluster.h"
-#include "cli/model/compare.h"
-#include "cli/model/llama_model.h"
 #include "core/device/testing/device_faults.h"
 #include "tensorcast/client.h"
+#include "tools/workshop/cluster/local_cluster.h"
+#include "tools/workshop/model/compare.h"
+#include "tools/workshop/model/llama_model.h"
 
 namespace tensorcast {
 

@@ -15,9 +15,9 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "cli/cluster/network.h"
 #include "security/testing/test_authority.h"
 #include "tests/robustness/robustness_test_base.h"
+#include "tools/workshop/cluster/network.h"
 
 namespace tensorcast {
 namespace {

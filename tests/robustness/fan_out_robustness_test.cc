@@ -16,8 +16,8 @@
 #include "absl/synchronization/mutex.h"
 #include "base/steady_time.h"
 #include "base/testing/eventually.h"
-#include "cli/cluster/network.h"
 #include "tests/robustness/robustness_test_base.h"
+#include "tools/workshop/cluster/network.h"
 
 namespace tensorcast {
 namespace {

@@ -1,9 +1,11 @@
 // A firewall between the hosts: the ports that SECURITY.md names are enough, and all of them are needed.
 #include <gmock/gmock.h>
 
-#include "cli/cluster/network.h"
+#include <set>
+
 #include "tests/e2e/listening_ports.h"
 #include "tests/robustness/robustness_test_base.h"
+#include "tools/workshop/cluster/network.h"
 
 namespace tensorcast {
 namespace {

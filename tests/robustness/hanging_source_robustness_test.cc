@@ -60,7 +60,8 @@ class HangingSource : public RobustnessTest {
     ASSERT_NO_FATAL_FAILURE(Get("two good sources", report));
   }
 
-  // Gets it at the receiver, and drops it there again. The time is printed for cli/bench/RESULTS.md.
+  // Gets it at the receiver, and drops it there again. The time is printed for
+  // tools/workshop/bench/RESULTS.md.
   void Get(const std::string& what, TransferReport& report) {
     {
       const SteadyTime start = SteadyNow();

@@ -4,8 +4,8 @@
 #include <atomic>
 #include <cstdlib>
 
-#include "cli/cluster/network.h"
 #include "tests/robustness/robustness_test_base.h"
+#include "tools/workshop/cluster/network.h"
 
 namespace tensorcast {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "cli/cluster/process.h"
+#include "tools/workshop/cluster/process.h"
 
 namespace tensorcast {
 

@@ -9,8 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "base/steady_time.h"
-#include "cli/cluster/network.h"
 #include "tests/robustness/robustness_test_base.h"
+#include "tools/workshop/cluster/network.h"
 
 namespace tensorcast {
 namespace {

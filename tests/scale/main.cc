@@ -3,8 +3,8 @@
 #include <cstdio>
 
 #include "absl/log/globals.h"
-#include "cli/cluster/local_cluster.h"
 #include "tests/scale/scale.h"
+#include "tools/workshop/cluster/local_cluster.h"
 
 int main(int argc, char** argv) {
   tensorcast::scale::Options options;

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "cli/cluster/local_cluster.h"
+#include "tools/workshop/cluster/local_cluster.h"
 
 namespace tensorcast::scale {
 namespace {

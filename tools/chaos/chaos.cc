@@ -19,8 +19,6 @@
 #include "absl/time/clock.h"
 #include "base/status.h"
 #include "base/steady_time.h"
-#include "cli/cluster/local_cluster.h"
-#include "cli/model/llama_model.h"
 #include "client/admin.h"
 #include "core/device/fake_device.h"
 #include "global_store/metadata/etcd/testing/etcd_cluster.h"
@@ -28,6 +26,8 @@
 #include "tools/chaos/key_load.h"
 #include "tools/chaos/liar.h"
 #include "tools/chaos/schedule.h"
+#include "tools/workshop/cluster/local_cluster.h"
+#include "tools/workshop/model/llama_model.h"
 
 namespace tensorcast::chaos {
 namespace {

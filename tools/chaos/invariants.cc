@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/steady_time.h"
-#include "cli/model/compare.h"
 #include "rpc/convert/convert.h"
+#include "tools/workshop/model/compare.h"
 
 namespace tensorcast::chaos {
 namespace {

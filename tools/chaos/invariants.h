@@ -14,11 +14,11 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/steady_time.h"
-#include "cli/cluster/local_cluster.h"
 #include "client/admin.h"
 #include "core/device/device_runtime.h"
 #include "tensorcast/client.h"
 #include "tools/chaos/footprint.h"
+#include "tools/workshop/cluster/local_cluster.h"
 
 namespace tensorcast::chaos {
 

@@ -20,10 +20,10 @@
 #include "absl/strings/str_split.h"
 #include "base/status.h"
 #include "base/steady_time.h"
-#include "cli/model/compare.h"
 #include "core/safetensors/safetensors.h"
 #include "tensorcast/client.h"
 #include "tools/chaos/chaos.h"
+#include "tools/workshop/model/compare.h"
 
 namespace tensorcast::chaos {
 namespace {

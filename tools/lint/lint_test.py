@@ -209,7 +209,7 @@ class CheckWords(unittest.TestCase):
             self.assertEqual(self.found("proto/config.proto", f'int32 a = 1 [(key) = {{\n help: "{first} x"\n}}];\n'),
                              ["2:help"], first)
         self.assertEqual(self.found("cli/commands/x.cc", 'flags.Add("--size", size, "Of the model");\n'), ["1:help"])
-        self.assertEqual(self.found("cli/bench/x.py", 'p.add_argument("--size", help="Of the model")\n'), ["1:help"])
+        self.assertEqual(self.found("cli/x.py", 'p.add_argument("--size", help="Of the model")\n'), ["1:help"])
         self.assertEqual(self.found("cli/commands/x.cc", 'flags.Add("--size", size, "Offset of it");\n'), [])
         self.assertEqual(self.found("cli/commands/x_test.cc", 'EXPECT_EQ(a, b) << "Of the model";\n'), [])
 

@@ -66,7 +66,7 @@ check_size() {
 stage_gpu_check() {
   local test
   mkdir -p "$1/libexec/gpu-check"
-  install -m 0755 "$here/../../cli/bench/gpu_check.py" "$1/bin/tensorcast-gpu-check"
+  install -m 0755 "$here/../workshop/bench/gpu_check.py" "$1/bin/tensorcast-gpu-check"
   for test in device_contract_test communicator_contract_gpu_test; do
     install -m 0755 "$build/bin/$test" "$1/libexec/gpu-check/$test"
     strip "$1/libexec/gpu-check/$test"

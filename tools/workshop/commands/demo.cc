@@ -12,19 +12,19 @@
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "base/units.h"
-#include "cli/cluster/local_cluster.h"
 #include "cli/commands/command.h"
 #include "cli/commands/programs.h"
 #include "cli/commands/workshop_commands.h"
-#include "cli/model/compare.h"
-#include "cli/model/llama_model.h"
 #include "cli/output/output.h"
 #include "client/admin.h"
 #include "core/device/device_runtime.h"
 #include "core/device/fake_device.h"
 #include "core/safetensors/safetensors.h"
 #include "tensorcast/client.h"
+#include "tools/workshop/cluster/local_cluster.h"
 #include "tools/workshop/commands/commands.h"
+#include "tools/workshop/model/compare.h"
+#include "tools/workshop/model/llama_model.h"
 
 namespace tensorcast::workshop {
 namespace {

@@ -3,9 +3,9 @@
 
 #include "absl/log/initialize.h"
 #include "absl/status/status.h"
-#include "cli/cluster/local_cluster.h"
 #include "cli/commands/command_line.h"
 #include "cli/commands/termination.h"
+#include "tools/workshop/cluster/local_cluster.h"
 #include "tools/workshop/commands/commands.h"
 
 int main(int argc, char** argv) {

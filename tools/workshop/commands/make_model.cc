@@ -4,8 +4,8 @@
 #include "base/units.h"
 #include "cli/commands/command.h"
 #include "cli/commands/workshop_commands.h"
-#include "cli/model/llama_model.h"
 #include "tools/workshop/commands/commands.h"
+#include "tools/workshop/model/llama_model.h"
 
 namespace tensorcast::workshop {
 namespace {

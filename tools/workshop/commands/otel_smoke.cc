@@ -1,4 +1,4 @@
-#include "cli/otel_smoke/otel_smoke.h"
+#include "tools/workshop/otel_smoke/otel_smoke.h"
 
 #include <string>
 

@@ -1,0 +1,133 @@
+#include "tools/workshop/bench/bench_cluster.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "base/steady_time.h"
+#include "tools/workshop/bench/resident.h"
+#include "tools/workshop/model/llama_model.h"
+#include "transport/lanes/lanes.h"
+
+namespace tensorcast::bench {
+namespace {
+
+// Staging buffers, and the granules that rounding costs.
+constexpr uint64_t kPoolExtra = 320 * kMiB;
+constexpr absl::Duration kPrefaultTimeout = absl::Seconds(60);
+constexpr absl::Duration kEndTimeout = absl::Seconds(20);
+constexpr absl::Duration kPrefaultPoll = absl::Milliseconds(50);
+constexpr char kTrustDomain[] = "bench.tensorcast";
+constexpr absl::Duration kCertificatesAreGood = absl::Hours(24);
+
+}  // namespace
+
+void Say(std::string_view line) {
+  std::fprintf(stderr, "bench: %.*s\n", static_cast<int>(line.size()), line.data());
+}
+
+absl::StatusOr<std::unique_ptr<BenchCluster>> BenchCluster::Start(const BenchOptions& bench,
+                                                                  const Options& options) {
+  std::unique_ptr<BenchCluster> cluster(new BenchCluster(bench.context));
+  TC_ASSIGN_OR_RETURN(cluster->directory_, TemporaryDirectory::Create("tensorcast-bench"));
+  cluster->pool_bytes_ = options.pool_bytes + kPoolExtra;
+  ClusterOptions processes{
+      .binary = bench.binary, .directory = cluster->directory(), .daemons = options.daemons, .lanes = {}};
+  for (const std::string& lane : transport::TransportLaneNames()) {
+    if (std::ranges::find(options.lanes, lane) != options.lanes.end()) processes.lanes.push_back(lane);
+  }
+  // Calls go over TCP, as between hosts and as to the servers that are measured beside them. A model may be
+  // in another cluster's folder.
+  processes.daemon_settings = {absl::StrCat("daemon.host_pool=", cluster->pool_bytes_),
+                               "daemon.device_runtime=none", "daemon.listen=127.0.0.1:0",
+                               "daemon.import_roots=[/]"};
+  processes.global_store_settings = {"global_store.listen=127.0.0.1:0"};
+  processes.global_store_settings.insert(processes.global_store_settings.end(), options.settings.begin(),
+                                         options.settings.end());
+  for (const auto* settings : {&options.settings, &bench.sets}) {
+    processes.daemon_settings.insert(processes.daemon_settings.end(), settings->begin(), settings->end());
+  }
+  if (options.network != nullptr) options.network->Use(processes, options.daemons / options.network->nodes());
+  if (options.tls) TC_RETURN_IF_ERROR(cluster->AddCertificates(processes));
+  TC_ASSIGN_OR_RETURN(cluster->processes_, LocalCluster::Start(processes));
+  for (int node = 0; node < options.daemons; ++node) {
+    const std::string& address = cluster->processes_->addresses(node).unix_socket;
+    TC_ASSIGN_OR_RETURN(auto client, client::Client::Connect({.daemon = address}));
+    TC_ASSIGN_OR_RETURN(auto admin, client::AdminClient::Connect(address));
+    cluster->clients_.push_back(std::move(client));
+    cluster->admins_.push_back(std::move(admin));
+    TC_RETURN_IF_ERROR(cluster->AwaitPool(node, cluster->pool_bytes_));
+  }
+  return cluster;
+}
+
+absl::StatusOr<security::Identity::Files> BenchCluster::Certify(std::string_view name) const {
+  TC_ASSIGN_OR_RETURN(const security::AuthorityFolder::Issued issued,
+                      authority_->Issue(name, security::ValidFor(kCertificatesAreGood)));
+  return security::Identity::Files{.ca = authority_->files().certificate,
+                                   .certificate = issued.files.certificate,
+                                   .key = issued.files.key,
+                                   .denied = {},
+                                   .trust_domain = {}};
+}
+
+absl::Status BenchCluster::AddCertificates(ClusterOptions& processes) {
+  TC_ASSIGN_OR_RETURN(authority_, security::AuthorityFolder::Make(directory() + "/certificates", kTrustDomain,
+                                                                  security::ValidFor(kCertificatesAreGood)));
+  const auto add = [this](std::string_view name, std::vector<std::string>& settings) -> absl::Status {
+    TC_ASSIGN_OR_RETURN(const security::Identity::Files files, Certify(name));
+    settings.push_back("security.ca=" + files.ca);
+    settings.push_back("security.certificate=" + files.certificate);
+    settings.push_back("security.key=" + files.key);
+    return absl::OkStatus();
+  };
+  TC_RETURN_IF_ERROR(add("global-store", processes.global_store_settings));
+  processes.settings_of_daemon.resize(processes.daemons);
+  for (int node = 0; node < processes.daemons; ++node) {
+    TC_RETURN_IF_ERROR(add(absl::StrCat("node/node-", node), processes.settings_of_daemon[node]));
+  }
+  processes.daemon_settings.emplace_back("daemon.ucx_listen=");  // knows no certificates
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> BenchCluster::WriteModel(const std::string& name, uint64_t bytes, uint64_t seed) {
+  const std::string path = absl::StrCat(directory(), "/", name, ".safetensors");
+  Say(absl::StrCat("writing a model of about ", bytes / kMiB, " MiB"));
+  TC_RETURN_IF_ERROR(WriteLlamaModel(path, {.bytes = bytes, .seed = seed, .context = context_}));
+  TC_RETURN_IF_ERROR(context_.Check("bench"));
+  return path;
+}
+
+absl::StatusOr<std::string> BenchCluster::ImportModel(const std::string& key, uint64_t bytes, uint64_t seed) {
+  TC_ASSIGN_OR_RETURN(const std::string path, WriteModel(key, bytes, seed));
+  TC_RETURN_IF_ERROR(Import(path, key));
+  return path;
+}
+
+absl::Status BenchCluster::Import(const std::string& path, const std::string& key) {
+  return client(0).Import(context_, path, {.key = key}).status();
+}
+
+absl::Status BenchCluster::Restart(int node) {
+  TC_RETURN_IF_ERROR(processes_->daemon(node).Wait(SteadyNow() + kEndTimeout).status());
+  TC_RETURN_IF_ERROR(processes_->RestartDaemon(node));
+  return AwaitPool(node, pool_bytes_);
+}
+
+absl::Status BenchCluster::AwaitPool(int node, uint64_t bytes) {
+  const SteadyTime deadline = SteadyNow() + kPrefaultTimeout;
+  while (true) {
+    TC_ASSIGN_OR_RETURN(const ResidentMemory resident, ReadResidentMemory(processes_->daemon(node).pid()));
+    if (resident.pools_bytes >= bytes) return absl::OkStatus();
+    if (SteadyNow() > deadline) {
+      Say(absl::StrCat("node-", node, " has touched ", resident.pools_bytes / kMiB, " MiB of its pool's ",
+                       bytes / kMiB, ": going on, first touches will be measured too"));
+      return absl::OkStatus();
+    }
+    TC_RETURN_IF_ERROR(context_.Check("bench"));
+    absl::SleepFor(kPrefaultPoll);
+  }
+}
+
+}  // namespace tensorcast::bench

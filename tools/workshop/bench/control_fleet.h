@@ -1,0 +1,21 @@
+// `tensorcast bench control --nodes`: what a fleet costs a global store, and how soon it is back after a
+// kill.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "tools/workshop/bench/bench.h"
+
+namespace tensorcast::bench {
+
+struct FleetBenchOptions {
+  int nodes = 10000;
+  int replicas = 10;     // of each node
+  bool burners = false;  // a busy process on each core
+};
+
+// Simulated nodes and a global store that is killed and started again, `runs` times: the time until the store
+// counts every replica of every node, its CPU time until then and in steady state, its descriptors, and the
+// nodes that it dropped. Has no reference. RESOURCE_EXHAUSTED where the limit of open files is too low.
+absl::StatusOr<Rows> RunControlFleet(const BenchOptions& options, const FleetBenchOptions& fleet);
+
+}  // namespace tensorcast::bench
