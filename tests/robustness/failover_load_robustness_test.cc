@@ -1,6 +1,6 @@
 // Global stores on a real etcd of three members under programs that bind, resolve and delete keys all the
 // time: whatever is killed, stopped, cut off or full, what they are told has to be what one store could have
-// told them that does one thing at a time (tools/chaos/key_history.h).
+// told them that does one thing at a time (tools/workshop/chaos/key_history.h).
 #include <gmock/gmock.h>
 #include <grpcpp/channel.h>
 #include <signal.h>
@@ -26,7 +26,7 @@
 #include "tests/robustness/proxy.h"
 #include "tests/robustness/robustness_test_base.h"
 #include "tests/robustness/settable_clock.h"
-#include "tools/chaos/key_load.h"
+#include "tools/workshop/chaos/key_load.h"
 
 namespace tensorcast {
 namespace {

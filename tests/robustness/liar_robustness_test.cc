@@ -1,5 +1,5 @@
-// A node with a valid certificate that lies (tools/chaos/liar.h): what is not its own is neither shut out nor
-// lost, and no terminal obeys it.
+// A node with a valid certificate that lies (tools/workshop/chaos/liar.h): what is not its own is neither
+// shut out nor lost, and no terminal obeys it.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/mman.h>
@@ -17,7 +17,7 @@
 #include "rpc/credentials.h"
 #include "security/testing/test_authority.h"
 #include "tests/robustness/robustness_test_base.h"
-#include "tools/chaos/liar.h"
+#include "tools/workshop/chaos/liar.h"
 
 namespace tensorcast {
 namespace {

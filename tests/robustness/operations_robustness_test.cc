@@ -12,7 +12,7 @@
 #include "base/steady_time.h"
 #include "core/device/testing/device_faults.h"
 #include "tests/robustness/robustness_test_base.h"
-#include "tools/chaos/schedule.h"
+#include "tools/workshop/chaos/schedule.h"
 
 namespace tensorcast {
 namespace {

@@ -11,7 +11,7 @@
 #include "client/admin.h"
 #include "security/identity.h"
 #include "tests/e2e/e2e_test_base.h"
-#include "tools/chaos/invariants.h"
+#include "tools/workshop/chaos/invariants.h"
 
 namespace tensorcast {
 

@@ -1,4 +1,4 @@
-#include "tools/chaos/chaos.h"
+#include "tools/workshop/chaos/chaos.h"
 
 #include <signal.h>
 
@@ -22,10 +22,10 @@
 #include "client/admin.h"
 #include "core/device/fake_device.h"
 #include "global_store/metadata/etcd/testing/etcd_cluster.h"
-#include "tools/chaos/invariants.h"
-#include "tools/chaos/key_load.h"
-#include "tools/chaos/liar.h"
-#include "tools/chaos/schedule.h"
+#include "tools/workshop/chaos/invariants.h"
+#include "tools/workshop/chaos/key_load.h"
+#include "tools/workshop/chaos/liar.h"
+#include "tools/workshop/chaos/schedule.h"
 #include "tools/workshop/cluster/local_cluster.h"
 #include "tools/workshop/model/llama_model.h"
 

@@ -1,4 +1,4 @@
-#include "tools/chaos/key_history.h"
+#include "tools/workshop/chaos/key_history.h"
 
 #include <algorithm>
 #include <limits>

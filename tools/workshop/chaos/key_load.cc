@@ -1,4 +1,4 @@
-#include "tools/chaos/key_load.h"
+#include "tools/workshop/chaos/key_load.h"
 
 #include <map>
 #include <optional>

@@ -1,4 +1,4 @@
-#include "tools/chaos/footprint.h"
+#include "tools/workshop/chaos/footprint.h"
 
 #include <filesystem>
 #include <fstream>

@@ -15,7 +15,7 @@
 #include "base/request_context.h"
 #include "base/steady_time.h"
 #include "tensorcast/client.h"
-#include "tools/chaos/key_history.h"
+#include "tools/workshop/chaos/key_history.h"
 
 namespace tensorcast::chaos {
 

@@ -17,7 +17,7 @@
 #include "client/admin.h"
 #include "core/device/device_runtime.h"
 #include "tensorcast/client.h"
-#include "tools/chaos/footprint.h"
+#include "tools/workshop/chaos/footprint.h"
 #include "tools/workshop/cluster/local_cluster.h"
 
 namespace tensorcast::chaos {

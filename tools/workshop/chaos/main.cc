@@ -7,8 +7,8 @@
 #include <string>
 
 #include "absl/strings/numbers.h"
-#include "tools/chaos/chaos.h"
-#include "tools/chaos/schedule.h"
+#include "tools/workshop/chaos/chaos.h"
+#include "tools/workshop/chaos/schedule.h"
 
 namespace {
 

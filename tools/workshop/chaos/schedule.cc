@@ -1,4 +1,4 @@
-#include "tools/chaos/schedule.h"
+#include "tools/workshop/chaos/schedule.h"
 
 namespace tensorcast::chaos {
 namespace {

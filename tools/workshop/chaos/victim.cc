@@ -22,7 +22,7 @@
 #include "base/steady_time.h"
 #include "core/safetensors/safetensors.h"
 #include "tensorcast/client.h"
-#include "tools/chaos/chaos.h"
+#include "tools/workshop/chaos/chaos.h"
 #include "tools/workshop/model/compare.h"
 
 namespace tensorcast::chaos {

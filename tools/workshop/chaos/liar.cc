@@ -1,4 +1,4 @@
-#include "tools/chaos/liar.h"
+#include "tools/workshop/chaos/liar.h"
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "tools/chaos/invariants.h"
+#include "tools/workshop/chaos/invariants.h"
 
 #include <algorithm>
 #include <memory>
