@@ -30,8 +30,10 @@ LAYERS = {
     "cli": {"base", "security", "otel/api", "otel/sdk", "core", "transport", "collective", "proto", "rpc", "global_store",
             "daemon", "client"},
     "python": {"base", "otel/api", "core", "proto", "rpc", "client"},
-    "tools": {"base", "security", "otel/api", "otel/sdk", "core", "transport", "collective", "proto", "rpc", "global_store",
-              "daemon", "client", "cli"},
+    "tools": {"base", "core", "client"},
+    # The product is all of the above: it does not know its workshop.
+    "tools/workshop": {"base", "security", "otel/api", "otel/sdk", "core", "transport", "collective", "proto", "rpc", "global_store",
+                       "daemon", "client", "cli"},
 }
 # The folders of core/ that these layers may include. They coordinate and call, so they do not link the engine; layers that open
 # no device do not include core/device. The client opens the files of an import. (core/memory is for its fake daemon.)
@@ -49,7 +51,7 @@ OUR_TOP_FOLDERS = {"base", "security", "otel", "core", "transport", "collective"
                    "python", "tools", "tests", "proto"}
 
 # The subfolders of these are layers too, in the order in which their CMakeLists.txt adds them.
-ORDERED_FOLDERS = ("core", "daemon", "cli")
+ORDERED_FOLDERS = ("core", "daemon", "cli", "tools/workshop")
 
 # The client's public headers are included by their installed path: "tensorcast/client.h". One list has all installed headers, and
 # of our headers an installed one includes only those on the list.
@@ -135,6 +137,12 @@ def is_test(file: pathlib.PurePosixPath) -> bool:
     return file.stem.endswith("_test") or file.stem.startswith("test_") or "_test_" in file.stem
 
 
+def subfolder(top: str, path: str) -> str | None:
+    """The folder right below `top` that has the file; None for a file elsewhere, or of `top` itself."""
+    below = path.removeprefix(f"{top}/").split("/")
+    return below[0] if path.startswith(f"{top}/") and len(below) > 1 else None
+
+
 def order_inside(root: pathlib.Path, folder: str) -> list[str]:
     cmake = root / folder / "CMakeLists.txt"
     return ADD_SUBDIRECTORY.findall(cmake.read_text(encoding="utf-8")) if cmake.is_file() else []
@@ -192,16 +200,16 @@ class Checker:
                 self._report(include, f"of core/, {own}/ may include {', '.join(sorted(CORE_FOLDERS[own]))} only")
 
     def _check_order(self, include: Include) -> None:
-        own, target = str(include.file).split("/"), include.target.split("/")
-        if len(own) < 3 or len(target) < 3 or own[0] != target[0] or own[1] == target[1]:
+        if is_test(include.file):
             return
-        top, order = own[0], self.order.get(own[0])
-        if order is None or is_test(include.file):
-            return
-        if own[1] not in order or target[1] not in order:
-            self._report(include, f"{top}/CMakeLists.txt does not add both {own[1]} and {target[1]}")
-        elif order.index(target[1]) > order.index(own[1]):
-            self._report(include, f"{top}/{target[1]} stands above {top}/{own[1]} (the order in {top}/CMakeLists.txt)")
+        for top, order in self.order.items():
+            own, target = subfolder(top, str(include.file)), subfolder(top, include.target)
+            if own is None or target is None or own == target:
+                continue
+            if own not in order or target not in order:
+                self._report(include, f"{top}/CMakeLists.txt does not add both {own} and {target}")
+            elif order.index(target) > order.index(own):
+                self._report(include, f"{top}/{target} stands above {top}/{own} (the order in {top}/CMakeLists.txt)")
 
     def _check_messages(self, include: Include) -> None:
         if MESSAGES.search(include.target) and layer_of(str(include.file)) in NO_MESSAGES_IN:

@@ -42,6 +42,9 @@ CORE = {
     "cli/commands/command.h": '#include "cli/output/output.h"\n',
     "cli/output/output.h": "",
     "tests/e2e/base.h": "",
+    "tools/workshop/CMakeLists.txt": "add_subdirectory(cluster)\nadd_subdirectory(bench)\n",
+    "tools/workshop/bench/bench.h": '#include "cli/output/output.h"\n#include "tools/workshop/cluster/cluster.h"\n',
+    "tools/workshop/cluster/cluster.h": "",
 }
 
 
@@ -89,6 +92,11 @@ class CheckIncludes(unittest.TestCase):
         self.check("cli/commands/x.cc", '#include "tests/e2e/base.h"', "nothing outside tests/")
         self.check("core/engine/x_test.cc", '#include "tests/e2e/base.h"', "nothing outside tests/")
 
+    def test_the_product_does_not_use_its_workshop(self):
+        for own in ("cli/commands", "client", "daemon/app", "core/engine", "base"):
+            self.check(f"{own}/x.cc", '#include "tools/workshop/cluster/cluster.h"', "not tools/workshop/")
+        self.check("tools/workshop/x.cc", '#include "tests/e2e/base.h"', "nothing outside tests/")
+
     def test_tests_beside_the_code_may_use_other_layers(self):
         self.assertEqual(problems(**{"core/engine/x_test.cc": '#include "transport/transport.h"\n'}), [])
 
@@ -96,6 +104,7 @@ class CheckIncludes(unittest.TestCase):
         self.check("core/artifact/x.cc", '#include "core/engine/engine.h"', "stands above")
         self.check("core/new/x.cc", '#include "core/engine/engine.h"', "does not add both")
         self.check("cli/output/x.cc", '#include "cli/commands/command.h"', "cli/commands stands above cli/output")
+        self.check("tools/workshop/cluster/x.cc", '#include "tools/workshop/bench/bench.h"', "bench stands above")
 
     def test_files_that_need_each_other(self):
         found = problems(**{"core/engine/a.h": '#include "core/engine/b.h"\n', "core/engine/b.h": "",
