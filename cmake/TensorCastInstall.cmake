@@ -116,7 +116,7 @@ install(TARGETS tensorcast_client_package EXPORT tensorcastTargets
         ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}/tensorcast" COMPONENT development)
 install(EXPORT tensorcastTargets NAMESPACE tensorcast:: DESTINATION "${package_dir}" COMPONENT development)
 install(TARGETS tensorcast tensorcast-bench RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT runtime)
-# Abseil and BLAKE3 are linked statically; those who link our static library need the same ones. (The slash: a sanitizer's
+# Abseil and BLAKE3 are linked statically; a project that links our static library needs the same ones. (The slash: a sanitizer's
 # BLAKE3 is a symbolic link.)
 install(DIRECTORY "${TENSORCAST_DEPS_DIR}/blake3/" DESTINATION "${CMAKE_INSTALL_LIBDIR}/tensorcast/deps/blake3"
         COMPONENT development)
