@@ -1,7 +1,6 @@
 // A firewall between the hosts: the ports that SECURITY.md names are enough, and all of them are needed.
 #include <gmock/gmock.h>
 
-
 #include "tests/e2e/listening_ports.h"
 #include "tests/robustness/robustness_test_base.h"
 #include "tools/workshop/cluster/network.h"
