@@ -115,6 +115,7 @@ install(FILES "${CMAKE_BINARY_DIR}/tensorcastConfig.cmake" "${CMAKE_BINARY_DIR}/
 install(TARGETS tensorcast_client_package EXPORT tensorcastTargets
         ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}/tensorcast" COMPONENT development)
 install(EXPORT tensorcastTargets NAMESPACE tensorcast:: DESTINATION "${package_dir}" COMPONENT development)
+install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DATADIR}/doc/tensorcast-dev" COMPONENT development)
 install(TARGETS tensorcast tensorcast-bench RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT runtime)
 # Abseil and BLAKE3 are linked statically; a project that links our static library needs the same ones. (The slash: a sanitizer's
 # BLAKE3 is a symbolic link.)

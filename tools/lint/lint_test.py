@@ -200,6 +200,9 @@ class CheckWords(unittest.TestCase):
             self.assertEqual(self.found(name, f"first\n# {self.PERSON} waits\n"), ["2:people"], name)
         self.assertEqual(self.found("proto/x.proto", f"// {self.PERSON} waits\n"), ["1:people"])
 
+    def test_words_of_others_are_not_read(self):
+        self.assertEqual(self.found("LICENSE", f"{self.PERSON} waits\n"), [])
+
     def test_no_as_an_article_also_across_lines(self):
         self.assertEqual(self.found("x.md", f"It is {self.ARTICLE} replica.\n"), ["1:is-no"])
         self.assertEqual(self.found("core/x.h", f"// It is\n// {self.ARTICLE} replica.\n"), ["1:is-no"])

@@ -69,6 +69,11 @@ if ((status != 2)) || ! grep -q "there is no GPU to test" "$work/log"; then
 fi
 [[ ! -e $work/gpu-check.md ]] || fail "gpu-check writes a file without a GPU"
 
+# The licences of TensorCast and of the packaged libraries.
+for licence in LICENSE licences/libucx0 licences/libcli11-dev; do
+  [[ -s $archive/$licence ]] || fail "$licence is not in the archive"
+done
+
 # The packaged UCX runs, with its packaged modules, as far as they can be loaded.
 for library in libucp.so.0 libucs.so.0 libgrpc.so.29 ucx/libuct_cma.so.0; do
   [[ -e $root/opt/$(cd "$root/opt" && echo tensorcast-*)/lib/$library ]] || fail "$library is not in the archive"
@@ -89,6 +94,7 @@ sed 's/host_pool:/host_pol:/' "$deb_root/etc/tensorcast/daemon.yaml" >"$deb_root
 if in_root "$deb_root" /usr/bin/tensorcast config check --config /etc/wrong.yaml >"$work/check" 2>&1; then
   fail "config check accepts a wrong key"
 fi
+grep -q "Apache License, Version 2.0" "$deb_root/usr/share/doc/tensorcast/copyright" || fail "the package has no copyright file"
 for script in postinst prerm postrm; do
   dpkg-deb --info "$work"/packages/tensorcast_*_amd64.deb "$script" | sh -n || fail "$script is not a shell script"
 done

@@ -37,3 +37,18 @@ copy_ucx_modules() {
   done
   rm -f "$2"/libuct_*.so.*  # modules that other modules need are in ucx/ already
 }
+
+# copy_licences LIB FOLDER: copies into FOLDER the licences of the libraries in LIB, and of those that are linked statically
+# or are headers only: the copyright file of each Debian package, under the package's name. BLAKE3 is used under the same
+# licence as TensorCast.
+copy_licences() {
+  local patterns=() library packages package
+  for library in "$1"/*.so* "$1"/ucx/*.so*; do
+    [[ -e $library ]] && patterns+=("*/x86_64-linux-gnu/${library#"$1/"}")
+  done
+  mkdir -p "$2"
+  packages=$(dpkg-query --search "${patterns[@]}" | cut -d: -f1 | sort -u) || die "a library of $1 is from no Debian package"
+  for package in $packages libabsl-dev libcli11-dev nlohmann-json3-dev; do
+    install -m 0644 "/usr/share/doc/$package/copyright" "$2/$package"
+  done
+}

@@ -43,7 +43,7 @@ trap 'rm -rf "$work"' EXIT
 # shellcheck source=tools/package/libraries.sh
 source "$here/libraries.sh"
 
-# stage PREFIX: fills bin/ and lib/, which all packages share.
+# stage PREFIX: fills bin/, lib/ and licences/, which all packages share.
 stage() {
   local program
   mkdir -p "$1/bin" "$1/lib"
@@ -53,6 +53,7 @@ stage() {
     copy_libraries "$build/bin/$program" "$1/lib"
   done
   copy_ucx_modules "$build/bin/tensorcast" "$1/lib"
+  copy_licences "$1/lib" "$1/licences"
 }
 
 check_size() {
@@ -78,6 +79,7 @@ make_archive() {
   local name=tensorcast-$version-linux-x86_64
   cp -r "$work/runtime" "$work/$name"
   stage_gpu_check "$work/$name"
+  install -m 0644 "$here/../../LICENSE" "$work/$name/"
   mkdir -p "$work/$name/etc" "$work/$name/systemd"
   cp "$here"/debian/*.yaml "$work/$name/etc/"
   cp "$here"/debian/*.service "$work/$name/systemd/"
@@ -100,15 +102,18 @@ build_deb() {
 
 make_runtime_deb() {
   local root=$work/deb
-  mkdir -p "$root"/usr/{bin,lib/tensorcast,lib/systemd/system,lib/sysusers.d,share/doc/tensorcast/docs/pictures} "$root/etc/tensorcast"
+  mkdir -p "$root"/usr/{bin,lib/tensorcast,lib/systemd/system,lib/sysusers.d,share/doc/tensorcast/docs/{pictures,reference}} \
+    "$root/etc/tensorcast"
   cp -r "$work/runtime/." "$root/usr/lib/tensorcast/"
   ln -s ../lib/tensorcast/bin/tensorcast "$root/usr/bin/tensorcast"
   install -m 0644 "$here"/debian/*.service "$root/usr/lib/systemd/system/"
   install -m 0644 "$here/debian/tensorcast.sysusers" "$root/usr/lib/sysusers.d/tensorcast.conf"
   install -m 0644 "$here"/debian/*.yaml "$root/etc/tensorcast/"
   install -m 0644 "$here/../../README.md" "$here/../../SECURITY.md" "$root/usr/share/doc/tensorcast/"
+  install -m 0644 "$here/debian/tensorcast.copyright" "$root/usr/share/doc/tensorcast/copyright"
   install -m 0644 "$here"/../../docs/*.md "$root/usr/share/doc/tensorcast/docs/"
-  install -m 0644 "$here/../../docs/pictures/swarm.svg" "$root/usr/share/doc/tensorcast/docs/pictures/"
+  install -m 0644 "$here"/../../docs/reference/*.md "$root/usr/share/doc/tensorcast/docs/reference/"
+  install -m 0644 "$here"/../../docs/pictures/*.svg "$root/usr/share/doc/tensorcast/docs/pictures/"
   control "$root" tensorcast
   printf '/etc/tensorcast/%s\n' daemon.yaml global-store.yaml >"$root/DEBIAN/conffiles"
   install -m 0755 "$here"/debian/{postinst,prerm,postrm} "$root/DEBIAN/"
@@ -118,6 +123,7 @@ make_runtime_deb() {
 make_development_deb() {
   local root=$work/dev
   cmake --install "$build" --prefix "$root/usr" --component development --strip >/dev/null
+  install -D -m 0644 "$here/debian/tensorcast-dev.copyright" "$root/usr/share/doc/tensorcast-dev/copyright"
   control "$root" tensorcast-dev
   build_deb "$root" tensorcast-dev
 }
