@@ -1,4 +1,4 @@
-"""Makes tensorcast-VERSION.tar.gz. Where no wheel fits, pip builds it and shows the reason (refusal.py).
+"""Makes tensorcast_store-VERSION.tar.gz. Where no wheel fits, pip builds it and shows the reason (refusal.py).
 
     python3 make.py VERSION GLIBC OUT_DIR
 """
@@ -12,9 +12,9 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 
 def make(version, glibc, out_dir):
-    folder = f"tensorcast-{version}"
+    folder = f"tensorcast_store-{version}"
     files = {
-        "PKG-INFO": f"Metadata-Version: 2.1\nName: tensorcast\nVersion: {version}\n",
+        "PKG-INFO": f"Metadata-Version: 2.1\nName: tensorcast-store\nVersion: {version}\nLicense: Apache-2.0\n",
         "pyproject.toml": (HERE / "pyproject.toml").read_text(),
         "refusal.py": (HERE / "refusal.py").read_text().replace('GLIBC = "2.36"', f'GLIBC = "{glibc}"'),
     }

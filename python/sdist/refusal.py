@@ -30,7 +30,7 @@ def why(version=sys.version_info, implementation=sys.implementation.name, abi=ge
 
 def _refuse(*_, **__):
     cause, remedy = why()
-    raise SystemExit("install tensorcast: its wheels are for CPython 3.11 and later on Linux x86-64 with glibc {} or later, "
+    raise SystemExit("install tensorcast-store: its wheels are for CPython 3.11 and later on Linux x86-64 with glibc {} or later, "
                      "and this is {}; {}".format(GLIBC, cause, remedy))
 
 

@@ -18,7 +18,7 @@ CPYTHON = {"version": (3, 12), "implementation": "cpython", "abi": "", "system":
 
 def pip_says(python, folder, tmp_path):
     command = [python, "-m", "pip", "install", "--disable-pip-version-check", "--no-index", "--find-links", str(folder),
-               "--target", str(tmp_path / "target"), "tensorcast"]
+               "--target", str(tmp_path / "target"), "tensorcast-store"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode != 0
     return " ".join((done.stdout + done.stderr).split())
@@ -35,7 +35,7 @@ def test_pip_of_python_3_10_says_why_there_is_no_wheel(tmp_path):
 
 def test_pip_that_takes_no_wheel_says_what_to_do(tmp_path):
     make.make(tc.__version__, "2.36", tmp_path)
-    assert "install tensorcast: its wheels are for CPython 3.11 and later" in pip_says(sys.executable, tmp_path, tmp_path)
+    assert "install tensorcast-store: its wheels are for CPython 3.11 and later" in pip_says(sys.executable, tmp_path, tmp_path)
 
 
 @pytest.mark.parametrize("differs, said", [

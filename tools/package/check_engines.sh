@@ -27,7 +27,7 @@ interpreter=$(printf '%s\n' "$HOME"/.pyenv/versions/3.1[2-9].*/bin/python3 /usr/
 rm -rf "$environment"
 "$interpreter" -m venv "$environment"
 pip() { "$environment/bin/pip" --disable-pip-version-check --quiet "$@"; }
-pip install torch transformers safetensors numpy ml_dtypes pyzmq pytest "$wheels"/tensorcast-*-cp312-abi3-*.whl
+pip install torch transformers safetensors numpy ml_dtypes pyzmq pytest "$wheels"/tensorcast_store-*-cp312-abi3-*.whl
 "$environment/bin/python" -c 'import torch, transformers, safetensors
 print("check-engines: torch", torch.__version__, "transformers", transformers.__version__, "safetensors", safetensors.__version__)'
 

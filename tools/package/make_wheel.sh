@@ -3,9 +3,9 @@
 #
 #   tools/package/make_wheel.sh --build DIR --out DIR
 #
-#   tensorcast-VERSION-cp311-cp311-manylinux_*.whl   for the distribution's interpreter
-#   tensorcast-VERSION-cp312-abi3-manylinux_*.whl    for 3.12 and later, if the build found such an interpreter
-#   tensorcast-VERSION.tar.gz                        for all others: their pip shows why it cannot install (python/sdist)
+#   tensorcast_store-VERSION-cp311-cp311-manylinux_*.whl   for the distribution's interpreter
+#   tensorcast_store-VERSION-cp312-abi3-manylinux_*.whl    for 3.12 and later, if the build found such an interpreter
+#   tensorcast_store-VERSION.tar.gz                        for all others: their pip shows why it cannot install (python/sdist)
 #
 # Each wheel has the programs, and the libraries of the programs and of the module under names of their own. So a process with
 # another libgrpc, libprotobuf or libssl, from any package, never uses ours in its place, and we never use theirs. A wheel
@@ -77,6 +77,8 @@ stage() {
   for program in "${programs[@]}"; do copy_libraries "$program" "$2/lib"; done
   copy_libraries "$1" "$2/lib"
   copy_ucx_modules "$build/bin/tensorcast" "$2/lib"
+  copy_licences "$2/lib" "$2/licences"  # before the names change
+  install -m 0644 "$tools"/lib/python3.*/site-packages/nanobind-*.dist-info/licenses/LICENSE "$2/licences/nanobind"
   # Strip before the names change: strip does not keep apart what patchelf appends.
   strip "$2"/bin/* "$module"
   rename_libraries "$2"
@@ -99,7 +101,7 @@ make_wheel() {
   ((bytes <= limit_mib * 1048576)) || die "$wheel has $bytes bytes, more than $limit_mib MiB"
 }
 
-rm -f "$out"/tensorcast-*.whl "$out"/tensorcast-*.tar.gz
+rm -f "$out"/tensorcast_store-*.whl "$out"/tensorcast_store-*.tar.gz
 made=0
 for folder in "$build"/python/cp*; do
   name=$(basename "$folder")

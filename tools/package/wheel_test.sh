@@ -47,7 +47,11 @@ for wheel in "$work"/wheels/*.whl; do
     cd "$work"
     "$environment/bin/tensorcast" demo --size 16MiB --json >"$work/demo" 2>"$work/log" ||
       fail "the demo of $(basename "$wheel") with $python: $(tail -20 "$work/log") $(cat "$work/demo")"
-    "$environment/bin/python" -c 'import tensorcast, sys; print("loads with", sys.version.split()[0], tensorcast.__file__)'
+    "$environment/bin/python" -W error -c 'import importlib.metadata, pathlib, sys, tensorcast
+wheel = importlib.metadata.distribution("tensorcast-store")
+assert wheel.version == tensorcast.__version__ and wheel.metadata["License-Expression"] == "Apache-2.0", wheel.metadata
+assert (pathlib.Path(tensorcast.__file__).parent / "licences" / "libucx0").stat().st_size > 0
+print("loads with", sys.version.split()[0], tensorcast.__file__)' || fail "the metadata of $(basename "$wheel")"
     cd "$here"
     rm -rf "$environment"
   done <<<"$found"
