@@ -42,8 +42,11 @@ from tensorcast.errors import (
     UnavailableError,
     UnimplementedError,
 )
+from tensorcast.other_distributions import warn as _warn_of_other_distributions
 from tensorcast.store import Key, Put, Store, Watch, connect, connect_async
 from tensorcast.weights import Weights
+
+_warn_of_other_distributions()
 
 __all__ = [
     "AbortedError",
