@@ -1,8 +1,5 @@
 #include "otel/api/metrics_catalogue.h"
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-
 namespace tensorcast::otel {
 namespace {
 
@@ -26,22 +23,6 @@ constexpr double kRateBounds[] = {1e7,  3e7,    1e8,  2e8,    5e8,  1e9,  2e9,  
 
 std::span<const MetricInfo> MetricsCatalogue() { return kCatalogue; }
 
-std::string_view KindName(MetricKind kind) {
-  switch (kind) {
-    case MetricKind::kCounter:
-      return "counter";
-    case MetricKind::kUpDownCounter:
-      return "up-down counter";
-    case MetricKind::kHistogram:
-      return "histogram";
-    case MetricKind::kGauge:
-      return "gauge";
-    case MetricKind::kObservedCounter:
-      return "counter (observed)";
-  }
-  return "unknown";
-}
-
 std::span<const double> BucketBounds(Buckets buckets) {
   switch (buckets) {
     case Buckets::kNone:
@@ -52,15 +33,6 @@ std::span<const double> BucketBounds(Buckets buckets) {
       return kRateBounds;
   }
   return {};
-}
-
-std::string MetricsTable() {
-  std::string table = "| metric | kind | unit | labels | what |\n|---|---|---|---|---|\n";
-  for (const MetricInfo& info : kCatalogue) {
-    absl::StrAppend(&table, "| `", info.name, "` | ", KindName(info.kind), " | ", info.unit, " | ",
-                    absl::StrJoin(info.labels(), ", "), " | ", info.description, " |\n");
-  }
-  return table;
 }
 
 }  // namespace tensorcast::otel

@@ -1,6 +1,6 @@
 // Every metric of TensorCast, each declared only here: kind, number of labels, handle (with
-// a k in front), name, unit (UCUM), buckets, label keys, description. otel/README.md has the same as a table,
-// kept equal by a test; views, instruments and that table are made from this list.
+// a k in front), name, unit (UCUM), buckets, label keys, description. Views and instruments are made from this
+// list, and docs/reference.py makes docs/reference/metrics.md from it: a line and a group keep their form.
 //
 // Names carry their unit and counters end in _total, so they read the same in OTLP and in Prometheus, with
 // either translation of a collector's. A unit is By or s where the name ends in it, 1 for a ratio, else an
@@ -28,7 +28,7 @@
   X(ObservedCounter, 2, PoolAllocationFailures, "tc_pool_allocation_failures_total", "{allocation}", kNone, ("location", "device"), "Allocations that a memory pool refused because it had too little space") \
   X(Counter, 2, PoolEvictions, "tc_pool_evictions_total", "{replica}", kNone, ("location", "reason"), "Replicas evicted from a location (reason: space, request, deleted, corrupt, unhealthy)") \
   X(Gauge, 1, DeviceUnhealthy, "tc_device_unhealthy", "{device}", kNone, ("device"), "1 for a GPU that failed and takes no replicas until the daemon restarts, else 0") \
-  /* Data plane. `lane`: local, ucx, ucx-rma, nccl, loopback. */ \
+  /* Data plane. `lane`: local, tcp, ucx, ucx-rma, nccl. */ \
   X(Counter, 2, P2pBytes, "tc_p2p_bytes_total", "By", kNone, ("lane", "direction"), "Image bytes moved between daemons (direction: receive, serve); both ends count them, and over the local lane, where the receiver copies, only the receiver does") \
   X(Counter, 3, P2pPulls, "tc_p2p_pulls_total", "{pull}", kNone, ("lane", "direction", "outcome"), "Pulls between daemons that ended (outcome: ok, failed, cancelled)") \
   X(Histogram, 2, P2pThroughput, "tc_p2p_throughput_bytes_per_second", "{bytes_per_second}", kRate, ("lane", "direction"), "Throughput of a pull: its bytes divided by the time from its first request to its last byte") \
@@ -134,12 +134,8 @@ struct MetricInfo {
 std::span<const MetricInfo> MetricsCatalogue();
 inline const MetricInfo& InfoOf(MetricId id) { return MetricsCatalogue()[static_cast<size_t>(id)]; }
 
-std::string_view KindName(MetricKind kind);
 // Upper bounds of the histogram's buckets; empty for kNone.
 std::span<const double> BucketBounds(Buckets buckets);
-
-// The catalogue as the table of otel/README.md.
-std::string MetricsTable();
 
 namespace internal {
 enum class MetricIndex : uint16_t {

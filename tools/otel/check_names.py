@@ -2,9 +2,10 @@
 """Checks that the files of this folder parse, and that every metric and label in them is in the catalogue.
 
 A Collector translates names for Prometheus, with or without suffixes for unit and kind. Both translations must give the names
-of the catalogue. The dashboard and the rules are checked against both.
+of the catalogue. The dashboard and the rules are checked against both. docs/operations.md must explain every alert.
 
-Usage: check_names.py README_WITH_THE_CATALOGUE FOLDER. Prints one line per problem, and exits with 1 if there is any.
+Usage: check_names.py CATALOGUE_PAGE FOLDER. The page is docs/reference/metrics.md. Prints one line per problem, and exits
+with 1 if there is any.
 """
 import json
 import pathlib
@@ -12,6 +13,7 @@ import re
 import sys
 import xml.etree.ElementTree
 
+OPERATIONS = pathlib.Path(__file__).resolve().parents[2] / "docs" / "operations.md"
 # Labels of a process or of Prometheus itself, not of our metrics.
 COMMON_LABELS = {"le", "service_name", "service_instance_id", "severity"}
 METRIC = re.compile(r"\btc_[a-z0-9_]+")
@@ -197,12 +199,23 @@ def check_files(folder):
     return problems
 
 
+def check_alerts(folder):
+    """A row of the table of alerts for each alert, and an alert for each row."""
+    import yaml
+
+    rules = {rule["alert"] for group in yaml.safe_load((folder / "alerts.yaml").read_text())["groups"] for rule in group["rules"]}
+    explained = set(re.findall(r"^\| `(TensorCast\w+)` \|", OPERATIONS.read_text(), re.MULTILINE))
+    return [f"docs/operations.md does not explain the alert {alert}" for alert in sorted(rules - explained)] + [
+        f"docs/operations.md explains the alert {alert}, which does not exist" for alert in sorted(explained - rules)]
+
+
 def main():
     catalogue = read_catalogue(pathlib.Path(sys.argv[1]))
     folder = pathlib.Path(sys.argv[2])
     problems = [] if catalogue else ["the catalogue is empty"]
     problems += check_catalogue(catalogue)
     problems += check_files(folder)
+    problems += check_alerts(folder)
     for strategy in (WITH_SUFFIXES, WITHOUT_SUFFIXES):
         translated = translate_catalogue(catalogue, strategy)
         for where, expression, texts in expressions_of(folder):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tests check_names.py: it must report each fault that is put into a copy of the folder.
 
-Usage: check_names_test.py README_WITH_THE_CATALOGUE FOLDER.
+Usage: check_names_test.py CATALOGUE_PAGE FOLDER.
 """
 import pathlib
 import shutil
@@ -10,12 +10,14 @@ import sys
 import tempfile
 import unittest
 
-README = pathlib.Path(sys.argv[1])
+PAGE = pathlib.Path(sys.argv[1])
 FOLDER = pathlib.Path(sys.argv[2])
 
 # File, text in the file, its replacement, text of the report.
 FAULTS = [
     ("alerts.yaml", "tc_pool_used_bytes /", "tc_pool_in_use_bytes /", "no metric tc_pool_in_use_bytes"),
+    ("alerts.yaml", "TensorCastNoNodes", "TensorCastNodesLost", "does not explain the alert TensorCastNodesLost"),
+    ("alerts.yaml", "TensorCastNoNodes", "TensorCastNodesLost", "explains the alert TensorCastNoNodes, which does not exist"),
     ("alerts.yaml", "$labels.lane", "$labels.link", "no label link"),
     ("alerts.yaml", 'outcome="failed"', 'result="failed"', "tc_p2p_pulls_total has no label result"),
     ("alerts.yaml", "tc_rpc_requests_total", "tc_rpc_requests_total_bucket", "no metric tc_rpc_requests_total_bucket"),
@@ -60,9 +62,9 @@ FAULTY_UNITS = [
 ]
 
 
-def check(folder, readme=README):
+def check(folder, page=PAGE):
     script = pathlib.Path(__file__).with_name("check_names.py")
-    return subprocess.run([sys.executable, "-B", script, readme, folder], capture_output=True, text=True)
+    return subprocess.run([sys.executable, "-B", script, page, folder], capture_output=True, text=True)
 
 
 class CheckNames(unittest.TestCase):
@@ -83,13 +85,13 @@ class CheckNames(unittest.TestCase):
                 self.assertIn(said, result.stdout)
 
     def test_each_unit_that_would_change_a_name_is_found(self):
-        text = README.read_text()
+        text = PAGE.read_text()
         for right, wrong, said in FAULTY_UNITS:
             with self.subTest(wrong=wrong, said=said), tempfile.TemporaryDirectory() as scratch:
                 self.assertIn(right, text)
-                readme = pathlib.Path(scratch) / "README.md"
-                readme.write_text(text.replace(right, wrong))
-                result = check(FOLDER, readme)
+                page = pathlib.Path(scratch) / "metrics.md"
+                page.write_text(text.replace(right, wrong))
+                result = check(FOLDER, page)
                 self.assertEqual(result.returncode, 1, result.stderr)
                 self.assertIn(said, result.stdout)
 
