@@ -12,21 +12,16 @@ from the next step on. The real rules are those of global_store/scheduler and of
 import argparse
 import dataclasses
 import math
-import pathlib
 import sys
 
-PICTURE = pathlib.Path(__file__).with_name("swarm.svg")
+from drawing import DIM, FAINT, INK, PAPER, add_check, svg, text, write_or_check
 
 NODES = 8
 CHUNKS = 8
 SOURCE = 0
 
 COLOURS = ("#4c78a8", "#f58518", "#54a24b", "#e45756", "#72b7b2", "#b279a2", "#9d755d", "#d6a800")
-INK = "#24292f"
-FAINT = "#8c959f"
-PAPER = "#ffffff"
 EMPTY = "#eef1f4"
-DIM = "#57606a"
 
 LEGEND = "a small square is a chunk of the model, an arrow is a chunk on its way"
 STORE = "the global store says which node may pull from which; no byte of a model passes through it"
@@ -97,12 +92,6 @@ def place(node: int) -> tuple[float, float]:
     return PANEL / 2 + RING_X * math.cos(angle), CENTRE_Y + RING_Y * math.sin(angle) * 1.12
 
 
-def text(x: float, y: float, words: str, *, size: int = 12, colour: str = INK, weight: str = "normal") -> str:
-    return (
-        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" font-weight="{weight}" fill="{colour}" text-anchor="middle">{words}</text>'
-    )
-
-
 def draw_node(node: int, has: set[int]) -> list[str]:
     x, y = place(node)
     left, top = x - NODE_WIDTH / 2, y - NODE_HEIGHT / 2
@@ -161,39 +150,28 @@ def picture() -> str:
         f'<path d="M0,0 L8,4 L0,8 z" fill="{colour}"/></marker>'
         for chunk, colour in enumerate(COLOURS)
     ]
-    return "\n".join(
+    return svg(
+        WIDTH,
+        HEIGHT,
+        "A swarm brings one model to eight nodes",
+        "swarm.py",
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
-            'font-family="system-ui, sans-serif" role="img">',
-            "<title>A swarm brings one model to eight nodes</title>",
-            "<!-- docs/pictures/swarm.py writes this file. -->",
             "<defs>",
             *markers,
             "</defs>",
-            f'<rect width="{WIDTH}" height="{HEIGHT}" rx="8" fill="{PAPER}"/>',
             *draw_panel(0, "One node has the model", "seven other nodes ask for it", steps[0]),
             *draw_panel(1, "What fills serves", "nodes pass on what they have verified", steps[middle]),
             *draw_panel(2, "Every node has it", f"node-a sent {from_source} of {all_sends} chunks: one image", steps[last]),
             text(WIDTH / 2, HEIGHT - 32, LEGEND, colour=DIM),
             text(WIDTH / 2, HEIGHT - 14, STORE, colour=DIM),
-            "</svg>",
-            "",
-        ]
+        ],
     )
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 where swarm.svg is not current")
-    drawn = picture()
-    if not parser.parse_args().check:
-        PICTURE.write_text(drawn, encoding="utf-8")
-        return 0
-    if not PICTURE.is_file() or PICTURE.read_text(encoding="utf-8") != drawn:
-        print("docs/pictures/swarm.svg is not current: run docs/pictures/swarm.py")
-        return 1
-    print("docs/pictures/swarm.svg: current")
-    return 0
+    add_check(parser)
+    return write_or_check({"swarm.svg": picture()}, "swarm.py", parser.parse_args().check)
 
 
 if __name__ == "__main__":
