@@ -111,11 +111,24 @@ tidy-quick: tidy
 lint:
 	@tools/setup.sh --analysis
 	@for check in check_includes check_clock check_words check_format check_shell lint_test; do python3 -B tools/lint/$$check.py || exit 1; done
-	@for check in check_links.py check_links_test.py 'pictures/swarm.py --check'; do python3 -B docs/$$check || exit 1; done
+	@for check in check_links.py check_links_test.py reference_test.py 'pictures/swarm.py --check' 'pictures/plots.py --check' \
+	    'pictures/terminal.py --check'; do python3 -B docs/$$check || exit 1; done
 
 # All checks of the code, the tests last.
 check-all:
 	.ci/run
+
+# The documentation as a site, in build/site. Every warning is an error.
+.PHONY: docs
+docs:
+	@[ -f build/docs/.complete ] || { python3 -m venv build/docs && build/docs/bin/pip install --quiet 'mkdocs-material==9.*' && \
+	  touch build/docs/.complete; }
+	NO_MKDOCS_2_WARNING=1 build/docs/bin/mkdocs build --strict --quiet
+
+# The pages of docs/reference from the program.
+.PHONY: reference
+reference: binary
+	docs/reference.py --binary $(BUILD)/bin/tensorcast
 
 format:
 	@tools/setup.sh --tests
