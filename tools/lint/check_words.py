@@ -1,13 +1,11 @@
 #!/usr/bin/env python3
 """Checks the words of comments, messages, documentation and names.
 
-The rules are the tables below. Prints file:line for every finding and exits 1. words_pending.txt lists the files that are not
-yet in order, each with the rules that it may still break.
+The rules are the tables below. Prints file:line for every finding and exits 1.
 """
 
 import argparse
 import bisect
-import collections
 import dataclasses
 import io
 import pathlib
@@ -17,7 +15,6 @@ import tokenize
 
 import sources
 
-PENDING = "tools/lint/words_pending.txt"
 VERBATIM = {"LICENSE"}  # names of files with the words of others
 RULES = {
     "people": "a process or an object is not a person: name the component",
@@ -228,57 +225,11 @@ def findings(root: pathlib.Path) -> list[Finding]:
     return found
 
 
-def pending_files(root: pathlib.Path) -> dict[str, set[str]]:
-    """The rules that each listed file may break."""
-    path = root / PENDING
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    entries = (line.split() for line in lines if line.strip() and not line.startswith("#"))
-    return {file: set(rules) for file, *rules in entries}
-
-
-def broken_rules(found: list[Finding]) -> dict[str, set[str]]:
-    broken = collections.defaultdict(set)
-    for finding in found:
-        broken[finding.file].add(finding.rule)
-    return broken
-
-
-def problems(root: pathlib.Path) -> list[str]:
-    """What is wrong and not pending, and what is pending and not wrong."""
-    found, pending = findings(root), pending_files(root)
-    broken = broken_rules(found)
-    listed = [str(finding) for finding in found if finding.rule not in pending.get(finding.file, set())]
-    for file, rules in pending.items():
-        if not (root / file).is_file():
-            listed.append(f"{PENDING}: {file} does not exist: take it out (check_words.py --shrink does)")
-        elif kept := sorted(rules - broken[file]):
-            listed.append(f"{PENDING}: {file} keeps {', '.join(kept)} now: take that out (check_words.py --shrink does)")
-    return listed
-
-
-def shrink(root: pathlib.Path) -> None:
-    """Takes what is in order out of the list. Nothing is added."""
-    broken, path = broken_rules(findings(root)), root / PENDING
-    kept = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        if line.strip() and not line.startswith("#"):
-            file, *rules = line.split()
-            rules = [rule for rule in rules if rule in broken[file]]
-            line = " ".join([file, *rules]) if rules else None
-        if line is not None:
-            kept.append(line)
-    path.write_text("\n".join(kept) + "\n", encoding="utf-8")
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parents[2])
-    parser.add_argument("--shrink", action="store_true", help=f"take what is in order out of {PENDING} first")
-    parser.add_argument("--all", action="store_true", help="also report what is pending")
     options = parser.parse_args()
-    if options.shrink:
-        shrink(options.root)
-    found = [str(finding) for finding in findings(options.root)] if options.all else problems(options.root)
+    found = [str(finding) for finding in findings(options.root)]
     print("\n".join(found) if found else "words: good")
     return 1 if found else 0
 

@@ -233,20 +233,6 @@ class CheckWords(unittest.TestCase):
         self.assertEqual(self.found("python/x.py", f"def test_a_{'x' * 59}():\n  pass\n"), ["1:test-name"])
         self.assertEqual(self.found("python/x.py", f"def test_{self.PERSON}_waits():\n  pass\n"), ["1:people"])
 
-    def test_a_pending_file_may_break_only_the_rules_of_its_line(self):
-        bad = f"{self.PERSON} waits, and it is {self.ARTICLE} replica\n"
-        with Tree({"a.md": bad, check_words.PENDING: "# head\na.md people\n"}) as root:
-            self.assertEqual([problem.split(": ")[:2] for problem in check_words.problems(root)], [["a.md:1", "is-no"]])
-
-    def test_the_list_of_pending_files_only_shrinks(self):
-        with Tree({"a.md": f"{self.PERSON} waits\n", "b.md": "Good.\n",
-                   check_words.PENDING: "# head\na.md is-no people\nb.md people\nc.md people\n"}) as root:
-            stale = [problem.split(": ")[1].split()[0] for problem in check_words.problems(root)]
-            self.assertEqual(stale, ["a.md", "b.md", "c.md"])
-            check_words.shrink(root)
-            self.assertEqual((root / check_words.PENDING).read_text(), "# head\na.md people\n")
-            self.assertEqual(check_words.problems(root), [])
-
 
 @unittest.skipUnless(shutil.which(cpp_format.CLANG_FORMAT), f"no {cpp_format.CLANG_FORMAT}")
 class Format(unittest.TestCase):
