@@ -48,7 +48,7 @@ target_include_directories(thirdparty::blake3 SYSTEM INTERFACE "${blake3}/includ
 
 find_package(OpenSSL REQUIRED COMPONENTS Crypto SSL)
 
-# OpenTelemetry's headers mention absl::variant, and Debian builds it with its own Abseil, whose variant is not the one
+# OpenTelemetry's headers mention absl::variant, and Debian builds it with its own Abseil. That variant is not the one
 # of ours. So a source that includes them sees the distribution's Abseil headers instead of ours, and must include none
 # of ours that mention Abseil: otel/sdk keeps such sources apart, behind interfaces of the standard library.
 set(TENSORCAST_OTEL_LIBRARIES
