@@ -146,6 +146,22 @@ TEST_F(GlobalStoreServerTest, ClusterStatus_ReportsCountsAndNodeState) {
   EXPECT_THAT(status->nodes(0).lanes(), ElementsAre("ucx"));
 }
 
+TEST_F(GlobalStoreServerTest, UndrainedNode_IsNoLongerDraining) {
+  Register("a");
+  v1::DrainNodeRequest drain;
+  drain.set_node_id("a");
+  for (const bool draining : {true, false}) {
+    drain.set_draining(draining);
+    ASSERT_TRUE(Call(&Stub::DrainNode, drain).ok());
+    const auto status = Call(&Stub::GetClusterStatus, {});
+    ASSERT_TRUE(status.ok()) << status.status();
+    ASSERT_THAT(status->nodes(), SizeIs(1));
+    EXPECT_EQ(status->nodes(0).draining(), draining);
+  }
+  drain.set_node_id("unknown");
+  EXPECT_TRUE(absl::IsNotFound(Call(&Stub::DrainNode, drain).status()));
+}
+
 // Sends one message to a method and returns the first of the answer, both as bytes.
 std::string CallBytes(const std::string& address, const std::string& method, const std::string& request) {
   grpc::GenericStub stub(rpc::MakeChannel(address));

@@ -143,6 +143,8 @@ class Directory {
   absl::StatusOr<HeartbeatReply> Heartbeat(const NodeIdentity& node, std::vector<PoolFacts> pools,
                                            const std::vector<std::string>& active_grants,
                                            uint64_t inventory_sequence, SteadyTime now);
+  // Until the end of its incarnation, or until this is called with `draining` false. NOT_FOUND when the node
+  // is not alive.
   absl::Status DrainNode(std::string_view node_id, bool draining);
   // Its advertised port does not answer, as it says itself: until it does the node is not offered as a
   // source.
@@ -550,6 +552,11 @@ class Directory {
   static bool IsGone(const ArtifactState& artifact, const Origin& origin);
   // Whether the receiver of this request takes the bytes from an origin of its own, where it has one.
   static bool ReadsOwnFiles(const GrantRequest& request);
+  // Whether the receiver is about to read files of its own node, which the offer names.
+  static bool FillsItself(const ArtifactState& artifact, const GrantRequest& request,
+                          const GrantOffer& offer);
+  GrantOffer RefuseDraining(const ArtifactState& artifact, const GrantRequest& request, NodeState& receiver,
+                            SteadyTime now);
   // waits.cc
   // Says in the offer what may become a source for this receiver, if anything may, and counts that its
   // replica was told to wait.

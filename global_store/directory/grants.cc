@@ -94,6 +94,11 @@ absl::StatusOr<GrantOffer> Directory::RequestGrant(const GrantRequest& request, 
     if (Names(request.corrupt_replicas, replica.facts)) NoteAccusation(*grant, now);
   }
 
+  // What its node has begun may end; what it has not begun does not begin.
+  const bool begins =
+      request.held_grants.empty() && request.excluded_replicas.empty() && request.slow_replicas.empty();
+  if (receiver->draining && begins) return RefuseDraining(artifact->second, request, *receiver, now);
+
   SourceQuery query{.receiver = &receiver->end,
                     .destination = request.destination.kind,
                     .required_lane = request.required_lane,
@@ -162,15 +167,35 @@ absl::StatusOr<GrantOffer> Directory::RequestGrant(const GrantRequest& request, 
     return offer;
   }
   // Its own node is about to read the files of the import: others that ask meanwhile are told to wait for it.
-  const bool fills_itself =
-      ReadsOwnFiles(request) && std::ranges::any_of(offer.origins, [&](const Origin& origin) {
-        return origin.node_id == request.receiver.node_id && !IsGone(artifact->second, origin);
-      });
+  const bool fills_itself = FillsItself(artifact->second, request, offer);
   if (fills_itself && FindDestination(request, *receiver) == nullptr) NoteBeginning(request, now);
   OfferToWait(request, *receiver, query, elsewhere, now, offer);
   // Whatever it was offered, it reads its own files first.
   if (fills_itself) EndWaiting(request.artifact_id, request.receiver.node_id);
   wait(offer.retry_after);
+  return offer;
+}
+
+bool Directory::FillsItself(const ArtifactState& artifact, const GrantRequest& request,
+                            const GrantOffer& offer) {
+  return ReadsOwnFiles(request) && std::ranges::any_of(offer.origins, [&](const Origin& origin) {
+           return origin.node_id == request.receiver.node_id && !IsGone(artifact, origin);
+         });
+}
+
+// Files that its own node imported are offered all the same: another node may wait for it to read them.
+GrantOffer Directory::RefuseDraining(const ArtifactState& artifact, const GrantRequest& request,
+                                     NodeState& receiver, SteadyTime now) {
+  EndWaiting(request.artifact_id, request.receiver.node_id);
+  GrantOffer offer;
+  offer.origins = LiveOrigins(artifact);
+  if (FillsItself(artifact, request, offer) && FindDestination(request, receiver) == nullptr) {
+    NoteBeginning(request, now);
+  }
+  const std::string& name = receiver.facts.name;
+  offer.no_source_reason = absl::StrCat("node ", name, " drains, and a draining node begins no transfers");
+  offer.waiting_for = {
+      absl::StrCat("the end of the drain of node ", name, " (`tensorcast node undrain ", name, "`)")};
   return offer;
 }
 

@@ -82,7 +82,7 @@ absl::Status Directory::CheckBinding(std::string_view node_id, std::string_view 
   return absl::PermissionDeniedError(
       absl::StrCat("node/", name, " may not speak for node ", bound->second, " (", node_id, "): that is for ",
                    bound->second, " itself; where it has another name now, an operator lets it have one: ",
-                   "tensorcast rm --node ", node_id));
+                   "tensorcast node forget ", node_id));
 }
 
 absl::StatusOr<DurableFacts> Directory::PrepareBindNode(const NodeFacts& facts) const {

@@ -292,5 +292,36 @@ TEST_F(Nodes, DrainingNode_ServesOnlyReplicasNoOtherNodeHas) {
   EXPECT_EQ(Offered("c", "x"), "r1");
 }
 
+TEST_F(Nodes, DrainingNode_BeginsNoTransferUntilUndrained) {
+  Register("a");
+  Register("b");
+  Register("c");
+  Publish("x");
+  Update("a", {SomeReplica("r1", "x")});
+  Update("c", {SomeReplica("r3", "x")});
+  ASSERT_TRUE(directory_.DrainNode("b", true).ok());
+  const GrantOffer refused = Request("b", "x");
+  EXPECT_THAT(refused.granted, IsEmpty());
+  EXPECT_EQ(refused.retry_after, absl::ZeroDuration());
+  EXPECT_THAT(refused.no_source_reason, HasSubstr("drains"));
+  EXPECT_THAT(refused.waiting_for, ElementsAre(HasSubstr("tensorcast node undrain b")));
+  ASSERT_TRUE(directory_.DrainNode("b", false).ok());
+  EXPECT_FALSE(Request("b", "x").granted.empty());
+}
+
+TEST_F(Nodes, TransferOfDrainingNode_IsGivenAnotherSource) {
+  Register("a");
+  Register("b");
+  Register("c");
+  Publish("x");
+  Update("a", {SomeReplica("r1", "x")});
+  Update("c", {SomeReplica("r3", "x")});
+  ASSERT_FALSE(Request("b", "x").granted.empty());
+  ASSERT_TRUE(directory_.DrainNode("b", true).ok());
+  const GrantOffer other = Request("b", "x", /*excluded=*/{"r1"});
+  ASSERT_EQ(other.granted.size(), 1u);
+  EXPECT_EQ(other.granted[0].grant.replica_id, "r3");
+}
+
 }  // namespace
 }  // namespace tensorcast::global_store

@@ -145,7 +145,12 @@ class GlobalStoreService final : public v1::GlobalStore::CallbackService {
     if constexpr (requires { request.node(); }) {
       return handlers_.CheckSpeaksFor(peer, request.node().node_id());
     } else if constexpr (std::is_same_v<Request, v1::DrainNodeRequest>) {
-      return handlers_.CheckSpeaksFor(peer, request.node_id());
+      const absl::Status speaks = handlers_.CheckSpeaksFor(peer, request.node_id());
+      if (!absl::IsPermissionDenied(speaks) || caller.asking == peer) return speaks;
+      // A daemon that passes on what an operator asked: its certificate does not give it that role.
+      return absl::PermissionDeniedError(
+          absl::StrCat(peer, " may drain only its own node; connect to the global store's address with an ",
+                       "operator's certificate"));
     } else if constexpr (std::is_same_v<Request, v1::BindKeyRequest>) {
       return CheckMayBind(caller, request.key());
     } else {
