@@ -97,4 +97,11 @@ absl::StatusOr<absl::Duration> ParseDuration(std::string_view text) {
   return days + rest;
 }
 
+std::string DurationText(absl::Duration duration) {
+  if (duration == absl::ZeroDuration()) return "0s";
+  const int64_t days = absl::ToInt64Hours(duration) / 24;
+  const bool whole_days = duration < absl::InfiniteDuration() && days * absl::Hours(24) == duration;
+  return whole_days && days >= 2 ? absl::StrCat(days, "d") : absl::FormatDuration(duration);
+}
+
 }  // namespace tensorcast

@@ -21,4 +21,8 @@ std::string FormatSize(uint64_t bytes);
 // "250ms", "1h30m", "1.5s", "7d", "0": absl's units and days. INVALID_ARGUMENT for anything else or negative.
 absl::StatusOr<absl::Duration> ParseDuration(std::string_view text);
 
+// The shortest exact form with units, which ParseDuration reads: "250ms", "1h30m", "0s", and "7d" for whole
+// days from two on.
+std::string DurationText(absl::Duration duration);
+
 }  // namespace tensorcast

@@ -40,5 +40,18 @@ TEST(Units, ParseDuration_ReadsDaysAndRefusesInvalidText) {
   }
 }
 
+TEST(Units, DurationText_ReadsBackAsTheSame) {
+  EXPECT_EQ(DurationText(absl::Milliseconds(250)), "250ms");
+  EXPECT_EQ(DurationText(absl::Minutes(90)), "1h30m");
+  EXPECT_EQ(DurationText(absl::Hours(24)), "24h");
+  EXPECT_EQ(DurationText(absl::Hours(7 * 24)), "7d");
+  EXPECT_EQ(DurationText(absl::Hours(49)), "49h");
+  EXPECT_EQ(DurationText(absl::ZeroDuration()), "0s");
+  EXPECT_EQ(DurationText(absl::InfiniteDuration()), "inf");
+  for (const int minutes : {1, 90, 24 * 60, 48 * 60, 49 * 60, 90 * 24 * 60}) {
+    EXPECT_EQ(*ParseDuration(DurationText(absl::Minutes(minutes))), absl::Minutes(minutes));
+  }
+}
+
 }  // namespace
 }  // namespace tensorcast

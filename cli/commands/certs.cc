@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/status.h"
+#include "base/units.h"
 #include "cli/commands/command.h"
 #include "cli/output/output.h"
 #include "security/authority_folder.h"
@@ -20,40 +21,42 @@ namespace {
 struct InitFlags {
   std::string folder;
   std::string trust_domain;
-  int days = 3650;
+  absl::Duration validity = 3650 * absl::Hours(24);
 };
 
 struct IssueFlags {
   std::string name;
   std::string folder;
-  int days = 90;
+  absl::Duration validity = 90 * absl::Hours(24);
 };
 
 struct ShowFlags {
   std::vector<std::string> files;
 };
 
+void AddValidity(Flags& flags, absl::Duration& value, absl::Duration max) {
+  flags.Add("--valid-for", value, "Validity of the certificate",
+            {.show_default = true, .min = 3600, .max = absl::ToDoubleSeconds(max)});
+}
+
 void AddFlags(Flags& flags, InitFlags& values) {
-  flags.Add("--folder", values.folder, "Folder in which ca.pem and ca.key are made", {.required = true});
+  flags.Add("--folder", values.folder, "Folder in which ca.pem and ca.key are made",
+            {.required = true, .path = true});
   flags.Add("--trust-domain", values.trust_domain,
             "Trust domain of the names that the authority signs, such as models.example", {.required = true});
-  flags.Add("--days", values.days, "Validity of the certificate in days",
-            {.show_default = true, .min = 1, .max = 36500});
+  AddValidity(flags, values.validity, 36500 * absl::Hours(24));
 }
 
 void AddFlags(Flags& flags, IssueFlags& values) {
   flags.Add("name", values.name, "global-store, node/NAME, operator/NAME or client/NAME", {.required = true});
   flags.Add("--folder", values.folder, "Folder of the authority, in which the certificate is made",
-            {.required = true});
-  flags.Add("--days", values.days, "Validity of the certificate in days",
-            {.show_default = true, .min = 1, .max = 3650});
+            {.required = true, .path = true});
+  AddValidity(flags, values.validity, 3650 * absl::Hours(24));
 }
 
 void AddFlags(Flags& flags, ShowFlags& values) {
-  flags.Add("--file", values.files, "A certificate in PEM form", {.required = true});
+  flags.Add("--file", values.files, "A certificate in PEM form", {.required = true, .path = true});
 }
-
-security::Validity ForDays(int days) { return security::ValidFor(days * absl::Hours(24)); }
 
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -66,8 +69,9 @@ void PrintJson(const nlohmann::json& json) {
 }
 
 absl::Status Init(const CommonFlags& common, const InitFlags& flags) {
-  TC_ASSIGN_OR_RETURN(const security::AuthorityFolder authority,
-                      security::AuthorityFolder::Make(flags.folder, flags.trust_domain, ForDays(flags.days)));
+  TC_ASSIGN_OR_RETURN(
+      const security::AuthorityFolder authority,
+      security::AuthorityFolder::Make(flags.folder, flags.trust_domain, security::ValidFor(flags.validity)));
   const security::AuthorityFolder::Files files = authority.files();
   if (common.json) {
     PrintJson({{"ca", files.certificate}, {"key", files.key}});
@@ -82,13 +86,14 @@ absl::Status Issue(const CommonFlags& common, const IssueFlags& flags) {
   TC_ASSIGN_OR_RETURN(const security::AuthorityFolder authority,
                       security::AuthorityFolder::Open(flags.folder));
   TC_ASSIGN_OR_RETURN(const security::AuthorityFolder::Issued issued,
-                      authority.Issue(flags.name, ForDays(flags.days)));
+                      authority.Issue(flags.name, security::ValidFor(flags.validity)));
   const auto& [certificate, key] = issued.files;
   if (common.json) {
     PrintJson({{"name", issued.name.ToString()}, {"certificate", certificate}, {"key", key}});
   } else {
-    std::printf("issued %s for %d days: security.certificate is %s, security.key is %s\n",
-                issued.name.ToString().c_str(), flags.days, certificate.c_str(), key.c_str());
+    std::printf("issued %s for %s: security.certificate is %s, security.key is %s\n",
+                issued.name.ToString().c_str(), DurationText(flags.validity).c_str(), certificate.c_str(),
+                key.c_str());
   }
   return absl::OkStatus();
 }

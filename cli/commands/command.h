@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "cli/commands/common_flags.h"
 #include "cli/commands/termination.h"
 
@@ -23,7 +24,8 @@ struct FlagRules {
   bool required = false;
   bool show_default = false;  // in --help
   bool not_empty = false;     // of a text
-  std::optional<double> min;
+  bool path = false;          // of a text: names a file or a folder, which shells complete
+  std::optional<double> min;  // of a duration: in seconds
   std::optional<double> max;
   std::vector<std::string> choices;
 };
@@ -35,7 +37,8 @@ class Flags {
  public:
   explicit Flags(CLI::App* command) : command_(command) {}
 
-  // For bool, int, uint64_t, double, std::string, std::optional<uint64_t>, std::vector<std::string>.
+  // For bool, int, uint64_t, double, std::string, absl::Duration, std::optional<uint64_t>,
+  // std::vector<std::string>. A duration has a unit on the command line ("30s"); a bare number is refused.
   template <class T>
   void Add(const std::string& name, T& value, const std::string& help, const FlagRules& rules = {});
 

@@ -13,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/units.h"
 #include "cli/commands/telemetry.h"
 #include "cli/commands/termination.h"
 #include "cli/config/config.h"
@@ -22,6 +23,8 @@ namespace tensorcast::cli {
 namespace {
 
 constexpr int kUsageError = 2;  // the exit code for a command line that makes no sense
+constexpr char kCommonGroup[] = "Options of every command";
+constexpr char kPath[] = "PATH";
 
 // Each with a message for people: CLI11's own ranges print 300 digits.
 CLI::Validator Between(std::optional<double> min, std::optional<double> max) {
@@ -38,6 +41,28 @@ CLI::Validator Between(std::optional<double> min, std::optional<double> max) {
       "");
 }
 
+// A number alone does not say what it counts.
+CLI::Validator DurationBetween(std::optional<double> min, std::optional<double> max) {
+  const std::string shortest = DurationText(absl::Seconds(min.value_or(0)));
+  const std::string wanted = max.has_value()
+                                 ? absl::StrCat("from ", shortest, " to ", DurationText(absl::Seconds(*max)))
+                                 : absl::StrCat("of at least ", shortest);
+  return CLI::Validator(
+      [=](const std::string& text) -> std::string {
+        double number = 0;
+        if (absl::SimpleAtod(text, &number)) {
+          return absl::StrCat(text, " has no unit: write ", text, "s for seconds, ", text,
+                              "m for minutes or ", text, "h for hours");
+        }
+        const absl::StatusOr<absl::Duration> value = ParseDuration(text);
+        if (!value.ok()) return std::string(value.status().message());
+        const double seconds = absl::ToDoubleSeconds(*value);
+        const bool good = seconds >= min.value_or(0) && seconds <= max.value_or(seconds);
+        return good ? "" : absl::StrCat(text, " is not a duration ", wanted);
+      },
+      "");
+}
+
 // CLI11 takes -1 for 2^64 - 1.
 const CLI::Validator kUnsigned(
     [](const std::string& text) {
@@ -49,15 +74,27 @@ const CLI::Validator kUnsigned(
 const CLI::Validator kNotEmpty([](const std::string& text) { return text.empty() ? "it is empty" : ""; }, "");
 
 void AddCommon(CLI::App* command, CommonFlags& common) {
-  command->add_option("--config", common.config, "YAML configuration file")->check(CLI::ExistingFile);
-  command->add_option("--set", common.sets, "Override one key of the configuration: a.b.c=value")->take_all();
-  command->add_flag("--json", common.json, "Print the result as JSON");
-  command->add_flag("--tracing", common.tracing,
-                    "Send traces, metrics and logs (observability.otel.enabled)");
-  command->add_option("--otlp-endpoint", common.otlp_endpoint,
-                      "Send traces, metrics and logs to this OTLP collector: http://host:port");
-  command->add_option("--trace-file", common.trace_file,
-                      "Write this process's spans to a file for Perfetto or chrome://tracing");
+  CLI::Validator exists = CLI::ExistingFile;
+  exists.description("");  // it would stand behind PATH in --help
+  command->add_option("--config", common.config, "YAML configuration file")
+      ->check(exists)
+      ->type_name(kPath)
+      ->group(kCommonGroup);
+  command->add_option("--set", common.sets, "Override one key of the configuration: a.b.c=value")
+      ->take_all()
+      ->group(kCommonGroup);
+  command->add_flag("--json", common.json, "Print the result as JSON")->group(kCommonGroup);
+  command->add_flag("--tracing", common.tracing, "Send traces, metrics and logs (observability.otel.enabled)")
+      ->group(kCommonGroup);
+  command
+      ->add_option("--otlp-endpoint", common.otlp_endpoint,
+                   "Send traces, metrics and logs to this OTLP collector: http://host:port")
+      ->group(kCommonGroup);
+  command
+      ->add_option("--trace-file", common.trace_file,
+                   "Write this process's spans to a file for Perfetto or chrome://tracing")
+      ->type_name(kPath)
+      ->group(kCommonGroup);
 }
 
 // The keys of a section of the configuration, as --help shows them.
@@ -72,34 +109,40 @@ std::string KeysOf(const std::string& section) {
 
 struct Chosen {
   const Command* command = nullptr;
+  std::string words;  // "key bind"
   Run run;
 };
 
-void AddCommand(CLI::App& parent, const Command& command, CommonFlags& common, Chosen& chosen) {
+void AddCommand(CLI::App& parent, const Command& command, const std::string& group, CommonFlags& common,
+                Chosen& chosen) {
   CLI::App* app = parent.add_subcommand(command.name, command.help);
   if (command.help.empty()) app->group("");
   if (!command.commands.empty()) {
     app->require_subcommand(1);
-    for (const Command& each : command.commands) AddCommand(*app, each, common, chosen);
+    for (const Command& each : command.commands) {
+      AddCommand(*app, each, group + command.name + " ", common, chosen);
+    }
     return;
   }
   if (!command.program.empty()) return;
   AddCommon(app, common);
   if (command.role == Role::kClient) {
     app->add_option(
-        "--daemon", common.daemon,
-        "The daemon to talk to: unix:/path, the path of a socket, or host:port; else client.daemon of "
-        "the configuration, else TENSORCAST_DAEMON, else this user's or the system's default socket");
+           "--daemon", common.daemon,
+           "The daemon to talk to: unix:/path, the path of a socket, or host:port; else client.daemon of "
+           "the configuration, else TENSORCAST_DAEMON, else this user's or the system's default socket")
+        ->group(kCommonGroup);
   }
   if (!command.config_section.empty()) {
     app->footer([section = command.config_section] { return KeysOf(section); });
   }
   Flags flags(app);
-  app->callback([&, run = command.bind(flags)] { chosen = {&command, run}; });
+  app->callback(
+      [&, words = group + command.name, run = command.bind(flags)] { chosen = {&command, words, run}; });
 }
 
 int RunInSpan(const Chosen& chosen, const CommonFlags& common) {
-  otel::ScopedSpan span(absl::StrCat("Command/", chosen.command->name), TraceContext());
+  otel::ScopedSpan span(absl::StrCat("Command/", chosen.words), TraceContext());
   const int code = chosen.run(common);
   if (code != 0) span->SetError("exit code", absl::StrCat(code));
   return code;
@@ -140,6 +183,11 @@ void Flags::Add(const std::string& name, T& value, const std::string& help, cons
   CLI::Option* option = nullptr;
   if constexpr (std::is_same_v<T, bool>) {
     option = command_->add_flag(name, value, help);
+  } else if constexpr (std::is_same_v<T, absl::Duration>) {
+    option = command_->add_option_function<std::string>(
+        name, [&value](const std::string& text) { value = ParseDuration(text).value_or(value); }, help);
+    option->type_name("DURATION")->check(DurationBetween(rules.min, rules.max));
+    if (rules.show_default) option->default_str(DurationText(value));
   } else {
     option = command_->add_option(name, value, help);
   }
@@ -148,9 +196,12 @@ void Flags::Add(const std::string& name, T& value, const std::string& help, cons
     option->check(kUnsigned);
   }
   if (rules.required) option->required();
-  if (rules.show_default) option->capture_default_str();
   if (rules.not_empty) option->check(kNotEmpty);
-  if (rules.min.has_value() || rules.max.has_value()) option->check(Between(rules.min, rules.max));
+  if (rules.path) option->type_name(kPath);
+  if constexpr (!std::is_same_v<T, absl::Duration>) {
+    if (rules.show_default) option->capture_default_str();
+    if (rules.min.has_value() || rules.max.has_value()) option->check(Between(rules.min, rules.max));
+  }
   if (!rules.choices.empty()) option->check(CLI::IsMember(rules.choices));
 }
 
@@ -159,6 +210,7 @@ template void Flags::Add(const std::string&, int&, const std::string&, const Fla
 template void Flags::Add(const std::string&, uint64_t&, const std::string&, const FlagRules&);
 template void Flags::Add(const std::string&, double&, const std::string&, const FlagRules&);
 template void Flags::Add(const std::string&, std::string&, const std::string&, const FlagRules&);
+template void Flags::Add(const std::string&, absl::Duration&, const std::string&, const FlagRules&);
 template void Flags::Add(const std::string&, std::optional<uint64_t>&, const std::string&, const FlagRules&);
 template void Flags::Add(const std::string&, std::vector<std::string>&, const std::string&, const FlagRules&);
 
@@ -172,25 +224,41 @@ std::string OtherProgram(const std::vector<Command>& commands, int argc, const c
   return named == commands.end() ? "" : named->program;
 }
 
-int ParseAndRun(const std::vector<Command>& commands, int argc, const char* const* argv, const char* about) {
-  CLI::App app(about, argc > 0 ? std::filesystem::path(argv[0]).filename().string() : "tensorcast");
-  app.require_subcommand(1);
-  app.set_version_flag("--version", TENSORCAST_VERSION);
+namespace {
+
+// The program, and what its parsing fills. The parser points to its neighbours.
+struct Program {
+  Program(const std::vector<Command>& commands, const char* about, const std::string& name)
+      : app(about, name) {
+    app.require_subcommand(1);
+    app.set_version_flag("--version", TENSORCAST_VERSION);
+    for (const Command& command : commands) AddCommand(app, command, "", common, chosen);
+  }
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  CLI::App app;
   CommonFlags common;
   Chosen chosen;
-  for (const Command& command : commands) AddCommand(app, command, common, chosen);
+};
+
+}  // namespace
+
+int ParseAndRun(const std::vector<Command>& commands, int argc, const char* const* argv, const char* about) {
+  Program program(commands, about,
+                  argc > 0 ? std::filesystem::path(argv[0]).filename().string() : "tensorcast");
   try {
-    app.parse(argc, argv);
+    program.app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    if (const std::string unknown = UnknownCommand(app, {argv + 1, argv + argc}); !unknown.empty()) {
+    if (const std::string unknown = UnknownCommand(program.app, {argv + 1, argv + argc}); !unknown.empty()) {
       std::fprintf(stderr, "%s\n", unknown.c_str());
       return kUsageError;
     }
-    return app.exit(error) == 0 ? 0 : kUsageError;
+    return program.app.exit(error) == 0 ? 0 : kUsageError;
   }
-  if (chosen.command == nullptr) return kUsageError;  // another program's
-  PrintErrorsAsJson(common.json);
-  return RunObserved(chosen, common);
+  if (program.chosen.command == nullptr) return kUsageError;  // another program's
+  PrintErrorsAsJson(program.common.json);
+  return RunObserved(program.chosen, program.common);
 }
 
 }  // namespace tensorcast::cli

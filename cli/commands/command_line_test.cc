@@ -27,6 +27,7 @@ struct Values {
   bool loud = false;
   int count = 1;
   double share = 0.5;
+  absl::Duration pause = absl::Minutes(1);
   std::optional<uint64_t> revision;
   std::vector<std::string> lanes;
 };
@@ -37,6 +38,7 @@ void AddFlags(Flags& flags, Values& values) {
   flags.Add("--loud", values.loud, "Shouts");
   flags.Add("--count", values.count, "How often", {.min = 1});
   flags.Add("--share", values.share, "Of all", {.min = 0, .max = 1});
+  flags.Add("--pause", values.pause, "How long", {.show_default = true, .min = 0.5, .max = 7200});
   flags.Add("--revision", values.revision, "Which");
   flags.Add("--lane", values.lanes, "Ways", {.choices = {"land", "sea"}});
 }
@@ -72,19 +74,21 @@ class CommandLineTest : public ::testing::Test {
 
 TEST_F(CommandLineTest, Flags_SetTheirValuesAndOthersKeepDefaults) {
   const RunResult result = Run({"greet", "here", "--name", "you", "--loud", "--count", "3", "--share=0.25",
-                                "--revision", "0", "--lane", "sea", "--lane", "land"});
+                                "--pause", "1m30s", "--revision", "0", "--lane", "sea", "--lane", "land"});
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(seen.place, "here");
   EXPECT_EQ(seen.name, "you");
   EXPECT_TRUE(seen.loud);
   EXPECT_EQ(seen.count, 3);
   EXPECT_EQ(seen.share, 0.25);
+  EXPECT_EQ(seen.pause, absl::Seconds(90));
   EXPECT_EQ(seen.revision, 0u);
   EXPECT_THAT(seen.lanes, ElementsAre("sea", "land"));
 
   EXPECT_EQ(Run({"greet", "here"}).code, 0);
   EXPECT_EQ(seen.name, "unset") << "a value of the previous command line";
   EXPECT_FALSE(seen.loud);
+  EXPECT_EQ(seen.pause, absl::Minutes(1));
   EXPECT_EQ(seen.revision, std::nullopt);
   EXPECT_THAT(seen.lanes, IsEmpty());
 }
@@ -107,6 +111,11 @@ TEST_F(CommandLineTest, InvalidFlagValue_ExitsWithTwoAndNamesFlag) {
       {{"--share", "2"}, "--share: 2 is not a number from 0 to 1"},
       {{"--share", "nan"}, "--share"},
       {{"--name", ""}, "--name: it is empty"},
+      {{"--pause", "30"}, "--pause: 30 has no unit: write 30s for seconds, 30m for minutes"},
+      {{"--pause", "0"}, "--pause: 0 has no unit"},
+      {{"--pause", "soon"}, "\"soon\" is not a duration"},
+      {{"--pause", "100ms"}, "--pause: 100ms is not a duration from 500ms to 2h"},
+      {{"--pause", "3h"}, "--pause: 3h is not a duration from 500ms to 2h"},
       {{"--revision", "-1"}, "--revision: -1 is not a whole number of at least 0"},
       {{"--lane", "air"}, "--lane"},
       {{"--loudly"}, "--loudly"},
@@ -146,6 +155,7 @@ TEST_F(CommandLineTest, Help_ExitsWithZeroAndShowsCommandsAndFlags) {
   const RunResult greet = Run({"greet", "--help"});
   // The library's newer versions write " [unset]".
   EXPECT_THAT(greet.out, ::testing::ContainsRegex("--name TEXT(=| \\[)unset"));
+  EXPECT_THAT(greet.out, ::testing::ContainsRegex("--pause DURATION(=| \\[)1m"));
   EXPECT_THAT(greet.out, Not(HasSubstr("--daemon"))) << "it talks to none";
   EXPECT_THAT(Run({"daemon", "--help"}).out, HasSubstr("--daemon"));
 }

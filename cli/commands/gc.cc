@@ -2,7 +2,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "base/units.h"
 #include "cli/commands/command.h"
 #include "cli/commands/connect.h"
 #include "cli/output/json.h"
@@ -12,21 +11,20 @@ namespace tensorcast::cli {
 namespace {
 
 struct GcFlags {
-  std::string older_than = "24h";
+  absl::Duration older_than = absl::Hours(24);
   bool dry_run = false;
 };
 
 void AddFlags(Flags& flags, GcFlags& values) {
-  flags.Add("--older-than", values.older_than, "Min age of the artifacts to collect, such as 24h",
-            {.show_default = true});
-  flags.Add("--dry-run", values.dry_run, "List what would be collected, and collect nothing");
+  flags.Add("--older-than", values.older_than, "Min age of the artifacts to delete", {.show_default = true});
+  flags.Add("--dry-run", values.dry_run, "List what would be deleted, and delete nothing");
 }
 
 absl::Status Gc(const CommonFlags& common, const GcFlags& flags) {
-  TC_ASSIGN_OR_RETURN(const absl::Duration age, ParseDuration(flags.older_than));
   TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
   const RequestContext context = InterruptibleContext();
-  TC_ASSIGN_OR_RETURN(const auto artifacts, admin->ListArtifacts(context, /*unkeyed_only=*/true, age));
+  TC_ASSIGN_OR_RETURN(const auto artifacts,
+                      admin->ListArtifacts(context, /*unkeyed_only=*/true, flags.older_than));
   v1::ListArtifactsResponse dropped;
   uint64_t bytes = 0;
   for (const v1::Artifact& artifact : artifacts) {

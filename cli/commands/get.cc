@@ -39,7 +39,7 @@ struct GetFlags {
   std::vector<std::string> tensors;
   bool wait_for_space = false;
   bool confirmed = false;
-  double timeout_seconds = 0;  // 0: none
+  absl::Duration timeout = absl::InfiniteDuration();
 };
 
 void Print(const client::Replica& replica, const GetFlags& flags) {
@@ -136,9 +136,7 @@ absl::Status Get(const CommonFlags& common, const GetFlags& flags) {
                              .tensors = flags.tensors,
                              .confirmed = flags.confirmed,
                              .on_progress = bar.callback()};
-  const absl::Duration timeout =
-      flags.timeout_seconds > 0 ? absl::Seconds(flags.timeout_seconds) : absl::InfiniteDuration();
-  const RequestContext context = InterruptibleContext(timeout);
+  const RequestContext context = InterruptibleContext(flags.timeout);
   const std::vector<std::string> locations = absl::StrSplit(flags.device, ',');
   TC_ASSIGN_OR_RETURN(const Replicas replicas, client->GetAt(context, flags.artifact, locations, options));
   const auto& replica = replicas.front();
@@ -175,10 +173,11 @@ void AddFlags(Flags& flags, GetFlags& values) {
       "--tensors", values.tensors,
       "Fetch only these tensors into host memory: names, or quoted patterns such as 'model.layers.[0-7].*'",
       {.not_empty = true});
-  flags.Add("--out", values.out, "Write the tensors to this .safetensors file", {.not_empty = true});
+  flags.Add("--out", values.out, "Write the tensors to this .safetensors file",
+            {.not_empty = true, .path = true});
   flags.Add("--wait", values.wait_for_space, "Wait for space in the pool instead of failing at once");
   flags.Add("--confirmed", values.confirmed, kConfirmedHelp);
-  flags.Add("--timeout", values.timeout_seconds, "Give up after this many seconds", {.min = 0});
+  flags.Add("--timeout", values.timeout, "Give up after this time, such as 30s", {.min = 0.001});
 }
 
 int RunGet(const CommonFlags& common, const GetFlags& flags) {

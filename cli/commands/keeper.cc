@@ -10,20 +10,19 @@ namespace {
 
 struct KeeperFlags {
   std::string socket;
-  int linger_ms = 0;
+  absl::Duration linger;
   int ready_fd = -1;
 };
 
 void AddFlags(Flags& flags, KeeperFlags& values) {
   flags.Add("--socket", values.socket, "Path of the socket that the daemon connects to", {.required = true});
-  flags.Add("--linger-ms", values.linger_ms, "Max time without a daemon, in milliseconds",
-            {.required = true});
+  flags.Add("--linger", values.linger, "Max time without a daemon", {.required = true});
   flags.Add("--ready-fd", values.ready_fd, "Descriptor that is closed once the keeper listens",
             {.required = true});
 }
 
 int RunKeeper(const CommonFlags&, const KeeperFlags& flags) {
-  return ExitCode(daemon::RunKeeper(flags.socket, absl::Milliseconds(flags.linger_ms), flags.ready_fd));
+  return ExitCode(daemon::RunKeeper(flags.socket, flags.linger, flags.ready_fd));
 }
 
 }  // namespace

@@ -66,7 +66,7 @@ absl::Status Put(const CommonFlags& common, const PutFlags& flags) {
 
 void AddFlags(Flags& flags, PutFlags& values) {
   flags.Add("model", values.model, "A .safetensors file, or a folder with model.safetensors.index.json",
-            {.required = true});
+            {.required = true, .path = true});
   flags.Add("--key", values.key, "Key to bind to the artifact", {.not_empty = true});
   flags.Add("--expect-revision", values.expected_revision,
             "Bind only if the key has this revision (0: the key does not exist)");

@@ -103,8 +103,7 @@ absl::Status FillSizes(const v1::DaemonConfig& config, daemon::DaemonOptions& op
   TC_ASSIGN_OR_RETURN(const absl::Duration keep_for,
                       Interval("daemon.keep_pool_for", config.keep_pool_for()));
   if (config.keep_pool() == "keeper") {
-    options.keeper = {"tensorcast", "keeper",
-                      absl::StrCat("--linger-ms=", absl::ToInt64Milliseconds(keep_for))};
+    options.keeper = {"tensorcast", "keeper", absl::StrCat("--linger=", DurationText(keep_for))};
     if (!config.ucx_listen().empty()) {
       return absl::InvalidArgumentError(
           "daemon.keep_pool: keeper goes without daemon.ucx_listen: a network card keeps the pages that it "

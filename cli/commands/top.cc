@@ -28,7 +28,7 @@ namespace {
 
 struct TopFlags {
   bool once = false;  // print one frame and end
-  double interval_seconds = 1;
+  absl::Duration interval = absl::Seconds(1);
 };
 
 using explain::NodeView;
@@ -172,7 +172,7 @@ absl::Status Top(const CommonFlags& common, const TopFlags& flags) {
   Screen screen;
   do {
     screen.Show(Printable(explain::RenderTop(view), /*keep_lines=*/true));
-    if (!Pause(absl::Seconds(flags.interval_seconds))) break;
+    if (!Pause(flags.interval)) break;
     absl::StatusOr<TopView> next = viewer.Look();
     if (OnTerminationSignal().IsCancelled()) break;
     TC_RETURN_IF_ERROR(next.status());
@@ -183,7 +183,7 @@ absl::Status Top(const CommonFlags& common, const TopFlags& flags) {
 
 void AddFlags(Flags& flags, TopFlags& values) {
   flags.Add("--once", values.once, "Print one frame and end");
-  flags.Add("--interval", values.interval_seconds, "Seconds between frames",
+  flags.Add("--interval", values.interval, "Time between frames",
             {.show_default = true, .min = 0.1, .max = 3600});
 }
 

@@ -198,7 +198,7 @@ TEST_P(InterruptBySignal, Signal_EndsKeyWatch) {
 
 TEST_P(InterruptBySignal, Signal_EndsTop) {
   StartNode();
-  StartOnNode({"top", "--interval", "3600"});
+  StartOnNode({"top", "--interval", "1h"});
   ASSERT_NO_FATAL_FAILURE(AwaitOutput("node-0"));
   TC_ASSERT_OK(command_->Signal(GetParam()));
   EXPECT_EQ(ExitCode(), kInterrupted);
