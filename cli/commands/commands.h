@@ -15,12 +15,13 @@
   COMMAND(List)                      \
   COMMAND(Remove)                    \
   COMMAND(Gc)                        \
-  COMMAND(Pin)                       \
-  COMMAND(Unpin)                     \
   COMMAND(Status)                    \
   COMMAND(Explain)                   \
   COMMAND(Top)                       \
   COMMAND(Key)                       \
+  COMMAND(Replica)                   \
+  COMMAND(Replication)               \
+  COMMAND(Node)                      \
   COMMAND(Metadata)                  \
   COMMAND(MakeModel)                 \
   COMMAND(Demo)                      \

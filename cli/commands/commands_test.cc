@@ -161,7 +161,8 @@ TEST_F(CommandsTest, GetWithInvalidFlags_FailsBeforeTransfer) {
   Bad({"get", "m", "--out", Path("out.safetensors"), "--device", "gpu:0"}, 1, "use it with --device cpu");
   Bad({"get", "m", "--out", Path("no-such-folder/out.safetensors")}, 1, "no-such-folder");
   Bad({"get", "m"}, 1, "NOT_FOUND");
-  Bad({"get", "m", "--timeout", "-1"}, 2, "--timeout: -1 is not a number of at least 0");
+  Bad({"get", "m", "--timeout", "30"}, 2, "--timeout: 30 has no unit: write 30s");
+  Bad({"get", "m", "--timeout", "-1s"}, 2, "\"-1s\" is not a duration");
 }
 
 TEST_F(CommandsTest, Ls_ShowsArtifactsKeysAndReplicas) {
@@ -175,15 +176,15 @@ TEST_F(CommandsTest, Ls_ShowsArtifactsKeysAndReplicas) {
   EXPECT_EQ(Json({"ls"})["artifacts"][0]["replicas"].size(), 0u);
   EXPECT_EQ(Json({"ls", "--nodes"})["artifacts"][0]["replicas"].size(), 1u);
   EXPECT_EQ(Json({"ls"})["artifacts"][0]["keys"][0], "m");
-  const nlohmann::json replicas = Json({"ls", "--replicas"})["replicas"];
+  const nlohmann::json replicas = Json({"replica", "ls"})["replicas"];
   ASSERT_EQ(replicas.size(), 1u);
-  EXPECT_THAT(Good({"ls", "--replicas"}), HasSubstr(replicas[0].value("replica_id", "?")));
+  EXPECT_THAT(Good({"replica", "ls"}), HasSubstr(replicas[0].value("replica_id", "?")));
 }
 
 // Its files are where it was imported from, and a get reads them: it is not lost.
 TEST_F(CommandsTest, LsOfArtifactWithoutReplica_ShowsItsOrigin) {
   const std::string id = Json({"put", Model(), "--key", "m"}).value("artifact_id", "");
-  Good({"rm", "--replica", Json({"ls", "--replicas"})["replicas"][0].value("replica_id", ""), "--force"});
+  Good({"replica", "rm", Json({"replica", "ls"})["replicas"][0].value("replica_id", ""), "--force"});
   for (const auto& list : {Words{"ls"}, Words{"ls", "--nodes"}}) {
     EXPECT_THAT(Good(list), HasSubstr("m     origin@alone\n"));
   }
@@ -191,21 +192,19 @@ TEST_F(CommandsTest, LsOfArtifactWithoutReplica_ShowsItsOrigin) {
 
 TEST_F(CommandsTest, PinAndUnpin_ChangeReplica) {
   Good({"put", Model()});
-  const std::string replica = Json({"ls", "--replicas"})["replicas"][0].value("replica_id", "");
-  EXPECT_EQ(Good({"pin", replica}), "pinned " + replica + "\n");
-  EXPECT_EQ(Json({"ls", "--replicas"})["replicas"][0].value("pinned", false), true);
-  const nlohmann::json unpinned = Json({"unpin", replica});
+  const std::string replica = Json({"replica", "ls"})["replicas"][0].value("replica_id", "");
+  EXPECT_EQ(Good({"replica", "pin", replica}), "pinned " + replica + "\n");
+  EXPECT_EQ(Json({"replica", "ls"})["replicas"][0].value("pinned", false), true);
+  const nlohmann::json unpinned = Json({"replica", "unpin", replica});
   EXPECT_EQ(unpinned.value("replica_id", ""), replica);
   EXPECT_EQ(unpinned.value("pinned", true), false);
-  Bad({"pin", "no-such-replica"}, 1, "no-such-replica");
+  Bad({"replica", "pin", "no-such-replica"}, 1, "no-such-replica");
 }
 
-TEST_F(CommandsTest, Rm_TakesOneOfKeyArtifactOrReplica) {
+TEST_F(CommandsTest, Rm_DeletesKeyAndArtifact) {
   const std::string id = Json({"put", Model(), "--key", "m"}).value("artifact_id", "");
-  Bad({"rm"}, 1, "rm needs either an artifact (a key or an id) or --replica");
-  Bad({"rm", "m", "--replica", "r"}, 1, "rm needs either");
-  Bad({"rm", "m", "--node", "n"}, 1, "rm needs either");
-  Bad({"rm", "--node", "n"}, 1, "give the global store's own address as --daemon");
+  Bad({"rm"}, 2, "artifact is required");
+  Bad({"rm", ""}, 2, "artifact: it is empty");
   Bad({"rm", id}, 1, "FAILED_PRECONDITION");
   EXPECT_EQ(Good({"rm", "m"}), "deleted " + id + "\n");
   EXPECT_TRUE(Json({"ls"})["artifacts"].empty());
@@ -235,15 +234,20 @@ TEST_F(CommandsTest, Replicate_BringsReplicaAndShowsTasks) {
   const nlohmann::json results = Json({"replicate", "m", "--to", "alone:disk"})["results"];
   ASSERT_EQ(results.size(), 1u);
   EXPECT_EQ(results[0]["task"].value("state", ""), "REPLICATION_TASK_STATE_DONE");
-  EXPECT_EQ(Json({"ls", "--replicas"})["replicas"].size(), 2u);
-  EXPECT_THAT(Good({"replicate", id}), HasSubstr("alone:disk  done"));
-  EXPECT_EQ(Good({"replicate", "m", "--cancel"}), "nothing was under way there\n");
+  EXPECT_EQ(Json({"replica", "ls"})["replicas"].size(), 2u);
+  EXPECT_THAT(Good({"replication", "ls", id}), HasSubstr("alone:disk  done"));
+  EXPECT_THAT(Good({"replication", "ls"}), HasSubstr(id + "  alone:disk  done"));
+  EXPECT_EQ(Json({"replication", "ls", "m"})["tasks"].size(), 1u);
+  EXPECT_EQ(Good({"replication", "cancel", "m"}), "nothing was under way there\n");
+  EXPECT_EQ(Good({"replication", "cancel", "m", "--to", "alone:disk"}), "nothing was under way there\n");
+  Bad({"replication", "cancel", "m", "--to", "alone:cellar"}, 1, "--to alone:cellar");
   Good({"rm", "m"});
 }
 
 TEST_F(CommandsTest, ReplicateWithInvalidTarget_IsRefused) {
   Json({"put", Model(), "--key", "m"});
   Bad({"replicate", "m", "--all", "--to", "alone"}, 1, "either --to or --all");
+  Bad({"replicate", "m"}, 1, "`tensorcast replication ls m`");
   Bad({"replicate", "m", "--where", "zone=a"}, 1, "--where chooses among all nodes");
   Bad({"replicate", "m", "--all", "--where", "zone"}, 1, "--where: \"zone\" is not a label");
   Bad({"replicate", "m", "--to", "alone:cellar"}, 1, "--to alone:cellar");
@@ -264,7 +268,7 @@ TEST_F(CommandsTest, Gc_DryRunListsAndRunDeletesArtifacts) {
   const std::string deleted = Good({"gc", "--older-than", "0s"});
   EXPECT_THAT(deleted, HasSubstr(id));
   EXPECT_THAT(deleted, HasSubstr("deleted 1 artifacts"));
-  Bad({"gc", "--older-than", "soon"}, 1, "\"soon\" is not a duration");
+  Bad({"gc", "--older-than", "soon"}, 2, "\"soon\" is not a duration");
 }
 
 // A global store of two artifacts, of which another client deletes the first once they are listed.
@@ -354,6 +358,48 @@ TEST_F(CommandsTest, ExplainAndTop_ShowLastTransfer) {
   EXPECT_EQ(Json({"top"})["nodes"].size(), 1u);
 }
 
+TEST_F(CommandsTest, SupersededSpellings_AreRefused) {
+  for (const Words& words : {Words{"pin", "r"},
+                             {"unpin", "r"},
+                             {"ls", "--replicas"},
+                             {"rm", "--replica", "r"},
+                             {"rm", "--node", "n"},
+                             {"replicate", "m", "--cancel"},
+                             {"certs", "issue", "node/a", "--folder", "f", "--days", "9"}}) {
+    const RunResult result = RunBare(words);
+    EXPECT_EQ(result.code, 2) << words[0];
+    EXPECT_THAT(result.out, IsEmpty()) << words[0];
+  }
+}
+
+TEST_F(CommandsTest, NodeLs_ShowsNameIdStateAddressAndPools) {
+  const std::string id = Json({"node", "ls"})["nodes"][0].value("node_id", "");
+  const std::string listed = Good({"node", "ls"});
+  EXPECT_THAT(listed, ContainsRegex("^name +id +state +address +pools\n"));
+  EXPECT_THAT(listed, ContainsRegex(absl::StrCat("\nalone  ", id, "  alive  unix:.*  cpu .*192.0 MiB")));
+}
+
+TEST_F(CommandsTest, DrainedNode_IsShownSoUntilUndrained) {
+  const std::string id = Json({"node", "ls"})["nodes"][0].value("node_id", "");
+  EXPECT_EQ(Good({"node", "drain", "alone"}),
+            "node alone drains; `tensorcast node undrain alone` ends that\n");
+  EXPECT_THAT(Good({"node", "ls"}), HasSubstr(id + "  draining  "));
+  EXPECT_THAT(Good({"status"}), HasSubstr("alone (draining)"));
+  EXPECT_EQ(Good({"node", "undrain", id}), "node alone no longer drains\n");
+  EXPECT_THAT(Good({"node", "ls"}), HasSubstr(id + "  alive  "));
+  const nlohmann::json drained = Json({"node", "drain", "alone"});
+  EXPECT_EQ(drained.value("node_id", ""), id);
+  EXPECT_EQ(drained.value("draining", false), true);
+  EXPECT_EQ(Json({"node", "undrain", "alone"}).value("draining", true), false);
+}
+
+TEST_F(CommandsTest, NodeThatIsNotRegistered_IsNamedInTheError) {
+  Bad({"node", "drain", "absent"}, 1, "NOT_FOUND: node drain absent: no registered node has this name or id");
+  Bad({"node", "undrain", "absent"}, 1, "NOT_FOUND: node undrain absent: ");
+  Bad({"node", "forget", "n"}, 1, "node forget n: this address is a daemon's; give the global store's own");
+  Bad({"node", "drain"}, 2, "node is required");
+}
+
 // Each would take an hour if it waited for the daemon.
 TEST_F(CommandsTest, DaemonAway_EveryCommandFailsAtOnceInOneSentence) {
   const std::string address = "unix:" + Path("absent.sock");
@@ -365,7 +411,14 @@ TEST_F(CommandsTest, DaemonAway_EveryCommandFailsAtOnceInOneSentence) {
                              {"explain"},
                              {"replicate", "m", "--all"},
                              {"rm", "m"},
-                             {"pin", "r"},
+                             {"replica", "pin", "r"},
+                             {"replica", "ls"},
+                             {"replication", "ls"},
+                             {"replication", "cancel", "tc2:a"},
+                             {"node", "ls"},
+                             {"node", "drain", "a"},
+                             {"node", "undrain", "a"},
+                             {"node", "forget", "a"},
                              {"gc", "--older-than", "1h"},
                              {"key", "ls"},
                              {"key", "bind", "a", "b"}}) {
@@ -400,11 +453,12 @@ TEST_F(CommandsTest, Key_IsAcceptedInPlaceOfArtifactId) {
   EXPECT_EQ(Run({"key", "bind", "named/two", "named/one"}).code, 0);
   EXPECT_EQ(Json({"key", "resolve", "named/two"})["key"]["artifact_id"],
             Json({"key", "resolve", "named/one"})["key"]["artifact_id"]);
-  for (const Words& words : {Words{"pin", "named/two"}, {"unpin", "named/two"}, {"explain", "named/two"}}) {
+  for (const Words& words :
+       {Words{"replica", "pin", "named/two"}, {"replica", "unpin", "named/two"}, {"explain", "named/two"}}) {
     const RunResult result = Run(words);
     EXPECT_EQ(result.code, 0) << words[0] << ": " << result.err;
   }
-  const RunResult unknown = Run({"pin", "named/none"});
+  const RunResult unknown = Run({"replica", "pin", "named/none"});
   EXPECT_EQ(unknown.code, 1);
   EXPECT_THAT(unknown.err, HasSubstr("no key is called named/none"));
 }
@@ -449,13 +503,13 @@ TEST_F(CommandsTest, GcJson_ListsOnlyDroppedArtifacts) {
   EXPECT_TRUE(Json({"gc", "--older-than", "0s"}).value("artifacts", nlohmann::json::array()).empty());
 }
 
-TEST_F(CommandsTest, RmReplica_KeepsTheArtifact) {
+TEST_F(CommandsTest, ReplicaRm_LeavesTheArtifact) {
   const std::string id = Json({"put", Model(), "--key", "m"}).value("artifact_id", "");
-  const std::string replica = Json({"ls", "--replicas"})["replicas"][0].value("replica_id", "");
-  EXPECT_EQ(Json({"rm", "--replica", replica, "--force"}).value("replica_id", ""), replica);
+  const std::string replica = Json({"replica", "ls"})["replicas"][0].value("replica_id", "");
+  EXPECT_EQ(Json({"replica", "rm", replica, "--force"}).value("replica_id", ""), replica);
   EXPECT_EQ(Json({"ls"})["artifacts"][0].value("artifact_id", ""), id);
-  Bad({"rm", "--replica", replica}, 1, replica);
-  Bad({"rm", "--replica", ""}, 2, "--replica");
+  Bad({"replica", "rm", replica}, 1, replica);
+  Bad({"replica", "rm", ""}, 2, "replica: it is empty");
 }
 
 TEST_F(CommandsTest, ConfigShow_CanBeReadBackAndConfigCheckNamesErrors) {

@@ -9,28 +9,16 @@
 #include "base/status.h"
 #include "cli/commands/command.h"
 #include "cli/commands/connect.h"
+#include "cli/commands/texts.h"
 #include "cli/output/json.h"
 #include "cli/output/output.h"
-#include "core/replica/replica.h"
-#include "rpc/convert/convert.h"
 
 namespace tensorcast::cli {
 namespace {
 
 struct ListFlags {
-  bool replicas = false;
   bool nodes = false;
 };
-
-std::string LocationText(const v1::Location& location) {
-  const absl::StatusOr<Location> parsed = rpc::FromProto(location);
-  return parsed.ok() ? parsed->ToString() : "?";
-}
-
-std::string StateText(v1::ReplicaState state) {
-  const absl::StatusOr<ReplicaState> parsed = rpc::FromProto(state);
-  return parsed.ok() ? std::string(ReplicaStateName(*parsed)) : "?";
-}
 
 using NodeNames = std::map<std::string, std::string>;  // by node id
 
@@ -81,27 +69,6 @@ std::string KeysText(const v1::Artifact& artifact) {
   return absl::StrJoin(keys, ", ");
 }
 
-absl::Status ListReplicas(const CommonFlags& common) {
-  TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
-  TC_ASSIGN_OR_RETURN(const auto replicas, admin->ListReplicas(InterruptibleContext(), ""));
-  if (common.json) {
-    v1::ListReplicasResponse all;
-    for (const v1::Replica& replica : replicas) *all.add_replicas() = replica;
-    std::fputs(ToJson(all).c_str(), stdout);
-    return absl::OkStatus();
-  }
-  Table table({"replica", "artifact", "location", "state", "bytes", "chunks", "leases", "pinned"});
-  for (const v1::Replica& replica : replicas) {
-    table.Add({replica.replica_id(), replica.artifact_id(), LocationText(replica.location()),
-               StateText(replica.state()), absl::StrCat(replica.image_bytes()),
-               absl::StrCat(replica.chunks_present(), "/", replica.chunks_total(),
-                            replica.chunks_unverified() > 0 ? " (not verified)" : ""),
-               absl::StrCat(replica.leases()), replica.pinned() ? "yes" : "no"});
-  }
-  std::fputs(table.ToString().c_str(), stdout);
-  return absl::OkStatus();
-}
-
 // Their names are all nodes' to ask for, so only where one is shown.
 bool NamesNodes(const v1::Artifact& artifact) {
   return !artifact.replicas().empty() || (artifact.replica_count() == 0 && !artifact.origins().empty());
@@ -131,11 +98,10 @@ absl::Status ListArtifacts(const CommonFlags& common, bool nodes) {
 void AddFlags(Flags& flags, ListFlags& values) {
   flags.Add("--nodes", values.nodes,
             "List the node and location of each replica instead of the number of replicas");
-  flags.Add("--replicas", values.replicas, "List this daemon's replicas instead of artifacts");
 }
 
 int RunList(const CommonFlags& common, const ListFlags& flags) {
-  return ExitCode(flags.replicas ? ListReplicas(common) : ListArtifacts(common, flags.nodes));
+  return ExitCode(ListArtifacts(common, flags.nodes));
 }
 
 }  // namespace

@@ -15,8 +15,6 @@ namespace {
 
 struct RemoveFlags {
   std::string artifact;  // a key or an id
-  std::string replica;   // evict this replica only
-  std::string node;      // or unbind this node id
   bool force = false;
 };
 
@@ -62,53 +60,21 @@ absl::Status RemoveArtifact(const CommonFlags& common, const RemoveFlags& flags)
   return absl::OkStatus();
 }
 
-absl::Status EvictReplica(const CommonFlags& common, const RemoveFlags& flags) {
-  TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
-  TC_RETURN_IF_ERROR(admin->EvictReplica(InterruptibleContext(), flags.replica, flags.force));
-  if (!common.json) std::printf("evicted %s\n", flags.replica.c_str());
-  if (common.json) std::printf("{\"replica_id\": \"%s\"}\n", flags.replica.c_str());
-  return absl::OkStatus();
-}
-
-absl::Status ForgetNode(const CommonFlags& common, const RemoveFlags& flags) {
-  TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
-  const absl::Status forgotten = admin->ForgetNode(InterruptibleContext(), flags.node);
-  if (absl::IsUnimplemented(forgotten)) {
-    return absl::FailedPreconditionError(
-        "rm --node: this address is a daemon's; give the global store's own address as --daemon");
-  }
-  TC_RETURN_IF_ERROR(forgotten);
-  if (!common.json) std::printf("node id %s is unbound\n", flags.node.c_str());
-  if (common.json) std::printf("{\"node_id\": \"%s\"}\n", flags.node.c_str());
-  return absl::OkStatus();
-}
-
 void AddFlags(Flags& flags, RemoveFlags& values) {
-  flags.Add("artifact", values.artifact, "A key, which is removed too, or an artifact id");
-  flags.Add("--replica", values.replica,
-            "Evict only this replica from this daemon; with a key or an artifact id, all its replicas here",
-            {.not_empty = true});
-  flags.Add("--node", values.node,
-            "At the global store's address: release the name that a node id is bound to",
-            {.not_empty = true});
-  flags.Add("--force", values.force,
-            "Remove even the last copy, or an artifact to which other keys are bound");
+  flags.Add("artifact", values.artifact, "A key, which is removed too, or an artifact id",
+            {.required = true, .not_empty = true});
+  flags.Add("--force", values.force, "Delete an artifact to which other keys are bound, with these keys");
 }
 
 int RunRemove(const CommonFlags& common, const RemoveFlags& flags) {
-  if (!flags.artifact.empty() + !flags.replica.empty() + !flags.node.empty() != 1) {
-    return Fail(
-        absl::InvalidArgumentError("rm needs either an artifact (a key or an id) or --replica, or --node"));
-  }
-  if (!flags.replica.empty()) return ExitCode(EvictReplica(common, flags));
-  return ExitCode(flags.node.empty() ? RemoveArtifact(common, flags) : ForgetNode(common, flags));
+  return ExitCode(RemoveArtifact(common, flags));
 }
 
 }  // namespace
 
 Command RemoveCommand() {
   return {.name = "rm",
-          .help = "Delete an artifact, evict one replica, or forget a node",
+          .help = "Delete an artifact and the key that names it",
           .spanned = true,
           .bind = Bind(AddFlags, RunRemove)};
 }

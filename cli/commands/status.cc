@@ -7,31 +7,14 @@
 #include "base/status.h"
 #include "cli/commands/command.h"
 #include "cli/commands/connect.h"
+#include "cli/commands/texts.h"
 #include "cli/output/json.h"
 #include "cli/output/output.h"
-#include "core/replica/replica.h"
 #include "rpc/convert/convert.h"
 #include "transport/transport.h"
 
 namespace tensorcast::cli {
 namespace {
-
-std::string PoolText(const v1::Pool& pool) {
-  const absl::StatusOr<Location> location = rpc::FromProto(pool.location());
-  std::string text = absl::StrCat(location.ok() ? location->ToString() : "?", " ",
-                                  FormatBytes(pool.used_bytes()), " of ", FormatBytes(pool.capacity_bytes()));
-  if (pool.partial_replicas() > 0) {
-    absl::StrAppend(&text, " (", FormatBytes(pool.partial_bytes()), " in ", pool.partial_replicas(),
-                    " parts)");
-  }
-  return text;
-}
-
-std::string PoolsText(const google::protobuf::RepeatedPtrField<v1::Pool>& pools) {
-  std::vector<std::string> texts;
-  for (const v1::Pool& pool : pools) texts.push_back(PoolText(pool));
-  return absl::StrJoin(texts, ", ");
-}
 
 // Nothing of one that is not a PCI device and works.
 std::string DeviceText(const v1::DeviceStatus& device) {
@@ -60,9 +43,8 @@ std::string LabelsOf(const v1::Node& node) {
 
 // Behind a node's name in the cluster.
 std::string StateText(const v1::Node& node) {
-  std::string text =
-      absl::StrCat(node.draining() ? " (draining)" : "", node.unreachable() ? " (unreachable)" : "");
-  for (const int device : node.unhealthy_devices()) absl::StrAppend(&text, " (gpu:", device, " unhealthy)");
+  std::string text;
+  for (const std::string& condition : ConditionsOf(node)) absl::StrAppend(&text, " (", condition, ")");
   return text;
 }
 

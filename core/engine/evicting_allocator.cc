@@ -48,9 +48,9 @@ void AppendShare(std::string& text, const PoolHolders::Share& share, std::string
 std::string RemedyFor(const PoolHolders& holders, Location pool) {
   std::vector<std::string> ways;
   if (holders.leased.replicas > 0) {
-    ways.emplace_back("close what programs still hold of it (`tensorcast ls --replicas` shows the leases)");
+    ways.emplace_back("close what programs still hold of it (`tensorcast replica ls` shows the leases)");
   }
-  if (holders.pinned.replicas > 0) ways.emplace_back("unpin replicas (`tensorcast unpin`)");
+  if (holders.pinned.replicas > 0) ways.emplace_back("unpin replicas (`tensorcast replica unpin`)");
   ways.push_back(absl::StrCat("give it more memory (daemon.",
                               pool.kind == LocationKind::kCpu ? "host_pool" : "device_pool", ")"));
   ways.emplace_back("or wait for space (--wait)");

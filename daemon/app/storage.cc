@@ -20,7 +20,7 @@ absl::Status CheckPackedFile(const PackedFile& packed) {
   if (fstat(packed.fd(), &open) == 0 && static_cast<uint64_t>(open.st_size) >= bytes) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat("the packed file ", packed.path(),
                                                     " was cut short: it is not a copy any more; drop its "
-                                                    "replica (rm --replica --force) and put the artifact "
+                                                    "replica (replica rm --force) and put the artifact "
                                                     "again"));
 }
 

@@ -104,7 +104,7 @@ TEST_F(CommandLine, GetTensors_PullsOnlyTheirChunksAndLaterGetTheRest) {
   ASSERT_EQ(some.exit_code, 0) << some.output;
   EXPECT_THAT(some.output, HasSubstr("partial: "));
   EXPECT_LT(std::filesystem::file_size(out), std::filesystem::file_size(model));
-  const nlohmann::json partial = Json(1, {"ls", "--replicas"})["replicas"][0];
+  const nlohmann::json partial = Json(1, {"replica", "ls"})["replicas"][0];
   EXPECT_EQ(partial["state"], "REPLICA_STATE_PARTIAL");
   EXPECT_LT(partial["chunks_present"], partial["chunks_total"]);
 
@@ -206,10 +206,10 @@ TEST_F(CommandLine, Status_ShowsClusterDaemonAndLimits) {
 
 TEST_F(CommandLine, InvalidFlagValue_IsRefusedInOneLine) {
   const std::vector<std::vector<std::string>> commands = {{"get", "m", "--out", ""},
-                                                          {"get", "m", "--timeout", "-1"},
+                                                          {"get", "m", "--timeout", "30"},
                                                           {"put", "m", "--key", ""},
                                                           {"bench", "p2p", "--runs", "0"},
-                                                          {"rm", "--replica", ""}};
+                                                          {"replicate", "m", "--to", ""}};
   for (const std::vector<std::string>& command : commands) {
     SCOPED_TRACE(command[0] + " " + command[1] + " " + command.back());
     const CommandResult result = RunCommand(command);
@@ -226,7 +226,7 @@ TEST_F(CommandLine, GetOutIntoMissingFolder_FailsBeforeTransfer) {
   const CommandResult get = OnNode(1, {"get", "m", "--out", out});
   EXPECT_EQ(get.exit_code, 1);
   EXPECT_THAT(get.output, HasSubstr("no-such-folder"));
-  EXPECT_TRUE(Json(1, {"ls", "--replicas"})["replicas"].empty());
+  EXPECT_TRUE(Json(1, {"replica", "ls"})["replicas"].empty());
 }
 
 TEST_F(CommandLine, MakeModelJson_EscapesItsPath) {

@@ -267,9 +267,9 @@ TEST_F(CollectorTest, ManagementCommand_IsOneTrace) {
   const std::string model = MakeModel("m", 8 << 20);
   TC_ASSERT_OK(client(0).Import(Context(), model, {.key = "k"}).status());
   const std::vector<std::vector<std::string>> commands = {
-      {"ls"}, {"status"}, {"gc", "--older-than", "1h"}, {"rm", "k"}};
+      {"ls"}, {"status"}, {"gc", "--older-than", "1h"}, {"node", "undrain", "node-0"}, {"rm", "k"}};
   for (std::vector<std::string> command : commands) {
-    const std::string root = "Command/" + command[0];
+    const std::string root = "Command/" + (command[0] == "node" ? "node undrain" : command[0]);
     command.insert(command.end(), {"--daemon", cluster_->addresses(0).unix_socket, "--otlp-endpoint",
                                    collector->endpoint()});
     const CommandResult result = RunCommand(command);

@@ -1,15 +1,20 @@
-// SIGTERM: a daemon ends what it has begun, begins nothing new, and exits with 0.
+// SIGTERM: a daemon ends what it has begun, begins nothing new, and exits with 0. `node drain` empties a
+// node, and its daemon goes on.
 #include <gmock/gmock.h>
 #include <signal.h>
 
 #include <algorithm>
 
 #include "base/steady_time.h"
+#include "base/testing/eventually.h"
 #include "client/admin.h"
 #include "tests/e2e/e2e_test_base.h"
 
 namespace tensorcast {
 namespace {
+
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
 
 // Longer than a daemon drains (15 s), with room for a slow machine.
 constexpr absl::Duration kExit = absl::Seconds(40);
@@ -106,6 +111,37 @@ TEST_F(Drain, DaemonExited_AttachedClientStillReads) {
   TC_ASSERT_OK_AND_ASSIGN(const auto replica, client(0).Get(Context(), "m", {}));
   TC_ASSERT_OK(cluster_->daemon(0).Signal(SIGTERM));
   EXPECT_EQ(cluster_->daemon(0).Wait(SteadyNow() + kExit).value_or(-1), 0);
+  TC_ASSERT_OK(Compare(*replica, model).status());
+}
+
+TEST_F(Drain, DrainedNode_LosesItsCopiesAndGetsNoneUntilUndrained) {
+  ASSERT_NO_FATAL_FAILURE(StartPatientCluster(2));
+  const std::string model = MakeModel("model.safetensors", 8 << 20);
+  TC_ASSERT_OK_AND_ASSIGN(const auto put, client(0).Import(Context(), model, {.key = "m"}));
+  TC_ASSERT_OK(client(1).Get(Context(), "m", {.attach = false}).status());
+  const auto on_node = [&](int node, std::vector<std::string> command) {
+    command.insert(command.end(), {"--daemon", cluster_->addresses(node).unix_socket});
+    return RunCommand(std::move(command));
+  };
+  const auto holds_copy = [&] {
+    return on_node(1, {"replica", "ls"}).output.find(put.artifact_id) != std::string::npos;
+  };
+  ASSERT_TRUE(holds_copy());
+
+  const CommandResult drained = on_node(0, {"node", "drain", "node-1"});
+  EXPECT_EQ(drained.exit_code, 0) << drained.output;
+  EXPECT_THAT(on_node(0, {"node", "ls"}).output, ContainsRegex("node-1 +[^ ]+ +draining"));
+  EXPECT_TRUE(testing::Eventually([&] { return !holds_copy(); }));
+  const CommandResult refused = on_node(1, {"get", "m"});
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.output, HasSubstr("`tensorcast node undrain node-1`"));
+  const CommandResult submitted = on_node(0, {"replicate", "m", "--to", "node-1", "--no-wait"});
+  EXPECT_EQ(submitted.exit_code, 0) << submitted.output;
+  EXPECT_THAT(on_node(0, {"replication", "ls", "m"}).output, HasSubstr("node-1, which drains"));
+
+  EXPECT_EQ(on_node(0, {"node", "undrain", "node-1"}).exit_code, 0);
+  EXPECT_TRUE(testing::Eventually(holds_copy));
+  TC_ASSERT_OK_AND_ASSIGN(const auto replica, client(1).Get(Context(), "m", {}));
   TC_ASSERT_OK(Compare(*replica, model).status());
 }
 

@@ -127,14 +127,14 @@ TEST_F(Origins, LastCopyWithoutItsFile_IsEvictedByHandOnlyWithForce) {
   TC_ASSERT_OK_AND_ASSIGN(const auto put, client(0).Import(Context(), model, {.key = "k"}));
   std::filesystem::rename(model, model + ".moved");
   const CommandResult refused =
-      RunCommand({"rm", "--replica", put.replica_id, "--daemon", cluster_->addresses(0).unix_socket});
+      RunCommand({"replica", "rm", put.replica_id, "--daemon", cluster_->addresses(0).unix_socket});
   EXPECT_NE(refused.exit_code, 0);
   EXPECT_THAT(refused.output, AllOf(HasSubstr("last copy"), HasSubstr("model.safetensors")));
   ExpectTheKeyStillGives(model + ".moved");
-  EXPECT_EQ(RunCommand({"rm", "--replica", put.replica_id, "--force", "--daemon",
-                        cluster_->addresses(0).unix_socket})
-                .exit_code,
-            0);
+  EXPECT_EQ(
+      RunCommand({"replica", "rm", put.replica_id, "--force", "--daemon", cluster_->addresses(0).unix_socket})
+          .exit_code,
+      0);
 }
 
 TEST_F(Origins, TruncatedPackedFile_DoesNotCountAsCopy) {

@@ -100,7 +100,7 @@ TEST_F(PutFile, PutFileOutsideImportRoots_ReplicaStaysTheLastCopy) {
   ASSERT_NO_FATAL_FAILURE(StartNode());
   const std::string file = MakeModel("model.safetensors", kModelBytes);
   ASSERT_EQ(Run({"put", file, "--key", "m"}).exit_code, 0);
-  const CommandResult evicted = Run({"rm", "--replica", "m"});
+  const CommandResult evicted = Run({"replica", "rm", "m"});
   EXPECT_EQ(evicted.exit_code, 1);
   EXPECT_THAT(evicted.output, HasSubstr("last copy"));
   ExpectStored("m", file);

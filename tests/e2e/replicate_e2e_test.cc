@@ -32,14 +32,16 @@ class Replicate : public E2eTest {
     TC_ASSERT_OK(client(0).Import(Context(), model_, {.key = "m"}).status());
   }
   // Through the daemon of the first node.
+  CommandResult OnNode0(std::vector<std::string> command) {
+    command.insert(command.end(), {"--daemon", cluster_->addresses(0).unix_socket});
+    return RunCommand(std::move(command));
+  }
   CommandResult Run(std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), {"replicate", "m"});
-    arguments.push_back("--daemon");
-    arguments.push_back(cluster_->addresses(0).unix_socket);
-    return RunCommand(std::move(arguments));
+    return OnNode0(std::move(arguments));
   }
   nlohmann::json Tasks() {
-    const CommandResult shown = Run({"--json"});
+    const CommandResult shown = OnNode0({"replication", "ls", "m", "--json"});
     EXPECT_EQ(shown.exit_code, 0) << shown.output;
     const nlohmann::json json = nlohmann::json::parse(shown.output, nullptr, /*allow_exceptions=*/false);
     return json.contains("tasks") ? json["tasks"] : nlohmann::json::array();
@@ -136,13 +138,13 @@ TEST_F(Replicate, CancelledReplication_EndsAndLeavesNothing) {
   HoldCopies(*faults);
   EXPECT_EQ(Run({"--to", "node-1:gpu:0", "--no-wait"}).exit_code, 0);
   TC_ASSERT_OK(AwaitHeldCopy(*faults));
-  const CommandResult cancelled = Run({"--cancel"});
+  const CommandResult cancelled = OnNode0({"replication", "cancel", "m"});
   EXPECT_EQ(cancelled.exit_code, 0) << cancelled.output;
   EXPECT_THAT(cancelled.output, HasSubstr("cancelled node-1:gpu:0"));
   EXPECT_TRUE(Tasks().empty());
   faults->copy_delay_ns = absl::ToInt64Nanoseconds(absl::Milliseconds(50));
   EXPECT_TRUE(testing::Eventually([&] { return ReplicasAt(1) == 0; }));
-  EXPECT_THAT(Run({"--cancel"}).output, HasSubstr("nothing was under way"));
+  EXPECT_THAT(OnNode0({"replication", "cancel", "m"}).output, HasSubstr("nothing was under way"));
 }
 
 TEST_F(Replicate, ArtifactRemoved_ReplicationTaskEnds) {
@@ -153,10 +155,9 @@ TEST_F(Replicate, ArtifactRemoved_ReplicationTaskEnds) {
   HoldCopies(*faults);
   EXPECT_EQ(Run({"--to", "node-1:gpu:0", "--no-wait"}).exit_code, 0);
   TC_ASSERT_OK(AwaitHeldCopy(*faults));
-  const CommandResult removed = RunCommand({"rm", "m", "--daemon", cluster_->addresses(0).unix_socket});
+  const CommandResult removed = OnNode0({"rm", "m"});
   EXPECT_EQ(removed.exit_code, 0) << removed.output;
-  const CommandResult shown =
-      RunCommand({"replicate", id, "--json", "--daemon", cluster_->addresses(0).unix_socket});
+  const CommandResult shown = OnNode0({"replication", "ls", id, "--json"});
   EXPECT_THAT(shown.output, Not(HasSubstr("task_id")));
   faults->copy_delay_ns = absl::ToInt64Nanoseconds(absl::Milliseconds(50));
   EXPECT_TRUE(testing::Eventually([&] { return ReplicasAt(1) == 0; }));

@@ -31,6 +31,7 @@ namespace {
 namespace fs = std::filesystem;
 using security::testing::TestAuthority;
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -54,7 +55,7 @@ class SecurityE2e : public E2eTest {
   }
   void Issue(const std::string& name, int days = 90) {
     const CommandResult issued =
-        RunCommand({"certs", "issue", name, "--folder", Certs(), "--days", std::to_string(days)});
+        RunCommand({"certs", "issue", name, "--folder", Certs(), "--valid-for", absl::StrCat(days, "d")});
     ASSERT_EQ(issued.exit_code, 0) << issued.output;
   }
 
@@ -365,7 +366,7 @@ TEST_F(SecurityE2e, NodeId_BelongsToOneNameUntilOperatorForgetsIt) {
   Issue("node/evil");
   const std::string stolen = directory_->path() + "/stolen";
   const std::string node_id = StealNodeId(stolen);
-  const std::vector<std::string> forget = {"rm", "--node", node_id};
+  const std::vector<std::string> forget = {"node", "forget", node_id};
   const auto forget_as = [&](const std::string& name) {
     return RunAs(name, forget, cluster_->global_store_address());
   };
@@ -389,6 +390,24 @@ TEST_F(SecurityE2e, NodeId_BelongsToOneNameUntilOperatorForgetsIt) {
   }));
   EXPECT_THAT(forget_as("operator-ada").output, HasSubstr("node evil ("));
   evil->Stop(kStepTimeout).IgnoreError();
+}
+
+TEST_F(SecurityE2e, DrainOfAnotherNode_NeedsOperatorAtTheGlobalStore) {
+  ASSERT_NO_FATAL_FAILURE(StartSecured());
+  const std::string& daemon = cluster_->addresses(0).unix_socket;
+  EXPECT_EQ(RunCommand({"node", "drain", "node-0", "--daemon", daemon}).exit_code, 0);
+  EXPECT_EQ(RunCommand({"node", "undrain", "node-0", "--daemon", daemon}).exit_code, 0);
+  const CommandResult refused = RunCommand({"node", "drain", "node-1", "--daemon", daemon});
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.output,
+              HasSubstr("may drain only its own node; connect to the global store's address"));
+  const std::string store = cluster_->global_store_address();
+  EXPECT_THAT(RunAs("client-trainer", {"node", "drain", "node-1"}, store).output,
+              HasSubstr("PERMISSION_DENIED"));
+  const CommandResult drained = RunAs("operator-ada", {"node", "drain", "node-1"}, store);
+  EXPECT_EQ(drained.exit_code, 0) << drained.output;
+  EXPECT_THAT(RunCommand({"node", "ls", "--daemon", daemon}).output,
+              ContainsRegex("node-1 +[^ ]+ +draining"));
 }
 
 TEST_F(SecurityE2e, ReplacedCertificate_IsUsedWithoutRestart) {

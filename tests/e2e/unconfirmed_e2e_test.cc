@@ -79,10 +79,10 @@ TEST_F(Unconfirmed, ConfirmedReads_FailWhileTheGlobalStoreIsAway) {
     EXPECT_THAT(run.output, AllOf(HasSubstr("UNAVAILABLE"), HasSubstr("start the global store")));
   }
   // What has no place for the mark is not done under a doubtful name.
-  const CommandResult pin = Run({"pin", "m"});
+  const CommandResult pin = Run({"replica", "pin", "m"});
   EXPECT_EQ(pin.exit_code, 1);
   EXPECT_THAT(pin.output, HasSubstr("start the global store"));
-  EXPECT_EQ(Run({"pin", ids_[0]}).exit_code, 0);
+  EXPECT_EQ(Run({"replica", "pin", ids_[0]}).exit_code, 0);
 
   ASSERT_NO_FATAL_FAILURE(RestartGlobalStore());
   TC_ASSERT_OK_AND_ASSIGN(const auto back, client(0).ResolveKey(Context(), "m", /*confirmed=*/true));

@@ -119,7 +119,7 @@ class Cluster:
     def pull(self, key: str) -> float:
         """The rate of a pull from host 0 to host 1, in GB/s, with verified chunks."""
         got = json.loads(run(self.binary, "get", key, "--lane", "tcp", "--daemon", self.socket(1), "--wait", "--json"))
-        run(self.binary, "rm", "--replica", got["replica"]["replica_id"], "--force", "--daemon", self.socket(1))
+        run(self.binary, "replica", "rm", got["replica"]["replica_id"], "--force", "--daemon", self.socket(1))
         transfer = got["transfer"]
         if int(transfer["verified_chunks"]) == 0:
             raise SystemExit("bench_link.py: a transfer verified nothing")

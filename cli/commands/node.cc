@@ -1,0 +1,138 @@
+// `tensorcast node`: the nodes that are registered with the global store.
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status.h"
+#include "cli/commands/command.h"
+#include "cli/commands/connect.h"
+#include "cli/commands/texts.h"
+#include "cli/output/json.h"
+#include "cli/output/output.h"
+
+namespace tensorcast::cli {
+namespace {
+
+struct NodeFlags {
+  std::string node;  // a name or an id; for forget an id
+};
+
+absl::StatusOr<std::vector<v1::Node>> RegisteredNodes(client::AdminClient& admin,
+                                                      const RequestContext& context) {
+  TC_ASSIGN_OR_RETURN(const v1::GetClusterStatusResponse cluster, admin.GetClusterStatus(context));
+  std::vector<v1::Node> nodes(cluster.nodes().begin(), cluster.nodes().end());
+  std::ranges::sort(nodes, {}, [](const v1::Node& node) -> const std::string& { return node.name(); });
+  return nodes;
+}
+
+void PrintJson(const nlohmann::json& json) {
+  std::printf("%s\n", json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+}
+
+absl::Status List(const CommonFlags& common) {
+  TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
+  TC_ASSIGN_OR_RETURN(const std::vector<v1::Node> nodes, RegisteredNodes(*admin, InterruptibleContext()));
+  if (common.json) {
+    v1::GetClusterStatusResponse all;
+    for (const v1::Node& node : nodes) *all.add_nodes() = node;
+    std::fputs(ToJson(all).c_str(), stdout);
+    return absl::OkStatus();
+  }
+  Table table({"name", "id", "state", "address", "pools"});
+  for (const v1::Node& node : nodes) {
+    const std::vector<std::string> conditions = ConditionsOf(node);
+    table.Add({node.name(), node.node_id(), conditions.empty() ? "alive" : absl::StrJoin(conditions, ", "),
+               node.grpc_address(), PoolsText(node.pools())});
+  }
+  std::fputs(table.ToString().c_str(), stdout);
+  return absl::OkStatus();
+}
+
+// An id says more than a name that another node happens to have.
+absl::StatusOr<v1::Node> FindNode(client::AdminClient& admin, const RequestContext& context,
+                                  const std::string& wanted) {
+  TC_ASSIGN_OR_RETURN(const std::vector<v1::Node> nodes, RegisteredNodes(admin, context));
+  auto found = std::ranges::find(nodes, wanted, [](const v1::Node& node) { return node.node_id(); });
+  if (found == nodes.end()) {
+    found = std::ranges::find(nodes, wanted, [](const v1::Node& node) { return node.name(); });
+  }
+  if (found != nodes.end()) return *found;
+  return absl::NotFoundError(
+      "no registered node has this name or id; `tensorcast node ls` lists the registered nodes");
+}
+
+absl::Status SetDraining(const CommonFlags& common, const std::string& wanted, bool draining) {
+  TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
+  const RequestContext context = InterruptibleContext();
+  const std::string operation = absl::StrCat(draining ? "node drain " : "node undrain ", wanted);
+  const absl::StatusOr<v1::Node> found = FindNode(*admin, context, wanted);
+  if (!found.ok()) return Annotate(found.status(), operation);
+  const v1::Node& node = *found;
+  TC_RETURN_IF_ERROR(Annotate(admin->DrainNode(context, node.node_id(), draining), operation));
+  if (common.json) {
+    PrintJson({{"node_id", node.node_id()}, {"name", node.name()}, {"draining", draining}});
+  } else if (draining) {
+    PrintF("node %s drains; `tensorcast node undrain %s` ends that\n", node.name(), node.name());
+  } else {
+    PrintF("node %s no longer drains\n", node.name());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Forget(const CommonFlags& common, const std::string& node_id) {
+  TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
+  const absl::Status forgotten = admin->ForgetNode(InterruptibleContext(), node_id);
+  if (absl::IsUnimplemented(forgotten)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("node forget ", node_id,
+                     ": this address is a daemon's; give the global store's own address as --daemon"));
+  }
+  TC_RETURN_IF_ERROR(Annotate(forgotten, absl::StrCat("node forget ", node_id)));
+  if (!common.json) PrintF("node id %s is unbound\n", node_id);
+  if (common.json) PrintJson({{"node_id", node_id}});
+  return absl::OkStatus();
+}
+
+void AddNodeFlag(Flags& flags, NodeFlags& values) {
+  flags.Add("node", values.node, "Name or id of a registered node, from `node ls`",
+            {.required = true, .not_empty = true});
+}
+
+void AddForgetFlag(Flags& flags, NodeFlags& values) {
+  flags.Add("node_id", values.node, "Id of a node that is not alive", {.required = true, .not_empty = true});
+}
+
+int RunList(const CommonFlags& common) { return ExitCode(List(common)); }
+int RunDrain(const CommonFlags& common, const NodeFlags& flags) {
+  return ExitCode(SetDraining(common, flags.node, true));
+}
+int RunUndrain(const CommonFlags& common, const NodeFlags& flags) {
+  return ExitCode(SetDraining(common, flags.node, false));
+}
+int RunForget(const CommonFlags& common, const NodeFlags& flags) {
+  return ExitCode(Forget(common, flags.node));
+}
+
+}  // namespace
+
+Command NodeCommand() {
+  return {.name = "node",
+          .help = "Work with the nodes of the cluster",
+          .commands = {{.name = "ls", .help = "List the registered nodes", .bind = Bind(RunList)},
+                       {.name = "drain",
+                        .help = "Give a node no new replicas, and let it evict those that other nodes have",
+                        .spanned = true,
+                        .bind = Bind(AddNodeFlag, RunDrain)},
+                       {.name = "undrain",
+                        .help = "End the drain of a node",
+                        .spanned = true,
+                        .bind = Bind(AddNodeFlag, RunUndrain)},
+                       {.name = "forget",
+                        .help = "At the global store's address: let another certificate use a node id",
+                        .bind = Bind(AddForgetFlag, RunForget)}}};
+}
+
+}  // namespace tensorcast::cli

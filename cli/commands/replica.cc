@@ -1,0 +1,110 @@
+// `tensorcast replica`: the replicas of one daemon.
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "cli/commands/command.h"
+#include "cli/commands/connect.h"
+#include "cli/commands/texts.h"
+#include "cli/output/json.h"
+#include "cli/output/output.h"
+#include "core/replica/replica.h"
+#include "rpc/convert/convert.h"
+#include "tensorcast/client.h"
+
+namespace tensorcast::cli {
+namespace {
+
+struct ReplicaFlags {
+  std::string replica;  // its id, or a key or an artifact id for all of them
+  bool force = false;
+};
+
+std::string StateText(v1::ReplicaState state) {
+  const absl::StatusOr<ReplicaState> parsed = rpc::FromProto(state);
+  return parsed.ok() ? std::string(ReplicaStateName(*parsed)) : "?";
+}
+
+void PrintJson(const nlohmann::json& json) {
+  std::printf("%s\n", json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+}
+
+absl::Status List(const CommonFlags& common) {
+  TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
+  TC_ASSIGN_OR_RETURN(const auto replicas, admin->ListReplicas(InterruptibleContext(), ""));
+  if (common.json) {
+    v1::ListReplicasResponse all;
+    for (const v1::Replica& replica : replicas) *all.add_replicas() = replica;
+    std::fputs(ToJson(all).c_str(), stdout);
+    return absl::OkStatus();
+  }
+  Table table({"replica", "artifact", "location", "state", "bytes", "chunks", "leases", "pinned"});
+  for (const v1::Replica& replica : replicas) {
+    table.Add({replica.replica_id(), replica.artifact_id(), LocationText(replica.location()),
+               StateText(replica.state()), absl::StrCat(replica.image_bytes()),
+               absl::StrCat(replica.chunks_present(), "/", replica.chunks_total(),
+                            replica.chunks_unverified() > 0 ? " (not verified)" : ""),
+               absl::StrCat(replica.leases()), replica.pinned() ? "yes" : "no"});
+  }
+  std::fputs(table.ToString().c_str(), stdout);
+  return absl::OkStatus();
+}
+
+absl::Status Evict(const CommonFlags& common, const ReplicaFlags& flags) {
+  TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
+  TC_RETURN_IF_ERROR(admin->EvictReplica(InterruptibleContext(), flags.replica, flags.force));
+  if (!common.json) std::printf("evicted %s\n", flags.replica.c_str());
+  if (common.json) PrintJson({{"replica_id", flags.replica}});
+  return absl::OkStatus();
+}
+
+absl::Status SetPinned(const CommonFlags& common, const std::string& replica, bool pinned) {
+  TC_ASSIGN_OR_RETURN(const auto client, ConnectClient(common));
+  TC_RETURN_IF_ERROR(client->SetPinned(InterruptibleContext(), replica, pinned));
+  if (!common.json) std::printf("%s %s\n", pinned ? "pinned" : "unpinned", replica.c_str());
+  if (common.json) PrintJson({{"replica_id", replica}, {"pinned", pinned}});
+  return absl::OkStatus();
+}
+
+void AddName(Flags& flags, ReplicaFlags& values) {
+  flags.Add("replica", values.replica,
+            "A replica id from `replica ls`; a key or an artifact id means all its replicas at this daemon",
+            {.required = true, .not_empty = true});
+}
+
+void AddRemoveFlags(Flags& flags, ReplicaFlags& values) {
+  AddName(flags, values);
+  flags.Add("--force", values.force, "Evict even the last copy of the artifact");
+}
+
+int RunList(const CommonFlags& common) { return ExitCode(List(common)); }
+int RunRemove(const CommonFlags& common, const ReplicaFlags& flags) { return ExitCode(Evict(common, flags)); }
+int RunPin(const CommonFlags& common, const ReplicaFlags& flags) {
+  return ExitCode(SetPinned(common, flags.replica, true));
+}
+int RunUnpin(const CommonFlags& common, const ReplicaFlags& flags) {
+  return ExitCode(SetPinned(common, flags.replica, false));
+}
+
+}  // namespace
+
+Command ReplicaCommand() {
+  return {.name = "replica",
+          .help = "Work with the replicas of this daemon",
+          .commands = {{.name = "ls", .help = "List replicas", .spanned = true, .bind = Bind(RunList)},
+                       {.name = "rm",
+                        .help = "Evict a replica; its artifact stays",
+                        .spanned = true,
+                        .bind = Bind(AddRemoveFlags, RunRemove)},
+                       {.name = "pin",
+                        .help = "Keep a replica from being evicted",
+                        .spanned = true,
+                        .bind = Bind(AddName, RunPin)},
+                       {.name = "unpin",
+                        .help = "Allow a replica to be evicted again",
+                        .spanned = true,
+                        .bind = Bind(AddName, RunUnpin)}}};
+}
+
+}  // namespace tensorcast::cli

@@ -1,0 +1,43 @@
+// What `replicate` and `replication` share: the places that they are told, and how a task is shown.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/request_context.h"
+#include "cli/commands/command.h"
+#include "proto/global_store.pb.h"
+
+namespace tensorcast::cli {
+
+using ReplicationTarget = v1::ReplicateArtifactRequest::Target;
+using ReplicationTargets = google::protobuf::RepeatedPtrField<ReplicationTarget>;
+
+// In place of a location: each GPU of a node.
+inline constexpr std::string_view kAllGpus = "gpu:all";
+
+struct PlaceFlags {
+  std::string artifact;         // a key or an id
+  std::vector<std::string> to;  // NODE or NODE:LOCATION, separated by commas
+  std::string device = "cpu";   // of those that name no location
+};
+void AddPlaceFlags(Flags& flags, PlaceFlags& values);
+
+// Adds the location on that node, or with gpu:all each of its GPUs.
+absl::Status AddPlaces(const v1::GetClusterStatusResponse& cluster, const std::string& node,
+                       const std::string& location, ReplicationTargets* targets);
+// Adds what --to names.
+absl::Status AddNamed(const v1::GetClusterStatusResponse& cluster, const PlaceFlags& flags,
+                      ReplicationTargets* targets);
+
+// The id of an artifact that is named by its id, or by a key, which the global store then confirms.
+absl::StatusOr<std::string> ConfirmedArtifactId(const CommonFlags& common, const RequestContext& context,
+                                                const std::string& artifact);
+
+std::string PlaceText(const v1::ReplicationTask& task);  // "node-1:gpu:0"
+std::string StateText(const v1::ReplicationTask& task);  // "done", "1.2 GiB of 4.0 GiB", "waits for ..."
+std::string ErrorText(const v1::ReplicationTask& task);  // empty: none
+
+}  // namespace tensorcast::cli

@@ -1,0 +1,17 @@
+// What several commands print of the same message.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "proto/types.pb.h"
+
+namespace tensorcast::cli {
+
+std::string LocationText(const v1::Location& location);  // "gpu:0"; "?" for a kind that is not known
+// "cpu 1.03 GiB of 4.00 GiB (12.0 MiB in 2 parts), gpu:0 0 B of 80.0 GiB"
+std::string PoolsText(const google::protobuf::RepeatedPtrField<v1::Pool>& pools);
+// What is out of the ordinary: "draining", "unreachable", "gpu:1 unhealthy".
+std::vector<std::string> ConditionsOf(const v1::Node& node);
+
+}  // namespace tensorcast::cli
