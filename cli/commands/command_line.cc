@@ -13,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/units.h"
 #include "cli/commands/telemetry.h"
 #include "cli/commands/termination.h"
@@ -242,7 +243,44 @@ struct Program {
   Chosen chosen;
 };
 
+FlagDescription DescribeFlag(const CLI::Option& option) {
+  FlagDescription flag{.default_value = option.get_default_str(),
+                       .help = option.get_description(),
+                       .required = option.get_required(),
+                       .common = option.get_group() == kCommonGroup};
+  if (option.get_positional()) {
+    flag.names = {option.get_name(/*positional=*/true)};
+  } else {
+    for (const std::string& name : option.get_snames()) flag.names.push_back("-" + name);
+    for (const std::string& name : option.get_lnames()) flag.names.push_back("--" + name);
+  }
+  if (option.get_items_expected_max() == 0) return flag;
+  // "TEXT:{daemon,all}": the type, then what each check says of itself.
+  const std::string type = option.get_type_name();
+  flag.value = type.substr(0, type.find(':'));
+  const size_t open = type.find('{');
+  const size_t close = type.find('}');
+  if (open != std::string::npos && close != std::string::npos) {
+    flag.choices = absl::StrSplit(type.substr(open + 1, close - open - 1), ',');
+  }
+  return flag;
+}
+
+CommandDescription DescribeApp(const CLI::App& app) {
+  CommandDescription command{.name = app.get_name(), .help = app.get_description()};
+  for (const CLI::Option* option : app.get_options()) {
+    (option->get_positional() ? command.arguments : command.options).push_back(DescribeFlag(*option));
+  }
+  const auto shown = [](const CLI::App* one) { return !one->get_group().empty(); };
+  for (const CLI::App* one : app.get_subcommands(shown)) command.commands.push_back(DescribeApp(*one));
+  return command;
+}
+
 }  // namespace
+
+CommandDescription Describe(const std::vector<Command>& commands) {
+  return DescribeApp(Program(commands, kAbout, "tensorcast").app);
+}
 
 int ParseAndRun(const std::vector<Command>& commands, int argc, const char* const* argv, const char* about) {
   Program program(commands, about,

@@ -20,4 +20,27 @@ inline constexpr char kAbout[] = "TensorCast: model weights stored once and then
 int ParseAndRun(const std::vector<Command>& commands, int argc, const char* const* argv,
                 const char* about = kAbout);
 
+// An option, or an argument by its place, as --help shows it.
+struct FlagDescription {
+  std::vector<std::string> names;    // "-h", "--help"; of an argument its one name
+  std::string value;                 // what it takes: "TEXT", "PATH", "DURATION"; empty: it takes none
+  std::vector<std::string> choices;  // the values that it accepts; none: not a fixed list
+  std::string default_value;         // where --help shows one
+  std::string help;
+  bool required = false;
+  bool common = false;  // of every command
+};
+
+// A command as --help shows it. Hidden commands are left out.
+struct CommandDescription {
+  std::string name;
+  std::string help;
+  std::vector<FlagDescription> options;
+  std::vector<FlagDescription> arguments;    // in their order
+  std::vector<CommandDescription> commands;  // of a group
+};
+
+// The program with all these commands.
+CommandDescription Describe(const std::vector<Command>& commands);
+
 }  // namespace tensorcast::cli

@@ -203,6 +203,32 @@ TEST_F(CommandLineTest, HelpAndErrors_CallTheProgramAsTheLineDoes) {
   EXPECT_THAT(words("greeter", "shout"), HasSubstr("is not a command of greeter; see greeter --help"));
 }
 
+TEST(Describe, ShowsWhatHelpShows) {
+  const CommandDescription program = Describe(Greetings());
+  ASSERT_EQ(program.commands.size(), 3u);
+  const CommandDescription& greet = program.commands[0];
+  EXPECT_EQ(greet.name, "greet");
+  ASSERT_EQ(greet.arguments.size(), 1u);
+  EXPECT_THAT(greet.arguments[0].names, ElementsAre("place"));
+  EXPECT_TRUE(greet.arguments[0].required);
+  const auto option = [&](const std::string& name) {
+    const auto found = std::ranges::find_if(
+        greet.options, [&](const FlagDescription& one) { return one.names.back() == name; });
+    return found == greet.options.end() ? FlagDescription() : *found;
+  };
+  EXPECT_EQ(option("--pause").value, "DURATION");
+  EXPECT_EQ(option("--pause").default_value, "1m");
+  EXPECT_EQ(option("--loud").value, "");
+  EXPECT_THAT(option("--lane").choices, ElementsAre("land", "sea"));
+  EXPECT_EQ(option("--lane").value, "TEXT");
+  EXPECT_EQ(option("--config").value, "PATH");
+  EXPECT_TRUE(option("--config").common);
+  EXPECT_FALSE(option("--lane").common);
+  const CommandDescription& list = program.commands[2];
+  ASSERT_EQ(list.commands.size(), 1u) << "one is hidden";
+  EXPECT_EQ(list.commands[0].name, "all");
+}
+
 // Those of the program.
 void ForEachCommand(const std::vector<Command>& commands, const std::function<void(const Command&)>& visit) {
   for (const Command& command : commands) {

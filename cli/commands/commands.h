@@ -28,6 +28,7 @@
   COMMAND(OtelSmoke)                 \
   COMMAND(Config)                    \
   COMMAND(Certs)                     \
+  COMMAND(Completion)                \
   COMMAND(Bench)                     \
   COMMAND(NcclHelper)                \
   COMMAND(Keeper)

@@ -95,6 +95,12 @@ if in_root "$deb_root" /usr/bin/tensorcast config check --config /etc/wrong.yaml
   fail "config check accepts a wrong key"
 fi
 grep -q "Apache License, Version 2.0" "$deb_root/usr/share/doc/tensorcast/copyright" || fail "the package has no copyright file"
+for file in bash-completion/completions/tensorcast zsh/vendor-completions/_tensorcast \
+  fish/vendor_completions.d/tensorcast.fish man/man1/tensorcast.1.gz; do
+  [[ -s $deb_root/usr/share/$file ]] || fail "no $file in the package"
+done
+bash -n "$deb_root/usr/share/bash-completion/completions/tensorcast" || fail "the completion is not a bash script"
+zcat "$deb_root/usr/share/man/man1/tensorcast.1.gz" | grep -q '^\.TH TENSORCAST 1' || fail "the manual page has no title"
 for script in postinst prerm postrm; do
   dpkg-deb --info "$work"/packages/tensorcast_*_amd64.deb "$script" | sh -n || fail "$script is not a shell script"
 done

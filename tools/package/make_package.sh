@@ -100,6 +100,16 @@ build_deb() {
   check_size "$deb"
 }
 
+# install_command_line_help ROOT: adds the completion of three shells and the manual page, as the binary prints them.
+install_command_line_help() {
+  local share=$1/usr/share
+  mkdir -p "$share"/{bash-completion/completions,zsh/vendor-completions,fish/vendor_completions.d,man/man1}
+  "$binary" completion bash >"$share/bash-completion/completions/tensorcast"
+  "$binary" completion zsh >"$share/zsh/vendor-completions/_tensorcast"
+  "$binary" completion fish >"$share/fish/vendor_completions.d/tensorcast.fish"
+  "$binary" completion man | gzip -9n >"$share/man/man1/tensorcast.1.gz"
+}
+
 make_runtime_deb() {
   local root=$work/deb
   mkdir -p "$root"/usr/{bin,lib/tensorcast,lib/systemd/system,lib/sysusers.d,share/doc/tensorcast/docs/{pictures,reference}} \
@@ -111,6 +121,7 @@ make_runtime_deb() {
   install -m 0644 "$here"/debian/*.yaml "$root/etc/tensorcast/"
   install -m 0644 "$here/../../README.md" "$here/../../SECURITY.md" "$root/usr/share/doc/tensorcast/"
   install -m 0644 "$here/debian/tensorcast.copyright" "$root/usr/share/doc/tensorcast/copyright"
+  install_command_line_help "$root"
   install -m 0644 "$here"/../../docs/*.md "$root/usr/share/doc/tensorcast/docs/"
   install -m 0644 "$here"/../../docs/reference/*.md "$root/usr/share/doc/tensorcast/docs/reference/"
   install -m 0644 "$here"/../../docs/pictures/*.svg "$root/usr/share/doc/tensorcast/docs/pictures/"

@@ -1,0 +1,13 @@
+// The manual page, made from what --help shows.
+#pragma once
+
+#include <string>
+
+#include "cli/commands/command_line.h"
+
+namespace tensorcast::cli {
+
+// The page tensorcast(1) in the macros of man(7).
+std::string ManPage(const CommandDescription& program);
+
+}  // namespace tensorcast::cli
