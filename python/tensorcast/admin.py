@@ -317,11 +317,7 @@ class Administration:
         `replication_tasks` shows the progress. Raises NotFoundError for an unknown node.
         """
         options = self.options(timeout)
-        default = arguments.location(device)
-        targets = [
-            (node, arguments.location(location) if location else default)
-            for node, _, location in (target.partition(":") for target in arguments.texts("to", to))
-        ]
+        targets = _targets(to, device)
         artifact_id = yield from self._id_of(artifact, options)
         answer = yield self.native.replicate(artifact_id, targets, lane=arguments.text("lane", lane), options=options)
         results = list(zip(targets, answer["results"]))
@@ -339,6 +335,23 @@ class Administration:
         return Listing(map(_task, (yield self.native.list_replication_tasks(artifact_id, options=options))))
 
     replication_tasks, replication_tasks_async = calls.forms(_replication_tasks)
+
+    def _cancel_replication(
+        self, artifact: str, to: str | Sequence[str] | None = None, *, device: arguments.Device = "cpu", timeout: float | None = None
+    ) -> calls.Steps[Listing[ReplicationTask]]:
+        """Cancels unfinished tasks of `replicate` and returns the cancelled ones.
+
+        to, device: as in `replicate`. None: every unfinished task of the artifact.
+        """
+        options = self.options(timeout)
+        targets = [] if to is None else _targets(to, device)
+        if to is not None and not targets:
+            raise InvalidArgumentError("to is empty; pass nodes, or None for every task of the artifact")
+        artifact_id = yield from self._id_of(artifact, options)
+        answer = yield self.native.cancel_replication_tasks(artifact_id, targets, options=options)
+        return Listing(map(_task, answer["tasks"]))
+
+    cancel_replication, cancel_replication_async = calls.forms(_cancel_replication)
 
     def _explain(
         self, transfer: str | Transfer | Mapping[str, Any] | None = "last", *, timeout: float | None = None
@@ -402,6 +415,15 @@ class Administration:
             raise NotFoundError(f"{'pin' if pinned else 'unpin'} {artifact}: this node has no replica of it")
         for replica_id in chosen:
             yield self.native.set_pinned(replica_id, pinned, options=options)
+
+
+def _targets(to: str | Sequence[str], device: arguments.Device) -> list[tuple[str, str]]:
+    """Pairs of a node and a location."""
+    default = arguments.location(device)
+    return [
+        (node, arguments.location(location) if location else default)
+        for node, _, location in (target.partition(":") for target in arguments.texts("to", to))
+    ]
 
 
 def _location(fields: _Fields | None) -> str:

@@ -1,10 +1,12 @@
 """The administrative calls: their values, and how a notebook shows them."""
 
 import dataclasses
+import subprocess
 import time
 
 import numpy as np
 import pytest
+from cluster import BINARY
 
 import tensorcast as tc
 
@@ -72,6 +74,23 @@ def test_replicate_makes_tasks_that_end_done(store, stored, cluster):
         assert time.monotonic() < deadline
     with pytest.raises(tc.NotFoundError, match="nobody"):
         store.replicate("admin/one", ["nobody"])
+
+
+def test_an_unfinished_task_is_cancelled(store, stored, cluster):
+    def node(verb):
+        subprocess.run([BINARY, "node", verb, "b", "--daemon", cluster.address("a")], check=True, stdout=subprocess.DEVNULL)
+
+    node("drain")  # so that the task waits
+    try:
+        store.replicate("admin/one", "b:gpu:0")
+        with pytest.raises(tc.InvalidArgumentError):
+            store.cancel_replication("admin/one", [])
+        assert not store.cancel_replication("admin/one", "a")
+        (cancelled,) = store.cancel_replication("admin/one")
+        assert (cancelled.node, cancelled.location) == ("b", "gpu:0")
+        assert not store.cancel_replication("admin/one", "b:gpu:0")
+    finally:
+        node("undrain")
 
 
 def test_a_transfer_is_explained(store, stored, cluster):
