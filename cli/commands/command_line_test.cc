@@ -203,7 +203,7 @@ TEST_F(CommandLineTest, HelpAndErrors_CallTheProgramAsTheLineDoes) {
   EXPECT_THAT(words("greeter", "shout"), HasSubstr("is not a command of greeter; see greeter --help"));
 }
 
-TEST(Describe, ShowsWhatHelpShows) {
+TEST(Describe, Command_HasArgumentsAndOptionsOfItsHelp) {
   const CommandDescription program = Describe(Greetings());
   ASSERT_EQ(program.commands.size(), 3u);
   const CommandDescription& greet = program.commands[0];

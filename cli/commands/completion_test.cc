@@ -124,7 +124,7 @@ TEST_F(Completion, ValueOfAnOption_IsOneOfItsChoices) {
   EXPECT_THAT(Offered({"tensorcast", "metadata", "copy", ""}), ElementsAre("sqlite", "etcd"));
 }
 
-TEST_F(Completion, PathsAreOfferedWhereAPathBelongs) {
+TEST_F(Completion, PathArgument_CompletesPathsOnly) {
   EXPECT_THAT(Offered({"tensorcast", "put", ""}), ElementsAre("<paths>"));
   EXPECT_THAT(Offered({"tensorcast", "get", "m", "--out", ""}), ElementsAre("<paths>"));
   EXPECT_THAT(Offered({"tensorcast", "get", "--config", "/e"}), ElementsAre("<paths>"));

@@ -11,7 +11,7 @@
 namespace tensorcast::cli {
 namespace {
 
-// Text of a line: a backslash and a hyphen are characters, and a first "." or "'" is no macro.
+// Text of a line: a backslash and a hyphen are characters, and a first "." or "'" does not start a macro.
 std::string Roff(std::string_view text) {
   std::string escaped = absl::StrReplaceAll(text, {{"\\", "\\e"}, {"-", "\\-"}, {"\n", " "}});
   if (escaped.starts_with('.') || escaped.starts_with('\'')) escaped.insert(0, "\\&");
