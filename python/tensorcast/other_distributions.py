@@ -30,7 +30,10 @@ def warn(paths: list[str] | None = None) -> None:
 def _candidates(paths: list[str]) -> list[tuple[str, str]]:
     """Metadata of distributions with the package's name. It lists names and reads no file: every import pays for it."""
     found = []
+    library = os.path.dirname(os.__file__)  # Python's own, with hundreds of names and no distribution
     for folder in dict.fromkeys(paths):
+        if folder in (library, f"{library}/lib-dynload"):
+            continue
         try:
             names = os.listdir(folder or ".")
         except OSError:
