@@ -9,6 +9,7 @@ and the metrics from otel/api/metrics_catalogue.h.
 """
 
 import argparse
+import concurrent.futures
 import dataclasses
 import os
 import pathlib
@@ -172,8 +173,9 @@ def commands_of(program: Program, words: tuple[str, ...] = ()) -> list[tuple[str
     """The help of the command and of all below it, in their order."""
     shown = parse_help(program.output(*words, "--help"))
     found = [(" ".join(("tensorcast", *words)), shown)]
-    for entry in shown.sections.get("subcommands", []):
-        found += commands_of(program, (*words, entry.name))
+    with concurrent.futures.ThreadPoolExecutor(max_workers=8) as pool:
+        for below in pool.map(lambda entry: commands_of(program, (*words, entry.name)), shown.sections.get("subcommands", [])):
+            found += below
     return found
 
 
