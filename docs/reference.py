@@ -131,6 +131,11 @@ class Help:
     sections: dict[str, list[Entry]]  # by the heading in lower case
     footer: str
 
+    def options(self) -> list[Entry]:
+        """The options of all groups."""
+        groups = [entries for heading, entries in self.sections.items() if heading not in ("positionals", "subcommands")]
+        return [entry for entries in groups for entry in entries]
+
 
 def parse_help(text: str) -> Help:
     """What CLI11 prints for --help. Its versions differ in blank lines and in the case of headings."""
@@ -181,7 +186,7 @@ def commands_of(program: Program, words: tuple[str, ...] = ()) -> list[tuple[str
 
 def common_options(leaves: list[Help]) -> list[Entry]:
     """The options that every command has, in the order of the first."""
-    first, *others = [leaf.sections["options"] for leaf in leaves]
+    first, *others = [leaf.options() for leaf in leaves]
     return [entry for entry in first if all(entry in options for options in others)]
 
 
@@ -208,10 +213,10 @@ def cli(program: Program) -> str:
         if "subcommands" in shown.sections:
             continue  # its commands follow
         lines += ["", f"## {name}", "", cell(shown.about) + ".", "", "```", shown.usage, "```"]
-        for heading, entries in shown.sections.items():
-            own = [entry for entry in entries if entry not in common]
-            if own:
-                lines += ["", *entries_table("argument" if heading == "positionals" else "option", own)]
+        options = [entry for entry in shown.options() if entry not in common]
+        for kind, entries in (("argument", shown.sections.get("positionals")), ("option", options)):
+            if entries:
+                lines += ["", *entries_table(kind, entries)]
         if section := re.search(r'Keys of the section "(\w+)"', shown.footer):
             lines += ["", f"It reads the section [{section[1]}](configuration.md#{section[1]}) of the configuration."]
         elif shown.footer:

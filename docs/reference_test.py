@@ -30,6 +30,8 @@ Options:
   -h,--help                   Print this help message and exit
   --device TEXT:FORM_OF_A_LOCATION ...
                               Where: cpu | gpu:N
+Common options:
+  --json                      Print JSON
 """
 
 
@@ -43,7 +45,7 @@ class Reference(unittest.TestCase):
         ]})
 
     def test_help_is_the_same_in_both_forms_of_cli11(self):
-        newer = HELP.replace("Usage:", "\n\nUsage:").replace("Positionals:", "\nPOSITIONALS:").replace("Options:", "\nOPTIONS:")
+        newer = HELP.replace("Usage:", "\n\nUsage:").replace("Positionals:", "\nPOSITIONALS:").replace("\nOptions:", "\n\nOPTIONS:")
         for text in (HELP, newer):
             shown = reference.parse_help(text)
             self.assertEqual((shown.about, shown.usage, shown.footer), ("Bring an artifact", "tensorcast get [OPTIONS] artifact", ""))
@@ -53,7 +55,9 @@ class Reference(unittest.TestCase):
                     reference.Entry("-h,--help", "Print this help message and exit"),
                     reference.Entry("--device TEXT:FORM_OF_A_LOCATION ...", "Where: cpu | gpu:N"),
                 ],
+                "common options": [reference.Entry("--json", "Print JSON")],
             })
+            self.assertEqual([entry.name.split()[0] for entry in shown.options()], ["-h,--help", "--device", "--json"])
 
     def test_cells_keep_their_columns(self):
         self.assertEqual(reference.cell("cpu | <id>\n of it"), "cpu \\| &lt;id> of it")
