@@ -203,7 +203,9 @@ TEST(ManifestDecode, ManifestDecode_RejectsEveryTruncation) {
   }
 }
 
-TEST(ManifestDecode, ManifestDecode_RejectsTrailingBytes) { ExpectRejected(ExampleBytes() + '\0', "bytes are left"); }
+TEST(ManifestDecode, ManifestDecode_RejectsTrailingBytes) {
+  ExpectRejected(ExampleBytes() + '\0', "bytes are left");
+}
 
 // The encoding is unique: no other bytes decode to the same fields.
 TEST(ManifestDecode, ChangedByte_IsRejectedOrEncodesAnotherManifest) {

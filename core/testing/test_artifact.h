@@ -19,8 +19,8 @@ struct TestArtifact {
 };
 
 // Tensors of these sizes in bytes (type U8), with gaps where they do not fill 256 bytes. Dies where that is
-// not a valid layout. `chunk_bytes` makes chunks of another size than an image like this has outside of tests;
-// 0: ChunkBytesOf.
+// not a valid layout. Another chunk size than the one that follows from the image makes this process accept
+// any chunk size (AllowAnyChunkSizeForTests); 0: the size that follows from the image.
 TestArtifact MakeTestArtifact(uint64_t seed, const std::vector<uint64_t>& tensor_bytes,
                               uint64_t chunk_bytes = 0);
 

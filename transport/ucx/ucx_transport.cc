@@ -1,6 +1,5 @@
 #include "transport/ucx/ucx_transport.h"
 
-
 #include <algorithm>
 #include <filesystem>
 #include <limits>
