@@ -62,9 +62,7 @@ absl::Status CheckHandedMemory(int fd, uint64_t bytes) {
   if (seals < 0 || (seals & kRequiredSeals) != kRequiredSeals) {
     return absl::InvalidArgumentError(
         "the memory that was handed over is not a memfd sealed with F_SEAL_WRITE | F_SEAL_SHRINK | "
-        "F_SEAL_GROW; "
-        "seal it after the "
-        "last writable mapping of it is gone");
+        "F_SEAL_GROW; seal it after the last writable mapping of it is gone");
   }
   struct stat info;
   if (fstat(fd, &info) != 0) return ErrnoStatus(errno, "check", "the memory that was handed over");
