@@ -265,7 +265,7 @@ TEST_F(Unauthenticated, ExpensiveTensorPatterns_AreRefused) {
   TC_ASSERT_OK(invariants().AwaitBaseline(Soon()));
 }
 
-TEST_F(Unauthenticated, OtherHandleProtocolVersion_IsToldBothVersions) {
+TEST_F(Unauthenticated, OtherHandleProtocolVersion_ErrorNamesBothVersions) {
   for (const uint16_t version : {kHandleProtocolVersion + 1, 0xffff}) {
     const UniqueFd fd = ConnectUnix(cluster_->addresses(0).handle_socket);
     ASSERT_TRUE(fd);
@@ -285,7 +285,7 @@ TEST_F(Unauthenticated, OtherHandleProtocolVersion_IsToldBothVersions) {
   TC_ASSERT_OK(invariants().AwaitBaseline(Soon()));
 }
 
-TEST_F(UcxUnauthenticated, OtherPullProtocolVersion_IsToldBothVersions) {
+TEST_F(UcxUnauthenticated, OtherPullProtocolVersion_ErrorNamesBothVersions) {
   using namespace transport;
   int told = 0;
   for (const int port : LanePorts()) {
