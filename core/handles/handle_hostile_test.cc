@@ -366,7 +366,7 @@ TEST_F(HostileHandlePeer, InvalidServerReply_IsClientError) {
                 status.code() == absl::StatusCode::kFailedPrecondition)
         << status;
     if (absl::IsFailedPrecondition(status)) {
-      EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("speaks versions"));
+      EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("speaks version"));
     }
   }
 }
