@@ -168,12 +168,12 @@ TEST_F(Artifacts, PublishedReplica_DoesNotUndoNewerUpdate) {
 TEST_F(Artifacts, DeleteArtifact_RefusesArtifactWithKeys) {
   Publish("x");
   for (const char* name : {"k1", "k2", "k3", "k4", "k5", "k6"}) ASSERT_TRUE(Bind(name, "x").ok());
-  const absl::Status refused = directory_.PrepareDeleteArtifact("x", true, wall_now()).status();
+  const absl::Status refused = directory_.PrepareDeleteArtifact("x", wall_now()).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(refused));
   EXPECT_THAT(refused.message(), AllOf(HasSubstr("k1, k2"), HasSubstr("...")));
   for (const char* name : {"k1", "k2", "k3", "k4", "k5", "k6"}) ASSERT_TRUE(Unbind(name).ok());
-  EXPECT_TRUE(directory_.PrepareDeleteArtifact("x", true, wall_now()).ok());
-  EXPECT_TRUE(absl::IsNotFound(directory_.PrepareDeleteArtifact("nothing", true, wall_now()).status()));
+  EXPECT_TRUE(directory_.PrepareDeleteArtifact("x", wall_now()).ok());
+  EXPECT_TRUE(absl::IsNotFound(directory_.PrepareDeleteArtifact("nothing", wall_now()).status()));
 }
 
 TEST_F(Artifacts, ReboundKey_MovesToItsNewArtifact) {

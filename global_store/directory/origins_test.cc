@@ -98,7 +98,7 @@ TEST_F(Origins, ReimportedUnchangedOrigin_StaysCompared) {
 TEST_F(Origins, ComparisonOfDeletedArtifact_IsRefused) {
   const Origin other{.node_id = "b", .files = {{"/other", 1, 1}}, .compared = true};
   EXPECT_EQ(Publish(other).code(), absl::StatusCode::kFailedPrecondition);
-  const auto deleted = directory_.PrepareDeleteArtifact("x", false, wall_now());
+  const auto deleted = directory_.PrepareDeleteArtifact("x", wall_now());
   ASSERT_TRUE(deleted.ok()) << deleted.status();
   directory_.Apply(*deleted, now_);
   EXPECT_EQ(Publish(origin_).code(), absl::StatusCode::kFailedPrecondition);

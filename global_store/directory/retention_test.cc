@@ -178,12 +178,9 @@ TEST_F(Versions, DeletedKey_LeavesItsArtifactAndReleasesTheOthers) {
   EXPECT_FALSE(EvictVersion("v2").granted);
 }
 
-TEST_F(Versions, KeptVersion_IsDeletedOnlyWhenAskedFor) {
+TEST_F(Versions, DeletedVersion_IsNoLongerKeptByItsKey) {
   for (const char* const artifact : {"v1", "v2"}) ASSERT_TRUE(Put(artifact, "k").ok());
   EXPECT_THAT(directory_.ListArtifacts("", {}, {.unkeyed_only = true}).artifacts, IsEmpty());
-  const absl::Status refused = directory_.PrepareDeleteArtifact("v1", true, wall_now()).status();
-  EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
-  EXPECT_THAT(refused.message(), HasSubstr("earlier version of the keys k"));
   Delete("v1");
   EXPECT_THAT(Earlier("k"), IsEmpty());
 }
