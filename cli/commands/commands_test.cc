@@ -376,7 +376,7 @@ TEST_F(CommandsTest, NodeLs_ShowsNameIdStateAddressAndPools) {
   const std::string id = Json({"node", "ls"})["nodes"][0].value("node_id", "");
   const std::string listed = Good({"node", "ls"});
   EXPECT_THAT(listed, ContainsRegex("^name +id +state +address +pools\n"));
-  EXPECT_THAT(listed, ContainsRegex(absl::StrCat("\nalone  ", id, "  alive  unix:.*  cpu .*192.0 MiB")));
+  EXPECT_THAT(listed, ContainsRegex(absl::StrCat("\nalone  ", id, "  alive  unix:.*  cpu .*192.00 MiB")));
 }
 
 TEST_F(CommandsTest, DrainedNode_IsShownSoUntilUndrained) {

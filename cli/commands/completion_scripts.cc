@@ -1,5 +1,6 @@
 #include "cli/commands/completion_scripts.h"
 
+#include <algorithm>
 #include <functional>
 #include <string_view>
 #include <vector>
@@ -38,12 +39,14 @@ bool TakesPath(const CommandDescription& command) {
   return false;
 }
 
-// What may stand where no option is begun: commands, or the values of arguments.
+// What may stand where no option is begun: commands, or the values of arguments, each once.
 std::vector<std::string> WordsOf(const CommandDescription& command) {
   std::vector<std::string> words;
   for (const CommandDescription& one : command.commands) words.push_back(one.name);
   for (const FlagDescription& argument : command.arguments) {
-    words.insert(words.end(), argument.choices.begin(), argument.choices.end());
+    for (const std::string& choice : argument.choices) {
+      if (std::ranges::find(words, choice) == words.end()) words.push_back(choice);
+    }
   }
   return words;
 }

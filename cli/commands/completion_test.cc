@@ -162,7 +162,7 @@ TEST_F(Completion, ManualPage_NamesEveryCommandAndIsWellFormed) {
         page, HasSubstr(absl::StrCat("\\fBtensorcast ", absl::StrReplaceAll(command.name, {{"-", "\\-"}}))));
   }
   if (!Has("groff")) GTEST_SKIP() << "no groff to read it";
-  EXPECT_EQ(RunShell("groff -man -ww -z -Tutf8 " + Write("tensorcast.1", page)), "");
+  EXPECT_EQ(RunShell("groff -man -ww -W break -z -Tutf8 " + Write("tensorcast.1", page)), "");
 }
 
 }  // namespace
