@@ -1,0 +1,33 @@
+// Where a daemon's sockets are and where its clients look for them: the one rule of the daemon, the command
+// line, C++ and Python. Stateless; thread-safe.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tensorcast {
+
+// The sockets of a system service: the packaged one, or a daemon that root starts.
+inline constexpr char kSystemSocketFolder[] = "/run/tensorcast";
+
+// The names of the sockets in their folder.
+inline constexpr char kOperatorSocket[] = "daemon.sock";  // gRPC for the daemon's own user: every call
+inline constexpr char kClientSocket[] = "client.sock";    // gRPC for other users: a client's calls
+inline constexpr char kHandleSocket[] = "handles.sock";   // descriptors of replicas
+
+// The folder for the sockets of a daemon that this user starts: kSystemSocketFolder for root. For another
+// user it is tensorcast in $XDG_RUNTIME_DIR, where that is an absolute path to a folder of this user (`su`
+// leaves the variable of the previous user), else the default state folder.
+std::string DefaultSocketFolder();
+
+// The folder for the sockets of a daemon with this state folder: DefaultSocketFolder where the state folder
+// is the default one. Otherwise the state folder itself, so that two daemons of one user have their own.
+std::string SocketFolderOf(std::string_view state_folder);
+
+// The folders in which a client of this user looks for a daemon, in this order: those of a daemon that this
+// user started, then that of the system service. A daemon may have been started without $XDG_RUNTIME_DIR, so
+// a user's state folder is always among them.
+std::vector<std::string> SocketFolders();
+
+}  // namespace tensorcast
