@@ -18,6 +18,7 @@
 #include <future>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
@@ -477,6 +478,71 @@ TEST_F(ConnectTest, ConnectToSocketInFolderOfOtherUser_IsPermissionDenied) {
   EXPECT_THAT(status.message(), HasSubstr("user 65534 may not connect to"));
 }
 
+// A socket of this name in the folder, on which this process listens until its end.
+class ListeningSocket {
+ public:
+  ListeningSocket(const tensorcast::testing::TempFolder& folder, const std::string& name)
+      : path_(folder.File(name)), socket_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    const sockaddr_un address = *UnixAddress(path_);
+    EXPECT_EQ(bind(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+    EXPECT_EQ(listen(socket_.get(), 1), 0);
+  }
+  // As a process leaves it that was killed.
+  void StopListening() { socket_.reset(); }
+  const std::string& path() const { return path_; }
+  std::string address() const { return "unix:" + path_; }
+
+ private:
+  const std::string path_;
+  UniqueFd socket_;
+};
+
+absl::StatusOr<std::string> Find(const std::vector<std::string>& folders) { return FindDaemonIn(folders); }
+
+TEST_F(ConnectTest, FindDaemon_GivesOwnUserTheOperatorsSocket) {
+  const ListeningSocket operators(folder_, "daemon.sock");
+  const ListeningSocket clients(folder_, "client.sock");
+  EXPECT_EQ(Find({folder_.path()}).value_or(""), operators.address());
+}
+
+TEST_F(ConnectTest, FindDaemon_GivesOtherUsersTheClientsSocket) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can give a socket to another user";
+  const ListeningSocket operators(folder_, "daemon.sock");
+  const ListeningSocket clients(folder_, "client.sock");
+  ASSERT_EQ(chown(operators.path().c_str(), 65534, 65534), 0);
+  EXPECT_EQ(Find({folder_.path()}).value_or(""), clients.address());
+}
+
+TEST_F(ConnectTest, FindDaemon_PassesOverSocketsOfKilledDaemons) {
+  const tensorcast::testing::TempFolder second;
+  ListeningSocket killed(folder_, "daemon.sock");
+  killed.StopListening();
+  const ListeningSocket runs(second, "daemon.sock");
+  EXPECT_EQ(Find({"/no/such/folder", folder_.path(), second.path()}).value_or(""), runs.address());
+}
+
+TEST_F(ConnectTest, FindDaemonWhereNoneListens_NamesThePlaces) {
+  const absl::Status none = Find({"/no/such/folder", folder_.path()}).status();
+  EXPECT_TRUE(absl::IsUnavailable(none)) << none;
+  EXPECT_EQ(none.message(), absl::StrCat("find the daemon of this host: none listens at "
+                                         "/no/such/folder/client.sock or ",
+                                         folder_.File("client.sock"),
+                                         "; start one with \"tensorcast daemon\", or name one that runs with "
+                                         "TENSORCAST_DAEMON"));
+}
+
+TEST_F(ConnectTest, FindDaemonThatRefusesThisUser_IsPermissionDenied) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  const ListeningSocket clients(folder_, "client.sock");
+  ASSERT_EQ(chmod(folder_.path().c_str(), 0700), 0);
+  // The bare system call: of this thread alone.
+  ASSERT_EQ(syscall(SYS_setresuid, -1, 65534, -1), 0);
+  const absl::Status refused = Find({folder_.path(), "/no/such/folder"}).status();
+  ASSERT_EQ(syscall(SYS_setresuid, -1, 0, -1), 0);
+  EXPECT_TRUE(absl::IsPermissionDenied(refused)) << refused;
+  EXPECT_THAT(refused.message(), HasSubstr(clients.path()));
+}
+
 TEST_F(ConnectTest, ConnectToInvalidAddress_IsInvalidArgument) {
   EXPECT_TRUE(absl::IsInvalidArgument(Client::Connect({.daemon = "daemon"}).status()));
 }
@@ -496,6 +562,7 @@ TEST_F(ClientTest, Connect_FindsDaemonByEnvironmentVariable) {
     EXPECT_TRUE(connected.ok()) << connected;
     EXPECT_TRUE(AdminClient::Connect("").ok());
   }
+  EXPECT_EQ((*Client::Connect({.daemon = path}))->daemon(), daemon_->address());
   const DaemonVariable nowhere("/nowhere/daemon.sock");
   EXPECT_THAT(Client::Connect({}).status().message(), HasSubstr("no daemon at unix:/nowhere/daemon.sock"));
   // The argument stands above it.

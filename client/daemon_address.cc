@@ -1,39 +1,36 @@
 #include "client/daemon_address.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
-#include "base/posix/state_files.h"
+#include "base/posix/socket_folders.h"
+#include "base/request_context.h"
+#include "client/listener.h"
 
 namespace tensorcast::client {
 namespace {
-
-constexpr char kSystemFolder[] = "/var/lib/tensorcast";
 
 std::string Environment(const char* name) {
   const char* const value = std::getenv(name);
   return value == nullptr ? std::string() : std::string(value);
 }
 
-std::vector<std::string> DefaultSockets() {
-  std::vector<std::string> sockets;
-  if (const std::string own = DefaultStateFolder(); own != kSystemFolder) {
-    sockets.push_back(own + "/daemon.sock");
-  }
-  // Of the packaged service, and of a daemon that root started without configuration.
-  for (const char* folder : {"/run/tensorcast", kSystemFolder}) {
-    sockets.push_back(absl::StrCat(folder, "/client.sock"));
-    sockets.push_back(absl::StrCat(folder, "/daemon.sock"));
-  }
-  return sockets;
+// The operator's socket for the daemon's own user, else the client's.
+std::string SocketForThisUser(const std::string& folder) {
+  std::string operators = absl::StrCat(folder, "/", kOperatorSocket);
+  struct stat found{};
+  const bool own = stat(operators.c_str(), &found) == 0 && found.st_uid == geteuid();
+  return own ? operators : absl::StrCat(folder, "/", kClientSocket);
 }
 
 }  // namespace
@@ -53,27 +50,29 @@ std::string ToDaemonAddress(std::string_view named) {
   return absl::StrCat("unix:", (error ? path : absolute).lexically_normal().string());
 }
 
-std::optional<std::string> DaemonOfEnvironment() {
-  const std::string named = Environment(kDaemonVariable);
-  if (named.empty()) return std::nullopt;
-  return ToDaemonAddress(named);
-}
-
-absl::StatusOr<std::string> DefaultDaemon() {
-  const std::vector<std::string> sockets = DefaultSockets();
-  for (const std::string& socket : sockets) {
-    if (access(socket.c_str(), W_OK) == 0) return "unix:" + socket;
+absl::StatusOr<std::string> FindDaemonIn(std::span<const std::string> folders) {
+  std::vector<std::string> tried;
+  absl::Status refused;
+  for (const std::string& folder : folders) {
+    std::string socket = SocketForThisUser(folder);
+    std::string address = absl::StrCat("unix:", socket);
+    const absl::Status listens = CheckListener(address, RequestContext::Background());
+    if (listens.ok()) return address;
+    if (absl::IsPermissionDenied(listens)) refused.Update(listens);
+    tried.push_back(std::move(socket));
   }
+  if (!refused.ok()) return refused;
   return absl::UnavailableError(
-      absl::StrCat("no daemon at ", absl::StrJoin(sockets, " or "),
-                   " that this user may use: start one with \"tensorcast daemon\", or name one that runs (",
-                   kDaemonVariable, ")"));
+      absl::StrCat("find the daemon of this host: none listens at ", absl::StrJoin(tried, " or "),
+                   "; start one with \"tensorcast daemon\", or name one that runs with ", kDaemonVariable));
 }
 
 absl::StatusOr<std::string> FindDaemon(std::string_view named) {
   if (!named.empty()) return ToDaemonAddress(named);
-  if (std::optional<std::string> daemon = DaemonOfEnvironment(); daemon.has_value()) return *daemon;
-  return DefaultDaemon();
+  if (const std::string of_environment = Environment(kDaemonVariable); !of_environment.empty()) {
+    return ToDaemonAddress(of_environment);
+  }
+  return FindDaemonIn(SocketFolders());
 }
 
 }  // namespace tensorcast::client

@@ -1,7 +1,7 @@
 // Where a program of this host finds its daemon. Stateless; thread-safe.
 #pragma once
 
-#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -10,19 +10,23 @@
 namespace tensorcast::client {
 
 inline constexpr char kDaemonVariable[] = "TENSORCAST_DAEMON";
+// Where a daemon is looked for that no argument names, for the help of commands.
+inline constexpr char kDaemonSearch[] =
+    "TENSORCAST_DAEMON, else the first daemon in $XDG_RUNTIME_DIR/tensorcast, the user's state folder and "
+    "/run/tensorcast";
 
 // The address of the daemon that a program named: "unix:/path" and "host:port" stay as they are. The path of
 // a socket ("/path", "./path", "../path", "~/path") becomes "unix:" and the absolute path.
 std::string ToDaemonAddress(std::string_view named);
 
-// What the environment variable TENSORCAST_DAEMON names; nullopt where it is not set or empty.
-std::optional<std::string> DaemonOfEnvironment();
+// The first socket in these folders at which a daemon listens and this user may connect. In each folder the
+// daemon's own user is given the operator's socket, every other user the client's. PERMISSION_DENIED where a
+// daemon refuses this user and no other serves it; UNAVAILABLE, with the places that were tried, where none
+// listens.
+absl::StatusOr<std::string> FindDaemonIn(std::span<const std::string> folders);
 
-// The first default socket that this user may connect to: of the user's own daemon, then of the system's.
-// UNAVAILABLE with the sockets that were tried where there is none.
-absl::StatusOr<std::string> DefaultDaemon();
-
-// The daemon that `named` says; where it is empty that of the environment, else the default.
+// The daemon that `named` says; where it is empty, that of the environment, else the first one in
+// SocketFolders() (base/posix/socket_folders.h). Every client of a host finds its daemon by this function.
 absl::StatusOr<std::string> FindDaemon(std::string_view named);
 
 }  // namespace tensorcast::client

@@ -47,9 +47,11 @@ absl::Status CheckSocket(const std::string& address) {
     case ECONNREFUSED:  // what is there is a file, or the socket of a process that has gone
       return NoDaemon(address, "");
     case EACCES:
-      return absl::PermissionDeniedError(absl::StrCat("user ", geteuid(), " may not connect to ", path,
-                                                      "; run this as the daemon's user or, in a group of "
-                                                      "daemon.handle_groups, connect to its client.sock"));
+      return absl::PermissionDeniedError(
+          absl::StrCat("user ", geteuid(), " may not connect to ", path,
+                       "; daemon.sock grants the operator role to the daemon's own user, client.sock the "
+                       "client role to the groups of daemon.handle_groups: run this as that user, or as a "
+                       "member of such a group"));
     default:
       return ErrnoStatus(errno, "connect to", path);
   }

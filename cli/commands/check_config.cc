@@ -21,6 +21,7 @@
 #include "absl/strings/str_split.h"
 #include "base/address.h"
 #include "base/labels.h"
+#include "base/posix/socket_folders.h"
 #include "base/posix/state_files.h"
 #include "base/posix/unique_fd.h"
 #include "base/units.h"
@@ -250,19 +251,24 @@ void CheckLanes(const v1::DaemonConfig& config, const transport::LaneConfig& lan
 }
 
 void CheckSockets(const v1::DaemonConfig& config, Findings& findings) {
-  const auto check = [&](std::string_view key, const std::string& configured, std::string_view name) {
-    if (!configured.empty()) {
-      CheckSocketPlace(key, configured, findings);
-      return configured;
-    }
-    std::string derived = absl::StrCat(config.state_dir(), "/", name);
-    findings.Add("daemon.state_dir", CheckSocketPath(derived));
-    return derived;
+  if (config.global_store().empty()) {  // the socket of the global store within the daemon
+    findings.Add("daemon.state_dir", CheckSocketPath(absl::StrCat(config.state_dir(), "/global-store.sock")));
+  }
+  const std::string folder = SocketFolderOf(config.state_dir());
+  const bool in_state_folder = folder == config.state_dir();
+  bool is_default = false;
+  const auto check = [&](std::string_view key, const std::string& configured, const std::string& path) {
+    is_default = is_default || configured.empty();
+    if (!configured.empty()) return CheckSocketPlace(key, path, findings);
+    findings.Add(in_state_folder ? "daemon.state_dir" : key, CheckSocketPath(path));
   };
-  if (config.global_store().empty()) check("", "", "global-store.sock");  // that of the one within
-  const std::string grpc = check("daemon.unix_socket", config.unix_socket(), "daemon.sock");
-  const std::string clients = check("daemon.client_socket", config.client_socket(), "client.sock");
-  const std::string handles = check("daemon.handle_socket", config.handle_socket(), "handles.sock");
+  const auto [grpc, clients, handles] = SocketsOf(config);
+  check("daemon.unix_socket", config.unix_socket(), grpc);
+  check("daemon.client_socket", config.client_socket(), clients);
+  check("daemon.handle_socket", config.handle_socket(), handles);
+  if (is_default && !in_state_folder) {
+    CheckPrivatePlace("daemon.unix_socket", folder, kOperatorSocket, findings);
+  }
   if (grpc == handles || clients == handles) {
     findings.Add("daemon.handle_socket",
                  absl::StrCat(Quoted(handles), " is daemon.", grpc == handles ? "unix" : "client",

@@ -18,6 +18,7 @@
 #include "cli/commands/telemetry.h"
 #include "cli/commands/termination.h"
 #include "cli/config/config.h"
+#include "client/daemon_address.h"
 #include "otel/api/span.h"
 
 namespace tensorcast::cli {
@@ -130,8 +131,9 @@ void AddCommand(CLI::App& parent, const Command& command, const std::string& gro
   if (command.role == Role::kClient) {
     app->add_option(
            "--daemon", common.daemon,
-           "The daemon to talk to: unix:/path, the path of a socket, or host:port; else client.daemon of "
-           "the configuration, else TENSORCAST_DAEMON, else this user's or the system's default socket")
+           absl::StrCat("Daemon to talk to: unix:/path, the path of a socket, or host:port. Without it: "
+                        "client.daemon of the configuration, else ",
+                        client::kDaemonSearch))
         ->group(kCommonGroup);
   }
   if (!command.config_section.empty()) {

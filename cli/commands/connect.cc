@@ -1,15 +1,13 @@
 #include "cli/commands/connect.h"
 
-#include <unistd.h>
-
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/address.h"
 #include "base/status.h"
 #include "base/units.h"
 #include "cli/commands/termination.h"
-#include "cli/config/config.h"
 #include "client/daemon_address.h"
 #include "proto/config.pb.h"
 
@@ -35,27 +33,18 @@ struct Named {
   std::string_view by;  // the flag, key or variable
 };
 
-// --daemon, else what is configured, else TENSORCAST_DAEMON, else the first default socket that is there.
-Named DaemonOf(const CommonFlags& flags, const v1::Config& config) {
-  if (!flags.daemon.empty()) return {client::ToDaemonAddress(flags.daemon), "--daemon"};
-  const std::string& configured = config.client().daemon();
-  const bool is_default = configured == config::Defaults().client().daemon();
-  if (!is_default) return {configured, "client.daemon"};
-  if (auto daemon = client::DaemonOfEnvironment(); daemon.has_value()) {
-    return {*daemon, client::kDaemonVariable};
-  }
-  if (access(SocketPath(configured).c_str(), F_OK) != 0) {
-    if (absl::StatusOr<std::string> other = client::DefaultDaemon(); other.ok()) {
-      return {*other, "client.daemon"};
-    }
-  }
-  return {configured, "client.daemon"};
+// --daemon, else client.daemon, else where every client of this host looks.
+absl::StatusOr<Named> DaemonOf(const CommonFlags& flags, const v1::Config& config) {
+  if (!flags.daemon.empty()) return Named{client::ToDaemonAddress(flags.daemon), "--daemon"};
+  if (!config.client().daemon().empty()) return Named{config.client().daemon(), "client.daemon"};
+  TC_ASSIGN_OR_RETURN(std::string found, client::FindDaemon(""));
+  return Named{std::move(found), client::kDaemonVariable};
 }
 
 absl::StatusOr<Endpoint> DaemonEndpoint(const CommonFlags& flags) {
   TC_ASSIGN_OR_RETURN(const v1::Config config, LoadConfig(flags));
   TC_ASSIGN_OR_RETURN(const absl::Duration timeout, ParseDuration(config.client().connect_timeout()));
-  const Named daemon = DaemonOf(flags, config);
+  TC_ASSIGN_OR_RETURN(const Named daemon, DaemonOf(flags, config));
   TC_RETURN_IF_ERROR(Annotate(CheckServerAddress(daemon.address), daemon.by));
   return Endpoint{.address = daemon.address,
                   .connect_timeout = timeout,

@@ -14,9 +14,9 @@ namespace tensorcast::cli {
 inline constexpr const char* kConfirmedHelp =
     "Fail when the global store does not answer, instead of taking the key as this daemon last knew it";
 
-// Connects to the daemon that --daemon names, else client.daemon where it is configured, else
-// TENSORCAST_DAEMON, else the default socket. A termination signal ends the attempt. INVALID_ARGUMENT names
-// the flag, the key or the variable. PERMISSION_DENIED, at once, when its socket is for others.
+// Connects to the daemon that --daemon names, else client.daemon of the configuration, else the one that
+// client::FindDaemon finds. A termination signal ends the attempt. INVALID_ARGUMENT names the flag, the key
+// or the variable. PERMISSION_DENIED, at once, when its socket is for others.
 // `devices` may be null, and must outlive what is attached to.
 absl::StatusOr<std::unique_ptr<client::Client>> ConnectClient(const CommonFlags& flags,
                                                               DeviceRuntime* devices = nullptr);

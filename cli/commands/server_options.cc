@@ -16,6 +16,7 @@
 #include "absl/strings/str_join.h"
 #include "base/address.h"
 #include "base/labels.h"
+#include "base/posix/socket_folders.h"
 #include "base/posix/state_files.h"
 #include "base/status.h"
 #include "base/units.h"
@@ -123,9 +124,10 @@ absl::Status FillNames(const v1::DaemonConfig& config, daemon::DaemonOptions& op
   options.name = config.name();
   options.listen = config.listen();
   options.advertise = config.advertise();
-  options.unix_socket = config.unix_socket();
-  options.client_socket = config.client_socket();
-  options.handle_socket = config.handle_socket();
+  const DaemonSockets sockets = SocketsOf(config);
+  options.unix_socket = sockets.operators;
+  options.client_socket = sockets.clients;
+  options.handle_socket = sockets.handles;
   options.state_dir = config.state_dir();
   options.disk_dir = config.disk_dir();
   options.global_store = config.global_store();
@@ -208,6 +210,16 @@ absl::StatusOr<global_store::GlobalStoreOptions> ToGlobalStoreOptions(const v1::
   TC_ASSIGN_OR_RETURN(options.node_ttl, Interval("global_store.node_ttl", config.node_ttl()));
   TC_ASSIGN_OR_RETURN(options.grant_ttl, Interval("global_store.grant_ttl", config.grant_ttl()));
   return options;
+}
+
+DaemonSockets SocketsOf(const v1::DaemonConfig& config) {
+  const std::string folder = SocketFolderOf(config.state_dir());
+  const auto path = [&folder](const std::string& configured, std::string_view name) {
+    return configured.empty() ? absl::StrCat(folder, "/", name) : configured;
+  };
+  return {.operators = path(config.unix_socket(), kOperatorSocket),
+          .clients = path(config.client_socket(), kClientSocket),
+          .handles = path(config.handle_socket(), kHandleSocket)};
 }
 
 absl::StatusOr<daemon::DaemonOptions> ToDaemonOptions(const v1::Config& config) {

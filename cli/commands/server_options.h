@@ -32,6 +32,15 @@ absl::Status MakeMetadataPrivate(const std::string& metadata_path);
 absl::StatusOr<global_store::EtcdOptions> ToEtcdOptions(const v1::GlobalStoreConfig& config);
 absl::StatusOr<global_store::GlobalStoreOptions> ToGlobalStoreOptions(const v1::GlobalStoreConfig& config);
 
+// The paths of a daemon's sockets: those that are configured, else their names in SocketFolderOf the state
+// folder (base/posix/socket_folders.h).
+struct DaemonSockets {
+  std::string operators;  // gRPC with the operator role
+  std::string clients;    // gRPC with the client role
+  std::string handles;
+};
+DaemonSockets SocketsOf(const v1::DaemonConfig& config);
+
 absl::StatusOr<daemon::DaemonOptions> ToDaemonOptions(const v1::Config& config);
 absl::StatusOr<transport::LaneConfig> ToLaneConfig(const v1::Config& config);
 

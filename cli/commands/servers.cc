@@ -15,6 +15,7 @@
 #include "absl/synchronization/mutex.h"
 #include "base/address.h"
 #include "base/posix/process_limits.h"
+#include "base/posix/socket_folders.h"
 #include "base/posix/state_files.h"
 #include "base/status.h"
 #include "base/steady_time.h"
@@ -112,6 +113,14 @@ absl::Status MakeSocketFolder(std::string_view key, const std::string& path, mod
 absl::Status MakeSocketFolders(const v1::DaemonConfig& config) {
   // Clients of the groups that are let in pass through them.
   const mode_t others = config.handle_groups().empty() ? 0 : 0011;
+  const bool is_default =
+      config.unix_socket().empty() || config.client_socket().empty() || config.handle_socket().empty();
+  // The daemon makes its state folder itself.
+  if (const std::string folder = SocketFolderOf(config.state_dir());
+      is_default && folder != config.state_dir()) {
+    TC_RETURN_IF_ERROR(Annotate(MakePrivateFolder(folder, kOperatorSocket, others),
+                                "the default folder of daemon.unix_socket"));
+  }
   TC_RETURN_IF_ERROR(MakeSocketFolder("daemon.unix_socket", config.unix_socket(), others));
   TC_RETURN_IF_ERROR(MakeSocketFolder("daemon.client_socket", config.client_socket(), others));
   return MakeSocketFolder("daemon.handle_socket", config.handle_socket(), others);

@@ -75,7 +75,7 @@ TEST(Schema, Help_EndsWithAllowedValues) {
 TEST(Schema, StateFolder_IsInsertedIntoDefaults) {
   const v1::Config config = DefaultsWith("/somewhere");
   EXPECT_EQ(config.daemon().state_dir(), "/somewhere");
-  EXPECT_EQ(config.client().daemon(), "unix:/somewhere/daemon.sock");
+  EXPECT_EQ(config.global_store().listen(), "unix:/somewhere/global_store.sock");
   EXPECT_EQ(config.global_store().metadata_path(), "/somewhere/global_store.db");
 }
 

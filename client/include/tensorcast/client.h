@@ -64,7 +64,10 @@ struct ClientCertificates {
 };
 
 struct ClientOptions {
-  std::string daemon;  // unix:/path, /path or host:port; empty: TENSORCAST_DAEMON, else a default socket
+  // unix:/path, /path or host:port. Empty: TENSORCAST_DAEMON, else the first daemon that listens in
+  // $XDG_RUNTIME_DIR/tensorcast, in this user's state folder or in /run/tensorcast. There the daemon's own
+  // user is given its operator's socket (daemon.sock), every other user its client's (client.sock).
+  std::string daemon;
   ClientCertificates certificates = {};
   absl::Duration connect_timeout = absl::Seconds(5);  // for the answer of a daemon that is there
   // How long to wait for a daemon that is not there yet, for a program that is started beside it.
@@ -176,6 +179,9 @@ class Client {
   // not fit together.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(const ClientOptions& options);
   ~Client();
+  // The address of the daemon that this client is connected to: unix:/path or host:port.
+  const std::string& daemon() const;
+
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
