@@ -7,6 +7,8 @@
 
 #include "absl/time/time.h"
 #include "base/status.h"
+#include "client/daemon_address.h"
+#include "python/src/errors.h"
 
 namespace nb = nanobind;
 
@@ -61,6 +63,8 @@ void BindOptions(nb::module_& module) {
 absl::StatusOr<std::unique_ptr<Connection>> Connection::Open(client::ClientOptions options) {
   auto connection = std::unique_ptr<Connection>(new Connection(std::move(options)));
   TC_ASSIGN_OR_RETURN(connection->plain_, client::Client::Connect(connection->options_));
+  // The connections that are made later are to the daemon that was found now.
+  connection->options_.daemon = connection->plain_->daemon();
   return connection;
 }
 
@@ -97,6 +101,18 @@ absl::StatusOr<client::AdminClient*> Connection::Admin(const Cancellation& cance
 nb::class_<Client> BindConnection(nb::module_& module) {
   BindOptions(module);
   nb::class_<Client> type(module, "Client", "A connection to a store daemon; every method starts a call.");
+  type.def_prop_ro(
+      "daemon", [](const Client& client) { return client.connection->plain().daemon(); },
+      "The daemon's address.");
+  module.def(
+      "find_daemon",
+      [](const std::string& named) {
+        const absl::StatusOr<std::string> found = client::FindDaemon(named);
+        if (!found.ok()) Raise(found.status());
+        return *found;
+      },
+      nb::arg("named"),
+      "The address of the daemon that is named; of the host's daemon where the name is empty.");
   module.def("connect", &Connect, nb::arg("daemon"), nb::arg("connect_timeout"), nb::arg("wait"),
              nb::arg("certificates"), "A call that results in a Client.");
   return type;

@@ -42,7 +42,7 @@ class Connection {
  private:
   explicit Connection(client::ClientOptions options) : options_(std::move(options)) {}
 
-  const client::ClientOptions options_;
+  client::ClientOptions options_;  // not changed after Open
   absl::Mutex mutex_;
   // Before the clients that use it.
   std::unique_ptr<DeviceRuntime> devices_ ABSL_GUARDED_BY(mutex_);

@@ -82,12 +82,10 @@ def pattern_of(name: str) -> str:
     return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
 
 
-def address(value: str | os.PathLike[str]) -> str:
-    """The address of a daemon. The path of a socket is also an address."""
-    named = text("daemon", os.fspath(value) if isinstance(value, os.PathLike) else value)
-    if isinstance(value, os.PathLike) or named.startswith(("/", "./", "../", "~/")):
-        return "unix:" + os.path.abspath(os.path.expanduser(named))
-    return named
+def daemon(value: str | os.PathLike[str] | None) -> str:
+    """What names a daemon, for the native module, which finds it. Empty for None."""
+    named = text("daemon", os.fspath(value) if isinstance(value, os.PathLike) else "" if value is None else value)
+    return f"./{named}" if isinstance(value, os.PathLike) and not named.startswith(("/", "~/")) else named
 
 
 def keep(value: Any) -> int | None:

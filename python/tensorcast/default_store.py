@@ -11,7 +11,7 @@ import time
 from typing import Any
 
 import tensorcast
-from tensorcast.store import daemon_address
+from tensorcast import _native, arguments
 
 _RETRY_SECONDS = 30.0  # between two searches for a missing daemon
 
@@ -30,8 +30,8 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def connect(daemon: str | None = None, **certificates: Any) -> tensorcast.Store:
-    """Returns the connection to a daemon; None: to TENSORCAST_DAEMON, else to the host's default socket."""
-    address = daemon_address(daemon or None)
+    """Returns the connection to a daemon; None: to the one that `tensorcast.connect()` finds."""
+    address = _native.find_daemon(arguments.daemon(daemon))
     known_by = os.getpid(), address, frozenset(certificates.items())
     with _lock:
         store = _stores.get(known_by)
@@ -46,7 +46,7 @@ def find() -> tensorcast.Store | None:
     if time.monotonic() < _absent_until:
         return None
     try:
-        address = daemon_address()
+        address = _native.find_daemon("")
         if address.startswith("unix:") and not os.path.exists(address[len("unix:") :]):
             return None
         return connect(address)

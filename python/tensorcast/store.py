@@ -12,26 +12,9 @@ from typing import Any
 
 from tensorcast import _native, arguments, arrays, calls, tracing
 from tensorcast.admin import Administration
-from tensorcast.errors import CancelledError, ClosedError, InvalidArgumentError, InvalidTypeError, NotFoundError, UnavailableError
+from tensorcast.errors import CancelledError, ClosedError, InvalidArgumentError, InvalidTypeError, NotFoundError
 from tensorcast.tables import Listing, Shown
 from tensorcast.weights import Weights
-
-_SYSTEM_FOLDER = "/var/lib/tensorcast"
-
-
-def _state_folder() -> str:
-    """The folder where a daemon without configuration, started by this user, has its sockets."""
-    if os.geteuid() == 0:
-        return _SYSTEM_FOLDER
-    if state := os.environ.get("XDG_STATE_HOME"):
-        return f"{state}/tensorcast"
-    return f"{home}/.local/state/tensorcast" if (home := os.environ.get("HOME")) else f"/tmp/tensorcast-{os.geteuid()}"
-
-
-# The order of the search: this user's own daemon, the packaged service, a daemon that root started without configuration.
-# The packaged service and root's daemon have two sockets: client.sock for programs of the host, daemon.sock for their user.
-DEFAULT_SOCKETS = (*((f"{_state_folder()}/daemon.sock",) if _state_folder() != _SYSTEM_FOLDER else ()),
-                   *(f"{folder}/{name}.sock" for folder in ("/run/tensorcast", _SYSTEM_FOLDER) for name in ("client", "daemon")))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,20 +40,6 @@ class Put(Shown):
     existed: bool  # the store had the same artifact before
     key_revision: int  # 0: the put named no key
     transfer: dict[str, Any] | None
-
-
-def daemon_address(daemon: str | os.PathLike[str] | None = None) -> str:
-    """The daemon's address: the argument, else TENSORCAST_DAEMON, else the host's default socket."""
-    named = os.environ.get("TENSORCAST_DAEMON") if daemon is None else daemon
-    if named:
-        return arguments.address(named)
-    if daemon is not None:
-        arguments.text("daemon", daemon)
-    for path in DEFAULT_SOCKETS:
-        if os.access(path, os.W_OK):
-            return f"unix:{path}"
-    raise UnavailableError(f"no daemon at {' or '.join(DEFAULT_SOCKETS)} that this user may use: start one with "
-                           '"tensorcast daemon", or name one that runs (TENSORCAST_DAEMON)')
 
 
 class Watch:
@@ -419,7 +388,8 @@ def _connect(daemon: str | os.PathLike[str] | None = None, *, timeout: float = 5
              ca: str = "", certificate: str = "", key: str = "", trust_domain: str = "") -> calls.Steps[Store]:
     """Connects to the store daemon of this host.
 
-    daemon: a socket ("unix:/path" or a path) or "host:port". None: TENSORCAST_DAEMON, else the host's default socket.
+    daemon: a socket ("unix:/path" or a path) or "host:port". None: TENSORCAST_DAEMON, else the first daemon that listens in
+        $XDG_RUNTIME_DIR/tensorcast, in this user's state folder or in /run/tensorcast.
     timeout: seconds that a running daemon may take to answer.
     wait: seconds to wait for a daemon that does not run yet. 0: raise UnavailableError at once.
     ca, certificate, key: PEM files, for mutual TLS with "host:port".
@@ -428,12 +398,11 @@ def _connect(daemon: str | os.PathLike[str] | None = None, *, timeout: float = 5
     Raises UnavailableError when no daemon runs there or it does not answer, and PermissionDeniedError when this user may
     not connect. Raises InvalidArgumentError for a malformed address or unusable certificates.
     """
-    address = daemon_address(daemon)
     given = {"ca": ca, "certificate": certificate, "key": key, "trust_domain": trust_domain}
     certificates = {name: value for name, value in given.items() if arguments.text(name, value)}
-    client = yield _native.connect(address, arguments.seconds(timeout), arguments.seconds(wait),
-                                   _native.Certificates(**certificates))
-    return Store(client, address, certificates)
+    client: _native.Client = yield _native.connect(arguments.daemon(daemon), arguments.seconds(timeout),
+                                                   arguments.seconds(wait), _native.Certificates(**certificates))
+    return Store(client, client.daemon, certificates)
 
 
 connect, connect_async = calls.forms(_connect)
