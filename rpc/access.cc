@@ -1,6 +1,7 @@
 #include "rpc/access.h"
 
 #include <grpcpp/server_context.h>
+#include <unistd.h>
 
 #include <optional>
 #include <string>
@@ -10,6 +11,7 @@
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
 #include "otel/api/metrics_catalogue.h"
+#include "rpc/endpoint_access.h"
 
 namespace tensorcast::rpc {
 namespace {
@@ -39,26 +41,31 @@ std::optional<std::string> Asking(const security::Identity& identity, std::strin
   return name->ToString();
 }
 
-absl::Status Refusal(std::string_view label, const Caller& caller, RoleSet wanted) {
+}  // namespace
+
+AccessControl::AccessControl(Options options) : options_(std::move(options)) {
+  if (options_.credentials == nullptr) return;
+  sweep_ = std::make_unique<PeriodicTask>(kSweepInterval, [this] { CancelOverdue(); });
+}
+
+absl::Status AccessControl::Refusal(std::string_view label, const Caller& caller, RoleSet wanted) const {
   const std::string needs = absl::StrCat("requires the role ", security::RolesText(wanted));
+  const bool operators = Contains(wanted, Role::kOperator);
   if (caller.peer.empty()) {
-    return absl::PermissionDeniedError(absl::StrCat(
-        label, " ", needs, "; this socket grants the role ", caller.asking,
-        Contains(wanted, Role::kOperator) ? "; connect to daemon.sock (daemon.unix_socket)" : ""));
+    const std::string remedy =
+        !operators || options_.operator_socket.empty()
+            ? ""
+            : absl::StrCat("; connect to ", options_.operator_socket, " as user ", UserText(geteuid()));
+    return absl::PermissionDeniedError(absl::StrCat(label, " ", needs, ", and ", options_.unix_socket,
+                                                    " grants the role ", caller.asking, remedy));
   }
   const std::string forwarded =
       caller.peer == caller.asking ? "" : absl::StrCat(", on behalf of ", caller.asking, ",");
+  const std::string_view server = label.starts_with("GlobalStore/") ? "the global store" : "the daemon";
+  const std::string remedy =
+      operators ? absl::StrCat("; connect to ", server, " with an operator's certificate") : "";
   return absl::PermissionDeniedError(
-      absl::StrCat(caller.peer, forwarded, " may not call ", label, ": it ", needs));
-}
-
-}  // namespace
-
-AccessControl::AccessControl(std::shared_ptr<const Credentials> credentials, RoleSet unix_roles,
-                             std::function<absl::Status()> admit)
-    : credentials_(std::move(credentials)), unix_roles_(unix_roles), admit_(std::move(admit)) {
-  if (credentials_ == nullptr) return;
-  sweep_ = std::make_unique<PeriodicTask>(kSweepInterval, [this] { CancelOverdue(); });
+      absl::StrCat(caller.peer, forwarded, " may not call ", label, ": it ", needs, remedy));
 }
 
 AccessControl::Decision AccessControl::Decide(const grpc::ServerContextBase& call, std::string_view label,
@@ -66,10 +73,10 @@ AccessControl::Decision AccessControl::Decide(const grpc::ServerContextBase& cal
   Decision decision;
   decision.refused = Admit();
   if (!decision.refused.ok()) return decision;
-  RoleSet roles = unix_roles_;
-  std::string_view role = TextOfUnix(unix_roles_);
-  if (credentials_ != nullptr) {
-    absl::StatusOr<Credentials::Certificate> certificate = credentials_->CallerOf(call);
+  RoleSet roles = options_.unix_roles;
+  std::string_view role = TextOfUnix(options_.unix_roles);
+  if (options_.credentials != nullptr) {
+    absl::StatusOr<Credentials::Certificate> certificate = options_.credentials->CallerOf(call);
     if (!certificate.ok()) {
       decision.refused = certificate.status();
       otel::metrics::kRpcCallsRefused.Add(1, {label, ""});
@@ -91,7 +98,7 @@ AccessControl::Decision AccessControl::Decide(const grpc::ServerContextBase& cal
     role = security::RoleText(peer.role);
     roles = Only(peer.role);
     if (peer.role == Role::kNode && !on_behalf_of.empty()) {
-      if (auto asking = Asking(credentials_->identity(), on_behalf_of); asking.has_value()) {
+      if (auto asking = Asking(options_.credentials->identity(), on_behalf_of); asking.has_value()) {
         decision.caller.asking = *std::move(asking);
         roles |= kClient;
       }
@@ -119,14 +126,14 @@ void AccessControl::CancelOverdue() {
   {
     absl::MutexLock lock(&mutex_);
     for (const auto& [call, running] : running_) {
-      if (!credentials_->identity().CheckPeer(*running.certificate).ok()) overdue.push_back(running);
+      if (!options_.credentials->identity().CheckPeer(*running.certificate).ok()) overdue.push_back(running);
     }
   }
   // A cancellation runs callbacks, which may end the call and so come back here.
   for (const Running& one : overdue) {
     if (one.cancellation.IsCancelled()) continue;
     LOG(WARNING) << "a call of " << one.certificate->name.ToString()
-                 << " ends: " << credentials_->identity().CheckPeer(*one.certificate).message();
+                 << " ends: " << options_.credentials->identity().CheckPeer(*one.certificate).message();
     one.cancellation.Cancel();
   }
 }

@@ -11,6 +11,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <unordered_map>
 
@@ -31,10 +32,14 @@ namespace tensorcast::rpc {
 
 class AccessControl {
  public:
-  // `credentials` may be null: connections are those of unix sockets then. Callers over a unix socket have
-  // `unix_roles`. `admit` as in ServerOptions.
-  AccessControl(std::shared_ptr<const Credentials> credentials, security::RoleSet unix_roles,
-                std::function<absl::Status()> admit);
+  struct Options {
+    std::shared_ptr<const Credentials> credentials;  // null: connections are those of unix sockets
+    security::RoleSet unix_roles;                    // of callers over a unix socket
+    std::string unix_socket;                         // its path, for messages
+    std::string operator_socket;                     // as in ServerOptions, as the next
+    std::function<absl::Status()> admit;
+  };
+  explicit AccessControl(Options options);
 
   struct Decision {
     Caller caller;
@@ -42,7 +47,7 @@ class AccessControl {
     Credentials::Certificate certificate;  // null: there was none
   };
   // What `admit` says now.
-  absl::Status Admit() const { return admit_ != nullptr ? admit_() : absl::OkStatus(); }
+  absl::Status Admit() const { return options_.admit != nullptr ? options_.admit() : absl::OkStatus(); }
   // `label` is "GlobalStore/BindKey"; `on_behalf_of` the metadata, empty where there was none.
   Decision Decide(const grpc::ServerContextBase& call, std::string_view label,
                   std::string_view on_behalf_of) const;
@@ -58,9 +63,10 @@ class AccessControl {
   };
   void CancelOverdue();
 
-  const std::shared_ptr<const Credentials> credentials_;
-  const security::RoleSet unix_roles_;
-  const std::function<absl::Status()> admit_;  // may be empty
+  // Why the caller may not make the call, and what to do.
+  absl::Status Refusal(std::string_view label, const Caller& caller, security::RoleSet wanted) const;
+
+  const Options options_;
   absl::Mutex mutex_;
   std::unordered_map<const void*, Running> running_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<PeriodicTask> sweep_;  // last: it uses the others

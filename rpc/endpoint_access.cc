@@ -19,14 +19,6 @@ namespace {
 
 using NameBuffer = std::array<char, 4096>;
 
-std::string UserText(uid_t user) {
-  passwd entry{};
-  passwd* found = nullptr;
-  NameBuffer names;
-  getpwuid_r(user, &entry, names.data(), names.size(), &found);
-  return found == nullptr ? absl::StrCat("uid ", user) : absl::StrCat(found->pw_name, " (uid ", user, ")");
-}
-
 std::string GroupText(gid_t id) {
   group entry{};
   group* found = nullptr;
@@ -36,6 +28,14 @@ std::string GroupText(gid_t id) {
 }
 
 }  // namespace
+
+std::string UserText(uid_t user) {
+  passwd entry{};
+  passwd* found = nullptr;
+  NameBuffer names;
+  getpwuid_r(user, &entry, names.data(), names.size(), &found);
+  return found == nullptr ? absl::StrCat("uid ", user) : absl::StrCat(found->pw_name, " (uid ", user, ")");
+}
 
 std::string EndpointAccess::ToString() const { return absl::StrCat(endpoint, ": ", callers, ": ", role); }
 

@@ -29,6 +29,9 @@ struct EndpointAccess {
 EndpointAccess AccessOf(const std::string& address, const std::vector<gid_t>& unix_groups,
                         security::RoleSet unix_roles, const Credentials* credentials);
 
+// "ada (uid 1000)"; "uid 1000" where the user has no name.
+std::string UserText(uid_t user);
+
 // The users that reach a unix socket: this process's, root, and the members of these groups.
 std::string CallersOfSocket(const std::string& path, const std::vector<gid_t>& groups);
 // What reaches a TCP port: holders of certificates, or where it is in clear every process.

@@ -3,6 +3,7 @@
 #include <google/protobuf/descriptor.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <memory>
@@ -18,6 +19,7 @@
 #include "rpc/call.h"
 #include "rpc/call_contexts.h"
 #include "rpc/credentials.h"
+#include "rpc/endpoint_access.h"
 #include "rpc/rpc_test_service.h"
 #include "security/roles.h"
 #include "security/testing/test_authority.h"
@@ -152,7 +154,8 @@ TEST_F(SecuredCalls, CallerOfOtherRole_IsRefusedAndToldRequiredRole) {
   EXPECT_EQ(refused.code(), absl::StatusCode::kPermissionDenied);
   EXPECT_THAT(std::string(refused.message()),
               AllOf(HasSubstr(authority_.Uri("client/trainer")), HasSubstr("GlobalStore/DeleteKey"),
-                    HasSubstr("requires the role operator")));
+                    HasSubstr("it requires the role operator; connect to the global store with an operator's "
+                              "certificate")));
   EXPECT_EQ(service_.calls(), 0);
   EXPECT_TRUE(Delete(*StubAs(Own("operator/ada"))).ok());
 }
@@ -261,14 +264,19 @@ TEST_F(SecuredCalls, ReplacedCertificate_IsUsedWhileCallsContinue) {
 
 TEST_F(SecuredCalls, UnixSocket_HasConfiguredRoles) {
   const TempFolder folder;
-  Start({.listen = {"unix:" + folder.File("client.sock")}, .unix_roles = Only(Role::kClient)});
+  Start({.listen = {"unix:" + folder.File("client.sock")},
+         .unix_roles = Only(Role::kClient),
+         .operator_socket = "/run/tc/daemon.sock"});
   const auto stub = StubAs(nullptr);
   EXPECT_TRUE(Bind(*stub).ok());
   EXPECT_EQ(service_.caller().peer, "");
   EXPECT_EQ(service_.caller().asking, "client");
   const absl::Status refused = Delete(*stub);
   EXPECT_EQ(refused.code(), absl::StatusCode::kPermissionDenied);
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("requires the role operator"));
+  EXPECT_EQ(
+      refused.message(),
+      absl::StrCat("GlobalStore/DeleteKey requires the role operator, and ", folder.File("client.sock"),
+                   " grants the role client; connect to /run/tc/daemon.sock as user ", UserText(geteuid())));
 }
 
 TEST_F(SecuredCalls, UnixSocketBesideTlsPort_IsClearWithOperatorRole) {

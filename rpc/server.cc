@@ -87,7 +87,13 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   // Without certificates, and with a unix socket that gives every role, there is nothing to check.
   if (options.credentials != nullptr || options.unix_roles != security::kEveryRole ||
       options.admit != nullptr) {
-    server->access_ = std::make_unique<AccessControl>(options.credentials, options.unix_roles, options.admit);
+    const auto unix_path = std::ranges::find_if(options.listen, IsUnixAddress);
+    server->access_ = std::make_unique<AccessControl>(
+        AccessControl::Options{.credentials = options.credentials,
+                               .unix_roles = options.unix_roles,
+                               .unix_socket = unix_path == options.listen.end() ? "" : SocketPath(*unix_path),
+                               .operator_socket = options.operator_socket,
+                               .admit = options.admit});
   }
   grpc::ServerBuilder builder;
   SetLimits(builder, options);

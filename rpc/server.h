@@ -45,6 +45,8 @@ struct ServerOptions {
   std::shared_ptr<const Credentials> credentials;
   // What callers over a unix path may do.
   security::RoleSet unix_roles = security::kEveryRole;
+  // Path of the socket that grants the operator role, told to callers that `unix_roles` refuse; may be empty.
+  std::string operator_socket;
   // Asked before each call of ours and again before it is answered: its error is the call's. Empty: all are
   // admitted.
   std::function<absl::Status()> admit;

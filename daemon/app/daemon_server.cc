@@ -431,7 +431,8 @@ struct CallSide {
                                                      .unix_groups = options.handle_groups,
                                                      .services = {service.get(), proxy.get()},
                                                      .max_connections = options.max_connections,
-                                                     .unix_roles = security::Only(security::Role::kClient)}));
+                                                     .unix_roles = security::Only(security::Role::kClient),
+                                                     .operator_socket = options.unix_socket}));
     std::vector<rpc::EndpointAccess> endpoints = EndpointsOf(options, server->addresses());
     for (const rpc::EndpointAccess& endpoint : endpoints) LOG(INFO) << "access: " << endpoint.ToString();
     status.SetEndpoints(std::move(endpoints));
