@@ -61,7 +61,10 @@ TEST_F(ClientTest, PutArtifact_IsReturnedByKeyAndId) {
 }
 
 TEST_F(ClientTest, PutOptions_ReachTheDaemon) {
-  ASSERT_TRUE(PutTwo({.key = "k", .expected_revision = 0, .durable = true, .wait_for_space = true}).ok());
+  ASSERT_TRUE(
+      PutTwo({.key = "k", .expected_revision = 0, .durable = true, .wait_for_space = true, .pin = true})
+          .ok());
+  EXPECT_TRUE(daemon_->last_put.pin());
   EXPECT_TRUE(daemon_->last_put.durable());
   EXPECT_TRUE(daemon_->last_put.wait_for_space());
   EXPECT_TRUE(daemon_->last_put.binding().has_expected_revision());
@@ -231,6 +234,14 @@ TEST_F(ClientTest, PendingGet_OutlivesItsClient) {
   ASSERT_TRUE(replica.ok()) << replica.status();
   pending.reset();
   EXPECT_EQ(Text((*replica)->Find("a")->host), "hello");
+}
+
+TEST_F(ClientTest, GetWithPin_AsksForThePinInTheSameCall) {
+  const auto put = PutTwo({});
+  ASSERT_TRUE(put.ok()) << put.status();
+  ASSERT_TRUE(client_->Get(Context(), put->artifact_id, {.pin = true}).ok());
+  EXPECT_TRUE(daemon_->last_materialize.pin());
+  EXPECT_THAT(daemon_->pinned(), ::testing::IsEmpty()) << "there is no second call";
 }
 
 TEST_F(ClientTest, SetPinned_PinsAndUnpinsReplica) {

@@ -46,6 +46,7 @@ absl::Status SetOptions(const PutOptions& options, Request& request) {
   *request.mutable_location() = rpc::ToProto(location);
   request.set_durable(options.durable);
   request.set_wait_for_space(options.wait_for_space);
+  request.set_pin(options.pin);
   if (!options.key.has_value()) {
     if (!options.keep.has_value()) return absl::OkStatus();
     return absl::InvalidArgumentError(

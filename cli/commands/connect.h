@@ -14,6 +14,9 @@ namespace tensorcast::cli {
 inline constexpr const char* kConfirmedHelp =
     "Fail when the global store does not answer, instead of taking the key as this daemon last knew it";
 
+inline constexpr const char* kPinHelp =
+    "Keep the replica on this daemon's node, also while it is not in use, until an operator unpins it";
+
 // Connects to the daemon that --daemon names, else client.daemon of the configuration, else the one that
 // client::FindDaemon finds. A termination signal ends the attempt. INVALID_ARGUMENT names the flag, the key
 // or the variable. PERMISSION_DENIED, at once, when its socket is for others.

@@ -39,6 +39,7 @@ struct GetFlags {
   std::vector<std::string> tensors;
   bool wait_for_space = false;
   bool confirmed = false;
+  bool pin = false;
   absl::Duration timeout = absl::InfiniteDuration();
 };
 
@@ -135,6 +136,7 @@ absl::Status Get(const CommonFlags& common, const GetFlags& flags) {
                              .attach = !flags.out.empty(),
                              .tensors = flags.tensors,
                              .confirmed = flags.confirmed,
+                             .pin = flags.pin,
                              .on_progress = bar.callback()};
   const RequestContext context = InterruptibleContext(flags.timeout);
   const std::vector<std::string> locations = absl::StrSplit(flags.device, ',');
@@ -177,6 +179,7 @@ void AddFlags(Flags& flags, GetFlags& values) {
             {.not_empty = true, .path = true});
   flags.Add("--wait", values.wait_for_space, "Wait for space in the pool instead of failing at once");
   flags.Add("--confirmed", values.confirmed, kConfirmedHelp);
+  flags.Add("--pin", values.pin, kPinHelp);
   flags.Add("--timeout", values.timeout, "Give up after this time, such as 30s", {.min = 0.001});
 }
 

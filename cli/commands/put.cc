@@ -21,6 +21,7 @@ struct PutFlags {
   std::string location = "cpu";
   bool wait_for_space = false;
   bool verify = false;
+  bool pin = false;
 };
 
 void Print(const client::PutResult& result, const PutFlags& flags) {
@@ -56,6 +57,7 @@ absl::Status Put(const CommonFlags& common, const PutFlags& flags) {
                              .location = flags.location,
                              .wait_for_space = flags.wait_for_space,
                              .verify = flags.verify,
+                             .pin = flags.pin,
                              .on_progress = bar.callback()};
   if (!flags.key.empty()) options.key = flags.key;
   TC_ASSIGN_OR_RETURN(const client::PutResult result,
@@ -77,6 +79,7 @@ void AddFlags(Flags& flags, PutFlags& values) {
   flags.Add("--durable", values.durable, "Return only after the artifact was packed to disk too");
   flags.Add("--device", values.location, "Location of the first replica", {.show_default = true});
   flags.Add("--wait", values.wait_for_space, "Wait for space in the pool instead of failing at once");
+  flags.Add("--pin", values.pin, kPinHelp);
   flags.Add("--verify", values.verify,
             "Read the files twice and compare: detects writes through a mapping during the put, where\n"
             "size and mtime do not show them (tmpfs, overlayfs, network file systems)");

@@ -89,6 +89,7 @@ struct Ingester::NewArtifact {
   const v1::KeyBinding* binding = nullptr;  // null: no key
   std::string asking;                       // the caller that binds the key
   bool durable = false;
+  bool pin = false;
   v1::Origin origin;                      // of an import; empty for a put
   std::shared_ptr<SecondReading> second;  // of the files of an import that is to be verified
 };
@@ -205,6 +206,11 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Store(const RequestContext& cont
   TC_ASSIGN_OR_RETURN(const v1::PublishArtifactResponse published,
                       Publish(context, artifact, *lease, result.replica()));
   hold.Published();
+  if (artifact.pin) {
+    TC_RETURN_IF_ERROR(Annotate(options_.engine->SetPinned(lease->replica_id(), true),
+                                absl::StrCat(published.artifact_id(), " is stored, and is not pinned")));
+    result.mutable_replica()->set_pinned(true);
+  }
   if (options_.comparer != nullptr && artifact.origin.files_size() > 0 && !artifact.origin.untraceable()) {
     options_.comparer->Compare(published.artifact_id(), artifact.origin);
   }
@@ -236,7 +242,8 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Put(const RequestContext& contex
                                   .new_metadata = {request.metadata().begin(), request.metadata().end()}},
                        .binding = request.has_binding() ? &request.binding() : nullptr,
                        .asking = asking,
-                       .durable = request.durable()};
+                       .durable = request.durable(),
+                       .pin = request.pin()};
   return Store(context, std::move(artifact), on_progress);
 }
 
@@ -255,6 +262,7 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Import(const RequestContext& con
   NewArtifact artifact{.binding = request.has_binding() ? &request.binding() : nullptr,
                        .asking = asking,
                        .durable = request.durable(),
+                       .pin = request.pin(),
                        .origin = std::move(model.origin),
                        .second = std::move(model.second)};
   if (artifact.origin.files_size() > 0) artifact.origin.set_node_id(options_.node->id());

@@ -60,6 +60,21 @@ TEST_F(IngestTest, DurableImport_IsPackedBeforePublishing) {
   EXPECT_TRUE(artifact_store->Find(result->artifact_id()).ok());
 }
 
+TEST_F(IngestTest, PinnedImport_PinsItsReplicaOnceItIsPublished) {
+  v1::ImportArtifactRequest request;
+  request.set_path(WriteModel("m.safetensors"));
+  request.set_pin(true);
+  store.With([](FakeGlobalStore& it) { it.down = absl::FailedPreconditionError("another revision"); });
+  EXPECT_FALSE(ingester->Import(context, request, "", nullptr).ok());
+  EXPECT_THAT(Locations(), IsEmpty());
+  store.With([](FakeGlobalStore& it) { it.down = absl::OkStatus(); });
+  const auto result = ingester->Import(context, request, "", nullptr);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_TRUE(result->replica().pinned());
+  ASSERT_THAT(engine->ListReplicas(), SizeIs(1));
+  EXPECT_TRUE(engine->ListReplicas()[0].pinned);
+}
+
 TEST_F(IngestTest, FailedPublish_LeavesNoReplica) {
   store.down = absl::UnavailableError("away");
   EXPECT_EQ(Import(WriteModel("m.safetensors"), "", /*durable=*/true).status().code(),

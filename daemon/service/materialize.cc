@@ -224,6 +224,8 @@ absl::StatusOr<v1::MaterializeReplicaResult> Materializer::MaterializeTarget(
   const std::optional<TransferReport> report = brought.pending->report();
   result.set_already_present(!report.has_value());
   if (report.has_value()) *result.mutable_transfer() = ToProto(*report, options_.devices);
+  // Under the lease, so that it cannot be evicted before.
+  if (request.pin()) TC_RETURN_IF_ERROR(options_.engine->SetPinned(brought.lease->replica_id(), true));
   TC_ASSIGN_OR_RETURN(*result.mutable_replica(), Describe(*brought.lease));
   if (request.attach()) {
     TC_ASSIGN_OR_RETURN(*result.mutable_ticket(), options_.sessions->IssueTicket(std::move(brought.lease)));

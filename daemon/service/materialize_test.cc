@@ -79,6 +79,24 @@ TEST_F(MaterializeTest, ReplicaAtOtherLocation_IsCopiedWithoutGlobalStore) {
   EXPECT_EQ(result->replica().location().device_uuid(), devices->devices()[0].uuid);
 }
 
+TEST_F(MaterializeTest, RequestToPin_PinsTheReplicaThatItFindsOrMakes) {
+  MakeReplica();
+  v1::MaterializeReplicaRequest request = ById();
+  for (const v1::LocationKind kind : {v1::LOCATION_KIND_CPU, v1::LOCATION_KIND_GPU}) {
+    request.mutable_location()->set_kind(kind);
+    request.set_pin(false);
+    const auto before = Materialize(request);
+    ASSERT_TRUE(before.ok()) << before.status();
+    EXPECT_FALSE(before->replica().pinned());
+    request.set_pin(true);
+    const auto result = Materialize(request);
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_TRUE(result->replica().pinned());
+    EXPECT_EQ(engine->Evict(result->replica().replica_id(), /*force=*/false).code(),
+              absl::StatusCode::kFailedPrecondition);
+  }
+}
+
 TEST_F(MaterializeTest, RequestToAttach_GetsATicket) {
   MakeReplica();
   v1::MaterializeReplicaRequest request = ById();

@@ -14,7 +14,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/status.h"
 #include "python/src/put_tensors.h"
@@ -53,18 +52,10 @@ nb::object DictOfPut(const client::PutResult& put) {
 
 bool IsGpu(std::string_view location) { return location.starts_with("gpu"); }
 
-// What was put or got stays, where that is asked for.
-absl::Status PinIf(bool pin, const Connection& connection, const RequestContext& context,
-                   const std::string& replica_id) {
-  if (!pin) return absl::OkStatus();
-  return Annotate(connection.plain().SetPinned(context, replica_id, true),
-                  absl::StrCat("replica ", replica_id, " is there, and is not pinned"));
-}
-
-Call Get(const Client& client, const std::string& artifact, client::GetOptions get, bool pin,
+Call Get(const Client& client, const std::string& artifact, client::GetOptions get,
          const CallOptions& options) {
   return Start(client, options,
-               [artifact, get = std::move(get), pin, shared = client.connection](
+               [artifact, get = std::move(get), shared = client.connection](
                    Connection& connection, const RequestContext& context,
                    const Call::Listener& listener) mutable -> absl::StatusOr<Maker> {
                  client::Client* chosen = &connection.plain();
@@ -74,7 +65,6 @@ Call Get(const Client& client, const std::string& artifact, client::GetOptions g
                  get.on_progress = [&](const TransferProgress& progress) { listener.OnProgress(progress); };
                  TC_ASSIGN_OR_RETURN(std::unique_ptr<client::Replica> got,
                                      chosen->Get(context, artifact, get));
-                 TC_RETURN_IF_ERROR(PinIf(pin, connection, context, got->replica_id()));
                  return Made<std::unique_ptr<client::Replica>>(
                      std::move(got), [shared](std::unique_ptr<client::Replica> replica) {
                        return MakeReplica(std::move(replica), shared);
@@ -83,9 +73,9 @@ Call Get(const Client& client, const std::string& artifact, client::GetOptions g
 }
 
 Call GetAt(const Client& client, const std::string& artifact, const std::vector<std::string>& locations,
-           client::GetOptions get, bool pin, const CallOptions& options) {
+           client::GetOptions get, const CallOptions& options) {
   return Start(client, options,
-               [artifact, locations, get = std::move(get), pin, shared = client.connection](
+               [artifact, locations, get = std::move(get), shared = client.connection](
                    Connection& connection, const RequestContext& context,
                    const Call::Listener& listener) mutable -> absl::StatusOr<Maker> {
                  client::Client* chosen = &connection.plain();
@@ -95,9 +85,6 @@ Call GetAt(const Client& client, const std::string& artifact, const std::vector<
                  get.on_progress = [&](const TransferProgress& progress) { listener.OnProgress(progress); };
                  TC_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<client::Replica>> got,
                                      chosen->GetAt(context, artifact, locations, get));
-                 for (const std::unique_ptr<client::Replica>& replica : got) {
-                   TC_RETURN_IF_ERROR(PinIf(pin, connection, context, replica->replica_id()));
-                 }
                  return Made<std::vector<std::unique_ptr<client::Replica>>>(
                      std::move(got), [shared](std::vector<std::unique_ptr<client::Replica>> replicas) {
                        nb::list made;
@@ -109,25 +96,23 @@ Call GetAt(const Client& client, const std::string& artifact, const std::vector<
                });
 }
 
-Call Import(const Client& client, const std::string& path, client::PutOptions put, bool pin,
+Call Import(const Client& client, const std::string& path, client::PutOptions put,
             const CallOptions& options) {
-  return Start(
-      client, options,
-      [path, put = std::move(put), pin](Connection& connection, const RequestContext& context,
-                                        const Call::Listener& listener) mutable -> absl::StatusOr<Maker> {
-        put.on_progress = [&](const TransferProgress& progress) { listener.OnProgress(progress); };
-        TC_ASSIGN_OR_RETURN(client::PutResult result, connection.plain().Import(context, path, put));
-        TC_RETURN_IF_ERROR(PinIf(pin, connection, context, result.replica_id));
-        return Made<client::PutResult>(std::move(result), DictOfPut);
-      });
+  return Start(client, options,
+               [path, put = std::move(put)](Connection& connection, const RequestContext& context,
+                                            const Call::Listener& listener) mutable -> absl::StatusOr<Maker> {
+                 put.on_progress = [&](const TransferProgress& progress) { listener.OnProgress(progress); };
+                 TC_ASSIGN_OR_RETURN(client::PutResult result, connection.plain().Import(context, path, put));
+                 return Made<client::PutResult>(std::move(result), DictOfPut);
+               });
 }
 
 Call Put(const Client& client, const nb::list& tensors, const std::map<std::string, std::string>& metadata,
-         client::PutOptions put, bool pin, const CallOptions& options) {
+         client::PutOptions put, const CallOptions& options) {
   PutTensors borrowed = BorrowTensors(tensors);
   return Start(
       client, options,
-      [borrowed = std::move(borrowed.tensors), metadata, put = std::move(put), pin](
+      [borrowed = std::move(borrowed.tensors), metadata, put = std::move(put)](
           Connection& connection, const RequestContext& context,
           const Call::Listener& listener) mutable -> absl::StatusOr<Maker> {
         client::Client* chosen = &connection.plain();
@@ -138,7 +123,6 @@ Call Put(const Client& client, const nb::list& tensors, const std::map<std::stri
         }
         put.on_progress = [&](const TransferProgress& progress) { listener.OnProgress(progress); };
         TC_ASSIGN_OR_RETURN(client::PutResult result, chosen->Put(context, borrowed, metadata, put));
-        TC_RETURN_IF_ERROR(PinIf(pin, connection, context, result.replica_id));
         return Made<client::PutResult>(std::move(result), DictOfPut);
       },
       std::move(borrowed.keeper));
@@ -146,14 +130,16 @@ Call Put(const Client& client, const nb::list& tensors, const std::map<std::stri
 
 client::PutOptions PutOptionsOf(const std::optional<std::string>& key,
                                 std::optional<uint64_t> expected_revision, std::optional<uint32_t> keep,
-                                bool durable, const std::string& location, bool wait_for_space, bool verify) {
+                                bool durable, const std::string& location, bool wait_for_space, bool verify,
+                                bool pin) {
   return {.key = key,
           .expected_revision = expected_revision,
           .keep = keep,
           .durable = durable,
           .location = location,
           .wait_for_space = wait_for_space,
-          .verify = verify};
+          .verify = verify,
+          .pin = pin};
 }
 
 void BindTransfers(nb::class_<Client>& type) {
@@ -169,8 +155,9 @@ void BindTransfers(nb::class_<Client>& type) {
                     .attach = attach,
                     .tensors = tensors,
                     .copy_on_write = true,
-                    .confirmed = confirmed},
-                   pin, options);
+                    .confirmed = confirmed,
+                    .pin = pin},
+                   options);
       },
       nb::arg("artifact"), nb::kw_only(), nb::arg("location"), nb::arg("tensors"), nb::arg("lane"),
       nb::arg("wait_for_space"), nb::arg("confirmed"), nb::arg("attach"), nb::arg("pin"), nb::arg("options"),
@@ -185,8 +172,9 @@ void BindTransfers(nb::class_<Client>& type) {
                       .wait_for_space = wait_for_space,
                       .tensors = tensors,
                       .copy_on_write = true,
-                      .confirmed = confirmed},
-                     pin, options);
+                      .confirmed = confirmed,
+                      .pin = pin},
+                     options);
       },
       nb::arg("artifact"), nb::kw_only(), nb::arg("locations"), nb::arg("tensors"), nb::arg("lane"),
       nb::arg("wait_for_space"), nb::arg("confirmed"), nb::arg("pin"), nb::arg("options"),
@@ -197,9 +185,10 @@ void BindTransfers(nb::class_<Client>& type) {
          std::optional<uint64_t> expected_revision, std::optional<uint32_t> keep, bool durable,
          const std::string& location, bool wait_for_space, bool verify, bool pin,
          const CallOptions& options) {
-        return Import(client, path,
-                      PutOptionsOf(key, expected_revision, keep, durable, location, wait_for_space, verify),
-                      pin, options);
+        return Import(
+            client, path,
+            PutOptionsOf(key, expected_revision, keep, durable, location, wait_for_space, verify, pin),
+            options);
       },
       nb::arg("path"), nb::kw_only(), nb::arg("key").none(), nb::arg("expected_revision").none(),
       nb::arg("keep").none(), nb::arg("durable"), nb::arg("location"), nb::arg("wait_for_space"),
@@ -213,8 +202,8 @@ void BindTransfers(nb::class_<Client>& type) {
          bool pin, const CallOptions& options) {
         return Put(client, tensors, metadata,
                    PutOptionsOf(key, expected_revision, keep, durable, location, wait_for_space,
-                                /*verify=*/false),
-                   pin, options);
+                                /*verify=*/false, pin),
+                   options);
       },
       nb::arg("tensors"), nb::kw_only(), nb::arg("metadata"), nb::arg("key").none(),
       nb::arg("expected_revision").none(), nb::arg("keep").none(), nb::arg("durable"), nb::arg("location"),

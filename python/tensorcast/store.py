@@ -195,7 +195,7 @@ class Store(Administration):
         wait_for_space: while all replicas of the pool are in use, wait for space, until the timeout.
         confirmed: raise UnavailableError when the global store does not answer. False: then use the daemon's last
             knowledge of the key.
-        pin: keep the artifact on this node, also while no client has a lease on it, until unpin().
+        pin: keep the replica on this node, also while no client has a lease on it, until an operator calls unpin().
         progress: show a bar on the terminal or in the notebook while a long transfer runs.
 
         Raises NotFoundError when no node has the artifact, and ResourceExhaustedError when the pool has no room. Raises
@@ -289,7 +289,7 @@ class Store(Administration):
         durable: write the packed model to disk before put returns. It stays there until `rm` or `gc`.
         wait_for_space: as in get.
         verify: read the files twice. AbortedError when another process wrote to them meanwhile.
-        pin: as in get. This is a second call, after the put: when it fails, its error says so and the model is stored.
+        pin: as in get.
         progress: as in get.
 
         Raises InvalidArgumentError, which names the tensor or the file that cannot be stored. Raises NotFoundError or

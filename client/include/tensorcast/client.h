@@ -96,6 +96,8 @@ struct GetOptions {
   // The global store must resolve the key now: UNAVAILABLE when it does not answer. If false, the daemon may
   // then answer from its memory, and marks that answer as unconfirmed.
   bool confirmed = false;
+  // The replica stays on the daemon's node, leased or not, until an operator unpins it.
+  bool pin = false;
   std::function<void(const TransferProgress&)> on_progress;
 };
 
@@ -120,6 +122,7 @@ struct PutOptions {
   std::string location = "cpu";
   bool wait_for_space = false;
   bool verify = false;  // of an import: read the files twice; ABORTED when something wrote them meanwhile
+  bool pin = false;     // as GetOptions::pin
   std::function<void(const TransferProgress&)> on_progress;
 };
 
@@ -242,7 +245,7 @@ class Client {
 
   // A pinned replica of this node is not evicted until it is unpinned, leased or not. `replica` is its id; a
   // key or an artifact id stands for all replicas that this node has of the artifact. NOT_FOUND where it has
-  // none.
+  // none. For operators: a client pins what its own get or put makes, by their option `pin`.
   absl::Status SetPinned(const RequestContext& context, std::string_view replica, bool pinned);
 
   absl::StatusOr<NodeStatus> GetStatus(const RequestContext& context);
