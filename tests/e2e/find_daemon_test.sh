@@ -94,14 +94,14 @@ boot
 header='{"x":{"dtype":"U8","shape":[8],"data_offsets":[0,8]}}'
 printf '%b%s%s' "\\x$(printf '%x' "${#header}")\\0\\0\\0\\0\\0\\0\\0" "$header" 12345678 >"$work/model.safetensors"
 
-# As the package does it: the unit's user and folders, and the shipped configuration, for the members of one group.
+# As the package does it: the unit's user and folders, and the shipped configuration, for the members of the user's group.
 install -d -o 1 -g 1 -m 0755 "$system"
 install -d -o 1 -g 1 -m 0700 /var/lib/tensorcast
-sed -e '/^ *global_store:/d' -e '/^ *import_roots:/d' -e 's/^\( *handle_groups:\).*/\1 [nogroup]/' "$config" >"$work/daemon.yaml"
+sed -e '/^ *global_store:/d' -e '/^ *import_roots:/d' -e 's/^\( *handle_groups:\).*/\1 [daemon]/' "$config" >"$work/daemon.yaml"
 become 1:1
 start --config "$work/daemon.yaml" "${small[@]}" --set daemon.name=service
 finds "unix:$system/daemon.sock" service
-become 65534:65534
+become 65534:1
 finds "unix:$system/client.sock" service
 become 0:0
 finds "unix:$system/client.sock" service
@@ -115,7 +115,7 @@ done
 say "every client finds the package's service"
 
 # A client may pin what its own calls make, and no more. What it may not do names the role, the socket and the remedy.
-become 65534:65534
+become 65534:1
 "${as[@]}" "$tensorcast" put "$work/model.safetensors" --key m --pin >"$work/error" 2>&1 || fail "a client's put --pin fails"
 "${as[@]}" "$tensorcast" get m --pin >"$work/error" 2>&1 || fail "a client's get --pin fails"
 "${as[@]}" "$tensorcast" replica ls --json >"$work/error" 2>&1 || fail "a client's replica ls fails"
@@ -125,20 +125,20 @@ refused "GlobalStore/DeleteArtifact requires the role operator, and $system/clie
 
 # As a user does it: that daemon comes before the service's, until it is gone, even if its sockets stay.
 install -d -o 65534 -g 65534 -m 0700 "$work/runtime"
-become 65534:65534 "XDG_RUNTIME_DIR=$work/runtime"
+become 65534:1 "XDG_RUNTIME_DIR=$work/runtime"
 start "${small[@]}" --set daemon.name=own
 finds "unix:$work/runtime/tensorcast/daemon.sock" own
 become 0:0 "XDG_RUNTIME_DIR=$work/runtime"
 finds "unix:$system/client.sock" service
 stop KILL
 [[ -S $work/runtime/tensorcast/daemon.sock ]] || fail "a killed daemon leaves no socket"
-become 65534:65534 "XDG_RUNTIME_DIR=$work/runtime"
+become 65534:1 "XDG_RUNTIME_DIR=$work/runtime"
 finds "unix:$system/client.sock" service
 # Without a folder for sockets, as from cron: they are in the state folder, where every client of the user looks, too.
-become 65534:65534
+become 65534:1
 start "${small[@]}" --set daemon.name=own
 for runtime in "" "$work/runtime"; do
-  become 65534:65534 "XDG_RUNTIME_DIR=$runtime"
+  become 65534:1 "XDG_RUNTIME_DIR=$runtime"
   finds "unix:$work/home-65534/.local/state/tensorcast/daemon.sock" own
 done
 stop TERM
