@@ -25,6 +25,7 @@ struct FlagRules {
   bool show_default = false;  // in --help
   bool not_empty = false;     // of a text
   bool path = false;          // of a text: names a file or a folder, which shells complete
+  bool size = false;          // of a text: what ParseSize reads, with a unit
   std::optional<double> min;  // of a duration: in seconds
   std::optional<double> max;
   std::vector<std::string> choices;

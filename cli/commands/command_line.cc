@@ -65,6 +65,17 @@ CLI::Validator DurationBetween(std::optional<double> min, std::optional<double> 
       "");
 }
 
+const CLI::Validator kSize(
+    [](const std::string& text) -> std::string {
+      double number = 0;
+      if (absl::SimpleAtod(text, &number)) {
+        return absl::StrCat(text, " has no unit: write ", text, "MiB or ", text, "GiB, or ", text,
+                            "B for bytes");
+      }
+      return std::string(ParseSize(text).status().message());
+    },
+    "");
+
 // CLI11 takes -1 for 2^64 - 1.
 const CLI::Validator kUnsigned(
     [](const std::string& text) {
@@ -201,6 +212,7 @@ void Flags::Add(const std::string& name, T& value, const std::string& help, cons
   if (rules.required) option->required();
   if (rules.not_empty) option->check(kNotEmpty);
   if (rules.path) option->type_name(kPath);
+  if (rules.size) option->type_name("SIZE")->check(kSize);
   if constexpr (!std::is_same_v<T, absl::Duration>) {
     if (rules.show_default) option->capture_default_str();
     if (rules.min.has_value() || rules.max.has_value()) option->check(Between(rules.min, rules.max));

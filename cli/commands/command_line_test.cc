@@ -28,6 +28,7 @@ struct Values {
   int count = 1;
   double share = 0.5;
   absl::Duration pause = absl::Minutes(1);
+  std::string weight = "1KiB";
   std::optional<uint64_t> revision;
   std::vector<std::string> lanes;
 };
@@ -39,6 +40,7 @@ void AddFlags(Flags& flags, Values& values) {
   flags.Add("--count", values.count, "How often", {.min = 1});
   flags.Add("--share", values.share, "Of all", {.min = 0, .max = 1});
   flags.Add("--pause", values.pause, "How long", {.show_default = true, .min = 0.5, .max = 7200});
+  flags.Add("--weight", values.weight, "How heavy", {.show_default = true, .size = true});
   flags.Add("--revision", values.revision, "Which");
   flags.Add("--lane", values.lanes, "Ways", {.choices = {"land", "sea"}});
 }
@@ -73,8 +75,9 @@ class CommandLineTest : public ::testing::Test {
 };
 
 TEST_F(CommandLineTest, Flags_SetTheirValuesAndOthersKeepDefaults) {
-  const RunResult result = Run({"greet", "here", "--name", "you", "--loud", "--count", "3", "--share=0.25",
-                                "--pause", "1m30s", "--revision", "0", "--lane", "sea", "--lane", "land"});
+  const RunResult result =
+      Run({"greet", "here", "--name", "you", "--loud", "--count", "3", "--share=0.25", "--pause", "1m30s",
+           "--weight", "2MiB", "--revision", "0", "--lane", "sea", "--lane", "land"});
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(seen.place, "here");
   EXPECT_EQ(seen.name, "you");
@@ -82,6 +85,7 @@ TEST_F(CommandLineTest, Flags_SetTheirValuesAndOthersKeepDefaults) {
   EXPECT_EQ(seen.count, 3);
   EXPECT_EQ(seen.share, 0.25);
   EXPECT_EQ(seen.pause, absl::Seconds(90));
+  EXPECT_EQ(seen.weight, "2MiB");
   EXPECT_EQ(seen.revision, 0u);
   EXPECT_THAT(seen.lanes, ElementsAre("sea", "land"));
 
@@ -115,6 +119,8 @@ TEST_F(CommandLineTest, InvalidFlagValue_ExitsWithTwoAndNamesFlag) {
       {{"--pause", "0"}, "--pause: 0 has no unit"},
       {{"--pause", "soon"}, "\"soon\" is not a duration"},
       {{"--pause", "100ms"}, "--pause: 100ms is not a duration from 500ms to 2h"},
+      {{"--weight", "4096"}, "--weight: 4096 has no unit: write 4096MiB or 4096GiB, or 4096B for bytes"},
+      {{"--weight", "heavy"}, "--weight: \"heavy\" is not a size"},
       {{"--pause", "3h"}, "--pause: 3h is not a duration from 500ms to 2h"},
       {{"--revision", "-1"}, "--revision: -1 is not a whole number of at least 0"},
       {{"--lane", "air"}, "--lane"},

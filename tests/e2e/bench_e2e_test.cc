@@ -174,7 +174,7 @@ TEST(Bench, BenchWithUnknownLane_IsRefused) {
   EXPECT_EQ(RunCommand("bench p2p --smoke --lane carrier-pigeon").code, 2);
 }
 
-TEST(Bench, BenchWithZeroBytes_IsRefused) { EXPECT_EQ(RunCommand("bench p2p --smoke --bytes 0").code, 1); }
+TEST(Bench, BenchWithZeroBytes_IsRefused) { EXPECT_EQ(RunCommand("bench p2p --smoke --bytes 0B").code, 1); }
 
 }  // namespace
 }  // namespace tensorcast::bench

@@ -167,7 +167,7 @@ struct MoreFlags {
 
 void AddFlagsOfAll(Flags& flags, BenchFlags& values) {
   flags.Add("--runs", values.runs, "Pairs of measurement and reference (memory: transfers)", {.min = 1});
-  flags.Add("--bytes", values.bytes, "Size of the artifact, such as 1GiB");
+  flags.Add("--bytes", values.bytes, "Size of the artifact, such as 1GiB", {.size = true});
   flags.Add("--smoke", values.smoke,
             "Run a tiny, short version that proves the benchmark runs and measures nothing");
 }

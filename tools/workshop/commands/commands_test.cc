@@ -32,8 +32,9 @@ TEST(WorkshopCommands, BenchThatCannotMeasure_IsRefused) {
   };
   refused({"bench"}, 2, "subcommand");
   refused({"bench", "everything"}, 2, "\"everything\" is not a command of tensorcast bench");
-  refused({"bench", "p2p", "--bytes", "0"}, 1, "--bytes must be more than nothing");
-  refused({"bench", "p2p", "--bytes", "large"}, 1, "\"large\" is not a size");
+  refused({"bench", "p2p", "--bytes", "0B"}, 1, "--bytes must be more than nothing");
+  refused({"bench", "p2p", "--bytes", "4096"}, 2, "--bytes: 4096 has no unit");
+  refused({"bench", "p2p", "--bytes", "large"}, 2, "\"large\" is not a size");
   refused({"bench", "p2p", "--lane", "carrier-pigeon"}, 2, "ucx");
   refused({"bench", "attach", "--lane", "ucx"}, 2, "--lane");
   EXPECT_THAT(Run({"bench", "p2p", "--help"}).out, HasSubstr("local and tcp by default"));
@@ -52,7 +53,7 @@ TEST(WorkshopCommands, MakeModel_PrintsItsPathAndRefusesNonsense) {
   const std::string path = folder.File("made.safetensors");
   EXPECT_EQ(Run({"make-model", path, "--size", "1MiB"}).out, "wrote " + path + "\n");
   const cli::RunResult size = Run({"make-model", path, "--size", "large"});
-  EXPECT_EQ(size.code, 1);
+  EXPECT_EQ(size.code, 2);
   EXPECT_THAT(size.err, HasSubstr("\"large\" is not a size"));
   EXPECT_EQ(Run({"make-model", path, "--shards", "0"}).code, 2);
 }

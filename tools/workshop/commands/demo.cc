@@ -272,7 +272,7 @@ class Demo {
 void AddFlags(Flags& flags, DemoFlags& values) {
   flags.Add("--model", values.model, "A .safetensors file or sharded folder; default: a model that is made");
   flags.Add("--size", values.size, "Size of the model that is made when --model is absent",
-            {.show_default = true});
+            {.show_default = true, .size = true});
 }
 
 int RunDemo(const CommonFlags& common, const DemoFlags& flags) {

@@ -26,7 +26,7 @@ struct MakeModelFlags {
 
 void AddFlags(Flags& flags, MakeModelFlags& values) {
   flags.Add("out", values.out, "A .safetensors file; with --shards a folder", {.required = true});
-  flags.Add("--size", values.size, "Approximate size of the model", {.show_default = true});
+  flags.Add("--size", values.size, "Approximate size of the model", {.show_default = true, .size = true});
   flags.Add("--shards", values.shards, "Number of files", {.show_default = true, .min = 1, .max = 999});
   flags.Add("--seed", values.seed,
             "Seed of the weights: a model of the same size and seed has the same bytes",
