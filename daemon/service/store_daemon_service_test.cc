@@ -12,6 +12,7 @@
 #include "base/testing/eventually.h"
 #include "core/handles/ring_filler.h"
 #include "daemon/service/service_fixture.h"
+#include "proto/daemon.grpc.pb.h"
 #include "rpc/call.h"
 #include "rpc/channel.h"
 #include "rpc/server.h"
