@@ -499,7 +499,7 @@ class ListeningSocket {
     EXPECT_EQ(listen(socket_.get(), 1), 0);
   }
   // As a process leaves it that was killed.
-  void StopListening() { socket_.reset(); }
+  void StopListening() { socket_ = UniqueFd(); }
   const std::string& path() const { return path_; }
   std::string address() const { return "unix:" + path_; }
 
