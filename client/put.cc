@@ -188,12 +188,13 @@ absl::StatusOr<SafetensorsModel> OpenHere(const RequestContext& context, const s
 
 absl::Status ImportOnce(DaemonLink& link, const RequestContext& context, std::span<const int> files,
                         v1::ImportArtifactRequest& request, ResultCollector& collector) {
-  std::unique_ptr<OfferedFiles> offer;
+  std::unique_ptr<OfferedMemory> offer;
   if (!files.empty()) {
     TC_ASSIGN_OR_RETURN(const std::string handle_socket, link.HandleSocket(context));
-    TC_ASSIGN_OR_RETURN(offer, OfferedFiles::Offer(handle_socket, files,
-                                                   std::min(context.deadline, SteadyNow() + kOfferTimeout),
-                                                   context.cancellation));
+    TC_ASSIGN_OR_RETURN(offer,
+                        OfferedMemory::OfferFiles(handle_socket, files,
+                                                  std::min(context.deadline, SteadyNow() + kOfferTimeout),
+                                                  context.cancellation));
     request.set_offer_token(offer->token());
   }
   return rpc::CallServerStream(

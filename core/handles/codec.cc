@@ -17,6 +17,7 @@ constexpr uint8_t kHello = 1;
 constexpr uint8_t kHelloAck = 2;
 constexpr uint8_t kClaim = 3;
 constexpr uint8_t kHandles = 4;
+constexpr uint8_t kOffer = 5;
 constexpr uint8_t kOffered = 6;
 constexpr uint8_t kClosed = 7;
 constexpr uint8_t kError = 8;
@@ -31,7 +32,7 @@ constexpr uint8_t kOfferFiles = 16;
 constexpr uint8_t kHandOver = 17;
 constexpr uint8_t kParts = 18;
 
-// What a HANDLES or HAND_OVER frame describes.
+// What a HANDLES, OFFER or HAND_OVER frame describes.
 constexpr uint8_t kHostMemory = 1;
 constexpr uint8_t kDeviceMemory = 2;
 constexpr uint8_t kFileMemory = 3;
@@ -147,6 +148,21 @@ HandlesFrame ReadHandles(ByteReader& in) {
   return frame;
 }
 
+void WriteOffer(ByteWriter& out, const OfferFrame& offer) {
+  out.Put(offer.ipc ? kDeviceMemory : kHostMemory);
+  out.Put(offer.bytes);
+  if (offer.ipc) WriteIpc(out, *offer.ipc);
+}
+
+OfferFrame ReadOffer(ByteReader& in) {
+  OfferFrame frame;
+  const uint8_t kind = in.Get<uint8_t>();
+  if (kind != kHostMemory && kind != kDeviceMemory) in.Fail("an unknown kind of memory");
+  frame.bytes = in.Get<uint64_t>();
+  if (kind == kDeviceMemory) frame.ipc = ReadIpc(in);
+  return frame;
+}
+
 OfferFilesFrame ReadOfferFiles(ByteReader& in) {
   OfferFilesFrame frame{in.Get<uint32_t>()};
   if (frame.count == 0 || frame.count > kMaxOfferedFiles) in.Fail("no files, or too many");
@@ -259,10 +275,10 @@ RingFrame ReadRing(ByteReader& in) {
 }  // namespace
 
 const char* FrameName(const Frame& frame) {
-  static constexpr const char* kNames[] = {"HELLO",     "HELLO_ACK", "CLAIM",       "HANDLES", "OFFERED",
-                                           "CLOSED",    "ERROR",     "DESCRIPTORS", "FOLLOW",  "HAVE",
-                                           "HAVE_END",  "OPENING",   "STREAM",      "RING",    "OFFER_FILES",
-                                           "HAND_OVER", "PARTS"};
+  static constexpr const char* kNames[] = {"HELLO",       "HELLO_ACK", "CLAIM",   "HANDLES",     "OFFER",
+                                           "OFFERED",     "CLOSED",    "ERROR",   "DESCRIPTORS", "FOLLOW",
+                                           "HAVE",        "HAVE_END",  "OPENING", "STREAM",      "RING",
+                                           "OFFER_FILES", "HAND_OVER", "PARTS"};
   return kNames[frame.index()];
 }
 
@@ -286,6 +302,10 @@ absl::StatusOr<std::string> EncodeFrame(const Frame& frame) {
                         [&](const HandlesFrame& f) {
                           out.Put(kHandles);
                           WriteHandles(out, f.handles);
+                        },
+                        [&](const OfferFrame& f) {
+                          out.Put(kOffer);
+                          WriteOffer(out, f);
                         },
                         [&](const OfferedFrame& f) {
                           out.Put(kOffered);
@@ -376,6 +396,9 @@ absl::StatusOr<Frame> DecodeFrame(std::span<const std::byte> bytes) {
       break;
     case kHandles:
       frame = ReadHandles(in);
+      break;
+    case kOffer:
+      frame = ReadOffer(in);
       break;
     case kOffered:
       frame = OfferedFrame{std::string(in.GetString<uint16_t>())};

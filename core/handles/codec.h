@@ -46,6 +46,11 @@ struct HandlesFrame {
   ReplicaHandles handles;
 };
 struct DescriptorsFrame {};
+// A memfd of `bytes`, or the device memory of `ipc`.
+struct OfferFrame {
+  uint64_t bytes = 0;
+  std::optional<IpcHandle> ipc;
+};
 // Files that are open for reading, a descriptor each, which come as those of HANDLES do.
 struct OfferFilesFrame {
   uint32_t count = 0;  // 1 to kMaxOfferedFiles
@@ -93,9 +98,9 @@ struct RingFrame {
   RingShape shape;
 };
 
-using Frame = std::variant<HelloFrame, HelloAckFrame, ClaimFrame, HandlesFrame, OfferedFrame, ClosedFrame,
-                           ErrorFrame, DescriptorsFrame, FollowFrame, HaveFrame, HaveEndFrame, OpeningFrame,
-                           StreamFrame, RingFrame, OfferFilesFrame, HandOverFrame, PartsFrame>;
+using Frame = std::variant<HelloFrame, HelloAckFrame, ClaimFrame, HandlesFrame, OfferFrame, OfferedFrame,
+                           ClosedFrame, ErrorFrame, DescriptorsFrame, FollowFrame, HaveFrame, HaveEndFrame,
+                           OpeningFrame, StreamFrame, RingFrame, OfferFilesFrame, HandOverFrame, PartsFrame>;
 
 // "HELLO", "CLAIM", ...: for messages.
 const char* FrameName(const Frame& frame);

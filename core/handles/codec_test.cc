@@ -57,6 +57,8 @@ std::vector<Frame> EveryFrame() {
           HandlesFrame{HostReplica()},
           HandlesFrame{device},
           HandlesFrame{file},
+          OfferFrame{77, std::nullopt},
+          OfferFrame{77, IpcHandle{"FAKE-1", "opaque", 77}},
           OfferedFrame{"token"},
           ClosedFrame{},
           ErrorFrame{absl::NotFoundError("gone")},
@@ -119,6 +121,19 @@ TEST(HandleCodec, HandleFrames_EncodeToGoldenBytes) {
             "0100000000000000"
             "03"
             "0010000000000000");
+  EXPECT_EQ(Hex(OfferFrame{5, std::nullopt}),
+            "0a000000"
+            "05"
+            "01"
+            "0500000000000000");
+  EXPECT_EQ(Hex(OfferFrame{5, IpcHandle{"G", "x", 5}}),
+            "18000000"
+            "05"
+            "02"
+            "0500000000000000"
+            "010047"
+            "010078"
+            "0500000000000000");
   EXPECT_EQ(Hex(OfferFilesFrame{2}), "050000001002000000");
   EXPECT_EQ(Hex(HandOverFrame{.bytes = 5}),
             "0a000000"
@@ -227,6 +242,10 @@ TEST(HandleCodec, DecodeHandleFrame_RefusesMalformedFieldsWithOffset) {
        "0000"
        "0000000000000000"
        "09",
+       "kind of memory"},
+      {"05"
+       "03"
+       "0000000000000000",
        "kind of memory"},
       {"08"
        "0000"

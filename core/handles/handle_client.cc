@@ -33,6 +33,12 @@ absl::Status CheckSegments(const HostHandles& host, const std::vector<UniqueFd>&
 
 }  // namespace
 
+// What is sent for an offer; the descriptors stay their owner's.
+struct OfferedMemory::Offering {
+  Frame frame;
+  std::span<const int> fds;
+};
+
 ClaimedReplica::ClaimedReplica(std::unique_ptr<ClientChannel> channel, ReplicaHandles handles,
                                std::vector<UniqueFd> fds)
     : channel_(std::move(channel)), handles_(std::move(handles)), fds_(std::move(fds)) {
@@ -187,39 +193,59 @@ bool ClaimedReplica::lost() const {
   return channel_->closed();
 }
 
-OfferedFiles::OfferedFiles(std::unique_ptr<ClientChannel> channel, std::string token)
+OfferedMemory::OfferedMemory(std::unique_ptr<ClientChannel> channel, std::string token)
     : channel_(std::move(channel)), token_(std::move(token)) {}
 
-OfferedFiles::~OfferedFiles() = default;
+OfferedMemory::~OfferedMemory() = default;
 
-absl::StatusOr<std::unique_ptr<OfferedFiles>> OfferedFiles::Offer(const std::string& socket_path,
-                                                                  std::span<const int> fds,
-                                                                  SteadyTime deadline,
-                                                                  const Cancellation& cancellation) {
+// The first frame brings as many of the descriptors as it can, DESCRIPTORS the others.
+absl::StatusOr<std::unique_ptr<OfferedMemory>> OfferedMemory::Make(const std::string& socket_path,
+                                                                   const Offering& offering,
+                                                                   SteadyTime deadline,
+                                                                   const Cancellation& cancellation) {
+  TC_ASSIGN_OR_RETURN(std::unique_ptr<ClientChannel> channel,
+                      ClientChannel::Connect(socket_path, deadline, cancellation));
+  const ClientChannel::EndedBy ended(*channel, cancellation);
+  Frame frame = offering.frame;
+  std::span<const int> left = offering.fds;
+  while (left.size() > kMaxFrameDescriptors) {
+    const auto now = left.first(kMaxFrameDescriptors);
+    const absl::Status sent = channel->Send(frame, {now.begin(), now.end()}, deadline);
+    // A daemon that refuses says why before it closes: Exchange reads that.
+    if (!sent.ok() && !absl::IsUnavailable(sent)) return sent;
+    left = left.subspan(kMaxFrameDescriptors);
+    frame = DescriptorsFrame{};
+  }
+  TC_ASSIGN_OR_RETURN(IncomingFrame answer, channel->Exchange(frame, {left.begin(), left.end()}, deadline));
+  auto* offered = std::get_if<OfferedFrame>(&answer.frame);
+  if (offered == nullptr) {
+    return absl::InternalError(absl::StrCat("the daemon answered OFFER with ", FrameName(answer.frame)));
+  }
+  return std::unique_ptr<OfferedMemory>(new OfferedMemory(std::move(channel), std::move(offered->token)));
+}
+
+absl::StatusOr<std::unique_ptr<OfferedMemory>> OfferedMemory::OfferMemfd(const std::string& socket_path,
+                                                                         int memfd, uint64_t bytes,
+                                                                         SteadyTime deadline,
+                                                                         const Cancellation& cancellation) {
+  return Make(socket_path, {OfferFrame{bytes, std::nullopt}, {&memfd, 1}}, deadline, cancellation);
+}
+
+absl::StatusOr<std::unique_ptr<OfferedMemory>> OfferedMemory::OfferDevice(const std::string& socket_path,
+                                                                          const IpcHandle& handle,
+                                                                          SteadyTime deadline) {
+  return Make(socket_path, {OfferFrame{handle.bytes, handle}, {}}, deadline, Cancellation());
+}
+
+absl::StatusOr<std::unique_ptr<OfferedMemory>> OfferedMemory::OfferFiles(const std::string& socket_path,
+                                                                         std::span<const int> fds,
+                                                                         SteadyTime deadline,
+                                                                         const Cancellation& cancellation) {
   if (fds.empty() || fds.size() > kMaxOfferedFiles) {
     return absl::InvalidArgumentError(
         absl::StrCat(fds.size(), " files cannot be offered at once: 1 to ", kMaxOfferedFiles, " can"));
   }
-  TC_ASSIGN_OR_RETURN(std::unique_ptr<ClientChannel> channel,
-                      ClientChannel::Connect(socket_path, deadline, cancellation));
-  const ClientChannel::EndedBy ended(*channel, cancellation);
-  // The first frame brings as many of the descriptors as it can, DESCRIPTORS the others.
-  Frame frame = OfferFilesFrame{static_cast<uint32_t>(fds.size())};
-  while (fds.size() > kMaxFrameDescriptors) {
-    const auto now = fds.first(kMaxFrameDescriptors);
-    const absl::Status sent = channel->Send(frame, {now.begin(), now.end()}, deadline);
-    // A daemon that refuses says why before it closes: Exchange reads that.
-    if (!sent.ok() && !absl::IsUnavailable(sent)) return sent;
-    fds = fds.subspan(kMaxFrameDescriptors);
-    frame = DescriptorsFrame{};
-  }
-  TC_ASSIGN_OR_RETURN(IncomingFrame answer, channel->Exchange(frame, {fds.begin(), fds.end()}, deadline));
-  auto* offered = std::get_if<OfferedFrame>(&answer.frame);
-  if (offered == nullptr) {
-    return absl::InternalError(
-        absl::StrCat("the daemon answered OFFER_FILES with ", FrameName(answer.frame)));
-  }
-  return std::unique_ptr<OfferedFiles>(new OfferedFiles(std::move(channel), std::move(offered->token)));
+  return Make(socket_path, {OfferFilesFrame{static_cast<uint32_t>(fds.size())}, fds}, deadline, cancellation);
 }
 
 }  // namespace tensorcast

@@ -112,23 +112,36 @@ class ClaimedReplica {
   bool acknowledged_ = false;
 };
 
-// Hands open files over for an import: holds the connection until it is done.
-class OfferedFiles {
+// Hands memory, or open files, over for a put: holds the connection until the put is done.
+class OfferedMemory {
  public:
+  // `memfd` must be sealed (F_SEAL_WRITE | SHRINK | GROW). It is duplicated into the daemon. The
+  // cancellation as above.
+  static absl::StatusOr<std::unique_ptr<OfferedMemory>> OfferMemfd(const std::string& socket_path, int memfd,
+                                                                   uint64_t bytes, SteadyTime deadline,
+                                                                   const Cancellation& cancellation = {});
+  static absl::StatusOr<std::unique_ptr<OfferedMemory>> OfferDevice(const std::string& socket_path,
+                                                                    const IpcHandle& handle,
+                                                                    SteadyTime deadline);
   // Files that this process has open for reading: each descriptor is duplicated into the daemon, which reads
   // the files with it. In the order in which ImportArtifact names them; INVALID_ARGUMENT for more than
   // kMaxOfferedFiles (codec.h).
-  static absl::StatusOr<std::unique_ptr<OfferedFiles>> Offer(const std::string& socket_path,
-                                                             std::span<const int> fds, SteadyTime deadline,
-                                                             const Cancellation& cancellation = {});
-  ~OfferedFiles();
-  OfferedFiles(const OfferedFiles&) = delete;
-  OfferedFiles& operator=(const OfferedFiles&) = delete;
+  static absl::StatusOr<std::unique_ptr<OfferedMemory>> OfferFiles(const std::string& socket_path,
+                                                                   std::span<const int> fds,
+                                                                   SteadyTime deadline,
+                                                                   const Cancellation& cancellation = {});
+  ~OfferedMemory();
+  OfferedMemory(const OfferedMemory&) = delete;
+  OfferedMemory& operator=(const OfferedMemory&) = delete;
 
-  const std::string& token() const { return token_; }  // names the offer in ImportArtifact
+  const std::string& token() const { return token_; }  // names the offer in PutArtifact or ImportArtifact
 
  private:
-  OfferedFiles(std::unique_ptr<ClientChannel> channel, std::string token);
+  OfferedMemory(std::unique_ptr<ClientChannel> channel, std::string token);
+  struct Offering;
+  static absl::StatusOr<std::unique_ptr<OfferedMemory>> Make(const std::string& socket_path,
+                                                             const Offering& offering, SteadyTime deadline,
+                                                             const Cancellation& cancellation);
 
   const std::unique_ptr<ClientChannel> channel_;
   const std::string token_;

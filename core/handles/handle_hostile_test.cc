@@ -110,7 +110,7 @@ TEST_F(HostileHandlePeer, OversizedFrame_IsRefusedBeforeItIsRead) {
 }
 
 TEST_F(HostileHandlePeer, FrameOutOfTurn_IsRefused) {
-  const Frame frames[] = {ClaimFrame{"x"},   HandOverFrame{.bytes = 1},
+  const Frame frames[] = {ClaimFrame{"x"},   OfferFrame{1, std::nullopt},
                           ClosedFrame{},     HelloAckFrame{1},
                           OfferedFrame{"x"}, ErrorFrame{absl::InternalError("x")},
                           HandlesFrame{},    DescriptorsFrame{},
@@ -160,10 +160,10 @@ TEST_F(HostileHandlePeer, UnrequestedDescriptors_AreClosed) {
     SendFrame(socket.get(), HelloFrame{}, pool_.get());
     EXPECT_EQ(ErrorOf(ReceiveFrame(socket.get())), absl::StatusCode::kInvalidArgument);
     UniqueFd second = ConnectAndGreet();
-    SendFrame(second.get(), HandOverFrame{.pool_id = "p", .replica_id = "r"}, pool_.get());
+    SendFrame(second.get(), OfferFrame{1, IpcHandle{"G", "x", 1}}, pool_.get());
     EXPECT_EQ(ErrorOf(ReceiveFrame(second.get())), absl::StatusCode::kInvalidArgument);
     UniqueFd third = ConnectAndGreet();
-    SendFrame(third.get(), HandOverFrame{.bytes = 1});
+    SendFrame(third.get(), OfferFrame{1, std::nullopt});
     EXPECT_EQ(ErrorOf(ReceiveFrame(third.get())), absl::StatusCode::kInvalidArgument)
         << "a memfd without a descriptor";
   }
@@ -175,7 +175,7 @@ TEST_F(HostileHandlePeer, SeveralDescriptors_AreRefusedAndClosed) {
   const int before = OpenDescriptors();
   for (const int count : {2, 16, 40}) {
     UniqueFd socket = ConnectAndGreet();
-    const std::string bytes = *EncodeFrame(HandOverFrame{.bytes = 1});
+    const std::string bytes = *EncodeFrame(OfferFrame{1, std::nullopt});
     iovec iov{const_cast<char*>(bytes.data()), bytes.size()};
     std::vector<char> control(CMSG_SPACE(count * sizeof(int)));
     msghdr message{};
@@ -202,7 +202,7 @@ TEST_F(HostileHandlePeer, FilesThatTheClientMayNotRead_AreRefused) {
     const UniqueFd file(open(path.c_str(), flags | O_CLOEXEC, 0600));
     const UniqueFd folder(open(folder_.path().c_str(), O_PATH | O_CLOEXEC));
     const int fd = file ? file.get() : folder.get();
-    EXPECT_EQ(OfferedFiles::Offer(folder_.socket(), {&fd, 1}, Soon()).status().code(),
+    EXPECT_EQ(OfferedMemory::OfferFiles(folder_.socket(), {&fd, 1}, Soon()).status().code(),
               absl::StatusCode::kInvalidArgument)
         << flags;
   }

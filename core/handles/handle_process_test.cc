@@ -74,7 +74,7 @@ class Child {
 
 // Kept so that a child's lease lives as long as the child.
 std::unique_ptr<ClaimedReplica> g_claimed;
-std::unique_ptr<OfferedFiles> g_offered;
+std::unique_ptr<OfferedMemory> g_offered;
 
 char ClaimAndKeep(const std::string& socket, const std::string& ticket) {
   auto claimed = ClaimedReplica::Claim(socket, ticket, Soon());
@@ -170,9 +170,8 @@ TEST_F(HandleProcess, KilledClientProcess_ReleasesDeviceMemory) {
 TEST_F(HandleProcess, KilledClientProcess_LosesItsOffer) {
   const std::string token_file = folder_.path() + "/token";
   Child child([&](const std::string&) -> char {
-    const UniqueFd file = MakePool(kGranuleBytes, 0);
-    const int fd = file.get();
-    auto offered = OfferedFiles::Offer(folder_.socket(), {&fd, 1}, Soon());
+    const UniqueFd memfd = MakePool(kGranuleBytes, OfferSeals());
+    auto offered = OfferedMemory::OfferMemfd(folder_.socket(), memfd.get(), kGranuleBytes, Soon());
     if (!offered.ok()) return 'e';
     g_offered = *std::move(offered);
     return symlink(g_offered->token().c_str(), token_file.c_str()) == 0 ? 'k' : 'e';

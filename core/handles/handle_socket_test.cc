@@ -21,7 +21,6 @@
 #include "core/handles/codec.h"
 #include "core/handles/handle_client.h"
 #include "core/handles/handle_server.h"
-#include "core/handles/ring_filler.h"
 #include "core/handles/test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -391,6 +390,32 @@ TEST_F(HandleSocket, DeviceMemory_StaysHeldWhenOnlyTheConnectionEnds) {
   EXPECT_EQ(held_, 0) << "stopping the server releases everything";
 }
 
+TEST_F(HandleSocket, OfferedMemfd_OutlivesItsClient) {
+  const UniqueFd memfd = MakePool(2 * kGranuleBytes, OfferSeals());
+  auto offered = OfferedMemory::OfferMemfd(folder_.socket(), memfd.get(), kGranuleBytes + 5, Soon());
+  ASSERT_TRUE(offered.ok()) << offered.status();
+  auto offer = server_->TakeOffer((*offered)->token());
+  ASSERT_TRUE(offer.ok()) << offer.status();
+  EXPECT_EQ(offer->bytes, kGranuleBytes + 5);
+  EXPECT_EQ(server_->TakeOffer((*offered)->token()).status().code(), absl::StatusCode::kNotFound)
+      << "only once";
+  offered->reset();
+  char byte = 0;
+  EXPECT_EQ(pread(offer->memfd.get(), &byte, 1, kGranuleBytes), 1);
+  EXPECT_EQ(byte, 1);
+}
+
+TEST_F(HandleSocket, OfferedDeviceMemory_CarriesItsIpcHandle) {
+  auto offered = OfferedMemory::OfferDevice(folder_.socket(), {"FAKE-3", "abc", 4096}, Soon());
+  ASSERT_TRUE(offered.ok()) << offered.status();
+  auto offer = server_->TakeOffer((*offered)->token());
+  ASSERT_TRUE(offer.ok()) << offer.status();
+  EXPECT_FALSE(offer->memfd);
+  EXPECT_EQ(offer->ipc.device_uuid, "FAKE-3");
+  EXPECT_EQ(offer->ipc.opaque, "abc");
+  EXPECT_EQ(offer->bytes, 4096u);
+}
+
 TEST_F(HandleSocket, OfferedFiles_ArriveInTheirOrder) {
   const int before = OpenDescriptors();
   for (const size_t count : {size_t{1}, size_t{2}, kMaxFrameDescriptors, 2 * kMaxFrameDescriptors + 1}) {
@@ -401,7 +426,7 @@ TEST_F(HandleSocket, OfferedFiles_ArriveInTheirOrder) {
       ASSERT_EQ(ftruncate(files.back().get(), static_cast<off_t>(i)), 0);
       fds.push_back(files.back().get());
     }
-    auto offered = OfferedFiles::Offer(folder_.socket(), fds, Soon());
+    auto offered = OfferedMemory::OfferFiles(folder_.socket(), fds, Soon());
     ASSERT_TRUE(offered.ok()) << offered.status();
     files.clear();  // the daemon has its own
     auto offer = server_->TakeOffer((*offered)->token());
@@ -420,7 +445,7 @@ TEST_F(HandleSocket, UntakenOfferedFiles_AreClosedWithTheirConnection) {
   const int before = OpenDescriptors();
   const UniqueFd file = MakePool(kGranuleBytes, 0);
   const std::vector<int> fds(3, file.get());
-  auto offered = OfferedFiles::Offer(folder_.socket(), fds, Soon());
+  auto offered = OfferedMemory::OfferFiles(folder_.socket(), fds, Soon());
   ASSERT_TRUE(offered.ok()) << offered.status();
   offered->reset();
   EXPECT_TRUE(testing::Eventually([&] { return OpenDescriptors() == before + 1; }));
@@ -428,15 +453,14 @@ TEST_F(HandleSocket, UntakenOfferedFiles_AreClosedWithTheirConnection) {
 
 TEST_F(HandleSocket, OfferOfTooManyOrNoFiles_IsRefused) {
   const std::vector<int> fds(kMaxOfferedFiles + 1, 0);
-  EXPECT_TRUE(absl::IsInvalidArgument(OfferedFiles::Offer(folder_.socket(), fds, Soon()).status()));
-  EXPECT_TRUE(absl::IsInvalidArgument(OfferedFiles::Offer(folder_.socket(), {}, Soon()).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(OfferedMemory::OfferFiles(folder_.socket(), fds, Soon()).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(OfferedMemory::OfferFiles(folder_.socket(), {}, Soon()).status()));
 }
 
 TEST_F(HandleSocket, Offer_EndsWithItsConnection) {
   const int before = OpenDescriptors();
-  const UniqueFd file = MakePool(kGranuleBytes, 0);
-  const int fd = file.get();
-  auto offered = OfferedFiles::Offer(folder_.socket(), {&fd, 1}, Soon());
+  const UniqueFd memfd = MakePool(kGranuleBytes, OfferSeals());
+  auto offered = OfferedMemory::OfferMemfd(folder_.socket(), memfd.get(), 1, Soon());
   ASSERT_TRUE(offered.ok()) << offered.status();
   const std::string token = (*offered)->token();
   offered->reset();
@@ -447,8 +471,7 @@ TEST_F(HandleSocket, Offer_EndsWithItsConnection) {
 
 TEST_F(HandleSocket, Offer_RefusesMemoryThatIsNotSealed) {
   const auto refusal = [&](int fd, uint64_t bytes) {
-    const HandedMemory handed{.memfd = UniqueFd(dup(fd)), .bytes = bytes, .parts = {{0, 1, 0}}};
-    return RingFiller::Open(folder_.socket(), 1, Soon(), {}, {&handed, 1}).status();
+    return OfferedMemory::OfferMemfd(folder_.socket(), fd, bytes, Soon()).status();
   };
   for (const int seals : {0, F_SEAL_WRITE | F_SEAL_SHRINK, F_SEAL_WRITE | F_SEAL_GROW, PoolSeals()}) {
     const absl::Status status = refusal(MakePool(kGranuleBytes, seals).get(), 1);
@@ -484,12 +507,11 @@ TEST_F(HandleSocket, TwoHundredClients_AreServedConcurrently) {
 }
 
 TEST_F(HandleSocket, ManyClaimsAndOffers_LeaveNoDescriptorOpen) {
-  const UniqueFd file = MakePool(kGranuleBytes, 0);
-  const int fd = file.get();
+  const UniqueFd memfd = MakePool(kGranuleBytes, OfferSeals());
   const int before = OpenDescriptors();
   for (int i = 0; i < 100; ++i) {
     ASSERT_TRUE(Claim(HostTicket()).ok());
-    ASSERT_TRUE(OfferedFiles::Offer(folder_.socket(), {&fd, 1}, Soon()).ok());
+    ASSERT_TRUE(OfferedMemory::OfferMemfd(folder_.socket(), memfd.get(), 1, Soon()).ok());
     ASSERT_FALSE(Claim("nonsense").ok());
   }
   EXPECT_TRUE(testing::Eventually([&] { return server_->connections() == 0; }));

@@ -120,17 +120,19 @@ struct HandedMemory {
   std::vector<HandedPart> parts;
 };
 
-// What a client puts: a ring through which it streams, or files that it handed over, which outlive its
-// connection.
+// What a client puts: memory or files that it handed over and still owns, valid while its connection lives (a
+// memfd's mapping and files outlive it), or a ring through which it streams.
 struct Offer {
-  uint64_t bytes = 0;  // that are streamed
-  // The client's connection ends with the last copy, which gives up the room. Null for files.
+  UniqueFd memfd;  // sealed WRITE | SHRINK | GROW, checked; not set for the others
+  uint64_t bytes = 0;
+  IpcHandle ipc;  // for device memory
+  // Set: bytes are streamed. The client's connection ends with the last copy, which gives up the room.
   std::shared_ptr<PutRing> ring;
   // Beside a ring: what need not come through it. Of a memfd, the parts lie in it; nothing else about them is
   // checked.
   std::vector<HandedMemory> handed;
   // Files that are open for reading; nothing else about them is checked, since that could wait for their file
-  // systems. Empty for a ring.
+  // systems. Empty for memory.
   ForeignFds files;
 };
 

@@ -57,26 +57,27 @@ absl::StatusOr<UniqueFd> OpenPeerProcess(int socket) {
 
 // Whether `fd` is memory that can be mapped and read without surprises: INVALID_ARGUMENT unless it is a memfd
 // sealed WRITE | SHRINK | GROW with `bytes` in it.
-absl::Status CheckHandedMemory(int fd, uint64_t bytes) {
+absl::Status CheckOfferedMemory(int fd, uint64_t bytes) {
   const int seals = fcntl(fd, F_GET_SEALS);
   if (seals < 0 || (seals & kRequiredSeals) != kRequiredSeals) {
     return absl::InvalidArgumentError(
-        "the memory that was handed over is not a memfd sealed with F_SEAL_WRITE | F_SEAL_SHRINK | "
-        "F_SEAL_GROW; seal it after the last writable mapping of it is gone");
+        "the memory that was offered is not a memfd sealed with F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW; "
+        "seal it after the "
+        "last writable mapping of it is gone");
   }
   struct stat info;
-  if (fstat(fd, &info) != 0) return ErrnoStatus(errno, "check", "the memory that was handed over");
+  if (fstat(fd, &info) != 0) return ErrnoStatus(errno, "check", "the memory that was offered");
   if (!S_ISREG(info.st_mode) || static_cast<uint64_t>(info.st_size) < bytes) {
-    return absl::InvalidArgumentError(absl::StrCat("the memory that was handed over has ", info.st_size,
+    return absl::InvalidArgumentError(absl::StrCat("the memory that was offered has ", info.st_size,
                                                    " bytes where ", bytes, " were announced"));
   }
   struct statfs file_system;
-  if (fstatfs(fd, &file_system) != 0) return ErrnoStatus(errno, "check", "the memory that was handed over");
+  if (fstatfs(fd, &file_system) != 0) return ErrnoStatus(errno, "check", "the memory that was offered");
   // Reading a hole of huge pages when the host has none left is a SIGBUS.
   if (file_system.f_type == HUGETLBFS_MAGIC &&
       static_cast<uint64_t>(info.st_blocks) * kStatBlockBytes < bytes) {
     return absl::InvalidArgumentError(
-        "the huge pages that were handed over have holes; write all of them before sealing");
+        "the huge pages that were offered have holes; write all of them before sealing");
   }
   return absl::OkStatus();
 }
@@ -106,11 +107,11 @@ absl::Status CheckNotReserved(const UniqueFd& fd, const UniqueFd& socket) {
 // The one descriptor of memory that came with a frame, checked.
 absl::StatusOr<UniqueFd> TakeMemory(ForeignFds fds, uint64_t bytes, const UniqueFd& socket) {
   if (fds.size() != 1) {
-    return absl::InvalidArgumentError(absl::StrCat("handle socket: memory to be handed over came with ",
+    return absl::InvalidArgumentError(absl::StrCat("handle socket: an offer of host memory came with ",
                                                    fds.size(), " descriptors, not with its memfd alone"));
   }
   TC_RETURN_IF_ERROR(CheckNotReserved(fds.fds().front(), socket));
-  TC_RETURN_IF_ERROR(CheckHandedMemory(fds.fds().front().get(), bytes));
+  TC_RETURN_IF_ERROR(CheckOfferedMemory(fds.fds().front().get(), bytes));
   return std::move(std::move(fds).Take().front());
 }
 
@@ -190,7 +191,8 @@ absl::Status ServerConnection::Handle(IncomingFrame incoming) {
   const Frame& frame = incoming.frame;
   ForeignFds fds(std::move(incoming.fds));
   const bool takes_files = state_ == State::kFiles && std::holds_alternative<DescriptorsFrame>(frame);
-  const bool takes_fds = takes_files || std::holds_alternative<OfferFilesFrame>(frame) ||
+  const bool takes_fds = takes_files || std::holds_alternative<OfferFrame>(frame) ||
+                         std::holds_alternative<OfferFilesFrame>(frame) ||
                          std::holds_alternative<HandOverFrame>(frame);
   if (!fds.empty() && !takes_fds) {
     return absl::InvalidArgumentError(
@@ -210,6 +212,7 @@ absl::Status ServerConnection::Handle(IncomingFrame incoming) {
       return OutOfTurn(frame);
     }
     if (const auto* claim = std::get_if<ClaimFrame>(&frame)) return HandleClaim(*claim);
+    if (const auto* offer = std::get_if<OfferFrame>(&frame)) return HandleOffer(*offer, std::move(fds));
     if (const auto* files = std::get_if<OfferFilesFrame>(&frame)) {
       files_expected_ = files->count;
       state_ = State::kFiles;
@@ -283,6 +286,20 @@ absl::Status ServerConnection::AddHandles(const Claim& claim) {
   return absl::OkStatus();
 }
 
+absl::Status ServerConnection::HandleOffer(const OfferFrame& frame, ForeignFds fds) {
+  Offer offer;
+  offer.bytes = frame.bytes;
+  if (frame.ipc) {
+    if (!fds.empty()) {
+      return absl::InvalidArgumentError("handle socket: a descriptor came with an offer of device memory");
+    }
+    offer.ipc = *frame.ipc;
+  } else {
+    TC_ASSIGN_OR_RETURN(offer.memfd, TakeMemory(std::move(fds), frame.bytes, socket_));
+  }
+  return AddOffer(std::move(offer));
+}
+
 absl::Status ServerConnection::HandleHandOver(const HandOverFrame& frame, ForeignFds fds) {
   if (handed_.size() == kMaxHandedMemories) {
     return absl::InvalidArgumentError(absl::StrCat("handle socket: more than ", kMaxHandedMemories,
@@ -331,6 +348,10 @@ absl::Status ServerConnection::TakeFiles(ForeignFds fds) {
   if (files_.size() < files_expected_) return absl::OkStatus();
   Offer offer;
   offer.files = std::move(files_);
+  return AddOffer(std::move(offer));
+}
+
+absl::Status ServerConnection::AddOffer(Offer offer) {
   offer_token_ = shared_.offers->Add(std::move(offer));
   state_ = State::kOffered;
   return writer_.Add(OfferedFrame{offer_token_});

@@ -113,6 +113,7 @@ class ServerConnection {
 
  private:
   //   kHello -HELLO-> kReady -CLAIM-> kLeased -CLOSED (device memory only)-> kReleased
+  //                      |----OFFER-> kOffered
   //                      |----OFFER_FILES-> kFiles -DESCRIPTORS, until all are there-> kOffered
   //                      |----HAND_OVER-> kHandsOver, with PARTS and HAND_OVER, then STREAM
   //                      '----STREAM-> kAwaitsRing -GiveRing-> kStreams
@@ -125,7 +126,7 @@ class ServerConnection {
   // may have open: that is held until its process is gone (TakeOrphan).
   enum class State {
     kHello,       // waits for HELLO
-    kReady,       // waits for CLAIM, OFFER_FILES, HAND_OVER or STREAM
+    kReady,       // waits for CLAIM, OFFER, OFFER_FILES, HAND_OVER or STREAM
     kHandsOver,   // waits for PARTS, HAND_OVER or STREAM
     kFiles,       // waits for DESCRIPTORS
     kLeased,      // holds a claim
@@ -139,9 +140,11 @@ class ServerConnection {
   absl::Status Handle(IncomingFrame incoming);
   absl::Status HandleHello(const HelloFrame& hello);
   absl::Status HandleClaim(const ClaimFrame& claim);
+  absl::Status HandleOffer(const OfferFrame& offer, ForeignFds fds);
   absl::Status HandleHandOver(const HandOverFrame& frame, ForeignFds fds);
   absl::Status HandleParts(const PartsFrame& frame);
   absl::Status TakeFiles(ForeignFds fds);
+  absl::Status AddOffer(Offer offer);
   absl::Status HandleClosed();
   absl::Status HandleFollow();
   void NoteHolder(HeldClaim& held) const;

@@ -25,7 +25,7 @@ SteadyTime Soon();  // a deadline that nothing in a test reaches unless it hangs
 // A memfd of `bytes`, granule g filled with the byte g, sealed with `seals`.
 UniqueFd MakePool(uint64_t bytes, int seals);
 int PoolSeals();   // those of the daemon's pool
-int OfferSeals();  // those that memory handed over needs
+int OfferSeals();  // those that an offer needs
 
 // A claim on extents of a pool of one segment, side by side in the image.
 Claim HostClaim(int pool_fd, uint64_t pool_bytes, const std::vector<Extent>& extents, uint64_t image_bytes,

@@ -75,7 +75,7 @@ class FencedReplicas {
   std::deque<std::pair<std::string, absl::Status>> replicas_ ABSL_GUARDED_BY(mutex_);
 };
 
-// The rings and files that connected clients offer, until they are taken.
+// The memory that connected clients offer, until it is taken.
 class OfferTable {
  public:
   // Returns the token that names the offer from now on.

@@ -1,10 +1,13 @@
 #include "daemon/service/ingest.h"
 
-#include <cstring>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <string>
 
 #include "base/status.h"
-#include "core/handles/ring_filler.h"
+#include "core/handles/handle_client.h"
 #include "daemon/service/service_fixture.h"
 
 namespace tensorcast::daemon {
@@ -122,16 +125,16 @@ class PutTest : public IngestTest {
  protected:
   void SetUp() override {
     IngestTest::SetUp();
-    auto filler = RingFiller::Open(handles->path(), artifact.image.size(), context.deadline);
-    ASSERT_TRUE(filler.ok()) << filler.status();
-    filler_ = *std::move(filler);
-    const auto fill = [this](int, uint64_t offset, HostSpan to) {
-      std::memcpy(to.data(), artifact.image.data() + offset, to.size());
-      return absl::OkStatus();
-    };
-    ASSERT_TRUE(filler_->Start(1, fill, nullptr).ok());
+    memory_ = UniqueFd(memfd_create("offer", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    const auto bytes = static_cast<ssize_t>(artifact.image.size());
+    ASSERT_EQ(write(memory_.get(), artifact.image.data(), artifact.image.size()), bytes);
+    ASSERT_EQ(fcntl(memory_.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW), 0);
+    auto offer =
+        OfferedMemory::OfferMemfd(handles->path(), memory_.get(), artifact.image.size(), context.deadline);
+    ASSERT_TRUE(offer.ok()) << offer.status();
+    offer_ = *std::move(offer);
     request_ = DescribeArtifact();
-    request_.set_offer_token(filler_->token());
+    request_.set_offer_token(offer_->token());
   }
 
   absl::StatusOr<v1::PutArtifactResult> Put(const v1::PutArtifactRequest& request) {
@@ -139,11 +142,12 @@ class PutTest : public IngestTest {
     return ingester->Put(context, request, std::move(offer), "client", nullptr);
   }
 
-  std::unique_ptr<RingFiller> filler_;
+  UniqueFd memory_;
+  std::unique_ptr<OfferedMemory> offer_;
   v1::PutArtifactRequest request_;
 };
 
-TEST_F(PutTest, TensorsThatAClientStreams_BecomeAnArtifact) {
+TEST_F(PutTest, PutOfOfferedMemory_MakesAnArtifact) {
   const auto result = Put(request_);
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_FALSE(result->existed());

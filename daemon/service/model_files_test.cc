@@ -32,7 +32,7 @@ class OfferedFilesTest : public ServiceTest {
   }
 
   absl::StatusOr<v1::PutArtifactResult> ImportFd(const RequestContext& context, int fd, bool verify = false) {
-    const auto offer = OfferedFiles::Offer(handles->path(), {&fd, 1}, context.deadline);
+    const auto offer = OfferedMemory::OfferFiles(handles->path(), {&fd, 1}, context.deadline);
     if (!offer.ok()) return offer.status();
     v1::ImportArtifactRequest request;
     request.set_path("/what/the/client/said");
@@ -104,7 +104,7 @@ TEST_F(OfferedFilesTest, OfferOfOtherKindForImport_IsRefused) {
   EXPECT_EQ(ingester->Import(context, request, "", nullptr).status().code(), absl::StatusCode::kNotFound);
   const UniqueFd file(open(WriteOutside("m.safetensors").c_str(), O_RDONLY | O_CLOEXEC));
   const int fd = file.get();
-  const auto offer = OfferedFiles::Offer(handles->path(), {&fd, 1}, context.deadline);
+  const auto offer = OfferedMemory::OfferFiles(handles->path(), {&fd, 1}, context.deadline);
   ASSERT_TRUE(offer.ok()) << offer.status();
   EXPECT_EQ(sessions
                 ->SourceOf(*sessions->TakeOffer((*offer)->token()), 1,
@@ -112,7 +112,7 @@ TEST_F(OfferedFilesTest, OfferOfOtherKindForImport_IsRefused) {
                 .status()
                 .code(),
             absl::StatusCode::kInvalidArgument);
-  const auto unnamed = OfferedFiles::Offer(handles->path(), {&fd, 1}, context.deadline);
+  const auto unnamed = OfferedMemory::OfferFiles(handles->path(), {&fd, 1}, context.deadline);
   ASSERT_TRUE(unnamed.ok()) << unnamed.status();
   request.set_offer_token((*unnamed)->token());
   EXPECT_EQ(ingester->Import(context, request, "", nullptr).status().code(),
@@ -182,7 +182,7 @@ TEST_F(HangingFileTest, HangingFileClose_DoesNotBlockHandleSocket) {
   const UniqueFd file(open(hanging_->file().c_str(), O_RDONLY | O_CLOEXEC));
   const std::vector<int> fds(2, file.get());
   hanging_->HangCloses();
-  auto dropped = OfferedFiles::Offer(handles->path(), fds, context.deadline);
+  auto dropped = OfferedMemory::OfferFiles(handles->path(), fds, context.deadline);
   ASSERT_TRUE(dropped.ok()) << dropped.status();
   dropped->reset();
   EXPECT_TRUE(testing::Eventually([&] { return hanging_->hanging_closes() > 0; }));

@@ -1,15 +1,42 @@
 #include "daemon/session/sessions.h"
 
+#include <algorithm>
+#include <span>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "core/handles/handles.h"
+#include "core/memory/reserved_range.h"
+#include "core/source/device_source.h"
+#include "core/source/mapped_source.h"
 #include "daemon/session/ring_source.h"
 
 namespace tensorcast::daemon {
 namespace {
+
+constexpr int kMaxCopySlots = 4;  // more copies at once than this gain nothing on one memory bus
+
+int CopySlots() {
+  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMaxCopySlots);
+}
+
+// A client's memory, mapped for as long as the ingest reads it. The seals keep it from changing or shrinking.
+struct OfferMapping {
+  Offer offer;
+  ReservedRange memory;  // at a boundary, so that huge pages, if it has any, are mapped whole
+};
+
+// A client's device memory, opened for as long as the ingest reads it.
+struct OpenedDevice {
+  OpenedDevice(DeviceRuntime* runtime, DevicePtr pointer) : devices(runtime), memory(pointer) {}
+  ~OpenedDevice() { devices->CloseIpc(memory).IgnoreError(); }
+
+  DeviceRuntime* const devices;
+  const DevicePtr memory;
+};
 
 class SingleSourceProvider : public SourceProvider {
  public:
@@ -38,6 +65,22 @@ class SingleSourceProvider : public SourceProvider {
  private:
   std::unique_ptr<ChunkSource> source_;
 };
+
+absl::StatusOr<std::unique_ptr<ChunkSource>> MapOffer(Offer offer, uint64_t image_bytes) {
+  auto mapping = std::make_shared<OfferMapping>();
+  mapping->offer = std::move(offer);
+  std::vector<ConstHostSpan> image;
+  if (image_bytes > 0) {
+    const Offer& offered = mapping->offer;
+    TC_ASSIGN_OR_RETURN(mapping->memory,
+                        ReservedRange::Reserve(offered.bytes, "the memory handed over for the put"));
+    TC_RETURN_IF_ERROR(
+        mapping->memory.Map(0, offered.memfd.get(), 0, offered.bytes, ReservedRange::Access::kRead));
+    image.emplace_back(mapping->memory.base(), image_bytes);
+  }
+  SourceInfo info{.type = SourceType::kLocal, .lane = std::string(kMemoryLane), .name = "a client's memory"};
+  return MakeMappedSource(std::move(info), image, std::move(mapping), CopySlots());
+}
 
 }  // namespace
 
@@ -79,17 +122,26 @@ absl::StatusOr<std::string> Sessions::IssueTicket(std::unique_ptr<ReplicaLease> 
 
 absl::StatusOr<std::unique_ptr<ChunkSource>> Sessions::SourceOf(Offer offer, uint64_t image_bytes,
                                                                 LeaseReplica lease_replica) {
-  if (offer.ring == nullptr)
-    return absl::InvalidArgumentError("files were offered where memory is to be put");
+  if (!offer.files.empty()) return absl::InvalidArgumentError("files were offered where memory is to be put");
+  const bool on_device = !offer.memfd && offer.ring == nullptr;
+  const uint64_t offered = on_device ? offer.ipc.bytes : offer.bytes;
   // Nothing is read beyond what was handed over, whatever the call describes.
-  if (offer.bytes < image_bytes) {
+  if (offered < image_bytes) {
     return absl::InvalidArgumentError(absl::StrCat("the tensors described take ", image_bytes,
-                                                   " bytes but only ", offer.bytes,
+                                                   " bytes but only ", offered,
                                                    " were handed over; lay them out as the manifest does"));
   }
-  TC_ASSIGN_OR_RETURN(HeldBytes held,
-                      HoldHanded(std::move(offer.handed), image_bytes, pool_->id(), lease_replica));
-  return MakeRingSource(std::move(offer.ring), image_bytes, std::move(held));
+  if (offer.ring != nullptr) {
+    TC_ASSIGN_OR_RETURN(HeldBytes held,
+                        HoldHanded(std::move(offer.handed), image_bytes, pool_->id(), lease_replica));
+    return MakeRingSource(std::move(offer.ring), image_bytes, std::move(held));
+  }
+  if (!on_device) return MapOffer(std::move(offer), image_bytes);
+  TC_ASSIGN_OR_RETURN(DevicePtr pointer, devices_->OpenIpc(offer.ipc));
+  auto opened = std::make_shared<OpenedDevice>(devices_, pointer);
+  SourceInfo info{
+      .type = SourceType::kLocal, .lane = std::string(kMemoryLane), .name = "a client's device memory"};
+  return MakeDeviceSource(std::move(info), devices_, pointer, std::move(opened), CopySlots());
 }
 
 absl::StatusOr<ForeignFds> Sessions::TakeOfferedFiles(std::string_view token) {

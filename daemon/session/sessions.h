@@ -2,8 +2,8 @@
 // a put.
 //
 // A lease of the engine becomes a claim on the handle socket and is named by a one-use ticket; the connection
-// that claims it holds the lease from then on. A ring on the handle socket becomes the one source of a first
-// ingest. Thread-safe.
+// that claims it holds the lease from then on. A ring or an offer on the handle socket becomes the one source
+// of a first ingest. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -35,12 +35,12 @@ class Sessions {
   // What is behind a token: from then on it is the caller's, and waits as long as the caller does. NOT_FOUND
   // for an unknown token (or a client that is gone). Does not block.
   absl::StatusOr<Offer> TakeOffer(std::string_view token) { return handles_->TakeOffer(token); }
-  // The ring as the source of an image of this size; what was handed over beside it does not come through it.
-  // INVALID_ARGUMENT when less was offered than the image needs, or files, or parts that do not fit it
-  // (HoldHanded).
+  // The offered memory or ring as the source of an image of this size; what was handed over beside a ring
+  // does not come through it. INVALID_ARGUMENT when less was offered than the image needs, or files, or parts
+  // that do not fit it (HoldHanded).
   absl::StatusOr<std::unique_ptr<ChunkSource>> SourceOf(Offer offer, uint64_t image_bytes,
                                                         LeaseReplica lease_replica);
-  // The files behind an offer, in their order; never none. INVALID_ARGUMENT for a ring.
+  // The files behind an offer, in their order; never none. INVALID_ARGUMENT when memory was offered.
   absl::StatusOr<ForeignFds> TakeOfferedFiles(std::string_view token);
 
  private:

@@ -156,9 +156,28 @@ TEST_F(SessionsTest, DeviceReplica_IsClaimedAsIpcHandle) {
   EXPECT_TRUE(LeasesEnd());
 }
 
+TEST_F(SessionsTest, OfferedMemory_IsSourceOfIngest) {
+  const UniqueFd memory = SealedMemory(artifact_.image);
+  auto offer =
+      OfferedMemory::OfferMemfd(handles_->path(), memory.get(), artifact_.image.size(), context_.deadline);
+  ASSERT_TRUE(offer.ok()) << offer.status();
+  auto source = SourceOf((*offer)->token(), artifact_.image.size());
+  ASSERT_TRUE(source.ok()) << source.status();
+  offer->reset();  // the mapping outlives the client
+  auto pending = engine_->Ingest(
+      context_, {.sources = MakeSingleSourceProvider(*std::move(source)), .new_layout = artifact_.layout});
+  ASSERT_TRUE(pending.ok()) << pending.status();
+  auto lease = (*pending)->Wait(context_);
+  ASSERT_TRUE(lease.ok()) << lease.status();
+  EXPECT_EQ(testing::Gather((*lease)->memory().host->Spans(0, artifact_.image.size())), artifact_.image);
+}
+
 TEST_F(SessionsTest, OfferSmallerThanTensors_IsRefused) {
-  const auto filler = OpenRing();
-  EXPECT_EQ(SourceOf(filler->token(), artifact_.image.size() + 1).status().code(),
+  const UniqueFd memory = SealedMemory(artifact_.image);
+  auto offer =
+      OfferedMemory::OfferMemfd(handles_->path(), memory.get(), artifact_.image.size(), context_.deadline);
+  ASSERT_TRUE(offer.ok()) << offer.status();
+  EXPECT_EQ(SourceOf((*offer)->token(), artifact_.image.size() + 1).status().code(),
             absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(sessions_->TakeOffer("no such offer").status().code(), absl::StatusCode::kNotFound);
 }

@@ -57,6 +57,8 @@ std::vector<std::string> Seeds() {
                                      HandlesFrame{host},
                                      HandlesFrame{device},
                                      HandlesFrame{file},
+                                     OfferFrame{.bytes = 4096},
+                                     OfferFrame{.bytes = 4096, .ipc = ipc},
                                      OfferedFrame{"token"},
                                      ClosedFrame{},
                                      ErrorFrame{absl::NotFoundError("no such ticket")},
