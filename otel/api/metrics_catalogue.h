@@ -1,6 +1,7 @@
 // Every metric of TensorCast, each declared only here: kind, number of labels, handle (with
-// a k in front), name, unit (UCUM), buckets, label keys, description. Views and instruments are made from this
-// list, and docs/reference.py makes docs/reference/metrics.md from it: a line and a group keep their form.
+// a k in front), name, unit (UCUM), buckets, label keys, description. Views and instruments are made from
+// this list, and docs/reference.py makes docs/reference/metrics.md from it: a line and a group keep their
+// form.
 //
 // Names carry their unit and counters end in _total, so they read the same in OTLP and in Prometheus, with
 // either translation of a collector's. A unit is By or s where the name ends in it, 1 for a ratio, else an

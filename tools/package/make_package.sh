@@ -104,10 +104,10 @@ build_deb() {
 install_command_line_help() {
   local share=$1/usr/share
   mkdir -p "$share"/{bash-completion/completions,zsh/vendor-completions,fish/vendor_completions.d,man/man1}
-  "$binary" completion bash >"$share/bash-completion/completions/tensorcast"
-  "$binary" completion zsh >"$share/zsh/vendor-completions/_tensorcast"
-  "$binary" completion fish >"$share/fish/vendor_completions.d/tensorcast.fish"
-  "$binary" completion man | gzip -9n >"$share/man/man1/tensorcast.1.gz"
+  "$build/bin/tensorcast" completion bash >"$share/bash-completion/completions/tensorcast"
+  "$build/bin/tensorcast" completion zsh >"$share/zsh/vendor-completions/_tensorcast"
+  "$build/bin/tensorcast" completion fish >"$share/fish/vendor_completions.d/tensorcast.fish"
+  "$build/bin/tensorcast" completion man | gzip -9n >"$share/man/man1/tensorcast.1.gz"
 }
 
 make_runtime_deb() {

@@ -23,8 +23,9 @@ TEST(UcxListenAddress, RmaLane_ListensOnTheNextPort) {
 }
 
 TEST(UcxListenAddress, PortZero_IsAnyPortForBothLanes) {
-  for (const UcxLane lane : {UcxLane::kMessages, UcxLane::kRma})
+  for (const UcxLane lane : {UcxLane::kMessages, UcxLane::kRma}) {
     EXPECT_EQ(AddressOf(lane, "[::1]:0"), "[::1]:0");
+  }
 }
 
 TEST(UcxListenAddress, LastPort_IsRefused) {
