@@ -87,7 +87,7 @@ TEST_P(Clock, ClockChange_NewGrantsAreValidAndHeartbeatsContinue) {
   }
   // Heartbeats are what brings the news of a deletion.
   ASSERT_EQ(a.client().DeleteKey(Soon(), "k", std::nullopt), absl::OkStatus());
-  ASSERT_EQ(a.admin().DeleteArtifact(Soon(), put.artifact_id, false), absl::OkStatus());
+  ASSERT_EQ(a.admin().DeleteArtifact(Soon(), put.artifact_id), absl::OkStatus());
   EXPECT_TRUE(Eventually([&] {
     return a.admin().ListReplicas(Soon(), "")->empty() && b.admin().ListReplicas(Soon(), "")->empty();
   }));

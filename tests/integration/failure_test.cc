@@ -290,7 +290,7 @@ TEST(Failure, DeletedArtifact_IsRemovedFromEveryNode) {
       Import(cluster, a, MakeChunkedArtifact(12, 3, kTestChunkBytes), {.durable = true});
   ASSERT_TRUE(b.client().Get(Soon(), put.artifact_id, {.attach = false}).ok());
   ASSERT_TRUE(Eventually([&] { return a.admin().GetClusterStatus(Soon())->replicas() == 3; }));
-  ASSERT_TRUE(a.admin().DeleteArtifact(Soon(), put.artifact_id, false).ok());
+  ASSERT_TRUE(a.admin().DeleteArtifact(Soon(), put.artifact_id).ok());
   EXPECT_TRUE(Eventually([&] {
     return a.admin().ListReplicas(Soon(), "")->empty() && b.admin().ListReplicas(Soon(), "")->empty();
   }));

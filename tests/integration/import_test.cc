@@ -257,7 +257,7 @@ void ImportWhileMappedAndWritten(const std::string& folder, bool verify) {
       const auto replica = a.client().Get(Soon(), put->artifact_id, {});
       ASSERT_TRUE(replica.ok()) << replica.status();
       EXPECT_TRUE(IsOfOneMoment((*replica)->image())) << "torn and unnoticed at import " << i;
-      ASSERT_TRUE(a.admin().DeleteArtifact(Soon(), put->artifact_id, true).ok());
+      ASSERT_TRUE(a.admin().DeleteArtifact(Soon(), put->artifact_id).ok());
       ASSERT_TRUE(Eventually([&] { return a.admin().ListReplicas(Soon(), "")->size() <= 1; }));
     }
   }

@@ -180,7 +180,7 @@ TEST_F(Partial, PartialReplica_DoesNotCountAsCopyAndGoesWithArtifact) {
   const std::string replica = OnlyReplica(*b_).replica_id();
   EXPECT_TRUE(b_->admin().EvictReplica(Soon(), replica, /*force=*/false).ok()) << "without consent";
   ASSERT_TRUE(Get(*b_, {"tensor.1"}).ok());
-  ASSERT_TRUE(a_->admin().DeleteArtifact(Soon(), id_, false).ok());
+  ASSERT_TRUE(a_->admin().DeleteArtifact(Soon(), id_).ok());
   EXPECT_TRUE(Eventually([&] { return b_->admin().ListReplicas(Soon(), "")->empty(); }));
 }
 

@@ -79,7 +79,7 @@ TEST_F(Waiting, AwaitedTransferFails_WaitingGetFailsBeforeItsDeadline) {
 TEST_F(Waiting, ArtifactDeletedDuringWait_GetIsNotFound) {
   auto get = StartWaiting(Soon());
   ASSERT_TRUE(Eventually([&] { return !Told().empty(); }));
-  ASSERT_TRUE(a_.admin().DeleteArtifact(Soon(), id_, /*delete_keys=*/false).ok());
+  ASSERT_TRUE(a_.admin().DeleteArtifact(Soon(), id_).ok());
   const absl::Status status = get->Wait(SteadyNow() + absl::Seconds(30)).status();
   EXPECT_TRUE(absl::IsNotFound(status) || absl::IsCancelled(status)) << status;
   b_.gate().Release();

@@ -32,7 +32,7 @@ class ClockSet : public RobustnessTest {
     invariants().Forget(key);
     TC_ASSERT_OK(client(0).DeleteKey(Context(), key, std::nullopt));
     TC_ASSERT_OK_AND_ASSIGN(const auto admin, Admin(0));
-    TC_ASSERT_OK(admin->DeleteArtifact(Context(), put.artifact_id, false));
+    TC_ASSERT_OK(admin->DeleteArtifact(Context(), put.artifact_id));
     for (int node : {0, 1}) {
       TC_ASSERT_OK_AND_ASSIGN(const auto there, Admin(node));
       TC_ASSERT_OK(invariants().Await(node, Soon(), [&](const v1::GetStatusResponse&) -> absl::Status {

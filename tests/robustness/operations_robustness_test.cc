@@ -143,7 +143,7 @@ class Operations : public RobustnessTest, public ::testing::WithParamInterface<C
                             admin->ListArtifacts(Context(), false, absl::ZeroDuration()));
     for (const v1::Artifact& artifact : artifacts) {
       if (artifact.artifact_id() == base_artifact_) continue;
-      TC_ASSERT_OK(admin->DeleteArtifact(Context(), artifact.artifact_id(), false));
+      TC_ASSERT_OK(admin->DeleteArtifact(Context(), artifact.artifact_id()));
     }
     TC_ASSERT_OK(client(0).Get(Context(), base_artifact_, {}).status());
     // A lease of a client that was just killed may still be on it.

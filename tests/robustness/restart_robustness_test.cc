@@ -146,7 +146,7 @@ TEST_F(Restart, DeletedArtifact_CanBePutAgainDurably) {
     TC_ASSERT_OK_AND_ASSIGN(const auto replica, client(0).Get(Context(), "m", {}));
     TC_ASSERT_OK(Compare(*replica, model).status());
     TC_ASSERT_OK(client(0).DeleteKey(Context(), "m", std::nullopt));
-    TC_ASSERT_OK(admin->DeleteArtifact(Context(), put.artifact_id, false));
+    TC_ASSERT_OK(admin->DeleteArtifact(Context(), put.artifact_id));
   }
 }
 

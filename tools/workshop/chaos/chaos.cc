@@ -472,7 +472,7 @@ absl::Status Chaos::BackToNormal() {
   TC_ASSIGN_OR_RETURN(const auto artifacts, admin->ListArtifacts(Context(), false, absl::ZeroDuration()));
   for (const v1::Artifact& artifact : artifacts) {
     if (artifact.artifact_id() == base_artifact_) continue;
-    TC_RETURN_IF_ERROR(IgnoreNotFound(admin->DeleteArtifact(Context(), artifact.artifact_id(), false)));
+    TC_RETURN_IF_ERROR(IgnoreNotFound(admin->DeleteArtifact(Context(), artifact.artifact_id())));
   }
   TC_RETURN_IF_ERROR(client->Get(Context(), base_artifact_, {}).status());
   for (int node = 1; node < cluster_->daemons(); ++node) {

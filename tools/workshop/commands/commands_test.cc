@@ -20,12 +20,12 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using Words = std::vector<std::string>;
 
-cli::RunResult Run(const Words& words) { return cli::RunForTest(AllCommands(), words); }
+cli::RunResult RunBench(const Words& words) { return cli::RunForTest(AllCommands(), words); }
 
 // Before a process is started: an error and an exit code, and nothing on stdout.
 TEST(WorkshopCommands, BenchThatCannotMeasure_IsRefused) {
   const auto refused = [](const Words& words, int code, const std::string& said) {
-    const cli::RunResult result = Run(words);
+    const cli::RunResult result = RunBench(words);
     EXPECT_EQ(result.code, code) << result.err;
     EXPECT_THAT(result.err, HasSubstr(said));
     EXPECT_THAT(result.out, IsEmpty());
@@ -37,12 +37,12 @@ TEST(WorkshopCommands, BenchThatCannotMeasure_IsRefused) {
   refused({"bench", "p2p", "--bytes", "large"}, 2, "\"large\" is not a size");
   refused({"bench", "p2p", "--lane", "carrier-pigeon"}, 2, "ucx");
   refused({"bench", "attach", "--lane", "ucx"}, 2, "--lane");
-  EXPECT_THAT(Run({"bench", "p2p", "--help"}).out, HasSubstr("local and tcp by default"));
+  EXPECT_THAT(RunBench({"bench", "p2p", "--help"}).out, HasSubstr("local and tcp by default"));
   refused({"bench", "load", "--runs", "0"}, 2, "--runs: 0 is not a number of at least 1");
 }
 
 TEST(WorkshopCommands, OtelSmokeWithoutHostAndPort_NamesTheKey) {
-  const cli::RunResult result = Run({"otel-smoke", "--endpoint", "nowhere"});
+  const cli::RunResult result = RunBench({"otel-smoke", "--endpoint", "nowhere"});
   EXPECT_EQ(result.code, 1);
   EXPECT_THAT(result.err, HasSubstr("observability.otel.endpoint: \"nowhere\" is not http://host:port"));
   EXPECT_THAT(result.out, IsEmpty());
@@ -51,11 +51,11 @@ TEST(WorkshopCommands, OtelSmokeWithoutHostAndPort_NamesTheKey) {
 TEST(WorkshopCommands, MakeModel_PrintsItsPathAndRefusesNonsense) {
   const tensorcast::testing::TempFolder folder;
   const std::string path = folder.File("made.safetensors");
-  EXPECT_EQ(Run({"make-model", path, "--size", "1MiB"}).out, "wrote " + path + "\n");
-  const cli::RunResult size = Run({"make-model", path, "--size", "large"});
+  EXPECT_EQ(RunBench({"make-model", path, "--size", "1MiB"}).out, "wrote " + path + "\n");
+  const cli::RunResult size = RunBench({"make-model", path, "--size", "large"});
   EXPECT_EQ(size.code, 2);
   EXPECT_THAT(size.err, HasSubstr("\"large\" is not a size"));
-  EXPECT_EQ(Run({"make-model", path, "--shards", "0"}).code, 2);
+  EXPECT_EQ(RunBench({"make-model", path, "--shards", "0"}).code, 2);
 }
 
 // `tensorcast NAME` is `tensorcast-bench NAME`: with the same name and help, and with all its options.
@@ -67,7 +67,7 @@ TEST(WorkshopCommands, EachOne_IsListedByTheProductToo) {
     ASSERT_NE(found, listed.end()) << command.name;
     EXPECT_EQ(found->help, command.help);
     EXPECT_EQ(found->program, cli::kWorkshop);
-    EXPECT_THAT(Run({command.name, "--help"}).out, HasSubstr("Usage: tensorcast " + command.name));
+    EXPECT_THAT(RunBench({command.name, "--help"}).out, HasSubstr("Usage: tensorcast " + command.name));
   }
 }
 
