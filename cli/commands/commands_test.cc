@@ -230,7 +230,7 @@ TEST_F(CommandsTest, RmOfArtifactWithOtherKey_IsRefusedBeforeDeleting) {
 TEST_F(CommandsTest, Replicate_BringsReplicaAndShowsTasks) {
   const std::string id = Json({"put", Model(), "--key", "m"}).value("artifact_id", "");
   EXPECT_THAT(Good({"replicate", "m", "--all"}), HasSubstr("was there already"));
-  EXPECT_TRUE(Json({"replicate", "m"})["tasks"].empty());
+  EXPECT_TRUE(Json({"replication", "ls", "m"})["tasks"].empty());
   const nlohmann::json results = Json({"replicate", "m", "--to", "alone:disk"})["results"];
   ASSERT_EQ(results.size(), 1u);
   EXPECT_EQ(results[0]["task"].value("state", ""), "REPLICATION_TASK_STATE_DONE");
