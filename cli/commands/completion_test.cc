@@ -155,8 +155,9 @@ TEST_F(Completion, ZshAndFish_ReadTheirScripts) {
 TEST_F(Completion, ManualPage_NamesEveryCommandAndIsWellFormed) {
   const CommandDescription program = Describe(AllCommands());
   const std::string page = ManPage(program);
-  EXPECT_THAT(page, AllOf(HasSubstr("\\fBtensorcast node drain\\fR \\fINODE\\fR"),
-                          HasSubstr("\\fB\\-\\-timeout\\fR \\fIDURATION\\fR"), Not(HasSubstr("tensorcast keeper"))));
+  EXPECT_THAT(
+      page, AllOf(HasSubstr("\\fBtensorcast node drain\\fR \\fINODE\\fR"),
+                  HasSubstr("\\fB\\-\\-timeout\\fR \\fIDURATION\\fR"), Not(HasSubstr("tensorcast keeper"))));
   for (const CommandDescription& command : program.commands) {
     EXPECT_THAT(
         page, HasSubstr(absl::StrCat("\\fBtensorcast ", absl::StrReplaceAll(command.name, {{"-", "\\-"}}))));
