@@ -110,7 +110,7 @@ refused "user 5 may not connect to $system/client.sock" ls
 become 0:0
 for command in "config check --role daemon" daemon; do
   # shellcheck disable=SC2086  # the words of a command
-  refused "daemon.unix_socket: folder $system belongs to user 1" $command "${small[@]}"
+  refused "folder $system belongs to user 1" $command "${small[@]}"
 done
 say "every client finds the package's service"
 
@@ -120,7 +120,7 @@ become 65534:1
 "${as[@]}" "$tensorcast" get m --pin >"$work/error" 2>&1 || fail "a client's get --pin fails"
 "${as[@]}" "$tensorcast" replica ls --json >"$work/error" 2>&1 || fail "a client's replica ls fails"
 grep -q '"pinned": *true' "$work/error" || fail "the replica is not pinned"
-refused "GlobalStore/DeleteArtifact requires the role operator, and $system/client.sock grants the role client; connect to\
+refused "GlobalStore/DeleteKey requires the role operator, and $system/client.sock grants the role client; connect to\
  $system/daemon.sock as user daemon (uid 1)" rm m --force
 
 # As a user does it: that daemon comes before the service's, until it is gone, even if its sockets stay.

@@ -107,7 +107,7 @@ class Capture : public RobustnessTest {
       heard.name |= absl::StrContains(bytes, artifact_id);
       // How they begin, with the version, so that no random bytes are taken for one.
       heard.descriptor |= absl::StrContains(bytes, "TCTD\x01");
-      heard.hello |= absl::StrContains(bytes, "TCTP\x01");
+      heard.hello |= absl::StrContains(bytes, "TCTP\x03");
       for (size_t at = 0; at + kWindowBytes <= bytes.size(); ++at) {
         heard.windows += windows.contains(bytes.substr(at, kWindowBytes)) ? 1 : 0;
       }

@@ -57,7 +57,9 @@ TEST_F(Partition, PartitionedNode_ServesItsOwnClientsAndRejoins) {
   own.reset();
   // It may come back with its copy, so no client is told that there is none.
   const auto other = client(1).Get(Context(absl::Seconds(3)), "m", {});
-  EXPECT_TRUE(absl::IsUnavailable(other.status())) << other.status();
+  // The last of its tries may be under way when its time is over.
+  EXPECT_TRUE(absl::IsUnavailable(other.status()) || absl::IsDeadlineExceeded(other.status()))
+      << other.status();
   EXPECT_THAT(std::string(other.status().message()), testing::HasSubstr("node-0, which has a copy"));
 
   absl::SleepFor(CutFor());
