@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "base/units.h"
 #include "cli/commands/command.h"
+#include "cli/commands/texts.h"
 #include "cli/output/output.h"
 #include "security/authority_folder.h"
 #include "security/certificate.h"
@@ -62,10 +63,6 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return ErrnoStatus(errno, "open", path);
   return std::string((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-}
-
-void PrintJson(const nlohmann::json& json) {
-  std::printf("%s\n", json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
 }
 
 absl::Status Init(const CommonFlags& common, const InitFlags& flags) {

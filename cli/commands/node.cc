@@ -28,10 +28,6 @@ absl::StatusOr<std::vector<v1::Node>> RegisteredNodes(client::AdminClient& admin
   return nodes;
 }
 
-void PrintJson(const nlohmann::json& json) {
-  std::printf("%s\n", json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
-}
-
 absl::Status List(const CommonFlags& common) {
   TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
   TC_ASSIGN_OR_RETURN(const std::vector<v1::Node> nodes, RegisteredNodes(*admin, InterruptibleContext()));

@@ -26,10 +26,6 @@ std::string StateText(v1::ReplicaState state) {
   return parsed.ok() ? std::string(ReplicaStateName(*parsed)) : "?";
 }
 
-void PrintJson(const nlohmann::json& json) {
-  std::printf("%s\n", json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
-}
-
 absl::Status List(const CommonFlags& common) {
   TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
   TC_ASSIGN_OR_RETURN(const auto replicas, admin->ListReplicas(InterruptibleContext(), ""));

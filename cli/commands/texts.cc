@@ -1,5 +1,8 @@
 #include "cli/commands/texts.h"
 
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "cli/output/output.h"
@@ -20,6 +23,10 @@ std::string PoolText(const v1::Pool& pool) {
 }
 
 }  // namespace
+
+void PrintJson(const nlohmann::json& json) {
+  std::printf("%s\n", json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+}
 
 std::string LocationText(const v1::Location& location) {
   const absl::StatusOr<Location> known = rpc::FromProto(location);

@@ -1,6 +1,7 @@
-// What several commands print of the same message.
+// What several commands print in the same form.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -8,6 +9,8 @@
 
 namespace tensorcast::cli {
 
+// One line on stdout. Bytes that are not UTF-8 are replaced.
+void PrintJson(const nlohmann::json& json);
 std::string LocationText(const v1::Location& location);  // "gpu:0"; "?" for a kind that is not known
 // "cpu 1.03 GiB of 4.00 GiB (12.0 MiB in 2 parts), gpu:0 0 B of 80.0 GiB"
 std::string PoolsText(const google::protobuf::RepeatedPtrField<v1::Pool>& pools);
