@@ -18,7 +18,7 @@ namespace {
 
 // How often it looks. There is no hurry: the daemon keeps the memory for clients that were attached until
 // they are back or gone.
-constexpr absl::Duration kLook = absl::Milliseconds(500);
+constexpr absl::Duration kCheckInterval = absl::Milliseconds(500);
 constexpr absl::Duration kTimeout = absl::Seconds(5);
 
 }  // namespace
@@ -50,7 +50,7 @@ void LeaseKeeper::Run() {
     {
       absl::MutexLock lock(&mutex_);
       const auto stopping = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return stopping_; };
-      if (mutex_.AwaitWithTimeout(absl::Condition(&stopping), kLook)) return;
+      if (mutex_.AwaitWithTimeout(absl::Condition(&stopping), kCheckInterval)) return;
       watched.swap(watched_);
     }
     std::erase_if(watched, [this](const Watched& one) {

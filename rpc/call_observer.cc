@@ -143,7 +143,7 @@ void SetFrom(const Message& message, const Layout& layout, otel::Span& span) {
 }
 
 constexpr int kLinesPerSecond = 100;
-constexpr size_t kMaxMessageBytes = 1024;
+constexpr size_t kMaxErrorBytes = 1024;
 
 // Counts the lines of one kind in each second.
 class Flood {
@@ -262,7 +262,7 @@ void LogFailedCall(std::string_view method, const RequestContext& context, const
   if (!(servers_fault ? of_servers : of_callers)->Admit(&left_out)) return;
   const otel::Scope scope(context);
   std::string line = absl::StrCat(method, " failed: ", absl::StatusCodeToString(status.code()), ": ",
-                                  absl::Utf8SafeCEscape(status.message().substr(0, kMaxMessageBytes)));
+                                  absl::Utf8SafeCEscape(status.message().substr(0, kMaxErrorBytes)));
   if (left_out > 0) absl::StrAppend(&line, " (", left_out, " other failures were not logged)");
   if (servers_fault) {
     LOG(WARNING) << line;

@@ -24,7 +24,7 @@ using CertificatePtr = std::unique_ptr<X509, decltype(&X509_free)>;
 using BioPtr = std::unique_ptr<BIO, decltype(&BIO_free)>;
 
 constexpr int kSerialBits = 128;
-constexpr std::string_view kScheme = "spiffe://";
+constexpr std::string_view kSpiffeScheme = "spiffe://";
 
 absl::Status Failed(std::string_view what) {
   return absl::InternalError(absl::StrCat("OpenSSL could not ", what, ": ", TakeOpenSslErrors()));
@@ -133,8 +133,8 @@ absl::StatusOr<CertifiedKey> MakeAuthority(std::string_view trust_domain, const 
   TC_RETURN_IF_ERROR(AddExtension(certificate, certificate, "keyUsage", "critical,keyCertSign,cRLSign"));
   TC_RETURN_IF_ERROR(AddExtension(certificate, certificate, "subjectKeyIdentifier", "hash"));
   // As SPIFFE names one that signs: by its trust domain alone.
-  TC_RETURN_IF_ERROR(
-      AddExtension(certificate, certificate, "subjectAltName", absl::StrCat("URI:", kScheme, trust_domain)));
+  TC_RETURN_IF_ERROR(AddExtension(certificate, certificate, "subjectAltName",
+                                  absl::StrCat("URI:", kSpiffeScheme, trust_domain)));
   return SignedBy(key.get(), certificate, key.get());
 }
 
@@ -147,7 +147,7 @@ absl::StatusOr<std::string> DomainOfAuthority(std::string_view certificate) {
   }
   TC_ASSIGN_OR_RETURN(const std::string uri, UriOf(*authority));
   std::string_view domain = uri;
-  if (!absl::ConsumePrefix(&domain, kScheme) || !CheckTrustDomain(domain).ok()) {
+  if (!absl::ConsumePrefix(&domain, kSpiffeScheme) || !CheckTrustDomain(domain).ok()) {
     return absl::InvalidArgumentError(
         absl::StrCat("the certificate's URI name, ", uri,
                      ", is not a trust domain: it is not an authority that `certs init` made"));

@@ -18,7 +18,7 @@ namespace {
 constexpr char kAuthority[] = "ca";
 constexpr absl::Duration kClockAllowance = absl::Minutes(5);
 
-absl::StatusOr<std::string> ReadFile(const std::string& path) {
+absl::StatusOr<std::string> ReadText(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return ErrnoStatus(errno, "open", path);
   return std::string((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
@@ -59,8 +59,8 @@ absl::StatusOr<AuthorityFolder> AuthorityFolder::Make(const std::string& folder,
 absl::StatusOr<AuthorityFolder> AuthorityFolder::Open(const std::string& folder) {
   const Files files = FilesIn(folder, kAuthority);
   CertifiedKey authority;
-  TC_ASSIGN_OR_RETURN(authority.certificate, ReadFile(files.certificate));
-  TC_ASSIGN_OR_RETURN(authority.key, ReadFile(files.key));
+  TC_ASSIGN_OR_RETURN(authority.certificate, ReadText(files.certificate));
+  TC_ASSIGN_OR_RETURN(authority.key, ReadText(files.key));
   TC_ASSIGN_OR_RETURN(std::string trust_domain, DomainOfAuthority(authority.certificate));
   return AuthorityFolder(folder, std::move(trust_domain), std::move(authority));
 }

@@ -62,7 +62,8 @@ constexpr CallRow kTable[] = {
     {"Possession/DigestAgain", kStore, ""},
 };
 
-constexpr std::array<Role, 4> kRoles = {Role::kGlobalStore, Role::kNode, Role::kOperator, Role::kClient};
+constexpr std::array<Role, 4> kMatrixRoles = {Role::kGlobalStore, Role::kNode, Role::kOperator,
+                                              Role::kClient};
 
 }  // namespace
 
@@ -76,7 +77,7 @@ RoleSet RolesOf(std::string_view call) {
 
 std::string RolesText(RoleSet roles) {
   std::vector<std::string_view> texts;
-  for (const Role role : kRoles) {
+  for (const Role role : kMatrixRoles) {
     if (Contains(roles, role)) texts.push_back(RoleText(role));
   }
   return texts.empty() ? "no role" : absl::StrJoin(texts, " or ");
@@ -86,7 +87,7 @@ std::string CallTableText() {
   std::string text = "| call | global-store | node | operator | client | |\n|---|---|---|---|---|---|\n";
   for (const CallRow& row : kTable) {
     absl::StrAppend(&text, "| `", row.call, "` |");
-    for (const Role role : kRoles) absl::StrAppend(&text, Contains(row.roles, role) ? " yes |" : " |");
+    for (const Role role : kMatrixRoles) absl::StrAppend(&text, Contains(row.roles, role) ? " yes |" : " |");
     absl::StrAppend(&text, row.why.empty() ? "" : " ", row.why, " |\n");
   }
   return text;

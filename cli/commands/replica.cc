@@ -21,7 +21,7 @@ struct ReplicaFlags {
   bool force = false;
 };
 
-std::string StateText(v1::ReplicaState state) {
+std::string ReplicaStateText(v1::ReplicaState state) {
   const absl::StatusOr<ReplicaState> parsed = rpc::FromProto(state);
   return parsed.ok() ? std::string(ReplicaStateName(*parsed)) : "?";
 }
@@ -38,7 +38,7 @@ absl::Status List(const CommonFlags& common) {
   Table table({"replica", "artifact", "location", "state", "bytes", "chunks", "leases", "pinned"});
   for (const v1::Replica& replica : replicas) {
     table.Add({replica.replica_id(), replica.artifact_id(), LocationText(replica.location()),
-               StateText(replica.state()), absl::StrCat(replica.image_bytes()),
+               ReplicaStateText(replica.state()), absl::StrCat(replica.image_bytes()),
                absl::StrCat(replica.chunks_present(), "/", replica.chunks_total(),
                             replica.chunks_unverified() > 0 ? " (not verified)" : ""),
                absl::StrCat(replica.leases()), replica.pinned() ? "yes" : "no"});

@@ -42,7 +42,7 @@ std::string LabelsOf(const v1::Node& node) {
 }
 
 // Behind a node's name in the cluster.
-std::string StateText(const v1::Node& node) {
+std::string NodeStateText(const v1::Node& node) {
   std::string text;
   for (const std::string& condition : ConditionsOf(node)) absl::StrAppend(&text, " (", condition, ")");
   return text;
@@ -147,8 +147,8 @@ void PrintCluster(const v1::GetClusterStatusResponse& cluster) {
   for (const v1::Node& node : cluster.nodes()) {
     const double age =
         static_cast<double>(node.since_heartbeat().seconds()) + node.since_heartbeat().nanos() / 1e9;
-    table.Add({absl::StrCat(node.name(), StateText(node)), node.node_id().substr(0, 8), node.grpc_address(),
-               absl::StrJoin(node.lanes(), ","), LabelsOf(node),
+    table.Add({absl::StrCat(node.name(), NodeStateText(node)), node.node_id().substr(0, 8),
+               node.grpc_address(), absl::StrJoin(node.lanes(), ","), LabelsOf(node),
                absl::StrCat(FormatSeconds(absl::Seconds(age)), " s ago"), PoolsText(node.pools())});
   }
   std::fputs(table.ToString().c_str(), stdout);

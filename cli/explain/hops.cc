@@ -18,10 +18,10 @@ constexpr double kAsFast = 1.15;
 
 constexpr size_t kNamesShown = 3;
 
-using Sources = std::vector<const SourceReport*>;
+using SourceList = std::vector<const SourceReport*>;
 
-Sources GivingSources(const TransferReport& report) {
-  Sources sources;
+SourceList GivingSources(const TransferReport& report) {
+  SourceList sources;
   for (const SourceReport& source : report.sources) {
     if (source.bytes > 0) sources.push_back(&source);
   }
@@ -29,14 +29,14 @@ Sources GivingSources(const TransferReport& report) {
   return sources;
 }
 
-uint64_t BytesOf(const Sources& sources) {
+uint64_t BytesOf(const SourceList& sources) {
   uint64_t bytes = 0;
   for (const SourceReport* source : sources) bytes += source->bytes;
   return bytes;
 }
 
-Sources Those(const Sources& sources, bool filling) {
-  Sources those;
+SourceList Those(const SourceList& sources, bool filling) {
+  SourceList those;
   std::ranges::copy_if(sources, std::back_inserter(those),
                        [filling](const SourceReport* source) { return source->filling == filling; });
   return those;
@@ -49,7 +49,7 @@ const Hop* FindHop(const Route& route, const SourceInfo& source) {
   return found == route.hops.end() ? nullptr : &*found;
 }
 
-std::string NamesOf(const Sources& sources) {
+std::string NamesOf(const SourceList& sources) {
   std::vector<std::string> names;
   for (const SourceReport* source : sources) {
     if (std::ranges::find(names, source->source.name) == names.end()) names.push_back(source->source.name);
@@ -67,11 +67,11 @@ std::string Percent(uint64_t part, uint64_t whole) {
 }
 
 // "12.5 MB/s: 80 % from node-1, which was filling, 20 % from node-0; nothing to ask for in 9.1 s of 10.4 s"
-std::string StepOf(const TransferReport& report, const Sources& sources) {
+std::string StepOf(const TransferReport& report, const SourceList& sources) {
   std::string text = cli::FormatRate(RateOf(report));
   std::vector<std::string> parts;
   for (const bool filling : {false, true}) {
-    const Sources those = Those(sources, filling);
+    const SourceList those = Those(sources, filling);
     if (those.empty()) continue;
     const bool one = those.size() == 1;
     parts.push_back(absl::StrCat(Percent(BytesOf(those), BytesOf(sources)), " from ", NamesOf(those),
@@ -103,7 +103,7 @@ std::string LimitsOf(const Hop* from, const Hop& to, const SourceInfo& source) {
 }
 
 // The source that kept it busy: of the ones that had everything, where there is one.
-const SourceReport* MaxAsked(const Sources& sources) {
+const SourceReport* MaxAsked(const SourceList& sources) {
   const auto max = std::ranges::max_element(
       sources, {}, [](const SourceReport* source) { return std::pair(source->bytes, source->asked); });
   return max == sources.end() ? nullptr : *max;
@@ -121,7 +121,7 @@ BoundingHop LinkOf(const Route& route, const Hop& to, const SourceReport& source
 }
 
 // Of the sources that filled, the hop that was not faster than this one: this one waited for it.
-const Hop* HeldBackBy(const Route& route, const Hop& hop, const Sources& filling,
+const Hop* HeldBackBy(const Route& route, const Hop& hop, const SourceList& filling,
                       const std::set<const Hop*>& seen) {
   for (const SourceReport* source : filling) {
     const Hop* const up = FindHop(route, source->source);
@@ -203,14 +203,14 @@ std::optional<BoundingHop> FindBoundingHop(const Route& route) {
   while (true) {
     seen.insert(at);
     const TransferReport& report = *at->transfer;
-    const Sources sources = GivingSources(report);
+    const SourceList sources = GivingSources(report);
     steps.push_back(absl::StrCat(at->node, "  ", StepOf(report, sources)));
     const std::string part = FindBound(report).part;
     if (part != "fetch" && part != "starved") {
       return BoundingHop{.to = at->node, .part = part, .steps = std::move(steps)};
     }
-    const Sources ready = Those(sources, /*filling=*/false);
-    const Sources filling = Those(sources, /*filling=*/true);
+    const SourceList ready = Those(sources, /*filling=*/false);
+    const SourceList filling = Those(sources, /*filling=*/true);
     const SourceReport* const heaviest = MaxAsked(ready);
     if (heaviest != nullptr && (outside == nullptr || heaviest->bytes > outside->bytes)) {
       outside = heaviest;

@@ -8,13 +8,10 @@
 #include "base/status.h"
 
 namespace tensorcast {
-namespace {
 
-uint64_t WholeGranules(uint64_t bytes) {
+uint64_t DevicePool::BytesFor(uint64_t bytes) {
   return std::max<uint64_t>(1, (bytes + kGranuleBytes - 1) / kGranuleBytes) * kGranuleBytes;
 }
-
-}  // namespace
 
 DeviceBlock::DeviceBlock(DeviceBlock&& other) noexcept
     : pool_(std::exchange(other.pool_, nullptr)),
@@ -67,7 +64,7 @@ absl::Status DevicePool::CheckDevice(int device) const {
 
 absl::StatusOr<DeviceBlock> DevicePool::Allocate(int device, uint64_t bytes) {
   TC_RETURN_IF_ERROR(CheckDevice(device));
-  const uint64_t rounded = WholeGranules(bytes);
+  const uint64_t rounded = BytesFor(bytes);
   // The budget first, then the device, so that the mutex is not held while the driver works. What is reserved
   // counts as used at once; a failure gives it back.
   TC_RETURN_IF_ERROR(Reserve(device, rounded));

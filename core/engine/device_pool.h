@@ -52,6 +52,8 @@ class DevicePool {
 
   // At least one granule. RESOURCE_EXHAUSTED when the budget, or the device itself, is full.
   absl::StatusOr<DeviceBlock> Allocate(int device, uint64_t bytes);
+  // The budget that Allocate(device, bytes) takes: whole granules.
+  static uint64_t BytesFor(uint64_t bytes);
   // All zero for a device that this node does not have.
   PoolStats stats(int device) const;
 

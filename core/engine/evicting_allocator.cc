@@ -27,8 +27,6 @@ constexpr absl::Duration kHandover = absl::Seconds(1);
 // The max number of reasons in the error of a full pool.
 constexpr int kReasonsNamed = 3;
 
-uint64_t WholeGranules(uint64_t bytes) { return (bytes + kGranuleBytes - 1) / kGranuleBytes * kGranuleBytes; }
-
 // What is free, or will be with small images that go: their granule comes back with the last of them.
 uint64_t FreeBytes(const PoolStats& stats) {
   return stats.capacity_bytes - std::min(stats.used_bytes, stats.capacity_bytes) + stats.small_free_bytes;
@@ -195,7 +193,7 @@ bool EvictingAllocator::TryEvictOne(Location pool, const TraceContext& needed_by
 }
 
 uint64_t EvictingAllocator::BytesFor(Location pool, uint64_t image_bytes) const {
-  return pool.kind == LocationKind::kCpu ? host_->BytesFor(image_bytes) : WholeGranules(image_bytes);
+  return pool.kind == LocationKind::kCpu ? host_->BytesFor(image_bytes) : DevicePool::BytesFor(image_bytes);
 }
 
 PoolStats EvictingAllocator::Stats(Location pool) const {

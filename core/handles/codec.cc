@@ -42,7 +42,7 @@ constexpr size_t kSegmentHandleBytes = 12;
 constexpr size_t kExtentBytes = 28;
 constexpr size_t kPartBytes = 24;
 static_assert(1 + sizeof(uint32_t) + kMaxPartsPerFrame * kPartBytes <= kMaxClientFrameBytes);
-constexpr uint32_t kWordBits = 64;
+constexpr uint32_t kHaveWordBits = 64;
 
 template <class... Ts>
 struct Overloaded : Ts... {
@@ -258,7 +258,7 @@ HaveEndFrame ReadHaveEnd(ByteReader& in) {
 HaveFrame ReadHave(ByteReader& in) {
   HaveFrame frame;
   frame.first_chunk = in.Get<uint32_t>();
-  if (frame.first_chunk % kWordBits != 0) in.Fail("a first chunk that does not begin a word");
+  if (frame.first_chunk % kHaveWordBits != 0) in.Fail("a first chunk that does not begin a word");
   frame.words.resize(ReadCount(in, sizeof(uint64_t), "more chunks than the frame holds"));
   for (uint64_t& word : frame.words) word = in.Get<uint64_t>();
   return frame;

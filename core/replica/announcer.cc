@@ -8,20 +8,20 @@
 namespace tensorcast {
 namespace {
 
-constexpr uint32_t kBits = 64;
+constexpr uint32_t kWordBits = 64;
 
 }  // namespace
 
 bool FitsImage(uint32_t first, std::span<const uint64_t> words, uint32_t chunks) {
-  const uint64_t end = first + words.size() * kBits;
+  const uint64_t end = first + words.size() * kWordBits;
   const uint64_t past = end > chunks ? end - chunks : 0;
-  return !words.empty() && past < kBits && (past == 0 || words.back() >> (kBits - past) == 0);
+  return !words.empty() && past < kWordBits && (past == 0 || words.back() >> (kWordBits - past) == 0);
 }
 
 Announcer::Announcer(std::shared_ptr<const Availability> availability, std::vector<uint64_t> only)
     : availability_(std::move(availability)),
       only_(std::move(only)),
-      told_((availability_->chunks() + kBits - 1) / kBits) {
+      told_((availability_->chunks() + kWordBits - 1) / kWordBits) {
   CHECK(only_.empty() || only_.size() == told_.size());
 }
 
@@ -36,8 +36,8 @@ std::vector<Announcement> Announcer::TakeNews(size_t max_words) {
     const auto first = words.begin() + static_cast<ptrdiff_t>(i);
     size_t count = std::min(words.size() - i, max_words);
     while (words[i + count - 1] == told_[i + count - 1]) --count;
-    news.push_back(
-        {.first = static_cast<uint32_t>(i * kBits), .words = {first, first + static_cast<ptrdiff_t>(count)}});
+    news.push_back({.first = static_cast<uint32_t>(i * kWordBits),
+                    .words = {first, first + static_cast<ptrdiff_t>(count)}});
     i += count - 1;
   }
   told_ = std::move(words);

@@ -13,7 +13,7 @@ namespace {
 
 // Large enough that a copy's fixed cost vanishes, small enough that the digest still finds the bytes in the
 // cache.
-constexpr uint64_t kStepBytes = uint64_t{4} << 20;
+constexpr uint64_t kDeviceStepBytes = uint64_t{4} << 20;
 // Of one fetch: while a step is digested, the next one is copied and another waits for the copy engine. Few,
 // so that a fetch that is cancelled ends soon.
 constexpr size_t kStepsUnderWay = 3;
@@ -71,7 +71,7 @@ class DeviceSource final : public ChunkSource {
     std::vector<HostSpan> steps;
     for (HostSpan rest : destination) {
       while (!rest.empty()) {
-        steps.push_back(rest.first(std::min<uint64_t>(kStepBytes, rest.size())));
+        steps.push_back(rest.first(std::min<uint64_t>(kDeviceStepBytes, rest.size())));
         rest = rest.subspan(steps.back().size());
       }
     }

@@ -21,7 +21,7 @@ namespace {
 
 constexpr absl::Duration kLongestReading = absl::Hours(1);
 // From the end of a reading until its replica was reported.
-constexpr absl::Duration kReportTime = absl::Seconds(5);
+constexpr absl::Duration kOriginReportTime = absl::Seconds(5);
 // Before a node that could not read its files (no room for them, perhaps) is asked to again.
 constexpr absl::Duration kPauseAfterFailure = absl::Seconds(5);
 constexpr absl::Duration kAskAgain = absl::Milliseconds(250);
@@ -79,7 +79,8 @@ void Directory::NoteReading(const OriginToCheck& origin, const absl::Status& rea
   auto artifact = artifacts_.find(origin.artifact_id);
   if (artifact == artifacts_.end()) return;
   artifact->second.readings[origin.origin.node_id] = {
-      .error = std::string(read.message()), .until = now + (read.ok() ? kReportTime : kPauseAfterFailure)};
+      .error = std::string(read.message()),
+      .until = now + (read.ok() ? kOriginReportTime : kPauseAfterFailure)};
 }
 
 const Directory::HeldReplica* Directory::FindInMemory(std::string_view artifact_id,

@@ -26,7 +26,7 @@ namespace tensorcast::global_store {
 namespace {
 
 // Daemons wait five seconds for consent to an eviction; what is decided must still reach them.
-constexpr absl::Duration kPatience = absl::Seconds(2);
+constexpr absl::Duration kReportTimeout = absl::Seconds(2);
 constexpr size_t kMaxAtOnce = 64;
 
 // "3.1 of 16.0 GiB", in the unit of what is to be done.
@@ -64,7 +64,7 @@ class Asking {
  public:
   Asking(const RequestContext& context, std::shared_ptr<const rpc::Credentials> credentials)
       : context_(context), credentials_(std::move(credentials)) {
-    context_.deadline = std::min(context.deadline, SteadyNow() + kPatience);
+    context_.deadline = std::min(context.deadline, SteadyNow() + kReportTimeout);
     context_.cancellation = Cancellation();
     given_up_ =
         context.cancellation.OnCancel([cancellation = context_.cancellation] { cancellation.Cancel(); });

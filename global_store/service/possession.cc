@@ -23,7 +23,7 @@ namespace {
 using Stub = v1::Possession::Stub;
 
 // Daemons wait five seconds for consent to an eviction, in which this may be done several times.
-constexpr absl::Duration kPatience = absl::Seconds(1);
+constexpr absl::Duration kProofTimeout = absl::Seconds(1);
 constexpr int kRanges = 16;
 constexpr uint32_t kRangeBytes = 4096;
 
@@ -67,7 +67,7 @@ absl::StatusOr<std::string> Ask(const RequestContext& context, v1::ProveRequest 
 Proofs ProveCopies(const RequestContext& context, const CopiesToProve& copies,
                    const std::shared_ptr<const rpc::Credentials>& credentials) {
   RequestContext call = context.Child();
-  call.deadline = std::min(context.deadline, SteadyNow() + kPatience);
+  call.deadline = std::min(context.deadline, SteadyNow() + kProofTimeout);
   const v1::ProveRequest question = MakeQuestion(copies);
   absl::StatusOr<std::string> own = absl::UnknownError("not asked");
   std::vector<absl::StatusOr<std::string>> answers(copies.copies.size(), own);

@@ -18,8 +18,8 @@ namespace {
 // What is received in one step, so that it is still in the cache when it is digested.
 constexpr uint64_t kStepBytes = uint64_t{256} << 10;
 // What one connection receives before the others of its loop have their turn.
-constexpr uint64_t kBytesATurn = uint64_t{4} << 20;
-constexpr size_t kMaxParts = 256;
+constexpr uint64_t kReadBytesATurn = uint64_t{4} << 20;
+constexpr size_t kMaxReceiveParts = 256;
 // An address that does not answer for so long is left for the next, where there is one.
 constexpr absl::Duration kAttemptTimeout = absl::Seconds(3);
 
@@ -124,7 +124,7 @@ void PullStream::OnReady(uint32_t events) {
 
 void PullStream::ReadSome() {
   held_ = WaitsForLimit();
-  for (uint64_t read = 0; read < kBytesATurn && state_ != State::kClosed && !held_;) {
+  for (uint64_t read = 0; read < kReadBytesATurn && state_ != State::kClosed && !held_;) {
     const absl::StatusOr<size_t> bytes = ReadOnce();
     absl::Status status = bytes.status();
     if (bytes.ok() && *bytes == 0) break;
@@ -278,7 +278,7 @@ uint64_t PullStream::AddRoom(uint64_t max) {
     return parts_.back().iov_len;
   }
   uint64_t room = 0;
-  for (size_t i = request.span; room < max && parts_.size() < kMaxParts; ++i) {
+  for (size_t i = request.span; room < max && parts_.size() < kMaxReceiveParts; ++i) {
     const HostSpan& span = request.destination[i];
     const size_t take = std::min<uint64_t>(max - room, span.size());
     if (take > 0) parts_.push_back({span.data(), take});
@@ -444,7 +444,7 @@ void PullStream::Refuse(const absl::Status& why) {
 void PullStream::Flush() {
   if (state_ == State::kClosed) return;
   if (state_ == State::kOpen) AskForMore();
-  const absl::StatusOr<uint64_t> sent = writer_.Flush(*stream_, kBytesATurn);
+  const absl::StatusOr<uint64_t> sent = writer_.Flush(*stream_, kReadBytesATurn);
   if (!sent.ok()) {
     Fail(sent.status());
     return;

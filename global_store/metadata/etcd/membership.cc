@@ -15,7 +15,7 @@ namespace pb = etcdserverpb;
 // One that was killed is listed for so long.
 constexpr absl::Duration kLife = absl::Seconds(5);
 constexpr absl::Duration kRenewal = absl::Seconds(1);
-constexpr absl::Duration kPatience = absl::Seconds(2);
+constexpr absl::Duration kLeaseCallTimeout = absl::Seconds(2);
 
 }  // namespace
 
@@ -26,11 +26,11 @@ Membership::Membership(Client* client, const LeadershipOptions& options)
 
 Membership::~Membership() {
   task_.reset();
-  if (lease_ != 0) client_->Revoke(RequestContext::Background(kPatience), lease_).IgnoreError();
+  if (lease_ != 0) client_->Revoke(RequestContext::Background(kLeaseCallTimeout), lease_).IgnoreError();
 }
 
 absl::Status Membership::Renew() {
-  const RequestContext context = RequestContext::Background(kPatience);
+  const RequestContext context = RequestContext::Background(kLeaseCallTimeout);
   if (lease_ != 0) {
     const auto left = client_->KeepAlive(context, lease_);
     if (!absl::IsNotFound(left.status())) return left.status();

@@ -10,7 +10,7 @@ namespace {
 
 constexpr char kLargeKey[] = "large";
 constexpr char kSmallKey[] = "small";
-constexpr int kWarmup = 20;
+constexpr int kWarmupRuns = 20;
 
 // The last byte of the image is read too: a mapping counts when it can be used.
 absl::StatusOr<absl::Duration> Attach(const BenchOptions& options, BenchCluster& cluster,
@@ -52,7 +52,7 @@ absl::StatusOr<Rows> RunAttach(const BenchOptions& options) {
   Say(absl::StrCat("attach: ", runs, " pairs"));
   uint64_t large_image = 0, small_image = 0;
   Pairs by_id, by_key;
-  for (int run = -kWarmup; run < runs; ++run) {
+  for (int run = -kWarmupRuns; run < runs; ++run) {
     TC_ASSIGN_OR_RETURN(const auto slow, Attach(options, *cluster, large.artifact_id, &large_image));
     TC_ASSIGN_OR_RETURN(const auto fast, Attach(options, *cluster, small.artifact_id, &small_image));
     TC_ASSIGN_OR_RETURN(const auto slow_key, Attach(options, *cluster, kLargeKey, &large_image));

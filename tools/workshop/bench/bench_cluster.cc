@@ -16,7 +16,7 @@ namespace {
 // Staging buffers, and the granules that rounding costs.
 constexpr uint64_t kPoolExtra = 320 * kMiB;
 constexpr absl::Duration kPrefaultTimeout = absl::Seconds(60);
-constexpr absl::Duration kEndTimeout = absl::Seconds(20);
+constexpr absl::Duration kDaemonEndTimeout = absl::Seconds(20);
 constexpr absl::Duration kPrefaultPoll = absl::Milliseconds(50);
 constexpr char kTrustDomain[] = "bench.tensorcast";
 constexpr absl::Duration kCertificatesAreGood = absl::Hours(24);
@@ -110,7 +110,7 @@ absl::Status BenchCluster::Import(const std::string& path, const std::string& ke
 }
 
 absl::Status BenchCluster::Restart(int node) {
-  TC_RETURN_IF_ERROR(processes_->daemon(node).Wait(SteadyNow() + kEndTimeout).status());
+  TC_RETURN_IF_ERROR(processes_->daemon(node).Wait(SteadyNow() + kDaemonEndTimeout).status());
   TC_RETURN_IF_ERROR(processes_->RestartDaemon(node));
   return AwaitPool(node, pool_bytes_);
 }

@@ -17,7 +17,7 @@ namespace {
 
 using otel::ReceivedMetric;
 
-constexpr absl::Duration kStartTimeout = absl::Seconds(20);
+constexpr absl::Duration kCollectorTimeout = absl::Seconds(20);
 constexpr absl::Duration kStopGrace = absl::Seconds(10);
 
 double SumOfSpans(const std::vector<ReceivedMetric>& metrics, std::string_view name) {
@@ -49,7 +49,7 @@ absl::StatusOr<std::unique_ptr<Collector>> Collector::Start(const std::string& b
   TC_ASSIGN_OR_RETURN(auto process, Process::Start({.argv = {binary, "bench", "collector"},
                                                     .log_path = directory + "/collector-log",
                                                     .ready_pipe = true}));
-  TC_ASSIGN_OR_RETURN(std::string endpoint, process->WaitReady(SteadyNow() + kStartTimeout));
+  TC_ASSIGN_OR_RETURN(std::string endpoint, process->WaitReady(SteadyNow() + kCollectorTimeout));
   return std::unique_ptr<Collector>(new Collector(std::move(process), std::move(endpoint)));
 }
 

@@ -21,7 +21,7 @@ namespace {
 
 constexpr size_t kBlock = 1 << 20;
 // How often a thread that waits looks whether the copy is still wanted.
-constexpr timeval kLook = {.tv_sec = 0, .tv_usec = 200'000};
+constexpr timeval kReceiveTimeout = {.tv_sec = 0, .tv_usec = 200'000};
 
 sockaddr_in AddressOf(int node) {
   sockaddr_in address{};
@@ -35,7 +35,7 @@ absl::StatusOr<UniqueFd> SocketInside(const Network& network, int node) {
   TC_RETURN_IF_ERROR(
       network.Inside(node, [&] { fd = UniqueFd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)); }));
   if (!fd) return absl::InternalError(absl::StrCat("node ", node, " got no socket"));
-  setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &kLook, sizeof(kLook));
+  setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &kReceiveTimeout, sizeof(kReceiveTimeout));
   return fd;
 }
 
@@ -60,7 +60,7 @@ absl::StatusOr<Connection> Connect(const Network& network, int from, int to) {
   }
   made.receiver = UniqueFd(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
   if (!made.receiver) return ErrnoStatus(errno, "accept from", Network::Address(from));
-  setsockopt(made.receiver.get(), SOL_SOCKET, SO_RCVTIMEO, &kLook, sizeof(kLook));
+  setsockopt(made.receiver.get(), SOL_SOCKET, SO_RCVTIMEO, &kReceiveTimeout, sizeof(kReceiveTimeout));
   return made;
 }
 

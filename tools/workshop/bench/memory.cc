@@ -8,7 +8,7 @@
 namespace tensorcast::bench {
 namespace {
 
-constexpr char kKey[] = "memory";
+constexpr char kMemoryKey[] = "memory";
 // What a daemon may have beyond its pools.
 constexpr double kLimitMib = 100;
 
@@ -32,7 +32,7 @@ class MemoryBench {
     TC_ASSIGN_OR_RETURN(cluster_,
                         BenchCluster::Start(options_, {.daemons = 2, .pool_bytes = 2 * bytes_ + 64 * kMiB}));
     TC_RETURN_IF_ERROR(AddRow("idle", 0, kLimitMib, "limit"));
-    TC_RETURN_IF_ERROR(cluster_->ImportModel(kKey, bytes_).status());
+    TC_RETURN_IF_ERROR(cluster_->ImportModel(kMemoryKey, bytes_).status());
     // After the first tenth every lane has been used and the allocator has what it wants: from then on, flat.
     const int first = std::max(2, transfers_ / 10);
     TC_RETURN_IF_ERROR(Transfer(first));
@@ -53,7 +53,7 @@ class MemoryBench {
   absl::Status Transfer(int count) {
     Say(absl::StrCat("memory: ", count, " transfers"));
     for (int i = 0; i < count; ++i) {
-      TC_ASSIGN_OR_RETURN(auto replica, cluster_->client(1).Get(options_.context, kKey,
+      TC_ASSIGN_OR_RETURN(auto replica, cluster_->client(1).Get(options_.context, kMemoryKey,
                                                                 {.lane = i % 2 == 0 ? "local" : "tcp"}));
       const std::string replica_id = replica->replica_id();
       replica.reset();

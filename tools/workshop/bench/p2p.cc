@@ -17,7 +17,7 @@ namespace {
 
 constexpr char kTcpLane[] = "tcp";
 constexpr char kUcxLane[] = "ucx";
-constexpr char kKey[] = "p2p";
+constexpr char kP2pKey[] = "p2p";
 constexpr char kSmallKey[] = "p2p-small";
 constexpr uint64_t kSmallBytes = kMiB;
 constexpr int kSmallPulls = 200;
@@ -81,13 +81,13 @@ class P2p {
         auto cluster,
         BenchCluster::Start(options_,
                             {.daemons = 2, .pool_bytes = bytes_ + 64 * kMiB, .tls = tls, .lanes = lanes}));
-    TC_RETURN_IF_ERROR(cluster->ImportModel(kKey, bytes_).status());
+    TC_RETURN_IF_ERROR(cluster->ImportModel(kP2pKey, bytes_).status());
     TC_RETURN_IF_ERROR(cluster->ImportModel(kSmallKey, kSmallBytes).status());
     return cluster;
   }
 
   absl::StatusOr<Moved> Move(const std::string& lane) {
-    return MoveOnce(options_.context, *cluster_, kKey, {.lane = lane});
+    return MoveOnce(options_.context, *cluster_, kP2pKey, {.lane = lane});
   }
 
   std::optional<Other> OtherOf(const std::string& lane) {
@@ -135,12 +135,12 @@ class P2p {
 
   absl::Status MeasureBesideOther(const std::string& lane, const Other& other) {
     Say(absl::StrCat("p2p ", lane, ": ", runs_, " transfers beside ", other.name));
-    TC_RETURN_IF_ERROR(MoveOnce(options_.context, *other.cluster, kKey, {.lane = other.lane}).status());
+    TC_RETURN_IF_ERROR(MoveOnce(options_.context, *other.cluster, kP2pKey, {.lane = other.lane}).status());
     Pairs rates, cpu;
     for (int run = 0; run < runs_; ++run) {
       TC_ASSIGN_OR_RETURN(const Moved a, Move(lane));
       TC_ASSIGN_OR_RETURN(const Moved b,
-                          MoveOnce(options_.context, *other.cluster, kKey, {.lane = other.lane}));
+                          MoveOnce(options_.context, *other.cluster, kP2pKey, {.lane = other.lane}));
       rates.Add(GbPerSecond(image_bytes_, a.report.end - a.report.start),
                 GbPerSecond(image_bytes_, b.report.end - b.report.start));
       cpu.Add(1 / GbPerSecond(image_bytes_, a.cpu), 1 / GbPerSecond(image_bytes_, b.cpu));

@@ -17,7 +17,7 @@ namespace {
 constexpr absl::Duration kCallTimeout = absl::Seconds(10);
 constexpr absl::Duration kHeartbeatInterval = absl::Milliseconds(100);
 
-RequestContext Context() { return RequestContext::Background(kCallTimeout); }
+RequestContext LiarContext() { return RequestContext::Background(kCallTimeout); }
 
 v1::Replica Claimed(std::string id, const v1::Artifact& artifact) {
   v1::Replica replica;
@@ -86,7 +86,7 @@ absl::StatusOr<std::unique_ptr<Liar>> Liar::Start(const LiarOptions& options) {
     v1::HeartbeatRequest request;
     *request.mutable_node() = it->identity();
     request.set_inventory_sequence(it->sequence_);
-    const absl::Status beat = it->store_->Heartbeat(Context(), request).status();
+    const absl::Status beat = it->store_->Heartbeat(LiarContext(), request).status();
     if (absl::IsNotFound(beat)) it->Register([](v1::Node&) {}).IgnoreError();
   });
   return liar;
@@ -103,7 +103,7 @@ absl::Status Liar::Register(const std::function<void(v1::Node&)>& change) {
   v1::RegisterNodeRequest request;
   *request.mutable_node() = node_;
   change(*request.mutable_node());
-  return store_->RegisterNode(Context(), request).status();
+  return store_->RegisterNode(LiarContext(), request).status();
 }
 
 absl::Status Liar::Claim(const std::vector<v1::Artifact>& artifacts) {
@@ -116,7 +116,7 @@ absl::Status Liar::Claim(const std::vector<v1::Artifact>& artifacts) {
       *inventory.add_replicas() = Claimed(replica.replica_id(), artifact);
     }
   }
-  return store_->ReconcileInventory(Context(), {inventory}).status();
+  return store_->ReconcileInventory(LiarContext(), {inventory}).status();
 }
 
 absl::Status Liar::Accuse(const std::vector<v1::Artifact>& artifacts, bool with_grants) {
@@ -130,7 +130,7 @@ absl::Status Liar::Accuse(const std::vector<v1::Artifact>& artifacts, bool with_
       request.add_corrupt_replicas(absl::StrCat(replica.node_id(), "/", replica.replica_id()));
       if (!with_grants) request.add_excluded_replicas(replica.replica_id());
     }
-    RequestContext call = Context();
+    RequestContext call = LiarContext();
     call.request_id = NewUuid();
     TC_ASSIGN_OR_RETURN(const auto response, store_->RequestReplicaTransport(call, request));
     for (const v1::TransportGrant& grant : response.grants()) {
@@ -139,7 +139,7 @@ absl::Status Liar::Accuse(const std::vector<v1::Artifact>& artifacts, bool with_
       complete.set_grant_id(grant.grant_id());
       complete.set_outcome(v1::TRANSPORT_OUTCOME_FAILED);
       complete.set_source_corrupt(with_grants);
-      TC_RETURN_IF_ERROR(store_->CompleteReplicaTransport(Context(), complete));
+      TC_RETURN_IF_ERROR(store_->CompleteReplicaTransport(LiarContext(), complete));
     }
   }
   return absl::OkStatus();
