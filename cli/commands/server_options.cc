@@ -20,7 +20,7 @@
 #include "base/posix/state_files.h"
 #include "base/status.h"
 #include "base/units.h"
-#include "core/engine/device_verification.h"
+#include "core/ingest/device_verification.h"
 #include "transport/lanes/lanes.h"
 
 namespace tensorcast::cli {

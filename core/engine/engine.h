@@ -19,19 +19,19 @@
 #include "core/artifact/manifest.h"
 #include "core/device/device_runtime.h"
 #include "core/device/numa.h"
-#include "core/engine/callbacks.h"
-#include "core/engine/device_verification.h"
-#include "core/engine/ingest_request.h"
-#include "core/engine/pending_replica.h"
-#include "core/engine/replica_lease.h"
+#include "core/ingest/device_verification.h"
+#include "core/ingest/ingest_request.h"
+#include "core/ingest/pending_replica.h"
 #include "core/memory/host_pool.h"
 #include "core/replica/transfer_report.h"
+#include "core/replicas/callbacks.h"
+#include "core/replicas/replica_lease.h"
 
 namespace tensorcast {
 
 class DeviceBroadcaster;  // core/device
-struct WideGroupPlan;     // core/engine/broadcast_meeting.h
-struct KeptReplica;       // core/engine/kept_replicas.h
+struct WideGroupPlan;     // core/broadcast/broadcast_meeting.h
+struct KeptReplica;       // core/replicas/kept_replicas.h
 class ArtifactStore;      // core/disk: the packed files of this node
 
 struct EngineOptions {

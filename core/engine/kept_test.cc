@@ -1,5 +1,5 @@
 // Replicas that the previous daemon left in memory.
-#include "core/engine/kept_replicas.h"
+#include "core/replicas/kept_replicas.h"
 
 #include <algorithm>
 #include <span>

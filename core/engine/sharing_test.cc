@@ -5,7 +5,7 @@
 #include "absl/synchronization/notification.h"
 #include "base/steady_time.h"
 #include "core/engine/engine_fixture.h"
-#include "core/engine/ingest_job.h"
+#include "core/ingest/ingest_job.h"
 #include "gmock/gmock.h"
 
 namespace tensorcast::testing {

@@ -1,13 +1,13 @@
 // A node's part in broadcasts between nodes, by a broadcaster and a meeting that do as they are told: what
 // other nodes send comes from the artifact's image.
-#include "core/engine/wide_broadcasts.h"
+#include "core/broadcast/wide_broadcasts.h"
 
 #include <atomic>
 
 #include "absl/strings/str_cat.h"
 #include "base/testing/eventually.h"
+#include "core/broadcast/unsent_chunks.h"
 #include "core/engine/engine_fixture.h"
-#include "core/engine/unsent_chunks.h"
 #include "gmock/gmock.h"
 
 namespace tensorcast::testing {

@@ -1,5 +1,5 @@
 // What is known of a replica at a moment: its place, its state and how far it is filled. Values, without the
-// memory or the file behind them (core/engine/replica_lease.h), so that code that coordinates or shows
+// memory or the file behind them (core/replicas/replica_lease.h), so that code that coordinates or shows
 // replicas links neither devices nor disks.
 #pragma once
 

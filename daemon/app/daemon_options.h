@@ -15,7 +15,7 @@
 #include "base/labels.h"
 #include "core/artifact/layout.h"
 #include "core/device/device_runtime.h"
-#include "core/engine/device_verification.h"
+#include "core/ingest/device_verification.h"
 #include "transport/lane.h"
 #include "transport/transport.h"
 

@@ -1,6 +1,6 @@
 // This node's part in broadcasts between nodes, towards the global store: says with heartbeats whether its
 // GPUs can take part, begins the groups that the answers name, and meets the other nodes of a group there.
-// The engine does the rest (core/engine/wide_broadcasts).
+// The engine does the rest (core/broadcast/wide_broadcasts).
 //
 // Report and Answered belong to one heartbeat, and come in that order on one thread.
 #pragma once
@@ -10,8 +10,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "core/broadcast/broadcast_meeting.h"
 #include "core/device/device_broadcaster.h"
-#include "core/engine/broadcast_meeting.h"
 #include "core/engine/engine.h"
 #include "daemon/global_store_link/global_store_client.h"
 #include "daemon/global_store_link/global_store_link.h"

@@ -13,9 +13,9 @@
 #include "absl/time/time.h"
 #include "core/device/device_runtime.h"
 #include "core/device/numa.h"
-#include "core/engine/replica_lease.h"
-#include "core/engine/staging_memory.h"
+#include "core/ingest/staging_memory.h"
 #include "core/memory/host_pool.h"
+#include "core/replicas/replica_lease.h"
 #include "transport/transport.h"
 
 namespace tensorcast::daemon {

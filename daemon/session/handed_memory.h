@@ -8,8 +8,8 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
-#include "core/engine/replica_lease.h"
 #include "core/handles/handles.h"
+#include "core/replicas/replica_lease.h"
 #include "daemon/session/ring_source.h"
 
 namespace tensorcast::daemon {

@@ -12,9 +12,9 @@
 
 #include "absl/status/statusor.h"
 #include "core/device/device_runtime.h"
-#include "core/engine/replica_lease.h"
 #include "core/handles/handle_server.h"
 #include "core/memory/host_pool.h"
+#include "core/replicas/replica_lease.h"
 #include "core/source/chunk_source.h"
 #include "daemon/session/handed_memory.h"
 

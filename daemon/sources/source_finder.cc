@@ -16,7 +16,7 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "base/steady_time.h"
-#include "core/engine/progress_stall.h"
+#include "core/ingest/progress_stall.h"
 #include "daemon/node/node_messages.h"
 #include "daemon/sources/held_grants.h"
 #include "daemon/sources/origin_files.h"

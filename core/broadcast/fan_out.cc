@@ -1,0 +1,150 @@
+#include "core/broadcast/fan_out.h"
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+#include "absl/log/log.h"
+#include "base/status.h"
+#include "base/steady_time.h"
+#include "core/artifact/layout.h"
+#include "core/broadcast/unsent_chunks.h"
+#include "otel/api/metrics_catalogue.h"
+#include "otel/api/span.h"
+
+namespace tensorcast {
+namespace {
+
+// The min number of receivers: for one alone a copy is as good.
+constexpr size_t kMinReceivers = 2;
+// Longer than requests of the same time are apart until they have memory; much less than a copy takes.
+constexpr absl::Duration kMoment = absl::Milliseconds(500);
+
+}  // namespace
+
+struct FanOut::Group {
+  explicit Group(std::shared_ptr<ReplicaLease> replica) : root(std::move(replica)), unsent(root.get()) {}
+  // The last member to leave has seen its end.
+  ~Group() {
+    if (thread.joinable()) thread.join();
+  }
+
+  const ImageLayout& layout() const { return root->manifest()->layout(); }
+
+  const std::shared_ptr<ReplicaLease> root;
+  // The owner's mutex guards these; once it is not forming any more, the members stay as they are.
+  std::vector<Receiver> receivers;
+  std::vector<std::shared_ptr<Availability>> arrived;  // of each
+  size_t expected = 0;
+  State state = State::kForming;
+  UnsentChunks unsent;  // its own thread's
+  // Last: it uses the rest.
+  std::thread thread;
+};
+
+FanOut::Membership::~Membership() {
+  absl::MutexLock lock(&owner_->mutex_);
+  group_->unsent.Stop();
+  const auto over = [this] { return group_->state == State::kOver; };
+  owner_->mutex_.Await(absl::Condition(&over));
+}
+
+std::unique_ptr<FanOut::Membership> FanOut::Join(const RequestContext& context,
+                                                 std::shared_ptr<ReplicaLease> root,
+                                                 const Receiver& receiver) {
+  if (broadcaster_ == nullptr || !broadcaster_->available()) return nullptr;
+  // Nothing is lost by waiting for others while the root fills.
+  RequestContext moment = context;
+  const absl::Duration wait = root->availability() == nullptr ? absl::ZeroDuration() : kMoment;
+  moment.deadline = std::min(context.deadline, SteadyNow() + wait);
+  const size_t expected = table_->AwaitGpuReceivers(root->replica_id(), kMinReceivers, moment);
+  if (expected < kMinReceivers) return nullptr;
+  const ImageLayout& layout = root->manifest()->layout();
+  const auto arrived = std::make_shared<Availability>(layout.image_bytes, layout.chunk_bytes);
+  const Cancellation::Registration wake =
+      context.cancellation.OnCancel([this] { absl::MutexLock lock(&mutex_); });
+  std::shared_ptr<Group> group;
+  {
+    absl::MutexLock lock(&mutex_);
+    group = FindForming(*root);
+    if (group == nullptr) {
+      group = std::make_shared<Group>(std::move(root));
+      forming_.push_back(group);
+    }
+    group->receivers.push_back(receiver);
+    group->arrived.push_back(arrived);
+    group->expected = expected;
+    const auto formed = [&] {
+      return group->state != State::kForming || group->receivers.size() >= group->expected ||
+             context.cancellation.IsCancelled();
+    };
+    const SteadyTime until = std::min(context.deadline, SteadyNow() + kMoment);
+    mutex_.AwaitWithTimeout(absl::Condition(&formed), TimeLeft(until));
+    if (group->state == State::kForming) EndForming(group);
+    if (group->state == State::kDissolved) return nullptr;
+  }
+  return std::make_unique<Membership>(this, std::move(group), arrived);
+}
+
+std::shared_ptr<FanOut::Group> FanOut::FindForming(const ReplicaLease& root) {
+  for (const std::shared_ptr<Group>& group : forming_) {
+    if (group->root->replica_id() == root.replica_id()) return group;
+  }
+  return nullptr;
+}
+
+void FanOut::EndForming(const std::shared_ptr<Group>& group) {
+  forming_.remove(group);
+  if (group->receivers.size() < kMinReceivers) {
+    group->state = State::kDissolved;
+    return;
+  }
+  group->state = State::kBroadcasting;
+  try {
+    group->thread = std::thread([this, members = group.get()] { Run(*members); });
+  } catch (const std::system_error& error) {
+    LOG(WARNING) << "no thread for a broadcast: " << error.what();
+    group->state = State::kDissolved;
+  }
+}
+
+void FanOut::Run(Group& group) {
+  std::vector<otel::SpanLink> links;
+  links.push_back({.context = group.root->made_by()});
+  for (const Receiver& receiver : group.receivers) links.push_back({.context = receiver.ingest});
+  otel::Span span("Nccl/Broadcast", group.receivers.front().ingest,
+                  {{otel::attr::kArtifactId, group.root->manifest()->id()},
+                   {otel::attr::kSizeBytes, group.layout().image_bytes},
+                   {otel::attr::kLane, kNcclLane}},
+                  {.links = links});
+  // By the time that any member is told of the end, the broadcaster has let go of the memory.
+  const absl::Status status = span.Record(Broadcast(group));
+  span.End();
+  otel::metrics::kNcclBroadcasts.Add(1, {status.ok() ? "ok" : "failed"});
+  LOG_IF(WARNING, !status.ok()) << "the broadcast of " << group.root->manifest()->id() << " from "
+                                << group.root->location().ToString() << " to " << group.receivers.size()
+                                << " GPUs ended: " << status;
+  for (const std::shared_ptr<Availability>& arrived : group.arrived) arrived->End(status);
+  absl::MutexLock lock(&mutex_);
+  group.state = State::kOver;
+}
+
+absl::Status FanOut::Broadcast(Group& group) {
+  std::vector<DevicePtr> allocations = {group.root->memory().device};
+  for (const Receiver& receiver : group.receivers) allocations.push_back(receiver.memory);
+  TC_ASSIGN_OR_RETURN(const std::unique_ptr<BroadcastGroup> broadcast, broadcaster_->Open(allocations));
+  while (!group.unsent.empty()) {
+    TC_ASSIGN_OR_RETURN(const std::vector<uint32_t> chunks, group.unsent.Take(SteadyTime::InfiniteFuture()));
+    const std::vector<ByteRange> ranges = RangesOf(group.layout(), chunks);
+    TC_RETURN_IF_ERROR(broadcast->Broadcast(ranges));
+    uint64_t bytes = 0;
+    for (const ByteRange& range : ranges) bytes += range.bytes;
+    otel::metrics::kNcclBroadcastBytes.Add(bytes * group.receivers.size());
+    for (const uint32_t chunk : chunks) {
+      for (const std::shared_ptr<Availability>& arrived : group.arrived) arrived->Add(chunk);
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tensorcast

@@ -1,0 +1,115 @@
+// Groups of GPUs on several nodes, in which an artifact is broadcast from one of them: this node's part.
+//
+// The owner says which GPUs of this node take part. Their ingests join, each when it has memory; when all
+// have, and the broadcaster is free, a thread of the group's own meets the other nodes, and then broadcasts
+// what the root has (as it fills), or receives it, for all GPUs of this node at once. Each receiver verifies
+// what has arrived in its memory. The root's ingest goes on meanwhile as if there were no group.
+//
+//   Begin ─► gathering ─► meeting ─► broadcasting ─► over: all arrived, or anything else at all
+//               '────────────┴────► over: too late, another node gave up, a member left
+//
+// A group is tried once. Members of a group that is over go on with other sources, and keep what they have
+// verified.
+//
+// Thread-safe. Blocks where it says so; no lock is held across the broadcaster, the table, the meeting or the
+// end of an availability.
+#pragma once
+
+#include <list>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "base/request_context.h"
+#include "base/trace_context.h"
+#include "core/broadcast/broadcast_meeting.h"
+#include "core/device/device_broadcaster.h"
+#include "core/device/device_runtime.h"
+#include "core/replica/availability.h"
+#include "core/replicas/replica_table.h"
+#include "core/source/chunk_source.h"
+
+namespace tensorcast {
+
+class WideBroadcasts {
+ private:
+  struct Group;
+
+ public:
+  // `broadcaster` may be null: then every group is given up at once. A root that gets no more chunks for
+  // `patience` ends its group: less than what the others' broadcasters need to give up. Pointers must outlive
+  // it.
+  WideBroadcasts(ReplicaTable* table, DeviceBroadcaster* broadcaster, absl::Duration patience)
+      : table_(table), broadcaster_(broadcaster), patience_(patience) {}
+  ~WideBroadcasts() { Stop(); }
+  WideBroadcasts(const WideBroadcasts&) = delete;
+  WideBroadcasts& operator=(const WideBroadcasts&) = delete;
+  // Ends all groups and waits for that. Begin does nothing any more. REQUIRES: no member is left.
+  void Stop();
+
+  void Begin(const WideGroupPlan& plan);
+
+  // One receiver's part in a group. Its destructor leaves: it blocks until nothing writes to the receiver's
+  // memory any more, which is as long as the broadcaster needs to give up at most.
+  class Membership {
+   public:
+    Membership(WideBroadcasts* owner, std::shared_ptr<Group> group, SourceInfo source,
+               std::shared_ptr<const Availability> arrived)
+        : owner_(owner), group_(std::move(group)), source_(std::move(source)), arrived_(std::move(arrived)) {}
+    ~Membership() { owner_->Leave(*group_); }
+    Membership(const Membership&) = delete;
+    Membership& operator=(const Membership&) = delete;
+
+    const SourceInfo& source() const { return source_; }
+    // What is in the receiver's memory, as it was sent: it is for the receiver to verify. Ends when the group
+    // does.
+    const std::shared_ptr<const Availability>& arrived() const { return arrived_; }
+
+   private:
+    WideBroadcasts* const owner_;
+    const std::shared_ptr<Group> group_;
+    const SourceInfo source_;
+    const std::shared_ptr<const Availability> arrived_;
+  };
+
+  // An ingest that makes a replica, and where: the whole allocation.
+  struct Receiver {
+    std::string artifact_id;
+    Location location;
+    std::string replica_id;
+    DevicePtr memory;
+    TraceContext ingest;  // its span
+  };
+  // Null where no group waits for this replica; at the root; and when the group is over before it broadcasts.
+  // Blocks while it forms, of which `on_wait` is told.
+  std::unique_ptr<Membership> Join(const RequestContext& context, const Receiver& receiver,
+                                   const WaitObserver& on_wait);
+
+ private:
+  enum class State { kGathering, kMeeting, kBroadcasting, kOver };
+
+  std::shared_ptr<Group> FindGathering(const Receiver& receiver) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Ends the group and blocks until it is over.
+  void Leave(Group& group) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Run(Group& group);
+  // Until all ranks have memory; and takes hold of the root, where it is here.
+  absl::Status Gather(Group& group);
+  absl::Status Broadcast(Group& group);
+  absl::Status Send(Group& group, WideBroadcastGroup& wide);
+  absl::Status Receive(Group& group, WideBroadcastGroup& wide);
+  void NoteArrived(Group& group, const std::vector<uint32_t>& chunks) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  ReplicaTable* const table_;
+  DeviceBroadcaster* const broadcaster_;
+  const absl::Duration patience_;
+  absl::Mutex mutex_;
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  std::list<std::shared_ptr<Group>> groups_ ABSL_GUARDED_BY(mutex_);  // over ones, too, until the next begins
+};
+
+}  // namespace tensorcast

@@ -1,0 +1,293 @@
+#include "core/ingest/chunk_picker.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <utility>
+
+#include "absl/log/check.h"
+
+namespace tensorcast {
+namespace {
+
+constexpr uint32_t kBits = 64;
+
+// A source is asked for what it gives in this time, besides the chunk that it is sending, so that it has the
+// next request before it needs it. With other sources, less than a chunk counts as none: a chunk that
+// waits in a source's queue comes a chunk time later than it could from one that is idle, and is passed on
+// later.
+constexpr absl::Duration kAhead = absl::Milliseconds(10);
+
+// How much of the last chunk's time goes into a source's measured one.
+constexpr double kNewest = 0.3;
+
+// A source that gives nothing for so long, or for so many of its usual chunk times, is stalled.
+constexpr absl::Duration kMinPatience = absl::Milliseconds(250);
+constexpr double kPatienceChunks = 4;
+// The limit while no source has given anything, so that nothing is known of what is usual.
+constexpr absl::Duration kFirstPatience = absl::Milliseconds(350);
+
+bool Test(const std::vector<uint64_t>& bits, uint32_t bit) {
+  return (bits[bit / kBits] >> (bit % kBits) & 1) != 0;
+}
+
+// splitmix64; another value for each pair.
+uint64_t Mix(uint32_t chunk, uint32_t share) {
+  uint64_t mixed = (uint64_t{chunk} << 32 | share) + 0x9e3779b97f4a7c15U;
+  mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9U;
+  mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111ebU;
+  return mixed ^ (mixed >> 31);
+}
+
+}  // namespace
+
+ChunkPicker::ChunkPicker(uint32_t chunks, uint64_t seed)
+    : chunks_(chunks), levels_(kLevels, Bits((chunks + kBits - 1) / kBits)), random_(seed), missing_(chunks) {
+  for (uint32_t chunk = 0; chunk < chunks; ++chunk) {
+    levels_[0][chunk / kBits] |= uint64_t{1} << (chunk % kBits);
+  }
+}
+
+ChunkPicker::Bits& ChunkPicker::LevelOf(const Chunk& chunk) {
+  return levels_[std::min<uint32_t>(chunk.holders, kLevels - 1)];
+}
+
+void ChunkPicker::SetMissing(uint32_t chunk, bool missing) {
+  LevelOf(chunks_[chunk])[chunk / kBits] ^= uint64_t{1} << (chunk % kBits);
+  missing_ += missing ? 1 : -1;
+}
+
+void ChunkPicker::SetHolders(uint32_t chunk, int change) {
+  Chunk& changed = chunks_[chunk];
+  const bool missing = changed.state == State::kMissing;
+  if (missing) SetMissing(chunk, false);
+  changed.holders += change;
+  if (missing) SetMissing(chunk, true);
+}
+
+int ChunkPicker::AddSource(Source source) {
+  CHECK(source.max_fetches > 0 && source.share < source.shares);
+  CHECK(source.availability == nullptr || source.availability->chunks() == chunks_.size())
+      << "an availability of " << source.availability->chunks() << " chunks for an image of "
+      << chunks_.size();
+  SourceState state{.source = std::move(source)};
+  if (state.source.availability != nullptr) state.has.resize(levels_[0].size());
+  if (state.source.shares > 1) RankChunks(state);
+  ++in_use_;
+  sources_.push_back(std::move(state));
+  return static_cast<int>(sources_.size()) - 1;
+}
+
+// Each chunk has the shares in an order of its own, the same for all receivers. So where some of the shares
+// belong to no receiver, their chunks fall to the others evenly.
+void ChunkPicker::RankChunks(SourceState& source) {
+  const auto [share, shares] = std::pair(source.source.share, source.source.shares);
+  source.ranks.assign(shares, Bits(levels_[0].size()));
+  for (uint32_t chunk = 0; chunk < chunks_.size(); ++chunk) {
+    const uint64_t own = Mix(chunk, share);
+    uint32_t rank = 0;
+    for (uint32_t other = 0; other < shares; ++other) rank += Mix(chunk, other) < own ? 1 : 0;
+    source.ranks[rank][chunk / kBits] |= uint64_t{1} << (chunk % kBits);
+  }
+}
+
+void ChunkPicker::RemoveSource(int source) {
+  SourceState& removed = sources_[source];
+  CHECK(!removed.removed && removed.asked.empty()) << "source " << source;
+  removed.removed = true;
+  --in_use_;
+  for (uint32_t chunk = 0; !removed.has.empty() && chunk < chunks_.size(); ++chunk) {
+    if (Test(removed.has, chunk)) SetHolders(chunk, -1);
+  }
+  removed.has.clear();
+  removed.ranks.clear();
+  removed.source.availability = nullptr;
+}
+
+// An availability only grows, so one with the same count as before has not changed.
+void ChunkPicker::ReadAvailabilities() {
+  for (SourceState& source : sources_) {
+    if (source.source.availability == nullptr) continue;
+    const Availability& availability = *source.source.availability;
+    const uint32_t count = availability.count();
+    if (count == source.known) continue;
+    source.known = count;
+    for (uint32_t word = 0; word < source.has.size(); ++word) {
+      const uint64_t now = availability.Word(word);
+      for (uint64_t fresh = now & ~source.has[word]; fresh != 0; fresh &= fresh - 1) {
+        SetHolders(word * kBits + std::countr_zero(fresh), 1);
+      }
+      source.has[word] |= now;
+    }
+  }
+}
+
+bool ChunkPicker::Has(const SourceState& source, uint32_t chunk) const {
+  return !source.removed && (source.has.empty() || Test(source.has, chunk));
+}
+
+bool ChunkPicker::OtherGives(int source, uint32_t chunk) const {
+  for (int other = 0; other < static_cast<int>(sources_.size()); ++other) {
+    if (other != source && !sources_[other].stalled && Has(sources_[other], chunk)) return true;
+  }
+  return false;
+}
+
+int ChunkPicker::Window(const SourceState& source) const {
+  if (source.source.in_order) return source.source.max_fetches;
+  if (source.stalled) return 1;
+  const double measured =
+      source.chunk_time > absl::ZeroDuration() ? absl::FDivDuration(kAhead, source.chunk_time) : 0;
+  const double ahead = in_use_ > 1 ? std::floor(measured) : std::max(1.0, std::ceil(measured));
+  return static_cast<int>(std::min<double>(1 + ahead, source.source.max_fetches));
+}
+
+void ChunkPicker::Skip(uint32_t chunk) {
+  CHECK(sources_.empty() && chunks_[chunk].state == State::kMissing) << "chunk " << chunk;
+  SetMissing(chunk, false);
+  chunks_[chunk].state = State::kDone;
+  ++done_;
+}
+
+std::optional<ChunkPicker::Taken> ChunkPicker::Take(int source, SteadyTime now) {
+  SourceState& from = sources_[source];
+  CHECK(!from.removed) << "source " << source;
+  if (missing_ == 0 || static_cast<int>(from.asked.size()) >= Window(from)) return std::nullopt;
+  ReadAvailabilities();
+  const std::optional<uint32_t> picked = Pick(source);
+  if (!picked.has_value()) return std::nullopt;
+  Chunk& chunk = chunks_[*picked];
+  SetMissing(*picked, false);
+  chunk.state = State::kAsked;
+  chunk.source = source;
+  from.asked.push_back({.chunk = *picked, .since = now});
+  const bool again = std::exchange(chunk.put_back, false) && !chunk.again;
+  chunk.again |= again;
+  return Taken{*picked, again};
+}
+
+std::optional<uint32_t> ChunkPicker::Pick(int source) {
+  const SourceState& from = sources_[source];
+  if (from.stalled) {
+    for (uint32_t chunk = 0; chunk < chunks_.size(); ++chunk) {
+      if (chunks_[chunk].state == State::kMissing && Has(from, chunk) && !OtherGives(source, chunk)) {
+        return chunk;
+      }
+    }
+    return std::nullopt;
+  }
+  std::optional<uint32_t> lowest;
+  for (const Bits& level : levels_) {
+    std::optional<uint32_t> picked;
+    for (size_t rank = 0; rank < from.ranks.size() && !picked.has_value(); ++rank) {
+      picked = PickOfLevel(from, level, &from.ranks[rank]);
+    }
+    if (from.ranks.empty()) picked = PickOfLevel(from, level, nullptr);
+    if (!picked.has_value()) continue;
+    if (!from.source.in_order) return picked;
+    lowest = std::min(*picked, lowest.value_or(*picked));
+  }
+  return lowest;
+}
+
+std::optional<uint32_t> ChunkPicker::PickOfLevel(const SourceState& source, const Bits& level,
+                                                 const Bits* mask) {
+  const auto candidates = [&](uint32_t word) {
+    uint64_t bits = level[word];
+    if (!source.has.empty()) bits &= source.has[word];
+    return mask == nullptr ? bits : bits & (*mask)[word];
+  };
+  uint64_t count = 0;
+  for (uint32_t word = 0; word < level.size(); ++word) count += std::popcount(candidates(word));
+  if (count == 0) return std::nullopt;
+  uint64_t index = source.source.in_order ? 0 : random_() % count;
+  for (uint32_t word = 0;; ++word) {
+    uint64_t bits = candidates(word);
+    if (const uint64_t here = std::popcount(bits); here <= index) {
+      index -= here;
+      continue;
+    }
+    for (; index > 0; --index) bits &= bits - 1;
+    return word * kBits + std::countr_zero(bits);
+  }
+}
+
+void ChunkPicker::Fetched(int source, uint32_t chunk, SteadyTime now) {
+  SourceState& from = sources_[source];
+  Chunk& fetched = chunks_[chunk];
+  CHECK(fetched.state == State::kAsked && fetched.source == source)
+      << "chunk " << chunk << ", source " << source;
+  const auto asked = std::ranges::find(from.asked, chunk, &Asked::chunk);
+  // A request made while the source sent another chunk began when that one was sent.
+  const absl::Duration took = now - std::max(asked->since, from.last_fetched);
+  from.chunk_time =
+      from.chunk_time == absl::ZeroDuration() ? took : took * kNewest + from.chunk_time * (1 - kNewest);
+  from.chunk_time = std::max(from.chunk_time, absl::Nanoseconds(1));
+  from.last_fetched = now;
+  from.stalled = false;
+  from.guessed_after = absl::ZeroDuration();
+  from.asked.erase(asked);
+  fetched.state = State::kFetched;
+}
+
+void ChunkPicker::PutBack(int source, uint32_t chunk) {
+  Chunk& returned = chunks_[chunk];
+  CHECK((returned.state == State::kAsked || returned.state == State::kFetched) && returned.source == source)
+      << "chunk " << chunk << ", source " << source;
+  if (returned.state == State::kAsked) {
+    std::vector<Asked>& asked = sources_[source].asked;
+    asked.erase(std::ranges::find(asked, chunk, &Asked::chunk));
+  }
+  returned.state = State::kMissing;
+  returned.put_back = true;
+  SetMissing(chunk, true);
+}
+
+void ChunkPicker::Done(uint32_t chunk) {
+  CHECK(chunks_[chunk].state == State::kFetched) << "chunk " << chunk;
+  chunks_[chunk].state = State::kDone;
+  ++done_;
+}
+
+// The expected time of a source that has given nothing yet comes from the others.
+absl::Duration ChunkPicker::UsualChunkTime(const SourceState& source) const {
+  absl::Duration usual = source.chunk_time;
+  if (usual == absl::ZeroDuration()) {
+    for (const SourceState& other : sources_) usual = std::max(usual, other.chunk_time);
+  }
+  return usual;
+}
+
+void ChunkPicker::JudgeStall(SourceState& source, SteadyTime now) const {
+  const absl::Duration usual = UsualChunkTime(source);
+  const bool measured = usual != absl::ZeroDuration();
+  const absl::Duration patience = measured ? std::max(kMinPatience, usual * kPatienceChunks) : kFirstPatience;
+  if (measured && source.guessed_after != absl::ZeroDuration()) {
+    source.stalled = source.guessed_after >= patience;
+    source.guessed_after = absl::ZeroDuration();
+  }
+  if (source.stalled || source.asked.empty()) return;
+  SteadyTime since = SteadyTime::InfiniteFuture();
+  for (const Asked& asked : source.asked) since = std::min(since, asked.since);
+  since = std::max(since, source.last_fetched);
+  if (now < since + patience) return;
+  source.stalled = true;
+  if (!measured) source.guessed_after = now - since;
+}
+
+std::vector<ChunkPicker::Fetch> ChunkPicker::Overdue(SteadyTime now) {
+  ReadAvailabilities();
+  for (SourceState& source : sources_) JudgeStall(source, now);
+  std::vector<Fetch> overdue;
+  for (int source = 0; source < static_cast<int>(sources_.size()); ++source) {
+    if (!sources_[source].stalled) continue;
+    for (Asked& asked : sources_[source].asked) {
+      if (asked.taken_back || !OtherGives(source, asked.chunk)) continue;
+      asked.taken_back = true;
+      overdue.push_back({source, asked.chunk});
+    }
+  }
+  return overdue;
+}
+
+}  // namespace tensorcast

@@ -1,0 +1,51 @@
+#include "core/ingest/chunk_verifier.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace tensorcast {
+namespace {
+
+// XXH3 first: bytes that differ by accident are not forgery.
+std::string Mismatch(const ChunkDigests& found, const ChunkDigests& expected) {
+  if (found.xxh3 != expected.xxh3) {
+    return absl::StrCat("has digest ", found.xxh3.ToHex(), ", its manifest says ", expected.xxh3.ToHex());
+  }
+  if (found.blake3.has_value() && expected.blake3.has_value() && *found.blake3 != *expected.blake3) {
+    return absl::StrCat("is forged: its XXH3 is right, but its BLAKE3 is ", found.blake3->ToHex(),
+                        ", its manifest says ", expected.blake3->ToHex());
+  }
+  return "";
+}
+
+}  // namespace
+
+bool ChunkVerifier::WantsBlake3(SourceType source, uint32_t chunk) const {
+  if (expected_ == nullptr) return true;
+  return distrust_other_hosts_ && source == SourceType::kRemote &&
+         expected_->digests()[chunk].blake3.has_value();
+}
+
+absl::Status ChunkVerifier::CheckPadding(const ChunkRequest& request) const {
+  if (expected_ != nullptr) return absl::OkStatus();
+  return tensorcast::CheckPadding(*layout_, request.range, request.destination);
+}
+
+ChunkVerifier::Verdict ChunkVerifier::Verify(const ChunkRequest& request,
+                                             std::span<const ConstHostSpan> bytes,
+                                             std::optional<ChunkDigests> delivered) {
+  Verdict verdict;
+  if (!delivered.has_value()) {
+    DigestBuilder builder(request.blake3);
+    for (const ConstHostSpan& span : bytes) builder.Update(span);
+    delivered = builder.FinishChunk();
+    verdict.bytes_read = request.range.bytes;
+  } else if (request.blake3 && !delivered->blake3.has_value()) {
+    delivered->blake3 = Blake3OfPieces(request.destination);
+    verdict.bytes_read = request.range.bytes;
+  }
+  if (expected_ != nullptr) verdict.wrong = Mismatch(*delivered, expected_->digests()[request.chunk]);
+  if (verdict.wrong.empty()) digests_[request.chunk] = *delivered;
+  return verdict;
+}
+
+}  // namespace tensorcast

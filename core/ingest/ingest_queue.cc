@@ -1,0 +1,256 @@
+#include "core/ingest/ingest_queue.h"
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <system_error>
+
+#include "absl/log/check.h"
+#include "absl/log/log.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "base/steady_time.h"
+#include "otel/api/metrics_catalogue.h"
+#include "otel/api/span.h"
+
+namespace tensorcast {
+
+IngestQueue::IngestQueue(ReplicaTable* table, const IngestRunner* runner, ReplicaRemoval* removal,
+                         Notifier* notifier, int max_running)
+    : table_(table),
+      runner_(runner),
+      removal_(removal),
+      notifier_(notifier),
+      max_running_(static_cast<size_t>(max_running)) {}
+
+// Jobs that are still queued are run, too: their ingests find themselves cancelled at once and end as all
+// others do, with a report and their callbacks. Only an empty queue lets the threads go.
+void IngestQueue::Stop() {
+  std::vector<std::thread> threads;
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;  // no thread and no job is added any more
+    threads.swap(threads_);
+  }
+  for (const JobPtr& job : Jobs()) {
+    job->Abandon(absl::CancelledError("the store engine is shutting down"), /*forget=*/false);
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+absl::StatusOr<std::unique_ptr<PendingReplica>> IngestQueue::Request(const RequestContext& context,
+                                                                     IngestRequest request) {
+  JobPtr job;
+  bool shared = false;
+  const bool whole = !request.chunks.has_value();
+  {
+    absl::MutexLock lock(&mutex_);
+    if (request.manifest != nullptr) {
+      const std::string& artifact_id = request.manifest->id();
+      // What is there is looked at before what runs: a job keeps its place until after its replica is ready,
+      // so that no request falls between the two and makes a second one.
+      absl::StatusOr<std::unique_ptr<ReplicaLease>> there =
+          whole ? table_->Lease(artifact_id, request.location)
+                : table_->LeaseChunks(artifact_id, request.location, *request.chunks);
+      if (there.ok()) return std::make_unique<PendingReplica>(table_, *std::move(there), request.bytes());
+      job = JoinAny(request, context.deadline);
+      shared = job != nullptr;
+    }
+    if (!shared) {
+      TC_ASSIGN_OR_RETURN(job, Enqueue(std::move(request), context));
+    }
+  }
+  return std::make_unique<PendingReplica>(table_, std::move(job), context, shared, whole);
+}
+
+IngestQueue::JobPtr IngestQueue::JoinAny(const IngestRequest& request, SteadyTime deadline) {
+  const auto place = places_.find({request.artifact_id(), request.location});
+  if (place == places_.end()) return nullptr;
+  for (const JobPtr& job : place->second) {
+    if (Brings(*job, request) && job->Join(deadline)) return job;
+  }
+  return nullptr;
+}
+
+// The chunks that its replica has already count, too.
+bool IngestQueue::Brings(const IngestJob& job, const IngestRequest& request) const {
+  if (job.request().Includes(request)) return true;
+  if (!request.chunks.has_value()) return false;
+  std::vector<uint32_t> others;
+  std::ranges::set_difference(*request.chunks, *job.request().chunks, std::back_inserter(others));
+  return table_->HasChunks(job.replica_id(), others);
+}
+
+absl::StatusOr<IngestQueue::JobPtr> IngestQueue::Enqueue(IngestRequest request,
+                                                         const RequestContext& context) {
+  if (stopping_) return absl::CancelledError("the store engine is shutting down");
+  TC_RETURN_IF_ERROR(runner_->Check(request));
+  auto job = std::make_shared<IngestJob>(std::move(request), context);
+  const IngestRequest& wanted = job->request();
+  jobs_.insert(job);
+  otel::metrics::kTransfersCreated.Add(1, {LocationKindName(wanted.location.kind)});
+  if (wanted.manifest != nullptr) {
+    std::deque<JobPtr>& place = places_[{wanted.artifact_id(), wanted.location}];
+    place.push_back(job);
+    if (place.size() > 1) return job;
+  }
+  Admit(job);
+  return job;
+}
+
+void IngestQueue::Admit(const JobPtr& job) {
+  const IngestRequest& wanted = job->request();
+  std::optional<std::string> partial;
+  if (wanted.manifest != nullptr) {
+    partial = table_->TakeOver(wanted.artifact_id(), wanted.location, job->cancellation());
+  }
+  if (partial.has_value()) {
+    job->TakeOver(*partial);
+  } else {
+    table_->Add({.id = job->replica_id(),
+                 .artifact_id = wanted.artifact_id(),
+                 .location = wanted.location,
+                 .image_bytes = wanted.layout().image_bytes,
+                 .chunks_total = wanted.layout().chunk_count()},
+                wanted.manifest, job->cancellation(), otel::IsTracing() ? job->span() : TraceContext());
+  }
+  queue_.push_back(job);
+  StartThreads();
+}
+
+void IngestQueue::LeavePlace(const JobPtr& job) {
+  const IngestRequest& wanted = job->request();
+  if (wanted.manifest == nullptr) return;
+  absl::MutexLock lock(&mutex_);
+  const auto place = places_.find({wanted.artifact_id(), wanted.location});
+  CHECK(place != places_.end() && place->second.front() == job) << "transfer " << job->transfer_id();
+  place->second.pop_front();
+  if (place->second.empty()) {
+    places_.erase(place);
+  } else {
+    Admit(place->second.front());
+  }
+}
+
+void IngestQueue::StartThreads() {
+  // A thread counts as idle from its start on, although it has yet to come to NextJob: so it is not made
+  // twice.
+  while (!stopping_ && idle_threads_ < queue_.size() && running_ + idle_threads_ < max_running_) {
+    try {
+      threads_.emplace_back([this] { ThreadLoop(); });
+      ++idle_threads_;
+    } catch (const std::system_error& error) {
+      // The job stays queued; a thread that ends another job takes it. Where there is no thread at all yet,
+      // the next request tries again.
+      LOG(ERROR) << "no thread for an ingest, it waits for another to end: " << error.what();
+      return;
+    }
+  }
+}
+
+void IngestQueue::ThreadLoop() {
+  while (const JobPtr job = NextJob()) RunJob(job);
+}
+
+IngestQueue::JobPtr IngestQueue::NextJob() {
+  absl::MutexLock lock(&mutex_);
+  auto may_go_on = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    // Also while stopping a queued job waits for its turn.
+    return queue_.empty() ? stopping_ : running_ < max_running_;
+  };
+  mutex_.Await(absl::Condition(&may_go_on));
+  --idle_threads_;
+  if (queue_.empty()) return nullptr;
+  JobPtr job = std::move(queue_.front());
+  queue_.pop_front();
+  ++running_;
+  return job;
+}
+
+void IngestQueue::RunJob(const JobPtr& job) {
+  IngestRunner::Result result =
+      runner_->Run(*job, [this](bool waiting) { CountWaiting(waiting); }, [this, &job] { LeavePlace(job); });
+  if (job->forgotten()) {
+    // The replica may have become ready just after Forget had looked for what there is.
+    const std::string artifact_id = job->request().artifact_id();
+    const absl::Status removed = removal_->RemoveMade(job->replica_id(), artifact_id);
+    LOG_IF(ERROR, !removed.ok()) << "removing the rest of " << artifact_id << ": " << removed;
+  }
+  removal_->WithdrawUnhealthy();  // what broke a device may have been this
+  // The order to the end: the lease is kept (or dropped), then the job counts as ended, then its end is told.
+  // A caller that is told must find neither a lease without a caller nor a job that counts.
+  if (result.lease.ok()) job->KeepLease(*std::move(result.lease));
+  {
+    absl::MutexLock lock(&mutex_);
+    jobs_.erase(job);
+    --running_;
+  }
+  notifier_->TransferEnded(result.report);
+  job->Finish(std::move(result.report));
+  absl::MutexLock lock(&mutex_);
+  ++idle_threads_;
+}
+
+void IngestQueue::CountWaiting(bool waiting) {
+  absl::MutexLock lock(&mutex_);
+  if (!waiting) {
+    ++running_;
+    return;
+  }
+  --running_;
+  StartThreads();
+}
+
+void IngestQueue::Forget(std::string_view artifact_id) {
+  for (const JobPtr& job : Jobs()) {
+    if (job->request().artifact_id() == artifact_id) {
+      job->Abandon(
+          absl::CancelledError(absl::StrCat(artifact_id, " was deleted while it was being ingested")),
+          /*forget=*/true);
+    }
+  }
+}
+
+std::vector<IngestQueue::JobPtr> IngestQueue::Jobs() const {
+  absl::MutexLock lock(&mutex_);
+  return {jobs_.begin(), jobs_.end()};
+}
+
+int IngestQueue::active() const {
+  absl::MutexLock lock(&mutex_);
+  return static_cast<int>(jobs_.size());
+}
+
+int IngestQueue::queued() const {
+  absl::MutexLock lock(&mutex_);
+  size_t queued = queue_.size();
+  for (const auto& [key, jobs] : places_) queued += jobs.size() - 1;
+  return static_cast<int>(queued);
+}
+
+bool IngestQueue::AwaitNone(SteadyTime deadline) const {
+  auto none = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return jobs_.empty(); };
+  absl::MutexLock lock(&mutex_);
+  return mutex_.AwaitWithTimeout(absl::Condition(&none), TimeLeft(deadline));
+}
+
+int IngestQueue::peer_sources() const {
+  int sources = 0;
+  for (const JobPtr& job : Jobs()) {
+    for (const SourceReport& one : job->progress().Get().sources) {
+      sources += one.source.grant_id.empty() ? 0 : 1;
+    }
+  }
+  return sources;
+}
+
+std::vector<TransferReport> IngestQueue::Reports() const {
+  std::vector<JobPtr> jobs = Jobs();
+  std::ranges::sort(jobs, {}, [](const JobPtr& job) { return job->queued(); });
+  std::vector<TransferReport> reports;
+  reports.reserve(jobs.size());
+  for (const JobPtr& job : jobs) reports.push_back(job->ReportSoFar());
+  return reports;
+}
+
+}  // namespace tensorcast

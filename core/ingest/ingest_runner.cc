@@ -1,0 +1,287 @@
+#include "core/ingest/ingest_runner.h"
+
+#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "core/ingest/destination.h"
+#include "core/ingest/local_sources.h"
+#include "core/ingest/pipeline.h"
+#include "otel/api/span.h"
+
+namespace tensorcast {
+namespace {
+
+// One job at work, on one thread.
+class IngestRun {
+ public:
+  IngestRun(const IngestRunnerOptions& options, IngestJob& job, const std::function<void(bool)>& on_wait)
+      : options_(options),
+        job_(job),
+        request_(job.request()),
+        on_wait_(on_wait),
+        sources_(options.table, options.devices, request_.sources.get(),
+                 {.artifact_id = request_.artifact_id(),
+                  .destination = request_.location,
+                  .copy_threads = options.copy_threads,
+                  .replica_id = job.replica_id(),
+                  .artifact_store = options.artifact_store,
+                  .fan_out = options.fan_out,
+                  .wide_broadcasts = options.wide_broadcasts}) {}
+
+  // Moves the job's replica to its end.
+  absl::StatusOr<std::unique_ptr<ReplicaLease>> Make() {
+    absl::StatusOr<std::unique_ptr<ReplicaLease>> lease = MakeReplica();
+    const absl::Status abandoned = job_.abandoned();
+    // The destination is destroyed by now, so a request that waits for space finds the memory free.
+    if (!lease.ok()) options_.table->Fail(job_.replica_id(), abandoned.ok() ? lease.status() : abandoned);
+    return lease;
+  }
+
+  // What the pipeline reported at its end; empty where there was not even space.
+  IngestOutcome& outcome() { return outcome_; }
+  // Reports the end to the provider, too.
+  void Finish(const absl::Status& status) { sources_.Finished(status, outcome_.untold); }
+
+ private:
+  absl::StatusOr<std::unique_ptr<ReplicaLease>> MakeReplica() {
+    // For any place: a replica that was kept in host memory is the nearest source.
+    if (request_.manifest != nullptr) options_.kept->Settle(request_.artifact_id());
+    if (absl::StatusOr<std::unique_ptr<ReplicaLease>> ready = FindReady(); ready.ok()) return ready;
+    Plan();
+    TC_ASSIGN_OR_RETURN(const std::unique_ptr<Destination> destination, MakeDestination());
+    const ReplicaStorage memory = destination->memory();
+    if (memory.device != nullptr) sources_.SetReceiver(memory.device->pointer(), job_.span());
+    options_.table->StartFilling(job_.replica_id(), memory, whole_);
+    Fill(*destination);
+    TC_RETURN_IF_ERROR(outcome_.status);
+    std::shared_ptr<const Manifest> manifest = request_.manifest;
+    if (manifest == nullptr) {
+      TC_ASSIGN_OR_RETURN(manifest, Manifest::Create(request_.new_layout, std::move(outcome_.digests),
+                                                     request_.new_metadata));
+      if (request_.on_identified) request_.on_identified(manifest->id());
+    }
+    return Publish(*destination, std::move(manifest));
+  }
+
+  // A replica that became ready while this job waited for its turn or its place.
+  absl::StatusOr<std::unique_ptr<ReplicaLease>> FindReady() {
+    if (request_.manifest == nullptr) return absl::NotFoundError("the manifest is not known yet");
+    absl::StatusOr<std::unique_ptr<ReplicaLease>> ready =
+        options_.table->Lease(request_.artifact_id(), request_.location);
+    if (ready.ok()) {
+      job_.progress().SetPlan(0, request_.bytes());
+      options_.table->Fail(job_.replica_id(), absl::UnavailableError("a whole replica is at its place"));
+    }
+    return ready;
+  }
+
+  // The wanted chunks without those that are present.
+  void Plan() {
+    part_ = options_.table->FindPart(job_.replica_id());
+    if (!request_.chunks.has_value() && part_.memory == nullptr) return;
+    const ImageLayout& layout = request_.layout();
+    uint64_t bytes = 0;
+    uint32_t there = 0;
+    chunks_.emplace();
+    for (uint32_t chunk = 0; chunk < layout.chunk_count(); ++chunk) {
+      const bool has = part_.chunks != nullptr && part_.chunks->Has(chunk);
+      const bool wanted = !request_.chunks.has_value() || std::ranges::binary_search(*request_.chunks, chunk);
+      there += has || wanted ? 1 : 0;
+      if (has || !wanted) continue;
+      chunks_->push_back(chunk);
+      bytes += layout.chunk(chunk).bytes;
+    }
+    whole_ = there == layout.chunk_count();
+    job_.progress().SetPlan(bytes, request_.bytes() - bytes);
+  }
+
+  absl::StatusOr<std::unique_ptr<Destination>> MakeDestination() {
+    TC_RETURN_IF_ERROR(job_.Context().Check(absl::StrCat("ingest of ", request_.subject())));
+    const Location location = request_.location;
+    if (location.kind == LocationKind::kDisk) {
+      TC_ASSIGN_OR_RETURN(std::unique_ptr<PackedWriter> writer, CreateFile());
+      return MakeDiskDestination(std::move(writer), options_.staging);
+    }
+    AllocationRequest space{.subject = request_.subject(),
+                            .bytes = request_.layout().image_bytes,
+                            .wait = request_.wait_for_space,
+                            .context = [this] { return job_.Context(); },
+                            .on_wait = [this](const std::string& what) { Observe(what); }};
+    if (location.kind == LocationKind::kGpu) {
+      TC_ASSIGN_OR_RETURN(DeviceBlock memory, options_.allocator->AllocateDevice(location.device, space));
+      return MakeDeviceDestination(options_.devices, std::move(memory), options_.staging, options_.direct);
+    }
+    TC_ASSIGN_OR_RETURN(HostAllocation memory, AllocateHost(space));
+    return MakeHostDestination(std::move(memory));
+  }
+
+  // Once more where kept replicas were not compared yet: until then none of them could be evicted.
+  absl::StatusOr<HostAllocation> AllocateHost(AllocationRequest& space) {
+    absl::StatusOr<HostAllocation> memory = AllocateInPool(space);
+    if (absl::IsResourceExhausted(memory.status()) && options_.kept->SettleAll()) {
+      return AllocateInPool(space);
+    }
+    return memory;
+  }
+
+  absl::StatusOr<HostAllocation> AllocateInPool(AllocationRequest& space) {
+    const uint64_t image_bytes = request_.layout().image_bytes;
+    space.held_bytes = 0;
+    if (!chunks_.has_value()) {
+      return options_.allocator->AllocateHost(space,
+                                              [&](HostPool& pool) { return pool.Allocate(image_bytes); });
+    }
+    std::vector<ByteRange> ranges;
+    for (const uint32_t chunk : *chunks_) ranges.push_back(request_.layout().chunk(chunk));
+    if (part_.memory == nullptr) {
+      space.bytes = std::min(image_bytes, GranuleBytes(ranges));
+      return options_.allocator->AllocateHost(
+          space, [&](HostPool& pool) { return pool.Allocate(image_bytes, ranges); });
+    }
+    space.bytes = part_.memory->MissingBytes(ranges);
+    for (const ImageExtent& piece : part_.memory->extents()) space.held_bytes += piece.extent.bytes;
+    return options_.allocator->AllocateHost(space,
+                                            [&](HostPool& pool) { return pool.Grow(*part_.memory, ranges); });
+  }
+
+  absl::StatusOr<std::unique_ptr<PackedWriter>> CreateFile() const {
+    std::shared_ptr<const Manifest> manifest = request_.manifest;
+    if (manifest == nullptr) {
+      // The manifest to come is as long as this one: digests are of fixed length.
+      std::vector<ChunkDigests> digests(request_.new_layout.chunk_count(),
+                                        {.xxh3 = {}, .blake3 = Blake3Digest()});
+      TC_ASSIGN_OR_RETURN(manifest,
+                          Manifest::Create(request_.new_layout, std::move(digests), request_.new_metadata));
+    }
+    return options_.artifact_store->Create(request_.layout(), manifest->bytes().size());
+  }
+
+  // The NUMA node of the device that the image is brought to.
+  std::optional<int> NumaNode() const {
+    const auto found = options_.numa_nodes.find(request_.location.device);
+    if (request_.location.kind != LocationKind::kGpu || found == options_.numa_nodes.end()) {
+      return std::nullopt;
+    }
+    return found->second;
+  }
+
+  void Observe(const std::string& waits_for) {
+    job_.progress().SetWaitingFor(waits_for);
+    const bool waits = !waits_for.empty();
+    if (waits_.exchange(waits) != waits) on_wait_(waits);
+  }
+
+  void Fill(Destination& destination) {
+    const WaitObserver observe = [this](const std::string& what) { Observe(what); };
+    sources_.ObserveWaits(observe);
+    outcome_ = IngestPipeline({.subject = request_.subject(),
+                               .layout = &request_.layout(),
+                               .expected = request_.manifest.get(),
+                               .chunks = chunks_,
+                               .destination = &destination,
+                               .sources = &sources_,
+                               .progress = &job_.progress(),
+                               .device_verification = options_.device_verification,
+                               .distrust_other_hosts = options_.distrust_other_hosts,
+                               .numa_node = NumaNode(),
+                               .peer_timeout = options_.peer_timeout,
+                               .seed = std::hash<std::string>()(job_.transfer_id()),
+                               .context = [this] { return job_.Context(); },
+                               .on_chunk =
+                                   [this](uint32_t chunk, bool verified) {
+                                     options_.table->AddChunk(job_.replica_id(), chunk, verified);
+                                   },
+                               .on_wait = observe})
+                   .Run();
+  }
+
+  absl::StatusOr<std::unique_ptr<ReplicaLease>> Publish(Destination& destination,
+                                                        std::shared_ptr<const Manifest> manifest) {
+    const bool on_disk = request_.location.kind == LocationKind::kDisk;
+    // Over both steps, so that a removal of the same artifact's file comes before or after them, not in
+    // between.
+    const NameLocks::Held held = on_disk ? options_.disk_names->Acquire(manifest->id()) : NameLocks::Held();
+    TC_ASSIGN_OR_RETURN(ReplicaStorage storage, destination.Finish(manifest));
+    return options_.table->Complete(job_.replica_id(), std::move(manifest), std::move(storage));
+  }
+
+  const IngestRunnerOptions& options_;
+  IngestJob& job_;
+  const IngestRequest& request_;
+  const std::function<void(bool)>& on_wait_;
+  LocalFirstSources sources_;
+  ReplicaTable::Part part_;                      // of the replica that it has taken over
+  std::optional<std::vector<uint32_t>> chunks_;  // that are to be brought; not set: all
+  bool whole_ = true;                            // with them nothing will be missing
+  IngestOutcome outcome_;
+  std::atomic<bool> waits_ = false;  // as it was told to on_wait_ last
+};
+
+absl::Status CheckChunks(const IngestRequest& request) {
+  if (request.manifest == nullptr || request.location.kind != LocationKind::kCpu) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "chosen chunks of ", request.subject(), " cannot be brought to ", request.location.ToString(),
+        ": a partial replica is of a known artifact and in host memory"));
+  }
+  const std::vector<uint32_t>& chunks = *request.chunks;
+  const bool ascending = std::ranges::adjacent_find(chunks, std::ranges::greater_equal()) == chunks.end();
+  if (!ascending || (!chunks.empty() && chunks.back() >= request.layout().chunk_count())) {
+    return absl::InvalidArgumentError(absl::StrCat("the chunks that are wanted of ", request.subject(),
+                                                   " are not ascending numbers below ",
+                                                   request.layout().chunk_count()));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status IngestRunner::Check(const IngestRequest& request) const {
+  const Location location = request.location;
+  if (request.chunks.has_value()) TC_RETURN_IF_ERROR(CheckChunks(request));
+  if (location.kind == LocationKind::kCpu) return absl::OkStatus();
+  if (location.kind == LocationKind::kDisk && options_.artifact_store == nullptr) {
+    return absl::FailedPreconditionError(
+        "this node has no disk tier: configure a folder for packed artifacts");
+  }
+  const ImageLayout& layout = request.layout();
+  const uint64_t largest = std::min(layout.chunk_bytes, layout.image_bytes);
+  if (largest > options_.staging->buffer_bytes() || options_.staging->buffers() == 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("chunks of ", largest, " bytes cannot be staged on their way to ", location.ToString(),
+                     ": there are ", options_.staging->buffers(), " staging buffers of ",
+                     options_.staging->buffer_bytes(), " bytes; make them larger"));
+  }
+  return absl::OkStatus();
+}
+
+IngestRunner::Result IngestRunner::Run(IngestJob& job, const std::function<void(bool waiting)>& on_wait,
+                                       absl::FunctionRef<void()> on_settled) const {
+  const RequestContext context = job.Context();
+  const otel::Scope scope(context);  // what is logged below names the span of the request
+  Result result;
+  job.Start();
+  IngestRun run(options_, job, on_wait);
+  result.lease = run.Make();
+  on_settled();
+  if (absl::Status abandoned = job.abandoned(); !abandoned.ok()) result.lease = abandoned;
+  TransferReport& report = result.report = job.ReportSoFar();
+  report.refetched_chunks = run.outcome().refetched_chunks;
+  report.reassigned_chunks = run.outcome().reassigned_chunks;
+  report.verified_chunks = run.outcome().verified_chunks;
+  report.changes = std::move(run.outcome().changes);
+  report.status = result.lease.status();
+  if (result.lease.ok()) {
+    report.artifact_id = (*result.lease)->manifest()->id();
+    report.replica_id = (*result.lease)->replica_id();
+  }
+  run.Finish(report.status);
+  return result;
+}
+
+}  // namespace tensorcast

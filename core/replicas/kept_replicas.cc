@@ -1,0 +1,161 @@
+#include "core/replicas/kept_replicas.h"
+
+#include <system_error>
+#include <utility>
+
+#include "absl/log/log.h"
+#include "base/steady_time.h"
+#include "core/artifact/digest.h"
+
+namespace tensorcast {
+
+KeptReplicas::~KeptReplicas() { Stop(); }
+
+void KeptReplicas::Start(std::vector<KeptReplica> replicas, OnKeptSettled on_settled) {
+  on_settled_ = std::move(on_settled);
+  uint64_t bytes = 0;
+  absl::MutexLock lock(&mutex_);
+  for (KeptReplica& replica : replicas) {
+    bytes += replica.memory.bytes();
+    const std::string id = replica.manifest->id();
+    entries_.emplace(id, std::make_shared<Entry>(Entry{.replica = std::move(replica)}));
+  }
+  if (entries_.empty()) return;
+  try {
+    thread_ = std::thread([this, bytes, begin = SteadyNow()] {
+      SettleAll();
+      LOG(INFO) << bytes << " bytes that were kept in host memory were compared with their digests in "
+                << SteadyNow() - begin;
+    });
+  } catch (const std::system_error& error) {
+    LOG(WARNING) << "what was kept in host memory is compared with its digests only when it is asked for: "
+                 << error.what();
+  }
+}
+
+void KeptReplicas::Stop() {
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void KeptReplicas::Settle(std::string_view artifact_id, bool wanted) {
+  std::shared_ptr<Entry> entry;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto found = entries_.find(artifact_id);
+    if (found == entries_.end() || stopping_) return;
+    entry = found->second;
+    if (std::exchange(entry->taken, true)) {
+      const auto settled = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+        return stopping_ || !entries_.contains(artifact_id);
+      };
+      mutex_.Await(absl::Condition(&settled));
+      return;
+    }
+  }
+  Compare(entry, wanted);
+}
+
+bool KeptReplicas::SettleAll() {
+  bool any = false;
+  while (true) {
+    std::string next;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (entries_.empty() || stopping_) return any;
+      next = entries_.begin()->first;
+      for (const auto& [id, entry] : entries_) {
+        if (!entry->taken) next = id;
+      }
+    }
+    Settle(next, /*wanted=*/false);
+    any = true;
+  }
+}
+
+void KeptReplicas::Compare(const std::shared_ptr<Entry>& entry, bool wanted) {
+  const std::string id = entry->replica.manifest->id();
+  if (wanted) ++wanted_;
+  const bool matches = Matches(entry->replica, wanted);
+  if (wanted) {
+    absl::MutexLock lock(&mutex_);  // so that a thread that waits for it looks again
+    --wanted_;
+  }
+  if (stopping_) return;
+  bool forgotten = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    forgotten = entry->forgotten;
+  }
+  if (matches && !forgotten) {
+    on_settled_(id, table_->AddKept(entry->replica.manifest, std::move(entry->replica.memory)));
+  } else {
+    LOG_IF(ERROR, !matches) << "The replica of " << id << " that was kept in memory does not match its "
+                            << "digests any more: it is not served";
+    on_settled_(id, nullptr);
+    entry->replica.memory = HostAllocation();
+  }
+  absl::MutexLock lock(&mutex_);
+  entries_.erase(id);
+}
+
+// By chunk, so that no thread waits for long.
+void KeptReplicas::LetWantedPass() const {
+  if (wanted_ == 0) return;
+  absl::MutexLock lock(&mutex_);
+  const auto passed = [this] { return wanted_ == 0 || stopping_; };
+  mutex_.Await(absl::Condition(&passed));
+}
+
+bool KeptReplicas::Matches(const KeptReplica& replica, bool wanted) const {
+  std::atomic<uint32_t> next_chunk{0};
+  std::atomic<bool> all{true};
+  const auto compare = [&] {
+    if (!MatchesFrom(replica, wanted, next_chunk)) all = false;
+  };
+  std::vector<std::thread> others;
+  try {
+    for (int i = 1; i < threads_; ++i) others.emplace_back(compare);
+  } catch (const std::system_error& error) {
+    LOG(WARNING) << "what was kept in host memory is compared on " << others.size() + 1
+                 << " threads instead of " << threads_ << ": " << error.what();
+  }
+  compare();
+  for (std::thread& other : others) other.join();
+  return all;
+}
+
+bool KeptReplicas::MatchesFrom(const KeptReplica& replica, bool wanted,
+                               std::atomic<uint32_t>& next_chunk) const {
+  const ImageLayout& layout = replica.manifest->layout();
+  DigestBuilder digest;
+  for (uint32_t chunk = next_chunk++; chunk < layout.chunk_count(); chunk = next_chunk++) {
+    if (!wanted) LetWantedPass();
+    if (stopping_) return false;
+    const ByteRange range = layout.chunk(chunk);
+    digest.Reset();
+    for (const HostSpan& span : replica.memory.Spans(range.offset, range.bytes)) digest.Update(span);
+    if (digest.Finish() != replica.manifest->digests()[chunk].xxh3) {
+      next_chunk = layout.chunk_count();
+      return false;
+    }
+  }
+  return true;
+}
+
+void KeptReplicas::Forget(std::string_view artifact_id) {
+  absl::MutexLock lock(&mutex_);
+  const auto found = entries_.find(artifact_id);
+  if (found != entries_.end()) found->second->forgotten = true;
+}
+
+std::shared_ptr<const Manifest> KeptReplicas::FindManifest(std::string_view artifact_id) const {
+  absl::MutexLock lock(&mutex_);
+  const auto found = entries_.find(artifact_id);
+  return found == entries_.end() || found->second->forgotten ? nullptr : found->second->replica.manifest;
+}
+
+}  // namespace tensorcast

@@ -1,0 +1,44 @@
+// Tells the listener of every change, in order, from a thread of its own, so that no lock of the engine is
+// held while the listener runs and a slow listener delays only itself.
+//
+// Thread-safe. Destroying it delivers what is queued first.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "base/background.h"
+#include "core/replicas/callbacks.h"
+
+namespace tensorcast {
+
+class Notifier {
+ public:
+  // `listener` may be null: then nothing is queued, and there is no thread.
+  explicit Notifier(ReplicaListener* listener) : listener_(listener) {
+    if (listener_ != nullptr) thread_.emplace();
+  }
+
+  // Never block on the listener; to be called in the order of the changes.
+  void ReplicaChanged(ReplicaInfo replica, std::shared_ptr<const Manifest> manifest) {
+    if (listener_ == nullptr) return;
+    thread_->Run([listener = listener_, replica = std::move(replica), manifest = std::move(manifest)] {
+      listener->OnReplicaChanged(replica, manifest);
+    });
+  }
+  void TransferEnded(TransferReport report) {
+    if (listener_ == nullptr) return;
+    thread_->Run([listener = listener_, report = std::move(report)] { listener->OnTransferEnded(report); });
+  }
+  // Blocks until the listener was told all that came before. Not for the listener itself.
+  void Flush() {
+    if (listener_ != nullptr) thread_->Flush();
+  }
+
+ private:
+  ReplicaListener* const listener_;
+  std::optional<SerialExecutor> thread_;
+};
+
+}  // namespace tensorcast

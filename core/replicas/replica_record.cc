@@ -1,0 +1,60 @@
+#include "core/replicas/replica_record.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace tensorcast {
+
+bool ReplicaRecord::CanLeaseFilling() const { return CanCopyFilling() && storage.host != nullptr; }
+
+bool ReplicaRecord::CanCopyFilling() const {
+  return (info.state == ReplicaState::kFilling || info.state == ReplicaState::kPartial) &&
+         availability != nullptr && !withdrawn;
+}
+
+bool ReplicaRecord::Has(std::span<const uint32_t> wanted) const {
+  return CanLeaseFilling() &&
+         std::ranges::all_of(wanted, [&](uint32_t chunk) { return availability->Has(chunk); });
+}
+
+bool ReplicaRecord::IsHeld() const {
+  const uint32_t yielding = info.state == ReplicaState::kPartial ? servings : 0;
+  return info.leases > yielding;
+}
+
+bool ReplicaRecord::IsEvictable() const {
+  return (info.state == ReplicaState::kReady || info.state == ReplicaState::kPartial) && !IsHeld() &&
+         !info.pinned && !reserved;
+}
+
+uint64_t ReplicaRecord::BytesHeld() const {
+  if (storage.host == nullptr) return (info.image_bytes + kGranuleBytes - 1) / kGranuleBytes * kGranuleBytes;
+  uint64_t bytes = 0;
+  for (const ImageExtent& piece : storage.host->extents()) bytes += piece.extent.bytes;
+  return bytes;
+}
+
+ReplicaMemory ReplicaRecord::Memory() const {
+  ReplicaMemory memory;
+  memory.host = storage.host.get();
+  if (storage.device != nullptr) memory.device = storage.device->pointer();
+  if (storage.file != nullptr) {
+    memory.file = storage.file->fd();
+    memory.file_image_offset = storage.file->image_offset();
+  }
+  return memory;
+}
+
+std::shared_ptr<const HostAllocation> ReplicaRecord::CutToPresent() {
+  const ImageLayout& layout = manifest->layout();
+  std::vector<ByteRange> present;
+  for (uint32_t chunk = 0; chunk < chunks.size(); ++chunk) {
+    if (chunks[chunk]) present.push_back(layout.chunk(chunk));
+  }
+  auto anew = std::make_shared<Availability>(layout.image_bytes, layout.chunk_bytes);
+  anew->AddWords(0, availability->Words());
+  availability = std::move(anew);
+  return std::exchange(storage.host, std::make_shared<const HostAllocation>(storage.host->Only(present)));
+}
+
+}  // namespace tensorcast
