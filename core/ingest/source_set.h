@@ -9,78 +9,19 @@
 // pipeline's lock.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
+#include "absl/status/status.h"
 #include "base/request_context.h"
 #include "base/steady_time.h"
+#include "core/ingest/chunk_fetch.h"
 #include "core/ingest/chunk_picker.h"
-#include "core/ingest/destination.h"
-#include "core/ingest/progress.h"
-#include "core/replica/availability.h"
-#include "core/replica/transfer_report.h"
-#include "core/source/chunk_source.h"
 
 namespace tensorcast {
-
-struct SourceInUse;
-
-// How chunks come to a GPU without the host's memory, to be digested in their place.
-enum class DirectPath : uint8_t {
-  kNone,
-  kCopied,   // from memory of a GPU that this process reaches
-  kWritten,  // by the source, from elsewhere
-};
-
-// One chunk from when it is taken to its end.
-struct ChunkFetch {
-  SourceInUse* source = nullptr;  // outlives the fetch
-  Cancellation cancellation;      // of this fetch alone
-  ChunkRequest request;
-  // Written by one thread at a time, as the chunk is handed on.
-  RequestContext context;  // as it was when the chunk was asked for
-  // It has its buffer, so that what it still lacks is its source's. Read by others under the mutex.
-  std::atomic<bool> acquired = false;
-  ChunkBuffer buffer;
-  std::vector<ConstHostSpan> bytes;  // where they are once they are fetched
-  SteadyTime start;
-  SteadyTime placing_since;
-  AwaitPlaced await_placed;      // null: there is nothing to wait for
-  AwaitDigested await_digested;  // of a direct one that is in its place, or on the way there
-  absl::StatusOr<std::optional<ChunkDigests>> digests;
-  DirectPath direct = DirectPath::kNone;
-  bool compared = true;  // with the manifest, of a known artifact
-  // Under the pipeline's mutex.
-  bool taken_back = false;      // because another source gives it sooner
-  bool completed_once = false;  // of a source that does not block: it has started the fetch, or told its end
-};
-using FetchPtr = std::shared_ptr<ChunkFetch>;
-
-struct SourceInUse {
-  std::unique_ptr<ChunkSource> source;
-  std::shared_ptr<const Availability> availability;  // null: it has everything
-  Availability::Watch watch;                         // ends before the availability
-  std::shared_ptr<StageClock> clock;                 // read by others while it runs
-  int max_fetches = 1;
-  bool blocks = true;     // a fetch takes a slot
-  bool end_seen = false;  // of the availability
-  DirectPath direct = DirectPath::kNone;
-  // The set's.
-  int index = 0;  // in the picker
-  std::vector<FetchPtr> under_way;
-  int refusals = 0;        // in a row
-  uint32_t delivered = 0;  // chunks that are in their place
-  // A chunk that it was asked for was taken back, and it has given none since.
-  bool overtaken = false;
-  std::optional<SourceFailure> failure;  // it is being given up
-
-  bool in_use() const { return !failure.has_value(); }
-};
 
 class SourceSet {
  public:

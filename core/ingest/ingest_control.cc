@@ -1,0 +1,244 @@
+#include "core/ingest/ingest_control.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/log/check.h"
+#include "absl/log/log.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "core/artifact/layout.h"
+
+namespace tensorcast {
+namespace {
+
+// An ingest that waits shorter than this keeps its turn: sources that fill have something new all the time.
+constexpr absl::Duration kShortWait = absl::Milliseconds(100);
+
+absl::Status NoSourceLeft(const absl::Status& why, const std::optional<SourceFailure>& before) {
+  if (!before.has_value()) return why;
+  // Where bytes were found wrong and none are found elsewhere, they are lost; a reason that passes stays what
+  // it is.
+  const bool lost = before->corrupt && absl::IsNotFound(why);
+  const absl::StatusCode code = lost ? absl::StatusCode::kDataLoss : why.code();
+  // The error of a provider with one source says what that source failed with.
+  if (absl::StrContains(why.message(), before->status.message())) return absl::Status(code, why.message());
+  return absl::Status(code, absl::StrCat(why.message(), "; the source before, ", before->source.lane, " ",
+                                         before->source.name, ", was given up: ", before->status.message()));
+}
+
+SourceLoss LossOf(const SourceFailure& failure, bool opened) {
+  return !opened                                    ? SourceLoss::kNotOpened
+         : failure.corrupt                          ? SourceLoss::kBadDigest
+         : absl::IsDeadlineExceeded(failure.status) ? SourceLoss::kTimeout
+                                                    : SourceLoss::kDied;
+}
+
+}  // namespace
+
+IngestControl::Step IngestControl::RetireStep() {
+  state_->mutex.AssertHeld();
+  const std::shared_ptr<SourceInUse> retired = state_->sources.TakeRetired();
+  if (retired == nullptr) return nullptr;
+  return [this, retired] { Retire(*retired); };
+}
+
+IngestControl::Step IngestControl::NextStep(SteadyTime now) {
+  state_->mutex.AssertHeld();
+  const bool waits = now >= state_->idle.since() + kShortWait;
+  if (waits == state_->told_waiting.empty()) {
+    state_->told_waiting =
+        waits ? absl::StrCat("chunks that no source has yet (", state_->sources.NamesInUse(), ")") : "";
+    return [this, what = state_->told_waiting] { state_->plan.on_wait(what); };
+  }
+  if (!state_->failed.ok()) return nullptr;
+  if (state_->sources.sources().empty()) return [this] { AskProvider(/*unneeded=*/nullptr); };
+  for (const std::unique_ptr<SourceInUse>& source : state_->sources.sources()) {
+    if (!source->in_use() || source->availability == nullptr || source->end_seen) continue;
+    if (source->availability->ended()) return [this, source = source.get()] { LookAtEnd(*source); };
+  }
+  if (state_->sources.in_use() == 0) return nullptr;  // their fetches are about to end
+  if (now >= state_->idle.ends()) return [this] { GiveUpAll(); };
+  if (std::exchange(tell_stall_, false)) return [this] { TellStall(); };
+  if (!untold_.empty() || now >= ask_again_) {
+    ask_again_ = SteadyTime::InfiniteFuture();
+    state_->slots.WakeSlot();
+    return [this, unneeded = state_->asking.emplace()] { AskProvider(&unneeded); };
+  }
+  return nullptr;
+}
+
+SteadyTime IngestControl::NextTime() const {
+  state_->mutex.AssertHeld();
+  const SteadyTime next = std::min(ask_again_, state_->idle.ends());
+  return state_->told_waiting.empty() ? std::min(next, state_->idle.since() + kShortWait) : next;
+}
+
+bool IngestControl::IsAlone() const {
+  state_->mutex.AssertHeld();
+  return state_->sources.sources().size() == 1 && ask_again_ == SteadyTime::InfiniteFuture();
+}
+
+void IngestControl::NoteStall() {
+  state_->mutex.AssertHeld();
+  tell_stall_ = true;
+  state_->slots.WakeControl();
+}
+
+void IngestControl::AskProvider(const Cancellation* unneeded) {
+  const IngestPlan& plan = state_->plan;
+  RequestContext context = plan.context();
+  const bool needed = unneeded == nullptr;
+  // A cancellation of its own: nothing is to wait for more sources when there is no need of any.
+  if (!needed) context.cancellation = *unneeded;
+  absl::StatusOr<MoreSources> more = plan.sources->Next(context, std::exchange(untold_, {}), needed);
+  std::vector<SourceFailure> unopened = plan.sources->TakeUnopened();
+  CHECK(!needed || !more.ok() || !more->sources.empty()) << "a provider gave no source though one is needed";
+  if (more.ok()) {
+    for (std::unique_ptr<ChunkSource>& source : more->sources) {
+      if (absl::Status fits = CheckAvailability(*source); !fits.ok()) {
+        untold_.push_back({.source = source->info(), .status = fits});
+        unopened.push_back(untold_.back());
+        source.reset();
+      } else {
+        Add(std::move(source));
+      }
+    }
+  }
+  for (const SourceFailure& failure : unopened) plan.progress->AddUnopened(failure.source, failure.status);
+  const RequestContext now = plan.context();
+  const absl::Status wanted = now.Check(state_->what);
+  {
+    absl::MutexLock lock(&state_->mutex);
+    state_->asking.reset();
+    if (state_->sources.in_use() > 0) {
+      for (const SourceFailure& failure : std::exchange(unreplaced_, {})) {
+        NoteChange(failure, /*opened=*/true);
+      }
+      for (const SourceFailure& failure : unopened) NoteChange(failure, /*opened=*/false);
+    }
+    // A caller with more time may have joined meanwhile.
+    const bool late = absl::IsDeadlineExceeded(more.status()) && now.deadline > context.deadline;
+    if (more.ok()) {
+      ask_again_ = SteadyNow() + std::max(more->look_again, absl::Milliseconds(1));
+    } else if (needed && !late) {
+      state_->failed.Update(wanted.ok() ? NoSourceLeft(more.status(), last_given_up_) : wanted);
+    }
+    state_->slots.NoteChange();
+  }
+  on_asked_();
+}
+
+void IngestControl::TellStall() {
+  if (!state_->plan.sources->NoteStall()) return;
+  absl::MutexLock lock(&state_->mutex);
+  ask_again_ = SteadyNow();
+}
+
+// What another host announces of its chunks has to fit, whatever it announces.
+absl::Status IngestControl::CheckAvailability(const ChunkSource& source) const {
+  const std::shared_ptr<const Availability> has = source.availability();
+  const ImageLayout& layout = *state_->plan.layout;
+  if (has == nullptr || (has->chunks() == layout.chunk_count() && has->chunk_bytes() == layout.chunk_bytes)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(source.info().lane, " ", source.info().name, " announces ",
+                                                 has->chunks(), " chunks of ", has->chunk_bytes(), " bytes; ",
+                                                 state_->plan.subject, " has ", layout.chunk_count(), " of ",
+                                                 layout.chunk_bytes));
+}
+
+void IngestControl::Add(std::unique_ptr<ChunkSource> opened) {
+  auto source = std::make_unique<SourceInUse>();
+  source->max_fetches = std::max(1, opened->max_concurrency());
+  source->blocks = opened->blocks();
+  source->path = paths_->Choose(*opened);
+  source->path->Prepare(*source);
+  source->availability = opened->availability();
+  const bool filling = source->availability != nullptr && !source->availability->complete();
+  source->clock = std::make_shared<StageClock>(opened->info(), filling);
+  if (source->availability != nullptr) {
+    source->watch = source->availability->OnChange([this] {
+      absl::MutexLock lock(&state_->mutex);
+      state_->slots.NoteChange();
+    });
+  }
+  state_->plan.progress->AddSource(source->clock);
+  source->source = std::move(opened);
+  absl::MutexLock lock(&state_->mutex);
+  state_->sources.Add(std::move(source));
+  state_->idle.NoteSources(SteadyNow());  // it may have what was missing
+}
+
+void IngestControl::LookAtEnd(SourceInUse& source) {
+  source.end_seen = true;
+  const absl::Status end = source.availability->end();
+  if (end.ok()) return;  // it has what it has, and stays
+  std::vector<Cancellation> fetches;
+  {
+    absl::MutexLock lock(&state_->mutex);
+    fetches = state_->GiveUpSource(source, end, /*corrupt=*/false);
+  }
+  CancelAll(fetches);
+}
+
+// The sources may all wait for each other here. The provider may know one that has the chunks.
+void IngestControl::GiveUpAll() {
+  absl::MutexLock lock(&state_->mutex);
+  // A chunk came after all, between the check and this.
+  if (state_->sources.under_way() > 0) return;
+  const absl::Status why = absl::UnavailableError(
+      absl::StrCat("for ", absl::FormatDuration(state_->plan.peer_timeout), " none of ",
+                   state_->sources.NamesInUse(), " had a chunk that is missing: ", state_->sources.missing(),
+                   " of ", state_->plan.layout->chunk_count(), " are"));
+  for (const std::unique_ptr<SourceInUse>& source : state_->sources.sources()) {
+    if (source->in_use()) (void)state_->GiveUpSource(*source, why, /*corrupt=*/false);  // no fetches
+  }
+}
+
+void IngestControl::Retire(SourceInUse& source) {
+  SourceFailure failure = *std::move(source.failure);
+  source.watch = Availability::Watch();
+  source.source.reset();
+  source.clock->Leave(LossOf(failure, /*opened=*/true), failure.status, failure.chunks);
+  LOG(WARNING) << state_->what << ": source " << failure.source.lane << " " << failure.source.name
+               << " is given up" << (failure.corrupt ? " as corrupt: " : ": ") << failure.status;
+  untold_.push_back(failure);
+  last_given_up_ = failure;
+  absl::MutexLock lock(&state_->mutex);
+  if (state_->sources.in_use() > 0) {
+    NoteChange(failure, /*opened=*/true);
+  } else {
+    unreplaced_.push_back(std::move(failure));
+  }
+}
+
+void IngestControl::NoteChange(const SourceFailure& failure, bool opened) {
+  changes_.push_back({failure.source, state_->sources.AnyInUse()->source->info(), LossOf(failure, opened),
+                      failure.status, failure.chunks, SteadyNow()});
+}
+
+IngestControl::Left IngestControl::End() {
+  std::vector<std::unique_ptr<SourceInUse>> left;
+  bool waits = false;
+  {
+    absl::MutexLock lock(&state_->mutex);
+    state_->sources.GiveUpOvertaken();
+    left = state_->sources.TakeAll();
+    waits = !state_->told_waiting.empty();
+  }
+  if (waits) state_->plan.on_wait("");
+  for (const std::unique_ptr<SourceInUse>& source : left) {
+    if (source->in_use()) {
+      source->clock->Leave(/*loss=*/std::nullopt, absl::OkStatus(), /*lost_chunks=*/0);
+    } else {
+      source->clock->Leave(SourceLoss::kTimeout, source->failure->status, /*lost_chunks=*/0);
+      LOG(WARNING) << state_->what << ": source " << source->failure->source.lane << " "
+                   << source->failure->source.name << ": " << source->failure->status;
+      untold_.push_back(*source->failure);
+    }
+  }
+  return {std::move(changes_), std::move(untold_)};
+}
+
+}  // namespace tensorcast
