@@ -171,7 +171,7 @@ absl::Status WideBroadcasts::Gather(Group& group) {
   std::shared_ptr<ReplicaLease> root;
   for (const WideGroupPlan::Rank& rank : plan.ranks) {
     if (!plan.has_root || root != nullptr) break;
-    absl::StatusOr<std::unique_ptr<ReplicaLease>> ready = table_->Lease(plan.artifact_id, rank.location);
+    absl::StatusOr<std::unique_ptr<ReplicaLease>> ready = table_->LeaseAt(plan.artifact_id, rank.location);
     if (ready.ok()) root = *std::move(ready);
   }
   std::vector<std::string> replicas;

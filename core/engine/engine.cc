@@ -138,7 +138,7 @@ absl::StatusOr<std::unique_ptr<PendingReplica>> StoreEngine::Ingest(const Reques
 void StoreEngine::BeginBroadcast(const WideGroupPlan& plan) { parts_->wide_broadcasts.Begin(plan); }
 
 absl::StatusOr<std::unique_ptr<ReplicaLease>> StoreEngine::LeaseReplica(std::string_view replica_id) {
-  return parts_->table.Lease(replica_id);
+  return parts_->table.Lease(replica_id, ReplicaTable::LeaseOf::kReady);
 }
 
 absl::StatusOr<std::unique_ptr<ReplicaLease>> StoreEngine::LeaseArtifact(std::string_view artifact_id,
@@ -147,15 +147,15 @@ absl::StatusOr<std::unique_ptr<ReplicaLease>> StoreEngine::LeaseArtifact(std::st
     return absl::UnavailableError(
         absl::StrCat("the kept replica of ", artifact_id, " is still to be verified; try again"));
   }
-  return parts_->table.Lease(artifact_id, location);
+  return parts_->table.LeaseAt(artifact_id, location);
 }
 
 absl::StatusOr<std::unique_ptr<ReplicaLease>> StoreEngine::LeaseFilling(std::string_view replica_id) {
-  return parts_->table.LeaseFilling(replica_id);
+  return parts_->table.Lease(replica_id, ReplicaTable::LeaseOf::kReadable);
 }
 
 absl::StatusOr<std::unique_ptr<ReplicaLease>> StoreEngine::LeaseToServe(std::string_view replica_id) {
-  return parts_->table.LeaseToServe(replica_id);
+  return parts_->table.Lease(replica_id, ReplicaTable::LeaseOf::kToServe);
 }
 
 absl::Status StoreEngine::Evict(std::string_view replica_id, bool force) {
@@ -195,7 +195,7 @@ ReplicaBytes StoreEngine::replica_bytes(Location location) const {
   return {.held = holders.leased.bytes + holders.pinned.bytes,
           .partial_replicas = holders.partial.replicas,
           .partial = holders.partial.bytes,
-          .evictions = parts_->table.evictions(location)};
+          .evictions = parts_->table.space().evictions(location)};
 }
 
 int StoreEngine::active_ingests() const { return parts_->queue.active(); }

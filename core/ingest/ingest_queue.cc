@@ -50,8 +50,7 @@ absl::StatusOr<std::unique_ptr<PendingReplica>> IngestQueue::Request(const Reque
       // What is there is looked at before what runs: a job keeps its place until after its replica is ready,
       // so that no request falls between the two and makes a second one.
       absl::StatusOr<std::unique_ptr<ReplicaLease>> there =
-          whole ? table_->Lease(artifact_id, request.location)
-                : table_->LeaseChunks(artifact_id, request.location, *request.chunks);
+          table_->LeaseAt(artifact_id, request.location, request.chunks);
       if (there.ok()) return std::make_unique<PendingReplica>(table_, *std::move(there), request.bytes());
       job = JoinAny(request, context.deadline);
       shared = job != nullptr;

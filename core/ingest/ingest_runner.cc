@@ -73,7 +73,7 @@ class IngestRun {
   absl::StatusOr<std::unique_ptr<ReplicaLease>> FindReady() {
     if (request_.manifest == nullptr) return absl::NotFoundError("the manifest is not known yet");
     absl::StatusOr<std::unique_ptr<ReplicaLease>> ready =
-        options_.table->Lease(request_.artifact_id(), request_.location);
+        options_.table->LeaseAt(request_.artifact_id(), request_.location);
     if (ready.ok()) {
       job_.progress().SetPlan(0, request_.bytes());
       options_.table->Fail(job_.replica_id(), absl::UnavailableError("a whole replica is at its place"));

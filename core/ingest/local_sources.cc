@@ -95,7 +95,6 @@ void LocalFirstSources::NoteEnded(const SourceFailure& own) {
   // A replica of this node has rotted (or its file was written to): the next reader would fail, too.
   // Readers that hold a lease keep it.
   const absl::Status withdrawn = table_->Withdraw(replica_id);
-  if (withdrawn.ok()) table_->CountEviction(location, "corrupt");
   if (location.kind == LocationKind::kDisk && options_.artifact_store != nullptr) {
     options_.artifact_store->NoteDamaged(options_.artifact_id, own.status);
   }
@@ -117,9 +116,8 @@ std::unique_ptr<ChunkSource> LocalFirstSources::NextLocal(const RequestContext& 
   }
   RequestContext moment = context;
   moment.deadline = std::min(context.deadline, SteadyNow() + kAllocationUsually);
-  table_->AwaitMemoryOfEarlier(options_.artifact_id, tried_, options_.replica_id, moment);
   while (std::shared_ptr<ReplicaLease> lease =
-             table_->LeaseAnywhere(options_.artifact_id, tried_, options_.replica_id)) {
+             table_->LeaseSource(options_.artifact_id, tried_, options_.replica_id, moment)) {
     const Location location = lease->location();
     const std::string replica_id = lease->replica_id();
     if (std::unique_ptr<ChunkSource> broadcast = JoinBroadcast(context, lease); broadcast != nullptr) {

@@ -35,9 +35,9 @@ void PendingReplica::Leave() {
 absl::StatusOr<std::unique_ptr<ReplicaLease>> PendingReplica::Wait(const RequestContext& context) {
   // A lease of the caller's own, since Wait may be called again. NOT_FOUND where it was told to drain
   // meanwhile.
-  if (there_ != nullptr) return table_->LeaseFilling(there_->replica_id());
+  if (there_ != nullptr) return table_->Lease(there_->replica_id(), ReplicaTable::LeaseOf::kReadable);
   TC_ASSIGN_OR_RETURN(const std::string replica_id, job_->Wait(context));
-  return whole_ ? table_->Lease(replica_id) : table_->LeaseFilling(replica_id);
+  return table_->Lease(replica_id, whole_ ? ReplicaTable::LeaseOf::kReady : ReplicaTable::LeaseOf::kReadable);
 }
 
 void PendingReplica::OnDone(std::function<void()> callback) {

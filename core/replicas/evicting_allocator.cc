@@ -104,7 +104,7 @@ absl::StatusOr<Memory> EvictingAllocator::AllocateIn(Location pool, const Alloca
   SteadyTime handover_ends = SteadyTime::InfinitePast();
   while (true) {
     // Before the attempt, so that space which appears after it ends the wait below at once.
-    const uint64_t seen = table_->space_events();
+    const uint64_t seen = table_->space().events();
     RequestContext context = request.context();
     TC_RETURN_IF_ERROR(context.Check(absl::StrCat("waiting for space in ", PoolName(pool))));
     absl::StatusOr<Memory> memory = allocate();
@@ -115,7 +115,7 @@ absl::StatusOr<Memory> EvictingAllocator::AllocateIn(Location pool, const Alloca
     }
     const bool worth_evicting = WorthEvicting(pool, request.bytes);
     // What became free since the attempt may be enough.
-    if (table_->space_events() != seen) continue;
+    if (table_->space().events() != seen) continue;
     if (worth_evicting && TryEvictOne(pool, context.trace, refused)) continue;
     const bool landed = std::exchange(landing, WillHaveRoom(pool, request.bytes));
     if (landing || landed) handover_ends = SteadyNow() + kHandover;
@@ -123,7 +123,7 @@ absl::StatusOr<Memory> EvictingAllocator::AllocateIn(Location pool, const Alloca
     if (!request.wait && !ends_by_itself && SteadyNow() >= handover_ends) {
       // What was in flux at the attempt may have freed its memory since; looked at after `in_flux`, because
       // memory is free, and counted as an event, before its replica is out of flux.
-      if (table_->space_events() != seen) continue;
+      if (table_->space().events() != seen) continue;
       return Full(pool, request, memory.status(), refused);
     }
     // A request that does not wait for leases still waits for memory in flux, which comes back by itself,
@@ -135,7 +135,7 @@ absl::StatusOr<Memory> EvictingAllocator::AllocateIn(Location pool, const Alloca
     if (request.on_wait) {
       request.on_wait(refused.awaited.empty() ? absl::StrCat("room in ", PoolName(pool)) : refused.awaited);
     }
-    table_->WaitForSpace(seen, context);
+    table_->space().AwaitEvent(seen, context);
     if (request.on_wait) request.on_wait("");
     if (SteadyNow() >= deadline) refused = Refusals();
   }
@@ -178,7 +178,7 @@ bool EvictingAllocator::TryEvictOne(Location pool, const TraceContext& needed_by
     share.bytes += BytesFor(pool, victim->image_bytes);
   }
   // The guard was asked with no lock held: a lease or pin that came meanwhile wins.
-  if (evicted.ok()) evicted = table_->Drain(victim->id, {.only_unheld = true});
+  if (evicted.ok()) evicted = table_->Drain(victim->id, {.only_unheld = true, .reason = "space"});
   if (!evicted.ok()) {
     span.SetError(evicted);
     VLOG(1) << "replica " << victim->id << " of " << victim->artifact_id << " is not evicted: " << evicted;
@@ -186,7 +186,6 @@ bool EvictingAllocator::TryEvictOne(Location pool, const TraceContext& needed_by
     table_->Unreserve(victim->id);
     return true;
   }
-  table_->CountEviction(pool, "space");
   LOG(INFO) << "evicted replica " << victim->id << " of " << victim->artifact_id << " ("
             << victim->image_bytes << " bytes) from " << pool.ToString();
   return true;

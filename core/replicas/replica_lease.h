@@ -15,7 +15,7 @@
 
 namespace tensorcast {
 
-class ReplicaTable;
+class ReplicaStates;
 struct ReplicaRecord;
 
 // Where a replica's bytes are; exactly one of the three is meant, by its location's kind.
@@ -54,10 +54,10 @@ class ReplicaLease {
   std::vector<ConstHostSpan> HostSpans(uint64_t offset, uint64_t bytes) const;
 
  private:
-  friend class ReplicaTable;
-  ReplicaLease(ReplicaTable* table, std::shared_ptr<ReplicaRecord> record, bool to_serve);
+  friend class ReplicaStates;
+  ReplicaLease(ReplicaStates* states, std::shared_ptr<ReplicaRecord> record, bool to_serve);
 
-  ReplicaTable* const table_;
+  ReplicaStates* const states_;
   const std::shared_ptr<ReplicaRecord> record_;
   const bool to_serve_;
   std::shared_ptr<const HostAllocation> host_;  // keeps its granules though the replica's are more by now

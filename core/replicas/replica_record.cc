@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/ids.h"
+
 namespace tensorcast {
 
 bool ReplicaRecord::CanLeaseFilling() const { return CanCopyFilling() && storage.host != nullptr; }
@@ -55,6 +57,26 @@ std::shared_ptr<const HostAllocation> ReplicaRecord::CutToPresent() {
   anew->AddWords(0, availability->Words());
   availability = std::move(anew);
   return std::exchange(storage.host, std::make_shared<const HostAllocation>(storage.host->Only(present)));
+}
+
+std::shared_ptr<ReplicaRecord> MakeReadyRecord(const std::string& node_id,
+                                               std::shared_ptr<const Manifest> manifest, Location location,
+                                               ReplicaStorage storage) {
+  auto record = std::make_shared<ReplicaRecord>();
+  const ImageLayout& layout = manifest->layout();
+  record->info = {.id = NewUuid(),
+                  .artifact_id = manifest->id(),
+                  .node_id = node_id,
+                  .location = location,
+                  .state = ReplicaState::kReady,
+                  .image_bytes = layout.image_bytes,
+                  .chunks_total = layout.chunk_count(),
+                  .chunks_present = layout.chunk_count(),
+                  .ready_since = SteadyNow()};
+  record->chunks.assign(layout.chunk_count(), true);
+  record->manifest = std::move(manifest);
+  record->storage = std::move(storage);
+  return record;
 }
 
 }  // namespace tensorcast

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/request_context.h"
@@ -64,5 +65,10 @@ struct ReplicaRecord {
   // now.
   std::shared_ptr<const HostAllocation> CutToPresent();
 };
+
+// Of a replica that no ingest makes: its bytes were found, and are right.
+std::shared_ptr<ReplicaRecord> MakeReadyRecord(const std::string& node_id,
+                                               std::shared_ptr<const Manifest> manifest, Location location,
+                                               ReplicaStorage storage);
 
 }  // namespace tensorcast

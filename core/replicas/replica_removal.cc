@@ -26,10 +26,7 @@ absl::Status ReplicaRemoval::Evict(std::string_view replica_id, bool force) {
                        allowed.message()));
     }
   }
-  TC_RETURN_IF_ERROR(table_->Drain(replica_id, {}));
-  if (replica.state == ReplicaState::kReady || replica.state == ReplicaState::kPartial) {
-    table_->CountEviction(replica.location, "request");
-  }
+  TC_RETURN_IF_ERROR(table_->Drain(replica_id, {.reason = "request"}));
   // Readers with a lease go on by their descriptor; the name goes now.
   return replica.location == kDisk ? RemovePackedFile(replica.artifact_id) : absl::OkStatus();
 }
@@ -49,17 +46,14 @@ absl::Status ReplicaRemoval::RemoveMade(std::string_view replica_id, std::string
 }
 
 void ReplicaRemoval::DrainDeleted(const ReplicaInfo& replica) {
-  // NOT_FOUND and the like: it went by itself meanwhile.
-  const bool there = replica.state == ReplicaState::kReady || replica.state == ReplicaState::kPartial;
-  if (there && table_->Drain(replica.id, {.even_pinned = true}).ok()) {
-    table_->CountEviction(replica.location, "deleted");
-  }
+  // An error: it went by itself meanwhile, or is being made.
+  (void)table_->Drain(replica.id, {.even_pinned = true, .reason = "deleted"});
 }
 
 absl::Status ReplicaRemoval::RemovePackedFile(const std::string& artifact_id) {
   if (store_ == nullptr) return absl::OkStatus();
   const NameLocks::Held held = disk_names_->Acquire(artifact_id);
-  if (table_->Lease(artifact_id, kDisk).ok()) return absl::OkStatus();  // written anew meanwhile
+  if (table_->LeaseAt(artifact_id, kDisk).ok()) return absl::OkStatus();  // written anew meanwhile
   const absl::Status removed = store_->Remove(artifact_id);
   return absl::IsNotFound(removed) ? absl::OkStatus() : removed;
 }
@@ -82,8 +76,9 @@ void ReplicaRemoval::WithdrawUnhealthy() {
     const Location location = replica.location;
     if (location.kind != LocationKind::kGpu || replica.state != ReplicaState::kReady) continue;
     const absl::Status health = devices_->CheckHealth(location.device);
-    if (health.ok() || !table_->Drain(replica.id, {.even_pinned = true}).ok()) continue;
-    table_->CountEviction(location, "unhealthy");
+    if (health.ok() || !table_->Drain(replica.id, {.even_pinned = true, .reason = "unhealthy"}).ok()) {
+      continue;
+    }
     LOG(ERROR) << "replica " << replica.id << " of " << replica.artifact_id
                << " is withdrawn: " << location.ToString() << " is unhealthy: " << health.message();
   }
@@ -92,7 +87,7 @@ void ReplicaRemoval::WithdrawUnhealthy() {
 void ReplicaRemoval::DropIfLost(const std::string& artifact_id) {
   const auto is_lost = [&] { return absl::IsFailedPrecondition(store_->Find(artifact_id).status()); };
   // Once without the lock, which an ingest to disk holds for long; what is found is looked at again under it.
-  if (!table_->Lease(artifact_id, kDisk).ok() || !is_lost()) return;
+  if (!table_->LeaseAt(artifact_id, kDisk).ok() || !is_lost()) return;
   // Under this lock a file is there before its replica is ready, and longer than that.
   const NameLocks::Held held = disk_names_->Acquire(artifact_id);
   if (!is_lost()) return;

@@ -1,17 +1,5 @@
-// The node's replicas and the only code that moves their states. Leases, pins and the least-recently-used
-// order live here too.
-//
-//   Add ─► allocating ─► filling ─► ready ─► draining ─► gone        a found packed file is ready at once
-//              │         │  │ ▲               ▲
-//              └──Fail───┘  ▼ │               │
-//                 │       partial ────────────┘      of a known artifact in host memory: some of its chunks,
-//                 ▼                                  because no others were wanted, or its ingest failed
-//               failed, also where a ready one of the same artifact is at the same place already
-//
-// A ready replica is leased, and one that fills or is partial where its availability is known. It drains when
-// it is to go; no new leases are given then, and it is gone when the last one ends. A failed or gone replica
-// leaves the table at that moment; of one that failed while it was leased the memory stays until its last
-// lease ends.
+// The node's replicas: how they are made, used, and removed, with pins and the least-recently-used order.
+// Their states move in replica_states.h, which draws them.
 //
 // A partial replica is filled again by the next ingest of its artifact to its place (TakeOver), in more
 // memory that shares what there is: leases go on, and the availability grows. So where there is one, nothing
@@ -20,19 +8,14 @@
 // lease may read stays in its memory although the rest is given back. It ends with OK when all is there, and
 // with UNAVAILABLE when the partial replica is to go. No listener is told of either under the mutex.
 //
-// A reader of a partial replica for others (LeaseToServe) does not keep it from going: it drains, its
+// A ready replica is leased, and one that fills or is partial where its availability is known. A reader of a
+// partial replica for others (LeaseOf::kToServe) does not keep it from going: it drains, its
 // availability ends, they stop, and then its memory is free. A request for memory waits for that (`ending`).
 //
-// Memory is freed here, without the lock, after its replica left the table; `freeing_` counts it meanwhile,
-// so that a request that finds no space knows that some is coming. It waits for `space_events_` to
-// move: it counts every moment at which there may be more, after the memory is free.
-//
-// Thread-safe. One mutex over everything, the notifier's is the only one taken under it. No call blocks on
-// anything but freeing memory and, where it says so, waiting for space.
+// Thread-safe. No call blocks on anything but freeing memory and, where it says so, waiting.
 #pragma once
 
-#include <functional>
-#include <map>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <set>
@@ -41,26 +24,25 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_map.h"
-#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "base/request_context.h"
 #include "core/disk/artifact_store.h"
 #include "core/replicas/notifier.h"
 #include "core/replicas/pool_holders.h"
+#include "core/replicas/pool_space.h"
 #include "core/replicas/replica_lease.h"
 #include "core/replicas/replica_record.h"
+#include "core/replicas/replica_states.h"
 
 namespace tensorcast {
 
 class ReplicaTable {
  public:
-  // `node_id` and the UUIDs of `devices` (may be null) are said in each replica's facts.
+  // `node_id` and the UUIDs of `devices` (may be null) are said in each replica's facts. At its end no lease
+  // may be left.
   ReplicaTable(std::string node_id, const DeviceRuntime* devices, Notifier* notifier)
-      : node_id_(std::move(node_id)), devices_(devices), notifier_(notifier) {}
-  // REQUIRES: no lease is left.
-  ~ReplicaTable();
+      : node_id_(std::move(node_id)), devices_(devices), states_(notifier) {}
   ReplicaTable(const ReplicaTable&) = delete;
   ReplicaTable& operator=(const ReplicaTable&) = delete;
 
@@ -81,7 +63,7 @@ class ReplicaTable {
   Part FindPart(std::string_view id) const;
   // allocating -> filling, or more memory for one that was taken over. `memory`: what the chunks are put
   // into, where that is host or device memory. With it a replica of a known artifact can be leased from here
-  // on, on a device by LeaseAnywhere alone. `whole`: all its chunks are there or will be.
+  // on, on a device by LeaseSource and LeaseEarliest alone. `whole`: all its chunks are there or will be.
   void StartFilling(std::string_view id, ReplicaStorage memory, bool whole);
   // Of a filling one: this chunk is present. From the first that is not verified on, the replica is not given
   // to serve others, and readers that do so meanwhile are told that it ended.
@@ -106,33 +88,28 @@ class ReplicaTable {
   void AddPackedFile(std::shared_ptr<PackedFile> file);
 
   // --- using one
-  absl::StatusOr<std::unique_ptr<ReplicaLease>> Lease(std::string_view id);
-  absl::StatusOr<std::unique_ptr<ReplicaLease>> Lease(std::string_view artifact_id, Location location);
-  // Of a ready replica, or of one that can be leased though it fills or is partial.
-  absl::StatusOr<std::unique_ptr<ReplicaLease>> LeaseFilling(std::string_view id);
-  // The same, for a holder that ends the lease when its availability ends with an error: it does not keep a
-  // partial replica from eviction. FAILED_PRECONDITION of one that is not verified whole.
-  absl::StatusOr<std::unique_ptr<ReplicaLease>> LeaseToServe(std::string_view id);
-  // As LeaseFilling, for a replica that has these chunks already. NOT_FOUND.
-  absl::StatusOr<std::unique_ptr<ReplicaLease>> LeaseChunks(std::string_view artifact_id, Location location,
-                                                            std::span<const uint32_t> chunks);
+  enum class LeaseOf : uint8_t {
+    kReady,     // a ready replica
+    kReadable,  // or one that can be leased though it fills or is partial
+    // The same, for a holder that reads for others and ends the lease when its availability ends with an
+    // error: it does not keep a partial replica from eviction. FAILED_PRECONDITION of one that is not
+    // verified whole.
+    kToServe,
+  };
+  absl::StatusOr<std::unique_ptr<ReplicaLease>> Lease(std::string_view id, LeaseOf of);
+  // Of a ready replica, or of one that has all of `chunks` where they are set. NOT_FOUND.
+  absl::StatusOr<std::unique_ptr<ReplicaLease>> LeaseAt(
+      std::string_view artifact_id, Location location,
+      const std::optional<std::vector<uint32_t>>& chunks = std::nullopt);
   // Whether the replica can be leased and has these chunks; false where there is none of that id.
   bool HasChunks(std::string_view id, std::span<const uint32_t> chunks) const;
-  // A replica of the artifact at any location that is not in `except`: ready ones first, in host memory
-  // before devices before disk, then one that fills and can be leased, then a partial one; of equal ones
-  // that which began first. As by LeaseToServe; none that is not verified whole.
-  //
-  // It is for the ingest that makes `receiver`, and one that fills is given to those alone that began after
-  // it: so two ingests never wait for each other.
-  std::unique_ptr<ReplicaLease> LeaseAnywhere(std::string_view artifact_id, const std::set<Location>& except,
-                                              std::string_view receiver);
-  // Of these replicas, ready or such as LeaseAnywhere gives, the one that began first; null where there is
-  // none.
+  // To serve the ingest that makes `receiver`: of the best replica for it (ReplicaIndex::FindSource); null:
+  // none. First waits while one that began before the receiver's has no memory yet, to the context's end at
+  // most.
+  std::unique_ptr<ReplicaLease> LeaseSource(std::string_view artifact_id, const std::set<Location>& except,
+                                            std::string_view receiver, const RequestContext& context);
+  // Of these replicas, ready or readable, also on a device, the one that began first; null: none.
   std::unique_ptr<ReplicaLease> LeaseEarliest(std::span<const std::string> ids);
-  // Waits while one that began before the receiver's has no memory yet, and so cannot be leased; to the
-  // context's end at most.
-  void AwaitMemoryOfEarlier(std::string_view artifact_id, const std::set<Location>& except,
-                            std::string_view receiver, const RequestContext& context) const;
   // How many replicas of the same artifact are being made on GPUs that began after this one, and so may be
   // given it. Waits for so many, to the context's end at most.
   size_t AwaitGpuReceivers(std::string_view id, size_t min, const RequestContext& context) const;
@@ -144,25 +121,20 @@ class ReplicaTable {
   struct DrainOptions {
     bool even_pinned = false;
     bool only_unheld = false;
+    std::string_view reason = {};  // counted where it drains by this call (tc_pool_evictions_total)
   };
   absl::Status Drain(std::string_view id, const DrainOptions& options);
   // Its bytes are not what they should be: it drains, pinned or not, and one that fills fails in the end.
+  // Counted as corrupt.
   absl::Status Withdraw(std::string_view id);
   absl::Status SetPinned(std::string_view id, bool pinned);
 
   // --- making room
   // The least recently used evictable replica of the pool, marked so that no thread takes it too; or nullopt.
-  // Partial ones without a reader go first, and those that others are read from last.
   std::optional<ReplicaInfo> ReserveVictim(Location pool, const std::set<std::string>& refused);
   void Unreserve(std::string_view id);
-  // Counts a replica that has gone from a pool, by why (tc_pool_evictions_total).
-  void CountEviction(Location pool, std::string_view reason);
-  uint64_t evictions(Location pool) const;
   PoolHolders Holders(Location pool) const;
-  // Counts the moments at which space, or the chance of it, appeared. WaitForSpace blocks until the count is
-  // no longer `seen`, or the context ends.
-  uint64_t space_events() const;
-  void WaitForSpace(uint64_t seen, const RequestContext& context);
+  const PoolSpace& space() const { return states_.space; }
 
   // --- looking
   std::vector<ReplicaInfo> List() const;
@@ -174,48 +146,11 @@ class ReplicaTable {
   absl::StatusOr<std::shared_ptr<const Manifest>> FindManifest(std::string_view artifact_id) const;
 
  private:
-  friend class ReplicaLease;
-  using RecordPtr = std::shared_ptr<ReplicaRecord>;
-  // One that no ingest makes: its bytes were found.
-  RecordPtr ReadyRecord(std::shared_ptr<const Manifest> manifest, Location location,
-                        ReplicaStorage storage) const;
-
-  // To the context's end at most. `condition` is asked under the mutex.
-  void AwaitUnlessCancelled(const RequestContext& context, absl::FunctionRef<bool()> condition) const;
-  void Move(ReplicaRecord& record, ReplicaState to) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Notify(const ReplicaRecord& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Touch(ReplicaRecord& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  RecordPtr Get(std::string_view id) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  RecordPtr FindIn(ReplicaState state, std::string_view artifact_id, Location location) const
-      ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  absl::StatusOr<RecordPtr> FindFilling(std::string_view id) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  // All that Drain does but for freeing what it gives; it ends `availability` first, where that is set.
-  struct Drained {
-    std::shared_ptr<Availability> availability;
-    std::optional<ReplicaStorage> storage;
-    Location pool;
-  };
-  Drained DrainLocked(const RecordPtr& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Finish(Drained drained) ABSL_LOCKS_EXCLUDED(mutex_);
-  std::shared_ptr<const HostAllocation> HostOf(const ReplicaRecord& record) const ABSL_LOCKS_EXCLUDED(mutex_);
-  std::unique_ptr<ReplicaLease> LeaseLocked(const RecordPtr& record, bool to_serve = false)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void EndLease(const RecordPtr& record, bool to_serve) ABSL_LOCKS_EXCLUDED(mutex_);
-  ReplicaStorage TakeGone(const RecordPtr& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  std::optional<ReplicaStorage> TakeFailed(const RecordPtr& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void FreeStorage(ReplicaStorage storage, Location pool) ABSL_LOCKS_EXCLUDED(mutex_);
-
   const std::string node_id_;
   const DeviceRuntime* const devices_;
-  Notifier* const notifier_;
-  mutable absl::Mutex mutex_;
-  absl::flat_hash_map<std::string, RecordPtr> records_ ABSL_GUARDED_BY(mutex_);
-  std::set<RecordPtr> failed_ ABSL_GUARDED_BY(mutex_);       // and leased: their memory is there yet
-  std::map<Location, int> freeing_ ABSL_GUARDED_BY(mutex_);  // replicas gone, their memory not free yet
-  std::map<Location, uint64_t> evictions_ ABSL_GUARDED_BY(mutex_);
-  uint64_t begun_ ABSL_GUARDED_BY(mutex_) = 0;  // ingests
-  uint64_t uses_ ABSL_GUARDED_BY(mutex_) = 0;   // orders replicas where the clock does not
-  uint64_t space_events_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Those that wait change nothing in it.
+  mutable ReplicaStates states_;
+  uint64_t begun_ ABSL_GUARDED_BY(states_.mutex) = 0;  // ingests
 };
 
 }  // namespace tensorcast
