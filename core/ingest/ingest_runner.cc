@@ -12,6 +12,7 @@
 #include "core/ingest/destination.h"
 #include "core/ingest/local_sources.h"
 #include "core/ingest/pipeline.h"
+#include "core/ingest/provider_chain.h"
 #include "otel/api/span.h"
 
 namespace tensorcast {
@@ -25,14 +26,7 @@ class IngestRun {
         job_(job),
         request_(job.request()),
         on_wait_(on_wait),
-        sources_(options.table, options.devices, request_.sources.get(),
-                 {.artifact_id = request_.artifact_id(),
-                  .destination = request_.location,
-                  .copy_threads = options.copy_threads,
-                  .replica_id = job.replica_id(),
-                  .artifact_store = options.artifact_store,
-                  .fan_out = options.fan_out,
-                  .wide_broadcasts = options.wide_broadcasts}) {}
+        sources_(request_.artifact_id(), request_.sources.get()) {}
 
   // Moves the job's replica to its end.
   absl::StatusOr<std::unique_ptr<ReplicaLease>> Make() {
@@ -56,7 +50,7 @@ class IngestRun {
     Plan();
     TC_ASSIGN_OR_RETURN(const std::unique_ptr<Destination> destination, MakeDestination());
     const ReplicaStorage memory = destination->memory();
-    if (memory.device != nullptr) sources_.SetReceiver(memory.device->pointer(), job_.span());
+    AddNodeProviders(memory);
     options_.table->StartFilling(job_.replica_id(), memory, whole_);
     Fill(*destination);
     TC_RETURN_IF_ERROR(outcome_.status);
@@ -67,6 +61,23 @@ class IngestRun {
       if (request_.on_identified) request_.on_identified(manifest->id());
     }
     return Publish(*destination, std::move(manifest));
+  }
+
+  // For a first ingest this node has nothing.
+  void AddNodeProviders(const ReplicaStorage& memory) {
+    if (request_.manifest == nullptr) return;
+    FanOut::Receiver receiver{.replica_id = job_.replica_id(), .memory = {}, .ingest = job_.span()};
+    if (memory.device != nullptr) receiver.memory = memory.device->pointer();
+    sources_.Add(
+        std::make_unique<LocalSources>(LocalSourcesOptions{.table = options_.table,
+                                                           .devices = options_.devices,
+                                                           .artifact_id = request_.artifact_id(),
+                                                           .destination = request_.location,
+                                                           .copy_threads = options_.copy_threads,
+                                                           .artifact_store = options_.artifact_store,
+                                                           .fan_out = options_.fan_out,
+                                                           .wide_broadcasts = options_.wide_broadcasts,
+                                                           .receiver = std::move(receiver)}));
   }
 
   // A replica that became ready while this job waited for its turn or its place.
@@ -215,7 +226,7 @@ class IngestRun {
   IngestJob& job_;
   const IngestRequest& request_;
   const std::function<void(bool)>& on_wait_;
-  LocalFirstSources sources_;
+  ProviderChain sources_;
   ReplicaTable::Part part_;                      // of the replica that it has taken over
   std::optional<std::vector<uint32_t>> chunks_;  // that are to be brought; not set: all
   bool whole_ = true;                            // with them nothing will be missing

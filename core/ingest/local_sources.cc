@@ -31,116 +31,42 @@ SourceInfo InfoOf(const Location& location) {
 
 }  // namespace
 
-LocalFirstSources::LocalFirstSources(ReplicaTable* table, DeviceRuntime* devices, SourceProvider* others,
-                                     Options options)
-    : table_(table),
-      devices_(devices),
-      others_(others),
-      options_(std::move(options)),
-      tried_({options_.destination}) {}
-
-void LocalFirstSources::SetReceiver(DevicePtr memory, const TraceContext& ingest) {
-  receiver_ = {.replica_id = options_.replica_id, .memory = memory, .ingest = ingest};
-}
-
-void LocalFirstSources::ObserveWaits(const WaitObserver& observer) {
-  on_wait_ = observer;
-  if (others_ != nullptr) others_->ObserveWaits(observer);
-}
-
-absl::StatusOr<MoreSources> LocalFirstSources::Next(const RequestContext& context,
-                                                    std::span<const SourceFailure> ended, bool needed) {
-  const std::vector<SourceFailure> of_others = NoteEnded(ended);
-  MoreSources more;
-  // A replica of this node is fast, and has all of it or will have.
-  if (!given_.empty() && given_all_) return more;
-  // After the provider was asked, a replica that became ready here is not looked for again.
-  if (given_.empty() && !others_asked_) {
-    if (std::unique_ptr<ChunkSource> local = NextLocal(context); local != nullptr) {
-      more.sources.push_back(std::move(local));
-      // While the local chunks are copied, the provider looks for other sources.
-      if (!given_all_) more.look_again = absl::ZeroDuration();
-      return more;
-    }
-  }
-  if (others_ == nullptr) {
-    return absl::NotFoundError(absl::StrCat("no other replica of ", options_.artifact_id,
-                                            " on this node, and no source elsewhere was given"));
-  }
-  others_asked_ = true;
-  others_given_ -= static_cast<int>(of_others.size());
-  // What a partial replica of this node does not have is needed, though that one is in use.
-  absl::StatusOr<MoreSources> others = others_->Next(context, of_others, needed || others_given_ == 0);
-  if (others.ok()) others_given_ += static_cast<int>(others->sources.size());
-  return others;
-}
-
-std::vector<SourceFailure> LocalFirstSources::NoteEnded(std::span<const SourceFailure> ended) {
-  std::vector<SourceFailure> of_others;
-  for (const SourceFailure& failure : ended) {
-    if (given_.contains(failure.source.replica_id)) {
-      NoteEnded(failure);
-    } else {
-      of_others.push_back(failure);
-    }
-  }
-  return of_others;
-}
-
-void LocalFirstSources::NoteEnded(const SourceFailure& own) {
-  const auto [replica_id, location] = *given_.find(own.source.replica_id);
-  given_.erase(replica_id);
-  // Wrong bytes of a broadcast do not prove the root wrong: a copy from the root will show that.
-  if (!own.corrupt || own.source.lane == kNcclLane) return;
-  // A replica of this node has rotted (or its file was written to): the next reader would fail, too.
-  // Readers that hold a lease keep it.
-  const absl::Status withdrawn = table_->Withdraw(replica_id);
-  if (location.kind == LocationKind::kDisk && options_.artifact_store != nullptr) {
-    options_.artifact_store->NoteDamaged(options_.artifact_id, own.status);
-  }
-  LOG(ERROR) << "replica " << replica_id << " of " << options_.artifact_id
-             << " does not match its manifest and is withdrawn: " << own.status << "; " << withdrawn;
-}
-
-void LocalFirstSources::Finished(const absl::Status& status, std::span<const SourceFailure> ended) {
-  const std::vector<SourceFailure> of_others = NoteEnded(ended);
-  if (others_ != nullptr) others_->Finished(status, of_others);
-}
-
-std::unique_ptr<ChunkSource> LocalFirstSources::NextLocal(const RequestContext& context) {
-  if (options_.artifact_id.empty()) return nullptr;
+NodeProvider::Given LocalSources::Next(const RequestContext& context) {
   if (std::unique_ptr<ChunkSource> broadcast = JoinWideBroadcast(context); broadcast != nullptr) {
-    given_all_ = true;
-    given_.emplace(broadcast->info().replica_id, options_.destination);
-    return broadcast;
+    return {std::move(broadcast), /*whole=*/true};
   }
   RequestContext moment = context;
   moment.deadline = std::min(context.deadline, SteadyNow() + kAllocationUsually);
-  while (std::shared_ptr<ReplicaLease> lease =
-             table_->LeaseSource(options_.artifact_id, tried_, options_.replica_id, moment)) {
-    const Location location = lease->location();
-    const std::string replica_id = lease->replica_id();
+  while (std::shared_ptr<ReplicaLease> lease = options_.table->LeaseSource(
+             options_.artifact_id, tried_, options_.receiver.replica_id, moment)) {
     if (std::unique_ptr<ChunkSource> broadcast = JoinBroadcast(context, lease); broadcast != nullptr) {
-      given_all_ = true;
-      given_.emplace(replica_id, location);
-      return broadcast;
+      return {std::move(broadcast), /*whole=*/true};
     }
     // Before it is opened, so that one that cannot be is not tried forever.
-    tried_.insert(location);
-    given_all_ = !lease->partial();
+    tried_.insert(lease->location());
     absl::StatusOr<std::unique_ptr<ChunkSource>> source = Open(lease);
-    if (source.ok()) {
-      given_.emplace(replica_id, location);
-      return *std::move(source);
-    }
-    LOG(WARNING) << "replica " << replica_id << " cannot be read: " << source.status();
-    unopened_.push_back({.source = InfoOf(location), .status = source.status()});
+    if (source.ok()) return {*std::move(source), /*whole=*/!lease->partial()};
+    LOG(WARNING) << "replica " << lease->replica_id() << " cannot be read: " << source.status();
+    unopened_.push_back({.source = InfoOf(lease->location()), .status = source.status()});
   }
-  return nullptr;
+  return {};
 }
 
-std::unique_ptr<ChunkSource> LocalFirstSources::JoinBroadcast(const RequestContext& context,
-                                                              const std::shared_ptr<ReplicaLease>& root) {
+void LocalSources::Ended(const SourceFailure& failure) {
+  // Wrong bytes of a broadcast do not prove the root wrong: a copy from the root will show that.
+  if (!failure.corrupt || failure.source.lane == kNcclLane) return;
+  // A replica of this node has rotted (or its file was written to): the next reader would fail, too.
+  // Readers that hold a lease keep it.
+  const absl::Status withdrawn = options_.table->Withdraw(failure.source.replica_id);
+  if (failure.source.type == SourceType::kDisk && options_.artifact_store != nullptr) {
+    options_.artifact_store->NoteDamaged(options_.artifact_id, failure.status);
+  }
+  LOG(ERROR) << "replica " << failure.source.replica_id << " of " << options_.artifact_id
+             << " does not match its manifest and is withdrawn: " << failure.status << "; " << withdrawn;
+}
+
+std::unique_ptr<ChunkSource> LocalSources::JoinBroadcast(const RequestContext& context,
+                                                         const std::shared_ptr<ReplicaLease>& root) {
   if (!receiver_.memory || root->location().kind != LocationKind::kGpu) return nullptr;
   // One try: what a broadcast does not bring is copied.
   const FanOut::Receiver receiver = std::exchange(receiver_, {});
@@ -154,13 +80,13 @@ std::unique_ptr<ChunkSource> LocalFirstSources::JoinBroadcast(const RequestConte
   return OpenArrived(std::move(info), receiver.memory, std::move(membership), arrived);
 }
 
-std::unique_ptr<ChunkSource> LocalFirstSources::JoinWideBroadcast(const RequestContext& context) {
-  if (!receiver_.memory || options_.wide_broadcasts == nullptr) return nullptr;
+std::unique_ptr<ChunkSource> LocalSources::JoinWideBroadcast(const RequestContext& context) {
+  if (!receiver_.memory) return nullptr;
   std::shared_ptr<WideBroadcasts::Membership> membership =
       options_.wide_broadcasts->Join(context,
                                      {.artifact_id = options_.artifact_id,
                                       .location = options_.destination,
-                                      .replica_id = options_.replica_id,
+                                      .replica_id = receiver_.replica_id,
                                       .memory = receiver_.memory,
                                       .ingest = receiver_.ingest},
                                      on_wait_);
@@ -171,28 +97,18 @@ std::unique_ptr<ChunkSource> LocalFirstSources::JoinWideBroadcast(const RequestC
   return OpenArrived(std::move(info), receiver.memory, std::move(membership), arrived);
 }
 
-std::unique_ptr<ChunkSource> LocalFirstSources::OpenArrived(SourceInfo info, DevicePtr memory,
-                                                            std::shared_ptr<void> membership,
-                                                            std::shared_ptr<const Availability> arrived) {
+std::unique_ptr<ChunkSource> LocalSources::OpenArrived(SourceInfo info, DevicePtr memory,
+                                                       std::shared_ptr<void> membership,
+                                                       std::shared_ptr<const Availability> arrived) {
   absl::StatusOr<std::unique_ptr<ChunkSource>> source =
-      MakeDeviceSource(info, devices_, memory, std::move(membership), options_.copy_threads,
+      MakeDeviceSource(info, options_.devices, memory, std::move(membership), options_.copy_threads,
                        std::move(arrived), /*in_place=*/true);
   if (source.ok()) return *std::move(source);
   unopened_.push_back({.source = std::move(info), .status = source.status()});
   return nullptr;
 }
 
-bool LocalFirstSources::NoteStall() { return others_ != nullptr && others_->NoteStall(); }
-
-std::vector<SourceFailure> LocalFirstSources::TakeUnopened() {
-  std::vector<SourceFailure> unopened = std::exchange(unopened_, {});
-  if (others_ != nullptr) {
-    for (SourceFailure& other : others_->TakeUnopened()) unopened.push_back(std::move(other));
-  }
-  return unopened;
-}
-
-absl::StatusOr<std::unique_ptr<ChunkSource>> LocalFirstSources::Open(
+absl::StatusOr<std::unique_ptr<ChunkSource>> LocalSources::Open(
     const std::shared_ptr<ReplicaLease>& shared) const {
   // The source owns the lease: what it reads cannot be evicted under it.
   const ReplicaMemory& memory = shared->memory();
@@ -208,7 +124,7 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> LocalFirstSources::Open(
           options_.copy_threads, shared->availability(), /*page_locked=*/true);
     }
     case LocationKind::kGpu:
-      return MakeDeviceSource(std::move(info), devices_, memory.device, shared, options_.copy_threads,
+      return MakeDeviceSource(std::move(info), options_.devices, memory.device, shared, options_.copy_threads,
                               shared->availability());
     case LocationKind::kDisk: {
       DiskSourceOptions disk;

@@ -1,0 +1,73 @@
+#include "core/ingest/provider_chain.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace tensorcast {
+
+void ProviderChain::ObserveWaits(const WaitObserver& observer) {
+  for (const Link& link : links_) link.provider->ObserveWaits(observer);
+  if (others_ != nullptr) others_->ObserveWaits(observer);
+}
+
+absl::StatusOr<MoreSources> ProviderChain::Next(const RequestContext& context,
+                                                std::span<const SourceFailure> ended, bool needed) {
+  const std::vector<SourceFailure> of_others = NoteEnded(ended);
+  for (; asked_ < links_.size(); ++asked_) {
+    Link& link = links_[asked_];
+    if (!link.in_use.empty() && !link.whole) continue;
+    MoreSources more;
+    if (!link.in_use.empty()) return more;
+    NodeProvider::Given given = link.provider->Next(context);
+    if (given.source == nullptr) continue;
+    link.in_use.insert(given.source->info().replica_id);
+    link.whole = given.whole;
+    more.sources.push_back(std::move(given.source));
+    // While its chunks are copied, the next provider looks for other sources.
+    if (!given.whole) more.look_again = absl::ZeroDuration();
+    return more;
+  }
+  if (others_ == nullptr) {
+    return absl::NotFoundError(
+        absl::StrCat("no other replica of ", subject_, " on this node, and no source elsewhere was given"));
+  }
+  others_in_use_ -= static_cast<int>(of_others.size());
+  // What this node does not have is needed, though a source of it is in use.
+  absl::StatusOr<MoreSources> others = others_->Next(context, of_others, needed || others_in_use_ == 0);
+  if (others.ok()) others_in_use_ += static_cast<int>(others->sources.size());
+  return others;
+}
+
+std::vector<SourceFailure> ProviderChain::NoteEnded(std::span<const SourceFailure> ended) {
+  std::vector<SourceFailure> of_others;
+  for (const SourceFailure& failure : ended) {
+    const auto link = std::ranges::find_if(
+        links_, [&](const Link& other) { return other.in_use.contains(failure.source.replica_id); });
+    if (link == links_.end()) {
+      of_others.push_back(failure);
+    } else {
+      link->in_use.erase(failure.source.replica_id);
+      link->provider->Ended(failure);
+    }
+  }
+  return of_others;
+}
+
+std::vector<SourceFailure> ProviderChain::TakeUnopened() {
+  std::vector<SourceFailure> unopened;
+  const auto take = [&unopened](std::vector<SourceFailure> some) {
+    std::ranges::move(some, std::back_inserter(unopened));
+  };
+  for (const Link& link : links_) take(link.provider->TakeUnopened());
+  if (others_ != nullptr) take(others_->TakeUnopened());
+  return unopened;
+}
+
+void ProviderChain::Finished(const absl::Status& status, std::span<const SourceFailure> ended) {
+  const std::vector<SourceFailure> of_others = NoteEnded(ended);
+  if (others_ != nullptr) others_->Finished(status, of_others);
+}
+
+}  // namespace tensorcast
