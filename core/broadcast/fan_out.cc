@@ -33,7 +33,7 @@ struct FanOut::Group {
 
   const std::shared_ptr<ReplicaLease> root;
   // The owner's mutex guards these; once it is not forming any more, the members stay as they are.
-  std::vector<Receiver> receivers;
+  std::vector<BroadcastReceiver> receivers;
   std::vector<std::shared_ptr<Availability>> arrived;  // of each
   size_t expected = 0;
   State state = State::kForming;
@@ -42,23 +42,22 @@ struct FanOut::Group {
   std::thread thread;
 };
 
-FanOut::Membership::~Membership() {
-  absl::MutexLock lock(&owner_->mutex_);
-  group_->unsent.Stop();
-  const auto over = [this] { return group_->state == State::kOver; };
-  owner_->mutex_.Await(absl::Condition(&over));
+void FanOut::Leave(Group& group) {
+  absl::MutexLock lock(&mutex_);
+  group.unsent.Stop();
+  const auto over = [&group] { return group.state == State::kOver; };
+  mutex_.Await(absl::Condition(&over));
 }
 
-std::unique_ptr<FanOut::Membership> FanOut::Join(const RequestContext& context,
-                                                 std::shared_ptr<ReplicaLease> root,
-                                                 const Receiver& receiver) {
-  if (broadcaster_ == nullptr || !broadcaster_->available()) return nullptr;
+std::optional<BroadcastMember> FanOut::Join(const RequestContext& context, std::shared_ptr<ReplicaLease> root,
+                                            const BroadcastReceiver& receiver) {
+  if (broadcaster_ == nullptr || !broadcaster_->available()) return std::nullopt;
   // Nothing is lost by waiting for others while the root fills.
   RequestContext moment = context;
   const absl::Duration wait = root->availability() == nullptr ? absl::ZeroDuration() : kMoment;
   moment.deadline = std::min(context.deadline, SteadyNow() + wait);
   const size_t expected = table_->AwaitGpuReceivers(root->replica_id(), kMinReceivers, moment);
-  if (expected < kMinReceivers) return nullptr;
+  if (expected < kMinReceivers) return std::nullopt;
   const ImageLayout& layout = root->manifest()->layout();
   const auto arrived = std::make_shared<Availability>(layout.image_bytes, layout.chunk_bytes);
   const Cancellation::Registration wake =
@@ -81,9 +80,17 @@ std::unique_ptr<FanOut::Membership> FanOut::Join(const RequestContext& context,
     const SteadyTime until = std::min(context.deadline, SteadyNow() + kMoment);
     mutex_.AwaitWithTimeout(absl::Condition(&formed), TimeLeft(until));
     if (group->state == State::kForming) EndForming(group);
-    if (group->state == State::kDissolved) return nullptr;
+    if (group->state == State::kDissolved) return std::nullopt;
   }
-  return std::make_unique<Membership>(this, std::move(group), arrived);
+  const ReplicaLease& from = *group->root;
+  BroadcastMember member;
+  member.source.lane = kNcclLane;
+  member.source.name = from.location().ToString();
+  member.source.made_by = from.made_by();
+  member.source.replica_id = from.replica_id();
+  member.arrived = arrived;
+  member.membership = std::shared_ptr<void>(group.get(), [this, group](void*) { Leave(*group); });
+  return member;
 }
 
 std::shared_ptr<FanOut::Group> FanOut::FindForming(const ReplicaLease& root) {
@@ -111,7 +118,7 @@ void FanOut::EndForming(const std::shared_ptr<Group>& group) {
 void FanOut::Run(Group& group) {
   std::vector<otel::SpanLink> links;
   links.push_back({.context = group.root->made_by()});
-  for (const Receiver& receiver : group.receivers) links.push_back({.context = receiver.ingest});
+  for (const BroadcastReceiver& receiver : group.receivers) links.push_back({.context = receiver.ingest});
   otel::Span span("Nccl/Broadcast", group.receivers.front().ingest,
                   {{otel::attr::kArtifactId, group.root->manifest()->id()},
                    {otel::attr::kSizeBytes, group.layout().image_bytes},
@@ -131,7 +138,7 @@ void FanOut::Run(Group& group) {
 
 absl::Status FanOut::Broadcast(Group& group) {
   std::vector<DevicePtr> allocations = {group.root->memory().device};
-  for (const Receiver& receiver : group.receivers) allocations.push_back(receiver.memory);
+  for (const BroadcastReceiver& receiver : group.receivers) allocations.push_back(receiver.memory);
   TC_ASSIGN_OR_RETURN(const std::unique_ptr<BroadcastGroup> broadcast, broadcaster_->Open(allocations));
   while (!group.unsent.empty()) {
     TC_ASSIGN_OR_RETURN(const std::vector<uint32_t> chunks, group.unsent.Take(SteadyTime::InfiniteFuture()));

@@ -15,6 +15,7 @@
 
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -23,62 +24,33 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "base/request_context.h"
-#include "base/trace_context.h"
+#include "core/broadcast/broadcast_member.h"
 #include "core/device/device_broadcaster.h"
-#include "core/device/device_runtime.h"
-#include "core/replica/availability.h"
 #include "core/replicas/replica_lease.h"
 #include "core/replicas/replica_table.h"
 
 namespace tensorcast {
 
 class FanOut {
- private:
-  struct Group;
-
  public:
   // `broadcaster` may be null: then no group ever forms. Both must outlive it.
   FanOut(ReplicaTable* table, DeviceBroadcaster* broadcaster) : table_(table), broadcaster_(broadcaster) {}
   FanOut(const FanOut&) = delete;
   FanOut& operator=(const FanOut&) = delete;
 
-  // One receiver's part in a group. Its destructor leaves: it blocks until nothing writes to the receiver's
-  // memory any more, which is as long as the broadcaster needs to give up at most.
-  class Membership {
-   public:
-    Membership(FanOut* owner, std::shared_ptr<Group> group, std::shared_ptr<const Availability> arrived)
-        : owner_(owner), group_(std::move(group)), arrived_(std::move(arrived)) {}
-    ~Membership();
-    Membership(const Membership&) = delete;
-    Membership& operator=(const Membership&) = delete;
-
-    // What is in the receiver's memory, as it was sent: it is for the receiver to verify. Ends when the group
-    // does.
-    const std::shared_ptr<const Availability>& arrived() const { return arrived_; }
-
-   private:
-    FanOut* const owner_;
-    const std::shared_ptr<Group> group_;
-    const std::shared_ptr<const Availability> arrived_;
-  };
-
-  // An ingest that makes a replica, and where: the whole allocation.
-  struct Receiver {
-    std::string replica_id;
-    DevicePtr memory;
-    TraceContext ingest;  // its span
-  };
   // Blocks for the moment that a group needs to form: until all have joined that the table knows to make the
-  // same artifact, but not for long. Null: no broadcaster, or not enough other receivers now. `root`: on
+  // same artifact, but not for long. Nothing: no broadcaster, or not enough other receivers now. `root`: on
   // a GPU, ready or filling; it is held until the group is over.
-  std::unique_ptr<Membership> Join(const RequestContext& context, std::shared_ptr<ReplicaLease> root,
-                                   const Receiver& receiver);
+  std::optional<BroadcastMember> Join(const RequestContext& context, std::shared_ptr<ReplicaLease> root,
+                                      const BroadcastReceiver& receiver);
 
  private:
+  struct Group;
   enum class State { kForming, kDissolved, kBroadcasting, kOver };
 
   std::shared_ptr<Group> FindForming(const ReplicaLease& root) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndForming(const std::shared_ptr<Group>& group) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Leave(Group& group) ABSL_LOCKS_EXCLUDED(mutex_);
   void Run(Group& group);
   absl::Status Broadcast(Group& group);
 

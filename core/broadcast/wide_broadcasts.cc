@@ -25,7 +25,7 @@ struct WideBroadcasts::Group {
   const WideGroupPlan plan;
   const Cancellation cancellation;  // when a member leaves, or all is to end
   struct Member {
-    Receiver receiver;
+    BroadcastReceiver receiver;
     std::shared_ptr<Availability> arrived;
     bool is_root = false;
   };
@@ -75,7 +75,7 @@ void WideBroadcasts::Begin(const WideGroupPlan& plan) {
   for (const std::shared_ptr<Group>& ended : over) ended->thread.join();
 }
 
-std::shared_ptr<WideBroadcasts::Group> WideBroadcasts::FindGathering(const Receiver& receiver) {
+std::shared_ptr<WideBroadcasts::Group> WideBroadcasts::FindGathering(const BroadcastReceiver& receiver) {
   for (const std::shared_ptr<Group>& group : groups_) {
     const WideGroupPlan& plan = group->plan;
     if (group->state == State::kGathering && plan.artifact_id == receiver.artifact_id &&
@@ -88,18 +88,18 @@ std::shared_ptr<WideBroadcasts::Group> WideBroadcasts::FindGathering(const Recei
   return nullptr;
 }
 
-std::unique_ptr<WideBroadcasts::Membership> WideBroadcasts::Join(const RequestContext& context,
-                                                                 const Receiver& receiver,
-                                                                 const WaitObserver& on_wait) {
+std::optional<BroadcastMember> WideBroadcasts::Join(const RequestContext& context,
+                                                    const BroadcastReceiver& receiver,
+                                                    const WaitObserver& on_wait) {
   const absl::StatusOr<std::shared_ptr<const Manifest>> manifest = table_->FindManifest(receiver.artifact_id);
-  if (!manifest.ok()) return nullptr;
+  if (!manifest.ok()) return std::nullopt;
   const ImageLayout& layout = (*manifest)->layout();
   const auto arrived = std::make_shared<Availability>(layout.image_bytes, layout.chunk_bytes);
   std::shared_ptr<Group> group;
   {
     absl::MutexLock lock(&mutex_);
     group = FindGathering(receiver);
-    if (group == nullptr) return nullptr;
+    if (group == nullptr) return std::nullopt;
     group->members[receiver.location] = {.receiver = receiver, .arrived = arrived};
     group->layout = layout;
   }
@@ -122,10 +122,14 @@ std::unique_ptr<WideBroadcasts::Membership> WideBroadcasts::Join(const RequestCo
   }
   on_wait("");
   if (source.has_value()) {
-    return std::make_unique<Membership>(this, std::move(group), *std::move(source), arrived);
+    BroadcastMember member;
+    member.source = *std::move(source);
+    member.arrived = arrived;
+    member.membership = std::shared_ptr<void>(group.get(), [this, group](void*) { Leave(*group); });
+    return member;
   }
   if (waits) Leave(*group);
-  return nullptr;
+  return std::nullopt;
 }
 
 void WideBroadcasts::Leave(Group& group) {
@@ -221,7 +225,7 @@ absl::Status WideBroadcasts::Broadcast(Group& group) {
       continue;
     }
     absl::MutexLock lock(&mutex_);
-    const Receiver& receiver = group.members[rank.location].receiver;
+    const BroadcastReceiver& receiver = group.members[rank.location].receiver;
     allocations.push_back(receiver.memory);
     links.push_back({.context = receiver.ingest});
     parent = receiver.ingest;

@@ -17,6 +17,7 @@
 
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -28,6 +29,7 @@
 #include "base/request_context.h"
 #include "base/trace_context.h"
 #include "core/broadcast/broadcast_meeting.h"
+#include "core/broadcast/broadcast_member.h"
 #include "core/device/device_broadcaster.h"
 #include "core/device/device_runtime.h"
 #include "core/replica/availability.h"
@@ -37,9 +39,6 @@
 namespace tensorcast {
 
 class WideBroadcasts {
- private:
-  struct Group;
-
  public:
   // `broadcaster` may be null: then every group is given up at once. A root that gets no more chunks for
   // `patience` ends its group: less than what the others' broadcasters need to give up. Pointers must outlive
@@ -54,46 +53,17 @@ class WideBroadcasts {
 
   void Begin(const WideGroupPlan& plan);
 
-  // One receiver's part in a group. Its destructor leaves: it blocks until nothing writes to the receiver's
-  // memory any more, which is as long as the broadcaster needs to give up at most.
-  class Membership {
-   public:
-    Membership(WideBroadcasts* owner, std::shared_ptr<Group> group, SourceInfo source,
-               std::shared_ptr<const Availability> arrived)
-        : owner_(owner), group_(std::move(group)), source_(std::move(source)), arrived_(std::move(arrived)) {}
-    ~Membership() { owner_->Leave(*group_); }
-    Membership(const Membership&) = delete;
-    Membership& operator=(const Membership&) = delete;
-
-    const SourceInfo& source() const { return source_; }
-    // What is in the receiver's memory, as it was sent: it is for the receiver to verify. Ends when the group
-    // does.
-    const std::shared_ptr<const Availability>& arrived() const { return arrived_; }
-
-   private:
-    WideBroadcasts* const owner_;
-    const std::shared_ptr<Group> group_;
-    const SourceInfo source_;
-    const std::shared_ptr<const Availability> arrived_;
-  };
-
-  // An ingest that makes a replica, and where: the whole allocation.
-  struct Receiver {
-    std::string artifact_id;
-    Location location;
-    std::string replica_id;
-    DevicePtr memory;
-    TraceContext ingest;  // its span
-  };
-  // Null where no group waits for this replica; at the root; and when the group is over before it broadcasts.
-  // Blocks while it forms, of which `on_wait` is told.
-  std::unique_ptr<Membership> Join(const RequestContext& context, const Receiver& receiver,
-                                   const WaitObserver& on_wait);
+  // Nothing where no group waits for this replica; at the root; and when the group is over before it
+  // broadcasts. Blocks while it forms, of which `on_wait` is told.
+  std::optional<BroadcastMember> Join(const RequestContext& context, const BroadcastReceiver& receiver,
+                                      const WaitObserver& on_wait);
 
  private:
+  struct Group;
   enum class State { kGathering, kMeeting, kBroadcasting, kOver };
 
-  std::shared_ptr<Group> FindGathering(const Receiver& receiver) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::shared_ptr<Group> FindGathering(const BroadcastReceiver& receiver)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Ends the group and blocks until it is over.
   void Leave(Group& group) ABSL_LOCKS_EXCLUDED(mutex_);
   void Run(Group& group);

@@ -66,13 +66,15 @@ class IngestRun {
   // For a first ingest this node has nothing.
   void AddNodeProviders(const ReplicaStorage& memory) {
     if (request_.manifest == nullptr) return;
-    FanOut::Receiver receiver{.replica_id = job_.replica_id(), .memory = {}, .ingest = job_.span()};
+    BroadcastReceiver receiver{.artifact_id = request_.artifact_id(),
+                               .location = request_.location,
+                               .replica_id = job_.replica_id(),
+                               .memory = {},
+                               .ingest = job_.span()};
     if (memory.device != nullptr) receiver.memory = memory.device->pointer();
     sources_.Add(
         std::make_unique<LocalSources>(LocalSourcesOptions{.table = options_.table,
                                                            .devices = options_.devices,
-                                                           .artifact_id = request_.artifact_id(),
-                                                           .destination = request_.location,
                                                            .copy_threads = options_.copy_threads,
                                                            .artifact_store = options_.artifact_store,
                                                            .fan_out = options_.fan_out,

@@ -32,15 +32,19 @@ SourceInfo InfoOf(const Location& location) {
 }  // namespace
 
 NodeProvider::Given LocalSources::Next(const RequestContext& context) {
-  if (std::unique_ptr<ChunkSource> broadcast = JoinWideBroadcast(context); broadcast != nullptr) {
-    return {std::move(broadcast), /*whole=*/true};
+  const BroadcastReceiver& own = options_.receiver;
+  if (receiver_.memory) {
+    auto broadcast = OpenArrived(options_.wide_broadcasts->Join(context, receiver_, on_wait_));
+    if (broadcast != nullptr) return {std::move(broadcast), /*whole=*/true};
   }
   RequestContext moment = context;
   moment.deadline = std::min(context.deadline, SteadyNow() + kAllocationUsually);
-  while (std::shared_ptr<ReplicaLease> lease = options_.table->LeaseSource(
-             options_.artifact_id, tried_, options_.receiver.replica_id, moment)) {
-    if (std::unique_ptr<ChunkSource> broadcast = JoinBroadcast(context, lease); broadcast != nullptr) {
-      return {std::move(broadcast), /*whole=*/true};
+  while (std::shared_ptr<ReplicaLease> lease =
+             options_.table->LeaseSource(own.artifact_id, tried_, own.replica_id, moment)) {
+    if (receiver_.memory && lease->location().kind == LocationKind::kGpu) {
+      auto broadcast = OpenArrived(options_.fan_out->Join(context, lease, receiver_));
+      receiver_ = {};  // one try
+      if (broadcast != nullptr) return {std::move(broadcast), /*whole=*/true};
     }
     // Before it is opened, so that one that cannot be is not tried forever.
     tried_.insert(lease->location());
@@ -59,52 +63,21 @@ void LocalSources::Ended(const SourceFailure& failure) {
   // Readers that hold a lease keep it.
   const absl::Status withdrawn = options_.table->Withdraw(failure.source.replica_id);
   if (failure.source.type == SourceType::kDisk && options_.artifact_store != nullptr) {
-    options_.artifact_store->NoteDamaged(options_.artifact_id, failure.status);
+    options_.artifact_store->NoteDamaged(options_.receiver.artifact_id, failure.status);
   }
-  LOG(ERROR) << "replica " << failure.source.replica_id << " of " << options_.artifact_id
+  LOG(ERROR) << "replica " << failure.source.replica_id << " of " << options_.receiver.artifact_id
              << " does not match its manifest and is withdrawn: " << failure.status << "; " << withdrawn;
 }
 
-std::unique_ptr<ChunkSource> LocalSources::JoinBroadcast(const RequestContext& context,
-                                                         const std::shared_ptr<ReplicaLease>& root) {
-  if (!receiver_.memory || root->location().kind != LocationKind::kGpu) return nullptr;
-  // One try: what a broadcast does not bring is copied.
-  const FanOut::Receiver receiver = std::exchange(receiver_, {});
-  std::shared_ptr<FanOut::Membership> membership = options_.fan_out->Join(context, root, receiver);
-  if (membership == nullptr) return nullptr;
-  SourceInfo info = InfoOf(root->location());
-  info.lane = kNcclLane;
-  info.made_by = root->made_by();
-  info.replica_id = root->replica_id();
-  const std::shared_ptr<const Availability> arrived = membership->arrived();
-  return OpenArrived(std::move(info), receiver.memory, std::move(membership), arrived);
-}
-
-std::unique_ptr<ChunkSource> LocalSources::JoinWideBroadcast(const RequestContext& context) {
-  if (!receiver_.memory) return nullptr;
-  std::shared_ptr<WideBroadcasts::Membership> membership =
-      options_.wide_broadcasts->Join(context,
-                                     {.artifact_id = options_.artifact_id,
-                                      .location = options_.destination,
-                                      .replica_id = receiver_.replica_id,
-                                      .memory = receiver_.memory,
-                                      .ingest = receiver_.ingest},
-                                     on_wait_);
-  if (membership == nullptr) return nullptr;
-  const FanOut::Receiver receiver = std::exchange(receiver_, {});
-  const std::shared_ptr<const Availability> arrived = membership->arrived();
-  SourceInfo info = membership->source();
-  return OpenArrived(std::move(info), receiver.memory, std::move(membership), arrived);
-}
-
-std::unique_ptr<ChunkSource> LocalSources::OpenArrived(SourceInfo info, DevicePtr memory,
-                                                       std::shared_ptr<void> membership,
-                                                       std::shared_ptr<const Availability> arrived) {
+// What a broadcast does not bring is copied.
+std::unique_ptr<ChunkSource> LocalSources::OpenArrived(std::optional<BroadcastMember> member) {
+  if (!member.has_value()) return nullptr;
+  const BroadcastReceiver receiver = std::exchange(receiver_, {});
   absl::StatusOr<std::unique_ptr<ChunkSource>> source =
-      MakeDeviceSource(info, options_.devices, memory, std::move(membership), options_.copy_threads,
-                       std::move(arrived), /*in_place=*/true);
+      MakeDeviceSource(member->source, options_.devices, receiver.memory, std::move(member->membership),
+                       options_.copy_threads, std::move(member->arrived), /*in_place=*/true);
   if (source.ok()) return *std::move(source);
-  unopened_.push_back({.source = std::move(info), .status = source.status()});
+  unopened_.push_back({.source = std::move(member->source), .status = source.status()});
   return nullptr;
 }
 

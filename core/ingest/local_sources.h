@@ -8,6 +8,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -15,6 +16,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/request_context.h"
+#include "core/broadcast/broadcast_member.h"
 #include "core/broadcast/fan_out.h"
 #include "core/broadcast/wide_broadcasts.h"
 #include "core/device/device_runtime.h"
@@ -29,21 +31,18 @@ namespace tensorcast {
 struct LocalSourcesOptions {
   ReplicaTable* table = nullptr;
   DeviceRuntime* devices = nullptr;
-  std::string artifact_id;
-  Location destination;
   int copy_threads = 1;
   ArtifactStore* artifact_store = nullptr;  // told of a packed file that is wrong; may be null
   FanOut* fan_out = nullptr;
   WideBroadcasts* wide_broadcasts = nullptr;
-  // The replica that they are for; where it is made, if that is on a GPU: then it takes part in broadcasts;
-  // and the ingest's span.
-  FanOut::Receiver receiver;
+  // The ingest that they are for; with its memory where that is on a GPU: then it takes part in broadcasts.
+  BroadcastReceiver receiver;
 };
 
 class LocalSources final : public NodeProvider {
  public:
   explicit LocalSources(LocalSourcesOptions options)
-      : options_(std::move(options)), receiver_(options_.receiver), tried_({options_.destination}) {}
+      : options_(std::move(options)), receiver_(options_.receiver), tried_({options_.receiver.location}) {}
 
   void ObserveWaits(const WaitObserver& observer) override { on_wait_ = observer; }
   Given Next(const RequestContext& context) override;
@@ -51,19 +50,12 @@ class LocalSources final : public NodeProvider {
   std::vector<SourceFailure> TakeUnopened() override { return std::exchange(unopened_, {}); }
 
  private:
-  // What another node, or this one, broadcasts to several nodes; null: nothing.
-  std::unique_ptr<ChunkSource> JoinWideBroadcast(const RequestContext& context);
-  // What is in the receiver's memory by a broadcast.
-  std::unique_ptr<ChunkSource> OpenArrived(SourceInfo info, DevicePtr memory,
-                                           std::shared_ptr<void> membership,
-                                           std::shared_ptr<const Availability> arrived);
-  // What is broadcast of this replica; null: it is not.
-  std::unique_ptr<ChunkSource> JoinBroadcast(const RequestContext& context,
-                                             const std::shared_ptr<ReplicaLease>& root);
+  // Null: there is nothing, or it cannot be read.
+  std::unique_ptr<ChunkSource> OpenArrived(std::optional<BroadcastMember> member);
   absl::StatusOr<std::unique_ptr<ChunkSource>> Open(const std::shared_ptr<ReplicaLease>& lease) const;
 
   const LocalSourcesOptions options_;
-  FanOut::Receiver receiver_;  // no memory: it takes part in no broadcast, or no more
+  BroadcastReceiver receiver_;  // no memory: it takes part in no broadcast, or no more
   WaitObserver on_wait_ = [](const std::string&) {};
   std::set<Location> tried_;
   std::vector<SourceFailure> unopened_;
