@@ -17,12 +17,12 @@ constexpr uint64_t kGapBytes = uint64_t{64} << 10;
 // Copied out of the page cache in steps that are still in the processor's caches when they are digested.
 constexpr uint64_t kCachedStepBytes = uint64_t{256} << 10;
 
-bool IsAligned(const FilePiece& piece) {
+bool IsAligned(const ObjectPiece& piece) {
   return piece.file_offset % kPackedAlignment == 0 &&
          reinterpret_cast<uintptr_t>(piece.destination.data()) % kPackedAlignment == 0;
 }
 
-void Advance(FilePiece& piece, uint64_t bytes) {
+void Advance(ObjectPiece& piece, uint64_t bytes) {
   piece.file_offset += bytes;
   piece.destination = piece.destination.subspan(bytes);
 }
@@ -30,10 +30,10 @@ void Advance(FilePiece& piece, uint64_t bytes) {
 }  // namespace
 
 absl::Status ChunkReader::Read(const RequestContext& context, std::string_view what,
-                               std::span<const FilePiece> pieces) {
-  std::vector<FilePiece> rest(pieces.begin(), pieces.end());
+                               std::span<const ObjectPiece> pieces) {
+  std::vector<ObjectPiece> rest(pieces.begin(), pieces.end());
   for (size_t i = 0; i < rest.size(); ++i) {
-    FilePiece& piece = rest[i];
+    ObjectPiece& piece = rest[i];
     if (piece.zeros()) {
       std::memset(piece.destination.data(), 0, piece.destination.size());
       digest_.Update(piece.destination);
@@ -48,8 +48,8 @@ absl::Status ChunkReader::Read(const RequestContext& context, std::string_view w
   return absl::OkStatus();
 }
 
-absl::StatusOr<uint64_t> ChunkReader::ReadSome(std::span<const FilePiece> pieces) {
-  const FilePiece& piece = pieces.front();
+absl::StatusOr<uint64_t> ChunkReader::ReadSome(std::span<const ObjectPiece> pieces) {
+  const ObjectPiece& piece = pieces.front();
   if (const uint64_t done = TakeFromWindow(piece); done > 0) return done;
   if (piece.destination.size() >= kOwnReadBytes) {
     if (const uint64_t done = TakeFromPageCache(piece); done > 0) return done;
@@ -60,7 +60,7 @@ absl::StatusOr<uint64_t> ChunkReader::ReadSome(std::span<const FilePiece> pieces
   return TakeFromWindow(piece);
 }
 
-uint64_t ChunkReader::TakeFromWindow(const FilePiece& piece) {
+uint64_t ChunkReader::TakeFromWindow(const ObjectPiece& piece) {
   if (piece.file != window_.file || piece.file_offset < window_.begin || piece.file_offset >= window_.end) {
     return 0;
   }
@@ -70,7 +70,7 @@ uint64_t ChunkReader::TakeFromWindow(const FilePiece& piece) {
   return bytes;
 }
 
-uint64_t ChunkReader::TakeFromPageCache(const FilePiece& piece) {
+uint64_t ChunkReader::TakeFromPageCache(const ObjectPiece& piece) {
   FileReader& file = *files_[piece.file];
   const uint64_t bytes = std::min<uint64_t>(piece.destination.size(), read_bytes_);
   if (!file.SeemsCached(piece.file_offset, bytes)) return 0;
@@ -85,7 +85,7 @@ uint64_t ChunkReader::TakeFromPageCache(const FilePiece& piece) {
   return done;
 }
 
-absl::StatusOr<uint64_t> ChunkReader::ReadStraight(const FilePiece& piece) {
+absl::StatusOr<uint64_t> ChunkReader::ReadStraight(const ObjectPiece& piece) {
   FileReader& file = *files_[piece.file];
   uint64_t bytes = std::min<uint64_t>(piece.destination.size(), read_bytes_);
   if (file.direct()) {
@@ -98,12 +98,12 @@ absl::StatusOr<uint64_t> ChunkReader::ReadStraight(const FilePiece& piece) {
   return bytes;
 }
 
-uint64_t ChunkReader::WindowEnd(std::span<const FilePiece> pieces) const {
-  const FilePiece& first = pieces.front();
+uint64_t ChunkReader::WindowEnd(std::span<const ObjectPiece> pieces) const {
+  const ObjectPiece& first = pieces.front();
   // On a block, so that the next window starts there and reads no byte again.
   const uint64_t limit = AlignDown(first.file_offset) + read_bytes_;
   uint64_t end = first.file_offset;
-  for (const FilePiece& piece : pieces) {
+  for (const ObjectPiece& piece : pieces) {
     if (piece.zeros()) continue;
     const bool follows =
         piece.file == first.file && piece.file_offset >= end && piece.file_offset - end <= kGapBytes;
@@ -113,11 +113,11 @@ uint64_t ChunkReader::WindowEnd(std::span<const FilePiece> pieces) const {
   return end;
 }
 
-absl::Status ChunkReader::FillWindow(std::span<const FilePiece> pieces) {
-  const FilePiece& first = pieces.front();
+absl::Status ChunkReader::FillWindow(std::span<const ObjectPiece> pieces) {
+  const ObjectPiece& first = pieces.front();
   FileReader& file = *files_[first.file];
   if (window_.memory == nullptr) window_.memory = buffers_->Take();
-  window_.file = FilePiece::kZeros;  // until it is filled
+  window_.file = ObjectPiece::kZeros;  // until it is filled
   const uint64_t begin = AlignDown(first.file_offset);
   const uint64_t end = WindowEnd(pieces);
   const HostSpan buffer(window_.memory.get(), AlignUp(end) - begin);

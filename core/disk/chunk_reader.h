@@ -14,8 +14,8 @@
 #include "base/request_context.h"
 #include "core/artifact/digest.h"
 #include "core/disk/bounce_buffers.h"
-#include "core/disk/file_extents.h"
 #include "core/disk/file_reader.h"
+#include "core/disk/object_extents.h"
 
 namespace tensorcast {
 
@@ -28,27 +28,28 @@ class ChunkReader {
   ~ChunkReader() { buffers_->Give(std::move(window_.memory)); }
 
   // `what` names the work in errors of the context.
-  absl::Status Read(const RequestContext& context, std::string_view what, std::span<const FilePiece> pieces);
+  absl::Status Read(const RequestContext& context, std::string_view what,
+                    std::span<const ObjectPiece> pieces);
   ChunkDigests digests() const { return digest_.FinishChunk(); }
 
  private:
   // A stretch of a file that is in the buffer.
   struct Window {
     AlignedBuffer memory;
-    uint32_t file = FilePiece::kZeros;
+    uint32_t file = ObjectPiece::kZeros;
     uint64_t begin = 0;
     uint64_t end = 0;
   };
 
   // Reads the front of pieces[0], at least one byte, and returns how much.
-  absl::StatusOr<uint64_t> ReadSome(std::span<const FilePiece> pieces);
+  absl::StatusOr<uint64_t> ReadSome(std::span<const ObjectPiece> pieces);
   // Each handles what it can of the front, and returns how much: 0 when another way is needed.
-  uint64_t TakeFromWindow(const FilePiece& piece);
-  uint64_t TakeFromPageCache(const FilePiece& piece);
-  absl::StatusOr<uint64_t> ReadStraight(const FilePiece& piece);
+  uint64_t TakeFromWindow(const ObjectPiece& piece);
+  uint64_t TakeFromPageCache(const ObjectPiece& piece);
+  absl::StatusOr<uint64_t> ReadStraight(const ObjectPiece& piece);
   // Fills the window from the front of pieces[0], with what follows it closely in the file.
-  absl::Status FillWindow(std::span<const FilePiece> pieces);
-  uint64_t WindowEnd(std::span<const FilePiece> pieces) const;
+  absl::Status FillWindow(std::span<const ObjectPiece> pieces);
+  uint64_t WindowEnd(std::span<const ObjectPiece> pieces) const;
 
   const std::span<const std::unique_ptr<FileReader>> files_;
   BounceBuffers* const buffers_;

@@ -10,9 +10,9 @@
 #include "core/disk/bounce_buffers.h"
 #include "core/disk/chunk_reader.h"
 #include "core/disk/disk_metrics.h"
-#include "core/disk/file_extents.h"
 #include "core/disk/file_io.h"
 #include "core/disk/file_reader.h"
+#include "core/disk/object_extents.h"
 #include "core/disk/packed_format.h"
 
 namespace tensorcast {
@@ -29,7 +29,7 @@ std::string PathOf(int fd) {
 class DiskSource final : public ChunkSource {
  public:
   // `kind`: "packed" or "origin", the label of what is read.
-  DiskSource(std::string_view kind, std::string name, Files files, FileExtents extents,
+  DiskSource(std::string_view kind, std::string name, Files files, ObjectExtents extents,
              std::shared_ptr<void> keep_alive, const DiskSourceOptions& options)
       : kind_(kind),
         info_{.type = SourceType::kDisk,
@@ -64,7 +64,7 @@ class DiskSource final : public ChunkSource {
   absl::StatusOr<ChunkDigests> Read(const RequestContext& context, const ChunkRequest& request) {
     TC_RETURN_IF_ERROR(CheckRange(info_, request, extents_.image_bytes()));
     TC_RETURN_IF_ERROR(CheckDestination(info_, request));
-    const std::vector<FilePiece> pieces = extents_.Cut(request.range, request.destination);
+    const std::vector<ObjectPiece> pieces = extents_.Cut(request.range, request.destination);
     ChunkReader reader(files_, &buffers_, read_bytes_, request.blake3);
     TC_RETURN_IF_ERROR(reader.Read(context, DescribeFetch(info_, request), pieces));
     TC_RETURN_IF_ERROR(CheckUnchanged(pieces));
@@ -72,9 +72,9 @@ class DiskSource final : public ChunkSource {
   }
 
   // After the reads: bytes that were written over in the meantime are not passed on as the file's.
-  absl::Status CheckUnchanged(std::span<const FilePiece> pieces) const {
+  absl::Status CheckUnchanged(std::span<const ObjectPiece> pieces) const {
     std::set<uint32_t> touched;
-    for (const FilePiece& piece : pieces) {
+    for (const ObjectPiece& piece : pieces) {
       if (!piece.zeros()) touched.insert(piece.file);
     }
     for (const uint32_t file : touched) TC_RETURN_IF_ERROR(files_[file]->CheckUnchanged());
@@ -87,7 +87,7 @@ class DiskSource final : public ChunkSource {
   const uint64_t read_bytes_;
   const std::shared_ptr<void> keep_alive_;  // before the files: what they borrow goes last
   const Files files_;
-  const FileExtents extents_;
+  const ObjectExtents extents_;
   BounceBuffers buffers_;
 };
 
@@ -100,7 +100,7 @@ std::string NameOf(const std::vector<OpenedFile>& files) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ChunkSource>> OpenFileSource(std::vector<OpenedFile> files,
-                                                            std::vector<FileExtent> extents,
+                                                            std::vector<ObjectExtent> extents,
                                                             uint64_t image_bytes,
                                                             const DiskSourceOptions& options) {
   Files readers;
@@ -110,7 +110,7 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> OpenFileSource(std::vector<OpenedFi
     file_bytes.push_back(file.identity.bytes);
     TC_ASSIGN_OR_RETURN(readers.emplace_back(), FileReader::Of(std::move(file), options.io));
   }
-  TC_ASSIGN_OR_RETURN(FileExtents map, FileExtents::Create(std::move(extents), image_bytes, file_bytes));
+  TC_ASSIGN_OR_RETURN(ObjectExtents map, ObjectExtents::Create(std::move(extents), image_bytes, file_bytes));
   return std::make_unique<DiskSource>("origin", std::move(name), std::move(readers), std::move(map), nullptr,
                                       options);
 }
@@ -121,8 +121,9 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> OpenPackedSource(std::string name, 
                                                               const DiskSourceOptions& options) {
   TC_ASSIGN_OR_RETURN(std::unique_ptr<FileReader> reader,
                       FileReader::FromDescriptor(absl::StrCat(name, " (", PathOf(fd), ")"), fd, options.io));
-  const FileExtent whole{0, image_offset, 0, image_bytes};
-  TC_ASSIGN_OR_RETURN(FileExtents map, FileExtents::Create({whole}, image_bytes, {reader->identity().bytes}));
+  const ObjectExtent whole{0, image_offset, 0, image_bytes};
+  TC_ASSIGN_OR_RETURN(ObjectExtents map,
+                      ObjectExtents::Create({whole}, image_bytes, {reader->identity().bytes}));
   Files readers;
   readers.push_back(std::move(reader));
   return std::make_unique<DiskSource>("packed", std::move(name), std::move(readers), std::move(map),

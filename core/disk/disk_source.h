@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/disk/file_extents.h"
 #include "core/disk/file_io.h"
+#include "core/disk/object_extents.h"
 #include "core/source/chunk_source.h"
 
 namespace tensorcast {
@@ -26,7 +26,7 @@ struct DiskSourceOptions {
 
 // Checks every file against its identity: FAILED_PRECONDITION when it changed.
 absl::StatusOr<std::unique_ptr<ChunkSource>> OpenFileSource(std::vector<OpenedFile> files,
-                                                            std::vector<FileExtent> extents,
+                                                            std::vector<ObjectExtent> extents,
                                                             uint64_t image_bytes,
                                                             const DiskSourceOptions& options = {});
 

@@ -42,7 +42,7 @@ class Disk : public ::testing::Test {
     DropFromPageCache(folder_.File(name));
     return IdentityOf(folder_.File(name));
   }
-  std::unique_ptr<ChunkSource> Open(const std::vector<FileIdentity>& files, std::vector<FileExtent> extents,
+  std::unique_ptr<ChunkSource> Open(const std::vector<FileIdentity>& files, std::vector<ObjectExtent> extents,
                                     uint64_t image_bytes, const DiskSourceOptions& options = kSmallReads) {
     auto source = OpenFileSource(Opened(files), std::move(extents), image_bytes, With(&io_, options));
     EXPECT_TRUE(source.ok()) << source.status();
@@ -99,7 +99,7 @@ TEST_F(Disk, UnalignedExtentsOfSeveralFiles_MakeImageWithZeroGaps) {
     files.push_back(Make("f" + std::to_string(i), contents.back()));
   }
   std::string image(2 * kMiB, '\0');
-  std::vector<FileExtent> extents;
+  std::vector<ObjectExtent> extents;
   for (uint64_t at = 0; at < image.size();) {
     const uint32_t file = random() % 3;
     const uint64_t max = random() % 4 == 0 ? 300 * kKiB : 3000;  // some are worth a read of their own
@@ -122,7 +122,7 @@ TEST_F(Disk, AdjacentTensors_ShareReads) {
   // As safetensors packs them: one after the other in the file, each at a 256-byte boundary in the image.
   const std::string bytes = Pattern(512 * kKiB, 4);
   const FileIdentity file = Make("f", bytes);
-  std::vector<FileExtent> extents;
+  std::vector<ObjectExtent> extents;
   std::string image;
   for (uint64_t at = 77; at + 1000 <= bytes.size(); at += 1000) {
     extents.push_back({0, at, image.size(), 1000});

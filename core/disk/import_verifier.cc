@@ -25,7 +25,7 @@ namespace {
 
 constexpr uint64_t kStepBytes = uint64_t{4} << 20;  // a chunk may be larger than memory is to spare
 
-bool Overlap(const FileExtent& extent, const ByteRange& range) {
+bool Overlap(const ObjectExtent& extent, const ByteRange& range) {
   return extent.image_offset < range.offset + range.bytes &&
          range.offset < extent.image_offset + extent.bytes;
 }
@@ -75,10 +75,10 @@ class Chunks {
 };
 
 // The files that a part of the image comes from, for a message.
-std::string FilesOf(const ByteRange& range, const std::vector<FileExtent>& extents,
+std::string FilesOf(const ByteRange& range, const std::vector<ObjectExtent>& extents,
                     const std::vector<std::string>& paths) {
   std::set<uint32_t> files;
-  for (const FileExtent& extent : extents) {
+  for (const ObjectExtent& extent : extents) {
     if (Overlap(extent, range)) files.insert(extent.file);
   }
   if (files.empty()) return "no file";
@@ -125,7 +125,7 @@ absl::StatusOr<std::optional<uint32_t>> FindDifferentChunk(const RequestContext&
 }
 
 absl::Status CompareAgain(const RequestContext& context, std::vector<OpenedFile> files,
-                          const std::vector<FileExtent>& extents, const Manifest& manifest) {
+                          const std::vector<ObjectExtent>& extents, const Manifest& manifest) {
   const ImageLayout& layout = manifest.layout();
   std::vector<std::string> paths;
   paths.reserve(files.size());

@@ -32,6 +32,6 @@ absl::StatusOr<std::optional<uint32_t>> FindDifferentChunk(const RequestContext&
 // a chunk is not the same now; otherwise the errors of a source that reads files. Starts a few threads of its
 // own.
 absl::Status CompareAgain(const RequestContext& context, std::vector<OpenedFile> files,
-                          const std::vector<FileExtent>& extents, const Manifest& manifest);
+                          const std::vector<ObjectExtent>& extents, const Manifest& manifest);
 
 }  // namespace tensorcast

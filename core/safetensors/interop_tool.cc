@@ -13,7 +13,7 @@
 namespace tensorcast {
 namespace {
 
-absl::Status ReadExtent(const OpenedFile& file, const FileExtent& extent, std::span<std::byte> image) {
+absl::Status ReadExtent(const OpenedFile& file, const ObjectExtent& extent, std::span<std::byte> image) {
   uint64_t done = 0;
   while (done < extent.bytes) {
     const ssize_t count = pread(file.fd.get(), image.data() + extent.image_offset + done, extent.bytes - done,
@@ -27,7 +27,7 @@ absl::Status ReadExtent(const OpenedFile& file, const FileExtent& extent, std::s
 absl::Status Rewrite(const std::string& path, const std::string& out) {
   TC_ASSIGN_OR_RETURN(const SafetensorsModel model, OpenSafetensors(path));
   std::vector<std::byte> image(model.layout.image_bytes);
-  for (const FileExtent& extent : model.extents) {
+  for (const ObjectExtent& extent : model.extents) {
     TC_RETURN_IF_ERROR(ReadExtent(model.files[extent.file], extent, image));
   }
   return WriteSafetensors(out, model.layout, model.metadata, image);

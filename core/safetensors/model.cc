@@ -137,7 +137,7 @@ class ModelBuilder {
   void AddExtent(uint32_t file, uint64_t file_offset, const Tensor& tensor) {
     if (tensor.nbytes == 0) return;
     if (!model_.extents.empty()) {
-      FileExtent& last = model_.extents.back();
+      ObjectExtent& last = model_.extents.back();
       if (last.file == file && last.file_offset + last.bytes == file_offset &&
           last.image_offset + last.bytes == tensor.offset) {
         last.bytes += tensor.nbytes;

@@ -51,9 +51,9 @@ absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(std::string_view header
 
 // A model on disk and the image it becomes: tensors by shard name, then by offset.
 struct SafetensorsModel {
-  std::vector<OpenedFile> files;    // with headers that were read; by real paths
-  std::vector<std::string> shards;  // what each of them is called in `metadata`
-  std::vector<FileExtent> extents;  // where the tensors' bytes are, in image order; neighbours are joined
+  std::vector<OpenedFile> files;      // with headers that were read; by real paths
+  std::vector<std::string> shards;    // what each of them is called in `metadata`
+  std::vector<ObjectExtent> extents;  // where the tensors' bytes are, in image order; neighbours are joined
   ImageLayout layout;
   std::map<std::string, std::string> metadata;
 };

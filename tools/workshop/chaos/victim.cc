@@ -44,7 +44,7 @@ absl::StatusOr<client::PutResult> Put(client::Client& client, const Job& job, bo
   const std::string bytes{std::istreambuf_iterator<char>(file), {}};
   std::vector<client::PutTensor> tensors;
   for (const Tensor& tensor : model.layout.tensors) {
-    for (const FileExtent& extent : model.extents) {
+    for (const ObjectExtent& extent : model.extents) {
       if (tensor.offset < extent.image_offset || tensor.offset >= extent.image_offset + extent.bytes) {
         continue;
       }

@@ -39,7 +39,7 @@ class MappedFile {
 // The file bytes of a tensor; its extent may also cover neighbours.
 const std::byte* FindInFiles(const Tensor& tensor, const SafetensorsModel& model,
                              const std::vector<std::unique_ptr<MappedFile>>& files) {
-  for (const FileExtent& extent : model.extents) {
+  for (const ObjectExtent& extent : model.extents) {
     if (tensor.offset < extent.image_offset ||
         tensor.offset - extent.image_offset + tensor.nbytes > extent.bytes) {
       continue;

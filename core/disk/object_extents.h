@@ -1,4 +1,4 @@
-// Which bytes of which files make up an image. Immutable, thread-safe. Others use FileExtent only.
+// Which bytes of which files make up an image. Immutable, thread-safe. Others use ObjectExtent only.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 namespace tensorcast {
 
 // A run of image bytes that lies contiguously in a file. Image bytes that no extent covers are zero.
-struct FileExtent {
+struct ObjectExtent {
   uint32_t file = 0;  // index into the list of files
   uint64_t file_offset = 0;
   uint64_t image_offset = 0;
@@ -19,7 +19,7 @@ struct FileExtent {
 };
 
 // A run of bytes with one origin and one place to go.
-struct FilePiece {
+struct ObjectPiece {
   static constexpr uint32_t kZeros = ~uint32_t{0};
   uint32_t file = kZeros;
   uint64_t file_offset = 0;
@@ -28,24 +28,24 @@ struct FilePiece {
   bool zeros() const { return file == kZeros; }
 };
 
-class FileExtents {
+class ObjectExtents {
  public:
   // INVALID_ARGUMENT when extents overlap in the image, reach past it, or past their file (`file_bytes`, one
   // a file).
-  static absl::StatusOr<FileExtents> Create(std::vector<FileExtent> extents, uint64_t image_bytes,
-                                            const std::vector<uint64_t>& file_bytes);
+  static absl::StatusOr<ObjectExtents> Create(std::vector<ObjectExtent> extents, uint64_t image_bytes,
+                                              const std::vector<uint64_t>& file_bytes);
 
   uint64_t image_bytes() const { return image_bytes_; }
 
   // The range, cut wherever its origin or its destination changes, in image order. REQUIRES: the range lies
   // in the image, and the destination is exactly as long.
-  std::vector<FilePiece> Cut(const ByteRange& range, std::span<const HostSpan> destination) const;
+  std::vector<ObjectPiece> Cut(const ByteRange& range, std::span<const HostSpan> destination) const;
 
  private:
-  FileExtents(std::vector<FileExtent> extents, uint64_t image_bytes)
+  ObjectExtents(std::vector<ObjectExtent> extents, uint64_t image_bytes)
       : extents_(std::move(extents)), image_bytes_(image_bytes) {}
 
-  std::vector<FileExtent> extents_;  // by image_offset; none is empty
+  std::vector<ObjectExtent> extents_;  // by image_offset; none is empty
   uint64_t image_bytes_ = 0;
 };
 

@@ -1,4 +1,4 @@
-#include "core/disk/file_extents.h"
+#include "core/disk/object_extents.h"
 
 #include <random>
 #include <string>
@@ -11,9 +11,9 @@ namespace {
 
 constexpr uint64_t kHuge = ~uint64_t{0};
 
-TEST(FileExtents, FileExtents_RefuseOverlapsAndRangesPastFileOrImage) {
-  const auto refused = [](std::vector<FileExtent> extents) {
-    return !FileExtents::Create(std::move(extents), 1000, {500, 500}).ok();
+TEST(ObjectExtents, FileExtents_RefuseOverlapsAndRangesPastFileOrImage) {
+  const auto refused = [](std::vector<ObjectExtent> extents) {
+    return !ObjectExtents::Create(std::move(extents), 1000, {500, 500}).ok();
   };
   EXPECT_FALSE(refused({{0, 0, 0, 500}, {1, 0, 500, 500}}));
   EXPECT_FALSE(refused({}));
@@ -27,12 +27,12 @@ TEST(FileExtents, FileExtents_RefuseOverlapsAndRangesPastFileOrImage) {
 }
 
 // Carries out the pieces on files in memory, and compares with the image made byte by byte.
-TEST(FileExtents, CutRange_GivesPiecesThatMakeUpTheImage) {
+TEST(ObjectExtents, CutRange_GivesPiecesThatMakeUpTheImage) {
   std::mt19937 random(5);
   for (int round = 0; round < 300; ++round) {
     const uint64_t image_bytes = 1 + random() % 400;
     const std::vector<uint64_t> file_bytes = {500, 700};
-    std::vector<FileExtent> extents;
+    std::vector<ObjectExtent> extents;
     std::string image(image_bytes, '\0');
     for (uint64_t at = random() % 20; at < image_bytes;) {
       const uint64_t bytes = std::min<uint64_t>(random() % 40, image_bytes - at);
@@ -45,7 +45,7 @@ TEST(FileExtents, CutRange_GivesPiecesThatMakeUpTheImage) {
       at += bytes + (random() % 2 == 0 ? 0 : random() % 15);
     }
     std::shuffle(extents.begin(), extents.end(), random);
-    const auto map = FileExtents::Create(extents, image_bytes, file_bytes);
+    const auto map = ObjectExtents::Create(extents, image_bytes, file_bytes);
     ASSERT_TRUE(map.ok()) << map.status();
 
     const uint64_t offset = random() % image_bytes;
@@ -57,7 +57,7 @@ TEST(FileExtents, CutRange_GivesPiecesThatMakeUpTheImage) {
       destination.push_back(std::as_writable_bytes(std::span(result)).subspan(at, bytes));
       at += bytes;
     }
-    for (const FilePiece& piece : map->Cut(range, destination)) {
+    for (const ObjectPiece& piece : map->Cut(range, destination)) {
       ASSERT_FALSE(piece.destination.empty());
       for (uint64_t i = 0; i < piece.destination.size(); ++i) {
         piece.destination[i] =
