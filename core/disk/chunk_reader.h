@@ -1,6 +1,6 @@
 // Reads the pieces of one chunk, in order, and digests them on the way. For each stretch it takes the
-// cheapest way that is open: out of the page cache, by direct I/O straight to its place, or by direct I/O of
-// the aligned superset through a buffer.
+// cheapest way that is open: out of this host's memory (the page cache), straight to its place, or in an
+// aligned superset through a buffer.
 //
 // Internal to this folder. Made for one fetch; thread-compatible.
 #pragma once
@@ -14,29 +14,32 @@
 #include "base/request_context.h"
 #include "core/artifact/digest.h"
 #include "core/disk/bounce_buffers.h"
-#include "core/disk/file_reader.h"
 #include "core/disk/object_extents.h"
+#include "core/source/object_reader.h"
 
 namespace tensorcast {
 
 class ChunkReader {
  public:
   // `read_bytes`, whole blocks, bounds one read; a buffer holds as many. All must outlive the reader.
-  ChunkReader(std::span<const std::unique_ptr<FileReader>> files, BounceBuffers* buffers, uint64_t read_bytes,
-              bool with_blake3)
-      : files_(files), buffers_(buffers), read_bytes_(read_bytes), digest_(with_blake3) {}
+  ChunkReader(const RequestContext& context, std::span<const std::shared_ptr<ObjectReader>> objects,
+              BounceBuffers* buffers, uint64_t read_bytes, bool with_blake3)
+      : context_(context),
+        objects_(objects),
+        buffers_(buffers),
+        read_bytes_(read_bytes),
+        digest_(with_blake3) {}
   ~ChunkReader() { buffers_->Give(std::move(window_.memory)); }
 
   // `what` names the work in errors of the context.
-  absl::Status Read(const RequestContext& context, std::string_view what,
-                    std::span<const ObjectPiece> pieces);
+  absl::Status Read(std::string_view what, std::span<const ObjectPiece> pieces);
   ChunkDigests digests() const { return digest_.FinishChunk(); }
 
  private:
-  // A stretch of a file that is in the buffer.
+  // A stretch of an object that is in the buffer.
   struct Window {
     AlignedBuffer memory;
-    uint32_t file = ObjectPiece::kZeros;
+    uint32_t object = ObjectPiece::kZeros;
     uint64_t begin = 0;
     uint64_t end = 0;
   };
@@ -45,13 +48,14 @@ class ChunkReader {
   absl::StatusOr<uint64_t> ReadSome(std::span<const ObjectPiece> pieces);
   // Each handles what it can of the front, and returns how much: 0 when another way is needed.
   uint64_t TakeFromWindow(const ObjectPiece& piece);
-  uint64_t TakeFromPageCache(const ObjectPiece& piece);
+  uint64_t TakeFromCache(const ObjectPiece& piece);
   absl::StatusOr<uint64_t> ReadStraight(const ObjectPiece& piece);
-  // Fills the window from the front of pieces[0], with what follows it closely in the file.
+  // Fills the window from the front of pieces[0], with what follows it closely in the object.
   absl::Status FillWindow(std::span<const ObjectPiece> pieces);
   uint64_t WindowEnd(std::span<const ObjectPiece> pieces) const;
 
-  const std::span<const std::unique_ptr<FileReader>> files_;
+  const RequestContext& context_;
+  const std::span<const std::shared_ptr<ObjectReader>> objects_;
   BounceBuffers* const buffers_;
   const uint64_t read_bytes_;
   Window window_;

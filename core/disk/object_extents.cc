@@ -13,20 +13,20 @@ bool Inside(uint64_t offset, uint64_t bytes, uint64_t whole) {
 }
 
 absl::Status Check(const ObjectExtent& extent, uint64_t image_bytes,
-                   const std::vector<uint64_t>& file_bytes) {
-  if (extent.file >= file_bytes.size()) {
+                   const std::vector<uint64_t>& object_bytes) {
+  if (extent.object >= object_bytes.size()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("an extent names file ", extent.file, " of ", file_bytes.size()));
+        absl::StrCat("an extent names object ", extent.object, " of ", object_bytes.size()));
   }
   if (!Inside(extent.image_offset, extent.bytes, image_bytes)) {
     return absl::InvalidArgumentError(absl::StrCat("an extent of ", extent.bytes, " bytes at ",
                                                    extent.image_offset, " reaches past the image of ",
                                                    image_bytes));
   }
-  if (!Inside(extent.file_offset, extent.bytes, file_bytes[extent.file])) {
+  if (!Inside(extent.object_offset, extent.bytes, object_bytes[extent.object])) {
     return absl::InvalidArgumentError(absl::StrCat("an extent of ", extent.bytes, " bytes at ",
-                                                   extent.file_offset, " reaches past its file of ",
-                                                   file_bytes[extent.file]));
+                                                   extent.object_offset, " reaches past its object of ",
+                                                   object_bytes[extent.object]));
   }
   return absl::OkStatus();
 }
@@ -34,12 +34,12 @@ absl::Status Check(const ObjectExtent& extent, uint64_t image_bytes,
 }  // namespace
 
 absl::StatusOr<ObjectExtents> ObjectExtents::Create(std::vector<ObjectExtent> extents, uint64_t image_bytes,
-                                                    const std::vector<uint64_t>& file_bytes) {
+                                                    const std::vector<uint64_t>& object_bytes) {
   std::erase_if(extents, [](const ObjectExtent& extent) { return extent.bytes == 0; });
   std::ranges::sort(extents, {}, &ObjectExtent::image_offset);
   uint64_t end = 0;
   for (const ObjectExtent& extent : extents) {
-    if (absl::Status status = Check(extent, image_bytes, file_bytes); !status.ok()) return status;
+    if (absl::Status status = Check(extent, image_bytes, object_bytes); !status.ok()) return status;
     if (extent.image_offset < end) {
       return absl::InvalidArgumentError(
           absl::StrCat("two extents overlap at byte ", extent.image_offset, " of the image"));
@@ -63,8 +63,8 @@ std::vector<ObjectPiece> ObjectExtents::Cut(const ByteRange& range,
       if (extent != extents_.end() && extent->image_offset <= at) {
         const uint64_t skip = at - extent->image_offset;
         bytes = std::min(bytes, extent->bytes - skip);
-        piece.file = extent->file;
-        piece.file_offset = extent->file_offset + skip;
+        piece.object = extent->object;
+        piece.object_offset = extent->object_offset + skip;
       } else if (extent != extents_.end()) {
         bytes = std::min(bytes, extent->image_offset - at);
       }

@@ -1,4 +1,4 @@
-// Which bytes of which files make up an image. Immutable, thread-safe. Others use ObjectExtent only.
+// Which bytes of which objects make up an image. Immutable, thread-safe. Others use ObjectExtent only.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@
 
 namespace tensorcast {
 
-// A run of image bytes that lies contiguously in a file. Image bytes that no extent covers are zero.
+// A run of image bytes that lies contiguously in an object. Image bytes that no extent covers are zero.
 struct ObjectExtent {
-  uint32_t file = 0;  // index into the list of files
-  uint64_t file_offset = 0;
+  uint32_t object = 0;  // index into the list of objects
+  uint64_t object_offset = 0;
   uint64_t image_offset = 0;
   uint64_t bytes = 0;
 };
@@ -21,19 +21,19 @@ struct ObjectExtent {
 // A run of bytes with one origin and one place to go.
 struct ObjectPiece {
   static constexpr uint32_t kZeros = ~uint32_t{0};
-  uint32_t file = kZeros;
-  uint64_t file_offset = 0;
+  uint32_t object = kZeros;
+  uint64_t object_offset = 0;
   HostSpan destination;
 
-  bool zeros() const { return file == kZeros; }
+  bool zeros() const { return object == kZeros; }
 };
 
 class ObjectExtents {
  public:
-  // INVALID_ARGUMENT when extents overlap in the image, reach past it, or past their file (`file_bytes`, one
-  // a file).
+  // INVALID_ARGUMENT when extents overlap in the image, reach past it, or past their object (`object_bytes`,
+  // one an object).
   static absl::StatusOr<ObjectExtents> Create(std::vector<ObjectExtent> extents, uint64_t image_bytes,
-                                              const std::vector<uint64_t>& file_bytes);
+                                              const std::vector<uint64_t>& object_bytes);
 
   uint64_t image_bytes() const { return image_bytes_; }
 

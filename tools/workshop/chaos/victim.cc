@@ -48,7 +48,7 @@ absl::StatusOr<client::PutResult> Put(client::Client& client, const Job& job, bo
       if (tensor.offset < extent.image_offset || tensor.offset >= extent.image_offset + extent.bytes) {
         continue;
       }
-      const char* begin = bytes.data() + extent.file_offset + (tensor.offset - extent.image_offset);
+      const char* begin = bytes.data() + extent.object_offset + (tensor.offset - extent.image_offset);
       tensors.push_back({.name = tensor.name,
                          .dtype = tensor.dtype,
                          .shape = tensor.shape,
