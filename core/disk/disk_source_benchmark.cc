@@ -7,8 +7,8 @@
 
 #include "absl/log/check.h"
 #include "benchmark/benchmark.h"
-#include "core/disk/object_source.h"
 #include "core/disk/test_util.h"
+#include "core/source/object_source.h"
 
 namespace tensorcast {
 namespace {

@@ -12,8 +12,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "core/disk/bounce_buffers.h"
 #include "core/disk/mapped_pages.h"
+#include "core/source/bounce_buffers.h"
 #include "otel/api/metrics_catalogue.h"
 
 namespace tensorcast {

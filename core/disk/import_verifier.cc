@@ -15,8 +15,8 @@
 #include "absl/synchronization/mutex.h"
 #include "base/status.h"
 #include "core/artifact/digest.h"
-#include "core/disk/bounce_buffers.h"
-#include "core/disk/object_source.h"
+#include "core/source/bounce_buffers.h"
+#include "core/source/object_source.h"
 
 namespace tensorcast {
 namespace {

@@ -16,8 +16,8 @@
 #include "absl/status/statusor.h"
 #include "base/request_context.h"
 #include "core/artifact/manifest.h"
-#include "core/disk/object_extents.h"
 #include "core/source/chunk_source.h"
+#include "core/source/object_extents.h"
 #include "core/source/object_reader.h"
 
 namespace tensorcast {

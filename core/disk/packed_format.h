@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "core/disk/bounce_buffers.h"
+#include "core/source/bounce_buffers.h"
 
 namespace tensorcast {
 

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "core/disk/object_source.h"
+#include "core/source/object_source.h"
 
 namespace tensorcast {
 

@@ -12,11 +12,11 @@
 #include "base/testing/temp_folder.h"
 #include "core/artifact/manifest.h"
 #include "core/disk/artifact_store.h"
-#include "core/disk/bounce_buffers.h"
 #include "core/disk/file_io.h"
 #include "core/disk/file_reader.h"
-#include "core/disk/object_source.h"
 #include "core/disk/packed_source.h"
+#include "core/source/bounce_buffers.h"
+#include "core/source/object_source.h"
 
 namespace tensorcast {
 

@@ -14,7 +14,7 @@
 #include "base/request_context.h"
 #include "core/artifact/layout.h"
 #include "core/artifact/manifest.h"
-#include "core/disk/object_extents.h"
+#include "core/source/object_extents.h"
 #include "core/source/object_reader.h"
 
 namespace tensorcast {

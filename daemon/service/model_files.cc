@@ -8,9 +8,9 @@
 #include "base/status.h"
 #include "base/text.h"
 #include "core/disk/import_verifier.h"
-#include "core/disk/object_source.h"
 #include "core/disk/offered_files.h"
 #include "core/source/detached_source.h"
+#include "core/source/object_source.h"
 #include "daemon/session/sessions.h"
 
 namespace tensorcast::daemon {

@@ -5,8 +5,8 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "core/disk/object_source.h"
 #include "core/safetensors/safetensors.h"
+#include "core/source/object_source.h"
 
 namespace tensorcast::daemon {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/disk/bounce_buffers.h"
+#include "core/source/bounce_buffers.h"
 
 #include <sys/mman.h>
 

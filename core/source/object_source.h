@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/disk/object_extents.h"
 #include "core/source/chunk_source.h"
+#include "core/source/object_extents.h"
 #include "core/source/object_reader.h"
 
 namespace tensorcast {

@@ -1,4 +1,4 @@
-#include "core/disk/chunk_reader.h"
+#include "core/source/chunk_reader.h"
 
 #include <algorithm>
 #include <cstring>

@@ -13,8 +13,8 @@
 #include "absl/status/status.h"
 #include "base/request_context.h"
 #include "core/artifact/digest.h"
-#include "core/disk/bounce_buffers.h"
-#include "core/disk/object_extents.h"
+#include "core/source/bounce_buffers.h"
+#include "core/source/object_extents.h"
 #include "core/source/object_reader.h"
 
 namespace tensorcast {

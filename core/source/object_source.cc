@@ -1,4 +1,4 @@
-#include "core/disk/object_source.h"
+#include "core/source/object_source.h"
 
 #include <algorithm>
 #include <optional>
@@ -9,8 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/steady_time.h"
-#include "core/disk/bounce_buffers.h"
-#include "core/disk/chunk_reader.h"
+#include "core/source/bounce_buffers.h"
+#include "core/source/chunk_reader.h"
 
 namespace tensorcast {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/disk/object_extents.h"
+#include "core/source/object_extents.h"
 
 #include <algorithm>
 #include <utility>
