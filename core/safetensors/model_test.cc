@@ -13,6 +13,7 @@
 #include "base/testing/temp_folder.h"
 #include "core/artifact/test_util.h"
 #include "core/safetensors/safetensors.h"
+#include "core/testing/memory_objects.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -288,6 +289,18 @@ TEST_F(OpenSafetensorsTest, HubSnapshot_MayLinkOnlyIntoItsBlobs) {
   fs::remove(Path("m/snapshots/main/shard"));
   fs::create_symlink("../../secret", Path("m/snapshots/main/shard"));
   ExpectError(Path("m/snapshots/main"), absl::StatusCode::kInvalidArgument, {"outside of "});
+}
+
+TEST_F(OpenSafetensorsTest, ModelThatIsNotFiles_IsOpened) {
+  testing::MemoryObjects objects;
+  objects.Put("mem://m/1", *EncodeSafetensorsHeader({MakeTensor("a", DType::kU8, {3})}, {}) + "abc");
+  objects.Put("mem://m/model.safetensors.index.json", R"({"weight_map":{"a":"1"}})");
+  const auto model = OpenSafetensors({}, objects, "mem://m");
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_THAT(Names(*model), ElementsAre("a"));
+  EXPECT_EQ(model->objects[0]->identity().uri, "mem://m/1");
+  objects.Remove("mem://m/1");
+  EXPECT_EQ(OpenSafetensors({}, objects, "mem://m").status().code(), absl::StatusCode::kNotFound);
 }
 
 TEST_F(OpenSafetensorsTest, FileThatIsNotSafetensors_IsRefusedByName) {
