@@ -224,7 +224,7 @@ absl::StatusOr<PutResult> ImportUnder(otel::Span& span, DaemonLink& link, const 
     absl::StatusOr<SafetensorsModel> opened = OpenHere(operation, request.path());
     if (!opened.ok()) return Annotate(opened.status(), absl::StrCat("import ", path));
     model = *std::move(opened);
-    for (const OpenedFile& file : model.files) files.push_back(file.fd.get());
+    for (const auto& object : model.objects) files.push_back(object->descriptor());
     request.mutable_shards()->Assign(model.shards.begin(), model.shards.end());
   }
   ResultCollector collector(options);
@@ -238,24 +238,16 @@ absl::StatusOr<PutResult> ImportUnder(otel::Span& span, DaemonLink& link, const 
 
 // The artifact's origin on that node with this very file; else null.
 const v1::Origin* FindOrigin(const v1::Artifact& artifact, std::string_view node_id,
-                             const FileIdentity& file) {
+                             const ObjectIdentity& file) {
   for (const v1::Origin& origin : artifact.origins()) {
-    if (origin.node_id() != node_id) continue;
-    for (const v1::Origin::File& known : origin.files()) {
-      const FileIdentity identity{.path = known.path(),
-                                  .bytes = known.bytes(),
-                                  .mtime_ns = known.mtime_ns(),
-                                  .ctime_ns = known.ctime_ns(),
-                                  .inode = known.inode(),
-                                  .device = known.device()};
-      if (identity == file) return &origin;
-    }
+    const std::vector<ObjectIdentity> objects = rpc::FromProto(origin).objects;
+    if (origin.node_id() == node_id && std::ranges::find(objects, file) != objects.end()) return &origin;
   }
   return nullptr;
 }
 
 // The file as an import would describe it: by its real path.
-absl::StatusOr<FileIdentity> DescribeFile(const std::string& path) {
+absl::StatusOr<ObjectIdentity> DescribeFile(const std::string& path) {
   std::error_code error;
   const std::filesystem::path real = std::filesystem::canonical(path, error);
   if (error) return ErrnoStatus(error.value(), "find", path);
@@ -266,9 +258,9 @@ absl::StatusOr<FileIdentity> DescribeFile(const std::string& path) {
 
 absl::StatusOr<ImportedFile> FindImportedBy(DaemonLink& link, const RequestContext& operation,
                                             const std::string& path) {
-  TC_ASSIGN_OR_RETURN(const FileIdentity file, DescribeFile(path));
+  TC_ASSIGN_OR_RETURN(const ObjectIdentity file, DescribeFile(path));
   v1::ListArtifactsRequest request;
-  request.set_origin_path(file.path);
+  request.set_origin_path(file.uri);
   std::vector<v1::Artifact> listed;
   do {
     TC_ASSIGN_OR_RETURN(v1::ListArtifactsResponse page,

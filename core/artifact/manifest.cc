@@ -27,6 +27,18 @@ struct ManifestFields {
   std::map<std::string, std::string> metadata;
 };
 
+std::string_view ArtifactKindName(ArtifactKind kind) {
+  switch (kind) {
+    case ArtifactKind::kTensors:
+      return "tensors";
+    case ArtifactKind::kFiles:
+      return "files";
+    case ArtifactKind::kDifference:
+      return "difference";
+  }
+  return "";
+}
+
 // The canonical bytes: encoder and decoder (FORMAT.md).
 namespace {
 
@@ -174,6 +186,14 @@ absl::Status ReadDigests(ManifestReader& reader, ManifestFields& fields) {
   return absl::OkStatus();
 }
 
+absl::Status CheckKind(const ManifestReader& reader, ArtifactKind kind) {
+  if (kind == ArtifactKind::kTensors) return absl::OkStatus();
+  const std::string_view name = ArtifactKindName(kind);
+  return reader.Error(7, absl::StrCat("artifact kind ", static_cast<int>(kind),
+                                      name.empty() ? "" : absl::StrCat(" (", name, ")"),
+                                      ", but this build knows only 0 (tensors): use a build that knows it"));
+}
+
 absl::Status ReadPreamble(ManifestReader& reader) {
   TC_ASSIGN_OR_RETURN(const std::string_view magic, reader.Raw(kMagic.size(), "the magic"));
   if (magic != kMagic) {
@@ -188,9 +208,9 @@ absl::Status ReadPreamble(ManifestReader& reader) {
   uint8_t digest = 0;
   TC_RETURN_IF_ERROR(reader.Integer(digest, "the digest algorithm"));
   if (digest != kDigestAlgorithms) return reader.Error(6, absl::StrCat("digest algorithm ", digest));
-  uint8_t zero = 0;
-  TC_RETURN_IF_ERROR(reader.Integer(zero, "the reserved byte"));
-  return zero == 0 ? absl::OkStatus() : reader.Error(7, "the reserved byte is not zero");
+  uint8_t kind = 0;
+  TC_RETURN_IF_ERROR(reader.Integer(kind, "the kind"));
+  return CheckKind(reader, static_cast<ArtifactKind>(kind));
 }
 
 absl::Status CheckMetadata(const std::map<std::string, std::string>& metadata) {
@@ -250,7 +270,7 @@ absl::StatusOr<std::string> EncodeManifest(const ManifestFields& fields) {
   writer.Put(kMagic);
   writer.Put(kVersion);
   writer.Put(kDigestAlgorithms);
-  writer.Put(uint8_t{0});
+  writer.Put(static_cast<uint8_t>(ArtifactKind::kTensors));
   writer.Put(layout.chunk_bytes);
   writer.Put(layout.image_bytes);
   writer.Put(static_cast<uint32_t>(layout.tensors.size()));

@@ -2,6 +2,7 @@
 // bytes, so every field of a manifest is part of the artifact's identity.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -16,6 +17,12 @@ namespace tensorcast {
 
 struct ManifestFields;
 
+// What an artifact is. The numbers are part of the manifest's bytes.
+enum class ArtifactKind : uint8_t { kTensors = 0, kFiles = 1, kDifference = 2 };
+// "tensors", "files", "difference"; "" for another number.
+std::string_view ArtifactKindName(ArtifactKind kind);
+
+// Of an artifact of kind kTensors, the only one that this build reads or makes.
 // Immutable once made; share it as shared_ptr<const Manifest>.
 class Manifest {
  public:

@@ -51,7 +51,7 @@ constexpr std::string_view kExampleHex =
     "54434d46"
     "0200"
     "02"
-    "00"  // magic, version, digest algorithms, reserved
+    "00"  // magic, version, digest algorithms, kind
     "0000100000000000"
     "0002000000000000"  // chunk size, image size
     "02000000"
@@ -196,6 +196,12 @@ TEST(Manifest, Create_RejectsInvalidDigestsMetadataAndLayout) {
               HasSubstr("an image of 256 bytes is cut into chunks of 1048576"));
 }
 
+TEST(ManifestDecode, OtherKind_IsRefusedByNumberAndName) {
+  ExpectRejected(Patched(7, "01"), "artifact kind 1 (files)");
+  ExpectRejected(Patched(7, "02"), "artifact kind 2 (difference)");
+  ExpectRejected(Patched(7, "03"), "artifact kind 3, but this build knows only 0 (tensors)");
+}
+
 TEST(ManifestDecode, ManifestDecode_RejectsEveryTruncation) {
   const std::string bytes = ExampleBytes();
   for (size_t size = 0; size < bytes.size(); ++size) {
@@ -236,7 +242,6 @@ TEST(ManifestDecode, ManifestDecode_RejectsWrongPreamble) {
   ExpectRejected(Patched(4, "0100"), "at byte 4: format version 1, but this build knows only 2");
   ExpectRejected(Patched(4, "0300"), "format version 3");
   ExpectRejected(Patched(6, "01"), "at byte 6: digest algorithm 1");
-  ExpectRejected(Patched(7, "01"), "at byte 7");
 }
 
 TEST(ManifestDecode, ManifestDecode_RejectsWrongChunkAndImageSizes) {

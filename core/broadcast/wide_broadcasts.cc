@@ -122,11 +122,10 @@ std::optional<BroadcastMember> WideBroadcasts::Join(const RequestContext& contex
   }
   on_wait("");
   if (source.has_value()) {
-    BroadcastMember member;
-    member.source = *std::move(source);
-    member.arrived = arrived;
-    member.membership = std::shared_ptr<void>(group.get(), [this, group](void*) { Leave(*group); });
-    return member;
+    return BroadcastMember{
+        .source = *std::move(source),
+        .arrived = arrived,
+        .membership = std::shared_ptr<void>(group.get(), [this, group](void*) { Leave(*group); })};
   }
   if (waits) Leave(*group);
   return std::nullopt;

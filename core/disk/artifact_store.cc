@@ -61,15 +61,14 @@ absl::StatusOr<UniqueFd> OpenForReading(const std::string& path) {
 absl::StatusOr<std::shared_ptr<PackedFile>> OpenPackedFile(const std::string& path,
                                                            std::string_view artifact_id) {
   TC_ASSIGN_OR_RETURN(UniqueFd fd, OpenForReading(path));
-  TC_ASSIGN_OR_RETURN(const auto reader, FileReader::FromDescriptor(path, fd.get(), FileIo::System()));
-  const uint64_t file_bytes = reader->identity().bytes;
-  std::string bytes(std::min(kPackedHeaderBytes, file_bytes), '\0');
-  TC_RETURN_IF_ERROR(reader->Read(0, std::as_writable_bytes(std::span(bytes)), bytes.size()));
+  TC_ASSIGN_OR_RETURN(const auto file, FileReader::Borrow(path, fd.get(), /*keep_alive=*/nullptr));
+  const uint64_t file_bytes = file->identity().bytes;
+  TC_ASSIGN_OR_RETURN(const std::string bytes,
+                      ReadBytes({}, *file, 0, std::min(kPackedHeaderBytes, file_bytes)));
   TC_ASSIGN_OR_RETURN(const PackedHeader header,
                       DecodePackedHeader(std::as_bytes(std::span(bytes)), file_bytes));
-  std::string manifest_bytes(header.manifest_bytes, '\0');
-  TC_RETURN_IF_ERROR(reader->Read(header.manifest_offset, std::as_writable_bytes(std::span(manifest_bytes)),
-                                  manifest_bytes.size()));
+  TC_ASSIGN_OR_RETURN(const std::string manifest_bytes,
+                      ReadBytes({}, *file, header.manifest_offset, header.manifest_bytes));
   TC_ASSIGN_OR_RETURN(std::shared_ptr<const Manifest> manifest, Manifest::Decode(manifest_bytes));
   if (manifest->id() != artifact_id) {
     return absl::InvalidArgumentError(absl::StrCat("its manifest is that of ", manifest->id()));

@@ -5,7 +5,6 @@
 #include <filesystem>
 
 #include "core/disk/artifact_store.h"
-#include "core/disk/disk_source.h"
 #include "core/disk/packed_format.h"
 #include "core/disk/test_util.h"
 #include "gtest/gtest.h"
@@ -63,7 +62,7 @@ TEST_F(DiskMetrics, DiskMetrics_CountOperationsAndBytesOfPackedFiles) {
   EXPECT_EQ(store->Usage().used_bytes, std::filesystem::file_size(file->path()));
   EXPECT_GT(store->Usage().free_bytes, 0);
 
-  auto source = OpenPackedSource("packed", file->fd(), file->image_offset(), kImageBytes, file);
+  auto source = OpenPackedSource({.name = "packed"}, file->fd(), file->image_offset(), kImageBytes, file);
   ASSERT_TRUE(source.ok()) << source.status();
   ASSERT_TRUE(Read(**source).ok());
   EXPECT_EQ(Times("read"), 1);
@@ -81,7 +80,7 @@ TEST_F(DiskMetrics, DiskMetrics_CountOperationsAndBytesOfPackedFiles) {
 TEST_F(DiskMetrics, DiskMetrics_CountReadsOfImportedFilesAsOrigin) {
   const std::string path = folder_.File("model");
   WriteFile(path, image_);
-  auto source = OpenFileSource(Opened({IdentityOf(path)}), {{0, 0, 0, kImageBytes}}, kImageBytes);
+  auto source = MakeObjectSource(Opened({IdentityOf(path)}), {{0, 0, 0, kImageBytes}}, kImageBytes);
   ASSERT_TRUE(source.ok()) << source.status();
   ASSERT_TRUE(Read(**source).ok());
   EXPECT_EQ(recorded_.Sum(metrics::kDiskReadBytes.id(), {"origin"}), kImageBytes);
@@ -105,7 +104,7 @@ TEST_F(DiskMetrics, DiskMetrics_CountDiskErrorsButNotAbandonedWrites) {
   };
   DropFromPageCache(path);
   auto source =
-      OpenFileSource(Opened({IdentityOf(path)}), {{0, 0, 0, kImageBytes}}, kImageBytes, {.io = &io});
+      MakeObjectSource(Opened({IdentityOf(path)}, {.io = &io}), {{0, 0, 0, kImageBytes}}, kImageBytes);
   ASSERT_TRUE(source.ok()) << source.status();
   EXPECT_FALSE(Read(**source).ok());
   EXPECT_EQ(Errors("read"), 1);

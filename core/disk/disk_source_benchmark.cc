@@ -7,8 +7,8 @@
 
 #include "absl/log/check.h"
 #include "benchmark/benchmark.h"
-#include "core/disk/disk_source.h"
 #include "core/disk/test_util.h"
+#include "core/source/object_source.h"
 
 namespace tensorcast {
 namespace {
@@ -26,7 +26,7 @@ struct Subject {
     file = IdentityOf(folder.File("f"));
   }
   TestFolder folder;
-  FileIdentity file;
+  ObjectIdentity file;
 };
 
 // The pool that an ingest reads into is pre-faulted as well.
@@ -39,8 +39,9 @@ const AlignedMemory* TouchedMemory(uint64_t bytes) {
 void ReadAll(const Subject& subject, uint64_t skip, int threads, uint64_t read_bytes,
              const AlignedMemory& memory) {
   const uint64_t image_bytes = subject.file.bytes - skip;
-  auto source = OpenFileSource(Opened({subject.file}), {{0, skip, 0, image_bytes}}, image_bytes,
-                               {.max_concurrency = threads, .read_bytes = read_bytes});
+  auto source =
+      MakeObjectSource(Opened({subject.file}, {.max_concurrency = threads, .read_bytes = read_bytes}),
+                       {{0, skip, 0, image_bytes}}, image_bytes);
   CHECK_OK(source.status());
   const RequestContext context = RequestContext::Background();
   std::atomic<uint64_t> next = 0;
@@ -62,11 +63,11 @@ void BM_ReadFile(benchmark::State& state) {
   static const Subject* const subject = new Subject();
   static const AlignedMemory* const memory = TouchedMemory(subject->file.bytes);
   const bool warm = state.range(3) != 0;
-  if (warm) ReadIntoPageCache(subject->file.path);
+  if (warm) ReadIntoPageCache(subject->file.uri);
   for (auto _ : state) {
     if (!warm) {
       state.PauseTiming();
-      DropFromPageCache(subject->file.path);
+      DropFromPageCache(subject->file.uri);
       state.ResumeTiming();
     }
     ReadAll(*subject, state.range(0), static_cast<int>(state.range(1)), state.range(2) << 10, *memory);

@@ -1,4 +1,4 @@
-#include "core/disk/disk_source.h"
+#include "core/disk/file_reader.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -22,12 +22,7 @@ using ::testing::HasSubstr;
 
 constexpr uint64_t kKiB = 1024;
 constexpr uint64_t kMiB = 1024 * kKiB;
-const DiskSourceOptions kSmallReads{.max_concurrency = 4, .read_bytes = 128 * kKiB};
-
-DiskSourceOptions With(FileIo* io, DiskSourceOptions options) {
-  options.io = io;
-  return options;
-}
+const FileReaderOptions kSmallReads{.max_concurrency = 4, .read_bytes = 128 * kKiB};
 
 absl::StatusOr<std::optional<ChunkDigests>> Fetch(ChunkSource& source, ByteRange range,
                                                   std::vector<HostSpan> destination) {
@@ -37,19 +32,24 @@ absl::StatusOr<std::optional<ChunkDigests>> Fetch(ChunkSource& source, ByteRange
 // A file of its own for each test, cold unless told otherwise.
 class Disk : public ::testing::Test {
  protected:
-  FileIdentity Make(const std::string& name, const std::string& bytes) {
+  ObjectIdentity Make(const std::string& name, const std::string& bytes) {
     WriteFile(folder_.File(name), bytes);
     DropFromPageCache(folder_.File(name));
     return IdentityOf(folder_.File(name));
   }
-  std::unique_ptr<ChunkSource> Open(const std::vector<FileIdentity>& files, std::vector<FileExtent> extents,
-                                    uint64_t image_bytes, const DiskSourceOptions& options = kSmallReads) {
-    auto source = OpenFileSource(Opened(files), std::move(extents), image_bytes, With(&io_, options));
+  std::unique_ptr<ChunkSource> Open(const std::vector<ObjectIdentity>& files,
+                                    std::vector<ObjectExtent> extents, uint64_t image_bytes) {
+    auto source = MakeObjectSource(Opened(files, Small()), std::move(extents), image_bytes);
     EXPECT_TRUE(source.ok()) << source.status();
     return *std::move(source);
   }
+  FileReaderOptions Small() {
+    FileReaderOptions options = kSmallReads;
+    options.io = &io_;
+    return options;
+  }
   // A file that holds the image's bytes and no others.
-  std::unique_ptr<ChunkSource> OpenWhole(const FileIdentity& file) {
+  std::unique_ptr<ChunkSource> OpenWhole(const ObjectIdentity& file) {
     return Open({file}, {{0, 0, 0, file.bytes}}, file.bytes);
   }
   // Fetches into memory of its own and checks bytes and digest.
@@ -70,10 +70,10 @@ class Disk : public ::testing::Test {
 
 TEST_F(Disk, AlignedFile_IsReadWithDirectIo) {
   const std::string bytes = Pattern(kMiB, 1);
-  const FileIdentity file = Make("f", bytes);
+  const ObjectIdentity file = Make("f", bytes);
   const auto source = OpenWhole(file);
   EXPECT_EQ(source->info().lane, "disk");
-  EXPECT_EQ(source->info().name, file.path);
+  EXPECT_EQ(source->info().name, file.uri);
   ExpectFetches(*source, {0, kMiB}, bytes);
   EXPECT_EQ(io_.direct_reads, 8) << "one for each 128 KiB";
   EXPECT_EQ(io_.buffered_reads, 0);
@@ -82,8 +82,8 @@ TEST_F(Disk, AlignedFile_IsReadWithDirectIo) {
 
 TEST_F(Disk, CachedFile_IsReadFromPageCache) {
   const std::string bytes = Pattern(kMiB + 100, 2);
-  const FileIdentity file = Make("f", bytes);
-  ReadIntoPageCache(file.path);
+  const ObjectIdentity file = Make("f", bytes);
+  ReadIntoPageCache(file.uri);
   const auto source = OpenWhole(file);
   ExpectFetches(*source, {0, kMiB}, bytes);
   EXPECT_GT(io_.cached_reads, 0);
@@ -93,20 +93,20 @@ TEST_F(Disk, CachedFile_IsReadFromPageCache) {
 TEST_F(Disk, UnalignedExtentsOfSeveralFiles_MakeImageWithZeroGaps) {
   std::mt19937 random(3);
   std::vector<std::string> contents;
-  std::vector<FileIdentity> files;
+  std::vector<ObjectIdentity> files;
   for (int i = 0; i < 3; ++i) {
     contents.push_back(Pattern(600 * kKiB + 123 * i, 10 + i));
     files.push_back(Make("f" + std::to_string(i), contents.back()));
   }
   std::string image(2 * kMiB, '\0');
-  std::vector<FileExtent> extents;
+  std::vector<ObjectExtent> extents;
   for (uint64_t at = 0; at < image.size();) {
     const uint32_t file = random() % 3;
     const uint64_t max = random() % 4 == 0 ? 300 * kKiB : 3000;  // some are worth a read of their own
     const uint64_t bytes = std::min<uint64_t>(1 + random() % max, image.size() - at);
-    const uint64_t file_offset = random() % (contents[file].size() - bytes);
-    extents.push_back({file, file_offset, at, bytes});
-    image.replace(at, bytes, contents[file], file_offset, bytes);
+    const uint64_t object_offset = random() % (contents[file].size() - bytes);
+    extents.push_back({file, object_offset, at, bytes});
+    image.replace(at, bytes, contents[file], object_offset, bytes);
     at = (at + bytes + 255) / 256 * 256;
   }
   const auto source = Open(files, extents, image.size());
@@ -121,8 +121,8 @@ TEST_F(Disk, UnalignedExtentsOfSeveralFiles_MakeImageWithZeroGaps) {
 TEST_F(Disk, AdjacentTensors_ShareReads) {
   // As safetensors packs them: one after the other in the file, each at a 256-byte boundary in the image.
   const std::string bytes = Pattern(512 * kKiB, 4);
-  const FileIdentity file = Make("f", bytes);
-  std::vector<FileExtent> extents;
+  const ObjectIdentity file = Make("f", bytes);
+  std::vector<ObjectExtent> extents;
   std::string image;
   for (uint64_t at = 77; at + 1000 <= bytes.size(); at += 1000) {
     extents.push_back({0, at, image.size(), 1000});
@@ -149,7 +149,7 @@ TEST_F(Disk, FetchIntoSeveralSpans_FillsThemInOrder) {
 
 TEST_F(Disk, ConcurrentFetches_ReturnTheirRanges) {
   const std::string bytes = Pattern(4 * kMiB, 6);
-  const FileIdentity file = Make("f", std::string(100, 'h') + bytes);
+  const ObjectIdentity file = Make("f", std::string(100, 'h') + bytes);
   const auto source = Open({file}, {{0, 100, 0, bytes.size()}}, bytes.size());
   EXPECT_EQ(source->max_concurrency(), 4);
   std::vector<std::thread> threads;
@@ -161,7 +161,7 @@ TEST_F(Disk, ConcurrentFetches_ReturnTheirRanges) {
 
 TEST_F(Disk, ShortReads_AreContinued) {
   const std::string bytes = Pattern(300 * kKiB + 5, 7);
-  const FileIdentity file = Make("f", std::string(3, 'h') + bytes);
+  const ObjectIdentity file = Make("f", std::string(3, 'h') + bytes);
   std::mt19937 random(1);
   io_.on_read = [&](bool direct, HostSpan destination, uint64_t offset) -> std::optional<ssize_t> {
     if (random() % 5 == 0) {
@@ -181,7 +181,7 @@ TEST_F(Disk, ShortReads_AreContinued) {
 
 TEST_F(Disk, RefusedDirectRead_FallsBackToBufferedReads) {
   const std::string bytes = Pattern(512 * kKiB, 8);
-  const FileIdentity file = Make("f", bytes);
+  const ObjectIdentity file = Make("f", bytes);
   io_.on_read = [](bool direct, HostSpan, uint64_t) -> std::optional<ssize_t> {
     if (!direct) return std::nullopt;
     errno = EINVAL;
@@ -196,13 +196,13 @@ TEST_F(Disk, MemoryFile_IsReadThroughItsDescriptor) {
   const std::string bytes = Pattern(300 * kKiB + 1, 9);
   const UniqueFd fd(memfd_create("packed", MFD_CLOEXEC));
   ASSERT_EQ(pwrite(fd.get(), bytes.data(), bytes.size(), 0), static_cast<ssize_t>(bytes.size()));
-  const auto source = OpenPackedSource("memory", fd.get(), 0, bytes.size(), nullptr, kSmallReads);
+  const auto source = OpenPackedSource({.name = "memory"}, fd.get(), 0, bytes.size(), nullptr, kSmallReads);
   ASSERT_TRUE(source.ok()) << source.status();
   ExpectFetches(**source, {0, bytes.size()}, bytes);
 }
 
 TEST_F(Disk, ReadError_IsDataLossWithPathAndOffset) {
-  const FileIdentity file = Make("f", Pattern(512 * kKiB, 10));
+  const ObjectIdentity file = Make("f", Pattern(512 * kKiB, 10));
   io_.on_read = [](bool, HostSpan, uint64_t offset) -> std::optional<ssize_t> {
     if (offset < 256 * kKiB) return std::nullopt;
     errno = EIO;
@@ -212,12 +212,12 @@ TEST_F(Disk, ReadError_IsDataLossWithPathAndOffset) {
   AlignedMemory memory(file.bytes);
   const absl::Status status = Fetch(*source, {0, file.bytes}, {memory.span()}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(status.message(), HasSubstr(file.path));
+  EXPECT_THAT(status.message(), HasSubstr(file.uri));
   EXPECT_THAT(status.message(), HasSubstr("262144"));
 }
 
 TEST_F(Disk, UnreachableMount_IsUnavailable) {
-  const FileIdentity file = Make("f", Pattern(256 * kKiB, 12));
+  const ObjectIdentity file = Make("f", Pattern(256 * kKiB, 12));
   const auto source = OpenWhole(file);
   AlignedMemory memory(file.bytes);
   for (const int error : {ESTALE, ENOTCONN, ENODEV, ENXIO, ETIMEDOUT}) {
@@ -231,7 +231,7 @@ TEST_F(Disk, UnreachableMount_IsUnavailable) {
 }
 
 TEST_F(Disk, TruncatedFile_IsDataLossOrFailedPrecondition) {
-  const FileIdentity file = Make("f", Pattern(256 * kKiB, 11));
+  const ObjectIdentity file = Make("f", Pattern(256 * kKiB, 11));
   const auto source = OpenWhole(file);
   AlignedMemory memory(file.bytes);
   io_.on_read = [](bool, HostSpan, uint64_t offset) -> std::optional<ssize_t> {
@@ -240,60 +240,43 @@ TEST_F(Disk, TruncatedFile_IsDataLossOrFailedPrecondition) {
   };
   EXPECT_EQ(Fetch(*source, {0, file.bytes}, {memory.span()}).status().code(), absl::StatusCode::kDataLoss);
   io_.on_read = nullptr;
-  std::filesystem::resize_file(file.path, 1000);
+  std::filesystem::resize_file(file.uri, 1000);
   EXPECT_EQ(Fetch(*source, {0, file.bytes}, {memory.span()}).status().code(),
             absl::StatusCode::kFailedPrecondition);
 }
 
 TEST_F(Disk, FileChangedDuringRead_IsRefused) {
-  const FileIdentity file = Make("f", Pattern(256 * kKiB, 12));
+  const ObjectIdentity file = Make("f", Pattern(256 * kKiB, 12));
   const auto source = OpenWhole(file);
   AlignedMemory memory(file.bytes);
   ASSERT_TRUE(Fetch(*source, {0, file.bytes}, {memory.span()}).ok());
   int reads = 0;
   io_.on_read = [&](bool, HostSpan, uint64_t) -> std::optional<ssize_t> {
     if (++reads == 2) {  // in the middle
-      const timespec times[2] = {{0, UTIME_OMIT}, {file.mtime_ns / 1'000'000'000 + 1, 0}};
-      EXPECT_EQ(utimensat(AT_FDCWD, file.path.c_str(), times, 0), 0);
+      const timespec times[2] = {{0, UTIME_OMIT},
+                                 {FileVersion::Parse(file.version)->mtime_ns / 1'000'000'000 + 1, 0}};
+      EXPECT_EQ(utimensat(AT_FDCWD, file.uri.c_str(), times, 0), 0);
     }
     return std::nullopt;
   };
-  DropFromPageCache(file.path);
+  DropFromPageCache(file.uri);
   const absl::Status status = Fetch(*source, {0, file.bytes}, {memory.span()}).status();
   EXPECT_EQ(reads, 2);
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(status.message(), HasSubstr("changed while it was read"));
-  EXPECT_THAT(status.message(), HasSubstr(file.path));
-}
-
-TEST_F(Disk, OpenFileSource_RefusesFilesThatChanged) {
-  const auto open = [](FileIdentity file) {
-    const uint64_t bytes = file.bytes;
-    return OpenFileSource(Opened({std::move(file)}), {{0, 0, 0, 1}}, bytes).status();
-  };
-  FileIdentity file = Make("f", "0123456789");
-  EXPECT_TRUE(open(file).ok());
-  FileIdentity other = file;
-  other.mtime_ns += 1;
-  EXPECT_EQ(open(other).code(), absl::StatusCode::kFailedPrecondition);
-  other = file;
-  other.bytes -= 1;
-  EXPECT_EQ(open(other).code(), absl::StatusCode::kFailedPrecondition);
-  std::filesystem::remove(file.path);
-  std::filesystem::create_directory(file.path);
-  EXPECT_EQ(open(file).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(), HasSubstr(file.uri));
 }
 
 TEST_F(Disk, RemovedPackedFile_IsReadThroughItsDescriptor) {
   const std::string image = Pattern(kMiB + 256, 13);
-  const FileIdentity file = Make("f", std::string(8192, 'h') + image + std::string(AlignUp(256) - 256, '\0'));
-  UniqueFd fd(open(file.path.c_str(), O_RDONLY | O_CLOEXEC));
-  std::filesystem::remove(file.path);
+  const ObjectIdentity file =
+      Make("f", std::string(8192, 'h') + image + std::string(AlignUp(256) - 256, '\0'));
+  UniqueFd fd(open(file.uri.c_str(), O_RDONLY | O_CLOEXEC));
+  std::filesystem::remove(file.uri);
   auto keep_alive = std::make_shared<UniqueFd>(std::move(fd));
   const std::weak_ptr<UniqueFd> kept = keep_alive;
   const int raw = keep_alive->get();
-  auto source =
-      OpenPackedSource("packed", raw, 8192, image.size(), std::move(keep_alive), With(&io_, kSmallReads));
+  auto source = OpenPackedSource({.name = "packed"}, raw, 8192, image.size(), std::move(keep_alive), Small());
   ASSERT_TRUE(source.ok()) << source.status();
   ExpectFetches(**source, {0, image.size()}, image);
   EXPECT_GT(io_.direct_reads, 0);
@@ -303,11 +286,11 @@ TEST_F(Disk, RemovedPackedFile_IsReadThroughItsDescriptor) {
 }
 
 TEST_F(Disk, PackedFileShorterThanImage_IsRefused) {
-  const FileIdentity file = Make("f", Pattern(8192, 14));
-  const UniqueFd fd(open(file.path.c_str(), O_RDONLY | O_CLOEXEC));
-  EXPECT_EQ(OpenPackedSource("p", fd.get(), 4096, 4097, nullptr).status().code(),
+  const ObjectIdentity file = Make("f", Pattern(8192, 14));
+  const UniqueFd fd(open(file.uri.c_str(), O_RDONLY | O_CLOEXEC));
+  EXPECT_EQ(OpenPackedSource({.name = "p"}, fd.get(), 4096, 4097, nullptr).status().code(),
             absl::StatusCode::kInvalidArgument);
-  EXPECT_TRUE(OpenPackedSource("p", fd.get(), 4096, 4096, nullptr).ok());
+  EXPECT_TRUE(OpenPackedSource({.name = "p"}, fd.get(), 4096, 4096, nullptr).ok());
 }
 
 TEST_F(Disk, Fetch_RefusesRangeOutsideImageAndWrongDestinationSize) {
@@ -321,7 +304,7 @@ TEST_F(Disk, Fetch_RefusesRangeOutsideImageAndWrongDestinationSize) {
 }
 
 TEST_F(Disk, CancelledFetch_StopsBetweenReads) {
-  const FileIdentity file = Make("f", Pattern(kMiB, 16));
+  const ObjectIdentity file = Make("f", Pattern(kMiB, 16));
   const auto source = OpenWhole(file);
   const RequestContext context = RequestContext::Background(absl::Minutes(1));
   io_.on_read = [&](bool, HostSpan, uint64_t) -> std::optional<ssize_t> {

@@ -5,10 +5,7 @@
 
 #include <cerrno>
 #include <utility>
-#include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "base/status.h"
 
 namespace tensorcast {
@@ -54,26 +51,12 @@ absl::Status FileError(int error_number, std::string_view operation, const std::
   return tells ? status : absl::UnavailableError(status.message());
 }
 
-FileIdentity IdentityOf(std::string path, const struct stat& info) {
-  return {.path = std::move(path),
-          .bytes = static_cast<uint64_t>(info.st_size),
-          .mtime_ns = Nanoseconds(info.st_mtim),
-          .ctime_ns = Nanoseconds(info.st_ctim),
-          .inode = info.st_ino,
-          .device = info.st_dev};
-}
-
-std::string DescribeChange(const FileIdentity& was, const FileIdentity& is) {
-  std::vector<std::string> changes;
-  const auto compare = [&](std::string_view what, auto before, auto now) {
-    if (before != now) changes.push_back(absl::StrCat(what, " was ", before, ", is ", now));
-  };
-  compare("its size", was.bytes, is.bytes);
-  compare("its mtime in ns", was.mtime_ns, is.mtime_ns);
-  compare("its ctime in ns", was.ctime_ns, is.ctime_ns);
-  compare("its inode", was.inode, is.inode);
-  compare("its device", was.device, is.device);
-  return absl::StrJoin(changes, ", ");
+ObjectIdentity IdentityOf(std::string path, const struct stat& info) {
+  const FileVersion version{.device = info.st_dev,
+                            .inode = info.st_ino,
+                            .mtime_ns = Nanoseconds(info.st_mtim),
+                            .ctime_ns = Nanoseconds(info.st_ctim)};
+  return {.uri = std::move(path), .bytes = static_cast<uint64_t>(info.st_size), .version = version.Text()};
 }
 
 }  // namespace tensorcast

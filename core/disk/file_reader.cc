@@ -6,12 +6,15 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "core/disk/packed_format.h"
+#include "core/disk/mapped_pages.h"
+#include "core/source/bounce_buffers.h"
+#include "otel/api/metrics_catalogue.h"
 
 namespace tensorcast {
 namespace {
@@ -25,17 +28,7 @@ UniqueFd OpenDirect(int fd) {
   return UniqueFd(open(absl::StrCat("/proc/self/fd/", fd).c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT));
 }
 
-// Removing a file's last name changes its ctime, and no byte of it: it may be read to its end.
-absl::Status CheckSame(const FileIdentity& was, const struct stat& info) {
-  FileIdentity is = IdentityOf(was.path, info);
-  if (info.st_nlink == 0) is.ctime_ns = was.ctime_ns;
-  if (is == was) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      was.path, " changed while it was read, or since it was imported: ", DescribeChange(was, is),
-      "; import it again"));
-}
-
-bool IsAligned(const void* address) { return reinterpret_cast<uintptr_t>(address) % kPackedAlignment == 0; }
+bool IsAligned(uint64_t number) { return number % kBlockBytes == 0; }
 
 absl::StatusOr<struct stat> StatRegularFile(FileIo* io, int fd, const std::string& path) {
   struct stat info;
@@ -46,25 +39,33 @@ absl::StatusOr<struct stat> StatRegularFile(FileIo* io, int fd, const std::strin
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<FileReader>> FileReader::Of(OpenedFile file, FileIo* io) {
-  TC_ASSIGN_OR_RETURN(const struct stat info, StatRegularFile(io, file.fd.get(), file.identity.path));
-  TC_RETURN_IF_ERROR(CheckSame(file.identity, info));
-  const int raw = file.fd.get();
-  return std::unique_ptr<FileReader>(new FileReader(std::move(file.identity), std::move(file.fd), raw, io));
+absl::StatusOr<std::shared_ptr<FileReader>> FileReader::Of(std::string path, UniqueFd fd,
+                                                           const FileReaderOptions& options) {
+  TC_ASSIGN_OR_RETURN(std::shared_ptr<FileReader> reader,
+                      Borrow(std::move(path), fd.get(), nullptr, options));
+  reader->owned_fd_ = std::move(fd);
+  return reader;
 }
 
-absl::StatusOr<std::unique_ptr<FileReader>> FileReader::FromDescriptor(std::string name, int fd, FileIo* io) {
-  TC_ASSIGN_OR_RETURN(const struct stat info, StatRegularFile(io, fd, name));
-  FileIdentity identity = IdentityOf(std::move(name), info);
-  return std::unique_ptr<FileReader>(new FileReader(std::move(identity), UniqueFd(), fd, io));
+absl::StatusOr<std::shared_ptr<FileReader>> FileReader::Borrow(std::string path, int fd,
+                                                               std::shared_ptr<void> keep_alive,
+                                                               const FileReaderOptions& options) {
+  TC_ASSIGN_OR_RETURN(const struct stat info, StatRegularFile(options.io, fd, path));
+  std::shared_ptr<FileReader> reader(new FileReader(std::move(path), info, fd, options));
+  reader->keep_alive_ = std::move(keep_alive);
+  return reader;
 }
 
-FileReader::FileReader(FileIdentity identity, UniqueFd owned, int fd, FileIo* io)
-    : identity_(std::move(identity)),
-      owned_fd_(std::move(owned)),
+FileReader::FileReader(std::string path, const struct stat& info, int fd, const FileReaderOptions& options)
+    : identity_(IdentityOf(std::move(path), info)),
+      kind_(options.kind),
+      io_(options.io),
       fd_(fd),
-      io_(io),
       direct_fd_(OpenDirect(fd)),
+      traits_({.max_concurrency = options.max_concurrency,
+               .read_bytes = options.read_bytes,
+               .traceable = UntraceableFileSystemOf(fd).empty(),
+               .may_hang = MayHang(fd)}),
       use_direct_(static_cast<bool>(direct_fd_)) {
   if (identity_.bytes == 0) return;
   void* pages = mmap(nullptr, identity_.bytes, PROT_READ, MAP_SHARED, fd_, 0);
@@ -75,12 +76,16 @@ FileReader::~FileReader() {
   if (pages_ != nullptr) munmap(pages_, identity_.bytes);
 }
 
+uint64_t FileReader::alignment() const {
+  return use_direct_.load(std::memory_order_relaxed) ? kBlockBytes : 1;
+}
+
 bool FileReader::SeemsCached(uint64_t offset, uint64_t bytes) const {
   if (pages_ == nullptr || false_hits_.load(std::memory_order_relaxed) >= kFalseHitsAllowed) return false;
-  if (bytes == 0 || offset >= identity_.bytes || bytes > identity_.bytes - offset) return false;
+  if (bytes == 0 || !CheckObjectRange(identity_, offset, bytes).ok()) return false;
   const uint64_t begin = AlignDown(offset);
   const uint64_t length = offset + bytes - begin;
-  std::vector<unsigned char> resident(AlignUp(length) / kPackedAlignment);
+  std::vector<unsigned char> resident(AlignUp(length) / kBlockBytes);
   if (mincore(static_cast<char*>(pages_) + begin, length, resident.data()) != 0) return false;
   return std::ranges::all_of(resident, [](unsigned char page) { return (page & 1) != 0; });
 }
@@ -92,39 +97,60 @@ uint64_t FileReader::ReadCached(uint64_t offset, HostSpan destination) {
   return 0;
 }
 
-absl::Status FileReader::Read(uint64_t offset, HostSpan destination, uint64_t needed) {
-  const bool aligned = offset % kPackedAlignment == 0 && destination.size() % kPackedAlignment == 0 &&
-                       IsAligned(destination.data());
+absl::Status FileReader::Read(const RequestContext& context, uint64_t offset, HostSpan destination,
+                              uint64_t needed) {
+  TC_RETURN_IF_ERROR(context.Check(identity_.uri));
+  TC_RETURN_IF_ERROR(CheckObjectRange(identity_, offset, needed));
+  const bool aligned = IsAligned(offset) && IsAligned(destination.size()) &&
+                       IsAligned(reinterpret_cast<uintptr_t>(destination.data()));
   uint64_t done = 0;
   while (done < needed) {
     // A direct read that ended in the middle of a block cannot be continued as one.
-    const bool direct_now = aligned && done % kPackedAlignment == 0 && direct();
-    const ssize_t size =
-        io_->Read(direct_now ? direct_fd_.get() : fd_, destination.subspan(done), offset + done);
+    const bool direct = aligned && IsAligned(done) && use_direct_.load(std::memory_order_relaxed);
+    const ssize_t size = io_->Read(direct ? direct_fd_.get() : fd_, destination.subspan(done), offset + done);
     if (size > 0) {
       done += static_cast<uint64_t>(size);
     } else if (size == 0) {
       return EndedEarly(offset + done);
-    } else if (errno == EINVAL && direct_now) {
+    } else if (errno == EINVAL && direct) {
       use_direct_.store(false, std::memory_order_relaxed);  // opened directly, but does not read so
     } else if (errno != EINTR) {
       return FileError(errno, absl::StrCat("reading ", needed - done, " bytes at ", offset + done, " of"),
-                       identity_.path);
+                       identity_.uri);
     }
   }
   return absl::OkStatus();
 }
 
 absl::Status FileReader::EndedEarly(uint64_t at) const {
-  TC_RETURN_IF_ERROR(CheckUnchanged());
-  return absl::DataLossError(absl::StrCat(identity_.path, " ended at byte ", at, " of ", identity_.bytes,
+  TC_RETURN_IF_ERROR(CheckSame());
+  return absl::DataLossError(absl::StrCat(identity_.uri, " ended at byte ", at, " of ", identity_.bytes,
                                           "; check the file system, or import it again"));
 }
 
-absl::Status FileReader::CheckUnchanged() const {
+absl::Status FileReader::CheckUnchanged(const RequestContext& /*context*/) { return CheckSame(); }
+
+absl::Status FileReader::CheckSame() const {
   struct stat info;
-  if (io_->Stat(fd_, &info) != 0) return FileError(errno, "stat of", identity_.path);
-  return CheckSame(identity_, info);
+  if (io_->Stat(fd_, &info) != 0) return FileError(errno, "stat of", identity_.uri);
+  ObjectIdentity now = IdentityOf(identity_.uri, info);
+  if (now == identity_) return absl::OkStatus();
+  // Removing a file's last name changes its ctime, and no byte of it: it may be read to its end.
+  std::optional<FileVersion> version = FileVersion::Parse(now.version);
+  if (info.st_nlink == 0 && version.has_value()) {
+    version->ctime_ns = FileVersion::Parse(identity_.version)->ctime_ns;
+    now.version = version->Text();
+    if (now == identity_) return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      identity_.uri, " changed while it was read, or since it was imported: ", DescribeChange(identity_, now),
+      "; import it again"));
+}
+
+void FileReader::NoteChunk(absl::Duration took, uint64_t bytes, bool ok) const {
+  if (!ok) return otel::metrics::kDiskErrors.Add(1, {"read"});
+  otel::metrics::kDiskOperationSeconds.Record(absl::ToDoubleSeconds(took), {"read"});
+  otel::metrics::kDiskReadBytes.Add(bytes, {kind_});
 }
 
 }  // namespace tensorcast

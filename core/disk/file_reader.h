@@ -1,51 +1,65 @@
-// One file, open for reading with direct I/O where the file system has it, and without where it has not.
-// Internal to this folder. Thread-safe.
+// One file as an object: open for reading with direct I/O where the file system has it, and without where it
+// has not. A file that was renamed or removed can still be read. Thread-safe.
 #pragma once
+
+#include <sys/stat.h>
 
 #include <atomic>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "absl/status/statusor.h"
 #include "base/posix/unique_fd.h"
 #include "core/disk/file_io.h"
+#include "core/source/object_reader.h"
 
 namespace tensorcast {
 
-class FileReader {
+struct FileReaderOptions {
+  std::string_view kind = "origin";  // or "packed": the label of what is read
+  int max_concurrency = ObjectTraits().max_concurrency;
+  uint64_t read_bytes = ObjectTraits().read_bytes;
+  FileIo* io = FileIo::System();  // must outlive the reader
+};
+
+class FileReader final : public ObjectReader {
  public:
-  // FAILED_PRECONDITION when the file is no longer as its identity says.
-  static absl::StatusOr<std::unique_ptr<FileReader>> Of(OpenedFile file, FileIo* io);
-  // Of a borrowed descriptor, of the file as it is now. `name` is for messages; `fd` must outlive the reader.
-  static absl::StatusOr<std::unique_ptr<FileReader>> FromDescriptor(std::string name, int fd, FileIo* io);
-  ~FileReader();
+  // The regular file behind a descriptor, as it is now. `path` is its URI, and leads to it or is only for
+  // messages.
+  static absl::StatusOr<std::shared_ptr<FileReader>> Of(std::string path, UniqueFd fd,
+                                                        const FileReaderOptions& options = {});
+  // Of a borrowed descriptor, which `keep_alive` keeps open; null: it outlives the reader.
+  static absl::StatusOr<std::shared_ptr<FileReader>> Borrow(std::string path, int fd,
+                                                            std::shared_ptr<void> keep_alive,
+                                                            const FileReaderOptions& options = {});
+  ~FileReader() override;
 
-  const FileIdentity& identity() const { return identity_; }
-  // Whether reads with an aligned offset, address and size go past the page cache.
-  bool direct() const { return use_direct_.load(std::memory_order_relaxed); }
-
-  // Whether the page cache seems to hold the whole range; cheap, and never wrong twice for long.
-  bool SeemsCached(uint64_t offset, uint64_t bytes) const;
-  // Reads what the page cache holds at `offset`, without waiting for the disk: the bytes read, 0 when there
-  // are none.
-  uint64_t ReadCached(uint64_t offset, HostSpan destination);
-
-  // Reads at least the first `needed` bytes of `destination`; those behind may be past the end of the file.
-  // FAILED_PRECONDITION when the file shrank, DATA_LOSS when the disk failed.
-  absl::Status Read(uint64_t offset, HostSpan destination, uint64_t needed);
-
-  // FAILED_PRECONDITION when the file changed since it was opened.
-  absl::Status CheckUnchanged() const;
+  const ObjectIdentity& identity() const override { return identity_; }
+  const ObjectTraits& traits() const override { return traits_; }
+  absl::Status Read(const RequestContext& context, uint64_t offset, HostSpan destination,
+                    uint64_t needed) override;
+  absl::Status CheckUnchanged(const RequestContext& context) override;
+  // A block, for reads past the page cache.
+  uint64_t alignment() const override;
+  bool SeemsCached(uint64_t offset, uint64_t bytes) const override;
+  uint64_t ReadCached(uint64_t offset, HostSpan destination) override;
+  int descriptor() const override { return fd_; }
+  void NoteChunk(absl::Duration took, uint64_t bytes, bool ok) const override;
 
  private:
-  FileReader(FileIdentity identity, UniqueFd owned, int fd, FileIo* io);
+  FileReader(std::string path, const struct stat& info, int fd, const FileReaderOptions& options);
+  absl::Status CheckSame() const;
   absl::Status EndedEarly(uint64_t at) const;
 
-  const FileIdentity identity_;
-  const UniqueFd owned_fd_;  // not set for a borrowed one
-  const int fd_;
+  const ObjectIdentity identity_;
+  const std::string_view kind_;
   FileIo* const io_;
+  const int fd_;
+  UniqueFd owned_fd_;                 // unless it is borrowed
+  std::shared_ptr<void> keep_alive_;  // then
   const UniqueFd direct_fd_;
+  const ObjectTraits traits_;
   std::atomic<bool> use_direct_;
   // A mapping that is never read: it lets mincore(2) say which pages are cached. Null for an empty file.
   void* pages_ = nullptr;

@@ -1,5 +1,6 @@
 #include "core/disk/import_roots.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <sys/stat.h>
@@ -21,6 +22,7 @@
 #include "base/status.h"
 #include "base/text.h"
 #include "core/disk/file_io.h"
+#include "core/disk/file_reader.h"
 #include "core/disk/mapped_pages.h"
 
 namespace tensorcast {
@@ -28,6 +30,11 @@ namespace {
 
 bool LiesIn(std::string_view real, std::string_view folder) {
   return folder == "/" || real == folder || absl::StartsWith(real, absl::StrCat(folder, "/"));
+}
+
+std::string_view ParentOf(std::string_view path) {
+  const size_t slash = path.rfind('/');
+  return slash == std::string_view::npos ? std::string_view() : path.substr(0, slash);
 }
 
 bool LiesInOne(std::string_view real, std::span<const std::string> folders) {
@@ -88,7 +95,7 @@ absl::Status ImportRoots::Refuse(const std::string& path, const absl::Status& wh
     return absl::PermissionDeniedError(
         "nothing is imported here: set daemon.import_roots to the folders that models are in");
   }
-  LOG_EVERY_N_SEC(INFO, 1) << "Not opened for an import: " << QuoteName(path) << ": " << why;
+  LOG_EVERY_N_SEC(INFO, 1) << "Not opened below the import roots: " << QuoteName(path) << ": " << why;
   if (absl::IsUnavailable(why)) {
     return absl::UnavailableError(
         absl::StrCat("open ", path, ": its file system is away; try again; the daemon's log says why"));
@@ -122,8 +129,9 @@ absl::StatusOr<std::string> ImportRoots::Resolve(const std::string& path) const 
   return real;
 }
 
-absl::StatusOr<OpenedFile> ImportRoots::OpenRegular(const std::string& path, const std::string& real,
-                                                    int entry) const {
+absl::StatusOr<std::shared_ptr<ObjectReader>> ImportRoots::OpenRegular(const std::string& path,
+                                                                       const std::string& real,
+                                                                       int entry) const {
   struct stat info;
   if (fstat(entry, &info) != 0) return Refuse(path, FileError(errno, "stat", path));
   if (S_ISLNK(info.st_mode)) {
@@ -134,31 +142,57 @@ absl::StatusOr<OpenedFile> ImportRoots::OpenRegular(const std::string& path, con
     const absl::Status other = absl::InvalidArgumentError(absl::StrCat(path, " is not a regular file"));
     return MayRead(entry) ? other : Refuse(path, other);
   }
-  OpenedFile file;
-  file.fd = UniqueFd(open(Behind(entry).c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file.fd) return Refuse(path, FileError(errno, "open", path));
-  if (fstat(file.fd.get(), &info) != 0) return Refuse(path, FileError(errno, "stat", path));
-  file.identity = IdentityOf(real, info);
+  UniqueFd fd(open(Behind(entry).c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd) return Refuse(path, FileError(errno, "open", path));
+  absl::StatusOr<std::shared_ptr<FileReader>> file = FileReader::Of(real, std::move(fd));
+  if (!file.ok()) return Refuse(path, file.status());
   return file;
 }
 
-absl::StatusOr<ImportRoots::Found> ImportRoots::Find(const RequestContext& context,
-                                                     const std::string& path) const {
-  Found found;
-  TC_ASSIGN_OR_RETURN(found.path, Resolve(path));
-  absl::StatusOr<UniqueFd> entry = Walk(found.path);
-  if (!entry.ok()) return Refuse(path, entry.status());
-  struct stat info;
-  found.is_folder = fstat(entry->get(), &info) == 0 && S_ISDIR(info.st_mode);
-  if (!found.is_folder) {
-    TC_ASSIGN_OR_RETURN(found.file, OpenRegular(path, found.path, entry->get()));
-    TC_RETURN_IF_ERROR(WriteOutMappedPages(context, found.file));
+// Opens files in a folder and keeps to it, also where links lead out of it.
+class ImportRoots::Folder final : public ObjectFolder {
+ public:
+  // `path` as it was given, for messages; `real` as the roots found it.
+  Folder(ImportRoots roots, std::string path, std::string real)
+      : roots_(std::move(roots)), path_(std::move(path)), folders_{std::move(real)} {
+    // The layout of a model hub's download cache.
+    const std::string_view snapshots = ParentOf(folders_[0]);
+    if (absl::EndsWith(snapshots, "/snapshots")) {
+      folders_.push_back(absl::StrCat(ParentOf(snapshots), "/blobs"));
+    }
   }
+
+  absl::StatusOr<std::vector<std::string>> List(const RequestContext& /*context*/) const override {
+    return roots_.List(folders_[0]);
+  }
+  absl::StatusOr<std::shared_ptr<ObjectReader>> Open(const RequestContext& context,
+                                                     const std::string& name) const override {
+    return roots_.OpenFile(context, absl::StrCat(path_, "/", name), folders_);
+  }
+
+ private:
+  const ImportRoots roots_;
+  const std::string path_;
+  std::vector<std::string> folders_;  // where its files may lie, without links; the first is the folder
+};
+
+absl::StatusOr<FoundObject> ImportRoots::Find(const RequestContext& context, const std::string& path) const {
+  TC_ASSIGN_OR_RETURN(const std::string real, Resolve(path));
+  absl::StatusOr<UniqueFd> entry = Walk(real);
+  if (!entry.ok()) return Refuse(path, entry.status());
+  FoundObject found;
+  struct stat info;
+  if (fstat(entry->get(), &info) == 0 && S_ISDIR(info.st_mode)) {
+    found.folder = std::make_shared<Folder>(*this, path, real);
+    return found;
+  }
+  TC_ASSIGN_OR_RETURN(found.object, OpenRegular(path, real, entry->get()));
+  TC_RETURN_IF_ERROR(WriteOutMappedPages(context, *found.object));
   return found;
 }
 
-absl::StatusOr<OpenedFile> ImportRoots::OpenFile(const RequestContext& context, const std::string& path,
-                                                 std::span<const std::string> folders) const {
+absl::StatusOr<std::shared_ptr<ObjectReader>> ImportRoots::OpenFile(
+    const RequestContext& context, const std::string& path, std::span<const std::string> folders) const {
   TC_ASSIGN_OR_RETURN(const std::string real, Resolve(path));
   if (!LiesInOne(real, folders)) {
     return Refuse(path, absl::InvalidArgumentError(absl::StrCat(path, " leads to ", real, ", outside of ",
@@ -167,39 +201,40 @@ absl::StatusOr<OpenedFile> ImportRoots::OpenFile(const RequestContext& context, 
   }
   absl::StatusOr<UniqueFd> entry = Walk(real);
   if (!entry.ok()) return Refuse(path, entry.status());
-  TC_ASSIGN_OR_RETURN(OpenedFile file, OpenRegular(path, real, entry->get()));
-  TC_RETURN_IF_ERROR(WriteOutMappedPages(context, file));
+  TC_ASSIGN_OR_RETURN(std::shared_ptr<ObjectReader> file, OpenRegular(path, real, entry->get()));
+  TC_RETURN_IF_ERROR(WriteOutMappedPages(context, *file));
   return file;
 }
 
-absl::StatusOr<bool> ImportRoots::Has(const std::string& folder, const std::string& name) const {
+absl::StatusOr<std::vector<std::string>> ImportRoots::List(const std::string& folder) const {
   const absl::StatusOr<UniqueFd> entry = Walk(folder);
   if (!entry.ok()) return Refuse(folder, entry.status());
-  struct stat info;
-  if (fstatat(entry->get(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0) return true;
-  return errno == ENOENT ? absl::StatusOr<bool>(false)
-                         : Refuse(folder, FileError(errno, "look into", folder));
+  const std::unique_ptr<DIR, int (*)(DIR*)> opened(opendir(Behind(entry->get()).c_str()), &closedir);
+  if (opened == nullptr) return Refuse(folder, FileError(errno, "list", folder));
+  std::vector<std::string> names;
+  errno = 0;
+  while (const dirent* one = readdir(opened.get())) names.emplace_back(one->d_name);
+  if (errno != 0) return Refuse(folder, FileError(errno, "list", folder));
+  std::erase_if(names, [](const std::string& name) { return name == "." || name == ".."; });
+  std::ranges::sort(names);
+  return names;
 }
 
-absl::StatusOr<OpenedFile> ImportRoots::OpenAgain(const FileIdentity& file) const {
-  if (!absl::StartsWith(file.path, "/") || !LiesInOne(file.path, folders_)) {
-    return Refuse(file.path,
-                  absl::PermissionDeniedError(absl::StrCat(file.path, " is outside of the import roots")));
+absl::StatusOr<std::shared_ptr<ObjectReader>> ImportRoots::OpenAgain(const RequestContext& /*context*/,
+                                                                     const ObjectIdentity& file) const {
+  const std::string& path = file.uri;
+  if (!absl::StartsWith(path, "/") || !LiesInOne(path, folders_)) {
+    return Refuse(path, absl::PermissionDeniedError(absl::StrCat(path, " is outside of the import roots")));
   }
-  absl::StatusOr<UniqueFd> entry = Walk(file.path);
-  if (!entry.ok()) return Refuse(file.path, entry.status());
-  TC_ASSIGN_OR_RETURN(OpenedFile opened, OpenRegular(file.path, file.path, entry->get()));
-  if (opened.identity != file) {
+  absl::StatusOr<UniqueFd> entry = Walk(path);
+  if (!entry.ok()) return Refuse(path, entry.status());
+  TC_ASSIGN_OR_RETURN(std::shared_ptr<ObjectReader> opened, OpenRegular(path, path, entry->get()));
+  if (opened->identity() != file) {
     return absl::FailedPreconditionError(
-        absl::StrCat(file.path, " is no longer what was imported: ", DescribeChange(file, opened.identity),
+        absl::StrCat(path, " is no longer what was imported: ", DescribeChange(file, opened->identity()),
                      "; import it again"));
   }
   return opened;
-}
-
-bool ImportRoots::LeadTo(const OpenedFile& file) const {
-  if (!LiesInOne(file.identity.path, folders_)) return false;
-  return OpenAgain(file.identity).ok();
 }
 
 }  // namespace tensorcast

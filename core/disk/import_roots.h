@@ -13,6 +13,7 @@
 // Immutable; thread-safe.
 #pragma once
 
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,11 +21,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/request_context.h"
-#include "core/disk/disk_source.h"
+#include "core/source/object_reader.h"
 
 namespace tensorcast {
 
-class ImportRoots {
+class ImportRoots final : public ObjectStore {
  public:
   // Without a folder nothing may be opened. An error when one of them is not there.
   //
@@ -40,35 +41,31 @@ class ImportRoots {
 
   ImportRoots() = default;  // nothing may be opened
 
-  struct Found {
-    std::string path;  // without links
-    bool is_folder = false;
-    OpenedFile file;  // unless it is a folder
-  };
-  // The file or folder at `path`. INVALID_ARGUMENT for another kind, or a path that is not absolute (roots of
-  // Everything() take relative ones).
+  // The file or folder at `path`. The URI of a file is its real path. INVALID_ARGUMENT for another kind, or a
+  // path that is not absolute (roots of Everything() take relative ones).
+  //
+  // A folder's files may be links, but not to what lies outside of it: INVALID_ARGUMENT, where the roots tell
+  // things apart. In the download cache of a model hub, where <model>/snapshots/<revision>/ holds nothing but
+  // links into <model>/blobs/, these are followed.
   //
   // What a process wrote to the file through a mapping is written out first, which takes as long as the disk
-  // does; CANCELLED and DEADLINE_EXCEEDED when the context ends meanwhile. OpenFile does the same.
-  absl::StatusOr<Found> Find(const RequestContext& context, const std::string& path) const;
+  // does; CANCELLED and DEADLINE_EXCEEDED when the context ends meanwhile. A folder's Open does the same.
+  absl::StatusOr<FoundObject> Find(const RequestContext& context, const std::string& path) const override;
 
-  // The regular file at `path`, which must lie in one of `folders`: real paths, as Find gives them.
-  // INVALID_ARGUMENT, where the roots tell things apart, for one that lies elsewhere.
-  absl::StatusOr<OpenedFile> OpenFile(const RequestContext& context, const std::string& path,
-                                      std::span<const std::string> folders) const;
-
-  // Whether the folder, a real path as Find gives it, has an entry of that name, of any kind.
-  absl::StatusOr<bool> Has(const std::string& folder, const std::string& name) const;
-
-  // A file that was opened before, by its real path: FAILED_PRECONDITION when its identity changed.
-  absl::StatusOr<OpenedFile> OpenAgain(const FileIdentity& file) const;
-
-  // Whether that very file can be opened again by the path in its identity.
-  bool LeadTo(const OpenedFile& file) const;
+  // A file that was opened before, by its real path.
+  absl::StatusOr<std::shared_ptr<ObjectReader>> OpenAgain(const RequestContext& context,
+                                                          const ObjectIdentity& file) const override;
 
  private:
+  class Folder;
+
   absl::StatusOr<std::string> Resolve(const std::string& path) const;
-  absl::StatusOr<OpenedFile> OpenRegular(const std::string& path, const std::string& real, int entry) const;
+  absl::StatusOr<std::shared_ptr<ObjectReader>> OpenFile(const RequestContext& context,
+                                                         const std::string& path,
+                                                         std::span<const std::string> folders) const;
+  absl::StatusOr<std::shared_ptr<ObjectReader>> OpenRegular(const std::string& path, const std::string& real,
+                                                            int entry) const;
+  absl::StatusOr<std::vector<std::string>> List(const std::string& folder) const;
   absl::Status Refuse(const std::string& path, const absl::Status& why) const;
 
   std::vector<std::string> folders_;  // real paths

@@ -60,10 +60,16 @@ class ImportRootsTest : public ::testing::Test {
     EXPECT_TRUE(roots.ok()) << roots.status();
     return *std::move(roots);
   }
-  static std::string Content(const OpenedFile& file) {
-    std::string bytes(file.identity.bytes, '\0');
-    EXPECT_EQ(pread(file.fd.get(), bytes.data(), bytes.size(), 0), static_cast<ssize_t>(bytes.size()));
-    return bytes;
+  static std::string Content(ObjectReader& file) {
+    auto bytes = ReadBytes({}, file, 0, file.identity().bytes);
+    EXPECT_TRUE(bytes.ok()) << bytes.status();
+    return bytes.value_or("");
+  }
+  // The file of that name in the folder.
+  static absl::Status OpenIn(const ImportRoots& roots, const std::string& folder, const std::string& name,
+                             const RequestContext& context = {}) {
+    const auto found = roots.Find({}, folder);
+    return found.ok() ? found->folder->Open(context, name).status() : found.status();
   }
 
   TestFolder folder_;
@@ -78,16 +84,15 @@ TEST_F(ImportRootsTest, Find_ResolvesLinksToFilesAndFoldersInRoot) {
                                   root() + "/deep/../deep/./model", Path("link-to-models/deep/model")}) {
     const auto found = roots.Find({}, path);
     ASSERT_TRUE(found.ok()) << found.status();
-    EXPECT_FALSE(found->is_folder);
-    EXPECT_EQ(found->path, root() + "/deep/model");
-    EXPECT_EQ(found->file.identity, IdentityOf(root() + "/deep/model"));
-    EXPECT_EQ(Content(found->file), "inside");
+    ASSERT_NE(found->object, nullptr);
+    EXPECT_EQ(found->object->identity(), IdentityOf(root() + "/deep/model"));
+    EXPECT_EQ(Content(*found->object), "inside");
   }
   for (const std::string& path : {root(), root() + "/deep"}) {
     const auto found = roots.Find({}, path);
     ASSERT_TRUE(found.ok()) << found.status();
-    EXPECT_TRUE(found->is_folder);
-    EXPECT_EQ(found->path, path);
+    EXPECT_EQ(found->object, nullptr);
+    EXPECT_NE(found->folder, nullptr);
   }
 }
 
@@ -96,18 +101,18 @@ TEST_F(ImportRootsTest, LinkBetweenRoots_IsFollowed) {
   EXPECT_FALSE(Roots({root()}).Find({}, root() + "/link").ok());
   const auto found = Roots({root(), Path("models-of-others")}).Find({}, root() + "/link");
   ASSERT_TRUE(found.ok()) << found.status();
-  EXPECT_EQ(found->path, Path("models-of-others/secret"));
+  EXPECT_EQ(found->object->identity().uri, Path("models-of-others/secret"));
 }
 
 TEST_F(ImportRootsTest, UnreachableMount_IsUnavailableInsteadOfDenied) {
   const std::string path = root() + "/deep/model";
   const ImportRoots roots = Roots({root()});
-  const FileIdentity identity = IdentityOf(path);
+  const ObjectIdentity identity = IdentityOf(path);
   const auto code_when = [&](int error_number) {
     absl::StatusCode code = absl::StatusCode::kOk;
     std::thread([&] {  // the filter ends with its thread
       ASSERT_TRUE(FailToOpenFiles(error_number));
-      const absl::Status again = roots.OpenAgain(identity).status();
+      const absl::Status again = roots.OpenAgain({}, identity).status();
       const absl::Status found = roots.Find({}, path).status();
       EXPECT_EQ(again, found);
       EXPECT_THAT(again.message(), ::testing::Not(HasSubstr(strerror(error_number)))) << "the log says it";
@@ -154,9 +159,12 @@ TEST_F(ImportRootsTest, UnreadablePath_GetsSameErrorAsMissingPath) {
   WriteFile(root() + "/closed/model", "theirs");
   WriteFile(root() + "/unreadable", "theirs");
   ASSERT_EQ(mkfifo((root() + "/unreadable-fifo").c_str(), 0), 0);
-  fs::permissions(root() + "/closed", fs::perms::none);
   fs::permissions(root() + "/unreadable", fs::perms::none);
   const ImportRoots roots = Roots({root()});
+  const auto whole = roots.Find({}, root());
+  const auto closed = roots.Find({}, root() + "/closed");
+  ASSERT_TRUE(whole.ok() && closed.ok());
+  fs::permissions(root() + "/closed", fs::perms::none);
   std::vector<std::string> told;
   // Only this thread becomes another user, which may not read what root may.
   std::thread other([&] {
@@ -165,14 +173,12 @@ TEST_F(ImportRootsTest, UnreadablePath_GetsSameErrorAsMissingPath) {
     for (const std::string name : {"none", "unreadable", "unreadable-fifo", "closed/model", "closed/none"}) {
       const std::string path = root() + "/" + name;
       told.emplace_back(roots.Find({}, path).status().message().substr(path.size()));
-      told.emplace_back(roots.OpenFile({}, path, std::vector{root()}).status().message().substr(path.size()));
+      told.emplace_back(whole->folder->Open({}, name).status().message().substr(path.size()));
     }
-    const std::string closed = root() + "/closed";
-    told.emplace_back(roots.Has(closed, "model").status().message().substr(closed.size()));
-    told.emplace_back(roots.Has(closed, "none").status().message().substr(closed.size()));
+    told.emplace_back(closed->folder->List({}).status().message().substr(root().size() + 7));
   });
   other.join();
-  ASSERT_EQ(told.size(), 12u);
+  ASSERT_EQ(told.size(), 11u);
   EXPECT_THAT(told, ::testing::Each(told.front()));
   EXPECT_THAT(told.front(), HasSubstr("may not be read"));
   fs::permissions(root() + "/closed", fs::perms::owner_all);
@@ -182,18 +188,17 @@ TEST_F(ImportRootsTest, FindWithoutImportRoots_ErrorSaysWhatIsWrong) {
   const ImportRoots roots = ImportRoots::Everything();
   EXPECT_EQ(roots.Find({}, root() + "/none").status().code(), absl::StatusCode::kNotFound);
   fs::create_symlink("../models-of-others/secret", root() + "/out");
-  const absl::Status out = roots.OpenFile({}, root() + "/out", std::vector{root()}).status();
+  const absl::Status out = OpenIn(roots, root(), "out");
   EXPECT_EQ(out.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(out.message()), HasSubstr(Path("models-of-others/secret")));
-  EXPECT_TRUE(roots.OpenFile({}, root() + "/out", std::vector{root(), Path("models-of-others")}).ok());
+  EXPECT_TRUE(OpenIn(roots, folder_.path(), "models/out").ok());
 }
 
 TEST_F(ImportRootsTest, OnlyRegularFiles_AreOpened) {
   ASSERT_EQ(mkfifo((root() + "/fifo").c_str(), 0600), 0);
   for (const ImportRoots& roots : {Roots({root()}), ImportRoots::Everything()}) {
     EXPECT_EQ(roots.Find({}, root() + "/fifo").status().code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_EQ(roots.OpenFile({}, root() + "/deep", std::vector{root()}).status().code(),
-              absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(OpenIn(roots, root(), "deep").code(), absl::StatusCode::kInvalidArgument);
   }
   EXPECT_EQ(ImportRoots::Everything().Find({}, "/dev/zero").status().code(),
             absl::StatusCode::kInvalidArgument);
@@ -218,17 +223,19 @@ TEST_F(ImportRootsTest, MissingRoot_ErrorNamesIt) {
 TEST_F(ImportRootsTest, LinkPlacedInResolvedPath_IsNotFollowed) {
   WriteFile(Path("models-of-others/model"), "sesame");
   for (const ImportRoots& roots : {Roots({root()}), ImportRoots::Everything()}) {
-    const FileIdentity model = IdentityOf(root() + "/deep/model");  // being renamed changes its ctime
-    ASSERT_TRUE(roots.OpenAgain(model).ok());
+    const ObjectIdentity model = IdentityOf(root() + "/deep/model");  // being renamed changes its ctime
+    const auto deep = roots.Find({}, root() + "/deep");
+    ASSERT_TRUE(deep.ok()) << deep.status();
+    ASSERT_TRUE(roots.OpenAgain({}, model).ok());
     fs::rename(root() + "/deep", root() + "/away");
     fs::create_directory_symlink(Path("models-of-others"), root() + "/deep");
-    EXPECT_FALSE(roots.OpenAgain(model).ok()) << "a folder on the way is a link";
-    EXPECT_FALSE(roots.Has(root() + "/deep", "model").ok());
+    EXPECT_FALSE(roots.OpenAgain({}, model).ok()) << "a folder on the way is a link";
+    EXPECT_FALSE(deep->folder->List({}).ok());
     fs::remove(root() + "/deep");
     fs::rename(root() + "/away", root() + "/deep");
     fs::rename(root() + "/deep/model", root() + "/deep/away");
     fs::create_symlink(Path("models-of-others/model"), root() + "/deep/model");
-    EXPECT_FALSE(roots.OpenAgain(model).ok()) << "the file is a link";
+    EXPECT_FALSE(roots.OpenAgain({}, model).ok()) << "the file is a link";
     fs::rename(root() + "/deep/away", root() + "/deep/model");
   }
 }
@@ -243,8 +250,7 @@ TEST_F(ImportRootsTest, WriteBackOfLargeFile_EndsAtDeadlineAndOnCancellation) {
   // Some 65,000 steps take longer than that, however little each has to write out.
   const auto soon = [] { return RequestContext{.deadline = SteadyNow() + absl::Milliseconds(1)}; };
   EXPECT_EQ(roots.Find(soon(), large).status().code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_EQ(roots.OpenFile(soon(), large, std::vector{root()}).status().code(),
-            absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(OpenIn(roots, root(), "large", soon()).code(), absl::StatusCode::kDeadlineExceeded);
   RequestContext cancelled;
   cancelled.cancellation.Cancel();
   EXPECT_EQ(roots.Find(cancelled, large).status().code(), absl::StatusCode::kCancelled);
@@ -252,42 +258,43 @@ TEST_F(ImportRootsTest, WriteBackOfLargeFile_EndsAtDeadlineAndOnCancellation) {
 
 TEST_F(ImportRootsTest, OpenAgain_RefusesChangedFileAndPathOutsideRoots) {
   const ImportRoots roots = Roots({root()});
-  const FileIdentity model = IdentityOf(root() + "/deep/model");
-  const auto again = roots.OpenAgain(model);
+  const ObjectIdentity model = IdentityOf(root() + "/deep/model");
+  const auto again = roots.OpenAgain({}, model);
   ASSERT_TRUE(again.ok()) << again.status();
-  EXPECT_EQ(Content(*again), "inside");
-  FileIdentity other = model;
-  other.mtime_ns += 1;
-  EXPECT_EQ(roots.OpenAgain(other).status().code(), absl::StatusCode::kFailedPrecondition);
-  for (auto field : {&FileIdentity::inode, &FileIdentity::device}) {
-    other = model;
-    other.*field += 1;
-    EXPECT_EQ(roots.OpenAgain(other).status().code(), absl::StatusCode::kFailedPrecondition);
-  }
-  other = model;
+  EXPECT_EQ(Content(**again), "inside");
+  const auto refused = [&](const auto& change) {
+    FileVersion version = *FileVersion::Parse(model.version);
+    change(version);
+    return roots.OpenAgain({}, {model.uri, model.bytes, version.Text()}).status().code();
+  };
+  EXPECT_EQ(refused([](FileVersion& file) { ++file.mtime_ns; }), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(refused([](FileVersion& file) { ++file.inode; }), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(refused([](FileVersion& file) { ++file.device; }), absl::StatusCode::kFailedPrecondition);
+  ObjectIdentity other = model;
   other.bytes += 1;
-  EXPECT_EQ(roots.OpenAgain(other).status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(roots.OpenAgain(IdentityOf(Path("models-of-others/secret"))).status().code(),
+  EXPECT_EQ(roots.OpenAgain({}, other).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(roots.OpenAgain({}, IdentityOf(Path("models-of-others/secret"))).status().code(),
             absl::StatusCode::kPermissionDenied);
   other = model;
-  other.path = root() + "/../models-of-others/secret";
-  EXPECT_FALSE(roots.OpenAgain(other).ok());
+  other.uri = root() + "/../models-of-others/secret";
+  EXPECT_FALSE(roots.OpenAgain({}, other).ok());
 }
 
 TEST_F(ImportRootsTest, MtimeSetBackAfterAWrite_IsFoundByTheCtime) {
   const ImportRoots roots = Roots({root()});
   const std::string path = root() + "/deep/model";
-  const FileIdentity before = IdentityOf(path);
-  const timespec times[2] = {{0, UTIME_OMIT},
-                             {before.mtime_ns / 1'000'000'000, before.mtime_ns % 1'000'000'000}};
+  const ObjectIdentity before = IdentityOf(path);
+  const auto version = [&] { return *FileVersion::Parse(IdentityOf(path).version); };
+  const FileVersion old = version();
+  const timespec times[2] = {{0, UTIME_OMIT}, {old.mtime_ns / 1'000'000'000, old.mtime_ns % 1'000'000'000}};
   // Again while the file system's grain of time hides it.
   do {
     WriteFile(path, "INSIDE");
     ASSERT_EQ(utimensat(AT_FDCWD, path.c_str(), times, 0), 0);
-  } while (IdentityOf(path).ctime_ns == before.ctime_ns);
-  ASSERT_EQ(IdentityOf(path).mtime_ns, before.mtime_ns);
+  } while (version().ctime_ns == old.ctime_ns);
+  ASSERT_EQ(version().mtime_ns, old.mtime_ns);
   ASSERT_EQ(IdentityOf(path).bytes, before.bytes);
-  const absl::Status again = roots.OpenAgain(before).status();
+  const absl::Status again = roots.OpenAgain({}, before).status();
   EXPECT_EQ(again.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(again.message()), HasSubstr("its ctime in ns was"));
 }
@@ -300,8 +307,7 @@ TEST(UntraceableFileSystem, UntraceableFileSystem_NamesMemoryAndUserFileSystems)
   EXPECT_EQ(UntraceableFileSystem(uint64_t{0x65735546}), "FUSE");
   EXPECT_EQ(UntraceableFileSystem(uint64_t{0xef53}), "") << "ext4";
   EXPECT_EQ(UntraceableFileSystem(uint64_t{0x6969}), "") << "NFS";
-  const OpenedFile memory{.fd = UniqueFd(memfd_create("file", MFD_CLOEXEC))};
-  EXPECT_EQ(UntraceableFileSystem(memory), "tmpfs");
+  EXPECT_EQ(UntraceableFileSystemOf(UniqueFd(memfd_create("file", MFD_CLOEXEC)).get()), "tmpfs");
 }
 
 }  // namespace

@@ -1,10 +1,7 @@
 #include "core/disk/import_verifier.h"
 
-#include <fcntl.h>
-
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <memory>
 #include <optional>
 #include <set>
@@ -18,14 +15,15 @@
 #include "absl/synchronization/mutex.h"
 #include "base/status.h"
 #include "core/artifact/digest.h"
-#include "core/disk/bounce_buffers.h"
+#include "core/source/bounce_buffers.h"
+#include "core/source/object_source.h"
 
 namespace tensorcast {
 namespace {
 
 constexpr uint64_t kStepBytes = uint64_t{4} << 20;  // a chunk may be larger than memory is to spare
 
-bool Overlap(const FileExtent& extent, const ByteRange& range) {
+bool Overlap(const ObjectExtent& extent, const ByteRange& range) {
   return extent.image_offset < range.offset + range.bytes &&
          range.offset < extent.image_offset + extent.bytes;
 }
@@ -74,28 +72,19 @@ class Chunks {
   std::optional<uint32_t> different_ ABSL_GUARDED_BY(mutex_);
 };
 
-// The files that a part of the image comes from, for a message.
-std::string FilesOf(const ByteRange& range, const std::vector<FileExtent>& extents,
-                    const std::vector<std::string>& paths) {
-  std::set<uint32_t> files;
-  for (const FileExtent& extent : extents) {
-    if (Overlap(extent, range)) files.insert(extent.file);
+// The objects that a part of the image comes from, for a message.
+std::string NamesOf(const ByteRange& range, const std::vector<ObjectExtent>& extents,
+                    const ObjectReaders& objects) {
+  std::set<uint32_t> used;
+  for (const ObjectExtent& extent : extents) {
+    if (Overlap(extent, range)) used.insert(extent.object);
   }
-  if (files.empty()) return "no file";
-  const std::string& first = paths[*files.begin()];
-  return files.size() == 1 ? first : absl::StrCat(first, " and ", files.size() - 1, " more");
+  if (used.empty()) return "no file";
+  const std::string& first = objects[*used.begin()]->identity().uri;
+  return used.size() == 1 ? first : absl::StrCat(first, " and ", used.size() - 1, " more");
 }
 
 }  // namespace
-
-absl::StatusOr<std::vector<OpenedFile>> Duplicate(const std::vector<OpenedFile>& files) {
-  std::vector<OpenedFile> same;
-  for (const OpenedFile& file : files) {
-    same.push_back({file.identity, UniqueFd(fcntl(file.fd.get(), F_DUPFD_CLOEXEC, 0))});
-    if (!same.back().fd) return ErrnoStatus(errno, "keeping open", file.identity.path);
-  }
-  return same;
-}
 
 absl::StatusOr<std::optional<uint32_t>> FindDifferentChunk(const RequestContext& context, ChunkSource& source,
                                                            const Manifest& manifest) {
@@ -124,20 +113,17 @@ absl::StatusOr<std::optional<uint32_t>> FindDifferentChunk(const RequestContext&
   return chunks.Result();
 }
 
-absl::Status CompareAgain(const RequestContext& context, std::vector<OpenedFile> files,
-                          const std::vector<FileExtent>& extents, const Manifest& manifest) {
+absl::Status CompareAgain(const RequestContext& context, const ObjectReaders& objects,
+                          const std::vector<ObjectExtent>& extents, const Manifest& manifest) {
   const ImageLayout& layout = manifest.layout();
-  std::vector<std::string> paths;
-  paths.reserve(files.size());
-  for (const OpenedFile& file : files) paths.push_back(file.identity.path);
   TC_ASSIGN_OR_RETURN(const std::unique_ptr<ChunkSource> source,
-                      OpenFileSource(std::move(files), extents, layout.image_bytes));
+                      MakeObjectSource(objects, extents, layout.image_bytes));
   TC_ASSIGN_OR_RETURN(const std::optional<uint32_t> different,
                       FindDifferentChunk(context, *source, manifest));
   if (!different.has_value()) return absl::OkStatus();
   return absl::AbortedError(absl::StrCat(
-      "chunk ", *different, " was not the same when ", FilesOf(layout.chunk(*different), extents, paths),
-      " was read a second time: something writes the file; import it ", "when that is done"));
+      "chunk ", *different, " was not the same when ", NamesOf(layout.chunk(*different), extents, objects),
+      " was read a second time: something writes the file; import it when that is done"));
 }
 
 }  // namespace tensorcast

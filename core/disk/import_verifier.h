@@ -16,22 +16,21 @@
 #include "absl/status/statusor.h"
 #include "base/request_context.h"
 #include "core/artifact/manifest.h"
-#include "core/disk/disk_source.h"
+#include "core/source/chunk_source.h"
+#include "core/source/object_extents.h"
+#include "core/source/object_reader.h"
 
 namespace tensorcast {
-
-// The same open files once more, though they be renamed or removed since.
-absl::StatusOr<std::vector<OpenedFile>> Duplicate(const std::vector<OpenedFile>& files);
 
 // The first chunk found with bytes that are not the manifest's; nullopt when all chunks match. The
 // source's errors. Starts a few threads of its own.
 absl::StatusOr<std::optional<uint32_t>> FindDifferentChunk(const RequestContext& context, ChunkSource& source,
                                                            const Manifest& manifest);
 
-// `manifest` is what the first pass made of these extents of the files. ABORTED, naming chunk and file, when
-// a chunk is not the same now; otherwise the errors of a source that reads files. Starts a few threads of its
-// own.
-absl::Status CompareAgain(const RequestContext& context, std::vector<OpenedFile> files,
-                          const std::vector<FileExtent>& extents, const Manifest& manifest);
+// `manifest` is what the first pass made of these extents of the objects. ABORTED, naming chunk and object,
+// when a chunk is not the same now; otherwise the errors of a source that reads objects. Starts a few threads
+// of its own.
+absl::Status CompareAgain(const RequestContext& context, const ObjectReaders& objects,
+                          const std::vector<ObjectExtent>& extents, const Manifest& manifest);
 
 }  // namespace tensorcast

@@ -32,19 +32,18 @@ class ImportVerifierTest : public ::testing::Test {
     manifest_ = *Manifest::Create(layout_, testing::DigestsOf(layout_, std::as_bytes(std::span(image))), {});
   }
 
-  FileIdentity Make(const std::string& name, uint32_t seed) {
+  ObjectIdentity Make(const std::string& name, uint32_t seed) {
     WriteFile(folder_.File(name), Pattern(kFileBytes, seed));
     return IdentityOf(folder_.File(name));
   }
-  absl::Status Compare(std::vector<OpenedFile> files,
+  absl::Status Compare(const ObjectReaders& files,
                        const RequestContext& context = RequestContext::Background(absl::Minutes(1))) const {
-    return CompareAgain(context, std::move(files), {{0, 0, 0, kFileBytes}, {1, 0, kFileBytes, kFileBytes}},
-                        *manifest_);
+    return CompareAgain(context, files, {{0, 0, 0, kFileBytes}, {1, 0, kFileBytes, kFileBytes}}, *manifest_);
   }
   // Another byte at that place, before the file's identity is taken: as a store to a mapped page that was
   // dirty already.
-  static void Store(const FileIdentity& file, uint64_t offset) {
-    const UniqueFd fd(open(file.path.c_str(), O_RDWR | O_CLOEXEC));
+  static void Store(const ObjectIdentity& file, uint64_t offset) {
+    const UniqueFd fd(open(file.uri.c_str(), O_RDWR | O_CLOEXEC));
     char byte = 0;
     ASSERT_EQ(pread(fd.get(), &byte, 1, static_cast<off_t>(offset)), 1);
     byte = static_cast<char>(byte + 1);
@@ -52,47 +51,46 @@ class ImportVerifierTest : public ::testing::Test {
   }
 
   TestFolder folder_;
-  const FileIdentity a_, b_;
+  const ObjectIdentity a_, b_;
   ImageLayout layout_;
   std::shared_ptr<const Manifest> manifest_;
 };
 
 TEST_F(ImportVerifierTest, UnchangedFiles_CompareEqualThoughTheirNamesAreGone) {
   EXPECT_TRUE(Compare(Opened({a_, b_})).ok());
-  auto files = Duplicate(Opened({a_, b_}));
-  ASSERT_TRUE(files.ok()) << files.status();
-  std::filesystem::remove(a_.path);
-  WriteFile(b_.path + ".new", "other");
-  std::filesystem::rename(b_.path + ".new", b_.path);
-  const absl::Status status = Compare(*std::move(files));
+  const ObjectReaders files = Opened({a_, b_});
+  std::filesystem::remove(a_.uri);
+  WriteFile(b_.uri + ".new", "other");
+  std::filesystem::rename(b_.uri + ".new", b_.uri);
+  const absl::Status status = Compare(files);
   EXPECT_TRUE(status.ok()) << status;
 }
 
 TEST_F(ImportVerifierTest, ChangeWithoutNewMtime_IsReportedWithChunkAndFile) {
   Store(b_, kFileBytes - 1);
-  const absl::Status status = Compare(Opened({a_, IdentityOf(b_.path)}));
+  const absl::Status status = Compare(Opened({a_, IdentityOf(b_.uri)}));
   EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
   EXPECT_THAT(std::string(status.message()), HasSubstr("chunk 6 "));
-  EXPECT_THAT(std::string(status.message()), HasSubstr(b_.path));
+  EXPECT_THAT(std::string(status.message()), HasSubstr(b_.uri));
 }
 
 TEST_F(ImportVerifierTest, ChangedChunkAcrossTwoFiles_IsReportedWithBoth) {
   Store(a_, kFileBytes - 1);
-  const absl::Status status = Compare(Opened({IdentityOf(a_.path), b_}));
+  const absl::Status status = Compare(Opened({IdentityOf(a_.uri), b_}));
   EXPECT_THAT(std::string(status.message()), HasSubstr("chunk 3 "));
-  EXPECT_THAT(std::string(status.message()), HasSubstr(a_.path + " and 1 more"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr(a_.uri + " and 1 more"));
 }
 
 TEST_F(ImportVerifierTest, FileWithNewMtime_FailsPrecondition) {
-  auto files = Opened({a_, b_});
-  WriteFile(a_.path, "short");
-  EXPECT_EQ(Compare(std::move(files)).code(), absl::StatusCode::kFailedPrecondition);
+  const ObjectReaders files = Opened({a_, b_});
+  WriteFile(a_.uri, "short");
+  EXPECT_EQ(Compare(files).code(), absl::StatusCode::kFailedPrecondition);
 }
 
 TEST_F(ImportVerifierTest, FindDifferentChunk_ReturnsChangedChunk) {
   const auto different = [&] {
-    auto source = OpenFileSource(Opened({IdentityOf(a_.path), IdentityOf(b_.path)}),
-                                 {{0, 0, 0, kFileBytes}, {1, 0, kFileBytes, kFileBytes}}, 2 * kFileBytes);
+    auto source = MakeObjectSource(Opened({IdentityOf(a_.uri), IdentityOf(b_.uri)}),
+                                   {{0, 0, 0, kFileBytes}, {1, 0, kFileBytes, kFileBytes}}, 2 * kFileBytes);
     EXPECT_TRUE(source.ok()) << source.status();
     auto found = FindDifferentChunk(RequestContext::Background(absl::Minutes(1)), **source, *manifest_);
     EXPECT_TRUE(found.ok()) << found.status();

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,7 +15,10 @@
 namespace tensorcast {
 namespace {
 
-constexpr uint64_t kFuseMagic = 0x65735546;  // not in every version of the kernel's headers
+// Not in every version of the kernel's headers.
+constexpr uint64_t kFuseMagic = 0x65735546;
+constexpr uint64_t kXfsMagic = 0x58465342;
+constexpr uint64_t kZfsMagic = 0x2fc12fc1;
 
 // tmpfs also stands for /dev/shm and memfds. Pages of the first three are never written out, so that only the
 // first store to each shows at all. An overlay writes out nothing of the file beneath it. A FUSE server
@@ -27,6 +31,17 @@ constexpr std::array<std::pair<uint64_t, std::string_view>, 5> kUntraceable = {{
     {kFuseMagic, "FUSE"},
 }};
 
+// Of disks of this host, and of memory.
+constexpr std::array<uint64_t, 8> kLocal = {EXT4_SUPER_MAGIC,      kXfsMagic,  BTRFS_SUPER_MAGIC,
+                                            F2FS_SUPER_MAGIC,      kZfsMagic,  TMPFS_MAGIC,
+                                            OVERLAYFS_SUPER_MAGIC, RAMFS_MAGIC};
+
+std::optional<uint64_t> TypeOf(int fd) {
+  struct statfs system;
+  if (fstatfs(fd, &system) != 0) return std::nullopt;
+  return static_cast<uint64_t>(system.f_type);
+}
+
 }  // namespace
 
 std::string_view UntraceableFileSystem(uint64_t type) {
@@ -35,17 +50,21 @@ std::string_view UntraceableFileSystem(uint64_t type) {
   return found == kUntraceable.end() ? "" : found->second;
 }
 
-std::string_view UntraceableFileSystem(const OpenedFile& file) {
-  struct statfs system;
-  if (fstatfs(file.fd.get(), &system) != 0) return "unknown";
-  return UntraceableFileSystem(static_cast<uint64_t>(system.f_type));
+std::string_view UntraceableFileSystemOf(int fd) {
+  const std::optional<uint64_t> type = TypeOf(fd);
+  return type.has_value() ? UntraceableFileSystem(*type) : "unknown";
 }
 
-absl::Status WriteOutMappedPages(const RequestContext& context, const OpenedFile& file) {
+bool MayHang(int fd) {
+  const std::optional<uint64_t> type = TypeOf(fd);
+  return !type.has_value() || std::ranges::find(kLocal, *type) == kLocal.end();
+}
+
+absl::Status WriteOutMappedPages(const RequestContext& context, const ObjectReader& file) {
   constexpr uint64_t kStepBytes = uint64_t{64} << 20;
-  for (uint64_t offset = 0; offset < file.identity.bytes; offset += kStepBytes) {
-    TC_RETURN_IF_ERROR(context.Check(absl::StrCat("opening ", file.identity.path, " for an import")));
-    (void)sync_file_range(file.fd.get(), static_cast<off_t>(offset), static_cast<off_t>(kStepBytes),
+  for (uint64_t offset = 0; offset < file.identity().bytes; offset += kStepBytes) {
+    TC_RETURN_IF_ERROR(context.Check(absl::StrCat("opening ", file.identity().uri, " for an import")));
+    (void)sync_file_range(file.descriptor(), static_cast<off_t>(offset), static_cast<off_t>(kStepBytes),
                           SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
   }
   return absl::OkStatus();

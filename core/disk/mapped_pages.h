@@ -1,4 +1,5 @@
-// What a process stored to a file through a mapping, and whether the file shows it. Stateless; thread-safe.
+// What a process stored to a file through a mapping, and whether the file shows it; and whether the file
+// system may hang. Stateless; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "base/request_context.h"
-#include "core/disk/file_io.h"
+#include "core/source/object_reader.h"
 
 namespace tensorcast {
 
@@ -19,7 +20,7 @@ namespace tensorcast {
 //
 // As long as the disk takes, which for a large file that was just written is many seconds: hence in steps,
 // between which the context is looked at.
-absl::Status WriteOutMappedPages(const RequestContext& context, const OpenedFile& file);
+absl::Status WriteOutMappedPages(const RequestContext& context, const ObjectReader& file);
 
 // The name of a type of file system (statfs's f_type) on which a store through a mapping may leave no trace
 // in the file's times, so that an unchanged identity proves nothing. Empty: each first store after
@@ -28,6 +29,10 @@ absl::Status WriteOutMappedPages(const RequestContext& context, const OpenedFile
 std::string_view UntraceableFileSystem(uint64_t type);
 
 // That of the file's own file system. "unknown" where it cannot be told.
-std::string_view UntraceableFileSystem(const OpenedFile& file);
+std::string_view UntraceableFileSystemOf(int fd);
+
+// Whether the file lies on a file system that is not known to be of a local disk or of memory: reading it may
+// take forever.
+bool MayHang(int fd);
 
 }  // namespace tensorcast

@@ -1,11 +1,7 @@
 #include "core/disk/offered_files.h"
 
-#include <linux/magic.h>
 #include <sys/stat.h>
-#include <sys/statfs.h>
 
-#include <algorithm>
-#include <array>
 #include <cerrno>
 #include <filesystem>
 #include <string>
@@ -16,19 +12,13 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "core/disk/file_reader.h"
 #include "core/disk/mapped_pages.h"
 
 namespace tensorcast {
 namespace {
 
 constexpr std::string_view kMemoryFile = "/memfd:";  // how the kernel names one
-
-// Not in every version of the kernel's headers.
-constexpr uint64_t kXfsMagic = 0x58465342;
-constexpr uint64_t kZfsMagic = 0x2fc12fc1;
-constexpr std::array<uint64_t, 8> kLocalFileSystems = {EXT4_SUPER_MAGIC,      kXfsMagic,  BTRFS_SUPER_MAGIC,
-                                                       F2FS_SUPER_MAGIC,      kZfsMagic,  TMPFS_MAGIC,
-                                                       OVERLAYFS_SUPER_MAGIC, RAMFS_MAGIC};
 
 std::string PathOf(int fd) {
   std::error_code unknown;
@@ -47,7 +37,7 @@ std::string_view KindOf(const struct stat& info, std::string_view path) {
   return "";
 }
 
-absl::StatusOr<OpenedFile> Describe(UniqueFd fd) {
+absl::StatusOr<std::shared_ptr<ObjectReader>> Open(const RequestContext& context, UniqueFd fd) {
   std::string path = PathOf(fd.get());
   struct stat info;
   if (fstat(fd.get(), &info) != 0) return FileError(errno, "stat", path);
@@ -55,30 +45,19 @@ absl::StatusOr<OpenedFile> Describe(UniqueFd fd) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, " is ", kind, ", not a regular file; name a .safetensors file"));
   }
-  return OpenedFile{IdentityOf(std::move(path), info), std::move(fd)};
+  TC_ASSIGN_OR_RETURN(std::shared_ptr<ObjectReader> file, FileReader::Of(std::move(path), std::move(fd)));
+  TC_RETURN_IF_ERROR(WriteOutMappedPages(context, *file));
+  return file;
 }
 
 }  // namespace
 
-absl::StatusOr<std::vector<OpenedFile>> DescribeOfferedFiles(const RequestContext& context,
-                                                             std::vector<UniqueFd> fds) {
-  std::vector<OpenedFile> files;
-  files.reserve(fds.size());
+absl::StatusOr<ObjectReaders> OpenOfferedFiles(const RequestContext& context, std::vector<UniqueFd> fds) {
+  ObjectReaders files;
   for (UniqueFd& fd : fds) {
-    TC_ASSIGN_OR_RETURN(OpenedFile file, Describe(std::move(fd)));
-    TC_RETURN_IF_ERROR(WriteOutMappedPages(context, file));
-    files.push_back(std::move(file));
+    TC_ASSIGN_OR_RETURN(files.emplace_back(), Open(context, std::move(fd)));
   }
   return files;
-}
-
-bool MayHang(std::span<const OpenedFile> files) {
-  return std::ranges::any_of(files, [](const OpenedFile& file) {
-    struct statfs system;
-    return fstatfs(file.fd.get(), &system) != 0 ||
-           std::ranges::find(kLocalFileSystems, static_cast<uint64_t>(system.f_type)) ==
-               kLocalFileSystems.end();
-  });
 }
 
 }  // namespace tensorcast

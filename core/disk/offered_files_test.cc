@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "core/disk/mapped_pages.h"
 #include "core/disk/test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -19,27 +20,28 @@ namespace {
 
 using ::testing::HasSubstr;
 
-absl::StatusOr<OpenedFile> Describe(UniqueFd fd) {
+absl::StatusOr<std::shared_ptr<ObjectReader>> Describe(UniqueFd fd) {
   std::vector<UniqueFd> fds;
   fds.push_back(std::move(fd));
-  absl::StatusOr<std::vector<OpenedFile>> files = DescribeOfferedFiles({}, std::move(fds));
+  const absl::StatusOr<ObjectReaders> files = OpenOfferedFiles({}, std::move(fds));
   if (!files.ok()) return files.status();
-  return std::move(files->front());
+  return files->front();
 }
 
 UniqueFd Open(const std::string& path, int flags = O_RDONLY) {
   return UniqueFd(open(path.c_str(), flags | O_CLOEXEC));
 }
 
-TEST(OfferedFiles, OfferedFile_IsDescribedWithPathSizeAndMtime) {
+TEST(OfferedFiles, OfferedFile_HasPathSizeAndVersion) {
   TestFolder folder;
   const std::string path = folder.File("model");
   WriteFile(path, "bytes");
   const auto file = Describe(Open(path));
   ASSERT_TRUE(file.ok()) << file.status();
-  EXPECT_THAT(file->identity.path, HasSubstr("/model"));
-  EXPECT_EQ(file->identity.bytes, 5);
-  EXPECT_EQ(file->identity.mtime_ns, IdentityOf(path).mtime_ns);
+  const ObjectIdentity& identity = (*file)->identity();
+  EXPECT_THAT(identity.uri, HasSubstr("/model"));
+  EXPECT_EQ(identity.bytes, 5);
+  EXPECT_EQ(identity.version, IdentityOf(path).version);
 }
 
 TEST(OfferedFiles, UnlinkedOfferedFile_IsDescribed) {
@@ -71,11 +73,8 @@ TEST(OfferedFiles, MayHang_IsFalseOnlyForLocalFileSystems) {
   TestFolder folder;
   const std::string path = folder.File("model");
   WriteFile(path, "bytes");
-  std::vector<OpenedFile> files;
-  files.push_back({IdentityOf(path), Open(path)});
-  EXPECT_FALSE(MayHang(files));
-  files.push_back({{.path = "/proc/self/status"}, Open("/proc/self/status")});
-  EXPECT_TRUE(MayHang(files)) << "a file system that is not known";
+  EXPECT_FALSE(MayHang(Open(path).get()));
+  EXPECT_TRUE(MayHang(Open("/proc/self/status").get())) << "a file system that is not known";
 }
 
 }  // namespace

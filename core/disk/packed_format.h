@@ -8,15 +8,13 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "core/source/bounce_buffers.h"
 
 namespace tensorcast {
 
-inline constexpr uint64_t kPackedAlignment = 4096;  // of the parts of a packed file, and of direct I/O
+inline constexpr uint64_t kPackedAlignment = kBlockBytes;  // of the parts of a packed file
 inline constexpr uint64_t kPackedHeaderBytes = 4096;
 inline constexpr uint32_t kPackedVersion = 1;
-
-constexpr uint64_t AlignDown(uint64_t value) { return value / kPackedAlignment * kPackedAlignment; }
-constexpr uint64_t AlignUp(uint64_t value) { return AlignDown(value + kPackedAlignment - 1); }
 
 struct PackedHeader {
   uint64_t manifest_offset = kPackedHeaderBytes;

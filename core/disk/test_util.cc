@@ -31,17 +31,18 @@ void WriteFile(const std::string& path, const std::string& bytes) {
   CHECK(file.flush()) << path;
 }
 
-FileIdentity IdentityOf(const std::string& path) {
+ObjectIdentity IdentityOf(const std::string& path) {
   struct stat info;
   CHECK_EQ(stat(path.c_str(), &info), 0) << path;
   return IdentityOf(path, info);
 }
 
-std::vector<OpenedFile> Opened(const std::vector<FileIdentity>& files) {
-  std::vector<OpenedFile> opened;
-  for (const FileIdentity& file : files) {
-    opened.push_back({file, UniqueFd(open(file.path.c_str(), O_RDONLY | O_CLOEXEC))});
-    CHECK(opened.back().fd) << file.path;
+ObjectReaders Opened(const std::vector<ObjectIdentity>& files, const FileReaderOptions& options) {
+  ObjectReaders opened;
+  for (const ObjectIdentity& file : files) {
+    auto reader = FileReader::Of(file.uri, UniqueFd(open(file.uri.c_str(), O_RDONLY | O_CLOEXEC)), options);
+    CHECK_OK(reader.status());
+    opened.push_back(*std::move(reader));
   }
   return opened;
 }

@@ -12,9 +12,11 @@
 #include "base/testing/temp_folder.h"
 #include "core/artifact/manifest.h"
 #include "core/disk/artifact_store.h"
-#include "core/disk/bounce_buffers.h"
-#include "core/disk/disk_source.h"
 #include "core/disk/file_io.h"
+#include "core/disk/file_reader.h"
+#include "core/disk/packed_source.h"
+#include "core/source/bounce_buffers.h"
+#include "core/source/object_source.h"
 
 namespace tensorcast {
 
@@ -27,9 +29,9 @@ struct TestFolder : testing::TempFolder {
 std::string Pattern(uint64_t bytes, uint32_t seed);
 
 void WriteFile(const std::string& path, const std::string& bytes);
-FileIdentity IdentityOf(const std::string& path);
-// The file at the identity's path, as if it had been opened when it was that.
-std::vector<OpenedFile> Opened(const std::vector<FileIdentity>& files);
+ObjectIdentity IdentityOf(const std::string& path);
+// The files at these URIs, as they are now.
+ObjectReaders Opened(const std::vector<ObjectIdentity>& files, const FileReaderOptions& options = {});
 void DropFromPageCache(const std::string& path);
 void ReadIntoPageCache(const std::string& path);
 

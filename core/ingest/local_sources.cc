@@ -6,7 +6,7 @@
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "core/disk/disk_source.h"
+#include "core/disk/packed_source.h"
 #include "core/source/device_source.h"
 #include "core/source/mapped_source.h"
 
@@ -99,12 +99,8 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> LocalSources::Open(
     case LocationKind::kGpu:
       return MakeDeviceSource(std::move(info), options_.devices, memory.device, shared, options_.copy_threads,
                               shared->availability());
-    case LocationKind::kDisk: {
-      DiskSourceOptions disk;
-      disk.made_by = shared->made_by();
-      disk.replica_id = shared->replica_id();
-      return OpenPackedSource(info.name, memory.file, memory.file_image_offset, image_bytes, shared, disk);
-    }
+    case LocationKind::kDisk:
+      return OpenPackedSource(std::move(info), memory.file, memory.file_image_offset, image_bytes, shared);
   }
   return absl::InternalError("a replica at no known location");
 }

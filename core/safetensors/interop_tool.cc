@@ -1,9 +1,8 @@
 // For interop_test.py: `check PATH` opens a model, `rewrite PATH OUT` reads it and writes it again as one
 // file. Prints the error and exits with 1 when that fails.
 
-#include <unistd.h>
-
 #include <cstdio>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -13,22 +12,13 @@
 namespace tensorcast {
 namespace {
 
-absl::Status ReadExtent(const OpenedFile& file, const FileExtent& extent, std::span<std::byte> image) {
-  uint64_t done = 0;
-  while (done < extent.bytes) {
-    const ssize_t count = pread(file.fd.get(), image.data() + extent.image_offset + done, extent.bytes - done,
-                                static_cast<off_t>(extent.file_offset + done));
-    if (count <= 0) break;
-    done += static_cast<uint64_t>(count);
-  }
-  return done == extent.bytes ? absl::OkStatus() : absl::DataLossError("short read of " + file.identity.path);
-}
-
 absl::Status Rewrite(const std::string& path, const std::string& out) {
   TC_ASSIGN_OR_RETURN(const SafetensorsModel model, OpenSafetensors(path));
   std::vector<std::byte> image(model.layout.image_bytes);
-  for (const FileExtent& extent : model.extents) {
-    TC_RETURN_IF_ERROR(ReadExtent(model.files[extent.file], extent, image));
+  for (const ObjectExtent& extent : model.extents) {
+    const HostSpan destination = std::span(image).subspan(extent.image_offset, extent.bytes);
+    TC_RETURN_IF_ERROR(
+        model.objects[extent.object]->Read({}, extent.object_offset, destination, extent.bytes));
   }
   return WriteSafetensors(out, model.layout, model.metadata, image);
 }

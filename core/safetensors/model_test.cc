@@ -12,8 +12,8 @@
 #include "absl/strings/str_join.h"
 #include "base/testing/temp_folder.h"
 #include "core/artifact/test_util.h"
-#include "core/disk/import_verifier.h"
 #include "core/safetensors/safetensors.h"
+#include "core/testing/memory_objects.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -88,27 +88,27 @@ TEST_F(OpenSafetensorsTest, OpenSafetensors_LaysOutTensorsInDataOrder) {
   EXPECT_TRUE(ValidateLayout(model->layout).ok());
   EXPECT_THAT(model->metadata, ElementsAre(Pair("format", "pt")));
   ASSERT_EQ(model->extents.size(), 3u);
-  EXPECT_EQ(model->extents[0].file_offset, data);
+  EXPECT_EQ(model->extents[0].object_offset, data);
   EXPECT_EQ(model->extents[0].image_offset, 0u);
   EXPECT_EQ(model->extents[0].bytes, 12u);
-  EXPECT_EQ(model->extents[1].file_offset, data + 12);
+  EXPECT_EQ(model->extents[1].object_offset, data + 12);
   EXPECT_EQ(model->extents[1].image_offset, 256u);
   EXPECT_EQ(model->extents[1].bytes, 300u);
-  EXPECT_EQ(model->extents[2].file_offset, data + 312);
+  EXPECT_EQ(model->extents[2].object_offset, data + 312);
   EXPECT_EQ(model->extents[2].image_offset, 768u);
 }
 
-TEST_F(OpenSafetensorsTest, FileIdentity_HoldsRealPathSizeAndMtime) {
+TEST_F(OpenSafetensorsTest, ObjectIdentity_HoldsRealPathSizeAndMtime) {
   WriteFile("m.safetensors", {MakeTensor("a", DType::kU8, {3})});
   const timespec times[2] = {{1, 0}, {1'600'000'000, 123'456'789}};
   ASSERT_EQ(utimensat(AT_FDCWD, Path("m.safetensors").c_str(), times, 0), 0);
   fs::create_symlink("m.safetensors", Path("link"));
   const auto model = OpenSafetensors(Path("link"));
   ASSERT_TRUE(model.ok()) << model.status();
-  ASSERT_EQ(model->files.size(), 1u);
-  EXPECT_EQ(model->files[0].identity.path, Path("m.safetensors"));
-  EXPECT_EQ(model->files[0].identity.bytes, fs::file_size(Path("m.safetensors")));
-  EXPECT_EQ(model->files[0].identity.mtime_ns, 1'600'000'000'123'456'789);
+  ASSERT_EQ(model->objects.size(), 1u);
+  EXPECT_EQ(model->objects[0]->identity().uri, Path("m.safetensors"));
+  EXPECT_EQ(model->objects[0]->identity().bytes, fs::file_size(Path("m.safetensors")));
+  EXPECT_EQ(FileVersion::Parse(model->objects[0]->identity().version)->mtime_ns, 1'600'000'000'123'456'789);
 }
 
 TEST_F(OpenSafetensorsTest, TensorsAdjacentInFileAndImage_ShareOneExtent) {
@@ -140,12 +140,12 @@ TEST_F(OpenSafetensorsTest, Shards_AreOrderedByNameThenDataOffset) {
   const auto model = OpenSafetensors(folder_.path());
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_THAT(Names(*model), ElementsAre("z", "y", "m", "a"));
-  ASSERT_EQ(model->files.size(), 3u);
-  EXPECT_EQ(model->files[2].identity.path, Path("model-2.safetensors"));
+  ASSERT_EQ(model->objects.size(), 3u);
+  EXPECT_EQ(model->objects[2]->identity().uri, Path("model-2.safetensors"));
   ASSERT_EQ(model->extents.size(), 4u);
-  EXPECT_EQ(model->extents[1].file, 0u);
-  EXPECT_EQ(model->extents[2].file, 1u);
-  EXPECT_EQ(model->extents[3].file, 2u);
+  EXPECT_EQ(model->extents[1].object, 0u);
+  EXPECT_EQ(model->extents[2].object, 1u);
+  EXPECT_EQ(model->extents[3].object, 2u);
 }
 
 TEST_F(OpenSafetensorsTest, Index_TakesPrecedenceOverSingleFile) {
@@ -181,9 +181,7 @@ class ReadSafetensorsAgainTest : public OpenSafetensorsTest {
     model_ = *std::move(model);
     manifest_ = *Manifest::Create(model_.layout, testing::NoDigests(model_.layout), model_.metadata);
   }
-  absl::Status ReadAgain() {
-    return ReadSafetensorsAgain(*Duplicate(model_.files), model_.shards, *manifest_).status();
-  }
+  absl::Status ReadAgain() { return ReadSafetensorsAgain({}, *manifest_, model_); }
   // Writes other text in place of this one, of the same size, and sets the mtime back: as a store to a mapped
   // page that was dirty already.
   void Replace(std::string_view name, const std::string& text, const std::string& other) {
@@ -275,7 +273,7 @@ TEST_F(OpenSafetensorsTest, LinkInsideModelFolder_IsFollowed) {
   WriteIndex({{"a", "shard"}});
   const auto model = OpenSafetensors(folder_.path());
   ASSERT_TRUE(model.ok()) << model.status();
-  EXPECT_EQ(model->files[0].identity.path, Path("real"));
+  EXPECT_EQ(model->objects[0]->identity().uri, Path("real"));
 }
 
 TEST_F(OpenSafetensorsTest, HubSnapshot_MayLinkOnlyIntoItsBlobs) {
@@ -287,10 +285,22 @@ TEST_F(OpenSafetensorsTest, HubSnapshot_MayLinkOnlyIntoItsBlobs) {
   fs::create_symlink("../../blobs/0123", Path("m/snapshots/main/shard"));
   const auto model = OpenSafetensors(Path("m/snapshots/main"));
   ASSERT_TRUE(model.ok()) << model.status();
-  EXPECT_EQ(model->files[0].identity.path, Path("m/blobs/0123"));
+  EXPECT_EQ(model->objects[0]->identity().uri, Path("m/blobs/0123"));
   fs::remove(Path("m/snapshots/main/shard"));
   fs::create_symlink("../../secret", Path("m/snapshots/main/shard"));
   ExpectError(Path("m/snapshots/main"), absl::StatusCode::kInvalidArgument, {"outside of "});
+}
+
+TEST_F(OpenSafetensorsTest, ModelThatIsNotFiles_IsOpened) {
+  testing::MemoryObjects objects;
+  objects.Put("mem://m/1", *EncodeSafetensorsHeader({MakeTensor("a", DType::kU8, {3})}, {}) + "abc");
+  objects.Put("mem://m/model.safetensors.index.json", R"({"weight_map":{"a":"1"}})");
+  const auto model = OpenSafetensors({}, objects, "mem://m");
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_THAT(Names(*model), ElementsAre("a"));
+  EXPECT_EQ(model->objects[0]->identity().uri, "mem://m/1");
+  objects.Remove("mem://m/1");
+  EXPECT_EQ(OpenSafetensors({}, objects, "mem://m").status().code(), absl::StatusCode::kNotFound);
 }
 
 TEST_F(OpenSafetensorsTest, FileThatIsNotSafetensors_IsRefusedByName) {

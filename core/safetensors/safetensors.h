@@ -1,6 +1,7 @@
 // Reading and writing the safetensors format (https://github.com/huggingface/safetensors#format): single
 // files, and directories with a model.safetensors.index.json. Only headers are parsed here; tensor bytes are
-// read by core/disk. Functions only, thread-safe; whatever a file holds, it is an error and not a crash.
+// read by an object source (core/source). Functions only, thread-safe; whatever a file holds, it is an error
+// and not a crash.
 #pragma once
 
 #include <map>
@@ -13,8 +14,8 @@
 #include "base/request_context.h"
 #include "core/artifact/layout.h"
 #include "core/artifact/manifest.h"
-#include "core/disk/disk_source.h"
-#include "core/disk/import_roots.h"
+#include "core/source/object_extents.h"
+#include "core/source/object_reader.h"
 
 namespace tensorcast {
 
@@ -49,34 +50,32 @@ absl::StatusOr<uint64_t> SafetensorsTensorBytes(DType dtype, const std::vector<u
 // holds behind it.
 absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(std::string_view header, uint64_t data_bytes);
 
-// A model on disk and the image it becomes: tensors by shard name, then by offset.
+// A model and the image it becomes: tensors by shard name, then by offset.
 struct SafetensorsModel {
-  std::vector<OpenedFile> files;    // with headers that were read; by real paths
-  std::vector<std::string> shards;  // what each of them is called in `metadata`
-  std::vector<FileExtent> extents;  // where the tensors' bytes are, in image order; neighbours are joined
+  ObjectReaders objects;              // with headers that were read
+  std::vector<std::string> shards;    // what each of them is called in `metadata`
+  std::vector<ObjectExtent> extents;  // where the tensors' bytes are, in image order; neighbours are joined
   ImageLayout layout;
   std::map<std::string, std::string> metadata;
 };
 
-// `path` is a .safetensors file, or a directory that holds model.safetensors.index.json or a single
-// model.safetensors. In a directory nothing outside of it is read (README.md has the one exception). Where
-// shards disagree about a metadata key, the first keeps it and the other's value is under "<shard>/<key>".
-// INVALID_ARGUMENT for anything malformed, naming file and tensor; for files that cannot be opened what
-// `roots` says, and when the context ends meanwhile; NOT_FOUND for a directory without a model.
-absl::StatusOr<SafetensorsModel> OpenSafetensors(const RequestContext& context, const ImportRoots& roots,
-                                                 const std::string& path);
-// As above, for all that this process may read, for tools: NOT_FOUND for a missing file or shard.
+// At `uri` is a .safetensors file, or a folder that holds model.safetensors.index.json or a single
+// model.safetensors. In a folder nothing outside of it is read. Where shards disagree about a metadata key,
+// the first keeps it and the other's value is under "<shard>/<key>". INVALID_ARGUMENT for anything malformed,
+// naming file and tensor; for objects that cannot be opened what `store` says, and when the context ends
+// meanwhile; NOT_FOUND for a folder without a model.
+absl::StatusOr<SafetensorsModel> OpenSafetensors(const RequestContext& context, const ObjectStore& store,
+                                                 const std::string& uri);
+// As above, of files that this process may read, for tools: NOT_FOUND for a missing file or shard.
 absl::StatusOr<SafetensorsModel> OpenSafetensors(const std::string& path);
-// The model that these files make, in this order: for files of a model that was opened before.
-absl::StatusOr<SafetensorsModel> ReadSafetensors(std::vector<OpenedFile> files);
-// As above, with the names that the metadata has for the files.
-absl::StatusOr<SafetensorsModel> ReadSafetensors(std::vector<OpenedFile> files,
-                                                 const std::vector<std::string>& shards);
-// Reads the headers of a model's files a second time. `manifest` is what was made of them first; ABORTED when
-// they describe other tensors or hold other metadata now. `shards` are the model's.
-absl::StatusOr<SafetensorsModel> ReadSafetensorsAgain(std::vector<OpenedFile> files,
-                                                      const std::vector<std::string>& shards,
-                                                      const Manifest& manifest);
+// The model that these objects make, in this order: for objects of a model that was opened before. `shards`
+// are the names that the metadata has for them; without, these are their URIs.
+absl::StatusOr<SafetensorsModel> ReadSafetensors(const RequestContext& context, const ObjectReaders& objects,
+                                                 std::vector<std::string> shards = {});
+// Reads the headers of a model a second time, and replaces what was read. `manifest` is what was made of them
+// first; ABORTED when they describe other tensors or hold other metadata now.
+absl::Status ReadSafetensorsAgain(const RequestContext& context, const Manifest& manifest,
+                                  SafetensorsModel& model);
 
 // The tensors in the order in which a safetensors file should hold them: the image's, unless without the
 // image's padding a tensor would begin at an offset that is not a multiple of its element's size, which some

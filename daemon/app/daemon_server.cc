@@ -192,7 +192,7 @@ struct SourceSide {
                 .grants = &grants,
                 .background = &background,
                 .devices = devices,
-                .import_roots = &storage.import_roots()}) {}
+                .objects = storage.imports()}) {}
 
   const std::unique_ptr<PeerClient> peers;
   PeerPools pools;
@@ -216,27 +216,28 @@ absl::StatusOr<std::shared_ptr<const Manifest>> FindManifest(const StoreEngine& 
 
 // The files of this node that an artifact was imported from.
 absl::StatusOr<Possession::Files> OpenFiles(const StoreEngine& engine, GlobalStoreClient& client,
-                                            const ImportRoots& roots, const v1::Origin& origin,
+                                            const ObjectStore& store, const v1::Origin& origin,
                                             const std::string& artifact_id) {
   TC_ASSIGN_OR_RETURN(const std::shared_ptr<const Manifest> manifest,
                       FindManifest(engine, client, artifact_id));
-  TC_ASSIGN_OR_RETURN(std::unique_ptr<ChunkSource> source, OpenOriginSource(roots, origin, *manifest));
+  TC_ASSIGN_OR_RETURN(std::unique_ptr<ChunkSource> source,
+                      OpenOriginSource(RequestContext(), store, rpc::FromProto(origin), *manifest));
   return Possession::Files{.source = std::move(source), .image_bytes = manifest->layout().image_bytes};
 }
 
 OriginComparer::Options ComparerOptions(const DaemonOptions& options, const Storage& storage,
                                         GlobalStoreSide& store, const StoreEngine& engine) {
-  return {.roots = storage.import_roots(),
+  return {.objects = storage.imports(),
           .bytes_per_second = options.compare_rate,
           .find_manifest =
               [&engine, client = store.client.get()](const std::string& artifact_id) {
                 return FindManifest(engine, *client, artifact_id);
               },
           .publish =
-              [&store](const Manifest& manifest, const v1::Origin& origin) {
+              [&store](const Manifest& manifest, const Origin& origin) {
                 v1::PublishArtifactRequest first;
                 *first.mutable_node() = store.link.identity();
-                *first.mutable_origin() = origin;
+                *first.mutable_origin() = rpc::ToProto(origin);
                 return store.client
                     ->PublishArtifact(UpkeepContext(kManifestTimeout), manifest, first, /*asking=*/"")
                     .status();
@@ -306,9 +307,9 @@ struct EngineSide {
                             .devices = devices,
                             .staging = staging,
                             .open_origin = [engine = side->engine.get(), client = store.client.get(),
-                                            roots = &storage.import_roots()](const v1::Origin& origin,
-                                                                             const std::string& artifact_id) {
-                              return OpenFiles(*engine, *client, *roots, origin, artifact_id);
+                                            objects = storage.imports()](const v1::Origin& origin,
+                                                                         const std::string& artifact_id) {
+                              return OpenFiles(*engine, *client, *objects, origin, artifact_id);
                             }});
     side->servings.emplace(ServeRegistry::Options{.engine = side->engine.get(),
                                                   .devices = devices,
@@ -367,14 +368,14 @@ struct CallSide {
                   .devices = devices,
                   .disk_tier = storage.artifacts() != nullptr,
                   .sessions = &*replicas.sessions,
-                  .import_roots = &storage.import_roots(),
+                  .objects = storage.imports(),
                   .sources = &sources.finder,
                   .global_store = store.client.get(),
                   .link = &store.link,
                   .known_keys = &store.known_keys,
                   .comparer = &comparer,
                   .publications = &replicas.publications}),
-        origins(&storage.import_roots()),
+        origins(storage.imports()),
         comparer(ComparerOptions(options, storage, store, *replicas.engine)),
         service(MakeStoreDaemonService({.node = node,
                                         .engine = replicas.engine.get(),

@@ -108,7 +108,8 @@ absl::StatusOr<std::unique_ptr<Storage>> Storage::Open(const DaemonOptions& opti
     TC_RETURN_IF_ERROR(MakePrivateFolder(options.disk_dir, ""));
     TC_ASSIGN_OR_RETURN(storage->artifacts_, ArtifactStore::Open(options.disk_dir));
   }
-  TC_ASSIGN_OR_RETURN(storage->import_roots_, ImportRoots::Beneath(options.import_roots));
+  TC_ASSIGN_OR_RETURN(ImportRoots roots, ImportRoots::Beneath(options.import_roots));
+  storage->imports_ = std::make_shared<const ImportRoots>(std::move(roots));
   // Last: from here on there are allocations in the pool.
   if (kept != nullptr) kept->Attach(storage->pool_.get());
   return storage;

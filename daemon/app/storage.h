@@ -12,9 +12,9 @@
 #include "core/device/device_runtime.h"
 #include "core/device/numa.h"
 #include "core/disk/artifact_store.h"
-#include "core/disk/import_roots.h"
 #include "core/memory/host_pool.h"
 #include "core/replica/replica.h"
+#include "core/source/object_reader.h"
 #include "daemon/app/daemon_options.h"
 #include "daemon/keeper/kept_pool.h"
 
@@ -30,8 +30,8 @@ class Storage {
   Storage& operator=(const Storage&) = delete;
 
   HostPool& pool() const { return *pool_; }
-  ArtifactStore* artifacts() const { return artifacts_.get(); }  // null: no disk tier
-  const ImportRoots& import_roots() const { return import_roots_; }
+  ArtifactStore* artifacts() const { return artifacts_.get(); }                   // null: no disk tier
+  const std::shared_ptr<const ObjectStore>& imports() const { return imports_; }  // what may be imported
   // Of the devices; the pool lies near them.
   const NumaNodes& numa_nodes() const { return numa_nodes_; }
 
@@ -53,7 +53,7 @@ class Storage {
   std::set<std::byte*> page_locked_ ABSL_GUARDED_BY(mutex_);  // segments of the pool
   std::unique_ptr<HostPool> pool_;
   std::unique_ptr<ArtifactStore> artifacts_;
-  ImportRoots import_roots_;
+  std::shared_ptr<const ObjectStore> imports_;
 };
 
 }  // namespace tensorcast::daemon

@@ -90,8 +90,8 @@ struct Ingester::NewArtifact {
   std::string asking;                       // the caller that binds the key
   bool durable = false;
   bool pin = false;
-  v1::Origin origin;                      // of an import; empty for a put
-  std::shared_ptr<SecondReading> second;  // of the files of an import that is to be verified
+  Origin origin;                             // of an import; empty for a put
+  std::shared_ptr<SafetensorsModel> second;  // of an import that is to be verified
 };
 
 absl::StatusOr<v1::PublishArtifactResponse> Ingester::Publish(const RequestContext& context,
@@ -101,7 +101,7 @@ absl::StatusOr<v1::PublishArtifactResponse> Ingester::Publish(const RequestConte
   v1::PublishArtifactRequest first;
   *first.mutable_node() = options_.link->identity();
   *first.mutable_replica() = replica;
-  if (artifact.origin.files_size() > 0) *first.mutable_origin() = artifact.origin;
+  if (!artifact.origin.objects.empty()) *first.mutable_origin() = rpc::ToProto(artifact.origin);
   if (artifact.binding != nullptr) {
     first.set_key(artifact.binding->key());
     if (artifact.binding->has_expected_revision()) {
@@ -211,7 +211,7 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Store(const RequestContext& cont
                                 absl::StrCat(published.artifact_id(), " is stored, and is not pinned")));
     result.mutable_replica()->set_pinned(true);
   }
-  if (options_.comparer != nullptr && artifact.origin.files_size() > 0 && !artifact.origin.untraceable()) {
+  if (options_.comparer != nullptr && !artifact.origin.objects.empty() && !artifact.origin.untraceable) {
     options_.comparer->Compare(published.artifact_id(), artifact.origin);
   }
   result.set_artifact_id(published.artifact_id());
@@ -257,15 +257,14 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Import(const RequestContext& con
   if (!request.offer_token().empty()) {
     TC_ASSIGN_OR_RETURN(offered, options_.sessions->TakeOfferedFiles(request.offer_token()));
   }
-  TC_ASSIGN_OR_RETURN(OpenedModel model,
-                      OpenModel(context, *options_.import_roots, request, std::move(offered)));
+  TC_ASSIGN_OR_RETURN(OpenedModel model, OpenModel(context, options_.objects, request, std::move(offered)));
   NewArtifact artifact{.binding = request.has_binding() ? &request.binding() : nullptr,
                        .asking = asking,
                        .durable = request.durable(),
                        .pin = request.pin(),
                        .origin = std::move(model.origin),
                        .second = std::move(model.second)};
-  if (artifact.origin.files_size() > 0) artifact.origin.set_node_id(options_.node->id());
+  if (!artifact.origin.objects.empty()) artifact.origin.node_id = options_.node->id();
   artifact.ingest = {.location = location,
                      .sources = std::move(model.sources),
                      .wait_for_space = request.wait_for_space(),

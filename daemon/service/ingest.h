@@ -4,13 +4,14 @@
 // dropped, so a put that returns an error leaves nothing behind. Thread-safe.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "core/artifact/manifest.h"
 #include "core/device/device_runtime.h"
-#include "core/disk/import_roots.h"
 #include "core/engine/engine.h"
+#include "core/source/object_reader.h"
 #include "daemon/global_store_link/global_store_client.h"
 #include "daemon/global_store_link/global_store_link.h"
 #include "daemon/global_store_link/known_keys.h"
@@ -30,10 +31,10 @@ class Ingester {
     const LocalNode* node = nullptr;  // all must outlive it
     StoreEngine* engine = nullptr;
     const DeviceRuntime* devices = nullptr;
-    bool disk_tier = false;                     // what is durable is packed there
-    Sessions* sessions = nullptr;               // for what clients offer
-    const ImportRoots* import_roots = nullptr;  // what may be imported
-    const SourceFinder* sources = nullptr;      // for the packing
+    bool disk_tier = false;                      // what is durable is packed there
+    Sessions* sessions = nullptr;                // for what clients offer
+    std::shared_ptr<const ObjectStore> objects;  // what may be imported
+    const SourceFinder* sources = nullptr;       // for the packing
     GlobalStoreClient* global_store = nullptr;
     GlobalStoreLink* link = nullptr;
     KnownKeys* known_keys = nullptr;

@@ -14,36 +14,29 @@
 #include "base/request_context.h"
 #include "core/artifact/layout.h"
 #include "core/artifact/manifest.h"
-#include "core/disk/disk_source.h"
-#include "core/disk/import_roots.h"
+#include "core/artifact/origin.h"
+#include "core/safetensors/safetensors.h"
 #include "core/source/chunk_source.h"
+#include "core/source/object_reader.h"
 #include "proto/daemon.pb.h"
-#include "proto/types.pb.h"
 
 namespace tensorcast::daemon {
-
-// Files that are to be read a second time, and what the model's metadata calls them.
-struct SecondReading {
-  std::vector<OpenedFile> files;
-  std::vector<std::string> shards;
-};
 
 struct OpenedModel {
   ImageLayout layout;
   std::map<std::string, std::string> metadata;
   std::shared_ptr<SourceProvider> sources;  // of the whole image
-  ChunkSource* source = nullptr;            // that one, until `sources` has given it
-  v1::Origin origin;  // the files, where this daemon can open them again by itself; else it names none
-  std::shared_ptr<SecondReading> second;  // null unless the request says `verify`
+  Origin origin;  // the objects, where this daemon can open them again by itself; else it names none
+  std::shared_ptr<SafetensorsModel> second;  // to be read again; null unless the request says `verify`
 };
 
-// The model at the request's path beneath the roots; or the files that a client has open and offered,
-// whatever the roots are. INVALID_ARGUMENT names the file that is not a regular file or no model.
-absl::StatusOr<OpenedModel> OpenModel(const RequestContext& context, const ImportRoots& roots,
+// The model at the request's path in the store; or the files that a client has open and offered, whatever the
+// store has. INVALID_ARGUMENT names the file that is not a regular file or no model.
+absl::StatusOr<OpenedModel> OpenModel(const RequestContext& context, std::shared_ptr<const ObjectStore> store,
                                       const v1::ImportArtifactRequest& request, ForeignFds offered);
 
-// Compares the files with what was made of them: ABORTED where something wrote them meanwhile.
-absl::Status ReadModelAgain(const RequestContext& context, std::shared_ptr<SecondReading> files,
+// Compares the objects with what was made of them: ABORTED where something wrote them meanwhile.
+absl::Status ReadModelAgain(const RequestContext& context, std::shared_ptr<SafetensorsModel> model,
                             std::shared_ptr<const Manifest> manifest);
 
 }  // namespace tensorcast::daemon

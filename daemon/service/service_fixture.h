@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/testing/temp_folder.h"
 #include "core/device/fake_device.h"
+#include "core/disk/import_roots.h"
 #include "core/safetensors/safetensors.h"
 #include "core/testing/scripted_source.h"
 #include "core/testing/test_artifact.h"
@@ -43,7 +44,7 @@ class ServiceTest : public ::testing::Test {
     artifact_store = *std::move(opened);
     auto roots = ImportRoots::Beneath({folder + "/models"});
     ASSERT_TRUE(roots.ok()) << roots.status();
-    import_roots = *std::move(roots);
+    imports = std::make_shared<const ImportRoots>(*std::move(roots));
     auto made_engine = StoreEngine::Create({.node_id = "me",
                                             .host_pool = pool.get(),
                                             .devices = devices.get(),
@@ -74,7 +75,7 @@ class ServiceTest : public ::testing::Test {
                                                                   .grants = &grants,
                                                                   .background = &background,
                                                                   .devices = devices.get(),
-                                                                  .import_roots = &import_roots});
+                                                                  .objects = imports});
     materializer = std::make_unique<Materializer>(Materializer::Options{.node = &node,
                                                                         .engine = engine.get(),
                                                                         .devices = devices.get(),
@@ -115,7 +116,7 @@ class ServiceTest : public ::testing::Test {
             .devices = devices.get(),
             .disk_tier = true,
             .sessions = sessions.get(),
-            .import_roots = &import_roots,
+            .objects = imports,
             .sources = finder.get(),
             .global_store = &store,
             .link = link.get(),
@@ -194,7 +195,7 @@ class ServiceTest : public ::testing::Test {
   std::unique_ptr<HostPool> pool;
   std::unique_ptr<DeviceRuntime> devices;
   std::unique_ptr<ArtifactStore> artifact_store;
-  ImportRoots import_roots;
+  std::shared_ptr<const ObjectStore> imports;
   Publications publications;
   RunningGrants grants;
   std::unique_ptr<KnownKeys> known_keys;

@@ -321,27 +321,29 @@ class StoreDaemonService final : public v1::StoreDaemon::CallbackService {
 
   Unary* CheckOrigin(Call* call, const v1::CheckOriginRequest* request,
                      v1::CheckOriginResponse* response) override {
-    return rpc::HandleUnary(call, quick_, [this, request, response](const RequestContext&) -> absl::Status {
-      // Its address may be another node's by now.
-      if (request->origin().node_id() != options_.node->id()) {
-        return absl::InvalidArgumentError(absl::StrCat("the origin is on node ", request->origin().node_id(),
-                                                       ", this is ", options_.node->id()));
-      }
-      const v1::Origin& origin = request->origin();
-      TC_ASSIGN_OR_RETURN(OriginChecker::Finding finding, options_.origins->Check(origin));
-      response->set_intact(finding.intact);
-      response->set_reason(std::move(finding.reason));
-      if (!finding.intact || request->artifact_id().empty() || origin.compared() || origin.untraceable()) {
-        return absl::OkStatus();
-      }
-      const OriginComparer::Standing standing = options_.comparer->Compare(request->artifact_id(), origin);
-      response->set_intact(!absl::IsDataLoss(standing.error));
-      response->set_reason(std::string(standing.error.message()));
-      if (!standing.error.ok()) return absl::OkStatus();
-      response->set_compared_bytes(standing.compared_bytes);
-      response->set_compare_bytes(standing.total_bytes);
-      return absl::OkStatus();
-    });
+    return rpc::HandleUnary(
+        call, quick_, [this, request, response](const RequestContext& context) -> absl::Status {
+          // Its address may be another node's by now.
+          if (request->origin().node_id() != options_.node->id()) {
+            return absl::InvalidArgumentError(absl::StrCat(
+                "the origin is on node ", request->origin().node_id(), ", this is ", options_.node->id()));
+          }
+          const Origin origin = rpc::FromProto(request->origin());
+          TC_ASSIGN_OR_RETURN(OriginChecker::Finding finding, options_.origins->Check(context, origin));
+          response->set_intact(finding.intact);
+          response->set_reason(std::move(finding.reason));
+          if (!finding.intact || request->artifact_id().empty() || origin.compared || origin.untraceable) {
+            return absl::OkStatus();
+          }
+          const OriginComparer::Standing standing =
+              options_.comparer->Compare(request->artifact_id(), origin);
+          response->set_intact(!absl::IsDataLoss(standing.error));
+          response->set_reason(std::string(standing.error.message()));
+          if (!standing.error.ok()) return absl::OkStatus();
+          response->set_compared_bytes(standing.compared_bytes);
+          response->set_compare_bytes(standing.total_bytes);
+          return absl::OkStatus();
+        });
   }
 
  private:

@@ -69,7 +69,7 @@ class StoreDaemonServiceTest : public ServiceTest {
     return ids;
   }
 
-  OriginChecker origins_{&import_roots};
+  OriginChecker origins_{imports};
   std::unique_ptr<TransferExplainer> explainer_;
   rpc::Executor quick_{rpc::Executor::Options{.max_threads = 4}};
   static constexpr int kWaitingThreads = 4;

@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "core/device/copy_queue.h"
-#include "core/disk/disk_source.h"
+#include "core/disk/packed_source.h"
 #include "core/source/chunk_source.h"
 
 namespace tensorcast::daemon {
@@ -191,7 +191,7 @@ absl::StatusOr<std::shared_ptr<ServedReplica>> ServeReplica(std::shared_ptr<Repl
       const ImageLayout layout = lease->manifest()->layout();
       const ReplicaMemory memory = lease->memory();
       TC_ASSIGN_OR_RETURN(std::unique_ptr<ChunkSource> source,
-                          OpenPackedSource("the packed file on this node", memory.file,
+                          OpenPackedSource({.name = "the packed file on this node"}, memory.file,
                                            memory.file_image_offset, layout.image_bytes, std::move(lease)));
       return std::make_shared<FileImage>(std::move(source), layout, std::move(staging), staging_wait);
     }

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/steady_time.h"
-#include "core/disk/disk_source.h"
+#include "core/disk/packed_source.h"
 #include "core/handles/handle_client.h"
 #include "core/source/device_source.h"
 #include "core/source/mapped_source.h"
@@ -146,13 +146,9 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> LocalAttacher::Attach(const Request
     return OverDevice(std::move(claim), *device, devices_, std::move(info), image_bytes);
   }
   const int fd = claim->fds().front().get();
-  return OpenPackedSource(absl::StrCat("the packed file of ", grant.source().name()), fd,
-                          std::get<FileHandles>(handles.memory).image_offset, image_bytes,
-                          std::shared_ptr<ClaimedReplica>(std::move(claim)),
-                          {.grant_id = grant.grant_id(),
-                           .span = reading,
-                           .made_by = MadeBy(response),
-                           .replica_id = grant.replica().replica_id()});
+  info.name = absl::StrCat("the packed file of ", grant.source().name());
+  return OpenPackedSource(std::move(info), fd, std::get<FileHandles>(handles.memory).image_offset,
+                          image_bytes, std::shared_ptr<ClaimedReplica>(std::move(claim)));
 }
 
 }  // namespace tensorcast::daemon

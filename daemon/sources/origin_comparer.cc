@@ -52,25 +52,19 @@ class PacedSource final : public ChunkSource {
 };
 
 // A manifest that was given back says that the digests are right.
-absl::StatusOr<std::shared_ptr<const Manifest>> Read(const RequestContext& context, const ImportRoots& roots,
-                                                     const v1::Origin& origin,
+absl::StatusOr<std::shared_ptr<const Manifest>> Read(const RequestContext& context, const ObjectStore& store,
+                                                     const Origin& origin,
                                                      const std::shared_ptr<const Manifest>& manifest,
                                                      uint64_t bytes_per_second,
                                                      std::shared_ptr<std::atomic<uint64_t>> read) {
-  TC_ASSIGN_OR_RETURN(std::unique_ptr<ChunkSource> source, OpenOriginSource(roots, origin, *manifest));
+  TC_ASSIGN_OR_RETURN(std::unique_ptr<ChunkSource> source,
+                      OpenOriginSource(context, store, origin, *manifest));
   PacedSource paced(std::move(source), bytes_per_second, std::move(read));
   TC_ASSIGN_OR_RETURN(const std::optional<uint32_t> different, FindDifferentChunk(context, paced, *manifest));
   if (!different.has_value()) return manifest;
-  return absl::DataLossError(absl::StrCat("chunk ", *different, " in ", origin.files(0).path(),
+  return absl::DataLossError(absl::StrCat("chunk ", *different, " in ", origin.objects[0].uri,
                                           " is not what was imported, though the file's times and size are; "
                                           "import it again"));
-}
-
-bool SameFiles(const v1::Origin& a, const v1::Origin& b) {
-  return std::ranges::equal(a.files(), b.files(),
-                            [](const v1::Origin::File& one, const v1::Origin::File& other) {
-                              return IdentityOfOriginFile(one) == IdentityOfOriginFile(other);
-                            });
 }
 
 }  // namespace
@@ -86,14 +80,14 @@ OriginComparer::~OriginComparer() {
   thread_.join();
 }
 
-OriginComparer::Standing OriginComparer::Compare(const std::string& artifact_id, const v1::Origin& origin) {
+OriginComparer::Standing OriginComparer::Compare(const std::string& artifact_id, const Origin& origin) {
   absl::MutexLock lock(&mutex_);
   Task& task = tasks_[artifact_id];
-  if (task.compared_bytes == nullptr || !SameFiles(task.origin, origin)) {
+  if (task.compared_bytes == nullptr || task.origin.objects != origin.objects) {
     task = {.origin = origin,
             .compared_bytes = std::make_shared<std::atomic<uint64_t>>(0),
             .due = SteadyNow() + kGrain};
-    for (const v1::Origin::File& file : origin.files()) task.total_bytes += file.bytes();
+    for (const ObjectIdentity& object : origin.objects) task.total_bytes += object.bytes;
   }
   return {.compared_bytes = std::min(task.compared_bytes->load(), task.total_bytes),
           .total_bytes = task.total_bytes,
@@ -143,9 +137,9 @@ absl::StatusOr<std::shared_ptr<const Manifest>> OriginComparer::ReadOnce(const s
   task.compared_bytes->store(0);
   return RunAside<std::shared_ptr<const Manifest>>(
       context, absl::StrCat("compare the origin of ", artifact_id),
-      [context, roots = options_.roots, origin = task.origin, manifest, rate = options_.bytes_per_second,
+      [context, store = options_.objects, origin = task.origin, manifest, rate = options_.bytes_per_second,
        read = task.compared_bytes]() mutable {
-        return Read(context, roots, origin, manifest, rate, std::move(read));
+        return Read(context, *store, origin, manifest, rate, std::move(read));
       });
 }
 
@@ -159,13 +153,13 @@ void OriginComparer::Step(const std::string& artifact_id, Task task) {
   // too.
   bool over = IsAboutOriginFiles(task.error);
   if (task.right != nullptr) {
-    v1::Origin origin = task.origin;
-    origin.set_compared(true);
+    Origin origin = task.origin;
+    origin.compared = true;
     task.error = options_.publish(*task.right, origin);
     over = task.error.ok() || absl::IsFailedPrecondition(task.error);
   }
   const bool differs = absl::IsDataLoss(task.error) && task.right == nullptr;
-  LOG_IF(INFO, over && task.error.ok()) << "The origin " << task.origin.files(0).path() << " of "
+  LOG_IF(INFO, over && task.error.ok()) << "The origin " << task.origin.objects[0].uri << " of "
                                         << artifact_id << " was compared and is what was imported";
   LOG_IF(ERROR, differs) << "The origin of " << artifact_id << " is not a copy of it: " << task.error;
   LOG_IF(WARNING, !over && !differs && !absl::IsCancelled(task.error))

@@ -22,15 +22,15 @@
 #include "base/request_context.h"
 #include "base/steady_time.h"
 #include "core/artifact/manifest.h"
-#include "core/disk/import_roots.h"
-#include "proto/types.pb.h"
+#include "core/artifact/origin.h"
+#include "core/source/object_reader.h"
 
 namespace tensorcast::daemon {
 
 class OriginComparer {
  public:
   struct Options {
-    ImportRoots roots;
+    std::shared_ptr<const ObjectStore> objects;
     uint64_t bytes_per_second = 0;  // 0: no limit
     // NOT_FOUND: the artifact was deleted.
     std::function<absl::StatusOr<std::shared_ptr<const Manifest>>(const std::string& artifact_id)>
@@ -38,7 +38,7 @@ class OriginComparer {
     // Tells the global store of files that are what was imported; `origin.compared` is set.
     // FAILED_PRECONDITION: the artifact is gone, or was imported from other files meanwhile. Any other error:
     // not now.
-    std::function<absl::Status(const Manifest& manifest, const v1::Origin& origin)> publish;
+    std::function<absl::Status(const Manifest& manifest, const Origin& origin)> publish;
     absl::Duration retry_interval = absl::Seconds(5);
   };
 
@@ -55,11 +55,11 @@ class OriginComparer {
   // Begins a comparison, unless one of the same files is under way or has ended in DATA_LOSS; returns at
   // once. Of another origin of the artifact than before, the one before is given up. `origin` names files of
   // this node that are neither untraceable nor compared.
-  Standing Compare(const std::string& artifact_id, const v1::Origin& origin);
+  Standing Compare(const std::string& artifact_id, const Origin& origin);
 
  private:
   struct Task {
-    v1::Origin origin;
+    Origin origin;
     std::shared_ptr<std::atomic<uint64_t>> compared_bytes;
     uint64_t total_bytes = 0;
     std::shared_ptr<const Manifest> right;  // the digests were right: only the global store has to hear of it

@@ -10,6 +10,7 @@
 
 #include "absl/synchronization/mutex.h"
 #include "base/testing/temp_folder.h"
+#include "core/disk/import_roots.h"
 #include "core/safetensors/safetensors.h"
 #include "core/testing/test_artifact.h"
 #include "daemon/sources/origin_files.h"
@@ -26,15 +27,15 @@ class OriginComparerTest : public ::testing::Test {
   void SetUp() override {
     auto roots = ImportRoots::Beneath({folder_.path()});
     ASSERT_TRUE(roots.ok()) << roots.status();
-    roots_ = *std::move(roots);
+    store_ = std::make_shared<const ImportRoots>(*std::move(roots));
     ASSERT_TRUE(WriteSafetensors(path_, artifact_.layout, {}, artifact_.image).ok());
   }
 
   OriginComparer::Options Options() {
-    return {.roots = roots_,
+    return {.objects = store_,
             .find_manifest = [this](const std::string&) { return artifact_.manifest; },
             .publish =
-                [this](const Manifest&, const v1::Origin& origin) {
+                [this](const Manifest&, const Origin& origin) {
                   absl::MutexLock lock(&mutex_);
                   published_.push_back(origin);
                   return store_answers_;
@@ -42,12 +43,13 @@ class OriginComparerTest : public ::testing::Test {
             .retry_interval = absl::ZeroDuration()};
   }
 
-  v1::Origin Origin() {
-    v1::Origin origin;
-    auto found = roots_.Find({}, path_);
+  Origin Now() {
+    auto found = store_->Find({}, path_);
     EXPECT_TRUE(found.ok()) << found.status();
-    *origin.add_files() = DescribeOriginFile(found->file.identity);
-    return origin;
+    return {.objects = {found->object->identity()}};
+  }
+  static FileVersion VersionOf(const Origin& origin) {
+    return *FileVersion::Parse(origin.objects[0].version);
   }
 
   size_t AwaitPublished(size_t count) {
@@ -57,7 +59,7 @@ class OriginComparerTest : public ::testing::Test {
     return published_.size();
   }
 
-  absl::Status AwaitError(OriginComparer& comparer, const v1::Origin& origin) {
+  absl::Status AwaitError(OriginComparer& comparer, const Origin& origin) {
     while (true) {
       const OriginComparer::Standing standing = comparer.Compare("x", origin);
       if (!standing.error.ok()) return standing.error;
@@ -66,40 +68,40 @@ class OriginComparerTest : public ::testing::Test {
 
   // Another byte in the last chunk, and the mtime of before. What it returns is the origin as an import that
   // ended before this would have it, but for a ctime that shows nothing.
-  v1::Origin OverwriteWithoutATrace() {
-    const v1::Origin before = Origin();
+  Origin OverwriteWithoutATrace() {
+    const Origin before = Now();
     std::fstream file(path_, std::ios::in | std::ios::out | std::ios::binary);
     file.seekp(-1, std::ios::end);
     file.put(static_cast<char>(~static_cast<unsigned>(std::to_integer<unsigned>(artifact_.image.back()))));
     file.close();
-    const int64_t mtime = before.files(0).mtime_ns();
+    const int64_t mtime = VersionOf(before).mtime_ns;
     const timespec times[2] = {{0, UTIME_OMIT}, {mtime / 1'000'000'000, mtime % 1'000'000'000}};
     EXPECT_EQ(utimensat(AT_FDCWD, path_.c_str(), times, 0), 0);
-    return Origin();
+    return Now();
   }
 
   const tensorcast::testing::TempFolder folder_;
   const std::string path_ = folder_.path() + "/m.safetensors";
   const testing::TestArtifact artifact_ = testing::MakeChunkedArtifact(1, 3);
-  ImportRoots roots_;
+  std::shared_ptr<const ObjectStore> store_;
   absl::Mutex mutex_;
-  std::vector<v1::Origin> published_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Origin> published_ ABSL_GUARDED_BY(mutex_);
   absl::Status store_answers_ ABSL_GUARDED_BY(mutex_);
 };
 
 TEST_F(OriginComparerTest, MatchingOriginFiles_ArePublishedAsComparedOnce) {
   OriginComparer comparer(Options());
-  const OriginComparer::Standing begun = comparer.Compare("x", Origin());
+  const OriginComparer::Standing begun = comparer.Compare("x", Now());
   EXPECT_EQ(begun.total_bytes, std::filesystem::file_size(path_));
-  comparer.Compare("x", Origin());
+  comparer.Compare("x", Now());
   EXPECT_EQ(AwaitPublished(1), 1);
   absl::MutexLock lock(&mutex_);
-  EXPECT_TRUE(published_[0].compared());
-  EXPECT_EQ(published_[0].files(0).path(), path_);
+  EXPECT_TRUE(published_[0].compared);
+  EXPECT_EQ(published_[0].objects[0].uri, path_);
 }
 
 TEST_F(OriginComparerTest, OriginWithOtherBytes_IsDataLoss) {
-  const v1::Origin origin = OverwriteWithoutATrace();
+  const Origin origin = OverwriteWithoutATrace();
   OriginComparer comparer(Options());
   const absl::Status error = AwaitError(comparer, origin);
   EXPECT_EQ(error.code(), absl::StatusCode::kDataLoss) << error;
@@ -109,18 +111,18 @@ TEST_F(OriginComparerTest, OriginWithOtherBytes_IsDataLoss) {
 }
 
 TEST_F(OriginComparerTest, OriginChangedSinceImport_IsNotPublished) {
-  const v1::Origin before = Origin();
+  const Origin before = Now();
   OverwriteWithoutATrace();
   {
     OriginComparer comparer(Options());
     comparer.Compare("x", before);
     // One behind the other: when this one was recorded, that one is over.
     ASSERT_TRUE(WriteSafetensors(path_, artifact_.layout, {}, artifact_.image).ok());
-    comparer.Compare("y", Origin());
+    comparer.Compare("y", Now());
     EXPECT_EQ(AwaitPublished(1), 1);
   }
   absl::MutexLock lock(&mutex_);
-  EXPECT_NE(published_[0].files(0).ctime_ns(), before.files(0).ctime_ns());
+  EXPECT_NE(VersionOf(published_[0]).ctime_ns, VersionOf(before).ctime_ns);
 }
 
 TEST_F(OriginComparerTest, FailedPublish_IsRepeatedWithoutReadingAgain) {
@@ -129,7 +131,7 @@ TEST_F(OriginComparerTest, FailedPublish_IsRepeatedWithoutReadingAgain) {
     store_answers_ = absl::UnavailableError("away");
   }
   OriginComparer comparer(Options());
-  const v1::Origin origin = Origin();
+  const Origin origin = Now();
   comparer.Compare("x", origin);
   EXPECT_GE(AwaitPublished(2), 2);
   std::filesystem::remove(path_);  // a reading would fail
@@ -144,9 +146,9 @@ TEST_F(OriginComparerTest, ComparerDestructor_EndsRateLimitedComparison) {
   OriginComparer::Options slow = Options();
   slow.bytes_per_second = 1;
   OriginComparer comparer(slow);
-  while (comparer.Compare("x", Origin()).compared_bytes == 0) {
+  while (comparer.Compare("x", Now()).compared_bytes == 0) {
   }
-  EXPECT_LT(comparer.Compare("x", Origin()).compared_bytes, artifact_.image.size());
+  EXPECT_LT(comparer.Compare("x", Now()).compared_bytes, artifact_.image.size());
 }
 
 }  // namespace

@@ -3,8 +3,11 @@
 
 #include <filesystem>
 #include <fstream>
+#include <memory>
+#include <optional>
 #include <string>
 
+#include "core/disk/import_roots.h"
 #include "core/safetensors/safetensors.h"
 #include "core/testing/test_artifact.h"
 #include "gmock/gmock.h"
@@ -18,53 +21,53 @@ class OriginFilesTest : public ::testing::Test {
   void SetUp() override {
     auto roots = ImportRoots::Beneath({folder_.path()});
     ASSERT_TRUE(roots.ok()) << roots.status();
-    roots_ = *std::move(roots);
+    store_ = std::make_shared<const ImportRoots>(*std::move(roots));
     path_ = folder_.path() + "/m.safetensors";
     ASSERT_TRUE(WriteSafetensors(path_, artifact_.layout, {}, artifact_.image).ok());
-    auto found = roots_.Find({}, path_);
+    auto found = store_->Find({}, path_);
     ASSERT_TRUE(found.ok()) << found.status();
-    *origin_.add_files() = DescribeOriginFile(found->file.identity);
+    origin_.objects = {found->object->identity()};
+    checker_.emplace(store_);
   }
 
   const tensorcast::testing::TempFolder folder_;
   std::string path_;
   const testing::TestArtifact artifact_ = testing::MakeChunkedArtifact(1, 3);
-  ImportRoots roots_;
-  v1::Origin origin_;
-  OriginChecker checker_{&roots_};
+  std::shared_ptr<const ObjectStore> store_;
+  Origin origin_;
+  std::optional<OriginChecker> checker_;
 };
 
 TEST_F(OriginFilesTest, UnchangedOriginFiles_AreIntact) {
-  const auto finding = checker_.Check(origin_);
+  const auto finding = checker_->Check({}, origin_);
   ASSERT_TRUE(finding.ok()) << finding.status();
   EXPECT_TRUE(finding->intact) << finding->reason;
 }
 
 TEST_F(OriginFilesTest, GrownOrRemovedOriginFile_IsNotIntact) {
   std::ofstream(path_, std::ios::app) << "more";
-  auto grown = checker_.Check(origin_);
+  auto grown = checker_->Check({}, origin_);
   ASSERT_TRUE(grown.ok()) << grown.status();
   EXPECT_FALSE(grown->intact);
   EXPECT_NE(grown->reason, "");
   std::filesystem::remove(path_);
-  auto gone = checker_.Check(origin_);
+  auto gone = checker_->Check({}, origin_);
   ASSERT_TRUE(gone.ok()) << gone.status();
   EXPECT_FALSE(gone->intact);
 }
 
 TEST_F(OriginFilesTest, OriginOutsideRootsOrWithoutFiles_IsNotIntact) {
-  const ImportRoots nothing;
-  auto outside = OriginChecker(&nothing).Check(origin_);
+  auto outside = OriginChecker(std::make_shared<const ImportRoots>()).Check({}, origin_);
   ASSERT_TRUE(outside.ok()) << outside.status();
   EXPECT_FALSE(outside->intact);
-  auto empty = checker_.Check(v1::Origin());
+  auto empty = checker_->Check({}, Origin());
   ASSERT_TRUE(empty.ok()) << empty.status();
   EXPECT_FALSE(empty->intact);
 }
 
 TEST_F(OriginFilesTest, OriginWithOtherTensors_IsDataLoss) {
   const testing::TestArtifact another = testing::MakeChunkedArtifact(1, 2);
-  EXPECT_EQ(OpenOriginSource(roots_, origin_, *another.manifest).status().code(),
+  EXPECT_EQ(OpenOriginSource({}, *store_, origin_, *another.manifest).status().code(),
             absl::StatusCode::kDataLoss);
 }
 

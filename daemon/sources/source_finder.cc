@@ -114,7 +114,7 @@ class ReplicaSourceProvider : public SourceProvider {
         TC_ASSIGN_OR_RETURN(v1::RequestReplicaTransportResponse answer, AskForGrants(context, true));
         // Those that failed before are asked again only when this node has nothing itself.
         if (std::ranges::all_of(offered_, [this](const auto& id) { return WasTried(id); })) {
-          if (std::optional<Source> source = TryOrigin()) return InsteadOfOthers(*std::move(source));
+          if (std::optional<Source> source = TryOrigin(context)) return InsteadOfOthers(*std::move(source));
         }
         if (offered_.empty()) {
           waited_for_.assign(answer.waiting_for().begin(), answer.waiting_for().end());
@@ -133,7 +133,7 @@ class ReplicaSourceProvider : public SourceProvider {
       if (std::vector<Source> opened = TakeOpened(context); !opened.empty()) return With(std::move(opened));
       if (!held_.IsOpening() || SteadyNow() < look_elsewhere_at_) continue;
       // No source answers.
-      if (std::optional<Source> source = TryOrigin()) return InsteadOfOthers(*std::move(source));
+      if (std::optional<Source> source = TryOrigin(context)) return InsteadOfOthers(*std::move(source));
       if (held_.all().size() < kMaxSources) {
         TC_RETURN_IF_ERROR(AskForGrants(context, false, /*beside_stalled=*/1).status());
       }
@@ -150,7 +150,7 @@ class ReplicaSourceProvider : public SourceProvider {
     const bool stalled = std::exchange(stalled_, false);
     if (stalled) {
       ++asked_stalled_;
-      if (std::optional<Source> source = TryOrigin()) return Beside(*std::move(source));
+      if (std::optional<Source> source = TryOrigin(context)) return Beside(*std::move(source));
     }
     if (offered_.empty() && (stalled || hostmates_.TakeStall(now))) {
       const uint32_t min = stalled ? 1 : kSourcesBesideHostmates;
@@ -445,10 +445,10 @@ class ReplicaSourceProvider : public SourceProvider {
   }
 
   // The files of the import on this node, once.
-  std::optional<Source> TryOrigin() {
+  std::optional<Source> TryOrigin(const RequestContext& context) {
     const bool wanted = request_.lane.empty() || request_.lane == kDiskLane;
     if (!wanted || !origin_.has_value() || std::exchange(origin_tried_, true)) return std::nullopt;
-    absl::StatusOr<Source> source = OpenOriginSource(*parts_.import_roots, *origin_, *request_.manifest);
+    absl::StatusOr<Source> source = OpenOriginSource(context, *parts_.objects, *origin_, *request_.manifest);
     if (source.ok()) return *std::move(source);
     NoteTried("origin", source.status());
     NoteOriginFailure(source.status());
@@ -457,9 +457,9 @@ class ReplicaSourceProvider : public SourceProvider {
     return std::nullopt;
   }
 
-  std::optional<v1::Origin> OwnOrigin(const v1::RequestReplicaTransportResponse& answer) const {
+  std::optional<Origin> OwnOrigin(const v1::RequestReplicaTransportResponse& answer) const {
     const auto own = std::ranges::find(answer.origins(), parts_.link->node_id(), &v1::Origin::node_id);
-    return own == answer.origins().end() ? std::nullopt : std::optional<v1::Origin>(*own);
+    return own == answer.origins().end() ? std::nullopt : std::optional<Origin>(rpc::FromProto(*own));
   }
 
   void NoteFailure(const SourceFailure& failure) {
@@ -530,7 +530,7 @@ class ReplicaSourceProvider : public SourceProvider {
   const SourceFinder::Options parts_;
   const SourceRequest request_;
   WaitObserver observer_;
-  std::optional<v1::Origin> origin_;  // on this node, as the last answer named it
+  std::optional<Origin> origin_;  // on this node, as the last answer named it
   bool origin_tried_ = false;
   HeldGrants held_;
   std::deque<std::string> offered_;  // of those held, the best first

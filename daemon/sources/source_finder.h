@@ -11,9 +11,9 @@
 #include "base/background.h"
 #include "core/artifact/manifest.h"
 #include "core/device/device_runtime.h"
-#include "core/disk/import_roots.h"
 #include "core/replica/replica.h"
 #include "core/source/chunk_source.h"
+#include "core/source/object_reader.h"
 #include "daemon/global_store_link/global_store_client.h"
 #include "daemon/global_store_link/global_store_link.h"
 #include "daemon/sources/granted_source.h"
@@ -39,9 +39,9 @@ class SourceFinder {
     PeerClient* peers = nullptr;
     const GrantedSourceOpener* opener = nullptr;
     RunningGrants* grants = nullptr;
-    SerialExecutor* background = nullptr;    // tells how grants ended
-    const DeviceRuntime* devices = nullptr;  // may be null
-    const ImportRoots* import_roots = nullptr;
+    SerialExecutor* background = nullptr;        // tells how grants ended
+    const DeviceRuntime* devices = nullptr;      // may be null
+    std::shared_ptr<const ObjectStore> objects;  // of imports
   };
 
   explicit SourceFinder(const Options& options) : options_(options) {}

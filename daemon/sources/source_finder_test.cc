@@ -15,13 +15,14 @@
 #include "base/steady_time.h"
 #include "base/testing/eventually.h"
 #include "base/testing/temp_folder.h"
+#include "core/disk/import_roots.h"
 #include "core/testing/scripted_source.h"
 #include "core/testing/test_artifact.h"
 #include "daemon/global_store_link/fake_global_store.h"
 #include "daemon/sources/fake_peers.h"
-#include "daemon/sources/origin_files.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "rpc/convert/convert.h"
 #include "transport/loopback/loopback_transport.h"
 
 namespace tensorcast::daemon {
@@ -173,7 +174,7 @@ class ProviderTest : public ::testing::Test {
                                .peers = &peers_,
                                .peer_timeout = absl::Seconds(10)}};
   SerialExecutor background_;  // ends what the opener opens
-  ImportRoots roots_;
+  std::shared_ptr<ImportRoots> roots_ = std::make_shared<ImportRoots>();
   SourceFinder finder_{{.global_store = &store_,
                         .link = &link_,
                         .peers = &peers_,
@@ -181,7 +182,7 @@ class ProviderTest : public ::testing::Test {
                         .grants = &running_,
                         .background = &background_,
                         .devices = devices_.get(),
-                        .import_roots = &roots_}};
+                        .objects = roots_}};
 };
 
 TEST_F(ProviderTest, Grant_BecomesSourceAndIsCompletedAsSucceeded) {
@@ -416,13 +417,11 @@ TEST_F(ProviderTest, OriginBlockedForAMoment_IsUnavailable) {
   std::ofstream(path) << "not looked at";
   auto roots = ImportRoots::Beneath({folder.path()});
   ASSERT_TRUE(roots.ok()) << roots.status();
-  roots_ = *std::move(roots);
-  const auto found = roots_.Find({}, path);
+  *roots_ = *std::move(roots);
+  const auto found = roots_->Find({}, path);
   ASSERT_TRUE(found.ok()) << found.status();
   v1::RequestReplicaTransportResponse own;
-  v1::Origin& origin = *own.add_origins();
-  origin.set_node_id("me");
-  *origin.add_files() = DescribeOriginFile(found->file.identity);
+  *own.add_origins() = rpc::ToProto(Origin{.node_id = "me", .objects = {found->object->identity()}});
   own.set_no_source_reason("no other node has a replica");
 
   store_.offers = {own, own};

@@ -156,7 +156,7 @@ void Lead(benchmark::State& state) {
                                            .chunk_bytes = 16 << 20,
                                            .tensor_count = 300,
                                            .created = absl::Now(),
-                                           .origins = {{"node", {{"/models/of/some/team/model", 1, 2}}}},
+                                           .origins = {{"node", {{"/models/of/some/team/model", 1, "2"}}}},
                                            .updated = absl::Now()});
           batch.facts.keys.push_back({absl::StrCat("key/", i), id, 1, absl::Now()});
         }

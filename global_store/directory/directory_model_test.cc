@@ -545,7 +545,7 @@ class Model : public ::testing::TestWithParam<int> {
     if (origins_.empty()) return;
     auto it = std::next(origins_.begin(), Below(static_cast<int>(origins_.size())));
     const auto& [artifact, node] = it->first;
-    const Origin origin{.node_id = node, .files = {{"/m", it->second.bytes, 1}}, .compared = true};
+    const Origin origin{.node_id = node, .objects = {{"/m", it->second.bytes, "1"}}, .compared = true};
     if (nodes_.contains(node) && Below(2) == 0) {
       const auto plan = directory_.PreparePublish(
           {.node = Current(node), .artifact = {.artifact_id = artifact}, .origin = origin}, wall_now());
@@ -772,7 +772,9 @@ class Model : public ::testing::TestWithParam<int> {
     if (Below(3) > 0) {
       const std::string node = SomeNodeId();
       std::optional<Origin> origin;
-      if (Below(2) == 0) origin = {.node_id = node, .files = {{"/m", static_cast<uint64_t>(Below(2)), 1}}};
+      if (Below(2) == 0) {
+        origin = {.node_id = node, .objects = {{"/m", static_cast<uint64_t>(Below(2)), "1"}}};
+      }
       const auto plan = directory_.PreparePublish(
           {.node = Current(node), .artifact = {.artifact_id = artifact}, .origin = origin}, wall_now());
       ASSERT_EQ(plan.ok(), nodes_.contains(node));

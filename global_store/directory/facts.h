@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "core/artifact/origin.h"
 #include "core/replica/replica.h"
 
 namespace tensorcast::global_store {
@@ -23,27 +24,8 @@ inline constexpr absl::Duration kTombstoneAge = absl::Hours(30 * 24);
 inline constexpr absl::Duration kVersionTombstoneAge = absl::Hours(24);
 inline constexpr size_t kMaxVersionTombstones = 1024;
 
-// The file as it was imported: one that differs in any of this is another.
-struct OriginFile {
-  std::string path;
-  uint64_t bytes = 0;
-  int64_t mtime_ns = 0;
-  int64_t ctime_ns = 0;
-  uint64_t inode = 0;
-  uint64_t device = 0;  // of its file system, on its node
-  friend bool operator==(const OriginFile&, const OriginFile&) = default;
-};
-
-// Where an artifact was imported from. At most one a node and artifact: the latest.
-struct Origin {
-  std::string node_id;
-  std::vector<OriginFile> files;
-  bool untraceable = false;  // a store through a mapping may leave no trace in the files: it is never a copy
-  bool compared =
-      false;  // its node read the files once more as they are named here, and every digest was right
-  friend bool operator==(const Origin&, const Origin&) = default;
-};
-// Whether they are the same files as they were then; what was found of one is true of the other.
+// Whether two origins of an artifact, of which a node has one at most, are the same objects as they were
+// then; what was found of one is true of the other.
 bool SameFiles(const Origin& a, const Origin& b);
 
 struct ArtifactRecord {

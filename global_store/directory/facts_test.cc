@@ -104,7 +104,7 @@ TEST_F(Artifacts, Publish_AddsArtifactKeyReplicaAndOriginTogether) {
   const PublishRequest request{.node = Id("a"),
                                .artifact = {.artifact_id = "x"},
                                .replica = SomeReplica("r", "x"),
-                               .origin = Origin{.node_id = "", .files = {{"/m", 1, 2}}},
+                               .origin = Origin{.node_id = "", .objects = {{"/m", 1, "2"}}},
                                .key = "k",
                                .expected_revision = 0};
   auto plan = PublishFrom(request);
@@ -136,7 +136,7 @@ TEST_F(Artifacts, Artifact_KeepsLatestOriginOfEachNode) {
   const auto publish = [&](const std::string& node, const std::string& path) {
     return PublishFrom({.node = Id(node),
                         .artifact = {.artifact_id = "x"},
-                        .origin = Origin{.node_id = "", .files = {{path, 1, 2}}}});
+                        .origin = Origin{.node_id = "", .objects = {{path, 1, "2"}}}});
   };
   ASSERT_TRUE(publish("b", "/1").ok());
   ASSERT_TRUE(publish("a", "/2").ok());
@@ -145,7 +145,7 @@ TEST_F(Artifacts, Artifact_KeepsLatestOriginOfEachNode) {
   const std::vector<Origin> origins = directory_.DescribeArtifact("x")->record.origins;
   ASSERT_THAT(origins, SizeIs(2));
   EXPECT_EQ(origins[0].node_id, "a");
-  EXPECT_EQ(origins[1].files[0].path, "/3");
+  EXPECT_EQ(origins[1].objects[0].uri, "/3");
 }
 
 TEST_F(Artifacts, Publish_RefusesReplicaOfOtherArtifact) {
@@ -212,7 +212,7 @@ TEST_F(Artifacts, ListArtifacts_FindsArtifactByOriginPath) {
   ASSERT_TRUE(PublishFrom({.node = Id("a"),
                            .artifact = {.artifact_id = "x"},
                            .replica = SomeReplica("r", "x"),
-                           .origin = Origin{.node_id = "", .files = {{"/one", 1, 2}}}})
+                           .origin = Origin{.node_id = "", .objects = {{"/one", 1, "2"}}}})
                   .ok());
   Publish("put");
   const auto ids = [&](std::string_view path) {

@@ -36,7 +36,7 @@ size_t SizeOf(const ArtifactView& artifact) {
                  SizeOfTexts(artifact.kept_by);
   for (const Origin& origin : artifact.record.origins) {
     bytes += kTextBytes + origin.node_id.size();
-    for (const OriginFile& file : origin.files) bytes += kFileBytes + file.path.size();
+    for (const ObjectIdentity& object : origin.objects) bytes += kFileBytes + object.uri.size();
   }
   return bytes;
 }
@@ -57,7 +57,7 @@ size_t SizeOf(const NodeView& node) {
 
 bool WasImportedFrom(const ArtifactRecord& record, std::string_view path) {
   return std::ranges::any_of(record.origins, [&](const Origin& origin) {
-    return std::ranges::any_of(origin.files, [&](const OriginFile& file) { return file.path == path; });
+    return std::ranges::find(origin.objects, path, &ObjectIdentity::uri) != origin.objects.end();
   });
 }
 

@@ -29,7 +29,7 @@ constexpr absl::Duration kAskAgain = absl::Milliseconds(250);
 }  // namespace
 
 bool SameFiles(const Origin& a, const Origin& b) {
-  return a.node_id == b.node_id && a.files == b.files && a.untraceable == b.untraceable;
+  return a.node_id == b.node_id && a.objects == b.objects && a.untraceable == b.untraceable;
 }
 
 std::vector<Origin> Directory::LiveOrigins(const ArtifactState& artifact) const {
@@ -161,7 +161,7 @@ std::vector<std::string> Directory::OfferOrigins(const GrantRequest& request, co
 std::string Directory::DescribeComparison(const ArtifactState& artifact, const Origin& origin,
                                           std::string_view how_far) {
   const std::string& name = artifact.keys.empty() ? artifact.record.artifact_id : *artifact.keys.begin();
-  return absl::StrCat("the comparison of origin ", origin.files.front().path, " of ", name,
+  return absl::StrCat("the comparison of origin ", origin.objects.front().uri, " of ", name,
                       " before its replica may go: ", how_far);
 }
 

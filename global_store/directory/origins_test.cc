@@ -46,11 +46,11 @@ class Origins : public DirectoryTest {
     Beat("b");
   }
 
-  const Origin origin_{.node_id = "b", .files = {{"/m", 1, 1}}, .compared = true};
+  const Origin origin_{.node_id = "b", .objects = {{"/m", 1, "1"}}, .compared = true};
 };
 
 TEST_F(Origins, UncomparedOrigin_DoesNotCountAsCopy) {
-  const Origin other{.node_id = "b", .files = {{"/m", 1, 1, 2}}};
+  const Origin other{.node_id = "b", .objects = {{"/m", 1, 1, "2"}}};
   Import(other);
   EXPECT_FALSE(OnRecord().compared) << "other files than those that were compared";
   directory_.NoteOrigin("x", other, OriginFinding::kIntact, "the disk failed", now_);
@@ -76,7 +76,7 @@ TEST_F(Origins, UncomparedOrigin_DoesNotCountAsCopy) {
 }
 
 TEST_F(Origins, UntraceableOrigin_NeverCountsAsCopy) {
-  const Origin in_memory{.node_id = "b", .files = {{"/m", 1, 1}}, .untraceable = true, .compared = true};
+  const Origin in_memory{.node_id = "b", .objects = {{"/m", 1, "1"}}, .untraceable = true, .compared = true};
   Import(in_memory);
   directory_.NoteOrigin("x", in_memory, OriginFinding::kIntact, "", now_);
   const EvictionDecision decision = Evict("a", "r");
@@ -86,17 +86,17 @@ TEST_F(Origins, UntraceableOrigin_NeverCountsAsCopy) {
 }
 
 TEST_F(Origins, ReimportedUnchangedOrigin_StaysCompared) {
-  Import({.node_id = "b", .files = origin_.files});
+  Import({.node_id = "b", .objects = origin_.objects});
   EXPECT_TRUE(OnRecord().compared);
-  for (const OriginFile& changed : {OriginFile{"/m", 1, 1, 9}, {"/m", 1, 1, 0, 9}, {"/m", 1, 1, 0, 0, 9}}) {
+  for (const ObjectIdentity& changed : {ObjectIdentity{"/n", 1, "1"}, {"/m", 2, "1"}, {"/m", 1, "9"}}) {
     Import(origin_);
-    Import({.node_id = "b", .files = {changed}});
+    Import({.node_id = "b", .objects = {changed}});
     EXPECT_FALSE(OnRecord().compared);
   }
 }
 
 TEST_F(Origins, ComparisonOfDeletedArtifact_IsRefused) {
-  const Origin other{.node_id = "b", .files = {{"/other", 1, 1}}, .compared = true};
+  const Origin other{.node_id = "b", .objects = {{"/other", 1, "1"}}, .compared = true};
   EXPECT_EQ(Publish(other).code(), absl::StatusCode::kFailedPrecondition);
   const auto deleted = directory_.PrepareDeleteArtifact("x", wall_now());
   ASSERT_TRUE(deleted.ok()) << deleted.status();
@@ -161,7 +161,7 @@ TEST_F(Origins, RepublishedOrigin_IsCheckedAgain) {
   EXPECT_THAT(Evict("a", "r").unchecked_origins, SizeIs(1));
 
   Note(OriginFinding::kGone, "no such file");
-  const Origin elsewhere{.node_id = "b", .files = {{"/elsewhere", 1, 1}}, .compared = true};
+  const Origin elsewhere{.node_id = "b", .objects = {{"/elsewhere", 1, "1"}}, .compared = true};
   Import(elsewhere);
   Note(OriginFinding::kIntact);  // of the one before: it says nothing of this one
   const EvictionDecision decision = Evict("a", "r");
@@ -172,7 +172,7 @@ TEST_F(Origins, RepublishedOrigin_IsCheckedAgain) {
 
 TEST_F(Origins, OriginFinding_SurvivesPublicationOfOtherOrigin) {
   Note(OriginFinding::kGone, "no such file");
-  Import({.node_id = "a", .files = {{"/m", 1, 1}}});
+  Import({.node_id = "a", .objects = {{"/m", 1, "1"}}});
   const EvictionDecision decision = Evict("a", "r");
   ASSERT_THAT(decision.unchecked_origins, SizeIs(1));
   EXPECT_EQ(decision.unchecked_origins[0].origin.node_id, "a");
@@ -222,7 +222,7 @@ TEST_F(Origins, Origin_IsNotCheckedWhenOtherReplicaExists) {
 }
 
 TEST_F(Origins, IntactOrigin_GrantsEvictionBesideChangedOne) {
-  const Origin intact{.node_id = "a", .files = {{"/n", 1, 1}}, .compared = true};
+  const Origin intact{.node_id = "a", .objects = {{"/n", 1, "1"}}, .compared = true};
   Import(intact);
   Note(OriginFinding::kGone, "no such file");
   directory_.NoteOrigin("x", intact, OriginFinding::kIntact, "", now_);
@@ -286,7 +286,7 @@ TEST_F(ReadOrigins, OriginOfReceiver_IsLeftToTheReceiver) {
   EXPECT_FALSE(MustWait(alone));
   EXPECT_FALSE(alone.origin_to_check.has_value());
 
-  Import({.node_id = "a", .files = {{"/m", 1, 1}}});
+  Import({.node_id = "a", .objects = {{"/m", 1, "1"}}});
   Pass(absl::Minutes(1));
   const GrantOffer unchecked = Request("b", "x");
   ASSERT_TRUE(unchecked.origin_to_check.has_value());
@@ -332,7 +332,7 @@ TEST_F(ReadOrigins, OriginOnUnreachableNode_IsNamedButNotRead) {
 }
 
 TEST_F(ReadOrigins, RequiredLane_ReadsOriginOfOtherNode) {
-  Import({.node_id = "a", .files = {{"/m", 1, 1}}});
+  Import({.node_id = "a", .objects = {{"/m", 1, "1"}}});
   const auto request = [&](const std::string& lane) {
     return directory_.RequestGrant({.receiver = Id("a"),
                                     .artifact_id = "x",

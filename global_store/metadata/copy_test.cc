@@ -22,7 +22,7 @@ ArtifactRecord Artifact(const std::string& id) {
           .chunk_bytes = 1 << 16,
           .tensor_count = 2,
           .created = kNow,
-          .origins = {{.node_id = "n1", .files = {{"/m/a", 10, 5, 6, 7, 8}}, .compared = true}},
+          .origins = {{.node_id = "n1", .objects = {{"/m/a", 10, "8:7:5:6"}}, .compared = true}},
           .updated = kNow};
 }
 

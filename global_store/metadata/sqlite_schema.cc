@@ -16,10 +16,8 @@ CREATE TABLE artifacts (
   versioned INTEGER NOT NULL
 ) WITHOUT ROWID;
 CREATE TABLE origins (
-  artifact_id TEXT NOT NULL, node_id TEXT NOT NULL, position INTEGER NOT NULL, path TEXT NOT NULL,
-  bytes INTEGER NOT NULL, mtime_ns INTEGER NOT NULL, ctime_ns INTEGER NOT NULL, inode INTEGER NOT NULL,
-  device INTEGER NOT NULL, untraceable INTEGER NOT NULL, compared INTEGER NOT NULL,
-  PRIMARY KEY (artifact_id, node_id, position)
+  artifact_id TEXT NOT NULL, position INTEGER NOT NULL, origin BLOB NOT NULL,
+  PRIMARY KEY (artifact_id, position)
 ) WITHOUT ROWID;
 CREATE TABLE manifests (
   id INTEGER PRIMARY KEY, artifact_id TEXT NOT NULL, piece INTEGER NOT NULL, bytes BLOB NOT NULL,
@@ -45,10 +43,10 @@ CREATE TABLE requests (
 ) WITHOUT ROWID;
 CREATE INDEX requests_by_age ON requests (recorded_ns);
 PRAGMA application_id = 1413705060;
-PRAGMA user_version = 5;
+PRAGMA user_version = 6;
 COMMIT;
 )sql";
-static_assert(kApplicationId == 1413705060 && kSchemaVersion == 5, "kCreate names them");
+static_assert(kApplicationId == 1413705060 && kSchemaVersion == 6, "kCreate names them");
 
 }  // namespace
 

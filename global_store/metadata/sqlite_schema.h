@@ -6,7 +6,7 @@
 
 namespace tensorcast::global_store {
 
-inline constexpr int kSchemaVersion = 5;
+inline constexpr int kSchemaVersion = 6;
 
 // Makes the tables of an empty database. FAILED_PRECONDITION when another version or another program made it.
 absl::Status PrepareSchema(SqliteConnection& connection);

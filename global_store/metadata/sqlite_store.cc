@@ -36,7 +36,7 @@ absl::StatusOr<WriteStatements> PrepareWrites(SqliteConnection& db) {
   const std::pair<SqliteStatement*, const char*> wanted[] = {
       {&all.put_artifact, "REPLACE INTO artifacts VALUES (?, ?, ?, ?, ?, ?, ?, ?)"},
       {&all.drop_origins, "DELETE FROM origins WHERE artifact_id = ?"},
-      {&all.put_origin, "INSERT INTO origins VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"},
+      {&all.put_origin, "INSERT INTO origins VALUES (?, ?, ?)"},
       {&all.drop_manifest, "DELETE FROM manifests WHERE artifact_id = ?"},
       {&all.put_piece, "INSERT INTO manifests (artifact_id, piece, bytes) VALUES (?, ?, ?)"},
       {&all.put_key, "REPLACE INTO keys VALUES (?, ?, ?, ?, ?, ?)"},
@@ -61,10 +61,7 @@ absl::StatusOr<ReadStatements> PrepareReads(SqliteConnection& db) {
       {&all.artifacts,
        "SELECT artifact_id, image_bytes, chunk_bytes, tensor_count, created_ns, updated_ns, deleted, "
        "versioned FROM artifacts"},
-      {&all.origins,
-       "SELECT artifact_id, node_id, path, bytes, mtime_ns, ctime_ns, inode, device, untraceable, compared "
-       "FROM origins ORDER BY artifact_id, node_id, "
-       "position"},
+      {&all.origins, "SELECT artifact_id, origin FROM origins ORDER BY artifact_id, position"},
       {&all.keys, "SELECT name, artifact_id, revision, updated_ns, deleted, keep FROM keys ORDER BY name"},
       {&all.versions,
        "SELECT name, artifact_id, revision, bound_ns FROM key_versions ORDER BY name, revision DESC"},
@@ -218,22 +215,12 @@ absl::Status SqliteStore::WriteArtifact(const ArtifactRecord& record) {
   }
   // A record is written whole: its origins take the place of those before.
   TC_RETURN_IF_ERROR(writes_.drop_origins.BindText(1, record.artifact_id).Run());
+  int64_t position = 0;
   for (const Origin& origin : record.origins) {
-    for (size_t i = 0; i < origin.files.size(); ++i) {
-      const OriginFile& file = origin.files[i];
-      TC_RETURN_IF_ERROR(writes_.put_origin.BindText(1, record.artifact_id)
-                             .BindText(2, origin.node_id)
-                             .BindInteger(3, static_cast<int64_t>(i))
-                             .BindText(4, file.path)
-                             .BindInteger(5, static_cast<int64_t>(file.bytes))
-                             .BindInteger(6, file.mtime_ns)
-                             .BindInteger(7, file.ctime_ns)
-                             .BindInteger(8, static_cast<int64_t>(file.inode))
-                             .BindInteger(9, static_cast<int64_t>(file.device))
-                             .BindInteger(10, origin.untraceable ? 1 : 0)
-                             .BindInteger(11, origin.compared ? 1 : 0)
-                             .Run());
-    }
+    TC_RETURN_IF_ERROR(writes_.put_origin.BindText(1, record.artifact_id)
+                           .BindInteger(2, position++)
+                           .BindBlob(3, EncodeOrigin(origin))
+                           .Run());
   }
   return absl::OkStatus();
 }
@@ -300,21 +287,11 @@ absl::Status SqliteStore::LoadArtifacts(std::map<std::string, ArtifactRecord>& a
     if (artifact == artifacts.end()) {
       return absl::DataLossError("metadata database: an origin without its artifact");
     }
-    std::vector<Origin>& origins = artifact->second.origins;
-    const std::string node_id = reads_.origins.Text(1);
-    // Rows come ordered by node, then by the file's place.
-    if (origins.empty() || origins.back().node_id != node_id) {
-      origins.push_back({.node_id = node_id,
-                         .files = {},
-                         .untraceable = reads_.origins.Integer(8) != 0,
-                         .compared = reads_.origins.Integer(9) != 0});
+    absl::StatusOr<Origin> origin = DecodeOrigin(reads_.origins.Text(1));
+    if (!origin.ok()) {
+      return absl::DataLossError(absl::StrCat("metadata database: ", origin.status().message()));
     }
-    origins.back().files.push_back({.path = reads_.origins.Text(2),
-                                    .bytes = static_cast<uint64_t>(reads_.origins.Integer(3)),
-                                    .mtime_ns = reads_.origins.Integer(4),
-                                    .ctime_ns = reads_.origins.Integer(5),
-                                    .inode = static_cast<uint64_t>(reads_.origins.Integer(6)),
-                                    .device = static_cast<uint64_t>(reads_.origins.Integer(7))});
+    artifact->second.origins.push_back(*std::move(origin));
   }
 }
 

@@ -218,7 +218,7 @@ TEST_F(SqliteStoreTest, DamagedDatabase_IsDataLoss) {
 }
 
 TEST_F(SqliteStoreTest, OtherSchemaVersion_IsRefused) {
-  for (const char* const version : {"3", "99"}) {
+  for (const char* const version : {"5", "99"}) {
     Open().reset();
     RunSql(absl::StrCat("PRAGMA user_version = ", version).c_str());
     const absl::Status status = OpenError();
@@ -240,6 +240,14 @@ TEST_F(SqliteStoreTest, MissingFolder_IsReported) {
   const absl::Status status = OpenError();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(status.message(), HasSubstr(path()));
+}
+
+TEST_F(SqliteStoreTest, DamagedOrigin_IsDataLoss) {
+  ASSERT_TRUE(Open()->Commit({.facts = {.artifacts = {{.artifact_id = "a", .origins = {{}}}}}}).ok());
+  RunSql("UPDATE origins SET origin = x'07'");
+  const absl::Status status = Open()->Load().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+  EXPECT_THAT(status.message(), HasSubstr("format 7"));
 }
 
 TEST_F(SqliteStoreTest, SqliteSchema_MatchesTheFormat) {
@@ -265,12 +273,10 @@ TEST_F(SqliteStoreTest, SqliteSchema_MatchesTheFormat) {
           "key_versions.name", "key_versions.revision", "key_versions.artifact_id", "key_versions.bound_ns",
           "keys.name", "keys.artifact_id", "keys.revision", "keys.updated_ns", "keys.deleted", "keys.keep",
           "manifests.id", "manifests.artifact_id", "manifests.piece", "manifests.bytes", "nodes.node_id",
-          "nodes.name", "origins.artifact_id", "origins.node_id", "origins.position", "origins.path",
-          "origins.bytes", "origins.mtime_ns", "origins.ctime_ns", "origins.inode", "origins.device",
-          "origins.untraceable", "origins.compared", "requests.request", "requests.response",
-          "requests.recorded_ns", "tasks.artifact_id", "tasks.node_id", "tasks.location", "tasks.task_id",
-          "tasks.node_name", "tasks.asked_by", "tasks.traceparent", "tasks.state", "tasks.failures",
-          "tasks.error_code", "tasks.error", "tasks.created_ns", "tasks.updated_ns"));
+          "nodes.name", "origins.artifact_id", "origins.position", "origins.origin", "requests.request",
+          "requests.response", "requests.recorded_ns", "tasks.artifact_id", "tasks.node_id", "tasks.location",
+          "tasks.task_id", "tasks.node_name", "tasks.asked_by", "tasks.traceparent", "tasks.state",
+          "tasks.failures", "tasks.error_code", "tasks.error", "tasks.created_ns", "tasks.updated_ns"));
 }
 
 }  // namespace

@@ -82,25 +82,6 @@ std::vector<ReplicaInfo> FromProto(const google::protobuf::RepeatedPtrField<v1::
   return all;
 }
 
-absl::StatusOr<Origin> FromProto(const v1::Origin& origin) {
-  if (origin.files().empty()) {
-    return absl::InvalidArgumentError("an origin names the files that were imported");
-  }
-  Origin facts{.node_id = origin.node_id(),
-               .files = {},
-               .untraceable = origin.untraceable(),
-               .compared = origin.compared()};
-  for (const v1::Origin::File& file : origin.files()) {
-    facts.files.push_back({.path = file.path(),
-                           .bytes = file.bytes(),
-                           .mtime_ns = file.mtime_ns(),
-                           .ctime_ns = file.ctime_ns(),
-                           .inode = file.inode(),
-                           .device = file.device()});
-  }
-  return facts;
-}
-
 GroupRoot FromProto(const v1::JoinBroadcastRequest::Root& root) {
   return {.communicator_id = root.communicator_id(),
           .rank = root.rank(),
@@ -166,23 +147,6 @@ v1::Node ToProto(const NodeView& node) {
   return message;
 }
 
-v1::Origin ToProto(const Origin& origin) {
-  v1::Origin message;
-  message.set_node_id(origin.node_id);
-  message.set_untraceable(origin.untraceable);
-  message.set_compared(origin.compared);
-  for (const OriginFile& file : origin.files) {
-    v1::Origin::File* added = message.add_files();
-    added->set_path(file.path);
-    added->set_bytes(file.bytes);
-    added->set_mtime_ns(file.mtime_ns);
-    added->set_ctime_ns(file.ctime_ns);
-    added->set_inode(file.inode);
-    added->set_device(file.device);
-  }
-  return message;
-}
-
 v1::ReplicationTask ToProto(const TaskView& task) {
   const TaskRecord& record = task.record;
   v1::ReplicationTask message;
@@ -241,7 +205,7 @@ v1::Artifact ToProto(const ArtifactView& artifact) {
   message.set_released(artifact.released);
   message.set_replica_count(static_cast<uint32_t>(artifact.ready_replicas));
   for (const ReplicaInfo& replica : artifact.replicas) *message.add_replicas() = rpc::ToProto(replica);
-  for (const Origin& origin : artifact.record.origins) *message.add_origins() = ToProto(origin);
+  for (const Origin& origin : artifact.record.origins) *message.add_origins() = rpc::ToProto(origin);
   return message;
 }
 

@@ -17,7 +17,6 @@ NodeFacts FromProto(const v1::Node& node);
 absl::StatusOr<std::vector<PoolFacts>> FromProto(const google::protobuf::RepeatedPtrField<v1::Pool>& pools);
 // Without those that name no place or no state.
 std::vector<ReplicaInfo> FromProto(const google::protobuf::RepeatedPtrField<v1::Replica>& replicas);
-absl::StatusOr<Origin> FromProto(const v1::Origin& origin);
 GroupRoot FromProto(const v1::JoinBroadcastRequest::Root& root);
 std::vector<TaskReport> FromProto(
     const google::protobuf::RepeatedPtrField<v1::ReplicationTaskReport>& reports);
@@ -26,7 +25,6 @@ v1::Node ToProto(const NodeView& node);
 v1::Artifact ToProto(const ArtifactView& artifact);
 // `keep` is how many versions the key keeps; 0: that is not told.
 v1::Key ToProto(const KeyRecord& key, uint32_t keep);
-v1::Origin ToProto(const Origin& origin);
 v1::ReplicationTask ToProto(const TaskView& task);
 v1::BroadcastGroup ToProto(const NodeGroup& group);
 v1::JoinBroadcastRequest::Root ToProto(const GroupRoot& root);

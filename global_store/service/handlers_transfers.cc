@@ -94,7 +94,7 @@ absl::StatusOr<v1::RequestReplicaTransportResponse> Handlers::RequestReplicaTran
   if (offer.look_again < absl::InfiniteDuration()) {
     *response.mutable_look_again() = rpc::ToProto(offer.look_again);
   }
-  for (const Origin& origin : offer.origins) *response.add_origins() = global_store::ToProto(origin);
+  for (const Origin& origin : offer.origins) *response.add_origins() = rpc::ToProto(origin);
   response.set_no_source_reason(offer.no_source_reason);
   response.mutable_waiting_for()->Assign(offer.waiting_for.begin(), offer.waiting_for.end());
   if (offer.retry_after > absl::ZeroDuration()) {

@@ -16,10 +16,10 @@
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 #include "base/steady_time.h"
-#include "global_store/service/convert.h"
 #include "proto/daemon.grpc.pb.h"
 #include "rpc/call.h"
 #include "rpc/channel.h"
+#include "rpc/convert/convert.h"
 #include "rpc/status_mapping.h"
 
 namespace tensorcast::global_store {
@@ -104,7 +104,7 @@ class Asking {
               origin.grpc_address,
               {.credentials = credentials, .servers = security::Only(security::Role::kNode)}))),
           client(context) {
-      *request.mutable_origin() = ToProto(origin.origin);
+      *request.mutable_origin() = rpc::ToProto(origin.origin);
       request.set_artifact_id(origin.artifact_id);
     }
     const OriginToCheck& checked;

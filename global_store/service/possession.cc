@@ -12,10 +12,10 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "base/steady_time.h"
-#include "global_store/service/convert.h"
 #include "proto/possession.grpc.pb.h"
 #include "rpc/call.h"
 #include "rpc/channel.h"
+#include "rpc/convert/convert.h"
 
 namespace tensorcast::global_store {
 namespace {
@@ -56,7 +56,7 @@ absl::StatusOr<std::string> Ask(const RequestContext& context, v1::ProveRequest 
                                 const CopyToProve& copy,
                                 const std::shared_ptr<const rpc::Credentials>& credentials) {
   question.set_replica_id(copy.replica.replica_id);
-  if (copy.origin.has_value()) *question.mutable_origin() = ToProto(*copy.origin);
+  if (copy.origin.has_value()) *question.mutable_origin() = rpc::ToProto(*copy.origin);
   TC_ASSIGN_OR_RETURN(v1::ProveResponse answer,
                       rpc::CallUnary(*StubOf(copy, credentials), &Stub::Prove, context, question, Once()));
   return std::move(*answer.mutable_digest());

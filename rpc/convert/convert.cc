@@ -287,6 +287,39 @@ absl::StatusOr<ReplicaInfo> FromProto(const v1::Replica& replica) {
   return info;
 }
 
+v1::Origin ToProto(const Origin& origin) {
+  v1::Origin message;
+  message.set_node_id(origin.node_id);
+  message.set_untraceable(origin.untraceable);
+  message.set_compared(origin.compared);
+  for (const ObjectIdentity& object : origin.objects) {
+    const FileVersion version = FileVersion::Parse(object.version).value_or(FileVersion());
+    v1::Origin::File* file = message.add_files();
+    file->set_path(object.uri);
+    file->set_bytes(object.bytes);
+    file->set_mtime_ns(version.mtime_ns);
+    file->set_ctime_ns(version.ctime_ns);
+    file->set_inode(version.inode);
+    file->set_device(version.device);
+  }
+  return message;
+}
+
+Origin FromProto(const v1::Origin& message) {
+  Origin origin{.node_id = message.node_id(),
+                .objects = {},
+                .untraceable = message.untraceable(),
+                .compared = message.compared()};
+  for (const v1::Origin::File& file : message.files()) {
+    const FileVersion version{.device = file.device(),
+                              .inode = file.inode(),
+                              .mtime_ns = file.mtime_ns(),
+                              .ctime_ns = file.ctime_ns()};
+    origin.objects.push_back({.uri = file.path(), .bytes = file.bytes(), .version = version.Text()});
+  }
+  return origin;
+}
+
 v1::Progress ToProto(const TransferProgress& progress) {
   v1::Progress message;
   message.set_bytes_done(progress.bytes_done);

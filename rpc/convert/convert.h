@@ -5,6 +5,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "core/artifact/origin.h"
 #include "core/replica/replica.h"
 #include "core/replica/transfer_report.h"
 #include "proto/daemon.pb.h"
@@ -30,6 +31,10 @@ absl::StatusOr<ReplicaState> FromProto(v1::ReplicaState state);
 // `ready_since` does not travel.
 v1::Replica ToProto(const ReplicaInfo& replica);
 absl::StatusOr<ReplicaInfo> FromProto(const v1::Replica& replica);
+
+// Objects are files so far: the message has the four numbers of a file's version, and no other version.
+v1::Origin ToProto(const Origin& origin);
+Origin FromProto(const v1::Origin& origin);
 
 v1::Progress ToProto(const TransferProgress& progress);
 // A source type that is unknown here (a newer daemon's) reads as remote.

@@ -34,6 +34,11 @@ std::vector<std::string> Seeds() {
   add({{.name = "layers.0.weight", .dtype = DType::kF32, .shape = {64, 64}},
        {.name = "none", .dtype = DType::kU8, .shape = {0}}},
       {{"a", ""}, {"b", "\xc3\xa9"}});
+  constexpr size_t kKindAt = 7;
+  for (const ArtifactKind kind : {ArtifactKind::kFiles, ArtifactKind::kDifference}) {
+    seeds.push_back(seeds.front());
+    seeds.back()[kKindAt] = static_cast<char>(kind);
+  }
   return seeds;
 }
 

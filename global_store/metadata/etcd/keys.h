@@ -11,7 +11,7 @@
 namespace tensorcast::global_store::etcd {
 
 // What is kept below `<prefix>/`; another format would be kept below another.
-inline constexpr std::string_view kFormat = "1";
+inline constexpr std::string_view kFormat = "2";
 
 class Keys {
  public:

@@ -29,21 +29,7 @@ std::string Encode(const ArtifactRecord& artifact) {
   encoded.set_updated_ns(absl::ToUnixNanos(artifact.updated));
   encoded.set_deleted(artifact.deleted);
   encoded.set_versioned(artifact.versioned);
-  for (const Origin& origin : artifact.origins) {
-    record::Origin& added = *encoded.add_origins();
-    added.set_node_id(origin.node_id);
-    added.set_untraceable(origin.untraceable);
-    added.set_compared(origin.compared);
-    for (const OriginFile& file : origin.files) {
-      record::OriginFile& one = *added.add_files();
-      one.set_path(file.path);
-      one.set_bytes(file.bytes);
-      one.set_mtime_ns(file.mtime_ns);
-      one.set_ctime_ns(file.ctime_ns);
-      one.set_inode(file.inode);
-      one.set_device(file.device);
-    }
-  }
+  for (const Origin& origin : artifact.origins) encoded.add_origins(EncodeOrigin(origin));
   return encoded.SerializeAsString();
 }
 
@@ -113,19 +99,12 @@ absl::StatusOr<ArtifactRecord> DecodeArtifact(std::string_view name, const std::
                           .deleted = encoded.deleted(),
                           .updated = absl::FromUnixNanos(encoded.updated_ns()),
                           .versioned = encoded.versioned()};
-  for (const record::Origin& origin : encoded.origins()) {
-    Origin& added = artifact.origins.emplace_back();
-    added.node_id = origin.node_id();
-    added.untraceable = origin.untraceable();
-    added.compared = origin.compared();
-    for (const record::OriginFile& file : origin.files()) {
-      added.files.push_back({.path = file.path(),
-                             .bytes = file.bytes(),
-                             .mtime_ns = file.mtime_ns(),
-                             .ctime_ns = file.ctime_ns(),
-                             .inode = file.inode(),
-                             .device = file.device()});
+  for (const std::string& bytes : encoded.origins()) {
+    absl::StatusOr<Origin> origin = DecodeOrigin(bytes);
+    if (!origin.ok()) {
+      return absl::DataLossError(absl::StrCat("etcd: artifact ", name, ": ", origin.status().message()));
     }
+    artifact.origins.push_back(*std::move(origin));
   }
   return artifact;
 }

@@ -361,12 +361,12 @@ TEST_F(EtcdStore, OtherFormatVersion_IsRefused) {
   etcdserverpb::TxnRequest newer;
   etcdserverpb::PutRequest& put = *newer.add_success()->mutable_request_put();
   put.set_key(absl::StrCat(kPrefix, "/format"));
-  put.set_value("2");
+  put.set_value("1");
   ASSERT_TRUE(client->Txn(RequestContext::Background(), newer).ok());
   const auto leads = Leadership::Campaign(client.get(), {.prefix = kPrefix}, RequestContext::Background(),
                                           [](const StoreAddress&) {});
   EXPECT_EQ(leads.status().code(), absl::StatusCode::kFailedPrecondition) << leads.status();
-  EXPECT_THAT(std::string(leads.status().message()), HasSubstr("has format 2"));
+  EXPECT_THAT(std::string(leads.status().message()), HasSubstr("has format 1"));
 }
 
 TEST(EtcdClient, SilentEndpoints_AreNamedInTheError) {

@@ -43,9 +43,9 @@ ArtifactRecord Artifact(const std::string& id) {
           .tensor_count = 3,
           .created = kNow,
           .origins = {{.node_id = "n1",
-                       .files = {{"/m/a", 10, 5, 7, 8, ~uint64_t{0}}, {"/m/b", 11, -6, -7}},
+                       .objects = {{"/m/a", ~uint64_t{0}, "8:9:5:-7"}, {"/m/b", 11, "8:10:5:7"}},
                        .compared = true},
-                      {.node_id = "n2", .files = {{"/x", 1, 2}}, .untraceable = true}},
+                      {.node_id = "n2", .objects = {{"/x", 1, "2"}}, .untraceable = true}},
           .updated = kNow};
 }
 
@@ -74,7 +74,7 @@ TEST_P(MetadataStoreContract, Load_ReturnsCommittedFacts) {
 
 TEST_P(MetadataStoreContract, LaterRecord_ReplacesPreviousOne) {
   ArtifactRecord moved = Artifact("a");
-  moved.origins = {{.node_id = "n2", .files = {{"/y", 1, 2}}}};
+  moved.origins = {{.node_id = "n2", .objects = {{"/y", 1, "2"}}}};
   ASSERT_TRUE(store_->Commit(Facts({Artifact("a")}, {Key("k", 1)})).ok());
   ASSERT_TRUE(store_->Commit(Facts({moved}, {Key("k", 2)})).ok());
   EXPECT_THAT(Load().artifacts, ElementsAre(moved));

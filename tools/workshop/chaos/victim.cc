@@ -44,11 +44,11 @@ absl::StatusOr<client::PutResult> Put(client::Client& client, const Job& job, bo
   const std::string bytes{std::istreambuf_iterator<char>(file), {}};
   std::vector<client::PutTensor> tensors;
   for (const Tensor& tensor : model.layout.tensors) {
-    for (const FileExtent& extent : model.extents) {
+    for (const ObjectExtent& extent : model.extents) {
       if (tensor.offset < extent.image_offset || tensor.offset >= extent.image_offset + extent.bytes) {
         continue;
       }
-      const char* begin = bytes.data() + extent.file_offset + (tensor.offset - extent.image_offset);
+      const char* begin = bytes.data() + extent.object_offset + (tensor.offset - extent.image_offset);
       tensors.push_back({.name = tensor.name,
                          .dtype = tensor.dtype,
                          .shape = tensor.shape,

@@ -21,10 +21,10 @@ namespace {
 
 class MappedFile {
  public:
-  static absl::StatusOr<std::unique_ptr<MappedFile>> Open(const OpenedFile& file) {
-    const uint64_t bytes = file.identity.bytes;
-    void* base = mmap(nullptr, std::max<uint64_t>(bytes, 1), PROT_READ, MAP_PRIVATE, file.fd.get(), 0);
-    if (base == MAP_FAILED) return ErrnoStatus(errno, "map", file.identity.path);
+  static absl::StatusOr<std::unique_ptr<MappedFile>> Open(const ObjectReader& file) {
+    const uint64_t bytes = file.identity().bytes;
+    void* base = mmap(nullptr, std::max<uint64_t>(bytes, 1), PROT_READ, MAP_PRIVATE, file.descriptor(), 0);
+    if (base == MAP_FAILED) return ErrnoStatus(errno, "map", file.identity().uri);
     return std::unique_ptr<MappedFile>(new MappedFile(static_cast<const std::byte*>(base), bytes));
   }
   ~MappedFile() { munmap(const_cast<std::byte*>(base_), std::max<uint64_t>(bytes_, 1)); }
@@ -39,12 +39,12 @@ class MappedFile {
 // The file bytes of a tensor; its extent may also cover neighbours.
 const std::byte* FindInFiles(const Tensor& tensor, const SafetensorsModel& model,
                              const std::vector<std::unique_ptr<MappedFile>>& files) {
-  for (const FileExtent& extent : model.extents) {
+  for (const ObjectExtent& extent : model.extents) {
     if (tensor.offset < extent.image_offset ||
         tensor.offset - extent.image_offset + tensor.nbytes > extent.bytes) {
       continue;
     }
-    return files[extent.file]->base() + extent.file_offset + (tensor.offset - extent.image_offset);
+    return files[extent.object]->base() + extent.object_offset + (tensor.offset - extent.image_offset);
   }
   return nullptr;
 }
@@ -90,12 +90,12 @@ absl::StatusOr<uint64_t> Compare(std::span<const client::TensorView> replica, co
                                  const std::vector<Tensor>& tensors, DeviceRuntime* devices,
                                  const RequestContext& context) {
   std::vector<std::unique_ptr<MappedFile>> files;
-  for (const OpenedFile& file : model.files) {
-    TC_ASSIGN_OR_RETURN(files.emplace_back(), MappedFile::Open(file));
+  for (const auto& file : model.objects) {
+    TC_ASSIGN_OR_RETURN(files.emplace_back(), MappedFile::Open(*file));
   }
   if (replica.size() != tensors.size()) {
     return absl::DataLossError(absl::StrCat("the replica has ", replica.size(), " tensors, not ",
-                                            tensors.size(), " of ", model.files.front().identity.path));
+                                            tensors.size(), " of ", model.objects.front()->identity().uri));
   }
   // As many on both sides and each of the model's found: then there are no others.
   absl::flat_hash_map<std::string_view, const client::TensorView*> by_name;

@@ -1,4 +1,4 @@
-#include "core/disk/bounce_buffers.h"
+#include "core/source/bounce_buffers.h"
 
 #include <sys/mman.h>
 
@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "absl/log/check.h"
-#include "core/disk/packed_format.h"
 
 namespace tensorcast {
 namespace {
@@ -18,7 +17,7 @@ constexpr uint64_t kHugePageBytes = uint64_t{2} << 20;
 void FreeDeleter::operator()(std::byte* buffer) const { std::free(buffer); }
 
 AlignedBuffer AllocateAligned(uint64_t bytes) {
-  const uint64_t alignment = bytes >= kHugePageBytes ? kHugePageBytes : kPackedAlignment;
+  const uint64_t alignment = bytes >= kHugePageBytes ? kHugePageBytes : kBlockBytes;
   const uint64_t size = (bytes + alignment - 1) / alignment * alignment;
   void* memory = std::aligned_alloc(alignment, size);
   CHECK(memory != nullptr) << "out of memory for a buffer of " << bytes << " bytes";

@@ -2,6 +2,7 @@
 // this folder. Thread-safe.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -11,7 +12,12 @@
 
 namespace tensorcast {
 
-// Freed with free(3); aligned to kPackedAlignment. From 2 MiB on in huge pages where the host gives them: a
+inline constexpr uint64_t kBlockBytes = 4096;  // of direct I/O
+
+constexpr uint64_t AlignDown(uint64_t value) { return value / kBlockBytes * kBlockBytes; }
+constexpr uint64_t AlignUp(uint64_t value) { return AlignDown(value + kBlockBytes - 1); }
+
+// Freed with free(3); aligned to kBlockBytes. From 2 MiB on in huge pages where the host gives them: a
 // direct read into 4 KiB pages is cut up by the number of pages that a disk takes in one request, often less
 // than 1 MiB.
 struct FreeDeleter {
@@ -25,7 +31,6 @@ class BounceBuffers {
   // There are as many as are in use at once; at most `keep` unused ones are kept.
   BounceBuffers(uint64_t buffer_bytes, int keep) : buffer_bytes_(buffer_bytes), keep_(keep) {}
 
-  uint64_t buffer_bytes() const { return buffer_bytes_; }
   AlignedBuffer Take();
   void Give(AlignedBuffer buffer);
 

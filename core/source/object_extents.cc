@@ -1,4 +1,4 @@
-#include "core/disk/file_extents.h"
+#include "core/source/object_extents.h"
 
 #include <algorithm>
 #include <utility>
@@ -12,57 +12,59 @@ bool Inside(uint64_t offset, uint64_t bytes, uint64_t whole) {
   return offset <= whole && bytes <= whole - offset;
 }
 
-absl::Status Check(const FileExtent& extent, uint64_t image_bytes, const std::vector<uint64_t>& file_bytes) {
-  if (extent.file >= file_bytes.size()) {
+absl::Status Check(const ObjectExtent& extent, uint64_t image_bytes,
+                   const std::vector<uint64_t>& object_bytes) {
+  if (extent.object >= object_bytes.size()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("an extent names file ", extent.file, " of ", file_bytes.size()));
+        absl::StrCat("an extent names object ", extent.object, " of ", object_bytes.size()));
   }
   if (!Inside(extent.image_offset, extent.bytes, image_bytes)) {
     return absl::InvalidArgumentError(absl::StrCat("an extent of ", extent.bytes, " bytes at ",
                                                    extent.image_offset, " reaches past the image of ",
                                                    image_bytes));
   }
-  if (!Inside(extent.file_offset, extent.bytes, file_bytes[extent.file])) {
+  if (!Inside(extent.object_offset, extent.bytes, object_bytes[extent.object])) {
     return absl::InvalidArgumentError(absl::StrCat("an extent of ", extent.bytes, " bytes at ",
-                                                   extent.file_offset, " reaches past its file of ",
-                                                   file_bytes[extent.file]));
+                                                   extent.object_offset, " reaches past its object of ",
+                                                   object_bytes[extent.object]));
   }
   return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::StatusOr<FileExtents> FileExtents::Create(std::vector<FileExtent> extents, uint64_t image_bytes,
-                                                const std::vector<uint64_t>& file_bytes) {
-  std::erase_if(extents, [](const FileExtent& extent) { return extent.bytes == 0; });
-  std::ranges::sort(extents, {}, &FileExtent::image_offset);
+absl::StatusOr<ObjectExtents> ObjectExtents::Create(std::vector<ObjectExtent> extents, uint64_t image_bytes,
+                                                    const std::vector<uint64_t>& object_bytes) {
+  std::erase_if(extents, [](const ObjectExtent& extent) { return extent.bytes == 0; });
+  std::ranges::sort(extents, {}, &ObjectExtent::image_offset);
   uint64_t end = 0;
-  for (const FileExtent& extent : extents) {
-    if (absl::Status status = Check(extent, image_bytes, file_bytes); !status.ok()) return status;
+  for (const ObjectExtent& extent : extents) {
+    if (absl::Status status = Check(extent, image_bytes, object_bytes); !status.ok()) return status;
     if (extent.image_offset < end) {
       return absl::InvalidArgumentError(
           absl::StrCat("two extents overlap at byte ", extent.image_offset, " of the image"));
     }
     end = extent.image_offset + extent.bytes;
   }
-  return FileExtents(std::move(extents), image_bytes);
+  return ObjectExtents(std::move(extents), image_bytes);
 }
 
-std::vector<FilePiece> FileExtents::Cut(const ByteRange& range, std::span<const HostSpan> destination) const {
-  std::vector<FilePiece> pieces;
+std::vector<ObjectPiece> ObjectExtents::Cut(const ByteRange& range,
+                                            std::span<const HostSpan> destination) const {
+  std::vector<ObjectPiece> pieces;
   uint64_t at = range.offset;
   // The first extent that ends behind `at`.
-  auto extent = std::ranges::upper_bound(extents_, at, {}, &FileExtent::image_offset);
+  auto extent = std::ranges::upper_bound(extents_, at, {}, &ObjectExtent::image_offset);
   if (extent != extents_.begin() && std::prev(extent)->image_offset + std::prev(extent)->bytes > at) --extent;
   for (HostSpan span : destination) {
     while (!span.empty()) {
-      FilePiece piece;
+      ObjectPiece piece;
       uint64_t bytes = span.size();
       if (extent != extents_.end() && extent->image_offset <= at) {
         const uint64_t skip = at - extent->image_offset;
         bytes = std::min(bytes, extent->bytes - skip);
-        piece.file = extent->file;
-        piece.file_offset = extent->file_offset + skip;
+        piece.object = extent->object;
+        piece.object_offset = extent->object_offset + skip;
       } else if (extent != extents_.end()) {
         bytes = std::min(bytes, extent->image_offset - at);
       }

@@ -1,0 +1,57 @@
+// Where an artifact was imported from: objects, each in the version that was read. A file is an object of one
+// node. Values and pure functions; thread-compatible.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace tensorcast {
+
+// An object as it was when it was read; one that differs in any of this is another.
+struct ObjectIdentity {
+  std::string uri;  // of a file its absolute path without links, of any other object a URI with a scheme
+  uint64_t bytes = 0;
+  std::string version;  // in the words of its kind: of a file FileVersion's text
+
+  friend bool operator==(const ObjectIdentity&, const ObjectIdentity&) = default;
+};
+
+// What changes with every write to a file that its file system shows. Any user may set the mtime of their
+// file back; the ctime is the kernel's, and tells of it.
+struct FileVersion {
+  uint64_t device = 0;  // of its file system, on its node
+  uint64_t inode = 0;
+  int64_t mtime_ns = 0;
+  int64_t ctime_ns = 0;
+
+  // "<device>:<inode>:<mtime_ns>:<ctime_ns>"
+  std::string Text() const;
+  // Of anything but such a text: nullopt.
+  static std::optional<FileVersion> Parse(std::string_view text);
+
+  friend bool operator==(const FileVersion&, const FileVersion&) = default;
+};
+
+// For an error: how an object that was `was` differs now. Empty: it does not.
+std::string DescribeChange(const ObjectIdentity& was, const ObjectIdentity& is);
+
+struct Origin {
+  std::string node_id;  // the only node that can read the objects; empty: any node can
+  std::vector<ObjectIdentity> objects;
+  bool untraceable = false;  // a write may leave no trace in the versions: it never counts as a copy
+  bool compared = false;     // the objects were read once more in these versions, and each digest was right
+
+  friend bool operator==(const Origin&, const Origin&) = default;
+};
+
+// How origins are stored (FORMAT.md). REQUIRES: fewer than 2^32 objects, and texts shorter than 2^32 bytes.
+std::string EncodeOrigin(const Origin& origin);
+// INVALID_ARGUMENT for anything but what EncodeOrigin writes.
+absl::StatusOr<Origin> DecodeOrigin(std::string_view bytes);
+
+}  // namespace tensorcast

@@ -1,0 +1,52 @@
+// Which bytes of which objects make up an image. Immutable, thread-safe. Others use ObjectExtent only.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/artifact/layout.h"
+#include "core/memory/host_pool.h"
+
+namespace tensorcast {
+
+// A run of image bytes that lies contiguously in an object. Image bytes that no extent covers are zero.
+struct ObjectExtent {
+  uint32_t object = 0;  // index into the list of objects
+  uint64_t object_offset = 0;
+  uint64_t image_offset = 0;
+  uint64_t bytes = 0;
+};
+
+// A run of bytes with one origin and one place to go.
+struct ObjectPiece {
+  static constexpr uint32_t kZeros = ~uint32_t{0};
+  uint32_t object = kZeros;
+  uint64_t object_offset = 0;
+  HostSpan destination;
+
+  bool zeros() const { return object == kZeros; }
+};
+
+class ObjectExtents {
+ public:
+  // INVALID_ARGUMENT when extents overlap in the image, reach past it, or past their object (`object_bytes`,
+  // one an object).
+  static absl::StatusOr<ObjectExtents> Create(std::vector<ObjectExtent> extents, uint64_t image_bytes,
+                                              const std::vector<uint64_t>& object_bytes);
+
+  uint64_t image_bytes() const { return image_bytes_; }
+
+  // The range, cut wherever its origin or its destination changes, in image order. REQUIRES: the range lies
+  // in the image, and the destination is exactly as long.
+  std::vector<ObjectPiece> Cut(const ByteRange& range, std::span<const HostSpan> destination) const;
+
+ private:
+  ObjectExtents(std::vector<ObjectExtent> extents, uint64_t image_bytes)
+      : extents_(std::move(extents)), image_bytes_(image_bytes) {}
+
+  std::vector<ObjectExtent> extents_;  // by image_offset; none is empty
+  uint64_t image_bytes_ = 0;
+};
+
+}  // namespace tensorcast

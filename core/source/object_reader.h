@@ -1,0 +1,106 @@
+// Objects: bytes under a URI, which stay the same as long as the object has the same version. Files are
+// objects (core/disk). Objects of a bucket or of a model hub are other implementations of the same three
+// interfaces: a store finds what lies at a URI, a folder lists and opens what is in it, a reader reads one
+// object in one version. core/testing/object_contract.h has the tests that each implementation passes.
+//
+// Reads are synchronous, since an ingest has threads that wait for their chunks anyway: up to
+// ObjectTraits::max_concurrency of them read at the same time. An implementation that reads over a network
+// runs its transfers on a thread of its own, where it also retries, and each Read waits for one of them. It
+// returns within the deadline of its context, and soon after the context was cancelled.
+//
+// Thread-safe, all of it.
+//
+// Errors: NOT_FOUND (nothing lies there), PERMISSION_DENIED, FAILED_PRECONDITION (the object has another
+// version now), OUT_OF_RANGE (a range that it does not have), DATA_LOSS (its bytes cannot be read),
+// UNAVAILABLE (says nothing of the object: try again). Each names the URI.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/request_context.h"
+#include "core/artifact/origin.h"
+#include "core/memory/host_pool.h"
+#include "core/replica/transfer_report.h"
+
+namespace tensorcast {
+
+// How objects of one kind are read best, and what a reader of them has to know.
+struct ObjectTraits {
+  SourceType type = SourceType::kDisk;  // for reports, like the lane
+  std::string_view lane = kDiskLane;
+  int max_concurrency = 4;         // reads in flight; more gain nothing
+  uint64_t read_bytes = 4u << 20;  // of one read
+  bool traceable = true;           // false: a write may leave no trace in the version
+  bool may_hang = false;           // whether a read may go on after its context has ended
+};
+
+class ObjectReader {
+ public:
+  virtual ~ObjectReader() = default;
+
+  // Of the version that is read. Another one is never read in its place.
+  virtual const ObjectIdentity& identity() const = 0;
+  virtual const ObjectTraits& traits() const = 0;
+
+  // Reads `needed` bytes at `offset` to the front of `destination`. What is behind them may be written, too.
+  virtual absl::Status Read(const RequestContext& context, uint64_t offset, HostSpan destination,
+                            uint64_t needed) = 0;
+  // FAILED_PRECONDITION when the object changed since it was opened, so that what was read may be of another
+  // version. OK where Read itself tells.
+  virtual absl::Status CheckUnchanged(const RequestContext& context) = 0;
+
+  // Reads with such an offset, address and size take the fastest way.
+  virtual uint64_t alignment() const { return 1; }
+  // Whether this host seems to hold the whole range in memory; cheap, and may be wrong.
+  virtual bool SeemsCached(uint64_t /*offset*/, uint64_t /*bytes*/) const { return false; }
+  // Reads what this host holds in memory at `offset`: the bytes read, 0 when there are none.
+  virtual uint64_t ReadCached(uint64_t /*offset*/, HostSpan /*destination*/) { return 0; }
+
+  // Of an object that can be handed to another process; else -1.
+  virtual int descriptor() const { return -1; }
+  // Told how each chunk went that was read from this object first, for the metrics of its kind.
+  virtual void NoteChunk(absl::Duration /*took*/, uint64_t /*bytes*/, bool /*ok*/) const {}
+};
+
+using ObjectReaders = std::vector<std::shared_ptr<ObjectReader>>;
+
+// A folder of objects, or a prefix that ends at a '/'.
+class ObjectFolder {
+ public:
+  virtual ~ObjectFolder() = default;
+  // The names of what lies right in it, ascending byte by byte.
+  virtual absl::StatusOr<std::vector<std::string>> List(const RequestContext& context) const = 0;
+  // By a path below the folder, without "." and "..". Nothing outside of the folder is opened.
+  virtual absl::StatusOr<std::shared_ptr<ObjectReader>> Open(const RequestContext& context,
+                                                             const std::string& name) const = 0;
+};
+
+// What lies at a URI: one of the two.
+struct FoundObject {
+  std::shared_ptr<ObjectReader> object;
+  std::shared_ptr<ObjectFolder> folder;
+};
+
+class ObjectStore {
+ public:
+  virtual ~ObjectStore() = default;
+  virtual absl::StatusOr<FoundObject> Find(const RequestContext& context, const std::string& uri) const = 0;
+  // An object that was opened before: FAILED_PRECONDITION when it is no longer that.
+  virtual absl::StatusOr<std::shared_ptr<ObjectReader>> OpenAgain(const RequestContext& context,
+                                                                  const ObjectIdentity& object) const = 0;
+};
+
+// Exactly these bytes.
+absl::StatusOr<std::string> ReadBytes(const RequestContext& context, ObjectReader& object, uint64_t offset,
+                                      uint64_t bytes);
+// OUT_OF_RANGE unless the object has these bytes.
+absl::Status CheckObjectRange(const ObjectIdentity& object, uint64_t offset, uint64_t bytes);
+
+}  // namespace tensorcast

@@ -1,0 +1,40 @@
+// What every store of objects must do, as one test suite. An implementation's test instantiates
+// ObjectContract with how to make a place for objects, and compiles object_contract.cc.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "core/source/object_reader.h"
+
+namespace tensorcast::testing {
+
+// A folder of a store, and a way beside the store to change what is in it.
+class ObjectPlace {
+ public:
+  virtual ~ObjectPlace() = default;
+  virtual const ObjectStore& store() const = 0;
+  virtual std::string folder() const = 0;  // its URI
+  // Writes an object right in the folder. One that is there gets other bytes and another version.
+  virtual void Put(const std::string& name, const std::string& bytes) = 0;
+  virtual void Remove(const std::string& name) = 0;
+};
+
+using MakeObjectPlace = std::unique_ptr<ObjectPlace> (*)();
+
+class ObjectContract : public ::testing::TestWithParam<MakeObjectPlace> {
+ protected:
+  void SetUp() override;
+  std::string UriOf(const std::string& name) const { return place_->folder() + "/" + name; }
+  // Null, with a failure, where it cannot be opened.
+  std::shared_ptr<ObjectReader> Open(const std::string& name) const;
+  // Reads the range, and looks whether the object changed meanwhile, as a source does.
+  absl::StatusOr<std::string> Read(ObjectReader& object, uint64_t offset, uint64_t bytes) const;
+
+  std::unique_ptr<ObjectPlace> place_;
+  const RequestContext context_ = RequestContext::Background(absl::Minutes(1));
+};
+
+}  // namespace tensorcast::testing
