@@ -13,7 +13,7 @@
 #include "absl/time/time.h"
 #include "base/steady_time.h"
 #include "global_store/app/etcd_group.h"
-#include "global_store/directory/retention.h"
+#include "global_store/catalog/retention.h"
 #include "security/key_rules.h"
 
 namespace tensorcast::rpc {

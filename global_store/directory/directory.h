@@ -33,8 +33,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/steady_time.h"
-#include "global_store/directory/liveness.h"
-#include "global_store/directory/retention.h"
+#include "global_store/membership/liveness.h"
+#include "global_store/catalog/retention.h"
 #include "global_store/directory/types.h"
 #include "global_store/scheduler/scheduler.h"
 

@@ -13,8 +13,8 @@
 #include "base/labels.h"
 #include "base/steady_time.h"
 #include "core/replica/replica.h"
-#include "global_store/directory/facts.h"
-#include "global_store/directory/liveness.h"
+#include "global_store/catalog/facts.h"
+#include "global_store/membership/liveness.h"
 
 namespace tensorcast::global_store {
 

@@ -1,5 +1,5 @@
 // How many versions of a key are kept, and what becomes of the others.
-#include "global_store/directory/retention.h"
+#include "global_store/catalog/retention.h"
 
 #include "global_store/directory/directory_test_fixture.h"
 

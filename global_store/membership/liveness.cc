@@ -1,4 +1,4 @@
-#include "global_store/directory/liveness.h"
+#include "global_store/membership/liveness.h"
 
 namespace tensorcast::global_store {
 

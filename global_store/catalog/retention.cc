@@ -1,4 +1,4 @@
-#include "global_store/directory/retention.h"
+#include "global_store/catalog/retention.h"
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
