@@ -30,7 +30,7 @@ struct GlobalStoreOptions {
   absl::Duration heartbeat_interval = absl::Seconds(2);
   absl::Duration node_ttl = absl::Seconds(10);       // at least two heartbeats
   absl::Duration grant_ttl = absl::Seconds(30);      // at least two heartbeats
-  uint64_t broadcast_min_bytes = uint64_t{1} << 30;  // as DirectoryOptions::group_min_bytes
+  uint64_t broadcast_min_bytes = uint64_t{1} << 30;  // as GroupOptions::min_bytes
   Retention retention;                               // how many versions of keys are kept
   uint32_t soft_grants_per_source = 7;               // see global_store/scheduler
   // Lanes over which a replica is served while it fills (transport/README.md has them).

@@ -21,7 +21,7 @@ TEST_F(Keys, KeyRevisions_CountFromOne) {
   EXPECT_EQ(Bind("k", "x")->revision, 1u);
   EXPECT_EQ(Bind("k", "y")->revision, 2u);
   EXPECT_EQ(Bind("k", "y")->revision, 3u);
-  auto key = directory_.ResolveKey("k");
+  auto key = directory_.catalog().ResolveKey("k");
   ASSERT_TRUE(key.ok());
   EXPECT_EQ(key->artifact_id, "y");
   EXPECT_EQ(key->revision, 3u);
@@ -43,7 +43,7 @@ TEST_F(Keys, DeletedKey_NeverRepeatsARevision) {
   ASSERT_TRUE(Bind("k", "x").ok());
   ASSERT_TRUE(Bind("k", "y").ok());
   ASSERT_TRUE(Unbind("k").ok());
-  EXPECT_TRUE(absl::IsNotFound(directory_.ResolveKey("k").status()));
+  EXPECT_TRUE(absl::IsNotFound(directory_.catalog().ResolveKey("k").status()));
   EXPECT_TRUE(absl::IsNotFound(Unbind("k")));
   EXPECT_EQ(Bind("k", "x", 0)->revision, 3u);
 }
@@ -64,7 +64,7 @@ TEST_F(Keys, ListKeys_ReturnsPrefixInPages) {
   ASSERT_TRUE(Unbind("m/2").ok());
   const auto names = [&](std::string_view prefix, std::string_view after, size_t limit) {
     std::vector<std::string> all;
-    for (const KeyRecord& key : directory_.ListKeys(prefix, after, limit)) all.push_back(key.name);
+    for (const KeyRecord& key : directory_.catalog().ListKeys(prefix, after, limit)) all.push_back(key.name);
     return all;
   };
   EXPECT_THAT(names("", "", 10), ElementsAre("a", "m/1", "m/3", "n"));
@@ -95,7 +95,7 @@ TEST_F(Artifacts, RepublishedArtifact_IsKnownAndAddsNoFact) {
   ASSERT_TRUE(second.ok());
   EXPECT_TRUE(second->existed);
   EXPECT_TRUE(second->facts.empty());
-  EXPECT_EQ(directory_.DescribeArtifact("x")->record.created, wall_now() - absl::Seconds(5));
+  EXPECT_EQ(DescribeArtifact(directory_, "x")->record.created, wall_now() - absl::Seconds(5));
 }
 
 TEST_F(Artifacts, Publish_AddsArtifactKeyReplicaAndOriginTogether) {
@@ -111,7 +111,7 @@ TEST_F(Artifacts, Publish_AddsArtifactKeyReplicaAndOriginTogether) {
   ASSERT_TRUE(plan.ok()) << plan.status();
   directory_.AddPublishedReplica(Id("a"), *request.replica);
   EXPECT_EQ(plan->key_revision, 1u);
-  const ArtifactView view = *directory_.DescribeArtifact("x");
+  const ArtifactView view = *DescribeArtifact(directory_, "x");
   EXPECT_THAT(view.keys, ElementsAre("k"));
   ASSERT_THAT(view.replicas, SizeIs(1));
   ASSERT_THAT(view.record.origins, SizeIs(1));
@@ -127,7 +127,7 @@ TEST_F(Artifacts, PublishWithUnbindableKey_AddsNoArtifact) {
   auto plan =
       PublishFrom({.node = Id("a"), .artifact = {.artifact_id = "x"}, .key = "k", .expected_revision = 0});
   EXPECT_TRUE(absl::IsFailedPrecondition(plan.status()));
-  EXPECT_TRUE(absl::IsNotFound(directory_.DescribeArtifact("x").status()));
+  EXPECT_TRUE(absl::IsNotFound(DescribeArtifact(directory_, "x").status()));
 }
 
 TEST_F(Artifacts, Artifact_KeepsLatestOriginOfEachNode) {
@@ -142,7 +142,7 @@ TEST_F(Artifacts, Artifact_KeepsLatestOriginOfEachNode) {
   ASSERT_TRUE(publish("a", "/2").ok());
   ASSERT_TRUE(publish("b", "/3").ok());
   EXPECT_TRUE(publish("b", "/3")->facts.empty());
-  const std::vector<Origin> origins = directory_.DescribeArtifact("x")->record.origins;
+  const std::vector<Origin> origins = DescribeArtifact(directory_, "x")->record.origins;
   ASSERT_THAT(origins, SizeIs(2));
   EXPECT_EQ(origins[0].node_id, "a");
   EXPECT_EQ(origins[1].files[0].path, "/3");
@@ -160,7 +160,7 @@ TEST_F(Artifacts, PublishedReplica_DoesNotUndoNewerUpdate) {
   Publish("x");
   Update("a", {SomeReplica("r", "x", LocationKind::kCpu, ReplicaState::kDraining)});
   directory_.AddPublishedReplica(Id("a"), SomeReplica("r", "x"));
-  EXPECT_EQ(directory_.DescribeArtifact("x")->replicas[0].state, ReplicaState::kDraining);
+  EXPECT_EQ(DescribeArtifact(directory_, "x")->replicas[0].state, ReplicaState::kDraining);
   directory_.AddPublishedReplica(Id("a", 7), SomeReplica("r2", "x"));
   EXPECT_EQ(directory_.counts().replicas, 1u);
 }
@@ -168,12 +168,12 @@ TEST_F(Artifacts, PublishedReplica_DoesNotUndoNewerUpdate) {
 TEST_F(Artifacts, DeleteArtifact_RefusesArtifactWithKeys) {
   Publish("x");
   for (const char* name : {"k1", "k2", "k3", "k4", "k5", "k6"}) ASSERT_TRUE(Bind(name, "x").ok());
-  const absl::Status refused = directory_.PrepareDeleteArtifact("x", wall_now()).status();
+  const absl::Status refused = directory_.catalog().PrepareDeleteArtifact("x", wall_now()).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(refused));
   EXPECT_THAT(refused.message(), AllOf(HasSubstr("k1, k2"), HasSubstr("...")));
   for (const char* name : {"k1", "k2", "k3", "k4", "k5", "k6"}) ASSERT_TRUE(Unbind(name).ok());
-  EXPECT_TRUE(directory_.PrepareDeleteArtifact("x", wall_now()).ok());
-  EXPECT_TRUE(absl::IsNotFound(directory_.PrepareDeleteArtifact("nothing", wall_now()).status()));
+  EXPECT_TRUE(directory_.catalog().PrepareDeleteArtifact("x", wall_now()).ok());
+  EXPECT_TRUE(absl::IsNotFound(directory_.catalog().PrepareDeleteArtifact("nothing", wall_now()).status()));
 }
 
 TEST_F(Artifacts, ReboundKey_MovesToItsNewArtifact) {
@@ -181,8 +181,8 @@ TEST_F(Artifacts, ReboundKey_MovesToItsNewArtifact) {
   Publish("y");
   ASSERT_TRUE(Bind("k", "x").ok());
   ASSERT_TRUE(Bind("k", "y").ok());
-  EXPECT_THAT(directory_.DescribeArtifact("x")->keys, IsEmpty());
-  EXPECT_THAT(directory_.DescribeArtifact("y")->keys, ElementsAre("k"));
+  EXPECT_THAT(DescribeArtifact(directory_, "x")->keys, IsEmpty());
+  EXPECT_THAT(DescribeArtifact(directory_, "y")->keys, ElementsAre("k"));
 }
 
 TEST_F(Artifacts, ListArtifacts_FiltersUnkeyedAndOldInPages) {
@@ -194,7 +194,7 @@ TEST_F(Artifacts, ListArtifacts_FiltersUnkeyedAndOldInPages) {
   const auto ids = [&](std::string_view after, size_t limit, bool unkeyed, absl::Time before) {
     std::vector<std::string> all;
     const ArtifactFilter filter{.unkeyed_only = unkeyed, .created_before = before};
-    for (const ArtifactView& view : directory_.ListArtifacts(after, {.entries = limit}, filter).artifacts) {
+    for (const ArtifactView& view : ListArtifacts(directory_, after, {.entries = limit}, filter).artifacts) {
       all.push_back(view.record.artifact_id);
     }
     return all;
@@ -217,7 +217,7 @@ TEST_F(Artifacts, ListArtifacts_FindsArtifactByOriginPath) {
   Publish("put");
   const auto ids = [&](std::string_view path) {
     std::vector<std::string> all;
-    for (const ArtifactView& view : directory_.ListArtifacts("", {}, {.origin_path = path}).artifacts) {
+    for (const ArtifactView& view : ListArtifacts(directory_, "", {}, {.origin_path = path}).artifacts) {
       all.push_back(view.record.artifact_id);
     }
     return all;
@@ -237,7 +237,7 @@ TEST_F(Artifacts, Apply_RestoresArtifactsAndKeysFromFacts) {
   directory_.Apply(facts, now_);
   EXPECT_EQ(directory_.counts().artifacts, 1u);
   EXPECT_EQ(directory_.counts().keys, 1u);
-  EXPECT_THAT(directory_.DescribeArtifact("x")->keys, ElementsAre("k"));
+  EXPECT_THAT(DescribeArtifact(directory_, "x")->keys, ElementsAre("k"));
   EXPECT_EQ(Bind("dead", "x")->revision, 3u);
 }
 
@@ -250,9 +250,9 @@ TEST_F(Artifacts, PurgeTombstones_ForgetsOldDeletions) {
   Publish("x");
   Register("a");
   Update("a", {SomeReplica("r", "gone")});
-  directory_.PurgeTombstones(wall_now(), wall_now());
+  directory_.catalog().Purge(wall_now(), wall_now());
   EXPECT_THAT(Beat("a").forgotten_artifacts, ElementsAre("gone"));
-  directory_.PurgeTombstones(wall_now() + absl::Seconds(1), wall_now());
+  directory_.catalog().Purge(wall_now() + absl::Seconds(1), wall_now());
   EXPECT_THAT(Beat("a").forgotten_artifacts, IsEmpty());
   EXPECT_EQ(Bind("dead", "x")->revision, 1u);
 }

@@ -4,7 +4,7 @@
 #include "base/status.h"
 #include "base/text.h"
 #include "core/artifact/manifest.h"
-#include "global_store/directory/directory.h"
+#include "global_store/catalog/catalog.h"
 
 namespace tensorcast::global_store {
 namespace {
@@ -42,7 +42,7 @@ absl::Status NoSuchKey(std::string_view key) {
 
 }  // namespace
 
-void Directory::ApplyKey(const KeyRecord& record) {
+void Catalog::Apply(const KeyRecord& record) {
   if (auto old = keys_.find(record.name); old != keys_.end() && !old->second.deleted) {
     --live_keys_;
     UnlinkKey(old->second);
@@ -58,7 +58,7 @@ void Directory::ApplyKey(const KeyRecord& record) {
   LinkKey(key);
 }
 
-void Directory::LinkKey(const KeyRecord& key) {
+void Catalog::LinkKey(const KeyRecord& key) {
   if (auto artifact = artifacts_.find(key.artifact_id); artifact != artifacts_.end()) {
     artifact->second.keys.insert(key.name);
     NoteReleased(key.artifact_id);
@@ -71,7 +71,7 @@ void Directory::LinkKey(const KeyRecord& key) {
   }
 }
 
-void Directory::UnlinkKey(const KeyRecord& key) {
+void Catalog::UnlinkKey(const KeyRecord& key) {
   if (auto artifact = artifacts_.find(key.artifact_id); artifact != artifacts_.end()) {
     artifact->second.keys.erase(key.name);
     NoteReleased(key.artifact_id);
@@ -84,16 +84,16 @@ void Directory::UnlinkKey(const KeyRecord& key) {
   }
 }
 
-uint32_t Directory::KeepOf(const KeyRecord& key) const {
-  return key.keep != 0 ? key.keep : options_.retention.KeepOf(key.name);
+uint32_t Catalog::KeepOf(const KeyRecord& key) const {
+  return key.keep != 0 ? key.keep : retention_.KeepOf(key.name);
 }
 
-uint64_t Directory::CurrentRevision(std::string_view key) const {
+uint64_t Catalog::CurrentRevision(std::string_view key) const {
   auto found = keys_.find(key);
   return found == keys_.end() || found->second.deleted ? 0 : found->second.revision;
 }
 
-absl::StatusOr<KeyRecord> Directory::PlanBinding(const BindRequest& request, absl::Time now) const {
+absl::StatusOr<KeyRecord> Catalog::PlanBinding(const BindRequest& request, absl::Time now) const {
   TC_RETURN_IF_ERROR(CheckKeyName(request.key));
   if (request.keep.has_value()) {
     TC_RETURN_IF_ERROR(Annotate(CheckKeep(*request.keep), absl::StrCat("bind key ", request.key)));
@@ -120,7 +120,7 @@ absl::StatusOr<KeyRecord> Directory::PlanBinding(const BindRequest& request, abs
   return record;
 }
 
-absl::StatusOr<KeyPlan> Directory::PrepareBindKey(const BindRequest& request, absl::Time now) const {
+absl::StatusOr<KeyPlan> Catalog::PrepareBindKey(const BindRequest& request, absl::Time now) const {
   const auto artifact = artifacts_.find(request.artifact_id);
   if (artifact == artifacts_.end()) {
     return absl::NotFoundError(
@@ -135,8 +135,8 @@ absl::StatusOr<KeyPlan> Directory::PrepareBindKey(const BindRequest& request, ab
   return plan;
 }
 
-absl::StatusOr<KeyPlan> Directory::PrepareDeleteKey(std::string_view key, std::optional<uint64_t> expected,
-                                                    absl::Time now) const {
+absl::StatusOr<KeyPlan> Catalog::PrepareDeleteKey(std::string_view key, std::optional<uint64_t> expected,
+                                                  absl::Time now) const {
   const uint64_t current = CurrentRevision(key);
   if (current == 0) return NoSuchKey(key);
   TC_RETURN_IF_ERROR(CheckRevision(key, current, expected));
@@ -156,13 +156,13 @@ absl::StatusOr<KeyPlan> Directory::PrepareDeleteKey(std::string_view key, std::o
   return plan;
 }
 
-absl::StatusOr<KeyRecord> Directory::ResolveKey(std::string_view key) const {
+absl::StatusOr<KeyRecord> Catalog::ResolveKey(std::string_view key) const {
   if (CurrentRevision(key) == 0) return NoSuchKey(key);
   return keys_.find(key)->second;
 }
 
-std::vector<KeyRecord> Directory::ListKeys(std::string_view prefix, std::string_view after,
-                                           size_t limit) const {
+std::vector<KeyRecord> Catalog::ListKeys(std::string_view prefix, std::string_view after,
+                                         size_t limit) const {
   std::vector<KeyRecord> records;
   auto it = after < prefix ? keys_.lower_bound(prefix) : keys_.upper_bound(after);
   for (; it != keys_.end() && records.size() < limit && absl::StartsWith(it->first, prefix); ++it) {

@@ -53,17 +53,17 @@ class Versions : public DirectoryTest {
   }
   std::vector<std::string> Earlier(const std::string& key) {
     std::vector<std::string> artifacts;
-    const absl::StatusOr<KeyRecord> record = directory_.ResolveKey(key);
+    const absl::StatusOr<KeyRecord> record = directory_.catalog().ResolveKey(key);
     if (!record.ok()) return {"not bound"};
     for (const KeyVersion& version : record->earlier) artifacts.push_back(version.artifact_id);
     return artifacts;
   }
-  bool IsReleased(const std::string& artifact) { return directory_.DescribeArtifact(artifact)->released; }
+  bool IsReleased(const std::string& artifact) { return DescribeArtifact(directory_, artifact)->released; }
   // As the service does it.
   EvictionDecision EvictVersion(const std::string& artifact) {
     EvictionDecision decision = Evict("a", "r-" + artifact);
     if (!decision.release_first) return decision;
-    directory_.Apply(directory_.PrepareReleaseOf({"a", "r-" + artifact}, {}, wall_now()), now_);
+    directory_.Apply(directory_.evictions().PrepareReleaseOf({"a", "r-" + artifact}, {}, wall_now()), now_);
     return Evict("a", "r-" + artifact);
   }
 };
@@ -74,8 +74,8 @@ TEST_F(Versions, ReboundKey_ReleasesVersionsBeyondKeep) {
   EXPECT_TRUE(IsReleased("v1"));
   EXPECT_TRUE(IsReleased("v2"));
   EXPECT_FALSE(IsReleased("v3"));
-  EXPECT_THAT(directory_.DescribeArtifact("v3")->kept_by, ElementsAre("k"));
-  EXPECT_THAT(directory_.DescribeArtifact("v4")->keys, ElementsAre("k"));
+  EXPECT_THAT(DescribeArtifact(directory_, "v3")->kept_by, ElementsAre("k"));
+  EXPECT_THAT(DescribeArtifact(directory_, "v4")->keys, ElementsAre("k"));
 }
 
 TEST_F(Versions, KeepOfPut_OverridesPrefixAndDefault) {
@@ -118,7 +118,7 @@ TEST_F(Versions, RepeatedBindOfSameArtifact_IsOneVersion) {
 TEST_F(Versions, LastCopyOfReleasedVersion_IsEvictedWithItsManifest) {
   for (const char* const artifact : {"v1", "v2", "v3"}) ASSERT_TRUE(Put(artifact, "k").ok());
   EXPECT_TRUE(EvictVersion("v1").granted);
-  EXPECT_TRUE(absl::IsNotFound(directory_.DescribeArtifact("v1").status()));
+  EXPECT_TRUE(absl::IsNotFound(DescribeArtifact(directory_, "v1").status()));
   EXPECT_TRUE(absl::IsNotFound(Bind("late", "v1").status()));
   EXPECT_THAT(Beat("a").forgotten_artifacts, ElementsAre("v1"));
   // What is kept stays, and the refusal says for which key.
@@ -133,7 +133,7 @@ TEST_F(Versions, ReleasedVersionWithAnotherCopy_KeepsItsManifest) {
   for (const char* const artifact : {"v1", "v2", "v3"}) ASSERT_TRUE(Put(artifact, "k").ok());
   Update("b", {SomeReplica("other", "v1")});
   EXPECT_TRUE(EvictVersion("v1").granted);
-  EXPECT_TRUE(directory_.DescribeArtifact("v1").ok()) << "the other node still has it";
+  EXPECT_TRUE(DescribeArtifact(directory_, "v1").ok()) << "the other node still has it";
   EXPECT_TRUE(Evict("b", "other").release_first);
 }
 
@@ -180,7 +180,7 @@ TEST_F(Versions, DeletedKey_LeavesItsArtifactAndReleasesTheOthers) {
 
 TEST_F(Versions, DeletedVersion_IsNoLongerKeptByItsKey) {
   for (const char* const artifact : {"v1", "v2"}) ASSERT_TRUE(Put(artifact, "k").ok());
-  EXPECT_THAT(directory_.ListArtifacts("", {}, {.unkeyed_only = true}).artifacts, IsEmpty());
+  EXPECT_THAT(ListArtifacts(directory_, "", {}, {.unkeyed_only = true}).artifacts, IsEmpty());
   Delete("v1");
   EXPECT_THAT(Earlier("k"), IsEmpty());
 }
@@ -216,10 +216,11 @@ TEST_F(Versions, Failover_KeepsReleasesAndWaitsForNodes) {
       .keys = {{.name = "k", .artifact_id = "v3", .revision = 3, .earlier = {{"v2", 2, wall_now()}}}}};
   Directory next(options_, &secrets_);
   next.Load(stored, now_);
-  EXPECT_EQ(next.DescribeArtifact("v2")->kept_by, std::vector<std::string>{"k"});
-  EXPECT_TRUE(next.DescribeArtifact("v1")->released);
-  EXPECT_FALSE(next.HasReleases(now_ + options_.node_ttl)) << "a node may not have said yet what it holds";
-  EXPECT_TRUE(next.HasReleases(now_ + 6 * options_.node_ttl));
+  EXPECT_EQ(DescribeArtifact(next, "v2")->kept_by, std::vector<std::string>{"k"});
+  EXPECT_TRUE(DescribeArtifact(next, "v1")->released);
+  EXPECT_FALSE(next.HasReleases(now_ + options_.membership.node_ttl))
+      << "a node may not have said yet what it holds";
+  EXPECT_TRUE(next.HasReleases(now_ + 6 * options_.membership.node_ttl));
 }
 
 TEST_F(Versions, LoadWithSmallerKeep_ReleasesOlderVersions) {
@@ -252,9 +253,9 @@ TEST_F(Versions, TombstonesOfVersions_AreBounded) {
                      now_);
   }
   const absl::Time oldest = wall_now() - kVersionTombstoneAge;
-  EXPECT_EQ(directory_.VersionTombstonesFrom(oldest), wall_now() - absl::Seconds(1023));
-  directory_.PurgeTombstones(oldest, directory_.VersionTombstonesFrom(oldest));
-  EXPECT_EQ(directory_.VersionTombstonesFrom(oldest), oldest) << "few enough are left";
+  EXPECT_EQ(directory_.catalog().VersionTombstonesFrom(oldest), wall_now() - absl::Seconds(1023));
+  directory_.catalog().Purge(oldest, directory_.catalog().VersionTombstonesFrom(oldest));
+  EXPECT_EQ(directory_.catalog().VersionTombstonesFrom(oldest), oldest) << "few enough are left";
 }
 
 }  // namespace

@@ -22,19 +22,19 @@ class Accusations : public DirectoryTest {
   void Accuse(const std::string& accuser, const std::string& artifact_id) {
     const GrantOffer offer = Request(accuser, artifact_id);
     ASSERT_FALSE(offer.granted.empty()) << accuser << " gets no grant of " << artifact_id;
-    ASSERT_TRUE(directory_
+    ASSERT_TRUE(directory_.transfers()
                     .CompleteGrant(Id(accuser), offer.granted.front().grant.grant_id, GrantEnd::kFailed,
                                    /*source_corrupt=*/true, now_)
                     .ok());
-    directory_.TakeEndedGrants();
+    directory_.transfers().grants().TakeEnded();
   }
   void Refute(const std::string& holder, const std::string& replica_id) {
-    directory_.NoteIntact({holder, replica_id});
+    directory_.accusations().NoteIntact({holder, replica_id});
   }
   // Replicas with nodes that are to be asked: "node/replica".
   std::vector<std::string> TakeAccused() {
     std::vector<std::string> names;
-    for (const CopyToProve& accused : directory_.TakeAccused()) {
+    for (const CopyToProve& accused : directory_.accusations().Take()) {
       names.push_back(absl::StrCat(accused.replica.node_id, "/", accused.replica.replica_id));
     }
     return names;
@@ -105,12 +105,12 @@ TEST_F(Accusations, EqualReplicaIdsOfTwoNodes_AreTwoReplicas) {
   // Whichever came first: nodes choose their replicas' ids.
   Update("accuser", {SomeReplica("r", "x")});
   Update("second", {SomeReplica("t", "x")});
-  EXPECT_EQ(directory_.DescribeArtifact("x")->replicas.size(), 3u);
+  EXPECT_EQ(DescribeArtifact(directory_, "x")->replicas.size(), 3u);
   const GrantOffer offer = Request("reader", "x", {"accuser/r", "second/t"});
   ASSERT_EQ(offer.granted.size(), 1u);
   EXPECT_EQ(offer.granted.front().grant.source_node, "holder");
   Update("accuser", {SomeReplica("r", "x", LocationKind::kCpu, ReplicaState::kGone)});
-  EXPECT_NE(directory_.FindGrant(offer.granted.front().grant.grant_id), nullptr);
+  EXPECT_NE(directory_.transfers().grants().Find(offer.granted.front().grant.grant_id), nullptr);
   EXPECT_EQ(directory_.counts().replicas, 3u);
 }
 

@@ -17,7 +17,7 @@ class Inventory : public DirectoryTest {
   }
   std::vector<std::string> ReplicasOf(const std::string& artifact_id) {
     std::vector<std::string> ids;
-    const ArtifactView view = *directory_.DescribeArtifact(artifact_id);
+    const ArtifactView view = *DescribeArtifact(directory_, artifact_id);
     for (const ReplicaInfo& replica : view.replicas) ids.push_back(replica.id);
     return ids;
   }
@@ -120,7 +120,7 @@ TEST_F(Inventory, OmittedReplica_LosesItsGrants) {
   const GrantOffer offer = Request("b", "x");
   ASSERT_FALSE(offer.granted.empty());
   ASSERT_TRUE(Reconcile(9, {}).ok());
-  const auto ended = directory_.TakeEndedGrants();
+  const auto ended = directory_.transfers().grants().TakeEnded();
   ASSERT_THAT(ended, SizeIs(1));
   EXPECT_EQ(ended[0].end, GrantEnd::kRevoked);
   EXPECT_THAT(Beat("a").revoked_grants, ElementsAre(offer.granted.front().grant.grant_id));
@@ -176,8 +176,8 @@ TEST_F(Eviction, UnprovenReplica_DoesNotCountAsCopy) {
   EXPECT_THAT(decision.reason, HasSubstr("node name-b did not prove that it has the copy it reports"));
   EXPECT_EQ(Offered("c", "x").empty(), false) << "it is offered as before";
   // A proof is of one node's replica.
-  EXPECT_FALSE(directory_.RequestEviction(Id("a"), "r1", now_, {.proven = {{"c", "r1"}}})->granted);
-  EXPECT_TRUE(directory_.RequestEviction(Id("a"), "r1", now_, {.proven = {{"b", "claimed"}}})->granted);
+  EXPECT_FALSE(directory_.evictions().Request(Id("a"), "r1", now_, {.proven = {{"c", "r1"}}})->granted);
+  EXPECT_TRUE(directory_.evictions().Request(Id("a"), "r1", now_, {.proven = {{"b", "claimed"}}})->granted);
 }
 
 TEST_F(Eviction, EvictionWithManyHolders_AsksUntilOneProves) {
@@ -208,7 +208,7 @@ TEST_F(Eviction, ReplicaGrantedForEviction_IsNoLongerOffered) {
   ASSERT_TRUE(Reconcile(7, {SomeReplica("r1", "x")}).ok());
   EXPECT_EQ(Offered("c", "x"), "r2");
   EXPECT_EQ(Offered("b", "x"), "");
-  ASSERT_TRUE(directory_.WithdrawEviction(Id("a"), "r1").ok());
+  ASSERT_TRUE(directory_.evictions().Withdraw(Id("a"), "r1").ok());
   EXPECT_EQ(Offered("b", "x"), "r1");
 }
 
@@ -245,7 +245,7 @@ TEST_F(Eviction, EvictionOfUnpublishedReplica_IsRefused) {
 }
 
 TEST_F(Eviction, EvictionOfUnknownReplica_RequestsInventory) {
-  EXPECT_TRUE(absl::IsNotFound(directory_.RequestEviction(Id("a"), "never heard of", now_).status()));
+  EXPECT_TRUE(absl::IsNotFound(directory_.evictions().Request(Id("a"), "never heard of", now_).status()));
   EXPECT_TRUE(Beat("a").inventory_wanted);
 }
 

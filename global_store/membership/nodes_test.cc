@@ -41,17 +41,17 @@ TEST_F(Nodes, NewIncarnation_DropsSoftStateOfPreviousOne) {
   ASSERT_TRUE(registration.ok()) << registration.status();
   EXPECT_EQ(directory_.counts().replicas, 0u);
   EXPECT_EQ(directory_.counts().nodes, 2u);
-  const std::vector<EndedGrant> ended = directory_.TakeEndedGrants();
+  const std::vector<EndedGrant> ended = directory_.transfers().grants().TakeEnded();
   ASSERT_THAT(ended, SizeIs(1));
   EXPECT_EQ(ended[0].end, GrantEnd::kExpired);
-  EXPECT_FALSE(directory_.FindNode("a", now_)->draining);
+  EXPECT_FALSE(directory_.membership().Find("a")->draining);
 }
 
 TEST_F(Nodes, RegisterNode_ChecksLabels) {
   NodeFacts facts = SomeNode("a");
   facts.labels = {{"zone", "a"}};
   ASSERT_TRUE(directory_.RegisterNode(facts, {}, now_).ok());
-  EXPECT_EQ(directory_.FindNode("a", now_)->facts.labels, facts.labels);
+  EXPECT_EQ(directory_.membership().Find("a")->facts.labels, facts.labels);
   facts.labels = {{"zone", "a\n"}};
   const absl::Status refused = directory_.RegisterNode(facts, {}, now_).status();
   EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
@@ -60,7 +60,7 @@ TEST_F(Nodes, RegisterNode_ChecksLabels) {
 
 TEST_F(Nodes, NodeId_IsBoundToOneNameUntilForgotten) {
   const auto bind = [&](const NodeFacts& node) {
-    const absl::StatusOr<DurableFacts> facts = directory_.PrepareBindNode(node);
+    const absl::StatusOr<DurableFacts> facts = directory_.membership().PrepareBindNode(node);
     if (facts.ok()) directory_.Apply(*facts, now_);
     return facts;
   };
@@ -69,31 +69,32 @@ TEST_F(Nodes, NodeId_IsBoundToOneNameUntilForgotten) {
   EXPECT_TRUE(bind(node)->empty()) << "it is bound already";
   node.name = "other";
   EXPECT_TRUE(absl::IsPermissionDenied(bind(node).status()));
-  EXPECT_TRUE(absl::IsPermissionDenied(directory_.CheckBinding("a", "other")));
-  EXPECT_TRUE(directory_.CheckBinding("a", "name-a").ok());
-  EXPECT_TRUE(directory_.CheckBinding("b", "other").ok()) << "unbound";
+  EXPECT_TRUE(absl::IsPermissionDenied(directory_.membership().CheckBinding("a", "other")));
+  EXPECT_TRUE(directory_.membership().CheckBinding("a", "name-a").ok());
+  EXPECT_TRUE(directory_.membership().CheckBinding("b", "other").ok()) << "unbound";
 
   Register("a");
-  EXPECT_TRUE(absl::IsFailedPrecondition(directory_.PrepareForgetNode("a").status())) << "it is alive";
-  EXPECT_TRUE(absl::IsNotFound(directory_.PrepareForgetNode("b").status()));
+  EXPECT_TRUE(absl::IsFailedPrecondition(directory_.membership().PrepareForgetNode("a").status()))
+      << "it is alive";
+  EXPECT_TRUE(absl::IsNotFound(directory_.membership().PrepareForgetNode("b").status()));
   now_ += absl::Seconds(11);  // longer than a node may be silent
   directory_.Tick(now_);
-  const absl::StatusOr<DurableFacts> forgotten = directory_.PrepareForgetNode("a");
+  const absl::StatusOr<DurableFacts> forgotten = directory_.membership().PrepareForgetNode("a");
   ASSERT_TRUE(forgotten.ok()) << forgotten.status();
   directory_.Apply(*forgotten, now_);
   EXPECT_THAT(bind(node)->nodes, ElementsAre(NodeBinding{"a", "other"}));
 }
 
 TEST_F(Nodes, NameMovedToOtherNodeId_LeavesPreviousId) {
-  directory_.Apply(*directory_.PrepareBindNode(SomeNode("a")), now_);
+  directory_.Apply(*directory_.membership().PrepareBindNode(SomeNode("a")), now_);
   NodeFacts moved = SomeNode("b");
   moved.name = SomeNode("a").name;
-  const absl::StatusOr<DurableFacts> facts = directory_.PrepareBindNode(moved);
+  const absl::StatusOr<DurableFacts> facts = directory_.membership().PrepareBindNode(moved);
   ASSERT_TRUE(facts.ok()) << facts.status();
   EXPECT_THAT(facts->nodes, ElementsAre(NodeBinding{"a", ""}, NodeBinding{"b", "name-a"}));
   // Not while the other is alive.
   Register("a");
-  EXPECT_TRUE(absl::IsAlreadyExists(directory_.PrepareBindNode(moved).status()));
+  EXPECT_TRUE(absl::IsAlreadyExists(directory_.membership().PrepareBindNode(moved).status()));
 }
 
 TEST_F(Nodes, CallsOfReplacedIncarnation_AreAborted) {
@@ -103,9 +104,10 @@ TEST_F(Nodes, CallsOfReplacedIncarnation_AreAborted) {
   EXPECT_TRUE(absl::IsAborted(directory_.Heartbeat(old, {}, {}, 0, now_).status()));
   EXPECT_TRUE(absl::IsAborted(directory_.UpdateReplicas(old, 1, {}, now_).status()));
   EXPECT_TRUE(absl::IsAborted(directory_.ReconcileInventory(old, 1, {}, now_).status()));
-  EXPECT_TRUE(absl::IsAborted(directory_.RequestEviction(old, "r", now_).status()));
-  EXPECT_TRUE(absl::IsAborted(directory_.RequestGrant({.receiver = old}, now_).status()));
-  EXPECT_TRUE(absl::IsAborted(directory_.CompleteGrant(old, "t", GrantEnd::kFailed, false, now_)));
+  EXPECT_TRUE(absl::IsAborted(directory_.evictions().Request(old, "r", now_).status()));
+  EXPECT_TRUE(absl::IsAborted(directory_.transfers().RequestGrant({.receiver = old}, now_).status()));
+  EXPECT_TRUE(
+      absl::IsAborted(directory_.transfers().CompleteGrant(old, "t", GrantEnd::kFailed, false, now_)));
   EXPECT_TRUE(absl::IsAborted(
       directory_.PreparePublish({.node = old, .artifact = {.artifact_id = "x"}}, wall_now()).status()));
 }
@@ -127,7 +129,7 @@ TEST_F(Nodes, NodeName_BelongsToOneLiveNode) {
   EXPECT_THAT(clash.message(), HasSubstr("node a at a:7000"));
   EXPECT_EQ(directory_.counts().nodes, 1u);
 
-  now_ += options_.node_ttl + absl::Seconds(1);
+  now_ += options_.membership.node_ttl + absl::Seconds(1);
   directory_.Tick(now_);
   EXPECT_TRUE(directory_.RegisterNode(other, {}, now_).ok());
 }
@@ -157,7 +159,7 @@ TEST_F(Nodes, SilentNode_ExpiresWithItsReplicas) {
   Register("b");
   Publish("x");
   Update("a", {SomeReplica("r", "x")});
-  now_ += options_.node_ttl;
+  now_ += options_.membership.node_ttl;
   EXPECT_THAT(directory_.Tick(now_), IsEmpty());
   Beat("b");
   now_ += absl::Seconds(1);
@@ -174,7 +176,7 @@ TEST_F(Nodes, ReplacedNode_ReturnsWhenItsReplacementIsSilent) {
   Register("a", 5);
   Register("a", kHighest);
   EXPECT_TRUE(absl::IsAborted(directory_.Heartbeat(Id("a", 5), {}, {}, 0, now_).status()));
-  now_ += options_.node_ttl;
+  now_ += options_.membership.node_ttl;
   directory_.Tick(now_);
   EXPECT_TRUE(absl::IsAborted(directory_.RegisterNode(SomeNode("a", 5), {}, now_).status()));
   now_ += absl::Seconds(1);
@@ -198,12 +200,12 @@ TEST_F(Nodes, SameIncarnationAtOtherAddress_IsAborted) {
   const absl::Status refused = directory_.RegisterNode(copy, {}, now_).status();
   EXPECT_TRUE(absl::IsAborted(refused));
   EXPECT_THAT(refused.message(), HasSubstr("a:7000"));
-  EXPECT_EQ(directory_.FindNode("a", now_)->facts.grpc_address, "a:7000");
+  EXPECT_EQ(directory_.membership().Find("a")->facts.grpc_address, "a:7000");
 }
 
 TEST_F(Nodes, NodeThatReturnsAfterExpiry_GetsNewGrantKey) {
   auto before = directory_.RegisterNode(SomeNode("a"), {}, now_);
-  now_ += options_.node_ttl + absl::Seconds(1);
+  now_ += options_.membership.node_ttl + absl::Seconds(1);
   directory_.Tick(now_);
   auto after = directory_.RegisterNode(SomeNode("a"), {}, now_);
   ASSERT_TRUE(before.ok() && after.ok());
@@ -224,13 +226,14 @@ TEST_F(Nodes, ExtendLiveness_KeepsNodesAndGrantsAfterStorePause) {
 
 TEST_F(Nodes, HeartbeatInterval_GrowsWithTheFleet) {
   Register("a");
-  EXPECT_EQ(Beat("a").liveness.heartbeat_interval, options_.heartbeat_interval);
-  EXPECT_EQ(Beat("a").liveness.node_ttl, options_.node_ttl);
+  EXPECT_EQ(Beat("a").liveness.heartbeat_interval, options_.membership.heartbeat_interval);
+  EXPECT_EQ(Beat("a").liveness.node_ttl, options_.membership.node_ttl);
   for (int i = 1; i < 10'000; ++i) Register(absl::StrCat("node ", i));
   const Liveness large = Beat("a").liveness;
   EXPECT_GT(large.heartbeat_interval, absl::Seconds(6));
   EXPECT_NEAR(absl::FDivDuration(large.node_ttl, large.heartbeat_interval),
-              absl::FDivDuration(options_.node_ttl, options_.heartbeat_interval), 0.001);
+              absl::FDivDuration(options_.membership.node_ttl, options_.membership.heartbeat_interval),
+              0.001);
 
   now_ += large.node_ttl;
   EXPECT_EQ(directory_.Tick(now_).size(), 0u) << "the store waits so long for each of a large fleet";
@@ -252,11 +255,11 @@ TEST_F(Nodes, ShorterNodeTtl_AppliesAfterNodeConfirmsIt) {
   directory_.Tick(now_);  // the fleet is small now, as the node has yet to hear
   now_ += long_ttl;
   EXPECT_THAT(directory_.Tick(now_), IsEmpty());
-  EXPECT_EQ(Beat("node 0").liveness.node_ttl, options_.node_ttl);
+  EXPECT_EQ(Beat("node 0").liveness.node_ttl, options_.membership.node_ttl);
   now_ += long_ttl;
   EXPECT_THAT(directory_.Tick(now_), IsEmpty()) << "that answer may be lost";
   Beat("node 0");
-  now_ += options_.node_ttl + absl::Seconds(1);
+  now_ += options_.membership.node_ttl + absl::Seconds(1);
   EXPECT_THAT(directory_.Tick(now_), SizeIs(1));
 }
 

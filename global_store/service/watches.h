@@ -15,7 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "global_store/catalog/facts.h"
-#include "global_store/directory/types.h"
+#include "global_store/tasks/task.h"
 
 namespace tensorcast::global_store {
 

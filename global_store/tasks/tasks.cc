@@ -1,13 +1,10 @@
-// Tasks: what shall be where, kept until it is there. A node is handed its tasks with its heartbeats, all
-// that it is to work on each time, so that one that was taken back ends by being left out. What the node
-// reports is soft until the caller has made it durable; a store that restarts in between hands the task out
-// again, and a replica that is there already makes it done at once.
+#include "global_store/tasks/tasks.h"
+
 #include <algorithm>
+#include <map>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "base/steady_time.h"
-#include "global_store/directory/directory.h"
 
 namespace tensorcast::global_store {
 namespace {
@@ -42,15 +39,16 @@ absl::Status CheckRoom(const NodeFacts& node, const std::vector<PoolFacts>& pool
 
 }  // namespace
 
+// By id or by name, also nodes that are away: id and name. NOT_FOUND for one that was never heard of.
 // Every name that is known at this moment, made once for all targets of a request.
-class Directory::NodeNames {
+class Tasks::NodeNames {
  public:
-  explicit NodeNames(const Directory& directory) {
+  explicit NodeNames(const Tasks& tasks) {
     // Nodes that are alive last: they have the names that others had.
-    for (const auto& [place, task] : directory.tasks_) Add(task.record.node_id, task.record.node_name);
-    for (const auto& [node_id, name] : directory.names_of_nodes_) Add(node_id, name);
-    for (const auto& [node_id, away] : directory.away_) Add(node_id, away.name);
-    for (const auto& [node_id, node] : directory.nodes_) Add(node_id, node.facts.name);
+    for (const auto& [place, task] : tasks.tasks_) Add(task.record.node_id, task.record.node_name);
+    for (const auto& [node_id, name] : tasks.nodes_.bound_names()) Add(node_id, name);
+    for (const auto& [node_id, away] : tasks.inventory_.away()) Add(node_id, away.name);
+    for (const auto& [node_id, node] : tasks.nodes_.nodes()) Add(node_id, node.facts.name);
   }
 
   struct Node {
@@ -75,37 +73,25 @@ class Directory::NodeNames {
   absl::flat_hash_map<std::string, std::string> names_;  // by id
 };
 
-std::string Directory::TaskKeyOf(const TaskRecord& task) {
+std::string TaskKeyOf(const TaskRecord& task) {
   return absl::StrCat(task.artifact_id, "\n", task.node_id, "\n", task.location.ToString());
 }
 
-const Directory::HeldReplica* Directory::FindReplicaAt(std::string_view artifact_id,
-                                                       const std::string& node_id,
-                                                       const Location& location) const {
-  const auto holders = holders_.find(artifact_id);
-  if (holders == holders_.end()) return nullptr;
-  for (auto at = holders->second.lower_bound({node_id, ""});
-       at != holders->second.end() && at->first == node_id; ++at) {
-    const HeldReplica& held = nodes_.find(node_id)->second.replicas.find(at->second)->second;
-    if (held.IsReady() && held.facts.location == location) return &held;
-  }
-  return nullptr;
-}
-
-TaskPlacement Directory::PlanTask(const TaskRequest& request, const TaskTarget& target,
-                                  const NodeNames& names, absl::Time now, TaskPlan& plan) const {
+TaskPlacement Tasks::PlanOne(const TaskRequest& request, const TaskTarget& target, uint64_t image_bytes,
+                             const NodeNames& names, absl::Time now, TaskPlan& plan) const {
   TaskPlacement place{.node_id = target.node};
   const absl::StatusOr<NodeNames::Node> node = names.Find(target.node);
   place.error = node.status();
   if (!node.ok()) return place;
   place.node_id = node->id;
-  const auto alive = nodes_.find(node->id);
-  if (alive != nodes_.end()) {
-    place.error = CheckRoom(alive->second.facts, alive->second.pools, target.location,
-                            artifacts_.find(request.artifact_id)->second.record.image_bytes);
+  if (const Node* alive = nodes_.Find(node->id)) {
+    place.error = CheckRoom(alive->facts, alive->pools, target.location, image_bytes);
   }
   if (!place.error.ok()) return place;
-  if (const HeldReplica* replica = FindReplicaAt(request.artifact_id, node->id, target.location)) {
+  if (const HeldReplica* replica =
+          inventory_.FindOf(request.artifact_id, node->id, [&](const HeldReplica& held) {
+            return held.IsReady() && held.facts.location == target.location;
+          })) {
     place.replica_id = replica->facts.id;
     return place;
   }
@@ -128,8 +114,9 @@ TaskPlacement Directory::PlanTask(const TaskRequest& request, const TaskTarget& 
   return place;
 }
 
-absl::StatusOr<TaskPlan> Directory::PrepareTasks(const TaskRequest& request, absl::Time now) const {
-  TC_RETURN_IF_ERROR(DescribeArtifact(request.artifact_id).status());
+absl::StatusOr<TaskPlan> Tasks::Prepare(const TaskRequest& request, absl::Time now) const {
+  TC_ASSIGN_OR_RETURN(const Catalog::Artifact* artifact, catalog_.Get(request.artifact_id));
+  const uint64_t image_bytes = artifact->record.image_bytes;
   const NodeNames names(*this);
   TaskPlan plan;
   std::map<std::string, size_t> planned;  // what is named twice is one
@@ -138,21 +125,22 @@ absl::StatusOr<TaskPlan> Directory::PrepareTasks(const TaskRequest& request, abs
         planned.emplace(absl::StrCat(names.Find(target.node).value_or(NodeNames::Node{.id = target.node}).id,
                                      "\n", target.location.ToString()),
                         plan.places.size());
-    plan.places.push_back(is_new ? PlanTask(request, target, names, now, plan) : plan.places[first->second]);
+    plan.places.push_back(is_new ? PlanOne(request, target, image_bytes, names, now, plan)
+                                 : plan.places[first->second]);
   }
-  TC_ASSIGN_OR_RETURN(plan.group, PlanGroup(request, plan));
+  TC_ASSIGN_OR_RETURN(plan.group, groups_.Plan(request, image_bytes, plan.facts.tasks));
   return plan;
 }
 
-CancelPlan Directory::PrepareCancelTasks(std::string_view artifact_id, const std::vector<TaskTarget>& targets,
-                                         absl::Time now) const {
+CancelPlan Tasks::PrepareCancel(std::string_view artifact_id, const std::vector<TaskTarget>& targets,
+                                absl::Time now) const {
   const NodeNames names(*this);
   std::set<std::pair<std::string, Location>> places;
   for (const TaskTarget& target : targets) {
     places.emplace(names.Find(target.node).value_or(NodeNames::Node{.id = target.node}).id, target.location);
   }
   CancelPlan plan;
-  for (TaskView& view : ListReplicationTasks(artifact_id, "", tasks_.size())) {
+  for (TaskView& view : List(artifact_id, "", tasks_.size())) {
     const bool open = view.progress == TaskProgress::kWaiting || view.progress == TaskProgress::kRunning;
     if (!open || (!targets.empty() && !places.contains({view.record.node_id, view.record.location}))) {
       continue;
@@ -166,100 +154,123 @@ CancelPlan Directory::PrepareCancelTasks(std::string_view artifact_id, const std
   return plan;
 }
 
-void Directory::ApplyTask(const TaskRecord& record, SteadyTime now) {
+void Tasks::Apply(const TaskRecord& record, SteadyTime now) {
   const std::string place = TaskKeyOf(record);
   if (const auto before = tasks_.find(place);
       before != tasks_.end() && (record.cancelled || before->second.record.task_id != record.task_id)) {
-    EraseTask(place);
+    Erase(place);
   }
   if (record.cancelled) return;
-  const auto open = std::make_pair(record.created, place);
   HeldTask& task = tasks_[place];
   task = HeldTask{.record = record};
-  tasks_to_settle_.erase(place);
-  place_of_task_[record.task_id] = place;
+  to_settle_.erase(place);
+  place_of_[record.task_id] = place;
   NoteChange(task);
-  if (record.state != TaskState::kOpen) {
-    if (auto node = open_tasks_.find(record.node_id); node != open_tasks_.end()) {
-      node->second.erase(open);
-      if (node->second.empty()) open_tasks_.erase(node);
-    }
-    return;
-  }
-  open_tasks_[record.node_id].insert(open);
-  if (record.failures > 0 && record.failures <= options_.task_pauses.size()) {
-    task.due = now + options_.task_pauses[record.failures - 1];
+  if (record.state != TaskState::kOpen) return CloseAt(record, place);
+  open_[record.node_id].emplace(record.created, place);
+  if (record.failures > 0 && record.failures <= options_.pauses.size()) {
+    task.due = now + options_.pauses[record.failures - 1];
   }
 }
 
-void Directory::EraseTask(const std::string& place) {
+void Tasks::CloseAt(const TaskRecord& record, const std::string& place) {
+  const auto node = open_.find(record.node_id);
+  if (node == open_.end()) return;
+  node->second.erase({record.created, place});
+  if (node->second.empty()) open_.erase(node);
+}
+
+void Tasks::Erase(const std::string& place) {
   const auto task = tasks_.find(place);
   const TaskRecord& record = task->second.record;
   NoteChange(task->second, /*gone=*/true);
-  place_of_task_.erase(record.task_id);
-  tasks_to_settle_.erase(place);
-  if (auto node = open_tasks_.find(record.node_id); node != open_tasks_.end()) {
-    node->second.erase({record.created, place});
-    if (node->second.empty()) open_tasks_.erase(node);
-  }
+  place_of_.erase(record.task_id);
+  to_settle_.erase(place);
+  CloseAt(record, place);
   tasks_.erase(task);
 }
 
-void Directory::PurgeTasks(absl::Time before) {
+void Tasks::EraseOf(const std::string& artifact_id) {
+  while (true) {
+    const auto task = tasks_.lower_bound(artifact_id + "\n");
+    if (task == tasks_.end() || task->second.record.artifact_id != artifact_id) return;
+    Erase(std::string(task->first));
+  }
+}
+
+void Tasks::Purge(absl::Time before) {
   std::vector<std::string> old;
   for (const auto& [place, task] : tasks_) {
     if (task.record.state != TaskState::kOpen && task.record.updated < before) old.push_back(place);
   }
-  for (const std::string& place : old) EraseTask(place);
+  for (const std::string& place : old) Erase(place);
 }
 
-void Directory::ReleaseTasks(std::string_view node_id) {
-  const auto node = open_tasks_.find(node_id);
-  if (node == open_tasks_.end()) return;
-  for (const auto& [created, place] : node->second) tasks_.find(place)->second.handed_out = false;
+void Tasks::NoteChange(const HeldTask& task, bool gone) {
+  changed_[TaskKeyOf(task.record)] = {.task = ViewOf(task), .gone = gone};
 }
 
-void Directory::NoteChange(const HeldTask& task, bool gone) {
-  changed_tasks_[TaskKeyOf(task.record)] = {.task = ViewOf(task), .gone = gone};
-}
-
-void Directory::NoteChanges(std::string_view node_id) {
-  const auto node = open_tasks_.find(node_id);
-  if (node == open_tasks_.end()) return;
+void Tasks::NoteNode(std::string_view node_id) {
+  const auto node = open_.find(node_id);
+  if (node == open_.end()) return;
   for (const auto& [created, place] : node->second) NoteChange(tasks_.find(place)->second);
 }
 
-std::vector<TaskChange> Directory::TakeChangedTasks() {
+void Tasks::NoteNodeGone(std::string_view node_id) {
+  if (const auto node = open_.find(node_id); node != open_.end()) {
+    for (const auto& [created, place] : node->second) tasks_.find(place)->second.handed_out = false;
+  }
+  groups_.Leave(node_id);
+  NoteNode(node_id);
+}
+
+void Tasks::Tick(SteadyTime now) {
+  groups_.Expire(now, [this](const std::string& task_id) {
+    const HeldTask* task = FindById(task_id);
+    return task != nullptr && task->record.state == TaskState::kOpen;
+  });
+}
+
+std::vector<TaskChange> Tasks::TakeChanged() {
   std::vector<TaskChange> changes;
-  for (auto& [place, change] : std::exchange(changed_tasks_, {})) changes.push_back(std::move(change));
+  for (auto& [place, change] : std::exchange(changed_, {})) changes.push_back(std::move(change));
   return changes;
 }
 
-absl::Status Directory::NoteTasks(const NodeIdentity& identity, const std::vector<TaskReport>& reports) {
-  TC_RETURN_IF_ERROR(CheckIdentity(identity));
+Tasks::HeldTask* Tasks::FindById(std::string_view task_id) {
+  const auto place = place_of_.find(task_id);
+  return place == place_of_.end() ? nullptr : &tasks_.find(place->second)->second;
+}
+
+uint64_t Tasks::CountOpen() const {
+  uint64_t open = 0;
+  for (const auto& [node_id, tasks] : open_) open += tasks.size();
+  return open;
+}
+
+absl::Status Tasks::Note(const NodeIdentity& identity, const std::vector<TaskReport>& reports) {
+  TC_RETURN_IF_ERROR(nodes_.CheckIdentity(identity));
   for (const TaskReport& report : reports) {
-    const auto place = place_of_task_.find(report.task_id);
-    if (place == place_of_task_.end()) continue;
-    HeldTask& task = tasks_.find(place->second)->second;
-    if (task.record.node_id != identity.node_id || task.record.state != TaskState::kOpen ||
-        task.ended.has_value()) {
+    HeldTask* task = FindById(report.task_id);
+    if (task == nullptr || task->record.node_id != identity.node_id ||
+        task->record.state != TaskState::kOpen || task->ended.has_value()) {
       continue;
     }
-    task.handed_out = !report.ended.has_value();
-    task.bytes = report.bytes;
-    task.bytes_total = report.bytes_total;
-    task.ended = report.ended;
-    if (task.ended.has_value()) tasks_to_settle_.insert(place->second);
-    NoteChange(task);
+    task->handed_out = !report.ended.has_value();
+    task->bytes = report.bytes;
+    task->bytes_total = report.bytes_total;
+    task->ended = report.ended;
+    if (task->ended.has_value()) to_settle_.insert(TaskKeyOf(task->record));
+    NoteChange(*task);
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<TaskRecord>> Directory::TakeTasks(const NodeIdentity& identity, SteadyTime now) {
-  TC_ASSIGN_OR_RETURN(NodeState * node, FindLive(identity));
+absl::StatusOr<std::vector<TaskRecord>> Tasks::Take(const NodeIdentity& identity, SteadyTime now) {
+  TC_ASSIGN_OR_RETURN(const Node* node, nodes_.FindLive(identity));
   std::vector<TaskRecord> taken;
-  const auto open = open_tasks_.find(identity.node_id);
-  if (open == open_tasks_.end()) return taken;
+  const auto open = open_.find(identity.node_id);
+  if (open == open_.end()) return taken;
   // What the node works on stays with it: one that was made earlier and is due again does not push it out.
   for (const auto& [created, place] : open->second) {
     const HeldTask& task = tasks_.find(place)->second;
@@ -274,24 +285,19 @@ absl::StatusOr<std::vector<TaskRecord>> Directory::TakeTasks(const NodeIdentity&
     taken.push_back(task.record);
   };
   // A group waits for all of its GPUs.
-  for (const auto& [group_id, group] : groups_) {
-    if (!group.over.ok()) continue;
-    for (const std::string& task_id : group.plan.task_ids) {
-      const auto place = place_of_task_.find(task_id);
-      if (place == place_of_task_.end()) continue;
-      HeldTask& task = tasks_.find(place->second)->second;
-      const bool here = task.record.node_id == identity.node_id;
-      if (here && task.record.state == TaskState::kOpen) take(task);
-    }
-  }
+  groups_.ForEachTask([&](const std::string& task_id) {
+    HeldTask* task = FindById(task_id);
+    if (task == nullptr || task->record.node_id != identity.node_id) return;
+    if (task->record.state == TaskState::kOpen) take(*task);
+  });
   for (const auto& [created, place] : open->second) {
-    if (taken.size() >= options_.tasks_at_once) break;
+    if (taken.size() >= options_.at_once) break;
     take(tasks_.find(place)->second);
   }
   return taken;
 }
 
-TaskRecord Directory::Settled(const HeldTask& task, absl::Time now) const {
+TaskRecord Tasks::Settled(const HeldTask& task, absl::Time now) const {
   TaskRecord record = task.record;
   if (!task.ended.has_value()) return record;
   record.updated = now;
@@ -302,27 +308,27 @@ TaskRecord Directory::Settled(const HeldTask& task, absl::Time now) const {
   }
   ++record.failures;
   record.error = *task.ended;
-  const bool last = record.failures > options_.task_pauses.size() || !MayGoBetterAgain(record.error);
+  const bool last = record.failures > options_.pauses.size() || !MayGoBetterAgain(record.error);
   if (last) record.state = TaskState::kFailed;
   return record;
 }
 
-DurableFacts Directory::PrepareSettleTasks(absl::Time now) const {
+DurableFacts Tasks::PrepareSettle(absl::Time now) const {
   DurableFacts facts;
-  for (const std::string& place : tasks_to_settle_) {
+  for (const std::string& place : to_settle_) {
     facts.tasks.push_back(Settled(tasks_.find(place)->second, now));
   }
   return facts;
 }
 
-std::string Directory::WhatTaskWaitsFor(const TaskRecord& task) const {
-  const auto node = nodes_.find(task.node_id);
-  if (node == nodes_.end()) return absl::StrCat("node ", task.node_name, ", which is away");
-  if (node->second.draining) return absl::StrCat("node ", task.node_name, ", which drains");
+std::string Tasks::WhatItWaitsFor(const TaskRecord& task) const {
+  const Node* node = nodes_.Find(task.node_id);
+  if (node == nullptr) return absl::StrCat("node ", task.node_name, ", which is away");
+  if (node->draining) return absl::StrCat("node ", task.node_name, ", which drains");
   return task.failures > 0 ? "another attempt, after a pause" : "its turn on its node";
 }
 
-TaskView Directory::ViewOf(const HeldTask& task) const {
+TaskView Tasks::ViewOf(const HeldTask& task) const {
   TaskView view{.record = Settled(task, task.record.updated),
                 .progress = TaskProgress::kWaiting,
                 .waiting_for = "",
@@ -340,12 +346,11 @@ TaskView Directory::ViewOf(const HeldTask& task) const {
   }
   // One that the node was told of may still be on its way there, and is as good as begun.
   if (task.handed_out) view.progress = TaskProgress::kRunning;
-  if (!task.handed_out) view.waiting_for = WhatTaskWaitsFor(view.record);
+  if (!task.handed_out) view.waiting_for = WhatItWaitsFor(view.record);
   return view;
 }
 
-std::vector<TaskView> Directory::ListReplicationTasks(std::string_view artifact_id, std::string_view after,
-                                                      size_t limit) const {
+std::vector<TaskView> Tasks::List(std::string_view artifact_id, std::string_view after, size_t limit) const {
   std::vector<TaskView> views;
   const std::string first = artifact_id.empty() ? "" : absl::StrCat(artifact_id, "\n");
   auto at = after < first ? tasks_.lower_bound(first) : tasks_.upper_bound(after);

@@ -19,7 +19,7 @@ class Tasks : public DirectoryTest {
                                        const std::string& artifact_id = "x", Location location = {}) {
     TaskRequest request{.request_id = absl::StrCat("w", ++requests_), .artifact_id = artifact_id};
     for (const std::string& node : nodes) request.targets.push_back({.node = node, .location = location});
-    const absl::StatusOr<TaskPlan> plan = directory_.PrepareTasks(request, wall_now());
+    const absl::StatusOr<TaskPlan> plan = directory_.tasks().Prepare(request, wall_now());
     EXPECT_TRUE(plan.ok()) << plan.status();
     if (!plan.ok()) return {};
     directory_.Apply(plan->facts, now_);
@@ -28,22 +28,22 @@ class Tasks : public DirectoryTest {
   // The ids of the tasks that the node is to work on.
   std::vector<std::string> Take(const std::string& node) {
     std::vector<std::string> ids;
-    const auto taken = directory_.TakeTasks(Id(node), now_);
+    const auto taken = directory_.tasks().Take(Id(node), now_);
     EXPECT_TRUE(taken.ok()) << taken.status();
     for (const TaskRecord& task : *taken) ids.push_back(task.task_id);
     return ids;
   }
   void Report(const std::string& node, const TaskReport& report) {
-    const absl::Status noted = directory_.NoteTasks(Id(node), {report});
+    const absl::Status noted = directory_.tasks().Note(Id(node), {report});
     EXPECT_TRUE(noted.ok()) << noted;
   }
   DurableFacts Settle() {
-    DurableFacts facts = directory_.PrepareSettleTasks(wall_now());
+    DurableFacts facts = directory_.tasks().PrepareSettle(wall_now());
     directory_.Apply(facts, now_);
     return facts;
   }
   std::vector<TaskView> List(const std::string& artifact_id = "x") {
-    return directory_.ListReplicationTasks(artifact_id, "", 100);
+    return directory_.tasks().List(artifact_id, "", 100);
   }
   TaskView Only() {
     const std::vector<TaskView> views = List();
@@ -76,7 +76,7 @@ TEST_F(Tasks, Task_IsHandedToItsNodeUntilDone) {
   const DurableFacts facts = Settle();
   ASSERT_THAT(facts.tasks, SizeIs(1));
   EXPECT_EQ(facts.tasks[0].state, TaskState::kDone);
-  EXPECT_FALSE(directory_.HasTasksToSettle());
+  EXPECT_FALSE(directory_.tasks().HasToSettle());
   EXPECT_EQ(directory_.counts().open_tasks, 1u);
   EXPECT_THAT(Take("a"), IsEmpty());
 }
@@ -113,7 +113,7 @@ TEST_F(Tasks, FinishedTask_IsRepeatedOnlyWhenReplicaIsGone) {
   EXPECT_NE(second, first);
   // What is said of the one before is not taken for this one.
   Report("a", {.task_id = first, .ended = absl::InternalError("late")});
-  EXPECT_FALSE(directory_.HasTasksToSettle());
+  EXPECT_FALSE(directory_.tasks().HasToSettle());
   EXPECT_THAT(Take("a"), ElementsAre(second));
 }
 
@@ -133,7 +133,7 @@ TEST_F(Tasks, TargetThatIsNotAPlace_IsRefusedInItsResult) {
   EXPECT_THAT(places[0].error.message(), HasSubstr("99 bytes for replicas at cpu"));
   EXPECT_THAT(List(), SizeIs(1));
   EXPECT_TRUE(absl::IsNotFound(
-      directory_.PrepareTasks({.request_id = "w", .artifact_id = "unknown"}, wall_now()).status()));
+      directory_.tasks().Prepare({.request_id = "w", .artifact_id = "unknown"}, wall_now()).status()));
 }
 
 TEST_F(Tasks, Node_GetsLimitedTasksAndKeepsThoseItRuns) {
@@ -156,7 +156,7 @@ TEST_F(Tasks, Node_GetsLimitedTasksAndKeepsThoseItRuns) {
 TEST_F(Tasks, FailedTask_IsRetriedAfterGrowingPauses) {
   Prepare({"a"});
   Replicate({"a"});
-  for (const absl::Duration pause : options_.task_pauses) {
+  for (const absl::Duration pause : options_.tasks.pauses) {
     ASSERT_THAT(Take("a"), SizeIs(1));
     Report("a", {.task_id = "w1-0", .ended = absl::UnavailableError("no node has it")});
     EXPECT_EQ(Only().progress, TaskProgress::kWaiting);
@@ -170,7 +170,7 @@ TEST_F(Tasks, FailedTask_IsRetriedAfterGrowingPauses) {
   Report("a", {.task_id = "w1-0", .ended = absl::UnavailableError("no node has it")});
   EXPECT_EQ(Only().progress, TaskProgress::kFailed);
   Settle();
-  EXPECT_EQ(Only().record.failures, options_.task_pauses.size() + 1);
+  EXPECT_EQ(Only().record.failures, options_.tasks.pauses.size() + 1);
   EXPECT_EQ(Only().record.error, absl::UnavailableError("no node has it"));
   now_ += absl::Hours(1);
   EXPECT_THAT(Take("a"), IsEmpty());
@@ -191,16 +191,16 @@ TEST_F(Tasks, TaskOfNodeThatIsAway_WaitsAndIsHandedOutAgain) {
   Prepare({"a"});
   Replicate({"a"});
   ASSERT_THAT(Take("a"), SizeIs(1));
-  now_ += options_.node_ttl + absl::Seconds(1);
+  now_ += options_.membership.node_ttl + absl::Seconds(1);
   directory_.Tick(now_);
   EXPECT_EQ(Only().progress, TaskProgress::kWaiting);
   EXPECT_EQ(Only().waiting_for, "node name-a, which is away");
   EXPECT_EQ(Replicate({"name-a"})[0].task->record.task_id, "w1-0") << "its name is known from the task";
   Register("a", 2);
   EXPECT_EQ(Only().waiting_for, "its turn on its node");
-  EXPECT_THAT(*directory_.TakeTasks(Id("a", 2), now_), SizeIs(1));
-  EXPECT_TRUE(absl::IsAborted(directory_.TakeTasks(Id("a", 1), now_).status()));
-  EXPECT_TRUE(absl::IsAborted(directory_.NoteTasks(Id("a", 1), {})));
+  EXPECT_THAT(*directory_.tasks().Take(Id("a", 2), now_), SizeIs(1));
+  EXPECT_TRUE(absl::IsAborted(directory_.tasks().Take(Id("a", 1), now_).status()));
+  EXPECT_TRUE(absl::IsAborted(directory_.tasks().Note(Id("a", 1), {})));
 }
 
 TEST_F(Tasks, DrainingNode_KeepsRunningTasksAndGetsNoNewOnes) {
@@ -220,18 +220,18 @@ TEST_F(Tasks, CancelledTask_IsNoLongerHandedOut) {
   Prepare({"a", "b"});
   Replicate({"a", "b"});
   Take("a");
-  CancelPlan plan = directory_.PrepareCancelTasks("x", {{.node = "name-a"}}, wall_now());
+  CancelPlan plan = directory_.tasks().PrepareCancel("x", {{.node = "name-a"}}, wall_now());
   ASSERT_THAT(plan.tasks, SizeIs(1));
   EXPECT_EQ(plan.tasks[0].record.node_id, "a");
   directory_.Apply(plan.facts, now_);
   EXPECT_THAT(Take("a"), IsEmpty());
   Report("a", {.task_id = "w1-0", .ended = absl::OkStatus()});
-  EXPECT_FALSE(directory_.HasTasksToSettle());
-  plan = directory_.PrepareCancelTasks("x", {}, wall_now());
+  EXPECT_FALSE(directory_.tasks().HasToSettle());
+  plan = directory_.tasks().PrepareCancel("x", {}, wall_now());
   EXPECT_THAT(plan.tasks, SizeIs(1)) << "every place";
   directory_.Apply(plan.facts, now_);
   EXPECT_THAT(List(), IsEmpty());
-  EXPECT_THAT(directory_.PrepareCancelTasks("x", {}, wall_now()).tasks, IsEmpty());
+  EXPECT_THAT(directory_.tasks().PrepareCancel("x", {}, wall_now()).tasks, IsEmpty());
 }
 
 TEST_F(Tasks, Task_EndsWithItsArtifactButNotWithItsKey) {
@@ -261,7 +261,7 @@ TEST_F(Tasks, TasksRunningBeforeRestart_StayWithTheirNode) {
     now_ += absl::Seconds(1);
   }
   DurableFacts facts;
-  for (const TaskView& view : directory_.ListReplicationTasks("", "", 100)) {
+  for (const TaskView& view : directory_.tasks().List("", "", 100)) {
     facts.tasks.push_back(view.record);
   }
   for (const char* artifact_id : {"1", "2", "3", "4", "5"}) {
@@ -271,8 +271,8 @@ TEST_F(Tasks, TasksRunningBeforeRestart_StayWithTheirNode) {
   restarted.Load(facts, now_);
   ASSERT_TRUE(restarted.RegisterNode(SomeNode("a"), {}, now_).ok());
   // It worked on the last one when the store went away.
-  ASSERT_TRUE(restarted.NoteTasks(Id("a"), {{.task_id = "w5-0"}}).ok());
-  const auto taken = restarted.TakeTasks(Id("a"), now_);
+  ASSERT_TRUE(restarted.tasks().Note(Id("a"), {{.task_id = "w5-0"}}).ok());
+  const auto taken = restarted.tasks().Take(Id("a"), now_);
   ASSERT_TRUE(taken.ok()) << taken.status();
   std::vector<std::string> ids;
   for (const TaskRecord& task : *taken) ids.push_back(task.task_id);
@@ -287,10 +287,10 @@ TEST_F(Tasks, EndedTask_IsForgottenAfterOneDay) {
   Take("a");
   Report("a", {.task_id = "w1-0", .ended = absl::OkStatus()});
   Settle();
-  directory_.PurgeTasks(wall_now());
+  directory_.tasks().Purge(wall_now());
   EXPECT_THAT(List(), SizeIs(1));
   now_ += kTaskAge + absl::Seconds(1);
-  directory_.PurgeTasks(wall_now() - kTaskAge);
+  directory_.tasks().Purge(wall_now() - kTaskAge);
   EXPECT_THAT(List(), IsEmpty());
   EXPECT_THAT(List("y"), SizeIs(1)) << "an open one stays";
 }
@@ -298,14 +298,14 @@ TEST_F(Tasks, EndedTask_IsForgottenAfterOneDay) {
 TEST_F(Tasks, ListReplicationTasks_ReturnsPages) {
   Prepare({"a", "b", "c"});
   Replicate({"a", "b", "c"});
-  std::vector<TaskView> page = directory_.ListReplicationTasks("x", "", 2);
+  std::vector<TaskView> page = directory_.tasks().List("x", "", 2);
   ASSERT_THAT(page, SizeIs(2));
   EXPECT_EQ(page[1].record.node_id, "b");
-  page = directory_.ListReplicationTasks("x", Directory::TaskKeyOf(page[1].record), 2);
+  page = directory_.tasks().List("x", TaskKeyOf(page[1].record), 2);
   ASSERT_THAT(page, SizeIs(1));
   EXPECT_EQ(page[0].record.node_id, "c");
-  EXPECT_THAT(directory_.ListReplicationTasks("", "", 10), SizeIs(3));
-  EXPECT_THAT(directory_.ListReplicationTasks("y", "", 10), IsEmpty());
+  EXPECT_THAT(directory_.tasks().List("", "", 10), SizeIs(3));
+  EXPECT_THAT(directory_.tasks().List("y", "", 10), IsEmpty());
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ using ::testing::SizeIs;
 
 class FillingSources : public DirectoryTest {
  protected:
-  explicit FillingSources(DirectoryOptions options = {.filling_lanes = {"ucx"}})
+  explicit FillingSources(DirectoryOptions options = {.transfers = {.filling_lanes = {"ucx"}}})
       : DirectoryTest(std::move(options)) {}
   void SetUp() override {
     for (const char* node : {"root", "a", "b", "c"}) Register(node);
@@ -33,7 +33,7 @@ class FillingSources : public DirectoryTest {
                          .excluded_replicas = given_up_[receiver],
                          .sources = sources,
                          .held_grants = held_[receiver]};
-    auto offer = directory_.RequestGrant(request, now_);
+    auto offer = directory_.transfers().RequestGrant(request, now_);
     EXPECT_TRUE(offer.ok()) << offer.status();
     for (const OfferedGrant& granted : offer->granted) held_[receiver].push_back(granted.grant.grant_id);
     return *std::move(offer);
@@ -41,7 +41,7 @@ class FillingSources : public DirectoryTest {
   void GiveBack(const std::string& node, const GrantOffer& offer) {
     for (const OfferedGrant& granted : offer.granted) {
       const std::string& id = granted.grant.grant_id;
-      ASSERT_TRUE(directory_.CompleteGrant(Id(node), id, GrantEnd::kCancelled, false, now_).ok());
+      ASSERT_TRUE(directory_.transfers().CompleteGrant(Id(node), id, GrantEnd::kCancelled, false, now_).ok());
       std::erase(held_[node], id);
     }
   }
@@ -62,8 +62,8 @@ TEST_F(FillingSources, UnverifiedReplica_IsNeitherSourceNorCopy) {
   unverified.chunks_unverified = 1;
   Update("a", {unverified});
   EXPECT_EQ(NodesOf(Ask("b")), Nodes{"root"});
-  EXPECT_FALSE(directory_.RequestEviction(Id("root"), "r-root", now_)->granted) << "it is the last copy";
-  EXPECT_TRUE(directory_.RequestEviction(Id("a"), "r-a", now_)->granted);
+  EXPECT_FALSE(directory_.evictions().Request(Id("root"), "r-root", now_)->granted) << "it is the last copy";
+  EXPECT_TRUE(directory_.evictions().Request(Id("a"), "r-a", now_)->granted);
 }
 
 TEST_F(FillingSources, FillingReplica_IsOfferedBesideReadyOne) {
@@ -111,7 +111,7 @@ TEST_F(FillingSources, SlotsOfOneArtifact_AreNotTakenByAnother) {
     }
     // Of y each node has as many sources as it would have if no node wanted x.
     Update(node, {SomeReplica("s-" + node, "y", LocationKind::kCpu, ReplicaState::kFilling)});
-    const auto of_y = directory_.RequestGrant(
+    const auto of_y = directory_.transfers().RequestGrant(
         {.receiver = Id(node), .artifact_id = "y", .destination = {.kind = LocationKind::kCpu}, .sources = 4},
         now_);
     ASSERT_TRUE(of_y.ok()) << of_y.status();
@@ -123,7 +123,7 @@ TEST_F(FillingSources, SlotsOfOneArtifact_AreNotTakenByAnother) {
 // One slot each, and none free but at one node of four hundred: a look sees a part of them.
 class FewSlots : public FillingSources {
  protected:
-  FewSlots() : FillingSources({.soft_grants_per_source = 1, .filling_lanes = {"ucx"}}) {}
+  FewSlots() : FillingSources({.transfers = {.soft_grants_per_source = 1, .filling_lanes = {"ucx"}}}) {}
 };
 
 TEST_F(FewSlots, FreeSlotAmongManyFullSources_IsFoundByRepeatedRequests) {
@@ -216,7 +216,7 @@ TEST_F(FillingSources, FailedFillingSource_RevokesItsGrants) {
   Ask("a");
   Ask("b");
   Drop("a");
-  const auto ended = directory_.TakeEndedGrants();
+  const auto ended = directory_.transfers().grants().TakeEnded();
   ASSERT_THAT(ended, SizeIs(1));
   EXPECT_EQ(ended[0].end, GrantEnd::kRevoked);
   EXPECT_EQ(ended[0].grant.receiver_node, "b");
@@ -247,8 +247,10 @@ TEST_F(FillingSources, CircleWithoutRoot_IsNotWaitedForAndEnds) {
   for (int round = 0; round < 20 && !ended; ++round) {
     for (const char* node : {"a", "b", "c"}) {
       for (const std::string& grant_id : held_[node]) {
-        if (const Grant* grant = directory_.FindGrant(grant_id)) given_up_[node].push_back(grant->replica_id);
-        ASSERT_TRUE(directory_.CompleteGrant(Id(node), grant_id, GrantEnd::kFailed, false, now_).ok());
+        if (const Grant* grant = directory_.transfers().grants().Find(grant_id))
+          given_up_[node].push_back(grant->replica_id);
+        ASSERT_TRUE(
+            directory_.transfers().CompleteGrant(Id(node), grant_id, GrantEnd::kFailed, false, now_).ok());
       }
       held_[node].clear();
       const GrantOffer offer = Ask(node);
@@ -289,12 +291,13 @@ TEST_F(PartialSources, PartialReplicaWithoutWholeOne_IsGrantedOnce) {
   Have("root");
   Rest("a");
   EXPECT_EQ(NodesOf(Ask("b", /*sources=*/1)), Nodes({"root"}));
-  ASSERT_TRUE(directory_.CompleteGrant(Id("b"), held_["b"].front(), GrantEnd::kFailed, false, now_).ok());
+  ASSERT_TRUE(
+      directory_.transfers().CompleteGrant(Id("b"), held_["b"].front(), GrantEnd::kFailed, false, now_).ok());
   held_["b"].clear();
   Drop("root");
   Fill("b");
   EXPECT_EQ(NodesOf(Ask("b")), Nodes({"a"}));
-  const auto again = directory_.RequestGrant(
+  const auto again = directory_.transfers().RequestGrant(
       {.receiver = Id("b"), .artifact_id = "x", .destination = {}, .slow_replicas = {"r-a"}}, now_);
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_THAT(again->granted, IsEmpty());
@@ -397,7 +400,7 @@ TEST_F(PartialSources, PartialReplicaOfDeletedArtifact_IsForgotten) {
 
 TEST_F(PartialSources, PartialReplica_DoesNotCompleteReplicationTask) {
   Rest("a");
-  const auto plan = directory_.PrepareTasks(
+  const auto plan = directory_.tasks().Prepare(
       {.request_id = "q", .artifact_id = "x", .targets = {{.node = "a", .location = {}}}}, wall_now());
   ASSERT_TRUE(plan.ok()) << plan.status();
   ASSERT_THAT(plan->places, SizeIs(1));
@@ -414,7 +417,8 @@ TEST_F(FillingSources, Receivers_GetDifferentSharesOfOneReplica) {
     shares.insert(offer.granted.front().share);
   }
   EXPECT_THAT(shares, SizeIs(3));
-  ASSERT_TRUE(directory_.CompleteGrant(Id("b"), held_["b"].front(), GrantEnd::kFailed, false, now_).ok());
+  ASSERT_TRUE(
+      directory_.transfers().CompleteGrant(Id("b"), held_["b"].front(), GrantEnd::kFailed, false, now_).ok());
   held_["b"].clear();
   EXPECT_THAT(shares, ::testing::Contains(Ask("b").granted.front().share)) << "the one that is free again";
 }

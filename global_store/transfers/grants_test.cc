@@ -23,7 +23,7 @@ class Grants : public DirectoryTest {
   }
   absl::Status Complete(const std::string& grant_id, GrantEnd end = GrantEnd::kSucceeded,
                         bool corrupt = false) {
-    return directory_.CompleteGrant(Id("receiver"), grant_id, end, corrupt, now_);
+    return directory_.transfers().CompleteGrant(Id("receiver"), grant_id, end, corrupt, now_);
   }
   void Pass(absl::Duration duration) {
     now_ += duration;
@@ -42,7 +42,7 @@ TEST_F(Grants, GrantedPull_NamesReceiverSourceReplicaAndLane) {
   EXPECT_EQ(grant.lane, "ucx");
   EXPECT_EQ(offer.granted.front().source.facts.grpc_address, "source:7000");
   EXPECT_EQ(offer.granted.front().source_key, "key1");
-  EXPECT_EQ(grant.expires, now_ + options_.grant_ttl);
+  EXPECT_EQ(grant.expires, now_ + options_.transfers.grant_ttl);
 }
 
 TEST_F(Grants, OvertakenSource_IsOfferedLastUntilItsRestEnds) {
@@ -65,8 +65,9 @@ TEST_F(Grants, OvertakenSource_IsOfferedLastUntilItsRestEnds) {
 }
 
 TEST_F(Grants, GrantForUnknownArtifact_IsNotFound) {
-  EXPECT_TRUE(absl::IsNotFound(
-      directory_.RequestGrant({.receiver = Id("receiver"), .artifact_id = "nothing"}, now_).status()));
+  EXPECT_TRUE(absl::IsNotFound(directory_.transfers()
+                                   .RequestGrant({.receiver = Id("receiver"), .artifact_id = "nothing"}, now_)
+                                   .status()));
 }
 
 TEST_F(Grants, HolderOfReplica_GetsNoGrantFromItself) {
@@ -82,21 +83,21 @@ TEST_F(Grants, TriedReplica_IsNotGrantedAgain) {
 }
 
 TEST_F(Grants, UnreachableSource_IsNotGrantedButNamed) {
-  ASSERT_TRUE(directory_.SetUnreachable(Id("source"), true).ok());
+  ASSERT_TRUE(directory_.membership().SetUnreachable(Id("source"), true).ok());
   const GrantOffer offer = Request("receiver", "x");
   EXPECT_TRUE(offer.granted.empty());
   EXPECT_THAT(offer.waiting_for, ElementsAre(HasSubstr("node name-source, which has a copy and says that "
                                                        "no process answers at source:7000")))
       << "what it has is not lost: the receiver must not take it for NOT_FOUND";
   EXPECT_EQ(offer.retry_after, absl::ZeroDuration());
-  EXPECT_TRUE(directory_.FindNode("source", now_)->unreachable);
-  ASSERT_TRUE(directory_.SetUnreachable(Id("source"), false).ok());
+  EXPECT_TRUE(directory_.membership().Find("source")->unreachable);
+  ASSERT_TRUE(directory_.membership().SetUnreachable(Id("source"), false).ok());
   MustRequest();
-  EXPECT_TRUE(absl::IsNotFound(directory_.SetUnreachable(Id("unknown"), true)));
+  EXPECT_TRUE(absl::IsNotFound(directory_.membership().SetUnreachable(Id("unknown"), true)));
 }
 
 TEST_F(Grants, UnreachableFillingSource_IsNotWaitedFor) {
-  ASSERT_TRUE(directory_.SetUnreachable(Id("source"), true).ok());
+  ASSERT_TRUE(directory_.membership().SetUnreachable(Id("source"), true).ok());
   Update("source", {SomeReplica("r", "x", LocationKind::kCpu, ReplicaState::kFilling)});
   const GrantOffer offer = Request("receiver", "x");
   EXPECT_EQ(offer.retry_after, absl::ZeroDuration());
@@ -128,7 +129,7 @@ TEST_F(Grants, GrantsOfOneTransfer_HaveDifferentSources) {
     Update(node, {SomeReplica(absl::StrCat("r-", node), "x")});
   }
   GrantRequest request{.receiver = Id("receiver"), .artifact_id = "x", .destination = {}, .sources = 2};
-  const auto first = directory_.RequestGrant(request, now_);
+  const auto first = directory_.transfers().RequestGrant(request, now_);
   ASSERT_TRUE(first.ok());
   ASSERT_THAT(first->granted, SizeIs(2));
   std::set<std::string> sources;
@@ -136,12 +137,12 @@ TEST_F(Grants, GrantsOfOneTransfer_HaveDifferentSources) {
     request.held_grants.push_back(granted.grant.grant_id);
     sources.insert(granted.grant.source_node);
   }
-  const auto second = directory_.RequestGrant(request, now_);
+  const auto second = directory_.transfers().RequestGrant(request, now_);
   ASSERT_THAT(second->granted, SizeIs(1));
   sources.insert(second->granted.front().grant.source_node);
   EXPECT_THAT(sources, SizeIs(3));
   request.held_grants.push_back(second->granted.front().grant.grant_id);
-  EXPECT_THAT(directory_.RequestGrant(request, now_)->granted, IsEmpty());
+  EXPECT_THAT(directory_.transfers().RequestGrant(request, now_)->granted, IsEmpty());
 }
 
 TEST_F(Grants, CompleteGrant_EndsOnceAndAcceptsRepeats) {
@@ -149,7 +150,7 @@ TEST_F(Grants, CompleteGrant_EndsOnceAndAcceptsRepeats) {
   EXPECT_TRUE(Complete(id).ok());
   EXPECT_TRUE(Complete(id, GrantEnd::kFailed).ok());
   EXPECT_TRUE(Complete("unknown").ok());
-  const auto ended = directory_.TakeEndedGrants();
+  const auto ended = directory_.transfers().grants().TakeEnded();
   ASSERT_THAT(ended, SizeIs(1));
   EXPECT_EQ(ended[0].end, GrantEnd::kSucceeded);
   EXPECT_THAT(Beat("source").revoked_grants, ElementsAre(id)) << "its pull may have been opened late";
@@ -157,35 +158,36 @@ TEST_F(Grants, CompleteGrant_EndsOnceAndAcceptsRepeats) {
 }
 
 TEST_F(Grants, CompleteGrant_AcceptsUnregisteredNode) {
-  EXPECT_TRUE(
-      directory_.CompleteGrant(Id("from before the restart"), "t", GrantEnd::kSucceeded, false, now_).ok());
+  EXPECT_TRUE(directory_.transfers()
+                  .CompleteGrant(Id("from before the restart"), "t", GrantEnd::kSucceeded, false, now_)
+                  .ok());
 }
 
 TEST_F(Grants, CompleteGrant_RefusesOtherThanReceiver) {
   const std::string id = MustRequest();
-  EXPECT_TRUE(absl::IsPermissionDenied(
-      directory_.CompleteGrant(Id("source"), id, GrantEnd::kSucceeded, /*source_corrupt=*/true, now_)));
-  EXPECT_NE(directory_.FindGrant(id), nullptr);
+  EXPECT_TRUE(absl::IsPermissionDenied(directory_.transfers().CompleteGrant(
+      Id("source"), id, GrantEnd::kSucceeded, /*source_corrupt=*/true, now_)));
+  EXPECT_NE(directory_.transfers().grants().Find(id), nullptr);
 }
 
 TEST_F(Grants, Grant_LivesWhileReceiverNamesIt) {
   const std::string id = MustRequest();
   for (int i = 0; i < 10; ++i) {
-    Pass(options_.node_ttl);
+    Pass(options_.membership.node_ttl);
     Beat("receiver", {id});
   }
-  EXPECT_NE(directory_.FindGrant(id), nullptr);
-  EXPECT_THAT(directory_.TakeEndedGrants(), IsEmpty());
+  EXPECT_NE(directory_.transfers().grants().Find(id), nullptr);
+  EXPECT_THAT(directory_.transfers().grants().TakeEnded(), IsEmpty());
 }
 
 TEST_F(Grants, UnnamedGrant_ExpiresAndBothNodesAreTold) {
   const std::string id = MustRequest();
-  while (directory_.FindGrant(id) != nullptr) {
-    ASSERT_LT(now_, SteadyTime() + absl::Seconds(1'700'000'000) + 2 * options_.grant_ttl);
+  while (directory_.transfers().grants().Find(id) != nullptr) {
+    ASSERT_LT(now_, SteadyTime() + absl::Seconds(1'700'000'000) + 2 * options_.transfers.grant_ttl);
     Beat("receiver");
     Pass(absl::Seconds(5));
   }
-  const auto ended = directory_.TakeEndedGrants();
+  const auto ended = directory_.transfers().grants().TakeEnded();
   ASSERT_THAT(ended, SizeIs(1));
   EXPECT_EQ(ended[0].end, GrantEnd::kExpired);
   EXPECT_THAT(Beat("source").revoked_grants, ElementsAre(id));
@@ -197,7 +199,7 @@ TEST_F(Grants, Revocation_IsRepeatedForLimitedTime) {
   MustRequest();
   Delete("x");
   ASSERT_THAT(Beat("source").revoked_grants, SizeIs(1));
-  Pass(options_.node_ttl);
+  Pass(options_.membership.node_ttl);
   EXPECT_THAT(Beat("source").revoked_grants, SizeIs(1));
   Pass(absl::Seconds(1));
   EXPECT_THAT(Beat("source").revoked_grants, IsEmpty());
@@ -205,35 +207,35 @@ TEST_F(Grants, Revocation_IsRepeatedForLimitedTime) {
 
 TEST_F(Grants, HeartbeatOfOtherNode_DoesNotRenewGrant) {
   const std::string id = MustRequest();
-  const SteadyTime expires = directory_.FindGrant(id)->expires;
+  const SteadyTime expires = directory_.transfers().grants().Find(id)->expires;
   now_ += absl::Seconds(3);
   Beat("source", {id});
-  EXPECT_EQ(directory_.FindGrant(id)->expires, expires);
+  EXPECT_EQ(directory_.transfers().grants().Find(id)->expires, expires);
   Beat("receiver", {id});
-  EXPECT_EQ(directory_.FindGrant(id)->expires, expires + absl::Seconds(3));
+  EXPECT_EQ(directory_.transfers().grants().Find(id)->expires, expires + absl::Seconds(3));
 }
 
 TEST_F(Grants, GrantOfDeadReceiver_ExpiresAndSourceIsTold) {
   const std::string id = MustRequest();
-  Pass(options_.node_ttl + absl::Seconds(1));
+  Pass(options_.membership.node_ttl + absl::Seconds(1));
   EXPECT_EQ(directory_.counts().nodes, 1u);
   EXPECT_THAT(Beat("source").revoked_grants, ElementsAre(id));
-  EXPECT_THAT(directory_.TakeEndedGrants(), SizeIs(1));
+  EXPECT_THAT(directory_.transfers().grants().TakeEnded(), SizeIs(1));
 }
 
 TEST_F(Grants, GrantOfDeadSource_ExpiresAndReceiverIsTold) {
   const std::string id = MustRequest();
-  now_ += options_.node_ttl + absl::Seconds(1);
+  now_ += options_.membership.node_ttl + absl::Seconds(1);
   Beat("receiver", {id});
   directory_.Tick(now_);
   EXPECT_THAT(Beat("receiver").revoked_grants, ElementsAre(id));
-  EXPECT_THAT(directory_.TakeEndedGrants(), SizeIs(1));
+  EXPECT_THAT(directory_.transfers().grants().TakeEnded(), SizeIs(1));
 }
 
 TEST_F(Grants, DeletedArtifact_RevokesItsGrants) {
   const std::string id = MustRequest();
   Delete("x");
-  const auto ended = directory_.TakeEndedGrants();
+  const auto ended = directory_.transfers().grants().TakeEnded();
   ASSERT_THAT(ended, SizeIs(1));
   EXPECT_EQ(ended[0].end, GrantEnd::kRevoked);
   EXPECT_THAT(Beat("source").revoked_grants, ElementsAre(id));
@@ -252,21 +254,21 @@ TEST_F(Grants, CorruptReplica_IsNoLongerOffered) {
 
 TEST_F(Grants, RepeatedRequest_GetsSameGrantWhileItLives) {
   const std::string id = MustRequest();
-  auto repeated = directory_.RepeatOffer(id, now_);
+  auto repeated = directory_.transfers().RepeatOffer(id, now_);
   ASSERT_TRUE(repeated.has_value() && !repeated->granted.empty());
   EXPECT_EQ(repeated->granted.front().grant.grant_id, id);
   EXPECT_EQ(repeated->granted.front().source_key, "key1");
   ASSERT_TRUE(Complete(id).ok());
-  EXPECT_FALSE(directory_.RepeatOffer(id, now_).has_value());
+  EXPECT_FALSE(directory_.transfers().RepeatOffer(id, now_).has_value());
 }
 
 TEST_F(Grants, TokenLifetime_FollowsReceiverTimeoutWithinLimits) {
   const auto token_age = [&](absl::Duration timeout) {
-    auto offer = directory_.RequestGrant(
+    auto offer = directory_.transfers().RequestGrant(
         {.receiver = Id("receiver"), .artifact_id = "x", .destination = {}, .timeout = timeout}, now_);
     return offer->granted.front().grant.token_expires;
   };
-  EXPECT_EQ(token_age(absl::ZeroDuration()), options_.grant_ttl);
+  EXPECT_EQ(token_age(absl::ZeroDuration()), options_.transfers.grant_ttl);
   EXPECT_EQ(token_age(absl::Minutes(5)), absl::Minutes(5));
   EXPECT_EQ(token_age(absl::InfiniteDuration()), absl::Hours(1));
 }
@@ -289,16 +291,17 @@ TEST_F(Grants, Transfer_GetsOneSlowLinkSourceBesideFastOnes) {
   has("slow-2", "1000");
   has("fast", "10000");
   GrantRequest request{.receiver = Id("taker"), .artifact_id = "y", .destination = {}, .sources = 6};
-  auto offer = directory_.RequestGrant(request, now_);
+  auto offer = directory_.transfers().RequestGrant(request, now_);
   ASSERT_TRUE(offer.ok()) << offer.status();
   ASSERT_EQ(offer->granted.size(), 2u);
   EXPECT_EQ(offer->granted[0].grant.source_node, "fast");
   for (const OfferedGrant& granted : offer->granted) request.held_grants.push_back(granted.grant.grant_id);
-  offer = directory_.RequestGrant(request, now_);
+  offer = directory_.transfers().RequestGrant(request, now_);
   ASSERT_TRUE(offer.ok()) << offer.status();
   EXPECT_TRUE(offer->granted.empty()) << "the other slow one";
   has("unlabelled", "fast");
-  EXPECT_EQ(directory_.RequestGrant(request, now_)->granted.size(), 1u) << "a label that is not a number";
+  EXPECT_EQ(directory_.transfers().RequestGrant(request, now_)->granted.size(), 1u)
+      << "a label that is not a number";
 }
 
 }  // namespace

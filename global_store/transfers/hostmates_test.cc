@@ -19,7 +19,7 @@ class Hostmates : public DirectoryTest {
  protected:
   using Nodes = std::set<std::string>;
 
-  Hostmates() : DirectoryTest({.filling_lanes = {"ucx"}}) {}
+  Hostmates() : DirectoryTest({.transfers = {.filling_lanes = {"ucx"}}}) {}
   void SetUp() override {
     Publish("x");
     Register("root");
@@ -43,14 +43,15 @@ class Hostmates : public DirectoryTest {
                          .sources = 6,
                          .held_grants = held_[receiver]};
     for (const std::string& node : stalled) request.slow_replicas.push_back("r-" + node);
-    auto offer = directory_.RequestGrant(request, now_);
+    auto offer = directory_.transfers().RequestGrant(request, now_);
     EXPECT_TRUE(offer.ok()) << offer.status();
     for (const OfferedGrant& granted : offer->granted) held_[receiver].push_back(granted.grant.grant_id);
     return *std::move(offer);
   }
   void GiveUpAll(const std::string& receiver) {
     for (const std::string& grant_id : held_[receiver]) {
-      ASSERT_TRUE(directory_.CompleteGrant(Id(receiver), grant_id, GrantEnd::kFailed, false, now_).ok());
+      ASSERT_TRUE(
+          directory_.transfers().CompleteGrant(Id(receiver), grant_id, GrantEnd::kFailed, false, now_).ok());
     }
     held_[receiver].clear();
   }

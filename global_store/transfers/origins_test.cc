@@ -33,10 +33,10 @@ class Origins : public DirectoryTest {
         {.node = Id(origin.node_id), .artifact = {.artifact_id = artifact_id}, .origin = origin}, wall_now());
     if (!plan.ok()) return plan.status();
     directory_.Apply(plan->facts, now_);
-    directory_.RenewOrigin(artifact_id, origin.node_id);
+    directory_.catalog().RenewOrigin(artifact_id, origin.node_id);
     return absl::OkStatus();
   }
-  Origin OnRecord() { return directory_.DescribeArtifact("x")->record.origins[0]; }
+  Origin OnRecord() { return DescribeArtifact(directory_, "x")->record.origins[0]; }
   void Note(OriginFinding finding, std::string_view reason = "") {
     directory_.NoteOrigin("x", origin_, finding, reason, now_);
   }
@@ -98,11 +98,11 @@ TEST_F(Origins, ReimportedUnchangedOrigin_StaysCompared) {
 TEST_F(Origins, ComparisonOfDeletedArtifact_IsRefused) {
   const Origin other{.node_id = "b", .files = {{"/other", 1, 1}}, .compared = true};
   EXPECT_EQ(Publish(other).code(), absl::StatusCode::kFailedPrecondition);
-  const auto deleted = directory_.PrepareDeleteArtifact("x", wall_now());
+  const auto deleted = directory_.catalog().PrepareDeleteArtifact("x", wall_now());
   ASSERT_TRUE(deleted.ok()) << deleted.status();
   directory_.Apply(*deleted, now_);
   EXPECT_EQ(Publish(origin_).code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_FALSE(directory_.DescribeArtifact("x").ok());
+  EXPECT_FALSE(DescribeArtifact(directory_, "x").ok());
 }
 
 TEST_F(Origins, Origin_CountsAsCopyOnlyAfterItsCheck) {
@@ -207,7 +207,7 @@ TEST_F(Origins, UnclearOriginCheck_IsRepeatedLaterForThatOriginOnly) {
 
 TEST_F(Origins, OriginOnNodeThatIsAway_DoesNotCount) {
   Note(OriginFinding::kIntact);
-  now_ += options_.node_ttl + absl::Seconds(1);
+  now_ += options_.membership.node_ttl + absl::Seconds(1);
   Beat("a");
   directory_.Tick(now_);
   const EvictionDecision decision = Evict("a", "r");
@@ -241,7 +241,8 @@ class ReadOrigins : public Origins {
     return offer.granted.empty() && offer.retry_after > absl::ZeroDuration();
   }
   void NoteReading(const absl::Status& read) {
-    directory_.NoteReading({.artifact_id = "x", .origin = origin_, .grpc_address = ""}, read, now_);
+    directory_.transfers().NoteReading({.artifact_id = "x", .origin = origin_, .grpc_address = ""}, read,
+                                       now_);
   }
 };
 
@@ -319,7 +320,7 @@ TEST_F(ReadOrigins, Origin_IsReadOnlyAfterEvictedReplicaIsGone) {
 }
 
 TEST_F(ReadOrigins, OriginOnUnreachableNode_IsNamedButNotRead) {
-  ASSERT_TRUE(directory_.SetUnreachable(Id("b"), true).ok());
+  ASSERT_TRUE(directory_.membership().SetUnreachable(Id("b"), true).ok());
   const GrantOffer offer = Request("a", "x");
   EXPECT_FALSE(MustWait(offer));
   EXPECT_FALSE(offer.origin_to_read.has_value());
@@ -334,11 +335,11 @@ TEST_F(ReadOrigins, OriginOnUnreachableNode_IsNamedButNotRead) {
 TEST_F(ReadOrigins, RequiredLane_ReadsOriginOfOtherNode) {
   Import({.node_id = "a", .files = {{"/m", 1, 1}}});
   const auto request = [&](const std::string& lane) {
-    return directory_.RequestGrant({.receiver = Id("a"),
-                                    .artifact_id = "x",
-                                    .destination = {.kind = LocationKind::kCpu},
-                                    .required_lane = lane},
-                                   now_);
+    return directory_.transfers().RequestGrant({.receiver = Id("a"),
+                                                .artifact_id = "x",
+                                                .destination = {.kind = LocationKind::kCpu},
+                                                .required_lane = lane},
+                                               now_);
   };
   const auto over_ucx = request("ucx");
   ASSERT_TRUE(over_ucx.ok()) << over_ucx.status();

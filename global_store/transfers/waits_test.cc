@@ -29,7 +29,7 @@ class Waits : public DirectoryTest {
     return true;
   }
   GrantOffer RequestAgain(const std::string& receiver, const std::string& slow) {
-    auto offer = directory_.RequestGrant(
+    auto offer = directory_.transfers().RequestGrant(
         {.receiver = Id(receiver), .artifact_id = "x", .destination = {}, .slow_replicas = {slow}}, now_);
     EXPECT_TRUE(offer.ok()) << offer.status();
     return offer.value_or(GrantOffer{});
@@ -142,7 +142,7 @@ TEST_F(Waits, FillingReplicaWithoutSharedLane_IsNotWaitedFor) {
   Register(other);
   Update("a", {Filling("ra")});
   EXPECT_FALSE(MustWait(Request("other", "x")));
-  auto forced = directory_.RequestGrant(
+  auto forced = directory_.transfers().RequestGrant(
       {.receiver = Id("b"), .artifact_id = "x", .destination = {}, .required_lane = "local"}, now_);
   ASSERT_TRUE(forced.ok());
   EXPECT_FALSE(MustWait(*forced)) << "they are on different hosts";
@@ -162,7 +162,7 @@ TEST_F(Waits, SlowSource_IsOfferedAgainWhenNoOtherIsLeft) {
 TEST_F(Waits, NodeWithoutInventory_IsWaitedForBriefly) {
   ASSERT_TRUE(directory_.RegisterNode(SomeNode("late"), {}, now_).ok());
   EXPECT_THAT(Request("b", "x").waiting_for, ElementsAre(HasSubstr("name-late")));
-  now_ += options_.node_ttl + absl::Seconds(1);
+  now_ += options_.membership.node_ttl + absl::Seconds(1);
   EXPECT_FALSE(MustWait(Request("b", "x")));
 }
 
@@ -172,20 +172,20 @@ TEST_F(Waits, RestartedStore_WaitsForNodesUpToTheirTtl) {
   ASSERT_TRUE(restarted.RegisterNode(SomeNode("b"), {}, now_).ok());
   ASSERT_TRUE(restarted.ReconcileInventory(Id("b"), 0, {}, now_).ok());
   const GrantRequest request{.receiver = Id("b"), .artifact_id = "x", .destination = {}};
-  EXPECT_TRUE(MustWait(*restarted.RequestGrant(request, now_)));
-  now_ += options_.node_ttl;
-  EXPECT_FALSE(MustWait(*restarted.RequestGrant(request, now_)));
+  EXPECT_TRUE(MustWait(*restarted.transfers().RequestGrant(request, now_)));
+  now_ += options_.membership.node_ttl;
+  EXPECT_FALSE(MustWait(*restarted.transfers().RequestGrant(request, now_)));
 
-  Directory alone({.awaits_nodes = false}, &secrets_);
+  Directory alone({.membership = {.awaits_nodes = false}}, &secrets_);
   alone.Load({.artifacts = {{.artifact_id = "x"}}, .keys = {}}, now_);
   ASSERT_TRUE(alone.RegisterNode(SomeNode("b"), {}, now_).ok());
   ASSERT_TRUE(alone.ReconcileInventory(Id("b"), 0, {}, now_).ok());
-  EXPECT_FALSE(MustWait(*alone.RequestGrant(request, now_)));
+  EXPECT_FALSE(MustWait(*alone.transfers().RequestGrant(request, now_)));
 }
 
 TEST_F(Waits, NodeWithCopyThatIsAway_IsNamedButNotWaitedFor) {
   Update("a", {SomeReplica("ra", "x")});
-  now_ += options_.node_ttl + absl::Seconds(1);
+  now_ += options_.membership.node_ttl + absl::Seconds(1);
   Beat("b");
   directory_.Tick(now_);
   GrantOffer offer = Request("b", "x");
