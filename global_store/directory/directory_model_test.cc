@@ -223,7 +223,8 @@ class DirectoryInvariants {
  public:
   // Whether a node that is away may come back with it.
   static bool IsAwayWith(const Directory& directory, const std::string& artifact_id) {
-    return directory.inventory_.IsAwayWith(artifact_id);
+    return std::ranges::any_of(directory.inventory_.away_,
+                               [&](const auto& node) { return node.second.artifacts.contains(artifact_id); });
   }
 };
 
