@@ -1,4 +1,4 @@
-#include "global_store/service/coordinator.h"
+#include "global_store/coordinator/coordinator.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
