@@ -104,7 +104,7 @@ tidy: build
 	run-clang-tidy -quiet -p $(BUILD) -j $(JOBS) '$(FILES)'
 
 # The part that .ci/run runs, in minutes: threaded and low-level code without gRPC's headers.
-tidy-quick: FILES := $(CURDIR)/(base|security|collective|core|transport|otel/api|global_store/(directory|scheduler))/(?!.*(test|benchmark)).*[.]cc$$
+tidy-quick: FILES := $(CURDIR)/(base|security|collective|core|transport|otel/api|global_store/(catalog|directory|inventory|membership|scheduler|tasks|transfers))/(?!.*(test|benchmark)).*[.]cc$$
 tidy-quick: tidy
 
 # Includes, clocks, words, formatting, shell scripts, links and pictures of the documentation.

@@ -1,6 +1,6 @@
 // Reads the files of imports once more, after the import, and compares their digests with the artifact's:
 // before that, what was written during the import, or behind an mtime that was set back, may make them
-// something else, and they do not count as a copy (global_store/directory/origins.cc). One comparison at a
+// something else, and they do not count as a copy (global_store/inventory). One comparison at a
 // time, at a bounded rate.
 //
 // Owns a thread. Thread-safe.

@@ -104,17 +104,18 @@ absl::StatusOr<std::unique_ptr<GlobalStoreServer>> GlobalStoreServer::Start(
   EtcdGroup* const group = state->group.get();
   const etcd::Leadership* const leadership = group != nullptr ? group->leadership() : nullptr;
   const rpc::Epoch epoch = leadership != nullptr ? leadership->epoch() : rpc::Epoch();
-  const CoordinatorOptions coordinator{.directory = {.heartbeat_interval = options.heartbeat_interval,
-                                                     .node_ttl = options.node_ttl,
-                                                     .grant_ttl = options.grant_ttl,
-                                                     .soft_grants_per_source = options.soft_grants_per_source,
-                                                     .filling_lanes = options.filling_lanes,
-                                                     .group_min_bytes = options.broadcast_min_bytes,
-                                                     .retention = options.retention,
-                                                     .awaits_nodes = options.awaits_nodes},
-                                       .clock = options.clock,
-                                       .wall_clock = options.wall_clock,
-                                       .epoch = epoch.number};
+  const CoordinatorOptions coordinator{
+      .directory = {.membership = {.heartbeat_interval = options.heartbeat_interval,
+                                   .node_ttl = options.node_ttl,
+                                   .awaits_nodes = options.awaits_nodes},
+                    .transfers = {.grant_ttl = options.grant_ttl,
+                                  .soft_grants_per_source = options.soft_grants_per_source,
+                                  .filling_lanes = options.filling_lanes},
+                    .tasks = {.groups = {.min_bytes = options.broadcast_min_bytes}},
+                    .retention = options.retention},
+      .clock = options.clock,
+      .wall_clock = options.wall_clock,
+      .epoch = epoch.number};
   TC_ASSIGN_OR_RETURN(state->coordinator,
                       Coordinator::Create(coordinator, state->store.get(), &state->secrets));
   const rpc::AdmissionQueue::Options waiting = {.max_waiting = options.max_waiting_calls};

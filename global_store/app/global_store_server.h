@@ -13,7 +13,7 @@
 #include "absl/time/time.h"
 #include "base/steady_time.h"
 #include "global_store/app/etcd_group.h"
-#include "global_store/directory/retention.h"
+#include "global_store/catalog/retention.h"
 #include "security/key_rules.h"
 
 namespace tensorcast::rpc {
@@ -30,7 +30,7 @@ struct GlobalStoreOptions {
   absl::Duration heartbeat_interval = absl::Seconds(2);
   absl::Duration node_ttl = absl::Seconds(10);       // at least two heartbeats
   absl::Duration grant_ttl = absl::Seconds(30);      // at least two heartbeats
-  uint64_t broadcast_min_bytes = uint64_t{1} << 30;  // as DirectoryOptions::group_min_bytes
+  uint64_t broadcast_min_bytes = uint64_t{1} << 30;  // as GroupOptions::min_bytes
   Retention retention;                               // how many versions of keys are kept
   uint32_t soft_grants_per_source = 7;               // see global_store/scheduler
   // Lanes over which a replica is served while it fills (transport/README.md has them).

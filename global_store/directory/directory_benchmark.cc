@@ -101,7 +101,7 @@ void Measure(benchmark::State& state, Work work) {
 }
 
 void BM_ResolveKey(benchmark::State& state) {
-  Measure(state, [](Directory& directory, int64_t i) { return directory.ResolveKey(Key(i)).ok(); });
+  Measure(state, [](Directory& directory, int64_t i) { return directory.catalog().ResolveKey(Key(i)).ok(); });
 }
 BENCHMARK(BM_ResolveKey)->Arg(1000)->Arg(100'000);
 
@@ -115,15 +115,15 @@ BENCHMARK(BM_Heartbeat)->Arg(1000)->Arg(100'000);
 void BM_GrantAndComplete(benchmark::State& state) {
   Measure(state, [](Directory& directory, int64_t i) {
     const NodeIdentity receiver{NodeId((i + 1) % kNodes), 1};
-    const auto offer = directory.RequestGrant(
+    const auto offer = directory.transfers().RequestGrant(
         {.receiver = receiver, .artifact_id = ArtifactId(i), .destination = {.kind = LocationKind::kCpu}},
         kNow);
     if (!offer.ok() || offer->granted.empty()) return false;
     const bool completed =
-        directory
+        directory.transfers()
             .CompleteGrant(receiver, offer->granted.front().grant.grant_id, GrantEnd::kSucceeded, false, kNow)
             .ok();
-    directory.TakeEndedGrants();
+    directory.transfers().grants().TakeEnded();
     return completed;
   });
 }
@@ -133,7 +133,7 @@ BENCHMARK(BM_GrantAndComplete)->Arg(1000)->Arg(100'000);
 // the work of a request must not grow with them.
 void BM_GrantAmongHolders(benchmark::State& state) {
   CountingSecrets secrets;
-  Directory directory({.filling_lanes = {"tcp"}}, &secrets);
+  Directory directory({.transfers = {.filling_lanes = {"tcp"}}}, &secrets);
   directory.Apply(
       {.artifacts = {{.artifact_id = ArtifactId(0), .created = kWallNow, .updated = kWallNow}}, .keys = {}},
       kNow);
@@ -160,7 +160,7 @@ void BM_GrantAmongHolders(benchmark::State& state) {
     const bool ok = directory.RegisterNode(about, {}, kNow).ok() &&
                     (node == state.range(0) ||
                      directory.ReconcileInventory({NodeId(node), 1}, 1, {replica}, kNow).ok()) &&
-                    (ready || directory.RequestGrant(request(node), kNow).ok());
+                    (ready || directory.transfers().RequestGrant(request(node), kNow).ok());
     if (!ok) return state.SkipWithError("the directory refused a node");
   }
   const NodeIdentity receiver{NodeId(state.range(0)), 1};
@@ -169,18 +169,18 @@ void BM_GrantAmongHolders(benchmark::State& state) {
     // The few that a transfer begins with, then those that it looks for while it holds them.
     for (const uint32_t wanted : {2u, 4u}) {
       asked.sources = wanted;
-      const auto offer = directory.RequestGrant(asked, kNow);
+      const auto offer = directory.transfers().RequestGrant(asked, kNow);
       if (!offer.ok() || offer->granted.size() != wanted) {
         return state.SkipWithError("fewer grants than were asked for");
       }
       for (const OfferedGrant& granted : offer->granted) asked.held_grants.push_back(granted.grant.grant_id);
     }
     for (const std::string& grant_id : asked.held_grants) {
-      if (!directory.CompleteGrant(receiver, grant_id, GrantEnd::kSucceeded, false, kNow).ok()) {
+      if (!directory.transfers().CompleteGrant(receiver, grant_id, GrantEnd::kSucceeded, false, kNow).ok()) {
         return state.SkipWithError("a grant did not end");
       }
     }
-    directory.TakeEndedGrants();
+    directory.transfers().grants().TakeEnded();
   }
 }
 BENCHMARK(BM_GrantAmongHolders)->Arg(100)->Arg(1000)->Arg(10'000);

@@ -28,45 +28,41 @@ class DirectoryInvariants {
   // that neither waits nor pulls, or to a replica that is whole: no chain of waits is closed.
   static void CheckWait(const Directory& directory, const std::string& artifact, const std::string& node,
                         SteadyTime now) {
-    const Directory::Waiting* told = directory.FindWaiting(artifact, node, now);
+    const Waits::Waiting* told = directory.transfers_.waits_.Find(artifact, node, now);
     if (told == nullptr || told->reports) return;
     std::set<std::string> seen = {node};
     std::vector<std::string> next(told->nodes.begin(), told->nodes.end());
     while (!next.empty()) {
       const std::string at = next.back();
       next.pop_back();
-      const auto found = directory.nodes_.find(at);
-      if (!seen.insert(at).second || found == directory.nodes_.end()) continue;
+      if (!seen.insert(at).second || directory.membership_.Find(at) == nullptr) continue;
       // It keeps such a replica or evicts it in a moment: the wait is short, and the next one is judged anew.
-      const bool may_evict = std::ranges::any_of(found->second.replicas, [&](const auto& held) {
+      const bool may_evict = std::ranges::any_of(directory.inventory_.ReplicasOf(at), [&](const auto& held) {
         return held.second.facts.artifact_id == artifact && held.second.evicting && !held.second.IsPartial();
       });
       if (may_evict) return;
       bool pulls = false;
-      for (const Grant* grant : found->second.receiving) {
+      for (const Grant* grant : directory.transfers_.grants_.Of(at).receiving) {
         if (grant->artifact_id != artifact) continue;
         pulls = true;
-        const auto& replicas = directory.nodes_.find(grant->source_node)->second.replicas;
-        const Directory::HeldReplica& source = replicas.find(grant->replica_id)->second;
+        const HeldReplica& source = *directory.inventory_.Find(grant->source_node, grant->replica_id);
         if (source.IsSource()) return;
         if (!source.IsPartial()) next.push_back(grant->source_node);
       }
-      const Directory::Waiting* waits = directory.FindWaiting(artifact, at, now);
+      const Waits::Waiting* waits = directory.transfers_.waits_.Find(artifact, at, now);
       if (pulls && waits == nullptr) continue;
       if (waits == nullptr || waits->reports) return;
       next.insert(next.end(), waits->nodes.begin(), waits->nodes.end());
     }
     std::string way;
     for (const std::string& at : seen) {
-      const Directory::Waiting* waits = directory.FindWaiting(artifact, at, now);
+      const Waits::Waiting* waits = directory.transfers_.waits_.Find(artifact, at, now);
       absl::StrAppend(&way, "; ", at, " waits for ",
                       waits == nullptr ? "nothing" : absl::StrJoin(waits->nodes, ","));
-      const auto found = directory.nodes_.find(at);
-      if (found == directory.nodes_.end()) continue;
-      for (const Grant* grant : found->second.receiving) {
+      for (const Grant* grant : directory.transfers_.grants_.Of(at).receiving) {
         if (grant->artifact_id == artifact) absl::StrAppend(&way, " and pulls from ", grant->source_node);
       }
-      for (const auto& [id, held] : found->second.replicas) {
+      for (const auto& [id, held] : directory.inventory_.ReplicasOf(at)) {
         if (held.facts.artifact_id != artifact) continue;
         absl::StrAppend(&way, " and has ", id,
                         held.IsSource()    ? " (source)"
@@ -83,38 +79,42 @@ class DirectoryInvariants {
     std::map<std::string, std::set<std::pair<absl::Time, std::string>>> open;
     std::map<std::string, std::string> places;
     std::set<std::string> to_settle;
-    for (const auto& [place, task] : directory.tasks_) {
+    for (const auto& [place, task] : directory.tasks_.tasks_) {
       const TaskRecord& record = task.record;
-      EXPECT_EQ(place, Directory::TaskKeyOf(record));
-      EXPECT_TRUE(directory.artifacts_.contains(record.artifact_id)) << "it goes with its artifact";
+      EXPECT_EQ(place, TaskKeyOf(record));
+      EXPECT_TRUE(directory.catalog_.artifacts_.contains(record.artifact_id)) << "it goes with its artifact";
       EXPECT_TRUE(places.emplace(record.task_id, place).second);
       if (record.state == TaskState::kOpen) open[record.node_id].emplace(record.created, place);
       if (task.ended.has_value()) to_settle.insert(place);
-      EXPECT_FALSE(task.handed_out && (task.ended.has_value() || !directory.nodes_.contains(record.node_id)));
+      EXPECT_FALSE(task.handed_out &&
+                   (task.ended.has_value() || !directory.membership_.nodes_.contains(record.node_id)));
     }
-    EXPECT_EQ((std::map<std::string, std::string>(directory.place_of_task_.begin(),
-                                                  directory.place_of_task_.end())),
+    EXPECT_EQ((std::map<std::string, std::string>(directory.tasks_.place_of_.begin(),
+                                                  directory.tasks_.place_of_.end())),
               places);
-    EXPECT_EQ(directory.tasks_to_settle_, to_settle);
-    EXPECT_EQ(directory.open_tasks_.size(), open.size());
-    for (const auto& [node_id, tasks] : open) EXPECT_EQ(directory.open_tasks_.at(node_id), tasks);
+    EXPECT_EQ(directory.tasks_.to_settle_, to_settle);
+    EXPECT_EQ(directory.tasks_.open_.size(), open.size());
+    for (const auto& [node_id, tasks] : open) EXPECT_EQ(directory.tasks_.open_.at(node_id), tasks);
   }
 
   static void CheckReplicas(const Directory& directory) {
     size_t held = 0;
     size_t indexed = 0;
-    for (const auto& [node_id, node] : directory.nodes_) {
+    EXPECT_EQ(directory.inventory_.held_.size(), directory.membership_.nodes_.size());
+    for (const auto& [node_id, node] : directory.inventory_.held_) {
+      EXPECT_EQ(node.node, directory.membership_.Find(node_id));
       for (const auto& [replica_id, replica] : node.replicas) {
         ++held;
-        EXPECT_TRUE(directory.holders_.at(replica.facts.artifact_id).contains({node_id, replica_id}));
+        EXPECT_TRUE(
+            directory.inventory_.holders_.at(replica.facts.artifact_id).contains({node_id, replica_id}));
       }
     }
-    for (const auto& [artifact_id, holders] : directory.holders_) {
+    for (const auto& [artifact_id, holders] : directory.inventory_.holders_) {
       EXPECT_FALSE(holders.empty()) << artifact_id;
       indexed += holders.size();
     }
     EXPECT_EQ(held, indexed);
-    EXPECT_EQ(held, directory.replicas_);
+    EXPECT_EQ(held, directory.inventory_.replicas_);
     CheckSources(directory);
   }
 
@@ -123,10 +123,10 @@ class DirectoryInvariants {
     Named ready;
     Named filling;
     std::map<std::string, std::set<std::string>> nodes_of_host;
-    for (const auto& [node_id, node] : directory.nodes_) {
+    for (const auto& [node_id, node] : directory.membership_.nodes_) {
       if (!node.facts.host_id.empty()) nodes_of_host[node.facts.host_id].insert(node_id);
-      for (const auto& [replica_id, replica] : node.replicas) {
-        for (const std::string& scope : Directory::ScopesOf(replica.facts.artifact_id, node.end)) {
+      for (const auto& [replica_id, replica] : directory.inventory_.ReplicasOf(node_id)) {
+        for (const std::string& scope : SourceIndex::ScopesOf(replica.facts.artifact_id, node.end)) {
           if (replica.IsSource()) ready.emplace(scope, replica_id);
           if (replica.ServesParts()) filling.emplace(scope, replica_id);
         }
@@ -134,7 +134,7 @@ class DirectoryInvariants {
     }
     Named indexed_ready;
     Named indexed_filling;
-    for (const auto& [scope, sources] : directory.sources_) {
+    for (const auto& [scope, sources] : directory.inventory_.sources_.scopes_) {
       EXPECT_FALSE(sources.ready.empty() && sources.filling.empty()) << scope;
       for (const auto& [key, source] : sources.ready) indexed_ready.emplace(scope, source.replica->facts.id);
       for (const auto& [key, source] : sources.filling) {
@@ -143,18 +143,18 @@ class DirectoryInvariants {
     }
     EXPECT_EQ(indexed_ready, ready);
     EXPECT_EQ(indexed_filling, filling);
-    EXPECT_EQ((std::map<std::string, std::set<std::string>>(directory.nodes_of_host_.begin(),
-                                                            directory.nodes_of_host_.end())),
+    EXPECT_EQ((std::map<std::string, std::set<std::string>>(directory.membership_.nodes_of_host_.begin(),
+                                                            directory.membership_.nodes_of_host_.end())),
               nodes_of_host);
     std::map<std::string, std::string> live_names;
-    for (const auto& [node_id, node] : directory.nodes_) live_names[node.facts.name] = node_id;
-    EXPECT_EQ(
-        (std::map<std::string, std::string>(directory.live_names_.begin(), directory.live_names_.end())),
-        live_names);
+    for (const auto& [node_id, node] : directory.membership_.nodes_) live_names[node.facts.name] = node_id;
+    EXPECT_EQ((std::map<std::string, std::string>(directory.membership_.live_names_.begin(),
+                                                  directory.membership_.live_names_.end())),
+              live_names);
     std::map<std::string, std::string> nodes_of_names;
-    for (const auto& [node_id, name] : directory.names_of_nodes_) nodes_of_names[name] = node_id;
-    EXPECT_EQ((std::map<std::string, std::string>(directory.nodes_of_names_.begin(),
-                                                  directory.nodes_of_names_.end())),
+    for (const auto& [node_id, name] : directory.membership_.names_of_nodes_) nodes_of_names[name] = node_id;
+    EXPECT_EQ((std::map<std::string, std::string>(directory.membership_.nodes_of_names_.begin(),
+                                                  directory.membership_.nodes_of_names_.end())),
               nodes_of_names);
   }
 
@@ -164,61 +164,66 @@ class DirectoryInvariants {
     std::map<std::string, std::map<std::string, uint32_t>> uploads;
     GrantIds receiving;
     std::set<std::pair<std::string, uint32_t>> shares;
-    for (const auto& [grant_id, grant] : directory.grants_) {
+    for (const auto& [grant_id, grant] : directory.transfers_.grants_.grants_) {
       serving[grant.source_node].insert(grant_id);
       ++uploads[grant.source_node][grant.artifact_id];
       receiving[grant.receiver_node].insert(grant_id);
       EXPECT_TRUE(shares.emplace(grant.replica_id, grant.share).second) << "two receivers have one share";
-      EXPECT_TRUE(directory.artifacts_.contains(grant.artifact_id));
-      EXPECT_TRUE(directory.nodes_.contains(grant.receiver_node));
-      EXPECT_TRUE(directory.nodes_.at(grant.source_node).replicas.contains(grant.replica_id));
+      EXPECT_TRUE(directory.catalog_.artifacts_.contains(grant.artifact_id));
+      EXPECT_TRUE(directory.membership_.nodes_.contains(grant.receiver_node));
+      EXPECT_TRUE(directory.inventory_.Find(grant.source_node, grant.replica_id) != nullptr);
     }
     const auto ids = [](const std::vector<const Grant*>& grants) {
       std::set<std::string> found;
       for (const Grant* grant : grants) EXPECT_TRUE(found.insert(grant->grant_id).second);
       return found;
     };
-    for (const auto& [node_id, node] : directory.nodes_) {
+    for (const auto& [node_id, node] : directory.transfers_.grants_.of_node_) {
+      EXPECT_TRUE(directory.membership_.nodes_.contains(node_id));
       EXPECT_EQ(ids(node.serving), serving[node_id]) << node_id;
       EXPECT_EQ((std::map<std::string, uint32_t>(node.uploads.begin(), node.uploads.end())), uploads[node_id])
           << node_id;
       EXPECT_EQ(ids(node.receiving), receiving[node_id]) << node_id;
+    }
+    for (const auto& [node_id, grants] : serving) {
+      EXPECT_TRUE(grants.empty() || directory.transfers_.grants_.of_node_.contains(node_id)) << node_id;
     }
   }
 
   static void CheckKeys(const Directory& directory) {
     size_t live = 0;
     size_t earlier = 0;
-    for (const auto& [name, key] : directory.keys_) {
+    for (const auto& [name, key] : directory.catalog_.keys_) {
       if (key.deleted) continue;
       ++live;
-      EXPECT_TRUE(directory.artifacts_.at(key.artifact_id).keys.contains(name));
-      EXPECT_LT(key.earlier.size(), directory.KeepOf(key));
+      EXPECT_TRUE(directory.catalog_.artifacts_.at(key.artifact_id).keys.contains(name));
+      EXPECT_LT(key.earlier.size(), directory.catalog_.KeepOf(key));
       for (const KeyVersion& version : key.earlier) {
         ++earlier;
-        EXPECT_TRUE(directory.artifacts_.at(version.artifact_id).kept_by.contains(name));
+        EXPECT_TRUE(directory.catalog_.artifacts_.at(version.artifact_id).kept_by.contains(name));
       }
     }
     size_t of_artifacts = 0;
     size_t kept_by = 0;
     std::set<std::string> released;
-    for (const auto& [artifact_id, artifact] : directory.artifacts_) {
+    for (const auto& [artifact_id, artifact] : directory.catalog_.artifacts_) {
       of_artifacts += artifact.keys.size();
       kept_by += artifact.kept_by.size();
-      if (Directory::IsReleased(artifact)) released.insert(artifact_id);
-      EXPECT_FALSE(directory.tombstones_.contains(artifact_id));
+      if (artifact.IsReleased()) released.insert(artifact_id);
+      EXPECT_FALSE(directory.catalog_.tombstones_.contains(artifact_id));
     }
     EXPECT_EQ(live, of_artifacts);
-    EXPECT_EQ(live, directory.live_keys_);
+    EXPECT_EQ(live, directory.catalog_.live_keys_);
     EXPECT_EQ(earlier, kept_by);
-    EXPECT_EQ((std::set<std::string>(directory.released_.begin(), directory.released_.end())), released);
+    EXPECT_EQ(
+        (std::set<std::string>(directory.catalog_.released_.begin(), directory.catalog_.released_.end())),
+        released);
   }
 
  public:
   // Whether a node that is away may come back with it.
   static bool IsAwayWith(const Directory& directory, const std::string& artifact_id) {
-    return std::ranges::any_of(directory.away_,
-                               [&](const auto& node) { return node.second.artifacts.contains(artifact_id); });
+    return directory.inventory_.IsAwayWith(artifact_id);
   }
 };
 
@@ -551,7 +556,7 @@ class Model : public ::testing::TestWithParam<int> {
           {.node = Current(node), .artifact = {.artifact_id = artifact}, .origin = origin}, wall_now());
       ASSERT_TRUE(plan.ok()) << plan.status();
       directory_.Apply(plan->facts, now_);
-      directory_.RenewOrigin(artifact, node);
+      directory_.catalog().RenewOrigin(artifact, node);
       it->second = {.bytes = it->second.bytes, .compared = true};
       return;
     }
@@ -566,12 +571,12 @@ class Model : public ::testing::TestWithParam<int> {
     const std::string id = SomeReplicaOf(node);
     if (id.empty()) return;
     if (Below(4) == 0) {
-      ASSERT_TRUE(directory_.WithdrawEviction(Current(node), id).ok());
+      ASSERT_TRUE(directory_.evictions().Withdraw(Current(node), id).ok());
       replicas_[id].evicting = false;
       return;
     }
     Proofs proofs;
-    auto decision = directory_.RequestEviction(Current(node), id, now_);
+    auto decision = directory_.evictions().Request(Current(node), id, now_);
     while (decision.ok() && !decision->to_prove.copies.empty()) {
       EXPECT_FALSE(decision->granted);
       for (const CopyToProve& copy : decision->to_prove.copies) {
@@ -585,13 +590,13 @@ class Model : public ::testing::TestWithParam<int> {
         const bool lies = copy.replica.replica_id.ends_with('3');
         (lies ? proofs.unproven : proofs.proven).push_back(copy.replica);
       }
-      decision = directory_.RequestEviction(Current(node), id, now_, proofs);
+      decision = directory_.evictions().Request(Current(node), id, now_, proofs);
     }
     ASSERT_TRUE(decision.ok());
     EXPECT_EQ(decision->granted, MayEvict(id)) << decision->reason;
     const std::string artifact = replicas_[id].artifact;
     EXPECT_EQ(decision->release_first, !decision->granted && IsReleased(artifact));
-    const DurableFacts release = directory_.PrepareReleaseOf({node, id}, proofs, wall_now());
+    const DurableFacts release = directory_.evictions().PrepareReleaseOf({node, id}, proofs, wall_now());
     // A replica that does not matter goes without a question about copies, so there may be no proofs to
     // release by.
     EXPECT_TRUE(!decision->release_first || release.artifacts.size() == 1);
@@ -599,7 +604,7 @@ class Model : public ::testing::TestWithParam<int> {
     if (decision->release_first) {
       directory_.Apply(release, now_);
       ForgetArtifact(artifact);
-      decision = directory_.RequestEviction(Current(node), id, now_, proofs);
+      decision = directory_.evictions().Request(Current(node), id, now_, proofs);
       ASSERT_TRUE(decision.ok());
       EXPECT_TRUE(decision->granted) << decision->reason;
     }
@@ -642,14 +647,14 @@ class Model : public ::testing::TestWithParam<int> {
       any_filling |= may_serve(id, false);
     }
     const uint32_t wanted = 1 + static_cast<uint32_t>(Below(3));
-    const auto offer = directory_.RequestGrant({.receiver = Current(receiver),
-                                                .artifact_id = artifact,
-                                                .destination = {},
-                                                .excluded_replicas = excluded,
-                                                .corrupt_replicas = corrupt,
-                                                .sources = wanted,
-                                                .held_grants = held},
-                                               now_);
+    const auto offer = directory_.transfers().RequestGrant({.receiver = Current(receiver),
+                                                            .artifact_id = artifact,
+                                                            .destination = {},
+                                                            .excluded_replicas = excluded,
+                                                            .corrupt_replicas = corrupt,
+                                                            .sources = wanted,
+                                                            .held_grants = held},
+                                                           now_);
     ASSERT_EQ(offer.ok(), known) << offer.status();
     if (!offer.ok()) return;
     ASSERT_LE(offer->granted.size(), wanted);
@@ -731,9 +736,9 @@ class Model : public ::testing::TestWithParam<int> {
     if (grants_.empty()) return;
     auto it = std::next(grants_.begin(), Below(static_cast<int>(grants_.size())));
     const bool corrupt = Below(4) == 0;
-    ASSERT_TRUE(
-        directory_.CompleteGrant(Current(it->second.receiver), it->first, GrantEnd::kFailed, corrupt, now_)
-            .ok());
+    ASSERT_TRUE(directory_.transfers()
+                    .CompleteGrant(Current(it->second.receiver), it->first, GrantEnd::kFailed, corrupt, now_)
+                    .ok());
     if (corrupt) Accuse(it->second.receiver, it->second.replica);
   }
 
@@ -750,7 +755,7 @@ class Model : public ::testing::TestWithParam<int> {
     const std::string node = SomeNodeId();
     const std::string id = SomeReplicaOf(node);
     if (id.empty()) return;
-    directory_.NoteIntact({node, id});
+    directory_.accusations().NoteIntact({node, id});
     ModelReplica& replica = replicas_.at(id);
     const auto with_weight =
         std::ranges::count_if(replica.accusers, [this](const auto& name) { return HasWeight(name); });
@@ -761,7 +766,7 @@ class Model : public ::testing::TestWithParam<int> {
   }
 
   void NoteEnded() {
-    for (const EndedGrant& ended : directory_.TakeEndedGrants()) {
+    for (const EndedGrant& ended : directory_.transfers().grants().TakeEnded()) {
       EXPECT_EQ(grants_.erase(ended.grant.grant_id), 1u) << "ended twice, or never given";
     }
     EXPECT_EQ(directory_.counts().active_grants, grants_.size());
@@ -784,7 +789,7 @@ class Model : public ::testing::TestWithParam<int> {
       if (IsReleased(artifact)) versioned_.erase(artifact);
       directory_.Apply(plan->facts, now_);
       if (origin.has_value()) {
-        directory_.RenewOrigin(artifact, node);
+        directory_.catalog().RenewOrigin(artifact, node);
         ModelOrigin& known = origins_[{artifact, node}];
         const bool same = known.bytes == origin->files[0].bytes;
         known = {.bytes = origin->files[0].bytes, .compared = same && known.compared};
@@ -793,7 +798,7 @@ class Model : public ::testing::TestWithParam<int> {
       deleted_.erase(artifact);
       return;
     }
-    const auto facts = directory_.PrepareDeleteArtifact(artifact, wall_now());
+    const auto facts = directory_.catalog().PrepareDeleteArtifact(artifact, wall_now());
     ASSERT_EQ(facts.ok(), published_.contains(artifact) && !IsNamed(artifact)) << facts.status();
     if (!facts.ok()) return;
     directory_.Apply(*facts, now_);
@@ -819,7 +824,7 @@ class Model : public ::testing::TestWithParam<int> {
     const bool open = known != tasks_.end() && Settled(known->second) == TaskState::kOpen;
     if (Below(4) == 0) {
       const CancelPlan plan =
-          directory_.PrepareCancelTasks(artifact, {{.node = node, .location = location}}, wall_now());
+          directory_.tasks().PrepareCancel(artifact, {{.node = node, .location = location}}, wall_now());
       ASSERT_EQ(plan.tasks.size(), open ? 1u : 0u);
       directory_.Apply(plan.facts, now_);
       if (open) tasks_.erase(known);
@@ -828,7 +833,7 @@ class Model : public ::testing::TestWithParam<int> {
     const TaskRequest request{.request_id = absl::StrCat("q", ++last_request_),
                               .artifact_id = artifact,
                               .targets = {{.node = node, .location = location}}};
-    const auto plan = directory_.PrepareTasks(request, wall_now());
+    const auto plan = directory_.tasks().Prepare(request, wall_now());
     ASSERT_EQ(plan.ok(), published_.contains(artifact)) << plan.status();
     if (!plan.ok()) return;
     ASSERT_EQ(plan->places.size(), 1u);
@@ -857,7 +862,7 @@ class Model : public ::testing::TestWithParam<int> {
   // What a node is given with its heartbeat: all that it works on, and some of the others in their order.
   void WorkOnTasks() {
     const std::string node = SomeNodeId();
-    const auto taken = directory_.TakeTasks(Current(node), now_);
+    const auto taken = directory_.tasks().Take(Current(node), now_);
     ASSERT_EQ(taken.ok(), nodes_.contains(node));
     if (!taken.ok()) return;
     std::map<std::pair<absl::Time, std::string>, ModelTask*> in_order;
@@ -869,7 +874,7 @@ class Model : public ::testing::TestWithParam<int> {
       if (task->handed_out) expected.push_back(task->id);
     }
     for (const auto& [order, task] : in_order) {
-      if (nodes_[node].draining || expected.size() >= options_.tasks_at_once) break;
+      if (nodes_[node].draining || expected.size() >= options_.tasks.at_once) break;
       if (task->handed_out || task->ended.has_value() || task->due > now_) continue;
       task->handed_out = true;
       expected.push_back(task->id);
@@ -882,15 +887,15 @@ class Model : public ::testing::TestWithParam<int> {
   // A node says how one stands, perhaps one that it was never given; and what ended is made durable.
   void ReportTask() {
     if (Below(2) == 0) {
-      directory_.Apply(directory_.PrepareSettleTasks(wall_now()), now_);
+      directory_.Apply(directory_.tasks().PrepareSettle(wall_now()), now_);
       for (auto& [place, task] : tasks_) {
         if (!task.ended.has_value()) continue;
         task.state = Settled(task);
         task.failures += task.ended->ok() ? 0 : 1;
-        if (task.state == TaskState::kOpen) task.due = now_ + options_.task_pauses[task.failures - 1];
+        if (task.state == TaskState::kOpen) task.due = now_ + options_.tasks.pauses[task.failures - 1];
         task.ended.reset();
       }
-      EXPECT_FALSE(directory_.HasTasksToSettle());
+      EXPECT_FALSE(directory_.tasks().HasToSettle());
       return;
     }
     if (tasks_.empty()) return;
@@ -899,7 +904,7 @@ class Model : public ::testing::TestWithParam<int> {
     constexpr absl::StatusCode kEnds[] = {absl::StatusCode::kOk, absl::StatusCode::kUnavailable,
                                           absl::StatusCode::kNotFound};
     if (Below(3) > 0) report.ended = absl::Status(kEnds[Below(3)], "");
-    const auto noted = directory_.NoteTasks(Current(task.node), {report});
+    const auto noted = directory_.tasks().Note(Current(task.node), {report});
     ASSERT_EQ(noted.ok(), nodes_.contains(task.node)) << noted;
     if (!noted.ok() || task.state != TaskState::kOpen || task.ended.has_value()) return;
     task.ended = report.ended;
@@ -921,7 +926,7 @@ class Model : public ::testing::TestWithParam<int> {
       const std::string artifact = SomeArtifactId();
       BindRequest request{.key = key, .artifact_id = artifact, .expected = expected};
       if (Below(3) == 0) request.keep = static_cast<uint32_t>(Below(5));
-      const auto plan = directory_.PrepareBindKey(request, wall_now());
+      const auto plan = directory_.catalog().PrepareBindKey(request, wall_now());
       ASSERT_EQ(plan.ok(), published_.contains(artifact) && expected == current && request.keep != 0u)
           << plan.status();
       if (!plan.ok()) return;
@@ -938,7 +943,7 @@ class Model : public ::testing::TestWithParam<int> {
       versioned_.insert(artifact);
       return;
     }
-    const auto plan = directory_.PrepareDeleteKey(key, expected, wall_now());
+    const auto plan = directory_.catalog().PrepareDeleteKey(key, expected, wall_now());
     ASSERT_EQ(plan.ok(), current != 0 && expected == current) << plan.status();
     if (!plan.ok()) return;
     directory_.Apply(plan->facts, now_);
@@ -959,7 +964,7 @@ class Model : public ::testing::TestWithParam<int> {
     directory_.Tick(now_);
     std::vector<std::string> silent;
     for (const auto& [id, model] : nodes_) {
-      if (now_ - model.heard > options_.node_ttl) silent.push_back(id);
+      if (now_ - model.heard > options_.membership.node_ttl) silent.push_back(id);
     }
     for (const std::string& id : silent) DropNode(id);
   }
@@ -972,7 +977,7 @@ class Model : public ::testing::TestWithParam<int> {
     ASSERT_EQ(counts.artifacts, published_.size());
     ASSERT_EQ(counts.keys, keys_.size());
     for (const auto& [name, bound] : keys_) {
-      const auto key = directory_.ResolveKey(name);
+      const auto key = directory_.catalog().ResolveKey(name);
       ASSERT_TRUE(key.ok());
       ASSERT_EQ(key->artifact_id, bound.artifact);
       ASSERT_EQ(key->revision, bound.revision);
@@ -980,7 +985,7 @@ class Model : public ::testing::TestWithParam<int> {
       for (const KeyVersion& version : key->earlier) earlier.push_back(version.artifact_id);
       ASSERT_EQ(earlier, bound.earlier);
     }
-    const std::vector<TaskView> tasks = directory_.ListReplicationTasks("", "", tasks_.size() + 1);
+    const std::vector<TaskView> tasks = directory_.tasks().List("", "", tasks_.size() + 1);
     ASSERT_EQ(tasks.size(), tasks_.size());
     auto expected = tasks_.begin();
     for (const TaskView& view : tasks) {
@@ -996,7 +1001,7 @@ class Model : public ::testing::TestWithParam<int> {
 
   SteadyTime now_ = SteadyTime() + absl::Seconds(1'700'000'000);
   CountingSecrets secrets_;
-  const DirectoryOptions options_{.filling_lanes = {"ucx"},
+  const DirectoryOptions options_{.transfers = {.filling_lanes = {"ucx"}},
                                   .retention = {.keep = 2, .by_prefix = {{"k1", 3}}}};
   Directory directory_{options_, &secrets_};
 

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/steady_time.h"
 #include "global_store/directory/directory.h"
+#include "global_store/directory/listings.h"
 
 namespace tensorcast::global_store {
 
@@ -66,21 +67,21 @@ class DirectoryTest : public ::testing::Test {
         now_);
   }
   void Delete(const std::string& artifact_id) {
-    auto facts = directory_.PrepareDeleteArtifact(artifact_id, wall_now());
+    auto facts = directory_.catalog().PrepareDeleteArtifact(artifact_id, wall_now());
     ASSERT_TRUE(facts.ok()) << facts.status();
     directory_.Apply(*facts, now_);
   }
   absl::StatusOr<KeyRecord> Bind(const std::string& key, const std::string& artifact_id,
                                  std::optional<uint64_t> expected = std::nullopt,
                                  std::optional<uint32_t> keep = std::nullopt) {
-    auto plan = directory_.PrepareBindKey(
+    auto plan = directory_.catalog().PrepareBindKey(
         {.key = key, .artifact_id = artifact_id, .expected = expected, .keep = keep}, wall_now());
     if (!plan.ok()) return plan.status();
     directory_.Apply(plan->facts, now_);
     return plan->key;
   }
   absl::Status Unbind(const std::string& key, std::optional<uint64_t> expected = std::nullopt) {
-    auto plan = directory_.PrepareDeleteKey(key, expected, wall_now());
+    auto plan = directory_.catalog().PrepareDeleteKey(key, expected, wall_now());
     if (plan.ok()) directory_.Apply(plan->facts, now_);
     return plan.status();
   }
@@ -99,12 +100,12 @@ class DirectoryTest : public ::testing::Test {
   GrantOffer Request(const std::string& receiver, const std::string& artifact_id,
                      const std::vector<std::string>& excluded = {},
                      const std::vector<std::string>& corrupt = {}) {
-    auto offer = directory_.RequestGrant({.receiver = Id(receiver),
-                                          .artifact_id = artifact_id,
-                                          .destination = {.kind = LocationKind::kCpu},
-                                          .excluded_replicas = excluded,
-                                          .corrupt_replicas = corrupt},
-                                         now_);
+    auto offer = directory_.transfers().RequestGrant({.receiver = Id(receiver),
+                                                      .artifact_id = artifact_id,
+                                                      .destination = {.kind = LocationKind::kCpu},
+                                                      .excluded_replicas = excluded,
+                                                      .corrupt_replicas = corrupt},
+                                                     now_);
     EXPECT_TRUE(offer.ok()) << offer.status();
     return offer.value_or(GrantOffer{});
   }
@@ -112,11 +113,11 @@ class DirectoryTest : public ::testing::Test {
   std::string Offered(const std::string& receiver, const std::string& artifact_id) {
     const GrantOffer offer = Request(receiver, artifact_id);
     if (offer.granted.empty()) return "";
-    EXPECT_TRUE(directory_
+    EXPECT_TRUE(directory_.transfers()
                     .CompleteGrant(Id(receiver), offer.granted.front().grant.grant_id, GrantEnd::kCancelled,
                                    /*source_corrupt=*/false, now_)
                     .ok());
-    directory_.TakeEndedGrants();
+    directory_.transfers().grants().TakeEnded();
     return offer.granted.front().grant.replica_id;
   }
   // Holders prove what they report, but those that lie.
@@ -124,7 +125,7 @@ class DirectoryTest : public ::testing::Test {
                          const std::set<std::string>& liars = {}) {
     Proofs proofs;
     while (true) {
-      auto decision = directory_.RequestEviction(Id(node_id), replica_id, now_, proofs);
+      auto decision = directory_.evictions().Request(Id(node_id), replica_id, now_, proofs);
       EXPECT_TRUE(decision.ok()) << decision.status();
       if (!decision.ok() || decision->to_prove.copies.empty()) return decision.value_or(EvictionDecision{});
       EXPECT_FALSE(decision->granted);

@@ -1,11 +1,11 @@
-// Listings in pages, bounded in bytes: a page is made with the directory locked, and is one message.
+#include "global_store/directory/listings.h"
+
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/status.h"
-#include "base/steady_time.h"
-#include "global_store/directory/directory.h"
 
 namespace tensorcast::global_store {
 namespace {
@@ -73,25 +73,21 @@ std::pair<std::string, std::string> SplitName(std::string_view name) {
   return absl::StrSplit(name, absl::MaxSplits('\n', 1));
 }
 
-}  // namespace
-
-ArtifactView Directory::ViewOf(const ArtifactState& artifact) const {
-  ArtifactView view{.record = artifact.record,
-                    .keys = {artifact.keys.begin(), artifact.keys.end()},
-                    .kept_by = {artifact.kept_by.begin(), artifact.kept_by.end()},
-                    .released = IsReleased(artifact)};
-  // The widest scope of the index has the artifact's id: nothing is counted here.
-  const auto sources = sources_.find(artifact.record.artifact_id);
-  if (sources != sources_.end()) view.ready_replicas = sources->second.ready.size();
-  return view;
+ArtifactView ViewOf(const Catalog::Artifact& artifact, const Inventory& inventory) {
+  const SourceIndex::Scope* sources = inventory.sources().Find(artifact.record.artifact_id);
+  return {.record = artifact.record,
+          .keys = {artifact.keys.begin(), artifact.keys.end()},
+          .kept_by = {artifact.kept_by.begin(), artifact.kept_by.end()},
+          .released = artifact.IsReleased(),
+          // Nothing is counted here: the widest scope of the index has the artifact's id.
+          .ready_replicas = sources == nullptr ? 0 : sources->ready.size()};
 }
 
-void Directory::AddReplicas(ArtifactView& view, std::string_view after, size_t& bytes) const {
-  const auto holders = holders_.find(view.record.artifact_id);
-  if (holders == holders_.end()) return;
-  const HolderSet& all = holders->second;
+// Those after `after`, into the room that is left of `bytes`, which it takes.
+void AddReplicas(const Inventory& inventory, ArtifactView& view, std::string_view after, size_t& bytes) {
+  const Inventory::Holders& all = inventory.HoldersOf(view.record.artifact_id);
   for (auto it = after.empty() ? all.begin() : all.upper_bound(SplitName(after)); it != all.end(); ++it) {
-    const ReplicaInfo& replica = nodes_.find(it->first)->second.replicas.find(it->second)->second.facts;
+    const ReplicaInfo& replica = inventory.Find(it->first, it->second)->facts;
     if (!Take(bytes, SizeOf(replica), view.replicas.empty())) {
       const ReplicaInfo& last = view.replicas.back();
       view.more_replicas_after = absl::StrCat(last.node_id, "\n", last.id);
@@ -101,40 +97,41 @@ void Directory::AddReplicas(ArtifactView& view, std::string_view after, size_t& 
   }
 }
 
-absl::StatusOr<ArtifactView> Directory::DescribeArtifact(std::string_view artifact_id, std::string_view after,
-                                                         const PageBounds& bounds) const {
-  auto found = artifacts_.find(artifact_id);
-  if (found == artifacts_.end()) {
-    return absl::NotFoundError(absl::StrCat("there is no artifact ", artifact_id));
-  }
-  ArtifactView view = ViewOf(found->second);
+}  // namespace
+
+absl::StatusOr<ArtifactView> DescribeArtifact(const Directory& directory, std::string_view artifact_id,
+                                              std::string_view after, const PageBounds& bounds) {
+  TC_ASSIGN_OR_RETURN(const Catalog::Artifact* artifact, directory.catalog().Get(artifact_id));
+  ArtifactView view = ViewOf(*artifact, directory.inventory());
   size_t room = bounds.bytes;
   Take(room, SizeOf(view), /*first=*/true);
-  AddReplicas(view, after, room);
+  AddReplicas(directory.inventory(), view, after, room);
   return view;
 }
 
 // The token is an artifact's id, and where its replicas go on that replica's name behind it.
-ArtifactPage Directory::ListArtifacts(std::string_view after, const PageBounds& bounds,
-                                      const ArtifactFilter& filter) const {
+ArtifactPage ListArtifacts(const Directory& directory, std::string_view after, const PageBounds& bounds,
+                           const ArtifactFilter& filter) {
+  const Catalog::Artifacts& artifacts = directory.catalog().artifacts();
+  const Inventory& inventory = directory.inventory();
   const std::pair<std::string_view, std::string_view> token = absl::StrSplit(after, absl::MaxSplits('\n', 1));
   const auto& [last, last_replica] = token;
   ArtifactPage page;
   size_t room = bounds.bytes;
-  auto it = last_replica.empty() ? artifacts_.upper_bound(last) : artifacts_.lower_bound(last);
-  for (; it != artifacts_.end(); ++it) {
-    const ArtifactState& artifact = it->second;
+  auto it = last_replica.empty() ? artifacts.upper_bound(last) : artifacts.lower_bound(last);
+  for (; it != artifacts.end(); ++it) {
+    const Catalog::Artifact& artifact = it->second;
     const bool unkeyed = artifact.keys.empty() && artifact.kept_by.empty();
     if (filter.unkeyed_only && !unkeyed) continue;
     if (artifact.record.created > filter.created_before) continue;
     if (!filter.origin_path.empty() && !WasImportedFrom(artifact.record, filter.origin_path)) continue;
-    ArtifactView view = ViewOf(artifact);
+    ArtifactView view = ViewOf(artifact, inventory);
     const bool full = page.artifacts.size() == bounds.entries;
     if (full || !Take(room, SizeOf(view), page.artifacts.empty())) {
       page.next = page.artifacts.back().record.artifact_id;
       return page;
     }
-    if (filter.replicas) AddReplicas(view, it->first == last ? last_replica : "", room);
+    if (filter.replicas) AddReplicas(inventory, view, it->first == last ? last_replica : "", room);
     page.artifacts.push_back(std::move(view));
     if (const std::string& more = page.artifacts.back().more_replicas_after; !more.empty()) {
       page.next = absl::StrCat(it->first, "\n", more);
@@ -144,11 +141,12 @@ ArtifactPage Directory::ListArtifacts(std::string_view after, const PageBounds& 
   return page;
 }
 
-NodePage Directory::ListNodes(std::string_view after, const PageBounds& bounds, SteadyTime now) const {
+NodePage ListNodes(const Membership& nodes, std::string_view after, const PageBounds& bounds,
+                   SteadyTime now) {
   NodePage page;
   size_t room = bounds.bytes;
-  for (auto it = nodes_.upper_bound(after); it != nodes_.end(); ++it) {
-    NodeView view = ViewOf(it->second, now);
+  for (auto it = nodes.nodes().upper_bound(after); it != nodes.nodes().end(); ++it) {
+    NodeView view = it->second.View(now);
     if (page.nodes.size() == bounds.entries || !Take(room, SizeOf(view), page.nodes.empty())) {
       page.next = page.nodes.back().facts.node_id;
       return page;
@@ -158,14 +156,14 @@ NodePage Directory::ListNodes(std::string_view after, const PageBounds& bounds, 
   return page;
 }
 
-NodePage Directory::FindNodesNamed(const std::set<std::string, std::less<>>& names, std::string_view after,
-                                   const PageBounds& bounds, SteadyTime now) const {
+NodePage FindNodesNamed(const Membership& nodes, const std::set<std::string, std::less<>>& names,
+                        std::string_view after, const PageBounds& bounds, SteadyTime now) {
   NodePage page;
   size_t room = bounds.bytes;
   for (auto name = names.upper_bound(after); name != names.end(); ++name) {
-    const auto live = live_names_.find(*name);
-    if (live == live_names_.end()) continue;
-    NodeView view = ViewOf(nodes_.find(live->second)->second, now);
+    const Node* live = nodes.FindNamed(*name);
+    if (live == nullptr) continue;
+    NodeView view = live->View(now);
     if (page.nodes.size() == bounds.entries || !Take(room, SizeOf(view), page.nodes.empty())) {
       page.next = page.nodes.back().facts.name;
       return page;
@@ -173,11 +171,6 @@ NodePage Directory::FindNodesNamed(const std::set<std::string, std::less<>>& nam
     page.nodes.push_back(std::move(view));
   }
   return page;
-}
-
-uint64_t Directory::CountDraining() const {
-  return static_cast<uint64_t>(
-      std::ranges::count_if(nodes_, [](const auto& node) { return node.second.draining; }));
 }
 
 }  // namespace tensorcast::global_store

@@ -30,11 +30,11 @@ TEST_F(Listings, Artifact_CountsItsReplicasUnlessTheyAreAskedFor) {
   ReplicaInfo filling = SomeReplica("r2", "x");
   filling.state = ReplicaState::kFilling;
   Update("a", {SomeReplica("r1", "x"), filling, SomeReplica("r3", "x")});
-  const ArtifactPage counted = directory_.ListArtifacts("", {}, {});
+  const ArtifactPage counted = ListArtifacts(directory_, "", {}, {});
   ASSERT_THAT(counted.artifacts, SizeIs(1));
   EXPECT_EQ(counted.artifacts[0].ready_replicas, 2u);
   EXPECT_THAT(counted.artifacts[0].replicas, IsEmpty());
-  const ArtifactPage listed = directory_.ListArtifacts("", {}, {.replicas = true});
+  const ArtifactPage listed = ListArtifacts(directory_, "", {}, {.replicas = true});
   ASSERT_THAT(listed.artifacts, SizeIs(1));
   EXPECT_EQ(listed.artifacts[0].ready_replicas, 2u);
   EXPECT_THAT(listed.artifacts[0].replicas, SizeIs(3));
@@ -55,7 +55,7 @@ TEST_F(Listings, Replicas_ContinueOnTheNextPageWhereThePageIsFull) {
   std::string after;
   size_t pages = 0;
   do {
-    const ArtifactPage page = directory_.ListArtifacts(after, bounds, {.replicas = true});
+    const ArtifactPage page = ListArtifacts(directory_, after, bounds, {.replicas = true});
     ASSERT_FALSE(page.artifacts.empty());
     size_t bytes = 0;
     for (const ArtifactView& artifact : page.artifacts) {
@@ -75,7 +75,7 @@ TEST_F(Listings, Replicas_ContinueOnTheNextPageWhereThePageIsFull) {
   EXPECT_EQ(seen.size(), kReplicas + 2);
   EXPECT_THAT(artifacts, ElementsAre("w", "x", "y"));
   // Counted, all of it is one page.
-  const ArtifactPage counted = directory_.ListArtifacts("", bounds, {});
+  const ArtifactPage counted = ListArtifacts(directory_, "", bounds, {});
   EXPECT_THAT(counted.artifacts, SizeIs(3));
   EXPECT_EQ(counted.next, "");
   EXPECT_EQ(counted.artifacts[1].ready_replicas, kReplicas);
@@ -85,11 +85,11 @@ TEST_F(Listings, NextArtifactPage_SkipsDeletedArtifact) {
   Register("a");
   for (const char* id : {"x", "y"}) Publish(id);
   Update("a", {SomeReplica("r1", "x"), SomeReplica("r2", "x"), SomeReplica("r3", "y")});
-  const ArtifactPage first = directory_.ListArtifacts("", {.bytes = 1}, {.replicas = true});
+  const ArtifactPage first = ListArtifacts(directory_, "", {.bytes = 1}, {.replicas = true});
   ASSERT_THAT(first.artifacts, SizeIs(1));
   EXPECT_THAT(first.artifacts[0].replicas, SizeIs(1)) << "an entry is on each page, whatever its size";
   Delete("x");
-  const ArtifactPage next = directory_.ListArtifacts(first.next, {}, {.replicas = true});
+  const ArtifactPage next = ListArtifacts(directory_, first.next, {}, {.replicas = true});
   ASSERT_THAT(next.artifacts, SizeIs(1));
   EXPECT_EQ(next.artifacts[0].record.artifact_id, "y");
   EXPECT_THAT(next.artifacts[0].replicas, SizeIs(1));
@@ -104,7 +104,7 @@ TEST_F(Listings, DescribeArtifact_ContinuesReplicasAfterPreviousPage) {
   std::vector<std::string> names;
   std::string after;
   do {
-    const auto view = directory_.DescribeArtifact("x", after, {.bytes = 1});
+    const auto view = DescribeArtifact(directory_, "x", after, {.bytes = 1});
     ASSERT_TRUE(view.ok()) << view.status();
     for (const ReplicaInfo& replica : view->replicas) {
       names.push_back(absl::StrCat(replica.node_id, "/", replica.id));
@@ -116,27 +116,27 @@ TEST_F(Listings, DescribeArtifact_ContinuesReplicasAfterPreviousPage) {
 
 TEST_F(Listings, Nodes_ComeInPages) {
   for (const char* id : {"a", "b", "c"}) Register(id);
-  const NodePage first = directory_.ListNodes("", {.entries = 2}, now_);
+  const NodePage first = ListNodes(directory_.membership(), "", {.entries = 2}, now_);
   EXPECT_THAT(IdsOf(first), ElementsAre("a", "b"));
-  const NodePage last = directory_.ListNodes(first.next, {.entries = 2}, now_);
+  const NodePage last = ListNodes(directory_.membership(), first.next, {.entries = 2}, now_);
   EXPECT_THAT(IdsOf(last), ElementsAre("c"));
   EXPECT_EQ(last.next, "");
-  EXPECT_THAT(directory_.ListNodes("", {.bytes = 1}, now_).nodes, SizeIs(1));
+  EXPECT_THAT(ListNodes(directory_.membership(), "", {.bytes = 1}, now_).nodes, SizeIs(1));
 }
 
 TEST_F(Listings, NodesByName_AreLookedUpAndComeInPages) {
   for (const char* id : {"a", "b", "c"}) Register(id);
   const std::set<std::string, std::less<>> names = {"name-a", "name-c", "unknown"};
-  EXPECT_THAT(IdsOf(directory_.FindNodesNamed(names, "", {}, now_)), ElementsAre("a", "c"));
-  const NodePage first = directory_.FindNodesNamed(names, "", {.entries = 1}, now_);
+  EXPECT_THAT(IdsOf(FindNodesNamed(directory_.membership(), names, "", {}, now_)), ElementsAre("a", "c"));
+  const NodePage first = FindNodesNamed(directory_.membership(), names, "", {.entries = 1}, now_);
   EXPECT_THAT(IdsOf(first), ElementsAre("a"));
-  EXPECT_THAT(IdsOf(directory_.FindNodesNamed(names, first.next, {}, now_)), ElementsAre("c"));
+  EXPECT_THAT(IdsOf(FindNodesNamed(directory_.membership(), names, first.next, {}, now_)), ElementsAre("c"));
 }
 
 TEST_F(Listings, DrainingNodes_AreCounted) {
   for (const char* id : {"a", "b", "c"}) Register(id);
   ASSERT_TRUE(directory_.DrainNode("b", true).ok());
-  EXPECT_EQ(directory_.CountDraining(), 1u);
+  EXPECT_EQ(directory_.membership().CountDraining(), 1u);
 }
 
 }  // namespace

@@ -134,7 +134,7 @@ class World {
 
   // Grants that ended by themselves: their pulls break.
   void NoteEnded() {
-    for (const EndedGrant& ended : directory_.TakeEndedGrants()) {
+    for (const EndedGrant& ended : directory_.transfers().grants().TakeEnded()) {
       Node& node = nodes_[ended.grant.receiver_node];
       const auto held = std::ranges::find(node.held, ended.grant.grant_id, &Held::grant_id);
       if (held == node.held.end()) continue;
@@ -168,7 +168,8 @@ class World {
     if (node.has.all()) return End(node, id, GrantEnd::kSucceeded, ReplicaState::kReady);
     for (const Held& held : silent) {
       Judge(node, held);
-      ASSERT_TRUE(directory_.CompleteGrant({id, 1}, held.grant_id, GrantEnd::kFailed, false, now_).ok());
+      ASSERT_TRUE(
+          directory_.transfers().CompleteGrant({id, 1}, held.grant_id, GrantEnd::kFailed, false, now_).ok());
       std::erase_if(node.held, [&](const Held& other) { return other.grant_id == held.grant_id; });
       node.asks_at = now_;
     }
@@ -191,7 +192,7 @@ class World {
       request.held_grants.push_back(held.grant_id);
       if (stalled) request.slow_replicas.push_back("r-" + held.source);
     }
-    const auto offer = directory_.RequestGrant(request, now_);
+    const auto offer = directory_.transfers().RequestGrant(request, now_);
     ASSERT_TRUE(offer.ok()) << offer.status();
     ++node.questions;
     for (const OfferedGrant& granted : offer->granted) {
@@ -205,7 +206,7 @@ class World {
 
   void End(Node& node, const std::string& id, GrantEnd how, ReplicaState state) {
     for (const Held& held : std::exchange(node.held, {})) {
-      ASSERT_TRUE(directory_.CompleteGrant({id, 1}, held.grant_id, how, false, now_).ok());
+      ASSERT_TRUE(directory_.transfers().CompleteGrant({id, 1}, held.grant_id, how, false, now_).ok());
     }
     Report(id, state);
   }
@@ -213,7 +214,7 @@ class World {
   std::mt19937_64 random_;
   SteadyTime now_ = SteadyTime() + absl::Seconds(1'700'000'000);
   CountingSecrets secrets_;
-  Directory directory_{{.filling_lanes = {"ucx"}}, &secrets_};
+  Directory directory_{{.transfers = {.filling_lanes = {"ucx"}}}, &secrets_};
   std::map<std::string, Node> nodes_;
   SteadyTime next_beat_;
   bool root_stays_ = false;

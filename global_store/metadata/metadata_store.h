@@ -16,7 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "global_store/directory/facts.h"
+#include "global_store/catalog/facts.h"
 
 namespace tensorcast::global_store {
 

@@ -1,7 +1,10 @@
 #include "global_store/scheduler/scheduler.h"
 
 #include <algorithm>
-#include <tuple>
+#include <array>
+#include <utility>
+
+#include "global_store/scheduler/source_rules.h"
 
 namespace tensorcast::global_store {
 namespace {
@@ -45,24 +48,8 @@ std::optional<Lane> FastestLane(const SourceQuery& query, const SourceCandidate&
   return std::nullopt;
 }
 
-// For a replica on a GPU an attached GPU copy needs no way through the host. Over a lane host memory is
-// served as it is, while the others pass through staging buffers.
-int PlaceCost(const SourceQuery& query, const Lane& lane, LocationKind place) {
-  if (place == LocationKind::kDisk) return 2;
-  const bool wants_gpu = lane.rank == 0 && query.destination == LocationKind::kGpu;
-  return (place == LocationKind::kGpu) == wants_gpu ? 0 : 1;
-}
-
-// 0: in its rack, 1: in its zone, 2: elsewhere, or not known.
-int Distance(const LaneEnd& a, const LaneEnd& b) {
-  if (a.zone != b.zone) return 2;
-  if (!a.rack.empty() && a.rack == b.rack) return 0;
-  return a.zone.empty() ? 2 : 1;
-}
-
-// In the order of scheduler.h.
-using Cost = std::tuple<bool, bool, bool, bool, bool, bool, bool, bool, size_t, int, bool, int, uint32_t,
-                        uint64_t, std::string_view>;
+// By the rules in their order, then by the replica's id, so that equal inputs give equal answers.
+using Cost = std::pair<std::array<uint64_t, kSourceRules>, std::string_view>;
 
 struct Ranked {
   Cost cost;
@@ -77,21 +64,16 @@ struct Ranked {
 std::optional<Ranked> Rank(const SourceQuery& query, const SourceCandidate& source) {
   const std::optional<Lane> lane = FastestLane(query, source);
   if (!lane.has_value()) return std::nullopt;
+  const UsableSource usable{.query = query, .source = source, .lane_rank = lane->rank};
+  Ranked ranked{.cost = {{}, source.replica_id}, .lane = lane->name};
+  std::ranges::transform(SourceRules(), ranked.cost.first.begin(),
+                         [&](const SourceRule& rule) { return rule.cost(usable); });
   const bool full = source.uploads >= query.upload_slots;
-  const bool on_host = SameHost(*query.receiver, *source.end);
-  const bool slow_link = HasSlowLink(*query.receiver, *source.end);
-  // Those of equal rank that join at one moment would make a chain if each took the last one to come.
-  const bool spread = source.filling && !query.has_source;
-  return Ranked{
-      .cost = {source.slow, !source.rooted, source.draining, slow_link, full, source.overtaken,
-               source.place == LocationKind::kDisk, !on_host, lane->rank,
-               Distance(*query.receiver, *source.end), source.filling, PlaceCost(query, *lane, source.place),
-               spread ? 0 : source.active_grants, source.tie, source.replica_id},
-      .lane = lane->name,
-      .good = !source.slow && !source.draining && (source.rooted || source.partial) && !full,
-      .slow_link = slow_link,
-      .on_host = on_host,
-      .rooted = source.rooted};
+  ranked.good = !source.slow && !source.draining && (source.rooted || source.partial) && !full;
+  ranked.slow_link = HasSlowLink(*query.receiver, *source.end);
+  ranked.on_host = SameHost(*query.receiver, *source.end);
+  ranked.rooted = source.rooted;
+  return ranked;
 }
 
 }  // namespace

@@ -2,26 +2,11 @@
 // randomness.
 //
 // What can be used at all: the receiver and the source share a lane (the required one, if any); a replica
-// that fills serves over some lanes only. Of those the best by, in this order:
-//   1. sources that the receiver did not give up before in this transfer;
-//   2. sources that are, or lead to, a node that can make the bytes;
-//   3. nodes that are not draining (a draining one serves only what no other node has);
-//   4. nodes with a link not much slower than the receiver's, as far as both say, or that share its host;
-//   5. nodes with an upload slot free: each artifact has its own of them;
-//   6. nodes that no receiver overtook lately;
-//   7. bytes in memory before bytes on a disk;
-//   8. the same host, then the earlier lane in the receiver's own list (fastest first), then the same rack,
-//      then the same zone;
-//   9. replicas that are ready before those that fill;
-//  10. the cheaper place: of the kind of the destination over the local lane (a device copy, a memory copy),
-//      the CPU over every other lane, where only host memory is registered and a GPU replica is staged
-//      through it;
-//  11. the node that serves the fewest grants; but for a receiver's first source any of those that fill: of
-//      many that come at one moment each would else hang on the last;
-//  12. the smaller `tie`, then the smaller replica id, so that equal inputs give equal answers.
+// that fills serves over some lanes only. Of those the best by the rules of source_rules.h, in their order,
+// then the smaller replica id, so that equal inputs give equal answers.
 //
-// A receiver that has no source, or only such as give nothing, gets one, however bad it is by 1 to 5: one
-// that waits would move no bytes at all. Any further source is good by all of these; but beside one that
+// A receiver that has no source, or only such as give nothing, gets one, however bad it is: one that
+// waits would move no bytes at all. Any further source is good by all of these; but beside one that
 // leads to a node that can make the bytes, a partial replica, which leads to no node, is as good as any other
 // for what it has. Beside a source with a fast link it is given one slow source at most: that node fills
 // as slowly as it sends, so it would take the place of one that has more to give. A receiver with a source on

@@ -4,7 +4,7 @@
 
 #include "absl/log/check.h"
 #include "absl/strings/str_cat.h"
-#include "global_store/directory/directory.h"
+#include "global_store/tasks/task.h"
 
 namespace tensorcast::global_store {
 namespace {
@@ -26,7 +26,7 @@ ClaimedNames NamesOf(const DurableFacts& facts, const std::string& artifact) {
     names.writes.insert(absl::StrCat("name ", binding.name));
   }
   for (const TaskRecord& record : facts.tasks) {
-    names.writes.insert(absl::StrCat("task ", Directory::TaskKeyOf(record)));
+    names.writes.insert(absl::StrCat("task ", TaskKeyOf(record)));
     names.reads.insert(ArtifactName(record.artifact_id));
     names.reads.insert(NodeName(record.node_id));
   }

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/container/flat_hash_map.h"
-#include "global_store/directory/facts.h"
+#include "global_store/catalog/facts.h"
 
 namespace tensorcast::global_store {
 

@@ -7,7 +7,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "global_store/directory/types.h"
+#include "global_store/directory/listings.h"
+#include "global_store/tasks/task.h"
 #include "proto/global_store.pb.h"
 
 namespace tensorcast::global_store {

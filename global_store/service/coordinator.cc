@@ -154,7 +154,7 @@ absl::StatusOr<std::string> Coordinator::Make(
 }
 
 bool Coordinator::IsNews(const KeyRecord& key) const {
-  const absl::StatusOr<KeyRecord> before = directory_.ResolveKey(key.name);
+  const absl::StatusOr<KeyRecord> before = directory_.catalog().ResolveKey(key.name);
   return key.deleted || !before.ok() || before->revision != key.revision;
 }
 
@@ -182,7 +182,7 @@ absl::StatusOr<GrantOffer> Coordinator::RequestGrant(std::string_view request, c
   const SteadyTime now = options_.clock();
   // The receiver did not hear the answer. Other grants would count against their sources until they expire.
   if (std::optional<GrantOffer> repeated = RepeatedOffer(request, now)) return *std::move(repeated);
-  TC_ASSIGN_OR_RETURN(GrantOffer offer, directory_.RequestGrant(wanted, now));
+  TC_ASSIGN_OR_RETURN(GrantOffer offer, directory_.transfers().RequestGrant(wanted, now));
   for (const OfferedGrant& granted : offer.granted) {
     otel::metrics::kGlobalGrantsIssued.Add(1);
     const std::string& grant_id = granted.grant.grant_id;
@@ -193,12 +193,12 @@ absl::StatusOr<GrantOffer> Coordinator::RequestGrant(std::string_view request, c
 }
 
 // Those of the grants that live; nullopt when none does.
-std::optional<GrantOffer> Coordinator::RepeatedOffer(std::string_view request, SteadyTime now) const {
+std::optional<GrantOffer> Coordinator::RepeatedOffer(std::string_view request, SteadyTime now) {
   const auto known = grants_of_request_.find(request);
   if (request.empty() || known == grants_of_request_.end()) return std::nullopt;
   std::optional<GrantOffer> offer;
   for (const std::string& grant_id : known->second) {
-    std::optional<GrantOffer> one = directory_.RepeatOffer(grant_id, now);
+    std::optional<GrantOffer> one = directory_.transfers().RepeatOffer(grant_id, now);
     if (!one.has_value()) continue;
     if (offer.has_value()) {
       std::ranges::move(one->granted, std::back_inserter(offer->granted));
@@ -212,7 +212,7 @@ std::optional<GrantOffer> Coordinator::RepeatedOffer(std::string_view request, S
 // Called after whatever may end a grant: the directory, which keeps no log, has noted those that ended until
 // they are taken here.
 void Coordinator::NoteEndedGrants() {
-  for (const EndedGrant& ended : directory_.TakeEndedGrants()) {
+  for (const EndedGrant& ended : directory_.transfers().grants().TakeEnded()) {
     otel::metrics::kGlobalGrantsEnded.Add(1, {GrantEndName(ended.end)});
     Asker asker;
     if (auto known = asker_of_grant_.find(ended.grant.grant_id); known != asker_of_grant_.end()) {
@@ -245,8 +245,9 @@ uint64_t Coordinator::Watch(std::shared_ptr<const KeyWatcher> watcher) {
       untold.swap(untold_keys_);
       absl::MutexLock lock(&mutex_);
       if (watcher->key.empty()) {
-        records = directory_.ListKeys(watcher->prefix, "", SIZE_MAX);
-      } else if (absl::StatusOr<KeyRecord> record = directory_.ResolveKey(watcher->key); record.ok()) {
+        records = directory_.catalog().ListKeys(watcher->prefix, "", SIZE_MAX);
+      } else if (absl::StatusOr<KeyRecord> record = directory_.catalog().ResolveKey(watcher->key);
+                 record.ok()) {
         records.push_back(*std::move(record));
       }
     }
@@ -265,7 +266,7 @@ uint64_t Coordinator::WatchReplicationTasks(std::shared_ptr<const TaskWatcher> w
   std::vector<TaskView> views;
   {
     absl::MutexLock lock(&mutex_);
-    views = directory_.ListReplicationTasks(watcher->artifact_id, "", SIZE_MAX);
+    views = directory_.tasks().List(watcher->artifact_id, "", SIZE_MAX);
   }
   for (TaskView& view : views) watcher->on_change({.task = std::move(view)});
   if (watcher->on_listed != nullptr) watcher->on_listed();
@@ -277,7 +278,7 @@ void Coordinator::TellOfTasks() {
   std::vector<TaskChange> changes;
   {
     absl::MutexLock lock(&mutex_);
-    changes = directory_.TakeChangedTasks();
+    changes = directory_.tasks().TakeChanged();
   }
   for (const TaskChange& change : changes) task_watches_.Tell(change);
 }
@@ -289,7 +290,7 @@ void Coordinator::Tick(bool behind) {
     absl::MutexLock lock(&mutex_);
     // No node was heard because none was listened to: the process was stopped, or the machine asleep.
     const absl::Duration gap = now - last_tick_;
-    const bool stopped = gap > options_.directory.node_ttl / 2;
+    const bool stopped = gap > options_.directory.membership.node_ttl / 2;
     LOG_IF(WARNING, stopped) << "the global store was not running for " << gap
                              << ": nodes get that time again to be heard";
     // A node may have spoken in time, and wait.
@@ -329,11 +330,11 @@ void Coordinator::ReleaseVersions() {
 void Coordinator::SettleTasks() {
   {
     absl::MutexLock lock(&mutex_);
-    if (!directory_.HasTasksToSettle()) return;
+    if (!directory_.tasks().HasToSettle()) return;
   }
   const absl::Status settled =
       Mutate("", [](const Directory& directory, absl::Time now) -> absl::StatusOr<Change> {
-        return Change{.facts = directory.PrepareSettleTasks(now)};
+        return Change{.facts = directory.tasks().PrepareSettle(now)};
       }).status();
   LOG_IF_EVERY_N_SEC(WARNING, !settled.ok(), 60)
       << "how tasks ended is not durable yet, will try again: " << settled;
@@ -358,7 +359,7 @@ void Coordinator::Purge() {
   purging_ = false;
   {
     absl::MutexLock lock(&mutex_);
-    before.versions = directory_.VersionTombstonesFrom(before.versions);
+    before.versions = directory_.catalog().VersionTombstonesFrom(before.versions);
   }
   const absl::Status purged = store_->Purge(before);
   if (!purged.ok()) {
@@ -368,8 +369,8 @@ void Coordinator::Purge() {
   {
     absl::MutexLock lock(&mutex_);
     // In the store first; where that fails the directory keeps what the store has.
-    directory_.PurgeTombstones(before.tombstones, before.versions);
-    directory_.PurgeTasks(before.tasks);
+    directory_.catalog().Purge(before.tombstones, before.versions);
+    directory_.tasks().Purge(before.tasks);
   }
   TellOfTasks();
 }

@@ -86,14 +86,14 @@ class Coordinator {
       const SteadyTime now = options_.clock();
       auto used = use(directory_, now);
       NoteEndedGrants();
-      tasks_changed = directory_.HasChangedTasks();
+      tasks_changed = directory_.tasks().HasChanged();
       return used;
     }();
     if (tasks_changed) TellOfTasks();
     return result;
   }
 
-  // As Directory::RequestGrant; the same `request` gets the same grant while that lives.
+  // As Transfers::RequestGrant; the same `request` gets the same grant while that lives.
   absl::StatusOr<GrantOffer> RequestGrant(std::string_view request, const GrantRequest& wanted)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -150,8 +150,8 @@ class Coordinator {
   // Before it is applied. A key that only loses an earlier version is as its watchers know it.
   bool IsNews(const KeyRecord& key) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteEndedGrants() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  std::optional<GrantOffer> RepeatedOffer(std::string_view request, SteadyTime now) const
-      ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  std::optional<GrantOffer> RepeatedOffer(std::string_view request, SteadyTime now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ForgetGrant(const std::string& request, const std::string& grant_id)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

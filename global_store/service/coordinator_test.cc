@@ -75,14 +75,14 @@ class CoordinatorTest : public ::testing::Test {
                                    const std::string& artifact) {
     return coordinator_->Mutate(
         request, [&](const Directory& directory, absl::Time now) -> absl::StatusOr<Change> {
-          auto plan = directory.PrepareBindKey({.key = key, .artifact_id = artifact}, now);
+          auto plan = directory.catalog().PrepareBindKey({.key = key, .artifact_id = artifact}, now);
           if (!plan.ok()) return plan.status();
           return Change{.facts = plan->facts, .response = absl::StrCat(plan->key.revision)};
         });
   }
   uint64_t Revision(const std::string& key) {
     return coordinator_->WithDirectory([&](Directory& directory, SteadyTime) {
-      auto record = directory.ResolveKey(key);
+      auto record = directory.catalog().ResolveKey(key);
       return record.ok() ? record->revision : 0;
     });
   }
@@ -123,15 +123,15 @@ TEST_F(CoordinatorTest, EndedTask_IsStoredByNextTickThatCanWrite) {
   Register("n");
   const auto requested =
       coordinator_->Mutate("", [](const Directory& directory, absl::Time now) -> absl::StatusOr<Change> {
-        auto plan =
-            directory.PrepareTasks({.request_id = "w", .artifact_id = "x", .targets = {{.node = "n"}}}, now);
+        auto plan = directory.tasks().Prepare(
+            {.request_id = "w", .artifact_id = "x", .targets = {{.node = "n"}}}, now);
         if (!plan.ok()) return plan.status();
         return Change{.facts = plan->facts};
       });
   ASSERT_TRUE(requested.ok()) << requested.status();
   const auto take = [&] {
     return coordinator_->WithDirectory([](Directory& directory, SteadyTime now) {
-      const auto taken = directory.TakeTasks({"n", 1}, now);
+      const auto taken = directory.tasks().Take({"n", 1}, now);
       return taken.ok() ? taken->size() : 99;
     });
   };
@@ -141,7 +141,7 @@ TEST_F(CoordinatorTest, EndedTask_IsStoredByNextTickThatCanWrite) {
   };
   EXPECT_EQ(take(), 1u);
   const absl::Status noted = coordinator_->WithDirectory([](Directory& directory, SteadyTime) {
-    return directory.NoteTasks({"n", 1}, {{.task_id = "w-0", .ended = absl::OkStatus()}});
+    return directory.tasks().Note({"n", 1}, {{.task_id = "w-0", .ended = absl::OkStatus()}});
   });
   ASSERT_TRUE(noted.ok()) << noted;
   store_.commit_error = absl::ResourceExhaustedError("disk full");
@@ -253,7 +253,7 @@ TEST_F(CoordinatorTest, ConcurrentBindAndDelete_LeaveNoKeyWithoutArtifact) {
     std::thread deletes([&] {
       (void)coordinator_->Mutate("",
                                  [&](const Directory& directory, absl::Time now) -> absl::StatusOr<Change> {
-                                   auto facts = directory.PrepareDeleteArtifact(artifact, now);
+                                   auto facts = directory.catalog().PrepareDeleteArtifact(artifact, now);
                                    if (!facts.ok()) return facts.status();
                                    return Change{.facts = *std::move(facts)};
                                  });
@@ -261,7 +261,7 @@ TEST_F(CoordinatorTest, ConcurrentBindAndDelete_LeaveNoKeyWithoutArtifact) {
     const bool bound = Bind("", artifact, artifact).ok();
     deletes.join();
     const bool there = coordinator_->WithDirectory(
-        [&](Directory& directory, SteadyTime) { return directory.DescribeArtifact(artifact).ok(); });
+        [&](Directory& directory, SteadyTime) { return DescribeArtifact(directory, artifact).ok(); });
     EXPECT_EQ(bound, there) << artifact;
   }
 }
@@ -292,7 +292,7 @@ TEST_F(CoordinatorTest, KeyWatcher_GetsListThenChanges) {
   ASSERT_TRUE(coordinator_
                   ->Mutate("",
                            [](const Directory& directory, absl::Time now) -> absl::StatusOr<Change> {
-                             auto plan = directory.PrepareDeleteKey("m/1", std::nullopt, now);
+                             auto plan = directory.catalog().PrepareDeleteKey("m/1", std::nullopt, now);
                              return Change{.facts = plan->facts};
                            })
                   .ok());
@@ -392,7 +392,8 @@ TEST_F(CoordinatorTest, RepeatedGrantRequest_GetsSameGrantWhileItLives) {
   EXPECT_NE(grant(""), first);
   ASSERT_TRUE(coordinator_
                   ->WithDirectory([&](Directory& directory, SteadyTime now) {
-                    return directory.CompleteGrant({"b", 1}, first, GrantEnd::kFailed, false, now);
+                    return directory.transfers().CompleteGrant({"b", 1}, first, GrantEnd::kFailed, false,
+                                                               now);
                   })
                   .ok());
   EXPECT_NE(grant("q"), first);
@@ -422,7 +423,8 @@ TEST_F(CoordinatorTest, RepeatedGrantRequest_GetsOnlyLivingGrants) {
   ASSERT_EQ(both.size(), 2u);
   EXPECT_EQ(grants("q"), both);
   coordinator_->WithDirectory([&](Directory& directory, SteadyTime now) {
-    EXPECT_TRUE(directory.CompleteGrant({"c", 1}, both.front(), GrantEnd::kFailed, false, now).ok());
+    EXPECT_TRUE(
+        directory.transfers().CompleteGrant({"c", 1}, both.front(), GrantEnd::kFailed, false, now).ok());
     return true;
   });
   coordinator_->Tick();  // notes what ended

@@ -17,7 +17,7 @@ DirectoryCounts Counts(Coordinator& coordinator) {
 // A lost node is dropped from the directory, so it is only missing here.
 void ObserveNodes(Coordinator& coordinator, otel::Gauge<1>::Observer& observer) {
   const auto [nodes, draining] = coordinator.WithDirectory([](const Directory& directory, SteadyTime) {
-    return std::pair(directory.counts().nodes, directory.CountDraining());
+    return std::pair(directory.counts().nodes, directory.membership().CountDraining());
   });
   observer.Observe(static_cast<double>(nodes - draining), {"alive"});
   observer.Observe(static_cast<double>(draining), {"draining"});
@@ -25,7 +25,7 @@ void ObserveNodes(Coordinator& coordinator, otel::Gauge<1>::Observer& observer) 
 
 void ObserveReplicas(Coordinator& coordinator, otel::Gauge<2>::Observer& observer) {
   const auto counts = coordinator.WithDirectory(
-      [](const Directory& directory, SteadyTime) { return directory.CountReplicas(); });
+      [](const Directory& directory, SteadyTime) { return directory.inventory().CountByState(); });
   for (const auto& [kind, count] : counts) {
     observer.Observe(static_cast<double>(count),
                      {LocationKindName(kind.first), ReplicaStateName(kind.second)});

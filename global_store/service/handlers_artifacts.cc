@@ -78,7 +78,7 @@ absl::StatusOr<v1::PublishArtifactResponse> Handlers::PublishArtifact(const Requ
         publish.change.also_apply = [&request](Directory& applied) {
           if (request.replica.has_value()) applied.AddPublishedReplica(request.node, *request.replica);
           if (request.origin.has_value()) {
-            applied.RenewOrigin(request.artifact.artifact_id, request.node.node_id);
+            applied.catalog().RenewOrigin(request.artifact.artifact_id, request.node.node_id);
           }
         };
         return publish;
@@ -90,7 +90,7 @@ absl::Status Handlers::DescribeArtifact(const v1::DescribeArtifactRequest& reque
   const PageBounds bounds{.bytes = kPageBytes};
   const auto view_after = [&](std::string_view after) {
     return coordinator_.WithDirectory([&](Directory& directory, SteadyTime) {
-      return directory.DescribeArtifact(request.artifact_id(), after, bounds);
+      return DescribeArtifact(directory, request.artifact_id(), after, bounds);
     });
   };
   TC_ASSIGN_OR_RETURN(const ArtifactView view, view_after(""));
@@ -128,11 +128,11 @@ absl::StatusOr<v1::ListArtifactsResponse> Handlers::ListArtifacts(const RequestC
   const absl::Time newest =
       min_age > absl::ZeroDuration() ? coordinator_.wall_now() - min_age : absl::InfiniteFuture();
   const ArtifactPage listed = coordinator_.WithDirectory([&](Directory& directory, SteadyTime) {
-    return directory.ListArtifacts(request.page_token(), {.entries = page, .bytes = kPageBytes},
-                                   {.unkeyed_only = request.unkeyed_only(),
-                                    .created_before = newest,
-                                    .origin_path = request.origin_path(),
-                                    .replicas = request.replicas()});
+    return ListArtifacts(directory, request.page_token(), {.entries = page, .bytes = kPageBytes},
+                         {.unkeyed_only = request.unkeyed_only(),
+                          .created_before = newest,
+                          .origin_path = request.origin_path(),
+                          .replicas = request.replicas()});
   });
   v1::ListArtifactsResponse response;
   for (const ArtifactView& view : listed.artifacts) *response.add_artifacts() = ToProto(view);
@@ -145,7 +145,8 @@ absl::StatusOr<v1::DeleteArtifactResponse> Handlers::DeleteArtifact(
   return Mutate<v1::DeleteArtifactResponse>(
       context, "DeleteArtifact", request.SerializeAsString(),
       [&](const Directory& directory, absl::Time now) -> absl::StatusOr<Plan<v1::DeleteArtifactResponse>> {
-        TC_ASSIGN_OR_RETURN(DurableFacts facts, directory.PrepareDeleteArtifact(request.artifact_id(), now));
+        TC_ASSIGN_OR_RETURN(DurableFacts facts,
+                            directory.catalog().PrepareDeleteArtifact(request.artifact_id(), now));
         return Plan<v1::DeleteArtifactResponse>{.change = {.facts = std::move(facts)}};
       });
 }

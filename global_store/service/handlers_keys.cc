@@ -28,9 +28,9 @@ absl::StatusOr<v1::BindKeyResponse> Handlers::BindKey(const RequestContext& cont
   return Mutate<v1::BindKeyResponse>(
       context, "BindKey", request.SerializeAsString(),
       [&](const Directory& directory, absl::Time now) -> absl::StatusOr<Bind> {
-        TC_ASSIGN_OR_RETURN(KeyPlan plan, directory.PrepareBindKey(binding, now));
+        TC_ASSIGN_OR_RETURN(KeyPlan plan, directory.catalog().PrepareBindKey(binding, now));
         Bind bind{.change = {.facts = std::move(plan.facts)}};
-        *bind.response.mutable_key() = ToProto(plan.key, directory.KeepOf(plan.key));
+        *bind.response.mutable_key() = ToProto(plan.key, directory.catalog().KeepOf(plan.key));
         return bind;
       });
 }
@@ -42,7 +42,7 @@ absl::StatusOr<v1::DeleteKeyResponse> Handlers::DeleteKey(const RequestContext& 
   return Mutate<v1::DeleteKeyResponse>(
       context, "DeleteKey", request.SerializeAsString(),
       [&](const Directory& directory, absl::Time now) -> absl::StatusOr<Plan<v1::DeleteKeyResponse>> {
-        TC_ASSIGN_OR_RETURN(KeyPlan plan, directory.PrepareDeleteKey(request.key(), expected, now));
+        TC_ASSIGN_OR_RETURN(KeyPlan plan, directory.catalog().PrepareDeleteKey(request.key(), expected, now));
         return Plan<v1::DeleteKeyResponse>{.change = {.facts = std::move(plan.facts)}};
       });
 }
@@ -51,9 +51,9 @@ absl::StatusOr<v1::ResolveKeyResponse> Handlers::ResolveKey(const RequestContext
                                                             const v1::ResolveKeyRequest& request) {
   return coordinator_.WithDirectory(
       [&](Directory& directory, SteadyTime) -> absl::StatusOr<v1::ResolveKeyResponse> {
-        TC_ASSIGN_OR_RETURN(const KeyRecord record, directory.ResolveKey(request.key()));
+        TC_ASSIGN_OR_RETURN(const KeyRecord record, directory.catalog().ResolveKey(request.key()));
         v1::ResolveKeyResponse response;
-        *response.mutable_key() = ToProto(record, directory.KeepOf(record));
+        *response.mutable_key() = ToProto(record, directory.catalog().KeepOf(record));
         return response;
       });
 }
@@ -62,12 +62,13 @@ absl::StatusOr<v1::ListKeysResponse> Handlers::ListKeys(const RequestContext&,
                                                         const v1::ListKeysRequest& request) {
   TC_ASSIGN_OR_RETURN(const size_t page, PageSize(request.page_size()));
   return coordinator_.WithDirectory([&](Directory& directory, SteadyTime) {
-    const std::vector<KeyRecord> records = directory.ListKeys(request.prefix(), request.page_token(), page);
+    const std::vector<KeyRecord> records =
+        directory.catalog().ListKeys(request.prefix(), request.page_token(), page);
     v1::ListKeysResponse response;
     size_t bytes = 0;
     for (const KeyRecord& record : records) {
       v1::Key& key = *response.add_keys();
-      key = ToProto(record, directory.KeepOf(record));
+      key = ToProto(record, directory.catalog().KeepOf(record));
       bytes += key.ByteSizeLong();
       // A key may name a thousand versions.
       if (bytes >= kPageBytes) break;

@@ -38,7 +38,7 @@ absl::StatusOr<v1::RegisterNodeResponse> Handlers::RegisterNode(std::string_view
                            .Mutate("",
                                    [&](const Directory& directory, absl::Time) -> absl::StatusOr<Change> {
                                      TC_ASSIGN_OR_RETURN(DurableFacts binding,
-                                                         directory.PrepareBindNode(facts));
+                                                         directory.membership().PrepareBindNode(facts));
                                      return Change{.facts = std::move(binding)};
                                    })
                            .status());
@@ -67,14 +67,15 @@ absl::StatusOr<v1::HeartbeatResponse> Handlers::Heartbeat(const RequestContext&,
       HeartbeatReply reply,
       coordinator_.WithDirectory([&](Directory& directory, SteadyTime now) -> absl::StatusOr<HeartbeatReply> {
         const NodeIdentity node = FromProto(request.node());
-        TC_RETURN_IF_ERROR(directory.SetUnreachable(node, request.unreachable()));
-        TC_RETURN_IF_ERROR(directory.SetUnhealthyDevices(
+        TC_RETURN_IF_ERROR(directory.membership().SetUnreachable(node, request.unreachable()));
+        TC_RETURN_IF_ERROR(directory.membership().SetUnhealthyDevices(
             node, {request.unhealthy_devices().begin(), request.unhealthy_devices().end()}));
-        TC_RETURN_IF_ERROR(directory.NoteTasks(node, reports));
-        TC_ASSIGN_OR_RETURN(tasks, directory.TakeTasks(node, now));
-        directory.SetBroadcasts(node.node_id, {.nccl_version = ExplanationOf(request.nccl_version()),
-                                               .why_not = ExplanationOf(request.no_nccl())});
-        groups = directory.GroupsOf(node.node_id, now);
+        TC_RETURN_IF_ERROR(directory.tasks().Note(node, reports));
+        TC_ASSIGN_OR_RETURN(tasks, directory.tasks().Take(node, now));
+        directory.membership().SetBroadcasts(node.node_id,
+                                             {.nccl_version = ExplanationOf(request.nccl_version()),
+                                              .why_not = ExplanationOf(request.no_nccl())});
+        groups = directory.tasks().groups().Of(node.node_id, now);
         return directory.Heartbeat(node, std::move(pools), active, request.inventory_sequence(), now);
       }));
   v1::HeartbeatResponse response;
@@ -108,18 +109,19 @@ absl::Status Handlers::CheckSpeaksFor(std::string_view peer, std::string_view no
   if (peer.empty()) return absl::OkStatus();
   TC_ASSIGN_OR_RETURN(const security::Name name, security::ParseName(peer));
   if (name.role != security::Role::kNode) return absl::OkStatus();
-  return coordinator_.WithDirectory([&](Directory& directory, SteadyTime now) -> absl::Status {
-    TC_RETURN_IF_ERROR(directory.CheckBinding(node_id, name.name));
-    const absl::StatusOr<NodeView> node = directory.FindNode(node_id, now);
-    if (!node.ok() || node->facts.name == name.name) return absl::OkStatus();
+  return coordinator_.WithDirectory([&](Directory& directory, SteadyTime) -> absl::Status {
+    TC_RETURN_IF_ERROR(directory.membership().CheckBinding(node_id, name.name));
+    const Node* node = directory.membership().Find(node_id);
+    if (node == nullptr || node->facts.name == name.name) return absl::OkStatus();
     return absl::PermissionDeniedError(absl::StrCat(peer, " may not speak for node ", node->facts.name, " (",
                                                     node_id, "): that is for ", node->facts.name, " itself"));
   });
 }
 
 absl::Status Handlers::CheckNode(const v1::NodeIdentity& node) {
-  return coordinator_.WithDirectory(
-      [&](Directory& directory, SteadyTime) { return directory.CheckIdentity(FromProto(node)); });
+  return coordinator_.WithDirectory([&](Directory& directory, SteadyTime) {
+    return directory.membership().CheckIdentity(FromProto(node));
+  });
 }
 
 absl::Status Handlers::Inventory::Add(const v1::ReconcileInventoryRequest& message) {
@@ -151,7 +153,7 @@ absl::StatusOr<v1::RequestEvictionResponse> Handlers::RequestEviction(
   const NodeIdentity node = FromProto(request.node());
   if (request.withdraw()) {
     TC_RETURN_IF_ERROR(coordinator_.WithDirectory([&](Directory& directory, SteadyTime) {
-      return directory.WithdrawEviction(node, request.replica_id());
+      return directory.evictions().Withdraw(node, request.replica_id());
     }));
     return v1::RequestEvictionResponse();
   }
@@ -193,7 +195,7 @@ absl::StatusOr<v1::ForgetNodeResponse> Handlers::ForgetNode(const RequestContext
   return Mutate<v1::ForgetNodeResponse>(
       context, "ForgetNode", request.SerializeAsString(),
       [&](const Directory& directory, absl::Time) -> absl::StatusOr<Plan<v1::ForgetNodeResponse>> {
-        TC_ASSIGN_OR_RETURN(DurableFacts facts, directory.PrepareForgetNode(request.node_id()));
+        TC_ASSIGN_OR_RETURN(DurableFacts facts, directory.membership().PrepareForgetNode(request.node_id()));
         return Plan<v1::ForgetNodeResponse>{.change = {.facts = std::move(facts)}};
       });
 }
@@ -209,8 +211,8 @@ absl::StatusOr<v1::GetClusterStatusResponse> Handlers::GetClusterStatus(
   const std::set<std::string, std::less<>> names(request.node_names().begin(), request.node_names().end());
   NodePage page;
   const DirectoryCounts counts = coordinator_.WithDirectory([&](Directory& directory, SteadyTime now) {
-    page = names.empty() ? directory.ListNodes(request.page_token(), bounds, now)
-                         : directory.FindNodesNamed(names, request.page_token(), bounds, now);
+    page = names.empty() ? ListNodes(directory.membership(), request.page_token(), bounds, now)
+                         : FindNodesNamed(directory.membership(), names, request.page_token(), bounds, now);
     return directory.counts();
   });
   v1::GetClusterStatusResponse response;

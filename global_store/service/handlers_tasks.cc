@@ -57,14 +57,14 @@ absl::StatusOr<v1::ReplicateArtifactResponse> Handlers::ReplicateArtifact(
   return Mutate<v1::ReplicateArtifactResponse>(
       context, "ReplicateArtifact", request.SerializeAsString(),
       [&](const Directory& directory, absl::Time now) -> absl::StatusOr<Tasks> {
-        TC_ASSIGN_OR_RETURN(TaskPlan plan, directory.PrepareTasks(wanted, now));
+        TC_ASSIGN_OR_RETURN(TaskPlan plan, directory.tasks().Prepare(wanted, now));
         Tasks tasks{.change = {.facts = std::move(plan.facts)}};
         for (size_t i = 0; i < plan.places.size(); ++i) {
           *tasks.response.add_results() = ToProto(plan.places[i], wanted.targets[i]);
         }
         if (plan.group.has_value()) {
           tasks.change.also_apply = [group = *std::move(plan.group)](Directory& applied) {
-            applied.AddGroup(group);
+            applied.tasks().groups().Add(group);
           };
         }
         return tasks;
@@ -77,7 +77,7 @@ absl::StatusOr<v1::JoinBroadcastResponse> Handlers::JoinBroadcast(const RequestC
   v1::JoinBroadcastResponse response;
   if (request.has_error()) {
     TC_RETURN_IF_ERROR(coordinator_.WithDirectory([&](Directory& directory, SteadyTime now) {
-      return directory.EndGroup(node, request.group_id(), rpc::FromProto(request.error()), now);
+      return directory.tasks().groups().End(node, request.group_id(), rpc::FromProto(request.error()), now);
     }));
     return response;
   }
@@ -85,7 +85,7 @@ absl::StatusOr<v1::JoinBroadcastResponse> Handlers::JoinBroadcast(const RequestC
   if (request.has_root()) brought = FromProto(request.root());
   TC_ASSIGN_OR_RETURN(const std::optional<GroupRoot> root,
                       coordinator_.WithDirectory([&](Directory& directory, SteadyTime now) {
-                        return directory.JoinGroup(node, request.group_id(), brought, now);
+                        return directory.tasks().groups().Join(node, request.group_id(), brought, now);
                       }));
   if (root.has_value()) {
     *response.mutable_root() = global_store::ToProto(*root);
@@ -99,7 +99,7 @@ absl::StatusOr<v1::ListReplicationTasksResponse> Handlers::ListReplicationTasks(
     const RequestContext&, const v1::ListReplicationTasksRequest& request) {
   TC_ASSIGN_OR_RETURN(const size_t page, PageSize(request.page_size()));
   const std::vector<TaskView> views = coordinator_.WithDirectory([&](Directory& directory, SteadyTime) {
-    return directory.ListReplicationTasks(request.artifact_id(), request.page_token(), page);
+    return directory.tasks().List(request.artifact_id(), request.page_token(), page);
   });
   v1::ListReplicationTasksResponse response;
   size_t bytes = 0;
@@ -111,7 +111,7 @@ absl::StatusOr<v1::ListReplicationTasksResponse> Handlers::ListReplicationTasks(
   }
   const auto listed = static_cast<size_t>(response.tasks_size());
   if (listed == page || listed < views.size()) {
-    response.set_next_page_token(Directory::TaskKeyOf(views[listed - 1].record));
+    response.set_next_page_token(TaskKeyOf(views[listed - 1].record));
   }
   return response;
 }
@@ -126,7 +126,7 @@ void Handlers::WatchReplicationTasks(
     v1::WatchReplicationTasksResponse message;
     *message.mutable_task() = global_store::ToProto(change.task);
     message.set_gone(change.gone);
-    writer->WriteLatest(std::move(message), Directory::TaskKeyOf(change.task.record));
+    writer->WriteLatest(std::move(message), TaskKeyOf(change.task.record));
   };
   // Without a name, so it keeps its place.
   watcher->on_listed = [writer] {
@@ -145,7 +145,7 @@ absl::StatusOr<v1::CancelReplicationTasksResponse> Handlers::CancelReplicationTa
   return Mutate<v1::CancelReplicationTasksResponse>(
       context, "CancelReplicationTasks", request.SerializeAsString(),
       [&](const Directory& directory, absl::Time now) -> absl::StatusOr<Cancelled> {
-        CancelPlan plan = directory.PrepareCancelTasks(request.artifact_id(), targets, now);
+        CancelPlan plan = directory.tasks().PrepareCancel(request.artifact_id(), targets, now);
         Cancelled cancelled{.change = {.facts = std::move(plan.facts)}};
         for (const TaskView& view : plan.tasks) *cancelled.response.add_tasks() = global_store::ToProto(view);
         return cancelled;

@@ -83,12 +83,14 @@ absl::StatusOr<v1::RequestReplicaTransportResponse> Handlers::RequestReplicaTran
                                                                                                 : "refused"});
   v1::RequestReplicaTransportResponse response;
   if (!offer.granted.empty()) {
-    TC_ASSIGN_OR_RETURN(const NodeView receiver,
-                        coordinator_.WithDirectory([&](Directory& directory, SteadyTime now) {
-                          return directory.FindNode(wanted.receiver.node_id, now);
-                        }));
+    TC_ASSIGN_OR_RETURN(
+        const std::string receiver,
+        coordinator_.WithDirectory([&](Directory& directory, SteadyTime) -> absl::StatusOr<std::string> {
+          TC_ASSIGN_OR_RETURN(const Node* node, directory.membership().FindLive(wanted.receiver));
+          return node->facts.name;
+        }));
     for (const OfferedGrant& granted : offer.granted) {
-      *response.add_grants() = ToProto(granted, receiver.facts.name, coordinator_.epoch());
+      *response.add_grants() = ToProto(granted, receiver, coordinator_.epoch());
     }
   }
   if (offer.look_again < absl::InfiniteDuration()) {
@@ -128,7 +130,7 @@ absl::StatusOr<GrantOffer> Handlers::RequestGrant(const RequestContext& context,
 
 void Handlers::NoteReading(const OriginToCheck& origin, const absl::Status& read) {
   coordinator_.WithDirectory([&](Directory& directory, SteadyTime now) {
-    directory.NoteReading(origin, read, now);
+    directory.transfers().NoteReading(origin, read, now);
     return true;
   });
 }
@@ -171,8 +173,8 @@ absl::StatusOr<v1::CompleteReplicaTransportResponse> Handlers::CompleteReplicaTr
   LOG_IF(INFO, request.has_error()) << "grant " << request.grant_id() << " ended at node "
                                     << request.node().node_id() << ": " << rpc::FromProto(request.error());
   TC_RETURN_IF_ERROR(coordinator_.WithDirectory([&](Directory& directory, SteadyTime now) {
-    return directory.CompleteGrant(FromProto(request.node()), request.grant_id(), end,
-                                   request.source_corrupt(), now);
+    return directory.transfers().CompleteGrant(FromProto(request.node()), request.grant_id(), end,
+                                               request.source_corrupt(), now);
   }));
   if (request.source_corrupt()) DigestAccused();
   return v1::CompleteReplicaTransportResponse();

@@ -30,7 +30,7 @@ absl::StatusOr<EvictionDecision> Handlers::DecideEviction(const RequestContext& 
                                                           const std::string& replica_id) {
   Proofs proofs;
   const auto decide = [&](Directory& directory, SteadyTime now) {
-    return directory.RequestEviction(node, replica_id, now, proofs);
+    return directory.evictions().Request(node, replica_id, now, proofs);
   };
   TC_ASSIGN_OR_RETURN(EvictionDecision decision, coordinator_.WithDirectory(decide));
   // With no lock held, for seconds perhaps; then the directory is asked again, since anything may have
@@ -46,7 +46,8 @@ absl::StatusOr<EvictionDecision> Handlers::DecideEviction(const RequestContext& 
       CheckOrigins(context, decision.unchecked_origins);
     } else if (decision.release_first) {
       const auto release = [&](const Directory& directory, absl::Time now) -> absl::StatusOr<Change> {
-        return Change{.facts = directory.PrepareReleaseOf({node.node_id, replica_id}, proofs, now)};
+        return Change{.facts =
+                          directory.evictions().PrepareReleaseOf({node.node_id, replica_id}, proofs, now)};
       };
       TC_RETURN_IF_ERROR(coordinator_.Mutate("", release).status());
       ++round;
@@ -59,8 +60,8 @@ absl::StatusOr<EvictionDecision> Handlers::DecideEviction(const RequestContext& 
 }
 
 void Handlers::DigestAccused() {
-  const std::vector<CopyToProve> accused =
-      coordinator_.WithDirectory([](Directory& directory, SteadyTime) { return directory.TakeAccused(); });
+  const std::vector<CopyToProve> accused = coordinator_.WithDirectory(
+      [](Directory& directory, SteadyTime) { return directory.accusations().Take(); });
   for (const CopyToProve& replica : accused) {
     LOG(WARNING) << "replica " << replica.replica.replica_id << " of node " << replica.node_name
                  << " does not match its manifest, as a receiver says: the node digests it again";
@@ -87,7 +88,7 @@ void Handlers::DigestOne(const CopyToProve& accused) {
                               : "is dropped by its node");
   if (!matches.ok() || !*matches) return;
   coordinator_.WithDirectory([&](Directory& directory, SteadyTime) {
-    directory.NoteIntact(accused.replica);
+    directory.accusations().NoteIntact(accused.replica);
     return true;
   });
 }

@@ -7,7 +7,8 @@
 #include <vector>
 
 #include "base/request_context.h"
-#include "global_store/directory/types.h"
+#include "global_store/catalog/plans.h"
+#include "global_store/inventory/replica.h"
 #include "rpc/credentials.h"
 
 namespace tensorcast::global_store {

@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/request_context.h"
-#include "global_store/directory/types.h"
+#include "global_store/inventory/replica.h"
 #include "rpc/credentials.h"
 
 namespace tensorcast::global_store {

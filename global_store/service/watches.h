@@ -14,8 +14,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
-#include "global_store/directory/facts.h"
-#include "global_store/directory/types.h"
+#include "global_store/catalog/facts.h"
+#include "global_store/tasks/task.h"
 
 namespace tensorcast::global_store {
 

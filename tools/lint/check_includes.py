@@ -51,7 +51,7 @@ OUR_TOP_FOLDERS = {"base", "security", "otel", "core", "transport", "collective"
                    "python", "tools", "tests", "proto"}
 
 # The subfolders of these are layers too, in the order in which their CMakeLists.txt adds them.
-ORDERED_FOLDERS = ("core", "daemon", "cli", "tools/workshop")
+ORDERED_FOLDERS = ("core", "daemon", "cli", "global_store", "tools/workshop")
 
 # The client's public headers are included by their installed path: "tensorcast/client.h". One list has all installed headers, and
 # of our headers an installed one includes only those on the list.

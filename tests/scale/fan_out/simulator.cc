@@ -87,7 +87,8 @@ class Simulator {
   explicit Simulator(const Plan& plan)
       : plan_(plan),
         chunks_(static_cast<uint32_t>((plan.image_bytes - 1) / plan.chunk_bytes + 1)),
-        directory_({.soft_grants_per_source = plan.upload_slots, .filling_lanes = {"tcp"}}, &secrets_),
+        directory_({.transfers = {.soft_grants_per_source = plan.upload_slots, .filling_lanes = {"tcp"}}},
+                   &secrets_),
         given_(chunks_ * plan.images) {}
 
   RunResult Run();
@@ -375,7 +376,7 @@ void Simulator::Handle(const Event& event) {
     case Kind::kTick:
       Push(now_ + 1, Kind::kTick, 0);
       if (!StoreIsAway()) directory_.Tick(At(now_));
-      directory_.TakeEndedGrants();
+      directory_.transfers().grants().TakeEnded();
       return;
     case Kind::kShare:
       return Share();
@@ -713,13 +714,13 @@ void Simulator::Serve(int64_t index) {
   if (Crashed(call.replica)) return;
   const NodeIdentity identity{NodeId(NodeOf(call.replica)), 1};
   for (const auto& [grant_id, end] : call.ended) {
-    CHECK_OK(directory_.CompleteGrant(identity, grant_id, end, false, At(now_)));
+    CHECK_OK(directory_.transfers().CompleteGrant(identity, grant_id, end, false, At(now_)));
   }
   if (call.arrives) UpdateReplica(call.replica, ReplicaState::kFilling);
   if (call.finishes) UpdateReplica(call.replica, ReplicaState::kReady);
   if (!call.asks) return;
   const double begin = ThreadSeconds();
-  const auto offer = directory_.RequestGrant(call.request, At(now_));
+  const auto offer = directory_.transfers().RequestGrant(call.request, At(now_));
   const double took = ThreadSeconds() - begin;
   ++grant_requests_;
   directory_seconds_ += took;

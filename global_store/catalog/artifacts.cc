@@ -1,0 +1,181 @@
+// Artifacts: durable facts, and what nodes found of the files that they were imported from.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status.h"
+#include "base/steady_time.h"
+#include "global_store/catalog/catalog.h"
+
+namespace tensorcast::global_store {
+namespace {
+
+constexpr size_t kKeysNamedInErrors = 5;
+
+// The first of them, for an error.
+std::string SomeOf(const std::set<std::string>& keys) {
+  std::vector<std::string> named;
+  for (auto key = keys.begin(); key != keys.end() && named.size() < kKeysNamedInErrors; ++key) {
+    named.push_back(*key);
+  }
+  return absl::StrCat(absl::StrJoin(named, ", "), keys.size() > named.size() ? ", ..." : "");
+}
+
+// Puts `origin` in, in place of an older one of its node. False when that changes nothing. The same files
+// once more stay compared.
+bool MergeOrigin(std::vector<Origin>& origins, Origin origin) {
+  auto at = std::lower_bound(origins.begin(), origins.end(), origin,
+                             [](const Origin& a, const Origin& b) { return a.node_id < b.node_id; });
+  if (at == origins.end() || at->node_id != origin.node_id) {
+    origins.insert(at, std::move(origin));
+    return true;
+  }
+  if (SameFiles(*at, origin)) origin.compared |= at->compared;
+  if (*at == origin) return false;
+  *at = std::move(origin);
+  return true;
+}
+
+}  // namespace
+
+bool SameFiles(const Origin& a, const Origin& b) {
+  return a.node_id == b.node_id && a.objects == b.objects && a.untraceable == b.untraceable;
+}
+
+const Catalog::OriginNote* Catalog::Artifact::NoteOf(const Origin& origin) const {
+  const auto note = origin_notes.find(origin.node_id);
+  return note == origin_notes.end() ? nullptr : &note->second;
+}
+
+bool Catalog::Artifact::IsGone(const Origin& origin) const {
+  const OriginNote* note = NoteOf(origin);
+  return note != nullptr && note->finding == OriginFinding::kGone;
+}
+
+const Catalog::Artifact* Catalog::Find(std::string_view artifact_id) const {
+  const auto artifact = artifacts_.find(artifact_id);
+  return artifact == artifacts_.end() ? nullptr : &artifact->second;
+}
+
+absl::StatusOr<const Catalog::Artifact*> Catalog::Get(std::string_view artifact_id) const {
+  if (const Artifact* artifact = Find(artifact_id)) return artifact;
+  return absl::NotFoundError(absl::StrCat("there is no artifact ", artifact_id));
+}
+
+void Catalog::Apply(const ArtifactRecord& record) {
+  if (record.deleted) {
+    artifacts_.erase(record.artifact_id);
+    released_.erase(record.artifact_id);
+    tombstones_[record.artifact_id] = {.deleted = record.updated, .versioned = record.versioned};
+    return;
+  }
+  // Published again after it was deleted.
+  tombstones_.erase(record.artifact_id);
+  Artifact& artifact = artifacts_[record.artifact_id];
+  // What was found of an origin that is another one now says nothing of that.
+  for (const Origin& origin : artifact.record.origins) {
+    const auto& origins = record.origins;
+    if (std::find(origins.begin(), origins.end(), origin) == origins.end()) {
+      artifact.origin_notes.erase(origin.node_id);
+    }
+  }
+  artifact.record = record;
+  NoteReleased(record.artifact_id);
+}
+
+void Catalog::Purge(absl::Time before, absl::Time versions) {
+  absl::erase_if(tombstones_, [&](const auto& entry) {
+    return entry.second.deleted < (entry.second.versioned ? versions : before);
+  });
+  for (auto it = keys_.begin(); it != keys_.end();) {
+    it = it->second.deleted && it->second.updated < before ? keys_.erase(it) : std::next(it);
+  }
+}
+
+// Nothing new comes of it: an artifact that was deleted meanwhile stays so.
+absl::StatusOr<PublishPlan> Catalog::PrepareCompared(const std::string& artifact_id,
+                                                     const Origin& origin) const {
+  const Artifact* known = Find(artifact_id);
+  if (known == nullptr || std::ranges::none_of(known->record.origins, [&](const Origin& on_record) {
+        return SameFiles(on_record, origin);
+      })) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("publish the comparison of ", artifact_id,
+                     ": it was deleted, or imported from other files meanwhile; import it again"));
+  }
+  PublishPlan plan{.existed = true};
+  ArtifactRecord record = known->record;
+  if (MergeOrigin(record.origins, origin)) plan.facts.artifacts.push_back(std::move(record));
+  return plan;
+}
+
+absl::StatusOr<PublishPlan> Catalog::PreparePublish(const ArtifactRecord& artifact,
+                                                    const std::optional<BindRequest>& bind,
+                                                    absl::Time now) const {
+  PublishPlan plan;
+  ArtifactRecord record = artifact;
+  record.created = now;
+  record.updated = now;
+  record.deleted = false;
+  record.origins.clear();
+  const Artifact* known = Find(artifact.artifact_id);
+  plan.existed = known != nullptr;
+  // The same content by another put, or a repeated one: the record keeps its time and gains an origin at
+  // most.
+  if (plan.existed) record = known->record;
+  bool changed = !plan.existed;
+  // A version of the key; put without one, a version that was about to go is not to go any more.
+  const bool versioned = bind.has_value() || (record.versioned && !IsReleased(record.artifact_id));
+  changed |= record.versioned != versioned;
+  record.versioned = versioned;
+  for (const Origin& origin : artifact.origins) changed |= MergeOrigin(record.origins, origin);
+  if (changed) plan.facts.artifacts.push_back(std::move(record));
+  if (bind.has_value()) {
+    TC_ASSIGN_OR_RETURN(KeyRecord key, PlanBinding(*bind, now));
+    plan.key_revision = key.revision;
+    plan.facts.keys.push_back(std::move(key));
+  }
+  return plan;
+}
+
+absl::StatusOr<DurableFacts> Catalog::PrepareDeleteArtifact(std::string_view artifact_id,
+                                                            absl::Time now) const {
+  TC_ASSIGN_OR_RETURN(const Artifact* found, Get(artifact_id));
+  const Artifact& artifact = *found;
+  if (!artifact.keys.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat("artifact ", artifact_id, " is bound to the keys ",
+                                                      SomeOf(artifact.keys),
+                                                      ": delete or rebind them first"));
+  }
+  DurableFacts facts;
+  facts.artifacts.push_back({.artifact_id = std::string(artifact_id), .deleted = true, .updated = now});
+  for (const std::string& name : artifact.kept_by) {
+    KeyRecord& key = facts.keys.emplace_back(keys_.find(name)->second);
+    std::erase_if(key.earlier, [&](const KeyVersion& version) { return version.artifact_id == artifact_id; });
+  }
+  return facts;
+}
+
+void Catalog::NoteOrigin(std::string_view artifact_id, const Origin& origin, OriginFinding finding,
+                         std::string_view reason, SteadyTime now) {
+  auto artifact = artifacts_.find(artifact_id);
+  if (artifact == artifacts_.end()) return;
+  for (const Origin& known : artifact->second.record.origins) {
+    if (!SameFiles(known, origin)) continue;
+    OriginNote& note = artifact->second.origin_notes[origin.node_id];
+    // Gone is final until the origin is published again: a file that was put back need not be what was
+    // imported.
+    if (note.finding == OriginFinding::kGone) return;
+    note = {.finding = finding, .reason = std::string(reason), .noted = now};
+  }
+}
+
+void Catalog::RenewOrigin(std::string_view artifact_id, std::string_view node_id) {
+  auto artifact = artifacts_.find(artifact_id);
+  if (artifact == artifacts_.end()) return;
+  auto note = artifact->second.origin_notes.find(node_id);
+  if (note != artifact->second.origin_notes.end()) artifact->second.origin_notes.erase(note);
+}
+
+}  // namespace tensorcast::global_store

@@ -1,0 +1,128 @@
+// The catalog: which artifacts exist, which keys name and keep them, which were deleted, and the files that
+// they were imported from. All of it is durable facts, but what nodes found when they looked at these files.
+//
+// Durable facts change in two steps: `Prepare...` checks and returns the new facts, and `Apply` takes them
+// once they are committed. REQUIRES between the two: no other durable change of the same facts.
+//
+// Owns its state; knows no nodes and no replicas. Thread-compatible: one caller at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/container/btree_map.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/steady_time.h"
+#include "global_store/catalog/facts.h"
+#include "global_store/catalog/plans.h"
+#include "global_store/catalog/retention.h"
+
+namespace tensorcast::global_store {
+
+class Catalog {
+ public:
+  struct OriginNote {
+    OriginFinding finding = OriginFinding::kIntact;  // never kSilent: that is about the node
+    std::string reason;                              // why it is gone, or how far a comparison is
+    SteadyTime noted;
+  };
+  struct Artifact {
+    ArtifactRecord record;
+    std::set<std::string> keys;
+    std::set<std::string> kept_by;                                // keys of which it is an earlier version
+    std::map<std::string, OriginNote, std::less<>> origin_notes;  // by node id; of the origins in `record`
+
+    // It was a version of keys, and no key names or keeps it now.
+    bool IsReleased() const { return record.versioned && keys.empty() && kept_by.empty(); }
+    // What its node found last; null: it has not looked.
+    const OriginNote* NoteOf(const Origin& origin) const;
+    bool IsGone(const Origin& origin) const;
+  };
+  using Artifacts = absl::btree_map<std::string, Artifact>;  // by id
+
+  explicit Catalog(Retention retention) : retention_(std::move(retention)) {}
+
+  void Apply(const ArtifactRecord& record);
+  void Apply(const KeyRecord& record);
+  // Forgets tombstones of artifacts and keys that are older, as the metadata store's Purge does. `versions`
+  // is the time for the tombstones of released versions.
+  void Purge(absl::Time before, absl::Time versions);
+  // The time before which tombstones of versions are to go so that few enough remain, at least `oldest`.
+  absl::Time VersionTombstonesFrom(absl::Time oldest) const;
+
+  // The record of `artifact`, with its origins merged into those that are known. `bind`, if any, binds a key
+  // to it, with errors as of PrepareBindKey. A tombstone of the artifact is lifted.
+  absl::StatusOr<PublishPlan> PreparePublish(const ArtifactRecord& artifact,
+                                             const std::optional<BindRequest>& bind, absl::Time now) const;
+  // That the node of `origin` has compared these files with the artifact. FAILED_PRECONDITION where they are
+  // not on record.
+  absl::StatusOr<PublishPlan> PrepareCompared(const std::string& artifact_id, const Origin& origin) const;
+  // FAILED_PRECONDITION, naming keys, while any is bound to it. Keys that keep it as an earlier version lose
+  // that version.
+  absl::StatusOr<DurableFacts> PrepareDeleteArtifact(std::string_view artifact_id, absl::Time now) const;
+
+  // FAILED_PRECONDITION, naming the current revision, when `expected` differs from it (0: must not exist).
+  absl::StatusOr<KeyPlan> PrepareBindKey(const BindRequest& request, absl::Time now) const;
+  // The artifact that it names stays until it is deleted; versions that it kept are released.
+  absl::StatusOr<KeyPlan> PrepareDeleteKey(std::string_view key, std::optional<uint64_t> expected,
+                                           absl::Time now) const;
+  absl::StatusOr<KeyRecord> ResolveKey(std::string_view key) const;
+  // Those with the prefix after `after`, at most `limit`, in order of name.
+  std::vector<KeyRecord> ListKeys(std::string_view prefix, std::string_view after, size_t limit) const;
+  // How many versions of it are kept, the current one among them.
+  uint32_t KeepOf(const KeyRecord& key) const;
+
+  // What a node found when it looked at its origin. One that is gone stays so until it is published again.
+  // Ignored when another origin of that node is on record by now. REQUIRES: `finding` is not kSilent.
+  void NoteOrigin(std::string_view artifact_id, const Origin& origin, OriginFinding finding,
+                  std::string_view reason, SteadyTime now);
+  // The origin was read just now, whatever was found of it before.
+  void RenewOrigin(std::string_view artifact_id, std::string_view node_id);
+
+  // Null: there is none.
+  const Artifact* Find(std::string_view artifact_id) const;
+  // NOT_FOUND: there is none.
+  absl::StatusOr<const Artifact*> Get(std::string_view artifact_id) const;
+  const Artifacts& artifacts() const { return artifacts_; }
+  // It has a tombstone.
+  bool IsDeleted(std::string_view artifact_id) const { return tombstones_.contains(artifact_id); }
+  bool IsReleased(std::string_view artifact_id) const { return released_.contains(artifact_id); }
+  const std::set<std::string, std::less<>>& released() const { return released_; }
+  uint64_t live_keys() const { return live_keys_; }
+  // The tombstone of a version that no key keeps any more.
+  static ArtifactRecord ReleaseOf(const std::string& artifact_id, absl::Time now);
+  // Why the last copy of it stays, and what a person can do; `copies` tells of copies that do not count.
+  std::string WhyItStays(std::string_view artifact_id, std::string_view copies) const;
+
+ private:
+  friend class DirectoryInvariants;  // tests
+
+  struct Tombstone {
+    absl::Time deleted;
+    bool versioned = false;  // it was released, not deleted by a person
+  };
+
+  absl::StatusOr<KeyRecord> PlanBinding(const BindRequest& request, absl::Time now) const;
+  uint64_t CurrentRevision(std::string_view key) const;  // 0 when it is not bound
+  // Makes the artifacts that a key names and keeps know of it, or know of it no more.
+  void LinkKey(const KeyRecord& key);
+  void UnlinkKey(const KeyRecord& key);
+  // After each change of what IsReleased says.
+  void NoteReleased(const std::string& artifact_id);
+
+  const Retention retention_;
+  Artifacts artifacts_;
+  absl::btree_map<std::string, Tombstone> tombstones_;  // by artifact id
+  std::set<std::string, std::less<>> released_;         // artifact ids
+  absl::btree_map<std::string, KeyRecord> keys_;        // deleted ones too
+  uint64_t live_keys_ = 0;
+};
+
+}  // namespace tensorcast::global_store

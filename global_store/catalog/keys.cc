@@ -1,0 +1,174 @@
+// Keys: names bound to artifacts, changed by compare-and-swap on their revision.
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "base/text.h"
+#include "core/artifact/manifest.h"
+#include "global_store/catalog/catalog.h"
+
+namespace tensorcast::global_store {
+namespace {
+
+constexpr size_t kMaxKeyBytes = 512;
+
+absl::Status CheckKeyName(std::string_view key) {
+  if (key.empty() || key.size() > kMaxKeyBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a key has 1 to ", kMaxKeyBytes, " bytes, this one has ", key.size()));
+  }
+  if (!IsPrintable(key)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the key ", QuoteName(key), " is not UTF-8 or has control characters; give another"));
+  }
+  if (BeginsAsArtifactId(key)) {
+    return absl::InvalidArgumentError(absl::StrCat("a key cannot look like an artifact id: ", key));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckRevision(std::string_view key, uint64_t current, std::optional<uint64_t> expected) {
+  if (!expected.has_value() || *expected == current) return absl::OkStatus();
+  if (current == 0) {
+    return absl::FailedPreconditionError(absl::StrCat("key ", key, " is not bound, but revision ", *expected,
+                                                      " was expected: resolve it again"));
+  }
+  return absl::FailedPreconditionError(absl::StrCat("key ", key, " is at revision ", current, ", not ",
+                                                    *expected, ": resolve it again and decide anew"));
+}
+
+absl::Status NoSuchKey(std::string_view key) {
+  return absl::NotFoundError(absl::StrCat("key ", key, " is not bound"));
+}
+
+}  // namespace
+
+void Catalog::Apply(const KeyRecord& record) {
+  if (auto old = keys_.find(record.name); old != keys_.end() && !old->second.deleted) {
+    --live_keys_;
+    UnlinkKey(old->second);
+  }
+  KeyRecord& key = keys_[record.name] = record;
+  if (record.deleted) return;
+  ++live_keys_;
+  // The facts may be from before the configuration asked for fewer versions, and what was kept then may be
+  // deleted by now.
+  std::erase_if(key.earlier,
+                [this](const KeyVersion& version) { return !artifacts_.contains(version.artifact_id); });
+  key.earlier.resize(std::min<size_t>(key.earlier.size(), KeepOf(key) - 1));
+  LinkKey(key);
+}
+
+void Catalog::LinkKey(const KeyRecord& key) {
+  if (auto artifact = artifacts_.find(key.artifact_id); artifact != artifacts_.end()) {
+    artifact->second.keys.insert(key.name);
+    NoteReleased(key.artifact_id);
+  }
+  for (const KeyVersion& version : key.earlier) {
+    if (auto artifact = artifacts_.find(version.artifact_id); artifact != artifacts_.end()) {
+      artifact->second.kept_by.insert(key.name);
+      NoteReleased(version.artifact_id);
+    }
+  }
+}
+
+void Catalog::UnlinkKey(const KeyRecord& key) {
+  if (auto artifact = artifacts_.find(key.artifact_id); artifact != artifacts_.end()) {
+    artifact->second.keys.erase(key.name);
+    NoteReleased(key.artifact_id);
+  }
+  for (const KeyVersion& version : key.earlier) {
+    if (auto artifact = artifacts_.find(version.artifact_id); artifact != artifacts_.end()) {
+      artifact->second.kept_by.erase(key.name);
+      NoteReleased(version.artifact_id);
+    }
+  }
+}
+
+uint32_t Catalog::KeepOf(const KeyRecord& key) const {
+  return key.keep != 0 ? key.keep : retention_.KeepOf(key.name);
+}
+
+uint64_t Catalog::CurrentRevision(std::string_view key) const {
+  auto found = keys_.find(key);
+  return found == keys_.end() || found->second.deleted ? 0 : found->second.revision;
+}
+
+absl::StatusOr<KeyRecord> Catalog::PlanBinding(const BindRequest& request, absl::Time now) const {
+  TC_RETURN_IF_ERROR(CheckKeyName(request.key));
+  if (request.keep.has_value()) {
+    TC_RETURN_IF_ERROR(Annotate(CheckKeep(*request.keep), absl::StrCat("bind key ", request.key)));
+  }
+  TC_RETURN_IF_ERROR(CheckRevision(request.key, CurrentRevision(request.key), request.expected));
+  KeyRecord record{.name = request.key, .artifact_id = request.artifact_id, .revision = 1, .updated = now};
+  if (auto found = keys_.find(request.key); found != keys_.end()) {
+    const KeyRecord& before = found->second;
+    // A deleted key's revision is kept, so that a later binding never repeats one.
+    record.revision = before.revision + 1;
+    record.keep = before.keep;
+    record.earlier = before.earlier;
+    if (!before.deleted) {
+      record.earlier.insert(record.earlier.begin(), KeyVersion{.artifact_id = before.artifact_id,
+                                                               .revision = before.revision,
+                                                               .bound = before.updated});
+    }
+  }
+  record.keep = request.keep.value_or(record.keep);
+  // The same artifact bound again is one version, not two.
+  std::erase_if(record.earlier,
+                [&](const KeyVersion& version) { return version.artifact_id == request.artifact_id; });
+  record.earlier.resize(std::min<size_t>(record.earlier.size(), KeepOf(record) - 1));
+  return record;
+}
+
+absl::StatusOr<KeyPlan> Catalog::PrepareBindKey(const BindRequest& request, absl::Time now) const {
+  const auto artifact = artifacts_.find(request.artifact_id);
+  if (artifact == artifacts_.end()) {
+    return absl::NotFoundError(
+        absl::StrCat("cannot bind key ", request.key, ": there is no artifact ", request.artifact_id));
+  }
+  TC_ASSIGN_OR_RETURN(KeyRecord record, PlanBinding(request, now));
+  KeyPlan plan{.facts = {.keys = {record}}, .key = record};
+  if (!artifact->second.record.versioned) {
+    plan.facts.artifacts.push_back(artifact->second.record);
+    plan.facts.artifacts.back().versioned = true;
+  }
+  return plan;
+}
+
+absl::StatusOr<KeyPlan> Catalog::PrepareDeleteKey(std::string_view key, std::optional<uint64_t> expected,
+                                                  absl::Time now) const {
+  const uint64_t current = CurrentRevision(key);
+  if (current == 0) return NoSuchKey(key);
+  TC_RETURN_IF_ERROR(CheckRevision(key, current, expected));
+  KeyRecord record = keys_.find(key)->second;
+  record.deleted = true;
+  record.updated = now;
+  record.keep = 0;
+  record.earlier.clear();
+  KeyPlan plan{.facts = {.keys = {record}}, .key = record};
+  // It did not lose its last key to a later version, so it stays until it is deleted.
+  const auto artifact = artifacts_.find(record.artifact_id);
+  if (artifact != artifacts_.end() && artifact->second.record.versioned &&
+      artifact->second.keys.size() == 1 && artifact->second.kept_by.empty()) {
+    plan.facts.artifacts.push_back(artifact->second.record);
+    plan.facts.artifacts.back().versioned = false;
+  }
+  return plan;
+}
+
+absl::StatusOr<KeyRecord> Catalog::ResolveKey(std::string_view key) const {
+  if (CurrentRevision(key) == 0) return NoSuchKey(key);
+  return keys_.find(key)->second;
+}
+
+std::vector<KeyRecord> Catalog::ListKeys(std::string_view prefix, std::string_view after,
+                                         size_t limit) const {
+  std::vector<KeyRecord> records;
+  auto it = after < prefix ? keys_.lower_bound(prefix) : keys_.upper_bound(after);
+  for (; it != keys_.end() && records.size() < limit && absl::StartsWith(it->first, prefix); ++it) {
+    if (!it->second.deleted) records.push_back(it->second);
+  }
+  return records;
+}
+
+}  // namespace tensorcast::global_store

@@ -1,0 +1,56 @@
+// Versions that no key keeps any more. Their artifacts may go with their last copy: when a node asks to evict
+// that, or once no node has one. Deleting the artifact comes before the consent, and is a durable change, so
+// a key that is bound to it at the same time either keeps it or finds that it is gone.
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "global_store/catalog/catalog.h"
+
+namespace tensorcast::global_store {
+
+ArtifactRecord Catalog::ReleaseOf(const std::string& artifact_id, absl::Time now) {
+  return {.artifact_id = artifact_id, .deleted = true, .updated = now, .versioned = true};
+}
+
+void Catalog::NoteReleased(const std::string& artifact_id) {
+  auto artifact = artifacts_.find(artifact_id);
+  if (artifact != artifacts_.end() && artifact->second.IsReleased()) {
+    released_.insert(artifact_id);
+  } else {
+    released_.erase(artifact_id);
+  }
+}
+
+absl::Time Catalog::VersionTombstonesFrom(absl::Time oldest) const {
+  std::vector<absl::Time> deleted;
+  for (const auto& [artifact_id, tombstone] : tombstones_) {
+    if (tombstone.versioned) deleted.push_back(tombstone.deleted);
+  }
+  if (deleted.size() <= kMaxVersionTombstones) return oldest;
+  const auto first = deleted.end() - kMaxVersionTombstones;
+  std::nth_element(deleted.begin(), first, deleted.end());
+  return std::max(oldest, *first);
+}
+
+// Without ids, so that an engine which is refused several replicas for one reason can say it once.
+std::string Catalog::WhyItStays(std::string_view artifact_id, std::string_view copies) const {
+  const Artifact* artifact = Find(artifact_id);
+  if (artifact == nullptr) return "it is the last copy of an artifact that is not published yet";
+  const Artifact& state = *artifact;
+  if (!state.keys.empty()) {
+    const std::string& key = *state.keys.begin();
+    return absl::StrCat("it is the last copy of what key ", key, " names", copies,
+                        "; replicate it, pack it to disk, or delete it with `tensorcast rm ", key, "`");
+  }
+  if (!state.kept_by.empty()) {
+    const KeyRecord& key = keys_.find(*state.kept_by.begin())->second;
+    return absl::StrCat("it is the last copy of an earlier version of key ", key.name, ", which keeps ",
+                        KeepOf(key), " versions", copies,
+                        "; keep fewer with `tensorcast put --keep`, or delete it with `tensorcast rm`");
+  }
+  return absl::StrCat("it is the last copy of an artifact that no key names", copies,
+                      "; bind a key to it, or delete it with `tensorcast gc --older-than 0s`");
+}
+
+}  // namespace tensorcast::global_store

@@ -1,0 +1,200 @@
+#include "global_store/directory/directory.h"
+
+#include <utility>
+
+#include "base/status.h"
+
+namespace tensorcast::global_store {
+namespace {
+
+// In one change, of which a metadata store takes so many operations.
+constexpr size_t kReleasesAtOnce = 100;
+
+}  // namespace
+
+Directory::Directory(const DirectoryOptions& options, Secrets* secrets)
+    : node_ttl_(options.membership.node_ttl),
+      catalog_(options.retention),
+      membership_(options.membership, secrets),
+      inventory_(membership_, catalog_),
+      evictions_(options.origin_finding_age, membership_, catalog_, &inventory_),
+      accusations_(membership_, &inventory_),
+      transfers_(options.transfers, options.origin_finding_age, secrets, membership_, catalog_, &inventory_,
+                 &accusations_),
+      tasks_(options.tasks, membership_, catalog_, inventory_) {}
+
+// What was committed. It cannot fail: all checks were made by the Prepare... that planned it.
+void Directory::Apply(const DurableFacts& facts, SteadyTime now) {
+  for (const ArtifactRecord& record : facts.artifacts) {
+    catalog_.Apply(record);
+    if (!record.deleted) continue;
+    tasks_.EraseOf(record.artifact_id);
+    transfers_.EndOfArtifact(record.artifact_id, now);
+  }
+  for (const KeyRecord& record : facts.keys) catalog_.Apply(record);
+  for (const NodeBinding& binding : facts.nodes) membership_.Apply(binding);
+  for (const TaskRecord& record : facts.tasks) tasks_.Apply(record, now);
+}
+
+void Directory::Load(const DurableFacts& facts, SteadyTime now) {
+  Apply(facts, now);
+  // Longer than a node needs: what is deleted is told to those that come later, as forgotten.
+  releases_from_ = now + 6 * node_ttl_;
+  // Nodes that were here before the restart need some time to be heard again; until then a receiver without a
+  // source is told to wait for them.
+  if (!catalog_.artifacts().empty()) membership_.AwaitNodes(now);
+}
+
+absl::StatusOr<PublishPlan> Directory::PreparePublish(const PublishRequest& request, absl::Time now) const {
+  // A process that was replaced, or expired, must not add what would be listed under its successor.
+  TC_RETURN_IF_ERROR(membership_.CheckIdentity(request.node));
+  ArtifactRecord artifact = request.artifact;
+  artifact.origins.clear();
+  if (request.origin.has_value()) {
+    artifact.origins.push_back(*request.origin);
+    artifact.origins.back().node_id = request.node.node_id;
+    if (request.origin->compared) {
+      return catalog_.PrepareCompared(artifact.artifact_id, artifact.origins.back());
+    }
+  }
+  if (request.replica.has_value()) {
+    TC_RETURN_IF_ERROR(Inventory::Check(request.node.node_id, *request.replica));
+    if (request.replica->artifact_id != artifact.artifact_id) {
+      return absl::InvalidArgumentError(absl::StrCat("the replica ", request.replica->id, " is of ",
+                                                     request.replica->artifact_id,
+                                                     ", but the manifest is of ", artifact.artifact_id));
+    }
+  }
+  if (request.key.empty() && request.keep.has_value()) {
+    return absl::InvalidArgumentError(
+        "put: keep is of a key, and no key was given; give a key, or leave it out");
+  }
+  std::optional<BindRequest> bind;
+  if (!request.key.empty()) {
+    bind = {.key = request.key,
+            .artifact_id = artifact.artifact_id,
+            .expected = request.expected_revision,
+            .keep = request.keep};
+  }
+  return catalog_.PreparePublish(artifact, bind, now);
+}
+
+void Directory::AddPublishedReplica(const NodeIdentity& node, const ReplicaInfo& replica) {
+  if (membership_.CheckIdentity(node).ok()) inventory_.AddPublished(node.node_id, replica);
+}
+
+// Replicas in any state hold it: one that fills may be the next copy. So does a node that is away with one:
+// it is told to forget it only when it is given up.
+std::vector<std::string> Directory::ReleasedWithoutReplica(SteadyTime now, size_t limit) const {
+  std::vector<std::string> found;
+  if (now < releases_from_) return found;  // the nodes that were here before the start have not reported yet
+  for (const std::string& artifact_id : catalog_.released()) {
+    if (found.size() == limit) break;
+    const bool held = !inventory_.HoldersOf(artifact_id).empty() || inventory_.IsAwayWith(artifact_id);
+    if (!held) found.push_back(artifact_id);
+  }
+  return found;
+}
+
+DurableFacts Directory::PrepareReleases(SteadyTime now, absl::Time wall_now) const {
+  DurableFacts facts;
+  for (const std::string& artifact_id : ReleasedWithoutReplica(now, kReleasesAtOnce)) {
+    facts.artifacts.push_back(Catalog::ReleaseOf(artifact_id, wall_now));
+  }
+  return facts;
+}
+
+absl::StatusOr<Registration> Directory::RegisterNode(const NodeFacts& facts, std::vector<PoolFacts> pools,
+                                                     SteadyTime now) {
+  TC_RETURN_IF_ERROR(membership_.CheckRegistration(facts));
+  // A higher incarnation: the process before it is gone, and with it what it held and its grants.
+  const absl::Status identity = membership_.CheckIdentity({facts.node_id, facts.incarnation});
+  if (absl::IsNotFound(identity)) DropNode(facts.node_id, now);
+  inventory_.Suspend(facts.node_id);
+  Registration registration = membership_.Register(facts, std::move(pools), now);
+  inventory_.Admit(*membership_.Find(facts.node_id));
+  tasks_.NoteNode(facts.node_id);
+  return registration;
+}
+
+// Grants first, while both ends can still be told; then its replicas, which are noted as away; then itself.
+void Directory::DropNode(const std::string& node_id, SteadyTime now) {
+  const Node* node = membership_.Find(node_id);
+  if (node == nullptr) return;
+  transfers_.EndOfNode(node_id, now);
+  inventory_.Remove(*node, now);
+  membership_.Remove(node_id);
+  tasks_.NoteNodeGone(node_id);
+}
+
+absl::StatusOr<HeartbeatReply> Directory::Heartbeat(const NodeIdentity& identity,
+                                                    std::vector<PoolFacts> pools,
+                                                    const std::vector<std::string>& active_grants,
+                                                    uint64_t inventory_sequence, SteadyTime now) {
+  TC_ASSIGN_OR_RETURN(const Node* node, membership_.FindLive(identity));
+  const std::string& node_id = identity.node_id;
+  transfers_.grants().Renew(node_id, active_grants, now);
+  HeartbeatReply reply;
+  reply.liveness = membership_.NoteHeartbeat(node_id, std::move(pools), now);
+  reply.grant_key_age = now - node->grant_key_given;
+  reply.inventory_wanted = inventory_.NoteSequence(node_id, inventory_sequence);
+  reply.revoked_grants = transfers_.grants().RevokedOf(node_id);
+  reply.forgotten_artifacts = inventory_.ForgottenOn(node_id);
+  if (node->draining) reply.evict_replicas = evictions_.EvictableOn(node_id);
+  return reply;
+}
+
+absl::Status Directory::DrainNode(std::string_view node_id, bool draining) {
+  TC_RETURN_IF_ERROR(membership_.SetDraining(node_id, draining));
+  tasks_.NoteNode(node_id);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> Directory::UpdateReplicas(const NodeIdentity& node, uint64_t sequence,
+                                               const std::vector<ReplicaInfo>& replicas, SteadyTime now) {
+  TC_RETURN_IF_ERROR(membership_.CheckIdentity(node));
+  const InventoryChange change = inventory_.Update(node.node_id, sequence, replicas);
+  transfers_.NoteReported(node.node_id, change, now);
+  return change.inventory_wanted;
+}
+
+absl::StatusOr<std::vector<std::string>> Directory::ReconcileInventory(
+    const NodeIdentity& node, uint64_t sequence, const std::vector<ReplicaInfo>& replicas, SteadyTime now) {
+  TC_RETURN_IF_ERROR(membership_.CheckIdentity(node));
+  InventoryChange change = inventory_.Reconcile(node.node_id, sequence, replicas, now);
+  transfers_.NoteReported(node.node_id, change, now);
+  return std::move(change.unknown);
+}
+
+void Directory::NoteOrigin(std::string_view artifact_id, const Origin& origin, OriginFinding finding,
+                           std::string_view reason, SteadyTime now) {
+  // Silence says nothing of the files, only that the node is not to be asked again for a while.
+  if (finding == OriginFinding::kSilent) return membership_.NoteSilent(origin.node_id, now);
+  catalog_.NoteOrigin(artifact_id, origin, finding, reason, now);
+}
+
+std::vector<NodeView> Directory::Tick(SteadyTime now) {
+  std::vector<NodeView> silent = membership_.TakeStock(now);
+  for (const NodeView& node : silent) DropNode(node.facts.node_id, now);
+  transfers_.Tick(now);
+  tasks_.Tick(now);
+  inventory_.ExpireAway(now);
+  return silent;
+}
+
+void Directory::ExtendLiveness(absl::Duration gap) {
+  releases_from_ += gap;
+  membership_.ExtendLiveness(gap);
+  transfers_.grants().ExtendLiveness(gap);
+}
+
+DirectoryCounts Directory::counts() const {
+  return {.nodes = membership_.nodes().size(),
+          .artifacts = catalog_.artifacts().size(),
+          .keys = catalog_.live_keys(),
+          .replicas = inventory_.size(),
+          .active_grants = transfers_.grants().size(),
+          .open_tasks = tasks_.CountOpen()};
+}
+
+}  // namespace tensorcast::global_store

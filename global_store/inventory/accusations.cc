@@ -1,0 +1,55 @@
+#include "global_store/inventory/accusations.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "global_store/inventory/evictions.h"
+
+namespace tensorcast::global_store {
+namespace {
+
+constexpr size_t kEnoughAccusers = 2;
+constexpr size_t kMaxRefutations = 2;
+// A holder reads some GB/s: until then receivers that have no other source wait for its answer.
+constexpr absl::Duration kDigestTime = absl::Minutes(1);
+
+}  // namespace
+
+bool Accusations::HasWeight(const std::string& accuser) const {
+  const auto refuted = refutations_.find(accuser);
+  return refuted == refutations_.end() || refuted->second.size() < kMaxRefutations;
+}
+
+void Accusations::Note(const ReplicaName& name, const Node& accuser, SteadyTime now) {
+  inventory_->Change(name, [&](HeldReplica& replica) {
+    // By name: a node may come back with another id, and its name is its certificate's.
+    if (!replica.accusers.insert(accuser.facts.name).second) return;  // it was asked for this one already
+    accused_.push_back(name);
+    replica.digested_by = now + kDigestTime;
+    replica.corrupt |= HasWeight(accuser.facts.name);
+  });
+}
+
+std::vector<CopyToProve> Accusations::Take() {
+  std::vector<CopyToProve> accused;
+  for (const ReplicaName& name : std::exchange(accused_, {})) {
+    const HeldReplica* replica = inventory_->Find(name.node_id, name.replica_id);
+    if (replica != nullptr) accused.push_back(ToProve(*nodes_.Find(name.node_id), *replica));
+  }
+  return accused;
+}
+
+void Accusations::NoteIntact(const ReplicaName& name) {
+  inventory_->Change(name, [&](HeldReplica& replica) {
+    replica.digested_by = SteadyTime::InfinitePast();
+    const auto with_weight = std::ranges::count_if(
+        replica.accusers, [this](const std::string& accuser) { return HasWeight(accuser); });
+    for (const std::string& accuser : replica.accusers) {
+      std::set<std::string>& by = refutations_[accuser];
+      if (by.size() < kMaxRefutations) by.insert(nodes_.Find(name.node_id)->facts.name);
+    }
+    if (with_weight < static_cast<int64_t>(kEnoughAccusers)) replica.corrupt = false;
+  });
+}
+
+}  // namespace tensorcast::global_store

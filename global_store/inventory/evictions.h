@@ -1,0 +1,70 @@
+// Evictions: whether a replica may go, and what counts as a copy then.
+//
+// A node speaks for itself alone. Its other replicas count as it reports them; a replica on another node
+// counts only where that node has just proven that it has the bytes (global_store/service/possession.h): a
+// report costs nothing, and the last copy would go for it. So do files that another node imported. The proof
+// is an answer equal to that of the node which evicts, which can harm nothing but its own replica by a lie.
+//
+// Keeps no state of its own: a replica that may go is marked in the inventory. Thread-compatible.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/steady_time.h"
+#include "global_store/inventory/inventory.h"
+#include "global_store/inventory/origin_copies.h"
+
+namespace tensorcast::global_store {
+
+class Evictions {
+ public:
+  // `origin_finding_age`: how long an origin that was found intact counts as a copy, and how long a node that
+  // was silent about one is not asked again. All others must outlive this.
+  Evictions(absl::Duration origin_finding_age, const Membership& nodes, const Catalog& catalog,
+            Inventory* inventory)
+      : origin_finding_age_(origin_finding_age), nodes_(nodes), catalog_(catalog), inventory_(inventory) {}
+
+  // Granted unless it is the last copy; copies on other nodes count where `proofs` names them as proven.
+  // NOT_FOUND, and an inventory is wanted, for a replica that the node has not reported yet. A replica
+  // granted for eviction is no longer offered.
+  absl::StatusOr<EvictionDecision> Request(const NodeIdentity& node, std::string_view replica_id,
+                                           SteadyTime now, const Proofs& proofs = {});
+  // The node kept a replica that it was allowed to evict: it counts again.
+  absl::Status Withdraw(const NodeIdentity& node, std::string_view replica_id);
+  // What a node that drains is asked to evict.
+  std::vector<std::string> EvictableOn(std::string_view node_id) const;
+  // Deletes the artifact, a version that no key keeps, of which this replica is the last copy; no facts where
+  // it may not, or need not, go.
+  DurableFacts PrepareReleaseOf(const ReplicaName& replica, const Proofs& proofs, absl::Time now) const;
+
+ private:
+  // The other replicas of the artifact that outlive this one of that node.
+  struct Copies {
+    bool counted = false;               // one at least is of the node itself, or proven
+    std::vector<CopyToProve> to_prove;  // else: some that may be
+    std::string unproven;               // the name of a node that did not prove its own
+  };
+  Copies FindCopies(const HeldReplica& replica, const Proofs& proofs) const;
+  bool HasCopyOffDrainingNodes(const HeldReplica& replica) const;
+  // Adds the origins that were found intact.
+  void AddOrigins(const OriginsAsCopies& origins, const HeldReplica& replica, const Proofs& proofs,
+                  Copies& copies) const;
+  // nullopt: it may go.
+  std::optional<EvictionDecision> Refuse(const HeldReplica& replica, const Proofs& proofs,
+                                         SteadyTime now) const;
+
+  const absl::Duration origin_finding_age_;
+  const Membership& nodes_;
+  const Catalog& catalog_;
+  Inventory* const inventory_;
+};
+
+// Where the node of a replica is asked for a proof.
+CopyToProve ToProve(const Node& node, const HeldReplica& replica);
+
+}  // namespace tensorcast::global_store

@@ -1,0 +1,208 @@
+#include "global_store/tasks/groups.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace tensorcast::global_store {
+namespace {
+
+// With fewer a pull by each is as good: the source sends everything once or twice.
+constexpr size_t kMinNodesUnasked = 3;
+
+}  // namespace
+
+bool Groups::Group::Has(std::string_view node_id) const {
+  return std::ranges::any_of(plan.ranks,
+                             [&](const GroupPlan::Rank& rank) { return rank.node_id == node_id; });
+}
+
+absl::Status Groups::CheckMayBroadcast(std::string_view node_id) const {
+  const Node* node = nodes_.Find(node_id);
+  if (node == nullptr) return absl::FailedPreconditionError(absl::StrCat("node ", node_id, " is away"));
+  const auto refuse = [&](std::string_view why) {
+    return absl::FailedPreconditionError(absl::StrCat("node ", node->facts.name, ": ", why));
+  };
+  if (node->draining) return refuse("it drains");
+  const BroadcastAbility& ability = node->facts.broadcasts;
+  if (ability.nccl_version.empty()) {
+    return refuse(ability.why_not.empty() ? "it has not said that it can" : ability.why_not);
+  }
+  for (const auto& [group_id, group] : groups_) {
+    if (group.over.ok() && group.Has(node_id)) {
+      return refuse(absl::StrCat("it takes part in the broadcast of ", group.plan.artifact_id));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void Groups::ChooseRoot(const std::string& nccl_version, GroupPlan& group) const {
+  bool ready = false;
+  inventory_.ForEach(group.artifact_id, [&](const Node& node, const HeldReplica& replica) {
+    ready = replica.IsSource() && replica.facts.location.kind == LocationKind::kGpu &&
+            node.facts.broadcasts.nccl_version == nccl_version && CheckMayBroadcast(node.facts.node_id).ok();
+    if (ready) {
+      group.root_node = node.facts.node_id;
+      group.ranks.push_back({.node_id = node.facts.node_id, .location = replica.facts.location});
+    }
+    return !ready;
+  });
+  if (ready) return;
+  // It pulls while it broadcasts: best from its own memory.
+  const auto best = std::ranges::find_if(group.ranks, [&](const GroupPlan::Rank& rank) {
+    return inventory_.FindInMemory(group.artifact_id, rank.node_id) != nullptr;
+  });
+  group.root_node = best == group.ranks.end() ? group.ranks.front().node_id : best->node_id;
+}
+
+absl::StatusOr<std::optional<GroupPlan>> Groups::Plan(const TaskRequest& request, uint64_t image_bytes,
+                                                      const std::vector<TaskRecord>& tasks) const {
+  const bool asked_for = request.lane == TaskLane::kNccl;
+  if (request.lane == TaskLane::kPull || tasks.empty()) return std::nullopt;
+  if (!asked_for && image_bytes < options_.min_bytes) return std::nullopt;
+  GroupPlan group{.group_id = request.request_id, .artifact_id = request.artifact_id};
+  std::string version;
+  std::map<std::string, absl::Status> checked;  // by node id
+  for (const TaskRecord& task : tasks) {
+    const auto [known, is_new] = checked.try_emplace(task.node_id);
+    if (is_new) known->second = CheckMayBroadcast(task.node_id);
+    absl::Status fits = known->second;
+    if (task.location.kind != LocationKind::kGpu) {
+      fits = absl::FailedPreconditionError(
+          absl::StrCat(task.node_name, ":", task.location.ToString(), " is not a GPU"));
+    } else if (fits.ok()) {
+      const std::string& has = nodes_.Find(task.node_id)->facts.broadcasts.nccl_version;
+      if (version.empty()) version = has;
+      if (has != version) {
+        fits = absl::FailedPreconditionError(
+            absl::StrCat("node ", task.node_name, " has NCCL ", has, ", and others have ", version));
+      }
+    }
+    if (!fits.ok()) {
+      if (asked_for) return Annotate(fits, "broadcast by nccl");
+      continue;
+    }
+    group.ranks.push_back({.node_id = task.node_id, .location = task.location});
+    group.task_ids.push_back(task.task_id);
+  }
+  if (group.ranks.empty()) return std::nullopt;
+  ChooseRoot(version, group);
+  std::set<std::string> nodes;
+  for (const GroupPlan::Rank& rank : group.ranks) nodes.insert(rank.node_id);
+  if (!asked_for && (nodes.size() < kMinNodesUnasked || FailedTogether(nodes))) return std::nullopt;
+  if (nodes.size() < 2) {
+    return absl::FailedPreconditionError(
+        "broadcast by nccl: it needs GPUs of two nodes or more; name another node's GPU, or leave out the "
+        "lane: within one node no request is needed");
+  }
+  std::ranges::sort(group.ranks, {},
+                    [](const GroupPlan::Rank& rank) { return std::pair(rank.node_id, rank.location); });
+  return group;
+}
+
+bool Groups::FailedTogether(const std::set<std::string>& nodes) const {
+  return std::ranges::any_of(failed_, [&](const FailedGroup& failed) {
+    return std::ranges::count_if(nodes,
+                                 [&](const std::string& node) { return failed.nodes.contains(node); }) >= 2;
+  });
+}
+
+void Groups::Add(GroupPlan plan) {
+  Group group{.plan = std::move(plan)};
+  for (const GroupPlan::Rank& rank : group.plan.ranks) group.nodes.insert(rank.node_id);
+  const std::string group_id = group.plan.group_id;
+  groups_.insert_or_assign(group_id, std::move(group));
+}
+
+std::vector<NodeGroup> Groups::Of(std::string_view node_id, SteadyTime now) {
+  std::vector<NodeGroup> all;
+  for (auto& [group_id, group] : groups_) {
+    if (!group.over.ok() || !group.nodes.contains(node_id)) continue;
+    if (!group.forms_until.has_value()) group.forms_until = now + options_.forming;
+    NodeGroup told{.group_id = group_id,
+                   .artifact_id = group.plan.artifact_id,
+                   .world_size = static_cast<uint32_t>(group.plan.ranks.size()),
+                   .has_root = group.plan.root_node == node_id,
+                   .forming = *group.forms_until - now};
+    if (told.forming <= absl::ZeroDuration()) continue;
+    for (uint32_t rank = 0; rank < told.world_size; ++rank) {
+      const GroupPlan::Rank& one = group.plan.ranks[rank];
+      if (one.node_id == node_id) told.ranks.push_back({.rank = rank, .location = one.location});
+    }
+    all.push_back(std::move(told));
+  }
+  return all;
+}
+
+absl::StatusOr<std::optional<GroupRoot>> Groups::Join(const NodeIdentity& identity, std::string_view group_id,
+                                                      const std::optional<GroupRoot>& root, SteadyTime now) {
+  TC_RETURN_IF_ERROR(nodes_.CheckIdentity(identity));
+  const auto found = groups_.find(group_id);
+  if (found == groups_.end() || !found->second.Has(identity.node_id)) {
+    return absl::NotFoundError(absl::StrCat("no group ", group_id, " with this node"));
+  }
+  Group& group = found->second;
+  const bool is_root = group.plan.root_node == identity.node_id;
+  if (is_root != root.has_value() || (is_root && root->rank >= group.plan.ranks.size())) {
+    return absl::InvalidArgumentError("a group's root comes from its node alone, and is one of its ranks");
+  }
+  if (group.over.ok() && !group.nodes.empty() && group.forms_until.has_value() && now >= *group.forms_until) {
+    group.over =
+        absl::AbortedError(absl::StrCat(group.nodes.size(), " nodes of the group did not come in time"));
+  }
+  TC_RETURN_IF_ERROR(group.over);
+  group.nodes.erase(identity.node_id);
+  if (is_root) group.root = root;
+  if (!group.nodes.empty()) return std::nullopt;
+  return group.root;
+}
+
+absl::Status Groups::End(const NodeIdentity& identity, std::string_view group_id, const absl::Status& why,
+                         SteadyTime now) {
+  TC_RETURN_IF_ERROR(nodes_.CheckIdentity(identity));
+  const auto found = groups_.find(group_id);
+  if (found == groups_.end() || !found->second.over.ok() || !found->second.Has(identity.node_id)) {
+    return absl::OkStatus();
+  }
+  Group& group = found->second;
+  group.over = absl::AbortedError(
+      absl::StrCat("node ", nodes_.Find(identity.node_id)->facts.name, ": ", why.ToString()));
+  // A group that a node cancelled is not a failed one.
+  if (group.nodes.empty() && !absl::IsCancelled(why)) {
+    FailedGroup failed{.nodes = {}, .until = now + options_.pause};
+    for (const GroupPlan::Rank& rank : group.plan.ranks) failed.nodes.insert(rank.node_id);
+    failed_.push_back(std::move(failed));
+  }
+  return absl::OkStatus();
+}
+
+void Groups::Leave(std::string_view node_id) {
+  for (auto& [group_id, group] : groups_) {
+    if (group.over.ok() && group.Has(node_id)) {
+      group.over = absl::AbortedError(absl::StrCat("node ", node_id, " is gone"));
+    }
+  }
+}
+
+// One that is over is kept for as long as any node may ask what became of it.
+void Groups::Expire(SteadyTime now, absl::FunctionRef<bool(const std::string& task_id)> is_open) {
+  std::erase_if(failed_, [&](const FailedGroup& failed) { return failed.until <= now; });
+  std::erase_if(groups_, [&](const auto& entry) {
+    const Group& group = entry.second;
+    const bool forms = group.over.ok() && !group.nodes.empty();
+    const bool in_time = group.forms_until.has_value() ? now < *group.forms_until : group.over.ok();
+    if (forms || !group.over.ok()) return !in_time;
+    return std::ranges::none_of(group.plan.task_ids, is_open);
+  });
+}
+
+void Groups::ForEachTask(absl::FunctionRef<void(const std::string& task_id)> visit) const {
+  for (const auto& [group_id, group] : groups_) {
+    if (!group.over.ok()) continue;
+    for (const std::string& task_id : group.plan.task_ids) visit(task_id);
+  }
+}
+
+}  // namespace tensorcast::global_store

@@ -1,0 +1,364 @@
+#include "global_store/tasks/tasks.h"
+
+#include <algorithm>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace tensorcast::global_store {
+namespace {
+
+// Others say that the request makes no sense there, however often it is made.
+bool MayGoBetterAgain(const absl::Status& error) {
+  switch (error.code()) {
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kUnimplemented:
+      return false;
+    default:
+      return true;
+  }
+}
+
+// What can be told before the node tries.
+absl::Status CheckRoom(const NodeFacts& node, const std::vector<PoolFacts>& pools, const Location& location,
+                       uint64_t image_bytes) {
+  const auto is_it = [&](const DeviceFacts& device) { return device.ordinal == location.device; };
+  if (location.kind == LocationKind::kGpu && std::ranges::none_of(node.devices, is_it)) {
+    return absl::InvalidArgumentError(absl::StrCat("node ", node.name, " has no ", location.ToString(),
+                                                   "; it has ", node.devices.size(), " GPUs"));
+  }
+  const auto pool = std::ranges::find(pools, location, &PoolFacts::location);
+  if (pool == pools.end() || pool->capacity_bytes >= image_bytes) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat("node ", node.name, " has ", pool->capacity_bytes,
+                                                   " bytes for replicas at ", location.ToString(),
+                                                   ", and the artifact takes ", image_bytes));
+}
+
+}  // namespace
+
+// By id or by name, also nodes that are away: id and name. NOT_FOUND for one that was never heard of.
+// Every name that is known at this moment, made once for all targets of a request.
+class Tasks::NodeNames {
+ public:
+  explicit NodeNames(const Tasks& tasks) {
+    // Nodes that are alive last: they have the names that others had.
+    for (const auto& [place, task] : tasks.tasks_) Add(task.record.node_id, task.record.node_name);
+    for (const auto& [node_id, name] : tasks.nodes_.bound_names()) Add(node_id, name);
+    for (const auto& [node_id, away] : tasks.inventory_.away()) Add(node_id, away.name);
+    for (const auto& [node_id, node] : tasks.nodes_.nodes()) Add(node_id, node.facts.name);
+  }
+
+  struct Node {
+    std::string id;
+    std::string name;
+  };
+  absl::StatusOr<Node> Find(const std::string& node) const {
+    const auto named = ids_.find(node);
+    const std::string& id = named != ids_.end() ? named->second : node;
+    const auto found = names_.find(id);
+    if (found != names_.end()) return Node{.id = id, .name = found->second};
+    return absl::NotFoundError(
+        absl::StrCat("no node is called ", node, ", nor has that id: `tensorcast status` lists them"));
+  }
+
+ private:
+  void Add(const std::string& id, const std::string& name) {
+    ids_[name] = id;
+    names_[id] = name;
+  }
+  absl::flat_hash_map<std::string, std::string> ids_;    // by name
+  absl::flat_hash_map<std::string, std::string> names_;  // by id
+};
+
+std::string TaskKeyOf(const TaskRecord& task) {
+  return absl::StrCat(task.artifact_id, "\n", task.node_id, "\n", task.location.ToString());
+}
+
+TaskPlacement Tasks::PlanOne(const TaskRequest& request, const TaskTarget& target, uint64_t image_bytes,
+                             const NodeNames& names, absl::Time now, TaskPlan& plan) const {
+  TaskPlacement place{.node_id = target.node};
+  const absl::StatusOr<NodeNames::Node> node = names.Find(target.node);
+  place.error = node.status();
+  if (!node.ok()) return place;
+  place.node_id = node->id;
+  if (const Node* alive = nodes_.Find(node->id)) {
+    place.error = CheckRoom(alive->facts, alive->pools, target.location, image_bytes);
+  }
+  if (!place.error.ok()) return place;
+  if (const HeldReplica* replica =
+          inventory_.FindOf(request.artifact_id, node->id, [&](const HeldReplica& held) {
+            return held.IsReady() && held.facts.location == target.location;
+          })) {
+    place.replica_id = replica->facts.id;
+    return place;
+  }
+  TaskRecord task{.task_id = absl::StrCat(request.request_id, "-", plan.facts.tasks.size()),
+                  .artifact_id = request.artifact_id,
+                  .node_id = node->id,
+                  .location = target.location,
+                  .node_name = node->name,
+                  .asked_by = request.asked_by,
+                  .traceparent = request.traceparent,
+                  .created = now,
+                  .updated = now};
+  const auto before = tasks_.find(TaskKeyOf(task));
+  if (before != tasks_.end() && Settled(before->second, now).state == TaskState::kOpen) {
+    place.task = ViewOf(before->second);
+    return place;
+  }
+  plan.facts.tasks.push_back(task);
+  place.task = ViewOf(HeldTask{.record = std::move(task)});
+  return place;
+}
+
+absl::StatusOr<TaskPlan> Tasks::Prepare(const TaskRequest& request, absl::Time now) const {
+  TC_ASSIGN_OR_RETURN(const Catalog::Artifact* artifact, catalog_.Get(request.artifact_id));
+  const uint64_t image_bytes = artifact->record.image_bytes;
+  const NodeNames names(*this);
+  TaskPlan plan;
+  std::map<std::string, size_t> planned;  // what is named twice is one
+  for (const TaskTarget& target : request.targets) {
+    const auto [first, is_new] =
+        planned.emplace(absl::StrCat(names.Find(target.node).value_or(NodeNames::Node{.id = target.node}).id,
+                                     "\n", target.location.ToString()),
+                        plan.places.size());
+    plan.places.push_back(is_new ? PlanOne(request, target, image_bytes, names, now, plan)
+                                 : plan.places[first->second]);
+  }
+  TC_ASSIGN_OR_RETURN(plan.group, groups_.Plan(request, image_bytes, plan.facts.tasks));
+  return plan;
+}
+
+CancelPlan Tasks::PrepareCancel(std::string_view artifact_id, const std::vector<TaskTarget>& targets,
+                                absl::Time now) const {
+  const NodeNames names(*this);
+  std::set<std::pair<std::string, Location>> places;
+  for (const TaskTarget& target : targets) {
+    places.emplace(names.Find(target.node).value_or(NodeNames::Node{.id = target.node}).id, target.location);
+  }
+  CancelPlan plan;
+  for (TaskView& view : List(artifact_id, "", tasks_.size())) {
+    const bool open = view.progress == TaskProgress::kWaiting || view.progress == TaskProgress::kRunning;
+    if (!open || (!targets.empty() && !places.contains({view.record.node_id, view.record.location}))) {
+      continue;
+    }
+    TaskRecord cancelled = view.record;
+    cancelled.cancelled = true;
+    cancelled.updated = now;
+    plan.facts.tasks.push_back(std::move(cancelled));
+    plan.tasks.push_back(std::move(view));
+  }
+  return plan;
+}
+
+void Tasks::Apply(const TaskRecord& record, SteadyTime now) {
+  const std::string place = TaskKeyOf(record);
+  if (const auto before = tasks_.find(place);
+      before != tasks_.end() && (record.cancelled || before->second.record.task_id != record.task_id)) {
+    Erase(place);
+  }
+  if (record.cancelled) return;
+  HeldTask& task = tasks_[place];
+  task = HeldTask{.record = record};
+  to_settle_.erase(place);
+  place_of_[record.task_id] = place;
+  NoteChange(task);
+  if (record.state != TaskState::kOpen) return CloseAt(record, place);
+  open_[record.node_id].emplace(record.created, place);
+  if (record.failures > 0 && record.failures <= options_.pauses.size()) {
+    task.due = now + options_.pauses[record.failures - 1];
+  }
+}
+
+void Tasks::CloseAt(const TaskRecord& record, const std::string& place) {
+  const auto node = open_.find(record.node_id);
+  if (node == open_.end()) return;
+  node->second.erase({record.created, place});
+  if (node->second.empty()) open_.erase(node);
+}
+
+void Tasks::Erase(const std::string& place) {
+  const auto task = tasks_.find(place);
+  const TaskRecord& record = task->second.record;
+  NoteChange(task->second, /*gone=*/true);
+  place_of_.erase(record.task_id);
+  to_settle_.erase(place);
+  CloseAt(record, place);
+  tasks_.erase(task);
+}
+
+void Tasks::EraseOf(const std::string& artifact_id) {
+  while (true) {
+    const auto task = tasks_.lower_bound(artifact_id + "\n");
+    if (task == tasks_.end() || task->second.record.artifact_id != artifact_id) return;
+    Erase(std::string(task->first));
+  }
+}
+
+void Tasks::Purge(absl::Time before) {
+  std::vector<std::string> old;
+  for (const auto& [place, task] : tasks_) {
+    if (task.record.state != TaskState::kOpen && task.record.updated < before) old.push_back(place);
+  }
+  for (const std::string& place : old) Erase(place);
+}
+
+void Tasks::NoteChange(const HeldTask& task, bool gone) {
+  changed_[TaskKeyOf(task.record)] = {.task = ViewOf(task), .gone = gone};
+}
+
+void Tasks::NoteNode(std::string_view node_id) {
+  const auto node = open_.find(node_id);
+  if (node == open_.end()) return;
+  for (const auto& [created, place] : node->second) NoteChange(tasks_.find(place)->second);
+}
+
+void Tasks::NoteNodeGone(std::string_view node_id) {
+  if (const auto node = open_.find(node_id); node != open_.end()) {
+    for (const auto& [created, place] : node->second) tasks_.find(place)->second.handed_out = false;
+  }
+  groups_.Leave(node_id);
+  NoteNode(node_id);
+}
+
+void Tasks::Tick(SteadyTime now) {
+  groups_.Expire(now, [this](const std::string& task_id) {
+    const HeldTask* task = FindById(task_id);
+    return task != nullptr && task->record.state == TaskState::kOpen;
+  });
+}
+
+std::vector<TaskChange> Tasks::TakeChanged() {
+  std::vector<TaskChange> changes;
+  for (auto& [place, change] : std::exchange(changed_, {})) changes.push_back(std::move(change));
+  return changes;
+}
+
+Tasks::HeldTask* Tasks::FindById(std::string_view task_id) {
+  const auto place = place_of_.find(task_id);
+  return place == place_of_.end() ? nullptr : &tasks_.find(place->second)->second;
+}
+
+uint64_t Tasks::CountOpen() const {
+  uint64_t open = 0;
+  for (const auto& [node_id, tasks] : open_) open += tasks.size();
+  return open;
+}
+
+absl::Status Tasks::Note(const NodeIdentity& identity, const std::vector<TaskReport>& reports) {
+  TC_RETURN_IF_ERROR(nodes_.CheckIdentity(identity));
+  for (const TaskReport& report : reports) {
+    HeldTask* task = FindById(report.task_id);
+    if (task == nullptr || task->record.node_id != identity.node_id ||
+        task->record.state != TaskState::kOpen || task->ended.has_value()) {
+      continue;
+    }
+    task->handed_out = !report.ended.has_value();
+    task->bytes = report.bytes;
+    task->bytes_total = report.bytes_total;
+    task->ended = report.ended;
+    if (task->ended.has_value()) to_settle_.insert(TaskKeyOf(task->record));
+    NoteChange(*task);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<TaskRecord>> Tasks::Take(const NodeIdentity& identity, SteadyTime now) {
+  TC_ASSIGN_OR_RETURN(const Node* node, nodes_.FindLive(identity));
+  std::vector<TaskRecord> taken;
+  const auto open = open_.find(identity.node_id);
+  if (open == open_.end()) return taken;
+  // What the node works on stays with it: one that was made earlier and is due again does not push it out.
+  for (const auto& [created, place] : open->second) {
+    const HeldTask& task = tasks_.find(place)->second;
+    if (task.handed_out) taken.push_back(task.record);
+  }
+  if (node->draining) return taken;
+  const auto take = [&](HeldTask& task) {
+    if (task.handed_out || task.ended.has_value() || task.due > now) return;
+    task.handed_out = true;
+    task.bytes = 0;
+    NoteChange(task);
+    taken.push_back(task.record);
+  };
+  // A group waits for all of its GPUs.
+  groups_.ForEachTask([&](const std::string& task_id) {
+    HeldTask* task = FindById(task_id);
+    if (task == nullptr || task->record.node_id != identity.node_id) return;
+    if (task->record.state == TaskState::kOpen) take(*task);
+  });
+  for (const auto& [created, place] : open->second) {
+    if (taken.size() >= options_.at_once) break;
+    take(tasks_.find(place)->second);
+  }
+  return taken;
+}
+
+TaskRecord Tasks::Settled(const HeldTask& task, absl::Time now) const {
+  TaskRecord record = task.record;
+  if (!task.ended.has_value()) return record;
+  record.updated = now;
+  if (task.ended->ok()) {
+    record.state = TaskState::kDone;
+    record.error = absl::OkStatus();
+    return record;
+  }
+  ++record.failures;
+  record.error = *task.ended;
+  const bool last = record.failures > options_.pauses.size() || !MayGoBetterAgain(record.error);
+  if (last) record.state = TaskState::kFailed;
+  return record;
+}
+
+DurableFacts Tasks::PrepareSettle(absl::Time now) const {
+  DurableFacts facts;
+  for (const std::string& place : to_settle_) {
+    facts.tasks.push_back(Settled(tasks_.find(place)->second, now));
+  }
+  return facts;
+}
+
+std::string Tasks::WhatItWaitsFor(const TaskRecord& task) const {
+  const Node* node = nodes_.Find(task.node_id);
+  if (node == nullptr) return absl::StrCat("node ", task.node_name, ", which is away");
+  if (node->draining) return absl::StrCat("node ", task.node_name, ", which drains");
+  return task.failures > 0 ? "another attempt, after a pause" : "its turn on its node";
+}
+
+TaskView Tasks::ViewOf(const HeldTask& task) const {
+  TaskView view{.record = Settled(task, task.record.updated),
+                .progress = TaskProgress::kWaiting,
+                .waiting_for = "",
+                .bytes = task.bytes,
+                .bytes_total = task.bytes_total};
+  switch (view.record.state) {
+    case TaskState::kDone:
+      view.progress = TaskProgress::kDone;
+      return view;
+    case TaskState::kFailed:
+      view.progress = TaskProgress::kFailed;
+      return view;
+    case TaskState::kOpen:
+      break;
+  }
+  // One that the node was told of may still be on its way there, and is as good as begun.
+  if (task.handed_out) view.progress = TaskProgress::kRunning;
+  if (!task.handed_out) view.waiting_for = WhatItWaitsFor(view.record);
+  return view;
+}
+
+std::vector<TaskView> Tasks::List(std::string_view artifact_id, std::string_view after, size_t limit) const {
+  std::vector<TaskView> views;
+  const std::string first = artifact_id.empty() ? "" : absl::StrCat(artifact_id, "\n");
+  auto at = after < first ? tasks_.lower_bound(first) : tasks_.upper_bound(after);
+  for (; at != tasks_.end() && views.size() < limit; ++at) {
+    if (!artifact_id.empty() && at->second.record.artifact_id != artifact_id) break;
+    views.push_back(ViewOf(at->second));
+  }
+  return views;
+}
+
+}  // namespace tensorcast::global_store

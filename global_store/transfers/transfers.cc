@@ -1,0 +1,210 @@
+#include "global_store/transfers/transfers.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "global_store/inventory/origin_copies.h"
+
+namespace tensorcast::global_store {
+namespace {
+
+// A transfer with a replica that was not reported yet looks again after so long.
+constexpr absl::Duration kLookUnreported = absl::Seconds(2);
+
+std::string WhyNoSource(size_t elsewhere, size_t usable, std::string_view required_lane) {
+  if (elsewhere == 0) return "no other node has a replica";
+  if (usable == 0) {
+    return absl::StrCat(
+        "of ", elsewhere,
+        " replicas elsewhere none is ready, intact and untried on a node that can be reached");
+  }
+  const std::string lane = required_lane.empty() ? "any lane" : absl::StrCat("the lane ", required_lane);
+  return absl::StrCat("none of the ", usable, " nodes with a replica shares ", lane, " with this one");
+}
+
+// Whether the receiver is about to read files of its own node, which the offer names.
+bool FillsItself(const Catalog::Artifact& artifact, const GrantRequest& request, const GrantOffer& offer) {
+  return request.ReadsOwnFiles() && std::ranges::any_of(offer.origins, [&](const Origin& origin) {
+           return origin.node_id == request.receiver.node_id && !artifact.IsGone(origin);
+         });
+}
+
+}  // namespace
+
+std::vector<Origin> Transfers::LiveOrigins(const Catalog::Artifact& artifact) const {
+  std::vector<Origin> live;
+  for (const Origin& origin : artifact.record.origins) {
+    if (nodes_.Find(origin.node_id) != nullptr) live.push_back(origin);
+  }
+  return live;
+}
+
+absl::StatusOr<GrantOffer> Transfers::RequestGrant(const GrantRequest& request, SteadyTime now) {
+  TC_ASSIGN_OR_RETURN(const Node* receiver, nodes_.FindLive(request.receiver));
+  TC_ASSIGN_OR_RETURN(const Catalog::Artifact* artifact, catalog_.Get(request.artifact_id));
+  for (const Grant* grant : grants_.Of(request.receiver.node_id).receiving) {
+    const HeldReplica& replica = *inventory_.Find(grant->source_node, grant->replica_id);
+    if (Names(request.corrupt_replicas, replica.facts)) {
+      accusations_.Note({grant->source_node, grant->replica_id}, *receiver, now);
+    }
+  }
+  const Asking asking{.request = request,
+                      .receiver = *receiver,
+                      .artifact = *artifact,
+                      .query = QueryOf(request, *receiver),
+                      .now = now};
+  // What its node has begun may end; what it has not begun does not begin.
+  const bool begins =
+      request.held_grants.empty() && request.excluded_replicas.empty() && request.slow_replicas.empty();
+  if (receiver->draining && begins) return RefuseDraining(asking);
+
+  GrantOffer offer;
+  offer.origins = LiveOrigins(*artifact);
+  const std::optional<Hostmate> hostmate = FindPullingHostmate(asking);
+  const Candidates candidates = FindCandidates(asking);
+  for (const SourceChoice& choice : ChooseSources(asking.query, candidates.candidates)) {
+    const SourceRef& source = candidates.sources[choice.candidate];
+    if (hostmate.has_value() && !SameHost(receiver->end, source.node->end)) continue;
+    const Grant& grant = grants_.Give(request, *source.node, source.replica->facts.id, choice.lane, now);
+    offer.granted.push_back(Offer(grant, now));
+  }
+  if (asking.query.has_source || !offer.granted.empty()) offer.look_again = LookAgain(request);
+  waits_.End(request.artifact_id, request.receiver.node_id);
+  if (!offer.granted.empty()) {
+    if (HeldReplica* filling = FindDestination(request)) {
+      filling->hostmates.End();
+    } else {
+      waits_.NoteFills(request.artifact_id, request.receiver.node_id, now);
+    }
+    return offer;
+  }
+  if (hostmate.has_value() && !asking.query.has_source) {
+    offer.no_source_reason = absl::StrCat(hostmate->name, ", of the same host, has just begun to pull it");
+    offer.waiting_for = {absl::StrCat("the replica that begins to fill at ", hostmate->name)};
+    offer.retry_after = hostmate->retry_after;
+  } else {
+    OfferOther(asking, candidates, offer);
+  }
+  // A receiver with partial replicas goes on with those while it waits.
+  const bool waits = offer.retry_after > absl::ZeroDuration();
+  if (!request.held_grants.empty() && waits) offer.look_again = offer.retry_after;
+  return offer;
+}
+
+void Transfers::OfferOther(const Asking& asking, const Candidates& candidates, GrantOffer& offer) {
+  const GrantRequest& request = asking.request;
+  offer.no_source_reason = absl::StrCat(
+      WhyNoSource(candidates.elsewhere, candidates.sources.size(), request.required_lane),
+      JudgeOrigins(catalog_, nodes_, request.artifact_id, origin_finding_age_, asking.now).others);
+  if (asking.query.has_source) {
+    // Its sources give nothing, so that a node which reads its files sooner may be the better one.
+    if (asking.query.stalls) OfferOrigins(asking, offer);
+    return;
+  }
+  // Its own node is about to read the files of the import: others that ask meanwhile are told to wait for it.
+  const bool fills_itself = FillsItself(asking.artifact, request, offer);
+  if (fills_itself && FindDestination(request) == nullptr) {
+    waits_.NoteFills(request.artifact_id, request.receiver.node_id, asking.now);
+  }
+  OfferToWait(asking, candidates.elsewhere, offer);
+  // Whatever it was offered, it reads its own files first.
+  if (fills_itself) waits_.End(request.artifact_id, request.receiver.node_id);
+}
+
+// Files that its own node imported are offered all the same: another node may wait for it to read them.
+GrantOffer Transfers::RefuseDraining(const Asking& asking) {
+  const GrantRequest& request = asking.request;
+  waits_.End(request.artifact_id, request.receiver.node_id);
+  GrantOffer offer;
+  offer.origins = LiveOrigins(asking.artifact);
+  if (FillsItself(asking.artifact, request, offer) && FindDestination(request) == nullptr) {
+    waits_.NoteFills(request.artifact_id, request.receiver.node_id, asking.now);
+  }
+  const std::string& name = asking.receiver.facts.name;
+  offer.no_source_reason = absl::StrCat("node ", name, " drains, and a draining node begins no transfers");
+  offer.waiting_for = {
+      absl::StrCat("the end of the drain of node ", name, " (`tensorcast node undrain ", name, "`)")};
+  return offer;
+}
+
+absl::Duration Transfers::LookAgain(const GrantRequest& request) {
+  const auto has = static_cast<size_t>(
+      std::ranges::count_if(grants_.Of(request.receiver.node_id).receiving,
+                            [&](const Grant* grant) { return grant->artifact_id == request.artifact_id; }));
+  if (has >= request.held_grants.size() + request.sources) return absl::InfiniteDuration();
+  if (HeldReplica* filling = FindDestination(request)) return filling->looks.Next();
+  // Its replica was not reported yet, which is the exception and does not last.
+  return request.held_grants.empty() ? LookSchedule::kFirstPause : kLookUnreported;
+}
+
+OfferedGrant Transfers::Offer(const Grant& grant, SteadyTime now) const {
+  // A grant ends before its source or its replica goes, so both are here.
+  const Node& source = *nodes_.Find(grant.source_node);
+  return OfferedGrant{.grant = grant,
+                      .source = source.View(now),
+                      .replica = inventory_.Find(grant.source_node, grant.replica_id)->facts,
+                      .source_key = source.grant_key,
+                      .ttl = grants_.Ttl(),
+                      .share = grant.share % options_.soft_grants_per_source,
+                      .shares = options_.soft_grants_per_source};
+}
+
+std::optional<GrantOffer> Transfers::RepeatOffer(std::string_view grant_id, SteadyTime now) const {
+  const Grant* grant = grants_.Find(grant_id);
+  if (grant == nullptr) return std::nullopt;
+  return GrantOffer{.granted = {Offer(*grant, now)},
+                    .no_source_reason = "",
+                    // It ends before its artifact, too.
+                    .origins = LiveOrigins(*catalog_.Find(grant->artifact_id))};
+}
+
+absl::Status Transfers::CompleteGrant(const NodeIdentity& receiver, std::string_view grant_id, GrantEnd end,
+                                      bool source_corrupt, SteadyTime now) {
+  // A node that the global store has just forgotten (it was restarted, the node expired) may still complete:
+  // only a successor of the receiver makes it void.
+  absl::Status identity = nodes_.CheckIdentity(receiver);
+  if (absl::IsAborted(identity)) return identity;
+  const Grant* grant = grants_.Find(grant_id);
+  if (grant == nullptr) return absl::OkStatus();
+  if (grant->receiver_node != receiver.node_id) {
+    return absl::PermissionDeniedError(absl::StrCat("grant ", grant_id, " was given to node ",
+                                                    grant->receiver_node, ", not to ", receiver.node_id));
+  }
+  if (source_corrupt) {
+    if (const Node* accuser = nodes_.Find(receiver.node_id)) {
+      accusations_.Note({grant->source_node, grant->replica_id}, *accuser, now);
+    }
+  }
+  grants_.Complete(grant_id, end, now);
+  return absl::OkStatus();
+}
+
+void Transfers::NoteReading(const OriginToCheck& origin, const absl::Status& read, SteadyTime now) {
+  if (catalog_.Find(origin.artifact_id) == nullptr) return;
+  waits_.NoteReading(origin.artifact_id, origin.origin.node_id, read, now);
+}
+
+void Transfers::NoteReported(const std::string& node_id, const InventoryChange& change, SteadyTime now) {
+  for (const std::string& artifact_id : change.artifacts) waits_.NoteReported(artifact_id, node_id);
+  if (change.gone.empty()) return;
+  const absl::flat_hash_set<std::string_view> gone(change.gone.begin(), change.gone.end());
+  std::vector<std::string> ending;
+  for (const Grant* grant : grants_.Of(node_id).serving) {
+    if (gone.contains(grant->replica_id)) ending.push_back(grant->grant_id);
+  }
+  grants_.EndAll(ending, GrantEnd::kRevoked, now);
+}
+
+void Transfers::EndOfArtifact(const std::string& artifact_id, SteadyTime now) {
+  grants_.EndOfArtifact(artifact_id, now);
+  waits_.ForgetReadings(artifact_id);
+}
+
+void Transfers::Tick(SteadyTime now) {
+  grants_.Tick(now);
+  waits_.Tick(now);
+}
+
+}  // namespace tensorcast::global_store

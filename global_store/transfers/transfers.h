@@ -1,0 +1,141 @@
+// Transfers: which receiver may pull which replica from where, and what it is told when nothing can give it
+// bytes now. Sources are chosen by the scheduler from a sample of bounded size.
+//
+// Owns the grants and the waits, all of it soft state. Reads membership and catalog, accuses replicas, and
+// keeps the pace of replicas that fill in the inventory; all of these must outlive it. Thread-compatible.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/steady_time.h"
+#include "global_store/catalog/catalog.h"
+#include "global_store/inventory/accusations.h"
+#include "global_store/inventory/inventory.h"
+#include "global_store/membership/membership.h"
+#include "global_store/scheduler/scheduler.h"
+#include "global_store/transfers/grant.h"
+#include "global_store/transfers/grants.h"
+#include "global_store/transfers/waits.h"
+
+namespace tensorcast::global_store {
+
+struct TransferOptions {
+  absl::Duration grant_ttl = absl::Seconds(30);
+  // A node that serves this many grants of an artifact is offered only to receivers that would have no source
+  // otherwise.
+  uint32_t soft_grants_per_source = 7;
+  // Over what replicas that fill serve; none: they are not sources.
+  std::vector<std::string> filling_lanes = {};
+};
+
+class Transfers {
+ public:
+  // `origin_finding_age` as of Evictions.
+  Transfers(const TransferOptions& options, absl::Duration origin_finding_age, Secrets* secrets,
+            const Membership& nodes, const Catalog& catalog, Inventory* inventory, Accusations* accusations)
+      : options_(options),
+        origin_finding_age_(origin_finding_age),
+        nodes_(nodes),
+        catalog_(catalog),
+        inventory_(*inventory),
+        accusations_(*accusations),
+        grants_(options.grant_ttl, nodes, secrets),
+        waits_(nodes, *inventory, grants_) {}
+
+  absl::StatusOr<GrantOffer> RequestGrant(const GrantRequest& request, SteadyTime now);
+  // The same offer again while its grant lives; nullopt after.
+  std::optional<GrantOffer> RepeatOffer(std::string_view grant_id, SteadyTime now) const;
+  // `end` is how the receiver says it ended. OK for a grant that is unknown or has ended. The source is told,
+  // too: a call that opened its pull may reach it only after the receiver gave up, and the one that closes it
+  // never.
+  absl::Status CompleteGrant(const NodeIdentity& receiver, std::string_view grant_id, GrantEnd end,
+                             bool source_corrupt, SteadyTime now);
+  // How it went to have an origin read (GrantOffer::origin_to_read). Until this is told, or an hour is
+  // over, receivers wait for it; one that could not be read is tried again after some seconds.
+  void NoteReading(const OriginToCheck& origin, const absl::Status& read, SteadyTime now);
+
+  // A node reported what it holds; after its replicas changed.
+  void NoteReported(const std::string& node_id, const InventoryChange& change, SteadyTime now);
+  // Before the node goes.
+  void EndOfNode(std::string_view node_id, SteadyTime now) { grants_.EndOf(node_id, now); }
+  // After the artifact went.
+  void EndOfArtifact(const std::string& artifact_id, SteadyTime now);
+  void Tick(SteadyTime now);
+
+  Grants& grants() { return grants_; }
+  const Grants& grants() const { return grants_; }
+
+ private:
+  friend class DirectoryInvariants;  // tests
+
+  // One request for sources.
+  struct Asking {
+    const GrantRequest& request;
+    const Node& receiver;
+    const Catalog::Artifact& artifact;
+    SourceQuery query;
+    SteadyTime now;
+  };
+  // Some of those that may be a source for a request, in a number that does not grow with theirs.
+  struct Candidates {
+    std::vector<SourceCandidate> candidates;
+    std::vector<SourceRef> sources;  // of the same indices
+    size_t elsewhere = 0;            // replicas on other nodes, of any state
+  };
+  // A daemon of the receiver's host that has just been given sources on other hosts.
+  struct Hostmate {
+    std::string name;
+    absl::Duration retry_after;
+  };
+
+  // candidates.cc
+  SourceQuery QueryOf(const GrantRequest& request, const Node& receiver) const;
+  Candidates FindCandidates(const Asking& asking) const;
+  // Whether the node was given sources on other hosts a moment ago, for its host.
+  bool HasTurn(const Node& node, const Asking& asking) const;
+  // The hostmate that the receiver leaves the network to; nullopt: none has its turn, or none is waited for
+  // any more.
+  std::optional<Hostmate> FindPullingHostmate(const Asking& asking);
+
+  // transfers.cc
+  HeldReplica* FindDestination(const GrantRequest& request) {
+    return inventory_.FindFilling(request.artifact_id, request.receiver.node_id, request.destination);
+  }
+  absl::Duration LookAgain(const GrantRequest& request);
+  OfferedGrant Offer(const Grant& grant, SteadyTime now) const;
+  std::vector<Origin> LiveOrigins(const Catalog::Artifact& artifact) const;
+  GrantOffer RefuseDraining(const Asking& asking);
+  // Without a source: what else there is for the receiver.
+  void OfferOther(const Asking& asking, const Candidates& candidates, GrantOffer& offer);
+
+  // offers_to_wait.cc
+  // Says in the offer what may become a source for this receiver, if anything may, and keeps that it was told
+  // to wait.
+  void OfferToWait(const Asking& asking, size_t elsewhere, GrantOffer& offer);
+  void AddFilling(const Asking& asking, Waits::Waiting& waiting, GrantOffer& offer) const;
+  std::vector<std::string> NodesThatWillReport(const Asking& asking) const;
+  std::vector<std::string> NodesAwayWith(const Asking& asking) const;
+  // Those that this receiver could be served by if they could be reached.
+  std::vector<std::string> UnreachableNodesWith(const Asking& asking) const;
+  // Has an origin on another node read, where the receiver has none itself. Gives the nodes that are waited
+  // for; none: there is nothing to wait for.
+  std::vector<std::string> OfferOrigins(const Asking& asking, GrantOffer& offer);
+
+  const TransferOptions options_;
+  const absl::Duration origin_finding_age_;
+  const Membership& nodes_;
+  const Catalog& catalog_;
+  Inventory& inventory_;
+  Accusations& accusations_;
+  Grants grants_;
+  Waits waits_;
+};
+
+}  // namespace tensorcast::global_store
