@@ -29,7 +29,7 @@
 #include "transport/serving.h"
 #include "transport/tcp/socket.h"
 #include "transport/tcp/tcp_transport.h"
-#include "transport/tcp/wire.h"
+#include "transport/pull/wire.h"
 #include "transport/testing/test_image.h"
 
 namespace tensorcast::fuzz {

@@ -23,7 +23,7 @@
 #include "absl/synchronization/notification.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/program.h"
-#include "transport/tcp/source_connection.h"
+#include "transport/pull/source_connection.h"
 #include "transport/testing/test_image.h"
 
 namespace tensorcast::fuzz {

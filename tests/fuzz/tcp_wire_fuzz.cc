@@ -1,7 +1,7 @@
 // The frames between the ends of a pull over TCP, in any pieces, and the descriptor that leads to one.
 #include "absl/log/check.h"
 #include "tests/fuzz/fuzz_target.h"
-#include "transport/tcp/wire.h"
+#include "transport/pull/wire.h"
 
 namespace tensorcast::fuzz {
 

@@ -30,7 +30,7 @@
 #include "security/testing/test_authority.h"
 #include "tests/e2e/listening_ports.h"
 #include "tests/robustness/robustness_test_base.h"
-#include "transport/tcp/wire.h"
+#include "transport/pull/wire.h"
 
 namespace tensorcast {
 namespace {

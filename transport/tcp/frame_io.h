@@ -17,7 +17,7 @@
 #include "absl/status/statusor.h"
 #include "core/memory/host_pool.h"
 #include "transport/tcp/byte_stream.h"
-#include "transport/tcp/wire.h"
+#include "transport/pull/wire.h"
 
 namespace tensorcast::transport::tcp {
 

@@ -10,7 +10,7 @@
 
 #include "transport/tcp/raw_peer.h"
 #include "transport/tcp/tcp_transport.h"
-#include "transport/tcp/wire.h"
+#include "transport/pull/wire.h"
 #include "transport/testing/test_image.h"
 
 namespace tensorcast::transport::tcp {

@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "base/posix/unique_fd.h"
-#include "transport/tcp/wire.h"
+#include "transport/pull/wire.h"
 
 namespace tensorcast::transport::tcp {
 

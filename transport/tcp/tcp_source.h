@@ -25,7 +25,7 @@
 #include "transport/serving.h"
 #include "transport/tcp/io_loop.h"
 #include "transport/tcp/socket.h"
-#include "transport/tcp/source_connection.h"
+#include "transport/pull/source_connection.h"
 
 namespace tensorcast::transport::tcp {
 

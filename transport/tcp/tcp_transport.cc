@@ -20,9 +20,9 @@
 #include "transport/serving.h"
 #include "transport/tcp/io_loop.h"
 #include "transport/tcp/socket.h"
-#include "transport/tcp/tcp_pull.h"
+#include "transport/pull/connect_pull.h"
 #include "transport/tcp/tcp_source.h"
-#include "transport/tcp/wire.h"
+#include "transport/pull/wire.h"
 
 namespace tensorcast::transport {
 namespace {

@@ -1,4 +1,4 @@
-#include "transport/tcp/tcp_pull.h"
+#include "transport/pull/connect_pull.h"
 
 #include <algorithm>
 #include <atomic>

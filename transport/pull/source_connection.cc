@@ -1,4 +1,4 @@
-#include "transport/tcp/source_connection.h"
+#include "transport/pull/source_connection.h"
 
 #include <sys/epoll.h>
 

@@ -1,4 +1,4 @@
-#include "transport/tcp/wire.h"
+#include "transport/pull/wire.h"
 
 #include <utility>
 

@@ -35,7 +35,7 @@
 #include "transport/tcp/io_loop.h"
 #include "transport/tcp/peer_watch.h"
 #include "transport/tcp/socket.h"
-#include "transport/tcp/wire.h"
+#include "transport/pull/wire.h"
 #include "transport/transport.h"
 
 namespace tensorcast::transport::tcp {

@@ -11,9 +11,9 @@
 #include "base/request_context.h"
 #include "transport/registered_memory.h"
 #include "transport/tcp/io_loop.h"
-#include "transport/tcp/pull_stream.h"
+#include "transport/pull/pull_connection.h"
 #include "transport/tcp/session_cache.h"
-#include "transport/tcp/wire.h"
+#include "transport/pull/wire.h"
 #include "transport/transport.h"
 
 namespace tensorcast::transport::tcp {

@@ -1,4 +1,4 @@
-#include "transport/tcp/pull_stream.h"
+#include "transport/pull/pull_connection.h"
 #include "core/replica/announcer.h"
 
 #include <sys/epoll.h>
