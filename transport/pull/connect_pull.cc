@@ -13,54 +13,27 @@
 #include "absl/synchronization/blocking_counter.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
-#include "base/address.h"
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "core/replica/availability.h"
-#include "security/identity.h"
 
-namespace tensorcast::transport::tcp {
+namespace tensorcast::transport::pull {
 namespace {
-
-// A connection more is worth its introduction for so many bytes.
-constexpr uint64_t kBytesAConnection = uint64_t{16} << 20;
 
 absl::Status Cancelled() { return absl::CancelledError("the pull was cancelled"); }
 
-// Where the source listens: all addresses of all its names, in order. Names that do not resolve are left
-// out while there is another.
-absl::StatusOr<std::vector<SocketAddress>> ResolveNames(const std::vector<std::string>& names) {
-  std::vector<SocketAddress> all;
-  absl::Status unresolved;
-  for (const std::string& name : names) {
-    TC_ASSIGN_OR_RETURN(const HostPort host_port, ParseHostPort(name));
-    const absl::StatusOr<std::vector<SocketAddress>> addresses = ResolveAddresses(host_port);
-    if (addresses.ok()) {
-      all.insert(all.end(), addresses->begin(), addresses->end());
-    } else {
-      unresolved = addresses.status();
-    }
-  }
-  if (all.empty()) return unresolved;
-  return all;
-}
-
-// Thread-safe. Outlived by nothing: tasks on the loops keep it alive.
-class PullCore : public PullStream::Owner, public std::enable_shared_from_this<PullCore> {
+// Thread-safe. Outlived by nothing: tasks on the threads keep it alive.
+class PullCore : public PullConnection::Owner, public std::enable_shared_from_this<PullCore> {
  public:
-  PullCore(const ReceiverContext& receiver, Descriptor descriptor, const TraceContext& trace)
-      : receiver_(receiver),
+  PullCore(const ReceiverOptions& options, Descriptor descriptor, const TraceContext& trace,
+           std::vector<std::shared_ptr<MessageChannel>> channels)
+      : options_(options),
         descriptor_(std::move(descriptor)),
         traceparent_(trace.ToTraceparent()),
         where_(absl::StrJoin(descriptor_.addresses, ", ")) {
-    const uint64_t worth_it = 1 + descriptor_.image_bytes / kBytesAConnection;
-    const auto connections = std::min<uint64_t>(worth_it, receiver_.connections);
-    // Two pulls at a time begin with two loops.
-    static std::atomic<size_t> pulls_made = 0;
-    size_t loop = pulls_made++;
-    for (uint64_t i = 0; i < connections; ++i) {
-      streams_.push_back(std::make_unique<PullStream>(receiver_.loops[loop++ % receiver_.loops.size()], this,
-                                                      &receiver_.stream, &descriptor_, &traceparent_));
+    for (std::shared_ptr<MessageChannel>& channel : channels) {
+      connections_.push_back(std::make_unique<PullConnection>(std::move(channel), this, options_.credit,
+                                                              &descriptor_, &traceparent_, where_));
     }
   }
 
@@ -78,29 +51,30 @@ class PullCore : public PullStream::Owner, public std::enable_shared_from_this<P
   // Break, and returns when every fetch has completed and every connection is closed.
   void End() ABSL_LOCKS_EXCLUDED(mutex_);
 
+  std::shared_ptr<void> Hold() override { return shared_from_this(); }
   void OnBytes() override ABSL_LOCKS_EXCLUDED(mutex_);
   bool MovedWithin(absl::Duration time) override ABSL_LOCKS_EXCLUDED(mutex_);
   void OnFetchOver() override ABSL_LOCKS_EXCLUDED(mutex_);
   void OnLost(const absl::Status& why) override { Break(why); }
 
  private:
-  PullStream& first() { return *streams_.front(); }
-  // The first connection is welcome, or it is not; `tls`: what it was made by, null in clear.
-  void Connected(const absl::Status& status, const SessionCache::Context& tls);
-  void ConnectOthers(const SessionCache::Session& session);
+  PullConnection& first() { return *connections_.front(); }
+  static TaskQueue& QueueOf(PullConnection& connection) { return connection.channel().queue(); }
+  // The first connection is welcome.
+  void Connected();
   // Completes a fetch that was not given to a connection.
   void FailFetch(FetchDone done, absl::Status why);
   void CloseAll(const absl::Status& why);
-  PullStream* LeastLoaded();
+  PullConnection* LeastLoaded();
 
-  const ReceiverContext& receiver_;
+  const ReceiverOptions options_;
   const Descriptor descriptor_;
   const std::string traceparent_;
   const std::string where_;
-  std::vector<std::unique_ptr<PullStream>> streams_;
+  std::vector<std::unique_ptr<PullConnection>> connections_;
   std::atomic<FetchId> fetches_made_ = 0;
-  // Of what the source has; null: everything. Set while only the first connection's loop knows this
-  // pull.
+  // Of what the source has; null: everything. Set while only the first connection's thread knows
+  // this pull.
   std::shared_ptr<Availability> mirror_;
 
   absl::Mutex mutex_;
@@ -111,34 +85,29 @@ class PullCore : public PullStream::Owner, public std::enable_shared_from_this<P
 
 absl::Status PullCore::Connect(const RequestContext& context) {
   TC_RETURN_IF_ERROR(context.Check(absl::StrCat("connecting to ", where_)));
-  TC_ASSIGN_OR_RETURN(std::vector<SocketAddress> addresses, ResolveNames(descriptor_.addresses));
-  const SteadyTime deadline = std::min(context.deadline, SteadyNow() + receiver_.connect_timeout);
+  const SteadyTime deadline = std::min(context.deadline, SteadyNow() + options_.connect_timeout);
+  // Shared with the channel's thread. Three may end the wait, an answer, the timer and the caller's
+  // cancellation; the connection tells the first, and only that.
   struct Connecting {
     absl::Notification done;
     absl::Status status;
   };
   auto connecting = std::make_shared<Connecting>();
-  const std::shared_ptr<const security::Identity>& identity = receiver_.stream.identity;
-  SessionCache::Context tls = identity == nullptr ? nullptr : identity->ClientContext();
-  IoLoop& loop = first().loop();
-  loop.Post([self = shared_from_this(), connecting, addresses = std::move(addresses), deadline,
-             tls = std::move(tls)]() mutable {
-    PullStream& stream = self->first();
-    const TaskQueue::TimerId timer = stream.loop().queue().At(deadline, [core = self.get()] {
+  TaskQueue& queue = QueueOf(first());
+  queue.Post([self = shared_from_this(), connecting, deadline, &queue] {
+    const TaskQueue::TimerId timer = queue.At(deadline, [core = self.get()] {
       core->first().Close(
           absl::DeadlineExceededError(absl::StrCat(core->where_, " did not answer before the deadline")));
     });
-    SessionCache::Session known = self->receiver_.sessions->Find(self->descriptor_.source, tls);
-    stream.Connect(std::move(addresses), self->where_, std::move(known),
-                   [core = self.get(), connecting, timer, tls = std::move(tls)](absl::Status status) {
-                     core->first().loop().queue().CancelTimer(timer);
-                     core->Connected(status, tls);
-                     connecting->status = std::move(status);
-                     connecting->done.Notify();
-                   });
+    self->first().Connect([core = self.get(), connecting, timer, &queue](absl::Status status) {
+      queue.CancelTimer(timer);
+      if (status.ok()) core->Connected();
+      connecting->status = std::move(status);
+      connecting->done.Notify();
+    });
   });
-  const Cancellation::Registration on_cancel = context.cancellation.OnCancel([this, &loop] {
-    loop.Post([self = shared_from_this()] {
+  const Cancellation::Registration on_cancel = context.cancellation.OnCancel([this, &queue] {
+    queue.Post([self = shared_from_this()] {
       if (!self->first().open()) {
         self->first().Close(absl::CancelledError(absl::StrCat("connecting to ", self->where_)));
       }
@@ -148,22 +117,15 @@ absl::Status PullCore::Connect(const RequestContext& context) {
   return connecting->status;
 }
 
-void PullCore::Connected(const absl::Status& status, const SessionCache::Context& tls) {
-  const SessionCache::Session session = status.ok() ? first().session() : nullptr;
-  if (tls != nullptr) receiver_.sessions->Keep(descriptor_.source, tls, session);
-  if (!status.ok()) return;
+void PullCore::Connected() {
   if (const uint64_t chunk_bytes = first().welcome().chunk_bytes; chunk_bytes != 0) {
     mirror_ = std::make_shared<Availability>(descriptor_.image_bytes, chunk_bytes);
     first().Follow(mirror_);
   }
-  ConnectOthers(session);
-}
-
-void PullCore::ConnectOthers(const SessionCache::Session& session) {
-  for (size_t i = 1; i < streams_.size(); ++i) {
-    PullStream* const stream = streams_[i].get();
-    stream->loop().Post([self = shared_from_this(), stream, address = first().address(), session] {
-      stream->Connect({address}, self->where_, session, [where = self->where_](const absl::Status& status) {
+  for (size_t i = 1; i < connections_.size(); ++i) {
+    PullConnection* const connection = connections_[i].get();
+    QueueOf(*connection).Post([self = shared_from_this(), connection] {
+      connection->Connect([where = self->where_](const absl::Status& status) {
         // The pull goes on over those that there are; without any, its fetches say so.
         if (!status.ok() && !absl::IsCancelled(status)) {
           LOG(INFO) << "a pull from " << where << " has one connection less: " << status;
@@ -177,61 +139,62 @@ FetchId PullCore::Fetch(uint64_t offset, std::vector<HostSpan> destination, Stea
                         FetchDone done) {
   const FetchId id = ++fetches_made_;
   const absl::StatusOr<uint64_t> bytes =
-      CheckFetch(*receiver_.memory, descriptor_.image_bytes, offset, destination);
+      CheckFetch(*options_.memory, descriptor_.image_bytes, offset, destination);
   if (!bytes.ok()) {
     FailFetch(std::move(done), bytes.status());
     return id;
   }
   const bool announced = mirror_ != nullptr && mirror_->HasRange(offset, *bytes);
-  PullStream* stream = nullptr;
+  PullConnection* connection = nullptr;
   {
     absl::MutexLock lock(&mutex_);
     if (!broken_.ok()) {
       FailFetch(std::move(done), broken_);
       return id;
     }
-    stream = LeastLoaded();
-    stream->AddLoad(*bytes);
+    connection = LeastLoaded();
+    connection->AddLoad(*bytes);
     ++pending_;
   }
-  stream->loop().Post(
-      [self = shared_from_this(), stream,
-       fetch = tcp::Fetch{.id = id,
-                          .offset = offset,
-                          .bytes = *bytes,
-                          .destination = std::move(destination),
-                          .deadline = deadline,
-                          .done = std::move(done),
-                          .announced = announced}]() mutable { stream->Start(std::move(fetch)); });
+  QueueOf(*connection)
+      .Post([self = shared_from_this(), connection,
+             fetch = pull::Fetch{.id = id,
+                                 .offset = offset,
+                                 .bytes = *bytes,
+                                 .destination = std::move(destination),
+                                 .deadline = deadline,
+                                 .done = std::move(done),
+                                 .announced = announced}]() mutable { connection->Start(std::move(fetch)); });
   return id;
 }
 
 // Behind the fetch's own Start in the queue of the connection that has it.
 void PullCore::CancelFetch(FetchId fetch) {
-  for (const std::unique_ptr<PullStream>& stream : streams_) {
-    stream->loop().Post([self = shared_from_this(), one = stream.get(), fetch] {
+  for (const std::unique_ptr<PullConnection>& connection : connections_) {
+    QueueOf(*connection).Post([self = shared_from_this(), one = connection.get(), fetch] {
       one->Abandon(fetch, absl::CancelledError("the fetch was cancelled"));
     });
   }
 }
 
-// A closed stream fails the fetches that it is given.
-PullStream* PullCore::LeastLoaded() {
-  PullStream* min = nullptr;
-  for (const std::unique_ptr<PullStream>& stream : streams_) {
-    if (stream->open() && (min == nullptr || stream->load() < min->load())) min = stream.get();
+// A closed connection fails the fetches that it is given.
+PullConnection* PullCore::LeastLoaded() {
+  PullConnection* min = nullptr;
+  for (const std::unique_ptr<PullConnection>& connection : connections_) {
+    if (connection->open() && (min == nullptr || connection->load() < min->load())) min = connection.get();
   }
   return min != nullptr ? min : &first();
 }
 
 void PullCore::FailFetch(FetchDone done, absl::Status why) {
-  first().loop().Post([done = std::move(done), why = std::move(why)] { done(why); });
+  QueueOf(first()).Post([done = std::move(done), why = std::move(why)] { done(why); });
 }
 
 void PullCore::SetSilenceLimit(absl::Duration limit) {
-  for (const std::unique_ptr<PullStream>& stream : streams_) {
-    stream->loop().Post(
-        [self = shared_from_this(), one = stream.get(), limit] { one->SetSilenceLimit(limit); });
+  for (const std::unique_ptr<PullConnection>& connection : connections_) {
+    QueueOf(*connection).Post([self = shared_from_this(), one = connection.get(), limit] {
+      one->SetSilenceLimit(limit);
+    });
   }
 }
 
@@ -261,38 +224,43 @@ void PullCore::Break(const absl::Status& why) {
 }
 
 void PullCore::CloseAll(const absl::Status& why) {
-  for (const std::unique_ptr<PullStream>& stream : streams_) {
-    stream->loop().Post([self = shared_from_this(), one = stream.get(), why] { one->Close(why); });
+  for (const std::unique_ptr<PullConnection>& connection : connections_) {
+    QueueOf(*connection).Post([self = shared_from_this(), one = connection.get(), why] { one->Close(why); });
   }
 }
 
 void PullCore::End() {
   Break(Cancelled());
-  // A loop cannot wait for the others. What is closed later, then, had nothing to receive.
-  if (std::ranges::any_of(streams_, [](const auto& stream) { return stream->loop().OnThread(); })) {
+  // A thread cannot wait for the others, nor for itself. What is closed later, then, had nothing to receive.
+  if (std::ranges::any_of(connections_,
+                          [](const auto& connection) { return connection->channel().OnThread(); })) {
     absl::MutexLock lock(&mutex_);
     CHECK_EQ(pending_, 0)
         << "a pull with fetches pending was destroyed in a transport callback, which must not block";
     return;
   }
-  absl::BlockingCounter closed(static_cast<int>(streams_.size()));
-  for (const std::unique_ptr<PullStream>& stream : streams_) {
-    stream->loop().Post([self = shared_from_this(), one = stream.get(), &closed] {
-      one->Close(Cancelled());
-      closed.DecrementCount();
+  absl::BlockingCounter emptied(static_cast<int>(connections_.size()));
+  for (const std::unique_ptr<PullConnection>& connection : connections_) {
+    QueueOf(*connection).Post([self = shared_from_this(), one = connection.get(), &emptied] {
+      one->Close(Cancelled(), [&emptied] { emptied.DecrementCount(); });
     });
   }
-  closed.Wait();
+  emptied.Wait();
 }
 
-class TcpPull : public Pull {
+class ConnectedPull : public Pull {
  public:
-  explicit TcpPull(std::shared_ptr<PullCore> core) : core_(std::move(core)) {}
-  ~TcpPull() override { core_->End(); }
+  explicit ConnectedPull(std::shared_ptr<PullCore> core) : core_(std::move(core)) {}
+  ~ConnectedPull() override { core_->End(); }
 
   FetchId Fetch(uint64_t offset, std::vector<HostSpan> destination, SteadyTime deadline,
                 FetchDone done) override {
     return core_->Fetch(offset, std::move(destination), deadline, std::move(done));
+  }
+  // By the addresses, which only a channel that reaches devices follows: no other has one registered.
+  FetchId FetchToDevice(uint64_t offset, DevicePtr destination, uint64_t bytes, SteadyTime deadline,
+                        FetchDone done) override {
+    return core_->Fetch(offset, {AddressesOf(destination, bytes)}, deadline, std::move(done));
   }
   void CancelFetch(FetchId fetch) override { core_->CancelFetch(fetch); }
   void SetSilenceLimit(absl::Duration limit) override { core_->SetSilenceLimit(limit); }
@@ -305,14 +273,16 @@ class TcpPull : public Pull {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Pull>> ConnectPull(const ReceiverContext& receiver,
-                                                  const RequestContext& context, Descriptor descriptor) {
-  const auto core = std::make_shared<PullCore>(receiver, std::move(descriptor), context.trace);
+absl::StatusOr<std::unique_ptr<Pull>> ConnectPull(const ReceiverOptions& options,
+                                                  const RequestContext& context, Descriptor descriptor,
+                                                  std::vector<std::shared_ptr<MessageChannel>> channels) {
+  const auto core =
+      std::make_shared<PullCore>(options, std::move(descriptor), context.trace, std::move(channels));
   if (absl::Status status = core->Connect(context); !status.ok()) {
     core->End();
     return status;
   }
-  return std::make_unique<TcpPull>(core);
+  return std::make_unique<ConnectedPull>(core);
 }
 
-}  // namespace tensorcast::transport::tcp
+}  // namespace tensorcast::transport::pull

@@ -1,6 +1,6 @@
 // A pull over one connection or several. Each fetch goes, whole, over the connection that has least to do, so
 // that its bytes arrive in order and are digested on the way; with several fetches at a time the connections,
-// and the loops that they live on, share the work. What breaks one connection breaks the pull.
+// and the threads that they live on, share the work. What breaks one connection breaks the pull.
 #pragma once
 
 #include <memory>
@@ -9,28 +9,25 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/request_context.h"
-#include "transport/registered_memory.h"
-#include "transport/tcp/io_loop.h"
+#include "transport/pull/message_channel.h"
 #include "transport/pull/pull_connection.h"
-#include "transport/tcp/session_cache.h"
 #include "transport/pull/wire.h"
+#include "transport/registered_memory.h"
 #include "transport/transport.h"
 
-namespace tensorcast::transport::tcp {
+namespace tensorcast::transport::pull {
 
-// What the pulls of a transport share. Outlives them.
-struct ReceiverContext {
-  std::vector<IoLoop*> loops;  // at least one
+// What the pulls of a transport share.
+struct ReceiverOptions {
   const RegisteredMemory* memory = nullptr;
-  PullStream::Options stream;
-  SessionCache* sessions = nullptr;
-  int connections = 1;  // of one pull, at most
+  Credit credit;
   absl::Duration connect_timeout = absl::Seconds(10);
 };
 
-// Connects to the source as Transport::Connect says. Blocks, also while names are looked up: not on a loop's
-// thread.
-absl::StatusOr<std::unique_ptr<Pull>> ConnectPull(const ReceiverContext& receiver,
-                                                  const RequestContext& context, Descriptor descriptor);
+// Connects to the source as Transport::Connect says. The first channel connects, and the others once it is
+// welcome; each is this pull's alone. Blocks: not on a channel's thread.
+absl::StatusOr<std::unique_ptr<Pull>> ConnectPull(const ReceiverOptions& options,
+                                                  const RequestContext& context, Descriptor descriptor,
+                                                  std::vector<std::shared_ptr<MessageChannel>> channels);
 
-}  // namespace tensorcast::transport::tcp
+}  // namespace tensorcast::transport::pull

@@ -1,194 +1,66 @@
 #include "transport/pull/pull_connection.h"
-#include "core/replica/announcer.h"
-
-#include <sys/epoll.h>
 
 #include <algorithm>
+#include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "absl/log/check.h"
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "otel/api/metrics_catalogue.h"
+#include "core/replica/announcer.h"
 
-namespace tensorcast::transport::tcp {
+namespace tensorcast::transport::pull {
 namespace {
-
-// What is received in one step, so that it is still in the cache when it is digested.
-constexpr uint64_t kStepBytes = uint64_t{256} << 10;
-// What one connection receives before the others of its loop have their turn.
-constexpr uint64_t kReadBytesATurn = uint64_t{4} << 20;
-constexpr size_t kMaxReceiveParts = 256;
-// An address that does not answer for so long is left for the next, where there is one.
-constexpr absl::Duration kAttemptTimeout = absl::Seconds(3);
 
 absl::Status Broken(std::string_view what) {
   return absl::InternalError(absl::StrCat("the source broke the pull protocol: ", what));
 }
 
+// The pieces that have arrived do not overlap each other, so only the neighbours on both sides can.
+bool Overlaps(const std::map<uint64_t, uint64_t>& arrived, uint64_t offset, uint64_t end) {
+  const auto next = arrived.lower_bound(offset);
+  return (next != arrived.end() && next->first < end) ||
+         (next != arrived.begin() && std::prev(next)->second > offset);
+}
+
 }  // namespace
 
-PullStream::PullStream(IoLoop* loop, Owner* owner, const Options* options, const Descriptor* descriptor,
-                       const std::string* traceparent)
-    : loop_(loop),
+PullConnection::PullConnection(std::shared_ptr<MessageChannel> channel, Owner* owner, const Credit& credit,
+                               const Descriptor* descriptor, const std::string* traceparent,
+                               std::string where)
+    : channel_(std::move(channel)),
       owner_(owner),
-      options_(*options),
+      credit_(credit),
       descriptor_(*descriptor),
       traceparent_(*traceparent),
-      silence_(&loop->queue(), [this] { Silent(); }),
-      peer_watch_(&loop->queue(), [this](const absl::Status& why) { Refuse(why); }) {}
+      where_(std::move(where)),
+      silence_(&channel_->queue(), [this] { Silent(); }) {}
 
-PullStream::~PullStream() { CHECK(state_ == State::kIdle || state_ == State::kClosed); }
+PullConnection::~PullConnection() { CHECK(state_ == State::kIdle || state_ == State::kClosed); }
 
-void PullStream::Connect(std::vector<SocketAddress> addresses, std::string where,
-                         std::shared_ptr<ssl_session_st> session,
-                         std::function<void(absl::Status)> connected) {
+void PullConnection::Connect(std::function<void(absl::Status)> connected) {
   if (state_ != State::kIdle) {
     connected(closed_);
     return;
   }
-  addresses_ = std::move(addresses);
-  where_ = std::move(where);
-  session_ = std::move(session);
   connected_ = std::move(connected);
   state_ = State::kConnecting;
-  Attempt();
+  channel_->Connect(this);
 }
 
-void PullStream::Attempt() {
-  loop_->queue().CancelTimer(attempt_timer_);
-  loop_->queue().CancelTimer(resume_timer_);
-  if (watch_.has_value()) loop_->Unwatch(*std::exchange(watch_, std::nullopt), stream_->fd());
-  stream_.reset();
-  gone_ = false;
-  reader_ = FrameReader();
-  writer_.Clear();
-  state_ = State::kConnecting;
-  if (next_address_ == addresses_.size()) {
-    Close(last_attempt_);
-    return;
-  }
-  absl::StatusOr<UniqueFd> socket = StartConnecting(addresses_[next_address_++], options_.socket);
-  if (!socket.ok()) {
-    last_attempt_ = Annotate(socket.status(), where_);
-    Attempt();
-    return;
-  }
-  absl::StatusOr<std::unique_ptr<ByteStream>> stream = Wrap(*std::move(socket));
-  if (!stream.ok()) {
-    Close(stream.status());
-    return;
-  }
-  stream_ = *std::move(stream);
-  const absl::StatusOr<IoLoop::WatchId> watch = loop_->Watch(stream_->fd(), events_ = EPOLLOUT, this);
-  if (!watch.ok()) {
-    Close(watch.status());
-    return;
-  }
-  watch_ = *watch;
-  if (next_address_ < addresses_.size()) {
-    attempt_timer_ = loop_->queue().At(SteadyNow() + kAttemptTimeout, [this] {
-      last_attempt_ = absl::DeadlineExceededError(absl::StrCat(where_, " did not answer"));
-      Attempt();
-    });
-  }
-}
-
-absl::StatusOr<std::unique_ptr<ByteStream>> PullStream::Wrap(UniqueFd socket) {
-  if (options_.identity == nullptr) return NewPlainStream(std::move(socket));
-  return NewTlsClientStream(std::move(socket), options_.identity, descriptor_.source, session_);
-}
-
-void PullStream::Connected() {
-  if (absl::Status status = ConnectResult(stream_->fd()); !status.ok()) {
-    last_attempt_ = Annotate(status, where_);
-    Attempt();
-    return;
-  }
-  state_ = State::kGreeting;
-  writer_.Put(Hello{.pull_id = descriptor_.pull_id, .traceparent = traceparent_});
-  Flush();
-}
-
-void PullStream::OnReady(uint32_t events) {
-  if (state_ == State::kConnecting) {
-    Connected();
-    return;
-  }
-  if ((events & EPOLLOUT) != 0) Flush();
-  // Of these epoll tells again and again, until they are read.
-  gone_ = gone_ || (events & (EPOLLHUP | EPOLLERR)) != 0;
-  if (state_ != State::kClosed && (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) ReadSome();
-}
-
-void PullStream::ReadSome() {
-  held_ = WaitsForLimit();
-  for (uint64_t read = 0; read < kReadBytesATurn && state_ != State::kClosed && !held_;) {
-    const absl::StatusOr<size_t> bytes = ReadOnce();
-    absl::Status status = bytes.status();
-    if (bytes.ok() && *bytes == 0) break;
-    if (status.ok()) status = TakeFrames();
-    if (!status.ok()) {
-      Fail(status);
-      return;
-    }
-    read += *bytes;
-    if (options_.limit != nullptr) options_.limit->Spend(*bytes, SteadyNow());
-    held_ = WaitsForLimit();
-  }
+void PullConnection::OnConnected() {
   if (state_ == State::kClosed) return;
-  if (stream_->has_buffered() && !held_) {
-    loop_->queue().CancelTimer(resume_timer_);
-    resume_timer_ = loop_->queue().At(SteadyNow(), [this] { ReadSome(); });
-  }
-  Flush();
+  state_ = State::kGreeting;
+  channel_->Send(Hello{.max_piece_bytes = channel_->max_piece_bytes(),
+                       .pull_id = descriptor_.pull_id,
+                       .traceparent = traceparent_});
+  channel_->Flush();
 }
 
-// What waits stays in the socket. Its window then closes, so the source is held back too, and not only this
-// end.
-bool PullStream::WaitsForLimit() {
-  if (options_.limit == nullptr || gone_ || state_ != State::kOpen) return false;
-  const SteadyTime now = SteadyNow();
-  const SteadyTime ready = options_.limit->ReadyAt(now);
-  if (ready <= now) return false;
-  otel::metrics::kP2pHeldBack.Add(1, {kTcpLane, "receive"});
-  loop_->queue().CancelTimer(resume_timer_);
-  resume_timer_ = loop_->queue().At(ready, [this] { ReadSome(); });
-  return true;
-}
-
-absl::StatusOr<size_t> PullStream::ReadOnce() {
-  parts_.clear();
-  const uint64_t room = piece_left_ > 0 ? AddRoom(std::min(piece_left_, kStepBytes)) : 0;
-  // The head of the next frame comes along with the end of a piece.
-  if (room == piece_left_) parts_.push_back(reader_.Room(room > 0 ? kDataHeadBytes : kMaxFrameHeadBytes));
-  TC_ASSIGN_OR_RETURN(const size_t bytes, stream_->Read(parts_));
-  const uint64_t of_piece = std::min<uint64_t>(bytes, room);
-  reader_.Received(bytes - of_piece);
-  if (of_piece > 0) Arrived(of_piece);
-  return bytes;
-}
-
-absl::Status PullStream::TakeFrames() {
-  while (piece_left_ == 0 && state_ != State::kClosed) {
-    TC_ASSIGN_OR_RETURN(const std::optional<Frame> frame, reader_.Next());
-    if (!frame.has_value()) break;
-    TC_RETURN_IF_ERROR(Take(*frame));
-    // What came with the head of a piece, in the reader's buffer.
-    while (piece_left_ > 0 && !reader_.empty()) {
-      parts_.clear();
-      AddRoom(piece_left_);
-      const uint64_t took =
-          reader_.TakePiece({static_cast<std::byte*>(parts_[0].iov_base), parts_[0].iov_len});
-      Arrived(took);
-    }
-  }
-  return absl::OkStatus();
-}
-
-absl::Status PullStream::Take(const Frame& frame) {
-  if (const auto* data = std::get_if<Data>(&frame)) return On(*data);
+absl::Status PullConnection::OnFrame(const Frame& frame) {
+  if (state_ == State::kClosed) return absl::OkStatus();
   if (const auto* error = std::get_if<Error>(&frame)) return On(*error);
   if (const auto* welcome = std::get_if<Welcome>(&frame)) return On(*welcome);
   if (const auto* have = std::get_if<Have>(&frame)) return On(*have);
@@ -196,7 +68,7 @@ absl::Status PullStream::Take(const Frame& frame) {
   return Broken("a frame that no source sends");
 }
 
-absl::Status PullStream::On(const Welcome& welcome) {
+absl::Status PullConnection::On(const Welcome& welcome) {
   if (welcome.version != kVersion) {
     return absl::FailedPreconditionError(absl::StrCat("the source answered in version ", welcome.version,
                                                       " of the pull protocol, this receiver speaks ",
@@ -209,31 +81,36 @@ absl::Status PullStream::On(const Welcome& welcome) {
     return Broken(absl::StrCat("an image of ", welcome.image_bytes, " bytes that fills in chunks of ",
                                welcome.chunk_bytes));
   }
+  if (absl::Status status = channel_->Welcomed(); !status.ok()) return status;
   welcome_ = welcome;
   state_ = State::kOpen;
   open_ = true;
-  peer_watch_.Start(stream_.get());
-  loop_->queue().CancelTimer(attempt_timer_);
   std::exchange(connected_, nullptr)(absl::OkStatus());
   return absl::OkStatus();
 }
 
-absl::Status PullStream::On(const Error& error) {
-  if (error.request_id == kWholePull) return error.status;
-  if (!requests_.contains(error.request_id)) return Broken("an ERROR for a request that was not made");
+absl::Status PullConnection::On(const Error& error) {
+  if (error.request_id == kWholePull) {
+    Fail(error.status, /*lost=*/false);
+    return absl::OkStatus();
+  }
+  if (!IsDue(error.request_id)) return Broken("an ERROR for a request that was not made, or is over");
   const FetchId fetch = EndRequest(error.request_id);
   if (fetch == 0) return absl::OkStatus();
-  if (!absl::IsInvalidArgument(error.status)) return error.status;
-  Abandon(fetch, error.status);
+  if (absl::IsInvalidArgument(error.status)) {
+    Abandon(fetch, error.status);
+  } else {
+    Fail(error.status, /*lost=*/false);
+  }
   return absl::OkStatus();
 }
 
-void PullStream::Follow(std::shared_ptr<Availability> mirror) {
+void PullConnection::Follow(std::shared_ptr<Availability> mirror) {
   mirror_ = std::move(mirror);
-  writer_.Put(tcp::Follow{});
+  channel_->Send(pull::Follow{});
 }
 
-absl::Status PullStream::On(const Have& have) {
+absl::Status PullConnection::On(const Have& have) {
   if (mirror_ == nullptr) return Broken("a HAVE that was not asked for");
   if (!FitsImage(have.first, have.words, mirror_->chunks())) {
     return Broken(absl::StrCat("a HAVE of chunks up to ", have.first + have.words.size() * kHaveWordBits,
@@ -244,8 +121,8 @@ absl::Status PullStream::On(const Have& have) {
   return absl::OkStatus();
 }
 
-absl::Status PullStream::On(const NotHere& not_here) {
-  if (welcome_.chunk_bytes == 0 || !requests_.contains(not_here.id)) {
+absl::Status PullConnection::On(const NotHere& not_here) {
+  if (welcome_.chunk_bytes == 0 || !IsDue(not_here.id)) {
     return Broken("a NOT_HERE for a request that was not made, or where everything is there");
   }
   const FetchId fetch_id = EndRequest(not_here.id);
@@ -258,70 +135,105 @@ absl::Status PullStream::On(const NotHere& not_here) {
   return absl::OkStatus();
 }
 
-absl::Status PullStream::On(const Data& data) {
-  const auto request = requests_.find(data.request_id);
-  if (request == requests_.end()) return Broken("a piece that was not asked for");
-  if (data.offset != request->second.offset || data.bytes > request->second.left) {
-    return Broken(absl::StrCat("a piece of ", data.bytes, " bytes at ", data.offset, " where ",
-                               request->second.left, " at ", request->second.offset, " are due"));
+absl::Status PullConnection::OnPiece(const Data& piece) {
+  if (state_ != State::kOpen) return Broken("a piece that was not asked for");
+  const auto found = requests_.find(piece.request_id);
+  if (found == requests_.end()) return Broken("a piece that was not asked for");
+  Outstanding& request = found->second;
+  const uint64_t size = request.destination.size();
+  const uint64_t next = request.offset + (size - request.due);
+  const uint64_t end = piece.offset + piece.bytes;
+  const bool fits = channel_->keeps_order()
+                        ? piece.offset == next
+                        : piece.offset >= request.offset && piece.offset - request.offset <= size &&
+                              piece.bytes <= size - (piece.offset - request.offset) &&
+                              !Overlaps(request.arrived, piece.offset, end);
+  if (!fits || piece.bytes > request.due) {
+    return Broken(absl::StrCat("a piece of ", piece.bytes, " bytes at ", piece.offset, " where ", request.due,
+                               " at ", next, " are due"));
   }
-  piece_request_ = data.request_id;
-  piece_left_ = data.bytes;
+  if (!channel_->keeps_order()) request.arrived.emplace(piece.offset, end);
+  request.due -= piece.bytes;
   return absl::OkStatus();
 }
 
-uint64_t PullStream::AddRoom(uint64_t max) {
-  const Outstanding& request = requests_.at(piece_request_);
-  if (request.fetch == 0) {
-    dropped_.resize(kStepBytes);
-    parts_.push_back({dropped_.data(), std::min<uint64_t>(max, dropped_.size())});
-    return parts_.back().iov_len;
-  }
-  uint64_t room = 0;
-  for (size_t i = request.span; room < max && parts_.size() < kMaxReceiveParts; ++i) {
-    const HostSpan& span = request.destination[i];
-    const size_t take = std::min<uint64_t>(max - room, span.size());
-    if (take > 0) parts_.push_back({span.data(), take});
-    room += take;
-  }
-  return room;
+bool PullConnection::IsDue(uint64_t request_id) const {
+  const auto found = requests_.find(request_id);
+  return found != requests_.end() && found->second.due > 0;
 }
 
-void PullStream::Arrived(uint64_t bytes) {
-  const auto found = requests_.find(piece_request_);
-  Outstanding& request = found->second;
+PullConnection::Receiving* PullConnection::WantedFetch(const Outstanding& request) {
+  const auto found = fetches_.find(request.fetch);
+  return found != fetches_.end() && found->second.failure.ok() ? &found->second : nullptr;
+}
+
+HostSpan PullConnection::Place(const Data& rest) {
+  const Outstanding& request = requests_.at(rest.request_id);
+  if (WantedFetch(request) == nullptr) return {};
+  return request.destination.subspan(rest.offset - request.offset, rest.bytes);
+}
+
+// Digested as long as pieces come in the order of the image. The first one that does not ends that, and the
+// fetch has no digest: the engine computes it.
+void PullConnection::OnPieceBytes(const Data& arrived, ConstHostSpan held) {
+  const Outstanding& request = requests_.at(arrived.request_id);
   const FetchId fetch_id = request.fetch;
-  if (fetch_id != 0) {
-    Receiving& receiving = fetches_.at(fetch_id);
-    const bool in_order = receiving.digested_to == request.offset;
-    for (uint64_t left = bytes; left > 0;) {
-      HostSpan& span = request.destination[request.span];
-      const size_t take = std::min<uint64_t>(left, span.size());
-      if (in_order) receiving.digest.Update(span.first(take));
-      span = span.subspan(take);
-      if (span.empty()) ++request.span;
-      left -= take;
+  Receiving* const receiving = WantedFetch(request);
+  if (receiving != nullptr) {
+    const HostSpan place = request.destination.subspan(arrived.offset - request.offset, arrived.bytes);
+    const bool in_order = receiving->digested_to == arrived.offset;
+    if (in_order) receiving->digested_to += arrived.bytes;
+    if (in_order && !held.empty()) {
+      receiving->digest.UpdateAndCopy(place.data(), held);
+    } else if (in_order) {
+      receiving->digest.Update(place);
+    } else if (!held.empty()) {
+      std::memcpy(place.data(), held.data(), held.size());
     }
-    if (in_order) receiving.digested_to += bytes;
-    receiving.left -= bytes;
-    load_ -= bytes;
-    silence_.BytesArrived();
-    owner_->OnBytes();
   }
-  request.offset += bytes;
-  request.left -= bytes;
-  piece_left_ -= bytes;
-  outstanding_bytes_ -= bytes;
-  if (request.left == 0) requests_.erase(found);
-  if (fetch_id == 0) return;
-  const Receiving& receiving = fetches_.at(fetch_id);
-  if (receiving.left > 0) return;
-  // Pieces of several requests of one fetch may come in turn, and are then not digested here.
-  const bool digested = receiving.digested_to == receiving.fetch.offset + receiving.fetch.bytes;
-  Finish(fetch_id, digested ? std::optional<Digest>(receiving.digest.Finish()) : std::nullopt);
+  RequestMoved(arrived.request_id, arrived.bytes);
+  if (receiving != nullptr) FetchMoved(fetch_id, arrived.bytes);
 }
 
-void PullStream::Start(Fetch fetch) {
+void PullConnection::OnReceiveStarted(const Data& piece) {
+  ++fetches_.at(requests_.at(piece.request_id).fetch).receives;
+}
+
+void PullConnection::OnReceived(const Data& piece, const absl::Status& status) {
+  const FetchId fetch_id = requests_.at(piece.request_id).fetch;
+  Receiving& receiving = fetches_.at(fetch_id);
+  --receiving.receives;
+  RequestMoved(piece.request_id, piece.bytes);
+  if (!status.ok()) {
+    // The channel is dying, and its OnLost names the cause.
+    if (receiving.failure.ok()) {
+      receiving.failure = absl::UnavailableError(absl::StrCat("a receive failed: ", status.message()));
+    }
+    MaybeFinish(fetch_id);
+  } else if (receiving.failure.ok()) {
+    FetchMoved(fetch_id, piece.bytes);
+  } else {
+    MaybeFinish(fetch_id);
+  }
+  Refill();
+}
+
+void PullConnection::RequestMoved(uint64_t request_id, uint64_t bytes) {
+  const auto found = requests_.find(request_id);
+  outstanding_bytes_ -= bytes;
+  found->second.left -= bytes;
+  if (found->second.left == 0) requests_.erase(found);
+}
+
+void PullConnection::FetchMoved(FetchId fetch, uint64_t bytes) {
+  fetches_.at(fetch).left -= bytes;
+  load_ -= bytes;
+  silence_.BytesArrived();
+  owner_->OnBytes();
+  MaybeFinish(fetch);
+}
+
+void PullConnection::Start(Fetch fetch) {
   if (state_ == State::kClosed) {
     owner_->OnFetchOver();
     fetch.done(closed_);
@@ -341,148 +253,180 @@ void PullStream::Start(Fetch fetch) {
     return;
   }
   if (receiving.left == 0) {
-    Finish(id, receiving.digest.Finish());
+    MaybeFinish(id);
     return;
   }
-  receiving.timer = loop_->queue().At(receiving.fetch.deadline, expire);
+  receiving.timer = channel_->queue().At(receiving.fetch.deadline, expire);
   silence_.Start();
   to_ask_.push_back(id);
-  Flush();
+  channel_->Flush();
 }
 
-void PullStream::AskForMore() {
-  while (!to_ask_.empty() && outstanding_bytes_ < options_.window_bytes &&
-         requests_.size() < welcome_.max_requests) {
+void PullConnection::Refill() {
+  if (asking_ || state_ != State::kOpen) return;
+  asking_ = true;  // a read that ends at once comes here again
+  while (!to_ask_.empty() && outstanding_bytes_ < credit_.window_bytes &&
+         requests_.size() < welcome_.max_requests && state_ == State::kOpen) {
     const FetchId fetch_id = to_ask_.front();
-    const auto receiving = fetches_.find(fetch_id);
-    if (receiving == fetches_.end()) {
+    const auto found = fetches_.find(fetch_id);
+    if (found == fetches_.end() || !found->second.failure.ok()) {
       to_ask_.pop_front();
       continue;
     }
-    const uint64_t id = ++requests_made_;
-    Outstanding request = NextRequest(fetch_id, receiving->second);
-    writer_.Put(Request{.id = id, .offset = request.offset, .bytes = request.left});
-    outstanding_bytes_ += request.left;
-    requests_.emplace(id, std::move(request));
-    if (receiving->second.asked == receiving->second.fetch.bytes) to_ask_.pop_front();
+    Receiving& receiving = found->second;
+    Outstanding request = NextRequest(fetch_id, receiving);
+    if (receiving.asked == receiving.fetch.bytes) to_ask_.pop_front();
+    const HostSpan destination = request.destination;
+    const Data piece{.request_id = channel_->NextRequestId(),
+                     .offset = request.offset,
+                     .bytes = static_cast<uint32_t>(destination.size())};
+    outstanding_bytes_ += destination.size();
+    const bool one_sided = channel_->one_sided();
+    if (one_sided) {
+      request.due = 0;
+      ++receiving.receives;
+    }
+    requests_.emplace(piece.request_id, std::move(request));
+    if (one_sided) {
+      channel_->ReadRemote(piece, destination);
+    } else {
+      channel_->Send(Request{.id = piece.request_id, .offset = piece.offset, .bytes = piece.bytes});
+    }
   }
+  asking_ = false;
 }
 
-PullStream::Outstanding PullStream::NextRequest(FetchId fetch, Receiving& receiving) {
-  const uint64_t longest = std::min(options_.request_bytes, welcome_.max_request_bytes);
-  Outstanding request{.fetch = fetch,
-                      .offset = receiving.fetch.offset + receiving.asked,
-                      .left = std::min(longest, receiving.fetch.bytes - receiving.asked),
-                      .destination = {}};
-  for (uint64_t left = request.left; left > 0;) {
-    HostSpan& span = receiving.fetch.destination[receiving.span];
-    const size_t take = std::min<uint64_t>(left, span.size());
-    if (take > 0) request.destination.push_back(span.first(take));
-    span = span.subspan(take);
-    if (span.empty()) ++receiving.span;
-    left -= take;
-  }
-  receiving.asked += request.left;
-  return request;
+// Within one span of the destination.
+PullConnection::Outstanding PullConnection::NextRequest(FetchId fetch, Receiving& receiving) {
+  while (receiving.fetch.destination[receiving.span].empty()) ++receiving.span;
+  HostSpan& span = receiving.fetch.destination[receiving.span];
+  const uint64_t longest = std::min(credit_.request_bytes, welcome_.max_request_bytes);
+  const HostSpan destination = span.first(std::min<uint64_t>(longest, span.size()));
+  span = span.subspan(destination.size());
+  const uint64_t offset = receiving.fetch.offset + receiving.asked;
+  receiving.asked += destination.size();
+  return {.fetch = fetch,
+          .offset = offset,
+          .destination = destination,
+          .due = destination.size(),
+          .left = destination.size(),
+          .arrived = {}};
 }
 
-FetchId PullStream::EndRequest(uint64_t request_id) {
-  const auto request = requests_.find(request_id);
-  const FetchId fetch = request->second.fetch;
-  outstanding_bytes_ -= request->second.left;
-  requests_.erase(request);
+FetchId PullConnection::EndRequest(uint64_t request_id) {
+  Outstanding& request = requests_.at(request_id);
+  const FetchId fetch = WantedFetch(request) == nullptr ? 0 : request.fetch;
+  // Pieces that are being received end the rest.
+  RequestMoved(request_id, std::exchange(request.due, 0));
   return fetch;
 }
 
 // What is under way of it is dropped when it comes. Until the source says that no more comes, it counts as
 // outstanding: a source that does not answer is given no more to do.
-void PullStream::Abandon(FetchId fetch, const absl::Status& why) {
-  const auto receiving = fetches_.find(fetch);
-  if (receiving == fetches_.end()) return;
-  for (auto& [id, request] : requests_) {
-    if (request.fetch != fetch) continue;
-    request.fetch = 0;
-    writer_.Put(Cancel{.id = id});
+void PullConnection::Abandon(FetchId fetch, const absl::Status& why) {
+  const auto found = fetches_.find(fetch);
+  if (found == fetches_.end() || !found->second.failure.ok()) return;
+  Receiving& receiving = found->second;
+  receiving.failure = why;
+  if (!channel_->one_sided()) {
+    for (const auto& [id, request] : requests_) {
+      if (request.fetch == fetch && request.due > 0) channel_->Send(Cancel{.id = id});
+    }
   }
-  load_ -= receiving->second.left;
-  Finish(fetch, why);
-  Flush();
+  load_ -= receiving.left;
+  channel_->queue().CancelTimer(receiving.timer);
+  if (receiving.receives > 0) {
+    receiving.timer =
+        channel_->queue().At(SteadyNow() + credit_.drain_timeout, [this, why] { Fail(why, /*lost=*/true); });
+  }
+  MaybeFinish(fetch);
+  channel_->Flush();
 }
 
-void PullStream::Finish(FetchId fetch, const FetchResult& result) {
+// Not while the channel receives for it: the caller may use the memory for something else once it is told.
+void PullConnection::MaybeFinish(FetchId fetch) {
   const auto found = fetches_.find(fetch);
-  const FetchDone done = std::move(found->second.fetch.done);
-  loop_->queue().CancelTimer(found->second.timer);
+  if (found == fetches_.end() || found->second.receives > 0 ||
+      (found->second.failure.ok() && found->second.left > 0)) {
+    return;
+  }
+  Receiving over = std::move(found->second);
+  channel_->queue().CancelTimer(over.timer);
   fetches_.erase(found);
   if (fetches_.empty()) silence_.Stop();
   owner_->OnFetchOver();
-  done(result);
+  // Pieces of several requests of one fetch may come in turn, and are then not digested here.
+  const bool digested = over.digested_to == over.fetch.offset + over.fetch.bytes;
+  if (!over.failure.ok()) {
+    over.fetch.done(over.failure);
+  } else {
+    over.fetch.done(digested ? std::optional<Digest>(over.digest.Finish()) : std::nullopt);
+  }
+  if (fetches_.empty()) {
+    for (const std::function<void()>& emptied : std::exchange(emptied_, {})) emptied();
+  }
 }
 
-void PullStream::Silent() {
-  // It is this end that does not listen.
-  if (held_) {
-    silence_.Start();
-    return;
-  }
-  // Its turn may not have come yet: the others share the link.
-  if (owner_->MovedWithin(silence_.limit())) {
+void PullConnection::Silent() {
+  // It may be this end that does not listen, or its turn has not come yet: the others share the link.
+  if (channel_->held_back() || owner_->MovedWithin(silence_.limit())) {
     silence_.Start();
     return;
   }
   Fail(absl::DeadlineExceededError(
-      absl::StrCat("no byte arrived for ", absl::FormatDuration(silence_.limit()))));
+           absl::StrCat("no byte arrived for ", absl::FormatDuration(silence_.limit()))),
+       /*lost=*/true);
 }
 
 // The source was one to pull from, and is not any more.
-void PullStream::Refuse(const absl::Status& why) {
-  otel::metrics::kP2pConnectionsRefused.Add(1, {kTcpLane, "ended"});
+void PullConnection::OnDenied(const absl::Status& why) {
   LOG(WARNING) << "a pull from " << where_ << " ends: " << why.message();
-  Fail(why);
+  Fail(why, /*lost=*/true);
 }
 
-void PullStream::Flush() {
+void PullConnection::Fail(const absl::Status& status, bool lost) {
   if (state_ == State::kClosed) return;
-  if (state_ == State::kOpen) AskForMore();
-  const absl::StatusOr<uint64_t> sent = writer_.Flush(*stream_, kReadBytesATurn);
-  if (!sent.ok()) {
-    Fail(sent.status());
-    return;
-  }
-  SetEvents(stream_->Events(!writer_.empty()));
-}
-
-void PullStream::SetEvents(uint32_t events) {
-  if (held_) events &= ~static_cast<uint32_t>(EPOLLIN);
-  if (events != events_) loop_->Change(*watch_, stream_->fd(), events_ = events);
-}
-
-void PullStream::Fail(const absl::Status& status) {
   // Of another version, and of a replica that is not whole, Connect says so.
   const bool refused = state_ != State::kOpen && absl::IsFailedPrecondition(status);
   const absl::Status why =
       Annotate(refused ? status : AsPullEnd(status), absl::StrCat("pulling from ", where_));
   if (state_ == State::kOpen) owner_->OnLost(why);
-  Close(why);
+  Shut(why, lost);
 }
 
-void PullStream::Close(const absl::Status& why) {
+void PullConnection::Close(const absl::Status& why, std::function<void()> emptied) {
+  Shut(why, /*lost=*/false);
+  if (emptied == nullptr) return;
+  if (fetches_.empty()) {
+    emptied();
+  } else {
+    emptied_.push_back(std::move(emptied));
+  }
+}
+
+void PullConnection::Shut(const absl::Status& why, bool lost) {
   if (state_ == State::kClosed) return;
-  state_ = State::kClosed;
+  const State before = std::exchange(state_, State::kClosed);
   open_ = false;
   closed_ = why;
-  loop_->queue().CancelTimer(attempt_timer_);
-  loop_->queue().CancelTimer(resume_timer_);
-  peer_watch_.Stop();
-  if (watch_.has_value()) loop_->Unwatch(*std::exchange(watch_, std::nullopt), stream_->fd());
-  stream_.reset();
-  writer_.Clear();
-  requests_.clear();
-  to_ask_.clear();
-  piece_left_ = 0;
   silence_.Stop();
-  while (!fetches_.empty()) Finish(fetches_.begin()->first, why);
+  to_ask_.clear();
+  if (before != State::kIdle) {
+    // A source that has not answered HELLO may not be one.
+    std::optional<Frame> last;
+    if (!lost && before != State::kConnecting) last = Bye{};
+    channel_->End(std::move(last), [hold = owner_->Hold()] {});
+  }
+  std::vector<FetchId> fetches;
+  for (auto& [id, receiving] : fetches_) {
+    if (receiving.failure.ok()) {
+      receiving.failure = why;
+      load_ -= receiving.left;
+    }
+    fetches.push_back(id);
+  }
+  for (const FetchId fetch : fetches) MaybeFinish(fetch);
   if (connected_ != nullptr) std::exchange(connected_, nullptr)(why);
 }
 
-}  // namespace tensorcast::transport::tcp
+}  // namespace tensorcast::transport::pull

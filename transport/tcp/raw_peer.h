@@ -13,6 +13,29 @@
 
 namespace tensorcast::transport::tcp {
 
+// What tests of this folder say to the other end.
+using pull::Bye;
+using pull::Cancel;
+using pull::Data;
+using pull::DecodeDescriptor;
+using pull::DecodedFrame;
+using pull::DecodeFrame;
+using pull::Descriptor;
+using pull::EncodeDescriptor;
+using pull::EncodeFrame;
+using pull::Error;
+using pull::Follow;
+using pull::Frame;
+using pull::Have;
+using pull::Hello;
+using pull::kDataHeadBytes;
+using pull::kHaveWordBits;
+using pull::kMaxHaveWords;
+using pull::kWholePull;
+using pull::NotHere;
+using pull::Request;
+using pull::Welcome;
+
 class RawPeer {
  public:
   RawPeer() = default;

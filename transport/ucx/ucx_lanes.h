@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "transport/lane.h"
-#include "transport/ucx/descriptor.h"
+#include "transport/ucx/ucx_transport.h"
 
 namespace tensorcast::transport {
 
