@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/log/check.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/address.h"
 #include "base/posix/unique_fd.h"
@@ -219,20 +220,29 @@ absl::StatusOr<std::unique_ptr<Pull>> TcpTransport::Connect(const RequestContext
 }
 
 Lane TcpLane() {
+  static constexpr std::string_view kListen = "daemon.tcp_listen";
+  static constexpr std::string_view kAdvertise = "daemon.tcp_advertise";
+  static constexpr std::string_view kConnections = "daemon.tcp_connections";
+  static constexpr std::string_view kCongestionControl = "daemon.tcp_congestion_control";
   return {.name = tcp::kTcpLane,
           .help = "plain sockets, between any two hosts",
-          .listen_key = "daemon.tcp_listen",
-          .listen = &LaneConfig::tcp_listen,
-          .advertise = &LaneConfig::tcp_advertise,
+          .certified = true,
+          .limited = true,
+          .serves_filling = true,
+          .keys = {kListen, kAdvertise, kConnections, kCongestionControl},
+          .listen_key = kListen,
+          .advertise_key = kAdvertise,
           .make = [](const LaneConfig& config) -> absl::StatusOr<std::unique_ptr<Transport>> {
-            std::vector<std::string> advertise = config.tcp_advertise;
+            std::vector<std::string> advertise = config.Values(kAdvertise);
             if (advertise.empty() && !config.advertise_host.empty()) {
               advertise.push_back(FormatHostPort({config.advertise_host, 0}));
             }
-            return TcpTransport::Create({.listen = config.tcp_listen,
+            int connections = 0;  // the configuration knows the key as a number
+            (void)absl::SimpleAtoi(config.Value(kConnections), &connections);
+            return TcpTransport::Create({.listen = config.Value(kListen),
                                          .advertise = std::move(advertise),
-                                         .connections = config.tcp_connections,
-                                         .congestion_control = config.tcp_congestion_control,
+                                         .connections = connections,
+                                         .congestion_control = config.Value(kCongestionControl),
                                          .send_limit = config.send_limit,
                                          .receive_limit = config.receive_limit,
                                          .peer_timeout = config.peer_timeout,
