@@ -108,9 +108,8 @@ class Pull {
   // Asks for image bytes [offset, offset + bytes) into `destination`, which must be registered memory of
   // `bytes` in all. `done` is called exactly once. Four ends concern the fetch alone: INVALID_ARGUMENT,
   // FAILED_PRECONDITION when the source does not have all of that range (yet), DEADLINE_EXCEEDED when its own
-  // deadline has passed, and CANCELLED by CancelFetch; the last two where the lane can take back one range
-  // (tcp, loopback; UCX cannot, and they end the pull there). Any other error means that the pull is broken
-  // and all later fetches fail at once.
+  // deadline has passed, and CANCELLED by CancelFetch. Any other error means that the pull is broken and all
+  // later fetches fail at once.
   virtual FetchId Fetch(uint64_t offset, std::vector<HostSpan> destination, SteadyTime deadline,
                         FetchDone done) = 0;
 

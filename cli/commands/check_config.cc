@@ -188,9 +188,9 @@ std::vector<ListenEndpoint> ListenEndpointsOf(const v1::DaemonConfig& config,
   const bool advertised = !config.advertise().empty();
   std::vector<ListenEndpoint> endpoints = {{"daemon.listen", config.listen(), advertised}};
   for (const transport::Lane& lane : transport::Lanes()) {
-    if (lane.listen == nullptr || !lane.configured(lanes)) continue;
-    const bool own = lane.advertise != nullptr && !(lanes.*lane.advertise).empty();
-    endpoints.push_back({lane.listen_key, lanes.*lane.listen, advertised || own});
+    const std::string listen = lane.listen(lanes);
+    if (listen.empty()) continue;
+    endpoints.push_back({lane.listen_key, listen, advertised || !lanes.Values(lane.advertise_key).empty()});
   }
   return endpoints;
 }
@@ -243,8 +243,9 @@ void CheckLanes(const v1::DaemonConfig& config, const transport::LaneConfig& lan
     }
   }
   for (const transport::Lane& lane : transport::Lanes()) {
-    if (lane.listen == nullptr || !lane.configured(lanes)) continue;
-    CheckListen(lane.listen_key, lanes.*lane.listen, findings);
+    const std::string listen = lane.listen(lanes);
+    if (listen.empty()) continue;
+    CheckListen(lane.listen_key, listen, findings);
     if (!lane.check) continue;
     for (const transport::LaneProblem& problem : lane.check(lanes)) findings.Add(problem.key, problem.what);
   }

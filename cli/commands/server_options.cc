@@ -2,7 +2,6 @@
 
 #include <grp.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -20,6 +19,7 @@
 #include "base/posix/state_files.h"
 #include "base/status.h"
 #include "base/units.h"
+#include "cli/config/config.h"
 #include "core/ingest/device_verification.h"
 #include "transport/lanes/lanes.h"
 
@@ -47,6 +47,13 @@ std::string AdvertisedHost(const v1::DaemonConfig& config) {
 
 absl::Status FillLanes(const v1::Config& config, daemon::DaemonOptions& options) {
   TC_ASSIGN_OR_RETURN(options.lane_config, ToLaneConfig(config));
+  for (const transport::Lane& lane : transport::Lanes()) {
+    if (options.keeper.empty() || !lane.pins_pool || !lane.configured(options.lane_config)) continue;
+    return absl::InvalidArgumentError(absl::StrCat("daemon.keep_pool: keeper goes without ", lane.listen_key,
+                                                   ": a network card keeps the pages that it registered, "
+                                                   "also of a segment that another one took the place "
+                                                   "of; unset one of them"));
+  }
   std::set<std::string_view> missing;
   for (const std::string& name : config.daemon().lanes()) {
     const transport::Lane* lane = transport::FindLane(name);
@@ -105,11 +112,6 @@ absl::Status FillSizes(const v1::DaemonConfig& config, daemon::DaemonOptions& op
                       Interval("daemon.keep_pool_for", config.keep_pool_for()));
   if (config.keep_pool() == "keeper") {
     options.keeper = {"tensorcast", "keeper", absl::StrCat("--linger=", DurationText(keep_for))};
-    if (!config.ucx_listen().empty()) {
-      return absl::InvalidArgumentError(
-          "daemon.keep_pool: keeper goes without daemon.ucx_listen: a network card keeps the pages that it "
-          "registered, also of a segment that another one took the place of; unset one of them");
-    }
   }
   options.max_concurrent_ingests = config.max_concurrent_ingests();
   options.max_connections = config.max_connections();
@@ -234,16 +236,14 @@ absl::StatusOr<daemon::DaemonOptions> ToDaemonOptions(const v1::Config& config) 
 absl::StatusOr<transport::LaneConfig> ToLaneConfig(const v1::Config& whole) {
   const v1::DaemonConfig& config = whole.daemon();
   transport::LaneConfig lanes{.advertise_host = AdvertisedHost(config),
-                              .tcp_listen = config.tcp_listen(),
-                              .tcp_advertise = {config.tcp_advertise().begin(), config.tcp_advertise().end()},
-                              .tcp_connections = config.tcp_connections(),
-                              .tcp_congestion_control = config.tcp_congestion_control(),
-                              .ucx_listen = config.ucx_listen(),
-                              .ucx_over_tcp = std::getenv(transport::kUcxOverTcpVariable) != nullptr,
                               .trusted_fabric = whole.security().trusted_fabric()};
   TC_ASSIGN_OR_RETURN(lanes.peer_timeout, Interval("daemon.peer_timeout", config.peer_timeout()));
   TC_ASSIGN_OR_RETURN(lanes.send_limit, Size("daemon.limits.send", config.limits().send()));
   TC_ASSIGN_OR_RETURN(lanes.receive_limit, Size("daemon.limits.receive", config.limits().receive()));
+  for (const transport::Lane& lane : transport::Lanes()) {
+    for (const std::string_view key : lane.keys)
+      lanes.values[std::string(key)] = config::ValuesOf(whole, key);
+  }
   return lanes;
 }
 

@@ -282,6 +282,32 @@ absl::StatusOr<v1::Config> Load(const LoadOptions& options) {
   return Parse(yaml, options.path, options.sets);
 }
 
+std::vector<std::string> ValuesOf(const v1::Config& config, std::string_view path) {
+  const Message* section = &config;
+  const FieldDescriptor* field = nullptr;
+  for (const std::string_view name : absl::StrSplit(path, '.')) {
+    if (field != nullptr) {
+      if (field->message_type() == nullptr || field->is_repeated()) return {};
+      section = &section->GetReflection()->GetMessage(*section, field);
+    }
+    field = section->GetDescriptor()->FindFieldByName(std::string(name));
+    if (field == nullptr) return {};
+  }
+  const google::protobuf::Reflection& reflection = *section->GetReflection();
+  std::vector<std::string> values;
+  if (field->is_repeated()) {
+    for (int i = 0; i < reflection.FieldSize(*section, field); ++i) {
+      values.push_back(reflection.GetRepeatedString(*section, field, i));
+    }
+  } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
+    values.push_back(reflection.GetString(*section, field));
+  } else {
+    values.push_back(ValueText(*section, *field));
+  }
+  std::erase(values, "");
+  return values;
+}
+
 std::string ToYaml(const Message& section) {
   std::string yaml;
   AppendSection(section, "", yaml);

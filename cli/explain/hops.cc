@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "cli/output/output.h"
 #include "rpc/convert/convert.h"
+#include "transport/lanes/lanes.h"
 
 namespace tensorcast::explain {
 namespace {
@@ -92,7 +93,8 @@ std::string StepOf(const TransferReport& report, const SourceList& sources) {
 // What was set for the nodes at the two ends of a link.
 std::string LimitsOf(const Hop* from, const Hop& to, const SourceInfo& source) {
   std::vector<std::string> limits;
-  if (source.lane != "tcp") return "";  // they are that lane's
+  const transport::Lane* const lane = transport::FindLane(source.lane);
+  if (lane == nullptr || !lane->limited) return "";
   const auto add = [&limits](uint64_t limit, std::string_view which, const std::string& node) {
     if (limit == 0) return;
     limits.push_back(absl::StrCat(which, " of ", node, " is ", cli::FormatRate(static_cast<double>(limit))));

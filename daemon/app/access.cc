@@ -10,14 +10,13 @@ namespace {
 
 // Empty for what is not a transport, is not configured, or was left out of daemon.lanes.
 std::string ListenOf(const DaemonOptions& options, const transport::Lane& lane) {
-  if (lane.listen == nullptr || std::ranges::find(options.lanes, lane.name) == options.lanes.end()) return "";
-  return options.lane_config.*lane.listen;
+  if (std::ranges::find(options.lanes, lane.name) == options.lanes.end()) return "";
+  return lane.listen(options.lane_config);
 }
 
 rpc::EndpointAccess AccessOf(const DaemonOptions& options, const transport::Lane& lane,
                              const std::string& listen) {
-  // UCX knows no certificates.
-  const bool certified = options.credentials != nullptr && lane.listen == &transport::LaneConfig::tcp_listen;
+  const bool certified = options.credentials != nullptr && lane.certified;
   return {
       .endpoint = absl::StrCat(listen, " (lane ", lane.name, ")"),
       .callers =

@@ -99,7 +99,11 @@ absl::StatusOr<Transports> OpenLanes(const DaemonOptions& options, DeviceRuntime
 uint64_t LinkMbit(const DaemonOptions& options, const std::string& sysfs) {
   const transport::LaneConfig& lanes = options.lane_config;
   std::set<std::string> interfaces;
-  for (const std::string& address : lanes.tcp_advertise) interfaces.insert(InterfaceAt(address));
+  for (const transport::Lane& lane : transport::Lanes()) {
+    if (!lane.limited) continue;
+    for (const std::string& address : lanes.Values(lane.advertise_key))
+      interfaces.insert(InterfaceAt(address));
+  }
   if (interfaces.empty()) {
     interfaces.insert(InterfaceAt(options.advertise.empty() ? options.listen : options.advertise));
   }

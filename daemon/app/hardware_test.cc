@@ -104,7 +104,7 @@ TEST(Link, LinkMbit_IsMinOfInterfaceSpeedAndSendLimit) {
   options.lane_config.send_limit = 0;
   EXPECT_EQ(LinkMbit(options, sysfs), 0u) << "unknown";
   says("25000");
-  options.lane_config.tcp_advertise = {"127.0.0.1:7001", "127.0.0.1:7002"};
+  options.lane_config.values["daemon.tcp_advertise"] = {"127.0.0.1:7001", "127.0.0.1:7002"};
   EXPECT_EQ(LinkMbit(options, sysfs), 25'000u) << "two ports of one interface";
   std::filesystem::remove_all(sysfs);
 }

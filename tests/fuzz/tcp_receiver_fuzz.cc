@@ -26,17 +26,19 @@
 #include "core/replica/availability.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/program.h"
+#include "transport/pull/wire.h"
 #include "transport/serving.h"
 #include "transport/tcp/socket.h"
+#include "transport/tcp/tcp_channel.h"
 #include "transport/tcp/tcp_transport.h"
-#include "transport/tcp/wire.h"
 #include "transport/testing/test_image.h"
 
 namespace tensorcast::fuzz {
 namespace {
 
-using namespace transport;       // NOLINT(google-build-using-namespace): the fuzzed layer
-using namespace transport::tcp;  // NOLINT(google-build-using-namespace)
+using namespace transport;        // NOLINT(google-build-using-namespace): the fuzzed layer
+using namespace transport::pull;  // NOLINT(google-build-using-namespace)
+using namespace transport::tcp;   // NOLINT(google-build-using-namespace)
 
 constexpr uint64_t kImageBytes = 100000;
 constexpr uint64_t kChunkBytes = 4096;
@@ -384,7 +386,8 @@ class Receiver {
         transport_(*TcpTransport::Create({.listen = "", .threads = 1})),
         listener_(*ListenOn(*ResolveAddress({"127.0.0.1", 0}))),
         descriptor_(EncodeDescriptor(
-            {.image_bytes = kImageBytes,
+            {.lane = std::string(kTcpLane),
+             .image_bytes = kImageBytes,
              .addresses = {FormatHostPort({"127.0.0.1", *ListeningPort(listener_.get())})}})) {
     absl::SetMinLogLevel(absl::LogSeverityAtLeast::kFatal);
     CHECK_OK(transport_->RegisterMemory(memory_.data(), memory_.bytes()));

@@ -23,14 +23,16 @@
 #include "absl/synchronization/notification.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/program.h"
-#include "transport/tcp/source_connection.h"
+#include "transport/pull/source_connection.h"
+#include "transport/tcp/tcp_channel.h"
 #include "transport/testing/test_image.h"
 
 namespace tensorcast::fuzz {
 namespace {
 
-using namespace transport;       // NOLINT(google-build-using-namespace): the fuzzed layer
-using namespace transport::tcp;  // NOLINT(google-build-using-namespace)
+using namespace transport;        // NOLINT(google-build-using-namespace): the fuzzed layer
+using namespace transport::pull;  // NOLINT(google-build-using-namespace)
+using namespace transport::tcp;   // NOLINT(google-build-using-namespace)
 
 constexpr uint64_t kImageBytes = 100000;
 constexpr uint64_t kAnyBytes = uint64_t{1} << 40;
@@ -95,6 +97,11 @@ class Conversation {
       } else if (const auto* have = std::get_if<Have>(&(*frame)->frame)) {
         On(*have);
       } else {
+        // The answer to a BYE, or to the end of the connection.
+        if (std::holds_alternative<Bye>((*frame)->frame)) {
+          told_end_ = true;
+          continue;
+        }
         const auto* welcome = std::get_if<Welcome>(&(*frame)->frame);
         CHECK(welcome != nullptr && !welcomed_) << "a frame that no source sends";
         CHECK_EQ(welcome->image_bytes, kImageBytes);
@@ -277,31 +284,37 @@ class Source {
               .conversation = Conversation(availability)};
     const auto serving =
         std::make_shared<SourceServing>(PullId{}, NewImage(in_place, availability), /*receiver=*/"");
-    const auto connection = std::make_shared<SourceConnection>(loop_.get(), &threads_, kLimits, serving);
+    const auto connection = std::make_shared<SourceConnection>(&loop_->queue(), &threads_, kLimits, serving);
     CHECK_OK(serving->Join(connection));
+    const auto channel = std::make_shared<TcpChannel>(loop_.get(), /*send_limit=*/nullptr,
+                                                      /*receive_limit=*/nullptr);
+    const auto start = [&] {
+      channel->Open(std::make_unique<MemoryStream>(pipe_[0], &wire), connection.get());
+      connection->Start(channel);
+    };
     // An image in place that is whole needs only the loop: the whole sequence is one task of it.
     if (in_place && !fills) {
       loop_->Run([&] {
-        connection->Start(std::make_unique<MemoryStream>(pipe_[0], &wire));
-        while (!program.AtEnd()) Step(program, wire, *connection);
-        Finish(wire, *connection);
+        start();
+        while (!program.AtEnd()) Step(program, wire, *channel, *connection);
+        Finish(wire, *channel, *connection);
       });
     } else {
-      loop_->Run([&] { connection->Start(std::make_unique<MemoryStream>(pipe_[0], &wire)); });
+      loop_->Run(start);
       while (!program.AtEnd()) {
         if (fills) FillSome(program, *availability);
-        loop_->Run([&] { Step(program, wire, *connection); });
+        loop_->Run([&] { Step(program, wire, *channel, *connection); });
         AwaitReads();
       }
       wire.room = kAnyBytes;
       for (bool moved = true; moved;) {
         const uint64_t room = wire.room;
-        loop_->Run([&] { Move(wire, *connection); });
+        loop_->Run([&] { Move(wire, *channel); });
         AwaitReads();
         moved = wire.room != room || !wire.to_source.empty();
         if (wire.closed) break;
       }
-      loop_->Run([&] { Finish(wire, *connection); });
+      loop_->Run([&] { Finish(wire, *channel, *connection); });
     }
     serving->Revoke();  // which waits for threads that still read
     CHECK(wire.closed) << "revoked, and its connection is open";
@@ -340,7 +353,7 @@ class Source {
   }
 
   // One thing that a receiver may do.
-  static void Step(Program& program, Wire& wire, SourceConnection& connection) {
+  static void Step(Program& program, Wire& wire, TcpChannel& channel, SourceConnection& connection) {
     std::string& out = wire.to_source;
     switch (program.Byte() % 16) {
       case 0:
@@ -405,21 +418,21 @@ class Source {
                                    .offset = program.Number(kImageBytes),
                                    .bytes = program.Number(kLimits.request_bytes)});
     }
-    Move(wire, connection);
+    Move(wire, channel);
   }
   // As epoll would have it.
-  static void Move(Wire& wire, SourceConnection& connection) {
-    while (!wire.closed && (!wire.to_source.empty() || wire.receiver_gone)) connection.OnReady(EPOLLIN);
+  static void Move(Wire& wire, TcpChannel& channel) {
+    while (!wire.closed && (!wire.to_source.empty() || wire.receiver_gone)) channel.OnReady(EPOLLIN);
     while (!wire.closed && (wire.wanted & EPOLLOUT) != 0 && wire.room > 0) {
       const uint64_t room = wire.room;
-      connection.OnReady(EPOLLOUT);
+      channel.OnReady(EPOLLOUT);
       CHECK(wire.closed || wire.room < room || (wire.wanted & EPOLLOUT) == 0)
           << "waits for room that there is";
     }
   }
-  static void Finish(Wire& wire, SourceConnection& connection) {
+  static void Finish(Wire& wire, TcpChannel& channel, SourceConnection& connection) {
     wire.room = kAnyBytes;
-    Move(wire, connection);
+    Move(wire, channel);
     if (!wire.closed) {
       // Once it has told the receiver of the end, it does not listen any more.
       CHECK(!wire.conversation.over() || wire.conversation.failed())

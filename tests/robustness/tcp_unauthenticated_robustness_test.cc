@@ -30,7 +30,7 @@
 #include "security/testing/test_authority.h"
 #include "tests/e2e/listening_ports.h"
 #include "tests/robustness/robustness_test_base.h"
-#include "transport/tcp/wire.h"
+#include "transport/pull/wire.h"
 
 namespace tensorcast {
 namespace {
@@ -39,7 +39,7 @@ using security::Identity;
 using security::testing::TestAuthority;
 using ::testing::HasSubstr;
 using transport::PullId;
-namespace tcp = transport::tcp;
+namespace wire = transport::pull;
 
 constexpr uint64_t kModelBytes = 8 << 20;
 constexpr uint64_t kAskedBytes = 64 << 10;
@@ -76,9 +76,9 @@ class ForeignPeer {
   Got Ask(const PullId& pull) {
     Got got;
     if (SSL_connect(tls_.get()) != 1) return got;
-    Say(tcp::Hello{.pull_id = pull});
+    Say(wire::Hello{.pull_id = pull});
     for (;;) {
-      const auto frame = tcp::DecodeFrame(heard_);
+      const auto frame = wire::DecodeFrame(heard_);
       EXPECT_TRUE(frame.ok()) << frame.status();
       if (!frame.ok()) return got;
       if (!frame->has_value()) {
@@ -86,12 +86,12 @@ class ForeignPeer {
         continue;
       }
       heard_.erase(0, (*frame)->bytes);
-      if (std::holds_alternative<tcp::Welcome>((*frame)->frame)) {
+      if (std::holds_alternative<wire::Welcome>((*frame)->frame)) {
         got.welcome = true;
-        Say(tcp::Request{.id = 1, .offset = 0, .bytes = kAskedBytes});
-      } else if (const auto* error = std::get_if<tcp::Error>(&(*frame)->frame)) {
+        Say(wire::Request{.id = 1, .offset = 0, .bytes = kAskedBytes});
+      } else if (const auto* error = std::get_if<wire::Error>(&(*frame)->frame)) {
         got.refusal = error->status;
-      } else if (const auto* data = std::get_if<tcp::Data>(&(*frame)->frame)) {
+      } else if (const auto* data = std::get_if<wire::Data>(&(*frame)->frame)) {
         while (heard_.size() < data->bytes && HearMore()) {
         }
         got.bytes += std::min<uint64_t>(heard_.size(), data->bytes);
@@ -102,8 +102,8 @@ class ForeignPeer {
   }
 
  private:
-  void Say(const tcp::Frame& frame) {
-    const std::string bytes = tcp::EncodeFrame(frame);
+  void Say(const wire::Frame& frame) {
+    const std::string bytes = wire::EncodeFrame(frame);
     (void)SSL_write(tls_.get(), bytes.data(), static_cast<int>(bytes.size()));
   }
   bool HearMore() {
@@ -210,7 +210,8 @@ class TcpUnauthenticated : public RobustnessTest {
                     .grant_token = response.grants(0).token(),
                     .replica_id = response.grants(0).replica().replica_id()};
     TC_ASSIGN_OR_RETURN(const auto opened, OpenAs("node/receiver", pull));
-    TC_ASSIGN_OR_RETURN(const tcp::Descriptor descriptor, tcp::DecodeDescriptor(opened.pull_descriptor()));
+    TC_ASSIGN_OR_RETURN(const wire::Descriptor descriptor,
+                        wire::DecodeDescriptor("tcp", opened.pull_descriptor()));
     pull.id = descriptor.pull_id;
     return pull;
   }
@@ -245,11 +246,11 @@ TEST_F(TcpUnauthenticated, PeersOtherThanReceiver_GetNoByteOfPull) {
   }
   // In clear, too, a peer that knows the secret learns nothing.
   const UniqueFd clear = ConnectTcp(tcp_port_);
-  const std::string hello = tcp::EncodeFrame(tcp::Hello{.pull_id = pull.id});
+  const std::string hello = wire::EncodeFrame(wire::Hello{.pull_id = pull.id});
   ASSERT_EQ(send(clear.get(), hello.data(), hello.size(), MSG_NOSIGNAL), static_cast<ssize_t>(hello.size()));
   std::string answer(1 << 10, '\0');
   answer.resize(std::max<ssize_t>(recv(clear.get(), answer.data(), answer.size(), 0), 0));
-  EXPECT_FALSE(tcp::DecodeFrame(answer).value_or(std::nullopt).has_value()) << "a frame in clear";
+  EXPECT_FALSE(wire::DecodeFrame(answer).value_or(std::nullopt).has_value()) << "a frame in clear";
 
   // With the same, its receiver is served: what was refused was worth something.
   const Identity::Files receiver = authority_.Issue("node/receiver");

@@ -27,7 +27,7 @@
 #include "rpc/server.h"
 #include "tests/e2e/listening_ports.h"
 #include "tests/robustness/robustness_test_base.h"
-#include "transport/ucx/descriptor.h"
+#include "transport/pull/wire.h"
 #include "transport/ucx/raw_peer.h"
 
 namespace tensorcast {
@@ -84,7 +84,8 @@ std::string WordsForUcx(std::mt19937_64& random, int visitor) {
 class FakeSource final : public v1::StoreDaemon::Service {
  public:
   FakeSource(transport::RawPeer& peer, uint64_t image_bytes)
-      : descriptor_(*transport::EncodeDescriptor({.address = peer.Listen(), .image_bytes = image_bytes})) {}
+      : descriptor_(transport::pull::EncodeDescriptor(
+            {.lane = "ucx", .image_bytes = image_bytes, .addresses = {peer.Listen()}})) {}
 
   absl::Status Start(const std::string& global_store, const std::string& artifact_id) {
     TC_ASSIGN_OR_RETURN(server_, rpc::Server::Start({.listen = {"127.0.0.1:0"}, .services = {this}}));
@@ -291,18 +292,18 @@ TEST_F(UcxUnauthenticated, OtherPullProtocolVersion_ErrorNamesBothVersions) {
   for (const int port : LanePorts()) {
     RawPeer peer;
     peer.Connect(absl::StrCat("127.0.0.1:", port));
-    for (const uint8_t version : {wire::kVersion + 1, 0xff}) {
-      peer.Send(wire::Hello{.version = version, .max_piece_bytes = 1000});
-      const absl::StatusOr<wire::Control> answer = peer.Next();
+    for (const uint8_t version : {pull::kVersion + 1, 0xff}) {
+      peer.Send(pull::Hello{.version = version, .max_piece_bytes = 1000});
+      const absl::StatusOr<pull::Frame> answer = peer.Next();
       if (absl::IsFailedPrecondition(answer.status())) break;  // a port that UCX has for itself
       TC_ASSERT_OK(answer.status());
-      const auto* error = std::get_if<wire::Error>(&*answer);
+      const auto* error = std::get_if<pull::Error>(&*answer);
       ASSERT_NE(error, nullptr) << "a message of kind " << answer->index();
-      EXPECT_EQ(error->request_id, wire::kWholePull);
+      EXPECT_EQ(error->request_id, pull::kWholePull);
       EXPECT_EQ(error->status.code(), absl::StatusCode::kFailedPrecondition);
       EXPECT_THAT(std::string(error->status.message()),
                   AllOf(HasSubstr(absl::StrCat("speaks version ", version)),
-                        HasSubstr(absl::StrCat("this source ", wire::kVersion))));
+                        HasSubstr(absl::StrCat("this source ", pull::kVersion))));
       ++told;
     }
     ExpectServed();
@@ -324,15 +325,15 @@ TEST_F(UcxUnauthenticated, SourceOfOtherPullVersion_ErrorNamesBothVersions) {
   const std::string away = absl::StrCat(model_, ".away");
   std::filesystem::rename(model_, away);
   const auto get = client(1).StartGet(Context(), "m", {.lane = lane_});
-  const auto hello = peer.NextAs<wire::Hello>();
-  EXPECT_EQ(hello.version, wire::kVersion);
-  peer.Send(wire::Welcome{
+  const auto hello = peer.NextAs<pull::Hello>();
+  EXPECT_EQ(hello.version, pull::kVersion);
+  peer.Send(pull::Welcome{
       .version = 9, .max_requests = 1, .max_request_bytes = 1 << 20, .image_bytes = image_bytes});
   // The client asks again for a while, and is told how that ended; the daemon's log has each try.
   EXPECT_FALSE(get->Wait(SteadyNow() + kStepTimeout).ok());
   EXPECT_THAT(
       FileTail(cluster_->daemon_directory(1) + "/log", 1000),
-      AllOf(HasSubstr("version 9 of the pull protocol"), HasSubstr(absl::StrCat("speaks ", wire::kVersion))));
+      AllOf(HasSubstr("version 9 of the pull protocol"), HasSubstr(absl::StrCat("speaks ", pull::kVersion))));
   std::filesystem::rename(away, model_);
   TC_ASSERT_OK(Import(0, "m", model_).status());
   ExpectServed();  // though the other source is still there

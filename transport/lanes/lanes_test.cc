@@ -1,5 +1,6 @@
 #include "transport/lanes/lanes.h"
 
+#include <cstdlib>
 #include <set>
 
 #include "gmock/gmock.h"
@@ -36,19 +37,20 @@ TEST(Lanes, LaneCovers_IsTrueFromPoolLanesToReplicaLanes) {
 }
 
 TEST(Lanes, MadeTransport_HasNameOfItsLane) {
+  setenv("TENSORCAST_TEST_UCX_OVER_TCP", "1", /*overwrite=*/1);
   for (const char* name : {"ucx", "tcp"}) {
     const Lane* lane = FindLane(name);
     ASSERT_NE(lane, nullptr);
-    auto transport =
-        lane->make({.tcp_listen = "127.0.0.1:0", .ucx_listen = "127.0.0.1:0", .ucx_over_tcp = true});
+    auto transport = lane->make({.values = {{std::string(lane->listen_key), {"127.0.0.1:0"}}}});
     ASSERT_TRUE(transport.ok()) << transport.status();
     EXPECT_EQ((*transport)->name(), lane->name);
+    EXPECT_LE((*transport)->memory(), lane->memory);
   }
 }
 
 TEST(Lanes, Lane_IsConfiguredByItsOwnListenAddress) {
-  const LaneConfig tcp{.tcp_listen = "127.0.0.1:0"};
-  const LaneConfig ucx{.ucx_listen = "127.0.0.1:0"};
+  const LaneConfig tcp{.values = {{"daemon.tcp_listen", {"127.0.0.1:0"}}}};
+  const LaneConfig ucx{.values = {{"daemon.ucx_listen", {"127.0.0.1:0"}}}};
   EXPECT_TRUE(FindLane("tcp")->configured(tcp));
   EXPECT_FALSE(FindLane("tcp")->configured(ucx));
   for (const char* name : {"ucx", "ucx-rma"}) {
@@ -56,8 +58,8 @@ TEST(Lanes, Lane_IsConfiguredByItsOwnListenAddress) {
     EXPECT_FALSE(FindLane(name)->configured(tcp));
   }
   for (const Lane& lane : Lanes()) {
-    EXPECT_EQ(lane.listen == nullptr, lane.make == nullptr) << lane.name;
-    EXPECT_EQ(lane.listen_key.empty(), lane.listen == nullptr) << lane.name;
+    EXPECT_EQ(lane.listen_key.empty(), lane.make == nullptr) << lane.name;
+    EXPECT_EQ(lane.listen_key.empty(), lane.keys.empty()) << lane.name;
   }
 }
 

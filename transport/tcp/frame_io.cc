@@ -21,8 +21,8 @@ iovec FrameReader::Room(size_t max) {
 }
 
 absl::StatusOr<std::optional<Frame>> FrameReader::Next() {
-  absl::StatusOr<std::optional<DecodedFrame>> decoded =
-      DecodeFrame(std::string_view(buffer_.data() + begin_, end_ - begin_));
+  absl::StatusOr<std::optional<pull::DecodedFrame>> decoded =
+      pull::DecodeFrame(std::string_view(buffer_.data() + begin_, end_ - begin_));
   if (!decoded.ok()) return std::move(decoded).status();
   if (!decoded->has_value()) return std::nullopt;
   begin_ += (*decoded)->bytes;
@@ -37,7 +37,7 @@ size_t FrameReader::TakePiece(HostSpan into) {
 }
 
 void FrameWriter::Put(const Frame& frame) {
-  queue_.push_back({.head = EncodeFrame(frame), .head_sent = 0, .piece = {}, .span = 0, .hold = nullptr});
+  queue_.push_back({.head = pull::EncodeFrame(frame), .head_sent = 0, .piece = {}, .hold = nullptr});
 }
 
 void FrameWriter::PutAhead(const Frame& frame) {
@@ -45,16 +45,13 @@ void FrameWriter::PutAhead(const Frame& frame) {
   const size_t first = within_frame_ && !queue_.front().ahead ? 1 : 0;
   queue_.insert(
       queue_.begin() + static_cast<ptrdiff_t>(first + ahead_),
-      {.head = EncodeFrame(frame), .head_sent = 0, .piece = {}, .span = 0, .hold = nullptr, .ahead = true});
+      {.head = pull::EncodeFrame(frame), .head_sent = 0, .piece = {}, .hold = nullptr, .ahead = true});
   ++ahead_;
 }
 
-void FrameWriter::PutPiece(const Data& head, std::vector<ConstHostSpan> piece, std::shared_ptr<void> hold) {
-  queue_.push_back({.head = EncodeFrame(head),
-                    .head_sent = 0,
-                    .piece = std::move(piece),
-                    .span = 0,
-                    .hold = std::move(hold)});
+void FrameWriter::PutPiece(const Data& head, ConstHostSpan piece, std::shared_ptr<void> hold) {
+  queue_.push_back(
+      {.head = pull::EncodeFrame(head), .head_sent = 0, .piece = piece, .hold = std::move(hold)});
   piece_bytes_ += head.bytes;
 }
 
@@ -66,9 +63,7 @@ void FrameWriter::AddParts(const Queued& frame, std::vector<iovec>& parts, uint6
   if (frame.head_sent < frame.head.size()) {
     add(frame.head.data() + frame.head_sent, frame.head.size() - frame.head_sent);
   }
-  for (size_t i = frame.span; i < frame.piece.size() && parts.size() < kMaxParts; ++i) {
-    if (!frame.piece[i].empty()) add(frame.piece[i].data(), frame.piece[i].size());
-  }
+  if (!frame.piece.empty()) add(frame.piece.data(), frame.piece.size());
 }
 
 absl::StatusOr<uint64_t> FrameWriter::Flush(ByteStream& stream, uint64_t max) {
@@ -77,7 +72,7 @@ absl::StatusOr<uint64_t> FrameWriter::Flush(ByteStream& stream, uint64_t max) {
     parts_.clear();
     uint64_t bytes = 0;
     for (const Queued& frame : queue_) {
-      if (total + bytes >= max || parts_.size() >= kMaxParts) break;
+      if (total + bytes >= max || parts_.size() + 1 >= kMaxParts) break;
       AddParts(frame, parts_, bytes);
     }
     absl::StatusOr<size_t> written = stream.Write(parts_);
@@ -97,16 +92,11 @@ uint64_t FrameWriter::Sent(size_t bytes) {
     const size_t of_head = std::min(bytes, frame.head.size() - frame.head_sent);
     frame.head_sent += of_head;
     bytes -= of_head;
-    while (frame.span < frame.piece.size()) {
-      ConstHostSpan& span = frame.piece[frame.span];
-      const size_t of_span = std::min(bytes, span.size());
-      span = span.subspan(of_span);
-      bytes -= of_span;
-      of_pieces += of_span;
-      if (!span.empty()) break;
-      ++frame.span;
-    }
-    const bool sent = frame.head_sent == frame.head.size() && frame.span == frame.piece.size();
+    const size_t of_piece = std::min(bytes, frame.piece.size());
+    frame.piece = frame.piece.subspan(of_piece);
+    bytes -= of_piece;
+    of_pieces += of_piece;
+    const bool sent = frame.head_sent == frame.head.size() && frame.piece.empty();
     within_frame_ = !sent;
     if (!sent) break;
     if (frame.ahead) --ahead_;
@@ -123,8 +113,7 @@ void FrameWriter::ClearUnsent() {
   }
   queue_.erase(queue_.begin() + 1, queue_.end());
   ahead_ = queue_.front().ahead ? 1 : 0;
-  piece_bytes_ = 0;
-  for (const ConstHostSpan& rest : queue_.front().piece) piece_bytes_ += rest.size();
+  piece_bytes_ = queue_.front().piece.size();
 }
 
 void FrameWriter::Clear() {

@@ -16,16 +16,19 @@
 
 #include "absl/status/statusor.h"
 #include "core/memory/host_pool.h"
+#include "transport/pull/wire.h"
 #include "transport/tcp/byte_stream.h"
-#include "transport/tcp/wire.h"
 
 namespace tensorcast::transport::tcp {
+
+using pull::Data;
+using pull::Frame;
 
 class FrameReader {
  public:
   // Where bytes can be received to, at most `max` of them (never none after Next gave nothing); they count
   // once Received was called.
-  iovec Room(size_t max = kMaxFrameHeadBytes);
+  iovec Room(size_t max = pull::kMaxFrameHeadBytes);
   void Received(size_t bytes) { end_ += bytes; }
 
   // The next frame; nullopt: more bytes are needed. After DATA come the bytes of its piece: TakePiece, then
@@ -37,7 +40,7 @@ class FrameReader {
   bool empty() const { return begin_ == end_; }
 
  private:
-  std::array<char, kMaxFrameHeadBytes> buffer_;
+  std::array<char, pull::kMaxFrameHeadBytes> buffer_;
   size_t begin_ = 0;
   size_t end_ = 0;
 };
@@ -48,8 +51,8 @@ class FrameWriter {
   // In front of what has not begun to be sent, but behind others that were put so.
   void PutAhead(const Frame& frame);
   // DATA: its head, and the piece from memory that `hold` keeps in place until it is sent. REQUIRES: the
-  // spans make up the piece.
-  void PutPiece(const Data& head, std::vector<ConstHostSpan> piece, std::shared_ptr<void> hold);
+  // span is as long as the head says.
+  void PutPiece(const Data& head, ConstHostSpan piece, std::shared_ptr<void> hold);
 
   // Sends what the socket takes now, at most about `max` bytes, and what the stream has unsent; how many
   // bytes of pieces were among them.
@@ -72,8 +75,7 @@ class FrameWriter {
   struct Queued {
     std::string head;
     size_t head_sent = 0;
-    std::vector<ConstHostSpan> piece;  // what is left of it, from `span` on
-    size_t span = 0;
+    ConstHostSpan piece;  // what is left of it
     std::shared_ptr<void> hold;
     bool ahead = false;
   };

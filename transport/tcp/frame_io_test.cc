@@ -12,6 +12,9 @@
 namespace tensorcast::transport::tcp {
 namespace {
 
+using pull::Cancel;
+using pull::Have;
+
 // Takes so many bytes and keeps them.
 class NarrowStream final : public ByteStream {
  public:
@@ -43,7 +46,7 @@ class FrameWriterTest : public ::testing::Test {
 
   void PutPiece(uint64_t id) {
     const ConstHostSpan piece = std::as_bytes(std::span(piece_));
-    writer_.PutPiece({.request_id = id, .offset = 0, .bytes = static_cast<uint32_t>(piece.size())}, {piece},
+    writer_.PutPiece({.request_id = id, .offset = 0, .bytes = static_cast<uint32_t>(piece.size())}, piece,
                      nullptr);
   }
   void Send(size_t bytes) {
@@ -57,7 +60,7 @@ class FrameWriterTest : public ::testing::Test {
     EXPECT_TRUE(writer_.empty());
     std::vector<uint64_t> order;
     for (std::string_view left = stream_.taken; !left.empty();) {
-      const DecodedFrame next = DecodeFrame(left).value().value();
+      const pull::DecodedFrame next = pull::DecodeFrame(left).value().value();
       left.remove_prefix(next.bytes);
       if (const auto* have = std::get_if<Have>(&next.frame)) order.push_back(have->first);
       if (const auto* cancel = std::get_if<Cancel>(&next.frame)) order.push_back(cancel->id);
@@ -86,7 +89,7 @@ TEST_F(FrameWriterTest, PutAhead_SendsFramesBeforeWaitingOnes) {
 }
 
 TEST_F(FrameWriterTest, FrameInProgress_IsFinishedBeforeFramesPutAhead) {
-  for (size_t sent = 1; sent < kDataHeadBytes + piece_.size(); ++sent) {
+  for (size_t sent = 1; sent < pull::kDataHeadBytes + piece_.size(); ++sent) {
     stream_.taken.clear();
     PutPiece(1);
     PutPiece(2);

@@ -8,9 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "transport/pull/wire.h"
 #include "transport/tcp/raw_peer.h"
+#include "transport/tcp/tcp_channel.h"
 #include "transport/tcp/tcp_transport.h"
-#include "transport/tcp/wire.h"
 #include "transport/testing/test_image.h"
 
 namespace tensorcast::transport::tcp {
@@ -43,7 +44,7 @@ class ProtocolTest : public ::testing::Test {
                                                           std::move(availability)),
                            /*receiver=*/"")
                    .value();
-    descriptor_ = DecodeDescriptor(serving_->descriptor()).value();
+    descriptor_ = DecodeDescriptor(kTcpLane, serving_->descriptor()).value();
   }
 
   RawPeer Connect() { return RawPeer::ConnectTo(transport_->address()); }

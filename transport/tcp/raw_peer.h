@@ -9,9 +9,32 @@
 #include <gtest/gtest.h>
 
 #include "base/posix/unique_fd.h"
-#include "transport/tcp/wire.h"
+#include "transport/pull/wire.h"
 
 namespace tensorcast::transport::tcp {
+
+// What tests of this folder say to the other end.
+using pull::Bye;
+using pull::Cancel;
+using pull::Data;
+using pull::DecodeDescriptor;
+using pull::DecodedFrame;
+using pull::DecodeFrame;
+using pull::Descriptor;
+using pull::EncodeDescriptor;
+using pull::EncodeFrame;
+using pull::Error;
+using pull::Follow;
+using pull::Frame;
+using pull::Have;
+using pull::Hello;
+using pull::kDataHeadBytes;
+using pull::kHaveWordBits;
+using pull::kMaxHaveWords;
+using pull::kWholePull;
+using pull::NotHere;
+using pull::Request;
+using pull::Welcome;
 
 class RawPeer {
  public:

@@ -24,7 +24,8 @@ class LyingSourceTest : public ProtocolTest {
     return ConnectPull([&] { source_.Send(welcome); });
   }
   absl::Status ConnectPull(const std::function<void()>& answer) {
-    const Descriptor descriptor{.image_bytes = kImageBytes, .addresses = {listener_.address()}};
+    const Descriptor descriptor{
+        .lane = std::string(kTcpLane), .image_bytes = kImageBytes, .addresses = {listener_.address()}};
     absl::Status status;
     std::thread connecting([&] {
       absl::StatusOr<std::unique_ptr<Pull>> pull =
@@ -80,7 +81,7 @@ TEST_F(LyingSourceTest, WelcomeWithOtherVersion_IsRefusedWithVersions) {
   welcome.version = 9;
   const absl::Status status = ConnectPull(welcome);
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
-  EXPECT_THAT(status.message(), testing::AllOf(HasSubstr("version 9"), HasSubstr("speaks 3")));
+  EXPECT_THAT(status.message(), testing::AllOf(HasSubstr("version 9"), HasSubstr("speaks 4")));
 }
 
 TEST_F(LyingSourceTest, AnswerThatIsNotWelcome_IsRefused) {

@@ -8,11 +8,13 @@
 
 #include "absl/log/check.h"
 #include "absl/log/log.h"
-#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "otel/api/metrics_catalogue.h"
+#include "transport/pull/source_connection.h"
+#include "transport/tcp/byte_stream.h"
 #include "transport/tcp/frame_io.h"
+#include "transport/tcp/tcp_channel.h"
 
 namespace tensorcast::transport::tcp {
 namespace {
@@ -40,9 +42,9 @@ class TcpSource::PendingConnection : public IoLoop::Handler {
   void OnReady(uint32_t) override {
     if (absl::Status status = Read(); !status.ok()) {
       FrameWriter writer;
-      writer.Put(Error{.status = std::move(status)});
+      writer.Put(pull::Error{.status = std::move(status)});
       // Where a socket that was never written to takes no frame, the peer does not read.
-      if (stream_ != nullptr) (void)writer.Flush(*stream_, kMaxFrameHeadBytes);
+      if (stream_ != nullptr) (void)writer.Flush(*stream_, pull::kMaxFrameHeadBytes);
       done_ = true;
     }
     if (done_) source_->Forget(this);
@@ -80,7 +82,7 @@ class TcpSource::PendingConnection : public IoLoop::Handler {
       return absl::OkStatus();
     }
     done_ = true;
-    const auto* hello = std::get_if<Hello>(&**frame);
+    const auto* hello = std::get_if<pull::Hello>(&**frame);
     // Nothing follows a HELLO before its WELCOME.
     return hello != nullptr && reader_.empty() ? source_->Admit(*this, *hello) : absl::OkStatus();
   }
@@ -100,8 +102,8 @@ class TcpSource::PendingConnection : public IoLoop::Handler {
   TaskQueue::TimerId timer_ = TaskQueue::kNoTimer;
 };
 
-TcpSource::TcpSource(std::vector<IoLoop*> loops, const Options& options)
-    : loops_(std::move(loops)), options_(options), threads_(options.serving_threads) {}
+TcpSource::TcpSource(std::vector<IoLoop*> loops, pull::PullSource* source, const Options& options)
+    : loops_(std::move(loops)), source_(source), options_(options) {}
 
 TcpSource::~TcpSource() { CHECK(!listener_ && pending_.empty()) << "a TCP source was not shut down"; }
 
@@ -127,19 +129,6 @@ void TcpSource::Shutdown() {
     listener_ = UniqueFd();
     pending_.clear();
   });
-}
-
-void TcpSource::Add(const std::shared_ptr<SourceServing>& serving) {
-  absl::MutexLock lock(&mutex_);
-  servings_.emplace(serving->id(), serving);
-}
-
-void TcpSource::Revoke(SourceServing& serving) {
-  {
-    absl::MutexLock lock(&mutex_);
-    servings_.erase(serving.id());
-  }
-  serving.Revoke();
 }
 
 void TcpSource::OnReady(uint32_t) {
@@ -191,31 +180,14 @@ void TcpSource::Forget(PendingConnection* pending) {
   pending_.remove_if([&](const std::unique_ptr<PendingConnection>& one) { return one.get() == pending; });
 }
 
-absl::Status TcpSource::Admit(PendingConnection& pending, const Hello& hello) {
-  TC_RETURN_IF_ERROR(CheckVersion(hello));
-  std::shared_ptr<SourceServing> serving;
-  {
-    absl::MutexLock lock(&mutex_);
-    const auto found = servings_.find(hello.pull_id);
-    if (found != servings_.end()) serving = found->second;
-  }
-  if (serving == nullptr) return absl::NotFoundError("the source does not serve this pull (any more)");
-  // A node with a good certificate and another node's pull id stole that, or was given it.
-  if (!serving->receiver().empty() && pending.peer() != serving->receiver()) {
-    otel::metrics::kP2pConnectionsRefused.Add(1, {kTcpLane, "receiver"});
-    LOG_EVERY_N_SEC(WARNING, kLogSeconds) << "refused " << pending.peer() << ", which asked for a pull of "
-                                          << serving->receiver() << " by its secret id";
-    return absl::PermissionDeniedError(
-        absl::StrCat("the pull was granted to another node than ", pending.peer()));
-  }
+absl::Status TcpSource::Admit(PendingConnection& pending, const pull::Hello& hello) {
   IoLoop* const loop = loops_[next_loop_++ % loops_.size()];
-  auto connection = std::make_shared<SourceConnection>(loop, &threads_, options_.limits, serving);
-  TC_RETURN_IF_ERROR(serving->Join(connection));
-  if (auto trace = TraceContext::FromTraceparent(hello.traceparent)) {
-    serving->counter().SetReceiverTrace(*trace);
-  }
-  loop->Post([connection = std::move(connection), stream = pending.Release()]() mutable {
-    connection->Start(std::move(stream));
+  TC_ASSIGN_OR_RETURN(const std::shared_ptr<pull::SourceConnection> connection,
+                      source_->Admit(hello, pending.peer(), &loop->queue()));
+  loop->Post([connection, loop, limit = options_.send_limit, stream = pending.Release()]() mutable {
+    const auto channel = std::make_shared<TcpChannel>(loop, limit, /*receive_limit=*/nullptr);
+    channel->Open(std::move(stream), connection.get());
+    connection->Start(channel);
   });
   return absl::OkStatus();
 }

@@ -32,7 +32,7 @@ TEST_F(ProtocolTest, ReceiverOfOtherVersion_IsRefusedWithVersions) {
   peer.Send(hello);
   const absl::Status status = peer.NextAs<Error>().status;
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(status.message(), AllOf(HasSubstr("version 9"), HasSubstr("this source 3")));
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("version 9"), HasSubstr("this source 4")));
   EXPECT_TRUE(peer.IsClosed());
   ExpectServed();
 }

@@ -6,9 +6,9 @@
 #include "otel/api/metrics_catalogue.h"
 #include "otel/api/testing/recorded_telemetry.h"
 #include "security/testing/test_authority.h"
+#include "transport/pull/wire.h"
 #include "transport/tcp/raw_peer.h"
 #include "transport/tcp/tcp_transport.h"
-#include "transport/tcp/wire.h"
 #include "transport/testing/test_image.h"
 
 namespace tensorcast::transport::tcp {
@@ -91,7 +91,7 @@ TEST_F(TlsTest, CertificateOfOtherRole_IsRefused) {
 }
 
 TEST_F(TlsTest, SourceWithOtherNameThanDescriptor_IsRefused) {
-  Descriptor descriptor = DecodeDescriptor(serving_->descriptor()).value();
+  Descriptor descriptor = DecodeDescriptor(kTcpLane, serving_->descriptor()).value();
   EXPECT_EQ(descriptor.source, authority_.Uri("node/source"));
   descriptor.source = authority_.Uri("node/another");
   const auto receiver = NewTransport(authority_.Load("node/receiver"));
@@ -150,7 +150,7 @@ TEST_F(TlsTest, CertificateOnOneEndOnly_IsRefused) {
 
 TEST_F(TlsTest, PullIdWithoutCertificate_ClosesTheConnection) {
   RawPeer peer = RawPeer::ConnectTo(source_->address());
-  peer.Send(Hello{.pull_id = DecodeDescriptor(serving_->descriptor())->pull_id});
+  peer.Send(Hello{.pull_id = DecodeDescriptor(kTcpLane, serving_->descriptor())->pull_id});
   EXPECT_TRUE(peer.IsClosed());
   ExpectNothingServedButToNodes();
 }

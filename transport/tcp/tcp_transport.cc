@@ -3,31 +3,36 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <optional>
 #include <thread>
 #include <utility>
 
 #include "absl/log/check.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/address.h"
 #include "base/posix/unique_fd.h"
 #include "base/status.h"
 #include "security/identity.h"
 #include "security/name.h"
+#include "transport/pull/connect_pull.h"
+#include "transport/pull/pull_source.h"
+#include "transport/pull/wire.h"
 #include "transport/rate_limit.h"
 #include "transport/registered_memory.h"
-#include "transport/serving.h"
 #include "transport/tcp/io_loop.h"
 #include "transport/tcp/socket.h"
-#include "transport/tcp/tcp_pull.h"
+#include "transport/tcp/tcp_channel.h"
 #include "transport/tcp/tcp_source.h"
-#include "transport/tcp/wire.h"
 
 namespace tensorcast::transport {
 namespace {
 
 constexpr int kMaxLoops = 64;
+// A connection more is worth its introduction for so many bytes.
+constexpr uint64_t kBytesAConnection = uint64_t{16} << 20;
 
 // How many loops and connections there are by default. A loop receives and digests, or sends, a few
 // GB/s; more than four rarely find a link that is faster.
@@ -48,26 +53,30 @@ absl::Status CheckCongestionControl(const tcp::SocketOptions& options) {
   return absl::OkStatus();
 }
 
-class TcpServing : public Serving {
- public:
-  TcpServing(tcp::TcpSource* source, std::shared_ptr<tcp::SourceServing> serving, std::string descriptor)
-      : source_(source), serving_(std::move(serving)), descriptor_(std::move(descriptor)) {}
-  ~TcpServing() override { source_->Revoke(*serving_); }
-
-  const std::string& descriptor() const override { return descriptor_; }
-  ServeStats stats() const override { return serving_->counter().stats(); }
-
- private:
-  tcp::TcpSource* const source_;
-  const std::shared_ptr<tcp::SourceServing> serving_;
-  const std::string descriptor_;
-};
+// Where the source listens: all addresses of all its names, in order. Names that do not resolve are left
+// out while there is another.
+absl::StatusOr<std::vector<SocketAddress>> ResolveNames(const std::vector<std::string>& names) {
+  std::vector<SocketAddress> all;
+  absl::Status unresolved;
+  for (const std::string& name : names) {
+    TC_ASSIGN_OR_RETURN(const HostPort host_port, ParseHostPort(name));
+    const absl::StatusOr<std::vector<SocketAddress>> addresses = ResolveAddresses(host_port);
+    if (addresses.ok()) {
+      all.insert(all.end(), addresses->begin(), addresses->end());
+    } else {
+      unresolved = addresses.status();
+    }
+  }
+  if (all.empty()) return unresolved;
+  return all;
+}
 
 }  // namespace
 
 struct TcpTransport::State {
   ~State() {
     // Reads that are under way post to the loops, so those outlive the source.
+    listener.reset();
     source.reset();
     for (const std::unique_ptr<tcp::IoLoop>& loop : loops) loop->Stop();
   }
@@ -79,8 +88,11 @@ struct TcpTransport::State {
   std::optional<RateLimit> receive_limit;
   std::vector<std::unique_ptr<tcp::IoLoop>> loops;
   tcp::SessionCache sessions;
-  tcp::ReceiverContext receiver;
-  std::unique_ptr<tcp::TcpSource> source;  // null: it only receives
+  pull::ReceiverOptions receiver;
+  tcp::SocketOptions socket;
+  int connections = 1;                       // of one pull, at most
+  std::unique_ptr<pull::PullSource> source;  // null: it only receives
+  std::unique_ptr<tcp::TcpSource> listener;  // likewise
   std::vector<std::string> addresses;
   std::shared_ptr<const security::Identity> identity;
 };
@@ -88,7 +100,7 @@ struct TcpTransport::State {
 absl::Status TcpTransport::State::Listen(const TcpOptions& options) {
   TC_ASSIGN_OR_RETURN(const HostPort listen, ParseHostPort(options.listen));
   TC_ASSIGN_OR_RETURN(const SocketAddress address, ResolveAddress(listen));
-  absl::StatusOr<uint16_t> port = source->Listen(address);
+  absl::StatusOr<uint16_t> port = listener->Listen(address);
   if (!port.ok()) return Annotate(port.status(), options.listen);
   const std::vector<std::string> own = {options.listen};
   for (const std::string& name : options.advertise.empty() ? own : options.advertise) {
@@ -101,16 +113,16 @@ absl::Status TcpTransport::State::Listen(const TcpOptions& options) {
 
 TcpTransport::TcpTransport(std::unique_ptr<State> state) : state_(std::move(state)) {}
 TcpTransport::~TcpTransport() {
-  if (state_->source != nullptr) state_->source->Shutdown();
+  if (state_->listener != nullptr) state_->listener->Shutdown();
 }
 
 absl::StatusOr<std::unique_ptr<TcpTransport>> TcpTransport::Create(const TcpOptions& options) {
   if (options.threads < 0 || options.threads > kMaxLoops || options.connections < 0 ||
-      options.connections > static_cast<int>(tcp::SourceServing::kMaxConnections) ||
-      options.serving_threads < 1 || options.advertise.size() > tcp::kMaxAddresses) {
+      options.connections > static_cast<int>(pull::SourceServing::kMaxConnections) ||
+      options.serving_threads < 1 || options.advertise.size() > pull::kMaxAddresses) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "a TCP transport has at most ", kMaxLoops, " threads, ", tcp::SourceServing::kMaxConnections,
-        " connections a pull and ", tcp::kMaxAddresses, " addresses, and at least one serving thread"));
+        "a TCP transport has at most ", kMaxLoops, " threads, ", pull::SourceServing::kMaxConnections,
+        " connections a pull and ", pull::kMaxAddresses, " addresses, and at least one serving thread"));
   }
   std::vector<tcp::IoLoop*> loops;
   const tcp::SocketOptions socket = {.peer_timeout = options.peer_timeout,
@@ -125,22 +137,20 @@ absl::StatusOr<std::unique_ptr<TcpTransport>> TcpTransport::Create(const TcpOpti
     loops.push_back(loop.get());
     state->loops.push_back(std::move(loop));
   }
-  state->receiver = {
-      .loops = loops,
-      .memory = &state->memory,
-      .stream = {.socket = socket, .limit = &*state->receive_limit, .identity = options.identity},
-      .sessions = &state->sessions,
-      .connections = options.connections > 0 ? options.connections : static_cast<int>(loops.size()),
-      .connect_timeout = options.connect_timeout};
+  state->socket = socket;
+  state->receiver = {.memory = &state->memory, .connect_timeout = options.connect_timeout};
+  state->connections = options.connections > 0 ? options.connections : static_cast<int>(loops.size());
   std::unique_ptr<TcpTransport> transport(new TcpTransport(std::move(state)));
   if (!options.listen.empty()) {
     State& made = *transport->state_;
-    made.source = std::make_unique<tcp::TcpSource>(
-        std::move(loops), tcp::TcpSource::Options{.socket = socket,
-                                                  .identity = options.identity,
-                                                  .limits = {.rate = &*made.send_limit},
-                                                  .hello_timeout = options.hello_timeout,
-                                                  .serving_threads = options.serving_threads});
+    made.source =
+        std::make_unique<pull::PullSource>(tcp::kTcpLane, pull::SourceLimits{}, options.serving_threads);
+    made.listener =
+        std::make_unique<tcp::TcpSource>(std::move(loops), made.source.get(),
+                                         tcp::TcpSource::Options{.socket = socket,
+                                                                 .identity = options.identity,
+                                                                 .send_limit = &*made.send_limit,
+                                                                 .hello_timeout = options.hello_timeout});
     TC_RETURN_IF_ERROR(made.Listen(options));
   }
   return transport;
@@ -163,18 +173,7 @@ absl::StatusOr<std::unique_ptr<Serving>> TcpTransport::Serve(std::shared_ptr<Ser
     return absl::FailedPreconditionError(
         "this TCP transport only receives: configure an address to listen on");
   }
-  TC_RETURN_IF_ERROR(CheckInPlace(state_->memory, *image));
-  if (const auto availability = image->availability(); availability != nullptr && !availability->complete()) {
-    if (availability->image_bytes() != image->image_bytes()) {
-      return absl::InvalidArgumentError(absl::StrCat("an image of ", image->image_bytes(),
-                                                     " bytes, and the availability of one of ",
-                                                     availability->image_bytes()));
-    }
-    if (absl::Status status = tcp::CheckFilling(image->image_bytes(), availability->chunk_bytes());
-        !status.ok()) {
-      return absl::FailedPreconditionError(status.message());
-    }
-  }
+  TC_RETURN_IF_ERROR(pull::PullSource::CheckImage(state_->memory, *image));
   std::string wanted;
   if (state_->identity != nullptr && !receiver.empty()) {
     wanted = security::Name{.trust_domain = state_->identity->trust_domain(),
@@ -182,19 +181,16 @@ absl::StatusOr<std::unique_ptr<Serving>> TcpTransport::Serve(std::shared_ptr<Ser
                             .name = std::string(receiver)}
                  .ToString();
   }
-  auto serving = std::make_shared<tcp::SourceServing>(NewPullId(), std::move(image), std::move(wanted));
-  std::string descriptor = tcp::EncodeDescriptor(
-      {.pull_id = serving->id(),
-       .image_bytes = serving->image_bytes(),
-       .addresses = state_->addresses,
-       .source = state_->identity == nullptr ? "" : state_->identity->self().name.ToString()});
-  state_->source->Add(serving);
-  return std::make_unique<TcpServing>(state_->source.get(), std::move(serving), std::move(descriptor));
+  return state_->source->Serve(
+      std::move(image), std::move(wanted),
+      {.addresses = state_->addresses,
+       .source = state_->identity == nullptr ? "" : state_->identity->self().name.ToString()},
+      /*hold=*/nullptr);
 }
 
 absl::StatusOr<std::unique_ptr<Pull>> TcpTransport::Connect(const RequestContext& context,
                                                             std::string_view descriptor) {
-  TC_ASSIGN_OR_RETURN(tcp::Descriptor decoded, tcp::DecodeDescriptor(descriptor));
+  TC_ASSIGN_OR_RETURN(pull::Descriptor decoded, pull::DecodeDescriptor(tcp::kTcpLane, descriptor));
   // Neither end goes on in clear where the other one requires certificates.
   if (decoded.source.empty() != (state_->identity == nullptr)) {
     return absl::FailedPreconditionError(
@@ -203,24 +199,50 @@ absl::StatusOr<std::unique_ptr<Pull>> TcpTransport::Connect(const RequestContext
             : absl::StrCat("the source ", decoded.source,
                            " speaks to nodes with a certificate only: configure security on this one"));
   }
-  return tcp::ConnectPull(state_->receiver, context, std::move(decoded));
+  const auto target = std::make_shared<tcp::TcpTarget>();
+  TC_ASSIGN_OR_RETURN(target->addresses, ResolveNames(decoded.addresses));
+  target->socket = state_->socket;
+  target->identity = state_->identity;
+  target->source = decoded.source;
+  target->sessions = &state_->sessions;
+  const uint64_t worth_it = 1 + decoded.image_bytes / kBytesAConnection;
+  const auto connections = std::min<uint64_t>(worth_it, state_->connections);
+  // Two pulls at a time begin with two loops.
+  static std::atomic<size_t> pulls_made = 0;
+  size_t loop = pulls_made++;
+  std::vector<std::shared_ptr<pull::MessageChannel>> channels;
+  for (uint64_t i = 0; i < connections; ++i) {
+    channels.push_back(std::make_shared<tcp::TcpReceiverChannel>(
+        state_->loops[loop++ % state_->loops.size()].get(), &*state_->receive_limit, target,
+        /*leads=*/i == 0));
+  }
+  return pull::ConnectPull(state_->receiver, context, std::move(decoded), std::move(channels));
 }
 
 Lane TcpLane() {
+  static constexpr std::string_view kListen = "daemon.tcp_listen";
+  static constexpr std::string_view kAdvertise = "daemon.tcp_advertise";
+  static constexpr std::string_view kConnections = "daemon.tcp_connections";
+  static constexpr std::string_view kCongestionControl = "daemon.tcp_congestion_control";
   return {.name = tcp::kTcpLane,
           .help = "plain sockets, between any two hosts",
-          .listen_key = "daemon.tcp_listen",
-          .listen = &LaneConfig::tcp_listen,
-          .advertise = &LaneConfig::tcp_advertise,
+          .certified = true,
+          .limited = true,
+          .serves_filling = true,
+          .keys = {kListen, kAdvertise, kConnections, kCongestionControl},
+          .listen_key = kListen,
+          .advertise_key = kAdvertise,
           .make = [](const LaneConfig& config) -> absl::StatusOr<std::unique_ptr<Transport>> {
-            std::vector<std::string> advertise = config.tcp_advertise;
+            std::vector<std::string> advertise = config.Values(kAdvertise);
             if (advertise.empty() && !config.advertise_host.empty()) {
               advertise.push_back(FormatHostPort({config.advertise_host, 0}));
             }
-            return TcpTransport::Create({.listen = config.tcp_listen,
+            int connections = 0;  // the configuration knows the key as a number
+            (void)absl::SimpleAtoi(config.Value(kConnections), &connections);
+            return TcpTransport::Create({.listen = config.Value(kListen),
                                          .advertise = std::move(advertise),
-                                         .connections = config.tcp_connections,
-                                         .congestion_control = config.tcp_congestion_control,
+                                         .connections = connections,
+                                         .congestion_control = config.Value(kCongestionControl),
                                          .send_limit = config.send_limit,
                                          .receive_limit = config.receive_limit,
                                          .peer_timeout = config.peer_timeout,

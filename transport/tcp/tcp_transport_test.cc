@@ -145,7 +145,7 @@ TEST(TcpTransportOptions, AdvertisedAddresses_AreInTheDescriptor) {
   auto serving =
       transport->Serve(std::make_shared<InPlaceImage>(std::vector<HostSpan>{}), /*receiver=*/"").value();
   EXPECT_THAT(
-      DecodeDescriptor(serving->descriptor())->addresses,
+      DecodeDescriptor(kTcpLane, serving->descriptor())->addresses,
       testing::ElementsAre(testing::MatchesRegex("127\\.0\\.0\\.1:[1-9][0-9]*"), "node-a.example:77"));
 }
 

@@ -135,9 +135,7 @@ TEST_P(TransportContract, PullDestructor_CompletesFetchesFirst) {
 }
 
 TEST_P(TransportContract, ExpiredFetch_LeavesOtherFetchesRunning) {
-  if (!GetParam().serves_staged_images || !GetParam().takes_back_fetches) {
-    GTEST_SKIP() << "needs a source that can be slow, and a lane that can take back one range";
-  }
+  if (!GetParam().serves_staged_images) GTEST_SKIP() << "needs a source that can be slow";
   absl::Notification release;
   auto serving = ServeStaged(kImageBytes, [&](uint64_t offset) {
     if (offset < kTestChunkBytes) release.WaitForNotification();
@@ -164,7 +162,6 @@ TEST_P(TransportContract, ExpiredFetch_LeavesOtherFetchesRunning) {
 }
 
 TEST_P(TransportContract, CancelledFetch_LeavesOtherFetchesRunning) {
-  if (!GetParam().takes_back_fetches) GTEST_SKIP() << "the lane cannot take back one range";
   auto serving = ServePattern(kImageBytes);
   auto pull = ConnectTo(serving->descriptor());
   const std::vector<HostSpan> destination = Destination(kImageBytes);
@@ -192,9 +189,7 @@ TEST_P(TransportContract, CancelledFetch_LeavesOtherFetchesRunning) {
 }
 
 TEST_P(TransportContract, CancelledFetch_CompletesWithoutAnswerOfSource) {
-  if (!GetParam().serves_staged_images || !GetParam().takes_back_fetches) {
-    GTEST_SKIP() << "needs a source that can be slow, and a lane that can take back one range";
-  }
+  if (!GetParam().serves_staged_images) GTEST_SKIP() << "needs a source that can be slow";
   absl::Notification release;
   auto serving = ServeStaged(kImageBytes, [&](uint64_t) {
     release.WaitForNotification();
@@ -209,31 +204,6 @@ TEST_P(TransportContract, CancelledFetch_CompletesWithoutAnswerOfSource) {
   release.Notify();
   EXPECT_EQ(PullAll(*pull, Destination(kImageBytes, kImageBytes)), absl::OkStatus());
   EXPECT_TRUE(HoldsOnly(receiver_memory_.span(0, 100), std::byte{0}));
-}
-
-TEST_P(TransportContract, ExpiredFetchThatCannotBeTakenBack_BreaksThePull) {
-  if (!GetParam().serves_staged_images || GetParam().takes_back_fetches) {
-    GTEST_SKIP() << "needs a source that can be slow, and a lane that cannot take back one range";
-  }
-  absl::Notification release;
-  auto serving = ServeStaged(kImageBytes, [&](uint64_t) {
-    release.WaitForNotification();
-    return absl::OkStatus();
-  });
-  auto pull = ConnectTo(serving->descriptor());
-  Completions completions;
-  pull->Fetch(0, {receiver_memory_.span(0, 100)}, SteadyNow() + absl::Milliseconds(50), completions.Expect());
-  pull->Fetch(100, {receiver_memory_.span(100, 100)}, SteadyTime::InfiniteFuture(), completions.Expect());
-  ASSERT_TRUE(completions.Wait());
-  EXPECT_EQ(completions.statuses()[0].code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_FALSE(completions.statuses()[1].ok());
-  Completions later;
-  pull->Fetch(0, {receiver_memory_.span(0, 100)}, SteadyTime::InfiniteFuture(), later.Expect());
-  ASSERT_TRUE(later.Wait());
-  EXPECT_FALSE(later.statuses()[0].ok());
-  release.Notify();
-  serving.reset();
-  EXPECT_TRUE(HoldsOnly(receiver_memory_.span(0, 200), std::byte{0}));
 }
 
 TEST_P(TransportContract, SilentPull_BreaksWhateverItsFetchDeadlines) {

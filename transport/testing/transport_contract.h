@@ -24,8 +24,6 @@ struct LaneUnderTest {
   // A transport that can be a source and a receiver.
   TransportFactory create;
   bool serves_staged_images = true;
-  // Whether one fetch can be taken back, and the pull goes on.
-  bool takes_back_fetches = true;
   bool serves_filling_images = true;
   // Whether a fetch of an image in place comes with its digest.
   bool digests_on_the_way = true;

@@ -67,7 +67,7 @@ class RawPeer::Connection : public EndpointOwner {
     return address;
   }
 
-  void Send(const wire::Control& message) {
+  void Send(const pull::Frame& message) {
     worker_->Run([&] { endpoint_->SendControl(message); });
   }
   void SendBytes(unsigned id, std::string bytes) {
@@ -81,18 +81,21 @@ class RawPeer::Connection : public EndpointOwner {
       if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);
     });
   }
-  void SendPiece(const wire::DataHeader& header, ConstHostSpan bytes) {
-    worker_->Run([&] { endpoint_->SendData(header, {bytes, nullptr}, [](const absl::Status&) {}); });
+  void SendPiece(pull::Data head, ConstHostSpan bytes) {
+    worker_->Run([&] {
+      head.bytes = static_cast<uint32_t>(bytes.size());
+      endpoint_->SendData(head, bytes, nullptr, [](const absl::Status&) {});
+    });
   }
   void AtOnce(const std::function<void()>& sends) { worker_->Run(sends); }
 
-  absl::StatusOr<wire::Control> Next() {
+  absl::StatusOr<pull::Frame> Next() {
     absl::MutexLock lock(&mutex_);
     if (!mutex_.AwaitWithTimeout(absl::Condition(this, &Connection::HeardOrLost), kPatience)) {
       return absl::DeadlineExceededError("heard nothing");
     }
     if (heard_.empty()) return absl::FailedPreconditionError("closed");
-    wire::Control message = std::move(heard_.front());
+    pull::Frame message = std::move(heard_.front());
     heard_.pop_front();
     return message;
   }
@@ -102,21 +105,21 @@ class RawPeer::Connection : public EndpointOwner {
     return mutex_.AwaitWithTimeout(absl::Condition(&enough), kPatience);
   }
 
-  void OnControl(const wire::Control& message) override {
+  void OnControl(const pull::Frame& message) override {
     absl::MutexLock lock(&mutex_);
     heard_.push_back(message);
   }
-  absl::Status OnPiece(const wire::DataHeader&, ConstHostSpan piece) override {
+  absl::Status OnPiece(const pull::Data&, ConstHostSpan piece) override {
     absl::MutexLock lock(&mutex_);
     data_bytes_ += piece.size();
     return absl::OkStatus();
   }
-  absl::StatusOr<HostSpan> OnRendezvous(const wire::DataHeader&, uint64_t bytes) override {
+  absl::StatusOr<HostSpan> OnRendezvous(const pull::Data& head) override {
     absl::MutexLock lock(&mutex_);
-    data_bytes_ += bytes;
+    data_bytes_ += head.bytes;
     return HostSpan();
   }
-  void OnRendezvousReceived(const wire::DataHeader&, uint64_t, const absl::Status&) override {}
+  void OnRendezvousReceived(const pull::Data&, const absl::Status&) override {}
   void OnFailed(const absl::Status&) override {
     absl::MutexLock lock(&mutex_);
     lost_ = true;
@@ -135,7 +138,7 @@ class RawPeer::Connection : public EndpointOwner {
   std::shared_ptr<UcxEndpoint> endpoint_;
   std::vector<std::unique_ptr<std::string>> sent_;  // UCX reads them until they are on their way
   absl::Mutex mutex_;
-  std::deque<wire::Control> heard_ ABSL_GUARDED_BY(mutex_);
+  std::deque<pull::Frame> heard_ ABSL_GUARDED_BY(mutex_);
   uint64_t data_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   bool lost_ ABSL_GUARDED_BY(mutex_) = false;
 };
@@ -150,17 +153,15 @@ void RawPeer::Connect(const std::string& address) {
 
 std::string RawPeer::Listen() { return connection_->Listen(); }
 
-void RawPeer::Send(const wire::Control& message) { connection_->Send(message); }
+void RawPeer::Send(const pull::Frame& message) { connection_->Send(message); }
 
 void RawPeer::SendBytes(unsigned id, std::string bytes) { connection_->SendBytes(id, std::move(bytes)); }
 
-void RawPeer::SendPiece(const wire::DataHeader& header, ConstHostSpan bytes) {
-  connection_->SendPiece(header, bytes);
-}
+void RawPeer::SendPiece(pull::Data head, ConstHostSpan bytes) { connection_->SendPiece(head, bytes); }
 
 void RawPeer::AtOnce(const std::function<void()>& sends) { connection_->AtOnce(sends); }
 
-absl::StatusOr<wire::Control> RawPeer::Next() { return connection_->Next(); }
+absl::StatusOr<pull::Frame> RawPeer::Next() { return connection_->Next(); }
 
 bool RawPeer::WaitForData(uint64_t bytes) { return connection_->WaitForData(bytes); }
 

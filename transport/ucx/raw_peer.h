@@ -8,9 +8,9 @@
 #include <variant>
 
 #include "absl/status/statusor.h"
+#include "core/memory/host_pool.h"
 #include "gtest/gtest.h"
-#include "transport/transport.h"
-#include "transport/ucx/wire.h"
+#include "transport/pull/wire.h"
 
 namespace tensorcast::transport {
 
@@ -24,20 +24,21 @@ class RawPeer {
   // The address at which one peer may connect.
   std::string Listen();
 
-  void Send(const wire::Control& message);
+  void Send(const pull::Frame& message);
   void SendBytes(unsigned id, std::string bytes);
-  void SendPiece(const wire::DataHeader& header, ConstHostSpan bytes);
+  // Its length is that of `bytes`.
+  void SendPiece(pull::Data head, ConstHostSpan bytes);
   // Calls `sends`. Nothing that arrives is looked at before it returns: a rendezvous that it begins is still
   // under way when it sends what follows.
   void AtOnce(const std::function<void()>& sends);
 
   // The next message, or FAILED_PRECONDITION when the connection was closed instead.
-  absl::StatusOr<wire::Control> Next();
+  absl::StatusOr<pull::Frame> Next();
   bool ClosedByPeer() { return Next().status().code() == absl::StatusCode::kFailedPrecondition; }
   // The next message; fails the test, and is a default one, when it is none of that kind.
   template <typename Message>
   Message NextAs() {
-    const absl::StatusOr<wire::Control> message = Next();
+    const absl::StatusOr<pull::Frame> message = Next();
     EXPECT_TRUE(message.ok()) << message.status();
     if (!message.ok()) return {};
     const auto* expected = std::get_if<Message>(&*message);

@@ -18,14 +18,10 @@ std::unique_ptr<Transport> NewUcxTransport(const std::string& lane) {
   return *std::move(transport);
 }
 
-const auto kLanes = testing::Values(LaneUnderTest{.lane = "ucx",
-                                                  .create = NewUcxTransport,
-                                                  .takes_back_fetches = false,
-                                                  .serves_filling_images = false},
+const auto kLanes = testing::Values(LaneUnderTest{.lane = "ucx", .create = NewUcxTransport},
                                     LaneUnderTest{.lane = "ucx-rma",
                                                   .create = NewUcxTransport,
                                                   .serves_staged_images = false,
-                                                  .takes_back_fetches = false,
                                                   .serves_filling_images = false,
                                                   .digests_on_the_way = false,
                                                   .source_survives_lost_receivers = false});
@@ -80,6 +76,7 @@ std::string LaneName(const testing::TestParamInfo<LaneUnderTest>& info) {
   return info.param.lane == "ucx" ? "Messages" : "OneSided";
 }
 INSTANTIATE_TEST_SUITE_P(Ucx, TransportContract, kLanes, LaneName);
+INSTANTIATE_TEST_SUITE_P(Ucx, FillingContract, kLanes, LaneName);
 INSTANTIATE_TEST_SUITE_P(Ucx, SourceProcessContract, kLanes, LaneName);
 
 }  // namespace

@@ -1,6 +1,8 @@
 #include "transport/ucx/ucx_endpoint.h"
 
+#include <optional>
 #include <utility>
+#include <variant>
 
 #include "absl/log/check.h"
 #include "absl/log/log.h"
@@ -17,6 +19,16 @@ void UseMemory(const UcxWorker& worker, const std::byte* memory, ucp_request_par
     param.memh = region->handle;
     param.memory_type = region->type;
   }
+}
+
+// A message is one frame, but for the piece of DATA, which is the payload.
+absl::StatusOr<pull::Frame> DecodeWhole(std::string_view bytes) {
+  absl::StatusOr<std::optional<pull::DecodedFrame>> decoded = pull::DecodeFrame(bytes);
+  if (!decoded.ok()) return decoded.status();
+  if (!decoded->has_value() || (*decoded)->bytes != bytes.size()) {
+    return absl::InvalidArgumentError("a message from the peer that is not one frame");
+  }
+  return std::move((*decoded)->frame);
 }
 
 }  // namespace
@@ -89,7 +101,10 @@ void UcxEndpoint::Fail(absl::Status status) {
 }
 
 void UcxEndpoint::ControlArrived(std::string_view bytes) {
-  absl::StatusOr<wire::Control> message = wire::DecodeControl(bytes);
+  absl::StatusOr<pull::Frame> message = DecodeWhole(bytes);
+  if (message.ok() && std::holds_alternative<pull::Data>(*message)) {
+    message = absl::InvalidArgumentError("DATA without a piece from the peer");
+  }
   if (!message.ok()) {
     Fail(message.status());
     return;
@@ -104,28 +119,28 @@ void UcxEndpoint::ControlArrived(std::string_view bytes) {
 // has arrived, and the bytes come straight to where the owner wants them.
 ucs_status_t UcxEndpoint::DataArrived(std::string_view header_bytes, void* data, uint64_t bytes,
                                       bool rendezvous) {
-  const absl::StatusOr<wire::DataHeader> header = wire::DecodeDataHeader(header_bytes);
-  if (!header.ok() || owner_ == nullptr || !usable()) {
-    Fail(header.ok() ? absl::InternalError("the peer sent image bytes that were not requested")
-                     : header.status());
+  const absl::StatusOr<pull::Frame> frame = DecodeWhole(header_bytes);
+  const auto* head = frame.ok() ? std::get_if<pull::Data>(&*frame) : nullptr;
+  if (head == nullptr || head->bytes != bytes || owner_ == nullptr || !usable()) {
+    Fail(frame.ok() ? absl::InternalError("the peer sent image bytes that were not requested")
+                    : frame.status());
     return UCS_OK;
   }
   if (!rendezvous) {
-    absl::Status taken = owner_->OnPiece(*header, {static_cast<const std::byte*>(data), bytes});
+    absl::Status taken = owner_->OnPiece(*head, {static_cast<const std::byte*>(data), bytes});
     if (!taken.ok()) Fail(std::move(taken));
     return UCS_OK;
   }
-  const absl::StatusOr<HostSpan> destination = owner_->OnRendezvous(*header, bytes);
+  const absl::StatusOr<HostSpan> destination = owner_->OnRendezvous(*head);
   if (!destination.ok()) {
     Fail(destination.status());
     return UCS_OK;
   }
   if (destination->empty()) return UCS_OK;
   CHECK_EQ(destination->size(), bytes);
-  Operation* operation =
-      StartOperation([owner = owner_, header = *header, bytes](const absl::Status& status) {
-        owner->OnRendezvousReceived(header, bytes, status);
-      });
+  Operation* operation = StartOperation([owner = owner_, head = *head](const absl::Status& status) {
+    owner->OnRendezvousReceived(head, status);
+  });
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   UseMemory(*worker_, destination->data(), param);
@@ -135,40 +150,41 @@ ucs_status_t UcxEndpoint::DataArrived(std::string_view header_bytes, void* data,
   return UCS_INPROGRESS;
 }
 
-void UcxEndpoint::SendControl(const wire::Control& message) {
+void UcxEndpoint::SendControl(const pull::Frame& message) {
   if (!usable()) return;
   Operation* operation = StartOperation([this](absl::Status status) {
     if (!status.ok()) Fail(std::move(status));
   });
-  operation->header = wire::EncodeControl(message);
+  operation->header = pull::EncodeFrame(message);
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
   // REPLY tells the other side by which of its endpoints this came, and so of which pull it is.
   param.flags = UCP_AM_SEND_FLAG_REPLY | UCP_AM_SEND_FLAG_EAGER;
   param.cb.send = &UcxEndpoint::SendCallback;
   param.user_data = operation;
-  Started(operation, ucp_am_send_nbx(ep_, wire::kControlId, operation->header.data(),
+  Started(operation, ucp_am_send_nbx(ep_, UcxWorker::kControlId, operation->header.data(),
                                      operation->header.size(), nullptr, 0, &param));
 }
 
-void UcxEndpoint::SendData(const wire::DataHeader& header, ServedPiece piece, Done done) {
+void UcxEndpoint::SendData(const pull::Data& head, ConstHostSpan piece, std::shared_ptr<void> hold,
+                           Done done) {
   if (!usable()) {
     done(failure_.ok() ? absl::CancelledError("the endpoint is closed") : failure_);
     return;
   }
   Operation* operation = StartOperation(std::move(done));
-  operation->header = wire::EncodeDataHeader(header);
-  operation->hold = std::move(piece.hold);
+  operation->header = pull::EncodeFrame(head);
+  operation->hold = std::move(hold);
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
-  UseMemory(*worker_, piece.bytes.data(), param);
+  UseMemory(*worker_, piece.data(), param);
   param.flags =
       UCP_AM_SEND_FLAG_REPLY |
-      (piece.bytes.size() >= worker_->rendezvous_bytes() ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER);
+      (piece.size() >= worker_->rendezvous_bytes() ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER);
   param.cb.send = &UcxEndpoint::SendCallback;
   param.user_data = operation;
-  Started(operation, ucp_am_send_nbx(ep_, wire::kDataId, operation->header.data(), operation->header.size(),
-                                     piece.bytes.data(), piece.bytes.size(), &param));
+  Started(operation, ucp_am_send_nbx(ep_, UcxWorker::kDataId, operation->header.data(),
+                                     operation->header.size(), piece.data(), piece.size(), &param));
 }
 
 void UcxEndpoint::Get(HostSpan destination, uint64_t remote_address, ucp_rkey_h rkey, Done done) {

@@ -15,9 +15,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/address.h"
-#include "transport/transport.h"
+#include "core/memory/host_pool.h"
+#include "transport/pull/wire.h"
 #include "transport/ucx/ucx_worker.h"
-#include "transport/ucx/wire.h"
 
 namespace tensorcast::transport {
 
@@ -25,16 +25,15 @@ class EndpointOwner {
  public:
   virtual ~EndpointOwner() = default;
   // In the order of their sending, never inside of a UCX callback.
-  virtual void OnControl(const wire::Control& message) = 0;
+  virtual void OnControl(const pull::Frame& message) = 0;
   // A piece of an image that arrived eagerly: it lies in UCX's buffer until the call returns. An error fails
   // the endpoint.
-  virtual absl::Status OnPiece(const wire::DataHeader& header, ConstHostSpan piece) = 0;
-  // A piece by rendezvous: where to receive it. An empty span drops it; a span of another length than
-  // `bytes`, and an error, fail the endpoint.
-  virtual absl::StatusOr<HostSpan> OnRendezvous(const wire::DataHeader& header, uint64_t bytes) = 0;
+  virtual absl::Status OnPiece(const pull::Data& head, ConstHostSpan piece) = 0;
+  // A piece by rendezvous: where to receive it. An empty span drops it; a span of another length
+  // than the piece, and an error, fail the endpoint.
+  virtual absl::StatusOr<HostSpan> OnRendezvous(const pull::Data& head) = 0;
   // A piece by rendezvous is in place, or will not be written to any more.
-  virtual void OnRendezvousReceived(const wire::DataHeader& header, uint64_t bytes,
-                                    const absl::Status& status) = 0;
+  virtual void OnRendezvousReceived(const pull::Data& head, const absl::Status& status) = 0;
   // The peer is lost or broke the protocol. Called once, never inside of a UCX callback. Close is up to the
   // owner.
   virtual void OnFailed(const absl::Status& status) = 0;
@@ -54,14 +53,16 @@ class UcxEndpoint : public std::enable_shared_from_this<UcxEndpoint> {
   void set_owner(EndpointOwner* owner) { owner_ = owner; }
   bool usable() const { return ep_ != nullptr && failure_.ok(); }
   ucp_ep_h ep() const { return ep_; }
+  // Operations that have not completed.
+  int in_flight() const { return in_flight_; }
   UcxWorker& worker() { return *worker_; }
 
   // Request ids grow over the endpoint's whole life, so no late message of one pull is taken for another's.
   uint64_t NextRequestId() { return ++requests_made_; }
 
-  void SendControl(const wire::Control& message);
+  void SendControl(const pull::Frame& message);
   // `piece` stays untouched until `done`, which is called exactly once, perhaps before SendData returns.
-  void SendData(const wire::DataHeader& header, ServedPiece piece, Done done);
+  void SendData(const pull::Data& head, ConstHostSpan piece, std::shared_ptr<void> hold, Done done);
   // Reads remote memory into `destination`; `done` as above.
   void Get(HostSpan destination, uint64_t remote_address, ucp_rkey_h rkey, Done done);
 

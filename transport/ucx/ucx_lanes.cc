@@ -1,6 +1,7 @@
 #include "transport/ucx/ucx_lanes.h"
 
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 
 #include "absl/log/log.h"
@@ -12,19 +13,21 @@
 namespace tensorcast::transport {
 namespace {
 
-constexpr std::string_view kListenKey = "daemon.ucx_listen";
 constexpr uint16_t kMaxPort = 65535;
 
+bool OverTcp() { return std::getenv(kUcxOverTcpVariable) != nullptr; }
+
 absl::StatusOr<std::unique_ptr<Transport>> Open(UcxLane lane, const LaneConfig& config) {
+  const std::string listen = config.Value(kUcxListenKey);
   UcxOptions options{.lane = lane,
                      .listen = "",
                      .advertise_host = config.advertise_host,
-                     .over_tcp = config.ucx_over_tcp,
+                     .over_tcp = OverTcp(),
                      .devices = config.devices};
-  if (!config.ucx_listen.empty()) {
-    TC_ASSIGN_OR_RETURN(options.listen, UcxListenAddress(lane, config));
+  if (!listen.empty()) {
+    TC_ASSIGN_OR_RETURN(options.listen, UcxListenAddress(lane, listen));
   }
-  LOG_IF(WARNING, config.ucx_over_tcp)
+  LOG_IF(WARNING, options.over_tcp)
       << "the lane " << UcxLaneName(lane)
       << " goes over TCP, which is for tests: every process that reaches its ports can write to this "
          "process's memory";
@@ -34,30 +37,32 @@ absl::StatusOr<std::unique_ptr<Transport>> Open(UcxLane lane, const LaneConfig& 
 // At most one sentence about whether UCX may be opened at all; what cannot be helped goes before what can.
 std::vector<LaneProblem> Check(const LaneConfig& config) {
   std::vector<LaneProblem> problems;
-  const absl::Status device = config.ucx_over_tcp ? absl::OkStatus() : RequireRdmaDevice();
+  const std::string listen = config.Value(kUcxListenKey);
+  const absl::Status device = OverTcp() ? absl::OkStatus() : RequireRdmaDevice();
   if (!device.ok()) {
     problems.push_back(
-        {kListenKey,
-         absl::StrCat("\"", config.ucx_listen, "\": UCX is opened over RDMA only, and ", device.message(),
+        {kUcxListenKey,
+         absl::StrCat("\"", listen, "\": UCX is opened over RDMA only, and ", device.message(),
                       "; leave it out: between other hosts daemon.tcp_listen is what is needed")});
   } else if (!config.trusted_fabric) {
     problems.push_back(
-        {kListenKey,
-         absl::StrCat("\"", config.ucx_listen,
+        {kUcxListenKey,
+         absl::StrCat("\"", listen,
                       "\": UCX checks no certificates, so every process that reaches its ports reaches this "
                       "daemon's memory; leave it out or, on a fabric that you trust, set "
                       "security.trusted_fabric: true")});
   }
-  if (const absl::Status next = UcxListenAddress(UcxLane::kRma, config).status(); !next.ok()) {
-    problems.push_back({kListenKey, std::string(next.message())});
+  if (const absl::Status next = UcxListenAddress(UcxLane::kRma, listen).status(); !next.ok()) {
+    problems.push_back({kUcxListenKey, std::string(next.message())});
   }
   return problems;
 }
 
 Lane DescribeLane(UcxLane lane) {
   return {.name = UcxLaneName(lane),
-          .listen_key = kListenKey,
-          .listen = &LaneConfig::ucx_listen,
+          .pins_pool = true,
+          .keys = {kUcxListenKey},
+          .listen_key = kUcxListenKey,
           .check = Check,
           .make = [lane](const LaneConfig& config) { return Open(lane, config); }};
 }
@@ -67,6 +72,7 @@ Lane DescribeLane(UcxLane lane) {
 Lane UcxMessagesLane() {
   Lane lane = DescribeLane(UcxLane::kMessages);
   lane.help = "messages over RDMA networks, by UCX";
+  lane.serves_filling = true;
   return lane;
 }
 
@@ -74,15 +80,15 @@ Lane UcxRmaLane() {
   Lane lane = DescribeLane(UcxLane::kRma);
   lane.help = "one-sided reads of the source's memory over RDMA networks, by UCX";
   lane.opens_pool = true;
+  lane.memory = LaneMemory::kHostAndDevice;
   return lane;
 }
 
-absl::StatusOr<std::string> UcxListenAddress(UcxLane lane, const LaneConfig& config) {
-  TC_ASSIGN_OR_RETURN(HostPort listen, ParseHostPort(config.ucx_listen));
+absl::StatusOr<std::string> UcxListenAddress(UcxLane lane, std::string_view text) {
+  TC_ASSIGN_OR_RETURN(HostPort listen, ParseHostPort(text));
   if (listen.port == kMaxPort) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("\"", config.ucx_listen,
-                     "\" leaves no next port for the lane ucx-rma; choose a port below ", kMaxPort));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "\"", text, "\" leaves no next port for the lane ucx-rma; choose a port below ", kMaxPort));
   }
   if (lane == UcxLane::kRma && listen.port != 0) ++listen.port;
   return FormatHostPort(listen);

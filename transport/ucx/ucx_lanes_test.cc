@@ -13,7 +13,7 @@ namespace {
 using ::testing::HasSubstr;
 
 std::string AddressOf(UcxLane lane, std::string_view listen) {
-  const auto address = UcxListenAddress(lane, {.ucx_listen = std::string(listen)});
+  const auto address = UcxListenAddress(lane, listen);
   return address.ok() ? *address : std::string(address.status().message());
 }
 
@@ -35,6 +35,11 @@ TEST(UcxListenAddress, LastPort_IsRefused) {
   }
 }
 
+// The configuration with daemon.ucx_listen.
+LaneConfig Listening(bool trusted_fabric) {
+  return {.trusted_fabric = trusted_fabric, .values = {{std::string(kUcxListenKey), {"127.0.0.1:0"}}}};
+}
+
 // What a start says about both lanes, which are opened together.
 std::vector<LaneProblem> ProblemsOf(const LaneConfig& config) {
   const std::vector<LaneProblem> problems = UcxMessagesLane().check(config);
@@ -43,21 +48,20 @@ std::vector<LaneProblem> ProblemsOf(const LaneConfig& config) {
 }
 
 TEST(UcxLanes, UcxOverTcp_NeedsTrustedFabric) {
-  LaneConfig config{.ucx_listen = "127.0.0.1:0", .ucx_over_tcp = true};
-  const std::vector<LaneProblem> problems = ProblemsOf(config);
+  setenv(kUcxOverTcpVariable, "1", /*overwrite=*/1);
+  const std::vector<LaneProblem> problems = ProblemsOf(Listening(/*trusted_fabric=*/false));
   ASSERT_EQ(problems.size(), 1u);
   EXPECT_EQ(problems[0].key, "daemon.ucx_listen");
   EXPECT_THAT(problems[0].what, HasSubstr("\"127.0.0.1:0\": UCX checks no certificates"));
   EXPECT_THAT(problems[0].what, HasSubstr("security.trusted_fabric: true"));
-  config.trusted_fabric = true;
-  EXPECT_THAT(ProblemsOf(config), ::testing::IsEmpty());
+  EXPECT_THAT(ProblemsOf(Listening(/*trusted_fabric=*/true)), ::testing::IsEmpty());
+  unsetenv(kUcxOverTcpVariable);
 }
 
 TEST(UcxLanes, UcxWithoutRdmaDevice_IsRefused) {
   if (RequireRdmaDevice().ok()) GTEST_SKIP() << "this host has an RDMA device";
   for (const bool trusted : {false, true}) {
-    const std::vector<LaneProblem> problems =
-        ProblemsOf({.ucx_listen = "127.0.0.1:0", .trusted_fabric = trusted});
+    const std::vector<LaneProblem> problems = ProblemsOf(Listening(trusted));
     ASSERT_EQ(problems.size(), 1u);
     EXPECT_EQ(problems[0].key, "daemon.ucx_listen");
     EXPECT_THAT(problems[0].what, HasSubstr("there is no RDMA device in /sys/class/infiniband"));

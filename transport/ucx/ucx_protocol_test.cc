@@ -10,11 +10,11 @@
 
 #include "base/address.h"
 #include "base/steady_time.h"
+#include "transport/pull/wire.h"
 #include "transport/testing/test_image.h"
 #include "transport/ucx/raw_peer.h"
 #include "transport/ucx/ucx_transport.h"
 #include "transport/ucx/ucx_worker.h"
-#include "transport/ucx/wire.h"
 
 namespace tensorcast::transport {
 namespace {
@@ -29,7 +29,7 @@ class ProtocolTest : public testing::Test {
     WritePattern(memory_.span(0, kImageBytes), 0);
     serving_ = *transport_->Serve(
         std::make_shared<InPlaceImage>(std::vector<HostSpan>{memory_.span(0, kImageBytes)}), /*receiver=*/"");
-    descriptor_ = *DecodeDescriptor(serving_->descriptor());
+    descriptor_ = *pull::DecodeDescriptor("ucx", serving_->descriptor());
   }
 
   // A well-behaved receiver is still served.
@@ -37,14 +37,14 @@ class ProtocolTest : public testing::Test {
     RawPeer peer;
     peer.Connect(transport_->address());
     peer.Send(Hello());
-    EXPECT_EQ(peer.NextAs<wire::Welcome>().image_bytes, kImageBytes);
-    peer.Send(wire::Request{.id = 1, .offset = 0, .bytes = kImageBytes});
+    EXPECT_EQ(peer.NextAs<pull::Welcome>().image_bytes, kImageBytes);
+    peer.Send(pull::Request{.id = 1, .offset = 0, .bytes = kImageBytes});
     EXPECT_TRUE(peer.WaitForData(kImageBytes));
-    peer.Send(wire::Bye{});
-    peer.NextAs<wire::Bye>();
+    peer.Send(pull::Bye{});
+    peer.NextAs<pull::Bye>();
   }
 
-  wire::Hello Hello() const {
+  pull::Hello Hello() const {
     // A RawPeer's worker has segments of 64 KiB, and a longer message would abort the process.
     return {.max_piece_bytes = 50000, .pull_id = descriptor_.pull_id};
   }
@@ -52,30 +52,30 @@ class ProtocolTest : public testing::Test {
   TestMemory memory_{1 << 20};
   std::unique_ptr<UcxTransport> transport_;
   std::unique_ptr<Serving> serving_;
-  UcxDescriptor descriptor_;
+  pull::Descriptor descriptor_;
 };
 
 TEST_F(ProtocolTest, UnknownPullId_IsNotFoundAndConnectionStays) {
   RawPeer peer;
   peer.Connect(transport_->address());
-  wire::Hello hello = Hello();
+  pull::Hello hello = Hello();
   hello.pull_id[3] ^= 1;
   peer.Send(hello);
-  EXPECT_EQ(peer.NextAs<wire::Error>().status.code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(peer.NextAs<pull::Error>().status.code(), absl::StatusCode::kNotFound);
   peer.Send(Hello());
-  EXPECT_EQ(peer.NextAs<wire::Welcome>().image_bytes, kImageBytes);
+  EXPECT_EQ(peer.NextAs<pull::Welcome>().image_bytes, kImageBytes);
 }
 
 TEST_F(ProtocolTest, ReceiverOfOtherVersion_IsRefusedWithVersions) {
   RawPeer peer;
   peer.Connect(transport_->address());
-  wire::Hello hello = Hello();
+  pull::Hello hello = Hello();
   hello.version = 9;
   peer.Send(hello);
-  const absl::Status status = peer.NextAs<wire::Error>().status;
+  const absl::Status status = peer.NextAs<pull::Error>().status;
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()),
-              testing::HasSubstr("version 9 of the pull protocol, this source 2"));
+              testing::HasSubstr("version 9 of the pull protocol, this source 4"));
   ExpectServed();
 }
 
@@ -83,15 +83,15 @@ TEST_F(ProtocolTest, RequestPastTheEnd_IsRefusedAndNextOneServed) {
   RawPeer peer;
   peer.Connect(transport_->address());
   peer.Send(Hello());
-  peer.NextAs<wire::Welcome>();
-  peer.Send(wire::Request{.id = 1, .offset = kImageBytes, .bytes = 1});
-  peer.Send(wire::Request{.id = 2, .offset = ~uint64_t{0}, .bytes = 2});
+  peer.NextAs<pull::Welcome>();
+  peer.Send(pull::Request{.id = 1, .offset = kImageBytes, .bytes = 1});
+  peer.Send(pull::Request{.id = 2, .offset = ~uint64_t{0}, .bytes = 2});
   for (uint64_t id : {1, 2}) {
-    const wire::Error error = peer.NextAs<wire::Error>();
+    const pull::Error error = peer.NextAs<pull::Error>();
     EXPECT_EQ(error.request_id, id);
     EXPECT_EQ(error.status.code(), absl::StatusCode::kInvalidArgument);
   }
-  peer.Send(wire::Request{.id = 3, .offset = 0, .bytes = kImageBytes});
+  peer.Send(pull::Request{.id = 3, .offset = 0, .bytes = kImageBytes});
   EXPECT_TRUE(peer.WaitForData(kImageBytes));
 }
 
@@ -115,19 +115,20 @@ TEST_F(ProtocolTest, BytesThatAreNotUcx_EndOnlyTheirConnection) {
 
 TEST_F(ProtocolTest, ProtocolError_EndsOnlyItsConnection) {
   const std::vector<std::function<void(RawPeer&)>> offences = {
-      [](RawPeer& peer) { peer.SendBytes(wire::kControlId, "\x63garbage"); },
-      [](RawPeer& peer) { peer.SendBytes(wire::kControlId, std::string(3, '\x01')); },
-      [](RawPeer& peer) { peer.SendBytes(wire::kDataId, "x"); },
+      [](RawPeer& peer) { peer.SendBytes(UcxWorker::kControlId, "\x63garbage"); },
+      [](RawPeer& peer) { peer.SendBytes(UcxWorker::kControlId, std::string(3, '\x01')); },
+      [](RawPeer& peer) { peer.SendBytes(UcxWorker::kDataId, "x"); },
       [](RawPeer& peer) {
-        peer.SendBytes(wire::kDataId, wire::EncodeDataHeader({.request_id = 1, .offset = 0}));
+        peer.SendBytes(UcxWorker::kDataId,
+                       pull::EncodeFrame(pull::Data{.request_id = 1, .offset = 0, .bytes = 1}));
       },
       [](RawPeer& peer) {
-        peer.Send(wire::Welcome{.max_requests = 1, .max_request_bytes = 1, .image_bytes = 1});
+        peer.Send(pull::Welcome{.max_requests = 1, .max_request_bytes = 1, .image_bytes = 1});
       },
-      [](RawPeer& peer) { peer.Send(wire::Error{.request_id = 1, .status = absl::InternalError("")}); },
+      [](RawPeer& peer) { peer.Send(pull::Error{.request_id = 1, .status = absl::InternalError("")}); },
       [this](RawPeer& peer) {
         peer.Send(Hello());
-        peer.NextAs<wire::Welcome>();
+        peer.NextAs<pull::Welcome>();
         peer.Send(Hello());
       },
   };
@@ -143,16 +144,17 @@ TEST_F(ProtocolTest, ProtocolError_EndsOnlyItsConnection) {
 // A pull from a RawPeer, as far as its WELCOME.
 class LyingSourceTest : public ProtocolTest {
  protected:
-  absl::Status Connect(const wire::Welcome& welcome) {
-    const UcxDescriptor descriptor{.address = source_.Listen(), .image_bytes = kImageBytes};
+  absl::Status Connect(const pull::Welcome& welcome) {
+    const pull::Descriptor descriptor{
+        .lane = "ucx", .image_bytes = kImageBytes, .addresses = {source_.Listen()}};
     absl::Status status;
     std::thread connecting([&] {
-      absl::StatusOr<std::unique_ptr<Pull>> pull =
-          transport_->Connect(RequestContext::Background(absl::Seconds(30)), *EncodeDescriptor(descriptor));
+      absl::StatusOr<std::unique_ptr<Pull>> pull = transport_->Connect(
+          RequestContext::Background(absl::Seconds(30)), pull::EncodeDescriptor(descriptor));
       status = pull.status();
       if (pull.ok()) pull_ = *std::move(pull);
     });
-    source_.NextAs<wire::Hello>();
+    source_.NextAs<pull::Hello>();
     source_.Send(welcome);
     connecting.join();
     return status;
@@ -167,28 +169,28 @@ class LyingSourceTest : public ProtocolTest {
   Completions done_;
 };
 
-constexpr wire::Welcome kWelcome = {
+constexpr pull::Welcome kWelcome = {
     .max_requests = 8, .max_request_bytes = 1 << 20, .image_bytes = kImageBytes};
 
 TEST_F(LyingSourceTest, WelcomeForOtherImage_IsRefused) {
-  wire::Welcome welcome = kWelcome;
+  pull::Welcome welcome = kWelcome;
   welcome.image_bytes += 1;
   EXPECT_FALSE(Connect(welcome).ok());
 }
 
 TEST_F(LyingSourceTest, WelcomeWithOtherVersion_IsRefusedWithVersions) {
-  wire::Welcome welcome = kWelcome;
+  pull::Welcome welcome = kWelcome;
   welcome.version = 9;
   const absl::Status status = Connect(welcome);
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
   EXPECT_THAT(std::string(status.message()), testing::HasSubstr("version 9"));
-  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("speaks 2"));
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("speaks 4"));
 }
 
 TEST_F(LyingSourceTest, PieceOutsideItsRequest_BreaksPullUnwritten) {
   ASSERT_TRUE(Connect(kWelcome).ok());
   FetchIntoEnd();
-  const auto request = source_.NextAs<wire::Request>();
+  const auto request = source_.NextAs<pull::Request>();
   EXPECT_EQ(request.offset, 10u);
   EXPECT_EQ(request.bytes, 1000u);
   source_.SendPiece({.request_id = request.id, .offset = 900}, memory_.span(0, 111));
@@ -201,7 +203,7 @@ TEST_F(LyingSourceTest, PieceOutsideItsRequest_BreaksPullUnwritten) {
 TEST_F(LyingSourceTest, RepeatedPiece_BreaksThePull) {
   ASSERT_TRUE(Connect(kWelcome).ok());
   FetchIntoEnd();
-  const auto request = source_.NextAs<wire::Request>();
+  const auto request = source_.NextAs<pull::Request>();
   source_.SendPiece({.request_id = request.id, .offset = 10}, memory_.span(0, 600));
   source_.SendPiece({.request_id = request.id, .offset = 609}, memory_.span(0, 401));
   ASSERT_TRUE(done_.Wait());
@@ -211,7 +213,7 @@ TEST_F(LyingSourceTest, RepeatedPiece_BreaksThePull) {
 TEST_F(LyingSourceTest, PiecesOfOneRequest_MayComeInAnyOrder) {
   ASSERT_TRUE(Connect(kWelcome).ok());
   FetchIntoEnd();
-  const auto request = source_.NextAs<wire::Request>();
+  const auto request = source_.NextAs<pull::Request>();
   source_.SendPiece({.request_id = request.id, .offset = 610}, memory_.span(610, 400));
   source_.SendPiece({.request_id = request.id, .offset = 10}, memory_.span(10, 600));
   ASSERT_TRUE(done_.Wait());
@@ -222,7 +224,7 @@ TEST_F(LyingSourceTest, PiecesOfOneRequest_MayComeInAnyOrder) {
 TEST_F(LyingSourceTest, Piece_MayComeByRendezvous) {
   ASSERT_TRUE(Connect(kWelcome).ok());
   pull_->Fetch(0, {memory_.span(900000, kImageBytes)}, SteadyTime::InfiniteFuture(), done_.Expect());
-  const auto request = source_.NextAs<wire::Request>();
+  const auto request = source_.NextAs<pull::Request>();
   // A RawPeer's worker sends from 16 KiB on by rendezvous.
   source_.SendPiece({.request_id = request.id, .offset = 0}, memory_.span(0, kImageBytes));
   ASSERT_TRUE(done_.Wait());
@@ -233,7 +235,7 @@ TEST_F(LyingSourceTest, Piece_MayComeByRendezvous) {
 TEST_F(LyingSourceTest, UnrequestedPiece_BreaksThePull) {
   ASSERT_TRUE(Connect(kWelcome).ok());
   FetchIntoEnd();
-  const auto request = source_.NextAs<wire::Request>();
+  const auto request = source_.NextAs<pull::Request>();
   source_.SendPiece({.request_id = request.id + 1, .offset = 10}, memory_.span(0, 100));
   ASSERT_TRUE(done_.Wait());
   EXPECT_FALSE(done_.statuses()[0].ok());
@@ -242,12 +244,12 @@ TEST_F(LyingSourceTest, UnrequestedPiece_BreaksThePull) {
 TEST_F(LyingSourceTest, ErrorForRequest_FailsFetchAndKeepsPull) {
   ASSERT_TRUE(Connect(kWelcome).ok());
   FetchIntoEnd();
-  auto request = source_.NextAs<wire::Request>();
-  source_.Send(wire::Error{.request_id = request.id, .status = absl::InvalidArgumentError("no")});
+  auto request = source_.NextAs<pull::Request>();
+  source_.Send(pull::Error{.request_id = request.id, .status = absl::InvalidArgumentError("no")});
   ASSERT_TRUE(done_.Wait());
   EXPECT_EQ(done_.statuses()[0].code(), absl::StatusCode::kInvalidArgument);
   FetchIntoEnd();
-  request = source_.NextAs<wire::Request>();
+  request = source_.NextAs<pull::Request>();
   source_.SendPiece({.request_id = request.id, .offset = 10}, memory_.span(10, 1000));
   ASSERT_TRUE(done_.Wait());
   EXPECT_TRUE(done_.statuses()[1].ok()) << done_.statuses()[1];
@@ -258,11 +260,11 @@ TEST_F(LyingSourceTest, ErrorForRequest_FailsFetchAndKeepsPull) {
 TEST_F(LyingSourceTest, RepeatedErrorForRequest_BreaksThePull) {
   ASSERT_TRUE(Connect(kWelcome).ok());
   pull_->Fetch(0, {memory_.span(900000, kImageBytes)}, SteadyTime::InfiniteFuture(), done_.Expect());
-  const auto request = source_.NextAs<wire::Request>();
+  const auto request = source_.NextAs<pull::Request>();
   source_.AtOnce([&] {
     source_.SendPiece({.request_id = request.id, .offset = 0}, memory_.span(0, 50000));
     for (int i = 0; i < 2; ++i) {
-      source_.Send(wire::Error{.request_id = request.id, .status = absl::InvalidArgumentError("no")});
+      source_.Send(pull::Error{.request_id = request.id, .status = absl::InvalidArgumentError("no")});
     }
   });
   ASSERT_TRUE(done_.Wait());
@@ -273,11 +275,11 @@ TEST_F(LyingSourceTest, RepeatedErrorForRequest_BreaksThePull) {
 TEST_F(LyingSourceTest, SourceWithoutBye_DoesNotDelayPullDestructor) {
   ASSERT_TRUE(Connect(kWelcome).ok());
   FetchIntoEnd();
-  source_.NextAs<wire::Request>();
+  source_.NextAs<pull::Request>();
   pull_.reset();
   EXPECT_EQ(done_.completed(), 1u);
   EXPECT_EQ(done_.statuses()[0].code(), absl::StatusCode::kCancelled);
-  source_.NextAs<wire::Bye>();
+  source_.NextAs<pull::Bye>();
   EXPECT_TRUE(source_.ClosedByPeer());
 }
 
@@ -316,7 +318,8 @@ TEST(UcxTransportOptions, AdvertisedHost_IsInTheDescriptor) {
   auto transport =
       *UcxTransport::Create({.listen = "0.0.0.0:0", .advertise_host = "127.0.0.1", .over_tcp = true});
   auto serving = transport->Serve(std::make_shared<InPlaceImage>(std::vector<HostSpan>{}), /*receiver=*/"");
-  EXPECT_THAT(DecodeDescriptor((*serving)->descriptor())->address, testing::StartsWith("127.0.0.1:"));
+  EXPECT_THAT(pull::DecodeDescriptor("ucx", (*serving)->descriptor())->addresses.front(),
+              testing::StartsWith("127.0.0.1:"));
 }
 
 }  // namespace

@@ -6,17 +6,86 @@
 #include "absl/log/check.h"
 #include "absl/log/log.h"
 #include "base/status.h"
-#include "transport/ucx/source_connection.h"
+#include "transport/pull/source_connection.h"
+#include "transport/ucx/ucx_channel.h"
+#include "transport/ucx/ucx_endpoint.h"
 
 namespace tensorcast::transport {
 
-void SourceServing::AddBusy(int delta) {
-  busy += delta;
-  if (busy == 0 && on_idle != nullptr) std::exchange(on_idle, nullptr)();
-}
+// One receiver's connection. Between pulls it waits for HELLO.
+class UcxSource::Connection : public UcxChannel {
+ public:
+  Connection(UcxSource* source, std::shared_ptr<UcxEndpoint> endpoint)
+      : UcxChannel(source->worker_, source->options_.drain_timeout), source_(source), idle_(this) {
+    endpoint_ = std::move(endpoint);
+    endpoint_->set_owner(this);
+    handler_ = &idle_;
+  }
 
-UcxSource::UcxSource(UcxWorker* worker, UcxLane lane, const Limits& limits, int serving_threads)
-    : worker_(worker), lane_(lane), limits_(limits), threads_(serving_threads) {}
+  void Close() { CloseByForce(); }
+
+ private:
+  class Idle : public pull::MessageChannel::Handler {
+   public:
+    explicit Idle(Connection* connection) : connection_(*connection) {}
+    absl::Status OnFrame(const pull::Frame& frame) override {
+      if (const auto* hello = std::get_if<pull::Hello>(&frame)) {
+        connection_.Admit(*hello);
+      } else if (std::holds_alternative<pull::Bye>(frame)) {
+        connection_.Send(pull::Bye{});
+      } else if (!std::holds_alternative<pull::Request>(frame) &&
+                 !std::holds_alternative<pull::Cancel>(frame) &&
+                 !std::holds_alternative<pull::Follow>(frame)) {  // those crossed the end of their pull
+        return absl::InvalidArgumentError("a frame that no receiver sends before HELLO");
+      }
+      return absl::OkStatus();
+    }
+    void OnLost(const absl::Status&) override { connection_.Close(); }
+    void Refill() override {}
+
+   private:
+    Connection& connection_;
+  };
+
+  void Admit(const pull::Hello& hello) {
+    const auto pull = source_->source_->Admit(hello, /*peer=*/"", &queue());
+    if (!pull.ok()) {
+      Send(pull::Error{.status = pull.status()});
+      return;
+    }
+    handler_ = pull->get();
+    (*pull)->Start(shared_from_this());
+  }
+
+  void SayLast(const pull::Frame& last) override {
+    bye_ = std::holds_alternative<pull::Bye>(last);
+    if (bye_) {
+      OnProgress();
+    } else if (sending_ > 0 || source_->options_.one_sided) {
+      // Remote reads are not seen here, and a receiver may not take what is on its way: only a closed
+      // connection ends them for sure.
+      CloseByForce();
+    } else {
+      Send(last);
+      Ended();
+    }
+  }
+  // After BYE the receiver may begin its next pull on this connection.
+  void OnProgress() override {
+    if (!bye_ || sending_ > 0) return;
+    Send(pull::Bye{});
+    Ended();
+  }
+  void OnEnded(bool closed) override {
+    ending_ = false;
+    handler_ = &idle_;
+    if (closed) source_->connections_.erase(this);
+  }
+
+  UcxSource* const source_;
+  Idle idle_;
+  bool bye_ = false;  // it is what this end says last
+};
 
 UcxSource::~UcxSource() {
   CHECK(listener_ == nullptr && connections_.empty()) << "a UCX source was not shut down";
@@ -44,8 +113,9 @@ void UcxSource::OnConnectionRequest(ucp_conn_request_h request, void* arg) {
 
 void UcxSource::Accept(ucp_conn_request_h request) {
   // Each has memory of UCX's; a flood must not take all of it.
-  if (static_cast<int>(connections_.size()) >= limits_.connections) {
-    LOG_EVERY_N_SEC(WARNING, 10) << "refused a receiver's connection: " << limits_.connections << " are open";
+  if (connections_.size() >= options_.connections) {
+    LOG_EVERY_N_SEC(WARNING, 10) << "refused a receiver's connection: " << options_.connections
+                                 << " are open";
     ucp_listener_reject(listener_, request);
     return;
   }
@@ -54,33 +124,17 @@ void UcxSource::Accept(ucp_conn_request_h request) {
     LOG(WARNING) << "could not accept a receiver's connection: " << endpoint.status();
     return;
   }
-  auto connection = std::make_shared<SourceConnection>(this, *std::move(endpoint));
-  SourceConnection* const key = connection.get();
+  auto connection = std::make_shared<Connection>(this, *std::move(endpoint));
+  Connection* const key = connection.get();
   connections_.emplace(key, std::move(connection));
-}
-
-std::shared_ptr<SourceServing> UcxSource::Find(const PullId& id) const {
-  auto it = servings_.find(id);
-  return it == servings_.end() ? nullptr : it->second;
-}
-
-void UcxSource::Revoke(const std::shared_ptr<SourceServing>& serving, std::function<void()> done) {
-  servings_.erase(serving->id);
-  serving->revoked = true;
-  // Held busy meanwhile: else it might count as idle between the first connection that lets go and the next.
-  serving->AddBusy(1);
-  serving->on_idle = std::move(done);
-  // A copy: connections take themselves out of the set.
-  const std::vector<SourceConnection*> connections(serving->connections.begin(), serving->connections.end());
-  for (SourceConnection* connection : connections) connection->ServingRevoked();
-  serving->AddBusy(-1);
 }
 
 void UcxSource::Shutdown() {
   if (listener_ != nullptr) ucp_listener_destroy(std::exchange(listener_, nullptr));
-  std::vector<SourceConnection*> connections;
+  // A copy: connections take themselves out of the map.
+  std::vector<Connection*> connections;
   for (const auto& [connection, owned] : connections_) connections.push_back(connection);
-  for (SourceConnection* connection : connections) connection->Close();
+  for (Connection* connection : connections) connection->Close();
 }
 
 }  // namespace tensorcast::transport

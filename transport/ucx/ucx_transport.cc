@@ -7,14 +7,14 @@
 
 #include "absl/log/check.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/notification.h"
 #include "base/address.h"
 #include "base/status.h"
-#include "base/steady_time.h"
-#include "core/replica/availability.h"
+#include "transport/pull/connect_pull.h"
+#include "transport/pull/pull_source.h"
+#include "transport/pull/wire.h"
 #include "transport/registered_memory.h"
 #include "transport/ucx/endpoint_cache.h"
-#include "transport/ucx/ucx_pull.h"
+#include "transport/ucx/ucx_channel.h"
 #include "transport/ucx/ucx_source.h"
 #include "transport/ucx/ucx_worker.h"
 
@@ -31,67 +31,33 @@ constexpr char kRdmaConnections[] = "rdmacm";
 // network a piece, and UCX 1.13 aborts the *source* when a receiver closes by force in the middle of one
 // (tcp_ep.c, PUT_TX_WAITING_ACK).
 constexpr uint64_t kTcpSegmentBytes = 256 << 10;
-constexpr uint64_t kTcpPieceBytes = kTcpSegmentBytes - 1024;  // leaves room for UCX's headers and ours
-
-class UcxServing : public Serving {
- public:
-  UcxServing(UcxSource* source, UcxWorker* worker, std::shared_ptr<SourceServing> serving,
-             std::string descriptor, std::shared_ptr<void> hold)
-      : source_(source),
-        worker_(worker),
-        hold_(std::move(hold)),
-        serving_(std::move(serving)),
-        descriptor_(std::move(descriptor)) {}
-
-  ~UcxServing() override {
-    CHECK(!worker_->OnThread()) << "a serving was destroyed in a transport callback, which must not block";
-    absl::Notification idle;
-    // Blocks until nothing reads the image any more; then the lease that holds its memory may end.
-    worker_->Post([this, &idle] { source_->Revoke(serving_, [&idle] { idle.Notify(); }); });
-    idle.WaitForNotification();
-  }
-
-  const std::string& descriptor() const override { return descriptor_; }
-  ServeStats stats() const override { return serving_->counter.stats(); }
-
- private:
-  UcxSource* const source_;
-  UcxWorker* const worker_;
-  const std::shared_ptr<void> hold_;  // of the image's memory: goes when nothing reads it any more
-  const std::shared_ptr<SourceServing> serving_;
-  const std::string descriptor_;
-};
-
-// What Connect waits for.
-struct Connecting {
-  absl::Notification done;
-  absl::Status status;
-};
+constexpr uint32_t kTcpPieceBytes = kTcpSegmentBytes - 1024;  // leaves room for UCX's headers and ours
 
 }  // namespace
 
 struct UcxTransport::State {
   UcxOptions options;
   std::string address;
-  uint32_t max_piece_bytes = 0;
   RegisteredMemory memory;
-  // In this order: the cache and the source use the worker, and go before it.
+  pull::ReceiverOptions pulls;
+  UcxReceiver receiver;
+  // In this order: what follows the worker uses it, and goes before it. Reads that are under way at the
+  // source post to it.
   std::unique_ptr<UcxWorker> worker;
   std::unique_ptr<EndpointCache> cache;
-  std::unique_ptr<UcxSource> source;
+  std::unique_ptr<pull::PullSource> source;
+  std::unique_ptr<UcxSource> listener;
 
   absl::Status Listen();
-  absl::Status DescribeMemory(const std::vector<ConstHostSpan>& segments, UcxDescriptor& descriptor);
+  absl::Status DescribeMemory(const std::vector<ConstHostSpan>& segments, pull::Descriptor& descriptor);
   absl::StatusOr<std::shared_ptr<void>> RegisterDevice(DevicePtr base, uint64_t bytes);
-  std::shared_ptr<UcxPullCore> NewPull(UcxDescriptor descriptor, const SocketAddress& peer,
-                                       std::string traceparent);
 };
 
 absl::Status UcxTransport::State::Listen() {
   TC_ASSIGN_OR_RETURN(HostPort listen, ParseHostPort(options.listen));
   TC_ASSIGN_OR_RETURN(const SocketAddress socket, ResolveAddress(listen));
   absl::StatusOr<uint16_t> port;
-  worker->Run([&] { port = source->Listen(socket); });
+  worker->Run([&] { port = listener->Listen(socket); });
   if (!port.ok()) return absl::UnavailableError(absl::StrCat(options.listen, ": ", port.status().message()));
   if (!options.advertise_host.empty()) listen.host = options.advertise_host;
   listen.port = *port;
@@ -100,7 +66,7 @@ absl::Status UcxTransport::State::Listen() {
 }
 
 absl::Status UcxTransport::State::DescribeMemory(const std::vector<ConstHostSpan>& segments,
-                                                 UcxDescriptor& descriptor) {
+                                                 pull::Descriptor& descriptor) {
   std::vector<size_t> regions;  // of each remote key
   for (const ConstHostSpan& segment : segments) {
     const size_t region = *memory.RegionOf(segment);
@@ -139,21 +105,6 @@ absl::StatusOr<std::shared_ptr<void>> UcxTransport::State::RegisterDevice(Device
   });
 }
 
-std::shared_ptr<UcxPullCore> UcxTransport::State::NewPull(UcxDescriptor descriptor, const SocketAddress& peer,
-                                                          std::string traceparent) {
-  const ReceiverContext context{.worker = worker.get(),
-                                .cache = cache.get(),
-                                .memory = &memory,
-                                .drain_timeout = options.drain_timeout,
-                                .part_bytes = options.request_bytes,
-                                .parts_in_flight = options.requests_in_flight,
-                                .max_piece_bytes = max_piece_bytes};
-  if (options.lane == UcxLane::kRma) {
-    return NewRmaPull(context, std::move(descriptor), peer, std::move(traceparent));
-  }
-  return NewMessagesPull(context, std::move(descriptor), peer, std::move(traceparent));
-}
-
 UcxTransport::UcxTransport(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
 absl::StatusOr<std::unique_ptr<UcxTransport>> UcxTransport::Create(const UcxOptions& options) {
@@ -171,13 +122,13 @@ absl::StatusOr<std::unique_ptr<UcxTransport>> UcxTransport::Create(const UcxOpti
     // Else UCX's listener may be a TCP socket, on which crafted bytes abort the process.
     worker_options.connection_manager = kRdmaConnections;
   }
-  UcxSource::Limits limits;
+  pull::SourceLimits limits{.piece_bytes = pull::kMaxPieceBytes, .one_sided = rma};
   if (tcp && !rma) {
     worker_options.tcp_segment_bytes = kTcpSegmentBytes;
     // Never: see above.
     worker_options.rendezvous_bytes = std::numeric_limits<uint64_t>::max();
     limits.piece_bytes = kTcpPieceBytes;
-    state->max_piece_bytes = kTcpPieceBytes;
+    state->receiver.max_piece_bytes = kTcpPieceBytes;
   }
   if (options.requests_in_flight == 0 || options.request_bytes == 0 || options.serving_threads < 1) {
     return absl::InvalidArgumentError("a UCX transport needs at least one request, byte and serving thread");
@@ -193,8 +144,20 @@ absl::StatusOr<std::unique_ptr<UcxTransport>> UcxTransport::Create(const UcxOpti
   if (!worker.ok()) return absl::UnavailableError(worker.status().message());
   state->worker = *std::move(worker);
   state->cache = std::make_unique<EndpointCache>(state->worker.get(), EndpointCache::Limits{});
+  state->receiver.worker = state->worker.get();
+  state->receiver.cache = state->cache.get();
+  state->receiver.drain_timeout = options.drain_timeout;
+  state->receiver.one_sided = rma;
+  state->pulls = {.memory = &state->memory,
+                  .credit = {.request_bytes = options.request_bytes,
+                             .window_bytes = options.request_bytes * options.requests_in_flight,
+                             .drain_timeout = options.drain_timeout},
+                  .connect_timeout = options.connect_timeout};
   state->source =
-      std::make_unique<UcxSource>(state->worker.get(), options.lane, limits, options.serving_threads);
+      std::make_unique<pull::PullSource>(UcxLaneName(options.lane), limits, options.serving_threads);
+  state->listener = std::make_unique<UcxSource>(
+      state->worker.get(), state->source.get(),
+      UcxSource::Options{.one_sided = rma, .drain_timeout = options.drain_timeout});
   std::unique_ptr<UcxTransport> transport(new UcxTransport(std::move(state)));
   if (!options.listen.empty()) TC_RETURN_IF_ERROR(transport->state_->Listen());
   return transport;
@@ -203,7 +166,7 @@ absl::StatusOr<std::unique_ptr<UcxTransport>> UcxTransport::Create(const UcxOpti
 UcxTransport::~UcxTransport() {
   UcxWorker& worker = *state_->worker;
   worker.Run([this] {
-    state_->source->Shutdown();
+    state_->listener->Shutdown();
     state_->cache->Shutdown();
   });
   // Pulls that are gone may still wait for their source's last word, at most for the drain timeout.
@@ -253,77 +216,42 @@ absl::StatusOr<std::unique_ptr<Serving>> UcxTransport::Serve(std::shared_ptr<Ser
     return absl::FailedPreconditionError(
         "this UCX transport only receives: configure an address to listen on");
   }
-  if (const auto availability = image->availability(); availability != nullptr && !availability->complete()) {
-    return absl::FailedPreconditionError("the UCX lanes serve whole images only: use tcp for one that fills");
+  const bool rma = state_->options.lane == UcxLane::kRma;
+  const auto availability = image->availability();
+  if (rma && availability != nullptr && !availability->complete()) {
+    return absl::FailedPreconditionError(
+        "the one-sided lane serves whole images only, since receivers read by themselves: use another for "
+        "one "
+        "that fills");
   }
-  auto serving = std::make_shared<SourceServing>();
-  serving->id = NewPullId();
-  serving->image_bytes = image->image_bytes();
-  const DevicePtr on_device = memory() == LaneMemory::kHost ? DevicePtr() : image->device_image();
-  serving->in_place = image->in_place() || on_device;
-  UcxDescriptor descriptor{.lane = state_->options.lane,
-                           .pull_id = serving->id,
-                           .address = state_->address,
-                           .image_bytes = serving->image_bytes};
+  pull::Descriptor descriptor{.addresses = {state_->address}};
   std::shared_ptr<void> hold;
-  if (on_device) {
-    TC_ASSIGN_OR_RETURN(hold, RegisterDevice(on_device, serving->image_bytes));
-    serving->segments = {AddressesOf(on_device, serving->image_bytes)};
-  } else if (serving->in_place) {
-    serving->segments = image->Segments(0, serving->image_bytes);
-    TC_RETURN_IF_ERROR(CheckSegments(state_->memory, serving->image_bytes, serving->segments));
-  }
-  if (state_->options.lane == UcxLane::kRma) {
-    if (!serving->in_place) {
+  if (const DevicePtr on_device = memory() == LaneMemory::kHost ? DevicePtr() : image->device_image()) {
+    TC_ASSIGN_OR_RETURN(hold, RegisterDevice(on_device, image->image_bytes()));
+    TC_RETURN_IF_ERROR(state_->DescribeMemory({AddressesOf(on_device, image->image_bytes())}, descriptor));
+  } else {
+    TC_RETURN_IF_ERROR(pull::PullSource::CheckImage(state_->memory, *image));
+    if (rma && !image->in_place()) {
       return absl::FailedPreconditionError("the one-sided lane serves only images in registered memory");
     }
-    TC_RETURN_IF_ERROR(state_->DescribeMemory(serving->segments, descriptor));
+    if (rma) {
+      TC_RETURN_IF_ERROR(state_->DescribeMemory(image->Segments(0, image->image_bytes()), descriptor));
+    }
   }
-  TC_ASSIGN_OR_RETURN(std::string bytes, EncodeDescriptor(descriptor));
-  serving->image = std::move(image);
-  state_->worker->Run([&] { state_->source->Add(serving); });
-  return std::make_unique<UcxServing>(state_->source.get(), state_->worker.get(), std::move(serving),
-                                      std::move(bytes), std::move(hold));
+  return state_->source->Serve(std::move(image), /*receiver=*/"", std::move(descriptor), std::move(hold));
 }
 
 absl::StatusOr<std::unique_ptr<Pull>> UcxTransport::Connect(const RequestContext& context,
                                                             std::string_view descriptor_bytes) {
-  TC_ASSIGN_OR_RETURN(UcxDescriptor descriptor, DecodeDescriptor(descriptor_bytes));
-  if (descriptor.lane != state_->options.lane) {
-    return absl::InvalidArgumentError(absl::StrCat("a descriptor of another lane than ", name()));
+  TC_ASSIGN_OR_RETURN(pull::Descriptor descriptor, pull::DecodeDescriptor(name(), descriptor_bytes));
+  const bool rma = state_->options.lane == UcxLane::kRma;
+  if (rma && descriptor.segments.empty() && descriptor.image_bytes > 0) {
+    return absl::InvalidArgumentError("the descriptor of a one-sided pull has no segments");
   }
-  TC_RETURN_IF_ERROR(context.Check(absl::StrCat("connecting to ", descriptor.address)));
-  const absl::StatusOr<HostPort> host_port = ParseHostPort(descriptor.address);
-  if (!host_port.ok()) return host_port.status();
-  TC_ASSIGN_OR_RETURN(const SocketAddress peer, ResolveAddress(*host_port));
-
-  const std::string where = descriptor.address;
-  const SteadyTime deadline = std::min(context.deadline, SteadyNow() + state_->options.connect_timeout);
-  // Shared with the progress thread. Three may end the wait, an answer, the timer and the caller's
-  // cancellation; the pull tells the first, and only that.
-  auto connecting = std::make_shared<Connecting>();
-  std::shared_ptr<UcxPullCore> core =
-      state_->NewPull(std::move(descriptor), peer, context.trace.ToTraceparent());
-  UcxWorker& worker = *state_->worker;
-  worker.Post([core, connecting, deadline, where, &worker] {
-    const TaskQueue::TimerId timer = worker.queue().At(deadline, [core, where] {
-      core->Abort(absl::DeadlineExceededError(absl::StrCat(where, " did not answer before the deadline")));
-    });
-    core->Connect([connecting, timer, &worker](absl::Status status) {
-      worker.queue().CancelTimer(timer);
-      connecting->status = std::move(status);
-      connecting->done.Notify();
-    });
-  });
-  {
-    const Cancellation::Registration on_cancel = context.cancellation.OnCancel([core, &worker, where] {
-      worker.Post(
-          [core, where] { core->Abort(absl::CancelledError(absl::StrCat("connecting to ", where))); });
-    });
-    connecting->done.WaitForNotification();
-  }
-  TC_RETURN_IF_ERROR(connecting->status);
-  return NewUcxPull(std::move(core));
+  TC_ASSIGN_OR_RETURN(const HostPort host_port, ParseHostPort(descriptor.addresses.front()));
+  TC_ASSIGN_OR_RETURN(const SocketAddress peer, ResolveAddress(host_port));
+  return pull::ConnectPull(state_->pulls, context, descriptor,
+                           {std::make_shared<UcxReceiverChannel>(state_->receiver, peer, descriptor)});
 }
 
 }  // namespace tensorcast::transport

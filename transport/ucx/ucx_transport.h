@@ -9,15 +9,17 @@
 // Thread-safe. Callbacks run on the progress thread. The process must not use the transport after a fork.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
 
 #include "absl/status/statusor.h"
 #include "transport/transport.h"
-#include "transport/ucx/descriptor.h"
 
 namespace tensorcast::transport {
+
+enum class UcxLane : uint8_t { kMessages, kRma };
 
 // The lane's name: "ucx", "ucx-rma".
 std::string_view UcxLaneName(UcxLane lane);

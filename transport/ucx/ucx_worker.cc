@@ -15,7 +15,6 @@
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "transport/ucx/ucx_endpoint.h"
-#include "transport/ucx/wire.h"
 
 namespace tensorcast::transport {
 namespace {
@@ -206,8 +205,8 @@ absl::Status UcxWorker::Init(const Options& options) {
                                absl::StrCat("no usable UCX transport among '", options.tls, "'")));
   TC_RETURN_IF_ERROR(
       UcxStatus(ucp_worker_get_efd(worker_, &event_fd_), "UCX worker without event descriptor"));
-  TC_RETURN_IF_ERROR(SetHandler(wire::kControlId, &UcxWorker::OnControl));
-  return SetHandler(wire::kDataId, &UcxWorker::OnData);
+  TC_RETURN_IF_ERROR(SetHandler(kControlId, &UcxWorker::OnControl));
+  return SetHandler(kDataId, &UcxWorker::OnData);
 }
 
 absl::Status UcxWorker::SetHandler(unsigned id, ucp_am_recv_callback_t callback) {

@@ -31,6 +31,10 @@ absl::Status UcxStatus(ucs_status_t status, std::string_view what);
 
 class UcxWorker {
  public:
+  // Active message ids: of frames alone, and of DATA with its piece.
+  static constexpr unsigned kControlId = 1;
+  static constexpr unsigned kDataId = 2;
+
   struct Options {
     std::string tls;                 // the UCX transports that may be used: what makes a lane a lane
     std::string connection_manager;  // UCX's name of the only one that listens; empty: all that there are

@@ -1,10 +1,9 @@
-// The source's side of pulls: one image under one pull id, and the connections of the receiver that it was
-// given to.
+// The source's side of pulls: one image under one pull id, and the source's end of each conversation about
+// it, which from WELCOME on answers the requests of the receiver that it was given to.
 //
-// A connection answers requests: from an image in place it sends straight from the pool, in the order of the
-// requests; one that is not in place is read on the serving threads, two requests at a time, and sent as it
-// comes. Bytes are handed to the kernel by copies only, so when a connection has ended nothing reads the
-// image for it any more; a read under way on a serving thread is waited for.
+// From an image in place it sends straight from the pool, in the order of the requests; one that is not in
+// place is read on the serving threads, two requests at a time, and sent as it comes. A connection counts as
+// a reader of the image until its channel has ended; a read under way on a serving thread is waited for.
 //
 //   open --(BYE, error, lost, revoked)--> ended
 //   open --(the receiver is not let in any more, the image failed)--> leaving
@@ -12,6 +11,8 @@
 //
 // Of an image that fills it sends what there is, and refuses the rest. A receiver that asks for it (FOLLOW)
 // is told what comes: at once, and then at most once in an interval.
+//
+// A connection belongs to its channel's thread but for the constructor; SourceServing is thread-safe.
 #pragma once
 
 #include <atomic>
@@ -30,20 +31,17 @@
 #include "base/steady_time.h"
 #include "core/replica/announcer.h"
 #include "core/replica/availability.h"
-#include "transport/rate_limit.h"
+#include "transport/pull/message_channel.h"
+#include "transport/pull/wire.h"
 #include "transport/serving.h"
-#include "transport/tcp/byte_stream.h"
-#include "transport/tcp/frame_io.h"
-#include "transport/tcp/io_loop.h"
-#include "transport/tcp/peer_watch.h"
-#include "transport/tcp/wire.h"
+#include "transport/task_queue.h"
 #include "transport/transport.h"
 
-namespace tensorcast::transport::tcp {
+namespace tensorcast::transport::pull {
 
 class SourceConnection;
 
-// One image under one pull id. Thread-safe.
+// One image under one pull id.
 class SourceServing {
  public:
   // `receiver`: the node it is for, by the name in its certificate; empty: any with the pull id.
@@ -71,7 +69,7 @@ class SourceServing {
   // After each Read that was OK, when its piece is released.
   void ReadReleased() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Ends its connections and waits until nothing reads the image any more. Not on a loop's thread.
+  // Ends its connections and waits until nothing reads the image any more. Not on a channel's thread.
   void Revoke() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -94,30 +92,37 @@ class SourceServing {
 struct SourceLimits {
   uint32_t requests = 64;
   uint64_t request_bytes = uint64_t{64} << 20;
-  uint32_t piece_bytes = uint32_t{256} << 10;  // at most kMaxPieceBytes
+  uint32_t piece_bytes = uint32_t{256} << 10;  // at most kMaxPieceBytes, and what the receiver takes
   // At a time, of an image that is not in place; one piece more may wait to be sent.
   int reads = 2;
   absl::Duration announce_interval =
       absl::Milliseconds(10);  // between what a receiver is told of an image that fills
-  RateLimit* rate = nullptr;   // of all that is sent; null: none. Outlives the connections
+  // The receiver reads the source's memory by itself: there are no requests.
+  bool one_sided = false;
 };
 
-// The connection of a receiver after its HELLO. Belongs to its loop's thread but for the constructor.
-class SourceConnection : public IoLoop::Handler, public std::enable_shared_from_this<SourceConnection> {
+// Says WELCOME and answers requests, until its channel has ended.
+class SourceConnection : public MessageChannel::Handler,
+                         public std::enable_shared_from_this<SourceConnection> {
  public:
-  // The threads must outlive it.
-  SourceConnection(IoLoop* loop, ServingThreads* threads, const SourceLimits& limits,
+  // `queue`: of the thread that its channel will belong to. The threads must outlive it.
+  SourceConnection(TaskQueue* queue, ServingThreads* threads, const SourceLimits& limits,
                    std::shared_ptr<SourceServing> serving);
-  ~SourceConnection() override;
 
-  IoLoop& loop() { return *loop_; }
+  // Thread-safe.
+  TaskQueue& queue() { return *queue_; }
 
-  // Says WELCOME and serves, unless it was ended before. REQUIRES: it has joined its serving.
-  void Start(std::unique_ptr<ByteStream> stream);
-  // Tells the receiver why, if that can be said now, and closes. Idempotent.
+  // Says WELCOME and serves; a connection that was ended before says why, and ends the channel. It is
+  // the channel's handler. REQUIRES: it has joined its serving.
+  void Start(std::shared_ptr<MessageChannel> channel);
+  // Tells the receiver why, if that can be said now, and ends. Idempotent.
   void End(const absl::Status& why);
 
-  void OnReady(uint32_t events) override;
+  absl::Status OnFrame(const Frame& frame) override;
+  void OnLost(const absl::Status& why) override;
+  void OnDenied(const absl::Status& why) override;
+  void Refill() override;
+  void OnSent(uint64_t piece_bytes) override { serving_->counter().AddBytes(piece_bytes); }
 
  private:
   struct Asked {
@@ -128,50 +133,36 @@ class SourceConnection : public IoLoop::Handler, public std::enable_shared_from_
     bool reading = false;                // of an image that is not
   };
 
-  void ReadFrames();
-  // Those that have arrived whole.
-  absl::Status TakeFrames();
-  absl::Status Take(const Frame& frame);
   absl::Status On(const Request& request);
   absl::Status On(const Cancel& cancel);
   absl::Status On(const Follow& follow);
   absl::Status CheckRange(const Request& request) const;
-  // The next pieces, in place, into the writer.
-  void QueuePieces();
+  // The next pieces, in place, into the channel.
+  void SendPieces();
   void StartReads();
   void ReadDone(uint64_t request_id, absl::StatusOr<ServedPiece> piece);
-  void QueueRead(Asked& asked, const ServedPiece& piece);
+  void SendRead(Asked& asked, const ServedPiece& read);
+  void SendNextPiece(Asked& asked, ConstHostSpan piece, std::shared_ptr<void> hold);
   void Refuse(uint64_t request_id, absl::Status status);
   std::deque<Asked>::iterator Find(uint64_t request_id);
   // The image has more, or is over. On any thread, under the availability's lock.
   void PostFillingChanged();
   void FillingChanged();
-  // What the receiver was not told yet into the writer, when it is time.
-  void QueueNews();
-  // The receiver is not one any more that would be let in.
-  void Dismiss(const absl::Status& why);
+  // Tells the receiver what it was not told yet, when it is time.
+  void SendNews();
   // Ends it with patience: a receiver that takes what is under way within that time is told why.
   void Leave(const absl::Status& why, absl::Duration patience);
-  // Sends what the socket takes, and waits for it where it takes no more.
-  void Flush();
-  // Whether nothing may be sent yet; it is flushed again when it may.
-  bool WaitsForRate();
-  void Close();
+  void Close(std::optional<Frame> last);
 
-  IoLoop* const loop_;
+  TaskQueue* const queue_;
   ServingThreads* const threads_;
   const SourceLimits limits_;
   const std::shared_ptr<SourceServing> serving_;
-  std::unique_ptr<ByteStream> stream_;  // null before Start and after the end
-  bool leaving_ = false;                // nothing is sent any more but the rest of a frame, and why
-  TaskQueue::TimerId leave_timer_ = TaskQueue::kNoTimer;
+  std::shared_ptr<MessageChannel> channel_;  // null before Start and after the end
+  bool leaving_ = false;                     // nothing is sent any more but the rest of a frame, and why
+  absl::Status end_;                         // why, where it ended before it started
   bool ended_ = false;
-  PeerWatch peer_watch_;
-  TaskQueue::TimerId rate_timer_ = TaskQueue::kNoTimer;
-  std::optional<IoLoop::WatchId> watch_;
-  uint32_t events_ = 0;
-  FrameReader reader_;
-  FrameWriter writer_;
+  TaskQueue::TimerId leave_timer_ = TaskQueue::kNoTimer;
   std::deque<Asked> requests_;
   uint64_t last_request_id_ = 0;
   bool fills_ = false;                  // so the receiver was told
@@ -186,4 +177,4 @@ class SourceConnection : public IoLoop::Handler, public std::enable_shared_from_
   const std::shared_ptr<std::atomic<int>> held_ = std::make_shared<std::atomic<int>>(0);
 };
 
-}  // namespace tensorcast::transport::tcp
+}  // namespace tensorcast::transport::pull

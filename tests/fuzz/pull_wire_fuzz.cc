@@ -1,15 +1,27 @@
-// The frames between the ends of a pull over TCP, in any pieces, and the descriptor that leads to one.
+// The frames between the ends of a pull, in any pieces, the descriptor that leads to one, and the "host:port"
+// in it.
 #include "absl/log/check.h"
+#include "base/address.h"
 #include "tests/fuzz/fuzz_target.h"
-#include "transport/tcp/wire.h"
+#include "transport/pull/wire.h"
 
 namespace tensorcast::fuzz {
 
-using namespace transport::tcp;  // NOLINT(google-build-using-namespace): a dozen names of one codec
+using namespace transport::pull;  // NOLINT(google-build-using-namespace): a dozen names of one codec
 
 void TestOneInput(std::string_view input) {
-  if (const absl::StatusOr<Descriptor> descriptor = DecodeDescriptor(input); descriptor.ok()) {
+  if (const absl::StatusOr<HostPort> address = ParseHostPort(input); address.ok()) {
+    CHECK(ParseHostPort(FormatHostPort(*address)).value() == *address) << input;
+  }
+  if (const absl::StatusOr<Descriptor> descriptor = DecodeDescriptor("ucx-rma", input); descriptor.ok()) {
     CHECK(EncodeDescriptor(*descriptor) == input);
+    uint64_t bytes = 0;
+    for (const Descriptor::Segment& segment : descriptor->segments) {
+      CHECK_LT(segment.rkey, descriptor->rkeys.size());
+      CHECK_LE(segment.bytes, descriptor->image_bytes - bytes);
+      bytes += segment.bytes;
+    }
+    CHECK(descriptor->segments.empty() || bytes == descriptor->image_bytes);
   }
   // As a reader takes them: one after the other, and each the same however much of what follows is there.
   while (!input.empty()) {
@@ -55,8 +67,16 @@ std::vector<std::string> Seeds() {
           EncodeFrame(Error{.request_id = 7, .status = absl::NotFoundError("gone")}),
           request + request + EncodeFrame(Cancel{.id = 1}) + EncodeFrame(Bye{}),
           EncodeFrame(Data{.request_id = 1, .offset = 4096, .bytes = 1000}),
-          EncodeDescriptor({.image_bytes = 0x1234, .addresses = {"10.0.0.1:7000", "[fe80::1]:65535"}}),
-          EncodeDescriptor({.addresses = {""}, .source = "spiffe://a.example/tensorcast/node/b"})};
+          EncodeDescriptor({.lane = "ucx-rma",
+                            .image_bytes = 0x1234,
+                            .addresses = {"10.0.0.1:7000", "[fe80::1]:65535"},
+                            .rkeys = {"abc", ""},
+                            .segments = {{0, 0x10000, 0x1000}, {1, 0x20000, 0x234}}}),
+          EncodeDescriptor(
+              {.lane = "ucx-rma", .addresses = {""}, .source = "spiffe://a.example/tensorcast/node/b"}),
+          "[::1]:80",
+          "host:0",
+          "host:65536"};
 }
 
 }  // namespace tensorcast::fuzz

@@ -1,4 +1,4 @@
-#include "transport/tcp/wire.h"
+#include "transport/pull/wire.h"
 
 #include <utility>
 
@@ -9,12 +9,13 @@
 #include "base/text.h"
 #include "core/artifact/layout.h"
 
-namespace tensorcast::transport::tcp {
+namespace tensorcast::transport::pull {
 namespace {
 
 constexpr std::string_view kHelloMagic = "TCTP";
-constexpr std::string_view kDescriptorMagic = "TCTD";
+constexpr std::string_view kDescriptorMagic = "TCPD";
 constexpr uint8_t kDescriptorVersion = 1;
+constexpr size_t kSegmentBytes = 1 + 8 + 8;
 constexpr size_t kFrameHeaderBytes = 8;
 constexpr size_t kPaddingBytes = 3;
 constexpr size_t kDataBodyBytes = kDataHeadBytes - kFrameHeaderBytes;  // in front of the piece
@@ -47,6 +48,7 @@ std::string Encode(const Hello& hello) {
   return MakeFrame(Type::kHello, ByteWriter()
                                      .Put(kHelloMagic)
                                      .Put(hello.version)
+                                     .Put(hello.max_piece_bytes)
                                      .Put(AsBytes(hello.pull_id))
                                      .PutString<uint16_t>(trace)
                                      .Take());
@@ -107,6 +109,7 @@ absl::StatusOr<Frame> DecodeHello(ByteReader body) {
   Hello hello;
   const bool magic = body.GetBytes(kHelloMagic.size()) == kHelloMagic;
   hello.version = body.Get<uint8_t>();
+  hello.max_piece_bytes = body.Get<uint32_t>();
   const std::string_view id = body.GetBytes(hello.pull_id.size());
   const std::string_view trace = body.GetString<uint16_t>();
   if (!magic || !body.AtEnd() || trace.size() > kMaxTraceparentBytes) return Malformed("HELLO");
@@ -276,27 +279,67 @@ std::string EncodeDescriptor(const Descriptor& descriptor) {
   ByteWriter writer;
   writer.Put(kDescriptorMagic)
       .Put(kDescriptorVersion)
+      .PutString<uint8_t>(descriptor.lane)
       .Put(AsBytes(descriptor.pull_id))
       .Put(descriptor.image_bytes)
       .Put(static_cast<uint8_t>(descriptor.addresses.size()));
   for (const std::string& address : descriptor.addresses) writer.PutString<uint8_t>(address);
-  writer.PutString<uint16_t>(descriptor.source);
-  CHECK(writer.ok()) << "an address of more than 255 bytes, or a name of more than 65535";
+  writer.PutString<uint16_t>(descriptor.source).Put(static_cast<uint8_t>(descriptor.rkeys.size()));
+  for (const std::string& rkey : descriptor.rkeys) writer.PutString<uint16_t>(rkey);
+  writer.Put(static_cast<uint32_t>(descriptor.segments.size()));
+  for (const Descriptor::Segment& segment : descriptor.segments) {
+    writer.Put(segment.rkey).Put(segment.address).Put(segment.bytes);
+  }
+  CHECK(writer.ok()) << "a name, an address or a key that is longer than its field holds";
   return writer.Take();
 }
 
-absl::StatusOr<Descriptor> DecodeDescriptor(std::string_view bytes) {
+namespace {
+
+absl::Status MalformedDescriptor(std::string_view what) {
+  return absl::InvalidArgumentError(absl::StrCat("malformed descriptor of a pull: ", what));
+}
+
+absl::Status DecodeSegments(ByteReader& reader, Descriptor& descriptor) {
+  const uint8_t rkeys = reader.Get<uint8_t>();
+  for (int i = 0; i < rkeys && reader.ok(); ++i) descriptor.rkeys.emplace_back(reader.GetString<uint16_t>());
+  const uint64_t segments = reader.Get<uint32_t>();
+  if (!reader.ok()) return MalformedDescriptor(reader.failure());
+  if (reader.remaining() != segments * kSegmentBytes) {
+    return MalformedDescriptor("its segments do not end where it does");
+  }
+  uint64_t total = 0;
+  for (uint64_t i = 0; i < segments; ++i) {
+    Descriptor::Segment segment;
+    segment.rkey = reader.Get<uint8_t>();
+    segment.address = reader.Get<uint64_t>();
+    segment.bytes = reader.Get<uint64_t>();
+    const bool wraps = segment.address + segment.bytes < segment.address || total + segment.bytes < total;
+    if (wraps || segment.rkey >= rkeys) return MalformedDescriptor("a segment is impossible");
+    total += segment.bytes;
+    descriptor.segments.push_back(segment);
+  }
+  if (segments > 0 && total != descriptor.image_bytes) {
+    return MalformedDescriptor("its segments do not make up the image");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Descriptor> DecodeDescriptor(std::string_view lane, std::string_view bytes) {
   ByteReader reader(bytes);
   if (reader.GetBytes(kDescriptorMagic.size()) != kDescriptorMagic) {
-    return absl::InvalidArgumentError("malformed TCP descriptor: it does not start with TCTD");
+    return MalformedDescriptor("it does not start with TCPD");
   }
   const uint8_t version = reader.Get<uint8_t>();
   if (reader.ok() && version != kDescriptorVersion) {
-    return absl::FailedPreconditionError(absl::StrCat("TCP descriptor of version ", version,
+    return absl::FailedPreconditionError(absl::StrCat("descriptor of a pull of version ", version,
                                                       "; this receiver reads ", kDescriptorVersion,
                                                       ": upgrade the older daemon"));
   }
   Descriptor descriptor;
+  descriptor.lane = std::string(reader.GetString<uint8_t>());
   const std::string_view id = reader.GetBytes(descriptor.pull_id.size());
   descriptor.image_bytes = reader.Get<uint64_t>();
   const uint8_t addresses = reader.Get<uint8_t>();
@@ -305,12 +348,13 @@ absl::StatusOr<Descriptor> DecodeDescriptor(std::string_view bytes) {
     descriptor.addresses.emplace_back(reader.GetString<uint8_t>());
   }
   descriptor.source = std::string(reader.GetString<uint16_t>());
-  if (!reader.AtEnd()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "malformed TCP descriptor: ", reader.ok() ? "something follows its end" : reader.failure()));
+  TC_RETURN_IF_ERROR(DecodeSegments(reader, descriptor));
+  if (descriptor.lane != lane) {
+    return MalformedDescriptor(
+        absl::StrCat("it is of the lane \"", Printable(descriptor.lane), "\", not of ", lane));
   }
   descriptor.pull_id = PullIdFromBytes(id);
   return descriptor;
 }
 
-}  // namespace tensorcast::transport::tcp
+}  // namespace tensorcast::transport::pull

@@ -1,6 +1,7 @@
-// What travels between the two ends of a pull: the descriptor that leads a receiver to a source, and the
-// frames of their connections. FORMAT.md is the grammar. Pure functions: decoding is total, looks at no byte
-// that it was not given, allocates no more than it was given, and refuses every length beyond its limit.
+// What travels between the two ends of a pull, over every lane: the descriptor that leads a receiver to a
+// source, and the frames of their connections. FORMAT.md is the grammar. Pure functions: decoding is total,
+// looks at no byte that it was not given, allocates no more than it was given, and refuses every length
+// beyond its limit.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +15,10 @@
 #include "absl/status/statusor.h"
 #include "transport/serving.h"
 
-namespace tensorcast::transport::tcp {
-
-// The lane's name, in configurations, grants and metrics.
-inline constexpr std::string_view kTcpLane = "tcp";
+namespace tensorcast::transport::pull {
 
 // The version of the protocol. Both ends speak the same.
-inline constexpr uint8_t kVersion = 3;
+inline constexpr uint8_t kVersion = 4;
 
 inline constexpr size_t kMaxTraceparentBytes = 128;
 inline constexpr size_t kMaxErrorTextBytes = 256;
@@ -28,7 +26,7 @@ inline constexpr size_t kMaxErrorTextBytes = 256;
 inline constexpr size_t kMaxFrameHeadBytes = 512;
 inline constexpr size_t kDataHeadBytes = 24;
 // Of the piece in one DATA frame, which bounds how late a CANCEL can come.
-inline constexpr uint32_t kMaxPieceBytes = uint32_t{1} << 20;
+inline constexpr uint32_t kMaxPieceBytes = uint32_t{16} << 20;
 // Of one HAVE; each tells of so many chunks.
 inline constexpr size_t kMaxHaveWords = 62;
 inline constexpr uint32_t kHaveWordBits = 64;
@@ -40,6 +38,7 @@ inline constexpr uint64_t kWholePull = 0;
 
 struct Hello {
   uint8_t version = kVersion;
+  uint32_t max_piece_bytes = 0;  // the longest piece that the receiver takes; 0: kMaxPieceBytes
   PullId pull_id{};
   std::string traceparent;  // may be empty
   friend bool operator==(const Hello&, const Hello&) = default;
@@ -124,18 +123,33 @@ absl::Status CheckVersion(const Hello& hello);
 absl::Status CheckFilling(uint64_t image_bytes, uint64_t chunk_bytes);
 
 inline constexpr size_t kMaxAddresses = 16;
+inline constexpr size_t kMaxDescriptorBytes = size_t{64} << 10;
 
 struct Descriptor {
+  // Image bytes in the source's memory, readable with rkeys[rkey].
+  struct Segment {
+    uint8_t rkey = 0;
+    uint64_t address = 0;
+    uint64_t bytes = 0;
+    friend bool operator==(const Segment&, const Segment&) = default;
+  };
+
+  std::string lane;
   PullId pull_id{};
   uint64_t image_bytes = 0;
   std::vector<std::string> addresses;  // "host:port", the one to be tried first at the front
   std::string source;                  // the name in the source's certificate; empty: it speaks without TLS
+  // Of a lane by which the receiver reads the source's memory; else empty. Both or none.
+  std::vector<std::string> rkeys;
+  std::vector<Segment> segments;
   friend bool operator==(const Descriptor&, const Descriptor&) = default;
 };
 
-// REQUIRES: 1 to kMaxAddresses addresses of at most 255 bytes each, and a name of at most 65535.
+// REQUIRES: 1 to kMaxAddresses addresses and a lane of at most 255 bytes each, at most 255 keys, and a name
+// and keys of at most 65535 bytes.
 std::string EncodeDescriptor(const Descriptor& descriptor);
-// INVALID_ARGUMENT for bytes that are none, FAILED_PRECONDITION for those of another version.
-absl::StatusOr<Descriptor> DecodeDescriptor(std::string_view bytes);
+// INVALID_ARGUMENT for bytes that are none, and for one of another lane; FAILED_PRECONDITION for those of
+// another version. The segments of a decoded descriptor, if there are any, make up its image.
+absl::StatusOr<Descriptor> DecodeDescriptor(std::string_view lane, std::string_view bytes);
 
-}  // namespace tensorcast::transport::tcp
+}  // namespace tensorcast::transport::pull

@@ -1,4 +1,4 @@
-#include "transport/tcp/wire.h"
+#include "transport/pull/wire.h"
 
 #include <random>
 
@@ -7,7 +7,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 
-namespace tensorcast::transport::tcp {
+namespace tensorcast::transport::pull {
 namespace {
 
 PullId TestId(uint8_t first) {
@@ -45,7 +45,7 @@ bool IsRefused(std::string_view bytes) {
   return DecodeFrame(bytes).status().code() == absl::StatusCode::kInvalidArgument;
 }
 
-TEST(Wire, TcpFrames_SurviveRoundTripWithTrailingBytes) {
+TEST(Wire, Frames_SurviveRoundTripWithTrailingBytes) {
   for (const Frame& frame : AllFrames()) {
     const std::string bytes = EncodeFrame(frame);
     EXPECT_LE(bytes.size(), kMaxFrameHeadBytes);
@@ -69,12 +69,13 @@ TEST(Wire, TruncatedFrame_NeedsMoreBytes) {
 }
 
 // The worked examples of FORMAT.md.
-TEST(Wire, TcpFrames_EncodeToGoldenBytes) {
+TEST(Wire, Frames_EncodeToGoldenBytes) {
   const auto hex = [](const Frame& frame) { return absl::BytesToHexString(EncodeFrame(frame)); };
-  EXPECT_EQ(hex(Hello{.pull_id = TestId(0xa0), .traceparent = "00-ab"}),
-            "010000001c000000"
+  EXPECT_EQ(hex(Hello{.max_piece_bytes = 0x40000, .pull_id = TestId(0xa0), .traceparent = "00-ab"}),
+            "0100000020000000"
             "54435450"
-            "03"
+            "04"
+            "00000400"
             "a0a1a2a3a4a5a6a7a8a9aaabacadaeaf"
             "0500"
             "30302d6162");
@@ -82,7 +83,7 @@ TEST(Wire, TcpFrames_EncodeToGoldenBytes) {
       hex(Welcome{
           .max_requests = 64, .max_request_bytes = 0x100000, .image_bytes = 0x0201, .chunk_bytes = 0x1000}),
       "020000001d000000"
-      "03"
+      "04"
       "40000000"
       "0000100000000000"
       "0102000000000000"
@@ -115,15 +116,43 @@ TEST(Wire, TcpFrames_EncodeToGoldenBytes) {
             "0900000008000000"
             "0900000000000000");
   EXPECT_EQ(hex(Follow{}), "0a00000000000000");
-  EXPECT_EQ(absl::BytesToHexString(EncodeDescriptor(
-                {.pull_id = TestId(0), .image_bytes = 0x1234, .addresses = {"10.0.0.1:7000"}})),
-            "54435444"
+}
+
+TEST(Descriptor, Descriptors_EncodeToGoldenBytes) {
+  const auto hex = [](const Descriptor& descriptor) {
+    return absl::BytesToHexString(EncodeDescriptor(descriptor));
+  };
+  Descriptor descriptor{
+      .lane = "tcp", .pull_id = TestId(0), .image_bytes = 0x1234, .addresses = {"10.0.0.1:7000"}};
+  EXPECT_EQ(hex(descriptor),
+            "54435044"
             "01"
+            "03746370"
             "000102030405060708090a0b0c0d0e0f"
             "3412000000000000"
             "01"
             "0d31302e302e302e313a37303030"
-            "0000");
+            "0000"
+            "00"
+            "00000000");
+  descriptor.lane = "ucx-rma";
+  descriptor.rkeys = {"ab"};
+  descriptor.segments = {{.rkey = 0, .address = 0x10000, .bytes = 0x1234}};
+  EXPECT_EQ(hex(descriptor),
+            "54435044"
+            "01"
+            "077563782d726d61"
+            "000102030405060708090a0b0c0d0e0f"
+            "3412000000000000"
+            "01"
+            "0d31302e302e302e313a37303030"
+            "0000"
+            "01"
+            "02006162"
+            "01000000"
+            "00"
+            "0000010000000000"
+            "3412000000000000");
 }
 
 TEST(Wire, FrameWithInvalidField_IsRefused) {
@@ -151,7 +180,7 @@ TEST(Wire, UnknownFrameType_IsRefusedByItsFirstBytes) {
 TEST(Wire, OversizedFrame_IsRefusedByItsLength) {
   for (const Frame& frame : AllFrames()) {
     std::string bytes = EncodeFrame(frame).substr(0, 8);
-    bytes[6] = '\x7f';
+    bytes[7] = '\x7f';
     EXPECT_TRUE(IsRefused(bytes)) << frame.index();
   }
 }
@@ -201,31 +230,57 @@ TEST(Wire, HelloOfAnotherVersion_IsRefusedByBothNumbers) {
   }
 }
 
-TEST(Descriptor, TcpDescriptor_SurvivesRoundTrip) {
-  Descriptor descriptor{.pull_id = TestId(7), .image_bytes = 5, .addresses = {"[fd00::1]:7000", "node-a:1"}};
-  EXPECT_EQ(*DecodeDescriptor(EncodeDescriptor(descriptor)), descriptor);
+TEST(Descriptor, Descriptor_SurvivesRoundTrip) {
+  Descriptor descriptor{
+      .lane = "tcp", .pull_id = TestId(7), .image_bytes = 5, .addresses = {"[fd00::1]:7000", "node-a:1"}};
+  EXPECT_EQ(*DecodeDescriptor("tcp", EncodeDescriptor(descriptor)), descriptor);
   descriptor.source = "spiffe://a.example/tensorcast/node/b";
-  EXPECT_EQ(*DecodeDescriptor(EncodeDescriptor(descriptor)), descriptor);
+  EXPECT_EQ(*DecodeDescriptor("tcp", EncodeDescriptor(descriptor)), descriptor);
   descriptor.addresses = std::vector<std::string>(kMaxAddresses, std::string(255, 'x'));
-  EXPECT_EQ(*DecodeDescriptor(EncodeDescriptor(descriptor)), descriptor);
+  EXPECT_EQ(*DecodeDescriptor("tcp", EncodeDescriptor(descriptor)), descriptor);
+  descriptor.rkeys = {"abc", ""};
+  descriptor.segments = {{0, 0x10000, 2}, {1, 0x20000, 3}};
+  EXPECT_EQ(*DecodeDescriptor("tcp", EncodeDescriptor(descriptor)), descriptor);
 }
 
-TEST(Descriptor, InvalidTcpDescriptor_IsRefused) {
-  const std::string good = EncodeDescriptor({.image_bytes = 5, .addresses = {"10.0.0.1:7000"}});
-  const auto code_of = [](const std::string& bytes) { return DecodeDescriptor(bytes).status().code(); };
+TEST(Descriptor, InvalidDescriptor_IsRefused) {
+  const std::string good =
+      EncodeDescriptor({.lane = "tcp", .image_bytes = 5, .addresses = {"10.0.0.1:7000"}});
+  const auto code_of = [](const std::string& bytes) {
+    return DecodeDescriptor("tcp", bytes).status().code();
+  };
   for (size_t length = 0; length < good.size(); ++length) {
     EXPECT_EQ(code_of(good.substr(0, length)), absl::StatusCode::kInvalidArgument) << length;
   }
   EXPECT_EQ(code_of(good + "x"), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(DecodeDescriptor("ucx", good).status().code(), absl::StatusCode::kInvalidArgument);
   std::string other = good;
   other[4] = 2;
   EXPECT_EQ(code_of(other), absl::StatusCode::kFailedPrecondition);
   for (const char count : {'\x00', '\x02', '\x11', '\xff'}) {
     std::string bad = good;
-    bad[29] = count;
+    bad[33] = count;
     EXPECT_EQ(code_of(bad), absl::StatusCode::kInvalidArgument);
   }
 }
 
+TEST(Descriptor, ImpossibleSegments_AreRefused) {
+  constexpr uint64_t kImageBytes = 100;
+  const auto is_refused = [](std::vector<Descriptor::Segment> segments) {
+    return absl::IsInvalidArgument(DecodeDescriptor("ucx-rma", EncodeDescriptor({.lane = "ucx-rma",
+                                                                                 .image_bytes = kImageBytes,
+                                                                                 .addresses = {"a:1"},
+                                                                                 .rkeys = {"key"},
+                                                                                 .segments = segments}))
+                                       .status());
+  };
+  EXPECT_FALSE(is_refused({{0, 0x1000, 60}, {0, 0x2000, 40}}));
+  EXPECT_TRUE(is_refused({{0, 0x1000, 60}, {0, 0x2000, 41}}));
+  EXPECT_TRUE(is_refused({{0, 0x1000, 60}}));
+  EXPECT_TRUE(is_refused({{1, 0x1000, kImageBytes}}));
+  EXPECT_TRUE(is_refused({{0, ~uint64_t{0}, kImageBytes}}));
+  EXPECT_TRUE(is_refused({{0, 0x1000, ~uint64_t{0}}, {0, 0x1000, kImageBytes + 1}}));
+}
+
 }  // namespace
-}  // namespace tensorcast::transport::tcp
+}  // namespace tensorcast::transport::pull

@@ -1,0 +1,107 @@
+#include "transport/pull/pull_source.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/log/log.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "otel/api/metrics_catalogue.h"
+
+namespace tensorcast::transport::pull {
+namespace {
+
+constexpr int kLogSeconds = 10;
+
+class PullServing : public Serving {
+ public:
+  PullServing(PullSource* source, std::shared_ptr<SourceServing> serving, std::string descriptor,
+              std::shared_ptr<void> hold)
+      : source_(source),
+        hold_(std::move(hold)),
+        serving_(std::move(serving)),
+        descriptor_(std::move(descriptor)) {}
+  ~PullServing() override { source_->Revoke(*serving_); }
+
+  const std::string& descriptor() const override { return descriptor_; }
+  ServeStats stats() const override { return serving_->counter().stats(); }
+
+ private:
+  PullSource* const source_;
+  const std::shared_ptr<void> hold_;  // of the image's memory: goes when nothing reads it any more
+  const std::shared_ptr<SourceServing> serving_;
+  const std::string descriptor_;
+};
+
+}  // namespace
+
+absl::Status PullSource::CheckImage(const RegisteredMemory& memory, const ServedImage& image) {
+  TC_RETURN_IF_ERROR(CheckInPlace(memory, image));
+  const auto availability = image.availability();
+  if (availability == nullptr || availability->complete()) return absl::OkStatus();
+  if (availability->image_bytes() != image.image_bytes()) {
+    return absl::InvalidArgumentError(absl::StrCat("an image of ", image.image_bytes(),
+                                                   " bytes, and the availability of one of ",
+                                                   availability->image_bytes()));
+  }
+  const absl::Status filling = CheckFilling(image.image_bytes(), availability->chunk_bytes());
+  return filling.ok() ? filling : absl::FailedPreconditionError(filling.message());
+}
+
+absl::StatusOr<std::unique_ptr<Serving>> PullSource::Serve(std::shared_ptr<ServedImage> image,
+                                                           std::string receiver, Descriptor descriptor,
+                                                           std::shared_ptr<void> hold) {
+  auto serving = std::make_shared<SourceServing>(NewPullId(), std::move(image), std::move(receiver));
+  descriptor.lane = std::string(lane_);
+  descriptor.pull_id = serving->id();
+  descriptor.image_bytes = serving->image_bytes();
+  std::string bytes = EncodeDescriptor(descriptor);
+  if (bytes.size() > kMaxDescriptorBytes) {
+    return absl::FailedPreconditionError(absl::StrCat("the image lies in ", descriptor.segments.size(),
+                                                      " pieces of memory, too many for the lane ", lane_,
+                                                      ": serve it by another one"));
+  }
+  {
+    absl::MutexLock lock(&mutex_);
+    servings_.emplace(serving->id(), serving);
+  }
+  return std::make_unique<PullServing>(this, std::move(serving), std::move(bytes), std::move(hold));
+}
+
+void PullSource::Revoke(SourceServing& serving) {
+  {
+    absl::MutexLock lock(&mutex_);
+    servings_.erase(serving.id());
+  }
+  serving.Revoke();
+}
+
+absl::StatusOr<std::shared_ptr<SourceConnection>> PullSource::Admit(const Hello& hello, std::string_view peer,
+                                                                    TaskQueue* queue) {
+  TC_RETURN_IF_ERROR(CheckVersion(hello));
+  std::shared_ptr<SourceServing> serving;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto found = servings_.find(hello.pull_id);
+    if (found != servings_.end()) serving = found->second;
+  }
+  if (serving == nullptr) return absl::NotFoundError("the source does not serve this pull (any more)");
+  // A node with a good certificate and another node's pull id stole that, or was given it.
+  if (!serving->receiver().empty() && peer != serving->receiver()) {
+    otel::metrics::kP2pConnectionsRefused.Add(1, {lane_, "receiver"});
+    LOG_EVERY_N_SEC(WARNING, kLogSeconds)
+        << "refused " << peer << ", which asked for a pull of " << serving->receiver() << " by its secret id";
+    return absl::PermissionDeniedError(absl::StrCat("the pull was granted to another node than ", peer));
+  }
+  SourceLimits limits = limits_;
+  if (hello.max_piece_bytes > 0) limits.piece_bytes = std::min(limits.piece_bytes, hello.max_piece_bytes);
+  auto connection = std::make_shared<SourceConnection>(queue, &threads_, limits, serving);
+  TC_RETURN_IF_ERROR(serving->Join(connection));
+  if (auto trace = TraceContext::FromTraceparent(hello.traceparent)) {
+    serving->counter().SetReceiverTrace(*trace);
+  }
+  return connection;
+}
+
+}  // namespace tensorcast::transport::pull

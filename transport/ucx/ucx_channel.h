@@ -1,0 +1,137 @@
+// A message channel over one UCX endpoint. An endpoint carries one conversation after the other: it ends by
+// BYE from both sides, and then is idle.
+//
+// UCX itself reads and writes memory for operations that have begun. They end by themselves, or by closing
+// the endpoint by force, which is what ends a conversation with a peer that has stopped. Private to this
+// folder; the progress thread's alone.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/address.h"
+#include "transport/pull/message_channel.h"
+#include "transport/pull/wire.h"
+#include "transport/ucx/endpoint_cache.h"
+#include "transport/ucx/ucx_endpoint.h"
+#include "transport/ucx/ucx_worker.h"
+
+namespace tensorcast::transport {
+
+class UcxChannel : public pull::MessageChannel,
+                   public EndpointOwner,
+                   public std::enable_shared_from_this<UcxChannel> {
+ public:
+  // `drain_timeout`: how long what is on its way may take at the end, before the endpoint is closed by force.
+  UcxChannel(UcxWorker* worker, absl::Duration drain_timeout)
+      : worker_(*worker), drain_timeout_(drain_timeout) {}
+
+  TaskQueue& queue() override { return worker_.queue(); }
+  bool OnThread() const override { return worker_.OnThread(); }
+  void Send(const pull::Frame& frame) override;
+  void SendPiece(const pull::Data& head, ConstHostSpan piece, std::shared_ptr<void> hold) override;
+  bool has_room() const override { return sending_ < kSends; }
+  size_t queued_frames() const override { return static_cast<size_t>(endpoint_->in_flight()); }
+  void Flush() override;
+  void End(std::optional<pull::Frame> last, std::function<void()> ended) override;
+  uint64_t NextRequestId() override { return endpoint_->NextRequestId(); }
+  // Long messages of UCX's may overtake each other.
+  bool keeps_order() const override { return false; }
+
+  void OnControl(const pull::Frame& frame) override;
+  absl::Status OnPiece(const pull::Data& head, ConstHostSpan piece) override;
+  absl::StatusOr<HostSpan> OnRendezvous(const pull::Data& head) override;
+  void OnRendezvousReceived(const pull::Data& head, const absl::Status& status) override;
+  void OnFailed(const absl::Status& status) override;
+
+ protected:
+  // Begins to end with this message, or goes on: OnProgress follows whenever an operation is over.
+  virtual void SayLast(const pull::Frame& last) = 0;
+  virtual void OnProgress() = 0;
+  // The other end's BYE, while this end is ending.
+  virtual void OnLastBye() {}
+  // The conversation is over, and the endpoint idle or closed.
+  virtual void OnEnded(bool closed) = 0;
+
+  // The conversation is over; the endpoint can carry another one.
+  void Ended() { Finish(/*closed=*/false); }
+  void CloseByForce();
+  // A receive, or a remote read, into the handler's memory is over.
+  void Received(const pull::Data& piece, const absl::Status& status);
+
+  UcxWorker& worker_;
+  std::shared_ptr<UcxEndpoint> endpoint_;
+  pull::MessageChannel::Handler* handler_ = nullptr;
+  bool ending_ = false;
+  int sending_ = 0;    // pieces
+  int receiving_ = 0;  // pieces and remote reads
+
+ private:
+  // Pieces that UCX has at a time.
+  static constexpr int kSends = 16;
+
+  void PieceSent(uint64_t bytes, const absl::Status& status);
+  void Finish(bool closed);
+
+  const absl::Duration drain_timeout_;
+  std::function<void()> ended_;
+  bool closing_ = false;
+  TaskQueue::TimerId drain_timer_ = TaskQueue::kNoTimer;
+};
+
+// What the channels of a transport's pulls share. Outlives them.
+struct UcxReceiver {
+  UcxWorker* worker = nullptr;
+  EndpointCache* cache = nullptr;
+  absl::Duration drain_timeout = absl::Milliseconds(500);
+  uint32_t max_piece_bytes = 0;  // that the source may send in one message; 0: any
+  bool one_sided = false;        // the source's memory is read, by the descriptor's keys and segments
+};
+
+// A receiver's end.
+class UcxReceiverChannel : public UcxChannel {
+ public:
+  UcxReceiverChannel(const UcxReceiver& receiver, const SocketAddress& address, pull::Descriptor descriptor);
+
+  void Connect(pull::MessageChannel::Handler* handler) override;
+  absl::Status Welcomed() override;
+  uint32_t max_piece_bytes() const override { return receiver_.max_piece_bytes; }
+  bool one_sided() const override { return receiver_.one_sided; }
+  void ReadRemote(const pull::Data& piece, HostSpan destination) override;
+  void OnFailed(const absl::Status& status) override;
+
+ private:
+  // A remote read, which is one operation a segment.
+  struct Read {
+    pull::Data piece;
+    int parts = 1;
+    absl::Status status;
+  };
+
+  const std::string& peer() const { return descriptor_.addresses.front(); }
+  void Dial();
+  void PartRead(const std::shared_ptr<Read>& read, const absl::Status& status);
+  void SayLast(const pull::Frame& last) override;
+  void OnProgress() override;
+  void OnLastBye() override;
+  void OnEnded(bool closed) override;
+  void DropKeys();
+
+  const UcxReceiver receiver_;
+  const SocketAddress address_;
+  const pull::Descriptor descriptor_;
+  std::vector<uint64_t> segment_ends_;  // in the image
+  std::vector<ucp_rkey_h> rkeys_;
+  bool was_idle_ = false;  // the endpoint came from the cache, where it may have died unnoticed
+  bool bye_said_ = false;
+  bool bye_heard_ = false;
+};
+
+}  // namespace tensorcast::transport
