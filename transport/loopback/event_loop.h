@@ -8,7 +8,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/function_ref.h"
 #include "absl/synchronization/mutex.h"
-#include "transport/task_queue.h"
+#include "base/task_queue.h"
 
 namespace tensorcast::transport {
 

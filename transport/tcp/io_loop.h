@@ -15,7 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/posix/unique_fd.h"
-#include "transport/task_queue.h"
+#include "base/task_queue.h"
 
 namespace tensorcast::transport::tcp {
 

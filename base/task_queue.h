@@ -18,7 +18,7 @@
 #include "absl/time/time.h"
 #include "base/steady_time.h"
 
-namespace tensorcast::transport {
+namespace tensorcast {
 
 class TaskQueue {
  public:
@@ -60,4 +60,4 @@ class TaskQueue {
   uint64_t timers_made_ = 0;
 };
 
-}  // namespace tensorcast::transport
+}  // namespace tensorcast

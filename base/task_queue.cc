@@ -1,10 +1,10 @@
-#include "transport/task_queue.h"
+#include "base/task_queue.h"
 
 #include <utility>
 
 #include "absl/synchronization/notification.h"
 
-namespace tensorcast::transport {
+namespace tensorcast {
 
 TaskQueue::TaskQueue(std::function<void()> wake) : wake_(std::move(wake)) {}
 
@@ -73,4 +73,4 @@ bool TaskQueue::HasPosted() {
   return !posted_.empty();
 }
 
-}  // namespace tensorcast::transport
+}  // namespace tensorcast
