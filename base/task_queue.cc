@@ -53,7 +53,10 @@ bool TaskQueue::RunPosted() {
     absl::MutexLock lock(&mutex_);
     tasks.swap(posted_);
   }
-  for (Task& task : tasks) task();
+  for (Task& task : tasks) {
+    task();
+    task = nullptr;  // what it captured may be memory or a lease: not kept while the others run
+  }
   return !tasks.empty();
 }
 

@@ -45,7 +45,7 @@ std::optional<std::string> Asking(const security::Identity& identity, std::strin
 
 AccessControl::AccessControl(Options options) : options_(std::move(options)) {
   if (options_.credentials == nullptr) return;
-  sweep_ = std::make_unique<PeriodicTask>(kSweepInterval, [this] { CancelOverdue(); });
+  sweep_ = TaskLoop::Every(kSweepInterval, [this] { CancelOverdue(); });
 }
 
 absl::Status AccessControl::Refusal(std::string_view label, const Caller& caller, RoleSet wanted) const {

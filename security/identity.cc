@@ -8,7 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <fstream>
-#include <optional>
+#include <memory>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -21,8 +21,8 @@
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
-#include "base/background.h"
 #include "base/status.h"
+#include "base/task_loop.h"
 
 namespace tensorcast::security {
 namespace {
@@ -268,7 +268,7 @@ struct Identity::State {
     }
   }
 
-  std::optional<PeriodicTask> look;  // last: it uses the others
+  std::unique_ptr<TaskLoop> look;  // last: it uses the others
 };
 
 absl::StatusOr<std::shared_ptr<Identity>> Identity::Load(const Files& files, absl::Duration look_every) {
@@ -285,7 +285,7 @@ absl::StatusOr<std::shared_ptr<Identity>> Identity::Load(const Files& files, abs
   TC_RETURN_IF_ERROR(state->Read(files));
   std::shared_ptr<Identity> identity(new Identity(files, std::move(state)));
   State* const kept = identity->state_.get();
-  kept->look.emplace(look_every, [kept, &own = identity->files_] { kept->Look(own); });
+  kept->look = TaskLoop::Every(look_every, [kept, &own = identity->files_] { kept->Look(own); });
   return identity;
 }
 

@@ -144,7 +144,7 @@ Leadership::Leadership(Client* client, const LeadershipOptions& options, const T
       epoch_(term.epoch),
       since_(term.since),
       until_ns_(absl::ToInt64Nanoseconds(term.since + term.ttl * (1 - kMargin))),
-      keep_alive_(std::make_unique<PeriodicTask>(term.ttl / kKeepAlives, [this] { KeepAlive(); })) {}
+      keep_alive_(TaskLoop::Every(term.ttl / kKeepAlives, [this] { KeepAlive(); })) {}
 
 Leadership::~Leadership() {
   keep_alive_.reset();

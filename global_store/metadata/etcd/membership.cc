@@ -22,7 +22,7 @@ constexpr absl::Duration kLeaseCallTimeout = absl::Seconds(2);
 Membership::Membership(Client* client, const LeadershipOptions& options)
     : client_(client),
       options_(options),
-      task_(std::make_unique<PeriodicTask>(kRenewal, [this] { Renew().IgnoreError(); })) {}
+      task_(TaskLoop::Every(kRenewal, [this] { Renew().IgnoreError(); })) {}
 
 Membership::~Membership() {
   task_.reset();
