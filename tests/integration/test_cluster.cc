@@ -47,13 +47,8 @@ void TestCluster::StartGlobalStore(const std::string& listen) {
 
 void TestCluster::StopGlobalStore() { global_store_.reset(); }
 
-void TestCluster::RestartGlobalStore(bool forget) {
+void TestCluster::RestartGlobalStore() {
   StopGlobalStore();
-  if (forget) {
-    for (const char* suffix : {"", "-wal", "-shm"}) {
-      std::filesystem::remove(absl::StrCat(folder_.path(), "/global_store.db", suffix));
-    }
-  }
   StartGlobalStore(global_store_address_);
 }
 
