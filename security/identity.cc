@@ -30,6 +30,7 @@ namespace {
 constexpr size_t kMaxFileBytes = 4 << 20;
 constexpr int kLastPart = 10;  // of a certificate's time: not replaced by then, it may have been forgotten
 
+// Bounded: a path of the configuration may name a device, or a file that grows.
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return ErrnoStatus(errno, "open", path);
@@ -127,6 +128,8 @@ absl::Status Unusable(const std::string& path, std::string_view what) {
 
 absl::StatusOr<std::shared_ptr<SSL_CTX>> MakeContext(const SSL_METHOD* method, const Identity::Files& files,
                                                      const SharedAdmission& admission) {
+  // OpenSSL resumes a session only in a context with the session's id; with client certificates it insists
+  // on one.
   static constexpr std::array<unsigned char, 10> kSessions = {'t', 'e', 'n', 's', 'o',
                                                               'r', 'c', 'a', 's', 't'};
   std::shared_ptr<SSL_CTX> context(SSL_CTX_new(method), SSL_CTX_free);
