@@ -41,7 +41,18 @@ size_t SequenceLength(std::string_view text) {
   return 0;
 }
 
-// Length of the character at the front of `text`, or 0 where that is a control character or no UTF-8.
+// The bytes at the front of `text` that are well-formed.
+size_t ValidPrefix(std::string_view text) {
+  size_t valid = 0;
+  while (valid < text.size()) {
+    const size_t length = SequenceLength(text.substr(valid));
+    if (length == 0) break;
+    valid += length;
+  }
+  return valid;
+}
+
+// Length of the character at the front of `text`, or 0 where that is a control character or not UTF-8.
 size_t PrintableLength(std::string_view text) {
   const uint8_t first = static_cast<uint8_t>(text[0]);
   if (first < 0x20 || first == 0x7F) return 0;
@@ -52,13 +63,23 @@ size_t PrintableLength(std::string_view text) {
 
 }  // namespace
 
-bool IsValidUtf8(std::string_view text) {
-  while (!text.empty()) {
-    const size_t length = SequenceLength(text);
-    if (length == 0) return false;
-    text.remove_prefix(length);
+bool IsValidUtf8(std::string_view text) { return ValidPrefix(text) == text.size(); }
+
+std::string_view ValidUtf8(std::string_view text, std::string& storage) {
+  size_t valid = ValidPrefix(text);
+  if (valid == text.size()) return text;
+  storage = text;
+  while (valid < storage.size()) {
+    storage[valid] = '?';
+    valid += 1 + ValidPrefix(std::string_view(storage).substr(valid + 1));
   }
-  return true;
+  return storage;
+}
+
+std::string_view CutUtf8(std::string_view text, size_t max_bytes) {
+  if (text.size() <= max_bytes) return text;
+  while (max_bytes > 0 && IsContinuation(text[max_bytes])) --max_bytes;
+  return text.substr(0, max_bytes);
 }
 
 bool IsPrintable(std::string_view text) {
@@ -89,10 +110,7 @@ std::string Printable(std::string_view text, bool keep_lines) {
 
 std::string QuoteName(std::string_view name) {
   constexpr size_t kShownBytes = 200;
-  std::string_view shown = name.substr(0, kShownBytes);
-  if (shown.size() < name.size()) {
-    while (!shown.empty() && IsContinuation(name[shown.size()])) shown.remove_suffix(1);
-  }
+  const std::string_view shown = CutUtf8(name, kShownBytes);
   const std::string escaped = IsValidUtf8(shown) ? absl::Utf8SafeCHexEscape(shown) : absl::CHexEscape(shown);
   return absl::StrCat("\"", escaped, shown.size() < name.size() ? "...\"" : "\"");
 }

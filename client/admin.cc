@@ -52,6 +52,7 @@ absl::StatusOr<std::vector<v1::Artifact>> ListAllPages(StoreStub& store, const R
     TC_ASSIGN_OR_RETURN(v1::ListArtifactsResponse page,
                         rpc::CallUnary(store, &StoreStub::ListArtifacts, operation, request));
     for (v1::Artifact& artifact : *page.mutable_artifacts()) {
+      // An artifact with many replicas goes on in the next page.
       const bool continued = !artifacts.empty() && artifacts.back().artifact_id() == artifact.artifact_id();
       if (!continued) {
         artifacts.push_back(std::move(artifact));

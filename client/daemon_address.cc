@@ -45,11 +45,14 @@ std::string ToDaemonAddress(std::string_view named) {
   } else {
     return std::string(named);
   }
+  // Absolute, since the working directory may be another one when the address is used again.
   std::error_code error;
   const std::filesystem::path absolute = std::filesystem::absolute(path, error);
   return absl::StrCat("unix:", (error ? path : absolute).lexically_normal().string());
 }
 
+// The first of the folders in which a daemon listens. A socket that refuses this user is the error only
+// where no other one listens.
 absl::StatusOr<std::string> FindDaemonIn(std::span<const std::string> folders) {
   std::vector<std::string> tried;
   absl::Status refused;

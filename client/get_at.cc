@@ -93,6 +93,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Replica>>> Client::GetAt(const Reques
     }
   };
   {
+    // All or none: the first error cancels the others. One of the gets runs on the caller's thread.
     std::vector<std::jthread> threads;
     try {
       for (size_t i = 1; i < places.size(); ++i) threads.emplace_back(get, i);

@@ -15,6 +15,7 @@
 namespace tensorcast::client {
 namespace {
 
+// Smaller tensors are streamed.
 constexpr size_t kMinHandedBytes = size_t{64} << 10;
 
 // What is handed over of one put, by the memory that it lies in.
@@ -34,7 +35,10 @@ class HandedTensors {
  private:
   // Null where the bytes are to be streamed, else what they lie in, at `offset`.
   HandedMemory* MemoryOf(std::span<const std::byte> bytes, uint64_t& offset) {
+    // First what this process is attached to, which the daemon has already; then sealed memory, which
+    // cannot change. All else is streamed.
     if (const auto place = MappedImages::OfProcess().Find(bytes); place.has_value()) {
+      // A copy-on-write image that was written to has not the replica's bytes any more.
       if (place->writable && HasOwnPages(bytes)) return nullptr;
       offset = place->image_offset;
       HandedMemory replica;

@@ -31,6 +31,7 @@ absl::Status NoDaemon(const std::string& address, std::string_view why) {
                                              "one that runs"));
 }
 
+// By a connection of its own: its errno tells apart what gRPC reports as one UNAVAILABLE.
 absl::Status CheckSocket(const std::string& address) {
   const std::string path = SocketPath(address);
   TC_ASSIGN_OR_RETURN(const sockaddr_un name, UnixAddress(path));

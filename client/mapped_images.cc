@@ -21,6 +21,7 @@ void MappedImages::Remove(std::span<const std::byte> image) {
 
 std::optional<MappedImages::Place> MappedImages::Find(std::span<const std::byte> bytes) const {
   absl::MutexLock lock(&mutex_);
+  // The last image that begins at or before the bytes, since images do not overlap.
   auto image = images_.upper_bound(bytes.data());
   if (image == images_.begin()) return std::nullopt;
   --image;

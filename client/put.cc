@@ -256,6 +256,8 @@ absl::StatusOr<ObjectIdentity> DescribeFile(const std::string& path) {
   return IdentityOf(real.string(), about);
 }
 
+// The global store finds artifacts by the path of their origin. Only an origin on this node with the same
+// identity (size, times, inode, device) is this very file; of several artifacts the latest counts.
 absl::StatusOr<ImportedFile> FindImportedBy(DaemonLink& link, const RequestContext& operation,
                                             const std::string& path) {
   TC_ASSIGN_OR_RETURN(const ObjectIdentity file, DescribeFile(path));

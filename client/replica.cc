@@ -31,6 +31,7 @@ bool Replica::lost() const { return state_->claimed != nullptr && state_->claime
 
 absl::Status Replica::Check() const {
   if (state_->claimed == nullptr) return absl::OkStatus();
+  // Damage before loss: wrong bytes must not be used, lease or not.
   TC_RETURN_IF_ERROR(state_->claimed->CheckIntact());
   if (!lost()) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat("the daemon went away, and the lease on replica ", replica_id(),
@@ -71,6 +72,7 @@ absl::StatusOr<TensorView> Replica::Find(std::string_view name) const {
   return state_->tensors[chosen - state_->chosen.tensors.begin()];
 }
 
+// The whole image or nothing: where tensors were chosen, the others may have no memory.
 std::span<const std::byte> Replica::image() const {
   return state_->tensors.size() == tensor_count() ? state_->image : std::span<const std::byte>();
 }
@@ -149,6 +151,8 @@ absl::Status Replica::State::OpenDevice(const IpcHandle& handle, DeviceRuntime* 
   if (device_runtime == nullptr) {
     return absl::FailedPreconditionError("attaching to a GPU replica needs ClientOptions::devices");
   }
+  // Before it is open: from then on the daemon keeps the memory until this process has closed it, or has
+  // ended.
   TC_RETURN_IF_ERROR(claimed->AnnounceOpening());
   absl::StatusOr<DevicePtr> opened = device_runtime->OpenIpc(handle);
   if (!opened.ok()) {

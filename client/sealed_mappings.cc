@@ -21,6 +21,8 @@
 namespace tensorcast::client {
 namespace {
 
+// Without all three, another process could change the bytes while the daemon digests them, or shorten the
+// file under its reads.
 constexpr int kSeals = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW;
 constexpr std::string_view kMemfd = "/memfd:";
 
@@ -37,6 +39,8 @@ bool IsMemfd(const std::string& link) {
 
 }  // namespace
 
+// Pages of a private mapping that this process wrote are its own copies: the file does not have their
+// bytes. Where the kernel does not tell, the answer is true, and the bytes are streamed.
 bool HasOwnPages(std::span<const std::byte> bytes) {
   if (bytes.empty()) return false;
   const UniqueFd pagemap(open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
@@ -68,6 +72,7 @@ SealedMappings SealedMappings::Read() {
   return sealed;
 }
 
+// The format is proc(5)'s. A line that does not fit it is passed over, and its memory streamed.
 void SealedMappings::ReadMappings() {
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) {
@@ -99,6 +104,7 @@ void SealedMappings::OpenFiles() {
   }
 }
 
+// Within one mapping alone: bytes across two are streamed.
 std::optional<SealedMappings::Place> SealedMappings::Find(std::span<const std::byte> bytes) const {
   const auto begin = reinterpret_cast<uintptr_t>(bytes.data());
   auto found = mappings_.upper_bound(begin);

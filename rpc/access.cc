@@ -45,7 +45,7 @@ std::optional<std::string> Asking(const security::Identity& identity, std::strin
 
 AccessControl::AccessControl(Options options) : options_(std::move(options)) {
   if (options_.credentials == nullptr) return;
-  sweep_ = std::make_unique<PeriodicTask>(kSweepInterval, [this] { CancelOverdue(); });
+  sweep_ = TaskLoop::Every(kSweepInterval, [this] { CancelOverdue(); });
 }
 
 absl::Status AccessControl::Refusal(std::string_view label, const Caller& caller, RoleSet wanted) const {
@@ -73,6 +73,7 @@ AccessControl::Decision AccessControl::Decide(const grpc::ServerContextBase& cal
   Decision decision;
   decision.refused = Admit();
   if (!decision.refused.ok()) return decision;
+  // A caller without a certificate has the role of the socket; with one, the role in its name.
   RoleSet roles = options_.unix_roles;
   std::string_view role = TextOfUnix(options_.unix_roles);
   if (options_.credentials != nullptr) {
@@ -97,6 +98,8 @@ AccessControl::Decision AccessControl::Decide(const grpc::ServerContextBase& cal
     decision.caller.asking = decision.caller.peer;
     role = security::RoleText(peer.role);
     roles = Only(peer.role);
+    // A node that calls for one of its clients gets a client's rights beside its own, never an operator's:
+    // it could name any operator.
     if (peer.role == Role::kNode && !on_behalf_of.empty()) {
       if (auto asking = Asking(options_.credentials->identity(), on_behalf_of); asking.has_value()) {
         decision.caller.asking = *std::move(asking);

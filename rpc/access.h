@@ -18,8 +18,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
-#include "base/background.h"
 #include "base/request_context.h"
+#include "base/task_loop.h"
 #include "rpc/call_contexts.h"
 #include "rpc/credentials.h"
 #include "security/roles.h"
@@ -69,7 +69,7 @@ class AccessControl {
   const Options options_;
   absl::Mutex mutex_;
   std::unordered_map<const void*, Running> running_ ABSL_GUARDED_BY(mutex_);
-  std::unique_ptr<PeriodicTask> sweep_;  // last: it uses the others
+  std::unique_ptr<TaskLoop> sweep_;  // last: it uses the others
 };
 
 }  // namespace tensorcast::rpc

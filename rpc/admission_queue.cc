@@ -31,6 +31,8 @@ absl::Status AdmissionQueue::Admit(Line& line, TaskRunner::Task task) {
   return absl::OkStatus();
 }
 
+// Callers that are refused are told to return one after the other, a measured task's time apart, so that
+// they do not return together. Both bounds hold whatever was measured.
 absl::Status AdmissionQueue::Refuse(Line& line, SteadyTime now) {
   line.refused_ = true;
   const SteadyTime first = now + options_.min_delay;
@@ -41,6 +43,8 @@ absl::Status AdmissionQueue::Refuse(Line& line, SteadyTime now) {
                     line.next_return_ - now);
 }
 
+// The classes in their order. Each kTurnOfOthers-th turn goes to the task that has waited for longest, of
+// whatever class, so that none of them starves.
 AdmissionQueue::Line& AdmissionQueue::NextLine() {
   Line* next = nullptr;
   const bool oldest = ++taken_ % kTurnOfOthers == 0;
@@ -66,6 +70,8 @@ void AdmissionQueue::RunNext() {
   absl::MutexLock lock(&mutex_);
   const SteadyTime now = options_.clock();
   const bool busy = std::ranges::any_of(lines_, [](const Line& line) { return !line.waiting_.empty(); });
+  // Only the time between two tasks of a busy queue says how fast the server is: an idle one waits for
+  // calls.
   if (busy && last_end_ != SteadyTime::InfinitePast()) {
     interval_ += (now - last_end_ - interval_) / kAverageOver;
   }

@@ -48,6 +48,7 @@ using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
+// The ids that a span of a call shows. A message may have any of them, by these names.
 struct TextField {
   std::string_view name;
   otel::AttributeKey key;

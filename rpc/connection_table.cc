@@ -101,6 +101,7 @@ void ConnectionTable::AddUnadmitted(int socket, std::string peer) {
   unadmitted_.push_back({id, connection, std::move(peer), SteadyNow()});
 }
 
+// From the newest on. Bytes that lie unread on such a connection are a handshake that gRPC has not come to.
 int ConnectionTable::UnreadHandshakes(int max) {
   absl::MutexLock lock(&mutex_);
   int unread = 0;
@@ -117,6 +118,7 @@ int ConnectionTable::UnreadHandshakes(int max) {
   return unread;
 }
 
+// Each admitted call comes here. A peer that is known costs the shared lock alone.
 void ConnectionTable::Admitted(std::string_view peer) {
   {
     absl::ReaderMutexLock lock(&mutex_);
@@ -165,6 +167,8 @@ double ConnectionTable::UnreadShare() {
   return open < kMinSample ? 0 : static_cast<double>(unread) / static_cast<double>(open);
 }
 
+// Besides connections that are gone, it drops entries that are void: their peer has made a call, or a later
+// connection from its address has taken its place in strange_peers_.
 void ConnectionTable::Sweep() {
   const auto is_gone = [](const Connection& one) { return InodeOf(one.socket) != one.inode; };
   std::erase_if(connections_, is_gone);
@@ -182,6 +186,8 @@ bool ConnectionTable::Forget(const UnadmittedConnection& one) {
   return true;
 }
 
+// As gRPC writes the peer of a call, with brackets and the scope's sign percent-encoded: the two are
+// compared as text.
 std::string TcpPeerOf(int socket) {
   sockaddr_storage address{};
   socklen_t length = sizeof(address);

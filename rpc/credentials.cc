@@ -113,6 +113,7 @@ std::shared_ptr<grpc::ServerCredentials> Credentials::ForServer() const {
   return tls::TlsServerCredentials(options);
 }
 
+// Checked again for each call: a connection may outlive its peer's certificate, or the denial of its name.
 absl::StatusOr<Credentials::Certificate> Credentials::CallerOf(const grpc::ServerContextBase& call) const {
   const std::shared_ptr<const grpc::AuthContext> connection = call.auth_context();
   if (connection == nullptr) return nullptr;

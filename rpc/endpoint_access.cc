@@ -48,6 +48,7 @@ EndpointAccess AccessOf(const std::string& address, const std::vector<gid_t>& un
     access.role = security::Contains(unix_roles, security::Role::kOperator) ? kEverything : "client";
     return access;
   }
+  // Without certificates nothing tells the callers of a port apart: each may call everything.
   access.callers = CallersOfPort(address, "a certificate", credentials);
   access.role = credentials == nullptr ? kEverything : "the role in the certificate";
   access.in_clear = credentials == nullptr;

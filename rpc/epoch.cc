@@ -29,6 +29,7 @@ std::optional<Epoch> ParseEpoch(std::string_view text) {
 absl::Status EpochFence::Check(const grpc::ClientContext& call) {
   const auto& metadata = call.GetServerInitialMetadata();
   const auto said = metadata.find(kEpochKey);
+  // A server without an epoch sends none.
   if (said == metadata.end()) return absl::OkStatus();
   const std::optional<Epoch> epoch = ParseEpoch(std::string_view(said->second.data(), said->second.size()));
   if (!epoch.has_value()) {
@@ -38,6 +39,8 @@ absl::Status EpochFence::Check(const grpc::ClientContext& call) {
   return Check(*epoch, call.peer());
 }
 
+// A lower number is a leader that has been replaced and may not know it. Numbers of another cluster cannot
+// be compared with it, so that one is believed, and its numbers count from then on.
 absl::Status EpochFence::Check(const Epoch& epoch, std::string_view server) {
   absl::MutexLock lock(&mutex_);
   if (latest_.has_value() && latest_->cluster == epoch.cluster && epoch.number < latest_->number) {

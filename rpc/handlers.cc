@@ -34,6 +34,7 @@ void Finisher::Finish(absl::Status status) const { state_->Finish(std::move(stat
 namespace internal {
 namespace {
 
+// Of all streams that this process receives at the moment.
 std::atomic<uint64_t> bytes_together{0};
 
 }  // namespace
@@ -70,6 +71,8 @@ absl::Status StreamCounter::Count(uint64_t message_bytes) {
   return absl::OkStatus();
 }
 
+// The end of a stream that broke off looks like that of a complete one. The number that its client
+// announced tells them apart.
 absl::Status StreamCounter::CheckComplete(const grpc::CallbackServerContext& call) const {
   if (announced_.has_value() && messages_ < *announced_) {
     return absl::CancelledError(
@@ -79,6 +82,7 @@ absl::Status StreamCounter::CheckComplete(const grpc::CallbackServerContext& cal
   return absl::OkStatus();
 }
 
+// The version first: what a peer of another version means by its call is not known.
 grpc::Status CheckCaller(const grpc::CallbackServerContext& call) {
   absl::Status version = CheckCallersVersion(call);
   return ToGrpcStatus(

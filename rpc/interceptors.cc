@@ -169,6 +169,8 @@ class ServerInterceptor final : public grpc::experimental::Interceptor {
     End({grpc::StatusCode::CANCELLED, "the caller gave up before its request had arrived"});
   }
 
+  // Two hooks, which may run at once on two threads. Each exchanges its own value for the other's, so the
+  // second of them, and only that, ends the call.
   enum class Reached : uint8_t { kNeither, kToldUnreadable, kClose };
 
   // What admitted the call may have ended while its handler ran: then its answer must not be sent.
@@ -218,6 +220,7 @@ class ServerInterceptor final : public grpc::experimental::Interceptor {
 
   grpc::ServerContextBase* const call_;
   const char* const method_;
+  // Else one of gRPC's own services (health, reflection): they need no role and carry no version.
   const bool ours_;
   AccessControl* const access_;                       // null: nothing is checked
   const std::string& epoch_;                          // the factory's; empty: there is none

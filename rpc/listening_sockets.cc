@@ -88,6 +88,7 @@ void ListeningSockets::Close() {
   unix_.reset();
 }
 
+// One socket for each address that the name stands for, all on one port.
 absl::Status ListeningSockets::OpenTcp(const std::string& address, int backlog) {
   absl::StatusOr<HostPort> asked = ParseHostPort(address);
   if (!asked.ok()) return Annotate(asked.status(), absl::StrCat("cannot listen on ", address));

@@ -5,6 +5,7 @@
 
 namespace tensorcast::rpc {
 
+// No bytes are one empty piece, so that each stream of pieces has a message.
 size_t PieceCount(uint64_t bytes, size_t piece_bytes) {
   return bytes == 0 ? 1 : static_cast<size_t>((bytes - 1) / piece_bytes + 1);
 }
@@ -15,6 +16,7 @@ std::string_view Piece(std::string_view bytes, size_t index, size_t piece_bytes)
 }
 
 absl::Status PieceJoiner::Add(std::string_view piece) {
+  // bytes_ never passes the limit, so the difference cannot wrap.
   if (piece.size() > max_bytes_ - bytes_.size()) {
     return absl::ResourceExhaustedError(
         absl::StrCat("a streamed byte string grew past the limit of ", max_bytes_, " bytes"));

@@ -20,6 +20,7 @@ absl::Status Check(const Metadata& metadata, std::string_view who, std::string_v
                                        ? std::string_view()
                                        : std::string_view(said->second.data(), said->second.size());
   if (version == kProtocolText) return absl::OkStatus();
+  // A text from the peer: cut, and escaped for terminals and logs.
   const std::string theirs =
       version.empty() ? "says none"
                       : absl::StrCat("is ", absl::Utf8SafeCEscape(version.substr(0, kMaxShownBytes)));

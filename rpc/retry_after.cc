@@ -30,6 +30,7 @@ absl::Status RetryLater(std::string_view message, absl::Duration delay) {
   return status;
 }
 
+// Clamped: a wrong or hostile server must not make its callers wait for hours.
 std::optional<absl::Duration> RetryAfterOf(const absl::Status& status) {
   if (!absl::IsUnavailable(status)) return std::nullopt;
   const std::optional<absl::Cord> payload = status.GetPayload(RetryAfterUrl());
@@ -38,6 +39,7 @@ std::optional<absl::Duration> RetryAfterOf(const absl::Status& status) {
   return std::clamp(FromProto(detail.delay()), absl::ZeroDuration(), kMaxRetryAfter);
 }
 
+// Never earlier than asked, and later by chance: callers that were refused together return apart.
 absl::Duration WaitAfter(const absl::Status& error, Backoff& backoff) {
   const absl::Duration step = backoff.Next();
   const std::optional<absl::Duration> asked = RetryAfterOf(error);

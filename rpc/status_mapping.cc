@@ -25,10 +25,13 @@ bool HasPayloads(const absl::Status& status) {
 
 }  // namespace
 
+// A status travels in HTTP/2 trailers, which have a limit: a long message is cut, and payloads that are
+// too large are left out.
 grpc::Status ToGrpcStatus(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
   const auto code = static_cast<grpc::StatusCode>(status.code());
   if (!HasPayloads(status)) return {code, Shortened(status.message(), kMaxErrorMessageBytes)};
+  // It travels twice here, as gRPC's message and in the details, so each has half of the room.
   const std::string message = Shortened(status.message(), kMaxErrorMessageBytes / 2);
   v1::Status details = ToProto(status);
   details.set_message(ToProto(absl::Status(status.code(), message)).message());

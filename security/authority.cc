@@ -103,6 +103,7 @@ absl::StatusOr<CertificatePtr> Begin(EVP_PKEY* key, const std::string& common_na
   return certificate;
 }
 
+// ECDSA on P-256: small certificates and cheap signatures in a handshake.
 absl::StatusOr<KeyPtr> NewKey() {
   KeyPtr key(EVP_EC_gen("P-256"), EVP_PKEY_free);
   if (key == nullptr) return Failed("make a key");
@@ -119,6 +120,7 @@ absl::StatusOr<CertifiedKey> SignedBy(EVP_PKEY* signer, X509* certificate, EVP_P
 
 }  // namespace
 
+// Self-signed. It may sign certificates of peers, and no further authorities (pathlen:0).
 absl::StatusOr<CertifiedKey> MakeAuthority(std::string_view trust_domain, const Validity& validity) {
   TC_RETURN_IF_ERROR(CheckTrustDomain(trust_domain));
   TC_ASSIGN_OR_RETURN(const KeyPtr key, NewKey());
@@ -155,6 +157,7 @@ absl::StatusOr<std::string> DomainOfAuthority(std::string_view certificate) {
   return std::string(domain);
 }
 
+// The URI is the name that peers check. The common name is for people.
 absl::StatusOr<CertifiedKey> IssueCertificate(const CertifiedKey& authority, const Name& name,
                                               const Validity& validity) {
   const CertificatePtr issuer(

@@ -16,6 +16,7 @@ namespace tensorcast::security {
 namespace {
 
 constexpr char kAuthority[] = "ca";
+// A certificate begins so much earlier, for hosts with clocks behind the authority's.
 constexpr absl::Duration kClockAllowance = absl::Minutes(5);
 
 absl::StatusOr<std::string> ReadText(const std::string& path) {
@@ -24,6 +25,8 @@ absl::StatusOr<std::string> ReadText(const std::string& path) {
   return std::string((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
 }
 
+// The key first, so that a certificate is never there without the key that belongs to it. Only its owner
+// reads the key.
 absl::Status Write(const CertifiedKey& made, const AuthorityFolder::Files& files) {
   TC_RETURN_IF_ERROR(ReplaceFile(files.key, made.key, 0600));
   return ReplaceFile(files.certificate, made.certificate, 0644);
@@ -71,6 +74,7 @@ absl::StatusOr<AuthorityFolder::Issued> AuthorityFolder::Issue(std::string_view 
                                                                const Validity& validity) const {
   TC_ASSIGN_OR_RETURN(Name full, ParseNameIn(trust_domain_, name));
   TC_ASSIGN_OR_RETURN(const CertifiedKey made, IssueCertificate(authority_, full, validity));
+  // node/a is node-a.pem and node-a.key.
   Issued issued{.name = std::move(full), .files = FilesIn(folder_, absl::StrReplaceAll(name, {{"/", "-"}}))};
   TC_RETURN_IF_ERROR(Write(made, issued.files));
   return issued;

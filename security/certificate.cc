@@ -73,6 +73,7 @@ std::string SerialNumberOf(const X509& certificate) {
 
 }  // namespace
 
+// It reads and verifies nothing: TLS verifies the chain, and Identity admits the name.
 absl::StatusOr<Certificate> DescribeCertificate(const X509& certificate) {
   Certificate described;
   TC_ASSIGN_OR_RETURN(const std::string uri, UriOf(certificate));
@@ -96,6 +97,7 @@ absl::StatusOr<Certificate> ReadCertificate(std::string_view pem) {
   return DescribeCertificate(*certificate);
 }
 
+// OpenSSL keeps errors in a queue of the thread. What stayed there would be blamed on the next call.
 std::string TakeOpenSslErrors() {
   std::vector<std::string> errors;
   while (const unsigned long error = ERR_get_error()) {

@@ -8,7 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <fstream>
-#include <optional>
+#include <memory>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -21,8 +21,8 @@
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
-#include "base/background.h"
 #include "base/status.h"
+#include "base/task_loop.h"
 
 namespace tensorcast::security {
 namespace {
@@ -30,6 +30,7 @@ namespace {
 constexpr size_t kMaxFileBytes = 4 << 20;
 constexpr int kLastPart = 10;  // of a certificate's time: not replaced by then, it may have been forgotten
 
+// Bounded: a path of the configuration may name a device, or a file that grows.
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return ErrnoStatus(errno, "open", path);
@@ -127,6 +128,8 @@ absl::Status Unusable(const std::string& path, std::string_view what) {
 
 absl::StatusOr<std::shared_ptr<SSL_CTX>> MakeContext(const SSL_METHOD* method, const Identity::Files& files,
                                                      const SharedAdmission& admission) {
+  // OpenSSL resumes a session only in a context with the session's id; with client certificates it insists
+  // on one.
   static constexpr std::array<unsigned char, 10> kSessions = {'t', 'e', 'n', 's', 'o',
                                                               'r', 'c', 'a', 's', 't'};
   std::shared_ptr<SSL_CTX> context(SSL_CTX_new(method), SSL_CTX_free);
@@ -268,7 +271,7 @@ struct Identity::State {
     }
   }
 
-  std::optional<PeriodicTask> look;  // last: it uses the others
+  std::unique_ptr<TaskLoop> look;  // last: it uses the others
 };
 
 absl::StatusOr<std::shared_ptr<Identity>> Identity::Load(const Files& files, absl::Duration look_every) {
@@ -285,7 +288,7 @@ absl::StatusOr<std::shared_ptr<Identity>> Identity::Load(const Files& files, abs
   TC_RETURN_IF_ERROR(state->Read(files));
   std::shared_ptr<Identity> identity(new Identity(files, std::move(state)));
   State* const kept = identity->state_.get();
-  kept->look.emplace(look_every, [kept, &own = identity->files_] { kept->Look(own); });
+  kept->look = TaskLoop::Every(look_every, [kept, &own = identity->files_] { kept->Look(own); });
   return identity;
 }
 

@@ -64,6 +64,8 @@ absl::StatusOr<KeyRules> KeyRules::Parse(std::span<const std::string> rules) {
   return parsed;
 }
 
+// The longest prefix of the key decides alone, so a rule for a part of the keys can be stricter than the
+// rule for all. Keys without a rule are free.
 absl::Status KeyRules::Check(std::string_view key, std::string_view peer, std::string_view asking) const {
   const std::set<std::string, std::less<>>* names = nullptr;
   std::string_view longest;
@@ -74,6 +76,8 @@ absl::Status KeyRules::Check(std::string_view key, std::string_view peer, std::s
   }
   if (names == nullptr) return absl::OkStatus();
   const std::string_view path = PathOf(asking);
+  // A node that calls for a client names that client itself, and could name an operator. So an operator's
+  // role counts only for the operator's own connection.
   const bool by_itself = peer.empty() || peer == asking;
   if ((by_itself && IsOperator(path)) || names->contains(path)) return absl::OkStatus();
   return absl::PermissionDeniedError(

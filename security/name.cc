@@ -22,12 +22,14 @@ constexpr std::array<std::pair<std::string_view, Role>, 4> kRoles = {{
     {"client", Role::kClient},
 }};
 
+// As SPIFFE has them. Nothing in a name needs quotes or escapes, in a file, a log or a URI.
 bool IsDomainCharacter(char c) {
   return absl::ascii_islower(c) || absl::ascii_isdigit(c) || c == '.' || c == '-' || c == '_';
 }
 
 bool IsSegmentCharacter(char c) { return IsDomainCharacter(c) || absl::ascii_isupper(c); }
 
+// SPIFFE refuses relative segments, with which one name could be written in two ways.
 bool IsSegment(std::string_view text) {
   return !text.empty() && text != "." && text != ".." &&
          std::all_of(text.begin(), text.end(), IsSegmentCharacter);
@@ -63,6 +65,8 @@ absl::Status CheckTrustDomain(std::string_view domain) {
                    " lower-case letters, digits, dots, dashes and underscores, such as models.example"));
 }
 
+// `path` is what stands behind the product's prefix: a role, or role/name. A node always has a name, as its
+// replicas and grants are bound to it.
 absl::StatusOr<Name> ParseNameIn(std::string_view trust_domain, std::string_view path) {
   if (absl::Status domain = CheckTrustDomain(trust_domain); !domain.ok()) return domain;
   const size_t slash = path.find('/');
@@ -82,6 +86,7 @@ absl::StatusOr<Name> ParseNameIn(std::string_view trust_domain, std::string_view
   return name;
 }
 
+// One spelling for each name: no port, query or escape. So names are compared as texts.
 absl::StatusOr<Name> ParseName(std::string_view uri) {
   std::string_view rest = uri;
   if (uri.size() > kMaxUriBytes) return NotAName(uri, "it is too long");

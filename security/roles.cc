@@ -14,8 +14,11 @@ constexpr RoleSet kStore = Only(Role::kGlobalStore);
 constexpr RoleSet kNode = Only(Role::kNode);
 constexpr RoleSet kOperator = Only(Role::kOperator);
 constexpr RoleSet kClient = Only(Role::kClient);
+// Every role but the global store.
 constexpr RoleSet kReaders = kNode | kOperator | kClient;
 
+// A call that is not listed here is refused to every role (RolesOf), so a new call is closed until this
+// table opens it.
 constexpr CallRow kTable[] = {
     {"GlobalStore/RegisterNode", kNode, "as the node of that name alone, as all that a node says of itself"},
     {"GlobalStore/Heartbeat", kNode, ""},

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "absl/time/time.h"
-#include "transport/task_queue.h"
+#include "base/task_queue.h"
 
 namespace tensorcast::transport {
 

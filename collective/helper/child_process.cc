@@ -37,6 +37,8 @@ int PollMs(SteadyTime deadline) {
   return static_cast<int>(std::min<int64_t>(left + 1, std::numeric_limits<int>::max()));
 }
 
+// The child gets the socket as its only descriptor beside the standard three, no blocked signals, and the
+// default handlers.
 class SpawnPlan {
  public:
   explicit SpawnPlan(int socket) {
@@ -79,6 +81,8 @@ class SpawnPlan {
 
 }  // namespace
 
+// The kernel sends a child its parent's death signal (serve.cc) when the thread that made it ends. So that
+// thread lives until the child is gone.
 absl::StatusOr<pid_t> ChildProcess::Starter::Start(const std::vector<std::string>& argv, int socket) {
   absl::StatusOr<pid_t> pid;
   absl::Notification started;
@@ -110,6 +114,7 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(std::vector<st
   argv.push_back(absl::StrCat("--fd=", kSocket));
   auto starter = std::make_unique<Starter>();
   TC_ASSIGN_OR_RETURN(const pid_t pid, starter->Start(argv, theirs.get()));
+  // Names this process for good, where a number may be given to another one.
   UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
   if (!pidfd) {
     const absl::Status status = ErrnoStatus(errno, "watch", argv[0]);
@@ -127,6 +132,8 @@ bool ChildProcess::running() const {
   return !reaped_ && poll(&end, 1, 0) == 0;
 }
 
+// A message is one packet: it goes whole or not at all. Without waiting, since a process that is asked has
+// answered what came before, and so has room.
 absl::Status ChildProcess::Send(const std::string& message) {
   if (send(socket_.get(), message.data(), message.size(), MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) {
     return absl::OkStatus();
@@ -136,6 +143,7 @@ absl::Status ChildProcess::Send(const std::string& message) {
 
 absl::StatusOr<std::string> ChildProcess::Receive(SteadyTime deadline) {
   while (true) {
+    // The process's end too: no wait outlasts it.
     std::array<pollfd, 2> waits{{{socket_.get(), POLLIN, 0}, {pidfd_.get(), POLLIN, 0}}};
     const int ready = poll(waits.data(), waits.size(), PollMs(deadline));
     if (ready < 0 && errno == EINTR) continue;

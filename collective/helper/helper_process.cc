@@ -58,6 +58,7 @@ class HelperProcess::OpenMemories {
   }
   void Close() {
     for (const uint32_t number : std::exchange(numbers_, {})) {
+      // A process that has ended has none of them open.
       if (owner_->child_ == nullptr) break;
       owner_->Ask(CloseRequest{.memory = number}, owner_->options_.progress_timeout).IgnoreError();
     }
@@ -167,6 +168,7 @@ class HelperProcess::WideGroup final : public WideBroadcastGroup {
   }
 
   absl::Status Broadcast(std::span<const ByteRange> ranges) override {
+    // No ranges tell the other processes that no broadcast follows: that message is sent too.
     const bool last = ranges.empty();
     do {
       if (owner_->child_ == nullptr) return Group::HasEnded();
@@ -220,6 +222,7 @@ HelperProcess::HelperProcess(DeviceRuntime* devices, HelperOptions options)
   });
 }
 
+// The thread that starts may still wait for the process's first message. The process's end ends that wait.
 HelperProcess::~HelperProcess() {
   if (child_ != nullptr) child_->Interrupt();
   if (starting_.joinable()) starting_.join();
@@ -230,6 +233,8 @@ bool HelperProcess::available() const {
   return state_ == State::kIdle && SteadyNow() >= not_before_;
 }
 
+// kStarting -> kIdle <-> kInUse; kUnavailable, from kStarting alone, is final. Only the thread that made
+// the state kStarting or kInUse leaves it, and between the two it alone uses child_.
 void HelperProcess::SetState(State state) {
   absl::MutexLock lock(&mutex_);
   state_ = state;
@@ -279,6 +284,8 @@ absl::StatusOr<std::unique_ptr<BroadcastGroup>> HelperProcess::Open(std::span<co
   absl::Status formed = EnsureChild();
   if (formed.ok()) formed = group->Begin(allocations);
   if (formed.ok()) return group;
+  // Only when the process ended over it: a group that was refused for its arguments says nothing of the
+  // next.
   if (child_ == nullptr) {
     LOG(WARNING) << "a broadcast could not begin; none is tried for " << options_.pause_after_failure;
     absl::MutexLock lock(&mutex_);
@@ -315,6 +322,8 @@ absl::Status HelperProcess::AwaitHello() {
   return absl::OkStatus();
 }
 
+// Requests have no numbers, so an answer that comes too late would be taken for the next request's.
+// Whatever is not answered in time, or by an error, ends the process: the next group starts another one.
 absl::StatusOr<Reply> HelperProcess::Ask(const helper::Request& request, absl::Duration timeout) {
   const absl::Status asked = child_->Send(helper::EncodeRequest(request));
   const absl::StatusOr<std::string> message =
@@ -338,6 +347,7 @@ absl::StatusOr<Answer> HelperProcess::AskFor(const helper::Request& request, abs
   return strange;
 }
 
+// Communicators form slowly, so the last few stay. The one that has not been used for longest makes room.
 absl::StatusOr<uint32_t> HelperProcess::CommunicatorOf(const std::vector<std::string>& device_uuids) {
   if (const auto kept = communicators_.find(device_uuids); kept != communicators_.end()) {
     kept->second.used = ++uses_;
@@ -360,6 +370,7 @@ absl::StatusOr<uint32_t> HelperProcess::CommunicatorOf(const std::vector<std::st
   return communicator;
 }
 
+// Its communicators go with it. Groups that are open notice it by child_.
 void HelperProcess::End(How how, const absl::Status& why) {
   child_->Kill();
   LOG(WARNING) << "the helper process of broadcasts, " << child_->pid() << ", "

@@ -6,6 +6,7 @@
 namespace tensorcast::helper {
 namespace {
 
+// The first byte of a request (FORMAT.md).
 constexpr uint8_t kOpen = 1;
 constexpr uint8_t kJoin = 2;
 constexpr uint8_t kBroadcast = 3;
@@ -14,6 +15,7 @@ constexpr uint8_t kMakeId = 5;
 constexpr uint8_t kReceive = 6;
 constexpr uint8_t kLeave = 7;
 
+// The first byte of an answer.
 constexpr uint8_t kOk = 0;
 constexpr uint8_t kError = 1;
 constexpr uint8_t kHello = 2;
@@ -25,6 +27,7 @@ constexpr size_t kMaxErrorBytes = 4096;
 
 std::string Take(ByteReader& reader) { return std::string(reader.GetString<uint16_t>()); }
 
+// Checked before it is used: a count decides how much memory is taken.
 uint32_t TakeCount(ByteReader& reader, uint32_t max) {
   const uint32_t count = reader.Get<uint32_t>();
   if (count > max) reader.Fail("more items than a message may have");
@@ -189,6 +192,7 @@ absl::StatusOr<Request> DecodeRequest(std::string_view bytes) {
                                                  " at byte ", reader.position()));
 }
 
+// The other process runs a foreign library. Nothing of its answer is used unless all of it can be read.
 absl::StatusOr<Reply> DecodeReply(std::string_view bytes) {
   ByteReader reader(bytes);
   const uint8_t kind = reader.Get<uint8_t>();
@@ -215,6 +219,7 @@ absl::StatusOr<Reply> DecodeReply(std::string_view bytes) {
 
 std::string EncodeHeader(const std::vector<ByteRange>& ranges) {
   ByteWriter writer;
+  // The second number is reserved: a receiver refuses a header in which it is not 0.
   writer.Put(static_cast<uint64_t>(ranges.size())).Put(uint64_t{0});
   for (const ByteRange& range : ranges) writer.Put(range.offset).Put(range.bytes);
   std::string header = writer.Take();

@@ -37,6 +37,7 @@ class Server {
  public:
   explicit Server(HelperTools tools) : tools_(std::move(tools)) {}
   ~Server() {
+    // Communicators first: they may still use the memories.
     while (!groups_.empty()) Do(LeaveRequest{.communicator = groups_.begin()->first}).IgnoreError();
     for (const auto& [number, memory] : memories_) tools_.devices->CloseIpc(memory.base).IgnoreError();
   }
@@ -125,6 +126,8 @@ class Server {
     std::unique_ptr<Stream> stream;
   };
 
+  // Where other processes have ranks too, each broadcast is preceded by one of a header with its ranges:
+  // the other processes do not know them.
   absl::Status MakeHeaders(const std::vector<RankDevice>& ranks, Group& group) {
     group.ranks = ranks;
     for (const RankDevice& rank : ranks) {
@@ -193,6 +196,7 @@ class Server {
   HelperTools tools_;
   std::map<uint32_t, Memory> memories_;
   std::map<uint32_t, Group> groups_;
+  // Of memories and communicators alike, so that one is never taken for the other, or for one before.
   uint32_t last_ = 0;  // number that was given
 };
 
@@ -201,6 +205,8 @@ absl::Status Send(int socket, const std::string& bytes) {
   return ErrnoStatus(errno, "answer", "the daemon");
 }
 
+// One request at a time. A failed one is answered and logged; whether this process goes on is the daemon's
+// decision.
 absl::Status ServeRequests(int socket, Server& server) {
   std::string buffer(kMaxMessageBytes, '\0');
   while (true) {

@@ -79,6 +79,8 @@ absl::Status NcclCommunicator::Start(DeviceRuntime& devices, const CommunicatorI
       return streams_[i]->Lend({}, 0, [&](void*) {
         mutex_.AssertHeld();
         ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        // Each call returns at once, and its end is polled for: a rank that never comes cannot hold this
+        // thread.
         config.blocking = 0;
         return NcclStatus(
             nccl_, nccl_.comm_init_rank_config(&comms_[i], world_size_, unique, ranks_[i].rank, &config),
@@ -176,6 +178,7 @@ absl::Status NcclCommunicator::AwaitWork(const RequestContext& context) {
   });
 }
 
+// The lock is released between two looks, so Abort from another thread takes effect at once.
 absl::Status NcclCommunicator::Poll(const RequestContext& context, std::string_view operation,
                                     absl::FunctionRef<absl::StatusOr<bool>()> done) {
   const auto ended = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return !ended_.ok(); };
@@ -220,6 +223,8 @@ absl::Status NcclCommunicator::EndIf(absl::Status error) {
   return error;
 }
 
+// The first call decides, and takes the communicators out of comms_, so that each is aborted once. They are
+// aborted without the lock, since NCCL may take its time.
 void NcclCommunicator::AbortFor(absl::Status reason) {
   std::vector<ncclComm_t> comms;
   {
@@ -235,6 +240,8 @@ void NcclCommunicator::AbortFor(absl::Status reason) {
   }
 }
 
+// False: it did not leave in good order, and has to be aborted. That is so wherever work is still under
+// way.
 bool NcclCommunicator::Finalize() {
   {
     absl::MutexLock lock(&mutex_);

@@ -3,10 +3,8 @@
 #include <unistd.h>
 
 #include <cstring>
-#include <deque>
 #include <functional>
 #include <set>
-#include <thread>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -14,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 #include "base/status.h"
+#include "base/task_loop.h"
 #include "core/device/allocation_table.h"
 #include "core/device/fake_memory.h"
 #include "core/device/xxh3.h"
@@ -36,8 +35,8 @@ std::shared_ptr<FakeDeviceHooks> HooksFor(const FakeDeviceOptions& options) {
 class FakeStream final : public Stream {
  public:
   // Both must outlive the stream; `hooks` may be null.
-  FakeStream(int device, const AllocationTable& allocations, FakeDeviceHooks* hooks);
-  ~FakeStream() override;
+  FakeStream(int device, const AllocationTable& allocations, FakeDeviceHooks* hooks)
+      : device_(device), allocations_(allocations), hooks_(hooks) {}
 
   absl::Status CopyToDevice(DevicePtr destination, const std::byte* source, uint64_t bytes) override;
   absl::Status CopyToHost(std::byte* destination, DevicePtr source, uint64_t bytes) override;
@@ -64,20 +63,18 @@ class FakeStream final : public Stream {
   absl::StatusOr<End> DeviceEnd(DevicePtr pointer, uint64_t bytes) const;
   absl::Status EnqueueCopy(absl::StatusOr<End> destination, absl::StatusOr<End> source, uint64_t bytes);
   void Enqueue(Operation operation);
-  void Run();
+  void Execute(Operation operation);
 
   const int device_;
   const AllocationTable& allocations_;
   FakeDeviceHooks* const hooks_;
   absl::Mutex mutex_;
-  std::deque<Operation> queue_ ABSL_GUARDED_BY(mutex_);
   uint64_t enqueued_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t done_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status first_error_ ABSL_GUARDED_BY(mutex_);  // since the last Synchronize
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);      // the first of all, kept for all later ones
   uint64_t failed_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool stop_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_;
+  TaskLoop loop_;  // last: what is enqueued uses the others, and runs before they go
 };
 
 class FakeStream::Recorded final : public Event {
@@ -98,17 +95,6 @@ class FakeStream::Recorded final : public Event {
   FakeStream* const stream_;
   const uint64_t number_;  // of the last operation before it
 };
-
-FakeStream::FakeStream(int device, const AllocationTable& allocations, FakeDeviceHooks* hooks)
-    : device_(device), allocations_(allocations), hooks_(hooks), thread_([this] { Run(); }) {}
-
-FakeStream::~FakeStream() {
-  {
-    absl::MutexLock lock(&mutex_);
-    stop_ = true;
-  }
-  thread_.join();
-}
 
 absl::Status FakeStream::CopyToDevice(DevicePtr destination, const std::byte* source, uint64_t bytes) {
   return EnqueueCopy(DeviceEnd(destination, bytes), End{.at = const_cast<std::byte*>(source)}, bytes);
@@ -179,31 +165,22 @@ absl::Status FakeStream::Digest(std::span<const DeviceRange> ranges, std::span<D
 }
 
 void FakeStream::Enqueue(Operation operation) {
-  absl::MutexLock lock(&mutex_);
-  queue_.push_back(std::move(operation));
-  ++enqueued_;
+  {
+    absl::MutexLock lock(&mutex_);
+    ++enqueued_;
+  }
+  loop_.Post([this, operation = std::move(operation)]() mutable { Execute(std::move(operation)); });
 }
 
-void FakeStream::Run() {
-  while (true) {
-    Operation operation;
-    {
-      absl::MutexLock lock(&mutex_);
-      auto wanted = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return stop_ || !queue_.empty(); };
-      mutex_.Await(absl::Condition(&wanted));
-      if (queue_.empty()) return;
-      operation = std::move(queue_.front());
-      queue_.pop_front();
-    }
-    const absl::Status status = operation();
-    operation = nullptr;  // lets go of the memory before any waiter is told that it is done
-    absl::MutexLock lock(&mutex_);
-    first_error_.Update(status);
-    ++done_;
-    if (!status.ok() && failure_.ok()) {
-      failure_ = status;
-      failed_ = done_;
-    }
+void FakeStream::Execute(Operation operation) {
+  const absl::Status status = operation();
+  operation = nullptr;  // lets go of the memory before any waiter is told that it is done
+  absl::MutexLock lock(&mutex_);
+  first_error_.Update(status);
+  ++done_;
+  if (!status.ok() && failure_.ok()) {
+    failure_ = status;
+    failed_ = done_;
   }
 }
 

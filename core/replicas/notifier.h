@@ -8,8 +8,13 @@
 #include <optional>
 #include <utility>
 
+<<<<<<< HEAD:core/replicas/notifier.h
 #include "base/background.h"
 #include "core/replicas/callbacks.h"
+=======
+#include "base/task_loop.h"
+#include "core/engine/callbacks.h"
+>>>>>>> loops:core/engine/notifier.h
 
 namespace tensorcast {
 
@@ -23,22 +28,22 @@ class Notifier {
   // Never block on the listener; to be called in the order of the changes.
   void ReplicaChanged(ReplicaInfo replica, std::shared_ptr<const Manifest> manifest) {
     if (listener_ == nullptr) return;
-    thread_->Run([listener = listener_, replica = std::move(replica), manifest = std::move(manifest)] {
+    thread_->Post([listener = listener_, replica = std::move(replica), manifest = std::move(manifest)] {
       listener->OnReplicaChanged(replica, manifest);
     });
   }
   void TransferEnded(TransferReport report) {
     if (listener_ == nullptr) return;
-    thread_->Run([listener = listener_, report = std::move(report)] { listener->OnTransferEnded(report); });
+    thread_->Post([listener = listener_, report = std::move(report)] { listener->OnTransferEnded(report); });
   }
   // Blocks until the listener was told all that came before. Not for the listener itself.
   void Flush() {
-    if (listener_ != nullptr) thread_->Flush();
+    if (listener_ != nullptr) thread_->Run([] {});
   }
 
  private:
   ReplicaListener* const listener_;
-  std::optional<SerialExecutor> thread_;
+  std::optional<TaskLoop> thread_;
 };
 
 }  // namespace tensorcast

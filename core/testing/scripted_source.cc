@@ -32,7 +32,7 @@ class ScriptedSource final : public ChunkSource {
   void StartFetch(const RequestContext& context, const ChunkRequest& request,
                   const ChunkDone& done) override {
     if (blocks()) return ChunkSource::StartFetch(context, request, done);
-    control_->thread_->Run([=, this] { done(Fetch(context, request)); });
+    control_->thread_->Post([=, this] { done(Fetch(context, request)); });
   }
 
   absl::StatusOr<std::optional<ChunkDigests>> Fetch(const RequestContext& context,

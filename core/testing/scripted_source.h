@@ -17,7 +17,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "base/background.h"
+#include "base/task_loop.h"
 #include "core/source/chunk_source.h"
 
 namespace tensorcast::testing {
@@ -77,7 +77,7 @@ class SourceControl : public std::enable_shared_from_this<SourceControl> {
   std::map<uint32_t, int> fetches_ ABSL_GUARDED_BY(mutex_);
   std::map<uint32_t, int> refusals_ ABSL_GUARDED_BY(mutex_);  // that are left
   int refused_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::optional<SerialExecutor> thread_;  // last: its tasks use the rest
+  std::optional<TaskLoop> thread_;  // last: its tasks use the rest
 };
 
 std::shared_ptr<SourceControl> MakeControl(std::vector<std::byte> image, SourceScript script = {});

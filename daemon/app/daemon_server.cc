@@ -10,10 +10,10 @@
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
 #include "base/address.h"
-#include "base/background.h"
 #include "base/posix/state_files.h"
 #include "base/status.h"
 #include "base/steady_time.h"
+#include "base/task_loop.h"
 #include "base/upkeep.h"
 #include "daemon/app/access.h"
 #include "daemon/app/hardware.h"
@@ -199,7 +199,7 @@ struct SourceSide {
   RunningGrants grants;
   LocalAttacher attacher;
   const GrantedSourceOpener opener;
-  SerialExecutor background;  // ends what the opener opens
+  TaskLoop background;  // ends what the opener opens
   const SourceFinder finder;
 };
 
@@ -488,8 +488,8 @@ struct DaemonServer::Parts {
   std::unique_ptr<ReplicationTasks> tasks;
   std::unique_ptr<NodeAgent> agent;  // used by the link until it is stopped
   std::unique_ptr<NodeGauges> gauges;
-  std::unique_ptr<PeriodicTask> chores;
-  std::unique_ptr<PeriodicTask> lost_files;
+  std::unique_ptr<TaskLoop> chores;
+  std::unique_ptr<TaskLoop> lost_files;
   SteadyTime next_peer_check = SteadyTime::InfinitePast();  // of the chores
 };
 
@@ -585,10 +585,9 @@ void DaemonServer::Parts::StartUpkeep(const std::string& grpc_address) {
                                                             .artifact_store = storage->artifacts(),
                                                             .handles = replicas->handles.get(),
                                                             .servings = &*replicas->servings});
-  chores = std::make_unique<PeriodicTask>(kChoreInterval, [this] { DoChores(); });
+  chores = TaskLoop::Every(kChoreInterval, [this] { DoChores(); });
   // Apart from the chores, which must go on when the disk does not answer.
-  lost_files =
-      std::make_unique<PeriodicTask>(kLostFilesInterval, [this] { replicas->engine->DropLostFiles(); });
+  lost_files = TaskLoop::Every(kLostFilesInterval, [this] { replicas->engine->DropLostFiles(); });
 }
 
 void DaemonServer::Parts::DoChores() {

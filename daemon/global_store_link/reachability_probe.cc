@@ -14,18 +14,8 @@ constexpr int kFailures = 3;
 
 ReachabilityProbe::ReachabilityProbe(std::string address, absl::Duration interval, Check check)
     : address_(std::move(address)),
-      interval_(interval),
       check_(std::move(check)),
-      thread_([this] { Run(); }) {}
-
-ReachabilityProbe::~ReachabilityProbe() {
-  stop_.Notify();
-  thread_.join();
-}
-
-void ReachabilityProbe::Run() {
-  while (!stop_.WaitForNotificationWithTimeout(interval_)) Look();
-}
+      looks_(TaskLoop::Every(interval, [this] { Look(); })) {}
 
 void ReachabilityProbe::Look() {
   const absl::Status status = check_(address_);

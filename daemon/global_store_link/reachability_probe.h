@@ -8,12 +8,12 @@
 
 #include <atomic>
 #include <functional>
+#include <memory>
 #include <string>
-#include <thread>
 
 #include "absl/status/status.h"
-#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+#include "base/task_loop.h"
 
 namespace tensorcast::daemon {
 
@@ -22,25 +22,20 @@ class ReachabilityProbe {
   // Connects to an address and asks whether it serves.
   using Check = std::function<absl::Status(const std::string& address)>;
 
-  // Starts the thread.
+  // Starts the thread. Destroying the probe waits for a check that runs.
   ReachabilityProbe(std::string address, absl::Duration interval, Check check);
-  // Waits for a check that runs.
-  ~ReachabilityProbe();
 
   // Several checks in a row had no answer. One answer ends it.
   bool unreachable() const { return unreachable_; }
 
  private:
-  void Run();
   void Look();
 
   const std::string address_;
-  const absl::Duration interval_;
   const Check check_;
   int failures_ = 0;  // in a row; the thread's
   std::atomic<bool> unreachable_ = false;
-  absl::Notification stop_;
-  std::thread thread_;
+  std::unique_ptr<TaskLoop> looks_;  // last: it uses the others
 };
 
 }  // namespace tensorcast::daemon

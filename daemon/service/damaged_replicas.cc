@@ -66,7 +66,7 @@ void DamagedReplicas::Note(const Possession::Damage& damage) {
     found.set_ended_leases(static_cast<uint32_t>(told));
     if (found_.size() > kMaxRemembered) found_.pop_back();
   }
-  replacing_.Run([this, damage] { Replace(damage); });
+  replacing_.Post([this, damage] { Replace(damage); });
 }
 
 void DamagedReplicas::Replace(const Possession::Damage& damage) {

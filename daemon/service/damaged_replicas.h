@@ -13,8 +13,8 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "base/background.h"
 #include "base/request_context.h"
+#include "base/task_loop.h"
 #include "core/device/device_runtime.h"
 #include "core/engine/engine.h"
 #include "core/handles/handle_server.h"
@@ -56,7 +56,7 @@ class DamagedReplicas {
   const Cancellation cancellation_;
   mutable absl::Mutex mutex_;
   std::deque<v1::DamagedReplica> found_ ABSL_GUARDED_BY(mutex_);  // the newest first
-  SerialExecutor replacing_;                                      // last: its jobs use the rest
+  TaskLoop replacing_;                                            // last: its jobs use the rest
 };
 
 }  // namespace tensorcast::daemon

@@ -210,7 +210,7 @@ class ServiceTest : public ::testing::Test {
   std::unique_ptr<Ingester> ingester;
   std::unique_ptr<BroadcastGroups> groups;
   std::unique_ptr<StatusReporter> status;
-  SerialExecutor background;  // destroyed first: what it runs uses the rest
+  TaskLoop background;  // destroyed first: what it runs uses the rest
 };
 
 }  // namespace tensorcast::daemon

@@ -171,7 +171,7 @@ absl::StatusOr<OpenedPull> ServeRegistry::Open(const PullOpening& opening, const
                                         .expires = options_.now() + options_.grant_life});
   // From here on, since what ends the pull looks for its entry.
   entry.served->WatchIngest(
-      [this, grant_id = opening.grant_id] { ends_.Run([this, grant_id] { EndIfIngestFailed(grant_id); }); });
+      [this, grant_id = opening.grant_id] { ends_.Post([this, grant_id] { EndIfIngestFailed(grant_id); }); });
   return opened;
 }
 

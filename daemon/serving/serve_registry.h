@@ -20,9 +20,9 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "base/background.h"
 #include "base/request_context.h"
 #include "base/steady_time.h"
+#include "base/task_loop.h"
 #include "core/engine/engine.h"
 #include "core/replica/availability.h"
 #include "daemon/serving/served_replica.h"
@@ -153,7 +153,7 @@ class ServeRegistry {
   std::map<std::string, Entry, std::less<>> entries_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, SteadyTime, std::less<>> closed_
       ABSL_GUARDED_BY(mutex_);  // grant id -> forget it then
-  SerialExecutor ends_;         // of ingests, told by threads that must not wait for a peer
+  TaskLoop ends_;               // of ingests, told by threads that must not wait for a peer
 };
 
 }  // namespace tensorcast::daemon

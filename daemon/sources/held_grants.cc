@@ -184,8 +184,8 @@ void HeldGrants::End(const std::string& grant_id, const GrantOutcome& outcome) {
   parts_.running->Remove(grant_id);
   if (outcome.overtaken) parts_.overtaken->NoteOvertaken(held.peer(), SteadyNow());
   if (held.opening != nullptr && !outcome.status.ok()) held.opening->Cancel();
-  parts_.background->Run([parts = parts_, held = std::move(held), outcome = outcome, after = OvertakenAfter(),
-                          late = OvertakenStatus(), trace = trace_]() mutable {
+  parts_.background->Post([parts = parts_, held = std::move(held), outcome = outcome,
+                           after = OvertakenAfter(), late = OvertakenStatus(), trace = trace_]() mutable {
     const otel::Scope scope(trace);
     const bool unopened = held.opening != nullptr;
     if (unopened) {

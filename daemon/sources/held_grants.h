@@ -17,9 +17,9 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "base/background.h"
 #include "base/request_context.h"
 #include "base/steady_time.h"
+#include "base/task_loop.h"
 #include "core/artifact/manifest.h"
 #include "core/replica/availability.h"
 #include "daemon/global_store_link/global_store_client.h"
@@ -64,7 +64,7 @@ class HeldGrants {
     PeerClient* peers = nullptr;
     const GrantedSourceOpener* opener = nullptr;
     RunningGrants* running = nullptr;
-    SerialExecutor* background = nullptr;
+    TaskLoop* background = nullptr;
     std::shared_ptr<OvertakenPeers> overtaken;
   };
   // `lane`: forced; empty: the fastest that works.

@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 
-#include "base/background.h"
+#include "base/task_loop.h"
 #include "core/artifact/manifest.h"
 #include "core/device/device_runtime.h"
 #include "core/replica/replica.h"
@@ -39,7 +39,7 @@ class SourceFinder {
     PeerClient* peers = nullptr;
     const GrantedSourceOpener* opener = nullptr;
     RunningGrants* grants = nullptr;
-    SerialExecutor* background = nullptr;        // tells how grants ended
+    TaskLoop* background = nullptr;              // tells how grants ended
     const DeviceRuntime* devices = nullptr;      // may be null
     std::shared_ptr<const ObjectStore> objects;  // of imports
   };

@@ -138,7 +138,7 @@ class ProviderTest : public ::testing::Test {
   }
   // How the grant ended, once that was told; UNSPECIFIED: it did not end yet.
   v1::TransportOutcome OutcomeOf(const std::string& grant_id) {
-    background_.Flush();
+    background_.Run([] {});
     for (const auto& completed : store_.completed) {
       if (completed.grant_id() == grant_id) return completed.outcome();
     }
@@ -173,7 +173,7 @@ class ProviderTest : public ::testing::Test {
                                .local = &attacher_,
                                .peers = &peers_,
                                .peer_timeout = absl::Seconds(10)}};
-  SerialExecutor background_;  // ends what the opener opens
+  TaskLoop background_;  // ends what the opener opens
   std::shared_ptr<ImportRoots> roots_ = std::make_shared<ImportRoots>();
   SourceFinder finder_{{.global_store = &store_,
                         .link = &link_,
@@ -197,7 +197,7 @@ TEST_F(ProviderTest, Grant_BecomesSourceAndIsCompletedAsSucceeded) {
   source->reset();
   provider->Finished(absl::OkStatus(), {});
   provider.reset();
-  background_.Flush();
+  background_.Run([] {});
   EXPECT_THAT(running_.Ids(), ElementsAre());
   EXPECT_THAT(peers_.closed(), ElementsAre("t1"));
   ASSERT_EQ(store_.completed.size(), 1);
@@ -215,7 +215,7 @@ TEST_F(ProviderTest, OpenPullWithoutAnswer_IsClosed) {
   auto provider = Provider();
   EXPECT_FALSE(testing::NextOf(*provider, context_).ok());
   provider.reset();
-  background_.Flush();
+  background_.Run([] {});
   EXPECT_THAT(peers_.closed(), ElementsAre("t1"));
 }
 
@@ -234,7 +234,7 @@ TEST_F(ProviderTest, CorruptSource_IsReportedAndExcluded) {
   failure.source = (*second)->info();
   second->reset();
   EXPECT_EQ(testing::NextOf(*provider, context_, &failure).status().code(), absl::StatusCode::kDataLoss);
-  background_.Flush();
+  background_.Run([] {});
   ASSERT_EQ(store_.completed.size(), 2);
   EXPECT_TRUE(store_.completed.front().source_corrupt());
   EXPECT_EQ(store_.completed.front().outcome(), v1::TRANSPORT_OUTCOME_FAILED);
@@ -481,7 +481,7 @@ TEST_F(ProviderTest, SeveralGrants_AreOpenedSideBySideAndEachEndsForItself) {
   sources.clear();
   more->sources.clear();
   provider->Finished(absl::OkStatus(), {});
-  background_.Flush();
+  background_.Run([] {});
   EXPECT_THAT(running_.Ids(), ElementsAre());
   EXPECT_THAT(peers_.closed(), UnorderedElementsAre("t2", "t1", "t3", "t4"));
   std::map<std::string, v1::TransportOutcome> outcomes;
@@ -512,7 +512,7 @@ TEST_F(ProviderTest, SilentPeer_IsOvertakenAndNotOpenedByTheNextTransfer) {
     EXPECT_THAT(peers_.closed(), ElementsAre("t1"));
     EXPECT_THAT(provider->TakeUnopened(), ::testing::SizeIs(1));
   }
-  background_.Flush();
+  background_.Run([] {});
   store_.completed.clear();
   Offer("t1");
   AddGrant(store_.offers.back(), "t2");
@@ -655,7 +655,7 @@ TEST_F(ProviderTest, DroppedProvider_EndsItsGrantAsCancelled) {
   auto provider = Provider();
   ASSERT_TRUE(testing::NextOf(*provider, context_).ok());
   provider.reset();
-  background_.Flush();
+  background_.Run([] {});
   ASSERT_EQ(store_.completed.size(), 1);
   EXPECT_EQ(store_.completed.front().outcome(), v1::TRANSPORT_OUTCOME_CANCELLED);
 }

@@ -36,8 +36,7 @@ absl::StatusOr<std::unique_ptr<EtcdGroup>> EtcdGroup::JoinAndLead(const EtcdOpti
                           }));
   group->ObserveLeadership();
   group->MeasureSize();
-  group->measuring_ =
-      std::make_unique<PeriodicTask>(kMeasureInterval, [raw = group.get()] { raw->MeasureSize(); });
+  group->measuring_ = TaskLoop::Every(kMeasureInterval, [raw = group.get()] { raw->MeasureSize(); });
   return group;
 }
 

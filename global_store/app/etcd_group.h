@@ -10,8 +10,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "base/background.h"
 #include "base/request_context.h"
+#include "base/task_loop.h"
 #include "global_store/metadata/etcd/client.h"
 #include "global_store/metadata/etcd/leadership.h"
 #include "global_store/metadata/etcd/membership.h"
@@ -54,7 +54,7 @@ class EtcdGroup {
   std::atomic<uint64_t> bytes_{0};  // 0: not known yet
   bool warned_ = false;             // the task's: once each time that it grows past the mark
   std::unique_ptr<etcd::Leadership> leadership_;
-  std::unique_ptr<PeriodicTask> measuring_;
+  std::unique_ptr<TaskLoop> measuring_;
   std::vector<otel::GaugeRegistration> gauges_;
 };
 

@@ -9,9 +9,9 @@
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
 #include "base/address.h"
-#include "base/background.h"
 #include "base/status.h"
 #include "base/steady_time.h"
+#include "base/task_loop.h"
 #include "global_store/metadata/etcd/store.h"
 #include "global_store/metadata/metadata_store.h"
 #include "global_store/service/coordinator.h"
@@ -81,7 +81,7 @@ struct GlobalStoreServer::State {
   std::unique_ptr<grpc::Service> service;
   std::unique_ptr<rpc::Executor> executor;  // ends before what its tasks use
   std::unique_ptr<rpc::Server> server;
-  std::unique_ptr<PeriodicTask> expiry;
+  std::unique_ptr<TaskLoop> expiry;
   std::vector<otel::GaugeRegistration> gauges;
 };
 
@@ -133,8 +133,8 @@ absl::StatusOr<std::unique_ptr<GlobalStoreServer>> GlobalStoreServer::Start(
                                                          .credentials = options.credentials,
                                                          .admit = AdmissionOf(leadership),
                                                          .epoch = epoch}));
-  state->expiry = std::make_unique<PeriodicTask>(
-      TickInterval(options), [state = state.get(), late = options.node_ttl / kPunctual] {
+  state->expiry =
+      TaskLoop::Every(TickInterval(options), [state = state.get(), late = options.node_ttl / kPunctual] {
         const bool queued = state->admission->TakeLag() > late;
         state->coordinator->Tick(/*behind=*/queued || state->server->UnreadShare() > kUnreadShare);
       });

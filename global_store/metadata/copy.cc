@@ -98,10 +98,13 @@ absl::Status CompareManifests(const DurableFacts& facts, MetadataStore& from, Me
 
 }  // namespace
 
+// May be repeated after it was cut short: what is there already is left alone, and anything in the target
+// that the source does not have is refused. At the end everything is read again and compared.
 absl::StatusOr<CopySummary> CopyMetadata(MetadataStore& from, MetadataStore& to) {
   TC_ASSIGN_OR_RETURN(const DurableFacts facts, from.Load());
   TC_ASSIGN_OR_RETURN(const DurableFacts before, to.Load());
   TC_ASSIGN_OR_RETURN(const DurableFacts missing, Missing(facts, before));
+  // Artifacts first, since keys and tasks name them.
   TC_RETURN_IF_ERROR(WriteArtifacts(missing.artifacts, from, to));
   TC_RETURN_IF_ERROR(Write(missing.keys, &DurableFacts::keys, to));
   TC_RETURN_IF_ERROR(Write(missing.nodes, &DurableFacts::nodes, to));

@@ -20,6 +20,7 @@ class MemoryStore final : public MetadataStore {
     absl::MutexLock lock(&mutex_);
     for (const ArtifactRecord& record : batch.facts.artifacts) {
       artifacts_[record.artifact_id] = record;
+      // The record stays as a tombstone; its manifest and its tasks go, as in every store.
       if (!record.deleted) continue;
       manifests_.erase(record.artifact_id);
       absl::erase_if(tasks_, [&](const auto& task) { return task.second.artifact_id == record.artifact_id; });

@@ -46,6 +46,7 @@ class ObservedStore final : public MetadataStore {
  private:
   template <class Work>
   std::invoke_result_t<Work> Observe(std::string_view span_name, std::string_view operation, Work work) {
+    // Off costs this branch.
     if (!otel::IsTracing() && !otel::IsMeasuring()) return work();
     // What no request asked for: the load at the start, purges, how tasks ended.
     const TraceContext& asked = otel::CurrentContext();

@@ -25,6 +25,8 @@ std::string_view Advice(absl::StatusCode code) {
   }
 }
 
+// What a caller can do decides: make room (RESOURCE_EXHAUSTED), restore (DATA_LOSS), try again
+// (UNAVAILABLE), or fix permissions.
 absl::StatusCode Classify(int code) {
   switch (code & 0xff) {  // the primary code
     case SQLITE_FULL:
@@ -99,6 +101,7 @@ void SqliteStatement::Reset() {
   sqlite3_clear_bindings(statement_);
 }
 
+// As a blob: a text with a zero byte in it would be cut.
 std::string SqliteStatement::Text(int column) const {
   const auto* bytes = static_cast<const char*>(sqlite3_column_blob(statement_, column));
   const int size = sqlite3_column_bytes(statement_, column);

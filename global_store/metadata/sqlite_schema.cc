@@ -6,6 +6,7 @@
 namespace tensorcast::global_store {
 namespace {
 
+// Tells a database of ours from another program's, which must not be written to.
 constexpr int64_t kApplicationId = 0x54436d64;  // "TCmd"
 
 constexpr char kCreate[] = R"sql(

@@ -225,6 +225,7 @@ absl::Status SqliteStore::WriteArtifact(const ArtifactRecord& record) {
   return absl::OkStatus();
 }
 
+// A cancelled task is dropped: unlike artifacts and keys, tasks leave no tombstone.
 absl::Status SqliteStore::WriteTask(const TaskRecord& record) {
   const std::string location = record.location.ToString();
   if (record.cancelled) {
@@ -386,6 +387,7 @@ absl::Status SqliteStore::Purge(const PurgeTimes& before) {
   return writer_.Execute("PRAGMA incremental_vacuum");
 }
 
+// WAL lets readers go on during a write. FULL: a commit is on the disk when it returns.
 absl::Status Configure(SqliteConnection& writer, const SqliteOptions& options) {
   TC_RETURN_IF_ERROR(PrepareSchema(writer));
   TC_RETURN_IF_ERROR(

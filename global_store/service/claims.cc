@@ -14,6 +14,8 @@ std::string NodeName(const std::string& id) { return absl::StrCat("node ", id); 
 
 }  // namespace
 
+// A change claims what it writes, alone, and shares what it relies on: a key's artifact must not be deleted
+// while the key is bound to it. What it writes it need not share.
 ClaimedNames NamesOf(const DurableFacts& facts, const std::string& artifact) {
   ClaimedNames names;
   for (const ArtifactRecord& record : facts.artifacts) names.writes.insert(ArtifactName(record.artifact_id));
@@ -43,12 +45,14 @@ bool Claims::AreFree(const ClaimedNames& names) const {
          });
 }
 
+// kWriter for one writer, else the number of readers.
 void Claims::Take(const ClaimedNames& names) {
   DCHECK(AreFree(names));
   for (const std::string& name : names.writes) holders_[name] = kWriter;
   for (const std::string& name : names.reads) ++holders_[name];
 }
 
+// REQUIRES: taken with the same names.
 void Claims::Release(const ClaimedNames& names) {
   for (const std::string& name : names.writes) holders_.erase(name);
   for (const std::string& name : names.reads) {

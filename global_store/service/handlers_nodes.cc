@@ -43,6 +43,8 @@ absl::StatusOr<v1::RegisterNodeResponse> Handlers::RegisterNode(std::string_view
                                    })
                            .status());
   }
+  // Only after the binding is durable: another node could take the id of one that is registered and not
+  // bound.
   TC_ASSIGN_OR_RETURN(Registration registration,
                       coordinator_.WithDirectory([&](Directory& directory, SteadyTime now) {
                         return directory.RegisterNode(facts, std::move(pools), now);
@@ -56,6 +58,8 @@ absl::StatusOr<v1::RegisterNodeResponse> Handlers::RegisterNode(std::string_view
   return response;
 }
 
+// All of it in one visit to the directory, so that the answer fits the state that the report made. It writes
+// nothing durable itself: no heartbeat waits for the metadata store.
 absl::StatusOr<v1::HeartbeatResponse> Handlers::Heartbeat(const RequestContext&,
                                                           const v1::HeartbeatRequest& request) {
   TC_ASSIGN_OR_RETURN(std::vector<PoolFacts> pools, FromProto(request.pools()));
@@ -105,6 +109,8 @@ absl::StatusOr<v1::UpdateReplicasResponse> Handlers::UpdateReplicas(
   return response;
 }
 
+// A node's certificate lets it speak for itself alone. Calls of operators, and servers without
+// certificates, pass.
 absl::Status Handlers::CheckSpeaksFor(std::string_view peer, std::string_view node_id) {
   if (peer.empty()) return absl::OkStatus();
   TC_ASSIGN_OR_RETURN(const security::Name name, security::ParseName(peer));

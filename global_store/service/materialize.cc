@@ -17,6 +17,7 @@ absl::Status AskToMaterialize(const RequestContext& context, const std::string& 
   v1::MaterializeReplicaRequest request;
   request.set_artifact_id(artifact_id);
   *request.mutable_location() = location;
+  // The stream has progress first. A daemon that dies in the middle ends it without a result.
   bool made = false;
   TC_RETURN_IF_ERROR(rpc::CallServerStream(*stub, &v1::StoreDaemon::Stub::MaterializeReplica, context,
                                            request, [&](v1::MaterializeReplicaResponse&& response) {

@@ -12,12 +12,15 @@
 namespace tensorcast::global_store {
 namespace {
 
+// Bounds of what one node may make every other process keep and show.
 constexpr size_t kMaxTextBytes = 256;
+// sockaddr_un holds 108 bytes, with a zero at the end.
 constexpr size_t kMaxSocketPathBytes = 107;
 constexpr int kMaxLanes = 16;
 constexpr int kMaxDevices = 1024;
 constexpr size_t kMaxExplanationBytes = 1000;
 
+// Quoted: the value comes from the node, and the message goes into logs.
 absl::Status Refuse(std::string_view field, std::string_view value, std::string_view rule) {
   return absl::InvalidArgumentError(
       absl::StrCat("register a node: ", field, " is ", QuoteName(value), "; ", rule));

@@ -80,6 +80,8 @@ class Asking {
                                     [this, &call](const grpc::Status& status) { End(call, status); });
   }
 
+  // One intact origin is enough: the calls that are still under way are then cancelled, and are waited for,
+  // since they use this object. Those have no report.
   std::vector<std::optional<OriginReport>> Await() {
     {
       absl::MutexLock lock(&mutex_);

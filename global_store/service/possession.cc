@@ -38,6 +38,8 @@ std::unique_ptr<Stub> StubOf(const CopyToProve& copy,
                                            .server_name = copy.node_name}));
 }
 
+// Ranges at random, with a nonce, so that no answer can be prepared or repeated without the bytes. All
+// holders are asked the same.
 v1::ProveRequest MakeQuestion(const CopiesToProve& copies) {
   v1::ProveRequest question;
   question.set_artifact_id(copies.artifact_id);
@@ -68,6 +70,7 @@ Proofs ProveCopies(const RequestContext& context, const CopiesToProve& copies,
                    const std::shared_ptr<const rpc::Credentials>& credentials) {
   RequestContext call = context.Child();
   call.deadline = std::min(context.deadline, SteadyNow() + kProofTimeout);
+  // The evicting node's own bytes are the measure: the store has none.
   const v1::ProveRequest question = MakeQuestion(copies);
   absl::StatusOr<std::string> own = absl::UnknownError("not asked");
   std::vector<absl::StatusOr<std::string>> answers(copies.copies.size(), own);
@@ -81,6 +84,7 @@ Proofs ProveCopies(const RequestContext& context, const CopiesToProve& copies,
   for (size_t i = 0; i < copies.copies.size(); ++i) {
     const CopyToProve& copy = copies.copies[i];
     const bool proven = own.ok() && answers[i].ok() && !own->empty() && *own == *answers[i];
+    // A copy that does not answer counts as unproven: an eviction may wait, a last copy may not go.
     (proven ? proofs.proven : proofs.unproven).push_back(copy.replica);
     LOG_IF(WARNING, !proven) << "node " << copy.node_name << " says that it has a copy of "
                              << copies.artifact_id << ", and did not prove it: "

@@ -12,11 +12,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/text.h"
 #include "base/upkeep.h"
 #include "otel/api/json_text.h"
 #include "otel/api/span.h"
 #include "otel/sdk/bridge.h"
-#include "otel/sdk/utf8.h"
 
 namespace tensorcast::otel {
 namespace {
@@ -66,7 +66,7 @@ std::string JsonLine(const absl::LogEntry& entry, const TraceContext& trace) {
   std::string line = "{\"time\":\"";
   absl::StrAppend(&line, absl::FormatTime("%Y-%m-%dT%H:%M:%E6SZ", entry.timestamp(), absl::UTCTimeZone()),
                   "\",\"severity\":\"", absl::LogSeverityName(entry.log_severity()), "\",\"message\":");
-  AppendJsonString(line, sdk::ValidUtf8(entry.text_message(), storage));
+  AppendJsonString(line, ValidUtf8(entry.text_message(), storage));
   absl::StrAppend(&line, ",\"file\":");
   AppendJsonString(line, entry.source_basename());
   absl::StrAppend(&line, ",\"line\":", entry.source_line(), ",\"thread\":", entry.tid());

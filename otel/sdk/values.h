@@ -5,11 +5,11 @@
 #include <string>
 #include <string_view>
 
+#include "base/text.h"
 #include "opentelemetry/common/attribute_value.h"
 #include "opentelemetry/common/key_value_iterable.h"
 #include "opentelemetry/nostd/string_view.h"
 #include "otel/api/attributes.h"
-#include "otel/sdk/utf8.h"
 
 namespace tensorcast::otel::sdk {
 

@@ -72,6 +72,7 @@ RequestContext ContextOf(const Cancellation& cancellation, SteadyTime deadline,
   return context;
 }
 
+// The result is announced last: a caller that sees it may end the call, and joins this thread.
 void Run(Call::State& state, Call::Work work, const RequestContext& context) {
   absl::StatusOr<Maker> result = std::move(work)(context, Call::Listener(&state));
   {
@@ -128,6 +129,7 @@ Call::~Call() {
   state_->thread.join();
 }
 
+// Without the GIL, as are all waits here, so that other Python threads run meanwhile.
 bool Call::Wait(double seconds) {
   state_->process.Check();
   const WithoutGil released;
@@ -136,6 +138,8 @@ bool Call::Wait(double seconds) {
                                         absl::Seconds(seconds));
 }
 
+// Made when it is first asked for: a caller that waits by Wait needs none. What was announced before is
+// announced again.
 int Call::Descriptor() {
   state_->process.Check();
   absl::MutexLock lock(&state_->mutex);
@@ -162,12 +166,14 @@ nb::object Call::Progress() {
                         progress.waiting_for);
 }
 
+// The Python objects are made without the lock: making them may run Python code.
 nb::list Call::Take() {
   state_->process.Check();
   std::deque<Maker> news;
   {
     absl::MutexLock lock(&state_->mutex);
     news.swap(state_->news);
+    // The descriptor stays readable once the call has ended.
     eventfd_t count = 0;
     if (state_->descriptor && !state_->result.has_value()) eventfd_read(state_->descriptor.get(), &count);
   }
@@ -191,6 +197,8 @@ nb::object Call::Result() {
   return (**std::move(result))();
 }
 
+// For the exit of the interpreter: no thread of ours may touch Python after it, and calls get kEndOfAll to
+// end.
 void CancelAllCalls() {
   if (AllRunning().process.Forked()) return;
   BlockGilReturns();

@@ -50,6 +50,8 @@ nb::object DictOfPut(const client::PutResult& put) {
   return made;
 }
 
+// A client with GPUs opens the CUDA runtime in this process, which costs memory and time: only calls that
+// attach to GPU memory, or put from it, use one.
 bool IsGpu(std::string_view location) { return location.starts_with("gpu"); }
 
 Call Get(const Client& client, const std::string& artifact, client::GetOptions get,

@@ -12,6 +12,8 @@
 namespace tensorcast::python {
 namespace {
 
+// While the interpreter ends, a thread that takes the GIL is ended by Python in the middle of our frames,
+// or hangs with our locks. So from then on none comes back but the one that ends it.
 struct GilReturns {
   absl::Mutex mutex;
   int coming_back ABSL_GUARDED_BY(mutex) = 0;
@@ -41,6 +43,7 @@ void IsBack() {
 }  // namespace
 
 WithoutGil::~WithoutGil() {
+  // For ever: the process is about to end, and this thread has nothing more to do.
   while (!MayComeBack()) pause();
   PyEval_RestoreThread(thread_);
   IsBack();
@@ -52,6 +55,7 @@ void BlockGilReturns() {
     absl::MutexLock lock(&returns.mutex);
     returns.exiting = std::this_thread::get_id();
   }
+  // Those that are on their way back need the GIL to arrive.
   PyThreadState* const thread = PyEval_SaveThread();
   {
     absl::MutexLock lock(&returns.mutex);

@@ -139,11 +139,10 @@ SourceReport FromProto(const v1::SourceReport& message) {
 v1::Status ToProto(const absl::Status& status) {
   v1::Status message;
   message.set_code(static_cast<int>(status.code()));
-  std::string text(status.message());
+  std::string storage;
   // protobuf refuses a string field that is not UTF-8, and with it the whole message: the error of an error
   // would hide the first.
-  if (!IsValidUtf8(text)) std::ranges::replace_if(text, [](unsigned char c) { return c >= 0x80; }, '?');
-  message.set_message(std::move(text));
+  message.set_message(std::string(ValidUtf8(status.message(), storage)));
   // By their type: absl gives them in an order that changes from run to run.
   std::map<std::string, std::string> payloads;
   status.ForEachPayload(

@@ -40,7 +40,7 @@ v1::Progress ToProto(const TransferProgress& progress);
 // A source type that is unknown here (a newer daemon's) reads as remote.
 TransferProgress FromProto(const v1::Progress& progress);
 
-// Payloads travel as details under their type URLs, the first sixteen. Bytes of a message that is not UTF-8
+// Payloads travel as details under their type URLs, the first sixteen. Bytes of a message that are not UTF-8
 // become question marks, and an unknown code becomes UNKNOWN.
 v1::Status ToProto(const absl::Status& status);
 absl::Status FromProto(const v1::Status& status);

@@ -18,6 +18,7 @@ namespace {
 
 constexpr uint8_t kVersion = 3;
 constexpr size_t kMacBytes = 32;
+// Version, expiry and epoch, seven empty texts with their lengths, and the MAC (FORMAT.md).
 constexpr size_t kSmallestToken = 1 + 2 * 8 + 7 * 2 + kMacBytes;
 
 std::string Mac(std::string_view key, std::string_view signed_bytes) {
@@ -77,6 +78,8 @@ absl::StatusOr<GrantClaims> VerifyGrant(const GrantKey& key, std::string_view to
   }
   const std::string_view signed_bytes = token.substr(0, token.size() - kMacBytes);
   const std::string mac = Mac(key.bytes, signed_bytes);
+  // In constant time, and before any field but the version is read: whatever follows was written by the
+  // global store.
   if (CRYPTO_memcmp(mac.data(), token.data() + signed_bytes.size(), kMacBytes) != 0) {
     return absl::PermissionDeniedError(
         "the grant token was not signed for this source: ask the global store for a new grant");
@@ -87,6 +90,8 @@ absl::StatusOr<GrantClaims> VerifyGrant(const GrantKey& key, std::string_view to
                                                     ", and this source's key of ", key.epoch,
                                                     ": ask the global store for a new grant"));
   }
+  // Measured by this daemon's clock since it was given its key. So the wall clocks of two hosts are never
+  // compared.
   if (const absl::Duration late = now - key.given - claims.expires; late > kGrantAllowance) {
     return absl::DeadlineExceededError(absl::StrCat("the grant expired ",
                                                     absl::FormatDuration(absl::Trunc(late, absl::Seconds(1))),

@@ -138,20 +138,5 @@ TEST_F(Broadcast, BroadcastHelperKilled_RestIsCopied) {
   ExpectNothingLeft();
 }
 
-TEST_F(Broadcast, BroadcastHelperStopped_IsKilledAndRestIsCopied) {
-  StartWithModel();
-  if (HasFatalFailure()) return;
-  StartGets();
-  AwaitBroadcast();
-  if (HasFatalFailure()) return;
-  const pid_t stopped = helper().value();
-  ASSERT_EQ(kill(stopped, SIGSTOP), 0);
-  ExpectAllRight();
-  if (HasFatalFailure()) return;
-  EXPECT_GE(lost_, 2);
-  EXPECT_NE(helper(), stopped) << "it was killed";
-  ExpectNothingLeft();
-}
-
 }  // namespace
 }  // namespace tensorcast

@@ -38,6 +38,7 @@ void E2eTest::TearDown() {
   cluster_.reset();
 }
 
+// Short intervals, so that tests wait little; peer_timeout is long enough for a busy machine.
 ClusterOptions E2eTest::DefaultOptions() const {
   ClusterOptions options{.binary = stand_ins::BinaryWithGpus(), .directory = directory_->path()};
   options.global_store_settings = {"global_store.heartbeat_interval=200ms", "global_store.node_ttl=3s"};
@@ -71,6 +72,7 @@ absl::StatusOr<std::shared_ptr<DeviceFaults>> E2eTest::AddDeviceFaults(ClusterOp
   return OpenDeviceFaults(path);
 }
 
+// Longer than any test: a copy is held until the test sets the delay back.
 void E2eTest::HoldCopies(DeviceFaults& faults) {
   faults.copy_delay_ns = absl::ToInt64Nanoseconds(absl::Hours(1));
 }

@@ -14,6 +14,7 @@ constexpr char kListening[] = "0A";  // a socket's state in the kernel's tables
 
 }  // namespace
 
+// The kernel's tables name a socket by its inode, and so do the links of a process's descriptors.
 std::set<int> ListeningPorts(pid_t pid) {
   std::set<std::string> inodes;
   for (const auto& entry : std::filesystem::directory_iterator(absl::StrCat("/proc/", pid, "/fd"))) {

@@ -24,6 +24,7 @@ absl::StatusOr<int> OverwriteSharedMemory(pid_t pid, const std::string& found, c
   std::ifstream maps(absl::StrCat("/proc/", pid, "/maps"));
   int places = 0;
   for (std::string line; std::getline(maps, line);) {
+    // Of the daemon alone: a client maps the pool without the right to write.
     if (line.find("/memfd:") == std::string::npos || line.find(" rw-s ") == std::string::npos) continue;
     uint64_t begin = 0;
     uint64_t end = 0;
@@ -46,6 +47,7 @@ absl::StatusOr<int> OverwriteSharedMemory(pid_t pid, const std::string& found, c
 }
 
 uint64_t HostPoolMemory(const std::vector<pid_t>& processes) {
+  // By inode, since several processes map one segment, and one process may have it twice.
   std::map<ino_t, uint64_t> files;
   for (const pid_t process : processes) {
     for (const std::string_view folder : {"fd", "map_files"}) {
@@ -55,6 +57,7 @@ uint64_t HostPoolMemory(const std::vector<pid_t>& processes) {
         const std::string name = std::filesystem::read_symlink(entry.path(), error).string();
         struct stat file{};
         if (!name.starts_with("/memfd:tensorcast-host-pool")) continue;
+        // Blocks of 512 bytes, whatever the file system's own are (stat(2)).
         if (stat(entry.path().c_str(), &file) == 0) files[file.st_ino] = uint64_t{512} * file.st_blocks;
       }
     }

@@ -17,7 +17,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/posix/unique_fd.h"
 #include "base/steady_time.h"
-#include "client/admin.h"
 #include "tests/e2e/e2e_test_base.h"
 
 namespace tensorcast {
@@ -32,9 +31,6 @@ class Puts : public E2eTest {
     options.daemons = 1;
     for (std::string& setting : settings) options.daemon_settings.push_back(std::move(setting));
     StartCluster(options);
-    ASSERT_FALSE(HasFatalFailure());
-    TC_ASSERT_OK_AND_ASSIGN(const uint64_t used, HostPoolUsed());
-    used_before_ = used;
   }
 
   absl::StatusOr<std::unique_ptr<Process>> StartPut(const std::string& key, int signal) {
@@ -43,38 +39,7 @@ class Puts : public E2eTest {
          .log_path = directory_->path() + "/" + key + ".log",
          .ready_pipe = true});
   }
-
-  absl::StatusOr<uint64_t> HostPoolUsed() {
-    TC_ASSIGN_OR_RETURN(const auto admin, client::AdminClient::Connect(cluster_->addresses(0).unix_socket));
-    TC_ASSIGN_OR_RETURN(const v1::GetStatusResponse status, admin->GetStatus(Context()));
-    for (const v1::Pool& pool : status.pools()) {
-      if (pool.location().kind() == v1::LOCATION_KIND_CPU) return pool.used_bytes();
-    }
-    return absl::NotFoundError("the daemon has no host pool");
-  }
-
-  // Waits until no replica, whole or half-filled, is left, and its memory is free.
-  absl::Status AwaitNothingLeft() {
-    TC_ASSIGN_OR_RETURN(const auto admin, client::AdminClient::Connect(cluster_->addresses(0).unix_socket));
-    bool gone = false;
-    return admin->WatchStatus(Context(), absl::Milliseconds(20), [&](const v1::GetStatusResponse& now) {
-      for (const v1::Pool& pool : now.pools()) {
-        if (pool.location().kind() == v1::LOCATION_KIND_CPU) gone = pool.used_bytes() <= used_before_;
-      }
-      return !gone;
-    });
-  }
-
-  uint64_t used_before_ = 0;  // of the pool, by the staging buffers
 };
-
-TEST_F(Puts, ClientKilledDuringPut_LeavesNothing) {
-  StartOne({});
-  TC_ASSERT_OK_AND_ASSIGN(const auto put, StartPut("killed", SIGKILL));
-  TC_ASSERT_OK(put->WaitReady(SteadyNow() + kStepTimeout).status());
-  TC_ASSERT_OK(AwaitNothingLeft());
-  EXPECT_TRUE(absl::IsNotFound(client(0).ResolveKey(Context(), "killed").status()));
-}
 
 TEST_F(Puts, ClientStoppedDuringPut_LosesTurnAndRoomAtStallTimeout) {
   // Room for one put, and one turn.

@@ -168,19 +168,6 @@ TEST_F(WideBroadcast, BroadcastHelperKilled_RestIsPulled) {
   ExpectNothingLeft();
 }
 
-TEST_F(WideBroadcast, BroadcastHelperStopped_RestIsPulled) {
-  Start(/*slowly=*/true);
-  if (HasFatalFailure()) return;
-  pid_t stopped = -1;
-  ReplicateAnd([&] {
-    stopped = HelperOf(2);
-    EXPECT_EQ(kill(stopped, SIGSTOP), 0);
-  });
-  for (int node = 0; node < kNodes; ++node) ExpectThere(node);
-  EXPECT_NE(HelperOf(2), stopped) << "it was killed";
-  ExpectNothingLeft();
-}
-
 TEST_F(WideBroadcast, DaemonKilledInBroadcast_RestIsPulledThereToo) {
   Start(/*slowly=*/true);
   if (HasFatalFailure()) return;

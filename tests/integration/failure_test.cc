@@ -1,16 +1,10 @@
-// What happens when sources lie, die or are forged, and when the parts of a cluster come and go.
-#include <sys/wait.h>
-#include <unistd.h>
-
+// What happens when grants are forged, and when the parts of a cluster come and go.
 #include <algorithm>
-#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <thread>
 
 #include "base/steady_time.h"
-#include "core/handles/handle_client.h"
-#include "daemon/global_store_link/global_store_client.h"
 #include "daemon/sources/peer_client.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -20,7 +14,6 @@
 namespace tensorcast::testing {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 bool SameBytes(std::span<const std::byte> a, const std::vector<std::byte>& b) {
@@ -32,91 +25,6 @@ client::PutResult Import(TestCluster& cluster, TestNode& node, const TestArtifac
   auto put = node.client().Import(Soon(), cluster.WriteModel("model", artifact), options);
   EXPECT_TRUE(put.ok()) << put.status();
   return put.ok() ? *put : client::PutResult{};
-}
-
-// Flips a byte of a replica in the daemon's memory, unnoticed by any process.
-void Damage(TestNode& node, const std::string& replica_id, uint64_t offset) {
-  auto lease = node.server().engine().LeaseReplica(replica_id);
-  ASSERT_TRUE(lease.ok()) << lease.status();
-  HostSpan byte = (*lease)->memory().host->Spans(offset, 1).front();
-  byte[0] ^= std::byte{1};
-}
-
-// The nodes that bytes were fetched from, in order of the report.
-std::vector<std::string> SourcesOf(const std::optional<TransferReport>& report) {
-  std::vector<std::string> sources;
-  for (const StageReport& stage : report->stages) {
-    if (stage.stage == Stage::kFetch) sources.push_back(stage.source.name);
-  }
-  return sources;
-}
-
-TEST(Failure, CorruptSource_ItsChunksAreFetchedFromAnother) {
-  TestCluster cluster;
-  TestNode& a = cluster.AddNode("a", OnItsOwnHost);
-  TestNode& b = cluster.AddNode("b", OnItsOwnHost);
-  TestNode& c = cluster.AddNode("c", OnItsOwnHost);
-  const TestArtifact artifact = MakeChunkedArtifact(1, 9, kTestChunkBytes);
-  const client::PutResult put = Import(cluster, a, artifact);
-  // The damaged one is asked first: between hosts, memory goes before a GPU.
-  ASSERT_TRUE(b.client().Get(Soon(), put.artifact_id, {.location = "gpu:0", .attach = false}).ok());
-  ASSERT_TRUE(Eventually([&] { return a.admin().GetClusterStatus(Soon())->replicas() == 2; }));
-  // Every chunk of it, as it is unknown which of them will be asked of which source.
-  for (uint64_t chunk = 0; chunk < 9; ++chunk) Damage(a, put.replica_id, chunk * kTestChunkBytes + 17);
-
-  auto replica = c.client().Get(Soon(), put.artifact_id, {});
-  ASSERT_TRUE(replica.ok()) << replica.status();
-  EXPECT_TRUE(SameBytes((*replica)->image(), artifact.image));
-  EXPECT_GE((*replica)->transfer()->refetched_chunks, 1);
-  EXPECT_THAT(SourcesOf((*replica)->transfer()), ::testing::IsSupersetOf({"a", "b"}));
-  // Its node replaced the damaged replica by its files: the bytes of every source are right now.
-  const std::string made = (*replica)->replica_id();
-  replica->reset();
-  ASSERT_TRUE(Eventually([&] { return c.admin().EvictReplica(Soon(), made, /*force=*/true).ok(); }));
-  auto again = c.client().Get(Soon(), put.artifact_id, {});
-  ASSERT_TRUE(again.ok()) << again.status();
-  EXPECT_TRUE(SameBytes((*again)->image(), artifact.image));
-  EXPECT_EQ((*again)->transfer()->refetched_chunks, 0);
-}
-
-TEST(Failure, CorruptSourcesAndNoFiles_AreDataLossThatNamesThem) {
-  TestCluster cluster;
-  TestNode& a = cluster.AddNode("a", OnItsOwnHost);
-  TestNode& b = cluster.AddNode("b", OnItsOwnHost);
-  const TestArtifact artifact = MakeChunkedArtifact(2, 3, kTestChunkBytes);
-  const client::PutResult put = Import(cluster, a, artifact);
-  std::filesystem::remove_all(cluster.WriteModel("model", artifact));
-  Damage(a, put.replica_id, kTestChunkBytes);
-  const absl::Status status = b.client().Get(Soon(), put.artifact_id, {}).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("a (loopback)"));
-  const auto held = b.admin().ListReplicas(Soon(), "");
-  ASSERT_TRUE(held.ok()) << held.status();
-  for (const v1::Replica& left : *held) {
-    EXPECT_EQ(left.state(), v1::REPLICA_STATE_PARTIAL) << "what was right, for the next time";
-  }
-}
-
-TEST(Failure, SourceStopsDuringTransfer_AnotherSourceTakesOver) {
-  TestCluster cluster;
-  TestNode& a = cluster.AddNode("a", OnItsOwnHost);
-  TestNode& b = cluster.AddNode("b", OnItsOwnHost);
-  TestNode& c = cluster.AddNode("c", OnItsOwnHost);
-  const TestArtifact artifact = MakeChunkedArtifact(3, 12, kTestChunkBytes);
-  const client::PutResult put = Import(cluster, a, artifact);
-  ASSERT_TRUE(b.client().Get(Soon(), put.artifact_id, {.attach = false}).ok());
-
-  c.gate().Hold(/*pass=*/3);
-  auto get = c.client().StartGet(Soon(), put.artifact_id, {});
-  c.gate().AwaitHeld(1);
-  TestNode& source = a.admin().GetStatus(Soon())->active_servings() > 0 ? a : b;
-  source.Stop();
-  c.gate().Release();
-  auto replica = get->Wait(SteadyNow() + absl::Seconds(30));
-  ASSERT_TRUE(replica.ok()) << replica.status();
-  EXPECT_TRUE(SameBytes((*replica)->image(), artifact.image));
-  EXPECT_EQ((*replica)->transfer()->status, absl::OkStatus());
-  EXPECT_GE((*replica)->transfer()->refetched_chunks, 1);
 }
 
 TEST(Failure, Shutdown_WaitsForRunningTransfers) {
@@ -166,36 +74,6 @@ TEST(Failure, ForgedGrant_OpensNeitherPullNorLease) {
             absl::StatusCode::kPermissionDenied);
   EXPECT_EQ(a.admin().GetStatus(Soon())->active_servings(), 0);
   EXPECT_EQ(a.admin().GetStatus(Soon())->leases(), 0);
-}
-
-TEST(Failure, GlobalStoreRestart_InventoryIsRebuiltFromNodes) {
-  TestCluster cluster;
-  TestNode& a = cluster.AddNode("a", OnItsOwnHost);
-  TestNode& b = cluster.AddNode("b", OnItsOwnHost);
-  const TestArtifact artifact = MakeChunkedArtifact(6, 3, kTestChunkBytes);
-  const client::PutResult put = Import(cluster, a, artifact, {.key = "model/prod"});
-  cluster.RestartGlobalStore();
-  ASSERT_TRUE(Eventually([&] {
-    auto status = b.admin().GetClusterStatus(Soon());
-    return status.ok() && status->nodes_size() == 2 && status->replicas() == 1;
-  }));
-  auto replica = b.client().Get(Soon(), "model/prod", {});
-  ASSERT_TRUE(replica.ok()) << replica.status();
-  EXPECT_EQ((*replica)->artifact_id(), put.artifact_id);
-  EXPECT_TRUE(SameBytes((*replica)->image(), artifact.image));
-}
-
-TEST(Failure, GlobalStoreLostItsDatabase_NodesPublishAgain) {
-  TestCluster cluster;
-  TestNode& a = cluster.AddNode("a", OnItsOwnHost);
-  TestNode& b = cluster.AddNode("b", OnItsOwnHost);
-  const client::PutResult put = Import(cluster, a, MakeChunkedArtifact(7, 3, kTestChunkBytes));
-  cluster.RestartGlobalStore(/*forget=*/true);
-  ASSERT_TRUE(Eventually([&] {
-    auto status = b.admin().GetClusterStatus(Soon());
-    return status.ok() && status->artifacts() == 1 && status->replicas() == 1;
-  }));
-  EXPECT_TRUE(b.client().Get(Soon(), put.artifact_id, {}).ok());
 }
 
 TEST(Failure, GlobalStoreAway_LocalReplicaCanBeAttachedNotEvicted) {
@@ -310,35 +188,6 @@ TEST(Failure, LastCopy_IsEvictedOnlyByForce) {
             absl::StatusCode::kFailedPrecondition);
   EXPECT_TRUE(a.admin().EvictReplica(Soon(), put->replica_id, true).ok());
   EXPECT_EQ(a.admin().EvictReplica(Soon(), put->replica_id, true).code(), absl::StatusCode::kNotFound);
-}
-
-TEST(Failure, KilledClient_LosesItsLease) {
-  TestCluster cluster;
-  TestNode& a = cluster.AddNode("a");
-  const client::PutResult put = Import(cluster, a, MakeChunkedArtifact(14, 2, kTestChunkBytes));
-  auto peer =
-      daemon::MakePeerClient([](const daemon::PeerAddress& peer) { return rpc::MakeChannel(peer.address); });
-  v1::AttachReplicaRequest request;
-  request.set_replica_id(put.replica_id);
-  const auto attached = peer->AttachReplica(Soon(), a.server().addresses().front(), request);
-  ASSERT_TRUE(attached.ok()) << attached.status();
-  EXPECT_EQ(a.admin().GetStatus(Soon())->leases(), 1);  // the ticket's
-
-  const pid_t child = fork();
-  if (child == 0) {
-    // Only the claim: gRPC does not survive a fork.
-    auto claim =
-        ClaimedReplica::Claim(attached->handle_socket(), attached->ticket(), SteadyNow() + absl::Seconds(10));
-    if (!claim.ok()) _exit(1);
-    while (true) pause();
-  }
-  ASSERT_TRUE(Eventually([&] { return a.admin().GetStatus(Soon())->tickets() == 0; }));
-  EXPECT_EQ(a.admin().GetStatus(Soon())->leases(), 1);
-  ASSERT_EQ(kill(child, SIGKILL), 0);
-  EXPECT_TRUE(Eventually([&] { return a.admin().GetStatus(Soon())->leases() == 0; }));
-  int status = 0;
-  waitpid(child, &status, 0);
-  EXPECT_TRUE(WIFSIGNALED(status));
 }
 
 TEST(Failure, SecondDaemonInSameStateDirectory_DoesNotStart) {

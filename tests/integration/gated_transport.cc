@@ -80,6 +80,7 @@ void Gate::Hold(int pass) {
   pass_ = pass;
 }
 
+// The fetches start without the lock: one that is refused completes at once, and its owner may fetch again.
 void Gate::Release() {
   std::vector<std::function<void()>> waiting;
   {
@@ -105,6 +106,7 @@ void Gate::Enter(std::function<void()> fetch) {
       waiting_.push_back(std::move(fetch));
       return;
     }
+    // So many pass after Hold, and then none.
     pass_ -= held_ ? 1 : 0;
   }
   fetch();

@@ -92,15 +92,6 @@ TEST_F(Hostmates, HostmateGetIsCancelled_ItsChunksAreNotPulledAgain) {
   EXPECT_LE(Served(a_), artifact_.image.size() + kTestChunkBytes * kPassed / 2);
 }
 
-TEST_F(Hostmates, HostmateStops_ItsChunksAreUsedOverLocalLane) {
-  ASSERT_NO_FATAL_FAILURE(StartBoth());
-  b_.gate().Release();
-  b_.Stop();
-  const auto replica = ExpectWhole(of_c_->Wait(SteadyNow() + absl::Seconds(30)));
-  ASSERT_NE(replica, nullptr);
-  EXPECT_THAT(LanesOf(replica->transfer()), ::testing::Contains("local"));
-}
-
 TEST_F(Hostmates, PartialReplicaOnSameHost_SuppliesItsChunksLocally) {
   auto some = b_.client().Get(Soon(), id_, {.tensors = {"tensor.[246]"}});
   ASSERT_TRUE(some.ok()) << some.status();

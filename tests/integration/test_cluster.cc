@@ -12,6 +12,7 @@
 namespace tensorcast::testing {
 void TestNode::Stop(absl::Duration grace) {
   if (server_ != nullptr) {
+    // Held fetches would be waited for until the grace is over.
     gate_.Release();
     server_->Shutdown(SteadyNow() + grace);
   }
@@ -25,6 +26,7 @@ TestCluster::TestCluster(absl::Duration grant_ttl) : grant_ttl_(grant_ttl) {
   StartGlobalStore("127.0.0.1:0");
 }
 
+// Daemons first: each says goodbye to a global store that is still there.
 TestCluster::~TestCluster() {
   for (const std::unique_ptr<TestNode>& node : nodes_) node->Stop();
   global_store_.reset();
@@ -47,13 +49,8 @@ void TestCluster::StartGlobalStore(const std::string& listen) {
 
 void TestCluster::StopGlobalStore() { global_store_.reset(); }
 
-void TestCluster::RestartGlobalStore(bool forget) {
+void TestCluster::RestartGlobalStore() {
   StopGlobalStore();
-  if (forget) {
-    for (const char* suffix : {"", "-wal", "-shm"}) {
-      std::filesystem::remove(absl::StrCat(folder_.path(), "/global_store.db", suffix));
-    }
-  }
   StartGlobalStore(global_store_address_);
 }
 

@@ -63,8 +63,8 @@ class TestCluster {
   void StartNode(TestNode& node, const Change& change = nullptr);
 
   global_store::GlobalStoreServer& global_store() { return *global_store_; }
-  // At the same address; `forget` loses what it had stored.
-  void RestartGlobalStore(bool forget = false);
+  // At the same address.
+  void RestartGlobalStore();
   void StopGlobalStore();
 
   // Writes a safetensors file with these bytes where daemons may import from.

@@ -181,17 +181,6 @@ TEST_F(FanOut, OnlySourceKilledAtHalf_GetsFailNamingItAndLaterResume) {
   EXPECT_LT(SentByAll() - before_all, kReceivers * kModelBytes * 5 / 4);
 }
 
-// One receiver, behind a fast link, has all of it while the others are on their way.
-TEST_F(FanOut, SourceKilled_ReceiversFinishAmongThemselves) {
-  ASSERT_NO_FATAL_FAILURE(StartCrowd());
-  if (IsSkipped()) return;
-  for (int node : {kSource, 1}) TC_ASSERT_OK(network_->Throttle(node, 10 * kLink));
-  const Gets gets = StartGets();
-  ASSERT_NO_FATAL_FAILURE(ExpectDone(1, *gets[0]));
-  TC_ASSERT_OK(cluster_->daemon(kSource).Signal(SIGKILL));
-  ExpectDone(gets, /*except=*/1);
-}
-
 // Three nodes on each of two hosts, of which the first has the image.
 class FanOutToHostmates : public FanOut {
  protected:
@@ -277,21 +266,6 @@ TEST_P(FeederFault, FeederKilledOrStopped_OtherReceiversFinish) {
 
 INSTANTIATE_TEST_SUITE_P(FanOut, FeederFault, ::testing::Values(SIGKILL, SIGSTOP),
                          [](const auto& info) { return info.param == SIGKILL ? "Killed" : "Stopped"; });
-
-TEST_F(FanOut, CancelledGetThatFeedsOthers_OtherReceiversFinish) {
-  ASSERT_NO_FATAL_FAILURE(StartCrowd());
-  if (IsSkipped()) return;
-  const Gets gets = StartGets();
-  const int feeder = AwaitFeeder();
-  ASSERT_GT(feeder, 0) << "no receiver feeds another";
-  gets[feeder - 1]->Cancel();
-  ASSERT_NO_FATAL_FAILURE(ExpectDone(gets, /*except=*/feeder));
-  // It may have been done already.
-  const auto cancelled = gets[feeder - 1]->Wait(Soon());
-  EXPECT_TRUE(cancelled.ok() || absl::IsCancelled(cancelled.status())) << cancelled.status();
-  ASSERT_NO_FATAL_FAILURE(DropAtReceivers());
-  ASSERT_NO_FATAL_FAILURE(ExpectDone(StartGets()));
-}
 
 }  // namespace
 }  // namespace tensorcast

@@ -119,12 +119,6 @@ TEST_F(HangingSource, DataPortOfSourceIsSilent_OtherSourceSuppliesAll) {
   ExpectOvertakenOnce();
 }
 
-TEST_F(HangingSource, SourceFallsSilentInTheMiddle_OtherSourceSuppliesRest) {
-  ASSERT_NO_FATAL_FAILURE(StartNodes(kHanging, kOther));
-  proxy_.Set({.kind = Kind::kSwallow, .after = kMiddle, .connections = kEveryTime});
-  ExpectOvertakenOnce();
-}
-
 TEST_F(HangingSource, SourceTrickles_OtherSourceSuppliesAll) {
   ASSERT_NO_FATAL_FAILURE(StartNodes(kHanging, kOther));
   proxy_.Set({.kind = Kind::kTrickle, .after = 100, .connections = kEveryTime});

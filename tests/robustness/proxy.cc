@@ -81,6 +81,7 @@ class Proxy::Connection {
   }
 
  private:
+  // False: the connection is to be closed. Only what the source says is spoilt; requests pass as they are.
   bool HandOn(int from, int to, bool of_source) {
     std::string bytes(kStepBytes, '\0');
     const ssize_t got = recv(from, bytes.data(), bytes.size(), 0);
@@ -215,6 +216,7 @@ int Proxy::faults_done() const {
   return happened_;
 }
 
+// The first `connections` connections have the fault; those after them are sound.
 ProxyFault Proxy::TakeFault() {
   absl::MutexLock lock(&mutex_);
   if (taken_ == fault_.connections) return {};
@@ -227,6 +229,8 @@ void Proxy::Happened() {
   ++happened_;
 }
 
+// A receiver is accepted while the proxy is cut, and waits: so a cut looks like a network that drops
+// packets.
 void Proxy::Accept() {
   for (;;) {
     pollfd waiting[] = {{.fd = listener_.get(), .events = POLLIN, .revents = 0},

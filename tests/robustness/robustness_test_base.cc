@@ -37,6 +37,7 @@ absl::Status RobustnessTest::DropReplicas(int node, const std::string& artifact_
   TC_ASSIGN_OR_RETURN(const auto admin, Admin(node));
   TC_ASSIGN_OR_RETURN(const auto replicas, admin->ListReplicas(Context(), artifact_id));
   for (const v1::Replica& replica : replicas) {
+    // Packed files stay: what is dropped can be read again.
     if (replica.location().kind() == v1::LOCATION_KIND_DISK) continue;
     const absl::Status evicted = admin->EvictReplica(Context(), replica.replica_id(), /*force=*/true);
     if (!absl::IsNotFound(evicted)) TC_RETURN_IF_ERROR(evicted);
@@ -98,6 +99,7 @@ bool RunTool(std::vector<std::string> argv) {
   return process.ok() && (*process)->Wait(SteadyNow() + kStepTimeout).value_or(-1) == 0;
 }
 
+// It is free once this returns, and may be taken by another process before it is used.
 int FreePort() {
   const UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};

@@ -11,8 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/steady_time.h"
+#include "base/task_loop.h"
 #include "core/replica/availability.h"
-#include "transport/loopback/event_loop.h"
 #include "transport/loopback/loopback_serving.h"
 #include "transport/registered_memory.h"
 #include "transport/serving.h"
@@ -38,7 +38,7 @@ struct LoopbackFetch {
 // A pull's fetches. All of it belongs to the loop's thread, which LoopbackPull posts to.
 class LoopbackFetches : public std::enable_shared_from_this<LoopbackFetches> {
  public:
-  LoopbackFetches(std::shared_ptr<LoopbackSource> source, std::shared_ptr<EventLoop> loop,
+  LoopbackFetches(std::shared_ptr<LoopbackSource> source, std::shared_ptr<TaskLoop> loop,
                   const RegisteredMemory* memory, DeviceRuntime* devices)
       : source_(std::move(source)), loop_(std::move(loop)), memory_(memory), devices_(devices) {
     if (const auto& served = source_->availability(); served != nullptr && !served->complete()) {
@@ -46,7 +46,7 @@ class LoopbackFetches : public std::enable_shared_from_this<LoopbackFetches> {
     }
   }
 
-  EventLoop& loop() { return *loop_; }
+  TaskLoop& loop() { return *loop_; }
   const std::shared_ptr<Availability>& mirror() const { return mirror_; }
 
   // Until Ignore, which is called before the pull is gone.
@@ -252,7 +252,7 @@ class LoopbackFetches : public std::enable_shared_from_this<LoopbackFetches> {
   }
 
   const std::shared_ptr<LoopbackSource> source_;
-  const std::shared_ptr<EventLoop> loop_;
+  const std::shared_ptr<TaskLoop> loop_;
   const RegisteredMemory* const memory_;
   DeviceRuntime* const devices_;          // the receiver's; null: it has none
   std::vector<std::byte> wire_;           // what is on its way from a GPU
@@ -321,7 +321,9 @@ class LoopbackPull : public Pull {
 class LoopbackTransport : public Transport {
  public:
   explicit LoopbackTransport(const LoopbackOptions& options)
-      : options_(options), threads_(options.serving_threads), loop_(std::make_shared<EventLoop>()) {}
+      : options_(options),
+        threads_(options.serving_threads),
+        loop_(std::make_shared<TaskLoop>("tc-loopback")) {}
   ~LoopbackTransport() override { loop_->Stop(); }
 
   std::string_view name() const override { return options_.name; }
@@ -371,7 +373,7 @@ class LoopbackTransport : public Transport {
   RegisteredMemory memory_;
   ServingThreads threads_;
   // Shared with reads that a pull gave up, which may end later than this transport.
-  const std::shared_ptr<EventLoop> loop_;
+  const std::shared_ptr<TaskLoop> loop_;
 };
 
 }  // namespace

@@ -1,8 +1,8 @@
 #include "transport/tcp/io_loop.h"
 
-#include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -12,16 +12,15 @@
 #include "absl/log/check.h"
 #include "absl/time/time.h"
 #include "base/status.h"
-#include "base/steady_time.h"
 
 namespace tensorcast::transport::tcp {
 namespace {
 
-constexpr IoLoop::WatchId kWakeId = 0;
+constexpr Epoll::WatchId kWakeId = 0;
 constexpr int kEventsATurn = 64;
 constexpr absl::Duration kLongestWait = absl::Minutes(1);
 
-epoll_event EventFor(IoLoop::WatchId id, uint32_t events) {
+epoll_event EventFor(Epoll::WatchId id, uint32_t events) {
   epoll_event event{};
   event.events = events;
   event.data.u64 = id;
@@ -42,37 +41,13 @@ absl::StatusOr<std::unique_ptr<IoLoop>> IoLoop::Start(const std::string& name) {
   return std::unique_ptr<IoLoop>(new IoLoop(std::move(epoll), std::move(wake), name));
 }
 
-IoLoop::IoLoop(UniqueFd epoll, UniqueFd wake, const std::string& name)
-    : epoll_(std::move(epoll)),
-      wake_(std::move(wake)),
-      queue_([this] { Wake(); }),
-      thread_([this] { Loop(); }) {
-  pthread_setname_np(thread_.native_handle(), name.c_str());
-}
-
-IoLoop::~IoLoop() { CHECK(!thread_.joinable()) << "an I/O loop was destroyed before it was stopped"; }
-
-void IoLoop::Stop() {
-  Post([this] { stop_ = true; });
-  thread_.join();
-  queue_.Close();
-}
-
-void IoLoop::Run(absl::FunctionRef<void()> task) {
-  if (OnThread()) {
-    task();
-  } else {
-    queue_.PostAndWait(task);
-  }
-}
-
-void IoLoop::Wake() {
+void Epoll::Wake() {
   const uint64_t one = 1;
   // It fails only where the counter is full, and the loop awake.
   (void)!write(wake_.get(), &one, sizeof(one));
 }
 
-absl::StatusOr<IoLoop::WatchId> IoLoop::Watch(int fd, uint32_t events, Handler* handler) {
+absl::StatusOr<Epoll::WatchId> Epoll::Watch(int fd, uint32_t events, Handler* handler) {
   const WatchId id = ++watches_made_;
   epoll_event event = EventFor(id, events);
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
@@ -82,26 +57,18 @@ absl::StatusOr<IoLoop::WatchId> IoLoop::Watch(int fd, uint32_t events, Handler* 
   return id;
 }
 
-void IoLoop::Change(WatchId id, int fd, uint32_t events) {
+void Epoll::Change(WatchId id, int fd, uint32_t events) {
   epoll_event event = EventFor(id, events);
   PCHECK(epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event) == 0);
 }
 
-void IoLoop::Unwatch(WatchId id, int fd) {
+void Epoll::Unwatch(WatchId id, int fd) {
   handlers_.erase(id);
   PCHECK(epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr) == 0);
 }
 
-void IoLoop::Loop() {
-  while (!stop_) {
-    queue_.RunPosted();
-    queue_.RunTimers(SteadyNow());
-    if (!stop_) WaitOnce();
-  }
-}
-
-void IoLoop::WaitOnce() {
-  absl::Duration wait = std::clamp(TimeLeft(queue_.next_timer()), absl::ZeroDuration(), kLongestWait);
+void Epoll::Wait(SteadyTime until) {
+  const absl::Duration wait = std::clamp(TimeLeft(until), absl::ZeroDuration(), kLongestWait);
   // Rounded up: a timer that is almost due must not make the loop spin.
   const int wait_ms = static_cast<int>(absl::ToInt64Milliseconds(absl::Ceil(wait, absl::Milliseconds(1))));
   std::array<epoll_event, kEventsATurn> events;

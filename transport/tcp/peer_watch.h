@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "transport/task_queue.h"
+#include "base/task_queue.h"
 #include "transport/tcp/byte_stream.h"
 
 namespace tensorcast::transport::tcp {

@@ -19,7 +19,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "transport/task_queue.h"
+#include "base/task_queue.h"
 
 namespace tensorcast::transport {
 

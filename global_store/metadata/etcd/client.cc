@@ -126,6 +126,8 @@ absl::Status Client::State::FillContext(const RequestContext& context, const Mem
   return absl::OkStatus();
 }
 
+// One token for all calls, until etcd refuses it. Two callers may ask for one at the same time; the later
+// one stays.
 absl::StatusOr<std::string> Client::State::Token(const RequestContext& context, const Member& member) {
   {
     absl::MutexLock lock(&mutex);
@@ -177,6 +179,7 @@ absl::Status Client::State::Call(const RequestContext& context, const char* what
       return last;
     }
     last = Annotate(last, member.endpoint);
+    // Unless another call has moved on meanwhile: it would skip a member.
     size_t expected = index;
     current.compare_exchange_strong(expected, (index + 1) % members.size());
     if ((tried + 1) % members.size() != 0) continue;
@@ -256,6 +259,7 @@ absl::StatusOr<Client::Lease> Client::Grant(const RequestContext& context, absl:
   return Lease{.id = response.id(), .ttl = absl::Seconds(response.ttl())};
 }
 
+// etcd has keepalives as a stream alone. One message each way is enough here.
 absl::StatusOr<absl::Duration> Client::KeepAlive(const RequestContext& context, int64_t lease) {
   pb::LeaseKeepAliveRequest request;
   request.set_id(lease);

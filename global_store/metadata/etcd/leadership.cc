@@ -46,6 +46,8 @@ pb::PutRequest& Put(pb::TxnRequest& request, const std::string& key, std::string
 
 }  // namespace
 
+// Reads the leader's entry and which epoch was the last, and then takes the lead in one transaction, which
+// holds only if both are still so. Thus two stores never have one epoch.
 absl::StatusOr<Leadership::Term> Leadership::TryOnce(Client* client, const LeadershipOptions& options,
                                                      const RequestContext& context, StoreAddress& other) {
   const Keys keys(options.prefix);
@@ -72,6 +74,8 @@ absl::StatusOr<Leadership::Term> Leadership::TryOnce(Client* client, const Leade
     ++epoch;
   }
 
+  // Counted from before the lease was asked for, so that this end counts it as over before etcd does. The
+  // clock goes on while the machine sleeps.
   Term term{.since = SinceBoot(), .epoch = {.cluster = seen.header().cluster_id(), .number = epoch}};
   TC_ASSIGN_OR_RETURN(const Client::Lease lease, client->Grant(context, options.ttl));
   absl::Cleanup revoke = [&] { client->Revoke(context, lease.id).IgnoreError(); };
@@ -83,6 +87,7 @@ absl::StatusOr<Leadership::Term> Leadership::TryOnce(Client* client, const Leade
   self.set_address(options.address);
   pb::TxnRequest take;
   pb::Compare free = Compares(keys.Leader(), pb::Compare::CREATE);
+  // 0: there is no such key.
   free.set_create_revision(0);
   pb::Compare unchanged = Compares(keys.Epoch(), pb::Compare::MOD);
   unchanged.set_mod_revision(counter.kvs_size() > 0 ? counter.kvs(0).mod_revision() : 0);
@@ -107,6 +112,8 @@ absl::StatusOr<Leadership::Term> Leadership::TryOnce(Client* client, const Leade
   return term;
 }
 
+// Stands by for as long as another store leads or etcd is away. Any other error, such as another format,
+// ends it.
 absl::StatusOr<std::unique_ptr<Leadership>> Leadership::Campaign(
     Client* client, const LeadershipOptions& options, const RequestContext& context,
     absl::FunctionRef<void(const StoreAddress&)> on_leader) {
@@ -144,7 +151,7 @@ Leadership::Leadership(Client* client, const LeadershipOptions& options, const T
       epoch_(term.epoch),
       since_(term.since),
       until_ns_(absl::ToInt64Nanoseconds(term.since + term.ttl * (1 - kMargin))),
-      keep_alive_(std::make_unique<PeriodicTask>(term.ttl / kKeepAlives, [this] { KeepAlive(); })) {}
+      keep_alive_(TaskLoop::Every(term.ttl / kKeepAlives, [this] { KeepAlive(); })) {}
 
 Leadership::~Leadership() {
   keep_alive_.reset();
@@ -159,6 +166,7 @@ absl::Duration Leadership::left() const {
   return std::max(absl::Nanoseconds(until_ns_.load()) - SinceBoot(), absl::ZeroDuration());
 }
 
+// By this process's clock, without asking etcd: once its lease may be over, another store may lead.
 absl::Status Leadership::Check() const {
   if (left() > absl::ZeroDuration()) return absl::OkStatus();
   absl::MutexLock lock(&mutex_);
@@ -166,6 +174,8 @@ absl::Status Leadership::Check() const {
   return absl::UnavailableError("this global store does not lead any more: etcd was not heard from in time");
 }
 
+// Ends once, for the first reason. Calls to etcd that are under way are cancelled, and `lost` is called
+// without the lock.
 void Leadership::StepDown(const absl::Status& why) {
   until_ns_ = 0;
   std::function<void(const absl::Status&)> lost;
@@ -185,6 +195,7 @@ RequestContext Leadership::While(absl::Duration patience) const {
   return context;
 }
 
+// At once where the leadership has ended already: its end is told exactly once, whichever comes first.
 void Leadership::OnLost(std::function<void(const absl::Status&)> lost) {
   absl::Status over;
   {
@@ -198,6 +209,8 @@ void Leadership::OnLost(std::function<void(const absl::Status&)> lost) {
   if (lost != nullptr) lost(over);
 }
 
+// Each write to etcd has this condition: it holds only while the leader's entry is the one that this term
+// made. So a store that has lost the lead without noticing writes nothing.
 pb::Compare Leadership::Fence() const {
   pb::Compare fence = Compares(Keys(options_.prefix).Leader(), pb::Compare::CREATE);
   fence.set_create_revision(created_);
@@ -209,6 +222,7 @@ void Leadership::KeepAlive() {
   if (const absl::Status leads = Check(); !leads.ok()) return StepDown(leads);
   const absl::Duration sent = SinceBoot();
   const absl::Duration left = absl::Nanoseconds(until_ns_.load()) - sent;
+  // Counted from before the keepalive was sent: etcd counts from when it came, which is later.
   const absl::StatusOr<absl::Duration> ttl = client_->KeepAlive(RequestContext::Background(left), lease_);
   int64_t until = until_ns_.load();
   if (ttl.ok() && SinceBoot() < absl::Nanoseconds(until)) {

@@ -19,8 +19,8 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "base/background.h"
 #include "base/request_context.h"
+#include "base/task_loop.h"
 #include "etcd/rpc.pb.h"
 #include "global_store/metadata/etcd/client.h"
 #include "rpc/epoch.h"
@@ -98,7 +98,7 @@ class Leadership {
   mutable absl::Mutex mutex_;
   absl::Status over_ ABSL_GUARDED_BY(mutex_);
   std::function<void(const absl::Status&)> lost_ ABSL_GUARDED_BY(mutex_);
-  std::unique_ptr<PeriodicTask> keep_alive_;  // last: it uses the others
+  std::unique_ptr<TaskLoop> keep_alive_;  // last: it uses the others
 };
 
 }  // namespace tensorcast::global_store::etcd

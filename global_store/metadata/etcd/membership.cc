@@ -22,17 +22,20 @@ constexpr absl::Duration kLeaseCallTimeout = absl::Seconds(2);
 Membership::Membership(Client* client, const LeadershipOptions& options)
     : client_(client),
       options_(options),
-      task_(std::make_unique<PeriodicTask>(kRenewal, [this] { Renew().IgnoreError(); })) {}
+      task_(TaskLoop::Every(kRenewal, [this] { Renew().IgnoreError(); })) {}
 
 Membership::~Membership() {
   task_.reset();
   if (lease_ != 0) client_->Revoke(RequestContext::Background(kLeaseCallTimeout), lease_).IgnoreError();
 }
 
+// The entry lives by a lease, so a store that dies is gone from the list after kLife. Where etcd does not
+// know the lease any more, a new one is made.
 absl::Status Membership::Renew() {
   const RequestContext context = RequestContext::Background(kLeaseCallTimeout);
   if (lease_ != 0) {
     const auto left = client_->KeepAlive(context, lease_);
+    // Renewed, or etcd is away: then the lease may still live, and is asked for again in a second.
     if (!absl::IsNotFound(left.status())) return left.status();
     lease_ = 0;
   }
@@ -58,6 +61,7 @@ absl::StatusOr<std::vector<StoreAddress>> Membership::List(const RequestContext&
   std::vector<StoreAddress> members;
   for (const mvccpb::KeyValue& pair : found.kvs()) {
     record::Leader member;
+    // Written by another version: not a reason to show none.
     if (!member.ParseFromString(pair.value())) continue;
     members.push_back({.name = member.name(), .address = member.address()});
   }

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "base/background.h"
 #include "base/request_context.h"
+#include "base/task_loop.h"
 #include "global_store/metadata/etcd/client.h"
 #include "global_store/metadata/etcd/leadership.h"
 
@@ -32,7 +32,7 @@ class Membership {
   Client* const client_;
   const LeadershipOptions options_;
   int64_t lease_ = 0;  // the task's; 0: none
-  std::unique_ptr<PeriodicTask> task_;
+  std::unique_ptr<TaskLoop> task_;
 };
 
 }  // namespace tensorcast::global_store::etcd

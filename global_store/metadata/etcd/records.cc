@@ -11,6 +11,7 @@
 namespace tensorcast::global_store::etcd {
 namespace {
 
+// What cannot be read is DATA_LOSS that names the record: a start must not go on without it.
 template <class Record>
 absl::StatusOr<Record> Parse(std::string_view what, std::string_view name, const std::string& value) {
   Record record;
@@ -63,6 +64,7 @@ std::string Encode(const TaskRecord& task) {
   encoded.set_traceparent(task.traceparent);
   encoded.set_state(static_cast<uint32_t>(task.state));
   encoded.set_failures(task.failures);
+  // Raw: a code of a newer version stays as it is.
   encoded.set_error_code(task.error.raw_code());
   encoded.set_error(std::string(task.error.message()));
   encoded.set_created_ns(absl::ToUnixNanos(task.created));
@@ -130,6 +132,7 @@ absl::StatusOr<NodeBinding> DecodeNode(std::string_view name, const std::string&
   return NodeBinding{.node_id = std::string(name), .name = encoded.name()};
 }
 
+// A task's name is its place, ARTIFACT/NODE/LOCATION (NameOf), so these three are not in the value.
 absl::StatusOr<TaskRecord> DecodeTask(std::string_view name, const std::string& value) {
   TC_ASSIGN_OR_RETURN(const record::ReplicationTask encoded,
                       Parse<record::ReplicationTask>("task", name, value));

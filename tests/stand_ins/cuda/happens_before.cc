@@ -19,6 +19,7 @@ void Join(HappensBefore::Clock& clock, const HappensBefore::Clock& other) {
   }
 }
 
+// Whether what has this clock comes after that operation.
 bool Knows(const HappensBefore::Clock& clock, HappensBefore::StreamId stream, uint64_t number) {
   const auto known = clock.find(stream);
   return known != clock.end() && known->second >= number;
@@ -33,11 +34,13 @@ std::string Described(const Access& access) {
 
 std::string HappensBefore::Enqueue(StreamId stream, std::vector<Access> accesses) {
   Clock& clock = streams_[stream];
+  // All that the host had waited for comes before whatever it enqueues now.
   Join(clock, host_);
   const uint64_t number = ++clock[stream];
   std::string wrong;
   for (const Access& access : accesses) {
     for (const Operation& other : unwaited_) {
+      // Two reads are in order however they run.
       if (!access.write && !other.access.write) continue;
       if (!Overlap(access, other.access) || Knows(clock, other.stream, other.number)) continue;
       wrong = absl::StrCat("operation ", number, " of stream ", stream, " ", Described(access),
@@ -59,6 +62,7 @@ void HappensBefore::Wait(StreamId stream, const Clock& event) { Join(streams_[st
 
 void HappensBefore::HostWaited(const Clock& clock) {
   Join(host_, clock);
+  // What the host knows comes before all that it will enqueue, and so can conflict with nothing.
   std::erase_if(unwaited_, [this](const Operation& operation) {
     return Knows(host_, operation.stream, operation.number);
   });

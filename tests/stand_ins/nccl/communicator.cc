@@ -143,6 +143,7 @@ ncclResult_t ncclComm::State() {
     absl::MutexLock lock(&mutex_);
     if (error_ != ncclSuccess) return error_;
     if (!joined_) return ncclInProgress;
+    // Asking for the state is what makes the launch go on (Launch).
     launch = std::exchange(launch_, nullptr);
   }
   if (launch != nullptr && launch->Start()) return ncclInProgress;
@@ -167,6 +168,7 @@ void ncclComm::Destroy() {
   Leave();
 }
 
+// Waits for the thread that joins and for work on a stream: both use the member, and both see aborted_.
 void ncclComm::Leave() {
   if (joiner_.joinable()) joiner_.join();
   absl::MutexLock lock(&mutex_);
@@ -219,6 +221,7 @@ cudaError_t ncclComm::Broadcast(const Collective& collective, uint64_t bytes, co
         HangUntilAborted();
         return cudaSuccess;
     }
+    // Faults strike in the middle: some bytes are there, and others are not.
     if (!struck && 2 * (offset + piece) >= bytes) {
       struck = true;
       StrikeFaults();
@@ -243,6 +246,7 @@ void ncclComm::Fail(ncclResult_t error) {
   if (error_ == ncclSuccess) error_ = error;
 }
 
+// As a kernel of NCCL's does when a peer is gone. The bit tells a test that it has come so far.
 void ncclComm::HangUntilAborted() {
   NcclFaults* const faults = ProcessNcclFaults();
   const uint64_t bit = uint64_t{1} << rank_;

@@ -83,6 +83,7 @@ absl::StatusOr<GroupId> MakeGroup() {
   shared->nonce = uint64_t{random()} << 32 | random();
   const GroupId id{.magic = kMagic, .pid = getpid(), .fd = fd.get(), .nonce = shared->nonce};
   absl::MutexLock lock(&made->mutex);
+  // Once all ranks have joined each has a mapping of its own, and the memory lives as long as these.
   std::erase_if(made->groups, [](const Made& group) {
     if (group.shared->world == 0 || group.shared->joined < group.shared->world) return false;
     munmap(group.shared, sizeof(Member::Shared));
@@ -148,6 +149,7 @@ Member::Wait Member::Begin(const Collective& collective, const Stop& stop) {
   return Wait::kDone;
 }
 
+// The ring holds kPieces pieces: the root waits for the slowest rank.
 Member::Moved Member::Give(const Stop& stop, const Move& move) {
   const auto has_room = [this](int rank) { return shared_->ranks[rank].taken.load() + kPieces > pieces_; };
   const Wait wait = AwaitOthers(stop, has_room);
@@ -180,6 +182,8 @@ Member::Wait Member::AwaitOthers(const Stop& stop, const std::function<bool(int 
   return Wait::kDone;
 }
 
+// Each rank locks its byte of the file. The kernel drops the lock with the rank's process, however that
+// ends.
 bool Member::IsGone(int rank) const {
   if (!shared_->ranks[rank].joined.load()) return false;
   struct flock lock = LockOf(rank);

@@ -82,7 +82,7 @@ absl::StatusOr<std::unique_ptr<Liar>> Liar::Start(const LiarOptions& options) {
   node.add_lanes("tcp");
   TC_RETURN_IF_ERROR(liar->Register([](v1::Node&) {}));
   // A store that was started anew knows it no more; one that is away comes back.
-  liar->heartbeats_ = std::make_unique<PeriodicTask>(kHeartbeatInterval, [it = liar.get()] {
+  liar->heartbeats_ = TaskLoop::Every(kHeartbeatInterval, [it = liar.get()] {
     v1::HeartbeatRequest request;
     *request.mutable_node() = it->identity();
     request.set_inventory_sequence(it->sequence_);

@@ -12,9 +12,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "base/background.h"
 #include "base/request_context.h"
 #include "base/steady_time.h"
+#include "base/task_loop.h"
 #include "daemon/global_store_link/global_store_client.h"
 #include "proto/global_store.pb.h"
 
@@ -67,7 +67,7 @@ class Liar {
   std::atomic<int> asked_ = 0;
   std::atomic<uint64_t> sequence_ = 0;
   v1::Node node_;
-  std::unique_ptr<PeriodicTask> heartbeats_;  // last: it uses the rest
+  std::unique_ptr<TaskLoop> heartbeats_;  // last: it uses the rest
 };
 
 }  // namespace tensorcast::chaos

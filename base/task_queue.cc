@@ -1,10 +1,10 @@
-#include "transport/task_queue.h"
+#include "base/task_queue.h"
 
 #include <utility>
 
 #include "absl/synchronization/notification.h"
 
-namespace tensorcast::transport {
+namespace tensorcast {
 
 TaskQueue::TaskQueue(std::function<void()> wake) : wake_(std::move(wake)) {}
 
@@ -53,7 +53,10 @@ bool TaskQueue::RunPosted() {
     absl::MutexLock lock(&mutex_);
     tasks.swap(posted_);
   }
-  for (Task& task : tasks) task();
+  for (Task& task : tasks) {
+    task();
+    task = nullptr;  // what it captured may be memory or a lease: not kept while the others run
+  }
   return !tasks.empty();
 }
 
@@ -73,4 +76,4 @@ bool TaskQueue::HasPosted() {
   return !posted_.empty();
 }
 
-}  // namespace tensorcast::transport
+}  // namespace tensorcast

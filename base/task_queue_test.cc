@@ -1,4 +1,4 @@
-#include "transport/task_queue.h"
+#include "base/task_queue.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 
 #include "absl/synchronization/notification.h"
 
-namespace tensorcast::transport {
+namespace tensorcast {
 namespace {
 
 TEST(TaskQueue, PostedTasks_RunInOrderAndWakeTheOwner) {
@@ -83,4 +83,4 @@ TEST(TaskQueue, TimerInInfiniteFuture_IsNotStored) {
 }
 
 }  // namespace
-}  // namespace tensorcast::transport
+}  // namespace tensorcast

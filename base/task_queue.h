@@ -1,4 +1,5 @@
-// Work handed to the one thread that owns a transport's state: closures from anywhere, and timers of its own.
+// Work handed to the one thread that owns some state: closures from anywhere, and timers of its own. A thread
+// that does nothing else is a TaskLoop (base/task_loop.h), which has such a queue.
 //
 // Post and PostAndWait are thread-safe; everything else belongs to the owner thread. Tasks run outside the
 // lock, in the order in which they were posted. The owner sleeps however it likes (a condition variable, a
@@ -18,7 +19,7 @@
 #include "absl/time/time.h"
 #include "base/steady_time.h"
 
-namespace tensorcast::transport {
+namespace tensorcast {
 
 class TaskQueue {
  public:
@@ -60,4 +61,4 @@ class TaskQueue {
   uint64_t timers_made_ = 0;
 };
 
-}  // namespace tensorcast::transport
+}  // namespace tensorcast
