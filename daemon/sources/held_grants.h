@@ -49,13 +49,6 @@ struct HeldGrant {
   OvertakenPeers::Peer peer() const { return {grant.source().node_id(), grant.source().incarnation()}; }
 };
 
-// How a grant ended. One that was overtaken gave nothing while it was asked, and not for this node's reasons.
-struct GrantOutcome {
-  absl::Status status;
-  bool corrupt = false;
-  bool overtaken = false;
-};
-
 class HeldGrants {
  public:
   struct Parts {
@@ -101,9 +94,12 @@ class HeldGrants {
   // What an opening that is overtaken ended with.
   absl::Status OvertakenStatus() const;
 
-  // An opening that is under way when its transfer succeeds gets what is left of its time, in the background,
-  // so that it is known whether it was overtaken.
-  void End(const std::string& grant_id, const GrantOutcome& outcome);
+  // DEADLINE_EXCEEDED: it was overtaken, since it gave nothing while it was asked. What ends for this node's
+  // own reasons ends as CANCELLED. `corrupt`: its bytes were wrong. An opening that is under way when its
+  // transfer succeeds gets what is left of its time, in the background, so that it is known whether it was
+  // overtaken.
+  void End(const std::string& grant_id, absl::Status status, bool corrupt = false);
+  // As its transfer ended.
   void EndAll(const absl::Status& status);
 
  private:

@@ -313,7 +313,7 @@ TEST_F(ProviderTest, UnreachableSources_AreListedInTheError) {
   peers_.open = nullptr;
   const absl::Status status = testing::NextOf(*Provider(), context_).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("source of t1: loopback: no answer"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("source of t1 (loopback): no answer"));
 }
 
 TEST_F(ProviderTest, NoSource_IsNotFoundWithReasonOfGlobalStore) {
@@ -344,7 +344,7 @@ TEST_F(ProviderTest, WaitAfterFailedSource_ErrorNamesTheSource) {
   TellToWait("the replica that fills at b");
   const absl::Status status = testing::NextOf(*Provider(), context_).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("source of t1: loopback: the replica is gone"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("source of t1 (loopback): the replica is gone"));
 }
 
 TEST_F(ProviderTest, FailedWait_IsUnavailableAndNamesWhatWasAwaited) {
