@@ -104,17 +104,17 @@ absl::StatusOr<std::unique_ptr<Replica>> Client::GetOnce(const RequestContext& c
     // nothing.
     TC_ASSIGN_OR_RETURN(handle_socket, session_->link->HandleSocket(context));
   }
-  TC_ASSIGN_OR_RETURN(const v1::MaterializeReplicaResult result,
+  TC_ASSIGN_OR_RETURN(v1::MaterializeReplicaResult result,
                       Materialize(*session_->link, context, request, options, handle_socket));
-  auto state = std::make_unique<Replica::State>();
-  TC_RETURN_IF_ERROR(state->Describe(result));
+  TC_ASSIGN_OR_RETURN(auto state, Replica::State::Of(std::move(result)));
   // The ticket is good for seconds only, so it goes first; a manifest can be large.
   std::unique_ptr<ClaimedReplica> claimed;
   if (request.attach()) {
-    TC_ASSIGN_OR_RETURN(claimed, Claim(context, handle_socket, result));
+    TC_ASSIGN_OR_RETURN(claimed, Claim(context, handle_socket, state->result));
+    state->result.clear_ticket();  // it was good for once
   }
   absl::StatusOr<std::shared_ptr<const Manifest>> manifest =
-      session_->manifests.Get(context, state->artifact_id);
+      session_->manifests.Get(context, state->artifact_id());
   if (absl::IsNotFound(manifest.status()) && !request.key().empty()) {
     // Nothing that is not attached to holds a version which another has replaced. Tried again, the key is
     // resolved again.
@@ -125,7 +125,7 @@ absl::StatusOr<std::unique_ptr<Replica>> Client::GetOnce(const RequestContext& c
   if (claimed != nullptr) {
     TC_RETURN_IF_ERROR(state->Attach(std::move(claimed), session_->devices, options.copy_on_write));
   }
-  if (!state->image.empty()) session_->leases.Watch(state->artifact_id, state->claimed);
+  if (!state->image.empty()) session_->leases.Watch(state->artifact_id(), state->claimed);
   state->MakeViews();
   return std::unique_ptr<Replica>(new Replica(std::move(state)));
 }
