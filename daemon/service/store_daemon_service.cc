@@ -285,25 +285,14 @@ class StoreDaemonService final : public v1::StoreDaemon::CallbackService {
   }
 
   Unary* OpenPull(Call* call, const v1::OpenPullRequest* request, v1::OpenPullResponse* response) override {
-    return rpc::HandleUnary(
-        call, quick_,
-        [this, request, response,
-         receiver = NodeNameOf(*call)](const RequestContext& context) -> absl::Status {
-          TC_RETURN_IF_ERROR(options_.node->CheckAccepting());
-          TC_ASSIGN_OR_RETURN(
-              OpenedPull opened,
-              options_.servings->Open(PullOpening{.grant_id = request->grant_id(),
-                                                  .grant_token = request->grant_token(),
-                                                  .replica_id = request->replica_id(),
-                                                  .artifact_id = request->artifact_id(),
-                                                  .receiver_node_id = request->receiver_node_id(),
-                                                  .lane = request->lane(),
-                                                  .receiver_name = receiver},
-                                      context.trace));
-          response->set_pull_descriptor(std::move(opened.descriptor));
-          response->set_made_by(opened.made_by.ToTraceparent());
-          return absl::OkStatus();
-        });
+    return rpc::HandleUnary(call, quick_,
+                            [this, request, response,
+                             receiver = NodeNameOf(*call)](const RequestContext& context) -> absl::Status {
+                              TC_RETURN_IF_ERROR(options_.node->CheckAccepting());
+                              TC_ASSIGN_OR_RETURN(*response,
+                                                  options_.servings->Open(*request, receiver, context.trace));
+                              return absl::OkStatus();
+                            });
   }
 
   Unary* ClosePull(Call* call, const v1::ClosePullRequest* request,

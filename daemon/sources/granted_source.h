@@ -24,6 +24,7 @@ namespace tensorcast::daemon {
 
 // What came of opening a source, and what that left behind.
 struct GrantOpening {
+  std::string grant_id;
   absl::StatusOr<std::unique_ptr<ChunkSource>> source;  // the error is that of the last lane
   bool pull_opened = false;             // at the source, perhaps: then ClosePull is owed to it
   std::vector<SourceFailure> unopened;  // each lane that was tried in vain, in their order

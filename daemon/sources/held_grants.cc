@@ -135,8 +135,8 @@ void HeldGrants::AwaitOpening(const RequestContext& context, SteadyTime until) {
   }
 }
 
-std::vector<HeldGrants::Opened> HeldGrants::TakeOpened() {
-  std::vector<Opened> taken;
+std::vector<GrantOpening> HeldGrants::TakeOpened() {
+  std::vector<GrantOpening> taken;
   for (auto& [grant_id, held] : held_) {
     if (held.opening == nullptr || !held.opening->over()) continue;
     const std::shared_ptr<Opening> opening = std::exchange(held.opening, nullptr);
@@ -149,7 +149,7 @@ std::vector<HeldGrants::Opened> HeldGrants::TakeOpened() {
       held.availability = (*opened.source)->availability();
       if (!first_opened_.has_value()) first_opened_ = {node.name(), opening->took()};
     }
-    taken.push_back({grant_id, std::move(opened)});
+    taken.push_back(std::move(opened));
   }
   return taken;
 }

@@ -57,8 +57,8 @@ class HeldGrants {
     PeerClient* peers = nullptr;
     const GrantedSourceOpener* opener = nullptr;
     RunningGrants* running = nullptr;
-    SerialExecutor* background = nullptr;
-    std::shared_ptr<OvertakenPeers> overtaken;
+    SerialExecutor* background = nullptr;  // tells how grants ended
+    std::shared_ptr<OvertakenPeers> overtaken = std::make_shared<OvertakenPeers>();
   };
   // `lane`: forced; empty: the fastest that works.
   HeldGrants(Parts parts, std::shared_ptr<const Manifest> manifest, std::string lane);
@@ -83,12 +83,8 @@ class HeldGrants {
   bool IsAnyInUse() const;
   // Waits until an opening is over, or the context ends, or then.
   void AwaitOpening(const RequestContext& context, SteadyTime until);
-  struct Opened {
-    std::string grant_id;
-    GrantOpening opening;
-  };
   // The openings that are over. Those with a source are in use now; the others are for the caller to end.
-  std::vector<Opened> TakeOpened();
+  std::vector<GrantOpening> TakeOpened();
   // The openings that are overtaken by now, for the caller to end.
   std::vector<std::string> Overtaken() const;
   // What an opening that is overtaken ended with.

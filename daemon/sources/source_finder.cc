@@ -87,18 +87,8 @@ using Source = std::unique_ptr<ChunkSource>;
 class ReplicaSourceProvider : public SourceProvider {
  public:
   // Without a Finish, every call left the ingest before it began, or the engine dropped it.
-  ReplicaSourceProvider(const SourceFinder::Options& parts, std::shared_ptr<OvertakenPeers> overtaken,
-                        SourceRequest request)
-      : parts_(parts),
-        request_(std::move(request)),
-        held_({.global_store = parts.global_store,
-               .link = parts.link,
-               .peers = parts.peers,
-               .opener = parts.opener,
-               .running = parts.grants,
-               .background = parts.background,
-               .overtaken = std::move(overtaken)},
-              request_.manifest, request_.lane) {}
+  ReplicaSourceProvider(const SourceFinder::Options& parts, SourceRequest request)
+      : parts_(parts), request_(std::move(request)), held_(parts.grants, request_.manifest, request_.lane) {}
 
   void ObserveWaits(const WaitObserver& observer) override { observer_ = observer; }
 
@@ -348,11 +338,11 @@ class ReplicaSourceProvider : public SourceProvider {
 
   std::vector<Source> TakeOpened(const RequestContext& context) {
     std::vector<Source> sources;
-    for (HeldGrants::Opened& opened : held_.TakeOpened()) {
-      absl::StatusOr<Source>& source = opened.opening.source;
-      if (!source.ok()) NoteUnopened(context, opened.grant_id, source.status(), opened.opening.unopened);
-      for (SourceFailure& lane : opened.opening.unopened) unopened_.push_back(std::move(lane));
-      if (source.ok()) sources.push_back(*std::move(source));
+    for (GrantOpening& opened : held_.TakeOpened()) {
+      const absl::Status& status = opened.source.status();
+      if (!status.ok()) NoteUnopened(context, opened.grant_id, status, opened.unopened);
+      for (SourceFailure& lane : opened.unopened) unopened_.push_back(std::move(lane));
+      if (status.ok()) sources.push_back(*std::move(opened.source));
     }
     return sources;
   }
@@ -412,7 +402,7 @@ class ReplicaSourceProvider : public SourceProvider {
   absl::StatusOr<v1::RequestReplicaTransportResponse> AskForGrants(const RequestContext& context, bool again,
                                                                    uint32_t beside_stalled = 0) {
     v1::RequestReplicaTransportRequest request;
-    *request.mutable_node() = parts_.link->identity();
+    *request.mutable_node() = parts_.grants.link->identity();
     request.set_artifact_id(request_.manifest->id());
     *request.mutable_destination() = ToProto(request_.destination, parts_.devices);
     for (const auto& [replica_name, tried] : replicas_) {
@@ -438,7 +428,7 @@ class ReplicaSourceProvider : public SourceProvider {
       // The artifact is unknown, or this node is: the global store may have been restarted since the last
       // heartbeat.
       const absl::Status known =
-          parts_.link->CheckIn(std::min(context.deadline, SteadyNow() + kCheckInTimeout));
+          parts_.grants.link->CheckIn(std::min(context.deadline, SteadyNow() + kCheckInTimeout));
       answer = known.ok() ? Request(context, request) : known;
     }
     if (answer.ok()) {
@@ -463,7 +453,7 @@ class ReplicaSourceProvider : public SourceProvider {
       const RequestContext& context, const v1::RequestReplicaTransportRequest& request) {
     RequestContext call = context.Child();
     call.request_id = NewUuid();
-    return parts_.global_store->RequestReplicaTransport(call, request);
+    return parts_.grants.global_store->RequestReplicaTransport(call, request);
   }
 
   // The files of the import on this node, once.
@@ -479,7 +469,7 @@ class ReplicaSourceProvider : public SourceProvider {
   }
 
   std::optional<v1::Origin> OwnOrigin(const v1::RequestReplicaTransportResponse& answer) const {
-    const auto own = std::ranges::find(answer.origins(), parts_.link->node_id(), &v1::Origin::node_id);
+    const auto own = std::ranges::find(answer.origins(), parts_.grants.link->node_id(), &v1::Origin::node_id);
     return own == answer.origins().end() ? std::nullopt : std::optional<v1::Origin>(*own);
   }
 
@@ -571,7 +561,7 @@ class ReplicaSourceProvider : public SourceProvider {
 }  // namespace
 
 std::shared_ptr<SourceProvider> SourceFinder::Find(SourceRequest request) const {
-  return std::make_shared<ReplicaSourceProvider>(options_, overtaken_, std::move(request));
+  return std::make_shared<ReplicaSourceProvider>(options_, std::move(request));
 }
 
 }  // namespace tensorcast::daemon

@@ -174,12 +174,12 @@ class ProviderTest : public ::testing::Test {
                                .peer_timeout = absl::Seconds(10)}};
   SerialExecutor background_;  // ends what the opener opens
   ImportRoots roots_;
-  SourceFinder finder_{{.global_store = &store_,
-                        .link = &link_,
-                        .peers = &peers_,
-                        .opener = &opener_,
-                        .grants = &running_,
-                        .background = &background_,
+  SourceFinder finder_{{.grants = {.global_store = &store_,
+                                   .link = &link_,
+                                   .peers = &peers_,
+                                   .opener = &opener_,
+                                   .running = &running_,
+                                   .background = &background_},
                         .devices = devices_.get(),
                         .import_roots = &roots_}};
 };
