@@ -11,7 +11,6 @@
 #include "cli/output/output.h"
 #include "core/replica/replica.h"
 #include "rpc/convert/convert.h"
-#include "tensorcast/client.h"
 
 namespace tensorcast::cli {
 namespace {

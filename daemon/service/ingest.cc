@@ -15,7 +15,6 @@
 #include "core/disk/import_verifier.h"
 #include "daemon/node/node_messages.h"
 #include "daemon/service/model_files.h"
-#include "daemon/telemetry/telemetry.h"
 #include "rpc/convert/convert.h"
 
 namespace tensorcast::daemon {

@@ -11,7 +11,6 @@
 #include "core/artifact/tensor_selection.h"
 #include "daemon/node/node_messages.h"
 #include "daemon/telemetry/telemetry.h"
-#include "rpc/convert/convert.h"
 
 namespace tensorcast::daemon {
 namespace {

@@ -9,6 +9,7 @@
 #include "absl/synchronization/mutex.h"
 #include "base/status.h"
 #include "base/steady_time.h"
+#include "daemon/node/node_messages.h"
 #include "daemon/telemetry/telemetry.h"
 #include "rpc/convert/convert.h"
 

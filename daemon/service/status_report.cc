@@ -5,7 +5,6 @@
 #include <string_view>
 #include <utility>
 
-#include "base/steady_time.h"
 #include "core/device/pci_place.h"
 #include "daemon/node/node_messages.h"
 #include "rpc/convert/convert.h"
