@@ -121,7 +121,7 @@ absl::StatusOr<std::unique_ptr<Replica>> Client::GetOnce(const RequestContext& c
     return absl::UnavailableError(manifest.status().message());
   }
   TC_ASSIGN_OR_RETURN(state->manifest, std::move(manifest));
-  TC_RETURN_IF_ERROR(state->Choose(options.tensors));
+  TC_ASSIGN_OR_RETURN(state->chosen, SelectTensors(*state->manifest, options.tensors));
   if (claimed != nullptr) {
     TC_RETURN_IF_ERROR(state->Attach(std::move(claimed), session_->devices, options.copy_on_write));
   }

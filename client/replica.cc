@@ -95,11 +95,6 @@ const v1::MaterializeReplicaResult& AdminClient::ResultOf(const Replica& replica
   return replica.state_->result;
 }
 
-absl::Status Replica::State::Choose(std::span<const std::string> names_and_patterns) {
-  TC_ASSIGN_OR_RETURN(chosen, SelectTensors(*manifest, names_and_patterns));
-  return absl::OkStatus();
-}
-
 absl::Status Replica::State::Attach(std::unique_ptr<ClaimedReplica> claim, DeviceRuntime* device_runtime,
                                     bool copy_on_write) {
   claimed = std::move(claim);

@@ -26,8 +26,6 @@ struct Replica::State {
   static absl::StatusOr<std::unique_ptr<State>> Of(v1::MaterializeReplicaResult result);
   const std::string& artifact_id() const { return result.artifact_id(); }
   const std::string& replica_id() const { return result.replica().replica_id(); }
-  // Which tensors are asked for, as SelectTensors reads it.
-  absl::Status Choose(std::span<const std::string> names_and_patterns);
   // Maps or opens what was claimed; `device_runtime` may be null where that is not device memory. DATA_LOSS
   // when the handles do not fit the manifest.
   absl::Status Attach(std::unique_ptr<ClaimedReplica> claim, DeviceRuntime* device_runtime,

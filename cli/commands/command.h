@@ -73,8 +73,8 @@ struct Command {
   std::string program;
 };
 
-// The `bind` of a command with flags in a struct. `run` returns an absl::Status, whose exit code it is, or
-// the exit code.
+// The `bind` of a command with flags in a struct. `run` returns an absl::Status, which gives
+// the exit code, or the exit code itself.
 template <class Values, class Result>
 std::function<Run(Flags&)> Bind(void (*add)(Flags& flags, Values& values),
                                 Result (*run)(const CommonFlags& common, const Values& values)) {

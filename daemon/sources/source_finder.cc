@@ -378,7 +378,9 @@ class ReplicaSourceProvider : public SourceProvider {
     const absl::Duration pause = std::min(kFirstPause * std::exp2(fruitless - 1), kLongestPause);
     const absl::Status paused =
         rpc::SleepFor(context, pause, absl::StrCat("asking ", name, ", which gave nothing, again"));
-    if (!paused.ok()) EndAll(paused);
+    if (paused.ok()) return paused;
+    offered_.clear();
+    held_.EndAll(paused);
     return paused;
   }
 
@@ -490,11 +492,6 @@ class ReplicaSourceProvider : public SourceProvider {
     Tried& replica = replicas_[replica_name];
     ++replica.fruitless;
     replica.busy = MayBeBusy(status);
-  }
-
-  void EndAll(const absl::Status& status) {
-    offered_.clear();
-    held_.EndAll(status);
   }
 
   // The last failure of each source is kept, and beside it that its bytes were wrong.
