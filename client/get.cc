@@ -44,7 +44,7 @@ absl::StatusOr<v1::MaterializeReplicaRequest> MakeRequest(std::string_view artif
   request.set_attach(options.attach && location.kind != LocationKind::kDisk);
   if (request.attach() && location.kind == LocationKind::kGpu && devices == nullptr) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "attaching at ", options.location, " needs ClientOptions::devices, with which to open GPU memory"));
+        "attach at ", options.location, ": no device runtime opens GPU memory; set ClientOptions::devices"));
   }
   return request;
 }
@@ -75,7 +75,7 @@ absl::StatusOr<v1::MaterializeReplicaResult> Materialize(const DaemonLink& link,
     if (result.has_value() && !result->ticket().empty()) GiveBack(handle_socket, result->ticket());
     return status;
   }
-  if (!result.has_value()) return absl::InternalError("the daemon ended the call without a result");
+  if (!result.has_value()) return absl::InternalError("the daemon sent no result; get it again");
   return *std::move(result);
 }
 

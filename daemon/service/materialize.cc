@@ -36,10 +36,12 @@ absl::StatusOr<v1::ResolveKeyResponse> Materializer::FindTarget(const RequestCon
                                                                 bool confirmed) const {
   if (artifact_id.empty()) {
     if (!key.empty()) return options_.known_keys->Resolve(context, key, confirmed);
-    return absl::InvalidArgumentError("neither an artifact id nor a key was given; name one");
+    return absl::InvalidArgumentError(
+        "find an artifact: neither an artifact id nor a key was given; name one");
   }
   if (!IsArtifactId(artifact_id)) {
-    return absl::InvalidArgumentError(absl::StrCat("\"", artifact_id, "\" is not an artifact id (tc2:...)"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("find \"", artifact_id, "\": it is not an artifact id; give one (tc2:...)"));
   }
   v1::ResolveKeyResponse target;
   target.mutable_key()->set_artifact_id(artifact_id);
@@ -50,8 +52,9 @@ absl::Status Materializer::CheckLane(const std::string& lane) const {
   if (lane.empty() || std::ranges::find(options_.lanes, lane) != options_.lanes.end()) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("this node has no lane \"", lane, "\"; it has ", absl::StrJoin(options_.lanes, ", ")));
+  return absl::InvalidArgumentError(absl::StrCat("materialize over the lane \"", lane,
+                                                 "\": this node does not have it; it has ",
+                                                 absl::StrJoin(options_.lanes, ", ")));
 }
 
 absl::Status Materializer::ChooseChunks(const google::protobuf::RepeatedPtrField<std::string>& tensors,
@@ -61,9 +64,9 @@ absl::Status Materializer::ChooseChunks(const google::protobuf::RepeatedPtrField
   TC_ASSIGN_OR_RETURN(TensorSelection selection, SelectTensors(*ingest.manifest, patterns));
   if (selection.chunks.size() == ingest.layout().chunk_count()) return absl::OkStatus();
   if (ingest.location.kind != LocationKind::kCpu) {
-    return absl::InvalidArgumentError(absl::StrCat("these tensors are a part of ", ingest.artifact_id(),
-                                                   ", and ", ingest.location.ToString(),
-                                                   " holds whole artifacts: get them to cpu, or all of it"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("materialize a part of ", ingest.artifact_id(), ": ", ingest.location.ToString(),
+                     " holds whole artifacts; get these tensors to cpu, or all tensors"));
   }
   ingest.chunks = std::move(selection.chunks);
   return absl::OkStatus();
@@ -74,7 +77,8 @@ absl::Status Materializer::CheckPeerAttach(const v1::AttachReplicaRequest& reque
   if (request.grant_id().empty()) {
     if (receiver.empty()) return absl::OkStatus();
     return absl::PermissionDeniedError(
-        absl::StrCat("node ", receiver, " may attach under a grant alone, and this call has none"));
+        absl::StrCat("attach as node ", receiver,
+                     ": a node needs a grant and this call has none; ask the global store for one"));
   }
   v1::OpenPullRequest asked;
   asked.set_grant_id(request.grant_id());

@@ -19,8 +19,13 @@ namespace {
 // Longer than any token lives.
 constexpr absl::Duration kRememberClosed = absl::Hours(2);
 
+std::string OpenUnder(std::string_view grant_id) {
+  return absl::StrCat("open a pull under grant ", grant_id, ": ");
+}
+
 absl::Status HasEnded(std::string_view grant_id) {
-  return absl::FailedPreconditionError(absl::StrCat("grant ", grant_id, " has ended; ask for a new one"));
+  return absl::FailedPreconditionError(
+      absl::StrCat(OpenUnder(grant_id), "the grant has ended; ask the global store for a new one"));
 }
 
 bool Matches(const std::string& claimed, const std::string& asked) {
@@ -105,13 +110,15 @@ absl::StatusOr<rpc::GrantClaims> ServeRegistry::CheckGrant(const v1::OpenPullReq
       !transport::LaneCovers(claims.lane, asked.lane()) ||
       (!caller.empty() && claims.receiver_name != caller)) {
     return absl::PermissionDeniedError(absl::StrCat(
-        "the token is of grant ", claims.grant_id, ", which permits node ", claims.receiver_node_id, " (",
-        claims.receiver_name, ") to pull replica ", claims.replica_id, " over ", claims.lane,
-        ": that is not what was asked for", caller.empty() ? "" : absl::StrCat(" by ", caller)));
+        OpenUnder(asked.grant_id()), "its token is of grant ", claims.grant_id, " and permits node ",
+        claims.receiver_node_id, " (", claims.receiver_name, ") to pull replica ", claims.replica_id,
+        " over ", claims.lane, ", which is not what was asked for",
+        caller.empty() ? "" : absl::StrCat(" by ", caller), "; ask the global store for a grant of it"));
   }
   if (!options_.name.empty() && claims.source_name != options_.name) {
-    return absl::PermissionDeniedError(absl::StrCat("the token is of a grant to pull from ",
-                                                    claims.source_name, ", and this is ", options_.name));
+    return absl::PermissionDeniedError(absl::StrCat(OpenUnder(asked.grant_id()),
+                                                    "its token names the source ", claims.source_name,
+                                                    ", and this is ", options_.name, "; ask that source"));
   }
   absl::MutexLock lock(&mutex_);
   if (closed_.contains(asked.grant_id())) return HasEnded(asked.grant_id());
@@ -123,13 +130,15 @@ absl::StatusOr<ServeRegistry::ServedPtr> ServeRegistry::Serve(const v1::OpenPull
                                                               const TraceContext& trace) {
   transport::Transport* transport = transport::FindTransport(options_.transports, asked.lane());
   if (transport == nullptr) {
-    return absl::FailedPreconditionError(absl::StrCat("this node does not serve the lane ", asked.lane()));
+    return absl::FailedPreconditionError(absl::StrCat(OpenUnder(asked.grant_id()),
+                                                      "this node does not serve the lane ", asked.lane(),
+                                                      "; use a lane that `tensorcast status` lists"));
   }
   TC_ASSIGN_OR_RETURN(std::shared_ptr<ReplicaLease> lease, options_.engine->LeaseToServe(asked.replica_id()));
   if (!Matches(lease->manifest()->id(), asked.artifact_id())) {
-    return absl::FailedPreconditionError(absl::StrCat("replica ", asked.replica_id(), " is of ",
-                                                      lease->manifest()->id(), ", not of ",
-                                                      asked.artifact_id()));
+    return absl::FailedPreconditionError(absl::StrCat(
+        OpenUnder(asked.grant_id()), "replica ", asked.replica_id(), " is of ", lease->manifest()->id(),
+        ", not of ", asked.artifact_id(), "; ask the global store for a new grant"));
   }
   TC_ASSIGN_OR_RETURN(std::shared_ptr<ServedReplica> image,
                       ServeReplica(lease, options_.devices, options_.staging, options_.staging_wait));

@@ -45,7 +45,8 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> GrantedSourceOpener::PullOver(
     const std::string& lane, const Cancellation& revoked, bool* pull_opened) const {
   transport::Transport* transport = transport::FindTransport(options_.transports, lane);
   if (transport == nullptr) {
-    return absl::FailedPreconditionError(absl::StrCat("this node does not run the lane ", lane));
+    return absl::FailedPreconditionError(
+        absl::StrCat("pull over the lane ", lane, ": this node does not run it; choose another lane"));
   }
   RequestContext open = context.Child();
   open.deadline = std::min(context.deadline, SteadyNow() + options_.peer_timeout);
