@@ -21,7 +21,7 @@ struct KeyFlags {
   bool confirmed = false;
 };
 
-void PrintText(const v1::Key& key, bool deleted = false) {
+void PrintKey(const v1::Key& key, bool deleted = false) {
   PrintF("%s  %s  revision %u%s\n", key.name(), key.artifact_id(), key.revision(),
          deleted ? "  deleted" : "");
   for (const v1::KeyVersion& version : key.earlier()) {
@@ -34,20 +34,20 @@ absl::Status BindKey(const CommonFlags& common, const KeyFlags& flags) {
   TC_ASSIGN_OR_RETURN(
       const v1::BindKeyResponse bound,
       admin->BindKey(InterruptibleContext(), flags.key, flags.artifact, flags.expected_revision, flags.keep));
-  common.json ? Print(ToJson(bound)) : PrintText(bound.key());
+  common.json ? Print(ToJson(bound)) : PrintKey(bound.key());
   return absl::OkStatus();
 }
 
-absl::Status Resolve(const CommonFlags& common, const KeyFlags& flags) {
+absl::Status ResolveKey(const CommonFlags& common, const KeyFlags& flags) {
   TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
   TC_ASSIGN_OR_RETURN(const v1::ResolveKeyResponse resolved,
                       admin->ResolveKey(InterruptibleContext(), flags.key, flags.confirmed));
   if (resolved.unconfirmed()) WarnUnconfirmed(resolved.key().name(), resolved.key().revision());
-  common.json ? Print(ToJson(resolved)) : PrintText(resolved.key());
+  common.json ? Print(ToJson(resolved)) : PrintKey(resolved.key());
   return absl::OkStatus();
 }
 
-absl::Status List(const CommonFlags& common, const KeyFlags& flags) {
+absl::Status ListKeys(const CommonFlags& common, const KeyFlags& flags) {
   TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
   TC_ASSIGN_OR_RETURN(const v1::ListKeysResponse listed, admin->ListKeys(InterruptibleContext(), flags.key));
   if (common.json) {
@@ -63,20 +63,20 @@ absl::Status List(const CommonFlags& common, const KeyFlags& flags) {
   return absl::OkStatus();
 }
 
-absl::Status WatchUntilInterrupted(const CommonFlags& common, const KeyFlags& flags) {
+absl::Status WatchKeysUntilInterrupted(const CommonFlags& common, const KeyFlags& flags) {
   TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
   return admin->WatchKeys(InterruptibleContext(), flags.key, [&](const v1::WatchKeysResponse& change) {
-    common.json ? Print(ToJson(change)) : PrintText(change.key(), change.deleted());
+    common.json ? Print(ToJson(change)) : PrintKey(change.key(), change.deleted());
     std::fflush(stdout);
     return true;
   });
 }
 
-int Watch(const CommonFlags& common, const KeyFlags& flags) {
-  return EndlessExitCode(WatchUntilInterrupted(common, flags));
+int WatchKeys(const CommonFlags& common, const KeyFlags& flags) {
+  return EndlessExitCode(WatchKeysUntilInterrupted(common, flags));
 }
 
-absl::Status Remove(const CommonFlags& common, const KeyFlags& flags) {
+absl::Status RemoveKey(const CommonFlags& common, const KeyFlags& flags) {
   TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
   TC_RETURN_IF_ERROR(admin->DeleteKey(InterruptibleContext(), flags.key, flags.expected_revision));
   if (!common.json) std::printf("removed key %s; its artifact stays until rm or gc\n", flags.key.c_str());
@@ -130,12 +130,12 @@ Command KeyCommand() {
           .help = "Work with keys: names bound to artifacts",
           .commands = {
               {.name = "bind", .help = "Bind a key to an artifact", .bind = Bind(AddBindFlags, BindKey)},
-              {.name = "resolve", .help = "Show what a key names", .bind = Bind(AddResolveFlags, Resolve)},
-              {.name = "ls", .help = "List keys", .bind = Bind(AddListFlags, List)},
+              {.name = "resolve", .help = "Show what a key names", .bind = Bind(AddResolveFlags, ResolveKey)},
+              {.name = "ls", .help = "List keys", .bind = Bind(AddListFlags, ListKeys)},
               {.name = "watch",
                .help = "Print keys that start so, and each change of them",
-               .bind = Bind(AddWatchFlags, Watch)},
-              {.name = "rm", .help = "Remove a key", .bind = Bind(AddRemoveFlags, Remove)}}};
+               .bind = Bind(AddWatchFlags, WatchKeys)},
+              {.name = "rm", .help = "Remove a key", .bind = Bind(AddRemoveFlags, RemoveKey)}}};
 }
 
 }  // namespace tensorcast::cli

@@ -28,7 +28,7 @@ absl::StatusOr<std::vector<v1::Node>> RegisteredNodes(client::AdminClient& admin
   return nodes;
 }
 
-absl::Status List(const CommonFlags& common) {
+absl::Status ListNodes(const CommonFlags& common) {
   TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
   TC_ASSIGN_OR_RETURN(const std::vector<v1::Node> nodes, RegisteredNodes(*admin, InterruptibleContext()));
   if (common.json) {
@@ -79,7 +79,7 @@ absl::Status SetDraining(const CommonFlags& common, const NodeFlags& flags) {
   return absl::OkStatus();
 }
 
-absl::Status Forget(const CommonFlags& common, const NodeFlags& flags) {
+absl::Status ForgetNode(const CommonFlags& common, const NodeFlags& flags) {
   const std::string& node_id = flags.node;
   TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
   const absl::Status forgotten = admin->ForgetNode(InterruptibleContext(), node_id);
@@ -108,7 +108,7 @@ void AddForgetFlag(Flags& flags, NodeFlags& values) {
 Command NodeCommand() {
   return {.name = "node",
           .help = "Work with the nodes of the cluster",
-          .commands = {{.name = "ls", .help = "List the registered nodes", .bind = Bind(List)},
+          .commands = {{.name = "ls", .help = "List the registered nodes", .bind = Bind(ListNodes)},
                        {.name = "drain",
                         .help = "Give a node no new replicas, and let it evict those that other nodes have",
                         .spanned = true,
@@ -119,7 +119,7 @@ Command NodeCommand() {
                         .bind = Bind(AddNodeFlag, SetDraining<false>)},
                        {.name = "forget",
                         .help = "At the global store's address: let another certificate use a node id",
-                        .bind = Bind(AddForgetFlag, Forget)}}};
+                        .bind = Bind(AddForgetFlag, ForgetNode)}}};
 }
 
 }  // namespace tensorcast::cli

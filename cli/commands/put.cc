@@ -24,7 +24,7 @@ struct PutFlags {
   bool pin = false;
 };
 
-absl::Status PrintText(const v1::PutArtifactResult& result, const PutFlags& flags) {
+absl::Status PrintPut(const v1::PutArtifactResult& result, const PutFlags& flags) {
   PrintF("%s%s\n", result.artifact_id(), result.existed() ? " (was already stored)" : "");
   if (!flags.key.empty()) PrintF("key %s, revision %u\n", flags.key, result.key_revision());
   if (!result.has_transfer()) return absl::OkStatus();
@@ -54,7 +54,7 @@ absl::Status Put(const CommonFlags& common, const PutFlags& flags) {
   if (!flags.key.empty()) options.key = flags.key;
   TC_ASSIGN_OR_RETURN(const v1::PutArtifactResult result,
                       admin->Import(InterruptibleContext(), flags.model, options));
-  if (!common.json) return PrintText(result, flags);
+  if (!common.json) return PrintPut(result, flags);
   std::fputs(ToJson(result).c_str(), stdout);
   return absl::OkStatus();
 }

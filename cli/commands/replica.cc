@@ -25,7 +25,7 @@ std::string ReplicaStateText(v1::ReplicaState state) {
   return parsed.ok() ? std::string(ReplicaStateName(*parsed)) : "?";
 }
 
-absl::Status List(const CommonFlags& common) {
+absl::Status ListReplicas(const CommonFlags& common) {
   TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
   TC_ASSIGN_OR_RETURN(const auto replicas, admin->ListReplicas(InterruptibleContext(), ""));
   if (common.json) {
@@ -46,7 +46,7 @@ absl::Status List(const CommonFlags& common) {
   return absl::OkStatus();
 }
 
-absl::Status Evict(const CommonFlags& common, const ReplicaFlags& flags) {
+absl::Status EvictReplica(const CommonFlags& common, const ReplicaFlags& flags) {
   TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
   TC_RETURN_IF_ERROR(admin->EvictReplica(InterruptibleContext(), flags.replica, flags.force));
   if (!common.json) std::printf("evicted %s\n", flags.replica.c_str());
@@ -79,11 +79,11 @@ void AddRemoveFlags(Flags& flags, ReplicaFlags& values) {
 Command ReplicaCommand() {
   return {.name = "replica",
           .help = "Work with the replicas of this daemon",
-          .commands = {{.name = "ls", .help = "List replicas", .spanned = true, .bind = Bind(List)},
+          .commands = {{.name = "ls", .help = "List replicas", .spanned = true, .bind = Bind(ListReplicas)},
                        {.name = "rm",
                         .help = "Evict a replica; its artifact stays",
                         .spanned = true,
-                        .bind = Bind(AddRemoveFlags, Evict)},
+                        .bind = Bind(AddRemoveFlags, EvictReplica)},
                        {.name = "pin",
                         .help = "Keep a replica from being evicted",
                         .spanned = true,

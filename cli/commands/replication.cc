@@ -28,7 +28,7 @@ void PrintTasks(const std::vector<v1::ReplicationTask>& tasks, bool of_one) {
   std::fputs(table.ToString().c_str(), stdout);
 }
 
-absl::Status List(const CommonFlags& common, const ListFlags& flags) {
+absl::Status ListTasks(const CommonFlags& common, const ListFlags& flags) {
   TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
   const RequestContext context = InterruptibleContext();
   std::string artifact_id;
@@ -47,7 +47,7 @@ absl::Status List(const CommonFlags& common, const ListFlags& flags) {
   return absl::OkStatus();
 }
 
-absl::Status Cancel(const CommonFlags& common, const PlaceFlags& flags) {
+absl::Status CancelTasks(const CommonFlags& common, const PlaceFlags& flags) {
   TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
   const RequestContext context = InterruptibleContext();
   v1::CancelReplicationTasksRequest request;
@@ -79,11 +79,11 @@ Command ReplicationCommand() {
           .commands = {{.name = "ls",
                         .help = "List replication tasks and how far they are",
                         .spanned = true,
-                        .bind = Bind(AddListFlags, List)},
+                        .bind = Bind(AddListFlags, ListTasks)},
                        {.name = "cancel",
                         .help = "Cancel unfinished tasks of an artifact: all, or those of the given targets",
                         .spanned = true,
-                        .bind = Bind(AddPlaceFlags, Cancel)}}};
+                        .bind = Bind(AddPlaceFlags, CancelTasks)}}};
 }
 
 }  // namespace tensorcast::cli
