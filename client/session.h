@@ -21,7 +21,6 @@ struct Session {
       : telemetry(options.telemetry),
         link(std::move(link_to_daemon)),
         calls(link),
-        manifests(link.get()),
         leases(link.get()),
         devices(options.devices) {}
 

@@ -142,7 +142,7 @@ absl::StatusOr<std::unique_ptr<ReplicaLease>> Materializer::CheckHolds(std::uniq
 
 absl::StatusOr<v1::MaterializeReplicaResult> Materializer::Materialize(
     const RequestContext& context, const v1::MaterializeReplicaRequest& request,
-    const OnProgress& on_progress) const {
+    const OnProgress& on_progress, std::shared_ptr<const Manifest>* manifest) const {
   TC_RETURN_IF_ERROR(options_.node->CheckAccepting());
   TC_RETURN_IF_ERROR(CheckLane(request.lane()));
   TC_ASSIGN_OR_RETURN(v1::ResolveKeyResponse target,
@@ -150,7 +150,7 @@ absl::StatusOr<v1::MaterializeReplicaResult> Materializer::Materialize(
   while (true) {
     const std::string& artifact_id = target.key().artifact_id();
     absl::StatusOr<v1::MaterializeReplicaResult> result =
-        MaterializeTarget(context, target, request, on_progress);
+        MaterializeTarget(context, target, request, on_progress, manifest);
     // Also where the pool is full: memory is reserved before sources are asked.
     if (absl::IsResourceExhausted(result.status()) || absl::IsNotFound(result.status())) {
       const absl::StatusOr<bool> has_copy = options_.global_store->HasCopy(context, artifact_id);
@@ -169,7 +169,8 @@ absl::StatusOr<v1::MaterializeReplicaResult> Materializer::Materialize(
 
 absl::StatusOr<v1::MaterializeReplicaResult> Materializer::MaterializeTarget(
     const RequestContext& context, const v1::ResolveKeyResponse& target,
-    const v1::MaterializeReplicaRequest& request, const OnProgress& on_progress) const {
+    const v1::MaterializeReplicaRequest& request, const OnProgress& on_progress,
+    std::shared_ptr<const Manifest>* used) const {
   TC_ASSIGN_OR_RETURN(const Location location, FromProto(request.location(), options_.devices));
   absl::StatusOr<std::shared_ptr<const Manifest>> found =
       FindManifest(context, *options_.engine, *options_.global_store, target.key().artifact_id());
@@ -178,6 +179,7 @@ absl::StatusOr<v1::MaterializeReplicaResult> Materializer::MaterializeTarget(
                                                  request.key(), " meant when it was last known"));
   }
   TC_ASSIGN_OR_RETURN(const std::shared_ptr<const Manifest> manifest, std::move(found));
+  if (used != nullptr) *used = manifest;
 
   IngestRequest ingest{.manifest = manifest,
                        .location = location,

@@ -39,10 +39,10 @@ class Materializer {
   explicit Materializer(Options options) : options_(std::move(options)) {}
 
   // NOT_FOUND for unknown keys and artifacts; otherwise the errors of the engine and of the sources that were
-  // tried.
-  absl::StatusOr<v1::MaterializeReplicaResult> Materialize(const RequestContext& context,
-                                                           const v1::MaterializeReplicaRequest& request,
-                                                           const OnProgress& on_progress) const;
+  // tried. `manifest`, where it is not null, is set to the artifact's.
+  absl::StatusOr<v1::MaterializeReplicaResult> Materialize(
+      const RequestContext& context, const v1::MaterializeReplicaRequest& request,
+      const OnProgress& on_progress, std::shared_ptr<const Manifest>* manifest = nullptr) const;
   absl::StatusOr<v1::AttachReplicaResponse> Attach(const RequestContext& context,
                                                    const v1::AttachReplicaRequest& request,
                                                    const std::string& receiver = "") const;
@@ -59,7 +59,8 @@ class Materializer {
   absl::StatusOr<v1::MaterializeReplicaResult> MaterializeTarget(const RequestContext& context,
                                                                  const v1::ResolveKeyResponse& target,
                                                                  const v1::MaterializeReplicaRequest& request,
-                                                                 const OnProgress& on_progress) const;
+                                                                 const OnProgress& on_progress,
+                                                                 std::shared_ptr<const Manifest>* used) const;
   absl::Status CheckLane(const std::string& lane) const;
   // The grant of another daemon of this host, in the place of OpenPull.
   absl::Status CheckPeerAttach(const v1::AttachReplicaRequest& request, const std::string& receiver) const;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -88,6 +89,10 @@ auto Measured(const v1::Location& asked, Source source, Load load) {
   return result;
 }
 
+bool Knows(const v1::MaterializeReplicaRequest& request, const std::string& artifact_id) {
+  return std::ranges::count(request.known_manifests(), artifact_id) > 0;
+}
+
 template <class Response, class Result>
 absl::Status WriteResult(absl::StatusOr<Result> result, rpc::StreamWriter<Response>& writer) {
   TC_RETURN_IF_ERROR(result.status());
@@ -171,12 +176,19 @@ class StoreDaemonService final : public v1::StoreDaemon::CallbackService {
       Call* call, const v1::MaterializeReplicaRequest* request) override {
     using Response = v1::MaterializeReplicaResponse;
     return rpc::HandleWriteStream<Response>(
-        call, waiting_, [this, request](const RequestContext& context, rpc::StreamWriter<Response>& writer) {
-          return WriteResult(
-              Measured(
-                  request->location(), SourceOf,
-                  [&] { return options_.materializer->Materialize(context, *request, ProgressTo(writer)); }),
-              writer);
+        call, waiting_,
+        [this, request](const RequestContext& context, rpc::StreamWriter<Response>& writer) -> absl::Status {
+          std::shared_ptr<const Manifest> manifest;
+          auto result = Measured(request->location(), SourceOf, [&] {
+            return options_.materializer->Materialize(context, *request, ProgressTo(writer), &manifest);
+          });
+          if (result.ok() && request->manifest() && !Knows(*request, manifest->id())) {
+            const auto next = rpc::ManifestPieces<Response>(manifest, manifest->bytes());
+            while (std::optional<Response> piece = next()) {
+              TC_RETURN_IF_ERROR(writer.Write(*std::move(piece)));
+            }
+          }
+          return WriteResult(std::move(result), writer);
         });
   }
 
@@ -269,19 +281,6 @@ class StoreDaemonService final : public v1::StoreDaemon::CallbackService {
       *response = options_.status->DescribeHop(*request);
       return absl::OkStatus();
     });
-  }
-
-  grpc::ServerWriteReactor<v1::GetManifestResponse>* GetManifest(
-      Call* call, const v1::GetManifestRequest* request) override {
-    return rpc::HandleWriteStream<v1::GetManifestResponse>(
-        call, quick_,
-        [this, request](const RequestContext&,
-                        rpc::StreamWriter<v1::GetManifestResponse>& writer) -> absl::Status {
-          TC_ASSIGN_OR_RETURN(const std::shared_ptr<const Manifest> manifest,
-                              options_.engine->FindManifest(request->artifact_id()));
-          writer.WriteRest(rpc::ManifestPieces<v1::GetManifestResponse>(manifest, manifest->bytes()));
-          return absl::OkStatus();
-        });
   }
 
   Unary* OpenPull(Call* call, const v1::OpenPullRequest* request, v1::OpenPullResponse* response) override {
