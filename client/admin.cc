@@ -84,7 +84,7 @@ absl::StatusOr<v1::GetClusterStatusResponse> StatusOfAllPages(StoreStub& store,
 
 }  // namespace
 
-AdminClient::AdminClient(std::unique_ptr<DaemonLink> link) : link_(std::move(link)) {}
+AdminClient::AdminClient(std::shared_ptr<DaemonLink> link) : link_(std::move(link)) {}
 AdminClient::~AdminClient() = default;
 
 absl::StatusOr<std::unique_ptr<AdminClient>> AdminClient::Connect(const std::string& daemon,

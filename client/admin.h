@@ -1,10 +1,11 @@
-// What the command line and the tests need beside Client: listing, deleting, evicting, status as the contract
-// has it. Not part of the installed package, since results are the contract's own messages. Thread-safe.
-// Errors and clocks as in tensorcast/client.h.
+// The daemon's calls with the contract's own messages as their results: what the command line, Python and the
+// tests need beside Client, and what Client makes its values of. Not part of the installed package.
+// Thread-safe. Errors and clocks as in tensorcast/client.h.
 #pragma once
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,6 +33,27 @@ class AdminClient {
   ~AdminClient();
   AdminClient(const AdminClient&) = delete;
   AdminClient& operator=(const AdminClient&) = delete;
+
+  // What the call that gave this replica returned.
+  static const v1::MaterializeReplicaResult& ResultOf(const Replica& replica);
+  // As Client::Import.
+  absl::StatusOr<v1::PutArtifactResult> Import(const RequestContext& context, const std::string& path,
+                                               const PutOptions& options = {});
+
+  // Keys, as Client has these calls.
+  absl::StatusOr<v1::BindKeyResponse> BindKey(const RequestContext& context, std::string_view key,
+                                              std::string_view artifact,
+                                              std::optional<uint64_t> expected_revision = std::nullopt,
+                                              std::optional<uint32_t> keep = std::nullopt);
+  absl::StatusOr<v1::ResolveKeyResponse> ResolveKey(const RequestContext& context, std::string_view key,
+                                                    bool confirmed = false);
+  absl::Status DeleteKey(const RequestContext& context, std::string_view key,
+                         std::optional<uint64_t> expected_revision = std::nullopt);
+  // All pages in one.
+  absl::StatusOr<v1::ListKeysResponse> ListKeys(const RequestContext& context, std::string_view prefix);
+  // Calls `on_key` with each key that is there, then with each change: never with `listed`.
+  absl::Status WatchKeys(const RequestContext& context, std::string_view prefix,
+                         const std::function<bool(const v1::WatchKeysResponse&)>& on_key);
 
   // All pages. Replicas are counted, and listed where `replicas` asks for it.
   absl::StatusOr<std::vector<v1::Artifact>> ListArtifacts(const RequestContext& context, bool unkeyed_only,
@@ -73,9 +95,10 @@ class AdminClient {
   absl::Status ForgetNode(const RequestContext& context, std::string_view node_id);
 
  private:
-  explicit AdminClient(std::unique_ptr<DaemonLink> link);
+  friend struct Session;
+  explicit AdminClient(std::shared_ptr<DaemonLink> link);
 
-  const std::unique_ptr<DaemonLink> link_;
+  const std::shared_ptr<DaemonLink> link_;
 };
 
 }  // namespace tensorcast::client

@@ -82,11 +82,7 @@ absl::Status Client::SetPinned(const RequestContext& context, std::string_view r
 }
 
 absl::StatusOr<NodeStatus> Client::GetStatus(const RequestContext& context) {
-  TC_ASSIGN_OR_RETURN(const v1::GetStatusResponse response,
-                      InSpan("Client/GetStatus", context, [&](const RequestContext& operation) {
-                        return rpc::CallUnary(session_->link->daemon(), &Stub::GetStatus, operation,
-                                              v1::GetStatusRequest());
-                      }));
+  TC_ASSIGN_OR_RETURN(const v1::GetStatusResponse response, session_->calls.GetStatus(context));
   return StatusOf(response);
 }
 

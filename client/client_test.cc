@@ -138,20 +138,11 @@ TEST_F(ClientTest, ManifestOfOtherArtifact_IsDataLoss) {
   EXPECT_TRUE(absl::IsDataLoss(replica.status())) << replica.status();
 }
 
-TEST_F(ClientTest, ManyGets_FetchManifestOnce) {
+TEST_F(ClientTest, ManyGets_ReceiveManifestOnce) {
   auto put = PutTwo();
   ASSERT_TRUE(put.ok()) << put.status();
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(client_->Get(Context(), put->artifact_id, {}).ok());
   EXPECT_EQ(daemon_->manifests_sent, 1);
-}
-
-TEST_F(ClientTest, ManifestMissingAtDaemon_ComesFromGlobalStore) {
-  auto put = PutTwo();
-  ASSERT_TRUE(put.ok()) << put.status();
-  daemon_->no_manifests = true;
-  auto replica = client_->Get(Context(), put->artifact_id, {});
-  ASSERT_TRUE(replica.ok()) << replica.status();
-  EXPECT_EQ(Text((*replica)->Find("a")->host), "hello");
 }
 
 TEST_F(ClientTest, RetriedPut_OffersItsMemoryAgain) {

@@ -82,19 +82,20 @@ absl::Status DaemonLink::Greet(RequestContext context, absl::Duration timeout, b
   // A global store answers, too: an operator connects to it for what no daemon may forward.
   if (absl::IsUnimplemented(status.status())) return absl::OkStatus();
   if (absl::IsDeadlineExceeded(status.status())) {
-    return absl::UnavailableError(absl::StrCat("the daemon at ", address_, " did not answer within ",
-                                               absl::FormatDuration(timeout),
+    return absl::UnavailableError(absl::StrCat("connect to the daemon at ", address_,
+                                               ": it did not answer within ", absl::FormatDuration(timeout),
                                                "; check that the process that listens there is not stopped"));
   }
   if (!absl::IsUnavailable(status.status())) {
-    return Annotate(status.status(), absl::StrCat("the daemon at ", address_));
+    return Annotate(status.status(), absl::StrCat("connect to the daemon at ", address_));
   }
   const std::string_view remedy =
       IsUnixAddress(address_) ? "check that the socket is a daemon's"
       : in_clear ? "where the daemon has certificates, set security.ca, security.certificate and security.key"
                  : "check that the daemon has certificates, of the same authority";
-  return absl::UnavailableError(absl::StrCat("the daemon at ", address_, " ended the connection (",
-                                             status.status().message(), "); ", remedy));
+  return absl::UnavailableError(absl::StrCat("connect to the daemon at ", address_,
+                                             ": it ended the connection (", status.status().message(), "); ",
+                                             remedy));
 }
 
 absl::StatusOr<v1::GetStatusResponse> DaemonLink::GetStatus(const RequestContext& context,
@@ -112,16 +113,15 @@ absl::StatusOr<std::string> DaemonLink::HandleSocket(const RequestContext& conte
   TC_ASSIGN_OR_RETURN(const v1::GetStatusResponse status, GetStatus(context, rpc::CallOptions().retry_for));
   const std::string& path = status.node().handle_socket();
   if (struct stat info{}; stat(path.c_str(), &info) != 0 && errno == EACCES) {
-    return absl::PermissionDeniedError(
-        absl::StrCat("user ", geteuid(), " may not reach the handle socket \"", path, "\" of the daemon at ",
-                     address_, "; run this as the daemon's user, or in a group of daemon.handle_groups"));
+    return absl::PermissionDeniedError(absl::StrCat(
+        "reach the handle socket \"", path, "\" of the daemon at ", address_, ": user ", geteuid(),
+        " may not; run this as the daemon's user, or in a group of daemon.handle_groups"));
   }
   if (!IsSocket(path)) {
     return absl::FailedPreconditionError(
-        absl::StrCat("the handle socket \"", path, "\" of the daemon at ", address_,
-                     " is not on this host, so its tensors cannot be reached from here: use the daemon of "
-                     "this host (in a container, "
-                     "mount the socket's folder)"));
+        absl::StrCat("reach the handle socket \"", path, "\" of the daemon at ", address_,
+                     ": it is not on this host; use the daemon of this host (in a container, mount the "
+                     "socket's folder)"));
   }
   absl::MutexLock lock(&mutex_);
   handle_socket_ = path;

@@ -133,17 +133,6 @@ class FakeDaemon::StoreDaemonService final : public v1::StoreDaemon::CallbackSer
         });
   }
 
-  grpc::ServerWriteReactor<v1::GetManifestResponse>* GetManifest(
-      grpc::CallbackServerContext* call, const v1::GetManifestRequest* request) override {
-    return rpc::HandleWriteStream<v1::GetManifestResponse>(
-        call, fake_.executor_,
-        [this, request](const RequestContext&,
-                        rpc::StreamWriter<v1::GetManifestResponse>& writer) -> absl::Status {
-          if (fake_.no_manifests) return absl::NotFoundError("its replica is gone");
-          return fake_.SendManifest(request->artifact_id(), writer);
-        });
-  }
-
  private:
   absl::Status AnswerPut(const v1::PutArtifactRequest& put,
                          rpc::StreamWriter<v1::PutArtifactResponse>& writer) {
@@ -189,6 +178,9 @@ class FakeDaemon::StoreDaemonService final : public v1::StoreDaemon::CallbackSer
       result.set_key_revision(it->second.revision());
     }
     TC_ASSIGN_OR_RETURN(const Stored stored, fake_.Find(result.artifact_id()));
+    if (request.manifest() && std::ranges::count(request.known_manifests(), result.artifact_id()) == 0) {
+      TC_RETURN_IF_ERROR(fake_.SendManifest(*stored.manifest, writer));
+    }
     result.mutable_replica()->set_replica_id(kReplicaId);
     *result.mutable_replica()->mutable_location() = request.location();
     result.set_already_present(true);
@@ -254,15 +246,6 @@ class FakeDaemon::GlobalStoreService final : public v1::GlobalStore::CallbackSer
     });
   }
 
-  grpc::ServerWriteReactor<v1::DescribeArtifactResponse>* DescribeArtifact(
-      grpc::CallbackServerContext* call, const v1::DescribeArtifactRequest* request) override {
-    return rpc::HandleWriteStream<v1::DescribeArtifactResponse>(
-        call, fake_.executor_,
-        [this, request](const RequestContext&, rpc::StreamWriter<v1::DescribeArtifactResponse>& writer) {
-          return fake_.SendManifest(request->artifact_id(), writer);
-        });
-  }
-
   grpc::ServerWriteReactor<v1::WatchKeysResponse>* WatchKeys(grpc::CallbackServerContext* call,
                                                              const v1::WatchKeysRequest*) override {
     return rpc::HandleWriteStreamAsync<v1::WatchKeysResponse>(
@@ -286,14 +269,13 @@ class FakeDaemon::GlobalStoreService final : public v1::GlobalStore::CallbackSer
   FakeDaemon& fake_;
 };
 
-template <class Response>
-absl::Status FakeDaemon::SendManifest(const std::string& artifact_id, rpc::StreamWriter<Response>& writer) {
-  TC_ASSIGN_OR_RETURN(const Stored stored, Find(artifact_id));
+absl::Status FakeDaemon::SendManifest(const Manifest& manifest,
+                                      rpc::StreamWriter<v1::MaterializeReplicaResponse>& writer) {
   ++manifests_sent;
-  std::string bytes = stored.manifest->bytes();
+  std::string bytes = manifest.bytes();
   if (corrupt_manifest) bytes.back() ^= 1;
   for (size_t i = 0; i < rpc::PieceCount(bytes.size(), kSmallPiece); ++i) {
-    Response response;
+    v1::MaterializeReplicaResponse response;
     response.set_manifest_piece(std::string(rpc::Piece(bytes, i, kSmallPiece)));
     TC_RETURN_IF_ERROR(writer.Write(std::move(response)));
   }

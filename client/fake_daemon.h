@@ -44,7 +44,6 @@ class FakeDaemon {
   static constexpr uint64_t kBytesAfterResult = 7;
   std::atomic<int> unavailable_puts{0};  // the next N fail, their offers taken
   std::atomic<bool> corrupt_manifest{false};
-  std::atomic<bool> no_manifests{false};           // at the daemon; the global store has them
   std::atomic<bool> device_claims{false};          // tickets give device memory
   std::atomic<uint64_t> image_bytes_of_claims{0};  // that they tell; 0: the true ones
   std::atomic<bool> hide_handle_socket{false};
@@ -74,9 +73,9 @@ class FakeDaemon {
   using Watcher = std::pair<std::shared_ptr<rpc::StreamWriter<v1::WatchKeysResponse>>, rpc::Finisher>;
 
   absl::StatusOr<std::string> Keep(const v1::PutArtifactRequest& put);
-  // In small pieces, from either service.
-  template <class Response>
-  absl::Status SendManifest(const std::string& artifact_id, rpc::StreamWriter<Response>& writer);
+  // In small pieces.
+  absl::Status SendManifest(const Manifest& manifest,
+                            rpc::StreamWriter<v1::MaterializeReplicaResponse>& writer);
   absl::StatusOr<Stored> Find(const std::string& artifact_id);
   Claim ClaimOf(const Stored& stored);
   void Tell(const v1::WatchKeysResponse& change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

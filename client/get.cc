@@ -13,6 +13,7 @@
 #include "otel/api/span.h"
 #include "rpc/call.h"
 #include "rpc/convert/convert.h"
+#include "rpc/pieces.h"
 
 namespace tensorcast::client {
 namespace {
@@ -44,7 +45,7 @@ absl::StatusOr<v1::MaterializeReplicaRequest> MakeRequest(std::string_view artif
   request.set_attach(options.attach && location.kind != LocationKind::kDisk);
   if (request.attach() && location.kind == LocationKind::kGpu && devices == nullptr) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "attaching at ", options.location, " needs ClientOptions::devices, with which to open GPU memory"));
+        "attach at ", options.location, ": no device runtime opens GPU memory; set ClientOptions::devices"));
   }
   return request;
 }
@@ -55,18 +56,16 @@ void GiveBack(const std::string& handle_socket, const std::string& ticket) {
   ClaimedReplica::Claim(handle_socket, ticket, SteadyNow() + kGiveBackTimeout).IgnoreError();
 }
 
-absl::StatusOr<v1::MaterializeReplicaResult> Materialize(const DaemonLink& link,
-                                                         const RequestContext& context,
-                                                         const v1::MaterializeReplicaRequest& request,
-                                                         const GetOptions& options,
-                                                         const std::string& handle_socket) {
+absl::StatusOr<v1::MaterializeReplicaResult> Materialize(
+    const DaemonLink& link, const RequestContext& context, const v1::MaterializeReplicaRequest& request,
+    const GetOptions& options, const std::string& handle_socket, rpc::PieceJoiner& manifest) {
   std::optional<v1::MaterializeReplicaResult> result;
   const auto on_response = [&](v1::MaterializeReplicaResponse&& response) {
     if (response.has_progress() && options.on_progress) {
       options.on_progress(rpc::FromProto(response.progress()));
     }
     if (response.has_result()) result = std::move(*response.mutable_result());
-    return absl::OkStatus();
+    return response.has_manifest_piece() ? manifest.Add(response.manifest_piece()) : absl::OkStatus();
   };
   absl::Status status =
       rpc::CallServerStream(link.daemon(), &v1::StoreDaemon::Stub::MaterializeReplica, context, request,
@@ -75,8 +74,22 @@ absl::StatusOr<v1::MaterializeReplicaResult> Materialize(const DaemonLink& link,
     if (result.has_value() && !result->ticket().empty()) GiveBack(handle_socket, result->ticket());
     return status;
   }
-  if (!result.has_value()) return absl::InternalError("the daemon ended the call without a result");
+  if (!result.has_value())
+    return absl::InternalError("the daemon ended the call without a result; get it again");
   return *std::move(result);
+}
+
+// Of those that were known, or the one that came.
+absl::StatusOr<std::shared_ptr<const Manifest>> ManifestOf(const std::string& artifact_id,
+                                                           const Manifests& known, const std::string& bytes) {
+  for (const std::shared_ptr<const Manifest>& manifest : known) {
+    if (manifest->id() == artifact_id) return manifest;
+  }
+  auto manifest = Manifest::Decode(bytes);
+  // The id is the hash of what the manifest says, so this proves it, from any sender.
+  if (manifest.ok() && (*manifest)->id() == artifact_id) return manifest;
+  return absl::DataLossError(absl::StrCat("the manifest that came for ", artifact_id, " is not its own: ",
+                                          manifest.ok() ? (*manifest)->id() : manifest.status().ToString()));
 }
 
 absl::StatusOr<std::unique_ptr<ClaimedReplica>> Claim(const RequestContext& context,
@@ -96,36 +109,36 @@ absl::StatusOr<std::unique_ptr<ClaimedReplica>> Claim(const RequestContext& cont
 absl::StatusOr<std::unique_ptr<Replica>> Client::GetOnce(const RequestContext& context,
                                                          std::string_view artifact,
                                                          const GetOptions& options) {
-  TC_ASSIGN_OR_RETURN(const v1::MaterializeReplicaRequest request,
+  TC_ASSIGN_OR_RETURN(v1::MaterializeReplicaRequest request,
                       MakeRequest(artifact, options, session_->devices));
+  const Manifests known = session_->manifests.All();
+  request.set_manifest(true);
+  for (const std::shared_ptr<const Manifest>& manifest : known) {
+    request.add_known_manifests(manifest->id());
+  }
   std::string handle_socket;
   if (request.attach()) {
     // Before anything is made: a daemon of another host is refused here, and no replica is fetched for
     // nothing.
     TC_ASSIGN_OR_RETURN(handle_socket, session_->link->HandleSocket(context));
   }
-  TC_ASSIGN_OR_RETURN(const v1::MaterializeReplicaResult result,
-                      Materialize(*session_->link, context, request, options, handle_socket));
-  auto state = std::make_unique<Replica::State>();
-  TC_RETURN_IF_ERROR(state->Describe(result));
-  // The ticket is good for seconds only, so it goes first; a manifest can be large.
+  rpc::PieceJoiner bytes;
+  TC_ASSIGN_OR_RETURN(v1::MaterializeReplicaResult result,
+                      Materialize(*session_->link, context, request, options, handle_socket, bytes));
+  TC_ASSIGN_OR_RETURN(auto state, Replica::State::Of(std::move(result)));
+  // The ticket is good for seconds only, so it goes first.
   std::unique_ptr<ClaimedReplica> claimed;
   if (request.attach()) {
-    TC_ASSIGN_OR_RETURN(claimed, Claim(context, handle_socket, result));
+    TC_ASSIGN_OR_RETURN(claimed, Claim(context, handle_socket, state->result));
+    state->result.clear_ticket();  // it was good for once
   }
-  absl::StatusOr<std::shared_ptr<const Manifest>> manifest =
-      session_->manifests.Get(context, state->artifact_id);
-  if (absl::IsNotFound(manifest.status()) && !request.key().empty()) {
-    // Nothing that is not attached to holds a version which another has replaced. Tried again, the key is
-    // resolved again.
-    return absl::UnavailableError(manifest.status().message());
-  }
-  TC_ASSIGN_OR_RETURN(state->manifest, std::move(manifest));
-  TC_RETURN_IF_ERROR(state->Choose(options.tensors));
+  TC_ASSIGN_OR_RETURN(state->manifest, ManifestOf(state->artifact_id(), known, bytes.bytes()));
+  session_->manifests.Keep(state->manifest);
+  TC_ASSIGN_OR_RETURN(state->chosen, SelectTensors(*state->manifest, options.tensors));
   if (claimed != nullptr) {
     TC_RETURN_IF_ERROR(state->Attach(std::move(claimed), session_->devices, options.copy_on_write));
   }
-  if (!state->image.empty()) session_->leases.Watch(state->artifact_id, state->claimed);
+  if (!state->image.empty()) session_->leases.Watch(state->artifact_id(), state->claimed);
   state->MakeViews();
   return std::unique_ptr<Replica>(new Replica(std::move(state)));
 }

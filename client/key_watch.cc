@@ -1,11 +1,13 @@
-// Client::WatchKeys.
+// AdminClient::WatchKeys.
 #include <map>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "client/session.h"
+#include "absl/time/clock.h"
+#include "client/admin.h"
+#include "client/daemon_link.h"
 #include "rpc/call.h"
 #include "rpc/convert/convert.h"
 #include "rpc/retry.h"
@@ -20,7 +22,7 @@ namespace {
 class KeyWatch {
  public:
   KeyWatch(DaemonLink& link, RequestContext context, std::string_view prefix,
-           const std::function<bool(const KeyInfo&)>& on_key)
+           const std::function<bool(const v1::WatchKeysResponse&)>& on_key)
       : link_(link), context_(std::move(context)), prefix_(prefix), on_key_(on_key) {}
 
   absl::Status Run() {
@@ -40,11 +42,6 @@ class KeyWatch {
   }
 
  private:
-  struct Known {
-    uint64_t revision = 0;
-    std::string artifact_id;
-  };
-
   absl::Status Listen(rpc::Backoff& backoff) {
     v1::WatchKeysRequest request;
     request.set_prefix(prefix_);
@@ -55,48 +52,43 @@ class KeyWatch {
                                    backoff.Reset();
                                    if (response.listed()) return TellMissing();
                                    present_.insert(response.key().name());
-                                   return Tell({.name = response.key().name(),
-                                                .artifact_id = response.key().artifact_id(),
-                                                .revision = response.key().revision(),
-                                                .updated = rpc::FromProto(response.key().updated()),
-                                                .deleted = response.deleted()});
+                                   return Tell(response);
                                  },
                                  {.retry_for = absl::ZeroDuration(), .what = "watching keys"});
   }
 
   // An error, to end the call, once the caller has had enough.
-  absl::Status Tell(const KeyInfo& key) {
-    auto it = known_.find(key.name);
-    if (key.deleted) {
+  absl::Status Tell(const v1::WatchKeysResponse& change) {
+    const v1::Key& key = change.key();
+    auto it = known_.find(key.name());
+    if (change.deleted()) {
       // The caller never heard of it.
       if (it == known_.end()) return absl::OkStatus();
       known_.erase(it);
     } else {
       // A new connection names all keys again. The artifact is compared too: a global store that was started
       // with an empty database counts revisions from the beginning.
-      const bool same = it != known_.end() && it->second.revision == key.revision &&
-                        it->second.artifact_id == key.artifact_id;
+      const bool same = it != known_.end() && it->second.revision() == key.revision() &&
+                        it->second.artifact_id() == key.artifact_id();
       if (same) return absl::OkStatus();
-      known_[key.name] = {key.revision, key.artifact_id};
+      known_[key.name()] = key;
     }
-    stopped_ = !on_key_(key);
+    stopped_ = !on_key_(change);
     return stopped_ ? absl::CancelledError("the caller stopped watching") : absl::OkStatus();
   }
 
   absl::Status TellMissing() {
     // Collected first: Tell takes them out of `known_`. The time of each deletion is not known; "updated" is
     // when this was noticed.
-    std::vector<KeyInfo> deleted;
+    std::vector<v1::WatchKeysResponse> deleted;
     for (const auto& [name, known] : known_) {
-      if (!present_.contains(name)) {
-        deleted.push_back({.name = name,
-                           .artifact_id = known.artifact_id,
-                           .revision = known.revision,
-                           .updated = absl::Now(),
-                           .deleted = true});
-      }
+      if (present_.contains(name)) continue;
+      v1::WatchKeysResponse& change = deleted.emplace_back();
+      *change.mutable_key() = known;
+      *change.mutable_key()->mutable_updated() = rpc::ToProto(absl::Now());
+      change.set_deleted(true);
     }
-    for (const KeyInfo& key : deleted) {
+    for (const v1::WatchKeysResponse& key : deleted) {
       if (absl::Status told = Tell(key); !told.ok()) return told;
     }
     return absl::OkStatus();
@@ -105,17 +97,17 @@ class KeyWatch {
   DaemonLink& link_;
   const RequestContext context_;
   const std::string prefix_;
-  const std::function<bool(const KeyInfo&)>& on_key_;
-  std::map<std::string, Known> known_;
-  std::set<std::string> present_;  // keys that this connection has named
+  const std::function<bool(const v1::WatchKeysResponse&)>& on_key_;
+  std::map<std::string, v1::Key> known_;  // as they were told last
+  std::set<std::string> present_;         // keys that this connection has named
   bool stopped_ = false;
 };
 
 }  // namespace
 
-absl::Status Client::WatchKeys(const RequestContext& context, std::string_view prefix,
-                               const std::function<bool(const KeyInfo&)>& on_key) {
-  return KeyWatch(*session_->link, OperationContext(context), prefix, on_key).Run();
+absl::Status AdminClient::WatchKeys(const RequestContext& context, std::string_view prefix,
+                                    const std::function<bool(const v1::WatchKeysResponse&)>& on_key) {
+  return KeyWatch(*link_, OperationContext(context), prefix, on_key).Run();
 }
 
 }  // namespace tensorcast::client

@@ -1,4 +1,4 @@
-// The client's calls about keys, which the daemon passes on to the global store. Watching: key_watch.cc.
+// The calls about keys, which the daemon passes on to the global store. Watching: key_watch.cc.
 
 #include "base/status.h"
 #include "client/named.h"
@@ -29,52 +29,81 @@ KeyInfo InfoOf(const v1::Key& key) {
 
 // Pages are read one after another, so keys that are bound or deleted meanwhile may or may not be in the
 // list.
-absl::StatusOr<std::vector<KeyInfo>> ListAllPages(const DaemonLink& link, const RequestContext& operation,
+absl::StatusOr<v1::ListKeysResponse> ListAllPages(const DaemonLink& link, const RequestContext& operation,
                                                   std::string_view prefix) {
   v1::ListKeysRequest request;
   request.set_prefix(std::string(prefix));
   request.set_page_size(kKeysPerPage);
-  std::vector<KeyInfo> keys;
+  v1::ListKeysResponse all;
   do {
     TC_ASSIGN_OR_RETURN(
-        const v1::ListKeysResponse response,
+        const v1::ListKeysResponse page,
         rpc::CallUnary(link.global_store(), &Stub::ListKeys, operation, request, {.what = "listing keys"}));
-    for (const v1::Key& key : response.keys()) keys.push_back(InfoOf(key));
-    request.set_page_token(response.next_page_token());
+    all.mutable_keys()->MergeFrom(page.keys());
+    request.set_page_token(page.next_page_token());
   } while (!request.page_token().empty());
-  return keys;
+  return all;
 }
 
 }  // namespace
 
-absl::StatusOr<KeyInfo> Client::BindKey(const RequestContext& context, std::string_view key,
-                                        std::string_view artifact, std::optional<uint64_t> expected_revision,
-                                        std::optional<uint32_t> keep) {
+absl::StatusOr<v1::BindKeyResponse> AdminClient::BindKey(const RequestContext& context, std::string_view key,
+                                                         std::string_view artifact,
+                                                         std::optional<uint64_t> expected_revision,
+                                                         std::optional<uint32_t> keep) {
   v1::BindKeyRequest request;
   request.set_key(std::string(key));
   if (expected_revision.has_value()) request.set_expected_revision(*expected_revision);
   if (keep.has_value()) request.set_keep(*keep);
+  return InSpan(
+      "Client/BindKey", context, [&](const RequestContext& operation) -> absl::StatusOr<v1::BindKeyResponse> {
+        TC_ASSIGN_OR_RETURN(*request.mutable_artifact_id(), ArtifactIdOf(*link_, operation, artifact));
+        return rpc::CallUnary(link_->global_store(), &Stub::BindKey, operation, request,
+                              {.what = "binding a key"});
+      });
+}
+
+absl::StatusOr<v1::ResolveKeyResponse> AdminClient::ResolveKey(const RequestContext& context,
+                                                               std::string_view key, bool confirmed) {
+  v1::ResolveKeyRequest request;
+  request.set_key(std::string(key));
+  request.set_confirmed(confirmed);
+  return InSpan("Client/ResolveKey", context, [&](const RequestContext& operation) {
+    return rpc::CallUnary(link_->global_store(), &Stub::ResolveKey, operation, request,
+                          {.what = "resolving a key"});
+  });
+}
+
+absl::Status AdminClient::DeleteKey(const RequestContext& context, std::string_view key,
+                                    std::optional<uint64_t> expected_revision) {
+  v1::DeleteKeyRequest request;
+  request.set_key(std::string(key));
+  if (expected_revision.has_value()) request.set_expected_revision(*expected_revision);
+  return InSpan("Client/DeleteKey", context, [&](const RequestContext& operation) {
+    return rpc::CallUnary(link_->global_store(), &Stub::DeleteKey, operation, request,
+                          {.what = "deleting a key"})
+        .status();
+  });
+}
+
+absl::StatusOr<v1::ListKeysResponse> AdminClient::ListKeys(const RequestContext& context,
+                                                           std::string_view prefix) {
+  return InSpan("Client/ListKeys", context,
+                [&](const RequestContext& operation) { return ListAllPages(*link_, operation, prefix); });
+}
+
+absl::StatusOr<KeyInfo> Client::BindKey(const RequestContext& context, std::string_view key,
+                                        std::string_view artifact, std::optional<uint64_t> expected_revision,
+                                        std::optional<uint32_t> keep) {
   TC_ASSIGN_OR_RETURN(const v1::BindKeyResponse response,
-                      InSpan("Client/BindKey", context,
-                             [&](const RequestContext& operation) -> absl::StatusOr<v1::BindKeyResponse> {
-                               TC_ASSIGN_OR_RETURN(*request.mutable_artifact_id(),
-                                                   ArtifactIdOf(*session_->link, operation, artifact));
-                               return rpc::CallUnary(session_->link->global_store(), &Stub::BindKey,
-                                                     operation, request, {.what = "binding a key"});
-                             }));
+                      session_->calls.BindKey(context, key, artifact, expected_revision, keep));
   return InfoOf(response.key());
 }
 
 absl::StatusOr<KeyInfo> Client::ResolveKey(const RequestContext& context, std::string_view key,
                                            bool confirmed) {
-  v1::ResolveKeyRequest request;
-  request.set_key(std::string(key));
-  request.set_confirmed(confirmed);
   TC_ASSIGN_OR_RETURN(const v1::ResolveKeyResponse response,
-                      InSpan("Client/ResolveKey", context, [&](const RequestContext& operation) {
-                        return rpc::CallUnary(session_->link->global_store(), &Stub::ResolveKey, operation,
-                                              request, {.what = "resolving a key"});
-                      }));
+                      session_->calls.ResolveKey(context, key, confirmed));
   KeyInfo info = InfoOf(response.key());
   info.unconfirmed = response.unconfirmed();
   return info;
@@ -82,20 +111,23 @@ absl::StatusOr<KeyInfo> Client::ResolveKey(const RequestContext& context, std::s
 
 absl::Status Client::DeleteKey(const RequestContext& context, std::string_view key,
                                std::optional<uint64_t> expected_revision) {
-  v1::DeleteKeyRequest request;
-  request.set_key(std::string(key));
-  if (expected_revision.has_value()) request.set_expected_revision(*expected_revision);
-  return InSpan("Client/DeleteKey", context, [&](const RequestContext& operation) {
-    return rpc::CallUnary(session_->link->global_store(), &Stub::DeleteKey, operation, request,
-                          {.what = "deleting a key"})
-        .status();
-  });
+  return session_->calls.DeleteKey(context, key, expected_revision);
 }
 
 absl::StatusOr<std::vector<KeyInfo>> Client::ListKeys(const RequestContext& context,
                                                       std::string_view prefix) {
-  return InSpan("Client/ListKeys", context, [&](const RequestContext& operation) {
-    return ListAllPages(*session_->link, operation, prefix);
+  TC_ASSIGN_OR_RETURN(const v1::ListKeysResponse listed, session_->calls.ListKeys(context, prefix));
+  std::vector<KeyInfo> keys;
+  for (const v1::Key& key : listed.keys()) keys.push_back(InfoOf(key));
+  return keys;
+}
+
+absl::Status Client::WatchKeys(const RequestContext& context, std::string_view prefix,
+                               const std::function<bool(const KeyInfo&)>& on_key) {
+  return session_->calls.WatchKeys(context, prefix, [&](const v1::WatchKeysResponse& change) {
+    KeyInfo info = InfoOf(change.key());
+    info.deleted = change.deleted();
+    return on_key(info);
   });
 }
 

@@ -86,22 +86,26 @@ class ResultCollector {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<PutResult> Result() const {
+  absl::StatusOr<v1::PutArtifactResult> Result() {
     if (!result_.has_value()) return absl::InternalError("the daemon ended the call without a result");
-    PutResult result{.artifact_id = result_->artifact_id(),
-                     .replica_id = result_->replica().replica_id(),
-                     .existed = result_->existed(),
-                     .key_revision = result_->key_revision()};
-    if (result_->has_transfer()) {
-      TC_ASSIGN_OR_RETURN(result.transfer, rpc::FromProto(result_->transfer()));
-    }
-    return result;
+    return *std::move(result_);
   }
 
  private:
   const PutOptions& options_;
   std::optional<v1::PutArtifactResult> result_;
 };
+
+absl::StatusOr<PutResult> ResultOf(const v1::PutArtifactResult& message) {
+  PutResult result{.artifact_id = message.artifact_id(),
+                   .replica_id = message.replica().replica_id(),
+                   .existed = message.existed(),
+                   .key_revision = message.key_revision()};
+  if (message.has_transfer()) {
+    TC_ASSIGN_OR_RETURN(result.transfer, rpc::FromProto(message.transfer()));
+  }
+  return result;
+}
 
 int FillThreads() {
   return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMaxFillThreads);
@@ -159,10 +163,11 @@ absl::Status PutOnce(Session& session, const RequestContext& context, const PutI
   return filled.ok() ? put : filled;
 }
 
-absl::StatusOr<PutResult> PutUnder(otel::Span& span, Session& session, const RequestContext& operation,
-                                   std::span<const PutTensor> tensors,
-                                   const std::map<std::string, std::string>& metadata,
-                                   const PutOptions& options) {
+absl::StatusOr<v1::PutArtifactResult> PutUnder(otel::Span& span, Session& session,
+                                               const RequestContext& operation,
+                                               std::span<const PutTensor> tensors,
+                                               const std::map<std::string, std::string>& metadata,
+                                               const PutOptions& options) {
   TC_ASSIGN_OR_RETURN(const PutImage image, PutImage::Create(tensors, session.devices, FillThreads()));
   std::vector<v1::PutArtifactRequest> requests = DescribeTensors(image.layout());
   TC_RETURN_IF_ERROR(SetOptions(options, requests.front()));
@@ -203,8 +208,9 @@ absl::Status ImportOnce(DaemonLink& link, const RequestContext& context, std::sp
       {.retry_for = absl::ZeroDuration(), .what = "importing"});
 }
 
-absl::StatusOr<PutResult> ImportUnder(otel::Span& span, DaemonLink& link, const RequestContext& operation,
-                                      const std::string& path, const PutOptions& options) {
+absl::StatusOr<v1::PutArtifactResult> ImportUnder(otel::Span& span, DaemonLink& link,
+                                                  const RequestContext& operation, const std::string& path,
+                                                  const PutOptions& options) {
   v1::ImportArtifactRequest request;
   TC_RETURN_IF_ERROR(SetOptions(options, request));
   request.set_verify(options.verify);
@@ -298,15 +304,24 @@ absl::StatusOr<PutResult> Client::Put(const RequestContext& context, std::span<c
   RequestContext operation = OperationContext(context);
   otel::Span span("Client/Put", operation, {{otel::attr::kOperationType, "put"}});
   span.AttachTo(&operation);
-  return span.Record(PutUnder(span, *session_, operation, tensors, metadata, options));
+  TC_ASSIGN_OR_RETURN(const v1::PutArtifactResult result,
+                      span.Record(PutUnder(span, *session_, operation, tensors, metadata, options)));
+  return ResultOf(result);
 }
 
 absl::StatusOr<PutResult> Client::Import(const RequestContext& context, const std::string& path,
                                          const PutOptions& options) {
+  TC_ASSIGN_OR_RETURN(const v1::PutArtifactResult result, session_->calls.Import(context, path, options));
+  return ResultOf(result);
+}
+
+absl::StatusOr<v1::PutArtifactResult> AdminClient::Import(const RequestContext& context,
+                                                          const std::string& path,
+                                                          const PutOptions& options) {
   RequestContext operation = OperationContext(context);
   otel::Span span("Client/Put", operation, {{otel::attr::kOperationType, "import"}});
   span.AttachTo(&operation);
-  return span.Record(ImportUnder(span, *session_->link, operation, path, options));
+  return span.Record(ImportUnder(span, *link_, operation, path, options));
 }
 
 absl::StatusOr<ImportedFile> Client::FindImported(const RequestContext& context, const std::string& path) {

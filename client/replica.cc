@@ -6,6 +6,7 @@
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "client/admin.h"
 #include "client/mapped_images.h"
 #include "client/replica_state.h"
 #include "core/artifact/digest.h"
@@ -16,15 +17,15 @@ namespace tensorcast::client {
 Replica::Replica(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Replica::~Replica() = default;
 
-const std::string& Replica::artifact_id() const { return state_->artifact_id; }
-const std::string& Replica::replica_id() const { return state_->replica_id; }
+const std::string& Replica::artifact_id() const { return state_->artifact_id(); }
+const std::string& Replica::replica_id() const { return state_->replica_id(); }
 const Location& Replica::location() const { return state_->location; }
 const std::vector<TensorView>& Replica::tensors() const { return state_->tensors; }
 uint64_t Replica::image_bytes() const { return state_->manifest->layout().image_bytes; }
 size_t Replica::tensor_count() const { return state_->manifest->layout().tensors.size(); }
 const std::map<std::string, std::string>& Replica::metadata() const { return state_->manifest->metadata(); }
-uint64_t Replica::key_revision() const { return state_->key_revision; }
-bool Replica::key_unconfirmed() const { return state_->key_unconfirmed; }
+uint64_t Replica::key_revision() const { return state_->result.key_revision(); }
+bool Replica::key_unconfirmed() const { return state_->result.key_unconfirmed(); }
 const std::optional<TransferReport>& Replica::transfer() const { return state_->transfer; }
 bool Replica::writable() const { return state_->claimed != nullptr && state_->claimed->writable(); }
 bool Replica::lost() const { return state_->claimed != nullptr && state_->claimed->lost(); }
@@ -59,14 +60,13 @@ absl::Status Replica::Verify() const {
 absl::StatusOr<TensorView> Replica::Find(std::string_view name) const {
   const Tensor* tensor = state_->manifest->Find(name);
   if (tensor == nullptr) {
-    return absl::NotFoundError(
-        absl::StrCat("artifact ", state_->artifact_id, " has no tensor \"", name, "\""));
+    return absl::NotFoundError(absl::StrCat("artifact ", artifact_id(), " has no tensor \"", name, "\""));
   }
   const auto place = static_cast<uint32_t>(tensor - state_->manifest->layout().tensors.data());
   const auto chosen = std::ranges::lower_bound(state_->chosen.tensors, place);
   if (chosen == state_->chosen.tensors.end() || *chosen != place) {
     return absl::FailedPreconditionError(
-        absl::StrCat("tensor \"", name, "\" of ", state_->artifact_id,
+        absl::StrCat("tensor \"", name, "\" of ", artifact_id(),
                      " is not among the tensors that were asked for: get it, too"));
   }
   return state_->tensors[chosen - state_->chosen.tensors.begin()];
@@ -83,21 +83,18 @@ Replica::State::~State() {
   CloseDevice();
 }
 
-absl::Status Replica::State::Describe(const v1::MaterializeReplicaResult& result) {
-  artifact_id = result.artifact_id();
-  replica_id = result.replica().replica_id();
-  key_revision = result.key_revision();
-  key_unconfirmed = result.key_unconfirmed();
-  TC_ASSIGN_OR_RETURN(location, rpc::FromProto(result.replica().location()));
+absl::StatusOr<std::unique_ptr<Replica::State>> Replica::State::Of(v1::MaterializeReplicaResult result) {
+  auto state = std::make_unique<State>();
+  TC_ASSIGN_OR_RETURN(state->location, rpc::FromProto(result.replica().location()));
   if (result.has_transfer()) {
-    TC_ASSIGN_OR_RETURN(transfer, rpc::FromProto(result.transfer()));
+    TC_ASSIGN_OR_RETURN(state->transfer, rpc::FromProto(result.transfer()));
   }
-  return absl::OkStatus();
+  state->result = std::move(result);
+  return state;
 }
 
-absl::Status Replica::State::Choose(std::span<const std::string> names_and_patterns) {
-  TC_ASSIGN_OR_RETURN(chosen, SelectTensors(*manifest, names_and_patterns));
-  return absl::OkStatus();
+const v1::MaterializeReplicaResult& AdminClient::ResultOf(const Replica& replica) {
+  return replica.state_->result;
 }
 
 absl::Status Replica::State::Attach(std::unique_ptr<ClaimedReplica> claim, DeviceRuntime* device_runtime,
@@ -106,8 +103,8 @@ absl::Status Replica::State::Attach(std::unique_ptr<ClaimedReplica> claim, Devic
   const ReplicaHandles& handles = claimed->handles();
   // The views are made from the manifest; with a smaller image they would point outside it.
   if (handles.image_bytes != manifest->layout().image_bytes) {
-    return absl::DataLossError(absl::StrCat("replica ", replica_id, " has ", handles.image_bytes,
-                                            " bytes, but the manifest of ", artifact_id, " describes ",
+    return absl::DataLossError(absl::StrCat("replica ", replica_id(), " has ", handles.image_bytes,
+                                            " bytes, but the manifest of ", artifact_id(), " describes ",
                                             manifest->layout().image_bytes));
   }
   if (const auto* memory = std::get_if<HostHandles>(&handles.memory)) {
@@ -115,7 +112,7 @@ absl::Status Replica::State::Attach(std::unique_ptr<ClaimedReplica> claim, Devic
     for (const uint32_t place : chosen.tensors) {
       const Tensor& tensor = manifest->layout().tensors[place];
       if (!memory->Covers(tensor.offset, tensor.nbytes)) {
-        return absl::DataLossError(absl::StrCat("replica ", replica_id, " of ", artifact_id,
+        return absl::DataLossError(absl::StrCat("replica ", replica_id(), " of ", artifact_id(),
                                                 " has no memory for tensor \"", tensor.name, "\""));
       }
     }
@@ -171,7 +168,7 @@ void Replica::State::CloseDevice() {
   absl::Status closed = devices->CloseIpc(device);
   if (closed.ok()) closed = claimed->AcknowledgeClosed();
   if (!closed.ok() && !claimed->lost()) {
-    LOG(WARNING) << "giving back GPU replica " << replica_id << ": " << closed
+    LOG(WARNING) << "giving back GPU replica " << replica_id() << ": " << closed
                  << "; the daemon keeps its memory until this process ends";
   }
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "core/artifact/manifest.h"
 #include "core/artifact/tensor_selection.h"
 #include "core/handles/handle_client.h"
@@ -21,10 +22,10 @@ struct Replica::State {
   // Gives the memory back, for a GPU in the order that the daemon needs: closed first, then acknowledged.
   ~State();
 
-  // Takes over what the daemon said of the replica.
-  absl::Status Describe(const v1::MaterializeReplicaResult& result);
-  // Which tensors are asked for, as SelectTensors reads it.
-  absl::Status Choose(std::span<const std::string> names_and_patterns);
+  // INVALID_ARGUMENT for a result with values that do not exist.
+  static absl::StatusOr<std::unique_ptr<State>> Of(v1::MaterializeReplicaResult result);
+  const std::string& artifact_id() const { return result.artifact_id(); }
+  const std::string& replica_id() const { return result.replica().replica_id(); }
   // Maps or opens what was claimed; `device_runtime` may be null where that is not device memory. DATA_LOSS
   // when the handles do not fit the manifest.
   absl::Status Attach(std::unique_ptr<ClaimedReplica> claim, DeviceRuntime* device_runtime,
@@ -32,11 +33,8 @@ struct Replica::State {
   // Lists the chosen tensors, with their addresses where the replica is attached.
   void MakeViews();
 
-  std::string artifact_id;
-  std::string replica_id;
-  Location location;
-  uint64_t key_revision = 0;
-  bool key_unconfirmed = false;
+  v1::MaterializeReplicaResult result;
+  Location location;  // as the result has it, like the transfer
   std::optional<TransferReport> transfer;
 
   std::shared_ptr<const Manifest> manifest;

@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "client/admin.h"
 #include "client/daemon_link.h"
 #include "client/lease_keeper.h"
 #include "client/manifest_cache.h"
@@ -19,12 +20,13 @@ struct Session {
   Session(std::unique_ptr<DaemonLink> link_to_daemon, const ClientOptions& options)
       : telemetry(options.telemetry),
         link(std::move(link_to_daemon)),
-        manifests(link.get()),
+        calls(link),
         leases(link.get()),
         devices(options.devices) {}
 
   const std::shared_ptr<void> telemetry;  // ends after all else
-  const std::unique_ptr<DaemonLink> link;
+  const std::shared_ptr<DaemonLink> link;
+  AdminClient calls;  // over the link
   ManifestCache manifests;
   LeaseKeeper leases;
   DeviceRuntime* const devices;  // may be null

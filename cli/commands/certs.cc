@@ -124,10 +124,6 @@ absl::Status Show(const CommonFlags& common, const ShowFlags& flags) {
   return absl::OkStatus();
 }
 
-int RunInit(const CommonFlags& common, const InitFlags& flags) { return ExitCode(Init(common, flags)); }
-int RunIssue(const CommonFlags& common, const IssueFlags& flags) { return ExitCode(Issue(common, flags)); }
-int RunShow(const CommonFlags& common, const ShowFlags& flags) { return ExitCode(Show(common, flags)); }
-
 }  // namespace
 
 Command CertsCommand() {
@@ -136,15 +132,15 @@ Command CertsCommand() {
           .commands = {{.name = "init",
                         .help = "Make a certificate authority in a folder",
                         .role = Role::kSilent,
-                        .bind = Bind(AddFlags, RunInit)},
+                        .bind = Bind(AddFlags, Init)},
                        {.name = "issue",
                         .help = "Make a certificate and its key; one of the same name takes its place",
                         .role = Role::kSilent,
-                        .bind = Bind(AddFlags, RunIssue)},
+                        .bind = Bind(AddFlags, Issue)},
                        {.name = "show",
                         .help = "Show the name and validity of a certificate",
                         .role = Role::kSilent,
-                        .bind = Bind(AddFlags, RunShow)}}};
+                        .bind = Bind(AddFlags, Show)}}};
 }
 
 }  // namespace tensorcast::cli

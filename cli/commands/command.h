@@ -73,19 +73,21 @@ struct Command {
   std::string program;
 };
 
-// The `bind` of a command with flags in a struct.
-template <class Values>
+// The `bind` of a command with flags in a struct. `run` returns an absl::Status, which gives
+// the exit code, or the exit code itself.
+template <class Values, class Result>
 std::function<Run(Flags&)> Bind(void (*add)(Flags& flags, Values& values),
-                                int (*run)(const CommonFlags& common, const Values& values)) {
+                                Result (*run)(const CommonFlags& common, const Values& values)) {
   return [add, run](Flags& flags) -> Run {
     auto values = std::make_shared<Values>();
     add(flags, *values);
-    return [run, values](const CommonFlags& common) { return run(common, *values); };
+    return [run, values](const CommonFlags& common) { return ExitCode(run(common, *values)); };
   };
 }
 // The `bind` of a command that has only the flags of every command.
-inline std::function<Run(Flags&)> Bind(int (*run)(const CommonFlags& common)) {
-  return [run](Flags&) { return run; };
+template <class Result>
+std::function<Run(Flags&)> Bind(Result (*run)(const CommonFlags& common)) {
+  return [run](Flags&) { return [run](const CommonFlags& common) { return ExitCode(run(common)); }; };
 }
 
 }  // namespace tensorcast::cli

@@ -128,7 +128,7 @@ TEST_F(CommandsTest, PutJson_HasFieldsOfTheProto) {
   const nlohmann::json put = Json({"put", Model(), "--key", "json"});
   EXPECT_THAT(put.value("artifact_id", ""), StartsWith("tc2:"));
   EXPECT_EQ(put.value("key_revision", ""), "1");
-  EXPECT_NE(put["replica"].value("replica_id", ""), "");
+  EXPECT_EQ(put["replica"].value("state", ""), "REPLICA_STATE_READY");
   EXPECT_TRUE(put.contains("transfer"));
 }
 
@@ -155,6 +155,14 @@ TEST_F(CommandsTest, GetOut_PrintsReplicaAndWritesFile) {
   const nlohmann::json json = Json({"get", id});
   EXPECT_EQ(json.value("artifact_id", ""), id);
   EXPECT_EQ(json.value("already_present", false), true);
+  EXPECT_EQ(json["replica"].value("state", ""), "REPLICA_STATE_READY");
+}
+
+TEST_F(CommandsTest, GetOutJson_HoldsNoSpentTicket) {
+  Good({"put", Model(), "--key", "m"});
+  const nlohmann::json json = Json({"get", "m", "--out", Path("out.safetensors")});
+  EXPECT_NE(json["replica"].value("replica_id", ""), "");
+  EXPECT_FALSE(json.contains("ticket"));
 }
 
 TEST_F(CommandsTest, GetWithInvalidFlags_FailsBeforeTransfer) {

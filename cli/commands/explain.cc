@@ -12,7 +12,6 @@
 #include "cli/output/json.h"
 #include "cli/output/output.h"
 #include "rpc/convert/convert.h"
-#include "tensorcast/client.h"
 
 namespace tensorcast::cli {
 namespace {
@@ -25,19 +24,18 @@ struct ExplainFlags {
 constexpr absl::Duration kTimeout = absl::Seconds(10);
 
 // An id says more than a key that happens to begin so.
-absl::StatusOr<explain::FoundTransfer> Find(const CommonFlags& common, const v1::GetStatusResponse& status,
+absl::StatusOr<explain::FoundTransfer> Find(client::AdminClient& admin, const v1::GetStatusResponse& status,
                                             const std::string& wanted) {
   absl::StatusOr<explain::FoundTransfer> by_id = explain::FindTransfer(status, wanted);
   if (!absl::IsNotFound(by_id.status())) return by_id;
-  TC_ASSIGN_OR_RETURN(const auto client, ConnectClient(common));
-  const absl::StatusOr<client::KeyInfo> key = client->ResolveKey(InterruptibleContext(kTimeout), wanted);
-  return key.ok() ? explain::FindTransfer(status, key->artifact_id) : by_id;
+  const absl::StatusOr<v1::ResolveKeyResponse> key = admin.ResolveKey(InterruptibleContext(kTimeout), wanted);
+  return key.ok() ? explain::FindTransfer(status, key->key().artifact_id()) : by_id;
 }
 
 absl::Status Explain(const CommonFlags& common, const ExplainFlags& flags) {
   TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
   TC_ASSIGN_OR_RETURN(const v1::GetStatusResponse status, admin->GetStatus(InterruptibleContext(kTimeout)));
-  TC_ASSIGN_OR_RETURN(explain::FoundTransfer found, Find(common, status, flags.transfer));
+  TC_ASSIGN_OR_RETURN(explain::FoundTransfer found, Find(*admin, status, flags.transfer));
   const absl::StatusOr<v1::ExplainTransferResponse> explained =
       admin->ExplainTransfer(InterruptibleContext(kTimeout), found.report.transfer_id());
   if (OnTerminationSignal().IsCancelled()) return explained.status();
@@ -72,16 +70,12 @@ void AddFlags(Flags& flags, ExplainFlags& values) {
             {.show_default = true});
 }
 
-int RunExplain(const CommonFlags& common, const ExplainFlags& flags) {
-  return ExitCode(Explain(common, flags));
-}
-
 }  // namespace
 
 Command ExplainCommand() {
   return {.name = "explain",
           .help = "Show where the time of a transfer to this daemon went",
-          .bind = Bind(AddFlags, RunExplain)};
+          .bind = Bind(AddFlags, Explain)};
 }
 
 }  // namespace tensorcast::cli

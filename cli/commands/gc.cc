@@ -48,15 +48,13 @@ absl::Status Gc(const CommonFlags& common, const GcFlags& flags) {
   return absl::OkStatus();
 }
 
-int RunGc(const CommonFlags& common, const GcFlags& flags) { return ExitCode(Gc(common, flags)); }
-
 }  // namespace
 
 Command GcCommand() {
   return {.name = "gc",
           .help = "Delete artifacts that no key names, and that none keeps as an earlier version",
           .spanned = true,
-          .bind = Bind(AddFlags, RunGc)};
+          .bind = Bind(AddFlags, Gc)};
 }
 
 }  // namespace tensorcast::cli

@@ -1,11 +1,10 @@
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
+#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -20,14 +19,11 @@
 #include "core/replica/transfer_report.h"
 #include "core/safetensors/safetensors.h"
 #include "proto/daemon.pb.h"
-#include "rpc/convert/convert.h"
 #include "tensorcast/client.h"
 #include "transport/lanes/lanes.h"
 
 namespace tensorcast::cli {
 namespace {
-
-constexpr absl::Duration kFactsTimeout = absl::Seconds(10);
 
 using Replicas = std::vector<std::unique_ptr<client::Replica>>;
 
@@ -66,45 +62,14 @@ void Print(const client::Replica& replica, const GetFlags& flags) {
   if (!flags.out.empty()) std::printf("wrote %s\n", flags.out.c_str());
 }
 
-// As the daemon lists it: its state, and how much of it is there. Where it does not, since the replica has
-// gone meanwhile or this caller may not ask, what the get told.
-v1::Replica FactsOf(const client::Replica& replica, const CommonFlags& common) {
-  v1::Replica facts;
-  facts.set_replica_id(replica.replica_id());
-  facts.set_artifact_id(replica.artifact_id());
-  *facts.mutable_location() = rpc::ToProto(replica.location());
-  const auto admin = ConnectAdmin(common);
-  if (!admin.ok()) return facts;
-  const auto listed = (*admin)->ListReplicas(InterruptibleContext(kFactsTimeout), replica.artifact_id());
-  if (!listed.ok()) return facts;
-  const auto found = std::ranges::find(*listed, replica.replica_id(),
-                                       [](const v1::Replica& one) { return one.replica_id(); });
-  return found == listed->end() ? facts : *found;
-}
-
-nlohmann::json ToJsonObject(const client::Replica& replica, const CommonFlags& common) {
-  v1::MaterializeReplicaResult message;
-  message.set_artifact_id(replica.artifact_id());
-  *message.mutable_replica() = FactsOf(replica, common);
-  message.set_already_present(!replica.transfer().has_value());
-  message.set_key_revision(replica.key_revision());
-  message.set_key_unconfirmed(replica.key_unconfirmed());
-  if (replica.transfer().has_value()) *message.mutable_transfer() = rpc::ToProto(*replica.transfer());
-  nlohmann::json json = nlohmann::json::parse(ToJson(message));
-  json["tensor_count"] = replica.tensor_count();
-  // Those that were asked for; all of them are not repeated.
-  if (replica.tensors().size() < replica.tensor_count()) {
-    for (const client::TensorView& tensor : replica.tensors()) json["tensors"].push_back(tensor.name);
-  }
-  return json;
-}
-
 // One replica is an object; several are an array, in the order of --device.
-void PrintJson(const Replicas& replicas, const CommonFlags& common) {
-  nlohmann::json json = nlohmann::json::array();
-  for (const auto& replica : replicas) json.push_back(ToJsonObject(*replica, common));
-  if (replicas.size() == 1) json = nlohmann::json(json.front());
-  std::printf("%s\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+void PrintJson(const Replicas& replicas) {
+  std::vector<std::string> results;
+  for (const auto& replica : replicas) {
+    results.push_back(ToJson(client::AdminClient::ResultOf(*replica)));
+  }
+  const std::string json = absl::StrJoin(results, ",");
+  std::printf("%s", results.size() == 1 ? json.c_str() : absl::StrCat("[", json, "]\n").c_str());
 }
 
 // Before the bytes are moved, which can take long.
@@ -128,6 +93,9 @@ absl::StatusOr<ImageLayout> LayoutOf(const client::Replica& replica) {
 }
 
 absl::Status Get(const CommonFlags& common, const GetFlags& flags) {
+  if (!flags.out.empty() && flags.device != "cpu") {
+    return absl::InvalidArgumentError("--out writes from host memory: use it with --device cpu");
+  }
   if (!flags.out.empty()) TC_RETURN_IF_ERROR(CheckFolderOf(flags.out));
   TC_ASSIGN_OR_RETURN(const auto client, ConnectClient(common));
   ProgressBar bar("get");  // of several places, which advance side by side, that of which news came last
@@ -156,7 +124,7 @@ absl::Status Get(const CommonFlags& common, const GetFlags& flags) {
   }
   if (replica->key_unconfirmed()) WarnUnconfirmed(flags.artifact, replica->key_revision());
   if (common.json) {
-    PrintJson(replicas, common);
+    PrintJson(replicas);
   } else {
     for (const auto& one : replicas) Print(*one, flags);
   }
@@ -183,17 +151,10 @@ void AddFlags(Flags& flags, GetFlags& values) {
   flags.Add("--timeout", values.timeout, "Give up after this time, such as 30s", {.min = 0.001});
 }
 
-int RunGet(const CommonFlags& common, const GetFlags& flags) {
-  if (!flags.out.empty() && flags.device != "cpu") {
-    return Fail(absl::InvalidArgumentError("--out writes from host memory: use it with --device cpu"));
-  }
-  return ExitCode(Get(common, flags));
-}
-
 }  // namespace
 
 Command GetCommand() {
-  return {.name = "get", .help = "Bring an artifact to this daemon", .bind = Bind(AddFlags, RunGet)};
+  return {.name = "get", .help = "Bring an artifact to this daemon", .bind = Bind(AddFlags, Get)};
 }
 
 }  // namespace tensorcast::cli

@@ -21,14 +21,12 @@ void AddFlags(Flags& flags, KeeperFlags& values) {
             {.required = true});
 }
 
-int RunKeeper(const CommonFlags&, const KeeperFlags& flags) {
-  return ExitCode(daemon::RunKeeper(flags.socket, flags.linger, flags.ready_fd));
+absl::Status Keep(const CommonFlags&, const KeeperFlags& flags) {
+  return daemon::RunKeeper(flags.socket, flags.linger, flags.ready_fd);
 }
 
 }  // namespace
 
-Command KeeperCommand() {
-  return {.name = "keeper", .role = Role::kSilent, .bind = Bind(AddFlags, RunKeeper)};
-}
+Command KeeperCommand() { return {.name = "keeper", .role = Role::kSilent, .bind = Bind(AddFlags, Keep)}; }
 
 }  // namespace tensorcast::cli

@@ -74,11 +74,11 @@ bool NamesNodes(const v1::Artifact& artifact) {
   return !artifact.replicas().empty() || (artifact.replica_count() == 0 && !artifact.origins().empty());
 }
 
-absl::Status ListArtifacts(const CommonFlags& common, bool nodes) {
+absl::Status ListArtifacts(const CommonFlags& common, const ListFlags& flags) {
   TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
-  TC_ASSIGN_OR_RETURN(
-      const auto artifacts,
-      admin->ListArtifacts(InterruptibleContext(), /*unkeyed_only=*/false, absl::ZeroDuration(), nodes));
+  TC_ASSIGN_OR_RETURN(const auto artifacts,
+                      admin->ListArtifacts(InterruptibleContext(), /*unkeyed_only=*/false,
+                                           absl::ZeroDuration(), flags.nodes));
   if (common.json) {
     v1::ListArtifactsResponse all;
     for (const v1::Artifact& artifact : artifacts) *all.add_artifacts() = artifact;
@@ -100,17 +100,13 @@ void AddFlags(Flags& flags, ListFlags& values) {
             "List the node and location of each replica instead of the number of replicas");
 }
 
-int RunList(const CommonFlags& common, const ListFlags& flags) {
-  return ExitCode(ListArtifacts(common, flags.nodes));
-}
-
 }  // namespace
 
 Command ListCommand() {
   return {.name = "ls",
           .help = "List artifacts, their keys and replicas",
           .spanned = true,
-          .bind = Bind(AddFlags, RunList)};
+          .bind = Bind(AddFlags, ListArtifacts)};
 }
 
 }  // namespace tensorcast::cli

@@ -114,8 +114,6 @@ absl::Status Copy(const CommonFlags& common, const CopyFlags& flags) {
   return absl::OkStatus();
 }
 
-int RunCopy(const CommonFlags& common, const CopyFlags& flags) { return ExitCode(Copy(common, flags)); }
-
 }  // namespace
 
 Command MetadataCommand() {
@@ -125,7 +123,7 @@ Command MetadataCommand() {
                         .help = "Copy it from one metadata store to another, while no global store runs",
                         .role = Role::kSilent,
                         .config_section = "global_store",
-                        .bind = Bind(AddFlags, RunCopy)}}};
+                        .bind = Bind(AddFlags, Copy)}}};
 }
 
 }  // namespace tensorcast::cli

@@ -23,19 +23,19 @@ void AddFlags(Flags& flags, NcclHelperFlags& values) {
   flags.Add("--library", values.library, "Path of NCCL's library; empty: the system's library");
 }
 
-int RunNcclHelper(const CommonFlags&, const NcclHelperFlags& flags) {
-  return ExitCode(helper::Serve(flags.fd, [&flags]() -> absl::StatusOr<helper::HelperTools> {
+absl::Status Help(const CommonFlags&, const NcclHelperFlags& flags) {
+  return helper::Serve(flags.fd, [&flags]() -> absl::StatusOr<helper::HelperTools> {
     helper::HelperTools tools;
     TC_ASSIGN_OR_RETURN(tools.devices, CreateCudaRuntime());
     TC_ASSIGN_OR_RETURN(tools.library, LoadNccl(flags.library, tools.devices.get()));
     return tools;
-  }));
+  });
 }
 
 }  // namespace
 
 Command NcclHelperCommand() {
-  return {.name = "nccl-helper", .role = Role::kSilent, .bind = Bind(AddFlags, RunNcclHelper)};
+  return {.name = "nccl-helper", .role = Role::kSilent, .bind = Bind(AddFlags, Help)};
 }
 
 }  // namespace tensorcast::cli

@@ -28,7 +28,7 @@ absl::StatusOr<std::vector<v1::Node>> RegisteredNodes(client::AdminClient& admin
   return nodes;
 }
 
-absl::Status List(const CommonFlags& common) {
+absl::Status ListNodes(const CommonFlags& common) {
   TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
   TC_ASSIGN_OR_RETURN(const std::vector<v1::Node> nodes, RegisteredNodes(*admin, InterruptibleContext()));
   if (common.json) {
@@ -60,11 +60,12 @@ absl::StatusOr<v1::Node> FindNode(client::AdminClient& admin, const RequestConte
       "no registered node has this name or id; `tensorcast node ls` lists the registered nodes");
 }
 
-absl::Status SetDraining(const CommonFlags& common, const std::string& wanted, bool draining) {
+template <bool draining>
+absl::Status SetDraining(const CommonFlags& common, const NodeFlags& flags) {
   TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
   const RequestContext context = InterruptibleContext();
-  const std::string operation = absl::StrCat(draining ? "node drain " : "node undrain ", wanted);
-  const absl::StatusOr<v1::Node> found = FindNode(*admin, context, wanted);
+  const std::string operation = absl::StrCat(draining ? "node drain " : "node undrain ", flags.node);
+  const absl::StatusOr<v1::Node> found = FindNode(*admin, context, flags.node);
   if (!found.ok()) return Annotate(found.status(), operation);
   const v1::Node& node = *found;
   TC_RETURN_IF_ERROR(Annotate(admin->DrainNode(context, node.node_id(), draining), operation));
@@ -78,7 +79,8 @@ absl::Status SetDraining(const CommonFlags& common, const std::string& wanted, b
   return absl::OkStatus();
 }
 
-absl::Status Forget(const CommonFlags& common, const std::string& node_id) {
+absl::Status ForgetNode(const CommonFlags& common, const NodeFlags& flags) {
+  const std::string& node_id = flags.node;
   TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
   const absl::Status forgotten = admin->ForgetNode(InterruptibleContext(), node_id);
   if (absl::IsUnimplemented(forgotten)) {
@@ -101,34 +103,23 @@ void AddForgetFlag(Flags& flags, NodeFlags& values) {
   flags.Add("node_id", values.node, "Id of a node that is not alive", {.required = true, .not_empty = true});
 }
 
-int RunList(const CommonFlags& common) { return ExitCode(List(common)); }
-int RunDrain(const CommonFlags& common, const NodeFlags& flags) {
-  return ExitCode(SetDraining(common, flags.node, true));
-}
-int RunUndrain(const CommonFlags& common, const NodeFlags& flags) {
-  return ExitCode(SetDraining(common, flags.node, false));
-}
-int RunForget(const CommonFlags& common, const NodeFlags& flags) {
-  return ExitCode(Forget(common, flags.node));
-}
-
 }  // namespace
 
 Command NodeCommand() {
   return {.name = "node",
           .help = "Work with the nodes of the cluster",
-          .commands = {{.name = "ls", .help = "List the registered nodes", .bind = Bind(RunList)},
+          .commands = {{.name = "ls", .help = "List the registered nodes", .bind = Bind(ListNodes)},
                        {.name = "drain",
                         .help = "Give a node no new replicas, and let it evict those that other nodes have",
                         .spanned = true,
-                        .bind = Bind(AddNodeFlag, RunDrain)},
+                        .bind = Bind(AddNodeFlag, SetDraining<true>)},
                        {.name = "undrain",
                         .help = "End the drain of a node",
                         .spanned = true,
-                        .bind = Bind(AddNodeFlag, RunUndrain)},
+                        .bind = Bind(AddNodeFlag, SetDraining<false>)},
                        {.name = "forget",
                         .help = "At the global store's address: let another certificate use a node id",
-                        .bind = Bind(AddForgetFlag, RunForget)}}};
+                        .bind = Bind(AddForgetFlag, ForgetNode)}}};
 }
 
 }  // namespace tensorcast::cli

@@ -24,32 +24,24 @@ struct PutFlags {
   bool pin = false;
 };
 
-void Print(const client::PutResult& result, const PutFlags& flags) {
-  std::printf("%s%s\n", result.artifact_id.c_str(), result.existed ? " (was already stored)" : "");
-  if (!flags.key.empty()) {
-    std::printf("key %s, revision %llu\n", flags.key.c_str(),
-                static_cast<unsigned long long>(result.key_revision));
-  }
-  if (result.transfer.has_value()) {
-    const absl::Duration elapsed = result.transfer->end - result.transfer->start;
-    std::printf("%s in %s s, %s\n%s", FormatBytes(result.transfer->bytes).c_str(),
-                FormatSeconds(elapsed).c_str(), FormatRate(result.transfer->bytes, elapsed).c_str(),
-                DescribeStages(*result.transfer).c_str());
-  }
-}
-
-void PrintJson(const client::PutResult& result) {
-  v1::PutArtifactResult message;
-  message.set_artifact_id(result.artifact_id);
-  message.set_existed(result.existed);
-  message.set_key_revision(result.key_revision);
-  message.mutable_replica()->set_replica_id(result.replica_id);
-  if (result.transfer.has_value()) *message.mutable_transfer() = rpc::ToProto(*result.transfer);
-  std::fputs(ToJson(message).c_str(), stdout);
+absl::Status PrintPut(const v1::PutArtifactResult& result, const PutFlags& flags) {
+  PrintF("%s%s\n", result.artifact_id(), result.existed() ? " (was already stored)" : "");
+  if (!flags.key.empty()) PrintF("key %s, revision %u\n", flags.key, result.key_revision());
+  if (!result.has_transfer()) return absl::OkStatus();
+  TC_ASSIGN_OR_RETURN(const TransferReport transfer, rpc::FromProto(result.transfer()));
+  const absl::Duration elapsed = transfer.end - transfer.start;
+  PrintF("%s in %s s, %s\n%s", FormatBytes(transfer.bytes), FormatSeconds(elapsed),
+         FormatRate(transfer.bytes, elapsed), DescribeStages(transfer));
+  return absl::OkStatus();
 }
 
 absl::Status Put(const CommonFlags& common, const PutFlags& flags) {
-  TC_ASSIGN_OR_RETURN(const auto client, ConnectClient(common));
+  if (flags.expected_revision.has_value() && flags.key.empty()) {
+    return absl::InvalidArgumentError("--expect-revision needs --key");
+  }
+  if (flags.keep.has_value() && flags.key.empty()) return absl::InvalidArgumentError("--keep needs --key");
+  if (flags.model.empty()) return absl::InvalidArgumentError("the path of the model is empty");
+  TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
   ProgressBar bar("put");
   client::PutOptions options{.expected_revision = flags.expected_revision,
                              .keep = flags.keep,
@@ -60,9 +52,10 @@ absl::Status Put(const CommonFlags& common, const PutFlags& flags) {
                              .pin = flags.pin,
                              .on_progress = bar.callback()};
   if (!flags.key.empty()) options.key = flags.key;
-  TC_ASSIGN_OR_RETURN(const client::PutResult result,
-                      client->Import(InterruptibleContext(), flags.model, options));
-  common.json ? PrintJson(result) : Print(result, flags);
+  TC_ASSIGN_OR_RETURN(const v1::PutArtifactResult result,
+                      admin->Import(InterruptibleContext(), flags.model, options));
+  if (!common.json) return PrintPut(result, flags);
+  std::fputs(ToJson(result).c_str(), stdout);
   return absl::OkStatus();
 }
 
@@ -85,21 +78,10 @@ void AddFlags(Flags& flags, PutFlags& values) {
             "size and mtime do not show them (tmpfs, overlayfs, network file systems)");
 }
 
-int RunPut(const CommonFlags& common, const PutFlags& flags) {
-  if (flags.expected_revision.has_value() && flags.key.empty()) {
-    return Fail(absl::InvalidArgumentError("--expect-revision needs --key"));
-  }
-  if (flags.keep.has_value() && flags.key.empty()) {
-    return Fail(absl::InvalidArgumentError("--keep needs --key"));
-  }
-  if (flags.model.empty()) return Fail(absl::InvalidArgumentError("the path of the model is empty"));
-  return ExitCode(Put(common, flags));
-}
-
 }  // namespace
 
 Command PutCommand() {
-  return {.name = "put", .help = "Store a safetensors model", .bind = Bind(AddFlags, RunPut)};
+  return {.name = "put", .help = "Store a safetensors model", .bind = Bind(AddFlags, Put)};
 }
 
 }  // namespace tensorcast::cli

@@ -8,7 +8,7 @@
 #include "cli/commands/command.h"
 #include "cli/commands/connect.h"
 #include "core/artifact/manifest.h"
-#include "tensorcast/client.h"
+#include "proto/global_store.pb.h"
 
 namespace tensorcast::cli {
 namespace {
@@ -21,38 +21,39 @@ struct RemoveFlags {
 // Removes the key and, when no other key is bound to it (or with --force, all of them), the artifact. Looks
 // before it deletes anything, so that a refusal changes nothing.
 absl::Status RemoveArtifact(const CommonFlags& common, const RemoveFlags& flags) {
-  TC_ASSIGN_OR_RETURN(const auto client, ConnectClient(common));
   TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
   const RequestContext context = InterruptibleContext();
   std::string artifact_id = flags.artifact;
-  std::vector<client::KeyInfo> keys;  // to be removed
+  std::vector<v1::Key> keys;  // to be removed
   if (!IsArtifactId(flags.artifact)) {
-    TC_ASSIGN_OR_RETURN(keys.emplace_back(), client->ResolveKey(context, flags.artifact, /*confirmed=*/true));
-    artifact_id = keys.front().artifact_id;
+    TC_ASSIGN_OR_RETURN(const v1::ResolveKeyResponse resolved,
+                        admin->ResolveKey(context, flags.artifact, /*confirmed=*/true));
+    keys.push_back(resolved.key());
+    artifact_id = resolved.key().artifact_id();
   }
-  TC_ASSIGN_OR_RETURN(std::vector<client::KeyInfo> others, client->ListKeys(context, ""));
+  TC_ASSIGN_OR_RETURN(const v1::ListKeysResponse listed, admin->ListKeys(context, ""));
   // An id says which version is meant; a key does not say that other keys' earlier versions are.
-  const auto keeper = std::ranges::find_if(others, [&](const client::KeyInfo& key) {
-    return std::ranges::count(key.earlier, artifact_id, &client::KeyInfo::Version::artifact_id) > 0;
+  const auto keeper = std::ranges::find_if(listed.keys(), [&](const v1::Key& key) {
+    return std::ranges::count(key.earlier(), artifact_id, &v1::KeyVersion::artifact_id) > 0;
   });
-  if (keeper != others.end() && !keys.empty() && !flags.force) {
+  if (keeper != listed.keys().end() && !keys.empty() && !flags.force) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "rm ", flags.artifact, ": nothing was deleted: key ", keeper->name, " keeps the artifact ",
+        "rm ", flags.artifact, ": nothing was deleted: key ", keeper->name(), " keeps the artifact ",
         artifact_id, " as an earlier version; --force deletes it all the same"));
   }
-  std::erase_if(others, [&](const client::KeyInfo& key) {
-    return key.artifact_id != artifact_id || key.name == flags.artifact;
-  });
-  if (!others.empty() && !flags.force) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("nothing was deleted: ", others.size(), keys.empty() ? " keys" : " other keys",
-                     " are bound to artifact ", artifact_id, ", such as ", others.front().name,
-                     "; --force deletes them too, `tensorcast key rm` only a key"));
+  const size_t named = keys.size();
+  for (const v1::Key& key : listed.keys()) {
+    if (key.artifact_id() == artifact_id && key.name() != flags.artifact) keys.push_back(key);
   }
-  keys.insert(keys.end(), others.begin(), others.end());
-  for (const client::KeyInfo& key : keys) {
+  if (keys.size() > named && !flags.force) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "rm ", flags.artifact, ": nothing was deleted: ", keys.size() - named,
+        named == 0 ? " keys" : " other keys", " are bound to artifact ", artifact_id, ", such as ",
+        keys[named].name(), "; --force deletes them too, `tensorcast key rm` only a key"));
+  }
+  for (const v1::Key& key : keys) {
     // Of this revision: a key that was bound anew meanwhile stays, and names another artifact.
-    TC_RETURN_IF_ERROR(client->DeleteKey(context, key.name, key.revision));
+    TC_RETURN_IF_ERROR(admin->DeleteKey(context, key.name(), key.revision()));
   }
   TC_RETURN_IF_ERROR(admin->DeleteArtifact(context, artifact_id));
   if (!common.json) std::printf("deleted %s\n", artifact_id.c_str());
@@ -66,17 +67,13 @@ void AddFlags(Flags& flags, RemoveFlags& values) {
   flags.Add("--force", values.force, "Delete an artifact to which other keys are bound, with these keys");
 }
 
-int RunRemove(const CommonFlags& common, const RemoveFlags& flags) {
-  return ExitCode(RemoveArtifact(common, flags));
-}
-
 }  // namespace
 
 Command RemoveCommand() {
   return {.name = "rm",
           .help = "Delete an artifact and the key that names it",
           .spanned = true,
-          .bind = Bind(AddFlags, RunRemove)};
+          .bind = Bind(AddFlags, RemoveArtifact)};
 }
 
 }  // namespace tensorcast::cli

@@ -11,7 +11,6 @@
 #include "cli/output/output.h"
 #include "core/replica/replica.h"
 #include "rpc/convert/convert.h"
-#include "tensorcast/client.h"
 
 namespace tensorcast::cli {
 namespace {
@@ -26,7 +25,7 @@ std::string ReplicaStateText(v1::ReplicaState state) {
   return parsed.ok() ? std::string(ReplicaStateName(*parsed)) : "?";
 }
 
-absl::Status List(const CommonFlags& common) {
+absl::Status ListReplicas(const CommonFlags& common) {
   TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
   TC_ASSIGN_OR_RETURN(const auto replicas, admin->ListReplicas(InterruptibleContext(), ""));
   if (common.json) {
@@ -47,7 +46,7 @@ absl::Status List(const CommonFlags& common) {
   return absl::OkStatus();
 }
 
-absl::Status Evict(const CommonFlags& common, const ReplicaFlags& flags) {
+absl::Status EvictReplica(const CommonFlags& common, const ReplicaFlags& flags) {
   TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
   TC_RETURN_IF_ERROR(admin->EvictReplica(InterruptibleContext(), flags.replica, flags.force));
   if (!common.json) std::printf("evicted %s\n", flags.replica.c_str());
@@ -55,11 +54,12 @@ absl::Status Evict(const CommonFlags& common, const ReplicaFlags& flags) {
   return absl::OkStatus();
 }
 
-absl::Status SetPinned(const CommonFlags& common, const std::string& replica, bool pinned) {
+template <bool pinned>
+absl::Status SetPinned(const CommonFlags& common, const ReplicaFlags& flags) {
   TC_ASSIGN_OR_RETURN(const auto client, ConnectClient(common));
-  TC_RETURN_IF_ERROR(client->SetPinned(InterruptibleContext(), replica, pinned));
-  if (!common.json) std::printf("%s %s\n", pinned ? "pinned" : "unpinned", replica.c_str());
-  if (common.json) PrintJson({{"replica_id", replica}, {"pinned", pinned}});
+  TC_RETURN_IF_ERROR(client->SetPinned(InterruptibleContext(), flags.replica, pinned));
+  if (!common.json) std::printf("%s %s\n", pinned ? "pinned" : "unpinned", flags.replica.c_str());
+  if (common.json) PrintJson({{"replica_id", flags.replica}, {"pinned", pinned}});
   return absl::OkStatus();
 }
 
@@ -74,33 +74,24 @@ void AddRemoveFlags(Flags& flags, ReplicaFlags& values) {
   flags.Add("--force", values.force, "Evict even the last copy of the artifact");
 }
 
-int RunList(const CommonFlags& common) { return ExitCode(List(common)); }
-int RunRemove(const CommonFlags& common, const ReplicaFlags& flags) { return ExitCode(Evict(common, flags)); }
-int RunPin(const CommonFlags& common, const ReplicaFlags& flags) {
-  return ExitCode(SetPinned(common, flags.replica, true));
-}
-int RunUnpin(const CommonFlags& common, const ReplicaFlags& flags) {
-  return ExitCode(SetPinned(common, flags.replica, false));
-}
-
 }  // namespace
 
 Command ReplicaCommand() {
   return {.name = "replica",
           .help = "Work with the replicas of this daemon",
-          .commands = {{.name = "ls", .help = "List replicas", .spanned = true, .bind = Bind(RunList)},
+          .commands = {{.name = "ls", .help = "List replicas", .spanned = true, .bind = Bind(ListReplicas)},
                        {.name = "rm",
                         .help = "Evict a replica; its artifact stays",
                         .spanned = true,
-                        .bind = Bind(AddRemoveFlags, RunRemove)},
+                        .bind = Bind(AddRemoveFlags, EvictReplica)},
                        {.name = "pin",
                         .help = "Keep a replica from being evicted",
                         .spanned = true,
-                        .bind = Bind(AddName, RunPin)},
+                        .bind = Bind(AddName, SetPinned<true>)},
                        {.name = "unpin",
                         .help = "Allow a replica to be evicted again",
                         .spanned = true,
-                        .bind = Bind(AddName, RunUnpin)}}};
+                        .bind = Bind(AddName, SetPinned<false>)}}};
 }
 
 }  // namespace tensorcast::cli

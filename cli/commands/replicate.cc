@@ -220,18 +220,28 @@ absl::Status AwaitAll(client::AdminClient& admin, const RequestContext& context,
   return absl::OkStatus();
 }
 
-absl::Status Replicate(const CommonFlags& common, const ReplicateFlags& flags, client::AdminClient& admin,
-                       const RequestContext& context, const std::string& artifact_id) {
+absl::Status Replicate(const CommonFlags& common, const ReplicateFlags& flags) {
+  if (!flags.all && !flags.where.empty()) {
+    return absl::InvalidArgumentError("--where chooses among all nodes: add --all");
+  }
+  if (flags.all == !flags.places.to.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("replicate ", flags.places.artifact, ": it needs either --to or --all; `tensorcast ",
+                     "replication ls ", flags.places.artifact, "` lists the tasks there are"));
+  }
+  TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
+  const RequestContext context = InterruptibleContext();
   v1::ReplicateArtifactRequest request;
-  request.set_artifact_id(artifact_id);
+  TC_ASSIGN_OR_RETURN(*request.mutable_artifact_id(),
+                      ConfirmedArtifactId(*admin, context, flags.places.artifact));
   request.set_lane(flags.lane);
-  TC_ASSIGN_OR_RETURN(const v1::GetClusterStatusResponse cluster, admin.GetClusterStatus(context));
+  TC_ASSIGN_OR_RETURN(const v1::GetClusterStatusResponse cluster, admin->GetClusterStatus(context));
   TC_RETURN_IF_ERROR(flags.all ? AddRegistered(cluster, flags, request.mutable_targets())
                                : AddNamed(cluster, flags.places, request.mutable_targets()));
-  TC_ASSIGN_OR_RETURN(v1::ReplicateArtifactResponse response, admin.Replicate(context, request));
+  TC_ASSIGN_OR_RETURN(v1::ReplicateArtifactResponse response, admin->Replicate(context, request));
   Replication replication(std::move(response));
   if (!flags.no_wait) {
-    const absl::Status waited = AwaitAll(admin, context, artifact_id, replication);
+    const absl::Status waited = AwaitAll(*admin, context, request.artifact_id(), replication);
     if (!waited.ok()) {
       const char* const artifact = flags.places.artifact.c_str();
       std::fprintf(stderr,
@@ -243,14 +253,6 @@ absl::Status Replicate(const CommonFlags& common, const ReplicateFlags& flags, c
   }
   common.json ? (void)std::fputs(ToJson(replication.response()).c_str(), stdout) : replication.Print();
   return replication.Verdict(!flags.no_wait);
-}
-
-absl::Status Run(const CommonFlags& common, const ReplicateFlags& flags) {
-  TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
-  const RequestContext context = InterruptibleContext();
-  TC_ASSIGN_OR_RETURN(const std::string artifact_id,
-                      ConfirmedArtifactId(common, context, flags.places.artifact));
-  return Replicate(common, flags, *admin, context, artifact_id);
 }
 
 void AddFlags(Flags& flags, ReplicateFlags& values) {
@@ -266,25 +268,13 @@ void AddFlags(Flags& flags, ReplicateFlags& values) {
   flags.Add("--no-wait", values.no_wait, "Submit the tasks and return without waiting");
 }
 
-int RunReplicate(const CommonFlags& common, const ReplicateFlags& flags) {
-  if (!flags.all && !flags.where.empty()) {
-    return Fail(absl::InvalidArgumentError("--where chooses among all nodes: add --all"));
-  }
-  if (flags.all == !flags.places.to.empty()) {
-    return Fail(absl::InvalidArgumentError(
-        absl::StrCat("replicate ", flags.places.artifact, ": it needs either --to or --all; `tensorcast ",
-                     "replication ls ", flags.places.artifact, "` lists the tasks there are")));
-  }
-  return ExitCode(Run(common, flags));
-}
-
 }  // namespace
 
 Command ReplicateCommand() {
   return {.name = "replicate",
           .help = "Bring an artifact to other nodes",
           .spanned = true,
-          .bind = Bind(AddFlags, RunReplicate)};
+          .bind = Bind(AddFlags, Replicate)};
 }
 
 }  // namespace tensorcast::cli

@@ -28,12 +28,12 @@ void PrintTasks(const std::vector<v1::ReplicationTask>& tasks, bool of_one) {
   std::fputs(table.ToString().c_str(), stdout);
 }
 
-absl::Status List(const CommonFlags& common, const ListFlags& flags) {
+absl::Status ListTasks(const CommonFlags& common, const ListFlags& flags) {
   TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
   const RequestContext context = InterruptibleContext();
   std::string artifact_id;
   if (!flags.artifact.empty()) {
-    TC_ASSIGN_OR_RETURN(artifact_id, ConfirmedArtifactId(common, context, flags.artifact));
+    TC_ASSIGN_OR_RETURN(artifact_id, ConfirmedArtifactId(*admin, context, flags.artifact));
   }
   TC_ASSIGN_OR_RETURN(std::vector<v1::ReplicationTask> tasks,
                       admin->ListReplicationTasks(context, artifact_id));
@@ -47,11 +47,11 @@ absl::Status List(const CommonFlags& common, const ListFlags& flags) {
   return absl::OkStatus();
 }
 
-absl::Status Cancel(const CommonFlags& common, const PlaceFlags& flags) {
+absl::Status CancelTasks(const CommonFlags& common, const PlaceFlags& flags) {
   TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
   const RequestContext context = InterruptibleContext();
   v1::CancelReplicationTasksRequest request;
-  TC_ASSIGN_OR_RETURN(*request.mutable_artifact_id(), ConfirmedArtifactId(common, context, flags.artifact));
+  TC_ASSIGN_OR_RETURN(*request.mutable_artifact_id(), ConfirmedArtifactId(*admin, context, flags.artifact));
   if (!flags.to.empty()) {
     TC_ASSIGN_OR_RETURN(const v1::GetClusterStatusResponse cluster, admin->GetClusterStatus(context));
     TC_RETURN_IF_ERROR(AddNamed(cluster, flags, request.mutable_targets()));
@@ -71,9 +71,6 @@ void AddListFlags(Flags& flags, ListFlags& values) {
   flags.Add("artifact", values.artifact, "A key or an artifact id, to list only the tasks of this artifact");
 }
 
-int RunList(const CommonFlags& common, const ListFlags& flags) { return ExitCode(List(common, flags)); }
-int RunCancel(const CommonFlags& common, const PlaceFlags& flags) { return ExitCode(Cancel(common, flags)); }
-
 }  // namespace
 
 Command ReplicationCommand() {
@@ -82,11 +79,11 @@ Command ReplicationCommand() {
           .commands = {{.name = "ls",
                         .help = "List replication tasks and how far they are",
                         .spanned = true,
-                        .bind = Bind(AddListFlags, RunList)},
+                        .bind = Bind(AddListFlags, ListTasks)},
                        {.name = "cancel",
                         .help = "Cancel unfinished tasks of an artifact: all, or those of the given targets",
                         .spanned = true,
-                        .bind = Bind(AddPlaceFlags, RunCancel)}}};
+                        .bind = Bind(AddPlaceFlags, CancelTasks)}}};
 }
 
 }  // namespace tensorcast::cli

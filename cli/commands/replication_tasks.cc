@@ -3,13 +3,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/status.h"
-#include "cli/commands/connect.h"
 #include "cli/commands/texts.h"
 #include "cli/output/output.h"
 #include "core/artifact/manifest.h"
 #include "core/replica/replica.h"
 #include "rpc/convert/convert.h"
-#include "tensorcast/client.h"
 
 namespace tensorcast::cli {
 namespace {
@@ -66,12 +64,12 @@ absl::Status AddNamed(const v1::GetClusterStatusResponse& cluster, const PlaceFl
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> ConfirmedArtifactId(const CommonFlags& common, const RequestContext& context,
+absl::StatusOr<std::string> ConfirmedArtifactId(client::AdminClient& admin, const RequestContext& context,
                                                 const std::string& artifact) {
   if (IsArtifactId(artifact)) return artifact;
-  TC_ASSIGN_OR_RETURN(const auto client, ConnectClient(common));
-  TC_ASSIGN_OR_RETURN(const client::KeyInfo key, client->ResolveKey(context, artifact, /*confirmed=*/true));
-  return key.artifact_id;
+  TC_ASSIGN_OR_RETURN(const v1::ResolveKeyResponse resolved,
+                      admin.ResolveKey(context, artifact, /*confirmed=*/true));
+  return resolved.key().artifact_id();
 }
 
 std::string PlaceText(const v1::ReplicationTask& task) {

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "base/request_context.h"
 #include "cli/commands/command.h"
+#include "client/admin.h"
 #include "proto/global_store.pb.h"
 
 namespace tensorcast::cli {
@@ -33,7 +34,7 @@ absl::Status AddNamed(const v1::GetClusterStatusResponse& cluster, const PlaceFl
                       ReplicationTargets* targets);
 
 // The id of an artifact that is named by its id, or by a key, which the global store then confirms.
-absl::StatusOr<std::string> ConfirmedArtifactId(const CommonFlags& common, const RequestContext& context,
+absl::StatusOr<std::string> ConfirmedArtifactId(client::AdminClient& admin, const RequestContext& context,
                                                 const std::string& artifact);
 
 std::string PlaceText(const v1::ReplicationTask& task);  // "node-1:gpu:0"

@@ -171,13 +171,11 @@ absl::Status Status(const CommonFlags& common) {
   return absl::OkStatus();
 }
 
-int RunStatus(const CommonFlags& common) { return ExitCode(Status(common)); }
-
 }  // namespace
 
 Command StatusCommand() {
   return {
-      .name = "status", .help = "Show the cluster and this daemon", .spanned = true, .bind = Bind(RunStatus)};
+      .name = "status", .help = "Show the cluster and this daemon", .spanned = true, .bind = Bind(Status)};
 }
 
 }  // namespace tensorcast::cli

@@ -28,6 +28,7 @@ void PrintErrorsAsJson(bool as_json);
 // Prints the error on stderr; the exit code for it: 1, or 130 when the user interrupted.
 int Fail(const absl::Status& status);
 int ExitCode(const absl::Status& status);  // 0 when OK, else Fail
+inline int ExitCode(int code) { return code; }
 // ExitCode for a command that runs until it is interrupted: 130 then, without an error.
 int EndlessExitCode(const absl::Status& status);
 

@@ -30,6 +30,7 @@
 #include "daemon/service/damaged_replicas.h"
 #include "daemon/service/global_store_proxy.h"
 #include "daemon/service/possession_service.h"
+#include "daemon/service/replicas.h"
 #include "daemon/service/replication_tasks.h"
 #include "daemon/service/store_daemon_service.h"
 #include "daemon/serving/possession.h"
@@ -185,12 +186,12 @@ struct SourceSide {
                 .local = &attacher,
                 .peers = peers.get(),
                 .peer_timeout = options.peer_timeout}),
-        finder({.global_store = store.client.get(),
-                .link = &store.link,
-                .peers = peers.get(),
-                .opener = &opener,
-                .grants = &grants,
-                .background = &background,
+        finder({.grants = {.global_store = store.client.get(),
+                           .link = &store.link,
+                           .peers = peers.get(),
+                           .opener = &opener,
+                           .running = &grants,
+                           .background = &background},
                 .devices = devices,
                 .objects = storage.imports()}) {}
 
@@ -203,25 +204,14 @@ struct SourceSide {
   const SourceFinder finder;
 };
 
-// This node's, or, where it holds no replica of the artifact any more, the global store's.
-absl::StatusOr<std::shared_ptr<const Manifest>> FindManifest(const StoreEngine& engine,
-                                                             GlobalStoreClient& client,
-                                                             const std::string& artifact_id) {
-  absl::StatusOr<std::shared_ptr<const Manifest>> manifest = engine.FindManifest(artifact_id);
-  if (manifest.ok()) return manifest;
-  TC_ASSIGN_OR_RETURN(const std::string bytes,
-                      client.FetchManifest(RequestContext::Background(kManifestTimeout), artifact_id));
-  return DecodeManifest(bytes, artifact_id);
-}
-
 // The files of this node that an artifact was imported from.
 absl::StatusOr<Possession::Files> OpenFiles(const StoreEngine& engine, GlobalStoreClient& client,
                                             const ObjectStore& store, const v1::Origin& origin,
                                             const std::string& artifact_id) {
-  TC_ASSIGN_OR_RETURN(const std::shared_ptr<const Manifest> manifest,
-                      FindManifest(engine, client, artifact_id));
-  TC_ASSIGN_OR_RETURN(std::unique_ptr<ChunkSource> source,
-                      OpenOriginSource(RequestContext(), store, rpc::FromProto(origin), *manifest));
+  TC_ASSIGN_OR_RETURN(
+      const std::shared_ptr<const Manifest> manifest,
+      FindManifest(RequestContext::Background(kManifestTimeout), engine, client, artifact_id));
+  TC_ASSIGN_OR_RETURN(std::unique_ptr<ChunkSource> source, OpenOriginSource(RequestContext(), store, rpc::FromProto(origin), *manifest));
   return Possession::Files{.source = std::move(source), .image_bytes = manifest->layout().image_bytes};
 }
 
@@ -231,7 +221,8 @@ OriginComparer::Options ComparerOptions(const DaemonOptions& options, const Stor
           .bytes_per_second = options.compare_rate,
           .find_manifest =
               [&engine, client = store.client.get()](const std::string& artifact_id) {
-                return FindManifest(engine, *client, artifact_id);
+                return FindManifest(RequestContext::Background(kManifestTimeout), engine, *client,
+                                    artifact_id);
               },
           .publish =
               [&store](const Manifest& manifest, const Origin& origin) {

@@ -180,9 +180,10 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
       // Another call may have been answered since this one began.
       away_since_ = std::min(away_since_, silent ? std::max(began, answered_) : SteadyNow());
     }
-    const absl::Status error = absl::UnavailableError(
-        absl::StrCat("the global store at ", address_,
-                     silent ? " does not answer: " : " cannot be reached: ", status.message()));
+    const std::string store = absl::StrCat("the global store at ", address_);
+    const absl::Status error =
+        silent ? absl::UnavailableError(absl::StrCat(store, " does not answer: ", status.message()))
+               : Annotate(status, absl::StrCat(store, " cannot be reached"));
     return away_for() < short_absence_ ? error : rpc::WithoutRetry(error);
   }
 

@@ -28,6 +28,13 @@ absl::Status WithMessage(const absl::Status& status, std::string_view message) {
   return renamed;
 }
 
+v1::ResolveKeyResponse Resolved(v1::Key key, bool unconfirmed) {
+  v1::ResolveKeyResponse resolved;
+  *resolved.mutable_key() = std::move(key);
+  resolved.set_unconfirmed(unconfirmed);
+  return resolved;
+}
+
 std::pair<uint64_t, std::string> Filing(const v1::Key& key) { return {key.revision(), key.artifact_id()}; }
 
 }  // namespace
@@ -37,8 +44,8 @@ KnownKeys::KnownKeys(GlobalStoreClient* global_store, std::string file, size_t m
   Load();
 }
 
-absl::StatusOr<ResolvedKey> KnownKeys::Resolve(const RequestContext& context, const std::string& name,
-                                               bool confirmed) {
+absl::StatusOr<v1::ResolveKeyResponse> KnownKeys::Resolve(const RequestContext& context,
+                                                          const std::string& name, bool confirmed) {
   for (int question = 0; question < kMaxQuestions; ++question) {
     const SteadyTime asked = SteadyNow();
     const bool away = global_store_->away_for() > absl::ZeroDuration();
@@ -49,12 +56,12 @@ absl::StatusOr<ResolvedKey> KnownKeys::Resolve(const RequestContext& context, co
     absl::StatusOr<v1::Key> key = global_store_->ResolveKey(call, name);
     if (key.ok()) {
       const Order order = Note(*key, asked);
-      if (order == Order::kCurrent) return ResolvedKey{.key = *std::move(key)};
+      if (order == Order::kCurrent) return Resolved(*std::move(key), false);
       if (order == Order::kOlder) return FromMemory(name, confirmed, Behind(*key), "bind the key again");
       // What was noted since the question is the global store's word, too, unless that is a deletion: then
       // the key may have been bound before it or after it.
       if (std::optional<v1::Key> known = Find(name); known.has_value()) {
-        return ResolvedKey{.key = *std::move(known)};
+        return Resolved(*std::move(known), false);
       }
       continue;
     }
@@ -82,8 +89,9 @@ absl::Status KnownKeys::Behind(const v1::Key& answer) {
                    ", so the global store was restored from an older state")));
 }
 
-absl::StatusOr<ResolvedKey> KnownKeys::FromMemory(const std::string& name, bool confirmed,
-                                                  const absl::Status& reason, std::string_view remedy) {
+absl::StatusOr<v1::ResolveKeyResponse> KnownKeys::FromMemory(const std::string& name, bool confirmed,
+                                                             const absl::Status& reason,
+                                                             std::string_view remedy) {
   std::optional<v1::Key> known = Find(name);
   if (!known.has_value()) {
     return WithMessage(reason, absl::StrCat("resolve key ", name, ": ", reason.message(),
@@ -97,7 +105,7 @@ absl::StatusOr<ResolvedKey> KnownKeys::FromMemory(const std::string& name, bool 
   }
   LOG(WARNING) << "Key " << name << " is taken to be " << known->artifact_id() << ", revision "
                << known->revision() << ", as this node last knew it: " << reason.message();
-  return ResolvedKey{.key = *std::move(known), .unconfirmed = true};
+  return Resolved(*std::move(known), /*unconfirmed=*/true);
 }
 
 // Revisions of a key grow, and those of a deleted key are not used again. A global store that lost the higher

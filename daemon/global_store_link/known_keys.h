@@ -33,11 +33,6 @@
 
 namespace tensorcast::daemon {
 
-struct ResolvedKey {
-  v1::Key key;
-  bool unconfirmed = false;
-};
-
 class KnownKeys {
  public:
   // How an answer of the global store compares with what this node knew of the key.
@@ -54,8 +49,8 @@ class KnownKeys {
   // NOT_FOUND when the global store says so. Where the global store does not answer (it is given two seconds,
   // or a moment where it did not answer before), or answers with an older binding, what this node knows,
   // marked as unconfirmed; UNAVAILABLE when it knows nothing, or when only a `confirmed` answer will do.
-  absl::StatusOr<ResolvedKey> Resolve(const RequestContext& context, const std::string& name,
-                                      bool confirmed = false);
+  absl::StatusOr<v1::ResolveKeyResponse> Resolve(const RequestContext& context, const std::string& name,
+                                                 bool confirmed = false);
 
   // The last binding that this node saw; nullopt where it may be unbound since.
   std::optional<v1::Key> Find(const std::string& name);
@@ -100,8 +95,8 @@ class KnownKeys {
 
   static bool IsOlder(const v1::Key& key, const v1::Key& known);
   Order NoteAnswer(const v1::Key& key, SteadyTime asked, Unknown unknown);
-  absl::StatusOr<ResolvedKey> FromMemory(const std::string& name, bool confirmed, const absl::Status& reason,
-                                         std::string_view remedy);
+  absl::StatusOr<v1::ResolveKeyResponse> FromMemory(const std::string& name, bool confirmed,
+                                                    const absl::Status& reason, std::string_view remedy);
   absl::Status Behind(const v1::Key& answer);
   // Null when the key is not known; else it is the last used from now on.
   Entry* Get(const std::string& name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

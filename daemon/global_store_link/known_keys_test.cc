@@ -61,7 +61,7 @@ class KnownKeysTest : public ::testing::Test {
   static std::string Meaning(KnownKeys& keys, const std::string& name, bool confirmed = false) {
     const auto resolved = keys.Resolve(RequestContext::Background(absl::Seconds(20)), name, confirmed);
     if (!resolved.ok()) return absl::StatusCodeToString(resolved.status().code());
-    return resolved->key.artifact_id() + (resolved->unconfirmed ? "?" : "");
+    return resolved->key().artifact_id() + (resolved->unconfirmed() ? "?" : "");
   }
 
   const tensorcast::testing::TempFolder folder_;

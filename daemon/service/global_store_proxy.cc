@@ -71,10 +71,7 @@ class GlobalStoreProxy final : public v1::GlobalStore::CallbackService {
                     v1::ResolveKeyResponse* response) override {
     return rpc::HandleUnary(
         call, quick_, [this, request, response](const RequestContext& context) -> absl::Status {
-          TC_ASSIGN_OR_RETURN(ResolvedKey resolved,
-                              known_keys_.Resolve(context, request->key(), request->confirmed()));
-          *response->mutable_key() = std::move(resolved.key);
-          response->set_unconfirmed(resolved.unconfirmed);
+          TC_ASSIGN_OR_RETURN(*response, known_keys_.Resolve(context, request->key(), request->confirmed()));
           return absl::OkStatus();
         });
   }

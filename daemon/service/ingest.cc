@@ -15,7 +15,6 @@
 #include "core/disk/import_verifier.h"
 #include "daemon/node/node_messages.h"
 #include "daemon/service/model_files.h"
-#include "daemon/telemetry/telemetry.h"
 #include "rpc/convert/convert.h"
 
 namespace tensorcast::daemon {
@@ -147,9 +146,7 @@ absl::Status Ingester::PackOnce(const RequestContext& context, const ReplicaLeas
                      .wait_for_space = true};
   TC_ASSIGN_OR_RETURN(std::unique_ptr<PendingReplica> pending,
                       options_.engine->Ingest(context, std::move(pack)));
-  otel::Span joined = JoinSpan(context, *pending);
-  absl::StatusOr<std::unique_ptr<ReplicaLease>> packed = joined.Record(pending->Wait(context));
-  joined.End();
+  const absl::StatusOr<std::unique_ptr<ReplicaLease>> packed = Await(context, *pending, nullptr);
   if (!packed.ok()) return Annotate(packed.status(), "packing to disk");
   NoteMade(*pending, **packed, hold);
   return absl::OkStatus();
@@ -196,13 +193,12 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Store(const RequestContext& cont
   }
   if (artifact.durable) TC_RETURN_IF_ERROR(PackToDisk(context, *lease, hold));
   v1::PutArtifactResult result;
-  TC_ASSIGN_OR_RETURN(const ReplicaInfo info, FindReplica(*options_.engine, lease->replica_id()));
-  if (info.state != ReplicaState::kReady) {
+  TC_ASSIGN_OR_RETURN(*result.mutable_replica(), DescribeReplica(*options_.engine, lease->replica_id()));
+  if (result.replica().state() != v1::REPLICA_STATE_READY) {
     // It was evicted meanwhile.
-    return absl::UnavailableError(
-        absl::StrCat("replica ", info.id, " with the same content is being dropped: put it again"));
+    return absl::UnavailableError(absl::StrCat("replica ", lease->replica_id(),
+                                               " with the same content is being dropped: put it again"));
   }
-  *result.mutable_replica() = rpc::ToProto(info);
   TC_ASSIGN_OR_RETURN(const v1::PublishArtifactResponse published,
                       Publish(context, artifact, *lease, result.replica()));
   hold.Published();

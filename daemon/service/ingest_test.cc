@@ -52,8 +52,8 @@ TEST_F(IngestTest, BoundKey_IsKnownWhenGlobalStoreIsAway) {
   store.With([](FakeGlobalStore& it) { it.down = absl::UnavailableError("away"); });
   const auto resolved = known_keys->Resolve(context, "model");
   ASSERT_TRUE(resolved.ok()) << resolved.status();
-  EXPECT_EQ(resolved->key.artifact_id(), result->artifact_id());
-  EXPECT_TRUE(resolved->unconfirmed);
+  EXPECT_EQ(resolved->key().artifact_id(), result->artifact_id());
+  EXPECT_TRUE(resolved->unconfirmed());
 }
 
 TEST_F(IngestTest, DurableImport_IsPackedBeforePublishing) {

@@ -11,7 +11,6 @@
 #include "core/artifact/tensor_selection.h"
 #include "daemon/node/node_messages.h"
 #include "daemon/telemetry/telemetry.h"
-#include "rpc/convert/convert.h"
 
 namespace tensorcast::daemon {
 namespace {
@@ -31,45 +30,31 @@ absl::Status NoCopyLeft(std::string_view artifact_id) {
 
 }  // namespace
 
-absl::StatusOr<Materializer::Target> Materializer::FindTarget(const RequestContext& context,
-                                                              const std::string& artifact_id,
-                                                              const std::string& key, bool confirmed) const {
-  if (!artifact_id.empty()) {
-    if (!IsArtifactId(artifact_id)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("\"", artifact_id, "\" is not an artifact id (tc2:...)"));
-    }
-    return Target{.artifact_id = artifact_id};
+absl::StatusOr<v1::ResolveKeyResponse> Materializer::FindTarget(const RequestContext& context,
+                                                                const std::string& artifact_id,
+                                                                const std::string& key,
+                                                                bool confirmed) const {
+  if (artifact_id.empty()) {
+    if (!key.empty()) return options_.known_keys->Resolve(context, key, confirmed);
+    return absl::InvalidArgumentError(
+        "find an artifact: neither an artifact id nor a key was given; name one");
   }
-  if (key.empty()) return absl::InvalidArgumentError("neither an artifact id nor a key was given");
-  TC_ASSIGN_OR_RETURN(const ResolvedKey resolved, options_.known_keys->Resolve(context, key, confirmed));
-  return Target{.artifact_id = resolved.key.artifact_id(),
-                .key = key,
-                .key_revision = resolved.key.revision(),
-                .key_unconfirmed = resolved.unconfirmed};
-}
-
-absl::StatusOr<std::shared_ptr<const Manifest>> Materializer::GetManifest(const RequestContext& context,
-                                                                          const Target& target) const {
-  absl::StatusOr<std::shared_ptr<const Manifest>> held = options_.engine->FindManifest(target.artifact_id);
-  if (held.ok()) return held;
-  const absl::StatusOr<std::string> bytes = options_.global_store->FetchManifest(context, target.artifact_id);
-  if (absl::IsUnavailable(bytes.status())) {
-    const std::string key = target.key_unconfirmed
-                                ? absl::StrCat(", which key ", target.key, " meant when it was last known,")
-                                : "";
-    return Annotate(bytes.status(), absl::StrCat("this node has no replica of ", target.artifact_id, key));
+  if (!IsArtifactId(artifact_id)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("find \"", artifact_id, "\": it is not an artifact id; give one (tc2:...)"));
   }
-  TC_RETURN_IF_ERROR(bytes.status());
-  return DecodeManifest(*bytes, target.artifact_id);
+  v1::ResolveKeyResponse target;
+  target.mutable_key()->set_artifact_id(artifact_id);
+  return target;
 }
 
 absl::Status Materializer::CheckLane(const std::string& lane) const {
   if (lane.empty() || std::ranges::find(options_.lanes, lane) != options_.lanes.end()) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("this node has no lane \"", lane, "\"; it has ", absl::StrJoin(options_.lanes, ", ")));
+  return absl::InvalidArgumentError(absl::StrCat("materialize over the lane \"", lane,
+                                                 "\": this node does not have it; it has ",
+                                                 absl::StrJoin(options_.lanes, ", ")));
 }
 
 absl::Status Materializer::ChooseChunks(const google::protobuf::RepeatedPtrField<std::string>& tensors,
@@ -79,17 +64,12 @@ absl::Status Materializer::ChooseChunks(const google::protobuf::RepeatedPtrField
   TC_ASSIGN_OR_RETURN(TensorSelection selection, SelectTensors(*ingest.manifest, patterns));
   if (selection.chunks.size() == ingest.layout().chunk_count()) return absl::OkStatus();
   if (ingest.location.kind != LocationKind::kCpu) {
-    return absl::InvalidArgumentError(absl::StrCat("these tensors are a part of ", ingest.artifact_id(),
-                                                   ", and ", ingest.location.ToString(),
-                                                   " holds whole artifacts: get them to cpu, or all of it"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("materialize a part of ", ingest.artifact_id(), ": ", ingest.location.ToString(),
+                     " holds whole artifacts; get these tensors to cpu, or all tensors"));
   }
   ingest.chunks = std::move(selection.chunks);
   return absl::OkStatus();
-}
-
-absl::StatusOr<v1::Replica> Materializer::Describe(const ReplicaLease& lease) const {
-  TC_ASSIGN_OR_RETURN(const ReplicaInfo info, FindReplica(*options_.engine, lease.replica_id()));
-  return rpc::ToProto(info);
 }
 
 absl::Status Materializer::CheckPeerAttach(const v1::AttachReplicaRequest& request,
@@ -97,13 +77,15 @@ absl::Status Materializer::CheckPeerAttach(const v1::AttachReplicaRequest& reque
   if (request.grant_id().empty()) {
     if (receiver.empty()) return absl::OkStatus();
     return absl::PermissionDeniedError(
-        absl::StrCat("node ", receiver, " may attach under a grant alone, and this call has none"));
+        absl::StrCat("attach as node ", receiver,
+                     ": a node needs a grant and this call has none; ask the global store for one"));
   }
-  return options_.servings->CheckGrant(PullOpening{.grant_id = request.grant_id(),
-                                                   .grant_token = request.grant_token(),
-                                                   .replica_id = request.replica_id(),
-                                                   .lane = std::string(kLocalLane),
-                                                   .receiver_name = receiver});
+  v1::OpenPullRequest asked;
+  asked.set_grant_id(request.grant_id());
+  asked.set_grant_token(request.grant_token());
+  asked.set_replica_id(request.replica_id());
+  asked.set_lane(std::string(kLocalLane));
+  return options_.servings->CheckGrant(asked, receiver).status();
 }
 
 // On a ready replica, or on a partial one that holds what is asked for. Another daemon, under its grant,
@@ -120,16 +102,17 @@ absl::StatusOr<std::unique_ptr<ReplicaLease>> Materializer::LeaseFor(
     is_meant = [&request](const ReplicaInfo& replica) { return replica.id == request.replica_id(); };
   } else {
     TC_ASSIGN_OR_RETURN(const Location location, FromProto(request.location(), options_.devices));
-    TC_ASSIGN_OR_RETURN(const Target target,
+    TC_ASSIGN_OR_RETURN(const v1::ResolveKeyResponse target,
                         FindTarget(context, request.artifact_id(), request.key(), request.confirmed()));
-    if (target.key_unconfirmed) {
+    const std::string& artifact_id = target.key().artifact_id();
+    if (target.unconfirmed()) {
       // The answer of this call has no place for that mark.
-      return absl::UnavailableError(
-          absl::StrCat("the global store does not answer, and what key ", target.key,
-                       " means is unconfirmed: materialize it, or attach to ", target.artifact_id));
+      return absl::UnavailableError(absl::StrCat(
+          "attach to key ", request.key(), ": the global store does not answer, and that the key ", "means ",
+          artifact_id, " is unconfirmed; materialize the key, or attach to the id"));
     }
-    whole = options_.engine->LeaseArtifact(target.artifact_id, location);
-    is_meant = [location, artifact_id = target.artifact_id](const ReplicaInfo& replica) {
+    whole = options_.engine->LeaseArtifact(artifact_id, location);
+    is_meant = [location, artifact_id](const ReplicaInfo& replica) {
       return replica.artifact_id == artifact_id && replica.location == location;
     };
   }
@@ -157,55 +140,46 @@ absl::StatusOr<std::unique_ptr<ReplicaLease>> Materializer::CheckHolds(std::uniq
       " that are asked for are missing: bring them with a get, which attaches to what it brought"));
 }
 
-// A request for a part joins an ingest that is under way and brings more. When that fails, the part may be
-// there all the same, or be had without the rest: in less memory, or from a source that has only that part.
-// So the request is tried once more, and ends as that try does.
-absl::StatusOr<Materializer::Brought> Materializer::Bring(const RequestContext& context,
-                                                          const IngestRequest& ingest,
-                                                          const OnProgress& on_progress) const {
-  for (bool may_repeat = ingest.chunks.has_value();; may_repeat = false) {
-    TC_ASSIGN_OR_RETURN(std::unique_ptr<PendingReplica> pending, options_.engine->Ingest(context, ingest));
-    otel::Span joined = JoinSpan(context, *pending);
-    absl::StatusOr<std::unique_ptr<ReplicaLease>> lease =
-        joined.Record(Await(context, *pending, on_progress));
-    joined.End();
-    if (lease.ok()) return Brought{.pending = std::move(pending), .lease = *std::move(lease)};
-    const bool failed_for_others = pending->shared() && pending->report().has_value();
-    if (!may_repeat || !failed_for_others) return lease.status();
-  }
-}
-
 absl::StatusOr<v1::MaterializeReplicaResult> Materializer::Materialize(
     const RequestContext& context, const v1::MaterializeReplicaRequest& request,
-    const OnProgress& on_progress) const {
+    const OnProgress& on_progress, std::shared_ptr<const Manifest>* manifest) const {
   TC_RETURN_IF_ERROR(options_.node->CheckAccepting());
   TC_RETURN_IF_ERROR(CheckLane(request.lane()));
-  TC_ASSIGN_OR_RETURN(Target target,
+  TC_ASSIGN_OR_RETURN(v1::ResolveKeyResponse target,
                       FindTarget(context, request.artifact_id(), request.key(), request.confirmed()));
   while (true) {
+    const std::string& artifact_id = target.key().artifact_id();
     absl::StatusOr<v1::MaterializeReplicaResult> result =
-        MaterializeTarget(context, target, request, on_progress);
+        MaterializeTarget(context, target, request, on_progress, manifest);
     // Also where the pool is full: memory is reserved before sources are asked.
     if (absl::IsResourceExhausted(result.status()) || absl::IsNotFound(result.status())) {
-      const absl::StatusOr<bool> has_copy = options_.global_store->HasCopy(context, target.artifact_id);
-      if (has_copy.ok() && !*has_copy) return NoCopyLeft(target.artifact_id);
+      const absl::StatusOr<bool> has_copy = options_.global_store->HasCopy(context, artifact_id);
+      if (has_copy.ok() && !*has_copy) return NoCopyLeft(artifact_id);
     }
-    if (target.key.empty() || !MayBeGone(result.status())) return result;
+    if (request.key().empty() || !MayBeGone(result.status())) return result;
     // A version that was replaced may be deleted while it is brought. Then what counts is what the key names
     // now; where that is the same, the failure is the answer.
-    const absl::StatusOr<Target> now = FindTarget(context, "", target.key, request.confirmed());
-    if (!now.ok() || now->artifact_id == target.artifact_id) return result;
-    VLOG(1) << "key " << target.key << " moved from " << target.artifact_id << " to " << now->artifact_id
+    absl::StatusOr<v1::ResolveKeyResponse> now = FindTarget(context, "", request.key(), request.confirmed());
+    if (!now.ok() || now->key().artifact_id() == artifact_id) return result;
+    VLOG(1) << "key " << request.key() << " moved from " << artifact_id << " to " << now->key().artifact_id()
             << " while that was brought: " << result.status();
-    target = *now;
+    target = *std::move(now);
   }
 }
 
 absl::StatusOr<v1::MaterializeReplicaResult> Materializer::MaterializeTarget(
-    const RequestContext& context, const Target& target, const v1::MaterializeReplicaRequest& request,
-    const OnProgress& on_progress) const {
+    const RequestContext& context, const v1::ResolveKeyResponse& target,
+    const v1::MaterializeReplicaRequest& request, const OnProgress& on_progress,
+    std::shared_ptr<const Manifest>* used) const {
   TC_ASSIGN_OR_RETURN(const Location location, FromProto(request.location(), options_.devices));
-  TC_ASSIGN_OR_RETURN(std::shared_ptr<const Manifest> manifest, GetManifest(context, target));
+  absl::StatusOr<std::shared_ptr<const Manifest>> found =
+      FindManifest(context, *options_.engine, *options_.global_store, target.key().artifact_id());
+  if (!found.ok() && target.unconfirmed()) {
+    return Annotate(found.status(), absl::StrCat("materialize ", target.key().artifact_id(), ", which key ",
+                                                 request.key(), " meant when it was last known"));
+  }
+  TC_ASSIGN_OR_RETURN(const std::shared_ptr<const Manifest> manifest, std::move(found));
+  if (used != nullptr) *used = manifest;
 
   IngestRequest ingest{.manifest = manifest,
                        .location = location,
@@ -213,22 +187,33 @@ absl::StatusOr<v1::MaterializeReplicaResult> Materializer::MaterializeTarget(
                            {.manifest = manifest, .destination = location, .lane = request.lane()}),
                        .wait_for_space = request.wait_for_space()};
   TC_RETURN_IF_ERROR(ChooseChunks(request.tensors(), ingest));
-  TC_ASSIGN_OR_RETURN(Brought brought, Bring(context, ingest, on_progress));
+  std::unique_ptr<PendingReplica> pending;
+  absl::StatusOr<std::unique_ptr<ReplicaLease>> lease;
+  // A request for a part joins an ingest that is under way and brings more. When that fails, the part may be
+  // there all the same, or be had without the rest: in less memory, or from a source that has only that part.
+  // So the request is tried once more, and ends as that try does.
+  for (bool may_repeat = ingest.chunks.has_value();; may_repeat = false) {
+    TC_ASSIGN_OR_RETURN(pending, options_.engine->Ingest(context, ingest));
+    lease = Await(context, *pending, on_progress);
+    if (lease.ok()) break;
+    const bool failed_for_others = pending->shared() && pending->report().has_value();
+    if (!may_repeat || !failed_for_others) return lease.status();
+  }
   TC_RETURN_IF_ERROR(context.Check("materializing"));  // no client is left to claim a ticket
 
   v1::MaterializeReplicaResult result;
-  result.set_artifact_id(target.artifact_id);
-  result.set_key_revision(target.key_revision);
-  result.set_key_unconfirmed(target.key_unconfirmed);
-  result.set_shared(brought.pending->shared());
-  const std::optional<TransferReport> report = brought.pending->report();
+  result.set_artifact_id(manifest->id());
+  result.set_key_revision(target.key().revision());
+  result.set_key_unconfirmed(target.unconfirmed());
+  result.set_shared(pending->shared());
+  const std::optional<TransferReport> report = pending->report();
   result.set_already_present(!report.has_value());
   if (report.has_value()) *result.mutable_transfer() = ToProto(*report, options_.devices);
   // Under the lease, so that it cannot be evicted before.
-  if (request.pin()) TC_RETURN_IF_ERROR(options_.engine->SetPinned(brought.lease->replica_id(), true));
-  TC_ASSIGN_OR_RETURN(*result.mutable_replica(), Describe(*brought.lease));
+  if (request.pin()) TC_RETURN_IF_ERROR(options_.engine->SetPinned((*lease)->replica_id(), true));
+  TC_ASSIGN_OR_RETURN(*result.mutable_replica(), DescribeReplica(*options_.engine, (*lease)->replica_id()));
   if (request.attach()) {
-    TC_ASSIGN_OR_RETURN(*result.mutable_ticket(), options_.sessions->IssueTicket(std::move(brought.lease)));
+    TC_ASSIGN_OR_RETURN(*result.mutable_ticket(), options_.sessions->IssueTicket(*std::move(lease)));
   }
   return result;
 }
@@ -240,7 +225,7 @@ absl::StatusOr<v1::AttachReplicaResponse> Materializer::Attach(const RequestCont
   TC_RETURN_IF_ERROR(CheckPeerAttach(request, receiver));
   TC_ASSIGN_OR_RETURN(std::unique_ptr<ReplicaLease> lease, LeaseFor(context, request));
   v1::AttachReplicaResponse response;
-  TC_ASSIGN_OR_RETURN(*response.mutable_replica(), Describe(*lease));
+  TC_ASSIGN_OR_RETURN(*response.mutable_replica(), DescribeReplica(*options_.engine, lease->replica_id()));
   response.set_made_by(lease->made_by().ToTraceparent());
   if (request.grant_id().empty()) {
     TC_ASSIGN_OR_RETURN(*response.mutable_ticket(), options_.sessions->IssueTicket(std::move(lease)));

@@ -39,43 +39,28 @@ class Materializer {
   explicit Materializer(Options options) : options_(std::move(options)) {}
 
   // NOT_FOUND for unknown keys and artifacts; otherwise the errors of the engine and of the sources that were
-  // tried.
-  absl::StatusOr<v1::MaterializeReplicaResult> Materialize(const RequestContext& context,
-                                                           const v1::MaterializeReplicaRequest& request,
-                                                           const OnProgress& on_progress) const;
+  // tried. `manifest`, where it is not null, is set to the artifact's.
+  absl::StatusOr<v1::MaterializeReplicaResult> Materialize(
+      const RequestContext& context, const v1::MaterializeReplicaRequest& request,
+      const OnProgress& on_progress, std::shared_ptr<const Manifest>* manifest = nullptr) const;
   absl::StatusOr<v1::AttachReplicaResponse> Attach(const RequestContext& context,
                                                    const v1::AttachReplicaRequest& request,
                                                    const std::string& receiver = "") const;
 
  private:
-  // Which artifact a request means, and the key when it named one.
-  struct Target {
-    std::string artifact_id;
-    std::string key;
-    uint64_t key_revision = 0;
-    bool key_unconfirmed = false;
-  };
-
-  absl::StatusOr<Target> FindTarget(const RequestContext& context, const std::string& artifact_id,
-                                    const std::string& key, bool confirmed) const;
-  // Of a replica here, or the global store's, verified.
-  absl::StatusOr<std::shared_ptr<const Manifest>> GetManifest(const RequestContext& context,
-                                                              const Target& target) const;
+  // Which artifact a request means. By its id: a key without a name and a revision.
+  absl::StatusOr<v1::ResolveKeyResponse> FindTarget(const RequestContext& context,
+                                                    const std::string& artifact_id, const std::string& key,
+                                                    bool confirmed) const;
   // Of the artifact's chunks those that these tensors lie in, where that is not all; without tensors it is.
   // INVALID_ARGUMENT for one that chooses nothing, and for a part at a place that holds whole replicas alone.
   static absl::Status ChooseChunks(const google::protobuf::RepeatedPtrField<std::string>& tensors,
                                    IngestRequest& ingest);
-  // A replica that has what is asked for, and how it came.
-  struct Brought {
-    std::unique_ptr<PendingReplica> pending;
-    std::unique_ptr<ReplicaLease> lease;
-  };
   absl::StatusOr<v1::MaterializeReplicaResult> MaterializeTarget(const RequestContext& context,
-                                                                 const Target& target,
+                                                                 const v1::ResolveKeyResponse& target,
                                                                  const v1::MaterializeReplicaRequest& request,
-                                                                 const OnProgress& on_progress) const;
-  absl::StatusOr<Brought> Bring(const RequestContext& context, const IngestRequest& ingest,
-                                const OnProgress& on_progress) const;
+                                                                 const OnProgress& on_progress,
+                                                                 std::shared_ptr<const Manifest>* used) const;
   absl::Status CheckLane(const std::string& lane) const;
   // The grant of another daemon of this host, in the place of OpenPull.
   absl::Status CheckPeerAttach(const v1::AttachReplicaRequest& request, const std::string& receiver) const;
@@ -85,8 +70,6 @@ class Materializer {
   // otherwise.
   static absl::StatusOr<std::unique_ptr<ReplicaLease>> CheckHolds(std::unique_ptr<ReplicaLease> lease,
                                                                   std::span<const std::string> tensors);
-  absl::StatusOr<v1::Replica> Describe(const ReplicaLease& lease) const;
-
   const Options options_;
 };
 

@@ -9,6 +9,9 @@
 #include "absl/synchronization/mutex.h"
 #include "base/status.h"
 #include "base/steady_time.h"
+#include "daemon/node/node_messages.h"
+#include "daemon/telemetry/telemetry.h"
+#include "rpc/convert/convert.h"
 
 namespace tensorcast::daemon {
 namespace {
@@ -37,26 +40,42 @@ struct Ended {
 absl::StatusOr<std::unique_ptr<ReplicaLease>> Await(const RequestContext& context, PendingReplica& pending,
                                                     const OnProgress& on_progress) {
   auto ended = std::make_shared<Ended>();
+  otel::Span joined = JoinSpan(context, pending);
   pending.OnDone([ended] { ended->Set(); });
   // Either event ends the wait; which one it was is said by the pending replica below.
   const auto on_cancel = context.cancellation.OnCancel([ended] { ended->Set(); });
   TransferProgress told;
   while (!ended->WaitUntil(std::min(context.deadline, SteadyNow() + kTick))) {
-    TC_RETURN_IF_ERROR(context.Check("waiting for a replica"));
+    const absl::Status wanted = context.Check("waiting for a replica");
+    if (!wanted.ok()) return joined.Record(wanted);
     const TransferProgress progress = pending.progress();
     if (on_progress && (progress.bytes_done != told.bytes_done || progress.waiting_for != told.waiting_for)) {
       told = progress;
       on_progress(progress);
     }
   }
-  return pending.Wait(context);
+  return joined.Record(pending.Wait(context));
 }
 
-absl::StatusOr<ReplicaInfo> FindReplica(const StoreEngine& engine, std::string_view replica_id) {
-  for (ReplicaInfo& replica : engine.ListReplicas()) {
-    if (replica.id == replica_id) return std::move(replica);
+absl::StatusOr<v1::Replica> DescribeReplica(const StoreEngine& engine, std::string_view replica_id) {
+  for (const ReplicaInfo& replica : engine.ListReplicas()) {
+    if (replica.id == replica_id) return rpc::ToProto(replica);
   }
   return absl::NotFoundError(absl::StrCat("there is no replica ", replica_id, " on this node"));
+}
+
+absl::StatusOr<std::shared_ptr<const Manifest>> FindManifest(const RequestContext& context,
+                                                             const StoreEngine& engine,
+                                                             GlobalStoreClient& global_store,
+                                                             const std::string& artifact_id) {
+  absl::StatusOr<std::shared_ptr<const Manifest>> held = engine.FindManifest(artifact_id);
+  if (held.ok()) return held;
+  const absl::StatusOr<std::string> bytes = global_store.FetchManifest(context, artifact_id);
+  if (absl::IsUnavailable(bytes.status())) {
+    return Annotate(bytes.status(), absl::StrCat("this node has no replica of ", artifact_id));
+  }
+  TC_RETURN_IF_ERROR(bytes.status());
+  return DecodeManifest(*bytes, artifact_id);
 }
 
 }  // namespace tensorcast::daemon

@@ -1,24 +1,36 @@
-// What several calls do with the engine's replicas: wait for one that is being made, and say what one is. The
-// functions are thread-safe.
+// What several calls do with the engine's replicas: wait for one that is being made, say what one is, and
+// find what an artifact is made of. The functions are thread-safe.
 #pragma once
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "base/request_context.h"
+#include "core/artifact/manifest.h"
 #include "core/engine/engine.h"
+#include "daemon/global_store_link/global_store_client.h"
+#include "proto/types.pb.h"
 
 namespace tensorcast::daemon {
 
 using OnProgress = std::function<void(const TransferProgress&)>;
 
 // Calls `on_progress` (may be null) about ten times a second while something moves. Ends with the replica,
-// the ingest's error, or the context's deadline or cancellation.
+// the ingest's error, or the context's deadline or cancellation. A wait for the ingest of another request is
+// a span.
 absl::StatusOr<std::unique_ptr<ReplicaLease>> Await(const RequestContext& context, PendingReplica& pending,
                                                     const OnProgress& on_progress);
 
 // The facts of one replica; NOT_FOUND when it is gone.
-absl::StatusOr<ReplicaInfo> FindReplica(const StoreEngine& engine, std::string_view replica_id);
+absl::StatusOr<v1::Replica> DescribeReplica(const StoreEngine& engine, std::string_view replica_id);
+
+// This node's, or, where it holds no replica of the artifact, the global store's, verified.
+absl::StatusOr<std::shared_ptr<const Manifest>> FindManifest(const RequestContext& context,
+                                                             const StoreEngine& engine,
+                                                             GlobalStoreClient& global_store,
+                                                             const std::string& artifact_id);
 
 }  // namespace tensorcast::daemon

@@ -68,12 +68,12 @@ class ServiceTest : public ::testing::Test {
                                }});
     opener = std::make_unique<GrantedSourceOpener>(
         GrantedSourceOpener::Options{.node_id = "me", .local = nullptr, .peers = &peers});
-    finder = std::make_unique<SourceFinder>(SourceFinder::Options{.global_store = &store,
-                                                                  .link = link.get(),
-                                                                  .peers = &peers,
-                                                                  .opener = opener.get(),
-                                                                  .grants = &grants,
-                                                                  .background = &background,
+    finder = std::make_unique<SourceFinder>(SourceFinder::Options{.grants = {.global_store = &store,
+                                                                             .link = link.get(),
+                                                                             .peers = &peers,
+                                                                             .opener = opener.get(),
+                                                                             .running = &grants,
+                                                                             .background = &background},
                                                                   .devices = devices.get(),
                                                                   .objects = imports});
     materializer = std::make_unique<Materializer>(Materializer::Options{.node = &node,

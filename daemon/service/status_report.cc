@@ -5,40 +5,12 @@
 #include <string_view>
 #include <utility>
 
-#include "base/steady_time.h"
 #include "core/device/pci_place.h"
 #include "daemon/node/node_messages.h"
 #include "rpc/convert/convert.h"
 #include "rpc/credentials.h"
 
 namespace tensorcast::daemon {
-namespace {
-
-v1::ServeReport ToProto(const ServeReport& report) {
-  v1::ServeReport message;
-  message.set_grant_id(report.grant_id);
-  message.set_artifact_id(report.artifact_id);
-  message.set_replica_id(report.replica_id);
-  message.set_receiver_node_id(report.receiver_node_id);
-  message.set_lane(report.lane);
-  message.set_bytes(report.bytes);
-  message.set_requests(report.requests);
-  *message.mutable_opened() = rpc::ToProto(ToWallTime(report.opened));
-  if (report.requests > 0) {
-    *message.mutable_first_request() = rpc::ToProto(ToWallTime(report.first_request));
-    *message.mutable_last_completion() = rpc::ToProto(ToWallTime(report.last_completion));
-  }
-  if (report.closed != SteadyTime::InfiniteFuture()) {
-    *message.mutable_closed() = rpc::ToProto(ToWallTime(report.closed));
-  }
-  message.set_in_place(report.in_place);
-  *message.mutable_reading() = rpc::ToProto(report.reading);
-  if (!report.error.ok()) *message.mutable_error() = rpc::ToProto(report.error);
-  return message;
-}
-
-}  // namespace
-
 void StatusReporter::AddPool(Location location, const PoolStats& stats,
                              google::protobuf::RepeatedPtrField<v1::Pool>* out) const {
   v1::Pool* pool = out->Add();
@@ -63,7 +35,7 @@ void StatusReporter::FillTransfers(v1::GetStatusResponse* out) const {
   for (const TransferReport& report : options_.transfers->Newest()) {
     *out->add_recent_transfers() = daemon::ToProto(report, options_.devices);
   }
-  for (const ServeReport& report : options_.servings->Reports()) *out->add_servings() = ToProto(report);
+  for (v1::ServeReport& report : options_.servings->Reports()) *out->add_servings() = std::move(report);
   const BytesByLane served = options_.servings->bytes();
   std::map<std::string, v1::LaneTotal> lanes;
   for (const auto& [lane, bytes] : received) lanes[lane].set_bytes_received(bytes);
@@ -134,8 +106,8 @@ v1::TransferHop StatusReporter::DescribeHop(const v1::DescribeHopRequest& reques
   });
   hop.set_replica_id(request.replica_id());
   const std::set<std::string_view> grants(request.grant_ids().begin(), request.grant_ids().end());
-  for (const ServeReport& report : options_.servings->Reports()) {
-    if (grants.contains(report.grant_id)) *hop.add_servings() = ToProto(report);
+  for (v1::ServeReport& report : options_.servings->Reports()) {
+    if (grants.contains(report.grant_id())) *hop.add_servings() = std::move(report);
   }
   return hop;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -88,6 +89,10 @@ auto Measured(const v1::Location& asked, Source source, Load load) {
   return result;
 }
 
+bool Knows(const v1::MaterializeReplicaRequest& request, const std::string& artifact_id) {
+  return std::ranges::count(request.known_manifests(), artifact_id) > 0;
+}
+
 template <class Response, class Result>
 absl::Status WriteResult(absl::StatusOr<Result> result, rpc::StreamWriter<Response>& writer) {
   TC_RETURN_IF_ERROR(result.status());
@@ -171,12 +176,19 @@ class StoreDaemonService final : public v1::StoreDaemon::CallbackService {
       Call* call, const v1::MaterializeReplicaRequest* request) override {
     using Response = v1::MaterializeReplicaResponse;
     return rpc::HandleWriteStream<Response>(
-        call, waiting_, [this, request](const RequestContext& context, rpc::StreamWriter<Response>& writer) {
-          return WriteResult(
-              Measured(
-                  request->location(), SourceOf,
-                  [&] { return options_.materializer->Materialize(context, *request, ProgressTo(writer)); }),
-              writer);
+        call, waiting_,
+        [this, request](const RequestContext& context, rpc::StreamWriter<Response>& writer) -> absl::Status {
+          std::shared_ptr<const Manifest> manifest;
+          auto result = Measured(request->location(), SourceOf, [&] {
+            return options_.materializer->Materialize(context, *request, ProgressTo(writer), &manifest);
+          });
+          if (result.ok() && request->manifest() && !Knows(*request, manifest->id())) {
+            const auto next = rpc::ManifestPieces<Response>(manifest, manifest->bytes());
+            while (std::optional<Response> piece = next()) {
+              TC_RETURN_IF_ERROR(writer.Write(*std::move(piece)));
+            }
+          }
+          return WriteResult(std::move(result), writer);
         });
   }
 
@@ -271,39 +283,15 @@ class StoreDaemonService final : public v1::StoreDaemon::CallbackService {
     });
   }
 
-  grpc::ServerWriteReactor<v1::GetManifestResponse>* GetManifest(
-      Call* call, const v1::GetManifestRequest* request) override {
-    return rpc::HandleWriteStream<v1::GetManifestResponse>(
-        call, quick_,
-        [this, request](const RequestContext&,
-                        rpc::StreamWriter<v1::GetManifestResponse>& writer) -> absl::Status {
-          TC_ASSIGN_OR_RETURN(const std::shared_ptr<const Manifest> manifest,
-                              options_.engine->FindManifest(request->artifact_id()));
-          writer.WriteRest(rpc::ManifestPieces<v1::GetManifestResponse>(manifest, manifest->bytes()));
-          return absl::OkStatus();
-        });
-  }
-
   Unary* OpenPull(Call* call, const v1::OpenPullRequest* request, v1::OpenPullResponse* response) override {
-    return rpc::HandleUnary(
-        call, quick_,
-        [this, request, response,
-         receiver = NodeNameOf(*call)](const RequestContext& context) -> absl::Status {
-          TC_RETURN_IF_ERROR(options_.node->CheckAccepting());
-          TC_ASSIGN_OR_RETURN(
-              OpenedPull opened,
-              options_.servings->Open(PullOpening{.grant_id = request->grant_id(),
-                                                  .grant_token = request->grant_token(),
-                                                  .replica_id = request->replica_id(),
-                                                  .artifact_id = request->artifact_id(),
-                                                  .receiver_node_id = request->receiver_node_id(),
-                                                  .lane = request->lane(),
-                                                  .receiver_name = receiver},
-                                      context.trace));
-          response->set_pull_descriptor(std::move(opened.descriptor));
-          response->set_made_by(opened.made_by.ToTraceparent());
-          return absl::OkStatus();
-        });
+    return rpc::HandleUnary(call, quick_,
+                            [this, request, response,
+                             receiver = NodeNameOf(*call)](const RequestContext& context) -> absl::Status {
+                              TC_RETURN_IF_ERROR(options_.node->CheckAccepting());
+                              TC_ASSIGN_OR_RETURN(*response,
+                                                  options_.servings->Open(*request, receiver, context.trace));
+                              return absl::OkStatus();
+                            });
   }
 
   Unary* ClosePull(Call* call, const v1::ClosePullRequest* request,

@@ -87,6 +87,27 @@ TEST_F(StoreDaemonServiceTest, ListReplicas_FiltersByArtifact) {
   EXPECT_THAT(ListedReplicas("another"), ElementsAre());
 }
 
+TEST_F(StoreDaemonServiceTest, Materialize_SendsManifestUnlessItIsKnown) {
+  MakeReplica();
+  v1::MaterializeReplicaRequest request;
+  request.set_artifact_id(artifact.manifest->id());
+  const auto received = [&] {
+    std::string bytes;
+    const absl::Status status = rpc::CallServerStream(*stub_, &Stub::MaterializeReplica, context, request,
+                                                      [&bytes](v1::MaterializeReplicaResponse&& next) {
+                                                        bytes += next.manifest_piece();
+                                                        return absl::OkStatus();
+                                                      });
+    EXPECT_TRUE(status.ok()) << status;
+    return bytes;
+  };
+  EXPECT_EQ(received(), "");
+  request.set_manifest(true);
+  EXPECT_EQ(received(), artifact.manifest->bytes());
+  request.add_known_manifests(artifact.manifest->id());
+  EXPECT_EQ(received(), "");
+}
+
 TEST_F(StoreDaemonServiceTest, ListWithChunks_TellsWhichChunksAReplicaHas) {
   MakeReplica();
   v1::ListReplicasRequest request;

@@ -8,6 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/steady_time.h"
+#include "daemon/telemetry/telemetry.h"
+#include "rpc/convert/convert.h"
 #include "rpc/grant_token/grant_token.h"
 #include "transport/lanes/lanes.h"
 
@@ -17,8 +19,13 @@ namespace {
 // Longer than any token lives.
 constexpr absl::Duration kRememberClosed = absl::Hours(2);
 
+std::string OpenUnder(std::string_view grant_id) {
+  return absl::StrCat("open a pull under grant ", grant_id, ": ");
+}
+
 absl::Status HasEnded(std::string_view grant_id) {
-  return absl::FailedPreconditionError(absl::StrCat("grant ", grant_id, " has ended; ask for a new one"));
+  return absl::FailedPreconditionError(
+      absl::StrCat(OpenUnder(grant_id), "the grant has ended; ask the global store for a new one"));
 }
 
 bool Matches(const std::string& claimed, const std::string& asked) {
@@ -27,16 +34,16 @@ bool Matches(const std::string& claimed, const std::string& asked) {
 
 }  // namespace
 
-ServeRegistry::Served::Served(LocationKind location, TraceContext made_by,
-                              std::shared_ptr<ServedReplica> image,
-                              std::unique_ptr<transport::Serving> serving, ServeRecord record,
-                              ServeReport asked, ServeLog* ended)
-    : location_(location),
-      made_by_(std::move(made_by)),
+ServeRegistry::Served::Served(v1::ServeReport report, const rpc::GrantClaims& claims,
+                              const ReplicaLease& lease, std::shared_ptr<ServedReplica> image,
+                              std::unique_ptr<transport::Serving> serving, TraceContext call, ServeLog* ended)
+    : asked_(std::move(report)),
+      receiver_(claims.receiver_name),
+      location_(lease.location().kind),
+      made_by_(lease.made_by()),
+      call_(std::move(call)),
       image_(std::move(image)),
       serving_(std::move(serving)),
-      record_(std::move(record)),
-      asked_(std::move(asked)),
       ended_(ended) {}
 
 ServeRegistry::Served::~Served() {
@@ -44,18 +51,22 @@ ServeRegistry::Served::~Served() {
   // A receiver may want a part only: of a source that it turned to at the end.
   const bool whole = stats.bytes >= image_->image_bytes();
   const uint64_t filling_bytes = image_->availability() == nullptr ? 0 : filling_bytes_.value_or(stats.bytes);
-  record_.End(stats,
-              whole || end_.ok()        ? "ok"
-              : absl::IsCancelled(end_) ? "cancelled"
-                                        : "failed",
-              filling_bytes);
-  ServeReport report = Report();
-  if (!whole) report.error = end_;
+  const char* const outcome = whole || end_.ok() ? "ok" : absl::IsCancelled(end_) ? "cancelled" : "failed";
+  RecordServing(asked_, stats, opened_, call_, outcome, filling_bytes);
+  v1::ServeReport report = Report();
+  if (!whole && !end_.ok()) *report.mutable_error() = rpc::ToProto(end_);
   ingest_ = Availability::Watch();
   serving_.reset();
   image_->Release();
-  report.closed = SteadyNow();
+  *report.mutable_closed() = rpc::ToProto(ToWallTime(SteadyNow()));
   ended_->Add(report);
+}
+
+v1::OpenPullResponse ServeRegistry::Served::Opened() const {
+  v1::OpenPullResponse response;
+  response.set_pull_descriptor(serving_->descriptor());
+  response.set_made_by(made_by_.ToTraceparent());
+  return response;
 }
 
 void ServeRegistry::Served::WatchIngest(const std::function<void()>& on_end) {
@@ -75,151 +86,152 @@ absl::Status ServeRegistry::Served::NoteIngestEnd() {
   return filling->end();
 }
 
-ServeReport ServeRegistry::Served::Report() const {
+v1::ServeReport ServeRegistry::Served::Report() const {
   const transport::ServeStats stats = serving_->stats();
-  ServeReport report = asked_;
-  report.bytes = stats.bytes;
-  report.requests = stats.requests;
-  report.first_request = stats.first_request;
-  report.last_completion = stats.last_completion;
-  report.reading = image_->reading();
+  v1::ServeReport report = asked_;
+  *report.mutable_opened() = rpc::ToProto(ToWallTime(opened_));
+  report.set_bytes(stats.bytes);
+  report.set_requests(stats.requests);
+  if (stats.requests > 0) {
+    *report.mutable_first_request() = rpc::ToProto(ToWallTime(stats.first_request));
+    *report.mutable_last_completion() = rpc::ToProto(ToWallTime(stats.last_completion));
+  }
+  *report.mutable_reading() = rpc::ToProto(image_->reading());
   return report;
 }
 
-absl::StatusOr<rpc::GrantClaims> ServeRegistry::CheckedClaims(const PullOpening& opening) const {
+absl::StatusOr<rpc::GrantClaims> ServeRegistry::CheckGrant(const v1::OpenPullRequest& asked,
+                                                           std::string_view caller) const {
   TC_ASSIGN_OR_RETURN(rpc::GrantClaims claims,
-                      rpc::VerifyGrant(options_.grant_key(), opening.grant_token, options_.now()));
-  if (claims.grant_id != opening.grant_id || claims.replica_id != opening.replica_id ||
-      !Matches(claims.artifact_id, opening.artifact_id) ||
-      !Matches(claims.receiver_node_id, opening.receiver_node_id) ||
-      !transport::LaneCovers(claims.lane, opening.lane) ||
-      (!opening.receiver_name.empty() && claims.receiver_name != opening.receiver_name)) {
-    return absl::PermissionDeniedError(
-        absl::StrCat("the token is of grant ", claims.grant_id, ", which permits node ",
-                     claims.receiver_node_id, " (", claims.receiver_name, ") to pull replica ",
-                     claims.replica_id, " over ", claims.lane, ": that is not what was asked for",
-                     opening.receiver_name.empty() ? "" : absl::StrCat(" by ", opening.receiver_name)));
+                      rpc::VerifyGrant(options_.grant_key(), asked.grant_token(), options_.now()));
+  if (claims.grant_id != asked.grant_id() || claims.replica_id != asked.replica_id() ||
+      !Matches(claims.artifact_id, asked.artifact_id()) ||
+      !Matches(claims.receiver_node_id, asked.receiver_node_id()) ||
+      !transport::LaneCovers(claims.lane, asked.lane()) ||
+      (!caller.empty() && claims.receiver_name != caller)) {
+    return absl::PermissionDeniedError(absl::StrCat(
+        OpenUnder(asked.grant_id()), "its token is of grant ", claims.grant_id, " and permits node ",
+        claims.receiver_node_id, " (", claims.receiver_name, ") to pull replica ", claims.replica_id,
+        " over ", claims.lane, ", which is not what was asked for",
+        caller.empty() ? "" : absl::StrCat(" by ", caller), "; ask the global store for a grant of it"));
   }
   if (!options_.name.empty() && claims.source_name != options_.name) {
-    return absl::PermissionDeniedError(absl::StrCat("the token is of a grant to pull from ",
-                                                    claims.source_name, ", and this is ", options_.name));
+    return absl::PermissionDeniedError(absl::StrCat(OpenUnder(asked.grant_id()),
+                                                    "its token names the source ", claims.source_name,
+                                                    ", and this is ", options_.name, "; ask that source"));
   }
   absl::MutexLock lock(&mutex_);
-  if (closed_.contains(opening.grant_id)) return HasEnded(opening.grant_id);
+  if (closed_.contains(asked.grant_id())) return HasEnded(asked.grant_id());
   return claims;
 }
 
-absl::StatusOr<std::unique_ptr<ServeRegistry::Served>> ServeRegistry::Serve(const PullOpening& opening,
-                                                                            const std::string& receiver,
-                                                                            const TraceContext& trace) {
-  transport::Transport* transport = transport::FindTransport(options_.transports, opening.lane);
+absl::StatusOr<ServeRegistry::ServedPtr> ServeRegistry::Serve(const v1::OpenPullRequest& asked,
+                                                              const rpc::GrantClaims& claims,
+                                                              const TraceContext& trace) {
+  transport::Transport* transport = transport::FindTransport(options_.transports, asked.lane());
   if (transport == nullptr) {
-    return absl::FailedPreconditionError(absl::StrCat("this node does not serve the lane ", opening.lane));
+    return absl::FailedPreconditionError(absl::StrCat(OpenUnder(asked.grant_id()),
+                                                      "this node does not serve the lane ", asked.lane(),
+                                                      "; use a lane that `tensorcast status` lists"));
   }
-  TC_ASSIGN_OR_RETURN(std::shared_ptr<ReplicaLease> lease, options_.engine->LeaseToServe(opening.replica_id));
-  if (!Matches(lease->manifest()->id(), opening.artifact_id)) {
-    return absl::FailedPreconditionError(absl::StrCat("replica ", opening.replica_id, " is of ",
-                                                      lease->manifest()->id(), ", not of ",
-                                                      opening.artifact_id));
+  TC_ASSIGN_OR_RETURN(std::shared_ptr<ReplicaLease> lease, options_.engine->LeaseToServe(asked.replica_id()));
+  if (!Matches(lease->manifest()->id(), asked.artifact_id())) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        OpenUnder(asked.grant_id()), "replica ", asked.replica_id(), " is of ", lease->manifest()->id(),
+        ", not of ", asked.artifact_id(), "; ask the global store for a new grant"));
   }
-  const LocationKind location = lease->location().kind;
-  const bool reached = transport->memory() == transport::LaneMemory::kHostAndDevice;
-  TraceContext made_by = lease->made_by();
-  TC_ASSIGN_OR_RETURN(
-      std::shared_ptr<ServedReplica> image,
-      ServeReplica(std::move(lease), options_.devices, options_.staging, options_.staging_wait));
-  absl::StatusOr<std::unique_ptr<transport::Serving>> serving = transport->Serve(image, receiver);
+  TC_ASSIGN_OR_RETURN(std::shared_ptr<ServedReplica> image,
+                      ServeReplica(lease, options_.devices, options_.staging, options_.staging_wait));
+  absl::StatusOr<std::unique_ptr<transport::Serving>> serving = transport->Serve(image, claims.receiver_name);
   if (!serving.ok()) {
     image->Release();
     return serving.status();
   }
-  ServeReport asked{.grant_id = opening.grant_id,
-                    .artifact_id = opening.artifact_id,
-                    .replica_id = opening.replica_id,
-                    .receiver_node_id = opening.receiver_node_id,
-                    .lane = opening.lane,
-                    .opened = SteadyNow(),
-                    .in_place = image->in_place() || (reached && image->device_image())};
-  return std::make_unique<Served>(location, std::move(made_by), std::move(image), *std::move(serving),
-                                  ServeRecord(trace, opening.lane, opening.grant_id, opening.artifact_id),
-                                  std::move(asked), &ended_);
+  const bool reached = transport->memory() == transport::LaneMemory::kHostAndDevice;
+  v1::ServeReport report;
+  report.set_grant_id(asked.grant_id());
+  report.set_artifact_id(asked.artifact_id());
+  report.set_replica_id(asked.replica_id());
+  report.set_receiver_node_id(asked.receiver_node_id());
+  report.set_lane(asked.lane());
+  report.set_in_place(image->in_place() || (reached && image->device_image()));
+  return std::make_unique<Served>(std::move(report), claims, *lease, std::move(image), *std::move(serving),
+                                  trace, &ended_);
 }
 
-absl::StatusOr<OpenedPull> ServeRegistry::Open(const PullOpening& opening, const TraceContext& trace) {
-  TC_ASSIGN_OR_RETURN(const rpc::GrantClaims claims, CheckedClaims(opening));
-  std::optional<OpenedPull> open;
+absl::StatusOr<v1::OpenPullResponse> ServeRegistry::Open(const v1::OpenPullRequest& asked,
+                                                         std::string_view caller, const TraceContext& trace) {
+  TC_ASSIGN_OR_RETURN(const rpc::GrantClaims claims, CheckGrant(asked, caller));
+  std::optional<v1::OpenPullResponse> open;
   {
     absl::MutexLock lock(&mutex_);
-    TC_ASSIGN_OR_RETURN(open, FindOpen(opening));
+    TC_ASSIGN_OR_RETURN(open, FindOpen(asked));
   }
   if (open.has_value()) return *std::move(open);
   // Both are destroyed without the lock: that may wait for a peer.
-  Entry replaced;  // the same grant over another lane, if there was one
-  TC_ASSIGN_OR_RETURN(std::unique_ptr<Served> served, Serve(opening, claims.receiver_name, trace));
-  OpenedPull opened = served->opened();
+  ServedPtr replaced;  // the same grant over another lane, if there was one
+  TC_ASSIGN_OR_RETURN(ServedPtr served, Serve(asked, claims, trace));
+  v1::OpenPullResponse opened = served->Opened();
   absl::MutexLock lock(&mutex_);
   // Meanwhile it may have been revoked, or opened by a repetition of this call.
-  TC_ASSIGN_OR_RETURN(open, FindOpen(opening));
+  TC_ASSIGN_OR_RETURN(open, FindOpen(asked));
   if (open.has_value()) return *std::move(open);
-  Entry& entry = entries_[opening.grant_id];
-  if (entry.served != nullptr) {
-    entry.served->SetEnd(absl::CancelledError("the receiver went on over another lane"));
+  served->expires = options_.now() + options_.grant_life;
+  ServedPtr& entry = open_[asked.grant_id()];
+  replaced = std::exchange(entry, std::move(served));
+  if (replaced != nullptr) {
+    replaced->SetEnd(absl::CancelledError("the receiver went on over another lane"));
   }
-  replaced = std::exchange(entry, Entry{.lane = opening.lane,
-                                        .receiver = claims.receiver_name,
-                                        .served = std::move(served),
-                                        .expires = options_.now() + options_.grant_life});
   // From here on, since what ends the pull looks for its entry.
-  entry.served->WatchIngest(
-      [this, grant_id = opening.grant_id] { ends_.Post([this, grant_id] { EndIfIngestFailed(grant_id); }); });
+  entry->WatchIngest(
+      [this, grant_id = asked.grant_id()] { ends_.Post([this, grant_id] { EndIfIngestFailed(grant_id); }); });
   return opened;
 }
 
 void ServeRegistry::EndIfIngestFailed(std::string_view grant_id) {
-  Entry ended;  // destroyed without the lock
+  ServedPtr ended;  // destroyed without the lock
   absl::MutexLock lock(&mutex_);
-  const auto found = entries_.find(grant_id);
-  if (found == entries_.end()) return;
-  const absl::Status failure = found->second.served->NoteIngestEnd();
+  const auto found = open_.find(grant_id);
+  if (found == open_.end()) return;
+  const absl::Status failure = found->second->NoteIngestEnd();
   if (!failure.ok()) ended = Take(grant_id, failure);
 }
 
-absl::StatusOr<std::optional<OpenedPull>> ServeRegistry::FindOpen(const PullOpening& opening) const {
-  if (closed_.contains(opening.grant_id)) return HasEnded(opening.grant_id);
-  const auto open = entries_.find(opening.grant_id);
-  if (open == entries_.end() || open->second.lane != opening.lane) return std::nullopt;
-  return open->second.served->opened();
+absl::StatusOr<std::optional<v1::OpenPullResponse>> ServeRegistry::FindOpen(
+    const v1::OpenPullRequest& asked) const {
+  if (closed_.contains(asked.grant_id())) return HasEnded(asked.grant_id());
+  const auto open = open_.find(asked.grant_id());
+  if (open == open_.end() || open->second->lane() != asked.lane()) return std::nullopt;
+  return open->second->Opened();
 }
 
-ServeRegistry::Entry ServeRegistry::Take(std::string_view grant_id, absl::Status why) {
+ServeRegistry::ServedPtr ServeRegistry::Take(std::string_view grant_id, absl::Status why) {
   closed_[std::string(grant_id)] = options_.now() + kRememberClosed;
-  const auto found = entries_.find(grant_id);
-  if (found == entries_.end()) return Entry{};
-  Entry taken = std::move(found->second);
-  entries_.erase(found);
-  taken.served->SetEnd(std::move(why));
-  return taken;
+  auto taken = open_.extract(std::string(grant_id));
+  if (taken.empty()) return nullptr;
+  taken.mapped()->SetEnd(std::move(why));
+  return std::move(taken.mapped());
 }
 
 absl::StatusOr<uint64_t> ServeRegistry::Close(std::string_view grant_id, std::string_view caller,
                                               const absl::Status& why) {
-  Entry ended;
+  ServedPtr ended;
   {
     absl::MutexLock lock(&mutex_);
-    const auto found = entries_.find(grant_id);
-    if (found == entries_.end()) return 0;
-    if (!caller.empty() && caller != found->second.receiver) {
+    const auto found = open_.find(grant_id);
+    if (found == open_.end()) return 0;
+    if (!caller.empty() && caller != found->second->receiver()) {
       return absl::PermissionDeniedError(absl::StrCat("close the pull under grant ", grant_id, ": node ",
                                                       caller, " is not its receiver; only ",
-                                                      found->second.receiver, " may close it"));
+                                                      found->second->receiver(), " may close it"));
     }
     ended = Take(grant_id, why);
   }
-  return ended.served->bytes();
+  return ended->bytes();
 }
 
 void ServeRegistry::Revoke(const std::vector<std::string>& grant_ids) {
-  std::vector<Entry> ended;  // destroyed without the lock: that may wait for a peer
+  std::vector<ServedPtr> ended;  // destroyed without the lock: that may wait for a peer
   absl::MutexLock lock(&mutex_);
   for (const std::string& id : grant_ids) {
     // Also one that was not opened yet: its token may still be on its way here.
@@ -229,22 +241,22 @@ void ServeRegistry::Revoke(const std::vector<std::string>& grant_ids) {
 
 void ServeRegistry::Renew() {
   absl::MutexLock lock(&mutex_);
-  for (auto& [id, entry] : entries_) entry.expires = options_.now() + options_.grant_life;
+  for (auto& [id, served] : open_) served->expires = options_.now() + options_.grant_life;
 }
 
 void ServeRegistry::Sweep() {
-  std::vector<Entry> ended;  // destroyed without the lock
+  std::vector<ServedPtr> ended;  // destroyed without the lock
   {
     absl::MutexLock lock(&mutex_);
     const SteadyTime now = options_.now();
     std::vector<std::string> expired;
-    for (auto& [id, entry] : entries_) {
-      const uint64_t bytes = entry.served->bytes();
-      if (bytes != entry.bytes_seen) {
+    for (auto& [id, served] : open_) {
+      const uint64_t bytes = served->bytes();
+      if (bytes != served->bytes_seen) {
         // On a slow link there may be none between one sweep and the next.
-        entry.expires = std::max(entry.expires, now + options_.grant_life);
-        entry.bytes_seen = bytes;
-      } else if (now > entry.expires) {
+        served->expires = std::max(served->expires, now + options_.grant_life);
+        served->bytes_seen = bytes;
+      } else if (now > served->expires) {
         expired.push_back(id);
       }
     }
@@ -258,20 +270,21 @@ void ServeRegistry::Sweep() {
 }
 
 void ServeRegistry::CloseAll() {
-  std::map<std::string, Entry, std::less<>> ended;
+  std::map<std::string, ServedPtr, std::less<>> ended;
   absl::MutexLock lock(&mutex_);
-  ended.swap(entries_);
-  for (auto& [id, entry] : ended) entry.served->SetEnd(absl::CancelledError("this daemon stopped"));
+  ended.swap(open_);
+  for (auto& [id, served] : ended) served->SetEnd(absl::CancelledError("this daemon stopped"));
 }
 
-std::vector<ServeReport> ServeRegistry::Reports() const {
-  std::vector<ServeReport> reports;
+std::vector<v1::ServeReport> ServeRegistry::Reports() const {
+  std::vector<v1::ServeReport> reports;
   {
     absl::MutexLock lock(&mutex_);
-    for (const auto& [id, entry] : entries_) reports.push_back(entry.served->Report());
+    for (const auto& [id, served] : open_) reports.push_back(served->Report());
   }
-  std::ranges::sort(reports, std::greater<>(), &ServeReport::opened);
-  const std::vector<ServeReport> ended = ended_.Newest();
+  std::ranges::sort(reports, std::greater<>(),
+                    [](const v1::ServeReport& report) { return rpc::FromProto(report.opened()); });
+  const std::vector<v1::ServeReport> ended = ended_.Newest();
   reports.insert(reports.end(), ended.begin(), ended.end());
   return reports;
 }
@@ -279,17 +292,17 @@ std::vector<ServeReport> ServeRegistry::Reports() const {
 BytesByLane ServeRegistry::bytes() const {
   BytesByLane bytes = ended_.bytes();
   absl::MutexLock lock(&mutex_);
-  for (const auto& [id, entry] : entries_) AddBytes(entry.served->Report(), &bytes);
+  for (const auto& [id, served] : open_) AddBytes(served->Report(), &bytes);
   return bytes;
 }
 
 int ServeRegistry::active() const {
   absl::MutexLock lock(&mutex_);
-  return static_cast<int>(entries_.size());
+  return static_cast<int>(open_.size());
 }
 
 bool ServeRegistry::AwaitNone(SteadyTime deadline) const {
-  auto none = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return entries_.empty(); };
+  auto none = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return open_.empty(); };
   absl::MutexLock lock(&mutex_);
   return mutex_.AwaitWithTimeout(absl::Condition(&none), TimeLeft(deadline));
 }
@@ -297,9 +310,7 @@ bool ServeRegistry::AwaitNone(SteadyTime deadline) const {
 std::map<LocationKind, int> ServeRegistry::CountLeases() const {
   std::map<LocationKind, int> leases;
   absl::MutexLock lock(&mutex_);
-  for (const auto& [id, entry] : entries_) {
-    if (entry.served != nullptr) ++leases[entry.served->location()];
-  }
+  for (const auto& [id, served] : open_) ++leases[served->location()];
   return leases;
 }
 

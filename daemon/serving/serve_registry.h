@@ -27,26 +27,11 @@
 #include "core/replica/availability.h"
 #include "daemon/serving/served_replica.h"
 #include "daemon/telemetry/reports.h"
-#include "daemon/telemetry/telemetry.h"
+#include "proto/daemon.pb.h"
 #include "rpc/grant_token/grant_token.h"
 #include "transport/transport.h"
 
 namespace tensorcast::daemon {
-
-struct PullOpening {
-  std::string grant_id;
-  std::string grant_token;
-  std::string replica_id;
-  std::string artifact_id;  // may be empty where the caller does not say
-  std::string receiver_node_id;
-  std::string lane;
-  std::string receiver_name;  // by its certificate; empty: it came without one, and is what it says
-};
-
-struct OpenedPull {
-  std::string descriptor;  // for the receiver's transport
-  TraceContext made_by;    // the ingest that made the replica; not valid: not known any more
-};
 
 class ServeRegistry {
  public:
@@ -65,16 +50,19 @@ class ServeRegistry {
   explicit ServeRegistry(Options options) : options_(std::move(options)) {}
   ~ServeRegistry() { CloseAll(); }
 
-  // OK when the token is this node's and permits just this, and the grant has not ended; else as
-  // rpc::VerifyGrant says, PERMISSION_DENIED or FAILED_PRECONDITION. An empty receiver or artifact is not
-  // compared.
-  absl::Status CheckGrant(const PullOpening& opening) const { return CheckedClaims(opening).status(); }
+  // What the token permits, when it is this node's and permits just what is asked for, and the grant has not
+  // ended; else as rpc::VerifyGrant says, PERMISSION_DENIED or FAILED_PRECONDITION. An empty receiver or
+  // artifact is not compared. `caller`: the name in the caller's certificate; empty: it has none, and is what
+  // it says.
+  absl::StatusOr<rpc::GrantClaims> CheckGrant(const v1::OpenPullRequest& asked,
+                                              std::string_view caller = {}) const;
 
-  // `trace` is the receiver's.
-  absl::StatusOr<OpenedPull> Open(const PullOpening& opening, const TraceContext& trace = {});
+  // `caller` as for CheckGrant; `trace` is the receiver's.
+  absl::StatusOr<v1::OpenPullResponse> Open(const v1::OpenPullRequest& asked, std::string_view caller = {},
+                                            const TraceContext& trace = {});
   // `why` is OK when the receiver had all that it wanted, of the whole image or of a part. The bytes it
-  // served; none for one that is unknown or was closed. `caller` is the name in the caller's certificate;
-  // empty: it has none. PERMISSION_DENIED when the grant names another receiver.
+  // served; none for one that is unknown or was closed. `caller` as for CheckGrant. PERMISSION_DENIED when
+  // the grant names another receiver.
   absl::StatusOr<uint64_t> Close(std::string_view grant_id, std::string_view caller, const absl::Status& why);
   void Revoke(const std::vector<std::string>& grant_ids);
   // The global store was heard, and what it has not revoked lives on.
@@ -87,7 +75,7 @@ class ServeRegistry {
   // Waits until there is none; false when the deadline came first.
   bool AwaitNone(SteadyTime deadline) const;
   // Those that are open, then the last ones that ended, newest first.
-  std::vector<ServeReport> Reports() const;
+  std::vector<v1::ServeReport> Reports() const;
   // Served since the start.
   BytesByLane bytes() const;
   // The leases that the pulls hold, by where their replicas are.
@@ -97,10 +85,11 @@ class ServeRegistry {
   // A serving and its replica; the replica's lease ends right after the serving.
   class Served {
    public:
-    // `asked`: what the opening said; the rest is found here. `ended`: where the report goes.
-    Served(LocationKind location, TraceContext made_by, std::shared_ptr<ServedReplica> image,
-           std::unique_ptr<transport::Serving> serving, ServeRecord record, ServeReport asked,
-           ServeLog* ended);
+    // `report`: what the opening said; the rest is found here. `call`: the opening. `ended`: where the report
+    // goes.
+    Served(v1::ServeReport report, const rpc::GrantClaims& claims, const ReplicaLease& lease,
+           std::shared_ptr<ServedReplica> image, std::unique_ptr<transport::Serving> serving,
+           TraceContext call, ServeLog* ended);
     ~Served();
     // Why it is about to end; before the destructor, which tells it.
     void SetEnd(absl::Status why) { end_ = std::move(why); }
@@ -108,49 +97,49 @@ class ServeRegistry {
     void WatchIngest(const std::function<void()>& on_end);
     // Its ingest has ended: why it failed, or OK. What is served from now on is of a ready replica.
     absl::Status NoteIngestEnd();
-    OpenedPull opened() const { return {.descriptor = serving_->descriptor(), .made_by = made_by_}; }
+    v1::OpenPullResponse Opened() const;
     uint64_t bytes() const { return serving_->stats().bytes; }
-    ServeReport Report() const;
+    v1::ServeReport Report() const;
+    const std::string& lane() const { return asked_.lane(); }
+    const std::string& receiver() const { return receiver_; }
     LocationKind location() const { return location_; }
 
+    // The registry's, under its mutex.
+    SteadyTime expires;
+    uint64_t bytes_seen = 0;  // at the last sweep
+
    private:
+    const v1::ServeReport asked_;
+    const std::string receiver_;  // its name, as the grant's token has it
     const LocationKind location_;
     const TraceContext made_by_;
+    const TraceContext call_;
+    const SteadyTime opened_ = SteadyNow();
     const std::shared_ptr<ServedReplica> image_;
     std::unique_ptr<transport::Serving> serving_;
-    ServeRecord record_;
     absl::Status end_ = absl::CancelledError("it ended while it was being opened");
-    const ServeReport asked_;
     ServeLog* const ended_;
     Availability::Watch ingest_;
     std::optional<uint64_t> filling_bytes_;  // served before the ingest ended; not set: it goes on
   };
-  struct Entry {
-    std::string lane;
-    std::string receiver;  // its name, as the grant's token has it
-    std::unique_ptr<Served> served;
-    SteadyTime expires;
-    uint64_t bytes_seen = 0;  // at the last sweep
-  };
+  using ServedPtr = std::unique_ptr<Served>;
 
-  // What the token permits, once all is as CheckGrant wants it.
-  absl::StatusOr<rpc::GrantClaims> CheckedClaims(const PullOpening& opening) const;
-  // `receiver` by its name, as the token says it.
-  absl::StatusOr<std::unique_ptr<Served>> Serve(const PullOpening& opening, const std::string& receiver,
-                                                const TraceContext& trace);
+  absl::StatusOr<ServedPtr> Serve(const v1::OpenPullRequest& asked, const rpc::GrantClaims& claims,
+                                  const TraceContext& trace);
   // What an opening comes to that needs no new serving: the pull that is open, or that it has ended; nullopt:
   // neither.
-  absl::StatusOr<std::optional<OpenedPull>> FindOpen(const PullOpening& opening) const
+  absl::StatusOr<std::optional<v1::OpenPullResponse>> FindOpen(const v1::OpenPullRequest& asked) const
       ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   // The ingest that fills its replica has ended: ends the pull where that failed.
   void EndIfIngestFailed(std::string_view grant_id);
-  // Removes it and remembers that it is over; the entry is destroyed by the caller, without the lock.
-  Entry Take(std::string_view grant_id, absl::Status why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Removes it, null where there is none, and remembers that it is over; it is destroyed by the caller,
+  // without the lock.
+  ServedPtr Take(std::string_view grant_id, absl::Status why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Options options_;
   ServeLog ended_;
   mutable absl::Mutex mutex_;
-  std::map<std::string, Entry, std::less<>> entries_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, ServedPtr, std::less<>> open_ ABSL_GUARDED_BY(mutex_);  // by grant id
   std::map<std::string, SteadyTime, std::less<>> closed_
       ABSL_GUARDED_BY(mutex_);  // grant id -> forget it then
   TaskLoop ends_;               // of ingests, told by threads that must not wait for a peer

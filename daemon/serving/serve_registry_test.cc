@@ -13,6 +13,7 @@
 #include "core/testing/test_artifact.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "rpc/convert/convert.h"
 #include "rpc/grant_token/grant_token.h"
 #include "transport/loopback/loopback_transport.h"
 
@@ -92,8 +93,8 @@ class ServeRegistryTest : public ::testing::Test {
     return (*lease)->replica_id();
   }
 
-  PullOpening Opening(const std::string& replica_id, const std::string& lane = "loopback",
-                      const std::string& source = "source") {
+  v1::OpenPullRequest Opening(const std::string& replica_id, const std::string& lane = "loopback",
+                              const std::string& source = "source") {
     const rpc::GrantClaims claims{.grant_id = "transport",
                                   .replica_id = replica_id,
                                   .artifact_id = artifact_.manifest->id(),
@@ -102,12 +103,14 @@ class ServeRegistryTest : public ::testing::Test {
                                   .expires = now_ - given_ + absl::Seconds(30),
                                   .receiver_name = "b",
                                   .source_name = source};
-    return {.grant_id = claims.grant_id,
-            .grant_token = rpc::SignGrant(std::string(32, 'k'), claims),
-            .replica_id = replica_id,
-            .artifact_id = claims.artifact_id,
-            .receiver_node_id = claims.receiver_node_id,
-            .lane = "loopback"};
+    v1::OpenPullRequest opening;
+    opening.set_grant_id(claims.grant_id);
+    opening.set_grant_token(rpc::SignGrant(std::string(32, 'k'), claims));
+    opening.set_replica_id(replica_id);
+    opening.set_artifact_id(claims.artifact_id);
+    opening.set_receiver_node_id(claims.receiver_node_id);
+    opening.set_lane("loopback");
+    return opening;
   }
 
   // Pulls the whole image the way a receiver does.
@@ -150,14 +153,14 @@ TEST_F(ServeRegistryTest, Pull_ServesHostMemoryUntilClosed) {
   auto descriptor = registry_->Open(Opening(MakeReplica({LocationKind::kCpu})));
   ASSERT_TRUE(descriptor.ok()) << descriptor.status();
   EXPECT_EQ(Leases(), 1);
-  auto bytes = Pull(descriptor->descriptor);
+  auto bytes = Pull(descriptor->pull_descriptor());
   ASSERT_TRUE(bytes.ok()) << bytes.status();
   EXPECT_EQ(*bytes, artifact_.image);
   EXPECT_EQ(registry_->Close("transport", "b", absl::OkStatus()).value(), artifact_.image.size());
   EXPECT_EQ(registry_->active(), 0);
   EXPECT_EQ(Leases(), 0);
   EXPECT_EQ(registry_->Close("transport", "b", absl::OkStatus()).value(), 0);
-  EXPECT_FALSE(Pull(descriptor->descriptor).ok());
+  EXPECT_FALSE(Pull(descriptor->pull_descriptor()).ok());
 }
 
 // An ingest into host memory; its source holds back all that it is asked for.
@@ -190,10 +193,11 @@ class FillingTest : public ServeRegistryTest {
 TEST_F(FillingTest, PullOfFillingReplica_ContinuesWhenReplicaIsReady) {
   auto opened = registry_->Open(Opening(replica_id_));
   ASSERT_TRUE(opened.ok()) << opened.status();
-  EXPECT_TRUE(absl::IsFailedPrecondition(Pull(opened->descriptor).status())) << "nothing of it is there";
+  EXPECT_TRUE(absl::IsFailedPrecondition(Pull(opened->pull_descriptor()).status()))
+      << "nothing of it is there";
   control_->Release();
   ASSERT_TRUE(pending_->Wait(RequestContext::Background(absl::Seconds(20))).ok());
-  auto bytes = Pull(opened->descriptor);
+  auto bytes = Pull(opened->pull_descriptor());
   ASSERT_TRUE(bytes.ok()) << bytes.status();
   EXPECT_EQ(*bytes, artifact_.image);
   EXPECT_EQ(registry_->active(), 1);
@@ -203,8 +207,8 @@ TEST_F(FillingTest, PullOfFillingReplica_EndsWhenIngestIsCancelled) {
   ASSERT_TRUE(registry_->Open(Opening(replica_id_)).ok());
   pending_.reset();  // no other call wants it: the ingest is cancelled
   EXPECT_TRUE(testing::Eventually([this] {
-    const std::vector<ServeReport> reports = registry_->Reports();
-    return reports.size() == 1 && absl::IsCancelled(reports.front().error);
+    const std::vector<v1::ServeReport> reports = registry_->Reports();
+    return reports.size() == 1 && absl::IsCancelled(rpc::FromProto(reports.front().error()));
   }));
   EXPECT_EQ(registry_->active(), 0);
   EXPECT_TRUE(testing::Eventually([this] { return pool_->stats().used_bytes == used_before_; }));
@@ -212,14 +216,12 @@ TEST_F(FillingTest, PullOfFillingReplica_EndsWhenIngestIsCancelled) {
 
 TEST_F(ServeRegistryTest, OpenPull_RefusesOtherReceiverAndSource) {
   const std::string replica = MakeReplica({LocationKind::kCpu});
-  PullOpening opening = Opening(replica);
-  opening.receiver_name = "c";  // by its certificate
-  EXPECT_EQ(registry_->Open(opening).status().code(), absl::StatusCode::kPermissionDenied);
+  const v1::OpenPullRequest opening = Opening(replica);
+  EXPECT_EQ(registry_->Open(opening, /*caller=*/"c").status().code(), absl::StatusCode::kPermissionDenied);
   EXPECT_EQ(registry_->Open(Opening(replica, "loopback", "another")).status().code(),
             absl::StatusCode::kPermissionDenied);
   EXPECT_EQ(Leases(), 0);
-  opening.receiver_name = "b";
-  EXPECT_TRUE(registry_->Open(opening).ok());
+  EXPECT_TRUE(registry_->Open(opening, /*caller=*/"b").ok());
   EXPECT_EQ(lane_->served_to, "b");
 }
 
@@ -231,57 +233,57 @@ TEST_F(ServeRegistryTest, OpenPullWithoutPeerName_ServesReceiverOfTheGrant) {
 TEST_F(ServeRegistryTest, PullOfDeviceReplica_GoesThroughStagingBuffer) {
   auto descriptor = registry_->Open(Opening(MakeReplica({LocationKind::kGpu, 0})));
   ASSERT_TRUE(descriptor.ok()) << descriptor.status();
-  auto bytes = Pull(descriptor->descriptor);
+  auto bytes = Pull(descriptor->pull_descriptor());
   ASSERT_TRUE(bytes.ok()) << bytes.status();
   EXPECT_EQ(*bytes, artifact_.image);
-  EXPECT_FALSE(registry_->Reports()[0].in_place);
-  EXPECT_GT(registry_->Reports()[0].reading, absl::ZeroDuration());
+  EXPECT_FALSE(registry_->Reports()[0].in_place());
+  EXPECT_GT(rpc::FromProto(registry_->Reports()[0].reading()), absl::ZeroDuration());
 }
 
 TEST_F(ServeRegistryTest, ServeReport_ListsOpenAndClosedPulls) {
   auto descriptor = registry_->Open(Opening(MakeReplica({LocationKind::kCpu})));
   ASSERT_TRUE(descriptor.ok()) << descriptor.status();
   ASSERT_EQ(registry_->Reports().size(), 1);
-  EXPECT_EQ(registry_->Reports()[0].requests, 0);
-  ASSERT_TRUE(Pull(descriptor->descriptor).ok());
-  const ServeReport open = registry_->Reports()[0];
-  EXPECT_EQ(open.grant_id, "transport");
-  EXPECT_EQ(open.receiver_node_id, "receiver");
-  EXPECT_EQ(open.lane, "loopback");
-  EXPECT_EQ(open.bytes, artifact_.image.size());
-  EXPECT_GT(open.requests, 0);
-  EXPECT_TRUE(open.in_place);
-  EXPECT_LE(open.opened, open.first_request);
-  EXPECT_LE(open.first_request, open.last_completion);
-  EXPECT_EQ(open.closed, SteadyTime::InfiniteFuture());
+  EXPECT_EQ(registry_->Reports()[0].requests(), 0);
+  ASSERT_TRUE(Pull(descriptor->pull_descriptor()).ok());
+  const v1::ServeReport open = registry_->Reports()[0];
+  EXPECT_EQ(open.grant_id(), "transport");
+  EXPECT_EQ(open.receiver_node_id(), "receiver");
+  EXPECT_EQ(open.lane(), "loopback");
+  EXPECT_EQ(open.bytes(), artifact_.image.size());
+  EXPECT_GT(open.requests(), 0);
+  EXPECT_TRUE(open.in_place());
+  EXPECT_LE(rpc::FromProto(open.opened()), rpc::FromProto(open.first_request()));
+  EXPECT_LE(rpc::FromProto(open.first_request()), rpc::FromProto(open.last_completion()));
+  EXPECT_FALSE(open.has_closed());
   EXPECT_EQ(registry_->bytes(), (BytesByLane{{"loopback", artifact_.image.size()}}));
 
   registry_->Close("transport", "b", absl::OkStatus()).IgnoreError();
   ASSERT_EQ(registry_->Reports().size(), 1);
-  EXPECT_GE(registry_->Reports()[0].closed, open.last_completion);
-  EXPECT_EQ(registry_->Reports()[0].bytes, artifact_.image.size());
+  EXPECT_GE(rpc::FromProto(registry_->Reports()[0].closed()), rpc::FromProto(open.last_completion()));
+  EXPECT_EQ(registry_->Reports()[0].bytes(), artifact_.image.size());
   EXPECT_EQ(registry_->bytes(), (BytesByLane{{"loopback", artifact_.image.size()}})) << "counted once";
 }
 
 TEST_F(ServeRegistryTest, RepeatedOpen_ReturnsSamePullUntilClosed) {
-  const PullOpening opening = Opening(MakeReplica({LocationKind::kCpu}));
+  const v1::OpenPullRequest opening = Opening(MakeReplica({LocationKind::kCpu}));
   auto first = registry_->Open(opening);
   auto second = registry_->Open(opening);
   ASSERT_TRUE(first.ok() && second.ok());
-  EXPECT_EQ(first->descriptor, second->descriptor);
+  EXPECT_EQ(first->pull_descriptor(), second->pull_descriptor());
   EXPECT_EQ(registry_->active(), 1);
   registry_->Close("transport", "b", absl::OkStatus()).IgnoreError();
   EXPECT_EQ(registry_->Open(opening).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
 TEST_F(ServeRegistryTest, PullRevokedBeforeOpen_IsRefused) {
-  const PullOpening opening = Opening(MakeReplica({LocationKind::kCpu}));
+  const v1::OpenPullRequest opening = Opening(MakeReplica({LocationKind::kCpu}));
   registry_->Revoke({"transport"});
   EXPECT_EQ(registry_->Open(opening).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
 TEST_F(ServeRegistryTest, RevocationDuringOpen_EndsThePull) {
-  const PullOpening opening = Opening(MakeReplica({LocationKind::kCpu}));
+  const v1::OpenPullRequest opening = Opening(MakeReplica({LocationKind::kCpu}));
   on_serve_ = [this] { registry_->Revoke({"transport"}); };
   EXPECT_EQ(registry_->Open(opening).status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(registry_->active(), 0);
@@ -289,33 +291,33 @@ TEST_F(ServeRegistryTest, RevocationDuringOpen_EndsThePull) {
 }
 
 TEST_F(ServeRegistryTest, RepeatedOpenDuringOpen_ReturnsSamePull) {
-  const PullOpening opening = Opening(MakeReplica({LocationKind::kCpu}));
-  absl::StatusOr<OpenedPull> overtaking = absl::UnknownError("not called");
+  const v1::OpenPullRequest opening = Opening(MakeReplica({LocationKind::kCpu}));
+  absl::StatusOr<v1::OpenPullResponse> overtaking = absl::UnknownError("not called");
   on_serve_ = [&] { overtaking = registry_->Open(opening); };
   auto descriptor = registry_->Open(opening);
   ASSERT_TRUE(descriptor.ok() && overtaking.ok());
-  EXPECT_EQ(descriptor->descriptor, overtaking->descriptor);
-  EXPECT_TRUE(Pull(descriptor->descriptor).ok());
+  EXPECT_EQ(descriptor->pull_descriptor(), overtaking->pull_descriptor());
+  EXPECT_TRUE(Pull(descriptor->pull_descriptor()).ok());
 }
 
 TEST_F(ServeRegistryTest, CheckGrant_RefusesRevokedGrant) {
-  const PullOpening opening = Opening(MakeReplica({LocationKind::kCpu}));
+  const v1::OpenPullRequest opening = Opening(MakeReplica({LocationKind::kCpu}));
   EXPECT_TRUE(registry_->CheckGrant(opening).ok());
   registry_->Revoke({"transport"});
-  EXPECT_EQ(registry_->CheckGrant(opening).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(registry_->CheckGrant(opening).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
 TEST_F(ServeRegistryTest, PullClosedWithSuccess_ReportsNoError) {
   ASSERT_TRUE(registry_->Open(Opening(MakeReplica({LocationKind::kCpu}))).ok());
   registry_->Close("transport", "b", absl::OkStatus())
       .IgnoreError();  // after a part of the image, or nothing of it
-  EXPECT_EQ(registry_->Reports()[0].error, absl::OkStatus());
+  EXPECT_FALSE(registry_->Reports()[0].has_error());
 }
 
 TEST_F(ServeRegistryTest, PullClosedWithError_ReportsReceiverError) {
   ASSERT_TRUE(registry_->Open(Opening(MakeReplica({LocationKind::kCpu}))).ok());
   registry_->Close("transport", "b", absl::UnavailableError("no byte arrived")).IgnoreError();
-  EXPECT_EQ(registry_->Reports()[0].error, absl::UnavailableError("no byte arrived"));
+  EXPECT_EQ(rpc::FromProto(registry_->Reports()[0].error()), absl::UnavailableError("no byte arrived"));
 }
 
 TEST_F(ServeRegistryTest, Close_RefusesCallerThatIsNotTheReceiver) {
@@ -332,7 +334,7 @@ TEST_F(ServeRegistryTest, Revocation_EndsPullAndItsLease) {
   ASSERT_TRUE(descriptor.ok());
   registry_->Revoke({"transport", "another"});
   EXPECT_EQ(Leases(), 0);
-  EXPECT_FALSE(Pull(descriptor->descriptor).ok());
+  EXPECT_FALSE(Pull(descriptor->pull_descriptor()).ok());
 }
 
 TEST_F(ServeRegistryTest, AwaitNone_EndsAfterLastPullOrAtDeadline) {
@@ -354,7 +356,7 @@ TEST_F(ServeRegistryTest, ExpiredPull_EndsUnlessRenewedOrMoving) {
   registry_->Sweep();
   EXPECT_EQ(registry_->active(), 1);
   now_ += absl::Seconds(2);
-  ASSERT_TRUE(Pull(descriptor->descriptor).ok());
+  ASSERT_TRUE(Pull(descriptor->pull_descriptor()).ok());
   registry_->Sweep();
   EXPECT_EQ(registry_->active(), 1) << "bytes moved since the last sweep";
   now_ += absl::Seconds(29);
@@ -368,23 +370,24 @@ TEST_F(ServeRegistryTest, ExpiredPull_EndsUnlessRenewedOrMoving) {
 
 TEST_F(ServeRegistryTest, GrantToken_OpensOnlyWhatItNames) {
   const std::string replica_id = MakeReplica({LocationKind::kCpu});
-  PullOpening other_transport = Opening(replica_id);
-  other_transport.grant_id = "another";
-  PullOpening other_replica = Opening(replica_id);
-  other_replica.replica_id = MakeReplica({LocationKind::kGpu, 0});
-  PullOpening other_receiver = Opening(replica_id);
-  other_receiver.receiver_node_id = "another";
-  PullOpening other_lane = Opening(replica_id, "ucx");
-  PullOpening forged = Opening(replica_id);
-  forged.grant_token.back() ^= 1;
-  for (const PullOpening& opening : {other_transport, other_replica, other_receiver, other_lane, forged}) {
+  v1::OpenPullRequest other_transport = Opening(replica_id);
+  other_transport.set_grant_id("another");
+  v1::OpenPullRequest other_replica = Opening(replica_id);
+  other_replica.set_replica_id(MakeReplica({LocationKind::kGpu, 0}));
+  v1::OpenPullRequest other_receiver = Opening(replica_id);
+  other_receiver.set_receiver_node_id("another");
+  v1::OpenPullRequest other_lane = Opening(replica_id, "ucx");
+  v1::OpenPullRequest forged = Opening(replica_id);
+  forged.mutable_grant_token()->back() ^= 1;
+  for (const v1::OpenPullRequest& opening :
+       {other_transport, other_replica, other_receiver, other_lane, forged}) {
     EXPECT_EQ(registry_->Open(opening).status().code(), absl::StatusCode::kPermissionDenied);
   }
   EXPECT_EQ(registry_->active(), 0);
 }
 
 TEST_F(ServeRegistryTest, ExpiredGrantToken_IsRefused) {
-  const PullOpening opening = Opening(MakeReplica({LocationKind::kCpu}));
+  const v1::OpenPullRequest opening = Opening(MakeReplica({LocationKind::kCpu}));
   now_ += absl::Minutes(10);
   EXPECT_EQ(registry_->Open(opening).status().code(), absl::StatusCode::kDeadlineExceeded);
 }
@@ -392,15 +395,15 @@ TEST_F(ServeRegistryTest, ExpiredGrantToken_IsRefused) {
 TEST_F(ServeRegistryTest, LocalGrant_PermitsPullButPullGrantDoesNotAttach) {
   const std::string replica_id = MakeReplica({LocationKind::kCpu});
   EXPECT_TRUE(registry_->Open(Opening(replica_id, "local")).ok());
-  PullOpening attach = Opening(replica_id, "loopback");
-  attach.lane = "local";
-  EXPECT_EQ(registry_->CheckGrant(attach).code(), absl::StatusCode::kPermissionDenied);
+  v1::OpenPullRequest attach = Opening(replica_id, "loopback");
+  attach.set_lane("local");
+  EXPECT_EQ(registry_->CheckGrant(attach).status().code(), absl::StatusCode::kPermissionDenied);
 }
 
 TEST_F(ServeRegistryTest, UnknownReplicaOrLane_IsRefused) {
   EXPECT_EQ(registry_->Open(Opening("no-such-replica")).status().code(), absl::StatusCode::kNotFound);
-  PullOpening unknown = Opening(MakeReplica({LocationKind::kCpu}), "local");
-  unknown.lane = "warp";
+  v1::OpenPullRequest unknown = Opening(MakeReplica({LocationKind::kCpu}), "local");
+  unknown.set_lane("warp");
   EXPECT_EQ(registry_->Open(unknown).status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(Leases(), 0);
 }

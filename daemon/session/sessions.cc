@@ -54,9 +54,6 @@ class SingleSourceProvider : public SourceProvider {
       return absl::UnavailableError("the only source of this ingest was used already; ask again");
     }
     const SourceFailure& failure = ended.front();
-    if (failure.corrupt) {
-      return absl::DataLossError(absl::StrCat(failure.source.name, ": ", failure.status.message()));
-    }
     // A fetch names its source already.
     if (absl::StrContains(failure.status.message(), failure.source.name)) return failure.status;
     return Annotate(failure.status, failure.source.name);

@@ -7,7 +7,6 @@
 
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "daemon/sources/pull_source.h"
@@ -17,6 +16,14 @@
 #include "transport/lanes/lanes.h"
 
 namespace tensorcast::daemon {
+
+SourceFailure FailureToOpen(const v1::TransportGrant& grant, const std::string& lane, absl::Status status) {
+  return {.source = {.type = lane == kLocalLane ? SourceType::kLocal : SourceType::kRemote,
+                     .lane = lane,
+                     .name = grant.source().name()},
+          .status = std::move(status)};
+}
+
 // A token names its lane, and the source also takes it for lanes that admit to less
 // (daemon/serving/serve_registry.h): a receiver that may attach, or read the pool remotely, may as well
 // be sent the bytes.
@@ -38,7 +45,8 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> GrantedSourceOpener::PullOver(
     const std::string& lane, const Cancellation& revoked, bool* pull_opened) const {
   transport::Transport* transport = transport::FindTransport(options_.transports, lane);
   if (transport == nullptr) {
-    return absl::FailedPreconditionError(absl::StrCat("this node does not run the lane ", lane));
+    return absl::FailedPreconditionError(
+        absl::StrCat("pull over the lane ", lane, ": this node does not run it; choose another lane"));
   }
   RequestContext open = context.Child();
   open.deadline = std::min(context.deadline, SteadyNow() + options_.peer_timeout);
@@ -125,8 +133,7 @@ void GrantedSourceOpener::NoteDevice(const std::string& peer, const std::string&
 GrantOpening GrantedSourceOpener::Open(const RequestContext& context, const v1::TransportGrant& grant,
                                        const Manifest& manifest, std::string_view forced_lane,
                                        const Cancellation& revoked) const {
-  GrantOpening opening;
-  std::vector<std::string> tried;
+  GrantOpening opening{.grant_id = grant.grant_id(), .source = {}, .unopened = {}};
   for (const std::string& lane : LanesToTry(grant, forced_lane)) {
     if (const absl::Status status = context.Check("opening a source"); !status.ok()) {
       opening.source = status;
@@ -137,15 +144,8 @@ GrantOpening GrantedSourceOpener::Open(const RequestContext& context, const v1::
       NoteLane(grant.source().name(), opening);
       return opening;
     }
-    const absl::Status& failure = opening.source.status();
-    opening.unopened.push_back(
-        {.source = {.type = lane == kLocalLane ? SourceType::kLocal : SourceType::kRemote,
-                    .lane = lane,
-                    .name = grant.source().name()},
-         .status = failure});
-    tried.push_back(absl::StrCat(lane, ": ", failure.message()));
+    opening.unopened.push_back(FailureToOpen(grant, lane, opening.source.status()));
   }
-  opening.source = absl::Status(opening.source.status().code(), absl::StrJoin(tried, "; "));
   return opening;
 }
 

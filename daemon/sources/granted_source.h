@@ -24,10 +24,14 @@ namespace tensorcast::daemon {
 
 // What came of opening a source, and what that left behind.
 struct GrantOpening {
-  absl::StatusOr<std::unique_ptr<ChunkSource>> source;  // the error names each lane that was tried
+  std::string grant_id;
+  absl::StatusOr<std::unique_ptr<ChunkSource>> source;  // the error is that of the last lane
   bool pull_opened = false;             // at the source, perhaps: then ClosePull is owed to it
-  std::vector<SourceFailure> unopened;  // the lanes that were tried in vain
+  std::vector<SourceFailure> unopened;  // each lane that was tried in vain, in their order
 };
+
+// Why the source of a grant was not opened over this lane.
+SourceFailure FailureToOpen(const v1::TransportGrant& grant, const std::string& lane, absl::Status status);
 
 class GrantedSourceOpener {
  public:

@@ -21,18 +21,14 @@ constexpr absl::Duration kClosingSilent = absl::Seconds(1);
 constexpr absl::Duration kOvertakenAfter = absl::Milliseconds(250);
 constexpr int kOvertakenAfterTimes = 8;
 
-// One that failed with DEADLINE_EXCEEDED was overtaken, to the global store: so what is not the source's
-// fault does not end as failed.
-v1::TransportOutcome OutcomeOf(const GrantOutcome& outcome) {
-  if (outcome.status.ok()) return v1::TRANSPORT_OUTCOME_SUCCEEDED;
-  const bool late = absl::IsDeadlineExceeded(outcome.status) && !outcome.overtaken;
-  return late || absl::IsCancelled(outcome.status) ? v1::TRANSPORT_OUTCOME_CANCELLED
-                                                   : v1::TRANSPORT_OUTCOME_FAILED;
+v1::TransportOutcome OutcomeOf(const absl::Status& status) {
+  if (status.ok()) return v1::TRANSPORT_OUTCOME_SUCCEEDED;
+  return absl::IsCancelled(status) ? v1::TRANSPORT_OUTCOME_CANCELLED : v1::TRANSPORT_OUTCOME_FAILED;
 }
 
 // The global store first: it is to offer less of a peer that hangs from now on.
-void TellEnd(const HeldGrants::Parts& parts, const v1::TransportGrant& grant, const GrantOutcome& outcome,
-             bool pull_opened, bool silent, const TraceContext& trace) {
+void TellEnd(const HeldGrants::Parts& parts, const v1::TransportGrant& grant, const absl::Status& status,
+             bool corrupt, bool pull_opened, bool silent, const TraceContext& trace) {
   const auto call = [&trace](absl::Duration timeout) {
     RequestContext context = RequestContext::Background(timeout);
     context.trace = trace;
@@ -41,11 +37,12 @@ void TellEnd(const HeldGrants::Parts& parts, const v1::TransportGrant& grant, co
   v1::CompleteReplicaTransportRequest complete;
   *complete.mutable_node() = parts.link->identity();
   complete.set_grant_id(grant.grant_id());
-  complete.set_outcome(OutcomeOf(outcome));
-  if (!outcome.status.ok()) *complete.mutable_error() = rpc::ToProto(outcome.status);
-  complete.set_source_corrupt(outcome.corrupt);
-  LOG_IF(WARNING, outcome.overtaken) << "Other sources are asked before " << grant.source().name()
-                                     << " for a while: grant " << grant.grant_id() << ": " << outcome.status;
+  complete.set_outcome(OutcomeOf(status));
+  if (!status.ok()) *complete.mutable_error() = rpc::ToProto(status);
+  complete.set_source_corrupt(corrupt);
+  LOG_IF(WARNING, absl::IsDeadlineExceeded(status))
+      << "Other sources are asked before " << grant.source().name() << " for a while: grant "
+      << grant.grant_id() << ": " << status;
   const absl::Status told = parts.global_store->CompleteReplicaTransport(call(kEndingTimeout), complete);
   LOG_IF(WARNING, !told.ok()) << "The end of grant " << grant.grant_id()
                               << " was not told; it expires: " << told;
@@ -138,8 +135,8 @@ void HeldGrants::AwaitOpening(const RequestContext& context, SteadyTime until) {
   }
 }
 
-std::vector<HeldGrants::Opened> HeldGrants::TakeOpened() {
-  std::vector<Opened> taken;
+std::vector<GrantOpening> HeldGrants::TakeOpened() {
+  std::vector<GrantOpening> taken;
   for (auto& [grant_id, held] : held_) {
     if (held.opening == nullptr || !held.opening->over()) continue;
     const std::shared_ptr<Opening> opening = std::exchange(held.opening, nullptr);
@@ -152,7 +149,7 @@ std::vector<HeldGrants::Opened> HeldGrants::TakeOpened() {
       held.availability = (*opened.source)->availability();
       if (!first_opened_.has_value()) first_opened_ = {node.name(), opening->took()};
     }
-    taken.push_back({grant_id, std::move(opened)});
+    taken.push_back(std::move(opened));
   }
   return taken;
 }
@@ -177,39 +174,41 @@ absl::Status HeldGrants::OvertakenStatus() const {
   return absl::DeadlineExceededError(absl::StrCat("it was overtaken: it has not answered, and ", by, " did"));
 }
 
-void HeldGrants::End(const std::string& grant_id, const GrantOutcome& outcome) {
+void HeldGrants::End(const std::string& grant_id, absl::Status status, bool corrupt) {
   auto node = held_.extract(grant_id);
   if (node.empty()) return;
   HeldGrant& held = node.mapped();
   parts_.running->Remove(grant_id);
-  if (outcome.overtaken) parts_.overtaken->NoteOvertaken(held.peer(), SteadyNow());
-  if (held.opening != nullptr && !outcome.status.ok()) held.opening->Cancel();
-  parts_.background->Post([parts = parts_, held = std::move(held), outcome = outcome,
-                           after = OvertakenAfter(), late = OvertakenStatus(), trace = trace_]() mutable {
+  if (absl::IsDeadlineExceeded(status)) parts_.overtaken->NoteOvertaken(held.peer(), SteadyNow());
+  if (held.opening != nullptr && !status.ok()) held.opening->Cancel();
+  parts_.background->Post([parts = parts_, held = std::move(held), status = std::move(status), corrupt,
+                          after = OvertakenAfter(), late = OvertakenStatus(), trace = trace_]() mutable {
     const otel::Scope scope(trace);
     const bool unopened = held.opening != nullptr;
     if (unopened) {
-      if (outcome.status.ok()) {
-        outcome.overtaken = !held.opening->AwaitEnd(held.opening->since() + after);
-        outcome.status = outcome.overtaken
-                             ? late
-                             : absl::CancelledError("the transfer ended before this source was opened");
-        if (outcome.overtaken) parts.overtaken->NoteOvertaken(held.peer(), SteadyNow());
+      if (status.ok()) {
+        const bool over = held.opening->AwaitEnd(held.opening->since() + after);
+        status = over ? absl::CancelledError("the transfer ended before this source was opened") : late;
+        if (!over) parts.overtaken->NoteOvertaken(held.peer(), SteadyNow());
       }
       held.opening->Cancel();
       held.opening->AwaitEnd(SteadyTime::InfiniteFuture());
       held.pull_opened = held.opening->Take().pull_opened;  // its source, if any, is closed by this
       held.opening.reset();
     }
-    TellEnd(parts, held.grant, outcome, held.pull_opened, unopened || outcome.overtaken, trace);
+    const bool silent = unopened || absl::IsDeadlineExceeded(status);
+    TellEnd(parts, held.grant, status, corrupt, held.pull_opened, silent, trace);
   });
 }
 
 void HeldGrants::EndAll(const absl::Status& status) {
+  // The deadline that passed is the transfer's, and no source was overtaken.
+  const bool late = absl::IsDeadlineExceeded(status);
+  const absl::Status end = late ? absl::CancelledError("the deadline of the transfer passed") : status;
   while (!held_.empty()) {
     const auto& [grant_id, held] = *held_.begin();
-    if (status.ok() && held.in_use) parts_.overtaken->NoteServed(held.peer());
-    End(std::string(grant_id), {.status = status});
+    if (end.ok() && held.in_use) parts_.overtaken->NoteServed(held.peer());
+    End(std::string(grant_id), end);
   }
 }
 

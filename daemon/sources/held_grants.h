@@ -49,13 +49,6 @@ struct HeldGrant {
   OvertakenPeers::Peer peer() const { return {grant.source().node_id(), grant.source().incarnation()}; }
 };
 
-// How a grant ended. One that was overtaken gave nothing while it was asked, and not for this node's reasons.
-struct GrantOutcome {
-  absl::Status status;
-  bool corrupt = false;
-  bool overtaken = false;
-};
-
 class HeldGrants {
  public:
   struct Parts {
@@ -64,8 +57,8 @@ class HeldGrants {
     PeerClient* peers = nullptr;
     const GrantedSourceOpener* opener = nullptr;
     RunningGrants* running = nullptr;
-    TaskLoop* background = nullptr;
-    std::shared_ptr<OvertakenPeers> overtaken;
+    TaskLoop* background = nullptr;  // tells how grants ended
+    std::shared_ptr<OvertakenPeers> overtaken = std::make_shared<OvertakenPeers>();
   };
   // `lane`: forced; empty: the fastest that works.
   HeldGrants(Parts parts, std::shared_ptr<const Manifest> manifest, std::string lane);
@@ -90,20 +83,19 @@ class HeldGrants {
   bool IsAnyInUse() const;
   // Waits until an opening is over, or the context ends, or then.
   void AwaitOpening(const RequestContext& context, SteadyTime until);
-  struct Opened {
-    std::string grant_id;
-    GrantOpening opening;
-  };
   // The openings that are over. Those with a source are in use now; the others are for the caller to end.
-  std::vector<Opened> TakeOpened();
+  std::vector<GrantOpening> TakeOpened();
   // The openings that are overtaken by now, for the caller to end.
   std::vector<std::string> Overtaken() const;
   // What an opening that is overtaken ended with.
   absl::Status OvertakenStatus() const;
 
-  // An opening that is under way when its transfer succeeds gets what is left of its time, in the background,
-  // so that it is known whether it was overtaken.
-  void End(const std::string& grant_id, const GrantOutcome& outcome);
+  // DEADLINE_EXCEEDED: it was overtaken, since it gave nothing while it was asked. What ends for this node's
+  // own reasons ends as CANCELLED. `corrupt`: its bytes were wrong. An opening that is under way when its
+  // transfer succeeds gets what is left of its time, in the background, so that it is known whether it was
+  // overtaken.
+  void End(const std::string& grant_id, absl::Status status, bool corrupt = false);
+  // As its transfer ended.
   void EndAll(const absl::Status& status);
 
  private:

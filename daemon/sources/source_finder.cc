@@ -44,6 +44,33 @@ bool MayBeBusy(const absl::Status& failure) {
   return absl::IsDeadlineExceeded(failure) || absl::IsResourceExhausted(failure);
 }
 
+// "node-b (tcp)", "global store".
+std::string NameOf(const SourceInfo& source) {
+  return source.lane.empty() ? source.name : absl::StrCat(source.name, " (", source.lane, ")");
+}
+
+// What a failure of one source means for the request. Files of the import that went or changed are not
+// sources any more, and bytes that cannot be read are lost. Anything else (a peer's own deadline or pool, no
+// descriptor left, a disk that is away, a global store that does not answer) is of this moment.
+absl::StatusCode CodeForRequest(const SourceFailure& failure) {
+  if (failure.corrupt) return absl::StatusCode::kDataLoss;
+  const bool origin = failure.source.type == SourceType::kDisk && failure.source.grant_id.empty();
+  if (origin && absl::IsDataLoss(failure.status)) return absl::StatusCode::kDataLoss;
+  if (origin && IsAboutOriginFiles(failure.status)) return absl::StatusCode::kNotFound;
+  return absl::StatusCode::kUnavailable;
+}
+
+// Of the failures of a request the one to answer it with: what may be otherwise in a moment is worth another
+// request, wrong bytes are worse than files that went. Null: nothing failed.
+const SourceFailure* Decisive(std::span<const SourceFailure> failures) {
+  for (const absl::StatusCode code :
+       {absl::StatusCode::kUnavailable, absl::StatusCode::kDataLoss, absl::StatusCode::kNotFound}) {
+    const auto found = std::ranges::find(failures, code, CodeForRequest);
+    if (found != failures.end()) return &*found;
+  }
+  return nullptr;
+}
+
 // How many grants a transfer wants at most; the global store may give fewer. More gain nothing, and each
 // chunk then takes longer to come and be passed on.
 constexpr size_t kMaxSources = 6;
@@ -60,18 +87,8 @@ using Source = std::unique_ptr<ChunkSource>;
 class ReplicaSourceProvider : public SourceProvider {
  public:
   // Without a Finish, every call left the ingest before it began, or the engine dropped it.
-  ReplicaSourceProvider(const SourceFinder::Options& parts, std::shared_ptr<OvertakenPeers> overtaken,
-                        SourceRequest request)
-      : parts_(parts),
-        request_(std::move(request)),
-        held_({.global_store = parts.global_store,
-               .link = parts.link,
-               .peers = parts.peers,
-               .opener = parts.opener,
-               .running = parts.grants,
-               .background = parts.background,
-               .overtaken = std::move(overtaken)},
-              request_.manifest, request_.lane) {}
+  ReplicaSourceProvider(const SourceFinder::Options& parts, SourceRequest request)
+      : parts_(parts), request_(std::move(request)), held_(parts.grants, request_.manifest, request_.lane) {}
 
   void ObserveWaits(const WaitObserver& observer) override { observer_ = observer; }
 
@@ -215,7 +232,7 @@ class ReplicaSourceProvider : public SourceProvider {
     const absl::Status overtaken = absl::DeadlineExceededError(
         "it was overtaken: it has not answered, and the files of the import were "
         "there to be read");
-    for (const std::string& id : silent) NoteUnopened(id, overtaken, /*overtaken=*/true);
+    for (const std::string& id : silent) NoteOvertaken(id, overtaken);
     held_.EndAll(absl::CancelledError("the files of the import are read instead"));
     return Only(std::move(source));
   }
@@ -240,7 +257,7 @@ class ReplicaSourceProvider : public SourceProvider {
         if (!held.in_use || opened_now.contains(grant_id)) others.push_back(grant_id);
       }
       for (const std::string& id : others) {
-        held_.End(id, {.status = absl::CancelledError("a replica on this host is read instead")});
+        held_.End(id, absl::CancelledError("a replica on this host is read instead"));
       }
       return Only(std::move(source));
     }
@@ -283,7 +300,7 @@ class ReplicaSourceProvider : public SourceProvider {
         continue;
       }
       replicas_[ReplicaOf(id)].rests = true;
-      held_.End(id, {.status = absl::CancelledError("it was overtaken lately, and there is another source")});
+      held_.End(id, absl::CancelledError("it was overtaken lately, and there is another source"));
     }
   }
 
@@ -321,39 +338,35 @@ class ReplicaSourceProvider : public SourceProvider {
 
   std::vector<Source> TakeOpened(const RequestContext& context) {
     std::vector<Source> sources;
-    for (HeldGrants::Opened& opened : held_.TakeOpened()) {
-      for (SourceFailure& lane : opened.opening.unopened) unopened_.push_back(std::move(lane));
-      const absl::Status& status = opened.opening.source.status();
-      if (status.ok()) {
-        sources.push_back(*std::move(opened.opening.source));
-      } else {
-        const bool in_time = context.Check("opening a source").ok();
-        NoteUnopened(opened.grant_id, status, absl::IsDeadlineExceeded(status) && in_time);
-      }
+    for (GrantOpening& opened : held_.TakeOpened()) {
+      const absl::Status& status = opened.source.status();
+      if (!status.ok()) NoteUnopened(context, opened.grant_id, status, opened.unopened);
+      for (SourceFailure& lane : opened.unopened) unopened_.push_back(std::move(lane));
+      if (status.ok()) sources.push_back(*std::move(opened.source));
     }
     return sources;
   }
 
   void EndOvertaken() {
-    for (const std::string& id : held_.Overtaken()) {
-      const absl::Status status = held_.OvertakenStatus();
-      const v1::TransportGrant& grant = held_.all().at(id).grant;
-      unopened_.push_back(
-          {.source = {.type = grant.lane() == kLocalLane ? SourceType::kLocal : SourceType::kRemote,
-                      .lane = grant.lane(),
-                      .name = grant.source().name()},
-           .status = status});
-      NoteUnopened(id, status, /*overtaken=*/true);
-    }
+    for (const std::string& id : held_.Overtaken()) NoteOvertaken(id, held_.OvertakenStatus());
   }
 
-  void NoteUnopened(const std::string& grant_id, const absl::Status& status, bool overtaken) {
-    const std::string name = held_.all().at(grant_id).grant.source().name();
-    LOG(WARNING) << "Source " << name << " of " << request_.manifest->id()
-                 << " could not be opened: " << status;
+  void NoteOvertaken(const std::string& grant_id, const absl::Status& status) {
+    const v1::TransportGrant& grant = held_.all().at(grant_id).grant;
+    unopened_.push_back(FailureToOpen(grant, grant.lane(), status));
+    NoteUnopened({}, grant_id, status, {&unopened_.back(), 1});
+  }
+
+  // `lanes`: what became of each that was tried.
+  void NoteUnopened(const RequestContext& context, const std::string& grant_id, const absl::Status& status,
+                    std::span<const SourceFailure> lanes) {
+    LOG(WARNING) << "open source " << held_.all().at(grant_id).grant.source().name() << " of "
+                 << request_.manifest->id() << ": " << status;
     NoteFruitless(ReplicaOf(grant_id), status);
-    NoteTried(name, status);
-    held_.End(grant_id, {.status = status, .overtaken = overtaken});
+    for (const SourceFailure& lane : lanes) NoteFailed(lane);
+    // One that had no more time than the transfer has was not overtaken.
+    const bool in_time = context.Check("opening a source").ok();
+    held_.End(grant_id, in_time ? status : absl::CancelledError("the transfer ended before it was opened"));
   }
 
   // Before one that gave nothing when it was asked last is asked again.
@@ -365,7 +378,9 @@ class ReplicaSourceProvider : public SourceProvider {
     const absl::Duration pause = std::min(kFirstPause * std::exp2(fruitless - 1), kLongestPause);
     const absl::Status paused =
         rpc::SleepFor(context, pause, absl::StrCat("asking ", name, ", which gave nothing, again"));
-    if (!paused.ok()) EndAll(paused);
+    if (paused.ok()) return paused;
+    offered_.clear();
+    held_.EndAll(paused);
     return paused;
   }
 
@@ -389,7 +404,7 @@ class ReplicaSourceProvider : public SourceProvider {
   absl::StatusOr<v1::RequestReplicaTransportResponse> AskForGrants(const RequestContext& context, bool again,
                                                                    uint32_t beside_stalled = 0) {
     v1::RequestReplicaTransportRequest request;
-    *request.mutable_node() = parts_.link->identity();
+    *request.mutable_node() = parts_.grants.link->identity();
     request.set_artifact_id(request_.manifest->id());
     *request.mutable_destination() = ToProto(request_.destination, parts_.devices);
     for (const auto& [replica_name, tried] : replicas_) {
@@ -415,7 +430,7 @@ class ReplicaSourceProvider : public SourceProvider {
       // The artifact is unknown, or this node is: the global store may have been restarted since the last
       // heartbeat.
       const absl::Status known =
-          parts_.link->CheckIn(std::min(context.deadline, SteadyNow() + kCheckInTimeout));
+          parts_.grants.link->CheckIn(std::min(context.deadline, SteadyNow() + kCheckInTimeout));
       answer = known.ok() ? Request(context, request) : known;
     }
     if (answer.ok()) {
@@ -431,8 +446,7 @@ class ReplicaSourceProvider : public SourceProvider {
     TC_RETURN_IF_ERROR(context.Check("looking for a source"));
     if (absl::IsNotFound(answer.status())) return answer;
     // Without the global store what this node has itself is still there to be read.
-    NoteTried("global store", answer.status());
-    global_store_failed_ = true;
+    NoteFailed({.source = {SourceType::kRemote, "", "global store"}, .status = answer.status()});
     return v1::RequestReplicaTransportResponse();
   }
 
@@ -441,7 +455,7 @@ class ReplicaSourceProvider : public SourceProvider {
       const RequestContext& context, const v1::RequestReplicaTransportRequest& request) {
     RequestContext call = context.Child();
     call.request_id = NewUuid();
-    return parts_.global_store->RequestReplicaTransport(call, request);
+    return parts_.grants.global_store->RequestReplicaTransport(call, request);
   }
 
   // The files of the import on this node, once.
@@ -450,39 +464,27 @@ class ReplicaSourceProvider : public SourceProvider {
     if (!wanted || !origin_.has_value() || std::exchange(origin_tried_, true)) return std::nullopt;
     absl::StatusOr<Source> source = OpenOriginSource(context, *parts_.objects, *origin_, *request_.manifest);
     if (source.ok()) return *std::move(source);
-    NoteTried("origin", source.status());
-    NoteOriginFailure(source.status());
     unopened_.push_back(
         {.source = {SourceType::kDisk, std::string(kDiskLane), "origin"}, .status = source.status()});
+    NoteFailed(unopened_.back());
     return std::nullopt;
   }
 
   std::optional<Origin> OwnOrigin(const v1::RequestReplicaTransportResponse& answer) const {
-    const auto own = std::ranges::find(answer.origins(), parts_.link->node_id(), &v1::Origin::node_id);
+    const auto own = std::ranges::find(answer.origins(), parts_.grants.link->node_id(), &v1::Origin::node_id);
     return own == answer.origins().end() ? std::nullopt : std::optional<Origin>(rpc::FromProto(*own));
   }
 
   void NoteFailure(const SourceFailure& failure) {
-    NoteTried(absl::StrCat(failure.source.name, " (", failure.source.lane, ")"), failure.status);
-    corrupt_ |= failure.corrupt;
+    NoteFailed(failure);
     const auto held = held_.all().find(failure.source.grant_id);
-    if (held == held_.all().end()) return NoteOriginFailure(failure.status);
+    if (held == held_.all().end()) return;
     const std::string replica_name = held->second.replica_name();
     Tried& replica = replicas_[replica_name];
     if (failure.delivered > 0) replica.fruitless = 0;
     replica.corrupt = failure.corrupt;
     if (!failure.corrupt) NoteFruitless(replica_name, failure.status);
-    held_.End(failure.source.grant_id, {.status = failure.status,
-                                        .corrupt = failure.corrupt,
-                                        .overtaken = absl::IsDeadlineExceeded(failure.status)});
-  }
-
-  // Files that went or changed are not sources any more, bytes that cannot be read are lost; anything else
-  // (no descriptor left, a disk that is away) is of this moment.
-  void NoteOriginFailure(const absl::Status& status) {
-    const bool lost = absl::IsDataLoss(status);
-    corrupt_ |= lost;
-    origin_failed_ |= !lost && !IsAboutOriginFiles(status);
+    held_.End(failure.source.grant_id, failure.status, failure.corrupt);
   }
 
   // The try of this replica ended with this.
@@ -490,24 +492,21 @@ class ReplicaSourceProvider : public SourceProvider {
     Tried& replica = replicas_[replica_name];
     ++replica.fruitless;
     replica.busy = MayBeBusy(status);
-    peer_failed_ = true;
   }
 
-  void EndAll(const absl::Status& status) {
-    offered_.clear();
-    held_.EndAll(status);
-  }
-
-  // The last word of each that was tried.
-  void NoteTried(const std::string& what, const absl::Status& status) {
-    const auto known = std::ranges::find(tried_, what, &std::pair<std::string, std::string>::first);
-    if (known == tried_.end()) {
-      tried_.emplace_back(what, status.message());
+  // The last failure of each source is kept, and beside it that its bytes were wrong.
+  void NoteFailed(const SourceFailure& failure) {
+    const auto known = std::ranges::find_if(failures_, [&failure](const SourceFailure& other) {
+      return NameOf(other.source) == NameOf(failure.source) && other.corrupt == failure.corrupt;
+    });
+    if (known == failures_.end()) {
+      failures_.push_back(failure);
     } else {
-      known->second = status.message();
+      *known = failure;
     }
   }
 
+  // The decisive failure's status, which comes last, behind what else is known.
   absl::Status NothingLeft() const {
     std::string message = absl::StrCat("no source of ", request_.manifest->id(), " is left");
     if (!request_.lane.empty()) absl::StrAppend(&message, " over the lane ", request_.lane);
@@ -516,15 +515,18 @@ class ReplicaSourceProvider : public SourceProvider {
     if (!waited_in_vain_.empty()) {
       absl::StrAppend(&message, "; waited in vain for ", absl::StrJoin(waited_in_vain_, ", "));
     }
-    if (!tried_.empty()) {
-      absl::StrAppend(&message, "; tried ", absl::StrJoin(tried_, "; ", absl::PairFormatter(": ")));
+    const SourceFailure* decisive = Decisive(failures_);
+    for (const SourceFailure& failure : failures_) {
+      if (&failure == decisive) continue;
+      absl::StrAppend(&message, "; ", NameOf(failure.source), ": ", failure.status.message());
     }
-    // What may be otherwise in a moment is worth another request; a file that changed is not.
-    if (peer_failed_ || origin_failed_ || global_store_failed_ || !waited_in_vain_.empty() ||
-        !waited_for_.empty()) {
-      return absl::UnavailableError(message);
-    }
-    return corrupt_ ? absl::DataLossError(message) : absl::NotFoundError(message);
+    const bool waited = !waited_in_vain_.empty() || !waited_for_.empty();
+    if (decisive == nullptr) return waited ? absl::UnavailableError(message) : absl::NotFoundError(message);
+    absl::StrAppend(&message, "; ", NameOf(decisive->source));
+    const absl::StatusCode code = waited ? absl::StatusCode::kUnavailable : CodeForRequest(*decisive);
+    // With what it carries, such as that the global store is away for long: that is not tried again.
+    const absl::Status whole = Annotate(decisive->status, message);
+    return whole.code() == code ? whole : absl::Status(code, whole.message());
   }
 
   const SourceFinder::Options parts_;
@@ -545,22 +547,18 @@ class ReplicaSourceProvider : public SourceProvider {
   bool stalled_ = false;  // said since Next was called last
   int asked_stalled_ = 0;
   std::map<std::string, Tried> replicas_;  // elsewhere, by id
-  std::vector<std::pair<std::string, std::string>> tried_;
-  std::vector<SourceFailure> unopened_;
+  std::vector<SourceFailure> failures_;    // the first that failed first
+  std::vector<SourceFailure> unopened_;    // since TakeUnopened
   // The global store's words, of its last answer.
   std::string no_source_reason_;
   std::vector<std::string> waited_for_;
   std::vector<std::string> waited_in_vain_;
-  bool peer_failed_ = false;    // one at least, for another reason than wrong bytes
-  bool origin_failed_ = false;  // for a reason that passes
-  bool global_store_failed_ = false;
-  bool corrupt_ = false;
 };
 
 }  // namespace
 
 std::shared_ptr<SourceProvider> SourceFinder::Find(SourceRequest request) const {
-  return std::make_shared<ReplicaSourceProvider>(options_, overtaken_, std::move(request));
+  return std::make_shared<ReplicaSourceProvider>(options_, std::move(request));
 }
 
 }  // namespace tensorcast::daemon

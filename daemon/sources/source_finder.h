@@ -8,18 +8,12 @@
 #include <memory>
 #include <string>
 
-#include "base/task_loop.h"
 #include "core/artifact/manifest.h"
 #include "core/device/device_runtime.h"
 #include "core/replica/replica.h"
 #include "core/source/chunk_source.h"
 #include "core/source/object_reader.h"
-#include "daemon/global_store_link/global_store_client.h"
-#include "daemon/global_store_link/global_store_link.h"
-#include "daemon/sources/granted_source.h"
-#include "daemon/sources/overtaken_peers.h"
-#include "daemon/sources/peer_client.h"
-#include "daemon/sources/running_grants.h"
+#include "daemon/sources/held_grants.h"
 
 namespace tensorcast::daemon {
 
@@ -34,13 +28,8 @@ struct SourceRequest {
 class SourceFinder {
  public:
   struct Options {
-    GlobalStoreClient* global_store = nullptr;  // all must outlive the providers
-    GlobalStoreLink* link = nullptr;
-    PeerClient* peers = nullptr;
-    const GrantedSourceOpener* opener = nullptr;
-    RunningGrants* grants = nullptr;
-    TaskLoop* background = nullptr;              // tells how grants ended
-    const DeviceRuntime* devices = nullptr;      // may be null
+    HeldGrants::Parts grants;
+    const DeviceRuntime* devices = nullptr;      // may be null; must outlive the providers
     std::shared_ptr<const ObjectStore> objects;  // of imports
   };
 
@@ -61,7 +50,6 @@ class SourceFinder {
 
  private:
   const Options options_;
-  const std::shared_ptr<OvertakenPeers> overtaken_ = std::make_shared<OvertakenPeers>();
 };
 
 }  // namespace tensorcast::daemon

@@ -175,12 +175,12 @@ class ProviderTest : public ::testing::Test {
                                .peer_timeout = absl::Seconds(10)}};
   TaskLoop background_;  // ends what the opener opens
   std::shared_ptr<ImportRoots> roots_ = std::make_shared<ImportRoots>();
-  SourceFinder finder_{{.global_store = &store_,
-                        .link = &link_,
-                        .peers = &peers_,
-                        .opener = &opener_,
-                        .grants = &running_,
-                        .background = &background_,
+  SourceFinder finder_{{.grants = {.global_store = &store_,
+                                   .link = &link_,
+                                   .peers = &peers_,
+                                   .opener = &opener_,
+                                   .running = &running_,
+                                   .background = &background_},
                         .devices = devices_.get(),
                         .objects = roots_}};
 };
@@ -314,7 +314,7 @@ TEST_F(ProviderTest, UnreachableSources_AreListedInTheError) {
   peers_.open = nullptr;
   const absl::Status status = testing::NextOf(*Provider(), context_).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("source of t1: loopback: no answer"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("source of t1 (loopback): no answer"));
 }
 
 TEST_F(ProviderTest, NoSource_IsNotFoundWithReasonOfGlobalStore) {
@@ -345,7 +345,7 @@ TEST_F(ProviderTest, WaitAfterFailedSource_ErrorNamesTheSource) {
   TellToWait("the replica that fills at b");
   const absl::Status status = testing::NextOf(*Provider(), context_).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("source of t1: loopback: the replica is gone"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("source of t1 (loopback): the replica is gone"));
 }
 
 TEST_F(ProviderTest, FailedWait_IsUnavailableAndNamesWhatWasAwaited) {

@@ -1,6 +1,5 @@
-// What became of transfers: the report of a pull that this node served (that of a transfer of its own is
-// core/replica/transfer_report.h), and the log of the last ones of each kind, newest first, which `status`
-// shows and a person asks for when a load was slow. The log is thread-safe.
+// The log of the last transfers to this node and of the last pulls that it served, newest first, which
+// `status` shows and a person asks for when a load was slow. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -10,32 +9,11 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/time.h"
-#include "base/steady_time.h"
 #include "core/replica/transfer_report.h"
+#include "proto/daemon.pb.h"
 
 namespace tensorcast::daemon {
-
-// A pull by another daemon, as the one that serves it sees it.
-struct ServeReport {
-  std::string grant_id;
-  std::string artifact_id;
-  std::string replica_id;
-  std::string receiver_node_id;
-  std::string lane;
-  uint64_t bytes = 0;
-  uint64_t requests = 0;
-  SteadyTime opened;
-  SteadyTime first_request;                          // the default: none came yet
-  SteadyTime last_completion;                        // of a request; the default likewise
-  SteadyTime closed = SteadyTime::InfiniteFuture();  // while it is open
-  bool in_place = true;                              // sent from where the replica lies
-  absl::Duration reading =
-      absl::ZeroDuration();  // else: from a GPU or a disk into buffers, summed over reads
-  absl::Status error;        // why it ended, when not because the receiver had all that it wanted
-};
 
 using BytesByLane = std::map<std::string, uint64_t>;
 
@@ -46,7 +24,9 @@ inline void AddBytes(const TransferReport& report, BytesByLane* bytes) {
     if (stage.stage == Stage::kFetch && from_another) (*bytes)[stage.source.lane] += stage.bytes;
   }
 }
-inline void AddBytes(const ServeReport& report, BytesByLane* bytes) { (*bytes)[report.lane] += report.bytes; }
+inline void AddBytes(const v1::ServeReport& report, BytesByLane* bytes) {
+  (*bytes)[report.lane()] += report.bytes();
+}
 
 template <class Report>
 class ReportLog {
@@ -79,6 +59,6 @@ class ReportLog {
 };
 
 using TransferLog = ReportLog<TransferReport>;
-using ServeLog = ReportLog<ServeReport>;
+using ServeLog = ReportLog<v1::ServeReport>;
 
 }  // namespace tensorcast::daemon

@@ -206,33 +206,31 @@ otel::Span JoinSpan(const RequestContext& context, const PendingReplica& pending
   return otel::Span("StoreEngine/JoinIngest", context, {{attr::kShared, true}}, {.links = {&link, 1}});
 }
 
-ServeRecord::ServeRecord(const TraceContext& parent, std::string_view lane, std::string_view grant_id,
-                         std::string_view artifact_id)
-    : lane_(lane), parent_(parent), grant_id_(grant_id), artifact_id_(artifact_id), opened_(SteadyNow()) {}
-
-void ServeRecord::End(const transport::ServeStats& stats, std::string_view outcome, uint64_t filling_bytes) {
-  metrics::kP2pBytes.Add(stats.bytes, {lane_, "serve"});
-  if (filling_bytes > 0) metrics::kP2pServedFillingBytes.Add(filling_bytes, {lane_});
-  metrics::kP2pPulls.Add(1, {lane_, "serve", outcome});
+void RecordServing(const v1::ServeReport& report, const transport::ServeStats& stats, SteadyTime opened,
+                   const TraceContext& call, std::string_view outcome, uint64_t filling_bytes) {
+  const std::string& lane = report.lane();
+  metrics::kP2pBytes.Add(stats.bytes, {lane, "serve"});
+  if (filling_bytes > 0) metrics::kP2pServedFillingBytes.Add(filling_bytes, {lane});
+  metrics::kP2pPulls.Add(1, {lane, "serve", outcome});
   const absl::Duration took = stats.last_completion - stats.first_request;
   if (stats.bytes > 0 && took > absl::ZeroDuration()) {
     metrics::kP2pThroughput.Record(static_cast<double>(stats.bytes) / absl::ToDoubleSeconds(took),
-                                   {lane_, "serve"});
+                                   {lane, "serve"});
   }
   // Links belong to a span's start, and the receiver is known only now.
   const otel::SpanLink link{.context = stats.receiver_trace};
-  otel::SpanOptions options{.start = opened_};
+  otel::SpanOptions options{.start = opened};
   if (link.context.IsValid()) options.links = {&link, 1};
-  otel::Span span("P2P/Serve", parent_,
-                  {{attr::kLane, lane_},
-                   {attr::kGrantId, grant_id_},
-                   {attr::kArtifactId, artifact_id_},
+  otel::Span span("P2P/Serve", call,
+                  {{attr::kLane, lane},
+                   {attr::kGrantId, report.grant_id()},
+                   {attr::kArtifactId, report.artifact_id()},
                    {attr::kSizeBytes, stats.bytes}},
                   options);
   if (outcome != "ok") span.AddEvent("ended early", {{attr::kReason, outcome}});
-  const otel::Scope scope(span.context().IsValid() ? span.context() : parent_);
-  LOG(INFO) << "served grant " << grant_id_ << " of " << artifact_id_ << " over " << lane_ << ": "
-            << stats.bytes << " bytes in " << SteadyNow() - opened_ << ": " << outcome;
+  const otel::Scope scope(span.context().IsValid() ? span.context() : call);
+  LOG(INFO) << "served grant " << report.grant_id() << " of " << report.artifact_id() << " over " << lane
+            << ": " << stats.bytes << " bytes in " << SteadyNow() - opened << ": " << outcome;
 }
 
 AttachRecord::AttachRecord(const TraceContext& parent, const TraceContext& receiver,

@@ -9,6 +9,7 @@
 #include "core/engine/engine.h"
 #include "core/replica/transfer_report.h"
 #include "otel/api/span.h"
+#include "proto/daemon.pb.h"
 #include "transport/transport.h"
 
 namespace tensorcast::daemon {
@@ -24,22 +25,11 @@ void RecordTransfer(const TransferReport& report);
 // a request that started its own, or that needs none.
 otel::Span JoinSpan(const RequestContext& context, const PendingReplica& pending);
 
-// A pull that this node serves, from its opening to its end: a span, metrics, and a line in the log. The span
-// is a child of the call that opened it and is linked to what the receiver's transport said it pulls for.
-class ServeRecord {
- public:
-  ServeRecord(const TraceContext& parent, std::string_view lane, std::string_view grant_id,
-              std::string_view artifact_id);
-  // `outcome`: "ok", "failed" or "cancelled". `filling_bytes`: of those served, while the replica filled.
-  void End(const transport::ServeStats& stats, std::string_view outcome, uint64_t filling_bytes);
-
- private:
-  std::string lane_;
-  TraceContext parent_;
-  std::string grant_id_;
-  std::string artifact_id_;
-  SteadyTime opened_;
-};
+// A pull that this node has served since `opened`: a span, metrics, and a line in the log. The span is a
+// child of `call`, which opened it, and is linked to what the receiver's transport said it pulls for.
+// `outcome`: "ok", "failed" or "cancelled". `filling_bytes`: of those served, while the replica filled.
+void RecordServing(const v1::ServeReport& report, const transport::ServeStats& stats, SteadyTime opened,
+                   const TraceContext& call, std::string_view outcome, uint64_t filling_bytes);
 
 // A replica of this node that another daemon of this host copies from, for as long as this lives. This daemon
 // does not do that work, so there is a span, and no count of bytes.

@@ -156,8 +156,11 @@ TEST(Telemetry, ServeSpan_LinksToReceiverTrace) {
   RecordedTelemetry recorded;
   const TraceContext call = TraceContext::NewRoot().NewChild();
   const TraceContext reader = TraceContext::NewRoot();
-  ServeRecord pull(call, "ucx", "transport", "tc2:a");
-  pull.End({.bytes = 7, .receiver_trace = reader}, "ok", /*filling_bytes=*/3);
+  v1::ServeReport pull;
+  pull.set_lane("ucx");
+  pull.set_grant_id("transport");
+  pull.set_artifact_id("tc2:a");
+  RecordServing(pull, {.bytes = 7, .receiver_trace = reader}, SteadyNow(), call, "ok", /*filling_bytes=*/3);
   const RecordedSpan served = recorded.AwaitSpan("P2P/Serve");
   ASSERT_EQ(served.links.size(), 1);
   EXPECT_EQ(served.links[0].span_id, reader.span_id);

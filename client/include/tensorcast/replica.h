@@ -109,6 +109,7 @@ class Replica {
   absl::Status Verify() const;
 
  private:
+  friend class AdminClient;
   friend class Client;
   struct State;
   explicit Replica(std::unique_ptr<State> state);
