@@ -88,12 +88,6 @@ class SdkLogHandler final : public internal_log::LogHandler {
   std::atomic<int> http_status_ = 0;
 };
 
-opentelemetry::sdk::resource::Resource MakeResource(const BridgeOptions& options) {
-  opentelemetry::sdk::resource::ResourceAttributes attributes;
-  for (const auto& [key, value] : options.resource) attributes.SetAttribute(key, value);
-  return opentelemetry::sdk::resource::Resource::Create(attributes);
-}
-
 std::unique_ptr<opentelemetry::sdk::trace::Sampler> MakeSampler(const BridgeOptions& options) {
   using namespace opentelemetry::sdk::trace;
   switch (options.sampler) {
@@ -160,7 +154,7 @@ class BridgeImpl final : public Bridge {
       record->SetSpanId(SpanId(opentelemetry::nostd::span<const uint8_t, 8>(line.trace.span_id.data(), 8)));
       record->SetTraceFlags(TraceFlags(line.trace.flags));
     }
-    logger_->EmitLogRecord(std::move(record));
+    if (guard(Signal::kLogs)->Admit()) logger_->EmitLogRecord(std::move(record));
   }
 
   bool Flush(std::chrono::milliseconds timeout) override {
@@ -241,15 +235,12 @@ class BridgeImpl final : public Bridge {
     batch.max_queue_size = options.queue_size;
     batch.max_export_batch_size = options.batch_size;
     batch.schedule_delay_millis = options.batch_interval;
-    const auto& shared = guard(Signal::kLogs);
-    auto guarded = std::make_unique<GuardedLogExporter>(std::move(exporter), shared);
+    auto guarded = std::make_unique<GuardedLogExporter>(std::move(exporter), guard(Signal::kLogs));
     // A record for the console only points at the line's text, so it is printed while the line lives.
-    std::unique_ptr<otel_logs::LogRecordProcessor> processor =
-        options.ExporterOf(Signal::kLogs) == ExporterKind::kConsole
-            ? otel_logs::SimpleLogRecordProcessorFactory::Create(std::move(guarded))
-            : otel_logs::BatchLogRecordProcessorFactory::Create(std::move(guarded), batch);
-    logger_provider_ = otel_logs::LoggerProviderFactory::Create(
-        std::make_unique<GuardedLogProcessor>(std::move(processor), shared), resource);
+    auto processor = options.ExporterOf(Signal::kLogs) == ExporterKind::kConsole
+                         ? otel_logs::SimpleLogRecordProcessorFactory::Create(std::move(guarded))
+                         : otel_logs::BatchLogRecordProcessorFactory::Create(std::move(guarded), batch);
+    logger_provider_ = otel_logs::LoggerProviderFactory::Create(std::move(processor), resource);
     logger_ = logger_provider_->GetLogger(kScopeName, kScopeName, "", "");
   }
 

@@ -13,12 +13,10 @@
 #include <utility>
 
 #include "opentelemetry/sdk/logs/exporter.h"
-#include "opentelemetry/sdk/logs/processor.h"
 #include "opentelemetry/sdk/logs/recordable.h"
 #include "opentelemetry/sdk/metrics/export/metric_producer.h"
 #include "opentelemetry/sdk/metrics/push_metric_exporter.h"
 #include "opentelemetry/sdk/trace/exporter.h"
-#include "opentelemetry/sdk/trace/processor.h"
 #include "opentelemetry/sdk/trace/recordable.h"
 #include "otel/sdk/counters.h"
 
@@ -159,25 +157,6 @@ class GuardedLogExporter final : public otel_logs::LogRecordExporter {
 
  private:
   const std::unique_ptr<otel_logs::LogRecordExporter> inner_;
-  const std::shared_ptr<Guard> guard_;
-};
-
-class GuardedLogProcessor final : public otel_logs::LogRecordProcessor {
- public:
-  GuardedLogProcessor(std::unique_ptr<otel_logs::LogRecordProcessor> inner, std::shared_ptr<Guard> guard)
-      : inner_(std::move(inner)), guard_(std::move(guard)) {}
-
-  std::unique_ptr<otel_logs::Recordable> MakeRecordable() noexcept override {
-    return inner_->MakeRecordable();
-  }
-  void OnEmit(std::unique_ptr<otel_logs::Recordable>&& record) noexcept override {
-    if (guard_->Admit()) inner_->OnEmit(std::move(record));
-  }
-  bool ForceFlush(Timeout timeout) noexcept override { return inner_->ForceFlush(timeout); }
-  bool Shutdown(Timeout timeout) noexcept override { return inner_->Shutdown(timeout); }
-
- private:
-  const std::unique_ptr<otel_logs::LogRecordProcessor> inner_;
   const std::shared_ptr<Guard> guard_;
 };
 

@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "opentelemetry/sdk/trace/processor.h"
 #include "otel/sdk/guards.h"
 
 namespace tensorcast::otel::sdk {
