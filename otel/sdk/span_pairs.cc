@@ -31,9 +31,7 @@ class Discard final : public otel_trace::SpanProcessor {
   }
   void OnStart(otel_trace::Recordable&, const api::SpanContext&) noexcept override {}
   void OnEnd(std::unique_ptr<otel_trace::Recordable>&&) noexcept override {
-    if (guard_ != nullptr && guard_->Admit()) {
-      guard_->Run(1, [] { return otel_common::ExportResult::kSuccess; });
-    }
+    if (guard_ != nullptr) guard_->Run(1, [] { return otel_common::ExportResult::kSuccess; });
   }
   bool ForceFlush(Timeout) noexcept override { return true; }
   bool Shutdown(Timeout) noexcept override { return true; }
@@ -59,6 +57,7 @@ class SpanPairImpl final : public SpanPair {
         tracer_(plain_->GetTracer("benchmark")),
         sink_(MakeTraceSink(
             {.processor = std::make_shared<Discard>(MakeExporters(BridgeOptions()).spans, guard_),
+             .guard = guard_,
              .sampler = MakeSampler(sampled),
              .resource = opentelemetry::sdk::resource::Resource::Create({}),
              .limits = {
