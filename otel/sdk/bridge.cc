@@ -23,6 +23,8 @@
 #include "opentelemetry/sdk/metrics/metric_reader.h"
 #include "opentelemetry/sdk/metrics/view/view_registry.h"
 #include "opentelemetry/sdk/resource/resource.h"
+#include "opentelemetry/sdk/trace/batch_span_processor_factory.h"
+#include "opentelemetry/sdk/trace/batch_span_processor_options.h"
 #include "opentelemetry/sdk/trace/samplers/always_off_factory.h"
 #include "opentelemetry/sdk/trace/samplers/always_on_factory.h"
 #include "opentelemetry/sdk/trace/samplers/parent_factory.h"
@@ -31,7 +33,6 @@
 #include "otel/sdk/exporters.h"
 #include "otel/sdk/guards.h"
 #include "otel/sdk/metric_bridge.h"
-#include "otel/sdk/span_batcher.h"
 #include "otel/sdk/trace_bridge.h"
 #include "otel/sdk/values.h"
 
@@ -88,12 +89,6 @@ class SdkLogHandler final : public internal_log::LogHandler {
   // Of the last answer to an export of metrics that was an error.
   std::atomic<int> http_status_ = 0;
 };
-
-opentelemetry::sdk::resource::Resource MakeResource(const BridgeOptions& options) {
-  opentelemetry::sdk::resource::ResourceAttributes attributes;
-  for (const auto& [key, value] : options.resource) attributes.SetAttribute(key, value);
-  return opentelemetry::sdk::resource::Resource::Create(attributes);
-}
 
 std::unique_ptr<opentelemetry::sdk::trace::Sampler> MakeSampler(const BridgeOptions& options) {
   using namespace opentelemetry::sdk::trace;
@@ -161,14 +156,14 @@ class BridgeImpl final : public Bridge {
       record->SetSpanId(SpanId(opentelemetry::nostd::span<const uint8_t, 8>(line.trace.span_id.data(), 8)));
       record->SetTraceFlags(TraceFlags(line.trace.flags));
     }
-    logger_->EmitLogRecord(std::move(record));
+    if (guard(Signal::kLogs)->Admit()) logger_->EmitLogRecord(std::move(record));
   }
 
   bool Flush(std::chrono::milliseconds timeout) override {
-    bool done = true;
-    // An empty queue needs no flush, and the SDK's, of logs, may then take a whole batch interval to notice.
-    if (Waiting(Signal::kTraces)) done &= span_processor_->ForceFlush(timeout);
-    if (Waiting(Signal::kLogs)) done &= logger_provider_->ForceFlush(timeout);
+    const auto deadline = std::chrono::steady_clock::now() + timeout;
+    const bool spans = FlushBy(deadline, Signal::kTraces, span_processor_.get());
+    const bool logs = FlushBy(deadline, Signal::kLogs, logger_provider_.get());
+    const bool done = spans && logs;
     return done && ExportMetrics();
   }
 
@@ -178,8 +173,10 @@ class BridgeImpl final : public Bridge {
 
   void Shutdown() override {
     // Both send what they have, each try bounded by GiveUpAt.
+    for (const Signal signal : {Signal::kTraces, Signal::kLogs}) guard(signal)->End();
     if (span_processor_ != nullptr) span_processor_->Shutdown();
     if (logger_provider_ != nullptr) logger_provider_->Shutdown();
+    for (const Signal signal : {Signal::kTraces, Signal::kLogs}) guard(signal)->DropRest();
     // Last: it still tells what became of the others' items.
     ExportMetrics();
     EndMetrics();
@@ -206,14 +203,29 @@ class BridgeImpl final : public Bridge {
     sdk_may_complain = true;
   }
 
-  bool Waiting(Signal signal) const { return counters_.of(signal).pending > 0; }
+  // The SDK's queues may miss the wake-up of a flush and then sleep for the rest of a batch interval, so they
+  // are woken again. An empty queue needs no flush.
+  template <class Queue>
+  bool FlushBy(std::chrono::steady_clock::time_point deadline, Signal signal, Queue* queue) {
+    constexpr std::chrono::milliseconds kWakeAgain(50);
+    while (counters_.of(signal).pending > 0 && !queue->ForceFlush(kWakeAgain)) {
+      if (guard(signal)->ended() || std::chrono::steady_clock::now() >= deadline) return false;
+    }
+    return true;
+  }
+
   const std::shared_ptr<Guard>& guard(Signal signal) { return guards_[static_cast<size_t>(signal)]; }
 
   void StartTraces(const BridgeOptions& options, std::unique_ptr<otel_trace::SpanExporter> exporter,
                    const opentelemetry::sdk::resource::Resource& resource) {
-    span_processor_ = std::make_shared<SpanBatcher>(std::move(exporter), guard(Signal::kTraces),
-                                                    options.batch_size, options.batch_interval);
+    otel_trace::BatchSpanProcessorOptions batch;
+    batch.max_queue_size = options.queue_size;
+    batch.max_export_batch_size = options.batch_size;
+    batch.schedule_delay_millis = options.batch_interval;
+    span_processor_ = otel_trace::BatchSpanProcessorFactory::Create(
+        std::make_unique<GuardedSpanExporter>(std::move(exporter), guard(Signal::kTraces)), batch);
     traces_ = KeepForever(MakeTraceSink({.processor = span_processor_,
+                                         .guard = guard(Signal::kTraces),
                                          .sampler_kind = options.sampler,
                                          .sampler = MakeSampler(options),
                                          .resource = resource,
@@ -242,15 +254,12 @@ class BridgeImpl final : public Bridge {
     batch.max_queue_size = options.queue_size;
     batch.max_export_batch_size = options.batch_size;
     batch.schedule_delay_millis = options.batch_interval;
-    const auto& shared = guard(Signal::kLogs);
-    auto guarded = std::make_unique<GuardedLogExporter>(std::move(exporter), shared);
+    auto guarded = std::make_unique<GuardedLogExporter>(std::move(exporter), guard(Signal::kLogs));
     // A record for the console only points at the line's text, so it is printed while the line lives.
-    std::unique_ptr<otel_logs::LogRecordProcessor> processor =
-        options.ExporterOf(Signal::kLogs) == ExporterKind::kConsole
-            ? otel_logs::SimpleLogRecordProcessorFactory::Create(std::move(guarded))
-            : otel_logs::BatchLogRecordProcessorFactory::Create(std::move(guarded), batch);
-    logger_provider_ = otel_logs::LoggerProviderFactory::Create(
-        std::make_unique<GuardedLogProcessor>(std::move(processor), shared), resource);
+    auto processor = options.ExporterOf(Signal::kLogs) == ExporterKind::kConsole
+                         ? otel_logs::SimpleLogRecordProcessorFactory::Create(std::move(guarded))
+                         : otel_logs::BatchLogRecordProcessorFactory::Create(std::move(guarded), batch);
+    logger_provider_ = otel_logs::LoggerProviderFactory::Create(std::move(processor), resource);
     logger_ = logger_provider_->GetLogger(kScopeName, kScopeName, "", "");
   }
 

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <numeric>
 #include <string>
+#include <thread>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -148,6 +149,26 @@ TEST_F(BridgeTest, BridgedSpan_HasParentKindAttributesAndLinks) {
   EXPECT_EQ(Hex(span.GetLinks()[0].GetSpanContext().span_id().Id()), "b7ad6b7169203331");
   ASSERT_EQ(span.GetEvents().size(), 1u);
   EXPECT_EQ(span.GetEvents()[0].GetName(), "exception");
+}
+
+TEST_F(BridgeTest, SpansEndedDuringShutdown_AreAllAccountedFor) {
+  constexpr size_t kThreads = 4, kSpans = 500;
+  const TraceContext none;
+  TraceSink* const sink = bridge_->traces();
+  std::vector<std::thread> threads;
+  for (size_t t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&] {
+      for (size_t i = 0; i < kSpans; ++i) {
+        TraceContext context;
+        sink->Start({.name = "A/B", .parent = &none}, context)->End({});
+        if (i % 100 == 0) bridge_->Flush(std::chrono::seconds(20));
+      }
+    });
+  }
+  bridge_->Shutdown();
+  for (std::thread& thread : threads) thread.join();
+  const SignalCounters& traces = counters_.of(Signal::kTraces);
+  EXPECT_EQ(traces.exported + traces.dropped() + static_cast<uint64_t>(traces.pending), kThreads * kSpans);
 }
 
 TEST_F(BridgeTest, LinkAddedAfterStart_IsExported) {

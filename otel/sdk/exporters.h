@@ -1,10 +1,11 @@
-// The SDK's exporters, made from our options. Includes OpenTelemetry.
+// Where each signal goes, made from our options. Includes OpenTelemetry.
 #pragma once
 
 #include <memory>
 
 #include "opentelemetry/sdk/logs/exporter.h"
 #include "opentelemetry/sdk/metrics/push_metric_exporter.h"
+#include "opentelemetry/sdk/resource/resource.h"
 #include "opentelemetry/sdk/trace/exporter.h"
 #include "otel/sdk/bridge.h"
 
@@ -18,6 +19,9 @@ struct Exporters {
 };
 
 Exporters MakeExporters(const BridgeOptions& options);
+
+// What all items of this process have in common.
+opentelemetry::sdk::resource::Resource MakeResource(const BridgeOptions& options);
 
 // Bridge::Create with exporters of the caller's: the in-memory ones of tests.
 std::shared_ptr<Bridge> MakeBridge(const BridgeOptions& options, Exporters exporters);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -13,12 +14,10 @@
 #include <utility>
 
 #include "opentelemetry/sdk/logs/exporter.h"
-#include "opentelemetry/sdk/logs/processor.h"
 #include "opentelemetry/sdk/logs/recordable.h"
 #include "opentelemetry/sdk/metrics/export/metric_producer.h"
 #include "opentelemetry/sdk/metrics/push_metric_exporter.h"
 #include "opentelemetry/sdk/trace/exporter.h"
-#include "opentelemetry/sdk/trace/processor.h"
 #include "opentelemetry/sdk/trace/recordable.h"
 #include "otel/sdk/counters.h"
 
@@ -54,6 +53,10 @@ class Guard {
 
   // Whether one more item may be queued.
   bool Admit() {
+    if (ended_) {
+      ++counters_.dropped_shutdown;
+      return false;
+    }
     if (counters_.pending.fetch_add(1, std::memory_order_relaxed) < queue_size_) return true;
     counters_.pending.fetch_sub(1, std::memory_order_relaxed);
     counters_.dropped_queue_full.fetch_add(1, std::memory_order_relaxed);
@@ -61,11 +64,11 @@ class Guard {
     return false;
   }
 
-  // For items that were admitted when nothing is exported any more.
-  void DropAtShutdown(size_t count) {
-    counters_.dropped_shutdown += count;
-    counters_.pending.fetch_sub(static_cast<int64_t>(count), std::memory_order_relaxed);
-  }
+  // From now on nothing is admitted.
+  void End() { ended_ = true; }
+  bool ended() const { return ended_; }
+  // Once the queue has been emptied after End: what an item's thread added too late is dropped.
+  void DropRest() { counters_.dropped_shutdown += static_cast<uint64_t>(counters_.pending.exchange(0)); }
 
   // Ends the retries, too: a shutdown tries once.
   void GiveUpAt(std::chrono::steady_clock::time_point when) {
@@ -137,49 +140,33 @@ class Guard {
   const int64_t queue_size_;
   const std::chrono::milliseconds retry_for_;
   const Complain complain_;
+  std::atomic<bool> ended_ = false;
   std::mutex mutex_;
   std::condition_variable giving_up_;
   std::chrono::steady_clock::time_point give_up_at_ = kNever;
 };
 
-class GuardedLogExporter final : public otel_logs::LogRecordExporter {
+// Of spans or log records that were admitted.
+template <class Exporter, class Recordable>
+class GuardedExporter final : public Exporter {
  public:
-  GuardedLogExporter(std::unique_ptr<otel_logs::LogRecordExporter> inner, std::shared_ptr<Guard> guard)
+  GuardedExporter(std::unique_ptr<Exporter> inner, std::shared_ptr<Guard> guard)
       : inner_(std::move(inner)), guard_(std::move(guard)) {}
 
-  std::unique_ptr<otel_logs::Recordable> MakeRecordable() noexcept override {
-    return inner_->MakeRecordable();
-  }
+  std::unique_ptr<Recordable> MakeRecordable() noexcept override { return inner_->MakeRecordable(); }
   otel_common::ExportResult Export(
-      const opentelemetry::nostd::span<std::unique_ptr<otel_logs::Recordable>>& records) noexcept override {
-    return guard_->Run(records.size(), [&] { return inner_->Export(records); });
+      const opentelemetry::nostd::span<std::unique_ptr<Recordable>>& items) noexcept override {
+    return guard_->Run(items.size(), [&] { return inner_->Export(items); });
   }
   bool ForceFlush(Timeout timeout) noexcept override { return inner_->ForceFlush(timeout); }
   bool Shutdown(Timeout timeout) noexcept override { return inner_->Shutdown(timeout); }
 
  private:
-  const std::unique_ptr<otel_logs::LogRecordExporter> inner_;
+  const std::unique_ptr<Exporter> inner_;
   const std::shared_ptr<Guard> guard_;
 };
-
-class GuardedLogProcessor final : public otel_logs::LogRecordProcessor {
- public:
-  GuardedLogProcessor(std::unique_ptr<otel_logs::LogRecordProcessor> inner, std::shared_ptr<Guard> guard)
-      : inner_(std::move(inner)), guard_(std::move(guard)) {}
-
-  std::unique_ptr<otel_logs::Recordable> MakeRecordable() noexcept override {
-    return inner_->MakeRecordable();
-  }
-  void OnEmit(std::unique_ptr<otel_logs::Recordable>&& record) noexcept override {
-    if (guard_->Admit()) inner_->OnEmit(std::move(record));
-  }
-  bool ForceFlush(Timeout timeout) noexcept override { return inner_->ForceFlush(timeout); }
-  bool Shutdown(Timeout timeout) noexcept override { return inner_->Shutdown(timeout); }
-
- private:
-  const std::unique_ptr<otel_logs::LogRecordProcessor> inner_;
-  const std::shared_ptr<Guard> guard_;
-};
+using GuardedSpanExporter = GuardedExporter<otel_trace::SpanExporter, otel_trace::Recordable>;
+using GuardedLogExporter = GuardedExporter<otel_logs::LogRecordExporter, otel_logs::Recordable>;
 
 class GuardedMetricExporter final : public otel_metrics::PushMetricExporter {
  public:

@@ -66,13 +66,4 @@ void LogEncoder::SetTraceFlags(const opentelemetry::trace::TraceFlags& flags) no
   protobuf::AppendFixed32(bytes_, kFlags, flags.flags());
 }
 
-void LogEncoder::SetResource(const opentelemetry::sdk::resource::Resource& resource) noexcept {
-  resource_ = &resource;
-}
-
-void LogEncoder::SetInstrumentationScope(
-    const opentelemetry::sdk::instrumentationscope::InstrumentationScope& scope) noexcept {
-  scope_ = &scope;
-}
-
 }  // namespace tensorcast::otel::sdk

@@ -15,9 +15,6 @@ class LogEncoder final : public opentelemetry::sdk::logs::Recordable {
  public:
   // The fields of an opentelemetry.proto.logs.v1.LogRecord.
   std::string_view bytes() const { return bytes_; }
-  // As the SDK gave them; null where it did not.
-  const opentelemetry::sdk::resource::Resource* resource() const { return resource_; }
-  const opentelemetry::sdk::instrumentationscope::InstrumentationScope* scope() const { return scope_; }
 
   void SetTimestamp(opentelemetry::common::SystemTimestamp time) noexcept override;
   void SetObservedTimestamp(opentelemetry::common::SystemTimestamp time) noexcept override;
@@ -29,14 +26,13 @@ class LogEncoder final : public opentelemetry::sdk::logs::Recordable {
   void SetTraceId(const opentelemetry::trace::TraceId& id) noexcept override;
   void SetSpanId(const opentelemetry::trace::SpanId& id) noexcept override;
   void SetTraceFlags(const opentelemetry::trace::TraceFlags& flags) noexcept override;
-  void SetResource(const opentelemetry::sdk::resource::Resource& resource) noexcept override;
+  // All records of a process have one resource and one scope, which the exporter writes.
+  void SetResource(const opentelemetry::sdk::resource::Resource&) noexcept override {}
   void SetInstrumentationScope(
-      const opentelemetry::sdk::instrumentationscope::InstrumentationScope& scope) noexcept override;
+      const opentelemetry::sdk::instrumentationscope::InstrumentationScope&) noexcept override {}
 
  private:
   std::string bytes_;
-  const opentelemetry::sdk::resource::Resource* resource_ = nullptr;
-  const opentelemetry::sdk::instrumentationscope::InstrumentationScope* scope_ = nullptr;
 };
 
 }  // namespace tensorcast::otel::sdk

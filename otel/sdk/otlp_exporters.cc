@@ -1,39 +1,154 @@
 #include "otel/sdk/otlp_exporters.h"
 
-#include <atomic>
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <utility>
 
+#include "opentelemetry/exporters/otlp/otlp_grpc_exporter_options.h"
+#include "opentelemetry/exporters/otlp/otlp_grpc_log_record_exporter_options.h"
+#include "opentelemetry/exporters/otlp/otlp_grpc_metric_exporter_factory.h"
+#include "opentelemetry/exporters/otlp/otlp_grpc_metric_exporter_options.h"
+#include "opentelemetry/exporters/otlp/otlp_http_exporter_options.h"
+#include "opentelemetry/exporters/otlp/otlp_http_log_record_exporter_options.h"
+#include "opentelemetry/exporters/otlp/otlp_http_metric_exporter_factory.h"
+#include "opentelemetry/exporters/otlp/otlp_http_metric_exporter_options.h"
 #include "opentelemetry/sdk/common/global_log_handler.h"
 #include "otel/sdk/guards.h"
 #include "otel/sdk/log_encoder.h"
+#include "otel/sdk/otlp_attributes.h"
 #include "otel/sdk/protobuf_writer.h"
 #include "otel/sdk/sender.h"
 #include "otel/sdk/span_encoder.h"
+#include "otel/sdk/values.h"
 
 namespace tensorcast::otel::sdk {
 namespace {
 
 namespace otlp = opentelemetry::exporter::otlp;
-namespace trace = opentelemetry::sdk::trace;
-using opentelemetry::sdk::common::ExportResult;
-using Spans = opentelemetry::nostd::span<std::unique_ptr<trace::Recordable>>;
-
-using Logs = opentelemetry::nostd::span<std::unique_ptr<opentelemetry::sdk::logs::Recordable>>;
+using otel_common::ExportResult;
 
 constexpr char kTraceMethod[] = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 constexpr char kLogMethod[] = "/opentelemetry.proto.collector.logs.v1.LogsService/Export";
 
-// The requests of both, and what is in them, have the same shape.
+// Field numbers of opentelemetry-proto 1.x. The requests of both signals, and what is in them, have the same
+// shape.
 namespace request_field {
 enum : uint32_t { kOfResources = 1 };
 }
-namespace resource_field {
+namespace of_resource_field {
 enum : uint32_t { kResource = 1, kOfScopes };
 }
-namespace scope_field {
+namespace resource_field {
+enum : uint32_t { kAttributes = 1 };
+}
+namespace of_scope_field {
 enum : uint32_t { kScope = 1, kItems };
+}
+namespace scope_field {
+enum : uint32_t { kName = 1 };
+}
+
+// The fields of an opentelemetry.proto.resource.v1.Resource.
+std::string EncodeResource(const opentelemetry::sdk::resource::Resource& resource) {
+  std::string bytes;
+  for (const auto& [key, value] : resource.GetAttributes()) {
+    protobuf::AppendKeyValue(bytes, resource_field::kAttributes, key,
+                             opentelemetry::nostd::visit(protobuf::ToAnyValue(), value));
+  }
+  return bytes;
+}
+
+// Sends what `Encoder`s encoded: all items come from MakeRecordable.
+template <class Exporter, class Recordable, class Encoder>
+class EncodedExporter final : public Exporter {
+ public:
+  // `what` names the items and the protocol in errors.
+  EncodedExporter(std::unique_ptr<Sender> sender, const char* what, const BridgeOptions& options)
+      : sender_(std::move(sender)), what_(what), resource_(EncodeResource(MakeResource(options))) {
+    protobuf::AppendBytes(scope_, scope_field::kName, kScopeName);
+  }
+
+  std::unique_ptr<Recordable> MakeRecordable() noexcept override { return std::make_unique<Encoder>(); }
+  ExportResult Export(
+      const opentelemetry::nostd::span<std::unique_ptr<Recordable>>& items) noexcept override {
+    if (items.empty()) return ExportResult::kSuccess;
+    const SendResult sent = sender_->Send(EncodeRequest(items));
+    if (sent.error.empty()) return ExportResult::kSuccess;
+    export_trouble.final = !sent.retryable;
+    export_trouble.retry_after = sent.retry_after;
+    OTEL_INTERNAL_LOG_ERROR("[OTLP " << what_ << "] " << sent.error);
+    return ExportResult::kFailure;
+  }
+  bool ForceFlush(Timeout) noexcept override { return true; }
+  bool Shutdown(Timeout) noexcept override { return true; }
+
+ private:
+  // An Export...ServiceRequest. All items of a process have one resource and one scope.
+  std::string EncodeRequest(const opentelemetry::nostd::span<std::unique_ptr<Recordable>>& items) const {
+    const auto encoded = [](const auto& item) { return static_cast<const Encoder&>(*item).bytes(); };
+    size_t of_scope = protobuf::FieldSize(scope_.size());
+    for (const auto& item : items) of_scope += protobuf::FieldSize(encoded(item).size());
+    const size_t of_resource = protobuf::FieldSize(resource_.size()) + protobuf::FieldSize(of_scope);
+
+    std::string request;
+    request.reserve(protobuf::FieldSize(of_resource));
+    protobuf::AppendHead(request, request_field::kOfResources, of_resource);
+    protobuf::AppendBytes(request, of_resource_field::kResource, resource_);
+    protobuf::AppendHead(request, of_resource_field::kOfScopes, of_scope);
+    protobuf::AppendBytes(request, of_scope_field::kScope, scope_);
+    for (const auto& item : items) protobuf::AppendBytes(request, of_scope_field::kItems, encoded(item));
+    return request;
+  }
+
+  const std::unique_ptr<Sender> sender_;
+  const char* const what_;
+  const std::string resource_;
+  std::string scope_;
+};
+
+using Spans = EncodedExporter<otel_trace::SpanExporter, otel_trace::Recordable, SpanEncoder>;
+using Logs = EncodedExporter<otel_logs::LogRecordExporter, otel_logs::Recordable, LogEncoder>;
+
+void AddHeaders(const BridgeOptions& options, otlp::OtlpHeaders& headers) {
+  for (const auto& [key, value] : options.headers) {
+    headers.erase(key);  // above those of OTEL_EXPORTER_OTLP_HEADERS
+    headers.emplace(key, value);
+  }
+}
+
+// The SDK's options start from OTEL_*; what is configured stands above it.
+template <class Options>
+Options GrpcOptions(const BridgeOptions& options) {
+  Options grpc;
+  if (!options.endpoint.empty()) {
+    grpc.endpoint = options.endpoint;
+    grpc.use_ssl_credentials = options.endpoint.starts_with("https://");
+  }
+  if (!options.ca_file.empty()) grpc.ssl_credentials_cacert_path = options.ca_file;
+  if (options.timeout.count() > 0) grpc.timeout = options.timeout;
+  if (!options.compression.empty()) grpc.compression = options.compression;
+  AddHeaders(options, grpc.metadata);
+  return grpc;
+}
+
+template <class Options>
+Options HttpOptions(const BridgeOptions& options, const std::string& path) {
+  Options http;
+  if (!options.endpoint.empty()) {
+    http.url = options.endpoint;
+    while (http.url.ends_with('/')) http.url.pop_back();
+    http.url += path;
+  }
+  http.content_type = otlp::HttpRequestContentType::kBinary;
+  if (!options.ca_file.empty()) http.ssl_ca_cert_path = options.ca_file;
+  if (!options.cert_file.empty()) http.ssl_client_cert_path = options.cert_file;
+  if (!options.key_file.empty()) http.ssl_client_key_path = options.key_file;
+  if (options.insecure_skip_verify) http.ssl_insecure_skip_verify = true;
+  if (options.timeout.count() > 0) http.timeout = options.timeout;
+  if (!options.compression.empty()) http.compression = options.compression;
+  AddHeaders(options, http.http_headers);
+  return http;
 }
 
 GrpcSenderOptions ToGrpc(const otlp::OtlpGrpcClientOptions& options) {
@@ -63,107 +178,31 @@ HttpSenderOptions ToHttp(const Options& options) {
           .timeout = std::chrono::duration_cast<std::chrono::milliseconds>(options.timeout)};
 }
 
-// An Export...ServiceRequest of items that are all `Encoder`s: all come from MakeRecordable below. All of a
-// process have one resource and one scope: those of the first.
-template <class Encoder, class Items>
-std::string EncodeRequest(const Items& items) {
-  const auto encoded = [](const auto& item) -> const Encoder& { return static_cast<const Encoder&>(*item); };
-  const Encoder& first = encoded(items[0]);
-  const std::string resource = first.resource() == nullptr ? "" : EncodeResource(*first.resource());
-  const std::string scope = first.scope() == nullptr ? "" : EncodeScope(*first.scope());
-  size_t of_scope = protobuf::FieldSize(scope.size());
-  for (const auto& item : items) of_scope += protobuf::FieldSize(encoded(item).bytes().size());
-  const size_t of_resource = protobuf::FieldSize(resource.size()) + protobuf::FieldSize(of_scope);
-
-  std::string request;
-  request.reserve(protobuf::FieldSize(of_resource));
-  protobuf::AppendHead(request, request_field::kOfResources, of_resource);
-  protobuf::AppendBytes(request, resource_field::kResource, resource);
-  protobuf::AppendHead(request, resource_field::kOfScopes, of_scope);
-  protobuf::AppendBytes(request, scope_field::kScope, scope);
-  for (const auto& item : items) protobuf::AppendBytes(request, scope_field::kItems, encoded(item).bytes());
-  return request;
-}
-
-// What the two have in common.
-class Channel {
- public:
-  Channel(std::unique_ptr<Sender> sender, const char* what) : sender_(std::move(sender)), what_(what) {}
-
-  ExportResult Send(const std::string& request) noexcept {
-    if (shut_down_) return ExportResult::kFailure;
-    const SendResult sent = sender_->Send(request);
-    if (sent.error.empty()) return ExportResult::kSuccess;
-    export_trouble.final = !sent.retryable;
-    export_trouble.retry_after = sent.retry_after;
-    OTEL_INTERNAL_LOG_ERROR("[OTLP " << what_ << "] " << sent.error);
-    return ExportResult::kFailure;
-  }
-  bool Shutdown() noexcept {
-    shut_down_ = true;
-    return true;
-  }
-
- private:
-  const std::unique_ptr<Sender> sender_;
-  const char* const what_;
-  std::atomic<bool> shut_down_ = false;
-};
-
-class EncodedSpanExporter final : public trace::SpanExporter {
- public:
-  EncodedSpanExporter(std::unique_ptr<Sender> sender, const char* what) : channel_(std::move(sender), what) {}
-
-  std::unique_ptr<trace::Recordable> MakeRecordable() noexcept override {
-    return std::make_unique<SpanEncoder>();
-  }
-  ExportResult Export(const Spans& spans) noexcept override {
-    return spans.empty() ? ExportResult::kSuccess : channel_.Send(EncodeRequest<SpanEncoder>(spans));
-  }
-  bool ForceFlush(std::chrono::microseconds) noexcept override { return true; }
-  bool Shutdown(std::chrono::microseconds) noexcept override { return channel_.Shutdown(); }
-
- private:
-  Channel channel_;
-};
-
-class EncodedLogExporter final : public otel_logs::LogRecordExporter {
- public:
-  EncodedLogExporter(std::unique_ptr<Sender> sender, const char* what) : channel_(std::move(sender), what) {}
-
-  std::unique_ptr<otel_logs::Recordable> MakeRecordable() noexcept override {
-    return std::make_unique<LogEncoder>();
-  }
-  ExportResult Export(const Logs& records) noexcept override {
-    return records.empty() ? ExportResult::kSuccess : channel_.Send(EncodeRequest<LogEncoder>(records));
-  }
-  bool ForceFlush(std::chrono::microseconds) noexcept override { return true; }
-  bool Shutdown(std::chrono::microseconds) noexcept override { return channel_.Shutdown(); }
-
- private:
-  Channel channel_;
-};
-
 }  // namespace
 
-std::unique_ptr<trace::SpanExporter> NewSpanExporter(const otlp::OtlpGrpcExporterOptions& options) {
-  return std::make_unique<EncodedSpanExporter>(NewGrpcSender(ToGrpc(options), kTraceMethod),
-                                               "spans over gRPC");
+Exporters MakeGrpcExporters(const BridgeOptions& options) {
+  const auto sender = [](const otlp::OtlpGrpcClientOptions& grpc, const char* method) {
+    return NewGrpcSender(ToGrpc(grpc), method);
+  };
+  return {.spans = std::make_unique<Spans>(
+              sender(GrpcOptions<otlp::OtlpGrpcExporterOptions>(options), kTraceMethod), "spans over gRPC",
+              options),
+          .metrics = otlp::OtlpGrpcMetricExporterFactory::Create(
+              GrpcOptions<otlp::OtlpGrpcMetricExporterOptions>(options)),
+          .logs = std::make_unique<Logs>(
+              sender(GrpcOptions<otlp::OtlpGrpcLogRecordExporterOptions>(options), kLogMethod),
+              "log records over gRPC", options)};
 }
 
-std::unique_ptr<trace::SpanExporter> NewSpanExporter(const otlp::OtlpHttpExporterOptions& options) {
-  return std::make_unique<EncodedSpanExporter>(NewHttpSender(ToHttp(options)), "spans over HTTP");
-}
-
-std::unique_ptr<otel_logs::LogRecordExporter> NewLogExporter(
-    const otlp::OtlpGrpcLogRecordExporterOptions& options) {
-  return std::make_unique<EncodedLogExporter>(NewGrpcSender(ToGrpc(options), kLogMethod),
-                                              "log records over gRPC");
-}
-
-std::unique_ptr<otel_logs::LogRecordExporter> NewLogExporter(
-    const otlp::OtlpHttpLogRecordExporterOptions& options) {
-  return std::make_unique<EncodedLogExporter>(NewHttpSender(ToHttp(options)), "log records over HTTP");
+Exporters MakeHttpExporters(const BridgeOptions& options) {
+  return {.spans = std::make_unique<Spans>(
+              NewHttpSender(ToHttp(HttpOptions<otlp::OtlpHttpExporterOptions>(options, "/v1/traces"))),
+              "spans over HTTP", options),
+          .metrics = otlp::OtlpHttpMetricExporterFactory::Create(
+              HttpOptions<otlp::OtlpHttpMetricExporterOptions>(options, "/v1/metrics")),
+          .logs = std::make_unique<Logs>(
+              NewHttpSender(ToHttp(HttpOptions<otlp::OtlpHttpLogRecordExporterOptions>(options, "/v1/logs"))),
+              "log records over HTTP", options)};
 }
 
 }  // namespace tensorcast::otel::sdk

@@ -1,27 +1,19 @@
-// Sends spans and log records that encoded themselves to an OTLP collector, over gRPC or HTTP, by the options
-// of the SDK's own exporters. Those take what they export apart, and do not tell why a collector refused it,
-// so that nothing could be sent again; these do (guards.h, export_trouble). Includes OpenTelemetry.
+// Exporters that send to an OTLP collector, over gRPC or HTTP. Their options are ours and, where those say
+// nothing, the SDK's, which are those of the environment (OTEL_EXPORTER_OTLP_*).
+//
+// Metrics are exported by the SDK. Spans and log records encode themselves (span_encoder, log_encoder), and
+// their exporters here send those bytes: the SDK's take what they export apart, and do not tell why a
+// collector refused it, so that nothing could be sent again (guards.h, export_trouble). Includes
+// OpenTelemetry.
 #pragma once
 
-#include <memory>
-
-#include "opentelemetry/exporters/otlp/otlp_grpc_exporter_options.h"
-#include "opentelemetry/exporters/otlp/otlp_grpc_log_record_exporter_options.h"
-#include "opentelemetry/exporters/otlp/otlp_http_exporter_options.h"
-#include "opentelemetry/exporters/otlp/otlp_http_log_record_exporter_options.h"
-#include "opentelemetry/sdk/logs/exporter.h"
-#include "opentelemetry/sdk/trace/exporter.h"
+#include "otel/sdk/bridge.h"
+#include "otel/sdk/exporters.h"
 
 namespace tensorcast::otel::sdk {
 
-// As thread-safe as the SDK's: one export at a time.
-std::unique_ptr<opentelemetry::sdk::trace::SpanExporter> NewSpanExporter(
-    const opentelemetry::exporter::otlp::OtlpGrpcExporterOptions& options);
-std::unique_ptr<opentelemetry::sdk::trace::SpanExporter> NewSpanExporter(
-    const opentelemetry::exporter::otlp::OtlpHttpExporterOptions& options);
-std::unique_ptr<opentelemetry::sdk::logs::LogRecordExporter> NewLogExporter(
-    const opentelemetry::exporter::otlp::OtlpGrpcLogRecordExporterOptions& options);
-std::unique_ptr<opentelemetry::sdk::logs::LogRecordExporter> NewLogExporter(
-    const opentelemetry::exporter::otlp::OtlpHttpLogRecordExporterOptions& options);
+// As thread-safe as the SDK's: one export of a signal at a time.
+Exporters MakeGrpcExporters(const BridgeOptions& options);
+Exporters MakeHttpExporters(const BridgeOptions& options);
 
 }  // namespace tensorcast::otel::sdk

@@ -1,7 +1,5 @@
 #include "otel/sdk/span_encoder.h"
 
-#include "opentelemetry/sdk/instrumentationscope/instrumentation_scope.h"
-#include "opentelemetry/sdk/resource/resource.h"
 #include "opentelemetry/trace/span_context.h"
 #include "opentelemetry/trace/span_metadata.h"
 #include "opentelemetry/trace/trace_state.h"
@@ -42,12 +40,6 @@ enum : uint32_t { kTraceId = 1, kSpanId, kTraceState, kAttributes };
 }
 namespace status_field {
 enum : uint32_t { kMessage = 2, kCode };
-}
-namespace resource_field {
-enum : uint32_t { kAttributes = 1 };
-}
-namespace scope_field {
-enum : uint32_t { kName = 1, kVersion };
 }
 
 template <class String>
@@ -124,34 +116,10 @@ void SpanEncoder::SetDuration(std::chrono::nanoseconds duration) noexcept {
   protobuf::AppendFixed64(bytes_, span_field::kEnd, (start_ + duration).count());
 }
 
-void SpanEncoder::SetResource(const otel_api::sdk::resource::Resource& resource) noexcept {
-  resource_ = &resource;
-}
-
-void SpanEncoder::SetInstrumentationScope(
-    const otel_api::sdk::instrumentationscope::InstrumentationScope& scope) noexcept {
-  scope_ = &scope;
-}
-
 void SpanEncoder::SetDropped(uint32_t attributes, uint32_t events, uint32_t links) noexcept {
   if (attributes > 0) protobuf::AppendUint(bytes_, span_field::kDroppedAttributes, attributes);
   if (events > 0) protobuf::AppendUint(bytes_, span_field::kDroppedEvents, events);
   if (links > 0) protobuf::AppendUint(bytes_, span_field::kDroppedLinks, links);
-}
-
-std::string EncodeResource(const otel_api::sdk::resource::Resource& resource) {
-  std::string bytes;
-  for (const auto& [key, value] : resource.GetAttributes()) {
-    AppendKeyValue(bytes, resource_field::kAttributes, key, nostd::visit(ToAnyValue(), value));
-  }
-  return bytes;
-}
-
-std::string EncodeScope(const otel_api::sdk::instrumentationscope::InstrumentationScope& scope) {
-  std::string bytes;
-  protobuf::AppendBytes(bytes, scope_field::kName, scope.GetName());
-  protobuf::AppendBytes(bytes, scope_field::kVersion, scope.GetVersion());
-  return bytes;
 }
 
 }  // namespace tensorcast::otel::sdk

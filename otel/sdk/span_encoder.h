@@ -27,9 +27,6 @@ class SpanEncoder final : public otel_api::sdk::trace::Recordable {
 
   // The fields of an opentelemetry.proto.trace.v1.Span.
   std::string_view bytes() const { return bytes_; }
-  // As the SDK gave them; null for a span that was never started.
-  const otel_api::sdk::resource::Resource* resource() const { return resource_; }
-  const otel_api::sdk::instrumentationscope::InstrumentationScope* scope() const { return scope_; }
 
   void SetIdentity(const otel_api::trace::SpanContext& context,
                    otel_api::trace::SpanId parent) noexcept override;
@@ -43,11 +40,12 @@ class SpanEncoder final : public otel_api::sdk::trace::Recordable {
   void SetName(otel_api::nostd::string_view name) noexcept override;
   void SetTraceFlags(otel_api::trace::TraceFlags flags) noexcept override;
   void SetSpanKind(otel_api::trace::SpanKind kind) noexcept override;
-  void SetResource(const otel_api::sdk::resource::Resource& resource) noexcept override;
+  // All spans of a process have one resource and one scope, which the exporter writes.
+  void SetResource(const otel_api::sdk::resource::Resource&) noexcept override {}
+  void SetInstrumentationScope(
+      const otel_api::sdk::instrumentationscope::InstrumentationScope&) noexcept override {}
   void SetStartTime(otel_api::common::SystemTimestamp time) noexcept override;
   void SetDuration(std::chrono::nanoseconds duration) noexcept override;
-  void SetInstrumentationScope(
-      const otel_api::sdk::instrumentationscope::InstrumentationScope& scope) noexcept override;
   // How many of each the span's limits cut; the SDK's interface has no word for them.
   void SetDropped(uint32_t attributes, uint32_t events, uint32_t links) noexcept;
 
@@ -59,13 +57,6 @@ class SpanEncoder final : public otel_api::sdk::trace::Recordable {
   std::pmr::monotonic_buffer_resource memory_{own_.data(), own_.size()};
   std::pmr::string bytes_{&memory_};
   std::chrono::nanoseconds start_{0};
-  const otel_api::sdk::resource::Resource* resource_ = nullptr;
-  const otel_api::sdk::instrumentationscope::InstrumentationScope* scope_ = nullptr;
 };
-
-// The fields of an opentelemetry.proto.resource.v1.Resource.
-std::string EncodeResource(const otel_api::sdk::resource::Resource& resource);
-// And of an opentelemetry.proto.common.v1.InstrumentationScope: name and version.
-std::string EncodeScope(const otel_api::sdk::instrumentationscope::InstrumentationScope& scope);
 
 }  // namespace tensorcast::otel::sdk

@@ -7,8 +7,6 @@
 #include <map>
 
 #include "opentelemetry/common/key_value_iterable_view.h"
-#include "opentelemetry/sdk/instrumentationscope/instrumentation_scope.h"
-#include "opentelemetry/sdk/resource/resource.h"
 #include "opentelemetry/trace/span_context.h"
 #include "opentelemetry/trace/trace_state.h"
 #include "otel/sdk/protobuf_writer.h"
@@ -126,22 +124,6 @@ TEST(SpanEncoder, EncodedStatus_HasMessageOnlyForErrors) {
   EXPECT_EQ(Read(failed).status().message(), "the peer went away");
   EXPECT_EQ(Read(well).status().code(), 1);
   EXPECT_EQ(Read(well).status().message(), "");
-}
-
-TEST(SpanEncoder, SpanEncoder_KeepsResourceAndScope) {
-  const auto resource = api::sdk::resource::Resource::Create(
-      {{"service.name", "tensorcast-daemon"}, {"process.pid", int64_t{7}}});
-  const auto scope = api::sdk::instrumentationscope::InstrumentationScope::Create("tensorcast", "0.1", "");
-  SpanEncoder span;
-  EXPECT_EQ(span.resource(), nullptr);
-  span.SetResource(resource);
-  span.SetInstrumentationScope(*scope);
-  EXPECT_EQ(span.scope(), scope.get());
-  otlp::Resource read;
-  ASSERT_TRUE(read.ParseFromString(EncodeResource(*span.resource())));
-  EXPECT_EQ(ByKey(read.attributes())["service.name"].text(), "tensorcast-daemon");
-  EXPECT_EQ(ByKey(read.attributes())["process.pid"].integer(), 7);
-  EXPECT_NE(EncodeScope(*scope).find("tensorcast"), std::string::npos);
 }
 
 TEST(OtlpWire, WireSizes_EqualWrittenBytes) {

@@ -3,15 +3,15 @@
 #include <utility>
 
 #include "opentelemetry/exporters/otlp/otlp_grpc_exporter_factory.h"
-#include "opentelemetry/exporters/otlp/otlp_grpc_exporter_options.h"
 #include "opentelemetry/sdk/resource/resource.h"
+#include "opentelemetry/sdk/trace/processor.h"
 #include "opentelemetry/sdk/trace/samplers/parent_factory.h"
 #include "opentelemetry/sdk/trace/samplers/trace_id_ratio_factory.h"
 #include "opentelemetry/sdk/trace/tracer_provider.h"
 #include "opentelemetry/sdk/trace/tracer_provider_factory.h"
 #include "opentelemetry/trace/tracer.h"
+#include "otel/sdk/exporters.h"
 #include "otel/sdk/guards.h"
-#include "otel/sdk/otlp_exporters.h"
 #include "otel/sdk/trace_bridge.h"
 
 namespace tensorcast::otel::sdk {
@@ -31,9 +31,7 @@ class Discard final : public otel_trace::SpanProcessor {
   }
   void OnStart(otel_trace::Recordable&, const api::SpanContext&) noexcept override {}
   void OnEnd(std::unique_ptr<otel_trace::Recordable>&&) noexcept override {
-    if (guard_ != nullptr && guard_->Admit()) {
-      guard_->Run(1, [] { return otel_common::ExportResult::kSuccess; });
-    }
+    if (guard_ != nullptr) guard_->Run(1, [] { return otel_common::ExportResult::kSuccess; });
   }
   bool ForceFlush(Timeout) noexcept override { return true; }
   bool Shutdown(Timeout) noexcept override { return true; }
@@ -58,7 +56,8 @@ class SpanPairImpl final : public SpanPair {
             opentelemetry::sdk::resource::Resource::Create({}), MakeSampler(sampled))),
         tracer_(plain_->GetTracer("benchmark")),
         sink_(MakeTraceSink(
-            {.processor = std::make_shared<Discard>(NewSpanExporter(otlp::OtlpGrpcExporterOptions()), guard_),
+            {.processor = std::make_shared<Discard>(MakeExporters(BridgeOptions()).spans, guard_),
+             .guard = guard_,
              .sampler = MakeSampler(sampled),
              .resource = opentelemetry::sdk::resource::Resource::Create({}),
              .limits = {

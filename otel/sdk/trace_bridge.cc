@@ -90,16 +90,14 @@ uint32_t Excess(size_t count, size_t limit) {
 // The SDK of this version has no span limits of its own, so they are kept here.
 class Record final : public SpanRecord {
  public:
-  Record(std::unique_ptr<sdk_trace::Recordable> span, sdk_trace::SpanProcessor& processor,
-         const SpanLimits& limits, const SpanStart& start)
+  Record(std::unique_ptr<sdk_trace::Recordable> span, const SpanPipeline& pipeline, const SpanStart& start)
       : span_(std::move(span)),
-        processor_(processor),
-        limits_(limits),
+        pipeline_(pipeline),
         start_(start.time),
-        attributes_(std::min(start.attributes.size(), limits.max_attributes)),
-        links_(std::min(start.links.size(), limits.max_links)),
-        dropped_{.attributes = Excess(start.attributes.size(), limits.max_attributes),
-                 .links = Excess(start.links.size(), limits.max_links)} {}
+        attributes_(std::min(start.attributes.size(), limits_.max_attributes)),
+        links_(std::min(start.links.size(), limits_.max_links)),
+        dropped_{.attributes = Excess(start.attributes.size(), limits_.max_attributes),
+                 .links = Excess(start.links.size(), limits_.max_links)} {}
 
   void SetAttribute(std::string_view key, const AttributeValue& value) override {
     if (attributes_ == limits_.max_attributes) {
@@ -148,13 +146,13 @@ class Record final : public SpanRecord {
     }
     span_->SetDuration(std::max(duration, std::chrono::nanoseconds(1)));
     Write(dropped_, *span_);
-    processor_.OnEnd(std::move(span_));
+    if (pipeline_.guard->Admit()) pipeline_.processor->OnEnd(std::move(span_));
   }
 
  private:
   std::unique_ptr<sdk_trace::Recordable> span_;
-  sdk_trace::SpanProcessor& processor_;
-  const SpanLimits& limits_;
+  const SpanPipeline& pipeline_;
+  const SpanLimits& limits_ = pipeline_.limits;
   const SpanTime start_;  // the epoch: that of `began_`
   const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
   size_t attributes_;
@@ -235,7 +233,7 @@ class Sink final : public TraceSink {
           return true;
         });
     for (const SpanLink& link : AtMost(start.links, limits.max_links)) Write(link, limits, *span);
-    return std::make_unique<Record>(std::move(span), *pipeline_.processor, limits, start);
+    return std::make_unique<Record>(std::move(span), pipeline_, start);
   }
 
   const SpanPipeline pipeline_;

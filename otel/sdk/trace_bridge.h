@@ -8,12 +8,14 @@
 #include "opentelemetry/sdk/trace/sampler.h"
 #include "otel/api/trace_sink.h"
 #include "otel/sdk/bridge.h"
+#include "otel/sdk/guards.h"
 
 namespace tensorcast::otel::sdk {
 
 // What the spans of one process have in common.
 struct SpanPipeline {
   std::shared_ptr<opentelemetry::sdk::trace::SpanProcessor> processor;
+  std::shared_ptr<Guard> guard;  // of the processor's queue
   SamplerKind sampler_kind = SamplerKind::kParentRatio;
   std::shared_ptr<opentelemetry::sdk::trace::Sampler> sampler;  // of that kind
   opentelemetry::sdk::resource::Resource resource;
