@@ -39,6 +39,7 @@ class ConfigReader {
   virtual void Read(std::string_view key, uint64_t& value) = 0;  // a size or a rate, in bytes
   virtual void Read(std::string_view key, absl::Duration& value) = 0;
   virtual void Read(std::string_view key, std::string& value) = 0;
+  // Of a list all texts; of another key its one text, and none where that is empty.
   virtual void Read(std::string_view key, std::vector<std::string>& value) = 0;
 
   // Of values that have the form of their key, and yet cannot be read.

@@ -3,7 +3,10 @@
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
 
+#include <utility>
+
 #include "absl/log/check.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/units.h"
 
@@ -69,8 +72,14 @@ void MessageReader::Read(std::string_view key, std::string& value) { value = Tex
 void MessageReader::Read(std::string_view key, std::vector<std::string>& value) {
   const Place place = Find(config_, key);
   value.clear();
-  for (int i = 0; i < place.values.FieldSize(place.section, place.field); ++i) {
-    value.push_back(place.values.GetRepeatedString(place.section, place.field, i));
+  if (place.field->cpp_type() == FieldDescriptor::CPPTYPE_INT32) {
+    value.push_back(absl::StrCat(place.values.GetInt32(place.section, place.field)));
+  } else if (!place.field->is_repeated()) {
+    if (std::string text = TextOf(place); !text.empty()) value.push_back(std::move(text));
+  } else {
+    for (int i = 0; i < place.values.FieldSize(place.section, place.field); ++i) {
+      value.push_back(place.values.GetRepeatedString(place.section, place.field, i));
+    }
   }
 }
 
