@@ -57,7 +57,7 @@ class CommandsTest : public ::testing::Test {
     auto store = StartEmbeddedStore(*options);
     ASSERT_TRUE(store.ok()) << store.status();
     deployment->store = *std::move(store);
-    auto daemon = daemon::DaemonServer::Start(options->daemon);
+    auto daemon = daemon::DaemonServer::Start(std::move(options->daemon));
     ASSERT_TRUE(daemon.ok()) << daemon.status();
     deployment->daemon = *std::move(daemon);
     ASSERT_TRUE(deployment->daemon->WaitRegistered(SteadyNow() + absl::Seconds(30)).ok());

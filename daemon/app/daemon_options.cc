@@ -14,7 +14,7 @@
 #include "base/posix/socket_folders.h"
 #include "base/posix/state_files.h"
 #include "base/units.h"
-#include "core/memory/host_limits.h"
+#include "core/memory/extent.h"
 #include "transport/lanes/lanes.h"
 
 namespace tensorcast::daemon {
@@ -131,10 +131,6 @@ void CheckPool(const DaemonOptions& options, Findings& findings) {
                               FormatSize(needed), " with ", options.engine.staging_buffers,
                               " staging buffers; make it larger, or daemon.staging_buffers smaller"));
   }
-  // The default is for hosts that run a daemon; where it does not fit, the start says so.
-  if (bytes != DaemonOptions().pool.bytes && bytes > FreeHugePageBytes()) {
-    findings.Add("daemon.host_pool", CheckFits(bytes, kSegmentBytes, /*prefaulted=*/false, ReadHostLimits()));
-  }
   if (options.keeper.on() && !options.lane_config.ucx_listen.empty()) {
     findings.Add("daemon.keep_pool",
                  "\"keeper\" goes without daemon.ucx_listen: a network card keeps the pages that it "
@@ -204,6 +200,7 @@ void DaemonOptions::Validate(Findings& findings) const {
   CheckLanes(*this, findings);
   CheckSockets(*this, findings);
   CheckPool(*this, findings);
+  pool.Validate(findings);
   gpus.Validate(findings);
   broadcasts.Validate(findings);
   disk.Validate(findings);

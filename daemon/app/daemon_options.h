@@ -20,7 +20,7 @@
 #include "core/disk/disk_options.h"
 #include "core/engine/engine.h"
 #include "core/handles/handle_server.h"
-#include "core/memory/host_pool.h"
+#include "core/memory/pool_options.h"
 #include "daemon/keeper/keeper_options.h"
 #include "daemon/sources/origin_comparer.h"
 #include "rpc/security_options.h"
@@ -69,7 +69,7 @@ struct DaemonOptions {
       absl::Seconds(10);                          // a source that delivers nothing for this long is given up
   absl::Duration grant_life = absl::Seconds(30);  // of a pull served, without a word from the global store
 
-  HostPool::Options pool{.bytes = uint64_t{4} << 30};
+  PoolOptions pool;
   KeeperOptions keeper;
   DeviceOptions gpus;
   DeviceRuntime* devices = nullptr;  // instead of those, for tests; must outlive the daemon
@@ -95,11 +95,10 @@ struct DaemonOptions {
     config.Read("daemon.host_id", host_id);
     config.Read("daemon.local_lane", local_lane);
     config.Read("daemon.peer_timeout", peer_timeout);
-    config.Read("daemon.host_pool", pool.bytes);
-    config.Read("daemon.huge_pages", pool.use_huge_pages);
     ReadNames(config);
     ReadLanes(config);
     security.FromConfig(config);
+    pool.FromConfig(config);
     keeper.FromConfig(config);
     gpus.FromConfig(config);
     broadcasts.FromConfig(config);

@@ -80,8 +80,10 @@ void Storage::Unlock(std::byte* begin) {
 absl::StatusOr<std::unique_ptr<Storage>> Storage::Open(const DaemonOptions& options, DeviceRuntime* devices,
                                                        KeptPool* kept) {
   std::unique_ptr<Storage> storage(new Storage(devices));
-  HostPool::Options pool = options.pool;
-  pool.numa_nodes = DistinctNodes(storage->numa_nodes_);
+  HostPool::Options pool{.bytes = options.pool.bytes,
+                         .use_huge_pages = options.pool.use_huge_pages,
+                         .prefault_threads = options.pool.prefault_threads,
+                         .numa_nodes = DistinctNodes(storage->numa_nodes_)};
   if (kept != nullptr) {
     pool.segment_bytes = kept->SegmentBytes(pool.bytes, KeptSegmentBytes(pool.bytes));
     pool.kept =
