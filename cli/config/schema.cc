@@ -107,7 +107,7 @@ absl::Status CheckChoice(const std::vector<std::string>& choices, std::string_vi
       absl::StrCat("\"", text, "\" is not one of ", absl::StrJoin(choices, ", ")));
 }
 
-// The forms whose values do not depend on their key: what people are told of them, and their check.
+// The forms in which every key takes the same values: what people are told of them, and their check.
 struct Form {
   v1::ConfigKey::Form form;
   std::string_view expected;
