@@ -91,8 +91,9 @@ void FillDefaults(DaemonOptions& options) {
   const auto fill = [](std::string& option, const std::string& value) {
     if (option.empty()) option = value;
   };
-  if (options.security.credentials != nullptr)
+  if (options.security.credentials != nullptr) {
     fill(options.name, options.security.credentials->identity().self().name.name);
+  }
   fill(options.name, HostName());
   fill(options.disk.folder, absl::StrCat(options.state_dir, "/artifacts"));
   // Told to processes with other working folders.
