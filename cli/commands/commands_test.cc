@@ -52,12 +52,12 @@ class CommandsTest : public ::testing::Test {
         {"daemon.state_dir=" + deployment->folder + "/node", "daemon.host_pool=192MiB",
          "daemon.device_runtime=none", "daemon.import_roots=" + deployment->folder, "daemon.name=alone"});
     ASSERT_TRUE(config.ok()) << config.status();
-    auto options = ToDaemonOptions(*config);
+    auto options = ReadServerOptions(*config, Roles::kDaemon);
     ASSERT_TRUE(options.ok()) << options.status();
-    auto store = StartEmbeddedStore(*config, *options);
+    auto store = StartEmbeddedStore(*options);
     ASSERT_TRUE(store.ok()) << store.status();
     deployment->store = *std::move(store);
-    auto daemon = daemon::DaemonServer::Start(*std::move(options));
+    auto daemon = daemon::DaemonServer::Start(std::move(options->daemon));
     ASSERT_TRUE(daemon.ok()) << daemon.status();
     deployment->daemon = *std::move(daemon);
     ASSERT_TRUE(deployment->daemon->WaitRegistered(SteadyNow() + absl::Seconds(30)).ok());

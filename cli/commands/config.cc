@@ -1,7 +1,7 @@
 #include <cstdio>
 
-#include "cli/commands/check_config.h"
 #include "cli/commands/command.h"
+#include "cli/commands/server_options.h"
 #include "cli/config/config.h"
 #include "cli/output/json.h"
 #include "proto/config.pb.h"
@@ -24,7 +24,7 @@ int RunConfigCheck(const CommonFlags& common, const ConfigCheckFlags& flags) {
   const Roles roles = flags.role == "daemon"         ? Roles::kDaemon
                       : flags.role == "global-store" ? Roles::kGlobalStore
                                                      : Roles::kAll;
-  if (const absl::Status good = CheckConfig(*config, roles); !good.ok()) return Fail(good);
+  if (const auto good = ReadServerOptions(*config, roles); !good.ok()) return Fail(good.status());
   std::printf(common.json ? "{\"ok\": true}\n" : "the configuration is good\n");
   return 0;
 }

@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "cli/commands/command.h"
 #include "cli/commands/server_options.h"
+#include "cli/config/message_reader.h"
 #include "cli/output/output.h"
 #include "global_store/app/etcd_group.h"
 #include "global_store/app/global_store_server.h"
@@ -44,12 +45,13 @@ struct OpenStore {
   std::unique_ptr<MetadataStore> store;
 };
 
-absl::StatusOr<OpenStore> OpenOnEtcd(const v1::GlobalStoreConfig& config) {
+absl::StatusOr<OpenStore> OpenOnEtcd(const v1::Config& config) {
   namespace etcd = global_store::etcd;
-  TC_ASSIGN_OR_RETURN(global_store::EtcdOptions options, ToEtcdOptions(config));
-  if (options.client.endpoints.empty()) {
-    return absl::InvalidArgumentError("global_store.etcd.endpoints: name the members of etcd");
-  }
+  config::MessageReader reader(config);
+  global_store::EtcdOptions options;
+  options.FromConfig(reader);
+  options.Validate(reader.findings());
+  TC_RETURN_IF_ERROR(reader.findings().ToStatus());
   options.leadership.name = options.leadership.address = "tensorcast metadata copy";
   OpenStore open;
   TC_ASSIGN_OR_RETURN(open.client, etcd::Client::Create(options.client));
@@ -73,16 +75,16 @@ absl::StatusOr<OpenStore> OpenOnEtcd(const v1::GlobalStoreConfig& config) {
   return open;
 }
 
-absl::StatusOr<OpenStore> Open(const std::string& kind, bool reads, const v1::GlobalStoreConfig& config) {
+absl::StatusOr<OpenStore> Open(const std::string& kind, bool reads, const v1::Config& config) {
   if (kind == "etcd") return OpenOnEtcd(config);
+  const std::string& path = config.global_store().metadata_path();
   // Opened, it would be made.
-  if (reads && !std::filesystem::exists(config.metadata_path())) {
-    return absl::NotFoundError(
-        absl::StrCat(config.metadata_path(), " does not exist: set global_store.metadata_path"));
+  if (reads && !std::filesystem::exists(path)) {
+    return absl::NotFoundError(absl::StrCat(path, " does not exist: set global_store.metadata_path"));
   }
-  TC_RETURN_IF_ERROR(MakeMetadataPrivate(config.metadata_path()));
+  TC_RETURN_IF_ERROR(MakeMetadataPrivate(path));
   OpenStore open;
-  TC_ASSIGN_OR_RETURN(open.store, global_store::OpenMetadataStore(kind, config.metadata_path()));
+  TC_ASSIGN_OR_RETURN(open.store, global_store::OpenMetadataStore(kind, path));
   return open;
 }
 
@@ -91,8 +93,8 @@ absl::Status Copy(const CommonFlags& common, const CopyFlags& flags) {
     return absl::InvalidArgumentError("copies go from sqlite to etcd or from etcd to sqlite");
   }
   TC_ASSIGN_OR_RETURN(const v1::Config config, LoadConfig(common));
-  TC_ASSIGN_OR_RETURN(const OpenStore from, Open(flags.from, /*reads=*/true, config.global_store()));
-  TC_ASSIGN_OR_RETURN(const OpenStore to, Open(flags.to, /*reads=*/false, config.global_store()));
+  TC_ASSIGN_OR_RETURN(const OpenStore from, Open(flags.from, /*reads=*/true, config));
+  TC_ASSIGN_OR_RETURN(const OpenStore to, Open(flags.to, /*reads=*/false, config));
   TC_ASSIGN_OR_RETURN(const global_store::CopySummary copied,
                       global_store::CopyMetadata(*from.store, *to.store));
   if (common.json) {

@@ -1,7 +1,6 @@
-// From the configuration to the options of the servers: the one place where both are known. Nothing is opened
-// or started here but the global store of a daemon that works alone.
-//
-// Errors are INVALID_ARGUMENT and name the key. Stateless; thread-safe.
+// From the configuration to the options of the servers. A start and `config check` call the same function, so
+// that what one refuses the other does too. Not checked here are the limits of the process: a shell has
+// others than the unit that starts a server.
 #pragma once
 
 #include <memory>
@@ -12,42 +11,29 @@
 #include "daemon/app/daemon_options.h"
 #include "global_store/app/global_store_server.h"
 #include "proto/config.pb.h"
-#include "rpc/credentials.h"
-#include "security/key_rules.h"
-#include "transport/lane.h"
 
 namespace tensorcast::cli {
 
-// Loads the certificates that the configuration names; null where it names none.
-absl::StatusOr<std::shared_ptr<const rpc::Credentials>> LoadCredentials(const v1::SecurityConfig& config);
+// The servers that are started; a file that several hosts share has sections that are another's.
+enum class Roles { kAll, kGlobalStore, kDaemon };
 
-// INVALID_ARGUMENT, with security.keys in front, for a rule that cannot be read.
-absl::StatusOr<security::KeyRules> ToKeyRules(const v1::SecurityConfig& config);
+// Those of the servers that are not started are the defaults.
+struct ServerOptions {
+  global_store::GlobalStoreOptions store;  // of a daemon without daemon.global_store: the one within it
+  daemon::DaemonOptions daemon;
+};
 
-// Lets only this process's user into SQLite's file and its folder. Makes both where they are
-// missing.
+// INVALID_ARGUMENT with a line for each thing that is wrong: its key, its value, and what to do. Loads
+// certificates and looks at this host (addresses, groups, folders, memory); changes nothing, and asks no
+// other process, but for the addresses of host names. Thread-safe.
+absl::StatusOr<ServerOptions> ReadServerOptions(const v1::Config& config, Roles roles);
+
+// Lets only this process's user into SQLite's file and its folder. Makes both where they are missing.
 absl::Status MakeMetadataPrivate(const std::string& metadata_path);
 
-// The options of the metadata store etcd.
-absl::StatusOr<global_store::EtcdOptions> ToEtcdOptions(const v1::GlobalStoreConfig& config);
-absl::StatusOr<global_store::GlobalStoreOptions> ToGlobalStoreOptions(const v1::GlobalStoreConfig& config);
-
-// The paths of a daemon's sockets: those that are configured, else their names in SocketFolderOf the state
-// folder (base/posix/socket_folders.h).
-struct DaemonSockets {
-  std::string operators;  // gRPC with the operator role
-  std::string clients;    // gRPC with the client role
-  std::string handles;
-};
-DaemonSockets SocketsOf(const v1::DaemonConfig& config);
-
-absl::StatusOr<daemon::DaemonOptions> ToDaemonOptions(const v1::Config& config);
-absl::StatusOr<transport::LaneConfig> ToLaneConfig(const v1::Config& config);
-
-// The global store of a daemon with a configuration of none: in this process, on a socket in the daemon's
-// state folder, which is made where it is missing. `options` are told where it is. It must outlive the
-// daemon.
-absl::StatusOr<std::unique_ptr<global_store::GlobalStoreServer>> StartEmbeddedStore(
-    const v1::Config& config, daemon::DaemonOptions& options);
+// Starts the global store of a daemon without daemon.global_store: in this process, on a socket in the
+// daemon's state folder, which is made where it is missing. The daemon's options are told where it is. It
+// must outlive the daemon.
+absl::StatusOr<std::unique_ptr<global_store::GlobalStoreServer>> StartEmbeddedStore(ServerOptions& options);
 
 }  // namespace tensorcast::cli

@@ -19,7 +19,6 @@
 #include "base/posix/state_files.h"
 #include "base/status.h"
 #include "base/steady_time.h"
-#include "cli/commands/check_config.h"
 #include "cli/commands/command.h"
 #include "cli/commands/server_options.h"
 #include "cli/commands/telemetry.h"
@@ -110,40 +109,26 @@ absl::Status MakeSocketFolder(std::string_view key, const std::string& path, mod
   return Annotate(MakePrivateFolder(folder.string(), "", others), absl::StrCat("the folder of ", key));
 }
 
-absl::Status MakeSocketFolders(const v1::DaemonConfig& config) {
+absl::Status MakeSocketFolders(const daemon::DaemonOptions& options) {
   // Clients of the groups that are let in pass through them.
-  const mode_t others = config.handle_groups().empty() ? 0 : 0011;
+  const mode_t others = options.handle_groups.empty() ? 0 : 0011;
   const bool is_default =
-      config.unix_socket().empty() || config.client_socket().empty() || config.handle_socket().empty();
+      options.unix_socket.empty() || options.client_socket.empty() || options.handle_socket.empty();
   // The daemon makes its state folder itself.
-  if (const std::string folder = SocketFolderOf(config.state_dir());
-      is_default && folder != config.state_dir()) {
+  if (const std::string folder = SocketFolderOf(options.state_dir);
+      is_default && folder != options.state_dir) {
     TC_RETURN_IF_ERROR(Annotate(MakePrivateFolder(folder, kOperatorSocket, others),
                                 "the default folder of daemon.unix_socket"));
   }
-  TC_RETURN_IF_ERROR(MakeSocketFolder("daemon.unix_socket", config.unix_socket(), others));
-  TC_RETURN_IF_ERROR(MakeSocketFolder("daemon.client_socket", config.client_socket(), others));
-  return MakeSocketFolder("daemon.handle_socket", config.handle_socket(), others);
+  TC_RETURN_IF_ERROR(MakeSocketFolder("daemon.unix_socket", options.unix_socket, others));
+  TC_RETURN_IF_ERROR(MakeSocketFolder("daemon.client_socket", options.client_socket, others));
+  return MakeSocketFolder("daemon.handle_socket", options.handle_socket, others);
 }
 
 // Before what serves is made: it looks at the limits as they are then.
 absl::Status MeetLimits() {
   ExitWhenOutOfMemory();
   return RaiseDescriptorLimit();
-}
-
-// Loads the certificates, and says how connections by host:port are secured.
-absl::StatusOr<std::shared_ptr<const rpc::Credentials>> Secure(const v1::SecurityConfig& config) {
-  TC_ASSIGN_OR_RETURN(std::shared_ptr<const rpc::Credentials> credentials, LoadCredentials(config));
-  if (credentials != nullptr) {
-    LOG(INFO) << "connections by host:port are mutual TLS; this is "
-              << credentials->identity().self().name.ToString();
-  }
-  LOG_IF(WARNING, config.insecure())
-      << "security.insecure: TCP connections are in clear, and every process that reaches a port of this one "
-         "may "
-         "read, write and delete everything; set security.ca, security.certificate and security.key instead";
-  return credentials;
 }
 
 void RemoveSocketWhenTerminatedAgain(const std::string& address) {
@@ -155,11 +140,10 @@ absl::Status ServeGlobalStore(const CommonFlags& common, const ServerFlags& flag
   TC_RETURN_IF_ERROR(CheckProcessLimits(
       {.who = "a global store", .descriptors = kStoreDescriptors, .threads = kStoreThreads}));
   TC_ASSIGN_OR_RETURN(const v1::Config config, LoadConfig(common));
-  TC_RETURN_IF_ERROR(CheckConfig(config, Roles::kGlobalStore));
+  TC_ASSIGN_OR_RETURN(ServerOptions servers, ReadServerOptions(config, Roles::kGlobalStore));
   TC_RETURN_IF_ERROR(ApplyLogConfig(config.log()));
-  TC_ASSIGN_OR_RETURN(global_store::GlobalStoreOptions options, ToGlobalStoreOptions(config.global_store()));
-  TC_ASSIGN_OR_RETURN(options.credentials, Secure(config.security()));
-  TC_ASSIGN_OR_RETURN(options.key_rules, ToKeyRules(config.security()));
+  global_store::GlobalStoreOptions& options = servers.store;
+  options.security.Log();
   if (options.metadata_store == "sqlite") TC_RETURN_IF_ERROR(MakeMetadataPrivate(options.metadata_path));
   TC_RETURN_IF_ERROR(MakeSocketFolder("global_store.listen", SocketPath(options.listen), /*others=*/0));
   Termination termination;  // outlives the server, which may demand it
@@ -180,25 +164,25 @@ absl::Status ServeGlobalStore(const CommonFlags& common, const ServerFlags& flag
 absl::Status ServeDaemon(const CommonFlags& common, const DaemonFlags& flags) {
   TC_RETURN_IF_ERROR(MeetLimits());
   TC_ASSIGN_OR_RETURN(const v1::Config config, LoadConfig(common));
-  TC_RETURN_IF_ERROR(CheckConfig(config, Roles::kDaemon));
+  TC_ASSIGN_OR_RETURN(ServerOptions servers, ReadServerOptions(config, Roles::kDaemon));
   TC_RETURN_IF_ERROR(ApplyLogConfig(config.log()));
-  TC_RETURN_IF_ERROR(MakeSocketFolders(config.daemon()));
-  TC_ASSIGN_OR_RETURN(daemon::DaemonOptions options, ToDaemonOptions(config));
-  TC_ASSIGN_OR_RETURN(options.credentials, Secure(config.security()));
-  options.discard_kept = flags.discard_kept;
+  daemon::DaemonOptions& options = servers.daemon;
+  TC_RETURN_IF_ERROR(MakeSocketFolders(options));
+  options.security.Log();
+  options.keeper.discard_kept = flags.discard_kept;
   // A descriptor each. Of more than this the limits of memory speak, later.
-  int segments = static_cast<int>(std::min(options.host_pool_bytes / kSegmentBytes, uint64_t{1} << 20));
+  int segments = static_cast<int>(std::min(options.pool.bytes / kSegmentBytes, uint64_t{1} << 20));
   // Another one each for the keeper, and a small pool is of several.
-  if (!options.keeper.empty()) segments = 2 * segments + kKeptDescriptors;
+  if (options.keeper.on()) segments = 2 * segments + kKeptDescriptors;
   TC_RETURN_IF_ERROR(CheckProcessLimits({.who = "a daemon",
                                          .descriptors = kDaemonDescriptors + segments,
                                          .threads = kDaemonThreads,
-                                         .memory_bytes = options.host_pool_bytes}));
+                                         .memory_bytes = options.pool.bytes}));
   std::unique_ptr<global_store::GlobalStoreServer> embedded;
   // Before the pool is made, which may take long.
   if (OnTerminationSignal().IsCancelled()) return absl::OkStatus();
   if (options.global_store.empty()) {
-    TC_ASSIGN_OR_RETURN(embedded, StartEmbeddedStore(config, options));
+    TC_ASSIGN_OR_RETURN(embedded, StartEmbeddedStore(servers));
   }
   Termination termination;  // outlives the daemon, which may demand it
   options.on_replaced = [&termination](const absl::Status& why) { termination.Demand(why); };

@@ -136,62 +136,26 @@ std::vector<std::string> ApplySets(const std::vector<std::string>& sets, v1::Con
   return errors;
 }
 
-void EmitValue(YAML::Emitter& out, const Message& section, const FieldDescriptor& field, int index) {
-  const auto& reflection = *section.GetReflection();
-  const bool repeated = index >= 0;
-  std::string scratch;
-  switch (field.cpp_type()) {
-    case FieldDescriptor::CPPTYPE_STRING:
-      out << (repeated ? reflection.GetRepeatedStringReference(section, &field, index, &scratch)
-                       : reflection.GetStringReference(section, &field, &scratch));
-      return;
-    case FieldDescriptor::CPPTYPE_BOOL:
-      out << (repeated ? reflection.GetRepeatedBool(section, &field, index)
-                       : reflection.GetBool(section, &field));
-      return;
-    case FieldDescriptor::CPPTYPE_INT32:
-      out << (repeated ? reflection.GetRepeatedInt32(section, &field, index)
-                       : reflection.GetInt32(section, &field));
-      return;
-    case FieldDescriptor::CPPTYPE_INT64:
-      out << (repeated ? reflection.GetRepeatedInt64(section, &field, index)
-                       : reflection.GetInt64(section, &field));
-      return;
-    case FieldDescriptor::CPPTYPE_UINT32:
-      out << (repeated ? reflection.GetRepeatedUInt32(section, &field, index)
-                       : reflection.GetUInt32(section, &field));
-      return;
-    case FieldDescriptor::CPPTYPE_UINT64:
-      out << (repeated ? reflection.GetRepeatedUInt64(section, &field, index)
-                       : reflection.GetUInt64(section, &field));
-      return;
-    case FieldDescriptor::CPPTYPE_DOUBLE:
-      out << (repeated ? reflection.GetRepeatedDouble(section, &field, index)
-                       : reflection.GetDouble(section, &field));
-      return;
-    case FieldDescriptor::CPPTYPE_ENUM:
-      out << (repeated ? reflection.GetRepeatedEnum(section, &field, index)
-                       : reflection.GetEnum(section, &field))
-                 ->name();
-      return;
-    default:
-      out << YAML::Null;
-  }
-}
-
-// The text of a key's value.
+// A key is a text, a truth value or a number, and a list has texts: schema_test holds config.proto to that.
 std::string ValueText(const Message& section, const FieldDescriptor& field) {
+  const google::protobuf::Reflection& values = *section.GetReflection();
   YAML::Emitter out;
   if (field.is_repeated()) {
     out << YAML::Flow << YAML::BeginSeq;
-    for (int i = 0; i < section.GetReflection()->FieldSize(section, &field); ++i) {
-      EmitValue(out, section, field, i);
+    for (int i = 0; i < values.FieldSize(section, &field); ++i) {
+      out << values.GetRepeatedString(section, &field, i);
     }
     out << YAML::EndSeq;
-  } else if (field.has_presence() && !section.GetReflection()->HasField(section, &field)) {
+  } else if (field.has_presence() && !values.HasField(section, &field)) {
     out << YAML::Null;  // reads back as not set
+  } else if (field.cpp_type() == FieldDescriptor::CPPTYPE_BOOL) {
+    out << values.GetBool(section, &field);
+  } else if (field.cpp_type() == FieldDescriptor::CPPTYPE_INT32) {
+    out << values.GetInt32(section, &field);
+  } else if (field.cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE) {
+    out << values.GetDouble(section, &field);
   } else {
-    EmitValue(out, section, field, -1);
+    out << values.GetString(section, &field);
   }
   return out.c_str();
 }
@@ -280,32 +244,6 @@ absl::StatusOr<v1::Config> Load(const LoadOptions& options) {
   if (options.path.empty()) return Parse("", "", options.sets);
   TC_ASSIGN_OR_RETURN(const std::string yaml, ReadFile(options.path));
   return Parse(yaml, options.path, options.sets);
-}
-
-std::vector<std::string> ValuesOf(const v1::Config& config, std::string_view path) {
-  const Message* section = &config;
-  const FieldDescriptor* field = nullptr;
-  for (const std::string_view name : absl::StrSplit(path, '.')) {
-    if (field != nullptr) {
-      if (field->message_type() == nullptr || field->is_repeated()) return {};
-      section = &section->GetReflection()->GetMessage(*section, field);
-    }
-    field = section->GetDescriptor()->FindFieldByName(std::string(name));
-    if (field == nullptr) return {};
-  }
-  const google::protobuf::Reflection& reflection = *section->GetReflection();
-  std::vector<std::string> values;
-  if (field->is_repeated()) {
-    for (int i = 0; i < reflection.FieldSize(*section, field); ++i) {
-      values.push_back(reflection.GetRepeatedString(*section, field, i));
-    }
-  } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
-    values.push_back(reflection.GetString(*section, field));
-  } else {
-    values.push_back(ValueText(*section, *field));
-  }
-  std::erase(values, "");
-  return values;
 }
 
 std::string ToYaml(const Message& section) {

@@ -30,10 +30,6 @@ absl::StatusOr<v1::Config> Load(const LoadOptions& options);
 absl::StatusOr<v1::Config> Parse(std::string_view yaml, std::string_view name,
                                  const std::vector<std::string>& sets);
 
-// The texts of what is configured at `path` ("daemon.tcp_listen"), of a list each item's. Empty: an empty
-// text, an empty list, or there is no such key.
-std::vector<std::string> ValuesOf(const v1::Config& config, std::string_view path);
-
 // The whole configuration, or one section of it, as YAML: every key with its help above it. Of the whole,
 // Load reads it back.
 std::string ToYaml(const google::protobuf::Message& section);

@@ -185,6 +185,7 @@ TEST(Config, ImpossibleValue_IsAnErrorThatNamesItsSet) {
       {"client.connect_timeout=0", "is not between 1ms"},
       {"log.level=", "a value is needed"},
       {"observability.otel.sampling_ratio=nan", "between 0 and 1"},
+      {"observability.otel.sampling_ratio=", "a value is needed"},
       {"observability.otel.timeout=0", "is not between 1ms"},
   };
   for (const auto& [set, expected] : cases) {

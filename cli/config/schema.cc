@@ -1,6 +1,7 @@
 #include "cli/config/schema.h"
 
 #include <algorithm>
+#include <iterator>
 #include <vector>
 
 #include "absl/log/check.h"
@@ -106,29 +107,28 @@ absl::Status CheckChoice(const std::vector<std::string>& choices, std::string_vi
       absl::StrCat("\"", text, "\" is not one of ", absl::StrJoin(choices, ", ")));
 }
 
-absl::Status CheckForm(const v1::ConfigKey& key, std::string_view text) {
-  switch (key.form()) {
-    case v1::ConfigKey::SIZE:
-      return CheckSize(text);
-    case v1::ConfigKey::RATE:
-      return CheckRate(text);
-    case v1::ConfigKey::DURATION:
-      return CheckDuration(key, text);
-    case v1::ConfigKey::LISTEN:
-      return CheckListenAddress(text);
-    case v1::ConfigKey::LISTEN_TCP:
-      return CheckListenTcp(text);
-    case v1::ConfigKey::ADVERTISE:
-      return CheckAdvertise(text);
-    case v1::ConfigKey::SERVER:
-      return CheckServerAddress(text);
-    case v1::ConfigKey::SERVERS:
-      return CheckServerAddresses(text);
-    case v1::ConfigKey::SOCKET_PATH:
-      return CheckSocketPath(text);
-    default:  // ANY, and PAIRS, which its component takes apart
-      return absl::OkStatus();
-  }
+// The forms in which every key takes the same values: what people are told of them, and their check.
+struct Form {
+  v1::ConfigKey::Form form;
+  std::string_view expected;
+  absl::Status (*check)(std::string_view text);  // null: the component of the key takes it apart
+};
+constexpr Form kForms[] = {
+    {v1::ConfigKey::SIZE, "a size, such as 64GiB", CheckSize},
+    {v1::ConfigKey::RATE, "bytes a second, such as 500MB, at least 1MiB; or 0", CheckRate},
+    {v1::ConfigKey::LISTEN, "host:port or unix:/path", CheckListenAddress},
+    {v1::ConfigKey::LISTEN_TCP, "host:port", CheckListenTcp},
+    {v1::ConfigKey::ADVERTISE, "host:port", CheckAdvertise},
+    {v1::ConfigKey::SERVER, "host:port or unix:/path", CheckServerAddress},
+    {v1::ConfigKey::SERVERS, "host:port or unix:/path; or host:port,host:port,..", CheckServerAddresses},
+    {v1::ConfigKey::SOCKET_PATH, "a path", CheckSocketPath},
+    {v1::ConfigKey::PAIRS, "name=value", nullptr},
+};
+
+// Null for DURATION, which depends on its key, and for those that take any text.
+const Form* FormOf(const v1::ConfigKey& key) {
+  const auto* const form = std::ranges::find(kForms, key.form(), &Form::form);
+  return form == std::end(kForms) ? nullptr : form;
 }
 
 bool IsNumber(const FieldDescriptor& field) {
@@ -141,28 +141,11 @@ std::string Expected(const FieldDescriptor& field) {
   if (const auto choices = ChoicesOf(key); !choices.empty()) return absl::StrJoin(choices, ", ");
   if (IsNumber(field)) return absl::StrCat(key.min(), " to ", key.max());
   if (field.cpp_type() == FieldDescriptor::CPPTYPE_BOOL) return "true or false";
-  switch (key.form()) {
-    case v1::ConfigKey::SIZE:
-      return "a size, such as 64GiB";
-    case v1::ConfigKey::RATE:
-      return "bytes a second, such as 500MB, at least 1MiB; or 0";
-    case v1::ConfigKey::DURATION:
-      return absl::StrCat("a duration, ", ShortestOf(key), " to ", LongestOf(key));
-    case v1::ConfigKey::LISTEN:
-    case v1::ConfigKey::SERVER:
-      return "host:port or unix:/path";
-    case v1::ConfigKey::SERVERS:
-      return "host:port or unix:/path; or host:port,host:port,..";
-    case v1::ConfigKey::LISTEN_TCP:
-    case v1::ConfigKey::ADVERTISE:
-      return "host:port";
-    case v1::ConfigKey::SOCKET_PATH:
-      return "a path";
-    case v1::ConfigKey::PAIRS:
-      return "name=value";
-    default:
-      return "";
+  if (key.form() == v1::ConfigKey::DURATION) {
+    return absl::StrCat("a duration, ", ShortestOf(key), " to ", LongestOf(key));
   }
+  const Form* form = FormOf(key);
+  return form == nullptr ? "" : std::string(form->expected);
 }
 
 // Sets what this section and those below it declare.
@@ -187,14 +170,17 @@ const v1::ConfigKey& KeyOf(const FieldDescriptor& field) { return field.options(
 absl::Status CheckText(const FieldDescriptor& field, std::string_view text) {
   const v1::ConfigKey& key = KeyOf(field);
   const bool any = key.form() == v1::ConfigKey::ANY && key.choices().empty() && !IsNumber(field);
-  if (any || field.message_type() != nullptr) return absl::OkStatus();
+  if (any) return absl::OkStatus();
   // The empty text means "work it out", and only where the key's own default is that.
   if (text.empty()) {
-    if (key.default_value().empty()) return absl::OkStatus();
+    if (key.default_value().empty() && !IsNumber(field)) return absl::OkStatus();
     return absl::InvalidArgumentError("a value is needed here; leave the key out to have the default");
   }
   if (const auto choices = ChoicesOf(key); !choices.empty()) return CheckChoice(choices, text);
-  return IsNumber(field) ? CheckNumber(field, text) : CheckForm(key, text);
+  if (IsNumber(field)) return CheckNumber(field, text);
+  if (key.form() == v1::ConfigKey::DURATION) return CheckDuration(key, text);
+  const Form* form = FormOf(key);
+  return form == nullptr || form->check == nullptr ? absl::OkStatus() : form->check(text);
 }
 
 std::string HelpOf(const FieldDescriptor& field) {

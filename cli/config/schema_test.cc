@@ -97,6 +97,7 @@ TEST(Schema, EveryKey_HasHelpAndEveryNumberLimits) {
     const bool number = field.cpp_type() == field.CPPTYPE_INT32 || field.cpp_type() == field.CPPTYPE_DOUBLE;
     EXPECT_TRUE(number || field.cpp_type() == field.CPPTYPE_STRING || field.cpp_type() == field.CPPTYPE_BOOL)
         << field.full_name();
+    EXPECT_TRUE(!field.is_repeated() || field.cpp_type() == field.CPPTYPE_STRING) << field.full_name();
     if (number) {
       EXPECT_NE(KeyOf(field).min(), "") << field.full_name();
       EXPECT_NE(KeyOf(field).max(), "") << field.full_name();

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
-#include <optional>
 
+#include "absl/log/check.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -57,66 +57,13 @@ void FindClosest(const Descriptor& section, const std::string& prefix, std::stri
   }
 }
 
-absl::Status WrongType(std::string_view text, std::string_view wanted) {
-  return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is not ", wanted));
-}
-
-template <class T>
-std::optional<T> Number(std::string_view text) {
-  T number{};
-  if constexpr (std::is_floating_point_v<T>) {
-    return absl::SimpleAtod(text, &number) ? std::optional<T>(number) : std::nullopt;
-  } else {
-    return absl::SimpleAtoi(text, &number) ? std::optional<T>(number) : std::nullopt;
-  }
-}
-
-// Reflection has a pair of functions a type; this picks between the two.
-#define TC_CONFIG_STORE(Type, value)                                   \
-  (field.is_repeated() ? reflection.Add##Type(&section, &field, value) \
-                       : reflection.Set##Type(&section, &field, value))
-
-absl::Status StoreNumber(Message& section, const Reflection& reflection, const FieldDescriptor& field,
-                         const std::string& text) {
-  switch (field.cpp_type()) {
-    case FieldDescriptor::CPPTYPE_INT32:
-      if (auto number = Number<int32_t>(text)) return TC_CONFIG_STORE(Int32, *number), absl::OkStatus();
-      break;
-    case FieldDescriptor::CPPTYPE_INT64:
-      if (auto number = Number<int64_t>(text)) return TC_CONFIG_STORE(Int64, *number), absl::OkStatus();
-      break;
-    case FieldDescriptor::CPPTYPE_UINT32:
-      if (auto number = Number<uint32_t>(text)) return TC_CONFIG_STORE(UInt32, *number), absl::OkStatus();
-      break;
-    case FieldDescriptor::CPPTYPE_UINT64:
-      if (auto number = Number<uint64_t>(text)) return TC_CONFIG_STORE(UInt64, *number), absl::OkStatus();
-      break;
-    case FieldDescriptor::CPPTYPE_DOUBLE:
-      if (auto number = Number<double>(text)) return TC_CONFIG_STORE(Double, *number), absl::OkStatus();
-      break;
-    default:
-      return absl::UnimplementedError(
-          absl::StrCat("fields of type ", field.cpp_type_name(), " cannot be configured"));
-  }
-  return WrongType(
-      text, field.cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE ? "a number" : "a whole number that fits");
-}
-
-absl::Status StoreBool(Message& section, const Reflection& reflection, const FieldDescriptor& field,
-                       const std::string& text) {
+absl::Status SetBool(Message& section, const FieldDescriptor& field, const std::string& text) {
   const std::string lower = absl::AsciiStrToLower(text);
   const bool is_true = lower == "true" || lower == "yes" || lower == "on";
-  const bool is_false = lower == "false" || lower == "no" || lower == "off";
-  if (!is_true && !is_false) return WrongType(text, "true or false");
-  TC_CONFIG_STORE(Bool, is_true);
-  return absl::OkStatus();
-}
-
-absl::Status StoreEnum(Message& section, const Reflection& reflection, const FieldDescriptor& field,
-                       const std::string& text) {
-  const auto* value = field.enum_type()->FindValueByName(text);
-  if (value == nullptr) return WrongType(text, absl::StrCat("a value of ", field.enum_type()->name()));
-  TC_CONFIG_STORE(Enum, value);
+  if (!is_true && lower != "false" && lower != "no" && lower != "off") {
+    return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is not true or false"));
+  }
+  section.GetReflection()->SetBool(&section, &field, is_true);
   return absl::OkStatus();
 }
 
@@ -149,25 +96,31 @@ absl::Status UnknownKey(const Descriptor& section, std::string_view section_path
 }
 
 absl::Status SetScalar(Message& section, const FieldDescriptor& field, const std::string& text) {
+  if (field.message_type() != nullptr) {
+    return absl::InvalidArgumentError("this is a section, not a value; name one of the keys in it");
+  }
   TC_RETURN_IF_ERROR(CheckText(field, text));
-  const Reflection& reflection = *section.GetReflection();
+  const Reflection& values = *section.GetReflection();
+  int32_t number = 0;
+  double fraction = 0;
   switch (field.cpp_type()) {
-    case FieldDescriptor::CPPTYPE_STRING:
-      if (!IsValidUtf8(text)) return absl::InvalidArgumentError("this is not valid UTF-8");
-      TC_CONFIG_STORE(String, text);
-      return absl::OkStatus();
     case FieldDescriptor::CPPTYPE_BOOL:
-      return StoreBool(section, reflection, field, text);
-    case FieldDescriptor::CPPTYPE_ENUM:
-      return StoreEnum(section, reflection, field, text);
-    case FieldDescriptor::CPPTYPE_MESSAGE:
-      return absl::InvalidArgumentError("this is a section, not a value; name one of the keys in it");
+      return SetBool(section, field, text);
+    case FieldDescriptor::CPPTYPE_INT32:
+      CHECK(absl::SimpleAtoi(text, &number)) << text;  // as CheckText found
+      values.SetInt32(&section, &field, number);
+      return absl::OkStatus();
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      CHECK(absl::SimpleAtod(text, &fraction)) << text;
+      values.SetDouble(&section, &field, fraction);
+      return absl::OkStatus();
     default:
-      return StoreNumber(section, reflection, field, text);
+      if (!IsValidUtf8(text)) return absl::InvalidArgumentError("this is not valid UTF-8");
+      field.is_repeated() ? values.AddString(&section, &field, text)
+                          : values.SetString(&section, &field, text);
+      return absl::OkStatus();
   }
 }
-
-#undef TC_CONFIG_STORE
 
 absl::Status SetByPath(Message& config, std::string_view path, const std::string& text) {
   Message* section = &config;

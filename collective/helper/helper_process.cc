@@ -1,6 +1,8 @@
 #include "collective/helper/helper_process.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "absl/log/log.h"
@@ -28,6 +30,21 @@ namespace {
 constexpr size_t kMaxKept = 8;
 
 }  // namespace
+
+void HelperOptions::FromConfig(ConfigReader& config) {
+  config.Read("daemon.nccl", nccl);
+  if (nccl == "off") return;
+  argv = {"tensorcast", "nccl-helper"};
+  if (names_library()) argv.push_back(absl::StrCat("--library=", nccl));
+}
+
+void HelperOptions::Validate(Findings& findings) const {
+  // That it is NCCL, and recent enough, the helper process finds out.
+  if (std::error_code ignored; names_library() && !std::filesystem::is_regular_file(nccl, ignored)) {
+    findings.Add("daemon.nccl",
+                 absl::StrCat("\"", nccl, "\" is neither auto nor off, nor a file on this host"));
+  }
+}
 
 std::string_view HelperProcess::WhyNot(State state) {
   switch (state) {
@@ -215,7 +232,7 @@ HelperProcess::HelperProcess(DeviceRuntime* devices, HelperOptions options)
     const absl::Status hello = AwaitHello();
     // A host without the library is not a fault in itself; what each GPU needs it copies.
     if (hello.ok()) return SetState(State::kIdle);
-    LOG(LEVEL(options_.library_named ? absl::LogSeverity::kWarning : absl::LogSeverity::kInfo))
+    LOG(LEVEL(options_.names_library() ? absl::LogSeverity::kWarning : absl::LogSeverity::kInfo))
         << "no broadcasts between the GPUs of this node: " << hello.message();
     child_->Kill();
     SetUnavailable(hello);

@@ -23,6 +23,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/config_reader.h"
 #include "base/steady_time.h"
 #include "collective/helper/child_process.h"
 #include "collective/helper/messages.h"
@@ -32,8 +33,9 @@
 namespace tensorcast {
 
 struct HelperOptions {
-  std::vector<std::string> argv;  // of this program: its name, and what makes it a helper (serve.h)
-  bool library_named = false;  // the configuration names the library: then it is a fault that there is none
+  // Of this program: its name, and what makes it a helper (serve.h). Empty: nothing broadcasts.
+  std::vector<std::string> argv;
+  std::string nccl = "auto";  // as daemon.nccl has it; of a path it is a fault that there is no library
   // For the library to be loaded, and for a communicator to form.
   absl::Duration forming_timeout = absl::Seconds(60);
   // For any other answer. One is asked for at most 2,048 ranges, which the caller keeps small.
@@ -43,6 +45,10 @@ struct HelperOptions {
   // After a group that could not form: what is wrong with a driver or a library stays wrong for longer than
   // one request, and each attempt would cost its askers up to forming_timeout.
   absl::Duration pause_after_failure = absl::Minutes(10);
+
+  void FromConfig(ConfigReader& config);
+  void Validate(Findings& findings) const;
+  bool names_library() const { return nccl != "auto" && nccl != "off"; }
 };
 
 class HelperProcess final : public DeviceBroadcaster {

@@ -83,14 +83,14 @@ std::optional<BroadcastMember> FanOut::Join(const RequestContext& context, std::
     if (group->state == State::kDissolved) return std::nullopt;
   }
   const ReplicaLease& from = *group->root;
-  return BroadcastMember{
-      .source = {.type = SourceType::kLocal,
-                 .lane = std::string(kNcclLane),
-                 .name = from.location().ToString(),
-                 .made_by = from.made_by(),
-                 .replica_id = from.replica_id()},
-      .arrived = arrived,
-      .membership = std::shared_ptr<void>(group.get(), [this, group](void*) { Leave(*group); })};
+  BroadcastMember member;
+  member.source.lane = kNcclLane;
+  member.source.name = from.location().ToString();
+  member.source.made_by = from.made_by();
+  member.source.replica_id = from.replica_id();
+  member.arrived = arrived;
+  member.membership = std::shared_ptr<void>(group.get(), [this, group](void*) { Leave(*group); });
+  return member;
 }
 
 std::shared_ptr<FanOut::Group> FanOut::FindForming(const ReplicaLease& root) {

@@ -122,10 +122,11 @@ std::optional<BroadcastMember> WideBroadcasts::Join(const RequestContext& contex
   }
   on_wait("");
   if (source.has_value()) {
-    return BroadcastMember{
-        .source = *std::move(source),
-        .arrived = arrived,
-        .membership = std::shared_ptr<void>(group.get(), [this, group](void*) { Leave(*group); })};
+    BroadcastMember member;
+    member.source = *std::move(source);
+    member.arrived = arrived;
+    member.membership = std::shared_ptr<void>(group.get(), [this, group](void*) { Leave(*group); });
+    return member;
   }
   if (waits) Leave(*group);
   return std::nullopt;

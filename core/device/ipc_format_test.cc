@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
 #include "base/ids.h"
 
 namespace tensorcast {
@@ -25,7 +26,7 @@ TEST(IpcFormat, FakeIpcHandle_EncodesToGoldenBytes) {
 
 TEST(IpcFormat, CudaIpcHandle_EncodesToGoldenBytes) {
   const std::string handle(64, '\x07');
-  EXPECT_EQ(EncodeCudaIpc({.process = kProcess, .handle = handle}), std::string("TCD1C") + kProcess + handle);
+  EXPECT_EQ(EncodeCudaIpc({.process = kProcess, .handle = handle}), absl::StrCat("TCD1C", kProcess, handle));
 }
 
 TEST(IpcFormat, IpcHandles_SurviveRoundTrip) {

@@ -14,6 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/config_reader.h"
 #include "base/request_context.h"
 #include "base/steady_time.h"
 #include "core/artifact/manifest.h"
@@ -56,6 +57,16 @@ struct EngineOptions {
   bool distrust_other_hosts = false;
   // An ingest gives its sources up when they have had no chunk that it lacks for so long.
   absl::Duration peer_timeout = absl::Seconds(10);
+
+  void FromConfig(ConfigReader& config) {
+    config.Read("daemon.device_pool", device_pool_bytes);
+    config.Read("daemon.max_concurrent_ingests", max_concurrent_ingests);
+    config.Read("daemon.copy_threads", copy_threads);
+    config.Read("daemon.staging_buffers", staging_buffers);
+    std::string verification = "full";
+    config.Read("daemon.device_verification", verification);
+    device_verification = ParseDeviceVerification(verification).value_or(device_verification);
+  }
 };
 
 // What the replicas at one location take, in whole granules.

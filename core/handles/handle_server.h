@@ -17,6 +17,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/config_reader.h"
 #include "core/handles/handles.h"
 
 namespace tensorcast {
@@ -47,6 +48,8 @@ class HandleServer {
     OnHostClaim on_host_claim;    // may be empty
     int max_connections = 16384;  // more, and those left with reserved descriptors only, get
                                   // RESOURCE_EXHAUSTED
+
+    void FromConfig(ConfigReader& config) { config.Read("daemon.put_rings", put_rings_bytes); }
   };
 
   // ALREADY_EXISTS when a living process listens on the path, or a file that is not a socket is there.

@@ -8,13 +8,8 @@
 #include <optional>
 #include <utility>
 
-<<<<<<< HEAD:core/replicas/notifier.h
-#include "base/background.h"
-#include "core/replicas/callbacks.h"
-=======
 #include "base/task_loop.h"
-#include "core/engine/callbacks.h"
->>>>>>> loops:core/engine/notifier.h
+#include "core/replicas/callbacks.h"
 
 namespace tensorcast {
 

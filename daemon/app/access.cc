@@ -16,11 +16,11 @@ std::string ListenOf(const DaemonOptions& options, const transport::Lane& lane) 
 
 rpc::EndpointAccess AccessOf(const DaemonOptions& options, const transport::Lane& lane,
                              const std::string& listen) {
-  const bool certified = options.credentials != nullptr && lane.certified;
+  const bool certified = options.security.credentials != nullptr && lane.certified;
   return {
       .endpoint = absl::StrCat(listen, " (lane ", lane.name, ")"),
-      .callers =
-          rpc::CallersOfPort(listen, "a node's certificate", certified ? options.credentials.get() : nullptr),
+      .callers = rpc::CallersOfPort(listen, "a node's certificate",
+                                    certified ? options.security.credentials.get() : nullptr),
       .role = certified ? "the pulls that were granted to that node" : "the pulls with a secret id they know",
       .in_clear = !certified};
 }
@@ -31,7 +31,7 @@ std::vector<rpc::EndpointAccess> EndpointsOf(const DaemonOptions& options,
                                              const std::vector<std::string>& grpc) {
   std::vector<rpc::EndpointAccess> endpoints;
   for (const std::string& address : grpc) {
-    endpoints.push_back(rpc::AccessOf(address, {}, security::kEveryRole, options.credentials.get()));
+    endpoints.push_back(rpc::AccessOf(address, {}, security::kEveryRole, options.security.credentials.get()));
   }
   endpoints.push_back(rpc::AccessOf(absl::StrCat("unix:", options.client_socket), options.handle_groups,
                                     security::Only(security::Role::kClient), nullptr));

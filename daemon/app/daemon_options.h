@@ -1,4 +1,5 @@
-// What a daemon is started with. The command line makes it from the config file; tests fill it in.
+// What a daemon is started with: the sum of its rooms' options. The command line reads it from the
+// configuration; tests fill it in.
 #pragma once
 
 #include <sys/types.h>
@@ -12,35 +13,43 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/config_reader.h"
 #include "base/labels.h"
-#include "core/artifact/layout.h"
-#include "core/device/device_runtime.h"
-#include "core/ingest/device_verification.h"
+#include "collective/helper/helper_process.h"
+#include "core/device/device_options.h"
+#include "core/disk/disk_options.h"
+#include "core/engine/engine.h"
+#include "core/handles/handle_server.h"
+#include "core/memory/pool_options.h"
+#include "daemon/keeper/keeper_options.h"
+#include "daemon/sources/origin_comparer.h"
+#include "rpc/security_options.h"
 #include "transport/lane.h"
 #include "transport/transport.h"
 
-namespace tensorcast::rpc {
-class Credentials;
-}  // namespace tensorcast::rpc
-
 namespace tensorcast::daemon {
 
+// The paths of a daemon's sockets.
+struct DaemonSockets {
+  std::string operators;  // gRPC with the operator role
+  std::string clients;    // gRPC with the client role
+  std::string handles;
+};
+
 struct DaemonOptions {
-  std::string name;                    // of the node, for people; empty: the host's name
-  Labels labels;                       // of the node, for policies and for people
-  std::string listen = "127.0.0.1:0";  // gRPC for other hosts; empty: this host's sockets only
+  std::string name;    // of the node, for people; empty: that of its certificate, else the host's name
+  Labels labels;       // of the node, for policies and for people
+  std::string listen;  // gRPC for other hosts; empty: this host's sockets only
   // What others connect to; empty: what it listens on, or unix_socket. With port 0: listen's port. REQUIRES:
   // set when `listen` stands for every address.
   std::string advertise;
-  std::string unix_socket;  // gRPC for the daemon's own user; empty: <state_dir>/daemon.sock
-  std::string
-      client_socket;  // gRPC for clients of this host, with their rights; empty: <state_dir>/client.sock
-  std::string handle_socket;         // empty: <state_dir>/handles.sock
+  // Empty: its name in SocketFolderOf(state_dir) (base/posix/socket_folders.h). `sockets` has them all.
+  std::string unix_socket;           // gRPC for the daemon's own user
+  std::string client_socket;         // gRPC for clients of this host, with their rights
+  std::string handle_socket;         // descriptors of replicas
   std::vector<gid_t> handle_groups;  // that may use the last two, beside the daemon's own user
   int max_connections = 16384;       // of gRPC, and as many of the handle socket
   std::string state_dir;
-  bool disk_tier = true;
-  std::string disk_dir;  // packed artifacts; empty: <state_dir>/artifacts
 
   std::string global_store;        // its address; for a daemon on its own, that of the one in its process
   std::string global_store_label;  // for people; empty: the address
@@ -48,7 +57,7 @@ struct DaemonOptions {
   // daemon serves on until it is shut down, which must not be done in this call. May be empty.
   std::function<void(const absl::Status&)> on_replaced;
 
-  std::shared_ptr<const rpc::Credentials> credentials;  // of this process; null: host:port is in clear
+  rpc::SecurityOptions security{.own_roles = security::Only(security::Role::kNode)};
 
   std::string host_id;             // empty: the boot id
   bool local_lane = true;          // attach to, and be attached to by, daemons of this host
@@ -57,38 +66,53 @@ struct DaemonOptions {
   // Instead of transport/lanes, for tests.
   std::function<absl::StatusOr<std::unique_ptr<transport::Transport>>(std::string_view lane)> make_transport;
   absl::Duration peer_timeout =
-      absl::Seconds(10);                           // a source that delivers nothing for this long is given up
-  absl::Duration grant_life = absl::Seconds(30);   // of a pull served, without a word from the global store
-  absl::Duration ticket_life = absl::Seconds(10);  // for a client to claim what it attached to
+      absl::Seconds(10);                          // a source that delivers nothing for this long is given up
+  absl::Duration grant_life = absl::Seconds(30);  // of a pull served, without a word from the global store
 
-  uint64_t host_pool_bytes = uint64_t{1} << 30;
-  bool huge_pages = true;
-  // What keeps the host pool when this process ends, for the next one (daemon/keeper): this program with
-  // these arguments; empty: nothing does.
-  std::vector<std::string> keeper;
-  // Let go of kept replicas that the host pool has no room for; else the start fails with their names.
-  bool discard_kept = false;
-  int prefault_threads = 1;
-  std::string device_runtime =
-      "none";  // the GPUs: "cuda", "none", "fake", or "auto": cuda where there are any
-  DeviceVerification device_verification = DeviceVerification::kFull;
-  int fake_devices = 1;
-  uint64_t fake_device_bytes = uint64_t{1} << 30;  // of each
-  DeviceRuntime* devices = nullptr;                // instead of those, for tests; must outlive the daemon
-  uint64_t device_pool_bytes = 0;                  // of each; 0: 90 %
-  // The helper process that broadcasts between the GPUs (collective/helper): this program's name and the
-  // arguments that make it one; empty: none does.
-  std::vector<std::string> broadcast_helper;
-  bool nccl_named = false;                // the configuration says where NCCL is
-  std::vector<std::string> import_roots;  // what ImportArtifact may read; none: nothing
-
-  uint64_t compare_rate = uint64_t{512} << 20;     // bytes a second of imported files; 0: no limit
-  uint64_t put_rings_bytes = uint64_t{256} << 20;  // of all rings through which clients put
-  int max_concurrent_ingests = 4;
-  int copy_threads = 0;  // 0: one a core, at most 4
-  int staging_buffers = 8;
-  uint64_t staging_buffer_bytes = kMaxChunkBytes;
+  PoolOptions pool;
+  KeeperOptions keeper;
+  DeviceOptions gpus;
+  DeviceRuntime* devices = nullptr;  // instead of those, for tests; must outlive the daemon
+  HelperOptions broadcasts;          // between the GPUs
+  DiskOptions disk;
+  EngineOptions engine;
+  HandleServer::Options handles;
+  OriginComparer::Options comparer;
   int serving_buffers = 8;  // of 2 MiB, to serve replicas on GPUs and disks from
+
+  DaemonSockets sockets() const;
+
+  void FromConfig(ConfigReader& config) {
+    config.Read("daemon.name", name);
+    config.Read("daemon.listen", listen);
+    config.Read("daemon.advertise", advertise);
+    config.Read("daemon.unix_socket", unix_socket);
+    config.Read("daemon.client_socket", client_socket);
+    config.Read("daemon.handle_socket", handle_socket);
+    config.Read("daemon.max_connections", max_connections);
+    config.Read("daemon.state_dir", state_dir);
+    config.Read("daemon.global_store", global_store);
+    config.Read("daemon.host_id", host_id);
+    config.Read("daemon.local_lane", local_lane);
+    config.Read("daemon.peer_timeout", peer_timeout);
+    ReadNames(config);
+    ReadLanes(config);
+    security.FromConfig(config);
+    pool.FromConfig(config);
+    keeper.FromConfig(config);
+    gpus.FromConfig(config);
+    broadcasts.FromConfig(config);
+    disk.FromConfig(config);
+    engine.FromConfig(config);
+    handles.FromConfig(config);
+    comparer.FromConfig(config);
+  }
+  // What depends on several keys, or on this host.
+  void Validate(Findings& findings) const;
+
+ private:
+  void ReadNames(ConfigReader& config);
+  void ReadLanes(ConfigReader& config);
 };
 
 }  // namespace tensorcast::daemon

@@ -38,6 +38,7 @@
 #include "daemon/sources/origin_files.h"
 #include "daemon/telemetry/telemetry.h"
 #include "rpc/channel.h"
+#include "rpc/convert/convert.h"
 #include "rpc/credentials.h"
 #include "rpc/executor.h"
 #include "rpc/protocol_version.h"
@@ -92,16 +93,15 @@ void FillDefaults(DaemonOptions& options) {
   const auto fill = [](std::string& option, const std::string& value) {
     if (option.empty()) option = value;
   };
-  if (options.credentials != nullptr) fill(options.name, options.credentials->identity().self().name.name);
+  if (options.security.credentials != nullptr)
+    fill(options.name, options.security.credentials->identity().self().name.name);
   fill(options.name, HostName());
-  fill(options.unix_socket, absl::StrCat(options.state_dir, "/daemon.sock"));
-  fill(options.client_socket, absl::StrCat(options.state_dir, "/client.sock"));
-  fill(options.handle_socket, absl::StrCat(options.state_dir, "/handles.sock"));
-  fill(options.disk_dir, absl::StrCat(options.state_dir, "/artifacts"));
+  fill(options.disk.folder, absl::StrCat(options.state_dir, "/artifacts"));
   // Told to processes with other working folders.
-  options.unix_socket = Absolute(options.unix_socket);
-  options.client_socket = Absolute(options.client_socket);
-  options.handle_socket = Absolute(options.handle_socket);
+  const DaemonSockets sockets = options.sockets();
+  options.unix_socket = Absolute(sockets.operators);
+  options.client_socket = Absolute(sockets.clients);
+  options.handle_socket = Absolute(sockets.handles);
   fill(options.global_store_label, options.global_store);
 }
 
@@ -154,7 +154,7 @@ struct GlobalStoreSide {
   GlobalStoreSide(const DaemonOptions& options, const v1::Node& node, const Storage* storage)
       : channel(std::make_shared<GlobalStoreChannel>(
             options.global_store,
-            rpc::ChannelOptions{.credentials = options.credentials,
+            rpc::ChannelOptions{.credentials = options.security.credentials,
                                 .servers = security::Only(security::Role::kGlobalStore)})),
         client(MakeGlobalStoreClient(channel)),
         known_keys(client.get(), absl::StrCat(options.state_dir, "/known_keys")),
@@ -175,7 +175,7 @@ struct GlobalStoreSide {
 struct SourceSide {
   SourceSide(const DaemonOptions& options, const std::string& node_id, DeviceRuntime* devices,
              const Storage& storage, std::vector<transport::Transport*> transports, GlobalStoreSide& store)
-      : peers(MakePeerClient([credentials = options.credentials](const PeerAddress& peer) {
+      : peers(MakePeerClient([credentials = options.security.credentials](const PeerAddress& peer) {
           return rpc::MakeChannel(peer.address, {.credentials = credentials,
                                                  .servers = security::Only(security::Role::kNode),
                                                  .server_name = peer.node});
@@ -217,22 +217,19 @@ absl::StatusOr<Possession::Files> OpenFiles(const StoreEngine& engine, GlobalSto
 
 OriginComparer::Options ComparerOptions(const DaemonOptions& options, const Storage& storage,
                                         GlobalStoreSide& store, const StoreEngine& engine) {
-  return {.objects = storage.imports(),
-          .bytes_per_second = options.compare_rate,
-          .find_manifest =
-              [&engine, client = store.client.get()](const std::string& artifact_id) {
-                return FindManifest(RequestContext::Background(kManifestTimeout), engine, *client,
-                                    artifact_id);
-              },
-          .publish =
-              [&store](const Manifest& manifest, const Origin& origin) {
-                v1::PublishArtifactRequest first;
-                *first.mutable_node() = store.link.identity();
-                *first.mutable_origin() = rpc::ToProto(origin);
-                return store.client
-                    ->PublishArtifact(UpkeepContext(kManifestTimeout), manifest, first, /*asking=*/"")
-                    .status();
-              }};
+  OriginComparer::Options comparer = options.comparer;
+  comparer.objects = storage.imports();
+  comparer.find_manifest = [&engine, client = store.client.get()](const std::string& artifact_id) {
+    return FindManifest(RequestContext::Background(kManifestTimeout), engine, *client, artifact_id);
+  };
+  comparer.publish = [&store](const Manifest& manifest, const Origin& origin) {
+    v1::PublishArtifactRequest first;
+    *first.mutable_node() = store.link.identity();
+    *first.mutable_origin() = rpc::ToProto(origin);
+    return store.client->PublishArtifact(UpkeepContext(kManifestTimeout), manifest, first, /*asking=*/"")
+        .status();
+  };
+  return comparer;
 }
 
 OnHostClaim OnHostClaimOf(KeptPool* kept) {
@@ -257,23 +254,18 @@ struct EngineSide {
       kept->SetNext(listener);
       listener = kept;
     }
-    TC_ASSIGN_OR_RETURN(side->engine,
-                        StoreEngine::Create({.node_id = node_id,
-                                             .host_pool = &storage.pool(),
-                                             .devices = devices,
-                                             .device_pool_bytes = options.device_pool_bytes,
-                                             .artifact_store = storage.artifacts(),
-                                             .eviction_guard = &store.guard,
-                                             .listener = listener,
-                                             .broadcaster = side->broadcaster.get(),
-                                             .max_concurrent_ingests = options.max_concurrent_ingests,
-                                             .copy_threads = options.copy_threads,
-                                             .staging_buffers = options.staging_buffers,
-                                             .staging_buffer_bytes = options.staging_buffer_bytes,
-                                             .numa_nodes = storage.numa_nodes(),
-                                             .device_verification = options.device_verification,
-                                             .distrust_other_hosts = options.credentials != nullptr,
-                                             .peer_timeout = options.peer_timeout}));
+    EngineOptions engine = options.engine;
+    engine.node_id = node_id;
+    engine.host_pool = &storage.pool();
+    engine.devices = devices;
+    engine.artifact_store = storage.artifacts();
+    engine.eviction_guard = &store.guard;
+    engine.listener = listener;
+    engine.broadcaster = side->broadcaster.get();
+    engine.numa_nodes = storage.numa_nodes();
+    engine.distrust_other_hosts = options.security.credentials != nullptr;
+    engine.peer_timeout = options.peer_timeout;
+    TC_ASSIGN_OR_RETURN(side->engine, StoreEngine::Create(engine));
     if (kept != nullptr) {
       kept->SetEngine(side->engine.get());
       side->engine->Adopt(kept->TakeReplicas(),
@@ -281,13 +273,13 @@ struct EngineSide {
                             kept->OnSettled(artifact_id, std::move(lease));
                           });
     }
-    TC_ASSIGN_OR_RETURN(side->handles, HandleServer::Start({.path = options.handle_socket,
-                                                            .allowed_groups = options.handle_groups,
-                                                            .ticket_ttl = options.ticket_life,
-                                                            .put_rings_bytes = options.put_rings_bytes,
-                                                            .stall_timeout = options.peer_timeout,
-                                                            .on_host_claim = OnHostClaimOf(kept),
-                                                            .max_connections = options.max_connections}));
+    HandleServer::Options handles = options.handles;
+    handles.path = options.handle_socket;
+    handles.allowed_groups = options.handle_groups;
+    handles.stall_timeout = options.peer_timeout;
+    handles.on_host_claim = OnHostClaimOf(kept);
+    handles.max_connections = options.max_connections;
+    TC_ASSIGN_OR_RETURN(side->handles, HandleServer::Start(handles));
     side->sessions.emplace(side->handles.get(), &storage.pool(), devices);
     const bool stages = storage.artifacts() != nullptr || !devices->devices().empty();
     TC_ASSIGN_OR_RETURN(
@@ -340,7 +332,7 @@ struct CallSide {
                 .groups = &groups,
                 .damaged = &damaged,
                 .kept = kept,
-                .credentials = options.credentials.get(),
+                .credentials = options.security.credentials.get(),
                 .send_limit = options.lane_config.send_limit,
                 .receive_limit = options.lane_config.receive_limit}),
         explainer({.status = &status, .global_store = store.client.get(), .peers = sources.peers.get()}),
@@ -417,7 +409,7 @@ struct CallSide {
                         rpc::Server::Start({.listen = std::move(listen),
                                             .services = {service.get(), possession.get(), proxy.get()},
                                             .max_connections = options.max_connections,
-                                            .credentials = options.credentials}));
+                                            .credentials = options.security.credentials}));
     // A server of its own: gRPC does not tell a handler by which socket a call came, nor which user owns it.
     TC_ASSIGN_OR_RETURN(clients, rpc::Server::Start({.listen = {absl::StrCat("unix:", options.client_socket)},
                                                      .unix_groups = options.handle_groups,
@@ -499,10 +491,10 @@ absl::Status DaemonServer::Parts::OpenNode() {
   }
   devices = options.devices;
   if (devices == nullptr) {
-    TC_ASSIGN_OR_RETURN(own_devices, OpenDevices(options));
+    TC_ASSIGN_OR_RETURN(own_devices, OpenDevices(options.gpus));
     devices = own_devices.get();
   }
-  if (!options.keeper.empty()) OpenKeeper();
+  if (options.keeper.on()) OpenKeeper();
   TC_ASSIGN_OR_RETURN(storage, Storage::Open(options, devices, kept.get()));
   TC_ASSIGN_OR_RETURN(transports, OpenLanes(options, devices, storage->pool()));
   node.emplace(DescribeNode(options, *state, *devices, transports));
@@ -512,9 +504,7 @@ absl::Status DaemonServer::Parts::OpenNode() {
 // Without one this daemon serves like any other, and comes back with nothing.
 void DaemonServer::Parts::OpenKeeper() {
   const std::string socket = absl::StrCat(options.state_dir, "/keeper.sock");
-  std::vector<std::string> argv = options.keeper;
-  argv.push_back(absl::StrCat("--socket=", socket));
-  absl::StatusOr<std::unique_ptr<KeptPool>> opened = KeptPool::Open(socket, std::move(argv));
+  absl::StatusOr<std::unique_ptr<KeptPool>> opened = KeptPool::Open(socket, options.keeper.Command(socket));
   if (opened.ok()) kept = *std::move(opened);
   LOG_IF(ERROR, !opened.ok()) << "Nothing keeps the host pool when this daemon ends: " << opened.status();
 }
@@ -551,7 +541,7 @@ void DaemonServer::Parts::StartUpkeep(const std::string& grpc_address) {
   node->SetAddress(grpc_address);
   reachability_probe = std::make_unique<ReachabilityProbe>(
       grpc_address, kPortCheckInterval, [this](const std::string& address) {
-        return rpc::CheckHealth(address, kPortCheckTimeout, options.credentials);
+        return rpc::CheckHealth(address, kPortCheckTimeout, options.security.credentials);
       });
   tasks = std::make_unique<ReplicationTasks>(
       [this](const RequestContext& context, const v1::ReplicationTask& task, const OnProgress& on_progress) {

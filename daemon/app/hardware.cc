@@ -11,7 +11,6 @@
 #include "base/address.h"
 #include "base/status.h"
 #include "collective/helper/helper_process.h"
-#include "core/device/fake_device.h"
 #include "rpc/credentials.h"
 #include "transport/lanes/lanes.h"
 
@@ -25,8 +24,8 @@ constexpr size_t kMinReceiversForBroadcast = 3;
 transport::LaneConfig ConfigOf(const DaemonOptions& options, DeviceRuntime* devices) {
   transport::LaneConfig config = options.lane_config;
   config.devices = devices;
-  if (options.credentials != nullptr) {
-    config.identity = {options.credentials, &options.credentials->identity()};
+  if (options.security.credentials != nullptr) {
+    config.identity = {options.security.credentials, &options.security.credentials->identity()};
   }
   return config;
 }
@@ -53,38 +52,24 @@ std::string InterfaceAt(const std::string& address) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<DeviceRuntime>> OpenDevices(const DaemonOptions& options) {
-  const std::string& kind = options.device_runtime;
-  if (kind == "none") return CreateNullRuntime();
-  if (kind == "fake") {
-    LOG(WARNING) << "using " << options.fake_devices
-                 << " fake GPUs; their memory is shared memory of this host";
-    return CreateFakeRuntime(
-        {.device_count = options.fake_devices, .device_bytes = options.fake_device_bytes});
-  }
-  if (kind != "auto" && kind != "cuda") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("there is no device runtime \"", kind, "\"; there are auto, cuda, none and fake"));
-  }
-  absl::StatusOr<std::unique_ptr<DeviceRuntime>> cuda = CreateCudaRuntime();
-  if (cuda.ok() || kind == "cuda") return cuda;
-  // "auto": a host without a driver or a GPU keeps replicas in host memory and on disk.
-  LOG(INFO) << "no GPUs: " << cuda.status().message();
-  return CreateNullRuntime();
-}
-
 std::unique_ptr<DeviceBroadcaster> OpenBroadcaster(const DaemonOptions& options, DeviceRuntime* devices) {
   const size_t min = options.lane_config.trusted_fabric ? 1 : kMinReceiversForBroadcast;
-  if (options.broadcast_helper.empty() || devices->backend() != "cuda" || devices->devices().size() < min) {
-    return nullptr;
-  }
-  return std::make_unique<HelperProcess>(devices, HelperOptions{.argv = options.broadcast_helper,
-                                                                .library_named = options.nccl_named,
-                                                                .progress_timeout = options.peer_timeout});
+  HelperOptions helper = options.broadcasts;
+  if (helper.argv.empty() || devices->backend() != "cuda" || devices->devices().size() < min) return nullptr;
+  helper.progress_timeout = options.peer_timeout;
+  return std::make_unique<HelperProcess>(devices, std::move(helper));
 }
 
 absl::StatusOr<Transports> OpenLanes(const DaemonOptions& options, DeviceRuntime* devices, HostPool& pool) {
   Transports transports;
+  if (options.lanes.empty()) {
+    std::set<std::string_view> keys;
+    for (const transport::Lane& lane : transport::Lanes()) {
+      if (lane.listen != nullptr) keys.insert(lane.listen_key);
+    }
+    LOG(INFO) << "no data plane to other hosts: no address to listen on is set (" << absl::StrJoin(keys, ", ")
+              << ")";
+  }
   for (const std::string& name : options.lanes) {
     absl::StatusOr<std::unique_ptr<transport::Transport>> lane = OpenLane(options, devices, name);
     if (!lane.ok()) return Annotate(lane.status(), absl::StrCat("lane ", name));

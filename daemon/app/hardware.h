@@ -1,4 +1,5 @@
-// What a node uses of its host's hardware, opened as its options say: GPUs, and the networks to other hosts.
+// What a node uses of its host's hardware, opened as its options say: broadcasts between GPUs, and the
+// networks to other hosts.
 // Stateless; thread-safe.
 #pragma once
 
@@ -16,11 +17,7 @@
 
 namespace tensorcast::daemon {
 
-// The devices of `device_runtime`. INVALID_ARGUMENT when there is no runtime of that name; for "cuda"
-// UNAVAILABLE where there is no GPU.
-absl::StatusOr<std::unique_ptr<DeviceRuntime>> OpenDevices(const DaemonOptions& options);
-
-// What broadcasts between the devices by the helper process of `broadcast_helper`; null where there is none,
+// What broadcasts between the devices by the helper process of `broadcasts`; null where there is none,
 // or it would have nothing to do: fake GPUs, or fewer than three and no fabric to other nodes' that is
 // trusted. `devices` must outlive it.
 std::unique_ptr<DeviceBroadcaster> OpenBroadcaster(const DaemonOptions& options, DeviceRuntime* devices);

@@ -13,34 +13,9 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(Devices, OpenDevices_OpensTheNamedRuntime) {
-  const auto none = OpenDevices({.device_runtime = "none"});
-  ASSERT_TRUE(none.ok()) << none.status();
-  EXPECT_EQ((*none)->backend(), "none");
-  const auto fake =
-      OpenDevices({.device_runtime = "fake", .fake_devices = 2, .fake_device_bytes = uint64_t{4} << 20});
-  ASSERT_TRUE(fake.ok()) << fake.status();
-  ASSERT_EQ((*fake)->devices().size(), 2u);
-  EXPECT_EQ((*fake)->devices()[0].total_bytes, uint64_t{4} << 20);
-}
-
-TEST(Devices, AutoDeviceRuntime_FindsHostDevicesAndNeverFakeOnes) {
-  const auto found = OpenDevices({.device_runtime = "auto"});
-  ASSERT_TRUE(found.ok()) << found.status();
-  const auto cuda = OpenDevices({.device_runtime = "cuda"});
-  EXPECT_EQ((*found)->backend(), cuda.ok() ? "cuda" : "none");
-  EXPECT_TRUE(cuda.ok() || absl::IsUnavailable(cuda.status())) << cuda.status();
-}
-
-TEST(Devices, UnknownDeviceRuntime_IsRefusedWithValidNames) {
-  const absl::Status refused = OpenDevices({.device_runtime = "gpu"}).status();
-  EXPECT_TRUE(absl::IsInvalidArgument(refused));
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("\"gpu\"; there are auto, cuda, none and fake"));
-}
-
-TEST(Devices, OpenBroadcaster_ReturnsNullWithoutCudaDevices) {
-  const DaemonOptions options{.broadcast_helper = {"tensorcast"}};
-  const auto fake = OpenDevices({.device_runtime = "fake", .fake_devices = 4});
+TEST(Broadcasts, OpenBroadcaster_ReturnsNullWithoutCudaDevices) {
+  const DaemonOptions options{.broadcasts = {.argv = {"tensorcast"}}};
+  const auto fake = OpenDevices({.runtime = "fake", .fake_devices = 4});
   ASSERT_TRUE(fake.ok()) << fake.status();
   EXPECT_EQ(OpenBroadcaster(options, fake->get()), nullptr);
   EXPECT_EQ(OpenBroadcaster(options, CreateNullRuntime().get()), nullptr);

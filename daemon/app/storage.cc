@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/posix/state_files.h"
 #include "base/status.h"
+#include "core/disk/import_roots.h"
 
 namespace tensorcast::daemon {
 namespace {
@@ -31,8 +32,8 @@ uint64_t KeptSegmentBytes(uint64_t pool_bytes) {
 
 // What a daemon that comes back has to write into: its staging buffers, and at least a segment beside.
 uint64_t BytesForNew(const DaemonOptions& options, uint64_t segment_bytes) {
-  const uint64_t staging =
-      options.staging_buffers * options.staging_buffer_bytes + options.serving_buffers * kGranuleBytes;
+  const uint64_t staging = options.engine.staging_buffers * options.engine.staging_buffer_bytes +
+                           options.serving_buffers * kGranuleBytes;
   return (staging + segment_bytes - 1) / segment_bytes * segment_bytes + segment_bytes;
 }
 
@@ -80,9 +81,9 @@ void Storage::Unlock(std::byte* begin) {
 absl::StatusOr<std::unique_ptr<Storage>> Storage::Open(const DaemonOptions& options, DeviceRuntime* devices,
                                                        KeptPool* kept) {
   std::unique_ptr<Storage> storage(new Storage(devices));
-  HostPool::Options pool{.bytes = options.host_pool_bytes,
-                         .use_huge_pages = options.huge_pages,
-                         .prefault_threads = options.prefault_threads,
+  HostPool::Options pool{.bytes = options.pool.bytes,
+                         .use_huge_pages = options.pool.use_huge_pages,
+                         .prefault_threads = options.pool.prefault_threads,
                          .numa_nodes = DistinctNodes(storage->numa_nodes_)};
   if (kept != nullptr) {
     pool.segment_bytes = kept->SegmentBytes(pool.bytes, KeptSegmentBytes(pool.bytes));
@@ -102,13 +103,14 @@ absl::StatusOr<std::unique_ptr<Storage>> Storage::Open(const DaemonOptions& opti
   }
   TC_ASSIGN_OR_RETURN(storage->pool_, HostPool::Create(std::move(pool)));
   // The keeper has everything still, so a start that is refused here loses nothing.
-  if (kept != nullptr && !options.discard_kept) TC_RETURN_IF_ERROR(kept->CheckTakesAll(*storage->pool_));
+  if (kept != nullptr && !options.keeper.discard_kept)
+    TC_RETURN_IF_ERROR(kept->CheckTakesAll(*storage->pool_));
   TC_RETURN_IF_ERROR(storage->PageLockAll());
-  if (options.disk_tier) {
-    TC_RETURN_IF_ERROR(MakePrivateFolder(options.disk_dir, ""));
-    TC_ASSIGN_OR_RETURN(storage->artifacts_, ArtifactStore::Open(options.disk_dir));
+  if (options.disk.keep_artifacts) {
+    TC_RETURN_IF_ERROR(MakePrivateFolder(options.disk.folder, ""));
+    TC_ASSIGN_OR_RETURN(storage->artifacts_, ArtifactStore::Open(options.disk.folder));
   }
-  TC_ASSIGN_OR_RETURN(ImportRoots roots, ImportRoots::Beneath(options.import_roots));
+  TC_ASSIGN_OR_RETURN(ImportRoots roots, ImportRoots::Beneath(options.disk.import_roots));
   storage->imports_ = std::make_shared<const ImportRoots>(std::move(roots));
   // Last: from here on there are allocations in the pool.
   if (kept != nullptr) kept->Attach(storage->pool_.get());

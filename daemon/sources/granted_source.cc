@@ -133,7 +133,8 @@ void GrantedSourceOpener::NoteDevice(const std::string& peer, const std::string&
 GrantOpening GrantedSourceOpener::Open(const RequestContext& context, const v1::TransportGrant& grant,
                                        const Manifest& manifest, std::string_view forced_lane,
                                        const Cancellation& revoked) const {
-  GrantOpening opening{.grant_id = grant.grant_id(), .source = {}, .unopened = {}};
+  GrantOpening opening;
+  opening.grant_id = grant.grant_id();
   for (const std::string& lane : LanesToTry(grant, forced_lane)) {
     if (const absl::Status status = context.Check("opening a source"); !status.ok()) {
       opening.source = status;

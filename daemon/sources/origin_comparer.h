@@ -19,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/config_reader.h"
 #include "base/request_context.h"
 #include "base/steady_time.h"
 #include "core/artifact/manifest.h"
@@ -31,7 +32,7 @@ class OriginComparer {
  public:
   struct Options {
     std::shared_ptr<const ObjectStore> objects;
-    uint64_t bytes_per_second = 0;  // 0: no limit
+    uint64_t bytes_per_second = uint64_t{512} << 20;  // 0: no limit
     // NOT_FOUND: the artifact was deleted.
     std::function<absl::StatusOr<std::shared_ptr<const Manifest>>(const std::string& artifact_id)>
         find_manifest;
@@ -40,6 +41,8 @@ class OriginComparer {
     // not now.
     std::function<absl::Status(const Manifest& manifest, const Origin& origin)> publish;
     absl::Duration retry_interval = absl::Seconds(5);
+
+    void FromConfig(ConfigReader& config) { config.Read("daemon.compare_rate", bytes_per_second); }
   };
 
   explicit OriginComparer(Options options);

@@ -1,9 +1,12 @@
 #include "global_store/app/etcd_group.h"
 
 #include <algorithm>
+#include <fstream>
+#include <string>
 #include <utility>
 
 #include "absl/log/log.h"
+#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "otel/api/metrics_catalogue.h"
@@ -18,6 +21,34 @@ constexpr absl::Duration kMeasureInterval = absl::Seconds(10);
 constexpr absl::Duration kPatience = absl::Seconds(1);  // of a call for the status
 
 }  // namespace
+
+void EtcdOptions::FromConfig(ConfigReader& config) {
+  config.Read("global_store.etcd.endpoints", client.endpoints);
+  config.Read("global_store.etcd.ca", client.ca);
+  config.Read("global_store.etcd.certificate", client.certificate);
+  config.Read("global_store.etcd.key", client.key);
+  config.Read("global_store.etcd.user", client.user);
+  config.Read("global_store.etcd.prefix", leadership.prefix);
+  config.Read("global_store.etcd.lease", leadership.ttl);
+  config.Read("global_store.listen", leadership.address);
+  leadership.name = leadership.address;
+  config.Read("global_store.etcd.quota", quota_bytes);
+  std::string password_file;
+  config.Read("global_store.etcd.password_file", password_file);
+  if (password_file.empty()) return;
+  std::ifstream file(password_file);
+  if (!std::getline(file, client.password)) {
+    config.findings().Add("global_store.etcd.password_file",
+                          absl::StrCat("\"", password_file, "\" cannot be read"));
+  }
+}
+
+void EtcdOptions::Validate(Findings& findings) const {
+  if (client.endpoints.empty()) {
+    findings.Add("global_store.etcd.endpoints",
+                 "the etcd metadata store needs the addresses of etcd's members");
+  }
+}
 
 EtcdGroup::EtcdGroup(const EtcdOptions& options, std::unique_ptr<etcd::Client> client)
     : options_(options), client_(std::move(client)), membership_(client_.get(), options.leadership) {}

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/config_reader.h"
 #include "base/request_context.h"
 #include "base/task_loop.h"
 #include "global_store/metadata/etcd/client.h"
@@ -23,10 +24,13 @@ namespace tensorcast::global_store {
 // Several global stores on one etcd: one leads and listens, the others stand by.
 struct EtcdOptions {
   etcd::ClientOptions client;
-  etcd::LeadershipOptions leadership;
+  etcd::LeadershipOptions leadership{.prefix = "tensorcast"};
   uint64_t quota_bytes = 2ULL << 30;                 // etcd's own: a warning at 80 % of it
   Cancellation stop_waiting;                         // of one that stands by
   std::function<void(const absl::Status&)> on_lost;  // it leads no more, and is to be shut down; called once
+
+  void FromConfig(ConfigReader& config);
+  void Validate(Findings& findings) const;
 };
 
 class EtcdGroup {

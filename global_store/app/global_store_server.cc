@@ -3,18 +3,24 @@
 #include <grpcpp/impl/service_type.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
 #include "base/address.h"
+#include "base/posix/host_checks.h"
+#include "base/posix/state_files.h"
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "base/task_loop.h"
+#include "base/units.h"
+#include "global_store/coordinator/coordinator.h"
 #include "global_store/metadata/etcd/store.h"
 #include "global_store/metadata/metadata_store.h"
-#include "global_store/service/coordinator.h"
 #include "global_store/service/gauges.h"
 #include "global_store/service/global_store_service.h"
 #include "rpc/admission_queue.h"
@@ -25,21 +31,28 @@
 namespace tensorcast::global_store {
 namespace {
 
-absl::Status Check(const GlobalStoreOptions& options) {
-  if (options.heartbeat_interval <= absl::ZeroDuration()) {
-    return absl::InvalidArgumentError("the heartbeat interval must be positive");
+void CheckMetadata(const GlobalStoreOptions& options, Findings& findings) {
+  constexpr std::string_view kKey = "global_store.metadata_path";
+  const std::string& path = options.metadata_path;
+  if (options.metadata_store == "etcd") options.etcd.Validate(findings);
+  if (options.metadata_store != "sqlite") return;
+  if (path.empty()) return findings.Add(kKey, "the sqlite metadata store needs the path of its file");
+  if (path == ":memory:" || path.starts_with("file:")) {
+    return findings.Add(kKey,
+                        absl::StrCat("\"", path,
+                                     "\" names no file; for a store that forgets everything when it ends "
+                                     "say global_store.metadata_store: memory"));
   }
-  const absl::Duration shortest = 2 * options.heartbeat_interval;
-  if (options.node_ttl < shortest || options.grant_ttl < shortest) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a node's and a grant's time to live (", absl::FormatDuration(options.node_ttl), ", ",
-                     absl::FormatDuration(options.grant_ttl), ") must be at least two heartbeats (",
-                     absl::FormatDuration(shortest), "), so that one may be lost"));
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) {
+    return findings.Add(kKey, absl::StrCat("\"", path, "\" is a folder; name a file in it"));
   }
-  if (options.soft_grants_per_source == 0) {
-    return absl::InvalidArgumentError("a source must be allowed at least one grant");
+  const std::filesystem::path file = path;
+  // A start makes the default folder, by its rules for the user.
+  if (const std::string folder = file.parent_path().string();
+      !folder.empty() && folder != DefaultStateFolder()) {
+    CheckPrivatePlace(kKey, folder, file.filename().string(), findings);
   }
-  return absl::OkStatus();
 }
 
 // Of calls: only a leader answers, and only for as long as no other store can lead.
@@ -69,6 +82,44 @@ absl::Duration TickInterval(const GlobalStoreOptions& options) {
 
 }  // namespace
 
+void GlobalStoreOptions::ReadRetention(ConfigReader& config) {
+  int keep = static_cast<int>(retention.keep);
+  config.Read("global_store.keep_versions", keep);
+  std::vector<std::string> by_prefix;
+  config.Read("global_store.keep_versions_by_prefix", by_prefix);
+  absl::StatusOr<Retention> parsed = Retention::Parse(static_cast<uint64_t>(keep), by_prefix);
+  config.findings().Add("global_store.keep_versions_by_prefix", parsed.status());
+  if (parsed.ok()) retention = *std::move(parsed);
+}
+
+void GlobalStoreOptions::ValidateTimes(Findings& findings) const {
+  if (heartbeat_interval <= absl::ZeroDuration()) {
+    findings.Add("global_store.heartbeat_interval", "it must be longer than 0");
+  }
+  const absl::Duration shortest = 2 * heartbeat_interval;
+  for (const auto& [key, life] :
+       {std::pair{"global_store.node_ttl", node_ttl}, std::pair{"global_store.grant_ttl", grant_ttl}}) {
+    if (life >= shortest) continue;
+    findings.Add(key, absl::StrCat("\"", DurationText(life), "\" is less than two heartbeats (",
+                                   absl::FormatDuration(shortest),
+                                   "), of which one may be lost; make it longer, or "
+                                   "global_store.heartbeat_interval shorter"));
+  }
+}
+
+void GlobalStoreOptions::Validate(Findings& findings) const {
+  std::vector<rpc::ListenEndpoint> endpoints;
+  if (IsUnixAddress(listen)) {
+    CheckSocketPlace("global_store.listen", SocketPath(listen), findings);
+  } else {
+    CheckListen("global_store.listen", listen, findings);
+    endpoints.push_back({"global_store.listen", listen});
+  }
+  CheckMetadata(*this, findings);
+  ValidateTimes(findings);
+  security.Validate(endpoints, findings);
+}
+
 // In the order of construction; ends in the reverse.
 struct GlobalStoreServer::State {
   absl::Status Open(const GlobalStoreOptions& options);
@@ -97,25 +148,27 @@ absl::Status GlobalStoreServer::State::Open(const GlobalStoreOptions& options) {
 
 absl::StatusOr<std::unique_ptr<GlobalStoreServer>> GlobalStoreServer::Start(
     const GlobalStoreOptions& options) {
-  TC_RETURN_IF_ERROR(Check(options));
+  Findings findings;
+  options.ValidateTimes(findings);
+  TC_RETURN_IF_ERROR(findings.ToStatus());
   auto state = std::make_unique<State>();
   TC_RETURN_IF_ERROR(state->Open(options));
   state->store = MakeObservedStore(std::move(state->store));
   EtcdGroup* const group = state->group.get();
   const etcd::Leadership* const leadership = group != nullptr ? group->leadership() : nullptr;
   const rpc::Epoch epoch = leadership != nullptr ? leadership->epoch() : rpc::Epoch();
-  const CoordinatorOptions coordinator{
-      .directory = {.membership = {.heartbeat_interval = options.heartbeat_interval,
-                                   .node_ttl = options.node_ttl,
-                                   .awaits_nodes = options.awaits_nodes},
-                    .transfers = {.grant_ttl = options.grant_ttl,
-                                  .soft_grants_per_source = options.soft_grants_per_source,
-                                  .filling_lanes = options.filling_lanes},
-                    .tasks = {.groups = {.min_bytes = options.broadcast_min_bytes}},
-                    .retention = options.retention},
-      .clock = options.clock,
-      .wall_clock = options.wall_clock,
-      .epoch = epoch.number};
+  CoordinatorOptions coordinator;
+  coordinator.directory.membership = {.heartbeat_interval = options.heartbeat_interval,
+                                      .node_ttl = options.node_ttl,
+                                      .awaits_nodes = options.awaits_nodes};
+  coordinator.directory.transfers.grant_ttl = options.grant_ttl;
+  coordinator.directory.transfers.soft_grants_per_source = options.soft_grants_per_source;
+  coordinator.directory.transfers.filling_lanes = options.filling_lanes;
+  coordinator.directory.retention = options.retention;
+  coordinator.clock = options.clock;
+  coordinator.wall_clock = options.wall_clock;
+  coordinator.epoch = epoch.number;
+  coordinator.directory.tasks.groups.min_bytes = options.broadcast_min_bytes;
   TC_ASSIGN_OR_RETURN(state->coordinator,
                       Coordinator::Create(coordinator, state->store.get(), &state->secrets));
   const rpc::AdmissionQueue::Options waiting = {.max_waiting = options.max_waiting_calls};
@@ -124,13 +177,13 @@ absl::StatusOr<std::unique_ptr<GlobalStoreServer>> GlobalStoreServer::Start(
   state->admission = std::make_unique<rpc::AdmissionQueue>(state->executor.get(), waiting);
   state->service = MakeGlobalStoreService(state->coordinator.get(), state->admission.get(),
                                           {.own_host_only = IsUnixAddress(options.listen),
-                                           .credentials = options.credentials,
-                                           .key_rules = options.key_rules,
+                                           .credentials = options.security.credentials,
+                                           .key_rules = options.security.key_rules,
                                            .describe_stores = DescriptionBy(group)});
   TC_ASSIGN_OR_RETURN(state->server, rpc::Server::Start({.listen = {options.listen},
                                                          .services = {state->service.get()},
                                                          .max_connections = options.max_connections,
-                                                         .credentials = options.credentials,
+                                                         .credentials = options.security.credentials,
                                                          .admit = AdmissionOf(leadership),
                                                          .epoch = epoch}));
   state->expiry =
@@ -142,7 +195,7 @@ absl::StatusOr<std::unique_ptr<GlobalStoreServer>> GlobalStoreServer::Start(
   LOG(INFO) << "global store listens on " << state->server->addresses()[0];
   LOG(INFO) << "access: "
             << rpc::AccessOf(state->server->addresses()[0], {}, security::kEveryRole,
-                             options.credentials.get())
+                             options.security.credentials.get())
                    .ToString();
   if (leadership != nullptr && options.etcd.on_lost != nullptr) {
     group->leadership()->OnLost(options.etcd.on_lost);

@@ -11,14 +11,11 @@
 #include "absl/status/statusor.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/config_reader.h"
 #include "base/steady_time.h"
 #include "global_store/app/etcd_group.h"
 #include "global_store/catalog/retention.h"
-#include "security/key_rules.h"
-
-namespace tensorcast::rpc {
-class Credentials;
-}  // namespace tensorcast::rpc
+#include "rpc/security_options.h"
 
 namespace tensorcast::global_store {
 
@@ -32,17 +29,36 @@ struct GlobalStoreOptions {
   absl::Duration grant_ttl = absl::Seconds(30);      // at least two heartbeats
   uint64_t broadcast_min_bytes = uint64_t{1} << 30;  // as GroupOptions::min_bytes
   Retention retention;                               // how many versions of keys are kept
-  uint32_t soft_grants_per_source = 7;               // see global_store/scheduler
   // Lanes over which a replica is served while it fills (transport/README.md has them).
   std::vector<std::string> filling_lanes = {"local", "tcp", "loopback"};
   bool awaits_nodes = true;     // false: there is one, which works alone
   int max_connections = 16384;  // more are refused
   // Calls of each class that wait for a thread (rpc/admission_queue.h); more are told to come back later.
   size_t max_waiting_calls = 4096;
-  std::shared_ptr<const rpc::Credentials> credentials;  // of this process; null: host:port is in clear
-  security::KeyRules key_rules;                         // which callers may bind which keys
+  rpc::SecurityOptions security{.own_roles = security::Only(security::Role::kGlobalStore)};
   std::function<SteadyTime()> clock = SteadyNow;
   std::function<absl::Time()> wall_clock = absl::Now;
+
+  void FromConfig(ConfigReader& config) {
+    config.Read("global_store.listen", listen);
+    config.Read("global_store.metadata_store", metadata_store);
+    config.Read("global_store.metadata_path", metadata_path);
+    if (metadata_store == "etcd") etcd.FromConfig(config);
+    config.Read("global_store.heartbeat_interval", heartbeat_interval);
+    config.Read("global_store.node_ttl", node_ttl);
+    config.Read("global_store.grant_ttl", grant_ttl);
+    config.Read("global_store.broadcast_min_bytes", broadcast_min_bytes);
+    config.Read("global_store.max_connections", max_connections);
+    ReadRetention(config);
+    security.FromConfig(config);
+  }
+  // What depends on several keys, or on this host.
+  void Validate(Findings& findings) const;
+  // The part of this for a store within a daemon, which has its socket and file from the daemon.
+  void ValidateTimes(Findings& findings) const;
+
+ private:
+  void ReadRetention(ConfigReader& config);
 };
 
 class GlobalStoreServer {

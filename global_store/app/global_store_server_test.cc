@@ -218,7 +218,6 @@ TEST_F(GlobalStoreServerTest, GlobalStoreServer_RefusesInvalidOptions) {
   EXPECT_TRUE(absl::IsInvalidArgument(start([](auto& o) { o.heartbeat_interval = absl::ZeroDuration(); })));
   EXPECT_TRUE(absl::IsInvalidArgument(start([](auto& o) { o.node_ttl = absl::Seconds(3); })));
   EXPECT_TRUE(absl::IsInvalidArgument(start([](auto& o) { o.grant_ttl = absl::Seconds(3); })));
-  EXPECT_TRUE(absl::IsInvalidArgument(start([](auto& o) { o.soft_grants_per_source = 0; })));
   EXPECT_TRUE(absl::IsInvalidArgument(start([](auto& o) { o.metadata_store = "paper"; })));
   EXPECT_TRUE(absl::IsAlreadyExists(start([&](auto& o) { o.listen = options_.listen; })));
 }

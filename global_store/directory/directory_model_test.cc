@@ -223,7 +223,8 @@ class DirectoryInvariants {
  public:
   // Whether a node that is away may come back with it.
   static bool IsAwayWith(const Directory& directory, const std::string& artifact_id) {
-    return directory.inventory_.IsAwayWith(artifact_id);
+    return std::ranges::any_of(directory.inventory_.away_,
+                               [&](const auto& node) { return node.second.artifacts.contains(artifact_id); });
   }
 };
 
@@ -791,8 +792,8 @@ class Model : public ::testing::TestWithParam<int> {
       if (origin.has_value()) {
         directory_.catalog().RenewOrigin(artifact, node);
         ModelOrigin& known = origins_[{artifact, node}];
-        const bool same = known.bytes == origin->files[0].bytes;
-        known = {.bytes = origin->files[0].bytes, .compared = same && known.compared};
+        const bool same = known.bytes == origin->objects[0].bytes;
+        known = {.bytes = origin->objects[0].bytes, .compared = same && known.compared};
       }
       published_.insert(artifact);
       deleted_.erase(artifact);

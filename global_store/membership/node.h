@@ -10,7 +10,7 @@
 #include "base/steady_time.h"
 #include "core/replica/replica.h"
 #include "global_store/membership/liveness.h"
-#include "global_store/scheduler/scheduler.h"
+#include "global_store/scheduler/source.h"
 
 namespace tensorcast::global_store {
 

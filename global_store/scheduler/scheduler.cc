@@ -9,9 +9,7 @@
 namespace tensorcast::global_store {
 namespace {
 
-// A link is slow that has less than a quarter of the receiver's rate; and so many such are given beside
-// others.
-constexpr uint64_t kSlower = 4;
+// So many sources with a slow link are given beside others.
 constexpr uint32_t kMaxSlowLinks = 1;
 
 struct Lane {
@@ -77,13 +75,6 @@ std::optional<Ranked> Rank(const SourceQuery& query, const SourceCandidate& sour
 }
 
 }  // namespace
-
-bool HasSlowLink(const LaneEnd& receiver, const LaneEnd& source) {
-  return source.link_mbit > 0 && source.link_mbit < receiver.link_mbit / kSlower &&
-         !SameHost(receiver, source);
-}
-
-bool SameHost(const LaneEnd& a, const LaneEnd& b) { return !a.host_id.empty() && a.host_id == b.host_id; }
 
 bool CanUse(const SourceQuery& query, const SourceCandidate& candidate) {
   return FastestLane(query, candidate).has_value();

@@ -16,64 +16,13 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
-#include <map>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "core/replica/replica.h"
+#include "global_store/scheduler/source.h"
 
 namespace tensorcast::global_store {
-
-inline constexpr char kLocalLane[] = "local";
-
-// The labels of a node that say where it is.
-inline constexpr char kRackLabel[] = "rack";
-inline constexpr char kZoneLabel[] = "zone";
-// And how fast its link to other hosts is each way, in Mbit/s.
-inline constexpr char kLinkLabel[] = "link_mbit";
-
-// What the scheduler needs to know of a node.
-struct LaneEnd {
-  std::string host_id;        // empty: shares a host with no node
-  std::string handle_socket;  // empty: no local lane
-  std::vector<std::string> lanes;
-  bool has_devices = false;  // can open another process's GPU memory
-  std::string rack;          // empty: unknown. Racks of two zones may have one name
-  std::string zone;
-  uint64_t link_mbit = 0;  // 0: unknown
-};
-
-struct SourceCandidate {
-  std::string_view replica_id;
-  const LaneEnd* end = nullptr;
-  LocationKind place = LocationKind::kCpu;
-  bool filling = false;
-  bool rooted = true;    // is, or has sources that lead to, a node that can make the bytes
-  bool partial = false;  // gives what it has, and no transfer brings the rest
-  bool slow = false;     // this receiver gave it up before
-  bool draining = false;
-  bool overtaken = false;      // lately: a receiver had nothing of it in time
-  uint32_t uploads = 0;        // grants of the node, for this artifact: they take its slots
-  uint32_t active_grants = 0;  // of the node, for all artifacts: they share its links
-  uint64_t tie = 0;
-};
-
-struct SourceQuery {
-  const LaneEnd* receiver = nullptr;
-  LocationKind destination = LocationKind::kCpu;
-  std::string_view required_lane;              // empty: any
-  uint32_t upload_slots = 7;                   // of a node, for each artifact
-  std::span<const std::string> filling_lanes;  // what a replica that fills serves over
-  uint32_t wanted = 1;                         // sources, at most
-  bool has_source = false;                     // already, and not only partial replicas
-  bool stalls = false;                         // it calls all of them slow
-  bool has_source_on_host = false;             // already, on its own host
-  bool has_fast_source = false;                // one with a link that is not slow
-  uint32_t slow_links = 0;                     // sources with a slow link
-};
 
 struct SourceChoice {
   size_t candidate = 0;  // its index
@@ -87,12 +36,5 @@ std::vector<SourceChoice> ChooseSources(const SourceQuery& query,
 
 // Whether they share a lane.
 bool CanUse(const SourceQuery& query, const SourceCandidate& candidate);
-
-// Whether the source's link is much slower than the receiver's, so that a share of it is not a match for a
-// share of one like the receiver's own. Within a host none is.
-bool HasSlowLink(const LaneEnd& receiver, const LaneEnd& source);
-
-// Of the same host, where both say on which they are.
-bool SameHost(const LaneEnd& a, const LaneEnd& b);
 
 }  // namespace tensorcast::global_store

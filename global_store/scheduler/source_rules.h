@@ -9,7 +9,7 @@
 #include <span>
 #include <string_view>
 
-#include "global_store/scheduler/scheduler.h"
+#include "global_store/scheduler/source.h"
 
 namespace tensorcast::global_store {
 

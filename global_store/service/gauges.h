@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "global_store/service/coordinator.h"
+#include "global_store/coordinator/coordinator.h"
 #include "otel/api/metrics.h"
 
 namespace tensorcast::global_store {

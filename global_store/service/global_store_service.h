@@ -6,7 +6,7 @@
 
 #include "absl/time/time.h"
 #include "base/request_context.h"
-#include "global_store/service/coordinator.h"
+#include "global_store/coordinator/coordinator.h"
 #include "proto/global_store.pb.h"
 #include "security/key_rules.h"
 

@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "base/request_context.h"
 #include "base/status.h"
-#include "global_store/service/coordinator.h"
+#include "global_store/coordinator/coordinator.h"
 #include "global_store/service/global_store_service.h"
 #include "proto/global_store.pb.h"
 #include "rpc/executor.h"

@@ -90,7 +90,7 @@ absl::Status Handlers::DescribeArtifact(const v1::DescribeArtifactRequest& reque
   const PageBounds bounds{.bytes = kPageBytes};
   const auto view_after = [&](std::string_view after) {
     return coordinator_.WithDirectory([&](Directory& directory, SteadyTime) {
-      return DescribeArtifact(directory, request.artifact_id(), after, bounds);
+      return global_store::DescribeArtifact(directory, request.artifact_id(), after, bounds);
     });
   };
   TC_ASSIGN_OR_RETURN(const ArtifactView view, view_after(""));
@@ -128,7 +128,7 @@ absl::StatusOr<v1::ListArtifactsResponse> Handlers::ListArtifacts(const RequestC
   const absl::Time newest =
       min_age > absl::ZeroDuration() ? coordinator_.wall_now() - min_age : absl::InfiniteFuture();
   const ArtifactPage listed = coordinator_.WithDirectory([&](Directory& directory, SteadyTime) {
-    return ListArtifacts(directory, request.page_token(), {.entries = page, .bytes = kPageBytes},
+    return global_store::ListArtifacts(directory, request.page_token(), {.entries = page, .bytes = kPageBytes},
                          {.unkeyed_only = request.unkeyed_only(),
                           .created_before = newest,
                           .origin_path = request.origin_path(),

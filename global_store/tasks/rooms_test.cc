@@ -24,8 +24,9 @@ class TasksRoom : public ::testing::Test {
     inventory_.Admit(*nodes_.Find("a"));
   }
   TaskPlan Prepare() {
-    return *tasks_.Prepare({.request_id = "q", .artifact_id = "x", .targets = {{.node = "a", .location = {}}}},
-                           absl::UnixEpoch());
+    return *tasks_.Prepare(
+        {.request_id = "q", .artifact_id = "x", .targets = {{.node = "a", .location = {}}}},
+        absl::UnixEpoch());
   }
   void Apply(const DurableFacts& facts) {
     for (const TaskRecord& record : facts.tasks) tasks_.Apply(record, now_);
@@ -40,8 +41,7 @@ class TasksRoom : public ::testing::Test {
 };
 
 TEST_F(TasksRoom, ReadyReplica_NeedsNoTask) {
-  inventory_.Update("a", 1,
-                    {{.id = "r", .artifact_id = "x", .location = {}, .state = ReplicaState::kReady}});
+  inventory_.Update("a", 1, {{.id = "r", .artifact_id = "x", .location = {}, .state = ReplicaState::kReady}});
   const TaskPlan plan = Prepare();
   EXPECT_THAT(plan.facts.tasks, IsEmpty());
   EXPECT_EQ(plan.places.front().replica_id, "r");

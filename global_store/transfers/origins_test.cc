@@ -50,7 +50,7 @@ class Origins : public DirectoryTest {
 };
 
 TEST_F(Origins, UncomparedOrigin_DoesNotCountAsCopy) {
-  const Origin other{.node_id = "b", .objects = {{"/m", 1, 1, "2"}}};
+  const Origin other{.node_id = "b", .objects = {{"/m", 1, "2"}}};
   Import(other);
   EXPECT_FALSE(OnRecord().compared) << "other files than those that were compared";
   directory_.NoteOrigin("x", other, OriginFinding::kIntact, "the disk failed", now_);

@@ -30,8 +30,7 @@ class GrantsAndWaits : public ::testing::Test {
     }
   }
   void Hold(const std::string& node, ReplicaState state) {
-    inventory_.Update(node, ++sequence_,
-                      {{.id = node, .artifact_id = "x", .location = {}, .state = state}});
+    inventory_.Update(node, ++sequence_, {{.id = node, .artifact_id = "x", .location = {}, .state = state}});
   }
   std::string Give(const std::string& source, const std::string& receiver) {
     const GrantRequest request{.receiver = {receiver, 1}, .artifact_id = "x"};

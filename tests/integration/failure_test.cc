@@ -155,7 +155,7 @@ TEST(Failure, ModelIndexOutsideImportRoots_IsRefused) {
   EXPECT_EQ(remote->Import(Soon(), cluster.folder() + "/models/snapshot", {}).status().code(),
             absl::StatusCode::kPermissionDenied);
   const auto remote_b = RemoteClient(
-      cluster.AddNode("b", [&](daemon::DaemonOptions& options) { options.import_roots = {snapshot}; }));
+      cluster.AddNode("b", [&](daemon::DaemonOptions& options) { options.disk.import_roots = {snapshot}; }));
   EXPECT_EQ(remote_b->Import(Soon(), snapshot, {}).status().code(), absl::StatusCode::kPermissionDenied);
   EXPECT_TRUE(a.admin().ListReplicas(Soon(), "")->empty());
 }

@@ -238,7 +238,7 @@ void ImportWhileMappedAndWritten(const std::string& folder, bool verify) {
   constexpr uint64_t kBytes = 24 << 20;
   TestCluster cluster;
   TestNode& a =
-      cluster.AddNode("a", [&](daemon::DaemonOptions& options) { options.import_roots = {folder}; });
+      cluster.AddNode("a", [&](daemon::DaemonOptions& options) { options.disk.import_roots = {folder}; });
   const std::string path = folder + "/written.safetensors";
   const std::string header =
       *EncodeSafetensorsHeader({{.name = "t", .shape = {kBytes}, .nbytes = kBytes}}, {});

@@ -73,7 +73,7 @@ TEST(NodeGauges, DiskAndQueueGauges_ShowDiskBytesAndWaitingIngests) {
 
   TestNode& b = cluster.AddNode("b", [](daemon::DaemonOptions& options) {
     OnItsOwnHost(options);
-    options.max_concurrent_ingests = 1;
+    options.engine.max_concurrent_ingests = 1;
   });
   b.gate().Hold();
   auto first = b.client().StartGet(Soon(), put->artifact_id, {.attach = false});

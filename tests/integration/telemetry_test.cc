@@ -53,12 +53,12 @@ TEST_F(AcceptanceCriteria, Metrics_EveryMetricOfTheCatalogueIsFilled) {
   constexpr uint64_t kLarge = 12;  // chunks: 12 MiB, of which the small pool holds one
   const auto small_pool = [](daemon::DaemonOptions& options) {
     OnItsOwnHost(options);
-    options.host_pool_bytes = 32 << 20;
+    options.pool.bytes = 32 << 20;
   };
   // Where no client attaches, which might be too slow for such tickets.
   const auto short_tickets = [](daemon::DaemonOptions& options) {
     OnItsOwnHost(options);
-    options.ticket_life = absl::Milliseconds(50);
+    options.handles.ticket_ttl = absl::Milliseconds(50);
   };
   TestNode& a = cluster_.AddNode("a", short_tickets);
   TestNode& b = cluster_.AddNode("b", small_pool);

@@ -66,17 +66,16 @@ void TestCluster::StartNode(TestNode& node, const Change& change) {
   CHECK_OK(devices.status());
   daemon::DaemonOptions options;
   options.name = node.name_;
+  options.listen = "127.0.0.1:0";
   options.state_dir = node.state_dir_;
   options.global_store = global_store_address_;
   options.lanes = {"loopback"};
   options.make_transport = [&node](std::string_view) { return NewGatedTransport(&node.gate_); };
-  options.host_pool_bytes = 64 << 20;
-  options.huge_pages = false;
-  options.prefault_threads = 0;
+  options.pool = {.bytes = 64 << 20, .use_huge_pages = false, .prefault_threads = 0};
   options.devices = devices->get();
-  options.import_roots = {folder_.path() + "/models"};
-  options.staging_buffers = 4;
-  options.staging_buffer_bytes = 2 << 20;
+  options.disk.import_roots = {folder_.path() + "/models"};
+  options.engine.staging_buffers = 4;
+  options.engine.staging_buffer_bytes = 2 << 20;
   options.serving_buffers = 2;
   if (change) change(options);
   absl::StatusOr<std::unique_ptr<daemon::DaemonServer>> server =

@@ -189,7 +189,7 @@ TEST_F(AcceptanceCriteria, Traces_IngestIsLinkedToIngestOfItsSource) {
 TEST_F(AcceptanceCriteria, Traces_EvictionForRoomIsOwnTraceLinkedToItsRequest) {
   StartAll();
   constexpr uint64_t kLarge = 12;  // chunks: 12 MiB, of which the pool holds one beside the staging buffers
-  const auto small_pool = [](daemon::DaemonOptions& options) { options.host_pool_bytes = 32 << 20; };
+  const auto small_pool = [](daemon::DaemonOptions& options) { options.pool.bytes = 32 << 20; };
   TestNode& a = cluster_.AddNode("a", small_pool);
   const client::PutResult first =
       Import(a, MakeChunkedArtifact(24, kLarge, kTestChunkBytes), {.durable = true});

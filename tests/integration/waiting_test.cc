@@ -88,7 +88,7 @@ TEST_F(Waiting, ArtifactDeletedDuringWait_GetIsNotFound) {
 TEST_F(Waiting, WaitingGet_DoesNotOccupyIngestSlot) {
   TestNode& d = cluster_.AddNode("d", [](daemon::DaemonOptions& options) {
     OnOneHost(options);
-    options.max_concurrent_ingests = 1;
+    options.engine.max_concurrent_ingests = 1;
   });
   auto get = d.client().StartGet(Soon(), id_, {.lane = "local", .attach = false});
   ASSERT_TRUE(Eventually([&] { return d.admin().GetStatus(Soon())->active_transfers() == 1; }));

@@ -20,7 +20,7 @@ WALL_TIME = {
     "daemon/service/ingest.cc": "a time not before a put's binding, compared with the times of the global store",
     "daemon/node/node_state.cc": "an incarnation grows even when the state directory comes from a backup",
     "global_store/app/global_store_server.h": "the default clock for the dates of durable facts",
-    "global_store/service/coordinator.h": "the default clock for the dates of durable facts",
+    "global_store/coordinator/coordinator.h": "the default clock for the dates of durable facts",
 }
 
 WALL_NOW = re.compile(r"\babsl::Now\b")

@@ -14,9 +14,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/task_queue.h"
 #include "core/memory/host_pool.h"
 #include "transport/pull/wire.h"
-#include "transport/task_queue.h"
 
 namespace tensorcast::transport::pull {
 

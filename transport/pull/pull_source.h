@@ -12,11 +12,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "base/task_queue.h"
 #include "transport/pull/source_connection.h"
 #include "transport/pull/wire.h"
 #include "transport/registered_memory.h"
 #include "transport/serving.h"
-#include "transport/task_queue.h"
 #include "transport/transport.h"
 
 namespace tensorcast::transport::pull {

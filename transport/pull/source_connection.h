@@ -29,12 +29,12 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "base/steady_time.h"
+#include "base/task_queue.h"
 #include "core/replica/announcer.h"
 #include "core/replica/availability.h"
 #include "transport/pull/message_channel.h"
 #include "transport/pull/wire.h"
 #include "transport/serving.h"
-#include "transport/task_queue.h"
 #include "transport/transport.h"
 
 namespace tensorcast::transport::pull {

@@ -8,6 +8,7 @@
 #include "security/testing/test_authority.h"
 #include "transport/pull/wire.h"
 #include "transport/tcp/raw_peer.h"
+#include "transport/tcp/tcp_channel.h"
 #include "transport/tcp/tcp_transport.h"
 #include "transport/testing/test_image.h"
 

@@ -1,4 +1,4 @@
-#include "global_store/service/claims.h"
+#include "global_store/coordinator/claims.h"
 
 #include <algorithm>
 

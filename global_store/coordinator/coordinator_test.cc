@@ -1,4 +1,4 @@
-#include "global_store/service/coordinator.h"
+#include "global_store/coordinator/coordinator.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "base/steady_time.h"
+#include "global_store/directory/listings.h"
 #include "global_store/metadata/metadata_store.h"
 
 namespace tensorcast::global_store {

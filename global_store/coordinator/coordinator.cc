@@ -1,4 +1,4 @@
-#include "global_store/service/coordinator.h"
+#include "global_store/coordinator/coordinator.h"
 
 #include <algorithm>
 #include <iterator>

@@ -30,10 +30,10 @@
 #include "absl/time/clock.h"
 #include "base/steady_time.h"
 #include "base/trace_context.h"
+#include "global_store/coordinator/claims.h"
+#include "global_store/coordinator/watches.h"
 #include "global_store/directory/directory.h"
 #include "global_store/metadata/metadata_store.h"
-#include "global_store/service/claims.h"
-#include "global_store/service/watches.h"
 
 namespace tensorcast::global_store {
 

@@ -1,0 +1,30 @@
+// Which GPUs a node uses, and opening them. Stateless; thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "base/config_reader.h"
+#include "core/device/device_runtime.h"
+
+namespace tensorcast {
+
+struct DeviceOptions {
+  std::string runtime = "auto";  // "cuda", "none", "fake", or "auto": cuda where the host has GPUs
+  int fake_devices = 1;
+  uint64_t fake_device_bytes = uint64_t{1} << 30;  // of each
+
+  void FromConfig(ConfigReader& config) {
+    config.Read("daemon.device_runtime", runtime);
+    config.Read("daemon.fake_devices", fake_devices);
+    config.Read("daemon.fake_device_memory", fake_device_bytes);
+  }
+  void Validate(Findings& findings) const;
+};
+
+// INVALID_ARGUMENT when there is no runtime of that name; for "cuda" UNAVAILABLE where there is no GPU.
+absl::StatusOr<std::unique_ptr<DeviceRuntime>> OpenDevices(const DeviceOptions& options);
+
+}  // namespace tensorcast

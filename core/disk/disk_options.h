@@ -1,0 +1,23 @@
+// What a node's disks are used for: its packed artifacts, and the folders from which it opens models.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/config_reader.h"
+
+namespace tensorcast {
+
+struct DiskOptions {
+  bool keep_artifacts = true;  // as packed files
+  std::string folder;          // of the packed files; empty: artifacts in the daemon's state folder
+  std::vector<std::string> import_roots;  // as ImportRoots::Beneath; none: nothing is opened
+
+  void FromConfig(ConfigReader& config) {
+    config.Read("daemon.disk_dir", folder);
+    config.Read("daemon.import_roots", import_roots);
+  }
+  void Validate(Findings& findings) const;
+};
+
+}  // namespace tensorcast

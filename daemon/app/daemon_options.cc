@@ -1,0 +1,208 @@
+#include "daemon/app/daemon_options.h"
+
+#include <grp.h>
+
+#include <algorithm>
+#include <iterator>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/address.h"
+#include "base/posix/host_checks.h"
+#include "base/posix/socket_folders.h"
+#include "base/posix/state_files.h"
+#include "base/units.h"
+#include "core/memory/extent.h"
+#include "transport/lanes/lanes.h"
+
+namespace tensorcast::daemon {
+namespace {
+
+std::string Quoted(std::string_view text) { return absl::StrCat("\"", text, "\""); }
+
+// Where others come in: gRPC, and the lanes that are configured.
+std::vector<rpc::ListenEndpoint> ListenEndpointsOf(const DaemonOptions& options) {
+  const bool advertised = !options.advertise.empty();
+  std::vector<rpc::ListenEndpoint> endpoints;
+  if (!options.listen.empty()) endpoints.push_back({"daemon.listen", options.listen, advertised});
+  const transport::LaneConfig& lanes = options.lane_config;
+  for (const transport::Lane& lane : transport::Lanes()) {
+    const std::string listen = lane.listen(lanes);
+    if (listen.empty()) continue;
+    endpoints.push_back({lane.listen_key, listen, advertised || !lanes.Values(lane.advertise_key).empty()});
+  }
+  return endpoints;
+}
+
+// Where others find this daemon.
+void CheckReach(const DaemonOptions& options, const std::vector<rpc::ListenEndpoint>& endpoints,
+                Findings& findings) {
+  if (options.listen.empty()) {
+    if (!options.advertise.empty()) {
+      findings.Add("daemon.advertise", absl::StrCat(Quoted(options.advertise),
+                                                    " is where others connect to, but nothing listens: set "
+                                                    "daemon.listen"));
+    }
+    if (!options.global_store.empty() && !IsUnixAddress(options.global_store)) {
+      findings.Add(
+          "daemon.listen",
+          absl::StrCat("a global store at ", options.global_store,
+                       " may serve other hosts, which reach this daemon by TCP: set daemon.listen to "
+                       "host:port, or have the global store listen on a unix socket"));
+    }
+  }
+  const std::vector<std::string> stores = absl::StrSplit(options.global_store, ',');
+  const bool store_elsewhere = std::ranges::any_of(stores, [](const std::string& text) {
+    const absl::StatusOr<HostPort> store = ParseHostPort(text);
+    return store.ok() && !IsLoopback(*store) && !IsOwnAddress(*store);
+  });
+  for (const auto& [key, listen, advertised] : endpoints) {
+    CheckListen(key, listen, findings);
+    const absl::StatusOr<HostPort> address = ParseHostPort(listen);
+    if (address.ok() && IsWildcard(*address) && !advertised) {
+      findings.Add(key, absl::StrCat(Quoted(listen),
+                                     " is every address of this host, and others need one to connect to: set "
+                                     "daemon.advertise to host:port, or listen on one address"));
+    }
+    if (address.ok() && IsLoopback(*address) && store_elsewhere) {
+      findings.Add(
+          key,
+          absl::StrCat(Quoted(listen), " is reached from this host only, and the global store at ",
+                       options.global_store, " tells it to others; listen on an address of the network"));
+    }
+  }
+}
+
+void CheckLanes(const DaemonOptions& options, Findings& findings) {
+  std::set<std::string> seen;
+  for (const std::string& lane : options.lanes) {
+    if (!seen.insert(lane).second) {
+      findings.Add("daemon.lanes", absl::StrCat(Quoted(lane), " is named twice; name it once"));
+    }
+  }
+  for (const transport::Lane& lane : transport::Lanes()) {
+    if (!lane.check || !lane.configured(options.lane_config)) continue;
+    for (const transport::LaneProblem& problem : lane.check(options.lane_config)) {
+      findings.Add(problem.key, problem.what);
+    }
+  }
+}
+
+void CheckSockets(const DaemonOptions& options, Findings& findings) {
+  const std::string& state_dir = options.state_dir;
+  if (options.global_store.empty()) {  // the socket of the global store within the daemon
+    findings.Add("daemon.state_dir", CheckSocketPath(absl::StrCat(state_dir, "/global-store.sock")));
+  }
+  const std::string folder = SocketFolderOf(state_dir);
+  bool is_default = false;
+  const auto check = [&](std::string_view key, const std::string& configured, const std::string& path) {
+    if (!configured.empty()) return CheckSocketPlace(key, path, findings);
+    is_default = true;
+    findings.Add(folder == state_dir ? "daemon.state_dir" : key, CheckSocketPath(path));
+  };
+  const auto [grpc, clients, handles] = options.sockets();
+  check("daemon.unix_socket", options.unix_socket, grpc);
+  check("daemon.client_socket", options.client_socket, clients);
+  check("daemon.handle_socket", options.handle_socket, handles);
+  if (is_default && folder != state_dir) {
+    CheckPrivatePlace("daemon.unix_socket", folder, kOperatorSocket, findings);
+  }
+  if (grpc == handles || clients == handles) {
+    findings.Add("daemon.handle_socket",
+                 absl::StrCat(Quoted(handles), " is daemon.", grpc == handles ? "unix" : "client",
+                              "_socket too; the two speak different protocols"));
+  }
+  if (grpc == clients) {
+    findings.Add("daemon.client_socket",
+                 absl::StrCat(Quoted(clients),
+                              " is daemon.unix_socket too; daemon.client_socket grants the smaller role"));
+  }
+}
+
+void CheckPool(const DaemonOptions& options, Findings& findings) {
+  const uint64_t bytes = options.pool.bytes;
+  const uint64_t needed = options.engine.staging_buffers * options.engine.staging_buffer_bytes +
+                          options.serving_buffers * kGranuleBytes;
+  if (bytes < needed) {
+    findings.Add("daemon.host_pool",
+                 absl::StrCat(Quoted(FormatSize(bytes)), " is less than what the daemon itself takes of it, ",
+                              FormatSize(needed), " with ", options.engine.staging_buffers,
+                              " staging buffers; make it larger, or daemon.staging_buffers smaller"));
+  }
+  for (const transport::Lane& lane : transport::Lanes()) {
+    if (!options.keeper.on() || !lane.pins_pool || !lane.configured(options.lane_config)) continue;
+    findings.Add("daemon.keep_pool",
+                 absl::StrCat("\"keeper\" goes without ", lane.listen_key,
+                              ": a network card keeps the pages that it registered, also of a segment that "
+                              "another one took the place of; unset one of them"));
+  }
+}
+
+}  // namespace
+
+DaemonSockets DaemonOptions::sockets() const {
+  const std::string folder = SocketFolderOf(state_dir);
+  const auto path = [&folder](const std::string& configured, std::string_view file) {
+    return configured.empty() ? absl::StrCat(folder, "/", file) : configured;
+  };
+  return {.operators = path(unix_socket, kOperatorSocket),
+          .clients = path(client_socket, kClientSocket),
+          .handles = path(handle_socket, kHandleSocket)};
+}
+
+void DaemonOptions::ReadNames(ConfigReader& config) {
+  std::vector<std::string> pairs;
+  config.Read("daemon.labels", pairs);
+  absl::StatusOr<Labels> parsed = ParseLabels(pairs);
+  config.findings().Add("daemon.labels", parsed.status());
+  if (parsed.ok()) labels = *std::move(parsed);
+  std::vector<std::string> groups;
+  config.Read("daemon.handle_groups", groups);
+  for (const std::string& group : groups) {
+    if (const struct group* found = getgrnam(group.c_str()); found != nullptr) {
+      handle_groups.push_back(found->gr_gid);
+    } else {
+      config.findings().Add("daemon.handle_groups",
+                            absl::StrCat(Quoted(group), " is not a group here; make it, or leave it out"));
+    }
+  }
+}
+
+void DaemonOptions::ReadLanes(ConfigReader& config) {
+  // The host that peers know this one by, for a data plane that listens on every interface.
+  if (const auto address = ParseHostPort(advertise); address.ok()) lane_config.advertise_host = address->host;
+  for (const transport::Lane& lane : transport::Lanes()) {
+    for (const std::string_view key : lane.keys) config.Read(key, lane_config.values[std::string(key)]);
+  }
+  config.Read("daemon.peer_timeout", lane_config.peer_timeout);
+  config.Read("daemon.limits.send", lane_config.send_limit);
+  config.Read("daemon.limits.receive", lane_config.receive_limit);
+  config.Read("security.trusted_fabric", lane_config.trusted_fabric);
+  std::vector<std::string> wanted = transport::TransportLaneNames();
+  config.Read("daemon.lanes", wanted);
+  std::ranges::copy_if(wanted, std::back_inserter(lanes), [this](const std::string& lane_name) {
+    const transport::Lane* lane = transport::FindLane(lane_name);
+    return lane == nullptr || lane->configured(lane_config);
+  });
+}
+
+void DaemonOptions::Validate(Findings& findings) const {
+  if (state_dir.empty()) {
+    findings.Add("daemon.state_dir", "a folder is needed; leave the key out to have the default");
+  } else if (state_dir != DefaultStateFolder()) {
+    CheckPrivatePlace("daemon.state_dir", state_dir, "node_id", findings);
+  }
+  const std::vector<rpc::ListenEndpoint> endpoints = ListenEndpointsOf(*this);
+  CheckReach(*this, endpoints, findings);
+  CheckLanes(*this, findings);
+  CheckSockets(*this, findings);
+  CheckPool(*this, findings);
+  pool.Validate(findings);
+  gpus.Validate(findings);
+  broadcasts.Validate(findings);
+  disk.Validate(findings);
+  security.Validate(endpoints, findings);
+}
+
+}  // namespace tensorcast::daemon

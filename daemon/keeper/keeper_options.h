@@ -1,0 +1,33 @@
+// Whether a process of its own keeps the host pool when the daemon ends.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "base/config_reader.h"
+#include "base/units.h"
+
+namespace tensorcast::daemon {
+
+struct KeeperOptions {
+  std::string kind = "off";                   // or "keeper"
+  absl::Duration linger = absl::Minutes(10);  // that the keeper waits for a daemon
+  // Let go of kept replicas that the host pool has no room for; else the start fails with their names.
+  bool discard_kept = false;
+
+  bool on() const { return kind == "keeper"; }
+  // As for KeeperClient: this program's command `keeper`.
+  std::vector<std::string> Command(const std::string& socket) const {
+    return {"tensorcast", "keeper", absl::StrCat("--linger=", DurationText(linger)),
+            absl::StrCat("--socket=", socket)};
+  }
+
+  void FromConfig(ConfigReader& config) {
+    config.Read("daemon.keep_pool", kind);
+    config.Read("daemon.keep_pool_for", linger);
+  }
+};
+
+}  // namespace tensorcast::daemon

@@ -1,0 +1,42 @@
+// The identity of a server, the peers that it trusts, and what its TCP ports show: the section `security` of
+// the configuration.
+//
+// Thread-compatible.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/config_reader.h"
+#include "rpc/credentials.h"
+#include "security/key_rules.h"
+
+namespace tensorcast::rpc {
+
+// An address host:port that a server listens on, and the key that names it.
+struct ListenEndpoint {
+  std::string_view key;
+  std::string listen;
+  bool advertised = false;  // others are told an address that was chosen for it
+};
+
+struct SecurityOptions {
+  security::Identity::Files files;                     // all empty: host:port is in clear
+  std::shared_ptr<const Credentials> credentials;      // of the files; null: none, or they cannot be loaded
+  bool insecure = false;                               // TCP ports may be in clear
+  security::KeyRules key_rules;                        // which callers may bind which keys
+  security::RoleSet own_roles = security::kEveryRole;  // that the certificate of this server may have
+
+  // Loads the certificates.
+  void FromConfig(ConfigReader& config);
+  void Validate(std::span<const ListenEndpoint> endpoints, Findings& findings) const;
+  // Says how connections by host:port are secured.
+  void Log() const;
+
+ private:
+  bool certified() const { return !files.ca.empty() || !files.certificate.empty() || !files.key.empty(); }
+};
+
+}  // namespace tensorcast::rpc
