@@ -74,8 +74,7 @@ absl::StatusOr<v1::MaterializeReplicaResult> Materialize(
     if (result.has_value() && !result->ticket().empty()) GiveBack(handle_socket, result->ticket());
     return status;
   }
-  if (!result.has_value())
-    return absl::InternalError("the daemon ended the call without a result; get it again");
+  if (!result.has_value()) return absl::InternalError("the daemon sent no result; get it again");
   return *std::move(result);
 }
 

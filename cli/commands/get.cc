@@ -39,7 +39,7 @@ struct GetFlags {
   absl::Duration timeout = absl::InfiniteDuration();
 };
 
-void Print(const client::Replica& replica, const GetFlags& flags) {
+void PrintReplica(const client::Replica& replica, const GetFlags& flags) {
   std::printf("%s\nreplica %s at %s\n", replica.artifact_id().c_str(), replica.replica_id().c_str(),
               replica.location().ToString().c_str());
   if (const size_t chosen = replica.tensors().size(); chosen < replica.tensor_count()) {
@@ -126,7 +126,7 @@ absl::Status Get(const CommonFlags& common, const GetFlags& flags) {
   if (common.json) {
     PrintJson(replicas);
   } else {
-    for (const auto& one : replicas) Print(*one, flags);
+    for (const auto& one : replicas) PrintReplica(*one, flags);
   }
   return absl::OkStatus();
 }

@@ -12,6 +12,7 @@
 #include "cli/config/config.h"
 #include "cli/config/message_reader.h"
 #include "security/testing/test_authority.h"
+#include "transport/ucx/ucx_lanes.h"
 
 namespace tensorcast::cli {
 namespace {

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include "absl/strings/str_cat.h"
 #include "cli/explain/test_reports.h"
 
 namespace tensorcast::explain {
@@ -86,7 +87,7 @@ TEST(ExplainTransfer, EmptyReport_IsExplainedAsText) {
 
 TEST(ExplainTransfer, LongSourceName_IsCutAtItsBeginning) {
   TransferReport report = MakeReport();
-  report.stages[0].source.name = std::string(200, 'x') + "/model.safetensors";
+  report.stages[0].source.name = absl::StrCat(std::string(200, 'x'), "/model.safetensors");
   EXPECT_THAT(ExplainTransfer(report), HasSubstr("...xxxxxxx/model.safetensors"));
 }
 

@@ -30,6 +30,7 @@ absl::StatusOr<MoreSources> ProviderChain::Next(const RequestContext& context,
     return more;
   }
   if (others_ == nullptr) {
+    asked_ = 0;  // no later provider was asked, so this node's may be again
     return absl::NotFoundError(
         absl::StrCat("no other replica of ", subject_, " on this node, and no source elsewhere was given"));
   }

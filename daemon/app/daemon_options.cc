@@ -75,14 +75,15 @@ void CheckReach(const DaemonOptions& options, const std::vector<rpc::ListenEndpo
 }
 
 void CheckLanes(const DaemonOptions& options, Findings& findings) {
-  std::set<std::string> seen;
-  for (const std::string& lane : options.lanes) {
-    if (!seen.insert(lane).second) {
-      findings.Add("daemon.lanes", absl::StrCat(Quoted(lane), " is named twice; name it once"));
-    }
-  }
   for (const transport::Lane& lane : transport::Lanes()) {
-    if (!lane.check || !lane.configured(options.lane_config)) continue;
+    if (lane.listen(options.lane_config).empty()) continue;
+    if (options.keeper.on() && lane.pins_pool) {
+      findings.Add("daemon.keep_pool",
+                   absl::StrCat("\"keeper\" goes without ", lane.listen_key,
+                                ": a network card keeps the pages that it registered, also of a segment that "
+                                "another one took the place of; unset one of them"));
+    }
+    if (!lane.check) continue;
     for (const transport::LaneProblem& problem : lane.check(options.lane_config)) {
       findings.Add(problem.key, problem.what);
     }
@@ -130,13 +131,6 @@ void CheckPool(const DaemonOptions& options, Findings& findings) {
                               FormatSize(needed), " with ", options.engine.staging_buffers,
                               " staging buffers; make it larger, or daemon.staging_buffers smaller"));
   }
-  for (const transport::Lane& lane : transport::Lanes()) {
-    if (!options.keeper.on() || !lane.pins_pool || !lane.configured(options.lane_config)) continue;
-    findings.Add("daemon.keep_pool",
-                 absl::StrCat("\"keeper\" goes without ", lane.listen_key,
-                              ": a network card keeps the pages that it registered, also of a segment that "
-                              "another one took the place of; unset one of them"));
-  }
 }
 
 }  // namespace
@@ -172,15 +166,20 @@ void DaemonOptions::ReadNames(ConfigReader& config) {
 void DaemonOptions::ReadLanes(ConfigReader& config) {
   // The host that peers know this one by, for a data plane that listens on every interface.
   if (const auto address = ParseHostPort(advertise); address.ok()) lane_config.advertise_host = address->host;
-  for (const transport::Lane& lane : transport::Lanes()) {
-    for (const std::string_view key : lane.keys) config.Read(key, lane_config.values[std::string(key)]);
-  }
   config.Read("daemon.peer_timeout", lane_config.peer_timeout);
   config.Read("daemon.limits.send", lane_config.send_limit);
   config.Read("daemon.limits.receive", lane_config.receive_limit);
   config.Read("security.trusted_fabric", lane_config.trusted_fabric);
+  for (const transport::Lane& lane : transport::Lanes()) {
+    for (const std::string_view key : lane.keys) config.Read(key, lane_config.values[std::string(key)]);
+  }
   std::vector<std::string> wanted = transport::TransportLaneNames();
   config.Read("daemon.lanes", wanted);
+  std::set<std::string> seen;
+  for (const std::string& lane : wanted) {
+    if (seen.insert(lane).second) continue;
+    config.findings().Add("daemon.lanes", absl::StrCat(Quoted(lane), " is named twice; name it once"));
+  }
   std::ranges::copy_if(wanted, std::back_inserter(lanes), [this](const std::string& lane_name) {
     const transport::Lane* lane = transport::FindLane(lane_name);
     return lane == nullptr || lane->configured(lane_config);

@@ -93,8 +93,9 @@ void FillDefaults(DaemonOptions& options) {
   const auto fill = [](std::string& option, const std::string& value) {
     if (option.empty()) option = value;
   };
-  if (options.security.credentials != nullptr)
+  if (options.security.credentials != nullptr) {
     fill(options.name, options.security.credentials->identity().self().name.name);
+  }
   fill(options.name, HostName());
   fill(options.disk.folder, absl::StrCat(options.state_dir, "/artifacts"));
   // Told to processes with other working folders.
@@ -211,7 +212,8 @@ absl::StatusOr<Possession::Files> OpenFiles(const StoreEngine& engine, GlobalSto
   TC_ASSIGN_OR_RETURN(
       const std::shared_ptr<const Manifest> manifest,
       FindManifest(RequestContext::Background(kManifestTimeout), engine, client, artifact_id));
-  TC_ASSIGN_OR_RETURN(std::unique_ptr<ChunkSource> source, OpenOriginSource(RequestContext(), store, rpc::FromProto(origin), *manifest));
+  TC_ASSIGN_OR_RETURN(std::unique_ptr<ChunkSource> source,
+                      OpenOriginSource(RequestContext(), store, rpc::FromProto(origin), *manifest));
   return Possession::Files{.source = std::move(source), .image_bytes = manifest->layout().image_bytes};
 }
 

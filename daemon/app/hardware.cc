@@ -65,7 +65,7 @@ absl::StatusOr<Transports> OpenLanes(const DaemonOptions& options, DeviceRuntime
   if (options.lanes.empty()) {
     std::set<std::string_view> keys;
     for (const transport::Lane& lane : transport::Lanes()) {
-      if (lane.listen != nullptr) keys.insert(lane.listen_key);
+      if (!lane.listen_key.empty()) keys.insert(lane.listen_key);
     }
     LOG(INFO) << "no data plane to other hosts: no address to listen on is set (" << absl::StrJoin(keys, ", ")
               << ")";

@@ -103,8 +103,9 @@ absl::StatusOr<std::unique_ptr<Storage>> Storage::Open(const DaemonOptions& opti
   }
   TC_ASSIGN_OR_RETURN(storage->pool_, HostPool::Create(std::move(pool)));
   // The keeper has everything still, so a start that is refused here loses nothing.
-  if (kept != nullptr && !options.keeper.discard_kept)
+  if (kept != nullptr && !options.keeper.discard_kept) {
     TC_RETURN_IF_ERROR(kept->CheckTakesAll(*storage->pool_));
+  }
   TC_RETURN_IF_ERROR(storage->PageLockAll());
   if (options.disk.keep_artifacts) {
     TC_RETURN_IF_ERROR(MakePrivateFolder(options.disk.folder, ""));

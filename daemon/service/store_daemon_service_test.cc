@@ -29,6 +29,7 @@ class StoreDaemonServiceTest : public ServiceTest {
  protected:
   void SetUp() override {
     ServiceTest::SetUp();
+    origins_ = std::make_unique<OriginChecker>(imports);
     explainer_ = std::make_unique<TransferExplainer>(
         TransferExplainer::Options{.status = status.get(), .global_store = &store, .peers = &peers});
     service_ = MakeStoreDaemonService({.node = &node,
@@ -39,7 +40,7 @@ class StoreDaemonServiceTest : public ServiceTest {
                                        .explainer = explainer_.get(),
                                        .servings = servings.get(),
                                        .sessions = sessions.get(),
-                                       .origins = &origins_,
+                                       .origins = origins_.get(),
                                        .link = link.get(),
                                        .quick = &quick_,
                                        .waiting = &waiting_});
@@ -69,7 +70,7 @@ class StoreDaemonServiceTest : public ServiceTest {
     return ids;
   }
 
-  OriginChecker origins_{imports};
+  std::unique_ptr<OriginChecker> origins_;
   std::unique_ptr<TransferExplainer> explainer_;
   rpc::Executor quick_{rpc::Executor::Options{.max_threads = 4}};
   static constexpr int kWaitingThreads = 4;

@@ -182,7 +182,7 @@ void HeldGrants::End(const std::string& grant_id, absl::Status status, bool corr
   if (absl::IsDeadlineExceeded(status)) parts_.overtaken->NoteOvertaken(held.peer(), SteadyNow());
   if (held.opening != nullptr && !status.ok()) held.opening->Cancel();
   parts_.background->Post([parts = parts_, held = std::move(held), status = std::move(status), corrupt,
-                          after = OvertakenAfter(), late = OvertakenStatus(), trace = trace_]() mutable {
+                           after = OvertakenAfter(), late = OvertakenStatus(), trace = trace_]() mutable {
     const otel::Scope scope(trace);
     const bool unopened = held.opening != nullptr;
     if (unopened) {

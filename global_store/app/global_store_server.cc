@@ -162,7 +162,6 @@ absl::StatusOr<std::unique_ptr<GlobalStoreServer>> GlobalStoreServer::Start(
                                       .node_ttl = options.node_ttl,
                                       .awaits_nodes = options.awaits_nodes};
   coordinator.directory.transfers.grant_ttl = options.grant_ttl;
-  coordinator.directory.transfers.soft_grants_per_source = options.soft_grants_per_source;
   coordinator.directory.transfers.filling_lanes = options.filling_lanes;
   coordinator.directory.retention = options.retention;
   coordinator.clock = options.clock;

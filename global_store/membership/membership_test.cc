@@ -27,7 +27,7 @@ class MembershipTest : public ::testing::Test {
   }
 
   SteadyTime now_ = SteadyTime() + absl::Hours(1);
-  const MembershipOptions options_;
+  const MembershipOptions options_{};
   FixedSecrets secrets_;
   Membership nodes_{options_, &secrets_};
 };

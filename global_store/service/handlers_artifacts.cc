@@ -128,11 +128,12 @@ absl::StatusOr<v1::ListArtifactsResponse> Handlers::ListArtifacts(const RequestC
   const absl::Time newest =
       min_age > absl::ZeroDuration() ? coordinator_.wall_now() - min_age : absl::InfiniteFuture();
   const ArtifactPage listed = coordinator_.WithDirectory([&](Directory& directory, SteadyTime) {
-    return global_store::ListArtifacts(directory, request.page_token(), {.entries = page, .bytes = kPageBytes},
-                         {.unkeyed_only = request.unkeyed_only(),
-                          .created_before = newest,
-                          .origin_path = request.origin_path(),
-                          .replicas = request.replicas()});
+    return global_store::ListArtifacts(directory, request.page_token(),
+                                       {.entries = page, .bytes = kPageBytes},
+                                       {.unkeyed_only = request.unkeyed_only(),
+                                        .created_before = newest,
+                                        .origin_path = request.origin_path(),
+                                        .replicas = request.replicas()});
   });
   v1::ListArtifactsResponse response;
   for (const ArtifactView& view : listed.artifacts) *response.add_artifacts() = ToProto(view);

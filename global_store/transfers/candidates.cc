@@ -59,7 +59,10 @@ SourceQuery Transfers::QueryOf(const GrantRequest& request, const Node& receiver
 // how often it asked. Where none of all those can be used, and only then, all are visited: what is odd
 // about this receiver (its lanes, what it tried already) may leave it few.
 Transfers::Candidates Transfers::FindCandidates(const Asking& asking) const {
-  const auto& [request, receiver, artifact, query, now] = asking;
+  const GrantRequest& request = asking.request;
+  const Node& receiver = asking.receiver;
+  const SourceQuery& query = asking.query;
+  const SteadyTime now = asking.now;
   const std::string& artifact_id = request.artifact_id;
   Candidates found;
   absl::flat_hash_set<const HeldReplica*> seen;

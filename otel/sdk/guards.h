@@ -68,7 +68,12 @@ class Guard {
   void End() { ended_ = true; }
   bool ended() const { return ended_; }
   // Once the queue has been emptied after End: what an item's thread added too late is dropped.
-  void DropRest() { counters_.dropped_shutdown += static_cast<uint64_t>(counters_.pending.exchange(0)); }
+  void DropRest() {
+    // Below zero where an export that counted its items ends meanwhile.
+    if (const int64_t left = counters_.pending.exchange(0); left > 0) {
+      counters_.dropped_shutdown += static_cast<uint64_t>(left);
+    }
+  }
 
   // Ends the retries, too: a shutdown tries once.
   void GiveUpAt(std::chrono::steady_clock::time_point when) {

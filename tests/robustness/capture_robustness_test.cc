@@ -106,8 +106,8 @@ class Capture : public RobustnessTest {
       heard.token |= absl::StrContains(bytes, in_token);
       heard.name |= absl::StrContains(bytes, artifact_id);
       // How they begin, with the version, so that no random bytes are taken for one.
-      heard.descriptor |= absl::StrContains(bytes, "TCTD\x01");
-      heard.hello |= absl::StrContains(bytes, "TCTP\x03");
+      heard.descriptor |= absl::StrContains(bytes, "TCPD\x01");
+      heard.hello |= absl::StrContains(bytes, "TCTP\x04");
       for (size_t at = 0; at + kWindowBytes <= bytes.size(); ++at) {
         heard.windows += windows.contains(bytes.substr(at, kWindowBytes)) ? 1 : 0;
       }

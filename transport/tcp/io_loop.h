@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "base/posix/unique_fd.h"
 #include "base/steady_time.h"
@@ -52,15 +53,23 @@ class Epoll : public TaskLoop::Waiter {
   WatchId watches_made_ = 0;
 };
 
-// Epoll first: it outlives the loop that waits in it.
-class IoLoop : public Epoll, public TaskLoop {
+class IoLoop final : public Epoll {
  public:
   // RESOURCE_EXHAUSTED where the process may have no more descriptors. `name`: the thread's, 15 characters.
   static absl::StatusOr<std::unique_ptr<IoLoop>> Start(const std::string& name);
 
+  void Post(TaskQueue::Task task) { loop_.Post(std::move(task)); }
+  void Run(absl::FunctionRef<void()> task) { loop_.Run(task); }
+  bool OnThread() const { return loop_.OnThread(); }
+  TaskQueue& queue() { return loop_.queue(); }
+  void Stop() { loop_.Stop(); }
+
  private:
   IoLoop(UniqueFd epoll, UniqueFd wake, const std::string& name)
-      : Epoll(std::move(epoll), std::move(wake)), TaskLoop(name, this) {}
+      : Epoll(std::move(epoll), std::move(wake)), loop_(name, this) {}
+
+  // A member and not a base: its thread calls Wait, so this object has to be an IoLoop by then.
+  TaskLoop loop_;
 };
 
 }  // namespace tensorcast::transport::tcp

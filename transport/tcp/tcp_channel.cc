@@ -98,7 +98,8 @@ void TcpChannel::OnReady(uint32_t events) {
 void TcpChannel::ReadSome() {
   const std::shared_ptr<TcpChannel> self = shared_from_this();
   const auto waits = [this] {
-    return !gone_ && WaitsFor(receive_limit_, "receive", read_timer_, &TcpChannel::ReadSome);
+    return handler_ != nullptr && !gone_ && limits_reads_ &&
+           WaitsFor(receive_limit_, "receive", read_timer_, &TcpChannel::ReadSome);
   };
   read_held_ = waits();
   for (uint64_t read = 0; read < kBytesATurn && handler_ != nullptr && !read_held_;) {
@@ -281,6 +282,7 @@ absl::Status TcpReceiverChannel::Welcomed() {
   queue().CancelTimer(attempt_timer_);
   WatchPeer();
   welcome_ = true;
+  limits_reads_ = true;
   if (!leads_) return absl::OkStatus();
   target_->addresses = {target_->addresses[next_address_ - 1]};
   target_->session = stream()->session();

@@ -61,6 +61,9 @@ class TcpChannel : public pull::MessageChannel,
   uint64_t NextRequestId() override { return ++requests_made_; }
 
  protected:
+  // The limit holds for what is received now; what a handshake receives does not wait for others' bytes.
+  bool limits_reads_ = true;
+
   // Takes the place of the stream before, if there was one, and drops its frames.
   absl::Status Adopt(std::unique_ptr<ByteStream> stream, uint32_t events);
   void DropStream();
@@ -131,7 +134,9 @@ struct TcpTarget {
 class TcpReceiverChannel : public TcpChannel {
  public:
   TcpReceiverChannel(IoLoop* loop, RateLimit* receive_limit, std::shared_ptr<TcpTarget> target, bool leads)
-      : TcpChannel(loop, /*send_limit=*/nullptr, receive_limit), target_(std::move(target)), leads_(leads) {}
+      : TcpChannel(loop, /*send_limit=*/nullptr, receive_limit), target_(std::move(target)), leads_(leads) {
+    limits_reads_ = false;
+  }
 
   void Connect(pull::MessageChannel::Handler* handler) override;
   absl::Status Welcomed() override;

@@ -29,6 +29,7 @@ struct BenchOptions {
   std::vector<std::string> lanes;
   std::vector<std::string> sets;  // settings for every daemon, as for --set
   bool tls = false;               // p2p, control, fan-out: between processes with certificates
+  double sampling_ratio = 1;      // telemetry: the share of traces that is recorded
   bool smoke = false;             // tiny and short: proves that it runs, measures nothing
   RequestContext context;
 
@@ -58,7 +59,7 @@ absl::StatusOr<Rows> RunPut(const BenchOptions& options);
 // Resident memory of a daemon beyond its pools, idle and after many transfers.
 absl::StatusOr<Rows> RunMemory(const BenchOptions& options);
 
-// What telemetry costs: transfers over each lane and ResolveKey by 64 callers, with everything on and sampled
+// What telemetry costs: transfers over each lane and ResolveKey by 64 callers, with everything on
 // beside the same with telemetry off; and what a process holds when its collector is dead.
 absl::StatusOr<Rows> RunTelemetry(const BenchOptions& options);
 

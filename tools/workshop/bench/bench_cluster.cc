@@ -1,6 +1,9 @@
 #include "tools/workshop/bench/bench_cluster.h"
 
+#include <time.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 
 #include "absl/strings/str_cat.h"
@@ -25,6 +28,17 @@ constexpr absl::Duration kCertificatesAreGood = absl::Hours(24);
 
 void Say(std::string_view line) {
   std::fprintf(stderr, "bench: %.*s\n", static_cast<int>(line.size()), line.data());
+}
+
+absl::StatusOr<absl::Duration> CpuTime(pid_t pid) {
+  clockid_t clock{};
+  timespec used{};
+  const int error = clock_getcpuclockid(pid, &clock);
+  if (error != 0) return ErrnoStatus(error, "find the CPU clock of process", absl::StrCat(pid));
+  if (clock_gettime(clock, &used) != 0) {
+    return ErrnoStatus(errno, "read the CPU clock of process", absl::StrCat(pid));
+  }
+  return absl::DurationFromTimespec(used);
 }
 
 absl::StatusOr<std::unique_ptr<BenchCluster>> BenchCluster::Start(const BenchOptions& bench,

@@ -2,6 +2,8 @@
 // a model file. Private to tools/workshop/bench. Thread-compatible; destroy it on the thread that made it.
 #pragma once
 
+#include <sys/types.h>
+
 #include <functional>
 #include <memory>
 #include <optional>
@@ -38,6 +40,9 @@ absl::Duration Timed(Work&& work) {
   work();
   return SteadyNow() - start;
 }
+
+// What a process has used so far, in user and kernel mode.
+absl::StatusOr<absl::Duration> CpuTime(pid_t pid);
 
 class BenchCluster {
  public:

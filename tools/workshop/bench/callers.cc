@@ -69,6 +69,8 @@ absl::StatusOr<CallWindow> Callers::Run(absl::Duration length) {
 
 absl::Status Callers::CallOnce(std::vector<double>* latencies) {
   RequestContext context = context_;
+  // A trace for each call, as for a client's calls: sampling decides by the trace.
+  context.trace = TraceContext::NewRoot();
   context.deadline = std::min(context.deadline, SteadyNow() + kCallTimeout);
   v1::ResolveKeyRequest request;
   request.set_key(key_);

@@ -1,9 +1,5 @@
 #include "tools/workshop/bench/transfer.h"
 
-#include <time.h>
-
-#include <cerrno>
-
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/steady_time.h"
@@ -12,17 +8,11 @@ namespace tensorcast::bench {
 namespace {
 
 // What the processes of all nodes have used so far.
-absl::StatusOr<absl::Duration> CpuTime(BenchCluster& cluster) {
+absl::StatusOr<absl::Duration> CpuTimeOfDaemons(BenchCluster& cluster) {
   absl::Duration sum;
   for (int node = 0; node < cluster.processes().daemons(); ++node) {
-    clockid_t clock;
-    timespec used;
-    const int error = clock_getcpuclockid(cluster.processes().daemon(node).pid(), &clock);
-    if (error != 0) return ErrnoStatus(error, "find the CPU clock of", absl::StrCat("node-", node));
-    if (clock_gettime(clock, &used) != 0) {
-      return ErrnoStatus(errno, "read the CPU clock of", absl::StrCat("node-", node));
-    }
-    sum += absl::DurationFromTimespec(used);
+    TC_ASSIGN_OR_RETURN(const absl::Duration used, CpuTime(cluster.processes().daemon(node).pid()));
+    sum += used;
   }
   return sum;
 }
@@ -31,7 +21,7 @@ absl::StatusOr<absl::Duration> CpuTime(BenchCluster& cluster) {
 
 absl::StatusOr<Moved> MoveOnce(const RequestContext& context, BenchCluster& cluster, const std::string& key,
                                const Route& route) {
-  TC_ASSIGN_OR_RETURN(const absl::Duration used, CpuTime(cluster));
+  TC_ASSIGN_OR_RETURN(const absl::Duration used, CpuTimeOfDaemons(cluster));
   const SteadyTime start = SteadyNow();
   TC_ASSIGN_OR_RETURN(auto replica, cluster.client(route.node)
                                         .Get(context, key,
@@ -41,7 +31,7 @@ absl::StatusOr<Moved> MoveOnce(const RequestContext& context, BenchCluster& clus
                                               .attach = route.location == "cpu"}));
   Moved moved;
   moved.wall = SteadyNow() - start;
-  TC_ASSIGN_OR_RETURN(moved.cpu, CpuTime(cluster));
+  TC_ASSIGN_OR_RETURN(moved.cpu, CpuTimeOfDaemons(cluster));
   moved.cpu -= used;
   if (!replica->transfer()) return absl::InternalError("the replica was there before it was asked for");
   moved.report = *replica->transfer();

@@ -33,6 +33,7 @@ struct BenchFlags {
   int runs = 0;       // 0: the benchmark's own
   std::vector<std::string> lanes;
   bool tls = false;
+  double sampling_ratio = 1;
   bool smoke = false;
 };
 
@@ -41,6 +42,7 @@ absl::StatusOr<bench::BenchOptions> ToOptions(const CommonFlags& common, const B
                               .lanes = flags.lanes,
                               .sets = common.sets,
                               .tls = flags.tls,
+                              .sampling_ratio = flags.sampling_ratio,
                               .smoke = flags.smoke,
                               .context = InterruptibleContext()};
   if (!flags.bytes.empty()) {
@@ -158,11 +160,13 @@ absl::Status MeasureGpu(const CommonFlags& common, const GpuFlags& flags) {
 }
 
 // Flags that some have. `lanes` are those that --lane can name, `lanes_help` says which are measured without
-// it; `tls_help` says what --tls measures. Empty: there is no such flag.
+// it; `tls_help` says what --tls measures, `ratio_help` what --sampling-ratio does. Empty: there is no such
+// flag.
 struct MoreFlags {
   std::vector<std::string> lanes;
   const char* lanes_help = "";
   const char* tls_help = "";
+  const char* ratio_help = "";
 };
 
 void AddFlagsOfAll(Flags& flags, BenchFlags& values) {
@@ -203,6 +207,10 @@ Command BenchmarkCommand(const char* name, const char* help, Benchmark benchmark
               flags.Add("--lane", values->lanes, more.lanes_help, {.choices = more.lanes});
             }
             if (*more.tls_help != '\0') flags.Add("--tls", values->tls, more.tls_help);
+            if (*more.ratio_help != '\0') {
+              flags.Add("--sampling-ratio", values->sampling_ratio, more.ratio_help,
+                        {.show_default = true, .min = 0, .max = 1});
+            }
             return [benchmark, values](const CommonFlags& common) {
               return ExitCode(Measure(common, *values, benchmark));
             };
@@ -257,36 +265,29 @@ Command BenchCommand() {
           {.name = "control",
            .help = "ResolveKey by 64 callers, beside a call that does nothing; or a fleet of simulated nodes",
            .role = Role::kLocal,
-           .bind = Bind<ControlFlags>(AddControlFlags,
-                                      [](const CommonFlags& common, const ControlFlags& flags) {
-                                        return ExitCode(MeasureControl(common, flags));
-                                      })},
+           .bind = Bind(AddControlFlags, MeasureControl)},
           BenchmarkCommand("load", "A file to a ready replica, cold and warm, beside fio", bench::RunLoad),
           {.name = "fan-out",
            .help = "A model from one node to many, each behind a link of its own (takes root), beside a "
                    "plain copy",
            .role = Role::kLocal,
-           .bind = Bind<FanOutFlags>(AddFanOutFlags,
-                                     [](const CommonFlags& common, const FanOutFlags& flags) {
-                                       return ExitCode(MeasureFanOut(common, flags));
-                                     })},
+           .bind = Bind(AddFanOutFlags, MeasureFanOut)},
           {.name = "gpu",
            .help = "Onto GPUs of this machine and between them, beside plain copies and NCCL alone",
            .role = Role::kLocal,
-           .bind = Bind<GpuFlags>(AddGpuFlags,
-                                  [](const CommonFlags& common, const GpuFlags& flags) {
-                                    return ExitCode(MeasureGpu(common, flags));
-                                  })},
+           .bind = Bind(AddGpuFlags, MeasureGpu)},
           BenchmarkCommand(
               "put",
               "Arrays of a client to a ready replica: its first put and later ones, beside a plain copy",
               bench::RunPut),
           BenchmarkCommand("memory", "Resident memory of a daemon beyond its pools, idle and after transfers",
                            bench::RunMemory),
-          BenchmarkCommand(
-              "telemetry", "Transfers and calls with everything observed, beside the same with telemetry off",
-              bench::RunTelemetry,
-              {.lanes = observed, .lanes_help = "Repeatable; local, tcp and ResolveKey by default"}),
+          BenchmarkCommand("telemetry",
+                           "Transfers and calls with everything observed, beside the same with telemetry off",
+                           bench::RunTelemetry,
+                           {.lanes = observed,
+                            .lanes_help = "Repeatable; local, tcp and ResolveKey by default",
+                            .ratio_help = "Share of the traces that is recorded"}),
           ServerCommand("empty-server", bench::ServeEmptyCalls),
           ServerCommand("collector", bench::ServeCollector)}};
 }

@@ -38,7 +38,7 @@ TEST(LlamaModel, ShardedModel_HasSameTensorsAsSingleFile) {
   const auto three = OpenSafetensors(base + "/three");
   ASSERT_TRUE(one.ok()) << one.status();
   ASSERT_TRUE(three.ok()) << three.status();
-  EXPECT_EQ(three->files.size(), 3u);
+  EXPECT_EQ(three->objects.size(), 3u);
   EXPECT_EQ(one->layout, three->layout);
   std::filesystem::remove_all(base);
 }
