@@ -112,9 +112,7 @@ absl::StatusOr<std::unique_ptr<Replica>> Client::GetOnce(const RequestContext& c
                       MakeRequest(artifact, options, session_->devices));
   const Manifests known = session_->manifests.All();
   request.set_manifest(true);
-  for (const std::shared_ptr<const Manifest>& manifest : known) {
-    request.add_known_manifests(manifest->id());
-  }
+  for (const std::shared_ptr<const Manifest>& manifest : known) request.add_known_manifests(manifest->id());
   std::string handle_socket;
   if (request.attach()) {
     // Before anything is made: a daemon of another host is refused here, and no replica is fetched for

@@ -65,9 +65,7 @@ void PrintReplica(const client::Replica& replica, const GetFlags& flags) {
 // One replica is an object; several are an array, in the order of --device.
 void PrintJson(const Replicas& replicas) {
   std::vector<std::string> results;
-  for (const auto& replica : replicas) {
-    results.push_back(ToJson(client::AdminClient::ResultOf(*replica)));
-  }
+  for (const auto& replica : replicas) results.push_back(ToJson(client::AdminClient::ResultOf(*replica)));
   const std::string json = absl::StrJoin(results, ",");
   std::printf("%s", results.size() == 1 ? json.c_str() : absl::StrCat("[", json, "]\n").c_str());
 }

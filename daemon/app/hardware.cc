@@ -86,8 +86,9 @@ uint64_t LinkMbit(const DaemonOptions& options, const std::string& sysfs) {
   std::set<std::string> interfaces;
   for (const transport::Lane& lane : transport::Lanes()) {
     if (!lane.limited) continue;
-    for (const std::string& address : lanes.Values(lane.advertise_key))
+    for (const std::string& address : lanes.Values(lane.advertise_key)) {
       interfaces.insert(InterfaceAt(address));
+    }
   }
   if (interfaces.empty()) {
     interfaces.insert(InterfaceAt(options.advertise.empty() ? options.listen : options.advertise));

@@ -179,9 +179,7 @@ absl::StatusOr<v1::OpenPullResponse> ServeRegistry::Open(const v1::OpenPullReque
   served->expires = options_.now() + options_.grant_life;
   ServedPtr& entry = open_[asked.grant_id()];
   replaced = std::exchange(entry, std::move(served));
-  if (replaced != nullptr) {
-    replaced->SetEnd(absl::CancelledError("the receiver went on over another lane"));
-  }
+  if (replaced != nullptr) replaced->SetEnd(absl::CancelledError("the receiver went on over another lane"));
   // From here on, since what ends the pull looks for its entry.
   entry->WatchIngest(
       [this, grant_id = asked.grant_id()] { ends_.Post([this, grant_id] { EndIfIngestFailed(grant_id); }); });

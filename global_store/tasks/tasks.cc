@@ -315,9 +315,7 @@ TaskRecord Tasks::Settled(const HeldTask& task, absl::Time now) const {
 
 DurableFacts Tasks::PrepareSettle(absl::Time now) const {
   DurableFacts facts;
-  for (const std::string& place : to_settle_) {
-    facts.tasks.push_back(Settled(tasks_.find(place)->second, now));
-  }
+  for (const std::string& place : to_settle_) facts.tasks.push_back(Settled(tasks_.find(place)->second, now));
   return facts;
 }
 

@@ -261,9 +261,7 @@ TEST_F(Tasks, TasksRunningBeforeRestart_StayWithTheirNode) {
     now_ += absl::Seconds(1);
   }
   DurableFacts facts;
-  for (const TaskView& view : directory_.tasks().List("", "", 100)) {
-    facts.tasks.push_back(view.record);
-  }
+  for (const TaskView& view : directory_.tasks().List("", "", 100)) facts.tasks.push_back(view.record);
   for (const char* artifact_id : {"1", "2", "3", "4", "5"}) {
     facts.artifacts.push_back({.artifact_id = artifact_id});
   }

@@ -247,8 +247,9 @@ TEST_F(FillingSources, CircleWithoutRoot_IsNotWaitedForAndEnds) {
   for (int round = 0; round < 20 && !ended; ++round) {
     for (const char* node : {"a", "b", "c"}) {
       for (const std::string& grant_id : held_[node]) {
-        if (const Grant* grant = directory_.transfers().grants().Find(grant_id))
+        if (const Grant* grant = directory_.transfers().grants().Find(grant_id)) {
           given_up_[node].push_back(grant->replica_id);
+        }
         ASSERT_TRUE(
             directory_.transfers().CompleteGrant(Id(node), grant_id, GrantEnd::kFailed, false, now_).ok());
       }

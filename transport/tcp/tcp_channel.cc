@@ -147,8 +147,9 @@ absl::StatusOr<size_t> TcpChannel::ReadOnce() {
     room = place.size();
   }
   // The head of the next frame comes along with the end of a piece.
-  if (room == left)
+  if (room == left) {
     parts_.push_back(reader_.Room(room > 0 ? pull::kDataHeadBytes : pull::kMaxFrameHeadBytes));
+  }
   TC_ASSIGN_OR_RETURN(const size_t bytes, stream_->Read(parts_));
   const uint64_t of_piece = std::min<uint64_t>(bytes, room);
   reader_.Received(bytes - of_piece);

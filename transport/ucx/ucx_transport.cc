@@ -234,9 +234,7 @@ absl::StatusOr<std::unique_ptr<Serving>> UcxTransport::Serve(std::shared_ptr<Ser
     if (rma && !image->in_place()) {
       return absl::FailedPreconditionError("the one-sided lane serves only images in registered memory");
     }
-    if (rma) {
-      TC_RETURN_IF_ERROR(state_->DescribeMemory(image->Segments(0, image->image_bytes()), descriptor));
-    }
+    if (rma) TC_RETURN_IF_ERROR(state_->DescribeMemory(image->Segments(0, image->image_bytes()), descriptor));
   }
   return state_->source->Serve(std::move(image), /*receiver=*/"", std::move(descriptor), std::move(hold));
 }

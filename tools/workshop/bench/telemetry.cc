@@ -103,8 +103,9 @@ class TelemetryBench {
     TC_RETURN_IF_ERROR(on.cluster->Stop());
     TC_RETURN_IF_ERROR(off.cluster->Stop());
     TC_ASSIGN_OR_RETURN(const CollectorTally tally, collector_->Stop());
-    if (tally.exported == 0 && options_.sampling_ratio > 0)
+    if (tally.exported == 0 && options_.sampling_ratio > 0) {
       return absl::InternalError("no span arrived: nothing was measured");
+    }
     spans_.exported += tally.exported;
     spans_.dropped += tally.dropped;
     return absl::OkStatus();
