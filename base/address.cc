@@ -65,6 +65,9 @@ absl::StatusOr<HostPort> ParseHostPort(std::string_view text) {
     return absl::ascii_isspace(c) || c == '/' || c == '[';
   });
   if (blank) return NotHostPort(text, "that is not a name of a host");
+  if (host.size() > kMaxHostBytes) {
+    return NotHostPort(text, absl::StrCat("a name of a host has at most ", kMaxHostBytes, " bytes"));
+  }
   return HostPort{std::string(host), static_cast<uint16_t>(port)};
 }
 

@@ -5,6 +5,7 @@
 
 #include <sys/socket.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -21,11 +22,15 @@ struct HostPort {
   friend bool operator==(const HostPort&, const HostPort&) = default;
 };
 
+inline constexpr size_t kMaxHostBytes = 247;
+
 bool IsUnixAddress(std::string_view address);
 // The path in a unix address; empty for any other.
 std::string SocketPath(std::string_view address);
 
-// "10.0.0.1:7000", "node-a:7000", "[fd00::1]:7000". The port is a number of digits up to 65535.
+// "10.0.0.1:7000", "node-a:7000", "[fd00::1]:7000". The port is a number of digits up to 65535; the
+// host has at most kMaxHostBytes, so that an address with any port fits the 255 bytes that it has in
+// messages.
 absl::StatusOr<HostPort> ParseHostPort(std::string_view text);
 std::string FormatHostPort(const HostPort& address);
 
