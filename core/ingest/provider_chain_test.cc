@@ -127,6 +127,21 @@ TEST_F(ProviderChainTest, ProviderBeforeOneThatWasAsked_IsNotAskedAgain) {
   EXPECT_THAT(elsewhere_.told, ElementsAre("elsewhere"));
 }
 
+TEST(ProviderChain, EndedPartialSource_IsReplacedHereWithoutOtherProvider) {
+  Account account;
+  ProviderChain chain("a", nullptr);
+  chain.Add(std::make_unique<Here>(
+      &account, std::deque<std::pair<std::string, bool>>{{"partial", false}, {"whole", true}}));
+  ASSERT_TRUE(chain.Next(RequestContext(), {}, /*needed=*/true).ok());
+  EXPECT_EQ(chain.Next(RequestContext(), {}, /*needed=*/false).status().code(), absl::StatusCode::kNotFound);
+  SourceFailure ended;
+  ended.source.replica_id = "partial";
+  const absl::StatusOr<MoreSources> more = chain.Next(RequestContext(), {&ended, 1}, /*needed=*/true);
+  ASSERT_TRUE(more.ok()) << more.status();
+  ASSERT_THAT(more->sources, SizeIs(1));
+  EXPECT_EQ(more->sources[0]->info().replica_id, "whole");
+}
+
 TEST(ProviderChain, NoSourceAndNoOtherProvider_IsNotFound) {
   ProviderChain chain("a", nullptr);
   EXPECT_EQ(chain.Next(RequestContext(), {}, /*needed=*/true).status().code(), absl::StatusCode::kNotFound);

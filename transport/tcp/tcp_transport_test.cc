@@ -131,6 +131,41 @@ TEST(TcpLimits, ReceiveLimit_DelaysPullAndIsCounted) {
   EXPECT_GE(recorded.Sum(otel::metrics::kP2pHeldBack.id(), {"tcp", "receive"}), 1);
 }
 
+TEST(TcpLimits, PullThatEndsWhileItWaits_LeavesNoTimerBehind) {
+  constexpr uint64_t kBytes = uint64_t{4} << 20;
+  const auto source = TcpTransport::Create({}).value();
+  const auto receiver = TcpTransport::Create({.receive_limit = uint64_t{8} << 20}).value();
+  TestMemory memory(2 * kBytes);
+  for (const auto& transport : {source.get(), receiver.get()}) {
+    EXPECT_EQ(transport->RegisterMemory(memory.data(), memory.bytes()), absl::OkStatus());
+  }
+  const auto serve = [&] {
+    return source
+        ->Serve(std::make_shared<InPlaceImage>(std::vector<HostSpan>{memory.span(0, kBytes)}),
+                /*receiver=*/"")
+        .value();
+  };
+  auto revoked = serve();
+  auto kept = serve();
+  const RequestContext context = RequestContext::Background(absl::Seconds(30));
+  auto pull = receiver->Connect(context, revoked->descriptor()).value();
+  Completions done;
+  for (uint64_t offset = 0; offset < kBytes; offset += kBytes / 4) {
+    pull->Fetch(offset, {memory.span(kBytes + offset, kBytes / 4)}, SteadyTime::InfiniteFuture(),
+                done.Expect());
+  }
+  EXPECT_TRUE(done.WaitForAny());
+  revoked.reset();
+  EXPECT_TRUE(done.Wait());
+  pull.reset();
+  // Its time comes while this one waits for the same limit.
+  auto other = receiver->Connect(context, kept->descriptor()).value();
+  Completions others;
+  other->Fetch(0, {memory.span(kBytes, kBytes)}, SteadyTime::InfiniteFuture(), others.Expect());
+  EXPECT_TRUE(others.Wait());
+  EXPECT_EQ(others.statuses()[0], absl::OkStatus());
+}
+
 TEST(TcpTransportOptions, TransportWithoutAddress_OnlyReceives) {
   auto transport = TcpTransport::Create({.listen = ""}).value();
   EXPECT_EQ(transport->address(), "");
