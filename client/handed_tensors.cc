@@ -38,7 +38,7 @@ class HandedTensors {
     // First what this process is attached to, which the daemon has already; then sealed memory, which
     // cannot change. All else is streamed.
     if (const auto place = MappedImages::OfProcess().Find(bytes); place.has_value()) {
-      // A copy-on-write image that was written to has not the replica's bytes any more.
+      // A copy-on-write image that was written to no longer has the replica's bytes.
       if (place->writable && HasOwnPages(bytes)) return nullptr;
       offset = place->image_offset;
       HandedMemory replica;

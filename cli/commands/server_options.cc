@@ -19,8 +19,9 @@ void CheckObservability(const v1::ObservabilityConfig& config, Findings& finding
   const std::filesystem::path file = config.trace_file();
   std::error_code ignored;
   if (file.has_parent_path() && !std::filesystem::is_directory(file.parent_path(), ignored)) {
-    findings.Add("observability.trace_file", absl::StrCat("\"", file.string(), "\": there is no folder ",
-                                                          file.parent_path().string(), "; make it first"));
+    findings.Add("observability.trace_file",
+                 absl::StrCat("\"", file.string(), "\": the folder ", file.parent_path().string(),
+                              " does not exist; make it first"));
   }
 }
 

@@ -35,7 +35,8 @@ namespace tensorcast {
 struct HelperOptions {
   // Of this program: its name, and what makes it a helper (serve.h). Empty: nothing broadcasts.
   std::vector<std::string> argv;
-  std::string nccl = "auto";  // as daemon.nccl has it; of a path it is a fault that there is no library
+  std::string nccl =
+      "auto";  // as daemon.nccl: auto, off, or a path, where a library that is missing is an error
   // For the library to be loaded, and for a communicator to form.
   absl::Duration forming_timeout = absl::Seconds(60);
   // For any other answer. One is asked for at most 2,048 ranges, which the caller keeps small.

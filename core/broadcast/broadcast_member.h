@@ -26,8 +26,8 @@ struct BroadcastMember {
   // What is in the receiver's memory, as it was sent: it is for the receiver to verify. Ends when the group
   // does.
   std::shared_ptr<const Availability> arrived;
-  // Its end leaves the group. It blocks until nothing writes to the receiver's memory any more, which is as
-  // long as the broadcaster needs to give up at most.
+  // Its end leaves the group. It blocks until the last write to the receiver's memory has ended: at most as
+  // long as the broadcaster needs to give up.
   std::shared_ptr<void> membership;
 };
 

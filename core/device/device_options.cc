@@ -20,8 +20,8 @@ absl::StatusOr<std::unique_ptr<DeviceRuntime>> OpenDevices(const DeviceOptions& 
         {.device_count = options.fake_devices, .device_bytes = options.fake_device_bytes});
   }
   if (kind != "auto" && kind != "cuda") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("there is no device runtime \"", kind, "\"; there are auto, cuda, none and fake"));
+    return absl::InvalidArgumentError(absl::StrCat("open device runtime \"", kind,
+                                                   "\": the name is unknown; use auto, cuda, none or fake"));
   }
   absl::StatusOr<std::unique_ptr<DeviceRuntime>> cuda = CreateCudaRuntime();
   if (cuda.ok() || kind == "cuda") return cuda;

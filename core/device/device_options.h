@@ -24,7 +24,7 @@ struct DeviceOptions {
   void Validate(Findings& findings) const;
 };
 
-// INVALID_ARGUMENT when there is no runtime of that name; for "cuda" UNAVAILABLE where there is no GPU.
+// INVALID_ARGUMENT for an unknown name of a runtime; UNAVAILABLE for "cuda" on a host without a GPU.
 absl::StatusOr<std::unique_ptr<DeviceRuntime>> OpenDevices(const DeviceOptions& options);
 
 }  // namespace tensorcast

@@ -39,7 +39,7 @@ class ChunkFlow {
   // Blocks until it is in its place, or never will be.
   void AwaitPlace(const FetchPtr& fetch);
 
-  // For the end, when no thread uses this any more: of each chunk that was brought.
+  // The digests of each chunk that was brought. REQUIRES: all other threads have ended.
   std::vector<ChunkDigests> TakeDigests() { return verifier_.TakeDigests(); }
 
  private:

@@ -89,7 +89,7 @@ void IngestControl::AskProvider(const Cancellation* unneeded) {
   const IngestPlan& plan = state_->plan;
   RequestContext context = plan.context();
   const bool needed = unneeded == nullptr;
-  // A cancellation of its own: nothing is to wait for more sources when there is no need of any.
+  // A cancellation of its own: it ends the wait for more sources as soon as none is needed.
   if (!needed) context.cancellation = *unneeded;
   absl::StatusOr<MoreSources> more = plan.sources->Next(context, std::exchange(untold_, {}), needed);
   std::vector<SourceFailure> unopened = plan.sources->TakeUnopened();

@@ -27,7 +27,7 @@ class PoolSpace {
 
   void NoteChance();  // an event
   uint64_t events() const;
-  // Blocks until the count is no longer `seen`, or the context ends.
+  // Blocks until the count differs from `seen`, or the context ends.
   void AwaitEvent(uint64_t seen, const RequestContext& context) const;
 
   // A replica went from a pool, by why (tc_pool_evictions_total).

@@ -62,7 +62,7 @@ class ReplicaStates {
   void Move(ReplicaRecord& record, ReplicaState to) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void Notify(const ReplicaRecord& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void Touch(ReplicaRecord& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  // To draining, and on to gone when there is no lease.
+  // To draining, and on to gone where no lease holds the replica.
   Rest Drain(const ReplicaRecordPtr& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   // To failed; its availability ends with `end`.
   Rest Fail(const ReplicaRecordPtr& record, absl::Status end) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);

@@ -216,7 +216,7 @@ absl::Status ReadSafetensorsAgain(const RequestContext& context, const Manifest&
   return absl::AbortedError(
       absl::StrCat("the header of ", model.objects.front()->identity().uri,
                    " or of a file beside it was not the same when it was read a second ",
-                   "time; import it when nothing writes it any more"));
+                   "time; import it again after its writer has finished"));
 }
 
 }  // namespace tensorcast

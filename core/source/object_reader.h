@@ -92,7 +92,7 @@ class ObjectStore {
  public:
   virtual ~ObjectStore() = default;
   virtual absl::StatusOr<FoundObject> Find(const RequestContext& context, const std::string& uri) const = 0;
-  // An object that was opened before: FAILED_PRECONDITION when it is no longer that.
+  // An object that was opened before: FAILED_PRECONDITION when its version differs now.
   virtual absl::StatusOr<std::shared_ptr<ObjectReader>> OpenAgain(const RequestContext& context,
                                                                   const ObjectIdentity& object) const = 0;
 };
