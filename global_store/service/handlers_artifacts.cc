@@ -30,7 +30,7 @@ absl::StatusOr<PublishRequest> RequestOf(const v1::PublishArtifactRequest& first
     TC_ASSIGN_OR_RETURN(request.replica, rpc::FromProto(first.replica()));
   }
   if (first.has_origin()) {
-    if (first.origin().files().empty()) {
+    if (first.origin().objects().empty()) {
       return absl::InvalidArgumentError("an origin names the files that were imported");
     }
     request.origin = rpc::FromProto(first.origin());
