@@ -28,7 +28,7 @@ TEST_F(AcceptanceCriteria, Traces_RequestIsOneCoherentTraceDownToStages) {
   ASSERT_TRUE(b.client().Get(request, "model", {.location = "gpu:0", .attach = false}).ok());
 
   const Trace trace =
-      AwaitTrace(request, {"Client/Get", "StoreDaemon/MaterializeReplica", "GlobalStore/ResolveKey",
+      AwaitTrace(request, {"Client/Get", "StoreDaemon/MaterializeReplica", "GlobalStore/DescribeArtifact",
                            "GlobalStore/RequestReplicaTransport", "P2P/Connect", "StoreDaemon/OpenPull",
                            "StoreEngine/P2PIngest", "P2P/Pull", "P2P/Verify", "Device/Copy", "P2P/Serve"});
   std::map<std::string, std::string> name_of;
