@@ -9,7 +9,6 @@
 #include "base/status.h"
 #include "base/upkeep.h"
 #include "daemon/app/access.h"
-#include "daemon/node/node_messages.h"
 #include "daemon/service/global_store_proxy.h"
 #include "daemon/service/possession_service.h"
 #include "daemon/service/replicas.h"
@@ -111,22 +110,21 @@ CallSide::CallSide(const DaemonOptions& options, LocalNode* node, DeviceRuntime*
       possession(MakePossessionService(&*replicas.possession, &quick, &waiting)),
       damaged({.engine = replicas.engine.get(),
                .handles = replicas.handles.get(),
-               .pool = &storage.pool(),
-               .devices = devices,
-               .replace = [this, devices](
-                              const RequestContext& context, const std::string& artifact_id,
-                              Location location) { return Bring(context, artifact_id, location, devices); }}),
+               .replace =
+                   [this](const RequestContext& context, const v1::DamagedReplica& damaged_replica) {
+                     return Replace(context, damaged_replica);
+                   }}),
       proxy(MakeGlobalStoreProxy(store.channel, store.client.get(), &store.known_keys, &quick, &waiting)) {
-  replicas.possession->SetOnDamage([this](const Possession::Damage& damage) { damaged.Note(damage); });
+  replicas.possession->SetOnDamage([this](const v1::DamagedReplica& found) { damaged.Note(found); });
 }
 
 CallSide::~CallSide() = default;
 
-absl::StatusOr<std::string> CallSide::Bring(const RequestContext& context, const std::string& artifact_id,
-                                            const Location& location, DeviceRuntime* devices) const {
+absl::StatusOr<std::string> CallSide::Replace(const RequestContext& context,
+                                              const v1::DamagedReplica& damaged_replica) const {
   v1::MaterializeReplicaRequest request;
-  request.set_artifact_id(artifact_id);
-  *request.mutable_location() = ToProto(location, devices);
+  request.set_artifact_id(damaged_replica.artifact_id());
+  *request.mutable_location() = damaged_replica.location();
   TC_ASSIGN_OR_RETURN(const v1::MaterializeReplicaResult result,
                       materializer.Materialize(context, request, nullptr));
   return result.replica().replica_id();

@@ -60,9 +60,9 @@ struct CallSide {
   std::unique_ptr<rpc::Server> clients;  // of callers with the rights of a client
 
  private:
-  // A replica at this place, from any source; its id.
-  absl::StatusOr<std::string> Bring(const RequestContext& context, const std::string& artifact_id,
-                                    const Location& location, DeviceRuntime* devices) const;
+  // A replica of the same artifact at the same place, from any source; its id.
+  absl::StatusOr<std::string> Replace(const RequestContext& context,
+                                      const v1::DamagedReplica& damaged_replica) const;
 };
 
 }  // namespace tensorcast::daemon

@@ -81,6 +81,7 @@ absl::StatusOr<std::unique_ptr<EngineSide>> EngineSide::Start(const DaemonOption
       StagingBuffers::Create(&storage.pool(), stages ? options.serving_buffers : 0, storage.numa_nodes()));
   side->possession.emplace(Possession::Options{
       .engine = side->engine.get(),
+      .pool = &storage.pool(),
       .devices = devices,
       .staging = staging,
       .open_origin = [engine = side->engine.get(), client = store.client.get(), objects = storage.imports()](
