@@ -20,13 +20,6 @@
 namespace tensorcast::client {
 namespace {
 
-constexpr absl::Duration kReconnectTime = absl::Milliseconds(200);
-
-bool IsSocket(const std::string& path) {
-  struct stat info{};
-  return !path.empty() && stat(path.c_str(), &info) == 0 && S_ISSOCK(info.st_mode);
-}
-
 // Null where the connection is in clear.
 absl::StatusOr<std::shared_ptr<const rpc::Credentials>> Load(const ClientCertificates& files,
                                                              const std::string& address) {
@@ -43,12 +36,10 @@ absl::StatusOr<std::shared_ptr<const rpc::Credentials>> Load(const ClientCertifi
 }  // namespace
 
 DaemonLink::DaemonLink(const std::string& address, std::shared_ptr<const rpc::Credentials> credentials)
-    : address_(address) {
-  const auto channel =
-      rpc::MakeChannel(address, {.credentials = std::move(credentials), .session_id = NewUuid()});
-  daemon_ = v1::StoreDaemon::NewStub(channel);
-  global_store_ = v1::GlobalStore::NewStub(channel);
-}
+    : address_(address),
+      channel_(rpc::MakeChannel(address, {.credentials = std::move(credentials), .session_id = NewUuid()})),
+      daemon_(v1::StoreDaemon::NewStub(channel_)),
+      global_store_(v1::GlobalStore::NewStub(channel_)) {}
 
 absl::StatusOr<std::unique_ptr<DaemonLink>> DaemonLink::Connect(const Target& target,
                                                                 const Cancellation& cancellation) {
@@ -67,62 +58,52 @@ absl::StatusOr<std::unique_ptr<DaemonLink>> DaemonLink::Connect(const Target& ta
   return link;
 }
 
+// By the handshake of the connection, so that no call is spent: one to a process that is stopped, or speaks
+// another protocol, does not end it.
 absl::Status DaemonLink::Greet(RequestContext context, absl::Duration timeout, bool in_clear) {
   context.deadline = std::min(context.deadline, SteadyNow() + timeout);
   TC_RETURN_IF_ERROR(CheckListener(address_, context));
-  auto status = GetStatus(context, absl::ZeroDuration());
-  // gRPC shares connections within a process: one to the daemon that listened here before is found broken by
-  // its first use only.
-  if (absl::IsUnavailable(status.status())) status = GetStatus(context, kReconnectTime);
-  if (status.ok()) {
-    absl::MutexLock lock(&mutex_);
-    handle_socket_ = status->node().handle_socket();
-    return absl::OkStatus();
-  }
-  // A global store answers, too: an operator connects to it for what no daemon may forward.
-  if (absl::IsUnimplemented(status.status())) return absl::OkStatus();
-  if (absl::IsDeadlineExceeded(status.status())) {
+  const absl::Status connected = rpc::AwaitConnection(*channel_, context);
+  if (absl::IsDeadlineExceeded(connected)) {
     return absl::UnavailableError(absl::StrCat("connect to the daemon at ", address_,
                                                ": it did not answer within ", absl::FormatDuration(timeout),
                                                "; check that the process that listens there is not stopped"));
   }
-  if (!absl::IsUnavailable(status.status())) {
-    return Annotate(status.status(), absl::StrCat("connect to the daemon at ", address_));
-  }
+  if (!absl::IsUnavailable(connected)) return connected;
   const std::string_view remedy =
       IsUnixAddress(address_) ? "check that the socket is a daemon's"
       : in_clear ? "where the daemon has certificates, set security.ca, security.certificate and security.key"
                  : "check that the daemon has certificates, of the same authority";
-  return absl::UnavailableError(absl::StrCat("connect to the daemon at ", address_,
-                                             ": it ended the connection (", status.status().message(), "); ",
-                                             remedy));
+  return absl::UnavailableError(
+      absl::StrCat("connect to the daemon at ", address_, ": it ended the connection; ", remedy));
 }
 
-absl::StatusOr<v1::GetStatusResponse> DaemonLink::GetStatus(const RequestContext& context,
-                                                            absl::Duration retry_for) const {
-  return rpc::CallUnary(*daemon_, &v1::StoreDaemon::Stub::GetStatus, context, {},
-                        {.retry_for = retry_for, .what = "asking the daemon for its status"});
+absl::Status DaemonLink::CheckHandleSocket(const std::string& path) const {
+  struct stat info{};
+  const bool found = !path.empty() && stat(path.c_str(), &info) == 0;
+  if (found && S_ISSOCK(info.st_mode)) return absl::OkStatus();
+  if (!path.empty() && !found && errno == EACCES) {
+    return absl::PermissionDeniedError(absl::StrCat(
+        "reach the handle socket \"", path, "\" of the daemon at ", address_, ": user ", geteuid(),
+        " may not; run this as the daemon's user, or in a group of daemon.handle_groups"));
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("reach the handle socket \"", path, "\" of the daemon at ", address_,
+                   ": it is not on this host; use the daemon of this host (in a container, mount the "
+                   "socket's folder)"));
 }
 
 absl::StatusOr<std::string> DaemonLink::HandleSocket(const RequestContext& context) {
   {
     absl::MutexLock lock(&mutex_);
     // A daemon that was started again may have another one; only where this one is gone is it asked.
-    if (IsSocket(handle_socket_)) return handle_socket_;
+    if (CheckHandleSocket(handle_socket_).ok()) return handle_socket_;
   }
-  TC_ASSIGN_OR_RETURN(const v1::GetStatusResponse status, GetStatus(context, rpc::CallOptions().retry_for));
+  TC_ASSIGN_OR_RETURN(const v1::GetStatusResponse status,
+                      rpc::CallUnary(*daemon_, &v1::StoreDaemon::Stub::GetStatus, context, {},
+                                     {.what = "asking the daemon for its handle socket"}));
   const std::string& path = status.node().handle_socket();
-  if (struct stat info{}; stat(path.c_str(), &info) != 0 && errno == EACCES) {
-    return absl::PermissionDeniedError(absl::StrCat(
-        "reach the handle socket \"", path, "\" of the daemon at ", address_, ": user ", geteuid(),
-        " may not; run this as the daemon's user, or in a group of daemon.handle_groups"));
-  }
-  if (!IsSocket(path)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("reach the handle socket \"", path, "\" of the daemon at ", address_,
-                     ": it is not on this host; use the daemon of this host (in a container, mount the "
-                     "socket's folder)"));
-  }
+  TC_RETURN_IF_ERROR(CheckHandleSocket(path));
   absl::MutexLock lock(&mutex_);
   handle_socket_ = path;
   return path;

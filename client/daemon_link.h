@@ -37,19 +37,20 @@ class DaemonLink {
   v1::GlobalStore::Stub& global_store() const { return *global_store_; }  // served by the daemon too
   const std::string& address() const { return address_; }
 
-  // The handle socket's path. FAILED_PRECONDITION, with the reason, when there is none on this host: the
-  // daemon can be managed but its bytes cannot be reached. Asks the daemon again where the path that it gave
-  // is not there.
+  // FAILED_PRECONDITION, with the reason, when the daemon's handle socket is not on this host: the daemon can
+  // be managed but its bytes cannot be reached. PERMISSION_DENIED when this user may not look.
+  absl::Status CheckHandleSocket(const std::string& path) const;
+  // The handle socket's path, and errors as CheckHandleSocket's. Asks the daemon the first time, and again
+  // where the path that it gave is not there.
   absl::StatusOr<std::string> HandleSocket(const RequestContext& context) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   DaemonLink(const std::string& address, std::shared_ptr<const rpc::Credentials> credentials);
   // One try of Connect.
   absl::Status Greet(RequestContext context, absl::Duration timeout, bool in_clear);
-  absl::StatusOr<v1::GetStatusResponse> GetStatus(const RequestContext& context,
-                                                  absl::Duration retry_for) const;
 
   const std::string address_;
+  const std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::StoreDaemon::Stub> daemon_;
   std::unique_ptr<v1::GlobalStore::Stub> global_store_;
   absl::Mutex mutex_;

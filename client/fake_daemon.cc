@@ -50,8 +50,7 @@ class FakeDaemon::StoreDaemonService final : public v1::StoreDaemon::CallbackSer
   grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* call, const v1::GetStatusRequest*,
                                       v1::GetStatusResponse* response) override {
     return rpc::HandleUnary(call, fake_.executor_, [this, response](const RequestContext&) {
-      response->mutable_node()->set_handle_socket(fake_.hide_handle_socket ? "/elsewhere/handles.sock"
-                                                                           : fake_.handles_->path());
+      response->mutable_node()->set_handle_socket(fake_.handle_socket());
       response->mutable_node()->set_node_id("node-id");
       response->mutable_node()->set_name("node-name");
       response->set_global_store_error("it does not answer");
@@ -157,6 +156,11 @@ class FakeDaemon::StoreDaemonService final : public v1::StoreDaemon::CallbackSer
                            rpc::StreamWriter<v1::MaterializeReplicaResponse>& writer) {
     if (fake_.unavailable_materializes.fetch_sub(1) > 0) return absl::UnavailableError("starting");
     fake_.unavailable_materializes = 0;
+    if (request.attach()) {
+      v1::MaterializeReplicaResponse first;
+      first.set_handle_socket(fake_.handle_socket());
+      TC_RETURN_IF_ERROR(writer.Write(std::move(first)));
+    }
     v1::MaterializeReplicaResponse progress;
     progress.mutable_progress()->set_bytes_done(5);
     TC_RETURN_IF_ERROR(writer.Write(std::move(progress)));

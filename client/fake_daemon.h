@@ -72,6 +72,10 @@ class FakeDaemon {
   };
   using Watcher = std::pair<std::shared_ptr<rpc::StreamWriter<v1::WatchKeysResponse>>, rpc::Finisher>;
 
+  // As it is told to clients.
+  std::string handle_socket() const {
+    return hide_handle_socket ? "/elsewhere/handles.sock" : handles_->path();
+  }
   absl::StatusOr<std::string> Keep(const v1::PutArtifactRequest& put);
   // In small pieces.
   absl::Status SendManifest(const Manifest& manifest,

@@ -58,9 +58,15 @@ void GiveBack(const std::string& handle_socket, const std::string& ticket) {
 
 absl::StatusOr<v1::MaterializeReplicaResult> Materialize(
     const DaemonLink& link, const RequestContext& context, const v1::MaterializeReplicaRequest& request,
-    const GetOptions& options, const std::string& handle_socket, rpc::PieceJoiner& manifest) {
+    const GetOptions& options, std::string& handle_socket, rpc::PieceJoiner& manifest) {
   std::optional<v1::MaterializeReplicaResult> result;
   const auto on_response = [&](v1::MaterializeReplicaResponse&& response) {
+    if (response.has_handle_socket()) {
+      // Before anything is made: the daemon of another host is refused here, and no replica is fetched for
+      // nothing.
+      handle_socket = response.handle_socket();
+      return link.CheckHandleSocket(handle_socket);
+    }
     if (response.has_progress() && options.on_progress) {
       options.on_progress(rpc::FromProto(response.progress()));
     }
@@ -114,11 +120,6 @@ absl::StatusOr<std::unique_ptr<Replica>> Client::GetOnce(const RequestContext& c
   request.set_manifest(true);
   for (const std::shared_ptr<const Manifest>& manifest : known) request.add_known_manifests(manifest->id());
   std::string handle_socket;
-  if (request.attach()) {
-    // Before anything is made: a daemon of another host is refused here, and no replica is fetched for
-    // nothing.
-    TC_ASSIGN_OR_RETURN(handle_socket, session_->link->HandleSocket(context));
-  }
   rpc::PieceJoiner bytes;
   TC_ASSIGN_OR_RETURN(v1::MaterializeReplicaResult result,
                       Materialize(*session_->link, context, request, options, handle_socket, bytes));

@@ -293,7 +293,8 @@ absl::StatusOr<ImportedFile> FindImportedBy(DaemonLink& link, const RequestConte
   if (latest == nullptr) {
     return absl::NotFoundError(absl::StrCat(path, " is not the file that this node imported; import it"));
   }
-  return ImportedFile{.artifact_id = latest->artifact_id(), .files = static_cast<size_t>(from->files_size())};
+  return ImportedFile{.artifact_id = latest->artifact_id(),
+                      .files = static_cast<size_t>(from->objects_size())};
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <netdb.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -21,6 +22,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/address.h"
+#include "base/status.h"
 #include "base/steady_time.h"
 #include "rpc/call_contexts.h"
 #include "rpc/credentials.h"
@@ -38,6 +40,8 @@ constexpr absl::Duration kConnectTimeout = absl::Seconds(5);
 constexpr absl::Duration kSeveralPing = absl::Seconds(1);
 // Between attempts to reach one of several, or a server of this host: they cost nothing, and callers wait.
 constexpr absl::Duration kShortBackoff = absl::Milliseconds(200);
+// How soon a wait for a connection looks again: for a cancellation, and for a change that gRPC did not tell.
+constexpr absl::Duration kConnectionLook = absl::Milliseconds(5);
 
 std::string FormatNumeric(const SocketAddress& address) {
   char host[NI_MAXHOST] = {};
@@ -123,6 +127,21 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, const Cha
       TargetOf(address),
       CredentialsFor(address, options.credentials.get(), options.servers, options.server_name),
       ArgumentsOf(own), std::move(interceptors));
+}
+
+absl::Status AwaitConnection(grpc::Channel& channel, const RequestContext& context) {
+  // An attempt that failed for another channel of this process counts for this one, too: one more is made.
+  const SteadyTime failing_until = SteadyNow() + kShortBackoff;
+  while (true) {
+    const grpc_connectivity_state state = channel.GetState(/*try_to_connect=*/true);
+    if (state == GRPC_CHANNEL_READY) return absl::OkStatus();
+    TC_RETURN_IF_ERROR(context.Check("connecting"));
+    if (state == GRPC_CHANNEL_TRANSIENT_FAILURE && SteadyNow() >= failing_until) {
+      return absl::UnavailableError("the server ended the connection");
+    }
+    channel.WaitForStateChange(state,
+                               ToGrpcDeadline(std::min(context.deadline, SteadyNow() + kConnectionLook)));
+  }
 }
 
 absl::Status CheckHealth(const std::string& address, absl::Duration timeout,

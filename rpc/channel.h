@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "base/request_context.h"
 #include "security/roles.h"
 
 namespace grpc {
@@ -48,6 +49,11 @@ std::string LookUpNames(const std::string& address);
 // first that listens is called, and another as soon as it does not answer any more. Their names are looked
 // up here and now, which may block, and not again (LookUpNames).
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, const ChannelOptions& options = {});
+
+// Connects, unless that is done, and waits for the handshakes of the connection to end; makes no call.
+// UNAVAILABLE when the server ends the connection before; DEADLINE_EXCEEDED or CANCELLED with the context.
+// gRPC shares connections within a process: one that its server has left is found broken by a call only.
+absl::Status AwaitConnection(grpc::Channel& channel, const RequestContext& context);
 
 // Asks by the standard health service. Connects to `address` anew, whatever connections to it exist, and
 // asks. OK when it serves; UNAVAILABLE or DEADLINE_EXCEEDED says that it does not answer; another error is

@@ -52,6 +52,8 @@ void CheckPrivatePlace(std::string_view key, const std::string& path, std::strin
                        Findings& findings) {
   std::filesystem::path existing = path;
   struct stat info;
+  // A start makes the default folder where it is missing, with all above it, by its rules for the user.
+  if (path == DefaultStateFolder() && stat(path.c_str(), &info) != 0 && errno == ENOENT) return;
   while (!existing.empty() && stat(existing.c_str(), &info) != 0) {
     if (errno == EACCES) {
       return findings.Add(

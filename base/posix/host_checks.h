@@ -22,7 +22,8 @@ void CheckListen(std::string_view key, const std::string& listen, Findings& find
 void CheckSocketPlace(std::string_view key, const std::string& path, Findings& findings);
 
 // Of a folder that a start makes where it is missing, and makes private: nothing else is in its place, and no
-// other user may write to it. `own_entry` as for MakePrivateFolder.
+// other user may write to it. `own_entry` as for MakePrivateFolder. The default folder may be missing with
+// all above it.
 void CheckPrivatePlace(std::string_view key, const std::string& path, std::string_view own_entry,
                        Findings& findings);
 

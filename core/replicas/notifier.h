@@ -1,7 +1,8 @@
 // Tells the listener of every change, in order, from a thread of its own, so that no lock of the engine is
 // held while the listener runs and a slow listener delays only itself.
 //
-// Thread-safe. Destroying it delivers what is queued first.
+// Thread-safe. Destroying it delivers what is queued first, but not what the listener itself causes
+// meanwhile: the engine goes with it, and a daemon has told the global store by then that it holds nothing.
 #pragma once
 
 #include <memory>

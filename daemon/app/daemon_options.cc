@@ -11,7 +11,6 @@
 #include "base/address.h"
 #include "base/posix/host_checks.h"
 #include "base/posix/socket_folders.h"
-#include "base/posix/state_files.h"
 #include "base/units.h"
 #include "core/memory/extent.h"
 #include "transport/lanes/lanes.h"
@@ -189,7 +188,7 @@ void DaemonOptions::ReadLanes(ConfigReader& config) {
 void DaemonOptions::Validate(Findings& findings) const {
   if (state_dir.empty()) {
     findings.Add("daemon.state_dir", "a folder is needed; leave the key out to have the default");
-  } else if (state_dir != DefaultStateFolder()) {
+  } else {
     CheckPrivatePlace("daemon.state_dir", state_dir, "node_id", findings);
   }
   const std::vector<rpc::ListenEndpoint> endpoints = ListenEndpointsOf(*this);

@@ -152,11 +152,16 @@ class FakeGlobalStore : public GlobalStoreClient {
     if (found == manifests.end()) return absl::NotFoundError("no such artifact");
     return found->second;
   }
-  absl::StatusOr<v1::Key> ResolveKey(const RequestContext&, const std::string& key) override {
+  absl::StatusOr<v1::Key> ResolveKey(const RequestContext&, const std::string& key,
+                                     ManifestOfKey* manifest) override {
     absl::MutexLock lock(&mutex_);
     if (!down.ok()) return down;
     const auto found = keys.find(key);
     if (found == keys.end()) return absl::NotFoundError("no such key");
+    const std::string& artifact_id = found->second.artifact_id();
+    if (manifest != nullptr && manifest->known_artifact != artifact_id && manifests.contains(artifact_id)) {
+      manifest->bytes = manifests.find(artifact_id)->second;
+    }
     return found->second;
   }
 

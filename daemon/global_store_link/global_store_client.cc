@@ -1,6 +1,7 @@
 #include "daemon/global_store_link/global_store_client.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -116,7 +117,9 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
     return found;
   }
 
-  absl::StatusOr<v1::Key> ResolveKey(const RequestContext& context, const std::string& key) override {
+  absl::StatusOr<v1::Key> ResolveKey(const RequestContext& context, const std::string& key,
+                                     ManifestOfKey* manifest) override {
+    if (manifest != nullptr) return DescribeKey(context, key, *manifest);
     v1::ResolveKeyRequest request;
     request.set_key(key);
     TC_ASSIGN_OR_RETURN(v1::ResolveKeyResponse response, Call(&Stub::ResolveKey, context, request, Once()));
@@ -190,6 +193,33 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
   rpc::EpochFence& fence() override { return fence_; }
 
  private:
+  absl::StatusOr<v1::Key> DescribeKey(const RequestContext& context, const std::string& key,
+                                      ManifestOfKey& manifest) {
+    v1::DescribeArtifactRequest request;
+    request.set_key(key);
+    request.set_manifest(true);
+    if (!manifest.known_artifact.empty()) request.add_known_manifests(manifest.known_artifact);
+    std::optional<v1::Key> named;
+    rpc::PieceJoiner joiner;
+    const SteadyTime began = SteadyNow();
+    const absl::Status described = rpc::CallServerStream(
+        *channel_->stub(), &Stub::DescribeArtifact, context, request,
+        [&](v1::DescribeArtifactResponse&& response) {
+          if (response.has_key()) named = std::move(*response.mutable_key());
+          return joiner.Add(response.manifest_piece());
+        },
+        Once());
+    if (named.has_value()) {
+      // The key is the answer, also where the deadline, meant for a short one, cut its manifest off.
+      NoteAnswered();
+      if (described.ok()) manifest.bytes = joiner.Take();
+      return *std::move(named);
+    }
+    TC_RETURN_IF_ERROR(Noted(described, began, Timeout::kMeansSilence));
+    return absl::InternalError(
+        absl::StrCat("resolve key ", key, ": the global store at ", address_, " sent no key; try again"));
+  }
+
   void NoteAnswered() {
     absl::MutexLock lock(&mutex_);
     away_since_ = SteadyTime::InfiniteFuture();

@@ -72,7 +72,7 @@ class GlobalStoreClientTest : public ::testing::Test {
   }
 
   absl::Status Resolve(const std::string& key, absl::Duration time) {
-    return client_->ResolveKey(RequestContext::Background(time), key).status();
+    return client_->ResolveKey(RequestContext::Background(time), key, nullptr).status();
   }
 
   static RequestContext Context() { return RequestContext::Background(absl::Seconds(60)); }

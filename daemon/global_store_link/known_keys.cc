@@ -45,7 +45,8 @@ KnownKeys::KnownKeys(GlobalStoreClient* global_store, std::string file, size_t m
 }
 
 absl::StatusOr<v1::ResolveKeyResponse> KnownKeys::Resolve(const RequestContext& context,
-                                                          const std::string& name, bool confirmed) {
+                                                          const std::string& name, bool confirmed,
+                                                          ManifestOfKey* manifest) {
   for (int question = 0; question < kMaxQuestions; ++question) {
     const SteadyTime asked = SteadyNow();
     const bool away = global_store_->away_for() > absl::ZeroDuration();
@@ -53,10 +54,11 @@ absl::StatusOr<v1::ResolveKeyResponse> KnownKeys::Resolve(const RequestContext& 
     // Long enough for a global store that is well, less where it is known to be away: a key that is known
     // here need not cost the caller its whole time.
     call.deadline = std::min(context.deadline, asked + (away ? kPatienceWhileAway : kPatience));
-    absl::StatusOr<v1::Key> key = global_store_->ResolveKey(call, name);
+    absl::StatusOr<v1::Key> key = global_store_->ResolveKey(call, name, manifest);
     if (key.ok()) {
       const Order order = Note(*key, asked);
       if (order == Order::kCurrent) return Resolved(*std::move(key), false);
+      if (manifest != nullptr) manifest->bytes.clear();  // of an answer that is not passed on
       if (order == Order::kOlder) return FromMemory(name, confirmed, Behind(*key), "bind the key again");
       // What was noted since the question is the global store's word, too, unless that is a deletion: then
       // the key may have been bound before it or after it.

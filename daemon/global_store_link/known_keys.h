@@ -49,8 +49,9 @@ class KnownKeys {
   // NOT_FOUND when the global store says so. Where the global store does not answer (it is given two seconds,
   // or a moment where it did not answer before), or answers with an older binding, what this node knows,
   // marked as unconfirmed; UNAVAILABLE when it knows nothing, or when only a `confirmed` answer will do.
+  // `manifest`, where it is not null, is asked for by the same call, and is that of the returned artifact.
   absl::StatusOr<v1::ResolveKeyResponse> Resolve(const RequestContext& context, const std::string& name,
-                                                 bool confirmed = false);
+                                                 bool confirmed = false, ManifestOfKey* manifest = nullptr);
 
   // The last binding that this node saw; nullopt where it may be unbound since.
   std::optional<v1::Key> Find(const std::string& name);

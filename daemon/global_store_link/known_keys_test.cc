@@ -33,8 +33,9 @@ class SlowGlobalStore : public FakeGlobalStore {
  public:
   std::function<void()> on_the_way;
 
-  absl::StatusOr<v1::Key> ResolveKey(const RequestContext& context, const std::string& key) override {
-    absl::StatusOr<v1::Key> answer = FakeGlobalStore::ResolveKey(context, key);
+  absl::StatusOr<v1::Key> ResolveKey(const RequestContext& context, const std::string& key,
+                                     ManifestOfKey* manifest) override {
+    absl::StatusOr<v1::Key> answer = FakeGlobalStore::ResolveKey(context, key, manifest);
     if (on_the_way) std::exchange(on_the_way, nullptr)();
     return answer;
   }
@@ -82,6 +83,32 @@ TEST_F(KnownKeysTest, Resolve_FallsBackToLastAnswerWhenStoreIsAway) {
   ComeBack();
   Bind("k", "a3", 3);
   EXPECT_EQ(Meaning(keys, "k"), "a3");
+}
+
+TEST_F(KnownKeysTest, Resolve_BringsManifestThatIsNotKnown) {
+  KnownKeys keys(&store_, file_);
+  Bind("k", "a1", 1);
+  store_.With([](FakeGlobalStore& store) { store.manifests["a1"] = "manifest"; });
+  for (const auto& [known, brought] :
+       {std::pair("", "manifest"), std::pair("a0", "manifest"), std::pair("a1", "")}) {
+    ManifestOfKey manifest{.known_artifact = known};
+    EXPECT_TRUE(keys.Resolve(RequestContext::Background(absl::Seconds(20)), "k", false, &manifest).ok());
+    EXPECT_EQ(manifest.bytes, brought) << known;
+  }
+}
+
+// The manifest would not be that of the artifact that is returned.
+TEST_F(KnownKeysTest, Resolve_DropsManifestOfAnAnswerNotPassedOn) {
+  KnownKeys keys(&store_, file_);
+  Bind("k", "a1", 1);
+  ASSERT_EQ(Meaning(keys, "k"), "a1");
+  store_.With([](FakeGlobalStore& store) { store.manifests["a1"] = "manifest"; });
+  store_.on_the_way = [&] { keys.Note(KeyOf("k", "a2", 2), SteadyNow()); };
+  ManifestOfKey manifest;
+  const auto resolved = keys.Resolve(RequestContext::Background(absl::Seconds(20)), "k", false, &manifest);
+  ASSERT_TRUE(resolved.ok()) << resolved.status();
+  EXPECT_EQ(resolved->key().artifact_id(), "a2");
+  EXPECT_EQ(manifest.bytes, "");
 }
 
 TEST_F(KnownKeysTest, ResolveUnknownKey_FailsWithKeyAndStoreWhenStoreIsAway) {

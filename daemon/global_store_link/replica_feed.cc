@@ -11,16 +11,14 @@ void ReplicaFeed::SetWake(std::function<void()> wake) {
 }
 
 void ReplicaFeed::OnReplicaChanged(const ReplicaInfo& replica, const std::shared_ptr<const Manifest>&) {
-  Enqueue(replica);
+  Touch(replica);
 }
 
 void ReplicaFeed::OnTransferEnded(const TransferReport& report) {
   if (transfers_) transfers_(report);
 }
 
-void ReplicaFeed::Touch(const ReplicaInfo& replica) { Enqueue(replica); }
-
-void ReplicaFeed::Enqueue(const ReplicaInfo& replica) {
+void ReplicaFeed::Touch(const ReplicaInfo& replica) {
   // A first ingest has no artifact id yet, and no other node can want such a replica.
   if (replica.artifact_id.empty()) return;
   std::function<void()> wake;

@@ -43,8 +43,6 @@ class ReplicaFeed : public ReplicaListener {
   bool TakeOverflow();
 
  private:
-  void Enqueue(const ReplicaInfo& replica);
-
   const TransferSink transfers_;
   const size_t capacity_;
   mutable absl::Mutex mutex_;

@@ -15,11 +15,8 @@
 #include "absl/time/time.h"
 #include "base/request_context.h"
 #include "base/task_loop.h"
-#include "core/device/device_runtime.h"
 #include "core/engine/engine.h"
 #include "core/handles/handle_server.h"
-#include "core/memory/host_pool.h"
-#include "daemon/serving/possession.h"
 #include "proto/daemon.pb.h"
 
 namespace tensorcast::daemon {
@@ -29,11 +26,9 @@ class DamagedReplicas {
   struct Options {
     StoreEngine* engine = nullptr;  // all must outlive it
     HandleServer* handles = nullptr;
-    const HostPool* pool = nullptr;
-    const DeviceRuntime* devices = nullptr;
-    // Makes a replica of the artifact there, from any source that is left; its id.
-    std::function<absl::StatusOr<std::string>(const RequestContext& context, const std::string& artifact_id,
-                                              Location location)>
+    // Makes a replica of the same artifact at the same place, from any source that is left; its id.
+    std::function<absl::StatusOr<std::string>(const RequestContext& context,
+                                              const v1::DamagedReplica& damaged)>
         replace;
     absl::Duration retry_interval = absl::Seconds(2);  // doubles with each try
     int tries = 8;
@@ -43,14 +38,13 @@ class DamagedReplicas {
   ~DamagedReplicas();  // Gives up what is under way.
 
   // Returns once no caller gets the replica any more and its holders are told; the new one is made later.
-  void Note(const Possession::Damage& damage);
+  void Note(v1::DamagedReplica damaged);
 
   // The newest first, those that are remembered.
   void Fill(google::protobuf::RepeatedPtrField<v1::DamagedReplica>* out) const;
 
  private:
-  std::string DescribeMemory(const Possession::Damage& damage) const;
-  void Replace(const Possession::Damage& damage);
+  void Replace(const v1::DamagedReplica& damaged);
 
   const Options options_;
   const Cancellation cancellation_;

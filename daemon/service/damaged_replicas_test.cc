@@ -22,22 +22,19 @@ using ::testing::HasSubstr;
 class DamagedReplicasTest : public ::testing::Test {
  protected:
   DamagedReplicas::Options Options(absl::StatusOr<std::string> made) {
-    return {
-        .engine = engine_.get(),
-        .handles = handles_.get(),
-        .pool = pool_.get(),
-        .devices = devices_.get(),
-        .replace =
-            [this, made = std::move(made)](const RequestContext&, const std::string& artifact_id, Location) {
-              EXPECT_EQ(artifact_id, artifact_.manifest->id());
-              ++tries_;
-              return made;
-            },
-        .retry_interval = absl::ZeroDuration(),
-        .tries = 3};
+    return {.engine = engine_.get(),
+            .handles = handles_.get(),
+            .replace =
+                [this, made = std::move(made)](const RequestContext&, const v1::DamagedReplica& damaged) {
+                  EXPECT_EQ(damaged.artifact_id(), artifact_.manifest->id());
+                  ++tries_;
+                  return made;
+                },
+            .retry_interval = absl::ZeroDuration(),
+            .tries = 3};
   }
 
-  Possession::Damage Damaged() {
+  v1::DamagedReplica Damaged() {
     const RequestContext context = RequestContext::Background(absl::Seconds(20));
     auto pending = engine_->Ingest(
         context, {.manifest = artifact_.manifest,
@@ -48,11 +45,12 @@ class DamagedReplicasTest : public ::testing::Test {
     EXPECT_TRUE((*pending)->Wait(context).ok());
     const ReplicaInfo replica = engine_->ListReplicas().front();
     EXPECT_TRUE(engine_->SetPinned(replica.id, true).ok());
-    return {.replica_id = replica.id,
-            .artifact_id = replica.artifact_id,
-            .location = replica.location,
-            .chunk = {4096, 100},
-            .pool_offset = (uint64_t{2} << 20) + 4096};
+    v1::DamagedReplica damaged;
+    damaged.set_replica_id(replica.id);
+    damaged.set_artifact_id(replica.artifact_id);
+    damaged.mutable_location()->set_kind(v1::LOCATION_KIND_CPU);
+    damaged.set_offset(4096);
+    return damaged;
   }
 
   static v1::DamagedReplica Only(const DamagedReplicas& damaged) {
@@ -80,18 +78,15 @@ class DamagedReplicasTest : public ::testing::Test {
 
 TEST_F(DamagedReplicasTest, DamagedReplica_IsDroppedListedAndReplaced) {
   DamagedReplicas damaged(Options("new"));
-  const Possession::Damage damage = Damaged();
+  const v1::DamagedReplica damage = Damaged();
   damaged.Note(damage);
   EXPECT_TRUE(engine_->ListReplicas().empty()) << "pinned or not";
   EXPECT_TRUE(Eventually([&] { return Only(damaged).replaced_by() == "new"; }));
   const v1::DamagedReplica found = Only(damaged);
-  EXPECT_EQ(found.replica_id(), damage.replica_id);
+  EXPECT_EQ(found.replica_id(), damage.replica_id());
   EXPECT_EQ(found.artifact_id(), artifact_.manifest->id());
   EXPECT_EQ(found.offset(), 4096u);
-  EXPECT_EQ(found.bytes(), 100u);
-  EXPECT_EQ(found.memory(), "host pool, segment 0, 100 bytes from 2101248");
   EXPECT_EQ(found.ended_leases(), 0u);
-  EXPECT_TRUE(found.has_found());
   EXPECT_EQ(tries_, 1);
 }
 

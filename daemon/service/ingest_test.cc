@@ -42,8 +42,8 @@ TEST_F(IngestTest, Import_IsPublishedWithKeyAndOrigin) {
   EXPECT_EQ(published.key(), "model");
   EXPECT_EQ(published.replica().replica_id(), result->replica().replica_id());
   EXPECT_EQ(published.origin().node_id(), "me");
-  ASSERT_EQ(published.origin().files_size(), 1);
-  EXPECT_THAT(published.origin().files(0).path(), HasSubstr("m.safetensors"));
+  ASSERT_EQ(published.origin().objects_size(), 1);
+  EXPECT_THAT(published.origin().objects(0).uri(), HasSubstr("m.safetensors"));
 }
 
 TEST_F(IngestTest, BoundKey_IsKnownWhenGlobalStoreIsAway) {

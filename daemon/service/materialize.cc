@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <optional>
 #include <utility>
 
 #include "absl/log/log.h"
@@ -32,10 +33,10 @@ absl::Status NoCopyLeft(std::string_view artifact_id) {
 
 absl::StatusOr<v1::ResolveKeyResponse> Materializer::FindTarget(const RequestContext& context,
                                                                 const std::string& artifact_id,
-                                                                const std::string& key,
-                                                                bool confirmed) const {
+                                                                const std::string& key, bool confirmed,
+                                                                std::string* manifest) const {
   if (artifact_id.empty()) {
-    if (!key.empty()) return options_.known_keys->Resolve(context, key, confirmed);
+    if (!key.empty()) return FindKey(context, key, confirmed, manifest);
     return absl::InvalidArgumentError(
         "find an artifact: neither an artifact id nor a key was given; name one");
   }
@@ -45,6 +46,22 @@ absl::StatusOr<v1::ResolveKeyResponse> Materializer::FindTarget(const RequestCon
   }
   v1::ResolveKeyResponse target;
   target.mutable_key()->set_artifact_id(artifact_id);
+  return target;
+}
+
+absl::StatusOr<v1::ResolveKeyResponse> Materializer::FindKey(const RequestContext& context,
+                                                             const std::string& key, bool confirmed,
+                                                             std::string* manifest) const {
+  if (manifest == nullptr) return options_.known_keys->Resolve(context, key, confirmed);
+  // Where the key still names what this node has, its manifest need not travel.
+  ManifestOfKey described;
+  const std::optional<v1::Key> known = options_.known_keys->Find(key);
+  if (known.has_value() && options_.engine->FindManifest(known->artifact_id()).ok()) {
+    described.known_artifact = known->artifact_id();
+  }
+  TC_ASSIGN_OR_RETURN(v1::ResolveKeyResponse target,
+                      options_.known_keys->Resolve(context, key, confirmed, &described));
+  *manifest = std::move(described.bytes);
   return target;
 }
 
@@ -145,12 +162,13 @@ absl::StatusOr<v1::MaterializeReplicaResult> Materializer::Materialize(
     const OnProgress& on_progress, std::shared_ptr<const Manifest>* manifest) const {
   TC_RETURN_IF_ERROR(options_.node->CheckAccepting());
   TC_RETURN_IF_ERROR(CheckLane(request.lane()));
+  std::string bytes;  // of the manifest, as far as they came with the key
   TC_ASSIGN_OR_RETURN(v1::ResolveKeyResponse target,
-                      FindTarget(context, request.artifact_id(), request.key(), request.confirmed()));
+                      FindTarget(context, request.artifact_id(), request.key(), request.confirmed(), &bytes));
   while (true) {
     const std::string& artifact_id = target.key().artifact_id();
     absl::StatusOr<v1::MaterializeReplicaResult> result =
-        MaterializeTarget(context, target, request, on_progress, manifest);
+        MaterializeTarget(context, target, bytes, request, on_progress, manifest);
     // Also where the pool is full: memory is reserved before sources are asked.
     if (absl::IsResourceExhausted(result.status()) || absl::IsNotFound(result.status())) {
       const absl::StatusOr<bool> has_copy = options_.global_store->HasCopy(context, artifact_id);
@@ -159,7 +177,8 @@ absl::StatusOr<v1::MaterializeReplicaResult> Materializer::Materialize(
     if (request.key().empty() || !MayBeGone(result.status())) return result;
     // A version that was replaced may be deleted while it is brought. Then what counts is what the key names
     // now; where that is the same, the failure is the answer.
-    absl::StatusOr<v1::ResolveKeyResponse> now = FindTarget(context, "", request.key(), request.confirmed());
+    absl::StatusOr<v1::ResolveKeyResponse> now =
+        FindTarget(context, "", request.key(), request.confirmed(), &bytes);
     if (!now.ok() || now->key().artifact_id() == artifact_id) return result;
     VLOG(1) << "key " << request.key() << " moved from " << artifact_id << " to " << now->key().artifact_id()
             << " while that was brought: " << result.status();
@@ -168,12 +187,12 @@ absl::StatusOr<v1::MaterializeReplicaResult> Materializer::Materialize(
 }
 
 absl::StatusOr<v1::MaterializeReplicaResult> Materializer::MaterializeTarget(
-    const RequestContext& context, const v1::ResolveKeyResponse& target,
+    const RequestContext& context, const v1::ResolveKeyResponse& target, const std::string& manifest_bytes,
     const v1::MaterializeReplicaRequest& request, const OnProgress& on_progress,
     std::shared_ptr<const Manifest>* used) const {
   TC_ASSIGN_OR_RETURN(const Location location, FromProto(request.location(), options_.devices));
-  absl::StatusOr<std::shared_ptr<const Manifest>> found =
-      FindManifest(context, *options_.engine, *options_.global_store, target.key().artifact_id());
+  absl::StatusOr<std::shared_ptr<const Manifest>> found = FindManifest(
+      context, *options_.engine, *options_.global_store, target.key().artifact_id(), manifest_bytes);
   if (!found.ok() && target.unconfirmed()) {
     return Annotate(found.status(), absl::StrCat("materialize ", target.key().artifact_id(), ", which key ",
                                                  request.key(), " meant when it was last known"));

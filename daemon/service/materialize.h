@@ -48,16 +48,20 @@ class Materializer {
                                                    const std::string& receiver = "") const;
 
  private:
-  // Which artifact a request means. By its id: a key without a name and a revision.
+  // Which artifact a request means. By its id: a key without a name and a revision. `manifest`, where it is
+  // not null, gets the bytes of a manifest that this node does not have, as far as they came with the key.
   absl::StatusOr<v1::ResolveKeyResponse> FindTarget(const RequestContext& context,
                                                     const std::string& artifact_id, const std::string& key,
-                                                    bool confirmed) const;
+                                                    bool confirmed, std::string* manifest = nullptr) const;
+  absl::StatusOr<v1::ResolveKeyResponse> FindKey(const RequestContext& context, const std::string& key,
+                                                 bool confirmed, std::string* manifest) const;
   // Of the artifact's chunks those that these tensors lie in, where that is not all; without tensors it is.
   // INVALID_ARGUMENT for one that chooses nothing, and for a part at a place that holds whole replicas alone.
   static absl::Status ChooseChunks(const google::protobuf::RepeatedPtrField<std::string>& tensors,
                                    IngestRequest& ingest);
   absl::StatusOr<v1::MaterializeReplicaResult> MaterializeTarget(const RequestContext& context,
                                                                  const v1::ResolveKeyResponse& target,
+                                                                 const std::string& manifest_bytes,
                                                                  const v1::MaterializeReplicaRequest& request,
                                                                  const OnProgress& on_progress,
                                                                  std::shared_ptr<const Manifest>* used) const;

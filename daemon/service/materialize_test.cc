@@ -62,6 +62,21 @@ TEST_F(MaterializeTest, KeyThatMovedMeanwhile_IsResolvedAgain) {
   EXPECT_EQ(result->key_revision(), 9);
 }
 
+TEST_F(MaterializeTest, ManifestOfKey_ComesByTheCallThatResolvesIt) {
+  const std::string& id = artifact.manifest->id();
+  Bind("model", id, 7);
+  bool asked_again = false;
+  store.With([&](FakeGlobalStore& it) {
+    it.manifests[id] = artifact.manifest->bytes();
+    it.on_manifest_asked = [&asked_again] { asked_again = true; };
+  });
+  std::shared_ptr<const Manifest> manifest;
+  EXPECT_FALSE(materializer->Materialize(context, ByKey("model"), nullptr, &manifest).ok()) << "no source";
+  ASSERT_NE(manifest, nullptr);
+  EXPECT_EQ(manifest->id(), id);
+  EXPECT_FALSE(asked_again);
+}
+
 TEST_F(MaterializeTest, KeyThatStaysOnAMissingArtifact_IsNotFound) {
   Bind("model", "tc2:gone", 7);
   EXPECT_EQ(Materialize(ByKey("model")).status().code(), absl::StatusCode::kNotFound);

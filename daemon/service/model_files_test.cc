@@ -69,8 +69,8 @@ TEST_F(OfferedFilesTest, OpenedFileInsideImportRoots_IsRecordedAsOrigin) {
   const auto result = ImportOpened(path);
   ASSERT_TRUE(result.ok()) << result.status();
   ASSERT_THAT(store.published, SizeIs(1));
-  ASSERT_EQ(store.published[0].second.origin().files_size(), 1);
-  EXPECT_THAT(store.published[0].second.origin().files(0).path(), HasSubstr("/models/m.safetensors"));
+  ASSERT_EQ(store.published[0].second.origin().objects_size(), 1);
+  EXPECT_THAT(store.published[0].second.origin().objects(0).uri(), HasSubstr("/models/m.safetensors"));
 }
 
 // The path leads to other bytes now: those that were opened are imported, and the path is not an origin.

@@ -67,9 +67,11 @@ absl::StatusOr<v1::Replica> DescribeReplica(const StoreEngine& engine, std::stri
 absl::StatusOr<std::shared_ptr<const Manifest>> FindManifest(const RequestContext& context,
                                                              const StoreEngine& engine,
                                                              GlobalStoreClient& global_store,
-                                                             const std::string& artifact_id) {
+                                                             const std::string& artifact_id,
+                                                             const std::string& received) {
   absl::StatusOr<std::shared_ptr<const Manifest>> held = engine.FindManifest(artifact_id);
   if (held.ok()) return held;
+  if (!received.empty()) return DecodeManifest(received, artifact_id);
   const absl::StatusOr<std::string> bytes = global_store.FetchManifest(context, artifact_id);
   if (absl::IsUnavailable(bytes.status())) {
     return Annotate(bytes.status(), absl::StrCat("this node has no replica of ", artifact_id));

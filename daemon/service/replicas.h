@@ -27,10 +27,12 @@ absl::StatusOr<std::unique_ptr<ReplicaLease>> Await(const RequestContext& contex
 // The facts of one replica; NOT_FOUND when it is gone.
 absl::StatusOr<v1::Replica> DescribeReplica(const StoreEngine& engine, std::string_view replica_id);
 
-// This node's, or, where it holds no replica of the artifact, the global store's, verified.
+// This node's, or, where it holds no replica of the artifact, the global store's, verified: `received`,
+// unless that is empty, else fetched.
 absl::StatusOr<std::shared_ptr<const Manifest>> FindManifest(const RequestContext& context,
                                                              const StoreEngine& engine,
                                                              GlobalStoreClient& global_store,
-                                                             const std::string& artifact_id);
+                                                             const std::string& artifact_id,
+                                                             const std::string& received = "");
 
 }  // namespace tensorcast::daemon

@@ -178,6 +178,12 @@ class StoreDaemonService final : public v1::StoreDaemon::CallbackService {
     return rpc::HandleWriteStream<Response>(
         call, waiting_,
         [this, request](const RequestContext& context, rpc::StreamWriter<Response>& writer) -> absl::Status {
+          if (request->attach()) {
+            // A client that cannot reach the socket ends the call now, before bytes move for nothing.
+            Response first;
+            first.set_handle_socket(options_.node->Describe().handle_socket());
+            TC_RETURN_IF_ERROR(writer.Write(std::move(first)));
+          }
           std::shared_ptr<const Manifest> manifest;
           auto result = Measured(request->location(), SourceOf, [&] {
             return options_.materializer->Materialize(context, *request, ProgressTo(writer), &manifest);

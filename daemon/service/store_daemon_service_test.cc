@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/synchronization/notification.h"
 #include "base/testing/eventually.h"
@@ -107,6 +108,23 @@ TEST_F(StoreDaemonServiceTest, Materialize_SendsManifestUnlessItIsKnown) {
   EXPECT_EQ(received(), artifact.manifest->bytes());
   request.add_known_manifests(artifact.manifest->id());
   EXPECT_EQ(received(), "");
+}
+
+TEST_F(StoreDaemonServiceTest, MaterializeWithAttach_SendsHandleSocketFirst) {
+  MakeReplica();
+  v1::MaterializeReplicaRequest request;
+  request.set_artifact_id(artifact.manifest->id());
+  request.set_attach(true);
+  std::vector<v1::MaterializeReplicaResponse::EventCase> events;
+  const absl::Status status = rpc::CallServerStream(*stub_, &Stub::MaterializeReplica, context, request,
+                                                    [&events](v1::MaterializeReplicaResponse&& next) {
+                                                      events.push_back(next.event_case());
+                                                      return absl::OkStatus();
+                                                    });
+  ASSERT_TRUE(status.ok()) << status;
+  ASSERT_FALSE(events.empty());
+  EXPECT_EQ(events.front(), v1::MaterializeReplicaResponse::kHandleSocket);
+  EXPECT_EQ(events.back(), v1::MaterializeReplicaResponse::kResult);
 }
 
 TEST_F(StoreDaemonServiceTest, ListWithChunks_TellsWhichChunksAReplicaHas) {

@@ -1,5 +1,7 @@
 #include "daemon/serving/possession.h"
 
+#include <algorithm>
+#include <iterator>
 #include <span>
 #include <utility>
 #include <vector>
@@ -8,7 +10,10 @@
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/steady_time.h"
 #include "core/artifact/digest.h"
+#include "daemon/node/node_messages.h"
+#include "rpc/convert/convert.h"
 
 namespace tensorcast::daemon {
 namespace {
@@ -103,7 +108,27 @@ absl::StatusOr<std::string> Possession::Prove(const v1::ProveRequest& request) c
   return DigestOf(bytes);
 }
 
-absl::StatusOr<std::optional<Possession::Damage>> Possession::FindDamage(
+std::string Possession::DescribeMemory(const ReplicaLease& lease, const ByteRange& chunk) const {
+  const Location& location = lease.location();
+  std::optional<uint64_t> pool_offset;
+  if (lease.memory().host != nullptr) pool_offset = PoolOffset(*lease.memory().host, chunk.offset);
+  if (pool_offset.has_value()) {
+    const std::vector<PoolSegment>& segments = options_.pool->segments();
+    const auto behind = std::ranges::upper_bound(segments, *pool_offset, {}, &PoolSegment::offset);
+    const auto segment = std::prev(behind);
+    return absl::StrCat("host pool, segment ", segment - segments.begin(), ", ", chunk.bytes, " bytes from ",
+                        *pool_offset - segment->offset);
+  }
+  if (location.kind == LocationKind::kDisk) return "packed file";
+  for (const DeviceInfo& device : options_.devices->devices()) {
+    if (device.ordinal != location.device) continue;
+    return absl::StrCat(location.ToString(), " (", device.uuid, "), ", chunk.bytes, " bytes from ",
+                        chunk.offset, " of the replica's memory");
+  }
+  return location.ToString();
+}
+
+absl::StatusOr<std::optional<v1::DamagedReplica>> Possession::FindDamage(
     const RequestContext& context, const std::string& replica_id) const {
   TC_ASSIGN_OR_RETURN(const std::shared_ptr<ReplicaLease> lease, options_.engine->LeaseToServe(replica_id));
   if (lease->availability() != nullptr || lease->partial()) {
@@ -126,12 +151,15 @@ absl::StatusOr<std::optional<Possession::Damage>> Possession::FindDamage(
       done += piece.bytes.size();
     }
     if (digest.FinishChunk() == expected) continue;
-    Damage damage{.replica_id = replica_id,
-                  .artifact_id = manifest.id(),
-                  .location = lease->location(),
-                  .chunk = range};
-    if (lease->memory().host != nullptr) damage.pool_offset = PoolOffset(*lease->memory().host, range.offset);
-    return damage;
+    v1::DamagedReplica damaged;
+    damaged.set_replica_id(replica_id);
+    damaged.set_artifact_id(manifest.id());
+    *damaged.mutable_location() = ToProto(lease->location(), options_.devices);
+    damaged.set_offset(range.offset);
+    damaged.set_bytes(range.bytes);
+    damaged.set_memory(DescribeMemory(*lease, range));
+    *damaged.mutable_found() = rpc::ToProto(ToWallTime(SteadyNow()));
+    return damaged;
   }
   return std::nullopt;
 }
@@ -142,9 +170,9 @@ absl::StatusOr<bool> Possession::DigestAgain(const RequestContext& context, cons
     return absl::ResourceExhaustedError(
         absl::StrCat("digest replica ", replica_id, " again: ", kMaxDigesting, " others are digested; wait"));
   }
-  TC_ASSIGN_OR_RETURN(const std::optional<Damage> damage, FindDamage(context, replica_id));
-  if (damage.has_value()) {
-    if (on_damage_) on_damage_(*damage);
+  TC_ASSIGN_OR_RETURN(const std::optional<v1::DamagedReplica> damaged, FindDamage(context, replica_id));
+  if (damaged.has_value()) {
+    if (on_damage_) on_damage_(*damaged);
     return false;
   }
   LOG(INFO) << "Replica " << replica_id << ", which a receiver says is corrupt, matches its manifest";

@@ -15,8 +15,10 @@
 #include "base/byte_range.h"
 #include "core/device/device_runtime.h"
 #include "core/engine/engine.h"
+#include "core/memory/host_pool.h"
 #include "core/source/chunk_source.h"
 #include "daemon/serving/served_replica.h"
+#include "proto/daemon.pb.h"
 #include "proto/possession.pb.h"
 
 namespace tensorcast::daemon {
@@ -28,17 +30,11 @@ class Possession {
     std::unique_ptr<ChunkSource> source;
     uint64_t image_bytes = 0;
   };
-  // A replica that does not match its manifest any more, by the first chunk that differs.
-  struct Damage {
-    std::string replica_id;
-    std::string artifact_id;
-    Location location;
-    ByteRange chunk;  // of the image
-    std::optional<uint64_t> pool_offset =
-        {};  // of a replica in host memory: where that chunk begins in the pool
-  };
+  // Called with a replica that does not match its manifest any more, by the first chunk that differs.
+  using OnDamage = std::function<void(const v1::DamagedReplica& damaged)>;
   struct Options {
-    StoreEngine* engine = nullptr;  // must outlive it, like the devices
+    StoreEngine* engine = nullptr;  // must outlive it, like the pool and the devices
+    const HostPool* pool = nullptr;
     DeviceRuntime* devices = nullptr;
     std::shared_ptr<StagingBuffers> staging;
     absl::Duration patience = absl::Milliseconds(500);  // for a staging buffer, and for a disk
@@ -49,7 +45,7 @@ class Possession {
   explicit Possession(Options options) : options_(std::move(options)) {}
 
   // Told of each replica that DigestAgain finds damaged, and drops it. Before the first call of that.
-  void SetOnDamage(std::function<void(const Damage& damage)> on_damage) { on_damage_ = std::move(on_damage); }
+  void SetOnDamage(OnDamage on_damage) { on_damage_ = std::move(on_damage); }
 
   // From this node's own bytes, a BLAKE3 digest of 32 bytes. Of files it reads the disk. INVALID_ARGUMENT for
   // more ranges than are allowed, or ranges outside the image; FAILED_PRECONDITION for a replica of another
@@ -63,11 +59,13 @@ class Possession {
 
  private:
   absl::StatusOr<std::string> ProveFiles(const v1::ProveRequest& request) const;
-  absl::StatusOr<std::optional<Damage>> FindDamage(const RequestContext& context,
-                                                   const std::string& replica_id) const;
+  absl::StatusOr<std::optional<v1::DamagedReplica>> FindDamage(const RequestContext& context,
+                                                               const std::string& replica_id) const;
+  // The memory behind a chunk of the replica, for people.
+  std::string DescribeMemory(const ReplicaLease& lease, const ByteRange& chunk) const;
 
   const Options options_;
-  std::function<void(const Damage& damage)> on_damage_;
+  OnDamage on_damage_;
   std::atomic<int> digesting_ = 0;
 };
 

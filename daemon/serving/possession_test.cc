@@ -6,9 +6,11 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "core/device/fake_device.h"
 #include "core/testing/scripted_source.h"
 #include "core/testing/test_artifact.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace tensorcast::daemon {
@@ -26,6 +28,7 @@ class Node {
                                       .staging_buffers = 2,
                                       .staging_buffer_bytes = 2 << 20})),
         possession_({.engine = engine_.get(),
+                     .pool = pool_.get(),
                      .devices = devices_.get(),
                      .staging = *StagingBuffers::Create(pool_.get(), 1)}),
         artifact_(artifact) {}
@@ -145,19 +148,23 @@ TEST_F(PossessionTest, AccusedReplicaThatMatches_IsKept) {
 }
 
 TEST_F(PossessionTest, AccusedReplicaThatDiffers_IsReportedWithFirstBadChunk) {
-  std::vector<Possession::Damage> told;
-  holds_.possession().SetOnDamage([&](const Possession::Damage& damage) { told.push_back(damage); });
+  std::vector<v1::DamagedReplica> told;
+  holds_.possession().SetOnDamage([&](const v1::DamagedReplica& damaged) { told.push_back(damaged); });
   const ReplicaInfo replica = holds_.Make({LocationKind::kCpu});
   holds_.Overwrite(replica, kMinChunkBytes + 5, 1);
   const auto matches = holds_.DigestAgain(replica.id);
   ASSERT_TRUE(matches.ok()) << matches.status();
   EXPECT_FALSE(*matches);
   ASSERT_EQ(told.size(), 1u);
-  EXPECT_EQ(told[0].replica_id, replica.id);
-  EXPECT_EQ(told[0].artifact_id, artifact_.manifest->id());
-  EXPECT_EQ(told[0].chunk.offset, kMinChunkBytes);
-  EXPECT_EQ(told[0].chunk.bytes, kMinChunkBytes);
-  EXPECT_TRUE(told[0].pool_offset.has_value());
+  EXPECT_EQ(told[0].replica_id(), replica.id);
+  EXPECT_EQ(told[0].artifact_id(), artifact_.manifest->id());
+  EXPECT_EQ(told[0].location().kind(), v1::LOCATION_KIND_CPU);
+  EXPECT_EQ(told[0].offset(), kMinChunkBytes);
+  EXPECT_EQ(told[0].bytes(), kMinChunkBytes);
+  EXPECT_TRUE(told[0].has_found());
+  // In the pool behind buffers, so where the chunk lies there is the pool's affair.
+  EXPECT_THAT(told[0].memory(),
+              ::testing::StartsWith(absl::StrCat("host pool, segment 0, ", kMinChunkBytes, " bytes from ")));
 }
 
 }  // namespace

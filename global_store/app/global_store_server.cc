@@ -13,7 +13,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/address.h"
 #include "base/posix/host_checks.h"
-#include "base/posix/state_files.h"
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "base/task_loop.h"
@@ -48,9 +47,7 @@ void CheckMetadata(const GlobalStoreOptions& options, Findings& findings) {
     return findings.Add(kKey, absl::StrCat("\"", path, "\" is a folder; name a file in it"));
   }
   const std::filesystem::path file = path;
-  // A start makes the default folder, by its rules for the user.
-  if (const std::string folder = file.parent_path().string();
-      !folder.empty() && folder != DefaultStateFolder()) {
+  if (const std::string folder = file.parent_path().string(); !folder.empty()) {
     CheckPrivatePlace(kKey, folder, file.filename().string(), findings);
   }
 }

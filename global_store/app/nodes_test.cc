@@ -254,7 +254,7 @@ class FakeDaemon final : public v1::StoreDaemon::CallbackService {
                               if (checking_fails_with != absl::StatusCode::kOk) {
                                 return absl::Status(checking_fails_with, "it could not");
                               }
-                              EXPECT_EQ(request->origin().files(0).path(), "/models/m");
+                              EXPECT_EQ(request->origin().objects(0).uri(), "/models/m");
                               EXPECT_NE(request->artifact_id(), "");
                               response->set_intact(intact);
                               response->set_compared_bytes(compared_bytes);
@@ -304,8 +304,7 @@ class OriginsOfNodes : public GlobalStoreServerTest {
     v1::PublishArtifactRequest first;
     *first.mutable_node() = Identity("a");
     *first.mutable_replica() = SomeReplica("r", manifest_->id());
-    v1::Origin::File& file = *first.mutable_origin()->add_files();
-    file.set_path("/models/m");
+    first.mutable_origin()->add_objects()->set_uri("/models/m");
     const auto published = PublishBytes(manifest_->bytes(), first);
     ASSERT_TRUE(published.ok()) << published.status();
     PublishComparison(first, *manifest_);
@@ -364,9 +363,9 @@ TEST_F(OriginsOfNodes, OriginComparisonInProgress_RefusesEvictionWithProgress) {
   daemon_service_.compare_bytes = uint64_t{16} << 30;
   v1::PublishArtifactRequest other;
   *other.mutable_node() = Identity("a");
-  v1::Origin::File& file = *other.mutable_origin()->add_files();
-  file.set_path("/models/m");
-  file.set_ctime_ns(5);  // another file by this alone
+  v1::Origin::Object& file = *other.mutable_origin()->add_objects();
+  file.set_uri("/models/m");
+  file.set_version("0:0:0:5");  // another file by this alone
   ASSERT_TRUE(PublishBytes(manifest_->bytes(), other).ok());
   const v1::RequestEvictionResponse refused = AskToEvict();
   EXPECT_FALSE(refused.granted());
@@ -463,7 +462,7 @@ TEST_F(OriginsOfNodes, SilentNodesWithOrigins_DoNotHideAnIntactOrigin) {
     Register(node);
     v1::PublishArtifactRequest first;
     *first.mutable_node() = Identity(node);
-    first.mutable_origin()->add_files()->set_path("/models/m");
+    first.mutable_origin()->add_objects()->set_uri("/models/m");
     const auto published = PublishBytes(manifest->bytes(), first);
     ASSERT_TRUE(published.ok()) << published.status();
     PublishComparison(first, *manifest);

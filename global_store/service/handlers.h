@@ -180,6 +180,9 @@ class Handlers {
   void StartReading(const RequestContext& context, const OriginToCheck& origin);
   absl::Status ReadOrigin(const RequestContext& context, const OriginToCheck& origin);
 
+  // handlers_keys.cc
+  absl::StatusOr<v1::Key> FindKey(const std::string& name);
+
   // Stands for a request id together with what it asks: one id may go with several calls of one job. Empty
   // when the call has none.
   static std::string RequestKey(std::string_view request_id, std::string_view method,

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -30,7 +31,7 @@ absl::StatusOr<PublishRequest> RequestOf(const v1::PublishArtifactRequest& first
     TC_ASSIGN_OR_RETURN(request.replica, rpc::FromProto(first.replica()));
   }
   if (first.has_origin()) {
-    if (first.origin().files().empty()) {
+    if (first.origin().objects().empty()) {
       return absl::InvalidArgumentError("an origin names the files that were imported");
     }
     request.origin = rpc::FromProto(first.origin());
@@ -87,34 +88,47 @@ absl::StatusOr<v1::PublishArtifactResponse> Handlers::PublishArtifact(const Requ
 
 absl::Status Handlers::DescribeArtifact(const v1::DescribeArtifactRequest& request,
                                         rpc::StreamWriter<v1::DescribeArtifactResponse>& writer) {
+  v1::DescribeArtifactResponse first;
+  std::string artifact_id = request.artifact_id();
+  std::string more_replicas_after;
   const PageBounds bounds{.bytes = kPageBytes};
   const auto view_after = [&](std::string_view after) {
     return coordinator_.WithDirectory([&](Directory& directory, SteadyTime) {
-      return global_store::DescribeArtifact(directory, request.artifact_id(), after, bounds);
+      return global_store::DescribeArtifact(directory, artifact_id, after, bounds);
     });
   };
-  TC_ASSIGN_OR_RETURN(const ArtifactView view, view_after(""));
-  const auto manifest = std::make_shared<std::string>();
-  if (request.manifest()) {
-    // Read before the first message: once one is sent, an error could only cut the stream off.
-    TC_ASSIGN_OR_RETURN(*manifest, coordinator_.ReadManifest(request.artifact_id()));
+  if (request.has_key()) {
+    TC_ASSIGN_OR_RETURN(*first.mutable_key(), FindKey(request.key()));
+    artifact_id = first.key().artifact_id();
+  } else {
+    TC_ASSIGN_OR_RETURN(const ArtifactView view, view_after(""));
+    *first.mutable_artifact() = ToProto(view);
+    more_replicas_after = view.more_replicas_after;
   }
-  v1::DescribeArtifactResponse first;
-  *first.mutable_artifact() = ToProto(view);
+  const bool wants_manifest =
+      request.manifest() && std::ranges::count(request.known_manifests(), artifact_id) == 0;
+  std::shared_ptr<const std::string> manifest;
+  if (wants_manifest) {
+    // Read before the first message: once one is sent, an error could only cut the stream off.
+    absl::StatusOr<std::string> bytes = coordinator_.ReadManifest(artifact_id);
+    // What the key names is known all the same. The caller asks for the manifest by the id, and is told why.
+    if (!bytes.ok() && !request.has_key()) return bytes.status();
+    if (bytes.ok()) manifest = std::make_shared<const std::string>(*std::move(bytes));
+  }
   TC_RETURN_IF_ERROR(writer.Write(std::move(first)));
-  for (std::string after = view.more_replicas_after; !after.empty();) {
+  for (std::string after = std::move(more_replicas_after); !after.empty();) {
     absl::StatusOr<ArtifactView> more = view_after(after);
     if (absl::IsNotFound(more.status())) break;  // it was deleted meanwhile, and its replicas with it
     TC_RETURN_IF_ERROR(more.status());
     v1::DescribeArtifactResponse message;
-    message.mutable_artifact()->set_artifact_id(request.artifact_id());
+    message.mutable_artifact()->set_artifact_id(artifact_id);
     for (const ReplicaInfo& replica : more->replicas) {
       *message.mutable_artifact()->add_replicas() = rpc::ToProto(replica);
     }
     TC_RETURN_IF_ERROR(writer.Write(std::move(message)));
     after = std::move(more->more_replicas_after);
   }
-  if (request.manifest()) {
+  if (manifest != nullptr) {
     writer.WriteRest(rpc::ManifestPieces<v1::DescribeArtifactResponse>(manifest, *manifest));
   }
   return absl::OkStatus();

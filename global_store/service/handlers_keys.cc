@@ -47,15 +47,18 @@ absl::StatusOr<v1::DeleteKeyResponse> Handlers::DeleteKey(const RequestContext& 
       });
 }
 
+absl::StatusOr<v1::Key> Handlers::FindKey(const std::string& name) {
+  return coordinator_.WithDirectory([&](Directory& directory, SteadyTime) -> absl::StatusOr<v1::Key> {
+    TC_ASSIGN_OR_RETURN(const KeyRecord record, directory.catalog().ResolveKey(name));
+    return ToProto(record, directory.catalog().KeepOf(record));
+  });
+}
+
 absl::StatusOr<v1::ResolveKeyResponse> Handlers::ResolveKey(const RequestContext&,
                                                             const v1::ResolveKeyRequest& request) {
-  return coordinator_.WithDirectory(
-      [&](Directory& directory, SteadyTime) -> absl::StatusOr<v1::ResolveKeyResponse> {
-        TC_ASSIGN_OR_RETURN(const KeyRecord record, directory.catalog().ResolveKey(request.key()));
-        v1::ResolveKeyResponse response;
-        *response.mutable_key() = ToProto(record, directory.catalog().KeepOf(record));
-        return response;
-      });
+  v1::ResolveKeyResponse response;
+  TC_ASSIGN_OR_RETURN(*response.mutable_key(), FindKey(request.key()));
+  return response;
 }
 
 absl::StatusOr<v1::ListKeysResponse> Handlers::ListKeys(const RequestContext&,

@@ -164,6 +164,40 @@ TEST_F(ListingsTest, DescribeArtifact_StreamsEveryReplicaThenTheManifest) {
   EXPECT_EQ(manifest, "bytes");
 }
 
+TEST_F(ListingsTest, DescribeArtifactByKey_SendsKeyAndUnknownManifest) {
+  AddNodes(1);
+  AddReplicas("x", 1);
+  v1::BindKeyRequest bind;
+  bind.set_key("k");
+  bind.set_artifact_id("x");
+  Call(&Stub::BindKey, bind);
+  v1::DescribeArtifactRequest request;
+  request.set_key("k");
+  request.set_manifest(true);
+  for (const std::string expected : {"bytes", ""}) {
+    v1::DescribeArtifactResponse all;
+    std::string manifest;
+    const absl::Status status =
+        rpc::CallServerStream(*stub_, &Stub::DescribeArtifact, RequestContext::Background(absl::Seconds(60)),
+                              request, [&](v1::DescribeArtifactResponse&& message) {
+                                manifest += message.manifest_piece();
+                                all.MergeFrom(message);
+                                return absl::OkStatus();
+                              });
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_EQ(all.key().artifact_id(), "x");
+    EXPECT_EQ(all.key().revision(), 1u);
+    EXPECT_FALSE(all.has_artifact());
+    EXPECT_EQ(manifest, expected);
+    request.add_known_manifests("x");
+  }
+  request.set_key("other");
+  const absl::Status missing =
+      rpc::CallServerStream(*stub_, &Stub::DescribeArtifact, RequestContext::Background(absl::Seconds(60)),
+                            request, [](v1::DescribeArtifactResponse&&) { return absl::OkStatus(); });
+  EXPECT_EQ(missing.code(), absl::StatusCode::kNotFound) << missing;
+}
+
 TEST_F(ListingsTest, GetClusterStatus_BringsEveryNodeInPages) {
   AddNodes(kNodes);
   v1::GetClusterStatusRequest request;

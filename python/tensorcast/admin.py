@@ -445,7 +445,7 @@ def _artifact(fields: _Fields) -> Artifact:
         tensor_count=fields["tensor_count"],
         created=fields["created"] or 0.0,
         replicas=fields["replica_count"],
-        files=tuple(file["path"] for origin in fields["origins"] for file in origin["files"]),
+        files=tuple(file["uri"] for origin in fields["origins"] for file in origin["objects"]),
         kept_by=tuple(fields["kept_by"]),
         released=fields["released"],
         listed=tuple(map(_replica, fields["replicas"])),

@@ -292,14 +292,10 @@ v1::Origin ToProto(const Origin& origin) {
   message.set_untraceable(origin.untraceable);
   message.set_compared(origin.compared);
   for (const ObjectIdentity& object : origin.objects) {
-    const FileVersion version = FileVersion::Parse(object.version).value_or(FileVersion());
-    v1::Origin::File* file = message.add_files();
-    file->set_path(object.uri);
-    file->set_bytes(object.bytes);
-    file->set_mtime_ns(version.mtime_ns);
-    file->set_ctime_ns(version.ctime_ns);
-    file->set_inode(version.inode);
-    file->set_device(version.device);
+    v1::Origin::Object* sent = message.add_objects();
+    sent->set_uri(object.uri);
+    sent->set_bytes(object.bytes);
+    sent->set_version(object.version);
   }
   return message;
 }
@@ -309,12 +305,8 @@ Origin FromProto(const v1::Origin& message) {
                 .objects = {},
                 .untraceable = message.untraceable(),
                 .compared = message.compared()};
-  for (const v1::Origin::File& file : message.files()) {
-    const FileVersion version{.device = file.device(),
-                              .inode = file.inode(),
-                              .mtime_ns = file.mtime_ns(),
-                              .ctime_ns = file.ctime_ns()};
-    origin.objects.push_back({.uri = file.path(), .bytes = file.bytes(), .version = version.Text()});
+  for (const v1::Origin::Object& object : message.objects()) {
+    origin.objects.push_back({.uri = object.uri(), .bytes = object.bytes(), .version = object.version()});
   }
   return origin;
 }

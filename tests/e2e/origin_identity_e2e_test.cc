@@ -114,7 +114,7 @@ TEST_F(OriginIdentity, ImportedFileWrittenByMapping_LastReplicaIsKept) {
   const UniqueFd fd(open(model.c_str(), O_RDWR | O_CLOEXEC));
   TC_ASSERT_OK_AND_ASSIGN(const auto put, client(0).Import(Context(), model, {.key = "k", .verify = true}));
   EXPECT_TRUE(OnlyOrigin().untraceable());
-  EXPECT_EQ(OnlyOrigin().files(0).path(), model);
+  EXPECT_EQ(OnlyOrigin().objects(0).uri(), model);
   StoreThroughMapping(model);
   const absl::Status refused = admin_->EvictReplica(Context(), put.replica_id, /*force=*/false);
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition) << refused;
@@ -162,7 +162,7 @@ TEST_F(OriginIdentity, RestartedDaemon_RemembersComparedOrigins) {
   const std::string model = MakeModel("model.safetensors", kModelBytes);
   TC_ASSERT_OK(client(0).Import(Context(), model, {.key = "k"}).status());
   TC_ASSERT_OK(AwaitOriginsCompared(0));
-  const int64_t ctime = OnlyOrigin().files(0).ctime_ns();
+  const std::string version = OnlyOrigin().objects(0).version();
   TC_ASSERT_OK(cluster_->daemon(0).Signal(SIGTERM));
   TC_ASSERT_OK(cluster_->daemon(0).Wait(SteadyNow() + kStepTimeout).status());
   // So slow that none would end before the test does.
@@ -175,7 +175,7 @@ TEST_F(OriginIdentity, RestartedDaemon_RemembersComparedOrigins) {
   EXPECT_TRUE(OnlyOrigin().compared());
   EXPECT_EQ(chmod(model.c_str(), 0640), 0);
   TC_ASSERT_OK_AND_ASSIGN(const auto put, client(0).Import(Context(), model, {.key = "k"}));
-  EXPECT_NE(OnlyOrigin().files(0).ctime_ns(), ctime);
+  EXPECT_NE(OnlyOrigin().objects(0).version(), version);
   EXPECT_FALSE(OnlyOrigin().compared());
   const absl::Status refused = admin_->EvictReplica(Context(), put.replica_id, /*force=*/false);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("before its replica may go"));

@@ -167,7 +167,7 @@ TEST_F(AcceptanceCriteria, Logs_FailedRequestIsALineOfEachProcessThatFailedIt) {
   TestNode& a = cluster_.AddNode("a");
   const RequestContext request = Soon();
   EXPECT_FALSE(a.client().Get(request, "no such model", {}).ok());
-  EXPECT_TRUE(AwaitLog(request, "GlobalStore/ResolveKey failed: NOT_FOUND"));
+  EXPECT_TRUE(AwaitLog(request, "GlobalStore/DescribeArtifact failed: NOT_FOUND"));
   EXPECT_TRUE(AwaitLog(request, "StoreDaemon/MaterializeReplica failed: NOT_FOUND"));
 }
 

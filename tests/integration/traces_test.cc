@@ -3,13 +3,16 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/synchronization/notification.h"
 #include "base/steady_time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tensorcast/client.h"
 #include "tests/integration/telemetry_fixture.h"
 
 namespace tensorcast::testing {
@@ -28,7 +31,7 @@ TEST_F(AcceptanceCriteria, Traces_RequestIsOneCoherentTraceDownToStages) {
   ASSERT_TRUE(b.client().Get(request, "model", {.location = "gpu:0", .attach = false}).ok());
 
   const Trace trace =
-      AwaitTrace(request, {"Client/Get", "StoreDaemon/MaterializeReplica", "GlobalStore/ResolveKey",
+      AwaitTrace(request, {"Client/Get", "StoreDaemon/MaterializeReplica", "GlobalStore/DescribeArtifact",
                            "GlobalStore/RequestReplicaTransport", "P2P/Connect", "StoreDaemon/OpenPull",
                            "StoreEngine/P2PIngest", "P2P/Pull", "P2P/Verify", "Device/Copy", "P2P/Serve"});
   std::map<std::string, std::string> name_of;
@@ -59,6 +62,41 @@ TEST_F(AcceptanceCriteria, Traces_RequestIsOneCoherentTraceDownToStages) {
   EXPECT_EQ(name_of[Only(trace, "P2P/Serve").links[0].span_id], "P2P/Pull")
       << "the source's work is linked to the pull that it serves, which is not an ancestor of it";
   EXPECT_EQ(Only(trace, "StoreEngine/P2PIngest").attributes.at("tc.artifact.id"), put.artifact_id);
+}
+
+// By a client that has just connected. The seventh call, UpdateReplicas, is the link's own, and belongs to no
+// get: it reports what changed on the node, for all that happened meanwhile.
+TEST_F(AcceptanceCriteria, Traces_ColdGetMakesSixCalls) {
+  StartAll();
+  TestNode& a = cluster_.AddNode("a", OnItsOwnHost);
+  TestNode& b = cluster_.AddNode("b", OnItsOwnHost);
+  Import(a, MakeChunkedArtifact(27, 5, kTestChunkBytes), {.key = "model"});
+  const otel::StringMap status = {{"side", "client"}, {"method", "StoreDaemon/GetStatus"}};
+  EXPECT_TRUE(AwaitMetric("tc_rpc_requests_total", status)) << "the import's, for the handle socket";
+  const double before = Metric("tc_rpc_requests_total", status);
+  const auto fresh = client::Client::Connect({.daemon = b.server().addresses().back()});
+  ASSERT_TRUE(fresh.ok()) << fresh.status();
+  const RequestContext request = Soon();
+  const auto replica = (*fresh)->Get(request, "model", {});
+  ASSERT_TRUE(replica.ok()) << replica.status();
+  const std::set<std::string> expected = {
+      "GlobalStore/CompleteReplicaTransport", "GlobalStore/DescribeArtifact",
+      "GlobalStore/RequestReplicaTransport",  "StoreDaemon/ClosePull",
+      "StoreDaemon/MaterializeReplica",       "StoreDaemon/OpenPull"};
+  const Trace trace = AwaitTrace(request, {expected.begin(), expected.end()});
+  std::set<std::string> calls = NamesOf(trace);
+  std::erase_if(calls, [](const std::string& name) {
+    return !absl::StartsWith(name, "StoreDaemon/") && !absl::StartsWith(name, "GlobalStore/");
+  });
+  EXPECT_EQ(calls, expected);
+  for (const std::string& name : expected) {
+    // A span of the caller and one of the server. The transfer may ask for further sources while it runs.
+    if (name != "GlobalStore/RequestReplicaTransport") {
+      EXPECT_LE(trace.count(name), 2) << name;
+    }
+  }
+  EXPECT_TRUE(AwaitMetric("tc_rpc_requests_total", {{"method", "StoreDaemon/MaterializeReplica"}}));
+  EXPECT_EQ(Metric("tc_rpc_requests_total", status), before) << "neither to connect nor to attach";
 }
 
 TEST_F(AcceptanceCriteria, Traces_ServingOfLocalPullIsLinkedToItsPull) {

@@ -176,10 +176,10 @@ struct NodeStatus {
 
 class Client {
  public:
-  // Connects, and checks that the daemon answers. UNAVAILABLE when no daemon listens there, at once unless it
-  // is to be waited for, and when one gives no answer within the timeout; PERMISSION_DENIED when this user
-  // may not connect; CANCELLED when the cancellation comes first; INVALID_ARGUMENT for certificates that do
-  // not fit together.
+  // Connects, and waits for the daemon's side of the handshake. UNAVAILABLE when no daemon listens there, at
+  // once unless it is to be waited for, and when one gives no answer within the timeout; PERMISSION_DENIED
+  // when this user may not connect; CANCELLED when the cancellation comes first; INVALID_ARGUMENT for
+  // certificates that do not fit together.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(const ClientOptions& options);
   ~Client();
   // The address of the daemon that this client is connected to: unix:/path or host:port.

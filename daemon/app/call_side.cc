@@ -1,0 +1,153 @@
+#include "daemon/app/call_side.h"
+
+#include <grpcpp/impl/service_type.h>
+
+#include <utility>
+
+#include "absl/log/log.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "base/upkeep.h"
+#include "daemon/app/access.h"
+#include "daemon/service/global_store_proxy.h"
+#include "daemon/service/possession_service.h"
+#include "daemon/service/replicas.h"
+#include "daemon/service/store_daemon_service.h"
+#include "rpc/convert/convert.h"
+#include "security/roles.h"
+
+namespace tensorcast::daemon {
+namespace {
+
+constexpr int kQuickThreads = 64;
+constexpr int kWaitingThreads = 512;  // started on demand; each waits for a transfer or watches
+
+OriginComparer::Options ComparerOptions(const DaemonOptions& options, const Storage& storage,
+                                        GlobalStoreSide& store, const StoreEngine& engine) {
+  OriginComparer::Options comparer = options.comparer;
+  comparer.objects = storage.imports();
+  comparer.find_manifest = [&engine, client = store.client.get()](const std::string& artifact_id) {
+    return FindManifest(RequestContext::Background(kManifestTimeout), engine, *client, artifact_id);
+  };
+  comparer.publish = [&store](const Manifest& manifest, const Origin& origin) {
+    v1::PublishArtifactRequest first;
+    *first.mutable_node() = store.link.identity();
+    *first.mutable_origin() = rpc::ToProto(origin);
+    return store.client->PublishArtifact(UpkeepContext(kManifestTimeout), manifest, first, /*asking=*/"")
+        .status();
+  };
+  return comparer;
+}
+
+std::vector<std::string> RequestableLanes(const std::vector<transport::Transport*>& transports) {
+  std::vector<std::string> lanes = {std::string(kLocalLane), std::string(kDiskLane)};
+  for (const transport::Transport* transport : transports) lanes.emplace_back(transport->name());
+  return lanes;
+}
+
+}  // namespace
+
+CallSide::CallSide(const DaemonOptions& options, LocalNode* node, DeviceRuntime* devices,
+                   const Storage& storage, const std::vector<transport::Transport*>& transports,
+                   GlobalStoreSide& store, SourceSide& sources, EngineSide& replicas,
+                   const BroadcastGroups& groups, const KeptPool* kept)
+    : status({.node = node,
+              .global_store_label = options.global_store_label,
+              .link = &store.link,
+              .engine = replicas.engine.get(),
+              .pool = &storage.pool(),
+              .devices = devices,
+              .artifact_store = storage.artifacts(),
+              .handles = replicas.handles.get(),
+              .servings = &*replicas.servings,
+              .transfers = &store.transfers,
+              .groups = &groups,
+              .damaged = &damaged,
+              .kept = kept,
+              .credentials = options.security.credentials.get(),
+              .send_limit = options.lane_config.send_limit,
+              .receive_limit = options.lane_config.receive_limit}),
+      explainer({.status = &status, .global_store = store.client.get(), .peers = sources.peers.get()}),
+      materializer({.node = node,
+                    .engine = replicas.engine.get(),
+                    .devices = devices,
+                    .sources = &sources.finder,
+                    .global_store = store.client.get(),
+                    .known_keys = &store.known_keys,
+                    .sessions = &*replicas.sessions,
+                    .handle_socket = replicas.handles->path(),
+                    .servings = &*replicas.servings,
+                    .lanes = RequestableLanes(transports)}),
+      ingester({.node = node,
+                .engine = replicas.engine.get(),
+                .devices = devices,
+                .disk_tier = storage.artifacts() != nullptr,
+                .sessions = &*replicas.sessions,
+                .objects = storage.imports(),
+                .sources = &sources.finder,
+                .global_store = store.client.get(),
+                .link = &store.link,
+                .known_keys = &store.known_keys,
+                .comparer = &comparer,
+                .publications = &replicas.publications}),
+      origins(storage.imports()),
+      comparer(ComparerOptions(options, storage, store, *replicas.engine)),
+      quick({.max_threads = kQuickThreads}),
+      waiting({.max_threads = kWaitingThreads}),
+      service(MakeStoreDaemonService({.node = node,
+                                      .engine = replicas.engine.get(),
+                                      .materializer = &materializer,
+                                      .ingester = &ingester,
+                                      .status = &status,
+                                      .explainer = &explainer,
+                                      .servings = &*replicas.servings,
+                                      .sessions = &*replicas.sessions,
+                                      .origins = &origins,
+                                      .comparer = &comparer,
+                                      .link = &store.link,
+                                      .quick = &quick,
+                                      .waiting = &waiting})),
+      possession(MakePossessionService(&*replicas.possession, &quick, &waiting)),
+      damaged({.engine = replicas.engine.get(),
+               .handles = replicas.handles.get(),
+               .replace =
+                   [this](const RequestContext& context, const v1::DamagedReplica& damaged_replica) {
+                     return Replace(context, damaged_replica);
+                   }}),
+      proxy(MakeGlobalStoreProxy(store.channel, store.client.get(), &store.known_keys, &quick, &waiting)) {
+  replicas.possession->SetOnDamage([this](const v1::DamagedReplica& found) { damaged.Note(found); });
+}
+
+CallSide::~CallSide() = default;
+
+absl::StatusOr<std::string> CallSide::Replace(const RequestContext& context,
+                                              const v1::DamagedReplica& damaged_replica) const {
+  v1::MaterializeReplicaRequest request;
+  request.set_artifact_id(damaged_replica.artifact_id());
+  *request.mutable_location() = damaged_replica.location();
+  TC_ASSIGN_OR_RETURN(const v1::MaterializeReplicaResult result,
+                      materializer.Materialize(context, request, nullptr));
+  return result.replica().replica_id();
+}
+
+absl::Status CallSide::Listen(const DaemonOptions& options) {
+  std::vector<std::string> listen = {absl::StrCat("unix:", options.unix_socket)};
+  if (!options.listen.empty()) listen.insert(listen.begin(), options.listen);
+  TC_ASSIGN_OR_RETURN(server, rpc::Server::Start({.listen = std::move(listen),
+                                                  .services = {service.get(), possession.get(), proxy.get()},
+                                                  .max_connections = options.max_connections,
+                                                  .credentials = options.security.credentials}));
+  // A server of its own: gRPC does not tell a handler by which socket a call came, nor which user owns it.
+  TC_ASSIGN_OR_RETURN(clients, rpc::Server::Start({.listen = {absl::StrCat("unix:", options.client_socket)},
+                                                   .unix_groups = options.handle_groups,
+                                                   .services = {service.get(), proxy.get()},
+                                                   .max_connections = options.max_connections,
+                                                   .unix_roles = security::Only(security::Role::kClient),
+                                                   .operator_socket = options.unix_socket}));
+  std::vector<rpc::EndpointAccess> endpoints = EndpointsOf(options, server->addresses());
+  for (const rpc::EndpointAccess& endpoint : endpoints) LOG(INFO) << "access: " << endpoint.ToString();
+  status.SetEndpoints(std::move(endpoints));
+  return absl::OkStatus();
+}
+
+}  // namespace tensorcast::daemon

@@ -1,0 +1,68 @@
+// The calls of this node: what answers them, and the two gRPC servers. They take no request before Listen.
+// Thread-safe.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/request_context.h"
+#include "core/device/device_runtime.h"
+#include "daemon/app/cluster_side.h"
+#include "daemon/app/daemon_options.h"
+#include "daemon/app/engine_side.h"
+#include "daemon/app/storage.h"
+#include "daemon/keeper/kept_pool.h"
+#include "daemon/node/local_node.h"
+#include "daemon/service/broadcast_groups.h"
+#include "daemon/service/damaged_replicas.h"
+#include "daemon/service/ingest.h"
+#include "daemon/service/materialize.h"
+#include "daemon/service/status_report.h"
+#include "daemon/service/transfer_explainer.h"
+#include "daemon/sources/origin_comparer.h"
+#include "daemon/sources/origin_files.h"
+#include "rpc/executor.h"
+#include "rpc/server.h"
+#include "transport/transport.h"
+
+namespace grpc {
+class Service;
+}  // namespace grpc
+
+namespace tensorcast::daemon {
+
+struct CallSide {
+  // What it is given must outlive it; `kept` may be null.
+  CallSide(const DaemonOptions& options, LocalNode* node, DeviceRuntime* devices, const Storage& storage,
+           const std::vector<transport::Transport*>& transports, GlobalStoreSide& store, SourceSide& sources,
+           EngineSide& replicas, const BroadcastGroups& groups, const KeptPool* kept);
+  ~CallSide();
+
+  // From here on calls are answered.
+  absl::Status Listen(const DaemonOptions& options);
+
+  StatusReporter status;
+  TransferExplainer explainer;
+  const Materializer materializer;
+  const Ingester ingester;
+  OriginChecker origins;
+  OriginComparer comparer;
+  rpc::Executor quick;
+  rpc::Executor waiting;
+  const std::unique_ptr<grpc::Service> service;
+  const std::unique_ptr<grpc::Service> possession;
+  DamagedReplicas damaged;
+  const std::unique_ptr<grpc::Service> proxy;
+  std::unique_ptr<rpc::Server> server;
+  std::unique_ptr<rpc::Server> clients;  // of callers with the rights of a client
+
+ private:
+  // A replica of the same artifact at the same place, from any source; its id.
+  absl::StatusOr<std::string> Replace(const RequestContext& context,
+                                      const v1::DamagedReplica& damaged_replica) const;
+};
+
+}  // namespace tensorcast::daemon

@@ -1,0 +1,47 @@
+// The replicas of this node, and what reads them: clients by the handle socket, other daemons by pulls, and
+// the global store's questions. Thread-safe.
+//
+// The engine must see its last lease end before it goes: the servings and the handle server (tickets and
+// connections) end before it.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/device/device_broadcaster.h"
+#include "core/device/device_runtime.h"
+#include "core/engine/engine.h"
+#include "core/handles/handle_server.h"
+#include "daemon/app/cluster_side.h"
+#include "daemon/app/daemon_options.h"
+#include "daemon/app/storage.h"
+#include "daemon/keeper/kept_pool.h"
+#include "daemon/service/publications.h"
+#include "daemon/serving/possession.h"
+#include "daemon/serving/serve_registry.h"
+#include "daemon/session/sessions.h"
+#include "transport/transport.h"
+
+namespace tensorcast::daemon {
+
+struct EngineSide {
+  // What it is given must outlive it; `kept` may be null, and else gives the engine what it holds.
+  static absl::StatusOr<std::unique_ptr<EngineSide>> Start(const DaemonOptions& options,
+                                                           const std::string& node_id, DeviceRuntime* devices,
+                                                           const Storage& storage,
+                                                           std::vector<transport::Transport*> transports,
+                                                           GlobalStoreSide& store, KeptPool* kept);
+
+  Publications publications;  // an ingest may go on for a moment after its put
+  std::unique_ptr<DeviceBroadcaster> broadcaster;
+  std::unique_ptr<StoreEngine> engine;
+  std::unique_ptr<HandleServer> handles;
+  std::optional<Sessions> sessions;
+  std::optional<ServeRegistry> servings;
+  std::optional<Possession> possession;
+};
+
+}  // namespace tensorcast::daemon
