@@ -27,7 +27,7 @@
 #include "base/steady_time.h"
 #include "base/testing/eventually.h"
 #include "client/admin.h"
-#include "client/client_fixture.h"
+#include "client/testing/client_fixture.h"
 #include "client/daemon_address.h"
 #include "client/put_image.h"
 #include "core/safetensors/safetensors.h"

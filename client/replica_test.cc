@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/testing/eventually.h"
-#include "client/client_fixture.h"
+#include "client/testing/client_fixture.h"
 
 namespace tensorcast::client {
 namespace {
