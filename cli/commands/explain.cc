@@ -9,7 +9,6 @@
 #include "cli/commands/connect.h"
 #include "cli/explain/analysis_json.h"
 #include "cli/explain/find_transfer.h"
-#include "cli/output/json.h"
 #include "cli/output/output.h"
 #include "rpc/convert/convert.h"
 

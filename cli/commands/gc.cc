@@ -4,7 +4,6 @@
 #include "base/status.h"
 #include "cli/commands/command.h"
 #include "cli/commands/connect.h"
-#include "cli/output/json.h"
 #include "cli/output/output.h"
 
 namespace tensorcast::cli {

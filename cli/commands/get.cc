@@ -13,7 +13,6 @@
 #include "base/status.h"
 #include "cli/commands/command.h"
 #include "cli/commands/connect.h"
-#include "cli/output/json.h"
 #include "cli/output/output.h"
 #include "core/artifact/layout.h"
 #include "core/replica/transfer_report.h"

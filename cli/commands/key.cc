@@ -6,7 +6,6 @@
 #include "base/status.h"
 #include "cli/commands/command.h"
 #include "cli/commands/connect.h"
-#include "cli/output/json.h"
 #include "cli/output/output.h"
 #include "proto/global_store.pb.h"
 

@@ -3,7 +3,6 @@
 #include "base/status.h"
 #include "cli/commands/command.h"
 #include "cli/commands/connect.h"
-#include "cli/output/json.h"
 #include "cli/output/output.h"
 #include "proto/daemon.pb.h"
 #include "rpc/convert/convert.h"

@@ -7,7 +7,6 @@
 #include "cli/commands/command.h"
 #include "cli/commands/connect.h"
 #include "cli/commands/texts.h"
-#include "cli/output/json.h"
 #include "cli/output/output.h"
 #include "core/replica/replica.h"
 #include "rpc/convert/convert.h"

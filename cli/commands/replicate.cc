@@ -19,7 +19,6 @@
 #include "cli/commands/connect.h"
 #include "cli/commands/replication_tasks.h"
 #include "cli/commands/texts.h"
-#include "cli/output/json.h"
 #include "cli/output/output.h"
 #include "rpc/convert/convert.h"
 #include "rpc/retry.h"

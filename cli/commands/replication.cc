@@ -7,7 +7,6 @@
 #include "cli/commands/command.h"
 #include "cli/commands/connect.h"
 #include "cli/commands/replication_tasks.h"
-#include "cli/output/json.h"
 #include "cli/output/output.h"
 
 namespace tensorcast::cli {

@@ -8,7 +8,6 @@
 #include "cli/commands/command.h"
 #include "cli/commands/connect.h"
 #include "cli/commands/texts.h"
-#include "cli/output/json.h"
 #include "cli/output/output.h"
 #include "rpc/convert/convert.h"
 #include "transport/transport.h"
