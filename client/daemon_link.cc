@@ -13,7 +13,7 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "base/steady_time.h"
-#include "client/listener.h"
+#include "client/daemon_address.h"
 #include "rpc/call.h"
 #include "rpc/channel.h"
 
