@@ -34,14 +34,12 @@ absl::Status ListTasks(const CommonFlags& common, const ListFlags& flags) {
   if (!flags.artifact.empty()) {
     TC_ASSIGN_OR_RETURN(artifact_id, ConfirmedArtifactId(*admin, context, flags.artifact));
   }
-  TC_ASSIGN_OR_RETURN(std::vector<v1::ReplicationTask> tasks,
+  TC_ASSIGN_OR_RETURN(const v1::ListReplicationTasksResponse response,
                       admin->ListReplicationTasks(context, artifact_id));
   if (!common.json) {
-    PrintTasks(tasks, /*of_one=*/!artifact_id.empty());
+    PrintTasks({response.tasks().begin(), response.tasks().end()}, /*of_one=*/!artifact_id.empty());
     return absl::OkStatus();
   }
-  v1::ListReplicationTasksResponse response;
-  for (v1::ReplicationTask& task : tasks) *response.add_tasks() = std::move(task);
   std::fputs(ToJson(response).c_str(), stdout);
   return absl::OkStatus();
 }

@@ -129,7 +129,12 @@ void BindTasks(nb::class_<Client>& type) {
            nb::arg("artifact_id"), nb::arg("targets"), nb::kw_only(), nb::arg("lane"), nb::arg("options"),
            "Targets are pairs of a node (its name or id) and a location.");
   type.def("list_replication_tasks", Method<std::string>([](const Administration& to, Text artifact_id) {
-             return MadeMessages(to.client.ListReplicationTasks(to.context, artifact_id));
+             return Made(to.client.ListReplicationTasks(to.context, artifact_id),
+                         [](const v1::ListReplicationTasksResponse& listed) {
+                           nb::list made;
+                           for (const v1::ReplicationTask& task : listed.tasks()) made.append(DictOf(task));
+                           return made;
+                         });
            }),
            nb::arg("artifact_id"), nb::kw_only(), nb::arg("options"));
   type.def("watch_replication_tasks", Method<std::string>([](const Administration& to, Text artifact_id) {

@@ -91,9 +91,10 @@ absl::StatusOr<client::AdminClient*> Connection::Admin(const Cancellation& cance
     absl::MutexLock lock(&mutex_);
     if (admin_ != nullptr) return admin_.get();
   }
-  TC_ASSIGN_OR_RETURN(std::unique_ptr<client::AdminClient> connected,
-                      client::AdminClient::Connect(options_.daemon, options_.connect_timeout, cancellation,
-                                                   options_.certificates));
+  client::ClientOptions options = options_;
+  options.cancellation = cancellation;
+  options.wait_for_daemon = absl::ZeroDuration();  // the daemon was there when the first connection was made
+  TC_ASSIGN_OR_RETURN(std::unique_ptr<client::AdminClient> connected, client::AdminClient::Connect(options));
   absl::MutexLock lock(&mutex_);
   if (admin_ == nullptr) admin_ = std::move(connected);
   return admin_.get();
