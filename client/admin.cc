@@ -1,13 +1,10 @@
 #include "client/admin.h"
 
-#include <iterator>
 #include <utility>
 
 #include "base/status.h"
-#include "client/daemon_address.h"
 #include "client/daemon_link.h"
 #include "client/named.h"
-#include "rpc/call.h"
 #include "rpc/convert/convert.h"
 
 namespace tensorcast::client {
@@ -45,58 +42,13 @@ absl::Status Watch(Stub& stub,
   return stopped ? absl::OkStatus() : status;
 }
 
-absl::StatusOr<std::vector<v1::Artifact>> ListAllPages(StoreStub& store, const RequestContext& operation,
-                                                       v1::ListArtifactsRequest request) {
-  std::vector<v1::Artifact> artifacts;
-  do {
-    TC_ASSIGN_OR_RETURN(v1::ListArtifactsResponse page,
-                        rpc::CallUnary(store, &StoreStub::ListArtifacts, operation, request));
-    for (v1::Artifact& artifact : *page.mutable_artifacts()) {
-      // An artifact with many replicas goes on in the next page.
-      const bool continued = !artifacts.empty() && artifacts.back().artifact_id() == artifact.artifact_id();
-      if (!continued) {
-        artifacts.push_back(std::move(artifact));
-        continue;
-      }
-      for (v1::Replica& replica : *artifact.mutable_replicas()) {
-        *artifacts.back().add_replicas() = std::move(replica);
-      }
-    }
-    request.set_page_token(page.next_page_token());
-  } while (!request.page_token().empty());
-  return artifacts;
-}
-
-absl::StatusOr<v1::GetClusterStatusResponse> StatusOfAllPages(StoreStub& store,
-                                                              const RequestContext& operation) {
-  v1::GetClusterStatusRequest request;
-  TC_ASSIGN_OR_RETURN(v1::GetClusterStatusResponse cluster,
-                      rpc::CallUnary(store, &StoreStub::GetClusterStatus, operation, request));
-  while (!cluster.next_page_token().empty()) {
-    request.set_page_token(cluster.next_page_token());
-    TC_ASSIGN_OR_RETURN(v1::GetClusterStatusResponse page,
-                        rpc::CallUnary(store, &StoreStub::GetClusterStatus, operation, request));
-    for (v1::Node& node : *page.mutable_nodes()) *cluster.add_nodes() = std::move(node);
-    cluster.set_next_page_token(page.next_page_token());
-  }
-  return cluster;
-}
-
 }  // namespace
 
 AdminClient::AdminClient(std::shared_ptr<DaemonLink> link) : link_(std::move(link)) {}
 AdminClient::~AdminClient() = default;
 
-absl::StatusOr<std::unique_ptr<AdminClient>> AdminClient::Connect(const std::string& daemon,
-                                                                  absl::Duration connect_timeout,
-                                                                  const Cancellation& cancellation,
-                                                                  const ClientCertificates& certificates) {
-  TC_ASSIGN_OR_RETURN(const std::string address, FindDaemon(daemon));
-  TC_ASSIGN_OR_RETURN(auto link, DaemonLink::Connect({.address = address,
-                                                      .certificates = certificates,
-                                                      .timeout = connect_timeout,
-                                                      .wait = absl::ZeroDuration()},
-                                                     cancellation));
+absl::StatusOr<std::unique_ptr<AdminClient>> AdminClient::Connect(const ClientOptions& options) {
+  TC_ASSIGN_OR_RETURN(auto link, DaemonLink::Connect(options));
   return std::unique_ptr<AdminClient>(new AdminClient(std::move(link)));
 }
 
@@ -108,9 +60,21 @@ absl::StatusOr<std::vector<v1::Artifact>> AdminClient::ListArtifacts(const Reque
   request.set_unkeyed_only(unkeyed_only);
   request.set_replicas(replicas);
   if (min_age > absl::ZeroDuration()) *request.mutable_min_age() = rpc::ToProto(min_age);
-  return InSpan("Client/ListArtifacts", context, [&](const RequestContext& operation) {
-    return ListAllPages(link_->global_store(), operation, request);
-  });
+  TC_ASSIGN_OR_RETURN(v1::ListArtifactsResponse all,
+                      InSpan("Client/ListArtifacts", context, [&](const RequestContext& operation) {
+                        return AllPages(link_->global_store(), &StoreStub::ListArtifacts, operation, request,
+                                        "listing artifacts");
+                      }));
+  std::vector<v1::Artifact> artifacts;
+  for (v1::Artifact& artifact : *all.mutable_artifacts()) {
+    // An artifact with many replicas goes on in the next page.
+    if (artifacts.empty() || artifacts.back().artifact_id() != artifact.artifact_id()) {
+      artifacts.push_back(std::move(artifact));
+    } else {
+      artifacts.back().mutable_replicas()->MergeFrom(artifact.replicas());
+    }
+  }
+  return artifacts;
 }
 
 absl::Status AdminClient::DeleteArtifact(const RequestContext& context, std::string_view artifact_id) {
@@ -128,10 +92,9 @@ absl::StatusOr<std::vector<v1::Replica>> AdminClient::ListReplicas(const Request
   request.set_artifact_id(std::string(artifact_id));
   request.set_chunk_bits(chunk_bits);
   TC_ASSIGN_OR_RETURN(
-      v1::ListReplicasResponse response,
+      const v1::ListReplicasResponse response,
       CallInSpan("Client/ListReplicas", link_->daemon(), &DaemonStub::ListReplicas, context, request));
-  return std::vector<v1::Replica>(std::make_move_iterator(response.mutable_replicas()->begin()),
-                                  std::make_move_iterator(response.mutable_replicas()->end()));
+  return std::vector<v1::Replica>(response.replicas().begin(), response.replicas().end());
 }
 
 absl::Status AdminClient::EvictReplica(const RequestContext& context, std::string_view replica, bool force) {
@@ -167,7 +130,8 @@ absl::Status AdminClient::WatchStatus(const RequestContext& context, absl::Durat
 
 absl::StatusOr<v1::GetClusterStatusResponse> AdminClient::GetClusterStatus(const RequestContext& context) {
   return InSpan("Client/GetClusterStatus", context, [&](const RequestContext& operation) {
-    return StatusOfAllPages(link_->global_store(), operation);
+    return AllPages(link_->global_store(), &StoreStub::GetClusterStatus, operation,
+                    v1::GetClusterStatusRequest(), "getting the cluster status");
   });
 }
 
@@ -177,23 +141,15 @@ absl::StatusOr<v1::ReplicateArtifactResponse> AdminClient::Replicate(
                     request);
 }
 
-absl::StatusOr<std::vector<v1::ReplicationTask>> AdminClient::ListReplicationTasks(
+absl::StatusOr<v1::ListReplicationTasksResponse> AdminClient::ListReplicationTasks(
     const RequestContext& context, std::string_view artifact_id) {
   v1::ListReplicationTasksRequest request;
   request.set_artifact_id(std::string(artifact_id));
   request.set_page_size(kPageSize);
-  return InSpan("Client/ListReplicationTasks", context,
-                [&](const RequestContext& operation) -> absl::StatusOr<std::vector<v1::ReplicationTask>> {
-                  std::vector<v1::ReplicationTask> tasks;
-                  do {
-                    TC_ASSIGN_OR_RETURN(v1::ListReplicationTasksResponse page,
-                                        rpc::CallUnary(link_->global_store(),
-                                                       &StoreStub::ListReplicationTasks, operation, request));
-                    for (v1::ReplicationTask& task : *page.mutable_tasks()) tasks.push_back(std::move(task));
-                    request.set_page_token(page.next_page_token());
-                  } while (!request.page_token().empty());
-                  return tasks;
-                });
+  return InSpan("Client/ListReplicationTasks", context, [&](const RequestContext& operation) {
+    return AllPages(link_->global_store(), &StoreStub::ListReplicationTasks, operation, request,
+                    "listing replication tasks");
+  });
 }
 
 absl::Status AdminClient::WatchReplicationTasks(

@@ -24,12 +24,11 @@ class DaemonLink;
 
 class AdminClient {
  public:
-  // `daemon` as in ClientOptions; or the address of a global store: then only its calls can be made. Fails
-  // with UNAVAILABLE at once when nothing listens there, or when no answer comes within the timeout, with
-  // CANCELLED when it is given up before.
-  static absl::StatusOr<std::unique_ptr<AdminClient>> Connect(
-      const std::string& daemon, absl::Duration connect_timeout = absl::Seconds(5),
-      const Cancellation& cancellation = {}, const ClientCertificates& certificates = {});
+  // As Client::Connect; `daemon` may also be the address of a global store: then only its calls can be made.
+  static absl::StatusOr<std::unique_ptr<AdminClient>> Connect(const ClientOptions& options);
+  static absl::StatusOr<std::unique_ptr<AdminClient>> Connect(const std::string& daemon) {
+    return Connect(ClientOptions{.daemon = daemon});
+  }
   ~AdminClient();
   AdminClient(const AdminClient&) = delete;
   AdminClient& operator=(const AdminClient&) = delete;
@@ -75,13 +74,14 @@ class AdminClient {
   // false.
   absl::Status WatchStatus(const RequestContext& context, absl::Duration interval,
                            const std::function<bool(const v1::GetStatusResponse&)>& on_status);
-  // With the nodes of all pages; the counts are those of the first.
+  // All pages in one; the counts are those of the last page.
   absl::StatusOr<v1::GetClusterStatusResponse> GetClusterStatus(const RequestContext& context);
 
-  // Makes replication tasks and returns at once; the store carries them out later. All pages.
+  // Makes replication tasks and returns at once; the store carries them out later.
   absl::StatusOr<v1::ReplicateArtifactResponse> Replicate(const RequestContext& context,
                                                           const v1::ReplicateArtifactRequest& request);
-  absl::StatusOr<std::vector<v1::ReplicationTask>> ListReplicationTasks(const RequestContext& context,
+  // Those of one artifact, or all. All pages in one.
+  absl::StatusOr<v1::ListReplicationTasksResponse> ListReplicationTasks(const RequestContext& context,
                                                                         std::string_view artifact_id);
   // Calls `on_news` with the tasks as they are, `listed`, then each change, until the context or the
   // connection ends or it returns false. The caller watches again where the global store went away.

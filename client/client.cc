@@ -1,5 +1,5 @@
-// Connecting, and what a client asks of its daemon in one call. The rest of Client: get.cc, pending_get.cc,
-// put.cc, keys.cc, key_watch.cc.
+// Connecting, and what a client asks of its daemon in one call. The rest of Client: get.cc, put.cc,
+// keys.cc, key_watch.cc.
 #include "tensorcast/client.h"
 
 #include <string>
@@ -7,7 +7,6 @@
 
 #include "base/request_context.h"
 #include "base/status.h"
-#include "client/daemon_address.h"
 #include "client/daemon_link.h"
 #include "client/named.h"
 #include "client/session.h"
@@ -37,20 +36,6 @@ absl::StatusOr<NodeStatus> StatusOf(const v1::GetStatusResponse& response) {
   return status;
 }
 
-// Where no daemon is named and none is there, one may come within the wait.
-absl::StatusOr<std::string> AwaitDaemon(const ClientOptions& options) {
-  RequestContext context = RequestContext::Background(options.wait_for_daemon + options.connect_timeout);
-  context.cancellation = options.cancellation;
-  absl::StatusOr<std::string> found;
-  const absl::Status status = rpc::RetryUnavailable(
-      context, {.retry_for = options.wait_for_daemon, .what = "finding a daemon"}, [&](const rpc::Attempt&) {
-        found = FindDaemon(options.daemon);
-        return found.status();
-      });
-  if (!status.ok()) return status;
-  return found;
-}
-
 }  // namespace
 
 Client::Client(std::shared_ptr<Session> session) : session_(std::move(session)) {}
@@ -59,12 +44,7 @@ Client::~Client() = default;
 const std::string& Client::daemon() const { return session_->link->address(); }
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const ClientOptions& options) {
-  TC_ASSIGN_OR_RETURN(const std::string daemon, AwaitDaemon(options));
-  TC_ASSIGN_OR_RETURN(auto link, DaemonLink::Connect({.address = daemon,
-                                                      .certificates = options.certificates,
-                                                      .timeout = options.connect_timeout,
-                                                      .wait = options.wait_for_daemon},
-                                                     options.cancellation));
+  TC_ASSIGN_OR_RETURN(auto link, DaemonLink::Connect(options));
   return std::unique_ptr<Client>(new Client(std::make_shared<Session>(std::move(link), options)));
 }
 

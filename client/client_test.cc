@@ -27,9 +27,9 @@
 #include "base/steady_time.h"
 #include "base/testing/eventually.h"
 #include "client/admin.h"
-#include "client/client_fixture.h"
 #include "client/daemon_address.h"
 #include "client/put_image.h"
+#include "client/testing/client_fixture.h"
 #include "core/safetensors/safetensors.h"
 
 namespace tensorcast::client {
@@ -433,9 +433,11 @@ class ConnectTest : public ::testing::Test {
   static void ExpectNoDaemon(const std::string& address) {
     const absl::Status status = Connect(address);
     EXPECT_TRUE(absl::IsUnavailable(status)) << status;
-    EXPECT_EQ(status.message(),
-              absl::StrCat("no daemon at ", address,
-                           ": start one with \"tensorcast daemon\", or give the address of one that runs"));
+    EXPECT_EQ(
+        status.message(),
+        absl::StrCat("connect to ", address,
+                     ": no daemon listens there; start one with \"tensorcast daemon\", or give the address "
+                     "of one that runs"));
   }
 
   const tensorcast::testing::TempFolder folder_;
@@ -477,7 +479,7 @@ TEST_F(ConnectTest, ConnectToSocketInFolderOfOtherUser_IsPermissionDenied) {
   const absl::Status status = Connect("unix:" + path);
   ASSERT_EQ(syscall(SYS_setresuid, -1, 0, -1), 0);
   EXPECT_TRUE(absl::IsPermissionDenied(status)) << status;
-  EXPECT_THAT(status.message(), HasSubstr("user 65534 may not connect to"));
+  EXPECT_THAT(status.message(), HasSubstr(": user 65534 may not; run this as the daemon's user"));
 }
 
 // A socket of this name in the folder, on which this process listens until its end.
@@ -566,7 +568,8 @@ TEST_F(ClientTest, Connect_FindsDaemonByEnvironmentVariable) {
   }
   EXPECT_EQ((*Client::Connect({.daemon = path}))->daemon(), daemon_->address());
   const DaemonVariable nowhere("/nowhere/daemon.sock");
-  EXPECT_THAT(Client::Connect({}).status().message(), HasSubstr("no daemon at unix:/nowhere/daemon.sock"));
+  EXPECT_THAT(Client::Connect({}).status().message(),
+              HasSubstr("connect to unix:/nowhere/daemon.sock: no daemon listens there"));
   // The argument stands above it.
   EXPECT_TRUE(Client::Connect({.daemon = path}).ok());
 }

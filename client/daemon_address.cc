@@ -1,10 +1,17 @@
 #include "client/daemon_address.h"
 
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -13,9 +20,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "absl/time/time.h"
+#include "base/address.h"
 #include "base/posix/socket_folders.h"
+#include "base/posix/unique_fd.h"
+#include "base/posix/unix_socket.h"
 #include "base/request_context.h"
-#include "client/listener.h"
+#include "base/status.h"
+#include "base/steady_time.h"
 
 namespace tensorcast::client {
 namespace {
@@ -31,6 +43,72 @@ std::string SocketForThisUser(const std::string& folder) {
   struct stat found{};
   const bool own = stat(operators.c_str(), &found) == 0 && found.st_uid == geteuid();
   return own ? operators : absl::StrCat(folder, "/", kClientSocket);
+}
+
+// How soon a cancellation is seen.
+constexpr absl::Duration kLook = absl::Milliseconds(50);
+
+absl::Status NoDaemon(const std::string& address, std::string_view why) {
+  return absl::UnavailableError(
+      absl::StrCat("connect to ", address, ": no daemon listens there", why,
+                   "; start one with \"tensorcast daemon\", or give the address of one that runs"));
+}
+
+// By a connection of its own: its errno tells apart what gRPC reports as one UNAVAILABLE.
+absl::Status CheckSocket(const std::string& address) {
+  const std::string path = SocketPath(address);
+  TC_ASSIGN_OR_RETURN(const sockaddr_un name, UnixAddress(path));
+  const UniqueFd probe(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!probe) return ErrnoStatus(errno, "create", "a unix socket");
+  if (connect(probe.get(), reinterpret_cast<const sockaddr*>(&name), sizeof(name)) == 0) {
+    return absl::OkStatus();
+  }
+  switch (errno) {
+    case EAGAIN:  // something listens, and many wait for it
+      return absl::OkStatus();
+    case ENOENT:
+    case ENOTDIR:
+    case ECONNREFUSED:  // what is there is a file, or the socket of a process that has gone
+      return NoDaemon(address, "");
+    case EACCES:
+      return absl::PermissionDeniedError(absl::StrCat(
+          "connect to ", path, ": user ", geteuid(),
+          " may not; run this as the daemon's user (daemon.sock, operator role), or as a member of a "
+          "group of daemon.handle_groups (client.sock, client role)"));
+    default:
+      return ErrnoStatus(errno, "connect to", path);
+  }
+}
+
+// The error number of a TCP connection, 0 once it stands; ETIMEDOUT when the context ends first.
+int TryConnect(const SocketAddress& address, const RequestContext& context) {
+  const UniqueFd probe(socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!probe) return errno;
+  if (connect(probe.get(), address.get(), address.length) == 0) return 0;
+  if (errno != EINPROGRESS) return errno;
+  while (context.Check("connect").ok()) {
+    const absl::Duration wait = std::clamp(TimeLeft(context.deadline), absl::Milliseconds(1), kLook);
+    pollfd ready{probe.get(), POLLOUT, 0};
+    if (poll(&ready, 1, static_cast<int>(absl::ToInt64Milliseconds(wait))) <= 0) continue;
+    int error = 0;
+    socklen_t size = sizeof(error);
+    return getsockopt(probe.get(), SOL_SOCKET, SO_ERROR, &error, &size) == 0 ? error : errno;
+  }
+  return ETIMEDOUT;
+}
+
+absl::Status CheckPort(const std::string& address, const RequestContext& context) {
+  TC_ASSIGN_OR_RETURN(const HostPort name, ParseHostPort(address));
+  const absl::StatusOr<std::vector<SocketAddress>> found = ResolveAddresses(name);
+  if (!found.ok()) return found.status();
+  int error = ETIMEDOUT;
+  for (const SocketAddress& one : *found) {
+    error = TryConnect(one, context);
+    if (error == 0) return absl::OkStatus();
+  }
+  TC_RETURN_IF_ERROR(context.Check(absl::StrCat("connect to ", address)));
+  if (error == ECONNREFUSED) return NoDaemon(address, "");
+  return NoDaemon(address, absl::StrCat(" (", ErrnoStatus(error, "connect to", address).message(), ")"));
 }
 
 }  // namespace
@@ -76,6 +154,10 @@ absl::StatusOr<std::string> FindDaemon(std::string_view named) {
     return ToDaemonAddress(of_environment);
   }
   return FindDaemonIn(SocketFolders());
+}
+
+absl::Status CheckListener(const std::string& address, const RequestContext& context) {
+  return IsUnixAddress(address) ? CheckSocket(address) : CheckPort(address, context);
 }
 
 }  // namespace tensorcast::client

@@ -1,11 +1,13 @@
-// Where a program of this host finds its daemon. Stateless; thread-safe.
+// Where a program of this host finds its daemon, and whether one listens there. Stateless; thread-safe.
 #pragma once
 
 #include <span>
 #include <string>
 #include <string_view>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/request_context.h"
 
 namespace tensorcast::client {
 
@@ -28,5 +30,12 @@ absl::StatusOr<std::string> FindDaemonIn(std::span<const std::string> folders);
 // The daemon that `named` says; where it is empty, that of the environment, else the first one in
 // SocketFolders() (base/posix/socket_folders.h). Every client of a host finds its daemon by this function.
 absl::StatusOr<std::string> FindDaemon(std::string_view named);
+
+// Whether a process listens at a daemon's address, asked of the kernel alone and before any call: so a daemon
+// that is not there is an error at once, with its cause.
+// `address` is unix:/path or host:port. UNAVAILABLE when nothing listens there, PERMISSION_DENIED when this
+// user may not connect, CANCELLED and DEADLINE_EXCEEDED as the context says. A name of several addresses
+// needs one that listens. May ask a name server, which takes as long as that does.
+absl::Status CheckListener(const std::string& address, const RequestContext& context);
 
 }  // namespace tensorcast::client

@@ -13,7 +13,7 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "base/steady_time.h"
-#include "client/listener.h"
+#include "client/daemon_address.h"
 #include "rpc/call.h"
 #include "rpc/channel.h"
 
@@ -41,20 +41,22 @@ DaemonLink::DaemonLink(const std::string& address, std::shared_ptr<const rpc::Cr
       daemon_(v1::StoreDaemon::NewStub(channel_)),
       global_store_(v1::GlobalStore::NewStub(channel_)) {}
 
-absl::StatusOr<std::unique_ptr<DaemonLink>> DaemonLink::Connect(const Target& target,
-                                                                const Cancellation& cancellation) {
-  const std::string& address = target.address;
-  TC_RETURN_IF_ERROR(CheckServerAddress(address));
-  TC_ASSIGN_OR_RETURN(std::shared_ptr<const rpc::Credentials> credentials,
-                      Load(target.certificates, address));
-  const bool in_clear = credentials == nullptr;
-  auto link = std::unique_ptr<DaemonLink>(new DaemonLink(address, std::move(credentials)));
-  RequestContext context = RequestContext::Background(target.wait + target.timeout);
-  context.cancellation = cancellation;
-  absl::Status connected = rpc::RetryUnavailable(
-      context, {.retry_for = target.wait, .what = "connecting"},
-      [&](const rpc::Attempt&) { return link->Greet(context, target.timeout, in_clear); });
-  if (!connected.ok()) return connected;
+// Each try looks for the daemon again: where none was named, one may come to any of the default folders.
+absl::StatusOr<std::unique_ptr<DaemonLink>> DaemonLink::Connect(const ClientOptions& options) {
+  RequestContext context = RequestContext::Background(options.wait_for_daemon + options.connect_timeout);
+  context.cancellation = options.cancellation;
+  std::unique_ptr<DaemonLink> link;
+  const auto connect = [&](const rpc::Attempt&) -> absl::Status {
+    TC_ASSIGN_OR_RETURN(const std::string address, FindDaemon(options.daemon));
+    TC_RETURN_IF_ERROR(CheckServerAddress(address));
+    TC_ASSIGN_OR_RETURN(std::shared_ptr<const rpc::Credentials> credentials,
+                        Load(options.certificates, address));
+    const bool in_clear = credentials == nullptr;
+    link.reset(new DaemonLink(address, std::move(credentials)));
+    return link->Greet(context, options.connect_timeout, in_clear);
+  };
+  TC_RETURN_IF_ERROR(
+      rpc::RetryUnavailable(context, {.retry_for = options.wait_for_daemon, .what = "connecting"}, connect));
   return link;
 }
 

@@ -11,9 +11,11 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "base/request_context.h"
+#include "base/status.h"
 #include "otel/api/span.h"
 #include "proto/daemon.grpc.pb.h"
 #include "proto/global_store.grpc.pb.h"
+#include "rpc/call.h"
 #include "rpc/credentials.h"
 #include "tensorcast/client.h"
 
@@ -21,17 +23,8 @@ namespace tensorcast::client {
 
 class DaemonLink {
  public:
-  struct Target {
-    std::string address;
-    ClientCertificates certificates;
-    absl::Duration timeout;  // for the answer of a daemon that is there
-    absl::Duration wait;     // for one that is not there yet
-  };
-  // UNAVAILABLE when nothing listens at the address, at once unless it is to be waited for, or what listens
-  // does not answer within the timeout; PERMISSION_DENIED when this user may not connect; CANCELLED when it
-  // is given up before. INVALID_ARGUMENT for certificates that do not fit together.
-  static absl::StatusOr<std::unique_ptr<DaemonLink>> Connect(const Target& target,
-                                                             const Cancellation& cancellation);
+  // Finds the daemon and connects to it, as Client::Connect has it.
+  static absl::StatusOr<std::unique_ptr<DaemonLink>> Connect(const ClientOptions& options);
 
   v1::StoreDaemon::Stub& daemon() const { return *daemon_; }
   v1::GlobalStore::Stub& global_store() const { return *global_store_; }  // served by the daemon too
@@ -59,6 +52,24 @@ class DaemonLink {
 
 // The context of one operation of the library: the caller's, with a request id and a trace where it has none.
 RequestContext OperationContext(const RequestContext& context);
+
+// The pages of a list in one message. Pages are read one after another, so what changes meanwhile may or may
+// not be in it.
+template <class Stub, class Request, class Response>
+absl::StatusOr<Response> AllPages(Stub& stub,
+                                  grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
+                                                               Response*),
+                                  const RequestContext& operation, Request request, const char* what) {
+  Response all;
+  do {
+    TC_ASSIGN_OR_RETURN(const Response page,
+                        rpc::CallUnary(stub, method, operation, request, {.what = what}));
+    all.MergeFrom(page);
+    request.set_page_token(page.next_page_token());
+  } while (!request.page_token().empty());
+  all.clear_next_page_token();
+  return all;
+}
 
 // Runs an operation in a span of its own, the parent of the calls that it makes.
 template <class Work>

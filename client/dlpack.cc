@@ -1,7 +1,11 @@
-// Replica::Dlpack: what a tensor is called by DLPack.
+#include "client/dlpack.h"
+
+#include <algorithm>
+#include <iterator>
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "client/replica_state.h"
 #include "core/tensor/tensor.h"
 #include "tensorcast/replica.h"
@@ -9,67 +13,22 @@
 namespace tensorcast::client {
 namespace {
 
-// Of DLDeviceType and DLDataTypeCode, dlpack.h of DLPack 1.1.
+// Values of DLDeviceType, and below of DLDataTypeCode, in dlpack.h of DLPack 1.1.
 constexpr int32_t kCpu = 1;
 constexpr int32_t kCuda = 2;
-enum class Code : uint8_t {
-  kInt = 0,
-  kUint = 1,
-  kFloat = 2,
-  kBfloat = 4,
-  kComplex = 5,
-  kBool = 6,
-  kFloat8E4m3fn = 10,
-  kFloat8E4m3fnuz = 11,
-  kFloat8E5m2 = 12,
-  kFloat8E5m2fnuz = 13,
-  kFloat8E8m0fnu = 14,
-  kFloat6E2m3fn = 15,
-  kFloat6E3m2fn = 16,
-  kFloat4E2m1fn = 17,
-};
 
-Code CodeOf(DType dtype) {
-  switch (dtype) {
-    case DType::kBool:
-      return Code::kBool;
-    case DType::kF4:
-      return Code::kFloat4E2m1fn;
-    case DType::kF6E2M3:
-      return Code::kFloat6E2m3fn;
-    case DType::kF6E3M2:
-      return Code::kFloat6E3m2fn;
-    case DType::kF8E5M2:
-      return Code::kFloat8E5m2;
-    case DType::kF8E4M3:
-      return Code::kFloat8E4m3fn;
-    case DType::kF8E8M0:
-      return Code::kFloat8E8m0fnu;
-    case DType::kF8E4M3Fnuz:
-      return Code::kFloat8E4m3fnuz;
-    case DType::kF8E5M2Fnuz:
-      return Code::kFloat8E5m2fnuz;
-    case DType::kU8:
-    case DType::kU16:
-    case DType::kU32:
-    case DType::kU64:
-      return Code::kUint;
-    case DType::kI8:
-    case DType::kI16:
-    case DType::kI32:
-    case DType::kI64:
-      return Code::kInt;
-    case DType::kF16:
-    case DType::kF32:
-    case DType::kF64:
-      return Code::kFloat;
-    case DType::kBF16:
-      return Code::kBfloat;
-    case DType::kC64:
-      return Code::kComplex;
-  }
-  return Code::kUint;  // no other value is in a manifest
-}
+struct Coded {
+  DType dtype;
+  uint8_t code;  // DLDataTypeCode
+};
+constexpr Coded kCodes[] = {
+    {DType::kI8, 0},      {DType::kI16, 0},         {DType::kI32, 0},     {DType::kI64, 0},
+    {DType::kU8, 1},      {DType::kU16, 1},         {DType::kU32, 1},     {DType::kU64, 1},
+    {DType::kF16, 2},     {DType::kF32, 2},         {DType::kF64, 2},     {DType::kBF16, 4},
+    {DType::kC64, 5},     {DType::kBool, 6},        {DType::kF8E4M3, 10}, {DType::kF8E4M3Fnuz, 11},
+    {DType::kF8E5M2, 12}, {DType::kF8E5M2Fnuz, 13}, {DType::kF8E8M0, 14}, {DType::kF6E2M3, 15},
+    {DType::kF6E3M2, 16}, {DType::kF4, 17},
+};
 
 // DLPack's dimensions and strides are signed.
 absl::Status SetShape(const TensorView& tensor, DlpackView& view) {
@@ -79,8 +38,9 @@ absl::Status SetShape(const TensorView& tensor, DlpackView& view) {
   for (size_t i = tensor.shape.size(); i-- > 0;) {
     constexpr uint64_t kMax = std::numeric_limits<int64_t>::max();
     if (tensor.shape[i] > kMax || elements > kMax) {
-      return absl::OutOfRangeError(
-          absl::StrCat("tensor \"", tensor.name, "\" has a dimension that DLPack cannot express"));
+      return absl::OutOfRangeError(absl::StrCat("dlpack of tensor \"", tensor.name,
+                                                "\": DLPack cannot express a dimension this large; ",
+                                                "read its bytes instead"));
     }
     view.shape[i] = static_cast<int64_t>(tensor.shape[i]);
     view.strides[i] = static_cast<int64_t>(elements);
@@ -95,23 +55,30 @@ absl::Status SetShape(const TensorView& tensor, DlpackView& view) {
 
 }  // namespace
 
+std::optional<DType> DTypeOfDlpack(uint8_t code, uint8_t bits) {
+  const auto* const found = std::ranges::find_if(
+      kCodes, [&](const Coded& coded) { return coded.code == code && FindDType(coded.dtype)->bits == bits; });
+  return found == std::end(kCodes) ? std::nullopt : std::optional(found->dtype);
+}
+
 absl::StatusOr<DlpackView> Replica::Dlpack(const TensorView& tensor) const {
   if (state_->claimed == nullptr) {
-    return absl::FailedPreconditionError(absl::StrCat("replica ", replica_id(), " is not attached"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("dlpack of replica ", replica_id(), ": it is not attached; get it with attach"));
   }
   DlpackView view{.device_type = kCpu,
-                  .type_code = static_cast<uint8_t>(CodeOf(tensor.dtype)),
+                  .type_code = std::ranges::find(kCodes, tensor.dtype, &Coded::dtype)->code,
                   .type_bits = static_cast<uint8_t>(FindDType(tensor.dtype)->bits)};
-  if (absl::Status status = SetShape(tensor, view); !status.ok()) return status;
+  TC_RETURN_IF_ERROR(SetShape(tensor, view));
   if (!state_->device) {
     // The consumer must not write, as the contract of the view says: the mapping is read-only.
     view.data = const_cast<std::byte*>(tensor.host.data());  // NOLINT(cppcoreguidelines-pro-type-const-cast)
     return view;
   }
   if (state_->devices->backend() != "cuda") {
-    return absl::FailedPreconditionError(
-        absl::StrCat("replica ", replica_id(), " is on a GPU of the backend ", state_->devices->backend(),
-                     "; other libraries cannot use its addresses"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "dlpack of replica ", replica_id(), ": other libraries cannot use addresses of the backend ",
+        state_->devices->backend(), "; get it at cpu"));
   }
   view.device_type = kCuda;
   view.device_id = tensor.device.device;

@@ -1,9 +1,22 @@
 // Client::Get: the daemon materializes the replica and gives a ticket, the ticket is claimed on the handle
-// socket, and what came by it is mapped or opened.
+// socket, and what came by it is mapped or opened. GetAt runs one get for each location side by side, and
+// StartGet one on a thread of its own.
 #include <algorithm>
+#include <memory>
 #include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <thread>
 #include <utility>
+#include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "client/named.h"
@@ -14,6 +27,7 @@
 #include "rpc/call.h"
 #include "rpc/convert/convert.h"
 #include "rpc/pieces.h"
+#include "tensorcast/client.h"
 
 namespace tensorcast::client {
 namespace {
@@ -93,8 +107,9 @@ absl::StatusOr<std::shared_ptr<const Manifest>> ManifestOf(const std::string& ar
   auto manifest = Manifest::Decode(bytes);
   // The id is the hash of what the manifest says, so this proves it, from any sender.
   if (manifest.ok() && (*manifest)->id() == artifact_id) return manifest;
-  return absl::DataLossError(absl::StrCat("the manifest that came for ", artifact_id, " is not its own: ",
-                                          manifest.ok() ? (*manifest)->id() : manifest.status().ToString()));
+  return absl::DataLossError(absl::StrCat(
+      "decode the manifest of ", artifact_id, ": the daemon sent another: ",
+      manifest.ok() ? (*manifest)->id() : manifest.status().ToString(), "; get the artifact again"));
 }
 
 absl::StatusOr<std::unique_ptr<ClaimedReplica>> Claim(const RequestContext& context,
@@ -106,7 +121,37 @@ absl::StatusOr<std::unique_ptr<ClaimedReplica>> Claim(const RequestContext& cont
   if (claimed.ok()) return claimed;
   if (!context.Check("claiming").ok()) GiveBack(handle_socket, result.ticket());
   return Annotate(claimed.status(),
-                  absl::StrCat("claiming replica ", result.replica().replica_id(), " on ", handle_socket));
+                  absl::StrCat("claim replica ", result.replica().replica_id(), " on ", handle_socket));
+}
+
+constexpr std::string_view kAllGpus = "gpu:all";
+
+// Of this daemon's pools, in their order.
+std::vector<std::string> GpusOf(const NodeStatus& status) {
+  std::vector<std::string> gpus;
+  for (const NodeStatus::Pool& pool : status.pools) {
+    if (pool.location.kind == LocationKind::kGpu) gpus.push_back(pool.location.ToString());
+  }
+  return gpus;
+}
+
+absl::StatusOr<std::vector<std::string>> Expand(Client& client, const RequestContext& context,
+                                                std::span<const std::string> locations) {
+  std::vector<std::string> expanded;
+  for (const std::string& location : locations) {
+    if (location != kAllGpus) {
+      expanded.push_back(location);
+      continue;
+    }
+    TC_ASSIGN_OR_RETURN(const NodeStatus status, client.GetStatus(context));
+    const std::vector<std::string> gpus = GpusOf(status);
+    if (gpus.empty()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("get at ", kAllGpus, ": daemon ", status.name, " has no GPU; name another location"));
+    }
+    expanded.insert(expanded.end(), gpus.begin(), gpus.end());
+  }
+  return expanded;
 }
 
 }  // namespace
@@ -163,6 +208,117 @@ absl::StatusOr<std::unique_ptr<Replica>> Client::Get(const RequestContext& conte
   span.SetAttribute(otel::attr::kArtifactId, replica->artifact_id());
   span.SetAttribute(otel::attr::kReplicaId, replica->replica_id());
   return replica;
+}
+
+absl::StatusOr<std::vector<std::unique_ptr<Replica>>> Client::GetAt(const RequestContext& context,
+                                                                    std::string_view artifact,
+                                                                    std::span<const std::string> locations,
+                                                                    const GetOptions& options) {
+  TC_ASSIGN_OR_RETURN(const std::vector<std::string> places, Expand(*this, context, locations));
+  if (places.empty()) return absl::InvalidArgumentError("get: no location is given; name one");
+  RequestContext all = context;
+  all.request_id.clear();  // each get is an operation of its own, in one trace
+  if (!all.trace.IsValid()) all.trace = TraceContext::NewRoot();
+  all.cancellation = Cancellation();
+  const Cancellation::Registration with_caller =
+      context.cancellation.OnCancel([cancellation = all.cancellation] { cancellation.Cancel(); });
+  absl::Mutex mutex;
+  absl::Status first_error;  // guarded by `mutex` while the threads run
+  const auto fail = [&](const absl::Status& error) {
+    {
+      absl::MutexLock lock(&mutex);
+      first_error.Update(error);
+    }
+    all.cancellation.Cancel();
+  };
+  std::vector<std::unique_ptr<Replica>> replicas(places.size());
+  const auto get = [&](size_t i) {
+    GetOptions here = options;
+    here.location = places[i];
+    absl::StatusOr<std::unique_ptr<Replica>> replica = Get(all, artifact, here);
+    if (replica.ok()) {
+      replicas[i] = *std::move(replica);
+    } else {
+      fail(Annotate(replica.status(), absl::StrCat("at ", places[i])));
+    }
+  };
+  {
+    // All or none: the first error cancels the others. One of the gets runs on the caller's thread.
+    std::vector<std::jthread> threads;
+    try {
+      for (size_t i = 1; i < places.size(); ++i) threads.emplace_back(get, i);
+    } catch (const std::system_error& error) {
+      fail(absl::ResourceExhaustedError(absl::StrCat("get ", artifact, ": cannot start a thread for each of ",
+                                                     places.size(), " locations: ", error.what(),
+                                                     "; name fewer locations, or allow more threads")));
+    }
+    get(0);
+  }
+  TC_RETURN_IF_ERROR(first_error);
+  return replicas;
+}
+
+struct PendingGet::State {
+  explicit State(const RequestContext& context)
+      : cancel_with_caller(
+            context.cancellation.OnCancel([cancellation = cancellation] { cancellation.Cancel(); })) {}
+
+  // Running, then done (`result` is set), then spent (Wait handed it out; `result` is set still).
+  bool IsDone() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) { return result.has_value(); }
+
+  const Cancellation cancellation;
+  const Cancellation::Registration cancel_with_caller;
+  absl::Mutex mutex;
+  std::optional<absl::StatusOr<std::unique_ptr<Replica>>> result ABSL_GUARDED_BY(mutex);
+  bool spent ABSL_GUARDED_BY(mutex) = false;
+  std::thread thread;  // ends before all that it uses; none when it could not be started
+};
+
+PendingGet::PendingGet(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+PendingGet::~PendingGet() {
+  Cancel();
+  if (state_->thread.joinable()) state_->thread.join();
+}
+
+absl::StatusOr<std::unique_ptr<Replica>> PendingGet::Wait(SteadyTime deadline) {
+  absl::MutexLock lock(&state_->mutex);
+  state_->mutex.AwaitWithTimeout(absl::Condition(state_.get(), &State::IsDone), TimeLeft(deadline));
+  if (!state_->IsDone()) {
+    return absl::DeadlineExceededError("wait for a get: it still runs; wait again, or cancel it");
+  }
+  if (state_->spent) {
+    return absl::FailedPreconditionError("wait for a get: its result was taken already; start another get");
+  }
+  state_->spent = true;
+  return *std::exchange(state_->result, absl::CancelledError("spent"));
+}
+
+void PendingGet::Cancel() { state_->cancellation.Cancel(); }
+
+std::unique_ptr<PendingGet> Client::StartGet(const RequestContext& context, std::string_view artifact,
+                                             const GetOptions& options) {
+  auto state = std::make_unique<PendingGet::State>(context);
+  RequestContext own = context;
+  // Its own, so that PendingGet::Cancel does not cancel all else that runs under the caller's; the caller's
+  // is passed on to it.
+  own.cancellation = state->cancellation;
+  // A client of its own, since the caller may destroy this one first.
+  auto client = std::shared_ptr<Client>(new Client(session_));
+  try {
+    state->thread = std::thread([state = state.get(), client = std::move(client), own = std::move(own),
+                                 artifact = std::string(artifact), options] {
+      auto result = client->Get(own, artifact, options);
+      absl::MutexLock lock(&state->mutex);
+      state->result = std::move(result);
+    });
+  } catch (const std::system_error& error) {
+    absl::MutexLock lock(&state->mutex);
+    state->result = absl::ResourceExhaustedError(absl::StrCat("start get of ", artifact,
+                                                              ": cannot start a thread: ", error.what(),
+                                                              "; call Get, or allow more threads or memory"));
+  }
+  return std::unique_ptr<PendingGet>(new PendingGet(std::move(state)));
 }
 
 }  // namespace tensorcast::client

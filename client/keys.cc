@@ -3,7 +3,6 @@
 #include "base/status.h"
 #include "client/named.h"
 #include "client/session.h"
-#include "rpc/call.h"
 #include "rpc/convert/convert.h"
 
 namespace tensorcast::client {
@@ -25,24 +24,6 @@ KeyInfo InfoOf(const v1::Key& key) {
                             .bound = rpc::FromProto(version.bound())});
   }
   return info;
-}
-
-// Pages are read one after another, so keys that are bound or deleted meanwhile may or may not be in the
-// list.
-absl::StatusOr<v1::ListKeysResponse> ListAllPages(const DaemonLink& link, const RequestContext& operation,
-                                                  std::string_view prefix) {
-  v1::ListKeysRequest request;
-  request.set_prefix(std::string(prefix));
-  request.set_page_size(kKeysPerPage);
-  v1::ListKeysResponse all;
-  do {
-    TC_ASSIGN_OR_RETURN(
-        const v1::ListKeysResponse page,
-        rpc::CallUnary(link.global_store(), &Stub::ListKeys, operation, request, {.what = "listing keys"}));
-    all.mutable_keys()->MergeFrom(page.keys());
-    request.set_page_token(page.next_page_token());
-  } while (!request.page_token().empty());
-  return all;
 }
 
 }  // namespace
@@ -88,8 +69,12 @@ absl::Status AdminClient::DeleteKey(const RequestContext& context, std::string_v
 
 absl::StatusOr<v1::ListKeysResponse> AdminClient::ListKeys(const RequestContext& context,
                                                            std::string_view prefix) {
-  return InSpan("Client/ListKeys", context,
-                [&](const RequestContext& operation) { return ListAllPages(*link_, operation, prefix); });
+  v1::ListKeysRequest request;
+  request.set_prefix(std::string(prefix));
+  request.set_page_size(kKeysPerPage);
+  return InSpan("Client/ListKeys", context, [&](const RequestContext& operation) {
+    return AllPages(link_->global_store(), &Stub::ListKeys, operation, request, "listing keys");
+  });
 }
 
 absl::StatusOr<KeyInfo> Client::BindKey(const RequestContext& context, std::string_view key,

@@ -32,7 +32,8 @@ absl::Status ForReplicasNamed(const DaemonLink& link, const RequestContext& oper
   if (!absl::IsNotFound(by_id)) return by_id;
   const absl::StatusOr<std::string> artifact_id = ArtifactIdOf(link, operation, name);
   if (absl::IsNotFound(artifact_id.status())) {
-    return absl::NotFoundError(absl::StrCat(by_id.message(), "; and no key is called ", name));
+    return absl::NotFoundError(absl::StrCat(by_id.message(), "; and no key is called ", name,
+                                            "; `tensorcast key ls` lists the keys"));
   }
   TC_RETURN_IF_ERROR(artifact_id.status());
   v1::ListReplicasRequest request;
@@ -41,7 +42,8 @@ absl::Status ForReplicasNamed(const DaemonLink& link, const RequestContext& oper
                       rpc::CallUnary(link.daemon(), &v1::StoreDaemon::Stub::ListReplicas, operation, request,
                                      {.what = "listing the replicas"}));
   if (listed.replicas().empty()) {
-    return absl::NotFoundError(absl::StrCat("this node has no replica of ", name));
+    return absl::NotFoundError(absl::StrCat(
+        "find replicas of ", name, ": this node has none; `tensorcast replica ls` lists what it has"));
   }
   for (const v1::Replica& replica : listed.replicas()) TC_RETURN_IF_ERROR(call(replica.replica_id()));
   return absl::OkStatus();

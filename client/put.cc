@@ -12,7 +12,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/log/log.h"
+#include "absl/strings/str_cat.h"
 #include "base/address.h"
 #include "base/aside.h"
 #include "base/status.h"
@@ -49,8 +51,7 @@ absl::Status SetOptions(const PutOptions& options, Request& request) {
   request.set_pin(options.pin);
   if (!options.key.has_value()) {
     if (!options.keep.has_value()) return absl::OkStatus();
-    return absl::InvalidArgumentError(
-        "put: keep is of a key, and no key was given; give a key, or leave keep out");
+    return absl::InvalidArgumentError("put: keep needs a key, and no key was given; name a key");
   }
   if (options.keep.has_value()) request.mutable_binding()->set_keep(*options.keep);
   request.mutable_binding()->set_key(*options.key);
@@ -73,28 +74,30 @@ std::vector<v1::PutArtifactRequest> DescribeTensors(const ImageLayout& layout) {
   return requests;
 }
 
-// Follows the events of a put or an import to its result.
-class ResultCollector {
- public:
-  explicit ResultCollector(const PutOptions& options) : options_(options) {}
+using OnResponse = absl::FunctionRef<absl::Status(v1::PutArtifactResponse&&)>;
 
-  absl::Status OnResponse(v1::PutArtifactResponse&& response) {
-    if (response.has_progress() && options_.on_progress) {
-      options_.on_progress(rpc::FromProto(response.progress()));
+// Follows the events of a put or an import to its result. `once` is one attempt; while the daemon is not
+// available the whole is tried again, since a restarted daemon knows nothing of an earlier attempt.
+absl::StatusOr<v1::PutArtifactResult> WithRetries(otel::Span& span, const RequestContext& operation,
+                                                  const PutOptions& options, const std::string& what,
+                                                  absl::FunctionRef<absl::Status(OnResponse)> once) {
+  std::optional<v1::PutArtifactResult> result;
+  const auto on_response = [&](v1::PutArtifactResponse&& response) {
+    if (response.has_progress() && options.on_progress) {
+      options.on_progress(rpc::FromProto(response.progress()));
     }
-    if (response.has_result()) result_ = std::move(*response.mutable_result());
+    if (response.has_result()) result = std::move(*response.mutable_result());
     return absl::OkStatus();
-  }
-
-  absl::StatusOr<v1::PutArtifactResult> Result() {
-    if (!result_.has_value()) return absl::InternalError("the daemon ended the call without a result");
-    return *std::move(result_);
-  }
-
- private:
-  const PutOptions& options_;
-  std::optional<v1::PutArtifactResult> result_;
-};
+  };
+  const absl::Status status =
+      rpc::RetryUnavailable(operation, {.what = kAsking}, [&](const rpc::Attempt& attempt) {
+        rpc::NoteRetry(span, attempt);
+        return once(on_response);
+      });
+  if (!status.ok()) return Annotate(status, what);
+  if (result.has_value()) return *std::move(result);
+  return absl::InternalError(absl::StrCat(what, ": the daemon ended the call without a result; try again"));
+}
 
 absl::StatusOr<PutResult> ResultOf(const v1::PutArtifactResult& message) {
   PutResult result{.artifact_id = message.artifact_id(),
@@ -134,7 +137,7 @@ class PageLocked {
 // A ring is good for one call, so each attempt has its own, and begins the image again.
 absl::Status PutOnce(Session& session, const RequestContext& context, const PutImage& image,
                      std::span<const HandedMemory> handed, std::vector<v1::PutArtifactRequest>& requests,
-                     ResultCollector& collector) {
+                     OnResponse on_response) {
   DaemonLink& link = *session.link;
   TC_ASSIGN_OR_RETURN(const std::string handle_socket, link.HandleSocket(context));
   absl::StatusOr<std::unique_ptr<RingFiller>> opened = RingFiller::Open(
@@ -153,11 +156,10 @@ absl::Status PutOnce(Session& session, const RequestContext& context, const PutI
       [&image](int thread, uint64_t offset, HostSpan to) { return image.Write(thread, offset, to); },
       [ended = call.cancellation] { ended.Cancel(); }));
   requests.front().set_offer_token(filler.token());
-  const absl::Status put = rpc::CallBidiStream(
-      link.daemon(), &v1::StoreDaemon::Stub::PutArtifact, call, requests.size(),
-      [&](size_t i) { return requests[i]; },
-      [&](v1::PutArtifactResponse&& response) { return collector.OnResponse(std::move(response)); },
-      {.retry_for = absl::ZeroDuration(), .what = "putting"});
+  const absl::Status put =
+      rpc::CallBidiStream(link.daemon(), &v1::StoreDaemon::Stub::PutArtifact, call, requests.size(),
+                          [&](size_t i) { return requests[i]; }, on_response,
+                          {.retry_for = absl::ZeroDuration(), .what = "putting"});
   // Before the memory that it fills is no longer page-locked.
   const absl::Status filled = filler.Stop();
   return filled.ok() ? put : filled;
@@ -174,13 +176,9 @@ absl::StatusOr<v1::PutArtifactResult> PutUnder(otel::Span& span, Session& sessio
   requests.front().mutable_metadata()->insert(metadata.begin(), metadata.end());
 
   const std::vector<HandedMemory> handed = FindHandedTensors(tensors, image.layout());
-  ResultCollector collector(options);
-  absl::Status status = rpc::RetryUnavailable(operation, {.what = kAsking}, [&](const rpc::Attempt& attempt) {
-    rpc::NoteRetry(span, attempt);
-    return PutOnce(session, operation, image, handed, requests, collector);
+  return WithRetries(span, operation, options, "put", [&](OnResponse on_response) {
+    return PutOnce(session, operation, image, handed, requests, on_response);
   });
-  if (!status.ok()) return Annotate(status, "put");
-  return collector.Result();
 }
 
 // What this process opens of a model, so that its own permission counts. Aside, since the file system may
@@ -192,7 +190,7 @@ absl::StatusOr<SafetensorsModel> OpenHere(const RequestContext& context, const s
 }
 
 absl::Status ImportOnce(DaemonLink& link, const RequestContext& context, std::span<const int> files,
-                        v1::ImportArtifactRequest& request, ResultCollector& collector) {
+                        v1::ImportArtifactRequest& request, OnResponse on_response) {
   std::unique_ptr<OfferedMemory> offer;
   if (!files.empty()) {
     TC_ASSIGN_OR_RETURN(const std::string handle_socket, link.HandleSocket(context));
@@ -202,10 +200,8 @@ absl::Status ImportOnce(DaemonLink& link, const RequestContext& context, std::sp
                                                   context.cancellation));
     request.set_offer_token(offer->token());
   }
-  return rpc::CallServerStream(
-      link.daemon(), &v1::StoreDaemon::Stub::ImportArtifact, context, request,
-      [&](v1::PutArtifactResponse&& response) { return collector.OnResponse(std::move(response)); },
-      {.retry_for = absl::ZeroDuration(), .what = "importing"});
+  return rpc::CallServerStream(link.daemon(), &v1::StoreDaemon::Stub::ImportArtifact, context, request,
+                               on_response, {.retry_for = absl::ZeroDuration(), .what = "importing"});
 }
 
 absl::StatusOr<v1::PutArtifactResult> ImportUnder(otel::Span& span, DaemonLink& link,
@@ -214,7 +210,9 @@ absl::StatusOr<v1::PutArtifactResult> ImportUnder(otel::Span& span, DaemonLink& 
   v1::ImportArtifactRequest request;
   TC_RETURN_IF_ERROR(SetOptions(options, request));
   request.set_verify(options.verify);
-  if (path.empty()) return absl::InvalidArgumentError("the path of the model to import is empty");
+  if (path.empty()) {
+    return absl::InvalidArgumentError("import: the path of the model is empty; name a file or a folder");
+  }
   if (!IsValidUtf8(path)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "import ", QuoteName(path), ": the path is not valid UTF-8; rename the file or its folder"));
@@ -233,23 +231,9 @@ absl::StatusOr<v1::PutArtifactResult> ImportUnder(otel::Span& span, DaemonLink& 
     for (const auto& object : model.objects) files.push_back(object->descriptor());
     request.mutable_shards()->Assign(model.shards.begin(), model.shards.end());
   }
-  ResultCollector collector(options);
-  absl::Status status = rpc::RetryUnavailable(operation, {.what = kAsking}, [&](const rpc::Attempt& attempt) {
-    rpc::NoteRetry(span, attempt);
-    return ImportOnce(link, operation, files, request, collector);
+  return WithRetries(span, operation, options, absl::StrCat("import ", path), [&](OnResponse on_response) {
+    return ImportOnce(link, operation, files, request, on_response);
   });
-  if (!status.ok()) return Annotate(status, absl::StrCat("import ", path));
-  return collector.Result();
-}
-
-// The artifact's origin on that node with this very file; else null.
-const v1::Origin* FindOrigin(const v1::Artifact& artifact, std::string_view node_id,
-                             const ObjectIdentity& file) {
-  for (const v1::Origin& origin : artifact.origins()) {
-    const std::vector<ObjectIdentity> objects = rpc::FromProto(origin).objects;
-    if (origin.node_id() == node_id && std::ranges::find(objects, file) != objects.end()) return &origin;
-  }
-  return nullptr;
 }
 
 // The file as an import would describe it: by its real path.
@@ -269,29 +253,30 @@ absl::StatusOr<ImportedFile> FindImportedBy(DaemonLink& link, const RequestConte
   TC_ASSIGN_OR_RETURN(const ObjectIdentity file, DescribeFile(path));
   v1::ListArtifactsRequest request;
   request.set_origin_path(file.uri);
-  std::vector<v1::Artifact> listed;
-  do {
-    TC_ASSIGN_OR_RETURN(v1::ListArtifactsResponse page,
-                        rpc::CallUnary(link.global_store(), &v1::GlobalStore::Stub::ListArtifacts, operation,
-                                       request, {.what = "looking for an import"}));
-    for (v1::Artifact& artifact : *page.mutable_artifacts()) listed.push_back(std::move(artifact));
-    request.set_page_token(page.next_page_token());
-  } while (!request.page_token().empty());
-  if (listed.empty()) return absl::NotFoundError(absl::StrCat(path, " was not imported; import it"));
+  TC_ASSIGN_OR_RETURN(const v1::ListArtifactsResponse listed,
+                      AllPages(link.global_store(), &v1::GlobalStore::Stub::ListArtifacts, operation, request,
+                               "looking for an import"));
+  if (listed.artifacts().empty()) {
+    return absl::NotFoundError(absl::StrCat("find import ", path, ": it was not imported; import it"));
+  }
   TC_ASSIGN_OR_RETURN(const v1::GetStatusResponse status,
                       rpc::CallUnary(link.daemon(), &v1::StoreDaemon::Stub::GetStatus, operation,
                                      v1::GetStatusRequest(), {.what = "asking for the id of the node"}));
   const v1::Artifact* latest = nullptr;
   const v1::Origin* from = nullptr;
-  for (const v1::Artifact& artifact : listed) {
-    const v1::Origin* origin = FindOrigin(artifact, status.node().node_id(), file);
-    if (origin == nullptr) continue;
+  for (const v1::Artifact& artifact : listed.artifacts()) {
     if (latest != nullptr && rpc::FromProto(artifact.created()) < rpc::FromProto(latest->created())) continue;
+    const auto origin = std::ranges::find_if(artifact.origins(), [&](const v1::Origin& one) {
+      const std::vector<ObjectIdentity> objects = rpc::FromProto(one).objects;
+      return one.node_id() == status.node().node_id() && std::ranges::find(objects, file) != objects.end();
+    });
+    if (origin == artifact.origins().end()) continue;
     latest = &artifact;
-    from = origin;
+    from = &*origin;
   }
   if (latest == nullptr) {
-    return absl::NotFoundError(absl::StrCat(path, " is not the file that this node imported; import it"));
+    return absl::NotFoundError(
+        absl::StrCat("find import ", path, ": this node imported another file at this path; import it"));
   }
   return ImportedFile{.artifact_id = latest->artifact_id(),
                       .files = static_cast<size_t>(from->objects_size())};

@@ -17,8 +17,8 @@ absl::StatusOr<PutImage> PutImage::Create(std::span<const PutTensor> tensors, De
     uint64_t nbytes = tensor.bytes.size();
     if (tensor.device) {
       if (nbytes > 0) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("tensor \"", tensor.name, "\" is said to be in host memory and on a GPU"));
+        return absl::InvalidArgumentError(absl::StrCat(
+            "put tensor \"", tensor.name, "\": it is given in host memory and on a GPU; give one of both"));
       }
       TC_ASSIGN_OR_RETURN(nbytes, TensorBytes(tensor.dtype, tensor.shape));
       image.on_devices_ = true;
@@ -28,7 +28,8 @@ absl::StatusOr<PutImage> PutImage::Create(std::span<const PutTensor> tensors, De
   }
   TC_RETURN_IF_ERROR(AssignOffsets(layout));
   if (image.on_devices_ && devices == nullptr) {
-    return absl::FailedPreconditionError("putting tensors of GPU memory needs ClientOptions::devices");
+    return absl::FailedPreconditionError(
+        "put: no device runtime reads tensors in GPU memory; set ClientOptions::devices");
   }
   return image;
 }
@@ -72,7 +73,7 @@ absl::Status PutImage::CopyFromDevice(size_t tensor, uint64_t offset, HostSpan t
     TC_ASSIGN_OR_RETURN(stream, devices_->CreateStream(from.device));
   }
   return Annotate(stream->CopyToHost(to.data(), from + offset, to.size()),
-                  absl::StrCat("tensor \"", tensors_[tensor].name, "\""));
+                  absl::StrCat("put tensor \"", tensors_[tensor].name, "\""));
 }
 
 }  // namespace tensorcast::client

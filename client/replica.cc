@@ -35,8 +35,8 @@ absl::Status Replica::Check() const {
   // Damage before loss: wrong bytes must not be used, lease or not.
   TC_RETURN_IF_ERROR(state_->claimed->CheckIntact());
   if (!lost()) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat("the daemon went away, and the lease on replica ", replica_id(),
-                                             " is over; get it again"));
+  return absl::UnavailableError(absl::StrCat("check replica ", replica_id(),
+                                             ": its daemon went away, and the lease is over; get it again"));
 }
 
 absl::Status Replica::Verify() const {
@@ -60,14 +60,14 @@ absl::Status Replica::Verify() const {
 absl::StatusOr<TensorView> Replica::Find(std::string_view name) const {
   const Tensor* tensor = state_->manifest->Find(name);
   if (tensor == nullptr) {
-    return absl::NotFoundError(absl::StrCat("artifact ", artifact_id(), " has no tensor \"", name, "\""));
+    return absl::NotFoundError(absl::StrCat("find tensor \"", name, "\": artifact ", artifact_id(),
+                                            " has no such tensor; tensors() lists them"));
   }
   const auto place = static_cast<uint32_t>(tensor - state_->manifest->layout().tensors.data());
   const auto chosen = std::ranges::lower_bound(state_->chosen.tensors, place);
   if (chosen == state_->chosen.tensors.end() || *chosen != place) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("tensor \"", name, "\" of ", artifact_id(),
-                     " is not among the tensors that were asked for: get it, too"));
+    return absl::FailedPreconditionError(absl::StrCat("find tensor \"", name, "\" of ", artifact_id(),
+                                                      ": the get did not name it; get it, too"));
   }
   return state_->tensors[chosen - state_->chosen.tensors.begin()];
 }
@@ -103,17 +103,18 @@ absl::Status Replica::State::Attach(std::unique_ptr<ClaimedReplica> claim, Devic
   const ReplicaHandles& handles = claimed->handles();
   // The views are made from the manifest; with a smaller image they would point outside it.
   if (handles.image_bytes != manifest->layout().image_bytes) {
-    return absl::DataLossError(absl::StrCat("replica ", replica_id(), " has ", handles.image_bytes,
+    return absl::DataLossError(absl::StrCat("attach replica ", replica_id(), ": it has ", handles.image_bytes,
                                             " bytes, but the manifest of ", artifact_id(), " describes ",
-                                            manifest->layout().image_bytes));
+                                            manifest->layout().image_bytes, "; get it again"));
   }
   if (const auto* memory = std::get_if<HostHandles>(&handles.memory)) {
     // A hole cannot be read, and nothing else here would say so.
     for (const uint32_t place : chosen.tensors) {
       const Tensor& tensor = manifest->layout().tensors[place];
       if (!memory->Covers(tensor.offset, tensor.nbytes)) {
-        return absl::DataLossError(absl::StrCat("replica ", replica_id(), " of ", artifact_id(),
-                                                " has no memory for tensor \"", tensor.name, "\""));
+        return absl::DataLossError(absl::StrCat("attach replica ", replica_id(), " of ", artifact_id(),
+                                                ": it has no memory for tensor \"", tensor.name,
+                                                "\"; get it again"));
       }
     }
     TC_ASSIGN_OR_RETURN(image, claimed->MapImage(copy_on_write));
@@ -127,7 +128,8 @@ absl::Status Replica::State::Attach(std::unique_ptr<ClaimedReplica> claim, Devic
   if (const auto* memory = std::get_if<DeviceHandles>(&handles.memory)) {
     return OpenDevice(memory->ipc, device_runtime);
   }
-  return absl::UnimplementedError("a disk replica cannot be attached; ask for it at \"cpu\" or \"gpu:N\"");
+  return absl::UnimplementedError(
+      absl::StrCat("attach replica ", replica_id(), ": it is on disk; get it at \"cpu\" or \"gpu:N\""));
 }
 
 void Replica::State::MakeViews() {
@@ -146,7 +148,8 @@ void Replica::State::MakeViews() {
 
 absl::Status Replica::State::OpenDevice(const IpcHandle& handle, DeviceRuntime* device_runtime) {
   if (device_runtime == nullptr) {
-    return absl::FailedPreconditionError("attaching to a GPU replica needs ClientOptions::devices");
+    return absl::FailedPreconditionError(absl::StrCat(
+        "attach replica ", replica_id(), ": no device runtime opens GPU memory; set ClientOptions::devices"));
   }
   // Before it is open: from then on the daemon keeps the memory until this process has closed it, or has
   // ended.

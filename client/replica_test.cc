@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/testing/eventually.h"
-#include "client/client_fixture.h"
+#include "client/testing/client_fixture.h"
 
 namespace tensorcast::client {
 namespace {
@@ -286,7 +286,8 @@ TEST_F(ReplicaTest, MissingTensor_ErrorNamesItAndItsArtifact) {
   ASSERT_TRUE(replica.ok()) << replica.status();
   const absl::Status missing = (*replica)->Find("c").status();
   EXPECT_TRUE(absl::IsNotFound(missing));
-  EXPECT_EQ(missing.message(), absl::StrCat("artifact ", put->artifact_id, " has no tensor \"c\""));
+  EXPECT_EQ(missing.message(), absl::StrCat("find tensor \"c\": artifact ", put->artifact_id,
+                                            " has no such tensor; tensors() lists them"));
 }
 
 // No client reads beyond what the manifest describes.

@@ -1,19 +1,46 @@
 // What the calls of one client share. Private to this folder. Thread-safe.
 #pragma once
 
+#include <list>
 #include <memory>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "client/admin.h"
 #include "client/daemon_link.h"
 #include "client/lease_keeper.h"
-#include "client/manifest_cache.h"
+#include "core/artifact/manifest.h"
 #include "tensorcast/client.h"
 
 namespace tensorcast::client {
 
 // What a get or a put does in its tries, in messages that have it in front already.
 inline constexpr char kAsking[] = "asking the daemon";
+
+using Manifests = std::list<std::shared_ptr<const Manifest>>;
+
+// The manifests of the artifacts that were used last. Thread-safe.
+class ManifestCache {
+ public:
+  Manifests All() const {
+    absl::MutexLock lock(&mutex_);
+    return kept_;
+  }
+  // It is the last used from now on.
+  void Keep(const std::shared_ptr<const Manifest>& manifest) {
+    absl::MutexLock lock(&mutex_);
+    kept_.remove_if([&manifest](const auto& kept) { return kept->id() == manifest->id(); });
+    kept_.push_front(manifest);
+    if (kept_.size() > kKept) kept_.pop_back();
+  }
+
+ private:
+  static constexpr size_t kKept = 16;
+
+  mutable absl::Mutex mutex_;
+  Manifests kept_ ABSL_GUARDED_BY(mutex_);  // the last used first
+};
 
 // Held by the client and by each get of it that runs in the background.
 struct Session {

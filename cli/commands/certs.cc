@@ -1,7 +1,6 @@
 // A small certificate authority in a folder, for trying things out: its certificates are shown and issued
 // by hand. A cluster that has an authority of its own uses that.
 #include <cerrno>
-#include <cstdio>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -70,13 +69,9 @@ absl::Status Init(const CommonFlags& common, const InitFlags& flags) {
       const security::AuthorityFolder authority,
       security::AuthorityFolder::Make(flags.folder, flags.trust_domain, security::ValidFor(flags.validity)));
   const security::AuthorityFolder::Files files = authority.files();
-  if (common.json) {
-    PrintJson({{"ca", files.certificate}, {"key", files.key}});
-  } else {
-    std::printf("made an authority for %s: %s goes to every host as security.ca, %s stays here\n",
-                flags.trust_domain.c_str(), files.certificate.c_str(), files.key.c_str());
-  }
-  return absl::OkStatus();
+  return Show(common, {{"ca", files.certificate}, {"key", files.key}},
+              absl::StrCat("made an authority for ", flags.trust_domain, ": ", files.certificate,
+                           " goes to every host as security.ca, ", files.key, " stays here\n"));
 }
 
 absl::Status Issue(const CommonFlags& common, const IssueFlags& flags) {
@@ -85,14 +80,10 @@ absl::Status Issue(const CommonFlags& common, const IssueFlags& flags) {
   TC_ASSIGN_OR_RETURN(const security::AuthorityFolder::Issued issued,
                       authority.Issue(flags.name, security::ValidFor(flags.validity)));
   const auto& [certificate, key] = issued.files;
-  if (common.json) {
-    PrintJson({{"name", issued.name.ToString()}, {"certificate", certificate}, {"key", key}});
-  } else {
-    std::printf("issued %s for %s: security.certificate is %s, security.key is %s\n",
-                issued.name.ToString().c_str(), DurationText(flags.validity).c_str(), certificate.c_str(),
-                key.c_str());
-  }
-  return absl::OkStatus();
+  const std::string name = issued.name.ToString();
+  return Show(common, {{"name", name}, {"certificate", certificate}, {"key", key}},
+              absl::StrCat("issued ", name, " for ", DurationText(flags.validity),
+                           ": security.certificate is ", certificate, ", security.key is ", key, "\n"));
 }
 
 absl::Status Show(const CommonFlags& common, const ShowFlags& flags) {
@@ -101,7 +92,7 @@ absl::Status Show(const CommonFlags& common, const ShowFlags& flags) {
   for (const std::string& path : flags.files) {
     TC_ASSIGN_OR_RETURN(const std::string pem, ReadFile(path));
     const absl::StatusOr<security::Certificate> certificate = security::ReadCertificate(pem);
-    if (!certificate.ok()) return Annotate(certificate.status(), path);
+    if (!certificate.ok()) return Annotate(certificate.status(), absl::StrCat("read certificate ", path));
     const auto text = [](absl::Time time) {
       return absl::FormatTime(absl::RFC3339_sec, time, absl::UTCTimeZone());
     };
@@ -116,12 +107,7 @@ absl::Status Show(const CommonFlags& common, const ShowFlags& flags) {
          absl::StrCat(text(certificate->not_after), certificate->not_after < absl::Now() ? " (OVER)" : ""),
          certificate->issuer, certificate->serial_number});
   }
-  if (common.json) {
-    PrintJson(shown);
-  } else {
-    std::fputs(table.ToString().c_str(), stdout);
-  }
-  return absl::OkStatus();
+  return Show(common, shown, table.ToString());
 }
 
 }  // namespace

@@ -38,8 +38,9 @@ class Flags {
  public:
   explicit Flags(CLI::App* command) : command_(command) {}
 
-  // For bool, int, uint64_t, double, std::string, absl::Duration, std::optional<uint64_t>,
-  // std::vector<std::string>. A duration has a unit on the command line ("30s"); a bare number is refused.
+  // For bool, int, uint64_t, double, std::string, absl::Duration, std::vector<std::string>,
+  // and std::optional of uint32_t, uint64_t and std::string. A duration has a unit on the command line
+  // ("30s"); a bare number is refused.
   template <class T>
   void Add(const std::string& name, T& value, const std::string& help, const FlagRules& rules = {});
 

@@ -86,28 +86,26 @@ const CLI::Validator kUnsigned(
 
 const CLI::Validator kNotEmpty([](const std::string& text) { return text.empty() ? "it is empty" : ""; }, "");
 
-void AddCommon(CLI::App* command, CommonFlags& common) {
+void AddCommon(CLI::App* command, Role role, CommonFlags& common) {
   CLI::Validator exists = CLI::ExistingFile;
   exists.description("");  // it would stand behind PATH in --help
-  command->add_option("--config", common.config, "YAML configuration file")
-      ->check(exists)
-      ->type_name(kPath)
-      ->group(kCommonGroup);
-  command->add_option("--set", common.sets, "Override one key of the configuration: a.b.c=value")
-      ->take_all()
-      ->group(kCommonGroup);
-  command->add_flag("--json", common.json, "Print the result as JSON")->group(kCommonGroup);
-  command->add_flag("--tracing", common.tracing, "Send traces, metrics and logs (observability.otel.enabled)")
-      ->group(kCommonGroup);
-  command
-      ->add_option("--otlp-endpoint", common.otlp_endpoint,
-                   "Send traces, metrics and logs to this OTLP collector: http://host:port")
-      ->group(kCommonGroup);
-  command
-      ->add_option("--trace-file", common.trace_file,
-                   "Write this process's spans to a file for Perfetto or chrome://tracing")
-      ->type_name(kPath)
-      ->group(kCommonGroup);
+  command->option_defaults()->group(kCommonGroup);
+  command->add_option("--config", common.config, "YAML configuration file")->check(exists)->type_name(kPath);
+  Flags flags(command);
+  flags.Add("--set", common.sets, "Override one key of the configuration: a.b.c=value");
+  flags.Add("--json", common.json, "Print the result as JSON");
+  flags.Add("--tracing", common.tracing, "Send traces, metrics and logs (observability.otel.enabled)");
+  flags.Add("--otlp-endpoint", common.otlp_endpoint,
+            "Send traces, metrics and logs to this OTLP collector: http://host:port");
+  flags.Add("--trace-file", common.trace_file,
+            "Write this process's spans to a file for Perfetto or chrome://tracing", {.path = true});
+  if (role == Role::kClient) {
+    flags.Add("--daemon", common.daemon,
+              absl::StrCat("Daemon to talk to: unix:/path, the path of a socket, or host:port. Without it: "
+                           "client.daemon of the configuration, else ",
+                           client::kDaemonSearch));
+  }
+  command->option_defaults()->group("Options");  // CLI11's own, for the flags of the command
 }
 
 // The keys of a section of the configuration, as --help shows them.
@@ -138,15 +136,7 @@ void AddCommand(CLI::App& parent, const Command& command, const std::string& gro
     return;
   }
   if (!command.program.empty()) return;
-  AddCommon(app, common);
-  if (command.role == Role::kClient) {
-    app->add_option(
-           "--daemon", common.daemon,
-           absl::StrCat("Daemon to talk to: unix:/path, the path of a socket, or host:port. Without it: "
-                        "client.daemon of the configuration, else ",
-                        client::kDaemonSearch))
-        ->group(kCommonGroup);
-  }
+  AddCommon(app, command.role, common);
   if (!command.config_section.empty()) {
     app->footer([section = command.config_section] { return KeysOf(section); });
   }
@@ -166,7 +156,7 @@ int RunInSpan(const Chosen& chosen, const CommonFlags& common) {
 int RunObserved(const Chosen& chosen, const CommonFlags& common) {
   if (chosen.command->role == Role::kSilent) return chosen.run(common);
   const bool server = chosen.command->role == Role::kServer;
-  // Before the first file is made: what a server keeps is for its own user.
+  // The umask is set before the first file is made: what a server keeps is for its own user.
   if (server) umask(0077);
   const absl::StatusOr<CommandTelemetry> telemetry =
       StartTelemetry(common, server ? chosen.command->name : "client");
@@ -206,7 +196,8 @@ void Flags::Add(const std::string& name, T& value, const std::string& help, cons
     option = command_->add_option(name, value, help);
   }
   if constexpr (std::is_same_v<T, std::vector<std::string>>) option->take_all();
-  if constexpr (std::is_same_v<T, uint64_t> || std::is_same_v<T, std::optional<uint64_t>>) {
+  if constexpr (std::is_same_v<T, std::optional<uint32_t>> || std::is_same_v<T, uint64_t> ||
+                std::is_same_v<T, std::optional<uint64_t>>) {
     option->check(kUnsigned);
   }
   if (rules.required) option->required();
@@ -226,11 +217,15 @@ template void Flags::Add(const std::string&, uint64_t&, const std::string&, cons
 template void Flags::Add(const std::string&, double&, const std::string&, const FlagRules&);
 template void Flags::Add(const std::string&, std::string&, const std::string&, const FlagRules&);
 template void Flags::Add(const std::string&, absl::Duration&, const std::string&, const FlagRules&);
+template void Flags::Add(const std::string&, std::optional<uint32_t>&, const std::string&, const FlagRules&);
 template void Flags::Add(const std::string&, std::optional<uint64_t>&, const std::string&, const FlagRules&);
+template void Flags::Add(const std::string&, std::optional<std::string>&, const std::string&,
+                         const FlagRules&);
 template void Flags::Add(const std::string&, std::vector<std::string>&, const std::string&, const FlagRules&);
 
 std::string OtherProgram(const std::vector<Command>& commands, int argc, const char* const* argv) {
-  // No option before the command takes a value.
+  // CLI11 has not parsed anything yet, so the command is the first word that is not an option. No option
+  // before the command takes a value.
   const char* const* const word =
       std::find_if(argv + std::min(argc, 1), argv + argc, [](const char* one) { return *one != '-'; });
   if (word == argv + argc) return "";

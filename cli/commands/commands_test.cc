@@ -133,8 +133,8 @@ TEST_F(CommandsTest, PutJson_HasFieldsOfTheProto) {
 }
 
 TEST_F(CommandsTest, PutWithInvalidFlagsOrFile_IsRefused) {
-  Bad({"put", Model(), "--expect-revision", "1"}, 1, "INVALID_ARGUMENT: --expect-revision needs --key");
-  Bad({"put", Model(), "--keep", "3"}, 1, "INVALID_ARGUMENT: --keep needs --key");
+  Bad({"put", Model(), "--expect-revision", "1"}, 1, ": --expect-revision needs --key");
+  Bad({"put", Model(), "--keep", "3"}, 1, ": --keep needs --key");
   for (const char* const keep : {"0", "1001", "-1", "x"}) {
     Bad({"put", Model(), "--key", "k", "--keep", keep}, 2, "--keep");
   }
@@ -435,9 +435,9 @@ TEST_F(CommandsTest, DaemonAway_EveryCommandFailsAtOnceInOneSentence) {
     const RunResult result = RunBare(all);
     EXPECT_EQ(result.code, 1) << words[0];
     EXPECT_EQ(result.err,
-              absl::StrCat("tensorcast: UNAVAILABLE: no daemon at ", address,
-                           ": start one with \"tensorcast daemon\", or give the address of one that "
-                           "runs\n"));
+              absl::StrCat("tensorcast: UNAVAILABLE: connect to ", address,
+                           ": no daemon listens there; start one with \"tensorcast daemon\", or give the "
+                           "address of one that runs\n"));
     EXPECT_THAT(result.out, IsEmpty()) << words[0];
   }
   const RunResult nonsense = RunBare({"ls", "--daemon", "nonsense"});
@@ -482,7 +482,7 @@ TEST_F(CommandsTest, SocketOfOtherUser_CommandFailsWithPermissionDenied) {
   ASSERT_EQ(syscall(SYS_setresuid, -1, 0, -1), 0);
   EXPECT_EQ(code, 1);
   EXPECT_THAT(testing::internal::GetCapturedStderr(),
-              StartsWith("tensorcast: PERMISSION_DENIED: user 65534 may not connect to "));
+              StartsWith("tensorcast: PERMISSION_DENIED: connect to "));
 }
 
 TEST_F(CommandsTest, NoDaemonFlag_UsesEnvironmentVariable) {
@@ -492,7 +492,7 @@ TEST_F(CommandsTest, NoDaemonFlag_UsesEnvironmentVariable) {
   setenv("TENSORCAST_DAEMON", "/nowhere/daemon.sock", 1);
   const RunResult nowhere = RunBare({"ls"});
   EXPECT_EQ(nowhere.code, 1);
-  EXPECT_THAT(nowhere.err, HasSubstr("no daemon at unix:/nowhere/daemon.sock"));
+  EXPECT_THAT(nowhere.err, HasSubstr("connect to unix:/nowhere/daemon.sock: no daemon listens there"));
   EXPECT_EQ(RunBare({"ls", "--daemon", path}).code, 0) << "the flag stands above the variable";
   EXPECT_EQ(RunBare({"ls", "--set", "client.daemon=unix:" + path}).code, 0) << "so does the configuration";
   setenv("TENSORCAST_DAEMON", "foo", 1);

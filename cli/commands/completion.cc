@@ -1,4 +1,5 @@
 #include <cstdio>
+#include <string>
 
 #include "cli/commands/command.h"
 #include "cli/commands/command_line.h"
@@ -9,15 +10,11 @@
 namespace tensorcast::cli {
 namespace {
 
-int PrintText(const std::string& text) {
-  std::fputs(text.c_str(), stdout);
+template <std::string (*make)(const CommandDescription& program)>
+int PrintMade(const CommonFlags&) {
+  std::fputs(make(Describe(AllCommands())).c_str(), stdout);
   return 0;
 }
-
-int RunBash(const CommonFlags&) { return PrintText(BashCompletion(Describe(AllCommands()))); }
-int RunZsh(const CommonFlags&) { return PrintText(ZshCompletion(Describe(AllCommands()))); }
-int RunFish(const CommonFlags&) { return PrintText(FishCompletion(Describe(AllCommands()))); }
-int RunMan(const CommonFlags&) { return PrintText(ManPage(Describe(AllCommands()))); }
 
 }  // namespace
 
@@ -27,19 +24,19 @@ Command CompletionCommand() {
           .commands = {{.name = "bash",
                         .help = "Print the script for bash: source <(tensorcast completion bash)",
                         .role = Role::kSilent,
-                        .bind = Bind(RunBash)},
+                        .bind = Bind(PrintMade<BashCompletion>)},
                        {.name = "zsh",
                         .help = "Print the script for zsh, for a file _tensorcast in a folder of fpath",
                         .role = Role::kSilent,
-                        .bind = Bind(RunZsh)},
+                        .bind = Bind(PrintMade<ZshCompletion>)},
                        {.name = "fish",
                         .help = "Print the script for fish: tensorcast completion fish | source",
                         .role = Role::kSilent,
-                        .bind = Bind(RunFish)},
+                        .bind = Bind(PrintMade<FishCompletion>)},
                        {.name = "man",
                         .help = "Print the manual page: tensorcast completion man | man -l -",
                         .role = Role::kSilent,
-                        .bind = Bind(RunMan)}}};
+                        .bind = Bind(PrintMade<ManPage>)}}};
 }
 
 }  // namespace tensorcast::cli

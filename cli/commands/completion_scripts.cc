@@ -32,12 +32,7 @@ std::string AllPaths(const CommandDescription& program, std::string_view separat
 
 bool IsPath(const FlagDescription& flag) { return flag.value == "PATH"; }
 
-bool TakesPath(const CommandDescription& command) {
-  for (const FlagDescription& argument : command.arguments) {
-    if (IsPath(argument)) return true;
-  }
-  return false;
-}
+bool TakesPath(const CommandDescription& command) { return std::ranges::any_of(command.arguments, IsPath); }
 
 // What may stand where no option is begun: commands, or the values of arguments, each once.
 std::vector<std::string> WordsOf(const CommandDescription& command) {
@@ -89,10 +84,11 @@ std::string BashCommand(const CommandDescription& command, const std::string& pa
 
 // How the value of an option is completed: the words of the list, or paths, or nothing.
 std::string BashValue(const FlagDescription& option, const std::string& path) {
-  std::vector<std::string> patterns;
-  patterns.reserve(option.names.size());
-  for (const std::string& name : option.names) patterns.push_back(absl::StrCat("'", path, " ", name, "'"));
-  return absl::StrCat("    ", absl::StrJoin(patterns, "|"), ") words='", absl::StrJoin(option.choices, " "),
+  const auto pattern = [&path](std::string* out, const std::string& name) {
+    absl::StrAppend(out, "'", path, " ", name, "'");
+  };
+  return absl::StrCat("    ", absl::StrJoin(option.names, "|", pattern), ") words='",
+                      absl::StrJoin(option.choices, " "),
                       "' options='' paths=", IsPath(option) ? "yes" : "''", " ;;\n");
 }
 
@@ -132,7 +128,7 @@ std::string ZshCommand(const CommandDescription& command, const std::string& pat
     for (const std::string& name : option.names) {
       const std::string value =
           option.value.empty() ? "" : absl::StrCat(":", option.value, ":", ZshAction(option));
-      // "*": it may stand several times, which does not hide it.
+      // "*" keeps an option on offer after its first use.
       absl::StrAppend(&text, "        ",
                       ShellQuoted(absl::StrCat("*", name, value.empty() ? "" : "=", "[", ZshText(option.help),
                                                "]", value)),
@@ -159,11 +155,8 @@ function __tensorcast_at
 std::string FishNames(const FlagDescription& option) {
   std::string names;
   for (const std::string& name : option.names) {
-    if (name.starts_with("--")) {
-      absl::StrAppend(&names, " -l ", name.substr(2));
-    } else {
-      absl::StrAppend(&names, " -s ", name.substr(1));
-    }
+    const bool is_long = name.starts_with("--");
+    absl::StrAppend(&names, is_long ? " -l " : " -s ", name.substr(is_long ? 2 : 1));
   }
   return names;
 }
@@ -194,6 +187,9 @@ std::string FishCommand(const CommandDescription& command, const std::string& pa
 
 }  // namespace
 
+// The function walks the words before the cursor as far as they name commands, which gives the path `at`. The
+// first `case` chooses what may follow that command; the second one overrules it where the previous word is
+// an option that takes a value.
 std::string BashCompletion(const CommandDescription& program) {
   std::string script =
       absl::StrCat(kBashHead, "      ", AllPaths(program, "|"), ") at=$at/${COMP_WORDS[i]} ;;\n",
@@ -218,6 +214,8 @@ complete -F _tensorcast tensorcast
   return script;
 }
 
+// Walks to the command as the script of bash does, then leaves the rest to _arguments, which knows by itself
+// when the value of an option is wanted.
 std::string ZshCompletion(const CommandDescription& program) {
   std::string script =
       absl::StrCat(kZshHead, "      (", AllPaths(program, "|"), ") at=$at/${words[i]} ;;\n",
@@ -244,6 +242,8 @@ fi
   return script;
 }
 
+// Fish has no script for a command line but rules: each is a condition, here the path of the command so far,
+// and what then may follow.
 std::string FishCompletion(const CommandDescription& program) {
   std::string script =
       absl::StrCat(kFishHead, AllPaths(program, " "), "\n                set at \"$at/$word\"\n",

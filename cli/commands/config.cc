@@ -3,7 +3,7 @@
 #include "cli/commands/command.h"
 #include "cli/commands/server_options.h"
 #include "cli/config/config.h"
-#include "cli/output/json.h"
+#include "cli/output/output.h"
 #include "proto/config.pb.h"
 
 namespace tensorcast::cli {

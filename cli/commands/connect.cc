@@ -14,26 +14,13 @@
 namespace tensorcast::cli {
 namespace {
 
-// As the flags, the configuration and the environment have them.
-struct Endpoint {
-  std::string address;
-  absl::Duration connect_timeout;
-  client::ClientCertificates certificates;
-};
-
-client::ClientCertificates CertificatesOf(const v1::SecurityConfig& config) {
-  return {.ca = config.ca(),
-          .certificate = config.certificate(),
-          .key = config.key(),
-          .trust_domain = config.trust_domain()};
-}
-
 struct Named {
   std::string address;
   std::string_view by;  // the flag, key or variable
 };
 
-// --daemon, else client.daemon, else where every client of this host looks.
+// --daemon, else client.daemon, else where every client of this host looks. The choice is made here and not
+// by the library, so that an error names what the user wrote.
 absl::StatusOr<Named> DaemonOf(const CommonFlags& flags, const v1::Config& config) {
   if (!flags.daemon.empty()) return Named{client::ToDaemonAddress(flags.daemon), "--daemon"};
   if (!config.client().daemon().empty()) return Named{config.client().daemon(), "client.daemon"};
@@ -41,37 +28,31 @@ absl::StatusOr<Named> DaemonOf(const CommonFlags& flags, const v1::Config& confi
   return Named{std::move(found), client::kDaemonVariable};
 }
 
-absl::StatusOr<Endpoint> DaemonEndpoint(const CommonFlags& flags) {
+}  // namespace
+
+absl::StatusOr<client::ClientOptions> ConfiguredClient(const CommonFlags& flags) {
   TC_ASSIGN_OR_RETURN(const v1::Config config, LoadConfig(flags));
   TC_ASSIGN_OR_RETURN(const absl::Duration timeout, ParseDuration(config.client().connect_timeout()));
   TC_ASSIGN_OR_RETURN(const Named daemon, DaemonOf(flags, config));
   TC_RETURN_IF_ERROR(Annotate(CheckServerAddress(daemon.address), daemon.by));
-  return Endpoint{.address = daemon.address,
-                  .connect_timeout = timeout,
-                  .certificates = CertificatesOf(config.security())};
+  const v1::SecurityConfig& security = config.security();
+  return client::ClientOptions{.daemon = daemon.address,
+                               .certificates = {.ca = security.ca(),
+                                                .certificate = security.certificate(),
+                                                .key = security.key(),
+                                                .trust_domain = security.trust_domain()},
+                               .connect_timeout = timeout,
+                               .cancellation = OnTerminationSignal()};
 }
 
-}  // namespace
-
-absl::StatusOr<client::ClientCertificates> ConfiguredCertificates(const CommonFlags& flags) {
-  TC_ASSIGN_OR_RETURN(const v1::Config config, LoadConfig(flags));
-  return CertificatesOf(config.security());
-}
-
-absl::StatusOr<std::unique_ptr<client::Client>> ConnectClient(const CommonFlags& flags,
-                                                              DeviceRuntime* devices) {
-  TC_ASSIGN_OR_RETURN(const Endpoint daemon, DaemonEndpoint(flags));
-  return client::Client::Connect({.daemon = daemon.address,
-                                  .certificates = daemon.certificates,
-                                  .connect_timeout = daemon.connect_timeout,
-                                  .cancellation = OnTerminationSignal(),
-                                  .devices = devices});
+absl::StatusOr<std::unique_ptr<client::Client>> ConnectClient(const CommonFlags& flags) {
+  TC_ASSIGN_OR_RETURN(const client::ClientOptions options, ConfiguredClient(flags));
+  return client::Client::Connect(options);
 }
 
 absl::StatusOr<std::unique_ptr<client::AdminClient>> ConnectAdmin(const CommonFlags& flags) {
-  TC_ASSIGN_OR_RETURN(const Endpoint daemon, DaemonEndpoint(flags));
-  return client::AdminClient::Connect(daemon.address, daemon.connect_timeout, OnTerminationSignal(),
-                                      daemon.certificates);
+  TC_ASSIGN_OR_RETURN(const client::ClientOptions options, ConfiguredClient(flags));
+  return client::AdminClient::Connect(options);
 }
 
 }  // namespace tensorcast::cli

@@ -6,7 +6,6 @@
 #include "absl/status/statusor.h"
 #include "cli/commands/common_flags.h"
 #include "client/admin.h"
-#include "core/device/device_runtime.h"
 #include "tensorcast/client.h"
 
 namespace tensorcast::cli {
@@ -17,14 +16,12 @@ inline constexpr const char* kConfirmedHelp =
 inline constexpr const char* kPinHelp =
     "Keep the replica on this daemon's node, also while it is not in use, until an operator unpins it";
 
-// Connects to the daemon that --daemon names, else client.daemon of the configuration, else the one that
-// client::FindDaemon finds. A termination signal ends the attempt. INVALID_ARGUMENT names the flag, the key
-// or the variable. PERMISSION_DENIED, at once, when its socket is for others.
-// `devices` may be null, and must outlive what is attached to.
-absl::StatusOr<std::unique_ptr<client::Client>> ConnectClient(const CommonFlags& flags,
-                                                              DeviceRuntime* devices = nullptr);
+// The daemon that --daemon names, else client.daemon of the configuration, else the one that
+// client::FindDaemon finds, and how to connect to it. A termination signal ends the attempt. INVALID_ARGUMENT
+// names the flag, the key or the variable.
+absl::StatusOr<client::ClientOptions> ConfiguredClient(const CommonFlags& flags);
+// PERMISSION_DENIED, at once, when the daemon's socket is for other users.
+absl::StatusOr<std::unique_ptr<client::Client>> ConnectClient(const CommonFlags& flags);
 absl::StatusOr<std::unique_ptr<client::AdminClient>> ConnectAdmin(const CommonFlags& flags);
-// This program's own, for connections to others than that daemon.
-absl::StatusOr<client::ClientCertificates> ConfiguredCertificates(const CommonFlags& flags);
 
 }  // namespace tensorcast::cli

@@ -7,9 +7,7 @@
 #include "base/status.h"
 #include "cli/commands/command.h"
 #include "cli/commands/connect.h"
-#include "cli/explain/analysis_json.h"
 #include "cli/explain/find_transfer.h"
-#include "cli/output/json.h"
 #include "cli/output/output.h"
 #include "rpc/convert/convert.h"
 

@@ -13,7 +13,6 @@
 #include "base/status.h"
 #include "cli/commands/command.h"
 #include "cli/commands/connect.h"
-#include "cli/output/json.h"
 #include "cli/output/output.h"
 #include "core/artifact/layout.h"
 #include "core/replica/transfer_report.h"
@@ -28,38 +27,31 @@ namespace {
 using Replicas = std::vector<std::unique_ptr<client::Replica>>;
 
 struct GetFlags {
-  std::string artifact;  // a key or an id
-  std::string device = "cpu";
-  std::string lane;
-  std::string out;  // write a .safetensors file
-  std::vector<std::string> tensors;
-  bool wait_for_space = false;
-  bool confirmed = false;
-  bool pin = false;
+  std::string artifact;        // a key or an id
+  std::string device = "cpu";  // one location, or several with commas between them
+  std::string out;             // write a .safetensors file
   absl::Duration timeout = absl::InfiniteDuration();
+  client::GetOptions get;
 };
 
 void PrintReplica(const client::Replica& replica, const GetFlags& flags) {
-  std::printf("%s\nreplica %s at %s\n", replica.artifact_id().c_str(), replica.replica_id().c_str(),
-              replica.location().ToString().c_str());
+  PrintF("%s\nreplica %s at %s\n", replica.artifact_id(), replica.replica_id(),
+         replica.location().ToString());
   if (const size_t chosen = replica.tensors().size(); chosen < replica.tensor_count()) {
     uint64_t bytes = 0;
     for (const client::TensorView& tensor : replica.tensors()) bytes += tensor.nbytes;
-    std::printf("partial: %zu of %zu tensors, %s of %s\n", chosen, replica.tensor_count(),
-                FormatBytes(bytes).c_str(), FormatBytes(replica.image_bytes()).c_str());
+    PrintF("partial: %u of %u tensors, %s of %s\n", chosen, replica.tensor_count(), FormatBytes(bytes),
+           FormatBytes(replica.image_bytes()));
   }
   if (const auto& transfer = replica.transfer(); transfer.has_value()) {
     const absl::Duration elapsed = transfer->end - transfer->start;
-    std::printf("%s in %s s, %s, %u chunks verified\n%s", FormatBytes(transfer->bytes).c_str(),
-                FormatSeconds(elapsed).c_str(), FormatRate(transfer->bytes, elapsed).c_str(),
-                transfer->verified_chunks, DescribeStages(*transfer).c_str());
-    if (transfer->bytes_present > 0) {
-      std::printf("%s were there already\n", FormatBytes(transfer->bytes_present).c_str());
-    }
+    PrintF("%s in %s s, %s, %u chunks verified\n%s", FormatBytes(transfer->bytes), FormatSeconds(elapsed),
+           FormatRate(transfer->bytes, elapsed), transfer->verified_chunks, DescribeStages(*transfer));
+    if (transfer->bytes_present > 0) PrintF("%s were there already\n", FormatBytes(transfer->bytes_present));
   } else {
-    std::printf("it was already there\n");
+    Print("it was already there\n");
   }
-  if (!flags.out.empty()) std::printf("wrote %s\n", flags.out.c_str());
+  if (!flags.out.empty()) PrintF("wrote %s\n", flags.out);
 }
 
 // One replica is an object; several are an array, in the order of --device.
@@ -70,11 +62,11 @@ void PrintJson(const Replicas& replicas) {
   std::printf("%s", results.size() == 1 ? json.c_str() : absl::StrCat("[", json, "]\n").c_str());
 }
 
-// Before the bytes are moved, which can take long.
+// Checked before the bytes are moved, which can take long.
 absl::Status CheckFolderOf(const std::string& out) {
   const std::filesystem::path folder = std::filesystem::path(out).parent_path();
   if (access(folder.empty() ? "." : folder.c_str(), W_OK | X_OK) == 0) return absl::OkStatus();
-  return ErrnoStatus(errno, "write to the folder of --out,", folder.string());
+  return ErrnoStatus(errno, "write to", absl::StrCat("the folder of --out ", out));
 }
 
 // Where these tensors would lie in an image of them alone, which follows from what they are.
@@ -91,28 +83,26 @@ absl::StatusOr<ImageLayout> LayoutOf(const client::Replica& replica) {
 }
 
 absl::Status Get(const CommonFlags& common, const GetFlags& flags) {
-  if (!flags.out.empty() && flags.device != "cpu") {
-    return absl::InvalidArgumentError("--out writes from host memory: use it with --device cpu");
+  const bool writes = !flags.out.empty();
+  if (writes && flags.device != "cpu") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("get ", flags.artifact, ": --out writes from host memory; use it with --device cpu"));
   }
-  if (!flags.out.empty()) TC_RETURN_IF_ERROR(CheckFolderOf(flags.out));
+  if (writes) TC_RETURN_IF_ERROR(CheckFolderOf(flags.out));
   TC_ASSIGN_OR_RETURN(const auto client, ConnectClient(common));
-  ProgressBar bar("get");  // of several places, which advance side by side, that of which news came last
-  client::GetOptions options{.lane = flags.lane,
-                             .wait_for_space = flags.wait_for_space,
-                             .attach = !flags.out.empty(),
-                             .tensors = flags.tensors,
-                             .confirmed = flags.confirmed,
-                             .pin = flags.pin,
-                             .on_progress = bar.callback()};
+  ProgressBar bar("get");  // with several locations: the one that reported last
+  client::GetOptions options = flags.get;
+  options.attach = writes;
+  options.on_progress = bar.callback();
   const RequestContext context = InterruptibleContext(flags.timeout);
   const std::vector<std::string> locations = absl::StrSplit(flags.device, ',');
   TC_ASSIGN_OR_RETURN(const Replicas replicas, client->GetAt(context, flags.artifact, locations, options));
   const auto& replica = replicas.front();
-  if (!flags.out.empty()) {
+  if (writes) {
     TC_ASSIGN_OR_RETURN(const ImageLayout layout, LayoutOf(*replica));
     const auto bytes_of = [&replica](const Tensor& tensor) { return replica->Find(tensor.name)->host; };
-    // Memory may go bad after it was filled: nothing wrong is written, and nothing that was found wrong
-    // meanwhile stays.
+    // Memory may go bad after it was filled. The replica is verified before it is written, and the file is
+    // removed again when the daemon reports damage meanwhile.
     TC_RETURN_IF_ERROR(replica->Verify());
     TC_RETURN_IF_ERROR(WriteSafetensors(flags.out, layout, replica->metadata(), bytes_of, context));
     if (const absl::Status damaged = replica->Check(); absl::IsDataLoss(damaged)) {
@@ -135,17 +125,17 @@ void AddFlags(Flags& flags, GetFlags& values) {
             "Location of the replica: gpu:N, gpu:all, cpu or disk, or several: gpu:0,gpu:1",
             {.show_default = true});
   flags.Add(
-      "--lane", values.lane,
+      "--lane", values.get.lane,
       absl::StrCat("Use only this lane: ", absl::StrJoin(transport::LaneNames(), ", "), " or ", kDiskLane));
   flags.Add(
-      "--tensors", values.tensors,
+      "--tensors", values.get.tensors,
       "Fetch only these tensors into host memory: names, or quoted patterns such as 'model.layers.[0-7].*'",
       {.not_empty = true});
   flags.Add("--out", values.out, "Write the tensors to this .safetensors file",
             {.not_empty = true, .path = true});
-  flags.Add("--wait", values.wait_for_space, "Wait for space in the pool instead of failing at once");
-  flags.Add("--confirmed", values.confirmed, kConfirmedHelp);
-  flags.Add("--pin", values.pin, kPinHelp);
+  flags.Add("--wait", values.get.wait_for_space, "Wait for space in the pool instead of failing at once");
+  flags.Add("--confirmed", values.get.confirmed, kConfirmedHelp);
+  flags.Add("--pin", values.get.pin, kPinHelp);
   flags.Add("--timeout", values.timeout, "Give up after this time, such as 30s", {.min = 0.001});
 }
 

@@ -1,4 +1,5 @@
 #include <cstdio>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
@@ -6,7 +7,7 @@
 #include "base/status.h"
 #include "cli/commands/command.h"
 #include "cli/commands/connect.h"
-#include "cli/output/json.h"
+#include "cli/commands/texts.h"
 #include "cli/output/output.h"
 #include "proto/global_store.pb.h"
 
@@ -21,12 +22,13 @@ struct KeyFlags {
   bool confirmed = false;
 };
 
-void PrintKey(const v1::Key& key, bool deleted = false) {
-  PrintF("%s  %s  revision %u%s\n", key.name(), key.artifact_id(), key.revision(),
-         deleted ? "  deleted" : "");
+std::string KeyText(const v1::Key& key, bool deleted = false) {
+  std::string text = absl::StrCat(key.name(), "  ", key.artifact_id(), "  revision ", key.revision(),
+                                  deleted ? "  deleted\n" : "\n");
   for (const v1::KeyVersion& version : key.earlier()) {
-    PrintF("  kept  %s  revision %u\n", version.artifact_id(), version.revision());
+    absl::StrAppend(&text, "  kept  ", version.artifact_id(), "  revision ", version.revision(), "\n");
   }
+  return text;
 }
 
 absl::Status BindKey(const CommonFlags& common, const KeyFlags& flags) {
@@ -34,8 +36,7 @@ absl::Status BindKey(const CommonFlags& common, const KeyFlags& flags) {
   TC_ASSIGN_OR_RETURN(
       const v1::BindKeyResponse bound,
       admin->BindKey(InterruptibleContext(), flags.key, flags.artifact, flags.expected_revision, flags.keep));
-  common.json ? Print(ToJson(bound)) : PrintKey(bound.key());
-  return absl::OkStatus();
+  return Show(common, bound, [&] { return KeyText(bound.key()); });
 }
 
 absl::Status ResolveKey(const CommonFlags& common, const KeyFlags& flags) {
@@ -43,45 +44,36 @@ absl::Status ResolveKey(const CommonFlags& common, const KeyFlags& flags) {
   TC_ASSIGN_OR_RETURN(const v1::ResolveKeyResponse resolved,
                       admin->ResolveKey(InterruptibleContext(), flags.key, flags.confirmed));
   if (resolved.unconfirmed()) WarnUnconfirmed(resolved.key().name(), resolved.key().revision());
-  common.json ? Print(ToJson(resolved)) : PrintKey(resolved.key());
-  return absl::OkStatus();
+  return Show(common, resolved, [&] { return KeyText(resolved.key()); });
 }
 
 absl::Status ListKeys(const CommonFlags& common, const KeyFlags& flags) {
   TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
   TC_ASSIGN_OR_RETURN(const v1::ListKeysResponse listed, admin->ListKeys(InterruptibleContext(), flags.key));
-  if (common.json) {
-    Print(ToJson(listed));
-    return absl::OkStatus();
-  }
   Table table({"key", "artifact", "revision", "versions kept"});
   for (const v1::Key& key : listed.keys()) {
     table.Add({key.name(), key.artifact_id(), absl::StrCat(key.revision()),
                absl::StrCat(key.earlier_size() + 1, " of ", key.keep())});
   }
-  std::fputs(table.ToString().c_str(), stdout);
-  return absl::OkStatus();
-}
-
-absl::Status WatchKeysUntilInterrupted(const CommonFlags& common, const KeyFlags& flags) {
-  TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
-  return admin->WatchKeys(InterruptibleContext(), flags.key, [&](const v1::WatchKeysResponse& change) {
-    common.json ? Print(ToJson(change)) : PrintKey(change.key(), change.deleted());
-    std::fflush(stdout);
-    return true;
-  });
+  return Show(common, listed, [&] { return table.ToString(); });
 }
 
 int WatchKeys(const CommonFlags& common, const KeyFlags& flags) {
-  return EndlessExitCode(WatchKeysUntilInterrupted(common, flags));
+  const auto admin = ConnectAdmin(common);
+  if (!admin.ok()) return EndlessExitCode(admin.status());
+  const auto on_key = [&](const v1::WatchKeysResponse& change) {
+    Show(common, change, [&] { return KeyText(change.key(), change.deleted()); }).IgnoreError();
+    std::fflush(stdout);
+    return true;
+  };
+  return EndlessExitCode((*admin)->WatchKeys(InterruptibleContext(), flags.key, on_key));
 }
 
 absl::Status RemoveKey(const CommonFlags& common, const KeyFlags& flags) {
   TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
   TC_RETURN_IF_ERROR(admin->DeleteKey(InterruptibleContext(), flags.key, flags.expected_revision));
-  if (!common.json) std::printf("removed key %s; its artifact stays until rm or gc\n", flags.key.c_str());
-  if (common.json) std::printf("{}\n");
-  return absl::OkStatus();
+  return Show(common, nlohmann::json::object(),
+              absl::StrCat("removed key ", flags.key, "; its artifact stays until rm or gc\n"));
 }
 
 void AddName(Flags& flags, KeyFlags& values, const std::string& help) {

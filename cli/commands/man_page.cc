@@ -23,10 +23,8 @@ std::string Italic(std::string_view text) { return absl::StrCat("\\fI", Roff(tex
 
 // "--device TEXT (default: cpu)"
 std::string FlagHead(const FlagDescription& flag) {
-  std::vector<std::string> names;
-  names.reserve(flag.names.size());
-  for (const std::string& name : flag.names) names.push_back(Bold(name));
-  std::string head = absl::StrJoin(names, ", ");
+  std::string head = absl::StrJoin(
+      flag.names, ", ", [](std::string* out, const std::string& name) { absl::StrAppend(out, Bold(name)); });
   if (!flag.choices.empty()) {
     absl::StrAppend(&head, " ", Roff(absl::StrJoin(flag.choices, "|")));
   } else if (!flag.value.empty()) {

@@ -1,5 +1,4 @@
 // `tensorcast metadata copy`: from SQLite to etcd or back, while no global store runs on either.
-#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -11,6 +10,7 @@
 #include "base/status.h"
 #include "cli/commands/command.h"
 #include "cli/commands/server_options.h"
+#include "cli/commands/texts.h"
 #include "cli/config/message_reader.h"
 #include "cli/output/output.h"
 #include "global_store/app/etcd_group.h"
@@ -64,11 +64,12 @@ absl::StatusOr<OpenStore> OpenOnEtcd(const v1::Config& config) {
       });
   if (!leader.empty()) {
     return absl::FailedPreconditionError(
-        absl::StrCat("a global store leads on this etcd (", leader, "): stop all of them before a copy"));
+        absl::StrCat("metadata copy: the global store ", leader,
+                     " leads on this etcd; stop all global stores before a copy"));
   }
   if (absl::IsDeadlineExceeded(leads.status())) {
-    return absl::UnavailableError(absl::StrCat("etcd at ", open.client->endpoints(),
-                                               " does not answer: look at global_store.etcd.endpoints"));
+    return absl::UnavailableError(absl::StrCat("metadata copy: etcd at ", open.client->endpoints(),
+                                               " does not answer; check global_store.etcd.endpoints"));
   }
   TC_ASSIGN_OR_RETURN(open.leadership, std::move(leads));
   open.store = etcd::MakeStore(open.client.get(), open.leadership.get(), options.leadership.prefix);
@@ -80,7 +81,8 @@ absl::StatusOr<OpenStore> Open(const std::string& kind, bool reads, const v1::Co
   const std::string& path = config.global_store().metadata_path();
   // Opened, it would be made.
   if (reads && !std::filesystem::exists(path)) {
-    return absl::NotFoundError(absl::StrCat(path, " does not exist: set global_store.metadata_path"));
+    return absl::NotFoundError(
+        absl::StrCat("metadata copy: ", path, " does not exist; set global_store.metadata_path"));
   }
   TC_RETURN_IF_ERROR(MakeMetadataPrivate(path));
   OpenStore open;
@@ -90,30 +92,25 @@ absl::StatusOr<OpenStore> Open(const std::string& kind, bool reads, const v1::Co
 
 absl::Status Copy(const CommonFlags& common, const CopyFlags& flags) {
   if (flags.from == flags.to) {
-    return absl::InvalidArgumentError("copies go from sqlite to etcd or from etcd to sqlite");
+    return absl::InvalidArgumentError(
+        absl::StrCat("metadata copy: both stores are ", flags.from, "; name sqlite and etcd"));
   }
   TC_ASSIGN_OR_RETURN(const v1::Config config, LoadConfig(common));
   TC_ASSIGN_OR_RETURN(const OpenStore from, Open(flags.from, /*reads=*/true, config));
   TC_ASSIGN_OR_RETURN(const OpenStore to, Open(flags.to, /*reads=*/false, config));
   TC_ASSIGN_OR_RETURN(const global_store::CopySummary copied,
                       global_store::CopyMetadata(*from.store, *to.store));
-  if (common.json) {
-    const nlohmann::json json = {{"artifacts", copied.artifacts},
-                                 {"keys", copied.keys},
-                                 {"nodes", copied.nodes},
-                                 {"tasks", copied.tasks},
-                                 {"manifest_bytes", copied.manifest_bytes},
-                                 {"written", copied.written}};
-    std::printf("%s\n", json.dump().c_str());
-    return absl::OkStatus();
-  }
-  std::printf(
-      "%llu artifacts (%s of manifests), %llu keys, %llu nodes and %llu tasks are in both; %llu of "
-      "these were written now\n",
-      static_cast<unsigned long long>(copied.artifacts), FormatBytes(copied.manifest_bytes).c_str(),
-      static_cast<unsigned long long>(copied.keys), static_cast<unsigned long long>(copied.nodes),
-      static_cast<unsigned long long>(copied.tasks), static_cast<unsigned long long>(copied.written));
-  return absl::OkStatus();
+  return Show(
+      common,
+      {{"artifacts", copied.artifacts},
+       {"keys", copied.keys},
+       {"nodes", copied.nodes},
+       {"tasks", copied.tasks},
+       {"manifest_bytes", copied.manifest_bytes},
+       {"written", copied.written}},
+      absl::StrCat(copied.artifacts, " artifacts (", FormatBytes(copied.manifest_bytes), " of manifests), ",
+                   copied.keys, " keys, ", copied.nodes, " nodes and ", copied.tasks, " tasks are in both; ",
+                   copied.written, " of these were written now\n"));
 }
 
 }  // namespace

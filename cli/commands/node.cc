@@ -1,6 +1,5 @@
 // `tensorcast node`: the nodes that are registered with the global store.
 #include <algorithm>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -10,7 +9,6 @@
 #include "cli/commands/command.h"
 #include "cli/commands/connect.h"
 #include "cli/commands/texts.h"
-#include "cli/output/json.h"
 #include "cli/output/output.h"
 
 namespace tensorcast::cli {
@@ -24,37 +22,30 @@ absl::StatusOr<std::vector<v1::Node>> RegisteredNodes(client::AdminClient& admin
                                                       const RequestContext& context) {
   TC_ASSIGN_OR_RETURN(const v1::GetClusterStatusResponse cluster, admin.GetClusterStatus(context));
   std::vector<v1::Node> nodes(cluster.nodes().begin(), cluster.nodes().end());
-  std::ranges::sort(nodes, {}, [](const v1::Node& node) -> const std::string& { return node.name(); });
+  std::ranges::sort(nodes, {}, &v1::Node::name);
   return nodes;
 }
 
 absl::Status ListNodes(const CommonFlags& common) {
   TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
   TC_ASSIGN_OR_RETURN(const std::vector<v1::Node> nodes, RegisteredNodes(*admin, InterruptibleContext()));
-  if (common.json) {
-    v1::GetClusterStatusResponse all;
-    for (const v1::Node& node : nodes) *all.add_nodes() = node;
-    std::fputs(ToJson(all).c_str(), stdout);
-    return absl::OkStatus();
-  }
+  v1::GetClusterStatusResponse all;
+  all.mutable_nodes()->Assign(nodes.begin(), nodes.end());
   Table table({"name", "id", "state", "address", "pools"});
   for (const v1::Node& node : nodes) {
     const std::vector<std::string> conditions = ConditionsOf(node);
     table.Add({node.name(), node.node_id(), conditions.empty() ? "alive" : absl::StrJoin(conditions, ", "),
                node.grpc_address(), PoolsText(node.pools())});
   }
-  std::fputs(table.ToString().c_str(), stdout);
-  return absl::OkStatus();
+  return Show(common, all, [&] { return table.ToString(); });
 }
 
 // An id says more than a name that another node happens to have.
 absl::StatusOr<v1::Node> FindNode(client::AdminClient& admin, const RequestContext& context,
                                   const std::string& wanted) {
   TC_ASSIGN_OR_RETURN(const std::vector<v1::Node> nodes, RegisteredNodes(admin, context));
-  auto found = std::ranges::find(nodes, wanted, [](const v1::Node& node) { return node.node_id(); });
-  if (found == nodes.end()) {
-    found = std::ranges::find(nodes, wanted, [](const v1::Node& node) { return node.name(); });
-  }
+  auto found = std::ranges::find(nodes, wanted, &v1::Node::node_id);
+  if (found == nodes.end()) found = std::ranges::find(nodes, wanted, &v1::Node::name);
   if (found != nodes.end()) return *found;
   return absl::NotFoundError(
       "no registered node has this name or id; `tensorcast node ls` lists the registered nodes");
@@ -69,14 +60,11 @@ absl::Status SetDraining(const CommonFlags& common, const NodeFlags& flags) {
   if (!found.ok()) return Annotate(found.status(), operation);
   const v1::Node& node = *found;
   TC_RETURN_IF_ERROR(Annotate(admin->DrainNode(context, node.node_id(), draining), operation));
-  if (common.json) {
-    PrintJson({{"node_id", node.node_id()}, {"name", node.name()}, {"draining", draining}});
-  } else if (draining) {
-    PrintF("node %s drains; `tensorcast node undrain %s` ends that\n", node.name(), node.name());
-  } else {
-    PrintF("node %s no longer drains\n", node.name());
-  }
-  return absl::OkStatus();
+  return Show(
+      common, {{"node_id", node.node_id()}, {"name", node.name()}, {"draining", draining}},
+      absl::StrCat("node ", node.name(),
+                   draining ? absl::StrCat(" drains; `tensorcast node undrain ", node.name(), "` ends that\n")
+                            : " no longer drains\n"));
 }
 
 absl::Status ForgetNode(const CommonFlags& common, const NodeFlags& flags) {
@@ -89,9 +77,7 @@ absl::Status ForgetNode(const CommonFlags& common, const NodeFlags& flags) {
                      ": this address is a daemon's; give the global store's own address as --daemon"));
   }
   TC_RETURN_IF_ERROR(Annotate(forgotten, absl::StrCat("node forget ", node_id)));
-  if (!common.json) PrintF("node id %s is unbound\n", node_id);
-  if (common.json) PrintJson({{"node_id", node_id}});
-  return absl::OkStatus();
+  return Show(common, {{"node_id", node_id}}, absl::StrCat("node id ", node_id, " is unbound\n"));
 }
 
 void AddNodeFlag(Flags& flags, NodeFlags& values) {

@@ -1,5 +1,4 @@
 // `tensorcast replica`: the replicas of one daemon.
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
@@ -7,7 +6,6 @@
 #include "cli/commands/command.h"
 #include "cli/commands/connect.h"
 #include "cli/commands/texts.h"
-#include "cli/output/json.h"
 #include "cli/output/output.h"
 #include "core/replica/replica.h"
 #include "rpc/convert/convert.h"
@@ -28,12 +26,8 @@ std::string ReplicaStateText(v1::ReplicaState state) {
 absl::Status ListReplicas(const CommonFlags& common) {
   TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
   TC_ASSIGN_OR_RETURN(const auto replicas, admin->ListReplicas(InterruptibleContext(), ""));
-  if (common.json) {
-    v1::ListReplicasResponse all;
-    for (const v1::Replica& replica : replicas) *all.add_replicas() = replica;
-    std::fputs(ToJson(all).c_str(), stdout);
-    return absl::OkStatus();
-  }
+  v1::ListReplicasResponse all;
+  all.mutable_replicas()->Assign(replicas.begin(), replicas.end());
   Table table({"replica", "artifact", "location", "state", "bytes", "chunks", "leases", "pinned"});
   for (const v1::Replica& replica : replicas) {
     table.Add({replica.replica_id(), replica.artifact_id(), LocationText(replica.location()),
@@ -42,25 +36,21 @@ absl::Status ListReplicas(const CommonFlags& common) {
                             replica.chunks_unverified() > 0 ? " (not verified)" : ""),
                absl::StrCat(replica.leases()), replica.pinned() ? "yes" : "no"});
   }
-  std::fputs(table.ToString().c_str(), stdout);
-  return absl::OkStatus();
+  return Show(common, all, [&] { return table.ToString(); });
 }
 
 absl::Status EvictReplica(const CommonFlags& common, const ReplicaFlags& flags) {
   TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
   TC_RETURN_IF_ERROR(admin->EvictReplica(InterruptibleContext(), flags.replica, flags.force));
-  if (!common.json) std::printf("evicted %s\n", flags.replica.c_str());
-  if (common.json) PrintJson({{"replica_id", flags.replica}});
-  return absl::OkStatus();
+  return Show(common, {{"replica_id", flags.replica}}, absl::StrCat("evicted ", flags.replica, "\n"));
 }
 
 template <bool pinned>
 absl::Status SetPinned(const CommonFlags& common, const ReplicaFlags& flags) {
   TC_ASSIGN_OR_RETURN(const auto client, ConnectClient(common));
   TC_RETURN_IF_ERROR(client->SetPinned(InterruptibleContext(), flags.replica, pinned));
-  if (!common.json) std::printf("%s %s\n", pinned ? "pinned" : "unpinned", flags.replica.c_str());
-  if (common.json) PrintJson({{"replica_id", flags.replica}, {"pinned", pinned}});
-  return absl::OkStatus();
+  return Show(common, {{"replica_id", flags.replica}, {"pinned", pinned}},
+              absl::StrCat(pinned ? "pinned " : "unpinned ", flags.replica, "\n"));
 }
 
 void AddName(Flags& flags, ReplicaFlags& values) {

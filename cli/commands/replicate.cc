@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/labels.h"
@@ -17,9 +18,8 @@
 #include "base/text.h"
 #include "cli/commands/command.h"
 #include "cli/commands/connect.h"
-#include "cli/commands/replication_tasks.h"
+#include "cli/commands/replication.h"
 #include "cli/commands/texts.h"
-#include "cli/output/json.h"
 #include "cli/output/output.h"
 #include "rpc/convert/convert.h"
 #include "rpc/retry.h"
@@ -55,7 +55,9 @@ absl::Status AddRegistered(const v1::GetClusterStatusResponse& cluster, const Re
     TC_RETURN_IF_ERROR(Annotate(AddPlaces(cluster, node.node_id(), device, targets), "--device"));
   }
   if (!targets->empty()) return absl::OkStatus();
-  if (fitting) return absl::NotFoundError("--device gpu:all: none of these nodes has a GPU");
+  if (fitting) {
+    return absl::NotFoundError("--device gpu:all: none of these nodes has a GPU; name other nodes");
+  }
   return absl::NotFoundError(
       absl::StrCat("none of the ", cluster.nodes_size(), " nodes that are registered now ",
                    wanted->empty() ? "takes copies" : absl::StrCat("has the labels ", LabelsText(*wanted))));
@@ -88,20 +90,13 @@ class Replication {
 
   const v1::ReplicateArtifactResponse& response() const { return response_; }
 
-  // What a watch says. Each begins with all tasks as they are; what is not among them was taken back while
-  // no watch was open.
+  // Takes the news of a watch. Each watch begins with all tasks as they are; a task that is not among them
+  // was cancelled while no watch was open.
   void BeginWatch() { named_.clear(); }
   void Note(const v1::WatchReplicationTasksResponse& news) {
-    if (news.listed()) {
-      std::set<std::string> gone;
-      for (const auto& [place, result] : open_) {
-        if (!named_.contains(place)) gone.insert(place);
-      }
-      for (const std::string& place : gone) NoteGone(place);
-      return;
-    }
+    if (news.listed()) return NoteGone([this](const std::string& one) { return !named_.contains(one); });
     const std::string place = PlaceKey(news.task());
-    if (news.gone()) return NoteGone(place);
+    if (news.gone()) return NoteGone([&place](const std::string& one) { return one == place; });
     named_.insert(place);
     const auto [first, last] = open_.equal_range(place);
     for (auto at = first; at != last; ++at) *at->second->mutable_task() = news.task();
@@ -125,7 +120,7 @@ class Replication {
     return all;
   }
 
-  void Print() const {
+  std::string Text() const {
     Table table({"place", "state"});
     for (const Result& result : response_.results()) {
       const std::string place = result.has_task()
@@ -135,7 +130,7 @@ class Replication {
                         : result.has_error() ? "FAILED"
                                              : "was there already"});
     }
-    std::fputs(table.ToString().c_str(), stdout);
+    return table.ToString();
   }
 
   // Why it is not everywhere, each place with its reason. With `waited`, one that is not there yet is one,
@@ -163,14 +158,15 @@ class Replication {
            (!result.has_task() || result.task().state() == v1::REPLICATION_TASK_STATE_DONE);
   }
 
-  void NoteGone(const std::string& place) {
-    const auto [first, last] = open_.equal_range(place);
-    for (auto at = first; at != last; ++at) {
-      at->second->mutable_task()->set_state(v1::REPLICATION_TASK_STATE_FAILED);
-      *at->second->mutable_task()->mutable_error() =
-          rpc::ToProto(absl::CancelledError("it was taken back, or the artifact was deleted"));
-    }
-    open_.erase(first, last);
+  void NoteGone(absl::FunctionRef<bool(const std::string& place)> is_gone) {
+    std::erase_if(open_, [&is_gone](const auto& open) {
+      if (!is_gone(open.first)) return false;
+      v1::ReplicationTask& task = *open.second->mutable_task();
+      task.set_state(v1::REPLICATION_TASK_STATE_FAILED);
+      *task.mutable_error() =
+          rpc::ToProto(absl::CancelledError("the task was cancelled, or its artifact deleted"));
+      return true;
+    });
   }
 
   v1::ReplicateArtifactResponse response_;
@@ -178,6 +174,8 @@ class Replication {
   std::set<std::string> named_;               // places, by this watch
 };
 
+// Watches until no task is open. A watch that ends is begun again, since the global store may restart while
+// tasks run; only an error that another try cannot mend ends the command. The tasks go on either way.
 absl::Status AwaitAll(client::AdminClient& admin, const RequestContext& context,
                       const std::string& artifact_id, Replication& replication) {
   const SteadyTime say_waits = SteadyNow() + kSayAfter;
@@ -198,7 +196,7 @@ absl::Status AwaitAll(client::AdminClient& admin, const RequestContext& context,
       drawn = now;
       bar.callback()(replication.progress());
     }
-    // What waits for a moment only is not worth a line.
+    // A task that waits for a moment only is not worth a line.
     if (now >= say_waits && news.task().state() == v1::REPLICATION_TASK_STATE_WAITING) {
       say(WaitText(news.task()));
     }
@@ -222,7 +220,8 @@ absl::Status AwaitAll(client::AdminClient& admin, const RequestContext& context,
 
 absl::Status Replicate(const CommonFlags& common, const ReplicateFlags& flags) {
   if (!flags.all && !flags.where.empty()) {
-    return absl::InvalidArgumentError("--where chooses among all nodes: add --all");
+    return absl::InvalidArgumentError(
+        absl::StrCat("replicate ", flags.places.artifact, ": --where chooses among all nodes; add --all"));
   }
   if (flags.all == !flags.places.to.empty()) {
     return absl::InvalidArgumentError(
@@ -251,7 +250,7 @@ absl::Status Replicate(const CommonFlags& common, const ReplicateFlags& flags) {
       return waited;
     }
   }
-  common.json ? (void)std::fputs(ToJson(replication.response()).c_str(), stdout) : replication.Print();
+  TC_RETURN_IF_ERROR(Show(common, replication.response(), [&] { return replication.Text(); }));
   return replication.Verdict(!flags.no_wait);
 }
 

@@ -1,31 +1,44 @@
-// `tensorcast replication`: the tasks that `tensorcast replicate` made.
-#include <cstdio>
+#include "cli/commands/replication.h"
+
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/status.h"
 #include "cli/commands/command.h"
 #include "cli/commands/connect.h"
-#include "cli/commands/replication_tasks.h"
-#include "cli/output/json.h"
+#include "cli/commands/texts.h"
 #include "cli/output/output.h"
+#include "core/artifact/manifest.h"
+#include "core/replica/replica.h"
+#include "rpc/convert/convert.h"
 
 namespace tensorcast::cli {
 namespace {
+
+absl::Status AddTarget(const std::string& node, const std::string& location, ReplicationTargets* targets) {
+  TC_ASSIGN_OR_RETURN(const Location parsed, Location::Parse(location));
+  ReplicationTarget* target = targets->Add();
+  target->set_node_id(node);
+  *target->mutable_location() = rpc::ToProto(parsed);
+  return absl::OkStatus();
+}
 
 struct ListFlags {
   std::string artifact;  // a key or an id; empty: all
 };
 
-void PrintTasks(const std::vector<v1::ReplicationTask>& tasks, bool of_one) {
+std::string TasksText(const v1::ListReplicationTasksResponse& listed, bool of_one) {
   Table table(of_one ? std::vector<std::string>{"place", "state", "last error"}
                      : std::vector<std::string>{"artifact", "place", "state", "last error"});
-  for (const v1::ReplicationTask& task : tasks) {
+  for (const v1::ReplicationTask& task : listed.tasks()) {
     std::vector<std::string> row = {PlaceText(task), StateText(task), ErrorText(task)};
     if (!of_one) row.insert(row.begin(), task.artifact_id());
     table.Add(std::move(row));
   }
-  std::fputs(table.ToString().c_str(), stdout);
+  return table.ToString();
 }
 
 absl::Status ListTasks(const CommonFlags& common, const ListFlags& flags) {
@@ -35,16 +48,9 @@ absl::Status ListTasks(const CommonFlags& common, const ListFlags& flags) {
   if (!flags.artifact.empty()) {
     TC_ASSIGN_OR_RETURN(artifact_id, ConfirmedArtifactId(*admin, context, flags.artifact));
   }
-  TC_ASSIGN_OR_RETURN(std::vector<v1::ReplicationTask> tasks,
+  TC_ASSIGN_OR_RETURN(const v1::ListReplicationTasksResponse listed,
                       admin->ListReplicationTasks(context, artifact_id));
-  if (!common.json) {
-    PrintTasks(tasks, /*of_one=*/!artifact_id.empty());
-    return absl::OkStatus();
-  }
-  v1::ListReplicationTasksResponse response;
-  for (v1::ReplicationTask& task : tasks) *response.add_tasks() = std::move(task);
-  std::fputs(ToJson(response).c_str(), stdout);
-  return absl::OkStatus();
+  return Show(common, listed, [&] { return TasksText(listed, /*of_one=*/!artifact_id.empty()); });
 }
 
 absl::Status CancelTasks(const CommonFlags& common, const PlaceFlags& flags) {
@@ -58,13 +64,13 @@ absl::Status CancelTasks(const CommonFlags& common, const PlaceFlags& flags) {
   }
   TC_ASSIGN_OR_RETURN(const v1::CancelReplicationTasksResponse cancelled,
                       admin->CancelReplicationTasks(context, request));
-  if (common.json) {
-    std::fputs(ToJson(cancelled).c_str(), stdout);
-    return absl::OkStatus();
-  }
-  for (const v1::ReplicationTask& task : cancelled.tasks()) PrintF("cancelled %s\n", PlaceText(task));
-  if (cancelled.tasks().empty()) std::printf("nothing was under way there\n");
-  return absl::OkStatus();
+  return Show(common, cancelled, [&] {
+    std::string text = cancelled.tasks().empty() ? "nothing was under way there\n" : "";
+    for (const v1::ReplicationTask& task : cancelled.tasks()) {
+      absl::StrAppend(&text, "cancelled ", PlaceText(task), "\n");
+    }
+    return text;
+  });
 }
 
 void AddListFlags(Flags& flags, ListFlags& values) {
@@ -72,6 +78,81 @@ void AddListFlags(Flags& flags, ListFlags& values) {
 }
 
 }  // namespace
+
+void AddPlaceFlags(Flags& flags, PlaceFlags& values) {
+  flags.Add("artifact", values.artifact, "A key, or an artifact id (tc2:...)", {.required = true});
+  flags.Add("--to", values.to,
+            "Targets as NODE or NODE:LOCATION, separated by commas; NODE is a name or an id",
+            {.not_empty = true});
+  flags.Add("--device", values.device, "Location for targets without one: gpu:N, gpu:all, cpu or disk",
+            {.show_default = true});
+}
+
+absl::Status AddPlaces(const v1::GetClusterStatusResponse& cluster, const std::string& node,
+                       const std::string& location, ReplicationTargets* targets) {
+  if (location != kAllGpus) return AddTarget(node, location, targets);
+  for (const v1::Node& one : cluster.nodes()) {
+    if (one.node_id() != node && one.name() != node) continue;
+    for (const v1::Device& device : one.devices()) {
+      TC_RETURN_IF_ERROR(AddTarget(node, absl::StrCat("gpu:", device.ordinal()), targets));
+    }
+    if (!one.devices().empty()) return absl::OkStatus();
+    return absl::NotFoundError(absl::StrCat("node ", node, " has no GPU; name another location"));
+  }
+  return absl::NotFoundError(
+      absl::StrCat("no registered node has the name or id ", node, "; `tensorcast node ls` lists the nodes"));
+}
+
+absl::Status AddNamed(const v1::GetClusterStatusResponse& cluster, const PlaceFlags& flags,
+                      ReplicationTargets* targets) {
+  for (const std::string& list : flags.to) {
+    for (const std::string_view place : absl::StrSplit(list, ',')) {
+      const size_t colon = place.find(':');
+      const std::string node(place.substr(0, colon));
+      if (node.empty()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("--to ", list, ": NODE or NODE:LOCATION is expected, as in node-1 or node-1:gpu:0"));
+      }
+      const std::string location =
+          colon == std::string_view::npos ? flags.device : std::string(place.substr(colon + 1));
+      TC_RETURN_IF_ERROR(Annotate(AddPlaces(cluster, node, location, targets), absl::StrCat("--to ", list)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> ConfirmedArtifactId(client::AdminClient& admin, const RequestContext& context,
+                                                const std::string& artifact) {
+  if (IsArtifactId(artifact)) return artifact;
+  TC_ASSIGN_OR_RETURN(const v1::ResolveKeyResponse resolved,
+                      admin.ResolveKey(context, artifact, /*confirmed=*/true));
+  return resolved.key().artifact_id();
+}
+
+std::string PlaceText(const v1::ReplicationTask& task) {
+  return absl::StrCat(task.node_name(), ":", LocationText(task.location()));
+}
+
+std::string StateText(const v1::ReplicationTask& task) {
+  switch (task.state()) {
+    case v1::REPLICATION_TASK_STATE_WAITING:
+      return absl::StrCat("waits for ", task.waiting_for());
+    case v1::REPLICATION_TASK_STATE_RUNNING:
+      return task.bytes_total() == 0
+                 ? "under way"
+                 : absl::StrCat(FormatBytes(task.bytes()), " of ", FormatBytes(task.bytes_total()));
+    case v1::REPLICATION_TASK_STATE_DONE:
+      return "done";
+    case v1::REPLICATION_TASK_STATE_FAILED:
+      return "FAILED";
+    default:
+      return "unknown";
+  }
+}
+
+std::string ErrorText(const v1::ReplicationTask& task) {
+  return task.has_error() ? rpc::FromProto(task.error()).ToString() : "";
+}
 
 Command ReplicationCommand() {
   return {.name = "replication",

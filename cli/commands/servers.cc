@@ -141,14 +141,16 @@ absl::Status ServeGlobalStore(const CommonFlags& common, const ServerFlags& flag
       {.who = "a global store", .descriptors = kStoreDescriptors, .threads = kStoreThreads}));
   TC_ASSIGN_OR_RETURN(const v1::Config config, LoadConfig(common));
   TC_ASSIGN_OR_RETURN(ServerOptions servers, ReadServerOptions(config, Roles::kGlobalStore));
-  TC_RETURN_IF_ERROR(ApplyLogConfig(config.log()));
+  ApplyLogConfig(config.log());
   global_store::GlobalStoreOptions& options = servers.store;
   options.security.Log();
   if (options.metadata_store == "sqlite") TC_RETURN_IF_ERROR(MakeMetadataPrivate(options.metadata_path));
   TC_RETURN_IF_ERROR(MakeSocketFolder("global_store.listen", SocketPath(options.listen), /*others=*/0));
   Termination termination;  // outlives the server, which may demand it
+  // A global store that stands by waits here, in Start, until it leads or a signal ends the wait.
   options.etcd.stop_waiting = OnTerminationSignal();
-  // What it knows is another's to change from then on: its supervisor starts one that stands by.
+  // A store that lost its leadership must not go on, since another one changes the metadata from then on. It
+  // ends, and its supervisor starts it again to stand by.
   options.etcd.on_lost = [&termination](const absl::Status& why) { termination.Demand(why); };
   absl::StatusOr<std::unique_ptr<global_store::GlobalStoreServer>> started =
       global_store::GlobalStoreServer::Start(options);
@@ -165,21 +167,22 @@ absl::Status ServeDaemon(const CommonFlags& common, const DaemonFlags& flags) {
   TC_RETURN_IF_ERROR(MeetLimits());
   TC_ASSIGN_OR_RETURN(const v1::Config config, LoadConfig(common));
   TC_ASSIGN_OR_RETURN(ServerOptions servers, ReadServerOptions(config, Roles::kDaemon));
-  TC_RETURN_IF_ERROR(ApplyLogConfig(config.log()));
+  ApplyLogConfig(config.log());
   daemon::DaemonOptions& options = servers.daemon;
   TC_RETURN_IF_ERROR(MakeSocketFolders(options));
   options.security.Log();
   options.keeper.discard_kept = flags.discard_kept;
-  // A descriptor each. Of more than this the limits of memory speak, later.
+  // Each segment of the pool is a descriptor. The bound keeps the sum an int; a pool of more segments fails
+  // at the limits of memory.
   int segments = static_cast<int>(std::min(options.pool.bytes / kSegmentBytes, uint64_t{1} << 20));
-  // Another one each for the keeper, and a small pool is of several.
+  // The keeper takes one more for each segment, and a small pool has several.
   if (options.keeper.on()) segments = 2 * segments + kKeptDescriptors;
   TC_RETURN_IF_ERROR(CheckProcessLimits({.who = "a daemon",
                                          .descriptors = kDaemonDescriptors + segments,
                                          .threads = kDaemonThreads,
                                          .memory_bytes = options.pool.bytes}));
   std::unique_ptr<global_store::GlobalStoreServer> embedded;
-  // Before the pool is made, which may take long.
+  // Making the pool may take long, so a signal that came before is looked at first.
   if (OnTerminationSignal().IsCancelled()) return absl::OkStatus();
   if (options.global_store.empty()) {
     TC_ASSIGN_OR_RETURN(embedded, StartEmbeddedStore(servers));
@@ -203,15 +206,11 @@ absl::Status ServeDaemon(const CommonFlags& common, const DaemonFlags& flags) {
   return why;
 }
 
-// 1 for whatever ended it but SIGTERM or SIGINT, which are how a server is told to.
-int ServerExitCode(const absl::Status& status) { return status.ok() ? 0 : (Fail(status), 1); }
-
-int RunGlobalStore(const CommonFlags& common, const ServerFlags& flags) {
-  return ServerExitCode(ServeGlobalStore(common, flags));
-}
-
-int RunDaemon(const CommonFlags& common, const DaemonFlags& flags) {
-  return ServerExitCode(ServeDaemon(common, flags));
+// Runs a server. The exit code is 1 for whatever ended it but SIGTERM or SIGINT, which are how it is told to.
+template <class Values, absl::Status (*serve)(const CommonFlags& common, const Values& flags)>
+int RunServer(const CommonFlags& common, const Values& flags) {
+  const absl::Status status = serve(common, flags);
+  return status.ok() ? 0 : (Fail(status), 1);
 }
 
 }  // namespace
@@ -221,7 +220,7 @@ Command GlobalStoreCommand() {
           .help = "Run the global store: what exists, where it is, and which node may pull from which",
           .role = Role::kServer,
           .config_section = "global_store",
-          .bind = Bind(AddFlags, RunGlobalStore)};
+          .bind = Bind(AddFlags, RunServer<ServerFlags, ServeGlobalStore>)};
 }
 
 Command DaemonCommand() {
@@ -229,7 +228,7 @@ Command DaemonCommand() {
           .help = "Run this host's store daemon",
           .role = Role::kServer,
           .config_section = "daemon",
-          .bind = Bind(AddDaemonFlags, RunDaemon)};
+          .bind = Bind(AddDaemonFlags, RunServer<DaemonFlags, ServeDaemon>)};
 }
 
 }  // namespace tensorcast::cli

@@ -8,7 +8,6 @@
 #include "cli/commands/command.h"
 #include "cli/commands/connect.h"
 #include "cli/commands/texts.h"
-#include "cli/output/json.h"
 #include "cli/output/output.h"
 #include "rpc/convert/convert.h"
 #include "transport/transport.h"
@@ -145,13 +144,12 @@ void PrintCluster(const v1::GetClusterStatusResponse& cluster) {
   PrintStores(cluster);
   Table table({"node", "id", "address", "lanes", "labels", "heartbeat", "pools"});
   for (const v1::Node& node : cluster.nodes()) {
-    const double age =
-        static_cast<double>(node.since_heartbeat().seconds()) + node.since_heartbeat().nanos() / 1e9;
     table.Add({absl::StrCat(node.name(), NodeStateText(node)), node.node_id().substr(0, 8),
                node.grpc_address(), absl::StrJoin(node.lanes(), ","), LabelsOf(node),
-               absl::StrCat(FormatSeconds(absl::Seconds(age)), " s ago"), PoolsText(node.pools())});
+               absl::StrCat(FormatSeconds(rpc::FromProto(node.since_heartbeat())), " s ago"),
+               PoolsText(node.pools())});
   }
-  std::fputs(table.ToString().c_str(), stdout);
+  Print(table.ToString());
 }
 
 absl::Status Status(const CommonFlags& common) {
@@ -160,9 +158,8 @@ absl::Status Status(const CommonFlags& common) {
   TC_ASSIGN_OR_RETURN(const v1::GetStatusResponse daemon, admin->GetStatus(context));
   const absl::StatusOr<v1::GetClusterStatusResponse> cluster = admin->GetClusterStatus(context);
   if (common.json) {
-    std::string json = absl::StrCat("{\"daemon\": ", ToJson(daemon));
-    if (cluster.ok()) absl::StrAppend(&json, ", \"cluster\": ", ToJson(*cluster));
-    std::printf("%s}\n", json.c_str());
+    std::printf("{\"daemon\": %s%s}\n", ToJson(daemon).c_str(),
+                cluster.ok() ? absl::StrCat(", \"cluster\": ", ToJson(*cluster)).c_str() : "");
     return absl::OkStatus();
   }
   PrintDaemon(daemon);

@@ -7,6 +7,9 @@
 #include "proto/config.pb.h"
 
 namespace tensorcast::cli {
+
+// The trace file is a second sink beside OpenTelemetry: it needs no collector, and has the spans of this
+// process alone.
 absl::StatusOr<CommandTelemetry> StartTelemetry(const CommonFlags& flags, std::string_view role) {
   TC_ASSIGN_OR_RETURN(const v1::Config config, LoadConfig(flags));
   CommandTelemetry started;
@@ -20,24 +23,14 @@ absl::StatusOr<CommandTelemetry> StartTelemetry(const CommonFlags& flags, std::s
   return started;
 }
 
-absl::Status ApplyLogConfig(const v1::LogConfig& config) {
-  absl::LogSeverity min_severity = absl::LogSeverity::kInfo;
-  if (config.level() == "warning") {
-    min_severity = absl::LogSeverity::kWarning;
-  } else if (config.level() == "error") {
-    min_severity = absl::LogSeverity::kError;
-  } else if (config.level() != "info") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("log.level is \"", config.level(), "\"; it can be info, warning or error"));
-  }
-  if (config.format() != "text" && config.format() != "json") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("log.format is \"", config.format(), "\"; it can be text or json"));
-  }
+void ApplyLogConfig(const v1::LogConfig& config) {
+  // config.proto lists the values; a configuration with others was refused when it was read.
+  const absl::LogSeverity min_severity = config.level() == "error"     ? absl::LogSeverity::kError
+                                         : config.level() == "warning" ? absl::LogSeverity::kWarning
+                                                                       : absl::LogSeverity::kInfo;
   absl::SetMinLogLevel(static_cast<absl::LogSeverityAtLeast>(min_severity));
   otel::InstallStderrLog(config.format() == "json" ? otel::LogFormat::kJson : otel::LogFormat::kText,
                          min_severity);
-  return absl::OkStatus();
 }
 
 }  // namespace tensorcast::cli

@@ -25,6 +25,6 @@ struct CommandTelemetry {
 absl::StatusOr<CommandTelemetry> StartTelemetry(const CommonFlags& flags, std::string_view role);
 
 // log.level and log.format, for the servers.
-absl::Status ApplyLogConfig(const v1::LogConfig& config);
+void ApplyLogConfig(const v1::LogConfig& config);
 
 }  // namespace tensorcast::cli

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <thread>
@@ -32,11 +33,10 @@ sigset_t TerminationSignals() {
   return signals;
 }
 
-// What a second signal removes and calls.
+// What a second signal calls.
 struct Leftovers {
   absl::Mutex mutex;
-  std::vector<std::string> paths ABSL_GUARDED_BY(mutex);
-  std::vector<void (*)()> clean_ups ABSL_GUARDED_BY(mutex);
+  std::vector<std::function<void()>> clean_ups ABSL_GUARDED_BY(mutex);
 };
 
 Leftovers& AllLeftovers() {
@@ -47,22 +47,19 @@ Leftovers& AllLeftovers() {
 void RemoveLeftovers() {
   Leftovers& leftovers = AllLeftovers();
   absl::MutexLock lock(&leftovers.mutex);
-  for (const std::string& path : leftovers.paths) unlink(path.c_str());
-  for (void (*const clean_up)() : leftovers.clean_ups) clean_up();
+  for (const std::function<void()>& clean_up : leftovers.clean_ups) clean_up();
 }
 
 }  // namespace
 
-void RemoveWhenTerminatedAgain(std::string path) {
-  Leftovers& leftovers = AllLeftovers();
-  absl::MutexLock lock(&leftovers.mutex);
-  leftovers.paths.push_back(std::move(path));
+void RemoveWhenTerminatedAgain(const std::string& path) {
+  CallWhenTerminatedAgain([path] { unlink(path.c_str()); });
 }
 
-void CallWhenTerminatedAgain(void (*clean_up)()) {
+void CallWhenTerminatedAgain(std::function<void()> clean_up) {
   Leftovers& leftovers = AllLeftovers();
   absl::MutexLock lock(&leftovers.mutex);
-  leftovers.clean_ups.push_back(clean_up);
+  leftovers.clean_ups.push_back(std::move(clean_up));
 }
 
 Cancellation OnTerminationSignal() {

@@ -4,6 +4,7 @@
 // command ends what it does, wherever it is in it; the second one ends the process at once.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -17,10 +18,10 @@ Cancellation OnTerminationSignal();
 // A context that OnTerminationSignal() cancels.
 RequestContext InterruptibleContext(absl::Duration timeout = absl::InfiniteDuration());
 // A file that nothing else removes when a second signal ends the process: a server's sockets.
-void RemoveWhenTerminatedAgain(std::string path);
-// The same for what is not one file: `clean_up` runs on the thread of the signals, while other threads are
-// still at work, and the process ends when it returns.
-void CallWhenTerminatedAgain(void (*clean_up)());
+void RemoveWhenTerminatedAgain(const std::string& path);
+// For what is more than one file: `clean_up` runs on the thread of the signals, while other threads still
+// work, and the process ends when it returns.
+void CallWhenTerminatedAgain(std::function<void()> clean_up);
 
 // Whether Fail also prints the error on stdout, from here on: {"error": {"code", "message", "details"}},
 // where the details name the types of what else the error carries. Before any other thread fails.

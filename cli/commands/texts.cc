@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/text.h"
 #include "cli/output/output.h"
 #include "core/replica/replica.h"
 #include "rpc/convert/convert.h"
@@ -24,8 +25,19 @@ std::string PoolText(const v1::Pool& pool) {
 
 }  // namespace
 
-void PrintJson(const nlohmann::json& json) {
-  std::printf("%s\n", json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+absl::Status Show(const CommonFlags& common, const google::protobuf::Message& message,
+                  absl::FunctionRef<std::string()> text) {
+  if (!common.json) return Show(common, nullptr, text());
+  std::fputs(ToJson(message).c_str(), stdout);
+  return absl::OkStatus();
+}
+
+absl::Status Show(const CommonFlags& common, const nlohmann::json& json, std::string_view text) {
+  const auto replace = nlohmann::json::error_handler_t::replace;
+  const std::string shown =
+      common.json ? json.dump(-1, ' ', false, replace) + "\n" : Printable(text, /*keep_lines=*/true);
+  std::fputs(shown.c_str(), stdout);
+  return absl::OkStatus();
 }
 
 std::string LocationText(const v1::Location& location) {

@@ -3,14 +3,21 @@
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "cli/commands/common_flags.h"
 #include "proto/types.pb.h"
 
 namespace tensorcast::cli {
 
-// One line on stdout. Bytes that are not UTF-8 are replaced.
-void PrintJson(const nlohmann::json& json);
+// Shows the result of a command on stdout: the message with --json, else what `text` returns. Returns OK.
+absl::Status Show(const CommonFlags& common, const google::protobuf::Message& message,
+                  absl::FunctionRef<std::string()> text);
+// The same of a value: one line of JSON, in which bytes that are not UTF-8 are replaced, or the text.
+absl::Status Show(const CommonFlags& common, const nlohmann::json& json, std::string_view text);
 std::string LocationText(const v1::Location& location);  // "gpu:0"; "?" for a kind that is not known
 // "cpu 1.03 GiB of 4.00 GiB (12.0 MiB in 2 parts), gpu:0 0 B of 80.0 GiB"
 std::string PoolsText(const google::protobuf::RepeatedPtrField<v1::Pool>& pools);

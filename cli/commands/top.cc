@@ -20,7 +20,6 @@
 #include "base/text.h"
 #include "cli/commands/command.h"
 #include "cli/commands/connect.h"
-#include "cli/output/json.h"
 #include "cli/output/output.h"
 
 namespace tensorcast::cli {
@@ -40,10 +39,12 @@ constexpr size_t kAskers = 16;
 // Asks every node, each over a connection that is kept from one frame to the next.
 class ClusterViewer {
  public:
-  ClusterViewer(std::unique_ptr<client::AdminClient> own, client::ClientCertificates certificates)
-      : own_(std::move(own)), certificates_(std::move(certificates)) {}
+  // `options` are those of `own`.
+  ClusterViewer(std::unique_ptr<client::AdminClient> own, client::ClientOptions options)
+      : own_(std::move(own)), options_(std::move(options)) {}
 
-  // An error when not even the own daemon answers.
+  // One frame: the nodes that the global store names, each with its own report where it gives one in time. An
+  // error only when the daemon of this command does not answer.
   absl::StatusOr<TopView> Look() {
     TC_ASSIGN_OR_RETURN(const v1::GetStatusResponse own, own_->GetStatus(InterruptibleContext(kNodeTimeout)));
     TopView view;
@@ -67,6 +68,8 @@ class ClusterViewer {
   }
 
  private:
+  // A few nodes at a time, so that those that do not answer cost one timeout, not one each. Each asker takes
+  // the next node that none has taken, and so is the only one that touches it.
   void AskAll(std::vector<NodeView>& nodes) {
     std::atomic<size_t> next = 0;
     const auto work = [&] {
@@ -82,21 +85,24 @@ class ClusterViewer {
   void Ask(NodeView& node, std::unique_ptr<client::AdminClient>& client) {
     const absl::StatusOr<v1::GetStatusResponse> status = [&]() -> absl::StatusOr<v1::GetStatusResponse> {
       if (client == nullptr) {
-        TC_ASSIGN_OR_RETURN(client, client::AdminClient::Connect(node.node.grpc_address(), kNodeTimeout,
-                                                                 OnTerminationSignal(), certificates_));
+        client::ClientOptions options = options_;
+        options.daemon = node.node.grpc_address();
+        options.connect_timeout = kNodeTimeout;
+        TC_ASSIGN_OR_RETURN(client, client::AdminClient::Connect(options));
       }
       return client->GetStatus(InterruptibleContext(kNodeTimeout));
     }();
     if (status.ok()) {
       node.status = *status;
     } else {
+      // The next frame connects again.
       node.problem = std::string(status.status().message());
       client.reset();
     }
   }
 
   const std::unique_ptr<client::AdminClient> own_;
-  const client::ClientCertificates certificates_;
+  const client::ClientOptions options_;
   std::map<std::string, std::unique_ptr<client::AdminClient>> clients_;  // by address; one asker a node
   std::map<std::string, explain::Seen> seen_;                            // in the last frame
 };
@@ -161,9 +167,9 @@ bool Pause(absl::Duration interval) {
 }
 
 absl::Status Top(const CommonFlags& common, const TopFlags& flags) {
-  TC_ASSIGN_OR_RETURN(auto own, ConnectAdmin(common));
-  TC_ASSIGN_OR_RETURN(client::ClientCertificates certificates, ConfiguredCertificates(common));
-  ClusterViewer viewer(std::move(own), std::move(certificates));
+  TC_ASSIGN_OR_RETURN(client::ClientOptions options, ConfiguredClient(common));
+  TC_ASSIGN_OR_RETURN(auto own, client::AdminClient::Connect(options));
+  ClusterViewer viewer(std::move(own), std::move(options));
   TC_ASSIGN_OR_RETURN(TopView view, viewer.Look());
   if (common.json || flags.once) {
     common.json ? (void)std::fputs(Json(view).c_str(), stdout) : Print(explain::RenderTop(view));

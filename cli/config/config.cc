@@ -16,7 +16,6 @@
 #include "base/posix/unique_fd.h"
 #include "base/status.h"
 #include "cli/config/schema.h"
-#include "cli/config/setter.h"
 
 namespace tensorcast::config {
 namespace {
@@ -33,16 +32,8 @@ class YamlReader {
  public:
   explicit YamlReader(std::string_view name) : name_(name) {}
 
-  void Read(const YAML::Node& root, Message& config) {
-    if (root.IsNull()) return;  // an empty file
-    ReadSection(root, "", config);
-  }
-
-  std::vector<std::string> TakeErrors() { return std::move(errors_); }
-
- private:
   void ReadSection(const YAML::Node& node, const std::string& path, Message& section) {
-    if (node.IsNull()) return;  // "daemon:" with nothing under it
+    if (node.IsNull()) return;  // an empty file, or "daemon:" with nothing under it
     if (!node.IsMap()) return Fail(node, path, "a section with keys is expected here");
     std::set<std::string> seen;
     for (const auto& entry : node) {
@@ -59,6 +50,9 @@ class YamlReader {
     }
   }
 
+  std::vector<std::string> TakeErrors() { return std::move(errors_); }
+
+ private:
   void ReadField(const YAML::Node& node, const std::string& path, Message& section,
                  const FieldDescriptor& field) {
     if (field.is_repeated()) return ReadList(node, path, section, field);
@@ -116,7 +110,7 @@ class YamlReader {
 std::vector<std::string> ReadYaml(std::string_view yaml, std::string_view name, v1::Config& config) {
   try {
     YamlReader reader(name);
-    reader.Read(YAML::Load(std::string(yaml)), config);
+    reader.ReadSection(YAML::Load(std::string(yaml)), "", config);
     return reader.TakeErrors();
   } catch (const YAML::Exception& error) {
     return {absl::StrCat(name, ":", error.mark.line + 1, ": this is not YAML: ", error.msg)};
@@ -160,7 +154,7 @@ std::string ValueText(const Message& section, const FieldDescriptor& field) {
   return out.c_str();
 }
 
-// As comment lines above the key.
+// Appends the help as comment lines above the key, broken at kWidth.
 void AppendHelp(std::string_view help, std::string_view indent, std::string& yaml) {
   std::string line;
   for (const std::string_view word : absl::StrSplit(help, ' ')) {
@@ -199,8 +193,8 @@ absl::StatusOr<size_t> ReadSome(int file, const std::string& path, char* bytes, 
 
 // The whole of a configuration file, or of what a pipe brings. A device or a file without end is not one.
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
-  // O_NONBLOCK for the open alone: that of a pipe without a writer would hang before its type could be
-  // checked.
+  // O_NONBLOCK is for the open alone: without it the open of a pipe that has no writer hangs before its type
+  // can be checked. Reads then wait in ReadSome.
   const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file) return ErrnoStatus(errno, "open", path);
   struct stat found;

@@ -142,9 +142,8 @@ TEST(Config, KeysOfNestedSection_AreReadAndChecked) {
   EXPECT_THAT(ErrorOf("observability:\n  otel:\n    timeout: 3\n"),
               HasSubstr("node.yaml:3: observability.otel.timeout: \"3\" is not a duration"));
   EXPECT_THAT(ErrorOf("observability:\n  otel:\n    sampling_ratio: many\n"), HasSubstr("is not a number"));
-  EXPECT_THAT(
-      ErrorOf("observability:\n  otel:\n    sampling_ratio: 2\n"),
-      HasSubstr("node.yaml:3: observability.otel.sampling_ratio: \"2\" is not a number between 0 and 1"));
+  EXPECT_THAT(ErrorOf("observability:\n  otel:\n    sampling_ratio: 2\n"),
+              HasSubstr("node.yaml:3: observability.otel.sampling_ratio: \"2\" is not a number from 0 to 1"));
 }
 
 TEST(Config, ImpossibleValue_IsAnErrorThatNamesItsSet) {

@@ -1,22 +1,28 @@
 #include "cli/config/schema.h"
 
+#include <google/protobuf/descriptor.h>
+
 #include <algorithm>
 #include <iterator>
+#include <limits>
+#include <numeric>
 #include <vector>
 
 #include "absl/log/check.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "base/address.h"
 #include "base/posix/state_files.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "cli/config/config.h"
-#include "cli/config/setter.h"
 #include "transport/lanes/lanes.h"
 
 namespace tensorcast::config {
@@ -24,23 +30,20 @@ namespace {
 
 using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::Reflection;
 
-// A whole number or, where the field has fractions, any: within the limits, where the key has some.
+// A whole number or, where the field has fractions, any: within the limits of the key.
+template <class Number, bool (*parse)(std::string_view, Number*)>
 absl::Status CheckNumber(const FieldDescriptor& field, std::string_view text) {
   const v1::ConfigKey& key = KeyOf(field);
-  if (field.cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE) {
-    double number = 0, min = 0, max = 0;
-    // A declaration without limits, or with some that are not numbers, is a bug of ours; config_test meets
-    // every key.
-    CHECK(absl::SimpleAtod(key.min(), &min) && absl::SimpleAtod(key.max(), &max)) << field.full_name();
-    if (absl::SimpleAtod(text, &number) && number >= min && number <= max) return absl::OkStatus();
-    return absl::InvalidArgumentError(
-        absl::StrCat("\"", text, "\" is not a number between ", key.min(), " and ", key.max()));
-  }
-  int64_t number = 0, min = 0, max = 0;
-  CHECK(absl::SimpleAtoi(key.min(), &min) && absl::SimpleAtoi(key.max(), &max)) << field.full_name();
-  if (absl::SimpleAtoi(text, &number) && number >= min && number <= max) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is not a number from ", min, " to ", max));
+  Number number = 0, min = 0, max = 0;
+  // A declaration without limits, or with some that are not numbers, is a bug of ours; config_test meets
+  // every key.
+  CHECK(parse(key.min(), &min) && parse(key.max(), &max)) << field.full_name();
+  if (parse(text, &number) && number >= min && number <= max) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("\"", text, "\" is not a number from ", key.min(), " to ", key.max()));
 }
 
 absl::Status CheckSize(std::string_view text) {
@@ -49,7 +52,7 @@ absl::Status CheckSize(std::string_view text) {
   return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is nothing; more than 0 bytes are needed"));
 }
 
-// Below the least, peers would take the waiting for silence.
+// With a lower rate a source waits so long between chunks that its receivers take it for stalled.
 absl::Status CheckRate(std::string_view text) {
   constexpr uint64_t kMin = uint64_t{1} << 20;
   TC_ASSIGN_OR_RETURN(const uint64_t bytes, ParseSize(text));
@@ -157,10 +160,67 @@ void SetDefaults(const Descriptor& section, const std::string& prefix, std::stri
     if (field.message_type() != nullptr) {
       SetDefaults(*field.message_type(), path + ".", state_folder, config);
     } else if (const std::string& value = KeyOf(field).default_value(); !value.empty()) {
-      // A default that its own key refuses: a bug of ours, likewise.
+      // A default that its own key refuses is a bug of ours.
       CHECK_OK(SetByPath(config, path, absl::StrReplaceAll(value, {{"$STATE", state_folder}}))) << path;
     }
   }
+}
+
+size_t EditDistance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), 0);
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t change = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, change});
+    }
+  }
+  return row.back();
+}
+
+struct Suggestion {
+  std::string path;
+  size_t distance = std::numeric_limits<size_t>::max();
+};
+
+// The closest key of the section and of the sections below it.
+void FindClosest(const Descriptor& section, const std::string& prefix, std::string_view key,
+                 Suggestion& best) {
+  for (int i = 0; i < section.field_count(); ++i) {
+    const FieldDescriptor& field = *section.field(i);
+    const size_t distance = EditDistance(key, field.name());
+    if (distance < best.distance) best = {prefix + field.name(), distance};
+    if (field.message_type() != nullptr) {
+      FindClosest(*field.message_type(), prefix + field.name() + ".", key, best);
+    }
+  }
+}
+
+absl::Status SetBool(Message& section, const FieldDescriptor& field, const std::string& text) {
+  const std::string lower = absl::AsciiStrToLower(text);
+  const bool is_true = lower == "true" || lower == "yes" || lower == "on";
+  if (!is_true && lower != "false" && lower != "no" && lower != "off") {
+    return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is not true or false"));
+  }
+  section.GetReflection()->SetBool(&section, &field, is_true);
+  return absl::OkStatus();
+}
+
+std::vector<std::string> Items(std::string_view text) {
+  text = absl::StripAsciiWhitespace(text);
+  if (absl::ConsumePrefix(&text, "[")) absl::ConsumeSuffix(&text, "]");
+  std::vector<std::string> items;
+  for (std::string_view item : absl::StrSplit(text, ',', absl::SkipWhitespace())) {
+    item = absl::StripAsciiWhitespace(item);
+    if (item.size() >= 2 && item.front() == item.back() && (item.front() == '"' || item.front() == '\'')) {
+      item = item.substr(1, item.size() - 2);
+    }
+    items.emplace_back(item);
+  }
+  return items;
 }
 
 }  // namespace
@@ -177,7 +237,11 @@ absl::Status CheckText(const FieldDescriptor& field, std::string_view text) {
     return absl::InvalidArgumentError("a value is needed here; leave the key out to have the default");
   }
   if (const auto choices = ChoicesOf(key); !choices.empty()) return CheckChoice(choices, text);
-  if (IsNumber(field)) return CheckNumber(field, text);
+  if (IsNumber(field)) {
+    return field.cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE
+               ? CheckNumber<double, absl::SimpleAtod>(field, text)
+               : CheckNumber<int64_t, absl::SimpleAtoi<int64_t>>(field, text);
+  }
   if (key.form() == v1::ConfigKey::DURATION) return CheckDuration(key, text);
   const Form* form = FormOf(key);
   return form == nullptr || form->check == nullptr ? absl::OkStatus() : form->check(text);
@@ -198,5 +262,69 @@ v1::Config DefaultsWith(std::string_view state_folder) {
 }
 
 v1::Config Defaults() { return DefaultsWith(DefaultStateFolder()); }
+
+absl::Status UnknownKey(const Descriptor& section, std::string_view section_path, std::string_view key) {
+  std::string message = absl::StrCat("there is no key \"", key, "\"",
+                                     section_path.empty() ? "" : absl::StrCat(" in ", section_path));
+  Suggestion best;
+  FindClosest(section, "", key, best);
+  // Two slips, or a third of a long name: what is further off is not a slip of the hand.
+  if (best.distance <= std::max<size_t>(2, key.size() / 3)) {
+    absl::StrAppend(&message, "; did you mean \"", best.path, "\"?");
+  }
+  return absl::InvalidArgumentError(message);
+}
+
+absl::Status SetScalar(Message& section, const FieldDescriptor& field, const std::string& text) {
+  if (field.message_type() != nullptr) {
+    return absl::InvalidArgumentError("this is a section, not a value; name one of the keys in it");
+  }
+  TC_RETURN_IF_ERROR(CheckText(field, text));
+  const Reflection& values = *section.GetReflection();
+  int32_t number = 0;
+  double fraction = 0;
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return SetBool(section, field, text);
+    case FieldDescriptor::CPPTYPE_INT32:
+      CHECK(absl::SimpleAtoi(text, &number)) << text;  // as CheckText found
+      values.SetInt32(&section, &field, number);
+      return absl::OkStatus();
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      CHECK(absl::SimpleAtod(text, &fraction)) << text;
+      values.SetDouble(&section, &field, fraction);
+      return absl::OkStatus();
+    default:
+      if (!IsValidUtf8(text)) return absl::InvalidArgumentError("this is not valid UTF-8");
+      field.is_repeated() ? values.AddString(&section, &field, text)
+                          : values.SetString(&section, &field, text);
+      return absl::OkStatus();
+  }
+}
+
+absl::Status SetByPath(Message& config, std::string_view path, const std::string& text) {
+  Message* section = &config;
+  std::string section_path;
+  const std::vector<std::string> names = absl::StrSplit(path, '.');
+  for (size_t i = 0; i < names.size(); ++i) {
+    const FieldDescriptor* field = section->GetDescriptor()->FindFieldByName(names[i]);
+    if (field == nullptr) return UnknownKey(*section->GetDescriptor(), section_path, names[i]);
+    const bool last = i + 1 == names.size();
+    if (!last && (field->message_type() == nullptr || field->is_repeated())) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("\"", names[i], "\" is a value, there are no keys in it"));
+    }
+    if (!last) {
+      section = section->GetReflection()->MutableMessage(section, field);
+      absl::StrAppend(&section_path, section_path.empty() ? "" : ".", names[i]);
+      continue;
+    }
+    if (!field->is_repeated()) return SetScalar(*section, *field, text);
+    // A list that is set replaces the default list; SetScalar then appends each item.
+    section->GetReflection()->ClearField(section, field);
+    for (const std::string& item : Items(text)) TC_RETURN_IF_ERROR(SetScalar(*section, *field, item));
+  }
+  return absl::OkStatus();
+}
 
 }  // namespace tensorcast::config

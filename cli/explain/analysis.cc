@@ -1,7 +1,7 @@
 #include "cli/explain/analysis.h"
 
 #include <algorithm>
-#include <array>
+#include <functional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -30,7 +30,7 @@ std::vector<std::pair<SteadyTime, SteadyTime>> Intervals(const TransferReport& r
     const SteadyTime from = std::clamp(stage.start, begin, end);
     intervals.emplace_back(from, std::clamp(stage.end, from, end));
   }
-  std::sort(intervals.begin(), intervals.end());
+  std::ranges::sort(intervals);
   return intervals;
 }
 
@@ -75,21 +75,13 @@ std::string_view RemoteHint(const SourceDetails* detail) {
 }
 
 std::string_view FetchHint(const SourceInfo& source, const SourceDetails* detail) {
-  if (source.type == SourceType::kRemote && source.lane == kLocalLane) {
-    return "Copying within the host is the limit (digests are computed on the way): memory bandwidth and "
-           "cores.";
+  if (source.type == SourceType::kRemote && source.lane != kLocalLane) return RemoteHint(detail);
+  if (source.type == SourceType::kDisk) {
+    return "Reading the files is the limit: a faster disk, or a peer that has the artifact in memory, "
+           "would help.";
   }
-  switch (source.type) {
-    case SourceType::kRemote:
-      return RemoteHint(detail);
-    case SourceType::kDisk:
-      return "Reading the files is the limit: a faster disk, or a peer that has the artifact in memory, "
-             "would help.";
-    case SourceType::kLocal:
-      return "Copying within the host is the limit (digests are computed on the way): memory bandwidth and "
-             "cores.";
-  }
-  return "";
+  return "Copying within the host is the limit (digests are computed on the way): memory bandwidth and "
+         "cores.";
 }
 
 std::string_view Hint(Stage stage, const SourceInfo& source, const Location& destination,
@@ -98,15 +90,12 @@ std::string_view Hint(Stage stage, const SourceInfo& source, const Location& des
   if (stage == Stage::kVerify) {
     return "Computing digests is the limit: cores, and how many chunks are verified at once.";
   }
-  switch (destination.kind) {
-    case LocationKind::kGpu:
-      return "Copies to the GPU are the limit: its link, and how many staging buffers there are.";
-    case LocationKind::kDisk:
-      return "Writing the file is the limit: a faster disk would help.";
-    case LocationKind::kCpu:
-      return "Copying in host memory is the limit: memory bandwidth and cores.";
+  if (destination.kind == LocationKind::kGpu) {
+    return "Copies to the GPU are the limit: its link, and how many staging buffers there are.";
   }
-  return "";
+  return destination.kind == LocationKind::kDisk
+             ? "Writing the file is the limit: a faster disk would help."
+             : "Copying in host memory is the limit: memory bandwidth and cores.";
 }
 
 const SourceDetails* DetailsOf(const SourceInfo& source, const std::vector<SourceDetails>& details) {
@@ -118,8 +107,7 @@ const SourceDetails* DetailsOf(const SourceInfo& source, const std::vector<Sourc
 // the proportion of `busy`: the largest share is where a faster part would gain most.
 Bound StageBound(const TransferReport& report, const std::vector<SourceDetails>& details) {
   std::vector<StageTotal> totals = TotalsOf(report);
-  std::stable_sort(totals.begin(), totals.end(),
-                   [](const StageTotal& a, const StageTotal& b) { return a.busy > b.busy; });
+  std::ranges::stable_sort(totals, std::greater(), &StageTotal::busy);
   const StageTotal& first = totals.front();
   const StageReport& heaviest = *Heaviest(report, first.stage);
   Bound bound{.part = std::string(StageName(first.stage))};
@@ -199,34 +187,25 @@ double AtOnce(const StageReport& stage) {
 Bound FindBound(const TransferReport& report, const std::vector<SourceDetails>& details) {
   const TransferParts parts = PartsOf(report);
   if (parts.total() <= absl::ZeroDuration()) return {"nothing", "It took no time that could be measured."};
+  struct Held {
+    std::string_view part;
+    absl::Duration took;
+    std::string_view why;
+  };
+  const Held held[] = {
+      {"queue", parts.queue,
+       "before its turn came: other transfers were running (daemon.max_concurrent_ingests)."},
+      {"starved", parts.starved,
+       "with nothing to ask for: no source had a chunk that was still missing. The nodes that filled these "
+       "sources are the limit."},
+      {"gaps", parts.gaps, "between sources: one was given up and another one had to be found."},
+      {"finish", parts.finish, "after the last chunk: its source was let go and the replica committed."},
+      {"start", parts.start,
+       "before the first byte: it waited for space, or a source was found and opened."}};
+  const Held& longest = *std::ranges::max_element(held, {}, &Held::took);
   // Only where the bytes moved for the longest part is a stage the bound; else what held them up is.
-  const absl::Duration max =
-      std::max({parts.queue, parts.start, parts.moving, parts.starved, parts.gaps, parts.finish});
-  if (parts.moving == max && !report.stages.empty()) return StageBound(report, details);
-  if (parts.queue == max) {
-    return {"queue", absl::StrCat(Took(parts.queue, parts),
-                                  "went by before its turn came: other transfers were running "
-                                  "(daemon.max_concurrent_ingests).")};
-  }
-  if (parts.starved == max) {
-    return {"starved", absl::StrCat(Took(parts.starved, parts),
-                                    "went by with nothing to ask for: no source had a chunk that was still "
-                                    "missing. The nodes that filled these sources are the limit.")};
-  }
-  if (parts.gaps == max) {
-    return {"gaps",
-            absl::StrCat(Took(parts.gaps, parts),
-                         "went by between sources: one was given up and another one had to be found.")};
-  }
-  if (parts.finish == max) {
-    return {"finish",
-            absl::StrCat(Took(parts.finish, parts),
-                         "went by after the last chunk: its source was let go and the replica committed.")};
-  }
-  return {
-      "start",
-      absl::StrCat(Took(parts.start, parts),
-                   "went by before the first byte: it waited for space, or a source was found and opened.")};
+  if (parts.moving >= longest.took && !report.stages.empty()) return StageBound(report, details);
+  return {std::string(longest.part), absl::StrCat(Took(longest.took, parts), "went by ", longest.why)};
 }
 
 Bound FindVerdict(const TransferReport& report, const std::vector<SourceDetails>& details) {

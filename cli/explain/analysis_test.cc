@@ -5,9 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/steady_time.h"
-#include "cli/explain/analysis_json.h"
-#include "cli/explain/flows.h"
+#include "cli/explain/explain.h"
 #include "cli/explain/test_reports.h"
+#include "cli/explain/top.h"
 
 namespace tensorcast::explain {
 namespace {

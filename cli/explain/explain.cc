@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -26,7 +28,7 @@ std::string Short(const std::string& source) {
   return absl::StrCat("...", source.substr(source.size() - (kSourceWidth - 3)));
 }
 
-// Of one that did not bring all: how much of it there is.
+// The bytes that it brought; for a transfer that did not bring all, of how many.
 std::string Moved(const TransferReport& report) {
   const std::string bytes = FormatBytes(report.bytes);
   if (report.bytes >= report.bytes_total) return bytes;
@@ -142,7 +144,8 @@ std::string LaneText(const TransferReport& report, const SourceReport& source) {
   return absl::StrCat(source.source.lane, source.direct ? " (host+device)" : " (host)");
 }
 
-// Side by side, in the order in which they came.
+// A table of the sources, in the order in which they joined. A source that could not be opened is only in
+// Losses, since it has nothing to compare.
 std::string Sources(const TransferReport& report) {
   uint64_t bytes = 0;
   for (const SourceReport& source : report.sources) bytes += source.bytes;
@@ -180,7 +183,7 @@ std::string_view LossText(SourceLoss loss) {
   return "was given up";
 }
 
-// Why each went that did not stay to the end.
+// Why each source left that did not stay to the end.
 std::string Losses(const TransferReport& report) {
   std::string text;
   for (const SourceReport& source : report.sources) {
@@ -196,18 +199,6 @@ std::string Losses(const TransferReport& report) {
   return text;
 }
 
-std::string GivenUp(const TransferReport& report) {
-  if (!report.sources.empty()) return Losses(report);
-  std::string text;
-  for (const StageReport& stage : report.stages) {
-    if (stage.status.ok()) continue;
-    absl::StrAppend(&text, "given up: ", stage.source.lane, " ", stage.source.name, " after ", stage.chunks,
-                    " chunks of ", StageName(stage.stage), ": ", stage.status.ToString(), "\n");
-  }
-  if (!text.empty()) text += "\n";
-  return text;
-}
-
 }  // namespace
 
 std::string ExplainTransfer(const TransferReport& report, const Beyond& beyond, int bar_width) {
@@ -215,13 +206,65 @@ std::string ExplainTransfer(const TransferReport& report, const Beyond& beyond, 
       absl::StrCat(Headline(report, beyond), "\n", Chart(report, std::max(bar_width, 10)), "\n");
   if (!report.stages.empty()) absl::StrAppend(&text, Stages(report), "\n");
   if (!report.sources.empty()) absl::StrAppend(&text, Sources(report), "\n");
-  absl::StrAppend(&text, GivenUp(report));
+  absl::StrAppend(&text, Losses(report));
   if (!beyond.sources.empty()) absl::StrAppend(&text, SourcesText(beyond.sources), "\n");
   const Bound verdict = FindVerdict(report, beyond.sources);
   if (!report.status.ok()) {
     return absl::StrCat(text, "It failed ", verdict.why, "\n", FailuresText(beyond.route));
   }
   return absl::StrCat(text, "Bounded by ", verdict.part, ": ", verdict.why, "\n", RouteText(beyond.route));
+}
+
+std::string AnalysisJson(const TransferReport& report, const std::vector<SourceDetails>& sources,
+                         const Route& route) {
+  const TransferParts parts = PartsOf(report);
+  const Bound bound = FindVerdict(report, sources);
+  nlohmann::json json;
+  json["bound"] = {{"part", bound.part}, {"why", bound.why}};
+  json["seconds"] = {
+      {"total", absl::ToDoubleSeconds(parts.total())},  {"queue", absl::ToDoubleSeconds(parts.queue)},
+      {"start", absl::ToDoubleSeconds(parts.start)},    {"moving", absl::ToDoubleSeconds(parts.moving)},
+      {"gaps", absl::ToDoubleSeconds(parts.gaps)},      {"finish", absl::ToDoubleSeconds(parts.finish)},
+      {"starved", absl::ToDoubleSeconds(parts.starved)}};
+  absl::Duration busy;
+  for (const StageReport& stage : report.stages) busy += stage.busy;
+  json["stages"] = nlohmann::json::array();
+  for (const StageReport& stage : report.stages) {
+    json["stages"].push_back(
+        {{"stage", StageName(stage.stage)},
+         {"lane", stage.source.lane},
+         {"source", stage.source.name},
+         {"busy_share", busy > absl::ZeroDuration() ? absl::FDivDuration(stage.busy, busy) : 0.0},
+         {"at_once", AtOnce(stage)}});
+  }
+  json["sources"] = nlohmann::json::array();
+  for (const SourceDetails& detail : sources) {
+    json["sources"].push_back({{"source", detail.source},
+                               {"lane", detail.lane},
+                               {"mapped", detail.mapped},
+                               {"known", detail.served.has_value()},
+                               {"bytes", detail.served ? detail.served->bytes() : 0},
+                               {"requests", detail.served ? detail.served->requests() : 0},
+                               {"reading_share", ReadingShare(detail)},
+                               {"problem", detail.problem}});
+  }
+  json["bounding_hop"] = nullptr;
+  if (const std::optional<BoundingHop> hop = FindBoundingHop(route); hop.has_value()) {
+    json["bounding_hop"] = {{"from", hop->from},  {"to", hop->to},   {"lane", hop->lane},
+                            {"part", hop->part},  {"why", hop->why}, {"silent", hop->silent},
+                            {"steps", hop->steps}};
+  }
+  json["hops"] = nlohmann::json::array();
+  for (const Hop& hop : route.hops) {
+    json["hops"].push_back({{"node", hop.node},
+                            {"replica", hop.replica_id},
+                            {"known", hop.transfer.has_value()},
+                            {"under_way", hop.under_way},
+                            {"bytes_per_second", hop.transfer ? RateOf(*hop.transfer) : 0.0},
+                            {"problem", hop.problem}});
+  }
+  // Names and errors come from elsewhere: bytes that are not UTF-8 are replaced instead of thrown at us.
+  return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 }  // namespace tensorcast::explain

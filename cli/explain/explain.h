@@ -21,4 +21,13 @@ struct Beyond {
 // `bar_width` is the chart's, in characters; at least 10.
 std::string ExplainTransfer(const TransferReport& report, const Beyond& beyond = {}, int bar_width = 50);
 
+// The same for programs:
+// {"bound": {"part", "why"}, "seconds": {"total", "queue", "start", "moving", "starved", "gaps", "finish"},
+//  "stages": [{"stage", "lane", "source", "busy_share", "at_once"}],
+//  "sources": [{"source", "lane", "mapped", "known", "bytes", "requests", "reading_share", "problem"}],
+//  "bounding_hop": {"from", "to", "lane", "part", "why", "steps"} or null,
+//  "hops": [{"node", "replica", "known", "under_way", "bytes_per_second", "problem"}]}
+std::string AnalysisJson(const TransferReport& report, const std::vector<SourceDetails>& sources = {},
+                         const Route& route = {});
+
 }  // namespace tensorcast::explain

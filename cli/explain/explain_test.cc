@@ -47,14 +47,10 @@ TEST(ExplainTransfer, TransferToGpu_ShowsMemoryThatBytesPassed) {
   EXPECT_THAT(ExplainTransfer(report), Not(HasSubstr("(host")));
 }
 
-TEST(ExplainTransfer, LostSource_IsNamedWithItsError) {
+TEST(ExplainTransfer, ChunksFetchedAgain_AreCounted) {
   TransferReport report = MakeReport();
   report.refetched_chunks = 2;
-  report.stages[0].status = absl::UnavailableError("the peer went away");
-  const std::string text = ExplainTransfer(report);
-  EXPECT_THAT(text, HasSubstr("2 fetched again"));
-  EXPECT_THAT(text,
-              HasSubstr("given up: ucx node-0 after 4 chunks of fetch: UNAVAILABLE: the peer went away"));
+  EXPECT_THAT(ExplainTransfer(report), HasSubstr("2 fetched again"));
 }
 
 TEST(ExplainTransfer, TransferFailedBeforeFirstByte_HasNoStages) {

@@ -46,9 +46,9 @@ absl::StatusOr<FoundTransfer> FindTransfer(const v1::GetStatusResponse& status, 
   const std::string& node = status.node().name();
   const std::vector<FoundTransfer> all = AllOf(status);
   if (all.empty()) {
-    return absl::NotFoundError(absl::StrCat("daemon ", node,
-                                            " has moved nothing since it started; a transfer is ",
-                                            "explained by the daemon that received it (--daemon)"));
+    return absl::NotFoundError(
+        absl::StrCat("explain ", wanted, ": daemon ", node,
+                     " has received nothing since it started; ask the daemon that received it (--daemon)"));
   }
   if (wanted == "last") {
     const auto ended = std::ranges::find(all, false, &FoundTransfer::under_way);
@@ -62,11 +62,11 @@ absl::StatusOr<FoundTransfer> FindTransfer(const v1::GetStatusResponse& status, 
   const auto found = wanted.empty() ? std::vector<FoundTransfer>{} : Matching(all, wanted);
   if (found.size() == 1) return found.front();
   if (found.size() > 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("several transfers begin with ", wanted, ": ", Ids(found), "; give more of the id"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "explain ", wanted, ": several transfers begin so: ", Ids(found), "; give more of the id"));
   }
   return absl::NotFoundError(absl::StrCat(
-      "daemon ", node, " remembers no transfer, replica or artifact ", wanted,
+      "explain ", wanted, ": daemon ", node, " remembers no such transfer, replica or artifact",
       "; ask the daemon that received it (--daemon), or choose one of these, newest first: ", Ids(all)));
 }
 

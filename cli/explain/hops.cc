@@ -36,11 +36,9 @@ uint64_t BytesOf(const SourceList& sources) {
   return bytes;
 }
 
-SourceList Those(const SourceList& sources, bool filling) {
-  SourceList those;
-  std::ranges::copy_if(sources, std::back_inserter(those),
-                       [filling](const SourceReport* source) { return source->filling == filling; });
-  return those;
+SourceList Those(SourceList sources, bool filling) {
+  std::erase_if(sources, [filling](const SourceReport* source) { return source->filling != filling; });
+  return sources;
 }
 
 const Hop* FindHop(const Route& route, const SourceInfo& source) {
@@ -133,14 +131,11 @@ const Hop* HeldBackBy(const Route& route, const Hop& hop, const SourceList& fill
   return nullptr;
 }
 
-bool IsKnown(const Route& route, const SourceReport& source) {
-  const Hop* const up = FindHop(route, source.source);
-  return up != nullptr && up->transfer.has_value();
-}
-
+// Why its transfer is not known; empty where it is.
 std::string WhyUnknown(const Route& route, const SourceReport& source) {
   const Hop* const up = FindHop(route, source.source);
   if (up == nullptr) return absl::StrCat(source.source.name, " was not asked");
+  if (up->transfer.has_value()) return "";
   if (up->problem.empty()) return absl::StrCat(up->node, " does not remember its transfer");
   return absl::StrCat(up->node, " does not answer: ", up->problem);
 }
@@ -199,8 +194,8 @@ std::optional<BoundingHop> FindBoundingHop(const Route& route) {
   if (std::ranges::none_of(at->transfer->sources, from_another)) return std::nullopt;
   std::vector<std::string> steps;
   std::set<const Hop*> seen;
-  const SourceReport* outside =
-      nullptr;  // of all nodes on the way, the most that came from a node with all of it
+  // Of all nodes on the way, the most that came from a node with all of it.
+  const SourceReport* outside = nullptr;
   const Hop* outside_to = nullptr;
   while (true) {
     seen.insert(at);
@@ -232,16 +227,17 @@ std::optional<BoundingHop> FindBoundingHop(const Route& route) {
       return up != nullptr && seen.contains(up);
     });
     if (all_seen && outside != nullptr) {
+      // A cycle: what its nodes have came from outside.
       BoundingHop hop = LinkOf(route, *outside_to, *outside, part, std::move(steps));
       hop.why = absl::StrCat("the nodes above fed each other what came from there",
                              hop.why.empty() ? "" : "; ", hop.why);
       return hop;
     }
     BoundingHop hop = LinkOf(route, *at, largest, part, std::move(steps));
-    if (!IsKnown(route, largest)) {
+    if (const std::string why = WhyUnknown(route, largest); !why.empty()) {
       hop.silent = largest.source.name;
-      hop.why = absl::StrCat(WhatLinkTells(hop, report), "; what filled ", hop.silent,
-                             " is not known: ", WhyUnknown(route, largest));
+      hop.why =
+          absl::StrCat(WhatLinkTells(hop, report), "; what filled ", hop.silent, " is not known: ", why);
     }
     return hop;
   }

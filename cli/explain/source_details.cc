@@ -58,7 +58,7 @@ void AddSourceDetails(const v1::ExplainTransferResponse& response, std::vector<S
         return one.grant_id() == detail.grant_id && one.lane() == detail.lane;
       });
       if (served != hop.servings().end()) {
-        // One that went over to another lane was opened twice; the newest comes first.
+        // A pull that changed its lane was opened twice. The newest comes first.
         detail.served = *served;
         detail.problem.clear();
         break;

@@ -1,13 +1,13 @@
 #include "cli/explain/top.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "cli/explain/analysis.h"
-#include "cli/explain/flows.h"
 #include "cli/explain/hops.h"
 #include "cli/output/output.h"
 #include "rpc/convert/convert.h"
@@ -24,28 +24,20 @@ constexpr int kPoolWidth = 30;
 constexpr int kProgressWidth = 20;
 constexpr size_t kIdWidth = 8;
 
-using Messages = google::protobuf::RepeatedPtrField<v1::TransferReport>;
-
-// Those of them that this program understands.
-std::vector<TransferReport> Understood(const Messages& messages) {
+// Those of a node's reports that this program understands; none of a node that did not answer.
+std::vector<TransferReport> ReportsOf(const NodeView& node, bool running) {
   std::vector<TransferReport> reports;
-  for (const v1::TransferReport& message : messages) {
+  if (!node.status.has_value()) return reports;
+  for (const v1::TransferReport& message :
+       running ? node.status->running_transfers() : node.status->recent_transfers()) {
     if (absl::StatusOr<TransferReport> report = rpc::FromProto(message); report.ok()) {
       reports.push_back(*std::move(report));
     }
   }
   return reports;
 }
-
-std::vector<TransferReport> EndedOn(const NodeView& node) {
-  return node.status.has_value() ? Understood(node.status->recent_transfers())
-                                 : std::vector<TransferReport>();
-}
-
-std::vector<TransferReport> RunningOn(const NodeView& node) {
-  return node.status.has_value() ? Understood(node.status->running_transfers())
-                                 : std::vector<TransferReport>();
-}
+std::vector<TransferReport> RunningOn(const NodeView& node) { return ReportsOf(node, /*running=*/true); }
+std::vector<TransferReport> EndedOn(const NodeView& node) { return ReportsOf(node, /*running=*/false); }
 
 // "[#####     ]"
 std::string Gauge(double share, int width, bool more_than_nothing) {
@@ -147,11 +139,10 @@ SourceInfo SourceShown(const TransferReport& report) {
 std::string RunningText(const TopView& view, size_t limit) {
   std::string text = "\nunder way\n";
   Table table({"transfer", "node", "to", "done", "", "seconds", "rate", "lane", "from"});
-  size_t shown = 0, all = 0;
+  size_t all = 0;
   for (const NodeView& node : view.nodes) {
     for (const TransferReport& report : RunningOn(node)) {
       if (++all > limit) continue;
-      ++shown;
       const double share = Share(report.bytes, report.bytes_total);
       const SourceInfo source = SourceShown(report);
       const bool waits = report.start < report.queued;
@@ -164,7 +155,7 @@ std::string RunningText(const TopView& view, size_t limit) {
   }
   if (all == 0) return text + "  nothing\n";
   text += table.ToString();
-  if (all > shown) absl::StrAppend(&text, "  and ", all - shown, " more\n");
+  if (all > limit) absl::StrAppend(&text, "  and ", all - limit, " more\n");
   return text;
 }
 
@@ -175,7 +166,8 @@ struct Feed {
   double rate = 0;     // a second
 };
 
-// As the receivers say it, by grant; of those that say nothing, as their sources do.
+// A grant is one feed, which both of its ends report. The receiver's report is taken where there is one,
+// since it knows the bytes that arrived; a source's report fills in for receivers that do not answer.
 std::vector<Feed> FeedsNow(const TopView& view) {
   std::map<std::string, Feed> by_grant;
   std::map<std::string, std::string> names;
@@ -243,8 +235,7 @@ std::string FlowsText(const TopView& view, size_t limit) {
   }
   std::string text = absl::StrCat("\nreceived in the last ", absl::FormatDuration(view.window), "\n");
   if (flows.empty()) return text + "  nothing\n";
-  std::stable_sort(flows.begin(), flows.end(),
-                   [](const Flow& a, const Flow& b) { return a.bytes > b.bytes; });
+  std::ranges::stable_sort(flows, std::greater(), &Flow::bytes);
   Table table({"by", "lane", "from", "bytes", "transfers", "rate", "rate moving"});
   for (size_t i = 0; i < std::min(limit, flows.size()); ++i) {
     const Flow& flow = flows[i];
@@ -259,8 +250,7 @@ std::string TransfersText(const TopView& view, size_t limit) {
   for (const NodeView& node : view.nodes) {
     for (TransferReport& report : EndedOn(node)) all.emplace_back(node.node.name(), std::move(report));
   }
-  std::stable_sort(all.begin(), all.end(),
-                   [](const auto& a, const auto& b) { return a.second.end > b.second.end; });
+  std::ranges::stable_sort(all, std::greater(), [](const auto& one) { return one.second.end; });
   std::string text = "\nlast transfers (tensorcast explain TRANSFER --daemon NODE)\n";
   if (all.empty()) return text + "  none\n";
   Table table({"transfer", "node", "to", "bytes", "seconds", "rate", "lane", "from", "bounded by", "result"});
@@ -277,6 +267,33 @@ std::string TransfersText(const TopView& view, size_t limit) {
 }
 
 }  // namespace
+
+std::vector<Flow> FlowsOf(const std::string& receiver, const std::vector<TransferReport>& reports,
+                          SteadyTime from, SteadyTime to) {
+  std::map<std::pair<std::string, std::string>, Flow> by_source;
+  for (const TransferReport& report : reports) {
+    for (const StageReport& stage : report.stages) {
+      const SteadyTime begin = std::max(stage.start, from);
+      const SteadyTime end = std::min(stage.end, to);
+      if (stage.stage != Stage::kFetch || end < begin) continue;
+      Flow& flow = by_source[{stage.source.name, stage.source.lane}];
+      flow.receiver = receiver;
+      flow.source = stage.source.name;
+      flow.lane = stage.source.lane;
+      const absl::Duration all = stage.end - stage.start;
+      // A stage that reaches over the window's edge counts by its part within, as if its bytes had come
+      // evenly.
+      const double share = all > absl::ZeroDuration() ? absl::FDivDuration(end - begin, all) : 1;
+      flow.bytes += static_cast<uint64_t>(static_cast<double>(stage.bytes) * share);
+      flow.moving += end - begin;
+      ++flow.transfers;
+    }
+  }
+  std::vector<Flow> flows;
+  for (auto& [key, flow] : by_source) flows.push_back(std::move(flow));
+  std::ranges::stable_sort(flows, std::greater(), &Flow::bytes);
+  return flows;
+}
 
 std::map<std::string, Seen> SeenIn(const TopView& view) {
   std::map<std::string, Seen> seen;

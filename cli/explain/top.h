@@ -2,6 +2,7 @@
 // flowed between nodes, and the last transfers. Pure functions; cli/commands/top.cc asks the nodes.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
@@ -9,6 +10,7 @@
 
 #include "absl/time/time.h"
 #include "base/steady_time.h"
+#include "core/replica/transfer_report.h"
 #include "proto/daemon.pb.h"
 #include "proto/global_store.pb.h"
 
@@ -39,6 +41,18 @@ struct TopView {
 
 // For the next frame's `before`.
 std::map<std::string, Seen> SeenIn(const TopView& view);
+
+// What one receiver got from one source over one lane within a window of time.
+struct Flow {
+  std::string receiver, source, lane;
+  uint64_t bytes = 0;      // of a fetch that lies partly in the window: in proportion
+  uint32_t transfers = 0;  // that fetched in the window
+  absl::Duration moving;   // time in the window that their fetches took, summed
+};
+
+// Of the fetches between `from` and `to`, most bytes first. Times are the receiver's clock.
+std::vector<Flow> FlowsOf(const std::string& receiver, const std::vector<TransferReport>& reports,
+                          SteadyTime from, SteadyTime to);
 
 struct TopLimits {
   size_t transfers = 10;

@@ -1,5 +1,6 @@
 #include "cli/output/output.h"
 
+#include <google/protobuf/util/json_util.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -170,6 +171,17 @@ std::string DescribeStages(const TransferReport& report) {
                FormatRate(stage.bytes, stage.busy)});
   }
   return table.ToString();
+}
+
+std::string ToJson(const google::protobuf::Message& message, bool every_field) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.add_whitespace = true;
+  options.preserve_proto_field_names = true;
+  options.always_print_primitive_fields = every_field;
+  std::string json;
+  (void)google::protobuf::util::MessageToJsonString(message, &json, options);
+  if (json.empty() || json.back() != '\n') json += '\n';
+  return json;
 }
 
 }  // namespace tensorcast::cli

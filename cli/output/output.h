@@ -1,4 +1,4 @@
-// How the commands print: tables, sizes, rates, and a progress bar on a terminal.
+// How the commands print: tables, sizes, rates, a progress bar on a terminal, and messages as JSON.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,10 @@
 #include "absl/time/time.h"
 #include "base/steady_time.h"
 #include "core/replica/transfer_report.h"
+
+namespace google::protobuf {
+class Message;
+}
 
 namespace tensorcast::cli {
 
@@ -62,5 +66,9 @@ void WarnUnconfirmed(const std::string& key, uint64_t revision);
 
 // "fetch tcp node-0: 1.03 GiB in 0.31 s ..." one line a stage and source.
 std::string DescribeStages(const TransferReport& report);
+
+// The message by protobuf's own mapping, so that a field is never spelled twice: field names as in the .proto
+// files, unset fields left out unless `every_field`, one line break at the end.
+std::string ToJson(const google::protobuf::Message& message, bool every_field = false);
 
 }  // namespace tensorcast::cli

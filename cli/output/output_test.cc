@@ -11,7 +11,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/steady_time.h"
-#include "cli/output/json.h"
 #include "proto/types.pb.h"
 
 namespace tensorcast::cli {

@@ -21,7 +21,6 @@
 #include "base/posix/unique_fd.h"
 #include "base/steady_time.h"
 #include "python/src/errors.h"
-#include "python/src/fork.h"
 #include "python/src/without_gil.h"
 
 namespace nb = nanobind;
@@ -111,8 +110,8 @@ Call::Call(Work work, SteadyTime deadline, const std::string& traceparent, nb::o
   } catch (const std::system_error& error) {
     absl::MutexLock lock(&AllRunning().mutex);
     AllRunning().calls.erase(state_.get());
-    Raise(absl::ResourceExhaustedError(
-        absl::StrCat("cannot start a thread for this: ", error.what(), "; allow more threads or memory")));
+    Raise(absl::ResourceExhaustedError(absl::StrCat("start a call: cannot start a thread: ", error.what(),
+                                                    "; allow more threads or memory")));
   }
 }
 
@@ -145,7 +144,7 @@ int Call::Descriptor() {
   absl::MutexLock lock(&state_->mutex);
   if (!state_->descriptor) {
     state_->descriptor = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    if (!state_->descriptor) Raise(absl::ErrnoToStatus(errno, "making an eventfd"));
+    if (!state_->descriptor) Raise(absl::ErrnoToStatus(errno, "create an eventfd"));
     if (state_->HasNews()) state_->Announce();
   }
   return state_->descriptor.get();
@@ -187,8 +186,12 @@ nb::object Call::Result() {
   std::optional<absl::StatusOr<Maker>> result;
   {
     absl::MutexLock lock(&state_->mutex);
-    if (!state_->result.has_value()) Raise(absl::FailedPreconditionError("this call has not ended yet"));
-    if (state_->spent) Raise(absl::FailedPreconditionError("the result of this call was taken already"));
+    if (!state_->result.has_value()) {
+      Raise(absl::FailedPreconditionError("take a result: the call has not ended yet; wait for it"));
+    }
+    if (state_->spent) {
+      Raise(absl::FailedPreconditionError("take a result: it was taken already; start another call"));
+    }
     state_->spent = true;
     result = std::exchange(state_->result, absl::CancelledError("spent"));
   }

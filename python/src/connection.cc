@@ -2,6 +2,7 @@
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <optional>
 
@@ -21,8 +22,7 @@ Call Connect(const std::string& daemon, double connect_timeout_s, double wait_s,
   static const ProcessMark first;
   first.Check();
   return Call(
-      [daemon, certificates, connect_timeout_s, wait_s](const RequestContext& context,
-                                                        const Call::Listener&) {
+      [=](const RequestContext& context, const Call::Listener&) {
         return Made(Connection::Open({.daemon = daemon,
                                       .certificates = certificates,
                                       .connect_timeout = absl::Seconds(connect_timeout_s),
@@ -56,6 +56,25 @@ void BindOptions(nb::module_& module) {
                 .ca = ca, .certificate = certificate, .key = key, .trust_domain = trust_domain};
           },
           nb::arg("ca") = "", nb::arg("certificate") = "", nb::arg("key") = "", nb::arg("trust_domain") = "");
+  nb::class_<client::GetOptions>(module, "GetOptions", "The options of a get; arrays may be written to.")
+      .def("__init__", [](client::GetOptions* get) { new (get) client::GetOptions{.copy_on_write = true}; })
+      .def_rw("location", &client::GetOptions::location)
+      .def_rw("lane", &client::GetOptions::lane)
+      .def_rw("wait_for_space", &client::GetOptions::wait_for_space)
+      .def_rw("attach", &client::GetOptions::attach)
+      .def_rw("tensors", &client::GetOptions::tensors)
+      .def_rw("confirmed", &client::GetOptions::confirmed)
+      .def_rw("pin", &client::GetOptions::pin);
+  nb::class_<client::PutOptions>(module, "PutOptions", "The options of a put or an import.")
+      .def(nb::init<>())
+      .def_rw("key", &client::PutOptions::key)
+      .def_rw("expected_revision", &client::PutOptions::expected_revision)
+      .def_rw("keep", &client::PutOptions::keep)
+      .def_rw("durable", &client::PutOptions::durable)
+      .def_rw("location", &client::PutOptions::location)
+      .def_rw("wait_for_space", &client::PutOptions::wait_for_space)
+      .def_rw("verify", &client::PutOptions::verify)
+      .def_rw("pin", &client::PutOptions::pin);
 }
 
 }  // namespace
@@ -91,9 +110,10 @@ absl::StatusOr<client::AdminClient*> Connection::Admin(const Cancellation& cance
     absl::MutexLock lock(&mutex_);
     if (admin_ != nullptr) return admin_.get();
   }
-  TC_ASSIGN_OR_RETURN(std::unique_ptr<client::AdminClient> connected,
-                      client::AdminClient::Connect(options_.daemon, options_.connect_timeout, cancellation,
-                                                   options_.certificates));
+  client::ClientOptions options = options_;
+  options.cancellation = cancellation;
+  options.wait_for_daemon = absl::ZeroDuration();  // the daemon was there when the first connection was made
+  TC_ASSIGN_OR_RETURN(std::unique_ptr<client::AdminClient> connected, client::AdminClient::Connect(options));
   absl::MutexLock lock(&mutex_);
   if (admin_ == nullptr) admin_ = std::move(connected);
   return admin_.get();

@@ -6,10 +6,10 @@
 
 #include <nanobind/nanobind.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
@@ -17,8 +17,9 @@
 #include "base/steady_time.h"
 #include "client/admin.h"
 #include "core/device/device_runtime.h"
+#include "core/replica/transfer_report.h"
 #include "python/src/call.h"
-#include "python/src/fork.h"
+#include "python/src/errors.h"
 #include "tensorcast/client.h"
 
 namespace tensorcast::python {
@@ -70,7 +71,24 @@ inline absl::StatusOr<Maker> Made(const absl::Status& status) {
   return Maker([] { return nanobind::object(nanobind::none()); });
 }
 
-// Starts `work(connection, context, listener)`.
+// What the work of a call is given.
+struct Caller {
+  const std::shared_ptr<Connection>& connection;
+  const RequestContext& context;
+  const Call::Listener& listener;
+
+  client::Client& plain() const { return connection->plain(); }
+  // A client with GPUs opens the CUDA runtime in this process, which costs memory and time: only calls that
+  // attach to GPU memory, or put from it, use one.
+  absl::StatusOr<client::Client*> Choose(bool gpus) const {
+    return gpus ? connection->WithGpus(context.cancellation) : &connection->plain();
+  }
+  std::function<void(const TransferProgress&)> OnProgress() const {
+    return [this](const TransferProgress& progress) { listener.OnProgress(progress); };
+  }
+};
+
+// Starts `work(caller)`.
 template <class Work>
 Call Start(const Client& client, const CallOptions& options, Work work,
            nanobind::object borrowed = nanobind::none()) {
@@ -78,12 +96,24 @@ Call Start(const Client& client, const CallOptions& options, Work work,
   return Call(
       [connection = client.connection, work = std::move(work)](
           const RequestContext& context, const Call::Listener& listener) mutable -> absl::StatusOr<Maker> {
-        return work(*connection, context, listener);
+        return work(Caller{connection, context, listener});
       },
       options.deadline, options.traceparent, std::move(borrowed));
 }
 
-// Binds Python's Client and what makes one; other files bind its methods.
+// A method of Python's Client that starts `work(caller, arguments...)`.
+template <class... Arguments, class Work>
+auto Method(Work work) {
+  return [work](const Client& client, Arguments... arguments, const CallOptions& options) {
+    return Start(client, options,
+                 [=](const Caller& to) -> absl::StatusOr<Maker> { return work(to, arguments...); });
+  };
+}
+
+// Binds Python's Client and what makes one, then its methods: those of programs (client.cc) and those of
+// operators (administration.cc).
 nanobind::class_<Client> BindConnection(nanobind::module_& module);
+void BindTransfers(nanobind::class_<Client>& type);
+void BindAdministration(nanobind::class_<Client>& type);
 
 }  // namespace tensorcast::python

@@ -21,68 +21,48 @@ nb::object Text(const FieldDescriptor& field, const std::string& value) {
 }
 
 nb::object ObjectOf(const Message& message) {
-  if (message.GetDescriptor() == google::protobuf::Timestamp::descriptor()) {
-    const auto& time = static_cast<const google::protobuf::Timestamp&>(message);
+  using google::protobuf::Duration, google::protobuf::Timestamp;
+  const auto seconds = [](const auto& time) {
     return nb::float_(static_cast<double>(time.seconds()) + time.nanos() * 1e-9);
+  };
+  if (message.GetDescriptor() == Timestamp::descriptor()) {
+    return seconds(static_cast<const Timestamp&>(message));
   }
-  if (message.GetDescriptor() == google::protobuf::Duration::descriptor()) {
-    const auto& duration = static_cast<const google::protobuf::Duration&>(message);
-    return nb::float_(static_cast<double>(duration.seconds()) + duration.nanos() * 1e-9);
+  if (message.GetDescriptor() == Duration::descriptor()) {
+    return seconds(static_cast<const Duration&>(message));
   }
   return DictOf(message);
 }
 
-nb::object One(const Message& message, const FieldDescriptor& field) {
+// The value of a field, or of its element `i` where the field is repeated.
+nb::object Value(const Message& message, const FieldDescriptor& field, int i = 0) {
   const Reflection& values = *message.GetReflection();
+  const auto get = [&](auto one, auto element) -> decltype(auto) {
+    return field.is_repeated() ? (values.*element)(message, &field, i) : (values.*one)(message, &field);
+  };
   switch (field.cpp_type()) {
     case FieldDescriptor::CPPTYPE_INT32:
-      return nb::int_(values.GetInt32(message, &field));
+      return nb::int_(get(&Reflection::GetInt32, &Reflection::GetRepeatedInt32));
     case FieldDescriptor::CPPTYPE_INT64:
-      return nb::int_(values.GetInt64(message, &field));
+      return nb::int_(get(&Reflection::GetInt64, &Reflection::GetRepeatedInt64));
     case FieldDescriptor::CPPTYPE_UINT32:
-      return nb::int_(values.GetUInt32(message, &field));
+      return nb::int_(get(&Reflection::GetUInt32, &Reflection::GetRepeatedUInt32));
     case FieldDescriptor::CPPTYPE_UINT64:
-      return nb::int_(values.GetUInt64(message, &field));
+      return nb::int_(get(&Reflection::GetUInt64, &Reflection::GetRepeatedUInt64));
     case FieldDescriptor::CPPTYPE_DOUBLE:
-      return nb::float_(values.GetDouble(message, &field));
+      return nb::float_(get(&Reflection::GetDouble, &Reflection::GetRepeatedDouble));
     case FieldDescriptor::CPPTYPE_FLOAT:
-      return nb::float_(values.GetFloat(message, &field));
+      return nb::float_(get(&Reflection::GetFloat, &Reflection::GetRepeatedFloat));
     case FieldDescriptor::CPPTYPE_BOOL:
-      return nb::bool_(values.GetBool(message, &field));
+      return nb::bool_(get(&Reflection::GetBool, &Reflection::GetRepeatedBool));
     case FieldDescriptor::CPPTYPE_ENUM:
-      return nb::str(values.GetEnum(message, &field)->name().c_str());
+      return nb::str(get(&Reflection::GetEnum, &Reflection::GetRepeatedEnum)->name().c_str());
     case FieldDescriptor::CPPTYPE_STRING:
-      return Text(field, values.GetString(message, &field));
+      return Text(field, get(&Reflection::GetString, &Reflection::GetRepeatedString));
     case FieldDescriptor::CPPTYPE_MESSAGE:
+      if (field.is_repeated()) return ObjectOf(values.GetRepeatedMessage(message, &field, i));
       if (!values.HasField(message, &field)) return nb::none();
       return ObjectOf(values.GetMessage(message, &field));
-  }
-  return nb::none();
-}
-
-nb::object Element(const Message& message, const FieldDescriptor& field, int i) {
-  const Reflection& values = *message.GetReflection();
-  switch (field.cpp_type()) {
-    case FieldDescriptor::CPPTYPE_INT32:
-      return nb::int_(values.GetRepeatedInt32(message, &field, i));
-    case FieldDescriptor::CPPTYPE_INT64:
-      return nb::int_(values.GetRepeatedInt64(message, &field, i));
-    case FieldDescriptor::CPPTYPE_UINT32:
-      return nb::int_(values.GetRepeatedUInt32(message, &field, i));
-    case FieldDescriptor::CPPTYPE_UINT64:
-      return nb::int_(values.GetRepeatedUInt64(message, &field, i));
-    case FieldDescriptor::CPPTYPE_DOUBLE:
-      return nb::float_(values.GetRepeatedDouble(message, &field, i));
-    case FieldDescriptor::CPPTYPE_FLOAT:
-      return nb::float_(values.GetRepeatedFloat(message, &field, i));
-    case FieldDescriptor::CPPTYPE_BOOL:
-      return nb::bool_(values.GetRepeatedBool(message, &field, i));
-    case FieldDescriptor::CPPTYPE_ENUM:
-      return nb::str(values.GetRepeatedEnum(message, &field, i)->name().c_str());
-    case FieldDescriptor::CPPTYPE_STRING:
-      return Text(field, values.GetRepeatedString(message, &field, i));
-    case FieldDescriptor::CPPTYPE_MESSAGE:
-      return ObjectOf(values.GetRepeatedMessage(message, &field, i));
   }
   return nb::none();
 }
@@ -95,7 +75,7 @@ nb::dict MapOf(const Message& message, const FieldDescriptor& field) {
   const FieldDescriptor& value = *field.message_type()->map_value();
   for (int i = 0; i < values.FieldSize(message, &field); ++i) {
     const Message& entry = values.GetRepeatedMessage(message, &field, i);
-    map[One(entry, key)] = One(entry, value);
+    map[Value(entry, key)] = Value(entry, value);
   }
   return map;
 }
@@ -112,11 +92,11 @@ nb::dict DictOf(const Message& message) {
     } else if (field.is_repeated()) {
       nb::list elements;
       for (int j = 0; j < message.GetReflection()->FieldSize(message, &field); ++j) {
-        elements.append(Element(message, field, j));
+        elements.append(Value(message, field, j));
       }
       fields[field.name().c_str()] = elements;
     } else {
-      fields[field.name().c_str()] = One(message, field);
+      fields[field.name().c_str()] = Value(message, field);
     }
   }
   return fields;

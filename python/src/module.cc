@@ -1,9 +1,7 @@
 // tensorcast._native: what the Python package is built on, and no interface for users.
 #include <nanobind/nanobind.h>
 
-#include "python/src/administration.h"
 #include "python/src/call.h"
-#include "python/src/client.h"
 #include "python/src/connection.h"
 #include "python/src/replica.h"
 #include "python/src/tracing.h"
@@ -20,7 +18,7 @@ NB_MODULE(_native, module) {
   tensorcast::python::BindCall(module);
   tensorcast::python::BindReplica(module);
   nanobind::class_<tensorcast::python::Client> client = tensorcast::python::BindConnection(module);
-  tensorcast::python::BindClient(client);
+  tensorcast::python::BindTransfers(client);
   tensorcast::python::BindAdministration(client);
   tensorcast::python::BindTracing(module);
 }

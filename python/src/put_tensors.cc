@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/dlpack.h"
 #include "python/src/errors.h"
 
 namespace nb = nanobind;
@@ -27,33 +28,8 @@ constexpr int32_t kCudaManaged = 13;
 
 constexpr uintptr_t kPageBytes = 4096;
 
-// What Replica::Dlpack says, the other way round.
-std::optional<DType> DTypeOf(nb::dlpack::dtype type) {
-  struct Named {
-    uint8_t code;
-    uint8_t bits;
-    DType dtype;
-  };
-  // Codes of DLDataTypeCode, dlpack.h of DLPack 1.1.
-  static constexpr Named kNamed[] = {
-      {0, 8, DType::kI8},          {0, 16, DType::kI16},    {0, 32, DType::kI32},
-      {0, 64, DType::kI64},        {1, 8, DType::kU8},      {1, 16, DType::kU16},
-      {1, 32, DType::kU32},        {1, 64, DType::kU64},    {2, 16, DType::kF16},
-      {2, 32, DType::kF32},        {2, 64, DType::kF64},    {4, 16, DType::kBF16},
-      {5, 64, DType::kC64},        {6, 8, DType::kBool},    {10, 8, DType::kF8E4M3},
-      {11, 8, DType::kF8E4M3Fnuz}, {12, 8, DType::kF8E5M2}, {13, 8, DType::kF8E5M2Fnuz},
-      {14, 8, DType::kF8E8M0},     {15, 6, DType::kF6E2M3}, {16, 6, DType::kF6E3M2},
-      {17, 4, DType::kF4},
-  };
-  if (type.lanes != 1) return std::nullopt;
-  for (const Named& named : kNamed) {
-    if (named.code == type.code && named.bits == type.bits) return named.dtype;
-  }
-  return std::nullopt;
-}
-
 [[noreturn]] void Refuse(const std::string& name, std::string_view why) {
-  Raise(absl::InvalidArgumentError(absl::StrCat("tensor \"", name, "\": ", why)));
+  Raise(absl::InvalidArgumentError(absl::StrCat("put tensor \"", name, "\": ", why)));
 }
 
 DType ChooseDType(const std::string& name, const std::optional<std::string>& wanted, const AnyArray& array) {
@@ -62,7 +38,9 @@ DType ChooseDType(const std::string& name, const std::optional<std::string>& wan
     if (info == nullptr) Refuse(name, absl::StrCat("there is no dtype ", *wanted));
     return info->dtype;
   }
-  const std::optional<DType> dtype = DTypeOf(array.dtype());
+  const nb::dlpack::dtype type = array.dtype();
+  const std::optional<DType> dtype =
+      type.lanes == 1 ? client::DTypeOfDlpack(type.code, type.bits) : std::nullopt;
   if (!dtype.has_value()) Refuse(name, "safetensors has no name for its dtype");
   return *dtype;
 }

@@ -4,7 +4,9 @@
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/string.h>
 
+#include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <new>
 #include <optional>
 #include <string>
@@ -13,7 +15,7 @@
 
 #include "absl/time/time.h"
 #include "python/src/errors.h"
-#include "python/src/fork.h"
+#include "python/src/messages.h"
 #include "python/src/without_gil.h"
 
 namespace nb = nanobind;
@@ -35,36 +37,12 @@ struct Replica {
 
 // The buffer protocol's name of an element type (PEP 3118); null for those that it has none for.
 const char* BufferFormat(DType dtype) {
-  switch (dtype) {
-    case DType::kBool:
-      return "?";
-    case DType::kU8:
-      return "B";
-    case DType::kI8:
-      return "b";
-    case DType::kI16:
-      return "h";
-    case DType::kU16:
-      return "H";
-    case DType::kF16:
-      return "e";
-    case DType::kI32:
-      return "i";
-    case DType::kU32:
-      return "I";
-    case DType::kF32:
-      return "f";
-    case DType::kC64:
-      return "Zf";
-    case DType::kF64:
-      return "d";
-    case DType::kI64:
-      return "q";
-    case DType::kU64:
-      return "Q";
-    default:
-      return nullptr;
-  }
+  static constexpr std::pair<DType, const char*> kFormats[] = {
+      {DType::kBool, "?"}, {DType::kU8, "B"},  {DType::kI8, "b"},  {DType::kU16, "H"}, {DType::kI16, "h"},
+      {DType::kF16, "e"},  {DType::kU32, "I"}, {DType::kI32, "i"}, {DType::kF32, "f"}, {DType::kU64, "Q"},
+      {DType::kI64, "q"},  {DType::kF64, "d"}, {DType::kC64, "Zf"}};
+  const auto* const found = std::ranges::find(kFormats, dtype, &std::pair<DType, const char*>::first);
+  return found == std::end(kFormats) ? nullptr : found->second;
 }
 
 // A tensor of a replica.
@@ -189,8 +167,12 @@ PyType_Slot kRawSlots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(GetRawBuffe
 
 RawBytes RawOf(nb::handle self, bool writable) {
   auto& array = nb::cast<Array&>(self);
-  if (array.on_device()) Raise(absl::FailedPreconditionError("this tensor is in GPU memory: use .torch()"));
-  if (!array.attached()) Raise(absl::FailedPreconditionError("this replica is not attached"));
+  if (array.on_device()) {
+    Raise(absl::FailedPreconditionError("read raw bytes: the tensor is in GPU memory; use .torch()"));
+  }
+  if (!array.attached()) {
+    Raise(absl::FailedPreconditionError("read raw bytes: the replica is not attached; get it"));
+  }
   return {.array = nb::borrow(self),
           .data = writable ? array.PrivateData() : array.data(),
           .bytes = array.view().nbytes,
@@ -234,9 +216,7 @@ nb::tuple DlpackDevice(const Array& array) {
 }
 
 nb::tuple ShapeOf(const Array& array) {
-  nb::list shape;
-  for (const Py_ssize_t size : array.shape()) shape.append(size);
-  return nb::tuple(shape);
+  return nb::tuple(ListOf(array.shape(), [](Py_ssize_t size) { return size; }));
 }
 
 // What needs another library is written in Python.

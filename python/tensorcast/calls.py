@@ -28,6 +28,27 @@ Steps = Generator[Step, Any, _T]
 
 atexit.register(_native.cancel_all_calls)
 
+_C = TypeVar("_C", bound="Closing")
+
+
+class Closing:
+    """The end of a `with` or `async with` block calls close()."""
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self: _C) -> _C:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self: _C) -> _C:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
 
 def finish(call: _native.Call, progress: str | None = None) -> Any:
     """Waits for the call and returns its result. `progress` is the title of a bar for long calls; None: no bar.

@@ -7,14 +7,15 @@ import dataclasses
 import os
 import weakref
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from tensorcast import _native, arguments, arrays, calls, tracing
 from tensorcast.admin import Administration
 from tensorcast.errors import CancelledError, ClosedError, InvalidArgumentError, InvalidTypeError, NotFoundError
 from tensorcast.tables import Listing, Shown
 from tensorcast.weights import Weights
+
+_Options = TypeVar("_Options", _native.GetOptions, _native.PutOptions)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Put(Shown):
     transfer: dict[str, Any] | None
 
 
-class Watch:
+class Watch(calls.Closing):
     """An iterator over the keys under a prefix: first every key as it is now, then each change.
 
     Iterate with `for` in a thread or with `async for` in a coroutine. close(), the end of a `with` block and the
@@ -52,20 +53,6 @@ class Watch:
     def __init__(self, call: _native.Call) -> None:
         self._call: _native.Call | None = call
         self._ready: collections.deque[Key] = collections.deque()
-
-    def __enter__(self) -> Watch:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Watch:
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                        trace: TracebackType | None) -> None:
-        self.close()
 
     def close(self) -> None:
         """Ends the watch. A thread that waits for the next change gets StopIteration."""
@@ -110,7 +97,7 @@ class Watch:
         return self._ready.popleft()
 
 
-class Store(Administration):
+class Store(Administration, calls.Closing):
     """A connection to a store daemon, made by connect().
 
     Thread-safe: any number of threads, and asyncio, may share one store. Each call has a `timeout` in seconds (None:
@@ -126,20 +113,6 @@ class Store(Administration):
         self.certificates = dict(certificates or {})
         self._watches: weakref.WeakValueDictionary[int, Watch] = weakref.WeakValueDictionary()
         self.daemon = daemon
-
-    def __enter__(self) -> Store:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Store:
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                        trace: TracebackType | None) -> None:
-        self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _connect_again, (self.daemon, self.certificates)
@@ -178,10 +151,10 @@ class Store(Administration):
 
     def _start_get(self, artifact: str, device: arguments.Device, tensors: str | Sequence[str] | None, lane: str,
                    wait_for_space: bool, confirmed: bool, attach: bool, pin: bool, timeout: float | None) -> _native.Call:
-        return self.native.get(arguments.text("artifact", artifact), location=arguments.location(device),
-                               tensors=_chosen(tensors), lane=arguments.text("lane", lane),
-                               wait_for_space=bool(wait_for_space), confirmed=bool(confirmed), attach=attach, pin=bool(pin),
-                               options=self.options(timeout))
+        get = _filled(_native.GetOptions(), location=arguments.location(device), tensors=_chosen(tensors),
+                      lane=arguments.text("lane", lane), wait_for_space=bool(wait_for_space), confirmed=bool(confirmed),
+                      attach=attach, pin=bool(pin))
+        return self.native.get(arguments.text("artifact", artifact), get, options=self.options(timeout))
 
     def _get(self, artifact: str, *, device: arguments.Device = "cpu", tensors: str | Sequence[str] | None = None,
              lane: str = "", wait_for_space: bool = False, confirmed: bool = False, pin: bool = False,
@@ -217,9 +190,9 @@ class Store(Administration):
 
         The other arguments are those of get. The first error names its device and cancels the remaining devices.
         """
-        call = self.native.get_at(arguments.text("artifact", artifact), locations=arguments.locations("devices", devices),
-                                  tensors=_chosen(tensors), lane=arguments.text("lane", lane),
-                                  wait_for_space=bool(wait_for_space), confirmed=bool(confirmed), pin=bool(pin),
+        get = _filled(_native.GetOptions(), tensors=_chosen(tensors), lane=arguments.text("lane", lane),
+                      wait_for_space=bool(wait_for_space), confirmed=bool(confirmed), pin=bool(pin))
+        call = self.native.get_at(arguments.text("artifact", artifact), arguments.locations("devices", devices), get,
                                   options=self.options(timeout))
         replicas = yield call, f"get {artifact}" if progress else None
         return {replica.device: Weights(replica, self) for replica in replicas}
@@ -251,22 +224,19 @@ class Store(Administration):
         versions = arguments.keep(keep)
         if key is None and versions is not None:
             raise InvalidArgumentError("put: keep needs a key, and no key was given; pass key=")
+        put = _filled(_native.PutOptions(), key=key, expected_revision=revision, keep=versions, durable=bool(durable),
+                      location=arguments.location(device), wait_for_space=bool(wait_for_space), verify=bool(verify),
+                      pin=bool(pin))
         if isinstance(source, Mapping):
             if verify:
                 raise InvalidArgumentError("put: verify is for files; leave it out for arrays, which are read once")
-            return self.native.put(arrays.to_put(source), metadata=_metadata(metadata), key=key,
-                                   expected_revision=revision, keep=versions, durable=bool(durable),
-                                   location=arguments.location(device), wait_for_space=bool(wait_for_space),
-                                   pin=bool(pin), options=self.options(timeout))
+            return self.native.put(arrays.to_put(source), _metadata(metadata), put, options=self.options(timeout))
         if metadata is not None:
             raise InvalidArgumentError("put: metadata is for arrays; leave it out for files, which carry their own")
         if not isinstance(source, (str, bytes, os.PathLike)):
             raise InvalidTypeError("source must be a path, or a mapping of names to arrays, not "
                                    f"{arguments.shown(source)}")
-        return self.native.import_files(arguments.path("source", source), key=key,
-                                        expected_revision=revision, keep=versions, durable=bool(durable),
-                                        location=arguments.location(device), wait_for_space=bool(wait_for_space),
-                                        verify=bool(verify), pin=bool(pin), options=self.options(timeout))
+        return self.native.import_files(arguments.path("source", source), put, options=self.options(timeout))
 
     def _put(self, source: str | os.PathLike[str] | Mapping[str, Any], key: str | None = None, *,
              metadata: Mapping[str, str] | None = None, device: arguments.Device = "cpu",
@@ -382,6 +352,14 @@ def _metadata(given: Mapping[str, str] | None) -> dict[str, str]:
         if not isinstance(name, str) or not isinstance(said, str):
             raise InvalidTypeError(f"metadata must map str to str, not {arguments.shown(name)} to {arguments.shown(said)}")
     return {arguments.text("metadata", name): arguments.text("metadata", said) for name, said in (given or {}).items()}
+
+
+def _filled(options: _Options, **fields: Any) -> _Options:
+    """The options with these fields; None leaves the default."""
+    for name, value in fields.items():
+        if value is not None:
+            setattr(options, name, value)
+    return options
 
 
 def _connect(daemon: str | os.PathLike[str] | None = None, *, timeout: float = 5.0, wait: float = 0.0,

@@ -5,10 +5,9 @@ from __future__ import annotations
 import html
 import warnings
 from collections.abc import Iterator, Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from tensorcast import _native, arguments, arrays
+from tensorcast import _native, arguments, arrays, calls
 from tensorcast.errors import ClosedError, DataLossError, FailedPreconditionError, NotFoundError
 from tensorcast.progress import size
 from tensorcast.tables import table
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from tensorcast.store import Store
 
 
-class Weights(Mapping[str, _native.Array]):
+class Weights(Mapping[str, _native.Array], calls.Closing):
     """The tensors of a replica on this host, with a lease on it: a mapping of names to arrays, in the artifact's order.
 
     Nothing is copied. The lease ends when the weights are closed (or garbage collected) and no array of them is left.
@@ -32,20 +31,6 @@ class Weights(Mapping[str, _native.Array]):
         self._replica: _native.Replica | None = replica
         self._tensors = replica.tensors()
         self._origin = store.daemon, store.certificates
-
-    def __enter__(self) -> Weights:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Weights:
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                        trace: TracebackType | None) -> None:
-        self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
         names = None if len(self) == self._open().tensor_count else list(map(arguments.pattern_of, self))

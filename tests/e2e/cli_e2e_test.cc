@@ -128,7 +128,7 @@ TEST_F(CommandLine, GetTensors_PullsOnlyTheirChunksAndLaterGetTheRest) {
 TEST_F(CommandLine, EmptyPathMissingFolderOrHugeSize_IsAnError) {
   const CommandResult empty = OnNode(0, {"put", ""});
   EXPECT_EQ(empty.exit_code, 1);
-  EXPECT_THAT(empty.output, HasSubstr("INVALID_ARGUMENT: the path of the model is empty"));
+  EXPECT_THAT(empty.output, HasSubstr("INVALID_ARGUMENT: put: the path of the model is empty"));
   EXPECT_EQ(RunCommand({"make-model", ""}).exit_code, 1);
 
   const UniqueFd here(open(".", O_PATH | O_CLOEXEC));

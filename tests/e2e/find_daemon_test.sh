@@ -106,7 +106,7 @@ finds "unix:$system/client.sock" service
 become 0:0
 finds "unix:$system/client.sock" service
 become 5:60
-refused "user 5 may not connect to $system/client.sock" ls
+refused "connect to $system/client.sock: user 5 may not" ls
 become 0:0
 for command in "config check --role daemon" daemon; do
   # shellcheck disable=SC2086  # the words of a command

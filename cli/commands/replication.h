@@ -1,4 +1,5 @@
-// What `replicate` and `replication` share: the places that they are told, and how a task is shown.
+// What `tensorcast replicate` shares with `tensorcast replication`, which works with the tasks that it made:
+// the places that both are told, and how a task is shown.
 #pragma once
 
 #include <string>

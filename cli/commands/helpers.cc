@@ -1,5 +1,5 @@
-// The helper process of a node: what its daemon starts to broadcast between GPUs (collective/helper). No
-// command for people.
+// The processes that a daemon starts and users never do, as hidden commands: the keeper of its host pool
+// (daemon/keeper), and the helper that broadcasts between GPUs (collective/helper).
 #include <memory>
 #include <string>
 #include <utility>
@@ -9,9 +9,27 @@
 #include "collective/communicator.h"
 #include "collective/helper/serve.h"
 #include "core/device/device_runtime.h"
+#include "daemon/keeper/keeper.h"
 
 namespace tensorcast::cli {
 namespace {
+
+struct KeeperFlags {
+  std::string socket;
+  absl::Duration linger;
+  int ready_fd = -1;
+};
+
+void AddFlags(Flags& flags, KeeperFlags& values) {
+  flags.Add("--socket", values.socket, "Path of the socket that the daemon connects to", {.required = true});
+  flags.Add("--linger", values.linger, "Max time without a daemon", {.required = true});
+  flags.Add("--ready-fd", values.ready_fd, "Descriptor that is closed once the keeper listens",
+            {.required = true});
+}
+
+absl::Status Keep(const CommonFlags&, const KeeperFlags& flags) {
+  return daemon::RunKeeper(flags.socket, flags.linger, flags.ready_fd);
+}
 
 struct NcclHelperFlags {
   int fd = -1;
@@ -33,6 +51,8 @@ absl::Status Help(const CommonFlags&, const NcclHelperFlags& flags) {
 }
 
 }  // namespace
+
+Command KeeperCommand() { return {.name = "keeper", .role = Role::kSilent, .bind = Bind(AddFlags, Keep)}; }
 
 Command NcclHelperCommand() {
   return {.name = "nccl-helper", .role = Role::kSilent, .bind = Bind(AddFlags, Help)};

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/testing/temp_folder.h"
-#include "client/fake_daemon.h"
+#include "client/testing/fake_daemon.h"
 #include "tensorcast/client.h"
 
 namespace tensorcast::client {

@@ -1,4 +1,4 @@
-#include "client/listener.h"
+#include "client/daemon_address.h"
 
 #include <gtest/gtest.h>
 #include <netinet/in.h>

@@ -1,4 +1,4 @@
-#include "client/fake_daemon.h"
+#include "client/testing/fake_daemon.h"
 
 #include <algorithm>
 #include <cstring>

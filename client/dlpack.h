@@ -1,0 +1,15 @@
+// The element types of DLPack, for arrays that come from other libraries; Replica::Dlpack has the other way.
+// Used by the Python package, too. Pure functions.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "core/tensor/tensor.h"
+
+namespace tensorcast::client {
+
+// `code` is a DLDataTypeCode of DLPack 1.1. nullopt for a type that safetensors has no name for.
+std::optional<DType> DTypeOfDlpack(uint8_t code, uint8_t bits);
+
+}  // namespace tensorcast::client
