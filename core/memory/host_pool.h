@@ -65,6 +65,9 @@ struct NamedExtent {
   uint64_t bytes = 0;
   friend bool operator==(const NamedExtent&, const NamedExtent&) = default;
 };
+void Fields(auto& io, NamedExtent& extent) {  // base/byte_fields.h
+  io(extent.image_offset, extent.segment, extent.offset, extent.bytes);
+}
 
 // What is in the place of a segment: memory of this pool; kept memory of a previous pool, for reading; none.
 enum class SegmentKind : uint8_t { kOwn, kKept, kRoom };
