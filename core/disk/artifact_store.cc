@@ -79,12 +79,10 @@ absl::StatusOr<std::shared_ptr<PackedFile>> OpenPackedFile(const std::string& pa
   return std::make_shared<PackedFile>(path, std::move(fd), header.image_offset, std::move(manifest));
 }
 
-// What the store and its writers share, so that a writer may outlive the store.
-class Folder {
+// Its writers share it, and may outlive its owner.
+class Folder final : public ArtifactStore, public std::enable_shared_from_this<Folder> {
  public:
   Folder(std::string directory, UniqueFd fd) : directory_(std::move(directory)), fd_(std::move(fd)) {}
-
-  const std::string& directory() const { return directory_; }
 
   void Scan() {
     const DiskOperation scan("scan");
@@ -105,14 +103,14 @@ class Folder {
     LOG_IF(ERROR, error) << "reading the folder " << directory_ << ": " << error.message();
   }
 
-  std::vector<std::shared_ptr<PackedFile>> List() const {
+  std::vector<std::shared_ptr<PackedFile>> List() const override {
     std::vector<std::shared_ptr<PackedFile>> files;
     absl::MutexLock lock(&mutex_);
     for (const auto& [id, file] : files_) files.push_back(file);
     return files;
   }
 
-  absl::StatusOr<std::shared_ptr<PackedFile>> Find(std::string_view artifact_id) const {
+  absl::StatusOr<std::shared_ptr<PackedFile>> Find(std::string_view artifact_id) const override {
     // Checked without the lock, which must not be held while a disk does not answer.
     std::shared_ptr<PackedFile> file = Listed(artifact_id);
     while (file != nullptr) {
@@ -125,18 +123,17 @@ class Folder {
     return absl::NotFoundError(absl::StrCat(artifact_id, " is not on disk in ", directory_));
   }
 
-  std::string PathOf(std::string_view artifact_id) const {
-    return absl::StrCat(directory_, "/", PackedFileName(artifact_id));
-  }
+  absl::StatusOr<std::unique_ptr<PackedWriter>> Create(const ImageLayout& layout,
+                                                       uint64_t manifest_bytes_max) override;
 
-  absl::Status Remove(std::string_view artifact_id) {
+  absl::Status Remove(std::string_view artifact_id) override {
     const DiskOperation remove("remove");
     absl::Status removed = Drop(artifact_id);
     if (!absl::IsNotFound(removed)) remove.End(removed.ok());
     return removed;
   }
 
-  void CloseLost(std::string_view artifact_id) {
+  void CloseLost(std::string_view artifact_id) override {
     const std::shared_ptr<PackedFile> lost = Listed(artifact_id);  // closed after the lock is released
     if (lost == nullptr || !absl::IsFailedPrecondition(CheckIsInItsPlace(*lost))) return;
     absl::MutexLock lock(&mutex_);
@@ -144,7 +141,7 @@ class Folder {
     if (it != files_.end() && it->second == lost) files_.erase(it);
   }
 
-  void ForgetRemovedDamage() {
+  void ForgetRemovedDamage() override {
     for (const DamagedFile& file : Damaged()) {
       if (!IsRemoved(file.path)) continue;
       {
@@ -156,7 +153,7 @@ class Folder {
     }
   }
 
-  DiskUsage Usage() const {
+  DiskUsage Usage() const override {
     DiskUsage usage;
     struct statvfs disk;
     if (fstatvfs(fd_.get(), &disk) == 0) usage.free_bytes = uint64_t{disk.f_bavail} * disk.f_frsize;
@@ -167,7 +164,7 @@ class Folder {
     return usage;
   }
 
-  std::vector<DamagedFile> Damaged() const {
+  std::vector<DamagedFile> Damaged() const override {
     std::vector<DamagedFile> damaged;
     absl::MutexLock lock(&mutex_);
     for (const auto& [id, error] : damaged_) {
@@ -176,7 +173,7 @@ class Folder {
     return damaged;
   }
 
-  void NoteDamaged(std::string_view artifact_id, const absl::Status& error) {
+  void NoteDamaged(std::string_view artifact_id, const absl::Status& error) override {
     absl::MutexLock lock(&mutex_);
     damaged_[std::string(artifact_id)] = error;
   }
@@ -201,6 +198,10 @@ class Folder {
   }
 
  private:
+  std::string PathOf(std::string_view artifact_id) const {
+    return absl::StrCat(directory_, "/", PackedFileName(artifact_id));
+  }
+
   std::shared_ptr<PackedFile> Listed(std::string_view artifact_id) const {
     absl::MutexLock lock(&mutex_);
     const auto it = files_.find(artifact_id);
@@ -291,40 +292,20 @@ class PackedWriterImpl final : public PackedWriter {
   bool committed_ = false;
 };
 
-class ArtifactStoreImpl final : public ArtifactStore {
- public:
-  explicit ArtifactStoreImpl(std::shared_ptr<Folder> folder) : folder_(std::move(folder)) {}
-
-  std::vector<std::shared_ptr<PackedFile>> List() const override { return folder_->List(); }
-  absl::StatusOr<std::shared_ptr<PackedFile>> Find(std::string_view artifact_id) const override {
-    return folder_->Find(artifact_id);
+absl::StatusOr<std::unique_ptr<PackedWriter>> Folder::Create(const ImageLayout& layout,
+                                                             uint64_t manifest_bytes_max) {
+  absl::StatusOr<std::unique_ptr<PartialFile>> partial =
+      PartialFile::Create(directory_, layout.image_bytes, manifest_bytes_max);
+  if (!partial.ok()) {
+    otel::metrics::kDiskErrors.Add(1, {"pack"});
+    return partial.status();
   }
-  absl::StatusOr<std::unique_ptr<PackedWriter>> Create(const ImageLayout& layout,
-                                                       uint64_t manifest_bytes_max) override {
-    absl::StatusOr<std::unique_ptr<PartialFile>> partial =
-        PartialFile::Create(folder_->directory(), layout.image_bytes, manifest_bytes_max);
-    if (!partial.ok()) {
-      otel::metrics::kDiskErrors.Add(1, {"pack"});
-      return partial.status();
-    }
-    return std::make_unique<PackedWriterImpl>(folder_, *std::move(partial), layout.image_bytes);
-  }
-  absl::Status Remove(std::string_view artifact_id) override { return folder_->Remove(artifact_id); }
-  void CloseLost(std::string_view artifact_id) override { folder_->CloseLost(artifact_id); }
-  void ForgetRemovedDamage() override { folder_->ForgetRemovedDamage(); }
-  DiskUsage Usage() const override { return folder_->Usage(); }
-  std::vector<DamagedFile> Damaged() const override { return folder_->Damaged(); }
-  void NoteDamaged(std::string_view artifact_id, const absl::Status& error) override {
-    folder_->NoteDamaged(artifact_id, error);
-  }
-
- private:
-  const std::shared_ptr<Folder> folder_;
-};
+  return std::make_unique<PackedWriterImpl>(shared_from_this(), *std::move(partial), layout.image_bytes);
+}
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ArtifactStore>> ArtifactStore::Open(const std::string& directory) {
+absl::StatusOr<std::shared_ptr<ArtifactStore>> ArtifactStore::Open(const std::string& directory) {
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   if (error) return ErrnoStatus(error.value(), "creating the folder of the disk tier,", directory);
@@ -340,7 +321,7 @@ absl::StatusOr<std::unique_ptr<ArtifactStore>> ArtifactStore::Open(const std::st
   RemoveAbandonedPartials(directory);
   auto folder = std::make_shared<Folder>(directory, std::move(fd));
   folder->Scan();
-  return std::make_unique<ArtifactStoreImpl>(std::move(folder));
+  return folder;
 }
 
 }  // namespace tensorcast
