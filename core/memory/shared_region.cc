@@ -30,33 +30,38 @@ constexpr uint64_t kStepBytes = uint64_t{64} << 20;
 }  // namespace
 
 absl::StatusOr<SharedRegion> SharedRegion::Create(uint64_t bytes, uint64_t segment_bytes, Pages pages,
-                                                  std::vector<Place> places, std::vector<int> numa_nodes) {
+                                                  std::vector<KeptSegment>& places,
+                                                  const std::vector<int>& numa_nodes) {
   TC_ASSIGN_OR_RETURN(ReservedRange mapping, ReservedRange::Reserve(bytes, Describe(bytes)));
-  SharedRegion region(std::move(mapping), segment_bytes, pages, std::move(numa_nodes));
+  SharedRegion region(std::move(mapping), segment_bytes, pages, numa_nodes);
   places.resize((bytes + segment_bytes - 1) / segment_bytes);
   for (size_t segment = 0; segment < places.size(); ++segment) {
-    UniqueFd fd = std::move(places[segment].kept);
-    const bool stays_empty = places[segment].stays_empty;
-    region.is_prefaulted_.push_back(!fd && !stays_empty);
-    if (fd) {
-      TC_RETURN_IF_ERROR(region.mapping_.Map(segment * segment_bytes, fd.get(), 0, region.BytesAt(segment),
+    const auto& [name, kept] = places[segment];
+    region.kinds_.push_back(kept           ? SegmentKind::kKept
+                            : name.empty() ? SegmentKind::kOwn
+                                           : SegmentKind::kRoom);
+    UniqueFd& fd = region.fds_.emplace_back();
+    if (kept) {
+      TC_RETURN_IF_ERROR(region.mapping_.Map(segment * segment_bytes, kept.get(), 0, region.bytes_at(segment),
                                              ReservedRange::Access::kRead));
     } else {
-      TC_ASSIGN_OR_RETURN(fd, region.MakeSegment(segment, pages == Pages::kHugeSetAside && !stays_empty));
+      TC_ASSIGN_OR_RETURN(fd, region.MakeSegment(segment, pages == Pages::kHugeSetAside && name.empty()));
     }
-    region.fds_.push_back(std::move(fd));
+  }
+  for (size_t segment = 0; segment < places.size(); ++segment) {
+    if (places[segment].fd) region.fds_[segment] = std::move(places[segment].fd);
   }
   // A core file of the daemon should not hold every model.
   madvise(region.base(), bytes, MADV_DONTDUMP);
   return region;
 }
 
-uint64_t SharedRegion::BytesAt(size_t segment) const {
+uint64_t SharedRegion::bytes_at(size_t segment) const {
   return std::min(segment_bytes_, bytes() - segment * segment_bytes_);
 }
 
 absl::StatusOr<UniqueFd> SharedRegion::MakeSegment(size_t segment, bool set_aside) {
-  const uint64_t bytes = BytesAt(segment);
+  const uint64_t bytes = bytes_at(segment);
   const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING | (set_aside ? MFD_HUGETLB | kHuge2MiB : 0);
   UniqueFd fd(memfd_create(kName, flags));
   if (!fd) return ErrnoStatus(errno, "memfd_create for", Describe(this->bytes()));
@@ -80,7 +85,7 @@ absl::Status SharedRegion::Replace(size_t segment) {
   if (!made.ok() && pages_ == Pages::kHugeSetAside) made = MakeSegment(segment, /*set_aside=*/false);
   TC_RETURN_IF_ERROR(made.status());
   if (dup3(made->get(), fds_[segment].get(), O_CLOEXEC) < 0) return ErrnoStatus(errno, "dup3 for", kName);
-  madvise(base() + segment * segment_bytes_, BytesAt(segment), MADV_DONTDUMP);
+  madvise(base() + segment * segment_bytes_, bytes_at(segment), MADV_DONTDUMP);
   return absl::OkStatus();
 }
 
@@ -120,7 +125,9 @@ absl::Status Prefaulter::Populate(uint64_t offset, uint64_t bytes) {
   while (bytes > 0) {
     const size_t segment = offset / region_.segment_bytes();
     const uint64_t here = std::min(bytes, (segment + 1) * region_.segment_bytes() - offset);
-    if (region_.is_prefaulted(segment)) TC_RETURN_IF_ERROR(PopulateIn(segment, offset, here));
+    if (region_.first_kind(segment) == SegmentKind::kOwn) {
+      TC_RETURN_IF_ERROR(PopulateIn(segment, offset, here));
+    }
     offset += here;
     bytes -= here;
   }
