@@ -111,13 +111,14 @@ absl::StatusOr<std::string> EncodeFrame(const Frame& frame) {
   out.Put(uint32_t{0});  // the length, once it is known
   writer.OneOf<kFirstType>(frame, "");
   if (!out.ok()) {
-    return absl::InvalidArgumentError("a field is longer than the 65535 bytes that fit its length");
+    return absl::InvalidArgumentError(absl::StrCat(
+        "encode ", FrameName(frame), ": a field is longer than the 65535 bytes that fit its length"));
   }
   const size_t length = out.size() - kFramePrefixBytes;
   if (length > kMaxServerFrameBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("a ", FrameName(frame), " frame of ", length,
-                                                   " bytes is longer than the ", kMaxServerFrameBytes,
-                                                   " that the handle socket carries"));
+    return absl::InvalidArgumentError(absl::StrCat("encode ", FrameName(frame),
+                                                   ": the handle socket carries ", kMaxServerFrameBytes,
+                                                   " bytes of a frame, and not ", length));
   }
   out.Overwrite(0, static_cast<uint32_t>(length));
   return out.Take();
@@ -129,7 +130,7 @@ absl::StatusOr<size_t> DecodeFramePrefix(std::span<const std::byte, kFramePrefix
   const size_t length = in.Get<uint32_t>();
   if (length == 0 || length > max_bytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat("handle socket: a frame of ", length, " bytes where 1 to ", max_bytes, " are allowed"));
+        absl::StrCat("read a frame: it has ", length, " bytes where 1 to ", max_bytes, " are allowed"));
   }
   return length;
 }
@@ -144,7 +145,7 @@ absl::StatusOr<Frame> DecodeFrame(std::span<const std::byte> bytes) {
   if (in.remaining() > 0) in.Fail("bytes behind the last field");
   if (!in.ok()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("handle socket: ", in.failure(), " at byte ", in.position(), " of ", bytes.size()));
+        absl::StrCat("decode a frame: ", in.failure(), " at byte ", in.position(), " of ", bytes.size()));
   }
   return frame;
 }

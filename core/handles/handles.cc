@@ -12,7 +12,7 @@ namespace tensorcast {
 namespace {
 
 absl::Status BadExtents(std::string_view what) {
-  return absl::InvalidArgumentError(absl::StrCat("the daemon's extents of the replica ", what));
+  return absl::InvalidArgumentError(absl::StrCat("claim a replica: its extents ", what));
 }
 
 constexpr uint64_t kMaxImageBytes = uint64_t{1} << 62;
@@ -36,7 +36,7 @@ absl::Status CheckHostHandles(const HostHandles& host, uint64_t image_bytes) {
   }
   if (image_bytes > kMaxImageBytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the daemon's replica has an image of ", image_bytes, " bytes, which nothing can map"));
+        absl::StrCat("claim a replica: nothing can map its image of ", image_bytes, " bytes"));
   }
   const uint64_t image_granules = image_bytes / kGranuleBytes + (WholeGranules(image_bytes) ? 0 : 1);
   uint64_t end = 0;  // of the extent before, in the image
@@ -46,7 +46,9 @@ absl::Status CheckHostHandles(const HostHandles& host, uint64_t image_bytes) {
                                     : !WholeGranules(extent.image_offset | extent.offset | extent.bytes))) {
       return BadExtents("are not whole granules, or whole pages of a small image");
     }
-    if (extent.segment >= host.segments.size()) return BadExtents("lie in a segment that it did not name");
+    if (extent.segment >= host.segments.size()) {
+      return BadExtents("lie in a segment that the daemon did not name");
+    }
     const uint64_t segment_bytes = host.segments[extent.segment].bytes;
     if (extent.offset > segment_bytes || extent.bytes > segment_bytes - extent.offset) {
       return BadExtents("reach past the pool's segment");
