@@ -1,7 +1,5 @@
 #include "core/handles/handles.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -19,7 +17,7 @@ constexpr uint64_t kMaxImageBytes = uint64_t{1} << 62;
 
 bool WholeGranules(uint64_t bytes) { return bytes % kGranuleBytes == 0; }
 
-bool WholePages(uint64_t bytes) { return bytes % static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) == 0; }
+bool WholePages(uint64_t bytes) { return bytes % PageBytes() == 0; }
 
 }  // namespace
 

@@ -1,5 +1,7 @@
 #include "core/memory/extent.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <iterator>
 
@@ -18,6 +20,11 @@ GranuleRange ImageGranules(const ImageExtent& extent) {
 }
 
 }  // namespace
+
+uint64_t PageBytes() {
+  static const auto bytes = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  return bytes;
+}
 
 uint64_t GranulesFor(uint64_t bytes) { return bytes / kGranuleBytes + (bytes % kGranuleBytes != 0 ? 1 : 0); }
 
@@ -86,6 +93,21 @@ std::vector<ImageExtent> Lay(const std::vector<GranuleRange>& places, const std:
     }
   }
   return extents;
+}
+
+std::vector<ImageExtent> Cut(const std::vector<ImageExtent>& extents,
+                             const std::vector<GranuleRange>& wanted) {
+  std::vector<ImageExtent> kept;
+  for (const GranuleRange& range : wanted) {
+    const uint64_t begin = range.first * kGranuleBytes;
+    const uint64_t end = begin + range.count * kGranuleBytes;
+    for (auto at = ExtentAt(extents, begin); at != extents.end() && at->image_offset < end; ++at) {
+      const uint64_t first = std::max(begin, at->image_offset);
+      kept.push_back(
+          {first, {at->extent.offset + (first - at->image_offset), std::min(end, ImageEnd(*at)) - first}});
+    }
+  }
+  return kept;
 }
 
 std::vector<ImageExtent> Joined(std::vector<ImageExtent> extents, uint64_t segment_bytes) {

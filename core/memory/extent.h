@@ -33,6 +33,12 @@ struct GranuleRange {
   friend bool operator==(const GranuleRange&, const GranuleRange&) = default;
 };
 
+// The smallest piece that a client can map.
+uint64_t PageBytes();
+inline uint64_t RoundUpToPages(uint64_t bytes) {
+  return (bytes + PageBytes() - 1) / PageBytes() * PageBytes();
+}
+
 // How many granules hold so many bytes. No input overflows.
 uint64_t GranulesFor(uint64_t bytes);
 // The granules of an image that hold bytes of the ranges, each once, in ascending order and joined where they
@@ -50,6 +56,9 @@ std::vector<GranuleRange> Missing(const std::vector<GranuleRange>& wanted,
                                   const std::vector<ImageExtent>& extents);
 // Gives the image's granules `places` those of the pool, in order. REQUIRES: both are equally many.
 std::vector<ImageExtent> Lay(const std::vector<GranuleRange>& places, const std::vector<GranuleRange>& pool);
+// What of the extents lies in the image's granules `wanted`, in order.
+std::vector<ImageExtent> Cut(const std::vector<ImageExtent>& extents,
+                             const std::vector<GranuleRange>& wanted);
 // Puts extents of one image in its order, and joins those that touch in the image and in one segment.
 std::vector<ImageExtent> Joined(std::vector<ImageExtent> extents, uint64_t segment_bytes);
 

@@ -1,10 +1,7 @@
 #include "core/memory/host_pool.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -24,46 +21,10 @@
 namespace tensorcast {
 namespace {
 
-// The smallest piece that a client can map.
-uint64_t PageBytes() {
-  static const auto bytes = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-  return bytes;
-}
-
-uint64_t WholePages(uint64_t bytes) { return (bytes + PageBytes() - 1) / PageBytes() * PageBytes(); }
-
 bool IsSmallImage(uint64_t image_bytes) { return image_bytes > 0 && image_bytes <= kMaxSmallBytes; }
 
 // Extents are of whole granules or of a small image.
 bool IsSmall(const Extent& extent) { return extent.bytes < kGranuleBytes; }
-
-// Whether another process can neither write to it nor take its pages away.
-bool IsSealed(int fd) {
-  const int seals = fcntl(fd, F_GET_SEALS);
-  return seals >= 0 && (seals & kPoolSeals) == kPoolSeals;
-}
-
-uint64_t FileBytes(int fd) {
-  struct stat file{};
-  return fstat(fd, &file) == 0 ? static_cast<uint64_t>(file.st_size) : 0;
-}
-
-// What lies in each place of a pool of so many bytes: kept segments as far as they fit, and new ones without
-// a name.
-std::vector<KeptSegment> PlaceKept(uint64_t bytes, uint64_t segment_bytes, std::vector<KeptSegment> kept) {
-  std::vector<KeptSegment> places((bytes + segment_bytes - 1) / segment_bytes);
-  for (KeptSegment& segment : kept) {
-    if (segment.fd && !IsSealed(segment.fd.get())) continue;
-    for (size_t i = 0; i < places.size(); ++i) {
-      const bool fits =
-          !segment.fd || FileBytes(segment.fd.get()) == std::min(segment_bytes, bytes - i * segment_bytes);
-      if (!places[i].name.empty() || !fits) continue;
-      places[i] = std::move(segment);
-      break;
-    }
-  }
-  return places;
-}
 
 absl::StatusOr<SharedRegion> MakeRegion(const HostPool::Options& options, std::vector<KeptSegment>& places) {
   const uint64_t bytes = GranulesFor(options.bytes) * kGranuleBytes;
@@ -158,9 +119,10 @@ absl::StatusOr<std::vector<GranuleRange>> HostPool::State::Take(uint64_t granule
   std::optional<std::vector<GranuleRange>> ranges = allocator.Allocate(granules);
   if (!ranges.has_value()) {
     ++failed_allocations;
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "the host pool is full: wanted ", wanted_bytes, " bytes, free ", free_bytes(), " of ", region.bytes(),
-        " (in granules of ", kGranuleBytes, "); release or evict replicas, or enlarge the pool"));
+    return absl::ResourceExhaustedError(absl::StrCat("allocate in the host pool: wanted ", wanted_bytes,
+                                                     " bytes, free ", free_bytes(), " of ", region.bytes(),
+                                                     " (in granules of ", kGranuleBytes,
+                                                     "); release or evict replicas, or enlarge the pool"));
   }
   NoteUse();
   return *std::move(ranges);
@@ -212,6 +174,67 @@ bool HostPool::State::DropReferences(Extent extent) {
   return place.adopted == 0 && replaces;
 }
 
+HostAllocation::HostAllocation(HostPool* pool, uint64_t bytes, std::vector<ImageExtent> extents)
+    : pool_(pool), bytes_(bytes), extents_(std::move(extents)) {}
+
+HostAllocation::HostAllocation(HostAllocation&& other) noexcept
+    : pool_(std::exchange(other.pool_, nullptr)),
+      bytes_(std::exchange(other.bytes_, 0)),
+      extents_(std::exchange(other.extents_, {})) {}
+
+HostAllocation& HostAllocation::operator=(HostAllocation&& other) noexcept {
+  if (this != &other) {
+    HostAllocation old(std::move(*this));
+    pool_ = std::exchange(other.pool_, nullptr);
+    bytes_ = std::exchange(other.bytes_, 0);
+    extents_ = std::exchange(other.extents_, {});
+  }
+  return *this;
+}
+
+HostAllocation::~HostAllocation() {
+  if (pool_ != nullptr) pool_->Release(extents_);
+}
+
+bool HostAllocation::Covers(uint64_t offset, uint64_t bytes) const {
+  if (offset > bytes_ || bytes > bytes_ - offset) return false;
+  const uint64_t end = offset + bytes;
+  for (auto at = ExtentAt(extents_, offset); offset < end; ++at) {
+    if (at == extents_.end() || at->image_offset > offset) return false;
+    offset = ImageEnd(*at);
+  }
+  return true;
+}
+
+std::vector<HostSpan> HostAllocation::Spans(uint64_t offset, uint64_t bytes) const {
+  CHECK(offset <= bytes_ && bytes <= bytes_ - offset)
+      << "bytes " << offset << " + " << bytes << " of an allocation of " << bytes_;
+  std::vector<HostSpan> spans;
+  const uint64_t end = offset + bytes;
+  for (auto at = ExtentAt(extents_, offset); offset < end; ++at) {
+    CHECK(at != extents_.end() && at->image_offset <= offset)
+        << "byte " << offset << " of an allocation of " << bytes_ << " has no memory";
+    const uint64_t skip = offset - at->image_offset;
+    const uint64_t here = std::min(end - offset, at->extent.bytes - skip);
+    spans.emplace_back(pool_->base() + at->extent.offset + skip, here);
+    offset += here;
+  }
+  return spans;
+}
+
+uint64_t HostAllocation::MissingBytes(std::span<const ByteRange> ranges) const {
+  return CountOf(Missing(GranulesOf(bytes_, ranges), extents_)) * kGranuleBytes;
+}
+
+HostAllocation HostAllocation::Only(std::span<const ByteRange> ranges) const {
+  const std::vector<GranuleRange> wanted = GranulesOf(bytes_, ranges);
+  return pool_ == nullptr ? HostAllocation() : pool_->Share(bytes_, Cut(extents_, wanted));
+}
+
+uint64_t GranuleBytes(std::span<const ByteRange> ranges) {
+  return CountOf(GranulesOf(std::numeric_limits<uint64_t>::max(), ranges)) * kGranuleBytes;
+}
+
 void HostPool::Options::Validate(Findings& findings) const {
   // The default is for hosts that run a daemon; where it does not fit, the start says so.
   if (bytes == Options().bytes || bytes <= FreeHugePageBytes()) return;
@@ -221,12 +244,12 @@ void HostPool::Options::Validate(Findings& findings) const {
 absl::StatusOr<std::unique_ptr<HostPool>> HostPool::Create(const Options& options, Kept kept) {
   if (options.bytes == 0 || options.prefault_threads < 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("a host pool needs a size and no negative number of threads, not ", options.bytes,
-                     " bytes and ", options.prefault_threads, " pre-fault threads"));
+        absl::StrCat("make a host pool of ", options.bytes, " bytes with ", options.prefault_threads,
+                     " pre-fault threads: it needs a size, and no negative number of threads"));
   }
   if (options.segment_bytes == 0 || options.segment_bytes % kGranuleBytes != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("a host pool's segments are of whole granules of ",
-                                                   kGranuleBytes, " bytes, not of ", options.segment_bytes));
+    return absl::InvalidArgumentError(absl::StrCat("make a host pool in segments of ", options.segment_bytes,
+                                                   " bytes: they must be whole granules of ", kGranuleBytes));
   }
   // Checked before the rounding, which would wrap for a size near 2^64.
   TC_RETURN_IF_ERROR(CheckFits(options.bytes, options.segment_bytes, /*prefaulted=*/false, ReadHostLimits()));
@@ -287,6 +310,7 @@ absl::StatusOr<HostAllocation> HostPool::Add(uint64_t image_bytes, const std::ve
   absl::MutexLock lock(&state_->mutex);
   TC_ASSIGN_OR_RETURN(const std::vector<GranuleRange> taken, state_->Take(CountOf(granules), wanted_bytes));
   std::vector<ImageExtent> extents = Lay(granules, taken);
+  // What is shared counts as another reference before both are joined into extents.
   if (!shared.empty()) {
     for (const ImageExtent& part : shared) state_->AddReferences(part.extent);
     extents.insert(extents.end(), shared.begin(), shared.end());
@@ -351,22 +375,23 @@ absl::StatusOr<HostAllocation> HostPool::Adopt(uint64_t image_bytes, std::span<c
   for (const NamedExtent& extent : extents) {
     const auto place = std::ranges::find(state_->places, extent.segment, &State::Place::name);
     if (place == state_->places.end() || !place->kept()) {
-      return absl::InvalidArgumentError(absl::StrCat("segment ", extent.segment, " was not kept"));
+      return absl::InvalidArgumentError(absl::StrCat("adopt segment ", extent.segment, ": it was not kept"));
     }
     const PoolSegment& segment = state_->segments[place - state_->places.begin()];
     const uint64_t unit = IsSmallImage(image_bytes) ? PageBytes() : kGranuleBytes;
     if (extent.image_offset != next || next >= image_bytes || extent.bytes == 0 ||
         extent.bytes > segment.bytes || extent.offset > segment.bytes - extent.bytes ||
         extent.bytes % unit != 0 || extent.offset % unit != 0) {
-      return absl::InvalidArgumentError(absl::StrCat("bytes ", extent.offset, " + ", extent.bytes,
-                                                     " of segment ", extent.segment, " for those from ",
-                                                     extent.image_offset, " of an image of ", image_bytes));
+      return absl::InvalidArgumentError(
+          absl::StrCat("adopt segment ", extent.segment, ": bytes ", extent.offset, " + ", extent.bytes,
+                       " cannot be those from ", extent.image_offset, " on of an image of ", image_bytes));
     }
     found.push_back({extent.image_offset, {segment.offset + extent.offset, extent.bytes}});
     next += extent.bytes;
   }
   if (next < image_bytes) {
-    return absl::InvalidArgumentError(absl::StrCat("an image of ", image_bytes, " bytes ends at ", next));
+    return absl::InvalidArgumentError(
+        absl::StrCat("adopt an image of ", image_bytes, " bytes: its extents end at ", next));
   }
   for (const ImageExtent& part : found) state_->AddReferences(part.extent);
   return HostAllocation(this, image_bytes, std::move(found));
@@ -419,7 +444,7 @@ bool HostPool::Shares(uint64_t image_bytes) const {
 }
 
 uint64_t HostPool::BytesFor(uint64_t image_bytes) const {
-  return Shares(image_bytes) ? WholePages(image_bytes) : GranulesFor(image_bytes) * kGranuleBytes;
+  return Shares(image_bytes) ? RoundUpToPages(image_bytes) : GranulesFor(image_bytes) * kGranuleBytes;
 }
 
 std::byte* HostPool::base() const { return state_->region.base(); }

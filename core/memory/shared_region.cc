@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -27,7 +28,33 @@ std::string Describe(uint64_t bytes) { return absl::StrCat("a host pool of ", by
 // What one thread touches at a time: about 6 ms of page clearing.
 constexpr uint64_t kStepBytes = uint64_t{64} << 20;
 
+// Whether another process can neither write to it nor take its pages away.
+bool IsSealed(int fd) {
+  const int seals = fcntl(fd, F_GET_SEALS);
+  return seals >= 0 && (seals & kPoolSeals) == kPoolSeals;
+}
+
+uint64_t FileBytes(int fd) {
+  struct stat file{};
+  return fstat(fd, &file) == 0 ? static_cast<uint64_t>(file.st_size) : 0;
+}
+
 }  // namespace
+
+std::vector<KeptSegment> PlaceKept(uint64_t bytes, uint64_t segment_bytes, std::vector<KeptSegment> kept) {
+  std::vector<KeptSegment> places((bytes + segment_bytes - 1) / segment_bytes);
+  for (KeptSegment& segment : kept) {
+    if (segment.fd && !IsSealed(segment.fd.get())) continue;
+    for (size_t i = 0; i < places.size(); ++i) {
+      const bool fits =
+          !segment.fd || FileBytes(segment.fd.get()) == std::min(segment_bytes, bytes - i * segment_bytes);
+      if (!places[i].name.empty() || !fits) continue;
+      places[i] = std::move(segment);
+      break;
+    }
+  }
+  return places;
+}
 
 absl::StatusOr<SharedRegion> SharedRegion::Create(uint64_t bytes, uint64_t segment_bytes, Pages pages,
                                                   std::vector<KeptSegment>& places,
@@ -74,7 +101,7 @@ absl::StatusOr<UniqueFd> SharedRegion::MakeSegment(size_t segment, bool set_asid
     PreferNumaNode(base() + segment * segment_bytes_, bytes, numa_nodes_[segment % numa_nodes_.size()]);
   }
   if (fcntl(fd.get(), F_ADD_SEALS, kPoolSeals) != 0) {
-    return ErrnoStatus(errno, "sealing (Linux 5.1 or later is needed)", Describe(this->bytes()));
+    return ErrnoStatus(errno, "seal (Linux 5.1 or later is needed)", Describe(this->bytes()));
   }
   return fd;
 }

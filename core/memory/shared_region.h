@@ -16,14 +16,18 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "base/posix/unique_fd.h"
-#include "core/memory/host_pool.h"
 #include "core/memory/reserved_range.h"
+#include "core/memory/segments.h"
 
 namespace tensorcast {
 
 // FUTURE_WRITE leaves our own mapping writable, and denies it to every later one, also through
 // /proc/<pid>/fd.
 inline constexpr int kPoolSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
+
+// What lies in each place of a pool of so many bytes: kept segments as far as they fit, and new ones without
+// a name.
+std::vector<KeptSegment> PlaceKept(uint64_t bytes, uint64_t segment_bytes, std::vector<KeptSegment> kept);
 
 // Owns the descriptors and the mapping. Movable; its accessors are thread-safe, since what they give never
 // changes.
