@@ -137,7 +137,7 @@ class HandleServer::Loop {
       FenceHolders();
       HandleTime(SteadyNow());
     }
-    FenceHolders();
+    FenceHolders();  // a thread that waits in Fence is answered also at the end
     orphans_.clear();
     while (!entries_.empty()) Destroy(entries_.begin());
   }
@@ -191,6 +191,7 @@ class HandleServer::Loop {
     Wake();
   }
 
+  // Connections that were noted are looked at, and those that are due by now are told.
   void TellNews(SteadyTime now) {
     std::vector<uint64_t> noted;
     {
@@ -367,6 +368,7 @@ class HandleServer::Loop {
   void Destroy(Entries::iterator it) {
     SetTime(deadlines_, it->first, it->second.deadline, SteadyTime::InfiniteFuture());
     SetTime(news_due_, it->first, it->second.news_due, SteadyTime::InfiniteFuture());
+    // Taken out before the connection goes, which releases what it holds.
     std::optional<OrphanedClaim> orphan = it->second.connection->TakeOrphan();
     const bool of_daemon = it->second.of_daemon;
     entries_.erase(it);  // closes the socket and releases what it held

@@ -124,6 +124,8 @@ absl::Status RingFiller::Stop() {
   return failure_;
 }
 
+// A slot has a new request where its number is not the one that was taken last. The search begins behind the
+// slot of the previous task, so that requests are served in about their order.
 std::optional<RingFiller::Task> RingFiller::TakeTask() {
   absl::MutexLock lock(&mutex_);
   for (uint32_t i = 0; i < shape_.slots; ++i) {

@@ -188,6 +188,8 @@ bool ServerConnection::Flush() {
   return state_ != State::kEnding || !writer_.empty();
 }
 
+// The state says which frames are due (the diagram in the header); any other is refused. The descriptors of a
+// refused frame are closed elsewhere, as those of an accepted one: their file systems may hang.
 absl::Status ServerConnection::Handle(IncomingFrame incoming) {
   const Frame& frame = incoming.frame;
   ForeignFds fds(std::move(incoming.fds));
@@ -274,6 +276,7 @@ void ServerConnection::NoteHolder(HeldClaim& held) const {
   held.Accompany((*shared_.on_host_claim)(peer->pid, *std::move(process), claim));
 }
 
+// The kernel passes kMaxFrameDescriptors with one message, and a large replica has more.
 absl::Status ServerConnection::AddHandles(const Claim& claim) {
   const std::span<const int> fds = claim.fds;
   const auto part = [fds](size_t begin) {

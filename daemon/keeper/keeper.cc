@@ -152,6 +152,7 @@ absl::Status RunKeeper(const std::string& socket, absl::Duration linger, int rea
     if (events == 0) return absl::OkStatus();
     if (daemon && pollers[1].revents != 0 && !Obey(daemon.get(), held)) daemon = UniqueFd();
     if (pollers[0].revents == 0) continue;
+    // A new daemon takes the place of the previous one, after what that sent was heard.
     UniqueFd next(accept4(listener->fd(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!next || !CheckPeer(next.get(), {}).ok()) continue;
     while (daemon && Readable(daemon.get()) && Obey(daemon.get(), held)) {

@@ -386,6 +386,7 @@ void KeptPool::Record(const ReplicaInfo& replica, const Manifest& manifest) {
     absl::MutexLock lock(&mutex_);
     const auto recorded = recorded_.find(manifest.id());
     const bool known = recorded != recorded_.end() && recorded->second == replica.id;
+    // Recorded and ready, or neither of them: nothing changes.
     if (engine_ == nullptr || known == (replica.state == ReplicaState::kReady)) return;
     if (replica.state == ReplicaState::kReady) {
       engine = engine_;
@@ -396,6 +397,7 @@ void KeptPool::Record(const ReplicaInfo& replica, const Manifest& manifest) {
       return;
     }
   }
+  // Without the lock: the lease keeps the replica in its place until its record is with the keeper.
   if (engine == nullptr) return keeper_.Drop(ReplicaName(manifest.id()));
   const absl::StatusOr<std::unique_ptr<ReplicaLease>> lease = engine->LeaseReplica(replica.id);
   if (!lease.ok() || replica.image_bytes == 0) return;  // it is on its way out; or there is nothing to keep
