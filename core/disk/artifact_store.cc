@@ -46,13 +46,14 @@ absl::Status CheckIsInItsPlace(const PackedFile& file) {
     return absl::OkStatus();
   }
   return absl::FailedPreconditionError(absl::StrCat(
-      "the packed file ", file.path(),
-      " was removed or replaced by another process: it is not a copy any more; put the artifact again"));
+      "read ", file.path(),
+      ": the packed file was removed or replaced by another process, and is not a copy any more; put the "
+      "artifact again"));
 }
 
 absl::StatusOr<UniqueFd> OpenForReading(const std::string& path) {
   UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!fd) return ErrnoStatus(errno, "opening", path);
+  if (!fd) return ErrnoStatus(errno, "open", path);
   return fd;
 }
 
@@ -71,10 +72,12 @@ absl::StatusOr<std::shared_ptr<PackedFile>> OpenPackedFile(const std::string& pa
                       ReadBytes({}, *file, header.manifest_offset, header.manifest_bytes));
   TC_ASSIGN_OR_RETURN(std::shared_ptr<const Manifest> manifest, Manifest::Decode(manifest_bytes));
   if (manifest->id() != artifact_id) {
-    return absl::InvalidArgumentError(absl::StrCat("its manifest is that of ", manifest->id()));
+    return absl::InvalidArgumentError(
+        absl::StrCat("open ", path, ": its manifest is that of ", manifest->id()));
   }
   if (manifest->layout().image_bytes != header.image_bytes) {
-    return absl::InvalidArgumentError("its header and its manifest disagree on the size of the image");
+    return absl::InvalidArgumentError(
+        absl::StrCat("open ", path, ": its header and its manifest disagree on the size of the image"));
   }
   return std::make_shared<PackedFile>(path, std::move(fd), header.image_offset, std::move(manifest));
 }
@@ -120,7 +123,7 @@ class Folder final : public ArtifactStore, public std::enable_shared_from_this<F
       if (now == file) return checked;
       file = std::move(now);  // written anew meanwhile
     }
-    return absl::NotFoundError(absl::StrCat(artifact_id, " is not on disk in ", directory_));
+    return absl::NotFoundError(absl::StrCat("find ", artifact_id, ": it is not on disk in ", directory_));
   }
 
   absl::StatusOr<std::unique_ptr<PackedWriter>> Create(const ImageLayout& layout,
@@ -219,9 +222,9 @@ class Folder final : public ArtifactStore, public std::enable_shared_from_this<F
       const int error = known && unlink(path.c_str()) != 0 ? errno : 0;
       // A folder under such a name was found damaged, and is not the store's to remove.
       if (!known || (it == files_.end() && error == EISDIR)) {
-        return absl::NotFoundError(absl::StrCat(artifact_id, " is not on disk in ", directory_));
+        return absl::NotFoundError(absl::StrCat("find ", artifact_id, ": it is not on disk in ", directory_));
       }
-      if (error != 0 && error != ENOENT) return ErrnoStatus(error, "removing", path);
+      if (error != 0 && error != ENOENT) return ErrnoStatus(error, "remove", path);
       if (it != files_.end()) {
         removed = std::move(it->second);
         files_.erase(it);
@@ -238,7 +241,7 @@ class Folder final : public ArtifactStore, public std::enable_shared_from_this<F
 
   // Names are on the disk only after the folder is synced.
   absl::Status Sync() const {
-    return fsync(fd_.get()) == 0 ? absl::OkStatus() : ErrnoStatus(errno, "syncing the folder", directory_);
+    return fsync(fd_.get()) == 0 ? absl::OkStatus() : ErrnoStatus(errno, "sync the folder", directory_);
   }
 
   const std::string directory_;
@@ -265,8 +268,8 @@ class PackedWriterImpl final : public PackedWriter {
   absl::StatusOr<std::shared_ptr<PackedFile>> Commit(std::shared_ptr<const Manifest> manifest) override {
     if (manifest->layout().image_bytes != image_bytes_) {
       return absl::InvalidArgumentError(
-          absl::StrCat("the manifest of ", manifest->id(), " describes an image of ",
-                       manifest->layout().image_bytes, " bytes, the file holds ", image_bytes_));
+          absl::StrCat("pack ", manifest->id(), ": its manifest describes an image of ",
+                       manifest->layout().image_bytes, " bytes, and the file holds ", image_bytes_));
     }
     SC_TRACE_SCOPE("Disk/Commit");  // syncing may take as long as all the writes
     const absl::Status finished = Note(partial_->Finish(manifest->bytes()));
@@ -308,15 +311,15 @@ absl::StatusOr<std::unique_ptr<PackedWriter>> Folder::Create(const ImageLayout& 
 absl::StatusOr<std::shared_ptr<ArtifactStore>> ArtifactStore::Open(const std::string& directory) {
   std::error_code error;
   std::filesystem::create_directories(directory, error);
-  if (error) return ErrnoStatus(error.value(), "creating the folder of the disk tier,", directory);
+  if (error) return ErrnoStatus(error.value(), "create the folder of the disk tier", directory);
   UniqueFd fd(open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd) return ErrnoStatus(errno, "opening the folder of the disk tier,", directory);
+  if (!fd) return ErrnoStatus(errno, "open the folder of the disk tier", directory);
   // Two stores in one folder would each offer, and count as copies, files that the other removes.
   if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
-    return errno != EWOULDBLOCK ? ErrnoStatus(errno, "locking the folder of the disk tier,", directory)
-                                : absl::FailedPreconditionError(
-                                      absl::StrCat("another daemon keeps its packed files in ", directory,
-                                                   "; give this one a disk_dir of its own"));
+    return errno != EWOULDBLOCK ? ErrnoStatus(errno, "lock the folder of the disk tier", directory)
+                                : absl::FailedPreconditionError(absl::StrCat(
+                                      "open the disk tier: another daemon keeps its packed files in ",
+                                      directory, "; set daemon.disk_dir to another folder"));
   }
   RemoveAbandonedPartials(directory);
   auto folder = std::make_shared<Folder>(directory, std::move(fd));
