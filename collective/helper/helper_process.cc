@@ -127,7 +127,7 @@ class HelperProcess::Group final : public BroadcastGroup {
     if (by_device.size() != allocations.size() || allocations.size() < 2 ||
         allocations.size() > helper::kMaxRanks) {
       return absl::InvalidArgumentError(
-          absl::StrCat("a broadcast between ", allocations.size(), " allocations on ", by_device.size(),
+          absl::StrCat("open a group of ", allocations.size(), " allocations on ", by_device.size(),
                        " devices: each has to be on one of its own, and there are 2 to ", helper::kMaxRanks));
     }
     std::vector<std::string> uuids;
@@ -158,7 +158,8 @@ class HelperProcess::WideGroup final : public WideBroadcastGroup {
   // One that leaves before the end leaves the others waiting for it: they see soon that its process is gone.
   ~WideGroup() override {
     if (begun_ && !ended_ && owner_->child_ != nullptr) {
-      owner_->End(How::kKilled, absl::CancelledError("a broadcast between nodes was left before its end"));
+      owner_->End(How::kKilled,
+                  absl::CancelledError("broadcast between nodes: this node left before the end"));
     }
     memories_.Close();
     if (ended_ && owner_->child_ != nullptr) {
@@ -178,9 +179,9 @@ class HelperProcess::WideGroup final : public WideBroadcastGroup {
     TC_RETURN_IF_ERROR(owner_->CheckRuns());
     if (allocations.empty() || allocations.size() > helper::kMaxRanks ||
         allocations.size() != world.ranks.size() || allocations.size() >= world.size || world.id.empty()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("a group of ", world.size, " ranks, ", allocations.size(),
-                       " of them here: some have to be elsewhere, and some here"));
+      return absl::InvalidArgumentError(absl::StrCat("join a group of ", world.size, " ranks with ",
+                                                     allocations.size(),
+                                                     " here: some have to be elsewhere, and some here"));
     }
     begun_ = true;
     JoinRequest join{.id = world.id, .world_size = world.size};
@@ -313,7 +314,7 @@ absl::StatusOr<std::unique_ptr<BroadcastGroup>> HelperProcess::Open(std::span<co
 
 absl::Status HelperProcess::EnsureChild() {
   if (child_ != nullptr && !child_->running()) {
-    End(How::kDied, absl::UnavailableError("it ended while it was idle"));
+    End(How::kDied, absl::UnavailableError("use the helper process: it ended while it was idle"));
   }
   if (child_ != nullptr) return absl::OkStatus();
   TC_RETURN_IF_ERROR(StartChild());
