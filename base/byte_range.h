@@ -10,5 +10,6 @@ struct ByteRange {
   uint64_t bytes = 0;
   friend bool operator==(const ByteRange&, const ByteRange&) = default;
 };
+void Fields(auto& io, ByteRange& range) { io(range.offset, range.bytes); }  // byte_fields.h
 
 }  // namespace tensorcast

@@ -11,6 +11,7 @@
 
 #include <memory>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/status.h"
@@ -27,29 +28,17 @@ constexpr int kSerialBits = 128;
 constexpr std::string_view kSpiffeScheme = "spiffe://";
 
 absl::Status Failed(std::string_view what) {
-  return absl::InternalError(absl::StrCat("OpenSSL could not ", what, ": ", TakeOpenSslErrors()));
+  return absl::InternalError(absl::StrCat("certify: OpenSSL could not ", what, ": ", TakeOpenSslErrors()));
 }
 
-absl::StatusOr<std::string> TextOf(BIO* bio) {
+// What `write` writes, which returns 1 like OpenSSL's writers.
+absl::StatusOr<std::string> ToPem(absl::FunctionRef<int(BIO* bio)> write) {
+  const BioPtr bio(BIO_new(BIO_s_mem()), BIO_free);
   char* data = nullptr;
-  const long length = BIO_get_mem_data(bio, &data);
+  if (bio == nullptr || write(bio.get()) != 1) return Failed("write a PEM text");
+  const long length = BIO_get_mem_data(bio.get(), &data);
   if (length <= 0) return Failed("write a PEM text");
   return std::string(data, static_cast<size_t>(length));
-}
-
-absl::StatusOr<std::string> ToPem(X509* certificate) {
-  const BioPtr bio(BIO_new(BIO_s_mem()), BIO_free);
-  if (bio == nullptr || PEM_write_bio_X509(bio.get(), certificate) != 1) return Failed("write a certificate");
-  return TextOf(bio.get());
-}
-
-absl::StatusOr<std::string> ToPem(EVP_PKEY* key) {
-  const BioPtr bio(BIO_new(BIO_s_mem()), BIO_free);
-  if (bio == nullptr ||
-      PEM_write_bio_PrivateKey(bio.get(), key, nullptr, nullptr, 0, nullptr, nullptr) != 1) {
-    return Failed("write a key");
-  }
-  return TextOf(bio.get());
 }
 
 BioPtr Reading(std::string_view text) {
@@ -113,8 +102,11 @@ absl::StatusOr<KeyPtr> NewKey() {
 absl::StatusOr<CertifiedKey> SignedBy(EVP_PKEY* signer, X509* certificate, EVP_PKEY* key) {
   if (X509_sign(certificate, signer, EVP_sha256()) <= 0) return Failed("sign a certificate");
   CertifiedKey made;
-  TC_ASSIGN_OR_RETURN(made.certificate, ToPem(certificate));
-  TC_ASSIGN_OR_RETURN(made.key, ToPem(key));
+  TC_ASSIGN_OR_RETURN(made.certificate,
+                      ToPem([&](BIO* bio) { return PEM_write_bio_X509(bio, certificate); }));
+  TC_ASSIGN_OR_RETURN(made.key, ToPem([&](BIO* bio) {
+                        return PEM_write_bio_PrivateKey(bio, key, nullptr, nullptr, 0, nullptr, nullptr);
+                      }));
   return made;
 }
 

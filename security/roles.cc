@@ -4,7 +4,6 @@
 #include <array>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
 namespace tensorcast::security {
@@ -72,8 +71,7 @@ constexpr std::array<Role, 4> kMatrixRoles = {Role::kGlobalStore, Role::kNode, R
 std::span<const CallRow> CallTable() { return kTable; }
 
 RoleSet RolesOf(std::string_view call) {
-  const auto* row = std::find_if(std::begin(kTable), std::end(kTable),
-                                 [&](const CallRow& one) { return one.call == call; });
+  const auto* const row = std::ranges::find(kTable, call, &CallRow::call);
   return row == std::end(kTable) ? RoleSet{0} : row->roles;
 }
 
@@ -83,16 +81,6 @@ std::string RolesText(RoleSet roles) {
     if (Contains(roles, role)) texts.push_back(RoleText(role));
   }
   return texts.empty() ? "no role" : absl::StrJoin(texts, " or ");
-}
-
-std::string CallTableText() {
-  std::string text = "| call | global-store | node | operator | client | |\n|---|---|---|---|---|---|\n";
-  for (const CallRow& row : kTable) {
-    absl::StrAppend(&text, "| `", row.call, "` |");
-    for (const Role role : kMatrixRoles) absl::StrAppend(&text, Contains(row.roles, role) ? " yes |" : " |");
-    absl::StrAppend(&text, row.why.empty() ? "" : " ", row.why, " |\n");
-  }
-  return text;
 }
 
 }  // namespace tensorcast::security

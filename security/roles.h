@@ -20,7 +20,7 @@ inline constexpr RoleSet kEveryRole = 0x0f;
 struct CallRow {
   std::string_view call;  // "GlobalStore/BindKey"
   RoleSet roles;
-  std::string_view why;  // for people
+  std::string_view why;  // for README.md
 };
 
 std::span<const CallRow> CallTable();
@@ -31,8 +31,5 @@ inline bool Contains(RoleSet roles, Role role) { return (roles & Only(role)) != 
 
 // "node or operator"; "no role" where the set is empty.
 std::string RolesText(RoleSet roles);
-
-// The table as README.md shows it.
-std::string CallTableText();
 
 }  // namespace tensorcast::security

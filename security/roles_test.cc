@@ -7,6 +7,8 @@
 #include <iterator>
 #include <string>
 
+#include "absl/strings/str_cat.h"
+
 namespace tensorcast::security {
 namespace {
 
@@ -35,6 +37,18 @@ TEST(Roles, DestructiveCall_IsAllowedOnlyToOperator) {
        {"GlobalStore/DeleteArtifact", "GlobalStore/DeleteKey", "StoreDaemon/EvictReplica"}) {
     EXPECT_EQ(RolesOf(call), Only(Role::kOperator)) << call;
   }
+}
+
+std::string CallTableText() {
+  std::string text = "| call | global-store | node | operator | client | |\n|---|---|---|---|---|---|\n";
+  for (const CallRow& row : CallTable()) {
+    absl::StrAppend(&text, "| `", row.call, "` |");
+    for (const Role role : {Role::kGlobalStore, Role::kNode, Role::kOperator, Role::kClient}) {
+      absl::StrAppend(&text, Contains(row.roles, role) ? " yes |" : " |");
+    }
+    absl::StrAppend(&text, row.why.empty() ? "" : " ", row.why, " |\n");
+  }
+  return text;
 }
 
 TEST(Roles, SecurityReadme_ContainsCallTable) {

@@ -93,7 +93,8 @@ absl::StatusOr<pid_t> ChildProcess::Starter::Start(const std::vector<std::string
       child_is_gone_.WaitForNotification();
     });
   } catch (const std::system_error& error) {
-    return absl::ResourceExhaustedError(absl::StrCat("no thread for a helper process: ", error.what()));
+    return absl::ResourceExhaustedError(absl::StrCat("start a helper process: no thread can be started (",
+                                                     error.what(), "); raise the limit of threads"));
   }
   started.WaitForNotification();
   return pid;
@@ -147,11 +148,13 @@ absl::StatusOr<std::string> ChildProcess::Receive(SteadyTime deadline) {
     std::array<pollfd, 2> waits{{{socket_.get(), POLLIN, 0}, {pidfd_.get(), POLLIN, 0}}};
     const int ready = poll(waits.data(), waits.size(), PollMs(deadline));
     if (ready < 0 && errno == EINTR) continue;
-    if (ready == 0) return absl::DeadlineExceededError(absl::StrCat("process ", pid_, " does not answer"));
+    if (ready == 0) {
+      return absl::DeadlineExceededError(absl::StrCat("ask process ", pid_, ": it does not answer"));
+    }
     std::string message(kMaxMessageBytes, '\0');
     const ssize_t size = recv(socket_.get(), message.data(), message.size(), MSG_DONTWAIT);
     if (size < 0 && errno == EINTR) continue;
-    if (size <= 0) return absl::UnavailableError(absl::StrCat("process ", pid_, " has ended"));
+    if (size <= 0) return absl::UnavailableError(absl::StrCat("ask process ", pid_, ": it has ended"));
     message.resize(size);
     return message;
   }

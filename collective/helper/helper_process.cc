@@ -57,6 +57,12 @@ std::string_view HelperProcess::WhyNot(State state) {
   }
 }
 
+absl::Status HelperProcess::CheckRuns() const {
+  if (child_ != nullptr) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      "broadcast: the helper process of this group has ended; open another group");
+}
+
 // Allocations of the daemon's that the process has open, one a device.
 class HelperProcess::OpenMemories {
  public:
@@ -82,6 +88,23 @@ class HelperProcess::OpenMemories {
   }
   const std::vector<uint32_t>& numbers() const { return numbers_; }
 
+  // From rank `root` of the communicator, in requests of at most `max_ranges`: one without ranges where there
+  // are none.
+  absl::Status Broadcast(uint32_t communicator, uint32_t root, std::span<const ByteRange> ranges,
+                         size_t max_ranges) const {
+    do {
+      TC_RETURN_IF_ERROR(owner_->CheckRuns());
+      const auto part = ranges.first(std::min(ranges.size(), max_ranges));
+      const BroadcastRequest request{.communicator = communicator,
+                                     .root = root,
+                                     .memories = numbers_,
+                                     .ranges = {part.begin(), part.end()}};
+      TC_RETURN_IF_ERROR(owner_->AskFor<uint32_t>(request, owner_->options_.progress_timeout).status());
+      ranges = ranges.subspan(part.size());
+    } while (!ranges.empty());
+    return absl::OkStatus();
+  }
+
  private:
   HelperProcess* const owner_;
   std::vector<uint32_t> numbers_;
@@ -104,7 +127,7 @@ class HelperProcess::Group final : public BroadcastGroup {
     if (by_device.size() != allocations.size() || allocations.size() < 2 ||
         allocations.size() > helper::kMaxRanks) {
       return absl::InvalidArgumentError(
-          absl::StrCat("a broadcast between ", allocations.size(), " allocations on ", by_device.size(),
+          absl::StrCat("open a group of ", allocations.size(), " allocations on ", by_device.size(),
                        " devices: each has to be on one of its own, and there are 2 to ", helper::kMaxRanks));
     }
     std::vector<std::string> uuids;
@@ -118,21 +141,8 @@ class HelperProcess::Group final : public BroadcastGroup {
   }
 
   absl::Status Broadcast(std::span<const ByteRange> ranges) override {
-    if (owner_->child_ == nullptr) return HasEnded();
-    while (!ranges.empty()) {
-      const auto part = ranges.first(std::min<size_t>(ranges.size(), helper::kMaxRanges));
-      const BroadcastRequest request{.communicator = communicator_,
-                                     .root = root_,
-                                     .memories = memories_.numbers(),
-                                     .ranges = {part.begin(), part.end()}};
-      TC_RETURN_IF_ERROR(owner_->AskFor<uint32_t>(request, owner_->options_.progress_timeout).status());
-      ranges = ranges.subspan(part.size());
-    }
-    return absl::OkStatus();
-  }
-
-  static absl::Status HasEnded() {
-    return absl::FailedPreconditionError("the helper process of this broadcast has ended");
+    if (ranges.empty()) return owner_->CheckRuns();
+    return memories_.Broadcast(communicator_, root_, ranges, helper::kMaxRanges);
   }
 
  private:
@@ -148,7 +158,8 @@ class HelperProcess::WideGroup final : public WideBroadcastGroup {
   // One that leaves before the end leaves the others waiting for it: they see soon that its process is gone.
   ~WideGroup() override {
     if (begun_ && !ended_ && owner_->child_ != nullptr) {
-      owner_->End(How::kKilled, absl::CancelledError("a broadcast between nodes was left before its end"));
+      owner_->End(How::kKilled,
+                  absl::CancelledError("broadcast between nodes: this node left before the end"));
     }
     memories_.Close();
     if (ended_ && owner_->child_ != nullptr) {
@@ -159,18 +170,18 @@ class HelperProcess::WideGroup final : public WideBroadcastGroup {
   }
 
   absl::StatusOr<std::string> MakeId() override {
-    if (owner_->child_ == nullptr) return Group::HasEnded();
+    TC_RETURN_IF_ERROR(owner_->CheckRuns());
     begun_ = true;  // the library listens for the ranks that are to join
     return owner_->AskFor<std::string>(MakeIdRequest(), owner_->options_.progress_timeout);
   }
 
   absl::Status Join(std::span<const DevicePtr> allocations, const BroadcastWorld& world) override {
-    if (owner_->child_ == nullptr) return Group::HasEnded();
+    TC_RETURN_IF_ERROR(owner_->CheckRuns());
     if (allocations.empty() || allocations.size() > helper::kMaxRanks ||
         allocations.size() != world.ranks.size() || allocations.size() >= world.size || world.id.empty()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("a group of ", world.size, " ranks, ", allocations.size(),
-                       " of them here: some have to be elsewhere, and some here"));
+      return absl::InvalidArgumentError(absl::StrCat("join a group of ", world.size, " ranks with ",
+                                                     allocations.size(),
+                                                     " here: some have to be elsewhere, and some here"));
     }
     begun_ = true;
     JoinRequest join{.id = world.id, .world_size = world.size};
@@ -186,23 +197,13 @@ class HelperProcess::WideGroup final : public WideBroadcastGroup {
 
   absl::Status Broadcast(std::span<const ByteRange> ranges) override {
     // No ranges tell the other processes that no broadcast follows: that message is sent too.
-    const bool last = ranges.empty();
-    do {
-      if (owner_->child_ == nullptr) return Group::HasEnded();
-      const auto part = ranges.first(std::min<size_t>(ranges.size(), helper::kMaxHeaderRanges));
-      const BroadcastRequest request{.communicator = communicator_,
-                                     .root = root_,
-                                     .memories = memories_.numbers(),
-                                     .ranges = {part.begin(), part.end()}};
-      TC_RETURN_IF_ERROR(owner_->AskFor<uint32_t>(request, owner_->options_.progress_timeout).status());
-      ranges = ranges.subspan(part.size());
-    } while (!ranges.empty());
-    ended_ = last;
+    TC_RETURN_IF_ERROR(memories_.Broadcast(communicator_, root_, ranges, helper::kMaxHeaderRanges));
+    ended_ = ranges.empty();
     return absl::OkStatus();
   }
 
   absl::StatusOr<std::vector<ByteRange>> Receive() override {
-    if (owner_->child_ == nullptr) return Group::HasEnded();
+    TC_RETURN_IF_ERROR(owner_->CheckRuns());
     TC_ASSIGN_OR_RETURN(
         std::vector<ByteRange> ranges,
         owner_->AskFor<std::vector<ByteRange>>(
@@ -313,7 +314,7 @@ absl::StatusOr<std::unique_ptr<BroadcastGroup>> HelperProcess::Open(std::span<co
 
 absl::Status HelperProcess::EnsureChild() {
   if (child_ != nullptr && !child_->running()) {
-    End(How::kDied, absl::UnavailableError("it ended while it was idle"));
+    End(How::kDied, absl::UnavailableError("use the helper process: it ended while it was idle"));
   }
   if (child_ != nullptr) return absl::OkStatus();
   TC_RETURN_IF_ERROR(StartChild());

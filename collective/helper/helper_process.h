@@ -77,6 +77,7 @@ class HelperProcess final : public DeviceBroadcaster {
 
   // These are for the thread that made the state kStarting or kInUse.
   absl::Status EnsureChild();
+  absl::Status CheckRuns() const;  // FAILED_PRECONDITION once the process of a group has ended
   absl::Status StartChild();
   absl::Status AwaitHello();
   // The answer to a request. After an error the process has ended.

@@ -30,7 +30,7 @@ absl::Status EndWithTheDaemon(int socket) {
     return ErrnoStatus(errno, "look at", "the socket to the daemon");
   }
   if (getppid() == daemon.pid) return absl::OkStatus();
-  return absl::UnavailableError("the daemon went before its helper process had begun");
+  return absl::UnavailableError("start the helper process: its daemon ended before");
 }
 
 class Server {

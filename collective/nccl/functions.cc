@@ -17,7 +17,7 @@ template <typename Function>
 absl::Status Find(void* library, const char* name, Function& function) {
   function = reinterpret_cast<Function>(dlsym(library, name));
   if (function != nullptr) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat("there is no ", name, " in it: install NCCL 2.18 or newer"));
+  return absl::UnavailableError(absl::StrCat("it has no ", name, "; install NCCL 2.18 or newer"));
 }
 
 absl::Status FindAll(void* library, NcclFunctions& nccl) {
@@ -55,17 +55,18 @@ absl::StatusOr<NcclFunctions> FindNccl(const std::string& path) {
   // For good: NCCL leaves threads behind that run its code.
   void* const library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
-    return absl::UnavailableError(absl::StrCat("loading NCCL: ", dlerror(), "; install NCCL 2.18 or newer"));
+    return absl::UnavailableError(absl::StrCat("load NCCL: ", dlerror(), "; install NCCL 2.18 or newer"));
   }
   NcclFunctions nccl;
-  TC_RETURN_IF_ERROR(Annotate(FindAll(library, nccl), absl::StrCat("NCCL from ", name)));
+  TC_RETURN_IF_ERROR(Annotate(FindAll(library, nccl), absl::StrCat("load NCCL from ", name)));
   int version = 0;
-  TC_RETURN_IF_ERROR(NcclStatus(nccl, nccl.get_version(&version), "asking for the version", nullptr));
+  TC_RETURN_IF_ERROR(NcclStatus(nccl, nccl.get_version(&version), "ask for the version", nullptr));
   // Before 2.9 the number was written in another way, and was smaller.
   nccl.version = absl::StrCat(version / 10000, ".", version / 100 % 100, ".", version % 100);
   if (version < kOldest) {
-    return absl::UnavailableError(absl::StrCat("NCCL from ", name, " is older than 2.18 (version code ",
-                                               version, "): install a newer one"));
+    return absl::UnavailableError(absl::StrCat("load NCCL from ", name,
+                                               ": it is older than 2.18 (version code ", version,
+                                               "); install a newer one"));
   }
   return nccl;
 }

@@ -20,7 +20,7 @@ class NcclLibrary final : public CollectiveLibrary {
 
   absl::StatusOr<CommunicatorId> MakeId() override {
     ncclUniqueId id;
-    TC_RETURN_IF_ERROR(NcclStatus(nccl_, nccl_.get_unique_id(&id), "making a communicator's id", nullptr));
+    TC_RETURN_IF_ERROR(NcclStatus(nccl_, nccl_.get_unique_id(&id), "make a communicator's id", nullptr));
     return CommunicatorId{.bytes = std::string(id.internal, sizeof(id.internal))};
   }
 
@@ -39,8 +39,8 @@ class NcclLibrary final : public CollectiveLibrary {
 
 absl::StatusOr<std::unique_ptr<CollectiveLibrary>> LoadNccl(const std::string& path, DeviceRuntime* devices) {
   if (devices->backend() != "cuda") {
-    return absl::UnavailableError(
-        absl::StrCat("NCCL needs NVIDIA GPUs; this process has the device backend ", devices->backend()));
+    return absl::UnavailableError(absl::StrCat(
+        "load NCCL: it needs NVIDIA GPUs, and this process has the device backend ", devices->backend()));
   }
   TC_ASSIGN_OR_RETURN(NcclFunctions nccl, FindNccl(path));
   return std::make_unique<NcclLibrary>(std::move(nccl), *devices);

@@ -73,7 +73,7 @@ absl::Status NcclCommunicator::Start(DeviceRuntime& devices, const CommunicatorI
   absl::Status status;
   {
     absl::MutexLock lock(&mutex_);
-    status = ForEachRank("joining a communicator", [&](size_t i) {
+    status = ForEachRank("join a communicator", [&](size_t i) {
       mutex_.AssertHeld();
       // NCCL takes the device that is current as the rank's.
       return streams_[i]->Lend({}, 0, [&](void*) {
@@ -84,7 +84,7 @@ absl::Status NcclCommunicator::Start(DeviceRuntime& devices, const CommunicatorI
         config.blocking = 0;
         return NcclStatus(
             nccl_, nccl_.comm_init_rank_config(&comms_[i], world_size_, unique, ranks_[i].rank, &config),
-            "joining a communicator", nullptr);
+            "join a communicator", nullptr);
       });
     });
   }
@@ -99,7 +99,7 @@ absl::Status NcclCommunicator::Broadcast(const RequestContext& context, int root
     absl::MutexLock lock(&mutex_);
     TC_RETURN_IF_ERROR(CheckNotEnded());
     if (bytes == 0) return absl::OkStatus();
-    status = ForEachRank("broadcasting", [&](size_t i) {
+    status = ForEachRank("broadcast", [&](size_t i) {
       mutex_.AssertHeld();
       return streams_[i]->Lend(buffers[i], bytes, [&](void* stream) {
         mutex_.AssertHeld();
@@ -108,7 +108,7 @@ absl::Status NcclCommunicator::Broadcast(const RequestContext& context, int root
         return NcclStatus(nccl_,
                           nccl_.broadcast(buffer, buffer, bytes, ncclUint8, root, comms_[i],
                                           static_cast<cudaStream_t>(stream)),
-                          "broadcasting", comms_[i]);
+                          "broadcast", comms_[i]);
       });
     });
   }
@@ -170,7 +170,7 @@ absl::Status NcclCommunicator::AwaitCalls(const RequestContext& context, std::st
 }
 
 absl::Status NcclCommunicator::AwaitWork(const RequestContext& context) {
-  return Poll(context, "broadcasting", [this]() -> absl::StatusOr<bool> {
+  return Poll(context, "broadcast", [this]() -> absl::StatusOr<bool> {
     mutex_.AssertHeld();
     TC_ASSIGN_OR_RETURN(const bool done, CallsAreDone("broadcasting"));
     if (!done) return false;
@@ -235,7 +235,7 @@ void NcclCommunicator::AbortFor(absl::Status reason) {
   }
   for (const ncclComm_t comm : comms) {
     if (comm == nullptr) continue;
-    const absl::Status status = NcclStatus(nccl_, nccl_.comm_abort(comm), "aborting", nullptr);
+    const absl::Status status = NcclStatus(nccl_, nccl_.comm_abort(comm), "abort", nullptr);
     if (!status.ok()) LOG(WARNING) << status;
   }
 }
@@ -248,9 +248,7 @@ bool NcclCommunicator::Finalize() {
     if (!ended_.ok()) return true;
     if (!StreamsAreIdle().value_or(false)) return false;
     for (const ncclComm_t comm : comms_) {
-      if (comm == nullptr || !NcclStatus(nccl_, nccl_.comm_finalize(comm), "leaving", comm).ok()) {
-        return false;
-      }
+      if (comm == nullptr || !NcclStatus(nccl_, nccl_.comm_finalize(comm), "leave", comm).ok()) return false;
     }
   }
   const absl::Status left = AwaitCalls(RequestContext::Background(kLongestFinalize), "leaving");
@@ -262,7 +260,7 @@ bool NcclCommunicator::Finalize() {
   ended_ = absl::CancelledError("it was destroyed");
   for (const ncclComm_t comm : std::exchange(comms_, {})) {
     const absl::Status status =
-        NcclStatus(nccl_, nccl_.comm_destroy(comm), "destroying a communicator", nullptr);
+        NcclStatus(nccl_, nccl_.comm_destroy(comm), "destroy a communicator", nullptr);
     if (!status.ok()) LOG(WARNING) << status;
   }
   return true;

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <string_view>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/log/check.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
@@ -34,6 +36,48 @@ absl::Status VisitBytes(ByteRange range, std::span<const std::span<std::byte>> s
     offset += span.size();
   }
   return absl::OkStatus();
+}
+
+// The rules of a layout, one tensor at a time.
+class LayoutChecker {
+ public:
+  explicit LayoutChecker(size_t expected_tensors) { names_.reserve(expected_tensors); }
+
+  // Checks the next tensor and returns the offset that it must have; its own offset is not looked at. The
+  // tensor must stay where it is as long as this object lives. INVALID_ARGUMENT as for AssignOffsets.
+  absl::StatusOr<uint64_t> Next(const Tensor& tensor);
+
+  // The image size of the tensors so far.
+  uint64_t image_bytes() const { return image_bytes_; }
+
+ private:
+  uint64_t image_bytes_ = 0;
+  absl::flat_hash_set<std::string_view> names_;
+};
+
+absl::StatusOr<uint64_t> LayoutChecker::Next(const Tensor& tensor) {
+  if (!IsValidUtf8(tensor.name)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the tensor name ", QuoteName(tensor.name), " is not valid UTF-8"));
+  }
+  if (!names_.insert(tensor.name).second) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("two tensors are named ", QuoteName(tensor.name), ": names must differ"));
+  }
+  const absl::StatusOr<uint64_t> bytes = TensorBytes(tensor.dtype, tensor.shape);
+  if (!bytes.ok()) return Annotate(bytes.status(), absl::StrCat("tensor ", QuoteName(tensor.name)));
+  if (*bytes != tensor.nbytes) {
+    return absl::InvalidArgumentError(absl::StrCat("tensor ", QuoteName(tensor.name), " has ", tensor.nbytes,
+                                                   " bytes, but its dtype and shape ask for ", *bytes));
+  }
+  const uint64_t offset = image_bytes_;
+  if (tensor.nbytes > kMaxImageBytes - offset) {
+    return absl::InvalidArgumentError(absl::StrCat("tensor ", QuoteName(tensor.name), " of ", tensor.nbytes,
+                                                   " bytes at offset ", offset,
+                                                   " makes the image larger than 2^63 bytes"));
+  }
+  image_bytes_ = (offset + tensor.nbytes + kTensorAlignment - 1) / kTensorAlignment * kTensorAlignment;
+  return offset;
 }
 
 }  // namespace
@@ -119,31 +163,6 @@ absl::Status CheckPadding(const ImageLayout& layout, ByteRange range,
     if (absl::Status status = VisitBytes(range, spans, gap, check); !status.ok()) return status;
   }
   return absl::OkStatus();
-}
-
-absl::StatusOr<uint64_t> LayoutChecker::Next(const Tensor& tensor) {
-  if (!IsValidUtf8(tensor.name)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the tensor name ", QuoteName(tensor.name), " is not valid UTF-8"));
-  }
-  if (!names_.insert(tensor.name).second) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("two tensors are named ", QuoteName(tensor.name), ": names must differ"));
-  }
-  const absl::StatusOr<uint64_t> bytes = TensorBytes(tensor.dtype, tensor.shape);
-  if (!bytes.ok()) return Annotate(bytes.status(), absl::StrCat("tensor ", QuoteName(tensor.name)));
-  if (*bytes != tensor.nbytes) {
-    return absl::InvalidArgumentError(absl::StrCat("tensor ", QuoteName(tensor.name), " has ", tensor.nbytes,
-                                                   " bytes, but its dtype and shape ask for ", *bytes));
-  }
-  const uint64_t offset = image_bytes_;
-  if (tensor.nbytes > kMaxImageBytes - offset) {
-    return absl::InvalidArgumentError(absl::StrCat("tensor ", QuoteName(tensor.name), " of ", tensor.nbytes,
-                                                   " bytes at offset ", offset,
-                                                   " makes the image larger than 2^63 bytes"));
-  }
-  image_bytes_ = (offset + tensor.nbytes + kTensorAlignment - 1) / kTensorAlignment * kTensorAlignment;
-  return offset;
 }
 
 absl::Status CheckChunkBytes(uint64_t chunk_bytes, uint64_t image_bytes) {

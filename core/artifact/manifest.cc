@@ -5,9 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <concepts>
 #include <cstdint>
-#include <cstring>
 #include <limits>
 #include <numeric>
 #include <span>
@@ -15,7 +13,7 @@
 
 #include "absl/log/check.h"
 #include "absl/strings/str_cat.h"
-#include "base/byte_codec.h"
+#include "base/byte_fields.h"
 #include "base/status.h"
 #include "base/text.h"
 
@@ -28,15 +26,15 @@ struct ManifestFields {
 };
 
 std::string_view ArtifactKindName(ArtifactKind kind) {
-  switch (kind) {
-    case ArtifactKind::kTensors:
-      return "tensors";
-    case ArtifactKind::kFiles:
-      return "files";
-    case ArtifactKind::kDifference:
-      return "difference";
-  }
-  return "";
+  static constexpr std::array<std::string_view, 3> kNames = {"tensors", "files", "difference"};
+  const auto number = static_cast<size_t>(kind);
+  return number < kNames.size() ? kNames[number] : "";
+}
+
+void Fields(auto& io, Tensor& tensor) {
+  auto dtype = static_cast<uint8_t>(tensor.dtype);
+  io(tensor.name, dtype, tensor.shape, tensor.offset, tensor.nbytes);
+  if (io.kReads) tensor.dtype = static_cast<DType>(dtype);
 }
 
 // The canonical bytes: encoder and decoder (FORMAT.md).
@@ -45,172 +43,48 @@ namespace {
 constexpr std::string_view kMagic = "TCMF";
 constexpr uint16_t kVersion = 2;
 constexpr uint8_t kDigestAlgorithms = 2;  // XXH3-128 and BLAKE3
-constexpr uint64_t kXxh3Bytes = sizeof(Digest::bytes);
-constexpr uint64_t kBlake3Bytes = sizeof(Blake3Digest::bytes);
-// The min bytes that one counted thing takes in the input; bounds an allocation by the input's size.
-constexpr uint64_t kMinTensorBytes = 4 + 1 + 1 + 4 + 8 + 8;
-constexpr uint64_t kMinMetadataBytes = 4 + 4;
 constexpr uint64_t kMaxLength = std::numeric_limits<uint32_t>::max();
 
-// Reads fields by name, so that an error says at which byte the input is wrong, and what was expected there.
-class ManifestReader {
- public:
-  explicit ManifestReader(std::string_view bytes) : bytes_(bytes) {}
+absl::Status Malformed(std::string_view what) {
+  return absl::InvalidArgumentError(absl::StrCat("decode manifest: ", what));
+}
 
-  uint64_t position() const { return bytes_.position(); }
-  uint64_t left() const { return bytes_.remaining(); }
-
-  absl::Status Error(uint64_t position, std::string_view what) const {
-    return absl::InvalidArgumentError(absl::StrCat("not a manifest: at byte ", position, ": ", what));
-  }
-
-  absl::StatusOr<std::string_view> Raw(uint64_t bytes, std::string_view what) {
-    TC_RETURN_IF_ERROR(CheckLeft(bytes, what));
-    return bytes_.GetBytes(bytes);
-  }
-
-  template <std::unsigned_integral T>
-  absl::Status Integer(T& value, std::string_view what) {
-    TC_RETURN_IF_ERROR(CheckLeft(sizeof(T), what));
-    value = bytes_.Get<T>();
-    return absl::OkStatus();
-  }
-
-  // A number of things that take at least `min_bytes` each.
-  absl::Status Count(uint32_t& count, uint64_t min_bytes, std::string_view what) {
-    const uint64_t at = position();
-    TC_RETURN_IF_ERROR(Integer(count, what));
-    if (count > left() / min_bytes) {
-      return Error(
-          at, absl::StrCat(what, " of ", count, " does not fit in the ", left(), " bytes that are left"));
-    }
-    return absl::OkStatus();
-  }
-
-  absl::StatusOr<std::string_view> String(std::string_view what) {
-    uint32_t bytes = 0;
-    TC_RETURN_IF_ERROR(Integer(bytes, what));
-    return Raw(bytes, what);
-  }
-
- private:
-  absl::Status CheckLeft(uint64_t bytes, std::string_view what) const {
-    if (bytes <= left()) return absl::OkStatus();
-    return Error(position(), absl::StrCat(what, " needs ", bytes, " bytes, but ", left(), " are left"));
-  }
-
-  ByteReader bytes_;
-};
+// Whether all could be read so far.
+absl::Status CheckRead(const ByteReader& in) {
+  if (in.ok()) return absl::OkStatus();
+  return Malformed(absl::StrCat("at byte ", in.position(), ": ", in.failure()));
+}
 
 template <size_t N>
 std::string_view Bytes(const std::array<uint8_t, N>& digest) {
   return {reinterpret_cast<const char*>(digest.data()), digest.size()};
 }
 
-void WriteTensor(const Tensor& tensor, ByteWriter& writer) {
-  writer.PutString<uint32_t>(tensor.name);
-  writer.Put(static_cast<uint8_t>(tensor.dtype));
-  writer.Put(static_cast<uint32_t>(tensor.shape.size()));
-  for (const uint64_t dimension : tensor.shape) writer.Put(dimension);
-  writer.Put(tensor.offset);
-  writer.Put(tensor.nbytes);
+template <size_t N>
+void Read(ByteReader& in, std::array<uint8_t, N>& digest) {
+  std::ranges::copy(in.GetBytes(N), digest.begin());
 }
 
-absl::StatusOr<Tensor> ReadTensor(ManifestReader& reader) {
-  Tensor tensor;
-  TC_ASSIGN_OR_RETURN(tensor.name, reader.String("a tensor name"));
-  uint8_t dtype = 0;
-  TC_RETURN_IF_ERROR(reader.Integer(dtype, "a dtype"));
-  tensor.dtype = static_cast<DType>(dtype);
-  uint32_t rank = 0;
-  TC_RETURN_IF_ERROR(reader.Count(rank, sizeof(uint64_t), "a rank"));
-  tensor.shape.resize(rank);
-  for (uint64_t& dimension : tensor.shape) TC_RETURN_IF_ERROR(reader.Integer(dimension, "a dimension"));
-  TC_RETURN_IF_ERROR(reader.Integer(tensor.offset, "an offset"));
-  TC_RETURN_IF_ERROR(reader.Integer(tensor.nbytes, "a size"));
-  return tensor;
+absl::Status CheckKind(uint8_t kind) {
+  if (kind == static_cast<uint8_t>(ArtifactKind::kTensors)) return absl::OkStatus();
+  const std::string_view name = ArtifactKindName(static_cast<ArtifactKind>(kind));
+  return Malformed(absl::StrCat("artifact kind ", kind, name.empty() ? "" : absl::StrCat(" (", name, ")"),
+                                ", but this build knows only 0 (tensors); use a build that knows it"));
 }
 
-absl::Status ReadTensors(ManifestReader& reader, uint32_t count, ImageLayout& layout) {
-  LayoutChecker checker(count);
-  layout.tensors.reserve(count);  // the checker needs them to stay where they are
-  for (uint32_t i = 0; i < count; ++i) {
-    const uint64_t at = reader.position();
-    TC_ASSIGN_OR_RETURN(Tensor read, ReadTensor(reader));
-    const Tensor& tensor = layout.tensors.emplace_back(std::move(read));
-    const absl::StatusOr<uint64_t> offset = checker.Next(tensor);
-    if (!offset.ok()) return reader.Error(at, offset.status().message());
-    if (tensor.offset != *offset) {
-      return reader.Error(at, absl::StrCat("tensor ", QuoteName(tensor.name), " is at offset ", tensor.offset,
-                                           " of the image instead of ", *offset));
-    }
-  }
-  if (layout.image_bytes != checker.image_bytes()) {
-    return reader.Error(reader.position(),
-                        absl::StrCat("the image has ", layout.image_bytes, " bytes, but its tensors end at ",
-                                     checker.image_bytes()));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status ReadMetadata(ManifestReader& reader, uint32_t count,
-                          std::map<std::string, std::string>& metadata) {
-  for (uint32_t i = 0; i < count; ++i) {
-    const uint64_t at = reader.position();
-    TC_ASSIGN_OR_RETURN(const std::string_view key, reader.String("a metadata key"));
-    TC_ASSIGN_OR_RETURN(const std::string_view value, reader.String("a metadata value"));
-    if (!IsValidUtf8(key) || !IsValidUtf8(value)) {
-      return reader.Error(at, absl::StrCat("metadata ", QuoteName(key), " is not valid UTF-8"));
-    }
-    if (!metadata.empty() && key <= metadata.rbegin()->first) {
-      return reader.Error(at, absl::StrCat("metadata key ", QuoteName(key), " is not in ascending order"));
-    }
-    metadata.emplace_hint(metadata.end(), key, value);
-  }
-  return absl::OkStatus();
-}
-
-absl::Status ReadDigests(ManifestReader& reader, ManifestFields& fields) {
-  const uint32_t count = fields.layout.chunk_count();
-  if (reader.left() != count * (kXxh3Bytes + kBlake3Bytes)) {
-    return reader.Error(reader.position(), absl::StrCat(reader.left(), " bytes are left instead of those of ",
-                                                        count, " digests"));
-  }
-  fields.digests.resize(count);
-  for (ChunkDigests& digests : fields.digests) {
-    TC_ASSIGN_OR_RETURN(const std::string_view xxh3, reader.Raw(kXxh3Bytes, "a digest"));
-    std::memcpy(digests.xxh3.bytes.data(), xxh3.data(), kXxh3Bytes);
-    TC_ASSIGN_OR_RETURN(const std::string_view blake3, reader.Raw(kBlake3Bytes, "a digest"));
-    std::memcpy(digests.blake3.emplace().bytes.data(), blake3.data(), kBlake3Bytes);
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckKind(const ManifestReader& reader, ArtifactKind kind) {
-  if (kind == ArtifactKind::kTensors) return absl::OkStatus();
-  const std::string_view name = ArtifactKindName(kind);
-  return reader.Error(7, absl::StrCat("artifact kind ", static_cast<int>(kind),
-                                      name.empty() ? "" : absl::StrCat(" (", name, ")"),
-                                      ", but this build knows only 0 (tensors): use a build that knows it"));
-}
-
-absl::Status ReadPreamble(ManifestReader& reader) {
-  TC_ASSIGN_OR_RETURN(const std::string_view magic, reader.Raw(kMagic.size(), "the magic"));
-  if (magic != kMagic) {
-    return reader.Error(0, absl::StrCat("it begins with ", QuoteName(magic), " instead of \"", kMagic, "\""));
-  }
+absl::Status ReadPreamble(FieldReader<uint32_t>& reader) {
   uint16_t version = 0;
-  TC_RETURN_IF_ERROR(reader.Integer(version, "the version"));
-  if (version != kVersion) {
-    return reader.Error(4, absl::StrCat("format version ", version, ", but this build knows only ", kVersion,
-                                        ": use a build that knows it"));
-  }
   uint8_t digest = 0;
-  TC_RETURN_IF_ERROR(reader.Integer(digest, "the digest algorithm"));
-  if (digest != kDigestAlgorithms) return reader.Error(6, absl::StrCat("digest algorithm ", digest));
   uint8_t kind = 0;
-  TC_RETURN_IF_ERROR(reader.Integer(kind, "the kind"));
-  return CheckKind(reader, static_cast<ArtifactKind>(kind));
+  reader.Literal(kMagic, "the magic of another format");
+  reader(version, digest, kind);
+  TC_RETURN_IF_ERROR(CheckRead(reader.bytes()));
+  if (version != kVersion) {
+    return Malformed(absl::StrCat("format version ", version, ", but this build knows only ", kVersion,
+                                  "; use a build that knows it"));
+  }
+  if (digest != kDigestAlgorithms) return Malformed(absl::StrCat("digest algorithm ", digest, " is unknown"));
+  return CheckKind(kind);
 }
 
 absl::Status CheckMetadata(const std::map<std::string, std::string>& metadata) {
@@ -266,45 +140,57 @@ absl::Status CheckFields(const ManifestFields& fields) {
 absl::StatusOr<std::string> EncodeManifest(const ManifestFields& fields) {
   TC_RETURN_IF_ERROR(CheckFields(fields));
   const ImageLayout& layout = fields.layout;
-  ByteWriter writer;
-  writer.Put(kMagic);
-  writer.Put(kVersion);
-  writer.Put(kDigestAlgorithms);
-  writer.Put(static_cast<uint8_t>(ArtifactKind::kTensors));
-  writer.Put(layout.chunk_bytes);
-  writer.Put(layout.image_bytes);
-  writer.Put(static_cast<uint32_t>(layout.tensors.size()));
-  writer.Put(static_cast<uint32_t>(fields.metadata.size()));
-  for (const Tensor& tensor : layout.tensors) WriteTensor(tensor, writer);
-  for (const auto& [key, value] : fields.metadata) {
-    writer.PutString<uint32_t>(key);
-    writer.PutString<uint32_t>(value);
-  }
+  FieldWriter<uint32_t> writer;
+  ByteWriter& out = writer.bytes();
+  out.Put(kMagic);
+  writer(kVersion, kDigestAlgorithms, static_cast<uint8_t>(ArtifactKind::kTensors), layout.chunk_bytes,
+         layout.image_bytes, static_cast<uint32_t>(layout.tensors.size()),
+         static_cast<uint32_t>(fields.metadata.size()));
+  for (const Tensor& tensor : layout.tensors) writer(tensor);
+  for (const auto& [key, value] : fields.metadata) writer(key, value);
   for (const ChunkDigests& digests : fields.digests) {
-    writer.Put(Bytes(digests.xxh3.bytes));
-    writer.Put(Bytes(digests.blake3->bytes));
+    out.Put(Bytes(digests.xxh3.bytes)).Put(Bytes(digests.blake3->bytes));
   }
-  return writer.Take();
+  return out.Take();
 }
 
-// INVALID_ARGUMENT, with the offset of the offending field, for anything but the encoding of valid fields.
+// INVALID_ARGUMENT for anything but the encoding of valid fields. A count takes no memory by itself: what it
+// announces is read, item by item, as far as there are bytes.
 absl::StatusOr<ManifestFields> DecodeManifest(std::string_view bytes) {
-  ManifestReader reader(bytes);
-  ManifestFields fields;
+  FieldReader<uint32_t> reader(bytes);
+  ByteReader& in = reader.bytes();
   TC_RETURN_IF_ERROR(ReadPreamble(reader));
-  const uint64_t sizes_at = reader.position();
-  TC_RETURN_IF_ERROR(reader.Integer(fields.layout.chunk_bytes, "the chunk size"));
-  TC_RETURN_IF_ERROR(reader.Integer(fields.layout.image_bytes, "the image size"));
-  absl::Status chunks = CheckChunkBytes(fields.layout.chunk_bytes, fields.layout.image_bytes);
-  chunks.Update(CheckChunkRule(fields.layout));
-  if (!chunks.ok()) return reader.Error(sizes_at, chunks.message());
+  ManifestFields fields;
+  ImageLayout& layout = fields.layout;
   uint32_t tensors = 0;
-  uint32_t metadata = 0;
-  TC_RETURN_IF_ERROR(reader.Count(tensors, kMinTensorBytes, "a tensor count"));
-  TC_RETURN_IF_ERROR(reader.Count(metadata, kMinMetadataBytes, "a metadata count"));
-  TC_RETURN_IF_ERROR(ReadTensors(reader, tensors, fields.layout));
-  TC_RETURN_IF_ERROR(ReadMetadata(reader, metadata, fields.metadata));
-  TC_RETURN_IF_ERROR(ReadDigests(reader, fields));
+  uint32_t entries = 0;
+  reader(layout.chunk_bytes, layout.image_bytes, tensors, entries);
+  for (; tensors > 0 && in.ok(); --tensors) reader(layout.tensors.emplace_back());
+  for (; entries > 0 && in.ok(); --entries) {
+    std::string key;
+    std::string value;
+    reader(key, value);
+    if (!fields.metadata.empty() && key <= fields.metadata.rbegin()->first) {
+      in.Fail("a metadata key that is not in ascending order");
+    }
+    fields.metadata.emplace_hint(fields.metadata.end(), std::move(key), std::move(value));
+  }
+  TC_RETURN_IF_ERROR(CheckRead(in));
+  // Before chunks are counted by it.
+  absl::Status chunk_size = CheckChunkBytes(layout.chunk_bytes, layout.image_bytes);
+  chunk_size.Update(CheckChunkRule(layout));
+  if (!chunk_size.ok()) return Malformed(chunk_size.message());
+  const uint64_t digests = layout.chunk_count();
+  if (in.remaining() != digests * (sizeof(Digest::bytes) + sizeof(Blake3Digest::bytes))) {
+    return Malformed(
+        absl::StrCat(in.remaining(), " bytes are left instead of those of ", digests, " digests"));
+  }
+  fields.digests.resize(digests);
+  for (ChunkDigests& chunk : fields.digests) {
+    Read(in, chunk.xxh3.bytes);
+    Read(in, chunk.blake3.emplace().bytes);
+  }
+  if (const absl::Status valid = CheckFields(fields); !valid.ok()) return Malformed(valid.message());
   return fields;
 }
 

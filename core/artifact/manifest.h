@@ -32,8 +32,8 @@ class Manifest {
                                                                 std::vector<ChunkDigests> digests,
                                                                 std::map<std::string, std::string> metadata);
 
-  // INVALID_ARGUMENT (with the byte offset) unless `bytes` are exactly canonical bytes of a manifest; never
-  // crashes and never allocates more than a small multiple of `bytes`.
+  // INVALID_ARGUMENT unless `bytes` are exactly canonical bytes of a manifest; never crashes and never
+  // allocates more than a small multiple of `bytes`.
   static absl::StatusOr<std::shared_ptr<const Manifest>> Decode(std::string_view bytes);
 
   const ImageLayout& layout() const { return layout_; }

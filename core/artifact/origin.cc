@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "base/byte_codec.h"
+#include "base/byte_fields.h"
 
 namespace tensorcast {
 namespace {
@@ -16,6 +16,19 @@ constexpr uint8_t kUntraceable = 1;
 constexpr uint8_t kCompared = 2;
 
 }  // namespace
+
+void Fields(auto& io, ObjectIdentity& object) { io(object.uri, object.bytes, object.version); }
+void Fields(auto& io, Origin& origin) {
+  auto flags =
+      static_cast<uint8_t>((origin.untraceable ? kUntraceable : 0) | (origin.compared ? kCompared : 0));
+  io(flags);
+  io.Check(flags <= (kUntraceable | kCompared), "unknown flags");
+  if (io.kReads) {
+    origin.untraceable = (flags & kUntraceable) != 0;
+    origin.compared = (flags & kCompared) != 0;
+  }
+  io(origin.node_id, origin.objects);
+}
 
 std::string FileVersion::Text() const {
   return absl::StrCat(device, ":", inode, ":", mtime_ns, ":", ctime_ns);
@@ -52,40 +65,25 @@ std::string DescribeChange(const ObjectIdentity& was, const ObjectIdentity& is) 
 }
 
 std::string EncodeOrigin(const Origin& origin) {
-  ByteWriter writer;
-  writer.Put(kFormat);
-  writer.Put(
-      static_cast<uint8_t>((origin.untraceable ? kUntraceable : 0) | (origin.compared ? kCompared : 0)));
-  writer.PutString<uint32_t>(origin.node_id);
-  writer.Put(static_cast<uint32_t>(origin.objects.size()));
-  for (const ObjectIdentity& object : origin.objects) {
-    writer.PutString<uint32_t>(object.uri).Put(object.bytes).PutString<uint32_t>(object.version);
-  }
-  return writer.Take();
+  FieldWriter<uint32_t> writer;
+  writer(kFormat, origin);
+  return writer.bytes().Take();
 }
 
 absl::StatusOr<Origin> DecodeOrigin(std::string_view bytes) {
-  ByteReader reader(bytes);
-  if (const uint8_t format = reader.Get<uint8_t>(); format != kFormat) {
+  FieldReader<uint32_t> reader(bytes);
+  const ByteReader& in = reader.bytes();
+  uint8_t format = 0;
+  reader(format);
+  if (format != kFormat) {
     return absl::InvalidArgumentError(
         absl::StrCat("decode origin: it has format ", format, "; this build reads only ", kFormat));
   }
   Origin origin;
-  const uint8_t flags = reader.Get<uint8_t>();
-  if (flags > (kUntraceable | kCompared)) reader.Fail("unknown flags");
-  origin.untraceable = (flags & kUntraceable) != 0;
-  origin.compared = (flags & kCompared) != 0;
-  origin.node_id = reader.GetString<uint32_t>();
-  for (uint32_t left = reader.Get<uint32_t>(); left > 0 && reader.ok(); --left) {
-    ObjectIdentity& object = origin.objects.emplace_back();
-    object.uri = reader.GetString<uint32_t>();
-    object.bytes = reader.Get<uint64_t>();
-    object.version = reader.GetString<uint32_t>();
-  }
-  if (reader.AtEnd()) return origin;
-  return absl::InvalidArgumentError(
-      absl::StrCat("decode origin: at byte ", reader.position(), ": ",
-                   reader.ok() ? "more bytes than an origin has" : reader.failure()));
+  reader(origin);
+  if (in.AtEnd()) return origin;
+  return absl::InvalidArgumentError(absl::StrCat("decode origin: at byte ", in.position(), ": ",
+                                                 in.ok() ? "more bytes than an origin has" : in.failure()));
 }
 
 }  // namespace tensorcast

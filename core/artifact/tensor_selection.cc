@@ -127,8 +127,8 @@ class Glob {
 };
 
 absl::Status NothingMatches(const Manifest& manifest, std::string_view pattern) {
-  std::string message =
-      absl::StrCat("no tensor of ", manifest.id(), " is named ", QuoteName(pattern), " or matches it");
+  std::string message = absl::StrCat("select tensors of ", manifest.id(), ": none is named ",
+                                     QuoteName(pattern), " or matches it");
   const std::vector<Tensor>& tensors = manifest.layout().tensors;
   const auto same = [pattern](const Tensor& tensor) {
     return std::ranges::mismatch(tensor.name, pattern).in1 - tensor.name.begin();
@@ -140,9 +140,10 @@ absl::Status NothingMatches(const Manifest& manifest, std::string_view pattern) 
 }
 
 absl::Status TooLong(const Manifest& manifest, size_t patterns, std::string_view pattern) {
-  return absl::InvalidArgumentError(absl::StrCat(
-      "comparing ", patterns, " patterns with the names of ", manifest.layout().tensors.size(),
-      " tensors takes too long, at ", QuoteName(pattern), ": use fewer wildcards, or whole names"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("select tensors: to compare ", patterns, " patterns with the names of ",
+                   manifest.layout().tensors.size(), " tensors takes too long, at ", QuoteName(pattern),
+                   "; use fewer wildcards, or whole names"));
 }
 
 std::vector<uint32_t> ChunksOf(const ImageLayout& layout, std::span<const uint32_t> tensors) {
@@ -164,19 +165,19 @@ std::vector<uint32_t> ChunksOf(const ImageLayout& layout, std::span<const uint32
 
 absl::Status CheckTensorPatterns(std::span<const std::string> patterns) {
   if (patterns.size() > kMaxTensorPatterns) {
-    return absl::InvalidArgumentError(absl::StrCat(patterns.size(),
-                                                   " names and patterns of tensors are more than ",
-                                                   kMaxTensorPatterns, ": use wildcards, or ask for all"));
+    return absl::InvalidArgumentError(absl::StrCat("select tensors: ", patterns.size(),
+                                                   " names and patterns are more than ", kMaxTensorPatterns,
+                                                   "; use wildcards, or ask for all"));
   }
   for (const std::string& pattern : patterns) {
     if (pattern.size() > kMaxTensorPatternBytes) {
-      return absl::InvalidArgumentError(absl::StrCat("the name or pattern ", QuoteName(pattern), " has ",
-                                                     pattern.size(), " bytes, more than ",
-                                                     kMaxTensorPatternBytes, ": use a wildcard"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("select tensors: the name or pattern ", QuoteName(pattern), " has ", pattern.size(),
+                       " bytes, more than ", kMaxTensorPatternBytes, "; use a wildcard"));
     }
     if (!IsValidUtf8(pattern)) {
       return absl::InvalidArgumentError(
-          absl::StrCat("the name or pattern ", QuoteName(pattern), " is not valid UTF-8"));
+          absl::StrCat("select tensors: the name or pattern ", QuoteName(pattern), " is not valid UTF-8"));
     }
   }
   return absl::OkStatus();

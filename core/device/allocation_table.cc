@@ -36,7 +36,7 @@ absl::StatusOr<DeviceAllocation> AllocationTable::Find(DevicePtr pointer, uint64
     }
   }
   return absl::InvalidArgumentError(absl::StrCat(
-      Describe(pointer), ": no allocation or import of this process holds ", bytes, " bytes there"));
+      "use ", Describe(pointer), ": no allocation or import of this process holds ", bytes, " bytes there"));
 }
 
 absl::StatusOr<DeviceAllocation> AllocationTable::FindBase(DevicePtr base, MemoryOrigin origin) const {
@@ -64,20 +64,21 @@ absl::StatusOr<DeviceAllocation> AllocationTable::FindBaseLocked(DevicePtr base,
   if (found != allocations_.end() && found->second.base == base && found->second.origin == origin) {
     return found->second;
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      Describe(base), origin == MemoryOrigin::kAllocated ? ": no allocation of this process begins there"
-                                                         : ": no imported memory begins there"));
+  return absl::InvalidArgumentError(absl::StrCat("use ", Describe(base),
+                                                 origin == MemoryOrigin::kAllocated
+                                                     ? ": no allocation of this process begins there"
+                                                     : ": no imported memory begins there"));
 }
 
 absl::Status CheckDigests(int device, std::span<const DeviceRange> ranges, std::span<DigestBytes> digests) {
   if (ranges.size() != digests.size()) {
     return absl::InvalidArgumentError(
-        absl::StrCat(ranges.size(), " ranges to digest, and room for ", digests.size(), " digests"));
+        absl::StrCat("digest ", ranges.size(), " ranges: there is room for ", digests.size(), " digests"));
   }
   for (const DeviceRange& range : ranges) {
     if (range.begin.device == device) continue;
     return absl::InvalidArgumentError(
-        absl::StrCat("memory of device ", range.begin.device, " is to be digested on device ", device));
+        absl::StrCat("digest on device ", device, ": a range is memory of device ", range.begin.device));
   }
   return absl::OkStatus();
 }

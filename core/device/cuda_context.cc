@@ -126,13 +126,13 @@ CudaDeviceGuard::CudaDeviceGuard(int device) : outer_(guarded_device) {
     current = -1;
   }
   if (current == device) return;
-  status_ = CudaStatus(cudaSetDevice(device), "selecting", absl::StrCat("device ", device));
+  status_ = CudaStatus(cudaSetDevice(device), "select", absl::StrCat("device ", device));
   if (status_.ok()) previous_ = current;
 }
 
 CudaDeviceGuard::~CudaDeviceGuard() {
   guarded_device = outer_;
-  if (previous_ >= 0) CudaStatus(cudaSetDevice(previous_), "selecting", "the previous device").IgnoreError();
+  if (previous_ >= 0) CudaStatus(cudaSetDevice(previous_), "select", "the previous device").IgnoreError();
 }
 
 }  // namespace tensorcast

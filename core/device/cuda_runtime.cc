@@ -34,12 +34,12 @@ std::string FormatUuid(const cudaUUID_t& uuid) {
 
 absl::StatusOr<std::vector<DeviceInfo>> EnumerateDevices() {
   int count = 0;
-  TC_RETURN_IF_ERROR(CudaStatus(cudaGetDeviceCount(&count), "looking for", "GPUs"));
+  TC_RETURN_IF_ERROR(CudaStatus(cudaGetDeviceCount(&count), "look for", "GPUs"));
   std::vector<DeviceInfo> devices;
   for (int i = 0; i < count; ++i) {
     cudaDeviceProp properties;
     TC_RETURN_IF_ERROR(
-        CudaStatus(cudaGetDeviceProperties(&properties, i), "describing", absl::StrCat("device ", i)));
+        CudaStatus(cudaGetDeviceProperties(&properties, i), "describe", absl::StrCat("device ", i)));
     devices.push_back({.ordinal = i,
                        .uuid = FormatUuid(properties.uuid),
                        .name = properties.name,
@@ -63,11 +63,11 @@ class CudaRuntime final : public DeviceRuntime {
       const CudaDeviceGuard guard(left.base.device);
       void* const pointer = CudaPointer(left.base);
       if (left.origin == MemoryOrigin::kAllocated) {
-        CudaStatus(cudaFree(pointer), "freeing", "device memory").IgnoreError();
+        CudaStatus(cudaFree(pointer), "free", "device memory").IgnoreError();
         continue;
       }
       for (int& opens = opens_[left.base.address]; opens > 0; --opens) {
-        CudaStatus(cudaIpcCloseMemHandle(pointer), "closing", "device memory").IgnoreError();
+        CudaStatus(cudaIpcCloseMemHandle(pointer), "close", "device memory").IgnoreError();
       }
     }
   }
@@ -79,7 +79,7 @@ class CudaRuntime final : public DeviceRuntime {
   absl::Status MakeCurrent(int device) override {
     TC_RETURN_IF_ERROR(CheckDevice(device));
     // From CUDA 12 on, cudaSetDevice makes the device's primary context current, too.
-    return CudaStatus(cudaSetDevice(device), "selecting", absl::StrCat("device ", device));
+    return CudaStatus(cudaSetDevice(device), "select", absl::StrCat("device ", device));
   }
 
   absl::StatusOr<DevicePtr> Allocate(int device, uint64_t bytes) override {
@@ -89,8 +89,7 @@ class CudaRuntime final : public DeviceRuntime {
     TC_RETURN_IF_ERROR(guard.status());
     void* pointer = nullptr;
     if (const cudaError_t error = cudaMalloc(&pointer, bytes); error != cudaSuccess) {
-      return CudaStatus(error, "allocating",
-                        absl::StrCat(bytes, " bytes on device ", device, DescribeFree()));
+      return CudaStatus(error, "allocate", absl::StrCat(bytes, " bytes on device ", device, DescribeFree()));
     }
     const DevicePtr base{.device = device, .address = reinterpret_cast<uint64_t>(pointer)};
     shared_.allocations.Add({.base = base, .bytes = bytes, .origin = MemoryOrigin::kAllocated});
@@ -104,7 +103,7 @@ class CudaRuntime final : public DeviceRuntime {
     if (!CheckHealth(pointer.device).ok()) return absl::OkStatus();  // it went with its context
     const CudaDeviceGuard guard(pointer.device);
     TC_RETURN_IF_ERROR(guard.status());
-    return CudaStatus(cudaFree(CudaPointer(pointer)), "freeing memory on",
+    return CudaStatus(cudaFree(CudaPointer(pointer)), "free memory on",
                       absl::StrCat("device ", pointer.device));
   }
 
@@ -117,13 +116,14 @@ class CudaRuntime final : public DeviceRuntime {
     if (base == nullptr || bytes == 0) return absl::InvalidArgumentError("register host memory: no bytes");
     const bool read_only = access == HostAccess::kReadOnly;
     if (read_only && !std::ranges::all_of(devices_, &DeviceInfo::locks_read_only)) {
-      return absl::UnimplementedError("not every device page-locks memory that is mapped for reading only");
+      return absl::UnimplementedError(
+          "page-lock host memory: not every device can where it is mapped for reading only");
     }
     const CudaDeviceGuard guard(UsableDevice());
     TC_RETURN_IF_ERROR(guard.status());
     // Portable: page-locked for the contexts of all devices, not only the current one's.
     const unsigned flags = cudaHostRegisterPortable | (read_only ? cudaHostRegisterReadOnly : 0);
-    return CudaStatus(cudaHostRegister(base, bytes, flags), "page-locking",
+    return CudaStatus(cudaHostRegister(base, bytes, flags), "page-lock",
                       absl::StrCat(bytes, " bytes of host memory"));
   }
 
@@ -133,7 +133,7 @@ class CudaRuntime final : public DeviceRuntime {
     const cudaError_t error = cudaHostUnregister(base);
     // Which of the two errors comes depends on whether CUDA knows the address at all.
     const bool unknown = error == cudaErrorInvalidValue;
-    return CudaStatus(unknown ? cudaErrorHostMemoryNotRegistered : error, "unregistering", "host memory");
+    return CudaStatus(unknown ? cudaErrorHostMemoryNotRegistered : error, "unregister", "host memory");
   }
 
   absl::StatusOr<IpcHandle> Export(DevicePtr allocation) override {
@@ -143,8 +143,8 @@ class CudaRuntime final : public DeviceRuntime {
     const CudaDeviceGuard guard(allocation.device);
     TC_RETURN_IF_ERROR(guard.status());
     cudaIpcMemHandle_t handle;
-    TC_RETURN_IF_ERROR(CudaStatus(cudaIpcGetMemHandle(&handle, CudaPointer(allocation)),
-                                  "exporting memory of", absl::StrCat("device ", allocation.device)));
+    TC_RETURN_IF_ERROR(CudaStatus(cudaIpcGetMemHandle(&handle, CudaPointer(allocation)), "export memory of",
+                                  absl::StrCat("device ", allocation.device)));
     const std::string bytes(handle.reserved, sizeof(handle.reserved));
     return IpcHandle{.device_uuid = devices_[allocation.device].uuid,
                      .opaque = EncodeCudaIpc({.process = ThisProcessToken(), .handle = bytes}),
@@ -159,7 +159,7 @@ class CudaRuntime final : public DeviceRuntime {
     // CUDA itself would fail here, with an error that says nothing of the reason.
     if (fields.process == ThisProcessToken()) {
       return absl::FailedPreconditionError(
-          "this process exported the handle itself: use the allocation's own pointer");
+          "open device memory: this process exported the handle itself; use the allocation's own pointer");
     }
     absl::MutexLock lock(&imports_mutex_);
     TC_ASSIGN_OR_RETURN(const DevicePtr base, Map(device, fields));
@@ -179,14 +179,14 @@ class CudaRuntime final : public DeviceRuntime {
     if (!CheckHealth(pointer.device).ok()) return absl::OkStatus();  // it was unmapped with its context
     const CudaDeviceGuard guard(pointer.device);
     TC_RETURN_IF_ERROR(guard.status());
-    return CudaStatus(cudaIpcCloseMemHandle(CudaPointer(pointer)), "closing memory of",
+    return CudaStatus(cudaIpcCloseMemHandle(CudaPointer(pointer)), "close memory of",
                       absl::StrCat("device ", pointer.device));
   }
 
  private:
   absl::Status CheckDevice(int device) const {
     if (device >= 0 && device < static_cast<int>(devices_.size())) return CheckHealth(device);
-    return absl::InvalidArgumentError(absl::StrCat("no device ", device, ": there are ", devices_.size()));
+    return absl::InvalidArgumentError(absl::StrCat("use device ", device, ": there are ", devices_.size()));
   }
 
   // A device for calls that concern all devices; the first one where none is healthy.
@@ -215,7 +215,7 @@ class CudaRuntime final : public DeviceRuntime {
     std::memcpy(handle.reserved, fields.handle.data(), sizeof(handle.reserved));
     void* pointer = nullptr;
     TC_RETURN_IF_ERROR(CudaStatus(cudaIpcOpenMemHandle(&pointer, handle, cudaIpcMemLazyEnablePeerAccess),
-                                  "opening another process's memory of", absl::StrCat("device ", device)));
+                                  "open another process's memory of", absl::StrCat("device ", device)));
     return DevicePtr{.device = device, .address = reinterpret_cast<uint64_t>(pointer)};
   }
 
@@ -231,7 +231,7 @@ class CudaRuntime final : public DeviceRuntime {
 
 absl::StatusOr<std::unique_ptr<DeviceRuntime>> CreateCudaRuntime() {
   TC_ASSIGN_OR_RETURN(std::vector<DeviceInfo> devices, EnumerateDevices());
-  if (devices.empty()) return CudaStatus(cudaErrorNoDevice, "looking for", "GPUs");
+  if (devices.empty()) return CudaStatus(cudaErrorNoDevice, "look for", "GPUs");
   return std::make_unique<CudaRuntime>(std::move(devices));
 }
 

@@ -19,14 +19,14 @@ absl::Status EnablePeer(int device, int other) {
   const std::string which = absl::StrCat("peer access of device ", device, " to device ", other);
   const CudaDeviceGuard guard(device);
   TC_RETURN_IF_ERROR(guard.status());
-  TC_RETURN_IF_ERROR(CudaStatus(cudaDeviceCanAccessPeer(&can, device, other), "asking for", which));
-  if (can == 0) return absl::UnimplementedError("the devices are not peers");
+  TC_RETURN_IF_ERROR(CudaStatus(cudaDeviceCanAccessPeer(&can, device, other), "ask for", which));
+  if (can == 0) return absl::UnimplementedError(absl::StrCat("enable ", which, ": they are not peers"));
   const cudaError_t error = cudaDeviceEnablePeerAccess(other, /*flags=*/0);
   if (error == cudaErrorPeerAccessAlreadyEnabled) {
     cudaGetLastError();  // by another library of this process; the next caller must not find it
     return absl::OkStatus();
   }
-  return CudaStatus(error, "enabling", which);
+  return CudaStatus(error, "enable", which);
 }
 
 // Whether it is in any allocation on its device, as CUDA knows it.
@@ -35,7 +35,7 @@ bool IsDeviceMemory(DevicePtr pointer) {
   if (!guard.status().ok()) return false;
   cudaPointerAttributes attributes;
   const absl::Status asked = CudaStatus(cudaPointerGetAttributes(&attributes, CudaPointer(pointer)),
-                                        "asking about", "a device address");
+                                        "ask about", "a device address");
   return asked.ok() && attributes.type == cudaMemoryTypeDevice && attributes.device == pointer.device;
 }
 
@@ -44,12 +44,12 @@ class CudaEvent final : public Event {
   CudaEvent(int device, cudaEvent_t event) : device_(device), event_(event) {}
   ~CudaEvent() override {
     const CudaDeviceGuard guard(device_);
-    CudaStatus(cudaEventDestroy(event_), "destroying", "an event").IgnoreError();
+    CudaStatus(cudaEventDestroy(event_), "destroy", "an event").IgnoreError();
   }
 
   absl::Status Await() override {
     const CudaDeviceGuard guard(device_);  // in spite of its error: work may still run
-    return CudaStatus(cudaEventSynchronize(event_), "copying on", absl::StrCat("device ", device_));
+    return CudaStatus(cudaEventSynchronize(event_), "copy on", absl::StrCat("device ", device_));
   }
 
  private:
@@ -69,7 +69,7 @@ class CudaStream final : public Stream {
     LOG_IF(WARNING, !status.ok()) << "a device stream ended with an unread error: " << status;
     if (digests_) shared_.digest_buffers.Give(digests_);
     const CudaDeviceGuard guard(device_);
-    CudaStatus(cudaStreamDestroy(stream_), "destroying", "a stream").IgnoreError();
+    CudaStatus(cudaStreamDestroy(stream_), "destroy", "a stream").IgnoreError();
   }
 
   absl::Status CopyToDevice(DevicePtr destination, const std::byte* source, uint64_t bytes) override {
@@ -97,9 +97,10 @@ class CudaStream final : public Stream {
       TC_RETURN_IF_ERROR(shared_.allocations.Find(range.begin, range.bytes).status());
     }
     if (!can_digest_) {
-      return absl::UnimplementedError(
-          absl::StrCat("no digest kernel for device ", device_,
-                       " was built: install nvcc, configure and build again, or use a newer device"));
+      return absl::UnimplementedError(absl::StrCat(
+          "digest on device ", device_,
+          ": no kernel for it was built; install nvcc, configure and build again, or use a newer "
+          "device"));
     }
     if (!digests_) {
       TC_ASSIGN_OR_RETURN(digests_, shared_.digest_buffers.Take(device_));
@@ -116,7 +117,7 @@ class CudaStream final : public Stream {
 
   absl::Status Synchronize() override {
     const CudaDeviceGuard guard(device_);  // as for an event
-    return CudaStatus(cudaStreamSynchronize(stream_), "copying on", absl::StrCat("device ", device_));
+    return CudaStatus(cudaStreamSynchronize(stream_), "copy on", absl::StrCat("device ", device_));
   }
 
   absl::StatusOr<bool> IsIdle() override {
@@ -124,7 +125,7 @@ class CudaStream final : public Stream {
     TC_RETURN_IF_ERROR(guard.status());
     const cudaError_t error = cudaStreamQuery(stream_);
     if (error == cudaErrorNotReady) return false;  // no error, and none that the thread remembers
-    TC_RETURN_IF_ERROR(CudaStatus(error, "copying on", absl::StrCat("device ", device_)));
+    TC_RETURN_IF_ERROR(CudaStatus(error, "copy on", absl::StrCat("device ", device_)));
     return true;
   }
 
@@ -142,11 +143,10 @@ class CudaStream final : public Stream {
     const std::string subject = absl::StrCat("an event on device ", device_);
     cudaEvent_t event = nullptr;
     // Blocking: a thread that waits for a copy sleeps, where CUDA would spin.
-    TC_RETURN_IF_ERROR(
-        CudaStatus(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync),
-                   "creating", subject));
+    TC_RETURN_IF_ERROR(CudaStatus(
+        cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync), "create", subject));
     auto recorded = std::make_unique<CudaEvent>(device_, event);
-    TC_RETURN_IF_ERROR(CudaStatus(cudaEventRecord(event, stream_), "recording", subject));
+    TC_RETURN_IF_ERROR(CudaStatus(cudaEventRecord(event, stream_), "record", subject));
     return recorded;
   }
 
@@ -155,7 +155,7 @@ class CudaStream final : public Stream {
     if (bytes == 0) return absl::OkStatus();
     const CudaDeviceGuard guard(device_);
     TC_RETURN_IF_ERROR(guard.status());
-    return CudaStatus(cudaMemcpyAsync(destination, source, bytes, kind, stream_), "enqueueing",
+    return CudaStatus(cudaMemcpyAsync(destination, source, bytes, kind, stream_), "enqueue",
                       absl::StrCat("a copy of ", bytes, " bytes on device ", device_));
   }
 
@@ -181,7 +181,7 @@ class CudaStream final : public Stream {
           cudaLaunchKernel(DigestKernel(), dim3(static_cast<unsigned>(ranges.size())), dim3(xxh3::kLanes),
                            parameters, /*sharedMem=*/0, stream_);
       TC_RETURN_IF_ERROR(
-          CudaStatus(launched, "enqueueing", absl::StrCat(ranges.size(), " digests on device ", device_)));
+          CudaStatus(launched, "enqueue", absl::StrCat(ranges.size(), " digests on device ", device_)));
     }
     return Enqueue(digests, CudaPointer(digests_), ranges.size() * sizeof(DigestBytes),
                    cudaMemcpyDeviceToHost);
@@ -212,7 +212,7 @@ DigestBuffers::~DigestBuffers() {
   for (const DevicePtr buffer : all_) {
     if (!BrokenContexts::OfProcess().Check(buffer.device).ok()) continue;  // it went with its context
     const CudaDeviceGuard guard(buffer.device);
-    CudaStatus(cudaFree(CudaPointer(buffer)), "freeing", "room for digests").IgnoreError();
+    CudaStatus(cudaFree(CudaPointer(buffer)), "free", "room for digests").IgnoreError();
   }
 }
 
@@ -223,7 +223,7 @@ absl::StatusOr<DevicePtr> DigestBuffers::Take(int device) {
     const CudaDeviceGuard guard(device);
     TC_RETURN_IF_ERROR(guard.status());
     void* pointer = nullptr;
-    TC_RETURN_IF_ERROR(CudaStatus(cudaMalloc(&pointer, kMaxDigestsAtOnce * xxh3::kDigestBytes), "allocating",
+    TC_RETURN_IF_ERROR(CudaStatus(cudaMalloc(&pointer, kMaxDigestsAtOnce * xxh3::kDigestBytes), "allocate",
                                   absl::StrCat("room for digests on device ", device)));
     idle.push_back({.device = device, .address = reinterpret_cast<uint64_t>(pointer)});
     all_.push_back(idle.back());
@@ -245,7 +245,7 @@ absl::StatusOr<std::unique_ptr<Stream>> MakeCudaStream(int device, bool can_dige
   // Non-blocking: an ordinary stream would wait for the legacy default stream, which a program that links us
   // may use.
   TC_RETURN_IF_ERROR(CudaStatus(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
-                                "creating a stream on", absl::StrCat("device ", device)));
+                                "create a stream on", absl::StrCat("device ", device)));
   return std::make_unique<CudaStream>(device, stream, can_digest, shared);
 }
 

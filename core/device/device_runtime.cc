@@ -14,18 +14,20 @@ class NullRuntime final : public DeviceRuntime {
  public:
   std::string_view backend() const override { return "none"; }
   const std::vector<DeviceInfo>& devices() const override { return devices_; }
-  absl::Status CheckHealth(int) const override { return NoDevice("a device's health"); }
+  absl::Status CheckHealth(int) const override { return NoDevice("check a device's health"); }
   bool Reaches(int, int) override { return false; }
-  absl::Status MakeCurrent(int) override { return NoDevice("making a device current"); }
+  absl::Status MakeCurrent(int) override { return NoDevice("make a device current"); }
 
-  absl::StatusOr<DevicePtr> Allocate(int, uint64_t) override { return NoDevice("device allocation"); }
-  absl::Status Free(DevicePtr) override { return NoDevice("device free"); }
-  absl::StatusOr<std::unique_ptr<Stream>> CreateStream(int) override { return NoDevice("device stream"); }
+  absl::StatusOr<DevicePtr> Allocate(int, uint64_t) override { return NoDevice("allocate device memory"); }
+  absl::Status Free(DevicePtr) override { return NoDevice("free device memory"); }
+  absl::StatusOr<std::unique_ptr<Stream>> CreateStream(int) override {
+    return NoDevice("create a device stream");
+  }
   absl::Status RegisterHost(std::byte*, uint64_t, HostAccess) override { return absl::OkStatus(); }
   absl::Status UnregisterHost(std::byte*) override { return absl::OkStatus(); }
-  absl::StatusOr<IpcHandle> Export(DevicePtr) override { return NoDevice("device export"); }
-  absl::StatusOr<DevicePtr> OpenIpc(const IpcHandle&) override { return NoDevice("opening device memory"); }
-  absl::Status CloseIpc(DevicePtr) override { return NoDevice("closing device memory"); }
+  absl::StatusOr<IpcHandle> Export(DevicePtr) override { return NoDevice("export device memory"); }
+  absl::StatusOr<DevicePtr> OpenIpc(const IpcHandle&) override { return NoDevice("open device memory"); }
+  absl::Status CloseIpc(DevicePtr) override { return NoDevice("close device memory"); }
 
  private:
   std::vector<DeviceInfo> devices_;
@@ -37,7 +39,7 @@ absl::StatusOr<int> DeviceRuntime::FindDevice(std::string_view uuid) const {
   for (const DeviceInfo& device : devices()) {
     if (device.uuid == uuid) return device.ordinal;
   }
-  return absl::NotFoundError(absl::StrCat("no device ", uuid, " among the ", devices().size(),
+  return absl::NotFoundError(absl::StrCat("find device ", uuid, ": it is not one of the ", devices().size(),
                                           " that this process sees (", backend(), " backend)"));
 }
 

@@ -99,6 +99,9 @@ struct IpcHandle {
   std::string opaque;  // at most 255 bytes
   uint64_t bytes = 0;
 };
+void Fields(auto& io, IpcHandle& handle) {  // base/byte_fields.h
+  io(handle.device_uuid, handle.opaque, handle.bytes);
+}
 
 // How host memory is mapped here.
 enum class HostAccess : uint8_t { kReadWrite, kReadOnly };

@@ -82,7 +82,10 @@ absl::StatusOr<std::unique_ptr<DirectCopies::Lane>> DirectCopies::Take(int devic
       return lane;
     }
     if (room_.empty()) TC_RETURN_IF_ERROR(PageLockRoom());
-    if (free_.empty()) return absl::ResourceExhaustedError("no room for the digests of more copies");
+    if (free_.empty()) {
+      return absl::ResourceExhaustedError(
+          "copy between devices: there is no room for the digests of more copies; try again later");
+    }
     lane->device = device;
     lane->digest = free_.back();
     free_.pop_back();

@@ -47,7 +47,7 @@ absl::StatusOr<std::shared_ptr<FakeMemory>> FakeMemory::Create(uint64_t bytes) {
   std::shared_ptr<FakeMemory> memory(new FakeMemory(fd, bytes, uuid));
   if (ftruncate(fd, static_cast<off_t>(bytes)) != 0 ||
       fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
-    return ErrnoStatus(errno, "sizing", absl::StrCat("fake device memory of ", bytes, " bytes"));
+    return ErrnoStatus(errno, "size", absl::StrCat("fake device memory of ", bytes, " bytes"));
   }
   TC_RETURN_IF_ERROR(memory->Map());
   TC_RETURN_IF_ERROR(memory->MakeResident());

@@ -46,13 +46,14 @@ absl::Status CheckIsInItsPlace(const PackedFile& file) {
     return absl::OkStatus();
   }
   return absl::FailedPreconditionError(absl::StrCat(
-      "the packed file ", file.path(),
-      " was removed or replaced by another process: it is not a copy any more; put the artifact again"));
+      "read ", file.path(),
+      ": the packed file was removed or replaced by another process, and is not a copy any more; put the "
+      "artifact again"));
 }
 
 absl::StatusOr<UniqueFd> OpenForReading(const std::string& path) {
   UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!fd) return ErrnoStatus(errno, "opening", path);
+  if (!fd) return ErrnoStatus(errno, "open", path);
   return fd;
 }
 
@@ -71,20 +72,20 @@ absl::StatusOr<std::shared_ptr<PackedFile>> OpenPackedFile(const std::string& pa
                       ReadBytes({}, *file, header.manifest_offset, header.manifest_bytes));
   TC_ASSIGN_OR_RETURN(std::shared_ptr<const Manifest> manifest, Manifest::Decode(manifest_bytes));
   if (manifest->id() != artifact_id) {
-    return absl::InvalidArgumentError(absl::StrCat("its manifest is that of ", manifest->id()));
+    return absl::InvalidArgumentError(
+        absl::StrCat("open ", path, ": its manifest is that of ", manifest->id()));
   }
   if (manifest->layout().image_bytes != header.image_bytes) {
-    return absl::InvalidArgumentError("its header and its manifest disagree on the size of the image");
+    return absl::InvalidArgumentError(
+        absl::StrCat("open ", path, ": its header and its manifest disagree on the size of the image"));
   }
   return std::make_shared<PackedFile>(path, std::move(fd), header.image_offset, std::move(manifest));
 }
 
-// What the store and its writers share, so that a writer may outlive the store.
-class Folder {
+// Its writers share it, and may outlive its owner.
+class Folder final : public ArtifactStore, public std::enable_shared_from_this<Folder> {
  public:
   Folder(std::string directory, UniqueFd fd) : directory_(std::move(directory)), fd_(std::move(fd)) {}
-
-  const std::string& directory() const { return directory_; }
 
   void Scan() {
     const DiskOperation scan("scan");
@@ -105,14 +106,14 @@ class Folder {
     LOG_IF(ERROR, error) << "reading the folder " << directory_ << ": " << error.message();
   }
 
-  std::vector<std::shared_ptr<PackedFile>> List() const {
+  std::vector<std::shared_ptr<PackedFile>> List() const override {
     std::vector<std::shared_ptr<PackedFile>> files;
     absl::MutexLock lock(&mutex_);
     for (const auto& [id, file] : files_) files.push_back(file);
     return files;
   }
 
-  absl::StatusOr<std::shared_ptr<PackedFile>> Find(std::string_view artifact_id) const {
+  absl::StatusOr<std::shared_ptr<PackedFile>> Find(std::string_view artifact_id) const override {
     // Checked without the lock, which must not be held while a disk does not answer.
     std::shared_ptr<PackedFile> file = Listed(artifact_id);
     while (file != nullptr) {
@@ -122,21 +123,20 @@ class Folder {
       if (now == file) return checked;
       file = std::move(now);  // written anew meanwhile
     }
-    return absl::NotFoundError(absl::StrCat(artifact_id, " is not on disk in ", directory_));
+    return absl::NotFoundError(absl::StrCat("find ", artifact_id, ": it is not on disk in ", directory_));
   }
 
-  std::string PathOf(std::string_view artifact_id) const {
-    return absl::StrCat(directory_, "/", PackedFileName(artifact_id));
-  }
+  absl::StatusOr<std::unique_ptr<PackedWriter>> Create(const ImageLayout& layout,
+                                                       uint64_t manifest_bytes_max) override;
 
-  absl::Status Remove(std::string_view artifact_id) {
+  absl::Status Remove(std::string_view artifact_id) override {
     const DiskOperation remove("remove");
     absl::Status removed = Drop(artifact_id);
     if (!absl::IsNotFound(removed)) remove.End(removed.ok());
     return removed;
   }
 
-  void CloseLost(std::string_view artifact_id) {
+  void CloseLost(std::string_view artifact_id) override {
     const std::shared_ptr<PackedFile> lost = Listed(artifact_id);  // closed after the lock is released
     if (lost == nullptr || !absl::IsFailedPrecondition(CheckIsInItsPlace(*lost))) return;
     absl::MutexLock lock(&mutex_);
@@ -144,7 +144,7 @@ class Folder {
     if (it != files_.end() && it->second == lost) files_.erase(it);
   }
 
-  void ForgetRemovedDamage() {
+  void ForgetRemovedDamage() override {
     for (const DamagedFile& file : Damaged()) {
       if (!IsRemoved(file.path)) continue;
       {
@@ -156,7 +156,7 @@ class Folder {
     }
   }
 
-  DiskUsage Usage() const {
+  DiskUsage Usage() const override {
     DiskUsage usage;
     struct statvfs disk;
     if (fstatvfs(fd_.get(), &disk) == 0) usage.free_bytes = uint64_t{disk.f_bavail} * disk.f_frsize;
@@ -167,7 +167,7 @@ class Folder {
     return usage;
   }
 
-  std::vector<DamagedFile> Damaged() const {
+  std::vector<DamagedFile> Damaged() const override {
     std::vector<DamagedFile> damaged;
     absl::MutexLock lock(&mutex_);
     for (const auto& [id, error] : damaged_) {
@@ -176,7 +176,7 @@ class Folder {
     return damaged;
   }
 
-  void NoteDamaged(std::string_view artifact_id, const absl::Status& error) {
+  void NoteDamaged(std::string_view artifact_id, const absl::Status& error) override {
     absl::MutexLock lock(&mutex_);
     damaged_[std::string(artifact_id)] = error;
   }
@@ -201,6 +201,10 @@ class Folder {
   }
 
  private:
+  std::string PathOf(std::string_view artifact_id) const {
+    return absl::StrCat(directory_, "/", PackedFileName(artifact_id));
+  }
+
   std::shared_ptr<PackedFile> Listed(std::string_view artifact_id) const {
     absl::MutexLock lock(&mutex_);
     const auto it = files_.find(artifact_id);
@@ -218,9 +222,9 @@ class Folder {
       const int error = known && unlink(path.c_str()) != 0 ? errno : 0;
       // A folder under such a name was found damaged, and is not the store's to remove.
       if (!known || (it == files_.end() && error == EISDIR)) {
-        return absl::NotFoundError(absl::StrCat(artifact_id, " is not on disk in ", directory_));
+        return absl::NotFoundError(absl::StrCat("find ", artifact_id, ": it is not on disk in ", directory_));
       }
-      if (error != 0 && error != ENOENT) return ErrnoStatus(error, "removing", path);
+      if (error != 0 && error != ENOENT) return ErrnoStatus(error, "remove", path);
       if (it != files_.end()) {
         removed = std::move(it->second);
         files_.erase(it);
@@ -237,7 +241,7 @@ class Folder {
 
   // Names are on the disk only after the folder is synced.
   absl::Status Sync() const {
-    return fsync(fd_.get()) == 0 ? absl::OkStatus() : ErrnoStatus(errno, "syncing the folder", directory_);
+    return fsync(fd_.get()) == 0 ? absl::OkStatus() : ErrnoStatus(errno, "sync the folder", directory_);
   }
 
   const std::string directory_;
@@ -264,8 +268,8 @@ class PackedWriterImpl final : public PackedWriter {
   absl::StatusOr<std::shared_ptr<PackedFile>> Commit(std::shared_ptr<const Manifest> manifest) override {
     if (manifest->layout().image_bytes != image_bytes_) {
       return absl::InvalidArgumentError(
-          absl::StrCat("the manifest of ", manifest->id(), " describes an image of ",
-                       manifest->layout().image_bytes, " bytes, the file holds ", image_bytes_));
+          absl::StrCat("pack ", manifest->id(), ": its manifest describes an image of ",
+                       manifest->layout().image_bytes, " bytes, and the file holds ", image_bytes_));
     }
     SC_TRACE_SCOPE("Disk/Commit");  // syncing may take as long as all the writes
     const absl::Status finished = Note(partial_->Finish(manifest->bytes()));
@@ -291,56 +295,36 @@ class PackedWriterImpl final : public PackedWriter {
   bool committed_ = false;
 };
 
-class ArtifactStoreImpl final : public ArtifactStore {
- public:
-  explicit ArtifactStoreImpl(std::shared_ptr<Folder> folder) : folder_(std::move(folder)) {}
-
-  std::vector<std::shared_ptr<PackedFile>> List() const override { return folder_->List(); }
-  absl::StatusOr<std::shared_ptr<PackedFile>> Find(std::string_view artifact_id) const override {
-    return folder_->Find(artifact_id);
+absl::StatusOr<std::unique_ptr<PackedWriter>> Folder::Create(const ImageLayout& layout,
+                                                             uint64_t manifest_bytes_max) {
+  absl::StatusOr<std::unique_ptr<PartialFile>> partial =
+      PartialFile::Create(directory_, layout.image_bytes, manifest_bytes_max);
+  if (!partial.ok()) {
+    otel::metrics::kDiskErrors.Add(1, {"pack"});
+    return partial.status();
   }
-  absl::StatusOr<std::unique_ptr<PackedWriter>> Create(const ImageLayout& layout,
-                                                       uint64_t manifest_bytes_max) override {
-    absl::StatusOr<std::unique_ptr<PartialFile>> partial =
-        PartialFile::Create(folder_->directory(), layout.image_bytes, manifest_bytes_max);
-    if (!partial.ok()) {
-      otel::metrics::kDiskErrors.Add(1, {"pack"});
-      return partial.status();
-    }
-    return std::make_unique<PackedWriterImpl>(folder_, *std::move(partial), layout.image_bytes);
-  }
-  absl::Status Remove(std::string_view artifact_id) override { return folder_->Remove(artifact_id); }
-  void CloseLost(std::string_view artifact_id) override { folder_->CloseLost(artifact_id); }
-  void ForgetRemovedDamage() override { folder_->ForgetRemovedDamage(); }
-  DiskUsage Usage() const override { return folder_->Usage(); }
-  std::vector<DamagedFile> Damaged() const override { return folder_->Damaged(); }
-  void NoteDamaged(std::string_view artifact_id, const absl::Status& error) override {
-    folder_->NoteDamaged(artifact_id, error);
-  }
-
- private:
-  const std::shared_ptr<Folder> folder_;
-};
+  return std::make_unique<PackedWriterImpl>(shared_from_this(), *std::move(partial), layout.image_bytes);
+}
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ArtifactStore>> ArtifactStore::Open(const std::string& directory) {
+absl::StatusOr<std::shared_ptr<ArtifactStore>> ArtifactStore::Open(const std::string& directory) {
   std::error_code error;
   std::filesystem::create_directories(directory, error);
-  if (error) return ErrnoStatus(error.value(), "creating the folder of the disk tier,", directory);
+  if (error) return ErrnoStatus(error.value(), "create the folder of the disk tier", directory);
   UniqueFd fd(open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd) return ErrnoStatus(errno, "opening the folder of the disk tier,", directory);
+  if (!fd) return ErrnoStatus(errno, "open the folder of the disk tier", directory);
   // Two stores in one folder would each offer, and count as copies, files that the other removes.
   if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
-    return errno != EWOULDBLOCK ? ErrnoStatus(errno, "locking the folder of the disk tier,", directory)
-                                : absl::FailedPreconditionError(
-                                      absl::StrCat("another daemon keeps its packed files in ", directory,
-                                                   "; give this one a disk_dir of its own"));
+    return errno != EWOULDBLOCK ? ErrnoStatus(errno, "lock the folder of the disk tier", directory)
+                                : absl::FailedPreconditionError(absl::StrCat(
+                                      "open the disk tier: another daemon keeps its packed files in ",
+                                      directory, "; set daemon.disk_dir to another folder"));
   }
   RemoveAbandonedPartials(directory);
   auto folder = std::make_shared<Folder>(directory, std::move(fd));
   folder->Scan();
-  return std::make_unique<ArtifactStoreImpl>(std::move(folder));
+  return folder;
 }
 
 }  // namespace tensorcast

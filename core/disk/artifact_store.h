@@ -64,7 +64,7 @@ class ArtifactStore {
  public:
   // Creates the folder if need be and removes what unfinished writers left behind. The folder is locked from
   // then on: FAILED_PRECONDITION while another store has it.
-  static absl::StatusOr<std::unique_ptr<ArtifactStore>> Open(const std::string& directory);
+  static absl::StatusOr<std::shared_ptr<ArtifactStore>> Open(const std::string& directory);
   virtual ~ArtifactStore() = default;
 
   // The artifacts on disk, found at Open and since. Files that are not readable as packed files are logged

@@ -34,7 +34,7 @@ std::string ImageIn(const PackedFile& file, uint64_t bytes) {
 
 class DiskTier : public ::testing::Test {
  protected:
-  std::unique_ptr<ArtifactStore> Open() {
+  std::shared_ptr<ArtifactStore> Open() {
     auto store = ArtifactStore::Open(folder_.path());
     EXPECT_TRUE(store.ok()) << store.status();
     return *std::move(store);

@@ -21,7 +21,7 @@ constexpr uint64_t kManifestMax = 10'000;
 
 class DiskMetrics : public ::testing::Test {
  protected:
-  std::unique_ptr<ArtifactStore> Open() {
+  std::shared_ptr<ArtifactStore> Open() {
     auto store = ArtifactStore::Open(folder_.path());
     EXPECT_TRUE(store.ok()) << store.status();
     return *std::move(store);

@@ -33,7 +33,9 @@ bool IsAligned(uint64_t number) { return number % kBlockBytes == 0; }
 absl::StatusOr<struct stat> StatRegularFile(FileIo* io, int fd, const std::string& path) {
   struct stat info;
   if (io->Stat(fd, &info) != 0) return FileError(errno, "stat of", path);
-  if (!S_ISREG(info.st_mode)) return absl::InvalidArgumentError(absl::StrCat(path, " is not a regular file"));
+  if (!S_ISREG(info.st_mode)) {
+    return absl::InvalidArgumentError(absl::StrCat("open ", path, ": it is not a regular file"));
+  }
   return info;
 }
 
@@ -115,7 +117,7 @@ absl::Status FileReader::Read(const RequestContext& context, uint64_t offset, Ho
     } else if (errno == EINVAL && direct) {
       use_direct_.store(false, std::memory_order_relaxed);  // opened directly, but does not read so
     } else if (errno != EINTR) {
-      return FileError(errno, absl::StrCat("reading ", needed - done, " bytes at ", offset + done, " of"),
+      return FileError(errno, absl::StrCat("read ", needed - done, " bytes at ", offset + done, " of"),
                        identity_.uri);
     }
   }
@@ -124,8 +126,8 @@ absl::Status FileReader::Read(const RequestContext& context, uint64_t offset, Ho
 
 absl::Status FileReader::EndedEarly(uint64_t at) const {
   TC_RETURN_IF_ERROR(CheckSame());
-  return absl::DataLossError(absl::StrCat(identity_.uri, " ended at byte ", at, " of ", identity_.bytes,
-                                          "; check the file system, or import it again"));
+  return absl::DataLossError(absl::StrCat("read ", identity_.uri, ": it ended at byte ", at, " of ",
+                                          identity_.bytes, "; check the file system, or import it again"));
 }
 
 absl::Status FileReader::CheckUnchanged(const RequestContext& /*context*/) { return CheckSame(); }
@@ -142,9 +144,9 @@ absl::Status FileReader::CheckSame() const {
     now.version = version->Text();
     if (now == identity_) return absl::OkStatus();
   }
-  return absl::FailedPreconditionError(absl::StrCat(
-      identity_.uri, " changed while it was read, or since it was imported: ", DescribeChange(identity_, now),
-      "; import it again"));
+  return absl::FailedPreconditionError(
+      absl::StrCat("read ", identity_.uri, ": it changed while it was read, or since it was imported: ",
+                   DescribeChange(identity_, now), "; import it again"));
 }
 
 void FileReader::NoteChunk(absl::Duration took, uint64_t bytes, bool ok) const {

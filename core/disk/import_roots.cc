@@ -75,7 +75,7 @@ absl::StatusOr<ImportRoots> ImportRoots::Beneath(const std::vector<std::string>&
   ImportRoots roots;
   for (const std::string& folder : folders) {
     absl::StatusOr<std::string> real = RealPath(folder);
-    if (!real.ok()) return Annotate(real.status(), "import root");
+    if (!real.ok()) return Annotate(real.status(), "daemon.import_roots");
     roots.folders_.push_back(*std::move(real));
   }
   return roots;
@@ -92,27 +92,28 @@ absl::Status ImportRoots::Refuse(const std::string& path, const absl::Status& wh
   // These errors are about this process or its disk, and arise only where reading was allowed.
   if (tells_why_ || absl::IsResourceExhausted(why) || absl::IsDataLoss(why)) return why;
   if (folders_.empty()) {
-    return absl::PermissionDeniedError(
-        "nothing is imported here: set daemon.import_roots to the folders that models are in");
+    return absl::PermissionDeniedError(absl::StrCat(
+        "open ", path,
+        ": nothing is imported here; set daemon.import_roots to the folders that models are in"));
   }
   LOG_EVERY_N_SEC(INFO, 1) << "Not opened below the import roots: " << QuoteName(path) << ": " << why;
   if (absl::IsUnavailable(why)) {
     return absl::UnavailableError(
         absl::StrCat("open ", path, ": its file system is away; try again; the daemon's log says why"));
   }
-  return absl::PermissionDeniedError(
-      absl::StrCat(path, " is not there, or may not be read, or is outside of daemon.import_roots (",
-                   absl::StrJoin(folders_, ", "), "); the daemon's log says which"));
+  return absl::PermissionDeniedError(absl::StrCat(
+      "open ", path, ": it is not there, or may not be read, or is outside of daemon.import_roots (",
+      absl::StrJoin(folders_, ", "), "); the daemon's log says which"));
 }
 
 absl::StatusOr<std::string> ImportRoots::Resolve(const std::string& path) const {
   if (path.empty() || path.size() >= PATH_MAX || path.find('\0') != std::string::npos) {
-    return absl::InvalidArgumentError(absl::StrCat("a path has 1 to ", PATH_MAX - 1,
-                                                   " bytes, none of them NUL; this one has ", path.size()));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "open a path of ", path.size(), " bytes: it must have 1 to ", PATH_MAX - 1, ", none of them NUL"));
   }
   if (!tells_why_ && path.front() != '/') {
     return absl::InvalidArgumentError(
-        absl::StrCat("\"", path, "\" is not an absolute path on the host that is to read it"));
+        absl::StrCat("open \"", path, "\": it is not an absolute path on the host that is to read it"));
   }
   absl::StatusOr<std::string> real = RealPath(path);
   if (!real.ok()) {
@@ -124,7 +125,8 @@ absl::StatusOr<std::string> ImportRoots::Resolve(const std::string& path) const 
                                 : absl::PermissionDeniedError(real.status().message()));
   }
   if (!LiesInOne(*real, folders_)) {
-    return Refuse(path, absl::PermissionDeniedError(absl::StrCat(*real, " is outside of the import roots")));
+    return Refuse(path, absl::PermissionDeniedError(
+                            absl::StrCat("open ", *real, ": it is outside of the import roots")));
   }
   return real;
 }
@@ -136,10 +138,11 @@ absl::StatusOr<std::shared_ptr<ObjectReader>> ImportRoots::OpenRegular(const std
   if (fstat(entry, &info) != 0) return Refuse(path, FileError(errno, "stat", path));
   if (S_ISLNK(info.st_mode)) {
     return Refuse(path, absl::PermissionDeniedError(absl::StrCat(
-                            real, " became a link while it was opened: something moves it about")));
+                            "open ", real, ": it became a link while it was opened; try again")));
   }
   if (!S_ISREG(info.st_mode)) {
-    const absl::Status other = absl::InvalidArgumentError(absl::StrCat(path, " is not a regular file"));
+    const absl::Status other =
+        absl::InvalidArgumentError(absl::StrCat("open ", path, ": it is not a regular file"));
     return MayRead(entry) ? other : Refuse(path, other);
   }
   UniqueFd fd(open(Behind(entry).c_str(), O_RDONLY | O_CLOEXEC));
@@ -195,9 +198,9 @@ absl::StatusOr<std::shared_ptr<ObjectReader>> ImportRoots::OpenFile(
     const RequestContext& context, const std::string& path, std::span<const std::string> folders) const {
   TC_ASSIGN_OR_RETURN(const std::string real, Resolve(path));
   if (!LiesInOne(real, folders)) {
-    return Refuse(path, absl::InvalidArgumentError(absl::StrCat(path, " leads to ", real, ", outside of ",
-                                                                absl::StrJoin(folders, " and "),
-                                                                ": put the file itself there")));
+    return Refuse(path, absl::InvalidArgumentError(
+                            absl::StrCat("open ", path, ": it leads to ", real, ", outside of ",
+                                         absl::StrJoin(folders, " and "), "; put the file itself there")));
   }
   absl::StatusOr<UniqueFd> entry = Walk(real);
   if (!entry.ok()) return Refuse(path, entry.status());
@@ -224,15 +227,16 @@ absl::StatusOr<std::shared_ptr<ObjectReader>> ImportRoots::OpenAgain(const Reque
                                                                      const ObjectIdentity& file) const {
   const std::string& path = file.uri;
   if (!absl::StartsWith(path, "/") || !LiesInOne(path, folders_)) {
-    return Refuse(path, absl::PermissionDeniedError(absl::StrCat(path, " is outside of the import roots")));
+    return Refuse(path, absl::PermissionDeniedError(
+                            absl::StrCat("open ", path, ": it is outside of the import roots")));
   }
   absl::StatusOr<UniqueFd> entry = Walk(path);
   if (!entry.ok()) return Refuse(path, entry.status());
   TC_ASSIGN_OR_RETURN(std::shared_ptr<ObjectReader> opened, OpenRegular(path, path, entry->get()));
   if (opened->identity() != file) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(path, " is no longer what was imported: ", DescribeChange(file, opened->identity()),
-                     "; import it again"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "open ", path, ": it is no longer what was imported: ", DescribeChange(file, opened->identity()),
+        "; import it again"));
   }
   return opened;
 }

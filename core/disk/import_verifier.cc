@@ -122,8 +122,8 @@ absl::Status CompareAgain(const RequestContext& context, const ObjectReaders& ob
                       FindDifferentChunk(context, *source, manifest));
   if (!different.has_value()) return absl::OkStatus();
   return absl::AbortedError(absl::StrCat(
-      "chunk ", *different, " was not the same when ", NamesOf(layout.chunk(*different), extents, objects),
-      " was read a second time: something writes the file; import it when that is done"));
+      "compare ", NamesOf(layout.chunk(*different), extents, objects), ": chunk ", *different,
+      " was not the same when it was read a second time; import it when nothing writes the file any more"));
 }
 
 }  // namespace tensorcast

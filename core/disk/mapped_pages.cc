@@ -63,7 +63,7 @@ bool MayHang(int fd) {
 absl::Status WriteOutMappedPages(const RequestContext& context, const ObjectReader& file) {
   constexpr uint64_t kStepBytes = uint64_t{64} << 20;
   for (uint64_t offset = 0; offset < file.identity().bytes; offset += kStepBytes) {
-    TC_RETURN_IF_ERROR(context.Check(absl::StrCat("opening ", file.identity().uri, " for an import")));
+    TC_RETURN_IF_ERROR(context.Check(absl::StrCat("open ", file.identity().uri, " for an import")));
     (void)sync_file_range(file.descriptor(), static_cast<off_t>(offset), static_cast<off_t>(kStepBytes),
                           SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
   }

@@ -21,7 +21,7 @@ constexpr size_t kDigestAt = 48;  // covers what stands before it
 constexpr size_t kUsedBytes = 64;
 
 absl::Status Malformed(std::string_view what) {
-  return absl::InvalidArgumentError(absl::StrCat("not a packed file: ", what));
+  return absl::InvalidArgumentError(absl::StrCat("decode a packed file: ", what));
 }
 
 absl::Status CheckParts(const PackedHeader& header, uint64_t file_bytes) {
@@ -61,8 +61,8 @@ absl::StatusOr<PackedHeader> DecodePackedHeader(std::span<const std::byte> bytes
   if (reader.GetBytes(kMagic.size()) != kMagic) return Malformed("no magic");
   const uint32_t version = reader.Get<uint32_t>();
   if (version > kPackedVersion) {
-    return absl::UnimplementedError(absl::StrCat("packed by a newer version (format ", version,
-                                                 ", this build reads up to ", kPackedVersion, ")"));
+    return absl::UnimplementedError(absl::StrCat("decode a packed file: it has format ", version,
+                                                 "; use a build that reads more than ", kPackedVersion));
   }
   const Digest digest = ComputeDigest(bytes.first(kDigestAt));
   const auto stored = bytes.subspan(kDigestAt, digest.bytes.size());

@@ -90,12 +90,12 @@ absl::StatusOr<std::unique_ptr<PartialFile>> PartialFile::Create(const std::stri
                                                                  uint64_t manifest_bytes_max) {
   const std::string path = absl::StrCat(directory, "/.", NewUuid(), kPartialExtension);
   UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0640));
-  if (!fd) return ErrnoStatus(errno, "creating", path);
+  if (!fd) return ErrnoStatus(errno, "create", path);
   PackedHeader header;
   header.image_offset = AlignUp(header.manifest_offset + manifest_bytes_max);
   header.image_bytes = image_bytes;
   std::unique_ptr<PartialFile> file(new PartialFile(path, std::move(fd), header));
-  if (flock(file->fd_.get(), LOCK_EX | LOCK_NB) != 0) return ErrnoStatus(errno, "locking", path);
+  if (flock(file->fd_.get(), LOCK_EX | LOCK_NB) != 0) return ErrnoStatus(errno, "lock", path);
   TC_RETURN_IF_ERROR(file->Reserve());
   file->direct_fd_ = UniqueFd(
       open(absl::StrCat("/proc/self/fd/", file->fd_.get()).c_str(), O_WRONLY | O_CLOEXEC | O_DIRECT));
@@ -109,7 +109,7 @@ absl::Status PartialFile::Reserve() {
   struct statvfs disk;
   if (fstatvfs(fd_.get(), &disk) == 0 && disk.f_blocks > 0 &&
       FreeBytes(disk) < header_.file_bytes() + kHeadroomBytes) {
-    return Failed(ENOSPC, "reserving space for");
+    return Failed(ENOSPC, "reserve space for");
   }
   const off_t bytes = static_cast<off_t>(header_.file_bytes());
   int result;
@@ -117,9 +117,9 @@ absl::Status PartialFile::Reserve() {
     result = fallocate(fd_.get(), 0, 0, bytes);
   } while (result != 0 && errno == EINTR);
   if (result == 0) return absl::OkStatus();
-  if (errno != EOPNOTSUPP) return Failed(errno, "reserving space for");
+  if (errno != EOPNOTSUPP) return Failed(errno, "reserve space for");
   // Without reservation a full disk shows when it is written.
-  return ftruncate(fd_.get(), bytes) == 0 ? absl::OkStatus() : Failed(errno, "sizing");
+  return ftruncate(fd_.get(), bytes) == 0 ? absl::OkStatus() : Failed(errno, "size");
 }
 
 absl::Status PartialFile::Failed(int error_number, std::string_view operation) const {
@@ -150,7 +150,7 @@ absl::Status PartialFile::WriteAll(bool direct, uint64_t offset, std::span<const
     } else if (size < 0 && errno == EINVAL && direct_now) {
       use_direct_.store(false, std::memory_order_relaxed);
     } else if (size == 0 || errno != EINTR) {
-      return Failed(size == 0 ? EIO : errno, "writing");
+      return Failed(size == 0 ? EIO : errno, "write");
     }
   }
   return absl::OkStatus();
@@ -159,8 +159,8 @@ absl::Status PartialFile::WriteAll(bool direct, uint64_t offset, std::span<const
 absl::Status PartialFile::WriteImage(uint64_t image_offset, std::span<const ConstHostSpan> bytes) {
   const uint64_t total = TotalBytes(bytes);
   if (image_offset > header_.image_bytes || total > header_.image_bytes - image_offset) {
-    return absl::OutOfRangeError(absl::StrCat("writing ", total, " bytes at ", image_offset,
-                                              " of an image of ", header_.image_bytes, " to ", path_));
+    return absl::OutOfRangeError(absl::StrCat("write ", total, " bytes at ", image_offset, " of an image of ",
+                                              header_.image_bytes, " to ", path_));
   }
   const uint64_t offset = header_.image_offset + image_offset;
   std::vector<ConstHostSpan> rest;
@@ -173,23 +173,25 @@ absl::Status PartialFile::WriteImage(uint64_t image_offset, std::span<const Cons
 
 absl::Status PartialFile::Finish(std::string_view manifest) {
   if (written_.load() < header_.image_bytes) {
-    return absl::FailedPreconditionError(absl::StrCat("only ", written_.load(), " of the image's ",
-                                                      header_.image_bytes, " bytes were written to ", path_));
+    return absl::FailedPreconditionError(absl::StrCat("finish ", path_, ": only ", written_.load(),
+                                                      " of the image's ", header_.image_bytes,
+                                                      " bytes were written"));
   }
   if (manifest.size() > manifest_bytes_max_) {
-    return absl::InvalidArgumentError(absl::StrCat("a manifest of ", manifest.size(), " bytes for ", path_,
-                                                   ", which has room for ", manifest_bytes_max_));
+    return absl::InvalidArgumentError(absl::StrCat("finish ", path_, ": it has room for a manifest of ",
+                                                   manifest_bytes_max_, " bytes, and not of ",
+                                                   manifest.size()));
   }
   header_.manifest_bytes = manifest.size();
   const std::string header = EncodePackedHeader(header_);
   const ConstHostSpan parts[] = {std::as_bytes(std::span(header)), std::as_bytes(std::span(manifest))};
   TC_RETURN_IF_ERROR(WriteAll(false, 0, parts));
-  if (fsync(fd_.get()) != 0) return Failed(errno, "syncing");
+  if (fsync(fd_.get()) != 0) return Failed(errno, "sync");
   return absl::OkStatus();
 }
 
 absl::Status PartialFile::Rename(const std::string& path) {
-  if (rename(path_.c_str(), path.c_str()) != 0) return Failed(errno, absl::StrCat("naming ", path, ", from"));
+  if (rename(path_.c_str(), path.c_str()) != 0) return Failed(errno, absl::StrCat("name ", path, ", from"));
   path_.clear();
   return absl::OkStatus();
 }

@@ -20,16 +20,17 @@ namespace tensorcast {
 namespace {
 
 absl::Status Late(const std::string& path) {
-  return absl::DeadlineExceededError(absl::StrCat("the daemon at ", path, " did not answer in time"));
+  return absl::DeadlineExceededError(absl::StrCat(
+      "ask the daemon at ", path, ": it did not answer in time; try again with a longer timeout"));
 }
 
 absl::Status ConnectError(int error_number, const std::string& path) {
   if (error_number == ENOENT || error_number == ECONNREFUSED) {
     return absl::UnavailableError(
-        absl::StrCat("no daemon listens on ", path, "; start it, or check the path"));
+        absl::StrCat("connect to ", path, ": no daemon listens there; start it, or check the path"));
   }
   if (error_number == EAGAIN || error_number == EINPROGRESS) return Late(path);
-  return ErrnoStatus(error_number, "connecting to the handle socket", path);
+  return ErrnoStatus(error_number, "connect to the handle socket", path);
 }
 
 // The kernel has no readiness for a full backlog of a unix socket: so connecting blocks, for as long as the
@@ -40,7 +41,7 @@ absl::Status ConnectBy(int socket, const sockaddr_un& address, const std::string
   // A zero timeout would mean none.
   const timeval timeout = absl::ToTimeval(std::clamp(left, absl::Milliseconds(1), absl::Hours(1)));
   if (setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout)) != 0) {
-    return ErrnoStatus(errno, "setting the timeout of", path);
+    return ErrnoStatus(errno, "set the timeout of", path);
   }
   while (connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
     if (errno == EINTR) continue;
@@ -57,7 +58,7 @@ absl::StatusOr<std::unique_ptr<ClientChannel>> ClientChannel::Connect(const std:
                                                                       const std::vector<gid_t>* groups) {
   TC_ASSIGN_OR_RETURN(const sockaddr_un address, UnixAddress(path));
   UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!fd) return ErrnoStatus(errno, "creating", "a unix socket");
+  if (!fd) return ErrnoStatus(errno, "create", "a unix socket");
   TC_RETURN_IF_ERROR(ConnectBy(fd.get(), address, path, deadline));
   if (groups != nullptr) {
     TC_RETURN_IF_ERROR(Annotate(CheckPeer(fd.get(), *groups), absl::StrCat("the server at ", path)));
@@ -67,9 +68,10 @@ absl::StatusOr<std::unique_ptr<ClientChannel>> ClientChannel::Connect(const std:
   TC_ASSIGN_OR_RETURN(const IncomingFrame answer, channel->Exchange(HelloFrame{}, {}, deadline));
   const auto* ack = std::get_if<HelloAckFrame>(&answer.frame);
   if (ack == nullptr || ack->version != kHandleProtocolVersion) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        path, " answered HELLO with ", FrameName(answer.frame), ack ? absl::StrCat(" ", ack->version) : "",
-        ", this build speaks version ", kHandleProtocolVersion, "; it is not a daemon of this version"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("connect to ", path, ": it answered HELLO with ", FrameName(answer.frame),
+                     ack ? absl::StrCat(" ", ack->version) : "", ", and this build speaks version ",
+                     kHandleProtocolVersion, "; start a daemon of the same release"));
   }
   return channel;
 }
@@ -83,7 +85,7 @@ absl::Status ClientChannel::WaitFor(short events, SteadyTime deadline) {
     pollfd poll_fd{socket_.get(), events, 0};
     const int ready = poll(&poll_fd, 1, static_cast<int>(absl::ToInt64Milliseconds(wait)));
     if (ready > 0) return absl::OkStatus();
-    if (ready < 0 && errno != EINTR) return ErrnoStatus(errno, "waiting for the daemon at", path_);
+    if (ready < 0 && errno != EINTR) return ErrnoStatus(errno, "wait for the daemon at", path_);
   }
 }
 
@@ -101,7 +103,8 @@ absl::StatusOr<IncomingFrame> ClientChannel::Receive(SteadyTime deadline) {
     absl::StatusOr<std::optional<IncomingFrame>> incoming = reader_.Read(socket_.get());
     // Errors in what the daemon sends are not an invalid argument of the caller.
     if (absl::IsInvalidArgument(incoming.status())) {
-      return absl::InternalError(absl::StrCat(path_, " sent a wrong frame: ", incoming.status().message()));
+      return absl::InternalError(
+          absl::StrCat("read from the daemon at ", path_, ": ", incoming.status().message()));
     }
     TC_RETURN_IF_ERROR(incoming.status());
     if (incoming->has_value()) {
@@ -111,7 +114,8 @@ absl::StatusOr<IncomingFrame> ClientChannel::Receive(SteadyTime deadline) {
       return **std::move(incoming);
     }
     if (reader_.closed()) {
-      return absl::UnavailableError(absl::StrCat("the daemon at ", path_, " closed the connection"));
+      return absl::UnavailableError(
+          absl::StrCat("read from the daemon at ", path_, ": it closed the connection; try again"));
     }
     TC_RETURN_IF_ERROR(WaitFor(POLLIN, deadline));
   }

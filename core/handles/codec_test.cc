@@ -259,7 +259,7 @@ TEST(HandleCodec, DecodeHandleFrame_RefusesMalformedFieldsWithOffset) {
        "0000"
        "00000000"
        "ffffffff",
-       "more extents"},
+       "more items"},
       {"04"
        "0000"
        "0000"
@@ -267,7 +267,7 @@ TEST(HandleCodec, DecodeHandleFrame_RefusesMalformedFieldsWithOffset) {
        "01"
        "0000"
        "ffffffff",
-       "more segments"},
+       "more items"},
       {"0b"
        "01000000"
        "00000000",
@@ -275,7 +275,7 @@ TEST(HandleCodec, DecodeHandleFrame_RefusesMalformedFieldsWithOffset) {
       {"0b"
        "00000000"
        "01000000",
-       "more chunks"},
+       "more items"},
       {"0c"
        "0000"
        "010078",

@@ -65,8 +65,8 @@ std::optional<absl::Status> Follower::End(bool ended) const {
   const bool told_all_readable = !readable_.empty() && told == Count(readable_);
   if (!ended && !(told_all_readable && availability_->count() > told)) return std::nullopt;
   return absl::UnavailableError(
-      absl::StrCat("the replica has more memory than when it was attached to, where ", told, " of its ",
-                   availability_->chunks(), " chunks are: attach to it again for the others"));
+      absl::StrCat("follow a replica: ", told, " of its ", availability_->chunks(),
+                   " chunks lie in the memory that was attached to; attach to it again for the others"));
 }
 
 }  // namespace tensorcast

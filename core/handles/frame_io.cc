@@ -53,7 +53,7 @@ absl::StatusOr<Received> ReceiveSome(int socket, std::span<std::byte> buffer, si
   Received received;
   if (size < 0) {
     if (errno == EAGAIN || errno == EWOULDBLOCK) return received;
-    if (errno != ECONNRESET) return ErrnoStatus(errno, "receiving from", "the handle socket");
+    if (errno != ECONNRESET) return ErrnoStatus(errno, "receive from", "the handle socket");
     received.closed = true;
     return received;
   }
@@ -87,9 +87,9 @@ absl::StatusOr<size_t> SendSome(int socket, std::string_view bytes, std::span<co
   if (size >= 0) return static_cast<size_t>(size);
   if (errno == EAGAIN || errno == EWOULDBLOCK) return size_t{0};
   if (errno == EPIPE || errno == ECONNRESET) {
-    return absl::UnavailableError("the other end of the handle socket is closed");
+    return absl::UnavailableError("send to the handle socket: its other end is closed");
   }
-  return ErrnoStatus(errno, "sending to", "the handle socket");
+  return ErrnoStatus(errno, "send to", "the handle socket");
 }
 
 absl::StatusOr<bool> FrameReader::Fill(int socket, std::span<std::byte> buffer, size_t& filled) {
@@ -99,12 +99,12 @@ absl::StatusOr<bool> FrameReader::Fill(int socket, std::span<std::byte> buffer, 
     for (UniqueFd& fd : received.fds) fds_.push_back(std::move(fd));
     if (fds_.size() > max_fds_) {
       return absl::InvalidArgumentError(
-          absl::StrCat("handle socket: more than ", max_fds_, " descriptors with a frame"));
+          absl::StrCat("read a frame: more than ", max_fds_, " descriptors came with it"));
     }
     if (received.lost_fds) {
       return absl::ResourceExhaustedError(
-          absl::StrCat("handle socket: this process has no file descriptor left for those that came with a "
-                       "frame (its limit is ",
+          absl::StrCat("read a frame: this process has no file descriptor left for those that came with it "
+                       "(its limit is ",
                        DescriptorLimit(), "); raise its limit of open files"));
     }
     if (received.closed) closed_ = true;

@@ -60,8 +60,9 @@ ClientChannel* ClaimedReplica::channel() const {
 
 absl::Status ClaimedReplica::TakeOver(std::unique_ptr<ClaimedReplica> again) {
   if (pieces_.empty() || mirror_ != nullptr || pieces_ != again->pieces_) {
-    return absl::FailedPreconditionError(absl::StrCat("replica ", again->handles_.replica_id,
-                                                      " is not in the memory of ", handles_.replica_id));
+    return absl::FailedPreconditionError(absl::StrCat("take over the lease of replica ", handles_.replica_id,
+                                                      ": replica ", again->handles_.replica_id,
+                                                      " is not in the same memory; attach to it"));
   }
   absl::MutexLock lock(&mutex_);
   absl::MutexLock other(&again->mutex_);
@@ -80,7 +81,8 @@ absl::StatusOr<std::unique_ptr<ClaimedReplica>> ClaimedReplica::Claim(const std:
   TC_ASSIGN_OR_RETURN(IncomingFrame answer, channel->Exchange(ClaimFrame{std::string(ticket)}, {}, deadline));
   auto* frame = std::get_if<HandlesFrame>(&answer.frame);
   if (frame == nullptr) {
-    return absl::InternalError(absl::StrCat("the daemon answered CLAIM with ", FrameName(answer.frame)));
+    return absl::InternalError(
+        absl::StrCat("claim a replica: the daemon answered with ", FrameName(answer.frame)));
   }
   ReplicaHandles handles = std::move(frame->handles);
   std::vector<UniqueFd> fds = std::move(answer.fds);
@@ -92,8 +94,8 @@ absl::StatusOr<std::unique_ptr<ClaimedReplica>> ClaimedReplica::Claim(const std:
     for (UniqueFd& fd : more.fds) fds.push_back(std::move(fd));
   }
   if (fds.size() != expected) {
-    return absl::InternalError(absl::StrCat("the daemon sent the handles of replica ", handles.replica_id,
-                                            " with ", fds.size(), " descriptors instead of ", expected));
+    return absl::InternalError(absl::StrCat("claim replica ", handles.replica_id, ": its handles came with ",
+                                            fds.size(), " descriptors instead of ", expected));
   }
   if (const auto* host = std::get_if<HostHandles>(&handles.memory)) {
     TC_RETURN_IF_ERROR(CheckHostHandles(*host, handles.image_bytes));
@@ -115,8 +117,8 @@ absl::StatusOr<ReservedRange> ClaimedReplica::MapExtents(ReservedRange::Access a
 
 absl::StatusOr<ConstHostSpan> ClaimedReplica::MapImage(bool copy_on_write) {
   if (!std::holds_alternative<HostHandles>(handles_.memory)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("replica ", handles_.replica_id, " is not in host memory, so it has no image to map"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "map replica ", handles_.replica_id, ": it is not in host memory, so it has no image to map"));
   }
   if (!image_.has_value()) {
     absl::StatusOr<ReservedRange> image =
@@ -136,9 +138,9 @@ absl::StatusOr<ConstHostSpan> ClaimedReplica::MapImage(bool copy_on_write) {
 absl::StatusOr<std::shared_ptr<const Availability>> ClaimedReplica::Follow(uint64_t chunk_bytes,
                                                                            SteadyTime deadline) {
   if (!std::holds_alternative<HostHandles>(handles_.memory) || mirror_ != nullptr) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("replica ", handles_.replica_id,
-                     mirror_ != nullptr ? " is followed already" : " is not in host memory, so it is ready"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "follow replica ", handles_.replica_id,
+        mirror_ != nullptr ? ": it is followed already" : ": it is not in host memory, so it is ready"));
   }
   TC_ASSIGN_OR_RETURN(mirror_, AvailabilityMirror::Follow(channel(), handles_, chunk_bytes, deadline));
   return mirror_->availability();
@@ -147,7 +149,7 @@ absl::StatusOr<std::shared_ptr<const Availability>> ClaimedReplica::Follow(uint6
 absl::Status ClaimedReplica::CheckIsDevice() const {
   if (std::holds_alternative<DeviceHandles>(handles_.memory)) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrCat("replica ", handles_.replica_id, " is not in device memory; there is nothing to open"));
+      absl::StrCat("open replica ", handles_.replica_id, ": it is not in device memory; map its image"));
 }
 
 absl::Status ClaimedReplica::AnnounceOpening() {
@@ -167,7 +169,8 @@ absl::Status ClaimedReplica::AcknowledgeClosed() {
   if (absl::IsDataLoss(answer.status())) answer = channel()->Receive(deadline);
   TC_RETURN_IF_ERROR(answer.status());
   if (!std::holds_alternative<ClosedFrame>(answer->frame)) {
-    return absl::InternalError(absl::StrCat("the daemon answered CLOSED with ", FrameName(answer->frame)));
+    return absl::InternalError(
+        absl::StrCat("close device memory: the daemon answered with ", FrameName(answer->frame)));
   }
   acknowledged_ = true;
   return absl::OkStatus();
@@ -219,7 +222,8 @@ absl::StatusOr<std::unique_ptr<OfferedMemory>> OfferedMemory::Make(const std::st
   TC_ASSIGN_OR_RETURN(IncomingFrame answer, channel->Exchange(frame, {left.begin(), left.end()}, deadline));
   auto* offered = std::get_if<OfferedFrame>(&answer.frame);
   if (offered == nullptr) {
-    return absl::InternalError(absl::StrCat("the daemon answered OFFER with ", FrameName(answer.frame)));
+    return absl::InternalError(
+        absl::StrCat("offer memory: the daemon answered with ", FrameName(answer.frame)));
   }
   return std::unique_ptr<OfferedMemory>(new OfferedMemory(std::move(channel), std::move(offered->token)));
 }
@@ -243,7 +247,7 @@ absl::StatusOr<std::unique_ptr<OfferedMemory>> OfferedMemory::OfferFiles(const s
                                                                          const Cancellation& cancellation) {
   if (fds.empty() || fds.size() > kMaxOfferedFiles) {
     return absl::InvalidArgumentError(
-        absl::StrCat(fds.size(), " files cannot be offered at once: 1 to ", kMaxOfferedFiles, " can"));
+        absl::StrCat("offer ", fds.size(), " files: 1 to ", kMaxOfferedFiles, " can be offered at once"));
   }
   return Make(socket_path, {OfferFilesFrame{static_cast<uint32_t>(fds.size())}, fds}, deadline, cancellation);
 }

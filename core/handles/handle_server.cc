@@ -125,7 +125,7 @@ class HandleServer::Loop {
     event.events = events;
     event.data.u64 = id;
     if (epoll_ctl(epoll_.get(), operation, fd, &event) == 0) return absl::OkStatus();
-    return ErrnoStatus(errno, "watching a descriptor of", options.path);
+    return ErrnoStatus(errno, "watch a descriptor of", options.path);
   }
 
   void Run() {
@@ -137,7 +137,7 @@ class HandleServer::Loop {
       FenceHolders();
       HandleTime(SteadyNow());
     }
-    FenceHolders();
+    FenceHolders();  // a thread that waits in Fence is answered also at the end
     orphans_.clear();
     while (!entries_.empty()) Destroy(entries_.begin());
   }
@@ -175,9 +175,9 @@ class HandleServer::Loop {
       const auto it = entries_.find(ring_queue_.front());
       if (it != entries_.end() && it->second.connection->wants_ring()) {
         ServerConnection& connection = *it->second.connection;
-        std::optional<RingRoom::Hold> room = ring_room->Take(connection.ring_shape().bytes());
-        if (!room.has_value()) return;  // what gives room back wakes this thread
-        connection.GiveRing(*std::move(room)) ? Update(it) : Destroy(it);
+        RingRoom::Hold room = ring_room->Take(connection.ring_shape().bytes());
+        if (room == nullptr) return;  // what gives room back wakes this thread
+        connection.GiveRing(std::move(room)) ? Update(it) : Destroy(it);
       }
     }
   }
@@ -191,6 +191,7 @@ class HandleServer::Loop {
     Wake();
   }
 
+  // Connections that were noted are looked at, and those that are due by now are told.
   void TellNews(SteadyTime now) {
     std::vector<uint64_t> noted;
     {
@@ -262,7 +263,7 @@ class HandleServer::Loop {
         if (restored && was_there) continue;
         if (restored) return;  // the kernel reserves a descriptor before it looks for a waiting client
       }
-      LOG_EVERY_N_SEC(ERROR, 10) << ErrnoStatus(error, "accepting a client on", options.path);
+      LOG_EVERY_N_SEC(ERROR, 10) << ErrnoStatus(error, "accept a client on", options.path);
       return PauseAccepting(true);
     }
   }
@@ -276,15 +277,17 @@ class HandleServer::Loop {
   }
 
   absl::Status OutOfDescriptors() const {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        options.path, ": the daemon has no file descriptor left for another client (its limit is ",
-        DescriptorLimit(), "); detach some, or raise its limit of open files"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("connect to ", options.path,
+                     ": the daemon has no file descriptor left for another client (its limit is ",
+                     DescriptorLimit(), "); detach some, or raise its limit of open files"));
   }
 
   absl::Status CheckRoom(int socket) const {
     if (IsReserved(socket, DescriptorUserAt(socket))) return OutOfDescriptors();
     if (connection_count.load() < options.max_connections) return absl::OkStatus();
-    return absl::ResourceExhaustedError(absl::StrCat(options.path, " serves its limit of ",
+    return absl::ResourceExhaustedError(absl::StrCat("connect to ", options.path,
+                                                     ": the daemon serves its limit of ",
                                                      options.max_connections, " clients; detach some"));
   }
 
@@ -365,6 +368,7 @@ class HandleServer::Loop {
   void Destroy(Entries::iterator it) {
     SetTime(deadlines_, it->first, it->second.deadline, SteadyTime::InfiniteFuture());
     SetTime(news_due_, it->first, it->second.news_due, SteadyTime::InfiniteFuture());
+    // Taken out before the connection goes, which releases what it holds.
     std::optional<OrphanedClaim> orphan = it->second.connection->TakeOrphan();
     const bool of_daemon = it->second.of_daemon;
     entries_.erase(it);  // closes the socket and releases what it held
@@ -402,25 +406,15 @@ class HandleServer::Loop {
   std::thread thread_;
 };
 
-namespace {
-
-absl::Status NothingOffered() {
-  return absl::NotFoundError(
-      "nothing is offered under this token: its client is gone, or it was taken before; offer the memory "
-      "again");
-}
-
-}  // namespace
-
 absl::StatusOr<std::unique_ptr<HandleServer>> HandleServer::Start(const Options& options) {
   TC_ASSIGN_OR_RETURN(std::unique_ptr<UnixListener> listener,
                       UnixListener::Listen(options.path, options.allowed_groups));
   UniqueFd epoll(epoll_create1(EPOLL_CLOEXEC));
-  if (!epoll) return ErrnoStatus(errno, "creating", "an epoll descriptor for the handle socket");
+  if (!epoll) return ErrnoStatus(errno, "create", "an epoll descriptor for the handle socket");
   UniqueFd wake(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  if (!wake) return ErrnoStatus(errno, "creating", "an eventfd for the handle socket");
+  if (!wake) return ErrnoStatus(errno, "create", "an eventfd for the handle socket");
   UniqueFd wake_too(fcntl(wake.get(), F_DUPFD_CLOEXEC, 0));
-  if (!wake_too) return ErrnoStatus(errno, "duplicating", "an eventfd for the handle socket");
+  if (!wake_too) return ErrnoStatus(errno, "duplicate", "an eventfd for the handle socket");
   auto room = std::make_shared<RingRoom>(options.put_rings_bytes, std::move(wake_too));
   auto loop = std::make_unique<Loop>(options, std::move(listener), std::move(epoll), std::move(wake),
                                      std::move(room));
@@ -441,8 +435,10 @@ std::string HandleServer::IssueTicket(Claim claim) {
 
 absl::StatusOr<Offer> HandleServer::TakeOffer(std::string_view token) {
   std::optional<Offer> offer = loop_->offers.Take(token);
-  if (!offer) return NothingOffered();
-  return *std::move(offer);
+  if (offer) return *std::move(offer);
+  return absl::NotFoundError(
+      "take an offer: nothing is offered under this token, since its client is gone or it was taken before; "
+      "offer the memory again");
 }
 
 int HandleServer::Fence(std::string_view replica_id, const absl::Status& why) {

@@ -1,7 +1,5 @@
 #include "core/handles/handles.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -12,14 +10,14 @@ namespace tensorcast {
 namespace {
 
 absl::Status BadExtents(std::string_view what) {
-  return absl::InvalidArgumentError(absl::StrCat("the daemon's extents of the replica ", what));
+  return absl::InvalidArgumentError(absl::StrCat("claim a replica: its extents ", what));
 }
 
 constexpr uint64_t kMaxImageBytes = uint64_t{1} << 62;
 
 bool WholeGranules(uint64_t bytes) { return bytes % kGranuleBytes == 0; }
 
-bool WholePages(uint64_t bytes) { return bytes % static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) == 0; }
+bool WholePages(uint64_t bytes) { return bytes % PageBytes() == 0; }
 
 }  // namespace
 
@@ -36,7 +34,7 @@ absl::Status CheckHostHandles(const HostHandles& host, uint64_t image_bytes) {
   }
   if (image_bytes > kMaxImageBytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the daemon's replica has an image of ", image_bytes, " bytes, which nothing can map"));
+        absl::StrCat("claim a replica: nothing can map its image of ", image_bytes, " bytes"));
   }
   const uint64_t image_granules = image_bytes / kGranuleBytes + (WholeGranules(image_bytes) ? 0 : 1);
   uint64_t end = 0;  // of the extent before, in the image
@@ -46,7 +44,9 @@ absl::Status CheckHostHandles(const HostHandles& host, uint64_t image_bytes) {
                                     : !WholeGranules(extent.image_offset | extent.offset | extent.bytes))) {
       return BadExtents("are not whole granules, or whole pages of a small image");
     }
-    if (extent.segment >= host.segments.size()) return BadExtents("lie in a segment that it did not name");
+    if (extent.segment >= host.segments.size()) {
+      return BadExtents("lie in a segment that the daemon did not name");
+    }
     const uint64_t segment_bytes = host.segments[extent.segment].bytes;
     if (extent.offset > segment_bytes || extent.bytes > segment_bytes - extent.offset) {
       return BadExtents("reach past the pool's segment");

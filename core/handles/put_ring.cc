@@ -76,6 +76,7 @@ void PutRing::Ask(uint32_t slot, uint64_t image_offset, uint32_t bytes) {
   RingSlot& shared = header().slots[slot];
   shared.image_offset.store(image_offset, std::memory_order_relaxed);
   shared.bytes.store(bytes, std::memory_order_relaxed);
+  // Last: a client that sees the new number sees the two fields above.
   shared.asked.store(++ours.sequence, std::memory_order_release);
   header().posted.fetch_add(1, std::memory_order_release);
   WakeSleepers(header().posted, 1);
@@ -87,6 +88,7 @@ absl::StatusOr<ConstHostSpan> PutRing::Await(const RequestContext& context, uint
   CHECK(ours.asked);
   const std::atomic<uint32_t>& done = header().slots[slot].done;
   while (true) {
+    // The one number that is read of the client's: the last request's, or that of the one before it.
     const uint32_t answer = done.load(std::memory_order_acquire);
     if (answer == ours.sequence) break;
     if (answer != ours.sequence - 1) {

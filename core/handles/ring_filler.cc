@@ -23,8 +23,8 @@ absl::Status CheckMemory(int fd, const RingShape& shape) {
   if (fstat(fd, &info) != 0) return ErrnoStatus(errno, "stat", "the ring of the put");
   const int seals = fcntl(fd, F_GET_SEALS);
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || static_cast<uint64_t>(info.st_size) < shape.bytes()) {
-    return absl::InternalError(absl::StrCat("the daemon sent a ring of ", info.st_size, " bytes with seals ",
-                                            seals, " where ", shape.bytes(),
+    return absl::InternalError(absl::StrCat("open the ring of a put: the daemon sent ", info.st_size,
+                                            " bytes with seals ", seals, " where ", shape.bytes(),
                                             " bytes that cannot shrink are needed"));
   }
   return absl::OkStatus();
@@ -63,15 +63,16 @@ absl::StatusOr<std::unique_ptr<RingFiller>> RingFiller::Open(const std::string& 
   absl::StatusOr<IncomingFrame> answer = channel->Exchange(StreamFrame{image_bytes}, {}, deadline);
   if (absl::IsDeadlineExceeded(answer.status())) {
     return absl::DeadlineExceededError(
-        absl::StrCat("the daemon at ", socket_path,
-                     " had no room for the ring of another put in time: other puts had it; raise the "
-                     "timeout, or daemon.put_rings"));
+        absl::StrCat("open the ring of a put at ", socket_path,
+                     ": other puts had all the room until the deadline; raise the timeout, or "
+                     "daemon.put_rings"));
   }
   TC_RETURN_IF_ERROR(answer.status());
   auto* frame = std::get_if<RingFrame>(&answer->frame);
   if (frame == nullptr || answer->fds.size() != 1) {
-    return absl::InternalError(absl::StrCat("the daemon answered STREAM with ", FrameName(answer->frame),
-                                            " and ", answer->fds.size(), " descriptors"));
+    return absl::InternalError(absl::StrCat("open the ring of a put: the daemon answered with ",
+                                            FrameName(answer->frame), " and ", answer->fds.size(),
+                                            " descriptors"));
   }
   const RingShape shape = frame->shape;
   if (absl::Status right = shape.Check(); !right.ok()) return absl::InternalError(right.message());
@@ -123,6 +124,8 @@ absl::Status RingFiller::Stop() {
   return failure_;
 }
 
+// A slot has a new request where its number is not the one that was taken last. The search begins behind the
+// slot of the previous task, so that requests are served in about their order.
 std::optional<RingFiller::Task> RingFiller::TakeTask() {
   absl::MutexLock lock(&mutex_);
   for (uint32_t i = 0; i < shape_.slots; ++i) {
@@ -144,9 +147,9 @@ absl::Status RingFiller::Check(const Task& task) const {
   const bool in_slot = task.bytes <= shape_.slot_bytes;
   const bool in_image = task.image_offset <= image_bytes_ && task.bytes <= image_bytes_ - task.image_offset;
   if (in_slot && in_image) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat("the daemon asked for ", task.bytes, " bytes from ",
-                                          task.image_offset, " on of an image of ", image_bytes_,
-                                          ", in a slot of ", shape_.slot_bytes));
+  return absl::InternalError(absl::StrCat("fill the ring of a put: the daemon asked for ", task.bytes,
+                                          " bytes from ", task.image_offset, " on of an image of ",
+                                          image_bytes_, ", in a slot of ", shape_.slot_bytes));
 }
 
 void RingFiller::Work(int thread) {

@@ -33,8 +33,8 @@ absl::Status RingShape::Check() const {
   const bool right_slots = slots > 0 && slots <= kMaxRingSlots;
   const bool right_bytes = slot_bytes > 0 && slot_bytes <= kMaxSlotBytes && slot_bytes % kPageBytes == 0;
   if (right_slots && right_bytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("a ring of ", slots, " slots of ", slot_bytes, " bytes is not one that a daemon makes"));
+  return absl::InvalidArgumentError(absl::StrCat("make a ring of ", slots, " slots of ", slot_bytes,
+                                                 " bytes: no daemon makes such a ring"));
 }
 
 uint64_t RingShape::bytes() const { return kRingHeaderBytes + uint64_t{slots} * slot_bytes; }

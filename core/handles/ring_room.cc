@@ -4,12 +4,12 @@
 
 namespace tensorcast {
 
-std::optional<RingRoom::Hold> RingRoom::Take(uint64_t bytes) {
+RingRoom::Hold RingRoom::Take(uint64_t bytes) {
   uint64_t used = used_bytes_.load();
   do {
-    if (used > 0 && (bytes > total_bytes_ || used > total_bytes_ - bytes)) return std::nullopt;
+    if (used > 0 && (bytes > total_bytes_ || used > total_bytes_ - bytes)) return nullptr;
   } while (!used_bytes_.compare_exchange_weak(used, used + bytes));
-  return Hold(shared_from_this(), bytes);
+  return {this, [room = shared_from_this(), bytes](void*) { room->GiveBack(bytes); }};
 }
 
 void RingRoom::GiveBack(uint64_t bytes) {

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <utility>
 
 #include "base/posix/unique_fd.h"
@@ -13,27 +12,15 @@ namespace tensorcast {
 
 class RingRoom : public std::enable_shared_from_this<RingRoom> {
  public:
-  // Room that is given back when it goes, on any thread.
-  class Hold {
-   public:
-    Hold(std::shared_ptr<RingRoom> room, uint64_t bytes) : room_(std::move(room)), bytes_(bytes) {}
-    Hold(Hold&&) noexcept = default;
-    Hold& operator=(Hold&&) = delete;
-    ~Hold() {
-      if (room_ != nullptr) room_->GiveBack(bytes_);
-    }
-
-   private:
-    std::shared_ptr<RingRoom> room_;
-    uint64_t bytes_;
-  };
+  // Room that is given back when the last copy goes, on any thread; null: none.
+  using Hold = std::shared_ptr<void>;
 
   // `wake`: an eventfd, written to whenever room is given back.
   RingRoom(uint64_t total_bytes, UniqueFd wake) : total_bytes_(total_bytes), wake_(std::move(wake)) {}
 
-  // nullopt while there is no room for so much. A ring that is larger than all the room gets it when it is
+  // Null while there is no room for so much. A ring that is larger than all the room gets it when it is
   // alone.
-  std::optional<Hold> Take(uint64_t bytes);
+  Hold Take(uint64_t bytes);
   uint64_t used_bytes() const { return used_bytes_.load(); }
 
  private:

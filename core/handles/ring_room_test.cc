@@ -20,32 +20,32 @@ class RingRoomTest : public ::testing::Test {
 };
 
 TEST_F(RingRoomTest, FullRingRoom_RefusesUntilAHoldIsReleased) {
-  std::optional<RingRoom::Hold> first = room_->Take(6);
-  const std::optional<RingRoom::Hold> second = room_->Take(4);
-  ASSERT_TRUE(first.has_value() && second.has_value());
-  EXPECT_FALSE(room_->Take(1).has_value());
+  RingRoom::Hold first = room_->Take(6);
+  const RingRoom::Hold second = room_->Take(4);
+  ASSERT_TRUE(first && second);
+  EXPECT_FALSE(room_->Take(1) != nullptr);
   EXPECT_EQ(room_->used_bytes(), 10u);
   EXPECT_EQ(Wakes(), 0u);
   first.reset();
   EXPECT_EQ(room_->used_bytes(), 4u);
   EXPECT_EQ(Wakes(), 1u);
-  EXPECT_FALSE(room_->Take(7).has_value());
-  EXPECT_TRUE(room_->Take(6).has_value());
+  EXPECT_FALSE(room_->Take(7) != nullptr);
+  EXPECT_TRUE(room_->Take(6) != nullptr);
 }
 
 TEST_F(RingRoomTest, RingLargerThanRoom_IsTakenOnlyAlone) {
-  std::optional<RingRoom::Hold> small = room_->Take(1);
-  EXPECT_FALSE(room_->Take(11).has_value());
+  RingRoom::Hold small = room_->Take(1);
+  EXPECT_FALSE(room_->Take(11) != nullptr);
   small.reset();
-  const std::optional<RingRoom::Hold> large = room_->Take(11);
-  ASSERT_TRUE(large.has_value());
-  EXPECT_FALSE(room_->Take(1).has_value());
+  const RingRoom::Hold large = room_->Take(11);
+  ASSERT_TRUE(large);
+  EXPECT_FALSE(room_->Take(1) != nullptr);
 }
 
 TEST_F(RingRoomTest, MovedRingRoomHold_IsReleasedOnce) {
   {
-    std::optional<RingRoom::Hold> hold = room_->Take(3);
-    const RingRoom::Hold moved = *std::move(hold);
+    RingRoom::Hold hold = room_->Take(3);
+    const RingRoom::Hold moved = std::move(hold);
     hold.reset();
     EXPECT_EQ(room_->used_bytes(), 3u);
   }

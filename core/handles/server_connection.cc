@@ -46,13 +46,14 @@ absl::StatusOr<UniqueFd> OpenPeerProcess(int socket) {
   TC_ASSIGN_OR_RETURN(const ucred peer, PeerCredentials(socket));
   if (peer.pid == 0) {
     return absl::FailedPreconditionError(
-        "the client is in a PID namespace that the daemon cannot see, and this kernel (before 6.5) has no "
-        "other way to tell when it ends: let the two share one (--pid=host), or attach to host memory");
+        "attach to device memory: the client is in a PID namespace that the daemon cannot see, and this "
+        "kernel (before 6.5) has no other way to tell when it ends; let the two share one (--pid=host), or "
+        "attach to host memory");
   }
   UniqueFd process(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
   if (process) return process;
-  if (errno == ESRCH) return absl::NotFoundError(absl::StrCat("process ", peer.pid, " is gone"));
-  return ErrnoStatus(errno, "watching process", absl::StrCat(peer.pid));
+  if (errno == ESRCH) return absl::NotFoundError(absl::StrCat("watch process ", peer.pid, ": it is gone"));
+  return ErrnoStatus(errno, "watch process", absl::StrCat(peer.pid));
 }
 
 // Whether `fd` is memory that can be mapped and read without surprises: INVALID_ARGUMENT unless it is a memfd
@@ -61,15 +62,15 @@ absl::Status CheckOfferedMemory(int fd, uint64_t bytes) {
   const int seals = fcntl(fd, F_GET_SEALS);
   if (seals < 0 || (seals & kRequiredSeals) != kRequiredSeals) {
     return absl::InvalidArgumentError(
-        "the memory that was offered is not a memfd sealed with F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW; "
-        "seal it after the "
-        "last writable mapping of it is gone");
+        "offer memory: it is not a memfd sealed with F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW; seal it "
+        "after "
+        "the last writable mapping of it is gone");
   }
   struct stat info;
   if (fstat(fd, &info) != 0) return ErrnoStatus(errno, "check", "the memory that was offered");
   if (!S_ISREG(info.st_mode) || static_cast<uint64_t>(info.st_size) < bytes) {
-    return absl::InvalidArgumentError(absl::StrCat("the memory that was offered has ", info.st_size,
-                                                   " bytes where ", bytes, " were announced"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("offer memory: it has ", info.st_size, " bytes where ", bytes, " were announced"));
   }
   struct statfs file_system;
   if (fstatfs(fd, &file_system) != 0) return ErrnoStatus(errno, "check", "the memory that was offered");
@@ -77,7 +78,7 @@ absl::Status CheckOfferedMemory(int fd, uint64_t bytes) {
   if (file_system.f_type == HUGETLBFS_MAGIC &&
       static_cast<uint64_t>(info.st_blocks) * kStatBlockBytes < bytes) {
     return absl::InvalidArgumentError(
-        "the huge pages that were offered have holes; write all of them before sealing");
+        "offer memory: its huge pages have holes; write all of them before sealing");
   }
   return absl::OkStatus();
 }
@@ -89,26 +90,26 @@ absl::Status CheckMayBeRead(int fd) {
   const int flags = fcntl(fd, F_GETFL);
   if (flags < 0) return ErrnoStatus(errno, "check", "a file that was offered");
   if ((flags & O_PATH) == 0 && (flags & O_ACCMODE) != O_WRONLY) return absl::OkStatus();
-  return absl::InvalidArgumentError("a file that was offered is not open for reading; open it with O_RDONLY");
+  return absl::InvalidArgumentError("offer a file: it is not open for reading; open it with O_RDONLY");
 }
 
 absl::Status OutOfTurn(const Frame& frame) {
-  return absl::InvalidArgumentError(absl::StrCat("handle socket: ", FrameName(frame), " out of turn"));
+  return absl::InvalidArgumentError(absl::StrCat("handle ", FrameName(frame), ": it is out of turn"));
 }
 
 // A descriptor that a connection would keep beside its socket.
 absl::Status CheckNotReserved(const UniqueFd& fd, const UniqueFd& socket) {
   if (!IsReserved(fd.get(), DescriptorUserAt(socket.get()))) return absl::OkStatus();
   return absl::ResourceExhaustedError(
-      absl::StrCat("the daemon has no file descriptor left for this (its limit is ", DescriptorLimit(),
+      absl::StrCat("keep a descriptor: the daemon has none left for this (its limit is ", DescriptorLimit(),
                    "); raise its limit of open files, or detach some clients"));
 }
 
 // The one descriptor of memory that came with a frame, checked.
 absl::StatusOr<UniqueFd> TakeMemory(ForeignFds fds, uint64_t bytes, const UniqueFd& socket) {
   if (fds.size() != 1) {
-    return absl::InvalidArgumentError(absl::StrCat("handle socket: an offer of host memory came with ",
-                                                   fds.size(), " descriptors, not with its memfd alone"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("offer memory: ", fds.size(), " descriptors came with it, and not its memfd alone"));
   }
   TC_RETURN_IF_ERROR(CheckNotReserved(fds.fds().front(), socket));
   TC_RETURN_IF_ERROR(CheckOfferedMemory(fds.fds().front().get(), bytes));
@@ -187,6 +188,8 @@ bool ServerConnection::Flush() {
   return state_ != State::kEnding || !writer_.empty();
 }
 
+// The state says which frames are due (the diagram in the header); any other is refused. The descriptors of a
+// refused frame are closed elsewhere, as those of an accepted one: their file systems may hang.
 absl::Status ServerConnection::Handle(IncomingFrame incoming) {
   const Frame& frame = incoming.frame;
   ForeignFds fds(std::move(incoming.fds));
@@ -196,7 +199,7 @@ absl::Status ServerConnection::Handle(IncomingFrame incoming) {
                          std::holds_alternative<HandOverFrame>(frame);
   if (!fds.empty() && !takes_fds) {
     return absl::InvalidArgumentError(
-        absl::StrCat("handle socket: a descriptor came with ", FrameName(frame), ", which takes none"));
+        absl::StrCat("handle ", FrameName(frame), ": a descriptor came with it, and it takes none"));
   }
   if (state_ == State::kHello) {
     if (const auto* hello = std::get_if<HelloFrame>(&frame)) return HandleHello(*hello);
@@ -233,8 +236,8 @@ absl::Status ServerConnection::Handle(IncomingFrame incoming) {
 
 absl::Status ServerConnection::HandleHello(const HelloFrame& hello) {
   if (hello.version != kHandleProtocolVersion) {
-    return absl::FailedPreconditionError(absl::StrCat("the client speaks version ", hello.version,
-                                                      " of the handle protocol, the daemon ",
+    return absl::FailedPreconditionError(absl::StrCat("greet the daemon: the client speaks version ",
+                                                      hello.version, " of the handle protocol, the daemon ",
                                                       kHandleProtocolVersion, "; upgrade the older one"));
   }
   state_ = State::kReady;
@@ -245,7 +248,7 @@ absl::Status ServerConnection::HandleClaim(const ClaimFrame& frame) {
   std::optional<Claim> claim = shared_.tickets->Take(frame.ticket, SteadyNow());
   if (!claim) {
     return absl::NotFoundError(
-        "the ticket is unknown, expired, or was claimed before; attach the replica again");
+        "claim a replica: the ticket is unknown, expired, or was claimed before; attach the replica again");
   }
   auto held = std::make_unique<HeldClaim>(*std::move(claim), shared_.leases);
   TC_RETURN_IF_ERROR(shared_.fenced->Check(held->claim().handles.replica_id));
@@ -273,6 +276,7 @@ void ServerConnection::NoteHolder(HeldClaim& held) const {
   held.Accompany((*shared_.on_host_claim)(peer->pid, *std::move(process), claim));
 }
 
+// The kernel passes kMaxFrameDescriptors with one message, and a large replica has more.
 absl::Status ServerConnection::AddHandles(const Claim& claim) {
   const std::span<const int> fds = claim.fds;
   const auto part = [fds](size_t begin) {
@@ -290,9 +294,7 @@ absl::Status ServerConnection::HandleOffer(const OfferFrame& frame, ForeignFds f
   Offer offer;
   offer.bytes = frame.bytes;
   if (frame.ipc) {
-    if (!fds.empty()) {
-      return absl::InvalidArgumentError("handle socket: a descriptor came with an offer of device memory");
-    }
+    if (!fds.empty()) return absl::InvalidArgumentError("offer device memory: a descriptor came with it");
     offer.ipc = *frame.ipc;
   } else {
     TC_ASSIGN_OR_RETURN(offer.memfd, TakeMemory(std::move(fds), frame.bytes, socket_));
@@ -302,14 +304,14 @@ absl::Status ServerConnection::HandleOffer(const OfferFrame& frame, ForeignFds f
 
 absl::Status ServerConnection::HandleHandOver(const HandOverFrame& frame, ForeignFds fds) {
   if (handed_.size() == kMaxHandedMemories) {
-    return absl::InvalidArgumentError(absl::StrCat("handle socket: more than ", kMaxHandedMemories,
-                                                   " memories are handed over for one put"));
+    return absl::InvalidArgumentError(absl::StrCat("hand memory over: a put has at most ", kMaxHandedMemories,
+                                                   " memories; stream the rest"));
   }
   HandedMemory memory{.bytes = frame.bytes, .pool_id = frame.pool_id, .replica_id = frame.replica_id};
   if (frame.replica_id.empty()) {
     TC_ASSIGN_OR_RETURN(memory.memfd, TakeMemory(std::move(fds), frame.bytes, socket_));
   } else if (!fds.empty()) {
-    return absl::InvalidArgumentError("handle socket: a descriptor came with a replica that is handed over");
+    return absl::InvalidArgumentError("hand a replica over: a descriptor came with it");
   }
   handed_.push_back(std::move(memory));
   state_ = State::kHandsOver;
@@ -320,12 +322,12 @@ absl::Status ServerConnection::HandleParts(const PartsFrame& frame) {
   HandedMemory& memory = handed_.back();
   if (frame.parts.size() > kMaxHandedParts - handed_parts_) {
     return absl::InvalidArgumentError(
-        absl::StrCat("handle socket: more than ", kMaxHandedParts, " parts are handed over for one put"));
+        absl::StrCat("hand memory over: a put has at most ", kMaxHandedParts, " parts; stream the rest"));
   }
   for (const HandedPart& part : frame.parts) {
     if (memory.memfd && (part.offset > memory.bytes || part.bytes > memory.bytes - part.offset)) {
-      return absl::InvalidArgumentError(absl::StrCat("handle socket: a part of ", part.bytes, " bytes at ",
-                                                     part.offset, " of memory of ", memory.bytes));
+      return absl::InvalidArgumentError(absl::StrCat("hand memory over: a part of ", part.bytes, " bytes at ",
+                                                     part.offset, " is past the end, at ", memory.bytes));
     }
   }
   handed_parts_ += frame.parts.size();
@@ -336,9 +338,8 @@ absl::Status ServerConnection::HandleParts(const PartsFrame& frame) {
 absl::Status ServerConnection::TakeFiles(ForeignFds fds) {
   const size_t wanted = std::min(kMaxFrameDescriptors, files_expected_ - files_.size());
   if (fds.size() != wanted) {
-    return absl::InvalidArgumentError(absl::StrCat("handle socket: ", fds.size(),
-                                                   " descriptors of files where ", wanted,
-                                                   " are to come with the frame"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "offer files: ", fds.size(), " descriptors came with the frame where ", wanted, " are due"));
   }
   for (const UniqueFd& fd : fds.fds()) {
     TC_RETURN_IF_ERROR(CheckNotReserved(fd, socket_));

@@ -11,14 +11,9 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "core/memory/extent.h"
 
 namespace tensorcast {
-
-struct GranuleRange {
-  uint64_t first = 0;
-  uint64_t count = 0;
-  friend bool operator==(const GranuleRange&, const GranuleRange&) = default;
-};
 
 class ExtentAllocator {
  public:

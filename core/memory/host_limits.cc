@@ -63,8 +63,8 @@ uint64_t ReadGroupLimit() {
 }
 
 absl::Status TooLarge(uint64_t bytes, std::string_view reason) {
-  return absl::ResourceExhaustedError(
-      absl::StrCat("a host pool of ", bytes, " bytes does not fit: ", reason, "; make the pool smaller"));
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "make a host pool of ", bytes, " bytes: it does not fit, since ", reason, "; make it smaller"));
 }
 
 }  // namespace

@@ -23,51 +23,15 @@
 
 #include "absl/status/statusor.h"
 #include "base/byte_range.h"
-#include "base/posix/unique_fd.h"
+#include "base/config_reader.h"
 #include "core/memory/extent.h"
+#include "core/memory/host_allocation.h"
+#include "core/memory/segments.h"
 
 namespace tensorcast {
 
 // The largest image that shares a granule with others.
 inline constexpr uint64_t kMaxSmallBytes = kGranuleBytes / 4;
-// What a client of one replica can see at most of others, against the descriptors that a large pool takes.
-inline constexpr uint64_t kSegmentBytes = uint64_t{1} << 30;
-
-// The piece of the pool that holds the bytes of an image from `image_offset` on.
-struct ImageExtent {
-  uint64_t image_offset = 0;
-  Extent extent;
-  friend bool operator==(const ImageExtent&, const ImageExtent&) = default;
-};
-
-using HostSpan = std::span<std::byte>;
-using ConstHostSpan = std::span<const std::byte>;
-
-// One of the memfds that a pool is made of. All but the last are equally large.
-struct PoolSegment {
-  uint64_t offset = 0;  // in the pool
-  uint64_t bytes = 0;
-  int fd = -1;  // sealed, the pool's; to be passed to readers
-};
-
-// A segment that outlived the pool it was made in. Its memory can be read, and never be written again.
-// Without a descriptor it has no memory, but keeps its place in the pool.
-struct KeptSegment {
-  std::string name;
-  UniqueFd fd;
-};
-
-// A piece of an allocation, by the name of its segment: so that it is found again in another process.
-struct NamedExtent {
-  uint64_t image_offset = 0;
-  std::string segment;
-  uint64_t offset = 0;  // in the segment
-  uint64_t bytes = 0;
-  friend bool operator==(const NamedExtent&, const NamedExtent&) = default;
-};
-
-// What is in the place of a segment: memory of this pool; kept memory of a previous pool, for reading; none.
-enum class SegmentKind : uint8_t { kOwn, kKept, kRoom };
 
 struct PoolStats {
   uint64_t capacity_bytes = 0;
@@ -77,51 +41,10 @@ struct PoolStats {
   uint64_t failed_allocations = 0;
 };
 
-// What an allocation for these ranges of an image takes, in whole granules.
-uint64_t GranuleBytes(std::span<const ByteRange> ranges);
-
-struct GranuleRange;
-class HostPool;
-
-// Memory for an image of bytes() bytes: for all of it, or for some of its granules alone. Each granule goes
-// back with the last allocation that names it. Must not outlive its pool. Movable, immutable otherwise;
-// thread-safe.
-class HostAllocation {
- public:
-  HostAllocation() = default;
-  HostAllocation(HostAllocation&& other) noexcept;
-  HostAllocation& operator=(HostAllocation&& other) noexcept;
-  ~HostAllocation();
-
-  uint64_t bytes() const { return bytes_; }  // of the image
-  // In the order of the image, in whole granules of it (a small image: in whole pages): the last one may
-  // reach past bytes().
-  const std::vector<ImageExtent>& extents() const { return extents_; }
-
-  // Whether all image bytes [offset, offset + bytes) have memory; false for what reaches past the image.
-  bool Covers(uint64_t offset, uint64_t bytes) const;
-  // The memory behind image bytes [offset, offset + bytes), in order: one span an extent touched.
-  // REQUIRES: Covers(offset, bytes).
-  std::vector<HostSpan> Spans(uint64_t offset, uint64_t bytes) const;
-  // What Grow would take from the pool, in whole granules. REQUIRES: the ranges lie in the image.
-  uint64_t MissingBytes(std::span<const ByteRange> ranges) const;
-  // Another one that shares the granules of this one that hold bytes of the ranges, and no others.
-  // REQUIRES: the ranges lie in the image.
-  HostAllocation Only(std::span<const ByteRange> ranges) const;
-
- private:
-  friend class HostPool;
-  HostAllocation(HostPool* pool, uint64_t bytes, std::vector<ImageExtent> extents);
-
-  HostPool* pool_ = nullptr;
-  uint64_t bytes_ = 0;
-  std::vector<ImageExtent> extents_;
-};
-
 class HostPool {
  public:
   struct Options {
-    uint64_t bytes = 0;                      // rounded up to whole granules
+    uint64_t bytes = uint64_t{4} << 30;      // rounded up to whole granules
     uint64_t segment_bytes = kSegmentBytes;  // a multiple of kGranuleBytes
     // Those that the host has set aside, if enough; else such as the kernel makes while the pool is
     // pre-faulted; 4 KiB pages where it makes none.
@@ -132,11 +55,21 @@ class HostPool {
     bool share_granules = true;
     // Of a host with several: new segments come from them in turn. Empty: from where the kernel likes.
     std::vector<int> numa_nodes = {};
-    // Segments of a previous pool. Each replaces a new one of its size, is read only and all used until the
-    // last allocation in it goes; then a new one, with pages that come at first touch, takes its place. Those
-    // that fit no place, or are not sealed as they should be, are let go. The place of one without a
-    // descriptor has no memory meanwhile, whatever its size.
-    std::vector<KeptSegment> kept;
+
+    void FromConfig(ConfigReader& config) {
+      config.Read("daemon.host_pool", bytes);
+      config.Read("daemon.huge_pages", use_huge_pages);
+    }
+    void Validate(Findings& findings) const;
+  };
+
+  // What an earlier pool left, and the owner that is told of what becomes of it.
+  struct Kept {
+    // Each segment replaces a new one of its size, is read only and all used until the last allocation in it
+    // goes; then a new one, with pages that come at first touch, takes its place. Those that fit no place, or
+    // are not sealed as they should be, are let go. The place of one without a descriptor has no memory
+    // meanwhile, whatever its size.
+    std::vector<KeptSegment> segments;
     // Told of such a change, before the old segment is unmapped and before anything is allocated in the new
     // one; on the thread that let go of that allocation. May be empty.
     std::function<void(const PoolSegment& gone)> before_replaced;
@@ -146,7 +79,7 @@ class HostPool {
 
   // RESOURCE_EXHAUSTED when the host cannot give that much memory: more than it has, or, for a pool that is
   // pre-faulted, more than is available right now.
-  static absl::StatusOr<std::unique_ptr<HostPool>> Create(Options options);
+  static absl::StatusOr<std::unique_ptr<HostPool>> Create(const Options& options, Kept kept = {});
   // Stops the background pre-faulting. REQUIRES: no allocation is left (checked).
   ~HostPool();
 

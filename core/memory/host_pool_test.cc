@@ -554,9 +554,9 @@ PoolOfBefore MakePoolOfBefore() {
 
 TEST(KeptSegments, KeptSegments_KeepTheirBytesInPlace) {
   PoolOfBefore before = MakePoolOfBefore();
-  HostPool::Options options = SmallSegments(3);
-  options.kept = std::move(before.kept);
-  const auto pool = *HostPool::Create(std::move(options));
+  HostPool::Kept kept;
+  kept.segments = std::move(before.kept);
+  const auto pool = *HostPool::Create(SmallSegments(3), std::move(kept));
   const auto image = pool->Adopt(6 * kMiB, before.extents);
   ASSERT_TRUE(image.ok()) << image.status();
   for (const HostSpan& span : image->Spans(0, 6 * kMiB)) {
@@ -567,13 +567,13 @@ TEST(KeptSegments, KeptSegments_KeepTheirBytesInPlace) {
 
 TEST(KeptSegments, KeptSegments_AreNotUsedForNewAllocations) {
   PoolOfBefore before = MakePoolOfBefore();
-  HostPool::Options options = SmallSegments(3);
-  options.kept = std::move(before.kept);
+  HostPool::Kept kept;
+  kept.segments = std::move(before.kept);
   std::vector<std::string> gone;
-  options.on_replaced = [&gone](const PoolSegment&, const std::string&, const std::string& name) {
+  kept.on_replaced = [&gone](const PoolSegment&, const std::string&, const std::string& name) {
     gone.push_back(name);
   };
-  const auto pool = *HostPool::Create(std::move(options));
+  const auto pool = *HostPool::Create(SmallSegments(3), std::move(kept));
   const auto image = pool->Adopt(6 * kMiB, before.extents);
   ASSERT_TRUE(image.ok()) << image.status();
   EXPECT_FALSE(pool->Allocate(2 * kMiB).ok());
@@ -586,9 +586,9 @@ TEST(KeptSegments, KeptSegments_AreNotUsedForNewAllocations) {
 
 TEST(KeptSegments, KeptSegments_AreReplacedAfterTheirLastAllocation) {
   PoolOfBefore before = MakePoolOfBefore();
-  HostPool::Options options = SmallSegments(3);
-  options.kept = std::move(before.kept);
-  const auto pool = *HostPool::Create(std::move(options));
+  HostPool::Kept kept;
+  kept.segments = std::move(before.kept);
+  const auto pool = *HostPool::Create(SmallSegments(3), std::move(kept));
   std::optional<HostAllocation> image = *pool->Adopt(6 * kMiB, before.extents);
   pool->DropUnusedKept();
   std::optional<HostAllocation> part = image->Only(std::vector<ByteRange>{{0, kMiB}});
@@ -602,10 +602,10 @@ TEST(KeptSegments, KeptSegments_AreReplacedAfterTheirLastAllocation) {
 
 TEST(KeptSegments, KeptSegments_StayForNextPoolAfterStopReplacing) {
   PoolOfBefore before = MakePoolOfBefore();
-  HostPool::Options options = SmallSegments(3);
-  options.kept = std::move(before.kept);
-  options.on_replaced = [](const PoolSegment&, const std::string&, const std::string&) { ADD_FAILURE(); };
-  const auto pool = *HostPool::Create(std::move(options));
+  HostPool::Kept kept;
+  kept.segments = std::move(before.kept);
+  kept.on_replaced = [](const PoolSegment&, const std::string&, const std::string&) { ADD_FAILURE(); };
+  const auto pool = *HostPool::Create(SmallSegments(3), std::move(kept));
   const auto image = pool->Adopt(6 * kMiB, before.extents);
   ASSERT_TRUE(image.ok()) << image.status();
   pool->StopReplacing();
@@ -614,21 +614,23 @@ TEST(KeptSegments, KeptSegments_StayForNextPoolAfterStopReplacing) {
 TEST(KeptSegments, KeptSegmentsOfOtherSizeOrUnsealed_AreDropped) {
   PoolOfBefore before = MakePoolOfBefore();
   HostPool::Options options = SmallSegments(3);
+  HostPool::Kept kept;
   options.segment_bytes = 6 * kMiB;
-  options.kept = std::move(before.kept);
+  kept.segments = std::move(before.kept);
   UniqueFd unsealed(memfd_create("unsealed", MFD_CLOEXEC));
   ASSERT_EQ(ftruncate(unsealed.get(), 6 * kMiB), 0);
-  options.kept.push_back({"unsealed", std::move(unsealed)});
-  const auto pool = *HostPool::Create(std::move(options));
+  kept.segments.push_back({"unsealed", std::move(unsealed)});
+  const auto pool = *HostPool::Create(options, std::move(kept));
   EXPECT_TRUE(absl::IsInvalidArgument(pool->Adopt(6 * kMiB, before.extents).status()));
   EXPECT_EQ(pool->stats().used_bytes, 0u);
 }
 
 TEST(KeptSegments, KeptSegmentWithoutDescriptor_TakesRoomButNoMemory) {
   HostPool::Options options = SmallSegments(3);
+  HostPool::Kept kept;
   options.prefault_threads = 1;
-  options.kept.push_back({"elsewhere", UniqueFd()});
-  const auto pool = *HostPool::Create(std::move(options));
+  kept.segments.push_back({"elsewhere", UniqueFd()});
+  const auto pool = *HostPool::Create(options, std::move(kept));
   pool->WaitPrefaulted();
   ASSERT_EQ(pool->segment_name(0), "elsewhere");
   const std::vector<NamedExtent> all = {{0, "elsewhere", 0, 4 * kMiB}};
@@ -646,9 +648,9 @@ TEST(KeptSegments, KeptSegmentWithoutDescriptor_TakesRoomButNoMemory) {
 
 TEST(KeptSegments, Adopt_RefusesInvalidExtentTable) {
   PoolOfBefore before = MakePoolOfBefore();
-  HostPool::Options options = SmallSegments(3);
-  options.kept = std::move(before.kept);
-  const auto pool = *HostPool::Create(std::move(options));
+  HostPool::Kept kept;
+  kept.segments = std::move(before.kept);
+  const auto pool = *HostPool::Create(SmallSegments(3), std::move(kept));
   const std::string name = before.extents[0].segment;
   using Table = std::vector<NamedExtent>;
   for (const Table& table :

@@ -37,7 +37,7 @@ absl::StatusOr<ReservedRange> ReservedRange::Reserve(uint64_t bytes, std::string
   // A granule more, so that a boundary lies in it; the ends go back.
   void* const reserved =
       mmap(nullptr, bytes + kBoundary, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (reserved == MAP_FAILED) return ErrnoStatus(errno, "reserving address space for", what);
+  if (reserved == MAP_FAILED) return ErrnoStatus(errno, "reserve address space for", what);
   const auto address = reinterpret_cast<uintptr_t>(reserved);
   const uint64_t before = (kBoundary - address % kBoundary) % kBoundary;
   std::byte* const base = static_cast<std::byte*>(reserved) + before;
@@ -57,7 +57,7 @@ absl::Status ReservedRange::Map(uint64_t at, int fd, uint64_t offset, uint64_t b
            static_cast<off_t>(offset)) != MAP_FAILED) {
     return absl::OkStatus();
   }
-  return ErrnoStatus(errno, "mapping", absl::StrCat(bytes, " bytes of shared memory"));
+  return ErrnoStatus(errno, "map", absl::StrCat(bytes, " bytes of shared memory"));
 }
 
 }  // namespace tensorcast

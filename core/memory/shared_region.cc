@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -27,36 +28,67 @@ std::string Describe(uint64_t bytes) { return absl::StrCat("a host pool of ", by
 // What one thread touches at a time: about 6 ms of page clearing.
 constexpr uint64_t kStepBytes = uint64_t{64} << 20;
 
+// Whether another process can neither write to it nor take its pages away.
+bool IsSealed(int fd) {
+  const int seals = fcntl(fd, F_GET_SEALS);
+  return seals >= 0 && (seals & kPoolSeals) == kPoolSeals;
+}
+
+uint64_t FileBytes(int fd) {
+  struct stat file{};
+  return fstat(fd, &file) == 0 ? static_cast<uint64_t>(file.st_size) : 0;
+}
+
 }  // namespace
 
+std::vector<KeptSegment> PlaceKept(uint64_t bytes, uint64_t segment_bytes, std::vector<KeptSegment> kept) {
+  std::vector<KeptSegment> places((bytes + segment_bytes - 1) / segment_bytes);
+  for (KeptSegment& segment : kept) {
+    if (segment.fd && !IsSealed(segment.fd.get())) continue;
+    for (size_t i = 0; i < places.size(); ++i) {
+      const bool fits =
+          !segment.fd || FileBytes(segment.fd.get()) == std::min(segment_bytes, bytes - i * segment_bytes);
+      if (!places[i].name.empty() || !fits) continue;
+      places[i] = std::move(segment);
+      break;
+    }
+  }
+  return places;
+}
+
 absl::StatusOr<SharedRegion> SharedRegion::Create(uint64_t bytes, uint64_t segment_bytes, Pages pages,
-                                                  std::vector<Place> places, std::vector<int> numa_nodes) {
+                                                  std::vector<KeptSegment>& places,
+                                                  const std::vector<int>& numa_nodes) {
   TC_ASSIGN_OR_RETURN(ReservedRange mapping, ReservedRange::Reserve(bytes, Describe(bytes)));
-  SharedRegion region(std::move(mapping), segment_bytes, pages, std::move(numa_nodes));
+  SharedRegion region(std::move(mapping), segment_bytes, pages, numa_nodes);
   places.resize((bytes + segment_bytes - 1) / segment_bytes);
   for (size_t segment = 0; segment < places.size(); ++segment) {
-    UniqueFd fd = std::move(places[segment].kept);
-    const bool stays_empty = places[segment].stays_empty;
-    region.is_prefaulted_.push_back(!fd && !stays_empty);
-    if (fd) {
-      TC_RETURN_IF_ERROR(region.mapping_.Map(segment * segment_bytes, fd.get(), 0, region.BytesAt(segment),
+    const auto& [name, kept] = places[segment];
+    region.kinds_.push_back(kept           ? SegmentKind::kKept
+                            : name.empty() ? SegmentKind::kOwn
+                                           : SegmentKind::kRoom);
+    UniqueFd& fd = region.fds_.emplace_back();
+    if (kept) {
+      TC_RETURN_IF_ERROR(region.mapping_.Map(segment * segment_bytes, kept.get(), 0, region.bytes_at(segment),
                                              ReservedRange::Access::kRead));
     } else {
-      TC_ASSIGN_OR_RETURN(fd, region.MakeSegment(segment, pages == Pages::kHugeSetAside && !stays_empty));
+      TC_ASSIGN_OR_RETURN(fd, region.MakeSegment(segment, pages == Pages::kHugeSetAside && name.empty()));
     }
-    region.fds_.push_back(std::move(fd));
+  }
+  for (size_t segment = 0; segment < places.size(); ++segment) {
+    if (places[segment].fd) region.fds_[segment] = std::move(places[segment].fd);
   }
   // A core file of the daemon should not hold every model.
   madvise(region.base(), bytes, MADV_DONTDUMP);
   return region;
 }
 
-uint64_t SharedRegion::BytesAt(size_t segment) const {
+uint64_t SharedRegion::bytes_at(size_t segment) const {
   return std::min(segment_bytes_, bytes() - segment * segment_bytes_);
 }
 
 absl::StatusOr<UniqueFd> SharedRegion::MakeSegment(size_t segment, bool set_aside) {
-  const uint64_t bytes = BytesAt(segment);
+  const uint64_t bytes = bytes_at(segment);
   const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING | (set_aside ? MFD_HUGETLB | kHuge2MiB : 0);
   UniqueFd fd(memfd_create(kName, flags));
   if (!fd) return ErrnoStatus(errno, "memfd_create for", Describe(this->bytes()));
@@ -69,7 +101,7 @@ absl::StatusOr<UniqueFd> SharedRegion::MakeSegment(size_t segment, bool set_asid
     PreferNumaNode(base() + segment * segment_bytes_, bytes, numa_nodes_[segment % numa_nodes_.size()]);
   }
   if (fcntl(fd.get(), F_ADD_SEALS, kPoolSeals) != 0) {
-    return ErrnoStatus(errno, "sealing (Linux 5.1 or later is needed)", Describe(this->bytes()));
+    return ErrnoStatus(errno, "seal (Linux 5.1 or later is needed)", Describe(this->bytes()));
   }
   return fd;
 }
@@ -80,7 +112,7 @@ absl::Status SharedRegion::Replace(size_t segment) {
   if (!made.ok() && pages_ == Pages::kHugeSetAside) made = MakeSegment(segment, /*set_aside=*/false);
   TC_RETURN_IF_ERROR(made.status());
   if (dup3(made->get(), fds_[segment].get(), O_CLOEXEC) < 0) return ErrnoStatus(errno, "dup3 for", kName);
-  madvise(base() + segment * segment_bytes_, BytesAt(segment), MADV_DONTDUMP);
+  madvise(base() + segment * segment_bytes_, bytes_at(segment), MADV_DONTDUMP);
   return absl::OkStatus();
 }
 
@@ -120,7 +152,9 @@ absl::Status Prefaulter::Populate(uint64_t offset, uint64_t bytes) {
   while (bytes > 0) {
     const size_t segment = offset / region_.segment_bytes();
     const uint64_t here = std::min(bytes, (segment + 1) * region_.segment_bytes() - offset);
-    if (region_.is_prefaulted(segment)) TC_RETURN_IF_ERROR(PopulateIn(segment, offset, here));
+    if (region_.first_kind(segment) == SegmentKind::kOwn) {
+      TC_RETURN_IF_ERROR(PopulateIn(segment, offset, here));
+    }
     offset += here;
     bytes -= here;
   }

@@ -17,12 +17,17 @@
 #include "absl/synchronization/mutex.h"
 #include "base/posix/unique_fd.h"
 #include "core/memory/reserved_range.h"
+#include "core/memory/segments.h"
 
 namespace tensorcast {
 
 // FUTURE_WRITE leaves our own mapping writable, and denies it to every later one, also through
 // /proc/<pid>/fd.
 inline constexpr int kPoolSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
+
+// What lies in each place of a pool of so many bytes: kept segments as far as they fit, and new ones without
+// a name.
+std::vector<KeptSegment> PlaceKept(uint64_t bytes, uint64_t segment_bytes, std::vector<KeptSegment> kept);
 
 // Owns the descriptors and the mapping. Movable; its accessors are thread-safe, since what they give never
 // changes.
@@ -32,20 +37,15 @@ class SharedRegion {
   // host has set aside.
   enum class Pages : uint8_t { kOrdinary, kHugeWhereMade, kHugeSetAside };
 
-  // What a segment is at first: one of its size that another process made and sealed, which is mapped for
-  // reading only; without a descriptor a new one.
-  struct Place {
-    UniqueFd kept;
-    bool stays_empty = false;  // of a new one: pre-faulting leaves it out
-  };
-
   // `bytes` and `segment_bytes` are positive multiples of 2 MiB. All that are to be set aside are
   // reserved here, or this fails.
-  // `places`: one for each segment; shorter, the rest is new. `numa_nodes`: new segments come from them in
-  // turn; empty, from where the kernel likes.
+  // `places`: one for each segment; shorter, the rest is new. A descriptor is that of a segment of its size
+  // that another process made and sealed, which is mapped for reading only and taken where this succeeds. A
+  // name without a descriptor is a new segment that pre-faulting leaves out. `numa_nodes`: new segments come
+  // from them in turn; empty, from where the kernel likes.
   static absl::StatusOr<SharedRegion> Create(uint64_t bytes, uint64_t segment_bytes, Pages pages,
-                                             std::vector<Place> places = {},
-                                             std::vector<int> numa_nodes = {});
+                                             std::vector<KeptSegment>& places,
+                                             const std::vector<int>& numa_nodes = {});
 
   // Puts a new segment, writable and without pages, in the place of a kept one. The descriptor's number stays
   // and names the new one. REQUIRES: no thread reads that place. May be called beside any other call.
@@ -58,8 +58,9 @@ class SharedRegion {
   size_t segments() const { return fds_.size(); }
   int fd(size_t segment) const { return fds_[segment].get(); }
   Pages pages() const { return pages_; }
-  // Whether pre-faulting is to give it pages.
-  bool is_prefaulted(size_t segment) const { return is_prefaulted_[segment]; }
+  uint64_t bytes_at(size_t segment) const;
+  // What was in its place when this was made. Pre-faulting gives pages to those of its own.
+  SegmentKind first_kind(size_t segment) const { return kinds_[segment]; }
 
  private:
   SharedRegion(ReservedRange mapping, uint64_t segment_bytes, Pages pages, std::vector<int> numa_nodes)
@@ -67,7 +68,6 @@ class SharedRegion {
         segment_bytes_(segment_bytes),
         pages_(pages),
         numa_nodes_(std::move(numa_nodes)) {}
-  uint64_t BytesAt(size_t segment) const;
   absl::StatusOr<UniqueFd> MakeSegment(size_t segment, bool set_aside);
 
   ReservedRange mapping_;
@@ -75,7 +75,7 @@ class SharedRegion {
   Pages pages_;
   std::vector<int> numa_nodes_;
   std::vector<UniqueFd> fds_;
-  std::vector<bool> is_prefaulted_;
+  std::vector<SegmentKind> kinds_;
 };
 
 // Touches every page of a region in the background, so that no user pays for it later. Changes no byte: the

@@ -1,22 +1,32 @@
 #include "core/replica/replica.h"
 
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <utility>
+
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "base/enum_names.h"
 
 namespace tensorcast {
 
-std::string_view LocationKindName(LocationKind kind) {
-  switch (kind) {
-    case LocationKind::kGpu:
-      return "gpu";
-    case LocationKind::kCpu:
-      return "cpu";
-    case LocationKind::kDisk:
-      return "disk";
-  }
-  return "unknown";
-}
+namespace {
+
+constexpr std::array<std::string_view, 3> kLocationKinds = {"gpu", "cpu", "disk"};
+constexpr std::array<std::string_view, 7> kStates = {"allocating", "filling", "partial", "ready",
+                                                     "draining",   "gone",    "failed"};
+
+using enum ReplicaState;
+constexpr std::pair<ReplicaState, ReplicaState> kTransitions[] = {
+    {kAllocating, kFilling}, {kAllocating, kFailed}, {kFilling, kReady},
+    {kFilling, kPartial},    {kFilling, kFailed},    {kPartial, kFilling},
+    {kPartial, kDraining},   {kReady, kDraining},    {kDraining, kGone}};
+
+}  // namespace
+
+std::string_view LocationKindName(LocationKind kind) { return NameIn(kLocationKinds, kind); }
 
 std::string Location::ToString() const {
   if (kind == LocationKind::kGpu) return absl::StrCat("gpu:", device);
@@ -36,43 +46,10 @@ absl::StatusOr<Location> Location::Parse(std::string_view text) {
       absl::StrCat("'", text, "' is not a location: write cpu, disk, or gpu:N with the device's number"));
 }
 
-std::string_view ReplicaStateName(ReplicaState state) {
-  switch (state) {
-    case ReplicaState::kAllocating:
-      return "allocating";
-    case ReplicaState::kFilling:
-      return "filling";
-    case ReplicaState::kPartial:
-      return "partial";
-    case ReplicaState::kReady:
-      return "ready";
-    case ReplicaState::kDraining:
-      return "draining";
-    case ReplicaState::kGone:
-      return "gone";
-    case ReplicaState::kFailed:
-      return "failed";
-  }
-  return "unknown";
-}
+std::string_view ReplicaStateName(ReplicaState state) { return NameIn(kStates, state); }
 
 bool IsLegalTransition(ReplicaState from, ReplicaState to) {
-  switch (from) {
-    case ReplicaState::kAllocating:
-      return to == ReplicaState::kFilling || to == ReplicaState::kFailed;
-    case ReplicaState::kFilling:
-      return to == ReplicaState::kReady || to == ReplicaState::kPartial || to == ReplicaState::kFailed;
-    case ReplicaState::kPartial:
-      return to == ReplicaState::kFilling || to == ReplicaState::kDraining;
-    case ReplicaState::kReady:
-      return to == ReplicaState::kDraining;
-    case ReplicaState::kDraining:
-      return to == ReplicaState::kGone;
-    case ReplicaState::kGone:
-    case ReplicaState::kFailed:
-      return false;
-  }
-  return false;
+  return std::ranges::find(kTransitions, std::pair(from, to)) != std::end(kTransitions);
 }
 
 }  // namespace tensorcast

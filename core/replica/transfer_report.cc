@@ -1,51 +1,29 @@
 #include "core/replica/transfer_report.h"
 
+#include <algorithm>
+#include <array>
+
+#include "base/enum_names.h"
+
 namespace tensorcast {
+namespace {
 
-std::string_view SourceTypeName(SourceType type) {
-  switch (type) {
-    case SourceType::kLocal:
-      return "local";
-    case SourceType::kRemote:
-      return "remote";
-    case SourceType::kDisk:
-      return "disk";
-  }
-  return "unknown";
-}
+constexpr std::array<std::string_view, 3> kSourceTypes = {"local", "remote", "disk"};
+constexpr std::array<std::string_view, 3> kStages = {"fetch", "verify", "place"};
+constexpr std::array<std::string_view, 4> kLosses = {"not_opened", "source_died", "timeout", "bad_digest"};
 
-std::string_view StageName(Stage stage) {
-  switch (stage) {
-    case Stage::kFetch:
-      return "fetch";
-    case Stage::kVerify:
-      return "verify";
-    case Stage::kPlace:
-      return "place";
-  }
-  return "unknown";
-}
+}  // namespace
 
-std::string_view SourceLossName(SourceLoss loss) {
-  switch (loss) {
-    case SourceLoss::kNotOpened:
-      return "not_opened";
-    case SourceLoss::kDied:
-      return "source_died";
-    case SourceLoss::kTimeout:
-      return "timeout";
-    case SourceLoss::kBadDigest:
-      return "bad_digest";
-  }
-  return "unknown";
-}
+std::string_view SourceTypeName(SourceType type) { return NameIn(kSourceTypes, type); }
+
+std::string_view StageName(Stage stage) { return NameIn(kStages, stage); }
+
+std::string_view SourceLossName(SourceLoss loss) { return NameIn(kLosses, loss); }
 
 std::optional<SourceLoss> ParseSourceLoss(std::string_view name) {
-  for (const SourceLoss loss :
-       {SourceLoss::kNotOpened, SourceLoss::kDied, SourceLoss::kTimeout, SourceLoss::kBadDigest}) {
-    if (name == SourceLossName(loss)) return loss;
-  }
-  return std::nullopt;
+  const auto* const found = std::ranges::find(kLosses, name);
+  if (found == kLosses.end()) return std::nullopt;
+  return static_cast<SourceLoss>(found - kLosses.begin());
 }
 
 }  // namespace tensorcast

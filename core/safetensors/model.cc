@@ -167,14 +167,26 @@ absl::StatusOr<SafetensorsModel> OpenSharded(const RequestContext& context, cons
   return model.ok() ? std::move(model) : Annotate(model.status(), index_uri);
 }
 
+// A folder that may be entered but not listed still holds a model: its two possible names are tried.
 absl::StatusOr<SafetensorsModel> OpenFolder(const RequestContext& context, const ObjectFolder& folder,
                                             const std::string& uri) {
-  TC_ASSIGN_OR_RETURN(const std::vector<std::string> names, folder.List(context));
-  const auto has = [&](std::string_view name) { return std::ranges::binary_search(names, name); };
+  const absl::StatusOr<std::vector<std::string>> names = folder.List(context);
+  const bool unlisted = absl::IsPermissionDenied(names.status());
+  if (!unlisted) TC_RETURN_IF_ERROR(names.status());
+  const auto has = [&](std::string_view name) {
+    if (!unlisted) return std::ranges::binary_search(*names, name);
+    const absl::Status opened = folder.Open(context, std::string(name)).status();
+    return !absl::IsNotFound(opened) && !absl::IsPermissionDenied(opened);
+  };
   if (has(kIndexName)) return OpenSharded(context, folder, uri);
   if (!has(kSingleName)) {
-    return absl::NotFoundError(absl::StrCat(uri, " holds neither ", kIndexName, " nor ", kSingleName,
-                                            ": name the .safetensors file itself"));
+    if (unlisted) {
+      return Annotate(names.status(),
+                      absl::StrCat("open ", uri, ": the folder may not be listed, and neither ", kIndexName,
+                                   " nor ", kSingleName, " in it may be read"));
+    }
+    return absl::NotFoundError(absl::StrCat("open ", uri, ": it holds neither ", kIndexName, " nor ",
+                                            kSingleName, "; name the .safetensors file itself"));
   }
   TC_ASSIGN_OR_RETURN(std::shared_ptr<ObjectReader> object, folder.Open(context, std::string(kSingleName)));
   return ReadSafetensors(context, {std::move(object)});

@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "base/testing/temp_folder.h"
 #include "core/artifact/test_util.h"
+#include "core/disk/import_roots.h"
 #include "core/safetensors/safetensors.h"
 #include "core/testing/memory_objects.h"
 #include "gmock/gmock.h"
@@ -222,6 +223,54 @@ TEST_F(OpenSafetensorsTest, MissingModelFile_IsNotFound) {
   ExpectError(folder_.path(), absl::StatusCode::kNotFound, {Path("2")});
   fs::create_symlink("gone", Path("2"));
   ExpectError(folder_.path(), absl::StatusCode::kNotFound, {Path("2")});
+}
+
+// The files of this process's folders, which may be entered but not listed (mode 0711).
+class UnlistedStore : public ObjectStore {
+ public:
+  absl::StatusOr<FoundObject> Find(const RequestContext& context, const std::string& uri) const override {
+    absl::StatusOr<FoundObject> found = files_.Find(context, uri);
+    if (found.ok() && found->folder != nullptr) found->folder = std::make_shared<Folder>(found->folder);
+    return found;
+  }
+  absl::StatusOr<std::shared_ptr<ObjectReader>> OpenAgain(const RequestContext& context,
+                                                          const ObjectIdentity& object) const override {
+    return files_.OpenAgain(context, object);
+  }
+
+ private:
+  class Folder : public ObjectFolder {
+   public:
+    explicit Folder(std::shared_ptr<ObjectFolder> folder) : folder_(std::move(folder)) {}
+    absl::StatusOr<std::vector<std::string>> List(const RequestContext&) const override {
+      return absl::PermissionDeniedError("not listed");
+    }
+    absl::StatusOr<std::shared_ptr<ObjectReader>> Open(const RequestContext& context,
+                                                       const std::string& name) const override {
+      return folder_->Open(context, name);
+    }
+
+   private:
+    const std::shared_ptr<ObjectFolder> folder_;
+  };
+
+  const ImportRoots files_ = ImportRoots::Everything();
+};
+
+TEST_F(OpenSafetensorsTest, FolderThatMayNotBeListed_IsOpenedByItsNames) {
+  const UnlistedStore store;
+  const absl::Status empty = OpenSafetensors(RequestContext(), store, folder_.path()).status();
+  EXPECT_TRUE(absl::IsPermissionDenied(empty)) << empty;
+  EXPECT_THAT(std::string(empty.message()), HasSubstr("may not be listed"));
+  WriteFile("model.safetensors", {MakeTensor("single", DType::kU8, {1})});
+  const auto single = OpenSafetensors(RequestContext(), store, folder_.path());
+  ASSERT_TRUE(single.ok()) << single.status();
+  EXPECT_THAT(Names(*single), ElementsAre("single"));
+  WriteFile("shard.safetensors", {MakeTensor("a", DType::kU8, {1})});
+  WriteIndex({{"a", "shard.safetensors"}});
+  const auto sharded = OpenSafetensors(RequestContext(), store, folder_.path());
+  ASSERT_TRUE(sharded.ok()) << sharded.status();
+  EXPECT_THAT(Names(*sharded), ElementsAre("a"));
 }
 
 TEST_F(OpenSafetensorsTest, IndexThatContradictsShards_IsRefused) {

@@ -88,7 +88,7 @@ OutputFile::~OutputFile() {
   close(fd_);
 }
 
-absl::Status OutputFile::Check() const { return context_.Check(absl::StrCat("writing ", path_)); }
+absl::Status OutputFile::Check() const { return context_.Check(absl::StrCat("write ", path_)); }
 
 absl::Status OutputFile::Create(uint64_t bytes) {
   // Renaming over a device or a FIFO would remove it from the system.

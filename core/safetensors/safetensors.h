@@ -60,7 +60,8 @@ struct SafetensorsModel {
 };
 
 // At `uri` is a .safetensors file, or a folder that holds model.safetensors.index.json or a single
-// model.safetensors. In a folder nothing outside of it is read. Where shards disagree about a metadata key,
+// model.safetensors; both names are tried where the folder may not be listed. In a folder nothing outside of
+// it is read. Where shards disagree about a metadata key,
 // the first keeps it and the other's value is under "<shard>/<key>". INVALID_ARGUMENT for anything malformed,
 // naming file and tensor; for objects that cannot be opened what `store` says, and when the context ends
 // meanwhile; NOT_FOUND for a folder without a model.

@@ -12,7 +12,7 @@ namespace tensorcast::testing {
 
 class FaultyStore final : public ArtifactStore {
  public:
-  explicit FaultyStore(std::unique_ptr<ArtifactStore> store) : store_(std::move(store)) {}
+  explicit FaultyStore(std::shared_ptr<ArtifactStore> store) : store_(std::move(store)) {}
 
   // Writes fail with RESOURCE_EXHAUSTED after this many more; negative: never.
   void FailWritesAfter(int writes) { *writes_left_ = writes; }
@@ -35,7 +35,7 @@ class FaultyStore final : public ArtifactStore {
   }
 
  private:
-  const std::unique_ptr<ArtifactStore> store_;
+  const std::shared_ptr<ArtifactStore> store_;
   const std::shared_ptr<std::atomic<int>> writes_left_ = std::make_shared<std::atomic<int>>(-1);
   const std::shared_ptr<std::atomic<bool>> fail_commits_ = std::make_shared<std::atomic<bool>>(false);
 };

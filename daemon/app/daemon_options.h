@@ -20,7 +20,7 @@
 #include "core/disk/disk_options.h"
 #include "core/engine/engine.h"
 #include "core/handles/handle_server.h"
-#include "core/memory/pool_options.h"
+#include "core/memory/host_pool.h"
 #include "daemon/keeper/keeper_options.h"
 #include "daemon/sources/origin_comparer.h"
 #include "rpc/security_options.h"
@@ -69,7 +69,7 @@ struct DaemonOptions {
       absl::Seconds(10);                          // a source that delivers nothing for this long is given up
   absl::Duration grant_life = absl::Seconds(30);  // of a pull served, without a word from the global store
 
-  PoolOptions pool;
+  HostPool::Options pool;
   KeeperOptions keeper;
   DeviceOptions gpus;
   DeviceRuntime* devices = nullptr;  // instead of those, for tests; must outlive the daemon

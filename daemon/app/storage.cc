@@ -81,27 +81,27 @@ void Storage::Unlock(std::byte* begin) {
 absl::StatusOr<std::unique_ptr<Storage>> Storage::Open(const DaemonOptions& options, DeviceRuntime* devices,
                                                        KeptPool* kept) {
   std::unique_ptr<Storage> storage(new Storage(devices));
-  HostPool::Options pool{.bytes = options.pool.bytes,
-                         .use_huge_pages = options.pool.use_huge_pages,
-                         .prefault_threads = options.pool.prefault_threads,
-                         .numa_nodes = DistinctNodes(storage->numa_nodes_)};
+  HostPool::Options pool = options.pool;
+  pool.numa_nodes = DistinctNodes(storage->numa_nodes_);
+  HostPool::Kept from_before;
   if (kept != nullptr) {
     pool.segment_bytes = kept->SegmentBytes(pool.bytes, KeptSegmentBytes(pool.bytes));
-    pool.kept =
+    from_before.segments =
         kept->TakeSegments(pool.bytes, pool.segment_bytes,
                            pool.bytes - std::min(pool.bytes, BytesForNew(options, pool.segment_bytes)));
-    pool.before_replaced = [storage = storage.get()](const PoolSegment& gone) {
+    from_before.before_replaced = [storage = storage.get()](const PoolSegment& gone) {
       storage->Unlock(storage->pool_->base() + gone.offset);
     };
-    pool.on_replaced = [storage = storage.get(), kept](const PoolSegment& made, const std::string& made_name,
-                                                       const std::string& gone_name) {
+    from_before.on_replaced = [storage = storage.get(), kept](const PoolSegment& made,
+                                                              const std::string& made_name,
+                                                              const std::string& gone_name) {
       const absl::Status locked =
           storage->PageLock(storage->pool_->base() + made.offset, made.bytes, HostAccess::kReadWrite);
       LOG_IF(WARNING, !locked.ok()) << "A segment of the host pool is not page-locked: " << locked;
       kept->OnReplaced(made, made_name, gone_name);
     };
   }
-  TC_ASSIGN_OR_RETURN(storage->pool_, HostPool::Create(std::move(pool)));
+  TC_ASSIGN_OR_RETURN(storage->pool_, HostPool::Create(pool, std::move(from_before)));
   // The keeper has everything still, so a start that is refused here loses nothing.
   if (kept != nullptr && !options.keeper.discard_kept) {
     TC_RETURN_IF_ERROR(kept->CheckTakesAll(*storage->pool_));

@@ -52,7 +52,7 @@ class Storage {
   absl::Mutex mutex_;
   std::set<std::byte*> page_locked_ ABSL_GUARDED_BY(mutex_);  // segments of the pool
   std::unique_ptr<HostPool> pool_;
-  std::unique_ptr<ArtifactStore> artifacts_;
+  std::shared_ptr<ArtifactStore> artifacts_;
   std::shared_ptr<const ObjectStore> imports_;
 };
 

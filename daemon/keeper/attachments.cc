@@ -1,6 +1,5 @@
 #include "daemon/keeper/attachments.h"
 
-#include <fcntl.h>
 #include <poll.h>
 
 #include <string_view>
@@ -13,7 +12,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "base/status.h"
 #include "daemon/keeper/kept_record.h"
 
 namespace tensorcast::daemon {
@@ -28,12 +26,6 @@ std::string HolderName(const Attachment& holder) {
 
 std::string MappedName(const Attachment& holder) { return absl::StrCat(kMappedPrefix, holder.id); }
 
-void PutProcess(KeeperClient& keeper, const Attachment& holder) {
-  UniqueFd process(fcntl(holder.process.get(), F_DUPFD_CLOEXEC, 0));
-  if (process) return keeper.Put(HolderName(holder), std::move(process));
-  LOG(WARNING) << ErrnoStatus(errno, "noting", "the clients of a replica");
-}
-
 }  // namespace
 
 bool Attachment::ended() const {
@@ -42,10 +34,8 @@ bool Attachment::ended() const {
 }
 
 void NoteAttachment(KeeperClient& keeper, const Attachment& holder) {
-  absl::StatusOr<UniqueFd> mapped = WriteKept(absl::StrJoin(holder.segments, "\n"));
-  LOG_IF(WARNING, !mapped.ok()) << mapped.status();
-  if (mapped.ok()) keeper.Put(MappedName(holder), *std::move(mapped));
-  PutProcess(keeper, holder);
+  keeper.Put(MappedName(holder), WriteKept(absl::StrJoin(holder.segments, "\n")));
+  keeper.Put(HolderName(holder), Duplicate(holder.process.get()));
 }
 
 void DropAttachment(KeeperClient& keeper, const Attachment& holder) {
@@ -55,7 +45,7 @@ void DropAttachment(KeeperClient& keeper, const Attachment& holder) {
 void NoteUnserved(KeeperClient& keeper, Attachment& holder) {
   const std::string before = HolderName(holder);
   holder.artifact_id.clear();
-  PutProcess(keeper, holder);
+  keeper.Put(HolderName(holder), Duplicate(holder.process.get()));
   if (HolderName(holder) != before) keeper.Drop(before);
 }
 

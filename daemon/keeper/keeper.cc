@@ -69,7 +69,7 @@ absl::Status SendMessage(int socket, char what, std::string_view name, int fd) {
     sent = sendmsg(socket, &message, MSG_NOSIGNAL);
   } while (sent < 0 && errno == EINTR);
   return sent == static_cast<ssize_t>(bytes.size()) ? absl::OkStatus()
-                                                    : ErrnoStatus(errno, "sending to", "the keeper's socket");
+                                                    : ErrnoStatus(errno, "send to", "the keeper's socket");
 }
 
 Message ReceiveMessage(int socket) {
@@ -127,6 +127,12 @@ bool Readable(int fd) {
 
 }  // namespace
 
+absl::StatusOr<UniqueFd> Duplicate(int fd) {
+  UniqueFd copy(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  if (!copy) return ErrnoStatus(errno, "duplicate", "a descriptor for the keeper");
+  return copy;
+}
+
 absl::Status RunKeeper(const std::string& socket, absl::Duration linger, int ready_fd) {
   TC_RETURN_IF_ERROR(RaiseDescriptorLimit());
   // The program blocks it, for servers that end in their own time. There is nothing to be done here.
@@ -142,10 +148,11 @@ absl::Status RunKeeper(const std::string& socket, absl::Duration linger, int rea
     std::array<pollfd, 2> pollers = {pollfd{listener->fd(), POLLIN, 0}, pollfd{daemon.get(), POLLIN, 0}};
     const int timeout_ms = daemon ? -1 : static_cast<int>(absl::ToInt64Milliseconds(linger));
     const int events = poll(pollers.data(), pollers.size(), timeout_ms);
-    if (events < 0 && errno != EINTR) return ErrnoStatus(errno, "polling", "the keeper's socket");
+    if (events < 0 && errno != EINTR) return ErrnoStatus(errno, "poll", "the keeper's socket");
     if (events == 0) return absl::OkStatus();
     if (daemon && pollers[1].revents != 0 && !Obey(daemon.get(), held)) daemon = UniqueFd();
     if (pollers[0].revents == 0) continue;
+    // A new daemon takes the place of the previous one, after what that sent was heard.
     UniqueFd next(accept4(listener->fd(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!next || !CheckPeer(next.get(), {}).ok()) continue;
     while (daemon && Readable(daemon.get()) && Obey(daemon.get(), held)) {
@@ -155,7 +162,7 @@ absl::Status RunKeeper(const std::string& socket, absl::Duration linger, int rea
 }
 
 absl::Status KeeperClient::StartKeeper() {
-  // The one before, if it was ours and has ended.
+  // The previous one, if it was ours and has ended.
   if (keeper_pid_ > 0) waitpid(keeper_pid_, nullptr, WNOHANG);
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return ErrnoStatus(errno, "make", "a pipe");
@@ -186,7 +193,7 @@ absl::Status KeeperClient::StartKeeper() {
   const int error = posix_spawn(&keeper_pid_, kProgram, &actions, &attributes, arguments.data(), environ);
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
-  if (error != 0) return ErrnoStatus(error, "starting", "a keeper");
+  if (error != 0) return ErrnoStatus(error, "start", "a keeper");
   theirs = UniqueFd();
   // It closes its end when it listens, or ends.
   pollfd poller{ready.get(), POLLIN, 0};
@@ -204,7 +211,7 @@ absl::Status KeeperClient::Connect() {
   if (connect(made.get(), to, sizeof(address)) != 0) {
     TC_RETURN_IF_ERROR(StartKeeper());
     if (connect(made.get(), to, sizeof(address)) != 0) {
-      return ErrnoStatus(errno, "connecting to the keeper at", socket_path_);
+      return ErrnoStatus(errno, "connect to the keeper at", socket_path_);
     }
   }
   TC_RETURN_IF_ERROR(CheckPeer(made.get(), {}));
@@ -213,7 +220,9 @@ absl::Status KeeperClient::Connect() {
 }
 
 absl::Status KeeperClient::Send(char what, std::string_view name, int fd) {
-  if (!socket_) return absl::UnavailableError("the keeper is away");
+  if (!socket_) {
+    return absl::UnavailableError("send to the keeper: it is not connected; it is started again soon");
+  }
   absl::Status sent = SendMessage(socket_.get(), what, name, fd);
   if (!sent.ok()) socket_ = UniqueFd();
   return sent;
@@ -229,20 +238,23 @@ absl::StatusOr<std::vector<KeptDescriptor>> KeeperClient::Open() {
     if (message.what == 'E') return kept;
     if (message.what != 'N' || !message.fd) {
       return absl::UnavailableError(
-          "the keeper did not say what it has; is the limit of open files reached?");
+          "take what the keeper holds: it did not send all of it; raise the limit of open files");
     }
-    UniqueFd again(fcntl(message.fd.get(), F_DUPFD_CLOEXEC, 0));
-    if (!again) return ErrnoStatus(errno, "keep", "a descriptor of the keeper's");
+    TC_ASSIGN_OR_RETURN(UniqueFd again, Duplicate(message.fd.get()));
     held_.insert_or_assign(message.name, std::move(again));
     kept.push_back({std::move(message.name), std::move(message.fd)});
   }
 }
 
-void KeeperClient::Put(const std::string& name, UniqueFd fd) {
+void KeeperClient::Put(const std::string& name, absl::StatusOr<UniqueFd> fd) {
+  if (!fd.ok()) {
+    LOG(WARNING) << "The keeper does not hold " << name << ": " << fd.status();
+    return;
+  }
   absl::MutexLock lock(&mutex_);
   // What does not arrive now does when the keeper is mended.
-  Send('P', name, fd.get()).IgnoreError();
-  held_.insert_or_assign(name, std::move(fd));
+  Send('P', name, fd->get()).IgnoreError();
+  held_.insert_or_assign(name, *std::move(fd));
 }
 
 void KeeperClient::Drop(const std::string& name) {

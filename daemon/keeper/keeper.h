@@ -31,6 +31,9 @@ struct KeptDescriptor {
   UniqueFd fd;
 };
 
+// Another descriptor of the same file, for the keeper.
+absl::StatusOr<UniqueFd> Duplicate(int fd);
+
 // Serves on `socket` until no daemon was connected for `linger`. `ready_fd` is closed as soon as it listens.
 absl::Status RunKeeper(const std::string& socket, absl::Duration linger, int ready_fd);
 
@@ -47,7 +50,8 @@ class KeeperClient {
   // Connects, and takes what the keeper has from a daemon of before; those stay with the keeper. To be called
   // first, once.
   absl::StatusOr<std::vector<KeptDescriptor>> Open();
-  void Put(const std::string& name, UniqueFd fd);
+  // A descriptor that could not be made is logged, and nothing is kept.
+  void Put(const std::string& name, absl::StatusOr<UniqueFd> fd);
   void Drop(const std::string& name);
   // Looks whether the keeper is there, and mends it. To be called now and then.
   void Mend();

@@ -150,9 +150,10 @@ TEST_F(Keeper, UnservedSegment_TakesPoolRoomUntilItsProcessEnds) {
   KeeperClient daemon = NewDaemon();
   ASSERT_TRUE(daemon.Open().ok());
   daemon.Put(SegmentName("elsewhere"), File(5));
-  HostPool::Options options{.bytes = 6 * kGranuleBytes, .segment_bytes = 2 * kGranuleBytes};
-  options.kept.push_back({"room", UniqueFd()});
-  const auto pool = HostPool::Create(std::move(options));
+  HostPool::Kept kept;
+  kept.segments.push_back({"room", UniqueFd()});
+  const auto pool =
+      HostPool::Create({.bytes = 6 * kGranuleBytes, .segment_bytes = 2 * kGranuleBytes}, std::move(kept));
   ASSERT_TRUE(pool.ok()) << pool.status();
   std::vector<HostAllocation> room;
   const std::vector<NamedExtent> whole = {{0, "room", 0, 2 * kGranuleBytes}};

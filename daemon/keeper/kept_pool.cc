@@ -1,10 +1,6 @@
 #include "daemon/keeper/kept_pool.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <functional>
 #include <iterator>
 #include <set>
@@ -34,12 +30,6 @@ constexpr uint64_t kMaxSmallSegments = 32;
 constexpr size_t kNamedInErrors = 10;
 
 std::string ReplicaName(std::string_view artifact_id) { return absl::StrCat(kReplicaPrefix, artifact_id); }
-
-absl::StatusOr<UniqueFd> Duplicate(int fd) {
-  UniqueFd copy(fcntl(fd, F_DUPFD_CLOEXEC, 0));
-  if (!copy) return ErrnoStatus(errno, "keep", "a segment of the host pool");
-  return copy;
-}
 
 }  // namespace
 
@@ -75,7 +65,9 @@ void KeptPool::AddReplica(std::string_view name, int record_file) {
     TC_ASSIGN_OR_RETURN(const std::string bytes, ReadKept(record_file));
     TC_ASSIGN_OR_RETURN(KeptRecord record, DecodeRecord(bytes));
     TC_ASSIGN_OR_RETURN(std::shared_ptr<const Manifest> manifest, Manifest::Decode(record.manifest));
-    if (manifest->id() != name) return absl::InvalidArgumentError("a kept record of another artifact");
+    if (manifest->id() != name) {
+      return absl::InvalidArgumentError("read a kept record: it is of another artifact");
+    }
     found_.push_back({std::move(record), std::move(manifest)});
     return absl::OkStatus();
   };
@@ -160,9 +152,7 @@ std::vector<KeptSegment> KeptPool::TakeRoom(uint64_t segment_bytes, uint64_t max
 void KeptPool::OnReplaced(const PoolSegment& made, const std::string& made_name,
                           const std::string& gone_name) {
   keeper_.Drop(SegmentName(gone_name));
-  absl::StatusOr<UniqueFd> fd = Duplicate(made.fd);
-  LOG_IF(WARNING, !fd.ok()) << fd.status();
-  if (fd.ok()) keeper_.Put(SegmentName(made_name), *std::move(fd));
+  keeper_.Put(SegmentName(made_name), Duplicate(made.fd));
 }
 
 std::vector<const KeptPool::Found*> KeptPool::FindWithoutRoom(const HostPool& pool) const {
@@ -219,13 +209,12 @@ void KeptPool::Attach(HostPool* pool) {
   found_.clear();
   const std::string size = absl::StrCat(kSizePrefix, pool->bytes());
   stay.insert(size);
-  if (auto fd = WriteKept(""); fd.ok()) keeper_.Put(size, *std::move(fd));
+  keeper_.Put(size, WriteKept(""));
   for (size_t i = 0; i < pool->segments().size(); ++i) {
     stay.insert(SegmentName(pool->segment_name(i)));
-    if (pool->kind(i) != SegmentKind::kOwn) continue;
-    absl::StatusOr<UniqueFd> fd = Duplicate(pool->segments()[i].fd);
-    LOG_IF(WARNING, !fd.ok()) << fd.status();
-    if (fd.ok()) keeper_.Put(SegmentName(pool->segment_name(i)), *std::move(fd));
+    if (pool->kind(i) == SegmentKind::kOwn) {
+      keeper_.Put(SegmentName(pool->segment_name(i)), Duplicate(pool->segments()[i].fd));
+    }
   }
   AttachHolders(stay);
   for (const std::string& name : names_) {
@@ -386,8 +375,7 @@ void KeptPool::RecordOnGpu(const ReplicaInfo& replica) {
   }
   if (replica.state == ReplicaState::kGone) keeper_.Drop(name);
   if (replica.state != ReplicaState::kReady) return;
-  UniqueFd nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));
-  if (nothing) keeper_.Put(name, std::move(nothing));
+  keeper_.Put(name, WriteKept(""));
 }
 
 // A record that is there for a moment longer than its replica does no harm: nothing is served by it that does
@@ -398,6 +386,7 @@ void KeptPool::Record(const ReplicaInfo& replica, const Manifest& manifest) {
     absl::MutexLock lock(&mutex_);
     const auto recorded = recorded_.find(manifest.id());
     const bool known = recorded != recorded_.end() && recorded->second == replica.id;
+    // Recorded and ready, or neither of them: nothing changes.
     if (engine_ == nullptr || known == (replica.state == ReplicaState::kReady)) return;
     if (replica.state == ReplicaState::kReady) {
       engine = engine_;
@@ -408,13 +397,13 @@ void KeptPool::Record(const ReplicaInfo& replica, const Manifest& manifest) {
       return;
     }
   }
+  // Without the lock: the lease keeps the replica in its place until its record is with the keeper.
   if (engine == nullptr) return keeper_.Drop(ReplicaName(manifest.id()));
   const absl::StatusOr<std::unique_ptr<ReplicaLease>> lease = engine->LeaseReplica(replica.id);
   if (!lease.ok() || replica.image_bytes == 0) return;  // it is on its way out; or there is nothing to keep
-  absl::StatusOr<UniqueFd> fd = WriteKept(
-      EncodeRecord({.manifest = manifest.bytes(), .extents = pool_->Named(*(*lease)->memory().host)}));
-  LOG_IF(WARNING, !fd.ok()) << fd.status();
-  if (fd.ok()) keeper_.Put(ReplicaName(manifest.id()), *std::move(fd));
+  keeper_.Put(ReplicaName(manifest.id()),
+              WriteKept(EncodeRecord(
+                  {.manifest = manifest.bytes(), .extents = pool_->Named(*(*lease)->memory().host)})));
 }
 
 }  // namespace tensorcast::daemon

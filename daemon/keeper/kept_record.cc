@@ -9,7 +9,7 @@
 #include <span>
 
 #include "absl/strings/str_cat.h"
-#include "base/byte_codec.h"
+#include "base/byte_fields.h"
 #include "base/ids.h"
 #include "base/status.h"
 #include "core/artifact/digest.h"
@@ -28,48 +28,46 @@ std::string Checksum(std::string_view bytes) {
   return std::string(digest.bytes.begin(), digest.bytes.end());
 }
 
+absl::Status Unreadable(std::string_view why) {
+  return absl::InvalidArgumentError(absl::StrCat("read a kept record: ", why));
+}
+
 }  // namespace
 
 std::string EncodeRecord(const KeptRecord& record) {
-  ByteWriter out;
-  out.Put(kMagic).Put(kVersion).Put(static_cast<uint32_t>(record.extents.size()));
-  for (const NamedExtent& extent : record.extents) {
-    out.Put(extent.image_offset).PutString<uint16_t>(extent.segment).Put(extent.offset).Put(extent.bytes);
-  }
+  FieldWriter<uint16_t> writer;
+  ByteWriter& out = writer.bytes();
+  out.Put(kMagic);
+  writer(kVersion, record.extents);
   out.PutString<uint32_t>(record.manifest);
   out.Put(Checksum(out.bytes()));
   return out.Take();
 }
 
 absl::StatusOr<KeptRecord> DecodeRecord(std::string_view bytes) {
-  if (bytes.size() < kChecksumBytes) return absl::InvalidArgumentError("a kept record that was cut short");
+  if (bytes.size() < kChecksumBytes) return Unreadable("it was cut short");
   const std::string_view checksum = bytes.substr(bytes.size() - kChecksumBytes);
   bytes.remove_suffix(kChecksumBytes);
-  if (Checksum(bytes) != checksum) return absl::InvalidArgumentError("a kept record that was changed");
-  ByteReader in(bytes);
+  if (Checksum(bytes) != checksum) return Unreadable("it was changed");
+  FieldReader<uint16_t> reader(bytes);
+  ByteReader& in = reader.bytes();
   if (in.GetBytes(kMagic.size()) != kMagic || in.Get<uint16_t>() != kVersion) {
-    return absl::InvalidArgumentError("a kept record of another version");
+    return Unreadable("it is of another version");
   }
   KeptRecord record;
-  for (uint32_t left = in.Get<uint32_t>(); left > 0 && in.ok(); --left) {
-    NamedExtent& extent = record.extents.emplace_back();
-    extent.image_offset = in.Get<uint64_t>();
-    extent.segment = std::string(in.GetString<uint16_t>());
-    extent.offset = in.Get<uint64_t>();
-    extent.bytes = in.Get<uint64_t>();
-  }
+  reader(record.extents);
   record.manifest = std::string(in.GetString<uint32_t>());
-  if (!in.AtEnd()) return absl::InvalidArgumentError("a kept record with too little or too much in it");
+  if (!in.AtEnd()) return Unreadable("it has too few bytes or too many");
   return record;
 }
 
 absl::StatusOr<UniqueFd> WriteKept(std::string_view bytes) {
   UniqueFd fd(memfd_create("tensorcast-kept", MFD_CLOEXEC));
-  if (!fd) return ErrnoStatus(errno, "memfd_create for", "what is kept");
+  if (!fd) return ErrnoStatus(errno, "memfd_create for", "a kept record");
   for (size_t done = 0; done < bytes.size();) {
     const ssize_t written = write(fd.get(), bytes.data() + done, bytes.size() - done);
     if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return ErrnoStatus(errno, "writing", "what is kept");
+    if (written <= 0) return ErrnoStatus(errno, "write", "a kept record");
     done += static_cast<size_t>(written);
   }
   return fd;
@@ -77,12 +75,12 @@ absl::StatusOr<UniqueFd> WriteKept(std::string_view bytes) {
 
 absl::StatusOr<std::string> ReadKept(int fd) {
   const uint64_t size = KeptBytes(fd);
-  if (size > kMaxRecordBytes) return absl::InvalidArgumentError("something kept that is too large");
+  if (size > kMaxRecordBytes) return Unreadable("it is too large");
   std::string bytes(size, '\0');
   for (size_t done = 0; done < bytes.size();) {
     const ssize_t read = pread(fd, bytes.data() + done, bytes.size() - done, static_cast<off_t>(done));
     if (read < 0 && errno == EINTR) continue;
-    if (read <= 0) return ErrnoStatus(errno, "reading", "what is kept");
+    if (read <= 0) return ErrnoStatus(errno, "read", "a kept record");
     done += static_cast<size_t>(read);
   }
   return bytes;

@@ -194,7 +194,7 @@ class ServiceTest : public ::testing::Test {
   ReplicaFeed feed{[this](const TransferReport& report) { transfers.Add(report); }};
   std::unique_ptr<HostPool> pool;
   std::unique_ptr<DeviceRuntime> devices;
-  std::unique_ptr<ArtifactStore> artifact_store;
+  std::shared_ptr<ArtifactStore> artifact_store;
   std::shared_ptr<const ObjectStore> imports;
   Publications publications;
   RunningGrants grants;

@@ -1,0 +1,123 @@
+// Records in a row of bytes, each stated once for both ways: `Fields` of a record names its fields in their
+// order, and a FieldWriter puts them there (byte_codec.h) while a FieldReader takes them off.
+//
+//   struct Ring { std::string token; uint32_t slots = 0; };
+//   void Fields(auto& io, Ring& ring) { io(ring.token, ring.slots); }
+//
+// A field is an unsigned integer; a text with its length as a `Length` in front; a vector with its size as a
+// u32 in front; a record with Fields of its own, or an empty one. Fields stand in the namespace of their
+// record, and change nothing where Io::kReads is false. Thread-compatible.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/byte_codec.h"
+
+namespace tensorcast {
+
+template <std::unsigned_integral Length>
+class FieldWriter {
+ public:
+  static constexpr bool kReads = false;
+
+  template <typename... T>
+  void operator()(const T&... fields) {
+    (Put(fields), ...);
+  }
+  // The number of the alternative as a u8, counted from kFirst on, and its fields.
+  template <uint8_t kFirst, typename... T>
+  void OneOf(const std::variant<T...>& value, const char* /*unknown*/) {
+    bytes_.Put(static_cast<uint8_t>(kFirst + value.index()));
+    std::visit([this](const auto& alternative) { Put(alternative); }, value);
+  }
+  void Literal(std::string_view text, const char* /*other*/) { bytes_.Put(text); }
+  void Check(bool /*good*/, const char* /*what*/) {}
+
+  ByteWriter& bytes() { return bytes_; }
+
+ private:
+  template <typename T>
+  void Put(const T& field) {
+    if constexpr (std::unsigned_integral<T>) {
+      bytes_.Put(field);
+    } else if constexpr (std::same_as<T, std::string>) {
+      bytes_.PutString<Length>(field);
+    } else if constexpr (!std::is_empty_v<T>) {
+      Fields(*this, const_cast<T&>(field));  // it changes nothing
+    }
+  }
+  template <typename T>
+  void Put(const std::vector<T>& fields) {
+    bytes_.Put(static_cast<uint32_t>(fields.size()));
+    for (const T& field : fields) Put(field);
+  }
+
+  ByteWriter bytes_;
+};
+
+// What cannot be read fails as ByteReader says; then every later field is zero or empty.
+template <std::unsigned_integral Length>
+class FieldReader {
+ public:
+  static constexpr bool kReads = true;
+
+  // `bytes` must outlive it.
+  explicit FieldReader(std::string_view bytes) : bytes_(bytes) {}
+
+  template <typename... T>
+  void operator()(T&... fields) {
+    (Get(fields), ...);
+  }
+  template <uint8_t kFirst, typename... T>
+  void OneOf(std::variant<T...>& value, const char* unknown) {
+    const size_t wanted = size_t{bytes_.Get<uint8_t>()} - kFirst;
+    if (wanted >= sizeof...(T)) return bytes_.Fail(unknown);
+    size_t index = 0;
+    const auto take = [&]<typename Alternative>(std::type_identity<Alternative>) {
+      if (index++ == wanted) Get(value.template emplace<Alternative>());
+    };
+    (take(std::type_identity<T>()), ...);
+  }
+  void Literal(std::string_view text, const char* other) {
+    if (bytes_.GetBytes(text.size()) != text) bytes_.Fail(other);
+  }
+  void Check(bool good, const char* what) {
+    if (!good) bytes_.Fail(what);
+  }
+
+  ByteReader& bytes() { return bytes_; }
+
+ private:
+  template <typename T>
+  void Get(T& field) {
+    if constexpr (std::unsigned_integral<T>) {
+      field = bytes_.Get<T>();
+    } else if constexpr (std::same_as<T, std::string>) {
+      field = bytes_.GetString<Length>();
+    } else if constexpr (!std::is_empty_v<T>) {
+      Fields(*this, field);
+    }
+  }
+  // Fails before memory is taken, since the count comes from outside: no item is shorter than an empty one.
+  template <typename T>
+  void Get(std::vector<T>& fields) {
+    FieldWriter<Length> shortest;
+    shortest(T());
+    const uint32_t count = bytes_.Get<uint32_t>();
+    if (count > bytes_.remaining() / shortest.bytes().size()) bytes_.Fail("more items than the bytes hold");
+    fields.resize(bytes_.ok() ? count : 0);
+    for (T& field : fields) Get(field);
+  }
+
+  ByteReader bytes_;
+};
+
+}  // namespace tensorcast
