@@ -123,7 +123,7 @@ absl::StatusOr<std::vector<SocketAddress>> ResolveAddresses(const HostPort& addr
   addrinfo* found = nullptr;
   const int error = getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &found);
   if (error != 0) {
-    return absl::UnavailableError(absl::StrCat("cannot resolve ", address.host, ": ", gai_strerror(error)));
+    return absl::UnavailableError(absl::StrCat("resolve ", address.host, ": ", gai_strerror(error)));
   }
   std::vector<SocketAddress> addresses;
   for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {

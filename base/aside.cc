@@ -76,7 +76,9 @@ absl::Status AwaitAside(const RequestContext& context, std::string_view what,
     work = nullptr;  // what it captured goes before its end is told
     meeting->End();
   });
-  if (!started) return absl::ResourceExhaustedError(absl::StrCat(what, ": no thread is to be had for it"));
+  if (!started) {
+    return absl::ResourceExhaustedError(absl::StrCat(what, ": no thread can be started; try again later"));
+  }
   const auto on_cancel = context.cancellation.OnCancel([meeting] { meeting->Cancel(); });
   const SteadyTime slow = SteadyNow() + kSlowAside;
   if (!meeting->Await(std::min(context.deadline, slow)) && context.deadline > slow) {

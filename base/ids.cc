@@ -16,18 +16,14 @@ namespace {
 constexpr std::string_view kUuidShape = "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx";
 static_assert(kUuidShape.size() == kUuidChars);
 
-std::string ToHex(const void* bytes, size_t count) {
-  return absl::BytesToHexString(std::string_view(static_cast<const char*>(bytes), count));
-}
-
 }  // namespace
 
 std::string NewUuid() {
-  std::array<uint8_t, 16> bytes;
+  std::array<char, 16> bytes;
   FillRandom(bytes.data(), bytes.size());
-  bytes[6] = (bytes[6] & 0x0f) | 0x40;  // version 4
-  bytes[8] = (bytes[8] & 0x3f) | 0x80;  // variant of RFC 4122
-  const std::string hex = ToHex(bytes.data(), bytes.size());
+  bytes[6] = static_cast<char>((bytes[6] & 0x0f) | 0x40);  // version 4
+  bytes[8] = static_cast<char>((bytes[8] & 0x3f) | 0x80);  // variant of RFC 4122
+  const std::string hex = absl::BytesToHexString({bytes.data(), bytes.size()});
   const std::string_view text = hex;
   return absl::StrCat(text.substr(0, 8), "-", text.substr(8, 4), "-", text.substr(12, 4), "-",
                       text.substr(16, 4), "-", text.substr(20));
@@ -55,7 +51,7 @@ void FillRandom(void* bytes, size_t count) {
 std::string RandomHex(size_t bytes) {
   std::string random(bytes, '\0');
   FillRandom(random.data(), random.size());
-  return ToHex(random.data(), random.size());
+  return absl::BytesToHexString(random);
 }
 
 }  // namespace tensorcast

@@ -42,8 +42,8 @@ absl::Status CheckLabel(std::string_view name, std::string_view value) {
 
 absl::Status CheckLabels(const Labels& labels) {
   if (labels.size() > kMaxLabels) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a node has at most ", kMaxLabels, " labels, and these are ", labels.size()));
+    return absl::InvalidArgumentError(absl::StrCat("read labels: there are ", labels.size(),
+                                                   ", and a node has at most ", kMaxLabels, "; give fewer"));
   }
   for (const auto& [name, value] : labels) TC_RETURN_IF_ERROR(CheckLabel(name, value));
   return absl::OkStatus();

@@ -31,7 +31,7 @@ ClientCall::ClientCall(const RequestContext& context, const Attempt& attempt, co
     : context_(context), fence_(options.fence) {
   if (!options.on_behalf_of.empty()) call_.AddMetadata(kCallerKey, options.on_behalf_of);
   if (attempt.number > 1) call_.AddMetadata(kAttemptKey, std::to_string(attempt.number));
-  CallContexts::ForClient().File(&call_, context);
+  CallContexts::ForClient().File(&call_, {.context = context});
   if (context.deadline != SteadyTime::InfiniteFuture()) call_.set_deadline(ToGrpcDeadline(context.deadline));
   // A cancellation that came before the call began is remembered by gRPC.
   cancel_ = context.cancellation.OnCancel([this] { call_.TryCancel(); });

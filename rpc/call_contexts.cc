@@ -26,48 +26,29 @@ CallContexts::Shard& CallContexts::shard(const void* call) const {
   return shards_[absl::HashOf(call) % shards_.size()];
 }
 
-void CallContexts::File(const void* call, RequestContext context) {
+void CallContexts::File(const void* call, Entry entry) {
   Shard& s = shard(call);
   absl::MutexLock lock(&s.mutex);
-  s.contexts.insert_or_assign(call, std::move(context));
+  s.entries.insert_or_assign(call, std::move(entry));
 }
 
-std::optional<RequestContext> CallContexts::Find(const void* call) const {
+std::optional<CallContexts::Entry> CallContexts::Find(const void* call) const {
   const Shard& s = shard(call);
   absl::MutexLock lock(&s.mutex);
-  auto it = s.contexts.find(call);
-  if (it == s.contexts.end()) return std::nullopt;
-  return it->second;
+  const auto found = s.entries.find(call);
+  if (found == s.entries.end()) return std::nullopt;
+  return found->second;
 }
 
 void CallContexts::Remove(const void* call) {
   Shard& s = shard(call);
   absl::MutexLock lock(&s.mutex);
-  s.contexts.erase(call);
-  s.callers.erase(call);
+  s.entries.erase(call);
 }
 
-void CallContexts::FileCaller(const void* call, Caller caller, absl::Status refused) {
-  Shard& s = shard(call);
-  absl::MutexLock lock(&s.mutex);
-  s.callers.insert_or_assign(call, std::pair(std::move(caller), std::move(refused)));
+Caller CallerOf(const grpc::ServerContextBase& call) {
+  return CallContexts::ForServer().Find(&call).value_or(CallContexts::Entry()).caller;
 }
-
-Caller CallContexts::FindCaller(const void* call) const {
-  const Shard& s = shard(call);
-  absl::MutexLock lock(&s.mutex);
-  const auto it = s.callers.find(call);
-  return it == s.callers.end() ? Caller{} : it->second.first;
-}
-
-absl::Status CallContexts::FindRefusal(const void* call) const {
-  const Shard& s = shard(call);
-  absl::MutexLock lock(&s.mutex);
-  const auto it = s.callers.find(call);
-  return it == s.callers.end() ? absl::OkStatus() : it->second.second;
-}
-
-Caller CallerOf(const grpc::ServerContextBase& call) { return CallContexts::ForServer().FindCaller(&call); }
 
 SteadyTime ServerCallDeadline(const grpc::ServerContextBase& call) {
   const std::chrono::system_clock::time_point deadline = call.deadline();
@@ -87,7 +68,7 @@ gpr_timespec ToGrpcDeadline(SteadyTime deadline) {
 }
 
 RequestContext ServerCallContext(grpc::ServerContextBase* call) {
-  if (auto filed = CallContexts::ForServer().Find(call)) return *std::move(filed);
+  if (auto filed = CallContexts::ForServer().Find(call)) return std::move(filed->context);
   RequestContext context;
   context.deadline = ServerCallDeadline(*call);
   context.trace = TraceContext::NewRoot();

@@ -11,7 +11,6 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
-#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -53,21 +52,19 @@ class CallContexts {
   static CallContexts& ForServer();
   static CallContexts& ForClient();
 
-  void File(const void* call, RequestContext context);
-  // The caller of a filed call, and why it may not be made; neither is kept where nothing is checked.
-  void FileCaller(const void* call, Caller caller, absl::Status refused);
-  Caller FindCaller(const void* call) const;
-  // OK where nothing was found to be wrong.
-  absl::Status FindRefusal(const void* call) const;
-  std::optional<RequestContext> Find(const void* call) const;
+  struct Entry {
+    RequestContext context;
+    Caller caller;         // of servers that check their callers (access.h); else empty
+    absl::Status refused;  // why the call may not be made
+  };
+  void File(const void* call, Entry entry);
+  std::optional<Entry> Find(const void* call) const;
   void Remove(const void* call);
 
  private:
   struct Shard {
     mutable absl::Mutex mutex;
-    std::unordered_map<const void*, RequestContext> contexts ABSL_GUARDED_BY(mutex);
-    // Of servers that check their callers (access.h).
-    std::unordered_map<const void*, std::pair<Caller, absl::Status>> callers ABSL_GUARDED_BY(mutex);
+    std::unordered_map<const void*, Entry> entries ABSL_GUARDED_BY(mutex);
   };
   Shard& shard(const void* call) const;
 

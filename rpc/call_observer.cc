@@ -18,6 +18,7 @@
 #include "base/steady_time.h"
 #include "otel/api/metrics_catalogue.h"
 #include "proto/types.pb.h"
+#include "rpc/convert/convert.h"
 
 namespace tensorcast::rpc {
 namespace {
@@ -59,19 +60,6 @@ constexpr TextField kTextFields[] = {
 };
 // What a request is about may be one level down.
 constexpr std::string_view kNested[] = {"node", "location", "destination", "binding", "replica", "origin"};
-
-std::string_view LocationText(int kind) {
-  switch (kind) {
-    case v1::LOCATION_KIND_GPU:
-      return "gpu";
-    case v1::LOCATION_KIND_CPU:
-      return "cpu";
-    case v1::LOCATION_KIND_DISK:
-      return "disk";
-    default:
-      return "";
-  }
-}
 
 // Where the ids are in one type of message.
 struct Layout {
@@ -126,11 +114,11 @@ class Layouts {
 void SetFrom(const Message& message, const Layout& layout, otel::Span& span) {
   const google::protobuf::Reflection& reflection = *message.GetReflection();
   if (layout.is_location) {
-    const auto& location = static_cast<const v1::Location&>(message);
-    if (const std::string_view kind = LocationText(location.kind()); !kind.empty()) {
-      span.SetAttribute(attr::kLocation, kind);
-    }
-    if (location.kind() == v1::LOCATION_KIND_GPU) span.SetAttribute(attr::kDeviceId, location.device());
+    const auto& said = static_cast<const v1::Location&>(message);
+    const absl::StatusOr<Location> location = FromProto(said);
+    if (!location.ok() || said.kind() == v1::LOCATION_KIND_UNSPECIFIED) return;
+    span.SetAttribute(attr::kLocation, LocationKindName(location->kind));
+    if (location->kind == LocationKind::kGpu) span.SetAttribute(attr::kDeviceId, location->device);
     return;
   }
   std::string scratch;

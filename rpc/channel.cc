@@ -5,6 +5,7 @@
 #include <grpcpp/completion_queue.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/security/credentials.h>
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/channel_arguments.h>
 #include <grpcpp/support/slice.h>
@@ -83,7 +84,7 @@ grpc::ChannelArguments ArgumentsOf(const ChannelOptions& options) {
 std::shared_ptr<grpc::ChannelCredentials> CredentialsFor(const std::string& address, const Credentials* own,
                                                          security::RoleSet servers,
                                                          const std::string& server_name = "") {
-  return own == nullptr || IsUnixAddress(address) ? PlainChannelCredentials()
+  return own == nullptr || IsUnixAddress(address) ? grpc::InsecureChannelCredentials()
                                                   : own->ForChannelTo(servers, server_name);
 }
 

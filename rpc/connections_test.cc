@@ -285,7 +285,7 @@ TEST_F(Connections, InvalidAddress_IsRefused) {
        {"", "foo", ":1", "127.0.0.1:99999", "127.0.0.1:x", "unix:", "nowhere.invalid:1"}) {
     const absl::Status refused = Server::Start({.listen = {address}}).status();
     EXPECT_FALSE(refused.ok()) << address;
-    EXPECT_THAT(refused.message(), HasSubstr(absl::StrCat("cannot listen on "))) << address;
+    EXPECT_THAT(refused.message(), HasSubstr(absl::StrCat("listen on "))) << address;
   }
 }
 

@@ -68,9 +68,10 @@ class NameVerifier final : public tls::ExternalCertificateVerifier {
     const bool named = name_.empty() || peer.name.name == name_;
     if (security::Contains(wanted_, peer.name.role) && named) return absl::OkStatus();
     const grpc::string_ref target = request.target_name();
-    return absl::PermissionDeniedError(absl::StrCat(
-        "at ", std::string_view(target.data(), target.size()), " is ", peer.name.ToString(), ", and ",
-        security::RolesText(wanted_), name_.empty() ? "" : "/", name_, " is wanted there"));
+    return absl::PermissionDeniedError(
+        absl::StrCat("connect to ", std::string_view(target.data(), target.size()),
+                     ": its certificate names ", peer.name.ToString(), ", and ", security::RolesText(wanted_),
+                     name_.empty() ? "" : "/", name_, " is wanted there; check the address"));
   }
 
   const std::shared_ptr<security::Identity> identity_;
@@ -137,14 +138,6 @@ absl::StatusOr<Credentials::Certificate> Credentials::Described(std::string_view
   if (described_.size() >= kMaxDescribed) described_.clear();
   described_.emplace(key, described);
   return described;
-}
-
-std::shared_ptr<grpc::ChannelCredentials> PlainChannelCredentials() {
-  return grpc::InsecureChannelCredentials();
-}
-
-std::shared_ptr<grpc::ServerCredentials> PlainServerCredentials() {
-  return grpc::InsecureServerCredentials();
 }
 
 }  // namespace tensorcast::rpc

@@ -57,7 +57,4 @@ class Credentials {
   mutable std::unordered_map<std::string, Certificate> described_ ABSL_GUARDED_BY(mutex_);
 };
 
-std::shared_ptr<grpc::ChannelCredentials> PlainChannelCredentials();
-std::shared_ptr<grpc::ServerCredentials> PlainServerCredentials();
-
 }  // namespace tensorcast::rpc

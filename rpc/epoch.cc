@@ -34,7 +34,8 @@ absl::Status EpochFence::Check(const grpc::ClientContext& call) {
   const std::optional<Epoch> epoch = ParseEpoch(std::string_view(said->second.data(), said->second.size()));
   if (!epoch.has_value()) {
     return absl::UnavailableError(
-        absl::StrCat("the server at ", call.peer(), " says an epoch that cannot be read"));
+        absl::StrCat("read the answer of ", call.peer(),
+                     ": its epoch is malformed; upgrade the older of the two processes"));
   }
   return Check(*epoch, call.peer());
 }
@@ -44,9 +45,10 @@ absl::Status EpochFence::Check(const grpc::ClientContext& call) {
 absl::Status EpochFence::Check(const Epoch& epoch, std::string_view server) {
   absl::MutexLock lock(&mutex_);
   if (latest_.has_value() && latest_->cluster == epoch.cluster && epoch.number < latest_->number) {
-    return absl::UnavailableError(absl::StrCat(
-        "the server at ", server, " is of epoch ", epoch.number, ", and another has led since, of epoch ",
-        latest_->number, " (if the cluster's etcd was restored from a snapshot, start this process again)"));
+    return absl::UnavailableError(
+        absl::StrCat("read the answer of ", server, ": it is of epoch ", epoch.number,
+                     ", and another has led since, of epoch ", latest_->number,
+                     "; if the cluster's etcd was restored from a snapshot, start this process again"));
   }
   LOG_IF(WARNING, latest_.has_value() && latest_->cluster != epoch.cluster)
       << "The server at " << server << " is of another cluster, " << epoch.ToText() << ", than those before, "

@@ -30,7 +30,7 @@ absl::Status Executor::Schedule(Task task) {
   {
     absl::MutexLock lock(&mutex_);
     if (queue_.size() >= options_.max_queued) {
-      return absl::UnavailableError(absl::StrCat("overloaded: ", queue_.size(), " requests wait for one of ",
+      return absl::UnavailableError(absl::StrCat("run a call: ", queue_.size(), " requests wait for one of ",
                                                  options_.max_threads, " threads; try again later"));
     }
     queue_.push_back(std::move(task));
@@ -57,7 +57,8 @@ absl::Status Executor::GrowIfNeeded() {
   } catch (const std::system_error& error) {
     // With a thread at least the task is run later. With none it would never be.
     if (running_.empty()) {
-      return absl::UnavailableError(absl::StrCat("cannot start a thread for the request: ", error.what()));
+      return absl::UnavailableError(
+          absl::StrCat("run a call: no thread can be started, ", error.what(), "; try again later"));
     }
   }
   return absl::OkStatus();

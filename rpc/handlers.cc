@@ -15,7 +15,10 @@ namespace tensorcast::rpc {
 
 struct Finisher::State {
   explicit State(std::function<void(absl::Status)> f) : finish(std::move(f)) {}
-  ~State() { Finish(absl::InternalError("the server dropped this call without an answer")); }
+  ~State() {
+    Finish(absl::InternalError(
+        "run a call: the server dropped it without an answer; look into the log of the server"));
+  }
 
   // The first call counts: of the handler, a cancellation, or the destructor of the last copy.
   void Finish(absl::Status status) {
@@ -56,17 +59,17 @@ absl::Status StreamCounter::Count(uint64_t message_bytes) {
   bytes_ += message_bytes;
   const uint64_t together = bytes_together.fetch_add(message_bytes) + message_bytes;
   if (messages_ > bounds_.max_messages || bytes_ > bounds_.max_bytes) {
-    return absl::ResourceExhaustedError(absl::StrCat("the stream passed a limit: ", messages_,
-                                                     " messages (at most ", bounds_.max_messages, "), ",
-                                                     bytes_, " bytes (at most ", bounds_.max_bytes, ")"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("receive a stream: it has ", messages_, " messages (at most ", bounds_.max_messages,
+                     ") and ", bytes_, " bytes (at most ", bounds_.max_bytes, "); send less in one call"));
   }
   if (together > bounds_.max_bytes_together) {
     // A refused stream takes no room from the others.
     bytes_together.fetch_sub(message_bytes);
     bytes_ -= message_bytes;
-    return absl::UnavailableError(absl::StrCat(
-        "requests that are streamed here at this moment have ", together, " bytes together (at most ",
-        bounds_.max_bytes_together, "); try again when some have ended"));
+    return absl::UnavailableError(absl::StrCat("receive a stream: all streams under way have ", together,
+                                               " bytes (at most ", bounds_.max_bytes_together,
+                                               "); try again when some have ended"));
   }
   return absl::OkStatus();
 }
@@ -76,18 +79,17 @@ absl::Status StreamCounter::Count(uint64_t message_bytes) {
 absl::Status StreamCounter::CheckComplete(const grpc::CallbackServerContext& call) const {
   if (announced_.has_value() && messages_ < *announced_) {
     return absl::CancelledError(
-        absl::StrCat("the client's stream broke off after ", messages_, " of ", *announced_, " messages"));
+        absl::StrCat("receive a stream: it broke off after ", messages_, " of ", *announced_, " messages"));
   }
-  if (call.IsCancelled()) return absl::CancelledError("the client cancelled its stream");
+  if (call.IsCancelled()) return absl::CancelledError("receive a stream: the client cancelled it");
   return absl::OkStatus();
 }
 
 // The version first: what a peer of another version means by its call is not known.
 grpc::Status CheckCaller(const grpc::CallbackServerContext& call) {
-  absl::Status version = CheckCallersVersion(call);
-  return ToGrpcStatus(
-      version.ok() ? CallContexts::ForServer().FindRefusal(static_cast<const grpc::ServerContextBase*>(&call))
-                   : version);
+  if (const absl::Status version = CheckCallersVersion(call); !version.ok()) return ToGrpcStatus(version);
+  const auto filed = CallContexts::ForServer().Find(static_cast<const grpc::ServerContextBase*>(&call));
+  return filed.has_value() ? ToGrpcStatus(filed->refused) : grpc::Status::OK;
 }
 
 void RunOn(TaskRunner& executor, const RequestContext& context, std::function<void()> task,

@@ -17,44 +17,17 @@
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/server_callback.h>
 
-#include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "base/request_context.h"
-#include "rpc/call_contexts.h"
 #include "rpc/executor.h"
-#include "rpc/status_mapping.h"
+#include "rpc/reactors.h"
 #include "rpc/stream_writer.h"
 
 namespace tensorcast::rpc {
-
-// Ends a call from any thread, at any later time: an asynchronous handler gets one and returns.
-//
-// Copies share one call. The first Finish counts, later ones do nothing; when the last copy goes without one,
-// the call ends with INTERNAL, so none is ever left hanging. Thread-safe. After Finish the call's request and
-// response must not be touched.
-class Finisher {
- public:
-  explicit Finisher(std::function<void(absl::Status)> finish);
-
-  void Finish(absl::Status status) const;
-
- private:
-  struct State;
-  std::shared_ptr<State> state_;
-};
-
-// What a server accepts of a client's stream.
-struct StreamBounds {
-  uint64_t max_messages = uint64_t{1} << 20;
-  uint64_t max_bytes = uint64_t{1} << 30;
-  // Of all streams that this process receives at the time: what they hold in memory is several times that.
-  uint64_t max_bytes_together = uint64_t{1} << 30;
-};
 
 // One request, one response.
 grpc::ServerUnaryReactor* HandleUnary(grpc::CallbackServerContext* call, TaskRunner& executor,
@@ -72,253 +45,21 @@ template <class Request>
 grpc::ServerReadReactor<Request>* HandleReadStream(grpc::CallbackServerContext* call, TaskRunner& executor,
                                                    std::function<absl::Status(Request&&)> on_message,
                                                    std::function<absl::Status(const RequestContext&)> on_end,
-                                                   const StreamBounds& bounds = {});
-
-// One request, a stream of responses.
-template <class Response>
-grpc::ServerWriteReactor<Response>* HandleWriteStream(
-    grpc::CallbackServerContext* call, TaskRunner& executor,
-    std::function<absl::Status(const RequestContext&, StreamWriter<Response>&)> handler);
-
-// The same, ending when the Finisher says so: for streams that live long (watches) or wait for a transfer.
-// The writer may be kept past the end of the call; it is then closed.
-template <class Response>
-grpc::ServerWriteReactor<Response>* HandleWriteStreamAsync(
-    grpc::CallbackServerContext* call, TaskRunner& executor,
-    std::function<void(const RequestContext&, std::shared_ptr<StreamWriter<Response>>, Finisher)> handler);
-
-// A stream of requests, all read before `on_end` answers with a stream of responses.
-template <class Request, class Response>
-grpc::ServerBidiReactor<Request, Response>* HandleBidiStream(
-    grpc::CallbackServerContext* call, TaskRunner& executor,
-    std::function<absl::Status(Request&&)> on_message,
-    std::function<absl::Status(const RequestContext&, StreamWriter<Response>&)> on_end,
-    const StreamBounds& bounds = {});
-
-// What follows is not for users of this header: the reactors behind it. A reactor owns itself: gRPC calls
-// OnDone last of all, after the call was finished and every operation came back.
-namespace internal {
-
-// Knows whether it got all of a client's stream. Counts one stream's messages, and frees their part of what
-// all may have together when it is destroyed. Thread-compatible.
-class StreamCounter {
- public:
-  StreamCounter(const grpc::CallbackServerContext& call, const StreamBounds& bounds);
-  ~StreamCounter();
-  StreamCounter(const StreamCounter&) = delete;
-  StreamCounter& operator=(const StreamCounter&) = delete;
-
-  // RESOURCE_EXHAUSTED past a bound of the stream, UNAVAILABLE past that of all.
-  absl::Status Count(uint64_t message_bytes);
-  // At the end: CANCELLED when the client announced more messages than came, or was seen to cancel.
-  absl::Status CheckComplete(const grpc::CallbackServerContext& call) const;
-
- private:
-  const StreamBounds bounds_;
-  std::optional<uint64_t> announced_;
-  uint64_t messages_ = 0;
-  uint64_t bytes_ = 0;
-};
-
-// Not OK for a caller with another version of the protocol: no handler sees its call.
-grpc::Status CheckCaller(const grpc::CallbackServerContext& call);
-
-// Runs `task` on the executor unless the caller is gone by then; `fail` gets the reason when it cannot be
-// run. Exactly one of the two is called.
-void RunOn(TaskRunner& executor, const RequestContext& context, std::function<void()> task,
-           std::function<void(absl::Status)> fail);
-
-// Reads a client's stream to its end on behalf of a reactor.
-template <class Request>
-class RequestReader {
- public:
-  RequestReader(grpc::CallbackServerContext* call, std::function<absl::Status(Request&&)> on_message,
-                const StreamBounds& bounds)
-      : call_(call), on_message_(std::move(on_message)), counter_(*call, bounds) {}
-
-  Request* message() { return &message_; }
-
-  absl::Status Consume() {
-    absl::Status counted = counter_.Count(message_.ByteSizeLong());
-    if (!counted.ok()) return counted;
-    absl::Status consumed = on_message_(std::move(message_));
-    message_.Clear();
-    return consumed;
-  }
-  absl::Status CheckComplete() const { return counter_.CheckComplete(*call_); }
-
- private:
-  grpc::CallbackServerContext* const call_;
-  const std::function<absl::Status(Request&&)> on_message_;
-  StreamCounter counter_;
-  Request message_;
-};
-
-template <class Request>
-class ReadStreamReactor final : public grpc::ServerReadReactor<Request> {
- public:
-  ReadStreamReactor(grpc::CallbackServerContext* call, TaskRunner& executor,
-                    std::function<absl::Status(Request&&)> on_message,
-                    std::function<absl::Status(const RequestContext&)> on_end, const StreamBounds& bounds)
-      : executor_(executor),
-        context_(ServerCallContext(call)),
-        reader_(call, std::move(on_message), bounds),
-        on_end_(std::move(on_end)) {
-    if (const grpc::Status refused = CheckCaller(*call); !refused.ok()) {
-      this->Finish(refused);
-      return;
-    }
-    this->StartRead(reader_.message());
-  }
-
-  void OnReadDone(bool ok) override {
-    if (!ok) return End();
-    if (absl::Status consumed = reader_.Consume(); !consumed.ok()) {
-      return this->Finish(ToGrpcStatus(consumed));
-    }
-    this->StartRead(reader_.message());
-  }
-  void OnCancel() override { context_.cancellation.Cancel(); }
-  void OnDone() override { delete this; }
-
- private:
-  void End() {
-    RunOn(
-        executor_, context_,
-        [this] {
-          absl::Status status = reader_.CheckComplete();
-          if (status.ok()) status = on_end_(context_);
-          this->Finish(ToGrpcStatus(status));
-        },
-        [this](absl::Status status) { this->Finish(ToGrpcStatus(status)); });
-  }
-
-  TaskRunner& executor_;
-  const RequestContext context_;
-  RequestReader<Request> reader_;
-  const std::function<absl::Status(const RequestContext&)> on_end_;
-};
-
-template <class Response>
-using StreamHandler =
-    std::function<void(const RequestContext&, std::shared_ptr<StreamWriter<Response>>, Finisher)>;
-
-// A handler that returns its status, as one that finishes by itself.
-template <class Response>
-StreamHandler<Response> FinishingWith(
-    std::function<absl::Status(const RequestContext&, StreamWriter<Response>&)> handler) {
-  return [handler = std::move(handler)](const RequestContext& context,
-                                        std::shared_ptr<StreamWriter<Response>> writer,
-                                        Finisher finisher) { finisher.Finish(handler(context, *writer)); };
-}
-
-// The handler's run, which owns all that the handler is given: after Finish the reactor may be gone while the
-// handler still returns.
-template <class Response>
-std::function<void()> Answer(RequestContext context, std::shared_ptr<StreamWriter<Response>> writer,
-                             StreamHandler<Response> handler) {
-  return [context = std::move(context), writer = std::move(writer), handler = std::move(handler)] {
-    handler(context, writer, Finisher([writer](const absl::Status& status) { writer->Finish(status); }));
-  };
-}
-
-template <class Response>
-class WriteStreamReactor final : public grpc::ServerWriteReactor<Response>, public StreamSink<Response> {
- public:
-  WriteStreamReactor(grpc::CallbackServerContext* call, TaskRunner& executor, StreamHandler<Response> handler)
-      : context_(ServerCallContext(call)), writer_(std::make_shared<StreamWriter<Response>>(this, context_)) {
-    if (const grpc::Status refused = CheckCaller(*call); !refused.ok()) {
-      this->Finish(refused);
-      return;
-    }
-    RunOn(executor, context_, Answer(context_, writer_, std::move(handler)),
-          [writer = writer_](const absl::Status& status) { writer->Finish(status); });
-  }
-
-  void OnWriteDone(bool ok) override { writer_->OnWritten(ok); }
-  void OnCancel() override {
-    writer_->Close();
-    context_.cancellation.Cancel();
-  }
-  void OnDone() override {
-    writer_->Close();
-    delete this;
-  }
-
- private:
-  void SinkWrite(const Response* message) override { this->StartWrite(message); }
-  void SinkFinish(const grpc::Status& status) override { this->Finish(status); }
-
-  const RequestContext context_;
-  const std::shared_ptr<StreamWriter<Response>> writer_;
-};
-
-template <class Request, class Response>
-class BidiStreamReactor final : public grpc::ServerBidiReactor<Request, Response>,
-                                public StreamSink<Response> {
- public:
-  BidiStreamReactor(grpc::CallbackServerContext* call, TaskRunner& executor,
-                    std::function<absl::Status(Request&&)> on_message, StreamHandler<Response> on_end,
-                    const StreamBounds& bounds)
-      : executor_(executor),
-        context_(ServerCallContext(call)),
-        writer_(std::make_shared<StreamWriter<Response>>(this, context_)),
-        reader_(call, std::move(on_message), bounds),
-        on_end_(std::move(on_end)) {
-    if (const grpc::Status refused = CheckCaller(*call); !refused.ok()) {
-      this->Finish(refused);
-      return;
-    }
-    this->StartRead(reader_.message());
-  }
-
-  void OnReadDone(bool ok) override {
-    if (!ok) return End();
-    if (absl::Status consumed = reader_.Consume(); !consumed.ok()) return writer_->Finish(consumed);
-    this->StartRead(reader_.message());
-  }
-  void OnWriteDone(bool ok) override { writer_->OnWritten(ok); }
-  void OnCancel() override {
-    writer_->Close();
-    context_.cancellation.Cancel();
-  }
-  void OnDone() override {
-    writer_->Close();
-    delete this;
-  }
-
- private:
-  void End() {
-    RunOn(
-        executor_, context_,
-        [this, answer = Answer(context_, writer_, std::move(on_end_))] {
-          absl::Status complete = reader_.CheckComplete();
-          if (!complete.ok()) return writer_->Finish(complete);
-          answer();
-        },
-        [writer = writer_](const absl::Status& status) { writer->Finish(status); });
-  }
-  void SinkWrite(const Response* message) override { this->StartWrite(message); }
-  void SinkFinish(const grpc::Status& status) override { this->Finish(status); }
-
-  TaskRunner& executor_;
-  const RequestContext context_;
-  const std::shared_ptr<StreamWriter<Response>> writer_;
-  RequestReader<Request> reader_;
-  StreamHandler<Response> on_end_;
-};
-
-}  // namespace internal
-
-template <class Request>
-grpc::ServerReadReactor<Request>* HandleReadStream(grpc::CallbackServerContext* call, TaskRunner& executor,
-                                                   std::function<absl::Status(Request&&)> on_message,
-                                                   std::function<absl::Status(const RequestContext&)> on_end,
-                                                   const StreamBounds& bounds) {
+                                                   const StreamBounds& bounds = {}) {
   return new internal::ReadStreamReactor<Request>(call, executor, std::move(on_message), std::move(on_end),
                                                   bounds);
 }
 
+// One request, a stream of responses, ending when the Finisher says so: for streams that live long (watches)
+// or wait for a transfer. The writer may be kept past the end of the call; it is then closed.
+template <class Response>
+grpc::ServerWriteReactor<Response>* HandleWriteStreamAsync(
+    grpc::CallbackServerContext* call, TaskRunner& executor,
+    std::function<void(const RequestContext&, std::shared_ptr<StreamWriter<Response>>, Finisher)> handler) {
+  return new internal::WriteStreamReactor<Response>(call, executor, std::move(handler));
+}
+
+// The same, ending with the handler's status.
 template <class Response>
 grpc::ServerWriteReactor<Response>* HandleWriteStream(
     grpc::CallbackServerContext* call, TaskRunner& executor,
@@ -327,19 +68,13 @@ grpc::ServerWriteReactor<Response>* HandleWriteStream(
                                           internal::FinishingWith<Response>(std::move(handler)));
 }
 
-template <class Response>
-grpc::ServerWriteReactor<Response>* HandleWriteStreamAsync(
-    grpc::CallbackServerContext* call, TaskRunner& executor,
-    std::function<void(const RequestContext&, std::shared_ptr<StreamWriter<Response>>, Finisher)> handler) {
-  return new internal::WriteStreamReactor<Response>(call, executor, std::move(handler));
-}
-
+// A stream of requests, all read before `on_end` answers with a stream of responses.
 template <class Request, class Response>
 grpc::ServerBidiReactor<Request, Response>* HandleBidiStream(
     grpc::CallbackServerContext* call, TaskRunner& executor,
     std::function<absl::Status(Request&&)> on_message,
     std::function<absl::Status(const RequestContext&, StreamWriter<Response>&)> on_end,
-    const StreamBounds& bounds) {
+    const StreamBounds& bounds = {}) {
   return new internal::BidiStreamReactor<Request, Response>(
       call, executor, std::move(on_message), internal::FinishingWith<Response>(std::move(on_end)), bounds);
 }

@@ -48,18 +48,19 @@ class ClientInterceptor final : public grpc::experimental::Interceptor {
   void Inject(std::multimap<std::string, std::string>& metadata) {
     metadata.emplace(kProtocolKey, kProtocolText);
     if (!session_id_.empty()) metadata.emplace(kSessionIdKey, session_id_);
-    std::optional<RequestContext> context = CallContexts::ForClient().Find(call_);
-    if (!context.has_value()) return;
+    std::optional<CallContexts::Entry> filed = CallContexts::ForClient().Find(call_);
+    if (!filed.has_value()) return;
+    RequestContext& context = filed->context;
     const auto attempt = metadata.find(kAttemptKey);
     // Before the trace is written: it makes the call's span, and that one is to be the parent on the other
     // side.
     observer_.Begin(CallSide::kClient, method_, attempt == metadata.end() ? "" : attempt->second, session_id_,
-                    &*context);
-    if (context->trace.IsValid()) {
-      metadata.emplace(kTraceparentKey, context->trace.ToTraceparent());
-      if (!context->trace.trace_state.empty()) metadata.emplace(kTracestateKey, context->trace.trace_state);
+                    &context);
+    if (context.trace.IsValid()) {
+      metadata.emplace(kTraceparentKey, context.trace.ToTraceparent());
+      if (!context.trace.trace_state.empty()) metadata.emplace(kTracestateKey, context.trace.trace_state);
     }
-    if (!context->request_id.empty()) metadata.emplace(kRequestIdKey, context->request_id);
+    if (!context.request_id.empty()) metadata.emplace(kRequestIdKey, context.request_id);
   }
 
   const void* const call_;
@@ -163,8 +164,8 @@ class ServerInterceptor final : public grpc::experimental::Interceptor {
 
   void EndUnreadable() {
     if (!call_->IsCancelled()) return End(*told_unreadable_);
-    if (const auto context = CallContexts::ForServer().Find(call_); context.has_value()) {
-      context->cancellation.Cancel();
+    if (const auto filed = CallContexts::ForServer().Find(call_); filed.has_value()) {
+      filed->context.cancellation.Cancel();
     }
     End({grpc::StatusCode::CANCELLED, "the caller gave up before its request had arrived"});
   }
@@ -184,13 +185,14 @@ class ServerInterceptor final : public grpc::experimental::Interceptor {
   void End(const grpc::Status& status) {
     observer_.End(status.error_code(), status.error_message());
     if (status.ok() || !ours_) return;
-    if (const auto context = CallContexts::ForServer().Find(call_); context.has_value()) {
-      LogFailedCall(ParseMethod(method_).label, *context, FromGrpcStatus(status));
+    if (const auto filed = CallContexts::ForServer().Find(call_); filed.has_value()) {
+      LogFailedCall(ParseMethod(method_).label, filed->context, FromGrpcStatus(status));
     }
   }
 
   void File(const ReceivedMetadata& metadata) {
-    RequestContext context;
+    CallContexts::Entry filed;
+    RequestContext& context = filed.context;
     context.deadline = ServerCallDeadline(*call_);
     const auto caller =
         TraceContext::FromTraceparent(ValueOf(metadata, kTraceparentKey), ValueOf(metadata, kTracestateKey));
@@ -201,21 +203,19 @@ class ServerInterceptor final : public grpc::experimental::Interceptor {
     const std::string_view session_id = ValueOf(metadata, kSessionIdKey);
     observer_.Begin(CallSide::kServer, method_, ValueOf(metadata, kAttemptKey),
                     IsId(session_id) ? session_id : "", &context);
-    const bool admitted =
-        access_ == nullptr || CheckAccess(ValueOf(metadata, kCallerKey), context.cancellation);
-    if (admitted && on_admitted_ != nullptr) on_admitted_(call_->peer());
-    CallContexts::ForServer().File(call_, std::move(context));
+    CheckAccess(ValueOf(metadata, kCallerKey), filed);
+    if (filed.refused.ok() && on_admitted_ != nullptr) on_admitted_(call_->peer());
+    CallContexts::ForServer().File(call_, std::move(filed));
   }
 
   // What is refused here ends before its handler (handlers.cc); an interceptor itself cannot end a call.
-  bool CheckAccess(std::string_view on_behalf_of, const Cancellation& cancellation) {
+  void CheckAccess(std::string_view on_behalf_of, CallContexts::Entry& filed) {
+    if (access_ == nullptr) return;
     AccessControl::Decision decision = access_->Decide(*call_, ParseMethod(method_).label, on_behalf_of);
-    if (decision.certificate != nullptr && decision.refused.ok()) {
-      access_->Began(call_, std::move(decision.certificate), cancellation);
-    }
-    const bool admitted = decision.refused.ok();
-    CallContexts::ForServer().FileCaller(call_, std::move(decision.caller), std::move(decision.refused));
-    return admitted;
+    filed.caller = std::move(decision.caller);
+    filed.refused = std::move(decision.refused);
+    if (decision.certificate == nullptr || !filed.refused.ok()) return;
+    access_->Began(call_, std::move(decision.certificate), filed.context.cancellation);
   }
 
   grpc::ServerContextBase* const call_;

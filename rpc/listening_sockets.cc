@@ -1,9 +1,9 @@
 #include "rpc/listening_sockets.h"
 
-#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -15,51 +15,43 @@
 namespace tensorcast::rpc {
 namespace {
 
-uint16_t PortOf(int socket) {
+uint16_t BoundPort(int socket) {
   sockaddr_storage address{};
   socklen_t length = sizeof(address);
-  if (getsockname(socket, reinterpret_cast<sockaddr*>(&address), &length) != 0) return 0;
-  return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6*>(&address)->sin6_port
-                                             : reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
+  return getsockname(socket, reinterpret_cast<sockaddr*>(&address), &length) == 0 ? PortOf(address) : 0;
 }
 
-void SetPort(sockaddr* address, uint16_t port) {
-  uint16_t& field = address->sa_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(address)->sin6_port
-                                                   : reinterpret_cast<sockaddr_in*>(address)->sin_port;
+void SetPort(sockaddr_storage& address, uint16_t port) {
+  uint16_t& field = address.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(address).sin6_port
+                                                  : reinterpret_cast<sockaddr_in&>(address).sin_port;
   field = htons(port);
 }
 
 // errno says why not.
-UniqueFd ListenOn(const addrinfo& one, bool ipv6_only, int backlog) {
-  UniqueFd fd(socket(one.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+UniqueFd ListenOn(const SocketAddress& one, bool ipv6_only, int backlog) {
+  const sa_family_t family = one.storage.ss_family;
+  UniqueFd fd(socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd) return fd;
   // A server that is restarted takes its port again, whatever connections of the one before are in TIME_WAIT.
   const int on = 1;
   const int only = ipv6_only ? 1 : 0;
   setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  if (one.ai_family == AF_INET6) setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof(only));
-  if (bind(fd.get(), one.ai_addr, one.ai_addrlen) != 0 || listen(fd.get(), backlog) != 0) return UniqueFd();
+  if (family == AF_INET6) setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof(only));
+  if (bind(fd.get(), one.get(), one.length) != 0 || listen(fd.get(), backlog) != 0) return UniqueFd();
   return fd;
-}
-
-bool HasFamily(const addrinfo* all, int family) {
-  for (; all != nullptr; all = all->ai_next) {
-    if (all->ai_family == family) return true;
-  }
-  return false;
 }
 
 absl::Status CannotListen(std::string_view address, int error) {
   if (error == EADDRINUSE) {
-    return absl::UnavailableError(absl::StrCat("cannot listen on ", address,
+    return absl::UnavailableError(absl::StrCat("listen on ", address,
                                                ": the port is in use; stop what listens there or choose "
                                                "another one"));
   }
   if (error == EADDRNOTAVAIL) {
     return absl::UnavailableError(
-        absl::StrCat("cannot listen on ", address, ": the address is not one of this host"));
+        absl::StrCat("listen on ", address, ": the address is not one of this host; choose one that it has"));
   }
-  return ErrnoStatus(error, "cannot listen on", address);
+  return ErrnoStatus(error, "listen on", address);
 }
 
 }  // namespace
@@ -75,7 +67,7 @@ absl::StatusOr<ListeningSockets> ListeningSockets::Open(const std::string& addre
   absl::ConsumePrefix(&path, "//");  // unix:///path is the same
   absl::StatusOr<std::unique_ptr<UnixListener>> listener =
       UnixListener::Listen(std::string(path), unix_groups);
-  if (!listener.ok()) return Annotate(listener.status(), absl::StrCat("cannot listen on ", address));
+  if (!listener.ok()) return Annotate(listener.status(), absl::StrCat("listen on ", address));
   opened.unix_ = *std::move(listener);
   opened.sockets_ = {opened.unix_->fd()};
   opened.address_ = address;
@@ -90,32 +82,26 @@ void ListeningSockets::Close() {
 
 // One socket for each address that the name stands for, all on one port.
 absl::Status ListeningSockets::OpenTcp(const std::string& address, int backlog) {
-  absl::StatusOr<HostPort> asked = ParseHostPort(address);
-  if (!asked.ok()) return Annotate(asked.status(), absl::StrCat("cannot listen on ", address));
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_PASSIVE;
-  addrinfo* found = nullptr;
-  const int error = getaddrinfo(asked->host.c_str(), std::to_string(asked->port).c_str(), &hints, &found);
-  if (error != 0) {
-    return absl::UnavailableError(
-        absl::StrCat("cannot listen on ", address, ": ", asked->host, ": ", gai_strerror(error)));
-  }
-  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> all(found, freeaddrinfo);
+  const std::string what = absl::StrCat("listen on ", address);
+  const absl::StatusOr<HostPort> asked = ParseHostPort(address);
+  if (!asked.ok()) return Annotate(asked.status(), what);
+  absl::StatusOr<std::vector<SocketAddress>> all = ResolveAddresses(*asked);
+  if (!all.ok()) return Annotate(all.status(), what);
   // Where a name stands for addresses of both families, each has a socket of its own.
-  const bool ipv6_only = HasFamily(found, AF_INET);
+  const bool ipv6_only =
+      std::ranges::any_of(*all, [](const auto& one) { return one.storage.ss_family == AF_INET; });
   uint16_t port = asked->port;
   int failed = 0;
-  for (addrinfo* one = all.get(); one != nullptr; one = one->ai_next) {
-    SetPort(one->ai_addr, port);  // the one that was picked for the first
-    UniqueFd fd = ListenOn(*one, ipv6_only, backlog);
+  for (SocketAddress& one : *all) {
+    SetPort(one.storage, port);  // the one that was picked for the first
+    UniqueFd fd = ListenOn(one, ipv6_only, backlog);
     if (!fd) {
       failed = errno;
       // A host without IPv6 still resolves names to its addresses.
       if (failed == EADDRNOTAVAIL || failed == EAFNOSUPPORT) continue;
       return CannotListen(address, failed);
     }
-    if (port == 0) port = PortOf(fd.get());
+    if (port == 0) port = BoundPort(fd.get());
     sockets_.push_back(fd.get());
     tcp_.push_back(std::move(fd));
   }

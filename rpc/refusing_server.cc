@@ -4,6 +4,7 @@
 #include <grpcpp/ext/health_check_service_server_builder_option.h>
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 #include <sys/socket.h>
@@ -79,14 +80,17 @@ absl::StatusOr<std::unique_ptr<RefusingServer>> RefusingServer::Start(const Cred
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS, kGraceMs);
   builder.RegisterCallbackGenericService(refusing->service_.get());
   using Handover = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
-  refusing->connections_ =
-      builder.experimental().AddExternalConnectionAcceptor(Handover::FROM_FD, PlainServerCredentials());
+  refusing->connections_ = builder.experimental().AddExternalConnectionAcceptor(
+      Handover::FROM_FD, grpc::InsecureServerCredentials());
   if (credentials != nullptr) {
     refusing->tls_connections_ =
         builder.experimental().AddExternalConnectionAcceptor(Handover::FROM_FD, credentials->ForServer());
   }
   refusing->server_ = builder.BuildAndStart();
-  if (refusing->server_ == nullptr) return absl::InternalError("gRPC could not start a server that refuses");
+  if (refusing->server_ == nullptr) {
+    return absl::InternalError(
+        "start the gRPC server that refuses: gRPC gives no reason; look at its lines in the log");
+  }
   return refusing;
 }
 

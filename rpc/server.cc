@@ -2,6 +2,7 @@
 
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 #include <sys/socket.h>
@@ -98,8 +99,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   grpc::ServerBuilder builder;
   SetLimits(builder, options);
   using Handover = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
-  server->connections_ =
-      builder.experimental().AddExternalConnectionAcceptor(Handover::FROM_FD, PlainServerCredentials());
+  server->connections_ = builder.experimental().AddExternalConnectionAcceptor(
+      Handover::FROM_FD, grpc::InsecureServerCredentials());
   if (options.credentials != nullptr) {
     server->tls_connections_ = builder.experimental().AddExternalConnectionAcceptor(
         Handover::FROM_FD, options.credentials->ForServer());
@@ -115,7 +116,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   builder.experimental().SetInterceptorCreators(std::move(interceptors));
 
   server->server_ = builder.BuildAndStart();
-  if (server->server_ == nullptr) return absl::InternalError("gRPC could not start a server");
+  if (server->server_ == nullptr) {
+    return absl::InternalError("start a gRPC server: gRPC gives no reason; look at its lines in the log");
+  }
   // Last: a connection that is handed over before the server is built would be lost. Those that came since
   // Listen wait in the kernel's queue.
   server->acceptor_->Start([plain = server->connections_.get(), tls = server->tls_connections_.get()](

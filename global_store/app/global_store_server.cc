@@ -208,7 +208,7 @@ const std::string& GlobalStoreServer::address() const { return state_->server->a
 void GlobalStoreServer::Shutdown(absl::Duration grace) {
   // First: watches end by nothing else, and would hold the server for the whole grace.
   state_->coordinator->CloseWatches(
-      absl::UnavailableError("the global store is shutting down: connect again"));
+      absl::UnavailableError("watch: the global store is shutting down; connect again"));
   state_->server->Shutdown(SteadyNow() + grace);
 }
 

@@ -71,9 +71,7 @@ absl::Status Coordinator::Load() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> Coordinator::Mutate(
-    std::string_view request,
-    absl::FunctionRef<absl::StatusOr<Change>(const Directory&, absl::Time wall_now)> prepare) {
+absl::StatusOr<std::string> Coordinator::Mutate(std::string_view request, Prepare prepare) {
   if (request.empty()) return Make(request, prepare);
   // A repetition that comes while the first is being committed waits, and finds its record.
   {
@@ -92,9 +90,7 @@ absl::StatusOr<std::string> Coordinator::Mutate(
   return Make(request, prepare);
 }
 
-absl::StatusOr<Change> Coordinator::Plan(
-    absl::FunctionRef<absl::StatusOr<Change>(const Directory&, absl::Time wall_now)> prepare,
-    absl::Time wall_now, ClaimedNames& names) {
+absl::StatusOr<Change> Coordinator::Plan(Prepare prepare, absl::Time wall_now, ClaimedNames& names) {
   absl::MutexLock write_lock(&write_mutex_);
   const auto free = [&]() ABSL_SHARED_LOCKS_REQUIRED(write_mutex_) {
     return !purging_ && under_way_.AreFree(names);
@@ -115,9 +111,7 @@ absl::StatusOr<Change> Coordinator::Plan(
   }
 }
 
-absl::StatusOr<std::string> Coordinator::Make(
-    std::string_view request,
-    absl::FunctionRef<absl::StatusOr<Change>(const Directory&, absl::Time wall_now)> prepare) {
+absl::StatusOr<std::string> Coordinator::Make(std::string_view request, Prepare prepare) {
   const absl::Time wall_now = options_.wall_clock();
   // Planned with the directory still; the plan stays right until it is applied, since what it touches is
   // claimed. So the commit waits for the disk, or for etcd, with no mutex held, beside others.

@@ -72,9 +72,8 @@ class Coordinator {
   // `prepare` plans against the directory as it is; its error changes nothing. It is called again where a
   // change under way (claims.h) has to be waited for. Returns the change's response, or the one recorded for
   // the same `request` (empty: not recorded) within kRequestAge.
-  absl::StatusOr<std::string> Mutate(
-      std::string_view request,
-      absl::FunctionRef<absl::StatusOr<Change>(const Directory&, absl::Time wall_now)> prepare)
+  using Prepare = absl::FunctionRef<absl::StatusOr<Change>(const Directory&, absl::Time wall_now)>;
+  absl::StatusOr<std::string> Mutate(std::string_view request, Prepare prepare)
       ABSL_LOCKS_EXCLUDED(key_tell_mutex_, write_mutex_, tell_mutex_, mutex_);
 
   // Runs `use` with the directory to itself: reads, and changes of soft state. It must not block.
@@ -121,18 +120,14 @@ class Coordinator {
 
   std::string_view metadata_store_name() const { return store_->name(); }
   uint64_t epoch() const { return epoch_; }
-  const DirectoryOptions& directory_options() const { return options_.directory; }
   absl::Time wall_now() const { return options_.wall_clock(); }
 
  private:
-  absl::StatusOr<std::string> Make(
-      std::string_view request,
-      absl::FunctionRef<absl::StatusOr<Change>(const Directory&, absl::Time wall_now)> prepare)
+  absl::StatusOr<std::string> Make(std::string_view request, Prepare prepare)
       ABSL_LOCKS_EXCLUDED(key_tell_mutex_, write_mutex_, tell_mutex_, mutex_);
   // Plans it, once nothing that it touches is under way, and claims that.
-  absl::StatusOr<Change> Plan(
-      absl::FunctionRef<absl::StatusOr<Change>(const Directory&, absl::Time wall_now)> prepare,
-      absl::Time wall_now, ClaimedNames& names) ABSL_LOCKS_EXCLUDED(write_mutex_, tell_mutex_, mutex_);
+  absl::StatusOr<Change> Plan(Prepare prepare, absl::Time wall_now, ClaimedNames& names)
+      ABSL_LOCKS_EXCLUDED(write_mutex_, tell_mutex_, mutex_);
   Coordinator(const CoordinatorOptions& options, MetadataStore* store, Secrets* secrets);
   absl::Status Load() ABSL_LOCKS_EXCLUDED(mutex_);
   void Purge() ABSL_LOCKS_EXCLUDED(write_mutex_, tell_mutex_, mutex_);

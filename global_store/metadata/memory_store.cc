@@ -1,9 +1,10 @@
-#include <tuple>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/btree_map.h"
-#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "base/status.h"
+#include "global_store/metadata/fact_records.h"
 #include "global_store/metadata/metadata_store.h"
 
 namespace tensorcast::global_store {
@@ -18,31 +19,21 @@ class MemoryStore final : public MetadataStore {
 
   absl::Status Commit(const WriteBatch& batch) override {
     absl::MutexLock lock(&mutex_);
-    for (const ArtifactRecord& record : batch.facts.artifacts) {
-      artifacts_[record.artifact_id] = record;
-      // The record stays as a tombstone; its manifest and its tasks go, as in every store.
-      if (!record.deleted) continue;
-      manifests_.erase(record.artifact_id);
-      absl::erase_if(tasks_, [&](const auto& task) { return task.second.artifact_id == record.artifact_id; });
-    }
-    for (const KeyRecord& record : batch.facts.keys) keys_[record.name] = record;
-    for (const NodeBinding& binding : batch.facts.nodes) {
-      if (binding.name.empty()) {
-        nodes_.erase(binding.node_id);
+    for (Fact& fact : Encode(batch.facts)) {
+      if (fact.DeletesArtifact()) {
+        manifests_.erase(fact.name);
+        absl::erase_if(facts_, [prefix = TaskPrefix(fact.name)](const auto& kept) {
+          return kept.first.first == FactKind::kTask && kept.first.second.starts_with(prefix);
+        });
+      }
+      const std::pair key(fact.kind, fact.name);
+      if (fact.forgotten) {
+        facts_.erase(key);
       } else {
-        nodes_[binding.node_id] = binding.name;
+        facts_.insert_or_assign(key, std::move(fact));
       }
     }
-    for (const TaskRecord& record : batch.facts.tasks) {
-      if (record.cancelled) {
-        tasks_.erase(TaskKeyOf(record));
-      } else {
-        tasks_[TaskKeyOf(record)] = record;
-      }
-    }
-    if (batch.manifest.has_value()) {
-      manifests_[batch.manifest->artifact_id] = std::string(batch.manifest->bytes);
-    }
+    if (batch.manifest.has_value()) manifests_[batch.manifest->artifact_id] = batch.manifest->bytes;
     if (batch.request.has_value()) requests_[batch.request->request] = *batch.request;
     return absl::OkStatus();
   }
@@ -50,56 +41,37 @@ class MemoryStore final : public MetadataStore {
   absl::StatusOr<DurableFacts> Load() override {
     absl::MutexLock lock(&mutex_);
     DurableFacts facts;
-    for (const auto& [id, record] : artifacts_) facts.artifacts.push_back(record);
-    for (const auto& [name, record] : keys_) facts.keys.push_back(record);
-    for (const auto& [node_id, name] : nodes_) facts.nodes.push_back({.node_id = node_id, .name = name});
-    for (const auto& [place, record] : tasks_) facts.tasks.push_back(record);
+    for (const auto& [key, fact] : facts_) {
+      TC_RETURN_IF_ERROR(Decode(fact.kind, fact.name, fact.record, facts));
+    }
     return facts;
   }
 
   absl::StatusOr<std::string> ReadManifest(std::string_view artifact_id) override {
     absl::MutexLock lock(&mutex_);
-    auto found = manifests_.find(artifact_id);
-    if (found != manifests_.end()) return found->second;
-    return absl::NotFoundError(absl::StrCat("there is no manifest of ", artifact_id));
+    const auto found = manifests_.find(artifact_id);
+    if (found == manifests_.end()) return NoManifest(artifact_id);
+    return found->second;
   }
 
   absl::StatusOr<std::optional<std::string>> FindResponse(std::string_view request) override {
     absl::MutexLock lock(&mutex_);
-    auto found = requests_.find(request);
+    const auto found = requests_.find(request);
     if (found == requests_.end()) return std::nullopt;
     return found->second.response;
   }
 
   absl::Status Purge(const PurgeTimes& before) override {
     absl::MutexLock lock(&mutex_);
-    const auto buried = [&](const auto& entry) {
-      return entry.second.deleted && entry.second.updated < before.tombstones;
-    };
+    absl::erase_if(facts_, [&](const auto& entry) { return entry.second.IsOld(before); });
     absl::erase_if(requests_, [&](const auto& entry) { return entry.second.recorded < before.requests; });
-    absl::erase_if(artifacts_, [&](const auto& entry) {
-      const ArtifactRecord& record = entry.second;
-      return record.deleted && record.updated < (record.versioned ? before.versions : before.tombstones);
-    });
-    absl::erase_if(keys_, buried);
-    absl::erase_if(tasks_, [&](const auto& entry) {
-      return entry.second.state != TaskState::kOpen && entry.second.updated < before.tasks;
-    });
     return absl::OkStatus();
   }
 
  private:
-  using Place = std::tuple<std::string, std::string, Location>;
-  static Place TaskKeyOf(const TaskRecord& record) {
-    return {record.artifact_id, record.node_id, record.location};
-  }
-
   absl::Mutex mutex_;
-  absl::btree_map<std::string, ArtifactRecord> artifacts_ ABSL_GUARDED_BY(mutex_);
+  absl::btree_map<std::pair<FactKind, std::string>, Fact> facts_ ABSL_GUARDED_BY(mutex_);
   absl::btree_map<std::string, std::string> manifests_ ABSL_GUARDED_BY(mutex_);
-  absl::btree_map<std::string, KeyRecord> keys_ ABSL_GUARDED_BY(mutex_);
-  absl::btree_map<std::string, std::string> nodes_ ABSL_GUARDED_BY(mutex_);
-  absl::btree_map<Place, TaskRecord> tasks_ ABSL_GUARDED_BY(mutex_);
   absl::btree_map<std::string, RequestRecord> requests_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -2,6 +2,7 @@
 
 #include <sqlite3.h>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 
@@ -66,39 +67,35 @@ absl::Status SqliteStatus(int code, sqlite3* db) {
 
 SqliteStatement::~SqliteStatement() { sqlite3_finalize(statement_); }
 
-// SQLITE_STATIC: nothing is copied, so what is bound has to stay until Run or Reset.
-SqliteStatement& SqliteStatement::BindText(int parameter, std::string_view text) {
+// SQLITE_STATIC: nothing is copied, so what is bound has to stay until the statement has run.
+void SqliteStatement::Set(int parameter, std::string_view text) {
   sqlite3_bind_text64(statement_, parameter, text.empty() ? "" : text.data(), text.size(), SQLITE_STATIC,
                       SQLITE_UTF8);
-  return *this;
 }
 
-SqliteStatement& SqliteStatement::BindBlob(int parameter, std::string_view bytes) {
+void SqliteStatement::Set(int parameter, Blob blob) {
   // A null pointer would bind NULL; an empty blob is meant.
-  sqlite3_bind_blob64(statement_, parameter, bytes.empty() ? "" : bytes.data(), bytes.size(), SQLITE_STATIC);
-  return *this;
+  sqlite3_bind_blob64(statement_, parameter, blob.bytes.empty() ? "" : blob.bytes.data(), blob.bytes.size(),
+                      SQLITE_STATIC);
 }
 
-SqliteStatement& SqliteStatement::BindInteger(int parameter, int64_t value) {
-  sqlite3_bind_int64(statement_, parameter, value);
-  return *this;
-}
+void SqliteStatement::Set(int parameter, int64_t value) { sqlite3_bind_int64(statement_, parameter, value); }
 
-absl::StatusOr<bool> SqliteStatement::Step() {
-  const int code = sqlite3_step(statement_);
-  TC_RETURN_IF_ERROR(SqliteStatus(code, sqlite3_db_handle(statement_)));
-  return code == SQLITE_ROW;
+// A statement that is not reset would hold a read transaction open, and keep the log from being cut.
+absl::Status SqliteStatement::ForEachRow(EachRow each) {
+  const absl::Cleanup reset = [this] {
+    sqlite3_reset(statement_);
+    sqlite3_clear_bindings(statement_);
+  };
+  while (true) {
+    const int code = sqlite3_step(statement_);
+    if (code != SQLITE_ROW) return SqliteStatus(code, sqlite3_db_handle(statement_));
+    TC_RETURN_IF_ERROR(each(*this));
+  }
 }
 
 absl::Status SqliteStatement::Run() {
-  const absl::Status status = Step().status();
-  Reset();
-  return status;
-}
-
-void SqliteStatement::Reset() {
-  sqlite3_reset(statement_);
-  sqlite3_clear_bindings(statement_);
+  return ForEachRow([](const SqliteStatement&) { return absl::OkStatus(); });
 }
 
 // As a blob: a text with a zero byte in it would be cut.
@@ -140,9 +137,12 @@ absl::StatusOr<SqliteStatement> SqliteConnection::Prepare(std::string_view sql) 
 
 absl::StatusOr<int64_t> SqliteConnection::QueryInteger(std::string_view sql) {
   TC_ASSIGN_OR_RETURN(SqliteStatement statement, Prepare(sql));
-  TC_ASSIGN_OR_RETURN(const bool row, statement.Step());
-  if (!row) return absl::InternalError(absl::StrCat("metadata database: no answer to ", sql));
-  return statement.Integer(0);
+  int64_t value = 0;
+  TC_RETURN_IF_ERROR(statement.ForEachRow([&value](const SqliteStatement& row) {
+    value = row.Integer(0);
+    return absl::OkStatus();
+  }));
+  return value;
 }
 
 }  // namespace tensorcast::global_store

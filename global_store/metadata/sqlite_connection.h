@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
@@ -15,8 +16,12 @@ struct sqlite3_stmt;
 
 namespace tensorcast::global_store {
 
-// A prepared statement. Parameters and columns count from 1 and 0, as in SQLite. Text and blobs that are
-// bound are borrowed until Reset.
+// Bytes to be bound, where a text is not meant.
+struct Blob {
+  std::string_view bytes;
+};
+
+// A prepared statement. Columns count from 0. What is bound is borrowed until the statement has run.
 class SqliteStatement {
  public:
   SqliteStatement() = default;
@@ -27,15 +32,19 @@ class SqliteStatement {
   }
   ~SqliteStatement();
 
-  SqliteStatement& BindText(int parameter, std::string_view text);
-  SqliteStatement& BindBlob(int parameter, std::string_view bytes);
-  SqliteStatement& BindInteger(int parameter, int64_t value);
+  // Sets all parameters, in their order: texts, blobs and integers.
+  template <class... Values>
+  SqliteStatement& Bind(const Values&... values) {
+    int parameter = 0;
+    (Set(++parameter, values), ...);
+    return *this;
+  }
 
-  // True: a row is there to be read.
-  absl::StatusOr<bool> Step();
-  // Runs a statement that gives no rows, and resets it whatever happened.
+  // Calls `each` for each row, to its first error, and resets the statement whatever happened.
+  using EachRow = absl::FunctionRef<absl::Status(const SqliteStatement& row)>;
+  absl::Status ForEachRow(EachRow each);
+  // Of one that gives no rows.
   absl::Status Run();
-  void Reset();
 
   std::string Text(int column) const;  // blobs too
   int64_t Integer(int column) const;
@@ -43,6 +52,10 @@ class SqliteStatement {
  private:
   friend class SqliteConnection;
   explicit SqliteStatement(sqlite3_stmt* statement) : statement_(statement) {}
+  void Set(int parameter, std::string_view text);
+  void Set(int parameter, Blob blob);
+  void Set(int parameter, int64_t value);
+
   sqlite3_stmt* statement_ = nullptr;
 };
 

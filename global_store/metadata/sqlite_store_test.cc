@@ -218,7 +218,7 @@ TEST_F(SqliteStoreTest, DamagedDatabase_IsDataLoss) {
 }
 
 TEST_F(SqliteStoreTest, OtherSchemaVersion_IsRefused) {
-  for (const char* const version : {"5", "99"}) {
+  for (const char* const version : {"6", "99"}) {
     Open().reset();
     RunSql(absl::StrCat("PRAGMA user_version = ", version).c_str());
     const absl::Status status = OpenError();
@@ -242,12 +242,16 @@ TEST_F(SqliteStoreTest, MissingFolder_IsReported) {
   EXPECT_THAT(status.message(), HasSubstr(path()));
 }
 
-TEST_F(SqliteStoreTest, DamagedOrigin_IsDataLoss) {
+TEST_F(SqliteStoreTest, DamagedRecord_IsDataLossThatNamesTheFact) {
   ASSERT_TRUE(Open()->Commit({.facts = {.artifacts = {{.artifact_id = "a", .origins = {{}}}}}}).ok());
-  RunSql("UPDATE origins SET origin = x'07'");
-  const absl::Status status = Open()->Load().status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
-  EXPECT_THAT(status.message(), HasSubstr("format 7"));
+  // Not a message; and a message with an origin (field 9) of another format.
+  for (const auto& [record, cause] : {std::pair("ff", "cannot be read"), std::pair("4a0107", "format 7")}) {
+    RunSql(absl::StrCat("UPDATE facts SET record = x'", record, "'").c_str());
+    const absl::Status status = Open()->Load().status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+    EXPECT_THAT(status.message(), HasSubstr("artifact a"));
+    EXPECT_THAT(status.message(), HasSubstr(cause));
+  }
 }
 
 TEST_F(SqliteStoreTest, SqliteSchema_MatchesTheFormat) {
@@ -265,18 +269,10 @@ TEST_F(SqliteStoreTest, SqliteSchema_MatchesTheFormat) {
                          collect, &columns, nullptr),
             SQLITE_OK);
   sqlite3_close(db);
-  EXPECT_THAT(
-      columns,
-      ::testing::ElementsAre(
-          "artifacts.artifact_id", "artifacts.image_bytes", "artifacts.chunk_bytes", "artifacts.tensor_count",
-          "artifacts.created_ns", "artifacts.updated_ns", "artifacts.deleted", "artifacts.versioned",
-          "key_versions.name", "key_versions.revision", "key_versions.artifact_id", "key_versions.bound_ns",
-          "keys.name", "keys.artifact_id", "keys.revision", "keys.updated_ns", "keys.deleted", "keys.keep",
-          "manifests.id", "manifests.artifact_id", "manifests.piece", "manifests.bytes", "nodes.node_id",
-          "nodes.name", "origins.artifact_id", "origins.position", "origins.origin", "requests.request",
-          "requests.response", "requests.recorded_ns", "tasks.artifact_id", "tasks.node_id", "tasks.location",
-          "tasks.task_id", "tasks.node_name", "tasks.asked_by", "tasks.traceparent", "tasks.state",
-          "tasks.failures", "tasks.error_code", "tasks.error", "tasks.created_ns", "tasks.updated_ns"));
+  EXPECT_THAT(columns, ::testing::ElementsAre("facts.kind", "facts.name", "facts.record", "facts.ageing",
+                                              "facts.updated_ns", "manifests.id", "manifests.artifact_id",
+                                              "manifests.piece", "manifests.bytes", "requests.request",
+                                              "requests.response", "requests.recorded_ns"));
 }
 
 }  // namespace

@@ -105,27 +105,14 @@ class GlobalStoreService final : public v1::GlobalStore::CallbackService {
         });
   }
 
-  grpc::ServerWriteReactor<v1::WatchKeysResponse>* WatchKeys(Call* call,
-                                                             const v1::WatchKeysRequest* request) override {
-    return rpc::HandleWriteStreamAsync<v1::WatchKeysResponse>(
-        call, LineOf<v1::WatchKeysRequest>(),
-        [this, request](const RequestContext& context,
-                        const std::shared_ptr<rpc::StreamWriter<v1::WatchKeysResponse>>& writer,
-                        const rpc::Finisher& finisher) {
-          handlers_.WatchKeys(context, *request, writer, finisher);
-        });
+#define TC_WATCH(method)                                                                                 \
+  grpc::ServerWriteReactor<v1::method##Response>* method(Call* call, const v1::method##Request* request) \
+      override {                                                                                         \
+    return Watch(call, request, &Handlers::method);                                                      \
   }
-
-  grpc::ServerWriteReactor<v1::WatchReplicationTasksResponse>* WatchReplicationTasks(
-      Call* call, const v1::WatchReplicationTasksRequest* request) override {
-    return rpc::HandleWriteStreamAsync<v1::WatchReplicationTasksResponse>(
-        call, LineOf<v1::WatchReplicationTasksRequest>(),
-        [this, request](const RequestContext& context,
-                        const std::shared_ptr<rpc::StreamWriter<v1::WatchReplicationTasksResponse>>& writer,
-                        const rpc::Finisher& finisher) {
-          handlers_.WatchReplicationTasks(context, *request, writer, finisher);
-        });
-  }
+  TC_WATCH(WatchKeys)
+  TC_WATCH(WatchReplicationTasks)
+#undef TC_WATCH
 
  private:
   absl::Status CheckStream(std::string_view peer, const v1::NodeIdentity& node) {
@@ -182,6 +169,18 @@ class GlobalStoreService final : public v1::GlobalStore::CallbackService {
                               TC_RETURN_IF_ERROR(CheckCaller(caller, *request));
                               return AnswerWith(response, (handlers_.*method)(context, *request));
                             });
+  }
+
+  template <class Request, class Response>
+  grpc::ServerWriteReactor<Response>* Watch(
+      Call* call, const Request* request,
+      void (Handlers::*method)(const RequestContext&, const Request&,
+                               const std::shared_ptr<rpc::StreamWriter<Response>>&, const rpc::Finisher&)) {
+    return rpc::HandleWriteStreamAsync<Response>(
+        call, LineOf<Request>(),
+        [this, request, method](
+            const RequestContext& context, const std::shared_ptr<rpc::StreamWriter<Response>>& writer,
+            const rpc::Finisher& finisher) { (handlers_.*method)(context, *request, writer, finisher); });
   }
 
   template <class Response>

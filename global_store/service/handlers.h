@@ -132,7 +132,7 @@ class Handlers {
     const uint64_t id = (coordinator_.*watch)(std::move(watcher));
     *cancelled = context.cancellation.OnCancel([this, id, finisher, unwatch] {
       (coordinator_.*unwatch)(id);
-      finisher.Finish(absl::CancelledError("the watch was cancelled"));
+      finisher.Finish(absl::CancelledError("watch: the caller cancelled it"));
     });
   }
 
@@ -159,7 +159,8 @@ class Handlers {
                             }));
     Response response;
     if (response.ParseFromString(answer)) return response;
-    return absl::DataLossError("the metadata store has a damaged answer for this request id: use a new one");
+    return absl::DataLossError(
+        "repeat a call: the recorded answer to its request id is damaged; use a new request id");
   }
 
   // handlers_trust.cc

@@ -32,7 +32,8 @@ absl::StatusOr<PublishRequest> RequestOf(const v1::PublishArtifactRequest& first
   }
   if (first.has_origin()) {
     if (first.origin().objects().empty()) {
-      return absl::InvalidArgumentError("an origin names the files that were imported");
+      return absl::InvalidArgumentError(
+          "publish an artifact: its origin names no files; name those that were imported");
     }
     request.origin = rpc::FromProto(first.origin());
   }
@@ -54,7 +55,8 @@ absl::Status Handlers::Publication::Add(v1::PublishArtifactRequest message) {
 absl::StatusOr<v1::PublishArtifactResponse> Handlers::PublishArtifact(const RequestContext& context,
                                                                       const Publication& publication) {
   if (!publication.first.has_value()) {
-    return absl::InvalidArgumentError("a publication's first message names its node");
+    return absl::InvalidArgumentError(
+        "publish an artifact: the stream has no message; name the node in the first one");
   }
   const v1::PublishArtifactRequest& first = *publication.first;
   const std::string& bytes = publication.manifest.bytes();

@@ -7,9 +7,9 @@
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "global_store/service/convert.h"
+#include "global_store/service/daemon_calls.h"
 #include "global_store/service/handlers.h"
 #include "global_store/service/node_check.h"
-#include "global_store/service/origin_report.h"
 #include "rpc/convert/convert.h"
 #include "security/name.h"
 
@@ -26,9 +26,10 @@ absl::StatusOr<v1::RegisterNodeResponse> Handlers::RegisterNode(std::string_view
     }
   }
   if (!options_.own_host_only && IsUnixAddress(request.node().grpc_address())) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "node ", request.node().name(), " is at ", request.node().grpc_address(),
-        ", where only its own host reaches it, and this global store serves others: set its daemon.listen"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("register node ", request.node().name(), ": only its own host reaches ",
+                     request.node().grpc_address(),
+                     ", and this global store serves others; set the node's daemon.listen"));
   }
   TC_ASSIGN_OR_RETURN(std::vector<PoolFacts> pools, FromProto(request.node().pools()));
   const NodeFacts facts = FromProto(request.node());
@@ -142,7 +143,8 @@ absl::Status Handlers::Inventory::Add(const v1::ReconcileInventoryRequest& messa
 
 absl::StatusOr<v1::ReconcileInventoryResponse> Handlers::ReconcileInventory(const Inventory& inventory) {
   if (!inventory.node.has_value()) {
-    return absl::InvalidArgumentError("an inventory's first message names its node");
+    return absl::InvalidArgumentError(
+        "report an inventory: the stream has no message; name the node in the first one");
   }
   TC_ASSIGN_OR_RETURN(const std::vector<std::string> unknown,
                       coordinator_.WithDirectory([&](Directory& directory, SteadyTime now) {

@@ -29,7 +29,7 @@ absl::StatusOr<TaskLane> ParseLane(std::string_view lane) {
   if (lane == "nccl") return TaskLane::kNccl;
   if (lane == "pull") return TaskLane::kPull;
   return absl::InvalidArgumentError(
-      absl::StrCat("the lane of a replication is auto, nccl or pull, and not \"", lane, "\""));
+      absl::StrCat("replicate an artifact: there is no lane \"", lane, "\"; choose auto, nccl or pull"));
 }
 
 v1::ReplicateArtifactResponse::Result ToProto(const TaskPlacement& place, const TaskTarget& target) {

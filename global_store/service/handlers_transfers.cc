@@ -5,8 +5,8 @@
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "global_store/service/convert.h"
+#include "global_store/service/daemon_calls.h"
 #include "global_store/service/handlers.h"
-#include "global_store/service/materialize.h"
 #include "otel/api/metrics_catalogue.h"
 #include "rpc/convert/convert.h"
 #include "rpc/grant_token/grant_token.h"
@@ -148,10 +148,8 @@ void Handlers::StartReading(const RequestContext& context, const OriginToCheck& 
 absl::Status Handlers::ReadOrigin(const RequestContext& context, const OriginToCheck& origin) {
   LOG(INFO) << "node " << origin.origin.node_id << " is asked to read " << origin.artifact_id
             << " from the files that it imported: no other node has it";
-  v1::Location host;
-  host.set_kind(v1::LOCATION_KIND_CPU);
   const absl::Status read =
-      AskToMaterialize(context, origin.artifact_id, host, origin.grpc_address, options_.credentials);
+      AskToMaterialize(context, origin.artifact_id, origin.grpc_address, options_.credentials);
   if (read.ok()) return read;
   LOG(WARNING) << "node " << origin.origin.node_id << " could not read " << origin.artifact_id
                << " from the files that it imported: " << read;

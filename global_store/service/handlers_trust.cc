@@ -10,8 +10,8 @@
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "global_store/service/convert.h"
+#include "global_store/service/daemon_calls.h"
 #include "global_store/service/handlers.h"
-#include "global_store/service/possession.h"
 #include "rpc/retry.h"
 
 namespace tensorcast::global_store {

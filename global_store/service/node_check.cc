@@ -57,11 +57,11 @@ absl::Status CheckNodeDescription(const v1::Node& node) {
   TC_RETURN_IF_ERROR(CheckAddress(node.grpc_address()));
   if (std::max(node.lanes_size(), node.device_lanes_size()) > kMaxLanes) {
     return absl::InvalidArgumentError(
-        absl::StrCat("register a node: it names more than ", kMaxLanes, " lanes"));
+        absl::StrCat("register a node: it names more than ", kMaxLanes, " lanes; name fewer"));
   }
   if (std::max(node.devices_size(), node.unhealthy_devices_size()) > kMaxDevices) {
     return absl::InvalidArgumentError(
-        absl::StrCat("register a node: it names more than ", kMaxDevices, " devices"));
+        absl::StrCat("register a node: it names more than ", kMaxDevices, " devices; name fewer"));
   }
   for (const std::string& lane : node.lanes()) TC_RETURN_IF_ERROR(CheckLane("lanes", lane));
   for (const std::string& lane : node.device_lanes()) TC_RETURN_IF_ERROR(CheckLane("device_lanes", lane));

@@ -1,5 +1,6 @@
 #include "otel/api/attributes.h"
 
+#include <algorithm>
 #include <atomic>
 #include <set>
 #include <string>
@@ -12,38 +13,9 @@ namespace {
 
 // Every name of the list, for callers that spell a name out instead of using the constant.
 constexpr AttributeKey kListed[] = {
-    attr::kArtifactId,
-    attr::kKey,
-    attr::kReplicaId,
-    attr::kDeviceId,
-    attr::kSessionId,
-    attr::kRequestId,
-    attr::kGrantId,
-    attr::kTransferId,
-    attr::kNodeId,
-    attr::kPeerNodeId,
-    attr::kSizeBytes,
-    attr::kSourceType,
-    attr::kLocation,
-    attr::kOperationType,
-    attr::kLane,
-    attr::kPreviousLane,
-    attr::kStage,
-    attr::kChunks,
-    attr::kBusySeconds,
-    attr::kRefetchedChunks,
-    attr::kShared,
-    attr::kReason,
-    attr::kAttempt,
-    attr::kRpcSystem,
-    attr::kRpcService,
-    attr::kRpcMethod,
-    attr::kRpcGrpcStatusCode,
-    attr::kDbSystem,
-    attr::kDbOperation,
-    attr::kErrorType,
-    attr::kExceptionType,
-    attr::kExceptionMessage,
+#define X(name, text) attr::k##name,
+    TENSORCAST_ATTRIBUTES(X)
+#undef X
 };
 
 std::atomic<bool> allow_all{false};
@@ -70,8 +42,8 @@ void AllowAllAttributes(bool allow) { allow_all.store(allow, std::memory_order_r
 
 bool IsAttributeAllowed(const AttributeKey& key) {
   if (key.listed() || allow_all.load(std::memory_order_relaxed)) return true;
-  for (const AttributeKey& listed : kListed) {
-    if (listed.name() == key.name()) return true;
+  if (std::ranges::any_of(kListed, [&](const AttributeKey& one) { return one.name() == key.name(); })) {
+    return true;
   }
   absl::ReaderMutexLock lock(&extra().mutex);
   return extra().keys.contains(key.name());

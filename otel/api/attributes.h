@@ -71,40 +71,46 @@ struct Attribute {
 using AttributeList = std::initializer_list<Attribute>;
 
 // The allow-list. Ids are for spans, never for metrics.
-namespace attr {
-inline constexpr AttributeKey kArtifactId = AttributeKey::Listed("tc.artifact.id");
-inline constexpr AttributeKey kKey = AttributeKey::Listed("tc.key");
-inline constexpr AttributeKey kReplicaId = AttributeKey::Listed("tc.replica.id");
-inline constexpr AttributeKey kDeviceId = AttributeKey::Listed("tc.device.id");
-inline constexpr AttributeKey kSessionId = AttributeKey::Listed("tc.session.id");
-inline constexpr AttributeKey kRequestId = AttributeKey::Listed("tc.request.id");
-inline constexpr AttributeKey kGrantId = AttributeKey::Listed("tc.grant.id");  // of the grant
-inline constexpr AttributeKey kTransferId = AttributeKey::Listed("tc.transfer.id");
-inline constexpr AttributeKey kNodeId = AttributeKey::Listed("tc.node.id");
-inline constexpr AttributeKey kPeerNodeId = AttributeKey::Listed("tc.peer.node.id");
-inline constexpr AttributeKey kSizeBytes = AttributeKey::Listed("tc.size.bytes");
-inline constexpr AttributeKey kSourceType = AttributeKey::Listed("tc.source.type");  // remote, disk, local
-inline constexpr AttributeKey kLocation = AttributeKey::Listed("tc.location");       // gpu, cpu, disk
-inline constexpr AttributeKey kOperationType = AttributeKey::Listed("tc.operation.type");
-inline constexpr AttributeKey kLane = AttributeKey::Listed("tc.lane");  // local, ucx, ucx-rma, nccl
-inline constexpr AttributeKey kPreviousLane = AttributeKey::Listed("tc.previous.lane");
-inline constexpr AttributeKey kStage = AttributeKey::Listed("tc.stage");  // connect, fetch, verify, place
-inline constexpr AttributeKey kChunks = AttributeKey::Listed("tc.chunks");
-inline constexpr AttributeKey kBusySeconds = AttributeKey::Listed("tc.busy.seconds");
-inline constexpr AttributeKey kRefetchedChunks = AttributeKey::Listed("tc.refetched.chunks");
-inline constexpr AttributeKey kShared = AttributeKey::Listed("tc.shared");  // joined another's ingest
-inline constexpr AttributeKey kReason = AttributeKey::Listed("tc.reason");  // of an event: why
-inline constexpr AttributeKey kAttempt = AttributeKey::Listed("tc.attempt");
+// clang-format off
+#define TENSORCAST_ATTRIBUTES(X) \
+  X(ArtifactId, "tc.artifact.id") \
+  X(Key, "tc.key") \
+  X(ReplicaId, "tc.replica.id") \
+  X(DeviceId, "tc.device.id") \
+  X(SessionId, "tc.session.id") \
+  X(RequestId, "tc.request.id") \
+  X(GrantId, "tc.grant.id") /* of the grant */ \
+  X(TransferId, "tc.transfer.id") \
+  X(NodeId, "tc.node.id") \
+  X(PeerNodeId, "tc.peer.node.id") \
+  X(SizeBytes, "tc.size.bytes") \
+  X(SourceType, "tc.source.type") /* remote, disk, local */ \
+  X(Location, "tc.location") /* gpu, cpu, disk */ \
+  X(OperationType, "tc.operation.type") \
+  X(Lane, "tc.lane") /* local, ucx, ucx-rma, nccl */ \
+  X(PreviousLane, "tc.previous.lane") \
+  X(Stage, "tc.stage") /* connect, fetch, verify, place */ \
+  X(Chunks, "tc.chunks") \
+  X(BusySeconds, "tc.busy.seconds") \
+  X(RefetchedChunks, "tc.refetched.chunks") \
+  X(Shared, "tc.shared") /* joined another's ingest */ \
+  X(Reason, "tc.reason") /* of an event: why */ \
+  X(Attempt, "tc.attempt") \
+  X(RpcSystem, "rpc.system") \
+  X(RpcService, "rpc.service") \
+  X(RpcMethod, "rpc.method") \
+  X(RpcGrpcStatusCode, "rpc.grpc.status_code") \
+  X(DbSystem, "db.system") \
+  X(DbOperation, "db.operation") \
+  X(ErrorType, "error.type") \
+  X(ExceptionType, "exception.type") \
+  X(ExceptionMessage, "exception.message")
+// clang-format on
 
-inline constexpr AttributeKey kRpcSystem = AttributeKey::Listed("rpc.system");
-inline constexpr AttributeKey kRpcService = AttributeKey::Listed("rpc.service");
-inline constexpr AttributeKey kRpcMethod = AttributeKey::Listed("rpc.method");
-inline constexpr AttributeKey kRpcGrpcStatusCode = AttributeKey::Listed("rpc.grpc.status_code");
-inline constexpr AttributeKey kDbSystem = AttributeKey::Listed("db.system");
-inline constexpr AttributeKey kDbOperation = AttributeKey::Listed("db.operation");
-inline constexpr AttributeKey kErrorType = AttributeKey::Listed("error.type");
-inline constexpr AttributeKey kExceptionType = AttributeKey::Listed("exception.type");
-inline constexpr AttributeKey kExceptionMessage = AttributeKey::Listed("exception.message");
+namespace attr {
+#define X(name, text) inline constexpr AttributeKey k##name = AttributeKey::Listed(text);
+TENSORCAST_ATTRIBUTES(X)
+#undef X
 }  // namespace attr
 
 // Adds a key to the list, for code that uses the library and traces work of its own. Thread-safe; meant for

@@ -52,16 +52,15 @@ inline bool IsMeasuring() { return internal::metric_sink.load(std::memory_order_
 template <size_t kLabels>
 using Labels = std::array<std::string_view, kLabels>;
 
-// Only grows. The reader computes rates.
-template <size_t kLabels>
-class Counter {
+template <size_t kLabels, class Value>
+class Adder {
  public:
-  constexpr explicit Counter(MetricId id) : id_(id) {}
-  void Add(uint64_t value, const Labels<kLabels>& labels) const {
+  constexpr explicit Adder(MetricId id) : id_(id) {}
+  void Add(Value value, const Labels<kLabels>& labels) const {
     if (MetricSink* sink = internal::CurrentMetricSink()) [[unlikely]]
       sink->Add(id_, static_cast<int64_t>(value), labels);
   }
-  void Add(uint64_t value) const
+  void Add(Value value) const
     requires(kLabels == 0)
   {
     Add(value, {});
@@ -71,26 +70,12 @@ class Counter {
  private:
   MetricId id_;
 };
-
+// Only grows. The reader computes rates.
+template <size_t kLabels>
+using Counter = Adder<kLabels, uint64_t>;
 // Goes up and down by what callers add.
 template <size_t kLabels>
-class UpDownCounter {
- public:
-  constexpr explicit UpDownCounter(MetricId id) : id_(id) {}
-  void Add(int64_t value, const Labels<kLabels>& labels) const {
-    if (MetricSink* sink = internal::CurrentMetricSink()) [[unlikely]]
-      sink->Add(id_, value, labels);
-  }
-  void Add(int64_t value) const
-    requires(kLabels == 0)
-  {
-    Add(value, {});
-  }
-  constexpr MetricId id() const { return id_; }
-
- private:
-  MetricId id_;
-};
+using UpDownCounter = Adder<kLabels, int64_t>;
 
 // A distribution, in the buckets that the catalogue gives it.
 template <size_t kLabels>

@@ -9,7 +9,6 @@
 #include "opentelemetry/sdk/logs/recordable.h"
 #include "opentelemetry/sdk/metrics/instruments.h"
 #include "opentelemetry/sdk/trace/recordable.h"
-#include "otel/sdk/otlp_exporters.h"
 
 namespace tensorcast::otel::sdk {
 namespace {

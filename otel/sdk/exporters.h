@@ -1,4 +1,8 @@
 // Where each signal goes, made from our options. Includes OpenTelemetry.
+//
+// To an OTLP collector metrics are exported by the SDK. Spans and log records encode themselves
+// (otlp_encoders.h), and their exporters here send those bytes: the SDK's take what they export apart, and do
+// not tell why a collector refused it, so that nothing could be sent again (guards.h, export_trouble).
 #pragma once
 
 #include <memory>
@@ -19,6 +23,12 @@ struct Exporters {
 };
 
 Exporters MakeExporters(const BridgeOptions& options);
+
+// Its parts, to a collector over gRPC or HTTP (otlp_exporters.cc). Their options are ours and, where those
+// say nothing, the SDK's, which are those of the environment (OTEL_EXPORTER_OTLP_*). As thread-safe as the
+// SDK's: one export of a signal at a time.
+Exporters MakeGrpcExporters(const BridgeOptions& options);
+Exporters MakeHttpExporters(const BridgeOptions& options);
 
 // What all items of this process have in common.
 opentelemetry::sdk::resource::Resource MakeResource(const BridgeOptions& options);

@@ -21,7 +21,7 @@
 namespace tensorcast::otel::sdk {
 namespace {
 
-namespace api = opentelemetry::metrics;
+namespace metrics_api = opentelemetry::metrics;
 namespace sdk_metrics = opentelemetry::sdk::metrics;
 using opentelemetry::nostd::shared_ptr;
 using opentelemetry::nostd::unique_ptr;
@@ -49,17 +49,18 @@ class LabelView final : public opentelemetry::common::KeyValueIterable {
 
 class Observer final : public GaugeObserver {
  public:
-  Observer(const MetricInfo& info, api::ObserverResultT<double>& result) : info_(info), result_(result) {}
+  Observer(const MetricInfo& info, metrics_api::ObserverResultT<double>& result)
+      : info_(info), result_(result) {}
   void Report(double value, LabelValues labels) override { result_.Observe(value, LabelView(info_, labels)); }
 
  private:
   const MetricInfo& info_;
-  api::ObserverResultT<double>& result_;
+  metrics_api::ObserverResultT<double>& result_;
 };
 
 // Callbacks of the SDK, which passes back a pointer: in the first, to an entry of the catalogue.
-void Collect(api::ObserverResult result, void* metric) {
-  using Doubles = shared_ptr<api::ObserverResultT<double>>;
+void Collect(metrics_api::ObserverResult result, void* metric) {
+  using Doubles = shared_ptr<metrics_api::ObserverResultT<double>>;
   const auto& info = *static_cast<const MetricInfo*>(metric);
   if (!opentelemetry::nostd::holds_alternative<Doubles>(result)) return;
   Observer observer(info, *opentelemetry::nostd::get<Doubles>(result));
@@ -73,8 +74,8 @@ struct Counted {
   CounterCells cells;
 };
 
-void CollectCounted(api::ObserverResult result, void* counted) {
-  using Integers = shared_ptr<api::ObserverResultT<int64_t>>;
+void CollectCounted(metrics_api::ObserverResult result, void* counted) {
+  using Integers = shared_ptr<metrics_api::ObserverResultT<int64_t>>;
   if (!opentelemetry::nostd::holds_alternative<Integers>(result)) return;
   const auto& to = opentelemetry::nostd::get<Integers>(result);
   const auto& from = *static_cast<const Counted*>(counted);
@@ -84,15 +85,15 @@ void CollectCounted(api::ObserverResult result, void* counted) {
 
 struct Instrument {
   std::unique_ptr<Counted> counted;  // observed by `observable`
-  unique_ptr<api::Histogram<double>> histogram;
-  shared_ptr<api::ObservableInstrument> observable;
+  unique_ptr<metrics_api::Histogram<double>> histogram;
+  shared_ptr<metrics_api::ObservableInstrument> observable;
 };
 
 // Instruments by the metric's place in the catalogue: a look-up is an index. Counters are observed ones to
 // the SDK, read from our cells when it collects.
 class Sink final : public MetricSink {
  public:
-  explicit Sink(shared_ptr<api::Meter> meter) : meter_(std::move(meter)) {
+  explicit Sink(shared_ptr<metrics_api::Meter> meter) : meter_(std::move(meter)) {
     for (size_t i = 0; i < MetricsCatalogue().size(); ++i) instruments_.push_back(Make(i));
   }
 
@@ -142,7 +143,7 @@ class Sink final : public MetricSink {
     return made;
   }
 
-  const shared_ptr<api::Meter> meter_;
+  const shared_ptr<metrics_api::Meter> meter_;
   std::vector<Instrument> instruments_;
 };
 
@@ -165,7 +166,7 @@ void AddViews(sdk_metrics::MeterProvider& provider) {
   }
 }
 
-std::unique_ptr<MetricSink> MakeMetricSink(shared_ptr<api::Meter> meter) {
+std::unique_ptr<MetricSink> MakeMetricSink(shared_ptr<metrics_api::Meter> meter) {
   return std::make_unique<Sink>(std::move(meter));
 }
 

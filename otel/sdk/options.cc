@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <optional>
 #include <type_traits>
 #include <utility>
 
@@ -52,17 +53,13 @@ std::string Environment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-absl::Status Wrong(std::string_view key, std::string_view value, std::string_view wanted) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("observability.otel.", key, ": \"", value, "\" is not ", wanted));
-}
-
 // Gathers the first error, so that the checks below can be written one after the other.
 class Checker {
  public:
   const absl::Status& status() const { return status_; }
   void Fail(std::string_view key, std::string_view value, std::string_view wanted) {
-    status_.Update(Wrong(key, value, wanted));
+    status_.Update(absl::InvalidArgumentError(
+        absl::StrCat("observability.otel.", key, ": \"", value, "\" is not ", wanted)));
   }
 
   // An empty text leaves `out` as it was where the key has no default.
@@ -189,7 +186,6 @@ ExporterKind UsualProtocol(const v1::OtelConfig& config, bool enabled, Checker& 
 // The standard variable of each signal. `none` switches it off; otherwise the variable says where it goes,
 // unless the configuration says where all go.
 void ResolveSignalExporters(const v1::OtelConfig& config, Checker& check, BridgeOptions& bridge) {
-  enum class Choice { kOtlp, kConsole, kNone };
   constexpr const char* kVariables[kSignals] = {"OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER",
                                                 "OTEL_LOGS_EXPORTER"};
   bool* const wanted[kSignals] = {&bridge.traces, &bridge.metrics, &bridge.logs};
@@ -197,34 +193,27 @@ void ResolveSignalExporters(const v1::OtelConfig& config, Checker& check, Bridge
     const std::string value = Environment(kVariables[i]);
     *wanted[i] = value != "none";
     if (!config.exporter().empty()) continue;
-    Choice choice = Choice::kOtlp;
-    check.Choice<Choice>(absl::StrCat("exporter (from ", kVariables[i], ")"), value,
-                         {{"otlp", Choice::kOtlp}, {"console", Choice::kConsole}, {"none", Choice::kNone}},
-                         &choice);
-    bridge.on_console[i] = choice == Choice::kConsole;
+    check.Choice<bool>(absl::StrCat("exporter (from ", kVariables[i], ")"), value,
+                       {{"otlp", false}, {"console", true}, {"none", false}}, &bridge.on_console[i]);
   }
 }
 
 void ResolveExporter(const v1::OtelConfig& config, Checker& check, Options& options) {
-  enum class Choice { kGrpc, kHttp, kConsole, kNone };
-  Choice choice = Choice::kGrpc;
-  if (config.exporter().empty() && UsualProtocol(config, options.enabled, check) == ExporterKind::kOtlpHttp) {
-    choice = Choice::kHttp;
-  }
-  check.Choice<Choice>("exporter", config.exporter(),
-                       {{"otlp_grpc", Choice::kGrpc},
-                        {"otlp_http", Choice::kHttp},
-                        {"console", Choice::kConsole},
-                        {"jaeger", Choice::kGrpc},
-                        {"none", Choice::kNone}},
-                       &choice);
+  using Kind = std::optional<ExporterKind>;  // nullopt: none
+  Kind kind = ExporterKind::kOtlpGrpc;
+  if (config.exporter().empty()) kind = UsualProtocol(config, options.enabled, check);
+  check.Choice<Kind>("exporter", config.exporter(),
+                     {{"otlp_grpc", ExporterKind::kOtlpGrpc},
+                      {"otlp_http", ExporterKind::kOtlpHttp},
+                      {"console", ExporterKind::kConsole},
+                      {"jaeger", ExporterKind::kOtlpGrpc},
+                      {"none", std::nullopt}},
+                     &kind);
   const bool debug = Environment("TENSORCAST_OTEL_DEBUG") == "1";
-  if (debug) choice = Choice::kConsole;
+  if (debug) kind = ExporterKind::kConsole;
   if (options.enabled && !debug) ResolveSignalExporters(config, check, options.bridge);
-  if (choice == Choice::kNone) options.enabled = false;
-  options.bridge.exporter = choice == Choice::kHttp      ? ExporterKind::kOtlpHttp
-                            : choice == Choice::kConsole ? ExporterKind::kConsole
-                                                         : ExporterKind::kOtlpGrpc;
+  if (!kind.has_value()) options.enabled = false;
+  options.bridge.exporter = kind.value_or(ExporterKind::kOtlpGrpc);
   if (config.has_traces()) options.bridge.traces = config.traces();
   if (config.has_metrics()) options.bridge.metrics = config.metrics();
   if (config.has_logs()) options.bridge.logs = config.logs();

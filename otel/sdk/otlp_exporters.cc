@@ -1,4 +1,4 @@
-#include "otel/sdk/otlp_exporters.h"
+#include "otel/sdk/exporters.h"
 
 #include <fstream>
 #include <iterator>
@@ -15,11 +15,9 @@
 #include "opentelemetry/exporters/otlp/otlp_http_metric_exporter_options.h"
 #include "opentelemetry/sdk/common/global_log_handler.h"
 #include "otel/sdk/guards.h"
-#include "otel/sdk/log_encoder.h"
-#include "otel/sdk/otlp_attributes.h"
-#include "otel/sdk/protobuf_writer.h"
+#include "otel/sdk/otlp_bytes.h"
+#include "otel/sdk/otlp_encoders.h"
 #include "otel/sdk/sender.h"
-#include "otel/sdk/span_encoder.h"
 #include "otel/sdk/values.h"
 
 namespace tensorcast::otel::sdk {

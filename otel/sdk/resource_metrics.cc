@@ -85,7 +85,7 @@ std::optional<HostMemory> ReadHostMemory(const std::string& proc) {
     if (absl::StartsWith(line, "MemTotal:")) total = n[1] * 1024;
     if (absl::StartsWith(line, "MemAvailable:")) available = n[1] * 1024;
   }
-  if (!total.has_value() || !available.has_value()) return std::nullopt;
+  if (total.value_or(0) <= 0 || !available.has_value()) return std::nullopt;
   return HostMemory{*total, *available};
 }
 
@@ -146,36 +146,37 @@ void ObserveHost(const std::string& proc, std::vector<GaugeRegistration>& out) {
         if (!cpu.has_value()) return;
         if (const auto busy = share->BusySinceLast(*cpu)) observer.Observe(*busy);
       }));
-  out.push_back(metrics::kHostMemoryUsedBytes.Observe([proc](auto& observer) {
-    if (const auto memory = ReadHostMemory(proc)) observer.Observe(memory->total - memory->available);
-  }));
-  out.push_back(metrics::kHostMemoryTotalBytes.Observe([proc](auto& observer) {
-    if (const auto memory = ReadHostMemory(proc)) observer.Observe(memory->total);
-  }));
-  out.push_back(metrics::kHostMemoryUtilization.Observe([proc](auto& observer) {
-    const auto memory = ReadHostMemory(proc);
-    if (memory.has_value() && memory->total > 0) observer.Observe(1 - memory->available / memory->total);
-  }));
+  const auto observe = [&](auto metric, double (*value)(const HostMemory&)) {
+    out.push_back(metric.Observe([proc, value](auto& observer) {
+      if (const auto memory = ReadHostMemory(proc)) observer.Observe(value(*memory));
+    }));
+  };
+  observe(metrics::kHostMemoryUsedBytes,
+          [](const HostMemory& memory) { return memory.total - memory.available; });
+  observe(metrics::kHostMemoryTotalBytes, [](const HostMemory& memory) { return memory.total; });
+  observe(metrics::kHostMemoryUtilization,
+          [](const HostMemory& memory) { return 1 - memory.available / memory.total; });
 }
 
 void ObserveGpus(const std::string& library, std::vector<GaugeRegistration>& out) {
   const std::shared_ptr<const Nvml> nvml = Nvml::Load(library);
   if (nvml == nullptr) return;
-  out.push_back(metrics::kGpuUtilization.Observe([nvml](auto& observer) {
-    for (int gpu = 0; gpu < nvml->device_count(); ++gpu) {
-      if (const auto busy = nvml->Utilization(gpu)) observer.Observe(*busy, {absl::StrCat(gpu)});
-    }
-  }));
-  out.push_back(metrics::kGpuMemoryUsedBytes.Observe([nvml](auto& observer) {
-    for (int gpu = 0; gpu < nvml->device_count(); ++gpu) {
-      if (const auto memory = nvml->Memory(gpu)) observer.Observe(memory->used, {absl::StrCat(gpu)});
-    }
-  }));
-  out.push_back(metrics::kGpuMemoryTotalBytes.Observe([nvml](auto& observer) {
-    for (int gpu = 0; gpu < nvml->device_count(); ++gpu) {
-      if (const auto memory = nvml->Memory(gpu)) observer.Observe(memory->total, {absl::StrCat(gpu)});
-    }
-  }));
+  const auto observe = [&](auto metric, std::optional<double> (*value)(const Nvml&, int gpu)) {
+    out.push_back(metric.Observe([nvml, value](auto& observer) {
+      for (int gpu = 0; gpu < nvml->device_count(); ++gpu) {
+        if (const auto figure = value(*nvml, gpu)) observer.Observe(*figure, {absl::StrCat(gpu)});
+      }
+    }));
+  };
+  observe(metrics::kGpuUtilization, [](const Nvml& nvml, int gpu) { return nvml.Utilization(gpu); });
+  observe(metrics::kGpuMemoryUsedBytes, [](const Nvml& nvml, int gpu) -> std::optional<double> {
+    if (const auto memory = nvml.Memory(gpu)) return memory->used;
+    return std::nullopt;
+  });
+  observe(metrics::kGpuMemoryTotalBytes, [](const Nvml& nvml, int gpu) -> std::optional<double> {
+    if (const auto memory = nvml.Memory(gpu)) return memory->total;
+    return std::nullopt;
+  });
 }
 
 }  // namespace

@@ -110,29 +110,20 @@ bool RunFor(absl::Duration timeout, std::function<void()> work) {
 
 std::vector<GaugeRegistration> ObserveCounters(const std::shared_ptr<Counters>& counters) {
   std::vector<GaugeRegistration> registrations;
-  const auto each_signal = [counters](auto metric, auto value) {
-    return metric.Observe([counters, value](auto& observer) {
-      for (size_t i = 0; i < sdk::kSignals; ++i) value(observer, counters->signals[i], sdk::kSignalNames[i]);
-    });
+  // `count`: a member of SignalCounters; the labels after the signal's are `more`.
+  const auto observe = [&](auto metric, auto count, auto... more) {
+    registrations.push_back(metric.Observe([counters, count, more...](auto& observer) {
+      for (size_t i = 0; i < sdk::kSignals; ++i) {
+        observer.Observe(static_cast<double>(counters->signals[i].*count), {sdk::kSignalNames[i], more...});
+      }
+    }));
   };
-  registrations.push_back(each_signal(metrics::kTelemetryExported,
-                                      [](auto& observer, const SignalCounters& signal, const char* name) {
-                                        observer.Observe(static_cast<double>(signal.exported), {name});
-                                      }));
-  registrations.push_back(each_signal(
-      metrics::kTelemetryDropped, [](auto& observer, const SignalCounters& signal, const char* name) {
-        observer.Observe(static_cast<double>(signal.dropped_queue_full), {name, "queue_full"});
-        observer.Observe(static_cast<double>(signal.dropped_export_failed), {name, "export_failed"});
-        observer.Observe(static_cast<double>(signal.dropped_shutdown), {name, "shutdown"});
-      }));
-  registrations.push_back(each_signal(metrics::kTelemetryExportFailures,
-                                      [](auto& observer, const SignalCounters& signal, const char* name) {
-                                        observer.Observe(static_cast<double>(signal.export_failures), {name});
-                                      }));
-  registrations.push_back(each_signal(metrics::kTelemetryQueueLength,
-                                      [](auto& observer, const SignalCounters& signal, const char* name) {
-                                        observer.Observe(static_cast<double>(signal.pending), {name});
-                                      }));
+  observe(metrics::kTelemetryExported, &SignalCounters::exported);
+  observe(metrics::kTelemetryDropped, &SignalCounters::dropped_queue_full, "queue_full");
+  observe(metrics::kTelemetryDropped, &SignalCounters::dropped_export_failed, "export_failed");
+  observe(metrics::kTelemetryDropped, &SignalCounters::dropped_shutdown, "shutdown");
+  observe(metrics::kTelemetryExportFailures, &SignalCounters::export_failures);
+  observe(metrics::kTelemetryQueueLength, &SignalCounters::pending);
   registrations.push_back(metrics::kTelemetryInternalErrors.Observe([counters](auto& observer) {
     observer.Observe(static_cast<double>(counters->sdk_errors), {"error"});
     observer.Observe(static_cast<double>(counters->sdk_warnings), {"warning"});
@@ -140,25 +131,13 @@ std::vector<GaugeRegistration> ObserveCounters(const std::shared_ptr<Counters>& 
   return registrations;
 }
 
-class Disabled final : public Telemetry {
- public:
-  bool enabled() const override { return false; }
-  bool Flush(absl::Duration) override { return true; }
-  void Shutdown() override {}
-  const Counters& counters() const override { return counters_; }
-  std::string Advice() const override { return ""; }
-
- private:
-  const Counters counters_{};
-};
-
 class Enabled final : public Telemetry {
  public:
   Enabled(sdk::Options options, std::shared_ptr<Counters> counters, std::shared_ptr<Troubles> troubles)
       : shutdown_timeout_(options.shutdown_timeout),
-        counters_(std::move(counters)),
         troubles_(std::move(troubles)),
-        registrations_(ObserveCounters(counters_)) {
+        registrations_(ObserveCounters(counters)) {
+    counters_ = std::move(counters);
     if (options.resource_metrics) {
       for (GaugeRegistration& gauge : sdk::ObserveResources()) registrations_.push_back(std::move(gauge));
     }
@@ -215,7 +194,6 @@ class Enabled final : public Telemetry {
     in_use = false;
   }
 
-  const Counters& counters() const override { return *counters_; }
   std::string Advice() const override { return troubles_->Advice(); }
 
  private:
@@ -229,7 +207,6 @@ class Enabled final : public Telemetry {
   }
 
   const absl::Duration shutdown_timeout_;
-  const std::shared_ptr<Counters> counters_;
   const std::shared_ptr<Troubles> troubles_;
   std::vector<GaugeRegistration> registrations_;  // read until the last collection
   std::unique_ptr<TelemetryLogSink> log_sink_;
@@ -243,7 +220,7 @@ absl::StatusOr<std::unique_ptr<Telemetry>> InitTelemetry(const v1::OtelConfig& c
                                                          std::string_view role) {
   absl::StatusOr<sdk::Options> options = sdk::ResolveOptions(config, role);
   if (!options.ok()) return options.status();
-  if (!options->enabled) return std::make_unique<Disabled>();
+  if (!options->enabled) return std::make_unique<Telemetry>();
   if (in_use.exchange(true)) {
     return absl::FailedPreconditionError("telemetry is on already in this process; shut it down first");
   }

@@ -17,25 +17,28 @@
 
 namespace tensorcast::otel {
 
-// Thread-safe.
+// Thread-safe. This class is telemetry that is off: it does nothing.
 class Telemetry {
  public:
   // Shuts down.
   virtual ~Telemetry() = default;
 
-  virtual bool enabled() const = 0;
+  virtual bool enabled() const { return false; }
   // Exports what there is now. False when that was not done in time; it goes on then.
-  virtual bool Flush(absl::Duration timeout) = 0;
+  virtual bool Flush(absl::Duration /*timeout*/) { return true; }
   // Flushes within observability.otel.shutdown_timeout, then ends, whatever the collector does. An export
   // that is stuck beyond that is left to a thread that dies with the process. Idempotent.
-  virtual void Shutdown() = 0;
-  virtual const sdk::Counters& counters() const = 0;
+  virtual void Shutdown() {}
   // What to look at, and which setting to change, when the collector does not take what is sent, with the
   // last error. "" while nothing failed.
-  virtual std::string Advice() const = 0;
+  virtual std::string Advice() const { return ""; }
+  const sdk::Counters& counters() const { return *counters_; }
+
+ protected:
+  std::shared_ptr<const sdk::Counters> counters_ = std::make_shared<sdk::Counters>();
 };
 
-// `role`: "global-store", "daemon", "client". With telemetry off the result does nothing. INVALID_ARGUMENT
+// `role`: "global-store", "daemon", "client". INVALID_ARGUMENT
 // names the key that is wrong; FAILED_PRECONDITION when telemetry is on already.
 absl::StatusOr<std::unique_ptr<Telemetry>> InitTelemetry(const v1::OtelConfig& config, std::string_view role);
 

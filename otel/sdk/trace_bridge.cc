@@ -14,7 +14,7 @@
 #include "opentelemetry/trace/span_context_kv_iterable.h"
 #include "opentelemetry/trace/span_metadata.h"
 #include "opentelemetry/trace/trace_state.h"
-#include "otel/sdk/span_encoder.h"
+#include "otel/sdk/otlp_encoders.h"
 #include "otel/sdk/values.h"
 
 namespace tensorcast::otel::sdk {
@@ -38,21 +38,10 @@ api::SpanContext ToSpanContext(const TraceContext& context, bool is_remote) {
                           api::TraceState::FromHeader(context.trace_state));
 }
 
-api::SpanKind ToSpanKind(SpanKind kind) {
-  switch (kind) {
-    case SpanKind::kInternal:
-      return api::SpanKind::kInternal;
-    case SpanKind::kServer:
-      return api::SpanKind::kServer;
-    case SpanKind::kClient:
-      return api::SpanKind::kClient;
-    case SpanKind::kProducer:
-      return api::SpanKind::kProducer;
-    case SpanKind::kConsumer:
-      return api::SpanKind::kConsumer;
-  }
-  return api::SpanKind::kInternal;
-}
+// Both enumerations are OpenTelemetry's, in its order.
+static_assert(static_cast<int>(SpanKind::kInternal) == static_cast<int>(api::SpanKind::kInternal) &&
+              static_cast<int>(SpanKind::kConsumer) == static_cast<int>(api::SpanKind::kConsumer));
+api::SpanKind ToSpanKind(SpanKind kind) { return static_cast<api::SpanKind>(kind); }
 
 bool HasRemoteParent(SpanKind kind) { return kind == SpanKind::kServer || kind == SpanKind::kConsumer; }
 
@@ -161,9 +150,9 @@ class Record final : public SpanRecord {
   Dropped dropped_;
 };
 
-class Sink final : public TraceSink {
+class SpanSink final : public TraceSink {
  public:
-  explicit Sink(SpanPipeline pipeline)
+  explicit SpanSink(SpanPipeline pipeline)
       : pipeline_(std::move(pipeline)),
         scope_(opentelemetry::sdk::instrumentationscope::InstrumentationScope::Create(kScopeName)) {}
 
@@ -244,7 +233,7 @@ class Sink final : public TraceSink {
 }  // namespace
 
 std::unique_ptr<TraceSink> MakeTraceSink(SpanPipeline pipeline) {
-  return std::make_unique<Sink>(std::move(pipeline));
+  return std::make_unique<SpanSink>(std::move(pipeline));
 }
 
 }  // namespace tensorcast::otel::sdk

@@ -45,7 +45,10 @@ absl::StatusOr<GrantClaims> DecodeClaims(std::string_view bytes) {
   claims.expires = absl::Seconds(static_cast<int64_t>(reader.Get<uint64_t>()));
   claims.epoch = reader.Get<uint64_t>();
   for (std::string* field : TextsOf(claims)) *field = std::string(reader.GetString<uint16_t>());
-  if (!reader.AtEnd()) return absl::InvalidArgumentError("a grant token's fields do not fill it exactly");
+  if (!reader.AtEnd()) {
+    return absl::InvalidArgumentError(
+        "read a grant token: its fields do not fill it exactly; request a new grant");
+  }
   return claims;
 }
 
@@ -65,16 +68,17 @@ std::string SignGrant(std::string_view key, const GrantClaims& claims) {
 
 absl::StatusOr<GrantClaims> VerifyGrant(const GrantKey& key, std::string_view token, SteadyTime now) {
   if (token.size() < kSmallestToken) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a grant token has at least ", kSmallestToken, " bytes, this has ", token.size()));
+    return absl::InvalidArgumentError(absl::StrCat("read a grant token: it has ", token.size(),
+                                                   " bytes, and a token has at least ", kSmallestToken,
+                                                   "; request a new grant"));
   }
   if (const auto version = static_cast<uint8_t>(token[0]); version != kVersion) {
-    return absl::FailedPreconditionError(absl::StrCat("grant token of version ", version,
-                                                      ", this daemon reads ", kVersion,
-                                                      ": upgrade the older of daemon and global store"));
+    return absl::FailedPreconditionError(absl::StrCat("read a grant token: it has version ", version,
+                                                      ", and this daemon reads ", kVersion,
+                                                      "; upgrade the older of daemon and global store"));
   }
   if (key.bytes.empty()) {
-    return absl::PermissionDeniedError("no grant can be verified before this node is registered");
+    return absl::PermissionDeniedError("verify a grant: this node is not registered yet; try again");
   }
   const std::string_view signed_bytes = token.substr(0, token.size() - kMacBytes);
   const std::string mac = Mac(key.bytes, signed_bytes);
@@ -82,20 +86,20 @@ absl::StatusOr<GrantClaims> VerifyGrant(const GrantKey& key, std::string_view to
   // global store.
   if (CRYPTO_memcmp(mac.data(), token.data() + signed_bytes.size(), kMacBytes) != 0) {
     return absl::PermissionDeniedError(
-        "the grant token was not signed for this source: ask the global store for a new grant");
+        "verify a grant: the token was not signed for this source; request a new grant");
   }
   TC_ASSIGN_OR_RETURN(GrantClaims claims, DecodeClaims(signed_bytes.substr(1)));
   if (claims.epoch != key.epoch) {
-    return absl::PermissionDeniedError(absl::StrCat("the grant is of a global store of epoch ", claims.epoch,
+    return absl::PermissionDeniedError(absl::StrCat("verify a grant: it is of epoch ", claims.epoch,
                                                     ", and this source's key of ", key.epoch,
-                                                    ": ask the global store for a new grant"));
+                                                    "; request a new grant"));
   }
   // Measured by this daemon's clock since it was given its key. So the wall clocks of two hosts are never
   // compared.
   if (const absl::Duration late = now - key.given - claims.expires; late > kGrantAllowance) {
-    return absl::DeadlineExceededError(absl::StrCat("the grant expired ",
+    return absl::DeadlineExceededError(absl::StrCat("verify a grant: the grant expired ",
                                                     absl::FormatDuration(absl::Trunc(late, absl::Seconds(1))),
-                                                    " ago: ask for a new one"));
+                                                    " ago; ask for a new one"));
   }
   return claims;
 }

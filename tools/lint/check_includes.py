@@ -63,7 +63,6 @@ INSTALLED_LIST = re.compile(r"set\(TENSORCAST_PUBLIC_HEADERS([^)]*)\)")
 # In a folder no two files need each other: a header with its source is one idea, and ideas have an order. The exceptions:
 FOLDERS_WITH_CYCLES = {
     "cli/config",  # the configuration, its schema and its setter
-    "global_store/metadata",  # the interface's file makes its implementations
     "global_store/service",  # the service and its handlers
     "otel/sdk",  # the bridge and its parts
     "transport/ucx",  # callbacks from UCX: the worker and its endpoints, the source and its connections

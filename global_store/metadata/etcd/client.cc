@@ -34,7 +34,8 @@ absl::StatusOr<std::string> ReadPem(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::string text(std::istreambuf_iterator<char>(file), {});
   if (file.fail() || text.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat("etcd: ", path, " cannot be read"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("connect to etcd: ", path, " cannot be read or is empty; name a PEM file"));
   }
   return text;
 }
@@ -42,7 +43,8 @@ absl::StatusOr<std::string> ReadPem(const std::string& path) {
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> CredentialsOf(const ClientOptions& options) {
   if (options.ca.empty()) {
     if (options.certificate.empty() && options.key.empty()) return grpc::InsecureChannelCredentials();
-    return absl::InvalidArgumentError("etcd: a certificate needs the authority of etcd's own, too");
+    return absl::InvalidArgumentError(
+        "connect to etcd: a certificate is set without an authority; set global_store.etcd.ca, too");
   }
   grpc::SslCredentialsOptions tls;
   TC_ASSIGN_OR_RETURN(tls.pem_root_certs, ReadPem(options.ca));
@@ -189,7 +191,10 @@ absl::Status Client::State::Call(const RequestContext& context, const char* what
 }
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Create(const ClientOptions& options) {
-  if (options.endpoints.empty()) return absl::InvalidArgumentError("etcd: no endpoint is named");
+  if (options.endpoints.empty()) {
+    return absl::InvalidArgumentError(
+        "connect to etcd: no endpoint is named; set global_store.etcd.endpoints");
+  }
   TC_ASSIGN_OR_RETURN(const std::shared_ptr<grpc::ChannelCredentials> credentials, CredentialsOf(options));
   rpc::StopCheckingForeignMutexes();  // this one waits for etcd before it has a server
   auto state = std::make_unique<State>();

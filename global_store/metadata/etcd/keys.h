@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "global_store/metadata/fact_records.h"
 
 namespace tensorcast::global_store::etcd {
 
@@ -24,11 +25,10 @@ class Keys {
   std::string Epoch() const { return root_ + "epoch"; }
   std::string Sequence() const { return root_ + "sequence"; }
 
-  std::string Artifacts() const { return root_ + "artifacts/"; }
-  std::string Names() const { return root_ + "keys/"; }
-  std::string Nodes() const { return root_ + "nodes/"; }
-  std::string Tasks() const { return root_ + "tasks/"; }
-  std::string TasksOf(std::string_view artifact) const { return absl::StrCat(Tasks(), artifact, "/"); }
+  std::string Facts(FactKind kind) const {
+    constexpr std::string_view kFolders[] = {"artifacts/", "keys/", "nodes/", "tasks/"};
+    return absl::StrCat(root_, kFolders[static_cast<size_t>(kind)]);
+  }
   std::string Manifests() const { return root_ + "manifests/"; }
   std::string Pieces() const { return root_ + "pieces/"; }
   std::string PiecesOf(std::string_view artifact) const { return absl::StrCat(Pieces(), artifact, "/"); }

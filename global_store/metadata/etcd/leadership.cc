@@ -9,8 +9,8 @@
 #include "base/boot_time.h"
 #include "base/status.h"
 #include "etcd/records.pb.h"
+#include "global_store/metadata/etcd/counter.h"
 #include "global_store/metadata/etcd/keys.h"
-#include "global_store/metadata/etcd/records.h"
 #include "rpc/retry.h"
 
 namespace tensorcast::global_store::etcd {

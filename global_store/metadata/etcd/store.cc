@@ -19,8 +19,9 @@
 #include "absl/time/time.h"
 #include "base/status.h"
 #include "etcd/records.pb.h"
+#include "global_store/metadata/etcd/counter.h"
 #include "global_store/metadata/etcd/keys.h"
-#include "global_store/metadata/etcd/records.h"
+#include "global_store/metadata/fact_records.h"
 
 namespace tensorcast::global_store::etcd {
 namespace {
@@ -169,25 +170,20 @@ class Store final : public MetadataStore {
 
 Operations Store::OperationsOf(const WriteBatch& batch) const {
   Operations all;
-  for (const ArtifactRecord& artifact : batch.facts.artifacts) {
-    all.Put(keys_.Artifacts() + artifact.artifact_id, Encode(artifact));
-    if (!artifact.deleted) continue;
-    all.Delete(keys_.Manifests() + artifact.artifact_id);
-    all.DeleteFolder(keys_.PiecesOf(artifact.artifact_id));
-    all.DeleteFolder(keys_.TasksOf(artifact.artifact_id));
-  }
-  for (const KeyRecord& key : batch.facts.keys) all.Put(keys_.Names() + key.name, Encode(key));
-  for (const NodeBinding& node : batch.facts.nodes) {
-    const std::string key = keys_.Nodes() + node.node_id;
-    node.name.empty() ? all.Delete(key) : all.Put(key, Encode(node));
-  }
-  for (const TaskRecord& task : batch.facts.tasks) {
-    const std::string key = keys_.Tasks() + NameOf(task);
-    task.cancelled ? all.Delete(key) : all.Put(key, Encode(task));
+  for (const Fact& fact : Encode(batch.facts)) {
+    const std::string key = keys_.Facts(fact.kind) + fact.name;
+    fact.forgotten ? all.Delete(key) : all.Put(key, fact.record);
+    if (!fact.DeletesArtifact()) continue;
+    all.Delete(keys_.Manifests() + fact.name);
+    all.DeleteFolder(keys_.PiecesOf(fact.name));
+    all.DeleteFolder(keys_.Facts(FactKind::kTask) + TaskPrefix(fact.name));
   }
   if (batch.request.has_value()) {
     const RequestRecord& request = *batch.request;
-    all.Put(keys_.Requests() + request.request, Encode(request));
+    record::Request kept;
+    kept.set_response(request.response);
+    kept.set_recorded_ns(absl::ToUnixNanos(request.recorded));
+    all.Put(keys_.Requests() + request.request, kept.SerializeAsString());
     all.Put(keys_.RequestAge(absl::ToUnixNanos(request.recorded), request.request), "");
   }
   return all;
@@ -237,9 +233,9 @@ absl::Status Store::AddManifest(const ManifestBlob& manifest, Operations& change
 // own is done.
 absl::Status Store::Write(const Operations& operations) {
   if (!operations.fits()) {
-    return absl::ResourceExhaustedError(absl::StrCat("etcd: a change of ", operations.count(),
-                                                     " operations and ", operations.bytes(),
-                                                     " bytes is larger than etcd takes at once"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("write a change to etcd: it has ", operations.count(), " operations and ",
+                     operations.bytes(), " bytes, more than etcd takes at once; ask for less in one call"));
   }
   Waiting self{.operations = &operations};
   absl::MutexLock lock(&mutex_);
@@ -362,18 +358,12 @@ absl::StatusOr<DurableFacts> Store::Load() {
     absl::MutexLock lock(&mutex_);
     requests_ = std::move(requests);
   }
-  const auto load = [this](const std::string& folder, auto decode, auto& into) {
-    return ForEach(folder, /*values=*/true,
-                   [&](std::string_view name, const mvccpb::KeyValue& pair) -> absl::Status {
-                     TC_ASSIGN_OR_RETURN(auto decoded, decode(name, pair.value()));
-                     into.push_back(std::move(decoded));
-                     return absl::OkStatus();
-                   });
-  };
-  TC_RETURN_IF_ERROR(load(keys_.Artifacts(), DecodeArtifact, facts.artifacts));
-  TC_RETURN_IF_ERROR(load(keys_.Names(), DecodeKey, facts.keys));
-  TC_RETURN_IF_ERROR(load(keys_.Nodes(), DecodeNode, facts.nodes));
-  TC_RETURN_IF_ERROR(load(keys_.Tasks(), DecodeTask, facts.tasks));
+  for (const FactKind kind : kFactKinds) {
+    TC_RETURN_IF_ERROR(
+        ForEach(keys_.Facts(kind), /*values=*/true, [&](std::string_view name, const mvccpb::KeyValue& pair) {
+          return Decode(kind, name, pair.value(), facts);
+        }));
+  }
   // No other store wrote while it was read.
   TC_RETURN_IF_ERROR(leadership_.Check());
   return facts;
@@ -382,9 +372,10 @@ absl::StatusOr<DurableFacts> Store::Load() {
 absl::StatusOr<std::string> Store::ReadManifest(std::string_view artifact_id) {
   TC_ASSIGN_OR_RETURN(const std::optional<std::string> value,
                       Get(absl::StrCat(keys_.Manifests(), artifact_id)));
-  if (!value.has_value()) return absl::NotFoundError(absl::StrCat("there is no manifest of ", artifact_id));
+  if (!value.has_value()) return NoManifest(artifact_id);
   const auto lost = [&] {
-    return absl::DataLossError(absl::StrCat("etcd: the manifest of ", artifact_id, " is not whole"));
+    return absl::DataLossError(absl::StrCat("read the manifest of ", artifact_id,
+                                            ": etcd has only a part; restore etcd from a snapshot"));
   };
   record::Manifest manifest;
   if (!manifest.ParseFromString(*value)) return lost();
@@ -412,8 +403,10 @@ absl::StatusOr<std::optional<std::string>> Store::FindResponse(std::string_view 
   }
   TC_ASSIGN_OR_RETURN(const std::optional<std::string> value, Get(absl::StrCat(keys_.Requests(), request)));
   if (!value.has_value()) return std::nullopt;
-  TC_ASSIGN_OR_RETURN(std::string response, DecodeResponse(*value));
-  return response;
+  record::Request kept;
+  if (kept.ParseFromString(*value)) return std::move(*kept.mutable_response());
+  return absl::DataLossError(absl::StrCat("find the answer to request ", request,
+                                          ": etcd's record cannot be read; restore etcd from a snapshot"));
 }
 
 absl::Status Store::Purge(const PurgeTimes& before) {
@@ -451,21 +444,15 @@ absl::Status Store::PurgeRequests(absl::Time before) {
 
 absl::Status Store::PurgeFacts(const PurgeTimes& before) {
   std::vector<std::string> old;
-  const auto look = [&](const std::string& folder, auto decode, auto is_old) {
-    return ForEach(folder, /*values=*/true, [&](std::string_view name, const mvccpb::KeyValue& pair) {
-      auto decoded = decode(name, pair.value());
-      if (decoded.ok() && is_old(*decoded)) old.push_back(pair.key());
-      return decoded.status();
-    });
-  };
-  const auto buried = [&](const auto& fact) { return fact.deleted && fact.updated < before.tombstones; };
-  TC_RETURN_IF_ERROR(look(keys_.Artifacts(), DecodeArtifact, [&](const ArtifactRecord& artifact) {
-    return artifact.deleted && artifact.updated < (artifact.versioned ? before.versions : before.tombstones);
-  }));
-  TC_RETURN_IF_ERROR(look(keys_.Names(), DecodeKey, buried));
-  TC_RETURN_IF_ERROR(look(keys_.Tasks(), DecodeTask, [&](const TaskRecord& task) {
-    return task.state != TaskState::kOpen && task.updated < before.tasks;
-  }));
+  for (const FactKind kind : kFactKinds) {
+    TC_RETURN_IF_ERROR(ForEach(keys_.Facts(kind), /*values=*/true,
+                               [&](std::string_view name, const mvccpb::KeyValue& pair) -> absl::Status {
+                                 DurableFacts one;
+                                 TC_RETURN_IF_ERROR(Decode(kind, name, pair.value(), one));
+                                 if (Encode(one).front().IsOld(before)) old.push_back(pair.key());
+                                 return absl::OkStatus();
+                               }));
+  }
   for (size_t i = 0; i < old.size(); i += kOperations) {
     Operations drop;
     for (size_t j = i; j < std::min(old.size(), i + kOperations); ++j) drop.Delete(old[j]);

@@ -17,7 +17,7 @@
 #include "base/testing/temp_folder.h"
 #include "etcd/rpc.grpc.pb.h"
 #include "global_store/metadata/copy.h"
-#include "global_store/metadata/etcd/records.h"
+#include "global_store/metadata/etcd/counter.h"
 #include "global_store/metadata/etcd/testing/etcd_cluster.h"
 #include "global_store/metadata/testing/metadata_store_contract.h"
 

@@ -1,5 +1,5 @@
 // The judge is protobuf: what it reads out of the bytes is what the span was told.
-#include "otel/sdk/span_encoder.h"
+#include "otel/sdk/otlp_encoders.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include "opentelemetry/common/key_value_iterable_view.h"
 #include "opentelemetry/trace/span_context.h"
 #include "opentelemetry/trace/trace_state.h"
-#include "otel/sdk/protobuf_writer.h"
+#include "otel/sdk/otlp_bytes.h"
 #include "otlp_subset.pb.h"
 
 namespace tensorcast::otel::sdk {

@@ -1,0 +1,209 @@
+#include "global_store/metadata/fact_records.h"
+
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "metadata/fact_records.pb.h"
+
+namespace tensorcast::global_store {
+namespace {
+
+Fact ToFact(const ArtifactRecord& artifact) {
+  record::Artifact message;
+  message.set_image_bytes(artifact.image_bytes);
+  message.set_chunk_bytes(artifact.chunk_bytes);
+  message.set_tensor_count(artifact.tensor_count);
+  message.set_created_ns(absl::ToUnixNanos(artifact.created));
+  message.set_updated_ns(absl::ToUnixNanos(artifact.updated));
+  message.set_deleted(artifact.deleted);
+  message.set_versioned(artifact.versioned);
+  for (const Origin& origin : artifact.origins) message.add_origins(EncodeOrigin(origin));
+  return {.kind = FactKind::kArtifact,
+          .name = artifact.artifact_id,
+          .record = message.SerializeAsString(),
+          .ageing = !artifact.deleted    ? Ageing::kNever
+                    : artifact.versioned ? Ageing::kVersionTombstone
+                                         : Ageing::kTombstone,
+          .updated = artifact.updated};
+}
+
+Fact ToFact(const KeyRecord& key) {
+  record::Key message;
+  message.set_artifact_id(key.artifact_id);
+  message.set_revision(key.revision);
+  message.set_updated_ns(absl::ToUnixNanos(key.updated));
+  message.set_deleted(key.deleted);
+  message.set_keep(key.keep);
+  for (const KeyVersion& version : key.earlier) {
+    record::KeyVersion& added = *message.add_earlier();
+    added.set_artifact_id(version.artifact_id);
+    added.set_revision(version.revision);
+    added.set_bound_ns(absl::ToUnixNanos(version.bound));
+  }
+  return {.kind = FactKind::kKey,
+          .name = key.name,
+          .record = message.SerializeAsString(),
+          .ageing = key.deleted ? Ageing::kTombstone : Ageing::kNever,
+          .updated = key.updated};
+}
+
+Fact ToFact(const NodeBinding& node) {
+  record::Node message;
+  message.set_name(node.name);
+  return {.kind = FactKind::kNode,
+          .name = node.node_id,
+          .record = message.SerializeAsString(),
+          .forgotten = node.name.empty()};
+}
+
+// Of artifact, node and location, which are its name, the record says nothing.
+Fact ToFact(const TaskRecord& task) {
+  record::ReplicationTask message;
+  message.set_task_id(task.task_id);
+  message.set_node_name(task.node_name);
+  message.set_asked_by(task.asked_by);
+  message.set_traceparent(task.traceparent);
+  message.set_state(static_cast<uint32_t>(task.state));
+  message.set_failures(task.failures);
+  // Raw: a code of a newer version stays as it is.
+  message.set_error_code(task.error.raw_code());
+  message.set_error(std::string(task.error.message()));
+  message.set_created_ns(absl::ToUnixNanos(task.created));
+  message.set_updated_ns(absl::ToUnixNanos(task.updated));
+  return {.kind = FactKind::kTask,
+          .name = absl::StrCat(TaskPrefix(task.artifact_id), task.node_id, "/", task.location.ToString()),
+          .record = message.SerializeAsString(),
+          .ageing = task.state == TaskState::kOpen ? Ageing::kNever : Ageing::kEndedTask,
+          .updated = task.updated,
+          .forgotten = task.cancelled};
+}
+
+// A start must not go on without a fact, so the caller is told which one cannot be read.
+absl::Status Damaged(std::string_view kind, std::string_view name, std::string_view cause) {
+  return absl::DataLossError(
+      absl::StrCat("load ", kind, " ", name, ": ", cause, "; restore the metadata from a backup"));
+}
+
+constexpr std::string_view kUnreadable = "the record cannot be read";
+
+absl::Status AddArtifact(std::string_view name, const std::string& record, DurableFacts& facts) {
+  record::Artifact message;
+  if (!message.ParseFromString(record)) return Damaged("artifact", name, kUnreadable);
+  ArtifactRecord artifact{.artifact_id = std::string(name),
+                          .image_bytes = message.image_bytes(),
+                          .chunk_bytes = message.chunk_bytes(),
+                          .tensor_count = message.tensor_count(),
+                          .created = absl::FromUnixNanos(message.created_ns()),
+                          .deleted = message.deleted(),
+                          .updated = absl::FromUnixNanos(message.updated_ns()),
+                          .versioned = message.versioned()};
+  for (const std::string& bytes : message.origins()) {
+    absl::StatusOr<Origin> origin = DecodeOrigin(bytes);
+    if (!origin.ok()) return Damaged("artifact", name, origin.status().message());
+    artifact.origins.push_back(*std::move(origin));
+  }
+  facts.artifacts.push_back(std::move(artifact));
+  return absl::OkStatus();
+}
+
+absl::Status AddKey(std::string_view name, const std::string& record, DurableFacts& facts) {
+  record::Key message;
+  if (!message.ParseFromString(record)) return Damaged("key", name, kUnreadable);
+  KeyRecord& key = facts.keys.emplace_back(KeyRecord{.name = std::string(name),
+                                                     .artifact_id = message.artifact_id(),
+                                                     .revision = message.revision(),
+                                                     .updated = absl::FromUnixNanos(message.updated_ns()),
+                                                     .deleted = message.deleted(),
+                                                     .keep = message.keep()});
+  for (const record::KeyVersion& version : message.earlier()) {
+    key.earlier.push_back({.artifact_id = version.artifact_id(),
+                           .revision = version.revision(),
+                           .bound = absl::FromUnixNanos(version.bound_ns())});
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AddTask(std::string_view name, const std::string& record, DurableFacts& facts) {
+  record::ReplicationTask message;
+  if (!message.ParseFromString(record)) return Damaged("task", name, kUnreadable);
+  // A node chose its id, which may have a '/'; the other two have none.
+  const size_t first = name.find('/');
+  const size_t last = name.rfind('/');
+  if (first == last) return Damaged("task", name, "its name has not three parts");
+  const absl::StatusOr<Location> location = Location::Parse(name.substr(last + 1));
+  if (!location.ok()) return Damaged("task", name, location.status().message());
+  if (message.state() > static_cast<uint32_t>(TaskState::kFailed)) {
+    return Damaged("task", name, absl::StrCat("there is no state ", message.state()));
+  }
+  facts.tasks.push_back(
+      {.task_id = message.task_id(),
+       .artifact_id = std::string(name.substr(0, first)),
+       .node_id = std::string(name.substr(first + 1, last - first - 1)),
+       .location = *location,
+       .node_name = message.node_name(),
+       .asked_by = message.asked_by(),
+       .traceparent = message.traceparent(),
+       .state = static_cast<TaskState>(message.state()),
+       .failures = message.failures(),
+       .error = absl::Status(static_cast<absl::StatusCode>(message.error_code()), message.error()),
+       .created = absl::FromUnixNanos(message.created_ns()),
+       .updated = absl::FromUnixNanos(message.updated_ns())});
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Time LimitOf(Ageing ageing, const PurgeTimes& before) {
+  switch (ageing) {
+    case Ageing::kNever:
+      break;
+    case Ageing::kTombstone:
+      return before.tombstones;
+    case Ageing::kVersionTombstone:
+      return before.versions;
+    case Ageing::kEndedTask:
+      return before.tasks;
+  }
+  return absl::InfinitePast();
+}
+
+std::string TaskPrefix(std::string_view artifact_id) { return absl::StrCat(artifact_id, "/"); }
+
+std::vector<Fact> Encode(const DurableFacts& facts) {
+  std::vector<Fact> all;
+  const auto add = [&all](const auto& records) {
+    for (const auto& record : records) all.push_back(ToFact(record));
+  };
+  add(facts.artifacts);
+  add(facts.keys);
+  add(facts.nodes);
+  add(facts.tasks);
+  return all;
+}
+
+absl::Status Decode(FactKind kind, std::string_view name, const std::string& record, DurableFacts& facts) {
+  switch (kind) {
+    case FactKind::kArtifact:
+      return AddArtifact(name, record, facts);
+    case FactKind::kKey:
+      return AddKey(name, record, facts);
+    case FactKind::kNode: {
+      record::Node message;
+      if (!message.ParseFromString(record)) return Damaged("node", name, kUnreadable);
+      facts.nodes.push_back({.node_id = std::string(name), .name = message.name()});
+      return absl::OkStatus();
+    }
+    case FactKind::kTask:
+      return AddTask(name, record, facts);
+  }
+  return Damaged("fact", name, absl::StrCat("there is no kind ", static_cast<int>(kind)));
+}
+
+absl::Status NoManifest(std::string_view artifact_id) {
+  return absl::NotFoundError(absl::StrCat("read the manifest of ", artifact_id,
+                                          ": the metadata store has none; publish the artifact first"));
+}
+
+}  // namespace tensorcast::global_store
