@@ -1,4 +1,3 @@
-#include "transport/loopback/loopback_serving.h"
 #include "transport/loopback/loopback_transport.h"
 #include "transport/testing/transport_contract.h"
 
@@ -9,12 +8,6 @@ const auto kLane = testing::Values(
     LaneUnderTest{.lane = "loopback", .create = [](const std::string&) { return NewLoopbackTransport(); }});
 INSTANTIATE_TEST_SUITE_P(Loopback, TransportContract, kLane);
 INSTANTIATE_TEST_SUITE_P(Loopback, FillingContract, kLane);
-
-TEST(LoopbackDescriptor, LoopbackDescriptor_EncodesToGoldenBytes) {
-  EXPECT_EQ(EncodeLoopbackDescriptor(PullIdFromBytes("0123456789abcdef")),
-            "TCLB\x01"
-            "0123456789abcdef");
-}
 
 }  // namespace
 }  // namespace tensorcast::transport
