@@ -52,7 +52,7 @@ absl::StatusOr<RegisteredMemory::AddedDevice> RegisteredMemory::AddDevice(Device
   }
   TC_RETURN_IF_ERROR(CheckNew(added.data(), bytes));
   if (free == regions_.size()) regions_.emplace_back();
-  regions_[free] = {.base = added.data(), .bytes = bytes};
+  regions_[free] = {.base = added.data(), .bytes = bytes, .device = base.device};
   return AddedDevice{.region = free, .is_new = true};
 }
 
@@ -68,6 +68,13 @@ std::optional<size_t> RegisteredMemory::RegionOf(ConstHostSpan bytes) const {
     if (regions_[i].users > 0 && Holds(regions_[i].base, regions_[i].bytes, bytes)) return i;
   }
   return std::nullopt;
+}
+
+DevicePtr RegisteredMemory::DeviceAt(ConstHostSpan bytes) const {
+  const std::optional<size_t> region = RegionOf(bytes);
+  if (bytes.empty() || !region.has_value()) return {};
+  absl::MutexLock lock(&mutex_);
+  return {.device = regions_[*region].device, .address = reinterpret_cast<uint64_t>(bytes.data())};
 }
 
 // Before any lane touches memory: destinations outside what was registered, and offsets outside the image,

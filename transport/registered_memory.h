@@ -33,12 +33,15 @@ class RegisteredMemory {
 
   // The region that holds all of `bytes`; an empty span is in region 0.
   std::optional<size_t> RegionOf(ConstHostSpan bytes) const ABSL_LOCKS_EXCLUDED(mutex_);
+  // The device's address behind addresses that lie in a GPU's region; none where they do not.
+  DevicePtr DeviceAt(ConstHostSpan bytes) const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   struct Region {
     const std::byte* base = nullptr;
     uint64_t bytes = 0;
-    int users = 1;  // 0: it has gone, and its place is free
+    int users = 1;    // 0: it has gone, and its place is free
+    int device = -1;  // of a GPU's memory
   };
   // INVALID_ARGUMENT for an empty region or one that overlaps another.
   absl::Status CheckNew(const std::byte* base, uint64_t bytes) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);

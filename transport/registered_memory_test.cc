@@ -50,6 +50,16 @@ TEST_F(RegisteredMemoryTest, DeviceRegion_IsRemovedWithItsLastUser) {
   EXPECT_EQ(*memory_.Add(&bytes_[512], 512), 2u);
 }
 
+TEST_F(RegisteredMemoryTest, DeviceAt_FindsDeviceOfItsRegionsOnly) {
+  const DevicePtr image{.device = 3, .address = 0x5000'0000'0000};
+  ASSERT_TRUE(memory_.Add(&bytes_[0], 256).ok());
+  ASSERT_TRUE(memory_.AddDevice(image, 4096).ok());
+  EXPECT_EQ(memory_.DeviceAt(AddressesOf(image + 100, 7)), image + 100);
+  EXPECT_FALSE(memory_.DeviceAt(AddressesOf(image + 4000, 200)));
+  EXPECT_FALSE(memory_.DeviceAt(Span(0, 256)));
+  EXPECT_FALSE(memory_.DeviceAt({}));
+}
+
 TEST_F(RegisteredMemoryTest, CheckFetch_RefusesRangePastImageOrRegion) {
   ASSERT_TRUE(memory_.Add(&bytes_[0], 512).ok());
   EXPECT_EQ(*CheckFetch(memory_, 100, 40, {Span(0, 20), Span(100, 40)}), 60u);

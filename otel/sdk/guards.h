@@ -57,8 +57,14 @@ class Guard {
       ++counters_.dropped_shutdown;
       return false;
     }
-    if (counters_.pending.fetch_add(1, std::memory_order_relaxed) < queue_size_) return true;
-    counters_.pending.fetch_sub(1, std::memory_order_relaxed);
+    // Never above the size: an item that is refused must not, for a moment, take the place of another, nor be
+    // counted by DropRest.
+    int64_t pending = counters_.pending.load(std::memory_order_relaxed);
+    while (pending < queue_size_) {
+      if (counters_.pending.compare_exchange_weak(pending, pending + 1, std::memory_order_relaxed)) {
+        return true;
+      }
+    }
     counters_.dropped_queue_full.fetch_add(1, std::memory_order_relaxed);
     complain_("the export queue is full");
     return false;

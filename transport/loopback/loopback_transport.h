@@ -1,9 +1,8 @@
-// The transport within one process: a pull copies straight out of the serving's memory. It is the reference
-// for what transport.h promises, and lets everything above it be tested without a network.
+// The transport within one process, by the pull protocol (transport/pull) over channels that post to each
+// other's task loop: with it everything above a transport is tested without a network.
 //
-// Servings of all LoopbackTransports of the process share one registry, so any of them can pull from any
-// other. Copies and callbacks run on the receiver's own thread, reads of images that are not in place on the
-// source's serving threads. Thread-safe.
+// Any LoopbackTransport of the process can pull from any other of its name. Copies and callbacks run on the
+// receiver's own thread, reads of images that are not in place on the source's serving threads. Thread-safe.
 #pragma once
 
 #include <functional>

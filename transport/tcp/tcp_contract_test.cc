@@ -1,8 +1,10 @@
 // The transport contract over TCP: by one connection, by several on several threads, and by TLS.
 #include <cstdlib>
+#include <optional>
 
 #include "absl/log/check.h"
 #include "security/testing/test_authority.h"
+#include "transport/tcp/raw_peer.h"
 #include "transport/tcp/tcp_transport.h"
 #include "transport/testing/transport_contract.h"
 
@@ -46,9 +48,31 @@ std::unique_ptr<Transport> NewTcpTransport(const std::string& lane) {
   return *std::move(transport);
 }
 
-const auto kLanes = ::testing::Values(LaneUnderTest{.lane = "tcp", .create = NewTcpTransport},
-                                      LaneUnderTest{.lane = "tcp-several", .create = NewTcpTransport},
-                                      LaneUnderTest{.lane = "tcp-tls", .create = NewTcpTransport});
+class TcpPeer : public ProtocolPeer {
+ public:
+  void Connect(const std::string& address) override { peer_ = tcp::RawPeer::ConnectTo(address); }
+  std::string Listen() override { return listener_.emplace().address(); }
+  void Send(const pull::Frame& frame) override { peer().Send(frame); }
+  void SendPiece(const pull::Data& head, std::string_view piece) override { peer().SendPiece(head, piece); }
+  pull::Frame Next() override { return peer().Next(); }
+  std::string ReadBytes(size_t bytes) override { return peer().ReadBytes(bytes); }
+  bool IsClosed() override { return peer().IsClosed(); }
+
+ private:
+  tcp::RawPeer& peer() {
+    if (listener_.has_value()) peer_ = listener_->Accept();
+    listener_.reset();
+    return peer_;
+  }
+  std::optional<tcp::RawListener> listener_;  // until its receiver has come
+  tcp::RawPeer peer_;
+};
+
+const LaneUnderTest kOneConnection{
+    .lane = "tcp", .create = NewTcpTransport, .new_peer = [] { return std::make_unique<TcpPeer>(); }};
+const auto kLanes =
+    ::testing::Values(kOneConnection, LaneUnderTest{.lane = "tcp-several", .create = NewTcpTransport},
+                      LaneUnderTest{.lane = "tcp-tls", .create = NewTcpTransport});
 
 std::string LaneName(const ::testing::TestParamInfo<LaneUnderTest>& info) {
   if (info.param.lane == "tcp") return "OneConnection";
@@ -56,6 +80,7 @@ std::string LaneName(const ::testing::TestParamInfo<LaneUnderTest>& info) {
 }
 INSTANTIATE_TEST_SUITE_P(Tcp, TransportContract, kLanes, LaneName);
 INSTANTIATE_TEST_SUITE_P(Tcp, FillingContract, kLanes, LaneName);
+INSTANTIATE_TEST_SUITE_P(Tcp, ProtocolContract, ::testing::Values(kOneConnection), LaneName);
 INSTANTIATE_TEST_SUITE_P(Tcp, SourceProcessContract, kLanes, LaneName);
 
 }  // namespace

@@ -114,18 +114,23 @@ absl::StatusOr<uint16_t> TcpSource::Listen(const SocketAddress& address) {
 }
 
 void TcpSource::WatchListener() {
-  if (!listener_) return;
   const absl::StatusOr<IoLoop::WatchId> watch = loops_.front()->Watch(listener_.get(), EPOLLIN, this);
   if (watch.ok()) {
     watch_ = *watch;
   } else {
-    loops_.front()->queue().At(SteadyNow() + kAcceptPause, [this] { WatchListener(); });
+    WatchListenerLater();
   }
+}
+
+void TcpSource::WatchListenerLater() {
+  watch_timer_ = loops_.front()->queue().At(SteadyNow() + kAcceptPause, [this] { WatchListener(); });
 }
 
 void TcpSource::Shutdown() {
   loops_.front()->Run([this] {
     if (watch_.has_value()) loops_.front()->Unwatch(*std::exchange(watch_, std::nullopt), listener_.get());
+    // The loop outlives this source, and would call it.
+    loops_.front()->queue().CancelTimer(watch_timer_);
     listener_ = UniqueFd();
     pending_.clear();
   });
@@ -173,7 +178,7 @@ void TcpSource::OutOfDescriptors() {
   spare_.Accept(listener_.get());
   (void)spare_.Restore();
   loops_.front()->Unwatch(*std::exchange(watch_, std::nullopt), listener_.get());
-  loops_.front()->queue().At(SteadyNow() + kAcceptPause, [this] { WatchListener(); });
+  WatchListenerLater();
 }
 
 void TcpSource::Forget(PendingConnection* pending) {

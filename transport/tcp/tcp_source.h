@@ -55,6 +55,7 @@ class TcpSource : private IoLoop::Handler {
   bool AcceptOne();
   void OutOfDescriptors();
   void WatchListener();
+  void WatchListenerLater();
   // Destroys it.
   void Forget(PendingConnection* pending);
   // Hands its connection to a loop. An error is what the pending connection is told.
@@ -65,6 +66,7 @@ class TcpSource : private IoLoop::Handler {
   const Options options_;
   UniqueFd listener_;
   std::optional<IoLoop::WatchId> watch_;
+  TaskQueue::TimerId watch_timer_ = TaskQueue::kNoTimer;  // while the listener is not watched
   SpareDescriptor spare_;
   std::list<std::unique_ptr<PendingConnection>> pending_;  // the first to come is at the front
   size_t next_loop_ = 0;

@@ -1,5 +1,6 @@
-// Receivers that break the pull protocol, or speak another version of it, and pending connections: the source
-// answers or closes their connection, and serves all others as before.
+// Receivers as only a socket can have them, and pending connections: the source answers or closes their
+// connection, and serves all others as before. What they may say in frames is ProtocolContract's
+// (transport/testing).
 #include <gmock/gmock.h>
 
 #include <random>
@@ -15,28 +16,6 @@ namespace {
 
 using testing::HasSubstr;
 
-TEST_F(ProtocolTest, UnknownPullId_IsNotFound) {
-  RawPeer peer = Connect();
-  Hello hello = HelloFrame();
-  hello.pull_id[3] ^= 1;
-  peer.Send(hello);
-  EXPECT_EQ(peer.NextAs<Error>().status.code(), absl::StatusCode::kNotFound);
-  EXPECT_TRUE(peer.IsClosed());
-  ExpectServed();
-}
-
-TEST_F(ProtocolTest, ReceiverOfOtherVersion_IsRefusedWithVersions) {
-  RawPeer peer = Connect();
-  Hello hello = HelloFrame();
-  hello.version = 9;
-  peer.Send(hello);
-  const absl::Status status = peer.NextAs<Error>().status;
-  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(status.message(), AllOf(HasSubstr("version 9"), HasSubstr("this source 4")));
-  EXPECT_TRUE(peer.IsClosed());
-  ExpectServed();
-}
-
 TEST_F(ProtocolTest, FramesSentByteByByte_AreServed) {
   RawPeer peer = Connect();
   const Request request{.id = 1, .offset = 7, .bytes = 5000};
@@ -44,21 +23,6 @@ TEST_F(ProtocolTest, FramesSentByteByByte_AreServed) {
   peer.NextAs<Welcome>();
   for (const char byte : EncodeFrame(request)) peer.SendBytes({&byte, 1});
   ExpectAnswer(peer, request);
-}
-
-TEST_F(ProtocolTest, RequestPastTheEnd_IsRefusedAndNextOneServed) {
-  RawPeer peer = Introduced();
-  peer.Send(Request{.id = 1, .offset = kImageBytes, .bytes = 1});
-  peer.Send(Request{.id = 2, .offset = ~uint64_t{0}, .bytes = 2});
-  peer.Send(Request{.id = 3, .offset = 1, .bytes = ~uint64_t{0}});
-  for (uint64_t id : {1, 2, 3}) {
-    const Error error = peer.NextAs<Error>();
-    EXPECT_EQ(error.request_id, id);
-    EXPECT_EQ(error.status.code(), absl::StatusCode::kInvalidArgument);
-  }
-  const Request good{.id = 4, .offset = 0, .bytes = kImageBytes};
-  peer.Send(good);
-  ExpectAnswer(peer, good);
 }
 
 TEST_F(ProtocolTest, CancelledRequest_EndsEarlyAndNextOneIsServed) {
@@ -104,14 +68,9 @@ TEST_F(ProtocolTest, BytesThatAreNotFrames_EndOnlyTheirConnection) {
 
 TEST_F(ProtocolTest, FirstFrameOtherThanHello_ClosesTheConnection) {
   const std::vector<Frame> frames = {
-      Welcome{.max_requests = 1, .max_request_bytes = 1, .image_bytes = 1},
-      Error{.request_id = 1, .status = absl::InternalError("")},
       Request{.id = 1, .offset = 0, .bytes = 1},
       Cancel{.id = 1},
       Bye{},
-      Data{.request_id = 1, .offset = 0, .bytes = 1},
-      Have{.words = {1}},
-      NotHere{.id = 1},
       Follow{},
   };
   for (const Frame& frame : frames) {
@@ -159,17 +118,6 @@ class FillingSourceTest : public ProtocolTest {
   std::shared_ptr<Availability> availability_;
 };
 
-TEST_F(FillingSourceTest, FollowingPull_IsToldPresentAndNewChunks) {
-  availability_->Add(3);
-  RawPeer peer = Follower();
-  EXPECT_TRUE(peer.NextAs<Have>() == (Have{.first = 0, .words = {0b1000}}));
-  availability_->Add(24);
-  EXPECT_TRUE(peer.NextAs<Have>() == (Have{.first = 0, .words = {0b1000 | 1 << 24}}));
-  const Request request{.id = 1, .offset = 24 * kChunkBytes, .bytes = kImageBytes - 24 * kChunkBytes};
-  peer.Send(request);
-  ExpectAnswer(peer, request);
-}
-
 TEST_F(FillingSourceTest, PullWithoutFollow_IsToldNoChunks) {
   availability_->Add(0);
   RawPeer peer = Connect();
@@ -180,25 +128,6 @@ TEST_F(FillingSourceTest, PullWithoutFollow_IsToldNoChunks) {
   peer.Send(request);
   ExpectAnswer(peer, request);
   EXPECT_TRUE(peer.HasNothingToRead());
-}
-
-TEST_F(FillingSourceTest, RequestForMissingChunk_IsRefusedAndNextOneServed) {
-  availability_->Add(1);
-  RawPeer peer = Follower();
-  peer.NextAs<Have>();
-  peer.Send(Request{.id = 1, .offset = 0, .bytes = 1});
-  EXPECT_EQ(peer.NextAs<NotHere>().id, 1u);
-  peer.Send(Request{.id = 2, .offset = kChunkBytes, .bytes = kChunkBytes + 1});
-  EXPECT_EQ(peer.NextAs<NotHere>().id, 2u);
-  const Request good{.id = 3, .offset = kChunkBytes + 7, .bytes = kChunkBytes - 7};
-  peer.Send(good);
-  ExpectAnswer(peer, good);
-  // What lies behind the image will never be there.
-  peer.Send(Request{.id = 4, .offset = kImageBytes, .bytes = 1});
-  EXPECT_EQ(peer.NextAs<Error>().status.code(), absl::StatusCode::kInvalidArgument);
-  peer.Send(Cancel{.id = 2});
-  peer.Send(Bye{});
-  EXPECT_TRUE(peer.IsClosed());
 }
 
 TEST_F(FillingSourceTest, ChunksAddedTogether_AreAnnouncedTogether) {
@@ -245,44 +174,10 @@ TEST_F(FillingSourceTest, FailedIngest_EndsConnectionsWithItsError) {
   EXPECT_EQ(late.NextAs<Error>(), (Error{.status = why}));
 }
 
-TEST_F(FillingSourceTest, RepeatedOrLateFollow_EndsConnection) {
-  availability_->Add(0);
-  RawPeer twice = Follower();
-  twice.NextAs<Have>();
-  twice.Send(Follow{});
-  EXPECT_TRUE(twice.IsClosed());
-  for (uint32_t chunk = 1; chunk < availability_->chunks(); ++chunk) availability_->Add(chunk);
-  RawPeer late = Introduced();
-  late.Send(Follow{});
-  EXPECT_TRUE(late.IsClosed());
-  ExpectServed();
-}
-
-TEST_F(ProtocolTest, FillingImageWithInvalidChunkSize_IsNotServed) {
-  const auto image = std::make_shared<InPlaceImage>(std::vector<HostSpan>{memory_.span(0, kImageBytes)},
-                                                    std::make_shared<Availability>(kImageBytes, 1000));
-  EXPECT_EQ(transport_->Serve(image, /*receiver=*/"").status().code(), absl::StatusCode::kFailedPrecondition);
-  const auto other = std::make_shared<InPlaceImage>(std::vector<HostSpan>{memory_.span(0, kImageBytes)},
-                                                    std::make_shared<Availability>(kImageBytes + 1, 4096));
-  EXPECT_EQ(transport_->Serve(other, /*receiver=*/"").status().code(), absl::StatusCode::kInvalidArgument);
-}
-
 TEST_F(ProtocolTest, ProtocolError_EndsOnlyItsConnection) {
   const std::vector<std::function<void(RawPeer&)>> offences = {
       [](RawPeer& peer) { peer.SendBytes("\x63garbage"); },
       [](RawPeer& peer) { peer.SendBytes(std::string("\x04\0\0\0\xff\xff\xff\xff", 8)); },
-      [this](RawPeer& peer) { peer.Send(HelloFrame()); },
-      [](RawPeer& peer) { peer.Send(Data{.request_id = 1, .offset = 0, .bytes = 1}); },
-      [](RawPeer& peer) { peer.Send(Welcome{.max_requests = 1, .max_request_bytes = 1}); },
-      [](RawPeer& peer) { peer.Send(Error{.request_id = 1, .status = absl::InternalError("")}); },
-      [](RawPeer& peer) { peer.Send(Cancel{.id = 1}); },
-      [](RawPeer& peer) { peer.Send(Have{.words = {1}}); },
-      [](RawPeer& peer) { peer.Send(NotHere{.id = 1}); },
-      [](RawPeer& peer) { peer.Send(Follow{}); },
-      [](RawPeer& peer) {
-        peer.Send(Request{.id = 2, .offset = 0, .bytes = 1});
-        peer.Send(Request{.id = 2, .offset = 0, .bytes = 1});
-      },
       [](RawPeer& peer) {
         // It reads none of its answers, and asks on until it is let go.
         std::string many;
@@ -320,15 +215,6 @@ TEST_F(ProtocolTest, ReceiverThatDoesNotRead_DelaysNoOtherAndIsRevoked) {
   serving_.reset();
   EXPECT_TRUE(other.IsClosed());
   EXPECT_TRUE(lazy.IsClosed());
-}
-
-TEST_F(ProtocolTest, RevokedPull_IsToldToReceiver) {
-  RawPeer peer = Introduced();
-  serving_.reset();
-  const Error error = peer.NextAs<Error>();
-  EXPECT_EQ(error.request_id, kWholePull);
-  EXPECT_EQ(error.status.code(), absl::StatusCode::kNotFound);
-  EXPECT_TRUE(peer.IsClosed());
 }
 
 TEST_F(ProtocolTest, ConnectionsOfOnePull_AreLimited) {

@@ -1,5 +1,7 @@
 // What a transport is told when it is made: where it listens, what it advertises, its limits.
 #include <gmock/gmock.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 
 #include <vector>
 
@@ -8,7 +10,10 @@
 #include "base/steady_time.h"
 #include "otel/api/metrics_catalogue.h"
 #include "otel/api/testing/recorded_telemetry.h"
+#include "transport/pull/pull_source.h"
+#include "transport/tcp/io_loop.h"
 #include "transport/tcp/protocol_fixture.h"
+#include "transport/tcp/tcp_source.h"
 
 namespace tensorcast::transport::tcp {
 namespace {
@@ -182,6 +187,32 @@ TEST(TcpTransportOptions, AdvertisedAddresses_AreInTheDescriptor) {
   EXPECT_THAT(
       DecodeDescriptor(kTcpLane, serving->descriptor())->addresses,
       testing::ElementsAre(testing::MatchesRegex("127\\.0\\.0\\.1:[1-9][0-9]*"), "node-a.example:77"));
+}
+
+// The loop outlives the source: a timer of the source's that is left in it would call what is gone.
+TEST(TcpSource, ShutdownWithoutDescriptors_LeavesNoTimerBehind) {
+  const std::unique_ptr<IoLoop> loop = IoLoop::Start("test").value();
+  pull::PullSource pulls(kTcpLane, {}, /*serving_threads=*/1);
+  TcpSource source({loop.get()}, &pulls, {});
+  const uint16_t port = source.Listen(ResolveAddress({"127.0.0.1", 0}).value()).value();
+  const UniqueFd client(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  // This was the lowest free number, so none is left.
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit full = before;
+  full.rlim_cur = static_cast<rlim_t>(client.get()) + 1;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &full), 0);
+  const SocketAddress address = ResolveAddress({"127.0.0.1", port}).value();
+  EXPECT_EQ(connect(client.get(), address.get(), address.length), 0);
+  char byte;
+  EXPECT_LE(recv(client.get(), &byte, 1, 0), 0) << "the spare descriptor was to refuse the connection";
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  bool waited = false, waits = false;
+  loop->Run([&] { waited = loop->queue().has_timers(); });
+  source.Shutdown();
+  loop->Run([&] { waits = loop->queue().has_timers(); });
+  EXPECT_TRUE(waited) << "nothing was tested";
+  EXPECT_FALSE(waits);
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "base/steady_time.h"
 #include "core/replica/availability.h"
+#include "transport/testing/protocol_peer.h"
 #include "transport/testing/source_process.h"
 #include "transport/testing/test_image.h"
 #include "transport/transport.h"
@@ -29,6 +30,8 @@ struct LaneUnderTest {
   bool digests_on_the_way = true;
   // False where the network library is known to abort a source when its receiver vanishes in mid-read.
   bool source_survives_lost_receivers = true;
+  // An end of a connection to say anything with, for ProtocolContract.
+  std::function<std::unique_ptr<ProtocolPeer>()> new_peer = nullptr;
 
   friend void PrintTo(const LaneUnderTest& lane, std::ostream* os) { *os << lane.lane; }
 };
@@ -92,6 +95,54 @@ class FillingContract : public TransportContract {
       std::make_shared<Availability>(kImageBytes, kTestChunkBytes);
 };
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(FillingContract);
+
+// The pull protocol over the lane's channel, for lanes with a peer: a source, to which peers come, and a
+// receiver, which comes to one.
+class ProtocolContract : public TransportContract {
+ public:
+  static constexpr uint64_t kImageBytes = 100000;
+  static constexpr uint64_t kFillingChunkBytes = 4096;
+
+ protected:
+  static constexpr pull::Welcome kWelcome = {
+      .max_requests = 8, .max_request_bytes = 1 << 20, .image_bytes = kImageBytes};
+
+  void SetUp() override;
+  static std::string Pattern(uint64_t offset, uint64_t bytes);
+
+  // Serves the image in place of the one before. Its bytes are there, also where it is said to fill.
+  void Serve(std::shared_ptr<const Availability> availability = nullptr);
+  std::shared_ptr<Availability> ServeFilling();
+  std::unique_ptr<ProtocolPeer> Connected() const;
+  // As far as its WELCOME.
+  std::unique_ptr<ProtocolPeer> Introduced() const;
+  pull::Hello HelloFrame() const;
+  // The answer to one request: pieces that make it up, in order.
+  static void ExpectAnswer(ProtocolPeer& peer, const pull::Request& request);
+  // A well-behaved receiver is still served.
+  void ExpectServed() const;
+
+  // A pull from peer_, which answers HELLO so.
+  absl::Status ConnectPull(const pull::Frame& answer);
+  // One of an image that fills, as far as FOLLOW.
+  void ConnectFillingPull();
+  // Of image bytes 10 to 1010, into Place().
+  pull::Request Fetch();
+  HostSpan Place() const { return receiver_memory_.span(900000, 1000); }
+  // peer_ sends these bytes of the image.
+  void SendPattern(uint64_t request_id, uint64_t offset, uint32_t bytes);
+  // What the last fetch came to.
+  absl::Status Result();
+  void ExpectBrokenAndNothingWritten();
+
+  std::unique_ptr<Serving> serving_;
+  pull::Descriptor descriptor_;
+  std::unique_ptr<ProtocolPeer> peer_;
+  std::string peer_address_;
+  std::unique_ptr<Pull> pull_;
+  Completions done_;
+};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ProtocolContract);
 
 // Fetches all of the image in chunks, all of them at once.
 void FetchAll(Pull& pull, const std::vector<HostSpan>& destination, Completions& completions,

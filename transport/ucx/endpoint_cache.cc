@@ -1,6 +1,8 @@
 #include "transport/ucx/endpoint_cache.h"
 
+#include <algorithm>
 #include <utility>
+
 #include "base/steady_time.h"
 
 namespace tensorcast::transport {
@@ -36,16 +38,16 @@ void EndpointCache::Shutdown() {
     for (Idle& one : idle) one.endpoint->Close(nullptr);
   }
   idle_.clear();
+  // The worker outlives this cache, and would call it.
+  worker_->queue().CancelTimer(timer_);
 }
 
 void EndpointCache::Schedule(SteadyTime when) {
-  if (!scheduled_) {
-    scheduled_ = true;
-    worker_->queue().At(when, [this] {
-      scheduled_ = false;
-      Expire();
-    });
-  }
+  if (timer_ != TaskQueue::kNoTimer) return;
+  timer_ = worker_->queue().At(when, [this] {
+    timer_ = TaskQueue::kNoTimer;
+    Expire();
+  });
 }
 
 void EndpointCache::Expire() {

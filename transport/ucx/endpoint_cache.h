@@ -25,7 +25,7 @@ class EndpointCache {
   std::shared_ptr<UcxEndpoint> Take(const std::string& peer);
   // Keeps the endpoint for a while, or closes it. REQUIRES: no operation is in flight on it.
   void Give(const std::string& peer, std::shared_ptr<UcxEndpoint> endpoint);
-  // Closes all and keeps none from now on.
+  // Closes all and keeps none from now on, so that this may be destroyed.
   void Shutdown();
 
  private:
@@ -39,7 +39,7 @@ class EndpointCache {
   UcxWorker* const worker_;
   Limits limits_;
   absl::flat_hash_map<std::string, std::deque<Idle>> idle_;  // newest first
-  bool scheduled_ = false;
+  TaskQueue::TimerId timer_ = TaskQueue::kNoTimer;           // of Expire
 };
 
 }  // namespace tensorcast::transport

@@ -3,6 +3,7 @@
 #include <ucp/api/ucp.h>
 
 #include <deque>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -81,44 +82,46 @@ class RawPeer::Connection : public EndpointOwner {
       if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);
     });
   }
-  void SendPiece(pull::Data head, ConstHostSpan bytes) {
+  void SendPiece(pull::Data head, std::string_view piece) {
+    head.bytes = static_cast<uint32_t>(piece.size());
+    const auto bytes = std::make_shared<std::string>(piece);
     worker_->Run([&] {
-      head.bytes = static_cast<uint32_t>(bytes.size());
-      endpoint_->SendData(head, bytes, nullptr, [](const absl::Status&) {});
+      endpoint_->SendData(head, std::as_bytes(std::span(*bytes)), bytes, [](const absl::Status&) {});
     });
   }
   void AtOnce(const std::function<void()>& sends) { worker_->Run(sends); }
 
-  absl::StatusOr<pull::Frame> Next() {
+  pull::Frame Next() {
     absl::MutexLock lock(&mutex_);
-    if (!mutex_.AwaitWithTimeout(absl::Condition(this, &Connection::HeardOrLost), kPatience)) {
-      return absl::DeadlineExceededError("heard nothing");
-    }
-    if (heard_.empty()) return absl::FailedPreconditionError("closed");
-    pull::Frame message = std::move(heard_.front());
+    mutex_.AwaitWithTimeout(absl::Condition(this, &Connection::HeardOrLost), kPatience);
+    if (heard_.empty()) ADD_FAILURE() << (lost_ ? "closed where a frame was expected" : "heard nothing");
+    if (heard_.empty()) return pull::Bye{};
+    pull::Frame frame = std::move(heard_.front());
     heard_.pop_front();
-    return message;
+    return frame;
   }
-  bool WaitForData(uint64_t bytes) {
+  std::string ReadBytes(size_t bytes) {
     absl::MutexLock lock(&mutex_);
-    auto enough = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return data_bytes_ >= bytes; };
-    return mutex_.AwaitWithTimeout(absl::Condition(&enough), kPatience);
+    std::string read = pieces_.substr(0, bytes);
+    pieces_.erase(0, bytes);
+    return read;
+  }
+  bool IsClosed() {
+    absl::MutexLock lock(&mutex_);
+    return mutex_.AwaitWithTimeout(absl::Condition(&lost_), kPatience);
   }
 
   void OnControl(const pull::Frame& message) override {
     absl::MutexLock lock(&mutex_);
     heard_.push_back(message);
   }
-  absl::Status OnPiece(const pull::Data&, ConstHostSpan piece) override {
+  absl::Status OnPiece(const pull::Data& head, ConstHostSpan piece) override {
     absl::MutexLock lock(&mutex_);
-    data_bytes_ += piece.size();
+    heard_.emplace_back(head);
+    pieces_.append(reinterpret_cast<const char*>(piece.data()), piece.size());
     return absl::OkStatus();
   }
-  absl::StatusOr<HostSpan> OnRendezvous(const pull::Data& head) override {
-    absl::MutexLock lock(&mutex_);
-    data_bytes_ += head.bytes;
-    return HostSpan();
-  }
+  absl::StatusOr<HostSpan> OnRendezvous(const pull::Data&) override { return HostSpan(); }
   void OnRendezvousReceived(const pull::Data&, const absl::Status&) override {}
   void OnFailed(const absl::Status&) override {
     absl::MutexLock lock(&mutex_);
@@ -139,7 +142,7 @@ class RawPeer::Connection : public EndpointOwner {
   std::vector<std::unique_ptr<std::string>> sent_;  // UCX reads them until they are on their way
   absl::Mutex mutex_;
   std::deque<pull::Frame> heard_ ABSL_GUARDED_BY(mutex_);
-  uint64_t data_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::string pieces_ ABSL_GUARDED_BY(mutex_);
   bool lost_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
@@ -153,16 +156,20 @@ void RawPeer::Connect(const std::string& address) {
 
 std::string RawPeer::Listen() { return connection_->Listen(); }
 
-void RawPeer::Send(const pull::Frame& message) { connection_->Send(message); }
+void RawPeer::Send(const pull::Frame& frame) { connection_->Send(frame); }
+
+void RawPeer::SendPiece(const pull::Data& head, std::string_view piece) {
+  connection_->SendPiece(head, piece);
+}
+
+pull::Frame RawPeer::Next() { return connection_->Next(); }
+
+std::string RawPeer::ReadBytes(size_t bytes) { return connection_->ReadBytes(bytes); }
+
+bool RawPeer::IsClosed() { return connection_->IsClosed(); }
 
 void RawPeer::SendBytes(unsigned id, std::string bytes) { connection_->SendBytes(id, std::move(bytes)); }
 
-void RawPeer::SendPiece(pull::Data head, ConstHostSpan bytes) { connection_->SendPiece(head, bytes); }
-
 void RawPeer::AtOnce(const std::function<void()>& sends) { connection_->AtOnce(sends); }
-
-absl::StatusOr<pull::Frame> RawPeer::Next() { return connection_->Next(); }
-
-bool RawPeer::WaitForData(uint64_t bytes) { return connection_->WaitForData(bytes); }
 
 }  // namespace tensorcast::transport

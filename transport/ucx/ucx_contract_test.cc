@@ -2,6 +2,7 @@
 // for RDMA; over TCP UCX emulates its reads, which is slow and all the same to the contract.
 #include "absl/log/check.h"
 #include "transport/testing/transport_contract.h"
+#include "transport/ucx/raw_peer.h"
 #include "transport/ucx/ucx_transport.h"
 
 namespace tensorcast::transport {
@@ -18,7 +19,8 @@ std::unique_ptr<Transport> NewUcxTransport(const std::string& lane) {
   return *std::move(transport);
 }
 
-const LaneUnderTest kMessages{.lane = "ucx", .create = NewUcxTransport};
+const LaneUnderTest kMessages{
+    .lane = "ucx", .create = NewUcxTransport, .new_peer = [] { return std::make_unique<RawPeer>(); }};
 const auto kLanes = testing::Values(kMessages, LaneUnderTest{.lane = "ucx-rma",
                                                              .create = NewUcxTransport,
                                                              .serves_staged_images = false,
@@ -77,6 +79,7 @@ std::string LaneName(const testing::TestParamInfo<LaneUnderTest>& info) {
 }
 INSTANTIATE_TEST_SUITE_P(Ucx, TransportContract, kLanes, LaneName);
 INSTANTIATE_TEST_SUITE_P(Ucx, FillingContract, testing::Values(kMessages), LaneName);
+INSTANTIATE_TEST_SUITE_P(Ucx, ProtocolContract, testing::Values(kMessages), LaneName);
 INSTANTIATE_TEST_SUITE_P(Ucx, SourceProcessContract, kLanes, LaneName);
 
 }  // namespace

@@ -57,17 +57,19 @@ class UcxSource::Connection : public UcxChannel {
     (*pull)->Start(shared_from_this());
   }
 
+  // BYE answers the receiver's, and ends the pull once no piece is under way. An ERROR ends it at once, or by
+  // force where a piece is under way, which the receiver may not take. One-sided reads are not seen here, and
+  // UCX 1.13 does not survive a close that cuts emulated ones off: the receiver is left to end them. Its BYE
+  // says that they have ended, and the drain timer closes by force where none comes.
   void SayLast(const pull::Frame& last) override {
     bye_ = std::holds_alternative<pull::Bye>(last);
     if (bye_) {
       OnProgress();
-    } else if (sending_ > 0 || source_->options_.one_sided) {
-      // Remote reads are not seen here, and a receiver may not take what is on its way: only a closed
-      // connection ends them for sure.
+    } else if (sending_ > 0) {
       CloseByForce();
     } else {
       Send(last);
-      Ended();
+      if (!source_->options_.one_sided) Ended();
     }
   }
   // After BYE the receiver may begin its next pull on this connection.
@@ -75,6 +77,10 @@ class UcxSource::Connection : public UcxChannel {
     if (!bye_ || sending_ > 0) return;
     Send(pull::Bye{});
     Ended();
+  }
+  void OnLastBye() override {
+    bye_ = true;
+    OnProgress();
   }
   void OnEnded(bool closed) override {
     ending_ = false;

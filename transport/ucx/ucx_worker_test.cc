@@ -2,6 +2,9 @@
 
 #include <gmock/gmock.h>
 
+#include "base/address.h"
+#include "transport/ucx/endpoint_cache.h"
+#include "transport/ucx/ucx_endpoint.h"
 #include "transport/ucx/ucx_transport.h"
 
 namespace tensorcast::transport {
@@ -61,6 +64,19 @@ TEST(UcxTransport, UcxOverTcp_ReachesOnlyHostMemory) {
   EXPECT_EQ((*transport)->memory(), LaneMemory::kHost);
   EXPECT_EQ((*transport)->RegisterDevice({.device = 0, .address = 0x1000}, 4096).status().code(),
             absl::StatusCode::kUnimplemented);
+}
+
+// The worker outlives the cache: a timer of the cache's that is left in it would call what is gone.
+TEST(EndpointCache, ShutdownOfEndpointCache_LeavesNoTimerBehind) {
+  const std::unique_ptr<UcxWorker> worker = *UcxWorker::Create({.tls = "tcp", .net_devices = "lo"});
+  EndpointCache cache(worker.get(), {});
+  worker->Run([&] {
+    cache.Give("peer", *UcxEndpoint::Connect(worker.get(), *ResolveAddress({"127.0.0.1", 1})));
+    EXPECT_TRUE(worker->queue().has_timers()) << "nothing was tested";
+    cache.Shutdown();
+    EXPECT_FALSE(worker->queue().has_timers());
+  });
+  worker->WaitForEndpoints();
 }
 
 }  // namespace

@@ -1,0 +1,85 @@
+// A message channel within this process: two ends, of which each belongs to the task loop of its transport.
+// What one end says is a task of the other's loop, so messages keep their order. A piece is not copied on its
+// way: the receiver's end copies it out of the image's memory, which the source's end holds until then.
+//
+// Private to this folder. An end belongs to its loop's thread. Errors are those of the pull protocol.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/functional/any_invocable.h"
+#include "base/task_loop.h"
+#include "transport/pull/message_channel.h"
+#include "transport/pull/wire.h"
+#include "transport/registered_memory.h"
+
+namespace tensorcast::transport {
+
+class LoopbackChannel;
+
+// What receivers of this process find under an address: the loop of its ends, and what takes the HELLO of
+// each, on that loop: it opens the end or ends it.
+struct LoopbackListener {
+  std::shared_ptr<TaskLoop> loop;
+  std::function<void(const std::shared_ptr<LoopbackChannel>& end, const pull::Hello& hello)> admit;
+};
+
+// Thread-safe. The address is "loopback:N", with a number of its own for each listener of the process.
+std::string AddLoopbackListener(const LoopbackListener& listener);
+// No receiver finds it any more.
+void RemoveLoopbackListener(const std::string& address);
+
+class LoopbackChannel : public pull::MessageChannel, public std::enable_shared_from_this<LoopbackChannel> {
+ public:
+  // A receiver's end. `memory` outlives it; `devices`: of the receiver, null where it has none.
+  LoopbackChannel(std::shared_ptr<TaskLoop> loop, std::string address, const RegisteredMemory* memory,
+                  DeviceRuntime* devices)
+      : loop_(std::move(loop)), address_(std::move(address)), memory_(memory), devices_(devices) {}
+  // A source's end, which waits for HELLO.
+  explicit LoopbackChannel(const LoopbackListener& listener) : loop_(listener.loop), admit_(listener.admit) {}
+
+  // Of a source's end: from here on what comes is the handler's.
+  void Open(pull::MessageChannel::Handler* handler) { handler_ = handler; }
+
+  TaskQueue& queue() override { return loop_->queue(); }
+  bool OnThread() const override { return loop_->OnThread(); }
+  void Send(const pull::Frame& frame) override;
+  void SendPiece(const pull::Data& head, ConstHostSpan piece, std::shared_ptr<void> hold) override;
+  bool has_room() const override { return sending_ < kSends; }
+  size_t queued_frames() const override { return static_cast<size_t>(sending_); }
+  void Flush() override;
+  void End(std::optional<pull::Frame> last, std::function<void()> ended) override;
+  void Connect(pull::MessageChannel::Handler* handler) override;
+  uint64_t NextRequestId() override { return ++requests_made_; }
+
+ private:
+  // Pieces that the other end has not taken.
+  static constexpr int kSends = 4;
+
+  // A task of the other end's, while there is one.
+  void Tell(absl::AnyInvocable<void(LoopbackChannel&)> task);
+  void Heard(const pull::Frame& frame);
+  void Admit(const pull::Frame& frame);
+  void Take(const pull::Data& head, ConstHostSpan piece);
+  void PieceSent(uint64_t bytes);
+  void OtherEnded();
+  void Lose(const absl::Status& why);
+
+  const std::shared_ptr<TaskLoop> loop_;
+  const std::string address_;
+  const RegisteredMemory* const memory_ = nullptr;
+  DeviceRuntime* const devices_ = nullptr;
+  const decltype(LoopbackListener::admit) admit_;  // of a source's end
+  std::shared_ptr<LoopbackChannel> other_;         // null before Connect, and once either end has ended
+  pull::MessageChannel::Handler* handler_ = nullptr;
+  std::function<void()> ended_;  // waits for the pieces that the other end has not taken
+  bool lost_ = false;
+  int sending_ = 0;
+  uint64_t requests_made_ = 0;
+};
+
+}  // namespace tensorcast::transport
