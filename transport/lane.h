@@ -64,8 +64,6 @@ struct Lane {
   bool certified = false;
   // daemon.limits holds for it.
   bool limited = false;
-  // It serves images while they fill.
-  bool serves_filling = false;
   // What it reads and writes in place, where host and network allow it.
   LaneMemory memory = LaneMemory::kHost;
   // It keeps the pool's pages for the network card: no later process can take their place.

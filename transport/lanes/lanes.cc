@@ -12,10 +12,7 @@ namespace {
 
 // No transport: the daemon attaches to the other one's pool (daemon/sources/local_attach.h).
 Lane LocalLane() {
-  return {.name = kLocalLane,
-          .help = "attach to a daemon of the same host",
-          .opens_pool = true,
-          .serves_filling = true};
+  return {.name = kLocalLane, .help = "attach to a daemon of the same host", .opens_pool = true};
 }
 
 bool OpensPool(std::string_view name) {
