@@ -55,7 +55,7 @@ struct SourceInUse {
   ChunkPath* path = nullptr;                         // of its chunks; under the ingest's mutex
   int max_fetches = 1;
   bool blocks = true;     // a fetch takes a slot
-  bool end_seen = false;  // of the availability
+  bool end_seen = false;  // of the availability; under the ingest's mutex
   // The set's.
   int index = 0;  // in the picker
   std::vector<FetchPtr> under_way;

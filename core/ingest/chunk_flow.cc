@@ -141,7 +141,7 @@ void ChunkFlow::Finish(ChunkFetch& fetch, bool placed) {
     state_->verified += state_->plan.expected != nullptr && fetch.compared ? 1 : 0;
   }
   state_->sources.Remove(fetch);
-  if (!fetch.source->in_use()) state_->slots.WakeControl();
+  if (state_->sources.HasRetired()) state_->slots.WakeControl();
   // There is more to take: what was put back, or with the buffer that is free.
   if (!placed || state_->plan.destination->places()) state_->slots.NoteMore();
   if (state_->IsOver()) state_->slots.NoteChange();

@@ -19,7 +19,7 @@
 #include "absl/status/status.h"
 #include "core/ingest/chunk_fetch.h"
 #include "core/ingest/chunk_verifier.h"
-#include "core/ingest/ingest_plan.h"
+#include "core/ingest/ingest_state.h"
 #include "core/source/chunk_source.h"
 
 namespace tensorcast {

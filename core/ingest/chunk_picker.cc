@@ -115,7 +115,9 @@ void ChunkPicker::ReadAvailabilities() {
     for (uint32_t word = 0; word < source.has.size(); ++word) {
       const uint64_t now = availability.Word(word);
       for (uint64_t fresh = now & ~source.has[word]; fresh != 0; fresh &= fresh - 1) {
-        SetHolders(word * kBits + std::countr_zero(fresh), 1);
+        const uint32_t chunk = word * kBits + std::countr_zero(fresh);
+        SetHolders(chunk, 1);
+        source.left += chunks_[chunk].state == State::kDone ? 0 : 1;
       }
       source.has[word] |= now;
     }
@@ -131,6 +133,24 @@ bool ChunkPicker::OtherGives(int source, uint32_t chunk) const {
     if (other != source && !sources_[other].stalled && Has(sources_[other], chunk)) return true;
   }
   return false;
+}
+
+bool ChunkPicker::IsSpent(int source) const {
+  const SourceState& state = sources_[source];
+  return state.source.availability != nullptr && state.left == 0 &&
+         state.known == state.source.availability->count();
+}
+
+ChunkPicker::Bits ChunkPicker::LeftToOthers(const SourceState& source) const {
+  Bits left;
+  for (const SourceState& other : sources_) {
+    if (source.source.at_hand || !other.source.at_hand || other.removed || other.stalled) continue;
+    left.resize(levels_[0].size());
+    for (uint32_t word = 0; word < left.size(); ++word) {
+      left[word] |= other.has.empty() ? ~uint64_t{0} : other.has[word];
+    }
+  }
+  return left;
 }
 
 int ChunkPicker::Window(const SourceState& source) const {
@@ -176,13 +196,14 @@ std::optional<uint32_t> ChunkPicker::Pick(int source) {
     }
     return std::nullopt;
   }
+  const Bits except = LeftToOthers(from);
   std::optional<uint32_t> lowest;
   for (const Bits& level : levels_) {
     std::optional<uint32_t> picked;
     for (size_t rank = 0; rank < from.ranks.size() && !picked.has_value(); ++rank) {
-      picked = PickOfLevel(from, level, &from.ranks[rank]);
+      picked = PickOfLevel(from, level, &from.ranks[rank], except);
     }
-    if (from.ranks.empty()) picked = PickOfLevel(from, level, nullptr);
+    if (from.ranks.empty()) picked = PickOfLevel(from, level, nullptr, except);
     if (!picked.has_value()) continue;
     if (!from.source.in_order) return picked;
     lowest = std::min(*picked, lowest.value_or(*picked));
@@ -191,9 +212,9 @@ std::optional<uint32_t> ChunkPicker::Pick(int source) {
 }
 
 std::optional<uint32_t> ChunkPicker::PickOfLevel(const SourceState& source, const Bits& level,
-                                                 const Bits* mask) {
+                                                 const Bits* mask, const Bits& except) {
   const auto candidates = [&](uint32_t word) {
-    uint64_t bits = level[word];
+    uint64_t bits = except.empty() ? level[word] : level[word] & ~except[word];
     if (!source.has.empty()) bits &= source.has[word];
     return mask == nullptr ? bits : bits & (*mask)[word];
   };
@@ -247,6 +268,9 @@ void ChunkPicker::Done(uint32_t chunk) {
   CHECK(chunks_[chunk].state == State::kFetched) << "chunk " << chunk;
   chunks_[chunk].state = State::kDone;
   ++done_;
+  for (SourceState& source : sources_) {
+    if (!source.has.empty() && Test(source.has, chunk)) --source.left;
+  }
 }
 
 // The expected time of a source that has given nothing yet comes from the others.

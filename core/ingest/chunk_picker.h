@@ -6,6 +6,9 @@
 // number of other sources in this ingest, ties at random; and, of those that no other has, first the ones of
 // this receiver's share of the source, which differs from its other receivers'.
 //
+// What is in memory of this host need not come from elsewhere: sources there (`at_hand`) are left the chunks
+// that they have, the other sources are asked for the rest.
+//
 // A source is asked for as many chunks at once as keep it busy at the rate that was measured, and no more: a
 // chunk that waits in a source's queue cannot be had from another. A source that has given nothing for much
 // longer than it usually takes counts as stalled: its chunks are taken back where another source has them,
@@ -38,6 +41,8 @@ class ChunkPicker {
     std::shared_ptr<const Availability> availability;
     int max_fetches = 1;    // more at once gain nothing
     bool in_order = false;  // the lowest chunk first, and no windows: what reads a disk
+    // In memory of this host: while it gives, no other kind of source is asked for what it has.
+    bool at_hand = false;
     // Which of the receivers that the source serves this one is: `share` of at most `shares`, kMaxShares or
     // fewer. 0 of 1: not known.
     uint32_t share = 0;
@@ -87,6 +92,8 @@ class ChunkPicker {
   std::vector<Fetch> Overdue(SteadyTime now);
   // As of the last Overdue, and it has given no chunk since.
   bool stalled(int source) const { return sources_[source].stalled; }
+  // All that it has announced, which is not every chunk, is done.
+  bool IsSpent(int source) const;
 
   uint32_t missing() const { return missing_; }  // neither under way, nor fetched, nor done
   bool all_done() const { return done_ == chunks_.size(); }
@@ -114,6 +121,7 @@ class ChunkPicker {
     absl::Duration guessed_after = absl::ZeroDuration();
     uint32_t known = 0;       // the availability's count when `has` was read
     Bits has;                 // empty where it has every chunk
+    uint32_t left = 0;        // of those: not done
     std::vector<Bits> ranks;  // where there are shares: the chunks of this share first; then those that
                               // would be if their share had no receiver; and so on
     std::vector<Asked> asked;
@@ -129,14 +137,17 @@ class ChunkPicker {
   void ReadAvailabilities();
   bool Has(const SourceState& source, uint32_t chunk) const;
   bool OtherGives(int source, uint32_t chunk) const;
+  // The chunks that this source is not to be asked for: sources at hand give them.
+  Bits LeftToOthers(const SourceState& source) const;
   int Window(const SourceState& source) const;
   void RankChunks(SourceState& source);
   // The time of a chunk of this source, or the longest of the others; zero: nothing was measured yet.
   absl::Duration UsualChunkTime(const SourceState& source) const;
   void JudgeStall(SourceState& source, SteadyTime now) const;
   std::optional<uint32_t> Pick(int source);
-  // Of the chunks in the mask, where there is one.
-  std::optional<uint32_t> PickOfLevel(const SourceState& source, const Bits& level, const Bits* mask);
+  // Of the chunks in the mask, where there is one, without those in `except`, where that is not empty.
+  std::optional<uint32_t> PickOfLevel(const SourceState& source, const Bits& level, const Bits* mask,
+                                      const Bits& except);
 
   std::vector<Chunk> chunks_;
   std::vector<SourceState> sources_;

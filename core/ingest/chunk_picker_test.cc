@@ -52,6 +52,48 @@ TEST(ChunkPicker, SkippedChunks_AreNotAskedFor) {
   EXPECT_TRUE(picker.all_done());
 }
 
+TEST(ChunkPicker, ChunkAtHand_IsNotAskedOfOtherSources) {
+  ChunkPicker picker(5, 1);
+  const int far = picker.AddSource({.max_fetches = kMany});
+  const int disk = picker.AddSource({.max_fetches = kMany, .in_order = true});
+  picker.AddSource(
+      {.availability = Having(5, {1, 2, 4}), .max_fetches = 1, .in_order = true, .at_hand = true});
+  EXPECT_EQ(picker.Take(disk, kStart)->chunk, 0u);
+  EXPECT_EQ(picker.Take(far, kStart)->chunk, 3u);
+  EXPECT_FALSE(picker.Take(far, kStart).has_value());
+  EXPECT_FALSE(picker.Take(disk, kStart).has_value());
+}
+
+TEST(ChunkPicker, SourceAtHandStalls_ItsChunksAreAskedOfOthers) {
+  ChunkPicker picker(3, 1);
+  const int far = picker.AddSource({.max_fetches = kMany});
+  const int near = picker.AddSource(
+      {.availability = Having(3, {0, 1, 2}), .max_fetches = 1, .in_order = true, .at_hand = true});
+  EXPECT_EQ(picker.Take(near, kStart)->chunk, 0u);
+  EXPECT_FALSE(picker.Take(far, kStart).has_value());
+  picker.Overdue(kStart + absl::Seconds(1));
+  EXPECT_TRUE(picker.stalled(near));
+  EXPECT_TRUE(picker.Take(far, kStart + absl::Seconds(1)).has_value());
+}
+
+TEST(ChunkPicker, PartialSource_IsSpentWhenItsChunksAreDone) {
+  ChunkPicker picker(4, 1);
+  picker.Skip(3);
+  const int whole = picker.AddSource({.max_fetches = kMany});
+  const int part =
+      picker.AddSource({.availability = Having(4, {0, 2, 3}), .max_fetches = kMany, .in_order = true});
+  EXPECT_FALSE(picker.IsSpent(part));
+  const uint32_t first = picker.Take(part, kStart)->chunk;
+  const uint32_t second = picker.Take(part, kStart)->chunk;
+  Deliver(picker, part, first);
+  picker.Fetched(part, second, kStart);
+  EXPECT_FALSE(picker.IsSpent(part)) << "its last chunk may be wrong";
+  picker.PutBack(part, second);
+  while (const auto taken = picker.Take(whole, kStart)) Deliver(picker, whole, taken->chunk);
+  EXPECT_TRUE(picker.IsSpent(part));
+  EXPECT_FALSE(picker.IsSpent(whole));
+}
+
 TEST(ChunkPicker, WholeSource_GivesEachChunkOnceInRandomOrder) {
   ChunkPicker picker(300, /*seed=*/1);
   const int source = picker.AddSource({});

@@ -55,7 +55,9 @@ IngestControl::Step IngestControl::NextStep(SteadyTime now) {
   if (state_->sources.sources().empty()) return [this] { AskProvider(/*unneeded=*/nullptr); };
   for (const std::unique_ptr<SourceInUse>& source : state_->sources.sources()) {
     if (!source->in_use() || source->availability == nullptr || source->end_seen) continue;
-    if (source->availability->ended()) return [this, source = source.get()] { LookAtEnd(*source); };
+    if (!source->availability->ended()) continue;
+    source->end_seen = true;
+    return [this, source = source.get()] { LookAtEnd(*source); };
   }
   if (state_->sources.in_use() == 0) return nullptr;  // their fetches are about to end
   if (now >= state_->idle.ends()) return [this] { GiveUpAll(); };
@@ -171,9 +173,8 @@ void IngestControl::Add(std::unique_ptr<ChunkSource> opened) {
 }
 
 void IngestControl::LookAtEnd(SourceInUse& source) {
-  source.end_seen = true;
   const absl::Status end = source.availability->end();
-  if (end.ok()) return;  // it has what it has, and stays
+  if (end.ok()) return;  // it has what it has, and stays until that is done
   std::vector<Cancellation> fetches;
   {
     absl::MutexLock lock(&state_->mutex);
@@ -197,9 +198,10 @@ void IngestControl::GiveUpAll() {
 }
 
 void IngestControl::Retire(SourceInUse& source) {
-  SourceFailure failure = *std::move(source.failure);
   source.watch = Availability::Watch();
   source.source.reset();
+  if (source.in_use()) return source.clock->Leave(/*loss=*/std::nullopt, absl::OkStatus(), /*lost_chunks=*/0);
+  SourceFailure failure = *std::move(source.failure);
   source.clock->Leave(LossOf(failure, /*opened=*/true), failure.status, failure.chunks);
   LOG(WARNING) << state_->what << ": source " << failure.source.lane << " " << failure.source.name
                << " is given up" << (failure.corrupt ? " as corrupt: " : ": ") << failure.status;

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "core/ingest/destination.h"
+#include "core/ingest/equal_chunks.h"
 #include "core/ingest/local_sources.h"
 #include "core/ingest/pipeline.h"
 #include "core/ingest/provider_chain.h"
@@ -80,6 +81,10 @@ class IngestRun {
                                                            .fan_out = options_.fan_out,
                                                            .wide_broadcasts = options_.wide_broadcasts,
                                                            .receiver = std::move(receiver)}));
+    sources_.Add(std::make_unique<EqualChunks>(EqualChunksOptions{.table = options_.table,
+                                                                  .manifest = request_.manifest,
+                                                                  .chunks = chunks_,
+                                                                  .copy_threads = options_.copy_threads}));
   }
 
   // A replica that became ready while this job waited for its turn or its place.

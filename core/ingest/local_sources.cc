@@ -17,6 +17,16 @@ namespace {
 // copy; and much less than a copy takes, for when the other waits for space.
 constexpr absl::Duration kAllocationUsually = absl::Seconds(1);
 
+// A disk may be slower than peers. What it gives in this time is not worth the work of asking for them.
+constexpr absl::Duration kDiskAlone = absl::Seconds(1);
+
+// Of a source with every chunk.
+NodeProvider::Given Give(std::unique_ptr<ChunkSource> source) {
+  NodeProvider::Given given{.whole = true};
+  given.sources.push_back(std::move(source));
+  return given;
+}
+
 SourceInfo InfoOf(const Location& location) {
   switch (location.kind) {
     case LocationKind::kCpu:
@@ -35,7 +45,7 @@ NodeProvider::Given LocalSources::Next(const RequestContext& context) {
   const BroadcastReceiver& own = options_.receiver;
   if (receiver_.memory) {
     auto broadcast = OpenArrived(options_.wide_broadcasts->Join(context, receiver_, on_wait_));
-    if (broadcast != nullptr) return {std::move(broadcast), /*whole=*/true};
+    if (broadcast != nullptr) return Give(std::move(broadcast));
   }
   RequestContext moment = context;
   moment.deadline = std::min(context.deadline, SteadyNow() + kAllocationUsually);
@@ -44,12 +54,17 @@ NodeProvider::Given LocalSources::Next(const RequestContext& context) {
     if (receiver_.memory && lease->location().kind == LocationKind::kGpu) {
       auto broadcast = OpenArrived(options_.fan_out->Join(context, lease, receiver_));
       receiver_ = {};  // one try
-      if (broadcast != nullptr) return {std::move(broadcast), /*whole=*/true};
+      if (broadcast != nullptr) return Give(std::move(broadcast));
     }
     // Before it is opened, so that one that cannot be is not tried forever.
     tried_.insert(lease->location());
     absl::StatusOr<std::unique_ptr<ChunkSource>> source = Open(lease);
-    if (source.ok()) return {*std::move(source), /*whole=*/!lease->partial()};
+    if (source.ok()) {
+      Given given = Give(*std::move(source));
+      given.whole = !lease->partial();
+      if (lease->location().kind == LocationKind::kDisk) given.alone = kDiskAlone;
+      return given;
+    }
     LOG(WARNING) << "replica " << lease->replica_id() << " cannot be read: " << source.status();
     unopened_.push_back({.source = InfoOf(lease->location()), .status = source.status()});
   }

@@ -30,7 +30,6 @@
 #include "core/artifact/digest.h"
 #include "core/ingest/chunk_flow.h"
 #include "core/ingest/ingest_control.h"
-#include "core/ingest/ingest_plan.h"
 #include "core/ingest/ingest_state.h"
 #include "core/ingest/progress_stall.h"
 #include "core/replica/transfer_report.h"

@@ -17,16 +17,21 @@ absl::StatusOr<MoreSources> ProviderChain::Next(const RequestContext& context,
   const std::vector<SourceFailure> of_others = NoteEnded(ended);
   for (; asked_ < links_.size(); ++asked_) {
     Link& link = links_[asked_];
-    if (!link.in_use.empty() && !link.whole) continue;
+    const SteadyTime now = SteadyNow();
     MoreSources more;
-    if (!link.in_use.empty()) return more;
+    if (!link.in_use.empty()) {
+      if (!link.whole || now >= link.alone_until) continue;
+      more.look_again = link.alone_until - now;
+      return more;
+    }
     NodeProvider::Given given = link.provider->Next(context);
-    if (given.source == nullptr) continue;
-    link.in_use.insert(given.source->info().replica_id);
+    if (given.sources.empty()) continue;
+    for (const auto& source : given.sources) link.in_use.insert(source->info().replica_id);
     link.whole = given.whole;
-    more.sources.push_back(std::move(given.source));
-    // While its chunks are copied, the next provider looks for other sources.
-    if (!given.whole) more.look_again = absl::ZeroDuration();
+    // While the chunks of a part are copied, the next provider looks for other sources.
+    more.look_again = given.whole ? given.alone : absl::ZeroDuration();
+    link.alone_until = now + more.look_again;
+    more.sources = std::move(given.sources);
     return more;
   }
   if (others_ == nullptr) {
@@ -36,9 +41,14 @@ absl::StatusOr<MoreSources> ProviderChain::Next(const RequestContext& context,
   }
   others_in_use_ -= static_cast<int>(of_others.size());
   // What this node does not have is needed, though a source of it is in use.
-  absl::StatusOr<MoreSources> others = others_->Next(context, of_others, needed || others_in_use_ == 0);
+  absl::StatusOr<MoreSources> others =
+      others_->Next(context, of_others, needed || (others_in_use_ == 0 && !IsWholeHere()));
   if (others.ok()) others_in_use_ += static_cast<int>(others->sources.size());
   return others;
+}
+
+bool ProviderChain::IsWholeHere() const {
+  return std::ranges::any_of(links_, [](const Link& link) { return link.whole && !link.in_use.empty(); });
 }
 
 std::vector<SourceFailure> ProviderChain::NoteEnded(std::span<const SourceFailure> ended) {
@@ -50,6 +60,7 @@ std::vector<SourceFailure> ProviderChain::NoteEnded(std::span<const SourceFailur
       of_others.push_back(failure);
     } else {
       link->in_use.erase(failure.source.replica_id);
+      link->whole = false;
       link->provider->Ended(failure);
     }
   }

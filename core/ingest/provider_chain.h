@@ -1,8 +1,10 @@
 // Where one ingest gets its sources from: the providers of this node in order, then what the caller provides.
 //
-// A provider of this node is asked while no source of it is in use. One that has every chunk, or will have,
-// is used alone: nothing is faster. Beside one that has only some, the next provider is asked at once. No
-// provider is asked again after a later one was.
+// A provider of this node is asked while no source of it is in use. Sources that have every chunk, or will
+// have, are used alone, for as long as their provider says: nothing is faster than memory, but a peer may be
+// than a disk. Beside sources that have only some chunks, the next provider is asked at once. No provider is
+// asked again after a later one was. All that are in use give chunks at once, each as fast as it is
+// (chunk_picker.h).
 //
 // A new kind of source on this node is a NodeProvider of its own, which ingest_runner adds.
 //
@@ -18,7 +20,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "base/request_context.h"
+#include "base/steady_time.h"
 #include "core/source/chunk_source.h"
 
 namespace tensorcast {
@@ -26,8 +30,10 @@ namespace tensorcast {
 class NodeProvider {
  public:
   struct Given {
-    std::unique_ptr<ChunkSource> source;  // of a replica with its id; null: there is none
-    bool whole = false;                   // it has every chunk, or will have
+    std::vector<std::unique_ptr<ChunkSource>> sources;  // of replicas with their ids; empty: there are none
+    bool whole = false;                                 // together they have every chunk, or will have
+    // How long those with every chunk are used alone.
+    absl::Duration alone = absl::InfiniteDuration();
   };
 
   virtual ~NodeProvider() = default;
@@ -60,7 +66,10 @@ class ProviderChain final : public SourceProvider {
     std::unique_ptr<NodeProvider> provider;
     std::set<std::string> in_use;  // ids of the replicas
     bool whole = false;            // they have every chunk
+    SteadyTime alone_until;        // then
   };
+  // Whether sources of this node that are in use have every chunk.
+  bool IsWholeHere() const;
   // Tells the providers of this node what ended of theirs; the rest is of others.
   std::vector<SourceFailure> NoteEnded(std::span<const SourceFailure> ended);
 

@@ -3,6 +3,7 @@
 #include <deque>
 #include <optional>
 
+#include "absl/strings/str_split.h"
 #include "core/testing/scripted_source.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -36,20 +37,26 @@ struct Account {
 // Gives these, one after another: id, and whether it is whole.
 class Here final : public NodeProvider {
  public:
-  Here(Account* account, std::deque<std::pair<std::string, bool>> gives)
-      : account_(account), gives_(std::move(gives)) {}
+  Here(Account* account, std::deque<std::pair<std::string, bool>> gives,
+       absl::Duration alone = absl::InfiniteDuration())
+      : account_(account), gives_(std::move(gives)), alone_(alone) {}
   Given Next(const RequestContext&) override {
     ++account_->asked;
     if (gives_.empty()) return {};
-    const auto [id, whole] = gives_.front();
+    const auto [ids, whole] = gives_.front();
     gives_.pop_front();
-    return {std::make_unique<Source>(id), whole};
+    Given given{.whole = whole, .alone = alone_};
+    for (const std::string_view id : absl::StrSplit(ids, ' ')) {
+      given.sources.push_back(std::make_unique<Source>(std::string(id)));
+    }
+    return given;
   }
   void Ended(const SourceFailure& failure) override { account_->ended.push_back(failure.source.replica_id); }
 
  private:
   Account* const account_;
-  std::deque<std::pair<std::string, bool>> gives_;
+  std::deque<std::pair<std::string, bool>> gives_;  // ids, with a space between those given at once
+  const absl::Duration alone_;
 };
 
 class Elsewhere final : public SourceProvider {
@@ -107,6 +114,23 @@ TEST_F(ProviderChainTest, PartialSource_HasNextProviderAskedAtOnce) {
   EXPECT_TRUE(elsewhere_.needed) << "this node does not have all chunks";
   EXPECT_THAT(Next(), SizeIs(1));
   EXPECT_FALSE(elsewhere_.needed);
+}
+
+TEST_F(ProviderChainTest, WholeSourceUsedAloneForAWhile_IsThenJoinedByOthers) {
+  chain_.Add(std::make_unique<Here>(&first_, std::deque<std::pair<std::string, bool>>{{"r1", true}},
+                                    /*alone=*/absl::ZeroDuration()));
+  EXPECT_THAT(Next({}, /*needed=*/true), ElementsAre("r1"));
+  EXPECT_EQ(look_again_, absl::ZeroDuration());
+  EXPECT_THAT(Next(), ElementsAre("elsewhere"));
+  EXPECT_FALSE(elsewhere_.needed) << "this node has all chunks";
+}
+
+TEST_F(ProviderChainTest, OneOfSeveralWholeSourcesFails_OthersAreAsked) {
+  chain_.Add(std::make_unique<Here>(&first_, std::deque<std::pair<std::string, bool>>{{"r1 r2", true}}));
+  EXPECT_THAT(Next({}, /*needed=*/true), ElementsAre("r1", "r2"));
+  EXPECT_THAT(Next(), IsEmpty());
+  EXPECT_THAT(Next({"r1"}), ElementsAre("elsewhere"));
+  EXPECT_TRUE(elsewhere_.needed) << "this node no longer has all chunks";
 }
 
 TEST_F(ProviderChainTest, FailedSource_IsReplacedBySameProviderFirst) {

@@ -25,20 +25,29 @@ void SourceSet::Add(std::unique_ptr<SourceInUse> source) {
   source->index = picker_.AddSource({.availability = source->availability,
                                      .max_fetches = source->max_fetches,
                                      .in_order = info.type != SourceType::kRemote,
+                                     .at_hand = info.type == SourceType::kLocal,
                                      .share = knows_share ? info.share : 0,
                                      .shares = knows_share ? info.shares : 1});
   sources_.push_back(std::move(source));
 }
 
+bool SourceSet::IsRetired(const SourceInUse& source) const {
+  const bool spent = source.end_seen && picker_.IsSpent(source.index);
+  return (spent || !source.in_use()) && source.under_way.empty();
+}
+
+bool SourceSet::HasRetired() const {
+  return std::ranges::any_of(sources_, [this](const auto& source) { return IsRetired(*source); });
+}
+
 std::unique_ptr<SourceInUse> SourceSet::TakeRetired() {
-  const auto retired = std::ranges::find_if(sources_, [](const std::unique_ptr<SourceInUse>& source) {
-    return !source->in_use() && source->under_way.empty();
-  });
+  const auto retired =
+      std::ranges::find_if(sources_, [this](const auto& source) { return IsRetired(*source); });
   if (retired == sources_.end()) return nullptr;
   std::unique_ptr<SourceInUse> source = std::move(*retired);
   sources_.erase(retired);
   picker_.RemoveSource(source->index);
-  source->failure->delivered = source->delivered;
+  if (!source->in_use()) source->failure->delivered = source->delivered;
   return source;
 }
 

@@ -2,8 +2,9 @@
 // threads, which the pipeline keeps under its mutex.
 //
 // A source joins by Add. It is given up by GiveUp, and asked for nothing from then on; when the last of its
-// fetches has been removed it can be taken out (TakeRetired) and destroyed. A chunk is taken from one source
-// (Take), and is done or missing again (PutBack) before its fetch is removed.
+// fetches has been removed it can be taken out (TakeRetired) and destroyed. So can one that will not get more
+// chunks and has all of its own done: what it holds is free before the ingest ends. A chunk is taken from one
+// source (Take), and is done or missing again (PutBack) before its fetch is removed.
 //
 // Thread-compatible. What is to be cancelled or destroyed is given to the caller, which does that without the
 // pipeline's lock.
@@ -33,8 +34,10 @@ class SourceSet {
 
   // Joins with `source`, of which the set fills in only its own fields.
   void Add(std::unique_ptr<SourceInUse> source);
-  // A source that was given up and has nothing under way; null: none. Its failure says all that became of it.
+  // A source that was given up, or has no more to give (then it has no failure), and has nothing under way;
+  // null: none. Its failure says all that became of it.
   std::unique_ptr<SourceInUse> TakeRetired();
+  bool HasRetired() const;
   // The sources that are left; for the end.
   std::vector<std::unique_ptr<SourceInUse>> TakeAll();
   // Gives the fetches to cancel: all that are under way, where it was not given up before.
@@ -66,6 +69,8 @@ class SourceSet {
   uint64_t fetched() const { return fetched_; }  // chunks, from all sources, with repetition
 
  private:
+  bool IsRetired(const SourceInUse& source) const;
+
   enum class Loss : uint8_t { kNone, kLost, kCounted };
 
   ChunkPicker picker_;

@@ -26,6 +26,8 @@ inline constexpr std::string_view kDiskLane = "disk";      // this node's own pa
 inline constexpr std::string_view kMemoryLane = "memory";  // this node's host memory, or a client's
 inline constexpr std::string_view kDeviceLane = "device";  // this node's GPUs
 inline constexpr std::string_view kNcclLane = "nccl";      // a broadcast among them
+// Equal chunks of another artifact in this node's host memory; the source's name is that artifact's id.
+inline constexpr std::string_view kEqualLane = "equal";
 
 // Identifies a source in errors, logs, spans and reports.
 struct SourceInfo {

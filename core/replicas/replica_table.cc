@@ -303,6 +303,25 @@ std::unique_ptr<ReplicaLease> ReplicaTable::LeaseEarliest(std::span<const std::s
   return states_.Lease(states_.records.FindEarliest(ids), /*to_serve=*/true);
 }
 
+std::vector<ReplicaTable::ReadyReplica> ReplicaTable::FindReady(Location location,
+                                                                uint64_t chunk_bytes) const {
+  std::vector<std::pair<uint64_t, ReadyReplica>> found;
+  {
+    absl::MutexLock lock(&states_.mutex);
+    for (const auto& [id, record] : states_.records.all()) {
+      const ReplicaInfo& info = record->info;
+      if (info.state == ReplicaState::kReady && info.location == location && info.chunks_unverified == 0 &&
+          record->manifest->layout().chunk_bytes == chunk_bytes) {
+        found.push_back({record->use_order, {id, record->manifest}});
+      }
+    }
+  }
+  std::ranges::sort(found, std::ranges::greater(), [](const auto& replica) { return replica.first; });
+  std::vector<ReadyReplica> replicas;
+  for (auto& [use_order, replica] : found) replicas.push_back(std::move(replica));
+  return replicas;
+}
+
 size_t ReplicaTable::AwaitGpuReceivers(std::string_view id, size_t min, const RequestContext& context) const {
   std::optional<size_t> count;
   states_.AwaitUnlessCancelled(context, [&]() ABSL_SHARED_LOCKS_REQUIRED(states_.mutex) {

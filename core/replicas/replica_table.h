@@ -110,6 +110,12 @@ class ReplicaTable {
                                             std::string_view receiver, const RequestContext& context);
   // Of these replicas, ready or readable, also on a device, the one that began first; null: none.
   std::unique_ptr<ReplicaLease> LeaseEarliest(std::span<const std::string> ids);
+  // The ready and verified replicas at a location with chunks of this size, the last used first.
+  struct ReadyReplica {
+    std::string id;
+    std::shared_ptr<const Manifest> manifest;
+  };
+  std::vector<ReadyReplica> FindReady(Location location, uint64_t chunk_bytes) const;
   // How many replicas of the same artifact are being made on GPUs that began after this one, and so may be
   // given it. Waits for so many, to the context's end at most.
   size_t AwaitGpuReceivers(std::string_view id, size_t min, const RequestContext& context) const;

@@ -48,9 +48,14 @@ std::string NodeNameOf(const grpc::CallbackServerContext& call) {
 
 std::string_view SourceOf(const v1::MaterializeReplicaResult& result) {
   if (result.already_present()) return "attached";
-  if (result.transfer().stages().empty()) return kLocalLane;
-  const v1::StageReport& first = result.transfer().stages(0);
-  return first.lane() == kLocalLane ? kLocalLane : std::string_view(first.source_type());
+  // The furthest of several sources: what this node has itself may be the smaller part.
+  std::string_view source = kLocalLane;
+  for (const v1::StageReport& stage : result.transfer().stages()) {
+    if (stage.lane() == kLocalLane) continue;
+    if (stage.source_type() == SourceTypeName(SourceType::kRemote)) return stage.source_type();
+    if (stage.source_type() == SourceTypeName(SourceType::kDisk)) source = stage.source_type();
+  }
+  return source;
 }
 
 // Of a partial replica what this request brought; else the image, wherever it came from.

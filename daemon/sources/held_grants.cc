@@ -113,12 +113,27 @@ void HeldGrants::Open(const RequestContext& context, const std::string& grant_id
                                               .on_over = [signal = signal_] { signal->Notify(); }});
 }
 
-bool HeldGrants::IsOpening() const {
-  return std::ranges::any_of(held_, [](const auto& held) { return held.second.opening != nullptr; });
+std::vector<std::string> HeldGrants::BeingOpened() const {
+  std::vector<std::string> opening;
+  for (const auto& [grant_id, held] : held_) {
+    if (held.opening != nullptr) opening.push_back(grant_id);
+  }
+  return opening;
 }
 
 bool HeldGrants::IsAnyInUse() const {
   return std::ranges::any_of(held_, [](const auto& held) { return held.second.in_use; });
+}
+
+std::optional<uint64_t> HeldGrants::ChunksOfHostmates() const {
+  if (!IsAnyInUse()) return std::nullopt;
+  uint64_t chunks = 0;
+  for (const auto& [grant_id, held] : held_) {
+    if (!held.in_use) continue;
+    if (!held.on_host || held.availability == nullptr || held.availability->complete()) return std::nullopt;
+    chunks += held.availability->count();
+  }
+  return chunks;
 }
 
 void HeldGrants::AwaitOpening(const RequestContext& context, SteadyTime until) {
@@ -199,6 +214,14 @@ void HeldGrants::End(const std::string& grant_id, absl::Status status, bool corr
     const bool silent = unopened || absl::IsDeadlineExceeded(status);
     TellEnd(parts, held.grant, status, corrupt, held.pull_opened, silent, trace);
   });
+}
+
+void HeldGrants::EndUnused(const absl::Status& status) {
+  std::vector<std::string> unused;
+  for (const auto& [grant_id, held] : held_) {
+    if (!held.in_use) unused.push_back(grant_id);
+  }
+  for (const std::string& grant_id : unused) End(grant_id, status);
 }
 
 void HeldGrants::EndAll(const absl::Status& status) {

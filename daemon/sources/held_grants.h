@@ -7,6 +7,7 @@
 // One thread at a time.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
@@ -79,8 +80,11 @@ class HeldGrants {
 
   // REQUIRES: it is offered.
   void Open(const RequestContext& context, const std::string& grant_id);
-  bool IsOpening() const;
+  std::vector<std::string> BeingOpened() const;
+  bool IsOpening() const { return !BeingOpened().empty(); }
   bool IsAnyInUse() const;
+  // Where all that are in use are of this host and fill yet, and any is: how many chunks they have together.
+  std::optional<uint64_t> ChunksOfHostmates() const;
   // Waits until an opening is over, or the context ends, or then.
   void AwaitOpening(const RequestContext& context, SteadyTime until);
   // The openings that are over. Those with a source are in use now; the others are for the caller to end.
@@ -95,6 +99,8 @@ class HeldGrants {
   // transfer succeeds gets what is left of its time, in the background, so that it is known whether it was
   // overtaken.
   void End(const std::string& grant_id, absl::Status status, bool corrupt = false);
+  // Those that are offered or being opened.
+  void EndUnused(const absl::Status& status);
   // As its transfer ended.
   void EndAll(const absl::Status& status);
 

@@ -3,92 +3,61 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
-#include <map>
+#include <iterator>
 #include <optional>
-#include <set>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "base/ids.h"
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "core/ingest/progress_stall.h"
 #include "daemon/node/node_messages.h"
+#include "daemon/sources/grant_requests.h"
 #include "daemon/sources/held_grants.h"
 #include "daemon/sources/origin_files.h"
+#include "daemon/sources/source_failures.h"
 #include "rpc/convert/convert.h"
 #include "rpc/retry.h"
 
 namespace tensorcast::daemon {
 namespace {
 
-constexpr absl::Duration kCheckInTimeout = absl::Seconds(5);
-
 // While no source answers, others are looked for after so long; each time after twice as long.
 constexpr absl::Duration kLookElsewhere = absl::Milliseconds(250);
 // While some are in use, those that are being opened are waited for so long at a time.
 constexpr absl::Duration kBesideWait = absl::Milliseconds(50);
 
-// A source that delivered nothing is asked again, after a pause that grows, and so many times in a row. One
-// that is alive and gives no byte for the whole of its time may be busy with others: it is asked for longer.
-constexpr int kTriesOfAFailing = 3;
-constexpr int kTriesOfABusy = 20;
+// Before a source that delivered nothing is asked again; longer each time.
 constexpr absl::Duration kFirstPause = absl::Milliseconds(250);
 constexpr absl::Duration kLongestPause = absl::Seconds(2);
 
-bool MayBeBusy(const absl::Status& failure) {
-  return absl::IsDeadlineExceeded(failure) || absl::IsResourceExhausted(failure);
-}
-
-// "node-b (tcp)", "global store".
-std::string NameOf(const SourceInfo& source) {
-  return source.lane.empty() ? source.name : absl::StrCat(source.name, " (", source.lane, ")");
-}
-
-// What a failure of one source means for the request. Files of the import that went or changed are not
-// sources any more, and bytes that cannot be read are lost. Anything else (a peer's own deadline or pool, no
-// descriptor left, a disk that is away, a global store that does not answer) is of this moment.
-absl::StatusCode CodeForRequest(const SourceFailure& failure) {
-  if (failure.corrupt) return absl::StatusCode::kDataLoss;
-  const bool origin = failure.source.type == SourceType::kDisk && failure.source.grant_id.empty();
-  if (origin && absl::IsDataLoss(failure.status)) return absl::StatusCode::kDataLoss;
-  if (origin && IsAboutOriginFiles(failure.status)) return absl::StatusCode::kNotFound;
-  return absl::StatusCode::kUnavailable;
-}
-
-// Of the failures of a request the one to answer it with: what may be otherwise in a moment is worth another
-// request, wrong bytes are worse than files that went. Null: nothing failed.
-const SourceFailure* Decisive(std::span<const SourceFailure> failures) {
-  for (const absl::StatusCode code :
-       {absl::StatusCode::kUnavailable, absl::StatusCode::kDataLoss, absl::StatusCode::kNotFound}) {
-    const auto found = std::ranges::find(failures, code, CodeForRequest);
-    if (found != failures.end()) return &*found;
-  }
-  return nullptr;
-}
-
-// How many grants a transfer wants at most; the global store may give fewer. More gain nothing, and each
-// chunk then takes longer to come and be passed on.
-constexpr size_t kMaxSources = 6;
-// Questions for more sources while there are some, so that the global store's work a transfer is bounded.
+// Questions for more sources while there are some, so that the global store's work a transfer is bounded; and
+// so many since those in use gave nothing.
 constexpr int kMaxAskedBeside = 6;
-// And so many since those in use gave nothing.
-constexpr int kMaxAskedStalled = 6;
 
 // Of other hosts, where those of this one give nothing.
 constexpr uint32_t kSourcesBesideHostmates = 4;
 
 using Source = std::unique_ptr<ChunkSource>;
 
+MoreSources One(Source source, absl::Duration look_again = absl::InfiniteDuration()) {
+  MoreSources more{.sources = {}, .look_again = look_again};
+  more.sources.push_back(std::move(source));
+  return more;
+}
+
 class ReplicaSourceProvider : public SourceProvider {
  public:
   // Without a Finish, every call left the ingest before it began, or the engine dropped it.
   ReplicaSourceProvider(const SourceFinder::Options& parts, SourceRequest request)
-      : parts_(parts), request_(std::move(request)), held_(parts.grants, request_.manifest, request_.lane) {}
+      : parts_(parts),
+        request_(std::move(request)),
+        held_(parts.grants, request_.manifest, request_.lane),
+        requests_(parts.grants, &held_, Wanted()) {}
 
   void ObserveWaits(const WaitObserver& observer) override { observer_ = observer; }
 
@@ -98,12 +67,12 @@ class ReplicaSourceProvider : public SourceProvider {
     for (const SourceFailure& failure : ended) NoteFailure(failure);
     if (!needed) return FindBeside(context, !ended.empty());
     absl::StatusOr<MoreSources> found = Find(context);
-    ObserveWait("");
+    observer_("");
     return found;
   }
 
   bool NoteStall() override {
-    stalled_ = asked_stalled_ < kMaxAskedStalled && held_.all().size() < kMaxSources;
+    stalled_ = asked_stalled_ < kMaxAskedBeside && held_.all().size() < GrantRequests::kMaxSources;
     return stalled_;
   }
 
@@ -115,14 +84,6 @@ class ReplicaSourceProvider : public SourceProvider {
   }
 
  private:
-  // What became of a replica elsewhere in this transfer.
-  struct Tried {
-    int fruitless = 0;  // tries in a row that gave nothing
-    bool busy = false;  // perhaps, when it was tried last
-    bool corrupt = false;
-    bool rests = false;  // its peer was overtaken lately
-    bool given_up() const { return corrupt || fruitless >= (busy ? kTriesOfABusy : kTriesOfAFailing); }
-  };
   // No source is in use: waits until there is one.
   absl::StatusOr<MoreSources> Find(const RequestContext& context) {
     while (true) {
@@ -130,13 +91,15 @@ class ReplicaSourceProvider : public SourceProvider {
       if (offered_.empty() && !held_.IsOpening()) {
         TC_ASSIGN_OR_RETURN(v1::RequestReplicaTransportResponse answer, AskForGrants(context, true));
         // Those that failed before are asked again only when this node has nothing itself.
-        if (std::ranges::all_of(offered_, [this](const auto& id) { return WasTried(id); })) {
+        if (std::ranges::all_of(offered_,
+                                [this](const auto& id) { return requests_.WasTried(ReplicaOf(id)); })) {
           if (std::optional<Source> source = TryOrigin(context)) return InsteadOfOthers(*std::move(source));
         }
         if (offered_.empty()) {
-          waited_for_.assign(answer.waiting_for().begin(), answer.waiting_for().end());
-          no_source_reason_ = answer.no_source_reason();
-          if (!answer.has_retry_after() || request_.lane == kDiskLane) return NothingLeft();
+          failures_.NoteAnswer(answer);
+          if (!answer.has_retry_after() || request_.lane == kDiskLane) {
+            return failures_.NothingLeft(request_.manifest->id(), request_.lane);
+          }
           TC_RETURN_IF_ERROR(Wait(context, rpc::FromProto(answer.retry_after())));
           continue;
         }
@@ -151,7 +114,7 @@ class ReplicaSourceProvider : public SourceProvider {
       if (!held_.IsOpening() || SteadyNow() < look_elsewhere_at_) continue;
       // No source answers.
       if (std::optional<Source> source = TryOrigin(context)) return InsteadOfOthers(*std::move(source));
-      if (held_.all().size() < kMaxSources) {
+      if (held_.all().size() < GrantRequests::kMaxSources) {
         TC_RETURN_IF_ERROR(AskForGrants(context, false, /*beside_stalled=*/1).status());
       }
       OpenAll(context);
@@ -167,7 +130,9 @@ class ReplicaSourceProvider : public SourceProvider {
     const bool stalled = std::exchange(stalled_, false);
     if (stalled) {
       ++asked_stalled_;
-      if (std::optional<Source> source = TryOrigin(context)) return Beside(*std::move(source));
+      if (std::optional<Source> source = TryOrigin(context)) {
+        return One(*std::move(source), LookAgain(look_again_));
+      }
     }
     if (offered_.empty() && (stalled || hostmates_.TakeStall(now))) {
       const uint32_t min = stalled ? 1 : kSourcesBesideHostmates;
@@ -176,7 +141,7 @@ class ReplicaSourceProvider : public SourceProvider {
       // Only the watch wanted to be asked.
       const bool early = hostmates_.LookIn() < absl::InfiniteDuration() && !one_ended && now < look_at_;
       if (early) return MoreSources{.sources = {}, .look_again = LookAgain(look_at_ - now)};
-      const bool enough = !may_look_beside_ || held_.all().size() >= kMaxSources;
+      const bool enough = !may_look_beside_ || held_.all().size() >= GrantRequests::kMaxSources;
       if (enough || asked_beside_ == kMaxAskedBeside) {
         return MoreSources{.sources = {}, .look_again = hostmates_.LookIn()};
       }
@@ -188,7 +153,7 @@ class ReplicaSourceProvider : public SourceProvider {
     held_.AwaitOpening(context, now + kBesideWait);
     TC_RETURN_IF_ERROR(context.Check("looking for another source"));
     if (std::vector<Source> opened = TakeOpened(context); !opened.empty()) return With(std::move(opened));
-    EndOvertaken();
+    for (const std::string& id : held_.Overtaken()) NoteUnopened({}, id, held_.OvertakenStatus(), {});
     return MoreSources{.sources = {},
                        .look_again = held_.IsOpening() ? absl::ZeroDuration() : LookAgain(look_again_)};
   }
@@ -196,19 +161,9 @@ class ReplicaSourceProvider : public SourceProvider {
   // Where all sources in use are of this host and fill yet, what they do not bring has to come from
   // elsewhere.
   void WatchHostmates(SteadyTime now) {
-    uint64_t chunks = 0;
-    bool only_these = false;
-    for (const auto& [grant_id, held] : held_.all()) {
-      if (!held.in_use) continue;
-      only_these = held.on_host && held.availability != nullptr && !held.availability->complete();
-      if (!only_these) break;
-      chunks += held.availability->count();
-    }
-    if (only_these) {
-      hostmates_.Note(chunks, now);
-    } else {
-      hostmates_.Reset();
-    }
+    const std::optional<uint64_t> chunks = held_.ChunksOfHostmates();
+    if (!chunks.has_value()) return hostmates_.Reset();
+    hostmates_.Note(*chunks, now);
   }
 
   absl::Duration LookAgain(absl::Duration otherwise) const {
@@ -218,29 +173,16 @@ class ReplicaSourceProvider : public SourceProvider {
   // It needs no other source beside it: it is of this host, and as fast as memory or its disk.
   MoreSources Only(Source source) {
     may_look_beside_ = false;
-    MoreSources more;
-    more.sources.push_back(std::move(source));
-    return more;
+    return One(std::move(source));
   }
 
   MoreSources InsteadOfOthers(Source source) {
     offered_.clear();
-    std::vector<std::string> silent;
-    for (const auto& [grant_id, held] : held_.all()) {
-      if (held.opening != nullptr) silent.push_back(grant_id);
-    }
     const absl::Status overtaken = absl::DeadlineExceededError(
-        "it was overtaken: it has not answered, and the files of the import were "
-        "there to be read");
-    for (const std::string& id : silent) NoteOvertaken(id, overtaken);
+        "it was overtaken: it has not answered, and the files of the import were there to be read");
+    for (const std::string& id : held_.BeingOpened()) NoteUnopened({}, id, overtaken, {});
     held_.EndAll(absl::CancelledError("the files of the import are read instead"));
     return Only(std::move(source));
-  }
-
-  MoreSources Beside(Source source) const {
-    MoreSources more{.sources = {}, .look_again = LookAgain(look_again_)};
-    more.sources.push_back(std::move(source));
-    return more;
   }
 
   MoreSources With(std::vector<Source> opened) {
@@ -249,16 +191,15 @@ class ReplicaSourceProvider : public SourceProvider {
     });
     if (whole != opened.end()) {
       Source source = std::move(*whole);
-      const std::set<std::string> opened_now = GrantsOf(opened);
-      opened.clear();
+      opened.erase(whole);
+      const absl::Status instead = absl::CancelledError("a replica on this host is read instead");
+      for (Source& other : opened) {
+        const std::string id = other->info().grant_id;
+        other.reset();
+        held_.End(id, instead);
+      }
       offered_.clear();
-      std::vector<std::string> others;
-      for (const auto& [grant_id, held] : held_.all()) {
-        if (!held.in_use || opened_now.contains(grant_id)) others.push_back(grant_id);
-      }
-      for (const std::string& id : others) {
-        held_.End(id, absl::CancelledError("a replica on this host is read instead"));
-      }
+      held_.EndUnused(instead);
       return Only(std::move(source));
     }
     may_look_beside_ = true;  // also after one of this host that failed
@@ -269,28 +210,12 @@ class ReplicaSourceProvider : public SourceProvider {
             .look_again = more_to_open ? absl::ZeroDuration() : LookAgain(look_again_)};
   }
 
-  // Of those that are left of them.
-  static std::set<std::string> GrantsOf(const std::vector<Source>& opened) {
-    std::set<std::string> grants;
-    for (const Source& source : opened) {
-      if (source != nullptr) grants.insert(source->info().grant_id);
-    }
-    return grants;
-  }
-
   static bool HasAll(const ChunkSource& source) {
     const std::shared_ptr<const Availability> has = source.availability();
     return has == nullptr || has->complete();
   }
 
   std::string ReplicaOf(const std::string& grant_id) const { return held_.all().at(grant_id).replica_name(); }
-
-  bool WasTried(const std::string& grant_id) const { return replicas_.contains(ReplicaOf(grant_id)); }
-
-  int Fruitless(const std::string& grant_id) const {
-    const auto tried = replicas_.find(ReplicaOf(grant_id));
-    return tried == replicas_.end() ? 0 : tried->second.fruitless;
-  }
 
   // Of those that were offered: there is something better.
   void EndResting() {
@@ -299,7 +224,7 @@ class ReplicaSourceProvider : public SourceProvider {
         offered_.push_back(id);
         continue;
       }
-      replicas_[ReplicaOf(id)].rests = true;
+      requests_.NoteRests(ReplicaOf(id));
       held_.End(id, absl::CancelledError("it was overtaken lately, and there is another source"));
     }
   }
@@ -307,10 +232,11 @@ class ReplicaSourceProvider : public SourceProvider {
   // Side by side: of those that were offered the ones of which nothing bad is known, else those that rest.
   // One that gave nothing before is asked again alone, after a pause.
   absl::Status OpenOffered(const RequestContext& context) {
-    const auto is_fresh = [this](const std::string& id) { return Fruitless(id) == 0 && !held_.Rests(id); };
+    const auto fruitless = [this](const std::string& id) { return requests_.Fruitless(ReplicaOf(id)); };
+    const auto is_fresh = [&](const std::string& id) { return fruitless(id) == 0 && !held_.Rests(id); };
     if (std::ranges::any_of(offered_, is_fresh)) EndResting();
     for (const std::string& id : std::exchange(offered_, {})) {
-      if (Fruitless(id) == 0) {
+      if (fruitless(id) == 0) {
         Open(context, id);
       } else {
         offered_.push_back(id);
@@ -340,30 +266,28 @@ class ReplicaSourceProvider : public SourceProvider {
     std::vector<Source> sources;
     for (GrantOpening& opened : held_.TakeOpened()) {
       const absl::Status& status = opened.source.status();
-      if (!status.ok()) NoteUnopened(context, opened.grant_id, status, opened.unopened);
-      for (SourceFailure& lane : opened.unopened) unopened_.push_back(std::move(lane));
-      if (status.ok()) sources.push_back(*std::move(opened.source));
+      if (status.ok()) {
+        std::ranges::move(opened.unopened, std::back_inserter(unopened_));
+        sources.push_back(*std::move(opened.source));
+      } else {
+        NoteUnopened(context, opened.grant_id, status, std::move(opened.unopened));
+      }
     }
     return sources;
   }
 
-  void EndOvertaken() {
-    for (const std::string& id : held_.Overtaken()) NoteOvertaken(id, held_.OvertakenStatus());
-  }
-
-  void NoteOvertaken(const std::string& grant_id, const absl::Status& status) {
-    const v1::TransportGrant& grant = held_.all().at(grant_id).grant;
-    unopened_.push_back(FailureToOpen(grant, grant.lane(), status));
-    NoteUnopened({}, grant_id, status, {&unopened_.back(), 1});
-  }
-
-  // `lanes`: what became of each that was tried.
+  // `lanes`: what became of each that was tried; none where the grant's own did not come to an end.
   void NoteUnopened(const RequestContext& context, const std::string& grant_id, const absl::Status& status,
-                    std::span<const SourceFailure> lanes) {
-    LOG(WARNING) << "open source " << held_.all().at(grant_id).grant.source().name() << " of "
-                 << request_.manifest->id() << ": " << status;
-    NoteFruitless(ReplicaOf(grant_id), status);
-    for (const SourceFailure& lane : lanes) NoteFailed(lane);
+                    std::vector<SourceFailure> lanes) {
+    const v1::TransportGrant& grant = held_.all().at(grant_id).grant;
+    LOG(WARNING) << "open source " << grant.source().name() << " of " << request_.manifest->id() << ": "
+                 << status;
+    if (lanes.empty()) lanes.push_back(FailureToOpen(grant, grant.lane(), status));
+    for (SourceFailure& lane : lanes) {
+      failures_.Note(lane);
+      unopened_.push_back(std::move(lane));
+    }
+    requests_.NoteFruitless(ReplicaOf(grant_id), status);
     // One that had no more time than the transfer has was not overtaken.
     const bool in_time = context.Check("opening a source").ok();
     held_.End(grant_id, in_time ? status : absl::CancelledError("the transfer ended before it was opened"));
@@ -371,10 +295,9 @@ class ReplicaSourceProvider : public SourceProvider {
 
   // Before one that gave nothing when it was asked last is asked again.
   absl::Status PauseBefore(const RequestContext& context, const std::string& grant_id) {
-    const int fruitless = Fruitless(grant_id);
-    if (fruitless == 0) return absl::OkStatus();
+    const int fruitless = requests_.Fruitless(ReplicaOf(grant_id));
     const std::string& name = held_.all().at(grant_id).grant.source().name();
-    ObserveWait(absl::StrCat(name, ", which gave nothing"));
+    observer_(absl::StrCat(name, ", which gave nothing"));
     const absl::Duration pause = std::min(kFirstPause * std::exp2(fruitless - 1), kLongestPause);
     const absl::Status paused =
         rpc::SleepFor(context, pause, absl::StrCat("asking ", name, ", which gave nothing, again"));
@@ -385,54 +308,25 @@ class ReplicaSourceProvider : public SourceProvider {
   }
 
   absl::Status Wait(const RequestContext& context, absl::Duration duration) {
-    waited_in_vain_ = waited_for_;
-    const std::string what = absl::StrJoin(waited_for_, ", ");
-    ObserveWait(what);
+    const std::string what = failures_.NoteWait();
+    observer_(what);
     return rpc::SleepFor(context, std::min(duration, std::max(kFirstPause, TimeLeft(context.deadline) / 2)),
                          absl::StrCat("waiting for a source of ", request_.manifest->id(), ": ", what));
   }
 
-  void ObserveWait(const std::string& what) {
-    if (observer_) observer_(what);
+  v1::RequestReplicaTransportRequest Wanted() const {
+    v1::RequestReplicaTransportRequest wanted;
+    wanted.set_artifact_id(request_.manifest->id());
+    *wanted.mutable_destination() = ToProto(request_.destination, parts_.devices);
+    wanted.set_required_lane(request_.lane);
+    return wanted;
   }
 
-  // NOT_FOUND: the artifact was deleted, or never published. Nothing is in the answer while the global store
-  // gives none.
-  // What is granted is held and offered from then on. `again`: also those that gave nothing before.
-  // `beside_stalled`: those that are held give nothing, and so many are wanted beside them at least; 0: they
-  // do.
+  // As GrantRequests::Ask. What is granted is held and offered from then on. Nothing is in the answer while
+  // the global store gives none.
   absl::StatusOr<v1::RequestReplicaTransportResponse> AskForGrants(const RequestContext& context, bool again,
                                                                    uint32_t beside_stalled = 0) {
-    v1::RequestReplicaTransportRequest request;
-    *request.mutable_node() = parts_.grants.link->identity();
-    request.set_artifact_id(request_.manifest->id());
-    *request.mutable_destination() = ToProto(request_.destination, parts_.devices);
-    for (const auto& [replica_name, tried] : replicas_) {
-      // One that is held again is slow only where it gives nothing now.
-      if (held_.Holds(replica_name)) continue;
-      const bool excluded = tried.given_up() || (!again && (tried.fruitless > 0 || tried.rests));
-      (excluded ? request.add_excluded_replicas() : request.add_slow_replicas())->assign(replica_name);
-      if (tried.corrupt) request.add_corrupt_replicas(replica_name);
-    }
-    if (context.deadline != SteadyTime::InfiniteFuture()) {
-      *request.mutable_timeout() = rpc::ToProto(TimeLeft(context.deadline));
-    }
-    request.set_required_lane(request_.lane);
-    const size_t held_now = held_.all().size();
-    request.set_sources(static_cast<uint32_t>(kMaxSources - std::min(held_now, kMaxSources)));
-    for (const auto& [grant_id, held] : held_.all()) {
-      request.add_held_grants(grant_id);
-      if (beside_stalled > 0) request.add_slow_replicas(held.replica_name());
-    }
-    request.set_sources(std::max(request.sources(), beside_stalled));
-    absl::StatusOr<v1::RequestReplicaTransportResponse> answer = Request(context, request);
-    if (absl::IsNotFound(answer.status()) || absl::IsAborted(answer.status())) {
-      // The artifact is unknown, or this node is: the global store may have been restarted since the last
-      // heartbeat.
-      const absl::Status known =
-          parts_.grants.link->CheckIn(std::min(context.deadline, SteadyNow() + kCheckInTimeout));
-      answer = known.ok() ? Request(context, request) : known;
-    }
+    auto answer = requests_.Ask(context, again, beside_stalled);
     if (answer.ok()) {
       origin_ = OwnOrigin(*answer);
       for (v1::TransportGrant& grant : *answer->mutable_grants()) {
@@ -446,16 +340,8 @@ class ReplicaSourceProvider : public SourceProvider {
     TC_RETURN_IF_ERROR(context.Check("looking for a source"));
     if (absl::IsNotFound(answer.status())) return answer;
     // Without the global store what this node has itself is still there to be read.
-    NoteFailed({.source = {SourceType::kRemote, "", "global store"}, .status = answer.status()});
+    failures_.Note({.source = {SourceType::kRemote, "", "global store"}, .status = answer.status()});
     return v1::RequestReplicaTransportResponse();
-  }
-
-  // Each grant is a mutation of its own, though all are asked for on behalf of one request.
-  absl::StatusOr<v1::RequestReplicaTransportResponse> Request(
-      const RequestContext& context, const v1::RequestReplicaTransportRequest& request) {
-    RequestContext call = context.Child();
-    call.request_id = NewUuid();
-    return parts_.grants.global_store->RequestReplicaTransport(call, request);
   }
 
   // The files of the import on this node, once.
@@ -466,7 +352,7 @@ class ReplicaSourceProvider : public SourceProvider {
     if (source.ok()) return *std::move(source);
     unopened_.push_back(
         {.source = {SourceType::kDisk, std::string(kDiskLane), "origin"}, .status = source.status()});
-    NoteFailed(unopened_.back());
+    failures_.Note(unopened_.back());
     return std::nullopt;
   }
 
@@ -476,65 +362,20 @@ class ReplicaSourceProvider : public SourceProvider {
   }
 
   void NoteFailure(const SourceFailure& failure) {
-    NoteFailed(failure);
+    failures_.Note(failure);
     const auto held = held_.all().find(failure.source.grant_id);
     if (held == held_.all().end()) return;
-    const std::string replica_name = held->second.replica_name();
-    Tried& replica = replicas_[replica_name];
-    if (failure.delivered > 0) replica.fruitless = 0;
-    replica.corrupt = failure.corrupt;
-    if (!failure.corrupt) NoteFruitless(replica_name, failure.status);
+    requests_.NoteFailure(held->second.replica_name(), failure);
     held_.End(failure.source.grant_id, failure.status, failure.corrupt);
-  }
-
-  // The try of this replica ended with this.
-  void NoteFruitless(const std::string& replica_name, const absl::Status& status) {
-    Tried& replica = replicas_[replica_name];
-    ++replica.fruitless;
-    replica.busy = MayBeBusy(status);
-  }
-
-  // The last failure of each source is kept, and beside it that its bytes were wrong.
-  void NoteFailed(const SourceFailure& failure) {
-    const auto known = std::ranges::find_if(failures_, [&failure](const SourceFailure& other) {
-      return NameOf(other.source) == NameOf(failure.source) && other.corrupt == failure.corrupt;
-    });
-    if (known == failures_.end()) {
-      failures_.push_back(failure);
-    } else {
-      *known = failure;
-    }
-  }
-
-  // The decisive failure's status, which comes last, behind what else is known.
-  absl::Status NothingLeft() const {
-    std::string message = absl::StrCat("no source of ", request_.manifest->id(), " is left");
-    if (!request_.lane.empty()) absl::StrAppend(&message, " over the lane ", request_.lane);
-    if (!no_source_reason_.empty()) absl::StrAppend(&message, ": ", no_source_reason_);
-    if (!waited_for_.empty()) absl::StrAppend(&message, "; not there: ", absl::StrJoin(waited_for_, ", "));
-    if (!waited_in_vain_.empty()) {
-      absl::StrAppend(&message, "; waited in vain for ", absl::StrJoin(waited_in_vain_, ", "));
-    }
-    const SourceFailure* decisive = Decisive(failures_);
-    for (const SourceFailure& failure : failures_) {
-      if (&failure == decisive) continue;
-      absl::StrAppend(&message, "; ", NameOf(failure.source), ": ", failure.status.message());
-    }
-    const bool waited = !waited_in_vain_.empty() || !waited_for_.empty();
-    if (decisive == nullptr) return waited ? absl::UnavailableError(message) : absl::NotFoundError(message);
-    absl::StrAppend(&message, "; ", NameOf(decisive->source));
-    const absl::StatusCode code = waited ? absl::StatusCode::kUnavailable : CodeForRequest(*decisive);
-    // With what it carries, such as that the global store is away for long: that is not tried again.
-    const absl::Status whole = Annotate(decisive->status, message);
-    return whole.code() == code ? whole : absl::Status(code, whole.message());
   }
 
   const SourceFinder::Options parts_;
   const SourceRequest request_;
-  WaitObserver observer_;
+  WaitObserver observer_ = [](const std::string&) {};
   std::optional<Origin> origin_;  // on this node, as the last answer named it
   bool origin_tried_ = false;
   HeldGrants held_;
+  GrantRequests requests_;
   std::deque<std::string> offered_;  // of those held, the best first
   // While no source that is being opened answers.
   SteadyTime look_elsewhere_at_;
@@ -546,13 +387,8 @@ class ReplicaSourceProvider : public SourceProvider {
   int asked_beside_ = 0;
   bool stalled_ = false;  // said since Next was called last
   int asked_stalled_ = 0;
-  std::map<std::string, Tried> replicas_;  // elsewhere, by id
-  std::vector<SourceFailure> failures_;    // the first that failed first
-  std::vector<SourceFailure> unopened_;    // since TakeUnopened
-  // The global store's words, of its last answer.
-  std::string no_source_reason_;
-  std::vector<std::string> waited_for_;
-  std::vector<std::string> waited_in_vain_;
+  SourceFailures failures_;
+  std::vector<SourceFailure> unopened_;  // since TakeUnopened
 };
 
 }  // namespace

@@ -163,6 +163,9 @@ void RecordMetrics(const TransferReport& report) {
   }
   for (const SourceChange& change : report.changes) RecordChange(change);
   if (report.reassigned_chunks > 0) metrics::kP2pReassignedChunks.Add(report.reassigned_chunks);
+  for (const SourceReport& source : report.sources) {
+    if (source.source.lane == kEqualLane) metrics::kEqualChunkBytes.Add(source.bytes);
+  }
 }
 
 // "tcp from node-1, disk from /models": each source once, in the order in which they were read.

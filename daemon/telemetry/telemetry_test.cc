@@ -109,6 +109,18 @@ TEST(Telemetry, TransferSpan_HasChildSpansAndLossEvents) {
   EXPECT_EQ(recorded.Sum(metrics::kP2pPulls.id(), {"ucx", "receive", "failed"}), 1);
 }
 
+TEST(Telemetry, EqualChunks_AreCountedApartFromPulls) {
+  RecordedTelemetry recorded;
+  TransferReport report{.trace = TraceContext::NewRoot(), .queued = At(0), .start = At(0), .end = At(9)};
+  const SourceInfo equal{.type = SourceType::kLocal, .lane = std::string(kEqualLane), .name = "tc2:base"};
+  report.stages = {StageOf(Stage::kFetch, equal, 5, 0, 9)};
+  report.sources = {{.source = equal, .bytes = 70},
+                    {.source = {.type = kRemote, .lane = "tcp"}, .bytes = 30}};
+  RecordTransfer(report);
+  EXPECT_EQ(recorded.Sum(metrics::kEqualChunkBytes.id(), {}), 70);
+  EXPECT_EQ(recorded.AwaitSpan("Memory/Read").attribute(attr::kLane), "equal");
+}
+
 TEST(Telemetry, IngestSpan_LinksToEachFeedingTraceOnce) {
   RecordedTelemetry recorded;
   const TraceContext one = TraceContext::NewRoot().NewChild();

@@ -50,6 +50,7 @@
   X(Histogram, 2, ArtifactLoadSeconds, "tc_artifact_load_seconds", "s", kSeconds, ("source", "location"), "Time from a request for a replica until the replica was ready (source: attached, local, remote, disk, import, put)") \
   X(Counter, 2, ArtifactLoadBytes, "tc_artifact_load_bytes_total", "By", kNone, ("source", "location"), "Image bytes of the replicas made ready at a location") \
   X(Counter, 3, ArtifactLoads, "tc_artifact_loads_total", "{request}", kNone, ("source", "location", "outcome"), "Requests for a replica that ended, by source, location and outcome") \
+  X(Counter, 0, EqualChunkBytes, "tc_equal_chunk_bytes_total", "By", kNone, (), "Image bytes that transfers copied from equal chunks of other artifacts in this node's host memory, instead of pulling them") \
   /* Control plane. `method` is "Service/Method". */ \
   X(Counter, 3, RpcRequests, "tc_rpc_requests_total", "{call}", kNone, ("side", "method", "code"), "gRPC calls that ended, by gRPC status code (side: server, client)") \
   X(Counter, 3, RpcErrors, "tc_rpc_errors_total", "{call}", kNone, ("side", "method", "code"), "gRPC calls that ended with a status other than OK") \
