@@ -12,7 +12,7 @@ import sys
 
 import sources
 
-PRODUCT = {"otel", "core", "transport", "collective", "rpc", "global_store", "daemon", "client"}
+PRODUCT = {"otel", "core", "objects", "transport", "collective", "rpc", "global_store", "daemon", "client"}
 
 # The files that may ask for wall time, each with the reason.
 WALL_TIME = {
