@@ -244,7 +244,7 @@ class HttpClient::Session {
   const std::string& origin() const { return origin_; }
 
   absl::StatusOr<CURLcode> Run(const RequestContext& context, const HttpRequest& request, const Url& url,
-                               const HttpHeaders& headers, const HttpOptions& options,
+                               const HttpHeaders& headers, bool local, const HttpOptions& options,
                                const HttpLimits& limits, Exchange& exchange) {
     curl_easy_reset(easy_);  // keeps the connections
     curl_slist* list = nullptr;
@@ -270,7 +270,7 @@ class HttpClient::Session {
     Set(CURLOPT_WRITEDATA, &exchange);
     if (!options.ca_bundle.empty()) Set(CURLOPT_CAINFO, options.ca_bundle.c_str());
     if (!request.use_proxy) Set(CURLOPT_NOPROXY, "*");
-    if (!request.local_addresses) {
+    if (!local) {
       Set(CURLOPT_OPENSOCKETFUNCTION, &OpenRemoteSocket);
       Set(CURLOPT_OPENSOCKETDATA, &address_refused);
     }
@@ -436,11 +436,11 @@ absl::StatusOr<HttpReply> HttpClient::Fetch(const RequestContext& context, const
     TC_ASSIGN_OR_RETURN(const HttpHeaders headers, HeadersFor(request, url, done));
     Exchange exchange(request, done);
     // A connection to a local address is not for a request that may have none.
-    std::unique_ptr<Session> session =
-        TakeSession(absl::StrCat(url.Origin(), request.local_addresses ? "" : " remote"));
+    const bool local = !request.may_be_local || request.may_be_local(url);
+    std::unique_ptr<Session> session = TakeSession(absl::StrCat(url.Origin(), local ? "" : " remote"));
     requests_.fetch_add(1, std::memory_order_relaxed);
     const absl::StatusOr<CURLcode> code =
-        session->Run(context, request, url, headers, options_, limits, exchange);
+        session->Run(context, request, url, headers, local, options_, limits, exchange);
     std::string cause(session->error());
     GiveSession(std::move(session));
     bytes_.fetch_add(exchange.body_bytes(), std::memory_order_relaxed);

@@ -72,8 +72,9 @@ struct HttpRequest {
   std::function<absl::StatusOr<HttpHeaders>(const Url&)> authorize;
   // Without it a redirect is a reply as others are.
   std::function<absl::Status(const Url& from, const Url& to)> may_follow;
-  // false: no connection is made to a loopback or link-local address, whatever a name resolves to.
-  bool local_addresses = true;
+  // Whether the URL, the first or that of a redirect, may lead to a loopback or link-local address. Where
+  // not, no connection to one is made, whatever the name resolves to. Null: every URL may.
+  std::function<bool(const Url&)> may_be_local;
   bool use_proxy = true;             // the one that the environment names, if any
   std::optional<HttpLimits> limits;  // in place of the client's
 };

@@ -231,7 +231,7 @@ TEST_F(HttpClientTest, LocalAddress_IsRefusedWhereItMayNotBe) {
   FakeServer server([](const FakeRequest&) { return FakeReply{}; });
   ASSERT_TRUE(Code(Request(server)).ok());  // leaves a connection, which the next one may not use
   HttpRequest request = Request(server);
-  request.local_addresses = false;
+  request.may_be_local = [](const Url&) { return false; };
   const absl::Status status = Code(request);
   EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied) << status;
   EXPECT_EQ(server.requests().size(), 1);

@@ -148,7 +148,7 @@ absl::StatusOr<HttpReply> S3Client::Send(const RequestContext& context, const Ca
                         .method = call.method,
                         .url = UrlOf(call, place),
                         .read = call.read,
-                        .local_addresses = options_.local_addresses};
+                        .may_be_local = options_.may_be_local};
     request.authorize = [&](const Url& url) -> absl::StatusOr<HttpHeaders> {
       if (options_.credentials == nullptr) return HttpHeaders();
       TC_ASSIGN_OR_RETURN(used, options_.credentials->Get(context));

@@ -2,7 +2,7 @@
 // its XML API. Each is signed for the place that it goes to, at the time that it goes.
 //
 // A bucket may lie in another region, or at another endpoint, than the options say: the store answers with a
-// redirect, whose place is asked for (S3Options::may_follow), kept, and signed for. Of a Location only
+// redirect. Its place is asked for (S3Options::may_follow), kept, and signed for. Of a Location only
 // scheme, host and port count: no server chooses which object is read.
 //
 // Thread-safe. Errors are HttpClient's and StatusOfReply's, and name the object by its URI.
@@ -40,7 +40,7 @@ struct S3Options {
   std::shared_ptr<CredentialSource> credentials;  // null: requests are anonymous
   // Whether requests may go on to another place. Null: to AWS's other regions alone.
   std::function<absl::Status(const Url& from, const Url& to)> may_follow;
-  bool local_addresses = true;                         // HttpRequest's
+  std::function<bool(const Url&)> may_be_local;        // HttpRequest's
   std::function<absl::Time()> wall_clock = absl::Now;  // signatures have the time of day
 };
 
