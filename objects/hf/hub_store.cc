@@ -262,21 +262,18 @@ class Store final : public ObjectStore {
   }
 
  private:
-  // Whether all safetensors files that are asked for are in the cache, with their sizes.
+  // Whether the file, or all safetensors files of the repository, are in the cache with their sizes. A folder
+  // of a repository is not read there.
   bool IsCached(const HubName& name, const Files& files) const {
     if (hub_->options().files == nullptr) return false;
     const auto snapshot = CachedSnapshot(hub_->options().cache_folder, name);
     if (!snapshot.ok()) return false;
     bool any = false;
     for (const auto& [path, file] : files) {
-      std::string_view below = path;
-      const bool asked =
-          absl::ConsumePrefix(&below, name.path) && (name.path.empty() || below.empty() || below[0] == '/');
-      if (!asked || !absl::EndsWith(path, ".safetensors")) continue;
+      const bool asked = name.path.empty() ? absl::EndsWith(path, ".safetensors") : path == name.path;
+      if (!asked) continue;
       std::error_code error;
-      if (std::filesystem::file_size(absl::StrCat(*snapshot, "/", path), error) != file.bytes || error) {
-        return false;
-      }
+      if (std::filesystem::file_size(absl::StrCat(*snapshot, "/", path), error) != file.bytes) return false;
       any = true;
     }
     return any;
@@ -287,8 +284,12 @@ class Store final : public ObjectStore {
       return absl::NotFoundError(absl::StrCat("open ", name.Uri(), ": no cache of the hub may be read here"));
     }
     TC_ASSIGN_OR_RETURN(const std::string snapshot, CachedSnapshot(hub_->options().cache_folder, name));
-    return hub_->options().files->Find(context,
-                                       name.path.empty() ? snapshot : absl::StrCat(snapshot, "/", name.path));
+    TC_ASSIGN_OR_RETURN(FoundObject found, hub_->options().files->Find(context, snapshot));
+    if (name.path.empty()) return found;
+    // Through the snapshot, since its links lead out of any folder in it.
+    FoundObject file;
+    TC_ASSIGN_OR_RETURN(file.object, found.folder->Open(context, name.path));
+    return file;
   }
 
   const std::shared_ptr<Hub> hub_;

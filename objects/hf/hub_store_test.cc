@@ -190,12 +190,20 @@ class HubCacheTest : public HubStoreTest {
 };
 
 TEST_F(HubCacheTest, CompleteSnapshot_IsReadInPlaceOfHub) {
+  const auto found = Store(Cached())->Find({}, "hf://org/name");
+  ASSERT_TRUE(found.ok()) << found.status();
+  const auto object = found->folder->Open({}, "sub/w.safetensors");
+  ASSERT_TRUE(object.ok()) << object.status();
+  EXPECT_EQ((*object)->identity().uri, std::filesystem::canonical(blob_).string());
+  EXPECT_EQ(cdn_.requests().size(), 0);
+}
+
+TEST_F(HubCacheTest, FolderOfRepository_IsReadFromHub) {
   const auto found = Store(Cached())->Find({}, "hf://org/name/sub");
   ASSERT_TRUE(found.ok()) << found.status();
   const auto object = found->folder->Open({}, "w.safetensors");
   ASSERT_TRUE(object.ok()) << object.status();
-  EXPECT_EQ((*object)->identity().uri, std::filesystem::canonical(blob_).string());
-  EXPECT_EQ(cdn_.requests().size(), 0);
+  EXPECT_EQ((*object)->identity().uri, absl::StrCat("hf://org/name@", kCommit, "/sub/w.safetensors"));
 }
 
 TEST_F(HubCacheTest, IncompleteSnapshot_IsReadFromHub) {
