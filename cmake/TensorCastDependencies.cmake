@@ -76,6 +76,8 @@ target_link_libraries(thirdparty::grpc_abseil INTERFACE "${TENSORCAST_DISTRIBUTI
 if(PROJECT_NAME STREQUAL "tensorcast")  # not in the installed package
   tensorcast_import(thirdparty::ucx HEADER ucp/api/ucp.h LIBRARIES ucp uct ucs)
   tensorcast_import(thirdparty::sqlite HEADER sqlite3.h LIBRARIES sqlite3)
+  tensorcast_import(thirdparty::curl HEADER curl/curl.h LIBRARIES curl)
+  tensorcast_import(thirdparty::expat HEADER expat.h LIBRARIES expat)
   # etcd's API, as .proto files.
   set(TENSORCAST_ETCD_PROTOS "${TENSORCAST_DEPS_DIR}/etcd")
   if(NOT EXISTS "${TENSORCAST_ETCD_PROTOS}/etcd/rpc.proto")

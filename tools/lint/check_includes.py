@@ -20,6 +20,7 @@ LAYERS = {
     "otel/api": {"base"},
     "otel/sdk": {"base", "otel/api", "proto"},
     "core": {"base", "otel/api"},
+    "objects": {"base", "otel/api", "core"},
     "transport": {"base", "security", "otel/api", "core"},
     "collective": {"base", "otel/api", "core"},
     "rpc": {"base", "security", "otel/api", "core", "proto"},
@@ -47,11 +48,11 @@ CORE_FOLDERS = {
 }
 # These layers may include all others, and no other layer may include them.
 FREE_LAYERS = {"tests"}
-OUR_TOP_FOLDERS = {"base", "security", "otel", "core", "transport", "collective", "rpc", "global_store", "daemon", "client", "cli",
-                   "python", "tools", "tests", "proto"}
+OUR_TOP_FOLDERS = {"base", "security", "otel", "core", "objects", "transport", "collective", "rpc", "global_store", "daemon", "client",
+                   "cli", "python", "tools", "tests", "proto"}
 
 # The subfolders of these are layers too, in the order in which their CMakeLists.txt adds them.
-ORDERED_FOLDERS = ("core", "daemon", "cli", "global_store", "tools/workshop")
+ORDERED_FOLDERS = ("core", "objects", "daemon", "cli", "global_store", "tools/workshop")
 
 # The client's public headers are included by their installed path: "tensorcast/client.h". One list has all installed headers, and
 # of our headers an installed one includes only those on the list.
@@ -70,7 +71,7 @@ FOLDERS_WITH_CYCLES = {
 
 GENERATED = re.compile(r"^proto/\w+(\.grpc)?\.pb\.h$")
 MESSAGES = re.compile(r"(\.pb\.h$|^grpc(pp)?/|^google/protobuf/)")
-NO_MESSAGES_IN = {"base", "security", "otel/api", "core", "transport", "collective"}
+NO_MESSAGES_IN = {"base", "security", "otel/api", "core", "objects", "transport", "collective"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,9 +88,11 @@ THIRD_PARTIES = (
     ThirdParty("CUDA", re.compile(r"^(cuda|nvml)\w*\.h$"), ("core/device",), True),
     ThirdParty("SQLite", re.compile(r"^sqlite3\w*\.h$"), ("global_store/metadata",), True),
     ThirdParty("the OpenTelemetry SDK", re.compile(r"^opentelemetry/"), ("otel/sdk",), True),
+    ThirdParty("curl", re.compile(r"^curl/"), ("objects/http",), True),
+    ThirdParty("expat", re.compile(r"^expat"), ("objects/http",), True),
     ThirdParty("OpenSSL", re.compile(r"^openssl/"),
-               ("security", "security/testing", "core/artifact", "rpc/grant_token", "global_store/service",
-                "transport/tcp", "tests/fuzz"),
+               ("security", "security/testing", "core/artifact", "objects/s3", "objects/hf", "objects/testing",
+                "rpc/grant_token", "global_store/service", "transport/tcp", "tests/fuzz"),
                True),
     ThirdParty("nanobind", re.compile(r"^nanobind/"), ("python/src",), True),
     ThirdParty("yaml-cpp", re.compile(r"^yaml-cpp/"), ("cli/config",), True),

@@ -1,0 +1,203 @@
+#include "objects/credentials/credential_providers.h"
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "objects/http/local_address.h"
+#include "objects/http/url.h"
+#include "objects/http/xml.h"
+
+namespace tensorcast::objects {
+namespace {
+
+using Found = absl::StatusOr<std::optional<Credentials>>;
+
+constexpr char kInstanceMetadata[] = "http://169.254.169.254";
+constexpr char kTaskMetadata[] = "http://169.254.170.2";
+// A metadata service is on the host itself or it is not there.
+constexpr HttpLimits kMetadataLimits = {
+    .connect = absl::Seconds(1), .stall = absl::Seconds(2), .attempts = 2};
+
+absl::StatusOr<Credentials> Complete(std::string_view from, std::string_view id, std::string_view secret,
+                                     std::string_view token, std::string_view expiration) {
+  if (id.empty() || secret.empty()) {
+    return absl::UnavailableError(
+        absl::StrCat("get credentials from ", from, ": the access key or its secret is missing; set both"));
+  }
+  Credentials credentials{
+      .access_key_id = std::string(id), .secret_access_key = Secret(secret), .session_token = Secret(token)};
+  std::string error;
+  if (!expiration.empty() && !absl::ParseTime(absl::RFC3339_full, expiration, &credentials.expires, &error)) {
+    return absl::UnavailableError(
+        absl::StrCat("get credentials from ", from, ": the expiration is malformed"));
+  }
+  return credentials;
+}
+
+std::string TextOf(const nlohmann::json& object, const char* name) {
+  const auto found = object.is_object() ? object.find(name) : object.end();
+  return found == object.end() || !found->is_string() ? "" : found->get<std::string>();
+}
+
+absl::StatusOr<Credentials> ParseCredentials(std::string_view from, const std::string& text) {
+  const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  return Complete(from, TextOf(json, "AccessKeyId"), TextOf(json, "SecretAccessKey"), TextOf(json, "Token"),
+                  TextOf(json, "Expiration"));
+}
+
+// A request to a service of this host, past any proxy.
+absl::StatusOr<HttpReply> AskMetadata(const RequestContext& context, HttpClient& http,
+                                      std::string_view subject, std::string_view method, std::string_view url,
+                                      HttpHeaders headers) {
+  HttpRequest request{.subject = std::string(subject),
+                      .method = std::string(method),
+                      .headers = std::move(headers),
+                      .use_proxy = false,
+                      .limits = kMetadataLimits};
+  TC_ASSIGN_OR_RETURN(request.url, ParseUrl(url));
+  return http.Fetch(context, request);
+}
+
+Found FromWebIdentity(const RequestContext& context, HttpClient& http, const Environment& environment) {
+  constexpr char kFrom[] = "web identity";
+  std::string file = environment("AWS_WEB_IDENTITY_TOKEN_FILE");
+  std::string role = environment("AWS_ROLE_ARN"), session = environment("AWS_ROLE_SESSION_NAME");
+  if (file.empty()) {
+    TC_ASSIGN_OR_RETURN(const Profile profile, ReadProfile(environment));
+    file = profile.Get("web_identity_token_file");
+    role = profile.Get("role_arn");
+    session = profile.Get("role_session_name");
+  }
+  if (file.empty() || role.empty()) return std::nullopt;
+  const absl::StatusOr<std::string> token = ReadSmallFile(file);
+  if (!token.ok()) return Annotate(token.status(), "get credentials from web identity");
+
+  std::string endpoint = environment("AWS_ENDPOINT_URL_STS");
+  if (endpoint.empty()) endpoint = environment("AWS_ENDPOINT_URL");
+  if (endpoint.empty()) {
+    endpoint = absl::StrCat("https://sts.", ConfiguredRegion(environment), ".amazonaws.com/");
+  }
+  // In the body, since servers log URLs.
+  HttpRequest request{.subject = "get credentials from web identity",
+                      .method = "POST",
+                      .headers = {{"Content-Type", "application/x-www-form-urlencoded"}},
+                      .body = EncodeQuery({{"Action", "AssumeRoleWithWebIdentity"},
+                                           {"RoleArn", role},
+                                           {"RoleSessionName", session.empty() ? "tensorcast" : session},
+                                           {"Version", "2011-06-15"},
+                                           {"WebIdentityToken", *token}})};
+  TC_ASSIGN_OR_RETURN(request.url, ParseUrl(endpoint));
+  TC_ASSIGN_OR_RETURN(const HttpReply reply, http.Fetch(context, request));
+  const XmlElement response = ParseXml(reply.body).value_or(XmlElement());
+  for (const XmlElement& result : response.children) {
+    if (result.name == "Error") {
+      TC_RETURN_IF_ERROR(StatusOfReply(request.subject, reply, result.TextOf("Code")));
+    }
+    for (const XmlElement& keys : result.children) {
+      if (reply.status != 200 || keys.name != "Credentials") continue;
+      return Complete(kFrom, keys.TextOf("AccessKeyId"), keys.TextOf("SecretAccessKey"),
+                      keys.TextOf("SessionToken"), keys.TextOf("Expiration"));
+    }
+  }
+  TC_RETURN_IF_ERROR(StatusOfReply(request.subject, reply));
+  return Complete(kFrom, "", "", "", "");
+}
+
+// The token of the container goes only to this host, or by https (as AWS's own tools have it).
+absl::Status CheckContainerUri(const Url& url) {
+  const bool pod = url.host == "169.254.170.2" || url.host == "169.254.170.23" || url.host == "fd00:ec2::23";
+  if (url.scheme == "https" || pod || (IsLocalHost(url.host) && !absl::StartsWith(url.host, "169.254."))) {
+    return absl::OkStatus();
+  }
+  return absl::PermissionDeniedError(
+      absl::StrCat("get credentials from the container's endpoint: ", url.Origin(),
+                   " is neither https nor this host; check "
+                   "AWS_CONTAINER_CREDENTIALS_FULL_URI"));
+}
+
+Found FromContainer(const RequestContext& context, HttpClient& http, const Environment& environment) {
+  constexpr char kSubject[] = "get credentials from the container's endpoint";
+  const std::string relative = environment("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
+  const std::string uri = relative.empty() ? environment("AWS_CONTAINER_CREDENTIALS_FULL_URI")
+                                           : absl::StrCat(kTaskMetadata, relative);
+  if (uri.empty()) return std::nullopt;
+  TC_ASSIGN_OR_RETURN(const Url url, ParseUrl(uri));
+  TC_RETURN_IF_ERROR(CheckContainerUri(url));
+  std::string token = environment("AWS_CONTAINER_AUTHORIZATION_TOKEN");
+  if (const std::string file = environment("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"); !file.empty()) {
+    TC_ASSIGN_OR_RETURN(token, ReadSmallFile(file));
+  }
+  HttpHeaders headers;
+  if (!token.empty()) headers.emplace_back("Authorization", token);
+  TC_ASSIGN_OR_RETURN(const HttpReply reply,
+                      AskMetadata(context, http, kSubject, "GET", uri, std::move(headers)));
+  TC_RETURN_IF_ERROR(StatusOfReply(kSubject, reply));
+  return ParseCredentials("the container's endpoint", reply.body);
+}
+
+Found FromInstance(const RequestContext& context, HttpClient& http, const Environment& environment) {
+  constexpr char kSubject[] = "get credentials from the instance's metadata";
+  if (absl::EqualsIgnoreCase(environment("AWS_EC2_METADATA_DISABLED"), "true")) return std::nullopt;
+  std::string endpoint = environment("AWS_EC2_METADATA_SERVICE_ENDPOINT");
+  if (endpoint.empty()) endpoint = kInstanceMetadata;
+  const absl::StatusOr<HttpReply> token =
+      AskMetadata(context, http, kSubject, "PUT", absl::StrCat(endpoint, "/latest/api/token"),
+                  {{"X-aws-ec2-metadata-token-ttl-seconds", "21600"}});
+  TC_RETURN_IF_ERROR(context.Check(kSubject));
+  if (!token.ok() || token->status != 200) return std::nullopt;  // not an instance
+
+  const auto get = [&](std::string_view name) {
+    return AskMetadata(context, http, kSubject, "GET",
+                       absl::StrCat(endpoint, "/latest/meta-data/iam/security-credentials/", name),
+                       {{"X-aws-ec2-metadata-token", token->body}});
+  };
+  TC_ASSIGN_OR_RETURN(const HttpReply roles, get(""));
+  if (roles.status == 404) return std::nullopt;  // an instance without a role
+  TC_RETURN_IF_ERROR(StatusOfReply(kSubject, roles));
+  const std::string role(absl::StripAsciiWhitespace(roles.body.substr(0, roles.body.find('\n'))));
+  TC_ASSIGN_OR_RETURN(const HttpReply reply, get(EncodeComponent(role)));
+  TC_RETURN_IF_ERROR(StatusOfReply(kSubject, reply));
+  return ParseCredentials("the instance's metadata", reply.body);
+}
+
+}  // namespace
+
+CredentialProvider EnvironmentCredentials(Environment environment) {
+  return [environment = std::move(environment)](const RequestContext&) -> Found {
+    const std::string id = environment("AWS_ACCESS_KEY_ID"), secret = environment("AWS_SECRET_ACCESS_KEY");
+    if (id.empty() && secret.empty()) return std::nullopt;
+    return Complete("the environment", id, secret, environment("AWS_SESSION_TOKEN"), "");
+  };
+}
+
+CredentialProvider ProfileCredentials(Environment environment) {
+  return [environment = std::move(environment)](const RequestContext&) -> Found {
+    TC_ASSIGN_OR_RETURN(const Profile profile, ReadProfile(environment));
+    const std::string id = profile.Get("aws_access_key_id"), secret = profile.Get("aws_secret_access_key");
+    if (id.empty() && secret.empty()) return std::nullopt;
+    return Complete(absl::StrCat("profile ", profile.name), id, secret, profile.Get("aws_session_token"), "");
+  };
+}
+
+CredentialProvider WebIdentityCredentials(std::shared_ptr<HttpClient> http, Environment environment) {
+  return [http = std::move(http), environment = std::move(environment)](const RequestContext& context) {
+    return FromWebIdentity(context, *http, environment);
+  };
+}
+
+CredentialProvider ContainerCredentials(std::shared_ptr<HttpClient> http, Environment environment) {
+  return [http = std::move(http), environment = std::move(environment)](const RequestContext& context) {
+    return FromContainer(context, *http, environment);
+  };
+}
+
+CredentialProvider InstanceCredentials(std::shared_ptr<HttpClient> http, Environment environment) {
+  return [http = std::move(http), environment = std::move(environment)](const RequestContext& context) {
+    return FromInstance(context, *http, environment);
+  };
+}
+
+}  // namespace tensorcast::objects

@@ -1,0 +1,31 @@
+// The places that may have credentials, each asked anew at each call. A provider gives nullopt where it is
+// not configured, and an error where it is and cannot give any. Stateless but for the client; thread-safe.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "base/request_context.h"
+#include "objects/credentials/credentials.h"
+#include "objects/credentials/profile.h"
+#include "objects/http/http_client.h"
+
+namespace tensorcast::objects {
+
+using CredentialProvider = std::function<absl::StatusOr<std::optional<Credentials>>(const RequestContext&)>;
+
+// AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN.
+CredentialProvider EnvironmentCredentials(Environment environment);
+// The profile of the shared files.
+CredentialProvider ProfileCredentials(Environment environment);
+// A role for a token in a file (AWS_WEB_IDENTITY_TOKEN_FILE, or the profile's), from STS.
+CredentialProvider WebIdentityCredentials(std::shared_ptr<HttpClient> http, Environment environment);
+// The endpoint of an ECS task or EKS pod (AWS_CONTAINER_CREDENTIALS_RELATIVE_URI or _FULL_URI).
+CredentialProvider ContainerCredentials(std::shared_ptr<HttpClient> http, Environment environment);
+// The role of an EC2 instance, from its metadata service in version 2 (IMDSv2). A host without such a service
+// has none, which takes a second to find out; AWS_EC2_METADATA_DISABLED=true saves it.
+CredentialProvider InstanceCredentials(std::shared_ptr<HttpClient> http, Environment environment);
+
+}  // namespace tensorcast::objects

@@ -1,0 +1,86 @@
+#include "objects/hf/hub_cache.h"
+
+#include <openssl/evp.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
+#include "base/status.h"
+
+namespace tensorcast::objects {
+namespace {
+
+std::string HubHome(const Environment& environment) {
+  if (std::string home = environment("HF_HOME"); !home.empty()) return home;
+  std::string cache = environment("XDG_CACHE_HOME");
+  if (cache.empty()) cache = absl::StrCat(environment("HOME"), "/.cache");
+  return absl::StrCat(cache, "/huggingface");
+}
+
+}  // namespace
+
+std::string HubCacheFolder(const Environment& environment) {
+  for (const char* const variable : {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"}) {
+    if (std::string folder = environment(variable); !folder.empty()) return folder;
+  }
+  return absl::StrCat(HubHome(environment), "/hub");
+}
+
+Secret HubToken(const Environment& environment) {
+  if (const std::string token = environment("HF_TOKEN"); !token.empty()) return Secret(token);
+  std::string file = environment("HF_TOKEN_PATH");
+  if (file.empty()) file = absl::StrCat(HubHome(environment), "/token");
+  return Secret(ReadSmallFile(file).value_or(""));
+}
+
+absl::StatusOr<std::string> CachedSnapshot(const std::string& cache_folder, const HubName& name) {
+  const std::string model =
+      absl::StrCat(cache_folder, "/models--", absl::StrReplaceAll(name.repository, {{"/", "--"}}));
+  std::string commit = name.revision;
+  if (!name.IsPinned()) commit = ReadSmallFile(absl::StrCat(model, "/refs/", name.revision)).value_or("");
+  std::string snapshot = absl::StrCat(model, "/snapshots/", commit);
+  std::error_code error;
+  if (IsHex(commit, 40) && std::filesystem::is_directory(snapshot, error)) return snapshot;
+  return absl::NotFoundError(absl::StrCat("open ", name.Uri(), ": the revision is not in ", cache_folder,
+                                          "; download it, or let the hub be asked"));
+}
+
+std::string PromisedSha256(const ObjectIdentity& identity) {
+  std::string promised;
+  const std::filesystem::path path(identity.uri);
+  if (absl::StartsWith(identity.version, "sha256:")) {
+    promised = absl::StripPrefix(identity.version, "sha256:");
+  } else if (path.is_absolute() && path.parent_path().filename() == "blobs") {
+    promised = path.filename().string();
+  }
+  return IsHex(promised, 64) ? promised : "";
+}
+
+absl::Status CheckPromisedSha256(const RequestContext& context, ObjectReader& object) {
+  const ObjectIdentity& identity = object.identity();
+  const std::string promised = PromisedSha256(identity);
+  if (promised.empty()) return absl::OkStatus();
+  const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> digest(EVP_MD_CTX_new(), EVP_MD_CTX_free);
+  EVP_DigestInit_ex(digest.get(), EVP_sha256(), nullptr);
+  for (uint64_t offset = 0; offset < identity.bytes;) {
+    const uint64_t bytes = std::min<uint64_t>(object.traits().read_bytes, identity.bytes - offset);
+    TC_ASSIGN_OR_RETURN(const std::string read, ReadBytes(context, object, offset, bytes));
+    EVP_DigestUpdate(digest.get(), read.data(), read.size());
+    offset += bytes;
+  }
+  std::string found(EVP_MD_size(EVP_sha256()), '\0');
+  EVP_DigestFinal_ex(digest.get(), reinterpret_cast<unsigned char*>(found.data()), nullptr);
+  if (absl::BytesToHexString(found) == promised) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat("check ", identity.uri, ": its SHA-256 is ",
+                                          absl::BytesToHexString(found), " and should be ", promised,
+                                          "; remove the file and download it again"));
+}
+
+}  // namespace tensorcast::objects

@@ -1,0 +1,304 @@
+#include "objects/hf/hub_store.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "absl/synchronization/mutex.h"
+#include "base/status.h"
+#include "objects/hf/hub_cache.h"
+#include "objects/hf/hub_name.h"
+#include "objects/http/ranged_reader.h"
+
+namespace tensorcast::objects {
+namespace {
+
+constexpr std::string_view kLane = "hf";
+
+struct File {
+  uint64_t bytes = 0;
+  std::string version;
+};
+using Files = std::map<std::string, File>;  // of a commit, by path
+
+// The requests to one hub.
+class Hub {
+ public:
+  Hub(std::shared_ptr<HttpClient> http, HubOptions options)
+      : http_(std::move(http)), options_(std::move(options)) {}
+
+  const HubOptions& options() const { return options_; }
+
+  absl::StatusOr<std::string> CommitOf(const RequestContext& context, const HubName& name) {
+    if (name.IsPinned()) return name.revision;
+    const std::string subject = absl::StrCat("open ", name.Uri());
+    TC_ASSIGN_OR_RETURN(const Url url, UrlOf(absl::StrCat("/api/models/", name.repository, "/revision/",
+                                                          EncodeComponent(name.revision))));
+    TC_ASSIGN_OR_RETURN(const HttpReply reply, Ask(context, subject, url));
+    const nlohmann::json json = nlohmann::json::parse(reply.body, nullptr, /*allow_exceptions=*/false);
+    const auto sha = json.is_object() ? json.find("sha") : json.end();
+    if (!json.is_object() || sha == json.end() || !sha->is_string() || !IsHex(sha->get<std::string>(), 40)) {
+      return absl::UnavailableError(absl::StrCat(subject, ": the hub tells no commit; check HF_ENDPOINT"));
+    }
+    return sha->get<std::string>();
+  }
+
+  // `name` is pinned.
+  absl::StatusOr<Files> FilesOf(const RequestContext& context, const HubName& name) {
+    const std::string subject = absl::StrCat("list ", name.Uri());
+    TC_ASSIGN_OR_RETURN(Url url,
+                        UrlOf(absl::StrCat("/api/models/", name.repository, "/tree/", name.revision)));
+    url.query = "recursive=true";
+    Files files;
+    while (true) {
+      TC_ASSIGN_OR_RETURN(const HttpReply reply, Ask(context, subject, url));
+      const nlohmann::json page = nlohmann::json::parse(reply.body, nullptr, /*allow_exceptions=*/false);
+      if (!page.is_array() ||
+          !std::all_of(page.begin(), page.end(), [&](const auto& entry) { return Add(entry, files); })) {
+        return absl::UnavailableError(absl::StrCat(subject, ": the list is malformed; check HF_ENDPOINT"));
+      }
+      const absl::StatusOr<Url> next = NextPage(url, reply.Header("link"));
+      if (!next.ok()) return files;
+      if (!SameOrigin(url, *next) || *next == url) {
+        return absl::UnavailableError(
+            absl::StrCat(subject, ": the list goes on elsewhere; check HF_ENDPOINT"));
+      }
+      url = *next;
+    }
+  }
+
+  // Reads a range of a file, in the place where the last read found it. `place` keeps it for the next read.
+  class Place;
+  absl::Status Read(const RequestContext& context, const HubName& file, const RangedRead& read, Place& place);
+
+ private:
+  static bool Add(const nlohmann::json& entry, Files& files) {
+    const auto text = [](const nlohmann::json& object, const char* name) {
+      const auto found = object.find(name);
+      return found == object.end() || !found->is_string() ? "" : found->get<std::string>();
+    };
+    if (!entry.is_object()) return false;
+    if (text(entry, "type") != "file") return true;
+    const auto size = entry.find("size");
+    const std::string path = text(entry, "path");
+    if (size == entry.end() || !size->is_number_unsigned() || path.empty()) return false;
+    File file{.bytes = size->get<uint64_t>(), .version = absl::StrCat("git:", text(entry, "oid"))};
+    if (const auto lfs = entry.find("lfs"); lfs != entry.end() && lfs->is_object()) {
+      file.version = absl::StrCat("sha256:", text(*lfs, "oid"));
+    }
+    files.emplace(path, std::move(file));
+    return true;
+  }
+
+  // Of a header as <https://…>; rel="next".
+  static absl::StatusOr<Url> NextPage(const Url& url, std::string_view link) {
+    for (std::string_view one : absl::StrSplit(link, ',')) {
+      one = absl::StripAsciiWhitespace(one);
+      if (absl::ConsumePrefix(&one, "<") && absl::StrContains(one, "rel=\"next\"")) {
+        return ResolveLocation(url, one.substr(0, one.find('>')));
+      }
+    }
+    return absl::NotFoundError("the last page");
+  }
+
+  absl::StatusOr<Url> UrlOf(std::string_view path) const {
+    return ParseUrl(absl::StrCat(absl::StripSuffix(options_.endpoint, "/"), path));
+  }
+
+  HttpRequest Request(std::string_view subject, Url url) const {
+    HttpRequest request{.subject = std::string(subject),
+                        .url = std::move(url),
+                        .may_follow = options_.may_follow,
+                        .may_be_local = options_.may_be_local};
+    if (!options_.token.empty()) {
+      request.authorize = [token = options_.token](const Url&) {
+        return HttpHeaders{{"Authorization", absl::StrCat("Bearer ", token.Reveal())}};
+      };
+    }
+    return request;
+  }
+
+  absl::StatusOr<HttpReply> Ask(const RequestContext& context, std::string_view subject, const Url& url) {
+    TC_ASSIGN_OR_RETURN(HttpReply reply, http_->Fetch(context, Request(subject, url)));
+    TC_RETURN_IF_ERROR(StatusOfReply(subject, reply, reply.Header("x-error-message")));
+    return reply;
+  }
+
+  const std::shared_ptr<HttpClient> http_;
+  const HubOptions options_;
+};
+
+class Hub::Place {
+ public:
+  std::optional<Url> Get() const {
+    absl::MutexLock lock(&mutex_);
+    return url_;
+  }
+  void Set(std::optional<Url> url) {
+    absl::MutexLock lock(&mutex_);
+    url_ = std::move(url);
+  }
+
+ private:
+  mutable absl::Mutex mutex_;
+  std::optional<Url> url_ ABSL_GUARDED_BY(mutex_);  // signed: it is as good as a token
+};
+
+absl::Status Hub::Read(const RequestContext& context, const HubName& file, const RangedRead& read,
+                       Place& place) {
+  const std::string subject = absl::StrCat("read ", file.Uri());
+  // The ETag of such a host is its own, not the hub's; the size is compared.
+  if (const std::optional<Url> known = place.Get(); known.has_value()) {
+    HttpRequest request{.subject = subject,
+                        .url = *known,
+                        .read = read,
+                        .may_follow = options_.may_follow,
+                        .may_be_local = options_.may_be_local};
+    TC_ASSIGN_OR_RETURN(const HttpReply reply, http_->Fetch(context, request));
+    const absl::Status status = StatusOfReply(subject, reply);
+    if (reply.status / 100 != 4 || absl::IsFailedPrecondition(status)) return status;
+    place.Set(std::nullopt);  // it expired
+  }
+  TC_ASSIGN_OR_RETURN(Url url, UrlOf(absl::StrCat("/", file.repository, "/resolve/", file.revision, "/",
+                                                  EncodePath(file.path))));
+  HttpRequest request = Request(subject, url);
+  request.read = read;
+  TC_ASSIGN_OR_RETURN(const HttpReply reply, http_->Fetch(context, request));
+  TC_RETURN_IF_ERROR(StatusOfReply(subject, reply, reply.Header("x-error-message")));
+  if (!SameOrigin(reply.url, url)) place.Set(reply.url);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<ObjectReader>> Open(const std::shared_ptr<Hub>& hub, const HubName& name,
+                                                   const Files& files) {
+  const auto file = files.find(name.path);
+  if (file == files.end()) {
+    return absl::NotFoundError(
+        absl::StrCat("open ", name.Uri(), ": the revision has no such file; check the name"));
+  }
+  ObjectIdentity identity{.uri = name.Uri(), .bytes = file->second.bytes, .version = file->second.version};
+  return MakeRangedReader(std::move(identity), /*etag=*/"", NetworkTraits(kLane),
+                          [hub, name, place = std::make_shared<Hub::Place>()](const RequestContext& context,
+                                                                              const RangedRead& read) {
+                            return hub->Read(context, name, read, *place);
+                          });
+}
+
+class Folder final : public ObjectFolder {
+ public:
+  Folder(std::shared_ptr<Hub> hub, HubName name, Files files)
+      : hub_(std::move(hub)), name_(std::move(name)), files_(std::move(files)) {}
+
+  absl::StatusOr<std::vector<std::string>> List(const RequestContext& /*context*/) const override {
+    std::vector<std::string> names;
+    const std::string prefix = name_.path.empty() ? "" : absl::StrCat(name_.path, "/");
+    for (const auto& [path, file] : files_) {
+      std::string_view below = path;
+      if (absl::ConsumePrefix(&below, prefix)) names.emplace_back(below.substr(0, below.find('/')));
+    }
+    std::ranges::sort(names);
+    names.erase(std::unique(names.begin(), names.end()), names.end());
+    return names;
+  }
+  absl::StatusOr<std::shared_ptr<ObjectReader>> Open(const RequestContext& /*context*/,
+                                                     const std::string& name) const override {
+    TC_RETURN_IF_ERROR(CheckBelow(name_.Uri(), name));
+    HubName file = name_;
+    file.path = name_.path.empty() ? name : absl::StrCat(name_.path, "/", name);
+    return objects::Open(hub_, file, files_);
+  }
+
+ private:
+  const std::shared_ptr<Hub> hub_;
+  const HubName name_;
+  const Files files_;
+};
+
+class Store final : public ObjectStore {
+ public:
+  explicit Store(std::shared_ptr<Hub> hub) : hub_(std::move(hub)) {}
+
+  absl::StatusOr<FoundObject> Find(const RequestContext& context, const std::string& uri) const override {
+    TC_ASSIGN_OR_RETURN(HubName name, HubName::Parse(uri));
+    if (hub_->options().offline) return FindCached(context, name);
+    absl::StatusOr<std::string> commit = hub_->CommitOf(context, name);
+    if (absl::IsUnavailable(commit.status())) {
+      absl::StatusOr<FoundObject> cached = FindCached(context, name);
+      if (cached.ok()) return cached;
+    }
+    TC_RETURN_IF_ERROR(commit.status());
+    name.revision = *std::move(commit);
+    TC_ASSIGN_OR_RETURN(Files files, hub_->FilesOf(context, name));
+    if (IsCached(name, files)) return FindCached(context, name);
+
+    FoundObject found;
+    if (files.contains(name.path)) {
+      TC_ASSIGN_OR_RETURN(found.object, objects::Open(hub_, name, files));
+      return found;
+    }
+    const auto folder = std::make_shared<Folder>(hub_, name, std::move(files));
+    TC_ASSIGN_OR_RETURN(const std::vector<std::string> names, folder->List(context));
+    if (names.empty()) {
+      return absl::NotFoundError(absl::StrCat("open ", name.Uri(), ": nothing lies there; check the name"));
+    }
+    found.folder = folder;
+    return found;
+  }
+
+  absl::StatusOr<std::shared_ptr<ObjectReader>> OpenAgain(const RequestContext& context,
+                                                          const ObjectIdentity& object) const override {
+    TC_ASSIGN_OR_RETURN(const HubName name, HubName::Parse(object.uri));
+    TC_ASSIGN_OR_RETURN(const Files files, hub_->FilesOf(context, name));
+    TC_ASSIGN_OR_RETURN(std::shared_ptr<ObjectReader> opened, objects::Open(hub_, name, files));
+    TC_RETURN_IF_ERROR(CheckSameObject(object, opened->identity()));
+    return opened;
+  }
+
+ private:
+  // Whether the file, or all safetensors files of the repository, are in the cache with their sizes. A folder
+  // of a repository is not read there.
+  bool IsCached(const HubName& name, const Files& files) const {
+    if (hub_->options().files == nullptr) return false;
+    const auto snapshot = CachedSnapshot(hub_->options().cache_folder, name);
+    if (!snapshot.ok()) return false;
+    bool any = false;
+    for (const auto& [path, file] : files) {
+      const bool asked = name.path.empty() ? absl::EndsWith(path, ".safetensors") : path == name.path;
+      if (!asked) continue;
+      std::error_code error;
+      if (std::filesystem::file_size(absl::StrCat(*snapshot, "/", path), error) != file.bytes) return false;
+      any = true;
+    }
+    return any;
+  }
+
+  absl::StatusOr<FoundObject> FindCached(const RequestContext& context, const HubName& name) const {
+    if (hub_->options().files == nullptr) {
+      return absl::NotFoundError(absl::StrCat("open ", name.Uri(), ": no cache of the hub may be read here"));
+    }
+    TC_ASSIGN_OR_RETURN(const std::string snapshot, CachedSnapshot(hub_->options().cache_folder, name));
+    TC_ASSIGN_OR_RETURN(FoundObject found, hub_->options().files->Find(context, snapshot));
+    if (name.path.empty()) return found;
+    // Through the snapshot, since its links lead out of any folder in it.
+    FoundObject file;
+    TC_ASSIGN_OR_RETURN(file.object, found.folder->Open(context, name.path));
+    return file;
+  }
+
+  const std::shared_ptr<Hub> hub_;
+};
+
+}  // namespace
+
+std::unique_ptr<ObjectStore> MakeHubStore(std::shared_ptr<HttpClient> http, HubOptions options) {
+  return std::make_unique<Store>(std::make_shared<Hub>(std::move(http), std::move(options)));
+}
+
+}  // namespace tensorcast::objects

@@ -1,0 +1,104 @@
+#include "objects/open.h"
+
+#include <map>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "base/text.h"
+#include "objects/credentials/credential_chain.h"
+#include "objects/hf/hub_cache.h"
+#include "objects/hf/hub_store.h"
+#include "objects/http/http_store.h"
+#include "objects/s3/s3_store.h"
+
+namespace tensorcast::objects {
+namespace {
+
+std::string S3Endpoint(const Environment& environment) {
+  std::string endpoint = environment("AWS_ENDPOINT_URL_S3");
+  return endpoint.empty() ? environment("AWS_ENDPOINT_URL") : endpoint;
+}
+
+class Store final : public ObjectStore {
+ public:
+  explicit Store(OpenOptions options) {
+    if (options.origins.has_value()) origins_ = std::make_shared<const Origins>(*std::move(options.origins));
+    const Environment& environment = options.environment;
+    const auto http = std::make_shared<HttpClient>(
+        HttpOptions{.ca_bundle = environment("AWS_CA_BUNDLE"), .limits = options.limits});
+    // What is opened lives on when this is gone, so these share the origins.
+    std::function<bool(const Url&)> may_be_local;
+    if (origins_ != nullptr) {
+      may_be_local = [origins = origins_](const Url& url) { return origins->MayBeLocal(url); };
+    }
+    const auto follow = [origins = origins_](bool hub) {
+      return [origins, hub](const Url& from, const Url& to) {
+        return origins == nullptr ? absl::OkStatus() : origins->CheckRedirect(from, to, hub);
+      };
+    };
+    if (options.credentials == nullptr) options.credentials = MakeDefaultCredentials(http, environment);
+
+    stores_["s3"] = MakeS3Store(http, {.endpoint = S3Endpoint(environment),
+                                       .region = ConfiguredRegion(environment),
+                                       .credentials = options.credentials,
+                                       .may_be_local = may_be_local});
+    stores_["gs"] = MakeS3Store(http, {.scheme = "gs",
+                                       .endpoint = "https://storage.googleapis.com",
+                                       .region = "auto",
+                                       .credentials = options.credentials,
+                                       .may_be_local = may_be_local});
+    for (const char* const scheme : {"https", "http"}) {
+      stores_[scheme] = MakeHttpStore(http, {.may_follow = follow(false), .may_be_local = may_be_local});
+    }
+    HubOptions hub{.token = options.hub_token.has_value() ? *options.hub_token : HubToken(environment),
+                   .may_follow = follow(true),
+                   .may_be_local = may_be_local,
+                   .cache_folder = HubCacheFolder(environment),
+                   .files = std::move(options.files),
+                   .offline = environment("HF_HUB_OFFLINE") == "1"};
+    if (const std::string endpoint = environment("HF_ENDPOINT"); !endpoint.empty()) hub.endpoint = endpoint;
+    stores_["hf"] = MakeHubStore(http, std::move(hub));
+  }
+
+  absl::StatusOr<FoundObject> Find(const RequestContext& context, const std::string& uri) const override {
+    TC_ASSIGN_OR_RETURN(const ObjectStore* const store, StoreOf(uri));
+    return store->Find(context, uri);
+  }
+  absl::StatusOr<std::shared_ptr<ObjectReader>> OpenAgain(const RequestContext& context,
+                                                          const ObjectIdentity& object) const override {
+    TC_ASSIGN_OR_RETURN(const ObjectStore* const store, StoreOf(object.uri));
+    return store->OpenAgain(context, object);
+  }
+
+ private:
+  absl::StatusOr<const ObjectStore*> StoreOf(const std::string& uri) const {
+    const auto store = stores_.find(uri.substr(0, uri.find("://")));
+    if (store == stores_.end()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("open ", Printable(uri.substr(0, uri.find('?'))),
+                       ": the scheme is not known; write s3, gs, https, http or hf"));
+    }
+    if (origins_ != nullptr) TC_RETURN_IF_ERROR(origins_->Check(uri));
+    return store->second.get();
+  }
+
+  std::shared_ptr<const Origins> origins_;                      // null: all may be read
+  std::map<std::string, std::unique_ptr<ObjectStore>> stores_;  // by scheme
+};
+
+}  // namespace
+
+std::vector<std::string> ConfiguredEndpoints(const Environment& environment) {
+  std::vector<std::string> endpoints;
+  for (std::string endpoint : {S3Endpoint(environment), environment("HF_ENDPOINT")}) {
+    if (!endpoint.empty()) endpoints.push_back(std::move(endpoint));
+  }
+  return endpoints;
+}
+
+std::unique_ptr<ObjectStore> OpenObjects(OpenOptions options) {
+  return std::make_unique<Store>(std::move(options));
+}
+
+}  // namespace tensorcast::objects

@@ -1,0 +1,246 @@
+#include "objects/s3/s3_client.h"
+
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "base/status.h"
+#include "objects/http/xml.h"
+#include "objects/s3/sigv4.h"
+
+namespace tensorcast::objects {
+namespace {
+
+// Once for the credentials, and for a bucket that is found by its region and then by its endpoint.
+constexpr int kMaxSends = 4;
+
+bool IsBucket(std::string_view name) {
+  return name.size() >= 3 && name.size() <= 63 && absl::ascii_isalnum(name[0]) &&
+         !absl::StrContains(name, "..") && std::ranges::all_of(name, [](char c) {
+           return absl::ascii_isalnum(c) || c == '-' || c == '.' || c == '_';
+         });
+}
+
+bool IsRegion(std::string_view text) {
+  return !text.empty() && text.size() < 64 &&
+         std::ranges::all_of(
+             text, [](char c) { return absl::ascii_islower(c) || absl::ascii_isdigit(c) || c == '-'; });
+}
+
+std::string AwsEndpoint(std::string_view region) {
+  return absl::StrCat("https://s3.", region, ".amazonaws.com", absl::StartsWith(region, "cn-") ? ".cn" : "");
+}
+
+// <Code> and <Message> of an error's body, and the rest of what it says.
+XmlElement ErrorOf(const HttpReply& reply) {
+  if (reply.body.empty()) return {};
+  return ParseXml(reply.body).value_or(XmlElement());
+}
+
+absl::Status StatusOf(std::string_view subject, const HttpReply& reply) {
+  const XmlElement error = ErrorOf(reply);
+  const std::string_view code = error.TextOf("Code");
+  return StatusOfReply(subject, reply, code.empty() ? "" : absl::StrCat(code, ": ", error.TextOf("Message")));
+}
+
+// Whether other credentials may do. The reply to HEAD has no body that would tell.
+bool SaysExpired(const HttpReply& reply, std::string_view method) {
+  if (reply.status != 400 && reply.status != 401 && reply.status != 403) return false;
+  const std::string code(ErrorOf(reply).TextOf("Code"));
+  return code == "ExpiredToken" || code == "TokenRefreshRequired" || code == "InvalidToken" ||
+         (method == "HEAD" && reply.status == 400);
+}
+
+}  // namespace
+
+absl::StatusOr<S3Name> S3Name::Parse(std::string_view scheme, std::string_view uri) {
+  std::string_view rest = uri;
+  if (!absl::ConsumePrefix(&rest, absl::StrCat(scheme, "://"))) {
+    return absl::InvalidArgumentError(absl::StrCat("open ", uri, ": not a URI of ", scheme, "://"));
+  }
+  const size_t slash = std::min(rest.find('/'), rest.size());
+  S3Name name{.bucket = std::string(rest.substr(0, slash))};
+  if (slash < rest.size()) name.key = rest.substr(slash + 1);
+  if (IsBucket(name.bucket)) return name;
+  return absl::InvalidArgumentError(
+      absl::StrCat("open ", uri, ": no bucket can have this name; write ", scheme, "://bucket/prefix"));
+}
+
+S3Client::S3Client(std::shared_ptr<HttpClient> http, S3Options options)
+    : http_(std::move(http)), options_(std::move(options)) {}
+
+std::string S3Client::UriOf(const S3Name& name) const {
+  return absl::StrCat(options_.scheme, "://", name.bucket, "/", name.key);
+}
+
+absl::StatusOr<S3Client::Place> S3Client::PlaceOf(const std::string& bucket) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (const auto found = places_.find(bucket); found != places_.end()) return found->second;
+  }
+  if (!IsRegion(options_.region)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("read bucket ", bucket, ": '", options_.region, "' is not a region; set AWS_REGION"));
+  }
+  TC_ASSIGN_OR_RETURN(Url endpoint,
+                      ParseUrl(options_.endpoint.empty() ? AwsEndpoint(options_.region) : options_.endpoint));
+  endpoint.path = absl::StripSuffix(endpoint.path, "/");
+  return Place{.endpoint = std::move(endpoint), .region = options_.region};
+}
+
+bool S3Client::IsVirtualHost(const std::string& bucket, const Place& place) const {
+  if (options_.addressing != S3Options::Addressing::kAuto) {
+    return options_.addressing == S3Options::Addressing::kVirtualHost;
+  }
+  const bool aws = options_.endpoint.empty();
+  return aws && (place.endpoint.scheme != "https" || !absl::StrContains(bucket, '.')) &&
+         !absl::StrContains(bucket, '_') && bucket == absl::AsciiStrToLower(bucket);
+}
+
+Url S3Client::UrlOf(const Call& call, const Place& place) const {
+  Url url = place.endpoint;
+  if (IsVirtualHost(call.name.bucket, place)) {
+    url.host = absl::StrCat(call.name.bucket, ".", url.host);
+    absl::StrAppend(&url.path, "/", EncodePath(call.name.key));
+  } else {
+    absl::StrAppend(&url.path, "/", call.name.bucket, "/", EncodePath(call.name.key));
+  }
+  url.query = EncodeQuery(call.query);
+  return url;
+}
+
+std::optional<S3Client::Place> S3Client::MovedTo(const std::string& bucket, const Place& from,
+                                                 const HttpReply& reply) const {
+  if (reply.status / 100 != 3 && reply.status != 400 && reply.status != 403) return std::nullopt;
+  Place to = from;
+  const std::string region(reply.Header("x-amz-bucket-region"));
+  to.region = region.empty() ? std::string(ErrorOf(reply).TextOf("Region")) : region;
+  if (!IsRegion(to.region)) to.region = from.region;
+  if (options_.endpoint.empty()) {
+    // AWS's other regions have known endpoints; what a reply calls one is not needed.
+    const absl::StatusOr<Url> endpoint = ParseUrl(AwsEndpoint(to.region));
+    to.endpoint.host = endpoint.ok() ? endpoint->host : from.endpoint.host;
+  } else if (const std::string_view location = reply.Header("location");
+             reply.status / 100 == 3 && !location.empty()) {
+    const absl::StatusOr<Url> url = ResolveLocation(reply.url, location);
+    if (!url.ok()) return std::nullopt;
+    to.endpoint.scheme = url->scheme;
+    to.endpoint.host = url->host;
+    to.endpoint.port = url->port;
+    if (IsVirtualHost(bucket, from)) {
+      to.endpoint.host = absl::StripPrefix(url->host, absl::StrCat(bucket, "."));
+    }
+  }
+  if (to.endpoint == from.endpoint && to.region == from.region) return std::nullopt;
+  return to;
+}
+
+absl::StatusOr<HttpReply> S3Client::Send(const RequestContext& context, const Call& call) {
+  const std::string subject = absl::StrCat(call.verb, " ", UriOf(call.name));
+  bool refused = false;
+  TC_ASSIGN_OR_RETURN(Place place, PlaceOf(call.name.bucket));
+  for (int sends = 1;; ++sends) {
+    std::shared_ptr<const Credentials> used;
+    HttpRequest request{.subject = subject,
+                        .method = call.method,
+                        .url = UrlOf(call, place),
+                        .read = call.read,
+                        .may_be_local = options_.may_be_local};
+    request.authorize = [&](const Url& url) -> absl::StatusOr<HttpHeaders> {
+      if (options_.credentials == nullptr) return HttpHeaders();
+      TC_ASSIGN_OR_RETURN(used, options_.credentials->Get(context));
+      if (used == nullptr) return HttpHeaders();
+      return SignV4(call.method, url, {}, "", *used, {.region = place.region, .time = options_.wall_clock()});
+    };
+    TC_ASSIGN_OR_RETURN(HttpReply reply, http_->Fetch(context, request));
+    if (reply.status / 100 == 2 || sends == kMaxSends) return reply;
+
+    if (std::optional<Place> to = MovedTo(call.name.bucket, place, reply)) {
+      const Url url = UrlOf(call, *to);
+      const bool same_endpoint = SameOrigin(url, request.url);
+      if (!same_endpoint && request.url.scheme == "https" && url.scheme != "https") {
+        return absl::PermissionDeniedError(
+            absl::StrCat(subject, ": the store redirects from https to http; check the endpoint"));
+      }
+      if (options_.may_follow && !same_endpoint) {
+        TC_RETURN_IF_ERROR(options_.may_follow(request.url, url));
+      } else if (!options_.endpoint.empty() && !same_endpoint) {
+        return absl::PermissionDeniedError(
+            absl::StrCat(subject, ": the store redirects to ", url.Origin(), "; set this as the endpoint"));
+      }
+      place = *std::move(to);
+      absl::MutexLock lock(&mutex_);
+      places_[call.name.bucket] = place;
+      continue;
+    }
+    if (used == nullptr || refused || !SaysExpired(reply, call.method)) return reply;
+    options_.credentials->Refuse(*used);
+    refused = true;
+  }
+}
+
+absl::StatusOr<S3Object> S3Client::Head(const RequestContext& context, const S3Name& name,
+                                        std::string_view version_id) {
+  Call call{.verb = "open", .method = "HEAD", .name = name};
+  if (!version_id.empty()) call.query = {{"versionId", std::string(version_id)}};
+  TC_ASSIGN_OR_RETURN(const HttpReply reply, Send(context, call));
+  const std::string subject = absl::StrCat("open ", UriOf(name));
+  TC_RETURN_IF_ERROR(StatusOf(subject, reply));
+  S3Object object{.etag = std::string(reply.Header("etag")),
+                  .version_id = std::string(reply.Header("x-amz-version-id"))};
+  if (object.version_id == "null") object.version_id.clear();  // written while versions were not kept
+  if (object.etag.empty() || !absl::SimpleAtoi(reply.Header("content-length"), &object.bytes)) {
+    return absl::DataLossError(
+        absl::StrCat(subject, ": the server tells neither ETag nor size; check the endpoint"));
+  }
+  return object;
+}
+
+absl::Status S3Client::Read(const RequestContext& context, const S3Name& name, std::string_view version_id,
+                            const RangedRead& read) {
+  Call call{.verb = "read", .name = name, .read = read};
+  if (!version_id.empty()) call.query = {{"versionId", std::string(version_id)}};
+  TC_ASSIGN_OR_RETURN(const HttpReply reply, Send(context, call));
+  return StatusOf(absl::StrCat("read ", UriOf(name)), reply);
+}
+
+absl::StatusOr<std::vector<std::string>> S3Client::List(const RequestContext& context, const S3Name& name,
+                                                        size_t max_names) {
+  const std::string subject = absl::StrCat("list ", UriOf(name));
+  const S3Name bucket{.bucket = name.bucket};
+  std::vector<std::string> names;
+  std::string token;
+  do {
+    Call call{.verb = "list", .name = bucket};
+    if (!token.empty()) call.query.emplace_back("continuation-token", token);
+    call.query.insert(call.query.end(), {{"delimiter", "/"}, {"list-type", "2"}});
+    if (max_names < 1000) call.query.emplace_back("max-keys", absl::StrCat(max_names));
+    call.query.emplace_back("prefix", name.key);
+    TC_ASSIGN_OR_RETURN(const HttpReply reply, Send(context, call));
+    TC_RETURN_IF_ERROR(StatusOf(subject, reply));
+    const absl::StatusOr<XmlElement> page = ParseXml(reply.body);
+    if (!page.ok()) return absl::UnavailableError(absl::StrCat(subject, ": ", page.status().message()));
+    for (const XmlElement& child : page->children) {
+      const bool folder = child.name == "CommonPrefixes";
+      if (!folder && child.name != "Contents") continue;
+      std::string_view listed = child.TextOf(folder ? "Prefix" : "Key");
+      if (!absl::ConsumePrefix(&listed, name.key)) continue;
+      if (folder) listed = absl::StripSuffix(listed, "/");
+      if (!listed.empty()) names.emplace_back(listed);  // the prefix itself may be an object
+    }
+    const std::string next(page->TextOf("NextContinuationToken"));
+    if (page->TextOf("IsTruncated") != "true") break;
+    if (next.empty() || next == token) {
+      return absl::UnavailableError(absl::StrCat(subject, ": the list does not go on; check the endpoint"));
+    }
+    token = next;
+  } while (names.size() < max_names);
+  std::ranges::sort(names);
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  return names;
+}
+
+}  // namespace tensorcast::objects
