@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <random>
 #include <span>
 
@@ -26,8 +27,10 @@ double FullRate(const Plan& plan) { return plan.nodes.front().rate; }
 }  // namespace
 
 std::vector<std::string> ScenarioNames() {
-  return {"at once",           "slow nodes",    "crashes",    "random arrivals", "0.5 s apart", "thin racks",
-          "silent slow nodes", "source killed", "store away", "hosts",           "host stops",  "two images"};
+  return {"at once",     "slow nodes",        "crashes",    "random arrivals",      "0.5 s apart",
+          "thin racks",  "source killed",     "store away", "silent slow nodes",    "hosts",
+          "host stops",  "two images",        "zones",      "zones without labels", "zones with crashes",
+          "mixed rates", "silent mixed rates"};
 }
 
 Scenario MakeScenario(std::string_view name, int nodes, uint64_t seed) {
@@ -63,8 +66,8 @@ Scenario MakeScenario(std::string_view name, int nodes, uint64_t seed) {
     // least.
     scenario.max_time = 2;
     const int rack = few ? 4 : kRack;
-    plan.rack_rate = FullRate(plan) * std::max(1, rack / 8);
-    for (int node = 0; node < nodes; ++node) plan.nodes[node].rack = node / rack;
+    plan.group_rate = FullRate(plan) * std::max(1, rack / 8);
+    for (int node = 0; node < nodes; ++node) plan.nodes[node].group = node / rack;
   } else if (name == "source killed") {
     scenario.max_time = 1.6;
     plan.nodes.front().crashes_when_given = true;
@@ -82,6 +85,23 @@ Scenario MakeScenario(std::string_view name, int nodes, uint64_t seed) {
       plan.nodes[nodes - mates].stops = copy / 4;
       scenario.max_time += few ? 0.5 : 1.0;
     }
+  } else if (name.starts_with("zones")) {
+    // Of two zones, or eight, each uplink carries what the link of one node could.
+    const int zones = few ? 2 : 8;
+    plan.group_rate = FullRate(plan);
+    plan.group_label = name == "zones without labels" ? "" : "zone";
+    scenario.max_time = few ? 2.2 : name == "zones without labels" ? 100 : 4;
+    for (int node = 0; node < nodes; ++node) plan.nodes[node].group = node * zones / nodes;
+    for (int node = 1; node < nodes && name == "zones with crashes"; ++node) {
+      const bool first = plan.nodes[node].group != plan.nodes[node - 1].group;
+      if (first) plan.nodes[node].crashes = copy * fraction();
+    }
+  } else if (name == "mixed rates" || name == "silent mixed rates") {
+    const bool silent = name == "silent mixed rates";
+    scenario.max_time = silent ? (few ? 1.7 : 2.6) : (few ? 1.3 : 1.5);
+    constexpr double kShares[] = {1, 0.4, 0.1};  // as 200, 80 and 20 Mbit/s
+    for (size_t i = 0; i < receivers.size(); ++i) receivers[i].rate *= kShares[i % std::size(kShares)];
+    for (NodePlan& node : plan.nodes) node.says_rate = !silent;
   } else if (name == "two images") {
     plan.images = 2;
   } else {
@@ -118,6 +138,17 @@ std::vector<double> ImagesOverTheWire(const Plan& plan, const RunResult& result)
   return of_hosts;
 }
 
+std::vector<double> ImagesIntoGroups(const Plan& plan, const RunResult& result) {
+  std::map<int, double> images;  // by group
+  for (size_t i = 0; i < result.replicas.size(); ++i) {
+    images[plan.nodes[i / plan.images].group] +=
+        static_cast<double>(result.replicas[i].group_bytes) / AllBytes(plan);
+  }
+  std::vector<double> of_groups;
+  for (const auto& [group, of_group] : images) of_groups.push_back(of_group);
+  return of_groups;
+}
+
 std::string TableHead() {
   return "| fan-out | median | 99 of 100 | last | at most | failed | source gave | requests at most | "
          "directory, us a request |\n"
@@ -138,7 +169,15 @@ std::string TableRow(const Scenario& scenario, const RunResult& result) {
   for (int image = 0; image < plan.images; ++image) {
     gave += static_cast<double>(result.replicas[image].given_bytes) / AllBytes(plan);
   }
-  return absl::StrFormat("| %s | %.2f | %.2f | %.2f | %.2f | %d | %.2f | %d | %.0f |\n", plan.name,
+  std::string fan_out = plan.name;
+  const std::vector<double> images = ImagesIntoGroups(plan, result);
+  if (images.size() > 1) {
+    // The first node's group needs none.
+    const double sum = std::accumulate(images.begin(), images.end(), 0.0);
+    absl::StrAppendFormat(&fan_out, " (%.2f images over an uplink, at most %.2f)",
+                          sum / static_cast<double>(images.size() - 1), std::ranges::max(images));
+  }
+  return absl::StrFormat("| %s | %.2f | %.2f | %.2f | %.2f | %d | %.2f | %d | %.0f |\n", fan_out,
                          times[times.size() / 2], times[times.size() * 99 / 100], times.back(),
                          scenario.max_time, failed, gave, requests, result.directory_mean_us);
 }

@@ -25,6 +25,8 @@ Scenario MakeScenario(std::string_view name, int nodes, uint64_t seed);
 std::vector<double> TimesOf(const Plan& plan, const RunResult& result);
 // Of each host, in their order: the bytes that reached it from others, in times of all images.
 std::vector<double> ImagesOverTheWire(const Plan& plan, const RunResult& result);
+// Of each group, in their order: the bytes that reached it from others, in times of all images.
+std::vector<double> ImagesIntoGroups(const Plan& plan, const RunResult& result);
 // A row of a Markdown table, and the rows before the first.
 std::string TableHead();
 std::string TableRow(const Scenario& scenario, const RunResult& result);

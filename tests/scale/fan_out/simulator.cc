@@ -152,6 +152,7 @@ class Simulator {
   int NodeOf(int replica) const { return replica / plan_.images; }
   bool Crashed(int replica) const { return nodes_[NodeOf(replica)].crashed; }
   int HostOf(int replica) const { return nodes_[NodeOf(replica)].host; }
+  int GroupOf(int replica) const { return plan_.nodes[NodeOf(replica)].group; }
   bool SameHost(int a, int b) const { return HostOf(a) == HostOf(b); }
 
   void Push(double at, Kind kind, int id, int64_t what = 0) {
@@ -204,7 +205,7 @@ class Simulator {
   CountingSecrets secrets_;
   Directory directory_;
   Network network_;
-  std::vector<std::pair<Network::Link, Network::Link>> racks_;
+  std::vector<std::pair<Network::Link, Network::Link>> groups_;
   struct Host {
     Network::Link up;
     Network::Link down;
@@ -272,8 +273,8 @@ void Simulator::SetUp() {
     const NodePlan& planned = plan_.nodes[node];
     Node& state = nodes_[node];
     SetUpHost(node);
-    while (plan_.rack_rate > 0 && static_cast<int>(racks_.size()) <= planned.rack) {
-      racks_.emplace_back(network_.AddLink(plan_.rack_rate), network_.AddLink(plan_.rack_rate));
+    while (plan_.group_rate > 0 && static_cast<int>(groups_.size()) <= planned.group) {
+      groups_.emplace_back(network_.AddLink(plan_.group_rate), network_.AddLink(plan_.group_rate));
     }
     global_store::NodeFacts about{.node_id = NodeId(node),
                                   .name = NodeId(node),
@@ -282,7 +283,9 @@ void Simulator::SetUp() {
                                   .grpc_address = NodeId(node),
                                   .lanes = {"tcp"}};
     if (planned.says_rate) about.labels["link_mbit"] = absl::StrCat(std::llround(planned.rate * 8e-6));
-    if (planned.rack >= 0) about.labels["rack"] = absl::StrCat("r", planned.rack);
+    if (planned.group >= 0 && !plan_.group_label.empty()) {
+      about.labels[plan_.group_label] = absl::StrCat("g", planned.group);
+    }
     CHECK_OK(directory_.RegisterNode(about, {}, At(0)).status());
     std::vector<ReplicaInfo> inventory;
     for (int image = 0; image < plan_.images; ++image) {
@@ -435,13 +438,13 @@ void Simulator::TakeAnswer(int replica, const GrantOffer& offer) {
     const int pull = static_cast<int>(pulls_.size());
     const Host& from_host = hosts_[HostOf(source)];
     Network::Way way = {from_host.up, hosts_[HostOf(replica)].down, Network::kNoLink, Network::kNoLink};
-    const int from = plan_.nodes[NodeOf(source)].rack;
-    const int to = plan_.nodes[NodeOf(replica)].rack;
+    const int from = plan_.nodes[NodeOf(source)].group;
+    const int to = plan_.nodes[NodeOf(replica)].group;
     if (SameHost(source, replica)) {
       way = {from_host.within, Network::kNoLink, Network::kNoLink, Network::kNoLink};
-    } else if (plan_.rack_rate > 0 && from != to) {
-      way[2] = racks_[from].first;
-      way[3] = racks_[to].second;
+    } else if (plan_.group_rate > 0 && from != to) {
+      way[2] = groups_[from].first;
+      way[3] = groups_[to].second;
     }
     pulls_.push_back({.source = source,
                       .receiver = replica,
@@ -504,6 +507,9 @@ void Simulator::Receive(int index, uint32_t chunk) {
   receiver.progress = now_;
   result_.replicas[pull.receiver].received_bytes += BytesOf(chunk);
   if (!SameHost(pull.source, pull.receiver)) result_.replicas[pull.receiver].wire_bytes += BytesOf(chunk);
+  if (GroupOf(pull.source) != GroupOf(pull.receiver)) {
+    result_.replicas[pull.receiver].group_bytes += BytesOf(chunk);
+  }
   Push(now_ + plan_.verify, Kind::kCommit, pull.receiver, chunk);
   Fill(index);
 }

@@ -28,7 +28,7 @@ struct NodePlan {
   double crashes = kNever;
   double stops = kNever;            // answers no call any more, and its connections stay open
   bool crashes_when_given = false;  // once it has given each chunk of every image to a receiver
-  int rack = -1;
+  int group = -1;                   // nodes behind one uplink, a rack's or a zone's
 };
 
 struct Plan {
@@ -37,8 +37,9 @@ struct Plan {
   int images = 1;            // of one size, all wanted by every node
   uint64_t image_bytes = 0;  // of each
   uint64_t chunk_bytes = 0;
-  double rack_rate = 0;  // of each rack's uplink, each way; 0: no limit
-  double host_rate = 0;  // of what daemons of one host send each other; 0: no limit
+  double group_rate = 0;             // of each group's uplink, each way; 0: no limit
+  std::string group_label = "rack";  // by which nodes name their group; empty: they do not
+  double host_rate = 0;              // of what daemons of one host send each other; 0: no limit
   double store_away_from = kNever;
   double store_away_until = kNever;
   uint64_t seed = 1;
@@ -63,7 +64,8 @@ struct ReplicaResult {
   bool failed = false;
   uint32_t requests = 0;  // for grants
   uint64_t received_bytes = 0;
-  uint64_t wire_bytes = 0;  // of those: from another host
+  uint64_t wire_bytes = 0;   // of those: from another host
+  uint64_t group_bytes = 0;  // and from another group
   uint64_t given_bytes = 0;
   uint32_t taken_back = 0;  // fetches
   uint32_t refetched = 0;   // chunks that were asked for more than once
