@@ -1,6 +1,9 @@
 #include "global_store/inventory/origin_copies.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
+#include "core/artifact/object_uri.h"
 
 namespace tensorcast::global_store {
 namespace {
@@ -26,6 +29,12 @@ OriginsAsCopies JudgeOrigins(const Catalog& catalog, const Membership& nodes, st
       continue;
     }
     const NodeFacts& facts = node->facts;
+    // Whatever its node says of it.
+    if (std::ranges::any_of(origin.objects, IsObjectUri, &ObjectIdentity::uri)) {
+      absl::StrAppend(&judged.others, ", ", origin.objects.front().uri, ", which node ", facts.name,
+                      " imported, does not count, since others can replace or delete it");
+      continue;
+    }
     if (origin.untraceable) {
       absl::StrAppend(
           &judged.others, ", what node ", facts.name,
