@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/text.h"
+#include "core/artifact/object_uri.h"
 #include "objects/credentials/credential_chain.h"
 #include "objects/hf/hub_cache.h"
 #include "objects/hf/hub_store.h"
@@ -22,7 +23,7 @@ std::string S3Endpoint(const Environment& environment) {
 
 class Store final : public ObjectStore {
  public:
-  explicit Store(OpenOptions options) {
+  explicit Store(OpenOptions options) : files_(std::move(options.files)) {
     if (options.origins.has_value()) origins_ = std::make_shared<const Origins>(*std::move(options.origins));
     const Environment& environment = options.environment;
     const auto http = std::make_shared<HttpClient>(
@@ -55,7 +56,7 @@ class Store final : public ObjectStore {
                    .may_follow = follow(true),
                    .may_be_local = may_be_local,
                    .cache_folder = HubCacheFolder(environment),
-                   .files = std::move(options.files),
+                   .files = files_,
                    .offline = environment("HF_HUB_OFFLINE") == "1"};
     if (const std::string endpoint = environment("HF_ENDPOINT"); !endpoint.empty()) hub.endpoint = endpoint;
     stores_["hf"] = MakeHubStore(http, std::move(hub));
@@ -73,6 +74,7 @@ class Store final : public ObjectStore {
 
  private:
   absl::StatusOr<const ObjectStore*> StoreOf(const std::string& uri) const {
+    if (files_ != nullptr && !IsObjectUri(uri)) return files_.get();
     const auto store = stores_.find(uri.substr(0, uri.find("://")));
     if (store == stores_.end()) {
       return absl::InvalidArgumentError(
@@ -83,6 +85,7 @@ class Store final : public ObjectStore {
     return store->second.get();
   }
 
+  const std::shared_ptr<const ObjectStore> files_;              // null: no path is opened
   std::shared_ptr<const Origins> origins_;                      // null: all may be read
   std::map<std::string, std::unique_ptr<ObjectStore>> stores_;  // by scheme
 };

@@ -1,5 +1,6 @@
 // Opens what lies outside of this host, whatever its kind: "s3://", "gs://", "https://", "http://" and
-// "hf://". One store serves all imports of a process and keeps its connections. Thread-safe.
+// "hf://"; and files, by their paths. One store serves all imports of a process and keeps its connections.
+// Thread-safe.
 #pragma once
 
 #include <memory>
@@ -26,7 +27,7 @@ struct OpenOptions {
   // Of a client that brings its own; null: those of the environment, which for gs:// are HMAC keys.
   std::shared_ptr<CredentialSource> credentials;
   std::optional<Secret> hub_token;  // of a client that brings its own; absent: the environment's
-  // Opens files of the hub's cache; null: the cache is not read.
+  // Opens what is named by a path, and the files of the hub's cache; null: neither is read.
   std::shared_ptr<const ObjectStore> files;
   HttpLimits limits;
 };
@@ -34,7 +35,7 @@ struct OpenOptions {
 // The endpoints that the environment names, for Origins::Parse.
 std::vector<std::string> ConfiguredEndpoints(const Environment& environment);
 
-// A store that finds what lies at a URI of each kind.
+// A store that finds what lies at a URI of each kind, or at a path.
 std::unique_ptr<ObjectStore> OpenObjects(OpenOptions options);
 
 }  // namespace tensorcast::objects

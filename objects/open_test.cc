@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/testing/temp_folder.h"
+#include "core/testing/memory_objects.h"
 #include "objects/testing/fake_s3.h"
 
 namespace tensorcast::objects {
@@ -60,6 +61,18 @@ TEST_F(OpenObjectsTest, S3Object_IsReadWithKeysOfEnvironment) {
 TEST_F(OpenObjectsTest, UnknownScheme_IsRefused) {
   EXPECT_EQ(Read(*OpenAll(), "file:///etc/passwd"), "INVALID_ARGUMENT");
   EXPECT_EQ(Read(*OpenAll(), "/etc/passwd"), "INVALID_ARGUMENT");
+}
+
+TEST_F(OpenObjectsTest, Path_IsOpenedByTheStoreOfFiles) {
+  const auto files = std::make_shared<tensorcast::testing::MemoryObjects>();
+  files->Put("/models/a", "of a file");
+  files->Put("mem://a", "of no file");
+  OpenOptions options = Options();
+  options.origins = Origins();  // which says nothing of files
+  options.files = files;
+  const auto store = OpenObjects(std::move(options));
+  EXPECT_EQ(Read(*store, "/models/a"), "of a file");
+  EXPECT_EQ(Read(*store, "mem://a"), "INVALID_ARGUMENT");
 }
 
 TEST_F(OpenObjectsTest, UnlistedOrigin_IsRefusedWithoutARequest) {

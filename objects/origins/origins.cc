@@ -32,8 +32,8 @@ bool IsBelow(std::string_view path, std::string_view prefix) {
 absl::Status NotListed(std::string_view what) {
   return absl::PermissionDeniedError(
       absl::StrCat("read ", Printable(what.substr(0, what.find('?'))),
-                   ": it is not below an entry of daemon.origins; add its prefix, "
-                   "or bring credentials of your own"));
+                   ": it is not below an entry of daemon.origins, the list of what this daemon may read; add "
+                   "its prefix there"));
 }
 
 }  // namespace
