@@ -44,7 +44,7 @@ constexpr CallRow kTable[] = {
     {"GlobalStore/JoinBroadcast", kNode, "one of the group's, which is given what it takes to join"},
     {"GlobalStore/GetClusterStatus", kReaders, ""},
     {"StoreDaemon/PutArtifact", kOperator | kClient, ""},
-    {"StoreDaemon/ImportArtifact", kOperator | kClient, "below daemon.import_roots"},
+    {"StoreDaemon/ImportArtifact", kOperator | kClient, "below daemon.import_roots or daemon.origins"},
     {"StoreDaemon/MaterializeReplica", kStore | kOperator | kClient,
      "the global store: to have an origin read"},
     {"StoreDaemon/AttachReplica", kReaders, "a node: with a grant"},

@@ -200,6 +200,7 @@ void DaemonOptions::Validate(Findings& findings) const {
   gpus.Validate(findings);
   broadcasts.Validate(findings);
   disk.Validate(findings);
+  origins.Validate(findings);
   security.Validate(endpoints, findings);
 }
 

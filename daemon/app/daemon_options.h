@@ -23,6 +23,7 @@
 #include "core/memory/host_pool.h"
 #include "daemon/keeper/keeper_options.h"
 #include "daemon/sources/origin_comparer.h"
+#include "objects/origin_options.h"
 #include "rpc/security_options.h"
 #include "transport/lane.h"
 #include "transport/transport.h"
@@ -75,6 +76,7 @@ struct DaemonOptions {
   DeviceRuntime* devices = nullptr;  // instead of those, for tests; must outlive the daemon
   HelperOptions broadcasts;          // between the GPUs
   DiskOptions disk;
+  objects::OriginOptions origins;
   EngineOptions engine;
   HandleServer::Options handles;
   OriginComparer::Options comparer;
@@ -103,6 +105,7 @@ struct DaemonOptions {
     gpus.FromConfig(config);
     broadcasts.FromConfig(config);
     disk.FromConfig(config);
+    origins.FromConfig(config);
     engine.FromConfig(config);
     handles.FromConfig(config);
     comparer.FromConfig(config);

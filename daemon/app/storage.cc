@@ -10,6 +10,7 @@
 #include "base/posix/state_files.h"
 #include "base/status.h"
 #include "core/disk/import_roots.h"
+#include "objects/open.h"
 
 namespace tensorcast::daemon {
 namespace {
@@ -35,6 +36,13 @@ uint64_t BytesForNew(const DaemonOptions& options, uint64_t segment_bytes) {
   const uint64_t staging = options.engine.staging_buffers * options.engine.staging_buffer_bytes +
                            options.serving_buffers * kGranuleBytes;
   return (staging + segment_bytes - 1) / segment_bytes * segment_bytes + segment_bytes;
+}
+
+absl::StatusOr<std::shared_ptr<const ObjectStore>> OpenImports(const DaemonOptions& options) {
+  TC_ASSIGN_OR_RETURN(ImportRoots roots, ImportRoots::Beneath(options.disk.import_roots));
+  objects::OpenOptions open{.files = std::make_shared<const ImportRoots>(std::move(roots))};
+  TC_ASSIGN_OR_RETURN(open.origins, options.origins.Parse(open.environment));
+  return objects::OpenObjects(std::move(open));
 }
 
 }  // namespace
@@ -111,8 +119,7 @@ absl::StatusOr<std::unique_ptr<Storage>> Storage::Open(const DaemonOptions& opti
     TC_RETURN_IF_ERROR(MakePrivateFolder(options.disk.folder, ""));
     TC_ASSIGN_OR_RETURN(storage->artifacts_, ArtifactStore::Open(options.disk.folder));
   }
-  TC_ASSIGN_OR_RETURN(ImportRoots roots, ImportRoots::Beneath(options.disk.import_roots));
-  storage->imports_ = std::make_shared<const ImportRoots>(std::move(roots));
+  TC_ASSIGN_OR_RETURN(storage->imports_, OpenImports(options));
   // Last: from here on there are allocations in the pool.
   if (kept != nullptr) kept->Attach(storage->pool_.get());
   return storage;

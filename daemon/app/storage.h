@@ -1,5 +1,5 @@
 // Where a node keeps replicas, apart from its GPUs: page-locked host memory and, unless it is switched off,
-// the packed files of its disk tier; and what it may import. Thread-safe once open.
+// the packed files of its disk tier; and what it may import, files and objects. Thread-safe once open.
 #pragma once
 
 #include <cstddef>

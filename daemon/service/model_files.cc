@@ -7,6 +7,7 @@
 #include "base/aside.h"
 #include "base/status.h"
 #include "base/text.h"
+#include "core/artifact/object_uri.h"
 #include "core/disk/import_verifier.h"
 #include "core/disk/offered_files.h"
 #include "core/source/detached_source.h"
@@ -23,7 +24,8 @@ absl::Status AddToOrigin(const ObjectReader& object, Origin& origin) {
                                                    " is not valid UTF-8: rename the file or its folder"));
   }
   origin.objects.push_back(identity);
-  origin.untraceable |= !object.traits().traceable;
+  // What others can replace or delete at any time is a source, and never a copy.
+  origin.untraceable |= !object.traits().traceable || IsObjectUri(identity.uri);
   return absl::OkStatus();
 }
 

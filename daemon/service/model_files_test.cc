@@ -12,6 +12,8 @@
 #include "base/testing/eventually.h"
 #include "core/handles/handle_client.h"
 #include "core/testing/hanging_folder.h"
+#include "core/testing/memory_objects.h"
+#include "daemon/service/model_files.h"
 #include "daemon/service/service_fixture.h"
 
 namespace tensorcast::daemon {
@@ -117,6 +119,19 @@ TEST_F(OfferedFilesTest, OfferOfOtherKindForImport_IsRefused) {
   request.set_offer_token((*unnamed)->token());
   EXPECT_EQ(ingester->Import(context, request, "", nullptr).status().code(),
             absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(OfferedFilesTest, ObjectOfAStore_IsRecordedAsUntraceable) {
+  std::ifstream file(WriteOutside("m.safetensors"), std::ios::binary);
+  const auto objects = std::make_shared<testing::MemoryObjects>();
+  objects->Put("mem://models/m.safetensors", {std::istreambuf_iterator<char>(file), {}});
+  v1::ImportArtifactRequest request;
+  request.set_path("mem://models/m.safetensors");
+  const auto opened = OpenModel(context, objects, request, {});
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  ASSERT_THAT(opened->origin.objects, SizeIs(1));
+  EXPECT_EQ(opened->origin.objects[0].uri, "mem://models/m.safetensors");
+  EXPECT_TRUE(opened->origin.untraceable) << "it would count as a copy";
 }
 
 class HangingFileTest : public OfferedFilesTest {

@@ -83,6 +83,8 @@ TEST_F(ConfigCheck, InvalidSetting_CheckAndStartNameTheSameKey) {
       {"daemon.handle_groups=[no-such-group]"},
       {"daemon.import_roots=[/no/such/folder]"},
       {"daemon.import_roots=[relative]"},
+      {"daemon.origins=[/a/folder]"},
+      {"daemon.origins=['s3://bucket/models/../secret/']"},
       {"daemon.global_store=foo"},
       {"daemon.peer_timeout=0"},
       {"daemon.peer_timeout="},

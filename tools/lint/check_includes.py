@@ -25,7 +25,7 @@ LAYERS = {
     "collective": {"base", "otel/api", "core"},
     "rpc": {"base", "security", "otel/api", "core", "proto"},
     "global_store": {"base", "security", "otel/api", "core", "proto", "rpc"},
-    "daemon": {"base", "security", "otel/api", "core", "transport", "collective", "proto", "rpc"},
+    "daemon": {"base", "security", "otel/api", "core", "objects", "transport", "collective", "proto", "rpc"},
     "client": {"base", "security", "otel/api", "core", "proto", "rpc"},
     "client/telemetry": {"base", "otel/sdk", "proto", "client"},
     "cli": {"base", "security", "otel/api", "otel/sdk", "core", "transport", "collective", "proto", "rpc", "global_store",
