@@ -23,6 +23,7 @@
 #include "client/handed_tensors.h"
 #include "client/put_image.h"
 #include "client/session.h"
+#include "core/artifact/object_uri.h"
 #include "core/disk/file_io.h"
 #include "core/disk/import_roots.h"
 #include "core/handles/handle_client.h"
@@ -211,20 +212,23 @@ absl::StatusOr<v1::PutArtifactResult> ImportUnder(otel::Span& span, DaemonLink& 
   TC_RETURN_IF_ERROR(SetOptions(options, request));
   request.set_verify(options.verify);
   if (path.empty()) {
-    return absl::InvalidArgumentError("import: the path of the model is empty; name a file or a folder");
+    return absl::InvalidArgumentError(
+        "import: the path of the model is empty; name a file, a folder or a URI");
   }
   if (!IsValidUtf8(path)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "import ", QuoteName(path), ": the path is not valid UTF-8; rename the file or its folder"));
   }
+  const bool is_uri = IsObjectUri(path);
   std::error_code error;  // the daemon has a working directory of its own
-  request.set_path(std::filesystem::absolute(path, error).string());
+  request.set_path(is_uri ? path : std::filesystem::absolute(path, error).string());
   if (error) return ErrnoStatus(error.value(), "make absolute", path);
 
   SafetensorsModel model;
   std::vector<int> files;
-  // Where the daemon's handle socket cannot be reached it reads the path itself, on its host.
-  if (IsUnixAddress(link.address()) && link.HandleSocket(operation).ok()) {
+  // Where the daemon's handle socket cannot be reached it reads the path itself, on its host; and what a URI
+  // names with its own credentials.
+  if (!is_uri && IsUnixAddress(link.address()) && link.HandleSocket(operation).ok()) {
     absl::StatusOr<SafetensorsModel> opened = OpenHere(operation, request.path());
     if (!opened.ok()) return Annotate(opened.status(), absl::StrCat("import ", path));
     model = *std::move(opened);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
+import re
 import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 _MAX_SHOWN = 80
 _REVISIONS = 1 << 64
 _MAX_KEEP = 1000
+_OBJECT_URI = re.compile("[a-z0-9+.-]+://")  # IsObjectUri of core/artifact/object_uri.h
 
 
 def shown(value: object) -> str:
@@ -127,6 +129,11 @@ def revision(value: Any) -> int | None:
     if not 0 <= number < _REVISIONS:
         raise InvalidArgumentError(f"expected_revision must be a revision of the key, from 1, or 0 for a key that does not exist, not {number}")
     return number
+
+
+def model(what: str, value: str | bytes | os.PathLike[Any]) -> str:
+    """A path as `path` gives it, or the URI of an object as it stands: the daemon reads that."""
+    return value if isinstance(value, str) and _OBJECT_URI.match(value) else path(what, value)
 
 
 def path(what: str, value: str | bytes | os.PathLike[Any]) -> str:

@@ -236,7 +236,7 @@ class Store(Administration, calls.Closing):
         if not isinstance(source, (str, bytes, os.PathLike)):
             raise InvalidTypeError("source must be a path, or a mapping of names to arrays, not "
                                    f"{arguments.shown(source)}")
-        return self.native.import_files(arguments.path("source", source), put, options=self.options(timeout))
+        return self.native.import_files(arguments.model("source", source), put, options=self.options(timeout))
 
     def _put(self, source: str | os.PathLike[str] | Mapping[str, Any], key: str | None = None, *,
              metadata: Mapping[str, str] | None = None, device: arguments.Device = "cpu",
@@ -248,6 +248,8 @@ class Store(Administration, calls.Closing):
         source: a .safetensors file, a folder of shards with their index, or a mapping of names to arrays.
             Files: this process opens them and the daemon reads them. Through "host:port" the daemon opens the path
             itself, below its import roots.
+            Objects: the URI of such a file or folder, "s3://bucket/prefix", "gs://...", "https://..." or
+            "hf://org/name[@revision]". The daemon reads it with its own credentials, below its daemon.origins.
             Arrays: those of numpy, torch and jax, and all others with DLPack or the buffer protocol, in host memory or on
             a GPU. They are copied once, and the store keeps no reference to them. Do not write to them before put returns.
         metadata: texts by name, to store with arrays. Files carry their own.
@@ -263,7 +265,7 @@ class Store(Administration, calls.Closing):
         progress: as in get.
 
         Raises InvalidArgumentError, which names the tensor or the file that cannot be stored. Raises NotFoundError or
-        PermissionDeniedError for a path that this process cannot open.
+        PermissionDeniedError for a path that this process cannot open, or a URI that the daemon cannot read.
         """
         call = self._start_put(source, key, metadata, device, expected_revision, keep, durable, wait_for_space,
                                verify, pin, timeout)

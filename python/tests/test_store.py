@@ -43,6 +43,12 @@ def test_a_file_is_put_and_got_as_it_is(store, tmp_path):
         assert weights.key_revision == 0
 
 
+@pytest.mark.parametrize("uri", ["s3://bucket/model", "hf://org/name", "https://host/model.safetensors"])
+def test_put_of_an_unlisted_uri_names_daemon_origins(store, uri):
+    with pytest.raises(tc.PermissionDeniedError, match=rf"{uri}: .*daemon\.origins"):
+        store.put(uri)
+
+
 @pytest.mark.parametrize("dtype", NUMPY_DTYPES, ids=str)
 def test_every_dtype_of_numpy_comes_back(store, dtype):
     array = np.arange(24).reshape(2, 3, 4).astype(dtype)
