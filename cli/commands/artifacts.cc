@@ -20,6 +20,7 @@ namespace {
 
 struct ListFlags {
   bool nodes = false;
+  bool long_form = false;
 };
 
 using NodeNames = std::map<std::string, std::string>;  // by node id
@@ -63,6 +64,20 @@ std::string ReplicasText(const v1::Artifact& artifact, const NodeNames& names) {
   return places.empty() ? "0" : absl::StrJoin(places, ", ");
 }
 
+// A row for each object that an artifact was imported from.
+std::string OriginsText(const std::vector<v1::Artifact>& artifacts, const NodeNames& names) {
+  Table table({"artifact", "imported from", "size", "version", "by"});
+  for (const v1::Artifact& artifact : artifacts) {
+    for (const v1::Origin& origin : artifact.origins()) {
+      for (const v1::Origin::Object& object : origin.objects()) {
+        table.Add({artifact.artifact_id(), object.uri(), FormatBytes(object.bytes()), object.version(),
+                   NodeText(origin.node_id(), names)});
+      }
+    }
+  }
+  return table.ToString();
+}
+
 // "llama/prod, llama/rl (kept)": keys that name it, then those that keep it as an earlier version.
 std::string KeysText(const v1::Artifact& artifact) {
   std::vector<std::string> keys(artifact.keys().begin(), artifact.keys().end());
@@ -84,19 +99,23 @@ absl::Status ListArtifacts(const CommonFlags& common, const ListFlags& flags) {
   v1::ListArtifactsResponse all;
   all.mutable_artifacts()->Assign(artifacts.begin(), artifacts.end());
   return Show(common, all, [&] {
-    const NodeNames names = std::ranges::any_of(artifacts, NamesNodes) ? NamesOfNodes(*admin) : NodeNames();
+    const bool named = flags.long_form || std::ranges::any_of(artifacts, NamesNodes);
+    const NodeNames names = named ? NamesOfNodes(*admin) : NodeNames();
     Table table({"artifact", "size", "tensors", "keys", "replicas"});
     for (const v1::Artifact& artifact : artifacts) {
       table.Add({artifact.artifact_id(), FormatBytes(artifact.image_bytes()),
                  absl::StrCat(artifact.tensor_count()), KeysText(artifact), ReplicasText(artifact, names)});
     }
-    return table.ToString();
+    return flags.long_form ? absl::StrCat(table.ToString(), "\n", OriginsText(artifacts, names))
+                           : table.ToString();
   });
 }
 
 void AddFlags(Flags& flags, ListFlags& values) {
   flags.Add("--nodes", values.nodes,
             "List the node and location of each replica instead of the number of replicas");
+  flags.Add("--long", values.long_form,
+            "List also the files and objects that each artifact was imported from, with their versions");
 }
 
 struct RemoveFlags {

@@ -180,6 +180,7 @@ TEST_F(CommandsTest, Ls_ShowsArtifactsKeysAndReplicas) {
   EXPECT_THAT(listed, HasSubstr(id));
   EXPECT_THAT(listed, ContainsRegex("m +1\n"));
   EXPECT_THAT(Good({"ls", "--nodes"}), HasSubstr("m     cpu@alone\n"));
+  EXPECT_THAT(Good({"ls", "--long"}), ContainsRegex("imported from.*\n.*/model-1.safetensors .* alone\n"));
   EXPECT_EQ(Json({"ls"})["artifacts"][0].value("replica_count", 0), 1);
   EXPECT_EQ(Json({"ls"})["artifacts"][0]["replicas"].size(), 0u);
   EXPECT_EQ(Json({"ls", "--nodes"})["artifacts"][0]["replicas"].size(), 1u);
