@@ -31,8 +31,8 @@ OriginsAsCopies JudgeOrigins(const Catalog& catalog, const Membership& nodes, st
     const NodeFacts& facts = node->facts;
     // Whatever its node says of it.
     if (std::ranges::any_of(origin.objects, IsObjectUri, &ObjectIdentity::uri)) {
-      absl::StrAppend(&judged.others, ", ", origin.objects.front().uri, ", which node ", facts.name,
-                      " imported, does not count, since others can replace or delete it");
+      absl::StrAppend(&judged.others, ", the object ", origin.objects.front().uri, " that node ", facts.name,
+                      " imported does not count, since others can replace or delete it");
       continue;
     }
     if (origin.untraceable) {

@@ -93,7 +93,8 @@ TEST_F(Origins, OriginInObjectStore_NeverCountsAsCopy) {
   const EvictionDecision decision = Evict("a", "r");
   EXPECT_FALSE(decision.granted);
   EXPECT_THAT(decision.unchecked_origins, IsEmpty());
-  EXPECT_THAT(decision.reason, HasSubstr("s3://bucket/m, which node name-b imported, does not count"));
+  EXPECT_THAT(decision.reason,
+              HasSubstr("the object s3://bucket/m that node name-b imported does not count"));
 }
 
 TEST_F(Origins, ReimportedUnchangedOrigin_StaysCompared) {
