@@ -48,11 +48,10 @@ absl::Status Put(const CommonFlags& common, const PutFlags& flags) {
 }
 
 void AddFlags(Flags& flags, PutFlags& values) {
-  flags.Add(
-      "model", values.model,
-      "A .safetensors file, or a folder with model.safetensors.index.json; or the URI of one that the\n"
-      "daemon reads: s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, https://HOST/FILE, hf://ORG/NAME[@REVISION]",
-      {.required = true, .path = true});
+  flags.Add("model", values.model,
+            "A .safetensors file, or a folder with model.safetensors.index.json; or the URI of one that\n"
+            "the daemon reads: s3://BUCKET/PREFIX, gs://..., https://HOST/FILE, hf://ORG/NAME[@REVISION]",
+            {.required = true, .path = true});
   flags.Add("--key", values.put.key, "Key to bind to the artifact", {.not_empty = true});
   flags.Add("--expect-revision", values.put.expected_revision,
             "Bind only if the key has this revision (0: the key does not exist)");

@@ -215,9 +215,10 @@ class Client {
                                 const PutOptions& options = {});
   // Stores a .safetensors file, or a folder of shards with their index. This process opens the files, so that
   // its own permission counts, and hands them to the daemon of its host, which reads them. Through host:port
-  // it is the daemon that opens the path, on its host and below its daemon.import_roots. NOT_FOUND or
-  // PERMISSION_DENIED where they cannot be opened, INVALID_ARGUMENT for what is not a model or no regular
-  // file.
+  // it is the daemon that opens the path, on its host and below its daemon.import_roots. A URI
+  // ("s3://bucket/prefix") is read by the daemon, with its own credentials and below its daemon.origins.
+  // NOT_FOUND or PERMISSION_DENIED where they cannot be opened, INVALID_ARGUMENT for what is not a model or
+  // no regular file.
   absl::StatusOr<PutResult> Import(const RequestContext& context, const std::string& path,
                                    const PutOptions& options = {});
   // The latest artifact that this daemon's node imported the file as; NOT_FOUND when it did not, when the
