@@ -36,7 +36,7 @@ class FieldWriter {
   template <uint8_t kFirst, typename... T>
   void OneOf(const std::variant<T...>& value, const char* /*unknown*/) {
     bytes_.Put(static_cast<uint8_t>(kFirst + value.index()));
-    std::visit([this](const auto& alternative) { Put(alternative); }, value);
+    std::visit([this](const auto& alternative) { this->Put(alternative); }, value);
   }
   void Literal(std::string_view text, const char* /*other*/) { bytes_.Put(text); }
   void Check(bool /*good*/, const char* /*what*/) {}

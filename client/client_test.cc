@@ -205,6 +205,7 @@ TEST_F(ClientTest, GetWithoutThread_IsAnError) {
 }
 
 TEST_F(ClientTest, PutWithoutThread_IsAnError) {
+  ASSERT_TRUE(PutTwo().ok());  // the fake daemon of this process has its threads now
   absl::Status put;
   {
     const NoMoreThreads none;

@@ -183,7 +183,7 @@ TEST(Config, ImpossibleValue_IsAnErrorThatNamesItsSet) {
       {"client.daemon=foo", "nor unix:/path"},
       {"client.connect_timeout=0", "is not between 1ms"},
       {"log.level=", "a value is needed"},
-      {"observability.otel.sampling_ratio=nan", "between 0 and 1"},
+      {"observability.otel.sampling_ratio=nan", "from 0 to 1"},
       {"observability.otel.sampling_ratio=", "a value is needed"},
       {"observability.otel.timeout=0", "is not between 1ms"},
   };

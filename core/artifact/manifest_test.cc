@@ -254,7 +254,7 @@ TEST(ManifestDecode, ManifestDecode_RejectsWrongChunkAndImageSizes) {
 }
 
 TEST(ManifestDecode, ManifestDecode_RejectsCountsBeforeAllocating) {
-  ExpectRejected(Patched(24, "ffffffff"), "a field past the end");
+  ExpectRejected(Patched(24, "ffffffff"), "more items than the bytes hold");
   ExpectRejected(Patched(28, "ffffffff"), "a field past the end");
   ExpectRejected(Patched(32, "ffffffff"), "at byte 36: a field past the end");
   ExpectRejected(Patched(38, "ffffffff"), "at byte 42: more items than the bytes hold");

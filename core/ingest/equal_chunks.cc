@@ -89,11 +89,12 @@ std::unique_ptr<ChunkSource> MakeEqualSource(std::shared_ptr<ReplicaLease> lease
     if (equal[chunk] != kNone) has->Add(chunk);
   }
   has->End(absl::OkStatus());
-  SourceInfo info{.type = SourceType::kLocal,
-                  .lane = std::string(kEqualLane),
-                  .name = lease->manifest()->id(),
-                  .made_by = lease->made_by(),
-                  .replica_id = lease->replica_id()};
+  SourceInfo info;
+  info.type = SourceType::kLocal;
+  info.lane = kEqualLane;
+  info.name = lease->manifest()->id();
+  info.made_by = lease->made_by();
+  info.replica_id = lease->replica_id();
   // An ingest reads within one chunk.
   ImageSpans spans = [lease = std::move(lease), equal = std::move(equal), chunk_bytes = layout.chunk_bytes](
                          uint64_t offset, uint64_t bytes) {

@@ -5,8 +5,8 @@
 //
 // Reads are synchronous, since an ingest has threads that wait for their chunks anyway: up to
 // ObjectTraits::max_concurrency of them read at the same time. An implementation that reads over a network
-// runs its transfers on a thread of its own, where it also retries, and each Read waits for one of them. It
-// returns within the deadline of its context, and soon after the context was cancelled.
+// retries within Read. It returns within the deadline of its context, and soon after the context was
+// cancelled.
 //
 // Thread-safe, all of it.
 //

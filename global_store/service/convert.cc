@@ -3,27 +3,12 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "global_store/service/node_check.h"
 #include "rpc/convert/convert.h"
 
 namespace tensorcast::global_store {
 namespace {
-
-// clang-format off
-#define TC_NODE_FIELDS(X) \
-  X(node_id, node_id) X(name, name) X(incarnation, incarnation) X(host_id, host_id) \
-  X(grpc_address, grpc_address) X(handle_socket, handle_socket) X(protocol_version, protocol_version)
-#define TC_DEVICE_FIELDS(X) X(ordinal, ordinal) X(uuid, uuid) X(name, name) X(total_bytes, total_bytes)
-#define TC_POOL_FIELDS(X) \
-  X(capacity_bytes, capacity_bytes) X(used_bytes, used_bytes) X(pinned_bytes, pinned_bytes) \
-  X(high_water_bytes, high_water_bytes) X(failed_allocations, failed_allocations) X(evictions, evictions) \
-  X(partial_replicas, partial_replicas) X(partial_bytes, partial_bytes)
-#define TC_ROOT_FIELDS(X) \
-  X(communicator_id, communicator_id) X(rank, rank) X(node_name, node_name) X(replica_id, replica_id) \
-  X(traceparent, traceparent)
-// clang-format on
 
 v1::ReplicationTaskState StateOf(TaskProgress progress) {
   switch (progress) {
@@ -39,50 +24,49 @@ v1::ReplicationTaskState StateOf(TaskProgress progress) {
   return v1::REPLICATION_TASK_STATE_UNSPECIFIED;
 }
 
-DeviceFacts FromProto(const v1::Device& message) {
-  DeviceFacts value;
-  TC_DEVICE_FIELDS(TC_GET_FIELD)
-  return value;
-}
-
-v1::Device ToProto(const DeviceFacts& value) {
-  v1::Device message;
-  TC_DEVICE_FIELDS(TC_SET_FIELD)
-  return message;
-}
-
-v1::Pool ToProto(const PoolFacts& value) {
-  v1::Pool message;
-  TC_POOL_FIELDS(TC_SET_FIELD)
-  *message.mutable_location() = rpc::ToProto(value.location);
-  return message;
-}
-
 }  // namespace
 
 NodeIdentity FromProto(const v1::NodeIdentity& identity) {
   return {.node_id = identity.node_id(), .incarnation = identity.incarnation()};
 }
 
-NodeFacts FromProto(const v1::Node& message) {
-  NodeFacts value{
-      .lanes = {message.lanes().begin(), message.lanes().end()},
-      .device_lanes = {message.device_lanes().begin(), message.device_lanes().end()},
-      .labels = {message.labels().begin(), message.labels().end()},
-      .broadcasts = {.nccl_version = ExplanationOf(message.nccl_version()),
-                     .why_not = ExplanationOf(message.no_nccl())},
-      .unhealthy_devices = {message.unhealthy_devices().begin(), message.unhealthy_devices().end()}};
-  TC_NODE_FIELDS(TC_GET_FIELD)
-  for (const v1::Device& device : message.devices()) value.devices.push_back(FromProto(device));
-  return value;
+NodeFacts FromProto(const v1::Node& node) {
+  NodeFacts facts{.node_id = node.node_id(),
+                  .name = node.name(),
+                  .incarnation = node.incarnation(),
+                  .host_id = node.host_id(),
+                  .grpc_address = node.grpc_address(),
+                  .handle_socket = node.handle_socket(),
+                  .lanes = {node.lanes().begin(), node.lanes().end()},
+                  .device_lanes = {node.device_lanes().begin(), node.device_lanes().end()},
+                  .devices = {},
+                  .labels = {node.labels().begin(), node.labels().end()},
+                  .protocol_version = node.protocol_version(),
+                  .broadcasts = {.nccl_version = ExplanationOf(node.nccl_version()),
+                                 .why_not = ExplanationOf(node.no_nccl())},
+                  .unhealthy_devices = {node.unhealthy_devices().begin(), node.unhealthy_devices().end()}};
+  for (const v1::Device& device : node.devices()) {
+    facts.devices.push_back({.ordinal = device.ordinal(),
+                             .uuid = device.uuid(),
+                             .name = device.name(),
+                             .total_bytes = device.total_bytes()});
+  }
+  return facts;
 }
 
 absl::StatusOr<std::vector<PoolFacts>> FromProto(const google::protobuf::RepeatedPtrField<v1::Pool>& pools) {
   std::vector<PoolFacts> all;
-  for (const v1::Pool& message : pools) {
-    PoolFacts& value = all.emplace_back();
-    TC_POOL_FIELDS(TC_GET_FIELD)
-    TC_ASSIGN_OR_RETURN(value.location, rpc::FromProto(message.location()));
+  for (const v1::Pool& pool : pools) {
+    TC_ASSIGN_OR_RETURN(const Location location, rpc::FromProto(pool.location()));
+    all.push_back({.location = location,
+                   .capacity_bytes = pool.capacity_bytes(),
+                   .used_bytes = pool.used_bytes(),
+                   .pinned_bytes = pool.pinned_bytes(),
+                   .high_water_bytes = pool.high_water_bytes(),
+                   .failed_allocations = pool.failed_allocations(),
+                   .evictions = pool.evictions(),
+                   .partial_replicas = pool.partial_replicas(),
+                   .partial_bytes = pool.partial_bytes()});
   }
   return all;
 }
@@ -98,10 +82,12 @@ std::vector<ReplicaInfo> FromProto(const google::protobuf::RepeatedPtrField<v1::
   return all;
 }
 
-GroupRoot FromProto(const v1::JoinBroadcastRequest::Root& message) {
-  GroupRoot value;
-  TC_ROOT_FIELDS(TC_GET_FIELD)
-  return value;
+GroupRoot FromProto(const v1::JoinBroadcastRequest::Root& root) {
+  return {.communicator_id = root.communicator_id(),
+          .rank = root.rank(),
+          .node_name = root.node_name(),
+          .replica_id = root.replica_id(),
+          .traceparent = root.traceparent()};
 }
 
 // They are kept, and a node may say what it likes: the details go, and what is too long.
@@ -122,19 +108,41 @@ std::vector<TaskReport> FromProto(
 }
 
 v1::Node ToProto(const NodeView& node) {
-  const NodeFacts& value = node.facts;
   v1::Node message;
-  TC_NODE_FIELDS(TC_SET_FIELD)
-  message.mutable_lanes()->Assign(value.lanes.begin(), value.lanes.end());
-  message.mutable_device_lanes()->Assign(value.device_lanes.begin(), value.device_lanes.end());
-  for (const DeviceFacts& device : value.devices) *message.add_devices() = ToProto(device);
-  message.mutable_labels()->insert(value.labels.begin(), value.labels.end());
-  message.set_nccl_version(value.broadcasts.nccl_version);
-  message.set_no_nccl(value.broadcasts.why_not);
-  message.mutable_unhealthy_devices()->Assign(value.unhealthy_devices.begin(), value.unhealthy_devices.end());
+  message.set_node_id(node.facts.node_id);
+  message.set_name(node.facts.name);
+  message.set_incarnation(node.facts.incarnation);
+  message.set_host_id(node.facts.host_id);
+  message.set_grpc_address(node.facts.grpc_address);
+  message.set_handle_socket(node.facts.handle_socket);
+  for (const std::string& lane : node.facts.lanes) message.add_lanes(lane);
+  for (const std::string& lane : node.facts.device_lanes) message.add_device_lanes(lane);
+  for (const DeviceFacts& device : node.facts.devices) {
+    v1::Device* added = message.add_devices();
+    added->set_ordinal(device.ordinal);
+    added->set_uuid(device.uuid);
+    added->set_name(device.name);
+    added->set_total_bytes(device.total_bytes);
+  }
+  message.mutable_labels()->insert(node.facts.labels.begin(), node.facts.labels.end());
+  message.set_protocol_version(node.facts.protocol_version);
+  message.set_nccl_version(node.facts.broadcasts.nccl_version);
+  message.set_no_nccl(node.facts.broadcasts.why_not);
+  for (const int device : node.facts.unhealthy_devices) message.add_unhealthy_devices(device);
   message.set_draining(node.draining);
   message.set_unreachable(node.unreachable);
-  for (const PoolFacts& pool : node.pools) *message.add_pools() = ToProto(pool);
+  for (const PoolFacts& pool : node.pools) {
+    v1::Pool* added = message.add_pools();
+    *added->mutable_location() = rpc::ToProto(pool.location);
+    added->set_capacity_bytes(pool.capacity_bytes);
+    added->set_used_bytes(pool.used_bytes);
+    added->set_pinned_bytes(pool.pinned_bytes);
+    added->set_high_water_bytes(pool.high_water_bytes);
+    added->set_failed_allocations(pool.failed_allocations);
+    added->set_evictions(pool.evictions);
+    added->set_partial_replicas(pool.partial_replicas);
+    added->set_partial_bytes(pool.partial_bytes);
+  }
   *message.mutable_since_heartbeat() = rpc::ToProto(node.since_heartbeat);
   return message;
 }
@@ -175,9 +183,13 @@ v1::BroadcastGroup ToProto(const NodeGroup& group) {
   return message;
 }
 
-v1::JoinBroadcastRequest::Root ToProto(const GroupRoot& value) {
+v1::JoinBroadcastRequest::Root ToProto(const GroupRoot& root) {
   v1::JoinBroadcastRequest::Root message;
-  TC_ROOT_FIELDS(TC_SET_FIELD)
+  message.set_communicator_id(root.communicator_id);
+  message.set_rank(root.rank);
+  message.set_node_name(root.node_name);
+  message.set_replica_id(root.replica_id);
+  message.set_traceparent(root.traceparent);
   return message;
 }
 
@@ -188,8 +200,8 @@ v1::Artifact ToProto(const ArtifactView& artifact) {
   message.set_chunk_bytes(artifact.record.chunk_bytes);
   message.set_tensor_count(artifact.record.tensor_count);
   *message.mutable_created() = rpc::ToProto(artifact.record.created);
-  message.mutable_keys()->Assign(artifact.keys.begin(), artifact.keys.end());
-  message.mutable_kept_by()->Assign(artifact.kept_by.begin(), artifact.kept_by.end());
+  for (const std::string& key : artifact.keys) message.add_keys(key);
+  for (const std::string& key : artifact.kept_by) message.add_kept_by(key);
   message.set_released(artifact.released);
   message.set_replica_count(static_cast<uint32_t>(artifact.ready_replicas));
   for (const ReplicaInfo& replica : artifact.replicas) *message.add_replicas() = rpc::ToProto(replica);

@@ -75,8 +75,7 @@ TEST_F(Drain, DrainingSource_FinishesTransferRefusesNewAndExitsZero) {
   TC_ASSERT_OK(cluster_->daemon(0).Signal(SIGTERM));
   TC_ASSERT_OK(AwaitThatTheClusterKnows("node-0"));
   // Nothing new: neither asked of it, nor of the cluster, for which it was the only source.
-  EXPECT_EQ(client(0).Import(Context(absl::Seconds(2)), small, {}).status().code(),
-            absl::StatusCode::kUnavailable);
+  EXPECT_EQ(client(0).Import(Context(), small, {}).status().code(), absl::StatusCode::kUnavailable);
   EXPECT_FALSE(client(2).Get(Context(absl::Seconds(3)), "m", {.lane = "tcp"}).ok());
   EXPECT_TRUE(cluster_->daemon(0).running()) << "it left before its transfer had ended";
 

@@ -104,10 +104,10 @@ TEST_F(ObjectStores, PutFromS3_OtherNodeGetsTheSameTensors) {
   ExpectGives(1, "one", file);
   ExpectGives(1, "llama", shards);
 
-  TC_ASSERT_OK_AND_ASSIGN(const client::PutResult same, client(0).Import(Context(), file, {}));
-  EXPECT_TRUE(same.existed) << "the same tensors are one artifact, wherever they come from";
   EXPECT_THAT(Run({"ls", "--long"}).output,
               AllOf(HasSubstr("s3://bucket/models/one.safetensors"), HasSubstr("etag:\"1\"")));
+  TC_ASSERT_OK_AND_ASSIGN(const client::PutResult same, client(0).Import(Context(), file, {}));
+  EXPECT_TRUE(same.existed) << "the same tensors are one artifact, wherever they come from";
   ExpectSecretsAreSecret();
 }
 

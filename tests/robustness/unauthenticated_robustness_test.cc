@@ -294,11 +294,10 @@ TEST_F(UcxUnauthenticated, OtherPullProtocolVersion_ErrorNamesBothVersions) {
     peer.Connect(absl::StrCat("127.0.0.1:", port));
     for (const uint8_t version : {pull::kVersion + 1, 0xff}) {
       peer.Send(pull::Hello{.version = version, .max_piece_bytes = 1000});
-      const absl::StatusOr<pull::Frame> answer = peer.Next();
-      if (absl::IsFailedPrecondition(answer.status())) break;  // a port that UCX has for itself
-      TC_ASSERT_OK(answer.status());
-      const auto* error = std::get_if<pull::Error>(&*answer);
-      ASSERT_NE(error, nullptr) << "a message of kind " << answer->index();
+      if (!peer.Hears()) break;  // a port that UCX has for itself
+      const pull::Frame answer = peer.Next();
+      const auto* error = std::get_if<pull::Error>(&answer);
+      ASSERT_NE(error, nullptr) << "a message of kind " << answer.index();
       EXPECT_EQ(error->request_id, pull::kWholePull);
       EXPECT_EQ(error->status.code(), absl::StatusCode::kFailedPrecondition);
       EXPECT_THAT(std::string(error->status.message()),

@@ -100,6 +100,11 @@ class RawPeer::Connection : public EndpointOwner {
     heard_.pop_front();
     return frame;
   }
+  bool Hears() {
+    absl::MutexLock lock(&mutex_);
+    mutex_.AwaitWithTimeout(absl::Condition(this, &Connection::HeardOrLost), kPatience);
+    return !heard_.empty();
+  }
   std::string ReadBytes(size_t bytes) {
     absl::MutexLock lock(&mutex_);
     std::string read = pieces_.substr(0, bytes);
@@ -167,6 +172,8 @@ pull::Frame RawPeer::Next() { return connection_->Next(); }
 std::string RawPeer::ReadBytes(size_t bytes) { return connection_->ReadBytes(bytes); }
 
 bool RawPeer::IsClosed() { return connection_->IsClosed(); }
+
+bool RawPeer::Hears() { return connection_->Hears(); }
 
 void RawPeer::SendBytes(unsigned id, std::string bytes) { connection_->SendBytes(id, std::move(bytes)); }
 

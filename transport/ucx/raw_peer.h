@@ -25,6 +25,8 @@ class RawPeer : public ProtocolPeer {
   std::string ReadBytes(size_t bytes) override;
   bool IsClosed() override;
 
+  // Waits until a frame is here, or the connection is closed: whether Next has a frame.
+  bool Hears();
   void SendBytes(unsigned id, std::string bytes);
   // Calls `sends`. Nothing that arrives is looked at before it returns: a rendezvous that it begins is still
   // under way when it sends what follows.
