@@ -30,7 +30,8 @@ TEST(DeviceOptions, AutoDeviceRuntime_FindsHostDevicesAndNeverFakeOnes) {
 TEST(DeviceOptions, UnknownDeviceRuntime_IsRefusedWithValidNames) {
   const absl::Status refused = OpenDevices({.runtime = "gpu"}).status();
   EXPECT_TRUE(absl::IsInvalidArgument(refused));
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("\"gpu\": the name is unknown; use auto, cuda, none or fake"));
+  EXPECT_THAT(std::string(refused.message()),
+              HasSubstr("\"gpu\": the name is unknown; use auto, cuda, none or fake"));
 }
 
 }  // namespace
