@@ -84,7 +84,7 @@ class LoopbackPeer : public ProtocolPeer, pull::MessageChannel::Handler {
   bool HeardOrLost() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return lost_ || !heard_.empty(); }
 
   const std::shared_ptr<TaskLoop> loop_ = std::make_shared<TaskLoop>();
-  const RegisteredMemory memory_;
+  const RegisteredMemory memory_{};
   std::string address_;
   std::shared_ptr<LoopbackChannel> end_;  // as place_, the loop's
   std::vector<std::byte> place_;

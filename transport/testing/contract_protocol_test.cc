@@ -26,7 +26,6 @@ using pull::Welcome;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr uint64_t kImageBytes = ProtocolContract::kImageBytes;
 constexpr uint64_t kChunkBytes = ProtocolContract::kFillingChunkBytes;
 
 TEST_P(ProtocolContract, UnknownPullId_IsNotFound) {
