@@ -41,8 +41,8 @@ constexpr absl::Duration kConnectTimeout = absl::Seconds(5);
 constexpr absl::Duration kSeveralPing = absl::Seconds(1);
 // Between attempts to reach one of several, or a server of this host: they cost nothing, and callers wait.
 constexpr absl::Duration kShortBackoff = absl::Milliseconds(200);
-// How soon a wait for a connection looks again: for a cancellation, and for a change that gRPC did not tell.
-constexpr absl::Duration kConnectionLook = absl::Milliseconds(5);
+// How soon a wait for a connection sees that it is cancelled.
+constexpr absl::Duration kCancellationLook = absl::Milliseconds(50);
 
 std::string FormatNumeric(const SocketAddress& address) {
   char host[NI_MAXHOST] = {};
@@ -141,7 +141,7 @@ absl::Status AwaitConnection(grpc::Channel& channel, const RequestContext& conte
       return absl::UnavailableError("the server ended the connection");
     }
     channel.WaitForStateChange(state,
-                               ToGrpcDeadline(std::min(context.deadline, SteadyNow() + kConnectionLook)));
+                               ToGrpcDeadline(std::min(context.deadline, SteadyNow() + kCancellationLook)));
   }
 }
 
