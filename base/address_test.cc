@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace tensorcast {
+namespace tensorcast::address_test {
 namespace {
 
 TEST(Address, HostPort_RoundTrips) {
@@ -64,4 +64,4 @@ TEST(Address, IsLoopback_RejectsNamesThatOnlyLookSo) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::address_test

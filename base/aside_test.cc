@@ -8,7 +8,7 @@
 #include "absl/synchronization/notification.h"
 #include "gtest/gtest.h"
 
-namespace tensorcast {
+namespace tensorcast::aside_test {
 namespace {
 
 TEST(Aside, RunAside_ReturnsResultOfWork) {
@@ -76,4 +76,4 @@ TEST(Aside, AbandonedWork_IsLimitedAndForgottenAtItsEnd) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::aside_test

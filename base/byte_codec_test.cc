@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tensorcast {
+namespace tensorcast::byte_codec_test {
 namespace {
 
 TEST(ByteCodec, ByteWriter_WritesLittleEndianByDefault) {
@@ -80,4 +80,4 @@ TEST(ByteCodec, Overwrite_ReplacesEarlierBytes) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::byte_codec_test

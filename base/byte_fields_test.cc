@@ -2,7 +2,7 @@
 
 #include "gtest/gtest.h"
 
-namespace tensorcast {
+namespace tensorcast::byte_fields_test {
 namespace {
 
 struct Nothing {
@@ -79,4 +79,4 @@ TEST(ByteFields, HugeCount_TakesNoMemory) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::byte_fields_test

@@ -8,7 +8,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 
-namespace tensorcast {
+namespace tensorcast::ids_test {
 namespace {
 
 TEST(Uuid, NewUuid_IsRandomVersionFour) {
@@ -50,4 +50,4 @@ TEST(RandomHex, RandomHex_HasTwoDigitsPerByteAndIsUnique) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::ids_test

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace tensorcast {
+namespace tensorcast::labels_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -56,4 +56,4 @@ TEST(Labels, HasLabels_RequiresEqualValueForEach) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::labels_test

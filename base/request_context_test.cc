@@ -13,7 +13,7 @@
 #include "absl/synchronization/notification.h"
 #include "base/steady_time.h"
 
-namespace tensorcast {
+namespace tensorcast::request_context_test {
 namespace {
 
 TEST(Cancellation, Cancel_RunsCallbacksOnceInOrder) {
@@ -206,4 +206,4 @@ TEST(RequestContext, ChildContext_SharesParentsDeadlineIdAndCancellation) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::request_context_test

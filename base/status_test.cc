@@ -11,7 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace tensorcast {
+namespace tensorcast::status_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -84,4 +84,4 @@ TEST(StatusMacros, AssignOrReturn_MovesValueOrReturnsErrorFirst) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::status_test

@@ -11,7 +11,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 
-namespace tensorcast {
+namespace tensorcast::task_loop_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -142,4 +142,4 @@ TEST(TaskLoop, LoopInItsOwnWaiter_IsWokenByTask) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::task_loop_test

@@ -7,7 +7,7 @@
 
 #include "absl/synchronization/notification.h"
 
-namespace tensorcast {
+namespace tensorcast::task_queue_test {
 namespace {
 
 TEST(TaskQueue, PostedTasks_RunInOrderAndWakeTheOwner) {
@@ -83,4 +83,4 @@ TEST(TaskQueue, TimerInInfiniteFuture_IsNotStored) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::task_queue_test

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace tensorcast {
+namespace tensorcast::text_test {
 namespace {
 
 TEST(Utf8, ValidUtf8OfEveryLength_IsAccepted) {
@@ -87,4 +87,4 @@ TEST(Printable, IsPrintable_RefusesControlCharacters) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::text_test

@@ -5,7 +5,7 @@
 #include <set>
 #include <string>
 
-namespace tensorcast {
+namespace tensorcast::trace_context_test {
 namespace {
 
 constexpr char kTraceparent[] = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
@@ -122,4 +122,4 @@ TEST(TraceContext, NewChild_KeepsTraceAndChangesSpan) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::trace_context_test

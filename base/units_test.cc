@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tensorcast {
+namespace tensorcast::units_test {
 namespace {
 
 TEST(Units, ParseSize_ReadsExactSizes) {
@@ -54,4 +54,4 @@ TEST(Units, DurationText_ReadsBackAsTheSame) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::units_test

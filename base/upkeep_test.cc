@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tensorcast {
+namespace tensorcast::upkeep_test {
 namespace {
 
 TEST(Upkeep, UpkeepTrace_SurvivesTraceparentAndIsNotSampled) {
@@ -33,4 +33,4 @@ TEST(Upkeep, UpkeepContext_HasRequestIdAndDeadline) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::upkeep_test

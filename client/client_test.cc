@@ -32,7 +32,7 @@
 #include "client/testing/client_fixture.h"
 #include "core/safetensors/safetensors.h"
 
-namespace tensorcast::client {
+namespace tensorcast::client::client_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -642,4 +642,4 @@ TEST(PutImage, PutImage_CanBeWrittenInPiecesOfAnySize) {
 }
 
 }  // namespace
-}  // namespace tensorcast::client
+}  // namespace tensorcast::client::client_test

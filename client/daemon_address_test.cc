@@ -14,7 +14,7 @@
 #include "base/posix/unique_fd.h"
 #include "base/testing/temp_folder.h"
 
-namespace tensorcast::client {
+namespace tensorcast::client::daemon_address_test {
 namespace {
 
 class ListenerTest : public ::testing::Test {
@@ -72,4 +72,4 @@ TEST_F(ListenerTest, CancelledContext_EndsCheckListener) {
 }
 
 }  // namespace
-}  // namespace tensorcast::client
+}  // namespace tensorcast::client::daemon_address_test

@@ -4,7 +4,7 @@
 
 #include <optional>
 
-namespace tensorcast::client {
+namespace tensorcast::client::dlpack_test {
 namespace {
 
 TEST(DTypeOfDlpack, CodeWithBits_IsOneElementType) {
@@ -23,4 +23,4 @@ TEST(DTypeOfDlpack, TypeWithoutSafetensorsName_IsNone) {
 }
 
 }  // namespace
-}  // namespace tensorcast::client
+}  // namespace tensorcast::client::dlpack_test

@@ -13,7 +13,7 @@
 #include "client/mapped_images.h"
 #include "core/artifact/layout.h"
 
-namespace tensorcast::client {
+namespace tensorcast::client::handed_tensors_test {
 namespace {
 
 constexpr size_t kBytes = size_t{256} << 10;
@@ -123,4 +123,4 @@ TEST(HandedTensors, TensorOfMappedReplica_IsNamedByReplicaAndOffset) {
 }
 
 }  // namespace
-}  // namespace tensorcast::client
+}  // namespace tensorcast::client::handed_tensors_test

@@ -9,7 +9,7 @@
 #include "absl/strings/match.h"
 #include "core/device/fake_device.h"
 
-namespace tensorcast::client {
+namespace tensorcast::client::put_image_test {
 namespace {
 
 std::vector<std::byte> Bytes(size_t size, int seed) {
@@ -100,4 +100,4 @@ TEST(PutImage, PutOfInvalidTensors_IsRefusedByName) {
 }
 
 }  // namespace
-}  // namespace tensorcast::client
+}  // namespace tensorcast::client::put_image_test

@@ -9,7 +9,7 @@
 #include "base/testing/eventually.h"
 #include "client/testing/client_fixture.h"
 
-namespace tensorcast::client {
+namespace tensorcast::client::replica_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -339,4 +339,4 @@ TEST_F(ReplicaTest, GpuReplicaThatFailsToClose_KeepsItsLease) {
 }
 
 }  // namespace
-}  // namespace tensorcast::client
+}  // namespace tensorcast::client::replica_test

@@ -28,9 +28,19 @@ function(_tensorcast_target_options target)
   endif()
 endfunction()
 
-# Both halve a build from nothing. They hide includes that are missing and names that two sources of a library share,
+# Both halve a build from nothing. They hide includes that are missing and names that two sources of a target share,
 # which the other presets find.
-option(TENSORCAST_BATCHES "Compile up to eight sources of a library together, and the headers of all tests once" OFF)
+option(TENSORCAST_BATCHES "Compile up to eight sources of a library or test together, and the headers of all tests once"
+       OFF)
+
+# With TENSORCAST_BATCHES, the target's sources are compiled eight at a time.
+function(_tensorcast_batch target)
+  if(TENSORCAST_BATCHES)
+    # A type with fields of unnamed namespaces is safe in a source; in a batch the compiler takes it for a header's.
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+  endif()
+endfunction()
 
 # tensorcast_library(NAME core_memory SRCS pool.cc HDRS pool.h DEPS tensorcast::base ... [PRIVATE_DEPS ...])
 #
@@ -46,11 +56,7 @@ function(tensorcast_library)
     add_library(${target} STATIC ${arg_SRCS} ${arg_HDRS})
     _tensorcast_target_options(${target})
     target_link_libraries(${target} PUBLIC ${arg_DEPS} PRIVATE ${arg_PRIVATE_DEPS})
-    if(TENSORCAST_BATCHES)
-      # A type with fields of unnamed namespaces is safe in a source; in a batch the compiler takes it for a header's.
-      target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
-      set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
-    endif()
+    _tensorcast_batch(${target})
   else()
     add_library(${target} INTERFACE)
     target_include_directories(${target} INTERFACE "${PROJECT_SOURCE_DIR}")
@@ -144,9 +150,10 @@ function(_tensorcast_precompile_test_headers target deps)
   target_precompile_headers(${target} REUSE_FROM tensorcast_precompiled_tests)
 endfunction()
 
-# tensorcast_test(NAME host_pool_test SRCS host_pool_test.cc DEPS tensorcast::core_memory [LABELS unit] [TIMEOUT s])
+# tensorcast_test(NAME core_memory_test SRCS host_pool_test.cc ... DEPS tensorcast::core_memory [LABELS unit] [TIMEOUT s])
 #
-# One GoogleTest binary, one CTest entry. LABELS: unit (default), contract, integration, e2e, robustness, gpu.
+# One GoogleTest binary, one CTest entry: the tests of a folder that have the same label. LABELS: unit (default), contract,
+# integration, e2e, robustness, gpu.
 function(tensorcast_test)
   cmake_parse_arguments(arg "" "NAME;TIMEOUT" "SRCS;DEPS;LABELS;ARGS" ${ARGN})
   if(NOT arg_LABELS)
@@ -159,6 +166,7 @@ function(tensorcast_test)
   _tensorcast_target_options(${arg_NAME})
   target_compile_options(${arg_NAME} PRIVATE ${TENSORCAST_TEST_OPTIONS})
   _tensorcast_precompile_test_headers(${arg_NAME} "${arg_DEPS}")
+  _tensorcast_batch(${arg_NAME})
   target_link_libraries(${arg_NAME} PRIVATE ${arg_DEPS} GTest::gmock GTest::gtest GTest::gtest_main)
   tensorcast_add_test(NAME ${arg_NAME} COMMAND "$<TARGET_FILE:${arg_NAME}>" ${arg_ARGS})
   math(EXPR timeout "${arg_TIMEOUT} * ${TENSORCAST_TIMEOUT_FACTOR}")

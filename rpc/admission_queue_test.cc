@@ -9,7 +9,7 @@
 
 #include "rpc/retry_after.h"
 
-namespace tensorcast::rpc {
+namespace tensorcast::rpc::admission_queue_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -168,4 +168,4 @@ TEST(RetryAfterOf, RetryAfterOutOfRange_IsClamped) {
 }
 
 }  // namespace
-}  // namespace tensorcast::rpc
+}  // namespace tensorcast::rpc::admission_queue_test

@@ -19,7 +19,7 @@
 #include "rpc/protocol_version.h"
 #include "rpc/rpc_test_service.h"
 
-namespace tensorcast::rpc {
+namespace tensorcast::rpc::calls_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -454,4 +454,4 @@ TEST(Server, FullExecutor_CallIsUnavailable) {
 }
 
 }  // namespace
-}  // namespace tensorcast::rpc
+}  // namespace tensorcast::rpc::calls_test

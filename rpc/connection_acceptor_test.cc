@@ -16,7 +16,7 @@
 #include "rpc/credentials.h"
 #include "security/testing/test_authority.h"
 
-namespace tensorcast::rpc {
+namespace tensorcast::rpc::connection_acceptor_test {
 namespace {
 
 using security::testing::TestAuthority;
@@ -94,4 +94,4 @@ TEST(ConnectionAcceptor, PeerThatLeftTheQueue_IsNotHandedOn) {
 }
 
 }  // namespace
-}  // namespace tensorcast::rpc
+}  // namespace tensorcast::rpc::connection_acceptor_test

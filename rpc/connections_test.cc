@@ -34,7 +34,7 @@
 #include "rpc/connection_table.h"
 #include "rpc/rpc_test_service.h"
 
-namespace tensorcast::rpc {
+namespace tensorcast::rpc::connections_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -346,4 +346,4 @@ TEST_F(Connections, ManyUnauthenticatedConnections_AreAllRefusedWithReason) {
 }
 
 }  // namespace
-}  // namespace tensorcast::rpc
+}  // namespace tensorcast::rpc::connections_test

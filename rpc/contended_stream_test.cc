@@ -10,7 +10,7 @@
 #include "rpc/call.h"
 #include "rpc/rpc_test_service.h"
 
-namespace tensorcast::rpc {
+namespace tensorcast::rpc::contended_stream_test {
 namespace {
 
 constexpr int kThreads = 16;
@@ -120,4 +120,4 @@ TEST(ContendedStreams, CancelledBidiStream_DoesNotHang) {
 }
 
 }  // namespace
-}  // namespace tensorcast::rpc
+}  // namespace tensorcast::rpc::contended_stream_test

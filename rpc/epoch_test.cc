@@ -12,7 +12,7 @@
 #include "rpc/call.h"
 #include "rpc/rpc_test_service.h"
 
-namespace tensorcast::rpc {
+namespace tensorcast::rpc::epoch_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -92,4 +92,4 @@ TEST(Admission, AdmissionEndsDuringCall_CallIsUnavailable) {
 }
 
 }  // namespace
-}  // namespace tensorcast::rpc
+}  // namespace tensorcast::rpc::epoch_test

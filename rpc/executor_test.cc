@@ -11,7 +11,7 @@
 #include "absl/synchronization/notification.h"
 #include "base/testing/eventually.h"
 
-namespace tensorcast::rpc {
+namespace tensorcast::rpc::executor_test {
 namespace {
 
 TEST(Executor, BlockedTasks_EachGetThread) {
@@ -102,4 +102,4 @@ TEST(Executor, FinishedTask_ReleasesItsCaptures) {
 }
 
 }  // namespace
-}  // namespace tensorcast::rpc
+}  // namespace tensorcast::rpc::executor_test

@@ -19,7 +19,7 @@
 #include "rpc/call_observer.h"
 #include "rpc/rpc_test_service.h"
 
-namespace tensorcast::rpc {
+namespace tensorcast::rpc::observed_calls_test {
 namespace {
 
 namespace attr = otel::attr;
@@ -372,4 +372,4 @@ TEST_F(ObservedCalls, CallerWithoutTracing_TraceIsContinuedOrBegun) {
 }
 
 }  // namespace
-}  // namespace tensorcast::rpc
+}  // namespace tensorcast::rpc::observed_calls_test

@@ -20,10 +20,10 @@
 #include "rpc/status_mapping.h"
 #include "rpc/stream_writer.h"
 
-namespace tensorcast::rpc {
+namespace tensorcast::rpc::plain_test {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 TEST(StatusMapping, StatusCodes_RoundTrip) {
   for (int code = 0; code <= 16; ++code) {
@@ -278,4 +278,4 @@ TEST(StreamWriter, ClosedStream_ReleasesBlockedWriterAndFinishesOnce) {
 }
 
 }  // namespace
-}  // namespace tensorcast::rpc
+}  // namespace tensorcast::rpc::plain_test

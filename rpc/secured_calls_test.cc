@@ -24,7 +24,7 @@
 #include "security/roles.h"
 #include "security/testing/test_authority.h"
 
-namespace tensorcast::rpc {
+namespace tensorcast::rpc::secured_calls_test {
 namespace {
 
 using security::Only;
@@ -310,4 +310,4 @@ TEST_F(SecuredCalls, CallerOverConnectionLimit_GetsReasonOverTls) {
 }
 
 }  // namespace
-}  // namespace tensorcast::rpc
+}  // namespace tensorcast::rpc::secured_calls_test

@@ -15,7 +15,7 @@
 #include "rpc/call.h"
 #include "rpc/rpc_test_service.h"
 
-namespace tensorcast::rpc {
+namespace tensorcast::rpc::streamed_calls_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -265,4 +265,4 @@ TEST(ServerStream, Watch_NeedsNoThreadAndWriterMayOutliveIt) {
 }
 
 }  // namespace
-}  // namespace tensorcast::rpc
+}  // namespace tensorcast::rpc::streamed_calls_test

@@ -9,7 +9,7 @@
 #include "base/testing/temp_folder.h"
 #include "security/identity.h"
 
-namespace tensorcast::security {
+namespace tensorcast::security::authority_folder_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -72,4 +72,4 @@ TEST_F(AuthorityFolderTest, MakeAuthorityFolder_RefusesExistingAuthority) {
 }
 
 }  // namespace
-}  // namespace tensorcast::security
+}  // namespace tensorcast::security::authority_folder_test

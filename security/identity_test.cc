@@ -16,7 +16,7 @@
 #include "base/testing/temp_folder.h"
 #include "security/testing/test_authority.h"
 
-namespace tensorcast::security {
+namespace tensorcast::security::identity_test {
 namespace {
 
 using tensorcast::testing::Eventually;
@@ -258,4 +258,4 @@ TEST(Authority, ReadCertificate_ReturnsNameAndValidity) {
 }
 
 }  // namespace
-}  // namespace tensorcast::security
+}  // namespace tensorcast::security::identity_test

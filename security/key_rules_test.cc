@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace tensorcast::security {
+namespace tensorcast::security::key_rules_test {
 namespace {
 
 using ::testing::AllOf;
@@ -91,4 +91,4 @@ TEST(KeyRules, InvalidKeyRule_IsRefusedWithItsText) {
 }
 
 }  // namespace
-}  // namespace tensorcast::security
+}  // namespace tensorcast::security::key_rules_test

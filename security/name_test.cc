@@ -5,7 +5,7 @@
 
 #include <string>
 
-namespace tensorcast::security {
+namespace tensorcast::security::name_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -89,4 +89,4 @@ TEST(Name, ParseNameIn_CompletesPathWithTrustDomain) {
 }
 
 }  // namespace
-}  // namespace tensorcast::security
+}  // namespace tensorcast::security::name_test

@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace tensorcast::security {
+namespace tensorcast::security::roles_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -58,4 +58,4 @@ TEST(Roles, SecurityReadme_ContainsCallTable) {
 }
 
 }  // namespace
-}  // namespace tensorcast::security
+}  // namespace tensorcast::security::roles_test

@@ -4,7 +4,7 @@
 
 #include "gtest/gtest.h"
 
-namespace tensorcast::transport {
+namespace tensorcast::transport::rate_limit_test {
 namespace {
 
 constexpr uint64_t kRate = 1000000;
@@ -58,4 +58,4 @@ TEST_F(RateLimitTest, ZeroRateLimit_NeverDelays) {
 }
 
 }  // namespace
-}  // namespace tensorcast::transport
+}  // namespace tensorcast::transport::rate_limit_test

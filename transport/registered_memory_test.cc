@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tensorcast::transport {
+namespace tensorcast::transport::registered_memory_test {
 namespace {
 
 class RegisteredMemoryTest : public testing::Test {
@@ -92,4 +92,4 @@ TEST_F(RegisteredMemoryTest, SliceSegments_CrossesSegmentsInOrder) {
 }
 
 }  // namespace
-}  // namespace tensorcast::transport
+}  // namespace tensorcast::transport::registered_memory_test

@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tensorcast::transport {
+namespace tensorcast::transport::serving_test {
 namespace {
 
 TEST(ServeCounter, ServeCounter_SumsRequestsAndBytesWithTimes) {
@@ -43,4 +43,4 @@ TEST(ServingThreads, ServingThreadsDestructor_RunsSubmittedTasks) {
 }
 
 }  // namespace
-}  // namespace tensorcast::transport
+}  // namespace tensorcast::transport::serving_test

@@ -5,7 +5,7 @@
 #include "absl/time/time.h"
 #include "base/steady_time.h"
 
-namespace tensorcast::transport {
+namespace tensorcast::transport::silent_pull_stall_test {
 namespace {
 
 class SilentPullStallTest : public ::testing::Test {
@@ -85,4 +85,4 @@ TEST_F(SilentPullStallTest, SilentPullStall_NeedsRequestAndLimit) {
 }
 
 }  // namespace
-}  // namespace tensorcast::transport
+}  // namespace tensorcast::transport::silent_pull_stall_test

@@ -12,7 +12,7 @@
 #include "base/posix/state_files.h"
 #include "base/testing/temp_folder.h"
 
-namespace tensorcast {
+namespace tensorcast::host_checks_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -61,4 +61,4 @@ TEST_F(DefaultFolder, CheckPrivatePlace_AcceptsMissingDefault) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::host_checks_test

@@ -11,10 +11,10 @@
 #include <new>
 #include <vector>
 
-namespace tensorcast {
+namespace tensorcast::process_limits_test {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kSanitized = true;
@@ -63,12 +63,12 @@ void AskForMemoryInVain() {
 
 TEST(ProcessLimitsDeathTest, OutOfMemory_EndsProcessWithMessage) {
   if (kSanitized) GTEST_SKIP() << "sanitizers have an allocator of their own";
-  EXPECT_EXIT(AskForMemoryInVain(), testing::ExitedWithCode(kOutOfMemoryExitCode),
+  EXPECT_EXIT(AskForMemoryInVain(), ::testing::ExitedWithCode(kOutOfMemoryExitCode),
               "the system refuses this process more memory");
 }
 
 // Sets the soft limit, and puts back what was.
-class DescriptorLimits : public testing::Test {
+class DescriptorLimits : public ::testing::Test {
  protected:
   void SetUp() override { ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before_), 0); }
   void TearDown() override { ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before_), 0); }
@@ -134,4 +134,4 @@ TEST_F(DescriptorLimits, NoDescriptorLeft_SpareOneAcceptsConnection) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::process_limits_test

@@ -12,7 +12,7 @@
 #include "base/posix/state_files.h"
 #include "base/testing/temp_folder.h"
 
-namespace tensorcast {
+namespace tensorcast::socket_folders_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -82,4 +82,4 @@ TEST_F(SocketFoldersTest, StateFolderOfItsOwn_HoldsTheSockets) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::socket_folders_test

@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/testing/temp_folder.h"
 
-namespace tensorcast {
+namespace tensorcast::state_files_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -161,4 +161,4 @@ TEST(SpaceReserve, SpaceReserveInMissingFolder_LeavesNothing) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::state_files_test

@@ -7,7 +7,7 @@
 #include "base/posix/unique_fd.h"
 #include "gtest/gtest.h"
 
-namespace tensorcast {
+namespace tensorcast::unix_socket_test {
 namespace {
 
 struct SocketPair {
@@ -45,4 +45,4 @@ TEST(CheckPeer, IdUnknownInUserNamespace_IsRefused) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::unix_socket_test

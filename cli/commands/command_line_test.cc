@@ -12,7 +12,7 @@
 #include "cli/commands/commands.h"
 #include "cli/commands/run_for_test.h"
 
-namespace tensorcast::cli {
+namespace tensorcast::cli::command_line_test {
 namespace {
 
 using ::testing::AllOf;
@@ -259,4 +259,4 @@ TEST(Commands, EveryCommand_HasHelpAndDistinctName) {
 }
 
 }  // namespace
-}  // namespace tensorcast::cli
+}  // namespace tensorcast::cli::command_line_test

@@ -23,7 +23,7 @@
 #include "rpc/protocol_version.h"
 #include "tools/workshop/model/llama_model.h"
 
-namespace tensorcast::cli {
+namespace tensorcast::cli::commands_test {
 namespace {
 
 using ::testing::AllOf;
@@ -45,7 +45,7 @@ class CommandsTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     deployment = new Deployment;
-    deployment->folder = testing::TempDir() + "/commands_test";
+    deployment->folder = ::testing::TempDir() + "/commands_test";
     std::filesystem::create_directories(deployment->folder);
     auto config = config::Parse(
         "", "",
@@ -476,13 +476,13 @@ TEST_F(CommandsTest, SocketOfOtherUser_CommandFailsWithPermissionDenied) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
   const std::string address = "unix:" + deployment->folder + "/node/daemon.sock";
   const std::vector<const char*> argv = {"tensorcast", "ls", "--daemon", address.c_str()};
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   // The bare system call: of this thread alone, and so not of the daemon.
   ASSERT_EQ(syscall(SYS_setresuid, -1, 65534, -1), 0);
   const int code = ParseAndRun(AllCommands(), static_cast<int>(argv.size()), argv.data());
   ASSERT_EQ(syscall(SYS_setresuid, -1, 0, -1), 0);
   EXPECT_EQ(code, 1);
-  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
               StartsWith("tensorcast: PERMISSION_DENIED: connect to "));
 }
 
@@ -542,4 +542,4 @@ TEST_F(CommandsTest, ConfigShow_CanBeReadBackAndConfigCheckNamesErrors) {
 }
 
 }  // namespace
-}  // namespace tensorcast::cli
+}  // namespace tensorcast::cli::commands_test

@@ -19,7 +19,7 @@
 #include "cli/commands/commands.h"
 #include "cli/commands/man_page.h"
 
-namespace tensorcast::cli {
+namespace tensorcast::cli::completion_test {
 namespace {
 
 using ::testing::AllOf;
@@ -167,4 +167,4 @@ TEST_F(Completion, ManualPage_NamesEveryCommandAndIsWellFormed) {
 }
 
 }  // namespace
-}  // namespace tensorcast::cli
+}  // namespace tensorcast::cli::completion_test

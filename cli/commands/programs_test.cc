@@ -12,7 +12,7 @@
 
 #include "base/testing/temp_folder.h"
 
-namespace tensorcast::cli {
+namespace tensorcast::cli::programs_test {
 namespace {
 
 using ::testing::AllOf;
@@ -91,4 +91,4 @@ TEST_F(ProgramsTest, FoundProgram_GetsArgumentsAndItsExitCodeCounts) {
 }
 
 }  // namespace
-}  // namespace tensorcast::cli
+}  // namespace tensorcast::cli::programs_test

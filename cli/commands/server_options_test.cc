@@ -14,7 +14,7 @@
 #include "security/testing/test_authority.h"
 #include "transport/ucx/ucx_lanes.h"
 
-namespace tensorcast::cli {
+namespace tensorcast::cli::server_options_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -263,4 +263,4 @@ TEST(ServerOptions, EveryKey_IsReadByARoomWithTheDeclaredDefault) {
 }
 
 }  // namespace
-}  // namespace tensorcast::cli
+}  // namespace tensorcast::cli::server_options_test

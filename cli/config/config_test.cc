@@ -11,7 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace tensorcast::config {
+namespace tensorcast::config::config_test {
 namespace {
 
 using testing::ElementsAre;
@@ -268,4 +268,4 @@ TEST(Config, LoadFromPipe_ReadsToItsEndAndRefusesTooMuch) {
 }
 
 }  // namespace
-}  // namespace tensorcast::config
+}  // namespace tensorcast::config::config_test

@@ -8,7 +8,7 @@
 
 #include "cli/config/config.h"
 
-namespace tensorcast::config {
+namespace tensorcast::config::schema_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -119,4 +119,4 @@ TEST(Schema, EveryDefault_IsValidForItsKey) {
 }
 
 }  // namespace
-}  // namespace tensorcast::config
+}  // namespace tensorcast::config::schema_test

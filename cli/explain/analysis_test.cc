@@ -9,7 +9,7 @@
 #include "cli/explain/test_reports.h"
 #include "cli/explain/top.h"
 
-namespace tensorcast::explain {
+namespace tensorcast::explain::analysis_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -115,4 +115,4 @@ TEST(Flows, FetchBeforeWindow_IsLeftOut) {
 }
 
 }  // namespace
-}  // namespace tensorcast::explain
+}  // namespace tensorcast::explain::analysis_test

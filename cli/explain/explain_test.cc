@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "cli/explain/test_reports.h"
 
-namespace tensorcast::explain {
+namespace tensorcast::explain::explain_test {
 namespace {
 
 using ::testing::AllOf;
@@ -88,4 +88,4 @@ TEST(ExplainTransfer, LongSourceName_IsCutAtItsBeginning) {
 }
 
 }  // namespace
-}  // namespace tensorcast::explain
+}  // namespace tensorcast::explain::explain_test

@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-namespace tensorcast::explain {
+namespace tensorcast::explain::find_transfer_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -68,4 +68,4 @@ TEST(FindTransfer, FindTransferWithoutTransfers_ErrorSuggestsOtherDaemon) {
 }
 
 }  // namespace
-}  // namespace tensorcast::explain
+}  // namespace tensorcast::explain::find_transfer_test

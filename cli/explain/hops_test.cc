@@ -6,7 +6,7 @@
 #include "cli/explain/test_reports.h"
 #include "rpc/convert/convert.h"
 
-namespace tensorcast::explain {
+namespace tensorcast::explain::hops_test {
 namespace {
 
 using ::testing::AllOf;
@@ -179,4 +179,4 @@ TEST(PartsOf, TimeWithoutChunksToFetch_CountsAsStarved) {
 }
 
 }  // namespace
-}  // namespace tensorcast::explain
+}  // namespace tensorcast::explain::hops_test

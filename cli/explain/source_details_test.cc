@@ -7,7 +7,7 @@
 #include "cli/explain/test_reports.h"
 #include "rpc/convert/convert.h"
 
-namespace tensorcast::explain {
+namespace tensorcast::explain::source_details_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -81,4 +81,4 @@ TEST(SourceDetails, SourceWithoutRequests_SaysNeverAsked) {
 }
 
 }  // namespace
-}  // namespace tensorcast::explain
+}  // namespace tensorcast::explain::source_details_test

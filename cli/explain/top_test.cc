@@ -6,7 +6,7 @@
 #include "cli/explain/test_reports.h"
 #include "rpc/convert/convert.h"
 
-namespace tensorcast::explain {
+namespace tensorcast::explain::top_test {
 namespace {
 
 using ::testing::AllOf;
@@ -173,4 +173,4 @@ TEST(RenderTop, TransferLimitOfZero_HidesTransfers) {
 TEST(RenderTop, EmptyView_IsRenderedAsText) { EXPECT_THAT(RenderTop(TopView{}), HasSubstr("none")); }
 
 }  // namespace
-}  // namespace tensorcast::explain
+}  // namespace tensorcast::explain::top_test

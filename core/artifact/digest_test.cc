@@ -10,7 +10,7 @@
 #include "core/artifact/test_util.h"
 #include "gtest/gtest.h"
 
-namespace tensorcast {
+namespace tensorcast::digest_test {
 namespace {
 
 std::vector<std::byte> RandomBytes(size_t count, uint32_t seed) {
@@ -181,4 +181,4 @@ TEST(DigestBuilder, DigestBuilder_MixesUpdateAndUpdateAndCopy) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::digest_test

@@ -12,7 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace tensorcast {
+namespace tensorcast::manifest_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -333,4 +333,4 @@ TEST(ArtifactId, IsArtifactId_AcceptsOnlyWholeIds) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::manifest_test

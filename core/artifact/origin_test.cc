@@ -7,7 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace tensorcast {
+namespace tensorcast::origin_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -82,4 +82,4 @@ TEST(ObjectIdentity, DescribeChange_NamesWhatDiffers) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::origin_test

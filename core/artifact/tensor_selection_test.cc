@@ -10,7 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace tensorcast {
+namespace tensorcast::tensor_selection_test {
 namespace {
 
 using ::testing::AllOf;
@@ -172,4 +172,4 @@ TEST(SelectTensors, SelectTensors_ChoosesAmong100000Tensors) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::tensor_selection_test

@@ -9,7 +9,7 @@
 #include "core/device/testing/fault_hooks.h"
 #include "gtest/gtest.h"
 
-namespace tensorcast {
+namespace tensorcast::copy_queue_test {
 namespace {
 
 constexpr uint64_t kBytes = 4096;
@@ -91,4 +91,4 @@ TEST_F(CopyQueueTest, RefusedCopy_LeavesNothingInFlight) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::copy_queue_test

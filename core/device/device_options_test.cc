@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace tensorcast {
+namespace tensorcast::device_options_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -35,4 +35,4 @@ TEST(DeviceOptions, UnknownDeviceRuntime_IsRefusedWithValidNames) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::device_options_test

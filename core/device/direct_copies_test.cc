@@ -11,7 +11,7 @@
 #include "core/device/testing/fault_hooks.h"
 #include "gtest/gtest.h"
 
-namespace tensorcast {
+namespace tensorcast::direct_copies_test {
 namespace {
 
 constexpr uint64_t kBytes = 40'000;
@@ -94,4 +94,4 @@ TEST_F(DirectCopiesTest, Reach_FollowsDeviceRuntime) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::direct_copies_test

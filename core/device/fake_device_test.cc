@@ -15,7 +15,7 @@
 #include "core/device/testing/fault_hooks.h"
 #include "core/device/testing/ipc_peer.h"
 
-namespace tensorcast {
+namespace tensorcast::fake_device_test {
 namespace {
 
 using testing::Download;
@@ -240,4 +240,4 @@ TEST(CudaRuntime, CreateCudaRuntime_IsUnavailableWithoutGpu) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::fake_device_test

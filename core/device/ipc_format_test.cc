@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/ids.h"
 
-namespace tensorcast {
+namespace tensorcast::ipc_format_test {
 namespace {
 
 constexpr char kProcess[] = "01234567-89ab-4cde-8f01-23456789abcd";
@@ -68,4 +68,4 @@ TEST(IpcFormat, ThisProcessToken_StaysTheSame) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::ipc_format_test

@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/testing/temp_folder.h"
 
-namespace tensorcast {
+namespace tensorcast::numa_test {
 namespace {
 
 cpu_set_t OwnCpus() {
@@ -77,4 +77,4 @@ TEST_F(Numa, NearNumaNode_KeepsAllCpusForUnknownNode) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::numa_test

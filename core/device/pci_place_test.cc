@@ -7,7 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace tensorcast {
+namespace tensorcast::pci_place_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -76,4 +76,4 @@ TEST_F(PciPlaceTest, PciPlace_IsEmptyForUnknownDevice) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::pci_place_test

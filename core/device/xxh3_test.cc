@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-namespace tensorcast::xxh3 {
+namespace tensorcast::xxh3::xxh3_test {
 namespace {
 
 using DigestBytes = std::array<uint8_t, kDigestBytes>;
@@ -90,4 +90,4 @@ TEST_F(Xxh3, DeviceXxh3_MatchesXxHashForRepeatedByte) {
 }
 
 }  // namespace
-}  // namespace tensorcast::xxh3
+}  // namespace tensorcast::xxh3::xxh3_test

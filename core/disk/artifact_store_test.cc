@@ -13,7 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace tensorcast {
+namespace tensorcast::artifact_store_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -320,4 +320,4 @@ TEST_F(DiskTier, OpenArtifactStore_FailsWhenFolderCannotBeMade) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::artifact_store_test

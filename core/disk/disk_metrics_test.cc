@@ -10,7 +10,7 @@
 #include "gtest/gtest.h"
 #include "otel/api/testing/recorded_telemetry.h"
 
-namespace tensorcast {
+namespace tensorcast::disk_metrics_test {
 namespace {
 
 namespace metrics = otel::metrics;
@@ -117,4 +117,4 @@ TEST_F(DiskMetrics, DiskMetrics_CountDiskErrorsButNotAbandonedWrites) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::disk_metrics_test

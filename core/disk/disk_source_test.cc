@@ -15,7 +15,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace tensorcast {
+namespace tensorcast::disk_source_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -319,4 +319,4 @@ TEST_F(Disk, CancelledFetch_StopsBetweenReads) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::disk_source_test

@@ -24,7 +24,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace tensorcast {
+namespace tensorcast::import_roots_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -316,4 +316,4 @@ TEST(UntraceableFileSystem, UntraceableFileSystem_NamesMemoryAndUserFileSystems)
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::import_roots_test

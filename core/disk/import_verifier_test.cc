@@ -11,7 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace tensorcast {
+namespace tensorcast::import_verifier_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -108,4 +108,4 @@ TEST_F(ImportVerifierTest, CancelledCompare_ReturnsCancelled) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::import_verifier_test

@@ -7,7 +7,7 @@
 #include "core/disk/test_util.h"
 #include "core/testing/memory_objects.h"
 
-namespace tensorcast::testing {
+namespace tensorcast::testing::object_contract_test {
 namespace {
 
 class Files final : public ObjectPlace {
@@ -51,4 +51,4 @@ INSTANTIATE_TEST_SUITE_P(Files, ObjectContract, ::testing::Values(Make<Files>));
 INSTANTIATE_TEST_SUITE_P(Memory, ObjectContract, ::testing::Values(Make<Memory>));
 
 }  // namespace
-}  // namespace tensorcast::testing
+}  // namespace tensorcast::testing::object_contract_test

@@ -15,7 +15,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace tensorcast {
+namespace tensorcast::offered_files_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -78,4 +78,4 @@ TEST(OfferedFiles, MayHang_IsFalseOnlyForLocalFileSystems) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::offered_files_test

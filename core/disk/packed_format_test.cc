@@ -8,7 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace tensorcast {
+namespace tensorcast::packed_format_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -127,4 +127,4 @@ TEST(PackedFormat, PackedFileName_ContainsArtifactId) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::packed_format_test

@@ -5,7 +5,7 @@
 #include "gmock/gmock.h"
 #include "otel/api/testing/recorded_telemetry.h"
 
-namespace tensorcast::testing {
+namespace tensorcast::testing::counts_test {
 namespace {
 
 namespace metrics = otel::metrics;
@@ -103,4 +103,4 @@ TEST_F(EngineCounts, UnopenedSource_IsInTransferReport) {
 }
 
 }  // namespace
-}  // namespace tensorcast::testing
+}  // namespace tensorcast::testing::counts_test

@@ -3,7 +3,7 @@
 #include "base/testing/eventually.h"
 #include "core/engine/engine_fixture.h"
 
-namespace tensorcast::testing {
+namespace tensorcast::testing::device_copies_test {
 namespace {
 
 class EngineDeviceCopies : public EngineFixture {
@@ -109,4 +109,4 @@ TEST_F(EngineDeviceCopies, CancelledIngest_AwaitsCopiesToHost) {
 }
 
 }  // namespace
-}  // namespace tensorcast::testing
+}  // namespace tensorcast::testing::device_copies_test

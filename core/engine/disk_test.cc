@@ -8,7 +8,7 @@
 #include "core/engine/engine_fixture.h"
 #include "gmock/gmock.h"
 
-namespace tensorcast::testing {
+namespace tensorcast::testing::disk_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -177,4 +177,4 @@ TEST_F(EngineLocal, EvictedDiskReplica_LosesFileAndStaysReadableByHolder) {
 }
 
 }  // namespace
-}  // namespace tensorcast::testing
+}  // namespace tensorcast::testing::disk_test

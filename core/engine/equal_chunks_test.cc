@@ -10,7 +10,7 @@
 #include "core/engine/engine_fixture.h"
 #include "gmock/gmock.h"
 
-namespace tensorcast::testing {
+namespace tensorcast::testing::equal_chunks_test {
 namespace {
 
 using ::testing::IsEmpty;
@@ -210,4 +210,4 @@ TEST_F(EqualChunksTest, OtherModel_IsNotASource) {
 }
 
 }  // namespace
-}  // namespace tensorcast::testing
+}  // namespace tensorcast::testing::equal_chunks_test

@@ -9,7 +9,7 @@
 #include "core/engine/engine_fixture.h"
 #include "gmock/gmock.h"
 
-namespace tensorcast::testing {
+namespace tensorcast::testing::eviction_test {
 namespace {
 
 using ::testing::AllOf;
@@ -427,4 +427,4 @@ TEST_F(EngineEviction, EngineCreate_FailsWithoutRoomForStagingBuffers) {
 }
 
 }  // namespace
-}  // namespace tensorcast::testing
+}  // namespace tensorcast::testing::eviction_test

@@ -7,7 +7,7 @@
 #include "core/engine/engine_fixture.h"
 #include "gmock/gmock.h"
 
-namespace tensorcast::testing {
+namespace tensorcast::testing::fan_out_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -212,4 +212,4 @@ TEST_F(EngineFanOut, BroadcasterWithoutRoot_LeavesReceiversToCopy) {
 }
 
 }  // namespace
-}  // namespace tensorcast::testing
+}  // namespace tensorcast::testing::fan_out_test

@@ -8,7 +8,7 @@
 #include "core/engine/engine_fixture.h"
 #include "gmock/gmock.h"
 
-namespace tensorcast::testing {
+namespace tensorcast::testing::filling_lease_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -342,4 +342,4 @@ TEST_F(EngineFillingDevice, FillingDeviceReplica_CannotBeLeasedAndLeavesNoPart) 
 }
 
 }  // namespace
-}  // namespace tensorcast::testing
+}  // namespace tensorcast::testing::filling_lease_test

@@ -7,7 +7,7 @@
 #include "core/engine/engine_fixture.h"
 #include "gmock/gmock.h"
 
-namespace tensorcast::testing {
+namespace tensorcast::testing::ingest_test {
 namespace {
 
 using ::testing::AllOf;
@@ -513,4 +513,4 @@ TEST_F(EngineIngest, ConcurrentIngests_AreLimitedInOrderOfArrival) {
 }
 
 }  // namespace
-}  // namespace tensorcast::testing
+}  // namespace tensorcast::testing::ingest_test

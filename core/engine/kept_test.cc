@@ -7,7 +7,7 @@
 #include "base/testing/eventually.h"
 #include "core/engine/engine_fixture.h"
 
-namespace tensorcast::testing {
+namespace tensorcast::testing::kept_test {
 namespace {
 
 class Kept : public EngineFixture {
@@ -100,4 +100,4 @@ TEST_F(Kept, ForgottenKeptReplica_IsNotServed) {
 }
 
 }  // namespace
-}  // namespace tensorcast::testing
+}  // namespace tensorcast::testing::kept_test

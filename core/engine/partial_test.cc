@@ -11,7 +11,7 @@
 #include "core/engine/engine_fixture.h"
 #include "gmock/gmock.h"
 
-namespace tensorcast::testing {
+namespace tensorcast::testing::partial_test {
 namespace {
 
 using ::testing::AllOf;
@@ -533,4 +533,4 @@ TEST_F(EnginePartial, EngineStop_CancelsGrowingAndQueuedPartialIngests) {
 }
 
 }  // namespace
-}  // namespace tensorcast::testing
+}  // namespace tensorcast::testing::partial_test

@@ -7,7 +7,7 @@
 #include "core/engine/engine_fixture.h"
 #include "gmock/gmock.h"
 
-namespace tensorcast::testing {
+namespace tensorcast::testing::several_sources_test {
 namespace {
 
 using ::testing::AllOf;
@@ -443,4 +443,4 @@ TEST_F(EngineSources, SlowProvider_DelaysNeitherCompletionNorCancellation) {
 }
 
 }  // namespace
-}  // namespace tensorcast::testing
+}  // namespace tensorcast::testing::several_sources_test

@@ -8,7 +8,7 @@
 #include "core/ingest/ingest_job.h"
 #include "gmock/gmock.h"
 
-namespace tensorcast::testing {
+namespace tensorcast::testing::sharing_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -402,4 +402,4 @@ TEST_F(EngineSharing, FetchAtItsDeadline_IsNotBlamedWhenACallerHasMoreTime) {
 }
 
 }  // namespace
-}  // namespace tensorcast::testing
+}  // namespace tensorcast::testing::sharing_test

@@ -7,7 +7,7 @@
 #include "core/engine/engine_fixture.h"
 #include "gmock/gmock.h"
 
-namespace tensorcast::testing {
+namespace tensorcast::testing::stress_test {
 namespace {
 
 class EngineStress : public EngineFixture {
@@ -142,4 +142,4 @@ TEST_F(EngineStress, RandomEngineCalls_LeaveNoReplicasAndMemory) {
 }
 
 }  // namespace
-}  // namespace tensorcast::testing
+}  // namespace tensorcast::testing::stress_test

@@ -9,7 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace tensorcast {
+namespace tensorcast::codec_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -335,4 +335,4 @@ TEST(HandleCodec, DecodeHandleFrame_SurvivesRandomDamage) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::codec_test

@@ -21,7 +21,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace tensorcast {
+namespace tensorcast::handle_follow_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -305,4 +305,4 @@ TEST_F(FollowedClaim, InvalidHaveFrames_EndFollow) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::handle_follow_test

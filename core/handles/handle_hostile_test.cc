@@ -21,7 +21,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace tensorcast {
+namespace tensorcast::handle_hostile_test {
 namespace {
 
 constexpr uint64_t kPoolBytes = 2 * kGranuleBytes;
@@ -372,4 +372,4 @@ TEST_F(HostileHandlePeer, InvalidServerReply_IsClientError) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::handle_hostile_test

@@ -16,7 +16,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace tensorcast {
+namespace tensorcast::handle_process_test {
 namespace {
 
 constexpr uint64_t kPoolBytes = 2 * kGranuleBytes;
@@ -253,4 +253,4 @@ TEST_F(HandleProcess, SeveralAllowedGroups_AcceptMembersAndRefuseOthers) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::handle_process_test

@@ -25,7 +25,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace tensorcast {
+namespace tensorcast::handle_socket_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -598,4 +598,4 @@ TEST_F(HandleSocket, SocketMode_FollowsAllowedGroups) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::handle_socket_test

@@ -25,7 +25,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace tensorcast {
+namespace tensorcast::put_ring_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -440,4 +440,4 @@ TEST_F(PutRingTest, ServerThatStops_LeavesNoRingBehind) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::put_ring_test

@@ -13,7 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace tensorcast {
+namespace tensorcast::ring_filler_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -71,4 +71,4 @@ TEST_F(RingFillerTest, RingFiller_RefusesAnswerWithoutMemory) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::ring_filler_test

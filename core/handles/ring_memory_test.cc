@@ -4,7 +4,7 @@
 
 #include <thread>
 
-namespace tensorcast {
+namespace tensorcast::ring_memory_test {
 namespace {
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
@@ -44,4 +44,4 @@ TEST(RingWords, SleepWhile_ReturnsWhenWordChangesOrTimeIsOver) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::ring_memory_test

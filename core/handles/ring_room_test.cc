@@ -4,7 +4,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-namespace tensorcast {
+namespace tensorcast::ring_room_test {
 namespace {
 
 class RingRoomTest : public ::testing::Test {
@@ -54,4 +54,4 @@ TEST_F(RingRoomTest, MovedRingRoomHold_IsReleasedOnce) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::ring_room_test

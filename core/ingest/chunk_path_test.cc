@@ -14,7 +14,7 @@
 #include "core/testing/test_artifact.h"
 #include "gtest/gtest.h"
 
-namespace tensorcast {
+namespace tensorcast::chunk_path_test {
 namespace {
 
 using Next = PathStep::Next;
@@ -228,4 +228,4 @@ TEST_F(ChunkPathTest, DistrustedHost_DoesNotWriteToGpu) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::chunk_path_test

@@ -10,7 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace tensorcast {
+namespace tensorcast::chunk_picker_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -386,4 +386,4 @@ TEST(ChunkPicker, RandomCalls_KeepEachChunkInFlightOnceUntilDone) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::chunk_picker_test

@@ -4,7 +4,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace tensorcast {
+namespace tensorcast::chunk_verifier_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -74,4 +74,4 @@ TEST_F(ChunkVerifierTest, FirstIngest_ReturnsDigestsAndChecksPadding) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::chunk_verifier_test

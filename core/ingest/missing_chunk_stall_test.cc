@@ -4,7 +4,7 @@
 
 #include "gtest/gtest.h"
 
-namespace tensorcast {
+namespace tensorcast::missing_chunk_stall_test {
 namespace {
 
 constexpr absl::Duration kLimit = absl::Seconds(10);
@@ -79,4 +79,4 @@ TEST(MissingChunkStall, MissingChunkStall_NeverEndsWithoutLimit) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::missing_chunk_stall_test

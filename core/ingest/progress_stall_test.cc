@@ -2,7 +2,7 @@
 
 #include "gtest/gtest.h"
 
-namespace tensorcast {
+namespace tensorcast::progress_stall_test {
 namespace {
 
 const SteadyTime kStart = SteadyTime() + absl::Hours(1);
@@ -60,4 +60,4 @@ TEST(ProgressStall, ProgressStall_SetsNoTimerWhenNothingIsWatched) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::progress_stall_test

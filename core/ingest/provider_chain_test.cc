@@ -8,7 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace tensorcast {
+namespace tensorcast::provider_chain_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -172,4 +172,4 @@ TEST(ProviderChain, NoSourceAndNoOtherProvider_IsNotFound) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::provider_chain_test

@@ -4,7 +4,7 @@
 
 #include "gtest/gtest.h"
 
-namespace tensorcast {
+namespace tensorcast::slot_scheduler_test {
 namespace {
 
 class SlotSchedulerTest : public ::testing::Test {
@@ -100,4 +100,4 @@ TEST_F(SlotSchedulerTest, ArrivedAndPlacingChunks_AreNotWithSources) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::slot_scheduler_test

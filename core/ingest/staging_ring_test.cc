@@ -10,7 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace tensorcast {
+namespace tensorcast::staging_ring_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -83,4 +83,4 @@ TEST(StagingRing, StagingRing_PrefersBufferOnNumaNodeOfDevice) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::staging_ring_test

@@ -9,7 +9,7 @@
 #include <set>
 #include <vector>
 
-namespace tensorcast {
+namespace tensorcast::extent_allocator_test {
 namespace {
 
 using Ranges = std::vector<GranuleRange>;
@@ -233,4 +233,4 @@ TEST(ExtentAllocator, RandomAllocations_AgreeWithModel) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::extent_allocator_test

@@ -5,7 +5,7 @@
 #include "absl/strings/match.h"
 #include "core/memory/host_pool.h"
 
-namespace tensorcast {
+namespace tensorcast::host_limits_test {
 namespace {
 
 constexpr HostLimits kLimits{.physical_bytes = 1000, .available_bytes = 600, .file_bytes = 800};
@@ -51,4 +51,4 @@ TEST(HostLimits, PoolLargerThanAvailableMemory_FitsOnlyUnprefaulted) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::host_limits_test

@@ -22,7 +22,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/memory/host_limits.h"
 
-namespace tensorcast {
+namespace tensorcast::host_pool_test {
 namespace {
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
@@ -696,4 +696,4 @@ TEST(HostPool, SmallImage_IsSharedAndGrownInItsPages) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::host_pool_test

@@ -15,7 +15,7 @@
 #include "base/posix/unique_fd.h"
 #include "core/memory/reserved_range.h"
 
-namespace tensorcast {
+namespace tensorcast::huge_pages_test {
 namespace {
 
 constexpr uint64_t kPageBytes = 4096;
@@ -87,4 +87,4 @@ TEST(HugePages, RangeSmallerThanHugePage_IsUnchanged) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::huge_pages_test

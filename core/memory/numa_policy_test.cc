@@ -16,7 +16,7 @@
 #include "core/memory/huge_pages.h"
 #include "core/memory/reserved_range.h"
 
-namespace tensorcast {
+namespace tensorcast::numa_policy_test {
 namespace {
 
 constexpr int kAbsent = 1000;  // a node that no host has
@@ -100,4 +100,4 @@ TEST_F(NumaPolicy, AllocateNear_PrefersSegmentsOfNodeWhileTheyHaveRoom) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::numa_policy_test

@@ -11,7 +11,7 @@
 #include "base/posix/unique_fd.h"
 #include "core/memory/host_limits.h"
 
-namespace tensorcast {
+namespace tensorcast::reserved_range_test {
 namespace {
 
 constexpr uint64_t kHuge = uint64_t{2} << 20;
@@ -86,4 +86,4 @@ TEST(ReservedRange, Reserve_FailsWithNameOfPurpose) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::reserved_range_test

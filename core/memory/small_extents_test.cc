@@ -5,7 +5,7 @@
 #include <random>
 #include <set>
 
-namespace tensorcast {
+namespace tensorcast::small_extents_test {
 namespace {
 
 constexpr uint64_t kPage = 4096;
@@ -83,4 +83,4 @@ TEST(SmallExtents, RandomSmallExtents_NeverOverlap) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::small_extents_test

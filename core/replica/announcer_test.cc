@@ -4,7 +4,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace tensorcast {
+namespace tensorcast::announcer_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -86,4 +86,4 @@ TEST(Announcer, TakeNews_TellsWholeImageInFullPieces) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::announcer_test

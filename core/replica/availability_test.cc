@@ -5,7 +5,7 @@
 #include <thread>
 #include <vector>
 
-namespace tensorcast {
+namespace tensorcast::availability_test {
 namespace {
 
 TEST(AvailabilityTest, AvailabilityChunks_RoundUpImageSize) {
@@ -99,4 +99,4 @@ TEST(AvailabilityTest, ConcurrentAdds_AreEachCountedAndReported) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::availability_test

@@ -5,7 +5,7 @@
 #include <set>
 #include <utility>
 
-namespace tensorcast {
+namespace tensorcast::replica_test {
 namespace {
 
 TEST(Location, Location_SurvivesTextRoundTrip) {
@@ -41,4 +41,4 @@ TEST(ReplicaState, ReplicaStateTransitions_FollowTheDesign) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::replica_test

@@ -5,7 +5,7 @@
 #include "core/device/testing/fault_hooks.h"
 #include "gtest/gtest.h"
 
-namespace tensorcast {
+namespace tensorcast::device_pool_test {
 namespace {
 
 TEST(DevicePool, DevicePool_LimitsBudgetInWholeGranules) {
@@ -49,4 +49,4 @@ TEST(DevicePool, DevicePool_ReturnsBudgetWhenDeviceAllocationFails) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::device_pool_test

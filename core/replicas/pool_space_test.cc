@@ -4,7 +4,7 @@
 
 #include "gtest/gtest.h"
 
-namespace tensorcast {
+namespace tensorcast::pool_space_test {
 namespace {
 
 constexpr Location kCpu{LocationKind::kCpu, 0};
@@ -52,4 +52,4 @@ TEST(PoolSpace, Evictions_AreCountedPerPool) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::pool_space_test

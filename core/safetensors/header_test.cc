@@ -8,7 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace tensorcast {
+namespace tensorcast::header_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -264,4 +264,4 @@ TEST(SafetensorsIndex, SafetensorsIndex_RefusesDeepNesting) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::header_test

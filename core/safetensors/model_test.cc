@@ -18,7 +18,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace tensorcast {
+namespace tensorcast::model_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -415,4 +415,4 @@ TEST_F(OpenSafetensorsTest, Fifo_IsRefusedWithoutBlocking) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::model_test

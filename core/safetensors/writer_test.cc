@@ -17,7 +17,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace tensorcast {
+namespace tensorcast::writer_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -274,4 +274,4 @@ TEST_F(WriteSafetensorsTest, FullDisk_IsResourceExhaustedWithoutFile) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::writer_test

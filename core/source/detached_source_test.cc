@@ -10,7 +10,7 @@
 
 #include "absl/synchronization/notification.h"
 
-namespace tensorcast {
+namespace tensorcast::detached_source_test {
 namespace {
 
 // Gives the byte 'x', once `go_on` says so.
@@ -87,4 +87,4 @@ TEST_F(DetachedSourceTest, SlowDetachedFetch_ReportsItsWaitAndItsEnd) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::detached_source_test

@@ -11,7 +11,7 @@
 #include "base/steady_time.h"
 #include "core/device/testing/fault_hooks.h"
 
-namespace tensorcast {
+namespace tensorcast::device_source_test {
 namespace {
 
 using Bytes = std::vector<std::byte>;
@@ -133,4 +133,4 @@ TEST_F(DeviceSource, DeviceSource_IsRefusedForUnknownDevice) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::device_source_test

@@ -9,7 +9,7 @@
 #include "absl/strings/match.h"
 #include "base/steady_time.h"
 
-namespace tensorcast {
+namespace tensorcast::mapped_source_test {
 namespace {
 
 using Bytes = std::vector<std::byte>;
@@ -164,4 +164,4 @@ TEST(MappedSource, MappedSource_ServesFetchesConcurrently) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::mapped_source_test

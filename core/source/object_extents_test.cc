@@ -6,7 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace tensorcast {
+namespace tensorcast::object_extents_test {
 namespace {
 
 constexpr uint64_t kHuge = ~uint64_t{0};
@@ -70,4 +70,4 @@ TEST(ObjectExtents, CutRange_GivesPiecesThatMakeUpTheImage) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::object_extents_test

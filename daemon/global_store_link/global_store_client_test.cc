@@ -19,7 +19,7 @@
 #include "rpc/retry.h"
 #include "rpc/server.h"
 
-namespace tensorcast::daemon {
+namespace tensorcast::daemon::global_store_client_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -144,4 +144,4 @@ TEST_F(GlobalStoreClientTest, LongAbsentGlobalStore_IsLookedUpAgain) {
 }
 
 }  // namespace
-}  // namespace tensorcast::daemon
+}  // namespace tensorcast::daemon::global_store_client_test

@@ -16,7 +16,7 @@
 #include "rpc/retry.h"
 #include "rpc/retry_after.h"
 
-namespace tensorcast::daemon {
+namespace tensorcast::daemon::global_store_link_test {
 namespace {
 
 ReplicaInfo Info(const std::string& id, ReplicaState state = ReplicaState::kReady) {
@@ -376,4 +376,4 @@ TEST(LinkBackoff, Backoff_LetsBusyStoreAcceptAllNodesSoon) {
 }
 
 }  // namespace
-}  // namespace tensorcast::daemon
+}  // namespace tensorcast::daemon::global_store_link_test

@@ -11,7 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace tensorcast::daemon {
+namespace tensorcast::daemon::known_keys_test {
 namespace {
 
 using ::testing::AllOf;
@@ -381,4 +381,4 @@ TEST_F(KnownKeysTest, KnownKeys_KeepMostRecentlyUsedUpToMax) {
 }
 
 }  // namespace
-}  // namespace tensorcast::daemon
+}  // namespace tensorcast::daemon::known_keys_test

@@ -5,7 +5,7 @@
 
 #include <atomic>
 
-namespace tensorcast::daemon {
+namespace tensorcast::daemon::reachability_probe_test {
 namespace {
 
 // A port with an answer that the test sets.
@@ -41,4 +41,4 @@ TEST_F(ReachabilityProbeTest, ErrorAnswer_CountsAsReachable) {
 }
 
 }  // namespace
-}  // namespace tensorcast::daemon
+}  // namespace tensorcast::daemon::reachability_probe_test

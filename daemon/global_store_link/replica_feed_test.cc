@@ -3,7 +3,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace tensorcast::daemon {
+namespace tensorcast::daemon::replica_feed_test {
 namespace {
 
 ReplicaInfo Info(const std::string& id, ReplicaState state) {
@@ -59,4 +59,4 @@ TEST(ReplicaFeed, ReplicaFeed_WakesLinkAndPassesTransfersOn) {
 }
 
 }  // namespace
-}  // namespace tensorcast::daemon
+}  // namespace tensorcast::daemon::replica_feed_test

@@ -7,7 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace tensorcast::daemon {
+namespace tensorcast::daemon::node_messages_test {
 namespace {
 
 TEST(NodeMessages, UnsetLocation_IsHostMemory) {
@@ -44,4 +44,4 @@ TEST(NodeMessages, ManifestWithOtherId_IsDataLoss) {
 }
 
 }  // namespace
-}  // namespace tensorcast::daemon
+}  // namespace tensorcast::daemon::node_messages_test

@@ -9,7 +9,7 @@
 
 #include "gtest/gtest.h"
 
-namespace tensorcast::daemon {
+namespace tensorcast::daemon::node_state_test {
 namespace {
 
 class NodeStateTest : public ::testing::Test {
@@ -144,4 +144,4 @@ TEST_F(NodeStateTest, ReadBootId_ReturnsSameIdEachTime) {
 }
 
 }  // namespace
-}  // namespace tensorcast::daemon
+}  // namespace tensorcast::daemon::node_state_test

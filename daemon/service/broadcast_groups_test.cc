@@ -2,7 +2,7 @@
 
 #include "daemon/service/service_fixture.h"
 
-namespace tensorcast::daemon {
+namespace tensorcast::daemon::broadcast_groups_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -52,4 +52,4 @@ TEST_F(BroadcastGroupsTest, GroupThatNodeCannotJoin_IsRefusedOnce) {
 }
 
 }  // namespace
-}  // namespace tensorcast::daemon
+}  // namespace tensorcast::daemon::broadcast_groups_test

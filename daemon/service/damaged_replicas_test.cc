@@ -13,7 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace tensorcast::daemon {
+namespace tensorcast::daemon::damaged_replicas_test {
 namespace {
 
 using tensorcast::testing::Eventually;
@@ -98,4 +98,4 @@ TEST_F(DamagedReplicasTest, DamagedReplicaWithoutSource_IsRetriedAndListed) {
 }
 
 }  // namespace
-}  // namespace tensorcast::daemon
+}  // namespace tensorcast::daemon::damaged_replicas_test

@@ -10,7 +10,7 @@
 #include "core/handles/handle_client.h"
 #include "daemon/service/service_fixture.h"
 
-namespace tensorcast::daemon {
+namespace tensorcast::daemon::ingest_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -172,4 +172,4 @@ TEST_F(PutTest, PutWithUnknownOfferOrDtype_IsRefused) {
 }
 
 }  // namespace
-}  // namespace tensorcast::daemon
+}  // namespace tensorcast::daemon::ingest_test

@@ -11,7 +11,7 @@
 #include "core/handles/handle_client.h"
 #include "daemon/service/service_fixture.h"
 
-namespace tensorcast::daemon {
+namespace tensorcast::daemon::materialize_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -369,4 +369,4 @@ TEST_F(AttachTest, AttachByDaemon_NeedsGrantForReplicaOnLocalLane) {
 }
 
 }  // namespace
-}  // namespace tensorcast::daemon
+}  // namespace tensorcast::daemon::materialize_test

@@ -16,7 +16,7 @@
 #include "daemon/service/model_files.h"
 #include "daemon/service/service_fixture.h"
 
-namespace tensorcast::daemon {
+namespace tensorcast::daemon::model_files_test {
 namespace {
 
 using tensorcast::testing::HangingFolder;
@@ -207,4 +207,4 @@ TEST_F(HangingFileTest, HangingFileClose_DoesNotBlockHandleSocket) {
 }
 
 }  // namespace
-}  // namespace tensorcast::daemon
+}  // namespace tensorcast::daemon::model_files_test

@@ -10,7 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace tensorcast::daemon {
+namespace tensorcast::daemon::publications_test {
 namespace {
 
 bool Protects(Publications& publications, const std::string& artifact_id) {
@@ -96,4 +96,4 @@ TEST(Publications, ReplicaOfFailedPut_StaysWhenOtherPutIsPublished) {
 }
 
 }  // namespace
-}  // namespace tensorcast::daemon
+}  // namespace tensorcast::daemon::publications_test

@@ -10,7 +10,7 @@
 #include "base/steady_time.h"
 #include "rpc/convert/convert.h"
 
-namespace tensorcast::daemon {
+namespace tensorcast::daemon::replication_tasks_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -130,4 +130,4 @@ TEST_F(TasksTest, TaskCutShortByStop_IsNotReportedAsFailed) {
 }
 
 }  // namespace
-}  // namespace tensorcast::daemon
+}  // namespace tensorcast::daemon::replication_tasks_test

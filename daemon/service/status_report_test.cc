@@ -5,7 +5,7 @@
 #include "base/testing/eventually.h"
 #include "daemon/service/service_fixture.h"
 
-namespace tensorcast::daemon {
+namespace tensorcast::daemon::status_report_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -108,4 +108,4 @@ TEST_F(StatusReportTest, FinishedTransfer_IsAmongRecentTransfers) {
 }
 
 }  // namespace
-}  // namespace tensorcast::daemon
+}  // namespace tensorcast::daemon::status_report_test

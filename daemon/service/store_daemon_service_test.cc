@@ -18,7 +18,7 @@
 #include "rpc/channel.h"
 #include "rpc/server.h"
 
-namespace tensorcast::daemon {
+namespace tensorcast::daemon::store_daemon_service_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -247,4 +247,4 @@ TEST_F(StoreDaemonServiceTest, DrainingDaemon_RefusesOpenPull) {
 }
 
 }  // namespace
-}  // namespace tensorcast::daemon
+}  // namespace tensorcast::daemon::store_daemon_service_test

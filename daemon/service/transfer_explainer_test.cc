@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/service/service_fixture.h"
 
-namespace tensorcast::daemon {
+namespace tensorcast::daemon::transfer_explainer_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -163,4 +163,4 @@ TEST_F(TransferExplainerTest, ExplainUnknownTransfer_IsNotFound) {
 }
 
 }  // namespace
-}  // namespace tensorcast::daemon
+}  // namespace tensorcast::daemon::transfer_explainer_test

@@ -13,7 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace tensorcast::daemon {
+namespace tensorcast::daemon::possession_test {
 namespace {
 
 // A node with one artifact, or with an image that only looks like it.
@@ -168,4 +168,4 @@ TEST_F(PossessionTest, AccusedReplicaThatDiffers_IsReportedWithFirstBadChunk) {
 }
 
 }  // namespace
-}  // namespace tensorcast::daemon
+}  // namespace tensorcast::daemon::possession_test

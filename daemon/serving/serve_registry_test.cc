@@ -17,7 +17,7 @@
 #include "rpc/grant_token/grant_token.h"
 #include "transport/loopback/loopback_transport.h"
 
-namespace tensorcast::daemon {
+namespace tensorcast::daemon::serve_registry_test {
 namespace {
 
 using testing::MakeChunkedArtifact;
@@ -424,4 +424,4 @@ TEST(StagingBuffers, StagingBuffers_AreLimitedAndReturnedWhenReleased) {
 }
 
 }  // namespace
-}  // namespace tensorcast::daemon
+}  // namespace tensorcast::daemon::serve_registry_test

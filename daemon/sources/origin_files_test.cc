@@ -13,7 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace tensorcast::daemon {
+namespace tensorcast::daemon::origin_files_test {
 namespace {
 
 class OriginFilesTest : public ::testing::Test {
@@ -72,4 +72,4 @@ TEST_F(OriginFilesTest, OriginWithOtherTensors_IsDataLoss) {
 }
 
 }  // namespace
-}  // namespace tensorcast::daemon
+}  // namespace tensorcast::daemon::origin_files_test

@@ -2,7 +2,7 @@
 
 #include "gtest/gtest.h"
 
-namespace tensorcast::daemon {
+namespace tensorcast::daemon::overtaken_peers_test {
 namespace {
 
 constexpr SteadyTime kStart;
@@ -34,4 +34,4 @@ TEST(OvertakenPeers, PeerThatServesOrRestarts_HasNoRest) {
 }
 
 }  // namespace
-}  // namespace tensorcast::daemon
+}  // namespace tensorcast::daemon::overtaken_peers_test

@@ -13,7 +13,7 @@
 #include "base/testing/temp_folder.h"
 #include "gtest/gtest.h"
 
-namespace tensorcast::daemon {
+namespace tensorcast::daemon::peer_pools_test {
 namespace {
 
 TEST(SegmentMapping, Map_RefusesMemoryThatMayShrink) {
@@ -53,4 +53,4 @@ TEST(HasListener, FullQueueOfConnections_CountsAsListening) {
 }
 
 }  // namespace
-}  // namespace tensorcast::daemon
+}  // namespace tensorcast::daemon::peer_pools_test

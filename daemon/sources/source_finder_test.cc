@@ -25,7 +25,7 @@
 #include "rpc/convert/convert.h"
 #include "transport/loopback/loopback_transport.h"
 
-namespace tensorcast::daemon {
+namespace tensorcast::daemon::source_finder_test {
 namespace {
 
 using ::testing::AllOf;
@@ -712,4 +712,4 @@ TEST(PeerPools, PeerPool_IsMappedOnceAndDroppedWhenUnused) {
 }
 
 }  // namespace
-}  // namespace tensorcast::daemon
+}  // namespace tensorcast::daemon::source_finder_test

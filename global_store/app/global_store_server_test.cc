@@ -9,7 +9,7 @@
 
 #include "global_store/app/global_store_fixture.h"
 
-namespace tensorcast::global_store {
+namespace tensorcast::global_store::global_store_server_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -223,4 +223,4 @@ TEST_F(GlobalStoreServerTest, GlobalStoreServer_RefusesInvalidOptions) {
 }
 
 }  // namespace
-}  // namespace tensorcast::global_store
+}  // namespace tensorcast::global_store::global_store_server_test

@@ -5,7 +5,7 @@
 
 #include "global_store/app/global_store_fixture.h"
 
-namespace tensorcast::global_store {
+namespace tensorcast::global_store::keys_test {
 namespace {
 
 using ::testing::SizeIs;
@@ -129,4 +129,4 @@ TEST_F(GlobalStoreServerTest, ComingAndGoingWatchers_DoNotStopBinds) {
 }
 
 }  // namespace
-}  // namespace tensorcast::global_store
+}  // namespace tensorcast::global_store::keys_test

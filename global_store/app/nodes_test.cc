@@ -18,7 +18,7 @@
 #include "rpc/retry_after.h"
 #include "rpc/server.h"
 
-namespace tensorcast::global_store {
+namespace tensorcast::global_store::nodes_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -517,4 +517,4 @@ TEST_F(GlobalStoreServerTest, RefusedCall_CarriesRetryAfter) {
 }
 
 }  // namespace
-}  // namespace tensorcast::global_store
+}  // namespace tensorcast::global_store::nodes_test

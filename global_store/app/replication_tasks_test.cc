@@ -5,7 +5,7 @@
 
 #include "global_store/app/global_store_fixture.h"
 
-namespace tensorcast::global_store {
+namespace tensorcast::global_store::replication_tasks_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -196,4 +196,4 @@ TEST_F(GlobalStoreTasks, Replicate_RefusesUnknownArtifactAndLocation) {
 }
 
 }  // namespace
-}  // namespace tensorcast::global_store
+}  // namespace tensorcast::global_store::replication_tasks_test

@@ -6,7 +6,7 @@
 
 #include "global_store/app/global_store_fixture.h"
 
-namespace tensorcast::global_store {
+namespace tensorcast::global_store::versions_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -107,4 +107,4 @@ TEST_F(VersionsTest, ManyVersions_LeaveTheMetadataBounded) {
 }
 
 }  // namespace
-}  // namespace tensorcast::global_store
+}  // namespace tensorcast::global_store::versions_test

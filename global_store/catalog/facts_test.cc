@@ -1,6 +1,6 @@
 #include "global_store/directory/directory_test_fixture.h"
 
-namespace tensorcast::global_store {
+namespace tensorcast::global_store::facts_test {
 namespace {
 
 using ::testing::AllOf;
@@ -258,4 +258,4 @@ TEST_F(Artifacts, PurgeTombstones_ForgetsOldDeletions) {
 }
 
 }  // namespace
-}  // namespace tensorcast::global_store
+}  // namespace tensorcast::global_store::facts_test

@@ -5,7 +5,7 @@
 
 #include <string>
 
-namespace tensorcast::global_store {
+namespace tensorcast::global_store::claims_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -55,4 +55,4 @@ TEST(Claims, Claims_AllowManyReadersOrOneWriterOfName) {
 }
 
 }  // namespace
-}  // namespace tensorcast::global_store
+}  // namespace tensorcast::global_store::claims_test

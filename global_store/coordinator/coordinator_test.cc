@@ -14,7 +14,7 @@
 #include "global_store/directory/listings.h"
 #include "global_store/metadata/metadata_store.h"
 
-namespace tensorcast::global_store {
+namespace tensorcast::global_store::coordinator_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -511,4 +511,4 @@ TEST_F(CoordinatorTest, SilentNode_IsKeptWhileStoreIsBehind) {
 }
 
 }  // namespace
-}  // namespace tensorcast::global_store
+}  // namespace tensorcast::global_store::coordinator_test

@@ -6,7 +6,7 @@
 
 #include "global_store/directory/directory_test_fixture.h"
 
-namespace tensorcast::global_store {
+namespace tensorcast::global_store::liveness_test {
 namespace {
 
 constexpr size_t kChunks = 6;
@@ -229,4 +229,4 @@ TEST(Liveness, WholeReplicaStaysInRandomWorld_EveryTransferSucceeds) {
 }
 
 }  // namespace
-}  // namespace tensorcast::global_store
+}  // namespace tensorcast::global_store::liveness_test

@@ -1,7 +1,7 @@
 // Which nodes may accuse a replica of corruption, and what an accusation costs.
 #include "global_store/directory/directory_test_fixture.h"
 
-namespace tensorcast::global_store {
+namespace tensorcast::global_store::accusations_test {
 namespace {
 
 using ::testing::Contains;
@@ -115,4 +115,4 @@ TEST_F(Accusations, EqualReplicaIdsOfTwoNodes_AreTwoReplicas) {
 }
 
 }  // namespace
-}  // namespace tensorcast::global_store
+}  // namespace tensorcast::global_store::accusations_test

@@ -1,6 +1,6 @@
 #include "global_store/directory/directory_test_fixture.h"
 
-namespace tensorcast::global_store {
+namespace tensorcast::global_store::inventory_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -250,4 +250,4 @@ TEST_F(Eviction, EvictionOfUnknownReplica_RequestsInventory) {
 }
 
 }  // namespace
-}  // namespace tensorcast::global_store
+}  // namespace tensorcast::global_store::inventory_test

@@ -1,6 +1,6 @@
 #include "global_store/directory/directory_test_fixture.h"
 
-namespace tensorcast::global_store {
+namespace tensorcast::global_store::nodes_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -327,4 +327,4 @@ TEST_F(Nodes, TransferOfDrainingNode_IsGivenAnotherSource) {
 }
 
 }  // namespace
-}  // namespace tensorcast::global_store
+}  // namespace tensorcast::global_store::nodes_test

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/testing/temp_folder.h"
 
-namespace tensorcast::global_store {
+namespace tensorcast::global_store::copy_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -136,4 +136,4 @@ TEST_F(Copy, CopyMetadata_RefusesDifferentManifest) {
 }
 
 }  // namespace
-}  // namespace tensorcast::global_store
+}  // namespace tensorcast::global_store::copy_test

@@ -8,7 +8,7 @@
 
 #include "global_store/metadata/testing/metadata_store_contract.h"
 
-namespace tensorcast::global_store {
+namespace tensorcast::global_store::metadata_store_test {
 namespace {
 
 template <const char* kKind>
@@ -31,4 +31,4 @@ TEST(OpenMetadataStore, UnknownStoreKind_IsRefusedWithValidKinds) {
 }
 
 }  // namespace
-}  // namespace tensorcast::global_store
+}  // namespace tensorcast::global_store::metadata_store_test

@@ -9,7 +9,7 @@
 #include "otel/api/span.h"
 #include "otel/api/testing/recorded_telemetry.h"
 
-namespace tensorcast::global_store {
+namespace tensorcast::global_store::observed_store_test {
 namespace {
 
 namespace attr = otel::attr;
@@ -123,4 +123,4 @@ TEST(ObservedStore, ObservedStoreWithoutObserver_ForwardsEveryOperation) {
 }
 
 }  // namespace
-}  // namespace tensorcast::global_store
+}  // namespace tensorcast::global_store::observed_store_test

@@ -15,7 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace tensorcast::global_store {
+namespace tensorcast::global_store::sqlite_store_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -276,4 +276,4 @@ TEST_F(SqliteStoreTest, SqliteSchema_MatchesTheFormat) {
 }
 
 }  // namespace
-}  // namespace tensorcast::global_store
+}  // namespace tensorcast::global_store::sqlite_store_test

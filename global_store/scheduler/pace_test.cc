@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tensorcast::global_store {
+namespace tensorcast::global_store::pace_test {
 namespace {
 
 TEST(LookSchedule, Pauses_GrowAndEnd) {
@@ -31,4 +31,4 @@ TEST(HostmatePatience, Pauses_GrowAndEndWithTheTurn) {
 }
 
 }  // namespace
-}  // namespace tensorcast::global_store
+}  // namespace tensorcast::global_store::pace_test

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-namespace tensorcast::global_store {
+namespace tensorcast::global_store::scheduler_test {
 namespace {
 
 using enum LocationKind;
@@ -372,4 +372,4 @@ TEST(ChooseSource, ChooseSource_IgnoresOrderOfCandidates) {
 }
 
 }  // namespace
-}  // namespace tensorcast::global_store
+}  // namespace tensorcast::global_store::scheduler_test

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace tensorcast::global_store {
+namespace tensorcast::global_store::source_rules_test {
 namespace {
 
 struct Pair {
@@ -93,4 +93,4 @@ TEST(SourceRules, CheaperPlace_IsAGpuForAGpuOverTheLocalLane) {
 }
 
 }  // namespace
-}  // namespace tensorcast::global_store
+}  // namespace tensorcast::global_store::source_rules_test

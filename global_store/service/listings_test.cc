@@ -22,7 +22,7 @@
 #include "rpc/executor.h"
 #include "rpc/server.h"
 
-namespace tensorcast::global_store {
+namespace tensorcast::global_store::listings_test {
 namespace {
 
 using Stub = v1::GlobalStore::Stub;
@@ -237,4 +237,4 @@ TEST_F(ListingsTest, GetClusterStatus_RefusesANegativePageSize) {
 }
 
 }  // namespace
-}  // namespace tensorcast::global_store
+}  // namespace tensorcast::global_store::listings_test

@@ -7,7 +7,7 @@
 
 #include "proto/types.pb.h"
 
-namespace tensorcast::global_store {
+namespace tensorcast::global_store::node_check_test {
 namespace {
 
 constexpr char kClearScreen[] = "\x1B[2J";
@@ -78,4 +78,4 @@ TEST(NodeCheck, NodeExplanation_IsEscapedAndTruncated) {
 }
 
 }  // namespace
-}  // namespace tensorcast::global_store
+}  // namespace tensorcast::global_store::node_check_test

@@ -3,7 +3,7 @@
 
 #include "global_store/directory/directory_test_fixture.h"
 
-namespace tensorcast::global_store {
+namespace tensorcast::global_store::filling_sources_test {
 namespace {
 
 using ::testing::IsEmpty;
@@ -446,4 +446,4 @@ TEST_F(FillingSources, ReceiverWithAllSources_IsNotToldToLookAgain) {
 }
 
 }  // namespace
-}  // namespace tensorcast::global_store
+}  // namespace tensorcast::global_store::filling_sources_test

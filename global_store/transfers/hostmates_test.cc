@@ -4,7 +4,7 @@
 
 #include "global_store/directory/directory_test_fixture.h"
 
-namespace tensorcast::global_store {
+namespace tensorcast::global_store::hostmates_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -188,4 +188,4 @@ TEST_F(Hostmates, HostmateThatFailedOrLostItsGrant_IsNotWaitedFor) {
 }
 
 }  // namespace
-}  // namespace tensorcast::global_store
+}  // namespace tensorcast::global_store::hostmates_test

@@ -1,6 +1,6 @@
 #include "global_store/directory/directory_test_fixture.h"
 
-namespace tensorcast::global_store {
+namespace tensorcast::global_store::origins_test {
 namespace {
 
 using ::testing::AllOf;
@@ -372,4 +372,4 @@ TEST_F(ReadOrigins, Origin_IsNotReadWhileReplicaFills) {
 }
 
 }  // namespace
-}  // namespace tensorcast::global_store
+}  // namespace tensorcast::global_store::origins_test

@@ -6,7 +6,7 @@
 #include "objects/s3/s3_store.h"
 #include "objects/testing/fake_s3.h"
 
-namespace tensorcast::testing {
+namespace tensorcast::testing::s3_contract_test {
 namespace {
 
 using objects::Credentials;
@@ -47,4 +47,4 @@ INSTANTIATE_TEST_SUITE_P(S3, ObjectContract, ::testing::Values(Make<false>));
 INSTANTIATE_TEST_SUITE_P(LaxS3, ObjectContract, ::testing::Values(Make<true>));
 
 }  // namespace
-}  // namespace tensorcast::testing
+}  // namespace tensorcast::testing::s3_contract_test

@@ -10,7 +10,7 @@
 
 #include "otel/api/metrics_catalogue.h"
 
-namespace tensorcast::otel {
+namespace tensorcast::otel::metrics_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -151,4 +151,4 @@ TEST(Catalogue, BucketBounds_Increase) {
 }
 
 }  // namespace
-}  // namespace tensorcast::otel
+}  // namespace tensorcast::otel::metrics_test

@@ -16,7 +16,7 @@
 #include "otel/api/testing/recorded_telemetry.h"
 #include "otel/api/trace_macros.h"
 
-namespace tensorcast::otel {
+namespace tensorcast::otel::span_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -286,4 +286,4 @@ TEST(TracePropagation, TraceInStringMap_RoundTrips) {
 }
 
 }  // namespace
-}  // namespace tensorcast::otel
+}  // namespace tensorcast::otel::span_test

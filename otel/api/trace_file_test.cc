@@ -13,7 +13,7 @@
 #include "base/steady_time.h"
 #include "otel/api/trace_macros.h"
 
-namespace tensorcast::otel {
+namespace tensorcast::otel::trace_file_test {
 namespace {
 
 using nlohmann::json;
@@ -143,4 +143,4 @@ TEST_F(TraceFileTest, TraceFileNotCreatableOrWritable_ReturnsError) {
 }
 
 }  // namespace
-}  // namespace tensorcast::otel
+}  // namespace tensorcast::otel::trace_file_test

@@ -23,7 +23,7 @@
 #include "otel/api/metrics_catalogue.h"
 #include "otel/sdk/exporters.h"
 
-namespace tensorcast::otel::sdk {
+namespace tensorcast::otel::sdk::bridge_test {
 namespace {
 
 namespace memory = opentelemetry::exporter::memory;
@@ -272,4 +272,4 @@ TEST_F(BridgeTest, SamplerNotParentBased_DecidesForChildrenToo) {
 }
 
 }  // namespace
-}  // namespace tensorcast::otel::sdk
+}  // namespace tensorcast::otel::sdk::bridge_test

@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-namespace tensorcast::otel::sdk {
+namespace tensorcast::otel::sdk::counter_cells_test {
 namespace {
 
 using ::testing::Pair;
@@ -83,4 +83,4 @@ TEST(CounterCells, TooManyLabelCombinations_ShareOneCell) {
 }
 
 }  // namespace
-}  // namespace tensorcast::otel::sdk
+}  // namespace tensorcast::otel::sdk::counter_cells_test

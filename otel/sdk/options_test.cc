@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "cli/config/config.h"
 
-namespace tensorcast::otel::sdk {
+namespace tensorcast::otel::sdk::options_test {
 namespace {
 
 using tensorcast::otel::testing::OtelConfig;
@@ -299,4 +299,4 @@ TEST_F(OptionsTest, WrongValue_ErrorNamesItsKey) {
 }
 
 }  // namespace
-}  // namespace tensorcast::otel::sdk
+}  // namespace tensorcast::otel::sdk::options_test

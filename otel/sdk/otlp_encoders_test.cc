@@ -12,7 +12,7 @@
 #include "otel/sdk/otlp_bytes.h"
 #include "otlp_subset.pb.h"
 
-namespace tensorcast::otel::sdk {
+namespace tensorcast::otel::sdk::otlp_encoders_test {
 namespace {
 
 namespace api = opentelemetry;
@@ -142,4 +142,4 @@ TEST(OtlpWire, WireSizes_EqualWrittenBytes) {
 }
 
 }  // namespace
-}  // namespace tensorcast::otel::sdk
+}  // namespace tensorcast::otel::sdk::otlp_encoders_test

@@ -12,7 +12,7 @@
 #include "otel/api/metrics_catalogue.h"
 #include "otel/sdk/nvml.h"
 
-namespace tensorcast::otel::sdk {
+namespace tensorcast::otel::sdk::resource_metrics_test {
 namespace {
 
 class Values final : public GaugeObserver {
@@ -108,4 +108,4 @@ TEST(Gpus, MissingOrOtherLibrary_GivesNoGpu) {
 }
 
 }  // namespace
-}  // namespace tensorcast::otel::sdk
+}  // namespace tensorcast::otel::sdk::resource_metrics_test

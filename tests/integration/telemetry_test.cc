@@ -16,7 +16,7 @@
 #include "rpc/channel.h"
 #include "tests/integration/telemetry_fixture.h"
 
-namespace tensorcast::testing {
+namespace tensorcast::testing::telemetry_test {
 namespace {
 
 using ::testing::IsEmpty;
@@ -297,4 +297,4 @@ TEST_F(Compatibility, TraceparentOfCaller_IsContinuedAndUnsampledStaysUnsampled)
 }
 
 }  // namespace
-}  // namespace tensorcast::testing
+}  // namespace tensorcast::testing::telemetry_test

@@ -15,7 +15,7 @@
 #include "tensorcast/client.h"
 #include "tests/integration/telemetry_fixture.h"
 
-namespace tensorcast::testing {
+namespace tensorcast::testing::traces_test {
 namespace {
 
 using ::testing::SizeIs;
@@ -322,4 +322,4 @@ TEST_F(AcceptanceCriteria, Traces_FailedLaneIsFailedSpanAndNextLaneFollows) {
 }
 
 }  // namespace
-}  // namespace tensorcast::testing
+}  // namespace tensorcast::testing::traces_test

@@ -6,7 +6,7 @@
 #include "transport/loopback/loopback_transport.h"
 #include "transport/testing/transport_contract.h"
 
-namespace tensorcast::transport {
+namespace tensorcast::transport::loopback_contract_test {
 namespace {
 
 class LoopbackPeer : public ProtocolPeer, pull::MessageChannel::Handler {
@@ -103,4 +103,4 @@ INSTANTIATE_TEST_SUITE_P(Loopback, FillingContract, kLane);
 INSTANTIATE_TEST_SUITE_P(Loopback, ProtocolContract, kLane);
 
 }  // namespace
-}  // namespace tensorcast::transport
+}  // namespace tensorcast::transport::loopback_contract_test

@@ -5,7 +5,7 @@
 #include "transport/loopback/loopback_transport.h"
 #include "transport/testing/transport_contract.h"
 
-namespace tensorcast::transport {
+namespace tensorcast::transport::loopback_device_test {
 namespace {
 
 constexpr uint64_t kImageBytes = 3 * kTestChunkBytes + 77;
@@ -70,4 +70,4 @@ TEST(LoopbackDevices, DeviceImage_IsPulledToDeviceAndToHost) {
 }
 
 }  // namespace
-}  // namespace tensorcast::transport
+}  // namespace tensorcast::transport::loopback_device_test

@@ -17,7 +17,7 @@
 #include "base/testing/eventually.h"
 #include "security/testing/test_authority.h"
 
-namespace tensorcast::transport::tcp {
+namespace tensorcast::transport::tcp::byte_stream_test {
 namespace {
 
 struct Ends {
@@ -255,4 +255,4 @@ INSTANTIATE_TEST_SUITE_P(Streams, ByteStreamTest, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "Tls" : "Plain"; });
 
 }  // namespace
-}  // namespace tensorcast::transport::tcp
+}  // namespace tensorcast::transport::tcp::byte_stream_test

@@ -9,7 +9,7 @@
 
 #include "absl/log/check.h"
 
-namespace tensorcast::transport::tcp {
+namespace tensorcast::transport::tcp::frame_io_test {
 namespace {
 
 using pull::Cancel;
@@ -84,7 +84,7 @@ TEST_F(FrameWriterTest, PutAhead_SendsFramesBeforeWaitingOnes) {
   writer_.PutAhead(Have{.first = 64, .words = {1}});
   writer_.PutAhead(Have{.first = 128, .words = {1}});
   EXPECT_TRUE(writer_.has_ahead());
-  EXPECT_THAT(Order(), testing::ElementsAre(64, 128, 1, 2));
+  EXPECT_THAT(Order(), ::testing::ElementsAre(64, 128, 1, 2));
   EXPECT_FALSE(writer_.has_ahead());
 }
 
@@ -95,7 +95,7 @@ TEST_F(FrameWriterTest, FrameInProgress_IsFinishedBeforeFramesPutAhead) {
     PutPiece(2);
     Send(sent);
     writer_.PutAhead(Have{.first = 64, .words = {1}});
-    EXPECT_THAT(Order(), testing::ElementsAre(1, 64, 2)) << sent;
+    EXPECT_THAT(Order(), ::testing::ElementsAre(1, 64, 2)) << sent;
   }
 }
 
@@ -104,7 +104,7 @@ TEST_F(FrameWriterTest, UrgentFrameInProgress_IsFinishedFirst) {
   writer_.PutAhead(Have{.first = 64, .words = {1}});
   Send(5);
   writer_.PutAhead(Have{.first = 128, .words = {1}});
-  EXPECT_THAT(Order(), testing::ElementsAre(64, 128, 1));
+  EXPECT_THAT(Order(), ::testing::ElementsAre(64, 128, 1));
 }
 
 TEST_F(FrameWriterTest, ClearUnsent_DropsFramesThatHaveNotStarted) {
@@ -117,7 +117,7 @@ TEST_F(FrameWriterTest, ClearUnsent_DropsFramesThatHaveNotStarted) {
   EXPECT_EQ(writer_.piece_bytes(), 0u);
   writer_.PutAhead(Have{.first = 192, .words = {1}});
   writer_.Put(Cancel{.id = 2});
-  EXPECT_THAT(Order(), testing::ElementsAre(64, 192, 2));
+  EXPECT_THAT(Order(), ::testing::ElementsAre(64, 192, 2));
   writer_.PutAhead(Have{.first = 64, .words = {1}});
   writer_.ClearUnsent();
   EXPECT_TRUE(writer_.empty());
@@ -125,4 +125,4 @@ TEST_F(FrameWriterTest, ClearUnsent_DropsFramesThatHaveNotStarted) {
 }
 
 }  // namespace
-}  // namespace tensorcast::transport::tcp
+}  // namespace tensorcast::transport::tcp::frame_io_test

@@ -12,10 +12,10 @@
 #include "core/replica/availability.h"
 #include "transport/tcp/protocol_fixture.h"
 
-namespace tensorcast::transport::tcp {
+namespace tensorcast::transport::tcp::tcp_pull_test {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 // A pull from a RawPeer, as far as its WELCOME.
 class LyingSourceTest : public ProtocolTest {
@@ -104,4 +104,4 @@ TEST_F(LyingSourceTest, SourceThatClosesWithinPiece_IsUnavailable) {
 }
 
 }  // namespace
-}  // namespace tensorcast::transport::tcp
+}  // namespace tensorcast::transport::tcp::tcp_pull_test

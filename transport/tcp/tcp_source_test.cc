@@ -11,10 +11,10 @@
 #include "core/replica/availability.h"
 #include "transport/tcp/protocol_fixture.h"
 
-namespace tensorcast::transport::tcp {
+namespace tensorcast::transport::tcp::tcp_source_test {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 TEST_F(ProtocolTest, FramesSentByteByByte_AreServed) {
   RawPeer peer = Connect();
@@ -249,4 +249,4 @@ TEST_F(ProtocolTest, SilentPendingConnection_EndsAfterHelloTimeout) {
 }
 
 }  // namespace
-}  // namespace tensorcast::transport::tcp
+}  // namespace tensorcast::transport::tcp::tcp_source_test

@@ -12,7 +12,7 @@
 #include "transport/tcp/tcp_transport.h"
 #include "transport/testing/test_image.h"
 
-namespace tensorcast::transport::tcp {
+namespace tensorcast::transport::tcp::tcp_tls_test {
 namespace {
 
 using security::testing::TestAuthority;
@@ -247,4 +247,4 @@ TEST_F(TlsTest, ExpiredReceiverCertificate_EndsItsPull) {
 }
 
 }  // namespace
-}  // namespace tensorcast::transport::tcp
+}  // namespace tensorcast::transport::tcp::tcp_tls_test

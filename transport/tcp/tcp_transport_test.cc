@@ -15,10 +15,10 @@
 #include "transport/tcp/protocol_fixture.h"
 #include "transport/tcp/tcp_source.h"
 
-namespace tensorcast::transport::tcp {
+namespace tensorcast::transport::tcp::tcp_transport_test {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 class TcpAddresses : public ProtocolTest {
  protected:
@@ -56,7 +56,7 @@ TEST_F(TcpAddresses, HostName_IsResolvedForPull) {
 TEST_F(TcpAddresses, Ipv6Address_IsListenedOnAndPulledFrom) {
   if (InterfaceOf(ResolveAddress({"::1", 1}).value()).empty()) GTEST_SKIP() << "this host has no IPv6";
   Open({.listen = "[::1]:0"});
-  EXPECT_THAT(transport_->address(), testing::StartsWith("[::1]:"));
+  EXPECT_THAT(transport_->address(), ::testing::StartsWith("[::1]:"));
   EXPECT_EQ(PullFrom({transport_->address()}), absl::OkStatus());
 }
 
@@ -186,7 +186,7 @@ TEST(TcpTransportOptions, AdvertisedAddresses_AreInTheDescriptor) {
       transport->Serve(std::make_shared<InPlaceImage>(std::vector<HostSpan>{}), /*receiver=*/"").value();
   EXPECT_THAT(
       DecodeDescriptor(kTcpLane, serving->descriptor())->addresses,
-      testing::ElementsAre(testing::MatchesRegex("127\\.0\\.0\\.1:[1-9][0-9]*"), "node-a.example:77"));
+      ::testing::ElementsAre(::testing::MatchesRegex("127\\.0\\.0\\.1:[1-9][0-9]*"), "node-a.example:77"));
 }
 
 // The loop outlives the source: a timer of the source's that is left in it would call what is gone.
@@ -216,4 +216,4 @@ TEST(TcpSource, ShutdownWithoutDescriptors_LeavesNoTimerBehind) {
 }
 
 }  // namespace
-}  // namespace tensorcast::transport::tcp
+}  // namespace tensorcast::transport::tcp::tcp_transport_test

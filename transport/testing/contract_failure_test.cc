@@ -9,7 +9,7 @@
 #include "base/steady_time.h"
 #include "transport/testing/transport_contract.h"
 
-namespace tensorcast::transport {
+namespace tensorcast::transport::contract_failure_test {
 namespace {
 
 constexpr uint64_t kImageBytes = 24 * kTestChunkBytes;
@@ -283,7 +283,7 @@ TEST_P(TransportContract, FailedReadAtSource_FailsFetchWithItsCode) {
   ASSERT_TRUE(completions.Wait());
   EXPECT_TRUE(completions.statuses()[0].ok()) << completions.statuses()[0];
   EXPECT_EQ(completions.statuses()[1].code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(completions.statuses()[1].message(), testing::HasSubstr("the disk is gone"));
+  EXPECT_THAT(completions.statuses()[1].message(), ::testing::HasSubstr("the disk is gone"));
 }
 
 TEST_P(TransportContract, RevokedStagedImage_AwaitsReadAndReleasesPieces) {
@@ -315,4 +315,4 @@ TEST_P(TransportContract, RevokedStagedImage_AwaitsReadAndReleasesPieces) {
 }
 
 }  // namespace
-}  // namespace tensorcast::transport
+}  // namespace tensorcast::transport::contract_failure_test

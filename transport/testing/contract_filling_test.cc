@@ -11,7 +11,7 @@
 #include "core/replica/availability.h"
 #include "transport/testing/transport_contract.h"
 
-namespace tensorcast::transport {
+namespace tensorcast::transport::contract_filling_test {
 namespace {
 
 constexpr uint64_t kImageBytes = FillingContract::kImageBytes;
@@ -158,7 +158,7 @@ TEST_P(FillingContract, FailedIngest_BreaksPullsAndWritesNoMore) {
   ASSERT_TRUE(completions.Wait());
   ASSERT_TRUE(AwaitEnd(*mirror));
   EXPECT_EQ(mirror->end().code(), absl::StatusCode::kDataLoss) << mirror->end();
-  EXPECT_THAT(mirror->end().message(), testing::HasSubstr("chunk 20 is not what the manifest says"));
+  EXPECT_THAT(mirror->end().message(), ::testing::HasSubstr("chunk 20 is not what the manifest says"));
   for (const absl::Status& status : completions.statuses()) {
     EXPECT_TRUE(status.ok() || absl::IsDataLoss(status)) << status;
   }
@@ -186,7 +186,7 @@ TEST_P(FillingContract, IngestErrorOfSource_IsNotTakenForErrorOfReceiver) {
     availability->End(why);
     ASSERT_TRUE(AwaitEnd(*pull->availability()));
     const absl::Status end = pull->availability()->end();
-    EXPECT_THAT(end.message(), testing::HasSubstr(why.message()));
+    EXPECT_THAT(end.message(), ::testing::HasSubstr(why.message()));
     EXPECT_NE(end.code(), why.code());
     EXPECT_EQ(FetchChunk(*pull, 0).code(), end.code());
   }
@@ -228,4 +228,4 @@ TEST_P(FillingContract, AbandonedPull_EndsItsMirrorAsCancelled) {
 }
 
 }  // namespace
-}  // namespace tensorcast::transport
+}  // namespace tensorcast::transport::contract_filling_test

@@ -6,7 +6,7 @@
 #include "base/steady_time.h"
 #include "transport/testing/transport_contract.h"
 
-namespace tensorcast::transport {
+namespace tensorcast::transport::contract_process_test {
 namespace {
 
 constexpr uint64_t kImageBytes = 24 * kTestChunkBytes;
@@ -84,9 +84,9 @@ TEST_P(SourceProcessContract, StoppedSource_WritesNothingAfterFetchDeadline) {
   ASSERT_TRUE(later.Wait());
   ASSERT_TRUE(completions.Wait());
   EXPECT_FALSE(later.repeated() || completions.repeated());
-  EXPECT_THAT(later.statuses(),
-              testing::Contains(testing::ResultOf([](const absl::Status& status) { return status.code(); },
-                                                  absl::StatusCode::kDeadlineExceeded)));
+  EXPECT_THAT(later.statuses(), ::testing::Contains(::testing::ResultOf(
+                                    [](const absl::Status& status) { return status.code(); },
+                                    absl::StatusCode::kDeadlineExceeded)));
 
   std::fill_n(receiver_memory_.data(), 2 * kImageBytes, std::byte{0x5a});
   process->Continue();
@@ -114,9 +114,9 @@ TEST_P(SourceProcessContract, StoppedSource_IsGivenUpAfterSilenceLimit) {
   FetchAll(*pull, Destination(kImageBytes, kImageBytes), later);
   ASSERT_TRUE(later.Wait());
   ASSERT_TRUE(completions.Wait());
-  EXPECT_THAT(later.statuses(),
-              testing::Contains(testing::ResultOf([](const absl::Status& status) { return status.code(); },
-                                                  absl::StatusCode::kDeadlineExceeded)));
+  EXPECT_THAT(later.statuses(), ::testing::Contains(::testing::ResultOf(
+                                    [](const absl::Status& status) { return status.code(); },
+                                    absl::StatusCode::kDeadlineExceeded)));
 }
 
 TEST_P(SourceProcessContract, PullFromStoppedSource_CanBeDestroyed) {
@@ -132,4 +132,4 @@ TEST_P(SourceProcessContract, PullFromStoppedSource_CanBeDestroyed) {
 }
 
 }  // namespace
-}  // namespace tensorcast::transport
+}  // namespace tensorcast::transport::contract_process_test

@@ -9,7 +9,7 @@
 #include "base/steady_time.h"
 #include "transport/testing/transport_contract.h"
 
-namespace tensorcast::transport {
+namespace tensorcast::transport::contract_protocol_test {
 namespace {
 
 using pull::Bye;
@@ -225,7 +225,7 @@ TEST_P(ProtocolContract, PiecesOfTwoRequests_MayAlternate) {
   SendPattern(second.id, 5100, 100);
   SendPattern(first.id, 910, 100);
   ASSERT_TRUE(done_.Wait());
-  EXPECT_THAT(done_.statuses(), testing::Each(absl::OkStatus()));
+  EXPECT_THAT(done_.statuses(), ::testing::Each(absl::OkStatus()));
   EXPECT_TRUE(HoldsPattern(Place(), 10));
   EXPECT_TRUE(HoldsPattern(receiver_memory_.span(800000, 200), 5000));
 }
@@ -381,4 +381,4 @@ TEST_P(ProtocolContract, HaveOrNotHereFromWholeSource_BreaksThePull) {
 }
 
 }  // namespace
-}  // namespace tensorcast::transport
+}  // namespace tensorcast::transport::contract_protocol_test

@@ -9,7 +9,7 @@
 #include "base/steady_time.h"
 #include "transport/testing/transport_contract.h"
 
-namespace tensorcast::transport {
+namespace tensorcast::transport::contract_pull_test {
 namespace {
 
 constexpr uint64_t kImageBytes = 20 * kTestChunkBytes + 12345;
@@ -88,7 +88,7 @@ TEST_P(TransportContract, EmptyFetch_Succeeds) {
   pull->Fetch(kImageBytes, {}, SteadyTime::InfiniteFuture(), completions.Expect());
   pull->Fetch(7, {receiver_memory_.span(0, 0)}, SteadyTime::InfiniteFuture(), completions.Expect());
   ASSERT_TRUE(completions.Wait());
-  EXPECT_THAT(completions.statuses(), testing::Each(absl::OkStatus()));
+  EXPECT_THAT(completions.statuses(), ::testing::Each(absl::OkStatus()));
 }
 
 TEST_P(TransportContract, EmptyImage_IsPulled) {
@@ -214,7 +214,7 @@ TEST_P(TransportContract, Transport_ServesAndPullsConcurrently) {
   FetchAll(*there, to_receiver, completions);
   FetchAll(**here, to_source, completions);
   ASSERT_TRUE(completions.Wait());
-  EXPECT_THAT(completions.statuses(), testing::Each(absl::OkStatus()));
+  EXPECT_THAT(completions.statuses(), ::testing::Each(absl::OkStatus()));
   EXPECT_TRUE(HoldPattern(to_receiver, 0));
   EXPECT_TRUE(HoldPattern(to_source, 0));
 }
@@ -271,4 +271,4 @@ TEST_P(TransportContract, ServeStats_CountServedBytes) {
 }
 
 }  // namespace
-}  // namespace tensorcast::transport
+}  // namespace tensorcast::transport::contract_pull_test

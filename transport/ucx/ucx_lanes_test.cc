@@ -7,7 +7,7 @@
 #include "gtest/gtest.h"
 #include "transport/ucx/ucx_transport.h"
 
-namespace tensorcast::transport {
+namespace tensorcast::transport::ucx_lanes_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -77,4 +77,4 @@ TEST(UcxLanes, RdmaDevice_IsFoundInKernelFolder) {
 }
 
 }  // namespace
-}  // namespace tensorcast::transport
+}  // namespace tensorcast::transport::ucx_lanes_test

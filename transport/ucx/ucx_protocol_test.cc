@@ -17,12 +17,12 @@
 #include "transport/ucx/ucx_transport.h"
 #include "transport/ucx/ucx_worker.h"
 
-namespace tensorcast::transport {
+namespace tensorcast::transport::ucx_protocol_test {
 namespace {
 
 constexpr uint64_t kImageBytes = 100000;
 
-class ProtocolTest : public testing::Test {
+class ProtocolTest : public ::testing::Test {
  protected:
   void SetUp() override {
     transport_ = *UcxTransport::Create({.over_tcp = true});
@@ -179,7 +179,7 @@ TEST_F(LyingSourceTest, RepeatedErrorForRequest_BreaksThePull) {
 }
 
 // A receiver that reads the source's memory by itself, of which the source sees BYE alone.
-class OneSidedTest : public testing::Test {
+class OneSidedTest : public ::testing::Test {
  protected:
   void Serve(absl::Duration drain_timeout) {
     transport_ =
@@ -232,7 +232,7 @@ TEST(UcxTransportOptions, TransportWithoutRdmaDevice_NeedsOverTcpOption) {
   for (const UcxLane lane : {UcxLane::kMessages, UcxLane::kRma}) {
     const absl::Status refused = UcxTransport::Create({.lane = lane}).status();
     EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
-    EXPECT_THAT(refused.message(), testing::HasSubstr("no RDMA device in /sys/class/infiniband"));
+    EXPECT_THAT(refused.message(), ::testing::HasSubstr("no RDMA device in /sys/class/infiniband"));
     EXPECT_TRUE(UcxTransport::Create({.lane = lane, .over_tcp = true}).ok());
   }
 }
@@ -255,8 +255,8 @@ TEST(UcxTransportOptions, AdvertisedHost_IsInTheDescriptor) {
       *UcxTransport::Create({.listen = "0.0.0.0:0", .advertise_host = "127.0.0.1", .over_tcp = true});
   auto serving = transport->Serve(std::make_shared<InPlaceImage>(std::vector<HostSpan>{}), /*receiver=*/"");
   EXPECT_THAT(pull::DecodeDescriptor("ucx", (*serving)->descriptor())->addresses.front(),
-              testing::StartsWith("127.0.0.1:"));
+              ::testing::StartsWith("127.0.0.1:"));
 }
 
 }  // namespace
-}  // namespace tensorcast::transport
+}  // namespace tensorcast::transport::ucx_protocol_test

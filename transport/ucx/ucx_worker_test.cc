@@ -7,7 +7,7 @@
 #include "transport/ucx/ucx_endpoint.h"
 #include "transport/ucx/ucx_transport.h"
 
-namespace tensorcast::transport {
+namespace tensorcast::transport::ucx_worker_test {
 namespace {
 
 TEST(UcxStatus, LostPeer_IsUnavailableForEveryUcxCode) {
@@ -28,7 +28,7 @@ TEST(UcxStatus, UcxError_IsNeverOkOrInvalidArgument) {
 
 TEST(UcxStatus, UcxStatusMessage_SaysWhatWasTried) {
   EXPECT_THAT(UcxStatus(UCS_ERR_UNREACHABLE, "connecting to a").message(),
-              testing::StartsWith("connecting to a: "));
+              ::testing::StartsWith("connecting to a: "));
 }
 
 TEST(UcxWorker, UcxWorker_RefusesUnknownConnectionManager) {
@@ -36,7 +36,7 @@ TEST(UcxWorker, UcxWorker_RefusesUnknownConnectionManager) {
     const absl::Status refused =
         UcxWorker::Create({.tls = "tcp", .connection_manager = missing, .net_devices = "lo"}).status();
     EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable) << refused;
-    EXPECT_THAT(refused.message(), testing::HasSubstr(missing));
+    EXPECT_THAT(refused.message(), ::testing::HasSubstr(missing));
   }
   EXPECT_TRUE(UcxWorker::Create({.tls = "tcp", .connection_manager = "tcp", .net_devices = "lo"}).ok());
 }
@@ -80,4 +80,4 @@ TEST(EndpointCache, ShutdownOfEndpointCache_LeavesNoTimerBehind) {
 }
 
 }  // namespace
-}  // namespace tensorcast::transport
+}  // namespace tensorcast::transport::ucx_worker_test

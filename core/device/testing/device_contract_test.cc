@@ -12,7 +12,7 @@
 #include "core/device/device_runtime.h"
 #include "core/device/testing/ipc_peer.h"
 
-namespace tensorcast {
+namespace tensorcast::device_contract_test {
 namespace {
 
 using testing::Download;
@@ -400,4 +400,4 @@ INSTANTIATE_TEST_SUITE_P(Fake, DeviceContract, ::testing::Values("fake"), Backen
 INSTANTIATE_TEST_SUITE_P(Cuda, DeviceContract, ::testing::Values("cuda"), BackendName);
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::device_contract_test

@@ -13,7 +13,7 @@
 #include "security/testing/address_certificate.h"
 #include "security/testing/test_authority.h"
 
-namespace tensorcast::global_store::etcd {
+namespace tensorcast::global_store::etcd::tls_test {
 namespace {
 
 using security::testing::TestAuthority;
@@ -97,4 +97,4 @@ TEST(EtcdTls, UnusableTlsFiles_AreNamedInTheError) {
 }
 
 }  // namespace
-}  // namespace tensorcast::global_store::etcd
+}  // namespace tensorcast::global_store::etcd::tls_test

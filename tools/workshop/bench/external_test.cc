@@ -7,7 +7,7 @@
 #include "tools/workshop/bench/yardsticks.h"
 #include "tools/workshop/cluster/local_cluster.h"
 
-namespace tensorcast::bench {
+namespace tensorcast::bench::external_test {
 namespace {
 
 TEST(Perftest, PerftestOutput_GivesOverallBandwidthOfLastLine) {
@@ -84,4 +84,4 @@ TEST(PageCache, File_CanBeDroppedFromCacheWarmedAndRead) {
 TEST(PlainCopy, PlainCopy_HasRate) { EXPECT_GT(PlainCopy(1 << 20).GbPerSecond(), 0); }
 
 }  // namespace
-}  // namespace tensorcast::bench
+}  // namespace tensorcast::bench::external_test

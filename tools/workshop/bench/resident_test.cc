@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 
-namespace tensorcast::bench {
+namespace tensorcast::bench::resident_test {
 namespace {
 
 TEST(Smaps, ParseSmaps_CountsPoolsApartFromOtherMemory) {
@@ -43,4 +43,4 @@ TEST(ResidentMemory, ReadResidentMemoryOfMissingProcess_IsNotFound) {
 }
 
 }  // namespace
-}  // namespace tensorcast::bench
+}  // namespace tensorcast::bench::resident_test

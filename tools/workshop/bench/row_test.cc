@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace tensorcast::bench {
+namespace tensorcast::bench::row_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -95,4 +95,4 @@ TEST(Table, Table_ShowsFiguresReferencesAndNotes) {
 }
 
 }  // namespace
-}  // namespace tensorcast::bench
+}  // namespace tensorcast::bench::row_test

@@ -12,7 +12,7 @@
 #include "core/device/fake_device.h"
 #include "core/safetensors/safetensors.h"
 
-namespace tensorcast {
+namespace tensorcast::compare_test {
 namespace {
 
 using ::testing::AllOf;
@@ -174,4 +174,4 @@ TEST_F(CompareTest, ContextCancelled_ComparisonEnds) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::compare_test

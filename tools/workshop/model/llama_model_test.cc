@@ -9,7 +9,7 @@
 
 #include "core/safetensors/safetensors.h"
 
-namespace tensorcast {
+namespace tensorcast::llama_model_test {
 namespace {
 
 std::string ReadFile(const std::string& path) {
@@ -79,4 +79,4 @@ TEST(LlamaModel, OutputPathOfFifoOrEmpty_IsRefused) {
 }
 
 }  // namespace
-}  // namespace tensorcast
+}  // namespace tensorcast::llama_model_test
