@@ -36,6 +36,8 @@ absl::Status Watch(Stub& stub,
   bool stopped = false;
   absl::Status status =
       rpc::CallServerStream(stub, method, OperationContext(context), request, [&](Response&& response) {
+        // Only an error ends a stream from this side, so the end that the caller wants is one, and is taken
+        // back below.
         stopped = !on_news(response);
         return stopped ? absl::CancelledError("the caller stopped watching") : absl::OkStatus();
       });

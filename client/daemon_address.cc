@@ -58,6 +58,7 @@ absl::Status NoDaemon(const std::string& address, std::string_view why) {
 absl::Status CheckSocket(const std::string& address) {
   const std::string path = SocketPath(address);
   TC_ASSIGN_OR_RETURN(const sockaddr_un name, UnixAddress(path));
+  // Not blocking: a full backlog would block it, although that proves a listener.
   const UniqueFd probe(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!probe) return ErrnoStatus(errno, "create", "a unix socket");
   if (connect(probe.get(), reinterpret_cast<const sockaddr*>(&name), sizeof(name)) == 0) {
@@ -101,6 +102,8 @@ absl::Status CheckPort(const std::string& address, const RequestContext& context
   TC_ASSIGN_OR_RETURN(const HostPort name, ParseHostPort(address));
   const absl::StatusOr<std::vector<SocketAddress>> found = ResolveAddresses(name);
   if (!found.ok()) return found.status();
+  // A name may stand for several addresses, of IPv6 and IPv4. One that answers is enough; where none does,
+  // the last error is told.
   int error = ETIMEDOUT;
   for (const SocketAddress& one : *found) {
     error = TryConnect(one, context);
@@ -148,6 +151,8 @@ absl::StatusOr<std::string> FindDaemonIn(std::span<const std::string> folders) {
                    "; start one with \"tensorcast daemon\", or name one that runs with ", kDaemonVariable));
 }
 
+// The order is the same in C++, Python and the CLI: what the caller names, the environment, the default
+// folders. A name that is given is never replaced by another daemon that happens to run.
 absl::StatusOr<std::string> FindDaemon(std::string_view named) {
   if (!named.empty()) return ToDaemonAddress(named);
   if (const std::string of_environment = Environment(kDaemonVariable); !of_environment.empty()) {

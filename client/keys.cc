@@ -38,6 +38,8 @@ absl::StatusOr<v1::BindKeyResponse> AdminClient::BindKey(const RequestContext& c
   if (keep.has_value()) request.set_keep(*keep);
   return InSpan(
       "Client/BindKey", context, [&](const RequestContext& operation) -> absl::StatusOr<v1::BindKeyResponse> {
+        // A key may be bound to what another key names. That key is resolved now; the binding does not follow
+        // it.
         TC_ASSIGN_OR_RETURN(*request.mutable_artifact_id(), ArtifactIdOf(*link_, operation, artifact));
         return rpc::CallUnary(link_->global_store(), &Stub::BindKey, operation, request,
                               {.what = "binding a key"});

@@ -28,6 +28,8 @@ absl::StatusOr<std::string> ArtifactIdOf(const DaemonLink& link, const RequestCo
 
 absl::Status ForReplicasNamed(const DaemonLink& link, const RequestContext& operation, std::string_view name,
                               absl::FunctionRef<absl::Status(const std::string& replica_id)> call) {
+  // A key may look like a replica id. So the daemon is asked for a replica of that id first, and only what it
+  // does not know is resolved as an artifact.
   const absl::Status by_id = call(std::string(name));
   if (!absl::IsNotFound(by_id)) return by_id;
   const absl::StatusOr<std::string> artifact_id = ArtifactIdOf(link, operation, name);
@@ -45,6 +47,7 @@ absl::Status ForReplicasNamed(const DaemonLink& link, const RequestContext& oper
     return absl::NotFoundError(absl::StrCat(
         "find replicas of ", name, ": this node has none; `tensorcast replica ls` lists what it has"));
   }
+  // The first error ends it. What was done before stays done, and the call can be repeated.
   for (const v1::Replica& replica : listed.replicas()) TC_RETURN_IF_ERROR(call(replica.replica_id()));
   return absl::OkStatus();
 }
