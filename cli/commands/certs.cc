@@ -64,6 +64,7 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   return std::string((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
 }
 
+// The authority's key never leaves its folder: hosts get the authority's certificate and a key of their own.
 absl::Status Init(const CommonFlags& common, const InitFlags& flags) {
   TC_ASSIGN_OR_RETURN(
       const security::AuthorityFolder authority,
