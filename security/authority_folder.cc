@@ -48,10 +48,9 @@ absl::StatusOr<AuthorityFolder> AuthorityFolder::Make(const std::string& folder,
   const Files files = FilesIn(folder, kAuthority);
   std::error_code ignored;
   if (std::filesystem::exists(files.certificate, ignored) || std::filesystem::exists(files.key, ignored)) {
-    return absl::AlreadyExistsError(absl::StrCat(
-        folder,
-        " has an authority already, and no process would accept its certificates after another one took "
-        "its place; choose another folder"));
+    return absl::AlreadyExistsError(
+        absl::StrCat("make an authority in ", folder,
+                     ": another is there, and its certificates would become void; choose another folder"));
   }
   TC_RETURN_IF_ERROR(MakePrivateFolder(folder, std::filesystem::path(files.key).filename().string()));
   TC_ASSIGN_OR_RETURN(CertifiedKey made, MakeAuthority(trust_domain, validity));

@@ -23,7 +23,8 @@ namespace {
 absl::StatusOr<absl::Time> TimeOf(const ASN1_TIME* time) {
   std::tm fields{};
   if (time == nullptr || ASN1_TIME_to_tm(time, &fields) != 1) {
-    return absl::InvalidArgumentError("the certificate has no time that can be read");
+    return absl::InvalidArgumentError(
+        "read a certificate: its time is malformed; make it with `tensorcast certs issue`");
   }
   return absl::FromTM(fields, absl::UTCTimeZone());
 }
@@ -46,8 +47,8 @@ absl::StatusOr<std::string> UriOf(const X509& certificate) {
   // SPIFFE allows one; with two, readers could choose differently.
   if (uris.size() != 1) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the certificate has ", uris.size(),
-                     " URI names, and exactly one is wanted: make it with `tensorcast certs issue`"));
+        absl::StrCat("read a certificate: it has ", uris.size(),
+                     " URI names instead of one; make it with `tensorcast certs issue`"));
   }
   return std::move(uris.front());
 }
@@ -91,8 +92,9 @@ absl::StatusOr<Certificate> ReadCertificate(std::string_view pem) {
   const std::unique_ptr<X509, decltype(&X509_free)> certificate(
       PEM_read_bio_X509(text.get(), nullptr, nullptr, nullptr), X509_free);
   if (certificate == nullptr) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("there is no certificate in PEM form: ", TakeOpenSslErrors()));
+    return absl::InvalidArgumentError(absl::StrCat("read a certificate: there is none in PEM form (",
+                                                   TakeOpenSslErrors(),
+                                                   "); make it with `tensorcast certs issue`"));
   }
   return DescribeCertificate(*certificate);
 }
