@@ -8,7 +8,9 @@
 #include <openssl/x509.h>
 #include <openssl/x509v3.h>
 
+#include <cerrno>
 #include <ctime>
+#include <fstream>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -97,6 +99,26 @@ absl::StatusOr<Certificate> ReadCertificate(std::string_view pem) {
                                                    "); make it with `tensorcast certs issue`"));
   }
   return DescribeCertificate(*certificate);
+}
+
+// Bounded: a path of the configuration may name a device, or a file that grows.
+absl::StatusOr<std::string> ReadPemFile(const std::string& path) {
+  constexpr size_t kMaxFileBytes = 4 << 20;
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return ErrnoStatus(errno, "open", path);
+  std::string text;
+  text.resize(kMaxFileBytes + 1);
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (file.bad()) {
+    return absl::InternalError(
+        absl::StrCat("read ", path, ": the file system reported an error; check the disk"));
+  }
+  text.resize(static_cast<size_t>(file.gcount()));
+  if (text.size() > kMaxFileBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("read ", path, ": it has more than ", kMaxFileBytes,
+                                                   " bytes; name a file of certificates, a key or names"));
+  }
+  return text;
 }
 
 // OpenSSL keeps errors in a queue of the thread. What stayed there would be blamed on the next call.

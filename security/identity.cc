@@ -7,7 +7,6 @@
 
 #include <array>
 #include <cerrno>
-#include <fstream>
 #include <memory>
 #include <set>
 #include <tuple>
@@ -27,27 +26,7 @@
 namespace tensorcast::security {
 namespace {
 
-constexpr size_t kMaxFileBytes = 4 << 20;
 constexpr int kLastPart = 10;  // of a certificate's time: not replaced by then, it may have been forgotten
-
-// Bounded: a path of the configuration may name a device, or a file that grows.
-absl::StatusOr<std::string> ReadFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return ErrnoStatus(errno, "open", path);
-  std::string text;
-  text.resize(kMaxFileBytes + 1);
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (file.bad()) {
-    return absl::InternalError(
-        absl::StrCat("read ", path, ": the file system reported an error; check the disk"));
-  }
-  text.resize(static_cast<size_t>(file.gcount()));
-  if (text.size() > kMaxFileBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("read ", path, ": it has more than ", kMaxFileBytes,
-                                                   " bytes; name a file of certificates, a key or names"));
-  }
-  return text;
-}
 
 // Names that are refused. Shared by the contexts that are in use, so that a name added later holds for them.
 class DeniedNames {
@@ -69,7 +48,7 @@ class DeniedNames {
 absl::StatusOr<std::set<std::string, std::less<>>> ReadDenied(const std::string& path) {
   std::set<std::string, std::less<>> names;
   if (path.empty()) return names;
-  TC_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  TC_ASSIGN_OR_RETURN(const std::string text, ReadPemFile(path));
   int number = 0;
   for (std::string_view line : absl::StrSplit(text, '\n')) {
     ++number;
@@ -236,7 +215,7 @@ absl::StatusOr<std::string> DomainOf(const Identity::Files& files) {
     TC_RETURN_IF_ERROR(Annotate(CheckTrustDomain(files.trust_domain), "security.trust_domain"));
     return files.trust_domain;
   }
-  TC_ASSIGN_OR_RETURN(const std::string pem, ReadFile(files.certificate));
+  TC_ASSIGN_OR_RETURN(const std::string pem, ReadPemFile(files.certificate));
   const absl::StatusOr<Certificate> self = ReadCertificate(pem);
   if (!self.ok()) return Annotate(self.status(), absl::StrCat(files.certificate, " (security.certificate)"));
   return self->name.trust_domain;
