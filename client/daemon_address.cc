@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <filesystem>
 #include <string_view>
 #include <system_error>
@@ -23,6 +22,7 @@
 #include "absl/time/time.h"
 #include "base/address.h"
 #include "base/posix/socket_folders.h"
+#include "base/posix/state_files.h"
 #include "base/posix/unique_fd.h"
 #include "base/posix/unix_socket.h"
 #include "base/request_context.h"
@@ -31,11 +31,6 @@
 
 namespace tensorcast::client {
 namespace {
-
-std::string Environment(const char* name) {
-  const char* const value = std::getenv(name);
-  return value == nullptr ? std::string() : std::string(value);
-}
 
 // The operator's socket for the daemon's own user, else the client's.
 std::string SocketForThisUser(const std::string& folder) {

@@ -82,12 +82,12 @@ absl::StatusOr<std::optional<mode_t>> JudgeFolder(const std::string& path, const
 
 constexpr uint64_t kMinReserveBytes = 4096;
 
+}  // namespace
+
 std::string Environment(const char* name) {
   const char* const value = std::getenv(name);
   return value == nullptr ? std::string() : std::string(value);
 }
-
-}  // namespace
 
 absl::Status SyncFolder(const std::string& path) {
   const UniqueFd folder(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
