@@ -190,6 +190,12 @@ class WritingReactor : public Reactor, public StreamSink<Response> {
       : context_(ServerCallContext(call)),
         writer_(std::make_shared<StreamWriter<Response>>(this, context_)) {}
 
+  // Finishes the call of a caller that no handler is to see.
+  bool Refuses(const grpc::CallbackServerContext& call) {
+    const grpc::Status refused = CheckCaller(call);
+    if (!refused.ok()) this->Finish(refused);
+    return !refused.ok();
+  }
   void Run(TaskRunner& executor, std::function<void()> answer) {
     RunOn(executor, context_, std::move(answer),
           [writer = writer_](const absl::Status& status) { writer->Finish(status); });
@@ -208,11 +214,7 @@ class WriteStreamReactor final : public WritingReactor<grpc::ServerWriteReactor<
  public:
   WriteStreamReactor(grpc::CallbackServerContext* call, TaskRunner& executor, StreamHandler<Response> handler)
       : WriteStreamReactor::WritingReactor(call) {
-    if (const grpc::Status refused = CheckCaller(*call); !refused.ok()) {
-      this->Finish(refused);
-      return;
-    }
-    this->Run(executor, Answer(this->context_, this->writer_, std::move(handler)));
+    if (!this->Refuses(*call)) this->Run(executor, Answer(this->context_, this->writer_, std::move(handler)));
   }
 };
 
@@ -226,11 +228,7 @@ class BidiStreamReactor final : public WritingReactor<grpc::ServerBidiReactor<Re
         executor_(executor),
         reader_(call, std::move(on_message), bounds),
         on_end_(std::move(on_end)) {
-    if (const grpc::Status refused = CheckCaller(*call); !refused.ok()) {
-      this->Finish(refused);
-      return;
-    }
-    this->StartRead(reader_.message());
+    if (!this->Refuses(*call)) this->StartRead(reader_.message());
   }
 
   void OnReadDone(bool ok) override {
