@@ -80,6 +80,11 @@ absl::StatusOr<std::optional<mode_t>> JudgeFolder(const std::string& path, const
   return std::nullopt;
 }
 
+absl::Status NotThere(std::string_view kind, const std::string& path) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("use ", kind, " ", path, ": what is there is not a ", kind, "; choose another path"));
+}
+
 constexpr uint64_t kMinReserveBytes = 4096;
 
 }  // namespace
@@ -124,10 +129,7 @@ absl::Status CheckPrivateFolder(const std::string& path, std::string_view own_en
   if (stat(path.c_str(), &found) != 0) {
     return errno == ENOENT ? absl::OkStatus() : ErrnoStatus(errno, "look at folder", path);
   }
-  if (!S_ISDIR(found.st_mode)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("use folder ", path, ": it is not a folder; choose another path"));
-  }
+  if (!S_ISDIR(found.st_mode)) return NotThere("folder", path);
   return JudgeFolder(path, found, own_entry, /*others=*/0).status();
 }
 
@@ -136,10 +138,7 @@ absl::Status MakePrivateFile(const std::string& path) {
   if (!file) return ErrnoStatus(errno, "open", path);
   struct stat found;
   if (fstat(file.get(), &found) != 0) return ErrnoStatus(errno, "look at", path);
-  if (!S_ISREG(found.st_mode)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("use file ", path, ": it is not a regular file; choose another path"));
-  }
+  if (!S_ISREG(found.st_mode)) return NotThere("file", path);
   if (found.st_uid != geteuid() || (found.st_mode & kOthers) == 0) return absl::OkStatus();
   if (fchmod(file.get(), found.st_mode & kPermissions & ~kOthers) != 0) {
     return ErrnoStatus(errno, "make private", path);

@@ -147,8 +147,8 @@ void WideBroadcasts::Run(Group& group) {
   status = Annotate(status, absl::StrCat("broadcast ", group.plan.artifact_id));
   // By now the broadcaster has let go of the memory.
   if (!status.ok()) {
-    LOG(WARNING) << "the broadcast of " << group.plan.artifact_id << " between nodes, group "
-                 << group.plan.group_id << " of " << group.plan.world_size << " GPUs, ended: " << status;
+    LOG(WARNING) << "group " << group.plan.group_id << " of " << group.plan.world_size
+                 << " GPUs of several nodes ended: " << status;
     group.plan.meeting->GiveUp(group.plan, status);
   }
   std::vector<std::shared_ptr<Availability>> arrived;
@@ -171,8 +171,7 @@ void WideBroadcasts::Run(Group& group) {
 absl::Status WideBroadcasts::Gather(Group& group) {
   const WideGroupPlan& plan = group.plan;
   if (broadcaster_ == nullptr) {
-    return absl::UnavailableError(
-        "this node has no helper process for it; replicate by another lane than nccl");
+    return absl::UnavailableError("this node has no helper for it; use another lane than nccl");
   }
   std::shared_ptr<ReplicaLease> root;
   for (const WideGroupPlan::Rank& rank : plan.ranks) {
@@ -186,17 +185,15 @@ absl::Status WideBroadcasts::Gather(Group& group) {
     const size_t expected = plan.ranks.size() - (root == nullptr ? 0 : 1);
     const auto gathered = [&] { return group.members.size() >= expected || group.left; };
     const bool in_time = mutex_.AwaitWithTimeout(absl::Condition(&gathered), TimeLeft(plan.forms_until));
-    if (group.left) return absl::CancelledError("a receiver left; replicate again");
+    if (group.left) return absl::CancelledError("a receiver left; try again");
     if (!in_time) {
       return absl::DeadlineExceededError(absl::StrCat("only ", group.members.size(), " of ", expected,
-                                                      " GPUs of this node joined in time; replicate again"));
+                                                      " GPUs of this node joined in time; try again"));
     }
     for (const auto& [location, member] : group.members) replicas.push_back(member.receiver.replica_id);
   }
   if (plan.has_root && root == nullptr) root = table_->LeaseEarliest(replicas);
-  if (plan.has_root && root == nullptr) {
-    return absl::UnavailableError("its replica on this node is gone; get it again");
-  }
+  if (plan.has_root && root == nullptr) return absl::UnavailableError("its replica is gone; get it again");
   absl::MutexLock lock(&mutex_);
   group.state = State::kMeeting;
   if (root == nullptr) return absl::OkStatus();
@@ -240,8 +237,7 @@ absl::Status WideBroadcasts::Broadcast(Group& group) {
   TC_ASSIGN_OR_RETURN(const WideRoot root, plan.meeting->Meet(context, plan, mine));
   if (root.rank >= plan.world_size ||
       (!mine.has_value() && std::ranges::find(world.ranks, root.rank) != world.ranks.end())) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("rank ", root.rank, " cannot be the root; replicate again"));
+    return absl::InvalidArgumentError(absl::StrCat("rank ", root.rank, " is not a root; try again"));
   }
   world.id = root.communicator_id;
   world.root = root.rank;
@@ -289,7 +285,7 @@ absl::Status WideBroadcasts::Receive(Group& group, WideBroadcastGroup& wide) {
     {
       absl::MutexLock lock(&mutex_);
       // A member that has all leaves, too; then only the end is to come.
-      if (group.left && missing > 0) return absl::CancelledError("a receiver left; replicate again");
+      if (group.left && missing > 0) return absl::CancelledError("a receiver left; try again");
     }
     TC_ASSIGN_OR_RETURN(const std::vector<ByteRange> ranges, wide.Receive());
     if (ranges.empty()) break;
@@ -297,8 +293,7 @@ absl::Status WideBroadcasts::Receive(Group& group, WideBroadcastGroup& wide) {
     for (const uint32_t chunk : chunks) {
       // What was verified must not be written again.
       if (has[chunk]) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("the root sent chunk ", chunk, " twice; upgrade its daemon"));
+        return absl::InvalidArgumentError(absl::StrCat("chunk ", chunk, " came twice; try again"));
       }
       has[chunk] = true;
     }
@@ -306,8 +301,7 @@ absl::Status WideBroadcasts::Receive(Group& group, WideBroadcastGroup& wide) {
     NoteArrived(group, chunks);
   }
   if (missing == 0) return absl::OkStatus();
-  return absl::UnavailableError(
-      absl::StrCat("the root ended it before ", missing, " chunks were sent; replicate again"));
+  return absl::UnavailableError(absl::StrCat("it ended before ", missing, " chunks came; try again"));
 }
 
 void WideBroadcasts::NoteArrived(Group& group, const std::vector<uint32_t>& chunks) {

@@ -19,24 +19,22 @@ constexpr uint64_t kHeaderAlignment = 8;
 // REQUIRES: text is valid UTF-8.
 std::string JsonString(const std::string& text) { return nlohmann::json(text).dump(); }
 
+// Why this tensor cannot be in a file.
+template <class... Parts>
+absl::Status Refuse(const Tensor& tensor, const Parts&... why) {
+  return absl::InvalidArgumentError(absl::StrCat("write tensor ", QuoteName(tensor.name), ": ", why...));
+}
+
 absl::Status CheckTensor(const Tensor& tensor, absl::flat_hash_set<std::string_view>& names) {
   if (tensor.name == "__metadata__" || !IsValidUtf8(tensor.name)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("write tensor ", QuoteName(tensor.name),
-                     ": a safetensors file cannot have this name; put it with another one"));
+    return Refuse(tensor, "a safetensors file cannot have this name; put the tensor under another one");
   }
-  if (!names.insert(tensor.name).second) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("write tensor ", QuoteName(tensor.name), ": two tensors have this name; rename one"));
-  }
+  if (!names.insert(tensor.name).second) return Refuse(tensor, "two tensors have this name; rename one");
   const absl::StatusOr<uint64_t> bytes = SafetensorsTensorBytes(tensor.dtype, tensor.shape);
-  if (!bytes.ok()) return Annotate(bytes.status(), absl::StrCat("write tensor ", QuoteName(tensor.name)));
-  if (*bytes != tensor.nbytes) {
-    return absl::InvalidArgumentError(absl::StrCat("write tensor ", QuoteName(tensor.name), ": it has ",
-                                                   tensor.nbytes, " bytes, but its dtype and shape ask for ",
-                                                   *bytes, "; correct its shape"));
-  }
-  return absl::OkStatus();
+  if (!bytes.ok()) return Refuse(tensor, bytes.status().message(), "; correct its shape");
+  if (*bytes == tensor.nbytes) return absl::OkStatus();
+  return Refuse(tensor, "it has ", tensor.nbytes, " bytes, but its dtype and shape ask for ", *bytes,
+                "; correct its shape");
 }
 
 absl::StatusOr<std::string> EncodeMetadata(const std::map<std::string, std::string>& metadata) {
@@ -136,9 +134,7 @@ absl::Status WriteSafetensors(const std::string& path, const ImageLayout& layout
   for (const Tensor& tensor : tensors) {
     const ConstHostSpan bytes = bytes_of(tensor);
     if (bytes.size() != tensor.nbytes) {
-      return absl::InvalidArgumentError(absl::StrCat("write tensor ", QuoteName(tensor.name), ": it has ",
-                                                     tensor.nbytes, " bytes, and ", bytes.size(),
-                                                     " were given; pass all of them"));
+      return Refuse(tensor, "it has ", tensor.nbytes, " bytes, and ", bytes.size(), " were given; pass all");
     }
     TC_RETURN_IF_ERROR(file.Append(bytes));
   }
