@@ -56,8 +56,8 @@ absl::StatusOr<std::unique_ptr<DaemonLink>> DaemonLink::Connect(const ClientOpti
     link.reset(new DaemonLink(address, std::move(credentials)));
     return link->Greet(context, options.connect_timeout, in_clear);
   };
-  TC_RETURN_IF_ERROR(
-      rpc::RetryUnavailable(context, {.retry_for = options.wait_for_daemon, .what = "connecting"}, connect));
+  TC_RETURN_IF_ERROR(rpc::RetryUnavailable(
+      context, {.retry_for = options.wait_for_daemon, .what = "connect to the daemon"}, connect));
   return link;
 }
 
@@ -107,7 +107,7 @@ absl::StatusOr<std::string> DaemonLink::HandleSocket(const RequestContext& conte
   // Without the lock, which no call may hold. Two callers can ask at once, and both get the same answer.
   TC_ASSIGN_OR_RETURN(const v1::GetStatusResponse status,
                       rpc::CallUnary(*daemon_, &v1::StoreDaemon::Stub::GetStatus, context, {},
-                                     {.what = "asking the daemon for its handle socket"}));
+                                     {.what = "get the handle socket of the daemon"}));
   const std::string& path = status.node().handle_socket();
   TC_RETURN_IF_ERROR(CheckHandleSocket(path));
   absl::MutexLock lock(&mutex_);

@@ -91,7 +91,7 @@ absl::StatusOr<v1::MaterializeReplicaResult> Materialize(
   };
   absl::Status status =
       rpc::CallServerStream(link.daemon(), &v1::StoreDaemon::Stub::MaterializeReplica, context, request,
-                            on_response, {.retry_for = absl::ZeroDuration(), .what = "materializing"});
+                            on_response, {.retry_for = absl::ZeroDuration(), .what = "materialize"});
   if (!status.ok()) {
     // The call can fail after its result, when the caller cancels or the deadline passes between the two.
     if (result.has_value() && !result->ticket().empty()) GiveBack(handle_socket, result->ticket());
@@ -123,7 +123,7 @@ absl::StatusOr<std::unique_ptr<ClaimedReplica>> Claim(const RequestContext& cont
                             std::min(context.deadline, SteadyNow() + kClaimTimeout), context.cancellation);
   if (claimed.ok()) return claimed;
   // The daemon may not have seen a claim that ended early here. One that it refused leaves no ticket behind.
-  if (!context.Check("claiming").ok()) GiveBack(handle_socket, result.ticket());
+  if (!context.Check("claim").ok()) GiveBack(handle_socket, result.ticket());
   return Annotate(claimed.status(),
                   absl::StrCat("claim replica ", result.replica().replica_id(), " on ", handle_socket));
 }

@@ -76,7 +76,7 @@ absl::Status LeaseKeeper::TakeAgain(const std::string& artifact_id, ClaimedRepli
   *request.mutable_location() = rpc::ToProto(Location{LocationKind::kCpu, 0});
   const absl::StatusOr<v1::AttachReplicaResponse> attached =
       rpc::CallUnary(link_->daemon(), &v1::StoreDaemon::Stub::AttachReplica, operation, request,
-                     {.retry_for = absl::ZeroDuration(), .what = "taking a lease again"});
+                     {.retry_for = absl::ZeroDuration(), .what = "take a lease again"});
   absl::Status taken = attached.status();
   if (attached.ok()) {
     auto again =

@@ -22,7 +22,7 @@ absl::StatusOr<std::string> ArtifactIdOf(const DaemonLink& link, const RequestCo
   request.set_confirmed(true);
   TC_ASSIGN_OR_RETURN(const v1::ResolveKeyResponse response,
                       rpc::CallUnary(link.global_store(), &v1::GlobalStore::Stub::ResolveKey, operation,
-                                     request, {.what = "resolving a key"}));
+                                     request, {.what = "resolve a key"}));
   return response.key().artifact_id();
 }
 
@@ -42,7 +42,7 @@ absl::Status ForReplicasNamed(const DaemonLink& link, const RequestContext& oper
   request.set_artifact_id(*artifact_id);
   TC_ASSIGN_OR_RETURN(const v1::ListReplicasResponse listed,
                       rpc::CallUnary(link.daemon(), &v1::StoreDaemon::Stub::ListReplicas, operation, request,
-                                     {.what = "listing the replicas"}));
+                                     {.what = "list the replicas"}));
   if (listed.replicas().empty()) {
     return absl::NotFoundError(absl::StrCat(
         "find replicas of ", name, ": this node has none; `tensorcast replica ls` lists what it has"));

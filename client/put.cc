@@ -144,7 +144,7 @@ absl::Status PutOnce(Session& session, const RequestContext& context, const PutI
   TC_ASSIGN_OR_RETURN(const std::string handle_socket, link.HandleSocket(context));
   absl::StatusOr<std::unique_ptr<RingFiller>> opened = RingFiller::Open(
       handle_socket, image.layout().image_bytes, context.deadline, context.cancellation, handed);
-  TC_RETURN_IF_ERROR(context.Check("waiting for a ring"));  // rather than that the connection was shut down
+  TC_RETURN_IF_ERROR(context.Check("wait for a ring"));  // rather than that the connection was shut down
   TC_RETURN_IF_ERROR(opened.status());
   RingFiller& filler = **opened;
   const PageLocked page_locked(image.on_devices() ? session.devices : nullptr, filler.slots());
@@ -163,7 +163,7 @@ absl::Status PutOnce(Session& session, const RequestContext& context, const PutI
   const absl::Status put =
       rpc::CallBidiStream(link.daemon(), &v1::StoreDaemon::Stub::PutArtifact, call, requests.size(),
                           [&](size_t i) { return requests[i]; }, on_response,
-                          {.retry_for = absl::ZeroDuration(), .what = "putting"});
+                          {.retry_for = absl::ZeroDuration(), .what = "stream the tensors"});
   // Before the memory that it fills is no longer page-locked.
   const absl::Status filled = filler.Stop();
   // Where a tensor could not be read the call was cancelled for that, so its own status says less.
@@ -210,7 +210,7 @@ absl::Status ImportOnce(DaemonLink& link, const RequestContext& context, std::sp
     request.set_offer_token(offer->token());
   }
   return rpc::CallServerStream(link.daemon(), &v1::StoreDaemon::Stub::ImportArtifact, context, request,
-                               on_response, {.retry_for = absl::ZeroDuration(), .what = "importing"});
+                               on_response, {.retry_for = absl::ZeroDuration(), .what = "follow the import"});
 }
 
 absl::StatusOr<v1::PutArtifactResult> ImportUnder(otel::Span& span, DaemonLink& link,
@@ -267,13 +267,13 @@ absl::StatusOr<ImportedFile> FindImportedBy(DaemonLink& link, const RequestConte
   request.set_origin_path(file.uri);
   TC_ASSIGN_OR_RETURN(const v1::ListArtifactsResponse listed,
                       AllPages(link.global_store(), &v1::GlobalStore::Stub::ListArtifacts, operation, request,
-                               "looking for an import"));
+                               "find an import"));
   if (listed.artifacts().empty()) {
     return absl::NotFoundError(absl::StrCat("find import ", path, ": it was not imported; import it"));
   }
   TC_ASSIGN_OR_RETURN(const v1::GetStatusResponse status,
                       rpc::CallUnary(link.daemon(), &v1::StoreDaemon::Stub::GetStatus, operation,
-                                     v1::GetStatusRequest(), {.what = "asking for the id of the node"}));
+                                     v1::GetStatusRequest(), {.what = "get the id of the node"}));
   const v1::Artifact* latest = nullptr;
   const v1::Origin* from = nullptr;
   for (const v1::Artifact& artifact : listed.artifacts()) {
