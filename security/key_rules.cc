@@ -82,8 +82,8 @@ absl::Status KeyRules::Check(std::string_view key, std::string_view peer, std::s
   if ((by_itself && IsOperator(path)) || names->contains(path)) return absl::OkStatus();
   return absl::PermissionDeniedError(absl::StrCat(
       "bind key ", key, ": ", asking, by_itself ? "" : absl::StrCat(" (called through ", peer, ")"),
-      " may not; security.keys of the global store gives keys that begin with ", longest, " to ",
-      absl::StrJoin(*names, ", "), ", and to operators that call the global store itself"));
+      " may not; keys that begin with ", longest, " are for ", absl::StrJoin(*names, ", "),
+      ", and for operators at the global store itself (security.keys there)"));
 }
 
 }  // namespace tensorcast::security

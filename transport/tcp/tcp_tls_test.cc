@@ -242,7 +242,7 @@ TEST_F(TlsTest, ExpiredReceiverCertificate_EndsItsPull) {
     break;
   }
   EXPECT_EQ(end.code(), absl::StatusCode::kUnauthenticated) << end;
-  EXPECT_THAT(end.message(), ::testing::HasSubstr("the certificate of " + authority_.Uri("node/brief")));
+  EXPECT_THAT(end.message(), ::testing::HasSubstr("authenticate " + authority_.Uri("node/brief")));
   ExpectServed("node/other");
 }
 
