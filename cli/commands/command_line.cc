@@ -258,6 +258,8 @@ struct Program {
   Chosen chosen;
 };
 
+// What the manual page, the completion and the reference show of a flag: from the parser itself, so that they
+// cannot differ from what it accepts.
 FlagDescription DescribeFlag(const CLI::Option& option) {
   FlagDescription flag{.default_value = option.get_default_str(),
                        .help = option.get_description(),

@@ -58,6 +58,7 @@ absl::Status CancelTasks(const CommonFlags& common, const PlaceFlags& flags) {
   const RequestContext context = InterruptibleContext();
   v1::CancelReplicationTasksRequest request;
   TC_ASSIGN_OR_RETURN(*request.mutable_artifact_id(), ConfirmedArtifactId(*admin, context, flags.artifact));
+  // Without targets the request has none, and the global store cancels all tasks of the artifact.
   if (!flags.to.empty()) {
     TC_ASSIGN_OR_RETURN(const v1::GetClusterStatusResponse cluster, admin->GetClusterStatus(context));
     TC_RETURN_IF_ERROR(AddNamed(cluster, flags, request.mutable_targets()));

@@ -157,6 +157,7 @@ void PrintCluster(const v1::GetClusterStatusResponse& cluster) {
 
 absl::Status Status(const CommonFlags& common) {
   TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
+  // Bounded, since a status is asked for when something hangs.
   const RequestContext context = InterruptibleContext(absl::Seconds(10));
   TC_ASSIGN_OR_RETURN(const v1::GetStatusResponse daemon, admin->GetStatus(context));
   const absl::StatusOr<v1::GetClusterStatusResponse> cluster = admin->GetClusterStatus(context);

@@ -58,6 +58,7 @@ class ClusterViewer {
     }
     std::ranges::sort(view.nodes, {}, [](const NodeView& node) { return node.node.name(); });
     for (NodeView& node : view.nodes) {
+      // The own daemon was asked already; it need not be reachable by its address.
       if (node.node.node_id() == own.node().node_id()) node.status = own;
       clients_.try_emplace(node.node.grpc_address());  // so that the askers find the map as it stays
     }

@@ -114,6 +114,7 @@ std::vector<std::string> ReadYaml(std::string_view yaml, std::string_view name, 
     YamlReader reader(name);
     reader.ReadSection(YAML::Load(std::string(yaml)), "", config);
     return reader.TakeErrors();
+    // The library throws for text that is not YAML; what is wrong in YAML that it can read is gathered above.
   } catch (const YAML::Exception& error) {
     return {absl::StrCat(name, ":", error.mark.line + 1, ": this is not YAML: ", error.msg)};
   }
@@ -169,6 +170,7 @@ void AppendHelp(std::string_view help, std::string_view indent, std::string& yam
   absl::StrAppend(&yaml, indent, "# ", line, "\n");
 }
 
+// The configuration as a file that reads back as the same configuration, with each key's help above it.
 void AppendSection(const Message& section, const std::string& indent, std::string& yaml) {
   for (int i = 0; i < section.GetDescriptor()->field_count(); ++i) {
     const FieldDescriptor& field = *section.GetDescriptor()->field(i);

@@ -271,6 +271,8 @@ v1::Config DefaultsWith(std::string_view state_folder) {
 
 v1::Config Defaults() { return DefaultsWith(DefaultStateFolder()); }
 
+// The suggestion is looked for in the section and below it, so a key that was written one level too high is
+// found, too.
 absl::Status UnknownKey(const Descriptor& section, std::string_view section_path, std::string_view key) {
   std::string message = absl::StrCat("there is no key \"", key, "\"",
                                      section_path.empty() ? "" : absl::StrCat(" in ", section_path));
