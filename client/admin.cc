@@ -36,6 +36,8 @@ absl::Status Watch(Stub& stub,
   bool stopped = false;
   absl::Status status =
       rpc::CallServerStream(stub, method, OperationContext(context), request, [&](Response&& response) {
+        // Only an error ends a stream from this side, so the end that the caller wants is one, and is taken
+        // back below.
         stopped = !on_news(response);
         return stopped ? absl::CancelledError("the caller stopped watching") : absl::OkStatus();
       });
@@ -63,7 +65,7 @@ absl::StatusOr<std::vector<v1::Artifact>> AdminClient::ListArtifacts(const Reque
   TC_ASSIGN_OR_RETURN(v1::ListArtifactsResponse all,
                       InSpan("Client/ListArtifacts", context, [&](const RequestContext& operation) {
                         return AllPages(link_->global_store(), &StoreStub::ListArtifacts, operation, request,
-                                        "listing artifacts");
+                                        "list artifacts");
                       }));
   std::vector<v1::Artifact> artifacts;
   for (v1::Artifact& artifact : *all.mutable_artifacts()) {
@@ -131,7 +133,7 @@ absl::Status AdminClient::WatchStatus(const RequestContext& context, absl::Durat
 absl::StatusOr<v1::GetClusterStatusResponse> AdminClient::GetClusterStatus(const RequestContext& context) {
   return InSpan("Client/GetClusterStatus", context, [&](const RequestContext& operation) {
     return AllPages(link_->global_store(), &StoreStub::GetClusterStatus, operation,
-                    v1::GetClusterStatusRequest(), "getting the cluster status");
+                    v1::GetClusterStatusRequest(), "get the cluster status");
   });
 }
 
@@ -148,7 +150,7 @@ absl::StatusOr<v1::ListReplicationTasksResponse> AdminClient::ListReplicationTas
   request.set_page_size(kPageSize);
   return InSpan("Client/ListReplicationTasks", context, [&](const RequestContext& operation) {
     return AllPages(link_->global_store(), &StoreStub::ListReplicationTasks, operation, request,
-                    "listing replication tasks");
+                    "list replication tasks");
   });
 }
 

@@ -49,6 +49,8 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const ClientOptions& opt
 }
 
 absl::Status Client::SetPinned(const RequestContext& context, std::string_view replica, bool pinned) {
+  // Pin and unpin differ only in the types of their messages. Both are done to every replica that the name
+  // stands for on this node.
   const auto set = [&](std::string_view span, auto method, auto request) {
     return InSpan(span, context, [&](const RequestContext& operation) {
       return ForReplicasNamed(*session_->link, operation, replica, [&](const std::string& replica_id) {

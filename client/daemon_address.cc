@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <filesystem>
 #include <string_view>
 #include <system_error>
@@ -23,6 +22,7 @@
 #include "absl/time/time.h"
 #include "base/address.h"
 #include "base/posix/socket_folders.h"
+#include "base/posix/state_files.h"
 #include "base/posix/unique_fd.h"
 #include "base/posix/unix_socket.h"
 #include "base/request_context.h"
@@ -31,11 +31,6 @@
 
 namespace tensorcast::client {
 namespace {
-
-std::string Environment(const char* name) {
-  const char* const value = std::getenv(name);
-  return value == nullptr ? std::string() : std::string(value);
-}
 
 // The operator's socket for the daemon's own user, else the client's.
 std::string SocketForThisUser(const std::string& folder) {
@@ -58,6 +53,7 @@ absl::Status NoDaemon(const std::string& address, std::string_view why) {
 absl::Status CheckSocket(const std::string& address) {
   const std::string path = SocketPath(address);
   TC_ASSIGN_OR_RETURN(const sockaddr_un name, UnixAddress(path));
+  // Not blocking: a full backlog would block it, although that proves a listener.
   const UniqueFd probe(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!probe) return ErrnoStatus(errno, "create", "a unix socket");
   if (connect(probe.get(), reinterpret_cast<const sockaddr*>(&name), sizeof(name)) == 0) {
@@ -101,6 +97,8 @@ absl::Status CheckPort(const std::string& address, const RequestContext& context
   TC_ASSIGN_OR_RETURN(const HostPort name, ParseHostPort(address));
   const absl::StatusOr<std::vector<SocketAddress>> found = ResolveAddresses(name);
   if (!found.ok()) return found.status();
+  // A name may stand for several addresses, of IPv6 and IPv4. One that answers is enough; where none does,
+  // the last error is told.
   int error = ETIMEDOUT;
   for (const SocketAddress& one : *found) {
     error = TryConnect(one, context);
@@ -148,6 +146,8 @@ absl::StatusOr<std::string> FindDaemonIn(std::span<const std::string> folders) {
                    "; start one with \"tensorcast daemon\", or name one that runs with ", kDaemonVariable));
 }
 
+// The order is the same in C++, Python and the CLI: what the caller names, the environment, the default
+// folders. A name that is given is never replaced by another daemon that happens to run.
 absl::StatusOr<std::string> FindDaemon(std::string_view named) {
   if (!named.empty()) return ToDaemonAddress(named);
   if (const std::string of_environment = Environment(kDaemonVariable); !of_environment.empty()) {

@@ -35,6 +35,7 @@ absl::StatusOr<std::shared_ptr<const rpc::Credentials>> Load(const ClientCertifi
 
 }  // namespace
 
+// One channel serves both stubs: a daemon answers the calls of the global store, too, by passing them on.
 DaemonLink::DaemonLink(const std::string& address, std::shared_ptr<const rpc::Credentials> credentials)
     : address_(address),
       channel_(rpc::MakeChannel(address, {.credentials = std::move(credentials), .session_id = NewUuid()})),
@@ -55,8 +56,8 @@ absl::StatusOr<std::unique_ptr<DaemonLink>> DaemonLink::Connect(const ClientOpti
     link.reset(new DaemonLink(address, std::move(credentials)));
     return link->Greet(context, options.connect_timeout, in_clear);
   };
-  TC_RETURN_IF_ERROR(
-      rpc::RetryUnavailable(context, {.retry_for = options.wait_for_daemon, .what = "connecting"}, connect));
+  TC_RETURN_IF_ERROR(rpc::RetryUnavailable(
+      context, {.retry_for = options.wait_for_daemon, .what = "connect to the daemon"}, connect));
   return link;
 }
 
@@ -64,6 +65,8 @@ absl::StatusOr<std::unique_ptr<DaemonLink>> DaemonLink::Connect(const ClientOpti
 // another protocol, does not end it.
 absl::Status DaemonLink::Greet(RequestContext context, absl::Duration timeout, bool in_clear) {
   context.deadline = std::min(context.deadline, SteadyNow() + timeout);
+  // First by a plain connection, of which the errno says why nothing answers. gRPC would only say
+  // UNAVAILABLE.
   TC_RETURN_IF_ERROR(CheckListener(address_, context));
   const absl::Status connected = rpc::AwaitConnection(*channel_, context);
   if (absl::IsDeadlineExceeded(connected)) {
@@ -101,9 +104,10 @@ absl::StatusOr<std::string> DaemonLink::HandleSocket(const RequestContext& conte
     // A daemon that was started again may have another one; only where this one is gone is it asked.
     if (CheckHandleSocket(handle_socket_).ok()) return handle_socket_;
   }
+  // Without the lock, which no call may hold. Two callers can ask at once, and both get the same answer.
   TC_ASSIGN_OR_RETURN(const v1::GetStatusResponse status,
                       rpc::CallUnary(*daemon_, &v1::StoreDaemon::Stub::GetStatus, context, {},
-                                     {.what = "asking the daemon for its handle socket"}));
+                                     {.what = "get the handle socket of the daemon"}));
   const std::string& path = status.node().handle_socket();
   TC_RETURN_IF_ERROR(CheckHandleSocket(path));
   absl::MutexLock lock(&mutex_);

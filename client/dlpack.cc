@@ -35,6 +35,8 @@ absl::Status SetShape(const TensorView& tensor, DlpackView& view) {
   uint64_t elements = 1;
   view.shape.resize(tensor.shape.size());
   view.strides.resize(tensor.shape.size());
+  // Row-major strides, counted in elements from the last dimension to the first. `elements` is the product of
+  // those behind this one; kMax + 1 stands for an overflow, which is an error only where a stride needs it.
   for (size_t i = tensor.shape.size(); i-- > 0;) {
     constexpr uint64_t kMax = std::numeric_limits<int64_t>::max();
     if (tensor.shape[i] > kMax || elements > kMax) {

@@ -70,6 +70,8 @@ void GiveBack(const std::string& handle_socket, const std::string& ticket) {
   ClaimedReplica::Claim(handle_socket, ticket, SteadyNow() + kGiveBackTimeout).IgnoreError();
 }
 
+// One stream carries the whole answer: the handle socket, progress while the replica is made, the manifest in
+// pieces, and the result. The call itself is not retried, since Client::Get repeats all steps together.
 absl::StatusOr<v1::MaterializeReplicaResult> Materialize(
     const DaemonLink& link, const RequestContext& context, const v1::MaterializeReplicaRequest& request,
     const GetOptions& options, std::string& handle_socket, rpc::PieceJoiner& manifest) {
@@ -89,8 +91,9 @@ absl::StatusOr<v1::MaterializeReplicaResult> Materialize(
   };
   absl::Status status =
       rpc::CallServerStream(link.daemon(), &v1::StoreDaemon::Stub::MaterializeReplica, context, request,
-                            on_response, {.retry_for = absl::ZeroDuration(), .what = "materializing"});
+                            on_response, {.retry_for = absl::ZeroDuration(), .what = "materialize"});
   if (!status.ok()) {
+    // The call can fail after its result, when the caller cancels or the deadline passes between the two.
     if (result.has_value() && !result->ticket().empty()) GiveBack(handle_socket, result->ticket());
     return status;
   }
@@ -119,7 +122,8 @@ absl::StatusOr<std::unique_ptr<ClaimedReplica>> Claim(const RequestContext& cont
       ClaimedReplica::Claim(handle_socket, result.ticket(),
                             std::min(context.deadline, SteadyNow() + kClaimTimeout), context.cancellation);
   if (claimed.ok()) return claimed;
-  if (!context.Check("claiming").ok()) GiveBack(handle_socket, result.ticket());
+  // The daemon may not have seen a claim that ended early here. One that it refused leaves no ticket behind.
+  if (!context.Check("claim").ok()) GiveBack(handle_socket, result.ticket());
   return Annotate(claimed.status(),
                   absl::StrCat("claim replica ", result.replica().replica_id(), " on ", handle_socket));
 }
@@ -161,6 +165,7 @@ absl::StatusOr<std::unique_ptr<Replica>> Client::GetOnce(const RequestContext& c
                                                          const GetOptions& options) {
   TC_ASSIGN_OR_RETURN(v1::MaterializeReplicaRequest request,
                       MakeRequest(artifact, options, session_->devices));
+  // Manifests can be large: the request names those that the session has, and the daemon sends only another.
   const Manifests known = session_->manifests.All();
   request.set_manifest(true);
   for (const std::shared_ptr<const Manifest>& manifest : known) request.add_known_manifests(manifest->id());
@@ -181,6 +186,8 @@ absl::StatusOr<std::unique_ptr<Replica>> Client::GetOnce(const RequestContext& c
   if (claimed != nullptr) {
     TC_RETURN_IF_ERROR(state->Attach(std::move(claimed), session_->devices, options.copy_on_write));
   }
+  // A mapping of host memory outlives the daemon, so its lease is taken again from the next one. GPU memory
+  // and packed files have nothing to take again.
   if (!state->image.empty()) session_->leases.Watch(state->artifact_id(), state->claimed);
   state->MakeViews();
   return std::unique_ptr<Replica>(new Replica(std::move(state)));
@@ -219,6 +226,8 @@ absl::StatusOr<std::vector<std::unique_ptr<Replica>>> Client::GetAt(const Reques
   RequestContext all = context;
   all.request_id.clear();  // each get is an operation of its own, in one trace
   if (!all.trace.IsValid()) all.trace = TraceContext::NewRoot();
+  // One cancellation ends all gets: by the caller's, or by the first error. The caller's own is not cancelled
+  // for an error here.
   all.cancellation = Cancellation();
   const Cancellation::Registration with_caller =
       context.cancellation.OnCancel([cancellation = all.cancellation] { cancellation.Cancel(); });
@@ -278,6 +287,7 @@ PendingGet::PendingGet(std::unique_ptr<State> state) : state_(std::move(state)) 
 
 PendingGet::~PendingGet() {
   Cancel();
+  // The thread uses the state until its get has ended, which the cancellation makes soon.
   if (state_->thread.joinable()) state_->thread.join();
 }
 

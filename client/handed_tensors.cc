@@ -46,6 +46,7 @@ class HandedTensors {
       replica.replica_id = place->replica_id;
       return Known(replicas_, std::pair(place->pool_id, place->replica_id), std::move(replica));
     }
+    // Read once for a put, and only where a tensor may lie in sealed memory.
     if (!sealed_.has_value()) sealed_ = SealedMappings::Read();
     const auto place = sealed_->Find(bytes);
     if (!place.has_value()) return nullptr;
@@ -53,6 +54,7 @@ class HandedTensors {
     if (const auto known = files_.find(place->file); known != files_.end()) return &memories_[known->second];
     HandedMemory file;
     struct stat about{};
+    // A descriptor of the put's own: it stays valid when the caller closes its file meanwhile.
     file.memfd = UniqueFd(fcntl(sealed_->fd(place->file), F_DUPFD_CLOEXEC, 0));
     if (!file.memfd || fstat(file.memfd.get(), &about) != 0) return nullptr;
     file.bytes = static_cast<uint64_t>(about.st_size);
@@ -64,6 +66,7 @@ class HandedTensors {
   template <class Key>
   HandedMemory* Known(std::map<Key, size_t>& known, const Key& key, HandedMemory memory) {
     if (const auto found = known.find(key); found != known.end()) return &memories_[found->second];
+    // What is past the limit is streamed like all other tensors.
     if (memories_.size() == kMaxHandedMemories) return nullptr;
     known[key] = memories_.size();
     return &memories_.emplace_back(std::move(memory));

@@ -30,11 +30,11 @@ class KeyWatch {
     while (true) {
       absl::Status status = Listen(backoff);
       if (stopped_) return absl::OkStatus();
-      if (absl::Status wanted = context_.Check("watching keys"); !wanted.ok()) return wanted;
+      if (absl::Status wanted = context_.Check("watch keys"); !wanted.ok()) return wanted;
       // A server that shuts down ends or cancels its streams.
       const bool reconnect = status.ok() || absl::IsUnavailable(status) || absl::IsCancelled(status);
       if (!reconnect) return status;
-      if (absl::Status slept = rpc::SleepFor(context_, rpc::WaitAfter(status, backoff), "watching keys");
+      if (absl::Status slept = rpc::SleepFor(context_, rpc::WaitAfter(status, backoff), "watch keys");
           !slept.ok()) {
         return slept;
       }
@@ -54,7 +54,7 @@ class KeyWatch {
                                    present_.insert(response.key().name());
                                    return Tell(response);
                                  },
-                                 {.retry_for = absl::ZeroDuration(), .what = "watching keys"});
+                                 {.retry_for = absl::ZeroDuration(), .what = "watch keys"});
   }
 
   // An error, to end the call, once the caller has had enough.

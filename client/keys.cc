@@ -38,9 +38,11 @@ absl::StatusOr<v1::BindKeyResponse> AdminClient::BindKey(const RequestContext& c
   if (keep.has_value()) request.set_keep(*keep);
   return InSpan(
       "Client/BindKey", context, [&](const RequestContext& operation) -> absl::StatusOr<v1::BindKeyResponse> {
+        // A key may be bound to what another key names. That key is resolved now; the binding does not follow
+        // it.
         TC_ASSIGN_OR_RETURN(*request.mutable_artifact_id(), ArtifactIdOf(*link_, operation, artifact));
         return rpc::CallUnary(link_->global_store(), &Stub::BindKey, operation, request,
-                              {.what = "binding a key"});
+                              {.what = "bind a key"});
       });
 }
 
@@ -51,7 +53,7 @@ absl::StatusOr<v1::ResolveKeyResponse> AdminClient::ResolveKey(const RequestCont
   request.set_confirmed(confirmed);
   return InSpan("Client/ResolveKey", context, [&](const RequestContext& operation) {
     return rpc::CallUnary(link_->global_store(), &Stub::ResolveKey, operation, request,
-                          {.what = "resolving a key"});
+                          {.what = "resolve a key"});
   });
 }
 
@@ -62,7 +64,7 @@ absl::Status AdminClient::DeleteKey(const RequestContext& context, std::string_v
   if (expected_revision.has_value()) request.set_expected_revision(*expected_revision);
   return InSpan("Client/DeleteKey", context, [&](const RequestContext& operation) {
     return rpc::CallUnary(link_->global_store(), &Stub::DeleteKey, operation, request,
-                          {.what = "deleting a key"})
+                          {.what = "delete a key"})
         .status();
   });
 }
@@ -73,7 +75,7 @@ absl::StatusOr<v1::ListKeysResponse> AdminClient::ListKeys(const RequestContext&
   request.set_prefix(std::string(prefix));
   request.set_page_size(kKeysPerPage);
   return InSpan("Client/ListKeys", context, [&](const RequestContext& operation) {
-    return AllPages(link_->global_store(), &Stub::ListKeys, operation, request, "listing keys");
+    return AllPages(link_->global_store(), &Stub::ListKeys, operation, request, "list keys");
   });
 }
 

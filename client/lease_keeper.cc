@@ -51,8 +51,11 @@ void LeaseKeeper::Run() {
       absl::MutexLock lock(&mutex_);
       const auto stopping = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return stopping_; };
       if (mutex_.AwaitWithTimeout(absl::Condition(&stopping), kCheckInterval)) return;
+      // Out of the shared list, so that no lock is held across the calls below; Watch adds to it meanwhile.
       watched.swap(watched_);
     }
+    // Kept: what still has its lease, and what lost it while the daemon was away. Dropped: replicas that
+    // their owner has let go, and those with a lease that no daemon can give back any more.
     std::erase_if(watched, [this](const Watched& one) {
       const std::shared_ptr<ClaimedReplica> claimed = one.claimed.lock();
       return claimed == nullptr ||
@@ -73,7 +76,7 @@ absl::Status LeaseKeeper::TakeAgain(const std::string& artifact_id, ClaimedRepli
   *request.mutable_location() = rpc::ToProto(Location{LocationKind::kCpu, 0});
   const absl::StatusOr<v1::AttachReplicaResponse> attached =
       rpc::CallUnary(link_->daemon(), &v1::StoreDaemon::Stub::AttachReplica, operation, request,
-                     {.retry_for = absl::ZeroDuration(), .what = "taking a lease again"});
+                     {.retry_for = absl::ZeroDuration(), .what = "take a lease again"});
   absl::Status taken = attached.status();
   if (attached.ok()) {
     auto again =

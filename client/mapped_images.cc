@@ -25,6 +25,8 @@ std::optional<MappedImages::Place> MappedImages::Find(std::span<const std::byte>
   auto image = images_.upper_bound(bytes.data());
   if (image == images_.begin()) return std::nullopt;
   --image;
+  // Bytes that reach past the image are not those of the replica. Compared without a sum, which could
+  // overflow.
   const auto offset = static_cast<size_t>(bytes.data() - image->first);
   if (offset > image->second.bytes || bytes.size() > image->second.bytes - offset) return std::nullopt;
   Place place = image->second.place;

@@ -22,12 +22,14 @@ absl::StatusOr<std::string> ArtifactIdOf(const DaemonLink& link, const RequestCo
   request.set_confirmed(true);
   TC_ASSIGN_OR_RETURN(const v1::ResolveKeyResponse response,
                       rpc::CallUnary(link.global_store(), &v1::GlobalStore::Stub::ResolveKey, operation,
-                                     request, {.what = "resolving a key"}));
+                                     request, {.what = "resolve a key"}));
   return response.key().artifact_id();
 }
 
 absl::Status ForReplicasNamed(const DaemonLink& link, const RequestContext& operation, std::string_view name,
                               absl::FunctionRef<absl::Status(const std::string& replica_id)> call) {
+  // A key may look like a replica id. So the daemon is asked for a replica of that id first, and only what it
+  // does not know is resolved as an artifact.
   const absl::Status by_id = call(std::string(name));
   if (!absl::IsNotFound(by_id)) return by_id;
   const absl::StatusOr<std::string> artifact_id = ArtifactIdOf(link, operation, name);
@@ -40,11 +42,12 @@ absl::Status ForReplicasNamed(const DaemonLink& link, const RequestContext& oper
   request.set_artifact_id(*artifact_id);
   TC_ASSIGN_OR_RETURN(const v1::ListReplicasResponse listed,
                       rpc::CallUnary(link.daemon(), &v1::StoreDaemon::Stub::ListReplicas, operation, request,
-                                     {.what = "listing the replicas"}));
+                                     {.what = "list the replicas"}));
   if (listed.replicas().empty()) {
     return absl::NotFoundError(absl::StrCat(
         "find replicas of ", name, ": this node has none; `tensorcast replica ls` lists what it has"));
   }
+  // The first error ends it. What was done before stays done, and the call can be repeated.
   for (const v1::Replica& replica : listed.replicas()) TC_RETURN_IF_ERROR(call(replica.replica_id()));
   return absl::OkStatus();
 }

@@ -51,6 +51,7 @@ absl::Status SetOptions(const PutOptions& options, Request& request) {
   request.set_wait_for_space(options.wait_for_space);
   request.set_pin(options.pin);
   if (!options.key.has_value()) {
+    // Without a key nothing is bound, and there are no versions to keep.
     if (!options.keep.has_value()) return absl::OkStatus();
     return absl::InvalidArgumentError("put: keep needs a key, and no key was given; name a key");
   }
@@ -143,7 +144,7 @@ absl::Status PutOnce(Session& session, const RequestContext& context, const PutI
   TC_ASSIGN_OR_RETURN(const std::string handle_socket, link.HandleSocket(context));
   absl::StatusOr<std::unique_ptr<RingFiller>> opened = RingFiller::Open(
       handle_socket, image.layout().image_bytes, context.deadline, context.cancellation, handed);
-  TC_RETURN_IF_ERROR(context.Check("waiting for a ring"));  // rather than that the connection was shut down
+  TC_RETURN_IF_ERROR(context.Check("wait for a ring"));  // rather than that the connection was shut down
   TC_RETURN_IF_ERROR(opened.status());
   RingFiller& filler = **opened;
   const PageLocked page_locked(image.on_devices() ? session.devices : nullptr, filler.slots());
@@ -156,16 +157,20 @@ absl::Status PutOnce(Session& session, const RequestContext& context, const PutI
       FillThreads(),
       [&image](int thread, uint64_t offset, HostSpan to) { return image.Write(thread, offset, to); },
       [ended = call.cancellation] { ended.Cancel(); }));
+  // The threads run before the call begins: the daemon asks for bytes as soon as it has read the token, and
+  // ends a put of which the ring stays empty.
   requests.front().set_offer_token(filler.token());
   const absl::Status put =
       rpc::CallBidiStream(link.daemon(), &v1::StoreDaemon::Stub::PutArtifact, call, requests.size(),
                           [&](size_t i) { return requests[i]; }, on_response,
-                          {.retry_for = absl::ZeroDuration(), .what = "putting"});
+                          {.retry_for = absl::ZeroDuration(), .what = "stream the tensors"});
   // Before the memory that it fills is no longer page-locked.
   const absl::Status filled = filler.Stop();
+  // Where a tensor could not be read the call was cancelled for that, so its own status says less.
   return filled.ok() ? put : filled;
 }
 
+// The layout and the requests are made once, since attempts differ only in the token of their ring.
 absl::StatusOr<v1::PutArtifactResult> PutUnder(otel::Span& span, Session& session,
                                                const RequestContext& operation,
                                                std::span<const PutTensor> tensors,
@@ -176,6 +181,7 @@ absl::StatusOr<v1::PutArtifactResult> PutUnder(otel::Span& span, Session& sessio
   TC_RETURN_IF_ERROR(SetOptions(options, requests.front()));
   requests.front().mutable_metadata()->insert(metadata.begin(), metadata.end());
 
+  // Once for all attempts: which memory can be handed over depends on this process, not on the daemon.
   const std::vector<HandedMemory> handed = FindHandedTensors(tensors, image.layout());
   return WithRetries(span, operation, options, "put", [&](OnResponse on_response) {
     return PutOnce(session, operation, image, handed, requests, on_response);
@@ -199,10 +205,12 @@ absl::Status ImportOnce(DaemonLink& link, const RequestContext& context, std::sp
                         OfferedMemory::OfferFiles(handle_socket, files,
                                                   std::min(context.deadline, SteadyNow() + kOfferTimeout),
                                                   context.cancellation));
+    // The daemon takes the files while the offer lives, so `offer` must outlast the call. A restarted daemon
+    // knows no earlier token: each attempt offers again.
     request.set_offer_token(offer->token());
   }
   return rpc::CallServerStream(link.daemon(), &v1::StoreDaemon::Stub::ImportArtifact, context, request,
-                               on_response, {.retry_for = absl::ZeroDuration(), .what = "importing"});
+                               on_response, {.retry_for = absl::ZeroDuration(), .what = "follow the import"});
 }
 
 absl::StatusOr<v1::PutArtifactResult> ImportUnder(otel::Span& span, DaemonLink& link,
@@ -259,13 +267,13 @@ absl::StatusOr<ImportedFile> FindImportedBy(DaemonLink& link, const RequestConte
   request.set_origin_path(file.uri);
   TC_ASSIGN_OR_RETURN(const v1::ListArtifactsResponse listed,
                       AllPages(link.global_store(), &v1::GlobalStore::Stub::ListArtifacts, operation, request,
-                               "looking for an import"));
+                               "find an import"));
   if (listed.artifacts().empty()) {
     return absl::NotFoundError(absl::StrCat("find import ", path, ": it was not imported; import it"));
   }
   TC_ASSIGN_OR_RETURN(const v1::GetStatusResponse status,
                       rpc::CallUnary(link.daemon(), &v1::StoreDaemon::Stub::GetStatus, operation,
-                                     v1::GetStatusRequest(), {.what = "asking for the id of the node"}));
+                                     v1::GetStatusRequest(), {.what = "get the id of the node"}));
   const v1::Artifact* latest = nullptr;
   const v1::Origin* from = nullptr;
   for (const v1::Artifact& artifact : listed.artifacts()) {

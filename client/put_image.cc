@@ -34,6 +34,9 @@ absl::StatusOr<PutImage> PutImage::Create(std::span<const PutTensor> tensors, De
   return image;
 }
 
+// Any thread writes any piece of the image, as the daemon asks: a piece may begin within a tensor, end within
+// another and cross the zeros between them. Copies from GPUs are enqueued on the thread's own streams, one
+// for each device, and the piece is there when all of them have ended.
 absl::Status PutImage::Write(int thread, uint64_t offset, HostSpan to) const {
   Streams& streams = streams_[thread];
   const std::vector<Tensor>& tensors = layout_.tensors;

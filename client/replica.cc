@@ -45,6 +45,7 @@ absl::Status Replica::Verify() const {
         "verify replica ", replica_id(), ": it is not attached in host memory; get it at cpu, attached"));
   }
   const Manifest& manifest = *state_->manifest;
+  // Digests are those of chunks, so each chunk that holds a part of a chosen tensor is read whole.
   for (const uint32_t chunk : state_->chosen.chunks) {
     const ByteRange range = manifest.layout().chunk(chunk);
     if (ComputeDigest(state_->image.subspan(range.offset, range.bytes)) == manifest.digests()[chunk].xxh3) {
@@ -63,6 +64,8 @@ absl::StatusOr<TensorView> Replica::Find(std::string_view name) const {
     return absl::NotFoundError(absl::StrCat("find tensor \"", name, "\": artifact ", artifact_id(),
                                             " has no such tensor; tensors() lists them"));
   }
+  // Tensors are found in the manifest, and views exist only of those that the get chose: `chosen.tensors` has
+  // their places in the manifest, ascending, in the order of the views.
   const auto place = static_cast<uint32_t>(tensor - state_->manifest->layout().tensors.data());
   const auto chosen = std::ranges::lower_bound(state_->chosen.tensors, place);
   if (chosen == state_->chosen.tensors.end() || *chosen != place) {
@@ -99,6 +102,7 @@ const v1::MaterializeReplicaResult& AdminClient::ResultOf(const Replica& replica
 
 absl::Status Replica::State::Attach(std::unique_ptr<ClaimedReplica> claim, DeviceRuntime* device_runtime,
                                     bool copy_on_write) {
+  // From here on the lease ends with this state, whatever fails below.
   claimed = std::move(claim);
   const ReplicaHandles& handles = claimed->handles();
   // The views are made from the manifest; with a smaller image they would point outside it.
@@ -132,6 +136,8 @@ absl::Status Replica::State::Attach(std::unique_ptr<ClaimedReplica> claim, Devic
       absl::StrCat("attach replica ", replica_id(), ": it is on disk; get it at \"cpu\" or \"gpu:N\""));
 }
 
+// A view points into the image by the tensor's offset, which is the same in host memory and on a GPU. A
+// replica that is not attached has views without memory: names, types and shapes.
 void Replica::State::MakeViews() {
   tensors.reserve(chosen.tensors.size());
   for (const uint32_t place : chosen.tensors) {

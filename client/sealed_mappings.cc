@@ -57,6 +57,7 @@ bool HasOwnPages(std::span<const std::byte> bytes) {
     if (read < static_cast<ssize_t>(sizeof(uint64_t))) return true;
     const size_t count = static_cast<size_t>(read) / sizeof(uint64_t);
     for (size_t i = 0; i < count; ++i) {
+      // A page that was never touched has no bit set, and is read from the file.
       const bool exists = (entries[i] & (kPresent | kSwapped)) != 0;
       if (exists && (entries[i] & kOfFile) == 0) return true;
     }

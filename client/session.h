@@ -16,7 +16,7 @@
 namespace tensorcast::client {
 
 // What a get or a put does in its tries, in messages that have it in front already.
-inline constexpr char kAsking[] = "asking the daemon";
+inline constexpr char kAsking[] = "ask the daemon";
 
 using Manifests = std::list<std::shared_ptr<const Manifest>>;
 

@@ -136,7 +136,7 @@ absl::Status AwaitConnection(grpc::Channel& channel, const RequestContext& conte
   while (true) {
     const grpc_connectivity_state state = channel.GetState(/*try_to_connect=*/true);
     if (state == GRPC_CHANNEL_READY) return absl::OkStatus();
-    TC_RETURN_IF_ERROR(context.Check("connecting"));
+    TC_RETURN_IF_ERROR(context.Check("connect"));
     if (state == GRPC_CHANNEL_TRANSIENT_FAILURE && SteadyNow() >= failing_until) {
       return absl::UnavailableError("the server ended the connection");
     }

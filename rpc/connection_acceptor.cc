@@ -123,7 +123,7 @@ void ConnectionAcceptor::Run() {
     }
     const int count = poll(polled.data(), polled.size(), MillisecondsTo(next));
     if (count < 0 && errno != EINTR) {
-      LOG_EVERY_N_SEC(ERROR, 10) << ErrnoStatus(errno, "waiting for connections at",
+      LOG_EVERY_N_SEC(ERROR, 10) << ErrnoStatus(errno, "wait for connections at",
                                                 absl::StrJoin(addresses_, ", "));
       absl::SleepFor(kAcceptPause);  // the limit of descriptors was lowered below what is polled
     }
@@ -165,7 +165,7 @@ void ConnectionAcceptor::AcceptAll(Endpoint& endpoint, int listener) {
       if (restored) return;  // the kernel gives a descriptor before it looks for a waiting peer
     }
     if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM) {
-      LOG_EVERY_N_SEC(ERROR, 10) << ErrnoStatus(error, "accepting a connection at", listening.address())
+      LOG_EVERY_N_SEC(ERROR, 10) << ErrnoStatus(error, "accept a connection at", listening.address())
                                  << "; trying again";
       // A listener that is ready but cannot be served would keep the thread spinning.
       endpoint.resume = SteadyNow() + kAcceptPause;

@@ -171,88 +171,82 @@ std::function<void()> Answer(RequestContext context, std::shared_ptr<StreamWrite
   };
 }
 
-template <class Response>
-class WriteStreamReactor final : public grpc::ServerWriteReactor<Response>, public StreamSink<Response> {
+// What a reactor that writes a stream does besides: `Reactor` is gRPC's.
+template <class Reactor, class Response>
+class WritingReactor : public Reactor, public StreamSink<Response> {
  public:
-  WriteStreamReactor(grpc::CallbackServerContext* call, TaskRunner& executor, StreamHandler<Response> handler)
-      : context_(ServerCallContext(call)), writer_(std::make_shared<StreamWriter<Response>>(this, context_)) {
-    if (const grpc::Status refused = CheckCaller(*call); !refused.ok()) {
-      this->Finish(refused);
-      return;
-    }
-    RunOn(executor, context_, Answer(context_, writer_, std::move(handler)),
-          [writer = writer_](const absl::Status& status) { writer->Finish(status); });
-  }
-
-  void OnWriteDone(bool ok) override { writer_->OnWritten(ok); }
-  void OnCancel() override {
+  void OnWriteDone(bool ok) final { writer_->OnWritten(ok); }
+  void OnCancel() final {
     writer_->Close();
     context_.cancellation.Cancel();
   }
-  void OnDone() override {
+  void OnDone() final {
     writer_->Close();
     delete this;
   }
 
- private:
-  void SinkWrite(const Response* message) override { this->StartWrite(message); }
-  void SinkFinish(const grpc::Status& status) override { this->Finish(status); }
+ protected:
+  explicit WritingReactor(grpc::CallbackServerContext* call)
+      : context_(ServerCallContext(call)),
+        writer_(std::make_shared<StreamWriter<Response>>(this, context_)) {}
+
+  // Finishes the call of a caller that no handler is to see.
+  bool Refuses(const grpc::CallbackServerContext& call) {
+    const grpc::Status refused = CheckCaller(call);
+    if (!refused.ok()) this->Finish(refused);
+    return !refused.ok();
+  }
+  void Run(TaskRunner& executor, std::function<void()> answer) {
+    RunOn(executor, context_, std::move(answer),
+          [writer = writer_](const absl::Status& status) { writer->Finish(status); });
+  }
 
   const RequestContext context_;
   const std::shared_ptr<StreamWriter<Response>> writer_;
+
+ private:
+  void SinkWrite(const Response* message) final { this->StartWrite(message); }
+  void SinkFinish(const grpc::Status& status) final { this->Finish(status); }
+};
+
+template <class Response>
+class WriteStreamReactor final : public WritingReactor<grpc::ServerWriteReactor<Response>, Response> {
+ public:
+  WriteStreamReactor(grpc::CallbackServerContext* call, TaskRunner& executor, StreamHandler<Response> handler)
+      : WriteStreamReactor::WritingReactor(call) {
+    if (!this->Refuses(*call)) this->Run(executor, Answer(this->context_, this->writer_, std::move(handler)));
+  }
 };
 
 template <class Request, class Response>
-class BidiStreamReactor final : public grpc::ServerBidiReactor<Request, Response>,
-                                public StreamSink<Response> {
+class BidiStreamReactor final : public WritingReactor<grpc::ServerBidiReactor<Request, Response>, Response> {
  public:
   BidiStreamReactor(grpc::CallbackServerContext* call, TaskRunner& executor,
                     std::function<absl::Status(Request&&)> on_message, StreamHandler<Response> on_end,
                     const StreamBounds& bounds)
-      : executor_(executor),
-        context_(ServerCallContext(call)),
-        writer_(std::make_shared<StreamWriter<Response>>(this, context_)),
+      : BidiStreamReactor::WritingReactor(call),
+        executor_(executor),
         reader_(call, std::move(on_message), bounds),
         on_end_(std::move(on_end)) {
-    if (const grpc::Status refused = CheckCaller(*call); !refused.ok()) {
-      this->Finish(refused);
-      return;
-    }
-    this->StartRead(reader_.message());
+    if (!this->Refuses(*call)) this->StartRead(reader_.message());
   }
 
   void OnReadDone(bool ok) override {
     if (!ok) return End();
-    if (absl::Status consumed = reader_.Consume(); !consumed.ok()) return writer_->Finish(consumed);
+    if (absl::Status consumed = reader_.Consume(); !consumed.ok()) return this->writer_->Finish(consumed);
     this->StartRead(reader_.message());
-  }
-  void OnWriteDone(bool ok) override { writer_->OnWritten(ok); }
-  void OnCancel() override {
-    writer_->Close();
-    context_.cancellation.Cancel();
-  }
-  void OnDone() override {
-    writer_->Close();
-    delete this;
   }
 
  private:
   void End() {
-    RunOn(
-        executor_, context_,
-        [this, answer = Answer(context_, writer_, std::move(on_end_))] {
-          absl::Status complete = reader_.CheckComplete();
-          if (!complete.ok()) return writer_->Finish(complete);
-          answer();
-        },
-        [writer = writer_](const absl::Status& status) { writer->Finish(status); });
+    this->Run(executor_, [this, answer = Answer(this->context_, this->writer_, std::move(on_end_))] {
+      absl::Status complete = reader_.CheckComplete();
+      if (!complete.ok()) return this->writer_->Finish(complete);
+      answer();
+    });
   }
-  void SinkWrite(const Response* message) override { this->StartWrite(message); }
-  void SinkFinish(const grpc::Status& status) override { this->Finish(status); }
 
   TaskRunner& executor_;
-  const RequestContext context_;
-  const std::shared_ptr<StreamWriter<Response>> writer_;
   RequestReader<Request> reader_;
   StreamHandler<Response> on_end_;
 };

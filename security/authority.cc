@@ -28,7 +28,8 @@ constexpr int kSerialBits = 128;
 constexpr std::string_view kSpiffeScheme = "spiffe://";
 
 absl::Status Failed(std::string_view what) {
-  return absl::InternalError(absl::StrCat("certify: OpenSSL could not ", what, ": ", TakeOpenSslErrors()));
+  return absl::InternalError(absl::StrCat("make a certificate: OpenSSL could not ", what, " (",
+                                          TakeOpenSslErrors(), "); check its configuration"));
 }
 
 // What `write` writes, which returns 1 like OpenSSL's writers.
@@ -136,15 +137,16 @@ absl::StatusOr<std::string> DomainOfAuthority(std::string_view certificate) {
   const CertificatePtr authority(PEM_read_bio_X509(Reading(certificate).get(), nullptr, nullptr, nullptr),
                                  X509_free);
   if (authority == nullptr) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("there is no certificate in PEM form: ", TakeOpenSslErrors()));
+    return absl::InvalidArgumentError(absl::StrCat("read an authority: it has no certificate in PEM form (",
+                                                   TakeOpenSslErrors(),
+                                                   "); make one with `tensorcast certs init`"));
   }
   TC_ASSIGN_OR_RETURN(const std::string uri, UriOf(*authority));
   std::string_view domain = uri;
   if (!absl::ConsumePrefix(&domain, kSpiffeScheme) || !CheckTrustDomain(domain).ok()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the certificate's URI name, ", uri,
-                     ", is not a trust domain: it is not an authority that `certs init` made"));
+        absl::StrCat("read an authority: the URI name ", uri,
+                     " is not a trust domain; make one with `tensorcast certs init`"));
   }
   return std::string(domain);
 }
@@ -158,8 +160,8 @@ absl::StatusOr<CertifiedKey> IssueCertificate(const CertifiedKey& authority, con
                       EVP_PKEY_free);
   if (issuer == nullptr || signer == nullptr || X509_check_private_key(issuer.get(), signer.get()) != 1) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the authority's certificate and key cannot be read, or do not belong together: ",
-                     TakeOpenSslErrors()));
+        absl::StrCat("read an authority: its certificate and key are malformed or do not belong together (",
+                     TakeOpenSslErrors(), "); make one with `tensorcast certs init`"));
   }
   TC_ASSIGN_OR_RETURN(const KeyPtr key, NewKey());
   TC_ASSIGN_OR_RETURN(const CertificatePtr made,

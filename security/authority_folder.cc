@@ -1,9 +1,6 @@
 #include "security/authority_folder.h"
 
-#include <cerrno>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "base/posix/state_files.h"
 #include "base/status.h"
+#include "security/certificate.h"
 
 namespace tensorcast::security {
 namespace {
@@ -18,12 +16,6 @@ namespace {
 constexpr char kAuthority[] = "ca";
 // A certificate begins so much earlier, for hosts with clocks behind the authority's.
 constexpr absl::Duration kClockAllowance = absl::Minutes(5);
-
-absl::StatusOr<std::string> ReadText(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return ErrnoStatus(errno, "open", path);
-  return std::string((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-}
 
 // The key first, so that a certificate is never there without the key that belongs to it. Only its owner
 // reads the key.
@@ -48,10 +40,9 @@ absl::StatusOr<AuthorityFolder> AuthorityFolder::Make(const std::string& folder,
   const Files files = FilesIn(folder, kAuthority);
   std::error_code ignored;
   if (std::filesystem::exists(files.certificate, ignored) || std::filesystem::exists(files.key, ignored)) {
-    return absl::AlreadyExistsError(absl::StrCat(
-        folder,
-        " has an authority already, and no process would accept its certificates after another one took "
-        "its place; choose another folder"));
+    return absl::AlreadyExistsError(
+        absl::StrCat("make an authority in ", folder,
+                     ": another is there, and its certificates would become void; choose another folder"));
   }
   TC_RETURN_IF_ERROR(MakePrivateFolder(folder, std::filesystem::path(files.key).filename().string()));
   TC_ASSIGN_OR_RETURN(CertifiedKey made, MakeAuthority(trust_domain, validity));
@@ -62,8 +53,8 @@ absl::StatusOr<AuthorityFolder> AuthorityFolder::Make(const std::string& folder,
 absl::StatusOr<AuthorityFolder> AuthorityFolder::Open(const std::string& folder) {
   const Files files = FilesIn(folder, kAuthority);
   CertifiedKey authority;
-  TC_ASSIGN_OR_RETURN(authority.certificate, ReadText(files.certificate));
-  TC_ASSIGN_OR_RETURN(authority.key, ReadText(files.key));
+  TC_ASSIGN_OR_RETURN(authority.certificate, ReadPemFile(files.certificate));
+  TC_ASSIGN_OR_RETURN(authority.key, ReadPemFile(files.key));
   TC_ASSIGN_OR_RETURN(std::string trust_domain, DomainOfAuthority(authority.certificate));
   return AuthorityFolder(folder, std::move(trust_domain), std::move(authority));
 }

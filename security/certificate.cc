@@ -8,7 +8,9 @@
 #include <openssl/x509.h>
 #include <openssl/x509v3.h>
 
+#include <cerrno>
 #include <ctime>
+#include <fstream>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -23,7 +25,8 @@ namespace {
 absl::StatusOr<absl::Time> TimeOf(const ASN1_TIME* time) {
   std::tm fields{};
   if (time == nullptr || ASN1_TIME_to_tm(time, &fields) != 1) {
-    return absl::InvalidArgumentError("the certificate has no time that can be read");
+    return absl::InvalidArgumentError(
+        "read a certificate: its time is malformed; make it with `tensorcast certs issue`");
   }
   return absl::FromTM(fields, absl::UTCTimeZone());
 }
@@ -46,8 +49,8 @@ absl::StatusOr<std::string> UriOf(const X509& certificate) {
   // SPIFFE allows one; with two, readers could choose differently.
   if (uris.size() != 1) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the certificate has ", uris.size(),
-                     " URI names, and exactly one is wanted: make it with `tensorcast certs issue`"));
+        absl::StrCat("read a certificate: it has ", uris.size(),
+                     " URI names instead of one; make it with `tensorcast certs issue`"));
   }
   return std::move(uris.front());
 }
@@ -91,10 +94,31 @@ absl::StatusOr<Certificate> ReadCertificate(std::string_view pem) {
   const std::unique_ptr<X509, decltype(&X509_free)> certificate(
       PEM_read_bio_X509(text.get(), nullptr, nullptr, nullptr), X509_free);
   if (certificate == nullptr) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("there is no certificate in PEM form: ", TakeOpenSslErrors()));
+    return absl::InvalidArgumentError(absl::StrCat("read a certificate: there is none in PEM form (",
+                                                   TakeOpenSslErrors(),
+                                                   "); make it with `tensorcast certs issue`"));
   }
   return DescribeCertificate(*certificate);
+}
+
+// Bounded: a path of the configuration may name a device, or a file that grows.
+absl::StatusOr<std::string> ReadPemFile(const std::string& path) {
+  constexpr size_t kMaxFileBytes = 4 << 20;
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return ErrnoStatus(errno, "open", path);
+  std::string text;
+  text.resize(kMaxFileBytes + 1);
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (file.bad()) {
+    return absl::InternalError(
+        absl::StrCat("read ", path, ": the file system reported an error; check the disk"));
+  }
+  text.resize(static_cast<size_t>(file.gcount()));
+  if (text.size() > kMaxFileBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("read ", path, ": it has more than ", kMaxFileBytes,
+                                                   " bytes; name a file of certificates, a key or names"));
+  }
+  return text;
 }
 
 // OpenSSL keeps errors in a queue of the thread. What stayed there would be blamed on the next call.

@@ -27,6 +27,9 @@ absl::StatusOr<Certificate> DescribeCertificate(const x509_st& certificate);
 // Of the first certificate of a PEM text.
 absl::StatusOr<Certificate> ReadCertificate(std::string_view pem);
 
+// The text of a file of certificates, a key or names.
+absl::StatusOr<std::string> ReadPemFile(const std::string& path);
+
 // The one URI name that it has. INVALID_ARGUMENT when it has none, or several.
 absl::StatusOr<std::string> UriOf(const x509_st& certificate);
 

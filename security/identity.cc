@@ -7,7 +7,6 @@
 
 #include <array>
 #include <cerrno>
-#include <fstream>
 #include <memory>
 #include <set>
 #include <tuple>
@@ -27,23 +26,7 @@
 namespace tensorcast::security {
 namespace {
 
-constexpr size_t kMaxFileBytes = 4 << 20;
 constexpr int kLastPart = 10;  // of a certificate's time: not replaced by then, it may have been forgotten
-
-// Bounded: a path of the configuration may name a device, or a file that grows.
-absl::StatusOr<std::string> ReadFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return ErrnoStatus(errno, "open", path);
-  std::string text;
-  text.resize(kMaxFileBytes + 1);
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (file.bad()) return absl::InternalError(absl::StrCat("read ", path, ": it cannot be read"));
-  text.resize(static_cast<size_t>(file.gcount()));
-  if (text.size() > kMaxFileBytes) {
-    return absl::InvalidArgumentError(absl::StrCat(path, " has more than ", kMaxFileBytes, " bytes"));
-  }
-  return text;
-}
 
 // Names that are refused. Shared by the contexts that are in use, so that a name added later holds for them.
 class DeniedNames {
@@ -65,7 +48,7 @@ class DeniedNames {
 absl::StatusOr<std::set<std::string, std::less<>>> ReadDenied(const std::string& path) {
   std::set<std::string, std::less<>> names;
   if (path.empty()) return names;
-  TC_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  TC_ASSIGN_OR_RETURN(const std::string text, ReadPemFile(path));
   int number = 0;
   for (std::string_view line : absl::StrSplit(text, '\n')) {
     ++number;
@@ -86,11 +69,13 @@ struct Admission {
   absl::Status Check(const Name& peer) const {
     const std::string name = peer.ToString();
     if (peer.trust_domain != trust_domain) {
-      return absl::PermissionDeniedError(absl::StrCat(name, " is not of the trust domain ", trust_domain,
-                                                      ", the only one that is taken here"));
+      return absl::PermissionDeniedError(absl::StrCat("accept ", name, ": it is not of the trust domain ",
+                                                      trust_domain, "; issue its certificate there"));
     }
     if (denied.Contains(name)) {
-      return absl::PermissionDeniedError(absl::StrCat(name, " is denied here (security.denied)"));
+      return absl::PermissionDeniedError(
+          absl::StrCat("accept ", name,
+                       ": security.denied of this process lists it; remove it there, or issue another name"));
     }
     return absl::OkStatus();
   }
@@ -123,7 +108,9 @@ int VerifyCallback(int verified, X509_STORE_CTX* chain) {
 }
 
 absl::Status Unusable(const std::string& path, std::string_view what) {
-  return absl::InvalidArgumentError(absl::StrCat(path, " ", what, ": ", TakeOpenSslErrors()));
+  return absl::InvalidArgumentError(absl::StrCat("load ", path, ": it has no ", what, " (",
+                                                 TakeOpenSslErrors(),
+                                                 "); make it with `tensorcast certs`, or name another file"));
 }
 
 absl::StatusOr<std::shared_ptr<SSL_CTX>> MakeContext(const SSL_METHOD* method, const Identity::Files& files,
@@ -135,23 +122,25 @@ absl::StatusOr<std::shared_ptr<SSL_CTX>> MakeContext(const SSL_METHOD* method, c
   std::shared_ptr<SSL_CTX> context(SSL_CTX_new(method), SSL_CTX_free);
   if (context == nullptr || SSL_CTX_set_min_proto_version(context.get(), TLS1_3_VERSION) != 1 ||
       SSL_CTX_set_session_id_context(context.get(), kSessions.data(), kSessions.size()) != 1) {
-    return absl::InternalError(absl::StrCat("OpenSSL offers no TLS 1.3: ", TakeOpenSslErrors()));
+    return absl::InternalError(absl::StrCat("make a TLS context: OpenSSL offers no TLS 1.3 (",
+                                            TakeOpenSslErrors(), "); install OpenSSL 3"));
   }
   auto shared = std::make_unique<SharedAdmission>(admission);
   if (SSL_CTX_set_ex_data(context.get(), AdmissionIndex(), shared.get()) != 1) {
-    return absl::ResourceExhaustedError("no memory for a TLS context");
+    return absl::ResourceExhaustedError("make a TLS context: memory is exhausted; give this process more");
   }
   static_cast<void>(shared.release());  // the context's now
   if (SSL_CTX_load_verify_file(context.get(), files.ca.c_str()) != 1) {
-    return Unusable(files.ca, "has no certificate of an authority in PEM form (security.ca)");
+    return Unusable(files.ca, "certificate of an authority in PEM form for security.ca");
   }
   if (SSL_CTX_use_certificate_chain_file(context.get(), files.certificate.c_str()) != 1) {
-    return Unusable(files.certificate, "has no certificate in PEM form (security.certificate)");
+    return Unusable(files.certificate, "certificate in PEM form for security.certificate");
   }
   if (SSL_CTX_use_PrivateKey_file(context.get(), files.key.c_str(), SSL_FILETYPE_PEM) != 1 ||
       SSL_CTX_check_private_key(context.get()) != 1) {
-    return Unusable(files.key, absl::StrCat("has no key in PEM form that belongs to the certificate in ",
-                                            files.certificate, " (security.key)"));
+    return Unusable(files.key,
+                    absl::StrCat("key in PEM form for security.key that belongs to the certificate in ",
+                                 files.certificate));
   }
   SSL_CTX_set_verify(context.get(), SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, VerifyCallback);
   return context;
@@ -165,12 +154,14 @@ absl::Status VerifyOwn(SSL_CTX* context, const Identity::Files& files) {
   SSL_CTX_get0_chain_certs(context, &between);
   if (chain == nullptr || X509_STORE_CTX_init(chain.get(), SSL_CTX_get_cert_store(context),
                                               SSL_CTX_get0_certificate(context), between) != 1) {
-    return absl::InternalError(absl::StrCat("OpenSSL cannot verify a chain: ", TakeOpenSslErrors()));
+    return absl::InternalError(absl::StrCat("verify ", files.certificate, ": OpenSSL cannot begin (",
+                                            TakeOpenSslErrors(), "); give this process more memory"));
   }
   if (X509_verify_cert(chain.get()) == 1) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat(files.certificate, " (security.certificate) does not verify against ", files.ca,
-                   " (security.ca): ", X509_verify_cert_error_string(X509_STORE_CTX_get_error(chain.get()))));
+      absl::StrCat("verify ", files.certificate, " (security.certificate) against ", files.ca,
+                   " (security.ca): ", X509_verify_cert_error_string(X509_STORE_CTX_get_error(chain.get())),
+                   "; let this authority issue another one"));
 }
 
 absl::Status CheckKeyIsPrivate(const std::string& path) {
@@ -178,7 +169,7 @@ absl::Status CheckKeyIsPrivate(const std::string& path) {
   if (stat(path.c_str(), &found) != 0) return ErrnoStatus(errno, "look at", path);
   if ((found.st_mode & S_IROTH) == 0) return absl::OkStatus();
   return absl::PermissionDeniedError(
-      absl::StrCat(path, " (security.key) can be read by every user: chmod 0600 ", path));
+      absl::StrCat("load ", path, " (security.key): every user can read it; chmod 0600 ", path));
 }
 
 // What tells one state of a file from another.
@@ -213,8 +204,8 @@ absl::StatusOr<Loaded> LoadCertificates(const Identity::Files& files, const Shar
   loaded.self = *std::move(self);
   if (loaded.self.name.trust_domain != admission->trust_domain) {
     return absl::InvalidArgumentError(absl::StrCat(
-        files.certificate, " (security.certificate) is of ", loaded.self.name.ToString(),
-        ", and security.trust_domain is ", admission->trust_domain, ": both are the same in a cluster"));
+        "load ", files.certificate, " (security.certificate): it names ", loaded.self.name.ToString(),
+        ", and security.trust_domain is ", admission->trust_domain, "; use one trust domain in a cluster"));
   }
   return loaded;
 }
@@ -224,7 +215,7 @@ absl::StatusOr<std::string> DomainOf(const Identity::Files& files) {
     TC_RETURN_IF_ERROR(Annotate(CheckTrustDomain(files.trust_domain), "security.trust_domain"));
     return files.trust_domain;
   }
-  TC_ASSIGN_OR_RETURN(const std::string pem, ReadFile(files.certificate));
+  TC_ASSIGN_OR_RETURN(const std::string pem, ReadPemFile(files.certificate));
   const absl::StatusOr<Certificate> self = ReadCertificate(pem);
   if (!self.ok()) return Annotate(self.status(), absl::StrCat(files.certificate, " (security.certificate)"));
   return self->name.trust_domain;
@@ -266,8 +257,9 @@ struct Identity::State {
       self = loaded.self;
     }
     if (self.not_after - absl::Now() < (self.not_after - self.not_before) / kLastPart) {
-      LOG_EVERY_N_SEC(WARNING, 3600) << files.certificate << " ends at " << absl::FormatTime(self.not_after)
-                                     << ": no process accepts it after that; issue another one in its place";
+      LOG_EVERY_N_SEC(WARNING, 3600)
+          << "security: " << files.certificate << " ends at " << absl::FormatTime(self.not_after)
+          << ", and no process accepts it after that; issue another one in its place";
     }
   }
 
@@ -279,8 +271,9 @@ absl::StatusOr<std::shared_ptr<Identity>> Identity::Load(const Files& files, abs
                                   {&files.certificate, "security.certificate"},
                                   {&files.key, "security.key"}}) {
     if (path->empty()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          key, " is empty: security.ca, security.certificate and security.key are set together, or none is"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("load certificates: ", key,
+                       " is empty; set security.ca, security.certificate and security.key, or none"));
     }
   }
   auto state = std::make_unique<State>();
@@ -317,7 +310,9 @@ std::shared_ptr<ssl_ctx_st> Identity::ClientContext() const {
 absl::StatusOr<Certificate> Identity::PeerOf(const ssl_st* connection) const {
   const X509* const certificate = SSL_get0_peer_certificate(connection);
   if (certificate == nullptr || SSL_get_verify_result(connection) != X509_V_OK) {
-    return absl::UnauthenticatedError("the peer showed no certificate that could be verified");
+    return absl::UnauthenticatedError(
+        "authenticate a peer: it showed no certificate that could be verified; give it one of this cluster's "
+        "authority");
   }
   TC_ASSIGN_OR_RETURN(Certificate peer, DescribeCertificate(*certificate));
   TC_RETURN_IF_ERROR(CheckPeer(peer));
@@ -326,9 +321,9 @@ absl::StatusOr<Certificate> Identity::PeerOf(const ssl_st* connection) const {
 
 absl::Status Identity::CheckPeer(const Certificate& peer) const {
   if (absl::Now() > peer.not_after) {
-    return absl::UnauthenticatedError(absl::StrCat("the certificate of ", peer.name.ToString(), " ended at ",
-                                                   absl::FormatTime(peer.not_after),
-                                                   ": issue another one in its place"));
+    return absl::UnauthenticatedError(
+        absl::StrCat("authenticate ", peer.name.ToString(), ": its certificate ended at ",
+                     absl::FormatTime(peer.not_after), "; issue another one in its place"));
   }
   return CheckName(peer.name);
 }

@@ -27,10 +27,9 @@ bool IsOperator(std::string_view path) {
 absl::Status CheckName(std::string_view rule, std::string_view path) {
   const absl::StatusOr<Name> name = ParseNameIn("any", path);
   if (name.ok() && (name->role == Role::kClient || name->role == Role::kOperator)) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("\"", rule, "\" names \"", path,
-                   "\": the names that may bind keys are client/NAME or operator/NAME, or "
-                   "client or operator for those without a name"));
+  return absl::InvalidArgumentError(absl::StrCat("parse key rule \"", rule, "\": \"", path,
+                                                 "\" cannot bind keys; name client/NAME or operator/NAME, or "
+                                                 "client or operator for those without a name"));
 }
 
 }  // namespace
@@ -41,8 +40,8 @@ absl::StatusOr<KeyRules> KeyRules::Parse(std::span<const std::string> rules) {
     // A key may have a "=" in it, a name has none.
     const size_t equals = rule.rfind('=');
     if (equals == std::string::npos || equals == 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("\"", rule, "\" is not PREFIX=NAMES, such as prod/=client/release"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "parse key rule \"", rule, "\": it is not PREFIX=NAMES; write it as in prod/=client/release"));
     }
     std::set<std::string, std::less<>> names;
     for (const std::string_view path :
@@ -51,14 +50,15 @@ absl::StatusOr<KeyRules> KeyRules::Parse(std::span<const std::string> rules) {
       names.emplace(path);
     }
     if (names.empty()) {
-      return absl::InvalidArgumentError(absl::StrCat("\"", rule,
-                                                     "\" names no role: give the names that may bind, such "
-                                                     "as operator for the cluster's operators alone"));
+      return absl::InvalidArgumentError(absl::StrCat("parse key rule \"", rule,
+                                                     "\": it names no role; give the names that may bind, "
+                                                     "such as operator for the cluster's operators alone"));
     }
     const std::string prefix = rule.substr(0, equals);
     if (!parsed.names_.emplace(prefix, std::move(names)).second) {
       return absl::InvalidArgumentError(
-          absl::StrCat("the prefix \"", prefix, "\" stands twice: write all its names into one line"));
+          absl::StrCat("parse key rule \"", rule,
+                       "\": an earlier rule has its prefix; write all names of a prefix into one rule"));
     }
   }
   return parsed;
@@ -80,10 +80,10 @@ absl::Status KeyRules::Check(std::string_view key, std::string_view peer, std::s
   // role counts only for the operator's own connection.
   const bool by_itself = peer.empty() || peer == asking;
   if ((by_itself && IsOperator(path)) || names->contains(path)) return absl::OkStatus();
-  return absl::PermissionDeniedError(
-      absl::StrCat(asking, by_itself ? "" : absl::StrCat(" (called through ", peer, ")"), " may not bind ",
-                   key, ": keys that begin with ", longest, " are for ", absl::StrJoin(*names, ", "),
-                   ", and for operators at the global store itself (security.keys there)"));
+  return absl::PermissionDeniedError(absl::StrCat(
+      "bind key ", key, ": ", asking, by_itself ? "" : absl::StrCat(" (called through ", peer, ")"),
+      " may not; keys that begin with ", longest, " are for ", absl::StrJoin(*names, ", "),
+      ", and for operators at the global store itself (security.keys there)"));
 }
 
 }  // namespace tensorcast::security

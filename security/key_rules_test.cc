@@ -61,8 +61,9 @@ TEST(KeyRules, CallThroughNode_IsCheckedByNameOfCaller) {
   const KeyRules rules = Rules({"prod/=client/release"});
   EXPECT_TRUE(rules.Check("prod/m", kNode, kRelease).ok());
   const absl::Status refused = rules.Check("prod/m", kNode, kTrainer);
-  EXPECT_THAT(std::string(refused.message()),
-              HasSubstr(absl::StrCat(kTrainer, " (called through ", kNode, ") may not bind prod/m")));
+  EXPECT_THAT(
+      std::string(refused.message()),
+      HasSubstr(absl::StrCat("bind key prod/m: ", kTrainer, " (called through ", kNode, ") may not")));
   EXPECT_FALSE(rules.Check("prod/m", kNode, kNode).ok());
   EXPECT_FALSE(rules.Check("prod/m", kNode, "client").ok());
 }

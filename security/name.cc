@@ -37,8 +37,8 @@ bool IsSegment(std::string_view text) {
 
 absl::Status NotAName(std::string_view text, std::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat(
-      "\"", absl::Utf8SafeCEscape(text.substr(0, kMaxShownBytes)), "\" is not a name of ours: ", why,
-      "; one is spiffe://DOMAIN/tensorcast/ and then global-store, node/NAME, operator/NAME or client/NAME"));
+      "parse name \"", absl::Utf8SafeCEscape(text.substr(0, kMaxShownBytes)), "\": ", why,
+      "; write spiffe://DOMAIN/tensorcast/ and then global-store, node/NAME, operator/NAME or client/NAME"));
 }
 
 }  // namespace
@@ -60,8 +60,8 @@ absl::Status CheckTrustDomain(std::string_view domain) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("\"", absl::Utf8SafeCEscape(domain.substr(0, kMaxShownBytes)),
-                   "\" is not a trust domain: that is at most ", kMaxDomainBytes,
+      absl::StrCat("check trust domain \"", absl::Utf8SafeCEscape(domain.substr(0, kMaxShownBytes)),
+                   "\": it is empty, too long or has other characters; use at most ", kMaxDomainBytes,
                    " lower-case letters, digits, dots, dashes and underscores, such as models.example"));
 }
 
@@ -78,7 +78,8 @@ absl::StatusOr<Name> ParseNameIn(std::string_view trust_domain, std::string_view
   if (slash != std::string_view::npos) {
     const std::string_view rest = path.substr(slash + 1);
     if (!IsSegment(rest)) {
-      return NotAName(path, "behind its role is one word of letters, digits, dots, dashes and underscores");
+      return NotAName(
+          path, "the part behind its role is not one word of letters, digits, dots, dashes and underscores");
     }
     name.name = std::string(rest);
   }

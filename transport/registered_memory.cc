@@ -20,11 +20,11 @@ bool Holds(const std::byte* base, uint64_t bytes, ConstHostSpan span) {
 
 absl::Status RegisteredMemory::CheckNew(const std::byte* base, uint64_t bytes) const {
   if (base == nullptr || bytes == 0) {
-    return absl::InvalidArgumentError("cannot register an empty memory region");
+    return absl::InvalidArgumentError("register memory: it has no bytes; register the pool");
   }
   for (const Region& region : regions_) {
     if (region.users > 0 && base < region.base + region.bytes && region.base < base + bytes) {
-      return absl::InvalidArgumentError("memory is registered already: each pool is registered once");
+      return absl::InvalidArgumentError("register memory: it is registered already; register each pool once");
     }
   }
   return absl::OkStatus();
@@ -85,13 +85,13 @@ absl::StatusOr<uint64_t> CheckFetch(const RegisteredMemory& memory, uint64_t ima
   for (const HostSpan& span : destination) {
     if (!memory.RegionOf(span).has_value()) {
       return absl::InvalidArgumentError(
-          "a fetch's destination does not lie in memory registered with this transport");
+          "start a fetch: its destination is not in registered memory; register its pool");
     }
     bytes += span.size();
   }
   if (offset > image_bytes || bytes > image_bytes - offset) {
-    return absl::InvalidArgumentError(absl::StrCat("a fetch of ", bytes, " bytes at ", offset,
-                                                   " reaches past the image's ", image_bytes, " bytes"));
+    return absl::InvalidArgumentError(absl::StrCat("fetch ", bytes, " bytes at ", offset,
+                                                   ": the image ends at ", image_bytes, "; ask for less"));
   }
   return bytes;
 }
@@ -102,13 +102,14 @@ absl::Status CheckSegments(const RegisteredMemory& memory, uint64_t image_bytes,
   for (const ConstHostSpan& segment : segments) {
     if (!memory.RegionOf(segment).has_value()) {
       return absl::FailedPreconditionError(
-          "an image to serve does not lie in memory registered with this transport");
+          "serve an image: it is not in registered memory; register its pool");
     }
     bytes += segment.size();
   }
   if (bytes != image_bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("an image of ", image_bytes, " bytes came with segments of ", bytes, " bytes"));
+    return absl::InvalidArgumentError(absl::StrCat("open a pull: its image has ", image_bytes,
+                                                   " bytes and its segments ", bytes,
+                                                   "; upgrade the source"));
   }
   return absl::OkStatus();
 }

@@ -118,7 +118,7 @@ class Pull {
   virtual FetchId FetchToDevice(uint64_t /*offset*/, DevicePtr /*destination*/, uint64_t /*bytes*/,
                                 SteadyTime /*deadline*/, FetchDone done) {
     const FetchDone told = std::move(done);
-    told(absl::InvalidArgumentError("this lane writes to host memory only"));
+    told(absl::InvalidArgumentError("fetch to a GPU: this lane writes to host memory only; stage the bytes"));
     return 0;
   }
 
@@ -169,7 +169,7 @@ class Transport {
   // and stays there, until what is given is gone, at which no fetch into it is under way. The same memory may
   // be registered several times. UNIMPLEMENTED where the lane does not reach GPUs.
   virtual absl::StatusOr<std::shared_ptr<void>> RegisterDevice(DevicePtr /*base*/, uint64_t /*bytes*/) {
-    return absl::UnimplementedError("this lane reads and writes host memory only");
+    return absl::UnimplementedError("register GPU memory: this lane reaches host memory only");
   }
 
   // Offers an image to every node with the descriptor, until the Serving is destroyed. `receiver` names the

@@ -49,32 +49,28 @@ uint64_t MappedBytes() {
 
 absl::Status CheckProcessLimits(const ProcessNeeds& needs) {
   if (DescriptorLimit() < needs.descriptors) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "the limit of open files is ", DescriptorLimit(), ", and ", needs.who, " needs ", needs.descriptors,
-        " before it has a single client: raise it (`ulimit -n`, or LimitNOFILE= "
-        "of its systemd unit)"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("start ", needs.who, ": it needs ", needs.descriptors,
+                     " open files before it has a single client, and the limit is ", DescriptorLimit(),
+                     "; raise it (`ulimit -n`, or LimitNOFILE= of its systemd unit)"));
   }
   rlimit space{};
-  if (getrlimit(RLIMIT_AS, &space) != 0) {
-    return ErrnoStatus(errno, "asking for", "the limit of address space");
-  }
+  if (getrlimit(RLIMIT_AS, &space) != 0) return ErrnoStatus(errno, "get", "the limit of address space");
   const uint64_t needed = MappedBytes() + kEveryProcessBytes + needs.memory_bytes +
                           static_cast<uint64_t>(needs.threads) * StackBytes();
   if (space.rlim_cur == RLIM_INFINITY || space.rlim_cur >= needed) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat(
-      "the limit of address space is ", space.rlim_cur / kMiB, " MiB, and ", needs.who, " with pools of ",
-      needs.memory_bytes / kMiB, " MiB and up to ", needs.threads, " threads needs ", needed / kMiB,
-      " MiB: raise it (`ulimit -v`, or LimitAS= of its systemd unit), or make the pools smaller. To bound "
-      "the "
-      "memory that is really used, use a control group (MemoryMax=)"));
+      "start ", needs.who, ": with pools of ", needs.memory_bytes / kMiB, " MiB and up to ", needs.threads,
+      " threads it needs ", needed / kMiB, " MiB, and the limit of address space is ", space.rlim_cur / kMiB,
+      " MiB; raise it (`ulimit -v`, or LimitAS= of its systemd unit), or make the pools smaller (to bound "
+      "the memory in use, set MemoryMax= of a control group)"));
 }
 
 void ExitWhenOutOfMemory() {
   std::set_new_handler([] {
     constexpr std::string_view kMessage =
-        "tensorcast: RESOURCE_EXHAUSTED: the system refuses this process more memory: raise its limit of "
-        "address "
-        "space (ulimit -v), give the host more memory, or make the pools smaller\n";
+        "tensorcast: RESOURCE_EXHAUSTED: allocate memory: the system has no more for this process; raise its "
+        "limit of address space (ulimit -v), give the host more memory, or make the pools smaller\n";
     [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kMessage.data(), kMessage.size());
     _exit(kOutOfMemoryExitCode);
   });
@@ -82,14 +78,12 @@ void ExitWhenOutOfMemory() {
 
 absl::Status RaiseDescriptorLimit() {
   rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) {
-    return ErrnoStatus(errno, "asking for", "the limit of open files");
-  }
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return ErrnoStatus(errno, "get", "the limit of open files");
   const rlim_t wanted = std::min(limit.rlim_max, kMaxDescriptors);
   if (limit.rlim_cur >= wanted) return absl::OkStatus();
   limit.rlim_cur = wanted;
   if (setrlimit(RLIMIT_NOFILE, &limit) == 0) return absl::OkStatus();
-  return ErrnoStatus(errno, "raising the limit of open files to", absl::StrCat(wanted));
+  return ErrnoStatus(errno, "raise the limit of open files to", absl::StrCat(wanted));
 }
 
 int DescriptorLimit() {

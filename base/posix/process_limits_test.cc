@@ -32,7 +32,7 @@ TEST(ProcessLimits, TooFewDescriptors_ErrorNamesRequiredNumber) {
   const absl::Status status =
       CheckProcessLimits({.who = "a test", .descriptors = std::numeric_limits<int>::max()});
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
-  EXPECT_THAT(status.message(), HasSubstr("a test needs 2147483647 before it has a single client"));
+  EXPECT_THAT(status.message(), HasSubstr("start a test: it needs 2147483647 open files"));
 }
 
 TEST(ProcessLimits, TooLittleAddressSpace_ErrorNamesLimit) {
@@ -64,7 +64,7 @@ void AskForMemoryInVain() {
 TEST(ProcessLimitsDeathTest, OutOfMemory_EndsProcessWithMessage) {
   if (kSanitized) GTEST_SKIP() << "sanitizers have an allocator of their own";
   EXPECT_EXIT(AskForMemoryInVain(), ::testing::ExitedWithCode(kOutOfMemoryExitCode),
-              "the system refuses this process more memory");
+              "the system has no more for this process");
 }
 
 // Sets the soft limit, and puts back what was.

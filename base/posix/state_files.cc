@@ -63,9 +63,9 @@ mode_t PrivateMode(const struct stat& found, mode_t others) {
 absl::StatusOr<std::optional<mode_t>> JudgeFolder(const std::string& path, const struct stat& found,
                                                   std::string_view own_entry, mode_t others) {
   if (found.st_uid != geteuid() && found.st_uid != 0) {
-    return absl::PermissionDeniedError(absl::StrCat("folder ", path, " belongs to user ", found.st_uid,
-                                                    ", not to user ", geteuid(),
-                                                    ", which runs this process; choose a folder of its own"));
+    return absl::PermissionDeniedError(absl::StrCat("use folder ", path, ": it belongs to user ",
+                                                    found.st_uid, ", and user ", geteuid(),
+                                                    " runs this process; choose a folder of that user"));
   }
   const mode_t wanted = PrivateMode(found, others);
   if (found.st_uid == geteuid() && (found.st_mode & kPermissions) != wanted) {
@@ -73,21 +73,26 @@ absl::StatusOr<std::optional<mode_t>> JudgeFolder(const std::string& path, const
     if (ours) return wanted;
   }
   if ((found.st_mode & kOthersWrite) != 0) {
-    return absl::PermissionDeniedError(
-        absl::StrFormat("folder %s can be written by others (mode %04o); choose one of its own, or chmod 700",
-                        path, found.st_mode & kPermissions));
+    return absl::PermissionDeniedError(absl::StrFormat(
+        "use folder %s: it can be written by others (mode %04o); choose another one, or chmod 700", path,
+        found.st_mode & kPermissions));
   }
   return std::nullopt;
 }
 
+absl::Status NotThere(std::string_view kind, const std::string& path) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("use ", kind, " ", path, ": what is there is not a ", kind, "; choose another path"));
+}
+
 constexpr uint64_t kMinReserveBytes = 4096;
+
+}  // namespace
 
 std::string Environment(const char* name) {
   const char* const value = std::getenv(name);
   return value == nullptr ? std::string() : std::string(value);
 }
-
-}  // namespace
 
 absl::Status SyncFolder(const std::string& path) {
   const UniqueFd folder(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -124,7 +129,7 @@ absl::Status CheckPrivateFolder(const std::string& path, std::string_view own_en
   if (stat(path.c_str(), &found) != 0) {
     return errno == ENOENT ? absl::OkStatus() : ErrnoStatus(errno, "look at folder", path);
   }
-  if (!S_ISDIR(found.st_mode)) return absl::FailedPreconditionError(absl::StrCat(path, " is not a folder"));
+  if (!S_ISDIR(found.st_mode)) return NotThere("folder", path);
   return JudgeFolder(path, found, own_entry, /*others=*/0).status();
 }
 
@@ -133,7 +138,7 @@ absl::Status MakePrivateFile(const std::string& path) {
   if (!file) return ErrnoStatus(errno, "open", path);
   struct stat found;
   if (fstat(file.get(), &found) != 0) return ErrnoStatus(errno, "look at", path);
-  if (!S_ISREG(found.st_mode)) return absl::FailedPreconditionError(absl::StrCat(path, " is not a file"));
+  if (!S_ISREG(found.st_mode)) return NotThere("file", path);
   if (found.st_uid != geteuid() || (found.st_mode & kOthers) == 0) return absl::OkStatus();
   if (fchmod(file.get(), found.st_mode & kPermissions & ~kOthers) != 0) {
     return ErrnoStatus(errno, "make private", path);

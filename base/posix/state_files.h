@@ -12,6 +12,9 @@
 
 namespace tensorcast {
 
+// The value of the environment variable; empty where it is not set.
+std::string Environment(const char* name);
+
 // The folder in which servers that this user starts keep their state unless they are told otherwise:
 // /var/lib/tensorcast for root, else tensorcast in $XDG_STATE_HOME or in ~/.local/state.
 std::string DefaultStateFolder();

@@ -41,15 +41,15 @@ class PathLock {
     const std::string path = socket_path + ".lock";
     for (const SteadyTime deadline = SteadyNow() + kLockWait; SteadyNow() < deadline;) {
       UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600));
-      if (!fd) return ErrnoStatus(errno, "making the socket's lock", path);
+      if (!fd) return ErrnoStatus(errno, "create", path);
       const bool locked = flock(fd.get(), LOCK_EX | LOCK_NB) == 0;
-      if (!locked && errno != EWOULDBLOCK && errno != EINTR) return ErrnoStatus(errno, "locking", path);
+      if (!locked && errno != EWOULDBLOCK && errno != EINTR) return ErrnoStatus(errno, "lock", path);
       // The previous holder removed the file, and the next one may have made another.
       if (locked && IsAt(fd.get(), path)) return PathLock(std::move(fd), path);
       absl::SleepFor(kLockPoll);
     }
-    return absl::UnavailableError(
-        absl::StrCat(path, " stayed locked by another process; end it, or configure another path"));
+    return absl::UnavailableError(absl::StrCat(
+        "lock ", path, ": another process holds it; end that process, or configure another path"));
   }
   PathLock(PathLock&&) = default;
   ~PathLock() {
@@ -65,7 +65,7 @@ class PathLock {
 
 absl::StatusOr<UniqueFd> NewSocket() {
   UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!fd) return ErrnoStatus(errno, "creating", "a unix socket");
+  if (!fd) return ErrnoStatus(errno, "create", "a unix socket");
   return fd;
 }
 
@@ -73,20 +73,20 @@ absl::StatusOr<UniqueFd> NewSocket() {
 absl::Status ClearPath(const std::string& path, const sockaddr_un& address) {
   struct stat info;
   if (lstat(path.c_str(), &info) != 0) {
-    return errno == ENOENT ? absl::OkStatus() : ErrnoStatus(errno, "looking at", path);
+    return errno == ENOENT ? absl::OkStatus() : ErrnoStatus(errno, "look at", path);
   }
   if (!S_ISSOCK(info.st_mode)) {
     return absl::AlreadyExistsError(
-        absl::StrCat(path, " is not a socket; remove it or configure another path"));
+        absl::StrCat("listen on ", path, ": it is not a socket; remove it or configure another path"));
   }
   TC_ASSIGN_OR_RETURN(UniqueFd probe, NewSocket());
   if (connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 ||
       errno == EAGAIN || errno == EACCES) {
-    return absl::AlreadyExistsError(
-        absl::StrCat("a living process listens on ", path, "; stop it or configure another path"));
+    return absl::AlreadyExistsError(absl::StrCat(
+        "listen on ", path, ": a living process listens there; stop it or configure another path"));
   }
-  if (errno != ECONNREFUSED) return ErrnoStatus(errno, "probing", path);
-  if (unlink(path.c_str()) != 0) return ErrnoStatus(errno, "removing the dead socket", path);
+  if (errno != ECONNREFUSED) return ErrnoStatus(errno, "probe", path);
+  if (unlink(path.c_str()) != 0) return ErrnoStatus(errno, "remove the dead socket", path);
   return absl::OkStatus();
 }
 
@@ -97,14 +97,14 @@ absl::Status SetAccess(const std::string& path, const std::vector<gid_t>& groups
     if (lchown(path.c_str(), static_cast<uid_t>(-1), groups.front()) != 0) {
       // A user can give files only to its own groups; the server checks the peer's groups on accept.
       if (errno != EPERM) {
-        return ErrnoStatus(errno, absl::StrCat("giving group ", groups.front(), " access to"), path);
+        return ErrnoStatus(errno, absl::StrCat("give group ", groups.front(), " access to"), path);
       }
       mode = 0666;
     }
   } else if (groups.size() > 1) {
     mode = 0666;
   }
-  if (chmod(path.c_str(), mode) != 0) return ErrnoStatus(errno, "setting the mode of", path);
+  if (chmod(path.c_str(), mode) != 0) return ErrnoStatus(errno, "set the mode of", path);
   return absl::OkStatus();
 }
 
@@ -116,7 +116,7 @@ absl::StatusOr<std::vector<gid_t>> PeerGroups(int socket) {
       groups.resize(size / sizeof(gid_t));
       return groups;
     }
-    if (errno != ERANGE) return ErrnoStatus(errno, "asking for the groups of", "a unix socket's peer");
+    if (errno != ERANGE) return ErrnoStatus(errno, "get the groups of", "a unix socket's peer");
     groups.resize(size / sizeof(gid_t));
   }
 }
@@ -145,9 +145,9 @@ absl::StatusOr<sockaddr_un> UnixAddress(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.empty() || path.size() >= sizeof(address.sun_path)) {
-    return absl::InvalidArgumentError(absl::StrCat("the path \"", path, "\" has ", path.size(),
-                                                   " bytes; that of a unix socket has 1 to ",
-                                                   sizeof(address.sun_path) - 1, ": choose a shorter one"));
+    return absl::InvalidArgumentError(absl::StrCat("use unix socket \"", path, "\": its path has ",
+                                                   path.size(), " bytes; choose one of 1 to ",
+                                                   sizeof(address.sun_path) - 1));
   }
   path.copy(address.sun_path, path.size());
   return address;
@@ -160,15 +160,15 @@ absl::StatusOr<std::unique_ptr<UnixListener>> UnixListener::Listen(const std::st
   TC_RETURN_IF_ERROR(ClearPath(path, address));
   TC_ASSIGN_OR_RETURN(UniqueFd fd, NewSocket());
   if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
-    return ErrnoStatus(errno, "binding a unix socket to", path);
+    return ErrnoStatus(errno, "bind a unix socket to", path);
   }
   std::unique_ptr<UnixListener> listener(new UnixListener(std::move(fd), path));
   struct stat info;
-  if (lstat(path.c_str(), &info) != 0) return ErrnoStatus(errno, "looking at", path);
+  if (lstat(path.c_str(), &info) != 0) return ErrnoStatus(errno, "look at", path);
   listener->device_ = info.st_dev;
   listener->inode_ = info.st_ino;
   TC_RETURN_IF_ERROR(SetAccess(path, groups));
-  if (listen(listener->fd(), kBacklog) != 0) return ErrnoStatus(errno, "listening on", path);
+  if (listen(listener->fd(), kBacklog) != 0) return ErrnoStatus(errno, "listen on", path);
   return listener;
 }
 
@@ -183,7 +183,7 @@ absl::StatusOr<ucred> PeerCredentials(int socket) {
   ucred peer{};
   socklen_t size = sizeof(peer);
   if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
-    return ErrnoStatus(errno, "asking for the credentials of", "a unix socket's peer");
+    return ErrnoStatus(errno, "get the credentials of", "a unix socket's peer");
   }
   return peer;
 }
@@ -206,9 +206,10 @@ absl::Status CheckPeer(int socket, const std::vector<gid_t>& allowed_groups) {
     TC_ASSIGN_OR_RETURN(const std::vector<gid_t> groups, PeerGroups(socket));
     if (std::any_of(groups.begin(), groups.end(), allowed)) return absl::OkStatus();
   }
-  return absl::PermissionDeniedError(absl::StrCat(
-      "user ", peer.uid, unknown ? " (unknown in this container)" : "", " may not use the sockets of user ",
-      geteuid(), "; run as that user, or allow one of its groups"));
+  return absl::PermissionDeniedError(absl::StrCat("accept user ", peer.uid,
+                                                  unknown ? " (unknown in this container)" : "",
+                                                  ": it may not use the sockets of user ", geteuid(),
+                                                  "; run as that user, or allow a group of user ", peer.uid));
 }
 
 }  // namespace tensorcast

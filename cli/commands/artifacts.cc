@@ -146,6 +146,7 @@ absl::Status RemoveArtifact(const CommonFlags& common, const RemoveFlags& flags)
         "rm ", flags.artifact, ": nothing was deleted: key ", keeper->name(), " keeps the artifact ",
         artifact_id, " as an earlier version; --force deletes it all the same"));
   }
+  // From here on `keys` has the key that was named, then the others that are bound to the artifact.
   const size_t named = keys.size();
   for (const v1::Key& key : listed.keys()) {
     if (key.artifact_id() == artifact_id && key.name() != flags.artifact) keys.push_back(key);
@@ -160,6 +161,7 @@ absl::Status RemoveArtifact(const CommonFlags& common, const RemoveFlags& flags)
     // Of this revision: a key that was bound anew meanwhile stays, and names another artifact.
     TC_RETURN_IF_ERROR(admin->DeleteKey(context, key.name(), key.revision()));
   }
+  // Last: an artifact with a key is refused, and a failure before this leaves the artifact for another try.
   TC_RETURN_IF_ERROR(admin->DeleteArtifact(context, artifact_id));
   return Show(common, {{"artifact_id", artifact_id}}, absl::StrCat("deleted ", artifact_id, "\n"));
 }

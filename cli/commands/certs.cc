@@ -1,8 +1,5 @@
 // A small certificate authority in a folder, for trying things out: its certificates are shown and issued
 // by hand. A cluster that has an authority of its own uses that.
-#include <cerrno>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
@@ -58,12 +55,7 @@ void AddFlags(Flags& flags, ShowFlags& values) {
   flags.Add("--file", values.files, "A certificate in PEM form", {.required = true, .path = true});
 }
 
-absl::StatusOr<std::string> ReadFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return ErrnoStatus(errno, "open", path);
-  return std::string((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-}
-
+// The authority's key never leaves its folder: hosts get the authority's certificate and a key of their own.
 absl::Status Init(const CommonFlags& common, const InitFlags& flags) {
   TC_ASSIGN_OR_RETURN(
       const security::AuthorityFolder authority,
@@ -90,7 +82,7 @@ absl::Status Show(const CommonFlags& common, const ShowFlags& flags) {
   nlohmann::json shown = nlohmann::json::array();
   Table table({"name", "from", "until", "issuer", "serial number"});
   for (const std::string& path : flags.files) {
-    TC_ASSIGN_OR_RETURN(const std::string pem, ReadFile(path));
+    TC_ASSIGN_OR_RETURN(const std::string pem, security::ReadPemFile(path));
     const absl::StatusOr<security::Certificate> certificate = security::ReadCertificate(pem);
     if (!certificate.ok()) return Annotate(certificate.status(), absl::StrCat("read certificate ", path));
     const auto text = [](absl::Time time) {

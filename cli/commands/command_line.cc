@@ -124,9 +124,12 @@ struct Chosen {
   Run run;
 };
 
+// CLI11 calls back while it still parses, so a callback only notes what was chosen; it runs after the parse,
+// when all flags are set and telemetry is up.
 void AddCommand(CLI::App& parent, const Command& command, const std::string& group, CommonFlags& common,
                 Chosen& chosen) {
   CLI::App* app = parent.add_subcommand(command.name, command.help);
+  // Without help a command works but is not listed.
   if (command.help.empty()) app->group("");
   if (!command.commands.empty()) {
     app->require_subcommand(1);
@@ -135,6 +138,7 @@ void AddCommand(CLI::App& parent, const Command& command, const std::string& gro
     }
     return;
   }
+  // The flags are those of the other program, which parses them.
   if (!command.program.empty()) return;
   AddCommon(app, command.role, common);
   if (!command.config_section.empty()) {
@@ -195,6 +199,7 @@ void Flags::Add(const std::string& name, T& value, const std::string& help, cons
   } else {
     option = command_->add_option(name, value, help);
   }
+  // A list grows with each use of its flag; other flags may be given once.
   if constexpr (std::is_same_v<T, std::vector<std::string>>) option->take_all();
   if constexpr (std::is_same_v<T, std::optional<uint32_t>> || std::is_same_v<T, uint64_t> ||
                 std::is_same_v<T, std::optional<uint64_t>>) {
@@ -211,6 +216,7 @@ void Flags::Add(const std::string& name, T& value, const std::string& help, cons
   if (!rules.choices.empty()) option->check(CLI::IsMember(rules.choices));
 }
 
+// The types that commands use. Instantiated here, so that CLI11 stays out of every other source.
 template void Flags::Add(const std::string&, bool&, const std::string&, const FlagRules&);
 template void Flags::Add(const std::string&, int&, const std::string&, const FlagRules&);
 template void Flags::Add(const std::string&, uint64_t&, const std::string&, const FlagRules&);
@@ -252,6 +258,8 @@ struct Program {
   Chosen chosen;
 };
 
+// What the manual page, the completion and the reference show of a flag: from the parser itself, so that they
+// cannot differ from what it accepts.
 FlagDescription DescribeFlag(const CLI::Option& option) {
   FlagDescription flag{.default_value = option.get_default_str(),
                        .help = option.get_description(),

@@ -58,11 +58,14 @@ absl::Status ListKeys(const CommonFlags& common, const KeyFlags& flags) {
   return Show(common, listed, [&] { return table.ToString(); });
 }
 
+// Not spanned, since it has no end of its own: an interrupt is its success, and each change is printed as it
+// comes.
 int WatchKeys(const CommonFlags& common, const KeyFlags& flags) {
   const auto admin = ConnectAdmin(common);
   if (!admin.ok()) return EndlessExitCode(admin.status());
   const auto on_key = [&](const v1::WatchKeysResponse& change) {
     Show(common, change, [&] { return KeyText(change.key(), change.deleted()); }).IgnoreError();
+    // A reader of a pipe gets each change at once, not when a buffer is full.
     std::fflush(stdout);
     return true;
   };

@@ -56,6 +56,8 @@ absl::StatusOr<OpenStore> OpenOnEtcd(const v1::Config& config) {
   OpenStore open;
   TC_ASSIGN_OR_RETURN(open.client, etcd::Client::Create(options.client));
   const RequestContext waits = RequestContext::Background(kPatience);
+  // The campaign waits for a leader to go. Here a leader is a reason to stop, so the first one that is seen
+  // cancels the wait.
   std::string leader;
   absl::StatusOr<std::unique_ptr<etcd::Leadership>> leads = etcd::Leadership::Campaign(
       open.client.get(), options.leadership, waits, [&](const etcd::StoreAddress& other) {

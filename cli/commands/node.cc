@@ -29,6 +29,7 @@ absl::StatusOr<std::vector<v1::Node>> RegisteredNodes(client::AdminClient& admin
 absl::Status ListNodes(const CommonFlags& common) {
   TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
   TC_ASSIGN_OR_RETURN(const std::vector<v1::Node> nodes, RegisteredNodes(*admin, InterruptibleContext()));
+  // As JSON the nodes stand in a message of the cluster, so that both outputs have one shape and order.
   v1::GetClusterStatusResponse all;
   all.mutable_nodes()->Assign(nodes.begin(), nodes.end());
   Table table({"name", "id", "state", "address", "pools"});
@@ -71,6 +72,7 @@ absl::Status ForgetNode(const CommonFlags& common, const NodeFlags& flags) {
   const std::string& node_id = flags.node;
   TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
   const absl::Status forgotten = admin->ForgetNode(InterruptibleContext(), node_id);
+  // A daemon does not pass this call on, since it takes the binding of a certificate away from a node.
   if (absl::IsUnimplemented(forgotten)) {
     return absl::FailedPreconditionError(
         absl::StrCat("node forget ", node_id,

@@ -31,6 +31,7 @@ std::string PutText(const v1::PutArtifactResult& result, const std::optional<std
 
 absl::Status Put(const CommonFlags& common, const PutFlags& flags) {
   client::PutOptions options = flags.put;
+  // Before the daemon is asked, and in the words of the command line: the client's own check names fields.
   if (!options.key.has_value() && (options.expected_revision.has_value() || options.keep.has_value())) {
     return absl::InvalidArgumentError(absl::StrCat("put ", flags.model, ": ",
                                                    options.keep.has_value() ? "--keep" : "--expect-revision",

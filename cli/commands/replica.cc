@@ -26,6 +26,7 @@ std::string ReplicaStateText(v1::ReplicaState state) {
 absl::Status ListReplicas(const CommonFlags& common) {
   TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
   TC_ASSIGN_OR_RETURN(const auto replicas, admin->ListReplicas(InterruptibleContext(), ""));
+  // As JSON the message of the call, which has more fields than the table.
   v1::ListReplicasResponse all;
   all.mutable_replicas()->Assign(replicas.begin(), replicas.end());
   Table table({"replica", "artifact", "location", "state", "bytes", "chunks", "leases", "pinned"});

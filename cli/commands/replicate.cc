@@ -81,6 +81,7 @@ std::string PlaceKey(const v1::ReplicationTask& task) {
 class Replication {
  public:
   explicit Replication(v1::ReplicateArtifactResponse response) : response_(std::move(response)) {
+    // `open_` points into the response, which does not change its size from here on.
     for (Result& result : *response_.mutable_results()) {
       if (result.has_task() && IsOpen(result.task())) open_.emplace(PlaceKey(result.task()), &result);
     }
@@ -106,6 +107,8 @@ class Replication {
   bool ended() const { return open_.empty(); }
 
   TransferProgress progress() const {
+    // All places get the same image, but a task knows its size only once it runs. So the largest known size
+    // stands for all, and the bar does not jump back when another task begins.
     uint64_t image_bytes = 0;
     for (const Result& result : response_.results()) {
       image_bytes = std::max(image_bytes, result.task().bytes_total());
@@ -137,6 +140,7 @@ class Replication {
   // too.
   absl::Status Verdict(bool waited) const {
     std::vector<std::string> missing;
+    // The code of the last place stands for all; the text names each one.
     absl::StatusCode code = absl::StatusCode::kUnknown;
     for (const Result& result : response_.results()) {
       if (IsThere(result) || (!waited && result.has_task() && IsOpen(result.task()))) continue;
@@ -189,6 +193,7 @@ absl::Status AwaitAll(client::AdminClient& admin, const RequestContext& context,
     if (said.insert(line).second) std::fprintf(stderr, "%s%s\n", clear, Printable(line).c_str());
   };
   const auto show = [&](const v1::WatchReplicationTasksResponse& news) {
+    // Whatever the news is, the global store is there.
     backoff.Reset();
     replication.Note(news);
     const SteadyTime now = SteadyNow();
@@ -208,6 +213,8 @@ absl::Status AwaitAll(client::AdminClient& admin, const RequestContext& context,
     if (SteadyNow() < say_waits) watch.deadline = std::min(context.deadline, say_waits);
     replication.BeginWatch();
     const absl::Status watched = admin.WatchReplicationTasks(watch, artifact_id, show);
+    // The user or the deadline ended the watch. Asked before its status, which says only how the stream
+    // ended.
     TC_RETURN_IF_ERROR(context.Check("replication"));
     if (replication.ended() || absl::IsDeadlineExceeded(watched)) continue;
     // A server that shuts down ends or cancels its streams.

@@ -58,6 +58,7 @@ absl::Status CancelTasks(const CommonFlags& common, const PlaceFlags& flags) {
   const RequestContext context = InterruptibleContext();
   v1::CancelReplicationTasksRequest request;
   TC_ASSIGN_OR_RETURN(*request.mutable_artifact_id(), ConfirmedArtifactId(*admin, context, flags.artifact));
+  // Without targets the request has none, and the global store cancels all tasks of the artifact.
   if (!flags.to.empty()) {
     TC_ASSIGN_OR_RETURN(const v1::GetClusterStatusResponse cluster, admin->GetClusterStatus(context));
     TC_RETURN_IF_ERROR(AddNamed(cluster, flags, request.mutable_targets()));
@@ -91,6 +92,8 @@ void AddPlaceFlags(Flags& flags, PlaceFlags& values) {
 absl::Status AddPlaces(const v1::GetClusterStatusResponse& cluster, const std::string& node,
                        const std::string& location, ReplicationTargets* targets) {
   if (location != kAllGpus) return AddTarget(node, location, targets);
+  // gpu:all is resolved here, from what the node has now: a task is for one place, and a GPU that comes later
+  // gets none.
   for (const v1::Node& one : cluster.nodes()) {
     if (one.node_id() != node && one.name() != node) continue;
     for (const v1::Device& device : one.devices()) {
@@ -107,6 +110,7 @@ absl::Status AddNamed(const v1::GetClusterStatusResponse& cluster, const PlaceFl
                       ReplicationTargets* targets) {
   for (const std::string& list : flags.to) {
     for (const std::string_view place : absl::StrSplit(list, ',')) {
+      // The first colon ends the name, since a location may have another one (gpu:0).
       const size_t colon = place.find(':');
       const std::string node(place.substr(0, colon));
       if (node.empty()) {
@@ -121,6 +125,8 @@ absl::Status AddNamed(const v1::GetClusterStatusResponse& cluster, const PlaceFl
   return absl::OkStatus();
 }
 
+// By the global store itself: what a daemon remembers of a key may be older than its last binding, and tasks
+// are made for the artifact and not for the key.
 absl::StatusOr<std::string> ConfirmedArtifactId(client::AdminClient& admin, const RequestContext& context,
                                                 const std::string& artifact) {
   if (IsArtifactId(artifact)) return artifact;

@@ -63,6 +63,7 @@ absl::Status TellReady(int fd, const nlohmann::json& addresses) {
   const std::string line = addresses.dump() + "\n";
   const ssize_t written = write(fd, line.data(), line.size());
   const int error = errno;
+  // The descriptor is for this one line. Closing it may change errno.
   close(fd);
   return written == static_cast<ssize_t>(line.size()) ? absl::OkStatus()
                                                       : ErrnoStatus(error, "write to", "--ready-fd");
@@ -73,6 +74,7 @@ absl::Status AwaitRegistration(daemon::DaemonServer& daemon) {
   const SteadyTime deadline = SteadyNow() + kRegistration;
   absl::Status registered;
   do {
+    // In short waits: a signal does not wake the wait for the registration.
     registered = daemon.WaitRegistered(std::min(deadline, SteadyNow() + kLook));
   } while (!registered.ok() && SteadyNow() < deadline && !OnTerminationSignal().IsCancelled());
   return OnTerminationSignal().IsCancelled() ? absl::OkStatus() : registered;
@@ -85,6 +87,7 @@ class Termination {
 
   void Demand(const absl::Status& why) {
     absl::MutexLock lock(&mutex_);
+    // The first reason counts: a signal after a lost leadership does not turn the exit code into success.
     if (!why_.has_value()) why_ = why;
   }
   absl::Status Wait() {
@@ -154,6 +157,7 @@ absl::Status ServeGlobalStore(const CommonFlags& common, const ServerFlags& flag
   options.etcd.on_lost = [&termination](const absl::Status& why) { termination.Demand(why); };
   absl::StatusOr<std::unique_ptr<global_store::GlobalStoreServer>> started =
       global_store::GlobalStoreServer::Start(options);
+  // A signal ended the wait for leadership, and nothing was begun that has to be drained.
   if (absl::IsCancelled(started.status())) return absl::OkStatus();
   TC_ASSIGN_OR_RETURN(const auto server, std::move(started));
   RemoveSocketWhenTerminatedAgain(server->address());
@@ -190,6 +194,8 @@ absl::Status ServeDaemon(const CommonFlags& common, const DaemonFlags& flags) {
   Termination termination;  // outlives the daemon, which may demand it
   options.on_replaced = [&termination](const absl::Status& why) { termination.Demand(why); };
   TC_ASSIGN_OR_RETURN(const auto daemon, daemon::DaemonServer::Start(std::move(options)));
+  // A second signal ends the process without any destructor. The sockets would stay behind, so they are named
+  // to the signal handler as soon as they exist.
   for (const std::string& address : daemon->addresses()) RemoveSocketWhenTerminatedAgain(address);
   RemoveWhenTerminatedAgain(daemon->client_socket());
   RemoveWhenTerminatedAgain(daemon->handle_socket());

@@ -61,6 +61,8 @@ std::string LimitText(uint64_t bytes_per_second) {
   return bytes_per_second == 0 ? "none" : absl::StrCat(FormatBytes(bytes_per_second), " a second");
 }
 
+// What became of the pool that a restarted daemon took over (daemon/keeper); parts that are zero are left
+// out.
 std::string KeptText(const v1::KeptPool& kept) {
   std::string text = absl::StrCat(kept.replicas(), " replicas of the previous daemon");
   if (kept.waiting() > 0) absl::StrAppend(&text, ", ", kept.waiting(), " still to be verified");
@@ -132,6 +134,7 @@ void PrintStores(const v1::GetClusterStatusResponse& cluster) {
   const uint64_t held = cluster.metadata_bytes(), quota = cluster.metadata_quota_bytes();
   if (held > 0) PrintF(", etcd holds %s of %s", FormatBytes(held), FormatBytes(quota));
   Print("\n");
+  // Early enough to act: etcd refuses writes once the quota is used up.
   if (held > quota / 5 * 4) {
     PrintF("  WARNING    etcd is almost full: compact and defragment it, or raise its quota\n");
   }
@@ -154,6 +157,7 @@ void PrintCluster(const v1::GetClusterStatusResponse& cluster) {
 
 absl::Status Status(const CommonFlags& common) {
   TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
+  // Bounded, since a status is asked for when something hangs.
   const RequestContext context = InterruptibleContext(absl::Seconds(10));
   TC_ASSIGN_OR_RETURN(const v1::GetStatusResponse daemon, admin->GetStatus(context));
   const absl::StatusOr<v1::GetClusterStatusResponse> cluster = admin->GetClusterStatus(context);
@@ -163,6 +167,7 @@ absl::Status Status(const CommonFlags& common) {
     return absl::OkStatus();
   }
   PrintDaemon(daemon);
+  // The daemon is shown first, also where the global store does not answer: its lines say why.
   TC_RETURN_IF_ERROR(Annotate(cluster.status(), "the cluster's status"));
   PrintCluster(*cluster);
   return absl::OkStatus();

@@ -58,6 +58,7 @@ class ClusterViewer {
     }
     std::ranges::sort(view.nodes, {}, [](const NodeView& node) { return node.node.name(); });
     for (NodeView& node : view.nodes) {
+      // The own daemon was asked already; it need not be reachable by its address.
       if (node.node.node_id() == own.node().node_id()) node.status = own;
       clients_.try_emplace(node.node.grpc_address());  // so that the askers find the map as it stays
     }
@@ -71,6 +72,7 @@ class ClusterViewer {
   // A few nodes at a time, so that those that do not answer cost one timeout, not one each. Each asker takes
   // the next node that none has taken, and so is the only one that touches it.
   void AskAll(std::vector<NodeView>& nodes) {
+    // The clients of all nodes are in the map before the threads begin, so that none of them changes the map.
     std::atomic<size_t> next = 0;
     const auto work = [&] {
       for (size_t i = next++; i < nodes.size(); i = next++) {
@@ -111,6 +113,7 @@ class ClusterViewer {
 class Screen {
  public:
   Screen() : terminal_(isatty(STDOUT_FILENO) != 0) {
+    // Enters the alternate screen and hides the cursor; the destructor undoes both in the reverse order.
     if (terminal_) std::fputs("\033[?1049h\033[?25l", stdout);
   }
   ~Screen() {
@@ -124,6 +127,7 @@ class Screen {
     if (!terminal_) {
       std::printf("%s\n", frame.c_str());
     } else {
+      // Drawn over the last frame from the corner, then the rest is erased: clearing first would flicker.
       std::printf("\033[H%s\033[J", Fit(frame).c_str());
     }
     std::fflush(stdout);
@@ -151,6 +155,7 @@ std::string Json(const TopView& view) {
   for (const NodeView& node : view.nodes) {
     v1::GetStatusResponse status;
     if (node.status.has_value()) status = *node.status;
+    // The node as the global store describes it, also where the node itself gave no report.
     *status.mutable_node() = node.node;
     nodes.push_back(ToJson(status));
   }
@@ -180,6 +185,7 @@ absl::Status Top(const CommonFlags& common, const TopFlags& flags) {
     screen.Show(Printable(explain::RenderTop(view), /*keep_lines=*/true));
     if (!Pause(flags.interval)) break;
     absl::StatusOr<TopView> next = viewer.Look();
+    // An interrupt cancels the calls of this frame too. That is the end the user asked for, and not an error.
     if (OnTerminationSignal().IsCancelled()) break;
     TC_RETURN_IF_ERROR(next.status());
     view = *std::move(next);

@@ -40,6 +40,7 @@ class YamlReader {
       const std::string key = entry.first.IsScalar() ? entry.first.Scalar() : "";
       const std::string key_path = path.empty() ? key : absl::StrCat(path, ".", key);
       const FieldDescriptor* field = section.GetDescriptor()->FindFieldByName(key);
+      // An unknown key is an error and not a warning: it may be a slip in a key of security.
       if (field == nullptr) {
         Fail(entry.first, key_path, UnknownKey(*section.GetDescriptor(), path, key).message());
       } else if (!seen.insert(key).second) {
@@ -67,6 +68,7 @@ class YamlReader {
   void ReadList(const YAML::Node& node, const std::string& path, Message& section,
                 const FieldDescriptor& field) {
     if (node.IsNull()) return;
+    // Labels may be written as a map, too.
     if (node.IsMap() && KeyOf(field).form() == v1::ConfigKey::PAIRS) {
       return ReadPairs(node, path, section, field);
     }
@@ -112,6 +114,7 @@ std::vector<std::string> ReadYaml(std::string_view yaml, std::string_view name, 
     YamlReader reader(name);
     reader.ReadSection(YAML::Load(std::string(yaml)), "", config);
     return reader.TakeErrors();
+    // The library throws for text that is not YAML; what is wrong in YAML that it can read is gathered above.
   } catch (const YAML::Exception& error) {
     return {absl::StrCat(name, ":", error.mark.line + 1, ": this is not YAML: ", error.msg)};
   }
@@ -167,6 +170,7 @@ void AppendHelp(std::string_view help, std::string_view indent, std::string& yam
   absl::StrAppend(&yaml, indent, "# ", line, "\n");
 }
 
+// The configuration as a file that reads back as the same configuration, with each key's help above it.
 void AppendSection(const Message& section, const std::string& indent, std::string& yaml) {
   for (int i = 0; i < section.GetDescriptor()->field_count(); ++i) {
     const FieldDescriptor& field = *section.GetDescriptor()->field(i);
@@ -202,6 +206,7 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   if (!S_ISREG(found.st_mode) && !S_ISFIFO(found.st_mode)) {
     return absl::InvalidArgumentError(absl::StrCat(path, " is not a file"));
   }
+  // One byte more than is allowed, which tells a file of the limit from a longer one.
   std::string content(kLongestFile + 1, '\0');
   size_t size = 0;
   while (size < content.size()) {
@@ -226,6 +231,7 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
 
 absl::StatusOr<v1::Config> Parse(std::string_view yaml, std::string_view name,
                                  const std::vector<std::string>& sets) {
+  // Defaults, then the file, then --set. All errors are gathered, so that one run shows every mistake.
   v1::Config config = Defaults();
   std::vector<std::string> errors = ReadYaml(yaml, name, config);
   // After the file, and over it.

@@ -88,6 +88,8 @@ absl::Status CheckAdvertise(std::string_view text) {
       "\"", text, "\" stands for every address of a machine; name the one that others connect to"));
 }
 
+// Several addresses are those of global stores that stand in for each other. They are on other hosts, so none
+// of them can be a unix socket.
 absl::Status CheckServerAddresses(std::string_view text) {
   const std::vector<std::string_view> all = absl::StrSplit(text, ',');
   if (all.size() == 1) return CheckServerAddress(text);
@@ -166,6 +168,8 @@ void SetDefaults(const Descriptor& section, const std::string& prefix, std::stri
   }
 }
 
+// Levenshtein's: insertions, deletions and changes of one character. Of the table only one row is kept;
+// `diagonal` is the value above and to the left.
 size_t EditDistance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), 0);
@@ -209,6 +213,8 @@ absl::Status SetBool(Message& section, const FieldDescriptor& field, const std::
   return absl::OkStatus();
 }
 
+// The items of a list in --set: [a, b] or a,b, each with or without quotes. A comma ends an item also within
+// quotes; a file has YAML for such values.
 std::vector<std::string> Items(std::string_view text) {
   text = absl::StripAsciiWhitespace(text);
   if (absl::ConsumePrefix(&text, "[")) absl::ConsumeSuffix(&text, "]");
@@ -227,6 +233,8 @@ std::vector<std::string> Items(std::string_view text) {
 
 const v1::ConfigKey& KeyOf(const FieldDescriptor& field) { return field.options().GetExtension(v1::key); }
 
+// Only the form of one value. What several keys have to agree on is checked by the options of the room that
+// reads them (Validate).
 absl::Status CheckText(const FieldDescriptor& field, std::string_view text) {
   const v1::ConfigKey& key = KeyOf(field);
   const bool any = key.form() == v1::ConfigKey::ANY && key.choices().empty() && !IsNumber(field);
@@ -263,6 +271,8 @@ v1::Config DefaultsWith(std::string_view state_folder) {
 
 v1::Config Defaults() { return DefaultsWith(DefaultStateFolder()); }
 
+// The suggestion is looked for in the section and below it, so a key that was written one level too high is
+// found, too.
 absl::Status UnknownKey(const Descriptor& section, std::string_view section_path, std::string_view key) {
   std::string message = absl::StrCat("there is no key \"", key, "\"",
                                      section_path.empty() ? "" : absl::StrCat(" in ", section_path));

@@ -83,6 +83,8 @@ std::vector<Bar> BarsOf(const TransferReport& report, const TransferParts& parts
 std::string Draw(const Bar& bar, const TransferParts& parts, int width) {
   std::string cells(width, ' ');
   if (bar.to <= bar.from || parts.total() <= absl::ZeroDuration()) return cells;
+  // A bar begins in the cell of its first moment and ends in that of its last. The small term keeps rounding
+  // from moving a border that falls between two cells.
   const double scale = width / absl::ToDoubleSeconds(parts.total());
   const int first =
       static_cast<int>(std::floor(absl::ToDoubleSeconds(bar.from - parts.begin) * scale + 1e-9));
@@ -169,6 +171,7 @@ std::string Sources(const TransferReport& report) {
   return table.ToString();
 }
 
+// Without a default: a new kind of loss is a warning of the compiler.
 std::string_view LossText(SourceLoss loss) {
   switch (loss) {
     case SourceLoss::kNotOpened:

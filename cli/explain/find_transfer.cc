@@ -28,6 +28,8 @@ std::string Ids(const std::vector<FoundTransfer>& transfers) {
   });
 }
 
+// A whole id is meant even where a longer one begins with it. Of a replica that several transfers made, only
+// the newest counts.
 std::vector<FoundTransfer> Matching(const std::vector<FoundTransfer>& all, std::string_view prefix) {
   std::vector<FoundTransfer> found;
   std::set<std::string_view> replicas;
@@ -50,6 +52,7 @@ absl::StatusOr<FoundTransfer> FindTransfer(const v1::GetStatusResponse& status, 
         absl::StrCat("explain ", wanted, ": daemon ", node,
                      " has received nothing since it started; ask the daemon that received it (--daemon)"));
   }
+  // The last that ended: one that is under way has no verdict yet, and is shown only where none has ended.
   if (wanted == "last") {
     const auto ended = std::ranges::find(all, false, &FoundTransfer::under_way);
     return ended == all.end() ? all.front() : *ended;

@@ -21,6 +21,7 @@ constexpr size_t kNamesShown = 3;
 
 using SourceList = std::vector<const SourceReport*>;
 
+// Those that gave bytes, the largest giver first. Stable, so that equal ones stay in the order they joined.
 SourceList GivingSources(const TransferReport& report) {
   SourceList sources;
   for (const SourceReport& source : report.sources) {
@@ -81,6 +82,7 @@ std::string StepOf(const TransferReport& report, const SourceList& sources) {
   if (!parts.empty()) absl::StrAppend(&text, ": ", absl::StrJoin(parts, "; "));
   const TransferParts time = PartsOf(report);
   const absl::Duration moving = time.moving + time.starved;
+  // Less than a tenth of the time is not worth a word.
   if (time.starved * 10 > moving) {
     absl::StrAppend(&text, "; nothing to ask for in ", cli::FormatSeconds(time.starved), " s of ",
                     cli::FormatSeconds(moving), " s");
@@ -203,24 +205,30 @@ std::optional<BoundingHop> FindBoundingHop(const Route& route) {
     const SourceList sources = GivingSources(report);
     steps.push_back(absl::StrCat(at->node, "  ", StepOf(report, sources)));
     const std::string part = FindBound(report).part;
+    // Held up by itself: by verifying, placing, or by what it did before and after. No source is the reason.
     if (part != "fetch" && part != "starved") {
       return BoundingHop{.to = at->node, .part = part, .steps = std::move(steps)};
     }
     const SourceList ready = Those(sources, /*filling=*/false);
     const SourceList filling = Those(sources, /*filling=*/true);
     const SourceReport* const heaviest = MaxAsked(ready);
+    // Remembered for the case of a cycle, where the way ends at a node that was on it already.
     if (heaviest != nullptr && (outside == nullptr || heaviest->bytes > outside->bytes)) {
       outside = heaviest;
       outside_to = at;
     }
+    // Most came from nodes that had everything: the link to the one that gave most is the limit.
     if (heaviest != nullptr && BytesOf(ready) >= BytesOf(filling)) {
       return LinkOf(route, *at, *heaviest, part, std::move(steps));
     }
     if (filling.empty()) return BoundingHop{.to = at->node, .part = part, .steps = std::move(steps)};
+    // Most came from nodes that were filling. One that was itself not faster held this one back: one step up.
     if (const Hop* const up = HeldBackBy(route, *at, filling, seen); up != nullptr) {
       at = up;
       continue;
     }
+    // No filling source is known to be slower: either the nodes fed each other, or the link from the largest
+    // giver is the limit, or nothing is known of what filled it.
     const SourceReport& largest = *filling.front();
     const bool all_seen = std::ranges::all_of(filling, [&](const SourceReport* source) {
       const Hop* const up = FindHop(route, source->source);

@@ -10,6 +10,7 @@
 namespace tensorcast::explain {
 namespace {
 
+// The clocks of other nodes may differ from this one's, so only differences of one node's times are used.
 absl::Duration ServedFor(const v1::ServeReport& served) {
   return rpc::FromProto(served.last_completion()) - rpc::FromProto(served.first_request());
 }

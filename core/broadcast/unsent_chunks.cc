@@ -31,9 +31,9 @@ absl::StatusOr<std::vector<uint32_t>> UnsentChunks::Take(SteadyTime deadline) {
       absl::MutexLock lock(&mutex_);
       const auto moved = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return news_ || stopped_; };
       if (!mutex_.AwaitWithTimeout(absl::Condition(&moved), TimeLeft(deadline))) {
-        return absl::DeadlineExceededError("the replica that is broadcast got no more chunks in time");
+        return absl::DeadlineExceededError("its replica got no more chunks in time; try again");
       }
-      if (stopped_) return absl::UnavailableError("a receiver of the broadcast left");
+      if (stopped_) return absl::UnavailableError("a receiver left; try again");
       news_ = false;
     }
     // Before the chunks are looked at: what came before the end is seen.
@@ -83,8 +83,8 @@ absl::StatusOr<std::vector<uint32_t>> ChunksOf(const ImageLayout& layout,
         range.bytes <= layout.image_bytes - range.offset &&
         (range.bytes % layout.chunk_bytes == 0 || range.offset + range.bytes == layout.image_bytes);
     if (!whole || range.bytes == 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("bytes ", range.offset, " to ", range.offset + range.bytes, " are not whole chunks"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "bytes ", range.offset, " to ", range.offset + range.bytes, " are not chunks; try again"));
     }
     for (uint64_t at = range.offset; at < range.offset + range.bytes; at += layout.chunk_bytes) {
       chunks.push_back(static_cast<uint32_t>(at / layout.chunk_bytes));

@@ -144,10 +144,11 @@ void WideBroadcasts::Leave(Group& group) {
 void WideBroadcasts::Run(Group& group) {
   absl::Status status = Gather(group);
   if (status.ok()) status = Broadcast(group);
+  status = Annotate(status, absl::StrCat("broadcast ", group.plan.artifact_id));
   // By now the broadcaster has let go of the memory.
   if (!status.ok()) {
-    LOG(WARNING) << "the broadcast of " << group.plan.artifact_id << " between nodes, group "
-                 << group.plan.group_id << " of " << group.plan.world_size << " GPUs, ended: " << status;
+    LOG(WARNING) << "group " << group.plan.group_id << " of " << group.plan.world_size
+                 << " GPUs of several nodes ended: " << status;
     group.plan.meeting->GiveUp(group.plan, status);
   }
   std::vector<std::shared_ptr<Availability>> arrived;
@@ -170,7 +171,7 @@ void WideBroadcasts::Run(Group& group) {
 absl::Status WideBroadcasts::Gather(Group& group) {
   const WideGroupPlan& plan = group.plan;
   if (broadcaster_ == nullptr) {
-    return absl::UnavailableError("this node has no helper process for broadcasts");
+    return absl::UnavailableError("this node has no helper for it; use another lane than nccl");
   }
   std::shared_ptr<ReplicaLease> root;
   for (const WideGroupPlan::Rank& rank : plan.ranks) {
@@ -184,15 +185,15 @@ absl::Status WideBroadcasts::Gather(Group& group) {
     const size_t expected = plan.ranks.size() - (root == nullptr ? 0 : 1);
     const auto gathered = [&] { return group.members.size() >= expected || group.left; };
     const bool in_time = mutex_.AwaitWithTimeout(absl::Condition(&gathered), TimeLeft(plan.forms_until));
-    if (group.left) return absl::CancelledError("a receiver of the broadcast left");
+    if (group.left) return absl::CancelledError("a receiver left; try again");
     if (!in_time) {
-      return absl::DeadlineExceededError(
-          absl::StrCat(group.members.size(), " of ", expected, " GPUs of this node joined in time"));
+      return absl::DeadlineExceededError(absl::StrCat("only ", group.members.size(), " of ", expected,
+                                                      " GPUs of this node joined in time; try again"));
     }
     for (const auto& [location, member] : group.members) replicas.push_back(member.receiver.replica_id);
   }
   if (plan.has_root && root == nullptr) root = table_->LeaseEarliest(replicas);
-  if (plan.has_root && root == nullptr) return absl::UnavailableError("the replica to broadcast is gone");
+  if (plan.has_root && root == nullptr) return absl::UnavailableError("its replica is gone; get it again");
   absl::MutexLock lock(&mutex_);
   group.state = State::kMeeting;
   if (root == nullptr) return absl::OkStatus();
@@ -236,7 +237,7 @@ absl::Status WideBroadcasts::Broadcast(Group& group) {
   TC_ASSIGN_OR_RETURN(const WideRoot root, plan.meeting->Meet(context, plan, mine));
   if (root.rank >= plan.world_size ||
       (!mine.has_value() && std::ranges::find(world.ranks, root.rank) != world.ranks.end())) {
-    return absl::InvalidArgumentError(absl::StrCat("rank ", root.rank, " is not the root"));
+    return absl::InvalidArgumentError(absl::StrCat("rank ", root.rank, " is not a root; try again"));
   }
   world.id = root.communicator_id;
   world.root = root.rank;
@@ -284,21 +285,23 @@ absl::Status WideBroadcasts::Receive(Group& group, WideBroadcastGroup& wide) {
     {
       absl::MutexLock lock(&mutex_);
       // A member that has all leaves, too; then only the end is to come.
-      if (group.left && missing > 0) return absl::CancelledError("a receiver left the group");
+      if (group.left && missing > 0) return absl::CancelledError("a receiver left; try again");
     }
     TC_ASSIGN_OR_RETURN(const std::vector<ByteRange> ranges, wide.Receive());
     if (ranges.empty()) break;
     TC_ASSIGN_OR_RETURN(const std::vector<uint32_t> chunks, ChunksOf(*group.layout, ranges));
     for (const uint32_t chunk : chunks) {
       // What was verified must not be written again.
-      if (has[chunk]) return absl::InvalidArgumentError(absl::StrCat("chunk ", chunk, " was sent twice"));
+      if (has[chunk]) {
+        return absl::InvalidArgumentError(absl::StrCat("chunk ", chunk, " came twice; try again"));
+      }
       has[chunk] = true;
     }
     missing -= static_cast<uint32_t>(chunks.size());
     NoteArrived(group, chunks);
   }
   if (missing == 0) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat("the root ended the broadcast; chunks missing: ", missing));
+  return absl::UnavailableError(absl::StrCat("it ended before ", missing, " chunks came; try again"));
 }
 
 void WideBroadcasts::NoteArrived(Group& group, const std::vector<uint32_t>& chunks) {

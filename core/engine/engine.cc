@@ -83,7 +83,7 @@ struct StoreEngine::Parts {
 
 absl::StatusOr<std::unique_ptr<StoreEngine>> StoreEngine::Create(const EngineOptions& options) {
   if (options.host_pool == nullptr || options.max_concurrent_ingests < 1 || options.staging_buffers < 0) {
-    return absl::InvalidArgumentError("a store engine needs a host pool, and room for at least one ingest");
+    return absl::InvalidArgumentError("open the store engine: a host pool or room for an ingest is missing");
   }
   // Only chunks on their way to a device or a file are staged.
   const bool stages = options.artifact_store != nullptr ||
@@ -124,7 +124,7 @@ absl::StatusOr<std::unique_ptr<PendingReplica>> StoreEngine::Ingest(const Reques
   if (request.manifest == nullptr) {
     TC_RETURN_IF_ERROR(ValidateLayout(request.new_layout));
     if (request.sources == nullptr) {
-      return absl::InvalidArgumentError("a new artifact cannot be ingested without a source");
+      return absl::InvalidArgumentError("ingest a new artifact: it has no source; give one");
     }
   } else if (request.location.kind == LocationKind::kDisk) {
     parts_->removal.DropIfLost(request.manifest->id());
@@ -145,7 +145,7 @@ absl::StatusOr<std::unique_ptr<ReplicaLease>> StoreEngine::LeaseArtifact(std::st
                                                                          Location location) {
   if (location.kind == LocationKind::kCpu && parts_->kept.FindManifest(artifact_id) != nullptr) {
     return absl::UnavailableError(
-        absl::StrCat("the kept replica of ", artifact_id, " is still to be verified; try again"));
+        absl::StrCat("lease ", artifact_id, ": its kept replica is still to be verified; try again"));
   }
   return parts_->table.LeaseAt(artifact_id, location);
 }

@@ -323,7 +323,7 @@ TEST_F(EngineSharing, EngineStop_CancelsRunningAndQueuedIngests) {
   for (const auto& pending : {running.get(), queued.get()}) {
     const absl::Status status = pending->Wait(ContextFor()).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
-    EXPECT_THAT(status.message(), HasSubstr("shutting down"));
+    EXPECT_THAT(status.message(), HasSubstr("is stopping"));
   }
   EXPECT_THAT(listener_->reports(), SizeIs(2)) << "the listener hears of the end of each";
   EXPECT_THAT(provider_->finished(), SizeIs(1));

@@ -162,6 +162,25 @@ int ChunkPicker::Window(const SourceState& source) const {
   return static_cast<int>(std::min<double>(1 + ahead, source.source.max_fetches));
 }
 
+// A source at hand takes part to the end, since the others are not asked for what it has. The fastest source
+// leaves nothing to others, so each chunk that is left is asked of one.
+bool ChunkPicker::LeavesTail(const SourceState& source) const {
+  if (source.source.at_hand || source.chunk_time == absl::ZeroDuration()) return false;
+  size_t chunks = missing_;
+  double together = 0;  // chunks a second
+  for (const SourceState& other : sources_) {
+    const bool has_all = other.has.empty() || other.left == chunks_.size() - done_;
+    if (other.removed || other.stalled || !has_all || other.chunk_time == absl::ZeroDuration() ||
+        other.chunk_time >= source.chunk_time) {
+      continue;
+    }
+    chunks += other.asked.size();
+    together += absl::FDivDuration(absl::Seconds(1), other.chunk_time);
+  }
+  const double next = absl::ToDoubleSeconds(source.chunk_time) * static_cast<double>(source.asked.size() + 1);
+  return static_cast<double>(chunks) < together * next;
+}
+
 void ChunkPicker::Skip(uint32_t chunk) {
   CHECK(sources_.empty() && chunks_[chunk].state == State::kMissing) << "chunk " << chunk;
   SetMissing(chunk, false);
@@ -174,6 +193,7 @@ std::optional<ChunkPicker::Taken> ChunkPicker::Take(int source, SteadyTime now) 
   CHECK(!from.removed) << "source " << source;
   if (missing_ == 0 || static_cast<int>(from.asked.size()) >= Window(from)) return std::nullopt;
   ReadAvailabilities();
+  if (LeavesTail(from)) return std::nullopt;
   const std::optional<uint32_t> picked = Pick(source);
   if (!picked.has_value()) return std::nullopt;
   Chunk& chunk = chunks_[*picked];

@@ -16,6 +16,9 @@
 // source counts as stalled after a fixed time; the first chunk that any source gives says how long that
 // should have been, and corrects the judgement.
 //
+// All sources give chunks together until the last ones: a source takes none where faster sources have every
+// chunk that is left and would, at their measured rates, give all of them before this one gives its next.
+//
 // Each chunk is asked of one source at a time: Take, then Fetched and Done, or PutBack at any point of that.
 //
 // Pure: no clock, no threads; the same calls give the same answers for the same seed. It reads
@@ -139,6 +142,8 @@ class ChunkPicker {
   bool OtherGives(int source, uint32_t chunk) const;
   // The chunks that this source is not to be asked for: sources at hand give them.
   Bits LeftToOthers(const SourceState& source) const;
+  // Whether faster sources give all that is missing before this one would give one more chunk.
+  bool LeavesTail(const SourceState& source) const;
   int Window(const SourceState& source) const;
   void RankChunks(SourceState& source);
   // The time of a chunk of this source, or the longest of the others; zero: nothing was measured yet.

@@ -92,9 +92,9 @@ class DeviceDestination final : public Destination {
   // INTERNAL whatever the device said: the fault is this node's, neither the caller's nor a source's.
   absl::Status AsOurs(ByteRange range, const absl::Status& why) const {
     if (why.ok()) return why;
-    return absl::InternalError(
-        absl::StrCat("copying bytes ", range.offset, " to ", range.offset + range.bytes,
-                     " of the image to gpu:", memory_->pointer().device, " failed: ", why.message()));
+    return absl::InternalError(absl::StrCat("copy bytes ", range.offset, " to ", range.offset + range.bytes,
+                                            " of the image to gpu:", memory_->pointer().device, ": ",
+                                            why.message()));
   }
 
   std::shared_ptr<const DeviceBlock> memory_;
@@ -116,7 +116,7 @@ class DiskDestination final : public Destination {
   }
 
   absl::StatusOr<AwaitPlaced> Place(ByteRange range, std::span<const ConstHostSpan> bytes) override {
-    TC_RETURN_IF_ERROR(Annotate(writer_->Write(range.offset, bytes), "writing the packed file"));
+    TC_RETURN_IF_ERROR(Annotate(writer_->Write(range.offset, bytes), "write the packed file"));
     return AwaitPlaced();
   }
 

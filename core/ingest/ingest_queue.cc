@@ -33,7 +33,8 @@ void IngestQueue::Stop() {
     threads.swap(threads_);
   }
   for (const JobPtr& job : Jobs()) {
-    job->Abandon(absl::CancelledError("the store engine is shutting down"), /*forget=*/false);
+    job->Abandon(absl::CancelledError("ingest: this daemon is stopping; try again later"),
+                 /*forget=*/false);
   }
   for (std::thread& thread : threads) thread.join();
 }
@@ -82,7 +83,7 @@ bool IngestQueue::Brings(const IngestJob& job, const IngestRequest& request) con
 
 absl::StatusOr<IngestQueue::JobPtr> IngestQueue::Enqueue(IngestRequest request,
                                                          const RequestContext& context) {
-  if (stopping_) return absl::CancelledError("the store engine is shutting down");
+  if (stopping_) return absl::CancelledError("ingest: this daemon is stopping; try again later");
   TC_RETURN_IF_ERROR(runner_->Check(request));
   auto job = std::make_shared<IngestJob>(std::move(request), context);
   const IngestRequest& wanted = job->request();
@@ -203,9 +204,9 @@ void IngestQueue::CountWaiting(bool waiting) {
 void IngestQueue::Forget(std::string_view artifact_id) {
   for (const JobPtr& job : Jobs()) {
     if (job->request().artifact_id() == artifact_id) {
-      job->Abandon(
-          absl::CancelledError(absl::StrCat(artifact_id, " was deleted while it was being ingested")),
-          /*forget=*/true);
+      job->Abandon(absl::CancelledError(
+                       absl::StrCat("ingest ", artifact_id, ": it was deleted meanwhile; put it again")),
+                   /*forget=*/true);
     }
   }
 }

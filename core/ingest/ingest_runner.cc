@@ -243,9 +243,9 @@ class IngestRun {
 
 absl::Status CheckChunks(const IngestRequest& request) {
   if (request.manifest == nullptr || request.location.kind != LocationKind::kCpu) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "chosen chunks of ", request.subject(), " cannot be brought to ", request.location.ToString(),
-        ": a partial replica is of a known artifact and in host memory"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("ingest a part of ", request.subject(), " to ", request.location.ToString(),
+                     ": only a known artifact can be partial, in host memory; get it to cpu, or all of it"));
   }
   const std::vector<uint32_t>& chunks = *request.chunks;
   const bool ascending = std::ranges::adjacent_find(chunks, std::ranges::greater_equal()) == chunks.end();
@@ -264,15 +264,14 @@ absl::Status IngestRunner::Check(const IngestRequest& request) const {
   if (request.chunks.has_value()) TC_RETURN_IF_ERROR(CheckChunks(request));
   if (location.kind == LocationKind::kCpu) return absl::OkStatus();
   if (location.kind == LocationKind::kDisk && options_.artifact_store == nullptr) {
-    return absl::FailedPreconditionError(
-        "this node has no disk tier: configure a folder for packed artifacts");
+    return absl::FailedPreconditionError("ingest to disk: this node has no disk tier; set daemon.disk_dir");
   }
   const ImageLayout& layout = request.layout();
   const uint64_t largest = std::min(layout.chunk_bytes, layout.image_bytes);
   if (largest > options_.staging->buffer_bytes() || options_.staging->buffers() == 0) {
     return absl::FailedPreconditionError(
-        absl::StrCat("chunks of ", largest, " bytes cannot be staged on their way to ", location.ToString(),
-                     ": there are ", options_.staging->buffers(), " staging buffers of ",
+        absl::StrCat("ingest to ", location.ToString(), ": its chunks have ", largest,
+                     " bytes, and there are ", options_.staging->buffers(), " staging buffers of ",
                      options_.staging->buffer_bytes(), " bytes; make them larger"));
   }
   return absl::OkStatus();

@@ -50,7 +50,7 @@ absl::StatusOr<StagingBuffer> StagingRing::Acquire(const RequestContext& context
   mutex_.AwaitWithTimeout(absl::Condition(&may_go_on), TimeLeft(context.deadline));
   TC_RETURN_IF_ERROR(context.Check("waiting for a staging buffer"));
   if (!memory_.has_free()) {
-    return absl::DeadlineExceededError("waiting for a staging buffer: none became free in time");
+    return absl::DeadlineExceededError("wait for a staging buffer: none became free; allow more time");
   }
   return StagingBuffer(this, memory_.Take(device));
 }

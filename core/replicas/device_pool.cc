@@ -54,12 +54,12 @@ absl::Status DevicePool::CheckDevice(int device) const {
   const int count = device_count();
   if (device < 0 || device >= count) {
     return absl::InvalidArgumentError(
-        absl::StrCat("gpu:", device, " does not exist: this node has ", count, " device(s)"));
+        absl::StrCat("use gpu:", device, ": this node has ", count, " GPUs; name one of them"));
   }
   const absl::Status health = devices_->CheckHealth(device);
   if (health.ok()) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("gpu:", device, " is unhealthy and takes no replicas: ", health.message()));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "use gpu:", device, ": it is unhealthy: ", health.message(), "; restart the daemon when it works"));
 }
 
 absl::StatusOr<DeviceBlock> DevicePool::Allocate(int device, uint64_t bytes) {

@@ -36,7 +36,7 @@ absl::StatusOr<ReplicaRecordPtr> ReplicaIndex::Find(std::string_view id) const {
   const auto found = records_.find(id);
   if (found != records_.end()) return found->second;
   // A replica leaves the table when it is gone, so an id that was evicted and one that never was look alike.
-  return absl::NotFoundError(absl::StrCat("no replica ", id, " on this node: evicted, or never here"));
+  return absl::NotFoundError(absl::StrCat("find replica ", id, ": evicted, or never here; get it again"));
 }
 
 ReplicaRecordPtr ReplicaIndex::Get(std::string_view id) const {

@@ -207,10 +207,11 @@ absl::Status ReplicaTable::Drain(std::string_view id, const DrainOptions& option
                                                         ": only a ready or partial one can be evicted"));
     }
     if (record->info.pinned && !options.even_pinned) {
-      return absl::FailedPreconditionError(absl::StrCat("replica ", id, " is pinned: unpin it first"));
+      return absl::FailedPreconditionError(absl::StrCat("evict ", id, ": it is pinned; unpin it first"));
     }
     if (options.only_unheld && record->IsHeld()) {
-      return absl::FailedPreconditionError(absl::StrCat("replica ", id, " was leased meanwhile"));
+      return absl::FailedPreconditionError(
+          absl::StrCat("evict ", id, ": it was leased meanwhile; try again"));
     }
     rest = states_.Drain(record);
   }
@@ -242,7 +243,7 @@ absl::Status ReplicaTable::SetPinned(std::string_view id, bool pinned) {
   TC_ASSIGN_OR_RETURN(const ReplicaRecordPtr record, states_.records.Find(id));
   if (record->info.state == ReplicaState::kDraining) {
     return absl::FailedPreconditionError(
-        absl::StrCat("replica ", id, " is being evicted; materialize it again"));
+        absl::StrCat("lease replica ", id, ": it is being evicted; get it again"));
   }
   if (record->info.pinned != pinned) {
     record->info.pinned = pinned;
@@ -398,7 +399,7 @@ absl::StatusOr<std::shared_ptr<const Manifest>> ReplicaTable::FindManifest(
   for (const auto& [id, record] : states_.records.all()) {
     if (record->info.artifact_id == artifact_id && record->manifest != nullptr) return record->manifest;
   }
-  return absl::NotFoundError(absl::StrCat("no replica of ", artifact_id, " on this node"));
+  return absl::NotFoundError(absl::StrCat("find a replica of ", artifact_id, ": this node has none; get it"));
 }
 
 }  // namespace tensorcast

@@ -222,7 +222,7 @@ absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(std::string_view header
                                                    " that the format allows"));
   }
   if (header.empty() || header[0] != '{') {
-    return absl::InvalidArgumentError("the header does not begin with '{': not a safetensors file");
+    return absl::InvalidArgumentError("not a safetensors file, since the header does not begin with '{'");
   }
   SafetensorsHeader parsed;
   HeaderReader reader(parsed);

@@ -96,9 +96,7 @@ absl::StatusOr<SafetensorsIndex> ParseSafetensorsIndex(std::string_view json) {
   IndexReader reader(index);
   TC_RETURN_IF_ERROR(ParseStrictJson(json, reader));
   if (!reader.has_weight_map()) return absl::InvalidArgumentError("the index has no weight_map");
-  if (index.weight_map.empty()) {
-    return absl::InvalidArgumentError("the index's weight_map is empty: it names no shard");
-  }
+  if (index.weight_map.empty()) return absl::InvalidArgumentError("weight_map of the index names no shard");
   return index;
 }
 

@@ -19,24 +19,31 @@ constexpr std::string_view kSingleName = "model.safetensors";
 constexpr uint64_t kMaxIndexBytes = kMaxSafetensorsHeaderBytes;
 constexpr uint64_t kLengthBytes = sizeof(uint64_t);
 
-// Reads and parses the header of a file; messages do not repeat the file's name.
+// What became of opening `uri`. The parsers name only causes: each ends in one remedy, a file that is whole.
+absl::Status Unreadable(const absl::Status& why, const std::string& uri) {
+  const std::string operation = absl::StrCat("open ", uri);
+  if (!absl::IsInvalidArgument(why)) return Annotate(why, operation);
+  return absl::InvalidArgumentError(
+      absl::StrCat(operation, ": ", why.message(), "; write or download the file again"));
+}
+
+// Reads and parses the header of a file.
 absl::StatusOr<SafetensorsHeader> ReadHeader(const RequestContext& context, ObjectReader& object) {
   const uint64_t file_bytes = object.identity().bytes;
   if (file_bytes < kLengthBytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the file has only ", file_bytes, " bytes: not a safetensors file"));
+        absl::StrCat("not a safetensors file, since it has only ", file_bytes, " bytes"));
   }
   TC_ASSIGN_OR_RETURN(const std::string length, ReadBytes(context, object, 0, kLengthBytes));
   const uint64_t header_bytes = ByteReader(length).Get<uint64_t>();
   if (header_bytes > kMaxSafetensorsHeaderBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("the header's length of ", header_bytes,
-                                                   " bytes is beyond the format's limit of ",
-                                                   kMaxSafetensorsHeaderBytes, ": not a safetensors file"));
+    return absl::InvalidArgumentError(absl::StrCat("not a safetensors file, since its header would have ",
+                                                   header_bytes, " bytes, and the format allows ",
+                                                   kMaxSafetensorsHeaderBytes));
   }
   if (header_bytes > file_bytes - kLengthBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("the header of ", header_bytes,
-                                                   " bytes does not fit in the file of ", file_bytes,
-                                                   " bytes: the file is truncated"));
+    return absl::InvalidArgumentError(absl::StrCat("the file is truncated: its header of ", header_bytes,
+                                                   " bytes does not fit in ", file_bytes, " bytes"));
   }
   TC_ASSIGN_OR_RETURN(const std::string header, ReadBytes(context, object, kLengthBytes, header_bytes));
   return ParseSafetensorsHeader(header, file_bytes - kLengthBytes - header_bytes);
@@ -108,7 +115,7 @@ absl::StatusOr<SafetensorsIndex> ReadIndex(const RequestContext& context, const 
   const uint64_t bytes = object->identity().bytes;
   if (bytes > kMaxIndexBytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat(bytes, " bytes are too many for an index: at most ", kMaxIndexBytes));
+        absl::StrCat("an index has at most ", kMaxIndexBytes, " bytes, and this one has ", bytes));
   }
   TC_ASSIGN_OR_RETURN(const std::string json, ReadBytes(context, *object, 0, bytes));
   return ParseSafetensorsIndex(json);
@@ -154,17 +161,17 @@ absl::StatusOr<SafetensorsModel> OpenSharded(const RequestContext& context, cons
                                              const std::string& uri) {
   const std::string index_uri = absl::StrCat(uri, "/", kIndexName);
   const absl::StatusOr<SafetensorsIndex> index = ReadIndex(context, folder);
-  if (!index.ok()) return Annotate(index.status(), index_uri);
+  if (!index.ok()) return Unreadable(index.status(), index_uri);
   std::map<std::string, size_t> shards;  // and how many tensors each holds
   for (const auto& [tensor, shard] : index->weight_map) ++shards[shard];
   ModelBuilder builder;
   for (const auto& [shard, tensors] : shards) {
     TC_ASSIGN_OR_RETURN(std::shared_ptr<ObjectReader> object, folder.Open(context, shard));
     const absl::Status added = AddShard(context, *index, shard, tensors, std::move(object), builder);
-    if (!added.ok()) return Annotate(added, absl::StrCat(uri, "/", shard));
+    if (!added.ok()) return Unreadable(added, absl::StrCat(uri, "/", shard));
   }
   absl::StatusOr<SafetensorsModel> model = std::move(builder).Build();
-  return model.ok() ? std::move(model) : Annotate(model.status(), index_uri);
+  return model.ok() ? std::move(model) : Unreadable(model.status(), index_uri);
 }
 
 // A folder that may be entered but not listed still holds a model: its two possible names are tried.
@@ -211,12 +218,12 @@ absl::StatusOr<SafetensorsModel> ReadSafetensors(const RequestContext& context, 
   for (size_t i = 0; i < objects.size(); ++i) {
     const std::string& uri = objects[i]->identity().uri;
     absl::StatusOr<SafetensorsHeader> header = ReadHeader(context, *objects[i]);
-    if (!header.ok()) return Annotate(header.status(), uri);
+    if (!header.ok()) return Unreadable(header.status(), uri);
     builder.Add(shards.empty() ? uri : shards[i], objects[i], *std::move(header));
   }
   absl::StatusOr<SafetensorsModel> model = std::move(builder).Build();
   return model.ok() || objects.empty() ? std::move(model)
-                                       : Annotate(model.status(), objects[0]->identity().uri);
+                                       : Unreadable(model.status(), objects[0]->identity().uri);
 }
 
 absl::Status ReadSafetensorsAgain(const RequestContext& context, const Manifest& manifest,
@@ -225,10 +232,9 @@ absl::Status ReadSafetensorsAgain(const RequestContext& context, const Manifest&
   if (SameImage(model.layout, manifest.layout()) && model.metadata == manifest.metadata()) {
     return absl::OkStatus();
   }
-  return absl::AbortedError(
-      absl::StrCat("the header of ", model.objects.front()->identity().uri,
-                   " or of a file beside it was not the same when it was read a second ",
-                   "time; import it again after its writer has finished"));
+  return absl::AbortedError(absl::StrCat("compare the header of ", model.objects.front()->identity().uri,
+                                         " and of the files beside it: one changed between two reads; import "
+                                         "it again after its writer has finished"));
 }
 
 }  // namespace tensorcast

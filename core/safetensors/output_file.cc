@@ -95,7 +95,7 @@ absl::Status OutputFile::Create(uint64_t bytes) {
   struct stat info;
   if (stat(path_.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
     return absl::InvalidArgumentError(
-        absl::StrCat(path_, " exists and is not a regular file: choose another name"));
+        absl::StrCat("write ", path_, ": it exists and is not a regular file; choose another name"));
   }
   RemoveAbandoned(path_);
   TC_RETURN_IF_ERROR(Open());

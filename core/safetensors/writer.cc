@@ -19,21 +19,22 @@ constexpr uint64_t kHeaderAlignment = 8;
 // REQUIRES: text is valid UTF-8.
 std::string JsonString(const std::string& text) { return nlohmann::json(text).dump(); }
 
+// Why this tensor cannot be in a file.
+template <class... Parts>
+absl::Status Refuse(const Tensor& tensor, const Parts&... why) {
+  return absl::InvalidArgumentError(absl::StrCat("write tensor ", QuoteName(tensor.name), ": ", why...));
+}
+
 absl::Status CheckTensor(const Tensor& tensor, absl::flat_hash_set<std::string_view>& names) {
   if (tensor.name == "__metadata__" || !IsValidUtf8(tensor.name)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a tensor can't be named ", QuoteName(tensor.name), " in a safetensors file"));
+    return Refuse(tensor, "a safetensors file cannot have this name; put the tensor under another one");
   }
-  if (!names.insert(tensor.name).second) {
-    return absl::InvalidArgumentError(absl::StrCat("two tensors are named ", QuoteName(tensor.name)));
-  }
+  if (!names.insert(tensor.name).second) return Refuse(tensor, "two tensors have this name; rename one");
   const absl::StatusOr<uint64_t> bytes = SafetensorsTensorBytes(tensor.dtype, tensor.shape);
-  if (!bytes.ok()) return Annotate(bytes.status(), absl::StrCat("tensor ", QuoteName(tensor.name)));
-  if (*bytes != tensor.nbytes) {
-    return absl::InvalidArgumentError(absl::StrCat("tensor ", QuoteName(tensor.name), " has ", tensor.nbytes,
-                                                   " bytes, but its dtype and shape ask for ", *bytes));
-  }
-  return absl::OkStatus();
+  if (!bytes.ok()) return Refuse(tensor, bytes.status().message(), "; correct its shape");
+  if (*bytes == tensor.nbytes) return absl::OkStatus();
+  return Refuse(tensor, "it has ", tensor.nbytes, " bytes, but its dtype and shape ask for ", *bytes,
+                "; correct its shape");
 }
 
 absl::StatusOr<std::string> EncodeMetadata(const std::map<std::string, std::string>& metadata) {
@@ -44,7 +45,8 @@ absl::StatusOr<std::string> EncodeMetadata(const std::map<std::string, std::stri
   std::string json;
   for (const auto& [key, value] : metadata) {
     if (!IsValidUtf8(key) || !IsValidUtf8(value)) {
-      return absl::InvalidArgumentError(absl::StrCat("metadata ", QuoteName(key), " is not valid UTF-8"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("write metadata ", QuoteName(key), ": it is not valid UTF-8; encode it"));
     }
     absl::StrAppend(&json, json.empty() ? "" : ",", JsonString(key), ":", JsonString(value));
   }
@@ -97,8 +99,8 @@ absl::StatusOr<std::string> EncodeSafetensorsHeader(const std::vector<Tensor>& t
   json.append((kHeaderAlignment - json.size() % kHeaderAlignment) % kHeaderAlignment, ' ');
   if (json.size() > kMaxSafetensorsHeaderBytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the header of ", json.size(), " bytes is larger than the ", kMaxSafetensorsHeaderBytes,
-                     " that the safetensors format allows: write the model as several files"));
+        absl::StrCat("write a safetensors header: it has ", json.size(), " bytes, and the format allows ",
+                     kMaxSafetensorsHeaderBytes, "; write fewer tensors into one file"));
   }
   return ByteWriter().Put(uint64_t{json.size()}).Put(json).Take();
 }
@@ -107,8 +109,9 @@ absl::Status WriteSafetensors(const std::string& path, const ImageLayout& layout
                               const std::map<std::string, std::string>& metadata, ConstHostSpan image,
                               const RequestContext& context) {
   if (image.size() < layout.image_bytes) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "an image of ", image.size(), " bytes was given for a layout of ", layout.image_bytes, " bytes"));
+    return absl::InvalidArgumentError(absl::StrCat("write ", path, ": the image has ", image.size(),
+                                                   " bytes and its layout ", layout.image_bytes,
+                                                   "; pass the whole image"));
   }
   const auto bytes_of = [&image](const Tensor& tensor) {
     return image.subspan(tensor.offset, tensor.nbytes);
@@ -131,9 +134,7 @@ absl::Status WriteSafetensors(const std::string& path, const ImageLayout& layout
   for (const Tensor& tensor : tensors) {
     const ConstHostSpan bytes = bytes_of(tensor);
     if (bytes.size() != tensor.nbytes) {
-      return absl::InvalidArgumentError(absl::StrCat("tensor ", QuoteName(tensor.name), " has ",
-                                                     tensor.nbytes, " bytes, and ", bytes.size(),
-                                                     " were given for it"));
+      return Refuse(tensor, "it has ", tensor.nbytes, " bytes, and ", bytes.size(), " were given; pass all");
     }
     TC_RETURN_IF_ERROR(file.Append(bytes));
   }

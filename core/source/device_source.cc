@@ -94,7 +94,7 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> MakeDeviceSource(
     int max_concurrency, std::shared_ptr<const Availability> availability, bool in_place) {
   auto copies = std::make_unique<CopyQueue>(devices, image.device);
   if (const absl::Status open = copies->Open(); !open.ok()) {
-    return Annotate(open, absl::StrCat("reading ", info.name));
+    return Annotate(open, absl::StrCat("read ", info.name));
   }
   return std::make_unique<DeviceSource>(std::move(info), image, std::move(keep_alive), std::move(copies),
                                         max_concurrency, std::move(availability), in_place);

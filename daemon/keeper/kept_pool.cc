@@ -56,7 +56,7 @@ void KeptPool::Add(KeptDescriptor kept) {
     }
   } else if (absl::ConsumePrefix(&name, kGpuPrefix)) {
     absl::MutexLock lock(&mutex_);
-    ++stats_.gone_on_gpus;
+    status_.set_gone_on_gpus(status_.gone_on_gpus() + 1);
   }
 }
 
@@ -251,7 +251,8 @@ void KeptPool::AttachHolders(std::set<std::string>& stay) {
   }
   holders_.clear();
   absl::MutexLock lock(&mutex_);
-  stats_.replicas = stats_.waiting = static_cast<uint32_t>(replicas_.size());
+  status_.set_replicas(static_cast<uint32_t>(replicas_.size()));
+  status_.set_waiting(status_.replicas());
 }
 
 std::vector<KeptReplica> KeptPool::TakeReplicas() { return std::move(replicas_); }
@@ -282,8 +283,8 @@ void KeptPool::OnSettled(const std::string& artifact_id, std::unique_ptr<Replica
   {
     absl::MutexLock lock(&mutex_);
     if (stopped_) return;
-    --stats_.waiting;
-    stats_.mismatched += matched ? 0 : 1;
+    status_.set_waiting(status_.waiting() - 1);
+    status_.set_mismatched(status_.mismatched() + (matched ? 0 : 1));
     const auto held = held_.find(artifact_id);
     if (held != held_.end() && matched) held->second.lease = std::move(lease);
     if (held != held_.end() && !matched) {
@@ -343,19 +344,20 @@ void KeptPool::Mend() {
   unserved_.DropEnded();
 }
 
-KeptPool::Stats KeptPool::stats() const {
+v1::KeptPool KeptPool::status() const {
   absl::MutexLock lock(&mutex_);
-  Stats stats = stats_;
-  for (const auto& [artifact_id, held] : held_) {
-    stats.awaited_holders += static_cast<uint32_t>(held.holders.size());
-  }
+  v1::KeptPool status = status_;
   const UnservedSegments::Stats unserved = unserved_.stats();
-  stats.awaited_holders += unserved.holders;
-  stats.unserved_bytes = unserved.bytes;
+  size_t holders = unserved.holders;
+  for (const auto& [artifact_id, held] : held_) holders += held.holders.size();
+  status.set_awaited_holders(static_cast<uint32_t>(holders));
+  status.set_unserved_bytes(unserved.bytes);
+  uint64_t read_only_bytes = 0;
   for (size_t i = 0; pool_ != nullptr && i < pool_->segments().size(); ++i) {
-    if (pool_->kind(i) == SegmentKind::kKept) stats.read_only_bytes += pool_->segments()[i].bytes;
+    if (pool_->kind(i) == SegmentKind::kKept) read_only_bytes += pool_->segments()[i].bytes;
   }
-  return stats;
+  status.set_read_only_bytes(read_only_bytes);
+  return status;
 }
 
 void KeptPool::OnReplicaChanged(const ReplicaInfo& replica, const std::shared_ptr<const Manifest>& manifest) {

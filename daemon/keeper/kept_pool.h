@@ -32,6 +32,7 @@
 #include "daemon/keeper/keeper.h"
 #include "daemon/keeper/kept_record.h"
 #include "daemon/keeper/unserved_segments.h"
+#include "proto/daemon.pb.h"
 
 namespace tensorcast::daemon {
 
@@ -66,16 +67,7 @@ class KeptPool final : public ReplicaListener {
   // What is kept now stays with the keeper: this daemon ends. Leases end.
   void Stop();
 
-  struct Stats {  // as v1::KeptPool
-    uint32_t replicas = 0;
-    uint32_t waiting = 0;
-    uint32_t mismatched = 0;
-    uint32_t gone_on_gpus = 0;
-    uint32_t awaited_holders = 0;
-    uint64_t read_only_bytes = 0;
-    uint64_t unserved_bytes = 0;
-  };
-  Stats stats() const;
+  v1::KeptPool status() const;
 
   void OnReplicaChanged(const ReplicaInfo& replica, const std::shared_ptr<const Manifest>& manifest) override;
   void OnTransferEnded(const TransferReport& report) override;
@@ -122,7 +114,7 @@ class KeptPool final : public ReplicaListener {
   HostPool* pool_ = nullptr;
   ReplicaListener* next_ = nullptr;
   mutable absl::Mutex mutex_;
-  Stats stats_ ABSL_GUARDED_BY(mutex_);
+  v1::KeptPool status_ ABSL_GUARDED_BY(mutex_);  // but for what status() adds
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   absl::flat_hash_map<std::string, Held> held_ ABSL_GUARDED_BY(mutex_);  // by artifact
   StoreEngine* engine_ ABSL_GUARDED_BY(mutex_) = nullptr;                // null: nothing is recorded

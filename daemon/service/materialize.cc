@@ -218,7 +218,7 @@ absl::StatusOr<v1::MaterializeReplicaResult> Materializer::MaterializeTarget(
     const bool failed_for_others = pending->shared() && pending->report().has_value();
     if (!may_repeat || !failed_for_others) return lease.status();
   }
-  TC_RETURN_IF_ERROR(context.Check("materializing"));  // no client is left to claim a ticket
+  TC_RETURN_IF_ERROR(context.Check("materialize"));  // no client is left to claim a ticket
 
   v1::MaterializeReplicaResult result;
   result.set_artifact_id(manifest->id());

@@ -112,17 +112,6 @@ v1::TransferHop StatusReporter::DescribeHop(const v1::DescribeHopRequest& reques
   return hop;
 }
 
-void StatusReporter::FillKeptPool(v1::KeptPool* out) const {
-  const KeptPool::Stats stats = options_.kept->stats();
-  out->set_replicas(stats.replicas);
-  out->set_waiting(stats.waiting);
-  out->set_mismatched(stats.mismatched);
-  out->set_gone_on_gpus(stats.gone_on_gpus);
-  out->set_awaited_holders(stats.awaited_holders);
-  out->set_read_only_bytes(stats.read_only_bytes);
-  out->set_unserved_bytes(stats.unserved_bytes);
-}
-
 void StatusReporter::SetEndpoints(std::vector<rpc::EndpointAccess> endpoints) {
   absl::MutexLock lock(&mutex_);
   endpoints_ = std::move(endpoints);
@@ -170,7 +159,7 @@ v1::GetStatusResponse StatusReporter::Report() const {
   report.set_active_transfers(options_.engine->active_ingests());
   report.set_active_servings(options_.servings->active());
   FillTransfers(&report);
-  if (options_.kept != nullptr) FillKeptPool(report.mutable_kept_pool());
+  if (options_.kept != nullptr) *report.mutable_kept_pool() = options_.kept->status();
   if (options_.damaged != nullptr) options_.damaged->Fill(report.mutable_damaged_replicas());
   if (options_.artifact_store != nullptr) {
     for (const DamagedFile& file : options_.artifact_store->Damaged()) {

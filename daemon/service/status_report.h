@@ -73,7 +73,6 @@ class StatusReporter {
                google::protobuf::RepeatedPtrField<v1::Pool>* out) const;
   void FillDevices(google::protobuf::RepeatedPtrField<v1::DeviceStatus>* out) const;
   void FillTransfers(v1::GetStatusResponse* out) const;
-  void FillKeptPool(v1::KeptPool* out) const;
   void FillSecurity(v1::Security* out) const;
   // A hop with the newest of this node's transfers that `wanted` says it is, where there is one.
   v1::TransferHop HopOf(absl::FunctionRef<bool(const TransferReport&)> wanted) const;

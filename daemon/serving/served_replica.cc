@@ -106,7 +106,7 @@ class DeviceImage final : public StagedImage {
  private:
   absl::Status Fill(uint64_t offset, HostSpan destination) override {
     TC_ASSIGN_OR_RETURN(CopyQueue::Pending copy, copies_.ToHost(destination, image_ + offset));
-    return Annotate(copy.Await(), absl::StrCat("reading gpu:", image_.device));
+    return Annotate(copy.Await(), absl::StrCat("read gpu:", image_.device));
   }
 
   const DevicePtr image_;

@@ -275,7 +275,7 @@ absl::StatusOr<std::unique_ptr<TraceFile>> TraceFile::Open(const std::string& pa
                                                            const TraceFileOptions& options) {
   // Non-blocking only to be opened: a FIFO without a reader is an error, not a wait.
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0644);
-  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("creating the trace file ", path));
+  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("create the trace file ", path));
   fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
   return std::unique_ptr<TraceFile>(new TraceFile(std::make_shared<Writer>(fd, path, options)));
 }

@@ -172,8 +172,8 @@ TEST_F(Limits, SoftDescriptorLimit_IsRaisedToHardLimit) {
 
 TEST_F(Limits, LimitTooLowForServer_StartFailsAndNamesLimit) {
   for (const auto& [limit, message] :
-       {std::pair("-n 16", "the limit of open files is 16, and a"),
-        std::pair("-v 500000", "the limit of address space is 488 MiB, and a")}) {
+       {std::pair("-n 16", "open files before it has a single client, and the limit is 16;"),
+        std::pair("-v 500000", "the limit of address space is 488 MiB;")}) {
     SCOPED_TRACE(limit);
     const ClusterOptions options = Under(limit);
     const std::string state = directory_->path() + "/state";

@@ -55,7 +55,7 @@ void LoopbackChannel::Connect(pull::MessageChannel::Handler* handler) {
     }
   }
   if (other_ == nullptr) {
-    Lose(absl::UnavailableError(absl::StrCat("no transport of this process listens at ", address_)));
+    Lose(absl::UnavailableError(absl::StrCat("connect to ", address_, ": no transport listens there")));
     return;
   }
   Tell([self = shared_from_this()](LoopbackChannel& other) { other.other_ = self; });

@@ -84,7 +84,7 @@ class PullCore : public PullConnection::Owner, public std::enable_shared_from_th
 };
 
 absl::Status PullCore::Connect(const RequestContext& context) {
-  TC_RETURN_IF_ERROR(context.Check(absl::StrCat("connecting to ", where_)));
+  TC_RETURN_IF_ERROR(context.Check(absl::StrCat("connect to ", where_)));
   const SteadyTime deadline = std::min(context.deadline, SteadyNow() + options_.connect_timeout);
   // Shared with the channel's thread. Three may end the wait, an answer, the timer and the caller's
   // cancellation; the connection tells the first, and only that.
@@ -96,8 +96,8 @@ absl::Status PullCore::Connect(const RequestContext& context) {
   TaskQueue& queue = QueueOf(first());
   queue.Post([self = shared_from_this(), connecting, deadline, &queue] {
     const TaskQueue::TimerId timer = queue.At(deadline, [core = self.get()] {
-      core->first().Close(
-          absl::DeadlineExceededError(absl::StrCat(core->where_, " did not answer before the deadline")));
+      core->first().Close(absl::DeadlineExceededError(absl::StrCat(
+          "connect to ", core->where_, ": it did not answer before the deadline; allow more time")));
     });
     self->first().Connect([core = self.get(), connecting, timer, &queue](absl::Status status) {
       queue.CancelTimer(timer);
@@ -109,7 +109,7 @@ absl::Status PullCore::Connect(const RequestContext& context) {
   const Cancellation::Registration on_cancel = context.cancellation.OnCancel([this, &queue] {
     queue.Post([self = shared_from_this()] {
       if (!self->first().open()) {
-        self->first().Close(absl::CancelledError(absl::StrCat("connecting to ", self->where_)));
+        self->first().Close(absl::CancelledError(absl::StrCat("connect to ", self->where_, ": cancelled")));
       }
     });
   });

@@ -70,9 +70,9 @@ absl::Status PullConnection::OnFrame(const Frame& frame) {
 
 absl::Status PullConnection::On(const Welcome& welcome) {
   if (welcome.version != kVersion) {
-    return absl::FailedPreconditionError(absl::StrCat("the source answered in version ", welcome.version,
-                                                      " of the pull protocol, this receiver speaks ",
-                                                      kVersion, "; upgrade the older one"));
+    return absl::FailedPreconditionError(absl::StrCat("the source speaks version ", welcome.version,
+                                                      " of the pull protocol, this receiver ", kVersion,
+                                                      "; upgrade the older one"));
   }
   if (state_ != State::kGreeting || welcome.image_bytes != descriptor_.image_bytes) {
     return Broken("a WELCOME that was not expected");
@@ -129,9 +129,9 @@ absl::Status PullConnection::On(const NotHere& not_here) {
   if (fetch_id == 0) return absl::OkStatus();
   const Fetch& fetch = fetches_.at(fetch_id).fetch;
   if (fetch.announced) return Broken("it does not have what it announced");
-  Abandon(fetch_id, absl::FailedPreconditionError(absl::StrCat(where_, " does not have all of ", fetch.bytes,
-                                                               " bytes at ", fetch.offset,
-                                                               " yet: ask it for what it announces")));
+  Abandon(fetch_id, absl::FailedPreconditionError(
+                        absl::StrCat("fetch ", fetch.bytes, " bytes at ", fetch.offset, " from ", where_,
+                                     ": it lacks some yet; ask for what it announces")));
   return absl::OkStatus();
 }
 
@@ -246,7 +246,7 @@ void PullConnection::Start(Fetch fetch) {
   receiving.fetch = std::move(fetch);
   const auto expire = [this, id] {
     Abandon(id, absl::DeadlineExceededError(
-                    absl::StrCat("a fetch from ", where_, " did not complete before its deadline")));
+                    absl::StrCat("fetch from ", where_, ": the deadline passed; allow more time")));
   };
   if (receiving.fetch.deadline <= SteadyNow()) {
     expire();
@@ -388,8 +388,7 @@ void PullConnection::Fail(const absl::Status& status, bool lost) {
   if (state_ == State::kClosed) return;
   // Of another version, and of a replica that is not whole, Connect says so.
   const bool refused = state_ != State::kOpen && absl::IsFailedPrecondition(status);
-  const absl::Status why =
-      Annotate(refused ? status : AsPullEnd(status), absl::StrCat("pulling from ", where_));
+  const absl::Status why = Annotate(refused ? status : AsPullEnd(status), absl::StrCat("pull from ", where_));
   if (state_ == State::kOpen) owner_->OnLost(why);
   Shut(why, lost);
 }

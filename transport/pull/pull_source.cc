@@ -58,9 +58,9 @@ absl::StatusOr<std::unique_ptr<Serving>> PullSource::Serve(std::shared_ptr<Serve
   descriptor.image_bytes = serving->image_bytes();
   std::string bytes = EncodeDescriptor(descriptor);
   if (bytes.size() > kMaxDescriptorBytes) {
-    return absl::FailedPreconditionError(absl::StrCat("the image lies in ", descriptor.segments.size(),
-                                                      " pieces of memory, too many for the lane ", lane_,
-                                                      ": serve it by another one"));
+    return absl::FailedPreconditionError(absl::StrCat("serve an image over the lane ", lane_, ": it is in ",
+                                                      descriptor.segments.size(),
+                                                      " pieces of memory, too many; use another lane"));
   }
   {
     absl::MutexLock lock(&mutex_);
@@ -86,13 +86,13 @@ absl::StatusOr<std::shared_ptr<SourceConnection>> PullSource::Admit(const Hello&
     const auto found = servings_.find(hello.pull_id);
     if (found != servings_.end()) serving = found->second;
   }
-  if (serving == nullptr) return absl::NotFoundError("the source does not serve this pull (any more)");
+  if (serving == nullptr) return absl::NotFoundError("open a pull: it is not served; ask for a new grant");
   // A node with a good certificate and another node's pull id stole that, or was given it.
   if (!serving->receiver().empty() && peer != serving->receiver()) {
     otel::metrics::kP2pConnectionsRefused.Add(1, {lane_, "receiver"});
     LOG_EVERY_N_SEC(WARNING, kLogSeconds)
         << "refused " << peer << ", which asked for a pull of " << serving->receiver() << " by its secret id";
-    return absl::PermissionDeniedError(absl::StrCat("the pull was granted to another node than ", peer));
+    return absl::PermissionDeniedError(absl::StrCat("open a pull: it was not granted to ", peer));
   }
   SourceLimits limits = limits_;
   if (hello.max_piece_bytes > 0) limits.piece_bytes = std::min(limits.piece_bytes, hello.max_piece_bytes);

@@ -38,7 +38,7 @@ absl::Status SourceServing::Join(std::shared_ptr<SourceConnection> connection) {
   if (revoked_) return Revoked();
   if (connections_.size() >= kMaxConnections) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("a pull may have ", kMaxConnections, " connections, and this one has them"));
+        absl::StrCat("join a pull: it has its limit of ", kMaxConnections, " connections; use those"));
   }
   connections_.insert(std::move(connection));
   return absl::OkStatus();

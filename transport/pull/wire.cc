@@ -102,7 +102,7 @@ std::string Encode(const NotHere& not_here) {
 std::string Encode(const Follow&) { return MakeFrame(Type::kFollow, ""); }
 
 absl::Status Malformed(std::string_view what) {
-  return absl::InvalidArgumentError(absl::StrCat("malformed ", what, " frame from the peer"));
+  return absl::InvalidArgumentError(absl::StrCat("decode a ", what, " frame of the peer: it is malformed"));
 }
 
 absl::StatusOr<Frame> DecodeHello(ByteReader body) {
@@ -261,7 +261,7 @@ absl::Status CheckVersion(const Hello& hello) {
   if (hello.version == kVersion) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat("the receiver speaks version ", hello.version,
                                                     " of the pull protocol, this source ", kVersion,
-                                                    ": upgrade the older daemon"));
+                                                    "; upgrade the older daemon"));
 }
 
 absl::Status CheckFilling(uint64_t image_bytes, uint64_t chunk_bytes) {
@@ -297,7 +297,7 @@ std::string EncodeDescriptor(const Descriptor& descriptor) {
 namespace {
 
 absl::Status MalformedDescriptor(std::string_view what) {
-  return absl::InvalidArgumentError(absl::StrCat("malformed descriptor of a pull: ", what));
+  return absl::InvalidArgumentError(absl::StrCat("decode the descriptor of a pull: ", what));
 }
 
 absl::Status DecodeSegments(ByteReader& reader, Descriptor& descriptor) {
@@ -334,9 +334,9 @@ absl::StatusOr<Descriptor> DecodeDescriptor(std::string_view lane, std::string_v
   }
   const uint8_t version = reader.Get<uint8_t>();
   if (reader.ok() && version != kDescriptorVersion) {
-    return absl::FailedPreconditionError(absl::StrCat("descriptor of a pull of version ", version,
-                                                      "; this receiver reads ", kDescriptorVersion,
-                                                      ": upgrade the older daemon"));
+    return absl::FailedPreconditionError(absl::StrCat("decode the descriptor of a pull: it has version ",
+                                                      version, ", this receiver reads ", kDescriptorVersion,
+                                                      "; upgrade the older daemon"));
   }
   Descriptor descriptor;
   descriptor.lane = std::string(reader.GetString<uint8_t>());

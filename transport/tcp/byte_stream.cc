@@ -33,12 +33,12 @@ class PlainStream : public ByteStream {
     msghdr message = MessageOf(into);
     const ssize_t result = recvmsg(socket_.get(), &message, 0);
     if (result == 0) return absl::UnavailableError("the other end closed the connection");
-    return Moved(result, "reading from");
+    return Moved(result, "read from");
   }
 
   absl::StatusOr<size_t> Write(std::span<const iovec> from) override {
     const msghdr message = MessageOf(from);
-    return Moved(sendmsg(socket_.get(), &message, MSG_NOSIGNAL), "writing to");
+    return Moved(sendmsg(socket_.get(), &message, MSG_NOSIGNAL), "write to");
   }
 
  private:

@@ -36,7 +36,7 @@ absl::StatusOr<std::unique_ptr<IoLoop>> IoLoop::Start(const std::string& name) {
   if (!wake) return ErrnoStatus(errno, "making", "an event descriptor");
   epoll_event event = EventFor(kWakeId, EPOLLIN);
   if (epoll_ctl(epoll.get(), EPOLL_CTL_ADD, wake.get(), &event) != 0) {
-    return ErrnoStatus(errno, "watching", "an event descriptor");
+    return ErrnoStatus(errno, "watch", "an event descriptor");
   }
   return std::unique_ptr<IoLoop>(new IoLoop(std::move(epoll), std::move(wake), name));
 }
@@ -50,9 +50,7 @@ void Epoll::Wake() {
 absl::StatusOr<Epoll::WatchId> Epoll::Watch(int fd, uint32_t events, Handler* handler) {
   const WatchId id = ++watches_made_;
   epoll_event event = EventFor(id, events);
-  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
-    return ErrnoStatus(errno, "watching", "a socket");
-  }
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return ErrnoStatus(errno, "watch", "a socket");
   handlers_.emplace(id, handler);
   return id;
 }

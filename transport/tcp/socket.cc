@@ -18,7 +18,7 @@ constexpr int kKeepaliveProbes = 3;
 
 absl::Status SetOption(int socket, int level, int option, int value, std::string_view what) {
   if (setsockopt(socket, level, option, &value, sizeof(value)) == 0) return absl::OkStatus();
-  return ErrnoStatus(errno, "setting a socket's", what);
+  return ErrnoStatus(errno, "set a socket's", what);
 }
 
 absl::StatusOr<UniqueFd> NewSocket(const SocketAddress& address) {
@@ -29,7 +29,7 @@ absl::StatusOr<UniqueFd> NewSocket(const SocketAddress& address) {
 
 // A peer that cannot be connected to is unreachable now, whatever the system calls it, or does not answer.
 absl::Status ConnectError(int error_number) {
-  const absl::Status status = ErrnoStatus(error_number, "connecting", "by TCP");
+  const absl::Status status = ErrnoStatus(error_number, "connect", "by TCP");
   return absl::IsDeadlineExceeded(status) ? status : absl::UnavailableError(status.message());
 }
 
@@ -52,7 +52,7 @@ absl::StatusOr<uint16_t> ListeningPort(int listener) {
   SocketAddress address;
   address.length = sizeof(address.storage);
   if (getsockname(listener, reinterpret_cast<sockaddr*>(&address.storage), &address.length) != 0) {
-    return ErrnoStatus(errno, "asking for", "the listener's port");
+    return ErrnoStatus(errno, "get", "the listener's port");
   }
   return PortOf(address.storage);
 }
@@ -86,7 +86,7 @@ absl::Status Configure(int socket, const SocketOptions& options) {
   const std::string& congestion = options.congestion_control;
   if (!congestion.empty() && setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, congestion.data(),
                                         static_cast<socklen_t>(congestion.size())) != 0) {
-    return ErrnoStatus(errno, "choosing the congestion control", congestion);
+    return ErrnoStatus(errno, "choose the congestion control", congestion);
   }
   return absl::OkStatus();
 }

@@ -216,7 +216,7 @@ TEST_F(TlsTest, DeniedReceiver_LosesItsOpenPullWithReason) {
   authority_.Deny("node/receiver");
   const absl::Status end = pull.End();
   EXPECT_EQ(end.code(), absl::StatusCode::kPermissionDenied) << end;
-  EXPECT_THAT(end.message(), ::testing::HasSubstr(authority_.Uri("node/receiver") + " is denied here"));
+  EXPECT_THAT(end.message(), ::testing::HasSubstr(authority_.Uri("node/receiver") + ": security.denied"));
   EXPECT_EQ(recorded.Sum(otel::metrics::kP2pConnectionsRefused.id(), {"tcp", "ended"}), 1);
   ExpectServed("node/other");
 }
@@ -227,7 +227,7 @@ TEST_F(TlsTest, DeniedSource_IsLeftByItsReceiver) {
   authority_.Deny("node/source");
   const absl::Status end = pull.End();
   EXPECT_EQ(end.code(), absl::StatusCode::kPermissionDenied) << end;
-  EXPECT_THAT(end.message(), ::testing::HasSubstr(authority_.Uri("node/source") + " is denied here"));
+  EXPECT_THAT(end.message(), ::testing::HasSubstr(authority_.Uri("node/source") + ": security.denied"));
 }
 
 TEST_F(TlsTest, ExpiredReceiverCertificate_EndsItsPull) {
@@ -242,7 +242,7 @@ TEST_F(TlsTest, ExpiredReceiverCertificate_EndsItsPull) {
     break;
   }
   EXPECT_EQ(end.code(), absl::StatusCode::kUnauthenticated) << end;
-  EXPECT_THAT(end.message(), ::testing::HasSubstr("the certificate of " + authority_.Uri("node/brief")));
+  EXPECT_THAT(end.message(), ::testing::HasSubstr("authenticate " + authority_.Uri("node/brief")));
   ExpectServed("node/other");
 }
 

@@ -171,7 +171,7 @@ absl::StatusOr<std::unique_ptr<Serving>> TcpTransport::Serve(std::shared_ptr<Ser
                                                              std::string_view receiver) {
   if (state_->source == nullptr) {
     return absl::FailedPreconditionError(
-        "this TCP transport only receives: configure an address to listen on");
+        "serve by tcp: this transport only receives; configure an address to listen on");
   }
   TC_RETURN_IF_ERROR(pull::PullSource::CheckImage(state_->memory, *image));
   std::string wanted;
@@ -195,9 +195,9 @@ absl::StatusOr<std::unique_ptr<Pull>> TcpTransport::Connect(const RequestContext
   if (decoded.source.empty() != (state_->identity == nullptr)) {
     return absl::FailedPreconditionError(
         decoded.source.empty()
-            ? "the source has no certificate, and this node speaks to none without: configure security on it"
-            : absl::StrCat("the source ", decoded.source,
-                           " speaks to nodes with a certificate only: configure security on this one"));
+            ? "connect by tcp: the source has no certificate; configure security there"
+            : absl::StrCat("connect by tcp: ", decoded.source,
+                           " accepts nodes with a certificate only; configure security here"));
   }
   const auto target = std::make_shared<tcp::TcpTarget>();
   TC_ASSIGN_OR_RETURN(target->addresses, ResolveNames(decoded.addresses));

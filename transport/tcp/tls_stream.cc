@@ -65,7 +65,7 @@ class BatchedSocket {
       const ssize_t sent = send(fd(), unsent_.data() + begin_, unsent(), MSG_NOSIGNAL);
       if (sent < 0) {
         if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return absl::OkStatus();
-        return ErrnoStatus(errno, "writing to", "a TLS connection");
+        return ErrnoStatus(errno, "write to", "a TLS connection");
       }
       begin_ += static_cast<size_t>(sent);
     }
@@ -179,7 +179,7 @@ class TlsStream : public ByteStream {
     BIO* const bio = BIO_new(SocketMethod());
     if (ssl_ == nullptr || bio == nullptr) {
       BIO_free(bio);
-      return absl::ResourceExhaustedError(absl::StrCat("no TLS connection: ", TakeErrors()));
+      return absl::ResourceExhaustedError(absl::StrCat("open a TLS connection: ", TakeErrors()));
     }
     BIO_set_data(bio, &socket_);  // outlives it
     BIO_set_init(bio, 1);
@@ -309,9 +309,9 @@ class TlsStream : public ByteStream {
     TC_ASSIGN_OR_RETURN(certificate_, identity_->PeerOf(ssl_));
     const security::Name& peer = certificate_.name;
     if (peer.role != security::Role::kNode || (!expected_.empty() && peer.ToString() != expected_)) {
-      return absl::PermissionDeniedError(absl::StrCat(peer.ToString(),
-                                                      " is at the other end, which should be ",
-                                                      expected_.empty() ? "a node" : expected_));
+      return absl::PermissionDeniedError(absl::StrCat("open a TLS connection to ",
+                                                      expected_.empty() ? "a node" : expected_, ": ",
+                                                      peer.ToString(), " is there; check the address"));
     }
     peer_ = peer.ToString();
     introduced_ = true;
@@ -339,8 +339,9 @@ class TlsStream : public ByteStream {
         if (error_number != 0) return ErrnoStatus(error_number, "using", "a TLS connection");
         return absl::UnavailableError("the other end closed the connection");
       default:
-        return introduced_ ? absl::UnavailableError(absl::StrCat("the TLS connection broke: ", TakeErrors()))
-                           : absl::UnauthenticatedError(absl::StrCat("no TLS connection: ", TakeErrors()));
+        return introduced_
+                   ? absl::UnavailableError(absl::StrCat("use a TLS connection: it broke: ", TakeErrors()))
+                   : absl::UnauthenticatedError(absl::StrCat("open a TLS connection: ", TakeErrors()));
     }
   }
 

@@ -70,7 +70,7 @@ absl::StatusOr<std::shared_ptr<UcxEndpoint>> UcxEndpoint::Create(UcxWorker* work
   const ucs_status_t status = ucp_ep_create(worker->worker(), &params, &endpoint->ep_);
   if (status != UCS_OK) {
     endpoint->ep_ = nullptr;
-    return UcxStatus(status, "creating a UCX endpoint");
+    return UcxStatus(status, "create a UCX endpoint");
   }
   worker->AddEndpoint(endpoint->ep_, endpoint);
   worker->AddOpenEndpoint(1);
@@ -253,7 +253,7 @@ void UcxEndpoint::Complete(Operation* operation, ucs_status_t status) {
   // Keeps this endpoint until the end of the function.
   const std::unique_ptr<Operation> owned(operation);
   owned->hold.reset();
-  owned->done(UcxStatus(status, "moving bytes by UCX"));
+  owned->done(UcxStatus(status, "move bytes by UCX"));
   --in_flight_;
   worker_->AddInFlight(-1);
   MaybeClosed();

@@ -109,7 +109,7 @@ absl::StatusOr<uint16_t> UcxSource::Listen(const SocketAddress& address) {
                 "listening for pulls (is the address one of this host's, and the port free?)"));
   ucp_listener_attr_t attributes{};
   attributes.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR;
-  TC_RETURN_IF_ERROR(UcxStatus(ucp_listener_query(listener_, &attributes), "asking for the listener's port"));
+  TC_RETURN_IF_ERROR(UcxStatus(ucp_listener_query(listener_, &attributes), "get the listener's port"));
   return PortOf(attributes.sockaddr);
 }
 

@@ -178,7 +178,7 @@ absl::Status RequireRdmaDevice(const std::string& devices) {
   if (std::filesystem::directory_iterator(devices, error) != std::filesystem::directory_iterator()) {
     return absl::OkStatus();
   }
-  return absl::UnavailableError(absl::StrCat("there is no RDMA device in ", devices));
+  return absl::UnavailableError(absl::StrCat("run UCX: there is no RDMA device in ", devices));
 }
 
 std::string_view UcxLaneName(UcxLane lane) { return lane == UcxLane::kRma ? "ucx-rma" : "ucx"; }
@@ -214,7 +214,7 @@ absl::StatusOr<std::unique_ptr<Serving>> UcxTransport::Serve(std::shared_ptr<Ser
                                                              std::string_view /*receiver*/) {
   if (state_->address.empty()) {
     return absl::FailedPreconditionError(
-        "this UCX transport only receives: configure an address to listen on");
+        "serve by UCX: this transport only receives; configure an address to listen on");
   }
   const bool rma = state_->options.lane == UcxLane::kRma;
   const auto availability = image->availability();
@@ -232,7 +232,7 @@ absl::StatusOr<std::unique_ptr<Serving>> UcxTransport::Serve(std::shared_ptr<Ser
   } else {
     TC_RETURN_IF_ERROR(pull::PullSource::CheckImage(state_->memory, *image));
     if (rma && !image->in_place()) {
-      return absl::FailedPreconditionError("the one-sided lane serves only images in registered memory");
+      return absl::FailedPreconditionError("serve by ucx-rma: the image is not registered; use another lane");
     }
     if (rma) TC_RETURN_IF_ERROR(state_->DescribeMemory(image->Segments(0, image->image_bytes()), descriptor));
   }
@@ -244,7 +244,7 @@ absl::StatusOr<std::unique_ptr<Pull>> UcxTransport::Connect(const RequestContext
   TC_ASSIGN_OR_RETURN(pull::Descriptor descriptor, pull::DecodeDescriptor(name(), descriptor_bytes));
   const bool rma = state_->options.lane == UcxLane::kRma;
   if (rma && descriptor.segments.empty() && descriptor.image_bytes > 0) {
-    return absl::InvalidArgumentError("the descriptor of a one-sided pull has no segments");
+    return absl::InvalidArgumentError("open a ucx-rma pull: its descriptor has no segments");
   }
   TC_ASSIGN_OR_RETURN(const HostPort host_port, ParseHostPort(descriptor.addresses.front()));
   TC_ASSIGN_OR_RETURN(const SocketAddress peer, ResolveAddress(host_port));

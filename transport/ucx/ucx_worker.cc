@@ -76,9 +76,7 @@ struct Components {
   ~Components() {
     if (all != nullptr) uct_release_component_list(all);
   }
-  absl::Status Query() {
-    return UcxStatus(uct_query_components(&all, &count), "asking UCX for its components");
-  }
+  absl::Status Query() { return UcxStatus(uct_query_components(&all, &count), "list the components of UCX"); }
   // Of that name, with all of these flags; null: there is none.
   uct_component_h Find(std::string_view name, uint64_t flags) const {
     const auto found = std::find_if(all, all + count, [&](uct_component_h component) {
@@ -139,14 +137,14 @@ absl::Status RequireConnectionManager(const std::string& name) {
                                                "' here; for rdmacm install librdmacm (package rdma-core)"));
   }
   ucs_async_context_t* async = nullptr;
-  TC_RETURN_IF_ERROR(UcxStatus(ucs_async_context_create(UCS_ASYNC_MODE_POLL, &async), "preparing UCX"));
+  TC_RETURN_IF_ERROR(UcxStatus(ucs_async_context_create(UCS_ASYNC_MODE_POLL, &async), "prepare UCX"));
   const auto destroy_async = absl::MakeCleanup([async] { ucs_async_context_destroy(async); });
   uct_worker_h worker = nullptr;
-  TC_RETURN_IF_ERROR(UcxStatus(uct_worker_create(async, UCS_THREAD_MODE_SINGLE, &worker), "preparing UCX"));
+  TC_RETURN_IF_ERROR(UcxStatus(uct_worker_create(async, UCS_THREAD_MODE_SINGLE, &worker), "prepare UCX"));
   const auto destroy_worker = absl::MakeCleanup([worker] { uct_worker_destroy(worker); });
   uct_cm_config_t* config = nullptr;
   TC_RETURN_IF_ERROR(
-      UcxStatus(uct_cm_config_read(found, nullptr, nullptr, &config), "reading UCX's configuration"));
+      UcxStatus(uct_cm_config_read(found, nullptr, nullptr, &config), "read UCX's configuration"));
   const auto release_config = absl::MakeCleanup([config] { uct_config_release(config); });
   uct_cm_h manager = nullptr;
   if (const ucs_status_t status = uct_cm_open(found, worker, config, &manager); status != UCS_OK) {
@@ -180,7 +178,7 @@ absl::Status UcxWorker::Init(const Options& options) {
     TC_RETURN_IF_ERROR(RequireConnectionManager(options.connection_manager));
   }
   ucp_config_t* config = nullptr;
-  TC_RETURN_IF_ERROR(UcxStatus(ucp_config_read(nullptr, nullptr, &config), "reading UCX's configuration"));
+  TC_RETURN_IF_ERROR(UcxStatus(ucp_config_read(nullptr, nullptr, &config), "read UCX's configuration"));
   auto release = absl::MakeCleanup([config] { ucp_config_release(config); });
   TC_RETURN_IF_ERROR(Configure(config, options));
 
@@ -189,12 +187,11 @@ absl::Status UcxWorker::Init(const Options& options) {
   params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP | (options.rma ? UCP_FEATURE_RMA : 0);
   params.name = "tensorcast";
   TC_RETURN_IF_ERROR(UcxStatus(ucp_init(&params, config, &context_),
-                               absl::StrCat("starting UCX with the transports '", options.tls, "'")));
+                               absl::StrCat("start UCX with the transports '", options.tls, "'")));
   if (options.devices) {
     ucp_context_attr_t attributes{};
     attributes.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES;
-    TC_RETURN_IF_ERROR(
-        UcxStatus(ucp_context_query(context_, &attributes), "asking UCX which memory it knows"));
+    TC_RETURN_IF_ERROR(UcxStatus(ucp_context_query(context_, &attributes), "ask UCX which memory it knows"));
     reaches_devices_ = (attributes.memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) != 0;
   }
 
@@ -217,7 +214,7 @@ absl::Status UcxWorker::SetHandler(unsigned id, ucp_am_recv_callback_t callback)
   param.flags = UCP_AM_FLAG_WHOLE_MSG;
   param.cb = callback;
   param.arg = this;
-  return UcxStatus(ucp_worker_set_am_recv_handler(worker_, &param), "registering a UCX message handler");
+  return UcxStatus(ucp_worker_set_am_recv_handler(worker_, &param), "register a UCX message handler");
 }
 
 UcxWorker::~UcxWorker() {
@@ -278,7 +275,7 @@ absl::StatusOr<std::string> UcxWorker::PackRemoteKey(size_t region) const {
   void* key = nullptr;
   size_t bytes = 0;
   TC_RETURN_IF_ERROR(
-      UcxStatus(ucp_rkey_pack(context_, regions_[region].handle, &key, &bytes), "packing a UCX remote key"));
+      UcxStatus(ucp_rkey_pack(context_, regions_[region].handle, &key, &bytes), "pack a UCX remote key"));
   std::string packed(static_cast<const char*>(key), bytes);
   ucp_rkey_buffer_release(key);
   return packed;
