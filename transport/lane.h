@@ -64,6 +64,8 @@ struct Lane {
   bool certified = false;
   // daemon.limits holds for it.
   bool limited = false;
+  // It serves a replica that fills: chunks that come later are announced to its receivers.
+  bool serves_filling = false;
   // What it reads and writes in place, where host and network allow it.
   LaneMemory memory = LaneMemory::kHost;
   // It keeps the pool's pages for the network card: no later process can take their place.

@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "cli/config/message_reader.h"
 #include "otel/sdk/options.h"
+#include "transport/lanes/lanes.h"
 
 namespace tensorcast::cli {
 namespace {
@@ -31,6 +32,7 @@ absl::StatusOr<ServerOptions> ReadServerOptions(const v1::Config& config, Roles 
   ServerOptions options;
   config::MessageReader reader(config);
   Findings& findings = reader.findings();
+  options.store.filling_lanes = transport::FillingLaneNames();
   if (roles == Roles::kAll) {
     options.store.security.own_roles |= options.daemon.security.own_roles;
     options.daemon.security.own_roles = options.store.security.own_roles;

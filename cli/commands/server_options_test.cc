@@ -199,6 +199,7 @@ TEST(ServerOptions, ReadServerOptions_TakesConfiguredValues) {
   EXPECT_EQ(options->store.node_ttl, absl::Seconds(90));
   EXPECT_EQ(options->store.heartbeat_interval, absl::Seconds(2));
   EXPECT_EQ(options->store.max_connections, 7);
+  EXPECT_THAT(options->store.filling_lanes, testing::ElementsAre("local", "ucx", "tcp"));
   EXPECT_EQ(options->daemon.pool.bytes, uint64_t{192} << 20);
   EXPECT_FALSE(options->daemon.pool.use_huge_pages);
   EXPECT_EQ(options->daemon.labels, (Labels{{"zone", "a"}}));

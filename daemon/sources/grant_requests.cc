@@ -59,8 +59,8 @@ absl::StatusOr<v1::RequestReplicaTransportResponse> GrantRequests::Ask(const Req
     request.add_held_grants(grant_id);
     if (beside_stalled > 0) request.add_slow_replicas(held.replica_name());
   }
-  const uint32_t more = kMaxSources - std::min(held_->all().size(), kMaxSources);
-  request.set_sources(std::max(more, beside_stalled));
+  const size_t beside = beside_stalled > 0 ? held_->all().size() + beside_stalled : 0;
+  request.set_sources(static_cast<uint32_t>(std::max(kMaxSources, beside)));
   absl::StatusOr<v1::RequestReplicaTransportResponse> answer = Request(context, request);
   if (absl::IsNotFound(answer.status()) || absl::IsAborted(answer.status())) {
     // The artifact is unknown, or this node is: the global store may have been restarted since the last

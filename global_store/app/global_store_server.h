@@ -29,7 +29,8 @@ struct GlobalStoreOptions {
   absl::Duration grant_ttl = absl::Seconds(30);      // at least two heartbeats
   uint64_t broadcast_min_bytes = uint64_t{1} << 30;  // as GroupOptions::min_bytes
   Retention retention;                               // how many versions of keys are kept
-  // Lanes over which a replica is served while it fills (transport/README.md has them).
+  // Lanes over which a replica is served while it fills. A program takes them from the lanes' descriptions
+  // (transport::FillingLaneNames); these are what tests have.
   std::vector<std::string> filling_lanes = {"local", "tcp", "loopback"};
   bool awaits_nodes = true;     // false: there is one, which works alone
   int max_connections = 16384;  // more are refused

@@ -127,7 +127,6 @@ TEST_F(GlobalStoreServerTest, ReceiverWithAllSources_IsToldToLookAgain) {
   ASSERT_EQ(first->grants_size(), 1);
   EXPECT_TRUE(first->has_look_again());
   request.add_held_grants(first->grants(0).grant_id());
-  request.set_sources(5);
   const auto none = Call(&Stub::RequestReplicaTransport, request);
   ASSERT_TRUE(none.ok()) << none.status();
   EXPECT_TRUE(none->grants().empty());

@@ -164,10 +164,12 @@ class DirectoryInvariants {
     std::map<std::string, std::map<std::string, uint32_t>> uploads;
     GrantIds receiving;
     std::set<std::pair<std::string, uint32_t>> shares;
+    std::map<std::pair<std::string, std::string>, std::set<std::string>> into;
     for (const auto& [grant_id, grant] : directory.transfers_.grants_.grants_) {
       serving[grant.source_node].insert(grant_id);
       ++uploads[grant.source_node][grant.artifact_id];
       receiving[grant.receiver_node].insert(grant_id);
+      if (!grant.into_zone.empty()) into[{grant.into_zone, grant.artifact_id}].insert(grant_id);
       EXPECT_TRUE(shares.emplace(grant.replica_id, grant.share).second) << "two receivers have one share";
       EXPECT_TRUE(directory.catalog_.artifacts_.contains(grant.artifact_id));
       EXPECT_TRUE(directory.membership_.nodes_.contains(grant.receiver_node));
@@ -178,6 +180,14 @@ class DirectoryInvariants {
       for (const Grant* grant : grants) EXPECT_TRUE(found.insert(grant->grant_id).second);
       return found;
     };
+    size_t zones_and_artifacts = 0;
+    for (const auto& [zone, artifacts] : directory.transfers_.grants_.into_) {
+      for (const auto& [artifact_id, grants] : artifacts) {
+        EXPECT_EQ(ids(grants), (into[{zone, artifact_id}])) << zone;
+        ++zones_and_artifacts;
+      }
+    }
+    EXPECT_EQ(zones_and_artifacts, into.size());
     for (const auto& [node_id, node] : directory.transfers_.grants_.of_node_) {
       EXPECT_TRUE(directory.membership_.nodes_.contains(node_id));
       EXPECT_EQ(ids(node.serving), serving[node_id]) << node_id;
@@ -248,6 +258,7 @@ struct ModelGrant {
   std::string source;
   std::string artifact;
   std::string replica;
+  std::string into_zone;
   SteadyTime issued;
 };
 
@@ -284,6 +295,7 @@ struct ModelNode {
   bool draining = false;
   uint64_t sequence = 0;
   std::string host;
+  std::string zone;
 };
 
 class Model : public ::testing::TestWithParam<int> {
@@ -372,6 +384,7 @@ class Model : public ::testing::TestWithParam<int> {
     nodes_[node].incarnation = incarnations_[node] = incarnation;
     nodes_[node].heard = now_;
     nodes_[node].host = facts.host_id;
+    nodes_[node].zone = facts.labels["zone"];
   }
 
   void BeatOne() {
@@ -647,7 +660,7 @@ class Model : public ::testing::TestWithParam<int> {
       any_ready |= may_serve(id, true);
       any_filling |= may_serve(id, false);
     }
-    const uint32_t wanted = 1 + static_cast<uint32_t>(Below(3));
+    const uint32_t wanted = static_cast<uint32_t>(held.size()) + 1 + static_cast<uint32_t>(Below(3));
     const auto offer = directory_.transfers().RequestGrant({.receiver = Current(receiver),
                                                             .artifact_id = artifact,
                                                             .destination = {},
@@ -672,7 +685,8 @@ class Model : public ::testing::TestWithParam<int> {
       only_partial &= replicas_.at(granted.grant.replica_id).partial;
     }
     if (any_ready && only_partial) {
-      ASSERT_TRUE(HostmatePulls(receiver, artifact)) << offer->no_source_reason;
+      ASSERT_TRUE(HostmatePulls(receiver, artifact) || ZonePulls(receiver, artifact))
+          << offer->no_source_reason;
       ASSERT_TRUE(offer->retry_after > absl::ZeroDuration() || !offer->granted.empty());
     }
     ASSERT_TRUE(any_ready || any_filling || offer->granted.empty());
@@ -689,11 +703,11 @@ class Model : public ::testing::TestWithParam<int> {
       }
     }
     for (const OfferedGrant& granted : offer->granted) {
-      const bool fresh =
-          grants_
-              .emplace(granted.grant.grant_id, ModelGrant{receiver, granted.grant.source_node, artifact,
-                                                          granted.grant.replica_id, now_})
-              .second;
+      const bool fresh = grants_
+                             .emplace(granted.grant.grant_id,
+                                      ModelGrant{receiver, granted.grant.source_node, artifact,
+                                                 granted.grant.replica_id, granted.grant.into_zone, now_})
+                             .second;
       EXPECT_TRUE(fresh);
     }
   }
@@ -706,6 +720,14 @@ class Model : public ::testing::TestWithParam<int> {
       return grant.artifact == artifact && grant.receiver != receiver &&
              nodes_[grant.receiver].host == host && nodes_[grant.source].host != host &&
              now_ - grant.issued < absl::Milliseconds(500);
+    });
+  }
+  // Another node has just begun to pull it into the receiver's zone.
+  bool ZonePulls(const std::string& receiver, const std::string& artifact) {
+    return std::ranges::any_of(grants_, [&](const auto& entry) {
+      const ModelGrant& grant = entry.second;
+      return grant.artifact == artifact && grant.receiver != receiver &&
+             grant.into_zone == nodes_[receiver].zone && now_ - grant.issued < absl::Milliseconds(500);
     });
   }
 

@@ -190,6 +190,7 @@ class World {
     }
     for (const Held& held : node.held) {
       request.held_grants.push_back(held.grant_id);
+      ++request.sources;
       if (stalled) request.slow_replicas.push_back("r-" + held.source);
     }
     const auto offer = directory_.transfers().RequestGrant(request, now_);

@@ -55,8 +55,10 @@ struct Ranked {
   std::string_view lane;
   bool good = true;  // enough for one that has a source already
   bool slow_link = false;
+  bool slow = false;  // the receiver gave it up
   bool on_host = false;
   bool rooted = true;
+  bool across = false;  // in another zone
 };
 
 std::optional<Ranked> Rank(const SourceQuery& query, const SourceCandidate& source) {
@@ -68,10 +70,20 @@ std::optional<Ranked> Rank(const SourceQuery& query, const SourceCandidate& sour
                          [&](const SourceRule& rule) { return rule.cost(usable); });
   const bool full = source.uploads >= query.upload_slots;
   ranked.good = !source.slow && !source.draining && (source.rooted || source.partial) && !full;
+  ranked.slow = source.slow;
   ranked.slow_link = HasSlowLink(*query.receiver, *source.end);
   ranked.on_host = SameHost(*query.receiver, *source.end);
   ranked.rooted = source.rooted;
+  ranked.across = IsAcrossZones(*query.receiver, *source.end);
   return ranked;
+}
+
+// Removes the sources in other zones where the receiver has, or can have, a source in its own.
+void LeaveOtherZones(const SourceQuery& query, std::vector<Ranked>& ranked) {
+  const bool brings =
+      (query.has_source && !query.stalls) ||
+      std::ranges::any_of(ranked, [](const Ranked& one) { return !one.across && one.rooted && !one.slow; });
+  if (brings) std::erase_if(ranked, &Ranked::across);
 }
 
 }  // namespace
@@ -89,6 +101,7 @@ std::vector<SourceChoice> ChooseSources(const SourceQuery& query,
     one->candidate = i;
     ranked.push_back(*one);
   }
+  if (query.zone_role == ZoneRole::kServed) LeaveOtherZones(query, ranked);
   const size_t max = std::min<size_t>(query.wanted, ranked.size());
   std::ranges::partial_sort(ranked, ranked.begin() + static_cast<std::ptrdiff_t>(max), {}, &Ranked::cost);
   std::vector<SourceChoice> chosen;

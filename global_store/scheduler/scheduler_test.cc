@@ -135,6 +135,11 @@ Query Placed(Query query, const std::string& zone, const std::string& rack) {
   return query;
 }
 
+Query InRole(Query query, ZoneRole role) {
+  query.zone_role = role;
+  return query;
+}
+
 Source Linked(Source source, uint64_t mbit) {
   source.end.link_mbit = mbit;
   return source;
@@ -319,6 +324,18 @@ INSTANTIATE_TEST_SUITE_P(
              {Placed(From("a", "t1"), "y", "r"), Placed(From("b", "t2"), "z", "q"),
               Placed(From("c", "t3"), "z", "r")},
              "c ucx, b ucx, a ucx"},
+        Case{"NoneAcrossWhereItsZoneBringsTheBytes",
+             InRole(Placed(Changed(To(kCpu), Wants(3)), "z", ""), ZoneRole::kServed),
+             {Placed(From("a", "t1"), "y", ""), Placed(Changed(From("b", "t2"), Busy(9)), "z", "")},
+             "b ucx"},
+        Case{"AcrossWhereItsZoneHasNothing",
+             InRole(Placed(Changed(To(kCpu), Wants(3)), "z", ""), ZoneRole::kServed),
+             {Placed(From("a", "t1"), "y", "")},
+             "a ucx"},
+        Case{"AcrossFirstForThePuller",
+             InRole(Placed(Changed(To(kCpu), Wants(3)), "z", ""), ZoneRole::kPuller),
+             {Placed(From("a", "t1"), "y", ""), Placed(Changed(From("b", "t2"), kFilling), "z", "")},
+             "a ucx, b ucx"},
         Case{"BesideOthersOneSlowLinkAtMostAndLast",
              Linked(Changed(To(kCpu), Wants(4)), 10'000),
              {Linked(From("a", "t1"), 1'000), Linked(From("b", "t2"), 10'000), Linked(From("c", "t3"), 2'500),

@@ -47,6 +47,14 @@ struct SourceCandidate {
   uint64_t tie = 0;
 };
 
+// What a receiver does about sources in other zones. A thin link may join two zones, and the image should
+// cross it once: one node of a zone pulls from other zones, and the other nodes of the zone pull from it.
+enum class ZoneRole : uint8_t {
+  kFree,    // the receiver has no zone, or already pulls from another zone
+  kPuller,  // no other node of its zone has the image or pulls it from another zone
+  kServed,  // another node of its zone has the image, or pulls it from another zone
+};
+
 struct SourceQuery {
   const LaneEnd* receiver = nullptr;
   LocationKind destination = LocationKind::kCpu;
@@ -59,11 +67,15 @@ struct SourceQuery {
   bool has_source_on_host = false;             // already, on its own host
   bool has_fast_source = false;                // one with a link that is not slow
   uint32_t slow_links = 0;                     // sources with a slow link
+  ZoneRole zone_role = ZoneRole::kFree;
 };
 
 // Whether the source's link is much slower than the receiver's, so that a share of it is not a match for a
 // share of one like the receiver's own. Within a host none is.
 bool HasSlowLink(const LaneEnd& receiver, const LaneEnd& source);
+
+// Whether the zones differ. A node without a zone label is in no zone.
+bool IsAcrossZones(const LaneEnd& a, const LaneEnd& b);
 
 // Of the same host, where both say on which they are.
 bool SameHost(const LaneEnd& a, const LaneEnd& b);

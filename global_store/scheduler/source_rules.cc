@@ -34,6 +34,11 @@ constexpr SourceRule kRules[kSourceRules] = {
     {"not_given_up", [](const Usable& u) -> uint64_t { return u.source.slow; }},
     // It is, or leads to, a node that can make the bytes.
     {"rooted", [](const Usable& u) -> uint64_t { return !u.source.rooted; }},
+    // Replicas in the puller's own zone wait for what the puller brings.
+    {"across_for_puller",
+     [](const Usable& u) -> uint64_t {
+       return u.query.zone_role == ZoneRole::kPuller && !IsAcrossZones(*u.query.receiver, *u.source.end);
+     }},
     // A draining node serves only what no other node has.
     {"not_draining", [](const Usable& u) -> uint64_t { return u.source.draining; }},
     // As far as both ends say how fast their links are.

@@ -25,7 +25,7 @@ struct SourceRule {
   uint64_t (*cost)(const UsableSource&);
 };
 
-inline constexpr size_t kSourceRules = 14;
+inline constexpr size_t kSourceRules = 15;
 
 std::span<const SourceRule, kSourceRules> SourceRules();
 

@@ -31,6 +31,12 @@ struct Difference {
 const std::vector<Difference> kDifferences = {
     {"not_given_up", [](Pair& pair) { pair.worse.slow = true; }},
     {"rooted", [](Pair& pair) { pair.worse.rooted = false; }},
+    {"across_for_puller",
+     [](Pair& pair) {
+       pair.query.zone_role = ZoneRole::kPuller;
+       pair.better_end.zone = "y";
+       pair.worse_end.zone = "";
+     }},
     {"not_draining", [](Pair& pair) { pair.worse.draining = true; }},
     {"fast_link", [](Pair& pair) { pair.worse_end.link_mbit = 2'499; }},
     {"free_slot", [](Pair& pair) { pair.worse.uploads = 4; }},

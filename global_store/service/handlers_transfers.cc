@@ -70,7 +70,7 @@ absl::StatusOr<v1::RequestReplicaTransportResponse> Handlers::RequestReplicaTran
       .slow_replicas = {request.slow_replicas().begin(), request.slow_replicas().end()},
       .timeout = rpc::FromProto(request.timeout()),
       .required_lane = request.required_lane(),
-      .sources = std::max(1u, request.sources()),
+      .sources = request.sources() > 0 ? request.sources() : request.held_grants_size() + 1u,
       .held_grants = {request.held_grants().begin(), request.held_grants().end()}};
   const std::string key =
       RequestKey(context.request_id, "RequestReplicaTransport", request.SerializeAsString());

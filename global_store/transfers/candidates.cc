@@ -28,12 +28,13 @@ constexpr uint32_t kFirstSources = 2;
 }  // namespace
 
 SourceQuery Transfers::QueryOf(const GrantRequest& request, const Node& receiver) const {
+  const auto held = static_cast<uint32_t>(request.held_grants.size());
   SourceQuery query{.receiver = &receiver.end,
                     .destination = request.destination.kind,
                     .required_lane = request.required_lane,
                     .upload_slots = options_.soft_grants_per_source,
                     .filling_lanes = options_.filling_lanes,
-                    .wanted = request.sources};
+                    .wanted = request.sources - std::min<uint32_t>(request.sources, held)};
   bool moves = false;  // one of its sources at least
   for (const std::string& grant_id : request.held_grants) {
     const Grant* grant = grants_.Find(grant_id);
@@ -51,7 +52,7 @@ SourceQuery Transfers::QueryOf(const GrantRequest& request, const Node& receiver
     query.has_source_on_host |= !slow && SameHost(receiver.end, source);
   }
   query.stalls = query.has_source && !moves;
-  if (!query.has_source) query.wanted = std::min(request.sources, kFirstSources);
+  if (!query.has_source) query.wanted = std::min(query.wanted, kFirstSources);
   return query;
 }
 
@@ -157,6 +158,59 @@ Transfers::Candidates Transfers::FindCandidates(const Asking& asking) const {
   return found;
 }
 
+bool Transfers::CanServeFilling(const Node& node, const Asking& asking) const {
+  const SourceCandidate candidate{.replica_id = "", .end = &node.end, .filling = true};
+  return &node != &asking.receiver && !node.unreachable && CanUse(asking.query, candidate);
+}
+
+// A node with a replica that the receiver gave up is left out. So the first receiver that notices the end of
+// its zone's puller takes the puller's place, before the store itself hears of that end.
+const Grant* Transfers::FindZonePuller(const Asking& asking, SteadyTime issued_after) const {
+  const GrantRequest& request = asking.request;
+  size_t visited = 0;
+  for (const Grant* grant : grants_.Into(asking.receiver.end.zone, request.artifact_id)) {
+    if (++visited > kMaxVisited) break;
+    if (grant->issued <= issued_after || grant->destination.kind != LocationKind::kCpu) continue;
+    const Node& node = *nodes_.Find(grant->receiver_node);
+    if (!CanServeFilling(node, asking) || HasSlowLink(asking.receiver.end, node.end)) continue;
+    const bool given_up = HasReplicaNamed(request.excluded_replicas, node, request) ||
+                          HasReplicaNamed(request.slow_replicas, node, request);
+    if (!given_up) return grant;
+  }
+  return nullptr;
+}
+
+ZoneRole Transfers::RoleInZone(const Asking& asking, const Candidates& candidates) const {
+  const LaneEnd& receiver = asking.receiver.end;
+  if (receiver.zone.empty()) return ZoneRole::kFree;
+  const auto has_image = [&](const SourceCandidate& source) {
+    return !source.filling && !source.slow && !source.draining && !source.overtaken &&
+           source.end->zone == receiver.zone && CanUse(asking.query, source);
+  };
+  if (std::ranges::any_of(candidates.candidates, has_image)) return ZoneRole::kServed;
+  if (FindZonePuller(asking, SteadyTime::InfinitePast()) != nullptr) return ZoneRole::kServed;
+  bool pulls_already = false;
+  for (const Grant* grant : grants_.Of(asking.request.receiver.node_id).receiving) {
+    if (grant->artifact_id != asking.request.artifact_id) continue;
+    pulls_already |= !grant->into_zone.empty();
+    // The candidates do not include the replicas that the receiver holds grants of.
+    const HeldReplica& held = *inventory_.Find(grant->source_node, grant->replica_id);
+    const bool in_zone = nodes_.Find(grant->source_node)->end.zone == receiver.zone;
+    if (in_zone && held.IsSource() && !Names(asking.request.slow_replicas, held.facts)) {
+      return ZoneRole::kServed;
+    }
+  }
+  return pulls_already ? ZoneRole::kFree : ZoneRole::kPuller;
+}
+
+bool Transfers::HasReplicaNamed(const std::vector<std::string>& names, const Node& node,
+                                const GrantRequest& request) const {
+  bool named = false;
+  inventory_.ForEachOf(request.artifact_id, node.facts.node_id,
+                       [&](const SourceRef& source) { named |= Names(names, source.replica->facts); });
+  return named;
+}
+
 bool Transfers::HasTurn(const Node& node, const Asking& asking) const {
   const std::vector<const Grant*>& receiving = grants_.Of(node.facts.node_id).receiving;
   return std::ranges::any_of(receiving, [&](const Grant* grant) {
@@ -169,29 +223,32 @@ bool Transfers::HasTurn(const Node& node, const Asking& asking) const {
 
 // A turn begins with a grant over the network and ends by time alone, whatever becomes of it, so none waits
 // for long for one that stopped, and of those that wait one takes the next: what it is given begins a turn.
-std::optional<Transfers::Hostmate> Transfers::FindPullingHostmate(const Asking& asking) {
+std::optional<Transfers::Mate> Transfers::FindPullingMate(const Asking& asking) {
   const GrantRequest& request = asking.request;
   if (asking.query.filling_lanes.empty()) return std::nullopt;
-  // One that was slow until now counts all the same: it was given sources since.
-  const auto was_given_up = [&](const std::string& node_id) {
-    bool given_up = false;
-    inventory_.ForEachOf(request.artifact_id, node_id, [&](const SourceRef& source) {
-      given_up |= Names(request.excluded_replicas, source.replica->facts);
-    });
-    return given_up;
-  };
+  const Node* pulling = nullptr;
+  bool of_host = false;
   for (const std::string& node_id : nodes_.OnHost(asking.receiver.end.host_id)) {
     const Node& node = *nodes_.Find(node_id);
-    const SourceCandidate candidate{.replica_id = "", .end = &node.end, .filling = true};
-    if (&node == &asking.receiver || node.unreachable || !CanUse(asking.query, candidate)) continue;
-    if (!HasTurn(node, asking) || was_given_up(node_id)) continue;
-    HeldReplica* own = FindDestination(request);
-    if (own == nullptr) return Hostmate{node.facts.name, HostmatePatience::kShortestPause};
-    const std::optional<absl::Duration> pause = own->hostmates.Wait(asking.now);
-    if (!pause.has_value()) return std::nullopt;
-    return Hostmate{node.facts.name, *pause};
+    // One that was slow until now counts all the same: it was given sources since.
+    if (!CanServeFilling(node, asking) || !HasTurn(node, asking) ||
+        HasReplicaNamed(request.excluded_replicas, node, request)) {
+      continue;
+    }
+    pulling = &node;
+    of_host = true;
+    break;
   }
-  return std::nullopt;
+  if (pulling == nullptr) {
+    const Grant* grant = FindZonePuller(asking, asking.now - HostmatePatience::kTurn);
+    if (grant == nullptr) return std::nullopt;
+    pulling = nodes_.Find(grant->receiver_node);
+  }
+  HeldReplica* own = FindDestination(request);
+  const std::optional<absl::Duration> pause =
+      own == nullptr ? HostmatePatience::kShortestPause : own->hostmates.Wait(asking.now);
+  if (!pause.has_value()) return std::nullopt;
+  return Mate{.name = pulling->facts.name, .of_host = of_host, .retry_after = *pause};
 }
 
 }  // namespace tensorcast::global_store

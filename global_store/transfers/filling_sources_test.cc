@@ -26,12 +26,14 @@ class FillingSources : public DirectoryTest {
   void Drop(const std::string& node) {
     Update(node, {SomeReplica("r-" + node, "x", LocationKind::kCpu, ReplicaState::kFailed)});
   }
+  // For so many sources beside those that it holds.
   GrantOffer Ask(const std::string& receiver, uint32_t sources = 4) {
+    const auto held = static_cast<uint32_t>(held_[receiver].size());
     GrantRequest request{.receiver = Id(receiver),
                          .artifact_id = "x",
                          .destination = {.kind = LocationKind::kCpu},
                          .excluded_replicas = given_up_[receiver],
-                         .sources = sources,
+                         .sources = held + sources,
                          .held_grants = held_[receiver]};
     auto offer = directory_.transfers().RequestGrant(request, now_);
     EXPECT_TRUE(offer.ok()) << offer.status();

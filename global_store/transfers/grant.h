@@ -27,7 +27,9 @@ struct GrantRequest {
   std::vector<std::string> slow_replicas;
   absl::Duration timeout;  // how long the receiver expects to take at most; zero: unknown
   std::string required_lane;
-  uint32_t sources = 1;  // grants that are wanted, at most
+  // That the transfer wants in all, those of `held_grants` among them. A receiver that takes over the way
+  // into its zone may be given as many beside those that it holds.
+  uint32_t sources = 1;
   // Grants that this transfer has: their replicas are not offered to it once more.
   std::vector<std::string> held_grants;
 
@@ -46,6 +48,7 @@ struct Grant {
   SteadyTime issued;
   SteadyTime expires;            // moved on by the receiver's heartbeats
   absl::Duration token_expires;  // to open the pull by, since the source's key was given; fixed
+  std::string into_zone;         // the receiver's zone where the source is in another zone; else empty
   uint32_t share = 0;            // among the replica's grants when it was issued: the lowest that was free
 };
 

@@ -50,6 +50,14 @@ const Grants::OfNode& Grants::Of(std::string_view node_id) const {
   return node == of_node_.end() ? kNone : node->second;
 }
 
+const std::vector<const Grant*>& Grants::Into(std::string_view zone, std::string_view artifact_id) const {
+  static const std::vector<const Grant*> kNone;
+  const auto artifacts = into_.find(zone);
+  if (artifacts == into_.end()) return kNone;
+  const auto grants = artifacts->second.find(artifact_id);
+  return grants == artifacts->second.end() ? kNone : grants->second;
+}
+
 std::vector<std::string> Grants::RevokedOf(std::string_view node_id) const {
   std::vector<std::string> revoked;
   for (const auto& [grant_id, until] : Of(node_id).revoked) revoked.push_back(grant_id);
@@ -58,6 +66,8 @@ std::vector<std::string> Grants::RevokedOf(std::string_view node_id) const {
 
 const Grant& Grants::Give(const GrantRequest& request, const Node& source, const std::string& replica_id,
                           std::string lane, SteadyTime now) {
+  const Node* receiver = nodes_.Find(request.receiver.node_id);
+  const bool across = receiver != nullptr && IsAcrossZones(receiver->end, source.end);
   OfNode& serves = of_node_[source.facts.node_id];
   const absl::Duration token_age = std::clamp(request.timeout, ttl_, std::max(ttl_, kMaxTokenAge));
   uint32_t share = 0;
@@ -77,10 +87,12 @@ const Grant& Grants::Give(const GrantRequest& request, const Node& source, const
                                             .issued = now,
                                             .expires = now + Ttl(),
                                             .token_expires = now - source.grant_key_given + token_age,
+                                            .into_zone = across ? receiver->end.zone : "",
                                             .share = share};
   serves.serving.push_back(&grant);
   ++serves.uploads[request.artifact_id];
   of_node_[request.receiver.node_id].receiving.push_back(&grant);
+  if (across) into_[grant.into_zone][grant.artifact_id].push_back(&grant);
   return grant;
 }
 
@@ -117,6 +129,12 @@ void Grants::End(const std::string& grant_id, GrantEnd end) {
   const auto uploads = source.uploads.find(grant->second.artifact_id);
   if (--uploads->second == 0) source.uploads.erase(uploads);
   std::erase(of_node_[grant->second.receiver_node].receiving, &grant->second);
+  if (const auto zone = into_.find(grant->second.into_zone); zone != into_.end()) {
+    const auto into = zone->second.find(grant->second.artifact_id);
+    std::erase(into->second, &grant->second);
+    if (into->second.empty()) zone->second.erase(into);
+    if (zone->second.empty()) into_.erase(zone);
+  }
   ended_.push_back({.grant = std::move(grant->second), .end = end});
   grants_.erase(grant);
 }

@@ -59,6 +59,8 @@ class Grants {
 
   const Grant* Find(std::string_view grant_id) const;
   const OfNode& Of(std::string_view node_id) const;
+  // The grants by which nodes of the zone pull the artifact from other zones, the oldest first.
+  const std::vector<const Grant*>& Into(std::string_view zone, std::string_view artifact_id) const;
   // Ids of grants that ended, which the node is told of.
   std::vector<std::string> RevokedOf(std::string_view node_id) const;
   // Grants that ended since the last call, each once.
@@ -80,6 +82,8 @@ class Grants {
   Secrets* const secrets_;
   std::map<std::string, Grant, std::less<>> grants_;  // pointed at by their nodes
   absl::flat_hash_map<std::string, OfNode> of_node_;  // by node id
+  // Grants with an `into_zone`, by that zone and by artifact id. No entry is empty.
+  absl::flat_hash_map<std::string, absl::flat_hash_map<std::string, std::vector<const Grant*>>> into_;
   std::vector<EndedGrant> ended_;
 };
 

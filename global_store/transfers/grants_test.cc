@@ -128,7 +128,7 @@ TEST_F(Grants, GrantsOfOneTransfer_HaveDifferentSources) {
     Register(node);
     Update(node, {SomeReplica(absl::StrCat("r-", node), "x")});
   }
-  GrantRequest request{.receiver = Id("receiver"), .artifact_id = "x", .destination = {}, .sources = 2};
+  GrantRequest request{.receiver = Id("receiver"), .artifact_id = "x", .destination = {}, .sources = 6};
   const auto first = directory_.transfers().RequestGrant(request, now_);
   ASSERT_TRUE(first.ok());
   ASSERT_THAT(first->granted, SizeIs(2));

@@ -40,7 +40,7 @@ class Hostmates : public DirectoryTest {
                          .artifact_id = "x",
                          .destination = {.kind = to},
                          .excluded_replicas = given_up_[receiver],
-                         .sources = 6,
+                         .sources = static_cast<uint32_t>(held_[receiver].size()) + 6,
                          .held_grants = held_[receiver]};
     for (const std::string& node : stalled) request.slow_replicas.push_back("r-" + node);
     auto offer = directory_.transfers().RequestGrant(request, now_);

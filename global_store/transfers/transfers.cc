@@ -50,11 +50,11 @@ absl::StatusOr<GrantOffer> Transfers::RequestGrant(const GrantRequest& request, 
       accusations_.Note({grant->source_node, grant->replica_id}, *receiver, now);
     }
   }
-  const Asking asking{.request = request,
-                      .receiver = *receiver,
-                      .artifact = *artifact,
-                      .query = QueryOf(request, *receiver),
-                      .now = now};
+  Asking asking{.request = request,
+                .receiver = *receiver,
+                .artifact = *artifact,
+                .query = QueryOf(request, *receiver),
+                .now = now};
   // What its node has begun may end; what it has not begun does not begin.
   const bool begins =
       request.held_grants.empty() && request.excluded_replicas.empty() && request.slow_replicas.empty();
@@ -62,11 +62,21 @@ absl::StatusOr<GrantOffer> Transfers::RequestGrant(const GrantRequest& request, 
 
   GrantOffer offer;
   offer.origins = LiveOrigins(*artifact);
-  const std::optional<Hostmate> hostmate = FindPullingHostmate(asking);
+  const std::optional<Mate> mate = FindPullingMate(asking);
   const Candidates candidates = FindCandidates(asking);
+  asking.query.zone_role = RoleInZone(asking, candidates);
+  // A receiver that takes the place of a puller holds sources in its zone. None of them leads to the bytes,
+  // so they do not count: with one source across, the whole zone would have one upload slot's share of a
+  // link.
+  if (asking.query.zone_role == ZoneRole::kPuller && asking.query.has_source) {
+    asking.query.wanted = request.sources;
+  }
   for (const SourceChoice& choice : ChooseSources(asking.query, candidates.candidates)) {
     const SourceRef& source = candidates.sources[choice.candidate];
-    if (hostmate.has_value() && !SameHost(receiver->end, source.node->end)) continue;
+    const LaneEnd& end = source.node->end;
+    const bool left_to_mate =
+        mate && (mate->of_host ? !SameHost(receiver->end, end) : IsAcrossZones(receiver->end, end));
+    if (left_to_mate) continue;
     const Grant& grant = grants_.Give(request, *source.node, source.replica->facts.id, choice.lane, now);
     offer.granted.push_back(Offer(grant, now));
   }
@@ -80,10 +90,11 @@ absl::StatusOr<GrantOffer> Transfers::RequestGrant(const GrantRequest& request, 
     }
     return offer;
   }
-  if (hostmate.has_value() && !asking.query.has_source) {
-    offer.no_source_reason = absl::StrCat(hostmate->name, ", of the same host, has just begun to pull it");
-    offer.waiting_for = {absl::StrCat("the replica that begins to fill at ", hostmate->name)};
-    offer.retry_after = hostmate->retry_after;
+  if (mate.has_value() && !asking.query.has_source) {
+    offer.no_source_reason = absl::StrCat(mate->name, ", of the same ", mate->of_host ? "host" : "zone",
+                                          ", has just begun to pull it");
+    offer.waiting_for = {absl::StrCat("the replica that begins to fill at ", mate->name)};
+    offer.retry_after = mate->retry_after;
   } else {
     OfferOther(asking, candidates, offer);
   }
@@ -133,7 +144,7 @@ absl::Duration Transfers::LookAgain(const GrantRequest& request) {
   const auto has = static_cast<size_t>(
       std::ranges::count_if(grants_.Of(request.receiver.node_id).receiving,
                             [&](const Grant* grant) { return grant->artifact_id == request.artifact_id; }));
-  if (has >= request.held_grants.size() + request.sources) return absl::InfiniteDuration();
+  if (has >= request.sources) return absl::InfiniteDuration();
   if (HeldReplica* filling = FindDestination(request)) return filling->looks.Next();
   // Its replica was not reported yet, which is the exception and does not last.
   return request.held_grants.empty() ? LookSchedule::kFirstPause : kLookUnreported;

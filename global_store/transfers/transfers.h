@@ -89,9 +89,10 @@ class Transfers {
     std::vector<SourceRef> sources;  // of the same indices
     size_t elsewhere = 0;            // replicas on other nodes, of any state
   };
-  // A daemon of the receiver's host that has just been given sources on other hosts.
-  struct Hostmate {
+  // A node of the receiver's host or zone that has just been given sources outside of it.
+  struct Mate {
     std::string name;
+    bool of_host = true;  // false: of the receiver's zone
     absl::Duration retry_after;
   };
 
@@ -100,9 +101,18 @@ class Transfers {
   Candidates FindCandidates(const Asking& asking) const;
   // Whether the node was given sources on other hosts a moment ago, for its host.
   bool HasTurn(const Node& node, const Asking& asking) const;
-  // The hostmate that the receiver leaves the network to; nullopt: none has its turn, or none is waited for
-  // any more.
-  std::optional<Hostmate> FindPullingHostmate(const Asking& asking);
+  // The node that the receiver waits for: a hostmate leaves the network to it, and a node of its zone the
+  // links to other zones. nullopt: no node has its turn, or the receiver has waited long enough.
+  std::optional<Mate> FindPullingMate(const Asking& asking);
+  // A grant, issued after that time, by which another node pulls the artifact into the receiver's zone and
+  // can serve the receiver; null: there is none.
+  const Grant* FindZonePuller(const Asking& asking, SteadyTime issued_after) const;
+  // Whether one of the names is the name of a replica of the artifact on the node.
+  bool HasReplicaNamed(const std::vector<std::string>& names, const Node& node,
+                       const GrantRequest& request) const;
+  // Whether a replica that fills on the node can be a source of the receiver.
+  bool CanServeFilling(const Node& node, const Asking& asking) const;
+  ZoneRole RoleInZone(const Asking& asking, const Candidates& candidates) const;
 
   // transfers.cc
   HeldReplica* FindDestination(const GrantRequest& request) {

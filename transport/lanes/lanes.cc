@@ -12,7 +12,10 @@ namespace {
 
 // No transport: the daemon attaches to the other one's pool (daemon/sources/local_attach.h).
 Lane LocalLane() {
-  return {.name = kLocalLane, .help = "attach to a daemon of the same host", .opens_pool = true};
+  return {.name = kLocalLane,
+          .help = "attach to a daemon of the same host",
+          .opens_pool = true,
+          .serves_filling = true};
 }
 
 bool OpensPool(std::string_view name) {
@@ -48,6 +51,14 @@ std::vector<std::string> TransportLaneNames() {
 std::vector<std::string> LaneNames() {
   std::vector<std::string> names;
   for (const Lane& lane : Lanes()) names.emplace_back(lane.name);
+  return names;
+}
+
+std::vector<std::string> FillingLaneNames() {
+  std::vector<std::string> names;
+  for (const Lane& lane : Lanes()) {
+    if (lane.serves_filling) names.emplace_back(lane.name);
+  }
   return names;
 }
 

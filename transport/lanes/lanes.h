@@ -19,6 +19,8 @@ const Lane* FindLane(std::string_view name);
 // The names of those that are transports, and of all, fastest first.
 std::vector<std::string> TransportLaneNames();
 std::vector<std::string> LaneNames();
+// The names of those that serve a replica while it fills, fastest first.
+std::vector<std::string> FillingLaneNames();
 
 // True when a grant of the lane `granted` also permits a pull over `wanted`: a lane that opens the whole pool
 // to the receiver covers those that do not.

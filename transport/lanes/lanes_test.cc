@@ -24,6 +24,10 @@ TEST(Lanes, LaneNames_StartWithLocalWhichHasNoTransport) {
   EXPECT_THAT(TransportLaneNames(), ::testing::ElementsAre("ucx-rma", "ucx", "tcp"));
 }
 
+TEST(Lanes, FillingLaneNames_LeaveOutOneSidedReads) {
+  EXPECT_THAT(FillingLaneNames(), ::testing::ElementsAre("local", "ucx", "tcp"));
+}
+
 TEST(Lanes, LaneCovers_IsTrueFromPoolLanesToReplicaLanes) {
   for (const char* opens_pool : {"local", "ucx-rma"}) {
     EXPECT_TRUE(LaneCovers(opens_pool, opens_pool));

@@ -228,6 +228,7 @@ Lane TcpLane() {
           .help = "plain sockets, between any two hosts",
           .certified = true,
           .limited = true,
+          .serves_filling = true,
           .keys = {kListen, kAdvertise, kConnections, kCongestionControl},
           .listen_key = kListen,
           .advertise_key = kAdvertise,

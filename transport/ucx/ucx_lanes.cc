@@ -72,6 +72,7 @@ Lane DescribeLane(UcxLane lane) {
 Lane UcxMessagesLane() {
   Lane lane = DescribeLane(UcxLane::kMessages);
   lane.help = "messages over RDMA networks, by UCX";
+  lane.serves_filling = true;
   return lane;
 }
 

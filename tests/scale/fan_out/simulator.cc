@@ -412,14 +412,16 @@ void Simulator::Ask(int replica) {
             .arrives = plan_.report == 0 && result_.replicas[replica].requests == 0,
             .asks = true,
             .ended = std::exchange(asking.unsaid, {})};
-  const uint32_t has = static_cast<uint32_t>(asking.fed_by.size());
   call.request.receiver = {NodeId(NodeOf(replica)), 1};
   call.request.artifact_id = ArtifactId(replica);
   call.request.destination = {.kind = LocationKind::kCpu};
   call.request.excluded_replicas = asking.given_up;
-  call.request.sources = plan_.sources - std::min(plan_.sources, has);
+  call.request.sources = plan_.sources;
   const bool stalled = std::exchange(asking.hostmates_stall, false);
-  if (stalled) call.request.sources = std::max(call.request.sources, kSourcesBesideHostmates);
+  if (stalled) {
+    const uint32_t beside = static_cast<uint32_t>(asking.fed_by.size()) + kSourcesBesideHostmates;
+    call.request.sources = std::max(plan_.sources, beside);
+  }
   for (const int pull : asking.fed_by) {
     call.request.held_grants.push_back(pulls_[pull].grant_id);
     if (stalled) call.request.slow_replicas.push_back(pulls_[pull].replica_id);
