@@ -338,6 +338,20 @@ TEST_F(ClientTest, SetPinned_TakesAKeyForTheReplicasOfItsArtifact) {
   EXPECT_TRUE(daemon_->pinned().empty());
 }
 
+TEST_F(ClientTest, GetFiles_GetsTheArtifactThatTheKeyBinds) {
+  auto put = PutTwo();
+  ASSERT_TRUE(put.ok()) << put.status();
+  daemon_->SetKey("prod", put->artifact_id, 3);
+  EXPECT_TRUE(absl::IsNotFound(client_->GetFiles(Context(), "prod").status()));
+  daemon_->SetKey("prod", put->artifact_id, 4, /*files_id=*/put->artifact_id);
+  auto files = client_->GetFiles(Context(), "prod");
+  ASSERT_TRUE(files.ok()) << files.status();
+  EXPECT_EQ((*files)->artifact_id(), put->artifact_id);
+  auto replica = client_->Get(Context(), "prod");
+  ASSERT_TRUE(replica.ok()) << replica.status();
+  EXPECT_EQ((*replica)->files_id(), put->artifact_id);
+}
+
 TEST_F(ClientTest, BindKey_TakesAKeyForTheArtifactThatItNames) {
   auto put = PutTwo();
   ASSERT_TRUE(put.ok()) << put.status();

@@ -217,6 +217,16 @@ absl::StatusOr<std::unique_ptr<Replica>> Client::Get(const RequestContext& conte
   return replica;
 }
 
+absl::StatusOr<std::unique_ptr<Replica>> Client::GetFiles(const RequestContext& context, std::string_view key,
+                                                          const GetOptions& options) {
+  TC_ASSIGN_OR_RETURN(const KeyInfo info, ResolveKey(context, key, options.confirmed));
+  if (info.files_id.empty()) {
+    return absl::NotFoundError(
+        absl::StrCat("get the files of ", key, ": the key binds none; put a folder that has config.json"));
+  }
+  return Get(context, info.files_id, options);
+}
+
 absl::StatusOr<std::vector<std::unique_ptr<Replica>>> Client::GetAt(const RequestContext& context,
                                                                     std::string_view artifact,
                                                                     std::span<const std::string> locations,

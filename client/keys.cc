@@ -17,6 +17,7 @@ KeyInfo InfoOf(const v1::Key& key) {
                .artifact_id = key.artifact_id(),
                .revision = key.revision(),
                .updated = rpc::FromProto(key.updated()),
+               .files_id = key.files_id(),
                .keep = key.keep()};
   for (const v1::KeyVersion& version : key.earlier()) {
     info.earlier.push_back({.artifact_id = version.artifact_id(),
@@ -36,14 +37,16 @@ absl::StatusOr<v1::BindKeyResponse> AdminClient::BindKey(const RequestContext& c
   request.set_key(std::string(key));
   if (expected_revision.has_value()) request.set_expected_revision(*expected_revision);
   if (keep.has_value()) request.set_keep(*keep);
-  return InSpan(
-      "Client/BindKey", context, [&](const RequestContext& operation) -> absl::StatusOr<v1::BindKeyResponse> {
-        // A key may be bound to what another key names. That key is resolved now; the binding does not follow
-        // it.
-        TC_ASSIGN_OR_RETURN(*request.mutable_artifact_id(), ArtifactIdOf(*link_, operation, artifact));
-        return rpc::CallUnary(link_->global_store(), &Stub::BindKey, operation, request,
-                              {.what = "bind a key"});
-      });
+  return InSpan("Client/BindKey", context,
+                [&](const RequestContext& operation) -> absl::StatusOr<v1::BindKeyResponse> {
+                  // A key may be bound to what another key names. That key is resolved now; the
+                  // binding does not follow it.
+                  TC_ASSIGN_OR_RETURN(const v1::Key target, BindingOf(*link_, operation, artifact));
+                  request.set_artifact_id(target.artifact_id());
+                  request.set_files_id(target.files_id());
+                  return rpc::CallUnary(link_->global_store(), &Stub::BindKey, operation, request,
+                                        {.what = "bind a key"});
+                });
 }
 
 absl::StatusOr<v1::ResolveKeyResponse> AdminClient::ResolveKey(const RequestContext& context,

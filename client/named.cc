@@ -12,10 +12,14 @@ absl::Status CheckNamed(std::string_view artifact) {
   return absl::InvalidArgumentError("the name of the artifact is empty; give a key or an artifact id");
 }
 
-absl::StatusOr<std::string> ArtifactIdOf(const DaemonLink& link, const RequestContext& operation,
-                                         std::string_view artifact) {
+absl::StatusOr<v1::Key> BindingOf(const DaemonLink& link, const RequestContext& operation,
+                                  std::string_view artifact) {
   TC_RETURN_IF_ERROR(CheckNamed(artifact));
-  if (IsArtifactId(artifact)) return std::string(artifact);
+  if (IsArtifactId(artifact)) {
+    v1::Key binding;
+    binding.set_artifact_id(std::string(artifact));
+    return binding;
+  }
   v1::ResolveKeyRequest request;
   request.set_key(std::string(artifact));
   // What is done to the artifact has no place for the mark of an unconfirmed answer.
@@ -23,7 +27,13 @@ absl::StatusOr<std::string> ArtifactIdOf(const DaemonLink& link, const RequestCo
   TC_ASSIGN_OR_RETURN(const v1::ResolveKeyResponse response,
                       rpc::CallUnary(link.global_store(), &v1::GlobalStore::Stub::ResolveKey, operation,
                                      request, {.what = "resolve a key"}));
-  return response.key().artifact_id();
+  return response.key();
+}
+
+absl::StatusOr<std::string> ArtifactIdOf(const DaemonLink& link, const RequestContext& operation,
+                                         std::string_view artifact) {
+  TC_ASSIGN_OR_RETURN(const v1::Key binding, BindingOf(link, operation, artifact));
+  return binding.artifact_id();
 }
 
 absl::Status ForReplicasNamed(const DaemonLink& link, const RequestContext& operation, std::string_view name,

@@ -16,8 +16,11 @@ namespace tensorcast::client {
 // INVALID_ARGUMENT for an empty name.
 absl::Status CheckNamed(std::string_view artifact);
 
-// The id of an artifact that is named by a key or by that id. NOT_FOUND for a key that does not exist;
-// UNAVAILABLE where the global store does not confirm what the key means.
+// What a key binds, its files among it; of an artifact that is named by its id, that id alone. NOT_FOUND for
+// a key that does not exist; UNAVAILABLE where the global store does not confirm what the key means.
+absl::StatusOr<v1::Key> BindingOf(const DaemonLink& link, const RequestContext& operation,
+                                  std::string_view artifact);
+// The artifact id of that.
 absl::StatusOr<std::string> ArtifactIdOf(const DaemonLink& link, const RequestContext& operation,
                                          std::string_view artifact);
 

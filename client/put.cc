@@ -28,6 +28,7 @@
 #include "core/disk/import_roots.h"
 #include "core/handles/handle_client.h"
 #include "core/handles/ring_filler.h"
+#include "core/safetensors/beside.h"
 #include "core/safetensors/safetensors.h"
 #include "core/tensor/tensor.h"
 #include "otel/api/span.h"
@@ -105,7 +106,8 @@ absl::StatusOr<PutResult> ResultOf(const v1::PutArtifactResult& message) {
   PutResult result{.artifact_id = message.artifact_id(),
                    .replica_id = message.replica().replica_id(),
                    .existed = message.existed(),
-                   .key_revision = message.key_revision()};
+                   .key_revision = message.key_revision(),
+                   .files_id = message.files_id()};
   if (message.has_transfer()) {
     TC_ASSIGN_OR_RETURN(result.transfer, rpc::FromProto(message.transfer()));
   }
@@ -188,12 +190,23 @@ absl::StatusOr<v1::PutArtifactResult> PutUnder(otel::Span& span, Session& sessio
   });
 }
 
+struct OpenedModel {
+  SafetensorsModel model;
+  FilesBeside files;
+};
+
 // What this process opens of a model, so that its own permission counts. Aside, since the file system may
 // hang.
-absl::StatusOr<SafetensorsModel> OpenHere(const RequestContext& context, const std::string& path) {
-  return RunAside<SafetensorsModel>(context, absl::StrCat("open ", path), [context, path] {
-    return OpenSafetensors(context, ImportRoots::Everything(), path);
-  });
+absl::StatusOr<OpenedModel> OpenHere(const RequestContext& context, const std::string& path, bool files) {
+  return RunAside<OpenedModel>(
+      context, absl::StrCat("open ", path), [context, path, files]() -> absl::StatusOr<OpenedModel> {
+        OpenedModel opened;
+        TC_ASSIGN_OR_RETURN(opened.model, OpenSafetensors(context, ImportRoots::Everything(), path));
+        if (files) {
+          TC_ASSIGN_OR_RETURN(opened.files, OpenFilesBeside(context, opened.model));
+        }
+        return opened;
+      });
 }
 
 absl::Status ImportOnce(DaemonLink& link, const RequestContext& context, std::span<const int> files,
@@ -219,6 +232,7 @@ absl::StatusOr<v1::PutArtifactResult> ImportUnder(otel::Span& span, DaemonLink& 
   v1::ImportArtifactRequest request;
   TC_RETURN_IF_ERROR(SetOptions(options, request));
   request.set_verify(options.verify);
+  request.set_no_files(!options.files);
   if (path.empty()) {
     return absl::InvalidArgumentError(
         "import: the path of the model is empty; name a file, a folder or a URI");
@@ -232,16 +246,20 @@ absl::StatusOr<v1::PutArtifactResult> ImportUnder(otel::Span& span, DaemonLink& 
   request.set_path(is_uri ? path : std::filesystem::absolute(path, error).string());
   if (error) return ErrnoStatus(error.value(), "make absolute", path);
 
-  SafetensorsModel model;
+  OpenedModel opened_here;
   std::vector<int> files;
   // Where the daemon's handle socket cannot be reached it reads the path itself, on its host; and what a URI
   // names with its own credentials.
   if (!is_uri && IsUnixAddress(link.address()) && link.HandleSocket(operation).ok()) {
-    absl::StatusOr<SafetensorsModel> opened = OpenHere(operation, request.path());
+    absl::StatusOr<OpenedModel> opened =
+        OpenHere(operation, request.path(), options.files && options.key.has_value());
     if (!opened.ok()) return Annotate(opened.status(), absl::StrCat("import ", path));
-    model = *std::move(opened);
+    opened_here = *std::move(opened);
+    const SafetensorsModel& model = opened_here.model;
     for (const auto& object : model.objects) files.push_back(object->descriptor());
     request.mutable_shards()->Assign(model.shards.begin(), model.shards.end());
+    for (const auto& object : opened_here.files.objects) files.push_back(object->descriptor());
+    for (const Tensor& file : opened_here.files.layout.tensors) request.add_files(file.name);
   }
   return WithRetries(span, operation, options, absl::StrCat("import ", path), [&](OnResponse on_response) {
     return ImportOnce(link, operation, files, request, on_response);

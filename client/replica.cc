@@ -24,6 +24,7 @@ const std::vector<TensorView>& Replica::tensors() const { return state_->tensors
 uint64_t Replica::image_bytes() const { return state_->manifest->layout().image_bytes; }
 size_t Replica::tensor_count() const { return state_->manifest->layout().tensors.size(); }
 const std::map<std::string, std::string>& Replica::metadata() const { return state_->manifest->metadata(); }
+const std::string& Replica::files_id() const { return state_->result.files_id(); }
 uint64_t Replica::key_revision() const { return state_->result.key_revision(); }
 bool Replica::key_unconfirmed() const { return state_->result.key_unconfirmed(); }
 const std::optional<TransferReport>& Replica::transfer() const { return state_->transfer; }

@@ -86,6 +86,12 @@ std::string KeysText(const v1::Artifact& artifact) {
   return absl::StrJoin(keys, ", ");
 }
 
+// "291", and of an artifact of kind files "12 files".
+std::string CountText(const v1::Artifact& artifact) {
+  const bool files = artifact.kind() == static_cast<uint32_t>(ArtifactKind::kFiles);
+  return absl::StrCat(artifact.tensor_count(), files ? " files" : "");
+}
+
 // Whether its text has the name of a node. Names cost a call that returns every node.
 bool NamesNodes(const v1::Artifact& artifact) {
   return !artifact.replicas().empty() || (artifact.replica_count() == 0 && !artifact.origins().empty());
@@ -103,8 +109,8 @@ absl::Status ListArtifacts(const CommonFlags& common, const ListFlags& flags) {
     const NodeNames names = named ? NamesOfNodes(*admin) : NodeNames();
     Table table({"artifact", "size", "tensors", "keys", "replicas"});
     for (const v1::Artifact& artifact : artifacts) {
-      table.Add({artifact.artifact_id(), FormatBytes(artifact.image_bytes()),
-                 absl::StrCat(artifact.tensor_count()), KeysText(artifact), ReplicasText(artifact, names)});
+      table.Add({artifact.artifact_id(), FormatBytes(artifact.image_bytes()), CountText(artifact),
+                 KeysText(artifact), ReplicasText(artifact, names)});
     }
     return flags.long_form ? absl::StrCat(table.ToString(), "\n", OriginsText(artifacts, names))
                            : table.ToString();

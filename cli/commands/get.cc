@@ -5,8 +5,11 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -16,6 +19,7 @@
 #include "cli/output/output.h"
 #include "core/artifact/layout.h"
 #include "core/replica/transfer_report.h"
+#include "core/safetensors/beside.h"
 #include "core/safetensors/safetensors.h"
 #include "proto/daemon.pb.h"
 #include "tensorcast/client.h"
@@ -29,7 +33,7 @@ using Replicas = std::vector<std::unique_ptr<client::Replica>>;
 struct GetFlags {
   std::string artifact;        // a key or an id
   std::string device = "cpu";  // one location, or several with commas between them
-  std::string out;             // write a .safetensors file
+  std::string out;             // write a .safetensors file, or a folder
   absl::Duration timeout = absl::InfiniteDuration();
   client::GetOptions get;
 };
@@ -62,9 +66,23 @@ void PrintJson(const Replicas& replicas) {
   std::printf("%s", results.size() == 1 ? json.c_str() : absl::StrCat("[", json, "]\n").c_str());
 }
 
+bool IsFile(const std::string& out) { return out.ends_with(".safetensors"); }
+
 // Checked before the bytes are moved, which can take long.
-absl::Status CheckFolderOf(const std::string& out) {
-  const std::filesystem::path folder = std::filesystem::path(out).parent_path();
+absl::Status CheckOut(const std::string& out) {
+  const std::filesystem::path path(out);
+  std::error_code error;
+  if (!IsFile(out)) {
+    constexpr std::string_view kIndexName = "model.safetensors.index.json";
+    if (std::filesystem::exists(path / kIndexName, error)) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("write to ", out, ": it holds the ", kIndexName,
+                       " of another model, which its readers would follow; name another folder"));
+    }
+    std::filesystem::create_directories(path, error);
+    if (error) return ErrnoStatus(error.value(), "make the folder of --out", out);
+  }
+  const std::filesystem::path folder = IsFile(out) ? path.parent_path() : path;
   if (access(folder.empty() ? "." : folder.c_str(), W_OK | X_OK) == 0) return absl::OkStatus();
   return ErrnoStatus(errno, "write to", absl::StrCat("the folder of --out ", out));
 }
@@ -82,13 +100,56 @@ absl::StatusOr<ImageLayout> LayoutOf(const client::Replica& replica) {
   return layout;
 }
 
+// Memory may go bad after it was filled. The replica is verified before it is written, and what was written
+// is removed again when the daemon reports damage meanwhile.
+absl::Status WriteVerified(const client::Replica& replica, const std::vector<std::string>& written,
+                           absl::FunctionRef<absl::Status(const ImageLayout& layout)> write) {
+  TC_ASSIGN_OR_RETURN(const ImageLayout layout, LayoutOf(replica));
+  TC_RETURN_IF_ERROR(replica.Verify());
+  TC_RETURN_IF_ERROR(write(layout));
+  const absl::Status damaged = replica.Check();
+  if (!absl::IsDataLoss(damaged)) return absl::OkStatus();
+  for (const std::string& path : written) unlink(path.c_str());
+  return Annotate(damaged, absl::StrCat(absl::StrJoin(written, ", "), " was removed again"));
+}
+
+absl::Status WriteTensors(const client::Replica& replica, const std::string& path,
+                          const RequestContext& context) {
+  const auto bytes_of = [&replica](const Tensor& tensor) { return replica.Find(tensor.name)->host; };
+  return WriteVerified(replica, {path}, [&](const ImageLayout& layout) {
+    return WriteSafetensors(path, layout, replica.metadata(), bytes_of, context);
+  });
+}
+
+// The files after the tensors, so that a folder with config.json is whole.
+absl::Status WriteFolder(client::Client& client, const client::Replica& replica, const std::string& folder,
+                         const RequestContext& context) {
+  std::unique_ptr<client::Replica> files;
+  if (!replica.files_id().empty()) {
+    TC_ASSIGN_OR_RETURN(files, client.Get(context, replica.files_id(), {.wait_for_space = true}));
+  }
+  const auto has = [&files](std::string_view path) { return files != nullptr && files->Find(path).ok(); };
+  const bool adapter = has("adapter_config.json") && !has("config.json");
+  const std::string_view name = adapter ? "adapter_model.safetensors" : "model.safetensors";
+  TC_RETURN_IF_ERROR(WriteTensors(replica, absl::StrCat(folder, "/", name), context));
+  if (files == nullptr) return absl::OkStatus();
+  std::vector<std::string> written;
+  for (const client::TensorView& file : files->tensors()) {
+    written.push_back(absl::StrCat(folder, "/", file.name));
+  }
+  const auto bytes_of = [&files](const Tensor& file) { return files->Find(file.name)->host; };
+  return WriteVerified(*files, written, [&](const ImageLayout& layout) {
+    return WriteFiles(folder, layout, bytes_of, context);
+  });
+}
+
 absl::Status Get(const CommonFlags& common, const GetFlags& flags) {
   const bool writes = !flags.out.empty();
   if (writes && flags.device != "cpu") {
     return absl::InvalidArgumentError(
         absl::StrCat("get ", flags.artifact, ": --out writes from host memory; use it with --device cpu"));
   }
-  if (writes) TC_RETURN_IF_ERROR(CheckFolderOf(flags.out));
+  if (writes) TC_RETURN_IF_ERROR(CheckOut(flags.out));
   TC_ASSIGN_OR_RETURN(const auto client, ConnectClient(common));
   ProgressBar bar("get");  // with several locations: the one that reported last
   client::GetOptions options = flags.get;
@@ -99,16 +160,9 @@ absl::Status Get(const CommonFlags& common, const GetFlags& flags) {
   TC_ASSIGN_OR_RETURN(const Replicas replicas, client->GetAt(context, flags.artifact, locations, options));
   const auto& replica = replicas.front();
   if (writes) {
-    TC_ASSIGN_OR_RETURN(const ImageLayout layout, LayoutOf(*replica));
-    const auto bytes_of = [&replica](const Tensor& tensor) { return replica->Find(tensor.name)->host; };
-    // Memory may go bad after it was filled. The replica is verified before it is written, and the file is
-    // removed again when the daemon reports damage meanwhile.
-    TC_RETURN_IF_ERROR(replica->Verify());
-    TC_RETURN_IF_ERROR(WriteSafetensors(flags.out, layout, replica->metadata(), bytes_of, context));
-    if (const absl::Status damaged = replica->Check(); absl::IsDataLoss(damaged)) {
-      unlink(flags.out.c_str());
-      return Annotate(damaged, absl::StrCat("get ", flags.artifact, ": ", flags.out, " was removed again"));
-    }
+    const absl::Status written = IsFile(flags.out) ? WriteTensors(*replica, flags.out, context)
+                                                   : WriteFolder(*client, *replica, flags.out, context);
+    TC_RETURN_IF_ERROR(Annotate(written, absl::StrCat("get ", flags.artifact)));
   }
   if (replica->key_unconfirmed()) WarnUnconfirmed(flags.artifact, replica->key_revision());
   if (common.json) {
@@ -131,8 +185,11 @@ void AddFlags(Flags& flags, GetFlags& values) {
       "--tensors", values.get.tensors,
       "Fetch only these tensors into host memory: names, or quoted patterns such as 'model.layers.[0-7].*'",
       {.not_empty = true});
-  flags.Add("--out", values.out, "Write the tensors to this .safetensors file",
-            {.not_empty = true, .path = true});
+  flags.Add(
+      "--out", values.out,
+      "Write the tensors to this file, where its name ends in .safetensors; else a folder of the tensors\n"
+      "and the files that the key binds with them (config.json, tokenizer)",
+      {.not_empty = true, .path = true});
   flags.Add("--wait", values.get.wait_for_space, "Wait for space in the pool instead of failing at once");
   flags.Add("--confirmed", values.get.confirmed, kConfirmedHelp);
   flags.Add("--pin", values.get.pin, kPinHelp);

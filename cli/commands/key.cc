@@ -25,6 +25,7 @@ struct KeyFlags {
 std::string KeyText(const v1::Key& key, bool deleted = false) {
   std::string text = absl::StrCat(key.name(), "  ", key.artifact_id(), "  revision ", key.revision(),
                                   deleted ? "  deleted\n" : "\n");
+  if (!key.files_id().empty()) absl::StrAppend(&text, "  files  ", key.files_id(), "\n");
   for (const v1::KeyVersion& version : key.earlier()) {
     absl::StrAppend(&text, "  kept  ", version.artifact_id(), "  revision ", version.revision(), "\n");
   }

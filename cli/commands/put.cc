@@ -7,6 +7,7 @@
 #include "cli/commands/connect.h"
 #include "cli/commands/texts.h"
 #include "cli/output/output.h"
+#include "core/artifact/object_uri.h"
 #include "proto/daemon.pb.h"
 #include "rpc/convert/convert.h"
 #include "tensorcast/client.h"
@@ -16,12 +17,14 @@ namespace {
 
 struct PutFlags {
   std::string model;
+  bool no_files = false;
   client::PutOptions put;
 };
 
 std::string PutText(const v1::PutArtifactResult& result, const std::optional<std::string>& key) {
   std::string text = absl::StrCat(result.artifact_id(), result.existed() ? " (was already stored)\n" : "\n");
   if (key.has_value()) absl::StrAppend(&text, "key ", *key, ", revision ", result.key_revision(), "\n");
+  if (!result.files_id().empty()) absl::StrAppend(&text, "files ", result.files_id(), "\n");
   const absl::StatusOr<TransferReport> transfer = rpc::FromProto(result.transfer());
   if (!result.has_transfer() || !transfer.ok()) return text;
   const absl::Duration elapsed = transfer->end - transfer->start;
@@ -31,9 +34,10 @@ std::string PutText(const v1::PutArtifactResult& result, const std::optional<std
 
 absl::Status Put(const CommonFlags& common, const PutFlags& flags) {
   client::PutOptions options = flags.put;
+  options.files = !flags.no_files;
   // Before the daemon is asked, and in the words of the command line: the client's own check names fields.
   if (!options.key.has_value() && (options.expected_revision.has_value() || options.keep.has_value())) {
-    return absl::InvalidArgumentError(absl::StrCat("put ", flags.model, ": ",
+    return absl::InvalidArgumentError(absl::StrCat("put ", ShownUri(flags.model), ": ",
                                                    options.keep.has_value() ? "--keep" : "--expect-revision",
                                                    " needs --key; name the key to bind"));
   }
@@ -50,8 +54,10 @@ absl::Status Put(const CommonFlags& common, const PutFlags& flags) {
 
 void AddFlags(Flags& flags, PutFlags& values) {
   flags.Add("model", values.model,
-            "A .safetensors file, or a folder with model.safetensors.index.json; or the URI of one that\n"
-            "the daemon reads: s3://BUCKET/PREFIX, gs://..., https://HOST/FILE, hf://ORG/NAME[@REVISION]",
+            "A .safetensors file, or a folder with one or with model.safetensors.index.json, of which --key\n"
+            "binds the other files, too (config.json, tokenizer); or the URI of one that\n"
+            "the daemon reads: s3://BUCKET/PREFIX, gs://..., https://HOST/FILE, hf://ORG/NAME[@REVISION].\n"
+            "Where the daemon may not, your own credentials are used (AWS_*, profiles, HF_TOKEN)",
             {.required = true, .path = true});
   flags.Add("--key", values.put.key, "Key to bind to the artifact", {.not_empty = true});
   flags.Add("--expect-revision", values.put.expected_revision,
@@ -60,7 +66,15 @@ void AddFlags(Flags& flags, PutFlags& values) {
             "Number of versions that the key keeps from now on, including the one put; older ones go when\n"
             "room is needed. Without it: what an earlier put gave, else global_store.keep_versions",
             {.min = 1, .max = 1000});
+  flags.Add("--no-files", values.no_files, "Put only the tensors of a folder, without its other files");
   flags.Add("--durable", values.put.durable, "Return only after the artifact was packed to disk too");
+  flags.Add(
+      "--archive", values.put.archive,
+      "Return only after the artifact was packed also into this object store, s3://BUCKET/PREFIX: one of\n"
+      "the daemon's archives (daemon.archives)",
+      {.not_empty = true});
+  flags.Add("--manifest-beside", values.put.manifest_beside,
+            "Write the manifest beside the model, NAME.tcmanifest: later imports compare each chunk with it");
   flags.Add("--device", values.put.location, "Location of the first replica", {.show_default = true});
   flags.Add("--wait", values.put.wait_for_space, "Wait for space in the pool instead of failing at once");
   flags.Add("--pin", values.put.pin, kPinHelp);

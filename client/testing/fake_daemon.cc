@@ -180,6 +180,7 @@ class FakeDaemon::StoreDaemonService final : public v1::StoreDaemon::CallbackSer
       if (it == fake_.keys_.end()) return absl::NotFoundError("there is no key " + request.key());
       result.set_artifact_id(it->second.artifact_id());
       result.set_key_revision(it->second.revision());
+      result.set_files_id(it->second.files_id());
     }
     TC_ASSIGN_OR_RETURN(const Stored stored, fake_.Find(result.artifact_id()));
     if (request.manifest() && std::ranges::count(request.known_manifests(), result.artifact_id()) == 0) {
@@ -368,12 +369,14 @@ Claim FakeDaemon::ClaimOf(const Stored& stored) {
   return claim;
 }
 
-void FakeDaemon::SetKey(const std::string& key, const std::string& artifact_id, uint64_t revision) {
+void FakeDaemon::SetKey(const std::string& key, const std::string& artifact_id, uint64_t revision,
+                        const std::string& files_id) {
   absl::MutexLock lock(&mutex_);
   v1::WatchKeysResponse change;
   change.mutable_key()->set_name(key);
   change.mutable_key()->set_artifact_id(artifact_id);
   change.mutable_key()->set_revision(revision);
+  change.mutable_key()->set_files_id(files_id);
   keys_[key] = change.key();
   Tell(change);
 }

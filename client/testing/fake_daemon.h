@@ -49,7 +49,8 @@ class FakeDaemon {
   std::atomic<bool> hide_handle_socket{false};
   std::function<absl::Status(const v1::ImportArtifactRequest&)> on_import;
 
-  void SetKey(const std::string& key, const std::string& artifact_id, uint64_t revision);
+  void SetKey(const std::string& key, const std::string& artifact_id, uint64_t revision,
+              const std::string& files_id = "");
   void RemoveKey(const std::string& key, bool tell_watchers = true);
   int watchers() const;
   // Every watch ends with UNAVAILABLE.

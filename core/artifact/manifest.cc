@@ -11,8 +11,10 @@
 #include <span>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/log/check.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/byte_fields.h"
 #include "base/status.h"
 #include "base/text.h"
@@ -20,6 +22,7 @@
 namespace tensorcast {
 
 struct ManifestFields {
+  ArtifactKind kind = ArtifactKind::kTensors;
   ImageLayout layout;
   std::vector<ChunkDigests> digests;
   std::map<std::string, std::string> metadata;
@@ -66,13 +69,14 @@ void Read(ByteReader& in, std::array<uint8_t, N>& digest) {
 }
 
 absl::Status CheckKind(uint8_t kind) {
-  if (kind == static_cast<uint8_t>(ArtifactKind::kTensors)) return absl::OkStatus();
+  if (kind <= static_cast<uint8_t>(ArtifactKind::kFiles)) return absl::OkStatus();
   const std::string_view name = ArtifactKindName(static_cast<ArtifactKind>(kind));
-  return Malformed(absl::StrCat("artifact kind ", kind, name.empty() ? "" : absl::StrCat(" (", name, ")"),
-                                ", but this build knows only 0 (tensors); use a build that knows it"));
+  return Malformed(
+      absl::StrCat("artifact kind ", kind, name.empty() ? "" : absl::StrCat(" (", name, ")"),
+                   ", but this build knows only 0 (tensors) and 1 (files); use a build that knows it"));
 }
 
-absl::Status ReadPreamble(FieldReader<uint32_t>& reader) {
+absl::StatusOr<ArtifactKind> ReadPreamble(FieldReader<uint32_t>& reader) {
   uint16_t version = 0;
   uint8_t digest = 0;
   uint8_t kind = 0;
@@ -84,7 +88,8 @@ absl::Status ReadPreamble(FieldReader<uint32_t>& reader) {
                                   "; use a build that knows it"));
   }
   if (digest != kDigestAlgorithms) return Malformed(absl::StrCat("digest algorithm ", digest, " is unknown"));
-  return CheckKind(kind);
+  TC_RETURN_IF_ERROR(CheckKind(kind));
+  return static_cast<ArtifactKind>(kind);
 }
 
 absl::Status CheckMetadata(const std::map<std::string, std::string>& metadata) {
@@ -132,6 +137,7 @@ absl::Status CheckFields(const ManifestFields& fields) {
     if (fields.digests[chunk].blake3.has_value()) continue;
     return absl::InvalidArgumentError(absl::StrCat("chunk ", chunk, " has no BLAKE3"));
   }
+  if (fields.kind == ArtifactKind::kFiles) TC_RETURN_IF_ERROR(CheckFileLayout(fields.layout));
   return CheckMetadata(fields.metadata);
 }
 
@@ -143,7 +149,7 @@ absl::StatusOr<std::string> EncodeManifest(const ManifestFields& fields) {
   FieldWriter<uint32_t> writer;
   ByteWriter& out = writer.bytes();
   out.Put(kMagic);
-  writer(kVersion, kDigestAlgorithms, static_cast<uint8_t>(ArtifactKind::kTensors), layout.chunk_bytes,
+  writer(kVersion, kDigestAlgorithms, static_cast<uint8_t>(fields.kind), layout.chunk_bytes,
          layout.image_bytes, static_cast<uint32_t>(layout.tensors.size()),
          static_cast<uint32_t>(fields.metadata.size()));
   for (const Tensor& tensor : layout.tensors) writer(tensor);
@@ -159,8 +165,8 @@ absl::StatusOr<std::string> EncodeManifest(const ManifestFields& fields) {
 absl::StatusOr<ManifestFields> DecodeManifest(std::string_view bytes) {
   FieldReader<uint32_t> reader(bytes);
   ByteReader& in = reader.bytes();
-  TC_RETURN_IF_ERROR(ReadPreamble(reader));
   ManifestFields fields;
+  TC_ASSIGN_OR_RETURN(fields.kind, ReadPreamble(reader));
   ImageLayout& layout = fields.layout;
   uint32_t tensors = 0;
   uint32_t entries = 0;
@@ -228,9 +234,11 @@ void AppendBase32(std::span<const uint8_t> bytes, std::string& out) {
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<const Manifest>> Manifest::Create(
-    ImageLayout layout, std::vector<ChunkDigests> digests, std::map<std::string, std::string> metadata) {
-  ManifestFields fields{std::move(layout), std::move(digests), std::move(metadata)};
+absl::StatusOr<std::shared_ptr<const Manifest>> Manifest::Create(ImageLayout layout,
+                                                                 std::vector<ChunkDigests> digests,
+                                                                 std::map<std::string, std::string> metadata,
+                                                                 ArtifactKind kind) {
+  ManifestFields fields{kind, std::move(layout), std::move(digests), std::move(metadata)};
   TC_ASSIGN_OR_RETURN(std::string bytes, EncodeManifest(fields));
   return Make(std::move(fields), std::move(bytes));
 }
@@ -242,6 +250,7 @@ absl::StatusOr<std::shared_ptr<const Manifest>> Manifest::Decode(std::string_vie
 
 std::shared_ptr<const Manifest> Manifest::Make(ManifestFields fields, std::string bytes) {
   std::shared_ptr<Manifest> manifest(new Manifest());
+  manifest->kind_ = fields.kind;
   manifest->layout_ = std::move(fields.layout);
   manifest->digests_ = std::move(fields.digests);
   manifest->metadata_ = std::move(fields.metadata);
@@ -262,6 +271,56 @@ const Tensor* Manifest::Find(std::string_view name) const {
       [this](uint32_t index, std::string_view wanted) { return layout_.tensors[index].name < wanted; });
   if (found == by_name_.end() || layout_.tensors[*found].name != name) return nullptr;
   return &layout_.tensors[*found];
+}
+
+std::string Manifest::DigestOfTensors() const {
+  FieldWriter<uint32_t> writer;
+  for (const uint32_t index : by_name_) {
+    const Tensor& tensor = layout_.tensors[index];
+    writer(tensor.name, static_cast<uint8_t>(tensor.dtype), tensor.shape);
+  }
+  const std::array<uint8_t, kSha256Bytes> hash = Sha256(writer.bytes().Take());
+  return {hash.begin(), hash.end()};
+}
+
+bool IsPathBelow(std::string_view path) {
+  constexpr size_t kMaxPathBytes = 4095;
+  constexpr size_t kMaxPartBytes = 255;
+  if (path.size() > kMaxPathBytes || !IsPrintable(path)) return false;
+  return std::ranges::none_of(std::vector<std::string_view>(absl::StrSplit(path, '/')), [](auto part) {
+    return part.empty() || part.size() > kMaxPartBytes || part == "." || part == "..";
+  });
+}
+
+absl::Status CheckFileLayout(const ImageLayout& layout) {
+  absl::flat_hash_set<std::string_view> folders;
+  std::string_view before;
+  for (const Tensor& file : layout.tensors) {
+    if (!IsPathBelow(file.name)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the file ", QuoteName(file.name), " is not a path below a folder"));
+    }
+    if (file.dtype != DType::kU8 || file.shape.size() != 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the file ", QuoteName(file.name), " is not of dtype U8 with one dimension"));
+    }
+    if (file.name <= before) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the file ", QuoteName(file.name), " is not in ascending order"));
+    }
+    before = file.name;
+    for (size_t end = file.name.find('/'); end != std::string::npos; end = file.name.find('/', end + 1)) {
+      folders.insert(before.substr(0, end));
+    }
+  }
+  // A folder's name begins its files' names, and the name before it may be another ("a", "a-b", "a/c").
+  for (const Tensor& file : layout.tensors) {
+    if (folders.contains(file.name)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the file ", QuoteName(file.name), " is a folder of another file"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 std::string ArtifactId(std::string_view canonical_manifest) {

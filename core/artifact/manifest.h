@@ -22,20 +22,23 @@ enum class ArtifactKind : uint8_t { kTensors = 0, kFiles = 1, kDifference = 2 };
 // "tensors", "files", "difference"; "" for another number.
 std::string_view ArtifactKindName(ArtifactKind kind);
 
-// Of an artifact of kind kTensors, the only one that this build reads or makes.
+// Of an artifact of kind kTensors or kFiles, which this build reads and makes. A file of an artifact of kind
+// kFiles is a tensor: its path below the folder is the name, and its bytes are of dtype U8 and shape [bytes].
 // Immutable once made; share it as shared_ptr<const Manifest>.
 class Manifest {
  public:
-  // INVALID_ARGUMENT when the layout is not valid, a chunk lacks one of its two digests, or metadata is not
-  // UTF-8.
+  // INVALID_ARGUMENT when the layout is not valid, a chunk lacks one of its two digests, metadata is not
+  // UTF-8, or the layout is not one of files where `kind` says so.
   static absl::StatusOr<std::shared_ptr<const Manifest>> Create(ImageLayout layout,
                                                                 std::vector<ChunkDigests> digests,
-                                                                std::map<std::string, std::string> metadata);
+                                                                std::map<std::string, std::string> metadata,
+                                                                ArtifactKind kind = ArtifactKind::kTensors);
 
   // INVALID_ARGUMENT unless `bytes` are exactly canonical bytes of a manifest; never crashes and never
   // allocates more than a small multiple of `bytes`.
   static absl::StatusOr<std::shared_ptr<const Manifest>> Decode(std::string_view bytes);
 
+  ArtifactKind kind() const { return kind_; }
   const ImageLayout& layout() const { return layout_; }
   const std::vector<ChunkDigests>& digests() const { return digests_; }  // one a chunk, both of each
   // The user's, e.g. "format".
@@ -45,11 +48,15 @@ class Manifest {
 
   // nullptr when there is no tensor of that name.
   const Tensor* Find(std::string_view name) const;
+  // SHA-256, 32 bytes, over names, dtypes and shapes in the order of names: equal for two artifacts with
+  // tensors that differ in nothing but bytes and order.
+  std::string DigestOfTensors() const;
 
  private:
   Manifest() = default;
   static std::shared_ptr<const Manifest> Make(ManifestFields fields, std::string bytes);
 
+  ArtifactKind kind_ = ArtifactKind::kTensors;
   ImageLayout layout_;
   std::vector<ChunkDigests> digests_;
   std::map<std::string, std::string> metadata_;
@@ -57,6 +64,14 @@ class Manifest {
   std::string id_;
   std::vector<uint32_t> by_name_;  // tensor indices, sorted by name
 };
+
+// Whether the text is a path below a folder: UTF-8 without control characters, of parts that are neither
+// empty nor "." nor "..", each of at most 255 bytes, and of at most 4095 bytes in all.
+bool IsPathBelow(std::string_view path);
+
+// INVALID_ARGUMENT unless the tensors are files: each name is a path below a folder (IsPathBelow) and not a
+// folder of another, the names ascend byte by byte, and each dtype is U8 with one dimension.
+absl::Status CheckFileLayout(const ImageLayout& layout);
 
 // "tc2:" and 52 characters of lower-case base32 (RFC 4648, no padding) over SHA-256 of the canonical bytes.
 std::string ArtifactId(std::string_view canonical_manifest);

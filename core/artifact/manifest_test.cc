@@ -196,9 +196,62 @@ TEST(Manifest, Create_RejectsInvalidDigestsMetadataAndLayout) {
 }
 
 TEST(ManifestDecode, OtherKind_IsRefusedByNumberAndName) {
-  ExpectRejected(Patched(7, "01"), "artifact kind 1 (files)");
   ExpectRejected(Patched(7, "02"), "artifact kind 2 (difference)");
-  ExpectRejected(Patched(7, "03"), "artifact kind 3, but this build knows only 0 (tensors)");
+  ExpectRejected(Patched(7, "03"), "artifact kind 3, but this build knows only 0 (tensors) and 1 (files)");
+}
+
+TEST(ManifestDecode, FilesKindWithTensors_IsRejected) {
+  ExpectRejected(Patched(7, "01"), "the file \"w\" is not of dtype U8 with one dimension");
+}
+
+ImageLayout FilesOf(const std::vector<std::string>& names) {
+  std::vector<Tensor> files;
+  for (const std::string& name : names) files.push_back(MakeTensor(name, DType::kU8, {3}));
+  return LayoutOf(std::move(files));
+}
+
+TEST(FilesManifest, Files_RoundTripAndDifferFromTensors) {
+  const ImageLayout layout = FilesOf({"a/c", "config.json"});
+  const auto files = Manifest::Create(layout, {DigestsFrom(0)}, {}, ArtifactKind::kFiles);
+  ASSERT_TRUE(files.ok()) << files.status();
+  EXPECT_EQ((*files)->bytes()[7], 1);
+  const auto read = Manifest::Decode((*files)->bytes());
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ((*read)->kind(), ArtifactKind::kFiles);
+  EXPECT_EQ((*read)->layout(), layout);
+  EXPECT_NE((*read)->id(), (*Manifest::Create(layout, {DigestsFrom(0)}, {}))->id());
+}
+
+TEST(FilesManifest, NamesOutsideTheFolder_AreRejected) {
+  const std::string long_part(256, 'a');
+  for (const std::string& name : std::vector<std::string>{"/etc/passwd", "../a", "a/../b", "./a", "a//b",
+                                                          "a/", "", ".", "a\nb", long_part}) {
+    const absl::Status status = CheckFileLayout(FilesOf({name}));
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << name;
+    EXPECT_THAT(status.message(), HasSubstr("is not a path below a folder"));
+  }
+  EXPECT_TRUE(
+      CheckFileLayout(FilesOf({"..a", ".gitattributes", "1_Pooling/config.json", "\xc3\xa9 b"})).ok());
+}
+
+TEST(FilesManifest, UnsortedNamesAndFileThatIsAFolder_AreRejected) {
+  EXPECT_THAT(CheckFileLayout(FilesOf({"b", "a"})).message(), HasSubstr("ascending order"));
+  EXPECT_THAT(CheckFileLayout(FilesOf({"a", "a-b", "a/c"})).message(), HasSubstr("folder of another"));
+}
+
+TEST(DigestOfTensors, OrderAndBytes_DoNotMatter) {
+  const auto digest = [](std::vector<Tensor> tensors, uint8_t bytes) {
+    return (*Manifest::Create(LayoutOf(std::move(tensors)), {DigestsFrom(bytes)}, {}))->DigestOfTensors();
+  };
+  const Tensor w = MakeTensor("w", DType::kBF16, {2, 3});
+  const Tensor s = MakeTensor("s", DType::kF32, {});
+  const std::string one = digest({w, s}, 0);
+  EXPECT_EQ(one.size(), 32u);
+  EXPECT_EQ(digest({s, w}, 9), one);
+  EXPECT_NE(digest({w}, 0), one);
+  EXPECT_NE(digest({MakeTensor("w", DType::kF16, {2, 3}), s}, 0), one);
+  EXPECT_NE(digest({MakeTensor("w", DType::kBF16, {3, 2}), s}, 0), one);
+  EXPECT_NE(digest({MakeTensor("v", DType::kBF16, {2, 3}), s}, 0), one);
 }
 
 TEST(ManifestDecode, ManifestDecode_RejectsEveryTruncation) {

@@ -152,6 +152,34 @@ absl::StatusOr<std::shared_ptr<ObjectReader>> ImportRoots::OpenRegular(const std
   return file;
 }
 
+// Adds the paths of files below the open folder, each behind `prefix`. A folder is not entered through a
+// link, so that a link to a folder above ends nothing. What is not a file, nor a link to one, is left out.
+absl::Status AddFilesBelow(UniqueFd folder, const std::string& prefix, size_t max,
+                           std::vector<std::string>& paths) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> opened(fdopendir(folder.get()), &closedir);
+  if (opened == nullptr) return FileError(errno, "list", prefix);
+  folder.release();  // closed with `opened`
+  errno = 0;
+  while (const dirent* one = readdir(opened.get())) {
+    const std::string name = one->d_name;
+    if (IsHiddenPath(name)) continue;
+    struct stat info{};
+    const int entry = dirfd(opened.get());
+    if (fstatat(entry, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) continue;  // it went meanwhile
+    const bool is_link = S_ISLNK(info.st_mode);
+    if (is_link && fstatat(entry, name.c_str(), &info, 0) != 0) continue;
+    if (S_ISREG(info.st_mode)) paths.push_back(absl::StrCat(prefix, name));
+    if (paths.size() > max) return absl::OkStatus();
+    if (!is_link && S_ISDIR(info.st_mode)) {
+      UniqueFd below(openat(entry, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+      if (!below) return FileError(errno, "list", absl::StrCat(prefix, name));
+      TC_RETURN_IF_ERROR(AddFilesBelow(std::move(below), absl::StrCat(prefix, name, "/"), max, paths));
+    }
+    errno = 0;
+  }
+  return errno == 0 ? absl::OkStatus() : FileError(errno, "list", prefix);
+}
+
 // Opens files in a folder and keeps to it, also where links lead out of it.
 class ImportRoots::Folder final : public ObjectFolder {
  public:
@@ -167,6 +195,10 @@ class ImportRoots::Folder final : public ObjectFolder {
 
   absl::StatusOr<std::vector<std::string>> List(const RequestContext& /*context*/) const override {
     return roots_.List(folders_[0]);
+  }
+  absl::StatusOr<std::vector<std::string>> ListBelow(const RequestContext& /*context*/,
+                                                     size_t max) const override {
+    return roots_.ListBelow(folders_[0], max);
   }
   absl::StatusOr<std::shared_ptr<ObjectReader>> Open(const RequestContext& context,
                                                      const std::string& name) const override {
@@ -221,6 +253,18 @@ absl::StatusOr<std::vector<std::string>> ImportRoots::List(const std::string& fo
   std::erase_if(names, [](const std::string& name) { return name == "." || name == ".."; });
   std::ranges::sort(names);
   return names;
+}
+
+absl::StatusOr<std::vector<std::string>> ImportRoots::ListBelow(const std::string& folder, size_t max) const {
+  const absl::StatusOr<UniqueFd> entry = Walk(folder);
+  if (!entry.ok()) return Refuse(folder, entry.status());
+  UniqueFd opened(open(Behind(entry->get()).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!opened) return Refuse(folder, FileError(errno, "list", folder));
+  std::vector<std::string> paths;
+  const absl::Status listed = AddFilesBelow(std::move(opened), "", max, paths);
+  if (!listed.ok()) return Refuse(folder, listed);
+  std::ranges::sort(paths);
+  return paths;
 }
 
 absl::StatusOr<std::shared_ptr<ObjectReader>> ImportRoots::OpenAgain(const RequestContext& /*context*/,

@@ -66,6 +66,7 @@ class ImportRoots final : public ObjectStore {
   absl::StatusOr<std::shared_ptr<ObjectReader>> OpenRegular(const std::string& path, const std::string& real,
                                                             int entry) const;
   absl::StatusOr<std::vector<std::string>> List(const std::string& folder) const;
+  absl::StatusOr<std::vector<std::string>> ListBelow(const std::string& folder, size_t max) const;
   absl::Status Refuse(const std::string& path, const absl::Status& why) const;
 
   std::vector<std::string> folders_;  // real paths

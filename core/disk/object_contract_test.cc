@@ -16,6 +16,7 @@ class Files final : public ObjectPlace {
   std::string folder() const override { return folder_.path(); }
   void Put(const std::string& name, const std::string& bytes) override {
     const std::string path = folder_.File(name);
+    std::filesystem::create_directories(std::filesystem::path(path).parent_path());
     const ObjectIdentity before = std::filesystem::exists(path) ? IdentityOf(path) : ObjectIdentity();
     // Again while the file system's grain of time hides it.
     do {

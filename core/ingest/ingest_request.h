@@ -20,15 +20,16 @@ namespace tensorcast {
 
 struct IngestRequest {
   // Of a known artifact: each chunk is compared with its digest. Null: a first ingest, which computes the
-  // digests of a new artifact with this layout and metadata.
+  // digests of a new artifact with this layout, metadata and kind.
   std::shared_ptr<const Manifest> manifest;
   Location location;
   // Asked only for what no other replica of this node can give. A first ingest needs one; for a known
   // artifact null means that only this node is asked.
   std::shared_ptr<SourceProvider> sources;
   bool wait_for_space = false;  // wait for leases to end, to the deadline, instead of failing
-  ImageLayout new_layout;       // with no manifest, like the next
+  ImageLayout new_layout;       // with no manifest, like the next two
   std::map<std::string, std::string> new_metadata;
+  ArtifactKind new_kind = ArtifactKind::kTensors;
   // For a new artifact; may be null. Called at most once, on a thread of the engine, with the id that the
   // content turned out to have: before its replica is ready, or another of the same content is taken for it.
   // May block.

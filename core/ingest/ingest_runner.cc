@@ -58,7 +58,7 @@ class IngestRun {
     std::shared_ptr<const Manifest> manifest = request_.manifest;
     if (manifest == nullptr) {
       TC_ASSIGN_OR_RETURN(manifest, Manifest::Create(request_.new_layout, std::move(outcome_.digests),
-                                                     request_.new_metadata));
+                                                     request_.new_metadata, request_.new_kind));
       if (request_.on_identified) request_.on_identified(manifest->id());
     }
     return Publish(*destination, std::move(manifest));
@@ -174,8 +174,8 @@ class IngestRun {
       // The manifest to come is as long as this one: digests are of fixed length.
       std::vector<ChunkDigests> digests(request_.new_layout.chunk_count(),
                                         {.xxh3 = {}, .blake3 = Blake3Digest()});
-      TC_ASSIGN_OR_RETURN(manifest,
-                          Manifest::Create(request_.new_layout, std::move(digests), request_.new_metadata));
+      TC_ASSIGN_OR_RETURN(manifest, Manifest::Create(request_.new_layout, std::move(digests),
+                                                     request_.new_metadata, request_.new_kind));
     }
     return options_.artifact_store->Create(request_.layout(), manifest->bytes().size());
   }

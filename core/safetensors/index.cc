@@ -1,24 +1,15 @@
 #include "core/safetensors/index.h"
 
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "base/status.h"
 #include "base/text.h"
+#include "core/artifact/manifest.h"
 #include "core/safetensors/strict_json.h"
 
 namespace tensorcast {
 namespace {
 
 constexpr int kMaxDepth = 64;
-
-bool IsPathInsideDirectory(std::string_view path) {
-  const std::vector<std::string_view> parts = absl::StrSplit(path, '/');
-  return path.find('\0') == std::string_view::npos && std::none_of(parts.begin(), parts.end(), [](auto part) {
-           return part.empty() || part == "." || part == "..";
-         });
-}
 
 // {"weight_map": {tensor: shard, ...}, anything else}
 class IndexReader : public StrictJsonReader {
@@ -48,7 +39,7 @@ class IndexReader : public StrictJsonReader {
   bool string(string_t& shard) override {
     if (skipping_) return true;
     if (!in_weight_map_) return Unexpected("a string");
-    if (!IsPathInsideDirectory(shard)) {
+    if (!IsPathBelow(shard)) {
       return Fail(absl::StrCat("tensor ", QuoteName(tensor_), " is in ", QuoteName(shard),
                                ", which is not a plain path inside the model's directory"));
     }

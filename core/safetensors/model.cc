@@ -1,9 +1,11 @@
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/byte_codec.h"
 #include "base/status.h"
 #include "base/text.h"
@@ -15,7 +17,8 @@ namespace tensorcast {
 namespace {
 
 constexpr std::string_view kIndexName = "model.safetensors.index.json";
-constexpr std::string_view kSingleName = "model.safetensors";
+// The first that is there.
+constexpr std::string_view kSingleNames[] = {"model.safetensors", "adapter_model.safetensors"};
 constexpr uint64_t kMaxIndexBytes = kMaxSafetensorsHeaderBytes;
 constexpr uint64_t kLengthBytes = sizeof(uint64_t);
 
@@ -186,16 +189,18 @@ absl::StatusOr<SafetensorsModel> OpenFolder(const RequestContext& context, const
     return !absl::IsNotFound(opened) && !absl::IsPermissionDenied(opened);
   };
   if (has(kIndexName)) return OpenSharded(context, folder, uri);
-  if (!has(kSingleName)) {
+  const auto single = std::ranges::find_if(kSingleNames, has);
+  if (single == std::end(kSingleNames)) {
+    const std::string looked_for = absl::StrCat(kIndexName, " nor ", absl::StrJoin(kSingleNames, " nor "));
     if (unlisted) {
       return Annotate(names.status(),
-                      absl::StrCat("open ", uri, ": the folder may not be listed, and neither ", kIndexName,
-                                   " nor ", kSingleName, " in it may be read"));
+                      absl::StrCat("open ", uri, ": the folder may not be listed, and neither ", looked_for,
+                                   " in it may be read"));
     }
-    return absl::NotFoundError(absl::StrCat("open ", uri, ": it holds neither ", kIndexName, " nor ",
-                                            kSingleName, "; name the .safetensors file itself"));
+    return absl::NotFoundError(
+        absl::StrCat("open ", uri, ": it holds neither ", looked_for, "; name the .safetensors file itself"));
   }
-  TC_ASSIGN_OR_RETURN(std::shared_ptr<ObjectReader> object, folder.Open(context, std::string(kSingleName)));
+  TC_ASSIGN_OR_RETURN(std::shared_ptr<ObjectReader> object, folder.Open(context, std::string(*single)));
   return ReadSafetensors(context, {std::move(object)});
 }
 
@@ -204,7 +209,11 @@ absl::StatusOr<SafetensorsModel> OpenFolder(const RequestContext& context, const
 absl::StatusOr<SafetensorsModel> OpenSafetensors(const RequestContext& context, const ObjectStore& store,
                                                  const std::string& uri) {
   TC_ASSIGN_OR_RETURN(FoundObject found, store.Find(context, uri));
-  if (found.folder != nullptr) return OpenFolder(context, *found.folder, uri);
+  if (found.folder != nullptr) {
+    TC_ASSIGN_OR_RETURN(SafetensorsModel model, OpenFolder(context, *found.folder, uri));
+    model.folder = std::move(found.folder);
+    return model;
+  }
   return ReadSafetensors(context, {std::move(found.object)});
 }
 

@@ -245,6 +245,9 @@ class UnlistedStore : public ObjectStore {
     absl::StatusOr<std::vector<std::string>> List(const RequestContext&) const override {
       return absl::PermissionDeniedError("not listed");
     }
+    absl::StatusOr<std::vector<std::string>> ListBelow(const RequestContext& context, size_t) const override {
+      return List(context);
+    }
     absl::StatusOr<std::shared_ptr<ObjectReader>> Open(const RequestContext& context,
                                                        const std::string& name) const override {
       return folder_->Open(context, name);

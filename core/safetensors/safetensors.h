@@ -5,6 +5,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -57,12 +58,14 @@ struct SafetensorsModel {
   std::vector<ObjectExtent> extents;  // where the tensors' bytes are, in image order; neighbours are joined
   ImageLayout layout;
   std::map<std::string, std::string> metadata;
+  std::shared_ptr<ObjectFolder> folder =
+      {};  // that it was found in; null: its file was named, or objects were
 };
 
-// At `uri` is a .safetensors file, or a folder that holds model.safetensors.index.json or a single
-// model.safetensors; both names are tried where the folder may not be listed. In a folder nothing outside of
-// it is read. Where shards disagree about a metadata key,
-// the first keeps it and the other's value is under "<shard>/<key>". INVALID_ARGUMENT for anything malformed,
+// At `uri` is a .safetensors file, or a folder that holds model.safetensors.index.json, a single
+// model.safetensors, or an adapter's adapter_model.safetensors; these names are tried where the folder may
+// not be listed. In a folder nothing outside of it is read. Where shards disagree about a metadata key, the
+// first keeps it and the other's value is under "<shard>/<key>". INVALID_ARGUMENT for anything malformed,
 // naming file and tensor; for objects that cannot be opened what `store` says, and when the context ends
 // meanwhile; NOT_FOUND for a folder without a model.
 absl::StatusOr<SafetensorsModel> OpenSafetensors(const RequestContext& context, const ObjectStore& store,

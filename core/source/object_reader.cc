@@ -2,10 +2,13 @@
 
 #include <span>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 
 namespace tensorcast {
+
+bool IsHiddenPath(std::string_view path) { return path.starts_with('.') || absl::StrContains(path, "/."); }
 
 absl::StatusOr<std::string> ReadBytes(const RequestContext& context, ObjectReader& object, uint64_t offset,
                                       uint64_t bytes) {

@@ -15,6 +15,7 @@
 // UNAVAILABLE (says nothing of the object: try again). Each names the URI.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -77,6 +78,10 @@ class ObjectFolder {
   virtual ~ObjectFolder() = default;
   // The names of what lies right in it, ascending byte by byte.
   virtual absl::StatusOr<std::vector<std::string>> List(const RequestContext& context) const = 0;
+  // The paths of all objects below it, ascending byte by byte, but those with a part that begins with '.'.
+  // With more than `max` the list may end after any of them.
+  virtual absl::StatusOr<std::vector<std::string>> ListBelow(const RequestContext& context,
+                                                             size_t max) const = 0;
   // By a path below the folder, without "." and "..". Nothing outside of the folder is opened.
   virtual absl::StatusOr<std::shared_ptr<ObjectReader>> Open(const RequestContext& context,
                                                              const std::string& name) const = 0;
@@ -97,6 +102,8 @@ class ObjectStore {
                                                                   const ObjectIdentity& object) const = 0;
 };
 
+// Whether a part of the path begins with '.': what such a path names does not belong to a model.
+bool IsHiddenPath(std::string_view path);
 // Exactly these bytes.
 absl::StatusOr<std::string> ReadBytes(const RequestContext& context, ObjectReader& object, uint64_t offset,
                                       uint64_t bytes);

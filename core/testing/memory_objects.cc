@@ -55,6 +55,17 @@ class MemoryObjects::Folder final : public ObjectFolder {
     }
     return names;
   }
+  absl::StatusOr<std::vector<std::string>> ListBelow(const RequestContext& /*context*/,
+                                                     size_t /*max*/) const override {
+    std::vector<std::string> paths;
+    absl::MutexLock lock(&contents_->mutex);
+    for (const auto& [uri, object] : contents_->objects) {
+      if (!absl::StartsWith(uri, prefix_)) continue;
+      paths.push_back(uri.substr(prefix_.size()));
+      if (IsHiddenPath(paths.back())) paths.pop_back();
+    }
+    return paths;
+  }
   absl::StatusOr<std::shared_ptr<ObjectReader>> Open(const RequestContext& /*context*/,
                                                      const std::string& name) const override {
     return MemoryObjects::Open(contents_, absl::StrCat(prefix_, name));

@@ -128,6 +128,20 @@ TEST_P(ObjectContract, List_NamesObjectsInAscendingOrder) {
   }
 }
 
+TEST_P(ObjectContract, ListBelow_NamesObjectsInFoldersAndNoHiddenOnes) {
+  for (const char* const name : {"b", "a/c/d", "a/b", ".git/config", "a/.cache/x", ".hidden"}) {
+    place_->Put(name, name);
+  }
+  const auto found = place_->store().Find(context_, place_->folder());
+  ASSERT_TRUE(found.ok()) << found.status();
+  const auto paths = found->folder->ListBelow(context_, 10);
+  ASSERT_TRUE(paths.ok()) << paths.status();
+  EXPECT_THAT(*paths, ElementsAre("a/b", "a/c/d", "b"));
+  const auto object = found->folder->Open(context_, "a/c/d");
+  ASSERT_TRUE(object.ok()) << object.status();
+  EXPECT_EQ(Read(**object, 0, 5).value_or(""), "a/c/d");
+}
+
 TEST_P(ObjectContract, ConcurrentReads_ReturnTheirRanges) {
   const std::string bytes = Numbered(1 << 20);
   place_->Put("a", bytes);

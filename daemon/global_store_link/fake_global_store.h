@@ -140,6 +140,7 @@ class FakeGlobalStore : public GlobalStoreClient {
     v1::PublishArtifactResponse response;
     response.set_artifact_id(manifest.id());
     response.set_key_revision(first.key().empty() ? 0 : key_revision);
+    response.set_files_id(first.files_id());
     return response;
   }
 

@@ -91,6 +91,8 @@ struct Ingester::NewArtifact {
   bool pin = false;
   Origin origin;                             // of an import; empty for a put
   std::shared_ptr<SafetensorsModel> second;  // of an import that is to be verified
+  std::unique_ptr<NewArtifact> files;        // that the key binds with it; null: none
+  std::string files_id;                      // of these, once they are stored
 };
 
 absl::StatusOr<v1::PublishArtifactResponse> Ingester::Publish(const RequestContext& context,
@@ -107,6 +109,7 @@ absl::StatusOr<v1::PublishArtifactResponse> Ingester::Publish(const RequestConte
       first.set_expected_revision(artifact.binding->expected_revision());
     }
     if (artifact.binding->has_keep()) first.set_keep(artifact.binding->keep());
+    first.set_files_id(artifact.files_id);
   }
   GlobalStoreClient* global_store = options_.global_store;
   const SteadyTime asked = SteadyNow();
@@ -129,6 +132,7 @@ absl::StatusOr<v1::PublishArtifactResponse> Ingester::Publish(const RequestConte
     bound.set_name(artifact.binding->key());
     bound.set_artifact_id(response.artifact_id());
     bound.set_revision(response.key_revision());
+    bound.set_files_id(response.files_id());
     // After the store's own time of the binding, clocks being equal: where the store loses its database, a
     // binding that it makes later at the same revision is newer, and one of a backup is not.
     *bound.mutable_updated() = rpc::ToProto(absl::Now());
@@ -199,6 +203,15 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Store(const RequestContext& cont
     return absl::UnavailableError(absl::StrCat("replica ", lease->replica_id(),
                                                " with the same content is being dropped: put it again"));
   }
+  // The files come first, since the binding names them. Their lease keeps them until it does.
+  std::unique_ptr<ReplicaLease> files_lease;
+  if (artifact.files != nullptr) {
+    const absl::StatusOr<v1::PutArtifactResult> files =
+        Store(context, std::move(*artifact.files), /*on_progress=*/nullptr);
+    TC_RETURN_IF_ERROR(Annotate(files.status(), "store the files beside the tensors"));
+    TC_ASSIGN_OR_RETURN(files_lease, options_.engine->LeaseReplica(files->replica().replica_id()));
+    artifact.files_id = files->artifact_id();
+  }
   TC_ASSIGN_OR_RETURN(const v1::PublishArtifactResponse published,
                       Publish(context, artifact, *lease, result.replica()));
   hold.Published();
@@ -213,6 +226,7 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Store(const RequestContext& cont
   result.set_artifact_id(published.artifact_id());
   result.set_existed(published.existed());
   result.set_key_revision(published.key_revision());
+  result.set_files_id(published.files_id());
   if (const std::optional<TransferReport> report = pending->report(); report.has_value()) {
     *result.mutable_transfer() = ToProto(*report, options_.devices);
   }
@@ -254,18 +268,29 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Import(const RequestContext& con
     TC_ASSIGN_OR_RETURN(offered, options_.sessions->TakeOfferedFiles(request.offer_token()));
   }
   TC_ASSIGN_OR_RETURN(OpenedModel model, OpenModel(context, options_.objects, request, std::move(offered)));
-  NewArtifact artifact{.binding = request.has_binding() ? &request.binding() : nullptr,
-                       .asking = asking,
-                       .durable = request.durable(),
-                       .pin = request.pin(),
-                       .origin = std::move(model.origin),
-                       .second = std::move(model.second)};
-  if (!artifact.origin.objects.empty()) artifact.origin.node_id = options_.node->id();
-  artifact.ingest = {.location = location,
-                     .sources = std::move(model.sources),
-                     .wait_for_space = request.wait_for_space(),
-                     .new_layout = std::move(model.layout),
-                     .new_metadata = std::move(model.metadata)};
+  const auto to_store = [&](OpenedModel opened) {
+    NewArtifact artifact{.asking = asking,
+                         .durable = request.durable(),
+                         .pin = request.pin(),
+                         .origin = std::move(opened.origin),
+                         .second = std::move(opened.second)};
+    if (!artifact.origin.objects.empty()) artifact.origin.node_id = options_.node->id();
+    artifact.ingest = {.location = location,
+                       .sources = std::move(opened.sources),
+                       .wait_for_space = request.wait_for_space(),
+                       .new_layout = std::move(opened.layout),
+                       .new_metadata = std::move(opened.metadata),
+                       .new_kind = opened.kind};
+    return artifact;
+  };
+  const std::shared_ptr<OpenedModel> files = std::move(model.files);
+  NewArtifact artifact = to_store(std::move(model));
+  if (request.has_binding()) artifact.binding = &request.binding();
+  if (files != nullptr) {
+    artifact.files = std::make_unique<NewArtifact>(to_store(std::move(*files)));
+    // No GPU's memory is for files.
+    if (location.kind == LocationKind::kGpu) artifact.files->ingest.location = {.kind = LocationKind::kCpu};
+  }
   return Store(context, std::move(artifact), on_progress);
 }
 

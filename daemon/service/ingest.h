@@ -1,7 +1,8 @@
 // PutArtifact and ImportArtifact: the first replica of a new artifact, and its publication.
 //
 // An artifact exists once the global store has its manifest. When that fails, what was made here for it is
-// dropped, so a put that returns an error leaves nothing behind. Thread-safe.
+// dropped, so a put that returns an error leaves nothing behind; but files beside tensors may stay, released,
+// until room is needed. Thread-safe.
 #pragma once
 
 #include <memory>

@@ -4,6 +4,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
 #include <string>
 
 #include "base/status.h"
@@ -44,6 +46,58 @@ TEST_F(IngestTest, Import_IsPublishedWithKeyAndOrigin) {
   EXPECT_EQ(published.origin().node_id(), "me");
   ASSERT_EQ(published.origin().objects_size(), 1);
   EXPECT_THAT(published.origin().objects(0).uri(), HasSubstr("m.safetensors"));
+}
+
+// A folder of a model, with two files beside the tensors.
+class FolderImportTest : public IngestTest {
+ protected:
+  void SetUp() override {
+    IngestTest::SetUp();
+    std::filesystem::create_directories(path_ + "/sub");
+    WriteModel("m/model.safetensors");
+    std::ofstream(path_ + "/config.json") << "{}";
+    std::ofstream(path_ + "/sub/vocab.txt") << "a b";
+    std::ofstream(path_ + "/old.bin") << "weights";
+  }
+
+  const std::string path_ = folder + "/models/m";
+};
+
+TEST_F(FolderImportTest, FolderWithKey_BindsItsFilesWithTheTensors) {
+  const auto result = Import(path_, "model", /*durable=*/true);
+  ASSERT_TRUE(result.ok()) << result.status();
+  ASSERT_THAT(store.published, SizeIs(2));
+  const auto& [files_id, files] = store.published[0];  // first, since the binding names them
+  EXPECT_EQ(files.key(), "");
+  EXPECT_EQ(files.origin().objects_size(), 2);
+  EXPECT_EQ(store.published[1].first, result->artifact_id());
+  EXPECT_EQ(store.published[1].second.key(), "model");
+  EXPECT_EQ(store.published[1].second.files_id(), files_id);
+  EXPECT_EQ(result->files_id(), files_id);
+  EXPECT_THAT(Locations(), UnorderedElementsAre("cpu", "disk", "cpu", "disk"));
+  const auto manifest = engine->FindManifest(files_id);
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  EXPECT_EQ((*manifest)->kind(), ArtifactKind::kFiles);
+  EXPECT_NE((*manifest)->Find("config.json"), nullptr);
+  EXPECT_NE((*manifest)->Find("sub/vocab.txt"), nullptr);
+  EXPECT_EQ((*manifest)->layout().tensors.size(), 2u);
+  const auto known = known_keys->Resolve(context, "model");
+  ASSERT_TRUE(known.ok()) << known.status();
+  EXPECT_EQ(known->key().files_id(), files_id);
+}
+
+TEST_F(FolderImportTest, FolderWithoutKeyOrWithNoFiles_IsTensorsAlone) {
+  const auto unbound = Import(path_);
+  ASSERT_TRUE(unbound.ok()) << unbound.status();
+  v1::ImportArtifactRequest request;
+  request.set_path(path_);
+  request.set_no_files(true);
+  request.mutable_binding()->set_key("model");
+  const auto result = ingester->Import(context, request, "", nullptr);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->artifact_id(), unbound->artifact_id());
+  ASSERT_THAT(store.published, SizeIs(2));
+  EXPECT_EQ(store.published[1].second.files_id(), "");
 }
 
 TEST_F(IngestTest, BoundKey_IsKnownWhenGlobalStoreIsAway) {

@@ -224,6 +224,7 @@ absl::StatusOr<v1::MaterializeReplicaResult> Materializer::MaterializeTarget(
   result.set_artifact_id(manifest->id());
   result.set_key_revision(target.key().revision());
   result.set_key_unconfirmed(target.unconfirmed());
+  result.set_files_id(target.key().files_id());
   result.set_shared(pending->shared());
   const std::optional<TransferReport> report = pending->report();
   result.set_already_present(!report.has_value());

@@ -10,6 +10,7 @@
 #include "core/artifact/object_uri.h"
 #include "core/disk/import_verifier.h"
 #include "core/disk/offered_files.h"
+#include "core/safetensors/beside.h"
 #include "core/source/detached_source.h"
 #include "core/source/object_source.h"
 #include "daemon/session/sessions.h"
@@ -29,17 +30,40 @@ absl::Status AddToOrigin(const ObjectReader& object, Origin& origin) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<SafetensorsModel> ReadOffered(const RequestContext& context,
-                                             const v1::ImportArtifactRequest& request, ForeignFds offered) {
-  if (static_cast<size_t>(request.shards_size()) != offered.size()) {
+struct FoundModel {
+  SafetensorsModel model;
+  FilesBeside files;
+};
+
+absl::StatusOr<FoundModel> ReadOffered(const RequestContext& context,
+                                       const v1::ImportArtifactRequest& request, ForeignFds offered) {
+  const size_t shards = request.shards_size();
+  if (shards + request.files_size() != offered.size()) {
     return absl::InvalidArgumentError(absl::StrCat(offered.size(), " files were offered, and ",
-                                                   request.shards_size(), " are named: name each of them"));
+                                                   shards + request.files_size(),
+                                                   " are named: name each of them"));
   }
   for (const std::string& shard : request.shards()) {
     if (!IsValidUtf8(shard)) return absl::InvalidArgumentError("the name of a shard is not valid UTF-8");
   }
-  TC_ASSIGN_OR_RETURN(const ObjectReaders files, OpenOfferedFiles(context, std::move(offered).Take()));
-  return ReadSafetensors(context, files, {request.shards().begin(), request.shards().end()});
+  TC_ASSIGN_OR_RETURN(ObjectReaders objects, OpenOfferedFiles(context, std::move(offered).Take()));
+  FoundModel found;
+  TC_ASSIGN_OR_RETURN(found.files, FilesOf({objects.begin() + static_cast<ptrdiff_t>(shards), objects.end()},
+                                           {request.files().begin(), request.files().end()}));
+  objects.resize(shards);
+  TC_ASSIGN_OR_RETURN(found.model,
+                      ReadSafetensors(context, objects, {request.shards().begin(), request.shards().end()}));
+  return found;
+}
+
+absl::StatusOr<FoundModel> FindModel(const RequestContext& context, const ObjectStore& store,
+                                     const v1::ImportArtifactRequest& request) {
+  FoundModel found;
+  TC_ASSIGN_OR_RETURN(found.model, OpenSafetensors(context, store, request.path()));
+  if (request.has_binding() && !request.no_files()) {
+    TC_ASSIGN_OR_RETURN(found.files, OpenFilesBeside(context, found.model));
+  }
+  return found;
 }
 
 // Closing files may wait as long as reading them.
@@ -71,27 +95,39 @@ std::shared_ptr<SourceProvider> ProviderOf(std::unique_ptr<ChunkSource> source, 
   return std::make_shared<DetachedSourceProvider>(std::make_unique<DetachedSource>(std::move(source)));
 }
 
-absl::StatusOr<OpenedModel> OpenHere(const RequestContext& context, const ObjectStore& store,
-                                     const v1::ImportArtifactRequest& request, ForeignFds offered) {
-  const bool was_offered = !offered.empty();
-  TC_ASSIGN_OR_RETURN(SafetensorsModel model, was_offered ? ReadOffered(context, request, std::move(offered))
-                                                          : OpenSafetensors(context, store, request.path()));
+// `found`: a SafetensorsModel, or FilesBeside.
+template <class Found>
+absl::StatusOr<OpenedModel> SourceOf(const RequestContext& context, const ObjectStore& store,
+                                     bool was_offered, Found& found) {
   OpenedModel opened;
   // What was offered may lie where this daemon cannot read it again: no origin, and no copy.
-  const bool again = std::ranges::all_of(model.objects, [&](const std::shared_ptr<ObjectReader>& object) {
+  const bool again = std::ranges::all_of(found.objects, [&](const std::shared_ptr<ObjectReader>& object) {
     return !was_offered || store.OpenAgain(context, object->identity()).ok();
   });
   bool may_hang = false;
-  for (const auto& object : model.objects) {
+  for (const auto& object : found.objects) {
     if (again) TC_RETURN_IF_ERROR(AddToOrigin(*object, opened.origin));
     may_hang |= object->traits().may_hang;
   }
   TC_ASSIGN_OR_RETURN(std::unique_ptr<ChunkSource> source,
-                      MakeObjectSource(model.objects, model.extents, model.layout.image_bytes));
+                      MakeObjectSource(found.objects, found.extents, found.layout.image_bytes));
   opened.sources = ProviderOf(std::move(source), may_hang);
-  opened.layout = std::move(model.layout);
-  opened.metadata = std::move(model.metadata);
-  if (request.verify()) opened.second = ClosedAside(std::move(model));
+  opened.layout = std::move(found.layout);
+  return opened;
+}
+
+absl::StatusOr<OpenedModel> OpenHere(const RequestContext& context, const ObjectStore& store,
+                                     const v1::ImportArtifactRequest& request, ForeignFds offered) {
+  const bool was_offered = !offered.empty();
+  TC_ASSIGN_OR_RETURN(FoundModel found, was_offered ? ReadOffered(context, request, std::move(offered))
+                                                    : FindModel(context, store, request));
+  TC_ASSIGN_OR_RETURN(OpenedModel opened, SourceOf(context, store, was_offered, found.model));
+  opened.metadata = std::move(found.model.metadata);
+  if (request.verify()) opened.second = ClosedAside(std::move(found.model));
+  if (found.files.objects.empty()) return opened;
+  TC_ASSIGN_OR_RETURN(OpenedModel files, SourceOf(context, store, was_offered, found.files));
+  files.kind = ArtifactKind::kFiles;
+  opened.files = std::make_shared<OpenedModel>(std::move(files));
   return opened;
 }
 

@@ -23,15 +23,18 @@
 namespace tensorcast::daemon {
 
 struct OpenedModel {
+  ArtifactKind kind = ArtifactKind::kTensors;
   ImageLayout layout;
   std::map<std::string, std::string> metadata;
   std::shared_ptr<SourceProvider> sources;  // of the whole image
   Origin origin;  // the objects, where this daemon can open them again by itself; else it names none
   std::shared_ptr<SafetensorsModel> second;  // to be read again; null unless the request says `verify`
+  std::shared_ptr<OpenedModel> files;        // beside the tensors, for a key to bind; null: none
 };
 
-// The model at the request's path in the store; or the files that a client has open and offered, whatever the
-// store has. INVALID_ARGUMENT names the file that is not a regular file or no model.
+// The model at the request's path in the store, and where a key is bound the files beside it; or the files
+// that a client has open and offered, whatever the store has. INVALID_ARGUMENT names the file that is not a
+// regular file or no model.
 absl::StatusOr<OpenedModel> OpenModel(const RequestContext& context, std::shared_ptr<const ObjectStore> store,
                                       const v1::ImportArtifactRequest& request, ForeignFds offered);
 

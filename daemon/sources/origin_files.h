@@ -37,9 +37,9 @@ class OriginChecker {
     bool intact = false;
     std::string reason;  // why not
   };
-  // Opens the objects as a load would, and reads their headers. What the store does not open is not intact.
-  // An error says that this could not be found out: RESOURCE_EXHAUSTED when several checks hang already, on a
-  // disk that does not answer.
+  // Opens the objects as a load would, and reads their first bytes. What the store does not open is not
+  // intact. An error says that this could not be found out: RESOURCE_EXHAUSTED when several checks hang
+  // already, on a disk that does not answer.
   absl::StatusOr<Finding> Check(const RequestContext& context, const Origin& origin);
 
  private:

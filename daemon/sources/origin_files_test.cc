@@ -8,6 +8,7 @@
 #include <string>
 
 #include "core/disk/import_roots.h"
+#include "core/safetensors/beside.h"
 #include "core/safetensors/safetensors.h"
 #include "core/testing/test_artifact.h"
 #include "gmock/gmock.h"
@@ -69,6 +70,30 @@ TEST_F(OriginFilesTest, OriginWithOtherTensors_IsDataLoss) {
   const testing::TestArtifact another = testing::MakeChunkedArtifact(1, 2);
   EXPECT_EQ(OpenOriginSource({}, *store_, origin_, *another.manifest).status().code(),
             absl::StatusCode::kDataLoss);
+}
+
+TEST_F(OriginFilesTest, FilesOrigin_GivesFilesByTheirPaths) {
+  std::ofstream(folder_.path() + "/config.json") << "{}";
+  std::filesystem::create_directory(folder_.path() + "/sub");
+  std::ofstream(folder_.path() + "/sub/empty");
+  const auto found = store_->Find({}, folder_.path());
+  ASSERT_TRUE(found.ok()) << found.status();
+  SafetensorsModel model;
+  model.folder = found->folder;
+  const auto files = OpenFilesBeside({}, model);
+  ASSERT_TRUE(files.ok()) << files.status();
+  const auto manifest =
+      Manifest::Create(files->layout, {{.xxh3 = {}, .blake3 = Blake3Digest()}}, {}, ArtifactKind::kFiles);
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  Origin origin;
+  for (const auto& object : files->objects) origin.objects.push_back(object->identity());
+  const auto finding = checker_->Check({}, origin);
+  ASSERT_TRUE(finding.ok()) << finding.status();
+  EXPECT_TRUE(finding->intact) << finding->reason;
+  EXPECT_TRUE(OpenOriginSource({}, *store_, origin, **manifest).ok());
+  std::ofstream(folder_.path() + "/config.json") << "{ }";
+  EXPECT_EQ(OpenOriginSource({}, *store_, origin, **manifest).status().code(),
+            absl::StatusCode::kFailedPrecondition);
 }
 
 }  // namespace

@@ -40,6 +40,16 @@ inline std::shared_ptr<const Manifest> SomeManifest(const std::string& seed, int
   return *manifest;
 }
 
+// Of kind files: one file.
+inline std::shared_ptr<const Manifest> SomeFiles() {
+  ImageLayout layout{.tensors = {{.name = "config.json", .dtype = DType::kU8, .shape = {16}, .nbytes = 16}}};
+  EXPECT_TRUE(AssignOffsets(layout).ok());
+  auto manifest =
+      Manifest::Create(layout, tensorcast::testing::NoDigests(layout), {}, ArtifactKind::kFiles);
+  EXPECT_TRUE(manifest.ok()) << manifest.status();
+  return *manifest;
+}
+
 class GlobalStoreServerTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -131,6 +141,19 @@ class GlobalStoreServerTest : public ::testing::Test {
     if (!replica.empty()) *first.mutable_replica() = SomeReplica(replica, manifest.id());
     first.set_key(key);
     return PublishBytes(manifest.bytes(), first, context);
+  }
+  // The files first, then the tensors with the key that binds both.
+  absl::StatusOr<v1::PublishArtifactResponse> PublishWithFiles(const Manifest& manifest, const Manifest& files,
+                                                               const std::string& node,
+                                                               const std::string& key) {
+    const auto published = Publish(files, node, "files");
+    if (!published.ok()) return published;
+    v1::PublishArtifactRequest first;
+    *first.mutable_node() = Identity(node);
+    *first.mutable_replica() = SomeReplica("r", manifest.id());
+    first.set_key(key);
+    first.set_files_id(files.id());
+    return PublishBytes(manifest.bytes(), first);
   }
   absl::StatusOr<v1::BindKeyResponse> Bind(const std::string& key, const std::string& artifact_id,
                                            const RequestContext& context = Context()) {

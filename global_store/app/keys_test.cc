@@ -25,6 +25,25 @@ TEST_F(GlobalStoreServerTest, RepeatedRequestId_GetsSameAnswerAfterRestart) {
   EXPECT_EQ(Bind("other", manifest->id(), bind)->key().revision(), 1u) << "the same id, but another request";
 }
 
+TEST_F(GlobalStoreServerTest, FilesOfAKey_AreInheritedAndKeptAfterRestart) {
+  Register("a");
+  const auto files = SomeFiles();
+  const auto bound = PublishWithFiles(*SomeManifest("1"), *files, "a", "k");
+  ASSERT_TRUE(bound.ok()) << bound.status();
+  EXPECT_EQ(bound->files_id(), files->id());
+  EXPECT_EQ(Publish(*SomeManifest("2"), "a", "", "k")->files_id(), files->id());
+  Restart();
+  Register("a");
+  EXPECT_EQ(Resolve("k")->files_id(), files->id());
+  const auto described = Describe(files->id());
+  ASSERT_TRUE(described.ok()) << described.status();
+  EXPECT_EQ(described->first.kind(), 1u);
+  EXPECT_EQ(described->first.keys_size(), 1);
+  EXPECT_EQ(Publish(*SomeManifest("3"), "a", "", "k")->files_id(), files->id());
+  EXPECT_EQ(Publish(*SomeManifest("4", /*tensors=*/2), "a", "", "k")->files_id(), "");
+  EXPECT_TRUE(absl::IsInvalidArgument(Bind("other", files->id()).status()));
+}
+
 TEST_F(GlobalStoreServerTest, Keys_AreListedInPagesAndDeletedByRevision) {
   Register("a");
   const auto manifest = SomeManifest("1");

@@ -59,6 +59,16 @@ class GlobalStoreTasks : public GlobalStoreServerTest {
   std::shared_ptr<const Manifest> manifest_;
 };
 
+TEST_F(GlobalStoreTasks, Replicate_BringsTheFilesOfItsKeys) {
+  const auto files = SomeFiles();
+  const auto bound = PublishWithFiles(*manifest_, *files, "source", "k");
+  ASSERT_TRUE(bound.ok()) << bound.status();
+  EXPECT_EQ(Replicate({"a"}).results_size(), 1);
+  std::vector<std::string> handed;
+  for (const v1::ReplicationTask& task : BeatWith("a", {})) handed.push_back(task.artifact_id());
+  EXPECT_THAT(handed, ::testing::UnorderedElementsAre(manifest_->id(), files->id()));
+}
+
 TEST_F(GlobalStoreTasks, Replicate_AnswersEachTargetAndHandsTasksToNodes) {
   const v1::ReplicateArtifactResponse response = Replicate({"source", "a", "absent"});
   ASSERT_EQ(response.results_size(), 3);

@@ -125,15 +125,18 @@ absl::StatusOr<PublishPlan> Catalog::PreparePublish(const ArtifactRecord& artifa
   // most.
   if (plan.existed) record = known->record;
   bool changed = !plan.existed;
-  // A version of the key; put without one, a version that was about to go is not to go any more.
-  const bool versioned = bind.has_value() || (record.versioned && !IsReleased(record.artifact_id));
+  // A version of the key; put without one, a version that was about to go is not to go any more. Files are
+  // bound with the tensors that are published after them, and go where that fails.
+  const bool versioned = record.kind == ArtifactKind::kFiles || bind.has_value() ||
+                         (record.versioned && !IsReleased(record.artifact_id));
   changed |= record.versioned != versioned;
   record.versioned = versioned;
   for (const Origin& origin : artifact.origins) changed |= MergeOrigin(record.origins, origin);
-  if (changed) plan.facts.artifacts.push_back(std::move(record));
+  if (changed) plan.facts.artifacts.push_back(record);
   if (bind.has_value()) {
-    TC_ASSIGN_OR_RETURN(KeyRecord key, PlanBinding(*bind, now));
+    TC_ASSIGN_OR_RETURN(KeyRecord key, PlanBinding(*bind, record, now));
     plan.key_revision = key.revision;
+    plan.files_id = key.files_id;
     plan.facts.keys.push_back(std::move(key));
   }
   return plan;
@@ -153,6 +156,9 @@ absl::StatusOr<DurableFacts> Catalog::PrepareDeleteArtifact(std::string_view art
   for (const std::string& name : artifact.kept_by) {
     KeyRecord& key = facts.keys.emplace_back(keys_.find(name)->second);
     std::erase_if(key.earlier, [&](const KeyVersion& version) { return version.artifact_id == artifact_id; });
+    for (KeyVersion& version : key.earlier) {
+      if (version.files_id == artifact_id) version.files_id.clear();
+    }
   }
   return facts;
 }

@@ -69,13 +69,18 @@ class Catalog {
   absl::StatusOr<DurableFacts> PrepareDeleteArtifact(std::string_view artifact_id, absl::Time now) const;
 
   // FAILED_PRECONDITION, naming the current revision, when `expected` differs from it (0: must not exist).
+  // INVALID_ARGUMENT where the artifact is not of tensors, or its files are not of kind files; NOT_FOUND
+  // where either is not there.
   absl::StatusOr<KeyPlan> PrepareBindKey(const BindRequest& request, absl::Time now) const;
-  // The artifact that it names stays until it is deleted; versions that it kept are released.
+  // The artifact that it names stays until it is deleted; versions that it kept are released. Files that only
+  // this key has are deleted.
   absl::StatusOr<KeyPlan> PrepareDeleteKey(std::string_view key, std::optional<uint64_t> expected,
                                            absl::Time now) const;
   absl::StatusOr<KeyRecord> ResolveKey(std::string_view key) const;
   // Those with the prefix after `after`, at most `limit`, in order of name.
   std::vector<KeyRecord> ListKeys(std::string_view prefix, std::string_view after, size_t limit) const;
+  // The artifacts of kind files that keys bind with these tensors now.
+  std::vector<std::string> FilesBoundWith(std::string_view artifact_id) const;
   // How many versions of it are kept, the current one among them.
   uint32_t KeepOf(const KeyRecord& key) const;
 
@@ -109,7 +114,12 @@ class Catalog {
     bool versioned = false;  // it was released, not deleted by a person
   };
 
-  absl::StatusOr<KeyRecord> PlanBinding(const BindRequest& request, absl::Time now) const;
+  // `artifact`: what the request names, which may not be known yet.
+  absl::StatusOr<KeyRecord> PlanBinding(const BindRequest& request, const ArtifactRecord& artifact,
+                                        absl::Time now) const;
+  // What PlanBinding binds with the artifact. `before`: the key's binding, null where it has none.
+  absl::StatusOr<std::string> FilesFor(const BindRequest& request, const ArtifactRecord& artifact,
+                                       const KeyRecord* before) const;
   uint64_t CurrentRevision(std::string_view key) const;  // 0 when it is not bound
   // Makes the artifacts that a key names and keeps know of it, or know of it no more.
   void LinkKey(const KeyRecord& key);

@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "core/artifact/manifest.h"
 #include "core/artifact/origin.h"
 #include "core/replica/replica.h"
 
@@ -30,15 +31,18 @@ bool SameFiles(const Origin& a, const Origin& b);
 
 struct ArtifactRecord {
   std::string artifact_id;
+  ArtifactKind kind = ArtifactKind::kTensors;
   uint64_t image_bytes = 0;
   uint64_t chunk_bytes = 0;
   uint32_t tensor_count = 0;
+  std::string tensors_digest;  // Manifest::DigestOfTensors
   absl::Time created;
   std::vector<Origin> origins;  // sorted by node id
   bool deleted = false;  // a tombstone: only artifact_id, `updated` and `versioned` still mean something
   absl::Time updated;
   // It is a version of keys: once no key names or keeps it, it may go with its last replica. False for an
-  // artifact that was put without a key, or lost its last key by deletion: that one stays.
+  // artifact that was put without a key, or lost its last key by deletion: that one stays. Files are always
+  // versions: only keys name them.
   bool versioned = false;
   friend bool operator==(const ArtifactRecord&, const ArtifactRecord&) = default;
 };
@@ -48,6 +52,7 @@ struct KeyVersion {
   std::string artifact_id;
   uint64_t revision = 0;
   absl::Time bound;
+  std::string files_id = {};  // as KeyRecord::files_id
   friend bool operator==(const KeyVersion&, const KeyVersion&) = default;
 };
 
@@ -59,6 +64,7 @@ struct KeyRecord {
   bool deleted = false;
   uint32_t keep = 0;  // versions to keep, as the last put that gave a number asked; 0: no put gave one
   std::vector<KeyVersion> earlier = {};  // still kept, the newest first; each of another artifact
+  std::string files_id = {};  // the artifact of kind files that is bound with the tensors; empty: none
   friend bool operator==(const KeyRecord&, const KeyRecord&) = default;
 };
 

@@ -1,4 +1,6 @@
 // Keys: names bound to artifacts, changed by compare-and-swap on their revision.
+#include <algorithm>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
@@ -54,33 +56,45 @@ void Catalog::Apply(const KeyRecord& record) {
   // deleted by now.
   std::erase_if(key.earlier,
                 [this](const KeyVersion& version) { return !artifacts_.contains(version.artifact_id); });
+  const auto clear_gone = [this](std::string& files_id) {
+    if (!artifacts_.contains(files_id)) files_id.clear();
+  };
+  clear_gone(key.files_id);
+  for (KeyVersion& version : key.earlier) clear_gone(version.files_id);
   key.earlier.resize(std::min<size_t>(key.earlier.size(), KeepOf(key) - 1));
   LinkKey(key);
 }
 
+// The tensors and files of a key's binding are held by it, and those of its earlier versions are kept by it.
+// Files that several versions have in common are held, not kept, while the binding has them.
 void Catalog::LinkKey(const KeyRecord& key) {
-  if (auto artifact = artifacts_.find(key.artifact_id); artifact != artifacts_.end()) {
-    artifact->second.keys.insert(key.name);
-    NoteReleased(key.artifact_id);
-  }
+  const auto link = [&](const std::string& artifact_id, std::set<std::string> Artifact::* keys) {
+    const auto artifact = artifacts_.find(artifact_id);
+    if (artifact == artifacts_.end()) return;
+    (artifact->second.*keys).insert(key.name);
+    NoteReleased(artifact_id);
+  };
+  link(key.artifact_id, &Artifact::keys);
+  link(key.files_id, &Artifact::keys);
   for (const KeyVersion& version : key.earlier) {
-    if (auto artifact = artifacts_.find(version.artifact_id); artifact != artifacts_.end()) {
-      artifact->second.kept_by.insert(key.name);
-      NoteReleased(version.artifact_id);
-    }
+    link(version.artifact_id, &Artifact::kept_by);
+    if (version.files_id != key.files_id) link(version.files_id, &Artifact::kept_by);
   }
 }
 
 void Catalog::UnlinkKey(const KeyRecord& key) {
-  if (auto artifact = artifacts_.find(key.artifact_id); artifact != artifacts_.end()) {
+  const auto unlink = [&](const std::string& artifact_id) {
+    const auto artifact = artifacts_.find(artifact_id);
+    if (artifact == artifacts_.end()) return;
     artifact->second.keys.erase(key.name);
-    NoteReleased(key.artifact_id);
-  }
+    artifact->second.kept_by.erase(key.name);
+    NoteReleased(artifact_id);
+  };
+  unlink(key.artifact_id);
+  unlink(key.files_id);
   for (const KeyVersion& version : key.earlier) {
-    if (auto artifact = artifacts_.find(version.artifact_id); artifact != artifacts_.end()) {
-      artifact->second.kept_by.erase(key.name);
-      NoteReleased(version.artifact_id);
-    }
+    unlink(version.artifact_id);
+    unlink(version.files_id);
   }
 }
 
@@ -93,8 +107,38 @@ uint64_t Catalog::CurrentRevision(std::string_view key) const {
   return found == keys_.end() || found->second.deleted ? 0 : found->second.revision;
 }
 
-absl::StatusOr<KeyRecord> Catalog::PlanBinding(const BindRequest& request, absl::Time now) const {
+absl::StatusOr<std::string> Catalog::FilesFor(const BindRequest& request, const ArtifactRecord& artifact,
+                                              const KeyRecord* before) const {
+  if (!request.files_id.empty()) {
+    const Artifact* files = Find(request.files_id);
+    if (files == nullptr) {
+      return absl::NotFoundError(absl::StrCat("bind key ", request.key, ": there is no artifact ",
+                                              request.files_id, " of its files; put them again"));
+    }
+    if (files->record.kind == ArtifactKind::kFiles) return request.files_id;
+    return absl::InvalidArgumentError(absl::StrCat("bind key ", request.key, ": ", request.files_id,
+                                                   " is given for its files and is not of kind files"));
+  }
+  if (before == nullptr) return std::string();
+  if (before->artifact_id == request.artifact_id) return before->files_id;
+  // Back to an earlier version: with the files that it had.
+  const auto version = std::ranges::find(before->earlier, request.artifact_id, &KeyVersion::artifact_id);
+  if (version != before->earlier.end() && !version->files_id.empty()) return version->files_id;
+  // A trainer's next step has the tokenizer of the step before; another model under the key has not.
+  const Artifact* tensors = Find(before->artifact_id);
+  const bool same_model = tensors != nullptr && !artifact.tensors_digest.empty() &&
+                          tensors->record.tensors_digest == artifact.tensors_digest;
+  return same_model ? before->files_id : std::string();
+}
+
+absl::StatusOr<KeyRecord> Catalog::PlanBinding(const BindRequest& request, const ArtifactRecord& artifact,
+                                               absl::Time now) const {
   TC_RETURN_IF_ERROR(CheckKeyName(request.key));
+  if (artifact.kind != ArtifactKind::kTensors) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("bind key ", request.key, ": artifact ", request.artifact_id, " is of kind ",
+                     ArtifactKindName(artifact.kind), "; bind the artifact of their tensors"));
+  }
   if (request.keep.has_value()) {
     TC_RETURN_IF_ERROR(Annotate(CheckKeep(*request.keep), absl::StrCat("bind key ", request.key)));
   }
@@ -109,9 +153,12 @@ absl::StatusOr<KeyRecord> Catalog::PlanBinding(const BindRequest& request, absl:
     if (!before.deleted) {
       record.earlier.insert(record.earlier.begin(), KeyVersion{.artifact_id = before.artifact_id,
                                                                .revision = before.revision,
-                                                               .bound = before.updated});
+                                                               .bound = before.updated,
+                                                               .files_id = before.files_id});
     }
   }
+  const KeyRecord* bound = CurrentRevision(request.key) == 0 ? nullptr : &keys_.find(request.key)->second;
+  TC_ASSIGN_OR_RETURN(record.files_id, FilesFor(request, artifact, bound));
   record.keep = request.keep.value_or(record.keep);
   // The same artifact bound again is one version, not two.
   std::erase_if(record.earlier,
@@ -126,7 +173,7 @@ absl::StatusOr<KeyPlan> Catalog::PrepareBindKey(const BindRequest& request, absl
     return absl::NotFoundError(
         absl::StrCat("cannot bind key ", request.key, ": there is no artifact ", request.artifact_id));
   }
-  TC_ASSIGN_OR_RETURN(KeyRecord record, PlanBinding(request, now));
+  TC_ASSIGN_OR_RETURN(KeyRecord record, PlanBinding(request, artifact->second.record, now));
   KeyPlan plan{.facts = {.keys = {record}}, .key = record};
   if (!artifact->second.record.versioned) {
     plan.facts.artifacts.push_back(artifact->second.record);
@@ -141,10 +188,13 @@ absl::StatusOr<KeyPlan> Catalog::PrepareDeleteKey(std::string_view key, std::opt
   if (current == 0) return NoSuchKey(key);
   TC_RETURN_IF_ERROR(CheckRevision(key, current, expected));
   KeyRecord record = keys_.find(key)->second;
+  std::set<std::string> files = {record.files_id};
+  for (const KeyVersion& version : record.earlier) files.insert(version.files_id);
   record.deleted = true;
   record.updated = now;
   record.keep = 0;
   record.earlier.clear();
+  record.files_id.clear();
   KeyPlan plan{.facts = {.keys = {record}}, .key = record};
   // It did not lose its last key to a later version, so it stays until it is deleted.
   const auto artifact = artifacts_.find(record.artifact_id);
@@ -153,12 +203,33 @@ absl::StatusOr<KeyPlan> Catalog::PrepareDeleteKey(std::string_view key, std::opt
     plan.facts.artifacts.push_back(artifact->second.record);
     plan.facts.artifacts.back().versioned = false;
   }
+  // Files mean nothing without a key, so those that only this one has go with it.
+  for (const std::string& files_id : files) {
+    const Artifact* found = Find(files_id);
+    if (found == nullptr) continue;
+    std::set<std::string> holders = found->keys;
+    holders.insert(found->kept_by.begin(), found->kept_by.end());
+    if (holders == std::set<std::string>{record.name}) {
+      plan.facts.artifacts.push_back(ReleaseOf(files_id, now));
+    }
+  }
   return plan;
 }
 
 absl::StatusOr<KeyRecord> Catalog::ResolveKey(std::string_view key) const {
   if (CurrentRevision(key) == 0) return NoSuchKey(key);
   return keys_.find(key)->second;
+}
+
+std::vector<std::string> Catalog::FilesBoundWith(std::string_view artifact_id) const {
+  std::set<std::string> files;
+  if (const Artifact* artifact = Find(artifact_id)) {
+    for (const std::string& name : artifact->keys) {
+      const KeyRecord& key = keys_.find(name)->second;
+      if (key.artifact_id == artifact_id && !key.files_id.empty()) files.insert(key.files_id);
+    }
+  }
+  return {files.begin(), files.end()};
 }
 
 std::vector<KeyRecord> Catalog::ListKeys(std::string_view prefix, std::string_view after,

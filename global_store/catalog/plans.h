@@ -14,6 +14,8 @@ struct BindRequest {
   std::string artifact_id;
   std::optional<uint64_t> expected;  // compare-and-swap on the revision; 0: the key must not exist
   std::optional<uint32_t> keep;      // versions to keep from now on; unset: as before
+  std::string files_id =
+      {};  // an artifact of kind files; empty: those of an earlier binding, as the README says
 };
 
 // What a change of durable facts would be. Commit `facts`, then Apply them.
@@ -21,6 +23,7 @@ struct PublishPlan {
   DurableFacts facts;  // may be empty: all of it is known
   bool existed = false;
   uint64_t key_revision = 0;
+  std::string files_id = {};  // that the key binds with it
 };
 
 struct KeyPlan {

@@ -22,6 +22,7 @@ ClaimedNames NamesOf(const DurableFacts& facts, const std::string& artifact) {
   for (const KeyRecord& record : facts.keys) {
     names.writes.insert(absl::StrCat("key ", record.name));
     names.reads.insert(ArtifactName(record.artifact_id));
+    if (!record.files_id.empty()) names.reads.insert(ArtifactName(record.files_id));
   }
   for (const NodeBinding& binding : facts.nodes) {
     names.writes.insert(NodeName(binding.node_id));

@@ -69,12 +69,17 @@ absl::StatusOr<PublishPlan> Directory::PreparePublish(const PublishRequest& requ
     return absl::InvalidArgumentError(
         "put: keep is of a key, and no key was given; give a key, or leave it out");
   }
+  if (request.key.empty() && !request.files_id.empty()) {
+    return absl::InvalidArgumentError(
+        "put: files are bound by a key, and no key was given; give a key, or leave them out");
+  }
   std::optional<BindRequest> bind;
   if (!request.key.empty()) {
     bind = {.key = request.key,
             .artifact_id = artifact.artifact_id,
             .expected = request.expected_revision,
-            .keep = request.keep};
+            .keep = request.keep,
+            .files_id = request.files_id};
   }
   return catalog_.PreparePublish(artifact, bind, now);
 }

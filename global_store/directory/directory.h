@@ -53,7 +53,8 @@ struct PublishRequest {
   std::optional<Origin> origin;
   std::string key;  // empty: none is bound
   std::optional<uint64_t> expected_revision;
-  std::optional<uint32_t> keep;  // as BindRequest::keep
+  std::optional<uint32_t> keep;  // as BindRequest::keep, like the next
+  std::string files_id = {};
 };
 
 struct HeartbeatReply {

@@ -19,6 +19,8 @@ Fact ToFact(const ArtifactRecord& artifact) {
   message.set_updated_ns(absl::ToUnixNanos(artifact.updated));
   message.set_deleted(artifact.deleted);
   message.set_versioned(artifact.versioned);
+  message.set_kind(static_cast<uint32_t>(artifact.kind));
+  message.set_tensors_digest(artifact.tensors_digest);
   for (const Origin& origin : artifact.origins) message.add_origins(EncodeOrigin(origin));
   return {.kind = FactKind::kArtifact,
           .name = artifact.artifact_id,
@@ -36,11 +38,13 @@ Fact ToFact(const KeyRecord& key) {
   message.set_updated_ns(absl::ToUnixNanos(key.updated));
   message.set_deleted(key.deleted);
   message.set_keep(key.keep);
+  message.set_files_id(key.files_id);
   for (const KeyVersion& version : key.earlier) {
     record::KeyVersion& added = *message.add_earlier();
     added.set_artifact_id(version.artifact_id);
     added.set_revision(version.revision);
     added.set_bound_ns(absl::ToUnixNanos(version.bound));
+    added.set_files_id(version.files_id);
   }
   return {.kind = FactKind::kKey,
           .name = key.name,
@@ -91,10 +95,15 @@ constexpr std::string_view kUnreadable = "the record cannot be read";
 absl::Status AddArtifact(std::string_view name, const std::string& record, DurableFacts& facts) {
   record::Artifact message;
   if (!message.ParseFromString(record)) return Damaged("artifact", name, kUnreadable);
+  if (message.kind() > static_cast<uint32_t>(ArtifactKind::kFiles)) {
+    return Damaged("artifact", name, absl::StrCat("there is no kind ", message.kind()));
+  }
   ArtifactRecord artifact{.artifact_id = std::string(name),
+                          .kind = static_cast<ArtifactKind>(message.kind()),
                           .image_bytes = message.image_bytes(),
                           .chunk_bytes = message.chunk_bytes(),
                           .tensor_count = message.tensor_count(),
+                          .tensors_digest = message.tensors_digest(),
                           .created = absl::FromUnixNanos(message.created_ns()),
                           .deleted = message.deleted(),
                           .updated = absl::FromUnixNanos(message.updated_ns()),
@@ -116,11 +125,14 @@ absl::Status AddKey(std::string_view name, const std::string& record, DurableFac
                                                      .revision = message.revision(),
                                                      .updated = absl::FromUnixNanos(message.updated_ns()),
                                                      .deleted = message.deleted(),
-                                                     .keep = message.keep()});
+                                                     .keep = message.keep(),
+                                                     .earlier = {},
+                                                     .files_id = message.files_id()});
   for (const record::KeyVersion& version : message.earlier()) {
     key.earlier.push_back({.artifact_id = version.artifact_id(),
                            .revision = version.revision(),
-                           .bound = absl::FromUnixNanos(version.bound_ns())});
+                           .bound = absl::FromUnixNanos(version.bound_ns()),
+                           .files_id = version.files_id()});
   }
   return absl::OkStatus();
 }

@@ -199,6 +199,7 @@ v1::Artifact ToProto(const ArtifactView& artifact) {
   message.set_image_bytes(artifact.record.image_bytes);
   message.set_chunk_bytes(artifact.record.chunk_bytes);
   message.set_tensor_count(artifact.record.tensor_count);
+  message.set_kind(static_cast<uint32_t>(artifact.record.kind));
   *message.mutable_created() = rpc::ToProto(artifact.record.created);
   for (const std::string& key : artifact.keys) message.add_keys(key);
   for (const std::string& key : artifact.kept_by) message.add_kept_by(key);
@@ -216,11 +217,13 @@ v1::Key ToProto(const KeyRecord& key, uint32_t keep) {
   message.set_revision(key.revision);
   *message.mutable_updated() = rpc::ToProto(key.updated);
   message.set_keep(keep);
+  message.set_files_id(key.files_id);
   for (const KeyVersion& version : key.earlier) {
     v1::KeyVersion& added = *message.add_earlier();
     added.set_artifact_id(version.artifact_id);
     added.set_revision(version.revision);
     *added.mutable_bound() = rpc::ToProto(version.bound);
+    added.set_files_id(version.files_id);
   }
   return message;
 }

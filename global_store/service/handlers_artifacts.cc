@@ -14,17 +14,19 @@ namespace tensorcast::global_store {
 namespace {
 
 absl::StatusOr<PublishRequest> RequestOf(const v1::PublishArtifactRequest& first, const Manifest& manifest) {
-  PublishRequest request{
-      .node = FromProto(first.node()),
-      .artifact = {.artifact_id = manifest.id(),
-                   .image_bytes = manifest.layout().image_bytes,
-                   .chunk_bytes = manifest.layout().chunk_bytes,
-                   .tensor_count = static_cast<uint32_t>(manifest.layout().tensors.size())},
-      .replica = std::nullopt,
-      .origin = std::nullopt,
-      .key = first.key(),
-      .expected_revision = std::nullopt,
-      .keep = std::nullopt};
+  PublishRequest request{.node = FromProto(first.node()),
+                         .artifact = {.artifact_id = manifest.id(),
+                                      .kind = manifest.kind(),
+                                      .image_bytes = manifest.layout().image_bytes,
+                                      .chunk_bytes = manifest.layout().chunk_bytes,
+                                      .tensor_count = static_cast<uint32_t>(manifest.layout().tensors.size()),
+                                      .tensors_digest = manifest.DigestOfTensors()},
+                         .replica = std::nullopt,
+                         .origin = std::nullopt,
+                         .key = first.key(),
+                         .expected_revision = std::nullopt,
+                         .keep = std::nullopt,
+                         .files_id = first.files_id()};
   if (first.has_expected_revision()) request.expected_revision = first.expected_revision();
   if (first.has_keep()) request.keep = first.keep();
   if (first.has_replica()) {
@@ -73,6 +75,7 @@ absl::StatusOr<v1::PublishArtifactResponse> Handlers::PublishArtifact(const Requ
         publish.response.set_artifact_id(manifest->id());
         publish.response.set_existed(plan.existed);
         publish.response.set_key_revision(plan.key_revision);
+        publish.response.set_files_id(plan.files_id);
         if (!plan.existed) {
           publish.change.manifest = ManifestBlob{.artifact_id = manifest->id(), .bytes = bytes};
         }

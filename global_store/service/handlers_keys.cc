@@ -24,6 +24,7 @@ absl::StatusOr<v1::BindKeyResponse> Handlers::BindKey(const RequestContext& cont
   BindRequest binding{.key = request.key(), .artifact_id = request.artifact_id()};
   if (request.has_expected_revision()) binding.expected = request.expected_revision();
   if (request.has_keep()) binding.keep = request.keep();
+  binding.files_id = request.files_id();
   using Bind = Plan<v1::BindKeyResponse>;
   return Mutate<v1::BindKeyResponse>(
       context, "BindKey", request.SerializeAsString(),

@@ -1,3 +1,4 @@
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -42,6 +43,24 @@ v1::ReplicateArtifactResponse::Result ToProto(const TaskPlacement& place, const 
   return result;
 }
 
+// The files that keys bind with the artifact are to be at the same nodes: on disk where it is, else in host
+// memory. What is wrong with a target is said of the artifact's own task.
+absl::Status AddFileTasks(const Directory& directory, const TaskRequest& wanted, absl::Time now,
+                          DurableFacts& facts) {
+  TaskRequest request = wanted;
+  request.lane = TaskLane::kPull;
+  for (TaskTarget& target : request.targets) {
+    if (target.location.kind == LocationKind::kGpu) target.location = {.kind = LocationKind::kCpu};
+  }
+  for (const std::string& files_id : directory.catalog().FilesBoundWith(wanted.artifact_id)) {
+    request.request_id = NewUuid();
+    request.artifact_id = files_id;
+    TC_ASSIGN_OR_RETURN(const TaskPlan plan, directory.tasks().Prepare(request, now));
+    facts.tasks.insert(facts.tasks.end(), plan.facts.tasks.begin(), plan.facts.tasks.end());
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<v1::ReplicateArtifactResponse> Handlers::ReplicateArtifact(
@@ -58,6 +77,7 @@ absl::StatusOr<v1::ReplicateArtifactResponse> Handlers::ReplicateArtifact(
       context, "ReplicateArtifact", request.SerializeAsString(),
       [&](const Directory& directory, absl::Time now) -> absl::StatusOr<Tasks> {
         TC_ASSIGN_OR_RETURN(TaskPlan plan, directory.tasks().Prepare(wanted, now));
+        TC_RETURN_IF_ERROR(AddFileTasks(directory, wanted, now, plan.facts));
         Tasks tasks{.change = {.facts = std::move(plan.facts)}};
         for (size_t i = 0; i < plan.places.size(); ++i) {
           *tasks.response.add_results() = ToProto(plan.places[i], wanted.targets[i]);

@@ -207,6 +207,17 @@ class Folder final : public ObjectFolder {
     names.erase(std::unique(names.begin(), names.end()), names.end());
     return names;
   }
+  absl::StatusOr<std::vector<std::string>> ListBelow(const RequestContext& /*context*/,
+                                                     size_t /*max*/) const override {
+    std::vector<std::string> paths;
+    const std::string prefix = name_.path.empty() ? "" : absl::StrCat(name_.path, "/");
+    for (const auto& [path, file] : files_) {
+      std::string_view below = path;
+      if (absl::ConsumePrefix(&below, prefix) && !IsHiddenPath(below)) paths.emplace_back(below);
+    }
+    std::ranges::sort(paths);
+    return paths;
+  }
   absl::StatusOr<std::shared_ptr<ObjectReader>> Open(const RequestContext& /*context*/,
                                                      const std::string& name) const override {
     TC_RETURN_IF_ERROR(CheckBelow(name_.Uri(), name));

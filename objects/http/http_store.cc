@@ -95,6 +95,10 @@ class HttpFolder final : public ObjectFolder {
     return absl::UnimplementedError(
         absl::StrCat("list ", url_.Text(), ": HTTP has no list of a folder; name one object"));
   }
+  absl::StatusOr<std::vector<std::string>> ListBelow(const RequestContext& context,
+                                                     size_t /*max*/) const override {
+    return List(context);
+  }
   absl::StatusOr<std::shared_ptr<ObjectReader>> Open(const RequestContext& context,
                                                      const std::string& name) const override {
     TC_RETURN_IF_ERROR(CheckBelow(url_.Text(), name));

@@ -208,7 +208,7 @@ absl::Status S3Client::Read(const RequestContext& context, const S3Name& name, s
 }
 
 absl::StatusOr<std::vector<std::string>> S3Client::List(const RequestContext& context, const S3Name& name,
-                                                        size_t max_names) {
+                                                        size_t max_names, std::string_view delimiter) {
   const std::string subject = absl::StrCat("list ", UriOf(name));
   const S3Name bucket{.bucket = name.bucket};
   std::vector<std::string> names;
@@ -216,7 +216,8 @@ absl::StatusOr<std::vector<std::string>> S3Client::List(const RequestContext& co
   do {
     Call call{.verb = "list", .name = bucket};
     if (!token.empty()) call.query.emplace_back("continuation-token", token);
-    call.query.insert(call.query.end(), {{"delimiter", "/"}, {"list-type", "2"}});
+    if (!delimiter.empty()) call.query.emplace_back("delimiter", delimiter);
+    call.query.emplace_back("list-type", "2");
     if (max_names < 1000) call.query.emplace_back("max-keys", absl::StrCat(max_names));
     call.query.emplace_back("prefix", name.key);
     TC_ASSIGN_OR_RETURN(const HttpReply reply, Send(context, call));

@@ -71,9 +71,10 @@ class S3Client {
   absl::Status Read(const RequestContext& context, const S3Name& name, std::string_view version_id,
                     const RangedRead& read);
   // What lies right below the prefix `name.key`: names without it, those of folders without their '/'.
-  // Ascending. `max_names`: more are not asked for.
+  // Ascending. `max_names`: more are not asked for. Without a delimiter all keys below the prefix.
   absl::StatusOr<std::vector<std::string>> List(const RequestContext& context, const S3Name& name,
-                                                size_t max_names = ~size_t{0});
+                                                size_t max_names = ~size_t{0},
+                                                std::string_view delimiter = "/");
 
  private:
   struct Place {

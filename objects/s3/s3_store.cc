@@ -35,6 +35,14 @@ class Folder final : public ObjectFolder {
   absl::StatusOr<std::vector<std::string>> List(const RequestContext& context) const override {
     return client_->List(context, prefix_);
   }
+  absl::StatusOr<std::vector<std::string>> ListBelow(const RequestContext& context,
+                                                     size_t max) const override {
+    TC_ASSIGN_OR_RETURN(std::vector<std::string> paths,
+                        client_->List(context, prefix_, max + 1, /*delimiter=*/""));
+    // Consoles mark a folder by an object with a name that ends at a '/'.
+    std::erase_if(paths, [](const std::string& path) { return path.ends_with('/') || IsHiddenPath(path); });
+    return paths;
+  }
   absl::StatusOr<std::shared_ptr<ObjectReader>> Open(const RequestContext& context,
                                                      const std::string& name) const override {
     TC_RETURN_IF_ERROR(CheckBelow(client_->UriOf(prefix_), name));

@@ -103,7 +103,7 @@ FakeReply FakeS3::List(const FakeRequest& request) {
   int listed = 0;
   for (const auto& [key, versions] : objects_) {
     if (!absl::StartsWith(key, prefix)) continue;
-    const size_t slash = key.find('/', prefix.size());
+    const size_t slash = request.Query("delimiter").empty() ? key.npos : key.find('/', prefix.size());
     const std::string name = slash == key.npos ? key : key.substr(0, slash + 1);
     if (name <= after || name == last) continue;
     if (listed++ == page) {

@@ -37,6 +37,7 @@ nb::object DictOfKey(const client::KeyInfo& key) {
   made["updated"] = absl::ToDoubleSeconds(key.updated - absl::UnixEpoch());
   made["deleted"] = key.deleted;
   made["unconfirmed"] = key.unconfirmed;
+  made["files_id"] = key.files_id;
   made["keep"] = key.keep;
   const auto id_of = [](const client::KeyInfo::Version& version) { return version.artifact_id; };
   made["earlier"] = nb::tuple(ListOf(key.earlier, id_of));
@@ -49,6 +50,7 @@ nb::object DictOfPut(const client::PutResult& put) {
   made["replica_id"] = put.replica_id;
   made["existed"] = put.existed;
   made["key_revision"] = put.key_revision;
+  made["files_id"] = put.files_id;
   made["transfer"] = TransferSummary(put.transfer);
   return made;
 }
@@ -66,6 +68,11 @@ absl::StatusOr<Maker> Get(const Caller& to, Text artifact, client::GetOptions ge
   TC_ASSIGN_OR_RETURN(client::Client* const chosen, to.Choose(get.attach && IsGpu(get.location)));
   get.on_progress = to.OnProgress();
   return Made(chosen->Get(to.context, artifact, get), ReplicaMaker(to));
+}
+
+absl::StatusOr<Maker> GetFiles(const Caller& to, Text key, client::GetOptions get) {
+  get.on_progress = to.OnProgress();
+  return Made(to.plain().GetFiles(to.context, key, get), ReplicaMaker(to));
 }
 
 absl::StatusOr<Maker> GetAt(const Caller& to, Text artifact, const std::vector<std::string>& locations,
@@ -141,6 +148,9 @@ void BindKeys(nb::class_<Client>& type) {
 void BindTransfers(nb::class_<Client>& type) {
   type.def("get", Method<std::string, client::GetOptions>(Get), nb::arg("artifact"), nb::arg("get"),
            nb::kw_only(), nb::arg("options"), "A call that results in a Replica.");
+  type.def("get_files", Method<std::string, client::GetOptions>(GetFiles), nb::arg("key"), nb::arg("get"),
+           nb::kw_only(), nb::arg("options"),
+           "A call that results in a Replica, of which each tensor is a file.");
   type.def("get_at", Method<std::string, std::vector<std::string>, client::GetOptions>(GetAt),
            nb::arg("artifact"), nb::arg("locations"), nb::arg("get"), nb::kw_only(), nb::arg("options"),
            "A call that results in a list of Replica: one for each location, all or none.");

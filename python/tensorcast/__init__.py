@@ -42,6 +42,7 @@ from tensorcast.errors import (
     UnavailableError,
     UnimplementedError,
 )
+from tensorcast.files import Files
 from tensorcast.other_distributions import warn as _warn_of_other_distributions
 from tensorcast.store import Key, Put, Store, Watch, connect, connect_async
 from tensorcast.weights import Weights
@@ -58,6 +59,7 @@ __all__ = [
     "DeadlineExceededError",
     "Error",
     "FailedPreconditionError",
+    "Files",
     "ForkedError",
     "InternalError",
     "InvalidArgumentError",

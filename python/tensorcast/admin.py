@@ -156,6 +156,7 @@ class Artifact(Shown):
     kept_by: tuple[str, ...]  # the keys that keep the artifact as an earlier version
     released: bool  # no key is bound to this version or keeps it: it is deleted when room is needed
     listed: tuple[Replica, ...] = ()  # after ls(replicas=True): each replica, also those that are not ready yet
+    kind: str = "tensors"  # or "files", that keys bind with tensors: tensor_count is then the number of files
 
 
 @dataclasses.dataclass(frozen=True)
@@ -449,6 +450,7 @@ def _artifact(fields: _Fields) -> Artifact:
         kept_by=tuple(fields["kept_by"]),
         released=fields["released"],
         listed=tuple(map(_replica, fields["replicas"])),
+        kind=("tensors", "files")[fields["kind"]],
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from tensorcast import _native, arguments, arrays, calls, tracing
 from tensorcast.admin import Administration
 from tensorcast.errors import CancelledError, ClosedError, InvalidArgumentError, InvalidTypeError, NotFoundError
+from tensorcast.files import Files
 from tensorcast.tables import Listing, Shown
 from tensorcast.weights import Weights
 
@@ -28,6 +29,7 @@ class Key(Shown):
     updated: float  # seconds since 1970
     deleted: bool = False
     unconfirmed: bool = False  # the global store did not answer, and this is the daemon's last knowledge
+    files_id: str = ""  # the artifact of the files (config.json, tokenizer) that are bound with the tensors; "": none
     keep: int = 0  # how many versions the key keeps, the current one included; 0: unknown (in a watch)
     earlier: tuple[str, ...] = ()  # ids of the earlier versions that the key keeps, the newest first
 
@@ -40,6 +42,7 @@ class Put(Shown):
     replica_id: str
     existed: bool  # the store had the same artifact before
     key_revision: int  # 0: the put named no key
+    files_id: str  # the artifact of the files that the key binds with the tensors; "": none
     transfer: dict[str, Any] | None
 
 
@@ -212,12 +215,25 @@ class Store(Administration, calls.Closing):
 
     prefetch, prefetch_async = calls.forms(_prefetch)
 
+    def _files(self, key: str, *, confirmed: bool = False, timeout: float | None = None) -> calls.Steps[Files]:
+        """Brings the files that a key binds with its tensors (config.json, tokenizer) to this host: a mapping of paths to bytes.
+
+        confirmed: as in get.
+
+        Raises NotFoundError when the key does not exist or binds no files.
+        """
+        get = _filled(_native.GetOptions(), wait_for_space=True, confirmed=bool(confirmed))
+        replica: _native.Replica = yield self.native.get_files(arguments.text("key", key), get, options=self.options(timeout))
+        return Files(replica)
+
+    files, files_async = calls.forms(_files)
+
     # Putting.
 
     def _start_put(self, source: str | os.PathLike[str] | Mapping[str, Any], key: str | None,
                    metadata: Mapping[str, str] | None, device: arguments.Device, expected_revision: int | None, keep: int | None,
                    durable: bool,
-                   wait_for_space: bool, verify: bool, pin: bool, timeout: float | None) -> _native.Call:
+                   wait_for_space: bool, verify: bool, pin: bool, files: bool, timeout: float | None) -> _native.Call:
         if key is not None:
             arguments.text("key", key)
         revision = arguments.revision(expected_revision)
@@ -226,7 +242,7 @@ class Store(Administration, calls.Closing):
             raise InvalidArgumentError("put: keep needs a key, and no key was given; pass key=")
         put = _filled(_native.PutOptions(), key=key, expected_revision=revision, keep=versions, durable=bool(durable),
                       location=arguments.location(device), wait_for_space=bool(wait_for_space), verify=bool(verify),
-                      pin=bool(pin))
+                      pin=bool(pin), files=bool(files))
         if isinstance(source, Mapping):
             if verify:
                 raise InvalidArgumentError("put: verify is for files; leave it out for arrays, which are read once")
@@ -241,7 +257,7 @@ class Store(Administration, calls.Closing):
     def _put(self, source: str | os.PathLike[str] | Mapping[str, Any], key: str | None = None, *,
              metadata: Mapping[str, str] | None = None, device: arguments.Device = "cpu",
              expected_revision: int | None = None, keep: int | None = None, durable: bool = False, wait_for_space: bool = False,
-             verify: bool = False, pin: bool = False, timeout: float | None = None,
+             verify: bool = False, pin: bool = False, files: bool = True, timeout: float | None = None,
              progress: bool = True) -> calls.Steps[Put]:
         """Stores a model, and binds a key to it if one is given.
 
@@ -262,13 +278,15 @@ class Store(Administration, calls.Closing):
         wait_for_space: as in get.
         verify: read the files twice. AbortedError when another process wrote to them meanwhile.
         pin: as in get.
+        files: of a folder, bind its other files (config.json, tokenizer) with the tensors, for files(). A later put of
+            tensors of the same names, dtypes and shapes keeps them.
         progress: as in get.
 
         Raises InvalidArgumentError, which names the tensor or the file that cannot be stored. Raises NotFoundError or
         PermissionDeniedError for a path that this process cannot open, or a URI that the daemon cannot read.
         """
         call = self._start_put(source, key, metadata, device, expected_revision, keep, durable, wait_for_space,
-                               verify, pin, timeout)
+                               verify, pin, files, timeout)
         return Put(**(yield call, f"put {key or 'tensors'}" if progress else None))
 
     put, put_async = calls.forms(_put)

@@ -1,6 +1,9 @@
 """Models of transformers, loaded from the store. `make check-engines` runs these tests with the newest transformers."""
 
+import subprocess
+
 import pytest
+from cluster import BINARY
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -35,6 +38,16 @@ def test_tied_llama_on_meta_is_filled(store):
     assert tensorcast.torch.load_model(model, "transformers/llama") == ([], [])
     assert model.lm_head.weight is model.model.embed_tokens.weight
     assert torch.equal(embeddings(model), embeddings(reference))
+
+
+def test_from_pretrained_loads_a_folder_of_another_node(cluster, store, tmp_path):
+    model = transformers.AutoModelForCausalLM.from_config(llama_config()).eval()
+    model.save_pretrained(tmp_path / "in")
+    store.put(tmp_path / "in", key="transformers/folder")
+    out = tmp_path / "out"
+    subprocess.run([BINARY, "get", "transformers/folder", "--out", out, "--daemon", cluster.address("b")], check=True)
+    assert (out / "config.json").read_bytes() == (tmp_path / "in" / "config.json").read_bytes()
+    assert torch.equal(embeddings(transformers.AutoModelForCausalLM.from_pretrained(out)), embeddings(model))
 
 
 @pytest.mark.parametrize("config, key", [

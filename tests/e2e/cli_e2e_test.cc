@@ -6,9 +6,13 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
 
 #include "base/posix/unique_fd.h"
+#include "base/testing/eventually.h"
 #include "tests/e2e/e2e_test_base.h"
 
 namespace tensorcast {
@@ -69,7 +73,7 @@ TEST_F(CommandLine, PutLsGetRm_WorkAcrossNodes) {
   const std::string model = MakeModel("model.safetensors", 8 << 20);
   const nlohmann::json put = Json(0, {"put", model, "--key", "llama/prod"});
   const std::string id = put.value("artifact_id", "");
-  EXPECT_THAT(id, testing::StartsWith("tc2:"));
+  EXPECT_THAT(id, ::testing::StartsWith("tc2:"));
 
   const nlohmann::json listed = Json(1, {"ls"});
   ASSERT_EQ(listed["artifacts"].size(), 1u);
@@ -94,6 +98,57 @@ TEST_F(CommandLine, GetOut_WritesFileOfTheSameArtifact) {
   ASSERT_EQ(get.exit_code, 0) << get.output;
   // The same tensors in the same order with the same metadata: the same artifact.
   EXPECT_EQ(Json(1, {"put", out})["artifact_id"], put["artifact_id"]);
+}
+
+// By their paths below the folder.
+std::map<std::string, std::string> TextsIn(const std::string& folder) {
+  std::map<std::string, std::string> texts;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+    if (!entry.is_regular_file() || entry.path().extension() == ".safetensors") continue;
+    std::ostringstream text;
+    text << std::ifstream(entry.path()).rdbuf();
+    texts[std::filesystem::relative(entry.path(), folder).string()] = text.str();
+  }
+  return texts;
+}
+
+TEST_F(CommandLine, GetOutFolder_WritesModelWithItsFiles) {
+  const std::string model = MakeModel("sharded", 20 << 20, /*shards=*/2);
+  std::filesystem::create_directory(model + "/1_Pooling");
+  std::ofstream(model + "/config.json") << R"({"model_type": "llama"})";
+  std::ofstream(model + "/1_Pooling/config.json") << "{}";
+  std::ofstream(model + "/LICENSE");
+  std::ofstream(model + "/tokenizer.json") << std::string(3 << 20, 't');
+  const nlohmann::json put = Json(0, {"put", model, "--key", "m"});
+  const std::string files_id = put.value("files_id", "");
+  ASSERT_NE(files_id, "");
+
+  const std::string out = directory_->path() + "/out/m";
+  const CommandResult get = OnNode(1, {"get", "m", "--out", out});
+  ASSERT_EQ(get.exit_code, 0) << get.output;
+  std::map<std::string, std::string> texts = TextsIn(model);
+  texts.erase("model.safetensors.index.json");  // of shards that are one file now
+  EXPECT_EQ(TextsIn(out), texts);
+
+  // The written folder is the same two artifacts again.
+  const nlohmann::json again = Json(1, {"put", out, "--key", "again"});
+  EXPECT_EQ(again["artifact_id"], put["artifact_id"]);
+  EXPECT_EQ(again.value("files_id", ""), files_id);
+
+  // The tensors alone, under the same key: it keeps its files. What rm deletes takes them along.
+  EXPECT_EQ(Json(1, {"put", out + "/model.safetensors", "--key", "m"}).value("files_id", ""), files_id);
+  EXPECT_EQ(Json(1, {"put", out + "/model.safetensors", "--key", "other"}).value("files_id", ""), "");
+  ASSERT_EQ(OnNode(0, {"rm", "m", "--force"}).exit_code, 0);
+  EXPECT_TRUE(Json(0, {"ls"})["artifacts"].empty());
+}
+
+TEST_F(CommandLine, Replicate_BringsTheFilesOfTheKey) {
+  const std::string model = MakeModel("sharded", 4 << 20, /*shards=*/2);
+  std::ofstream(model + "/config.json") << "{}";
+  (void)Json(0, {"put", model, "--key", "m"});
+  ASSERT_EQ(OnNode(0, {"replicate", "m", "--to", "node-1"}).exit_code, 0);
+  EXPECT_TRUE(testing::Eventually([&] { return Json(1, {"replica", "ls"})["replicas"].size() == 2; }))
+      << Json(1, {"replica", "ls"}).dump();
 }
 
 TEST_F(CommandLine, GetTensors_PullsOnlyTheirChunksAndLaterGetTheRest) {
@@ -177,7 +232,7 @@ TEST_F(CommandLine, Gc_DeletesArtifactsWithoutKey) {
   const std::string dropped_id = Json(0, {"put", dropped}).value("artifact_id", "");
   const CommandResult none = OnNode(0, {"gc", "--older-than", "1h"});
   EXPECT_EQ(none.exit_code, 0) << none.output;
-  EXPECT_THAT(none.output, testing::Not(HasSubstr(dropped_id)));
+  EXPECT_THAT(none.output, ::testing::Not(HasSubstr(dropped_id)));
   EXPECT_THAT(OnNode(0, {"gc", "--older-than", "0s", "--dry-run"}).output, HasSubstr(dropped_id));
   EXPECT_THAT(OnNode(0, {"gc", "--older-than", "0s"}).output, HasSubstr(dropped_id));
   const nlohmann::json listed = Json(0, {"ls"});

@@ -34,7 +34,12 @@ std::vector<std::string> Seeds() {
   add({{.name = "layers.0.weight", .dtype = DType::kF32, .shape = {64, 64}},
        {.name = "none", .dtype = DType::kU8, .shape = {0}}},
       {{"a", ""}, {"b", "\xc3\xa9"}});
+  add({{.name = "a/b.json", .dtype = DType::kU8, .shape = {2}},
+       {.name = "c", .dtype = DType::kU8, .shape = {0}}},
+      {});
+  seeds.push_back(seeds.back());  // as files, too
   constexpr size_t kKindAt = 7;
+  seeds.back()[kKindAt] = static_cast<char>(ArtifactKind::kFiles);
   for (const ArtifactKind kind : {ArtifactKind::kFiles, ArtifactKind::kDifference}) {
     seeds.push_back(seeds.front());
     seeds.back()[kKindAt] = static_cast<char>(kind);

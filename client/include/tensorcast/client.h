@@ -123,6 +123,10 @@ struct PutOptions {
   bool wait_for_space = false;
   bool verify = false;  // of an import: read the files twice; ABORTED when something wrote them meanwhile
   bool pin = false;     // as GetOptions::pin
+  // Of an import of a folder, with a key: the files beside the tensors (config.json, tokenizer) are bound
+  // with them. If false, only the tensors are put, with the files that the key binds already with such
+  // tensors.
+  bool files = true;
   std::function<void(const TransferProgress&)> on_progress;
 };
 
@@ -131,6 +135,7 @@ struct PutResult {
   std::string replica_id;
   bool existed = false;  // the same content was already stored
   uint64_t key_revision = 0;
+  std::string files_id;  // the artifact of the files that the key binds with the tensors; empty: none
   std::optional<TransferReport> transfer;
 };
 
@@ -147,6 +152,7 @@ struct KeyInfo {
   absl::Time updated;        // wall time
   bool deleted = false;      // in watches
   bool unconfirmed = false;  // when resolved: as Replica::key_unconfirmed
+  std::string files_id;      // the artifact of the files that are bound with the tensors; empty: none
   uint32_t keep = 0;         // versions that it keeps, the current one among them; 0: not told (in watches)
   struct Version {
     std::string artifact_id;
@@ -200,6 +206,11 @@ class Client {
                                                               std::string_view artifact,
                                                               std::span<const std::string> locations,
                                                               const GetOptions& options = {});
+  // The files that the key binds with its tensors (config.json, tokenizer), as a replica in which each file
+  // is a tensor of bytes by the name of its path. NOT_FOUND where the key binds none. Replica::files_id is
+  // for those of the same revision as tensors that are here already: get them by that id.
+  absl::StatusOr<std::unique_ptr<Replica>> GetFiles(const RequestContext& context, std::string_view key,
+                                                    const GetOptions& options = {});
   // A get in the background. It needs this client no longer.
   std::unique_ptr<PendingGet> StartGet(const RequestContext& context, std::string_view artifact,
                                        const GetOptions& options = {});
@@ -227,8 +238,8 @@ class Client {
   absl::StatusOr<ImportedFile> FindImported(const RequestContext& context, const std::string& path);
 
   // Binds the key to another artifact, under the next revision: one that is named by its id, or by a key that
-  // is bound to it now. With an expected revision, FAILED_PRECONDITION when the key has another one (0: when
-  // it exists).
+  // is bound to it now; then the files of that key are bound, too. With an expected revision,
+  // FAILED_PRECONDITION when the key has another one (0: when it exists).
   absl::StatusOr<KeyInfo> BindKey(const RequestContext& context, std::string_view key,
                                   std::string_view artifact,
                                   std::optional<uint64_t> expected_revision = std::nullopt,

@@ -85,6 +85,9 @@ class Replica {
   // What the artifact was put with, or its files carry: "format" for example.
   const std::map<std::string, std::string>& metadata() const;
 
+  // The artifact of the files (config.json, tokenizer) that the key bound with these tensors; empty: none, or
+  // it was asked for by id. Client::Get gets it like any other.
+  const std::string& files_id() const;
   // The revision of the key that it was asked for by; 0 when it was asked for by id.
   uint64_t key_revision() const;
   // True when the global store did not answer: the key is as the daemon last knew it, and may mean another

@@ -81,6 +81,18 @@ TEST_P(MetadataStoreContract, LaterRecord_ReplacesPreviousOne) {
   EXPECT_THAT(Load().keys, ElementsAre(Key("k", 2)));
 }
 
+TEST_P(MetadataStoreContract, FilesOfKeyAndVersions_AreKept) {
+  ArtifactRecord files = Artifact("f");
+  files.kind = ArtifactKind::kFiles;
+  files.tensors_digest = std::string("\0\xff", 2);
+  KeyRecord key = Key("k", 2);
+  key.files_id = "f";
+  key.earlier = {{.artifact_id = "b", .revision = 1, .bound = kNow, .files_id = "g"}};
+  ASSERT_TRUE(store_->Commit(Facts({files}, {key})).ok());
+  EXPECT_THAT(Load().artifacts, ElementsAre(files));
+  EXPECT_THAT(Load().keys, ElementsAre(key));
+}
+
 TEST_P(MetadataStoreContract, EarlierVersions_AreReplacedWithTheirKey) {
   KeyRecord key = Key("k", 9);
   key.keep = 3;

@@ -1,0 +1,106 @@
+#include "core/safetensors/beside.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "base/text.h"
+#include "core/artifact/manifest.h"
+#include "core/safetensors/output_file.h"
+
+namespace tensorcast {
+namespace {
+
+// The paths that are listed at most, weights among them.
+constexpr size_t kMaxListed = 10'000;
+
+constexpr std::string_view kWeightsEndings[] = {
+    ".safetensors", ".bin",     ".pt", ".pth",    ".ckpt", ".gguf",      ".ggml",       ".onnx",
+    ".h5",          ".msgpack", ".ot", ".tflite", ".pkl",  ".onnx_data", ".index.json", ".llamafile"};
+
+absl::Status TooMuch(std::string_view what) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the folder holds ", what,
+      " beside its tensors; move what is not of the model elsewhere, or put it with --no-files"));
+}
+
+}  // namespace
+
+bool IsWeightsFile(std::string_view path) {
+  return std::ranges::any_of(kWeightsEndings,
+                             [&](std::string_view ending) { return path.ends_with(ending); });
+}
+
+absl::StatusOr<FilesBeside> OpenFilesBeside(const RequestContext& context, const SafetensorsModel& model) {
+  if (model.folder == nullptr) return FilesBeside();
+  absl::StatusOr<std::vector<std::string>> paths = model.folder->ListBelow(context, kMaxListed);
+  if (absl::IsPermissionDenied(paths.status()) || absl::IsUnimplemented(paths.status())) return FilesBeside();
+  TC_RETURN_IF_ERROR(paths.status());
+  if (paths->size() > kMaxListed) return TooMuch(absl::StrCat("more than ", kMaxListed, " files"));
+  std::erase_if(*paths, [&model](const std::string& path) {
+    return IsWeightsFile(path) || std::ranges::count(model.shards, path) > 0;
+  });
+  if (paths->size() > kMaxFilesBeside) return TooMuch(absl::StrCat("more than ", kMaxFilesBeside, " files"));
+  ObjectReaders objects;
+  for (const std::string& path : *paths) {
+    TC_ASSIGN_OR_RETURN(objects.emplace_back(), model.folder->Open(context, path));
+  }
+  return FilesOf(std::move(objects), *paths);
+}
+
+absl::StatusOr<FilesBeside> FilesOf(ObjectReaders objects, const std::vector<std::string>& paths) {
+  FilesBeside files{.objects = std::move(objects), .extents = {}, .layout = {}};
+  if (files.objects.size() != paths.size() || paths.size() > kMaxFilesBeside) {
+    return absl::InvalidArgumentError(absl::StrCat(paths.size(), " paths are given for ",
+                                                   files.objects.size(), " files, of which ", kMaxFilesBeside,
+                                                   " may be; name each"));
+  }
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < paths.size(); ++i) {
+    const uint64_t file_bytes = files.objects[i]->identity().bytes;
+    bytes += std::min(file_bytes, kMaxBytesBeside + 1);  // so that no sum overflows
+    if (bytes > kMaxBytesBeside) {
+      return TooMuch(absl::StrCat("more than ", kMaxBytesBeside, " bytes of files"));
+    }
+    files.layout.tensors.push_back(
+        {.name = paths[i], .dtype = DType::kU8, .shape = {file_bytes}, .nbytes = file_bytes});
+  }
+  TC_RETURN_IF_ERROR(AssignOffsets(files.layout));
+  TC_RETURN_IF_ERROR(CheckFileLayout(files.layout));
+  for (size_t i = 0; i < paths.size(); ++i) {
+    const Tensor& file = files.layout.tensors[i];
+    if (file.nbytes == 0) continue;
+    files.extents.push_back({.object = static_cast<uint32_t>(i),
+                             .object_offset = 0,
+                             .image_offset = file.offset,
+                             .bytes = file.nbytes});
+  }
+  return files;
+}
+
+absl::Status WriteFiles(const std::string& folder, const ImageLayout& layout,
+                        absl::FunctionRef<ConstHostSpan(const Tensor&)> bytes_of,
+                        const RequestContext& context) {
+  TC_RETURN_IF_ERROR(CheckFileLayout(layout));
+  for (const Tensor& tensor : layout.tensors) {
+    const std::filesystem::path path = std::filesystem::path(folder) / tensor.name;
+    std::error_code error;
+    std::filesystem::create_directories(path.parent_path(), error);
+    if (error) return ErrnoStatus(error.value(), "make folder", path.parent_path().string());
+    const ConstHostSpan bytes = bytes_of(tensor);
+    if (bytes.size() != tensor.nbytes) {
+      return absl::InvalidArgumentError(absl::StrCat("file ", QuoteName(tensor.name), " has ", tensor.nbytes,
+                                                     " bytes, and ", bytes.size(), " were given for it"));
+    }
+    OutputFile file(path.string(), context);
+    TC_RETURN_IF_ERROR(file.Create(tensor.nbytes));
+    TC_RETURN_IF_ERROR(file.Append(bytes));
+    TC_RETURN_IF_ERROR(file.Publish());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tensorcast
