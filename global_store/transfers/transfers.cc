@@ -97,7 +97,9 @@ void Transfers::OfferOther(const Asking& asking, const Candidates& candidates, G
   const GrantRequest& request = asking.request;
   offer.no_source_reason = absl::StrCat(
       WhyNoSource(candidates.elsewhere, candidates.sources.size(), request.required_lane),
-      JudgeOrigins(catalog_, nodes_, request.artifact_id, origin_finding_age_, asking.now).others);
+      JudgeOrigins(catalog_, nodes_, request.artifact_id, request.receiver.node_id, origin_finding_age_,
+                   asking.now)
+          .others);
   if (asking.query.has_source) {
     // Its sources give nothing, so that a node which reads its files sooner may be the better one.
     if (asking.query.stalls) OfferOrigins(asking, offer);
