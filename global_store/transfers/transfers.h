@@ -104,6 +104,11 @@ class Transfers {
   // any more.
   std::optional<Hostmate> FindPullingHostmate(const Asking& asking);
 
+  // shared_origins.cc
+  // Has the receiver read a shared origin beside its grants, in shares with others, while no node has the
+  // whole image, or its sources give nothing.
+  void OfferShared(const Asking& asking, GrantOffer& offer);
+
   // transfers.cc
   HeldReplica* FindDestination(const GrantRequest& request) {
     return inventory_.FindFilling(request.artifact_id, request.receiver.node_id, request.destination);
