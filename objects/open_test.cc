@@ -66,6 +66,8 @@ TEST(OriginOptions, OnlyVersionsReadByNameAndDeclaredPrefixes_AreImmutable) {
   EXPECT_TRUE((*is_immutable)({"hf://org/name@" + commit + "/m.safetensors", 1, "sha256:00"}));
   EXPECT_FALSE((*is_immutable)({"hf://org/name@" + commit + "/m.safetensors", 1, "git:00"}));
   EXPECT_FALSE((*is_immutable)({"hf://org/name@main/m.safetensors", 1, "sha256:00"}));
+  EXPECT_TRUE((*is_immutable)({"s3://b/archive/tc2-" + std::string(52, 'a') + ".tcpack", 1, "etag:\"3\""}))
+      << "our own pack";
   EXPECT_TRUE((*is_immutable)({"s3://frozen/models/o", 1, "etag:\"3\""}));
   EXPECT_FALSE((*is_immutable)({"s3://frozen/models2/o", 1, "etag:\"3\""}));
   EXPECT_FALSE(OriginOptions{.immutable_prefixes = {"models"}}.ParseImmutable().ok());

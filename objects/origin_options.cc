@@ -1,9 +1,11 @@
 #include "objects/origin_options.h"
 
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "base/status.h"
+#include "core/disk/packed_format.h"
 #include "objects/hf/hub_name.h"
 #include "objects/open.h"
 
@@ -27,6 +29,9 @@ bool IsImmutableVersion(const ObjectIdentity& object) {
     const absl::StatusOr<HubName> name = HubName::Parse(object.uri);
     return name.ok() && name->IsPinned() && absl::StartsWith(object.version, "sha256:");
   }
+  // A packed file of ours is named by its artifact: whatever is written there is the same.
+  const std::string_view name = std::string_view(object.uri).substr(object.uri.rfind('/') + 1);
+  if (!ArtifactIdOfFileName(name).empty()) return true;
   return absl::StartsWith(object.version, "version:") && object.version != "version:null";
 }
 

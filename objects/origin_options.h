@@ -40,7 +40,7 @@ struct OriginOptions {
 };
 
 // Whether the version is that of an S3 VersionId (not "null", the version that a write replaces), or a
-// SHA-256 of a commit of a hub.
+// SHA-256 of a commit of a hub, or of a packed file of ours.
 bool IsImmutableVersion(const ObjectIdentity& object);
 
 }  // namespace tensorcast::objects

@@ -92,7 +92,7 @@ TEST_F(SharedCopies, ImporterAway_ObjectStillCounts) {
   EXPECT_THAT(Request("a", "x").origins, SizeIs(1));
 }
 
-TEST_F(SharedCopies, MutableObject_IsNoCopyAndIsAskedForRarely) {
+TEST_F(SharedCopies, MutableObject_DoesNotCountAsCopy) {
   Note("a", OriginFinding::kMutable);
   const EvictionDecision decision = Evict("a", "r");
   EXPECT_FALSE(decision.granted);

@@ -86,7 +86,7 @@ TEST_F(ColdFleet, ReceiverThatCannotRead_PullsFromThoseThatDo) {
 }
 
 // Two that only have each other would wait for ever.
-TEST_F(ColdFleet, ReceiverWhoseReadFailed_IsNoRootAnyMore) {
+TEST_F(ColdFleet, ReaderThatFailed_LeadsToNoBytes) {
   ASSERT_TRUE(Ask("a").shared.has_value());
   Fills("a");
   ASSERT_THAT(SourcesIn(Ask("b", "", {kObject})), ElementsAre("a"));
