@@ -98,14 +98,14 @@ model: build
 	TENSORCAST_MODEL_STEPS=1000000 $(BUILD)/bin/directory_test --gtest_filter='*Model*' --gtest_brief=1
 
 # clang-tidy (.clang-tidy) over FILES, a regular expression of paths, as the preset asan compiles them: one by one.
-FILES ?= ^$(CURDIR)/(base|cli|client|collective|core|daemon|global_store|objects|otel|rpc|security|tools|transport)/.*[.]cc$$
+FILES ?= ^$(CURDIR)/(base|cli|client|collective|core|daemon|global_store|otel|rpc|security|tools|transport)/.*[.]cc$$
 tidy:
 	@tools/setup.sh --analysis
 	$(call build_sanitized,asan,address,tensorcast_proto tensorcast_etcd_proto tensorcast_otel_sdk_receiver_proto)
 	run-clang-tidy -quiet -p build/asan -j $(JOBS) '$(FILES)'
 
 # The part that .ci/run runs, in minutes: threaded and low-level code without gRPC's headers.
-tidy-quick: FILES := $(CURDIR)/(base|security|collective|core|objects|transport|otel/api|global_store/(catalog|directory|inventory|membership|scheduler|tasks|transfers))/(?!.*(test|benchmark)).*[.]cc$$
+tidy-quick: FILES := $(CURDIR)/(base|security|collective|core|transport|otel/api|global_store/(catalog|directory|inventory|membership|scheduler|tasks|transfers))/(?!.*(test|benchmark)).*[.]cc$$
 tidy-quick: tidy
 
 # Includes, clocks, words, formatting, shell scripts, links and pictures of the documentation.

@@ -26,8 +26,8 @@ class Store final : public ObjectStore {
   explicit Store(OpenOptions options) : files_(std::move(options.files)) {
     if (options.origins.has_value()) origins_ = std::make_shared<const Origins>(*std::move(options.origins));
     const Environment& environment = options.environment;
-    const auto http = std::make_shared<HttpClient>(
-        HttpOptions{.ca_bundle = environment("AWS_CA_BUNDLE"), .limits = options.limits});
+    const auto http = std::make_shared<HttpClient>(HttpOptions{
+        .ca_bundle = environment("AWS_CA_BUNDLE"), .limits = options.limits, .rates = options.rates});
     // What is opened lives on when this is gone, so these share the origins.
     std::function<bool(const Url&)> may_be_local;
     if (origins_ != nullptr) {

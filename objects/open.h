@@ -13,6 +13,7 @@
 #include "objects/credentials/credentials.h"
 #include "objects/credentials/profile.h"
 #include "objects/http/http_client.h"
+#include "objects/http/read_rates.h"
 #include "objects/http/secret.h"
 #include "objects/origins/origins.h"
 
@@ -30,6 +31,7 @@ struct OpenOptions {
   // Opens what is named by a path, and the files of the hub's cache; null: neither is read.
   std::shared_ptr<const ObjectStore> files;
   HttpLimits limits;
+  std::shared_ptr<ReadRates> rates;  // of all stores of a process; null: no limit
 };
 
 // The endpoints that the environment names, for Origins::Parse.

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/testing/temp_folder.h"
 #include "core/testing/memory_objects.h"
+#include "objects/origin_options.h"
 #include "objects/testing/fake_s3.h"
 
 namespace tensorcast::objects {
@@ -53,6 +54,24 @@ class OpenObjectsTest : public ::testing::Test {
   std::map<std::string, std::string> variables_;
   FakeS3 s3_{{.keys = Credentials{.access_key_id = "KEY", .secret_access_key = Secret("secret")}}};
 };
+
+TEST(OriginOptions, OnlyVersionsReadByNameAndDeclaredPrefixes_AreImmutable) {
+  const auto is_immutable = OriginOptions{.immutable_prefixes = {"s3://frozen/models/"}}.ParseImmutable();
+  ASSERT_TRUE(is_immutable.ok()) << is_immutable.status();
+  const std::string commit(40, 'a');
+  EXPECT_TRUE((*is_immutable)({"s3://b/o", 1, "version:3"}));
+  EXPECT_FALSE((*is_immutable)({"s3://b/o", 1, "version:null"})) << "a bucket that suspended its versions";
+  EXPECT_FALSE((*is_immutable)({"s3://b/o", 1, "etag:\"3\""}));
+  EXPECT_FALSE((*is_immutable)({"https://host/o", 1, "etag:\"3\""}));
+  EXPECT_TRUE((*is_immutable)({"hf://org/name@" + commit + "/m.safetensors", 1, "sha256:00"}));
+  EXPECT_FALSE((*is_immutable)({"hf://org/name@" + commit + "/m.safetensors", 1, "git:00"}));
+  EXPECT_FALSE((*is_immutable)({"hf://org/name@main/m.safetensors", 1, "sha256:00"}));
+  EXPECT_TRUE((*is_immutable)({"s3://b/archive/tc2-" + std::string(52, 'a') + ".tcpack", 1, "etag:\"3\""}))
+      << "our own pack";
+  EXPECT_TRUE((*is_immutable)({"s3://frozen/models/o", 1, "etag:\"3\""}));
+  EXPECT_FALSE((*is_immutable)({"s3://frozen/models2/o", 1, "etag:\"3\""}));
+  EXPECT_FALSE(OriginOptions{.immutable_prefixes = {"models"}}.ParseImmutable().ok());
+}
 
 TEST_F(OpenObjectsTest, S3Object_IsReadWithKeysOfEnvironment) {
   EXPECT_EQ(Read(*OpenAll(), "s3://bucket/models/a"), "bytes");

@@ -8,8 +8,7 @@
 namespace tensorcast {
 
 // Whether the text begins with a scheme and "://". Such a text is never taken for a path: a file in a folder
-// of that name is "./s3://bucket". Two nodes read the same object by it, and each of its writers can replace
-// or delete it at any time, so it is a source, and never counts as a copy.
+// of that name is "./s3://bucket". Every node reads the same object by it.
 inline bool IsObjectUri(std::string_view text) {
   const size_t scheme = text.find("://");
   return scheme != text.npos && scheme > 0 && std::ranges::all_of(text.substr(0, scheme), [](char c) {

@@ -1,5 +1,6 @@
 #include "core/artifact/origin.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -7,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/byte_fields.h"
+#include "core/artifact/object_uri.h"
 
 namespace tensorcast {
 namespace {
@@ -62,6 +64,10 @@ std::string DescribeChange(const ObjectIdentity& was, const ObjectIdentity& is) 
     compare("its version", was.version, is.version);
   }
   return absl::StrJoin(changes, ", ");
+}
+
+bool IsShared(const Origin& origin) {
+  return !origin.objects.empty() && std::ranges::all_of(origin.objects, IsObjectUri, &ObjectIdentity::uri);
 }
 
 std::string EncodeOrigin(const Origin& origin) {

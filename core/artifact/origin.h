@@ -1,5 +1,5 @@
-// Where an artifact was imported from: objects, each in the version that was read. A file is an object of one
-// node. Values and pure functions; thread-compatible.
+// Where an artifact was imported from: objects, each in the version that was read. Files are objects of one
+// node; objects that a URI names are shared. Values and pure functions; thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -41,13 +41,16 @@ struct FileVersion {
 std::string DescribeChange(const ObjectIdentity& was, const ObjectIdentity& is);
 
 struct Origin {
-  std::string node_id;  // the only node that can read the objects; empty: any node can
+  std::string node_id;  // that imported the objects; of files the only one that can read them
   std::vector<ObjectIdentity> objects;
   bool untraceable = false;  // a write may leave no trace in the versions: it never counts as a copy
   bool compared = false;     // the objects were read once more in these versions, and each digest was right
 
   friend bool operator==(const Origin&, const Origin&) = default;
 };
+
+// Whether each node can read it, where its configuration allows that: all objects are named by URIs.
+bool IsShared(const Origin& origin);
 
 // How origins are stored (FORMAT.md). REQUIRES: fewer than 2^32 objects, and texts shorter than 2^32 bytes.
 std::string EncodeOrigin(const Origin& origin);

@@ -50,6 +50,13 @@ TEST(Origin, SharedOriginOfSeveralObjects_ComesBack) {
   EXPECT_EQ(*decoded, shared);
 }
 
+TEST(Origin, OriginOfUrisOnly_IsShared) {
+  EXPECT_FALSE(IsShared({}));
+  EXPECT_FALSE(IsShared(Example()));
+  EXPECT_TRUE(IsShared({.node_id = "a", .objects = {{.uri = "s3://bucket/a"}, {.uri = "s3://bucket/b"}}}));
+  EXPECT_FALSE(IsShared({.objects = {{.uri = "s3://bucket/a"}, {.uri = "/b"}}}));
+}
+
 TEST(Origin, DecodeOrigin_RefusesCutLongOrUnknownBytes) {
   const std::string bytes = ExampleBytes();
   for (size_t size = 0; size < bytes.size(); ++size) {

@@ -38,7 +38,7 @@ FetchPtr ChunkFlow::Take(SteadyTime now, int slots) {
 void ChunkFlow::Begin(const FetchPtr& fetch) {
   ChunkRequest& request = fetch->request;
   request.range = state_->plan.layout->chunk(request.chunk);
-  request.blake3 = verifier_.WantsBlake3(fetch->source->source->info().type, request.chunk);
+  request.blake3 = verifier_.WantsBlake3(fetch->source->source->info(), request.chunk);
   fetch->context = state_->plan.context();
   fetch->context.cancellation = fetch->cancellation;
   fetch->start = SteadyNow();

@@ -18,6 +18,10 @@ constexpr uint32_t kBits = 64;
 // later.
 constexpr absl::Duration kAhead = absl::Milliseconds(10);
 
+// Beside other sources at most one in so many of the chunks that none has, for each of the sources, is read
+// from outside at once.
+constexpr int kLeftOutside = 8;
+
 // How much of the last chunk's time goes into a source's measured one.
 constexpr double kNewest = 0.3;
 
@@ -144,7 +148,9 @@ bool ChunkPicker::IsSpent(int source) const {
 ChunkPicker::Bits ChunkPicker::LeftToOthers(const SourceState& source) const {
   Bits left;
   for (const SourceState& other : sources_) {
-    if (source.source.at_hand || !other.source.at_hand || other.removed || other.stalled) continue;
+    const bool nearer =
+        (other.source.at_hand && !source.source.at_hand) || (source.source.outside && !other.source.outside);
+    if (!nearer || other.removed || other.stalled) continue;
     left.resize(levels_[0].size());
     for (uint32_t word = 0; word < left.size(); ++word) {
       left[word] |= other.has.empty() ? ~uint64_t{0} : other.has[word];
@@ -156,6 +162,7 @@ ChunkPicker::Bits ChunkPicker::LeftToOthers(const SourceState& source) const {
 int ChunkPicker::Window(const SourceState& source) const {
   if (source.source.in_order) return source.source.max_fetches;
   if (source.stalled) return 1;
+  if (source.source.outside) return WindowOutside(source);
   const double measured =
       source.chunk_time > absl::ZeroDuration() ? absl::FDivDuration(kAhead, source.chunk_time) : 0;
   const double ahead = in_use_ > 1 ? std::floor(measured) : std::max(1.0, std::ceil(measured));
@@ -179,6 +186,15 @@ bool ChunkPicker::LeavesTail(const SourceState& source) const {
   }
   const double next = absl::ToDoubleSeconds(source.chunk_time) * static_cast<double>(source.asked.size() + 1);
   return static_cast<double>(chunks) < together * next;
+}
+
+int ChunkPicker::WindowOutside(const SourceState& source) const {
+  // It begins with little, since many receivers may begin at once, and grows with each chunk that came.
+  const int grown = static_cast<int>(std::min<int64_t>(source.source.max_fetches, 2 + source.fetched));
+  if (in_use_ == 1) return grown;
+  int held_by_none = 0;
+  for (const uint64_t word : levels_[0]) held_by_none += std::popcount(word);
+  return std::clamp(held_by_none / (kLeftOutside * in_use_), 1, grown);
 }
 
 void ChunkPicker::Skip(uint32_t chunk) {
@@ -265,6 +281,7 @@ void ChunkPicker::Fetched(int source, uint32_t chunk, SteadyTime now) {
       from.chunk_time == absl::ZeroDuration() ? took : took * kNewest + from.chunk_time * (1 - kNewest);
   from.chunk_time = std::max(from.chunk_time, absl::Nanoseconds(1));
   from.last_fetched = now;
+  ++from.fetched;
   from.stalled = false;
   from.guessed_after = absl::ZeroDuration();
   from.asked.erase(asked);

@@ -9,12 +9,16 @@
 // What is in memory of this host need not come from elsewhere: sources there (`at_hand`) are left the chunks
 // that they have, the other sources are asked for the rest.
 //
-// A source is asked for as many chunks at once as keep it busy at the rate that was measured, and no more: a
-// chunk that waits in a source's queue cannot be had from another. A source that has given nothing for much
-// longer than it usually takes counts as stalled: its chunks are taken back where another source has them,
-// and until it gives one it is asked only for what no other source has. While no source has given a chunk, a
-// source counts as stalled after a fixed time; the first chunk that any source gives says how long that
-// should have been, and corrects the judgement.
+// What is read from outside of the cluster (`outside`) is to be read once by all receivers together: such a
+// source is asked only for what no other source has, its own share first. What no source has may be under way
+// to another receiver, so the fewer such chunks there are the fewer are asked for at once.
+//
+// Any other source is asked for as many chunks at once as keep it busy at the rate that was measured, and no
+// more: a chunk that waits in a source's queue cannot be had from another. A source that has given nothing
+// for much longer than it usually takes counts as stalled: its chunks are taken back where another source has
+// them, and until it gives one it is asked only for what no other source has. While no source has given a
+// chunk, a source counts as stalled after a fixed time; the first chunk that any source gives says how long
+// that should have been, and corrects the judgement.
 //
 // All sources give chunks together until the last ones: a source takes none where faster sources have every
 // chunk that is left and would, at their measured rates, give all of them before this one gives its next.
@@ -46,6 +50,7 @@ class ChunkPicker {
     bool in_order = false;  // the lowest chunk first, and no windows: what reads a disk
     // In memory of this host: while it gives, no other kind of source is asked for what it has.
     bool at_hand = false;
+    bool outside = false;  // of the cluster
     // Which of the receivers that the source serves this one is: `share` of at most `shares`, kMaxShares or
     // fewer. 0 of 1: not known.
     uint32_t share = 0;
@@ -122,6 +127,7 @@ class ChunkPicker {
     bool stalled = false;
     // It stalled before anything was measured, after it had given nothing for so long; zero: it did not.
     absl::Duration guessed_after = absl::ZeroDuration();
+    uint32_t fetched = 0;     // chunks
     uint32_t known = 0;       // the availability's count when `has` was read
     Bits has;                 // empty where it has every chunk
     uint32_t left = 0;        // of those: not done
@@ -145,6 +151,7 @@ class ChunkPicker {
   // Whether faster sources give all that is missing before this one would give one more chunk.
   bool LeavesTail(const SourceState& source) const;
   int Window(const SourceState& source) const;
+  int WindowOutside(const SourceState& source) const;
   void RankChunks(SourceState& source);
   // The time of a chunk of this source, or the longest of the others; zero: nothing was measured yet.
   absl::Duration UsualChunkTime(const SourceState& source) const;

@@ -78,6 +78,37 @@ TEST(ChunkPicker, SourceAtHandStalls_ItsChunksAreAskedOfOthers) {
   EXPECT_TRUE(picker.Take(far, kStart + absl::Seconds(1)).has_value());
 }
 
+TEST(ChunkPicker, SourceOutside_IsAskedOnlyForWhatNoPeerHas) {
+  ChunkPicker picker(5, 1);
+  const int outside = picker.AddSource({.max_fetches = kMany, .outside = true});
+  const int peer = picker.AddSource({.availability = Having(5, {0, 1, 2, 3}), .max_fetches = kMany});
+  EXPECT_THAT(DeliverAll(picker, outside), ElementsAre(4));
+  EXPECT_EQ(picker.missing(), 4u) << "the peer is not asked more slowly for that";
+  EXPECT_TRUE(picker.Take(peer, kStart).has_value());
+  picker.Overdue(kStart + absl::Seconds(1));
+  ASSERT_TRUE(picker.stalled(peer));
+  EXPECT_TRUE(picker.Take(outside, kStart + absl::Seconds(1)).has_value());
+}
+
+TEST(ChunkPicker, SourceOutside_IsAskedForLessAsLessIsLeft) {
+  ChunkPicker picker(1000, 1);
+  const int outside = picker.AddSource({.max_fetches = 8, .outside = true});
+  const auto in_flight = [&] {
+    std::vector<uint32_t> taken;
+    while (const auto chunk = picker.Take(outside, kStart)) taken.push_back(chunk->chunk);
+    for (const uint32_t chunk : taken) Deliver(picker, outside, chunk);
+    return taken.size();
+  };
+  EXPECT_EQ(in_flight(), 2u) << "many receivers may begin at once";
+  EXPECT_EQ(in_flight(), 4u);
+  EXPECT_EQ(in_flight(), 8u);
+  const auto have = Having(1000, {});
+  picker.AddSource({.availability = have, .max_fetches = 1});
+  EXPECT_EQ(in_flight(), 8u);
+  for (uint32_t chunk = 40; chunk < 1000; ++chunk) have->Add(chunk);
+  EXPECT_LE(in_flight(), 2u) << "of forty that no peer has announced, others may be on their way to peers";
+}
+
 TEST(ChunkPicker, PartialSource_IsSpentWhenItsChunksAreDone) {
   ChunkPicker picker(4, 1);
   picker.Skip(3);

@@ -19,9 +19,9 @@ std::string Mismatch(const ChunkDigests& found, const ChunkDigests& expected) {
 
 }  // namespace
 
-bool ChunkVerifier::WantsBlake3(SourceType source, uint32_t chunk) const {
+bool ChunkVerifier::WantsBlake3(const SourceInfo& source, uint32_t chunk) const {
   if (expected_ == nullptr) return true;
-  return distrust_other_hosts_ && source == SourceType::kRemote &&
+  return distrust_other_hosts_ && (source.type == SourceType::kRemote || source.outside) &&
          expected_->digests()[chunk].blake3.has_value();
 }
 

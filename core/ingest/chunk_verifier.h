@@ -31,7 +31,7 @@ class ChunkVerifier {
         digests_(layout->chunk_count()) {}
 
   // Whether a chunk of such a source is digested by BLAKE3, too.
-  bool WantsBlake3(SourceType source, uint32_t chunk) const;
+  bool WantsBlake3(const SourceInfo& source, uint32_t chunk) const;
 
   // INVALID_ARGUMENT where a first ingest has something between its tensors; later ones' digests cover that.
   absl::Status CheckPadding(const ChunkRequest& request) const;

@@ -50,17 +50,19 @@ TEST_F(ChunkVerifierTest, Verify_ErrorTellsForgedFromWrongDigest) {
 }
 
 TEST_F(ChunkVerifierTest, Blake3_IsWantedOnlyFromDistrustedRemoteSources) {
-  const auto wants = [this](bool distrust, SourceType source) {
+  const auto wants = [this](bool distrust, const SourceInfo& source) {
     return ChunkVerifier(&artifact_.layout, artifact_.manifest.get(), distrust).WantsBlake3(source, 0);
   };
-  EXPECT_TRUE(wants(true, SourceType::kRemote));
-  EXPECT_FALSE(wants(true, SourceType::kLocal));
-  EXPECT_FALSE(wants(false, SourceType::kRemote));
+  EXPECT_TRUE(wants(true, {.type = SourceType::kRemote}));
+  EXPECT_TRUE(wants(true, {.type = SourceType::kDisk, .outside = true})) << "an object store";
+  EXPECT_FALSE(wants(true, {.type = SourceType::kDisk}));
+  EXPECT_FALSE(wants(true, {.type = SourceType::kLocal}));
+  EXPECT_FALSE(wants(false, {.type = SourceType::kRemote}));
 }
 
 TEST_F(ChunkVerifierTest, FirstIngest_ReturnsDigestsAndChecksPadding) {
   ChunkVerifier verifier(&artifact_.layout, /*expected=*/nullptr, /*distrust_other_hosts=*/false);
-  EXPECT_TRUE(verifier.WantsBlake3(SourceType::kDisk, 0));
+  EXPECT_TRUE(verifier.WantsBlake3({.type = SourceType::kDisk}, 0));
   for (uint32_t chunk = 0; chunk < artifact_.layout.chunk_count(); ++chunk) {
     const ChunkRequest request = Request(chunk, /*blake3=*/true);
     EXPECT_TRUE(verifier.CheckPadding(request).ok());

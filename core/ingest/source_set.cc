@@ -24,8 +24,9 @@ void SourceSet::Add(std::unique_ptr<SourceInUse> source) {
   // A disk is read best in order, and what is near by is fast enough in any.
   source->index = picker_.AddSource({.availability = source->availability,
                                      .max_fetches = source->max_fetches,
-                                     .in_order = info.type != SourceType::kRemote,
+                                     .in_order = info.type != SourceType::kRemote && !info.outside,
                                      .at_hand = info.type == SourceType::kLocal,
+                                     .outside = info.outside,
                                      .share = knows_share ? info.share : 0,
                                      .shares = knows_share ? info.shares : 1});
   sources_.push_back(std::move(source));

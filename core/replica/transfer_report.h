@@ -38,6 +38,7 @@ struct SourceInfo {
   TraceContext span = {};       // reserved for the reading of it, where the other end links to it
   TraceContext made_by = {};    // the ingest that made the replica it reads, where that is known
   std::string replica_id = {};  // of the replica it reads; empty where that is none
+  bool outside = false;  // of the cluster: a shared origin, of which each chunk is to be read once for all
   // Of the receivers that it serves at once, which this one is: `share` of `shares`. 0 of 1: not known.
   uint32_t share = 0;
   uint32_t shares = 1;

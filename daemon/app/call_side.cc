@@ -90,7 +90,7 @@ CallSide::CallSide(const DaemonOptions& options, LocalNode* node, DeviceRuntime*
                 .known_keys = &store.known_keys,
                 .comparer = &comparer,
                 .publications = &replicas.publications}),
-      origins(storage.imports()),
+      origins(storage.imports(), storage.is_immutable()),
       comparer(ComparerOptions(options, storage, store, *replicas.engine)),
       quick({.max_threads = kQuickThreads}),
       waiting({.max_threads = kWaitingThreads}),

@@ -42,6 +42,8 @@ absl::StatusOr<std::shared_ptr<const ObjectStore>> OpenImports(const DaemonOptio
   TC_ASSIGN_OR_RETURN(ImportRoots roots, ImportRoots::Beneath(options.disk.import_roots));
   objects::OpenOptions open{.files = std::make_shared<const ImportRoots>(std::move(roots))};
   TC_ASSIGN_OR_RETURN(open.origins, options.origins.Parse(open.environment));
+  open.rates =
+      std::make_shared<objects::ReadRates>(options.origins.max_rate, options.origins.max_rate_of_origin);
   return objects::OpenObjects(std::move(open));
 }
 
@@ -120,6 +122,7 @@ absl::StatusOr<std::unique_ptr<Storage>> Storage::Open(const DaemonOptions& opti
     TC_ASSIGN_OR_RETURN(storage->artifacts_, ArtifactStore::Open(options.disk.folder));
   }
   TC_ASSIGN_OR_RETURN(storage->imports_, OpenImports(options));
+  TC_ASSIGN_OR_RETURN(storage->is_immutable_, options.origins.ParseImmutable());
   // Last: from here on there are allocations in the pool.
   if (kept != nullptr) kept->Attach(storage->pool_.get());
   return storage;

@@ -330,8 +330,10 @@ class StoreDaemonService final : public v1::StoreDaemon::CallbackService {
           const Origin origin = rpc::FromProto(request->origin());
           TC_ASSIGN_OR_RETURN(OriginChecker::Finding finding, options_.origins->Check(context, origin));
           response->set_intact(finding.intact);
+          response->set_mutable_objects(finding.is_mutable);
           response->set_reason(std::move(finding.reason));
-          if (!finding.intact || request->artifact_id().empty() || origin.compared || origin.untraceable) {
+          if (!finding.intact || request->artifact_id().empty() || origin.compared || origin.untraceable ||
+              IsShared(origin)) {
             return absl::OkStatus();
           }
           const OriginComparer::Standing standing =

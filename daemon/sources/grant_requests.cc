@@ -35,6 +35,11 @@ void GrantRequests::NoteFruitless(const std::string& replica_name, const absl::S
   replica.busy = absl::IsDeadlineExceeded(status) || absl::IsResourceExhausted(status);
 }
 
+void GrantRequests::NoteOriginFailed(const std::string& uri) {
+  if (held_origin_ == uri) held_origin_.clear();
+  failed_origins_.push_back(uri);
+}
+
 int GrantRequests::Fruitless(const std::string& replica_name) const {
   const auto tried = replicas_.find(replica_name);
   return tried == replicas_.end() ? 0 : tried->second.fruitless;
@@ -59,6 +64,8 @@ absl::StatusOr<v1::RequestReplicaTransportResponse> GrantRequests::Ask(const Req
     request.add_held_grants(grant_id);
     if (beside_stalled > 0) request.add_slow_replicas(held.replica_name());
   }
+  request.set_held_origin(held_origin_);
+  request.mutable_failed_origins()->Assign(failed_origins_.begin(), failed_origins_.end());
   const size_t beside = beside_stalled > 0 ? held_->all().size() + beside_stalled : 0;
   request.set_sources(static_cast<uint32_t>(std::max(kMaxSources, beside)));
   absl::StatusOr<v1::RequestReplicaTransportResponse> answer = Request(context, request);

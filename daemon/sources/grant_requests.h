@@ -9,6 +9,7 @@
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/request_context.h"
@@ -42,6 +43,9 @@ class GrantRequests {
   void NoteFruitless(const std::string& replica_name, const absl::Status& status);
   // Its peer was overtaken lately.
   void NoteRests(const std::string& replica_name) { replicas_[replica_name].rests = true; }
+  // A shared origin, by the URI of its first object, is read from now on; or could not be, or not to the end.
+  void NoteOriginRead(const std::string& uri) { held_origin_ = uri; }
+  void NoteOriginFailed(const std::string& uri);
   bool WasTried(const std::string& replica_name) const { return replicas_.contains(replica_name); }
   // Tries in a row that gave nothing.
   int Fruitless(const std::string& replica_name) const;
@@ -61,6 +65,8 @@ class GrantRequests {
   const HeldGrants* const held_;
   const v1::RequestReplicaTransportRequest wanted_;
   std::map<std::string, Tried> replicas_;
+  std::string held_origin_;  // empty: none
+  std::vector<std::string> failed_origins_;
 };
 
 }  // namespace tensorcast::daemon

@@ -1,12 +1,16 @@
 #include "daemon/sources/origin_files.h"
 
 #include <algorithm>
+#include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "core/artifact/object_uri.h"
+#include "core/disk/packed_format.h"
 #include "core/safetensors/beside.h"
 #include "core/safetensors/safetensors.h"
 #include "core/source/object_source.h"
@@ -39,13 +43,37 @@ absl::Status ReadFirstBytes(const RequestContext& context, const ObjectStore& st
 // `opened`: a SafetensorsModel, or FilesBeside.
 template <class Opened>
 absl::StatusOr<std::unique_ptr<ChunkSource>> SourceOf(Opened opened, const Origin& origin,
-                                                      const Manifest& manifest) {
+                                                      const Manifest& manifest, SourceInfo info) {
   if (!SameImage(opened.layout, manifest.layout())) {
     return absl::DataLossError(absl::StrCat(
         origin.objects[0].uri, " is no longer what was imported: its tensors changed; import it again"));
   }
-  return MakeObjectSource(std::move(opened.objects), std::move(opened.extents),
-                          manifest.layout().image_bytes);
+  return MakeObjectSource(std::move(opened.objects), std::move(opened.extents), manifest.layout().image_bytes,
+                          std::move(info));
+}
+
+bool IsPacked(const Origin& origin) {
+  if (origin.objects.size() != 1) return false;
+  const std::string_view uri = origin.objects[0].uri;
+  return IsObjectUri(uri) && !ArtifactIdOfFileName(uri.substr(uri.rfind('/') + 1)).empty();
+}
+
+// The image of a packed file: one extent of one object. Its chunks are compared with the manifest as those of
+// any source; here that they are as many.
+absl::StatusOr<std::unique_ptr<ChunkSource>> OpenPacked(const RequestContext& context,
+                                                        const ObjectStore& store, const Origin& origin,
+                                                        const Manifest& manifest, SourceInfo info) {
+  TC_ASSIGN_OR_RETURN(ObjectReaders objects, OpenOrigin(context, store, origin));
+  TC_ASSIGN_OR_RETURN(const std::string bytes, ReadBytes(context, *objects[0], 0, kPackedHeaderBytes));
+  TC_ASSIGN_OR_RETURN(const PackedHeader header,
+                      DecodePackedHeader(std::as_bytes(std::span(bytes)), origin.objects[0].bytes));
+  if (header.image_bytes != manifest.layout().image_bytes) {
+    return absl::DataLossError(
+        absl::StrCat(origin.objects[0].uri, " is not the pack of this artifact; archive it again"));
+  }
+  std::vector<ObjectExtent> extents = {{.object_offset = header.image_offset, .bytes = header.image_bytes}};
+  return MakeObjectSource(std::move(objects), std::move(extents), manifest.layout().image_bytes,
+                          std::move(info));
 }
 
 constexpr int kMaxChecksAtOnce = 8;
@@ -59,16 +87,22 @@ bool IsAboutOriginFiles(const absl::Status& error) {
 
 absl::StatusOr<std::unique_ptr<ChunkSource>> OpenOriginSource(const RequestContext& context,
                                                               const ObjectStore& store, const Origin& origin,
-                                                              const Manifest& manifest) {
+                                                              const Manifest& manifest, uint32_t share,
+                                                              uint32_t shares) {
+  SourceInfo info;
+  info.outside = IsShared(origin);
+  info.share = share;
+  info.shares = shares;
+  if (IsPacked(origin)) return OpenPacked(context, store, origin, manifest, std::move(info));
   TC_ASSIGN_OR_RETURN(ObjectReaders objects, OpenOrigin(context, store, origin));
   if (manifest.kind() == ArtifactKind::kFiles) {
     std::vector<std::string> paths;
     for (const Tensor& file : manifest.layout().tensors) paths.push_back(file.name);
     TC_ASSIGN_OR_RETURN(FilesBeside files, FilesOf(std::move(objects), paths));
-    return SourceOf(std::move(files), origin, manifest);
+    return SourceOf(std::move(files), origin, manifest, std::move(info));
   }
   TC_ASSIGN_OR_RETURN(SafetensorsModel model, ReadSafetensors(context, objects));
-  return SourceOf(std::move(model), origin, manifest);
+  return SourceOf(std::move(model), origin, manifest, std::move(info));
 }
 
 absl::StatusOr<OriginChecker::Finding> OriginChecker::Check(const RequestContext& context,
@@ -78,9 +112,22 @@ absl::StatusOr<OriginChecker::Finding> OriginChecker::Check(const RequestContext
     return absl::ResourceExhaustedError(
         absl::StrCat(others, " checks of imported files are under way: does their disk still answer?"));
   }
+  if (IsShared(origin)) return CheckShared(context, origin);
   const absl::Status looked = ReadFirstBytes(context, *store_, origin);
   if (!looked.ok() && !IsAboutOriginFiles(looked)) return looked;
   return Finding{.intact = looked.ok(), .reason = std::string(looked.message())};
+}
+
+absl::StatusOr<OriginChecker::Finding> OriginChecker::CheckShared(const RequestContext& context,
+                                                                  const Origin& origin) const {
+  if (!std::ranges::all_of(origin.objects, is_immutable_)) return Finding{.is_mutable = true};
+  const absl::Status looked = OpenOrigin(context, *store_, origin).status();
+  // A version that was removed does not come back. That this node may not read it, or that its store does not
+  // answer, says nothing of it.
+  if (looked.ok() || absl::IsNotFound(looked) || absl::IsFailedPrecondition(looked)) {
+    return Finding{.intact = looked.ok(), .reason = std::string(looked.message())};
+  }
+  return absl::FailedPreconditionError(looked.message());
 }
 
 }  // namespace tensorcast::daemon

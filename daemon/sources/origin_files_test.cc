@@ -28,7 +28,7 @@ class OriginFilesTest : public ::testing::Test {
     auto found = store_->Find({}, path_);
     ASSERT_TRUE(found.ok()) << found.status();
     origin_.objects = {found->object->identity()};
-    checker_.emplace(store_);
+    checker_.emplace(store_, is_immutable_);
   }
 
   const tensorcast::testing::TempFolder folder_;
@@ -36,8 +36,55 @@ class OriginFilesTest : public ::testing::Test {
   const testing::TestArtifact artifact_ = testing::MakeChunkedArtifact(1, 3);
   std::shared_ptr<const ObjectStore> store_;
   Origin origin_;
+  const OriginChecker::IsImmutable is_immutable_ = [](const ObjectIdentity& object) {
+    return object.version == "version:1";
+  };
   std::optional<OriginChecker> checker_;
 };
+
+// A store of shared objects that answers as a test says, and counts the questions.
+class FakeObjects final : public ObjectStore {
+ public:
+  absl::Status answer = absl::UnavailableError("503");
+  mutable int asked = 0;
+
+  absl::StatusOr<FoundObject> Find(const RequestContext&, const std::string&) const override {
+    return answer;
+  }
+  absl::StatusOr<std::shared_ptr<ObjectReader>> OpenAgain(const RequestContext&,
+                                                          const ObjectIdentity&) const override {
+    ++asked;
+    if (!answer.ok()) return answer;
+    return std::shared_ptr<ObjectReader>();
+  }
+};
+
+TEST_F(OriginFilesTest, SharedObjects_AreCountedOnlyInImmutableVersions) {
+  const auto objects = std::make_shared<FakeObjects>();
+  OriginChecker checker(objects, is_immutable_);
+  const Origin named{.node_id = "me", .objects = {{"s3://b/o", 4, "version:1"}}};
+  const Origin replaceable{.node_id = "me",
+                           .objects = {{"s3://b/o", 4, "version:1"}, {"s3://b/p", 4, "etag:1"}}};
+  auto finding = checker.Check({}, replaceable);
+  ASSERT_TRUE(finding.ok()) << finding.status();
+  EXPECT_TRUE(finding->is_mutable && !finding->intact);
+  EXPECT_EQ(objects->asked, 0) << "whatever is there now, it may change";
+
+  EXPECT_EQ(checker.Check({}, named).status().code(), absl::StatusCode::kFailedPrecondition)
+      << "a store that does not answer says nothing of the object, nor of this node";
+  objects->answer = absl::PermissionDeniedError("daemon.origins");
+  EXPECT_FALSE(checker.Check({}, named).ok());
+  objects->answer = absl::NotFoundError("no such version");
+  finding = checker.Check({}, named);
+  ASSERT_TRUE(finding.ok()) << finding.status();
+  EXPECT_FALSE(finding->intact || finding->is_mutable);
+  objects->answer = absl::OkStatus();
+  objects->asked = 0;
+  finding = checker.Check({}, named);
+  ASSERT_TRUE(finding.ok()) << finding.status();
+  EXPECT_TRUE(finding->intact);
+  EXPECT_EQ(objects->asked, 1);
+}
 
 TEST_F(OriginFilesTest, UnchangedOriginFiles_AreIntact) {
   const auto finding = checker_->Check({}, origin_);
@@ -58,7 +105,7 @@ TEST_F(OriginFilesTest, GrownOrRemovedOriginFile_IsNotIntact) {
 }
 
 TEST_F(OriginFilesTest, OriginOutsideRootsOrWithoutFiles_IsNotIntact) {
-  auto outside = OriginChecker(std::make_shared<const ImportRoots>()).Check({}, origin_);
+  auto outside = OriginChecker(std::make_shared<const ImportRoots>(), is_immutable_).Check({}, origin_);
   ASSERT_TRUE(outside.ok()) << outside.status();
   EXPECT_FALSE(outside->intact);
   auto empty = checker_->Check({}, Origin());

@@ -95,7 +95,7 @@ class ReplicaSourceProvider : public SourceProvider {
                                 [this](const auto& id) { return requests_.WasTried(ReplicaOf(id)); })) {
           if (std::optional<Source> source = TryOrigin(context)) return InsteadOfOthers(*std::move(source));
         }
-        if (offered_.empty()) {
+        if (offered_.empty() && !shared_.has_value()) {
           failures_.NoteAnswer(answer);
           if (!answer.has_retry_after() || request_.lane == kDiskLane) {
             return failures_.NothingLeft(request_.manifest->id(), request_.lane);
@@ -104,9 +104,18 @@ class ReplicaSourceProvider : public SourceProvider {
           continue;
         }
         // Before a peer is opened that was overtaken lately, others are asked for.
-        if (std::ranges::all_of(offered_, [this](const auto& id) { return held_.Rests(id); })) {
+        if (!shared_.has_value() &&
+            std::ranges::all_of(offered_, [this](const auto& id) { return held_.Rests(id); })) {
           TC_RETURN_IF_ERROR(AskForGrants(context, false, /*beside_stalled=*/1).status());
         }
+      }
+      if (shared_.has_value()) {
+        OpenAll(context);
+        std::optional<Source> source = TryShared(context);
+        if (!source.has_value()) continue;
+        std::vector<Source> opened = TakeOpened(context);
+        opened.push_back(*std::move(source));
+        return With(std::move(opened));
       }
       TC_RETURN_IF_ERROR(OpenOffered(context));
       held_.AwaitOpening(context, look_elsewhere_at_);
@@ -152,7 +161,9 @@ class ReplicaSourceProvider : public SourceProvider {
     OpenAll(context);
     held_.AwaitOpening(context, now + kBesideWait);
     TC_RETURN_IF_ERROR(context.Check("looking for another source"));
-    if (std::vector<Source> opened = TakeOpened(context); !opened.empty()) return With(std::move(opened));
+    std::vector<Source> found = TakeOpened(context);
+    if (std::optional<Source> source = TryShared(context)) found.push_back(*std::move(source));
+    if (!found.empty()) return With(std::move(found));
     for (const std::string& id : held_.Overtaken()) NoteUnopened({}, id, held_.OvertakenStatus(), {});
     return MoreSources{.sources = {},
                        .look_again = held_.IsOpening() ? absl::ZeroDuration() : LookAgain(look_again_)};
@@ -187,7 +198,7 @@ class ReplicaSourceProvider : public SourceProvider {
 
   MoreSources With(std::vector<Source> opened) {
     const auto whole = std::ranges::find_if(opened, [](const Source& source) {
-      return source->info().type != SourceType::kRemote && HasAll(*source);
+      return source->info().type != SourceType::kRemote && !source->info().outside && HasAll(*source);
     });
     if (whole != opened.end()) {
       Source source = std::move(*whole);
@@ -329,6 +340,8 @@ class ReplicaSourceProvider : public SourceProvider {
     auto answer = requests_.Ask(context, again, beside_stalled);
     if (answer.ok()) {
       origin_ = OwnOrigin(*answer);
+      shared_.reset();
+      if (answer->has_origin_to_read()) shared_ = *answer;
       for (v1::TransportGrant& grant : *answer->mutable_grants()) {
         offered_.push_back(held_.Add(std::move(grant)));
       }
@@ -356,13 +369,38 @@ class ReplicaSourceProvider : public SourceProvider {
     return std::nullopt;
   }
 
+  // The shared origin that the last answer had this node read, once.
+  std::optional<Source> TryShared(const RequestContext& context) {
+    const std::optional<v1::RequestReplicaTransportResponse> told = std::exchange(shared_, std::nullopt);
+    if (!told.has_value() || told->origin_to_read().objects().empty()) return std::nullopt;
+    const Origin origin = rpc::FromProto(told->origin_to_read());
+    const std::string& uri = origin.objects.front().uri;
+    absl::StatusOr<Source> source = OpenOriginSource(context, *parts_.objects, origin, *request_.manifest,
+                                                     told->origin_share(), told->origin_shares());
+    if (source.ok()) {
+      requests_.NoteOriginRead(uri);
+      reading_ = uri;
+      return *std::move(source);
+    }
+    unopened_.push_back(
+        {.source = {SourceType::kDisk, std::string(kDiskLane), uri}, .status = source.status()});
+    failures_.Note(unopened_.back());
+    requests_.NoteOriginFailed(uri);
+    return std::nullopt;
+  }
+
   std::optional<Origin> OwnOrigin(const v1::RequestReplicaTransportResponse& answer) const {
-    const auto own = std::ranges::find(answer.origins(), parts_.grants.link->node_id(), &v1::Origin::node_id);
-    return own == answer.origins().end() ? std::nullopt : std::optional<Origin>(rpc::FromProto(*own));
+    for (const v1::Origin& message : answer.origins()) {
+      if (message.node_id() != parts_.grants.link->node_id()) continue;
+      Origin origin = rpc::FromProto(message);
+      if (!IsShared(origin)) return origin;
+    }
+    return std::nullopt;
   }
 
   void NoteFailure(const SourceFailure& failure) {
     failures_.Note(failure);
+    if (failure.source.outside) requests_.NoteOriginFailed(reading_);
     const auto held = held_.all().find(failure.source.grant_id);
     if (held == held_.all().end()) return;
     requests_.NoteFailure(held->second.replica_name(), failure);
@@ -374,6 +412,8 @@ class ReplicaSourceProvider : public SourceProvider {
   WaitObserver observer_ = [](const std::string&) {};
   std::optional<Origin> origin_;  // on this node, as the last answer named it
   bool origin_tried_ = false;
+  std::optional<v1::RequestReplicaTransportResponse> shared_;  // has a shared origin to open
+  std::string reading_;  // the shared origin that was opened last, by its first URI
   HeldGrants held_;
   GrantRequests requests_;
   std::deque<std::string> offered_;  // of those held, the best first

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <fstream>
+#include <iterator>
 
 #include "absl/log/log_entry.h"
 #include "absl/log/log_sink.h"
@@ -16,6 +17,8 @@
 #include "base/testing/eventually.h"
 #include "base/testing/temp_folder.h"
 #include "core/disk/import_roots.h"
+#include "core/safetensors/safetensors.h"
+#include "core/testing/memory_objects.h"
 #include "core/testing/scripted_source.h"
 #include "core/testing/test_artifact.h"
 #include "daemon/global_store_link/fake_global_store.h"
@@ -31,6 +34,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::Property;
 using ::testing::UnorderedElementsAre;
 
@@ -436,6 +440,74 @@ TEST_F(ProviderTest, OriginBlockedForAMoment_IsUnavailable) {
   ASSERT_EQ(unlink(path.c_str()), 0);
   const absl::Status gone = testing::NextOf(*Provider(), context_).status();
   EXPECT_EQ(gone.code(), absl::StatusCode::kNotFound) << gone;
+}
+
+// An object store has the artifact, and the global store says that it is to be read.
+class SharedOriginTest : public ProviderTest {
+ protected:
+  void SetUp() override {
+    const tensorcast::testing::TempFolder folder;
+    const std::string path = folder.File("m.safetensors");
+    ASSERT_TRUE(WriteSafetensors(path, artifact_.layout, {}, artifact_.image).ok());
+    std::ifstream file(path, std::ios::binary);
+    objects_->Put(kUri, {std::istreambuf_iterator<char>(file), {}});
+    const auto found = objects_->Find({}, kUri);
+    ASSERT_TRUE(found.ok()) << found.status();
+    v1::RequestReplicaTransportResponse told;
+    *told.mutable_origin_to_read() =
+        rpc::ToProto(Origin{.node_id = "another", .objects = {found->object->identity()}});
+    told.set_origin_share(3);
+    told.set_origin_shares(16);
+    told.mutable_look_again();  // at once
+    store_.offers = {told};
+    provider_ = SourceFinder({.grants = {.global_store = &store_,
+                                         .link = &link_,
+                                         .peers = &peers_,
+                                         .opener = &opener_,
+                                         .running = &running_,
+                                         .background = &background_},
+                              .devices = devices_.get(),
+                              .objects = objects_})
+                    .Find({.manifest = artifact_.manifest, .destination = {}, .lane = ""});
+  }
+
+  static constexpr char kUri[] = "mem://models/m.safetensors";
+  const std::shared_ptr<testing::MemoryObjects> objects_ = std::make_shared<testing::MemoryObjects>();
+  std::shared_ptr<SourceProvider> provider_;
+};
+
+TEST_F(SharedOriginTest, SharedOrigin_IsReadInItsShareBesideGrants) {
+  Offer("t1");
+  const std::vector<std::unique_ptr<ChunkSource>> sources = TakeSources(*provider_, 2);
+  ASSERT_EQ(sources.size(), 2);
+  EXPECT_TRUE(sources[0]->info().outside);
+  EXPECT_EQ(sources[0]->info().share, 3u);
+  EXPECT_EQ(sources[0]->info().shares, 16u);
+  EXPECT_TRUE(FetchFirstChunk(*sources[0]).ok());
+  EXPECT_EQ(sources[1]->info().name, "source of t1") << "it is not instead of others";
+  EXPECT_EQ(store_.asked.back().held_origin(), kUri);
+  EXPECT_THAT(store_.asked.back().failed_origins(), IsEmpty());
+}
+
+TEST_F(SharedOriginTest, SharedOriginThatBreaksOff_IsToldAndNotReadAgain) {
+  std::vector<std::unique_ptr<ChunkSource>> sources = TakeSources(*provider_, 1);
+  ASSERT_EQ(sources.size(), 1);
+  const SourceFailure broke{.source = sources[0]->info(), .status = absl::UnavailableError("503")};
+  sources.clear();
+  store_.offers = {};
+  const absl::Status left = provider_->Next(context_, {&broke, 1}, /*needed=*/true).status();
+  EXPECT_EQ(left.code(), absl::StatusCode::kUnavailable) << left;
+  EXPECT_EQ(store_.asked.back().held_origin(), "");
+  EXPECT_THAT(store_.asked.back().failed_origins(), ElementsAre(kUri));
+}
+
+TEST_F(SharedOriginTest, SharedOriginThatChanged_LeavesTheBytesToGrants) {
+  objects_->Put(kUri, "another model");
+  Offer("t1");
+  auto source = testing::NextOf(*provider_, context_);
+  ASSERT_TRUE(source.ok()) << source.status();
+  EXPECT_EQ((*source)->info().name, "source of t1");
+  EXPECT_THAT(store_.asked.back().failed_origins(), ElementsAre(kUri));
 }
 
 TEST_F(ProviderTest, OriginReadError_DecidesErrorCode) {

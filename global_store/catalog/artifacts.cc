@@ -22,16 +22,18 @@ std::string SomeOf(const std::set<std::string>& keys) {
   return absl::StrCat(absl::StrJoin(named, ", "), keys.size() > named.size() ? ", ..." : "");
 }
 
-// Puts `origin` in, in place of an older one of its node. False when that changes nothing. The same files
-// once more stay compared.
+// Puts `origin` in, in place of an older one of its place. False when that changes nothing. The same files
+// once more stay compared, and shared objects stay those of the first node that imported them.
 bool MergeOrigin(std::vector<Origin>& origins, Origin origin) {
-  auto at = std::lower_bound(origins.begin(), origins.end(), origin,
-                             [](const Origin& a, const Origin& b) { return a.node_id < b.node_id; });
-  if (at == origins.end() || at->node_id != origin.node_id) {
+  const auto at = std::ranges::lower_bound(origins, PlaceOf(origin), {}, PlaceOf);
+  if (at == origins.end() || PlaceOf(*at) != PlaceOf(origin)) {
     origins.insert(at, std::move(origin));
     return true;
   }
-  if (SameFiles(*at, origin)) origin.compared |= at->compared;
+  if (SameFiles(*at, origin)) {
+    origin.compared |= at->compared;
+    origin.node_id = at->node_id;
+  }
   if (*at == origin) return false;
   *at = std::move(origin);
   return true;
@@ -39,12 +41,16 @@ bool MergeOrigin(std::vector<Origin>& origins, Origin origin) {
 
 }  // namespace
 
+std::string_view PlaceOf(const Origin& origin) {
+  return IsShared(origin) ? origin.objects.front().uri : origin.node_id;
+}
+
 bool SameFiles(const Origin& a, const Origin& b) {
-  return a.node_id == b.node_id && a.objects == b.objects && a.untraceable == b.untraceable;
+  return PlaceOf(a) == PlaceOf(b) && a.objects == b.objects && a.untraceable == b.untraceable;
 }
 
 const Catalog::OriginNote* Catalog::Artifact::NoteOf(const Origin& origin) const {
-  const auto note = origin_notes.find(origin.node_id);
+  const auto note = origin_notes.find({std::string(PlaceOf(origin)), origin.node_id});
   return note == origin_notes.end() ? nullptr : &note->second;
 }
 
@@ -77,7 +83,8 @@ void Catalog::Apply(const ArtifactRecord& record) {
   for (const Origin& origin : artifact.record.origins) {
     const auto& origins = record.origins;
     if (std::find(origins.begin(), origins.end(), origin) == origins.end()) {
-      artifact.origin_notes.erase(origin.node_id);
+      std::erase_if(artifact.origin_notes,
+                    [&](const auto& note) { return note.first.first == PlaceOf(origin); });
     }
   }
   artifact.record = record;
@@ -169,7 +176,7 @@ void Catalog::NoteOrigin(std::string_view artifact_id, const Origin& origin, Ori
   if (artifact == artifacts_.end()) return;
   for (const Origin& known : artifact->second.record.origins) {
     if (!SameFiles(known, origin)) continue;
-    OriginNote& note = artifact->second.origin_notes[origin.node_id];
+    OriginNote& note = artifact->second.origin_notes[{std::string(PlaceOf(origin)), origin.node_id}];
     // Gone is final until the origin is published again: a file that was put back need not be what was
     // imported.
     if (note.finding == OriginFinding::kGone) return;
@@ -180,8 +187,8 @@ void Catalog::NoteOrigin(std::string_view artifact_id, const Origin& origin, Ori
 void Catalog::RenewOrigin(std::string_view artifact_id, std::string_view node_id) {
   auto artifact = artifacts_.find(artifact_id);
   if (artifact == artifacts_.end()) return;
-  auto note = artifact->second.origin_notes.find(node_id);
-  if (note != artifact->second.origin_notes.end()) artifact->second.origin_notes.erase(note);
+  std::erase_if(artifact->second.origin_notes,
+                [&](const auto& note) { return note.first.second == node_id; });
 }
 
 }  // namespace tensorcast::global_store

@@ -14,6 +14,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/container/btree_map.h"
@@ -36,12 +37,13 @@ class Catalog {
   struct Artifact {
     ArtifactRecord record;
     std::set<std::string> keys;
-    std::set<std::string> kept_by;                                // keys of which it is an earlier version
-    std::map<std::string, OriginNote, std::less<>> origin_notes;  // by node id; of the origins in `record`
+    std::set<std::string> kept_by;  // keys of which it is an earlier version
+    // Of the origins in `record`: by place, and by the node that looked.
+    std::map<std::pair<std::string, std::string>, OriginNote> origin_notes;
 
     // It was a version of keys, and no key names or keeps it now.
     bool IsReleased() const { return record.versioned && keys.empty() && kept_by.empty(); }
-    // What its node found last; null: it has not looked.
+    // What the node that `origin` names found last; null: it has not looked.
     const OriginNote* NoteOf(const Origin& origin) const;
     bool IsGone(const Origin& origin) const;
   };
@@ -84,11 +86,12 @@ class Catalog {
   // How many versions of it are kept, the current one among them.
   uint32_t KeepOf(const KeyRecord& key) const;
 
-  // What a node found when it looked at its origin. One that is gone stays so until it is published again.
-  // Ignored when another origin of that node is on record by now. REQUIRES: `finding` is not kSilent.
+  // What a node found when it looked at an origin: at its files, or at shared objects, where `origin` names
+  // the node that looked. One that is gone stays so until that node publishes it again. Ignored when another
+  // origin of that place is on record by now. REQUIRES: `finding` is not kSilent.
   void NoteOrigin(std::string_view artifact_id, const Origin& origin, OriginFinding finding,
                   std::string_view reason, SteadyTime now);
-  // The origin was read just now, whatever was found of it before.
+  // The node has just read its origin, whatever it found of it before.
   void RenewOrigin(std::string_view artifact_id, std::string_view node_id);
 
   // Null: there is none.

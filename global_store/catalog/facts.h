@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -25,8 +26,11 @@ inline constexpr absl::Duration kTombstoneAge = absl::Hours(30 * 24);
 inline constexpr absl::Duration kVersionTombstoneAge = absl::Hours(24);
 inline constexpr size_t kMaxVersionTombstones = 1024;
 
-// Whether two origins of an artifact, of which a node has one at most, are the same objects as they were
-// then; what was found of one is true of the other.
+// What an artifact has one origin for at most: the node that files are of; of shared objects the first URI,
+// whichever nodes imported them.
+std::string_view PlaceOf(const Origin& origin);
+// Whether two origins of an artifact are of one place, and the same objects as they were then; what was found
+// of one is true of the other.
 bool SameFiles(const Origin& a, const Origin& b);
 
 struct ArtifactRecord {
@@ -37,7 +41,7 @@ struct ArtifactRecord {
   uint32_t tensor_count = 0;
   std::string tensors_digest;  // Manifest::DigestOfTensors
   absl::Time created;
-  std::vector<Origin> origins;  // sorted by node id
+  std::vector<Origin> origins;  // sorted by place
   bool deleted = false;  // a tombstone: only artifact_id, `updated` and `versioned` still mean something
   absl::Time updated;
   // It is a version of keys: once no key names or keeps it, it may go with its last replica. False for an

@@ -35,6 +35,7 @@ struct KeyPlan {
 enum class OriginFinding : uint8_t {
   kIntact,     // each can be read and has the identity that it was imported with
   kComparing,  // as kIntact, and its node reads them to compare their digests; the reason says how far it is
+  kMutable,    // shared objects that others may replace or delete: a source, and not a copy
   kGone,       // one at least cannot or has not: nothing can be made of it any more
   kUnclear,    // its node could not tell just now
   kSilent,     // its node did not answer

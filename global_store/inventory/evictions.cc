@@ -48,7 +48,7 @@ Evictions::Copies Evictions::FindCopies(const HeldReplica& replica, const Proofs
       return copies;
     }
     if (HasName(proofs.unproven, other.facts)) {
-      copies.unproven = holder.facts.name;
+      copies.unproven = absl::StrCat("node ", holder.facts.name);
     } else if (!holder.unreachable && copies.to_prove.size() < kAskedAtOnce) {
       copies.to_prove.push_back(ToProve(holder, other));
     }
@@ -59,12 +59,15 @@ Evictions::Copies Evictions::FindCopies(const HeldReplica& replica, const Proofs
 void Evictions::AddOrigins(const OriginsAsCopies& origins, const HeldReplica& replica, const Proofs& proofs,
                            Copies& copies) const {
   for (const Origin* origin : origins.intact) {
-    const ReplicaName name{.node_id = origin->node_id, .replica_id = ""};
-    const NodeFacts& facts = nodes_.Find(origin->node_id)->facts;
+    // Of shared objects the evicting node gives the proof, unless it imported them itself.
+    const bool shared = IsShared(*origin);
+    const std::string& prover = shared ? replica.facts.node_id : origin->node_id;
+    const ReplicaName name{.node_id = prover, .replica_id = shared ? std::string(PlaceOf(*origin)) : ""};
+    const NodeFacts& facts = nodes_.Find(prover)->facts;
     if (origin->node_id == replica.facts.node_id || std::ranges::count(proofs.proven, name) > 0) {
       copies.counted = true;
     } else if (std::ranges::count(proofs.unproven, name) > 0) {
-      copies.unproven = facts.name;
+      copies.unproven = absl::StrCat(shared ? "" : "node ", shared ? PlaceOf(*origin) : facts.name);
     } else if (copies.to_prove.size() < kAskedAtOnce) {
       copies.to_prove.push_back(
           {.replica = name, .node_name = facts.name, .grpc_address = facts.grpc_address, .origin = *origin});
@@ -94,14 +97,15 @@ std::optional<EvictionDecision> Evictions::Refuse(const HeldReplica& replica, co
     return EvictionDecision{.reason = "its artifact, a version that no key keeps, is not deleted yet",
                             .release_first = true};
   }
-  OriginsAsCopies origins = JudgeOrigins(catalog_, nodes_, artifact_id, origin_finding_age_, now);
+  OriginsAsCopies origins =
+      JudgeOrigins(catalog_, nodes_, artifact_id, replica.facts.node_id, origin_finding_age_, now);
   AddOrigins(origins, replica, proofs, copies);
   if (copies.counted) return std::nullopt;
   if (!copies.to_prove.empty()) return to_be_proven(std::move(copies.to_prove));
   const std::string liar =
       copies.unproven.empty()
           ? ""
-          : absl::StrCat(", node ", copies.unproven, " did not prove that it has the copy it reports");
+          : absl::StrCat(", ", copies.unproven, " did not prove that it has the copy it reports");
   return EvictionDecision{.reason = catalog_.WhyItStays(artifact_id, absl::StrCat(liar, origins.others)),
                           .waiting_for = std::move(origins.comparing),
                           .unchecked_origins = std::move(origins.unchecked)};

@@ -2,8 +2,9 @@
 //
 // A node speaks for itself alone. Its other replicas count as it reports them; a replica on another node
 // counts only where that node has just proven that it has the bytes (global_store/service/possession.h): a
-// report costs nothing, and the last copy would go for it. So do files that another node imported. The proof
-// is an answer equal to that of the node which evicts, which can harm nothing but its own replica by a lie.
+// report costs nothing, and the last copy would go for it. So do files that another node imported, and shared
+// objects, which the evicting node reads itself: that they are the artifact another node said. The proof is
+// an answer equal to that of the node which evicts, which can harm nothing but its own replica by a lie.
 //
 // Keeps no state of its own: a replica that may go is marked in the inventory. Thread-compatible.
 #pragma once
@@ -47,7 +48,7 @@ class Evictions {
   struct Copies {
     bool counted = false;               // one at least is of the node itself, or proven
     std::vector<CopyToProve> to_prove;  // else: some that may be
-    std::string unproven;               // the name of a node that did not prove its own
+    std::string unproven;               // what did not prove its own: "node b"
   };
   Copies FindCopies(const HeldReplica& replica, const Proofs& proofs) const;
   bool HasCopyOffDrainingNodes(const HeldReplica& replica) const;

@@ -1,9 +1,8 @@
 #include "global_store/inventory/origin_copies.h"
 
-#include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "core/artifact/object_uri.h"
 
 namespace tensorcast::global_store {
 namespace {
@@ -15,39 +14,59 @@ std::string DescribeComparison(const Catalog::Artifact& artifact, const Origin& 
                       " before its replica may go: ", how_far);
 }
 
+// What the node that looked, of that name, said of shared objects.
+std::string DescribeShared(const Catalog::OriginNote& note, std::string_view uri, std::string_view name) {
+  switch (note.finding) {
+    case OriginFinding::kMutable:
+      return absl::StrCat(", the object ", uri,
+                          " that it was imported from does not count, since others can replace or delete it");
+    case OriginFinding::kGone:
+      return absl::StrCat(", the object ", uri, " that it was imported from is gone (", note.reason, ")");
+    default:
+      return absl::StrCat(", node ", name, " could not look at the object ", uri, " (", note.reason, ")");
+  }
+}
+
 }  // namespace
 
 OriginsAsCopies JudgeOrigins(const Catalog& catalog, const Membership& nodes, std::string_view artifact_id,
-                             absl::Duration age, SteadyTime now) {
+                             const std::string& reader, absl::Duration age, SteadyTime now) {
   OriginsAsCopies judged;
   const Catalog::Artifact* artifact = catalog.Find(artifact_id);
   if (artifact == nullptr) return judged;
   for (const Origin& origin : artifact->record.origins) {
-    const Node* node = nodes.Find(origin.node_id);
+    const bool shared = IsShared(origin);
+    Origin looked_at = origin;
+    if (shared) looked_at.node_id = reader;
+    const Node* node = nodes.Find(looked_at.node_id);
     if (node == nullptr) {
       absl::StrAppend(&judged.others, ", node ", origin.node_id, ", where it was imported, is away");
       continue;
     }
     const NodeFacts& facts = node->facts;
-    // Whatever its node says of it.
-    if (std::ranges::any_of(origin.objects, IsObjectUri, &ObjectIdentity::uri)) {
-      absl::StrAppend(&judged.others, ", the object ", origin.objects.front().uri, " that node ", facts.name,
-                      " imported does not count, since others can replace or delete it");
+    const Catalog::OriginNote* note = artifact->NoteOf(looked_at);
+    const bool fresh = note != nullptr && now - note->noted <= age;
+    if (shared && note != nullptr && (fresh || note->finding == OriginFinding::kGone)) {
+      if (note->finding == OriginFinding::kIntact) {
+        judged.intact.push_back(&origin);
+      } else {
+        judged.others += DescribeShared(*note, origin.objects.front().uri, facts.name);
+      }
       continue;
     }
-    if (origin.untraceable) {
+    if (origin.untraceable && !shared) {
       absl::StrAppend(
           &judged.others, ", what node ", facts.name,
           " imported it from does not count, since its file system shows no trace of some writes");
       continue;
     }
-    if (const Catalog::OriginNote* note = artifact->NoteOf(origin)) {
+    if (note != nullptr) {
       if (note->finding == OriginFinding::kGone) {
         absl::StrAppend(&judged.others, ", what node ", facts.name, " imported it from is gone (",
                         note->reason, ")");
         continue;
       }
-      if (now - note->noted <= age) {
+      if (fresh) {
         if (note->finding == OriginFinding::kUnclear) {
           absl::StrAppend(&judged.others, ", node ", facts.name, ", where it was imported, could not look (",
                           note->reason, ")");
@@ -67,11 +86,14 @@ OriginsAsCopies JudgeOrigins(const Catalog& catalog, const Membership& nodes, st
       }
     }
     if (node->unreachable || now - node->silent_since <= age) {
-      absl::StrAppend(&judged.others, ", node ", facts.name, ", where it was imported, does not answer");
+      absl::StrAppend(&judged.others, ", node ", facts.name,
+                      shared ? ", which was to look at its origin" : ", where it was imported",
+                      ", does not answer");
       continue;
     }
-    judged.unchecked.push_back(
-        {.artifact_id = std::string(artifact_id), .origin = origin, .grpc_address = facts.grpc_address});
+    judged.unchecked.push_back({.artifact_id = std::string(artifact_id),
+                                .origin = std::move(looked_at),
+                                .grpc_address = facts.grpc_address});
   }
   return judged;
 }

@@ -69,7 +69,9 @@ struct OriginToCheck {
 // A replica, or files, that count as a copy once their node has proven that it has the bytes; and where its
 // node is asked.
 struct CopyToProve {
-  ReplicaName replica;  // without a replica's id: the files that its node imported
+  // Without a replica's id: the files that its node imported. Of shared objects, with their first URI as the
+  // id: what the node reads there.
+  ReplicaName replica;
   std::string node_name;
   std::string grpc_address;
   std::optional<Origin> origin = {};  // then

@@ -60,6 +60,7 @@ OriginReport ReportOf(const OriginToCheck& checked, const absl::Status& status,
     return {.finding = silent ? OriginFinding::kSilent : OriginFinding::kUnclear,
             .reason = std::string(status.message())};
   }
+  if (answer.mutable_objects()) return {.finding = OriginFinding::kMutable};
   if (answer.intact() && answer.compare_bytes() > 0) {
     return {.finding = OriginFinding::kComparing,
             .reason = HowFar(answer.compared_bytes(), answer.compare_bytes())};

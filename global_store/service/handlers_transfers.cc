@@ -71,14 +71,16 @@ absl::StatusOr<v1::RequestReplicaTransportResponse> Handlers::RequestReplicaTran
       .timeout = rpc::FromProto(request.timeout()),
       .required_lane = request.required_lane(),
       .sources = request.sources() > 0 ? request.sources() : request.held_grants_size() + 1u,
-      .held_grants = {request.held_grants().begin(), request.held_grants().end()}};
+      .held_grants = {request.held_grants().begin(), request.held_grants().end()},
+      .held_origin = request.held_origin(),
+      .failed_origins = {request.failed_origins().begin(), request.failed_origins().end()}};
   const std::string key =
       RequestKey(context.request_id, "RequestReplicaTransport", request.SerializeAsString());
   const SteadyTime asked = SteadyNow();
   TC_ASSIGN_OR_RETURN(const GrantOffer offer, RequestGrant(context, key, wanted));
   if (!wanted.corrupt_replicas.empty()) DigestAccused();
   otel::metrics::kGlobalSelectionWaitSeconds.Record(absl::ToDoubleSeconds(SteadyNow() - asked),
-                                                    {!offer.granted.empty()                     ? "granted"
+                                                    {!offer.granted.empty() || offer.shared     ? "granted"
                                                      : offer.retry_after > absl::ZeroDuration() ? "wait"
                                                                                                 : "refused"});
   v1::RequestReplicaTransportResponse response;
@@ -97,6 +99,11 @@ absl::StatusOr<v1::RequestReplicaTransportResponse> Handlers::RequestReplicaTran
     *response.mutable_look_again() = rpc::ToProto(offer.look_again);
   }
   for (const Origin& origin : offer.origins) *response.add_origins() = rpc::ToProto(origin);
+  if (offer.shared.has_value()) {
+    *response.mutable_origin_to_read() = rpc::ToProto(offer.shared->origin);
+    response.set_origin_share(offer.shared->share);
+    response.set_origin_shares(offer.shared->shares);
+  }
   response.set_no_source_reason(offer.no_source_reason);
   response.mutable_waiting_for()->Assign(offer.waiting_for.begin(), offer.waiting_for.end());
   if (offer.retry_after > absl::ZeroDuration()) {
@@ -114,7 +121,8 @@ absl::StatusOr<GrantOffer> Handlers::RequestGrant(const RequestContext& context,
     if (offer.origin_to_check.has_value()) {
       CheckOrigins(context, {*offer.origin_to_check});
     } else if (offer.origin_to_read.has_value()) {
-      if (CheckOrigins(context, {*offer.origin_to_read})) {
+      // Its importer is asked to read a shared origin without a question: it tells what came of it.
+      if (IsShared(offer.origin_to_read->origin) || CheckOrigins(context, {*offer.origin_to_read})) {
         StartReading(context, *offer.origin_to_read);
         return offer;
       }

@@ -52,6 +52,7 @@ SourceQuery Transfers::QueryOf(const GrantRequest& request, const Node& receiver
     query.has_source_on_host |= !slow && SameHost(receiver.end, source);
   }
   query.stalls = query.has_source && !moves;
+  query.has_source |= !request.held_origin.empty();
   if (!query.has_source) query.wanted = std::min(query.wanted, kFirstSources);
   return query;
 }

@@ -32,6 +32,9 @@ struct GrantRequest {
   uint32_t sources = 1;
   // Grants that this transfer has: their replicas are not offered to it once more.
   std::vector<std::string> held_grants;
+  // Shared origins, by place: the one that this transfer reads, and those that it could not.
+  std::string held_origin = {};
+  std::vector<std::string> failed_origins = {};
 
   // The receiver takes the bytes from files that its own node imported, where it has such.
   bool ReadsOwnFiles() const { return required_lane.empty() || required_lane == kDiskLane; }
@@ -64,12 +67,21 @@ struct OfferedGrant {
   uint32_t shares = 1;
 };
 
+// A shared origin to be read by several receivers, each its own share of the chunks first.
+struct SharedReading {
+  Origin origin;
+  uint32_t share = 0;
+  uint32_t shares = 1;
+};
+
 struct GrantOffer {
   std::vector<OfferedGrant> granted;  // of different replicas, the best first
   // From now: when the transfer should ask for more sources, as fewer than it wants were there.
   absl::Duration look_again = absl::InfiniteDuration();
   std::string no_source_reason;  // when not granted
-  std::vector<Origin> origins;   // on live nodes
+  std::vector<Origin> origins;   // files on live nodes, and shared objects
+  // To be read beside what is granted: no node has the whole image.
+  std::optional<SharedReading> shared;
   // When not granted: what may become a source, for people. Asking again is worth while after `retry_after`;
   // where that is zero, the time is not known.
   std::vector<std::string> waiting_for;

@@ -141,7 +141,8 @@ std::vector<std::string> Transfers::UnreachableNodesWith(const Asking& asking) c
   });
   for (const Origin& origin : LiveOrigins(asking.artifact)) {
     if (names.size() == kMaxNamed) break;
-    if (!asking.artifact.IsGone(origin)) add(*nodes_.Find(origin.node_id), LocationKind::kCpu);
+    if (IsShared(origin) || asking.artifact.IsGone(origin)) continue;
+    add(*nodes_.Find(origin.node_id), LocationKind::kCpu);
   }
   return {names.begin(), names.end()};
 }
@@ -151,7 +152,9 @@ std::vector<std::string> Transfers::UnreachableNodesWith(const Asking& asking) c
 std::vector<std::string> Transfers::OfferOrigins(const Asking& asking, GrantOffer& offer) {
   const auto& [request, receiver, artifact, query, now] = asking;
   const std::string& receiver_id = receiver.facts.node_id;
-  const auto own = std::ranges::find(artifact.record.origins, receiver_id, &Origin::node_id);
+  const auto own = std::ranges::find_if(artifact.record.origins, [&](const Origin& origin) {
+    return !IsShared(origin) && origin.node_id == receiver_id;
+  });
   if (request.ReadsOwnFiles() && own != artifact.record.origins.end() && !artifact.IsGone(*own)) {
     // It reads them itself, unless they turn out to be gone, which matters where another node has some, too.
     const Catalog::OriginNote* note = artifact.NoteOf(*own);
@@ -163,7 +166,10 @@ std::vector<std::string> Transfers::OfferOrigins(const Asking& asking, GrantOffe
     return {};
   }
   for (const Origin& origin : offer.origins) {
-    const Node& node = *nodes_.Find(origin.node_id);
+    // Shared objects that this receiver cannot read may be read by the node that imported them.
+    const Node* importer = nodes_.Find(origin.node_id);
+    if (importer == nullptr) continue;
+    const Node& node = *importer;
     const SourceCandidate candidate{.replica_id = "", .end = &node.end};
     if (origin.node_id == receiver_id || node.unreachable || artifact.IsGone(origin)) continue;
     if (!CanUse(query, candidate)) continue;

@@ -85,18 +85,6 @@ TEST_F(Origins, UntraceableOrigin_NeverCountsAsCopy) {
   EXPECT_THAT(decision.reason, HasSubstr("no trace of some writes"));
 }
 
-// Whatever its node says of it.
-TEST_F(Origins, OriginInObjectStore_NeverCountsAsCopy) {
-  const Origin object{.node_id = "b", .objects = {{"s3://bucket/m", 1, "etag:1"}}, .compared = true};
-  Import(object);
-  directory_.NoteOrigin("x", object, OriginFinding::kIntact, "", now_);
-  const EvictionDecision decision = Evict("a", "r");
-  EXPECT_FALSE(decision.granted);
-  EXPECT_THAT(decision.unchecked_origins, IsEmpty());
-  EXPECT_THAT(decision.reason,
-              HasSubstr("the object s3://bucket/m that node name-b imported does not count"));
-}
-
 TEST_F(Origins, ReimportedUnchangedOrigin_StaysCompared) {
   Import({.node_id = "b", .objects = origin_.objects});
   EXPECT_TRUE(OnRecord().compared);

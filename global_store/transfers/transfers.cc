@@ -27,7 +27,7 @@ std::string WhyNoSource(size_t elsewhere, size_t usable, std::string_view requir
 // Whether the receiver is about to read files of its own node, which the offer names.
 bool FillsItself(const Catalog::Artifact& artifact, const GrantRequest& request, const GrantOffer& offer) {
   return request.ReadsOwnFiles() && std::ranges::any_of(offer.origins, [&](const Origin& origin) {
-           return origin.node_id == request.receiver.node_id && !artifact.IsGone(origin);
+           return !IsShared(origin) && origin.node_id == request.receiver.node_id && !artifact.IsGone(origin);
          });
 }
 
@@ -36,7 +36,7 @@ bool FillsItself(const Catalog::Artifact& artifact, const GrantRequest& request,
 std::vector<Origin> Transfers::LiveOrigins(const Catalog::Artifact& artifact) const {
   std::vector<Origin> live;
   for (const Origin& origin : artifact.record.origins) {
-    if (nodes_.Find(origin.node_id) != nullptr) live.push_back(origin);
+    if (IsShared(origin) || nodes_.Find(origin.node_id) != nullptr) live.push_back(origin);
   }
   return live;
 }
@@ -56,8 +56,8 @@ absl::StatusOr<GrantOffer> Transfers::RequestGrant(const GrantRequest& request, 
                 .query = QueryOf(request, *receiver),
                 .now = now};
   // What its node has begun may end; what it has not begun does not begin.
-  const bool begins =
-      request.held_grants.empty() && request.excluded_replicas.empty() && request.slow_replicas.empty();
+  const bool begins = request.held_grants.empty() && request.held_origin.empty() &&
+                      request.excluded_replicas.empty() && request.slow_replicas.empty();
   if (receiver->draining && begins) return RefuseDraining(asking);
 
   GrantOffer offer;
@@ -80,9 +80,11 @@ absl::StatusOr<GrantOffer> Transfers::RequestGrant(const GrantRequest& request, 
     const Grant& grant = grants_.Give(request, *source.node, source.replica->facts.id, choice.lane, now);
     offer.granted.push_back(Offer(grant, now));
   }
-  if (asking.query.has_source || !offer.granted.empty()) offer.look_again = LookAgain(request);
+  OfferShared(asking, offer);
+  const bool offered = !offer.granted.empty() || offer.shared.has_value();
+  if (asking.query.has_source || offered) offer.look_again = LookAgain(request);
   waits_.End(request.artifact_id, request.receiver.node_id);
-  if (!offer.granted.empty()) {
+  if (offered) {
     if (HeldReplica* filling = FindDestination(request)) {
       filling->hostmates.End();
     } else {
@@ -106,9 +108,11 @@ absl::StatusOr<GrantOffer> Transfers::RequestGrant(const GrantRequest& request, 
 
 void Transfers::OfferOther(const Asking& asking, const Candidates& candidates, GrantOffer& offer) {
   const GrantRequest& request = asking.request;
-  offer.no_source_reason = absl::StrCat(
-      WhyNoSource(candidates.elsewhere, candidates.sources.size(), request.required_lane),
-      JudgeOrigins(catalog_, nodes_, request.artifact_id, origin_finding_age_, asking.now).others);
+  offer.no_source_reason =
+      absl::StrCat(WhyNoSource(candidates.elsewhere, candidates.sources.size(), request.required_lane),
+                   JudgeOrigins(catalog_, nodes_, request.artifact_id, request.receiver.node_id,
+                                origin_finding_age_, asking.now)
+                       .others);
   if (asking.query.has_source) {
     // Its sources give nothing, so that a node which reads its files sooner may be the better one.
     if (asking.query.stalls) OfferOrigins(asking, offer);

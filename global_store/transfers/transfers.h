@@ -114,6 +114,11 @@ class Transfers {
   bool CanServeFilling(const Node& node, const Asking& asking) const;
   ZoneRole RoleInZone(const Asking& asking, const Candidates& candidates) const;
 
+  // shared_origins.cc
+  // Has the receiver read a shared origin beside its grants, in shares with others, while no node has the
+  // whole image, or its sources give nothing.
+  void OfferShared(const Asking& asking, GrantOffer& offer);
+
   // transfers.cc
   HeldReplica* FindDestination(const GrantRequest& request) {
     return inventory_.FindFilling(request.artifact_id, request.receiver.node_id, request.destination);

@@ -61,6 +61,39 @@ void Waits::NoteReading(const std::string& artifact_id, const std::string& node_
                                      .until = now + (read.ok() ? kReportTime : kPauseAfterFailure)};
 }
 
+uint32_t Waits::NoteReads(const std::string& artifact_id, const std::string& node_id, SteadyTime now) {
+  auto& readers = readers_[artifact_id];
+  if (const auto reader = readers.find(node_id); reader != readers.end()) {
+    reader->second.until = now + kReportTime;
+    return reader->second.share;
+  }
+  const auto has = [&](uint32_t share) {
+    return std::ranges::any_of(readers, [&](const auto& reader) {
+      return reader.second.share == share && Reads(artifact_id, reader.first, now);
+    });
+  };
+  uint32_t share = 0;
+  while (share < kMaxReaders && has(share)) ++share;
+  if (share < kMaxReaders) readers[node_id] = {.share = share, .until = now + kReportTime};
+  return share;
+}
+
+void Waits::EndReads(std::string_view artifact_id, std::string_view node_id) {
+  const auto readers = readers_.find(artifact_id);
+  if (readers == readers_.end()) return;
+  if (const auto reader = readers->second.find(node_id); reader != readers->second.end()) {
+    readers->second.erase(reader);
+  }
+  if (readers->second.empty()) readers_.erase(readers);
+}
+
+bool Waits::Reads(std::string_view artifact_id, std::string_view node_id, SteadyTime now) const {
+  const auto readers = readers_.find(artifact_id);
+  if (readers == readers_.end()) return false;
+  const auto reader = readers->second.find(node_id);
+  return reader != readers->second.end() && (reader->second.until > now || FillsAt(artifact_id, node_id));
+}
+
 bool Waits::HasOwnWay(std::string_view artifact_id, const Node& node, SteadyTime now) const {
   const std::string& node_id = node.facts.node_id;
   const Beginning& beginning = BeginningOf(artifact_id);
@@ -80,6 +113,10 @@ bool Waits::HasOwnWay(std::string_view artifact_id, const Node& node, SteadyTime
 // last, which harms none among so many.
 bool Waits::IsRooted(const Node& node, std::string_view artifact_id, Search& search) const {
   if (search.rooted.contains(&node)) return true;
+  if (Reads(artifact_id, node.facts.node_id, search.now)) {
+    search.rooted.insert(&node);
+    return true;
+  }
   if (search.seen.size() == kFarthest || !search.seen.insert(&node).second) return false;
   bool pulls = false;
   bool rooted = false;
@@ -111,6 +148,10 @@ bool Waits::LeadsOn(const Node& node, std::string_view artifact_id, Search& sear
 void Waits::Tick(SteadyTime now) {
   absl::erase_if(beginning_, [&](auto& entry) {
     std::erase_if(entry.second, [&](const auto& node) { return node.second <= now; });
+    return entry.second.empty();
+  });
+  absl::erase_if(readers_, [&](auto& entry) {
+    std::erase_if(entry.second, [&](const auto& node) { return !Reads(entry.first, node.first, now); });
     return entry.second.empty();
   });
   absl::erase_if(waiting_, [&](auto& entry) {

@@ -1,5 +1,5 @@
 // What will make a source: what each receiver was told to wait for, which nodes are about to fill a replica,
-// and which read the files of an import.
+// and which read the files of an import, or a shared origin.
 //
 // Replicas that fill may wait for each other. So a receiver is told to wait for a node only where that one's
 // own sources and waits lead, without the receiver, to a node that can make the bytes (IsRooted). So no chain
@@ -8,6 +8,7 @@
 // Soft state. Reads membership, inventory and grants, which must outlive it. Thread-compatible.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>
@@ -36,6 +37,11 @@ class Waits {
     SteadyTime until;   // from then on it is as if it had not been tried
     bool IsUnderWay(SteadyTime now) const { return until > now && error.empty(); }
     bool HasFailed(SteadyTime now) const { return until > now && !error.empty(); }
+  };
+  // A node that reads a shared origin: while its replica fills, or until it should have reported that.
+  struct Reader {
+    uint32_t share = 0;
+    SteadyTime until;
   };
   using Beginning = std::map<std::string, SteadyTime>;  // node id -> believed until
   // A search for a root, on behalf of one receiver at one moment.
@@ -73,12 +79,21 @@ class Waits {
   // The artifact is gone.
   void ForgetReadings(const std::string& artifact_id) { readings_.erase(artifact_id); }
 
+  // The node reads a shared origin of the artifact from now on, or still. Returns its share: the lowest that
+  // no other reader has, or kMaxReaders where there is none.
+  uint32_t NoteReads(const std::string& artifact_id, const std::string& node_id, SteadyTime now);
+  void EndReads(std::string_view artifact_id, std::string_view node_id);
+  bool Reads(std::string_view artifact_id, std::string_view node_id, SteadyTime now) const;
+
   // Whether a chain of grants, and of what nodes without grants were told to wait for, leads from this node
   // to one that can make the bytes without the receiver.
   bool IsRooted(const Node& node, std::string_view artifact_id, Search& search) const;
   // Its waits alone, without its grants.
   bool LeadsOn(const Node& node, std::string_view artifact_id, Search& search) const;
   void Tick(SteadyTime now);
+
+  // So many nodes read a shared origin of an artifact at a time. Others have the chunks from those.
+  static constexpr uint32_t kMaxReaders = 16;
 
  private:
   friend class DirectoryInvariants;  // tests
@@ -94,6 +109,7 @@ class Waits {
   absl::flat_hash_map<std::string, std::map<std::string, Waiting, std::less<>>> waiting_;
   absl::flat_hash_map<std::string, Beginning> beginning_;
   absl::flat_hash_map<std::string, std::map<std::string, Reading, std::less<>>> readings_;
+  absl::flat_hash_map<std::string, std::map<std::string, Reader, std::less<>>> readers_;
 };
 
 }  // namespace tensorcast::global_store

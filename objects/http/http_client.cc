@@ -431,6 +431,10 @@ absl::StatusOr<HttpReply> HttpClient::Fetch(const RequestContext& context, const
   Url url = request.url;
   uint64_t done = 0;
   int redirects = 0;
+  if (options_.rates != nullptr && request.read.has_value()) {
+    TC_RETURN_IF_ERROR(
+        options_.rates->Await(context, url.Origin(), request.read->destination.size(), request.subject));
+  }
   for (int attempt = 1;;) {
     TC_RETURN_IF_ERROR(context.Check(request.subject));
     TC_ASSIGN_OR_RETURN(const HttpHeaders headers, HeadersFor(request, url, done));

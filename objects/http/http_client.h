@@ -33,6 +33,7 @@
 #include "absl/time/time.h"
 #include "base/request_context.h"
 #include "core/memory/host_pool.h"
+#include "objects/http/read_rates.h"
 #include "objects/http/url.h"
 
 namespace tensorcast::objects {
@@ -50,6 +51,7 @@ struct HttpLimits {
 struct HttpOptions {
   std::string ca_bundle;  // a file of certificates; empty: the system's
   HttpLimits limits;
+  std::shared_ptr<ReadRates> rates;  // of ranged reads; null: no limit
 };
 
 // A range of an object, read straight into the caller's memory.

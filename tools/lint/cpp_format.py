@@ -15,7 +15,6 @@ calls it, and check_format.py compares.
 
 import argparse
 import concurrent.futures
-import hashlib
 import os
 import pathlib
 import re
@@ -127,30 +126,15 @@ def formatted(text: str, name: str) -> str:
 
 
 def unformatted(root: pathlib.Path) -> dict[pathlib.PurePosixPath, str]:
-    """The tracked files with a wrong format, each with its formatted text.
+    """The tracked files with a wrong format, each with its formatted text."""
 
-    One run over all files takes minutes of CPU. So build/formatted keeps the hashes of texts that were found good, each
-    together with all that decides about the format; a text that has not changed is not formatted again.
-    """
-    rules = hashlib.sha256(pathlib.Path(__file__).read_bytes() + (root / ".clang-format").read_bytes() +
-                           subprocess.run([CLANG_FORMAT, "--version"], capture_output=True, check=True).stdout)
-    remembered = root / "build" / "formatted"
-    before = set(remembered.read_text().split()) if remembered.exists() else set()
-
-    def run(path: pathlib.PurePosixPath) -> tuple[pathlib.PurePosixPath, str, str | None]:
+    def run(path: pathlib.PurePosixPath) -> tuple[pathlib.PurePosixPath, str | None]:
         text = (root / path).read_text(encoding="utf-8")
-        key = rules.copy()
-        key.update(f"{path}\n{text}".encode())
-        good = text if key.hexdigest() in before else formatted(text, str(root / path))
-        return path, key.hexdigest(), None if good == text else good
+        good = formatted(text, str(root / path))
+        return path, None if good == text else good
 
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        results = list(pool.map(run, sources.tracked_sources(root)))
-    remembered.parent.mkdir(exist_ok=True)
-    written = remembered.with_name(f"formatted.{os.getpid()}")
-    written.write_text("".join(f"{key}\n" for _, key, good in results if good is None))
-    written.replace(remembered)
-    return {path: good for path, _, good in results if good is not None}
+        return {path: good for path, good in pool.map(run, sources.tracked_sources(root)) if good is not None}
 
 
 def main() -> int:

@@ -86,6 +86,18 @@ TEST(Simulator, SeveralNodesPerHost_ImageReachesEachHostOnce) {
   EXPECT_LE(TimesOf(scenario.plan, result).back(), scenario.max_time);
 }
 
+// Of eight receivers, and of more than read at a time.
+TEST(Simulator, ColdFleet_ReadsAboutOneImageFromObjectStore) {
+  for (const int nodes : {9, 40}) {
+    const Scenario scenario = MakeScenario("cold", nodes, /*seed=*/1);
+    const RunResult result = Simulate(scenario.plan);
+    const double images =
+        static_cast<double>(result.replicas[0].given_bytes) / static_cast<double>(scenario.plan.image_bytes);
+    EXPECT_LE(images, 1.15) << nodes;
+    EXPECT_LE(TimesOf(scenario.plan, result).back(), 1.3) << nodes;
+  }
+}
+
 TEST(Simulator, PullerOfHostStops_HostmateTakesOverItsChunks) {
   const Scenario scenario = MakeScenario("host stops", /*nodes=*/40, /*seed=*/1);
   const RunResult result = Simulate(scenario.plan);

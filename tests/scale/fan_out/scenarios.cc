@@ -27,10 +27,10 @@ double FullRate(const Plan& plan) { return plan.nodes.front().rate; }
 }  // namespace
 
 std::vector<std::string> ScenarioNames() {
-  return {"at once",     "slow nodes",        "crashes",    "random arrivals",      "0.5 s apart",
-          "thin racks",  "source killed",     "store away", "silent slow nodes",    "hosts",
-          "host stops",  "two images",        "zones",      "zones without labels", "zones with crashes",
-          "mixed rates", "silent mixed rates"};
+  return {"at once",     "slow nodes",         "crashes",    "random arrivals",      "0.5 s apart",
+          "thin racks",  "source killed",      "store away", "silent slow nodes",    "hosts",
+          "host stops",  "two images",         "zones",      "zones without labels", "zones with crashes",
+          "mixed rates", "silent mixed rates", "cold",       "cold with crashes"};
 }
 
 Scenario MakeScenario(std::string_view name, int nodes, uint64_t seed) {
@@ -102,6 +102,13 @@ Scenario MakeScenario(std::string_view name, int nodes, uint64_t seed) {
     constexpr double kShares[] = {1, 0.4, 0.1};  // as 200, 80 and 20 Mbit/s
     for (size_t i = 0; i < receivers.size(); ++i) receivers[i].rate *= kShares[i % std::size(kShares)];
     for (NodePlan& node : plan.nodes) node.says_rate = !silent;
+  } else if (name == "cold" || name == "cold with crashes") {
+    // No node has it: the first is an object store, with the link of one node.
+    scenario.max_time = few ? 1.3 : 1.5;
+    plan.nodes.front().is_object_store = true;
+    for (size_t i = 1; i < receivers.size() && name == "cold with crashes"; i += few ? 5 : 20) {
+      receivers[i].crashes = copy * fraction();
+    }
   } else if (name == "two images") {
     plan.images = 2;
   } else {

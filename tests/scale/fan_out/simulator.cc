@@ -32,6 +32,8 @@ constexpr double kStoreRetry = 0.5;  // after a call without an answer
 constexpr int kFetchesAtOnce = 16;   // that a pull takes
 constexpr double kLook = 0.05;       // ChunkPicker::kLookEvery
 constexpr uint32_t kSourcesBesideHostmates = 4;
+constexpr char kBucket[] = "s3://bucket/";
+constexpr int kObjectReads = 8;  // of an origin at once
 
 class CountingSecrets final : public global_store::Secrets {
  public:
@@ -103,7 +105,8 @@ class Simulator {
     Network::Flow flow = 0;
     uint32_t share = 0;
     uint32_t shares = 1;
-    bool whole = false;  // the source has every chunk
+    bool whole = false;    // the source has every chunk
+    bool outside = false;  // and is an object store
     bool ended = false;
     std::vector<uint32_t> asked;  // what the receiver waits for
     std::deque<uint32_t> queue;   // at the source; the first is being sent
@@ -172,6 +175,7 @@ class Simulator {
   void Arrive(int replica);
   void Ask(int replica);
   void TakeAnswer(int replica, const GrantOffer& offer);
+  void AddPull(int replica, int source, Pull pull);
   void Connect(int pull);
   void Fill(int pull);  // its window
   void FillAll(int replica);
@@ -261,9 +265,12 @@ void Simulator::SetUpHost(int node) {
 void Simulator::SetUp() {
   global_store::DurableFacts facts;
   for (int image = 0; image < plan_.images; ++image) {
-    facts.artifacts.push_back({.artifact_id = ArtifactId(image),
-                               .image_bytes = plan_.image_bytes,
-                               .chunk_bytes = plan_.chunk_bytes});
+    global_store::ArtifactRecord artifact{
+        .artifact_id = ArtifactId(image), .image_bytes = plan_.image_bytes, .chunk_bytes = plan_.chunk_bytes};
+    if (plan_.nodes.front().is_object_store) {
+      artifact.origins = {{.node_id = NodeId(0), .objects = {{.uri = absl::StrCat(kBucket, image)}}}};
+    }
+    facts.artifacts.push_back(std::move(artifact));
   }
   directory_.Apply(facts, At(0));
   nodes_.resize(plan_.nodes.size());
@@ -286,19 +293,22 @@ void Simulator::SetUp() {
     if (planned.group >= 0 && !plan_.group_label.empty()) {
       about.labels[plan_.group_label] = absl::StrCat("g", planned.group);
     }
-    CHECK_OK(directory_.RegisterNode(about, {}, At(0)).status());
+    if (!planned.is_object_store) CHECK_OK(directory_.RegisterNode(about, {}, At(0)).status());
     std::vector<ReplicaInfo> inventory;
     for (int image = 0; image < plan_.images; ++image) {
       const int replica = node * plan_.images + image;
       replicas_[replica].have = std::make_shared<Availability>(plan_.image_bytes, plan_.chunk_bytes);
       replicas_[replica].whole = planned.has_images;
-      if (planned.has_images) {
+      if (planned.is_object_store) {
+        replicas_[replica].whole = true;
+      } else if (planned.has_images) {
         inventory.push_back(InfoOf(replica, ReplicaState::kReady));
       } else {
         ++unfinished_;
         Push(planned.arrives, Kind::kArrive, replica);
       }
     }
+    if (planned.is_object_store) continue;
     CHECK_OK(directory_.ReconcileInventory({NodeId(node), 1}, ++state.sequence, inventory, At(0)).status());
     if (planned.crashes < kNever) Push(planned.crashes, Kind::kCrash, node);
     if (planned.stops < kNever) Push(planned.stops, Kind::kStop, node);
@@ -364,13 +374,13 @@ void Simulator::Handle(const Event& event) {
       return Look(event.id);
     case Kind::kHeartbeat: {
       Node& node = nodes_[event.id];
-      if (node.crashed) return;
+      if (node.crashed || plan_.nodes[event.id].is_object_store) return;
       Push(now_ + kHeartbeat, Kind::kHeartbeat, event.id);
       if (StoreIsAway()) return;
       std::vector<std::string> active;
       for (int image = 0; image < plan_.images; ++image) {
         for (const int pull : replicas_[event.id * plan_.images + image].fed_by) {
-          active.push_back(pulls_[pull].grant_id);
+          if (!pulls_[pull].outside) active.push_back(pulls_[pull].grant_id);
         }
       }
       CHECK_OK(directory_.Heartbeat({NodeId(event.id), 1}, {}, active, node.sequence, At(now_)).status());
@@ -419,10 +429,14 @@ void Simulator::Ask(int replica) {
   call.request.sources = plan_.sources;
   const bool stalled = std::exchange(asking.hostmates_stall, false);
   if (stalled) {
-    const uint32_t beside = static_cast<uint32_t>(asking.fed_by.size()) + kSourcesBesideHostmates;
-    call.request.sources = std::max(plan_.sources, beside);
+    const auto held = std::ranges::count_if(asking.fed_by, [&](int pull) { return !pulls_[pull].outside; });
+    call.request.sources = std::max(plan_.sources, static_cast<uint32_t>(held) + kSourcesBesideHostmates);
   }
   for (const int pull : asking.fed_by) {
+    if (pulls_[pull].outside) {
+      call.request.held_origin = absl::StrCat(kBucket, replica % plan_.images);
+      continue;
+    }
     call.request.held_grants.push_back(pulls_[pull].grant_id);
     if (stalled) call.request.slow_replicas.push_back(pulls_[pull].replica_id);
   }
@@ -436,30 +450,16 @@ void Simulator::TakeAnswer(int replica, const GrantOffer& offer) {
   asked.asking = false;
   if (Crashed(replica) || asked.whole || asked.failed) return;
   for (const global_store::OfferedGrant& granted : offer.granted) {
-    const int source = ReplicaOf(granted.grant.replica_id);
-    const int pull = static_cast<int>(pulls_.size());
-    const Host& from_host = hosts_[HostOf(source)];
-    Network::Way way = {from_host.up, hosts_[HostOf(replica)].down, Network::kNoLink, Network::kNoLink};
-    const int from = plan_.nodes[NodeOf(source)].group;
-    const int to = plan_.nodes[NodeOf(replica)].group;
-    if (SameHost(source, replica)) {
-      way = {from_host.within, Network::kNoLink, Network::kNoLink, Network::kNoLink};
-    } else if (plan_.group_rate > 0 && from != to) {
-      way[2] = groups_[from].first;
-      way[3] = groups_[to].second;
-    }
-    pulls_.push_back({.source = source,
-                      .receiver = replica,
-                      .grant_id = granted.grant.grant_id,
-                      .replica_id = granted.grant.replica_id,
-                      .flow = network_.AddFlow(way),
-                      .share = granted.share,
-                      .shares = granted.shares,
-                      .whole = granted.replica.state == ReplicaState::kReady});
-    pull_of_flow_.push_back(pull);
-    asked.fed_by.push_back(pull);
-    replicas_[source].feeds.push_back(pull);
-    Push(now_ + plan_.connect, Kind::kConnected, pull);
+    AddPull(replica, ReplicaOf(granted.grant.replica_id),
+            {.grant_id = granted.grant.grant_id,
+             .replica_id = granted.grant.replica_id,
+             .share = granted.share,
+             .shares = granted.shares,
+             .whole = granted.replica.state == ReplicaState::kReady});
+  }
+  if (offer.shared.has_value()) {
+    AddPull(replica, replica % plan_.images,
+            {.share = offer.shared->share, .shares = offer.shared->shares, .whole = true, .outside = true});
   }
   const double look_again = absl::ToDoubleSeconds(offer.look_again);
   const double retry = absl::ToDoubleSeconds(offer.retry_after);
@@ -472,6 +472,28 @@ void Simulator::TakeAnswer(int replica, const GrantOffer& offer) {
   }
 }
 
+void Simulator::AddPull(int replica, int source, Pull pull) {
+  const int index = static_cast<int>(pulls_.size());
+  const Host& from_host = hosts_[HostOf(source)];
+  Network::Way way = {from_host.up, hosts_[HostOf(replica)].down, Network::kNoLink, Network::kNoLink};
+  const int from = plan_.nodes[NodeOf(source)].group;
+  const int to = plan_.nodes[NodeOf(replica)].group;
+  if (SameHost(source, replica)) {
+    way = {from_host.within, Network::kNoLink, Network::kNoLink, Network::kNoLink};
+  } else if (plan_.group_rate > 0 && from != to) {
+    way[2] = groups_[from].first;
+    way[3] = groups_[to].second;
+  }
+  pull.source = source;
+  pull.receiver = replica;
+  pull.flow = network_.AddFlow(way);
+  pulls_.push_back(std::move(pull));
+  pull_of_flow_.push_back(index);
+  replicas_[replica].fed_by.push_back(index);
+  replicas_[source].feeds.push_back(index);
+  Push(now_ + plan_.connect, Kind::kConnected, index);
+}
+
 void Simulator::Connect(int index) {
   Pull& pull = pulls_[index];
   if (pull.ended) return;
@@ -479,7 +501,10 @@ void Simulator::Connect(int index) {
     if (plan_.nodes[NodeOf(pull.source)].stops == kNever) Break(index);
     return;
   }
-  ChunkPicker::Source source{.max_fetches = kFetchesAtOnce, .share = pull.share, .shares = pull.shares};
+  ChunkPicker::Source source{.max_fetches = pull.outside ? kObjectReads : kFetchesAtOnce,
+                             .outside = pull.outside,
+                             .share = pull.share,
+                             .shares = pull.shares};
   if (!pull.whole) source.availability = replicas_[pull.source].have;
   pull.picked = replicas_[pull.receiver].picker->AddSource(std::move(source));
   Fill(index);
@@ -595,7 +620,7 @@ void Simulator::EndPull(int index, GrantEnd end) {
   network_.Stop(pull.flow);
   std::erase(replicas_[pull.source].feeds, index);
   std::erase(replicas_[pull.receiver].fed_by, index);
-  replicas_[pull.receiver].unsaid.emplace_back(pull.grant_id, end);
+  if (!pull.outside) replicas_[pull.receiver].unsaid.emplace_back(pull.grant_id, end);
 }
 
 void Simulator::Break(int index) {

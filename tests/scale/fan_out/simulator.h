@@ -22,9 +22,10 @@ inline constexpr double kNever = std::numeric_limits<double>::infinity();
 struct NodePlan {
   double arrives = 0;  // asks for the images; those that have them from the beginning never do
   bool has_images = false;
-  double rate = 0;        // of its host's link, each way
-  bool says_rate = true;  // knows it, as by its network card
-  int host = -1;          // those with the same number share one; -1: it has its own
+  bool is_object_store = false;  // gives the images like a node, which no store knows: as their shared origin
+  double rate = 0;               // of its host's link, each way
+  bool says_rate = true;         // knows it, as by its network card
+  int host = -1;                 // those with the same number share one; -1: it has its own
   double crashes = kNever;
   double stops = kNever;            // answers no call any more, and its connections stay open
   bool crashes_when_given = false;  // once it has given each chunk of every image to a receiver

@@ -1,8 +1,8 @@
-#include "transport/rate_limit.h"
+#include "base/rate_limit.h"
 
 #include <algorithm>
 
-namespace tensorcast::transport {
+namespace tensorcast {
 
 SteadyTime RateLimit::ReadyAt(SteadyTime now) const {
   if (bytes_per_second_ == 0) return now;
@@ -18,4 +18,4 @@ void RateLimit::Spend(uint64_t bytes, SteadyTime now) {
   paid_at_ = std::max(paid_at_, now) + costs;
 }
 
-}  // namespace tensorcast::transport
+}  // namespace tensorcast

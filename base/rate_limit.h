@@ -13,7 +13,7 @@
 #include "absl/time/time.h"
 #include "base/steady_time.h"
 
-namespace tensorcast::transport {
+namespace tensorcast {
 
 class RateLimit {
  public:
@@ -38,4 +38,4 @@ class RateLimit {
   SteadyTime paid_at_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfinitePast();
 };
 
-}  // namespace tensorcast::transport
+}  // namespace tensorcast

@@ -1,10 +1,10 @@
-#include "transport/rate_limit.h"
+#include "base/rate_limit.h"
 
 #include <algorithm>
 
 #include "gtest/gtest.h"
 
-namespace tensorcast::transport::rate_limit_test {
+namespace tensorcast::rate_limit_test {
 namespace {
 
 constexpr uint64_t kRate = 1000000;
@@ -58,4 +58,4 @@ TEST_F(RateLimitTest, ZeroRateLimit_NeverDelays) {
 }
 
 }  // namespace
-}  // namespace tensorcast::transport::rate_limit_test
+}  // namespace tensorcast::rate_limit_test

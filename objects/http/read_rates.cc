@@ -1,0 +1,28 @@
+#include "objects/http/read_rates.h"
+
+#include <algorithm>
+
+#include "absl/synchronization/notification.h"
+#include "base/steady_time.h"
+
+namespace tensorcast::objects {
+
+absl::Status ReadRates::Await(const RequestContext& context, const std::string& origin, uint64_t bytes,
+                              std::string_view subject) {
+  const SteadyTime now = SteadyNow();
+  SteadyTime turn;
+  {
+    absl::MutexLock lock(&mutex_);
+    RateLimit& of_origin = origins_.try_emplace(origin, of_origin_).first->second;
+    turn = std::max(all_.ReadyAt(now), of_origin.ReadyAt(now));
+    all_.Spend(bytes, now);
+    of_origin.Spend(bytes, now);
+  }
+  if (turn <= now) return absl::OkStatus();
+  absl::Notification cancelled;
+  const auto on_cancel = context.cancellation.OnCancel([&] { cancelled.Notify(); });
+  cancelled.WaitForNotificationWithTimeout(std::min(turn, context.deadline) - now);
+  return context.Check(subject);
+}
+
+}  // namespace tensorcast::objects
