@@ -17,6 +17,7 @@
 #include "core/source/object_reader.h"
 #include "daemon/app/daemon_options.h"
 #include "daemon/keeper/kept_pool.h"
+#include "objects/s3/s3_writer.h"
 
 namespace tensorcast::daemon {
 
@@ -32,6 +33,8 @@ class Storage {
   HostPool& pool() const { return *pool_; }
   ArtifactStore* artifacts() const { return artifacts_.get(); }                   // null: no disk tier
   const std::shared_ptr<const ObjectStore>& imports() const { return imports_; }  // what may be imported
+  // Writes to daemon.archives; null: there are none.
+  const std::shared_ptr<const objects::S3Writer>& archives() const { return archives_; }
   // Of the devices; the pool lies near them.
   const NumaNodes& numa_nodes() const { return numa_nodes_; }
 
@@ -54,6 +57,7 @@ class Storage {
   std::unique_ptr<HostPool> pool_;
   std::shared_ptr<ArtifactStore> artifacts_;
   std::shared_ptr<const ObjectStore> imports_;
+  std::shared_ptr<const objects::S3Writer> archives_;
 };
 
 }  // namespace tensorcast::daemon

@@ -12,10 +12,13 @@
 #include "absl/time/clock.h"
 #include "base/status.h"
 #include "base/steady_time.h"
+#include "core/artifact/object_uri.h"
 #include "core/disk/import_verifier.h"
+#include "core/safetensors/manifest_beside.h"
 #include "daemon/node/node_messages.h"
 #include "daemon/service/model_files.h"
 #include "rpc/convert/convert.h"
+#include "rpc/retry.h"
 
 namespace tensorcast::daemon {
 namespace {
@@ -89,6 +92,10 @@ struct Ingester::NewArtifact {
   std::string asking;                       // the caller that binds the key
   bool durable = false;
   bool pin = false;
+  std::string archive;                       // the place; empty: none
+  std::string path;                          // of an import
+  std::string beside_uri;                    // where the manifest goes; empty: nowhere
+  std::shared_ptr<const Manifest> beside;    // that lay beside the model; may be null
   Origin origin;                             // of an import; empty for a put
   std::shared_ptr<SafetensorsModel> second;  // of an import that is to be verified
 };
@@ -174,6 +181,30 @@ absl::Status Ingester::CheckNew(const v1::KeyBinding& binding, bool has_binding,
   return absl::OkStatus();
 }
 
+absl::Status Ingester::CheckArchive(const std::string& archive, const std::string& beside) const {
+  if (archive.empty() && beside.empty()) return absl::OkStatus();
+  if (options_.archiver == nullptr) {
+    return absl::PermissionDeniedError(absl::StrCat("archive to ", archive.empty() ? beside : archive,
+                                                    ": this daemon writes to no object ",
+                                                    "store; set daemon.archives"));
+  }
+  if (!archive.empty()) TC_RETURN_IF_ERROR(options_.archiver->CheckPlace(archive));
+  return beside.empty() ? absl::OkStatus() : options_.archiver->CheckBeside(beside);
+}
+
+absl::Status Ingester::Archive(const RequestContext& context, const NewArtifact& artifact,
+                               const ReplicaLease& lease) const {
+  if (!artifact.beside_uri.empty()) {
+    TC_RETURN_IF_ERROR(options_.archiver->WriteBeside(context, *lease.manifest(), artifact.beside_uri));
+  }
+  if (artifact.archive.empty()) return absl::OkStatus();
+  TC_ASSIGN_OR_RETURN(const Origin packed, options_.archiver->Archive(context, lease, artifact.archive));
+  v1::PublishArtifactRequest first;
+  *first.mutable_node() = options_.link->identity();
+  *first.mutable_origin() = rpc::ToProto(packed);
+  return options_.global_store->PublishArtifact(context, *lease.manifest(), first, artifact.asking).status();
+}
+
 absl::StatusOr<v1::PutArtifactResult> Ingester::Store(const RequestContext& context, NewArtifact artifact,
                                                       const OnProgress& on_progress) const {
   // Deleted and put again, the global store would have the artifact's replicas dropped until it is published.
@@ -188,6 +219,9 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Store(const RequestContext& cont
   TC_ASSIGN_OR_RETURN(const std::unique_ptr<ReplicaLease> lease, std::move(ingested));
   Publications::Hold& hold = *held;
   NoteMade(*pending, *lease, hold);
+  if (artifact.beside != nullptr) {
+    TC_RETURN_IF_ERROR(CheckManifestBeside(artifact.path, *artifact.beside, *lease->manifest()));
+  }
   if (artifact.second != nullptr) {
     TC_RETURN_IF_ERROR(ReadModelAgain(context, std::move(artifact.second), lease->manifest()));
   }
@@ -202,6 +236,12 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Store(const RequestContext& cont
   TC_ASSIGN_OR_RETURN(const v1::PublishArtifactResponse published,
                       Publish(context, artifact, *lease, result.replica()));
   hold.Published();
+  // After the publication, so that a collection of archives finds the artifact in the catalog meanwhile.
+  // The store of the archive had its retries: a client that tries again would only put the tensors again.
+  if (const absl::Status archived = Archive(context, artifact, *lease); !archived.ok()) {
+    return rpc::WithoutRetry(
+        Annotate(archived, absl::StrCat(published.artifact_id(), " is stored, and is not archived")));
+  }
   if (artifact.pin) {
     TC_RETURN_IF_ERROR(Annotate(options_.engine->SetPinned(lease->replica_id(), true),
                                 absl::StrCat(published.artifact_id(), " is stored, and is not pinned")));
@@ -224,6 +264,7 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Put(const RequestContext& contex
                                                     const std::string& asking,
                                                     const OnProgress& on_progress) const {
   TC_RETURN_IF_ERROR(CheckNew(request.binding(), request.has_binding(), request.durable()));
+  TC_RETURN_IF_ERROR(CheckArchive(request.archive(), ""));
   TC_ASSIGN_OR_RETURN(const Location location, FromProto(request.location(), options_.devices));
   TC_ASSIGN_OR_RETURN(ImageLayout layout, LayoutOf(request));
   TC_ASSIGN_OR_RETURN(
@@ -240,6 +281,7 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Put(const RequestContext& contex
                        .asking = asking,
                        .durable = request.durable(),
                        .pin = request.pin()};
+  artifact.archive = request.archive();
   return Store(context, std::move(artifact), on_progress);
 }
 
@@ -248,6 +290,9 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Import(const RequestContext& con
                                                        const std::string& asking,
                                                        const OnProgress& on_progress) const {
   TC_RETURN_IF_ERROR(CheckNew(request.binding(), request.has_binding(), request.durable()));
+  const bool beside = request.manifest_beside() && IsObjectUri(request.path());
+  const std::string beside_uri = beside ? ManifestUriOf(request.path()) : "";
+  TC_RETURN_IF_ERROR(CheckArchive(request.archive(), beside_uri));
   TC_ASSIGN_OR_RETURN(const Location location, FromProto(request.location(), options_.devices));
   ForeignFds offered;
   if (!request.offer_token().empty()) {
@@ -260,6 +305,10 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Import(const RequestContext& con
                        .pin = request.pin(),
                        .origin = std::move(model.origin),
                        .second = std::move(model.second)};
+  artifact.archive = request.archive();
+  artifact.path = request.path();
+  artifact.beside_uri = beside_uri;
+  artifact.beside = std::move(model.beside);
   if (!artifact.origin.objects.empty()) artifact.origin.node_id = options_.node->id();
   artifact.ingest = {.location = location,
                      .sources = std::move(model.sources),

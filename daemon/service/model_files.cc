@@ -10,6 +10,7 @@
 #include "core/artifact/object_uri.h"
 #include "core/disk/import_verifier.h"
 #include "core/disk/offered_files.h"
+#include "core/safetensors/manifest_beside.h"
 #include "core/source/detached_source.h"
 #include "core/source/object_source.h"
 #include "daemon/session/sessions.h"
@@ -77,6 +78,9 @@ absl::StatusOr<OpenedModel> OpenHere(const RequestContext& context, const Object
   TC_ASSIGN_OR_RETURN(SafetensorsModel model, was_offered ? ReadOffered(context, request, std::move(offered))
                                                           : OpenSafetensors(context, store, request.path()));
   OpenedModel opened;
+  if (IsObjectUri(request.path())) {
+    TC_ASSIGN_OR_RETURN(opened.beside, FindManifestBeside(context, store, request.path(), model));
+  }
   // What was offered may lie where this daemon cannot read it again: no origin, and no copy.
   const bool again = std::ranges::all_of(model.objects, [&](const std::shared_ptr<ObjectReader>& object) {
     return !was_offered || store.OpenAgain(context, object->identity()).ok();

@@ -1,10 +1,14 @@
 #include "daemon/sources/origin_files.h"
 
+#include <span>
+#include <string>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "core/artifact/object_uri.h"
+#include "core/disk/packed_format.h"
 #include "core/safetensors/safetensors.h"
 #include "core/source/object_source.h"
 
@@ -22,6 +26,25 @@ absl::StatusOr<SafetensorsModel> OpenOrigin(const RequestContext& context, const
   return ReadSafetensors(context, objects);
 }
 
+// Whether it is a packed file of an archive, which its name tells.
+bool IsPacked(const Origin& origin) {
+  if (origin.objects.size() != 1) return false;
+  const std::string& uri = origin.objects[0].uri;
+  return IsObjectUri(uri) && !ArtifactIdOfFileName(uri.substr(uri.rfind('/') + 1)).empty();
+}
+
+// The image of a packed file: one extent of one object. The layout stays empty.
+absl::StatusOr<SafetensorsModel> OpenPacked(const RequestContext& context, const ObjectStore& store,
+                                            const Origin& origin) {
+  SafetensorsModel model;
+  TC_ASSIGN_OR_RETURN(model.objects.emplace_back(), store.OpenAgain(context, origin.objects[0]));
+  TC_ASSIGN_OR_RETURN(const std::string bytes, ReadBytes(context, *model.objects[0], 0, kPackedHeaderBytes));
+  TC_ASSIGN_OR_RETURN(const PackedHeader header,
+                      DecodePackedHeader(std::as_bytes(std::span(bytes)), origin.objects[0].bytes));
+  model.extents.push_back({.object_offset = header.image_offset, .bytes = header.image_bytes});
+  return model;
+}
+
 constexpr int kMaxChecksAtOnce = 8;
 
 }  // namespace
@@ -34,8 +57,12 @@ bool IsAboutOriginFiles(const absl::Status& error) {
 absl::StatusOr<std::unique_ptr<ChunkSource>> OpenOriginSource(const RequestContext& context,
                                                               const ObjectStore& store, const Origin& origin,
                                                               const Manifest& manifest) {
-  TC_ASSIGN_OR_RETURN(SafetensorsModel model, OpenOrigin(context, store, origin));
-  if (!SameImage(model.layout, manifest.layout())) {
+  const bool packed = IsPacked(origin);
+  TC_ASSIGN_OR_RETURN(SafetensorsModel model,
+                      packed ? OpenPacked(context, store, origin) : OpenOrigin(context, store, origin));
+  // The chunks of a pack are compared with the manifest as those of any source; here that they are as many.
+  if (packed ? model.extents[0].bytes != manifest.layout().image_bytes
+             : !SameImage(model.layout, manifest.layout())) {
     return absl::DataLossError(absl::StrCat(
         origin.objects[0].uri, " is no longer what was imported: its tensors changed; import it again"));
   }
@@ -49,7 +76,8 @@ absl::StatusOr<OriginChecker::Finding> OriginChecker::Check(const RequestContext
     return absl::ResourceExhaustedError(
         absl::StrCat(others, " checks of imported files are under way: does their disk still answer?"));
   }
-  const absl::Status looked = OpenOrigin(context, *store_, origin).status();
+  const absl::Status looked = IsPacked(origin) ? OpenPacked(context, *store_, origin).status()
+                                               : OpenOrigin(context, *store_, origin).status();
   if (!looked.ok() && !IsAboutOriginFiles(looked)) return looked;
   return Finding{.intact = looked.ok(), .reason = std::string(looked.message())};
 }
