@@ -17,17 +17,20 @@
 #include "absl/strings/str_cat.h"
 #include "base/address.h"
 #include "base/aside.h"
+#include "base/posix/state_files.h"
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "base/text.h"
 #include "client/handed_tensors.h"
 #include "client/put_image.h"
 #include "client/session.h"
+#include "core/artifact/manifest.h"
 #include "core/artifact/object_uri.h"
 #include "core/disk/file_io.h"
 #include "core/disk/import_roots.h"
 #include "core/handles/handle_client.h"
 #include "core/handles/ring_filler.h"
+#include "core/safetensors/manifest_beside.h"
 #include "core/safetensors/safetensors.h"
 #include "core/tensor/tensor.h"
 #include "otel/api/span.h"
@@ -48,6 +51,7 @@ absl::Status SetOptions(const PutOptions& options, Request& request) {
   TC_ASSIGN_OR_RETURN(const Location location, Location::Parse(options.location));
   *request.mutable_location() = rpc::ToProto(location);
   request.set_durable(options.durable);
+  request.set_archive(options.archive);
   request.set_wait_for_space(options.wait_for_space);
   request.set_pin(options.pin);
   if (!options.key.has_value()) {
@@ -205,12 +209,36 @@ absl::Status ImportOnce(DaemonLink& link, const RequestContext& context, std::sp
                                on_response, {.retry_for = absl::ZeroDuration(), .what = "importing"});
 }
 
+// Writes the manifest of what was imported from this path, by this process's own permission.
+absl::Status WriteManifestBeside(DaemonLink& link, const RequestContext& operation, const std::string& path,
+                                 const v1::PutArtifactResult& put) {
+  v1::MaterializeReplicaRequest request;
+  request.set_artifact_id(put.artifact_id());
+  *request.mutable_location() = put.replica().location();
+  request.set_manifest(true);
+  std::string bytes;
+  const auto on_response = [&](v1::MaterializeReplicaResponse&& response) {
+    bytes += response.manifest_piece();
+    return bytes.size() <= kMaxManifestBytes
+               ? absl::OkStatus()
+               : absl::ResourceExhaustedError("the daemon sends a manifest without end");
+  };
+  TC_RETURN_IF_ERROR(rpc::CallServerStream(link.daemon(), &v1::StoreDaemon::Stub::MaterializeReplica,
+                                           operation, request, on_response,
+                                           {.what = "asking for the manifest"}));
+  if (ArtifactId(bytes) != put.artifact_id()) {
+    return absl::DataLossError("the daemon sent another manifest than that of the artifact");
+  }
+  return ReplaceFile(ManifestUriOf(path), bytes, 0644);
+}
+
 absl::StatusOr<v1::PutArtifactResult> ImportUnder(otel::Span& span, DaemonLink& link,
                                                   const RequestContext& operation, const std::string& path,
                                                   const PutOptions& options) {
   v1::ImportArtifactRequest request;
   TC_RETURN_IF_ERROR(SetOptions(options, request));
   request.set_verify(options.verify);
+  request.set_manifest_beside(options.manifest_beside);
   if (path.empty()) {
     return absl::InvalidArgumentError(
         "import: the path of the model is empty; name a file, a folder or a URI");
@@ -235,9 +263,23 @@ absl::StatusOr<v1::PutArtifactResult> ImportUnder(otel::Span& span, DaemonLink& 
     for (const auto& object : model.objects) files.push_back(object->descriptor());
     request.mutable_shards()->Assign(model.shards.begin(), model.shards.end());
   }
-  return WithRetries(span, operation, options, absl::StrCat("import ", path), [&](OnResponse on_response) {
-    return ImportOnce(link, operation, files, request, on_response);
-  });
+  if (options.manifest_beside && !is_uri && files.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("import ", path,
+                     ": this process does not open the files, so it cannot write a manifest beside them; ",
+                     "connect to the daemon of the host that has them"));
+  }
+  TC_ASSIGN_OR_RETURN(
+      const v1::PutArtifactResult result,
+      WithRetries(span, operation, options, absl::StrCat("import ", path), [&](OnResponse on_response) {
+        return ImportOnce(link, operation, files, request, on_response);
+      }));
+  if (options.manifest_beside && !is_uri) {
+    TC_RETURN_IF_ERROR(Annotate(
+        WriteManifestBeside(link, operation, request.path(), result),
+        absl::StrCat(result.artifact_id(), " is stored, and its manifest is not written beside ", path)));
+  }
+  return result;
 }
 
 // The file as an import would describe it: by its real path.

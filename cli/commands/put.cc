@@ -60,6 +60,13 @@ void AddFlags(Flags& flags, PutFlags& values) {
             "room is needed. Without it: what an earlier put gave, else global_store.keep_versions",
             {.min = 1, .max = 1000});
   flags.Add("--durable", values.put.durable, "Return only after the artifact was packed to disk too");
+  flags.Add(
+      "--archive", values.put.archive,
+      "Return only after the artifact was packed also into this object store, s3://BUCKET/PREFIX: one of\n"
+      "the daemon's archives (daemon.archives)",
+      {.not_empty = true});
+  flags.Add("--manifest-beside", values.put.manifest_beside,
+            "Write the manifest beside the model, NAME.tcmanifest: later imports compare each chunk with it");
   flags.Add("--device", values.put.location, "Location of the first replica", {.show_default = true});
   flags.Add("--wait", values.put.wait_for_space, "Wait for space in the pool instead of failing at once");
   flags.Add("--pin", values.put.pin, kPinHelp);
