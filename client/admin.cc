@@ -87,6 +87,19 @@ absl::Status AdminClient::DeleteArtifact(const RequestContext& context, std::str
       .status();
 }
 
+absl::StatusOr<v1::CollectArchivesResponse> AdminClient::CollectArchives(const RequestContext& context,
+                                                                         absl::Duration min_age,
+                                                                         bool dry_run) {
+  v1::CollectArchivesRequest request;
+  *request.mutable_min_age() = rpc::ToProto(min_age);
+  request.set_dry_run(dry_run);
+  auto collected =
+      CallInSpan("Client/CollectArchives", link_->daemon(), &DaemonStub::CollectArchives, context, request);
+  // A global store by itself has no archives.
+  if (absl::IsUnimplemented(collected.status())) return v1::CollectArchivesResponse();
+  return collected;
+}
+
 absl::StatusOr<std::vector<v1::Replica>> AdminClient::ListReplicas(const RequestContext& context,
                                                                    std::string_view artifact_id,
                                                                    bool chunk_bits) {

@@ -59,6 +59,10 @@ class AdminClient {
                                                           absl::Duration min_age, bool replicas = false);
   absl::Status DeleteArtifact(const RequestContext& context, std::string_view artifact_id);
 
+  // Of the archives of this cluster: what no artifact needs, and the uploads of crashes, both of this age.
+  absl::StatusOr<v1::CollectArchivesResponse> CollectArchives(const RequestContext& context,
+                                                              absl::Duration min_age, bool dry_run);
+
   // This daemon's replicas; of one artifact, or all of them. `chunk_bits`: which chunks each has, too.
   absl::StatusOr<std::vector<v1::Replica>> ListReplicas(const RequestContext& context,
                                                         std::string_view artifact_id,

@@ -17,20 +17,26 @@
 #include "absl/strings/str_cat.h"
 #include "base/address.h"
 #include "base/aside.h"
+#include "base/posix/state_files.h"
+#include "base/posix/unique_fd.h"
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "base/text.h"
 #include "client/handed_tensors.h"
 #include "client/put_image.h"
 #include "client/session.h"
+#include "core/artifact/manifest.h"
 #include "core/artifact/object_uri.h"
 #include "core/disk/file_io.h"
 #include "core/disk/import_roots.h"
 #include "core/handles/handle_client.h"
 #include "core/handles/ring_filler.h"
 #include "core/safetensors/beside.h"
+#include "core/safetensors/manifest_beside.h"
 #include "core/safetensors/safetensors.h"
 #include "core/tensor/tensor.h"
+#include "objects/client_credentials.h"
+#include "objects/credentials/profile.h"
 #include "otel/api/span.h"
 #include "rpc/call.h"
 #include "rpc/convert/convert.h"
@@ -49,6 +55,7 @@ absl::Status SetOptions(const PutOptions& options, Request& request) {
   TC_ASSIGN_OR_RETURN(const Location location, Location::Parse(options.location));
   *request.mutable_location() = rpc::ToProto(location);
   request.set_durable(options.durable);
+  request.set_archive(options.archive);
   request.set_wait_for_space(options.wait_for_space);
   request.set_pin(options.pin);
   if (!options.key.has_value()) {
@@ -226,6 +233,47 @@ absl::Status ImportOnce(DaemonLink& link, const RequestContext& context, std::sp
                                on_response, {.retry_for = absl::ZeroDuration(), .what = "follow the import"});
 }
 
+// Writes the manifest of what was imported from this path, by this process's own permission.
+absl::Status WriteManifestBeside(DaemonLink& link, const RequestContext& operation, const std::string& path,
+                                 const v1::PutArtifactResult& put) {
+  v1::MaterializeReplicaRequest request;
+  request.set_artifact_id(put.artifact_id());
+  *request.mutable_location() = put.replica().location();
+  request.set_manifest(true);
+  std::string bytes;
+  const auto on_response = [&](v1::MaterializeReplicaResponse&& response) {
+    bytes += response.manifest_piece();
+    return bytes.size() <= kMaxManifestBytes
+               ? absl::OkStatus()
+               : absl::ResourceExhaustedError("the daemon sends a manifest without end");
+  };
+  TC_RETURN_IF_ERROR(rpc::CallServerStream(link.daemon(), &v1::StoreDaemon::Stub::MaterializeReplica,
+                                           operation, request, on_response,
+                                           {.what = "asking for the manifest"}));
+  if (ArtifactId(bytes) != put.artifact_id()) {
+    return absl::DataLossError("the daemon sent another manifest than that of the artifact");
+  }
+  return ReplaceFile(ManifestUriOf(path), bytes, 0644);
+}
+
+// With the credentials of this process, in the place of the daemon's, which may not read the URI
+// (`refused`).
+absl::StatusOr<v1::PutArtifactResult> ImportAsClient(
+    const RequestContext& operation, const std::string& uri, const absl::Status& refused,
+    absl::FunctionRef<absl::StatusOr<v1::PutArtifactResult>(std::span<const int>)> import) {
+  const auto with_reason = [&](std::string_view reason) {
+    return absl::PermissionDeniedError(
+        absl::StrCat(refused.message(), "; the credentials of this process are not used: ", reason));
+  };
+  const absl::StatusOr<std::optional<objects::ClientCredentials>> own =
+      objects::FindClientCredentials(operation, uri, objects::ProcessEnvironment());
+  if (!own.ok()) return with_reason(own.status().message());
+  if (!own->has_value()) return with_reason("it has none for this URI");
+  TC_ASSIGN_OR_RETURN(const UniqueFd credentials, objects::Hand(**own));
+  const int file = credentials.get();
+  return import({&file, 1});
+}
+
 absl::StatusOr<v1::PutArtifactResult> ImportUnder(otel::Span& span, DaemonLink& link,
                                                   const RequestContext& operation, const std::string& path,
                                                   const PutOptions& options) {
@@ -233,27 +281,43 @@ absl::StatusOr<v1::PutArtifactResult> ImportUnder(otel::Span& span, DaemonLink& 
   TC_RETURN_IF_ERROR(SetOptions(options, request));
   request.set_verify(options.verify);
   request.set_no_files(!options.files);
+  request.set_manifest_beside(options.manifest_beside);
   if (path.empty()) {
     return absl::InvalidArgumentError(
         "import: the path of the model is empty; name a file, a folder or a URI");
   }
   if (!IsValidUtf8(path)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "import ", QuoteName(path), ": the path is not valid UTF-8; rename the file or its folder"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("import ", QuoteName(ShownUri(path)),
+                     ": the path is not valid UTF-8; rename the file or its folder"));
+  }
+  if (const std::string_view secret = SecretIn(path); !secret.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("import ", ShownUri(path), ": ", secret));
   }
   const bool is_uri = IsObjectUri(path);
   std::error_code error;  // the daemon has a working directory of its own
   request.set_path(is_uri ? path : std::filesystem::absolute(path, error).string());
   if (error) return ErrnoStatus(error.value(), "make absolute", path);
 
+  const std::string what = absl::StrCat("import ", ShownUri(path));
+  const auto import = [&](std::span<const int> files) {
+    return WithRetries(span, operation, options, what, [&](OnResponse on_response) {
+      return ImportOnce(link, operation, files, request, on_response);
+    });
+  };
+  // Where the daemon's handle socket cannot be reached it reads the path itself, on its host.
+  const bool is_local = IsUnixAddress(link.address()) && link.HandleSocket(operation).ok();
+  if (is_uri) {
+    absl::StatusOr<v1::PutArtifactResult> result = import({});
+    if (!is_local || !absl::IsPermissionDenied(result.status())) return result;
+    return ImportAsClient(operation, path, result.status(), import);
+  }
   OpenedModel opened_here;
   std::vector<int> files;
-  // Where the daemon's handle socket cannot be reached it reads the path itself, on its host; and what a URI
-  // names with its own credentials.
-  if (!is_uri && IsUnixAddress(link.address()) && link.HandleSocket(operation).ok()) {
+  if (is_local) {
     absl::StatusOr<OpenedModel> opened =
         OpenHere(operation, request.path(), options.files && options.key.has_value());
-    if (!opened.ok()) return Annotate(opened.status(), absl::StrCat("import ", path));
+    if (!opened.ok()) return Annotate(opened.status(), what);
     opened_here = *std::move(opened);
     const SafetensorsModel& model = opened_here.model;
     for (const auto& object : model.objects) files.push_back(object->descriptor());
@@ -261,9 +325,17 @@ absl::StatusOr<v1::PutArtifactResult> ImportUnder(otel::Span& span, DaemonLink& 
     for (const auto& object : opened_here.files.objects) files.push_back(object->descriptor());
     for (const Tensor& file : opened_here.files.layout.tensors) request.add_files(file.name);
   }
-  return WithRetries(span, operation, options, absl::StrCat("import ", path), [&](OnResponse on_response) {
-    return ImportOnce(link, operation, files, request, on_response);
-  });
+  if (!options.manifest_beside) return import(files);
+  if (files.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        what, ": this process does not open the files, so it cannot write a manifest beside them; ",
+        "connect to the daemon of the host that has them"));
+  }
+  TC_ASSIGN_OR_RETURN(const v1::PutArtifactResult result, import(files));
+  TC_RETURN_IF_ERROR(Annotate(
+      WriteManifestBeside(link, operation, request.path(), result),
+      absl::StrCat(result.artifact_id(), " is stored, and its manifest is not written beside ", path)));
+  return result;
 }
 
 // The file as an import would describe it: by its real path.

@@ -100,6 +100,23 @@ std::vector<std::string> ConfiguredEndpoints(const Environment& environment) {
   return endpoints;
 }
 
+std::shared_ptr<S3Writer> OpenWriter(OpenOptions options) {
+  const Environment& environment = options.environment;
+  const auto http = std::make_shared<HttpClient>(
+      HttpOptions{.ca_bundle = environment("AWS_CA_BUNDLE"), .limits = options.limits});
+  S3Options s3;
+  s3.endpoint = S3Endpoint(environment);
+  s3.region = ConfiguredRegion(environment);
+  s3.credentials =
+      options.credentials != nullptr ? options.credentials : MakeDefaultCredentials(http, environment);
+  if (options.origins.has_value()) {
+    s3.may_be_local = [origins = *std::move(options.origins)](const Url& url) {
+      return origins.MayBeLocal(url);
+    };
+  }
+  return std::make_shared<S3Writer>(std::make_shared<S3Client>(http, std::move(s3)));
+}
+
 std::unique_ptr<ObjectStore> OpenObjects(OpenOptions options) {
   return std::make_unique<Store>(std::move(options));
 }

@@ -16,6 +16,7 @@
 #include "objects/http/read_rates.h"
 #include "objects/http/secret.h"
 #include "objects/origins/origins.h"
+#include "objects/s3/s3_writer.h"
 
 namespace tensorcast::objects {
 
@@ -36,6 +37,10 @@ struct OpenOptions {
 
 // The endpoints that the environment names, for Origins::Parse.
 std::vector<std::string> ConfiguredEndpoints(const Environment& environment);
+
+// Writes to s3://. Of `options` it has no files and no hub, and it does not ask `origins` which objects may
+// be written: that is the caller's to do. A redirect leads to another region of AWS, or is an error.
+std::shared_ptr<S3Writer> OpenWriter(OpenOptions options);
 
 // A store that finds what lies at a URI of each kind, or at a path.
 std::unique_ptr<ObjectStore> OpenObjects(OpenOptions options);

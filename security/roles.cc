@@ -49,6 +49,7 @@ constexpr CallRow kTable[] = {
      "the global store: to have an origin read"},
     {"StoreDaemon/AttachReplica", kReaders, "a node: with a grant"},
     {"StoreDaemon/EvictReplica", kOperator, ""},
+    {"StoreDaemon/CollectArchives", kOperator, "within daemon.archives"},
     {"StoreDaemon/PinReplica", kOperator, "any replica; a client pins by its own put and get"},
     {"StoreDaemon/UnpinReplica", kOperator, ""},
     {"StoreDaemon/ListReplicas", kOperator | kClient, ""},

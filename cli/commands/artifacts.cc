@@ -13,6 +13,7 @@
 #include "cli/commands/texts.h"
 #include "cli/output/output.h"
 #include "core/artifact/manifest.h"
+#include "proto/daemon.pb.h"
 #include "proto/global_store.pb.h"
 
 namespace tensorcast::cli {
@@ -184,7 +185,10 @@ struct GcFlags {
 };
 
 void AddFlags(Flags& flags, GcFlags& values) {
-  flags.Add("--older-than", values.older_than, "Min age of the artifacts to delete", {.show_default = true});
+  flags.Add("--older-than", values.older_than,
+            "Min age of the artifacts to delete, of archived objects\nthat no artifact needs, and of uploads "
+            "to end",
+            {.show_default = true});
   flags.Add("--dry-run", values.dry_run, "List what would be deleted, and delete nothing");
 }
 
@@ -207,10 +211,21 @@ absl::Status Gc(const CommonFlags& common, const GcFlags& flags) {
     // At once, so that an error later on does not hide what is deleted already.
     if (!common.json) PrintF("%s  %s\n", artifact.artifact_id(), FormatBytes(artifact.image_bytes()));
   }
-  return Show(common, dropped, [&] {
-    return absl::StrCat(flags.dry_run ? "would delete " : "deleted ", dropped.artifacts_size(),
-                        " artifacts, ", FormatBytes(bytes), " each copy\n");
-  });
+  TC_ASSIGN_OR_RETURN(const v1::CollectArchivesResponse archives,
+                      admin->CollectArchives(context, flags.older_than, flags.dry_run));
+  if (common.json) {
+    nlohmann::json all = nlohmann::json::parse(ToJson(dropped));
+    all.update(nlohmann::json::parse(ToJson(archives)));
+    return Show(common, all, "");
+  }
+  const std::string_view deleted = flags.dry_run ? "would delete " : "deleted ";
+  std::string text =
+      absl::StrCat(deleted, dropped.artifacts_size(), " artifacts, ", FormatBytes(bytes), " each copy\n");
+  for (const std::string& uri : archives.removed_objects()) absl::StrAppend(&text, deleted, uri, "\n");
+  for (const std::string& uri : archives.ended_uploads()) {
+    absl::StrAppend(&text, flags.dry_run ? "would end" : "ended", " the upload of ", uri, "\n");
+  }
+  return Show(common, nullptr, text);
 }
 
 }  // namespace
@@ -231,7 +246,9 @@ Command RemoveCommand() {
 
 Command GcCommand() {
   return {.name = "gc",
-          .help = "Delete artifacts that no key names, and that none keeps as an earlier version",
+          .help =
+              "Delete artifacts that no key names, and that none keeps as an earlier version, also in the\n"
+              "daemon's archives, and end the uploads that crashes left there",
           .spanned = true,
           .bind = Bind(AddFlags, Gc)};
 }

@@ -10,6 +10,7 @@
   COMMAND(GlobalStore)               \
   COMMAND(Daemon)                    \
   COMMAND(Put)                       \
+  COMMAND(Manifest)                  \
   COMMAND(Get)                       \
   COMMAND(Replicate)                 \
   COMMAND(List)                      \

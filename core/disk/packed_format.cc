@@ -15,7 +15,6 @@ namespace tensorcast {
 namespace {
 
 constexpr std::string_view kMagic("TCPACKED", 8);
-constexpr std::string_view kExtension = ".tcpack";
 
 constexpr size_t kDigestAt = 48;  // covers what stands before it
 constexpr size_t kUsedBytes = 64;
@@ -86,11 +85,11 @@ absl::StatusOr<PackedHeader> DecodePackedHeader(std::span<const std::byte> bytes
 }
 
 std::string PackedFileName(std::string_view artifact_id) {
-  return absl::StrCat(absl::StrReplaceAll(artifact_id, {{":", "-"}}), kExtension);
+  return absl::StrCat(absl::StrReplaceAll(artifact_id, {{":", "-"}}), kPackedExtension);
 }
 
 std::string ArtifactIdOfFileName(std::string_view file_name) {
-  if (!absl::ConsumeSuffix(&file_name, kExtension)) return "";
+  if (!absl::ConsumeSuffix(&file_name, kPackedExtension)) return "";
   // A colon would give one artifact two names, of which only one is ever looked for.
   if (absl::StrContains(file_name, ':')) return "";
   std::string id = absl::StrReplaceAll(file_name, {{"-", ":"}});

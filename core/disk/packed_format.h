@@ -15,6 +15,7 @@ namespace tensorcast {
 inline constexpr uint64_t kPackedAlignment = kBlockBytes;  // of the parts of a packed file
 inline constexpr uint64_t kPackedHeaderBytes = 4096;
 inline constexpr uint32_t kPackedVersion = 1;
+inline constexpr std::string_view kPackedExtension = ".tcpack";
 
 struct PackedHeader {
   uint64_t manifest_offset = kPackedHeaderBytes;

@@ -16,6 +16,7 @@
 #include "daemon/app/storage.h"
 #include "daemon/keeper/kept_pool.h"
 #include "daemon/node/local_node.h"
+#include "daemon/service/archiver.h"
 #include "daemon/service/broadcast_groups.h"
 #include "daemon/service/damaged_replicas.h"
 #include "daemon/service/ingest.h"
@@ -47,6 +48,7 @@ struct CallSide {
   StatusReporter status;
   TransferExplainer explainer;
   const Materializer materializer;
+  const Archiver archiver;
   const Ingester ingester;
   OriginChecker origins;
   OriginComparer comparer;

@@ -201,6 +201,7 @@ void DaemonOptions::Validate(Findings& findings) const {
   broadcasts.Validate(findings);
   disk.Validate(findings);
   origins.Validate(findings);
+  archives.Validate(findings);
   security.Validate(endpoints, findings);
 }
 

@@ -23,6 +23,7 @@
 #include "core/memory/host_pool.h"
 #include "daemon/keeper/keeper_options.h"
 #include "daemon/sources/origin_comparer.h"
+#include "objects/archive_options.h"
 #include "objects/origin_options.h"
 #include "rpc/security_options.h"
 #include "transport/lane.h"
@@ -77,6 +78,7 @@ struct DaemonOptions {
   HelperOptions broadcasts;          // between the GPUs
   DiskOptions disk;
   objects::OriginOptions origins;
+  objects::ArchiveOptions archives;
   EngineOptions engine;
   HandleServer::Options handles;
   OriginComparer::Options comparer;
@@ -106,6 +108,7 @@ struct DaemonOptions {
     broadcasts.FromConfig(config);
     disk.FromConfig(config);
     origins.FromConfig(config);
+    archives.FromConfig(config);
     engine.FromConfig(config);
     handles.FromConfig(config);
     comparer.FromConfig(config);

@@ -41,10 +41,21 @@ uint64_t BytesForNew(const DaemonOptions& options, uint64_t segment_bytes) {
 absl::StatusOr<std::shared_ptr<const ObjectStore>> OpenImports(const DaemonOptions& options) {
   TC_ASSIGN_OR_RETURN(ImportRoots roots, ImportRoots::Beneath(options.disk.import_roots));
   objects::OpenOptions open{.files = std::make_shared<const ImportRoots>(std::move(roots))};
-  TC_ASSIGN_OR_RETURN(open.origins, options.origins.Parse(open.environment));
+  // What was packed there comes back from there.
+  objects::OriginOptions readable = options.origins;
+  readable.prefixes.insert(readable.prefixes.end(), options.archives.places.begin(),
+                           options.archives.places.end());
+  TC_ASSIGN_OR_RETURN(open.origins, readable.Parse(open.environment));
   open.rates =
       std::make_shared<objects::ReadRates>(options.origins.max_rate, options.origins.max_rate_of_origin);
   return objects::OpenObjects(std::move(open));
+}
+
+absl::StatusOr<std::shared_ptr<const objects::S3Writer>> OpenArchives(const DaemonOptions& options) {
+  if (options.archives.places.empty()) return nullptr;
+  objects::OpenOptions open;
+  TC_ASSIGN_OR_RETURN(open.origins, options.archives.Parse(open.environment));
+  return objects::OpenWriter(std::move(open));
 }
 
 }  // namespace
@@ -123,6 +134,7 @@ absl::StatusOr<std::unique_ptr<Storage>> Storage::Open(const DaemonOptions& opti
   }
   TC_ASSIGN_OR_RETURN(storage->imports_, OpenImports(options));
   TC_ASSIGN_OR_RETURN(storage->is_immutable_, options.origins.ParseImmutable());
+  TC_ASSIGN_OR_RETURN(storage->archives_, OpenArchives(options));
   // Last: from here on there are allocations in the pool.
   if (kept != nullptr) kept->Attach(storage->pool_.get());
   return storage;

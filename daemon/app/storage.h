@@ -18,6 +18,7 @@
 #include "daemon/app/daemon_options.h"
 #include "daemon/keeper/kept_pool.h"
 #include "daemon/sources/origin_files.h"
+#include "objects/s3/s3_writer.h"
 
 namespace tensorcast::daemon {
 
@@ -35,6 +36,8 @@ class Storage {
   const std::shared_ptr<const ObjectStore>& imports() const { return imports_; }  // what may be imported
   // Whether a shared object stays as it is.
   const OriginChecker::IsImmutable& is_immutable() const { return is_immutable_; }
+  // Writes to daemon.archives; null: there are none.
+  const std::shared_ptr<const objects::S3Writer>& archives() const { return archives_; }
   // Of the devices; the pool lies near them.
   const NumaNodes& numa_nodes() const { return numa_nodes_; }
 
@@ -58,6 +61,7 @@ class Storage {
   std::shared_ptr<ArtifactStore> artifacts_;
   std::shared_ptr<const ObjectStore> imports_;
   OriginChecker::IsImmutable is_immutable_;
+  std::shared_ptr<const objects::S3Writer> archives_;
 };
 
 }  // namespace tensorcast::daemon

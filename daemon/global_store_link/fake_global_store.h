@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -48,6 +49,9 @@ class FakeGlobalStore : public GlobalStoreClient {
   std::map<std::string, std::string, std::less<>> manifests;  // artifact id -> canonical bytes
   std::function<void()> on_manifest_asked;                    // runs with the lock held; may be empty
 
+  std::string cluster_id = "11111111-2222-4333-8444-555555555555";
+  std::set<std::string> deleted;  // artifacts that it does not know
+
   // What it was told.
   std::vector<v1::RegisterNodeRequest> registrations;
   std::vector<SteadyTime> refused;  // registrations, while it was down
@@ -73,6 +77,7 @@ class FakeGlobalStore : public GlobalStoreClient {
     v1::RegisterNodeResponse response;
     response.set_grant_key(std::string(32, 'k'));
     response.set_store_epoch(epoch);
+    response.set_cluster_id(cluster_id);
     *response.mutable_heartbeat_interval() = rpc::ToProto(heartbeat_interval);
     *response.mutable_node_ttl() = rpc::ToProto(node_ttl);
     return response;
@@ -144,7 +149,12 @@ class FakeGlobalStore : public GlobalStoreClient {
     return response;
   }
 
-  absl::StatusOr<bool> HasCopy(const RequestContext&, std::string_view) override { return true; }
+  absl::StatusOr<bool> HasCopy(const RequestContext&, std::string_view artifact_id) override {
+    absl::MutexLock lock(&mutex_);
+    if (!down.ok()) return down;
+    if (deleted.contains(std::string(artifact_id))) return absl::NotFoundError("no such artifact");
+    return true;
+  }
   absl::StatusOr<std::string> FetchManifest(const RequestContext&, std::string_view artifact_id) override {
     absl::MutexLock lock(&mutex_);
     if (!down.ok()) return down;

@@ -86,6 +86,11 @@ rpc::GrantKey GlobalStoreLink::grant_key() const {
   return grant_key_;
 }
 
+std::string GlobalStoreLink::cluster_id() const {
+  absl::MutexLock lock(&mutex_);
+  return cluster_id_;
+}
+
 absl::Status GlobalStoreLink::standing() const {
   absl::MutexLock lock(&mutex_);
   return standing_;
@@ -245,6 +250,7 @@ absl::Status GlobalStoreLink::Register() {
   grant_key_ = {.bytes = response.grant_key(),
                 .given = SteadyNow() - rpc::FromProto(response.grant_key_age()),
                 .epoch = response.store_epoch()};
+  cluster_id_ = response.cluster_id();
   registered_ = true;
   standing_ = absl::OkStatus();  // it has answered: a call that waited for registered_ reads this next
   return absl::OkStatus();

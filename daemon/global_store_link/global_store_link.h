@@ -76,6 +76,8 @@ class GlobalStoreLink {
 
   // The key of grant tokens; empty before the first registration.
   rpc::GrantKey grant_key() const;
+  // Of the global store's metadata; empty before the first registration.
+  std::string cluster_id() const;
   // OK while the global store takes this node's reports; else why it does not.
   absl::Status standing() const;
   // FAILED_PRECONDITION with the daemon that took this node's place, for as long as the global store names
@@ -130,6 +132,7 @@ class GlobalStoreLink {
 
   mutable absl::Mutex mutex_;
   rpc::GrantKey grant_key_ ABSL_GUARDED_BY(mutex_);
+  std::string cluster_id_ ABSL_GUARDED_BY(mutex_);
   bool registered_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool heartbeat_wanted_ ABSL_GUARDED_BY(mutex_) = false;

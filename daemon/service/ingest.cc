@@ -12,10 +12,13 @@
 #include "absl/time/clock.h"
 #include "base/status.h"
 #include "base/steady_time.h"
-#include "core/disk/import_verifier.h"
+#include "core/artifact/object_uri.h"
+#include "core/safetensors/manifest_beside.h"
 #include "daemon/node/node_messages.h"
-#include "daemon/service/model_files.h"
+#include "daemon/service/promised_digests.h"
+#include "objects/client_credentials.h"
 #include "rpc/convert/convert.h"
+#include "rpc/retry.h"
 
 namespace tensorcast::daemon {
 namespace {
@@ -89,7 +92,12 @@ struct Ingester::NewArtifact {
   std::string asking;                       // the caller that binds the key
   bool durable = false;
   bool pin = false;
+  std::string archive;                       // the place; empty: none
+  std::string path;                          // of an import
+  std::string beside_uri;                    // where the manifest goes; empty: nowhere
+  std::shared_ptr<const Manifest> beside;    // that lay beside the model; may be null
   Origin origin;                             // of an import; empty for a put
+  std::vector<PromisedObject> promised;      // of an import from a hub
   std::shared_ptr<SafetensorsModel> second;  // of an import that is to be verified
   std::unique_ptr<NewArtifact> files;        // that the key binds with it; null: none
   std::string files_id;                      // of these, once they are stored
@@ -178,6 +186,30 @@ absl::Status Ingester::CheckNew(const v1::KeyBinding& binding, bool has_binding,
   return absl::OkStatus();
 }
 
+absl::Status Ingester::CheckArchive(const std::string& archive, const std::string& beside) const {
+  if (archive.empty() && beside.empty()) return absl::OkStatus();
+  if (options_.archiver == nullptr) {
+    return absl::PermissionDeniedError(absl::StrCat("archive to ", archive.empty() ? beside : archive,
+                                                    ": this daemon writes to no object ",
+                                                    "store; set daemon.archives"));
+  }
+  if (!archive.empty()) TC_RETURN_IF_ERROR(options_.archiver->CheckPlace(archive));
+  return beside.empty() ? absl::OkStatus() : options_.archiver->CheckBeside(beside);
+}
+
+absl::Status Ingester::Archive(const RequestContext& context, const NewArtifact& artifact,
+                               const ReplicaLease& lease) const {
+  if (!artifact.beside_uri.empty()) {
+    TC_RETURN_IF_ERROR(options_.archiver->WriteBeside(context, *lease.manifest(), artifact.beside_uri));
+  }
+  if (artifact.archive.empty()) return absl::OkStatus();
+  TC_ASSIGN_OR_RETURN(const Origin packed, options_.archiver->Archive(context, lease, artifact.archive));
+  v1::PublishArtifactRequest first;
+  *first.mutable_node() = options_.link->identity();
+  *first.mutable_origin() = rpc::ToProto(packed);
+  return options_.global_store->PublishArtifact(context, *lease.manifest(), first, artifact.asking).status();
+}
+
 absl::StatusOr<v1::PutArtifactResult> Ingester::Store(const RequestContext& context, NewArtifact artifact,
                                                       const OnProgress& on_progress) const {
   // Deleted and put again, the global store would have the artifact's replicas dropped until it is published.
@@ -190,17 +222,30 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Store(const RequestContext& cont
   absl::StatusOr<std::unique_ptr<ReplicaLease>> ingested = Await(context, *pending, on_progress);
   const std::unique_ptr<Publications::Hold> held = early_hold->TakeOver();
   TC_ASSIGN_OR_RETURN(const std::unique_ptr<ReplicaLease> lease, std::move(ingested));
-  Publications::Hold& hold = *held;
-  NoteMade(*pending, *lease, hold);
+  NoteMade(*pending, *lease, *held);
+  TC_RETURN_IF_ERROR(CheckPromises(context, artifact.promised, *lease));
+  if (artifact.beside != nullptr) {
+    TC_RETURN_IF_ERROR(CheckManifestBeside(artifact.path, *artifact.beside, *lease->manifest()));
+  }
   if (artifact.second != nullptr) {
     TC_RETURN_IF_ERROR(ReadModelAgain(context, std::move(artifact.second), lease->manifest()));
   }
-  if (artifact.durable) TC_RETURN_IF_ERROR(PackToDisk(context, *lease, hold));
+  TC_ASSIGN_OR_RETURN(v1::PutArtifactResult result, Finish(context, artifact, *lease, *held));
+  if (const std::optional<TransferReport> report = pending->report(); report.has_value()) {
+    *result.mutable_transfer() = ToProto(*report, options_.devices);
+  }
+  return result;
+}
+
+absl::StatusOr<v1::PutArtifactResult> Ingester::Finish(const RequestContext& context, NewArtifact& artifact,
+                                                       const ReplicaLease& lease,
+                                                       Publications::Hold& hold) const {
+  if (artifact.durable) TC_RETURN_IF_ERROR(PackToDisk(context, lease, hold));
   v1::PutArtifactResult result;
-  TC_ASSIGN_OR_RETURN(*result.mutable_replica(), DescribeReplica(*options_.engine, lease->replica_id()));
+  TC_ASSIGN_OR_RETURN(*result.mutable_replica(), DescribeReplica(*options_.engine, lease.replica_id()));
   if (result.replica().state() != v1::REPLICA_STATE_READY) {
     // It was evicted meanwhile.
-    return absl::UnavailableError(absl::StrCat("replica ", lease->replica_id(),
+    return absl::UnavailableError(absl::StrCat("replica ", lease.replica_id(),
                                                " with the same content is being dropped: put it again"));
   }
   // The files come first, since the binding names them. Their lease keeps them until it does.
@@ -211,12 +256,19 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Store(const RequestContext& cont
     TC_RETURN_IF_ERROR(Annotate(files.status(), "store the files beside the tensors"));
     TC_ASSIGN_OR_RETURN(files_lease, options_.engine->LeaseReplica(files->replica().replica_id()));
     artifact.files_id = files->artifact_id();
+    artifact.files.reset();
   }
   TC_ASSIGN_OR_RETURN(const v1::PublishArtifactResponse published,
-                      Publish(context, artifact, *lease, result.replica()));
+                      Publish(context, artifact, lease, result.replica()));
   hold.Published();
+  // After the publication, so that a collection of archives finds the artifact in the catalog meanwhile.
+  // The store of the archive had its retries: a client that tries again would only put the tensors again.
+  if (const absl::Status archived = Archive(context, artifact, lease); !archived.ok()) {
+    return rpc::WithoutRetry(
+        Annotate(archived, absl::StrCat(published.artifact_id(), " is stored, and is not archived")));
+  }
   if (artifact.pin) {
-    TC_RETURN_IF_ERROR(Annotate(options_.engine->SetPinned(lease->replica_id(), true),
+    TC_RETURN_IF_ERROR(Annotate(options_.engine->SetPinned(lease.replica_id(), true),
                                 absl::StrCat(published.artifact_id(), " is stored, and is not pinned")));
     result.mutable_replica()->set_pinned(true);
   }
@@ -227,9 +279,29 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Store(const RequestContext& cont
   result.set_existed(published.existed());
   result.set_key_revision(published.key_revision());
   result.set_files_id(published.files_id());
-  if (const std::optional<TransferReport> report = pending->report(); report.has_value()) {
-    *result.mutable_transfer() = ToProto(*report, options_.devices);
+  return result;
+}
+
+absl::StatusOr<v1::PutArtifactResult> Ingester::TakeMade(const RequestContext& context,
+                                                         const std::string& artifact_id,
+                                                         NewArtifact& artifact,
+                                                         const OnProgress& on_progress) const {
+  Publications::Hold hold(options_.publications, artifact_id, [](const std::string&) {});
+  v1::MaterializeReplicaRequest request;
+  request.set_artifact_id(artifact_id);
+  *request.mutable_location() = ToProto(artifact.ingest.location, options_.devices);
+  request.set_wait_for_space(artifact.ingest.wait_for_space);
+  TC_ASSIGN_OR_RETURN(v1::MaterializeReplicaResult made,
+                      options_.materializer->Materialize(context, request, on_progress));
+  TC_ASSIGN_OR_RETURN(const std::unique_ptr<ReplicaLease> lease,
+                      options_.engine->LeaseReplica(made.replica().replica_id()));
+  // What this node read of the objects itself.
+  if (!SameImage(lease->manifest()->layout(), artifact.ingest.new_layout) ||
+      lease->manifest()->metadata() != artifact.ingest.new_metadata) {
+    return absl::DataLossError(absl::StrCat("artifact ", artifact_id, " has other tensors than the objects"));
   }
+  TC_ASSIGN_OR_RETURN(v1::PutArtifactResult result, Finish(context, artifact, *lease, hold));
+  if (made.has_transfer()) *result.mutable_transfer() = std::move(*made.mutable_transfer());
   return result;
 }
 
@@ -238,6 +310,7 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Put(const RequestContext& contex
                                                     const std::string& asking,
                                                     const OnProgress& on_progress) const {
   TC_RETURN_IF_ERROR(CheckNew(request.binding(), request.has_binding(), request.durable()));
+  TC_RETURN_IF_ERROR(CheckArchive(request.archive(), ""));
   TC_ASSIGN_OR_RETURN(const Location location, FromProto(request.location(), options_.devices));
   TC_ASSIGN_OR_RETURN(ImageLayout layout, LayoutOf(request));
   TC_ASSIGN_OR_RETURN(
@@ -254,7 +327,20 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Put(const RequestContext& contex
                        .asking = asking,
                        .durable = request.durable(),
                        .pin = request.pin()};
+  artifact.archive = request.archive();
   return Store(context, std::move(artifact), on_progress);
+}
+
+absl::StatusOr<ModelPlaces> Ingester::PlacesOf(const v1::ImportArtifactRequest& request) const {
+  ModelPlaces places{.own = options_.objects, .of_client = nullptr};
+  if (request.offer_token().empty()) return places;
+  TC_ASSIGN_OR_RETURN(places.offered, options_.sessions->TakeOfferedFiles(request.offer_token()));
+  if (!IsObjectUri(request.path())) return places;
+  const ForeignFds offered = std::exchange(places.offered, ForeignFds());
+  TC_ASSIGN_OR_RETURN(objects::ClientCredentials credentials, objects::Take(offered.fds().front().get()));
+  TC_ASSIGN_OR_RETURN(places.of_client,
+                      objects::OpenForClient(request.path(), std::move(credentials), options_.environment));
+  return places;
 }
 
 absl::StatusOr<v1::PutArtifactResult> Ingester::Import(const RequestContext& context,
@@ -262,17 +348,21 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Import(const RequestContext& con
                                                        const std::string& asking,
                                                        const OnProgress& on_progress) const {
   TC_RETURN_IF_ERROR(CheckNew(request.binding(), request.has_binding(), request.durable()));
+  const bool beside = request.manifest_beside() && IsObjectUri(request.path());
+  const std::string beside_uri = beside ? ManifestUriOf(request.path()) : "";
+  TC_RETURN_IF_ERROR(CheckArchive(request.archive(), beside_uri));
   TC_ASSIGN_OR_RETURN(const Location location, FromProto(request.location(), options_.devices));
-  ForeignFds offered;
-  if (!request.offer_token().empty()) {
-    TC_ASSIGN_OR_RETURN(offered, options_.sessions->TakeOfferedFiles(request.offer_token()));
-  }
-  TC_ASSIGN_OR_RETURN(OpenedModel model, OpenModel(context, options_.objects, request, std::move(offered)));
+  TC_ASSIGN_OR_RETURN(ModelPlaces places, PlacesOf(request));
+  absl::StatusOr<OpenedModel> opened_model = OpenModel(context, std::move(places), request);
+  // What serves objects had its retries already.
+  if (!opened_model.ok()) return rpc::WithoutRetry(std::move(opened_model).status());
+  OpenedModel& model = *opened_model;
   const auto to_store = [&](OpenedModel opened) {
     NewArtifact artifact{.asking = asking,
                          .durable = request.durable(),
                          .pin = request.pin(),
                          .origin = std::move(opened.origin),
+                         .promised = std::move(opened.promised),
                          .second = std::move(opened.second)};
     if (!artifact.origin.objects.empty()) artifact.origin.node_id = options_.node->id();
     artifact.ingest = {.location = location,
@@ -284,14 +374,40 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Import(const RequestContext& con
     return artifact;
   };
   const std::shared_ptr<OpenedModel> files = std::move(model.files);
+  const std::shared_ptr<const Manifest> found_beside = std::move(model.beside);
+  const std::string import_id = std::move(model.import_id);
   NewArtifact artifact = to_store(std::move(model));
   if (request.has_binding()) artifact.binding = &request.binding();
+  artifact.archive = request.archive();
+  artifact.path = request.path();
+  artifact.beside_uri = beside_uri;
+  artifact.beside = found_beside;
   if (files != nullptr) {
     artifact.files = std::make_unique<NewArtifact>(to_store(std::move(*files)));
+    artifact.files->archive = request.archive();
     // No GPU's memory is for files.
     if (location.kind == LocationKind::kGpu) artifact.files->ingest.location = {.kind = LocationKind::kCpu};
   }
-  return Store(context, std::move(artifact), on_progress);
+  ImportJoins::Joined joined;
+  // One that is to be verified reads the objects itself, twice.
+  if (options_.joins != nullptr && !import_id.empty() && !request.verify()) {
+    TC_ASSIGN_OR_RETURN(joined, options_.joins->Join(context, import_id, [&](const std::string& what) {
+      TransferProgress progress;
+      progress.waiting_for = what;
+      if (on_progress != nullptr) on_progress(progress);
+    }));
+    if (joined.turn == nullptr) {
+      absl::StatusOr<v1::PutArtifactResult> taken =
+          TakeMade(context, joined.artifact_id, artifact, on_progress);
+      const bool gone = absl::IsNotFound(taken.status()) || absl::IsUnavailable(taken.status()) ||
+                        absl::IsDataLoss(taken.status());
+      if (!gone) return taken;
+      LOG(WARNING) << "An import reads objects that another one has read: " << taken.status();
+    }
+  }
+  absl::StatusOr<v1::PutArtifactResult> result = Store(context, std::move(artifact), on_progress);
+  if (joined.turn != nullptr && result.ok()) joined.turn->Made(result->artifact_id());
+  return result;
 }
 
 }  // namespace tensorcast::daemon

@@ -17,6 +17,7 @@
 #include "daemon/global_store_link/global_store_link.h"
 #include "daemon/global_store_link/known_keys.h"
 #include "daemon/node/local_node.h"
+#include "daemon/service/archiver.h"
 #include "daemon/service/publications.h"
 #include "daemon/service/replicas.h"
 #include "daemon/session/sessions.h"
@@ -39,6 +40,7 @@ class Ingester {
     GlobalStoreClient* global_store = nullptr;
     GlobalStoreLink* link = nullptr;
     KnownKeys* known_keys = nullptr;
+    const Archiver* archiver = nullptr;    // null: nothing is archived
     OriginComparer* comparer = nullptr;    // null: imported files never count as a copy
     Publications* publications = nullptr;  // must outlive the engine
   };
@@ -62,12 +64,16 @@ class Ingester {
   struct NewArtifact;
 
   absl::Status CheckNew(const v1::KeyBinding& binding, bool has_binding, bool durable) const;
+  absl::Status CheckArchive(const std::string& archive, const std::string& beside) const;
   absl::StatusOr<v1::PutArtifactResult> Store(const RequestContext& context, NewArtifact artifact,
                                               const OnProgress& on_progress) const;
   absl::Status PackToDisk(const RequestContext& context, const ReplicaLease& lease,
                           Publications::Hold& hold) const;
   absl::Status PackOnce(const RequestContext& context, const ReplicaLease& lease,
                         Publications::Hold& hold) const;
+  // Of what is published: its failure leaves the artifact stored.
+  absl::Status Archive(const RequestContext& context, const NewArtifact& artifact,
+                       const ReplicaLease& lease) const;
   absl::StatusOr<v1::PublishArtifactResponse> Publish(const RequestContext& context,
                                                       const NewArtifact& artifact, const ReplicaLease& lease,
                                                       const v1::Replica& replica) const;

@@ -1,16 +1,19 @@
 #include "daemon/service/model_files.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/aside.h"
 #include "base/status.h"
 #include "base/text.h"
+#include "core/artifact/digest.h"
 #include "core/artifact/object_uri.h"
 #include "core/disk/import_verifier.h"
 #include "core/disk/offered_files.h"
 #include "core/safetensors/beside.h"
+#include "core/safetensors/manifest_beside.h"
 #include "core/source/detached_source.h"
 #include "core/source/object_source.h"
 #include "daemon/session/sessions.h"
@@ -95,15 +98,30 @@ std::shared_ptr<SourceProvider> ProviderOf(std::unique_ptr<ChunkSource> source, 
   return std::make_shared<DetachedSourceProvider>(std::make_unique<DetachedSource>(std::move(source)));
 }
 
-// `found`: a SafetensorsModel, or FilesBeside.
+// The same objects in the same versions give the same artifact, whichever node reads them. Files have paths
+// of one node, and a version that may miss a write does not tell objects apart.
+std::string ImportIdOf(const ObjectReaders& objects) {
+  Origin read;
+  for (const std::shared_ptr<ObjectReader>& object : objects) {
+    if (!object->traits().traceable || !IsObjectUri(object->identity().uri)) return "";
+    read.objects.push_back(object->identity());
+  }
+  const std::string encoded = EncodeOrigin(read);
+  return ComputeBlake3(std::as_bytes(std::span(encoded))).ToHex();
+}
+
+// `found`: a SafetensorsModel, or FilesBeside. `as_client`: by what the client brought, its files or its
+// credentials.
 template <class Found>
-absl::StatusOr<OpenedModel> SourceOf(const RequestContext& context, const ObjectStore& store,
-                                     bool was_offered, Found& found) {
+absl::StatusOr<OpenedModel> SourceOf(const RequestContext& context, const ObjectStore& own, bool as_client,
+                                     Found& found) {
   OpenedModel opened;
-  // What was offered may lie where this daemon cannot read it again: no origin, and no copy.
+  // What the client may read this daemon may not be able to read again: no origin, and no copy.
   const bool again = std::ranges::all_of(found.objects, [&](const std::shared_ptr<ObjectReader>& object) {
-    return !was_offered || store.OpenAgain(context, object->identity()).ok();
+    return !as_client || own.OpenAgain(context, object->identity()).ok();
   });
+  opened.import_id = ImportIdOf(found.objects);
+  opened.promised = FindPromises(found.objects, found.extents);
   bool may_hang = false;
   for (const auto& object : found.objects) {
     if (again) TC_RETURN_IF_ERROR(AddToOrigin(*object, opened.origin));
@@ -116,16 +134,23 @@ absl::StatusOr<OpenedModel> SourceOf(const RequestContext& context, const Object
   return opened;
 }
 
-absl::StatusOr<OpenedModel> OpenHere(const RequestContext& context, const ObjectStore& store,
-                                     const v1::ImportArtifactRequest& request, ForeignFds offered) {
-  const bool was_offered = !offered.empty();
-  TC_ASSIGN_OR_RETURN(FoundModel found, was_offered ? ReadOffered(context, request, std::move(offered))
-                                                    : FindModel(context, store, request));
-  TC_ASSIGN_OR_RETURN(OpenedModel opened, SourceOf(context, store, was_offered, found.model));
+absl::StatusOr<OpenedModel> OpenHere(const RequestContext& context, ModelPlaces places,
+                                     const v1::ImportArtifactRequest& request) {
+  const ObjectStore& store = places.of_client != nullptr ? *places.of_client : *places.own;
+  const bool as_client = places.of_client != nullptr || !places.offered.empty();
+  TC_ASSIGN_OR_RETURN(FoundModel found, places.offered.empty()
+                                            ? FindModel(context, store, request)
+                                            : ReadOffered(context, request, std::move(places.offered)));
+  std::shared_ptr<const Manifest> beside;
+  if (IsObjectUri(request.path())) {
+    TC_ASSIGN_OR_RETURN(beside, FindManifestBeside(context, store, request.path(), found.model));
+  }
+  TC_ASSIGN_OR_RETURN(OpenedModel opened, SourceOf(context, *places.own, as_client, found.model));
+  opened.beside = std::move(beside);
   opened.metadata = std::move(found.model.metadata);
   if (request.verify()) opened.second = ClosedAside(std::move(found.model));
   if (found.files.objects.empty()) return opened;
-  TC_ASSIGN_OR_RETURN(OpenedModel files, SourceOf(context, store, was_offered, found.files));
+  TC_ASSIGN_OR_RETURN(OpenedModel files, SourceOf(context, *places.own, as_client, found.files));
   files.kind = ArtifactKind::kFiles;
   opened.files = std::make_shared<OpenedModel>(std::move(files));
   return opened;
@@ -133,13 +158,12 @@ absl::StatusOr<OpenedModel> OpenHere(const RequestContext& context, const Object
 
 }  // namespace
 
-absl::StatusOr<OpenedModel> OpenModel(const RequestContext& context, std::shared_ptr<const ObjectStore> store,
-                                      const v1::ImportArtifactRequest& request, ForeignFds offered) {
-  return RunAside<OpenedModel>(
-      context, absl::StrCat("open ", QuoteName(request.path())),
-      [context, store = std::move(store), request, offered = std::move(offered)]() mutable {
-        return OpenHere(context, *store, request, std::move(offered));
-      });
+absl::StatusOr<OpenedModel> OpenModel(const RequestContext& context, ModelPlaces places,
+                                      const v1::ImportArtifactRequest& request) {
+  return RunAside<OpenedModel>(context, absl::StrCat("open ", QuoteName(ShownUri(request.path()))),
+                               [context, places = std::move(places), request]() mutable {
+                                 return OpenHere(context, std::move(places), request);
+                               });
 }
 
 // The headers and the bytes that they describe: was something written between the two passes, or during one?

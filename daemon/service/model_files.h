@@ -28,6 +28,7 @@ struct OpenedModel {
   std::map<std::string, std::string> metadata;
   std::shared_ptr<SourceProvider> sources;  // of the whole image
   Origin origin;  // the objects, where this daemon can open them again by itself; else it names none
+  std::shared_ptr<const Manifest> beside;    // found beside the model; null: there is none
   std::shared_ptr<SafetensorsModel> second;  // to be read again; null unless the request says `verify`
   std::shared_ptr<OpenedModel> files;        // beside the tensors, for a key to bind; null: none
 };

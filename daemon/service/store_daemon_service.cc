@@ -225,6 +225,15 @@ class StoreDaemonService final : public v1::StoreDaemon::CallbackService {
     });
   }
 
+  Unary* CollectArchives(Call* call, const v1::CollectArchivesRequest* request,
+                         v1::CollectArchivesResponse* response) override {
+    return rpc::HandleUnary(call, waiting_,
+                            [this, request, response](const RequestContext& context) -> absl::Status {
+                              TC_ASSIGN_OR_RETURN(*response, options_.archiver->Collect(context, *request));
+                              return absl::OkStatus();
+                            });
+  }
+
   Unary* PinReplica(Call* call, const v1::PinReplicaRequest* request, v1::PinReplicaResponse*) override {
     return rpc::HandleUnary(call, quick_, [this, request](const RequestContext&) {
       return options_.engine->SetPinned(request->replica_id(), true);

@@ -7,6 +7,7 @@
 #include "core/engine/engine.h"
 #include "daemon/global_store_link/global_store_link.h"
 #include "daemon/node/local_node.h"
+#include "daemon/service/archiver.h"
 #include "daemon/service/ingest.h"
 #include "daemon/service/materialize.h"
 #include "daemon/service/status_report.h"
@@ -28,6 +29,7 @@ struct StoreDaemonServiceOptions {
   StoreEngine* engine = nullptr;
   const Materializer* materializer = nullptr;
   const Ingester* ingester = nullptr;
+  const Archiver* archiver = nullptr;
   const StatusReporter* status = nullptr;
   TransferExplainer* explainer = nullptr;
   ServeRegistry* servings = nullptr;

@@ -111,7 +111,11 @@ struct DurableFacts {
   std::vector<KeyRecord> keys;
   std::vector<NodeBinding> nodes;
   std::vector<TaskRecord> tasks;
-  bool empty() const { return artifacts.empty() && keys.empty() && nodes.empty() && tasks.empty(); }
+  // A UUID, made with the metadata and never changed: objects in archives are named by it. Empty: no change.
+  std::string cluster_id = {};
+  bool empty() const {
+    return artifacts.empty() && keys.empty() && nodes.empty() && tasks.empty() && cluster_id.empty();
+  }
 };
 
 }  // namespace tensorcast::global_store

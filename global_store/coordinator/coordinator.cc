@@ -63,6 +63,15 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Create(const Coordinat
 
 absl::Status Coordinator::Load() {
   TC_ASSIGN_OR_RETURN(const DurableFacts facts, store_->Load());
+  cluster_id_ = facts.cluster_id;
+  if (cluster_id_.empty()) {
+    DurableFacts identity;
+    identity.cluster_id = NewUuid();
+    const absl::Status written = store_->Commit({.facts = identity});
+    if (written.ok()) cluster_id_ = identity.cluster_id;
+    // What is there can be read on a full disk, too; only archives need the id.
+    if (!absl::IsResourceExhausted(written)) TC_RETURN_IF_ERROR(written);
+  }
   absl::MutexLock lock(&mutex_);
   directory_.Load(facts, options_.clock());
   const DirectoryCounts counts = directory_.counts();

@@ -120,6 +120,8 @@ class Coordinator {
 
   std::string_view metadata_store_name() const { return store_->name(); }
   uint64_t epoch() const { return epoch_; }
+  // Of the metadata, whichever process serves it. Empty where a full disk did not let it be written.
+  const std::string& cluster_id() const { return cluster_id_; }
   absl::Time wall_now() const { return options_.wall_clock(); }
 
  private:
@@ -152,7 +154,8 @@ class Coordinator {
 
   const CoordinatorOptions options_;
   MetadataStore* const store_;
-  const uint64_t epoch_;  // new in each process
+  const uint64_t epoch_;    // new in each process
+  std::string cluster_id_;  // does not change once loaded
   Watches<KeyWatcher> key_watches_;
   Watches<TaskWatcher> task_watches_;
 

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "base/ids.h"
 #include "base/steady_time.h"
 #include "global_store/directory/listings.h"
 #include "global_store/metadata/metadata_store.h"
@@ -118,6 +119,20 @@ class CoordinatorTest : public ::testing::Test {
   RandomSecrets secrets_;
   std::unique_ptr<Coordinator> coordinator_;
 };
+
+TEST_F(CoordinatorTest, ClusterId_IsThatOfTheMetadata) {
+  const std::string id = coordinator_->cluster_id();
+  EXPECT_TRUE(IsUuid(id)) << id;
+  const int commits = store_.commits;
+  Restart();
+  EXPECT_EQ(coordinator_->cluster_id(), id);
+  EXPECT_EQ(store_.commits, commits);
+  FragileStore full;
+  full.commit_error = absl::ResourceExhaustedError("disk full");
+  const auto on_full_disk = Coordinator::Create({}, &full, &secrets_);
+  ASSERT_TRUE(on_full_disk.ok()) << on_full_disk.status();
+  EXPECT_EQ((*on_full_disk)->cluster_id(), "");
+}
 
 TEST_F(CoordinatorTest, EndedTask_IsStoredByNextTickThatCanWrite) {
   Publish("x");

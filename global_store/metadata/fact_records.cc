@@ -192,6 +192,7 @@ std::vector<Fact> Encode(const DurableFacts& facts) {
   add(facts.keys);
   add(facts.nodes);
   add(facts.tasks);
+  if (!facts.cluster_id.empty()) all.push_back({.kind = FactKind::kCluster, .name = facts.cluster_id});
   return all;
 }
 
@@ -209,6 +210,9 @@ absl::Status Decode(FactKind kind, std::string_view name, const std::string& rec
     }
     case FactKind::kTask:
       return AddTask(name, record, facts);
+    case FactKind::kCluster:
+      facts.cluster_id = name;
+      return absl::OkStatus();
   }
   return Damaged("fact", name, absl::StrCat("there is no kind ", static_cast<int>(kind)));
 }

@@ -14,9 +14,9 @@
 namespace tensorcast::global_store {
 
 // SQLite keeps the numbers of both (FORMAT.md).
-enum class FactKind : uint8_t { kArtifact, kKey, kNode, kTask };
+enum class FactKind : uint8_t { kArtifact, kKey, kNode, kTask, kCluster };
 inline constexpr FactKind kFactKinds[] = {FactKind::kArtifact, FactKind::kKey, FactKind::kNode,
-                                          FactKind::kTask};
+                                          FactKind::kTask, FactKind::kCluster};
 // Which of PurgeTimes ends it.
 enum class Ageing : uint8_t { kNever, kTombstone, kVersionTombstone, kEndedTask };
 inline constexpr Ageing kAgeings[] = {Ageing::kTombstone, Ageing::kVersionTombstone, Ageing::kEndedTask};
@@ -25,7 +25,8 @@ absl::Time LimitOf(Ageing ageing, const PurgeTimes& before);
 
 struct Fact {
   FactKind kind = FactKind::kArtifact;
-  std::string name;  // an artifact's or node's id, a key, or "ARTIFACT/NODE/LOCATION" of a task
+  std::string
+      name;  // an artifact's or node's id, a key, "ARTIFACT/NODE/LOCATION" of a task, the cluster's id
   std::string record;
   Ageing ageing = Ageing::kNever;
   absl::Time updated;

@@ -56,6 +56,7 @@ absl::StatusOr<v1::RegisterNodeResponse> Handlers::RegisterNode(std::string_view
   *response.mutable_heartbeat_interval() = rpc::ToProto(registration.liveness.heartbeat_interval);
   *response.mutable_node_ttl() = rpc::ToProto(registration.liveness.node_ttl);
   response.set_store_epoch(coordinator_.epoch());
+  response.set_cluster_id(coordinator_.cluster_id());
   return response;
 }
 

@@ -81,14 +81,15 @@ Found FromWebIdentity(const RequestContext& context, HttpClient& http, const Env
     endpoint = absl::StrCat("https://sts.", ConfiguredRegion(environment), ".amazonaws.com/");
   }
   // In the body, since servers log URLs.
+  const std::string body = EncodeQuery({{"Action", "AssumeRoleWithWebIdentity"},
+                                        {"RoleArn", role},
+                                        {"RoleSessionName", session.empty() ? "tensorcast" : session},
+                                        {"Version", "2011-06-15"},
+                                        {"WebIdentityToken", *token}});
   HttpRequest request{.subject = "get credentials from web identity",
                       .method = "POST",
                       .headers = {{"Content-Type", "application/x-www-form-urlencoded"}},
-                      .body = EncodeQuery({{"Action", "AssumeRoleWithWebIdentity"},
-                                           {"RoleArn", role},
-                                           {"RoleSessionName", session.empty() ? "tensorcast" : session},
-                                           {"Version", "2011-06-15"},
-                                           {"WebIdentityToken", *token}})};
+                      .body = body};
   TC_ASSIGN_OR_RETURN(request.url, ParseUrl(endpoint));
   TC_ASSIGN_OR_RETURN(const HttpReply reply, http.Fetch(context, request));
   const XmlElement response = ParseXml(reply.body).value_or(XmlElement());

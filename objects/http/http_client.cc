@@ -251,6 +251,8 @@ class HttpClient::Session {
     for (const auto& [name, value] : headers) {
       list = curl_slist_append(list, absl::StrCat(name, ": ", value).c_str());
     }
+    // Else libcurl waits a second with a large body for a word that many servers do not say.
+    if (!request.body.empty()) list = curl_slist_append(list, "Expect:");
     bool address_refused = false;
     error_[0] = '\0';
     Set(CURLOPT_URL, url.Text().c_str());
@@ -278,7 +280,7 @@ class HttpClient::Session {
       Set(CURLOPT_NOBODY, 1L);
     } else if (request.method != "GET") {
       Set(CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(request.body.size()));
-      Set(CURLOPT_POSTFIELDS, request.body.data());
+      Set(CURLOPT_POSTFIELDS, request.body.empty() ? "" : request.body.data());
       Set(CURLOPT_CUSTOMREQUEST, request.method.c_str());
     }
     const absl::StatusOr<CURLcode> code = Transfer(context, request, limits, exchange);
@@ -308,7 +310,7 @@ class HttpClient::Session {
     {
       // Wakes the wait below. It is unregistered before the next request uses this session.
       const auto wake = context.cancellation.OnCancel([multi = multi_] { curl_multi_wakeup(multi); });
-      uint64_t received = 0;
+      uint64_t moved = 0;
       SteadyTime stalled_at = SteadyNow() + limits.connect + limits.stall;
       int running = 1;
       while (true) {
@@ -318,8 +320,11 @@ class HttpClient::Session {
           code = std::move(ended);
           break;
         }
-        if (exchange.received() != received) {
-          received = exchange.received();
+        // Of a body that is sent the first sign of life may be the reply to all of it.
+        curl_off_t sent = 0;
+        curl_easy_getinfo(easy_, CURLINFO_SIZE_UPLOAD_T, &sent);
+        if (const uint64_t now = exchange.received() + static_cast<uint64_t>(sent); now != moved) {
+          moved = now;
           stalled_at = SteadyNow() + limits.stall;
         }
         const absl::Duration wait = std::min(TimeLeft(stalled_at), TimeLeft(context.deadline));

@@ -67,8 +67,8 @@ struct HttpRequest {
   std::string subject;  // for errors: "read s3://bucket/name"
   std::string method = "GET";
   Url url;
-  HttpHeaders headers;  // for the origin of `url` alone
-  std::string body;
+  HttpHeaders headers;    // for the origin of `url` alone
+  std::string_view body;  // borrowed for the call; sent with any method but GET and HEAD
   std::optional<RangedRead> read;
   // Gives further headers for the origin of `url`, anew for each attempt: a signature or a token.
   std::function<absl::StatusOr<HttpHeaders>(const Url&)> authorize;

@@ -40,12 +40,6 @@ XmlElement ErrorOf(const HttpReply& reply) {
   return ParseXml(reply.body).value_or(XmlElement());
 }
 
-absl::Status StatusOf(std::string_view subject, const HttpReply& reply) {
-  const XmlElement error = ErrorOf(reply);
-  const std::string_view code = error.TextOf("Code");
-  return StatusOfReply(subject, reply, code.empty() ? "" : absl::StrCat(code, ": ", error.TextOf("Message")));
-}
-
 // Whether other credentials may do. The reply to HEAD has no body that would tell.
 bool SaysExpired(const HttpReply& reply, std::string_view method) {
   if (reply.status != 400 && reply.status != 401 && reply.status != 403) return false;
@@ -55,6 +49,12 @@ bool SaysExpired(const HttpReply& reply, std::string_view method) {
 }
 
 }  // namespace
+
+absl::Status StatusOfS3Reply(std::string_view subject, const HttpReply& reply) {
+  const XmlElement error = ErrorOf(reply);
+  const std::string_view code = error.TextOf("Code");
+  return StatusOfReply(subject, reply, code.empty() ? "" : absl::StrCat(code, ": ", error.TextOf("Message")));
+}
 
 absl::StatusOr<S3Name> S3Name::Parse(std::string_view scheme, std::string_view uri) {
   std::string_view rest = uri;
@@ -74,6 +74,13 @@ S3Client::S3Client(std::shared_ptr<HttpClient> http, S3Options options)
 
 std::string S3Client::UriOf(const S3Name& name) const {
   return absl::StrCat(options_.scheme, "://", name.bucket, "/", name.key);
+}
+
+ObjectIdentity S3Client::IdentityOf(const S3Name& name, const S3Object& object) const {
+  return {.uri = UriOf(name),
+          .bytes = object.bytes,
+          .version = object.version_id.empty() ? absl::StrCat("etag:", object.etag)
+                                               : absl::StrCat(kS3VersionId, object.version_id)};
 }
 
 absl::StatusOr<S3Client::Place> S3Client::PlaceOf(const std::string& bucket) {
@@ -100,7 +107,7 @@ bool S3Client::IsVirtualHost(const std::string& bucket, const Place& place) cons
          !absl::StrContains(bucket, '_') && bucket == absl::AsciiStrToLower(bucket);
 }
 
-Url S3Client::UrlOf(const Call& call, const Place& place) const {
+Url S3Client::UrlOf(const S3Call& call, const Place& place) const {
   Url url = place.endpoint;
   if (IsVirtualHost(call.name.bucket, place)) {
     url.host = absl::StrCat(call.name.bucket, ".", url.host);
@@ -138,7 +145,7 @@ std::optional<S3Client::Place> S3Client::MovedTo(const std::string& bucket, cons
   return to;
 }
 
-absl::StatusOr<HttpReply> S3Client::Send(const RequestContext& context, const Call& call) {
+absl::StatusOr<HttpReply> S3Client::Send(const RequestContext& context, const S3Call& call) {
   const std::string subject = absl::StrCat(call.verb, " ", UriOf(call.name));
   bool refused = false;
   TC_ASSIGN_OR_RETURN(Place place, PlaceOf(call.name.bucket));
@@ -147,13 +154,16 @@ absl::StatusOr<HttpReply> S3Client::Send(const RequestContext& context, const Ca
     HttpRequest request{.subject = subject,
                         .method = call.method,
                         .url = UrlOf(call, place),
+                        .headers = call.headers,
+                        .body = call.body,
                         .read = call.read,
                         .may_be_local = options_.may_be_local};
     request.authorize = [&](const Url& url) -> absl::StatusOr<HttpHeaders> {
       if (options_.credentials == nullptr) return HttpHeaders();
       TC_ASSIGN_OR_RETURN(used, options_.credentials->Get(context));
       if (used == nullptr) return HttpHeaders();
-      return SignV4(call.method, url, {}, "", *used, {.region = place.region, .time = options_.wall_clock()});
+      return SignV4(call.method, url, call.headers, call.body, *used,
+                    {.region = place.region, .time = options_.wall_clock()});
     };
     TC_ASSIGN_OR_RETURN(HttpReply reply, http_->Fetch(context, request));
     if (reply.status / 100 == 2 || sends == kMaxSends) return reply;
@@ -184,11 +194,11 @@ absl::StatusOr<HttpReply> S3Client::Send(const RequestContext& context, const Ca
 
 absl::StatusOr<S3Object> S3Client::Head(const RequestContext& context, const S3Name& name,
                                         std::string_view version_id) {
-  Call call{.verb = "open", .method = "HEAD", .name = name};
+  S3Call call{.verb = "open", .method = "HEAD", .name = name};
   if (!version_id.empty()) call.query = {{"versionId", std::string(version_id)}};
   TC_ASSIGN_OR_RETURN(const HttpReply reply, Send(context, call));
   const std::string subject = absl::StrCat("open ", UriOf(name));
-  TC_RETURN_IF_ERROR(StatusOf(subject, reply));
+  TC_RETURN_IF_ERROR(StatusOfS3Reply(subject, reply));
   S3Object object{.etag = std::string(reply.Header("etag")),
                   .version_id = std::string(reply.Header("x-amz-version-id"))};
   if (object.version_id == "null") object.version_id.clear();  // written while versions were not kept
@@ -201,10 +211,10 @@ absl::StatusOr<S3Object> S3Client::Head(const RequestContext& context, const S3N
 
 absl::Status S3Client::Read(const RequestContext& context, const S3Name& name, std::string_view version_id,
                             const RangedRead& read) {
-  Call call{.verb = "read", .name = name, .read = read};
+  S3Call call{.verb = "read", .name = name, .read = read};
   if (!version_id.empty()) call.query = {{"versionId", std::string(version_id)}};
   TC_ASSIGN_OR_RETURN(const HttpReply reply, Send(context, call));
-  return StatusOf(absl::StrCat("read ", UriOf(name)), reply);
+  return StatusOfS3Reply(absl::StrCat("read ", UriOf(name)), reply);
 }
 
 absl::StatusOr<std::vector<std::string>> S3Client::List(const RequestContext& context, const S3Name& name,
@@ -214,14 +224,14 @@ absl::StatusOr<std::vector<std::string>> S3Client::List(const RequestContext& co
   std::vector<std::string> names;
   std::string token;
   do {
-    Call call{.verb = "list", .name = bucket};
+    S3Call call{.verb = "list", .name = bucket};
     if (!token.empty()) call.query.emplace_back("continuation-token", token);
     if (!delimiter.empty()) call.query.emplace_back("delimiter", delimiter);
     call.query.emplace_back("list-type", "2");
     if (max_names < 1000) call.query.emplace_back("max-keys", absl::StrCat(max_names));
     call.query.emplace_back("prefix", name.key);
     TC_ASSIGN_OR_RETURN(const HttpReply reply, Send(context, call));
-    TC_RETURN_IF_ERROR(StatusOf(subject, reply));
+    TC_RETURN_IF_ERROR(StatusOfS3Reply(subject, reply));
     const absl::StatusOr<XmlElement> page = ParseXml(reply.body);
     if (!page.ok()) return absl::UnavailableError(absl::StrCat(subject, ": ", page.status().message()));
     for (const XmlElement& child : page->children) {

@@ -12,6 +12,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -24,11 +25,15 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/request_context.h"
+#include "core/artifact/origin.h"
 #include "objects/credentials/credentials.h"
 #include "objects/http/http_client.h"
 #include "objects/http/url.h"
 
 namespace tensorcast::objects {
+
+// Begins the version of an object in a bucket that keeps versions.
+inline constexpr std::string_view kS3VersionId = "version:";
 
 struct S3Options {
   std::string scheme = "s3";  // of the URIs; "gs" for Google's
@@ -59,12 +64,32 @@ struct S3Object {
   std::string version_id;  // empty: the bucket keeps no versions
 };
 
+// A request about one object, or about a bucket where the key is empty.
+struct S3Call {
+  std::string verb;  // for errors: "read"
+  std::string method = "GET";
+  const S3Name& name;
+  std::vector<std::pair<std::string, std::string>> query = {};
+  HttpHeaders headers = {};    // signed, too
+  std::string_view body = {};  // borrowed for the call; its SHA-256 is signed
+  std::optional<RangedRead> read = std::nullopt;
+};
+
+// A reply that is not 2xx as an error, with the store's own words.
+absl::Status StatusOfS3Reply(std::string_view subject, const HttpReply& reply);
+
 class S3Client {
  public:
   S3Client(std::shared_ptr<HttpClient> http, S3Options options);
 
   const S3Options& options() const { return options_; }
   std::string UriOf(const S3Name& name) const;
+
+  // Of the version that HEAD showed.
+  ObjectIdentity IdentityOf(const S3Name& name, const S3Object& object) const;
+
+  // A reply of any status; redirects and credentials that have expired are dealt with.
+  absl::StatusOr<HttpReply> Send(const RequestContext& context, const S3Call& call);
 
   absl::StatusOr<S3Object> Head(const RequestContext& context, const S3Name& name,
                                 std::string_view version_id = "");
@@ -81,21 +106,11 @@ class S3Client {
     Url endpoint;
     std::string region;
   };
-  struct Call {
-    std::string verb;  // for errors: "read"
-    std::string method = "GET";
-    const S3Name& name;
-    std::vector<std::pair<std::string, std::string>> query = {};
-    std::optional<RangedRead> read = std::nullopt;
-  };
-
-  // A reply of any status; redirects and credentials that have expired are dealt with.
-  absl::StatusOr<HttpReply> Send(const RequestContext& context, const Call& call);
   absl::StatusOr<Place> PlaceOf(const std::string& bucket);
   // Where the reply says that the bucket is; nullopt: it says nothing new.
   std::optional<Place> MovedTo(const std::string& bucket, const Place& from, const HttpReply& reply) const;
   bool IsVirtualHost(const std::string& bucket, const Place& place) const;
-  Url UrlOf(const Call& call, const Place& place) const;
+  Url UrlOf(const S3Call& call, const Place& place) const;
 
   const std::shared_ptr<HttpClient> http_;
   const S3Options options_;

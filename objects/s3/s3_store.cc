@@ -9,18 +9,13 @@
 namespace tensorcast::objects {
 namespace {
 
-constexpr std::string_view kVersionId = "version:";
-
 absl::StatusOr<std::shared_ptr<ObjectReader>> Open(const RequestContext& context,
                                                    const std::shared_ptr<S3Client>& client,
                                                    const S3Name& name, std::string_view version_id = "") {
   TC_ASSIGN_OR_RETURN(const S3Object object, client->Head(context, name, version_id));
-  ObjectIdentity identity{.uri = client->UriOf(name),
-                          .bytes = object.bytes,
-                          .version = object.version_id.empty() ? absl::StrCat("etag:", object.etag)
-                                                               : absl::StrCat(kVersionId, object.version_id)};
   return MakeRangedReader(
-      std::move(identity), object.etag, NetworkTraits(client->options().scheme == "gs" ? "gs" : "s3"),
+      client->IdentityOf(name, object), object.etag,
+      NetworkTraits(client->options().scheme == "gs" ? "gs" : "s3"),
       [client, name, id = object.version_id](const RequestContext& read_context, const RangedRead& read) {
         return client->Read(read_context, name, id, read);
       });
@@ -89,7 +84,7 @@ class Store final : public ObjectStore {
                                                           const ObjectIdentity& object) const override {
     TC_ASSIGN_OR_RETURN(const S3Name name, S3Name::Parse(client_->options().scheme, object.uri));
     std::string_view version_id = object.version;
-    if (!absl::ConsumePrefix(&version_id, kVersionId)) version_id = "";
+    if (!absl::ConsumePrefix(&version_id, kS3VersionId)) version_id = "";
     TC_ASSIGN_OR_RETURN(std::shared_ptr<ObjectReader> opened,
                         objects::Open(context, client_, name, version_id));
     TC_RETURN_IF_ERROR(CheckSameObject(object, opened->identity()));

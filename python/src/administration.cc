@@ -81,6 +81,12 @@ void BindReplicas(nb::class_<Client>& type) {
              return Made(admin.DeleteArtifact(to.context, artifact_id));
            }),
            nb::arg("artifact_id"), nb::kw_only(), nb::arg("options"));
+  type.def("collect_archives",
+           AdminMethod<double>([](const Caller& to, client::AdminClient& admin, double min_age) {
+             return MadeMessage(admin.CollectArchives(to.context, absl::Seconds(min_age), /*dry_run=*/false));
+           }),
+           nb::kw_only(), nb::arg("min_age"), nb::arg("options"),
+           "CollectArchivesResponse of proto/daemon.proto, as a dictionary.");
   type.def("evict_replica",
            AdminMethod<std::string, bool>(
                [](const Caller& to, client::AdminClient& admin, Text replica_id, bool force) {

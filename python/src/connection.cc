@@ -71,6 +71,7 @@ void BindOptions(nb::module_& module) {
       .def_rw("expected_revision", &client::PutOptions::expected_revision)
       .def_rw("keep", &client::PutOptions::keep)
       .def_rw("durable", &client::PutOptions::durable)
+      .def_rw("archive", &client::PutOptions::archive)
       .def_rw("location", &client::PutOptions::location)
       .def_rw("wait_for_space", &client::PutOptions::wait_for_space)
       .def_rw("verify", &client::PutOptions::verify)

@@ -262,7 +262,9 @@ class Administration:
     def _gc(self, *, older_than: float = 86400.0, dry_run: bool = False, timeout: float | None = None) -> calls.Steps[Listing[Artifact]]:
         """Deletes the artifacts that no key is bound to or keeps as an earlier version. Returns the deleted artifacts.
 
-        older_than: the min age of an artifact, in seconds.
+        In the daemon's archives it removes what no artifact needs, and ends the uploads that crashes left there.
+
+        older_than: the min age of an artifact, an archived object or an upload, in seconds.
         dry_run: delete nothing, and return what would be deleted.
         """
         options = self.options(timeout)
@@ -277,6 +279,7 @@ class Administration:
             except (FailedPreconditionError, NotFoundError):
                 continue  # after the list was made, a key was bound to it, or another process deleted it
             deleted.append(artifact)
+        yield self.native.collect_archives(min_age=age, options=options)
         return Listing(deleted)
 
     gc, gc_async = calls.forms(_gc)

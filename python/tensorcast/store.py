@@ -232,7 +232,7 @@ class Store(Administration, calls.Closing):
 
     def _start_put(self, source: str | os.PathLike[str] | Mapping[str, Any], key: str | None,
                    metadata: Mapping[str, str] | None, device: arguments.Device, expected_revision: int | None, keep: int | None,
-                   durable: bool,
+                   durable: bool, archive: str | None,
                    wait_for_space: bool, verify: bool, pin: bool, files: bool, timeout: float | None) -> _native.Call:
         if key is not None:
             arguments.text("key", key)
@@ -241,6 +241,7 @@ class Store(Administration, calls.Closing):
         if key is None and versions is not None:
             raise InvalidArgumentError("put: keep needs a key, and no key was given; pass key=")
         put = _filled(_native.PutOptions(), key=key, expected_revision=revision, keep=versions, durable=bool(durable),
+                      archive="" if archive is None else arguments.text("archive", archive),
                       location=arguments.location(device), wait_for_space=bool(wait_for_space), verify=bool(verify),
                       pin=bool(pin), files=bool(files))
         if isinstance(source, Mapping):
@@ -256,8 +257,9 @@ class Store(Administration, calls.Closing):
 
     def _put(self, source: str | os.PathLike[str] | Mapping[str, Any], key: str | None = None, *,
              metadata: Mapping[str, str] | None = None, device: arguments.Device = "cpu",
-             expected_revision: int | None = None, keep: int | None = None, durable: bool = False, wait_for_space: bool = False,
-             verify: bool = False, pin: bool = False, files: bool = True, timeout: float | None = None,
+             expected_revision: int | None = None, keep: int | None = None, durable: bool = False, archive: str | None = None,
+             wait_for_space: bool = False, verify: bool = False, pin: bool = False, files: bool = True,
+             timeout: float | None = None,
              progress: bool = True) -> calls.Steps[Put]:
         """Stores a model, and binds a key to it if one is given.
 
@@ -265,7 +267,8 @@ class Store(Administration, calls.Closing):
             Files: this process opens them and the daemon reads them. Through "host:port" the daemon opens the path
             itself, below its import roots.
             Objects: the URI of such a file or folder, "s3://bucket/prefix", "gs://...", "https://..." or
-            "hf://org/name[@revision]". The daemon reads it with its own credentials, below its daemon.origins.
+            "hf://org/name[@revision]". The daemon reads it below its daemon.origins
+            with its own credentials, else with those of this process (AWS_*, profiles, HF_TOKEN) for this call.
             Arrays: those of numpy, torch and jax, and all others with DLPack or the buffer protocol, in host memory or on
             a GPU. They are copied once, and the store keeps no reference to them. Do not write to them before put returns.
         metadata: texts by name, to store with arrays. Files carry their own.
@@ -275,6 +278,8 @@ class Store(Administration, calls.Closing):
         keep: how many versions the key keeps from now on, the new one included. Earlier versions are deleted when room is
             needed and they have no lease. None: the number of an earlier put, else the global store's configuration.
         durable: write the packed model to disk before put returns. It stays there until `rm` or `gc`.
+        archive: one of the daemon's archives, "s3://bucket/prefix": write the packed model there, too, before put returns.
+            Nodes that list the place in daemon.origins or daemon.archives read it back. It stays there until `gc`.
         wait_for_space: as in get.
         verify: read the files twice. AbortedError when another process wrote to them meanwhile.
         pin: as in get.
@@ -285,7 +290,7 @@ class Store(Administration, calls.Closing):
         Raises InvalidArgumentError, which names the tensor or the file that cannot be stored. Raises NotFoundError or
         PermissionDeniedError for a path that this process cannot open, or a URI that the daemon cannot read.
         """
-        call = self._start_put(source, key, metadata, device, expected_revision, keep, durable, wait_for_space,
+        call = self._start_put(source, key, metadata, device, expected_revision, keep, durable, archive, wait_for_space,
                                verify, pin, files, timeout)
         return Put(**(yield call, f"put {key or 'tensors'}" if progress else None))
 

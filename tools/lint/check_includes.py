@@ -28,7 +28,7 @@ LAYERS = {
     "daemon": {"base", "security", "otel/api", "core", "objects", "transport", "collective", "proto", "rpc"},
     "client": {"base", "security", "otel/api", "core", "proto", "rpc"},
     "client/telemetry": {"base", "otel/sdk", "proto", "client"},
-    "cli": {"base", "security", "otel/api", "otel/sdk", "core", "transport", "collective", "proto", "rpc", "global_store",
+    "cli": {"base", "security", "otel/api", "otel/sdk", "core", "objects", "transport", "collective", "proto", "rpc", "global_store",
             "daemon", "client"},
     "python": {"base", "otel/api", "core", "proto", "rpc", "client"},
     "tools": {"base", "core", "client"},

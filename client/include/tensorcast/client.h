@@ -119,6 +119,11 @@ struct PutOptions {
   // earlier put gave, else what the global store's configuration says.
   std::optional<uint32_t> keep;
   bool durable = false;  // packed to disk before Put returns
+  // One of the daemon's daemon.archives ("s3://bucket/prefix"): packed there, too, before Put returns, with
+  // the daemon's credentials. Where only that fails the artifact is stored, and the error says so. Empty:
+  // nowhere.
+  std::string archive;
+  bool manifest_beside = false;  // of an import: write the manifest beside the model
   std::string location = "cpu";
   bool wait_for_space = false;
   bool verify = false;  // of an import: read the files twice; ABORTED when something wrote them meanwhile

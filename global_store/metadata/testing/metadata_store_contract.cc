@@ -145,6 +145,13 @@ TaskRecord MakeTask(const std::string& artifact_id, const std::string& node_id, 
           .updated = kNow + absl::Seconds(1)};
 }
 
+TEST_P(MetadataStoreContract, ClusterId_IsKept) {
+  EXPECT_EQ(Load().cluster_id, "");
+  ASSERT_TRUE(store_->Commit({.facts = {.cluster_id = "an-id"}}).ok());
+  ASSERT_TRUE(store_->Commit({.facts = {.nodes = {{"n1", "a"}}}}).ok());
+  EXPECT_EQ(Load().cluster_id, "an-id");
+}
+
 TEST_P(MetadataStoreContract, Task_IsKeptUntilCancelledOrItsArtifactIsDeleted) {
   TaskRecord on_disk = MakeTask("a", "n1", {LocationKind::kDisk});
   const TaskRecord on_gpu = MakeTask("a", "n1", {LocationKind::kGpu, 1});

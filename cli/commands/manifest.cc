@@ -1,0 +1,57 @@
+// `tensorcast manifest`: the manifest of a model that is not stored, by this process and without a daemon.
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "base/posix/state_files.h"
+#include "base/status.h"
+#include "cli/commands/command.h"
+#include "cli/commands/texts.h"
+#include "cli/output/output.h"
+#include "core/artifact/object_uri.h"
+#include "core/disk/import_roots.h"
+#include "core/safetensors/manifest_beside.h"
+#include "core/safetensors/safetensors.h"
+#include "objects/open.h"
+
+namespace tensorcast::cli {
+namespace {
+
+struct ManifestFlags {
+  std::string model;
+  std::string out;
+};
+
+absl::Status MakeManifestFile(const CommonFlags& common, const ManifestFlags& flags) {
+  const RequestContext context = InterruptibleContext();
+  objects::OpenOptions open;
+  open.files = std::make_shared<const ImportRoots>(ImportRoots::Everything());
+  const std::unique_ptr<ObjectStore> store = objects::OpenObjects(std::move(open));
+  TC_ASSIGN_OR_RETURN(const SafetensorsModel model, OpenSafetensors(context, *store, flags.model));
+  TC_ASSIGN_OR_RETURN(const std::shared_ptr<const Manifest> manifest, MakeManifest(context, model));
+  TC_RETURN_IF_ERROR(ReplaceFile(flags.out, manifest->bytes(), 0644));
+  return Show(common, {{"artifact_id", manifest->id()}}, absl::StrCat(manifest->id(), "\n"));
+}
+
+void AddFlags(Flags& flags, ManifestFlags& values) {
+  flags.Add(
+      "model", values.model,
+      "A .safetensors file, a folder of shards with their index, or the URI of one as in put, which this\n"
+      "process reads with its own credentials",
+      {.required = true, .not_empty = true, .path = true});
+  flags.Add("--out", values.out,
+            "File to write. An import compares the model with the file model.tcmanifest beside it, or\n"
+            "NAME.tcmanifest beside NAME.safetensors",
+            {.required = true, .not_empty = true, .path = true});
+}
+
+}  // namespace
+
+Command ManifestCommand() {
+  return {.name = "manifest",
+          .help = "Read a model and write its manifest to a file",
+          .role = Role::kLocal,
+          .bind = Bind(AddFlags, MakeManifestFile)};
+}
+
+}  // namespace tensorcast::cli

@@ -1,0 +1,80 @@
+// Archives: artifacts that are packed into an object store (daemon.archives), with this daemon's credentials.
+//
+// Of an artifact there are two objects below the place, in a folder of the cluster:
+//   s3://bucket/prefix/<cluster id>/tc2-....tcpack       the packed file, as core/disk/FORMAT.md has it
+//   s3://bucket/prefix/<cluster id>/tc2-....tcmanifest   the manifest's canonical bytes; written last
+// Their bytes follow from the artifact alone, so it does not matter which node writes them, or how often. The
+// cluster's id is that of the global store's metadata: clusters that share a place have folders of their own,
+// and a global store that lost its metadata touches nothing that it made before.
+//
+// Thread-safe.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "base/request_context.h"
+#include "core/artifact/manifest.h"
+#include "core/artifact/origin.h"
+#include "core/engine/engine.h"
+#include "daemon/global_store_link/global_store_client.h"
+#include "objects/origins/origins.h"
+#include "objects/s3/s3_writer.h"
+#include "proto/daemon.pb.h"
+
+namespace tensorcast::daemon {
+
+class Archiver {
+ public:
+  struct Options {
+    std::vector<std::string> places;                  // daemon.archives
+    std::shared_ptr<const objects::S3Writer> writer;  // null: there are no places
+    objects::Origins writable;                        // the places, for files beside a model
+    std::string node_id;
+    std::function<std::string()> cluster_id;  // empty: not known yet
+    StoreEngine* engine = nullptr;            // must outlive it, like the next
+    GlobalStoreClient* global_store = nullptr;
+  };
+
+  explicit Archiver(Options options) : options_(std::move(options)) {}
+
+  // Before anything is read: whether `place` is one of daemon.archives, and the cluster is known.
+  absl::Status CheckPlace(std::string_view place) const;
+  // Packs the replica's artifact into the place, and returns the packed object as an origin of the artifact.
+  // What is there already is not written again.
+  absl::StatusOr<Origin> Archive(const RequestContext& context, const ReplicaLease& lease,
+                                 const std::string& place) const;
+
+  // The manifest of a model beside it. `uri` as ManifestUriOf gives it; PERMISSION_DENIED outside of
+  // daemon.archives.
+  absl::Status CheckBeside(std::string_view uri) const;
+  absl::Status WriteBeside(const RequestContext& context, const Manifest& manifest,
+                           const std::string& uri) const;
+
+  // What CollectArchives asks for, in all places.
+  absl::StatusOr<v1::CollectArchivesResponse> Collect(const RequestContext& context,
+                                                      const v1::CollectArchivesRequest& request) const;
+
+ private:
+  class InFlight;
+
+  // The folder of this cluster, with its '/'.
+  absl::StatusOr<std::string> FolderOf(std::string_view place) const;
+  absl::Status CollectIn(const RequestContext& context, const std::string& folder, absl::Time before,
+                         bool dry_run, v1::CollectArchivesResponse& response) const;
+
+  const Options options_;
+  mutable absl::Mutex mutex_;
+  mutable std::multiset<std::string> in_flight_ ABSL_GUARDED_BY(mutex_);  // URIs that this process writes
+};
+
+}  // namespace tensorcast::daemon

@@ -1,0 +1,25 @@
+// Where a daemon may write outside of its host: the configuration key `daemon.archives`. What may be read
+// (daemon.origins) may not be written by that. A value; thread-compatible.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/config_reader.h"
+#include "objects/credentials/profile.h"
+#include "objects/origins/origins.h"
+
+namespace tensorcast::objects {
+
+struct ArchiveOptions {
+  std::vector<std::string> places;  // "s3://bucket/prefix"; none: nothing is written
+
+  // As OriginOptions::Parse. INVALID_ARGUMENT also for what is not a place in an S3-compatible store.
+  absl::StatusOr<Origins> Parse(const Environment& environment) const;
+
+  void FromConfig(ConfigReader& config) { config.Read("daemon.archives", places); }
+  void Validate(Findings& findings) const;
+};
+
+}  // namespace tensorcast::objects

@@ -1,0 +1,97 @@
+// Writes objects to S3-compatible buckets, lists and removes them, and ends uploads that a crash left behind.
+//
+// An object appears whole or not at all. A large one goes up in parts, several at a time. A write that fails
+// or is cancelled aborts its upload, so that the store keeps none of its parts. Only a process that
+// dies in between leaves an upload: ListUploads finds it.
+//
+// Checksums: each request carries the SHA-256 of its body in x-amz-content-sha256, and the signature covers
+// it. Each server that checks signatures compares it with what arrived, so a part that was damaged on its way
+// is refused and sent again. The newer x-amz-checksum-* headers would say the same digest again, to fewer
+// kinds of servers. Without credentials there is no signature, and no checksum.
+//
+// Thread-safe. Errors are S3Client's.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/request_context.h"
+#include "core/artifact/origin.h"
+#include "core/memory/host_pool.h"
+#include "objects/s3/s3_client.h"
+
+namespace tensorcast::objects {
+
+// Fills `destination` with the object's bytes from `offset` on. Called on several threads at a time, and
+// again for a part that is sent again.
+using FillBytes =
+    std::function<absl::Status(const RequestContext& context, uint64_t offset, HostSpan destination)>;
+
+struct StoredObject {
+  std::string uri;
+  uint64_t bytes = 0;
+  absl::Time written;  // by the store's clock
+};
+
+// An upload that was neither finished nor aborted.
+struct S3Upload {
+  std::string uri;
+  std::string id;
+  absl::Time begun;  // by the store's clock
+};
+
+class S3Writer {
+ public:
+  struct Options {
+    uint64_t part_bytes = uint64_t{16} << 20;  // more where the object would have too many parts
+    int parts_at_once = 4;                     // each has a buffer of its size
+    absl::Duration abort_timeout = absl::Seconds(20);
+  };
+
+  explicit S3Writer(std::shared_ptr<S3Client> client) : S3Writer(std::move(client), Options()) {}
+  S3Writer(std::shared_ptr<S3Client> client, const Options& options)
+      : client_(std::move(client)), options_(options) {}
+
+  // Replaces an object of that name. The identity is of the version that was written.
+  absl::StatusOr<ObjectIdentity> Write(const RequestContext& context, const std::string& uri, uint64_t bytes,
+                                       const FillBytes& fill) const;
+  // NOT_FOUND when there is none.
+  absl::StatusOr<ObjectIdentity> Describe(const RequestContext& context, const std::string& uri) const;
+  // OK also when there is none.
+  absl::Status Remove(const RequestContext& context, const std::string& uri) const;
+
+  // All objects with URIs that begin with `prefix`, also those below further slashes; ascending.
+  absl::StatusOr<std::vector<StoredObject>> List(const RequestContext& context,
+                                                 const std::string& prefix) const;
+  // All uploads to such URIs, those of other processes too.
+  absl::StatusOr<std::vector<S3Upload>> ListUploads(const RequestContext& context,
+                                                    const std::string& prefix) const;
+  // OK also when it has ended.
+  absl::Status Abort(const RequestContext& context, const S3Upload& upload) const;
+
+ private:
+  class Parts;
+
+  absl::Status Put(const RequestContext& context, const S3Name& name, uint64_t bytes,
+                   const FillBytes& fill) const;
+  absl::StatusOr<std::string> Begin(const RequestContext& context, const S3Name& name) const;
+  // The part's ETag.
+  absl::StatusOr<std::string> SendPart(const RequestContext& context, const S3Name& name,
+                                       const std::string& upload_id, size_t number,
+                                       std::string_view bytes) const;
+  absl::Status Finish(const RequestContext& context, const S3Name& name, const std::string& upload_id,
+                      const std::vector<std::string>& etags) const;
+  absl::Status Upload(const RequestContext& context, const S3Name& name, uint64_t bytes,
+                      const FillBytes& fill) const;
+
+  const std::shared_ptr<S3Client> client_;
+  const Options options_;
+};
+
+}  // namespace tensorcast::objects
