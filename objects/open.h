@@ -32,7 +32,9 @@ struct OpenOptions {
   HttpLimits limits;
 };
 
-// The endpoints that the environment names, for Origins::Parse.
+// The endpoint of S3-compatible stores that the environment names; empty: AWS's.
+std::string S3Endpoint(const Environment& environment);
+// All endpoints that it names, for Origins::Parse.
 std::vector<std::string> ConfiguredEndpoints(const Environment& environment);
 
 // A store that finds what lies at a URI of each kind, or at a path.

@@ -32,6 +32,7 @@ class FakeS3 {
   void Put(const std::string& key, const std::string& bytes);
   void Remove(const std::string& key);
   FakeServer& server() { return server_; }
+  const FakeServer& server() const { return server_; }
   std::string url() const { return server_.url(); }
 
  private:
