@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/address.h"
 #include "base/aside.h"
+#include "base/posix/unique_fd.h"
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "base/text.h"
@@ -30,6 +31,8 @@
 #include "core/handles/ring_filler.h"
 #include "core/safetensors/safetensors.h"
 #include "core/tensor/tensor.h"
+#include "objects/client_credentials.h"
+#include "objects/credentials/profile.h"
 #include "otel/api/span.h"
 #include "rpc/call.h"
 #include "rpc/convert/convert.h"
@@ -205,6 +208,24 @@ absl::Status ImportOnce(DaemonLink& link, const RequestContext& context, std::sp
                                on_response, {.retry_for = absl::ZeroDuration(), .what = "importing"});
 }
 
+// With the credentials of this process, in the place of the daemon's, which may not read the URI
+// (`refused`).
+absl::StatusOr<v1::PutArtifactResult> ImportAsClient(
+    const RequestContext& operation, const std::string& uri, const absl::Status& refused,
+    absl::FunctionRef<absl::StatusOr<v1::PutArtifactResult>(std::span<const int>)> import) {
+  const auto with_reason = [&](std::string_view reason) {
+    return absl::PermissionDeniedError(
+        absl::StrCat(refused.message(), "; the credentials of this process are not used: ", reason));
+  };
+  const absl::StatusOr<std::optional<objects::ClientCredentials>> own =
+      objects::FindClientCredentials(operation, uri, objects::ProcessEnvironment());
+  if (!own.ok()) return with_reason(own.status().message());
+  if (!own->has_value()) return with_reason("it has none for this URI");
+  TC_ASSIGN_OR_RETURN(const UniqueFd credentials, objects::Hand(**own));
+  const int file = credentials.get();
+  return import({&file, 1});
+}
+
 absl::StatusOr<v1::PutArtifactResult> ImportUnder(otel::Span& span, DaemonLink& link,
                                                   const RequestContext& operation, const std::string& path,
                                                   const PutOptions& options) {
@@ -216,28 +237,41 @@ absl::StatusOr<v1::PutArtifactResult> ImportUnder(otel::Span& span, DaemonLink& 
         "import: the path of the model is empty; name a file, a folder or a URI");
   }
   if (!IsValidUtf8(path)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "import ", QuoteName(path), ": the path is not valid UTF-8; rename the file or its folder"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("import ", QuoteName(ShownUri(path)),
+                     ": the path is not valid UTF-8; rename the file or its folder"));
+  }
+  if (const std::string_view secret = SecretIn(path); !secret.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("import ", ShownUri(path), ": ", secret));
   }
   const bool is_uri = IsObjectUri(path);
   std::error_code error;  // the daemon has a working directory of its own
   request.set_path(is_uri ? path : std::filesystem::absolute(path, error).string());
   if (error) return ErrnoStatus(error.value(), "make absolute", path);
 
+  const std::string what = absl::StrCat("import ", ShownUri(path));
+  const auto import = [&](std::span<const int> files) {
+    return WithRetries(span, operation, options, what, [&](OnResponse on_response) {
+      return ImportOnce(link, operation, files, request, on_response);
+    });
+  };
+  // Where the daemon's handle socket cannot be reached it reads the path itself, on its host.
+  const bool is_local = IsUnixAddress(link.address()) && link.HandleSocket(operation).ok();
+  if (is_uri) {
+    absl::StatusOr<v1::PutArtifactResult> result = import({});
+    if (!is_local || !absl::IsPermissionDenied(result.status())) return result;
+    return ImportAsClient(operation, path, result.status(), import);
+  }
   SafetensorsModel model;
   std::vector<int> files;
-  // Where the daemon's handle socket cannot be reached it reads the path itself, on its host; and what a URI
-  // names with its own credentials.
-  if (!is_uri && IsUnixAddress(link.address()) && link.HandleSocket(operation).ok()) {
+  if (is_local) {
     absl::StatusOr<SafetensorsModel> opened = OpenHere(operation, request.path());
-    if (!opened.ok()) return Annotate(opened.status(), absl::StrCat("import ", path));
+    if (!opened.ok()) return Annotate(opened.status(), what);
     model = *std::move(opened);
     for (const auto& object : model.objects) files.push_back(object->descriptor());
     request.mutable_shards()->Assign(model.shards.begin(), model.shards.end());
   }
-  return WithRetries(span, operation, options, absl::StrCat("import ", path), [&](OnResponse on_response) {
-    return ImportOnce(link, operation, files, request, on_response);
-  });
+  return import(files);
 }
 
 // The file as an import would describe it: by its real path.

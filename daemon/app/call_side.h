@@ -18,6 +18,7 @@
 #include "daemon/node/local_node.h"
 #include "daemon/service/broadcast_groups.h"
 #include "daemon/service/damaged_replicas.h"
+#include "daemon/service/import_joins.h"
 #include "daemon/service/ingest.h"
 #include "daemon/service/materialize.h"
 #include "daemon/service/status_report.h"
@@ -47,6 +48,7 @@ struct CallSide {
   StatusReporter status;
   TransferExplainer explainer;
   const Materializer materializer;
+  ImportJoins joins;
   const Ingester ingester;
   OriginChecker origins;
   OriginComparer comparer;

@@ -12,10 +12,12 @@
 #include "absl/time/clock.h"
 #include "base/status.h"
 #include "base/steady_time.h"
-#include "core/disk/import_verifier.h"
+#include "core/artifact/object_uri.h"
 #include "daemon/node/node_messages.h"
-#include "daemon/service/model_files.h"
+#include "daemon/service/promised_digests.h"
+#include "objects/client_credentials.h"
 #include "rpc/convert/convert.h"
+#include "rpc/retry.h"
 
 namespace tensorcast::daemon {
 namespace {
@@ -90,6 +92,7 @@ struct Ingester::NewArtifact {
   bool durable = false;
   bool pin = false;
   Origin origin;                             // of an import; empty for a put
+  std::vector<PromisedObject> promised;      // of an import from a hub
   std::shared_ptr<SafetensorsModel> second;  // of an import that is to be verified
 };
 
@@ -186,24 +189,34 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Store(const RequestContext& cont
   absl::StatusOr<std::unique_ptr<ReplicaLease>> ingested = Await(context, *pending, on_progress);
   const std::unique_ptr<Publications::Hold> held = early_hold->TakeOver();
   TC_ASSIGN_OR_RETURN(const std::unique_ptr<ReplicaLease> lease, std::move(ingested));
-  Publications::Hold& hold = *held;
-  NoteMade(*pending, *lease, hold);
+  NoteMade(*pending, *lease, *held);
+  TC_RETURN_IF_ERROR(CheckPromises(context, artifact.promised, *lease));
   if (artifact.second != nullptr) {
     TC_RETURN_IF_ERROR(ReadModelAgain(context, std::move(artifact.second), lease->manifest()));
   }
-  if (artifact.durable) TC_RETURN_IF_ERROR(PackToDisk(context, *lease, hold));
+  TC_ASSIGN_OR_RETURN(v1::PutArtifactResult result, Finish(context, artifact, *lease, *held));
+  if (const std::optional<TransferReport> report = pending->report(); report.has_value()) {
+    *result.mutable_transfer() = ToProto(*report, options_.devices);
+  }
+  return result;
+}
+
+absl::StatusOr<v1::PutArtifactResult> Ingester::Finish(const RequestContext& context,
+                                                       const NewArtifact& artifact, const ReplicaLease& lease,
+                                                       Publications::Hold& hold) const {
+  if (artifact.durable) TC_RETURN_IF_ERROR(PackToDisk(context, lease, hold));
   v1::PutArtifactResult result;
-  TC_ASSIGN_OR_RETURN(*result.mutable_replica(), DescribeReplica(*options_.engine, lease->replica_id()));
+  TC_ASSIGN_OR_RETURN(*result.mutable_replica(), DescribeReplica(*options_.engine, lease.replica_id()));
   if (result.replica().state() != v1::REPLICA_STATE_READY) {
     // It was evicted meanwhile.
-    return absl::UnavailableError(absl::StrCat("replica ", lease->replica_id(),
+    return absl::UnavailableError(absl::StrCat("replica ", lease.replica_id(),
                                                " with the same content is being dropped: put it again"));
   }
   TC_ASSIGN_OR_RETURN(const v1::PublishArtifactResponse published,
-                      Publish(context, artifact, *lease, result.replica()));
+                      Publish(context, artifact, lease, result.replica()));
   hold.Published();
   if (artifact.pin) {
-    TC_RETURN_IF_ERROR(Annotate(options_.engine->SetPinned(lease->replica_id(), true),
+    TC_RETURN_IF_ERROR(Annotate(options_.engine->SetPinned(lease.replica_id(), true),
                                 absl::StrCat(published.artifact_id(), " is stored, and is not pinned")));
     result.mutable_replica()->set_pinned(true);
   }
@@ -213,9 +226,29 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Store(const RequestContext& cont
   result.set_artifact_id(published.artifact_id());
   result.set_existed(published.existed());
   result.set_key_revision(published.key_revision());
-  if (const std::optional<TransferReport> report = pending->report(); report.has_value()) {
-    *result.mutable_transfer() = ToProto(*report, options_.devices);
+  return result;
+}
+
+absl::StatusOr<v1::PutArtifactResult> Ingester::TakeMade(const RequestContext& context,
+                                                         const std::string& artifact_id,
+                                                         const NewArtifact& artifact,
+                                                         const OnProgress& on_progress) const {
+  Publications::Hold hold(options_.publications, artifact_id, [](const std::string&) {});
+  v1::MaterializeReplicaRequest request;
+  request.set_artifact_id(artifact_id);
+  *request.mutable_location() = ToProto(artifact.ingest.location, options_.devices);
+  request.set_wait_for_space(artifact.ingest.wait_for_space);
+  TC_ASSIGN_OR_RETURN(v1::MaterializeReplicaResult made,
+                      options_.materializer->Materialize(context, request, on_progress));
+  TC_ASSIGN_OR_RETURN(const std::unique_ptr<ReplicaLease> lease,
+                      options_.engine->LeaseReplica(made.replica().replica_id()));
+  // What this node read of the objects itself.
+  if (!SameImage(lease->manifest()->layout(), artifact.ingest.new_layout) ||
+      lease->manifest()->metadata() != artifact.ingest.new_metadata) {
+    return absl::DataLossError(absl::StrCat("artifact ", artifact_id, " has other tensors than the objects"));
   }
+  TC_ASSIGN_OR_RETURN(v1::PutArtifactResult result, Finish(context, artifact, *lease, hold));
+  if (made.has_transfer()) *result.mutable_transfer() = std::move(*made.mutable_transfer());
   return result;
 }
 
@@ -243,22 +276,35 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Put(const RequestContext& contex
   return Store(context, std::move(artifact), on_progress);
 }
 
+absl::StatusOr<ModelPlaces> Ingester::PlacesOf(const v1::ImportArtifactRequest& request) const {
+  ModelPlaces places{.own = options_.objects, .of_client = nullptr};
+  if (request.offer_token().empty()) return places;
+  TC_ASSIGN_OR_RETURN(places.offered, options_.sessions->TakeOfferedFiles(request.offer_token()));
+  if (!IsObjectUri(request.path())) return places;
+  const ForeignFds offered = std::exchange(places.offered, ForeignFds());
+  TC_ASSIGN_OR_RETURN(objects::ClientCredentials credentials, objects::Take(offered.fds().front().get()));
+  TC_ASSIGN_OR_RETURN(places.of_client,
+                      objects::OpenForClient(request.path(), std::move(credentials), options_.environment));
+  return places;
+}
+
 absl::StatusOr<v1::PutArtifactResult> Ingester::Import(const RequestContext& context,
                                                        const v1::ImportArtifactRequest& request,
                                                        const std::string& asking,
                                                        const OnProgress& on_progress) const {
   TC_RETURN_IF_ERROR(CheckNew(request.binding(), request.has_binding(), request.durable()));
   TC_ASSIGN_OR_RETURN(const Location location, FromProto(request.location(), options_.devices));
-  ForeignFds offered;
-  if (!request.offer_token().empty()) {
-    TC_ASSIGN_OR_RETURN(offered, options_.sessions->TakeOfferedFiles(request.offer_token()));
-  }
-  TC_ASSIGN_OR_RETURN(OpenedModel model, OpenModel(context, options_.objects, request, std::move(offered)));
+  TC_ASSIGN_OR_RETURN(ModelPlaces places, PlacesOf(request));
+  absl::StatusOr<OpenedModel> opened = OpenModel(context, std::move(places), request);
+  // What serves objects had its retries already.
+  if (!opened.ok()) return rpc::WithoutRetry(std::move(opened).status());
+  OpenedModel& model = *opened;
   NewArtifact artifact{.binding = request.has_binding() ? &request.binding() : nullptr,
                        .asking = asking,
                        .durable = request.durable(),
                        .pin = request.pin(),
                        .origin = std::move(model.origin),
+                       .promised = std::move(model.promised),
                        .second = std::move(model.second)};
   if (!artifact.origin.objects.empty()) artifact.origin.node_id = options_.node->id();
   artifact.ingest = {.location = location,
@@ -266,7 +312,26 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Import(const RequestContext& con
                      .wait_for_space = request.wait_for_space(),
                      .new_layout = std::move(model.layout),
                      .new_metadata = std::move(model.metadata)};
-  return Store(context, std::move(artifact), on_progress);
+  ImportJoins::Joined joined;
+  // One that is to be verified reads the objects itself, twice.
+  if (options_.joins != nullptr && !model.import_id.empty() && !request.verify()) {
+    TC_ASSIGN_OR_RETURN(joined, options_.joins->Join(context, model.import_id, [&](const std::string& what) {
+      TransferProgress progress;
+      progress.waiting_for = what;
+      if (on_progress != nullptr) on_progress(progress);
+    }));
+    if (joined.turn == nullptr) {
+      absl::StatusOr<v1::PutArtifactResult> taken =
+          TakeMade(context, joined.artifact_id, artifact, on_progress);
+      const bool gone = absl::IsNotFound(taken.status()) || absl::IsUnavailable(taken.status()) ||
+                        absl::IsDataLoss(taken.status());
+      if (!gone) return taken;
+      LOG(WARNING) << "An import reads objects that another one has read: " << taken.status();
+    }
+  }
+  absl::StatusOr<v1::PutArtifactResult> result = Store(context, std::move(artifact), on_progress);
+  if (joined.turn != nullptr && result.ok()) joined.turn->Made(result->artifact_id());
+  return result;
 }
 
 }  // namespace tensorcast::daemon

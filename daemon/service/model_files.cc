@@ -1,12 +1,14 @@
 #include "daemon/service/model_files.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/aside.h"
 #include "base/status.h"
 #include "base/text.h"
+#include "core/artifact/digest.h"
 #include "core/artifact/object_uri.h"
 #include "core/disk/import_verifier.h"
 #include "core/disk/offered_files.h"
@@ -71,16 +73,31 @@ std::shared_ptr<SourceProvider> ProviderOf(std::unique_ptr<ChunkSource> source, 
   return std::make_shared<DetachedSourceProvider>(std::make_unique<DetachedSource>(std::move(source)));
 }
 
-absl::StatusOr<OpenedModel> OpenHere(const RequestContext& context, const ObjectStore& store,
-                                     const v1::ImportArtifactRequest& request, ForeignFds offered) {
-  const bool was_offered = !offered.empty();
-  TC_ASSIGN_OR_RETURN(SafetensorsModel model, was_offered ? ReadOffered(context, request, std::move(offered))
-                                                          : OpenSafetensors(context, store, request.path()));
+// The same objects in the same versions give the same artifact, whichever node reads them. Files have paths
+// of one node, and an object whose version may miss a write is not known by it.
+std::string ImportIdOf(const ObjectReaders& objects) {
+  Origin read;
+  for (const std::shared_ptr<ObjectReader>& object : objects) {
+    if (!object->traits().traceable || !IsObjectUri(object->identity().uri)) return "";
+    read.objects.push_back(object->identity());
+  }
+  return ComputeBlake3(std::as_bytes(std::span(EncodeOrigin(read)))).ToHex();
+}
+
+absl::StatusOr<OpenedModel> OpenHere(const RequestContext& context, ModelPlaces places,
+                                     const v1::ImportArtifactRequest& request) {
+  const ObjectStore& store = places.of_client != nullptr ? *places.of_client : *places.own;
+  const bool as_client = places.of_client != nullptr || !places.offered.empty();
+  TC_ASSIGN_OR_RETURN(SafetensorsModel model, places.offered.empty()
+                                                  ? OpenSafetensors(context, store, request.path())
+                                                  : ReadOffered(context, request, std::move(places.offered)));
   OpenedModel opened;
-  // What was offered may lie where this daemon cannot read it again: no origin, and no copy.
+  // What the client may read this daemon may not be able to read again: no origin, and no copy.
   const bool again = std::ranges::all_of(model.objects, [&](const std::shared_ptr<ObjectReader>& object) {
-    return !was_offered || store.OpenAgain(context, object->identity()).ok();
+    return !as_client || places.own->OpenAgain(context, object->identity()).ok();
   });
+  opened.import_id = ImportIdOf(model.objects);
+  opened.promised = FindPromises(model.objects, model.extents);
   bool may_hang = false;
   for (const auto& object : model.objects) {
     if (again) TC_RETURN_IF_ERROR(AddToOrigin(*object, opened.origin));
@@ -97,13 +114,12 @@ absl::StatusOr<OpenedModel> OpenHere(const RequestContext& context, const Object
 
 }  // namespace
 
-absl::StatusOr<OpenedModel> OpenModel(const RequestContext& context, std::shared_ptr<const ObjectStore> store,
-                                      const v1::ImportArtifactRequest& request, ForeignFds offered) {
-  return RunAside<OpenedModel>(
-      context, absl::StrCat("open ", QuoteName(request.path())),
-      [context, store = std::move(store), request, offered = std::move(offered)]() mutable {
-        return OpenHere(context, *store, request, std::move(offered));
-      });
+absl::StatusOr<OpenedModel> OpenModel(const RequestContext& context, ModelPlaces places,
+                                      const v1::ImportArtifactRequest& request) {
+  return RunAside<OpenedModel>(context, absl::StrCat("open ", QuoteName(ShownUri(request.path()))),
+                               [context, places = std::move(places), request]() mutable {
+                                 return OpenHere(context, std::move(places), request);
+                               });
 }
 
 // The headers and the bytes that they describe: was something written between the two passes, or during one?
