@@ -7,6 +7,7 @@
 #include "cli/commands/connect.h"
 #include "cli/commands/texts.h"
 #include "cli/output/output.h"
+#include "core/artifact/object_uri.h"
 #include "proto/daemon.pb.h"
 #include "rpc/convert/convert.h"
 #include "tensorcast/client.h"
@@ -32,7 +33,7 @@ std::string PutText(const v1::PutArtifactResult& result, const std::optional<std
 absl::Status Put(const CommonFlags& common, const PutFlags& flags) {
   client::PutOptions options = flags.put;
   if (!options.key.has_value() && (options.expected_revision.has_value() || options.keep.has_value())) {
-    return absl::InvalidArgumentError(absl::StrCat("put ", flags.model, ": ",
+    return absl::InvalidArgumentError(absl::StrCat("put ", ShownUri(flags.model), ": ",
                                                    options.keep.has_value() ? "--keep" : "--expect-revision",
                                                    " needs --key; name the key to bind"));
   }
@@ -50,7 +51,8 @@ absl::Status Put(const CommonFlags& common, const PutFlags& flags) {
 void AddFlags(Flags& flags, PutFlags& values) {
   flags.Add("model", values.model,
             "A .safetensors file, or a folder with model.safetensors.index.json; or the URI of one that\n"
-            "the daemon reads: s3://BUCKET/PREFIX, gs://..., https://HOST/FILE, hf://ORG/NAME[@REVISION]",
+            "the daemon reads: s3://BUCKET/PREFIX, gs://..., https://HOST/FILE, hf://ORG/NAME[@REVISION].\n"
+            "Where the daemon may not, your own credentials are used (AWS_*, profiles, HF_TOKEN)",
             {.required = true, .path = true});
   flags.Add("--key", values.put.key, "Key to bind to the artifact", {.not_empty = true});
   flags.Add("--expect-revision", values.put.expected_revision,

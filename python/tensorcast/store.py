@@ -249,7 +249,8 @@ class Store(Administration, calls.Closing):
             Files: this process opens them and the daemon reads them. Through "host:port" the daemon opens the path
             itself, below its import roots.
             Objects: the URI of such a file or folder, "s3://bucket/prefix", "gs://...", "https://..." or
-            "hf://org/name[@revision]". The daemon reads it with its own credentials, below its daemon.origins.
+            "hf://org/name[@revision]". The daemon reads it below its daemon.origins
+            with its own credentials, else with those of this process (AWS_*, profiles, HF_TOKEN) for this call.
             Arrays: those of numpy, torch and jax, and all others with DLPack or the buffer protocol, in host memory or on
             a GPU. They are copied once, and the store keeps no reference to them. Do not write to them before put returns.
         metadata: texts by name, to store with arrays. Files carry their own.
