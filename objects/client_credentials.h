@@ -1,5 +1,5 @@
-// A client's own credentials for one import: "put s3://..." works for a user who may read the bucket, while
-// the daemon of the host has no credentials and lists no origins.
+// A client's own credentials for one import: "put s3://..." works with a client's permission to read the
+// bucket, while the daemon of the host has no credentials and lists no origins.
 //
 //   client  FindClientCredentials: environment, profile, web identity, container, instance; HF_TOKEN
 //      │    Hand: a sealed memfd, offered on the handle socket as files are

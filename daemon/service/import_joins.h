@@ -40,7 +40,7 @@ class ImportJoins {
     ReadingTurn(const ReadingTurn&) = delete;
     ReadingTurn& operator=(const ReadingTurn&) = delete;
 
-    // The import succeeded: who waits takes this.
+    // The import succeeded: those that wait take this.
     void Made(const std::string& artifact_id) { artifact_id_ = artifact_id; }
 
    private:

@@ -74,7 +74,7 @@ std::shared_ptr<SourceProvider> ProviderOf(std::unique_ptr<ChunkSource> source, 
 }
 
 // The same objects in the same versions give the same artifact, whichever node reads them. Files have paths
-// of one node, and an object whose version may miss a write is not known by it.
+// of one node, and a version that may miss a write does not tell objects apart.
 std::string ImportIdOf(const ObjectReaders& objects) {
   Origin read;
   for (const std::shared_ptr<ObjectReader>& object : objects) {
