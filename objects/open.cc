@@ -16,11 +16,6 @@
 namespace tensorcast::objects {
 namespace {
 
-std::string S3Endpoint(const Environment& environment) {
-  std::string endpoint = environment("AWS_ENDPOINT_URL_S3");
-  return endpoint.empty() ? environment("AWS_ENDPOINT_URL") : endpoint;
-}
-
 class Store final : public ObjectStore {
  public:
   explicit Store(OpenOptions options) : files_(std::move(options.files)) {
@@ -75,11 +70,13 @@ class Store final : public ObjectStore {
  private:
   absl::StatusOr<const ObjectStore*> StoreOf(const std::string& uri) const {
     if (files_ != nullptr && !IsObjectUri(uri)) return files_.get();
+    if (const std::string_view secret = SecretIn(uri); !secret.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat("open ", Printable(ShownUri(uri)), ": ", secret));
+    }
     const auto store = stores_.find(uri.substr(0, uri.find("://")));
     if (store == stores_.end()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("open ", Printable(uri.substr(0, uri.find('?'))),
-                       ": the scheme is not known; write s3, gs, https, http or hf"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "open ", Printable(ShownUri(uri)), ": the scheme is not known; write s3, gs, https, http or hf"));
     }
     if (origins_ != nullptr) TC_RETURN_IF_ERROR(origins_->Check(uri));
     return store->second.get();
@@ -91,6 +88,11 @@ class Store final : public ObjectStore {
 };
 
 }  // namespace
+
+std::string S3Endpoint(const Environment& environment) {
+  std::string endpoint = environment("AWS_ENDPOINT_URL_S3");
+  return endpoint.empty() ? environment("AWS_ENDPOINT_URL") : endpoint;
+}
 
 std::vector<std::string> ConfiguredEndpoints(const Environment& environment) {
   std::vector<std::string> endpoints;

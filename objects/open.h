@@ -35,7 +35,9 @@ struct OpenOptions {
   std::shared_ptr<ReadRates> rates;  // of all stores of a process; null: no limit
 };
 
-// The endpoints that the environment names, for Origins::Parse.
+// The endpoint of S3-compatible stores that the environment names; empty: AWS's.
+std::string S3Endpoint(const Environment& environment);
+// All endpoints that it names, for Origins::Parse.
 std::vector<std::string> ConfiguredEndpoints(const Environment& environment);
 
 // Writes to s3://. Of `options` it has no files and no hub, and it does not ask `origins` which objects may

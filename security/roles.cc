@@ -44,7 +44,8 @@ constexpr CallRow kTable[] = {
     {"GlobalStore/JoinBroadcast", kNode, "one of the group's, which is given what it takes to join"},
     {"GlobalStore/GetClusterStatus", kReaders, ""},
     {"StoreDaemon/PutArtifact", kOperator | kClient, ""},
-    {"StoreDaemon/ImportArtifact", kOperator | kClient, "below daemon.import_roots or daemon.origins"},
+    {"StoreDaemon/ImportArtifact", kOperator | kClient,
+     "below daemon.import_roots or daemon.origins, or as itself"},
     {"StoreDaemon/MaterializeReplica", kStore | kOperator | kClient,
      "the global store: to have an origin read"},
     {"StoreDaemon/AttachReplica", kReaders, "a node: with a grant"},
@@ -60,6 +61,7 @@ constexpr CallRow kTable[] = {
     {"StoreDaemon/OpenPull", kNode, "with a grant that names it and the source"},
     {"StoreDaemon/ClosePull", kNode, "of a pull of its own"},
     {"StoreDaemon/CheckOrigin", kStore, ""},
+    {"Imports/ClaimImport", kNode, "of an import of its own"},
     {"Possession/Prove", kStore, ""},
     {"Possession/DigestAgain", kStore, ""},
 };

@@ -76,6 +76,9 @@ std::string_view RemoteHint(const SourceDetails* detail) {
 
 std::string_view FetchHint(const SourceInfo& source, const SourceDetails* detail) {
   if (source.type == SourceType::kRemote && source.lane != kLocalLane) return RemoteHint(detail);
+  if (source.type == SourceType::kDisk && source.lane != kDiskLane) {
+    return "The object store is the limit, or the network to it: a peer that has the artifact would help.";
+  }
   if (source.type == SourceType::kDisk) {
     return "Reading the files is the limit: a faster disk, or a peer that has the artifact in memory, "
            "would help.";

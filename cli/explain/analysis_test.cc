@@ -55,6 +55,16 @@ TEST(Totals, StageTotals_SumOverSources) {
   EXPECT_DOUBLE_EQ(totals[0].share, 0.8);
 }
 
+TEST(Bound, ObjectStoreThatBounds_IsNamed) {
+  TransferReport report = MakeReport();
+  report.stages = {MakeStage(Stage::kFetch, "s3", "s3://bucket/m.safetensors", 20, 90, 150, 64'000'000)};
+  report.stages[0].source.type = SourceType::kDisk;
+  const Bound bound = FindBound(report);
+  EXPECT_EQ(bound.part, "fetch");
+  EXPECT_THAT(bound.why, HasSubstr("(s3, s3://bucket/m.safetensors)"));
+  EXPECT_THAT(bound.why, HasSubstr("The object store is the limit"));
+}
+
 TEST(Bound, Bound_IsStageWithMaxBusyTime) {
   TransferReport report = MakeReport();
   EXPECT_EQ(FindBound(report).part, "fetch");

@@ -1,8 +1,9 @@
 // How the text that names an object tells its kind. A file is named by its path, and any other object by a
-// URI with a scheme: "s3://bucket/prefix". A pure function; thread-safe.
+// URI with a scheme: "s3://bucket/prefix". Pure functions; thread-safe.
 #pragma once
 
 #include <algorithm>
+#include <string>
 #include <string_view>
 
 namespace tensorcast {
@@ -14,6 +15,29 @@ inline bool IsObjectUri(std::string_view text) {
   return scheme != text.npos && scheme > 0 && std::ranges::all_of(text.substr(0, scheme), [](char c) {
            return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '+' || c == '-' || c == '.';
          });
+}
+
+// The text for a message, a span or a log: a user name and password in front of the host, and the query of a
+// URL, which may be a signature, become "***". A path and any other text stay as they are.
+inline std::string ShownUri(std::string_view text) {
+  if (!IsObjectUri(text)) return std::string(text);
+  const size_t host = text.find("://") + 3;
+  const size_t end = std::min(text.find_first_of("/?#", host), text.size());
+  const size_t at = text.substr(0, end).rfind('@');
+  const bool has_user = at != text.npos && at >= host;
+  const size_t query = text.starts_with("http") ? std::min(text.find('?', end), text.size()) : text.size();
+  std::string shown(text.substr(0, host));
+  if (has_user) shown += "***";
+  shown += text.substr(has_user ? at : host, query - (has_user ? at : host));
+  if (query < text.size()) shown += "?***";
+  return shown;
+}
+
+// For a URI that would be kept and shown: the cause and remedy why it is refused; empty: it has no secret.
+inline std::string_view SecretIn(std::string_view uri) {
+  if (ShownUri(uri) == uri) return "";
+  return "the URI has a password or a query, which may be a signature; set credentials in the environment, "
+         "or download the object and import the file";
 }
 
 }  // namespace tensorcast

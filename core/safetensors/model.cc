@@ -30,7 +30,22 @@ absl::Status Unreadable(const absl::Status& why, const std::string& uri) {
       absl::StrCat(operation, ": ", why.message(), "; write or download the file again"));
 }
 
-// Reads and parses the header of a file.
+// Of formats that are not read here, how to convert them; empty: it is not one of them. A name in a folder
+// has to do where the file has not been opened.
+std::string_view HowToConvert(std::string_view begin, std::string_view name) {
+  const bool zip_or_pickle = begin.starts_with("PK\x03\x04") || begin.starts_with("\x80\x02");
+  if (zip_or_pickle || name.ends_with(".bin") || name.ends_with(".pt") || name.ends_with(".pth")) {
+    return "a PyTorch checkpoint, which runs code when it is read; load it where you trust it and save it "
+           "with safetensors.torch.save_file or save_pretrained";
+  }
+  if (begin.starts_with("GGUF") || name.ends_with(".gguf")) {
+    return "a GGUF file; take the safetensors files that it was made of, or load it with transformers' "
+           "from_pretrained(..., gguf_file=...) and save it with save_pretrained";
+  }
+  return "";
+}
+
+// Reads and parses the header of a file; messages do not repeat the file's name.
 absl::StatusOr<SafetensorsHeader> ReadHeader(const RequestContext& context, ObjectReader& object) {
   const uint64_t file_bytes = object.identity().bytes;
   if (file_bytes < kLengthBytes) {
@@ -40,6 +55,9 @@ absl::StatusOr<SafetensorsHeader> ReadHeader(const RequestContext& context, Obje
   TC_ASSIGN_OR_RETURN(const std::string length, ReadBytes(context, object, 0, kLengthBytes));
   const uint64_t header_bytes = ByteReader(length).Get<uint64_t>();
   if (header_bytes > kMaxSafetensorsHeaderBytes) {
+    if (const std::string_view how = HowToConvert(length, ""); !how.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat("it is ", how));
+    }
     return absl::InvalidArgumentError(absl::StrCat("not a safetensors file, since its header would have ",
                                                    header_bytes, " bytes, and the format allows ",
                                                    kMaxSafetensorsHeaderBytes));
@@ -196,6 +214,12 @@ absl::StatusOr<SafetensorsModel> OpenFolder(const RequestContext& context, const
       return Annotate(names.status(),
                       absl::StrCat("open ", uri, ": the folder may not be listed, and neither ", looked_for,
                                    " in it may be read"));
+    }
+    for (const std::string& name : *names) {
+      if (const std::string_view how = HowToConvert("", name); !how.empty()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("open ", uri, ": it holds neither ", looked_for, ", and ", name, " is ", how));
+      }
     }
     return absl::NotFoundError(
         absl::StrCat("open ", uri, ": it holds neither ", looked_for, "; name the .safetensors file itself"));

@@ -362,7 +362,7 @@ TEST_F(OpenSafetensorsTest, FileThatIsNotSafetensors_IsRefusedByName) {
               {absl::StrCat("open ", path, ": not a safetensors file"), "only 0 bytes; write or download"});
   WriteRaw("m.safetensors", "1234567");
   ExpectError(path, absl::StatusCode::kInvalidArgument, {path, "only 7 bytes"});
-  WriteRaw("m.safetensors", "PK\x03\x04 a zip archive, as old checkpoints are");
+  WriteRaw("m.safetensors", "another format altogether");
   ExpectError(path, absl::StatusCode::kInvalidArgument, {path, "the format allows 100000000"});
   WriteRaw("m.safetensors", std::string("\x20\0\0\0\0\0\0\0{}", 10));
   ExpectError(path, absl::StatusCode::kInvalidArgument, {path, "truncated"});
@@ -370,6 +370,24 @@ TEST_F(OpenSafetensorsTest, FileThatIsNotSafetensors_IsRefusedByName) {
   ExpectError(path, absl::StatusCode::kInvalidArgument, {path, "does not begin with '{'"});
   WriteRaw("m.safetensors", std::string(8, '\xFF') + "{}");
   ExpectError(path, absl::StatusCode::kInvalidArgument, {path, "18446744073709551615"});
+}
+
+TEST_F(OpenSafetensorsTest, OtherFormat_IsRefusedWithHowToConvert) {
+  WriteRaw("zip.bin", "PK\x03\x04 a zip archive, as PyTorch's checkpoints are");
+  ExpectError(Path("zip.bin"), absl::StatusCode::kInvalidArgument, {Path("zip.bin"), "PyTorch", "save_file"});
+  WriteRaw("old.pt", "\x80\x02\x8a\x0al a pickle");
+  ExpectError(Path("old.pt"), absl::StatusCode::kInvalidArgument, {Path("old.pt"), "PyTorch", "save_file"});
+  WriteRaw("m.gguf", "GGUF\x03 and more");
+  ExpectError(Path("m.gguf"), absl::StatusCode::kInvalidArgument,
+              {Path("m.gguf"), "GGUF", "save_pretrained"});
+  ExpectError(folder_.path(), absl::StatusCode::kInvalidArgument, {"m.gguf", "GGUF", "save_pretrained"});
+  testing::MemoryObjects objects;
+  objects.Put("mem://model/pytorch_model.bin", "PK\x03\x04 a zip archive");
+  for (const char* const uri : {"mem://model", "mem://model/pytorch_model.bin"}) {
+    const absl::Status refused = OpenSafetensors({}, objects, uri).status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("save_file"));
+  }
 }
 
 TEST_F(OpenSafetensorsTest, TruncatedSafetensorsFile_IsRefused) {

@@ -7,12 +7,15 @@
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/steady_time.h"
 #include "base/upkeep.h"
 #include "daemon/app/access.h"
 #include "daemon/service/global_store_proxy.h"
 #include "daemon/service/possession_service.h"
 #include "daemon/service/replicas.h"
 #include "daemon/service/store_daemon_service.h"
+#include "proto/imports.grpc.pb.h"
+#include "rpc/call.h"
 #include "rpc/convert/convert.h"
 #include "security/roles.h"
 
@@ -37,6 +40,20 @@ OriginComparer::Options ComparerOptions(const DaemonOptions& options, const Stor
         .status();
   };
   return comparer;
+}
+
+// Each try is one call: an import asks again by itself, or does without.
+ImportJoins::Claim ClaimBy(GlobalStoreSide& store) {
+  return [&store](const RequestContext& context,
+                  v1::ClaimImportRequest request) -> absl::StatusOr<v1::ClaimImportResponse> {
+    *request.mutable_node() = store.link.identity();
+    const SteadyTime began = SteadyNow();
+    absl::StatusOr<v1::ClaimImportResponse> response = rpc::CallUnary(
+        *store.channel->imports_stub(), &v1::Imports::Stub::ClaimImport, context, request,
+        {.retry_for = absl::ZeroDuration(), .what = "claim of an import", .fence = &store.client->fence()});
+    TC_RETURN_IF_ERROR(store.client->Noted(response.status(), began, Timeout::kMeansSilence));
+    return response;
+  };
 }
 
 std::vector<std::string> RequestableLanes(const std::vector<transport::Transport*>& transports) {
@@ -86,12 +103,15 @@ CallSide::CallSide(const DaemonOptions& options, LocalNode* node, DeviceRuntime*
            .cluster_id = [&store] { return store.link.cluster_id(); },
            .engine = replicas.engine.get(),
            .global_store = store.client.get()}),
+      joins(ClaimBy(store)),
       ingester({.node = node,
                 .engine = replicas.engine.get(),
                 .devices = devices,
                 .disk_tier = storage.artifacts() != nullptr,
                 .sessions = &*replicas.sessions,
                 .objects = storage.imports(),
+                .joins = &joins,
+                .materializer = &materializer,
                 .sources = &sources.finder,
                 .global_store = store.client.get(),
                 .link = &store.link,

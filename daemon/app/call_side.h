@@ -19,6 +19,7 @@
 #include "daemon/service/archiver.h"
 #include "daemon/service/broadcast_groups.h"
 #include "daemon/service/damaged_replicas.h"
+#include "daemon/service/import_joins.h"
 #include "daemon/service/ingest.h"
 #include "daemon/service/materialize.h"
 #include "daemon/service/status_report.h"
@@ -49,6 +50,7 @@ struct CallSide {
   TransferExplainer explainer;
   const Materializer materializer;
   const Archiver archiver;
+  ImportJoins joins;
   const Ingester ingester;
   OriginChecker origins;
   OriginComparer comparer;

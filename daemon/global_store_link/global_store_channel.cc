@@ -22,9 +22,23 @@ rpc::ChannelOptions OptionsFor(std::string_view address, rpc::ChannelOptions opt
 GlobalStoreChannel::GlobalStoreChannel(std::string address, rpc::ChannelOptions options, LookUp look_up)
     : address_(std::move(address)),
       options_(OptionsFor(address_, std::move(options))),
-      look_up_(std::move(look_up)),
-      found_(look_up_(address_)),
-      stub_(v1::GlobalStore::NewStub(rpc::MakeChannel(found_.empty() ? address_ : found_, options_))) {}
+      look_up_(std::move(look_up)) {
+  std::string found = look_up_(address_);
+  absl::MutexLock lock(&mutex_);
+  found_ = std::move(found);
+  Connect(found_.empty() ? address_ : found_);
+}
+
+void GlobalStoreChannel::Connect(const std::string& address) {
+  const std::shared_ptr<grpc::Channel> channel = rpc::MakeChannel(address, options_);
+  stub_ = v1::GlobalStore::NewStub(channel);
+  imports_stub_ = v1::Imports::NewStub(channel);
+}
+
+std::shared_ptr<v1::Imports::Stub> GlobalStoreChannel::imports_stub() const {
+  absl::MutexLock lock(&mutex_);
+  return imports_stub_;
+}
 
 std::shared_ptr<GlobalStoreChannel::Stub> GlobalStoreChannel::stub() const {
   absl::MutexLock lock(&mutex_);
@@ -36,7 +50,7 @@ void GlobalStoreChannel::LookUpAgain() {
   absl::MutexLock lock(&mutex_);
   if (found.empty() || found == found_) return;
   LOG(INFO) << "the global stores " << address_ << " are at " << found << " now";
-  stub_ = v1::GlobalStore::NewStub(rpc::MakeChannel(found, options_));
+  Connect(found);
   found_ = std::move(found);
 }
 

@@ -9,6 +9,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "proto/global_store.grpc.pb.h"
+#include "proto/imports.grpc.pb.h"
 #include "rpc/channel.h"
 
 namespace tensorcast::daemon {
@@ -26,16 +27,20 @@ class GlobalStoreChannel {
   const std::string& address() const { return address_; }
   // For one call: another time it may be another one.
   std::shared_ptr<Stub> stub() const;
+  std::shared_ptr<v1::Imports::Stub> imports_stub() const;
   // Blocks for as long as the system's resolver does.
   void LookUpAgain();
 
  private:
+  void Connect(const std::string& address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   const std::string address_;
   const rpc::ChannelOptions options_;
   const LookUp look_up_;
   mutable absl::Mutex mutex_;
   std::string found_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<Stub> stub_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<v1::Imports::Stub> imports_stub_ ABSL_GUARDED_BY(mutex_);  // on the same channel
 };
 
 }  // namespace tensorcast::daemon

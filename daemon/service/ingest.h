@@ -18,11 +18,15 @@
 #include "daemon/global_store_link/known_keys.h"
 #include "daemon/node/local_node.h"
 #include "daemon/service/archiver.h"
+#include "daemon/service/import_joins.h"
+#include "daemon/service/materialize.h"
+#include "daemon/service/model_files.h"
 #include "daemon/service/publications.h"
 #include "daemon/service/replicas.h"
 #include "daemon/session/sessions.h"
 #include "daemon/sources/origin_comparer.h"
 #include "daemon/sources/source_finder.h"
+#include "objects/credentials/profile.h"
 #include "proto/daemon.pb.h"
 
 namespace tensorcast::daemon {
@@ -36,6 +40,10 @@ class Ingester {
     bool disk_tier = false;                      // what is durable is packed there
     Sessions* sessions = nullptr;                // for what clients offer
     std::shared_ptr<const ObjectStore> objects;  // what may be imported
+    // Names the endpoints that may be local also for a client's credentials.
+    objects::Environment environment = objects::ProcessEnvironment();
+    ImportJoins* joins = nullptr;                // null: each import reads
+    const Materializer* materializer = nullptr;  // takes what another import made
     const SourceFinder* sources = nullptr;       // for the packing
     GlobalStoreClient* global_store = nullptr;
     GlobalStoreLink* link = nullptr;
@@ -54,7 +62,9 @@ class Ingester {
                                             const std::string& asking, const OnProgress& on_progress) const;
 
   // Of files that the client offered, or of a path: what cannot be opened beneath the import roots is
-  // PERMISSION_DENIED in the same words for all reasons (core/disk/import_roots.h).
+  // PERMISSION_DENIED in the same words for all reasons (core/disk/import_roots.h). Of a URI with what the
+  // client offered for it: its credentials (objects/client_credentials.h). Imports of the same objects are
+  // joined (import_joins.h). DATA_LOSS where a hub promises other bytes.
   absl::StatusOr<v1::PutArtifactResult> Import(const RequestContext& context,
                                                const v1::ImportArtifactRequest& request,
                                                const std::string& asking,
@@ -65,8 +75,16 @@ class Ingester {
 
   absl::Status CheckNew(const v1::KeyBinding& binding, bool has_binding, bool durable) const;
   absl::Status CheckArchive(const std::string& archive, const std::string& beside) const;
+  absl::StatusOr<ModelPlaces> PlacesOf(const v1::ImportArtifactRequest& request) const;
   absl::StatusOr<v1::PutArtifactResult> Store(const RequestContext& context, NewArtifact artifact,
                                               const OnProgress& on_progress) const;
+  // Takes what another import of the same objects made.
+  absl::StatusOr<v1::PutArtifactResult> TakeMade(const RequestContext& context,
+                                                 const std::string& artifact_id, NewArtifact& artifact,
+                                                 const OnProgress& on_progress) const;
+  // The replica is there: packs and publishes it.
+  absl::StatusOr<v1::PutArtifactResult> Finish(const RequestContext& context, NewArtifact& artifact,
+                                               const ReplicaLease& lease, Publications::Hold& hold) const;
   absl::Status PackToDisk(const RequestContext& context, const ReplicaLease& lease,
                           Publications::Hold& hold) const;
   absl::Status PackOnce(const RequestContext& context, const ReplicaLease& lease,

@@ -127,7 +127,7 @@ TEST_F(OfferedFilesTest, ObjectOfAStore_IsRecordedAsUntraceable) {
   objects->Put("mem://models/m.safetensors", {std::istreambuf_iterator<char>(file), {}});
   v1::ImportArtifactRequest request;
   request.set_path("mem://models/m.safetensors");
-  const auto opened = OpenModel(context, objects, request, {});
+  const auto opened = OpenModel(context, {.own = objects, .of_client = nullptr}, request);
   ASSERT_TRUE(opened.ok()) << opened.status();
   ASSERT_THAT(opened->origin.objects, SizeIs(1));
   EXPECT_EQ(opened->origin.objects[0].uri, "mem://models/m.safetensors");

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/steady_time.h"
+#include "core/artifact/object_uri.h"
 #include "core/ingest/progress_stall.h"
 #include "daemon/node/node_messages.h"
 #include "daemon/sources/grant_requests.h"
@@ -363,8 +364,9 @@ class ReplicaSourceProvider : public SourceProvider {
     if (!wanted || !origin_.has_value() || std::exchange(origin_tried_, true)) return std::nullopt;
     absl::StatusOr<Source> source = OpenOriginSource(context, *parts_.objects, *origin_, *request_.manifest);
     if (source.ok()) return *std::move(source);
-    unopened_.push_back(
-        {.source = {SourceType::kDisk, std::string(kDiskLane), "origin"}, .status = source.status()});
+    const std::string uri = origin_->objects.empty() ? "origin" : origin_->objects.front().uri;
+    const std::string lane = IsObjectUri(uri) ? uri.substr(0, uri.find(':')) : std::string(kDiskLane);
+    unopened_.push_back({.source = {SourceType::kDisk, lane, uri}, .status = source.status()});
     failures_.Note(unopened_.back());
     return std::nullopt;
   }

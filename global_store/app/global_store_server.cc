@@ -22,6 +22,7 @@
 #include "global_store/metadata/metadata_store.h"
 #include "global_store/service/gauges.h"
 #include "global_store/service/global_store_service.h"
+#include "global_store/service/imports_service.h"
 #include "rpc/admission_queue.h"
 #include "rpc/endpoint_access.h"
 #include "rpc/executor.h"
@@ -127,6 +128,7 @@ struct GlobalStoreServer::State {
   std::unique_ptr<Coordinator> coordinator;
   std::unique_ptr<rpc::AdmissionQueue> admission;
   std::unique_ptr<grpc::Service> service;
+  std::unique_ptr<grpc::Service> imports;
   std::unique_ptr<rpc::Executor> executor;  // ends before what its tasks use
   std::unique_ptr<rpc::Server> server;
   std::unique_ptr<TaskLoop> expiry;
@@ -176,12 +178,14 @@ absl::StatusOr<std::unique_ptr<GlobalStoreServer>> GlobalStoreServer::Start(
                                            .credentials = options.security.credentials,
                                            .key_rules = options.security.key_rules,
                                            .describe_stores = DescriptionBy(group)});
-  TC_ASSIGN_OR_RETURN(state->server, rpc::Server::Start({.listen = {options.listen},
-                                                         .services = {state->service.get()},
-                                                         .max_connections = options.max_connections,
-                                                         .credentials = options.security.credentials,
-                                                         .admit = AdmissionOf(leadership),
-                                                         .epoch = epoch}));
+  state->imports = MakeImportsService(state->coordinator.get(), state->admission.get());
+  TC_ASSIGN_OR_RETURN(state->server,
+                      rpc::Server::Start({.listen = {options.listen},
+                                          .services = {state->service.get(), state->imports.get()},
+                                          .max_connections = options.max_connections,
+                                          .credentials = options.security.credentials,
+                                          .admit = AdmissionOf(leadership),
+                                          .epoch = epoch}));
   state->expiry =
       TaskLoop::Every(TickInterval(options), [state = state.get(), late = options.node_ttl / kPunctual] {
         const bool queued = state->admission->TakeLag() > late;

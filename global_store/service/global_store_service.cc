@@ -5,6 +5,7 @@
 
 #include "base/status.h"
 #include "global_store/service/handlers.h"
+#include "global_store/service/speaker.h"
 #include "proto/global_store.grpc.pb.h"
 #include "rpc/admission_queue.h"
 #include "rpc/call_contexts.h"
@@ -16,7 +17,10 @@ namespace {
 class GlobalStoreService final : public v1::GlobalStore::CallbackService {
  public:
   GlobalStoreService(Coordinator* coordinator, rpc::AdmissionQueue* admission, const ServiceOptions& options)
-      : handlers_(coordinator, options), key_rules_(options.key_rules), admission_(*admission) {}
+      : coordinator_(*coordinator),
+        handlers_(coordinator, options),
+        key_rules_(options.key_rules),
+        admission_(*admission) {}
 
   using Call = grpc::CallbackServerContext;
   using Unary = grpc::ServerUnaryReactor;
@@ -116,7 +120,7 @@ class GlobalStoreService final : public v1::GlobalStore::CallbackService {
 
  private:
   absl::Status CheckStream(std::string_view peer, const v1::NodeIdentity& node) {
-    TC_RETURN_IF_ERROR(handlers_.CheckSpeaksFor(peer, node.node_id()));
+    TC_RETURN_IF_ERROR(CheckSpeaksFor(coordinator_, peer, node.node_id()));
     return handlers_.CheckNode(node);
   }
 
@@ -130,9 +134,9 @@ class GlobalStoreService final : public v1::GlobalStore::CallbackService {
   absl::Status CheckCaller(const rpc::Caller& caller, const Request& request) {
     const std::string_view peer = caller.peer;
     if constexpr (requires { request.node(); }) {
-      return handlers_.CheckSpeaksFor(peer, request.node().node_id());
+      return CheckSpeaksFor(coordinator_, peer, request.node().node_id());
     } else if constexpr (std::is_same_v<Request, v1::DrainNodeRequest>) {
-      const absl::Status speaks = handlers_.CheckSpeaksFor(peer, request.node_id());
+      const absl::Status speaks = CheckSpeaksFor(coordinator_, peer, request.node_id());
       if (!absl::IsPermissionDenied(speaks) || caller.asking == peer) return speaks;
       // A daemon that passes on what an operator asked: its certificate does not give it that role.
       return absl::PermissionDeniedError(
@@ -189,6 +193,7 @@ class GlobalStoreService final : public v1::GlobalStore::CallbackService {
     return absl::OkStatus();
   }
 
+  Coordinator& coordinator_;
   Handlers handlers_;
   const security::KeyRules key_rules_;
   rpc::AdmissionQueue& admission_;

@@ -32,8 +32,8 @@ class Handlers {
   ~Handlers() { cancel_readings_.Cancel(); }
 
   // handlers_nodes.cc
-  // `peer` as in CheckSpeaksFor. A node is called as its certificate says, and has its node id from the first
-  // time on: PERMISSION_DENIED where that is another's.
+  // `peer` as in CheckSpeaksFor (speaker.h). A node is called as its certificate says, and has its node id
+  // from the first time on: PERMISSION_DENIED where that is another's.
   absl::StatusOr<v1::RegisterNodeResponse> RegisterNode(std::string_view peer,
                                                         const v1::RegisterNodeRequest& request);
   absl::StatusOr<v1::HeartbeatResponse> Heartbeat(const RequestContext& context,
@@ -48,11 +48,6 @@ class Handlers {
                                                     const v1::ForgetNodeRequest& request);
   absl::StatusOr<v1::GetClusterStatusResponse> GetClusterStatus(const RequestContext& context,
                                                                 const v1::GetClusterStatusRequest& request);
-
-  // Whether a process with this name (the URI in its certificate; empty: it has none, and says what it is)
-  // may speak for this node: PERMISSION_DENIED when it is another node. An operator, and a node that is not
-  // registered, are the call's own business.
-  absl::Status CheckSpeaksFor(std::string_view peer, std::string_view node_id);
 
   // Whether this node may stream something here. Asked before what it streams is kept; does not block.
   absl::Status CheckNode(const v1::NodeIdentity& node);

@@ -10,6 +10,7 @@
 #include "global_store/service/daemon_calls.h"
 #include "global_store/service/handlers.h"
 #include "global_store/service/node_check.h"
+#include "global_store/service/speaker.h"
 #include "rpc/convert/convert.h"
 #include "security/name.h"
 
@@ -17,7 +18,7 @@ namespace tensorcast::global_store {
 absl::StatusOr<v1::RegisterNodeResponse> Handlers::RegisterNode(std::string_view peer,
                                                                 const v1::RegisterNodeRequest& request) {
   TC_RETURN_IF_ERROR(CheckNodeDescription(request.node()));
-  TC_RETURN_IF_ERROR(CheckSpeaksFor(peer, request.node().node_id()));
+  TC_RETURN_IF_ERROR(CheckSpeaksFor(coordinator_, peer, request.node().node_id()));
   if (!peer.empty()) {
     TC_ASSIGN_OR_RETURN(const security::Name name, security::ParseName(peer));
     if (request.node().name() != name.name) {
@@ -113,19 +114,6 @@ absl::StatusOr<v1::UpdateReplicasResponse> Handlers::UpdateReplicas(
 
 // A node's certificate lets it speak for itself alone. Calls of operators, and servers without
 // certificates, pass.
-absl::Status Handlers::CheckSpeaksFor(std::string_view peer, std::string_view node_id) {
-  if (peer.empty()) return absl::OkStatus();
-  TC_ASSIGN_OR_RETURN(const security::Name name, security::ParseName(peer));
-  if (name.role != security::Role::kNode) return absl::OkStatus();
-  return coordinator_.WithDirectory([&](Directory& directory, SteadyTime) -> absl::Status {
-    TC_RETURN_IF_ERROR(directory.membership().CheckBinding(node_id, name.name));
-    const Node* node = directory.membership().Find(node_id);
-    if (node == nullptr || node->facts.name == name.name) return absl::OkStatus();
-    return absl::PermissionDeniedError(absl::StrCat(peer, " may not speak for node ", node->facts.name, " (",
-                                                    node_id, "): that is for ", node->facts.name, " itself"));
-  });
-}
-
 absl::Status Handlers::CheckNode(const v1::NodeIdentity& node) {
   return coordinator_.WithDirectory([&](Directory& directory, SteadyTime) {
     return directory.membership().CheckIdentity(FromProto(node));

@@ -6,6 +6,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/request_context.h"
 #include "objects/http/secret.h"
@@ -29,13 +31,17 @@ class CredentialSource {
   virtual void Refuse(const Credentials& /*refused*/) {}
 };
 
-// The same keys for as long as they are held: those that a client brings with its import.
+// The same keys for as long as they are held: those that a client brings with its import. PERMISSION_DENIED
+// once they have expired.
 class FixedCredentials final : public CredentialSource {
  public:
   explicit FixedCredentials(Credentials credentials)
       : credentials_(std::make_shared<const Credentials>(std::move(credentials))) {}
   absl::StatusOr<std::shared_ptr<const Credentials>> Get(const RequestContext& /*context*/) override {
-    return credentials_;
+    if (absl::Now() < credentials_->expires) return credentials_;
+    return absl::PermissionDeniedError(absl::StrCat("the client's session credentials expired at ",
+                                                    absl::FormatTime(credentials_->expires),
+                                                    "; sign in again and import again"));
   }
 
  private:

@@ -2,7 +2,6 @@
 
 #include <openssl/evp.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <vector>
@@ -63,24 +62,30 @@ std::string PromisedSha256(const ObjectIdentity& identity) {
   return IsHex(promised, 64) ? promised : "";
 }
 
-absl::Status CheckPromisedSha256(const RequestContext& context, ObjectReader& object) {
-  const ObjectIdentity& identity = object.identity();
+absl::Status CheckSha256(const ObjectIdentity& identity, std::string_view sha256) {
   const std::string promised = PromisedSha256(identity);
-  if (promised.empty()) return absl::OkStatus();
-  const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> digest(EVP_MD_CTX_new(), EVP_MD_CTX_free);
-  EVP_DigestInit_ex(digest.get(), EVP_sha256(), nullptr);
-  for (uint64_t offset = 0; offset < identity.bytes;) {
-    const uint64_t bytes = std::min<uint64_t>(object.traits().read_bytes, identity.bytes - offset);
-    TC_ASSIGN_OR_RETURN(const std::string read, ReadBytes(context, object, offset, bytes));
-    EVP_DigestUpdate(digest.get(), read.data(), read.size());
-    offset += bytes;
-  }
-  std::string found(EVP_MD_size(EVP_sha256()), '\0');
-  EVP_DigestFinal_ex(digest.get(), reinterpret_cast<unsigned char*>(found.data()), nullptr);
-  if (absl::BytesToHexString(found) == promised) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat("check ", identity.uri, ": its SHA-256 is ",
-                                          absl::BytesToHexString(found), " and should be ", promised,
+  if (promised.empty() || promised == sha256) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat("check ", identity.uri, ": its SHA-256 is ", sha256,
+                                          " and should be ", promised,
                                           "; remove the file and download it again"));
+}
+
+struct Sha256::State {
+  const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> digest{EVP_MD_CTX_new(), EVP_MD_CTX_free};
+};
+
+Sha256::Sha256() : state_(std::make_unique<State>()) {
+  EVP_DigestInit_ex(state_->digest.get(), EVP_sha256(), nullptr);
+}
+
+Sha256::~Sha256() = default;
+
+void Sha256::Add(ConstHostSpan bytes) { EVP_DigestUpdate(state_->digest.get(), bytes.data(), bytes.size()); }
+
+std::string Sha256::Hex() {
+  std::string digest(EVP_MD_size(EVP_sha256()), '\0');
+  EVP_DigestFinal_ex(state_->digest.get(), reinterpret_cast<unsigned char*>(digest.data()), nullptr);
+  return absl::BytesToHexString(digest);
 }
 
 }  // namespace tensorcast::objects

@@ -7,13 +7,14 @@
 // Nothing is written there. Stateless; thread-safe.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "base/request_context.h"
-#include "core/source/object_reader.h"
+#include "core/artifact/origin.h"
+#include "core/memory/host_pool.h"
 #include "objects/credentials/profile.h"
 #include "objects/hf/hub_name.h"
 #include "objects/http/secret.h"
@@ -32,8 +33,24 @@ absl::StatusOr<std::string> CachedSnapshot(const std::string& cache_folder, cons
 // The SHA-256 that the object's identity promises in hexadecimal, by the name of its blob or by the version
 // that a hub gives large files; empty: it promises none.
 std::string PromisedSha256(const ObjectIdentity& identity);
-// Reads the object to its end. DATA_LOSS when its bytes are not those that its identity promises. OK where it
-// promises nothing.
-absl::Status CheckPromisedSha256(const RequestContext& context, ObjectReader& object);
+// DATA_LOSS when `sha256` (Sha256::Hex) is not what the object's identity promises. OK where it promises
+// nothing.
+absl::Status CheckSha256(const ObjectIdentity& identity, std::string_view sha256);
+
+// The SHA-256 of bytes that come in pieces, in their order. Thread-compatible.
+class Sha256 {
+ public:
+  Sha256();
+  ~Sha256();
+  Sha256(const Sha256&) = delete;
+  Sha256& operator=(const Sha256&) = delete;
+
+  void Add(ConstHostSpan bytes);
+  std::string Hex();  // once
+
+ private:
+  struct State;
+  const std::unique_ptr<State> state_;
+};
 
 }  // namespace tensorcast::objects

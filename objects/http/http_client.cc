@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "absl/log/check.h"
+#include "absl/log/log.h"
 #include "absl/random/random.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -20,6 +21,7 @@
 #include "base/steady_time.h"
 #include "base/text.h"
 #include "objects/http/local_address.h"
+#include "otel/api/metrics_catalogue.h"
 
 namespace tensorcast::objects {
 namespace {
@@ -370,6 +372,16 @@ std::unique_ptr<HttpClient::Session> HttpClient::TakeSession(const std::string& 
   return std::make_unique<Session>(origin);
 }
 
+void HttpClient::NoteAnswered(const std::string& origin) {
+  absl::MutexLock lock(&mutex_);
+  answered_.insert(origin);
+}
+
+bool HttpClient::HasAnswered(const std::string& origin) {
+  absl::MutexLock lock(&mutex_);
+  return answered_.contains(origin);
+}
+
 void HttpClient::GiveSession(std::unique_ptr<Session> session) {
   std::unique_ptr<Session> oldest;  // closes its connections without the lock
   absl::MutexLock lock(&mutex_);
@@ -448,17 +460,28 @@ absl::StatusOr<HttpReply> HttpClient::Fetch(const RequestContext& context, const
     const bool local = !request.may_be_local || request.may_be_local(url);
     std::unique_ptr<Session> session = TakeSession(absl::StrCat(url.Origin(), local ? "" : " remote"));
     requests_.fetch_add(1, std::memory_order_relaxed);
+    otel::metrics::kObjectRequests.Add(1);
     const absl::StatusOr<CURLcode> code =
         session->Run(context, request, url, headers, local, options_, limits, exchange);
     std::string cause(session->error());
     GiveSession(std::move(session));
     bytes_.fetch_add(exchange.body_bytes(), std::memory_order_relaxed);
+    otel::metrics::kObjectBytes.Add(exchange.body_bytes());
     TC_RETURN_IF_ERROR(exchange.refusal());
     if (!code.ok()) return code.status();
 
     HttpReply& reply = exchange.reply();
     reply.url = url;
-    std::atomic<uint64_t>* retries;
+    int attempts = limits.attempts;
+    std::string remedy = "try again later";
+    if (reply.status != 0) {
+      NoteAnswered(url.Origin());
+    } else if (!HasAnswered(url.Origin())) {
+      attempts = std::min(attempts, limits.first_attempts);
+      remedy = absl::StrCat("check the endpoint ", url.Origin(), " and the network");
+    }
+    std::atomic<uint64_t>* retries = &retries_after_lost_connection_;
+    std::string_view reason = "lost_connection";
     if (*code != CURLE_OK) {
       if (cause.empty()) cause = curl_easy_strerror(*code);
       if (*code == CURLE_PEER_FAILED_VERIFICATION) {
@@ -466,10 +489,14 @@ absl::StatusOr<HttpReply> HttpClient::Fetch(const RequestContext& context, const
             absl::StrCat(request.subject, ": ", cause, "; add the server's authority to the CA bundle"));
       }
       if (!IsRetried(*code)) return absl::UnavailableError(absl::StrCat(request.subject, ": ", cause));
-      retries = *code == CURLE_OPERATION_TIMEDOUT ? &retries_after_timeout_ : &retries_after_lost_connection_;
+      if (*code == CURLE_OPERATION_TIMEDOUT) {
+        retries = &retries_after_timeout_;
+        reason = "timeout";
+      }
     } else if (IsRetried(reply.status)) {
       cause = absl::StrCat("the server answered ", reply.status);
       retries = &retries_after_status_;
+      reason = "status";
     } else if (request.may_follow && IsRedirect(reply.status) && !reply.Header("location").empty()) {
       if (++redirects > kMaxRedirects) {
         return absl::UnavailableError(
@@ -479,16 +506,18 @@ absl::StatusOr<HttpReply> HttpClient::Fetch(const RequestContext& context, const
       continue;
     } else if (absl::Status finished = exchange.Finish(); absl::IsUnavailable(finished)) {
       cause = finished.message();
-      retries = &retries_after_lost_connection_;
     } else {
       TC_RETURN_IF_ERROR(finished);
       return std::move(reply);
     }
-    if (attempt == limits.attempts) {
+    if (attempt >= attempts) {
       return absl::UnavailableError(
-          absl::StrCat(request.subject, ": ", cause, ", after ", attempt, " attempts; try again later"));
+          absl::StrCat(request.subject, ": ", cause, ", after ", attempt, " attempts; ", remedy));
     }
+    LOG_EVERY_N_SEC(WARNING, 5) << request.subject << ": " << cause << "; attempt " << attempt << " of "
+                                << attempts << ", tries again";
     retries->fetch_add(1, std::memory_order_relaxed);
+    otel::metrics::kObjectRetries.Add(1, {reason});
     TC_RETURN_IF_ERROR(Pause(context, limits, attempt, reply.Header("retry-after"), request.subject));
     ++attempt;
   }

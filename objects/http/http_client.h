@@ -5,7 +5,8 @@
 // A request ends when its context does, at once. Otherwise it lives as long as bytes arrive: a transfer that
 // makes progress is slow, and only one that brings no byte for HttpLimits::stall is dead. What may work the
 // next time (5xx, 429, timeouts, lost connections, short bodies) is tried again after a jittered pause, a
-// bounded number of times, and counted. A ranged read goes on where the last attempt ended.
+// bounded number of times, and counted: in HttpCounts and in the metrics tc_object_*. A server that has never
+// answered gets fewer attempts. A ranged read goes on where the last attempt ended.
 //
 // Redirects are followed here, not by libcurl: each is asked for first (HttpRequest::may_follow), none leads
 // from https to http, and no header of the request's own goes to another origin.
@@ -21,6 +22,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -41,9 +43,10 @@ namespace tensorcast::objects {
 using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
 
 struct HttpLimits {
-  absl::Duration connect = absl::Seconds(10);
-  absl::Duration stall = absl::Seconds(30);  // without a byte
+  absl::Duration connect = absl::Seconds(3);  // the look-up of the name and the handshake included
+  absl::Duration stall = absl::Seconds(30);   // without a byte
   int attempts = 6;
+  int first_attempts = 2;  // at a server that has never answered: its address may be wrong
   absl::Duration first_pause = absl::Milliseconds(100);  // doubles each time; a random part of it is waited
   absl::Duration max_pause = absl::Seconds(10);          // also of what a server asks for
 };
@@ -118,6 +121,8 @@ class HttpClient {
   class Exchange;  // one attempt
 
   std::unique_ptr<Session> TakeSession(const std::string& origin);
+  void NoteAnswered(const std::string& origin);
+  bool HasAnswered(const std::string& origin);
   void GiveSession(std::unique_ptr<Session> session);
 
   const HttpOptions options_;
@@ -128,6 +133,7 @@ class HttpClient {
   std::atomic<uint64_t> retries_after_lost_connection_ = 0;
   absl::Mutex mutex_;
   std::vector<std::unique_ptr<Session>> idle_ ABSL_GUARDED_BY(mutex_);  // the last used is the last
+  std::set<std::string> answered_ ABSL_GUARDED_BY(mutex_);              // origins, at least once
 };
 
 }  // namespace tensorcast::objects

@@ -16,6 +16,7 @@
 namespace tensorcast::objects {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using testing::FakeReply;
 using testing::FakeRequest;
@@ -84,6 +85,28 @@ TEST_F(HttpClientTest, ShortBody_IsContinuedWhereItEnded) {
   EXPECT_EQ(read_, "0123456789");
   EXPECT_EQ(server.requests()[1].Header("range"), "bytes=3-9");
   EXPECT_EQ(client_.counts().retries_after_lost_connection, 1);
+}
+
+TEST_F(HttpClientTest, ServerThatNeverAnswered_IsGivenUpSoon) {
+  std::string path;
+  {
+    const FakeServer server([](const FakeRequest&) { return FakeReply(); });
+    path = server.url();
+  }
+  HttpRequest request{.subject = "read the object", .url = *ParseUrl(path)};
+  HttpClient patient({.limits = {.attempts = 1000, .first_pause = absl::Milliseconds(1)}});
+  const absl::Status gone = patient.Fetch({}, request).status();
+  EXPECT_EQ(gone.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(gone.message()), AllOf(HasSubstr("after 2 attempts"), HasSubstr(path)));
+  EXPECT_EQ(patient.counts().requests, 2);
+}
+
+TEST_F(HttpClientTest, ServerThatAnsweredOnce_GetsAllAttempts) {
+  auto server = std::make_unique<FakeServer>([](const FakeRequest&) { return FakeReply(); });
+  const HttpRequest request = Request(*server);
+  ASSERT_TRUE(client_.Fetch({}, request).ok());
+  server.reset();
+  EXPECT_THAT(std::string(Code(request).message()), HasSubstr("after 3 attempts"));
 }
 
 TEST_F(HttpClientTest, ChangedObject_IsRefusedByServersIfMatch) {

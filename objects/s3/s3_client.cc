@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "objects/http/xml.h"
 #include "objects/s3/sigv4.h"
 
@@ -40,12 +41,14 @@ XmlElement ErrorOf(const HttpReply& reply) {
   return ParseXml(reply.body).value_or(XmlElement());
 }
 
+bool IsExpired(std::string_view code) {
+  return code == "ExpiredToken" || code == "TokenRefreshRequired" || code == "InvalidToken";
+}
+
 // Whether other credentials may do. The reply to HEAD has no body that would tell.
 bool SaysExpired(const HttpReply& reply, std::string_view method) {
   if (reply.status != 400 && reply.status != 401 && reply.status != 403) return false;
-  const std::string code(ErrorOf(reply).TextOf("Code"));
-  return code == "ExpiredToken" || code == "TokenRefreshRequired" || code == "InvalidToken" ||
-         (method == "HEAD" && reply.status == 400);
+  return IsExpired(ErrorOf(reply).TextOf("Code")) || (method == "HEAD" && reply.status == 400);
 }
 
 }  // namespace
@@ -53,6 +56,11 @@ bool SaysExpired(const HttpReply& reply, std::string_view method) {
 absl::Status StatusOfS3Reply(std::string_view subject, const HttpReply& reply) {
   const XmlElement error = ErrorOf(reply);
   const std::string_view code = error.TextOf("Code");
+  if (IsExpired(code)) {
+    return absl::PermissionDeniedError(absl::StrCat(subject, ": the session credentials have expired (",
+                                                    Printable(code),
+                                                    "); sign in again, or set others, and import again"));
+  }
   return StatusOfReply(subject, reply, code.empty() ? "" : absl::StrCat(code, ": ", error.TextOf("Message")));
 }
 
@@ -160,7 +168,9 @@ absl::StatusOr<HttpReply> S3Client::Send(const RequestContext& context, const S3
                         .may_be_local = options_.may_be_local};
     request.authorize = [&](const Url& url) -> absl::StatusOr<HttpHeaders> {
       if (options_.credentials == nullptr) return HttpHeaders();
-      TC_ASSIGN_OR_RETURN(used, options_.credentials->Get(context));
+      absl::StatusOr<std::shared_ptr<const Credentials>> got = options_.credentials->Get(context);
+      if (!got.ok()) return Annotate(got.status(), subject);
+      used = *std::move(got);
       if (used == nullptr) return HttpHeaders();
       return SignV4(call.method, url, call.headers, call.body, *used,
                     {.region = place.region, .time = options_.wall_clock()});
@@ -198,6 +208,11 @@ absl::StatusOr<S3Object> S3Client::Head(const RequestContext& context, const S3N
   if (!version_id.empty()) call.query = {{"versionId", std::string(version_id)}};
   TC_ASSIGN_OR_RETURN(const HttpReply reply, Send(context, call));
   const std::string subject = absl::StrCat("open ", UriOf(name));
+  if (reply.status == 400) {
+    return absl::PermissionDeniedError(absl::StrCat(
+        subject, ": the server answered 400, and a HEAD request gets no reason; check the region ",
+        "and whether the session credentials have expired"));
+  }
   TC_RETURN_IF_ERROR(StatusOfS3Reply(subject, reply));
   S3Object object{.etag = std::string(reply.Header("etag")),
                   .version_id = std::string(reply.Header("x-amz-version-id"))};

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <optional>
 #include <span>
 
 #include "absl/strings/match.h"
@@ -63,6 +64,45 @@ TEST(S3Name, Uri_IsBucketAndKey) {
   for (const char* const uri : {"s3://", "s3:///a", "s3://ab/a", "s3://a@host/a", "s3://host:80/a",
                                 "gs://bucket/a", "s3://a..b/c", "s3://-ab/c", "s3://a?b=c/d"}) {
     EXPECT_FALSE(S3Name::Parse("s3", uri).ok()) << uri;
+  }
+}
+
+TEST(S3Store, GoogleBucket_IsReadWithHmacKeys) {
+  FakeS3 google({.region = "auto", .keys = Keys()});
+  google.Put("models/a", "bytes");
+  const auto store = MakeS3Store(Http(), {.scheme = "gs",
+                                          .endpoint = google.url(),
+                                          .region = "auto",
+                                          .credentials = std::make_shared<FixedCredentials>(Keys())});
+  const auto folder = store->Find({}, "gs://bucket/models");
+  ASSERT_TRUE(folder.ok()) << folder.status();
+  EXPECT_THAT(*folder->folder->List({}), ElementsAre("a"));
+  const auto found = store->Find({}, "gs://bucket/models/a");
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_EQ(found->object->identity().uri, "gs://bucket/models/a");
+  EXPECT_EQ(found->object->traits().lane, "gs");
+  EXPECT_EQ(ReadBytes({}, *found->object, 0, 5).value_or(""), "bytes");
+  EXPECT_TRUE(store->OpenAgain({}, found->object->identity()).ok());
+  EXPECT_EQ(store->Find({}, "s3://bucket/models/a").status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(S3Client, ExpiredSession_IsNamedWithTheRemedy) {
+  bool over = false;
+  FakeS3 s3({.keys = Keys(), .first = [&](const FakeRequest& request) -> std::optional<FakeReply> {
+               if (!over) return std::nullopt;
+               const bool head = request.method == "HEAD";
+               return FakeReply{.status = 400,
+                                .body = head ? "" : "<Error><Code>ExpiredToken</Code></Error>"};
+             }});
+  s3.Put("a", "bytes");
+  S3Client client(Http(), {.endpoint = s3.url(), .credentials = std::make_shared<FixedCredentials>(Keys())});
+  const auto object = client.Head({}, {"bucket", "a"});
+  ASSERT_TRUE(object.ok()) << object.status();
+  over = true;
+  for (const absl::Status& status :
+       {ReadAll(client, {"bucket", "a"}, *object).status(), client.Head({}, {"bucket", "a"}).status()}) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied) << status;
+    EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("s3://bucket/a"), HasSubstr("expired")));
   }
 }
 

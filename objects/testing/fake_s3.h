@@ -42,6 +42,7 @@ class FakeS3 {
   std::optional<std::string> Find(const std::string& key) const;  // the bytes of the latest version
   size_t uploads() const;                                         // neither finished nor aborted
   FakeServer& server() { return server_; }
+  const FakeServer& server() const { return server_; }
   std::string url() const { return server_.url(); }
 
  private:

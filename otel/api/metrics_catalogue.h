@@ -51,6 +51,9 @@
   X(Counter, 2, ArtifactLoadBytes, "tc_artifact_load_bytes_total", "By", kNone, ("source", "location"), "Image bytes of the replicas made ready at a location") \
   X(Counter, 3, ArtifactLoads, "tc_artifact_loads_total", "{request}", kNone, ("source", "location", "outcome"), "Requests for a replica that ended, by source, location and outcome") \
   X(Counter, 0, EqualChunkBytes, "tc_equal_chunk_bytes_total", "By", kNone, (), "Image bytes that transfers copied from equal chunks of other artifacts in this node's host memory, instead of pulling them") \
+  X(Counter, 0, ObjectRequests, "tc_object_requests_total", "{request}", kNone, (), "HTTP requests to object stores, model hubs and web servers, retries and redirects included") \
+  X(Counter, 0, ObjectBytes, "tc_object_bytes_total", "By", kNone, (), "Bytes of bodies received from object stores, model hubs and web servers") \
+  X(Counter, 1, ObjectRetries, "tc_object_retries_total", "{retry}", kNone, ("reason"), "HTTP requests to object stores, model hubs and web servers that were tried again (reason: status, timeout, lost_connection)") \
   /* Control plane. `method` is "Service/Method". */ \
   X(Counter, 3, RpcRequests, "tc_rpc_requests_total", "{call}", kNone, ("side", "method", "code"), "gRPC calls that ended, by gRPC status code (side: server, client)") \
   X(Counter, 3, RpcErrors, "tc_rpc_errors_total", "{call}", kNone, ("side", "method", "code"), "gRPC calls that ended with a status other than OK") \

@@ -21,6 +21,7 @@ WALL_TIME = {
     "daemon/node/node_state.cc": "an incarnation grows even when the state directory comes from a backup",
     "global_store/app/global_store_server.h": "the default clock for the dates of durable facts",
     "global_store/coordinator/coordinator.h": "the default clock for the dates of durable facts",
+    "objects/credentials/credentials.h": "keys that a client brings expire at a time of day",
     "objects/credentials/credential_chain.h": "the default clock for keys, which expire at a time of day",
     "objects/s3/s3_client.h": "the default clock for signatures, which have the time of day",
 }

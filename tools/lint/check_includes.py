@@ -26,7 +26,7 @@ LAYERS = {
     "rpc": {"base", "security", "otel/api", "core", "proto"},
     "global_store": {"base", "security", "otel/api", "core", "proto", "rpc"},
     "daemon": {"base", "security", "otel/api", "core", "objects", "transport", "collective", "proto", "rpc"},
-    "client": {"base", "security", "otel/api", "core", "proto", "rpc"},
+    "client": {"base", "security", "otel/api", "core", "objects", "proto", "rpc"},
     "client/telemetry": {"base", "otel/sdk", "proto", "client"},
     "cli": {"base", "security", "otel/api", "otel/sdk", "core", "objects", "transport", "collective", "proto", "rpc", "global_store",
             "daemon", "client"},

@@ -232,7 +232,9 @@ class Client {
   // Stores a .safetensors file, or a folder of shards with their index. This process opens the files, so that
   // its own permission counts, and hands them to the daemon of its host, which reads them. Through host:port
   // it is the daemon that opens the path, on its host and below its daemon.import_roots. A URI
-  // ("s3://bucket/prefix") is read by the daemon, with its own credentials and below its daemon.origins.
+  // ("s3://bucket/prefix") is read by the daemon: with its own credentials below its daemon.origins. Where it
+  // may not, and is of this host, it reads with those of this process (AWS_*, profiles, HF_TOKEN; see
+  // objects/client_credentials.h), for this import alone.
   // NOT_FOUND or PERMISSION_DENIED where they cannot be opened, INVALID_ARGUMENT for what is not a model or
   // no regular file.
   absl::StatusOr<PutResult> Import(const RequestContext& context, const std::string& path,

@@ -1,0 +1,113 @@
+#include "daemon/service/import_joins.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/log/log.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "base/steady_time.h"
+#include "rpc/convert/convert.h"
+#include "rpc/retry.h"
+
+namespace tensorcast::daemon {
+namespace {
+
+constexpr absl::Duration kClaimTimeout = absl::Seconds(5);
+constexpr absl::Duration kMinPause = absl::Milliseconds(20);
+
+absl::Duration PauseOf(const v1::ClaimImportResponse& response) {
+  return std::max(rpc::FromProto(response.retry_after()), kMinPause);
+}
+
+}  // namespace
+
+absl::StatusOr<ImportJoins::Joined> ImportJoins::Join(
+    const RequestContext& context, const std::string& import_id,
+    const std::function<void(const std::string&)>& on_wait) {
+  Import* counted = nullptr;  // stays while it is counted
+  bool waits = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    counted = &imports_[import_id];
+    ++counted->imports;
+    waits = counted->reading;
+  }
+  if (waits) on_wait("another import of these objects on this node");
+  {
+    const auto wake = context.cancellation.OnCancel([this] { absl::MutexLock lock(&mutex_); });
+    absl::MutexLock lock(&mutex_);
+    Import& import = *counted;
+    const auto can_go_on = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return !import.reading || !import.artifact_id.empty() || context.cancellation.IsCancelled();
+    };
+    mutex_.AwaitWithTimeout(absl::Condition(&can_go_on), TimeLeft(context.deadline));
+    const absl::Status ended = context.Check("wait for an import of the same objects");
+    const std::string artifact_id = import.artifact_id;
+    if (!ended.ok() || !artifact_id.empty()) {
+      if (--import.imports == 0) imports_.erase(import_id);
+      if (!ended.ok()) return ended;
+      return Joined{.turn = nullptr, .artifact_id = artifact_id};
+    }
+    import.reading = true;
+  }
+  // From here on its end lets the next import of this node go on.
+  auto turn = std::make_unique<ReadingTurn>(this, import_id);
+  while (true) {
+    RequestContext call = context;
+    call.deadline = std::min(context.deadline, SteadyNow() + kClaimTimeout);
+    v1::ClaimImportRequest request;
+    request.set_import_id(import_id);
+    const absl::StatusOr<v1::ClaimImportResponse> answer = claim_(call, std::move(request));
+    TC_RETURN_IF_ERROR(context.Check("wait for an import of the same objects"));
+    if (!answer.ok()) {
+      LOG(WARNING) << "An import reads without asking whether another node does: " << answer.status();
+      return Joined{.turn = std::move(turn), .artifact_id = ""};
+    }
+    if (answer->granted()) {
+      turn->KeepClaim(PauseOf(*answer));
+      return Joined{.turn = std::move(turn), .artifact_id = ""};
+    }
+    if (!answer->artifact_id().empty()) {
+      turn->Made(answer->artifact_id());
+      return Joined{.turn = nullptr, .artifact_id = answer->artifact_id()};
+    }
+    on_wait(absl::StrCat("the import of these objects by ", answer->reading_node()));
+    TC_RETURN_IF_ERROR(rpc::SleepFor(context, PauseOf(*answer), "wait for an import of the same objects"));
+  }
+}
+
+void ImportJoins::ReadingTurn::KeepClaim(absl::Duration interval) {
+  claimed_ = true;
+  renewing_ = std::thread([this, interval] {
+    while (!ended_.WaitForNotificationWithTimeout(interval)) {
+      v1::ClaimImportRequest request;
+      request.set_import_id(import_id_);
+      joins_.claim_(RequestContext::Background(kClaimTimeout), std::move(request)).status().IgnoreError();
+    }
+  });
+}
+
+ImportJoins::ReadingTurn::~ReadingTurn() {
+  ended_.Notify();
+  if (renewing_.joinable()) renewing_.join();
+  if (claimed_) {
+    v1::ClaimImportRequest request;
+    request.set_import_id(import_id_);
+    request.set_ended(true);
+    request.set_artifact_id(artifact_id_);
+    // Where it is not heard, the claim runs out.
+    joins_.claim_(RequestContext::Background(kClaimTimeout), std::move(request)).status().IgnoreError();
+  }
+  joins_.Leave(import_id_, artifact_id_);
+}
+
+void ImportJoins::Leave(const std::string& import_id, const std::string& artifact_id) {
+  absl::MutexLock lock(&mutex_);
+  const auto import = imports_.find(import_id);
+  import->second.reading = false;
+  import->second.artifact_id = artifact_id;
+  if (--import->second.imports == 0) imports_.erase(import);
+}
+
+}  // namespace tensorcast::daemon

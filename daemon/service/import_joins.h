@@ -1,0 +1,81 @@
+// Joins imports of the same objects in the same versions: one reads, and the others take the artifact that
+// it makes. Within this daemon by a table, and among nodes by a claim at the global store
+// (proto/imports.proto). Where that does not answer, the import reads: two that read the same cost bytes, and
+// make the same artifact.
+//
+//   Join(id) ──► a ReadingTurn: read, then Made(artifact); its end lets the next one read
+//           └──► an artifact: another import made it
+//
+// Thread-safe; must outlive its turns.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "base/request_context.h"
+#include "proto/imports.pb.h"
+
+namespace tensorcast::daemon {
+
+class ImportJoins {
+ public:
+  // One question to the global store; the identity of the node is filled in there.
+  using Claim =
+      std::function<absl::StatusOr<v1::ClaimImportResponse>(const RequestContext&, v1::ClaimImportRequest)>;
+  explicit ImportJoins(Claim claim) : claim_(std::move(claim)) {}
+
+  // The right to read, until it is destroyed. Renews the claim meanwhile.
+  class ReadingTurn {
+   public:
+    ReadingTurn(ImportJoins* joins, std::string import_id)
+        : joins_(*joins), import_id_(std::move(import_id)) {}
+    ~ReadingTurn();
+    ReadingTurn(const ReadingTurn&) = delete;
+    ReadingTurn& operator=(const ReadingTurn&) = delete;
+
+    // The import succeeded: those that wait take this.
+    void Made(const std::string& artifact_id) { artifact_id_ = artifact_id; }
+
+   private:
+    friend class ImportJoins;
+    void KeepClaim(absl::Duration interval);
+
+    ImportJoins& joins_;
+    const std::string import_id_;
+    std::string artifact_id_;
+    bool claimed_ = false;
+    absl::Notification ended_;
+    std::thread renewing_;
+  };
+
+  struct Joined {
+    std::unique_ptr<ReadingTurn> turn;  // null: the artifact is made
+    std::string artifact_id;
+  };
+  // Waits while another import reads; `on_wait` is told what for. CANCELLED or DEADLINE_EXCEEDED when the
+  // context ends first.
+  absl::StatusOr<Joined> Join(const RequestContext& context, const std::string& import_id,
+                              const std::function<void(const std::string&)>& on_wait);
+
+ private:
+  struct Import {
+    int imports = 0;       // that read or wait
+    bool reading = false;  // one of them does, or asks whether it may
+    std::string artifact_id;
+  };
+
+  void Leave(const std::string& import_id, const std::string& artifact_id);
+
+  const Claim claim_;
+  absl::Mutex mutex_;
+  std::map<std::string, Import> imports_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace tensorcast::daemon

@@ -1,0 +1,22 @@
+#include "global_store/service/speaker.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "security/name.h"
+
+namespace tensorcast::global_store {
+
+absl::Status CheckSpeaksFor(Coordinator& coordinator, std::string_view peer, std::string_view node_id) {
+  if (peer.empty()) return absl::OkStatus();
+  TC_ASSIGN_OR_RETURN(const security::Name name, security::ParseName(peer));
+  if (name.role != security::Role::kNode) return absl::OkStatus();
+  return coordinator.WithDirectory([&](Directory& directory, SteadyTime) -> absl::Status {
+    TC_RETURN_IF_ERROR(directory.membership().CheckBinding(node_id, name.name));
+    const Node* node = directory.membership().Find(node_id);
+    if (node == nullptr || node->facts.name == name.name) return absl::OkStatus();
+    return absl::PermissionDeniedError(absl::StrCat(peer, " may not speak for node ", node->facts.name, " (",
+                                                    node_id, "): that is for ", node->facts.name, " itself"));
+  });
+}
+
+}  // namespace tensorcast::global_store

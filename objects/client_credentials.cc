@@ -1,0 +1,227 @@
+#include "objects/client_credentials.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "base/status.h"
+#include "base/text.h"
+#include "objects/credentials/credential_chain.h"
+#include "objects/hf/hub_cache.h"
+#include "objects/http/http_client.h"
+#include "objects/open.h"
+
+namespace tensorcast::objects {
+namespace {
+
+// The memory file: a magic number, then the texts below in this order, each behind its length as uint32_t.
+// Both processes are of one host.
+//
+//   access key id, secret access key, session token, the Unix seconds when they expire or nothing,
+//   hub token, S3 endpoint, region, hub endpoint
+constexpr uint64_t kMagic = 0x3164'6572'6374;
+constexpr size_t kMaxBytes = 64 << 10;
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
+
+bool IsOfBucket(std::string_view uri) {
+  return absl::StartsWith(uri, "s3://") || absl::StartsWith(uri, "gs://");
+}
+bool IsOfHub(std::string_view uri) { return absl::StartsWith(uri, "hf://"); }
+
+// Memory that core files leave out and that is wiped at its end.
+class HiddenMemory {
+ public:
+  HiddenMemory()
+      : memory_(mmap(nullptr, kMaxBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
+    if (memory_ != MAP_FAILED) madvise(memory_, kMaxBytes, MADV_DONTDUMP);
+  }
+  ~HiddenMemory() {
+    if (memory_ == MAP_FAILED) return;
+    explicit_bzero(memory_, kMaxBytes);
+    munmap(memory_, kMaxBytes);
+  }
+  HiddenMemory(const HiddenMemory&) = delete;
+  HiddenMemory& operator=(const HiddenMemory&) = delete;
+
+  bool ok() const { return memory_ != MAP_FAILED; }
+  char* data() const { return static_cast<char*>(memory_); }
+
+ private:
+  void* const memory_;
+};
+
+class Writer {
+ public:
+  explicit Writer(char* to) : to_(to) { Copy(&kMagic, sizeof(kMagic)); }
+  void Add(std::string_view text) {
+    const auto bytes = static_cast<uint32_t>(text.size());
+    Copy(&bytes, sizeof(bytes));
+    Copy(text.data(), text.size());
+  }
+  bool fits() const { return used_ <= kMaxBytes; }
+  size_t used() const { return used_; }
+
+ private:
+  void Copy(const void* from, size_t bytes) {
+    if (used_ + bytes <= kMaxBytes && bytes > 0) std::memcpy(to_ + used_, from, bytes);
+    used_ += bytes;
+  }
+
+  char* const to_;
+  size_t used_ = 0;
+};
+
+class Reader {
+ public:
+  explicit Reader(std::string_view from) : rest_(from) {
+    uint64_t magic = 0;
+    Copy(&magic, sizeof(magic));
+    ok_ &= magic == kMagic;
+  }
+  // A part of the memory that is read.
+  std::string_view Next() {
+    uint32_t bytes = 0;
+    Copy(&bytes, sizeof(bytes));
+    ok_ &= bytes <= rest_.size();
+    if (!ok_) return {};
+    const std::string_view text = rest_.substr(0, bytes);
+    rest_.remove_prefix(bytes);
+    return text;
+  }
+  bool Ended() const { return ok_ && rest_.empty(); }
+
+ private:
+  void Copy(void* to, size_t bytes) {
+    ok_ &= bytes <= rest_.size();
+    if (!ok_) return;
+    std::memcpy(to, rest_.data(), bytes);
+    rest_.remove_prefix(bytes);
+  }
+
+  std::string_view rest_;
+  bool ok_ = true;
+};
+
+absl::Status NotHanded() {
+  return absl::InvalidArgumentError(
+      "take a client's credentials: the offered file is not the sealed memory file of a client of this "
+      "release; use the client that came with the daemon");
+}
+
+// The client's places, and nothing else of an environment but how this host checks certificates.
+Environment EnvironmentOf(const ClientCredentials& credentials, const Environment& ours) {
+  return [endpoint = credentials.s3_endpoint, region = credentials.region, hub = credentials.hub_endpoint,
+          certificates = ours("AWS_CA_BUNDLE")](std::string_view name) -> std::string {
+    if (name == "AWS_ENDPOINT_URL_S3") return endpoint;
+    if (name == "AWS_REGION") return region;
+    if (name == "HF_ENDPOINT") return hub;
+    if (name == "AWS_CA_BUNDLE") return certificates;
+    return "";
+  };
+}
+
+}  // namespace
+
+absl::StatusOr<std::optional<ClientCredentials>> FindClientCredentials(const RequestContext& context,
+                                                                       const std::string& uri,
+                                                                       const Environment& environment) {
+  ClientCredentials found;
+  found.region = ConfiguredRegion(environment);
+  found.s3_endpoint = S3Endpoint(environment);
+  found.hub_endpoint = environment("HF_ENDPOINT");
+  if (IsOfHub(uri)) {
+    found.hub_token = HubToken(environment);
+    if (found.hub_token.empty()) return std::nullopt;
+    return found;
+  }
+  if (!IsOfBucket(uri)) return std::nullopt;
+  const auto http = std::make_shared<HttpClient>(HttpOptions{.ca_bundle = environment("AWS_CA_BUNDLE")});
+  TC_ASSIGN_OR_RETURN(const std::shared_ptr<const Credentials> keys,
+                      MakeDefaultCredentials(http, environment)->Get(context));
+  if (keys == nullptr) return std::nullopt;
+  found.keys = *keys;
+  return found;
+}
+
+absl::StatusOr<UniqueFd> Hand(const ClientCredentials& credentials) {
+  const HiddenMemory memory;
+  UniqueFd file(memfd_create("tensorcast-credentials", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!memory.ok() || !file) return absl::ResourceExhaustedError("hand over credentials: no memory");
+  Writer writer(memory.data());
+  const Credentials keys = credentials.keys.value_or(Credentials());
+  writer.Add(keys.access_key_id);
+  writer.Add(keys.secret_access_key.Reveal());
+  writer.Add(keys.session_token.Reveal());
+  writer.Add(keys.expires == absl::InfiniteFuture() ? "" : absl::StrCat(absl::ToUnixSeconds(keys.expires)));
+  writer.Add(credentials.hub_token.Reveal());
+  for (const std::string* const text :
+       {&credentials.s3_endpoint, &credentials.region, &credentials.hub_endpoint}) {
+    writer.Add(*text);
+  }
+  if (!writer.fits()) {
+    return absl::InvalidArgumentError(absl::StrCat("hand over credentials: they have more than ", kMaxBytes,
+                                                   " bytes; check the session token"));
+  }
+  if (pwrite(file.get(), memory.data(), writer.used(), 0) != static_cast<ssize_t>(writer.used()) ||
+      fcntl(file.get(), F_ADD_SEALS, kSeals) != 0) {
+    return ErrnoStatus(errno, "write", "credentials to a memory file");
+  }
+  return file;
+}
+
+absl::StatusOr<ClientCredentials> Take(int memory_file) {
+  // Only a memory file can have seals, and reading one never hangs.
+  const int seals = fcntl(memory_file, F_GET_SEALS);
+  if (seals < 0 || (seals & kSeals) != kSeals) return NotHanded();
+  const HiddenMemory memory;
+  if (!memory.ok()) return absl::ResourceExhaustedError("take a client's credentials: no memory");
+  const ssize_t bytes = pread(memory_file, memory.data(), kMaxBytes, 0);
+  if (bytes < 0) return ErrnoStatus(errno, "read", "a client's credentials");
+
+  Reader reader({memory.data(), static_cast<size_t>(bytes)});
+  Credentials keys;
+  keys.access_key_id = reader.Next();
+  keys.secret_access_key = Secret(reader.Next());
+  keys.session_token = Secret(reader.Next());
+  const std::string_view expires = reader.Next();
+  ClientCredentials credentials;
+  credentials.hub_token = Secret(reader.Next());
+  credentials.s3_endpoint = reader.Next();
+  credentials.region = reader.Next();
+  credentials.hub_endpoint = reader.Next();
+  int64_t seconds = 0;
+  if (!reader.Ended() || (!expires.empty() && !absl::SimpleAtoi(expires, &seconds))) return NotHanded();
+  if (!expires.empty()) keys.expires = absl::FromUnixSeconds(seconds);
+  if (!keys.access_key_id.empty()) credentials.keys = std::move(keys);
+  return credentials;
+}
+
+absl::StatusOr<std::unique_ptr<ObjectStore>> OpenForClient(const std::string& uri,
+                                                           ClientCredentials credentials,
+                                                           const Environment& environment) {
+  const bool fits =
+      IsOfBucket(uri) ? credentials.keys.has_value() : IsOfHub(uri) && !credentials.hub_token.empty();
+  if (!fits) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "open ", Printable(uri), ": the client's credentials are not for it; bring keys for s3 and gs, ",
+        "and a token for hf"));
+  }
+  OpenOptions options;
+  options.environment = EnvironmentOf(credentials, environment);
+  TC_ASSIGN_OR_RETURN(options.origins, Origins::Parse({uri}, ConfiguredEndpoints(environment)));
+  // Also where they are not used: nothing of this process's takes their place.
+  options.credentials = std::make_shared<FixedCredentials>(credentials.keys.value_or(Credentials()));
+  options.hub_token = credentials.hub_token;
+  return OpenObjects(std::move(options));
+}
+
+}  // namespace tensorcast::objects
