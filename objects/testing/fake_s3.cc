@@ -29,7 +29,9 @@ std::string Escaped(std::string_view text) {
 }  // namespace
 
 FakeS3::FakeS3(Options options)
-    : options_(std::move(options)), server_([this](const FakeRequest& request) { return Answer(request); }) {}
+    : options_(std::move(options)),
+      region_(options_.region),
+      server_([this](const FakeRequest& request) { return Answer(request); }) {}
 
 void FakeS3::Put(const std::string& key, const std::string& bytes) {
   absl::MutexLock lock(&mutex_);
@@ -42,20 +44,28 @@ void FakeS3::Remove(const std::string& key) {
   objects_.erase(key);
 }
 
-std::string FakeS3::WrongWith(const FakeRequest& request) const {
+void FakeS3::Move(const std::string& region) {
+  absl::MutexLock lock(&mutex_);
+  region_ = region;
+}
+
+std::string FakeS3::WrongWith(const FakeRequest& request, const std::string& region) const {
   if (!options_.keys.has_value()) return "";
   const std::string authorization = request.Header("authorization");
   if (authorization.empty()) return "AccessDenied";
   const std::string token(options_.keys->session_token.Reveal());
   if (request.Header("x-amz-security-token") != token) return "ExpiredToken";
+  if (!absl::StrContains(authorization, absl::StrCat("/", region, "/s3/"))) {
+    return "AuthorizationHeaderMalformed";
+  }
   absl::Time time;
   std::string error;
   if (!absl::ParseTime("%E4Y%m%dT%H%M%SZ", request.Header("x-amz-date"), &time, &error)) return "NoDate";
   const auto url =
       ParseUrl(absl::StrCat("http://", request.Header("host"), request.path, "?", request.query));
   if (!url.ok()) return "NoUrl";
-  for (const auto& [name, value] : SignV4(request.method, *url, {}, request.body, *options_.keys,
-                                          {.region = options_.region, .time = time})) {
+  for (const auto& [name, value] :
+       SignV4(request.method, *url, {}, request.body, *options_.keys, {.region = region, .time = time})) {
     if (name == "authorization" && value != authorization) return "SignatureDoesNotMatch";
   }
   return "";
@@ -65,8 +75,16 @@ FakeReply FakeS3::Answer(const FakeRequest& request) {
   if (options_.first) {
     if (std::optional<FakeReply> reply = options_.first(request)) return *std::move(reply);
   }
-  if (const std::string wrong = WrongWith(request); !wrong.empty()) {
-    return Error(wrong == "ExpiredToken" ? 400 : 403, wrong);
+  std::string region;
+  {
+    absl::MutexLock lock(&mutex_);
+    region = region_;
+  }
+  if (const std::string wrong = WrongWith(request, region); !wrong.empty()) {
+    const bool elsewhere = wrong == "AuthorizationHeaderMalformed";
+    FakeReply reply = Error(wrong == "ExpiredToken" || elsewhere ? 400 : 403, wrong);
+    if (elsewhere) reply.headers.emplace_back("x-amz-bucket-region", region);
+    return reply;
   }
   const std::string path = DecodePercent(request.path);
   std::string_view key = path;

@@ -18,8 +18,8 @@ class FakeS3 {
  public:
   struct Options {
     std::string bucket = "bucket";
-    std::string region = "us-east-1";
-    std::optional<Credentials> keys;  // that requests have to be signed with
+    std::string region = "us-east-1";  // until Move
+    std::optional<Credentials> keys;   // that requests have to be signed with
     bool ignores_if_match = false;
     bool keeps_versions = false;
     int page = 1000;  // names in a page of a list
@@ -31,6 +31,8 @@ class FakeS3 {
 
   void Put(const std::string& key, const std::string& bytes);
   void Remove(const std::string& key);
+  // From now on requests have to be signed for this region; the reply to another one names it, as AWS's does.
+  void Move(const std::string& region);
   FakeServer& server() { return server_; }
   std::string url() const { return server_.url(); }
 
@@ -39,10 +41,11 @@ class FakeS3 {
   FakeReply Get(FakeRequest request, const std::string& key);
   FakeReply List(const FakeRequest& request);
   // Why the request is not well signed; empty: it is.
-  std::string WrongWith(const FakeRequest& request) const;
+  std::string WrongWith(const FakeRequest& request, const std::string& region) const;
 
   const Options options_;
   absl::Mutex mutex_;
+  std::string region_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, std::map<int, std::string>> objects_ ABSL_GUARDED_BY(mutex_);  // by version
   int versions_ ABSL_GUARDED_BY(mutex_) = 0;
   FakeServer server_;  // the last: it answers from the rest
