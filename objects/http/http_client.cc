@@ -193,9 +193,12 @@ class HttpClient::Exchange {
       return Changed(absl::StrCat("its ETag was ", read.etag, " and is ", etag));
     }
     ContentRange range;
-    if (reply_.status == 206) {
-      const auto parsed = ParseContentRange(reply_.Header("content-range"));
-      if (!parsed.has_value()) return NoRanges("a 206 without a Content-Range");
+    const std::string_view range_of_reply = reply_.Header("content-range");
+    // rclone answers a range with 200, and says in Content-Range which bytes it sends.
+    const bool partial = reply_.status == 206 || !range_of_reply.empty();
+    if (partial) {
+      const auto parsed = ParseContentRange(range_of_reply);
+      if (!parsed.has_value()) return NoRanges("a part that has no Content-Range");
       range = *parsed;
     } else if (!absl::SimpleAtoi(reply_.Header("content-length"), &range.object_bytes)) {
       return NoRanges("the whole object, of unknown size");
@@ -204,7 +207,7 @@ class HttpClient::Exchange {
       return Changed(absl::StrCat("it had ", read.object_bytes, " bytes and has ", range.object_bytes));
     }
     // A whole object in place of a range is the range only where it is all of it.
-    const bool whole = reply_.status != 206 && read.destination.size() != read.object_bytes;
+    const bool whole = !partial && read.destination.size() != read.object_bytes;
     if (whole || range.first != read.offset + done_) return NoRanges("other bytes than the range");
     return absl::OkStatus();
   }

@@ -146,6 +146,16 @@ TEST_F(HttpClientTest, ServerWithoutRanges_IsNamedAsSuch) {
   EXPECT_EQ(read_, "0123456789");
 }
 
+TEST_F(HttpClientTest, RangeWithStatus200_IsReadAsItsHeaderSays) {
+  FakeServer server([](const FakeRequest& request) {
+    FakeReply reply = ServeBytes(request, "0123456789", "\"one\"");
+    reply.status = 200;  // as rclone does
+    return reply;
+  });
+  ASSERT_TRUE(Code(Ranged(server, 3, 4)).ok());
+  EXPECT_EQ(read_, "3456");
+}
+
 TEST_F(HttpClientTest, UnavailableServer_IsAskedBoundedTimes) {
   FakeServer server([](const FakeRequest&) { return FakeReply{.status = 503}; });
   const absl::Status status = Code(Request(server));

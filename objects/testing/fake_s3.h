@@ -22,8 +22,8 @@ class FakeS3 {
  public:
   struct Options {
     std::string bucket = "bucket";
-    std::string region = "us-east-1";
-    std::optional<Credentials> keys;  // that requests have to be signed with
+    std::string region = "us-east-1";  // until Move
+    std::optional<Credentials> keys;   // that requests have to be signed with
     bool ignores_if_match = false;
     bool keeps_versions = false;
     int page = 1000;  // names in a page of a list
@@ -41,6 +41,8 @@ class FakeS3 {
   std::vector<std::string> keys() const;                          // ascending
   std::optional<std::string> Find(const std::string& key) const;  // the bytes of the latest version
   size_t uploads() const;                                         // neither finished nor aborted
+  // From now on requests have to be signed for this region; the reply to another one names it, as AWS's does.
+  void Move(const std::string& region);
   FakeServer& server() { return server_; }
   const FakeServer& server() const { return server_; }
   std::string url() const { return server_.url(); }
@@ -66,10 +68,11 @@ class FakeS3 {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   int Add(const std::string& key, Version version) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Why the request is not well signed; empty: it is.
-  std::string WrongWith(const FakeRequest& request) const;
+  std::string WrongWith(const FakeRequest& request, const std::string& region) const;
 
   const Options options_;
   mutable absl::Mutex mutex_;
+  std::string region_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, std::map<int, Version>> objects_ ABSL_GUARDED_BY(mutex_);  // by version
   std::map<std::string, Upload> uploads_ ABSL_GUARDED_BY(mutex_);                  // by id
   int versions_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -101,6 +101,11 @@ class FakeServer::Connection {
       if (!Write(piece)) return false;
       body.remove_prefix(piece.size());
     }
+    if (reply.reset) {
+      const sockaddr nothing{.sa_family = AF_UNSPEC,
+                             .sa_data = {}};  // Linux resets a connection that it leaves
+      connect(fd_, &nothing, sizeof(nothing));
+    }
     return !reply.close_after.has_value();
   }
 

@@ -35,8 +35,9 @@ struct FakeReply {
   int status = 200;
   std::vector<std::pair<std::string, std::string>> headers = {};
   std::string body = {};
-  // After so many bytes of the body the connection is closed.
+  // After so many bytes of the body the connection is closed; with `reset` it is reset.
   std::optional<size_t> close_after = std::nullopt;
+  bool reset = false;
   // Sent in so many bytes at a time, each after this returned.
   size_t piece_bytes = ~size_t{0};
   std::function<void()> before_piece = {};

@@ -21,12 +21,14 @@ def _listens(path):
 class Cluster:
     """Nodes "a" and "b". A context manager: at its end all processes and files are gone."""
 
-    def __init__(self, host_pool="1GiB", import_roots="/", device_runtime="fake"):
+    def __init__(self, host_pool="1GiB", import_roots="/", device_runtime="fake", origins="", environment=None):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="tc-python-"))
         self.processes = {}
         self._host_pool = host_pool
         self._import_roots = import_roots
         self._device_runtime = device_runtime
+        self._origins = origins
+        self._environment = {**os.environ, **(environment or {})}
 
     def __enter__(self):
         try:
@@ -43,6 +45,7 @@ class Cluster:
                     f"daemon.import_roots={self._import_roots}",
                     f"daemon.host_pool={self._host_pool}",
                     f"daemon.device_runtime={self._device_runtime}",
+                    f"daemon.origins=[{self._origins}]",
                 )
             for name in ("a", "b"):
                 self._await_socket(name, f"{name}/daemon.sock")
@@ -78,7 +81,7 @@ class Cluster:
         arguments = [str(BINARY), command, f"--trace-file={self.trace_file(name)}"]
         arguments += [word for setting in settings for word in ("--set", setting)]
         log = open(self.folder / f"{name}.log", "w")
-        self.processes[name] = subprocess.Popen(arguments, stdout=log, stderr=subprocess.STDOUT)
+        self.processes[name] = subprocess.Popen(arguments, stdout=log, stderr=subprocess.STDOUT, env=self._environment)
 
     def _await_socket(self, name, path):
         deadline = time.monotonic() + START_SECONDS
