@@ -114,7 +114,7 @@ absl::Status CheckPort(const std::string& address, const RequestContext& context
 std::string ToDaemonAddress(std::string_view named) {
   std::filesystem::path path;
   if (std::string_view in_home = named; absl::ConsumePrefix(&in_home, "~/")) {
-    path = std::filesystem::path(Environment("HOME")) / in_home;
+    path = std::filesystem::path(ReadEnvironment("HOME")) / in_home;
   } else if (absl::StartsWith(named, "/") || absl::StartsWith(named, "./") ||
              absl::StartsWith(named, "../")) {
     path = named;
@@ -150,7 +150,7 @@ absl::StatusOr<std::string> FindDaemonIn(std::span<const std::string> folders) {
 // folders. A name that is given is never replaced by another daemon that happens to run.
 absl::StatusOr<std::string> FindDaemon(std::string_view named) {
   if (!named.empty()) return ToDaemonAddress(named);
-  if (const std::string of_environment = Environment(kDaemonVariable); !of_environment.empty()) {
+  if (const std::string of_environment = ReadEnvironment(kDaemonVariable); !of_environment.empty()) {
     return ToDaemonAddress(of_environment);
   }
   return FindDaemonIn(SocketFolders());

@@ -48,6 +48,10 @@ target_include_directories(thirdparty::blake3 SYSTEM INTERFACE "${blake3}/includ
 
 find_package(OpenSSL REQUIRED COMPONENTS Crypto SSL)
 
+# The client reads object stores with credentials of its own.
+tensorcast_import(thirdparty::curl HEADER curl/curl.h LIBRARIES curl)
+tensorcast_import(thirdparty::expat HEADER expat.h LIBRARIES expat)
+
 # OpenTelemetry's headers mention absl::variant, and Debian builds it with its own Abseil. That variant is not the one
 # of ours. So a source that includes them sees the distribution's Abseil headers instead of ours, and must include none
 # of ours that mention Abseil: otel/sdk keeps such sources apart, behind interfaces of the standard library.
@@ -76,8 +80,6 @@ target_link_libraries(thirdparty::grpc_abseil INTERFACE "${TENSORCAST_DISTRIBUTI
 if(PROJECT_NAME STREQUAL "tensorcast")  # not in the installed package
   tensorcast_import(thirdparty::ucx HEADER ucp/api/ucp.h LIBRARIES ucp uct ucs)
   tensorcast_import(thirdparty::sqlite HEADER sqlite3.h LIBRARIES sqlite3)
-  tensorcast_import(thirdparty::curl HEADER curl/curl.h LIBRARIES curl)
-  tensorcast_import(thirdparty::expat HEADER expat.h LIBRARIES expat)
   # etcd's API, as .proto files.
   set(TENSORCAST_ETCD_PROTOS "${TENSORCAST_DEPS_DIR}/etcd")
   if(NOT EXISTS "${TENSORCAST_ETCD_PROTOS}/etcd/rpc.proto")

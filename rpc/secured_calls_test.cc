@@ -15,6 +15,7 @@
 #include "absl/synchronization/notification.h"
 #include "base/testing/eventually.h"
 #include "base/testing/temp_folder.h"
+#include "proto/imports.pb.h"
 #include "proto/possession.pb.h"
 #include "rpc/call.h"
 #include "rpc/call_contexts.h"
@@ -50,6 +51,7 @@ TEST(Roles, CallTable_HasExactlyOneRowPerCall) {
   std::set<std::string> calls = CallsOf(*v1::RegisterNodeRequest::descriptor()->file());
   calls.merge(CallsOf(*v1::OpenPullRequest::descriptor()->file()));
   calls.merge(CallsOf(*v1::ProveRequest::descriptor()->file()));
+  calls.merge(CallsOf(*v1::ClaimImportRequest::descriptor()->file()));
   std::multiset<std::string> rows;
   for (const security::CallRow& row : security::CallTable()) rows.insert(std::string(row.call));
   EXPECT_EQ(std::multiset<std::string>(calls.begin(), calls.end()), rows);

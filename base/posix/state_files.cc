@@ -89,7 +89,7 @@ constexpr uint64_t kMinReserveBytes = 4096;
 
 }  // namespace
 
-std::string Environment(const char* name) {
+std::string ReadEnvironment(const char* name) {
   const char* const value = std::getenv(name);
   return value == nullptr ? std::string() : std::string(value);
 }
@@ -102,8 +102,12 @@ absl::Status SyncFolder(const std::string& path) {
 
 std::string DefaultStateFolder() {
   if (geteuid() == 0) return "/var/lib/tensorcast";
-  if (const std::string state = Environment("XDG_STATE_HOME"); !state.empty()) return state + "/tensorcast";
-  if (const std::string home = Environment("HOME"); !home.empty()) return home + "/.local/state/tensorcast";
+  if (const std::string state = ReadEnvironment("XDG_STATE_HOME"); !state.empty()) {
+    return state + "/tensorcast";
+  }
+  if (const std::string home = ReadEnvironment("HOME"); !home.empty()) {
+    return home + "/.local/state/tensorcast";
+  }
   return absl::StrCat("/tmp/tensorcast-", geteuid());
 }
 

@@ -13,7 +13,7 @@
 namespace tensorcast {
 
 // The value of the environment variable; empty where it is not set.
-std::string Environment(const char* name);
+std::string ReadEnvironment(const char* name);
 
 // The folder in which servers that this user starts keep their state unless they are told otherwise:
 // /var/lib/tensorcast for root, else tensorcast in $XDG_STATE_HOME or in ~/.local/state.

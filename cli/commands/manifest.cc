@@ -1,5 +1,6 @@
 // `tensorcast manifest`: the manifest of a model that is not stored, by this process and without a daemon.
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -12,6 +13,7 @@
 #include "core/disk/import_roots.h"
 #include "core/safetensors/manifest_beside.h"
 #include "core/safetensors/safetensors.h"
+#include "nlohmann/json.hpp"
 #include "objects/open.h"
 
 namespace tensorcast::cli {
@@ -30,7 +32,7 @@ absl::Status MakeManifestFile(const CommonFlags& common, const ManifestFlags& fl
   TC_ASSIGN_OR_RETURN(const SafetensorsModel model, OpenSafetensors(context, *store, flags.model));
   TC_ASSIGN_OR_RETURN(const std::shared_ptr<const Manifest> manifest, MakeManifest(context, model));
   TC_RETURN_IF_ERROR(ReplaceFile(flags.out, manifest->bytes(), 0644));
-  return Show(common, {{"artifact_id", manifest->id()}}, absl::StrCat(manifest->id(), "\n"));
+  return Show(common, nlohmann::json({{"artifact_id", manifest->id()}}), absl::StrCat(manifest->id(), "\n"));
 }
 
 void AddFlags(Flags& flags, ManifestFlags& values) {

@@ -169,7 +169,7 @@ TEST(ServerOptions, IncompleteCertificatesOrSettingsWithoutThem_AreRefused) {
               HasSubstr("security.keys: the rules are about certificates"));
   EXPECT_THAT(
       Refused(With(As(authority, "global-store"), {"security.keys=prod/=node/a"}), Roles::kGlobalStore),
-      HasSubstr("security.keys: \"prod/=node/a\" names \"node/a\""));
+      HasSubstr("security.keys: parse key rule \"prod/=node/a\": \"node/a\" cannot bind keys"));
   EXPECT_EQ(Refused(With(As(authority, "global-store"), {"security.keys=prod/=client/release operator"}),
                     Roles::kGlobalStore),
             "");
@@ -199,7 +199,7 @@ TEST(ServerOptions, ReadServerOptions_TakesConfiguredValues) {
   EXPECT_EQ(options->store.node_ttl, absl::Seconds(90));
   EXPECT_EQ(options->store.heartbeat_interval, absl::Seconds(2));
   EXPECT_EQ(options->store.max_connections, 7);
-  EXPECT_THAT(options->store.filling_lanes, testing::ElementsAre("local", "ucx", "tcp"));
+  EXPECT_THAT(options->store.filling_lanes, ::testing::ElementsAre("local", "ucx", "tcp"));
   EXPECT_EQ(options->daemon.pool.bytes, uint64_t{192} << 20);
   EXPECT_FALSE(options->daemon.pool.use_huge_pages);
   EXPECT_EQ(options->daemon.labels, (Labels{{"zone", "a"}}));

@@ -95,7 +95,7 @@ TEST_F(EngineDirect, DeviceFault_FailsIngestAndKeepsSourceReplica) {
   faults_->poison_copies = 1;
   const auto lease = Get(artifact_, kSecondGpu);
   EXPECT_EQ(lease.status().code(), absl::StatusCode::kInternal) << lease.status();
-  EXPECT_THAT(std::string(lease.status().message()), HasSubstr("to gpu:1 failed"));
+  EXPECT_THAT(std::string(lease.status().message()), HasSubstr("to gpu:1: fake device"));
   EXPECT_TRUE(engine_->LeaseArtifact(artifact_.manifest->id(), kGpu).ok());
 }
 

@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "base/text.h"
 #include "core/artifact/manifest.h"
+#include "core/safetensors/manifest_beside.h"
 #include "core/safetensors/output_file.h"
 
 namespace tensorcast {
@@ -17,9 +18,23 @@ namespace {
 // The paths that are listed at most, weights among them.
 constexpr size_t kMaxListed = 10'000;
 
-constexpr std::string_view kWeightsEndings[] = {
-    ".safetensors", ".bin",     ".pt", ".pth",    ".ckpt", ".gguf",      ".ggml",       ".onnx",
-    ".h5",          ".msgpack", ".ot", ".tflite", ".pkl",  ".onnx_data", ".index.json", ".llamafile"};
+constexpr std::string_view kWeightsEndings[] = {".safetensors",
+                                                ".bin",
+                                                ".pt",
+                                                ".pth",
+                                                ".ckpt",
+                                                ".gguf",
+                                                ".ggml",
+                                                ".onnx",
+                                                ".h5",
+                                                ".msgpack",
+                                                ".ot",
+                                                ".tflite",
+                                                ".pkl",
+                                                ".onnx_data",
+                                                ".index.json",
+                                                ".llamafile",
+                                                kManifestExtension};
 
 absl::Status TooMuch(std::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat(

@@ -238,7 +238,7 @@ TEST(SafetensorsIndex, SafetensorsIndex_NeedsOneWeightMapOfStrings) {
   ExpectIndexRejected("", "not valid JSON");
   ExpectIndexRejected("{}", "no weight_map");
   ExpectIndexRejected("{'metadata':{'weight_map':{'a':'b'}}}", "no weight_map");
-  ExpectIndexRejected("{'weight_map':{}}", "empty");
+  ExpectIndexRejected("{'weight_map':{}}", "names no shard");
   ExpectIndexRejected("{'weight_map':{'a':'b'},'weight_map':{'a':'b'}}", "appears twice");
   ExpectIndexRejected("{'weight_map':{'a':'b','a':'b'}}", "tensor \"a\" appears twice");
   ExpectIndexRejected("[]", "unexpected an array");

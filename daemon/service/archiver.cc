@@ -198,7 +198,7 @@ absl::Status Archiver::CollectIn(const RequestContext& context, const std::strin
   }
   TC_ASSIGN_OR_RETURN(std::vector<objects::StoredObject> stored, options_.writer->List(context, folder));
   // Manifests first: where one is, the packed file is whole.
-  std::ranges::stable_partition(stored, [](const objects::StoredObject& object) {
+  std::stable_partition(stored.begin(), stored.end(), [](const objects::StoredObject& object) {
     return absl::EndsWith(object.uri, kManifestExtension);
   });
   for (const objects::StoredObject& object : stored) {

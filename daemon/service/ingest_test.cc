@@ -81,6 +81,7 @@ TEST_F(FolderImportTest, FolderWithKey_BindsItsFilesWithTheTensors) {
   EXPECT_NE((*manifest)->Find("config.json"), nullptr);
   EXPECT_NE((*manifest)->Find("sub/vocab.txt"), nullptr);
   EXPECT_EQ((*manifest)->layout().tensors.size(), 2u);
+  store.With([](FakeGlobalStore& it) { it.down = absl::UnavailableError("away"); });
   const auto known = known_keys->Resolve(context, "model");
   ASSERT_TRUE(known.ok()) << known.status();
   EXPECT_EQ(known->key().files_id(), files_id);

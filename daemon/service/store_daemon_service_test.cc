@@ -30,7 +30,7 @@ class StoreDaemonServiceTest : public ServiceTest {
  protected:
   void SetUp() override {
     ServiceTest::SetUp();
-    origins_ = std::make_unique<OriginChecker>(imports);
+    origins_ = std::make_unique<OriginChecker>(imports, [](const ObjectIdentity&) { return false; });
     explainer_ = std::make_unique<TransferExplainer>(
         TransferExplainer::Options{.status = status.get(), .global_store = &store, .peers = &peers});
     service_ = MakeStoreDaemonService({.node = &node,

@@ -44,8 +44,7 @@ inline std::shared_ptr<const Manifest> SomeManifest(const std::string& seed, int
 inline std::shared_ptr<const Manifest> SomeFiles() {
   ImageLayout layout{.tensors = {{.name = "config.json", .dtype = DType::kU8, .shape = {16}, .nbytes = 16}}};
   EXPECT_TRUE(AssignOffsets(layout).ok());
-  auto manifest =
-      Manifest::Create(layout, tensorcast::testing::NoDigests(layout), {}, ArtifactKind::kFiles);
+  auto manifest = Manifest::Create(layout, tensorcast::testing::NoDigests(layout), {}, ArtifactKind::kFiles);
   EXPECT_TRUE(manifest.ok()) << manifest.status();
   return *manifest;
 }
@@ -143,8 +142,8 @@ class GlobalStoreServerTest : public ::testing::Test {
     return PublishBytes(manifest.bytes(), first, context);
   }
   // The files first, then the tensors with the key that binds both.
-  absl::StatusOr<v1::PublishArtifactResponse> PublishWithFiles(const Manifest& manifest, const Manifest& files,
-                                                               const std::string& node,
+  absl::StatusOr<v1::PublishArtifactResponse> PublishWithFiles(const Manifest& manifest,
+                                                               const Manifest& files, const std::string& node,
                                                                const std::string& key) {
     const auto published = Publish(files, node, "files");
     if (!published.ok()) return published;

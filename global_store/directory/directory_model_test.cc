@@ -12,7 +12,7 @@
 #include "base/steady_time.h"
 #include "global_store/directory/directory_test_fixture.h"
 
-namespace tensorcast::global_store::directory_model_test {
+namespace tensorcast::global_store {
 
 // Reads the directory's private state.
 class DirectoryInvariants {
@@ -238,6 +238,7 @@ class DirectoryInvariants {
   }
 };
 
+namespace directory_model_test {
 namespace {
 
 struct ModelReplica {
@@ -1058,4 +1059,5 @@ TEST_P(Model, RandomSteps_KeepDirectoryEqualToModel) {
 INSTANTIATE_TEST_SUITE_P(Seeds, Model, ::testing::Range(1, kSeeds + 1));
 
 }  // namespace
-}  // namespace tensorcast::global_store::directory_model_test
+}  // namespace directory_model_test
+}  // namespace tensorcast::global_store

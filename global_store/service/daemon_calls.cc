@@ -147,6 +147,7 @@ using Stub = v1::Possession::Stub;
 
 // Daemons wait five seconds for consent to an eviction, in which this may be done several times.
 constexpr absl::Duration kProofTimeout = absl::Seconds(1);
+constexpr absl::Duration kObjectProofTimeout = absl::Seconds(4);  // many requests to an object store
 constexpr int kRanges = 16;
 constexpr uint32_t kRangeBytes = 4096;
 
@@ -212,7 +213,11 @@ std::vector<std::optional<OriginReport>> AskForOrigins(const RequestContext& con
 Proofs ProveCopies(const RequestContext& context, const CopiesToProve& copies,
                    const CallCredentials& credentials) {
   RequestContext call = context.Child();
-  call.deadline = std::min(context.deadline, SteadyNow() + kProofTimeout);
+  const bool reads_objects = std::ranges::any_of(copies.copies, [](const CopyToProve& copy) {
+    return copy.origin.has_value() && IsShared(*copy.origin);
+  });
+  call.deadline =
+      std::min(context.deadline, SteadyNow() + (reads_objects ? kObjectProofTimeout : kProofTimeout));
   // The evicting node's own bytes are the measure: the store has none.
   const v1::ProveRequest question = MakeQuestion(copies);
   absl::StatusOr<std::string> own = absl::UnknownError("not asked");

@@ -15,7 +15,7 @@ namespace {
 // Little beside the time that a group takes to form, and few calls while it does.
 constexpr absl::Duration kLookAgainForNodes = absl::Milliseconds(100);
 
-absl::StatusOr<std::vector<TaskTarget>> FromProto(
+absl::StatusOr<std::vector<TaskTarget>> TargetsOf(
     const google::protobuf::RepeatedPtrField<v1::ReplicateArtifactRequest::Target>& targets) {
   std::vector<TaskTarget> all;
   for (const v1::ReplicateArtifactRequest::Target& target : targets) {
@@ -71,7 +71,7 @@ absl::StatusOr<v1::ReplicateArtifactResponse> Handlers::ReplicateArtifact(
                      .asked_by = std::string(asking),
                      .traceparent = context.trace.ToTraceparent()};
   TC_ASSIGN_OR_RETURN(wanted.lane, ParseLane(request.lane()));
-  TC_ASSIGN_OR_RETURN(wanted.targets, FromProto(request.targets()));
+  TC_ASSIGN_OR_RETURN(wanted.targets, TargetsOf(request.targets()));
   using Tasks = Plan<v1::ReplicateArtifactResponse>;
   return Mutate<v1::ReplicateArtifactResponse>(
       context, "ReplicateArtifact", request.SerializeAsString(),
@@ -160,7 +160,7 @@ void Handlers::WatchReplicationTasks(
 
 absl::StatusOr<v1::CancelReplicationTasksResponse> Handlers::CancelReplicationTasks(
     const RequestContext& context, const v1::CancelReplicationTasksRequest& request) {
-  TC_ASSIGN_OR_RETURN(const std::vector<TaskTarget> targets, FromProto(request.targets()));
+  TC_ASSIGN_OR_RETURN(const std::vector<TaskTarget> targets, TargetsOf(request.targets()));
   using Cancelled = Plan<v1::CancelReplicationTasksResponse>;
   return Mutate<v1::CancelReplicationTasksResponse>(
       context, "CancelReplicationTasks", request.SerializeAsString(),

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 
 #include "absl/log/check.h"
 #include "absl/strings/ascii.h"
@@ -137,6 +138,7 @@ class FakeServer::Connection {
 
 FakeServer::FakeServer(Handler handler, const FakeTls* tls)
     : handler_(std::move(handler)), tls_(tls == nullptr ? nullptr : std::make_unique<Tls>(*tls)) {
+  if (tls_ != nullptr) std::signal(SIGPIPE, SIG_IGN);  // SSL_write cannot leave it out
   listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
   socklen_t size = sizeof(address);

@@ -110,7 +110,7 @@ refused "connect to $system/client.sock: user 5 may not" ls
 become 0:0
 for command in "config check --role daemon" daemon; do
   # shellcheck disable=SC2086  # the words of a command
-  refused "folder $system belongs to user 1" $command "${small[@]}"
+  refused "use folder $system: it belongs to user 1" $command "${small[@]}"
 done
 say "every client finds the package's service"
 

@@ -323,7 +323,12 @@ TEST_F(ObjectStores, HttpsServer_IsCheckedAgainstTheCaBundle) {
   const std::string bytes = BytesOf(model);
   const auto files = security::testing::MakeAddressCertificate(directory_->path(), "127.0.0.1");
   const objects::testing::FakeTls tls{files.certificate, files.key};
-  FakeServer server([&](const FakeRequest& request) { return ServeBytes(request, bytes, "\"1\""); }, &tls);
+  FakeServer server(
+      [&](const FakeRequest& request) {
+        return request.path == "/models/m.safetensors" ? ServeBytes(request, bytes, "\"1\"")
+                                                       : FakeReply{.status = 404};
+      },
+      &tls);
   ASSERT_NO_FATAL_FAILURE(
       Start(absl::StrCat(server.url(), "/models/"), {{"AWS_CA_BUNDLE", files.certificate}}));
   const CommandResult put = Run({"put", server.url() + "/models/m.safetensors", "--key", "k"});
@@ -352,9 +357,9 @@ TEST_F(ObjectStores, HubFileWithOtherBytes_IsRefusedByName) {
 
 TEST_F(ObjectStores, PasswordInUrl_IsNotShown) {
   ASSERT_NO_FATAL_FAILURE(Start("s3://bucket/"));
-  for (const std::string uri : {absl::StrCat("https://user:", kSecret, "@host/m.safetensors"),
-                                absl::StrCat("s3://KEY:", kSecret, "@bucket/m.safetensors"),
-                                absl::StrCat("https://host/m.safetensors?X-Amz-Signature=", kSecret)}) {
+  for (const std::string& uri : {absl::StrCat("https://user:", kSecret, "@host/m.safetensors"),
+                                 absl::StrCat("s3://KEY:", kSecret, "@bucket/m.safetensors"),
+                                 absl::StrCat("https://host/m.safetensors?X-Amz-Signature=", kSecret)}) {
     const CommandResult put = Run({"put", uri, "--key", "k"});
     EXPECT_NE(put.exit_code, 0);
     EXPECT_THAT(put.output, AllOf(HasSubstr("***"), Not(HasSubstr(kSecret))));

@@ -16,7 +16,8 @@ void TestOneInput(std::string_view input) {
   const Manifest& decoded = **manifest;
   CHECK_OK(ValidateLayout(decoded.layout()));
   CHECK(IsArtifactId(decoded.id()));
-  const auto again = Manifest::Create(decoded.layout(), decoded.digests(), decoded.metadata());
+  const auto again =
+      Manifest::Create(decoded.layout(), decoded.digests(), decoded.metadata(), decoded.kind());
   CHECK(again.value()->bytes() == input) << "two encodings of one manifest: the artifact's id is ambiguous";
 }
 

@@ -166,7 +166,7 @@ TEST_P(ProxyBetween, OtherProtocolVersion_IsRefusedAndPullSucceedsByRetry) {
   ASSERT_NO_FATAL_FAILURE(ExpectGotDespite(fault));
   if (!Secured()) {
     EXPECT_THAT(FileTail(cluster_->daemon_directory(kReceiver) + "/log", 1000),
-                AllOf(HasSubstr("version 9 of the pull protocol"), HasSubstr("speaks 4")));
+                AllOf(HasSubstr("version 9 of the pull protocol"), HasSubstr("this receiver 4")));
   }
 }
 

@@ -181,7 +181,7 @@ TEST_P(ProtocolContract, WelcomeWithOtherVersion_IsRefusedWithVersions) {
   welcome.version = 9;
   const absl::Status status = ConnectPull(welcome);
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
-  EXPECT_THAT(status.message(), AllOf(HasSubstr("version 9"), HasSubstr("speaks 4")));
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("version 9"), HasSubstr("this receiver 4")));
 }
 
 TEST_P(ProtocolContract, WelcomeWithInvalidChunkSize_IsRefused) {
