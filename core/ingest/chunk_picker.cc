@@ -169,16 +169,19 @@ int ChunkPicker::Window(const SourceState& source) const {
   return static_cast<int>(std::min<double>(1 + ahead, source.source.max_fetches));
 }
 
-// A source at hand takes part to the end, since the others are not asked for what it has. The fastest source
-// leaves nothing to others, so each chunk that is left is asked of one.
+// A source at hand takes part to the end, since the others are not asked for what it has. So does one
+// outside, and nothing is left to it: it is not asked for what others have. The fastest source leaves nothing
+// to others, so each chunk that is left is asked of one.
 bool ChunkPicker::LeavesTail(const SourceState& source) const {
-  if (source.source.at_hand || source.chunk_time == absl::ZeroDuration()) return false;
+  if (source.source.at_hand || source.source.outside || source.chunk_time == absl::ZeroDuration()) {
+    return false;
+  }
   size_t chunks = missing_;
   double together = 0;  // chunks a second
   for (const SourceState& other : sources_) {
     const bool has_all = other.has.empty() || other.left == chunks_.size() - done_;
-    if (other.removed || other.stalled || !has_all || other.chunk_time == absl::ZeroDuration() ||
-        other.chunk_time >= source.chunk_time) {
+    if (other.removed || other.stalled || other.source.outside || !has_all ||
+        other.chunk_time == absl::ZeroDuration() || other.chunk_time >= source.chunk_time) {
       continue;
     }
     chunks += other.asked.size();

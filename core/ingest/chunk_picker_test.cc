@@ -90,6 +90,18 @@ TEST(ChunkPicker, SourceOutside_IsAskedOnlyForWhatNoPeerHas) {
   EXPECT_TRUE(picker.Take(outside, kStart + absl::Seconds(1)).has_value());
 }
 
+TEST(ChunkPicker, LastChunkOfPeer_IsNotLeftToFasterSourceOutside) {
+  ChunkPicker picker(3, 1);
+  const int outside = picker.AddSource({.max_fetches = 1, .outside = true});
+  const int peer = picker.AddSource({.availability = Having(3, {1, 2}), .max_fetches = 1});
+  EXPECT_EQ(picker.Take(outside, kStart)->chunk, 0u);
+  const uint32_t first = picker.Take(peer, kStart)->chunk;
+  Deliver(picker, outside, 0, kStart + absl::Milliseconds(1));
+  Deliver(picker, peer, first, kStart + absl::Milliseconds(100));
+  EXPECT_FALSE(picker.Take(outside, kStart + absl::Milliseconds(100)).has_value());
+  EXPECT_TRUE(picker.Take(peer, kStart + absl::Milliseconds(100)).has_value());
+}
+
 TEST(ChunkPicker, SourceOutside_IsAskedForLessAsLessIsLeft) {
   ChunkPicker picker(1000, 1);
   const int outside = picker.AddSource({.max_fetches = 8, .outside = true});

@@ -330,9 +330,9 @@ TEST_F(UcxUnauthenticated, SourceOfOtherPullVersion_ErrorNamesBothVersions) {
       .version = 9, .max_requests = 1, .max_request_bytes = 1 << 20, .image_bytes = image_bytes});
   // The client asks again for a while, and is told how that ended; the daemon's log has each try.
   EXPECT_FALSE(get->Wait(SteadyNow() + kStepTimeout).ok());
-  EXPECT_THAT(
-      FileTail(cluster_->daemon_directory(1) + "/log", 1000),
-      AllOf(HasSubstr("version 9 of the pull protocol"), HasSubstr(absl::StrCat("speaks ", pull::kVersion))));
+  EXPECT_THAT(FileTail(cluster_->daemon_directory(1) + "/log", 1000),
+              AllOf(HasSubstr("version 9 of the pull protocol"),
+                    HasSubstr(absl::StrCat("this receiver ", pull::kVersion))));
   std::filesystem::rename(away, model_);
   TC_ASSERT_OK(Import(0, "m", model_).status());
   ExpectServed();  // though the other source is still there

@@ -67,6 +67,10 @@ class Object(http.server.BaseHTTPRequestHandler):
         path = self.path.partition("?")[0]
         if path.strip("/") == BUCKET:
             return self.list()
+        if path.endswith(".tcmanifest"):  # nothing lies beside the model
+            self.send_response(404)
+            self.send_header("Content-Length", "0")
+            return self.end_headers()
         first, last, status = 0, self.size - 1, 200
         if (wanted := self.headers.get("Range")) is not None:
             begin, _, end = wanted.removeprefix("bytes=").partition("-")
