@@ -5,7 +5,6 @@
 
 #include <cerrno>
 #include <cstdint>
-#include <cstring>
 #include <string_view>
 #include <utility>
 
@@ -13,6 +12,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "base/byte_codec.h"
 #include "base/status.h"
 #include "base/text.h"
 #include "objects/credentials/credential_chain.h"
@@ -23,8 +23,8 @@
 namespace tensorcast::objects {
 namespace {
 
-// The memory file: a magic number, then the texts below in this order, each behind its length as uint32_t.
-// Both processes are of one host.
+// The memory file, which ByteReader reads: a magic number, then the texts below in this order, each behind
+// its length as uint32_t.
 //
 //   access key id, secret access key, session token, the Unix seconds when they expire or nothing,
 //   hub token, S3 endpoint, region, hub endpoint
@@ -59,56 +59,25 @@ class HiddenMemory {
   void* const memory_;
 };
 
+// Writes into hidden memory, where a ByteWriter would leave the secrets in a string.
 class Writer {
  public:
-  explicit Writer(char* to) : to_(to) { Copy(&kMagic, sizeof(kMagic)); }
+  explicit Writer(char* to) : to_(to) { Copy(ByteWriter().Put(kMagic).bytes()); }
   void Add(std::string_view text) {
-    const auto bytes = static_cast<uint32_t>(text.size());
-    Copy(&bytes, sizeof(bytes));
-    Copy(text.data(), text.size());
+    Copy(ByteWriter().Put(static_cast<uint32_t>(text.size())).bytes());
+    Copy(text);
   }
   bool fits() const { return used_ <= kMaxBytes; }
   size_t used() const { return used_; }
 
  private:
-  void Copy(const void* from, size_t bytes) {
-    if (used_ + bytes <= kMaxBytes && bytes > 0) std::memcpy(to_ + used_, from, bytes);
-    used_ += bytes;
+  void Copy(std::string_view bytes) {
+    if (used_ + bytes.size() <= kMaxBytes) bytes.copy(to_ + used_, bytes.size());
+    used_ += bytes.size();
   }
 
   char* const to_;
   size_t used_ = 0;
-};
-
-class Reader {
- public:
-  explicit Reader(std::string_view from) : rest_(from) {
-    uint64_t magic = 0;
-    Copy(&magic, sizeof(magic));
-    ok_ &= magic == kMagic;
-  }
-  // A part of the memory that is read.
-  std::string_view Next() {
-    uint32_t bytes = 0;
-    Copy(&bytes, sizeof(bytes));
-    ok_ &= bytes <= rest_.size();
-    if (!ok_) return {};
-    const std::string_view text = rest_.substr(0, bytes);
-    rest_.remove_prefix(bytes);
-    return text;
-  }
-  bool Ended() const { return ok_ && rest_.empty(); }
-
- private:
-  void Copy(void* to, size_t bytes) {
-    ok_ &= bytes <= rest_.size();
-    if (!ok_) return;
-    std::memcpy(to, rest_.data(), bytes);
-    rest_.remove_prefix(bytes);
-  }
-
-  std::string_view rest_;
-  bool ok_ = true;
 };
 
 absl::Status NotHanded() {
@@ -187,19 +156,20 @@ absl::StatusOr<ClientCredentials> Take(int memory_file) {
   const ssize_t bytes = pread(memory_file, memory.data(), kMaxBytes, 0);
   if (bytes < 0) return ErrnoStatus(errno, "read", "a client's credentials");
 
-  Reader reader({memory.data(), static_cast<size_t>(bytes)});
+  ByteReader reader({memory.data(), static_cast<size_t>(bytes)});
+  if (reader.Get<uint64_t>() != kMagic) return NotHanded();
   Credentials keys;
-  keys.access_key_id = reader.Next();
-  keys.secret_access_key = Secret(reader.Next());
-  keys.session_token = Secret(reader.Next());
-  const std::string_view expires = reader.Next();
+  keys.access_key_id = reader.GetString<uint32_t>();
+  keys.secret_access_key = Secret(reader.GetString<uint32_t>());
+  keys.session_token = Secret(reader.GetString<uint32_t>());
+  const std::string_view expires = reader.GetString<uint32_t>();
   ClientCredentials credentials;
-  credentials.hub_token = Secret(reader.Next());
-  credentials.s3_endpoint = reader.Next();
-  credentials.region = reader.Next();
-  credentials.hub_endpoint = reader.Next();
+  credentials.hub_token = Secret(reader.GetString<uint32_t>());
+  credentials.s3_endpoint = reader.GetString<uint32_t>();
+  credentials.region = reader.GetString<uint32_t>();
+  credentials.hub_endpoint = reader.GetString<uint32_t>();
   int64_t seconds = 0;
-  if (!reader.Ended() || (!expires.empty() && !absl::SimpleAtoi(expires, &seconds))) return NotHanded();
+  if (!reader.AtEnd() || (!expires.empty() && !absl::SimpleAtoi(expires, &seconds))) return NotHanded();
   if (!expires.empty()) keys.expires = absl::FromUnixSeconds(seconds);
   if (!keys.access_key_id.empty()) credentials.keys = std::move(keys);
   return credentials;
@@ -207,7 +177,8 @@ absl::StatusOr<ClientCredentials> Take(int memory_file) {
 
 absl::StatusOr<std::unique_ptr<ObjectStore>> OpenForClient(const std::string& uri,
                                                            ClientCredentials credentials,
-                                                           const Environment& environment) {
+                                                           const Environment& environment,
+                                                           std::shared_ptr<ReadRates> rates) {
   const bool fits =
       IsOfBucket(uri) ? credentials.keys.has_value() : IsOfHub(uri) && !credentials.hub_token.empty();
   if (!fits) {
@@ -216,6 +187,7 @@ absl::StatusOr<std::unique_ptr<ObjectStore>> OpenForClient(const std::string& ur
         "and a token for hf"));
   }
   OpenOptions options;
+  options.rates = std::move(rates);
   options.environment = EnvironmentOf(credentials, environment);
   TC_ASSIGN_OR_RETURN(options.origins, Origins::Parse({uri}, ConfiguredEndpoints(environment)));
   // Also where they are not used: nothing of this process's takes their place.

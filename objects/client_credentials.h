@@ -23,6 +23,7 @@
 #include "core/source/object_reader.h"
 #include "objects/credentials/credentials.h"
 #include "objects/credentials/profile.h"
+#include "objects/http/read_rates.h"
 #include "objects/http/secret.h"
 
 namespace tensorcast::objects {
@@ -49,10 +50,11 @@ absl::StatusOr<ClientCredentials> Take(int memory_file);
 
 // A store for the one import of `uri`, which reads nothing beside it, not even the hub's cache of this host.
 // `environment`: this process's. A loopback or link-local address is read only where that names it as an
-// endpoint: a service there may trust the daemon and not the client. INVALID_ARGUMENT for a URI that no
-// credentials are for.
+// endpoint: a service there may trust the daemon and not the client. `rates`: of all reads of this process;
+// null: no limit. INVALID_ARGUMENT for a URI that no credentials are for.
 absl::StatusOr<std::unique_ptr<ObjectStore>> OpenForClient(const std::string& uri,
                                                            ClientCredentials credentials,
-                                                           const Environment& environment);
+                                                           const Environment& environment,
+                                                           std::shared_ptr<ReadRates> rates = nullptr);
 
 }  // namespace tensorcast::objects

@@ -123,6 +123,22 @@ TEST_F(ClientCredentialsTest, LoopbackEndpoint_IsReadOnlyAsTheDaemonsOwn) {
   EXPECT_TRUE(s3_.server().requests().empty());
 }
 
+TEST_F(ClientCredentialsTest, RateOfTheProcess_HoldsForReadsWithThem) {
+  s3_.Put("models/a", "bytes");
+  const auto found = Find("s3://bucket/models/a", Variables());
+  ASSERT_TRUE(found.ok());
+  const auto rates = std::make_shared<ReadRates>(/*all=*/1, /*of_origin=*/0);
+  const auto store =
+      OpenForClient("s3://bucket/models/a", **found, EnvironmentOf({{"AWS_ENDPOINT_URL", s3_.url()}}), rates);
+  ASSERT_TRUE(store.ok()) << store.status();
+  const auto opened = (*store)->Find({}, "s3://bucket/models/a");
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  ASSERT_TRUE(rates->Await({}, "another reader", 1 << 20, "read").ok());
+  RequestContext late;
+  late.deadline = SteadyNow() + absl::Milliseconds(20);
+  EXPECT_EQ(ReadBytes(late, *opened->object, 0, 5).status().code(), absl::StatusCode::kDeadlineExceeded);
+}
+
 TEST_F(ClientCredentialsTest, ExpiredKeys_AreNamedWithTheRemedy) {
   s3_.Put("models/a", "bytes");
   const Environment daemon = EnvironmentOf({{"AWS_ENDPOINT_URL", s3_.url()}});

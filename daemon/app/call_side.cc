@@ -110,6 +110,7 @@ CallSide::CallSide(const DaemonOptions& options, LocalNode* node, DeviceRuntime*
                 .disk_tier = storage.artifacts() != nullptr,
                 .sessions = &*replicas.sessions,
                 .objects = storage.imports(),
+                .read_rates = storage.read_rates(),
                 .joins = &joins,
                 .materializer = &materializer,
                 .sources = &sources.finder,

@@ -38,7 +38,8 @@ uint64_t BytesForNew(const DaemonOptions& options, uint64_t segment_bytes) {
   return (staging + segment_bytes - 1) / segment_bytes * segment_bytes + segment_bytes;
 }
 
-absl::StatusOr<std::shared_ptr<const ObjectStore>> OpenImports(const DaemonOptions& options) {
+absl::StatusOr<std::shared_ptr<const ObjectStore>> OpenImports(const DaemonOptions& options,
+                                                               std::shared_ptr<objects::ReadRates> rates) {
   TC_ASSIGN_OR_RETURN(ImportRoots roots, ImportRoots::Beneath(options.disk.import_roots));
   objects::OpenOptions open{.files = std::make_shared<const ImportRoots>(std::move(roots))};
   // What was packed there comes back from there.
@@ -46,8 +47,7 @@ absl::StatusOr<std::shared_ptr<const ObjectStore>> OpenImports(const DaemonOptio
   readable.prefixes.insert(readable.prefixes.end(), options.archives.places.begin(),
                            options.archives.places.end());
   TC_ASSIGN_OR_RETURN(open.origins, readable.Parse(open.environment));
-  open.rates =
-      std::make_shared<objects::ReadRates>(options.origins.max_rate, options.origins.max_rate_of_origin);
+  open.rates = std::move(rates);
   return objects::OpenObjects(std::move(open));
 }
 
@@ -132,7 +132,9 @@ absl::StatusOr<std::unique_ptr<Storage>> Storage::Open(const DaemonOptions& opti
     TC_RETURN_IF_ERROR(MakePrivateFolder(options.disk.folder, ""));
     TC_ASSIGN_OR_RETURN(storage->artifacts_, ArtifactStore::Open(options.disk.folder));
   }
-  TC_ASSIGN_OR_RETURN(storage->imports_, OpenImports(options));
+  storage->read_rates_ =
+      std::make_shared<objects::ReadRates>(options.origins.max_rate, options.origins.max_rate_of_origin);
+  TC_ASSIGN_OR_RETURN(storage->imports_, OpenImports(options, storage->read_rates_));
   TC_ASSIGN_OR_RETURN(storage->is_immutable_, options.origins.ParseImmutable());
   TC_ASSIGN_OR_RETURN(storage->archives_, OpenArchives(options));
   // Last: from here on there are allocations in the pool.

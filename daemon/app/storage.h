@@ -18,6 +18,7 @@
 #include "daemon/app/daemon_options.h"
 #include "daemon/keeper/kept_pool.h"
 #include "daemon/sources/origin_files.h"
+#include "objects/http/read_rates.h"
 #include "objects/s3/s3_writer.h"
 
 namespace tensorcast::daemon {
@@ -34,6 +35,8 @@ class Storage {
   HostPool& pool() const { return *pool_; }
   ArtifactStore* artifacts() const { return artifacts_.get(); }                   // null: no disk tier
   const std::shared_ptr<const ObjectStore>& imports() const { return imports_; }  // what may be imported
+  // Of every store that reads objects for this daemon.
+  const std::shared_ptr<objects::ReadRates>& read_rates() const { return read_rates_; }
   // Whether a shared object stays as it is.
   const OriginChecker::IsImmutable& is_immutable() const { return is_immutable_; }
   // Writes to daemon.archives; null: there are none.
@@ -59,6 +62,7 @@ class Storage {
   std::set<std::byte*> page_locked_ ABSL_GUARDED_BY(mutex_);  // segments of the pool
   std::unique_ptr<HostPool> pool_;
   std::shared_ptr<ArtifactStore> artifacts_;
+  std::shared_ptr<objects::ReadRates> read_rates_;
   std::shared_ptr<const ObjectStore> imports_;
   OriginChecker::IsImmutable is_immutable_;
   std::shared_ptr<const objects::S3Writer> archives_;

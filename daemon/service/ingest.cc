@@ -338,8 +338,8 @@ absl::StatusOr<ModelPlaces> Ingester::PlacesOf(const v1::ImportArtifactRequest& 
   if (!IsObjectUri(request.path())) return places;
   const ForeignFds offered = std::exchange(places.offered, ForeignFds());
   TC_ASSIGN_OR_RETURN(objects::ClientCredentials credentials, objects::Take(offered.fds().front().get()));
-  TC_ASSIGN_OR_RETURN(places.of_client,
-                      objects::OpenForClient(request.path(), std::move(credentials), options_.environment));
+  TC_ASSIGN_OR_RETURN(places.of_client, objects::OpenForClient(request.path(), std::move(credentials),
+                                                               options_.environment, options_.read_rates));
   return places;
 }
 

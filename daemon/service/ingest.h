@@ -27,6 +27,7 @@
 #include "daemon/sources/origin_comparer.h"
 #include "daemon/sources/source_finder.h"
 #include "objects/credentials/profile.h"
+#include "objects/http/read_rates.h"
 #include "proto/daemon.pb.h"
 
 namespace tensorcast::daemon {
@@ -37,9 +38,10 @@ class Ingester {
     const LocalNode* node = nullptr;  // all must outlive it
     StoreEngine* engine = nullptr;
     const DeviceRuntime* devices = nullptr;
-    bool disk_tier = false;                      // what is durable is packed there
-    Sessions* sessions = nullptr;                // for what clients offer
-    std::shared_ptr<const ObjectStore> objects;  // what may be imported
+    bool disk_tier = false;                          // what is durable is packed there
+    Sessions* sessions = nullptr;                    // for what clients offer
+    std::shared_ptr<const ObjectStore> objects;      // what may be imported
+    std::shared_ptr<objects::ReadRates> read_rates;  // of reads with a client's credentials; null: no limit
     // Names the endpoints that may be local also for a client's credentials.
     objects::Environment environment = objects::ProcessEnvironment();
     ImportJoins* joins = nullptr;                // null: each import reads

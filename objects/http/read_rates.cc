@@ -13,10 +13,13 @@ absl::Status ReadRates::Await(const RequestContext& context, const std::string& 
   SteadyTime turn;
   {
     absl::MutexLock lock(&mutex_);
-    RateLimit& of_origin = origins_.try_emplace(origin, of_origin_).first->second;
-    turn = std::max(all_.ReadyAt(now), of_origin.ReadyAt(now));
+    turn = all_.ReadyAt(now);
     all_.Spend(bytes, now);
-    of_origin.Spend(bytes, now);
+    if (of_origin_ > 0) {
+      RateLimit& of_origin = origins_.try_emplace(origin, of_origin_).first->second;
+      turn = std::max(turn, of_origin.ReadyAt(now));
+      of_origin.Spend(bytes, now);
+    }
   }
   if (turn <= now) return absl::OkStatus();
   absl::Notification cancelled;
