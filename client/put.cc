@@ -40,6 +40,7 @@
 #include "otel/api/span.h"
 #include "rpc/call.h"
 #include "rpc/convert/convert.h"
+#include "rpc/pieces.h"
 
 namespace tensorcast::client {
 namespace {
@@ -240,20 +241,16 @@ absl::Status WriteManifestBeside(DaemonLink& link, const RequestContext& operati
   request.set_artifact_id(put.artifact_id());
   *request.mutable_location() = put.replica().location();
   request.set_manifest(true);
-  std::string bytes;
+  rpc::PieceJoiner manifest;
   const auto on_response = [&](v1::MaterializeReplicaResponse&& response) {
-    bytes += response.manifest_piece();
-    return bytes.size() <= kMaxManifestBytes
-               ? absl::OkStatus()
-               : absl::ResourceExhaustedError("the daemon sends a manifest without end");
+    return manifest.Add(response.manifest_piece());
   };
   TC_RETURN_IF_ERROR(rpc::CallServerStream(link.daemon(), &v1::StoreDaemon::Stub::MaterializeReplica,
-                                           operation, request, on_response,
-                                           {.what = "asking for the manifest"}));
-  if (ArtifactId(bytes) != put.artifact_id()) {
-    return absl::DataLossError("the daemon sent another manifest than that of the artifact");
+                                           operation, request, on_response, {.what = "get the manifest"}));
+  if (ArtifactId(manifest.bytes()) != put.artifact_id()) {
+    return absl::DataLossError("the daemon sent the manifest of another artifact; put the model again");
   }
-  return ReplaceFile(ManifestUriOf(path), bytes, 0644);
+  return ReplaceFile(ManifestUriOf(path), manifest.bytes(), 0644);
 }
 
 // With the credentials of this process, in the place of the daemon's, which may not read the URI

@@ -25,6 +25,7 @@ absl::Status Unfit(std::string_view uri, std::string_view why) {
                    "; remove it, or write it again with `tensorcast manifest`"));
 }
 
+constexpr uint64_t kMaxManifestBytes = uint64_t{1} << 30;
 constexpr uint64_t kStepBytes = uint64_t{4} << 20;  // a chunk may be larger than memory is to spare
 
 absl::StatusOr<ChunkDigests> DigestChunk(const RequestContext& context, ChunkSource& source, uint32_t chunk,

@@ -4,7 +4,6 @@
 // only, thread-safe.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -18,8 +17,6 @@
 namespace tensorcast {
 
 inline constexpr std::string_view kManifestExtension = ".tcmanifest";
-
-inline constexpr uint64_t kMaxManifestBytes = uint64_t{1} << 30;
 
 // Where the manifest of the model at `uri`, a .safetensors file or a folder, lies.
 std::string ManifestUriOf(std::string_view uri);
