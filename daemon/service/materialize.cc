@@ -53,12 +53,13 @@ absl::StatusOr<v1::ResolveKeyResponse> Materializer::FindKey(const RequestContex
                                                              const std::string& key, bool confirmed,
                                                              std::string* manifest) const {
   if (manifest == nullptr) return options_.known_keys->Resolve(context, key, confirmed);
-  // Where the key still names what this node has, its manifest need not travel.
-  ManifestOfKey described;
+  // Where the key probably still names what this node has, its manifest need not travel, and a call without a
+  // stream is faster.
   const std::optional<v1::Key> known = options_.known_keys->Find(key);
   if (known.has_value() && options_.engine->FindManifest(known->artifact_id()).ok()) {
-    described.known_artifact = known->artifact_id();
+    return options_.known_keys->Resolve(context, key, confirmed);
   }
+  ManifestOfKey described;
   TC_ASSIGN_OR_RETURN(v1::ResolveKeyResponse target,
                       options_.known_keys->Resolve(context, key, confirmed, &described));
   *manifest = std::move(described.bytes);
