@@ -55,7 +55,7 @@ void LeaseKeeper::Run() {
       watched.swap(watched_);
     }
     // Kept: what still has its lease, and what lost it while the daemon was away. Dropped: replicas that
-    // their owner has let go, and those with a lease that no daemon can give back any more.
+    // their owner has let go, and those with a lease that no daemon can give back.
     std::erase_if(watched, [this](const Watched& one) {
       const std::shared_ptr<ClaimedReplica> claimed = one.claimed.lock();
       return claimed == nullptr ||

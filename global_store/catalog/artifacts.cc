@@ -132,7 +132,7 @@ absl::StatusOr<PublishPlan> Catalog::PreparePublish(const ArtifactRecord& artifa
   // most.
   if (plan.existed) record = known->record;
   bool changed = !plan.existed;
-  // A version of the key; put without one, a version that was about to go is not to go any more. Files are
+  // A version of the key; put without one, a version that was about to go stays. Files are
   // bound with the tensors that are published after them, and go where that fails.
   const bool versioned = record.kind == ArtifactKind::kFiles || bind.has_value() ||
                          (record.versioned && !IsReleased(record.artifact_id));

@@ -1,6 +1,6 @@
 // Which node reads the objects of an import, and what came of the imports before: of the nodes that want the
 // same objects in the same version one reads, the others take its artifact (README.md). Soft state, without a
-// clock of its own. Thread-compatible. It fails never.
+// clock of its own. Thread-compatible. It never fails.
 #pragma once
 
 #include <cstddef>

@@ -96,7 +96,7 @@ absl::Status AddArtifact(std::string_view name, const std::string& record, Durab
   record::Artifact message;
   if (!message.ParseFromString(record)) return Damaged("artifact", name, kUnreadable);
   if (message.kind() > static_cast<uint32_t>(ArtifactKind::kFiles)) {
-    return Damaged("artifact", name, absl::StrCat("there is no kind ", message.kind()));
+    return Damaged("artifact", name, absl::StrCat("kind ", message.kind(), " is unknown"));
   }
   ArtifactRecord artifact{.artifact_id = std::string(name),
                           .kind = static_cast<ArtifactKind>(message.kind()),

@@ -7,7 +7,7 @@
 // Checksums: each request carries the SHA-256 of its body in x-amz-content-sha256, and the signature covers
 // it. Each server that checks signatures compares it with what arrived, so a part that was damaged on its way
 // is refused and sent again. The newer x-amz-checksum-* headers would say the same digest again, to fewer
-// kinds of servers. Without credentials there is no signature, and no checksum.
+// kinds of servers. Requests without credentials carry neither of the two.
 //
 // Thread-safe. Errors are S3Client's.
 #pragma once
