@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/byte_codec.h"
@@ -23,9 +24,10 @@ constexpr uint64_t kMaxIndexBytes = kMaxSafetensorsHeaderBytes;
 constexpr uint64_t kLengthBytes = sizeof(uint64_t);
 
 // What became of opening `uri`. The parsers name only causes: each ends in one remedy, a file that is whole.
+// What tells how to convert a file has a remedy of its own.
 absl::Status Unreadable(const absl::Status& why, const std::string& uri) {
   const std::string operation = absl::StrCat("open ", uri);
-  if (!absl::IsInvalidArgument(why)) return Annotate(why, operation);
+  if (!absl::IsInvalidArgument(why) || absl::StrContains(why.message(), ';')) return Annotate(why, operation);
   return absl::InvalidArgumentError(
       absl::StrCat(operation, ": ", why.message(), "; write or download the file again"));
 }

@@ -380,6 +380,8 @@ TEST_F(OpenSafetensorsTest, OtherFormat_IsRefusedWithHowToConvert) {
   WriteRaw("m.gguf", "GGUF\x03 and more");
   ExpectError(Path("m.gguf"), absl::StatusCode::kInvalidArgument,
               {Path("m.gguf"), "GGUF", "save_pretrained"});
+  EXPECT_THAT(std::string(OpenSafetensors(Path("m.gguf")).status().message()),
+              ::testing::Not(HasSubstr("download the file again")));
   ExpectError(folder_.path(), absl::StatusCode::kInvalidArgument, {"m.gguf", "GGUF", "save_pretrained"});
   testing::MemoryObjects objects;
   objects.Put("mem://model/pytorch_model.bin", "PK\x03\x04 a zip archive");
