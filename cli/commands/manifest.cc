@@ -42,8 +42,8 @@ void AddFlags(Flags& flags, ManifestFlags& values) {
       "process reads with its own credentials",
       {.required = true, .not_empty = true, .path = true});
   flags.Add("--out", values.out,
-            "File to write. An import compares the model with the file model.tcmanifest beside it, or\n"
-            "NAME.tcmanifest beside NAME.safetensors",
+            "File to write. An import of a URI compares the model with the file model.tcmanifest beside it,\n"
+            "or NAME.tcmanifest beside NAME.safetensors",
             {.required = true, .not_empty = true, .path = true});
 }
 

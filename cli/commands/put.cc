@@ -74,7 +74,8 @@ void AddFlags(Flags& flags, PutFlags& values) {
       "the daemon's archives (daemon.archives)",
       {.not_empty = true});
   flags.Add("--manifest-beside", values.put.manifest_beside,
-            "Write the manifest beside the model, NAME.tcmanifest: later imports compare each chunk with it");
+            "Write the manifest beside the model, NAME.tcmanifest: later imports by URI compare each chunk "
+            "with it");
   flags.Add("--device", values.put.location, "Location of the first replica", {.show_default = true});
   flags.Add("--wait", values.put.wait_for_space, "Wait for space in the pool instead of failing at once");
   flags.Add("--pin", values.put.pin, kPinHelp);
