@@ -121,9 +121,8 @@ class WrittenPath : public ChunkPath {
       return {Next::kBlocked, digest.status()};
     }
     fetch.digests = ChunkDigests{.xxh3 = *digest, .blake3 = std::nullopt};
-    PathStep step = fetch.compared ? Verify(verifier_, plan_.subject, fetch) : PathStep{Next::kPlaced};
-    if (step.next == Next::kPlaced) fetch.source->clock->CameDirectly();
-    return step;
+    fetch.source->clock->CameDirectly();  // A damaged chunk did, too.
+    return fetch.compared ? Verify(verifier_, plan_.subject, fetch) : PathStep{Next::kPlaced};
   }
 
  protected:
