@@ -6,8 +6,8 @@
 #include <thread>
 #include <vector>
 
-#include "core/handles/handle_client.h"
 #include "base/status.h"
+#include "core/handles/handle_client.h"
 #include "core/testing/memory_objects.h"
 #include "daemon/service/import_joins.h"
 #include "daemon/service/service_fixture.h"
