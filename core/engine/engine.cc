@@ -208,6 +208,5 @@ int StoreEngine::peer_sources() const { return parts_->queue.peer_sources(); }
 
 std::vector<TransferReport> StoreEngine::RunningTransfers() const { return parts_->queue.Reports(); }
 
-void StoreEngine::AwaitListener() const { parts_->notifier->Flush(); }
 
 }  // namespace tensorcast

@@ -154,9 +154,6 @@ class StoreEngine {
   int peer_sources() const;
   // Their reports so far, in the order in which they were asked for.
   std::vector<TransferReport> RunningTransfers() const;
-  // Blocks until the listener was told all that ended before: a transfer that no longer runs is then known to
-  // it. Not for the listener itself.
-  void AwaitListener() const;
 
  private:
   struct Parts;

@@ -45,7 +45,6 @@ class EqualChunksTest : public EngineFixture {
   }
   TransferReport LastReport() {
     WaitUntilIdle();
-    engine_->AwaitListener();
     return listener_->reports().back();
   }
   static std::vector<SourceReport> EqualSources(const TransferReport& report) {

@@ -78,8 +78,8 @@ TEST_F(EngineEviction, Eviction_ReportsEachStateToListener) {
   StartWithGranules(1);
   const std::string victim = MustGet(artifacts_[0], kCpu)->replica_id();
   MustGet(artifacts_[1], kCpu);
-  listener_->WaitForReports(2);
   using enum ReplicaState;
+  listener_->WaitForState(victim, kGone);
   EXPECT_THAT(listener_->StatesOf(victim), ElementsAre(kAllocating, kFilling, kReady, kDraining, kGone));
 }
 

@@ -40,7 +40,7 @@ TEST_F(EngineIngest, Ingest_MakesReadyReplicaAtEveryLocation) {
     EXPECT_EQ(provider->calls(), 1);
     EXPECT_THAT(provider->finished(), ElementsAre(absl::OkStatus()));
     using enum ReplicaState;
-    listener_->WaitForReports(1);
+    listener_->WaitForState((*lease)->replica_id(), kReady);
     EXPECT_THAT(listener_->StatesOf((*lease)->replica_id()), ElementsAre(kAllocating, kFilling, kReady));
   }
 }
@@ -53,7 +53,7 @@ TEST_F(EngineIngest, TransferReport_ListsEveryStageWithItsBytes) {
   auto pending = Materialize(artifact, kGpu, GoodProvider(artifact), context);
   auto lease = pending->Wait(context);
   ASSERT_TRUE(lease.ok()) << lease.status();
-  listener_->WaitForReports(1);
+  ASSERT_THAT(listener_->reports(), SizeIs(1)) << "the listener hears of it before the caller";
   const TransferReport report = listener_->reports().front();
   EXPECT_EQ(pending->report()->transfer_id, report.transfer_id);
   EXPECT_EQ(report.artifact_id, artifact.manifest->id());
@@ -89,7 +89,6 @@ TEST_F(EngineIngest, ChunksDigestedBySource_AreNotReadAgain) {
   script.deliver_digests = true;
   auto lease = Get(artifact, kCpu, ProviderOf({MakeControl(artifact.image, script)}));
   ASSERT_TRUE(lease.ok());
-  listener_->WaitForReports(1);
   const TransferReport report = listener_->reports().front();
   EXPECT_EQ(report.verified_chunks, 5u);
   const StageReport* const verify = FindStage(report, Stage::kVerify, "scripted");
@@ -160,7 +159,6 @@ TEST_F(EngineIngest, DeadSource_CostsOnlyItsUnfinishedChunks) {
   EXPECT_EQ(provider->failures()[0].source.name, "dying");
   EXPECT_FALSE(provider->failures()[0].corrupt);
   EXPECT_EQ(provider->failures()[0].status.code(), absl::StatusCode::kUnavailable);
-  listener_->WaitForReports(1);
   const TransferReport report = listener_->reports().front();
   EXPECT_EQ(report.refetched_chunks, 1u);
   EXPECT_EQ(report.verified_chunks, 20u);
@@ -239,7 +237,7 @@ TEST_P(EngineIngestCorrupt, WrongChunk_IsFetchedFromOtherSource) {
     EXPECT_EQ(provider->failures()[0].status.code(), absl::StatusCode::kDataLoss);
     EXPECT_THAT(provider->failures()[0].status.message(), AllOf(HasSubstr("chunk 4"), HasSubstr("lying")));
   }
-  listener_->WaitForReports(2);
+  ASSERT_THAT(listener_->reports(), SizeIs(2));
   EXPECT_GE(listener_->reports()[0].refetched_chunks, 1u);
   EXPECT_EQ(listener_->reports()[0].verified_chunks, 12u);
   ASSERT_THAT(listener_->reports()[0].changes, SizeIs(1));
@@ -265,8 +263,8 @@ TEST_F(EngineIngest, Ingest_FailsWithBothReasonsWhenNoSourceIsLeft) {
   EXPECT_THAT(engine_->ListReplicas(), IsEmpty());
   EXPECT_FALSE(engine_->LeaseArtifact(artifact.manifest->id(), kCpu).ok());
   EXPECT_EQ(pool_->stats().used_bytes, 2 * kGranuleBytes) << "only the staging buffers";
-  listener_->WaitForReports(1);
   using enum ReplicaState;
+  listener_->WaitForState(pending->report()->replica_id, kFailed);
   EXPECT_THAT(listener_->StatesOf(pending->report()->replica_id),
               ElementsAre(kAllocating, kFilling, kFailed));
 }

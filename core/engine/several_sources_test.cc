@@ -28,7 +28,6 @@ class EngineSources : public EngineFixture {
     return std::make_shared<ScriptedProvider>(std::vector<SourceBatch>{{std::move(controls)}});
   }
   TransferReport OnlyReport() {
-    listener_->WaitForReports(1);
     EXPECT_THAT(listener_->reports(), SizeIs(1));
     return listener_->reports().front();
   }
@@ -252,7 +251,6 @@ TEST_F(EngineSources, FillingSource_IsAskedOnlyForAvailableChunks) {
     EXPECT_TRUE(Read(**lease) == artifact_.image);
     EXPECT_EQ(filling->refused(), 0);
     EXPECT_EQ(filling->total_fetches(), static_cast<int>(kChunks));
-    listener_->WaitForReports(location == kCpu ? 1 : 2);
     const TransferReport report = listener_->reports().back();
     ASSERT_THAT(report.sources, SizeIs(1));
     EXPECT_TRUE(report.sources[0].filling);
@@ -336,7 +334,6 @@ TEST_F(EngineSources, SourceThatAnnouncesOtherImage_IsNotAsked) {
   EXPECT_EQ(misfit->total_fetches(), 0);
   ASSERT_THAT(provider->failures(), SizeIs(1));
   EXPECT_THAT(provider->failures()[0].status.message(), HasSubstr("misfit announces 6 chunks"));
-  listener_->WaitForReports(1);
   ASSERT_THAT(OnlyReport().sources, SizeIs(2));
   EXPECT_EQ(OnlyReport().sources[0].source.name, "misfit");
   EXPECT_EQ(OnlyReport().sources[0].loss, SourceLoss::kNotOpened);

@@ -177,15 +177,16 @@ void IngestQueue::RunJob(const JobPtr& job) {
     LOG_IF(ERROR, !removed.ok()) << "removing the rest of " << artifact_id << ": " << removed;
   }
   removal_->WithdrawUnhealthy();  // what broke a device may have been this
-  // The order to the end: the lease is kept (or dropped), then the job counts as ended, then its end is told.
-  // A caller that is told must find neither a lease without a caller nor a job that counts.
+  // The order to the end: the lease is kept (or dropped), then the listener is told, then the job counts as
+  // ended, then its callers are told. So the transfer is always either in Jobs() or known to the listener, and a
+  // caller finds neither a lease without a caller nor a job that counts.
   if (result.lease.ok()) job->KeepLease(*std::move(result.lease));
+  notifier_->TransferEnded(result.report);
   {
     absl::MutexLock lock(&mutex_);
     jobs_.erase(job);
     --running_;
   }
-  notifier_->TransferEnded(result.report);
   job->Finish(std::move(result.report));
   absl::MutexLock lock(&mutex_);
   ++idle_threads_;

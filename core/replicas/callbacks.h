@@ -24,13 +24,15 @@ class EvictionGuard {
   virtual absl::Status MayEvict(const ReplicaInfo& replica) = 0;
 };
 
-// Told of every change that others need to know, in order, one call at a time. Must not block for long.
+// Told of every change that others need to know. Must not block for long.
 class ReplicaListener {
  public:
   virtual ~ReplicaListener() = default;
-  // `manifest` is set once known. A replica in kGone or kFailed is not heard of again.
+  // In order, one call at a time. `manifest` is set once known. A replica in kGone or kFailed is not heard of
+  // again.
   virtual void OnReplicaChanged(const ReplicaInfo& replica,
                                 const std::shared_ptr<const Manifest>& manifest) = 0;
+  // On the thread of the ingest, so several calls may run at once; its callers have the result afterwards.
   virtual void OnTransferEnded(const TransferReport& report) = 0;
 };
 

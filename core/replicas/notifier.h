@@ -1,5 +1,5 @@
-// Tells the listener of every change, in order, from a thread of its own, so that no lock of the engine is
-// held while the listener runs and a slow listener delays only itself.
+// Tells the listener of every change of a replica, in order, from a thread of its own, so that no lock of the
+// engine is held while the listener runs and a slow listener delays only itself.
 //
 // Thread-safe. Destroying it delivers what is queued first, but not what the listener itself causes
 // meanwhile: the engine goes with it, and a daemon has told the global store by then that it holds nothing.
@@ -28,13 +28,10 @@ class Notifier {
       listener->OnReplicaChanged(replica, manifest);
     });
   }
-  void TransferEnded(TransferReport report) {
-    if (listener_ == nullptr) return;
-    thread_->Post([listener = listener_, report = std::move(report)] { listener->OnTransferEnded(report); });
-  }
-  // Blocks until the listener was told all that came before. Not for the listener itself.
-  void Flush() {
-    if (listener_ != nullptr) thread_->Run([] {});
+  // Calls the listener on this thread, before the callers of the transfer get its result: a caller that then
+  // asks about the transfer finds it.
+  void TransferEnded(const TransferReport& report) {
+    if (listener_ != nullptr) listener_->OnTransferEnded(report);
   }
 
  private:

@@ -21,7 +21,7 @@ class ReplicaFeed : public ReplicaListener {
  public:
   using TransferSink = std::function<void(const TransferReport&)>;
 
-  // `transfers` (may be null) hears of every ended transfer, on the engine's thread.
+  // `transfers` (may be null) hears of every ended transfer, on the thread of its ingest.
   explicit ReplicaFeed(TransferSink transfers, size_t capacity = 4096)
       : transfers_(std::move(transfers)), capacity_(capacity) {}
 

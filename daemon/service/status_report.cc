@@ -1,9 +1,11 @@
 #include "daemon/service/status_report.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "core/device/pci_place.h"
 #include "daemon/node/node_messages.h"
@@ -27,12 +29,16 @@ void StatusReporter::AddPool(Location location, const PoolStats& stats,
 }
 
 void StatusReporter::FillTransfers(v1::GetStatusResponse* out) const {
+  // In this order: a transfer that ends between the two is in both, and counts as ended.
+  const std::vector<TransferReport> running = options_.engine->RunningTransfers();
+  const std::vector<TransferReport> ended = options_.transfers->Newest();
   BytesByLane received = options_.transfers->bytes();
-  for (const TransferReport& report : options_.engine->RunningTransfers()) {
+  for (const TransferReport& report : running) {
+    if (std::ranges::find(ended, report.transfer_id, &TransferReport::transfer_id) != ended.end()) continue;
     *out->add_running_transfers() = daemon::ToProto(report, options_.devices);
     AddBytes(report, &received);
   }
-  for (const TransferReport& report : options_.transfers->Newest()) {
+  for (const TransferReport& report : ended) {
     *out->add_recent_transfers() = daemon::ToProto(report, options_.devices);
   }
   for (v1::ServeReport& report : options_.servings->Reports()) *out->add_servings() = std::move(report);
@@ -76,14 +82,13 @@ v1::TransferHop StatusReporter::HopOf(absl::FunctionRef<bool(const TransferRepor
   hop.set_node(options_.node->Describe().name());
   hop.mutable_limits()->set_send(options_.send_limit);
   hop.mutable_limits()->set_receive(options_.receive_limit);
-  // One that ends between the two looks is found by the second: its end was told, maybe not heard yet.
+  // One that ends between the two looks is found by the second.
   for (const TransferReport& report : options_.engine->RunningTransfers()) {
     if (!wanted(report)) continue;
     *hop.mutable_transfer() = daemon::ToProto(report, options_.devices);
     hop.set_under_way(true);
   }
   if (!hop.under_way()) {
-    options_.engine->AwaitListener();
     for (const TransferReport& report : options_.transfers->Newest()) {
       if (!wanted(report)) continue;
       *hop.mutable_transfer() = daemon::ToProto(report, options_.devices);
