@@ -26,7 +26,7 @@ build: setup $(BUILD)/build.ninja
 test: build python
 	@tools/setup.sh --tests --python
 	@cmake -S . -B $(BUILD) >/dev/null  # finds the new Python environments
-	@tests/run.sh $(BUILD) -LE gpu -j 2
+	@tests/run.sh $(BUILD) -LE gpu -j 3
 
 # MODEL: a .safetensors file or a sharded directory. Without it the demo makes a Llama-shaped model.
 demo: binary
