@@ -80,7 +80,7 @@ function(_tensorcast_links_uninstrumented target out)
   endif()
   get_property(known GLOBAL PROPERTY "_links_uninstrumented_${target}")
   if("${known}" STREQUAL "" AND NOT TARGET ${target})
-    set(known TRUE)  # not declared yet: be careful
+    set(known TRUE)  # not built here: be careful
   elseif("${known}" STREQUAL "")
     set(known FALSE)
     foreach(property LINK_LIBRARIES INTERFACE_LINK_LIBRARIES)
@@ -105,18 +105,24 @@ function(tensorcast_build_with_tests label target)
   add_dependencies(tests_${label} ${target})
 endfunction()
 
-# At the end of the test's folder, when all that it links is declared: the build targets tests_unit, tests_contract
-# and so on, and the label (and target tests_) tsan for what ThreadSanitizer can judge.
-function(_tensorcast_group_test name labels)
-  _tensorcast_links_uninstrumented(${name} uninstrumented)
-  # Fuzz tests have one thread.
-  if(NOT uninstrumented AND labels MATCHES "^(unit|contract)$" AND NOT name MATCHES "_fuzz_test$")
-    list(APPEND labels tsan)
-    set_tests_properties(${name} PROPERTIES LABELS "${labels}")
-  endif()
-  foreach(label ${labels})
-    tensorcast_build_with_tests(${label} ${name})
+# The label (and build target tests_) tsan for what ThreadSanitizer can judge. Called in the last folder, when all that a
+# test links is declared: doubles are often declared after the tests that use them. CTest reads the labels there, too,
+# since CMake lets a folder set the properties of its own tests alone.
+function(tensorcast_label_tsan_tests)
+  get_property(candidates GLOBAL PROPERTY _tensorcast_tsan_candidates)
+  set(script "")
+  foreach(candidate ${candidates})
+    string(REGEX MATCH "^(.*):(.*)$" _ "${candidate}")
+    set(name "${CMAKE_MATCH_1}")
+    set(label "${CMAKE_MATCH_2}")
+    _tensorcast_links_uninstrumented(${name} uninstrumented)
+    if(NOT uninstrumented)
+      tensorcast_build_with_tests(tsan ${name})
+      string(APPEND script "set_tests_properties(${name} PROPERTIES LABELS \"${label};tsan\")\n")
+    endif()
   endforeach()
+  file(WRITE "${CMAKE_CURRENT_BINARY_DIR}/tsan_labels.cmake" "${script}")
+  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES "${CMAKE_CURRENT_BINARY_DIR}/tsan_labels.cmake")
 endfunction()
 
 set(TENSORCAST_TIMEOUT_FACTOR 1 CACHE STRING "What each test's TIMEOUT is multiplied by: sanitized code is slower")
@@ -171,7 +177,13 @@ function(tensorcast_test)
   tensorcast_add_test(NAME ${arg_NAME} COMMAND "$<TARGET_FILE:${arg_NAME}>" ${arg_ARGS})
   math(EXPR timeout "${arg_TIMEOUT} * ${TENSORCAST_TIMEOUT_FACTOR}")
   set_tests_properties(${arg_NAME} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${timeout})
-  cmake_language(EVAL CODE "cmake_language(DEFER CALL _tensorcast_group_test [[${arg_NAME}]] [[${arg_LABELS}]])")
+  foreach(label ${arg_LABELS})
+    tensorcast_build_with_tests(${label} ${arg_NAME})
+  endforeach()
+  # Fuzz tests have one thread.
+  if("${arg_LABELS}" MATCHES "^(unit|contract)$" AND NOT arg_NAME MATCHES "_fuzz_test$")
+    set_property(GLOBAL APPEND PROPERTY _tensorcast_tsan_candidates "${arg_NAME}:${arg_LABELS}")
+  endif()
 endfunction()
 
 # tensorcast_benchmark(NAME digest_benchmark SRCS ... DEPS ...): a Google Benchmark binary; not a test.

@@ -78,6 +78,7 @@ absl::Status Issue(const CommonFlags& common, const IssueFlags& flags) {
                            ": security.certificate is ", certificate, ", security.key is ", key, "\n"));
 }
 
+// All files or none: a script must not take the certificates before a broken file for all of them.
 absl::Status Show(const CommonFlags& common, const ShowFlags& flags) {
   nlohmann::json shown = nlohmann::json::array();
   Table table({"name", "from", "until", "issuer", "serial number"});

@@ -309,9 +309,11 @@ int ParseAndRun(const std::vector<Command>& commands, int argc, const char* cons
       std::fprintf(stderr, "%s\n", unknown.c_str());
       return kUsageError;
     }
+    // CLI11 throws for --help and --version, too; exit prints them, and returns 0.
     return program.app.exit(error) == 0 ? 0 : kUsageError;
   }
   if (program.chosen.command == nullptr) return kUsageError;  // another program's
+  // Before the configuration is read, since its errors are printed in this form, too.
   PrintErrorsAsJson(program.common.json);
   return RunObserved(program.chosen, program.common);
 }

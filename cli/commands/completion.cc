@@ -10,6 +10,8 @@
 namespace tensorcast::cli {
 namespace {
 
+// Made from the commands of this very program, so that a script offers what the program accepts. It needs
+// neither a daemon nor a configuration, since the start-up file of a shell runs it.
 template <std::string (*make)(const CommandDescription& program)>
 int PrintMade(const CommonFlags&) {
   std::fputs(make(Describe(AllCommands())).c_str(), stdout);

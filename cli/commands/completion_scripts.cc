@@ -82,7 +82,8 @@ std::string BashCommand(const CommandDescription& command, const std::string& pa
                       " ;;\n");
 }
 
-// How the value of an option is completed: the words of the list, or paths, or nothing.
+// Two commands may have options of one name with other values, so the pattern has the command as well. How
+// the value of an option is completed: the words of the list, or paths, or nothing.
 std::string BashValue(const FlagDescription& option, const std::string& path) {
   const auto pattern = [&path](std::string* out, const std::string& name) {
     absl::StrAppend(out, "'", path, " ", name, "'");

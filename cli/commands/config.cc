@@ -18,6 +18,7 @@ void AddFlags(Flags& flags, ConfigCheckFlags& values) {
             {.show_default = true, .choices = {"daemon", "global-store", "all"}});
 }
 
+// Calls what a start calls, and so refuses what a start would refuse.
 int RunConfigCheck(const CommonFlags& common, const ConfigCheckFlags& flags) {
   const absl::StatusOr<v1::Config> config = LoadConfig(common);
   if (!config.ok()) return Fail(config.status());
@@ -29,6 +30,8 @@ int RunConfigCheck(const CommonFlags& common, const ConfigCheckFlags& flags) {
   return 0;
 }
 
+// Shows also a configuration with which no server would start: only `config check` looks at what several keys
+// have to agree on, and the values help to find the mistake.
 int RunConfigShow(const CommonFlags& common) {
   const absl::StatusOr<v1::Config> config = LoadConfig(common);
   if (!config.ok()) return Fail(config.status());

@@ -42,6 +42,7 @@ absl::StatusOr<client::ClientOptions> ConfiguredClient(const CommonFlags& flags)
                                                 .key = security.key(),
                                                 .trust_domain = security.trust_domain()},
                                .connect_timeout = timeout,
+                               // An interrupt ends the connecting, too.
                                .cancellation = OnTerminationSignal()};
 }
 

@@ -42,6 +42,7 @@ void AddFlags(Flags& flags, NcclHelperFlags& values) {
 }
 
 absl::Status Help(const CommonFlags&, const NcclHelperFlags& flags) {
+  // Serve makes the tools once its daemon listens, and answers with the error where NCCL cannot be loaded.
   return helper::Serve(flags.fd, [&flags]() -> absl::StatusOr<helper::HelperTools> {
     helper::HelperTools tools;
     TC_ASSIGN_OR_RETURN(tools.devices, CreateCudaRuntime());

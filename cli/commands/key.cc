@@ -44,6 +44,7 @@ absl::Status ResolveKey(const CommonFlags& common, const KeyFlags& flags) {
   TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
   TC_ASSIGN_OR_RETURN(const v1::ResolveKeyResponse resolved,
                       admin->ResolveKey(InterruptibleContext(), flags.key, flags.confirmed));
+  // Without --confirmed the last answer that this node knows is a success, while the global store is away.
   if (resolved.unconfirmed()) WarnUnconfirmed(resolved.key().name(), resolved.key().revision());
   return Show(common, resolved, [&] { return KeyText(resolved.key()); });
 }
@@ -84,6 +85,8 @@ void AddName(Flags& flags, KeyFlags& values, const std::string& help) {
   flags.Add("key", values.key, help, {.required = true});
 }
 
+// Compare-and-swap: of two writers that both saw revision 3 only one makes revision 4, and the other is
+// refused.
 void AddExpectedRevision(Flags& flags, KeyFlags& values) {
   flags.Add("--expect-revision", values.expected_revision,
             "Bind only if the key has this revision (0: the key does not exist)");

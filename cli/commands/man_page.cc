@@ -55,6 +55,8 @@ std::string Usage(const CommandDescription& command, std::string_view words) {
   return absl::StrCat(usage, " [", Italic("OPTIONS"), "]");
 }
 
+// An entry for each command that runs. A group has none: its name is in the words of its commands. The
+// options of every command stand once, at the end of the page.
 void AddCommand(const CommandDescription& command, const std::string& words, std::string& page) {
   for (const CommandDescription& one : command.commands) {
     AddCommand(one, absl::StrCat(words, " ", one.name), page);
@@ -80,6 +82,7 @@ void FindCommon(const CommandDescription& command, std::vector<FlagDescription>&
 }  // namespace
 
 std::string ManPage(const CommandDescription& program) {
+  // Without a date, so that equal sources make an equal page.
   std::string page =
       absl::StrCat(".TH TENSORCAST 1 \"\" \"TensorCast ", TENSORCAST_VERSION, "\" \"User Commands\"\n",
                    ".SH NAME\ntensorcast \\- store model weights once and bring them to every node\n",

@@ -27,10 +27,12 @@ struct ManifestFlags {
 absl::Status MakeManifestFile(const CommonFlags& common, const ManifestFlags& flags) {
   const RequestContext context = InterruptibleContext();
   objects::OpenOptions open;
+  // A daemon opens only what its operator listed, since it reads for others. This process is the user's own.
   open.files = std::make_shared<const ImportRoots>(ImportRoots::Everything());
   const std::unique_ptr<ObjectStore> store = objects::OpenObjects(std::move(open));
   TC_ASSIGN_OR_RETURN(const SafetensorsModel model, OpenSafetensors(context, *store, flags.model));
   TC_ASSIGN_OR_RETURN(const std::shared_ptr<const Manifest> manifest, MakeManifest(context, model));
+  // Whole or not at all: an import that finds half a manifest beside the model would be refused.
   TC_RETURN_IF_ERROR(ReplaceFile(flags.out, manifest->bytes(), 0644));
   return Show(common, nlohmann::json({{"artifact_id", manifest->id()}}), absl::StrCat(manifest->id(), "\n"));
 }

@@ -38,7 +38,8 @@ void AddFlags(Flags& flags, CopyFlags& values) {
   flags.Add("to", values.to, "The other store: sqlite or etcd", {.required = true, .choices = kinds});
 }
 
-// On etcd it leads while it copies, so that no global store can.
+// On etcd it leads while it copies, so that no global store can. The members go in the reverse order: the
+// store uses the leadership, and both use the client.
 struct OpenStore {
   std::unique_ptr<global_store::etcd::Client> client;
   std::unique_ptr<global_store::etcd::Leadership> leadership;
@@ -98,6 +99,7 @@ absl::Status Copy(const CommonFlags& common, const CopyFlags& flags) {
         absl::StrCat("metadata copy: both stores are ", flags.from, "; name sqlite and etcd"));
   }
   TC_ASSIGN_OR_RETURN(const v1::Config config, LoadConfig(common));
+  // The source first: where it cannot be opened, no empty target is made.
   TC_ASSIGN_OR_RETURN(const OpenStore from, Open(flags.from, /*reads=*/true, config));
   TC_ASSIGN_OR_RETURN(const OpenStore to, Open(flags.to, /*reads=*/false, config));
   TC_ASSIGN_OR_RETURN(const global_store::CopySummary copied,

@@ -59,6 +59,7 @@ absl::Status SetDraining(const CommonFlags& common, const NodeFlags& flags) {
   const std::string operation = absl::StrCat(draining ? "node drain " : "node undrain ", flags.node);
   const absl::StatusOr<v1::Node> found = FindNode(*admin, context, flags.node);
   if (!found.ok()) return Annotate(found.status(), operation);
+  // By its id from here on: the name may belong to another node by the time of the call.
   const v1::Node& node = *found;
   TC_RETURN_IF_ERROR(Annotate(admin->DrainNode(context, node.node_id(), draining), operation));
   return Show(

@@ -23,6 +23,7 @@ bool IsProgram(const std::filesystem::path& path) {
 }  // namespace
 
 absl::StatusOr<std::string> FindProgram(const std::string& name) {
+  // First beside this program: the two of one build or one package have one version.
   std::error_code unreadable;
   const std::filesystem::path own = std::filesystem::read_symlink("/proc/self/exe", unreadable).parent_path();
   if (!own.empty() && IsProgram(own / name)) return (own / name).string();
@@ -41,6 +42,7 @@ absl::StatusOr<std::string> FindProgram(const std::string& name) {
 
 absl::Status BecomeProgram(const std::string& name, char* const* argv) {
   TC_ASSIGN_OR_RETURN(const std::string path, FindProgram(name));
+  // In place of this process, not as its child: terminal, signals and exit code need no passing on.
   execv(path.c_str(), argv);
   return ErrnoStatus(errno, "start", path);
 }

@@ -33,6 +33,8 @@ absl::StatusOr<ServerOptions> ReadServerOptions(const v1::Config& config, Roles 
   config::MessageReader reader(config);
   Findings& findings = reader.findings();
   options.store.filling_lanes = transport::FillingLaneNames();
+  // Both servers are checked against one file, which names one certificate. On its host the file starts one
+  // of them, so the certificate may have the role of either.
   if (roles == Roles::kAll) {
     options.store.security.own_roles |= options.daemon.security.own_roles;
     options.daemon.security.own_roles = options.store.security.own_roles;
@@ -45,11 +47,13 @@ absl::StatusOr<ServerOptions> ReadServerOptions(const v1::Config& config, Roles 
     options.daemon.FromConfig(reader);
     options.daemon.Validate(findings);
   }
+  // This daemon starts a store of its own (StartEmbeddedStore), with the configuration's times alone.
   if (roles == Roles::kDaemon && options.daemon.global_store.empty()) {
     options.store.FromConfig(reader);
     options.store.ValidateTimes(findings);
   }
   CheckObservability(config.observability(), findings);
+  // Only here, so that one run shows every mistake.
   TC_RETURN_IF_ERROR(findings.ToStatus());
   return options;
 }
@@ -69,6 +73,8 @@ absl::StatusOr<std::unique_ptr<global_store::GlobalStoreServer>> StartEmbeddedSt
   const mode_t others = daemon.handle_groups.empty() ? 0 : 0011;
   TC_RETURN_IF_ERROR(Annotate(MakePrivateFolder(daemon.state_dir, "node_id", others), "daemon.state_dir"));
   global_store::GlobalStoreOptions store = options.store;
+  // One daemon asks this store, over a socket in a folder that is closed to other users. So it needs no
+  // certificates, waits for no other node, and keeps its facts beside that daemon's state.
   store.listen = absl::StrCat("unix:", daemon.state_dir, "/global-store.sock");
   store.metadata_store = "sqlite";
   store.metadata_path = daemon.state_dir + "/metadata.db";

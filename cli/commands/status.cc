@@ -78,6 +78,8 @@ std::string KeptText(const v1::KeptPool& kept) {
   return text;
 }
 
+// A line for what is so, and none for what is not, so that the capital letters of what needs a person
+// (UNHEALTHY, DAMAGED) are seen.
 void PrintDaemon(const v1::GetStatusResponse& status) {
   PrintF("daemon %s (%s) at %s, global store %s%s\n", status.node().name(), status.node().node_id(),
          status.node().grpc_address(), status.global_store(),
@@ -161,6 +163,7 @@ absl::Status Status(const CommonFlags& common) {
   const RequestContext context = InterruptibleContext(absl::Seconds(10));
   TC_ASSIGN_OR_RETURN(const v1::GetStatusResponse daemon, admin->GetStatus(context));
   const absl::StatusOr<v1::GetClusterStatusResponse> cluster = admin->GetClusterStatus(context);
+  // Without the global store the key "cluster" is missing; the daemon's report has the reason.
   if (common.json) {
     std::printf("{\"daemon\": %s%s}\n", ToJson(daemon).c_str(),
                 cluster.ok() ? absl::StrCat(", \"cluster\": ", ToJson(*cluster)).c_str() : "");

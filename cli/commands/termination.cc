@@ -39,6 +39,7 @@ struct Leftovers {
   std::vector<std::function<void()>> clean_ups ABSL_GUARDED_BY(mutex);
 };
 
+// Never destroyed: the thread of the signals may need it while the process exits.
 Leftovers& AllLeftovers() {
   static absl::NoDestructor<Leftovers> leftovers;
   return *leftovers;
@@ -86,6 +87,7 @@ void HandleSignals() {
   const sigset_t signals = TerminationSignals();
   // Before any other thread exists, so that all of them inherit it.
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  // A peer that closed its end is an error of the one write, not the end of this process.
   signal(SIGPIPE, SIG_IGN);
   (void)OnTerminationSignal();  // its thread takes them, also from commands that never ask
 }
@@ -100,6 +102,7 @@ RequestContext InterruptibleContext(absl::Duration timeout) {
 void PrintErrorsAsJson(bool as_json) { errors_as_json = as_json; }
 
 int Fail(const absl::Status& status) {
+  // Besides stderr, so that a program that reads the result as JSON finds the error in its place.
   if (errors_as_json) {
     nlohmann::json details = nlohmann::json::array();
     status.ForEachPayload(
@@ -114,6 +117,7 @@ int Fail(const absl::Status& status) {
   }
   std::fprintf(stderr, "tensorcast: %s: %s\n", absl::StatusCodeToString(status.code()).c_str(),
                Printable(status.message(), /*keep_lines=*/true).c_str());
+  // Whatever the error: an interrupt makes calls fail in many ways.
   return OnTerminationSignal().IsCancelled() ? kInterrupted : 1;
 }
 

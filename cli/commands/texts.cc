@@ -27,12 +27,15 @@ std::string PoolText(const v1::Pool& pool) {
 
 absl::Status Show(const CommonFlags& common, const google::protobuf::Message& message,
                   absl::FunctionRef<std::string()> text) {
+  // The text is made only where it is shown: for some commands it costs a call.
   if (!common.json) return Show(common, nullptr, text());
   std::fputs(ToJson(message).c_str(), stdout);
   return absl::OkStatus();
 }
 
 absl::Status Show(const CommonFlags& common, const nlohmann::json& json, std::string_view text) {
+  // Names and errors of other processes may be any bytes. JSON has to be UTF-8, so wrong bytes are replaced;
+  // on a terminal control characters would act, so they are escaped.
   const auto replace = nlohmann::json::error_handler_t::replace;
   const std::string shown =
       common.json ? json.dump(-1, ' ', false, replace) + "\n" : Printable(text, /*keep_lines=*/true);
@@ -40,6 +43,7 @@ absl::Status Show(const CommonFlags& common, const nlohmann::json& json, std::st
   return absl::OkStatus();
 }
 
+// Not an error: a daemon of a later version may name a kind of location that this program does not know.
 std::string LocationText(const v1::Location& location) {
   const absl::StatusOr<Location> known = rpc::FromProto(location);
   return known.ok() ? known->ToString() : "?";

@@ -6,6 +6,8 @@
 namespace tensorcast::cli {
 namespace {
 
+// Named here so that help, completion and the manual page list them. They never run in this process: main
+// starts the other program before a command line is parsed.
 Command InWorkshop(const WorkshopCommand& command) {
   return {.name = command.name, .help = command.help, .program = kWorkshop};
 }

@@ -43,6 +43,7 @@ void ReadText(const Place& place, std::string_view key, absl::StatusOr<T> (*pars
   const std::string text = TextOf(place);
   if (text.empty()) return;
   const absl::StatusOr<T> parsed = parse(text);
+  // A value that cannot be parsed is noted and reading goes on, so that one run shows every mistake.
   findings.Add(key, parsed.status());
   if (parsed.ok()) value = *parsed;
 }
@@ -69,6 +70,7 @@ void MessageReader::Read(std::string_view key, absl::Duration& value) {
 
 void MessageReader::Read(std::string_view key, std::string& value) { value = TextOf(Find(config_, key)); }
 
+// A single value is a list of one, so that a room reads it in the same way as a list.
 void MessageReader::Read(std::string_view key, std::vector<std::string>& value) {
   const Place place = Find(config_, key);
   value.clear();

@@ -203,6 +203,7 @@ void FindClosest(const Descriptor& section, const std::string& prefix, std::stri
   }
 }
 
+// The words that YAML 1.1 has for truth, in a file and in --set alike.
 absl::Status SetBool(Message& section, const FieldDescriptor& field, const std::string& text) {
   const std::string lower = absl::AsciiStrToLower(text);
   const bool is_true = lower == "true" || lower == "yes" || lower == "on";

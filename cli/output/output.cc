@@ -31,6 +31,7 @@ constexpr size_t kSourcesShown = 3;
 
 // "tcp node-0 60 %, tcp node-2 40 %": the sources and the share of bytes of each, the largest first.
 std::string SourcesText(std::vector<SourceReport> sources) {
+  // Stable: two sources with equal shares must not change places with each report.
   std::ranges::stable_sort(sources, std::greater(), [](const SourceReport& source) { return source.bytes; });
   uint64_t bytes = 0;
   for (const SourceReport& source : sources) bytes += source.bytes;
@@ -102,6 +103,7 @@ std::string Table::ToString() const {
       const std::string pad(widths[i] - row[i].size(), ' ');
       absl::StrAppend(&line, i == 0 ? "" : "  ", numeric[i] ? pad + row[i] : row[i] + pad);
     }
+    // Spaces at the end would wrap on a narrow terminal.
     line.erase(line.find_last_not_of(' ') + 1);
     absl::StrAppend(&text, line, "\n");
   };
@@ -110,6 +112,8 @@ std::string Table::ToString() const {
   return text;
 }
 
+// Shared with the callback, which may outlive the bar: the last report can be under way when the call
+// returns.
 struct ProgressBar::State {
   const std::string label;
   std::FILE* const out;
@@ -133,6 +137,7 @@ struct ProgressBar::State {
     const std::string from = progress.waiting_for.empty()
                                  ? SourcesText(progress.sources)
                                  : absl::StrCat("waiting for ", progress.waiting_for);
+    // Back to the start of the line, and erased to its end: this text may be shorter than the last one.
     std::fprintf(out, "\r\033[K%s [%s%s] %3.0f %%  %s of %s  %s  %s", label.c_str(),
                  std::string(filled, '#').c_str(), std::string(kBarWidth - filled, ' ').c_str(), share * 100,
                  FormatBytes(progress.bytes_done).c_str(), FormatBytes(progress.bytes_total).c_str(),
@@ -156,6 +161,7 @@ std::function<void(const TransferProgress&)> ProgressBar::callback() {
   return [state = state_](const TransferProgress& progress) { state->Draw(progress); };
 }
 
+// On stderr, for the answer itself goes to stdout as a confirmed one does, and scripts go on with it.
 void WarnUnconfirmed(const std::string& key, uint64_t revision) {
   std::fprintf(
       stderr,

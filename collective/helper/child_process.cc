@@ -149,12 +149,15 @@ absl::StatusOr<std::string> ChildProcess::Receive(SteadyTime deadline) {
     const int ready = poll(waits.data(), waits.size(), PollMs(deadline));
     if (ready < 0 && errno == EINTR) continue;
     if (ready == 0) {
-      return absl::DeadlineExceededError(absl::StrCat("ask process ", pid_, ": it does not answer"));
+      return absl::DeadlineExceededError(
+          absl::StrCat("ask process ", pid_, ": it does not answer; end it and start another"));
     }
     std::string message(kMaxMessageBytes, '\0');
     const ssize_t size = recv(socket_.get(), message.data(), message.size(), MSG_DONTWAIT);
     if (size < 0 && errno == EINTR) continue;
-    if (size <= 0) return absl::UnavailableError(absl::StrCat("ask process ", pid_, ": it has ended"));
+    if (size <= 0) {
+      return absl::UnavailableError(absl::StrCat("ask process ", pid_, ": it has ended; start another"));
+    }
     message.resize(size);
     return message;
   }

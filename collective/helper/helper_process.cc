@@ -49,11 +49,11 @@ void HelperOptions::Validate(Findings& findings) const {
 std::string_view HelperProcess::WhyNot(State state) {
   switch (state) {
     case State::kStarting:
-      return "the helper process of broadcasts starts";
+      return "broadcast: the helper process still starts; try again";
     case State::kInUse:
-      return "another broadcast is under way on this node";
+      return "broadcast: another broadcast is under way on this node; try again when it ends";
     default:
-      return "there are no broadcasts on this node";
+      return "broadcast: there are no broadcasts on this node; pull instead";
   }
 }
 
@@ -128,7 +128,8 @@ class HelperProcess::Group final : public BroadcastGroup {
         allocations.size() > helper::kMaxRanks) {
       return absl::InvalidArgumentError(
           absl::StrCat("open a group of ", allocations.size(), " allocations on ", by_device.size(),
-                       " devices: each has to be on one of its own, and there are 2 to ", helper::kMaxRanks));
+                       " devices: the group is not of 2 to ", helper::kMaxRanks,
+                       " devices with one allocation each; give each allocation a device of its own"));
     }
     std::vector<std::string> uuids;
     for (const auto& [uuid, allocation] : by_device) {
@@ -158,8 +159,9 @@ class HelperProcess::WideGroup final : public WideBroadcastGroup {
   // One that leaves before the end leaves the others waiting for it: they see soon that its process is gone.
   ~WideGroup() override {
     if (begun_ && !ended_ && owner_->child_ != nullptr) {
-      owner_->End(How::kKilled,
-                  absl::CancelledError("broadcast between nodes: this node left before the end"));
+      owner_->End(
+          How::kKilled,
+          absl::CancelledError("broadcast between nodes: this node left before the end; join another group"));
     }
     memories_.Close();
     if (ended_ && owner_->child_ != nullptr) {
@@ -179,9 +181,9 @@ class HelperProcess::WideGroup final : public WideBroadcastGroup {
     TC_RETURN_IF_ERROR(owner_->CheckRuns());
     if (allocations.empty() || allocations.size() > helper::kMaxRanks ||
         allocations.size() != world.ranks.size() || allocations.size() >= world.size || world.id.empty()) {
-      return absl::InvalidArgumentError(absl::StrCat("join a group of ", world.size, " ranks with ",
-                                                     allocations.size(),
-                                                     " here: some have to be elsewhere, and some here"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "join a group of ", world.size, " ranks with ", allocations.size(),
+          " here: ranks must be on this node and on others; broadcast within one node without joining"));
     }
     begun_ = true;
     JoinRequest join{.id = world.id, .world_size = world.size};
@@ -294,7 +296,8 @@ absl::StatusOr<std::unique_ptr<BroadcastGroup>> HelperProcess::Open(std::span<co
     absl::MutexLock lock(&mutex_);
     if (state_ != State::kIdle) return absl::UnavailableError(WhyNot(state_));
     if (SteadyNow() < not_before_) {
-      return absl::UnavailableError("open a group: the last one could not form, and none is tried yet");
+      return absl::UnavailableError(
+          "open a group: the last one could not form, and none is tried yet; try again later");
     }
     state_ = State::kInUse;
   }
@@ -314,7 +317,8 @@ absl::StatusOr<std::unique_ptr<BroadcastGroup>> HelperProcess::Open(std::span<co
 
 absl::Status HelperProcess::EnsureChild() {
   if (child_ != nullptr && !child_->running()) {
-    End(How::kDied, absl::UnavailableError("use the helper process: it ended while it was idle"));
+    End(How::kDied,
+        absl::UnavailableError("use the helper process: it ended while it was idle; start another"));
   }
   if (child_ != nullptr) return absl::OkStatus();
   TC_RETURN_IF_ERROR(StartChild());
@@ -333,7 +337,8 @@ absl::Status HelperProcess::AwaitHello() {
   TC_ASSIGN_OR_RETURN(const Reply reply, helper::DecodeReply(message));
   const auto* const hello = std::get_if<Hello>(&reply);
   if (hello == nullptr || hello->version != helper::kVersion) {
-    return absl::InternalError("start the helper process: it says another version");
+    return absl::InternalError(
+        "start the helper process: it speaks another version; install daemon and helper from one build");
   }
   absl::MutexLock lock(&mutex_);
   library_ = hello->library;
@@ -360,7 +365,8 @@ template <class Answer>
 absl::StatusOr<Answer> HelperProcess::AskFor(const helper::Request& request, absl::Duration timeout) {
   TC_ASSIGN_OR_RETURN(Reply reply, Ask(request, timeout));
   if (auto* const answer = std::get_if<Answer>(&reply)) return std::move(*answer);
-  absl::Status strange = absl::InternalError("ask the helper process: its answer is of another kind");
+  absl::Status strange = absl::InternalError(
+      "ask the helper process: its answer is of another kind; install daemon and helper from one build");
   End(How::kKilled, strange);
   return strange;
 }

@@ -66,8 +66,8 @@ absl::StatusOr<Request> DecodeRequest(std::string_view bytes) {
   const ByteReader& in = reader.bytes();
   if (in.AtEnd()) return request;
   return absl::InvalidArgumentError(absl::StrCat("decode a request of ", bytes.size(),
-                                                 " bytes: ", in.ok() ? "too many" : in.failure(), " at byte ",
-                                                 in.position()));
+                                                 " bytes: ", in.ok() ? "they are too many" : in.failure(),
+                                                 " at byte ", in.position()));
 }
 
 // The other process runs a foreign library. Nothing of its answer is used unless all of it can be read.
@@ -75,8 +75,9 @@ absl::StatusOr<Reply> DecodeReply(std::string_view bytes) {
   FieldReader<uint16_t> reader(bytes);
   Answer answer;
   reader.OneOf<kFirstAnswer>(answer, "an unknown kind of answer");
-  absl::StatusOr<Reply> reply =
-      absl::InternalError(absl::StrCat("decode an answer of ", bytes.size(), " bytes: it cannot be read"));
+  absl::StatusOr<Reply> reply = absl::InternalError(
+      absl::StrCat("decode an answer of ", bytes.size(),
+                   " bytes: they are malformed; install daemon and helper from one build"));
   if (!reader.bytes().AtEnd()) return reply;
   if (const auto* const failure = std::get_if<Failure>(&answer)) {
     if (failure->code != 0) {
@@ -109,7 +110,8 @@ absl::StatusOr<std::vector<ByteRange>> DecodeHeader(std::string_view bytes) {
   reader(count, nothing);
   if (bytes.size() != kHeaderBytes || count > kMaxHeaderRanges || nothing != 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("receive a broadcast: ", bytes.size(), " bytes from another process are not a header"));
+        absl::StrCat("receive a broadcast: ", bytes.size(),
+                     " bytes from another process are not a header; end the group"));
   }
   std::vector<ByteRange> ranges(count);
   for (ByteRange& range : ranges) reader(range);

@@ -23,14 +23,16 @@ namespace {
 // From here on this process is killed with its daemon, whatever the library is doing then, and even where it
 // was stopped.
 absl::Status EndWithTheDaemon(int socket) {
-  if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return ErrnoStatus(errno, "prctl", "PR_SET_PDEATHSIG");
+  if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) {
+    return ErrnoStatus(errno, "set the death signal of", "the helper process");
+  }
   ucred daemon{};  // the process that made the pair of sockets
   socklen_t size = sizeof(daemon);
   if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &daemon, &size) != 0) {
     return ErrnoStatus(errno, "look at", "the socket to the daemon");
   }
   if (getppid() == daemon.pid) return absl::OkStatus();
-  return absl::UnavailableError("start the helper process: its daemon ended before");
+  return absl::UnavailableError("start the helper process: its daemon ended before; start the daemon again");
 }
 
 class Server {
@@ -77,7 +79,10 @@ class Server {
   // Nothing that the other process said is used before it was checked.
   absl::StatusOr<Reply> Do(const ReceiveRequest& request) {
     TC_ASSIGN_OR_RETURN(Group * group, Find(request.communicator));
-    if (group->headers.empty()) return absl::InvalidArgumentError("receive: all ranks are in this process");
+    if (group->headers.empty()) {
+      return absl::InvalidArgumentError(
+          "receive a broadcast: all ranks are in this process; broadcast from the root");
+    }
     TC_RETURN_IF_ERROR(BroadcastHeader(*group, request.root));
     std::string bytes(kHeaderBytes, '\0');
     TC_RETURN_IF_ERROR(group->stream->CopyToHost(reinterpret_cast<std::byte*>(bytes.data()),
@@ -91,7 +96,9 @@ class Server {
 
   absl::StatusOr<Reply> Do(const CloseRequest& request) {
     const auto memory = memories_.find(request.memory);
-    if (memory == memories_.end()) return absl::InvalidArgumentError("close memory: unknown number");
+    if (memory == memories_.end()) {
+      return absl::InvalidArgumentError("close memory: its number is unknown; open it first");
+    }
     TC_RETURN_IF_ERROR(tools_.devices->CloseIpc(memory->second.base));
     memories_.erase(memory);
     return uint32_t{0};
@@ -139,17 +146,21 @@ class Server {
 
   absl::StatusOr<Group*> Find(uint32_t communicator) {
     const auto group = groups_.find(communicator);
-    if (group == groups_.end()) return absl::InvalidArgumentError("broadcast: unknown communicator");
+    if (group == groups_.end()) {
+      return absl::InvalidArgumentError("use a communicator: its number is unknown; join it first");
+    }
     return &group->second;
   }
 
   absl::Status Check(const std::vector<uint32_t>& memories, const std::vector<ByteRange>& ranges) const {
     for (const uint32_t number : memories) {
       const auto memory = memories_.find(number);
-      if (memory == memories_.end()) return absl::InvalidArgumentError("broadcast: unknown memory");
+      if (memory == memories_.end()) {
+        return absl::InvalidArgumentError("broadcast: the number of a memory is unknown; open it first");
+      }
       for (const ByteRange& range : ranges) {
         if (range.bytes > memory->second.bytes || range.offset > memory->second.bytes - range.bytes) {
-          return absl::InvalidArgumentError("broadcast: a range passes the end of its memory");
+          return absl::InvalidArgumentError("broadcast: a range passes the end of its memory; shorten it");
         }
       }
     }
@@ -164,7 +175,8 @@ class Server {
 
   absl::Status SendHeader(Group& group, const BroadcastRequest& request) {
     if (request.ranges.size() > kMaxHeaderRanges) {
-      return absl::InvalidArgumentError("broadcast: more ranges than a header can hold");
+      return absl::InvalidArgumentError(
+          "broadcast: a header cannot hold so many ranges; broadcast fewer at once");
     }
     const std::string bytes = EncodeHeader(request.ranges);
     for (size_t i = 0; i < group.ranks.size(); ++i) {
@@ -176,7 +188,7 @@ class Server {
       TC_RETURN_IF_ERROR(stream->Synchronize());
       return BroadcastHeader(group, request.root);
     }
-    return absl::InvalidArgumentError("broadcast: the root is in another process");
+    return absl::InvalidArgumentError("broadcast: the root is in another process; receive instead");
   }
 
   // REQUIRES: Check.

@@ -60,7 +60,7 @@ absl::StatusOr<NcclFunctions> FindNccl(const std::string& path) {
   NcclFunctions nccl;
   TC_RETURN_IF_ERROR(Annotate(FindAll(library, nccl), absl::StrCat("load NCCL from ", name)));
   int version = 0;
-  TC_RETURN_IF_ERROR(NcclStatus(nccl, nccl.get_version(&version), "ask for the version", nullptr));
+  TC_RETURN_IF_ERROR(NcclStatus(nccl, nccl.get_version(&version), "ask for the version of NCCL", nullptr));
   // Before 2.9 the number was written in another way, and was smaller.
   nccl.version = absl::StrCat(version / 10000, ".", version / 100 % 100, ".", version % 100);
   if (version < kOldest) {
@@ -76,8 +76,8 @@ absl::Status NcclStatus(const NcclFunctions& nccl, ncclResult_t result, std::str
   if (result == ncclSuccess || result == ncclInProgress) return absl::OkStatus();
   const char* const last = nccl.get_last_error(comm);
   const std::string detail = last == nullptr || *last == '\0' ? "" : absl::StrCat(" (", last, ")");
-  return absl::Status(CodeOf(result), absl::StrCat("NCCL ", operation, ": ", nccl.get_error_string(result),
-                                                   detail, "; NCCL_DEBUG=WARN makes it say more"));
+  return absl::Status(CodeOf(result), absl::StrCat(operation, ": NCCL says ", nccl.get_error_string(result),
+                                                   detail, "; set NCCL_DEBUG=WARN for more"));
 }
 
 }  // namespace tensorcast

@@ -20,16 +20,20 @@ constexpr absl::Duration kLongestPause = absl::Milliseconds(1);
 constexpr absl::Duration kLongestFinalize = absl::Seconds(5);
 
 absl::Status CheckRanks(int world_size, absl::Span<const RankDevice> ranks) {
-  if (ranks.empty()) return absl::InvalidArgumentError("join a communicator: no rank is of this process");
+  if (ranks.empty()) {
+    return absl::InvalidArgumentError("join a communicator: no rank is of this process; give one");
+  }
   std::set<int> taken;
   std::set<int> devices;
   for (const RankDevice& rank : ranks) {
     if (rank.rank < 0 || rank.rank >= world_size) {
-      return absl::InvalidArgumentError(absl::StrCat("rank ", rank.rank, " of ", world_size));
+      return absl::InvalidArgumentError(absl::StrCat("join a communicator as rank ", rank.rank, ": it has ",
+                                                     world_size, " ranks; give a rank below that"));
     }
     if (!taken.insert(rank.rank).second || !devices.insert(rank.device).second) {
-      return absl::InvalidArgumentError(absl::StrCat("rank ", rank.rank, " on device ", rank.device,
-                                                     ": another rank has that rank or device"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("join a communicator as rank ", rank.rank, " on device ", rank.device,
+                       ": another rank has this number or device; give each its own"));
     }
   }
   return absl::OkStatus();
@@ -44,11 +48,13 @@ absl::StatusOr<std::unique_ptr<Communicator>> NcclCommunicator::Join(const NcclF
                                                                      absl::Span<const RankDevice> ranks) {
   TC_RETURN_IF_ERROR(CheckRanks(world_size, ranks));
   if (id.bytes.size() != sizeof(ncclUniqueId)) {
-    return absl::InvalidArgumentError(absl::StrCat("a communicator's id of ", id.bytes.size(), " bytes"));
+    return absl::InvalidArgumentError(absl::StrCat("join a communicator: its id has ", id.bytes.size(),
+                                                   " bytes, not ", sizeof(ncclUniqueId),
+                                                   "; take one of MakeId"));
   }
   std::unique_ptr<NcclCommunicator> communicator(new NcclCommunicator(nccl, world_size, ranks));
   TC_RETURN_IF_ERROR(communicator->Start(devices, id));
-  TC_RETURN_IF_ERROR(communicator->EndIf(communicator->AwaitCalls(context, "joining a communicator")));
+  TC_RETURN_IF_ERROR(communicator->EndIf(communicator->AwaitCalls(context, "join a communicator")));
   return communicator;
 }
 
@@ -112,7 +118,7 @@ absl::Status NcclCommunicator::Broadcast(const RequestContext& context, int root
       });
     });
   }
-  if (status.ok()) status = AwaitCalls(context, "broadcasting");
+  if (status.ok()) status = AwaitCalls(context, "broadcast");
   return EndIf(status);
 }
 
@@ -124,21 +130,22 @@ absl::Status NcclCommunicator::Await(const RequestContext& context) {
   return EndIf(AwaitWork(context));
 }
 
-void NcclCommunicator::Abort() { AbortFor(absl::CancelledError("it was told to")); }
+void NcclCommunicator::Abort() { AbortFor(absl::CancelledError("its owner told it to")); }
 
 absl::Status NcclCommunicator::CheckBroadcast(int root, absl::Span<const DevicePtr> buffers, uint64_t bytes) {
   if (root < 0 || root >= world_size_) {
-    return absl::InvalidArgumentError(absl::StrCat("a broadcast from rank ", root, " of ", world_size_));
+    return absl::InvalidArgumentError(absl::StrCat("broadcast from rank ", root, ": the communicator has ",
+                                                   world_size_, " ranks; name one of them"));
   }
   if (buffers.size() != ranks_.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a broadcast with ", buffers.size(), " buffers for ", ranks_.size(), " ranks"));
+    return absl::InvalidArgumentError(absl::StrCat("broadcast ", buffers.size(), " buffers: ", ranks_.size(),
+                                                   " ranks are here; give each rank one buffer"));
   }
   for (size_t i = 0; i < buffers.size(); ++i) {
     if (buffers[i].device != ranks_[i].device) {
-      return absl::InvalidArgumentError(absl::StrCat("a buffer of rank ", ranks_[i].rank, " on device ",
-                                                     buffers[i].device, ", which runs on device ",
-                                                     ranks_[i].device));
+      return absl::InvalidArgumentError(absl::StrCat("broadcast a buffer on device ", buffers[i].device,
+                                                     ": rank ", ranks_[i].rank, " runs on device ",
+                                                     ranks_[i].device, "; give it memory of its device"));
     }
     // All are looked at before the first is used: half a group cannot be taken back.
     TC_RETURN_IF_ERROR(streams_[i]->Lend(buffers[i], bytes, [](void*) { return absl::OkStatus(); }));
@@ -149,7 +156,7 @@ absl::Status NcclCommunicator::CheckBroadcast(int root, absl::Span<const DeviceP
 absl::Status NcclCommunicator::CheckNotEnded() {
   if (ended_.ok()) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrCat("the communicator was aborted (", ended_.message(), "): join another one"));
+      absl::StrCat("use a communicator: it was aborted (", ended_.message(), "); join another one"));
 }
 
 absl::Status NcclCommunicator::ForEachRank(std::string_view operation,
@@ -172,7 +179,7 @@ absl::Status NcclCommunicator::AwaitCalls(const RequestContext& context, std::st
 absl::Status NcclCommunicator::AwaitWork(const RequestContext& context) {
   return Poll(context, "broadcast", [this]() -> absl::StatusOr<bool> {
     mutex_.AssertHeld();
-    TC_ASSIGN_OR_RETURN(const bool done, CallsAreDone("broadcasting"));
+    TC_ASSIGN_OR_RETURN(const bool done, CallsAreDone("broadcast"));
     if (!done) return false;
     return StreamsAreIdle();
   });
@@ -191,7 +198,7 @@ absl::Status NcclCommunicator::Poll(const RequestContext& context, std::string_v
     mutex_.AwaitWithTimeout(absl::Condition(&ended), pause);
     pause = std::min(2 * pause, kLongestPause);
   }
-  return absl::CancelledError(absl::StrCat(operation, ": the communicator was aborted"));
+  return absl::CancelledError(absl::StrCat(operation, ": the communicator was aborted; join another one"));
 }
 
 absl::StatusOr<bool> NcclCommunicator::CallsAreDone(std::string_view operation) {
@@ -235,7 +242,7 @@ void NcclCommunicator::AbortFor(absl::Status reason) {
   }
   for (const ncclComm_t comm : comms) {
     if (comm == nullptr) continue;
-    const absl::Status status = NcclStatus(nccl_, nccl_.comm_abort(comm), "abort", nullptr);
+    const absl::Status status = NcclStatus(nccl_, nccl_.comm_abort(comm), "abort a communicator", nullptr);
     if (!status.ok()) LOG(WARNING) << status;
   }
 }
@@ -248,10 +255,13 @@ bool NcclCommunicator::Finalize() {
     if (!ended_.ok()) return true;
     if (!StreamsAreIdle().value_or(false)) return false;
     for (const ncclComm_t comm : comms_) {
-      if (comm == nullptr || !NcclStatus(nccl_, nccl_.comm_finalize(comm), "leave", comm).ok()) return false;
+      if (comm == nullptr ||
+          !NcclStatus(nccl_, nccl_.comm_finalize(comm), "leave a communicator", comm).ok()) {
+        return false;
+      }
     }
   }
-  const absl::Status left = AwaitCalls(RequestContext::Background(kLongestFinalize), "leaving");
+  const absl::Status left = AwaitCalls(RequestContext::Background(kLongestFinalize), "leave a communicator");
   if (!left.ok()) {
     LOG(WARNING) << left << "; the communicator is aborted";
     return false;

@@ -38,6 +38,11 @@ absl::Status VisitBytes(ByteRange range, std::span<const std::span<std::byte>> s
   return absl::OkStatus();
 }
 
+template <typename... Why>
+absl::Status Refuse(const Tensor& tensor, const Why&... why) {
+  return absl::InvalidArgumentError(absl::StrCat("lay out tensor ", QuoteName(tensor.name), ": ", why...));
+}
+
 // The rules of a layout, one tensor at a time.
 class LayoutChecker {
  public:
@@ -56,25 +61,18 @@ class LayoutChecker {
 };
 
 absl::StatusOr<uint64_t> LayoutChecker::Next(const Tensor& tensor) {
-  if (!IsValidUtf8(tensor.name)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the tensor name ", QuoteName(tensor.name), " is not valid UTF-8"));
-  }
-  if (!names_.insert(tensor.name).second) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("two tensors are named ", QuoteName(tensor.name), ": names must differ"));
-  }
+  if (!IsValidUtf8(tensor.name)) return Refuse(tensor, "its name is not valid UTF-8; rename it");
+  if (!names_.insert(tensor.name).second) return Refuse(tensor, "two tensors have this name; rename one");
   const absl::StatusOr<uint64_t> bytes = TensorBytes(tensor.dtype, tensor.shape);
-  if (!bytes.ok()) return Annotate(bytes.status(), absl::StrCat("tensor ", QuoteName(tensor.name)));
+  if (!bytes.ok()) return Annotate(bytes.status(), absl::StrCat("lay out tensor ", QuoteName(tensor.name)));
   if (*bytes != tensor.nbytes) {
-    return absl::InvalidArgumentError(absl::StrCat("tensor ", QuoteName(tensor.name), " has ", tensor.nbytes,
-                                                   " bytes, but its dtype and shape ask for ", *bytes));
+    return Refuse(tensor, "it has ", tensor.nbytes, " bytes, but its dtype and shape ask for ", *bytes,
+                  "; correct its shape");
   }
   const uint64_t offset = image_bytes_;
   if (tensor.nbytes > kMaxImageBytes - offset) {
-    return absl::InvalidArgumentError(absl::StrCat("tensor ", QuoteName(tensor.name), " of ", tensor.nbytes,
-                                                   " bytes at offset ", offset,
-                                                   " makes the image larger than 2^63 bytes"));
+    return Refuse(tensor, tensor.nbytes, " bytes at offset ", offset,
+                  " make the image larger than 2^63 bytes; put fewer tensors");
   }
   image_bytes_ = (offset + tensor.nbytes + kTensorAlignment - 1) / kTensorAlignment * kTensorAlignment;
   return offset;
@@ -117,13 +115,14 @@ absl::Status ValidateLayout(const ImageLayout& layout) {
   for (const Tensor& tensor : layout.tensors) {
     TC_ASSIGN_OR_RETURN(const uint64_t offset, checker.Next(tensor));
     if (tensor.offset != offset) {
-      return absl::InvalidArgumentError(absl::StrCat("tensor ", QuoteName(tensor.name), " is at offset ",
-                                                     tensor.offset, " of the image instead of ", offset));
+      return Refuse(tensor, "it is at offset ", tensor.offset, " of the image instead of ", offset,
+                    "; place tensors with AssignOffsets");
     }
   }
   if (layout.image_bytes != checker.image_bytes()) {
-    return absl::InvalidArgumentError(absl::StrCat("the image has ", layout.image_bytes,
-                                                   " bytes, but its tensors end at ", checker.image_bytes()));
+    return absl::InvalidArgumentError(absl::StrCat("lay out an image of ", layout.image_bytes,
+                                                   " bytes: its tensors end at ", checker.image_bytes(),
+                                                   "; place tensors with AssignOffsets"));
   }
   return CheckChunkBytes(layout.chunk_bytes, layout.image_bytes);
 }
@@ -155,9 +154,8 @@ absl::Status CheckPadding(const ImageLayout& layout, ByteRange range,
         std::find_if(bytes.begin(), bytes.end(), [](std::byte byte) { return byte != std::byte{0}; });
     if (wrong == bytes.end()) return absl::OkStatus();
     return absl::InvalidArgumentError(
-        absl::StrCat("byte ", offset + (wrong - bytes.begin()),
-                     " of the image belongs to no tensor and is not zero: the source "
-                     "must fill the gaps between tensors with zeros"));
+        absl::StrCat("check the image's padding: byte ", offset + (wrong - bytes.begin()),
+                     " belongs to no tensor and is not zero; fill the gaps between tensors with zeros"));
   };
   for (const ByteRange& gap : PaddingIn(layout, range)) {
     if (absl::Status status = VisitBytes(range, spans, gap, check); !status.ok()) return status;
@@ -167,13 +165,15 @@ absl::Status CheckPadding(const ImageLayout& layout, ByteRange range,
 
 absl::Status CheckChunkBytes(uint64_t chunk_bytes, uint64_t image_bytes) {
   if (chunk_bytes == 0 || chunk_bytes % kChunkGrain != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("the chunk size of ", chunk_bytes,
-                                                   " bytes is not a positive multiple of ", kChunkGrain));
+    return absl::InvalidArgumentError(
+        absl::StrCat("cut an image of ", image_bytes, " bytes: the chunk size of ", chunk_bytes,
+                     " bytes is not a positive multiple of ", kChunkGrain, "; choose one"));
   }
   const uint64_t chunks = image_bytes / chunk_bytes + (image_bytes % chunk_bytes != 0 ? 1 : 0);
   if (chunks > std::numeric_limits<uint32_t>::max()) {
-    return absl::InvalidArgumentError(absl::StrCat("an image of ", image_bytes, " bytes makes ", chunks,
-                                                   " chunks of ", chunk_bytes, " bytes, more than 2^32-1"));
+    return absl::InvalidArgumentError(absl::StrCat("cut an image of ", image_bytes, " bytes: it makes ",
+                                                   chunks, " chunks of ", chunk_bytes,
+                                                   " bytes, more than 2^32-1; choose larger chunks"));
   }
   return absl::OkStatus();
 }

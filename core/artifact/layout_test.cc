@@ -79,20 +79,21 @@ TEST(AssignOffsets, AssignOffsets_MakesEmptyImageWithoutTensors) {
 
 TEST(AssignOffsets, AssignOffsets_RejectsRepeatedAndNonUtf8Names) {
   ExpectRejected(LayoutOf({MakeTensor("", DType::kU8, {1}), MakeTensor("", DType::kU8, {1})}),
-                 "two tensors are named \"\"");
+                 "lay out tensor \"\": two tensors have this name");
   ExpectRejected(LayoutOf({MakeTensor("a", DType::kU8, {1}), MakeTensor("b", DType::kU8, {1}),
                            MakeTensor("a", DType::kF32, {1})}),
-                 "two tensors are named \"a\"");
+                 "lay out tensor \"a\": two tensors have this name");
   ExpectRejected(LayoutOf({MakeTensor("a\xFF", DType::kU8, {1})}), "UTF-8");
 }
 
 TEST(AssignOffsets, AssignOffsets_RejectsSizeThatDtypeAndShapeDoNotGive) {
   Tensor wrong = MakeTensor("w", DType::kF32, {2});
   wrong.nbytes = 9;
-  ExpectRejected(LayoutOf({wrong}), "tensor \"w\" has 9 bytes, but its dtype and shape ask for 8");
+  ExpectRejected(LayoutOf({wrong}),
+                 "lay out tensor \"w\": it has 9 bytes, but its dtype and shape ask for 8");
   Tensor unknown = MakeTensor("w", DType::kF32, {2});
   unknown.dtype = static_cast<DType>(99);
-  ExpectRejected(LayoutOf({unknown}), "tensor \"w\": unknown dtype value 99");
+  ExpectRejected(LayoutOf({unknown}), "lay out tensor \"w\": size a tensor: dtype value 99 is unknown");
 }
 
 TEST(AssignOffsets, AssignOffsets_RejectsImageOf2ToThe63Bytes) {
@@ -150,10 +151,11 @@ TEST(ValidateLayout, ValidateLayout_RejectsUnassignedOffsetsAndSizes) {
   ImageLayout moved = layout;
   moved.tensors[1].offset = 512;
   EXPECT_THAT(ValidateLayout(moved).message(),
-              HasSubstr("tensor \"b\" is at offset 512 of the image instead of 256"));
+              HasSubstr("tensor \"b\": it is at offset 512 of the image instead of 256"));
   ImageLayout longer = layout;
   longer.image_bytes += 256;
-  EXPECT_THAT(ValidateLayout(longer).message(), HasSubstr("768 bytes, but its tensors end at 512"));
+  EXPECT_THAT(ValidateLayout(longer).message(),
+              HasSubstr("lay out an image of 768 bytes: its tensors end at 512"));
 }
 
 TEST(SameImage, SameImage_ComparesTensorsAndIgnoresChunkSize) {

@@ -84,7 +84,7 @@ absl::StatusOr<ArtifactKind> ReadPreamble(FieldReader<uint32_t>& reader) {
   reader(version, digest, kind);
   TC_RETURN_IF_ERROR(CheckRead(reader.bytes()));
   if (version != kVersion) {
-    return Malformed(absl::StrCat("format version ", version, ", but this build knows only ", kVersion,
+    return Malformed(absl::StrCat("it has format ", version, ", but this build knows only ", kVersion,
                                   "; use a build that knows it"));
   }
   if (digest != kDigestAlgorithms) return Malformed(absl::StrCat("digest algorithm ", digest, " is unknown"));
@@ -92,15 +92,20 @@ absl::StatusOr<ArtifactKind> ReadPreamble(FieldReader<uint32_t>& reader) {
   return static_cast<ArtifactKind>(kind);
 }
 
+// Of a part of the manifest, be it encoded or decoded.
+template <typename... Why>
+absl::Status Invalid(std::string_view part, const Why&... why) {
+  return absl::InvalidArgumentError(absl::StrCat("check the manifest's ", part, ": ", why...));
+}
+
 absl::Status CheckMetadata(const std::map<std::string, std::string>& metadata) {
-  if (metadata.size() > kMaxLength) return absl::InvalidArgumentError("more than 2^32-1 metadata entries");
+  if (metadata.size() > kMaxLength) return Invalid("metadata", "it has more than 2^32-1 entries; give fewer");
   for (const auto& [key, value] : metadata) {
     if (!IsValidUtf8(key) || !IsValidUtf8(value)) {
-      return absl::InvalidArgumentError(absl::StrCat("metadata ", QuoteName(key), " is not valid UTF-8"));
+      return Invalid(absl::StrCat("metadata ", QuoteName(key)), "it is not valid UTF-8; encode it as text");
     }
     if (key.size() > kMaxLength || value.size() > kMaxLength) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("metadata ", QuoteName(key), " is longer than 2^32-1 bytes"));
+      return Invalid(absl::StrCat("metadata ", QuoteName(key)), "it is longer than 2^32-1 bytes; shorten it");
     }
   }
   return absl::OkStatus();
@@ -111,31 +116,30 @@ std::atomic<bool> any_chunk_size = false;  // in tests
 // An image is cut in one way, so that its id does not depend on its publisher.
 absl::Status CheckChunkRule(const ImageLayout& layout) {
   if (layout.chunk_bytes == ChunkBytesOf(layout.image_bytes) || any_chunk_size) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("the chunk size is ", layout.chunk_bytes, " bytes, but an image of ", layout.image_bytes,
-                   " bytes is cut into chunks of ", ChunkBytesOf(layout.image_bytes)));
+  return Invalid("layout", "the chunk size is ", layout.chunk_bytes, " bytes, but an image of ",
+                 layout.image_bytes, " bytes is cut into chunks of ", ChunkBytesOf(layout.image_bytes),
+                 "; place tensors with AssignOffsets");
 }
 
 absl::Status CheckFields(const ManifestFields& fields) {
   TC_RETURN_IF_ERROR(ValidateLayout(fields.layout));
   TC_RETURN_IF_ERROR(CheckChunkRule(fields.layout));
   if (fields.layout.tensors.size() > kMaxLength) {
-    return absl::InvalidArgumentError("more than 2^32-1 tensors");
+    return Invalid("layout", "it has more than 2^32-1 tensors; put fewer");
   }
   for (const Tensor& tensor : fields.layout.tensors) {
     if (tensor.name.size() > kMaxLength || tensor.shape.size() > kMaxLength) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the name or shape of tensor ", QuoteName(tensor.name), " is longer than 2^32-1"));
+      return Invalid(absl::StrCat("tensor ", QuoteName(tensor.name)),
+                     "its name or shape is longer than 2^32-1; shorten it");
     }
   }
   if (fields.digests.size() != fields.layout.chunk_count()) {
-    return absl::InvalidArgumentError(absl::StrCat("digests of ", fields.digests.size(), " chunks for ",
-                                                   fields.layout.chunk_count(),
-                                                   " chunks: each chunk needs its own"));
+    return Invalid("digests", "there are ", fields.digests.size(), " for ", fields.layout.chunk_count(),
+                   " chunks; give each chunk its own");
   }
   for (size_t chunk = 0; chunk < fields.digests.size(); ++chunk) {
     if (fields.digests[chunk].blake3.has_value()) continue;
-    return absl::InvalidArgumentError(absl::StrCat("chunk ", chunk, " has no BLAKE3"));
+    return Invalid("digests", "chunk ", chunk, " has no BLAKE3; digest it with both algorithms");
   }
   if (fields.kind == ArtifactKind::kFiles) TC_RETURN_IF_ERROR(CheckFileLayout(fields.layout));
   return CheckMetadata(fields.metadata);
@@ -297,16 +301,16 @@ absl::Status CheckFileLayout(const ImageLayout& layout) {
   std::string_view before;
   for (const Tensor& file : layout.tensors) {
     if (!IsPathBelow(file.name)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the file ", QuoteName(file.name), " is not a path below a folder"));
+      return Invalid(absl::StrCat("file ", QuoteName(file.name)),
+                     "its name is not a path below a folder; rename it");
     }
     if (file.dtype != DType::kU8 || file.shape.size() != 1) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the file ", QuoteName(file.name), " is not of dtype U8 with one dimension"));
+      return Invalid(absl::StrCat("file ", QuoteName(file.name)),
+                     "it is not of dtype U8 with one dimension; describe it as bytes");
     }
     if (file.name <= before) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the file ", QuoteName(file.name), " is not in ascending order"));
+      return Invalid(absl::StrCat("file ", QuoteName(file.name)),
+                     "it is not in ascending order; sort the files by name");
     }
     before = file.name;
     for (size_t end = file.name.find('/'); end != std::string::npos; end = file.name.find('/', end + 1)) {
@@ -316,8 +320,8 @@ absl::Status CheckFileLayout(const ImageLayout& layout) {
   // A folder's name begins its files' names, and the name before it may be another ("a", "a-b", "a/c").
   for (const Tensor& file : layout.tensors) {
     if (folders.contains(file.name)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the file ", QuoteName(file.name), " is a folder of another file"));
+      return Invalid(absl::StrCat("file ", QuoteName(file.name)),
+                     "it is also a folder of another file; rename one");
     }
   }
   return absl::OkStatus();

@@ -180,8 +180,9 @@ TEST(Manifest, Create_RejectsInvalidDigestsMetadataAndLayout) {
     EXPECT_EQ(manifest.status().code(), absl::StatusCode::kInvalidArgument);
     return std::string(manifest.status().message());
   };
-  EXPECT_THAT(reason(Manifest::Create(layout, {}, {})), HasSubstr("digests of 0 chunks for 1 chunks"));
-  EXPECT_THAT(reason(Manifest::Create(layout, {digests, digests}, {})), HasSubstr("digests of 2 chunks"));
+  EXPECT_THAT(reason(Manifest::Create(layout, {}, {})), HasSubstr("there are 0 for 1 chunks"));
+  EXPECT_THAT(reason(Manifest::Create(layout, {digests, digests}, {})),
+              HasSubstr("there are 2 for 1 chunks"));
   EXPECT_THAT(reason(Manifest::Create(layout, {{.xxh3 = digests.xxh3, .blake3 = {}}}, {})),
               HasSubstr("chunk 0 has no BLAKE3"));
   EXPECT_THAT(reason(Manifest::Create(layout, {digests}, {{"k", "\xFF"}})), HasSubstr("UTF-8"));
@@ -201,7 +202,7 @@ TEST(ManifestDecode, OtherKind_IsRefusedByNumberAndName) {
 }
 
 TEST(ManifestDecode, FilesKindWithTensors_IsRejected) {
-  ExpectRejected(Patched(7, "01"), "the file \"w\" is not of dtype U8 with one dimension");
+  ExpectRejected(Patched(7, "01"), "file \"w\": it is not of dtype U8 with one dimension");
 }
 
 ImageLayout FilesOf(const std::vector<std::string>& names) {
@@ -291,8 +292,8 @@ TEST(ManifestDecode, ChangedByte_IsRejectedOrEncodesAnotherManifest) {
 TEST(ManifestDecode, ManifestDecode_RejectsWrongPreamble) {
   ExpectRejected("", "at byte 0");
   ExpectRejected(Patched(0, "55"), "at byte 4: the magic of another format");
-  ExpectRejected(Patched(4, "0100"), "format version 1, but this build knows only 2");
-  ExpectRejected(Patched(4, "0300"), "format version 3");
+  ExpectRejected(Patched(4, "0100"), "it has format 1, but this build knows only 2");
+  ExpectRejected(Patched(4, "0300"), "it has format 3");
   ExpectRejected(Patched(6, "01"), "digest algorithm 1");
 }
 
@@ -302,7 +303,7 @@ TEST(ManifestDecode, ManifestDecode_RejectsWrongChunkAndImageSizes) {
   for (const std::string_view chunk_bytes : {"0010000000000000", "0000080000000000", "0000200000000000"}) {
     ExpectRejected(Patched(8, chunk_bytes), "an image of 512 bytes is cut into chunks of 1048576");
   }
-  ExpectRejected(Patched(16, "0003000000000000"), "768 bytes, but its tensors end at 512");
+  ExpectRejected(Patched(16, "0003000000000000"), "lay out an image of 768 bytes: its tensors end at 512");
   ExpectRejected(Patched(16, "ffffffffffffffff"), "2^32-1");
 }
 
@@ -314,13 +315,14 @@ TEST(ManifestDecode, ManifestDecode_RejectsCountsBeforeAllocating) {
 }
 
 TEST(ManifestDecode, ManifestDecode_RejectsInvalidTensors) {
-  ExpectRejected(Patched(36, "ff"), "the tensor name \"\\xff\" is not valid UTF-8");
-  ExpectRejected(Patched(36, "73"), "two tensors are named \"s\"");
-  ExpectRejected(Patched(37, "00"), "unknown dtype value 0");
-  ExpectRejected(Patched(37, "17"), "unknown dtype value 23");
+  ExpectRejected(Patched(36, "ff"), "lay out tensor \"\\xff\": its name is not valid UTF-8");
+  ExpectRejected(Patched(36, "73"), "lay out tensor \"s\": two tensors have this name");
+  ExpectRejected(Patched(37, "00"), "dtype value 0 is unknown");
+  ExpectRejected(Patched(37, "17"), "dtype value 23 is unknown");
   ExpectRejected(Patched(42, "0300000000000000"), "has 12 bytes, but its dtype and shape ask for 18");
   ExpectRejected(Patched(42, "ffffffffffffffff"), "more elements than fit in 64 bits");
-  ExpectRejected(Patched(58, "0001000000000000"), "tensor \"w\" is at offset 256 of the image instead of 0");
+  ExpectRejected(Patched(58, "0001000000000000"),
+                 "tensor \"w\": it is at offset 256 of the image instead of 0");
 }
 
 TEST(ManifestDecode, ManifestDecode_RejectsUnorderedRepeatedOrNonUtf8Metadata) {

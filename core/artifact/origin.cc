@@ -82,14 +82,14 @@ absl::StatusOr<Origin> DecodeOrigin(std::string_view bytes) {
   uint8_t format = 0;
   reader(format);
   if (format != kFormat) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("decode origin: it has format ", format, "; this build reads only ", kFormat));
+    return absl::InvalidArgumentError(absl::StrCat("decode origin: it has format ", format, ", not ", kFormat,
+                                                   "; use a build that knows it"));
   }
   Origin origin;
   reader(origin);
   if (in.AtEnd()) return origin;
   return absl::InvalidArgumentError(absl::StrCat("decode origin: at byte ", in.position(), ": ",
-                                                 in.ok() ? "more bytes than an origin has" : in.failure()));
+                                                 in.ok() ? "it goes on past its end" : in.failure()));
 }
 
 }  // namespace tensorcast

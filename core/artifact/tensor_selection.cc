@@ -127,16 +127,18 @@ class Glob {
 };
 
 absl::Status NothingMatches(const Manifest& manifest, std::string_view pattern) {
-  std::string message = absl::StrCat("select tensors of ", manifest.id(), ": none is named ",
-                                     QuoteName(pattern), " or matches it");
+  const std::string message = absl::StrCat("select tensors of ", manifest.id(), " by ", QuoteName(pattern));
   const std::vector<Tensor>& tensors = manifest.layout().tensors;
   const auto same = [pattern](const Tensor& tensor) {
     return std::ranges::mismatch(tensor.name, pattern).in1 - tensor.name.begin();
   };
   const auto nearest = std::ranges::max_element(tensors, {}, same);
-  if (nearest == tensors.end()) return absl::InvalidArgumentError(absl::StrCat(message, ": it has none"));
-  return absl::InvalidArgumentError(
-      absl::StrCat(message, "; of its ", tensors.size(), " the nearest is ", QuoteName(nearest->name)));
+  if (nearest == tensors.end()) {
+    return absl::InvalidArgumentError(absl::StrCat(message, ": it has no tensors; name another artifact"));
+  }
+  return absl::InvalidArgumentError(absl::StrCat(message, ": none of its ", tensors.size(),
+                                                 " tensors has this name or matches; the nearest name is ",
+                                                 QuoteName(nearest->name)));
 }
 
 absl::Status TooLong(const Manifest& manifest, size_t patterns, std::string_view pattern) {
@@ -176,8 +178,9 @@ absl::Status CheckTensorPatterns(std::span<const std::string> patterns) {
                        " bytes, more than ", kMaxTensorPatternBytes, "; use a wildcard"));
     }
     if (!IsValidUtf8(pattern)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("select tensors: the name or pattern ", QuoteName(pattern), " is not valid UTF-8"));
+      return absl::InvalidArgumentError(absl::StrCat("select tensors: the name or pattern ",
+                                                     QuoteName(pattern),
+                                                     " is not valid UTF-8; encode it as text"));
     }
   }
   return absl::OkStatus();

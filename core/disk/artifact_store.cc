@@ -72,12 +72,13 @@ absl::StatusOr<std::shared_ptr<PackedFile>> OpenPackedFile(const std::string& pa
                       ReadBytes({}, *file, header.manifest_offset, header.manifest_bytes));
   TC_ASSIGN_OR_RETURN(std::shared_ptr<const Manifest> manifest, Manifest::Decode(manifest_bytes));
   if (manifest->id() != artifact_id) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("open ", path, ": its manifest is that of ", manifest->id()));
+    return absl::InvalidArgumentError(absl::StrCat("open ", path, ": its manifest is that of ",
+                                                   manifest->id(), "; put the artifact again"));
   }
   if (manifest->layout().image_bytes != header.image_bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("open ", path, ": its header and its manifest disagree on the size of the image"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "open ", path,
+        ": its header and its manifest disagree on the size of the image; put the artifact again"));
   }
   return std::make_shared<PackedFile>(path, std::move(fd), header.image_offset, std::move(manifest));
 }
@@ -123,7 +124,8 @@ class Folder final : public ArtifactStore, public std::enable_shared_from_this<F
       if (now == file) return checked;
       file = std::move(now);  // written anew meanwhile
     }
-    return absl::NotFoundError(absl::StrCat("find ", artifact_id, ": it is not on disk in ", directory_));
+    return absl::NotFoundError(absl::StrCat("find ", artifact_id, ": it is not on disk in ", directory_,
+                                            "; get it from another source"));
   }
 
   absl::StatusOr<std::unique_ptr<PackedWriter>> Create(const ImageLayout& layout,
@@ -222,7 +224,8 @@ class Folder final : public ArtifactStore, public std::enable_shared_from_this<F
       const int error = known && unlink(path.c_str()) != 0 ? errno : 0;
       // A folder under such a name was found damaged, and is not the store's to remove.
       if (!known || (it == files_.end() && error == EISDIR)) {
-        return absl::NotFoundError(absl::StrCat("find ", artifact_id, ": it is not on disk in ", directory_));
+        return absl::NotFoundError(absl::StrCat("find ", artifact_id, ": it is not on disk in ", directory_,
+                                                "; get it from another source"));
       }
       if (error != 0 && error != ENOENT) return ErrnoStatus(error, "remove", path);
       if (it != files_.end()) {
@@ -267,9 +270,9 @@ class PackedWriterImpl final : public PackedWriter {
 
   absl::StatusOr<std::shared_ptr<PackedFile>> Commit(std::shared_ptr<const Manifest> manifest) override {
     if (manifest->layout().image_bytes != image_bytes_) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("pack ", manifest->id(), ": its manifest describes an image of ",
-                       manifest->layout().image_bytes, " bytes, and the file holds ", image_bytes_));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "pack ", manifest->id(), ": its manifest describes an image of ", manifest->layout().image_bytes,
+          " bytes, and the file holds ", image_bytes_, "; put the artifact again"));
     }
     SC_TRACE_SCOPE("Disk/Commit");  // syncing may take as long as all the writes
     const absl::Status finished = Note(partial_->Finish(manifest->bytes()));

@@ -34,7 +34,7 @@ absl::StatusOr<struct stat> StatRegularFile(FileIo* io, int fd, const std::strin
   struct stat info;
   if (io->Stat(fd, &info) != 0) return FileError(errno, "stat of", path);
   if (!S_ISREG(info.st_mode)) {
-    return absl::InvalidArgumentError(absl::StrCat("open ", path, ": it is not a regular file"));
+    return absl::InvalidArgumentError(absl::StrCat("open ", path, ": it is not a regular file; name a file"));
   }
   return info;
 }

@@ -54,8 +54,8 @@ absl::StatusOr<UniqueFd> Walk(const std::string& real) {
   const std::vector<std::string> parts = absl::StrSplit(real, '/', absl::SkipEmpty());
   for (size_t i = 0; at && i < parts.size(); ++i) {
     if (parts[i] == "." || parts[i] == "..") {
-      return absl::InvalidArgumentError(
-          absl::StrCat(real, " is not a real path: it holds \"", parts[i], "\""));
+      return absl::InvalidArgumentError(absl::StrCat("open ", real, ": it is not a real path, it holds \"",
+                                                     parts[i], "\"; import it again"));
     }
     const int folder_only = i + 1 < parts.size() ? O_DIRECTORY : 0;
     at = UniqueFd(openat(at.get(), parts[i].c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC | folder_only));
@@ -75,7 +75,7 @@ absl::StatusOr<ImportRoots> ImportRoots::Beneath(const std::vector<std::string>&
   ImportRoots roots;
   for (const std::string& folder : folders) {
     absl::StatusOr<std::string> real = RealPath(folder);
-    if (!real.ok()) return Annotate(real.status(), "daemon.import_roots");
+    if (!real.ok()) return Annotate(real.status(), "set daemon.import_roots");
     roots.folders_.push_back(*std::move(real));
   }
   return roots;
@@ -108,12 +108,13 @@ absl::Status ImportRoots::Refuse(const std::string& path, const absl::Status& wh
 
 absl::StatusOr<std::string> ImportRoots::Resolve(const std::string& path) const {
   if (path.empty() || path.size() >= PATH_MAX || path.find('\0') != std::string::npos) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "open a path of ", path.size(), " bytes: it must have 1 to ", PATH_MAX - 1, ", none of them NUL"));
+    return absl::InvalidArgumentError(absl::StrCat("open a path of ", path.size(),
+                                                   " bytes: it must have 1 to ", PATH_MAX - 1,
+                                                   ", none of them NUL; give another path"));
   }
   if (!tells_why_ && path.front() != '/') {
-    return absl::InvalidArgumentError(
-        absl::StrCat("open \"", path, "\": it is not an absolute path on the host that is to read it"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "open \"", path, "\": it is not an absolute path on the host that is to read it; give one"));
   }
   absl::StatusOr<std::string> real = RealPath(path);
   if (!real.ok()) {
@@ -125,8 +126,8 @@ absl::StatusOr<std::string> ImportRoots::Resolve(const std::string& path) const 
                                 : absl::PermissionDeniedError(real.status().message()));
   }
   if (!LiesInOne(*real, folders_)) {
-    return Refuse(path, absl::PermissionDeniedError(
-                            absl::StrCat("open ", *real, ": it is outside of the import roots")));
+    return Refuse(path, absl::PermissionDeniedError(absl::StrCat(
+                            "open ", *real, ": it is outside of the import roots; move it there")));
   }
   return real;
 }
@@ -142,7 +143,7 @@ absl::StatusOr<std::shared_ptr<ObjectReader>> ImportRoots::OpenRegular(const std
   }
   if (!S_ISREG(info.st_mode)) {
     const absl::Status other =
-        absl::InvalidArgumentError(absl::StrCat("open ", path, ": it is not a regular file"));
+        absl::InvalidArgumentError(absl::StrCat("open ", path, ": it is not a regular file; name a file"));
     return MayRead(entry) ? other : Refuse(path, other);
   }
   UniqueFd fd(open(Behind(entry).c_str(), O_RDONLY | O_CLOEXEC));
@@ -271,8 +272,8 @@ absl::StatusOr<std::shared_ptr<ObjectReader>> ImportRoots::OpenAgain(const Reque
                                                                      const ObjectIdentity& file) const {
   const std::string& path = file.uri;
   if (!absl::StartsWith(path, "/") || !LiesInOne(path, folders_)) {
-    return Refuse(path, absl::PermissionDeniedError(
-                            absl::StrCat("open ", path, ": it is outside of the import roots")));
+    return Refuse(path, absl::PermissionDeniedError(absl::StrCat(
+                            "open ", path, ": it is outside of the import roots; move it there")));
   }
   absl::StatusOr<UniqueFd> entry = Walk(path);
   if (!entry.ok()) return Refuse(path, entry.status());

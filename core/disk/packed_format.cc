@@ -20,7 +20,7 @@ constexpr size_t kDigestAt = 48;  // covers what stands before it
 constexpr size_t kUsedBytes = 64;
 
 absl::Status Malformed(std::string_view what) {
-  return absl::InvalidArgumentError(absl::StrCat("decode a packed file: ", what));
+  return absl::InvalidArgumentError(absl::StrCat("decode a packed file: ", what, "; put the artifact again"));
 }
 
 absl::Status CheckParts(const PackedHeader& header, uint64_t file_bytes) {
@@ -55,9 +55,9 @@ std::string EncodePackedHeader(const PackedHeader& header) {
 }
 
 absl::StatusOr<PackedHeader> DecodePackedHeader(std::span<const std::byte> bytes, uint64_t file_bytes) {
-  if (bytes.size() < kPackedHeaderBytes) return Malformed("shorter than a header");
+  if (bytes.size() < kPackedHeaderBytes) return Malformed("it is shorter than a header");
   ByteReader reader({reinterpret_cast<const char*>(bytes.data()), kDigestAt});
-  if (reader.GetBytes(kMagic.size()) != kMagic) return Malformed("no magic");
+  if (reader.GetBytes(kMagic.size()) != kMagic) return Malformed("it does not begin with the magic");
   const uint32_t version = reader.Get<uint32_t>();
   if (version > kPackedVersion) {
     return absl::UnimplementedError(absl::StrCat("decode a packed file: it has format ", version,
@@ -69,7 +69,7 @@ absl::StatusOr<PackedHeader> DecodePackedHeader(std::span<const std::byte> bytes
     return Malformed("its header is damaged");
   }
   if (version != kPackedVersion || reader.Get<uint32_t>() != kPackedHeaderBytes) {
-    return Malformed("its version or the length of its header");
+    return Malformed("its version or the length of its header is another one");
   }
   const auto reserved = bytes.subspan(kUsedBytes, kPackedHeaderBytes - kUsedBytes);
   if (std::ranges::any_of(reserved, [](std::byte b) { return b != std::byte{0}; })) {

@@ -160,7 +160,8 @@ absl::Status PartialFile::WriteImage(uint64_t image_offset, std::span<const Cons
   const uint64_t total = TotalBytes(bytes);
   if (image_offset > header_.image_bytes || total > header_.image_bytes - image_offset) {
     return absl::OutOfRangeError(absl::StrCat("write ", total, " bytes at ", image_offset, " of an image of ",
-                                              header_.image_bytes, " to ", path_));
+                                              header_.image_bytes, " to ", path_,
+                                              ": they reach past its end; write inside the image"));
   }
   const uint64_t offset = header_.image_offset + image_offset;
   std::vector<ConstHostSpan> rest;
@@ -175,12 +176,12 @@ absl::Status PartialFile::Finish(std::string_view manifest) {
   if (written_.load() < header_.image_bytes) {
     return absl::FailedPreconditionError(absl::StrCat("finish ", path_, ": only ", written_.load(),
                                                       " of the image's ", header_.image_bytes,
-                                                      " bytes were written"));
+                                                      " bytes were written; write all of it first"));
   }
   if (manifest.size() > manifest_bytes_max_) {
     return absl::InvalidArgumentError(absl::StrCat("finish ", path_, ": it has room for a manifest of ",
                                                    manifest_bytes_max_, " bytes, and not of ",
-                                                   manifest.size()));
+                                                   manifest.size(), "; reserve more"));
   }
   header_.manifest_bytes = manifest.size();
   const std::string header = EncodePackedHeader(header_);

@@ -36,7 +36,9 @@ class Source final : public ChunkSource {
   }
   DevicePtr device_image() const override { return image; }
   absl::Status PrepareDevice(DevicePtr, uint64_t) override {
-    return writes_to_device ? absl::OkStatus() : absl::UnimplementedError("it writes to host memory");
+    return writes_to_device
+               ? absl::OkStatus()
+               : absl::UnimplementedError("fetch to a GPU: this source writes to host memory only");
   }
 
   std::vector<std::byte> host;  // page-locked memory of this node

@@ -208,8 +208,9 @@ absl::StatusOr<uint64_t> SafetensorsTensorBytes(DType dtype, const std::vector<u
   for (const uint64_t dimension : shape) {
     if (__builtin_mul_overflow(elements, dimension, &elements)) {
       return absl::InvalidArgumentError(
-          "the product of its dimensions overflows 64 bits before a zero, which readers of the format "
-          "refuse");
+          "size a tensor: the product of its dimensions overflows 64 bits before a zero, which readers of "
+          "the "
+          "format refuse; correct its shape");
     }
   }
   return bytes;

@@ -31,7 +31,7 @@ absl::Status CheckTensor(const Tensor& tensor, absl::flat_hash_set<std::string_v
   }
   if (!names.insert(tensor.name).second) return Refuse(tensor, "two tensors have this name; rename one");
   const absl::StatusOr<uint64_t> bytes = SafetensorsTensorBytes(tensor.dtype, tensor.shape);
-  if (!bytes.ok()) return Refuse(tensor, bytes.status().message(), "; correct its shape");
+  if (!bytes.ok()) return Refuse(tensor, bytes.status().message());
   if (*bytes == tensor.nbytes) return absl::OkStatus();
   return Refuse(tensor, "it has ", tensor.nbytes, " bytes, but its dtype and shape ask for ", *bytes,
                 "; correct its shape");

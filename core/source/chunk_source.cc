@@ -5,7 +5,7 @@
 namespace tensorcast {
 
 std::string DescribeFetch(const SourceInfo& info, const ChunkRequest& request) {
-  return absl::StrCat("chunk ", request.chunk, " from ", info.name);
+  return absl::StrCat("fetch chunk ", request.chunk, " from ", info.name);
 }
 
 absl::Status CheckDestination(const SourceInfo& info, const ChunkRequest& request) {
@@ -14,14 +14,15 @@ absl::Status CheckDestination(const SourceInfo& info, const ChunkRequest& reques
   if (destination_bytes == request.range.bytes) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(DescribeFetch(info, request), ": the destination has ",
                                                  destination_bytes, " bytes for a range of ",
-                                                 request.range.bytes));
+                                                 request.range.bytes, "; make them equal"));
 }
 
 absl::Status CheckRange(const SourceInfo& info, const ChunkRequest& request, uint64_t image_bytes) {
   const ByteRange& range = request.range;
   if (range.offset <= image_bytes && range.bytes <= image_bytes - range.offset) return absl::OkStatus();
-  return absl::OutOfRangeError(absl::StrCat(DescribeFetch(info, request), ": bytes ", range.offset, " + ",
-                                            range.bytes, " of an image of ", image_bytes));
+  return absl::OutOfRangeError(absl::StrCat(DescribeFetch(info, request), ": it has ", image_bytes,
+                                            " bytes, not ", range.bytes, " at ", range.offset,
+                                            "; ask for a range inside it"));
 }
 
 }  // namespace tensorcast

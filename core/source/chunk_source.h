@@ -73,14 +73,15 @@ class ChunkSource {
   // and its fetches may go there, by StartFetch and with no digests. UNIMPLEMENTED: it writes to host memory
   // alone. Any other error: it cannot here and now, and has said so. Not while a fetch is under way.
   virtual absl::Status PrepareDevice(DevicePtr /*image*/, uint64_t /*bytes*/) {
-    return absl::UnimplementedError("it writes to host memory");
+    return absl::UnimplementedError(
+        "fetch to a GPU: this source writes to host memory only; stage the bytes");
   }
   // Whether what it has is in the very memory of the replica that is being made: a fetch reads it from there,
   // and when it has been verified it is in its place.
   virtual bool in_place() const { return false; }
 };
 
-// What every source says and checks of a request. "chunk 3 from node-b", for messages.
+// What every source says and checks of a request. "fetch chunk 3 from node-b", for messages.
 std::string DescribeFetch(const SourceInfo& info, const ChunkRequest& request);
 // INVALID_ARGUMENT unless the destination is exactly as long as the range.
 absl::Status CheckDestination(const SourceInfo& info, const ChunkRequest& request);

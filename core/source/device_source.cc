@@ -42,7 +42,7 @@ class DeviceSource final : public ChunkSource {
     TC_RETURN_IF_ERROR(CheckDestination(info_, request));
     if (availability_ != nullptr && !availability_->HasRange(request.range.offset, request.range.bytes)) {
       return absl::FailedPreconditionError(
-          absl::StrCat(DescribeFetch(info_, request), ": the source lacks it yet"));
+          absl::StrCat(DescribeFetch(info_, request), ": the source lacks it yet; ask when it is available"));
     }
     const std::string what = DescribeFetch(info_, request);
     const std::vector<HostSpan> steps = StepsOf(request.destination);
@@ -94,7 +94,7 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> MakeDeviceSource(
     int max_concurrency, std::shared_ptr<const Availability> availability, bool in_place) {
   auto copies = std::make_unique<CopyQueue>(devices, image.device);
   if (const absl::Status open = copies->Open(); !open.ok()) {
-    return Annotate(open, absl::StrCat("read ", info.name));
+    return Annotate(open, absl::StrCat("read the image of ", info.name));
   }
   return std::make_unique<DeviceSource>(std::move(info), image, std::move(keep_alive), std::move(copies),
                                         max_concurrency, std::move(availability), in_place);

@@ -90,7 +90,7 @@ TEST_F(DeviceSource, FailedCopy_NamesChunkAndLeavesStreamUsable) {
   faults_->fail_copies = 1;
   const absl::Status failed = source->Fetch({}, request).status();
   EXPECT_EQ(failed.code(), absl::StatusCode::kInternal);
-  EXPECT_TRUE(absl::StrContains(failed.message(), "chunk 5 from gpu:0 of node-b")) << failed;
+  EXPECT_TRUE(absl::StrContains(failed.message(), "fetch chunk 5 from gpu:0 of node-b")) << failed;
   EXPECT_TRUE(source->Fetch({}, request).ok());
 }
 

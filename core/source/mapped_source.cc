@@ -35,7 +35,8 @@ class MappedSource final : public ChunkSource {
     TC_RETURN_IF_ERROR(CheckRange(info_, request, image_bytes_));
     const std::string what = DescribeFetch(info_, request);
     if (!Has(request.range)) {
-      return absl::FailedPreconditionError(absl::StrCat(what, ": the source lacks it yet"));
+      return absl::FailedPreconditionError(
+          absl::StrCat(what, ": the source lacks it yet; ask when it is available"));
     }
     DigestBuilder digest(request.blake3);
     std::span<const HostSpan> destination = request.destination;

@@ -87,7 +87,7 @@ TEST(MappedSource, MappedSource_RefusesRangeOutsideImage) {
   for (const uint64_t offset : {uint64_t{81}, uint64_t{101}, ~uint64_t{0} - 5}) {
     const auto digest = source->Fetch({}, {.chunk = 3, .range = {offset, 20}, .destination = destination});
     EXPECT_EQ(digest.status().code(), absl::StatusCode::kOutOfRange);
-    EXPECT_TRUE(absl::StrContains(digest.status().message(), "chunk 3 from node-b")) << digest.status();
+    EXPECT_TRUE(absl::StrContains(digest.status().message(), "fetch chunk 3 from node-b")) << digest.status();
   }
   EXPECT_EQ(copy, Bytes(20, std::byte{0}));
 }

@@ -12,21 +12,24 @@ bool Inside(uint64_t offset, uint64_t bytes, uint64_t whole) {
   return offset <= whole && bytes <= whole - offset;
 }
 
+template <typename... Why>
+absl::Status Refuse(const ObjectExtent& extent, const Why&... why) {
+  return absl::InvalidArgumentError(absl::StrCat("map the extent of ", extent.bytes, " bytes at ",
+                                                 extent.image_offset, " of the image: ", why...));
+}
+
 absl::Status Check(const ObjectExtent& extent, uint64_t image_bytes,
                    const std::vector<uint64_t>& object_bytes) {
   if (extent.object >= object_bytes.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("an extent names object ", extent.object, " of ", object_bytes.size()));
+    return Refuse(extent, "it names object ", extent.object, " of ", object_bytes.size(),
+                  "; name one of them");
   }
   if (!Inside(extent.image_offset, extent.bytes, image_bytes)) {
-    return absl::InvalidArgumentError(absl::StrCat("an extent of ", extent.bytes, " bytes at ",
-                                                   extent.image_offset, " reaches past the image of ",
-                                                   image_bytes));
+    return Refuse(extent, "it reaches past the image of ", image_bytes, " bytes; shorten it");
   }
   if (!Inside(extent.object_offset, extent.bytes, object_bytes[extent.object])) {
-    return absl::InvalidArgumentError(absl::StrCat("an extent of ", extent.bytes, " bytes at ",
-                                                   extent.object_offset, " reaches past its object of ",
-                                                   object_bytes[extent.object]));
+    return Refuse(extent, "from byte ", extent.object_offset, " it reaches past its object of ",
+                  object_bytes[extent.object], " bytes; shorten it");
   }
   return absl::OkStatus();
 }
@@ -41,8 +44,7 @@ absl::StatusOr<ObjectExtents> ObjectExtents::Create(std::vector<ObjectExtent> ex
   for (const ObjectExtent& extent : extents) {
     if (absl::Status status = Check(extent, image_bytes, object_bytes); !status.ok()) return status;
     if (extent.image_offset < end) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("two extents overlap at byte ", extent.image_offset, " of the image"));
+      return Refuse(extent, "it overlaps the extent before it; describe each byte once");
     }
     end = extent.image_offset + extent.bytes;
   }

@@ -53,7 +53,8 @@ std::string Describe(const DTypeInfo& dtype, const std::vector<uint64_t>& shape)
   // A shape can have any rank; a message can't be of any length.
   constexpr size_t kShownDimensions = 16;
   const size_t shown = std::min(shape.size(), kShownDimensions);
-  return absl::StrCat(dtype.name, " [", absl::StrJoin(shape.begin(), shape.begin() + shown, ", "),
+  return absl::StrCat("size a tensor of ", dtype.name, " [",
+                      absl::StrJoin(shape.begin(), shape.begin() + shown, ", "),
                       shape.size() > shown ? ", ..." : "", "]");
 }
 
@@ -82,7 +83,8 @@ std::string_view DTypeName(DType dtype) {
 absl::StatusOr<uint64_t> TensorBytes(DType dtype, const std::vector<uint64_t>& shape) {
   const DTypeInfo* info = FindDType(dtype);
   if (info == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat("unknown dtype value ", static_cast<int>(dtype)));
+    return absl::InvalidArgumentError(absl::StrCat("size a tensor: dtype value ", static_cast<int>(dtype),
+                                                   " is unknown; name one of DType"));
   }
   // A zero makes the product zero wherever it stands, however large the other dimensions are.
   if (std::find(shape.begin(), shape.end(), 0u) != shape.end()) return 0;
@@ -90,17 +92,18 @@ absl::StatusOr<uint64_t> TensorBytes(DType dtype, const std::vector<uint64_t>& s
   for (const uint64_t dimension : shape) {
     elements *= dimension;
     if (elements > kMax) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(Describe(*info, shape), " has more elements than fit in 64 bits"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          Describe(*info, shape), ": it has more elements than fit in 64 bits; correct its shape"));
     }
   }
   const absl::uint128 bits = elements * info->bits;
   if (bits % 8 != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(Describe(*info, shape), " does not fill whole bytes"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(Describe(*info, shape), ": it does not fill whole bytes; pad its shape"));
   }
   if (bits / 8 > kMax) {
     return absl::InvalidArgumentError(
-        absl::StrCat(Describe(*info, shape), " has more bytes than fit in 64 bits"));
+        absl::StrCat(Describe(*info, shape), ": it has more bytes than fit in 64 bits; correct its shape"));
   }
   return absl::Uint128Low64(bits / 8);
 }

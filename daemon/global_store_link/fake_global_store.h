@@ -164,14 +164,14 @@ class FakeGlobalStore : public GlobalStoreClient {
     return found->second;
   }
   absl::StatusOr<v1::Key> ResolveKey(const RequestContext&, const std::string& key,
-                                     ManifestOfKey* manifest) override {
+                                     std::string* manifest) override {
     absl::MutexLock lock(&mutex_);
     if (!down.ok()) return down;
     const auto found = keys.find(key);
     if (found == keys.end()) return absl::NotFoundError("no such key");
     const std::string& artifact_id = found->second.artifact_id();
-    if (manifest != nullptr && manifest->known_artifact != artifact_id && manifests.contains(artifact_id)) {
-      manifest->bytes = manifests.find(artifact_id)->second;
+    if (manifest != nullptr && manifests.contains(artifact_id)) {
+      *manifest = manifests.find(artifact_id)->second;
     }
     return found->second;
   }

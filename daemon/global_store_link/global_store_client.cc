@@ -118,7 +118,7 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
   }
 
   absl::StatusOr<v1::Key> ResolveKey(const RequestContext& context, const std::string& key,
-                                     ManifestOfKey* manifest) override {
+                                     std::string* manifest) override {
     if (manifest != nullptr) return DescribeKey(context, key, *manifest);
     v1::ResolveKeyRequest request;
     request.set_key(key);
@@ -194,11 +194,10 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
 
  private:
   absl::StatusOr<v1::Key> DescribeKey(const RequestContext& context, const std::string& key,
-                                      ManifestOfKey& manifest) {
+                                      std::string& manifest) {
     v1::DescribeArtifactRequest request;
     request.set_key(key);
     request.set_manifest(true);
-    if (!manifest.known_artifact.empty()) request.add_known_manifests(manifest.known_artifact);
     std::optional<v1::Key> named;
     rpc::PieceJoiner joiner;
     const SteadyTime began = SteadyNow();
@@ -212,7 +211,7 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
     if (named.has_value()) {
       // The key is the answer, also where the deadline, meant for a short one, cut its manifest off.
       NoteAnswered();
-      if (described.ok()) manifest.bytes = joiner.Take();
+      if (described.ok()) manifest = joiner.Take();
       return *std::move(named);
     }
     TC_RETURN_IF_ERROR(Noted(described, began, Timeout::kMeansSilence));

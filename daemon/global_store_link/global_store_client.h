@@ -33,14 +33,6 @@ enum class Timeout : uint8_t {
   kMeansNothing,  // it may wait for nodes before it answers; or part of its answer is here
 };
 
-// The manifest of the artifact that a key names.
-struct ManifestOfKey {
-  std::string known_artifact;  // its manifest is not wanted, since the caller has it; empty: none
-  // Canonical, and not yet verified. Empty: the key names the known artifact, or the manifest did not come
-  // whole; FetchManifest then says why.
-  std::string bytes = {};
-};
-
 class GlobalStoreClient {
  public:
   virtual ~GlobalStoreClient() = default;
@@ -69,10 +61,11 @@ class GlobalStoreClient {
                                                     std::string_view artifact_id) = 0;
   // Whether any node that is there has a ready replica of it, or an origin.
   virtual absl::StatusOr<bool> HasCopy(const RequestContext& context, std::string_view artifact_id) = 0;
-  // Tried once. `manifest`, where it is not null, is brought by the same call. Code that wants to know what a
-  // key means asks KnownKeys.
+  // Tried once. `manifest`, where it is not null, gets the artifact's manifest by the same call: canonical
+  // bytes that are not yet verified, or none where they did not come whole; FetchManifest then says why. Code
+  // that wants to know what a key means asks KnownKeys.
   virtual absl::StatusOr<v1::Key> ResolveKey(const RequestContext& context, const std::string& key,
-                                             ManifestOfKey* manifest) = 0;
+                                             std::string* manifest) = 0;
   // The nodes of these names that it knows. REQUIRES: one at least.
   virtual absl::StatusOr<std::vector<v1::Node>> FindNodes(const RequestContext& context,
                                                           const std::vector<std::string>& names) = 0;

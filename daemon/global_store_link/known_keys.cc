@@ -46,7 +46,7 @@ KnownKeys::KnownKeys(GlobalStoreClient* global_store, std::string file, size_t m
 
 absl::StatusOr<v1::ResolveKeyResponse> KnownKeys::Resolve(const RequestContext& context,
                                                           const std::string& name, bool confirmed,
-                                                          ManifestOfKey* manifest) {
+                                                          std::string* manifest) {
   for (int question = 0; question < kMaxQuestions; ++question) {
     const SteadyTime asked = SteadyNow();
     const bool away = global_store_->away_for() > absl::ZeroDuration();
@@ -58,7 +58,7 @@ absl::StatusOr<v1::ResolveKeyResponse> KnownKeys::Resolve(const RequestContext& 
     if (key.ok()) {
       const Order order = Note(*key, asked);
       if (order == Order::kCurrent) return Resolved(*std::move(key), false);
-      if (manifest != nullptr) manifest->bytes.clear();  // of an answer that is not passed on
+      if (manifest != nullptr) manifest->clear();  // of an answer that is not passed on
       if (order == Order::kOlder) return FromMemory(name, confirmed, Behind(*key), "bind the key again");
       // What was noted since the question is the global store's word, too, unless that is a deletion: then
       // the key may have been bound before it or after it.

@@ -51,7 +51,7 @@ class KnownKeys {
   // marked as unconfirmed; UNAVAILABLE when it knows nothing, or when only a `confirmed` answer will do.
   // `manifest`, where it is not null, is asked for by the same call, and is that of the returned artifact.
   absl::StatusOr<v1::ResolveKeyResponse> Resolve(const RequestContext& context, const std::string& name,
-                                                 bool confirmed = false, ManifestOfKey* manifest = nullptr);
+                                                 bool confirmed = false, std::string* manifest = nullptr);
 
   // The last binding that this node saw; nullopt where it may be unbound since.
   std::optional<v1::Key> Find(const std::string& name);

@@ -34,7 +34,7 @@ class SlowGlobalStore : public FakeGlobalStore {
   std::function<void()> on_the_way;
 
   absl::StatusOr<v1::Key> ResolveKey(const RequestContext& context, const std::string& key,
-                                     ManifestOfKey* manifest) override {
+                                     std::string* manifest) override {
     absl::StatusOr<v1::Key> answer = FakeGlobalStore::ResolveKey(context, key, manifest);
     if (on_the_way) std::exchange(on_the_way, nullptr)();
     return answer;
@@ -85,16 +85,13 @@ TEST_F(KnownKeysTest, Resolve_FallsBackToLastAnswerWhenStoreIsAway) {
   EXPECT_EQ(Meaning(keys, "k"), "a3");
 }
 
-TEST_F(KnownKeysTest, Resolve_BringsManifestThatIsNotKnown) {
+TEST_F(KnownKeysTest, Resolve_BringsManifest) {
   KnownKeys keys(&store_, file_);
   Bind("k", "a1", 1);
   store_.With([](FakeGlobalStore& store) { store.manifests["a1"] = "manifest"; });
-  for (const auto& [known, brought] :
-       {std::pair("", "manifest"), std::pair("a0", "manifest"), std::pair("a1", "")}) {
-    ManifestOfKey manifest{.known_artifact = known};
-    EXPECT_TRUE(keys.Resolve(RequestContext::Background(absl::Seconds(20)), "k", false, &manifest).ok());
-    EXPECT_EQ(manifest.bytes, brought) << known;
-  }
+  std::string manifest;
+  EXPECT_TRUE(keys.Resolve(RequestContext::Background(absl::Seconds(20)), "k", false, &manifest).ok());
+  EXPECT_EQ(manifest, "manifest");
 }
 
 // The manifest would not be that of the artifact that is returned.
@@ -104,11 +101,11 @@ TEST_F(KnownKeysTest, Resolve_DropsManifestOfAnAnswerNotPassedOn) {
   ASSERT_EQ(Meaning(keys, "k"), "a1");
   store_.With([](FakeGlobalStore& store) { store.manifests["a1"] = "manifest"; });
   store_.on_the_way = [&] { keys.Note(KeyOf("k", "a2", 2), SteadyNow()); };
-  ManifestOfKey manifest;
+  std::string manifest;
   const auto resolved = keys.Resolve(RequestContext::Background(absl::Seconds(20)), "k", false, &manifest);
   ASSERT_TRUE(resolved.ok()) << resolved.status();
   EXPECT_EQ(resolved->key().artifact_id(), "a2");
-  EXPECT_EQ(manifest.bytes, "");
+  EXPECT_EQ(manifest, "");
 }
 
 TEST_F(KnownKeysTest, ResolveUnknownKey_FailsWithKeyAndStoreWhenStoreIsAway) {

@@ -52,18 +52,13 @@ absl::StatusOr<v1::ResolveKeyResponse> Materializer::FindTarget(const RequestCon
 absl::StatusOr<v1::ResolveKeyResponse> Materializer::FindKey(const RequestContext& context,
                                                              const std::string& key, bool confirmed,
                                                              std::string* manifest) const {
-  if (manifest == nullptr) return options_.known_keys->Resolve(context, key, confirmed);
   // Where the key probably still names what this node has, its manifest need not travel, and a call without a
   // stream is faster.
-  const std::optional<v1::Key> known = options_.known_keys->Find(key);
-  if (known.has_value() && options_.engine->FindManifest(known->artifact_id()).ok()) {
-    return options_.known_keys->Resolve(context, key, confirmed);
+  if (manifest != nullptr) {
+    const std::optional<v1::Key> known = options_.known_keys->Find(key);
+    if (known.has_value() && options_.engine->FindManifest(known->artifact_id()).ok()) manifest = nullptr;
   }
-  ManifestOfKey described;
-  TC_ASSIGN_OR_RETURN(v1::ResolveKeyResponse target,
-                      options_.known_keys->Resolve(context, key, confirmed, &described));
-  *manifest = std::move(described.bytes);
-  return target;
+  return options_.known_keys->Resolve(context, key, confirmed, manifest);
 }
 
 absl::Status Materializer::CheckLane(const std::string& lane) const {

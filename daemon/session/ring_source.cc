@@ -81,7 +81,10 @@ class RingSource final : public ChunkSource {
     TC_RETURN_IF_ERROR(CheckRange(info_, request, image_bytes_));
     const std::string what = DescribeFetch(info_, request);
     std::deque<uint32_t> slots = TakeSlots();
-    if (slots.empty()) return absl::InternalError(absl::StrCat(what, ": more fetches than the ring is for"));
+    if (slots.empty()) {
+      return absl::InternalError(
+          absl::StrCat(what, ": the ring has no slots left for another fetch; put again"));
+    }
     ChunkCopy copy(request.destination, request.blake3);
     const absl::Status copied = FetchThrough(slots, context, PiecesOf(request.range), what, copy);
     {

@@ -51,7 +51,7 @@ class SingleSourceProvider : public SourceProvider {
       return more;
     }
     if (ended.empty()) {
-      return absl::UnavailableError("the only source of this ingest was used already; ask again");
+      return absl::UnavailableError("read what was put: its only source was used already; put again");
     }
     const SourceFailure& failure = ended.front();
     // A fetch names its source already.
@@ -119,13 +119,15 @@ absl::StatusOr<std::string> Sessions::IssueTicket(std::unique_ptr<ReplicaLease> 
 
 absl::StatusOr<std::unique_ptr<ChunkSource>> Sessions::SourceOf(Offer offer, uint64_t image_bytes,
                                                                 LeaseReplica lease_replica) {
-  if (!offer.files.empty()) return absl::InvalidArgumentError("files were offered where memory is to be put");
+  if (!offer.files.empty()) {
+    return absl::InvalidArgumentError("put: files were offered, not memory; import them");
+  }
   const bool on_device = !offer.memfd && offer.ring == nullptr;
   const uint64_t offered = on_device ? offer.ipc.bytes : offer.bytes;
   // Nothing is read beyond what was handed over, whatever the call describes.
   if (offered < image_bytes) {
-    return absl::InvalidArgumentError(absl::StrCat("the tensors described take ", image_bytes,
-                                                   " bytes but only ", offered,
+    return absl::InvalidArgumentError(absl::StrCat("put: the tensors described take ", image_bytes,
+                                                   " bytes, but only ", offered,
                                                    " were handed over; lay them out as the manifest does"));
   }
   if (offer.ring != nullptr) {
@@ -143,9 +145,7 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> Sessions::SourceOf(Offer offer, uin
 
 absl::StatusOr<ForeignFds> Sessions::TakeOfferedFiles(std::string_view token) {
   TC_ASSIGN_OR_RETURN(Offer offer, handles_->TakeOffer(token));
-  if (offer.files.empty()) {
-    return absl::InvalidArgumentError("memory was offered where files are to be imported");
-  }
+  if (offer.files.empty()) return absl::InvalidArgumentError("import: memory was offered, not files; put it");
   return std::move(offer.files);
 }
 

@@ -58,8 +58,9 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> OverHost(std::unique_ptr<ClaimedRep
                                                       uint64_t image_bytes,
                                                       std::shared_ptr<const Availability> availability) {
   if (availability == nullptr && !handles.Covers(0, image_bytes)) {
-    return absl::UnavailableError(absl::StrCat("the source has no memory for some of the ", image_bytes,
-                                               " bytes of replica ", info.replica_id));
+    return absl::UnavailableError(absl::StrCat("attach to ", info.name, ": it has no memory for some of the ",
+                                               image_bytes, " bytes of replica ", info.replica_id,
+                                               "; take another source"));
   }
   auto attached = std::make_shared<AttachedHost>();
   TC_ASSIGN_OR_RETURN(attached->segments, pools->Get(peer, handles, claim->fds()));
@@ -79,8 +80,9 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> OverDevice(std::unique_ptr<ClaimedR
                                                         const DeviceHandles& handles, DeviceRuntime* devices,
                                                         SourceInfo info, uint64_t image_bytes) {
   if (handles.ipc.bytes < image_bytes) {
-    return absl::InvalidArgumentError(absl::StrCat("the source's allocation has ", handles.ipc.bytes,
-                                                   " bytes, fewer than the image's ", image_bytes));
+    return absl::InvalidArgumentError(absl::StrCat("attach to ", info.name, ": its allocation has ",
+                                                   handles.ipc.bytes, " bytes, fewer than the image's ",
+                                                   image_bytes, "; take another source"));
   }
   TC_RETURN_IF_ERROR(claim->AnnounceOpening());
   absl::StatusOr<DevicePtr> opened = devices->OpenIpc(handles.ipc);
@@ -111,9 +113,9 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> LocalAttacher::Attach(const Request
   // The path is the one it registered with, and no other: a peer is not to choose, call by call, to which
   // sockets of this host the daemon connects.
   if (response.handle_socket() != grant.source().handle_socket()) {
-    return absl::PermissionDeniedError(
-        absl::StrCat("attach to ", grant.source().name(), ": it names the handle socket ",
-                     response.handle_socket(), ", but registered with ", grant.source().handle_socket()));
+    return absl::PermissionDeniedError(absl::StrCat(
+        "attach to ", grant.source().name(), ": it names the handle socket ", response.handle_socket(),
+        ", but registered with ", grant.source().handle_socket(), "; start that daemon again"));
   }
   TC_ASSIGN_OR_RETURN(std::unique_ptr<ClaimedReplica> claim,
                       ClaimedReplica::Claim(response.handle_socket(), response.ticket(), attach.deadline,
@@ -122,8 +124,9 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> LocalAttacher::Attach(const Request
   const ReplicaHandles handles = claim->handles();
   const uint64_t image_bytes = manifest.layout().image_bytes;
   if (handles.artifact_id != manifest.id() || handles.image_bytes != image_bytes) {
-    return absl::DataLossError(absl::StrCat("attached to a replica of ", handles.artifact_id, " of ",
-                                            handles.image_bytes, " bytes instead of ", manifest.id()));
+    return absl::DataLossError(absl::StrCat("attach to ", grant.source().name(), ": its replica is of ",
+                                            handles.artifact_id, " and has ", handles.image_bytes,
+                                            " bytes, not of ", manifest.id(), "; take another source"));
   }
   SourceInfo info{.type = SourceType::kLocal,
                   .lane = std::string(kLocalLane),

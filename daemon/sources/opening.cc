@@ -8,7 +8,7 @@
 namespace tensorcast::daemon {
 
 Opening::Opening(Plan plan) : plan_(std::move(plan)), since_(SteadyNow()) {
-  result_.source = absl::InternalError("it was not opened");
+  result_.source = absl::InternalError("the source was not opened");
   try {
     thread_ = std::thread([this] { Run(); });
   } catch (const std::system_error&) {

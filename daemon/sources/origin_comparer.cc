@@ -62,7 +62,7 @@ absl::StatusOr<std::shared_ptr<const Manifest>> Read(const RequestContext& conte
   PacedSource paced(std::move(source), bytes_per_second, std::move(read));
   TC_ASSIGN_OR_RETURN(const std::optional<uint32_t> different, FindDifferentChunk(context, paced, *manifest));
   if (!different.has_value()) return manifest;
-  return absl::DataLossError(absl::StrCat("chunk ", *different, " in ", origin.objects[0].uri,
+  return absl::DataLossError(absl::StrCat("compare ", origin.objects[0].uri, ": chunk ", *different,
                                           " is not what was imported, though the file's times and size are; "
                                           "import it again"));
 }

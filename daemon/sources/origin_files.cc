@@ -21,7 +21,9 @@ namespace {
 // The objects, which are what was imported as far as their versions tell.
 absl::StatusOr<ObjectReaders> OpenOrigin(const RequestContext& context, const ObjectStore& store,
                                          const Origin& origin) {
-  if (origin.objects.empty()) return absl::FailedPreconditionError("the origin names no file");
+  if (origin.objects.empty()) {
+    return absl::FailedPreconditionError("open the origin: it names no file; import the artifact again");
+  }
   ObjectReaders objects;
   for (const ObjectIdentity& object : origin.objects) {
     TC_ASSIGN_OR_RETURN(objects.emplace_back(), store.OpenAgain(context, object));
@@ -45,8 +47,9 @@ template <class Opened>
 absl::StatusOr<std::unique_ptr<ChunkSource>> SourceOf(Opened opened, const Origin& origin,
                                                       const Manifest& manifest, SourceInfo info) {
   if (!SameImage(opened.layout, manifest.layout())) {
-    return absl::DataLossError(absl::StrCat(
-        origin.objects[0].uri, " is no longer what was imported: its tensors changed; import it again"));
+    return absl::DataLossError(
+        absl::StrCat("open ", origin.objects[0].uri,
+                     ": it is no longer what was imported, its tensors changed; import it again"));
   }
   return MakeObjectSource(std::move(opened.objects), std::move(opened.extents), manifest.layout().image_bytes,
                           std::move(info));
@@ -68,8 +71,8 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> OpenPacked(const RequestContext& co
   TC_ASSIGN_OR_RETURN(const PackedHeader header,
                       DecodePackedHeader(std::as_bytes(std::span(bytes)), origin.objects[0].bytes));
   if (header.image_bytes != manifest.layout().image_bytes) {
-    return absl::DataLossError(
-        absl::StrCat(origin.objects[0].uri, " is not the pack of this artifact; archive it again"));
+    return absl::DataLossError(absl::StrCat("open ", origin.objects[0].uri, ": it is not the pack of ",
+                                            manifest.id(), "; archive it again"));
   }
   std::vector<ObjectExtent> extents = {{.object_offset = header.image_offset, .bytes = header.image_bytes}};
   return MakeObjectSource(std::move(objects), std::move(extents), manifest.layout().image_bytes,
@@ -109,8 +112,8 @@ absl::StatusOr<OriginChecker::Finding> OriginChecker::Check(const RequestContext
                                                             const Origin& origin) {
   const absl::Cleanup ended = [this] { running_.fetch_sub(1); };
   if (const int others = running_.fetch_add(1); others >= kMaxChecksAtOnce) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat(others, " checks of imported files are under way: does their disk still answer?"));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "check imported files: ", others, " checks are under way; see whether their disk still answers"));
   }
   if (IsShared(origin)) return CheckShared(context, origin);
   const absl::Status looked = ReadFirstBytes(context, *store_, origin);

@@ -19,7 +19,7 @@ namespace tensorcast::daemon {
 absl::StatusOr<std::shared_ptr<SegmentMapping>> SegmentMapping::Map(int fd, uint64_t bytes) {
   TC_RETURN_IF_ERROR(CheckPoolSegment(fd, bytes));
   void* base = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
-  if (base == MAP_FAILED) return ErrnoStatus(errno, "mmap", "a segment of a source's pool");
+  if (base == MAP_FAILED) return ErrnoStatus(errno, "map", "a segment of a source's pool");
   return std::shared_ptr<SegmentMapping>(new SegmentMapping(static_cast<const std::byte*>(base), bytes));
 }
 
@@ -53,9 +53,9 @@ absl::StatusOr<std::vector<std::shared_ptr<SegmentMapping>>> PeerPools::Get(cons
       TC_ASSIGN_OR_RETURN(mappings[i], SegmentMapping::Map(fds[i].get(), bytes));
       made.push_back(i);
     } else if (mappings[i]->bytes().size() < bytes) {
-      return absl::InvalidArgumentError(absl::StrCat("segment ", handles.segments[i].number,
-                                                     " of a source's pool had ", mappings[i]->bytes().size(),
-                                                     " bytes before and ", bytes, " now"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "map segment ", handles.segments[i].number, " of a source's pool: it had ",
+          mappings[i]->bytes().size(), " bytes before and ", bytes, " now; take another source"));
     }
   }
   if (made.empty()) return mappings;

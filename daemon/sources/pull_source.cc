@@ -105,7 +105,8 @@ class PullSource : public ChunkSource {
     }
     TC_RETURN_IF_ERROR(context.Check("pull of a chunk"));
     if (revoked_) {
-      return absl::AbortedError(absl::StrCat("the grant was revoked: ", result.status().message()));
+      return absl::AbortedError(absl::StrCat("pull from ", info_.name, ": the grant was revoked (",
+                                             result.status().message(), "); ask for another"));
     }
     return Annotate(result.status(), absl::StrCat("pull from ", info_.name));
   }

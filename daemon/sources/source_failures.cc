@@ -63,7 +63,7 @@ std::string SourceFailures::NoteWait() {
 
 // The decisive failure's status comes last, behind what else is known.
 absl::Status SourceFailures::NothingLeft(const std::string& artifact_id, const std::string& lane) const {
-  std::string message = absl::StrCat("no source of ", artifact_id, " is left");
+  std::string message = absl::StrCat("get ", artifact_id, ": no source is left");
   if (!lane.empty()) absl::StrAppend(&message, " over the lane ", lane);
   if (!no_source_reason_.empty()) absl::StrAppend(&message, ": ", no_source_reason_);
   if (!waited_for_.empty()) absl::StrAppend(&message, "; not there: ", absl::StrJoin(waited_for_, ", "));

@@ -191,7 +191,7 @@ class ReplicaSourceProvider : public SourceProvider {
   MoreSources InsteadOfOthers(Source source) {
     offered_.clear();
     const absl::Status overtaken = absl::DeadlineExceededError(
-        "it was overtaken: it has not answered, and the files of the import were there to be read");
+        "the source was overtaken: it has not answered, and the files of the import were there to be read");
     for (const std::string& id : held_.BeingOpened()) NoteUnopened({}, id, overtaken, {});
     held_.EndAll(absl::CancelledError("the files of the import are read instead"));
     return Only(std::move(source));
@@ -237,7 +237,7 @@ class ReplicaSourceProvider : public SourceProvider {
         continue;
       }
       requests_.NoteRests(ReplicaOf(id));
-      held_.End(id, absl::CancelledError("it was overtaken lately, and there is another source"));
+      held_.End(id, absl::CancelledError("the source was overtaken lately, and there is another"));
     }
   }
 
@@ -302,7 +302,8 @@ class ReplicaSourceProvider : public SourceProvider {
     requests_.NoteFruitless(ReplicaOf(grant_id), status);
     // One that had no more time than the transfer has was not overtaken.
     const bool in_time = context.Check("opening a source").ok();
-    held_.End(grant_id, in_time ? status : absl::CancelledError("the transfer ended before it was opened"));
+    held_.End(grant_id,
+              in_time ? status : absl::CancelledError("the transfer ended before this source was opened"));
   }
 
   // Before one that gave nothing when it was asked last is asked again.

@@ -66,7 +66,8 @@ const Catalog::Artifact* Catalog::Find(std::string_view artifact_id) const {
 
 absl::StatusOr<const Catalog::Artifact*> Catalog::Get(std::string_view artifact_id) const {
   if (const Artifact* artifact = Find(artifact_id)) return artifact;
-  return absl::NotFoundError(absl::StrCat("there is no artifact ", artifact_id));
+  return absl::NotFoundError(
+      absl::StrCat("find artifact ", artifact_id, ": there is none with this id; put or import it"));
 }
 
 void Catalog::Apply(const ArtifactRecord& record) {
@@ -154,9 +155,9 @@ absl::StatusOr<DurableFacts> Catalog::PrepareDeleteArtifact(std::string_view art
   TC_ASSIGN_OR_RETURN(const Artifact* found, Get(artifact_id));
   const Artifact& artifact = *found;
   if (!artifact.keys.empty()) {
-    return absl::FailedPreconditionError(absl::StrCat("artifact ", artifact_id, " is bound to the keys ",
-                                                      SomeOf(artifact.keys),
-                                                      ": delete or rebind them first"));
+    return absl::FailedPreconditionError(absl::StrCat("delete artifact ", artifact_id,
+                                                      ": it is bound to the keys ", SomeOf(artifact.keys),
+                                                      "; delete or rebind them first"));
   }
   DurableFacts facts;
   facts.artifacts.push_back({.artifact_id = std::string(artifact_id), .deleted = true, .updated = now});

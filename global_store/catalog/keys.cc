@@ -15,15 +15,16 @@ constexpr size_t kMaxKeyBytes = 512;
 
 absl::Status CheckKeyName(std::string_view key) {
   if (key.empty() || key.size() > kMaxKeyBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a key has 1 to ", kMaxKeyBytes, " bytes, this one has ", key.size()));
+    return absl::InvalidArgumentError(absl::StrCat("name a key: it has ", key.size(), " bytes, not 1 to ",
+                                                   kMaxKeyBytes, "; choose another name"));
   }
   if (!IsPrintable(key)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the key ", QuoteName(key), " is not UTF-8 or has control characters; give another"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "name a key ", QuoteName(key), ": it is not UTF-8 or has control characters; choose another name"));
   }
   if (BeginsAsArtifactId(key)) {
-    return absl::InvalidArgumentError(absl::StrCat("a key cannot look like an artifact id: ", key));
+    return absl::InvalidArgumentError(
+        absl::StrCat("name a key ", key, ": it looks like an artifact id; choose another name"));
   }
   return absl::OkStatus();
 }
@@ -31,15 +32,16 @@ absl::Status CheckKeyName(std::string_view key) {
 absl::Status CheckRevision(std::string_view key, uint64_t current, std::optional<uint64_t> expected) {
   if (!expected.has_value() || *expected == current) return absl::OkStatus();
   if (current == 0) {
-    return absl::FailedPreconditionError(absl::StrCat("key ", key, " is not bound, but revision ", *expected,
-                                                      " was expected: resolve it again"));
+    return absl::FailedPreconditionError(absl::StrCat("change key ", key, ": it is not bound, but revision ",
+                                                      *expected, " was expected; resolve it again"));
   }
-  return absl::FailedPreconditionError(absl::StrCat("key ", key, " is at revision ", current, ", not ",
-                                                    *expected, ": resolve it again and decide anew"));
+  return absl::FailedPreconditionError(absl::StrCat("change key ", key, ": it is at revision ", current,
+                                                    ", not ", *expected,
+                                                    "; resolve it again and decide anew"));
 }
 
 absl::Status NoSuchKey(std::string_view key) {
-  return absl::NotFoundError(absl::StrCat("key ", key, " is not bound"));
+  return absl::NotFoundError(absl::StrCat("find key ", key, ": it is not bound; bind an artifact to it"));
 }
 
 }  // namespace
@@ -116,8 +118,9 @@ absl::StatusOr<std::string> Catalog::FilesFor(const BindRequest& request, const 
                                               request.files_id, " of its files; put them again"));
     }
     if (files->record.kind == ArtifactKind::kFiles) return request.files_id;
-    return absl::InvalidArgumentError(absl::StrCat("bind key ", request.key, ": ", request.files_id,
-                                                   " is given for its files and is not of kind files"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("bind key ", request.key, ": ", request.files_id,
+                     " is given for its files and is not of kind files; give the artifact of the files"));
   }
   if (before == nullptr) return std::string();
   if (before->artifact_id == request.artifact_id) return before->files_id;
@@ -170,8 +173,8 @@ absl::StatusOr<KeyRecord> Catalog::PlanBinding(const BindRequest& request, const
 absl::StatusOr<KeyPlan> Catalog::PrepareBindKey(const BindRequest& request, absl::Time now) const {
   const auto artifact = artifacts_.find(request.artifact_id);
   if (artifact == artifacts_.end()) {
-    return absl::NotFoundError(
-        absl::StrCat("cannot bind key ", request.key, ": there is no artifact ", request.artifact_id));
+    return absl::NotFoundError(absl::StrCat("bind key ", request.key, ": there is no artifact ",
+                                            request.artifact_id, "; put or import it first"));
   }
   TC_ASSIGN_OR_RETURN(KeyRecord record, PlanBinding(request, artifact->second.record, now));
   KeyPlan plan{.facts = {.keys = {record}}, .key = record};

@@ -10,7 +10,8 @@ namespace tensorcast::global_store {
 absl::Status CheckKeep(uint64_t keep) {
   if (keep >= 1 && keep <= kMaxKeep) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("keep ", keep, ": a key keeps 1 to ", kMaxKeep, " versions, the current one among them"));
+      absl::StrCat("keep ", keep, " versions: a key keeps 1 to ", kMaxKeep,
+                   ", the current one among them; give a number in that range"));
 }
 
 absl::StatusOr<Retention> Retention::Parse(uint64_t keep, const std::vector<std::string>& pairs) {
@@ -22,15 +23,15 @@ absl::StatusOr<Retention> Retention::Parse(uint64_t keep, const std::vector<std:
     if (equals == std::string_view::npos || equals == 0 ||
         !absl::SimpleAtoi(pair.substr(equals + 1), &versions)) {
       return absl::InvalidArgumentError(
-          absl::StrCat(QuoteName(pair),
-                       ": a prefix of keys, \"=\" and a number of versions are expected, as in llama/=3"));
+          absl::StrCat("parse keep rule ", QuoteName(pair),
+                       ": it is not a prefix of keys, \"=\" and a number of versions; write as in llama/=3"));
     }
-    TC_RETURN_IF_ERROR(Annotate(CheckKeep(versions), QuoteName(pair)));
+    TC_RETURN_IF_ERROR(Annotate(CheckKeep(versions), absl::StrCat("parse keep rule ", QuoteName(pair))));
     const bool fresh =
         retention.by_prefix.emplace(pair.substr(0, equals), static_cast<uint32_t>(versions)).second;
     if (!fresh) {
       return absl::InvalidArgumentError(
-          absl::StrCat("the prefix ", QuoteName(pair.substr(0, equals)), " stands twice; give it once"));
+          absl::StrCat("parse keep rule ", QuoteName(pair), ": its prefix stands twice; give it once"));
     }
   }
   return retention;

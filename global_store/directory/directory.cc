@@ -60,9 +60,9 @@ absl::StatusOr<PublishPlan> Directory::PreparePublish(const PublishRequest& requ
   if (request.replica.has_value()) {
     TC_RETURN_IF_ERROR(Inventory::Check(request.node.node_id, *request.replica));
     if (request.replica->artifact_id != artifact.artifact_id) {
-      return absl::InvalidArgumentError(absl::StrCat("the replica ", request.replica->id, " is of ",
-                                                     request.replica->artifact_id,
-                                                     ", but the manifest is of ", artifact.artifact_id));
+      return absl::InvalidArgumentError(
+          absl::StrCat("publish ", artifact.artifact_id, ": replica ", request.replica->id, " is of ",
+                       request.replica->artifact_id, "; report it with its own manifest"));
     }
   }
   if (request.key.empty() && request.keep.has_value()) {

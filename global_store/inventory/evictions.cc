@@ -117,8 +117,9 @@ absl::StatusOr<EvictionDecision> Evictions::Request(const NodeIdentity& node, st
   const HeldReplica* replica = inventory_->Find(node.node_id, replica_id);
   if (replica == nullptr) {
     inventory_->Want(node.node_id);
-    return absl::NotFoundError(absl::StrCat("the global store does not know replica ", replica_id,
-                                            " yet: send the inventory, then ask again"));
+    return absl::NotFoundError(
+        absl::StrCat("evict replica ", replica_id,
+                     ": the global store does not know it yet; send the inventory, then ask again"));
   }
   if (std::optional<EvictionDecision> refused = Refuse(*replica, proofs, now)) return *std::move(refused);
   // From this moment no copy: neither offered as a source, nor counted when another node asks to evict the

@@ -51,17 +51,22 @@ absl::Status Inventory::Check(const std::string& node_id, const ReplicaInfo& rep
   constexpr size_t kMaxIdBytes = 128;
   for (const std::string* id : {&replica.id, &replica.artifact_id}) {
     if (id->size() <= kMaxIdBytes && IsPrintable(*id)) continue;
-    return absl::InvalidArgumentError(absl::StrCat("node ", node_id, " reports the id ", QuoteName(*id),
-                                                   ", which is too long or not printable"));
+    return absl::InvalidArgumentError(absl::StrCat("report replicas of node ", node_id, ": the id ",
+                                                   QuoteName(*id),
+                                                   " is too long or not printable; report another"));
   }
-  if (replica.id.empty()) return absl::InvalidArgumentError("a replica has no id");
-  if (!replica.node_id.empty() && replica.node_id != node_id) {
+  if (replica.id.empty()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("node ", node_id, " reports replica ", replica.id, " of node ", replica.node_id));
+        absl::StrCat("report replicas of node ", node_id, ": one has no id; give each an id"));
+  }
+  if (!replica.node_id.empty() && replica.node_id != node_id) {
+    return absl::InvalidArgumentError(absl::StrCat("report replica ", replica.id, " of node ", node_id,
+                                                   ": it is of node ", replica.node_id,
+                                                   "; report it from that node"));
   }
   if (replica.state == ReplicaState::kReady && replica.artifact_id.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("replica ", replica.id, " is ready, but names no artifact"));
+    return absl::InvalidArgumentError(absl::StrCat("report replica ", replica.id, " of node ", node_id,
+                                                   ": it is ready, but names no artifact; name one"));
   }
   return absl::OkStatus();
 }

@@ -16,28 +16,32 @@ constexpr uint64_t kIncarnationsEnd = uint64_t{1} << 63;
 
 absl::Status CheckFacts(const NodeFacts& facts) {
   if (facts.node_id.empty() || facts.name.empty() || facts.incarnation == 0) {
-    return absl::InvalidArgumentError("a node registers with a node id, a name and an incarnation above 0");
+    return absl::InvalidArgumentError(
+        "register a node: it has no node id, no name or incarnation 0; give all three");
   }
   if (facts.incarnation >= kIncarnationsEnd) {
-    return absl::InvalidArgumentError(absl::StrCat("node ", facts.node_id, " registers with the incarnation ",
-                                                   facts.incarnation, ": they are below ", kIncarnationsEnd));
+    return absl::InvalidArgumentError(absl::StrCat("register node ", facts.node_id, ": its incarnation, ",
+                                                   facts.incarnation, ", is not below ", kIncarnationsEnd,
+                                                   "; set the host's clock"));
   }
-  return Annotate(CheckLabels(facts.labels), absl::StrCat("node ", facts.name));
+  return Annotate(CheckLabels(facts.labels), absl::StrCat("register node ", facts.name));
 }
 
 absl::Status Replaced(const NodeFacts& by, const NodeIdentity& node) {
-  return absl::AbortedError(absl::StrCat("node ", node.node_id, " is the daemon ", by.name, " at ",
-                                         by.grpc_address, " now (incarnation ", by.incarnation,
-                                         "): it replaced this one (incarnation ", node.incarnation, ")"));
+  return absl::AbortedError(absl::StrCat("speak for node ", node.node_id, ": it is the daemon ", by.name,
+                                         " at ", by.grpc_address, " now (incarnation ", by.incarnation,
+                                         "), which replaced this one (incarnation ", node.incarnation,
+                                         "); stop one of them"));
 }
 
 absl::Status NotRegistered(const NodeIdentity& node) {
-  return absl::NotFoundError(absl::StrCat("node ", node.node_id, ", incarnation ", node.incarnation,
-                                          ", is not registered: register it again"));
+  return absl::NotFoundError(absl::StrCat("speak for node ", node.node_id, ": its incarnation ",
+                                          node.incarnation, " is not registered; register it again"));
 }
 
 absl::Status NotAlive(std::string_view node_id) {
-  return absl::NotFoundError(absl::StrCat("there is no live node ", node_id));
+  return absl::NotFoundError(
+      absl::StrCat("find node ", node_id, ": no live node has this id; start its daemon"));
 }
 
 }  // namespace
@@ -84,10 +88,10 @@ const std::set<std::string>& Membership::OnHost(std::string_view host_id) const 
 absl::Status Membership::CheckName(const NodeFacts& facts) const {
   const auto named = live_names_.find(facts.name);
   if (named == live_names_.end() || named->second == facts.node_id) return absl::OkStatus();
-  return absl::AlreadyExistsError(absl::StrCat("the name ", facts.name, " belongs to the live node ",
-                                               named->second, " at ",
+  return absl::AlreadyExistsError(absl::StrCat("register node ", facts.node_id, ": the name ", facts.name,
+                                               " belongs to the live node ", named->second, " at ",
                                                nodes_.find(named->second)->second.facts.grpc_address,
-                                               ": stop that one, or give this one another name"));
+                                               "; stop that one, or give this one another name"));
 }
 
 absl::Status Membership::CheckIdentity(const NodeIdentity& node) const {
@@ -115,8 +119,8 @@ absl::Status Membership::CheckBinding(std::string_view node_id, std::string_view
   const auto bound = names_of_nodes_.find(node_id);
   if (bound == names_of_nodes_.end() || bound->second == name) return absl::OkStatus();
   return absl::PermissionDeniedError(
-      absl::StrCat("node/", name, " may not speak for node ", bound->second, " (", node_id, "): that is for ",
-                   bound->second, " itself; where it has another name now, an operator lets it have one: ",
+      absl::StrCat("permission denied: node/", name, " may not speak for node ", bound->second, " (", node_id,
+                   "), only ", bound->second, " itself may; if this node was renamed, let an operator run ",
                    "tensorcast node forget ", node_id));
 }
 
@@ -135,11 +139,12 @@ absl::StatusOr<DurableFacts> Membership::PrepareBindNode(const NodeFacts& facts)
 absl::StatusOr<DurableFacts> Membership::PrepareForgetNode(std::string_view node_id) const {
   const auto bound = names_of_nodes_.find(node_id);
   if (bound == names_of_nodes_.end()) {
-    return absl::NotFoundError(absl::StrCat("no certificate's name has the node id ", node_id));
+    return absl::NotFoundError(absl::StrCat(
+        "forget node ", node_id, ": no certificate's name has this node id; see tensorcast node ls"));
   }
   if (nodes_.contains(node_id)) {
     return absl::FailedPreconditionError(
-        absl::StrCat("node ", bound->second, " (", node_id, ") is alive: stop its daemon first"));
+        absl::StrCat("forget node ", bound->second, " (", node_id, "): it is alive; stop its daemon first"));
   }
   return DurableFacts{.nodes = {{.node_id = std::string(node_id), .name = ""}}};
 }

@@ -31,7 +31,7 @@ absl::StatusOr<DatabaseFile> DatabaseFile::Open(const std::string& path) {
   if (fcntl(file.fd_.get(), F_OFD_SETLK, &lock) != 0) {
     if (errno != EAGAIN && errno != EACCES) return ErrnoStatus(errno, "lock", path);
     return absl::AlreadyExistsError(absl::StrCat(
-        path, " is locked: another global store uses this database; stop it or choose another path"));
+        "lock ", path, ": another global store uses this database; stop it or choose another path"));
   }
   struct stat now{};
   if (fstat(file.fd_.get(), &now) != 0) return ErrnoStatus(errno, "stat", path);
@@ -54,9 +54,9 @@ absl::Status DatabaseFile::Check() const {
     const bool there = stat(file.path.c_str(), &now) == 0;
     if (there && now.st_dev == file.device && now.st_ino == file.inode) continue;
     return absl::DataLossError(absl::StrCat(
-        "metadata database: ", file.path, " was ", there ? "replaced" : "removed",
-        " while this global store uses it. What it says is only in its memory now, and nothing more is "
-        "acknowledged: put the file back, or stop this global store and start it on a backup"));
+        "use the metadata database: ", file.path, " was ", there ? "replaced" : "removed",
+        " under this global store, which has its facts only in memory now and acknowledges no change; put "
+        "the file back, or stop this global store and start it on a backup"));
   }
   return absl::OkStatus();
 }

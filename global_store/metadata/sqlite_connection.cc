@@ -22,7 +22,7 @@ std::string_view Advice(absl::StatusCode code) {
     case absl::StatusCode::kPermissionDenied:
       return "check the file's and its folder's permissions";
     default:
-      return "this is a defect in the global store";
+      return "report this defect of the global store";
   }
 }
 
@@ -57,12 +57,12 @@ absl::StatusCode Classify(int code) {
 absl::Status SqliteStatus(int code, sqlite3* db) {
   if (code == SQLITE_OK || code == SQLITE_ROW || code == SQLITE_DONE) return absl::OkStatus();
   const absl::StatusCode classified = Classify(code);
-  std::string message = absl::StrCat("metadata database: ", sqlite3_errstr(code));
+  std::string message = absl::StrCat("use the metadata database: ", sqlite3_errstr(code));
   if (db != nullptr) {
     const char* path = sqlite3_db_filename(db, "main");
     absl::StrAppend(&message, " (", sqlite3_errmsg(db), ") in ", path == nullptr ? "?" : path);
   }
-  return absl::Status(classified, absl::StrCat(message, ": ", Advice(classified)));
+  return absl::Status(classified, absl::StrCat(message, "; ", Advice(classified)));
 }
 
 SqliteStatement::~SqliteStatement() { sqlite3_finalize(statement_); }
@@ -113,7 +113,7 @@ absl::StatusOr<SqliteConnection> SqliteConnection::Open(const std::string& path)
   const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
   const int code = sqlite3_open_v2(path.c_str(), &db, flags, nullptr);
   SqliteConnection connection(db);  // to be closed even when it did not open
-  TC_RETURN_IF_ERROR(Annotate(SqliteStatus(code, db), absl::StrCat("cannot open ", path)));
+  TC_RETURN_IF_ERROR(Annotate(SqliteStatus(code, db), absl::StrCat("open ", path)));
   sqlite3_busy_timeout(db, kBusyTimeoutMs);
   sqlite3_extended_result_codes(db, 1);
   return connection;

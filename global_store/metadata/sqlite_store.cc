@@ -222,12 +222,13 @@ absl::Status PrepareSchema(SqliteConnection& connection) {
     version = kSchemaVersion;
   } else if (application != kApplicationId) {
     return absl::FailedPreconditionError(
-        "the file is a database of another program: give the global store a metadata path of its own");
+        "use the metadata database: it is a file of another program; give the global store a metadata path "
+        "of its own");
   }
   if (version != kSchemaVersion) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "the database has schema version ", version, ", this program ", kSchemaVersion,
-        ": run the version that wrote it, or give the global store another global_store.metadata_path"));
+        "use the metadata database: it has schema version ", version, ", this program ", kSchemaVersion,
+        "; run the version that wrote it, or give the global store another global_store.metadata_path"));
   }
   return absl::OkStatus();
 }
@@ -256,10 +257,10 @@ absl::StatusOr<std::unique_ptr<MetadataStore>> OpenSqliteStore(const SqliteOptio
   // Given free for SQLite to open with on a full disk, and taken again below.
   ReleaseSpace(reserve);
   TC_ASSIGN_OR_RETURN(SqliteConnection writer, SqliteConnection::Open(options.path));
-  TC_RETURN_IF_ERROR(Annotate(Configure(writer, options), options.path));
+  TC_RETURN_IF_ERROR(Annotate(Configure(writer, options), absl::StrCat("open ", options.path)));
   // After the writer has made the schema and the log: the reader may make nothing.
   TC_ASSIGN_OR_RETURN(SqliteConnection reader, SqliteConnection::Open(options.path));
-  TC_RETURN_IF_ERROR(Annotate(reader.Execute("PRAGMA query_only = 1"), options.path));
+  TC_RETURN_IF_ERROR(Annotate(reader.Execute("PRAGMA query_only = 1"), absl::StrCat("open ", options.path)));
   WriteStatements writes;
   ReadStatements reads;
   TC_RETURN_IF_ERROR(Prepare(writer, writes));

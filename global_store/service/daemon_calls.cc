@@ -236,9 +236,11 @@ Proofs ProveCopies(const RequestContext& context, const CopiesToProve& copies,
     (proven ? proofs.proven : proofs.unproven).push_back(copy.replica);
     LOG_IF(WARNING, !proven) << "node " << copy.node_name << " says that it has a copy of "
                              << copies.artifact_id << ", and did not prove it: "
-                             << (!own.ok()         ? own.status()
-                                 : answers[i].ok() ? absl::DataLossError("its bytes differ")
-                                                   : answers[i].status());
+                             << (!own.ok() ? own.status()
+                                 : answers[i].ok()
+                                     ? absl::DataLossError(
+                                           "prove a copy: its bytes differ; import the artifact again")
+                                     : answers[i].status());
   }
   return proofs;
 }

@@ -140,7 +140,8 @@ class GlobalStoreService final : public v1::GlobalStore::CallbackService {
       if (!absl::IsPermissionDenied(speaks) || caller.asking == peer) return speaks;
       // A daemon that passes on what an operator asked: its certificate does not give it that role.
       return absl::PermissionDeniedError(
-          absl::StrCat(peer, " may drain only its own node; connect to the global store's address with an ",
+          absl::StrCat("permission denied: ", peer,
+                       " may drain only its own node; connect to the global store's address with an ",
                        "operator's certificate"));
     } else if constexpr (std::is_same_v<Request, v1::BindKeyRequest>) {
       return CheckMayBind(caller, request.key());

@@ -127,7 +127,7 @@ class Handlers {
     const uint64_t id = (coordinator_.*watch)(std::move(watcher));
     *cancelled = context.cancellation.OnCancel([this, id, finisher, unwatch] {
       (coordinator_.*unwatch)(id);
-      finisher.Finish(absl::CancelledError("watch: the caller cancelled it"));
+      finisher.Finish(absl::CancelledError("watch: the caller cancelled it; watch again"));
     });
   }
 

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -110,10 +109,8 @@ absl::Status Handlers::DescribeArtifact(const v1::DescribeArtifactRequest& reque
     *first.mutable_artifact() = ToProto(view);
     more_replicas_after = view.more_replicas_after;
   }
-  const bool wants_manifest =
-      request.manifest() && std::ranges::count(request.known_manifests(), artifact_id) == 0;
   std::shared_ptr<const std::string> manifest;
-  if (wants_manifest) {
+  if (request.manifest()) {
     // Read before the first message: once one is sent, an error could only cut the stream off.
     absl::StatusOr<std::string> bytes = coordinator_.ReadManifest(artifact_id);
     // What the key names is known all the same. The caller asks for the manifest by the id, and is told why.

@@ -126,7 +126,9 @@ absl::StatusOr<GrantOffer> Handlers::RequestGrant(const RequestContext& context,
         StartReading(context, *offer.origin_to_read);
         return offer;
       }
-      NoteReading(*offer.origin_to_read, absl::UnavailableError("the node is silent or lost the files"));
+      NoteReading(*offer.origin_to_read,
+                  absl::UnavailableError(
+                      "read the origin: its node is silent or lost the files; import the artifact again"));
     } else {
       return offer;
     }

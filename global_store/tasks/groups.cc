@@ -21,18 +21,21 @@ bool Groups::Group::Has(std::string_view node_id) const {
 
 absl::Status Groups::CheckMayBroadcast(std::string_view node_id) const {
   const Node* node = nodes_.Find(node_id);
-  if (node == nullptr) return absl::FailedPreconditionError(absl::StrCat("node ", node_id, " is away"));
+  if (node == nullptr) {
+    return absl::FailedPreconditionError(absl::StrCat("node ", node_id, " is away; start its daemon"));
+  }
   const auto refuse = [&](std::string_view why) {
     return absl::FailedPreconditionError(absl::StrCat("node ", node->facts.name, ": ", why));
   };
-  if (node->draining) return refuse("it drains");
+  if (node->draining) return refuse("it drains; undrain it");
   const BroadcastAbility& ability = node->facts.broadcasts;
   if (ability.nccl_version.empty()) {
-    return refuse(ability.why_not.empty() ? "it has not said that it can" : ability.why_not);
+    return refuse(ability.why_not.empty() ? "it has not said that it can; see its log" : ability.why_not);
   }
   for (const auto& [group_id, group] : groups_) {
     if (group.over.ok() && group.Has(node_id)) {
-      return refuse(absl::StrCat("it takes part in the broadcast of ", group.plan.artifact_id));
+      return refuse(absl::StrCat("it takes part in the broadcast of ", group.plan.artifact_id,
+                                 "; ask again when that ends"));
     }
   }
   return absl::OkStatus();
@@ -71,13 +74,14 @@ absl::StatusOr<std::optional<GroupPlan>> Groups::Plan(const TaskRequest& request
     absl::Status fits = known->second;
     if (task.location.kind != LocationKind::kGpu) {
       fits = absl::FailedPreconditionError(
-          absl::StrCat(task.node_name, ":", task.location.ToString(), " is not a GPU"));
+          absl::StrCat(task.node_name, ":", task.location.ToString(), " is not a GPU; name GPUs only"));
     } else if (fits.ok()) {
       const std::string& has = nodes_.Find(task.node_id)->facts.broadcasts.nccl_version;
       if (version.empty()) version = has;
       if (has != version) {
-        fits = absl::FailedPreconditionError(
-            absl::StrCat("node ", task.node_name, " has NCCL ", has, ", and others have ", version));
+        fits = absl::FailedPreconditionError(absl::StrCat("node ", task.node_name, " has NCCL ", has,
+                                                          ", and others have ", version,
+                                                          "; install one version"));
       }
     }
     if (!fits.ok()) {
@@ -95,7 +99,7 @@ absl::StatusOr<std::optional<GroupPlan>> Groups::Plan(const TaskRequest& request
   if (nodes.size() < 2) {
     return absl::FailedPreconditionError(
         "broadcast by nccl: it needs GPUs of two nodes or more; name another node's GPU, or leave out the "
-        "lane: within one node no request is needed");
+        "lane");
   }
   std::ranges::sort(group.ranks, {},
                     [](const GroupPlan::Rank& rank) { return std::pair(rank.node_id, rank.location); });
@@ -141,16 +145,19 @@ absl::StatusOr<std::optional<GroupRoot>> Groups::Join(const NodeIdentity& identi
   TC_RETURN_IF_ERROR(nodes_.CheckIdentity(identity));
   const auto found = groups_.find(group_id);
   if (found == groups_.end() || !found->second.Has(identity.node_id)) {
-    return absl::NotFoundError(absl::StrCat("no group ", group_id, " with this node"));
+    return absl::NotFoundError(
+        absl::StrCat("join group ", group_id, ": no group of this id has this node; pull instead"));
   }
   Group& group = found->second;
   const bool is_root = group.plan.root_node == identity.node_id;
   if (is_root != root.has_value() || (is_root && root->rank >= group.plan.ranks.size())) {
-    return absl::InvalidArgumentError("a group's root comes from its node alone, and is one of its ranks");
+    return absl::InvalidArgumentError(absl::StrCat(
+        "join group ", group_id,
+        ": its root comes from the root's node alone, and is one of its ranks; ask for the plan again"));
   }
   if (group.over.ok() && !group.nodes.empty() && group.forms_until.has_value() && now >= *group.forms_until) {
-    group.over =
-        absl::AbortedError(absl::StrCat(group.nodes.size(), " nodes of the group did not come in time"));
+    group.over = absl::AbortedError(absl::StrCat("join group ", group_id, ": ", group.nodes.size(),
+                                                 " of its nodes did not come in time; pull instead"));
   }
   TC_RETURN_IF_ERROR(group.over);
   group.nodes.erase(identity.node_id);
@@ -167,8 +174,9 @@ absl::Status Groups::End(const NodeIdentity& identity, std::string_view group_id
     return absl::OkStatus();
   }
   Group& group = found->second;
-  group.over = absl::AbortedError(
-      absl::StrCat("node ", nodes_.Find(identity.node_id)->facts.name, ": ", why.ToString()));
+  group.over = absl::AbortedError(absl::StrCat("join group ", group_id, ": node ",
+                                               nodes_.Find(identity.node_id)->facts.name, " ended it (",
+                                               why.ToString(), "); pull instead"));
   // A group that a node cancelled is not a failed one.
   if (group.nodes.empty() && !absl::IsCancelled(why)) {
     FailedGroup failed{.nodes = {}, .until = now + options_.pause};
@@ -181,7 +189,8 @@ absl::Status Groups::End(const NodeIdentity& identity, std::string_view group_id
 void Groups::Leave(std::string_view node_id) {
   for (auto& [group_id, group] : groups_) {
     if (group.over.ok() && group.Has(node_id)) {
-      group.over = absl::AbortedError(absl::StrCat("node ", node_id, " is gone"));
+      group.over = absl::AbortedError(
+          absl::StrCat("join group ", group_id, ": node ", node_id, " is gone; pull instead"));
     }
   }
 }

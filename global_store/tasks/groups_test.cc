@@ -161,7 +161,8 @@ TEST_F(Groups, GroupMemberThatLeaves_AbortsGroupForAll) {
   EXPECT_THAT(WhyNot({"a", "b"}, {kGpu1}), HasSubstr("takes part in the broadcast of x"));
   EXPECT_TRUE(
       directory_.tasks().groups().End(Id("c"), first, absl::UnavailableError("no helper"), now_).ok());
-  EXPECT_THAT(std::string(Join("b", first).status().message()), HasSubstr("name-c: UNAVAILABLE: no helper"));
+  EXPECT_THAT(std::string(Join("b", first).status().message()),
+              HasSubstr("name-c ended it (UNAVAILABLE: no helper"));
   const std::string second = Replicate({"a", "b", "c"}, TaskLane::kAuto, {kGpu1});
   ASSERT_NE(second, "") << "no node is in one any more";
   Register("c", 2);

@@ -27,14 +27,15 @@ absl::Status CheckRoom(const NodeFacts& node, const std::vector<PoolFacts>& pool
                        uint64_t image_bytes) {
   const auto is_it = [&](const DeviceFacts& device) { return device.ordinal == location.device; };
   if (location.kind == LocationKind::kGpu && std::ranges::none_of(node.devices, is_it)) {
-    return absl::InvalidArgumentError(absl::StrCat("node ", node.name, " has no ", location.ToString(),
-                                                   "; it has ", node.devices.size(), " GPUs"));
+    return absl::InvalidArgumentError(absl::StrCat("make a replica on node ", node.name, ": it has no ",
+                                                   location.ToString(), ", only ", node.devices.size(),
+                                                   " GPUs; name another location"));
   }
   const auto pool = std::ranges::find(pools, location, &PoolFacts::location);
   if (pool == pools.end() || pool->capacity_bytes >= image_bytes) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat("node ", node.name, " has ", pool->capacity_bytes,
-                                                   " bytes for replicas at ", location.ToString(),
-                                                   ", and the artifact takes ", image_bytes));
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "make a replica on node ", node.name, ": it has ", pool->capacity_bytes, " bytes for replicas at ",
+      location.ToString(), ", and the artifact takes ", image_bytes, "; name another node or location"));
 }
 
 }  // namespace
@@ -61,7 +62,7 @@ class Tasks::NodeNames {
     const auto found = names_.find(id);
     if (found != names_.end()) return Node{.id = id, .name = found->second};
     return absl::NotFoundError(
-        absl::StrCat("no node is called ", node, ", nor has that id: `tensorcast status` lists them"));
+        absl::StrCat("find node ", node, ": no node has this name or id; see tensorcast node ls"));
   }
 
  private:

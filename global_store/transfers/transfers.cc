@@ -184,8 +184,9 @@ absl::Status Transfers::CompleteGrant(const NodeIdentity& receiver, std::string_
   const Grant* grant = grants_.Find(grant_id);
   if (grant == nullptr) return absl::OkStatus();
   if (grant->receiver_node != receiver.node_id) {
-    return absl::PermissionDeniedError(absl::StrCat("grant ", grant_id, " was given to node ",
-                                                    grant->receiver_node, ", not to ", receiver.node_id));
+    return absl::PermissionDeniedError(
+        absl::StrCat("permission denied: grant ", grant_id, " was given to node ", grant->receiver_node,
+                     ", not to ", receiver.node_id, "; end grants from the node that holds them"));
   }
   if (source_corrupt) {
     if (const Node* accuser = nodes_.Find(receiver.node_id)) {

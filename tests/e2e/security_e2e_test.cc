@@ -370,7 +370,7 @@ TEST_F(SecurityE2e, NodeId_BelongsToOneNameUntilOperatorForgetsIt) {
   const auto forget_as = [&](const std::string& name) {
     return RunAs(name, forget, cluster_->global_store_address());
   };
-  EXPECT_THAT(forget_as("operator-ada").output, HasSubstr("is alive: stop its daemon first"));
+  EXPECT_THAT(forget_as("operator-ada").output, HasSubstr("it is alive; stop its daemon first"));
 
   TC_ASSERT_OK(cluster_->daemon(0).Stop(kStepTimeout).status());
   TC_ASSERT_OK(cluster_->global_store().Signal(SIGKILL));

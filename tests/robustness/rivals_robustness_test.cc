@@ -211,7 +211,7 @@ TEST_F(Rivals, SecondGlobalStoreOnSameDatabase_EndsAndNamesIt) {
                         .log_path = log}));
     TC_ASSERT_OK_AND_ASSIGN(const int code, second->Wait(Soon()));
     EXPECT_EQ(code, 1) << path;
-    EXPECT_THAT(FileTail(log, 1), HasSubstr(path + " is locked: another global store uses this database"));
+    EXPECT_THAT(FileTail(log, 1), HasSubstr("lock " + path + ": another global store uses this database"));
   }
   ExpectUnharmed();
 }

@@ -57,11 +57,12 @@ absl::Status ToStatus(const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
   if (absl::StrContains(status.error_message(), "database space exceeded")) {
     return absl::ResourceExhaustedError(absl::StrCat(
-        "etcd: its quota is full (", status.error_message(),
-        "): compact and defragment it, or raise --quota-backend-bytes, then disarm its NOSPACE alarm "
+        "write to etcd: its quota is full (", status.error_message(),
+        "); compact and defragment it, or raise --quota-backend-bytes, then disarm its NOSPACE alarm "
         "(etcdctl alarm disarm)"));
   }
-  return {static_cast<absl::StatusCode>(status.error_code()), absl::StrCat("etcd: ", status.error_message())};
+  return {static_cast<absl::StatusCode>(status.error_code()),
+          absl::StrCat("call etcd: ", status.error_message(), "; see its log")};
 }
 
 // Whether another member, or the same one a little later, may do what this one did not.
@@ -143,8 +144,11 @@ absl::StatusOr<std::string> Client::State::Token(const RequestContext& context, 
   request.set_password(options.password);
   pb::AuthenticateResponse response;
   const grpc::Status status = pb::Auth::NewStub(member.channel)->Authenticate(&call, request, &response);
-  if (Passes(status)) return absl::UnavailableError(absl::StrCat("etcd: ", status.error_message()));
-  TC_RETURN_IF_ERROR(Annotate(ToStatus(status), absl::StrCat("user ", options.user)));
+  if (Passes(status)) {
+    return absl::UnavailableError(
+        absl::StrCat("authenticate with etcd: ", status.error_message(), "; see its log"));
+  }
+  TC_RETURN_IF_ERROR(Annotate(ToStatus(status), absl::StrCat("authenticate with etcd as ", options.user)));
   absl::MutexLock lock(&mutex);
   token = response.token();
   return token;
@@ -153,13 +157,14 @@ absl::StatusOr<std::string> Client::State::Token(const RequestContext& context, 
 template <class Attempt>
 absl::Status Client::State::Call(const RequestContext& context, const char* what, const Attempt& attempt) {
   rpc::Backoff backoff({.initial = absl::Milliseconds(10), .max = absl::Milliseconds(200)});
-  absl::Status last = absl::UnavailableError("etcd: it was not asked");
+  absl::Status last = absl::UnavailableError("no member of etcd was asked");
   bool asked_for_token = false;
   for (size_t tried = 0;; ++tried) {
     if (absl::Status wanted = context.Check(what); !wanted.ok()) {
       if (absl::IsCancelled(wanted)) return wanted;
       return absl::UnavailableError(absl::StrCat(what, " of etcd at ", absl::StrJoin(options.endpoints, ", "),
-                                                 " had no answer: ", last.message()));
+                                                 ": it did not answer (", last.message(),
+                                                 "); start etcd, or see why it is slow"));
     }
     const size_t index = current.load();
     const Member& member = members[index];
@@ -284,7 +289,7 @@ absl::StatusOr<absl::Duration> Client::KeepAlive(const RequestContext& context, 
         return ended.ok() ? grpc::Status(grpc::StatusCode::UNAVAILABLE, "the stream ended") : ended;
       }));
   if (response.ttl() > 0) return absl::Seconds(response.ttl());
-  return absl::NotFoundError("etcd: the lease has ended");
+  return absl::NotFoundError("renew the lease in etcd: it has ended; lead again");
 }
 
 absl::Status Client::Revoke(const RequestContext& context, int64_t lease) {

@@ -59,14 +59,14 @@ absl::StatusOr<Leadership::Term> Leadership::TryOnce(Client* client, const Leade
   const auto& format = seen.responses(2).response_range();
   if (format.kvs_size() > 0 && format.kvs(0).value() != kFormat) {
     return absl::FailedPreconditionError(
-        absl::StrCat("etcd: what is below ", options.prefix, " has format ", format.kvs(0).value(),
-                     ", this program writes ", kFormat, ": run one that knows it, or set another prefix"));
+        absl::StrCat("lead by etcd: what is below ", options.prefix, " has format ", format.kvs(0).value(),
+                     ", this program writes ", kFormat, "; run one that knows it, or set another prefix"));
   }
   if (leader.kvs_size() > 0) {
     record::Leader found;
     found.ParseFromString(leader.kvs(0).value());
     other = {.name = found.name(), .address = found.address()};
-    return absl::AbortedError("another leads");
+    return absl::AbortedError("lead by etcd: another global store leads; wait until its lease ends");
   }
   uint64_t epoch = 1;
   if (counter.kvs_size() > 0) {
@@ -104,7 +104,7 @@ absl::StatusOr<Leadership::Term> Leadership::TryOnce(Client* client, const Leade
     // Unless it is this one's own, of an attempt with a lost answer.
     const auto& now = taken.responses(0).response_range();
     if (now.kvs_size() == 0 || now.kvs(0).lease() != term.lease) {
-      return absl::AbortedError("another was faster");
+      return absl::AbortedError("lead by etcd: another global store was faster; wait until its lease ends");
     }
     term.created = now.kvs(0).create_revision();
   }
@@ -156,7 +156,8 @@ Leadership::Leadership(Client* client, const LeadershipOptions& options, const T
 Leadership::~Leadership() {
   keep_alive_.reset();
   OnLost(nullptr);  // the caller that ends it knows
-  StepDown(absl::UnavailableError("this global store has resigned"));
+  StepDown(
+      absl::UnavailableError("lead by etcd: this global store has resigned; ask the one that leads now"));
   client_->Revoke(RequestContext::Background(options_.ttl), lease_).IgnoreError();
 }
 
@@ -171,7 +172,9 @@ absl::Status Leadership::Check() const {
   if (left() > absl::ZeroDuration()) return absl::OkStatus();
   absl::MutexLock lock(&mutex_);
   if (!over_.ok()) return over_;
-  return absl::UnavailableError("this global store does not lead any more: etcd was not heard from in time");
+  return absl::UnavailableError(
+      "lead by etcd: this global store does not lead any more, since etcd did not answer in time; ask the "
+      "one that leads now");
 }
 
 // Ends once, for the first reason. Calls to etcd that are under way are cancelled, and `lost` is called
@@ -232,7 +235,9 @@ void Leadership::KeepAlive() {
     return;
   }
   if (absl::IsNotFound(ttl.status())) {
-    StepDown(absl::UnavailableError("this global store does not lead any more: its lease in etcd has ended"));
+    StepDown(
+        absl::UnavailableError("lead by etcd: this global store does not lead any more, since its lease has "
+                               "ended; ask the one that leads now"));
   } else if (const absl::Status leads = Check(); !leads.ok()) {
     StepDown(leads);
   }

@@ -311,7 +311,8 @@ pb::TxnRequest Store::ChangeOf(const Operations& operations, uint64_t own) const
 
 absl::Status Store::EndLeadership(const absl::Status& why) {
   leadership_.StepDown(
-      absl::UnavailableError(absl::StrCat("this global store does not lead any more: ", why.message())));
+      absl::UnavailableError(absl::StrCat("lead by etcd: this global store does not lead any more (",
+                                          why.message(), "); ask the one that leads now")));
   return leadership_.Check();
 }
 

@@ -352,7 +352,7 @@ TEST_F(EtcdStore, UserWithPrefixRole_LeadsWhileRolesChange) {
       Leadership::Campaign(other->get(), {.prefix = kPrefix, .name = "b", .address = "b:1"},
                            RequestContext::Background(absl::Minutes(1)), [](const StoreAddress&) {})
           .status();
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("user store")) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("authenticate with etcd as store")) << refused;
 }
 
 TEST_F(EtcdStore, OtherFormatVersion_IsRefused) {
