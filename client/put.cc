@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <system_error>
@@ -217,6 +218,43 @@ absl::StatusOr<OpenedModel> OpenHere(const RequestContext& context, const std::s
       });
 }
 
+// What this process opens of files beside tensors that are not in a folder with them. Aside, as above.
+absl::StatusOr<FilesBeside> OpenFilesAt(const RequestContext& context,
+                                        const std::vector<std::string>& paths) {
+  return RunAside<FilesBeside>(context, "open the files", [context, paths]() -> absl::StatusOr<FilesBeside> {
+    std::map<std::string, std::shared_ptr<ObjectReader>> opened;
+    for (const std::string& path : paths) {
+      TC_ASSIGN_OR_RETURN(const FoundObject found, ImportRoots::Everything().Find(context, path));
+      FilesBeside files;
+      if (found.folder != nullptr) {
+        SafetensorsModel folder;
+        folder.folder = found.folder;
+        TC_ASSIGN_OR_RETURN(files, OpenFilesBeside(context, folder));
+      } else {
+        TC_ASSIGN_OR_RETURN(files,
+                            FilesOf({found.object}, {std::filesystem::path(path).filename().string()}));
+      }
+      for (size_t i = 0; i < files.objects.size(); ++i) {
+        const std::string& name = files.layout.tensors[i].name;
+        if (opened.emplace(name, files.objects[i]).second) continue;
+        return absl::InvalidArgumentError(
+            absl::StrCat("open the files: two are called ", QuoteName(name), "; name one of them"));
+      }
+    }
+    if (opened.empty()) {
+      return absl::InvalidArgumentError(
+          "open the files: the folders have none but weights and hidden files; name others, or none");
+    }
+    std::vector<std::string> names;
+    ObjectReaders objects;
+    for (auto& [name, object] : opened) {
+      names.push_back(name);
+      objects.push_back(std::move(object));
+    }
+    return FilesOf(std::move(objects), names);
+  });
+}
+
 absl::Status ImportOnce(DaemonLink& link, const RequestContext& context, std::span<const int> files,
                         v1::ImportArtifactRequest& request, OnResponse on_response) {
   std::unique_ptr<OfferedMemory> offer;
@@ -251,6 +289,56 @@ absl::Status WriteManifestBeside(DaemonLink& link, const RequestContext& operati
     return absl::DataLossError("the daemon sent the manifest of another artifact; put the model again");
   }
   return ReplaceFile(ManifestUriOf(path), manifest.bytes(), 0644);
+}
+
+// Stores the files and binds them with the tensors that `put` stored under the key. After these: files that
+// no key binds may go when room is needed.
+absl::Status BindFiles(otel::Span& span, DaemonLink& link, const RequestContext& operation,
+                       const FilesBeside& files, PutOptions options, v1::PutArtifactResult& put) {
+  v1::BindKeyRequest bind;
+  bind.set_key(*options.key);
+  options.key.reset();
+  options.keep.reset();
+  options.on_progress = nullptr;
+  options.location = "cpu";
+  v1::ImportArtifactRequest request;
+  TC_RETURN_IF_ERROR(SetOptions(options, request));
+  request.set_path("the files");
+  std::vector<int> descriptors;
+  for (const auto& object : files.objects) descriptors.push_back(object->descriptor());
+  for (const Tensor& file : files.layout.tensors) request.add_files(file.name);
+  TC_ASSIGN_OR_RETURN(const v1::PutArtifactResult stored,
+                      WithRetries(span, operation, options, "store the files", [&](OnResponse on_response) {
+                        return ImportOnce(link, operation, descriptors, request, on_response);
+                      }));
+  if (put.files_id() == stored.artifact_id()) return absl::OkStatus();  // the key has inherited them
+  bind.set_artifact_id(put.artifact_id());
+  bind.set_expected_revision(put.key_revision());
+  bind.set_files_id(stored.artifact_id());
+  TC_ASSIGN_OR_RETURN(const v1::BindKeyResponse bound,
+                      rpc::CallUnary(link.global_store(), &v1::GlobalStore::Stub::BindKey, operation, bind,
+                                     {.what = "bind the files"}));
+  put.set_key_revision(bound.key().revision());
+  put.set_files_id(bound.key().files_id());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::PutArtifactResult> PutWithFiles(otel::Span& span, Session& session,
+                                                   const RequestContext& operation,
+                                                   std::span<const PutTensor> tensors,
+                                                   const std::map<std::string, std::string>& metadata,
+                                                   const PutOptions& options) {
+  if (options.files_at.empty()) return PutUnder(span, session, operation, tensors, metadata, options);
+  if (!options.key.has_value()) {
+    return absl::InvalidArgumentError("put: files need a key, and no key was given; name a key");
+  }
+  TC_ASSIGN_OR_RETURN(const FilesBeside files, OpenFilesAt(operation, options.files_at));
+  TC_ASSIGN_OR_RETURN(v1::PutArtifactResult put,
+                      PutUnder(span, session, operation, tensors, metadata, options));
+  TC_RETURN_IF_ERROR(
+      Annotate(BindFiles(span, *session.link, operation, files, options, put),
+               absl::StrCat(put.artifact_id(), " is stored as ", *options.key, ", without its files")));
+  return put;
 }
 
 // With the credentials of this process, in the place of the daemon's, which may not read the URI
@@ -390,7 +478,7 @@ absl::StatusOr<PutResult> Client::Put(const RequestContext& context, std::span<c
   otel::Span span("Client/Put", operation, {{otel::attr::kOperationType, "put"}});
   span.AttachTo(&operation);
   TC_ASSIGN_OR_RETURN(const v1::PutArtifactResult result,
-                      span.Record(PutUnder(span, *session_, operation, tensors, metadata, options)));
+                      span.Record(PutWithFiles(span, *session_, operation, tensors, metadata, options)));
   return ResultOf(result);
 }
 

@@ -188,7 +188,8 @@ void AddFlags(Flags& flags, GetFlags& values) {
   flags.Add(
       "--out", values.out,
       "Write the tensors to this file, where its name ends in .safetensors; else a folder of the tensors\n"
-      "and the files that the key binds with them (config.json, tokenizer)",
+      "and the files that the key binds with them (config.json, tokenizer). An artifact id has no files:\n"
+      "name a key to get them",
       {.not_empty = true, .path = true});
   flags.Add("--wait", values.get.wait_for_space, "Wait for space in the pool instead of failing at once");
   flags.Add("--confirmed", values.get.confirmed, kConfirmedHelp);

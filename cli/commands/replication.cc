@@ -68,7 +68,8 @@ absl::Status CancelTasks(const CommonFlags& common, const PlaceFlags& flags) {
   return Show(common, cancelled, [&] {
     std::string text = cancelled.tasks().empty() ? "nothing was under way there\n" : "";
     for (const v1::ReplicationTask& task : cancelled.tasks()) {
-      absl::StrAppend(&text, "cancelled ", PlaceText(task), "\n");
+      const bool files = task.artifact_id() != request.artifact_id();
+      absl::StrAppend(&text, "cancelled ", PlaceText(task), files ? " (the files)\n" : "\n");
     }
     return text;
   });
@@ -161,16 +162,19 @@ std::string ErrorText(const v1::ReplicationTask& task) {
 }
 
 Command ReplicationCommand() {
-  return {.name = "replication",
-          .help = "Work with replication tasks, which `replicate` makes",
-          .commands = {{.name = "ls",
-                        .help = "List replication tasks and how far they are",
-                        .spanned = true,
-                        .bind = Bind(AddListFlags, ListTasks)},
-                       {.name = "cancel",
-                        .help = "Cancel unfinished tasks of an artifact: all, or those of the given targets",
-                        .spanned = true,
-                        .bind = Bind(AddPlaceFlags, CancelTasks)}}};
+  return {
+      .name = "replication",
+      .help = "Work with replication tasks, which `replicate` makes",
+      .commands = {
+          {.name = "ls",
+           .help = "List replication tasks and how far they are",
+           .spanned = true,
+           .bind = Bind(AddListFlags, ListTasks)},
+          {.name = "cancel",
+           .help =
+               "Cancel unfinished tasks of an artifact and of its files: all, or those of the given targets",
+           .spanned = true,
+           .bind = Bind(AddPlaceFlags, CancelTasks)}}};
 }
 
 }  // namespace tensorcast::cli

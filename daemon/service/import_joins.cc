@@ -14,6 +14,8 @@ namespace tensorcast::daemon {
 namespace {
 
 constexpr absl::Duration kClaimTimeout = absl::Seconds(5);
+// Of a put that is done but for its claim, while the global store does not answer.
+constexpr absl::Duration kEndTimeout = absl::Seconds(1);
 constexpr absl::Duration kMinPause = absl::Milliseconds(20);
 
 absl::Duration PauseOf(const v1::ClaimImportResponse& response) {
@@ -83,21 +85,29 @@ void ImportJoins::ReadingTurn::KeepClaim(absl::Duration interval) {
     while (!ended_.WaitForNotificationWithTimeout(interval)) {
       v1::ClaimImportRequest request;
       request.set_import_id(import_id_);
-      joins_.claim_(RequestContext::Background(kClaimTimeout), std::move(request)).status().IgnoreError();
+      RequestContext call = RequestContext::Background(kClaimTimeout);
+      call.cancellation = renewal_;
+      joins_.claim_(call, std::move(request)).status().IgnoreError();
     }
+    renewed_.Notify();
   });
 }
 
 ImportJoins::ReadingTurn::~ReadingTurn() {
   ended_.Notify();
-  if (renewing_.joinable()) renewing_.join();
+  RequestContext call = RequestContext::Background(kEndTimeout);
+  if (renewing_.joinable()) {
+    // A renewal that the store heard after the end would be a new claim, so it goes first, where it can.
+    if (!renewed_.WaitForNotificationWithTimeout(kEndTimeout)) renewal_.Cancel();
+    renewing_.join();
+  }
   if (claimed_) {
     v1::ClaimImportRequest request;
     request.set_import_id(import_id_);
     request.set_ended(true);
     request.set_artifact_id(artifact_id_);
     // Where it is not heard, the claim runs out.
-    joins_.claim_(RequestContext::Background(kClaimTimeout), std::move(request)).status().IgnoreError();
+    joins_.claim_(call, std::move(request)).status().IgnoreError();
   }
   joins_.Leave(import_id_, artifact_id_);
 }

@@ -31,7 +31,7 @@ class ImportJoins {
       std::function<absl::StatusOr<v1::ClaimImportResponse>(const RequestContext&, v1::ClaimImportRequest)>;
   explicit ImportJoins(Claim claim) : claim_(std::move(claim)) {}
 
-  // The right to read, until it is destroyed. Renews the claim meanwhile.
+  // The right to read, until it is destroyed, which takes a second at most. Renews the claim meanwhile.
   class ReadingTurn {
    public:
     ReadingTurn(ImportJoins* joins, std::string import_id)
@@ -52,6 +52,8 @@ class ImportJoins {
     std::string artifact_id_;
     bool claimed_ = false;
     absl::Notification ended_;
+    Cancellation renewal_;        // that is under way
+    absl::Notification renewed_;  // for the last time
     std::thread renewing_;
   };
 

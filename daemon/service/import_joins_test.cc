@@ -4,6 +4,8 @@
 #include <thread>
 #include <vector>
 
+#include "absl/synchronization/notification.h"
+#include "base/steady_time.h"
 #include "base/testing/eventually.h"
 #include "global_store/imports/import_claims.h"
 #include "gmock/gmock.h"
@@ -19,8 +21,15 @@ using ::testing::HasSubstr;
 class ImportJoinsTest : public ::testing::Test {
  protected:
   ImportJoins::Claim ClaimOf(const std::string& node) {
-    return [this, node](const RequestContext&,
+    return [this, node](const RequestContext& context,
                         const v1::ClaimImportRequest& request) -> absl::StatusOr<v1::ClaimImportResponse> {
+      if (silent_) {
+        ++unheard_;
+        absl::Notification cancelled;
+        const auto wake = context.cancellation.OnCancel([&cancelled] { cancelled.Notify(); });
+        cancelled.WaitForNotificationWithTimeout(TimeLeft(context.deadline));
+        return absl::UnavailableError("silent");
+      }
       absl::MutexLock lock(&mutex_);
       if (!down_.ok()) return down_;
       v1::ClaimImportResponse response;
@@ -43,6 +52,8 @@ class ImportJoinsTest : public ::testing::Test {
     return joined.ok() ? *std::move(joined) : ImportJoins::Joined();
   }
 
+  std::atomic<bool> silent_ = false;  // the store takes calls and does not answer
+  std::atomic<int> unheard_ = 0;
   absl::Mutex mutex_;
   absl::Status down_;
   SteadyTime now_ = SteadyTime() + absl::Hours(1);
@@ -102,6 +113,15 @@ TEST_F(ImportJoinsTest, ReadingNode_KeepsItsClaim) {
 TEST_F(ImportJoinsTest, StoreThatIsAway_DoesNotKeepAnImport) {
   down_ = absl::UnavailableError("away");
   EXPECT_NE(Join(a_).turn, nullptr);
+}
+
+TEST_F(ImportJoinsTest, SilentStore_HoldsAnEndForASecond) {
+  ImportJoins::Joined reading = Join(a_);
+  silent_ = true;
+  EXPECT_TRUE(testing::Eventually([&] { return unheard_ > 0; })) << "a renewal is under way";
+  const SteadyTime begun = SteadyNow();
+  reading.turn.reset();
+  EXPECT_LT(SteadyNow() - begun, absl::Seconds(3));
 }
 
 TEST_F(ImportJoinsTest, CancelledImport_WaitsNoLonger) {

@@ -54,6 +54,7 @@ absl::StatusOr<FoundModel> ReadOffered(const RequestContext& context,
   TC_ASSIGN_OR_RETURN(found.files, FilesOf({objects.begin() + static_cast<ptrdiff_t>(shards), objects.end()},
                                            {request.files().begin(), request.files().end()}));
   objects.resize(shards);
+  if (objects.empty()) return found;  // files alone, which the client will bind with tensors
   TC_ASSIGN_OR_RETURN(found.model,
                       ReadSafetensors(context, objects, {request.shards().begin(), request.shards().end()}));
   return found;
@@ -141,6 +142,11 @@ absl::StatusOr<OpenedModel> OpenHere(const RequestContext& context, ModelPlaces 
   TC_ASSIGN_OR_RETURN(FoundModel found, places.offered.empty()
                                             ? FindModel(context, store, request)
                                             : ReadOffered(context, request, std::move(places.offered)));
+  if (found.model.objects.empty()) {
+    TC_ASSIGN_OR_RETURN(OpenedModel files, SourceOf(context, *places.own, as_client, found.files));
+    files.kind = ArtifactKind::kFiles;
+    return files;
+  }
   std::shared_ptr<const Manifest> beside;
   if (IsObjectUri(request.path())) {
     TC_ASSIGN_OR_RETURN(beside, FindManifestBeside(context, store, request.path(), found.model));

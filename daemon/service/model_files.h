@@ -43,7 +43,8 @@ struct ModelPlaces {
   ForeignFds offered = {};                       // files that the client has open
 };
 
-// The model at the request's path, and where a key is bound the files beside it; or those that were offered.
+// The model at the request's path, and where a key is bound the files beside it; or those that were offered,
+// which may be files alone.
 // INVALID_ARGUMENT names the file that is not a regular file or no model.
 absl::StatusOr<OpenedModel> OpenModel(const RequestContext& context, ModelPlaces places,
                                       const v1::ImportArtifactRequest& request);

@@ -121,6 +121,26 @@ TEST_F(OfferedFilesTest, OfferOfOtherKindForImport_IsRefused) {
             absl::StatusCode::kInvalidArgument);
 }
 
+TEST_F(OfferedFilesTest, FilesWithoutTensors_BecomeAnArtifactOfFiles) {
+  const std::string path = folder + "/config.json";
+  std::ofstream(path) << "{}";
+  const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const int fd = file.get();
+  const auto offer = OfferedMemory::OfferFiles(handles->path(), {&fd, 1}, context.deadline);
+  ASSERT_TRUE(offer.ok()) << offer.status();
+  v1::ImportArtifactRequest request;
+  request.set_path("the files");
+  request.set_offer_token((*offer)->token());
+  request.add_files("config.json");
+  const auto result = ingester->Import(context, request, "", nullptr);
+  ASSERT_TRUE(result.ok()) << result.status();
+  const auto lease = engine->LeaseReplica(result->replica().replica_id());
+  ASSERT_TRUE(lease.ok()) << lease.status();
+  EXPECT_EQ((*lease)->manifest()->kind(), ArtifactKind::kFiles);
+  ASSERT_THAT((*lease)->manifest()->layout().tensors, SizeIs(1));
+  EXPECT_EQ((*lease)->manifest()->layout().tensors[0].name, "config.json");
+}
+
 TEST_F(OfferedFilesTest, ObjectOfAStore_IsRecordedAsUntraceable) {
   std::ifstream file(WriteOutside("m.safetensors"), std::ios::binary);
   const auto objects = std::make_shared<testing::MemoryObjects>();

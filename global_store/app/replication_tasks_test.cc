@@ -69,6 +69,37 @@ TEST_F(GlobalStoreTasks, Replicate_BringsTheFilesOfItsKeys) {
   EXPECT_THAT(handed, ::testing::UnorderedElementsAre(manifest_->id(), files->id()));
 }
 
+TEST_F(GlobalStoreTasks, Cancel_EndsTheFilesThatNoOtherTaskWants) {
+  const auto files = SomeFiles();
+  ASSERT_TRUE(PublishWithFiles(*manifest_, *files, "source", "k").ok());
+  Register("b");
+  Replicate({"a", "b"});
+  // The key of the next step has the same files, and node b waits for that step as well.
+  const auto next = SomeManifest("2");
+  ASSERT_TRUE(Publish(*next, "source", "r2", "next").ok());
+  v1::BindKeyRequest bind;
+  bind.set_key("next");
+  bind.set_artifact_id(next->id());
+  bind.set_files_id(files->id());
+  ASSERT_TRUE(Call(&Stub::BindKey, bind).ok());
+  v1::ReplicateArtifactRequest replicate;
+  replicate.set_artifact_id(next->id());
+  replicate.add_targets()->set_node_id("b");
+  ASSERT_TRUE(Call(&Stub::ReplicateArtifact, replicate).ok());
+
+  v1::CancelReplicationTasksRequest cancel;
+  cancel.set_artifact_id(manifest_->id());
+  const auto cancelled = Call(&Stub::CancelReplicationTasks, cancel);
+  ASSERT_TRUE(cancelled.ok()) << cancelled.status();
+  std::vector<std::string> gone;
+  for (const v1::ReplicationTask& task : cancelled->tasks()) {
+    gone.push_back(absl::StrCat(task.node_name(), task.artifact_id() == files->id() ? " files" : ""));
+  }
+  EXPECT_THAT(gone, ::testing::UnorderedElementsAre("a", "b", "a files"));
+  EXPECT_THAT(BeatWith("a", {}), IsEmpty());
+  EXPECT_THAT(BeatWith("b", {}), SizeIs(2)) << "the next step and its files";
+}
+
 TEST_F(GlobalStoreTasks, Replicate_AnswersEachTargetAndHandsTasksToNodes) {
   const v1::ReplicateArtifactResponse response = Replicate({"source", "a", "absent"});
   ASSERT_EQ(response.results_size(), 3);

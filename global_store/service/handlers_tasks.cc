@@ -1,6 +1,10 @@
+#include <algorithm>
+#include <limits>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/ids.h"
@@ -43,15 +47,21 @@ v1::ReplicateArtifactResponse::Result ToProto(const TaskPlacement& place, const 
   return result;
 }
 
-// The files that keys bind with the artifact are to be at the same nodes: on disk where it is, else in host
-// memory. What is wrong with a target is said of the artifact's own task.
+// Where the files are that belong to tensors at these places: on disk with them, else in host memory.
+std::vector<TaskTarget> FilePlaces(std::vector<TaskTarget> targets) {
+  for (TaskTarget& target : targets) {
+    if (target.location.kind == LocationKind::kGpu) target.location = {.kind = LocationKind::kCpu};
+  }
+  return targets;
+}
+
+// The files that keys bind with the artifact are to be at the same nodes. What is wrong with a target is said
+// of the artifact's own task.
 absl::Status AddFileTasks(const Directory& directory, const TaskRequest& wanted, absl::Time now,
                           DurableFacts& facts) {
   TaskRequest request = wanted;
   request.lane = TaskLane::kPull;
-  for (TaskTarget& target : request.targets) {
-    if (target.location.kind == LocationKind::kGpu) target.location = {.kind = LocationKind::kCpu};
-  }
+  request.targets = FilePlaces(wanted.targets);
   for (const std::string& files_id : directory.catalog().FilesBoundWith(wanted.artifact_id)) {
     request.request_id = NewUuid();
     request.artifact_id = files_id;
@@ -59,6 +69,31 @@ absl::Status AddFileTasks(const Directory& directory, const TaskRequest& wanted,
     facts.tasks.insert(facts.tasks.end(), plan.facts.tasks.begin(), plan.facts.tasks.end());
   }
   return absl::OkStatus();
+}
+
+// The reverse of AddFileTasks. Files stay wanted at a node where other tensors that they belong to are still
+// to come, since both requests share the task of the files.
+void CancelFileTasks(const Directory& directory, const std::string& artifact_id,
+                     const std::vector<TaskTarget>& targets, absl::Time now, CancelPlan& plan) {
+  std::set<std::string> cancelled;
+  for (const TaskView& view : plan.tasks) cancelled.insert(view.record.task_id);
+  for (const std::string& files_id : directory.catalog().FilesBoundWith(artifact_id)) {
+    CancelPlan files = directory.tasks().PrepareCancel(files_id, FilePlaces(targets), now);
+    if (files.tasks.empty()) continue;
+    std::set<std::string> wanting;  // nodes
+    for (const TaskView& other : directory.tasks().List("", "", std::numeric_limits<size_t>::max())) {
+      const TaskRecord& task = other.record;
+      const bool open = other.progress == TaskProgress::kWaiting || other.progress == TaskProgress::kRunning;
+      if (!open || cancelled.contains(task.task_id) || wanting.contains(task.node_id)) continue;
+      const std::vector<std::string> bound = directory.catalog().FilesBoundWith(task.artifact_id);
+      if (std::ranges::count(bound, files_id) > 0) wanting.insert(task.node_id);
+    }
+    for (size_t i = 0; i < files.tasks.size(); ++i) {
+      if (wanting.contains(files.tasks[i].record.node_id)) continue;
+      plan.facts.tasks.push_back(std::move(files.facts.tasks[i]));
+      plan.tasks.push_back(std::move(files.tasks[i]));
+    }
+  }
 }
 
 }  // namespace
@@ -166,6 +201,7 @@ absl::StatusOr<v1::CancelReplicationTasksResponse> Handlers::CancelReplicationTa
       context, "CancelReplicationTasks", request.SerializeAsString(),
       [&](const Directory& directory, absl::Time now) -> absl::StatusOr<Cancelled> {
         CancelPlan plan = directory.tasks().PrepareCancel(request.artifact_id(), targets, now);
+        CancelFileTasks(directory, request.artifact_id(), targets, now, plan);
         Cancelled cancelled{.change = {.facts = std::move(plan.facts)}};
         for (const TaskView& view : plan.tasks) *cancelled.response.add_tasks() = global_store::ToProto(view);
         return cancelled;

@@ -1,6 +1,9 @@
 #include "objects/credentials/credential_providers.h"
 
 #include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -107,6 +110,24 @@ Found FromWebIdentity(const RequestContext& context, HttpClient& http, const Env
   return Complete(kFrom, "", "", "", "");
 }
 
+// What AWS's tools take credentials from and this program does not: a role that is assumed with the keys of
+// another profile, before the profile's own keys; sign-in sessions and programs, where it has no keys.
+absl::Status CheckSupported(const Profile& profile) {
+  std::vector<std::string_view> settings = {"source_profile", "credential_source"};
+  if (profile.Get("aws_access_key_id").empty()) {
+    settings.insert(settings.end(), {"sso_session", "sso_start_url", "login_session", "credential_process"});
+  }
+  for (const std::string_view setting : settings) {
+    if (profile.Get(setting).empty()) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("get credentials from profile ", profile.name, ": it has ", setting,
+                     ", which is not supported; set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and "
+                     "AWS_SESSION_TOKEN, which ",
+                     "`aws configure export-credentials --profile ", profile.name, " --format env` prints"));
+  }
+  return absl::OkStatus();
+}
+
 // The token of the container goes only to this host, or by https (as AWS's own tools have it).
 absl::Status CheckContainerUri(const Url& url) {
   const bool pod = url.host == "169.254.170.2" || url.host == "169.254.170.23" || url.host == "fd00:ec2::23";
@@ -177,6 +198,7 @@ CredentialProvider EnvironmentCredentials(Environment environment) {
 CredentialProvider ProfileCredentials(Environment environment) {
   return [environment = std::move(environment)](const RequestContext&) -> Found {
     TC_ASSIGN_OR_RETURN(const Profile profile, ReadProfile(environment));
+    TC_RETURN_IF_ERROR(CheckSupported(profile));
     const std::string id = profile.Get("aws_access_key_id"), secret = profile.Get("aws_secret_access_key");
     if (id.empty() && secret.empty()) return std::nullopt;
     return Complete(absl::StrCat("profile ", profile.name), id, secret, profile.Get("aws_session_token"), "");

@@ -18,7 +18,8 @@ using CredentialProvider = std::function<absl::StatusOr<std::optional<Credential
 
 // AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN.
 CredentialProvider EnvironmentCredentials(Environment environment);
-// The profile of the shared files.
+// The profile of the shared files. FAILED_PRECONDITION, naming the setting, where AWS's tools would take the
+// credentials from a role of another profile, a sign-in session or a program.
 CredentialProvider ProfileCredentials(Environment environment);
 // A role for a token in a file (AWS_WEB_IDENTITY_TOKEN_FILE, or the profile's), from STS.
 CredentialProvider WebIdentityCredentials(std::shared_ptr<HttpClient> http, Environment environment);

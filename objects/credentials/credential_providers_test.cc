@@ -86,6 +86,27 @@ TEST_F(CredentialProvidersTest, Profile_IsReadFromBothFiles) {
   EXPECT_THAT(Text(ProfileCredentials(environment())({})), HasSubstr("read profile none"));
 }
 
+TEST_F(CredentialProvidersTest, UnsupportedProfile_IsRefusedByName) {
+  const auto text = [this](const std::string& settings) {
+    Write("config", absl::StrCat("[profile team]\n", settings));
+    return Text(ProfileCredentials(environment())({}));
+  };
+  variables_["AWS_CONFIG_FILE"] = folder_.File("config");
+  variables_["AWS_PROFILE"] = "team";
+  const std::string keys = "aws_access_key_id = K\naws_secret_access_key = s\n";
+  for (const char* const setting : {"source_profile", "credential_source"}) {
+    // AWS's tools assume the role, whatever other keys there are.
+    EXPECT_THAT(text(absl::StrCat(keys, "role_arn = r\n", setting, " = other\n")),
+                AllOf(HasSubstr("profile team"), HasSubstr(setting), HasSubstr("export-credentials")));
+  }
+  for (const char* const setting : {"sso_session", "sso_start_url", "login_session", "credential_process"}) {
+    EXPECT_THAT(text(absl::StrCat(setting, " = other\n")),
+                AllOf(HasSubstr("profile team"), HasSubstr(setting), HasSubstr("--profile team")));
+    EXPECT_EQ(text(absl::StrCat(keys, setting, " = other\n")), "K s ");
+  }
+  EXPECT_EQ(text("region = eu-west-1\n"), "none");
+}
+
 TEST_F(CredentialProvidersTest, NoFiles_GiveNothing) {
   EXPECT_EQ(Text(ProfileCredentials(environment())({})), "none");
   EXPECT_EQ(ConfiguredRegion(environment()), "us-east-1");

@@ -40,14 +40,16 @@ def names_of(node):
 def read(body, recorded, where):
     """Reads the recorded names from `body`, into the same shape as `recorded`."""
     there = {name: node for node in body for name in names_of(node)}
+    # A class may be replaced by one that is made of it, under the same name.
+    classes = {node.name: node for node in body if isinstance(node, ast.ClassDef)}
     found = {}
     for name, value in recorded.items():
         if name not in there:
             raise NotThere(f"{where}.{name} does not exist")
         if isinstance(value, dict):
-            if not isinstance(there[name], ast.ClassDef):
+            if name not in classes:
                 raise NotThere(f"{where}.{name} is not a class")
-            found[name] = read(there[name].body, value, f"{where}.{name}")
+            found[name] = read(classes[name].body, value, f"{where}.{name}")
         elif isinstance(there[name], ast.ClassDef):
             raise NotThere(f"{where}.{name} is a class")
         else:

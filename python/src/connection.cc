@@ -76,6 +76,7 @@ void BindOptions(nb::module_& module) {
       .def_rw("wait_for_space", &client::PutOptions::wait_for_space)
       .def_rw("verify", &client::PutOptions::verify)
       .def_rw("files", &client::PutOptions::files)
+      .def_rw("files_at", &client::PutOptions::files_at)
       .def_rw("pin", &client::PutOptions::pin);
 }
 

@@ -343,7 +343,7 @@ class Administration:
     def _cancel_replication(
         self, artifact: str, to: str | Sequence[str] | None = None, *, device: arguments.Device = "cpu", timeout: float | None = None
     ) -> calls.Steps[Listing[ReplicationTask]]:
-        """Cancels unfinished tasks of `replicate` and returns the cancelled ones.
+        """Cancels unfinished tasks of `replicate`, those of the artifact's files included, and returns the cancelled ones.
 
         to, device: as in `replicate`. None: every unfinished task of the artifact.
         """

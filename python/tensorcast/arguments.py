@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import torch
 
     Device: TypeAlias = str | torch.device
+    FilesBeside: TypeAlias = bool | str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 _MAX_SHOWN = 80
 _REVISIONS = 1 << 64
@@ -145,3 +146,13 @@ def path(what: str, value: str | bytes | os.PathLike[Any]) -> str:
     if not name:
         raise InvalidArgumentError(f"{what} is an empty path")
     return text(what, os.path.abspath(name))
+
+
+def files_at(value: FilesBeside) -> list[str]:
+    """The paths of files and folders; none where it only says whether files are wanted."""
+    if isinstance(value, int):
+        return []
+    paths: Any = [value] if isinstance(value, (str, bytes, os.PathLike)) else value
+    if not isinstance(paths, Iterable):
+        raise InvalidTypeError(f"files must be True, False, a path or a list of paths, not {shown(value)}")
+    return [path("each of files", one) for one in paths]

@@ -233,7 +233,8 @@ class Store(Administration, calls.Closing):
     def _start_put(self, source: str | os.PathLike[str] | Mapping[str, Any], key: str | None,
                    metadata: Mapping[str, str] | None, device: arguments.Device, expected_revision: int | None, keep: int | None,
                    durable: bool, archive: str | None,
-                   wait_for_space: bool, verify: bool, pin: bool, files: bool, timeout: float | None) -> _native.Call:
+                   wait_for_space: bool, verify: bool, pin: bool, files: arguments.FilesBeside,
+                   timeout: float | None) -> _native.Call:
         if key is not None:
             arguments.text("key", key)
         revision = arguments.revision(expected_revision)
@@ -243,7 +244,11 @@ class Store(Administration, calls.Closing):
         put = _filled(_native.PutOptions(), key=key, expected_revision=revision, keep=versions, durable=bool(durable),
                       archive="" if archive is None else arguments.text("archive", archive),
                       location=arguments.location(device), wait_for_space=bool(wait_for_space), verify=bool(verify),
-                      pin=bool(pin), files=bool(files))
+                      pin=bool(pin), files=bool(files), files_at=arguments.files_at(files))
+        if put.files_at and not isinstance(source, Mapping):
+            raise InvalidArgumentError("put: paths of files are for arrays; pass files=True, which takes those of the folder")
+        if put.files_at and key is None:
+            raise InvalidArgumentError("put: files need a key, and no key was given; pass key=")
         if isinstance(source, Mapping):
             if verify:
                 raise InvalidArgumentError("put: verify is for files; leave it out for arrays, which are read once")
@@ -258,7 +263,7 @@ class Store(Administration, calls.Closing):
     def _put(self, source: str | os.PathLike[str] | Mapping[str, Any], key: str | None = None, *,
              metadata: Mapping[str, str] | None = None, device: arguments.Device = "cpu",
              expected_revision: int | None = None, keep: int | None = None, durable: bool = False, archive: str | None = None,
-             wait_for_space: bool = False, verify: bool = False, pin: bool = False, files: bool = True,
+             wait_for_space: bool = False, verify: bool = False, pin: bool = False, files: arguments.FilesBeside = True,
              timeout: float | None = None,
              progress: bool = True) -> calls.Steps[Put]:
         """Stores a model, and binds a key to it if one is given.
@@ -284,7 +289,8 @@ class Store(Administration, calls.Closing):
         verify: read the files twice. AbortedError when another process wrote to them meanwhile.
         pin: as in get.
         files: of a folder, bind its other files (config.json, tokenizer) with the tensors, for files(). A later put of
-            tensors of the same names, dtypes and shapes keeps them.
+            tensors of the same names, dtypes and shapes keeps them. With arrays and a key: a folder, a file or a list of
+            these, which are bound after the tensors, under a further revision of the key.
         progress: as in get.
 
         Raises InvalidArgumentError, which names the tensor or the file that cannot be stored. Raises NotFoundError or

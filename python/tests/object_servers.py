@@ -1,5 +1,6 @@
 """S3-compatible stores and a model hub as separate processes or threads, from packages of PyPI, for tests."""
 
+import collections
 import contextlib
 import hashlib
 import http.server
@@ -95,12 +96,15 @@ def moto(folder):
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
-class Hub:
-    """The routes of the model hub that downloads use, for one model. `files`: its content by path."""
+class Server:
+    """An HTTP server in this process: `reply` answers a target and headers with a status, headers and content.
 
-    def __init__(self, name, files):
-        self.name, self.files = name, files
-        hub = self
+    `sent`: the bytes of content that it has sent, by path.
+    """
+
+    def __init__(self):
+        self.sent = collections.Counter()
+        server = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
@@ -115,16 +119,73 @@ class Hub:
                 self.answer(body=True)
 
             def answer(self, body):
-                status, headers, content = hub.reply(self.path, self.headers)
+                status, headers, content = server.reply(self.path, self.headers)
                 self.send_response(status)
                 for header, value in {**headers, "Content-Length": len(content)}.items():
                     self.send_header(header, str(value))
                 self.end_headers()
                 if body:
+                    server.sent[urllib.parse.urlsplit(self.path).path] += len(content)
                     self.wfile.write(content)
 
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}"
+
+    def reply(self, target, headers):
+        raise NotImplementedError
+
+    def __enter__(self):
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+def content_reply(content, about, headers):
+    """A whole content, or the range of it that the headers ask for."""
+    if (wanted := headers.get("Range")) is None:
+        return 200, about, content
+    first, _, last = wanted.removeprefix("bytes=").partition("-")
+    part = content[int(first):int(last) + 1 if last else None]
+    return 206, {**about, "Content-Range": f"bytes {first}-{int(first) + len(part) - 1}/{len(content)}"}, part
+
+
+class Bucket(Server):
+    """An S3-compatible store of one bucket, which checks no signature. `objects`: its content by key."""
+
+    def __init__(self, objects):
+        super().__init__()
+        self.objects = objects
+
+    def reply(self, target, headers):
+        parts = urllib.parse.urlsplit(target)
+        key = urllib.parse.unquote(parts.path).removeprefix(f"/{BUCKET}").removeprefix("/")
+        if not key:
+            return 200, {"Content-Type": "application/xml"}, self.listing(urllib.parse.parse_qs(parts.query).get("prefix", [""])[0])
+        if key not in self.objects:
+            return 404, {"Content-Type": "application/xml"}, b"<Error><Code>NoSuchKey</Code></Error>"
+        about = {"ETag": f'"{self.etag(key)}"', "Accept-Ranges": "bytes"}
+        return content_reply(self.objects[key], about, headers)
+
+    def etag(self, key):
+        return hashlib.md5(self.objects[key]).hexdigest()
+
+    def listing(self, prefix):
+        found = [key for key in sorted(self.objects) if key.startswith(prefix)]
+        contents = "".join(f"<Contents><Key>{key}</Key><Size>{len(self.objects[key])}</Size><ETag>&quot;{self.etag(key)}&quot;</ETag>"
+                           "</Contents>" for key in found)
+        return (f"<ListBucketResult><Name>{BUCKET}</Name><KeyCount>{len(found)}</KeyCount><IsTruncated>false</IsTruncated>{contents}"
+                "</ListBucketResult>").encode()
+
+
+class Hub(Server):
+    """The routes of the model hub that downloads use, for one model. `files`: its content by path."""
+
+    def __init__(self, name, files):
+        super().__init__()
+        self.name, self.files = name, files
 
     def reply(self, target, headers):
         path = urllib.parse.urlsplit(target).path
@@ -138,11 +199,7 @@ class Hub:
             return 404, {"X-Error-Code": "EntryNotFound"}, b""
         content = self.files[file]
         about = {"ETag": f'"{self.oid(file)}"', "X-Repo-Commit": COMMIT, "Accept-Ranges": "bytes"}
-        if (wanted := headers.get("Range")) is not None:
-            first, _, last = wanted.removeprefix("bytes=").partition("-")
-            part = content[int(first):int(last) + 1 if last else None]
-            return 206, {**about, "Content-Range": f"bytes {first}-{int(first) + len(part) - 1}/{len(content)}"}, part
-        return 200, about, content
+        return content_reply(content, about, headers)
 
     def oid(self, file):
         content = self.files[file]
@@ -155,11 +212,3 @@ class Hub:
         if file.endswith(".safetensors"):
             entry["lfs"] = {"oid": self.oid(file), "size": len(self.files[file]), "pointerSize": 134}
         return entry
-
-    def __enter__(self):
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(self, *_):
-        self.server.shutdown()
-        self.server.server_close()

@@ -53,6 +53,37 @@ def test_next_step_keeps_files_and_another_model_does_not(store, folder):
         store.files("files/steps")
 
 
+def test_files_are_bound_with_arrays(store, folder, tmp_path_factory):
+    first = store.put(tensors(), key="files/arrays", files=folder)
+    key = store.resolve("files/arrays")
+    assert key.files_id == first.files_id and key.revision == first.key_revision == 2
+    with store.files("files/arrays") as files:
+        assert list(files) == ["config.json", "empty", "sub/vocab.txt"]
+    # The next step has the same files already, so its put is one binding.
+    assert store.put(tensors(step=1), key="files/arrays", files=folder).key_revision == 3
+    other = tmp_path_factory.mktemp("other") / "tokenizer.json"
+    other.write_text("[]")
+    listed = store.put(tensors(step=2), key="files/arrays", files=[folder / "config.json", str(other)])
+    assert listed.key_revision == 5 and listed.files_id != first.files_id
+    with store.files("files/arrays") as files:
+        assert list(files) == ["config.json", "tokenizer.json"] and files["tokenizer.json"] == b"[]"
+
+
+@pytest.mark.parametrize("files, why", [("nothing/there", "No such file"), (3.5, "files must be"), ([None], "each of files")])
+def test_files_that_cannot_be_read_bind_nothing(store, files, why):
+    with pytest.raises((tc.Error, TypeError), match=why):
+        store.put(tensors(), key="files/refused", files=files)
+    with pytest.raises(tc.NotFoundError):
+        store.resolve("files/refused")
+
+
+def test_files_need_arrays_and_a_key(store, folder):
+    with pytest.raises(tc.InvalidArgumentError, match="need a key"):
+        store.put(tensors(), files=folder)
+    with pytest.raises(tc.InvalidArgumentError, match="are for arrays"):
+        store.put(folder, key="files/refused", files=folder)
+
+
 def test_ids_of_tensors_do_not_depend_on_files(store, folder):
     with_files = store.put(folder, key="files/with")
     assert with_files.files_id

@@ -4,6 +4,7 @@ Neither package can be installed here. The tests call the entry points as the en
 """
 
 import contextlib
+import functools
 import inspect
 import json
 import pathlib
@@ -86,11 +87,15 @@ def install_vllm(monkeypatch):
     def from_elsewhere(self, source):
         return iter([(f"{source}.weight", torch.zeros(1))])
 
+    def create_engine_config(self, usage_context=None, headless=False):
+        return vars(self).copy()
+
     loader = "vllm.model_executor.model_loader"
     modules = recorded.install(
         monkeypatch,
         "vllm",
         {
+            "vllm.engine.arg_utils:EngineArgs.create_engine_config": create_engine_config,
             f"{loader}:register_model_loader": register_model_loader,
             f"{loader}.default_loader:DefaultModelLoader.__init__": init,
             f"{loader}.default_loader:DefaultModelLoader.load_weights": load_weights,
@@ -188,6 +193,9 @@ def install_sglang(monkeypatch):
     def init(self, load_config):
         self.load_config = load_config
 
+    def resolve_once(self):
+        self.resolved = vars(self).copy()
+
     loader = "sglang.srt.model_loader.loader"
     modules = recorded.install(
         monkeypatch,
@@ -195,6 +203,7 @@ def install_sglang(monkeypatch):
         {
             "sglang.srt.arg_groups.choices:add_load_format_choices": types.MethodType(lambda _, names: choices.extend(names), 0),
             "sglang.srt.plugins.hook_registry:HookRegistry.register": classmethod(register),
+            "sglang.srt.server_args:ServerArgs.resolve_once": resolve_once,
             f"{loader}:BaseModelLoader.__init__": init,
             f"{loader}:_get_quantization_config": lambda model_config, load_config: None,
             f"{loader}:_initialize_model": initialize,
@@ -207,14 +216,17 @@ def install_sglang(monkeypatch):
 
     sglang.register()
     assert choices == ["tensorcast"]
-    ((target, (hook, kind)),) = hooks.items()
-    assert kind == modules["sglang.srt.plugins.hook_registry"].HookType.AROUND
-    module, _, method = target.rpartition(".LoadConfig.")
-    assert hasattr(modules[module].LoadConfig, method)
+    for target, (hook, kind) in hooks.items():
+        assert kind == modules["sglang.srt.plugins.hook_registry"].HookType.AROUND
+        module, owner, method = target.rsplit(".", 2)
+        hooked = getattr(modules[module], owner)
+        around = functools.partialmethod(lambda self, hook, original: hook(original, self), hook, getattr(hooked, method))
+        setattr(hooked, method, around)
+    verify, _ = hooks["sglang.srt.configs.load_config.LoadConfig._verify_load_format"]
 
     def choose(load_config):
         passed_on = []
-        hook(passed_on.append, load_config)
+        verify(passed_on.append, load_config)
         assert passed_on == ([] if isinstance(load_config.load_format, type) else [load_config])
         return load_config.load_format
 

@@ -132,6 +132,9 @@ struct PutOptions {
   // with them. If false, only the tensors are put, with the files that the key binds already with such
   // tensors.
   bool files = true;
+  // Of a put of tensors, with a key: paths of files, and of folders with files, which are bound with the
+  // tensors under a further revision. Files of the host, by their names; of a folder as an import takes them.
+  std::vector<std::string> files_at;
   std::function<void(const TransferProgress&)> on_progress;
 };
 

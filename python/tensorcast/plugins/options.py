@@ -1,15 +1,23 @@
-"""The options of the model loaders, from an engine's `model_loader_extra_config`."""
+"""The options of the model loaders, from an engine's `model_loader_extra_config`, and the model that they name."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import tensorcast
 from tensorcast import default_store
 
-_SCHEME = "tc://"
+_KEY_SCHEME = "tc://"
+_URI_SCHEMES = ("s3://", "gs://", "hf://")
+
+_Result = TypeVar("_Result")
+
+
+def names_stored_model(model: str) -> bool:
+    """Whether an engine's model name is "tc://KEY", or the URI of a model that the daemon reads."""
+    return model.startswith((_KEY_SCHEME, *_URI_SCHEMES))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,7 +26,7 @@ class LoaderOptions:
 
     key: the key or artifact id to load, by default the engine's model name. A model name "tc://KEY" overrides it.
     daemon: the address of the store daemon, by default the host's daemon.
-    timeout_s: how long one load may take, by default without limit.
+    timeout_s: how long one load may take, and before it the import of a URI, by default without limit.
     """
 
     key: str | None = None
@@ -38,14 +46,36 @@ class LoaderOptions:
         return cls(**dict(extra or {}))
 
     def key_of(self, model: str) -> str:
-        if self.key is None or model.startswith(_SCHEME):
-            return model.removeprefix(_SCHEME)
-        return self.key
+        name = model.removeprefix(_KEY_SCHEME) if self.key is None or model.startswith(_KEY_SCHEME) else self.key
+        return name.rstrip("/") if name.startswith(_URI_SCHEMES) else name
 
     def get(self, model: str) -> tensorcast.Weights:
         """Returns the weights in this host's memory, which all ranks of the host share. Nothing is copied."""
-        return default_store.connect(self.daemon).get(self.key_of(model), device="cpu", timeout=self.timeout_s, progress=False)
+        return self._put_on_first_use(
+            model, lambda store, key: store.get(key, device="cpu", timeout=self.timeout_s, progress=False)
+        )
 
     def fetch(self, model: str) -> None:
         """Lets this host's daemon bring the weights to its memory, without attaching them."""
         self.get(model).close()
+
+    def files(self, model: str) -> tensorcast.Files:
+        """Returns the files that the key binds with the weights (config.json, tokenizer)."""
+        return self._put_on_first_use(model, lambda store, key: store.files(key, timeout=self.timeout_s))
+
+    def _put_on_first_use(self, model: str, use: Callable[[tensorcast.Store, str], _Result]) -> _Result:
+        store, key = default_store.connect(self.daemon), self.key_of(model)
+        uri = next((name for name in (model, key) if name.startswith(_URI_SCHEMES)), None)
+        own_key = key.startswith(_URI_SCHEMES)  # means what lies at the URI; any other key keeps what it is bound to
+        try:
+            return use(store, key)
+        except tensorcast.NotFoundError:
+            if uri is None or (not own_key and key in store):
+                raise
+        try:
+            # Ranks and nodes that do this at once make one import: the daemons join it.
+            store.put(uri, key=key, expected_revision=None if own_key else 0, timeout=self.timeout_s, progress=False)
+        except tensorcast.FailedPreconditionError:
+            if key not in store:
+                raise  # else another rank has bound it meanwhile
+        return use(store, key)
