@@ -25,6 +25,7 @@
 #include "daemon/sources/origin_comparer.h"
 #include "objects/archive_options.h"
 #include "objects/origin_options.h"
+#include "rpc/records.h"
 #include "rpc/security_options.h"
 #include "transport/lane.h"
 #include "transport/transport.h"
@@ -83,6 +84,7 @@ struct DaemonOptions {
   HandleServer::Options handles;
   OriginComparer::Options comparer;
   int serving_buffers = 8;  // of 2 MiB, to serve replicas on GPUs and disks from
+  rpc::ProcessFacts process;  // told to operators
 
   DaemonSockets sockets() const;
 
