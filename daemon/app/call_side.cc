@@ -79,6 +79,7 @@ CallSide::CallSide(const DaemonOptions& options, LocalNode* node, DeviceRuntime*
               .handles = replicas.handles.get(),
               .servings = &*replicas.servings,
               .transfers = &store.transfers,
+              .conservation = &sources.conservation,
               .groups = &groups,
               .damaged = &damaged,
               .kept = kept,

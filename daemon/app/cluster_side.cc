@@ -52,6 +52,7 @@ SourceSide::SourceSide(const DaemonOptions& options, const std::string& node_id,
                          .peers = peers.get(),
                          .opener = &opener,
                          .running = &grants,
+                         .conservation = &conservation,
                          .background = &background},
               .devices = devices,
               .objects = storage.imports()}) {}

@@ -23,6 +23,7 @@
 #include "daemon/sources/peer_pools.h"
 #include "daemon/sources/running_grants.h"
 #include "daemon/sources/source_finder.h"
+#include "daemon/telemetry/conservation.h"
 #include "daemon/telemetry/reports.h"
 #include "proto/types.pb.h"
 #include "transport/transport.h"
@@ -55,6 +56,7 @@ struct SourceSide {
   const std::unique_ptr<PeerClient> peers;
   PeerPools pools;
   RunningGrants grants;
+  Conservation conservation;
   LocalAttacher attacher;
   const GrantedSourceOpener opener;
   TaskLoop background;  // ends what the opener opens
