@@ -84,6 +84,8 @@ struct DaemonOptions {
   HandleServer::Options handles;
   OriginComparer::Options comparer;
   int serving_buffers = 8;  // of 2 MiB, to serve replicas on GPUs and disks from
+  // From the request for a transfer to its end; the trace of a longer one is exported.
+  absl::Duration slow_transfer = absl::Seconds(30);
   rpc::ProcessFacts process;  // told to operators
 
   DaemonSockets sockets() const;
@@ -101,6 +103,7 @@ struct DaemonOptions {
     config.Read("daemon.host_id", host_id);
     config.Read("daemon.local_lane", local_lane);
     config.Read("daemon.peer_timeout", peer_timeout);
+    config.Read("observability.recorder.slow_transfer", slow_transfer);
     ReadNames(config);
     ReadLanes(config);
     security.FromConfig(config);
