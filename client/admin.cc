@@ -128,6 +128,11 @@ absl::StatusOr<v1::GetStatusResponse> AdminClient::GetStatus(const RequestContex
                     v1::GetStatusRequest());
 }
 
+absl::StatusOr<v1::ProcessRecords> AdminClient::ReadRecords(const RequestContext& context) {
+  return CallInSpan("Client/ReadRecords", link_->records(), &v1::Records::Stub::ReadAll, context,
+                    v1::ReadAllRequest());
+}
+
 absl::StatusOr<v1::ExplainTransferResponse> AdminClient::ExplainTransfer(const RequestContext& context,
                                                                          const std::string& transfer_id) {
   v1::ExplainTransferRequest request;

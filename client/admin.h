@@ -16,6 +16,7 @@
 #include "base/request_context.h"
 #include "proto/daemon.pb.h"
 #include "proto/global_store.pb.h"
+#include "proto/records.pb.h"
 #include "tensorcast/client.h"
 
 namespace tensorcast::client {
@@ -71,6 +72,8 @@ class AdminClient {
   absl::Status EvictReplica(const RequestContext& context, std::string_view replica, bool force);
 
   absl::StatusOr<v1::GetStatusResponse> GetStatus(const RequestContext& context);
+  // What the process's flight recorder has, and what it runs with; also of a global store.
+  absl::StatusOr<v1::ProcessRecords> ReadRecords(const RequestContext& context);
   // A transfer to this daemon's node, with the reports of its sources: the daemon asks them.
   absl::StatusOr<v1::ExplainTransferResponse> ExplainTransfer(const RequestContext& context,
                                                               const std::string& transfer_id);

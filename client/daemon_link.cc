@@ -35,12 +35,13 @@ absl::StatusOr<std::shared_ptr<const rpc::Credentials>> Load(const ClientCertifi
 
 }  // namespace
 
-// One channel serves both stubs: a daemon answers the calls of the global store, too, by passing them on.
+// One channel serves all stubs: a daemon answers the calls of the global store, too, by passing them on.
 DaemonLink::DaemonLink(const std::string& address, std::shared_ptr<const rpc::Credentials> credentials)
     : address_(address),
       channel_(rpc::MakeChannel(address, {.credentials = std::move(credentials), .session_id = NewUuid()})),
       daemon_(v1::StoreDaemon::NewStub(channel_)),
-      global_store_(v1::GlobalStore::NewStub(channel_)) {}
+      global_store_(v1::GlobalStore::NewStub(channel_)),
+      records_(v1::Records::NewStub(channel_)) {}
 
 // Each try looks for the daemon again: where none was named, one may come to any of the default folders.
 absl::StatusOr<std::unique_ptr<DaemonLink>> DaemonLink::Connect(const ClientOptions& options) {

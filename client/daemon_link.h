@@ -15,6 +15,7 @@
 #include "otel/api/span.h"
 #include "proto/daemon.grpc.pb.h"
 #include "proto/global_store.grpc.pb.h"
+#include "proto/records.grpc.pb.h"
 #include "rpc/call.h"
 #include "rpc/credentials.h"
 #include "tensorcast/client.h"
@@ -28,6 +29,7 @@ class DaemonLink {
 
   v1::StoreDaemon::Stub& daemon() const { return *daemon_; }
   v1::GlobalStore::Stub& global_store() const { return *global_store_; }  // served by the daemon too
+  v1::Records::Stub& records() const { return *records_; }
   const std::string& address() const { return address_; }
 
   // FAILED_PRECONDITION, with the reason, when the daemon's handle socket is not on this host: the daemon can
@@ -46,6 +48,7 @@ class DaemonLink {
   const std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::StoreDaemon::Stub> daemon_;
   std::unique_ptr<v1::GlobalStore::Stub> global_store_;
+  std::unique_ptr<v1::Records::Stub> records_;
   absl::Mutex mutex_;
   std::string handle_socket_ ABSL_GUARDED_BY(mutex_);
 };

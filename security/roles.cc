@@ -64,6 +64,8 @@ constexpr CallRow kTable[] = {
     {"Imports/ClaimImport", kNode, "of an import of its own"},
     {"Possession/Prove", kStore, ""},
     {"Possession/DigestAgain", kStore, ""},
+    {"Records/ReadTrace", kReaders, "of a trace that the caller names by its id, within bounds"},
+    {"Records/ReadAll", kOperator, "log lines, and the configuration without secrets"},
 };
 
 constexpr std::array<Role, 4> kMatrixRoles = {Role::kGlobalStore, Role::kNode, Role::kOperator,

@@ -87,6 +87,9 @@ struct ServeStats {
 class Serving {
  public:
   virtual ~Serving() = default;
+  // Revokes the pull now, as the destructor does: from here on stats() is final. While the pull goes on,
+  // bytes that the receiver has may not be counted yet. Idempotent.
+  virtual void End() = 0;
   // Opaque to all but a transport of the same name: addresses, pull id, remote keys. At most 64 KiB.
   virtual const std::string& descriptor() const = 0;
   virtual ServeStats stats() const = 0;
@@ -165,6 +168,8 @@ class Transport {
   virtual absl::Status RegisterMemory(std::byte* base, uint64_t bytes) = 0;
 
   virtual LaneMemory memory() const { return LaneMemory::kHost; }
+  // Whether a source's ServeStats count what its receivers have; false where they read its memory themselves.
+  virtual bool counts_served() const { return true; }
   // Registers memory of a GPU, a replica's, for fetches into it; a serving registers its own. It stays so,
   // and stays there, until what is given is gone, at which no fetch into it is under way. The same memory may
   // be registered several times. UNIMPLEMENTED where the lane does not reach GPUs.

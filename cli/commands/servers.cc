@@ -22,6 +22,8 @@
 #include "cli/commands/command.h"
 #include "cli/commands/server_options.h"
 #include "cli/commands/telemetry.h"
+#include "cli/config/config.h"
+#include "cli/config/secrets.h"
 #include "core/memory/host_pool.h"
 #include "daemon/app/daemon_server.h"
 #include "global_store/app/global_store_server.h"
@@ -134,6 +136,12 @@ absl::Status MeetLimits() {
   return RaiseDescriptorLimit();
 }
 
+rpc::ProcessFacts FactsOf(std::string role, const v1::Config& config) {
+  return {.role = std::move(role),
+          .version = TENSORCAST_VERSION,
+          .configuration = config::ToYaml(config::WithoutSecrets(config))};
+}
+
 void RemoveSocketWhenTerminatedAgain(const std::string& address) {
   if (IsUnixAddress(address)) RemoveWhenTerminatedAgain(SocketPath(address));
 }
@@ -146,6 +154,7 @@ absl::Status ServeGlobalStore(const CommonFlags& common, const ServerFlags& flag
   TC_ASSIGN_OR_RETURN(ServerOptions servers, ReadServerOptions(config, Roles::kGlobalStore));
   ApplyLogConfig(config.log());
   global_store::GlobalStoreOptions& options = servers.store;
+  options.process = FactsOf("global-store", config);
   options.security.Log();
   if (options.metadata_store == "sqlite") TC_RETURN_IF_ERROR(MakeMetadataPrivate(options.metadata_path));
   TC_RETURN_IF_ERROR(MakeSocketFolder("global_store.listen", SocketPath(options.listen), /*others=*/0));
@@ -173,6 +182,7 @@ absl::Status ServeDaemon(const CommonFlags& common, const DaemonFlags& flags) {
   TC_ASSIGN_OR_RETURN(ServerOptions servers, ReadServerOptions(config, Roles::kDaemon));
   ApplyLogConfig(config.log());
   daemon::DaemonOptions& options = servers.daemon;
+  options.process = FactsOf("daemon", config);
   TC_RETURN_IF_ERROR(MakeSocketFolders(options));
   options.security.Log();
   options.keeper.discard_kept = flags.discard_kept;

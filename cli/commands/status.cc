@@ -111,6 +111,13 @@ void PrintDaemon(const v1::GetStatusResponse& status) {
                                   : node.nccl_version());
   PrintF("  limits     send %s, receive %s\n", LimitText(status.limits().send()),
          LimitText(status.limits().receive()));
+  const v1::Conservation& conservation = status.conservation();
+  if (conservation.violations() > 0) {
+    PrintF("  VIOLATED   conservation of bytes in %u of %u pulls; last: %s\n", conservation.violations(),
+           conservation.pulls_compared(), conservation.last_violation());
+  } else if (conservation.pulls_compared() > 0) {
+    PrintF("  conserved  bytes of %u pulls, compared at both ends\n", conservation.pulls_compared());
+  }
   for (const v1::DamagedReplica& replica : status.damaged_replicas()) {
     PrintF("  DAMAGED    replica %s of %s in %s; %s; check this node's memory\n", replica.replica_id(),
            replica.artifact_id(), replica.memory(),

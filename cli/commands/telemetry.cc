@@ -3,6 +3,7 @@
 #include "absl/log/globals.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/units.h"
 #include "otel/sdk/log_sinks.h"
 #include "proto/config.pb.h"
 
@@ -19,6 +20,11 @@ absl::StatusOr<CommandTelemetry> StartTelemetry(const CommonFlags& flags, std::s
         otel::TraceFile::Open(path, {.process_name = absl::StrCat("tensorcast ", role)});
     if (!file.ok()) return Annotate(file.status(), "observability.trace_file");
     started.trace_file = *std::move(file);
+  }
+  const v1::RecorderConfig& recorder = config.observability().recorder();
+  if (recorder.has_enabled() ? recorder.enabled() : started.telemetry->enabled()) {
+    TC_ASSIGN_OR_RETURN(const uint64_t max_bytes, ParseSize(recorder.max_bytes()));
+    started.recorder = std::make_unique<otel::FlightRecorder>(otel::FlightRecorderOptions{max_bytes});
   }
   return started;
 }

@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "cli/commands/common_flags.h"
+#include "otel/api/flight_recorder.h"
 #include "otel/api/trace_file.h"
 #include "otel/sdk/telemetry.h"
 
@@ -18,7 +19,8 @@ namespace tensorcast::cli {
 // Lives as long as the command. Its end flushes, within observability.otel.shutdown_timeout.
 struct CommandTelemetry {
   std::unique_ptr<otel::Telemetry> telemetry;
-  std::unique_ptr<otel::TraceFile> trace_file;  // null: none was asked for
+  std::unique_ptr<otel::TraceFile> trace_file;     // null: none was asked for
+  std::unique_ptr<otel::FlightRecorder> recorder;  // null: it is off
 };
 
 // `role` as for otel::InitTelemetry.

@@ -17,6 +17,7 @@
 #include "proto/imports.grpc.pb.h"
 #include "rpc/call.h"
 #include "rpc/convert/convert.h"
+#include "rpc/records.h"
 #include "security/roles.h"
 
 namespace tensorcast::daemon {
@@ -78,6 +79,7 @@ CallSide::CallSide(const DaemonOptions& options, LocalNode* node, DeviceRuntime*
               .handles = replicas.handles.get(),
               .servings = &*replicas.servings,
               .transfers = &store.transfers,
+              .conservation = &sources.conservation,
               .groups = &groups,
               .damaged = &damaged,
               .kept = kept,
@@ -139,6 +141,7 @@ CallSide::CallSide(const DaemonOptions& options, LocalNode* node, DeviceRuntime*
                                       .quick = &quick,
                                       .waiting = &waiting})),
       possession(MakePossessionService(&*replicas.possession, &quick, &waiting)),
+      records(rpc::MakeRecordsService(options.process, &quick)),
       damaged({.engine = replicas.engine.get(),
                .handles = replicas.handles.get(),
                .replace =
@@ -164,14 +167,15 @@ absl::StatusOr<std::string> CallSide::Replace(const RequestContext& context,
 absl::Status CallSide::Listen(const DaemonOptions& options) {
   std::vector<std::string> listen = {absl::StrCat("unix:", options.unix_socket)};
   if (!options.listen.empty()) listen.insert(listen.begin(), options.listen);
-  TC_ASSIGN_OR_RETURN(server, rpc::Server::Start({.listen = std::move(listen),
-                                                  .services = {service.get(), possession.get(), proxy.get()},
-                                                  .max_connections = options.max_connections,
-                                                  .credentials = options.security.credentials}));
+  TC_ASSIGN_OR_RETURN(
+      server, rpc::Server::Start({.listen = std::move(listen),
+                                  .services = {service.get(), possession.get(), records.get(), proxy.get()},
+                                  .max_connections = options.max_connections,
+                                  .credentials = options.security.credentials}));
   // A server of its own: gRPC does not tell a handler by which socket a call came, nor which user owns it.
   TC_ASSIGN_OR_RETURN(clients, rpc::Server::Start({.listen = {absl::StrCat("unix:", options.client_socket)},
                                                    .unix_groups = options.handle_groups,
-                                                   .services = {service.get(), proxy.get()},
+                                                   .services = {service.get(), records.get(), proxy.get()},
                                                    .max_connections = options.max_connections,
                                                    .unix_roles = security::Only(security::Role::kClient),
                                                    .operator_socket = options.unix_socket}));

@@ -58,6 +58,7 @@ struct CallSide {
   rpc::Executor waiting;
   const std::unique_ptr<grpc::Service> service;
   const std::unique_ptr<grpc::Service> possession;
+  const std::unique_ptr<grpc::Service> records;
   DamagedReplicas damaged;
   const std::unique_ptr<grpc::Service> proxy;
   std::unique_ptr<rpc::Server> server;

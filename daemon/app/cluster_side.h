@@ -23,7 +23,9 @@
 #include "daemon/sources/peer_pools.h"
 #include "daemon/sources/running_grants.h"
 #include "daemon/sources/source_finder.h"
+#include "daemon/telemetry/conservation.h"
 #include "daemon/telemetry/reports.h"
+#include "daemon/telemetry/trace_export.h"
 #include "proto/types.pb.h"
 #include "transport/transport.h"
 
@@ -36,11 +38,15 @@ inline constexpr absl::Duration kManifestTimeout = absl::Seconds(1);
 struct GlobalStoreSide {
   // `storage` must outlive it.
   GlobalStoreSide(const DaemonOptions& options, const v1::Node& node, const Storage* storage);
+  GlobalStoreSide(const GlobalStoreSide&) = delete;
+  GlobalStoreSide& operator=(const GlobalStoreSide&) = delete;
 
   const std::shared_ptr<GlobalStoreChannel> channel;
   const std::unique_ptr<GlobalStoreClient> client;
   KnownKeys known_keys;
   TransferLog transfers;
+  // Told of transfers that ended; null: of none. Set before the engine is made, since its threads use it.
+  TraceExporter* traces = nullptr;
   ReplicaFeed feed;
   GlobalStoreLink link;
   ClusterEvictionGuard guard;
@@ -55,6 +61,8 @@ struct SourceSide {
   const std::unique_ptr<PeerClient> peers;
   PeerPools pools;
   RunningGrants grants;
+  Conservation conservation;
+  TraceExporter traces;
   LocalAttacher attacher;
   const GrantedSourceOpener opener;
   TaskLoop background;  // ends what the opener opens

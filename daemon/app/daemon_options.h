@@ -25,6 +25,7 @@
 #include "daemon/sources/origin_comparer.h"
 #include "objects/archive_options.h"
 #include "objects/origin_options.h"
+#include "rpc/records.h"
 #include "rpc/security_options.h"
 #include "transport/lane.h"
 #include "transport/transport.h"
@@ -83,6 +84,9 @@ struct DaemonOptions {
   HandleServer::Options handles;
   OriginComparer::Options comparer;
   int serving_buffers = 8;  // of 2 MiB, to serve replicas on GPUs and disks from
+  // From the request for a transfer to its end; the trace of a longer one is exported.
+  absl::Duration slow_transfer = absl::Seconds(30);
+  rpc::ProcessFacts process;  // told to operators
 
   DaemonSockets sockets() const;
 
@@ -99,6 +103,7 @@ struct DaemonOptions {
     config.Read("daemon.host_id", host_id);
     config.Read("daemon.local_lane", local_lane);
     config.Read("daemon.peer_timeout", peer_timeout);
+    config.Read("observability.recorder.slow_transfer", slow_transfer);
     ReadNames(config);
     ReadLanes(config);
     security.FromConfig(config);

@@ -33,11 +33,17 @@ void GlobalStoreChannel::Connect(const std::string& address) {
   const std::shared_ptr<grpc::Channel> channel = rpc::MakeChannel(address, options_);
   stub_ = v1::GlobalStore::NewStub(channel);
   imports_stub_ = v1::Imports::NewStub(channel);
+  records_stub_ = v1::Records::NewStub(channel);
 }
 
 std::shared_ptr<v1::Imports::Stub> GlobalStoreChannel::imports_stub() const {
   absl::MutexLock lock(&mutex_);
   return imports_stub_;
+}
+
+std::shared_ptr<v1::Records::Stub> GlobalStoreChannel::records_stub() const {
+  absl::MutexLock lock(&mutex_);
+  return records_stub_;
 }
 
 std::shared_ptr<GlobalStoreChannel::Stub> GlobalStoreChannel::stub() const {

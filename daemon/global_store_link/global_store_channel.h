@@ -10,6 +10,7 @@
 #include "absl/synchronization/mutex.h"
 #include "proto/global_store.grpc.pb.h"
 #include "proto/imports.grpc.pb.h"
+#include "proto/records.grpc.pb.h"
 #include "rpc/channel.h"
 
 namespace tensorcast::daemon {
@@ -28,6 +29,7 @@ class GlobalStoreChannel {
   // For one call: another time it may be another one.
   std::shared_ptr<Stub> stub() const;
   std::shared_ptr<v1::Imports::Stub> imports_stub() const;
+  std::shared_ptr<v1::Records::Stub> records_stub() const;
   // Blocks for as long as the system's resolver does.
   void LookUpAgain();
 
@@ -40,7 +42,9 @@ class GlobalStoreChannel {
   mutable absl::Mutex mutex_;
   std::string found_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<Stub> stub_ ABSL_GUARDED_BY(mutex_);
-  std::shared_ptr<v1::Imports::Stub> imports_stub_ ABSL_GUARDED_BY(mutex_);  // on the same channel
+  // On the same channel.
+  std::shared_ptr<v1::Imports::Stub> imports_stub_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<v1::Records::Stub> records_stub_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace tensorcast::daemon

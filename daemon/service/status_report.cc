@@ -164,6 +164,7 @@ v1::GetStatusResponse StatusReporter::Report() const {
   report.set_active_transfers(options_.engine->active_ingests());
   report.set_active_servings(options_.servings->active());
   FillTransfers(&report);
+  if (options_.conservation != nullptr) *report.mutable_conservation() = options_.conservation->status();
   if (options_.kept != nullptr) *report.mutable_kept_pool() = options_.kept->status();
   if (options_.damaged != nullptr) options_.damaged->Fill(report.mutable_damaged_replicas());
   if (options_.artifact_store != nullptr) {

@@ -21,6 +21,7 @@
 #include "daemon/service/broadcast_groups.h"
 #include "daemon/service/damaged_replicas.h"
 #include "daemon/serving/serve_registry.h"
+#include "daemon/telemetry/conservation.h"
 #include "daemon/telemetry/reports.h"
 #include "proto/daemon.pb.h"
 #include "rpc/endpoint_access.h"
@@ -44,6 +45,7 @@ class StatusReporter {
     const HandleServer* handles = nullptr;
     const ServeRegistry* servings = nullptr;
     const TransferLog* transfers = nullptr;         // of this node's own transfers that ended
+    const Conservation* conservation = nullptr;     // null: nothing is compared
     const BroadcastGroups* groups = nullptr;        // between the GPUs of nodes
     const DamagedReplicas* damaged = nullptr;       // null: none is looked for
     const KeptPool* kept = nullptr;                 // null: nothing keeps the pool

@@ -46,7 +46,15 @@ ServeRegistry::Served::Served(v1::ServeReport report, const rpc::GrantClaims& cl
       serving_(std::move(serving)),
       ended_(ended) {}
 
+uint64_t ServeRegistry::Served::End() {
+  ingest_ = Availability::Watch();
+  serving_->End();
+  return bytes();
+}
+
 ServeRegistry::Served::~Served() {
+  // First, so that everything that the receiver has is counted.
+  End();
   const transport::ServeStats stats = serving_->stats();
   // A receiver may want a part only: of a source that it turned to at the end.
   const bool whole = stats.bytes >= image_->image_bytes();
@@ -55,7 +63,6 @@ ServeRegistry::Served::~Served() {
   RecordServing(asked_, stats, opened_, call_, outcome, filling_bytes);
   v1::ServeReport report = Report();
   if (!whole && !end_.ok()) *report.mutable_error() = rpc::ToProto(end_);
-  ingest_ = Availability::Watch();
   serving_.reset();
   image_->Release();
   *report.mutable_closed() = rpc::ToProto(ToWallTime(SteadyNow()));
@@ -225,7 +232,7 @@ absl::StatusOr<uint64_t> ServeRegistry::Close(std::string_view grant_id, std::st
     }
     ended = Take(grant_id, why);
   }
-  return ended->bytes();
+  return ended->End();
 }
 
 void ServeRegistry::Revoke(const std::vector<std::string>& grant_ids) {

@@ -93,6 +93,8 @@ class ServeRegistry {
     ~Served();
     // Why it is about to end; before the destructor, which tells it.
     void SetEnd(absl::Status why) { end_ = std::move(why); }
+    // Reads the replica no more. The bytes that it served in all. Idempotent.
+    uint64_t End();
     // Of a replica that fills: `on_end` is called when its ingest ends, perhaps at once, and must not block.
     void WatchIngest(const std::function<void()>& on_end);
     // Its ingest has ended: why it failed, or OK. What is served from now on is of a ready replica.

@@ -266,6 +266,15 @@ TEST_F(ServeRegistryTest, ServeReport_ListsOpenAndClosedPulls) {
   EXPECT_EQ(registry_->bytes(), (BytesByLane{{"loopback", artifact_.image.size()}})) << "counted once";
 }
 
+// The receiver can have the last piece before this end counts it: a close waits for the count.
+TEST_F(ServeRegistryTest, Close_ReturnsAllBytesThatReceiverHas) {
+  auto descriptor = registry_->Open(Opening(MakeReplica({LocationKind::kCpu})));
+  ASSERT_TRUE(descriptor.ok()) << descriptor.status();
+  ASSERT_TRUE(Pull(descriptor->pull_descriptor()).ok());
+  EXPECT_EQ(registry_->Close("transport", "b", absl::OkStatus()).value(), artifact_.image.size());
+  EXPECT_EQ(registry_->Reports()[0].bytes(), artifact_.image.size());
+}
+
 TEST_F(ServeRegistryTest, RepeatedOpen_ReturnsSamePullUntilClosed) {
   const v1::OpenPullRequest opening = Opening(MakeReplica({LocationKind::kCpu}));
   auto first = registry_->Open(opening);

@@ -56,6 +56,10 @@ class FakePeers : public PeerClient {
     if (!describe) return absl::UnavailableError("no answer");
     return describe(peer, request);
   }
+  absl::StatusOr<v1::RecordedSlice> ReadTrace(const RequestContext&, const PeerAddress&,
+                                              const v1::ReadTraceRequest&) override {
+    return absl::UnavailableError("no answer");
+  }
 
   std::vector<v1::OpenPullRequest> opened() const {
     absl::MutexLock lock(&mutex_);

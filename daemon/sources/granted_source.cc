@@ -42,7 +42,7 @@ std::vector<std::string> GrantedSourceOpener::LanesToTry(const v1::TransportGran
 
 absl::StatusOr<std::unique_ptr<ChunkSource>> GrantedSourceOpener::PullOver(
     const RequestContext& context, const v1::TransportGrant& grant, const TraceContext& pulling,
-    const std::string& lane, const Cancellation& revoked, bool* pull_opened) const {
+    const std::string& lane, const Cancellation& revoked, GrantOpening* opening) const {
   transport::Transport* transport = transport::FindTransport(options_.transports, lane);
   if (transport == nullptr) {
     return absl::FailedPreconditionError(
@@ -62,12 +62,17 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> GrantedSourceOpener::PullOver(
       options_.peers->OpenPull(open, {grant.source().grpc_address(), grant.source().name()}, request);
   // Where the answer was not waited for the source may serve all the same, without a receiver.
   const absl::Status& opened = answer.status();
-  if (opened.ok() || absl::IsCancelled(opened) || absl::IsDeadlineExceeded(opened)) *pull_opened = true;
+  if (opened.ok() || absl::IsCancelled(opened) || absl::IsDeadlineExceeded(opened)) {
+    opening->pull_opened = true;
+  }
   TC_RETURN_IF_ERROR(opened);
   const v1::OpenPullResponse& response = *answer;
   open.trace = pulling;
   TC_ASSIGN_OR_RETURN(std::unique_ptr<transport::Pull> pull,
                       transport->Connect(open, response.pull_descriptor()));
+  const auto pulled = std::make_shared<PulledBytes>();
+  // The source of one-sided reads does not see them.
+  opening->pulled = transport->counts_served() ? pulled : nullptr;
   SourceInfo info{.type = SourceType::kRemote,
                   .lane = lane,
                   .name = grant.source().name(),
@@ -77,15 +82,17 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> GrantedSourceOpener::PullOver(
                   .replica_id = grant.replica().replica_id(),
                   .share = grant.share(),
                   .shares = std::max(1u, grant.shares())};
-  return MakePullSource(std::move(info), transport, std::move(pull), revoked, options_.peer_timeout,
-                        [this, peer = grant.source().name(), lane](const absl::Status& ready) {
-                          NoteDevice(peer, lane, ready);
-                        });
+  return MakePullSource(
+      std::move(info), transport, std::move(pull), revoked, options_.peer_timeout,
+      [this, peer = grant.source().name(), lane](const absl::Status& ready) {
+        NoteDevice(peer, lane, ready);
+      },
+      pulled);
 }
 
 absl::StatusOr<std::unique_ptr<ChunkSource>> GrantedSourceOpener::OpenOver(
     const RequestContext& context, const v1::TransportGrant& grant, const Manifest& manifest,
-    const std::string& lane, const Cancellation& revoked, bool* pull_opened) const {
+    const std::string& lane, const Cancellation& revoked, GrantOpening* opening) const {
   const SteadyTime start = SteadyNow();
   RequestContext connect = context.Child();
   otel::Span span("P2P/Connect", context,
@@ -98,7 +105,7 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> GrantedSourceOpener::OpenOver(
   const TraceContext pulling = otel::ReserveSpan(context.trace);
   absl::StatusOr<std::unique_ptr<ChunkSource>> source =
       lane == kLocalLane ? options_.local->Attach(connect, grant, manifest, pulling)
-                         : PullOver(connect, grant, pulling, lane, revoked, pull_opened);
+                         : PullOver(connect, grant, pulling, lane, revoked, opening);
   span.SetError(source.status());
   otel::metrics::kP2pStageSeconds.Record(absl::ToDoubleSeconds(SteadyNow() - start),
                                          {lane, "receive", "connect"});
@@ -140,7 +147,7 @@ GrantOpening GrantedSourceOpener::Open(const RequestContext& context, const v1::
       opening.source = status;
       return opening;
     }
-    opening.source = OpenOver(context, grant, manifest, lane, revoked, &opening.pull_opened);
+    opening.source = OpenOver(context, grant, manifest, lane, revoked, &opening);
     if (opening.source.ok()) {
       NoteLane(grant.source().name(), opening);
       return opening;

@@ -17,6 +17,7 @@
 #include "core/source/chunk_source.h"
 #include "daemon/sources/local_attach.h"
 #include "daemon/sources/peer_client.h"
+#include "daemon/telemetry/conservation.h"
 #include "proto/global_store.pb.h"
 #include "transport/transport.h"
 
@@ -26,8 +27,9 @@ namespace tensorcast::daemon {
 struct GrantOpening {
   std::string grant_id;
   absl::StatusOr<std::unique_ptr<ChunkSource>> source;  // the error is that of the last lane
-  bool pull_opened = false;             // at the source, perhaps: then ClosePull is owed to it
-  std::vector<SourceFailure> unopened;  // each lane that was tried in vain, in their order
+  bool pull_opened = false;                   // at the source, perhaps: then ClosePull is owed to it
+  std::shared_ptr<const PulledBytes> pulled;  // of that pull; null: its source cannot count what it serves
+  std::vector<SourceFailure> unopened;        // each lane that was tried in vain, in their order
 };
 
 // Why the source of a grant was not opened over this lane.
@@ -58,11 +60,13 @@ class GrantedSourceOpener {
   absl::StatusOr<std::unique_ptr<ChunkSource>> OpenOver(const RequestContext& context,
                                                         const v1::TransportGrant& grant,
                                                         const Manifest& manifest, const std::string& lane,
-                                                        const Cancellation& revoked, bool* pull_opened) const;
+                                                        const Cancellation& revoked,
+                                                        GrantOpening* opening) const;
   absl::StatusOr<std::unique_ptr<ChunkSource>> PullOver(const RequestContext& context,
                                                         const v1::TransportGrant& grant,
                                                         const TraceContext& pulling, const std::string& lane,
-                                                        const Cancellation& revoked, bool* pull_opened) const;
+                                                        const Cancellation& revoked,
+                                                        GrantOpening* opening) const;
 
   // A source of this peer was opened: perhaps not by the lane that was tried first.
   void NoteLane(const std::string& peer, const GrantOpening& opening) const;

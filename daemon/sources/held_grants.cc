@@ -27,8 +27,9 @@ v1::TransportOutcome OutcomeOf(const absl::Status& status) {
 }
 
 // The global store first: it is to offer less of a peer that hangs from now on.
-void TellEnd(const HeldGrants::Parts& parts, const v1::TransportGrant& grant, const absl::Status& status,
-             bool corrupt, bool pull_opened, bool silent, const TraceContext& trace) {
+void TellEnd(const HeldGrants::Parts& parts, const HeldGrant& held, const absl::Status& status, bool corrupt,
+             bool silent, const TraceContext& trace) {
+  const v1::TransportGrant& grant = held.grant;
   const auto call = [&trace](absl::Duration timeout) {
     RequestContext context = RequestContext::Background(timeout);
     context.trace = trace;
@@ -46,15 +47,19 @@ void TellEnd(const HeldGrants::Parts& parts, const v1::TransportGrant& grant, co
   const absl::Status told = parts.global_store->CompleteReplicaTransport(call(kEndingTimeout), complete);
   LOG_IF(WARNING, !told.ok()) << "The end of grant " << grant.grant_id()
                               << " was not told; it expires: " << told;
-  if (!pull_opened) return;
+  if (!held.pull_opened) return;
   v1::ClosePullRequest close;
   close.set_grant_id(grant.grant_id());
   if (complete.has_error()) *close.mutable_error() = complete.error();
   // A source that cannot be told ends it with the grant.
-  parts.peers
-      ->ClosePull(call(silent ? kClosingSilent : kEndingTimeout),
-                  PeerAddress(grant.source().grpc_address(), grant.source().name()), close)
-      .IgnoreError();
+  const absl::StatusOr<v1::ClosePullResponse> closed =
+      parts.peers->ClosePull(call(silent ? kClosingSilent : kEndingTimeout),
+                             PeerAddress(grant.source().grpc_address(), grant.source().name()), close);
+  // A source that had ended the pull by itself and forgotten it answers with 0.
+  if (closed.ok() && held.pulled != nullptr && closed->bytes_served() > 0) {
+    parts.conservation->ComparePull(grant.grant_id(), grant.source().name(), *held.pulled,
+                                    closed->bytes_served());
+  }
 }
 
 }  // namespace
@@ -157,6 +162,7 @@ std::vector<GrantOpening> HeldGrants::TakeOpened() {
     const std::shared_ptr<Opening> opening = std::exchange(held.opening, nullptr);
     GrantOpening opened = opening->Take();
     held.pull_opened = opened.pull_opened;
+    held.pulled = opened.pulled;
     if (opened.source.ok()) {
       const v1::Node& node = held.grant.source();
       held.in_use = true;
@@ -213,7 +219,7 @@ void HeldGrants::End(const std::string& grant_id, absl::Status status, bool corr
       held.opening.reset();
     }
     const bool silent = unopened || absl::IsDeadlineExceeded(status);
-    TellEnd(parts, held.grant, status, corrupt, held.pull_opened, silent, trace);
+    TellEnd(parts, held, status, corrupt, silent, trace);
   });
 }
 

@@ -39,6 +39,7 @@ struct HeldGrant {
   std::shared_ptr<Opening> opening;
   bool in_use = false;
   bool pull_opened = false;                          // at the source
+  std::shared_ptr<const PulledBytes> pulled;         // as in GrantOpening
   bool on_host = false;                              // of this one
   std::shared_ptr<const Availability> availability;  // of one in use; null: it has everything
 
@@ -58,6 +59,7 @@ class HeldGrants {
     PeerClient* peers = nullptr;
     const GrantedSourceOpener* opener = nullptr;
     RunningGrants* running = nullptr;
+    Conservation* conservation = nullptr;
     TaskLoop* background = nullptr;  // tells how grants ended
     std::shared_ptr<OvertakenPeers> overtaken = std::make_shared<OvertakenPeers>();
   };

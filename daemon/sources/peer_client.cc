@@ -8,12 +8,19 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "proto/daemon.grpc.pb.h"
+#include "proto/records.grpc.pb.h"
 #include "rpc/call.h"
 
 namespace tensorcast::daemon {
 namespace {
 
 using Stub = v1::StoreDaemon::Stub;
+
+// On one channel.
+struct Stubs {
+  std::shared_ptr<Stub> daemon;
+  std::shared_ptr<v1::Records::Stub> records;
+};
 
 // A peer that does not answer at once is one more source that failed: the next one is tried instead.
 rpc::CallOptions Once() { return {.retry_for = absl::ZeroDuration(), .what = "call of another daemon"}; }
@@ -25,35 +32,43 @@ class GrpcPeerClient : public PeerClient {
   absl::StatusOr<v1::AttachReplicaResponse> AttachReplica(const RequestContext& context,
                                                           const PeerAddress& peer,
                                                           const v1::AttachReplicaRequest& request) override {
-    return rpc::CallUnary(*StubOf(peer), &Stub::AttachReplica, context, request, Once());
+    return rpc::CallUnary(*StubsOf(peer).daemon, &Stub::AttachReplica, context, request, Once());
   }
 
   absl::StatusOr<v1::OpenPullResponse> OpenPull(const RequestContext& context, const PeerAddress& peer,
                                                 const v1::OpenPullRequest& request) override {
-    return rpc::CallUnary(*StubOf(peer), &Stub::OpenPull, context, request, Once());
+    return rpc::CallUnary(*StubsOf(peer).daemon, &Stub::OpenPull, context, request, Once());
   }
 
   absl::StatusOr<v1::ClosePullResponse> ClosePull(const RequestContext& context, const PeerAddress& peer,
                                                   const v1::ClosePullRequest& request) override {
-    return rpc::CallUnary(*StubOf(peer), &Stub::ClosePull, context, request, Once());
+    return rpc::CallUnary(*StubsOf(peer).daemon, &Stub::ClosePull, context, request, Once());
   }
 
   absl::StatusOr<v1::TransferHop> DescribeHop(const RequestContext& context, const PeerAddress& peer,
                                               const v1::DescribeHopRequest& request) override {
-    return rpc::CallUnary(*StubOf(peer), &Stub::DescribeHop, context, request, Once());
+    return rpc::CallUnary(*StubsOf(peer).daemon, &Stub::DescribeHop, context, request, Once());
+  }
+
+  absl::StatusOr<v1::RecordedSlice> ReadTrace(const RequestContext& context, const PeerAddress& peer,
+                                              const v1::ReadTraceRequest& request) override {
+    return rpc::CallUnary(*StubsOf(peer).records, &v1::Records::Stub::ReadTrace, context, request, Once());
   }
 
  private:
-  std::shared_ptr<Stub> StubOf(const PeerAddress& peer) {
+  Stubs StubsOf(const PeerAddress& peer) {
     absl::MutexLock lock(&mutex_);
-    std::shared_ptr<Stub>& stub = stubs_[peer];
-    if (stub == nullptr) stub = v1::StoreDaemon::NewStub(connect_(peer));
-    return stub;
+    Stubs& stubs = stubs_[peer];
+    if (stubs.daemon == nullptr) {
+      const std::shared_ptr<grpc::Channel> channel = connect_(peer);
+      stubs = {v1::StoreDaemon::NewStub(channel), v1::Records::NewStub(channel)};
+    }
+    return stubs;
   }
 
   const ChannelFactory connect_;
   absl::Mutex mutex_;
-  std::map<PeerAddress, std::shared_ptr<Stub>> stubs_ ABSL_GUARDED_BY(mutex_);
+  std::map<PeerAddress, Stubs> stubs_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace

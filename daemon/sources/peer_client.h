@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "base/request_context.h"
 #include "proto/daemon.pb.h"
+#include "proto/records.pb.h"
 
 namespace grpc {
 class Channel;
@@ -40,6 +41,8 @@ class PeerClient {
                                                           const v1::ClosePullRequest& request) = 0;
   virtual absl::StatusOr<v1::TransferHop> DescribeHop(const RequestContext& context, const PeerAddress& peer,
                                                       const v1::DescribeHopRequest& request) = 0;
+  virtual absl::StatusOr<v1::RecordedSlice> ReadTrace(const RequestContext& context, const PeerAddress& peer,
+                                                      const v1::ReadTraceRequest& request) = 0;
 };
 
 // Keeps one channel a peer, made by `connect` at first use.

@@ -19,10 +19,12 @@ constexpr int kFetchesInFlight = 4;
 class PullSource : public ChunkSource {
  public:
   PullSource(SourceInfo info, transport::Transport* lane, std::unique_ptr<transport::Pull> pull,
-             const Cancellation& revoked, absl::Duration peer_timeout, DeviceObserver on_device)
+             const Cancellation& revoked, absl::Duration peer_timeout, DeviceObserver on_device,
+             std::shared_ptr<PulledBytes> pulled)
       : info_(std::move(info)),
         lane_(lane),
         on_device_(std::move(on_device)),
+        pulled_(std::move(pulled)),
         pull_(std::move(pull)),
         on_revoked_(revoked.OnCancel([this] {
           revoked_ = true;
@@ -62,11 +64,14 @@ class PullSource : public ChunkSource {
                   const ChunkDone& done) override {
     if (absl::Status wanted = context.Check("pull of a chunk"); !wanted.ok()) return done(std::move(wanted));
     const auto fetch = std::make_shared<RunningFetch>();
-    transport::FetchDone ended = [this, context, done, fetch](const transport::FetchResult& result) {
+    const ByteRange& range = request.range;
+    pulled_->asked += range.bytes;
+    transport::FetchDone ended = [this, context, done, fetch,
+                                  bytes = range.bytes](const transport::FetchResult& result) {
       fetch->End();
+      if (result.ok()) pulled_->arrived += bytes;
       done(DigestsOf(context, result));
     };
-    const ByteRange& range = request.range;
     const transport::FetchId id =
         request.device ? pull_->FetchToDevice(range.offset, request.device, range.bytes, context.deadline,
                                               std::move(ended))
@@ -115,6 +120,7 @@ class PullSource : public ChunkSource {
   std::atomic<bool> revoked_ = false;
   transport::Transport* const lane_;
   const DeviceObserver on_device_;
+  const std::shared_ptr<PulledBytes> pulled_;
   std::shared_ptr<void> registered_;  // what PrepareDevice was given; goes when the pull writes no more
   std::unique_ptr<transport::Pull> pull_;
   Cancellation::Registration on_revoked_;  // destroyed before the pull that its callback uses
@@ -125,9 +131,9 @@ class PullSource : public ChunkSource {
 std::unique_ptr<ChunkSource> MakePullSource(SourceInfo info, transport::Transport* lane,
                                             std::unique_ptr<transport::Pull> pull,
                                             const Cancellation& revoked, absl::Duration peer_timeout,
-                                            DeviceObserver on_device) {
+                                            DeviceObserver on_device, std::shared_ptr<PulledBytes> pulled) {
   return std::make_unique<PullSource>(std::move(info), lane, std::move(pull), revoked, peer_timeout,
-                                      std::move(on_device));
+                                      std::move(on_device), std::move(pulled));
 }
 
 }  // namespace tensorcast::daemon

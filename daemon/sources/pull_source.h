@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "core/source/chunk_source.h"
+#include "daemon/telemetry/conservation.h"
 #include "transport/transport.h"
 
 namespace tensorcast::daemon {
@@ -16,10 +17,10 @@ using DeviceObserver = std::function<void(const absl::Status&)>;
 
 // A pull of which no byte arrives for `peer_timeout` while chunks are asked for fails, and with it the
 // source. `revoked` ends the pull from outside (the grant was revoked). `lane` is the pull's transport, which
-// must outlive the source: where it reaches GPUs, chunks go straight into their memory.
+// must outlive the source: where it reaches GPUs, chunks go straight into their memory. `pulled` counts.
 std::unique_ptr<ChunkSource> MakePullSource(SourceInfo info, transport::Transport* lane,
                                             std::unique_ptr<transport::Pull> pull,
                                             const Cancellation& revoked, absl::Duration peer_timeout,
-                                            DeviceObserver on_device);
+                                            DeviceObserver on_device, std::shared_ptr<PulledBytes> pulled);
 
 }  // namespace tensorcast::daemon

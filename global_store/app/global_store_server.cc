@@ -129,6 +129,7 @@ struct GlobalStoreServer::State {
   std::unique_ptr<rpc::AdmissionQueue> admission;
   std::unique_ptr<grpc::Service> service;
   std::unique_ptr<grpc::Service> imports;
+  std::unique_ptr<grpc::Service> records;
   std::unique_ptr<rpc::Executor> executor;  // ends before what its tasks use
   std::unique_ptr<rpc::Server> server;
   std::unique_ptr<TaskLoop> expiry;
@@ -179,13 +180,16 @@ absl::StatusOr<std::unique_ptr<GlobalStoreServer>> GlobalStoreServer::Start(
                                            .key_rules = options.security.key_rules,
                                            .describe_stores = DescriptionBy(group)});
   state->imports = MakeImportsService(state->coordinator.get(), state->admission.get());
-  TC_ASSIGN_OR_RETURN(state->server,
-                      rpc::Server::Start({.listen = {options.listen},
-                                          .services = {state->service.get(), state->imports.get()},
-                                          .max_connections = options.max_connections,
-                                          .credentials = options.security.credentials,
-                                          .admit = AdmissionOf(leadership),
-                                          .epoch = epoch}));
+  state->records =
+      rpc::MakeRecordsService(options.process, &state->admission->line(rpc::AdmissionQueue::Class::kCall));
+  TC_ASSIGN_OR_RETURN(
+      state->server,
+      rpc::Server::Start({.listen = {options.listen},
+                          .services = {state->service.get(), state->imports.get(), state->records.get()},
+                          .max_connections = options.max_connections,
+                          .credentials = options.security.credentials,
+                          .admit = AdmissionOf(leadership),
+                          .epoch = epoch}));
   state->expiry =
       TaskLoop::Every(TickInterval(options), [state = state.get(), late = options.node_ttl / kPunctual] {
         const bool queued = state->admission->TakeLag() > late;

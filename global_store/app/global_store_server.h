@@ -15,6 +15,7 @@
 #include "base/steady_time.h"
 #include "global_store/app/etcd_group.h"
 #include "global_store/catalog/retention.h"
+#include "rpc/records.h"
 #include "rpc/security_options.h"
 
 namespace tensorcast::global_store {
@@ -36,6 +37,7 @@ struct GlobalStoreOptions {
   int max_connections = 16384;  // more are refused
   // Calls of each class that wait for a thread (rpc/admission_queue.h); more are told to come back later.
   size_t max_waiting_calls = 4096;
+  rpc::ProcessFacts process;  // told to operators
   rpc::SecurityOptions security{.own_roles = security::Only(security::Role::kGlobalStore)};
   std::function<SteadyTime()> clock = SteadyNow;
   std::function<absl::Time()> wall_clock = absl::Now;

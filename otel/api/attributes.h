@@ -82,6 +82,7 @@ using AttributeList = std::initializer_list<Attribute>;
   X(GrantId, "tc.grant.id") /* of the grant */ \
   X(TransferId, "tc.transfer.id") \
   X(NodeId, "tc.node.id") \
+  X(NodeName, "tc.node.name") /* of a span that another process recorded */ \
   X(PeerNodeId, "tc.peer.node.id") \
   X(SizeBytes, "tc.size.bytes") \
   X(SourceType, "tc.source.type") /* remote, disk, local */ \

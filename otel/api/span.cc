@@ -114,10 +114,12 @@ void Span::EndStarted(SteadyTime end) {
 
 TraceContext ReserveSpan(const TraceContext& parent) {
   if (IsUpkeep(parent)) return parent;
-  for (size_t i = 0; IsTracing() && i < kSinkKinds; ++i) {
-    if (TraceSink* sink = internal::InstalledSink(static_cast<SinkKind>(i))) return sink->Reserve(parent);
+  TraceContext context = parent;
+  // A sink that will not record the span leaves the parent's id to the next.
+  for (size_t i = 0; IsTracing() && i < kSinkKinds && context.span_id == parent.span_id; ++i) {
+    if (TraceSink* sink = internal::InstalledSink(static_cast<SinkKind>(i))) context = sink->Reserve(parent);
   }
-  return parent;
+  return context;
 }
 
 const TraceContext& Span::context() const { return state_.has_value() ? state_->context : kNoContext; }

@@ -32,8 +32,6 @@ double Micros(SpanTime time) {
   return std::chrono::duration<double, std::micro>(time.time_since_epoch()).count();
 }
 
-SpanTime OrNow(SpanTime time) { return time == SpanTime() ? std::chrono::system_clock::now() : time; }
-
 void AppendValue(std::string& out, const AttributeValue& value) {
   switch (value.type()) {
     case AttributeValue::Type::kBool:

@@ -1,5 +1,6 @@
 // Where spans go. The api folder only describes spans; sinks, at most one of each kind, record them: the
-// OpenTelemetry bridge (otel/sdk) and the trace file. With none installed a span costs one load and a branch.
+// OpenTelemetry bridge (otel/sdk), the trace file and the flight recorder. With none installed a span costs
+// one load and a branch.
 //
 // Sinks are called from any thread. One that was installed must live as long as the process, since others may
 // be about to call it when it is replaced; it becomes inert instead. Standard library only.
@@ -28,6 +29,9 @@ struct SpanLink {
 };
 
 using SpanTime = std::chrono::system_clock::time_point;
+
+// The epoch stands for now.
+inline SpanTime OrNow(SpanTime time) { return time == SpanTime() ? std::chrono::system_clock::now() : time; }
 
 // Borrowed for the length of one call.
 struct SpanStart {
@@ -67,9 +71,10 @@ class TraceSink {
   virtual TraceContext Reserve(const TraceContext& parent) = 0;
 };
 
-// In the order in which they see a span's start: telemetry assigns the ids where it is on.
-enum class SinkKind : uint8_t { kTelemetry, kTraceFile };
-inline constexpr size_t kSinkKinds = 2;
+// In the order in which they see a span's start: telemetry assigns the ids where it is on. The recorder comes
+// last: it gives ids only to the spans that it keeps and that no other sink gave any.
+enum class SinkKind : uint8_t { kTelemetry, kTraceFile, kRecorder };
+inline constexpr size_t kSinkKinds = 3;
 
 // Takes the place of the sink of that kind; null for none.
 void InstallTraceSink(SinkKind kind, TraceSink* sink);

@@ -1,6 +1,7 @@
 // What instrumentation costs: off, against an empty loop; on, against the SDK's own calls in the same run.
 #include <benchmark/benchmark.h>
 
+#include "otel/api/flight_recorder.h"
 #include "otel/api/metrics_catalogue.h"
 #include "otel/api/trace_macros.h"
 #include "otel/sdk/span_pairs.h"
@@ -31,6 +32,20 @@ void SpanWithTwoAttributesOff(benchmark::State& state) {
   }
 }
 BENCHMARK(SpanWithTwoAttributesOff);
+
+// With the flight recorder alone: of a call, and of a transfer.
+void SpanWithRecorder(benchmark::State& state, const char* name) {
+  const FlightRecorder recorder;
+  const RequestContext context = RequestContext::Background();
+  int64_t bytes = 42;
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(bytes);
+    Span span(name, context, {{attr::kLane, "ucx"}, {attr::kSizeBytes, bytes}});
+    benchmark::ClobberMemory();
+  }
+}
+BENCHMARK_CAPTURE(SpanWithRecorder, Call, "GlobalStore/ResolveKey");
+BENCHMARK_CAPTURE(SpanWithRecorder, Transfer, "P2P/Pull");
 
 void CounterOff(benchmark::State& state) {
   for (auto _ : state) {

@@ -1,9 +1,11 @@
 // The command line as a user types it: exit codes, messages, JSON, files that other programs can read.
 #include <fcntl.h>
 #include <gmock/gmock.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -12,6 +14,7 @@
 #include <string>
 
 #include "base/posix/unique_fd.h"
+#include "base/steady_time.h"
 #include "base/testing/eventually.h"
 #include "tests/e2e/e2e_test_base.h"
 
@@ -26,7 +29,8 @@ class CommandLine : public E2eTest {
     E2eTest::SetUp();
     if (HasFatalFailure()) return;
     ClusterOptions options = DefaultOptions();
-    options.settings_of_daemon = {{"daemon.limits.receive=2GiB"}, {}};
+    options.settings_of_daemon = {{"daemon.limits.receive=2GiB", "observability.recorder.enabled=true"},
+                                  {"observability.recorder.enabled=true"}};
     StartCluster(options);
   }
   CommandResult OnNode(int node, std::vector<std::string> arguments) {
@@ -67,6 +71,52 @@ TEST_F(CommandLine, ConfigShow_PrintsAllKeysAsYamlAndJson) {
   ASSERT_TRUE(shown.is_object()) << json.output;
   EXPECT_EQ(shown["daemon"]["listen"], "") << "keys that are empty are shown, too";
   EXPECT_THAT(RunCommand({"config", "show"}).output, HasSubstr("\n  listen: \"\"\n"));
+}
+
+// The text of a file in an archive, as the system's tar has it; empty where there is none.
+std::string FileIn(const std::string& archive, const std::string& name) {
+  const std::string command = "tar -xzOf " + archive + " --wildcards '" + name + "' 2>/dev/null";
+  std::FILE* const pipe = popen(command.c_str(), "r");
+  std::string text;
+  for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) text += static_cast<char>(c);
+  pclose(pipe);
+  return text;
+}
+
+TEST_F(CommandLine, DebugBundle_HoldsRecordsOfAllNodes) {
+  Json(0, {"put", MakeModel("model.safetensors", 8 << 20), "--key", "llama/prod"});
+  Json(1, {"get", "llama/prod"});
+  const std::string archive = directory_->path() + "/bundle.tar.gz";
+  const nlohmann::json made = Json(0, {"debug", "bundle", "--out", archive});
+  ASSERT_EQ(made.value("file", ""), archive);
+  EXPECT_THAT(FileIn(archive, "./this-node/status.json"), HasSubstr("\"node\""));
+  EXPECT_THAT(FileIn(archive, "./this-node/configuration.yaml"), HasSubstr("receive: 2GiB"));
+  EXPECT_THAT(FileIn(archive, "./this-node/version.txt"), HasSubstr("daemon "));
+  EXPECT_THAT(FileIn(archive, "./this-node/spans.json"), HasSubstr("StoreDaemon/"));
+  EXPECT_THAT(FileIn(archive, "./nodes/*/spans.json"), HasSubstr("StoreEngine/"));
+  EXPECT_THAT(FileIn(archive, "./nodes/*/log.txt"), HasSubstr("transfer "));
+  EXPECT_THAT(FileIn(archive, "./global-store/version.txt"), HasSubstr("global-store "));
+  EXPECT_THAT(FileIn(archive, "./cluster.json"), HasSubstr("\"nodes\""));
+  const std::string left_out = FileIn(archive, "./left_out.txt");
+  EXPECT_THAT(left_out, HasSubstr("global-store: spans and log lines: its flight recorder is off"));
+  EXPECT_EQ(made["left_out"].size(), 1u) << left_out;
+  struct stat found{};
+  ASSERT_EQ(stat(archive.c_str(), &found), 0);
+  EXPECT_EQ(found.st_mode & 0777, 0600u) << "only its user may read it";
+
+  const CommandResult again = OnNode(0, {"debug", "bundle", "--out", archive});
+  EXPECT_EQ(again.exit_code, 1) << again.output;
+  EXPECT_THAT(again.output, HasSubstr("create the archive"));
+}
+
+TEST_F(CommandLine, DebugBundle_ListsNodeThatCannotBeReached) {
+  TC_ASSERT_OK(cluster_->daemon(1).Signal(SIGKILL));
+  TC_ASSERT_OK(cluster_->daemon(1).Wait(SteadyNow() + kStepTimeout).status());
+  const std::string archive = directory_->path() + "/bundle.tar.gz";
+  const CommandResult made = OnNode(0, {"debug", "bundle", "--out", archive});
+  ASSERT_EQ(made.exit_code, 0) << made.output;
+  EXPECT_THAT(made.output, HasSubstr("left out: nodes/0-"));
+  EXPECT_THAT(FileIn(archive, "./left_out.txt"), HasSubstr("nodes/0-"));
 }
 
 TEST_F(CommandLine, PutLsGetRm_WorkAcrossNodes) {

@@ -10,6 +10,7 @@
 #include "daemon/sources/peer_client.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "otel/api/flight_recorder.h"
 #include "otel/api/metrics_catalogue.h"
 #include "otel/api/trace_macros.h"
 #include "otel/sdk/telemetry.h"
@@ -207,6 +208,38 @@ TEST_F(AcceptanceCriteria, Config_SamplingAndExportersDecideWhatIsSent) {
   EXPECT_EQ(get(OtelConfig("enabled: true exporter: 'none'")), 0);
   EXPECT_EQ(get(OtelConfig("enabled: false")), 0);
   EXPECT_EQ(collector_->calls(), calls) << "nothing at all was sent";
+}
+
+// What no sampler chose is exported all the same when its transfer was slow.
+TEST_F(AcceptanceCriteria, Traces_SlowTransferIsExportedThoughUnsampled) {
+  Start(OtelConfig("enabled: true sampling_ratio: 0.0"));
+  const otel::FlightRecorder recorder;
+  const auto all_are_slow = [](daemon::DaemonOptions& options) {
+    OnItsOwnHost(options);
+    options.slow_transfer = absl::ZeroDuration();
+  };
+  TestNode& a = cluster_.AddNode("a", OnItsOwnHost);
+  TestNode& b = cluster_.AddNode("b", all_are_slow);
+  const client::PutResult put = Import(a, MakeChunkedArtifact(13, 3, kTestChunkBytes));
+  const RequestContext request = Soon();
+  ASSERT_TRUE(b.client().Get(request, put.artifact_id, {}).ok());
+  const Trace trace =
+      AwaitTrace(request, {"StoreEngine/P2PIngest", "P2P/Pull", "P2P/Serve",
+                           "GlobalStore/RequestReplicaTransport", "StoreDaemon/MaterializeReplica"});
+  EXPECT_EQ(trace.count("StoreEngine/P2PIngest"), 1) << "the slices of three processes have it once";
+}
+
+TEST_F(AcceptanceCriteria, Conservation_PullBetweenNodesIsComparedAndHolds) {
+  StartAll();
+  TestNode& a = cluster_.AddNode("a", OnItsOwnHost);
+  TestNode& b = cluster_.AddNode("b", OnItsOwnHost);
+  const client::PutResult put = Import(a, MakeChunkedArtifact(14, 9, kTestChunkBytes));
+  ASSERT_TRUE(b.client().Get(Soon(), put.artifact_id, {}).ok());
+  EXPECT_TRUE(AwaitMetric("tc_conservation_checks_total", {{"what", "pull"}, {"outcome", "ok"}}, 1));
+  const auto status = b.admin().GetStatus(Soon());
+  ASSERT_TRUE(status.ok()) << status.status();
+  EXPECT_EQ(status->conservation().pulls_compared(), 1);
+  EXPECT_EQ(status->conservation().violations(), 0) << status->conservation().last_violation();
 }
 
 // "Client SDK default: OTel is disabled unless explicitly enabled."

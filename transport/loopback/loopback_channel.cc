@@ -107,6 +107,7 @@ void LoopbackChannel::SendPiece(const pull::Data& head, ConstHostSpan piece, std
 
 void LoopbackChannel::PieceSent(uint64_t bytes) {
   --sending_;
+  if (counts_ != nullptr) counts_->OnSent(bytes);
   if (handler_ != nullptr) {
     handler_->OnSent(bytes);
     Flush();
@@ -146,6 +147,8 @@ void LoopbackChannel::OtherEnded() {
 }
 
 void LoopbackChannel::End(std::optional<pull::Frame> last, std::function<void()> ended) {
+  // What is under way is with the other end, and counts; `ended` keeps the handler until then.
+  counts_ = sending_ > 0 ? handler_ : nullptr;
   handler_ = nullptr;
   if (last.has_value()) Send(*last);
   Tell([](LoopbackChannel& other) { other.OtherEnded(); });

@@ -76,7 +76,8 @@ class LoopbackChannel : public pull::MessageChannel, public std::enable_shared_f
   const decltype(LoopbackListener::admit) admit_;  // of a source's end
   std::shared_ptr<LoopbackChannel> other_;         // null before Connect, and once either end has ended
   pull::MessageChannel::Handler* handler_ = nullptr;
-  std::function<void()> ended_;  // waits for the pieces that the other end has not taken
+  pull::MessageChannel::Handler* counts_ = nullptr;  // from the end on: is told of pieces that were under way
+  std::function<void()> ended_;                      // waits for the pieces that the other end has not taken
   bool lost_ = false;
   int sending_ = 0;
   uint64_t requests_made_ = 0;

@@ -22,7 +22,8 @@ class PullServing : public Serving {
         hold_(std::move(hold)),
         serving_(std::move(serving)),
         descriptor_(std::move(descriptor)) {}
-  ~PullServing() override { source_->Revoke(*serving_); }
+  ~PullServing() override { End(); }
+  void End() override { source_->Revoke(*serving_); }
 
   const std::string& descriptor() const override { return descriptor_; }
   ServeStats stats() const override { return serving_->counter().stats(); }

@@ -76,7 +76,11 @@ absl::StatusOr<uint64_t> FrameWriter::Flush(ByteStream& stream, uint64_t max) {
       AddParts(frame, parts_, bytes);
     }
     absl::StatusOr<size_t> written = stream.Write(parts_);
-    if (!written.ok()) return std::move(written).status();
+    if (!written.ok()) {
+      // What went before it is with the receiver, and counts. A stream that failed fails the next write, too.
+      if (of_pieces > 0) break;
+      return std::move(written).status();
+    }
     if (*written == 0) break;
     of_pieces += Sent(*written);
     total += *written;

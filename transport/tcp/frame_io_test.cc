@@ -26,6 +26,7 @@ class NarrowStream final : public ByteStream {
   absl::Status CheckPeer() const override { return absl::OkStatus(); }
   absl::StatusOr<size_t> Read(std::span<const iovec>) override { return 0; }
   absl::StatusOr<size_t> Write(std::span<const iovec> from) override {
+    if (room == 0 && closed) return absl::UnavailableError("the other end has closed");
     size_t written = 0;
     for (const iovec& part : from) {
       const size_t take = std::min(room, part.iov_len);
@@ -37,6 +38,7 @@ class NarrowStream final : public ByteStream {
   }
 
   size_t room = 0;
+  bool closed = false;  // behind that room
   std::string taken;
 };
 
@@ -105,6 +107,18 @@ TEST_F(FrameWriterTest, UrgentFrameInProgress_IsFinishedFirst) {
   Send(5);
   writer_.PutAhead(Have{.first = 128, .words = {1}});
   EXPECT_THAT(Order(), ::testing::ElementsAre(64, 128, 1));
+}
+
+// A receiver that has all that it wanted closes: the write after its last bytes fails.
+TEST_F(FrameWriterTest, FailedWrite_StillCountsBytesBeforeIt) {
+  for (uint64_t id = 1; id <= 300; ++id) PutPiece(id);  // more parts than one system call takes
+  const size_t head = pull::EncodeFrame(Data{.request_id = 300, .offset = 0, .bytes = 100}).size();
+  stream_.room = 128 * (head + piece_.size());  // as many frames as one takes
+  stream_.closed = true;
+  const absl::StatusOr<uint64_t> sent = writer_.Flush(stream_, kAll);
+  ASSERT_TRUE(sent.ok()) << sent.status();
+  EXPECT_GE(*sent, 127 * piece_.size());
+  EXPECT_FALSE(writer_.Flush(stream_, kAll).ok());
 }
 
 TEST_F(FrameWriterTest, ClearUnsent_DropsFramesThatHaveNotStarted) {

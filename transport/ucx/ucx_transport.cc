@@ -197,6 +197,8 @@ absl::Status UcxTransport::RegisterMemory(std::byte* base, uint64_t bytes) {
   return status;
 }
 
+bool UcxTransport::counts_served() const { return state_->options.lane != UcxLane::kRma; }
+
 LaneMemory UcxTransport::memory() const {
   return state_->worker->reaches_devices() ? LaneMemory::kHostAndDevice : LaneMemory::kHost;
 }

@@ -62,6 +62,7 @@ class UcxTransport : public Transport {
   std::string_view name() const override;
   absl::Status RegisterMemory(std::byte* base, uint64_t bytes) override;
   LaneMemory memory() const override;
+  bool counts_served() const override;
   absl::StatusOr<std::shared_ptr<void>> RegisterDevice(DevicePtr base, uint64_t bytes) override;
   absl::StatusOr<std::unique_ptr<Serving>> Serve(std::shared_ptr<ServedImage> image,
                                                  std::string_view receiver) override;

@@ -1,0 +1,73 @@
+// Exports the trace of a transfer to this node that failed or was slow, though the trace was not sampled: its
+// spans in the flight recorders of this daemon, of the global store and of the sources become one trace of
+// this daemon's telemetry. Spans of the others carry the name of their node.
+//
+// Bounded: a transfer costs a comparison. Of those that failed or were slow, at most kMaxWaiting wait, one is
+// exported at a time and at most one in kPause; each asks at most kMaxSources nodes, for kTimeOfOne each.
+// More are left out. Where telemetry or the recorder is off nothing is asked. Thread-safe.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "base/request_context.h"
+#include "base/steady_time.h"
+#include "base/task_loop.h"
+#include "core/replica/transfer_report.h"
+#include "otel/api/flight_recorder.h"
+
+namespace tensorcast::daemon {
+
+class TraceExporter {
+ public:
+  static constexpr size_t kMaxWaiting = 16;
+  static constexpr size_t kMaxSources = 8;
+  static constexpr absl::Duration kTimeOfOne = absl::Seconds(2);
+
+  using Answer = absl::StatusOr<otel::RecordedSlice>;
+  struct Options {
+    absl::Duration slow_transfer = absl::Seconds(30);  // from the request for it to its end
+    // After the end of a transfer: calls that close it, and the request above it, end then.
+    absl::Duration settle = absl::Seconds(2);
+    absl::Duration pause = absl::Seconds(1);  // between two exports
+    // May block. Of the global store, and of the node of this name.
+    std::function<Answer(const RequestContext&, const otel::TraceId&)> ask_store;
+    std::function<Answer(const RequestContext&, const std::string& node, const otel::TraceId&)> ask_node;
+  };
+
+  explicit TraceExporter(Options options) : options_(std::move(options)), loop_("trace export") {}
+
+  // A transfer that ended. Does not block.
+  void OnTransfer(const TransferReport& report) ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  struct Wanted {
+    otel::TraceId trace{};
+    std::vector<std::string> nodes;  // its sources
+  };
+  using SpanId = std::array<uint8_t, 8>;
+
+  // On the loop.
+  void Export(const Wanted& wanted);
+  void Add(Answer answer, const std::string& node, const otel::TraceId& trace,
+           std::vector<otel::KeptSpan>& spans);
+
+  const Options options_;
+  absl::Mutex mutex_;
+  std::set<otel::TraceId> waiting_ ABSL_GUARDED_BY(mutex_);
+  SteadyTime next_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfinitePast();
+  std::set<SpanId> exported_;  // the loop's: not again with the next transfer of a trace
+  TaskLoop loop_;              // last: its tasks use the others
+};
+
+}  // namespace tensorcast::daemon

@@ -1,0 +1,76 @@
+// A span kept as values that it owns, for sinks that decide later where it goes: upkeep (upkeep_record.h) and
+// the flight recorder (flight_recorder.h). Values; one thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "otel/api/trace_sink.h"
+
+namespace tensorcast::otel {
+
+// An attribute that owns its key and its text.
+class KeptAttribute {
+ public:
+  KeptAttribute(std::string_view key, const AttributeValue& value) : key_(key), value_(value) {
+    if (value.type() == AttributeValue::Type::kString) text_ = std::string(value.as_string());
+  }
+  const std::string& key() const { return key_; }
+  AttributeValue value() const {
+    return value_.type() == AttributeValue::Type::kString ? AttributeValue(text_) : value_;
+  }
+  size_t bytes() const { return sizeof(*this) + key_.size() + text_.size(); }
+
+ private:
+  std::string key_;
+  AttributeValue value_;  // of a text only the type counts: what it borrowed may be gone
+  std::string text_;
+};
+
+using KeptAttributes = std::vector<KeptAttribute>;
+
+struct KeptEvent {
+  std::string name;
+  KeptAttributes attributes;
+  SpanTime time;
+};
+
+struct KeptSpan {
+  std::string name;
+  SpanKind kind = SpanKind::kInternal;
+  TraceContext context;
+  TraceContext parent;  // invalid: a root
+  SpanTime start;
+  SpanTime end;
+  KeptAttributes attributes;
+  std::vector<KeptEvent> events;
+  std::vector<TraceContext> links;
+  std::optional<std::pair<std::string, std::string>> error;  // its type and its message
+  bool exported = false;                                     // telemetry has it, since its trace is sampled
+
+  // The memory that it takes, nearly.
+  size_t bytes() const;
+  // Hands it to a sink as a span that begins and ends now, with its own times. `parent` and `context` as in
+  // SpanStart and TraceSink::Start. False where the sink does not record it.
+  bool TellTo(TraceSink& sink, const TraceContext& parent, TraceContext& context) const;
+};
+
+// Fills a KeptSpan; End is the subclass's.
+class KeptSpanRecord : public SpanRecord {
+ public:
+  explicit KeptSpanRecord(const SpanStart& start);
+  void SetAttribute(std::string_view key, const AttributeValue& value) override;
+  void AddEvent(std::string_view name, std::span<const Attribute> attributes, SpanTime time) override;
+  void AddLink(const SpanLink& link) override;
+  void SetError(std::string_view type, std::string_view message) override;
+
+ protected:
+  KeptSpan span_;
+};
+
+}  // namespace tensorcast::otel

@@ -1,0 +1,35 @@
+// The flight recorder over gRPC: the Records service of daemons and of the global store, and the values of
+// its messages. Thread-safe.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "otel/api/flight_recorder.h"
+#include "proto/records.pb.h"
+#include "rpc/executor.h"
+
+namespace grpc {
+class Service;
+}  // namespace grpc
+
+namespace tensorcast::rpc {
+
+// Of spans, and of lines, in the answer about one trace.
+inline constexpr size_t kMaxTraceBytes = size_t{256} << 10;
+
+// What a process says about itself to an operator.
+struct ProcessFacts {
+  std::string role;
+  std::string version;
+  std::string configuration;  // YAML, without secrets
+};
+
+v1::RecordedSlice ToProto(const otel::RecordedSlice& slice);
+// What another process sent; spans without a context are left out.
+otel::RecordedSlice FromProto(const v1::RecordedSlice& slice);
+
+// `runner` must outlive the server that the service is registered with.
+std::unique_ptr<grpc::Service> MakeRecordsService(ProcessFacts facts, TaskRunner* runner);
+
+}  // namespace tensorcast::rpc
