@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <set>
@@ -12,6 +13,7 @@
 #include "absl/log/log.h"
 #include "absl/strings/match.h"
 #include "base/steady_time.h"
+#include "base/testing/eventually.h"
 #include "base/testing/temp_folder.h"
 #include "otel/api/metrics_catalogue.h"
 #include "otel/api/span.h"
@@ -76,6 +78,7 @@ void RunProcess(const std::string& endpoint, std::string_view role,
     LOG(INFO) << "a line";
   }
   otel::metrics::kTicketsExpired.Add(1);
+  EXPECT_TRUE(telemetry->telemetry->Flush(absl::Seconds(30)));
   EndCommandTelemetry(*telemetry);
 }
 
@@ -134,10 +137,12 @@ TEST(Cardinality, TwentyRestartsOfServer_AddNoSeries) {
   EXPECT_EQ(CountSeries(*collector), of_one);
 }
 
-// How long a command's telemetry takes to end, and what it prints.
-std::pair<absl::Duration, std::string> EndAgainst(const std::string& endpoint,
-                                                  std::vector<std::string> sets = {}) {
-  CommonFlags flags = FlagsWith(std::move(sets));
+using Condition = std::function<bool(const otel::Telemetry&)>;
+bool HasTrouble(const otel::Telemetry& telemetry) { return !telemetry.Advice().empty(); }
+
+// How long a command's telemetry takes to end once `ready` holds of it, and what it prints.
+std::pair<absl::Duration, std::string> EndAgainst(const std::string& endpoint, const Condition& ready) {
+  CommonFlags flags = FlagsWith({"observability.otel.batch_interval=1ms"});
   flags.otlp_endpoint = endpoint;
   absl::StatusOr<CommandTelemetry> telemetry = StartTelemetry(flags, "client");
   EXPECT_TRUE(telemetry.ok()) << telemetry.status();
@@ -145,6 +150,7 @@ std::pair<absl::Duration, std::string> EndAgainst(const std::string& endpoint,
   {
     otel::ScopedSpan span("Command/Test", TraceContext());
   }
+  EXPECT_TRUE(tensorcast::testing::Eventually([&] { return ready(*telemetry->telemetry); }));
   ::testing::internal::CaptureStderr();
   const SteadyTime before = SteadyNow();
   EndCommandTelemetry(*telemetry);
@@ -163,7 +169,8 @@ size_t Warnings(const std::string& output) {
 TEST(EndCommandTelemetry, HangingCollector_TakesHalfASecondAndIsOneWarning) {
   const auto collector = *Collector::Start();
   collector->SetBehaviour(Behaviour::kHang);
-  const auto [took, output] = EndAgainst(collector->endpoint());
+  const auto [took, output] =
+      EndAgainst(collector->endpoint(), [&](auto&) { return collector->calls() > 0; });
   EXPECT_LT(took, absl::Seconds(2)) << "half a second, and what a busy machine adds";
   EXPECT_GE(took, absl::Milliseconds(300)) << "it waits for a slow collector";
   EXPECT_EQ(Warnings(output), 1u) << output;
@@ -171,7 +178,7 @@ TEST(EndCommandTelemetry, HangingCollector_TakesHalfASecondAndIsOneWarning) {
 }
 
 TEST(EndCommandTelemetry, RefusedPort_IsOneWarningThatNamesTheSetting) {
-  const auto [took, output] = EndAgainst("http://127.0.0.1:1");
+  const auto [took, output] = EndAgainst("http://127.0.0.1:1", HasTrouble);
   EXPECT_LT(took, absl::Seconds(2));
   EXPECT_EQ(Warnings(output), 1u) << output;
   EXPECT_THAT(output, HasSubstr("1 spans and log lines were not sent"));
@@ -182,7 +189,7 @@ TEST(EndCommandTelemetry, RefusedPort_IsOneWarningThatNamesTheSetting) {
 TEST(EndCommandTelemetry, HandshakeFails_WarningNamesCaFile) {
   const auto collector = *Collector::Start();
   const std::string address = collector->endpoint().substr(std::string("http://").size());
-  const auto [took, output] = EndAgainst("https://" + address);
+  const auto [took, output] = EndAgainst("https://" + address, HasTrouble);
   EXPECT_LT(took, absl::Seconds(2));
   EXPECT_EQ(Warnings(output), 1u) << output;
   EXPECT_THAT(output, HasSubstr("observability.otel.tls.ca_file"));
@@ -190,7 +197,8 @@ TEST(EndCommandTelemetry, HandshakeFails_WarningNamesCaFile) {
 
 TEST(EndCommandTelemetry, CollectorTakesAll_PrintsNothing) {
   const auto collector = *Collector::Start();
-  const auto [took, output] = EndAgainst(collector->endpoint());
+  const auto [took, output] =
+      EndAgainst(collector->endpoint(), [&](auto&) { return collector->spans().size() == 1; });
   EXPECT_THAT(output, IsEmpty());
   EXPECT_EQ(collector->spans().size(), 1u);
 }

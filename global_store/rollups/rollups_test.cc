@@ -68,7 +68,7 @@ TEST_F(RollupsTest, Stragglers_AreTenSlowestIncludingRunning) {
   EXPECT_EQ(slow[0].seconds, 300);
   EXPECT_EQ(slow[1].node, "n20");
   rollups_.NoteNodeGone("id-stuck");
-  EXPECT_EQ(rollups_.Stragglers(now_)[0].node, "n20") << "a node that is gone is no straggler";
+  EXPECT_EQ(rollups_.Stragglers(now_)[0].node, "n20") << "a node that is gone does not count";
 }
 
 TEST_F(RollupsTest, ManyRacks_AreBoundedAsOther) {
