@@ -199,6 +199,7 @@ absl::StatusOr<std::unique_ptr<Replica>> Client::Get(const RequestContext& conte
   otel::Span span("Client/Get", operation,
                   {{otel::attr::kOperationType, "get"},
                    {otel::attr::kLocation, options.location.substr(0, options.location.find(':'))}});
+  if (!IsArtifactId(artifact)) span.SetAttribute(otel::attr::kKey, artifact);
   span.AttachTo(&operation);
   std::unique_ptr<Replica> replica;
   const std::string what = absl::StrCat("get ", artifact);

@@ -49,6 +49,12 @@ class CallObserver {
     if (otel::IsTracing() || otel::IsMeasuring()) [[unlikely]]
       Start(side, method, attempt, session, context);
   }
+  // Which server a client's call goes to.
+  void SetServer(std::string_view host, int port) {
+    if (!call_.has_value()) return;
+    call_->span.SetAttribute(otel::attr::kServerAddress, host);
+    call_->span.SetAttribute(otel::attr::kServerPort, port);
+  }
   // The first message of the request, for the ids that it names.
   void Name(const google::protobuf::Message& request) {
     if (call_.has_value() && call_->span.recording()) [[unlikely]]

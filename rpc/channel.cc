@@ -117,7 +117,7 @@ std::string LookUpNames(const std::string& address) {
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, const ChannelOptions& options) {
   StopCheckingForeignMutexes();
   std::vector<std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface>> interceptors;
-  interceptors.push_back(MakeClientInterceptorFactory(options.session_id));
+  interceptors.push_back(MakeClientInterceptorFactory(options.session_id, IsSeveral(address) ? "" : address));
   ChannelOptions own = options;
   if (IsSeveral(address) || options.stands_by) {
     own.keepalive_interval = own.keepalive_timeout = kSeveralPing;

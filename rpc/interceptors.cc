@@ -13,7 +13,9 @@
 #include <string_view>
 #include <utility>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
+#include "base/address.h"
 #include "rpc/access.h"
 #include "rpc/call_contexts.h"
 #include "rpc/call_observer.h"
@@ -29,8 +31,9 @@ using grpc::experimental::InterceptorBatchMethods;
 
 class ClientInterceptor final : public grpc::experimental::Interceptor {
  public:
-  ClientInterceptor(const void* call, const char* method, const std::string& session_id)
-      : call_(call), method_(method), session_id_(session_id) {}
+  ClientInterceptor(const void* call, const char* method, const std::string& session_id,
+                    const std::optional<HostPort>& server)
+      : call_(call), method_(method), session_id_(session_id), server_(server) {}
 
   void Intercept(InterceptorBatchMethods* methods) override {
     if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_INITIAL_METADATA)) {
@@ -56,6 +59,7 @@ class ClientInterceptor final : public grpc::experimental::Interceptor {
     // side.
     observer_.Begin(CallSide::kClient, method_, attempt == metadata.end() ? "" : attempt->second, session_id_,
                     &context);
+    if (server_.has_value()) observer_.SetServer(server_->host, server_->port);
     if (context.trace.IsValid()) {
       metadata.emplace(kTraceparentKey, context.trace.ToTraceparent());
       if (!context.trace.trace_state.empty()) metadata.emplace(kTracestateKey, context.trace.trace_state);
@@ -65,19 +69,25 @@ class ClientInterceptor final : public grpc::experimental::Interceptor {
 
   const void* const call_;
   const char* const method_;
-  const std::string& session_id_;  // the factory's, which the channel keeps
+  // The factory's, which the channel keeps.
+  const std::string& session_id_;
+  const std::optional<HostPort>& server_;
   CallObserver observer_;
 };
 
 class ClientInterceptorFactory final : public grpc::experimental::ClientInterceptorFactoryInterface {
  public:
-  explicit ClientInterceptorFactory(std::string session_id) : session_id_(std::move(session_id)) {}
+  ClientInterceptorFactory(std::string session_id, const std::string& server)
+      : session_id_(std::move(session_id)) {
+    if (const absl::StatusOr<HostPort> one = ParseHostPort(server); one.ok()) server_ = *one;
+  }
   grpc::experimental::Interceptor* CreateClientInterceptor(grpc::experimental::ClientRpcInfo* info) override {
-    return new ClientInterceptor(info->client_context(), info->method(), session_id_);
+    return new ClientInterceptor(info->client_context(), info->method(), session_id_, server_);
   }
 
  private:
   const std::string session_id_;
+  std::optional<HostPort> server_;
 };
 
 using ReceivedMetadata = std::multimap<grpc::string_ref, grpc::string_ref>;
@@ -250,8 +260,8 @@ class ServerInterceptorFactory final : public grpc::experimental::ServerIntercep
 }  // namespace
 
 std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface> MakeClientInterceptorFactory(
-    std::string session_id) {
-  return std::make_unique<ClientInterceptorFactory>(std::move(session_id));
+    std::string session_id, const std::string& server) {
+  return std::make_unique<ClientInterceptorFactory>(std::move(session_id), server);
 }
 
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MakeServerInterceptorFactory(

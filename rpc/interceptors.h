@@ -20,9 +20,10 @@ namespace tensorcast::rpc {
 class AccessControl;
 
 // Adds traceparent, tracestate and tc-request-id of the call's filed RequestContext, where one is filed, and
-// tc-session-id, where there is a session.
+// tc-session-id, where there is a session. `server`: where the channel goes, for the calls' spans; a socket
+// of this host is a path, and is not told.
 std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface> MakeClientInterceptorFactory(
-    std::string session_id);
+    std::string session_id, const std::string& server);
 
 // Files a RequestContext made of the call's metadata and deadline: in the caller's trace or, when the
 // caller sent none that is well-formed, a new root. The span names the ids that the request names, and a call

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
+#include "base/address.h"
 #include "otel/api/testing/recorded_telemetry.h"
 #include "rpc/call.h"
 #include "rpc/call_observer.h"
@@ -74,6 +75,10 @@ TEST_F(ObservedCalls, Call_IsClientSpanWithServerSpanBelow) {
     EXPECT_EQ(span.attribute(attr::kAttempt), "") << "the first says nothing";
     EXPECT_EQ(span.error, "");
   }
+  const absl::StatusOr<HostPort> server_at = ParseHostPort(server_.server->addresses()[0]);
+  ASSERT_TRUE(server_at.ok());
+  EXPECT_EQ(client.attribute(attr::kServerAddress), server_at->host);
+  EXPECT_EQ(client.attribute(attr::kServerPort), std::to_string(server_at->port));
 }
 
 // OpenTelemetry's conventions: a client's span is an error whatever the code, a server's only when it is the

@@ -15,6 +15,8 @@
 #include "absl/synchronization/notification.h"
 #include "base/testing/eventually.h"
 #include "base/testing/temp_folder.h"
+#include "otel/api/metrics_catalogue.h"
+#include "otel/api/testing/recorded_telemetry.h"
 #include "proto/imports.pb.h"
 #include "proto/possession.pb.h"
 #include "rpc/call.h"
@@ -203,6 +205,17 @@ TEST_F(SecuredCalls, CallerWithoutOurCertificate_IsRefused) {
   EXPECT_EQ(Bind(*unauthenticated).code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(service_.calls(), 0);
   EXPECT_TRUE(Bind(*StubAs(Own("operator"))).ok());
+}
+
+TEST_F(SecuredCalls, ServerWithCertificate_TellsWhenItEnds) {
+  const auto left = [] {
+    return otel::testing::ReadGauge(otel::metrics::kCertificateRemainingSeconds.id(), {});
+  };
+  EXPECT_EQ(left(), 0);
+  const std::shared_ptr<const Credentials> own = Own("node/a");
+  Start({.listen = {"127.0.0.1:0"}, .credentials = own});
+  const double expected = absl::ToDoubleSeconds(own->identity().self().not_after - absl::Now());
+  EXPECT_NEAR(left(), expected, 60);
 }
 
 TEST_F(SecuredCalls, ServerOfOtherRole_GetsNoCall) {

@@ -12,15 +12,18 @@
 #include <utility>
 
 #include "absl/base/call_once.h"
+#include "absl/time/clock.h"
 #include "base/address.h"
 #include "base/status.h"
 #include "base/steady_time.h"
+#include "otel/api/metrics_catalogue.h"
 #include "rpc/access.h"
 #include "rpc/call_contexts.h"
 #include "rpc/connection_acceptor.h"
 #include "rpc/credentials.h"
 #include "rpc/foreign_mutexes/foreign_mutexes.h"
 #include "rpc/interceptors.h"
+#include "security/identity.h"
 
 namespace tensorcast::rpc {
 namespace {
@@ -104,6 +107,10 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   if (options.credentials != nullptr) {
     server->tls_connections_ = builder.experimental().AddExternalConnectionAcceptor(
         Handover::FROM_FD, options.credentials->ForServer());
+    server->certificate_gauge_.emplace(
+        otel::metrics::kCertificateRemainingSeconds.Observe([own = options.credentials](auto& observer) {
+          observer.Observe(absl::ToDoubleSeconds(own->identity().self().not_after - absl::Now()));
+        }));
   }
   for (grpc::Service* service : options.services) builder.RegisterService(service);
   std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;

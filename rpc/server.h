@@ -6,12 +6,14 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/steady_time.h"
+#include "otel/api/metrics.h"
 #include "rpc/channel.h"
 #include "rpc/epoch.h"
 #include "security/roles.h"
@@ -79,6 +81,8 @@ class Server {
  private:
   Server();
 
+  // Of the certificate, where there is one.
+  std::optional<otel::GaugeRegistration> certificate_gauge_;
   std::unique_ptr<AccessControl> access_;  // asked by the server's calls; null: nothing is checked
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor>

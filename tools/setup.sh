@@ -22,7 +22,7 @@
 # - BLAKE3: compiled once into DIR/blake3 from the C and assembler sources in the release's librust-blake3-dev, because
 #   Debian does not have them as a library. Nothing of Rust is installed.
 # - etcd's API: unpacked into DIR/etcd from golang-etcd-server-dev. Nothing of Go is installed. --tests also unpacks the
-#   server into DIR/etcd-server.
+#   server into DIR/etcd-server, and Prometheus into DIR/prometheus.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -212,6 +212,35 @@ etcd_server() {
   touch "$prefix/.complete"
 }
 
+# prometheus_tools DIR: unpacks Prometheus and promtool into DIR/prometheus, for tests. Installing the package would start a server.
+prometheus_tools() {
+  local prefix=$1/prometheus
+  [[ -f $prefix/.complete ]] && return
+  say "unpacking Prometheus (seconds)"
+  rm -rf "$prefix"
+  mkdir -p "$prefix"
+  if ! (cd "$prefix" && apt-get -qq -o APT::Sandbox::User=root download prometheus >&2); then
+    say "Prometheus cannot be had: its tests are skipped"
+    return
+  fi
+  dpkg -x "$prefix"/prometheus_*.deb "$prefix/root"
+  mv "$prefix/root/usr/bin/prometheus" "$prefix/root/usr/bin/promtool" "$prefix"
+  rm -rf "$prefix/root" "$prefix"/*.deb
+  touch "$prefix/.complete"
+}
+
+# A collector from PyPI, and what reads OTLP: tools/otel/backends_test.py.
+make_backends() {
+  local venv=$deps_dir/backends
+  [[ -f $venv/.complete ]] && return
+  say "creating the environment of the telemetry backends' test"
+  rm -rf "$venv"
+  /usr/bin/python3 -m venv "$venv"
+  "$venv/bin/pip" install --quiet --disable-pip-version-check 'rotel==0.0.*' opentelemetry-proto pyyaml >&2 ||
+    { say "rotel cannot be had: its test is skipped"; return; }
+  touch "$venv/.complete"
+}
+
 # The Python safetensors library checks independently the files that we write (tests only).
 make_venv() {
   local venv=$deps_dir/venv
@@ -279,6 +308,8 @@ build_blake3 "$deps_dir"
 etcd_protos "$deps_dir"
 [[ -n $tests ]] && make_venv
 [[ -n $tests ]] && etcd_server "$deps_dir"
+[[ -n $tests ]] && prometheus_tools "$deps_dir"
+[[ -n $tests ]] && make_backends
 [[ -n $tests && -n $python ]] && make_python_tests
 [[ -n $python ]] && make_python
 if [[ -n $sanitizer ]]; then

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -65,6 +66,8 @@ struct Command {
   Role role = Role::kClient;
   // Takes several operations, none of which is its own: a span of its own makes them one trace.
   bool spanned = false;
+  // Of a server: what telemetry says about its process beside its role (otel::ResourceAttributes).
+  std::vector<std::pair<std::string, std::string>> (*resource)(const CommonFlags& common) = nullptr;
   std::string config_section;  // --help shows its keys; empty: none
   std::function<Run(Flags& flags)>
       bind;                       // binds its flags; what that returns runs when the command was chosen

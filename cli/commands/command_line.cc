@@ -94,9 +94,10 @@ void AddCommon(CLI::App* command, Role role, CommonFlags& common) {
   Flags flags(command);
   flags.Add("--set", common.sets, "Override one key of the configuration: a.b.c=value");
   flags.Add("--json", common.json, "Print the result as JSON");
-  flags.Add("--tracing", common.tracing, "Send traces, metrics and logs (observability.otel.enabled)");
+  flags.Add("--tracing", common.tracing,
+            "Send telemetry to an OpenTelemetry collector (observability.otel.enabled)");
   flags.Add("--otlp-endpoint", common.otlp_endpoint,
-            "Send traces, metrics and logs to this OTLP collector: http://host:port");
+            "Send telemetry to this OTLP collector: http://host:port");
   flags.Add("--trace-file", common.trace_file,
             "Write this process's spans to a file for Perfetto or chrome://tracing", {.path = true});
   if (role == Role::kClient) {
@@ -162,10 +163,14 @@ int RunObserved(const Chosen& chosen, const CommonFlags& common) {
   const bool server = chosen.command->role == Role::kServer;
   // The umask is set before the first file is made: what a server keeps is for its own user.
   if (server) umask(0077);
-  const absl::StatusOr<CommandTelemetry> telemetry =
-      StartTelemetry(common, server ? chosen.command->name : "client");
+  otel::ResourceAttributes resource;
+  if (chosen.command->resource != nullptr) resource = chosen.command->resource(common);
+  absl::StatusOr<CommandTelemetry> telemetry =
+      StartTelemetry(common, server ? chosen.command->name : "client", resource);
   if (!telemetry.ok()) return Fail(telemetry.status());
-  return chosen.command->spanned ? RunInSpan(chosen, common) : chosen.run(common);
+  const int code = chosen.command->spanned ? RunInSpan(chosen, common) : chosen.run(common);
+  if (!server) EndCommandTelemetry(*telemetry);
+  return code;
 }
 
 // What is wrong when a word stands where a command is expected and is none; empty when that is not it. CLI11

@@ -73,6 +73,7 @@ void AddFlags(Flags& flags, ExplainFlags& values) {
 Command ExplainCommand() {
   return {.name = "explain",
           .help = "Show where the time of a transfer to this daemon went",
+          .spanned = true,
           .bind = Bind(AddFlags, Explain)};
 }
 

@@ -200,7 +200,10 @@ void AddFlags(Flags& flags, GetFlags& values) {
 }  // namespace
 
 Command GetCommand() {
-  return {.name = "get", .help = "Bring an artifact to this daemon", .bind = Bind(AddFlags, Get)};
+  return {.name = "get",
+          .help = "Bring an artifact to this daemon",
+          .spanned = true,
+          .bind = Bind(AddFlags, Get)};
 }
 
 }  // namespace tensorcast::cli

@@ -87,7 +87,7 @@ void AddFlags(Flags& flags, PutFlags& values) {
 }  // namespace
 
 Command PutCommand() {
-  return {.name = "put", .help = "Store a safetensors model", .bind = Bind(AddFlags, Put)};
+  return {.name = "put", .help = "Store a safetensors model", .spanned = true, .bind = Bind(AddFlags, Put)};
 }
 
 }  // namespace tensorcast::cli

@@ -26,6 +26,8 @@
 #include "cli/config/secrets.h"
 #include "core/memory/host_pool.h"
 #include "daemon/app/daemon_server.h"
+#include "daemon/app/node_description.h"
+#include "daemon/node/node_state.h"
 #include "global_store/app/global_store_server.h"
 
 namespace tensorcast::cli {
@@ -146,6 +148,41 @@ void RemoveSocketWhenTerminatedAgain(const std::string& address) {
   if (IsUnixAddress(address)) RemoveWhenTerminatedAgain(SocketPath(address));
 }
 
+std::string HostName() {
+  char name[256] = {};
+  return gethostname(name, sizeof(name) - 1) == 0 ? name : "unnamed";
+}
+
+// The global store as telemetry names it: a host and the address that it listens on are one store for good.
+otel::ResourceAttributes StoreResource(const CommonFlags& common) {
+  const absl::StatusOr<v1::Config> config = LoadConfig(common);
+  if (!config.ok()) return {};
+  const std::string host = HostName();
+  return {{"service.instance.id", absl::StrCat(host, "/", config->global_store().listen())},
+          {"tc.node.name", host}};
+}
+
+// The daemon as telemetry names it: by the node's id, which is made here at the first start. Where something
+// is wrong with the configuration or the state folder, the start says so next.
+otel::ResourceAttributes DaemonResource(const CommonFlags& common) {
+  const absl::StatusOr<v1::Config> config = LoadConfig(common);
+  if (!config.ok() || !config->observability().otel().enabled()) return {};
+  absl::StatusOr<ServerOptions> servers = ReadServerOptions(*config, Roles::kDaemon);
+  if (!servers.ok()) return {};
+  daemon::DaemonOptions& options = servers->daemon;
+  daemon::FillDefaults(options);
+  otel::ResourceAttributes resource{{"tc.node.name", options.name}};
+  for (const char* label : {"zone", "rack"}) {
+    const auto place = options.labels.find(label);
+    if (place != options.labels.end()) resource.emplace_back(absl::StrCat("tc.", label), place->second);
+  }
+  const mode_t others = options.handle_groups.empty() ? 0 : 0011;
+  if (!MakePrivateFolder(options.state_dir, "node_id", others).ok()) return resource;
+  absl::StatusOr<std::string> node_id = daemon::NodeState::NodeId(options.state_dir);
+  if (node_id.ok()) resource.emplace_back("service.instance.id", *std::move(node_id));
+  return resource;
+}
+
 absl::Status ServeGlobalStore(const CommonFlags& common, const ServerFlags& flags) {
   TC_RETURN_IF_ERROR(MeetLimits());
   TC_RETURN_IF_ERROR(CheckProcessLimits(
@@ -235,6 +272,7 @@ Command GlobalStoreCommand() {
   return {.name = "global-store",
           .help = "Run the global store: what exists, where it is, and which node may pull from which",
           .role = Role::kServer,
+          .resource = StoreResource,
           .config_section = "global_store",
           .bind = Bind(AddFlags, RunServer<ServerFlags, ServeGlobalStore>)};
 }
@@ -243,6 +281,7 @@ Command DaemonCommand() {
   return {.name = "daemon",
           .help = "Run this host's store daemon",
           .role = Role::kServer,
+          .resource = DaemonResource,
           .config_section = "daemon",
           .bind = Bind(AddDaemonFlags, RunServer<DaemonFlags, ServeDaemon>)};
 }

@@ -1,20 +1,41 @@
 #include "cli/commands/telemetry.h"
 
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+
 #include "absl/log/globals.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "otel/sdk/log_sinks.h"
 #include "proto/config.pb.h"
 
 namespace tensorcast::cli {
+namespace {
+
+// With what telemetry adds for an export that is given up, half a second.
+constexpr absl::Duration kLongestFlush = absl::Milliseconds(300);
+
+void FitToCommand(v1::OtelConfig& config) {
+  config.set_metrics(false);
+  // A duration that cannot be read is refused below.
+  const absl::Duration flush = ParseDuration(config.shutdown_timeout()).value_or(absl::ZeroDuration());
+  if (flush > kLongestFlush) config.set_shutdown_timeout(DurationText(kLongestFlush));
+}
+
+}  // namespace
 
 // The trace file is a second sink beside OpenTelemetry: it needs no collector, and has the spans of this
 // process alone.
-absl::StatusOr<CommandTelemetry> StartTelemetry(const CommonFlags& flags, std::string_view role) {
-  TC_ASSIGN_OR_RETURN(const v1::Config config, LoadConfig(flags));
+absl::StatusOr<CommandTelemetry> StartTelemetry(const CommonFlags& flags, std::string_view role,
+                                                const otel::ResourceAttributes& resource) {
+  TC_ASSIGN_OR_RETURN(v1::Config config, LoadConfig(flags));
+  v1::OtelConfig& otel = *config.mutable_observability()->mutable_otel();
+  if (role == "client") FitToCommand(otel);
   CommandTelemetry started;
-  TC_ASSIGN_OR_RETURN(started.telemetry, otel::InitTelemetry(config.observability().otel(), role));
+  TC_ASSIGN_OR_RETURN(started.telemetry, otel::InitTelemetry(otel, role, resource));
   if (const std::string& path = config.observability().trace_file(); !path.empty()) {
     absl::StatusOr<std::unique_ptr<otel::TraceFile>> file =
         otel::TraceFile::Open(path, {.process_name = absl::StrCat("tensorcast ", role)});
@@ -27,6 +48,18 @@ absl::StatusOr<CommandTelemetry> StartTelemetry(const CommonFlags& flags, std::s
     started.recorder = std::make_unique<otel::FlightRecorder>(otel::FlightRecorderOptions{max_bytes});
   }
   return started;
+}
+
+void EndCommandTelemetry(CommandTelemetry& started) {
+  started.telemetry->Shutdown();
+  uint64_t lost = 0;
+  for (const otel::sdk::SignalCounters& signal : started.telemetry->counters().signals) {
+    // Those that are pending now are in an export that was given up.
+    lost += signal.dropped() + static_cast<uint64_t>(std::max<int64_t>(signal.pending, 0));
+  }
+  if (lost == 0) return;
+  std::fprintf(stderr, "tensorcast: warning: telemetry: %s spans and log lines were not sent: %s\n",
+               absl::StrCat(lost).c_str(), Printable(started.telemetry->Advice()).c_str());
 }
 
 void ApplyLogConfig(const v1::LogConfig& config) {

@@ -16,15 +16,22 @@ class LogConfig;
 
 namespace tensorcast::cli {
 
-// Lives as long as the command. Its end flushes, within observability.otel.shutdown_timeout.
+// Lives as long as the command. Its end flushes, within observability.otel.shutdown_timeout; a command that
+// is not a server waits for a collector at most half a second.
 struct CommandTelemetry {
   std::unique_ptr<otel::Telemetry> telemetry;
   std::unique_ptr<otel::TraceFile> trace_file;     // null: none was asked for
   std::unique_ptr<otel::FlightRecorder> recorder;  // null: it is off
 };
 
-// `role` as for otel::InitTelemetry.
-absl::StatusOr<CommandTelemetry> StartTelemetry(const CommonFlags& flags, std::string_view role);
+// `role` and `resource` as for otel::InitTelemetry. A "client" sends traces and logs only: each run is a
+// process of its own, so that its metrics would be new series that end at once.
+absl::StatusOr<CommandTelemetry> StartTelemetry(const CommonFlags& flags, std::string_view role,
+                                                const otel::ResourceAttributes& resource = {});
+
+// Ends telemetry. Where spans or log lines of a command did not reach the collector, one line on stderr says
+// how many and why: its log lines are not shown.
+void EndCommandTelemetry(CommandTelemetry& started);
 
 // log.level and log.format, for the servers.
 void ApplyLogConfig(const v1::LogConfig& config);

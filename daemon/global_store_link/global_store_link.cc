@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "base/upkeep.h"
+#include "otel/api/span.h"
 #include "rpc/convert/convert.h"
 #include "rpc/retry_after.h"
 
@@ -16,6 +17,9 @@ namespace tensorcast::daemon {
 namespace {
 
 constexpr size_t kReplicasPerMessage = 500;
+
+// Links of one report to the requests that caused it: as many as a span keeps by default.
+constexpr size_t kMaxCauses = 32;
 
 // Taken for the global store's node_ttl by a node that it never took: longer than is usual.
 constexpr absl::Duration kUnknownNodeTtl = absl::Seconds(30);
@@ -27,6 +31,18 @@ constexpr std::string_view kForCopies =
 
 // The global store no longer knows this node, or this incarnation of it.
 bool MustRegister(const absl::Status& status) { return absl::IsAborted(status) || absl::IsNotFound(status); }
+
+// The spans in which the replicas changed, each once.
+std::vector<otel::SpanLink> CausesOf(const std::vector<ReplicaChange>& changed) {
+  std::vector<otel::SpanLink> causes;
+  for (const ReplicaChange& change : changed) {
+    const auto is_its_cause = [&](const otel::SpanLink& link) { return link.context == change.cause; };
+    if (!change.cause.IsValid() || std::ranges::any_of(causes, is_its_cause)) continue;
+    if (causes.size() == kMaxCauses) break;
+    causes.push_back({.context = change.cause});
+  }
+  return causes;
+}
 
 }  // namespace
 
@@ -330,15 +346,20 @@ void GlobalStoreLink::Republish(const std::vector<ReplicaInfo>& inventory,
 
 absl::Status GlobalStoreLink::SendChanges() {
   while (true) {
-    const std::vector<ReplicaInfo> changed = options_.feed->Take(kReplicasPerMessage);
+    const std::vector<ReplicaChange> changed = options_.feed->Take(kReplicasPerMessage);
     if (changed.empty()) return absl::OkStatus();
+    RequestContext report = UpkeepContext(options_.call_timeout);
+    // It is told where the report fails or takes long: then the links say which requests it is about.
+    const std::vector<otel::SpanLink> causes = CausesOf(changed);
+    otel::Span span("StoreDaemon/ReportReplicas", report, {}, {.links = causes});
+    span.AttachTo(&report);
     v1::UpdateReplicasRequest request;
     *request.mutable_node() = identity();
     // A number for each message; the global store that misses one asks for the inventory.
     request.set_sequence(++sequence_);
-    for (const ReplicaInfo& replica : changed) *request.add_replicas() = rpc::ToProto(replica);
+    for (const ReplicaChange& change : changed) *request.add_replicas() = rpc::ToProto(change.replica);
     const absl::StatusOr<v1::UpdateReplicasResponse> response =
-        options_.client->UpdateReplicas(UpkeepContext(options_.call_timeout), request);
+        span.Record(options_.client->UpdateReplicas(report, request));
     // What a call reported that failed may or may not have arrived.
     if (!response.ok()) inventory_due_ = true;
     TC_RETURN_IF_ERROR(response.status());

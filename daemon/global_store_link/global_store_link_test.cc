@@ -13,6 +13,8 @@
 #include "daemon/global_store_link/fake_global_store.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "otel/api/span.h"
+#include "otel/api/testing/recorded_telemetry.h"
 #include "rpc/retry.h"
 #include "rpc/retry_after.h"
 
@@ -114,6 +116,23 @@ TEST_F(LinkTest, ReplicaUpdates_AreNumberedConsecutively) {
     for (size_t i = 0; i < store.updates.size(); ++i) EXPECT_EQ(store.updates[i].sequence(), i + 1);
     EXPECT_EQ(store.updates.back().replicas(0).replica_id(), "three");
   });
+}
+
+TEST_F(LinkTest, FailedReport_LinksToRequestThatCausedIt) {
+  const otel::testing::RecordedTelemetry recorded;
+  Start();
+  ASSERT_TRUE(store_.Await([](auto& store) { return store.inventories.size() == 1; }));
+  store_.With([](auto& store) { store.down = absl::UnavailableError("the store is away"); });
+  const TraceContext request = TraceContext::NewRoot();
+  {
+    const otel::Scope scope(request);
+    feed_.Touch(Info("one"));
+    feed_.Touch(Info("two"));
+  }
+  const otel::testing::RecordedSpan report = recorded.AwaitSpan("StoreDaemon/ReportReplicas");
+  EXPECT_EQ(report.error, "UNAVAILABLE");
+  ASSERT_EQ(report.links.size(), 1) << "one cause is one link";
+  EXPECT_EQ(report.links[0].span_id, request.span_id);
 }
 
 TEST_F(LinkTest, NewEpoch_RegistersAndSendsInventoryAgain) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "otel/api/span.h"
+
 namespace tensorcast::daemon {
 
 void ReplicaFeed::SetWake(std::function<void()> wake) {
@@ -24,7 +26,9 @@ void ReplicaFeed::Touch(const ReplicaInfo& replica) {
   std::function<void()> wake;
   {
     absl::MutexLock lock(&mutex_);
-    if (latest_.insert_or_assign(replica.id, replica).second) order_.push_back(replica.id);
+    if (latest_.insert_or_assign(replica.id, ReplicaChange{replica, otel::CurrentContext()}).second) {
+      order_.push_back(replica.id);
+    }
     // What is dropped is not lost: the link sends the inventory instead, which holds all of it.
     if (order_.size() > capacity_) {
       order_.clear();
@@ -37,9 +41,9 @@ void ReplicaFeed::Touch(const ReplicaInfo& replica) {
   if (wake) wake();
 }
 
-std::vector<ReplicaInfo> ReplicaFeed::Take(size_t max) {
+std::vector<ReplicaChange> ReplicaFeed::Take(size_t max) {
   absl::MutexLock lock(&mutex_);
-  std::vector<ReplicaInfo> taken;
+  std::vector<ReplicaChange> taken;
   taken.reserve(std::min(max, order_.size()));
   while (!order_.empty() && taken.size() < max) {
     auto entry = latest_.extract(order_.front());

@@ -13,9 +13,16 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "base/trace_context.h"
 #include "core/engine/engine.h"
 
 namespace tensorcast::daemon {
+
+// A replica as it is now, and the span in which it last changed: not valid where nothing is traced.
+struct ReplicaChange {
+  ReplicaInfo replica;
+  TraceContext cause;
+};
 
 class ReplicaFeed : public ReplicaListener {
  public:
@@ -35,7 +42,7 @@ class ReplicaFeed : public ReplicaListener {
   void Touch(const ReplicaInfo& replica);
 
   // The oldest entries, which leave the queue.
-  std::vector<ReplicaInfo> Take(size_t max);
+  std::vector<ReplicaChange> Take(size_t max);
   // Empties the queue: an inventory taken after this covers all of it.
   void Clear();
   bool empty() const;
@@ -47,7 +54,7 @@ class ReplicaFeed : public ReplicaListener {
   const size_t capacity_;
   mutable absl::Mutex mutex_;
   std::function<void()> wake_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::string, ReplicaInfo> latest_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, ReplicaChange> latest_ ABSL_GUARDED_BY(mutex_);
   std::deque<std::string> order_ ABSL_GUARDED_BY(mutex_);  // the keys of latest_, oldest first
   bool overflowed_ ABSL_GUARDED_BY(mutex_) = false;
 };

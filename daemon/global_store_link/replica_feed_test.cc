@@ -2,6 +2,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "otel/api/span.h"
+#include "otel/api/testing/recorded_telemetry.h"
 
 namespace tensorcast::daemon::replica_feed_test {
 namespace {
@@ -15,11 +17,11 @@ TEST(ReplicaFeed, SeveralChangesOfReplica_AreReportedAsLatestState) {
   feed.OnReplicaChanged(Info("one", ReplicaState::kFilling), nullptr);
   feed.OnReplicaChanged(Info("two", ReplicaState::kFilling), nullptr);
   feed.OnReplicaChanged(Info("one", ReplicaState::kReady), nullptr);
-  const std::vector<ReplicaInfo> taken = feed.Take(10);
+  const std::vector<ReplicaChange> taken = feed.Take(10);
   ASSERT_EQ(taken.size(), 2);
-  EXPECT_EQ(taken[0].id, "one");
-  EXPECT_EQ(taken[0].state, ReplicaState::kReady);
-  EXPECT_EQ(taken[1].id, "two");
+  EXPECT_EQ(taken[0].replica.id, "one");
+  EXPECT_EQ(taken[0].replica.state, ReplicaState::kReady);
+  EXPECT_EQ(taken[1].replica.id, "two");
   EXPECT_TRUE(feed.empty());
 }
 
@@ -27,9 +29,24 @@ TEST(ReplicaFeed, Take_ReturnsOldestChangesFirst) {
   ReplicaFeed feed(nullptr);
   for (const char* id : {"a", "b", "c"}) feed.Touch(Info(id, ReplicaState::kReady));
   EXPECT_EQ(feed.Take(2).size(), 2);
-  const std::vector<ReplicaInfo> rest = feed.Take(2);
+  const std::vector<ReplicaChange> rest = feed.Take(2);
   ASSERT_EQ(rest.size(), 1);
-  EXPECT_EQ(rest[0].id, "c");
+  EXPECT_EQ(rest[0].replica.id, "c");
+}
+
+TEST(ReplicaFeed, ChangeInSpan_NamesItsCause) {
+  ReplicaFeed feed(nullptr);
+  const TraceContext request = TraceContext::NewRoot();
+  otel::testing::RecordedTelemetry recorded;
+  {
+    const otel::Scope scope(request);
+    feed.Touch(Info("a", ReplicaState::kReady));
+  }
+  feed.Touch(Info("b", ReplicaState::kReady));
+  const std::vector<ReplicaChange> taken = feed.Take(2);
+  ASSERT_EQ(taken.size(), 2);
+  EXPECT_EQ(taken[0].cause.span_id, request.span_id);
+  EXPECT_FALSE(taken[1].cause.IsValid());
 }
 
 TEST(ReplicaFeed, ReplicaWithoutArtifactId_IsNotReported) {

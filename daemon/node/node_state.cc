@@ -61,10 +61,12 @@ absl::Status ReplaceSmallFile(const std::string& path, std::string_view content)
   return full && OverwriteSmallFile(path, line).ok() ? absl::OkStatus() : replaced;
 }
 
+std::string NodeIdPath(const std::string& directory) { return absl::StrCat(directory, "/node_id"); }
+
 // The file with the node id, made if need be, and locked. Of those that start at once on an empty directory
 // one locks the file that the first of them made, and only it writes the id.
 absl::StatusOr<UniqueFd> LockNodeId(const std::string& directory) {
-  const std::string path = absl::StrCat(directory, "/node_id");
+  const std::string path = NodeIdPath(directory);
   UniqueFd file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!file) return ErrnoStatus(errno, "open", path);
   if (flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
@@ -101,10 +103,15 @@ absl::StatusOr<std::unique_ptr<NodeState>> NodeState::Open(const std::string& di
   return state;
 }
 
+absl::StatusOr<std::string> NodeState::NodeId(const std::string& directory) {
+  TC_RETURN_IF_ERROR(LockNodeId(directory).status());  // written, and free again
+  return ReadSmallFile(NodeIdPath(directory));
+}
+
 void NodeState::KeepRoom() const { ReserveSpace(ReservePath(directory_), kReserveBytes); }
 
 absl::Status NodeState::Load() {
-  TC_ASSIGN_OR_RETURN(node_id_, ReadSmallFile(absl::StrCat(directory_, "/node_id")));
+  TC_ASSIGN_OR_RETURN(node_id_, ReadSmallFile(NodeIdPath(directory_)));
   if (!IsUuid(node_id_)) {
     return absl::DataLossError(
         absl::StrCat(directory_, "/node_id does not hold a UUID; remove it to become a new node"));

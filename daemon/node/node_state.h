@@ -22,6 +22,10 @@ class NodeState {
   // in it is damaged.
   static absl::StatusOr<std::unique_ptr<NodeState>> Open(const std::string& directory);
 
+  // The id of the node with this directory, which must exist; an id is made if there is none. For what names
+  // the node before it is opened. FAILED_PRECONDITION when another daemon holds the directory.
+  static absl::StatusOr<std::string> NodeId(const std::string& directory);
+
   // To be called once the start is over: from here on room is kept for the next one.
   void KeepRoom() const;
 

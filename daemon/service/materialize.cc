@@ -247,8 +247,9 @@ absl::StatusOr<v1::AttachReplicaResponse> Materializer::Attach(const RequestCont
     TC_ASSIGN_OR_RETURN(*response.mutable_ticket(), options_.sessions->IssueTicket(std::move(lease)));
   } else {
     const auto receiver = TraceContext::FromTraceparent(request.traceparent());
+    const Manifest& manifest = *lease->manifest();
     auto record = std::make_shared<AttachRecord>(context.trace, receiver.value_or(TraceContext()),
-                                                 request.grant_id(), lease->manifest()->id());
+                                                 request.grant_id(), manifest.id(), manifest.image_bytes());
     TC_ASSIGN_OR_RETURN(*response.mutable_ticket(),
                         options_.sessions->IssueTicket(std::move(lease), Holder::kDaemon, std::move(record)));
   }

@@ -237,14 +237,17 @@ void RecordServing(const v1::ServeReport& report, const transport::ServeStats& s
 }
 
 AttachRecord::AttachRecord(const TraceContext& parent, const TraceContext& receiver,
-                           std::string_view grant_id, std::string_view artifact_id)
+                           std::string_view grant_id, std::string_view artifact_id, uint64_t image_bytes)
     : parent_(parent), grant_id_(grant_id), artifact_id_(artifact_id), opened_(SteadyNow()) {
   const otel::SpanLink link{.context = receiver};
   otel::SpanOptions options;
   if (receiver.IsValid()) options.links = {&link, 1};
-  span_ = otel::Span(
-      "P2P/Serve", parent,
-      {{attr::kLane, kLocalLane}, {attr::kGrantId, grant_id}, {attr::kArtifactId, artifact_id}}, options);
+  span_ = otel::Span("P2P/Serve", parent,
+                     {{attr::kLane, kLocalLane},
+                      {attr::kGrantId, grant_id},
+                      {attr::kArtifactId, artifact_id},
+                      {attr::kSizeBytes, image_bytes}},
+                     options);
 }
 
 AttachRecord::~AttachRecord() {

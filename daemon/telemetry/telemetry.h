@@ -2,6 +2,7 @@
 // engine reports once, at the end; nothing here runs while bytes move. Thread-safe.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -36,8 +37,9 @@ void RecordServing(const v1::ServeReport& report, const transport::ServeStats& s
 class AttachRecord {
  public:
   // `parent`: the call that asked for it; `receiver`: the span that reads, for a link; may be invalid.
+  // `image_bytes`: what the receiver may copy.
   AttachRecord(const TraceContext& parent, const TraceContext& receiver, std::string_view grant_id,
-               std::string_view artifact_id);
+               std::string_view artifact_id, uint64_t image_bytes);
   AttachRecord(const AttachRecord&) = delete;
   AttachRecord& operator=(const AttachRecord&) = delete;
   ~AttachRecord();

@@ -180,15 +180,16 @@ TEST(Telemetry, ServeSpan_LinksToReceiverTrace) {
   EXPECT_EQ(recorded.Sum(metrics::kP2pServedFillingBytes.id(), {"ucx"}), 3);
 
   {
-    AttachRecord attached(call, reader, "transport", "tc2:a");
+    AttachRecord attached(call, reader, "transport", "tc2:a", /*image_bytes=*/9);
   }
   const RecordedSpan lent = recorded.AwaitSpan(
       "P2P/Serve", [](const RecordedSpan& span) { return span.attribute(attr::kLane) == "local"; });
   ASSERT_EQ(lent.links.size(), 1);
   EXPECT_EQ(lent.links[0].span_id, reader.span_id);
+  EXPECT_EQ(lent.attribute(attr::kSizeBytes), "9");
 
   {
-    AttachRecord unknown(call, TraceContext(), "another", "tc2:a");
+    AttachRecord unknown(call, TraceContext(), "another", "tc2:a", /*image_bytes=*/9);
   }
   EXPECT_TRUE(
       recorded

@@ -81,6 +81,8 @@ class Catalog {
   absl::StatusOr<KeyRecord> ResolveKey(std::string_view key) const;
   // Those with the prefix after `after`, at most `limit`, in order of name.
   std::vector<KeyRecord> ListKeys(std::string_view prefix, std::string_view after, size_t limit) const;
+  // The last that were bound, the newest first, at most `limit`. Looks at every key.
+  std::vector<const KeyRecord*> LastBound(size_t limit) const;
   // The artifacts of kind files that keys bind with these tensors now.
   std::vector<std::string> FilesBoundWith(std::string_view artifact_id) const;
   // How many versions of it are kept, the current one among them.

@@ -245,4 +245,15 @@ std::vector<KeyRecord> Catalog::ListKeys(std::string_view prefix, std::string_vi
   return records;
 }
 
+std::vector<const KeyRecord*> Catalog::LastBound(size_t limit) const {
+  std::vector<const KeyRecord*> last;
+  const auto newer = [](const KeyRecord* a, const KeyRecord* b) { return a->updated > b->updated; };
+  for (const auto& [name, key] : keys_) {
+    if (key.deleted || (last.size() == limit && !newer(&key, last.back()))) continue;
+    if (last.size() == limit) last.pop_back();
+    last.insert(std::ranges::upper_bound(last, &key, newer), &key);
+  }
+  return last;
+}
+
 }  // namespace tensorcast::global_store

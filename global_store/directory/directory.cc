@@ -130,6 +130,7 @@ void Directory::DropNode(const std::string& node_id, SteadyTime now) {
   inventory_.Remove(*node, now);
   membership_.Remove(node_id);
   tasks_.NoteNodeGone(node_id);
+  rollups_.NoteNodeGone(node_id);
 }
 
 absl::StatusOr<HeartbeatReply> Directory::Heartbeat(const NodeIdentity& identity,
@@ -157,9 +158,10 @@ absl::Status Directory::DrainNode(std::string_view node_id, bool draining) {
 
 absl::StatusOr<bool> Directory::UpdateReplicas(const NodeIdentity& node, uint64_t sequence,
                                                const std::vector<ReplicaInfo>& replicas, SteadyTime now) {
-  TC_RETURN_IF_ERROR(membership_.CheckIdentity(node));
+  TC_ASSIGN_OR_RETURN(const Node* reporter, membership_.FindLive(node));
   const InventoryChange change = inventory_.Update(node.node_id, sequence, replicas);
   transfers_.NoteReported(node.node_id, change, now);
+  rollups_.Note(reporter->facts, replicas, now);
   return change.inventory_wanted;
 }
 

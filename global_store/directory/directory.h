@@ -10,9 +10,9 @@
 // replicas, grants) changes at once and may change in between.
 //
 // The state is in rooms, each a class: catalog, membership, inventory (with evictions and accusations),
-// transfers and tasks. A room reads those before it in this list, and none after it. The directory owns them,
-// makes the changes that touch several, in order, and answers what several know. Callers ask a room directly
-// for what it alone knows; what a room's header calls for the directory they leave alone.
+// transfers, tasks and rollups. A room reads those before it in this list, and none after it. The directory
+// owns them, makes the changes that touch several, in order, and answers what several know. Callers ask a
+// room directly for what it alone knows; what a room's header calls for the directory they leave alone.
 //
 // Thread-compatible: one caller at a time.
 #pragma once
@@ -31,6 +31,7 @@
 #include "global_store/inventory/evictions.h"
 #include "global_store/inventory/inventory.h"
 #include "global_store/membership/membership.h"
+#include "global_store/rollups/rollups.h"
 #include "global_store/tasks/tasks.h"
 #include "global_store/transfers/transfers.h"
 
@@ -92,6 +93,7 @@ class Directory {
   Transfers& transfers() { return transfers_; }
   const Tasks& tasks() const { return tasks_; }
   Tasks& tasks() { return tasks_; }
+  Rollups& rollups() { return rollups_; }
 
   void Apply(const DurableFacts& facts, SteadyTime now);
   // Apply, of all that was stored, at the start.
@@ -151,6 +153,7 @@ class Directory {
   Accusations accusations_;
   Transfers transfers_;
   Tasks tasks_;
+  Rollups rollups_;
   SteadyTime releases_from_ = SteadyTime::InfinitePast();  // before, no node may have said what it holds
 };
 

@@ -101,8 +101,10 @@ using AttributeList = std::initializer_list<Attribute>;
   X(RpcService, "rpc.service") \
   X(RpcMethod, "rpc.method") \
   X(RpcGrpcStatusCode, "rpc.grpc.status_code") \
-  X(DbSystem, "db.system") \
-  X(DbOperation, "db.operation") \
+  X(ServerAddress, "server.address") \
+  X(ServerPort, "server.port") \
+  X(DbSystem, "db.system.name") \
+  X(DbOperation, "db.operation.name") \
   X(ErrorType, "error.type") \
   X(ExceptionType, "exception.type") \
   X(ExceptionMessage, "exception.message")

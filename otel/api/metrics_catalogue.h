@@ -62,6 +62,7 @@
   X(UpDownCounter, 2, RpcInFlight, "tc_rpc_in_flight", "{call}", kNone, ("side", "method"), "gRPC calls under way") \
   X(Gauge, 0, RpcConnections, "tc_rpc_connections", "{connection}", kNone, (), "Open connections to the gRPC ports and sockets of this process") \
   X(Counter, 1, RpcConnectionsRefused, "tc_rpc_connections_refused_total", "{connection}", kNone, ("reason"), "Connections that a gRPC server refused (reason: limit, descriptors)") \
+  X(Gauge, 0, CertificateRemainingSeconds, "tc_certificate_remaining_seconds", "s", kNone, (), "Time until the certificate of this process ends") \
   X(Counter, 2, RpcCallsRefused, "tc_rpc_calls_refused_total", "{call}", kNone, ("method", "role"), "gRPC calls refused because the caller may not make them (role: the caller's; empty, the caller's certificate is no longer valid or its name is denied)") \
   /* Ingests of the engine. `location`: gpu, cpu, disk. */ \
   X(Gauge, 0, TransferQueueLength, "tc_transfer_queue_length", "{ingest}", kNone, (), "Ingests (transfers into a replica) that wait for a slot") \
@@ -76,10 +77,16 @@
   X(Counter, 0, TicketsExpired, "tc_tickets_expired_total", "{ticket}", kNone, (), "Attach tickets that no client claimed in time") \
   X(Counter, 1, DamagedReplicas, "tc_damaged_replicas_total", "{replica}", kNone, ("location"), "Replicas with bytes that stopped matching their digests while this daemon held them") \
   /* Global store. */ \
-  X(Gauge, 1, GlobalNodes, "tc_global_store_nodes", "{node}", kNone, ("state"), "Nodes of the cluster by state (alive, draining, lost)") \
+  X(Gauge, 1, GlobalNodes, "tc_global_store_nodes", "{node}", kNone, ("state"), "Nodes of the cluster by state (alive; draining; lost, with replicas that it may still have)") \
   X(Gauge, 0, GlobalArtifacts, "tc_global_store_artifacts", "{artifact}", kNone, (), "Artifacts that the global store knows") \
   X(Gauge, 0, GlobalKeys, "tc_global_store_keys", "{key}", kNone, (), "Keys bound in the global store") \
   X(Gauge, 2, GlobalReplicas, "tc_global_store_replicas", "{replica}", kNone, ("location", "state"), "Replicas in the cluster by location and state") \
+  /* The fleet, from what nodes report to the global store (global_store/rollups). */ \
+  X(Gauge, 3, FleetTransferSeconds, "tc_fleet_transfer_seconds", "s", kNone, ("zone", "rack", "percentile"), "Time of the transfers that ended in the last 15 minutes (percentile: 50, 95, 100), by the zone and rack of the receiver") \
+  X(Gauge, 3, FleetTransferRate, "tc_fleet_transfer_bytes_per_second", "{bytes_per_second}", kNone, ("zone", "rack", "percentile"), "Rate of the transfers that ended in the last 15 minutes (percentile: 50, 95; 100, the slowest), by the zone and rack of the receiver") \
+  X(Gauge, 3, FleetStragglerSeconds, "tc_fleet_straggler_seconds", "s", kNone, ("zone", "rack", "node"), "Time of the longest transfer, under way or ended in the last 15 minutes, of each of the ten slowest nodes") \
+  X(Gauge, 2, RolloutNodes, "tc_rollout_nodes", "{node}", kNone, ("key", "behind"), "Nodes that have a version of a key (behind: 0, the current version; 1, the one before it; more), for the eight keys that were bound last, for a day") \
+  X(Gauge, 1, RolloutSeconds, "tc_rollout_seconds", "s", kNone, ("key"), "Time from the last bind of a key until no node has an earlier version without the current one; grows until then") \
   X(Gauge, 0, GlobalGrantsActive, "tc_global_store_grants_active", "{grant}", kNone, (), "Transport grants that have not ended") \
   X(Counter, 0, GlobalGrantsIssued, "tc_global_store_grants_issued_total", "{grant}", kNone, (), "Transport grants that the global store gave") \
   X(Counter, 1, GlobalGrantsEnded, "tc_global_store_grants_ended_total", "{grant}", kNone, ("outcome"), "Transport grants that ended (outcome: succeeded, failed, cancelled, overtaken, expired, revoked)") \

@@ -229,7 +229,8 @@ class BridgeImpl final : public Bridge {
                                          .sampler_kind = options.sampler,
                                          .sampler = MakeSampler(options),
                                          .resource = resource,
-                                         .limits = options.limits}));
+                                         .limits = options.limits,
+                                         .file_paths = options.file_paths}));
   }
 
   void StartMetrics(const BridgeOptions& options, std::unique_ptr<otel_metrics::PushMetricExporter> exporter,
@@ -245,7 +246,7 @@ class BridgeImpl final : public Bridge {
     metric_exporter_ = guarded.get();
     metric_reader_ = otel_metrics::PeriodicExportingMetricReaderFactory::Create(std::move(guarded), period);
     meter_provider_->AddMetricReader(metric_reader_);
-    metrics_ = KeepForever(MakeMetricSink(meter_provider_->GetMeter(kScopeName)));
+    metrics_ = KeepForever(MakeMetricSink(meter_provider_->GetMeter(kScopeName, kScopeVersion, kSchemaUrl)));
   }
 
   void StartLogs(const BridgeOptions& options, std::unique_ptr<otel_logs::LogRecordExporter> exporter,
@@ -260,7 +261,7 @@ class BridgeImpl final : public Bridge {
                          ? otel_logs::SimpleLogRecordProcessorFactory::Create(std::move(guarded))
                          : otel_logs::BatchLogRecordProcessorFactory::Create(std::move(guarded), batch);
     logger_provider_ = otel_logs::LoggerProviderFactory::Create(std::move(processor), resource);
-    logger_ = logger_provider_->GetLogger(kScopeName, kScopeName, "", "");
+    logger_ = logger_provider_->GetLogger(kScopeName, kScopeName, kScopeVersion, kSchemaUrl);
   }
 
   const Counters& counters_;

@@ -52,6 +52,7 @@ struct BridgeOptions {
   SamplerKind sampler = SamplerKind::kParentRatio;
   double sampling_ratio = 1.0;
   SpanLimits limits;
+  bool file_paths = false;  // in error messages of spans
 
   bool traces = true;
   bool metrics = true;

@@ -337,8 +337,8 @@ std::string HostName() {
 
 // Last in the list wins at the SDK: ours, then what the configuration says. What the environment names is
 // taken out of ours, since the SDK puts ours above it.
-void ResolveResource(const v1::OtelConfig& config, std::string_view role, Checker& check,
-                     BridgeOptions& bridge) {
+void ResolveResource(const v1::OtelConfig& config, std::string_view role, const ResourceAttributes& resource,
+                     Checker& check, BridgeOptions& bridge) {
   std::string service = config.service_name();
   if (service.empty()) service = Environment("OTEL_SERVICE_NAME");
   if (service.empty()) service = absl::StrCat("tensorcast-", role);
@@ -349,6 +349,7 @@ void ResolveResource(const v1::OtelConfig& config, std::string_view role, Checke
                      {"service.version", TENSORCAST_VERSION},
                      {"host.name", HostName()},
                      {"process.pid", absl::StrCat(getpid())}};
+  bridge.resource.insert(bridge.resource.end(), resource.begin(), resource.end());
   // What OTEL_RESOURCE_ATTRIBUTES names is the SDK's to take from there, unless it was said more clearly.
   const bool named = !config.service_name().empty() || !Environment("OTEL_SERVICE_NAME").empty();
   for (const std::string_view pair :
@@ -363,7 +364,8 @@ void ResolveResource(const v1::OtelConfig& config, std::string_view role, Checke
 
 }  // namespace
 
-absl::StatusOr<Options> ResolveOptions(const v1::OtelConfig& config, std::string_view role) {
+absl::StatusOr<Options> ResolveOptions(const v1::OtelConfig& config, std::string_view role,
+                                       const ResourceAttributes& resource) {
   Options options;
   options.enabled = (config.enabled() || Environment("TENSORCAST_OTEL_DEBUG") == "1") &&
                     Environment("OTEL_SDK_DISABLED") != "true";
@@ -372,13 +374,14 @@ absl::StatusOr<Options> ResolveOptions(const v1::OtelConfig& config, std::string
   ResolveConnection(config, check, options);
   ResolveSampling(config, check, options);
   ResolveQueues(config, check, options);
-  ResolveResource(config, role, check, options.bridge);
+  ResolveResource(config, role, resource, check, options.bridge);
   check.Choice<absl::LogSeverity>("log_level", config.log_level(),
                                   {{"info", absl::LogSeverity::kInfo},
                                    {"warning", absl::LogSeverity::kWarning},
                                    {"error", absl::LogSeverity::kError}},
                                   &options.log_level);
   options.all_attributes = config.all_attributes();
+  options.bridge.file_paths = config.file_paths();
   options.resource_metrics = !config.has_resource_metrics() || config.resource_metrics();
   if (!check.status().ok()) return check.status();
   return options;

@@ -147,6 +147,15 @@ TEST_F(OptionsTest, ResourceVariable_OverridesDefaultResource) {
               Contains(Pair("service.name", "mine")));
 }
 
+TEST_F(OptionsTest, ResourceOfServer_StandsBelowEnvironment) {
+  const ResourceAttributes server = {{"service.instance.id", "node-1"}, {"tc.zone", "a"}};
+  const auto resolve = [&] { return sdk::ResolveOptions({}, "daemon", server)->bridge.resource; };
+  EXPECT_THAT(resolve(), Contains(Pair("service.instance.id", "node-1")));
+  EXPECT_THAT(resolve(), Contains(Pair("tc.zone", "a")));
+  setenv("OTEL_RESOURCE_ATTRIBUTES", "service.instance.id=theirs", 1);
+  EXPECT_THAT(resolve(), Not(Contains(Pair("service.instance.id", _))));
+}
+
 TEST_F(OptionsTest, SamplerVariable_SelectsStandardSampler) {
   struct Case {
     const char* name;

@@ -3,6 +3,7 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "opentelemetry/exporters/otlp/otlp_grpc_exporter_options.h"
@@ -41,10 +42,10 @@ namespace resource_field {
 enum : uint32_t { kAttributes = 1 };
 }
 namespace of_scope_field {
-enum : uint32_t { kScope = 1, kItems };
+enum : uint32_t { kScope = 1, kItems, kSchemaUrl };
 }
 namespace scope_field {
-enum : uint32_t { kName = 1 };
+enum : uint32_t { kName = 1, kVersion };
 }
 
 // The fields of an opentelemetry.proto.resource.v1.Resource.
@@ -65,6 +66,7 @@ class EncodedExporter final : public Exporter {
   EncodedExporter(std::unique_ptr<Sender> sender, const char* what, const BridgeOptions& options)
       : sender_(std::move(sender)), what_(what), resource_(EncodeResource(MakeResource(options))) {
     protobuf::AppendBytes(scope_, scope_field::kName, kScopeName);
+    protobuf::AppendBytes(scope_, scope_field::kVersion, kScopeVersion);
   }
 
   std::unique_ptr<Recordable> MakeRecordable() noexcept override { return std::make_unique<Encoder>(); }
@@ -85,7 +87,8 @@ class EncodedExporter final : public Exporter {
   // An Export...ServiceRequest. All items of a process have one resource and one scope.
   std::string EncodeRequest(const opentelemetry::nostd::span<std::unique_ptr<Recordable>>& items) const {
     const auto encoded = [](const auto& item) { return static_cast<const Encoder&>(*item).bytes(); };
-    size_t of_scope = protobuf::FieldSize(scope_.size());
+    const std::string_view schema_url = kSchemaUrl;
+    size_t of_scope = protobuf::FieldSize(scope_.size()) + protobuf::FieldSize(schema_url.size());
     for (const auto& item : items) of_scope += protobuf::FieldSize(encoded(item).size());
     const size_t of_resource = protobuf::FieldSize(resource_.size()) + protobuf::FieldSize(of_scope);
 
@@ -96,6 +99,7 @@ class EncodedExporter final : public Exporter {
     protobuf::AppendHead(request, of_resource_field::kOfScopes, of_scope);
     protobuf::AppendBytes(request, of_scope_field::kScope, scope_);
     for (const auto& item : items) protobuf::AppendBytes(request, of_scope_field::kItems, encoded(item));
+    protobuf::AppendBytes(request, of_scope_field::kSchemaUrl, schema_url);
     return request;
   }
 

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -11,10 +12,12 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/log/log.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "base/steady_time.h"
 #include "otel/api/attributes.h"
 #include "otel/api/metrics_catalogue.h"
 #include "otel/api/span.h"
@@ -27,13 +30,18 @@ namespace {
 using sdk::Counters;
 using sdk::SignalCounters;
 
-// How often the log mentions that telemetry has trouble.
-constexpr int kComplaintSeconds = 30;
+// After a warning, how long telemetry has to have worked in between for another one.
+constexpr absl::Duration kOutageGap = absl::Minutes(10);
 // What an export that is given up may still take to return.
 constexpr absl::Duration kGrace = absl::Milliseconds(200);
 
 // One telemetry a process: the sinks are the process's.
 std::atomic<bool> in_use{false};
+
+// What a collector took. Metrics do not count: their export may work where that of the others does not.
+uint64_t TotalExported(const Counters& counters) {
+  return counters.of(sdk::Signal::kTraces).exported + counters.of(sdk::Signal::kLogs).exported;
+}
 
 uint64_t TotalDropped(const Counters& counters) {
   uint64_t dropped = 0;
@@ -52,38 +60,62 @@ std::string ProtocolAdvice(const sdk::BridgeOptions& options) {
                       ", or OTEL_EXPORTER_OTLP_PROTOCOL to ", http ? "grpc" : "http/protobuf");
 }
 
-// What exports said last, and what to do about it. Thread-safe.
+// Where a certificate or the lack of TLS is the cause.
+std::string_view TlsAdvice(std::string_view what) {
+  for (const std::string_view word : {"SSL", "Ssl", "TLS", "certificate", "handshake"}) {
+    if (absl::StrContains(what, word)) {
+      return "check that observability.otel.tls.ca_file names the authority of the collector's certificate, "
+             "and that an https:// endpoint speaks TLS; else ";
+    }
+  }
+  return "";
+}
+
+// What exports said last, and what to do about it; one warning for each outage. Thread-safe.
 class Troubles {
  public:
   explicit Troubles(std::string protocol_advice) : protocol_advice_(std::move(protocol_advice)) {}
 
-  // Called wherever telemetry has trouble, possibly often and from any thread.
+  // Called wherever telemetry has trouble, possibly often and from any thread. What an outage costs is in
+  // tc_telemetry_dropped_total; the log only says that there is one, and why.
   void Note(const Counters& counters, std::string_view what) ABSL_LOCKS_EXCLUDED(mutex_) {
     {
       absl::MutexLock lock(&mutex_);
       last_ = std::string(what);
       if (what.starts_with(kSpans)) last_of_spans_ = last_;
+      const SteadyTime now = SteadyNow();
+      const uint64_t exported = TotalExported(counters);
+      if (now - warned_ < kOutageGap || exported == exported_then_) return;
+      warned_ = now;
+      exported_then_ = exported;
     }
     const AboutTelemetry guard;
-    LOG_EVERY_N_SEC(WARNING, kComplaintSeconds)
-        << "telemetry: " << what << " (" << TotalDropped(counters) << " items dropped so far)"
-        << (protocol_advice_.empty() ? "" : "; ") << protocol_advice_;
+    LOG(WARNING) << "telemetry: " << Explained(what) << " (" << TotalDropped(counters)
+                 << " items dropped so far; tc_telemetry_dropped_total counts them)";
   }
 
   std::string Advice() const ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
     if (last_.empty()) return "";
-    return absl::StrCat(last_of_spans_.empty() ? last_ : last_of_spans_, "; ", protocol_advice_);
+    return Explained(last_of_spans_.empty() ? last_ : last_of_spans_);
   }
 
  private:
   // How our exporter's lines begin, which say why; those of the SDK's exporter of metrics mostly do not.
   static constexpr std::string_view kSpans = "[OTLP spans ";
 
+  std::string Explained(std::string_view what) const {
+    if (protocol_advice_.empty()) return std::string(what);
+    return absl::StrCat(what, "; ", TlsAdvice(what), protocol_advice_);
+  }
+
   const std::string protocol_advice_;
   mutable absl::Mutex mutex_;
   std::string last_ ABSL_GUARDED_BY(mutex_);
   std::string last_of_spans_ ABSL_GUARDED_BY(mutex_);
+  SteadyTime warned_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfinitePast();
+  // At the last warning; no number of items before the first.
+  std::optional<uint64_t> exported_then_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Runs `work` on a thread of its own; false when it has not ended by then, and it goes on without us. Where
@@ -186,8 +218,9 @@ class Enabled final : public Telemetry {
       bridge.reset();
     });
     if (!ended) {
-      LOG(WARNING) << "telemetry: the collector did not take the rest within " << shutdown_timeout_
-                   << "; leaving it (" << TotalDropped(*counters_) << " items dropped)";
+      troubles_->Note(*counters_,
+                      absl::StrCat("the collector did not take the rest within ",
+                                   absl::FormatDuration(shutdown_timeout_), "; what is left is given up"));
     }
     // After the last collection, which tells what became of the rest.
     registrations_.clear();
@@ -216,9 +249,9 @@ class Enabled final : public Telemetry {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Telemetry>> InitTelemetry(const v1::OtelConfig& config,
-                                                         std::string_view role) {
-  absl::StatusOr<sdk::Options> options = sdk::ResolveOptions(config, role);
+absl::StatusOr<std::unique_ptr<Telemetry>> InitTelemetry(const v1::OtelConfig& config, std::string_view role,
+                                                         const ResourceAttributes& resource) {
+  absl::StatusOr<sdk::Options> options = sdk::ResolveOptions(config, role, resource);
   if (!options.ok()) return options.status();
   if (!options->enabled) return std::make_unique<Telemetry>();
   if (in_use.exchange(true)) {

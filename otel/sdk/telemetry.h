@@ -3,7 +3,7 @@
 //   TC_ASSIGN_OR_RETURN(const auto telemetry, otel::InitTelemetry(config, "daemon"));
 //
 // Never in the way: nothing that is instrumented ever waits for an exporter. What cannot be sent is dropped,
-// counted (tc_telemetry_*) and mentioned in the log once in a while.
+// counted (tc_telemetry_*); the log has one warning for each outage of the collector.
 #pragma once
 
 #include <memory>
@@ -38,8 +38,10 @@ class Telemetry {
   std::shared_ptr<const sdk::Counters> counters_ = std::make_shared<sdk::Counters>();
 };
 
-// `role`: "global-store", "daemon", "client". INVALID_ARGUMENT
+// `role`: "global-store", "daemon", "client". `resource`: what else describes this process; a server names
+// itself here by a service.instance.id that outlives restarts, so that its series go on. INVALID_ARGUMENT
 // names the key that is wrong; FAILED_PRECONDITION when telemetry is on already.
-absl::StatusOr<std::unique_ptr<Telemetry>> InitTelemetry(const v1::OtelConfig& config, std::string_view role);
+absl::StatusOr<std::unique_ptr<Telemetry>> InitTelemetry(const v1::OtelConfig& config, std::string_view role,
+                                                         const ResourceAttributes& resource = {});
 
 }  // namespace tensorcast::otel

@@ -106,6 +106,26 @@ TEST_F(TelemetryTest, Request_BecomesOneTraceWithAttributesLinksAndErrors) {
   EXPECT_LE(child.start, child.end);
 }
 
+TEST_F(TelemetryTest, FilePathsInErrors_AreHiddenUnlessConfigured) {
+  const absl::Status error = absl::InvalidArgumentError("import /etc/shadow: open /etc/shadow: not a model");
+  const auto tell = [&](const v1::OtelConfig& config, const std::string& name) {
+    Start(config);
+    {
+      otel::Span span(name);
+      span.SetError(error);
+    }
+    const ReceivedSpan span = Span(name);
+    telemetry_ = nullptr;
+    return std::pair(span.status_message, span.events.at(0).attributes.at("exception.message"));
+  };
+  v1::OtelConfig config = Config();
+  const auto hidden = tell(config, "A/Hidden");
+  EXPECT_EQ(hidden.first, "import <path>: open <path>: not a model");
+  EXPECT_EQ(hidden.second, hidden.first);
+  config.set_file_paths(true);
+  EXPECT_EQ(tell(config, "A/Shown").second, error.message());
+}
+
 TEST_F(TelemetryTest, Resource_NamesServiceAndUserAttributes) {
   v1::OtelConfig config = Config();
   config.set_service_name("my store");

@@ -14,6 +14,7 @@
 #include "opentelemetry/trace/span_context_kv_iterable.h"
 #include "opentelemetry/trace/span_metadata.h"
 #include "opentelemetry/trace/trace_state.h"
+#include "otel/sdk/hidden_paths.h"
 #include "otel/sdk/otlp_encoders.h"
 #include "otel/sdk/values.h"
 
@@ -119,6 +120,8 @@ class Record final : public SpanRecord {
   }
 
   void SetError(std::string_view type, std::string_view message) override {
+    std::string hidden;
+    if (!pipeline_.file_paths) message = hidden = HidePaths(message);
     SetAttribute(attr::kErrorType.name(), type);
     const Attribute attributes[] = {{attr::kExceptionType, type}, {attr::kExceptionMessage, message}};
     AddEvent("exception", attributes, {});
@@ -154,7 +157,8 @@ class SpanSink final : public TraceSink {
  public:
   explicit SpanSink(SpanPipeline pipeline)
       : pipeline_(std::move(pipeline)),
-        scope_(opentelemetry::sdk::instrumentationscope::InstrumentationScope::Create(kScopeName)) {}
+        scope_(opentelemetry::sdk::instrumentationscope::InstrumentationScope::Create(
+            kScopeName, kScopeVersion, kSchemaUrl)) {}
 
   std::unique_ptr<SpanRecord> Start(const SpanStart& start, TraceContext& context) override {
     const TraceContext& parent = *start.parent;

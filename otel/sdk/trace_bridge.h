@@ -20,6 +20,7 @@ struct SpanPipeline {
   std::shared_ptr<opentelemetry::sdk::trace::Sampler> sampler;  // of that kind
   opentelemetry::sdk::resource::Resource resource;
   SpanLimits limits;
+  bool file_paths = false;  // whether error messages keep them
 };
 
 // Drives the SDK's sampler, recordables and processor itself. The SDK's own tracer and span would do the same

@@ -15,6 +15,9 @@ namespace tensorcast::otel::sdk {
 
 // The instrumentation scope of all that we record.
 inline constexpr const char* kScopeName = "tensorcast";
+inline constexpr const char* kScopeVersion = TENSORCAST_VERSION;
+// Of OpenTelemetry's conventions, the version that the names of our attributes are from.
+inline constexpr const char* kSchemaUrl = "https://opentelemetry.io/schemas/1.30.0";
 
 inline opentelemetry::nostd::string_view ToNostd(std::string_view text) { return {text.data(), text.size()}; }
 

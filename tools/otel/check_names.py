@@ -14,8 +14,9 @@ import sys
 import xml.etree.ElementTree
 
 OPERATIONS = pathlib.Path(__file__).resolve().parents[2] / "docs" / "operations.md"
-# Labels of a process or of Prometheus itself, not of our metrics.
-COMMON_LABELS = {"le", "service_name", "service_instance_id", "severity"}
+# Labels of Prometheus itself, not of our metrics.
+OWN_LABELS = {"le", "severity", "job", "instance"}
+CHOSEN = re.compile(r"keep_keys\(resource\.attributes, \[([^\]]*)\]\)")
 METRIC = re.compile(r"\btc_[a-z0-9_]+")
 SELECTOR = re.compile(r"(tc_[a-z0-9_]+)\{([^}]*)\}")
 GROUPING = re.compile(r"\bby \(([^)]*)\)")
@@ -34,6 +35,15 @@ UNIT_WORDS = {"By": "bytes", "KiBy": "kibibytes", "MiBy": "mebibytes", "GiBy": "
               "d": "days", "Hz": "hertz", "W": "watts", "J": "joules", "V": "volts", "A": "amperes", "g": "grams",
               "m": "meters", "Cel": "celsius", "%": "percent", "1": ""}
 PER_WORDS = {"s": "second", "m": "minute", "h": "hour", "d": "day", "w": "week", "mo": "month", "y": "year"}
+
+
+def chosen_attributes(text):
+    """The resource attributes that a collector file makes labels of."""
+    return [name for names in CHOSEN.findall(text) for name in re.findall(r'"([^"]+)"', names)]
+
+
+COMMON_LABELS = OWN_LABELS | {name.replace(".", "_") for name in chosen_attributes(
+    pathlib.Path(__file__).with_name("collector-dev.yaml").read_text())}
 
 
 def read_catalogue(readme):
@@ -100,7 +110,7 @@ def resolve(name, catalogue):
 
 def check_expression(expression, texts, catalogue):
     """`texts`: texts that use the expression's labels, such as a legend."""
-    names = set(METRIC.findall(expression))
+    names = set(METRIC.findall(expression)) - COMMON_LABELS
     known = {name: resolve(name, catalogue) for name in names}
     problems = [f"no metric {name} in the catalogue" for name, found in known.items() if found is None]
     if not names:
@@ -126,9 +136,12 @@ def read_dashboard(folder):
 def expressions_of(folder):
     import yaml
 
-    for panel in read_dashboard(folder)["panels"]:
+    dashboard = read_dashboard(folder)
+    for panel in dashboard["panels"]:
         for target in panel["targets"]:
             yield panel["title"], target["expr"], [target["legendFormat"]]
+    for variable in dashboard["templating"]["list"]:
+        yield f"variable {variable['name']}", variable["query"], []
     for group in yaml.safe_load((folder / "alerts.yaml").read_text())["groups"]:
         for rule in group["rules"]:
             yield rule["alert"], rule["expr"], list(rule["annotations"].values())
@@ -168,10 +181,17 @@ def check_collector(where, content, text):
     for name, exporter in content["exporters"].items():
         if name.split("/")[0] != "prometheus":
             continue
+        problems += [f"{where}: pipeline {pipeline} offers labels that transform/labels did not choose"
+                     for pipeline, parts in content["service"]["pipelines"].items()
+                     if name in parts["exporters"] and "transform/labels" not in parts["processors"]]
         # The names in the catalogue already have their units and _total. From 0.154.0 on add_metric_suffixes is ignored.
         if exporter.get("translation_strategy") != WITHOUT_SUFFIXES or "add_metric_suffixes" in exporter:
             problems.append(f"{where}: exporter {name} would add suffixes to the names of metrics: set "
                             f"translation_strategy to {WITHOUT_SUFFIXES} alone")
+        if not chosen_attributes(text):
+            problems.append(f"{where}: exporter {name} would make labels of all resource attributes")
+        if "service.instance.id" in text and "process.pid" in chosen_attributes(text):
+            problems.append(f"{where}: the label process.pid would make new series with each restart")
         if ".".join(map(str, OLDEST_COLLECTOR)) not in text:
             problems.append(f"{where}: the oldest version of the Collector that knows its settings is not named")
     return problems
@@ -200,13 +220,20 @@ def check_files(folder):
 
 
 def check_alerts(folder):
-    """A row of the table of alerts for each alert, and an alert for each row."""
+    """A section for each alert, which names it, and an alert for each section."""
     import yaml
 
-    rules = {rule["alert"] for group in yaml.safe_load((folder / "alerts.yaml").read_text())["groups"] for rule in group["rules"]}
-    explained = set(re.findall(r"^\| `(TensorCast\w+)` \|", OPERATIONS.read_text(), re.MULTILINE))
-    return [f"docs/operations.md does not explain the alert {alert}" for alert in sorted(rules - explained)] + [
-        f"docs/operations.md explains the alert {alert}, which does not exist" for alert in sorted(explained - rules)]
+    rules = {rule["alert"]: rule for group in yaml.safe_load((folder / "alerts.yaml").read_text())["groups"]
+             for rule in group["rules"]}
+    explained = set(re.findall(r"^### (TensorCast\w+)$", OPERATIONS.read_text(), re.MULTILINE))
+    return [f"docs/operations.md does not explain the alert {alert}" for alert in sorted(set(rules) - explained)] + [
+        f"docs/operations.md explains the alert {alert}, which does not exist" for alert in sorted(explained - set(rules))] + [
+        f"the alert {alert} does not link to its section, {runbook_of(alert)}" for alert, rule in sorted(rules.items())
+        if rule["annotations"].get("runbook") != runbook_of(alert)]
+
+
+def runbook_of(alert):
+    return f"docs/operations.md#{alert.lower()}"
 
 
 def main():

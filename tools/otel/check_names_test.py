@@ -15,11 +15,13 @@ FOLDER = pathlib.Path(sys.argv[2])
 
 # File, text in the file, its replacement, text of the report.
 FAULTS = [
-    ("alerts.yaml", "tc_pool_used_bytes /", "tc_pool_in_use_bytes /", "no metric tc_pool_in_use_bytes"),
-    ("alerts.yaml", "TensorCastNoNodes", "TensorCastNodesLost", "does not explain the alert TensorCastNodesLost"),
-    ("alerts.yaml", "TensorCastNoNodes", "TensorCastNodesLost", "explains the alert TensorCastNoNodes, which does not exist"),
+    ("alerts.yaml", "tc_pool_pinned_bytes /", "tc_pool_held_bytes /", "no metric tc_pool_held_bytes"),
+    ("alerts.yaml", "TensorCastNoNodes", "TensorCastNodeless", "does not explain the alert TensorCastNodeless"),
+    ("alerts.yaml", "TensorCastNoNodes", "TensorCastNodeless", "explains the alert TensorCastNoNodes, which does not exist"),
     ("alerts.yaml", "$labels.lane", "$labels.link", "no label link"),
     ("alerts.yaml", 'outcome="failed"', 'result="failed"', "tc_p2p_pulls_total has no label result"),
+    ("alerts.yaml", "#tensorcastnonodes", "#alerts", "TensorCastNoNodes does not link to its section"),
+    ("alerts.yaml", "by (tc_cluster, lane)", "by (tc_fleet, lane)", "no label tc_fleet"),
     ("alerts.yaml", "tc_rpc_requests_total", "tc_rpc_requests_total_bucket", "no metric tc_rpc_requests_total_bucket"),
     ("grafana/dashboard.json", "tc_p2p_bytes_total", "tc_p2p_byte_total", "no metric tc_p2p_byte_total"),
     ("grafana/dashboard.json", "{{lane}} {{direction}}", "{{lane}} {{way}}", "no label way"),
@@ -28,6 +30,10 @@ FAULTS = [
     ("collector-dev.yaml", "WithoutSuffixes", "WithSuffixes", "would add suffixes"),
     ("collector-dev.yaml", "translation_strategy: UnderscoreEscapingWithoutSuffixes", "add_metric_suffixes: false",
      "would add suffixes"),
+    ("collector-dev.yaml", '"service.name", ', '"service.name", "process.pid", ', "new series with each restart"),
+    ("collector-dev.yaml", "keep_keys(resource.attributes", "keep_keys(attributes", "labels of all resource attributes"),
+    ("collector-grafana.yaml", "memory_limiter, transform/labels, batch", "memory_limiter, batch", "did not choose"),
+    ("grafana/dashboard.json", "tc_process_threads, tc_cluster", "tc_process_thread, tc_cluster", "no metric tc_process_thread"),
     ("collector-dev.yaml", "0.132.0", "0.133.0", "the oldest version"),
     ("collector-grafana.yaml", "WithoutSuffixes", "WithSuffixes", "would add suffixes"),
     ("collector-grafana.yaml", "0.132.0", "some version", "the oldest version"),

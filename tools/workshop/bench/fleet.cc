@@ -68,7 +68,7 @@ std::shared_ptr<grpc::Channel> OwnChannel(const std::string& address,
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   std::vector<std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface>> interceptors;
-  interceptors.push_back(rpc::MakeClientInterceptorFactory(/*session_id=*/""));
+  interceptors.push_back(rpc::MakeClientInterceptorFactory(/*session_id=*/"", address));
   return grpc::experimental::CreateCustomChannelWithInterceptors(address, credentials, arguments,
                                                                  std::move(interceptors));
 }

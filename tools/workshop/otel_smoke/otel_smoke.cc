@@ -163,10 +163,6 @@ class Smoke {
           absl::StrCat("daemon.fake_device_memory=", pool)}) {
       cluster.daemon_settings.push_back(setting);
     }
-    for (const char* node : {"node-0", "node-1"}) {
-      cluster.settings_of_daemon.push_back(
-          {absl::StrCat("observability.otel.resource_attributes=tc.node.name=", node)});
-    }
     Say("starting a global store and two daemons, with telemetry");
     TC_ASSIGN_OR_RETURN(cluster_, LocalCluster::Start(cluster));
     for (int node = 0; node < 2; ++node) {
