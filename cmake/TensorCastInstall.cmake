@@ -9,6 +9,7 @@ set(TENSORCAST_PUBLIC_HEADERS
   base/request_context.h
   base/steady_time.h
   base/trace_context.h
+  base/wall_time.h
   client/include/tensorcast/client.h
   client/include/tensorcast/replica.h
   client/include/tensorcast/telemetry.h

@@ -22,15 +22,31 @@ PullId PullIdFromBytes(std::string_view bytes) {
   return id;
 }
 
-void ServeCounter::AddRequest() {
+void ServeCounter::AddRequest(uint64_t bytes) {
   absl::MutexLock lock(&mutex_);
-  if (stats_.requests++ == 0) stats_.first_request = SteadyNow();
+  const SteadyTime now = SteadyNow();
+  if (stats_.requests++ == 0) stats_.first_request = now;
+  if (requested_ == 0 && bytes > 0) asked_.Begin(now);
+  requested_ += bytes;
+}
+
+void ServeCounter::DropRequested(uint64_t bytes) {
+  absl::MutexLock lock(&mutex_);
+  Settle(bytes, SteadyNow());
 }
 
 void ServeCounter::AddBytes(uint64_t bytes) {
   absl::MutexLock lock(&mutex_);
   stats_.bytes += bytes;
   stats_.last_completion = SteadyNow();
+  Settle(bytes, stats_.last_completion);
+}
+
+// Where a receiver reads by itself, there are bytes without requests.
+void ServeCounter::Settle(uint64_t bytes, SteadyTime now) {
+  if (requested_ == 0) return;
+  requested_ -= std::min(requested_, bytes);
+  if (requested_ == 0) asked_.End(now);
 }
 
 void ServeCounter::SetReceiverTrace(const TraceContext& trace) {
@@ -40,7 +56,9 @@ void ServeCounter::SetReceiverTrace(const TraceContext& trace) {
 
 ServeStats ServeCounter::stats() const {
   absl::MutexLock lock(&mutex_);
-  return stats_;
+  ServeStats stats = stats_;
+  stats.asked = asked_.Until(SteadyNow());
+  return stats;
 }
 
 ServingThreads::ServingThreads(int threads) {

@@ -12,6 +12,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/synchronization/mutex.h"
+#include "base/busy_time.h"
 #include "transport/transport.h"
 
 namespace tensorcast::transport {
@@ -32,16 +33,22 @@ PullId PullIdFromBytes(std::string_view bytes);
 // Counts one serving's ServeStats as it goes on. Thread-safe.
 class ServeCounter {
  public:
-  // A receiver asked for a range of the image.
-  void AddRequest() ABSL_LOCKS_EXCLUDED(mutex_);
+  // A receiver asked for so many bytes of the image.
+  void AddRequest(uint64_t bytes) ABSL_LOCKS_EXCLUDED(mutex_);
+  // So many of them will not be sent: the receiver took them back, or is gone.
+  void DropRequested(uint64_t bytes) ABSL_LOCKS_EXCLUDED(mutex_);
   // So many bytes are with the receiver.
   void AddBytes(uint64_t bytes) ABSL_LOCKS_EXCLUDED(mutex_);
   void SetReceiverTrace(const TraceContext& trace) ABSL_LOCKS_EXCLUDED(mutex_);
   ServeStats stats() const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
+  void Settle(uint64_t bytes, SteadyTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   mutable absl::Mutex mutex_;
-  ServeStats stats_ ABSL_GUARDED_BY(mutex_);
+  ServeStats stats_ ABSL_GUARDED_BY(mutex_);        // but for `asked`
+  uint64_t requested_ ABSL_GUARDED_BY(mutex_) = 0;  // bytes that are neither sent nor dropped
+  BusyTime asked_ ABSL_GUARDED_BY(mutex_);          // under way while there are any
 };
 
 // The few threads on which a source reads images that are not in place: ServedImage::Read may block there, on

@@ -3,6 +3,7 @@
 #include <atomic>
 
 #include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
 
 #include <gtest/gtest.h>
 
@@ -12,16 +13,38 @@ namespace {
 TEST(ServeCounter, ServeCounter_SumsRequestsAndBytesWithTimes) {
   ServeCounter counter;
   EXPECT_EQ(counter.stats().requests, 0u);
-  counter.AddRequest();
+  counter.AddRequest(4);
   const SteadyTime first = counter.stats().first_request;
   counter.AddBytes(3);
-  counter.AddRequest();
+  counter.AddRequest(4);
   counter.AddBytes(4);
   const ServeStats stats = counter.stats();
   EXPECT_EQ(stats.requests, 2u);
   EXPECT_EQ(stats.bytes, 7u);
   EXPECT_EQ(stats.first_request, first);
   EXPECT_GE(stats.last_completion, first);
+}
+
+TEST(ServeCounter, AskedTime_EndsWithLastRequestedByte) {
+  ServeCounter counter;
+  EXPECT_EQ(counter.stats().asked, absl::ZeroDuration());
+  counter.AddRequest(8);
+  absl::SleepFor(absl::Milliseconds(2));
+  counter.AddBytes(5);
+  const absl::Duration half = counter.stats().asked;
+  EXPECT_GE(half, absl::Milliseconds(2));
+  absl::SleepFor(absl::Milliseconds(2));
+  counter.DropRequested(3);
+  const absl::Duration all = counter.stats().asked;
+  EXPECT_GE(all, absl::Milliseconds(4));
+  absl::SleepFor(absl::Milliseconds(2));
+  EXPECT_EQ(counter.stats().asked, all);
+}
+
+TEST(ServeCounter, BytesWithoutRequests_AreNotAsked) {
+  ServeCounter counter;
+  counter.AddBytes(5);
+  EXPECT_EQ(counter.stats().asked, absl::ZeroDuration());
 }
 
 TEST(ServingThreads, BlockedTask_OccupiesOnlyOneServingThread) {

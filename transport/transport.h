@@ -77,6 +77,7 @@ class ServedImage {
 struct ServeStats {
   uint64_t bytes = 0;
   uint64_t requests = 0;
+  absl::Duration asked;  // the time with at least one request not yet sent in full
   SteadyTime first_request;
   SteadyTime last_completion;
   TraceContext receiver_trace;  // as the last receiver sent it, for a span link; invalid when none did

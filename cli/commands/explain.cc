@@ -42,11 +42,10 @@ absl::Status Explain(const CommonFlags& common, const ExplainFlags& flags) {
     found = {.report = explained->hops(0).transfer(), .under_way = explained->hops(0).under_way()};
   }
   TC_ASSIGN_OR_RETURN(const TransferReport report, rpc::FromProto(found.report));
-  explain::Beyond beyond{.under_way = found.under_way, .sources = explain::SourcesOf(report)};
-  if (explained.ok()) {
-    explain::AddSourceDetails(*explained, &beyond.sources);
-    beyond.route = explain::RouteOf(*explained);
-  } else {
+  explain::Beyond beyond{.under_way = found.under_way};
+  if (explained.ok()) beyond.route = explain::RouteOf(*explained);
+  beyond.sources = explain::DetailsOf(beyond.route, report);
+  if (!explained.ok()) {
     // No error of this command: what the others do not tell is said to be unknown.
     for (explain::SourceDetails& detail : beyond.sources) {
       detail.problem = std::string(explained.status().message());

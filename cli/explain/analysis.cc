@@ -124,9 +124,14 @@ Bound StageBound(const TransferReport& report, const std::vector<SourceDetails>&
     absl::StrAppend(&bound.why, absl::StrFormat(" %s is close behind with %.0f %%.",
                                                 StageName(totals[1].stage), totals[1].share * 100));
   }
-  absl::StrAppend(
-      &bound.why, " ",
-      Hint(first.stage, heaviest.source, report.destination, DetailsOf(heaviest.source, details)));
+  const TransferParts parts = PartsOf(report);
+  bound.share = first.share * absl::FDivDuration(parts.moving, parts.total());
+  bound.cause = FindCause(report, parts.total(), parts.moving, first.stage, details);
+  if (!bound.cause.name.empty()) bound.share = bound.cause.share;
+  absl::StrAppend(&bound.why, " ",
+                  !bound.cause.why.empty() ? bound.cause.why
+                                           : Hint(first.stage, heaviest.source, report.destination,
+                                                  DetailsOf(heaviest.source, details)));
   return bound;
 }
 
@@ -154,8 +159,16 @@ TransferParts PartsOf(const TransferReport& report) {
     first = false;
   }
   parts.finish = parts.end - reached;
-  parts.starved =
-      std::clamp(FetchWindow(report) - report.fetching - parts.gaps, absl::ZeroDuration(), parts.moving);
+  // A report without an account of its own does not say when chunks were verified and placed: that time is
+  // taken to be all beside the fetching, so that a busy node does not look starved.
+  absl::Duration starved = report.wall_time[TimeUse::kIdle] - parts.gaps;
+  if (report.wall_time.whole <= absl::ZeroDuration()) {
+    starved = FetchWindow(report) - report.fetching - parts.gaps;
+    for (const StageReport& stage : report.stages) {
+      if (stage.stage != Stage::kFetch) starved -= stage.busy;
+    }
+  }
+  parts.starved = std::clamp(starved, absl::ZeroDuration(), parts.moving);
   parts.moving -= parts.starved;
   return parts;
 }
@@ -189,7 +202,11 @@ double AtOnce(const StageReport& stage) {
 
 Bound FindBound(const TransferReport& report, const std::vector<SourceDetails>& details) {
   const TransferParts parts = PartsOf(report);
-  if (parts.total() <= absl::ZeroDuration()) return {"nothing", "It took no time that could be measured."};
+  if (parts.total() <= absl::ZeroDuration()) {
+    Bound nothing{.part = "nothing"};
+    nothing.why = "It took no time that could be measured.";
+    return nothing;
+  }
   struct Held {
     std::string_view part;
     absl::Duration took;
@@ -208,7 +225,9 @@ Bound FindBound(const TransferReport& report, const std::vector<SourceDetails>& 
   const Held& longest = *std::ranges::max_element(held, {}, &Held::took);
   // Only where the bytes moved for the longest part is a stage the bound; else what held them up is.
   if (parts.moving >= longest.took && !report.stages.empty()) return StageBound(report, details);
-  return {std::string(longest.part), absl::StrCat(Took(longest.took, parts), "went by ", longest.why)};
+  Bound bound{.part = std::string(longest.part), .share = absl::FDivDuration(longest.took, parts.total())};
+  bound.why = absl::StrCat(Took(longest.took, parts), "went by ", longest.why);
+  return bound;
 }
 
 Bound FindVerdict(const TransferReport& report, const std::vector<SourceDetails>& details) {

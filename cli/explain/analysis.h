@@ -8,6 +8,7 @@
 
 #include "absl/time/time.h"
 #include "base/steady_time.h"
+#include "cli/explain/cause.h"
 #include "cli/explain/source_details.h"
 #include "core/replica/transfer_report.h"
 
@@ -44,7 +45,9 @@ double AtOnce(const StageReport& stage);
 // "nothing" when it took no time that could be measured.
 struct Bound {
   std::string part;
-  std::string why;  // sentences for people
+  double share = 0;  // of the wall time: of the cause where there is one, else of the part
+  Cause cause;       // why a stage took its time, as far as the ends recorded it
+  std::string why;   // sentences for people
 };
 // `details`: what its sources said, for a transfer that fetching bounds.
 Bound FindBound(const TransferReport& report, const std::vector<SourceDetails>& details = {});

@@ -223,7 +223,8 @@ std::string AnalysisJson(const TransferReport& report, const std::vector<SourceD
   const TransferParts parts = PartsOf(report);
   const Bound bound = FindVerdict(report, sources);
   nlohmann::json json;
-  json["bound"] = {{"part", bound.part}, {"why", bound.why}};
+  json["bound"] = {
+      {"part", bound.part}, {"cause", bound.cause.name}, {"share", bound.share}, {"why", bound.why}};
   json["seconds"] = {
       {"total", absl::ToDoubleSeconds(parts.total())},  {"queue", absl::ToDoubleSeconds(parts.queue)},
       {"start", absl::ToDoubleSeconds(parts.start)},    {"moving", absl::ToDoubleSeconds(parts.moving)},
@@ -253,9 +254,9 @@ std::string AnalysisJson(const TransferReport& report, const std::vector<SourceD
   }
   json["bounding_hop"] = nullptr;
   if (const std::optional<BoundingHop> hop = FindBoundingHop(route); hop.has_value()) {
-    json["bounding_hop"] = {{"from", hop->from},  {"to", hop->to},   {"lane", hop->lane},
-                            {"part", hop->part},  {"why", hop->why}, {"silent", hop->silent},
-                            {"steps", hop->steps}};
+    json["bounding_hop"] = {{"from", hop->from},     {"to", hop->to},       {"lane", hop->lane},
+                            {"part", hop->part},     {"cause", hop->cause}, {"why", hop->why},
+                            {"silent", hop->silent}, {"steps", hop->steps}};
   }
   json["hops"] = nlohmann::json::array();
   for (const Hop& hop : route.hops) {

@@ -22,10 +22,11 @@ struct Beyond {
 std::string ExplainTransfer(const TransferReport& report, const Beyond& beyond = {}, int bar_width = 50);
 
 // The same for programs:
-// {"bound": {"part", "why"}, "seconds": {"total", "queue", "start", "moving", "starved", "gaps", "finish"},
+// {"bound": {"part", "cause", "share", "why"}, "seconds": {"total", "queue", "start", "moving", "starved",
+// "gaps", "finish"},
 //  "stages": [{"stage", "lane", "source", "busy_share", "at_once"}],
 //  "sources": [{"source", "lane", "mapped", "known", "bytes", "requests", "reading_share", "problem"}],
-//  "bounding_hop": {"from", "to", "lane", "part", "why", "steps"} or null,
+//  "bounding_hop": {"from", "to", "lane", "part", "cause", "why", "silent", "steps"} or null,
 //  "hops": [{"node", "replica", "known", "under_way", "bytes_per_second", "problem"}]}
 std::string AnalysisJson(const TransferReport& report, const std::vector<SourceDetails>& sources = {},
                          const Route& route = {});

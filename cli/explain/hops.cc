@@ -111,6 +111,14 @@ const SourceReport* MaxAsked(const SourceList& sources) {
   return max == sources.end() ? nullptr : *max;
 }
 
+// The source that is the cause by itself; null: none is.
+const SourceReport* HeldUpAt(const SourceList& sources, const Cause& cause) {
+  if (cause.grant_id.empty() || cause.name == "network" || cause.name == "unknown") return nullptr;
+  const auto found = std::ranges::find_if(
+      sources, [&cause](const SourceReport* source) { return source->source.grant_id == cause.grant_id; });
+  return found == sources.end() ? nullptr : *found;
+}
+
 BoundingHop LinkOf(const Route& route, const Hop& to, const SourceReport& source, std::string part,
                    std::vector<std::string> steps) {
   const Hop* const from = FindHop(route, source.source);
@@ -176,6 +184,31 @@ Route RouteOf(const v1::ExplainTransferResponse& response) {
   return route;
 }
 
+std::vector<SourceDetails> DetailsOf(const Route& route, const TransferReport& report) {
+  std::vector<SourceDetails> details = SourcesOf(report);
+  for (SourceDetails& detail : details) {
+    if (detail.mapped) continue;
+    detail.problem = absl::StrCat("daemon ", detail.source, " was not asked");
+    for (const Hop& hop : route.hops) {
+      // The first hop is the receiver's.
+      if (hop.node != detail.source || &hop == &route.hops.front()) continue;
+      const auto served = std::ranges::find_if(hop.servings, [&detail](const v1::ServeReport& one) {
+        return one.grant_id() == detail.grant_id && one.lane() == detail.lane;
+      });
+      if (served != hop.servings.end()) {
+        // A pull that changed its lane was opened twice. The newest comes first.
+        detail.served = *served;
+        detail.problem.clear();
+        break;
+      }
+      detail.problem = hop.problem.empty() ? absl::StrCat("daemon ", detail.source,
+                                                          " no longer remembers transport ", detail.grant_id)
+                                           : hop.problem;
+    }
+  }
+  return details;
+}
+
 double RateOf(const TransferReport& report) {
   const TransferParts parts = PartsOf(report);
   const absl::Duration moved = parts.moving + parts.starved + parts.gaps;
@@ -204,10 +237,20 @@ std::optional<BoundingHop> FindBoundingHop(const Route& route) {
     const TransferReport& report = *at->transfer;
     const SourceList sources = GivingSources(report);
     steps.push_back(absl::StrCat(at->node, "  ", StepOf(report, sources)));
-    const std::string part = FindBound(report).part;
-    // Held up by itself: by verifying, placing, or by what it did before and after. No source is the reason.
-    if (part != "fetch" && part != "starved") {
-      return BoundingHop{.to = at->node, .part = part, .steps = std::move(steps)};
+    const Bound bound = FindBound(report, DetailsOf(route, report));
+    const std::string& part = bound.part;
+    const std::string& cause = bound.cause.name;
+    // Held up by itself: by verifying, placing, or by what it did before and after, or because it could not
+    // run. No source is the reason.
+    const bool could_not_run = bound.cause.grant_id.empty() && (cause == "stopped" || cause == "no cpu");
+    if ((part != "fetch" && part != "starved") || could_not_run) {
+      return BoundingHop{.to = at->node, .part = part, .cause = cause, .steps = std::move(steps)};
+    }
+    // One of its sources could not send, whatever filled that one.
+    if (const SourceReport* const source = HeldUpAt(sources, bound.cause); source != nullptr) {
+      BoundingHop hop = LinkOf(route, *at, *source, part, std::move(steps));
+      hop.cause = cause;
+      return hop;
     }
     const SourceList ready = Those(sources, /*filling=*/false);
     const SourceList filling = Those(sources, /*filling=*/true);
@@ -219,7 +262,9 @@ std::optional<BoundingHop> FindBoundingHop(const Route& route) {
     }
     // Most came from nodes that had everything: the link to the one that gave most is the limit.
     if (heaviest != nullptr && BytesOf(ready) >= BytesOf(filling)) {
-      return LinkOf(route, *at, *heaviest, part, std::move(steps));
+      BoundingHop hop = LinkOf(route, *at, *heaviest, part, std::move(steps));
+      hop.cause = cause;
+      return hop;
     }
     if (filling.empty()) return BoundingHop{.to = at->node, .part = part, .steps = std::move(steps)};
     // Most came from nodes that were filling. One that was itself not faster held this one back: one step up.
@@ -263,7 +308,8 @@ std::string RouteText(const Route& route) {
                            : hop->silent.empty() || hop->part != "starved"
                                ? absl::StrCat(hop->from, " -> ", hop->to, " over ", hop->lane)
                                : absl::StrCat("before ", hop->silent);
-  absl::StrAppend(&text, "Bounding hop: ", name, hop->why.empty() ? "" : "; ", hop->why, ".\n");
+  absl::StrAppend(&text, "Bounding hop: ", name, hop->cause.empty() ? "" : "; cause: ", hop->cause,
+                  hop->why.empty() ? "" : "; ", hop->why, ".\n");
   if (!route.left_out.empty()) absl::StrAppend(&text, route.left_out, "\n");
   return text;
 }

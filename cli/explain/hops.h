@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cli/explain/analysis.h"
+#include "cli/explain/source_details.h"
 #include "core/replica/transfer_report.h"
 #include "proto/daemon.pb.h"
 
@@ -33,6 +34,9 @@ struct Route {
 
 Route RouteOf(const v1::ExplainTransferResponse& response);
 
+// What the sources of a transfer to a node of the route say of it, or why they say nothing.
+std::vector<SourceDetails> DetailsOf(const Route& route, const TransferReport& report);
+
 // Bytes a second while it was looking for sources and moving; 0: it never was.
 double RateOf(const TransferReport& report);
 
@@ -40,8 +44,9 @@ struct BoundingHop {
   std::string from;  // its link to `to` is the hop; empty: `to` itself
   std::string to;
   std::string lane;
-  std::string part;  // as in Bound, of the transfer to `to`
-  std::string why;   // what else is known of it, for people; may be empty
+  std::string part;        // as in Bound, of the transfer to `to`
+  std::string cause = {};  // as in Bound
+  std::string why;         // what else is known of it, for people; may be empty
   // It was being filled itself and tells nothing of that: what filled it may be the limit. Empty: none was.
   std::string silent;
   // From the receiver up, a line a node: how fast it moved, and from which node.

@@ -26,11 +26,13 @@ SourceReport From(const std::string& node, bool filling, uint64_t bytes = 64'000
   return source;
 }
 
-// The transfer that made the replica on `node`: 64 MB in the 70 ms that it moved.
+// The transfer that made the replica on `node`: 64 MB in the 70 ms that it moved. Its chunks were verified
+// and placed in no time.
 Hop HopTo(const std::string& node, std::vector<SourceReport> sources, int fetching_ms = 60) {
   Hop hop{.node = node, .replica_id = "replica-" + node, .transfer = MakeReport()};
   hop.transfer->sources = std::move(sources);
   hop.transfer->fetching = absl::Milliseconds(fetching_ms);
+  hop.transfer->stages[1].busy = hop.transfer->stages[2].busy = absl::ZeroDuration();
   return hop;
 }
 
@@ -165,7 +167,7 @@ after 0.045 s tcp node-2 was given up for wrong bytes: DATA_LOSS: chunk 3 has an
 }
 
 TEST(PartsOf, TimeWithoutChunksToFetch_CountsAsStarved) {
-  TransferReport report = MakeReport();
+  TransferReport report = *HopTo("node-1", {}).transfer;
   report.fetching = absl::Milliseconds(6);
   const TransferParts parts = PartsOf(report);
   EXPECT_EQ(parts.starved, absl::Milliseconds(54));
@@ -176,6 +178,27 @@ TEST(PartsOf, TimeWithoutChunksToFetch_CountsAsStarved) {
   EXPECT_EQ(PartsOf(report).starved, absl::ZeroDuration()) << "it does not say";
   report.fetching = absl::Hours(1);
   EXPECT_EQ(PartsOf(report).starved, absl::ZeroDuration());
+}
+
+// As a second get reported that joined a local get to a GPU: no chunk had to be fetched, and the copies to
+// the GPU went on all the time.
+TEST(PartsOf, CopiesWithoutFetches_AreNotStarved) {
+  TransferReport report = MakeReport();
+  report.fetching = absl::Milliseconds(2);
+  report.stages[0].busy = absl::Milliseconds(2);
+  report.stages[2].busy = absl::Milliseconds(90);
+  EXPECT_EQ(PartsOf(report).starved, absl::ZeroDuration());
+  EXPECT_EQ(FindBound(report).part, "place");
+}
+
+TEST(PartsOf, IdleTimeOfAccount_IsStarvedTime) {
+  TransferReport report = MakeReport();
+  report.fetching = absl::Milliseconds(6);
+  report.wall_time.whole = absl::Milliseconds(90);
+  report.wall_time[TimeUse::kIdle] = absl::Milliseconds(50);
+  EXPECT_EQ(PartsOf(report).starved, absl::Milliseconds(50));
+  EXPECT_EQ(FindBound(report).part, "starved");
+  EXPECT_DOUBLE_EQ(FindBound(report).share, 0.5);
 }
 
 }  // namespace

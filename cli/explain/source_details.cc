@@ -48,30 +48,6 @@ std::vector<SourceDetails> SourcesOf(const TransferReport& report) {
   return details;
 }
 
-void AddSourceDetails(const v1::ExplainTransferResponse& response, std::vector<SourceDetails>* details) {
-  for (SourceDetails& detail : *details) {
-    if (detail.mapped) continue;
-    detail.problem = absl::StrCat("daemon ", detail.source, " was not asked");
-    for (const v1::TransferHop& hop : response.hops()) {
-      // The first hop is the receiver's.
-      if (hop.node() != detail.source || &hop == &response.hops(0)) continue;
-      const auto served = std::ranges::find_if(hop.servings(), [&detail](const v1::ServeReport& one) {
-        return one.grant_id() == detail.grant_id && one.lane() == detail.lane;
-      });
-      if (served != hop.servings().end()) {
-        // A pull that changed its lane was opened twice. The newest comes first.
-        detail.served = *served;
-        detail.problem.clear();
-        break;
-      }
-      detail.problem =
-          hop.problem().empty()
-              ? absl::StrCat("daemon ", detail.source, " no longer remembers transport ", detail.grant_id)
-              : hop.problem();
-    }
-  }
-}
-
 double ReadingShare(const SourceDetails& detail) {
   if (!detail.served.has_value() || detail.served->in_place()) return 0;
   const absl::Duration served_for = ServedFor(*detail.served);

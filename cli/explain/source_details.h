@@ -21,11 +21,8 @@ struct SourceDetails {
   std::string problem;  // why it says nothing
 };
 
-// One for each grant that the transfer fetched under, with nothing said yet.
+// One for each grant that the transfer fetched under, with nothing said yet (hops.h adds what they say).
 std::vector<SourceDetails> SourcesOf(const TransferReport& report);
-
-// Takes what their daemons say of it, or notes why they say nothing.
-void AddSourceDetails(const v1::ExplainTransferResponse& response, std::vector<SourceDetails>* details);
 
 // How much of the time from its first request to its last byte the source spent on reading a GPU or a disk. 0
 // when it sent from host memory, or said nothing; more than 1 when reads overlapped.

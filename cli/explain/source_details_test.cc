@@ -4,6 +4,7 @@
 
 #include "cli/explain/analysis.h"
 #include "cli/explain/explain.h"
+#include "cli/explain/hops.h"
 #include "cli/explain/test_reports.h"
 #include "rpc/convert/convert.h"
 
@@ -33,9 +34,7 @@ std::vector<SourceDetails> Heard(const v1::ServeReport& served) {
   v1::TransferHop& hop = *response.add_hops();
   hop.set_node("node-0");
   *hop.add_servings() = served;
-  std::vector<SourceDetails> details = SourcesOf(MakeReport());
-  AddSourceDetails(response, &details);
-  return details;
+  return DetailsOf(RouteOf(response), MakeReport());
 }
 
 TEST(SourceDetails, SourceDetails_ExistForGrantsAndNotForDisk) {

@@ -29,6 +29,7 @@ FetchPtr ChunkFlow::Take(SteadyTime now, int slots) {
   FetchPtr fetch = state_->sources.Take(now);
   if (fetch == nullptr) return nullptr;
   fetch->path = fetch->source->path;
+  state_->plan.progress->Took();
   state_->slots.Took(/*any=*/true);
   state_->idle.NoteChunk();
   if (!state_->told_waiting.empty()) state_->slots.WakeControl();
@@ -42,11 +43,13 @@ void ChunkFlow::Begin(const FetchPtr& fetch) {
   fetch->context = state_->plan.context();
   fetch->context.cancellation = fetch->cancellation;
   fetch->start = SteadyNow();
+  state_->plan.progress->BeginBufferWait();
   PathStep step = fetch->path->Begin(*fetch);
   if (step.next == Next::kBlocked) {
     UseFallback(*fetch, step.status);
     step = fetch->path->Begin(*fetch);
   }
+  state_->plan.progress->EndBufferWait();
   if (step.next == Next::kFetch) fetch->start = SteadyNow();  // the wait for a buffer is not its source's
   if (step.next == Next::kNoBuffer) {
     fetch->digests = step.status;
@@ -135,6 +138,7 @@ void ChunkFlow::Continue(const FetchPtr& fetch, PathStep step) {
 
 void ChunkFlow::Finish(ChunkFetch& fetch, bool placed) {
   fetch.buffer = ChunkBuffer();
+  state_->plan.progress->Ended();
   absl::MutexLock lock(&state_->mutex);
   if (placed) {
     state_->sources.Done(fetch);

@@ -36,8 +36,10 @@ void IngestJob::TakeOver(const std::string& replica_id) {
 // in each of them; both only cancel the work, which then ends by itself, in Finish. No lock is held while the
 // work is cancelled or callbacks run, since either may call back into the job.
 void IngestJob::Start() {
+  auto process = std::make_shared<const ProcessTime::Watch>(LimitedDirection::kReceive);
   absl::MutexLock lock(&mutex_);
   start_ = SteadyNow();
+  process_ = std::move(process);
 }
 
 TransferReport IngestJob::ReportSoFar() const {
@@ -48,6 +50,12 @@ TransferReport IngestJob::ReportSoFar() const {
   report.trace = first_.trace;
   report.span = span_;
   report.queued = queued_;
+  std::shared_ptr<const ProcessTime::Watch> process;
+  {
+    absl::MutexLock lock(&mutex_);
+    process = process_;
+  }
+  if (process != nullptr) report.wall_time = process->Elapsed();
   progress_.Report(&report);
   report.end = SteadyNow();
   absl::MutexLock lock(&mutex_);
@@ -120,6 +128,7 @@ void IngestJob::Finish(TransferReport report) {
     absl::MutexLock lock(&mutex_);
     CHECK(!done_) << "transfer " << transfer_id_ << " ended twice";
     done_ = true;
+    process_.reset();
     report_ = std::move(report);
     // From here on DropCallbacks finds nothing: a callback may be called although its owner has just dropped
     // it, and so has to own what it uses.

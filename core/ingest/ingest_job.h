@@ -13,6 +13,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "base/posix/process_time.h"
 #include "base/request_context.h"
 #include "base/steady_time.h"
 #include "core/ingest/ingest_request.h"
@@ -91,6 +92,7 @@ class IngestJob {
   mutable absl::Mutex mutex_;
   SteadyTime deadline_ ABSL_GUARDED_BY(mutex_);
   SteadyTime start_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<const ProcessTime::Watch> process_ ABSL_GUARDED_BY(mutex_);  // while it runs
   std::string replica_id_ ABSL_GUARDED_BY(mutex_);
   int interests_ ABSL_GUARDED_BY(mutex_) = 1;
   absl::Status abandoned_ ABSL_GUARDED_BY(mutex_);

@@ -7,18 +7,6 @@
 
 namespace tensorcast {
 
-void BusyTime::Begin(SteadyTime now) {
-  if (under_way_++ == 0) since_ = now;
-}
-
-void BusyTime::End(SteadyTime now) {
-  if (--under_way_ == 0) before_ += now - since_;
-}
-
-absl::Duration BusyTime::Until(SteadyTime now) const {
-  return before_ + (under_way_ > 0 ? now - since_ : absl::ZeroDuration());
-}
-
 StageClock::StageClock(const SourceInfo& source, bool filling) {
   absl::MutexLock lock(&mutex_);
   source_ = {.source = source, .filling = filling, .joined = SteadyNow()};
@@ -140,10 +128,47 @@ void ProgressTracker::AddUnopened(const SourceInfo& source, const absl::Status& 
   sources_.push_back(std::move(clock));
 }
 
+void ProgressTracker::Took() {
+  absl::MutexLock lock(&mutex_);
+  const SteadyTime now = SteadyNow();
+  if (first_took_ == SteadyTime::InfinitePast()) first_took_ = now;
+  under_way_.Begin(now);
+}
+
+void ProgressTracker::Ended() {
+  absl::MutexLock lock(&mutex_);
+  last_ended_ = SteadyNow();
+  under_way_.End(last_ended_);
+}
+
+void ProgressTracker::BeginBufferWait() {
+  absl::MutexLock lock(&mutex_);
+  ++wait_for_buffer_;
+  NoteBuffers(SteadyNow());
+}
+
+void ProgressTracker::EndBufferWait() {
+  absl::MutexLock lock(&mutex_);
+  --wait_for_buffer_;
+  NoteBuffers(SteadyNow());
+}
+
+void ProgressTracker::NoteBuffers(SteadyTime now) {
+  const bool are_short = wait_for_buffer_ > 0 && requested_ == 0;
+  if (std::exchange(buffers_short_, are_short) == are_short) return;
+  if (are_short) {
+    buffers_.Begin(now);
+  } else {
+    buffers_.End(now);
+  }
+}
+
 void ProgressTracker::Asked(StageClock& clock) {
   absl::MutexLock lock(&mutex_);
   const SteadyTime now = SteadyNow();
   fetching_.Begin(now);
+  ++requested_;
+  NoteBuffers(now);
   clock.Asked(now);
 }
 
@@ -151,6 +176,8 @@ void ProgressTracker::Answered(StageClock& clock) {
   absl::MutexLock lock(&mutex_);
   const SteadyTime now = SteadyNow();
   fetching_.End(now);
+  --requested_;
+  NoteBuffers(now);
   clock.Answered(now);
 }
 
@@ -180,7 +207,14 @@ void ProgressTracker::Report(TransferReport* report) const {
   report->bytes = progress_.bytes_done;
   report->bytes_total = progress_.bytes_total;
   report->bytes_present = progress_.bytes_present;
-  report->fetching = fetching_.Until(SteadyNow());
+  const SteadyTime now = SteadyNow();
+  report->fetching = fetching_.Until(now);
+  report->wall_time[TimeUse::kBuffers] = buffers_.Until(now);
+  // What is before the first chunk and after the last one is told as start and finish.
+  if (first_took_ != SteadyTime::InfinitePast() && last_ended_ > first_took_) {
+    report->wall_time[TimeUse::kIdle] =
+        std::max(last_ended_ - first_took_ - under_way_.Until(last_ended_), absl::ZeroDuration());
+  }
   for (const std::shared_ptr<const StageClock>& clock : sources_) {
     // Under the tracker's mutex then each clock's; never the other way round.
     const std::vector<StageReport> stages = clock->Reports();

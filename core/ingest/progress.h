@@ -13,23 +13,11 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/busy_time.h"
 #include "base/steady_time.h"
 #include "core/replica/transfer_report.h"
 
 namespace tensorcast {
-
-// The time in which at least one of what is counted was under way. Thread-compatible.
-class BusyTime {
- public:
-  void Begin(SteadyTime now);
-  void End(SteadyTime now);  // REQUIRES: one more was begun than ended
-  absl::Duration Until(SteadyTime now) const;
-
- private:
-  int under_way_ = 0;
-  SteadyTime since_;
-  absl::Duration before_;
-};
 
 // One source: its stages, and what came of it.
 class StageClock {
@@ -78,6 +66,12 @@ class ProgressTracker {
   void AddSource(std::shared_ptr<const StageClock> clock);
   // One could not be opened. Tries of the same one in a row are told as one.
   void AddUnopened(const SourceInfo& source, const absl::Status& why);
+  // A chunk is under way, from being taken for a source to its end, in its place or not.
+  void Took();
+  void Ended();
+  // Meanwhile it may wait for memory to be fetched to, with max one wait for each chunk.
+  void BeginBufferWait();
+  void EndBufferWait();
   // A chunk is asked of the source with this clock; and that one came, or never will.
   void Asked(StageClock& clock);
   void Answered(StageClock& clock);
@@ -86,14 +80,26 @@ class ProgressTracker {
   // Empty: it does not wait for a source.
   void SetWaitingFor(const std::string& what);
   TransferProgress Get() const;
-  // Adds the bytes that are there, and how it went with every source so far.
+  // Adds the bytes that are there, how it went with every source so far, and for how long it was idle or
+  // waited for buffers.
   void Report(TransferReport* report) const;
 
  private:
+  void NoteBuffers(SteadyTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   mutable absl::Mutex mutex_;
   TransferProgress progress_ ABSL_GUARDED_BY(mutex_);                               // but for the sources
   std::vector<std::shared_ptr<const StageClock>> sources_ ABSL_GUARDED_BY(mutex_);  // as they came
   BusyTime fetching_ ABSL_GUARDED_BY(mutex_);
+  BusyTime under_way_ ABSL_GUARDED_BY(mutex_);
+  SteadyTime first_took_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfinitePast();
+  SteadyTime last_ended_ ABSL_GUARDED_BY(mutex_) = SteadyTime::InfinitePast();
+  // Chunks that wait for a buffer, and those that were requested: where there are only the former, buffers
+  // are what is waited for.
+  int wait_for_buffer_ ABSL_GUARDED_BY(mutex_) = 0;
+  int requested_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool buffers_short_ ABSL_GUARDED_BY(mutex_) = false;
+  BusyTime buffers_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace tensorcast

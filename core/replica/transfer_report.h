@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "base/steady_time.h"
 #include "base/trace_context.h"
+#include "base/wall_time.h"
 #include "core/replica/replica.h"
 
 namespace tensorcast {
@@ -112,6 +113,7 @@ struct TransferReport {
   std::vector<StageReport> stages;
   std::vector<SourceReport> sources;  // in the order in which they came
   absl::Duration fetching;            // the time with at least one chunk requested of any of them
+  WallTime wall_time;                 // of this node, from its start to its end
   std::vector<SourceChange> changes;  // in their order; told on this node only
   uint32_t refetched_chunks = 0;      // their first source died or was wrong
   uint32_t reassigned_chunks = 0;     // taken back from a source that was slow

@@ -13,6 +13,27 @@
 #include "rpc/credentials.h"
 
 namespace tensorcast::daemon {
+namespace {
+
+// Sent to other receivers between this serving's first request and its last byte: of a serving that overlaps
+// that time, the bytes in proportion.
+uint64_t BytesToOthers(const v1::ServeReport& own, const std::vector<v1::ServeReport>& all) {
+  const auto begin = [](const v1::ServeReport& served) { return rpc::FromProto(served.first_request()); };
+  const auto end = [](const v1::ServeReport& served) { return rpc::FromProto(served.last_completion()); };
+  double bytes = 0;
+  for (const v1::ServeReport& other : all) {
+    const absl::Duration took = end(other) - begin(other);
+    const absl::Duration both = std::min(end(own), end(other)) - std::max(begin(own), begin(other));
+    if (other.grant_id() == own.grant_id() || took <= absl::ZeroDuration()) continue;
+    if (both > absl::ZeroDuration()) {
+      bytes += static_cast<double>(other.bytes()) * absl::FDivDuration(both, took);
+    }
+  }
+  return static_cast<uint64_t>(bytes);
+}
+
+}  // namespace
+
 void StatusReporter::AddPool(Location location, const PoolStats& stats,
                              google::protobuf::RepeatedPtrField<v1::Pool>* out) const {
   v1::Pool* pool = out->Add();
@@ -111,8 +132,11 @@ v1::TransferHop StatusReporter::DescribeHop(const v1::DescribeHopRequest& reques
   });
   hop.set_replica_id(request.replica_id());
   const std::set<std::string_view> grants(request.grant_ids().begin(), request.grant_ids().end());
-  for (v1::ServeReport& report : options_.servings->Reports()) {
-    if (grants.contains(report.grant_id())) *hop.add_servings() = std::move(report);
+  const std::vector<v1::ServeReport> all = options_.servings->Reports();
+  for (const v1::ServeReport& report : all) {
+    if (!grants.contains(report.grant_id())) continue;
+    *hop.add_servings() = report;
+    hop.mutable_servings(hop.servings_size() - 1)->set_other_bytes(BytesToOthers(report, all));
   }
   return hop;
 }

@@ -104,6 +104,10 @@ v1::ServeReport ServeRegistry::Served::Report() const {
     *report.mutable_last_completion() = rpc::ToProto(ToWallTime(stats.last_completion));
   }
   *report.mutable_reading() = rpc::ToProto(image_->reading());
+  WallTime time = process_.Elapsed();
+  // A receiver that reads this node's memory by itself makes no requests.
+  if (stats.requests > 0) time[TimeUse::kIdle] = std::max(time.whole - stats.asked, absl::ZeroDuration());
+  *report.mutable_wall_time() = rpc::ToProto(time);
   return report;
 }
 
@@ -297,7 +301,7 @@ std::vector<v1::ServeReport> ServeRegistry::Reports() const {
 BytesByLane ServeRegistry::bytes() const {
   BytesByLane bytes = ended_.bytes();
   absl::MutexLock lock(&mutex_);
-  for (const auto& [id, served] : open_) AddBytes(served->Report(), &bytes);
+  for (const auto& [id, served] : open_) bytes[served->lane()] += served->bytes();
   return bytes;
 }
 

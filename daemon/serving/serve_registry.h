@@ -20,6 +20,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/posix/process_time.h"
 #include "base/request_context.h"
 #include "base/steady_time.h"
 #include "base/task_loop.h"
@@ -117,6 +118,7 @@ class ServeRegistry {
     const TraceContext made_by_;
     const TraceContext call_;
     const SteadyTime opened_ = SteadyNow();
+    const ProcessTime::Watch process_{LimitedDirection::kSend};
     const std::shared_ptr<ServedReplica> image_;
     std::unique_ptr<transport::Serving> serving_;
     absl::Status end_ = absl::CancelledError("it ended while it was being opened");

@@ -336,6 +336,31 @@ TransferProgress FromProto(const v1::Progress& progress) {
   return result;
 }
 
+v1::WallTime ToProto(const WallTime& time) {
+  v1::WallTime message;
+  if (time.whole <= absl::ZeroDuration()) return message;
+  *message.mutable_whole() = ToProto(time.whole);
+  *message.mutable_idle() = ToProto(time[TimeUse::kIdle]);
+  *message.mutable_buffers() = ToProto(time[TimeUse::kBuffers]);
+  *message.mutable_limiter() = ToProto(time[TimeUse::kLimiter]);
+  *message.mutable_working() = ToProto(time[TimeUse::kWorking]);
+  *message.mutable_no_cpu() = ToProto(time[TimeUse::kNoCpu]);
+  *message.mutable_stopped() = ToProto(time[TimeUse::kStopped]);
+  return message;
+}
+
+WallTime FromProto(const v1::WallTime& message) {
+  WallTime time;
+  time.whole = FromProto(message.whole());
+  time[TimeUse::kIdle] = FromProto(message.idle());
+  time[TimeUse::kBuffers] = FromProto(message.buffers());
+  time[TimeUse::kLimiter] = FromProto(message.limiter());
+  time[TimeUse::kWorking] = FromProto(message.working());
+  time[TimeUse::kNoCpu] = FromProto(message.no_cpu());
+  time[TimeUse::kStopped] = FromProto(message.stopped());
+  return time;
+}
+
 v1::TransferReport ToProto(const TransferReport& report) {
   v1::TransferReport message;
   message.set_transfer_id(report.transfer_id);
@@ -351,6 +376,7 @@ v1::TransferReport ToProto(const TransferReport& report) {
   for (const StageReport& stage : report.stages) *message.add_stages() = ToProto(stage);
   for (const SourceReport& source : report.sources) *message.add_sources() = ToProto(source);
   *message.mutable_fetching() = ToProto(report.fetching);
+  *message.mutable_wall_time() = ToProto(report.wall_time);
   message.set_reassigned_chunks(report.reassigned_chunks);
   message.set_refetched_chunks(report.refetched_chunks);
   message.set_verified_chunks(report.verified_chunks);
@@ -377,6 +403,7 @@ absl::StatusOr<TransferReport> FromProto(const v1::TransferReport& report) {
   }
   for (const v1::SourceReport& source : report.sources()) result.sources.push_back(FromProto(source));
   result.fetching = FromProto(report.fetching());
+  result.wall_time = FromProto(report.wall_time());
   result.reassigned_chunks = report.reassigned_chunks();
   result.refetched_chunks = report.refetched_chunks();
   result.verified_chunks = report.verified_chunks();

@@ -45,6 +45,9 @@ TransferProgress FromProto(const v1::Progress& progress);
 v1::Status ToProto(const absl::Status& status);
 absl::Status FromProto(const v1::Status& status);
 
+v1::WallTime ToProto(const WallTime& time);
+WallTime FromProto(const v1::WallTime& message);
+
 // Of the trace only its id travels.
 v1::TransferReport ToProto(const TransferReport& report);
 absl::StatusOr<TransferReport> FromProto(const v1::TransferReport& report);

@@ -107,6 +107,8 @@ TEST(Convert, TransferReport_RoundTripsWithErrors) {
                              .status = absl::UnavailableError("peer: gone")});
   }
   report.fetching = absl::Milliseconds(7);
+  report.wall_time.whole = absl::Seconds(2);
+  report.wall_time[TimeUse::kNoCpu] = absl::Milliseconds(9);
   report.reassigned_chunks = 8;
   report.sources = {{.source = {SourceType::kRemote, "tcp", "a", "grant"},
                      .filling = true,

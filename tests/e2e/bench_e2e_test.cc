@@ -117,6 +117,21 @@ TEST(Bench, BenchFanOut_MeasuresReceiversAndBytesSentBySource) {
                                               "last receiver at the other rate", "sent by the source"));
 }
 
+TEST(Bench, BenchExplain_ComparesShareWithMeasuredOne) {
+  const Outcome outcome = RunCommand("bench explain --seed 3 --smoke --json");
+  if (outcome.code != 0) {
+    ASSERT_THAT(outcome.error, ::testing::HasSubstr("take root, `ip` and network namespaces"));
+    GTEST_SKIP() << outcome.error;
+  }
+  const nlohmann::json rows = nlohmann::json::parse(outcome.out, nullptr, /*allow_exceptions=*/false);
+  ASSERT_TRUE(rows.is_array()) << outcome.out;
+  ASSERT_EQ(rows.size(), 2u) << "one bottleneck and the score";
+  EXPECT_EQ(rows[0]["metric"], "share of the time");
+  EXPECT_GE(rows[0]["value"], 0) << rows[0].dump();
+  EXPECT_LE(rows[0]["value"], 1) << rows[0].dump();
+  EXPECT_EQ(rows[1]["metric"], "cause and hop right");
+}
+
 TEST(Bench, BenchFanOutOfTwoArtifacts_MeasuresHowTheyShareLinks) {
   const Outcome outcome = RunCommand("bench fan-out --nodes 3 --artifacts 2 --smoke --json");
   if (outcome.code != 0) {

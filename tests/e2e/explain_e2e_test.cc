@@ -1,11 +1,13 @@
 // Where the time of a real transfer went, as a user asks for it.
 #include <gmock/gmock.h>
+#include <signal.h>
 
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
 #include "tests/e2e/e2e_test_base.h"
 
 namespace tensorcast {
@@ -99,13 +101,14 @@ TEST_F(Explained, TopOnceWithNodeAway_ShowsTheOthers) {
 class ExplainedBetweenHosts : public Explained {
  protected:
   void SetUp() override { E2eTest::SetUp(); }
-  void StartHosts(int hosts, const std::string& setting_of_first) {
+  void StartHosts(int hosts, const std::string& setting_of_first, const std::string& setting_of_last = "") {
     ClusterOptions options = DefaultOptions();
     options.daemons = hosts;
     for (int host = 0; host < hosts; ++host) {
       options.settings_of_daemon.push_back({absl::StrCat("daemon.host_id=host-", host)});
     }
     if (!setting_of_first.empty()) options.settings_of_daemon[0].push_back(setting_of_first);
+    if (!setting_of_last.empty()) options.settings_of_daemon.back().push_back(setting_of_last);
     StartCluster(options);
   }
   nlohmann::json ExplainedAsJson(int node) {
@@ -138,6 +141,46 @@ TEST_F(ExplainedBetweenHosts, ExplainOfTwoSources_ShowsBothWithTheirBytes) {
   // Each was asked by this node's daemon for its side.
   for (const nlohmann::json& source : json["analysis"]["sources"]) EXPECT_EQ(source["known"], true) << source;
   EXPECT_EQ(json["analysis"]["bounding_hop"]["to"], "node-2");
+}
+
+TEST_F(ExplainedBetweenHosts, ReceiveLimit_IsNamedAsCause) {
+  StartHosts(2, "", "daemon.limits.receive=16MiB");
+  if (HasFatalFailure()) return;
+  const std::string model = MakeModel("model.safetensors", 24 << 20);
+  TC_ASSERT_OK(client(0).Import(Context(), model, {.key = "m"}).status());
+  TC_ASSERT_OK(client(1).Get(Context(), "m", {.attach = false}).status());
+  const nlohmann::json json = ExplainedAsJson(1);
+  ASSERT_TRUE(json.is_object());
+  const nlohmann::json& bound = json["analysis"]["bound"];
+  EXPECT_EQ(bound["part"], "fetch") << json.dump(2);
+  EXPECT_EQ(bound["cause"], "limiter") << json.dump(2);
+  EXPECT_THAT(bound["why"].get<std::string>(), HasSubstr("daemon.limits.receive of this node"));
+  EXPECT_EQ(json["analysis"]["bounding_hop"]["from"], "node-0");
+}
+
+// The limit keeps the transfer going for long enough to be stopped several times. It costs less than that.
+TEST_F(ExplainedBetweenHosts, SourceStoppedMostOfTheTime_IsNamedAsCause) {
+  StartHosts(2, "daemon.limits.send=40MiB");
+  if (HasFatalFailure()) return;
+  const std::string model = MakeModel("model.safetensors", 40 << 20);
+  TC_ASSERT_OK(client(0).Import(Context(), model, {.key = "m"}).status());
+  absl::Notification over;
+  std::thread stops([&] {
+    while (!over.WaitForNotificationWithTimeout(absl::Milliseconds(40))) {
+      (void)cluster_->daemon(0).Signal(SIGSTOP);
+      absl::SleepFor(absl::Milliseconds(160));
+      (void)cluster_->daemon(0).Signal(SIGCONT);
+    }
+  });
+  const auto got = client(1).Get(Context(), "m", {.attach = false});
+  over.Notify();
+  stops.join();
+  TC_ASSERT_OK(got.status());
+  const nlohmann::json json = ExplainedAsJson(1);
+  ASSERT_TRUE(json.is_object());
+  EXPECT_EQ(json["analysis"]["bound"]["part"], "fetch") << json.dump(2);
+  EXPECT_EQ(json["analysis"]["bound"]["cause"], "stopped") << json.dump(2);
+  EXPECT_EQ(json["analysis"]["bounding_hop"]["from"], "node-0") << json.dump(2);
 }
 
 // The middle one has half of it, and is given the rest by a source that may send no faster, when the last one

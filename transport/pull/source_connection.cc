@@ -124,7 +124,7 @@ void SourceConnection::Close(std::optional<Frame> last) {
   queue_->CancelTimer(news_timer_);
   filling_watch_ = {};
   announcer_.reset();
-  requests_.clear();
+  DropRequests();
   // What is left of a farewell.
   if (leaving_) channel_->Flush();
   channel_->End(std::move(last), [self = shared_from_this()] {
@@ -153,7 +153,7 @@ void SourceConnection::Leave(const absl::Status& why, absl::Duration patience) {
   const std::shared_ptr<SourceConnection> self = shared_from_this();
   if (ended_ || std::exchange(leaving_, true)) return;
   announcer_.reset();
-  requests_.clear();
+  DropRequests();
   channel_->DropUnsent();
   channel_->Send(Error{.status = why});
   leave_timer_ = queue_->At(SteadyNow() + patience, [self, why] { self->End(why); });
@@ -241,7 +241,8 @@ absl::Status SourceConnection::On(const Request& request) {
     channel_->Send(NotHere{.id = request.id});
     return absl::OkStatus();
   }
-  serving_->counter().AddRequest();
+  serving_->counter().AddRequest(request.bytes);
+  owed_bytes_ += request.bytes;
   Asked asked{.id = request.id, .offset = request.offset, .left = request.bytes, .in_place = {}};
   if (serving_->in_place()) {
     for (const ConstHostSpan& slice : serving_->image().Segments(request.offset, request.bytes)) {
@@ -353,8 +354,21 @@ void SourceConnection::SendRead(Asked& asked, const ServedPiece& read) {
   }
 }
 
+void SourceConnection::OnSent(uint64_t piece_bytes) {
+  serving_->counter().AddBytes(piece_bytes);
+  owed_bytes_ -= std::min(owed_bytes_, piece_bytes);
+}
+
+void SourceConnection::DropRequests() {
+  requests_.clear();
+  serving_->counter().DropRequested(std::exchange(owed_bytes_, 0));
+}
+
 void SourceConnection::Refuse(uint64_t request_id, absl::Status status) {
-  requests_.erase(Find(request_id));
+  const auto refused = Find(request_id);
+  serving_->counter().DropRequested(refused->left);
+  owed_bytes_ -= std::min(owed_bytes_, refused->left);
+  requests_.erase(refused);
   channel_->Send(Error{.request_id = request_id, .status = std::move(status)});
 }
 

@@ -122,7 +122,7 @@ class SourceConnection : public MessageChannel::Handler,
   void OnLost(const absl::Status& why) override;
   void OnDenied(const absl::Status& why) override;
   void Refill() override;
-  void OnSent(uint64_t piece_bytes) override { serving_->counter().AddBytes(piece_bytes); }
+  void OnSent(uint64_t piece_bytes) override;
 
  private:
   struct Asked {
@@ -144,6 +144,8 @@ class SourceConnection : public MessageChannel::Handler,
   void SendRead(Asked& asked, const ServedPiece& read);
   void SendNextPiece(Asked& asked, ConstHostSpan piece, std::shared_ptr<void> hold);
   void Refuse(uint64_t request_id, absl::Status status);
+  // Nothing of what is left of the requests is sent any more.
+  void DropRequests();
   std::deque<Asked>::iterator Find(uint64_t request_id);
   // The image has more, or is over. On any thread, under the availability's lock.
   void PostFillingChanged();
@@ -164,6 +166,7 @@ class SourceConnection : public MessageChannel::Handler,
   bool ended_ = false;
   TaskQueue::TimerId leave_timer_ = TaskQueue::kNoTimer;
   std::deque<Asked> requests_;
+  uint64_t owed_bytes_ = 0;  // of requests, not with the receiver yet
   uint64_t last_request_id_ = 0;
   bool fills_ = false;                  // so the receiver was told
   std::optional<Announcer> announcer_;  // once it has asked for it

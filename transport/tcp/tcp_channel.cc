@@ -99,7 +99,7 @@ void TcpChannel::ReadSome() {
   const std::shared_ptr<TcpChannel> self = shared_from_this();
   const auto waits = [this] {
     return handler_ != nullptr && !gone_ && limits_reads_ &&
-           WaitsFor(receive_limit_, "receive", read_timer_, &TcpChannel::ReadSome);
+           WaitsFor(receive_limit_, LimitedDirection::kReceive, read_timer_, &TcpChannel::ReadSome);
   };
   read_held_ = waits();
   for (uint64_t read = 0; read < kBytesATurn && handler_ != nullptr && !read_held_;) {
@@ -125,13 +125,14 @@ void TcpChannel::ReadSome() {
 
 // What waits to be received stays in the socket. Its window then closes, so the source is held back too, and
 // not only this end.
-bool TcpChannel::WaitsFor(RateLimit* limit, const char* direction, TaskQueue::TimerId& timer,
+bool TcpChannel::WaitsFor(RateLimit* limit, LimitedDirection direction, TaskQueue::TimerId& timer,
                           void (TcpChannel::*resume)()) {
   if (limit == nullptr) return false;
   const SteadyTime now = SteadyNow();
   const SteadyTime ready = limit->ReadyAt(now);
   if (ready <= now) return false;
-  otel::metrics::kP2pHeldBack.Add(1, {kTcpLane, direction});
+  otel::metrics::kP2pHeldBack.Add(1, {kTcpLane, direction == LimitedDirection::kSend ? "serve" : "receive"});
+  ProcessTime::Get().NoteHeld(direction, now, ready);
   loop_->queue().CancelTimer(timer);
   timer = loop_->queue().At(ready, [this, resume] { (this->*resume)(); });
   return true;
@@ -202,7 +203,7 @@ void TcpChannel::Flush() {
   while (handler_ != nullptr && sent < kBytesATurn) {
     handler_->Refill();
     if (handler_ == nullptr || (writer_.empty() && !stream_->has_unsent())) break;
-    send_held_ = WaitsFor(send_limit_, "serve", send_timer_, &TcpChannel::Flush);
+    send_held_ = WaitsFor(send_limit_, LimitedDirection::kSend, send_timer_, &TcpChannel::Flush);
     if (send_held_) break;
     const absl::StatusOr<uint64_t> of_pieces = writer_.Flush(*stream_, BytesAStep());
     if (!of_pieces.ok()) {

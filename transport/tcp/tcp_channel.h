@@ -18,6 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/address.h"
+#include "base/posix/process_time.h"
 #include "base/rate_limit.h"
 #include "transport/pull/message_channel.h"
 #include "transport/tcp/byte_stream.h"
@@ -93,7 +94,7 @@ class TcpChannel : public pull::MessageChannel,
   // So many of them are there.
   void PieceArrived(uint64_t bytes);
   // Whether nothing may be received, or sent, yet; `resume` is called when it may.
-  bool WaitsFor(RateLimit* limit, const char* direction, TaskQueue::TimerId& timer,
+  bool WaitsFor(RateLimit* limit, LimitedDirection direction, TaskQueue::TimerId& timer,
                 void (TcpChannel::*resume)());
   void SetEvents(bool has_output);
 

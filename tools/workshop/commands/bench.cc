@@ -146,6 +146,18 @@ absl::Status MeasureControl(const CommonFlags& common, const ControlFlags& flags
   return absl::OkStatus();
 }
 
+struct ExplainFlags {
+  BenchFlags common;
+  int seed = 1;
+};
+
+absl::Status MeasureExplain(const CommonFlags& common, const ExplainFlags& flags) {
+  TC_ASSIGN_OR_RETURN(const bench::BenchOptions options, ToOptions(common, flags.common));
+  TC_ASSIGN_OR_RETURN(const bench::Rows rows, bench::RunExplain(options, static_cast<uint64_t>(flags.seed)));
+  Print(common, rows);
+  return absl::OkStatus();
+}
+
 // The NCCL of the daemons and of the reference.
 struct GpuFlags {
   BenchFlags common;
@@ -191,6 +203,12 @@ void AddControlFlags(Flags& flags, ControlFlags& values) {
             {.show_default = true, .min = 1});
   flags.Add("--burners", values.fleet.burners,
             "Keep every core busy while the simulated nodes register again");
+}
+
+void AddExplainFlags(Flags& flags, ExplainFlags& values) {
+  AddFlagsOfAll(flags, values.common);
+  flags.Add("--seed", values.seed, "Seed of the bottlenecks' kinds and strengths",
+            {.show_default = true, .min = 0});
 }
 
 void AddGpuFlags(Flags& flags, GpuFlags& values) {
@@ -272,6 +290,12 @@ Command BenchCommand() {
                    "plain copy",
            .role = Role::kLocal,
            .bind = Bind(AddFanOutFlags, MeasureFanOut)},
+          {.name = "explain",
+           .help =
+               "Whether explain names bottlenecks that were made on purpose (takes root), and their share "
+               "of the time",
+           .role = Role::kLocal,
+           .bind = Bind(AddExplainFlags, MeasureExplain)},
           {.name = "gpu",
            .help = "Onto GPUs of this machine and between them, beside plain copies and NCCL alone",
            .role = Role::kLocal,

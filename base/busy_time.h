@@ -1,0 +1,28 @@
+// The time in which at least one of what is counted was under way. Thread-compatible.
+#pragma once
+
+#include "absl/time/time.h"
+#include "base/steady_time.h"
+
+namespace tensorcast {
+
+class BusyTime {
+ public:
+  void Begin(SteadyTime now) {
+    if (under_way_++ == 0) since_ = now;
+  }
+  // REQUIRES: one more was begun than ended.
+  void End(SteadyTime now) {
+    if (--under_way_ == 0) before_ += now - since_;
+  }
+  absl::Duration Until(SteadyTime now) const {
+    return before_ + (under_way_ > 0 ? now - since_ : absl::ZeroDuration());
+  }
+
+ private:
+  int under_way_ = 0;
+  SteadyTime since_;
+  absl::Duration before_;
+};
+
+}  // namespace tensorcast

@@ -1,0 +1,84 @@
+// Where the time of this process goes while it moves bytes: how long its busiest thread ran and had to wait
+// for a CPU, how long no thread could run at all, and how long a rate limit held transfers back.
+//
+// One for each process, with a thread that ticks while there is a watch and sleeps otherwise. The scheduler
+// tells a thread that wants a CPU (its run delay grows: /proc/self/task/*/schedstat) from a process that is
+// stopped (the tick is late, and the run delay does not grow). Where the kernel keeps no such figures, these
+// uses stay zero. Thread-safe.
+#pragma once
+
+#include <sys/types.h>
+
+#include <array>
+#include <memory>
+#include <set>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "base/steady_time.h"
+#include "base/wall_time.h"
+
+namespace tensorcast {
+
+enum class LimitedDirection : uint8_t { kSend, kReceive };
+
+class ProcessTime {
+ public:
+  // What the scheduler knows of a thread since that thread began.
+  struct ThreadTime {
+    absl::Duration ran;
+    absl::Duration waited;  // runnable, without a CPU
+  };
+
+  static ProcessTime& Get();
+
+  // From its construction on. Its process time outlives it.
+  class Watch {
+   public:
+    explicit Watch(LimitedDirection direction);
+    ~Watch();
+    Watch(const Watch&) = delete;
+    Watch& operator=(const Watch&) = delete;
+    // Fills whole, limiter, working, no_cpu and stopped. What lasted under a tenth of a second has no
+    // figures of threads.
+    WallTime Elapsed() const;
+
+   private:
+    friend class ProcessTime;
+    struct Threads;
+    const LimitedDirection direction_;
+    const SteadyTime begin_;
+    // Under the process time's mutex.
+    absl::Duration stopped_before_;
+    absl::Duration held_before_;
+    std::shared_ptr<const Threads> baseline_;  // null until the first look at the threads
+  };
+
+  // A limit holds transfers of this direction back from `from` to `until`, which may be to come. Intervals
+  // that overlap count once. REQUIRES: `from` is about now.
+  void NoteHeld(LimitedDirection direction, SteadyTime from, SteadyTime until) ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  using Threads = Watch::Threads;
+  struct Held {
+    absl::Duration total;
+    SteadyTime until = SteadyTime::InfinitePast();
+    absl::Duration Until(SteadyTime now) const;
+  };
+
+  ProcessTime();
+  void Run() ABSL_LOCKS_EXCLUDED(mutex_);
+  bool HasWatches() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return !watches_.empty(); }
+  // Makes it the base of the watches that have none.
+  std::shared_ptr<const Threads> LookAtThreads() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  mutable absl::Mutex mutex_;
+  std::set<Watch*> watches_ ABSL_GUARDED_BY(mutex_);
+  absl::Duration stopped_ ABSL_GUARDED_BY(mutex_);
+  std::array<Held, 2> held_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<const Threads> latest_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace tensorcast

@@ -1,0 +1,38 @@
+// Where the wall time of a transfer went at one of its ends, as that end saw it. A value; thread-compatible.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/time/time.h"
+
+namespace tensorcast {
+
+enum class TimeUse : uint8_t {
+  kIdle,     // nothing to do: a receiver found no missing chunk to request, a source had no request
+  kBuffers,  // chunks waited for staging memory, and none was requested from a source
+  kLimiter,  // daemon.limits held its lanes back
+  kWorking,  // the busiest thread of the process ran
+  kNoCpu,    // that thread was ready to run, and other threads had the CPUs
+  kStopped,  // no thread of the process could run: SIGSTOP, a debugger, a frozen container
+};
+inline constexpr size_t kTimeUses = 6;
+
+// The uses overlap, and need not add up to `whole`. What they leave was spent waiting for the other end or
+// for what lies between.
+struct WallTime {
+  absl::Duration whole;  // zero: this end recorded nothing
+  std::array<absl::Duration, kTimeUses> uses;
+
+  absl::Duration& operator[](TimeUse use) { return uses[static_cast<size_t>(use)]; }
+  absl::Duration operator[](TimeUse use) const { return uses[static_cast<size_t>(use)]; }
+  // Of the whole, 0 to 1.
+  double Share(TimeUse use) const {
+    if (whole <= absl::ZeroDuration()) return 0;
+    const double share = absl::FDivDuration((*this)[use], whole);
+    return share < 0 ? 0 : share > 1 ? 1 : share;
+  }
+};
+
+}  // namespace tensorcast
