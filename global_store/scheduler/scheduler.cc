@@ -4,13 +4,11 @@
 #include <array>
 #include <utility>
 
+#include "global_store/scheduler/link_rates.h"
 #include "global_store/scheduler/source_rules.h"
 
 namespace tensorcast::global_store {
 namespace {
-
-// So many sources with a slow link are given beside others.
-constexpr uint32_t kMaxSlowLinks = 1;
 
 struct Lane {
   std::string_view name;
@@ -53,8 +51,7 @@ struct Ranked {
   Cost cost;
   size_t candidate = 0;
   std::string_view lane;
-  bool good = true;  // enough for one that has a source already
-  bool slow_link = false;
+  bool good = true;   // enough for one that has a source already
   bool slow = false;  // the receiver gave it up
   bool on_host = false;
   bool rooted = true;
@@ -71,11 +68,16 @@ std::optional<Ranked> Rank(const SourceQuery& query, const SourceCandidate& sour
   const bool full = source.uploads >= query.upload_slots;
   ranked.good = !source.slow && !source.draining && (source.rooted || source.partial) && !full;
   ranked.slow = source.slow;
-  ranked.slow_link = HasSlowLink(*query.receiver, *source.end);
   ranked.on_host = SameHost(*query.receiver, *source.end);
   ranked.rooted = source.rooted;
   ranked.across = IsAcrossZones(*query.receiver, *source.end);
   return ranked;
+}
+
+// Where replicas fill, a whole one with a much faster link is one source of a slower receiver, and no second:
+// what it sends twice to slow receivers, the fast ones wait for.
+bool IsLeftToFaster(const SourceQuery& query, const SourceCandidate& source) {
+  return !source.filling && CostOfFasterLink(*query.receiver, source) > 0;
 }
 
 // Removes the sources in other zones where the receiver has, or can have, a source in its own.
@@ -102,21 +104,17 @@ std::vector<SourceChoice> ChooseSources(const SourceQuery& query,
     ranked.push_back(*one);
   }
   if (query.zone_role == ZoneRole::kServed) LeaveOtherZones(query, ranked);
-  const size_t max = std::min<size_t>(query.wanted, ranked.size());
-  std::ranges::partial_sort(ranked, ranked.begin() + static_cast<std::ptrdiff_t>(max), {}, &Ranked::cost);
+  const bool fills = std::ranges::any_of(
+      ranked, [&](const Ranked& one) { return candidates[one.candidate].filling && one.rooted; });
+  std::ranges::sort(ranked, {}, &Ranked::cost);
   std::vector<SourceChoice> chosen;
   bool rooted = query.has_source;
   bool on_host = query.has_source_on_host;
-  bool fast = query.has_fast_source;
-  uint32_t slow_links = query.slow_links;
-  for (size_t i = 0; i < max; ++i) {
-    const Ranked& next = ranked[i];
+  for (const Ranked& next : ranked) {
+    if (chosen.size() == query.wanted) break;
     const bool first = chosen.empty() && (!query.has_source || query.stalls);
-    if (!first && (!next.good || !rooted || (on_host && !next.on_host))) break;
-    // They come last, so none that follows is better.
-    if (!first && next.slow_link && fast && slow_links >= kMaxSlowLinks) break;
-    fast |= !next.slow_link;
-    slow_links += next.slow_link ? 1 : 0;
+    if (!first && (!next.good || !rooted || (on_host && !next.on_host))) continue;
+    if (!first && fills && IsLeftToFaster(query, candidates[next.candidate])) continue;
     rooted |= next.rooted;
     on_host |= next.on_host && next.rooted;
     chosen.push_back({.candidate = next.candidate, .lane = std::string(next.lane)});
