@@ -51,7 +51,8 @@ struct Ranked {
   Cost cost;
   size_t candidate = 0;
   std::string_view lane;
-  bool good = true;   // enough for one that has a source already
+  bool good = true;  // enough for one that has a source already
+  bool slow_link = false;
   bool slow = false;  // the receiver gave it up
   bool on_host = false;
   bool rooted = true;
@@ -68,6 +69,7 @@ std::optional<Ranked> Rank(const SourceQuery& query, const SourceCandidate& sour
   const bool full = source.uploads >= query.upload_slots;
   ranked.good = !source.slow && !source.draining && (source.rooted || source.partial) && !full;
   ranked.slow = source.slow;
+  ranked.slow_link = HasSlowLink(*query.receiver, *source.end);
   ranked.on_host = SameHost(*query.receiver, *source.end);
   ranked.rooted = source.rooted;
   ranked.across = IsAcrossZones(*query.receiver, *source.end);
@@ -110,11 +112,14 @@ std::vector<SourceChoice> ChooseSources(const SourceQuery& query,
   std::vector<SourceChoice> chosen;
   bool rooted = query.has_source;
   bool on_host = query.has_source_on_host;
+  uint32_t slow_links = 0;
   for (const Ranked& next : ranked) {
     if (chosen.size() == query.wanted) break;
     const bool first = chosen.empty() && (!query.has_source || query.stalls);
     if (!first && (!next.good || !rooted || (on_host && !next.on_host))) continue;
     if (!first && fills && IsLeftToFaster(query, candidates[next.candidate])) continue;
+    if (!first && next.slow_link && slow_links >= query.wanted_slow) continue;
+    slow_links += next.slow_link ? 1 : 0;
     rooted |= next.rooted;
     on_host |= next.on_host && next.rooted;
     chosen.push_back({.candidate = next.candidate, .lane = std::string(next.lane)});

@@ -120,7 +120,7 @@ const auto kPartial = [](Source& source) {
 const std::vector<std::string> kFillingLanes = {"ucx"};
 const auto Wants = [](uint32_t wanted) {
   return [wanted](Query& query) {
-    query.wanted = wanted;
+    query.wanted = query.wanted_slow = wanted;
     query.filling_lanes = kFillingLanes;
   };
 };
@@ -346,6 +346,11 @@ INSTANTIATE_TEST_SUITE_P(
              {Linked(From("a", "t1"), 1'000), Linked(Changed(From("b", "t2"), Busy(4)), 10'000),
               Linked(From("c", "t3"), 10'000)},
              "c ucx, a ucx"},
+        Case{
+            "NoMoreSlowLinksThanWanted",
+            Changed(Linked(Changed(To(kCpu), Wants(3)), 10'000), [](Query& query) { query.wanted_slow = 1; }),
+            {Linked(From("a", "t1"), 1'000), Linked(From("b", "t2"), 1'000), Linked(From("c", "t3"), 10'000)},
+            "c ucx, a ucx"},
         Case{"FasterLinksAfterLinksLikeItsOwn",
              Linked(Changed(To(kCpu), Wants(3)), 4'000),
              {Linked(From("a", "t1"), 10'000), Linked(Changed(From("b", "t2"), kFilling), 10'000),

@@ -63,6 +63,7 @@ struct SourceQuery {
   uint32_t upload_slots = 7;                   // of a node, for each artifact
   std::span<const std::string> filling_lanes;  // what a replica that fills serves over
   uint32_t wanted = 1;                         // sources, at most
+  uint32_t wanted_slow = 1;                    // of those, with a slow link, at most
   bool has_source = false;                     // already, and not only partial replicas
   bool stalls = false;                         // it calls all of them slow
   bool has_source_on_host = false;             // already, on its own host

@@ -52,9 +52,10 @@ SourceQuery Transfers::QueryOf(const GrantRequest& request, const Node& receiver
   query.stalls = query.has_source && !moves;
   query.has_source |= !request.held_origin.empty();
   const auto held = static_cast<uint32_t>(request.held_grants.size());
-  // Each time that it looks: others in the place of the slow ones, which go on with the little that they
+  // Each time that it looks: fast ones in the place of the slow ones, which go on with the little that they
   // have.
-  query.wanted = request.sources - std::min(request.sources, held) + std::min(slow_links, kMaxSlowLinks);
+  query.wanted_slow = request.sources - std::min(request.sources, held);
+  query.wanted = query.wanted_slow + std::min(slow_links, kMaxSlowLinks);
   if (!query.has_source) query.wanted = std::min(query.wanted, kFirstSources);
   return query;
 }
