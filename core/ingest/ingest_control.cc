@@ -93,6 +93,12 @@ void IngestControl::AskProvider(const Cancellation* unneeded) {
   const bool needed = unneeded == nullptr;
   // A cancellation of its own: it ends the wait for more sources as soon as none is needed.
   if (!needed) context.cancellation = *unneeded;
+  uint64_t received = 0;
+  {
+    absl::MutexLock lock(&state_->mutex);
+    received = state_->sources.received_bytes();
+  }
+  plan.sources->NoteReceived(received);
   absl::StatusOr<MoreSources> more = plan.sources->Next(context, std::exchange(untold_, {}), needed);
   std::vector<SourceFailure> unopened = plan.sources->TakeUnopened();
   CHECK(!needed || !more.ok() || !more->sources.empty()) << "a provider gave no source though one is needed";

@@ -12,6 +12,10 @@ void ProviderChain::ObserveWaits(const WaitObserver& observer) {
   if (others_ != nullptr) others_->ObserveWaits(observer);
 }
 
+void ProviderChain::NoteReceived(uint64_t bytes) {
+  if (others_ != nullptr) others_->NoteReceived(bytes);
+}
+
 absl::StatusOr<MoreSources> ProviderChain::Next(const RequestContext& context,
                                                 std::span<const SourceFailure> ended, bool needed) {
   const std::vector<SourceFailure> of_others = NoteEnded(ended);

@@ -93,6 +93,8 @@ void SourceSet::Fetched(ChunkFetch& fetch, SteadyTime now) {
   fetch.source->refusals = 0;
   fetch.source->overtaken = false;
   ++fetched_;
+  const SourceInfo& info = fetch.source->source->info();
+  if (info.type == SourceType::kRemote || info.outside) received_bytes_ += fetch.request.range.bytes;
 }
 
 void SourceSet::Done(ChunkFetch& fetch) {

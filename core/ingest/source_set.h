@@ -66,7 +66,8 @@ class SourceSet {
   uint32_t missing() const { return picker_.missing(); }
   bool all_done() const { return picker_.all_done(); }
   uint32_t refetched() const { return refetched_; }
-  uint64_t fetched() const { return fetched_; }  // chunks, from all sources, with repetition
+  uint64_t fetched() const { return fetched_; }                // chunks, from all sources, with repetition
+  uint64_t received_bytes() const { return received_bytes_; }  // over the network, with repetition
 
  private:
   bool IsRetired(const SourceInUse& source) const;
@@ -80,6 +81,7 @@ class SourceSet {
   int under_way_ = 0;
   uint32_t refetched_ = 0;
   uint64_t fetched_ = 0;
+  uint64_t received_bytes_ = 0;
 };
 
 }  // namespace tensorcast

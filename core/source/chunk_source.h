@@ -115,6 +115,8 @@ class SourceProvider {
   // Before the first call of Next: what to tell when one waits for a source that is not there yet. Until it
   // goes on, others have the ingest's turn.
   virtual void ObserveWaits(const WaitObserver& /*observer*/) {}
+  // On the thread of Next: so many bytes of the image came over the network so far.
+  virtual void NoteReceived(uint64_t /*bytes*/) {}
   // `ended`: the sources that were given up since the last call. `needed`: none is left in use; then it
   // blocks until there is one, and an error ends the ingest (after corruption: DATA_LOSS). Otherwise it gives
   // what there is (perhaps none) soon, and an error only means that there is no more for now.

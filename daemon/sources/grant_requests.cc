@@ -46,8 +46,7 @@ int GrantRequests::Fruitless(const std::string& replica_name) const {
 }
 
 absl::StatusOr<v1::RequestReplicaTransportResponse> GrantRequests::Ask(const RequestContext& context,
-                                                                       bool again,
-                                                                       uint32_t beside_stalled) const {
+                                                                       bool again, uint32_t beside_stalled) {
   v1::RequestReplicaTransportRequest request = wanted_;
   *request.mutable_node() = parts_.link->identity();
   for (const auto& [replica_name, tried] : replicas_) {
@@ -64,6 +63,7 @@ absl::StatusOr<v1::RequestReplicaTransportResponse> GrantRequests::Ask(const Req
     request.add_held_grants(grant_id);
     if (beside_stalled > 0) request.add_slow_replicas(held.replica_name());
   }
+  request.set_received_mbit(rate_.MbitOf(received_bytes_, SteadyNow()));
   request.set_held_origin(held_origin_);
   request.mutable_failed_origins()->Assign(failed_origins_.begin(), failed_origins_.end());
   const size_t beside = beside_stalled > 0 ? held_->all().size() + beside_stalled : 0;
@@ -76,6 +76,7 @@ absl::StatusOr<v1::RequestReplicaTransportResponse> GrantRequests::Ask(const Req
         parts_.link->CheckIn(std::min(context.deadline, SteadyNow() + kCheckInTimeout));
     answer = known.ok() ? Request(context, request) : known;
   }
+  if (answer.ok() && (answer->grants_size() > 0 || answer->has_origin_to_read())) rate_.Begin(SteadyNow());
   return answer;
 }
 

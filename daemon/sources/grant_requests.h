@@ -13,6 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/request_context.h"
+#include "core/ingest/receive_rate.h"
 #include "core/source/chunk_source.h"
 #include "daemon/sources/held_grants.h"
 #include "proto/global_store.pb.h"
@@ -35,8 +36,10 @@ class GrantRequests {
   // many are wanted beside them at least; 0: they do. NOT_FOUND: the artifact was deleted, or never
   // published.
   absl::StatusOr<v1::RequestReplicaTransportResponse> Ask(const RequestContext& context, bool again,
-                                                          uint32_t beside_stalled) const;
+                                                          uint32_t beside_stalled);
 
+  // So many bytes came over the network so far.
+  void NoteReceived(uint64_t bytes) { received_bytes_ = bytes; }
   // What became of a replica, by its name (HeldGrant). A source of it was given up:
   void NoteFailure(const std::string& replica_name, const SourceFailure& failure);
   // The try of it ended with this and gave nothing.
@@ -66,6 +69,8 @@ class GrantRequests {
   const v1::RequestReplicaTransportRequest wanted_;
   std::map<std::string, Tried> replicas_;
   std::string held_origin_;  // empty: none
+  uint64_t received_bytes_ = 0;
+  ReceiveRate rate_;
   std::vector<std::string> failed_origins_;
 };
 

@@ -62,6 +62,8 @@ class ReplicaSourceProvider : public SourceProvider {
 
   void ObserveWaits(const WaitObserver& observer) override { observer_ = observer; }
 
+  void NoteReceived(uint64_t bytes) override { requests_.NoteReceived(bytes); }
+
   absl::StatusOr<MoreSources> Next(const RequestContext& context, std::span<const SourceFailure> ended,
                                    bool needed) override {
     held_.SetTrace(context.trace);
@@ -151,7 +153,9 @@ class ReplicaSourceProvider : public SourceProvider {
       // Only the watch wanted to be asked.
       const bool early = hostmates_.LookIn() < absl::InfiniteDuration() && !one_ended && now < look_at_;
       if (early) return MoreSources{.sources = {}, .look_again = LookAgain(look_at_ - now)};
-      const bool enough = !may_look_beside_ || held_.all().size() >= GrantRequests::kMaxSources;
+      // With all that it wants, it asks again where the global store wants it to: a source may be slow.
+      const bool all = held_.all().size() >= GrantRequests::kMaxSources && now < look_at_;
+      const bool enough = !may_look_beside_ || all;
       if (enough || asked_beside_ == kMaxAskedBeside) {
         return MoreSources{.sources = {}, .look_again = hostmates_.LookIn()};
       }

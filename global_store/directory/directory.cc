@@ -19,7 +19,7 @@ Directory::Directory(const DirectoryOptions& options, Secrets* secrets)
       inventory_(membership_, catalog_),
       evictions_(options.origin_finding_age, membership_, catalog_, &inventory_),
       accusations_(membership_, &inventory_),
-      transfers_(options.transfers, options.origin_finding_age, secrets, membership_, catalog_, &inventory_,
+      transfers_(options.transfers, options.origin_finding_age, secrets, &membership_, catalog_, &inventory_,
                  &accusations_),
       tasks_(options.tasks, membership_, catalog_, inventory_) {}
 

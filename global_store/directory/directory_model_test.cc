@@ -167,7 +167,7 @@ class DirectoryInvariants {
     std::map<std::pair<std::string, std::string>, std::set<std::string>> into;
     for (const auto& [grant_id, grant] : directory.transfers_.grants_.grants_) {
       serving[grant.source_node].insert(grant_id);
-      ++uploads[grant.source_node][grant.artifact_id];
+      uploads[grant.source_node][grant.artifact_id] += grant.slot_parts;
       receiving[grant.receiver_node].insert(grant_id);
       if (!grant.into_zone.empty()) into[{grant.into_zone, grant.artifact_id}].insert(grant_id);
       EXPECT_TRUE(shares.emplace(grant.replica_id, grant.share).second) << "two receivers have one share";
@@ -662,14 +662,16 @@ class Model : public ::testing::TestWithParam<int> {
       any_filling |= may_serve(id, false);
     }
     const uint32_t wanted = static_cast<uint32_t>(held.size()) + 1 + static_cast<uint32_t>(Below(3));
-    const auto offer = directory_.transfers().RequestGrant({.receiver = Current(receiver),
-                                                            .artifact_id = artifact,
-                                                            .destination = {},
-                                                            .excluded_replicas = excluded,
-                                                            .corrupt_replicas = corrupt,
-                                                            .sources = wanted,
-                                                            .held_grants = held},
-                                                           now_);
+    const auto offer =
+        directory_.transfers().RequestGrant({.receiver = Current(receiver),
+                                             .artifact_id = artifact,
+                                             .destination = {},
+                                             .excluded_replicas = excluded,
+                                             .corrupt_replicas = corrupt,
+                                             .sources = wanted,
+                                             .received_mbit = static_cast<uint64_t>(Below(3)) * 400,
+                                             .held_grants = held},
+                                            now_);
     ASSERT_EQ(offer.ok(), known) << offer.status();
     if (!offer.ok()) return;
     ASSERT_LE(offer->granted.size(), wanted);

@@ -12,6 +12,8 @@ namespace {
 
 // Incarnations are nanoseconds since 1970, or one more than the one before: this leaves room after any of
 // them.
+// A measured rate counts for so long.
+constexpr absl::Duration kRateAge = absl::Minutes(10);
 constexpr uint64_t kIncarnationsEnd = uint64_t{1} << 63;
 
 absl::Status CheckFacts(const NodeFacts& facts) {
@@ -200,7 +202,8 @@ void Membership::SetFacts(Node& node, const NodeFacts& facts) {
               .lanes = facts.lanes,
               .has_devices = !facts.devices.empty(),
               .rack = label(kRackLabel),
-              .zone = label(kZoneLabel)};
+              .zone = label(kZoneLabel),
+              .measured_mbit = node.end.measured_mbit};
   // Text that is not a number says nothing.
   if (!absl::SimpleAtoi(label(kLinkLabel), &node.end.link_mbit)) node.end.link_mbit = 0;
   if (!facts.host_id.empty()) nodes_of_host_[facts.host_id].insert(facts.node_id);
@@ -238,6 +241,12 @@ void Membership::SetBroadcasts(std::string_view node_id, BroadcastAbility abilit
   }
 }
 
+void Membership::NoteRate(std::string_view node_id, uint64_t mbit, SteadyTime now) {
+  Node& node = nodes_.find(node_id)->second;
+  node.end.measured_mbit = mbit;
+  node.rate_measured = now;
+}
+
 void Membership::NoteSilent(std::string_view node_id, SteadyTime now) {
   if (const auto node = nodes_.find(node_id); node != nodes_.end()) node->second.silent_since = now;
 }
@@ -259,7 +268,8 @@ std::vector<NodeView> Membership::TakeStock(SteadyTime now) {
   std::vector<NodeView> silent;
   // A longer one holds at once for all: it costs a node nothing.
   const absl::Duration ttl = LivenessNow().node_ttl;
-  for (const auto& [node_id, node] : nodes_) {
+  for (auto& [node_id, node] : nodes_) {
+    if (now - node.rate_measured > kRateAge) node.end.measured_mbit = 0;
     if (now - node.last_heartbeat > std::max(node.ttl, ttl)) silent.push_back(node.View(now));
   }
   return silent;

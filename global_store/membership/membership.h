@@ -83,6 +83,9 @@ class Membership {
   // GPUs on which nothing works, by ordinal; for people.
   absl::Status SetUnhealthyDevices(const NodeIdentity& node, std::vector<int> devices);
   void SetBroadcasts(std::string_view node_id, BroadcastAbility ability);
+  // How fast a transfer to the node goes. It counts for ten minutes, where no label says the node's rate.
+  // REQUIRES: the node is alive.
+  void NoteRate(std::string_view node_id, uint64_t mbit, SteadyTime now);
   // It did not answer when it was asked of an origin.
   void NoteSilent(std::string_view node_id, SteadyTime now);
 

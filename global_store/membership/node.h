@@ -86,6 +86,7 @@ struct Node {
   std::vector<PoolFacts> pools;
   SteadyTime registered;
   SteadyTime last_heartbeat;
+  SteadyTime rate_measured;  // that of `end`
   // Told with the last answer; the node may not have heard it, and goes by the one before then.
   absl::Duration told_ttl = absl::ZeroDuration();
   absl::Duration ttl = absl::ZeroDuration();  // silent for longer it is gone

@@ -4,13 +4,11 @@
 #include <array>
 #include <utility>
 
+#include "global_store/scheduler/link_rates.h"
 #include "global_store/scheduler/source_rules.h"
 
 namespace tensorcast::global_store {
 namespace {
-
-// So many sources with a slow link are given beside others.
-constexpr uint32_t kMaxSlowLinks = 1;
 
 struct Lane {
   std::string_view name;
@@ -78,6 +76,12 @@ std::optional<Ranked> Rank(const SourceQuery& query, const SourceCandidate& sour
   return ranked;
 }
 
+// Where replicas fill, a whole one with a much faster link is one source of a slower receiver, and no second:
+// what it sends twice to slow receivers, the fast ones wait for.
+bool IsLeftToFaster(const SourceQuery& query, const SourceCandidate& source) {
+  return !source.filling && CostOfFasterLink(*query.receiver, source) > 0;
+}
+
 // Removes the sources in other zones where the receiver has, or can have, a source in its own.
 void LeaveOtherZones(const SourceQuery& query, std::vector<Ranked>& ranked) {
   const bool brings =
@@ -102,20 +106,19 @@ std::vector<SourceChoice> ChooseSources(const SourceQuery& query,
     ranked.push_back(*one);
   }
   if (query.zone_role == ZoneRole::kServed) LeaveOtherZones(query, ranked);
-  const size_t max = std::min<size_t>(query.wanted, ranked.size());
-  std::ranges::partial_sort(ranked, ranked.begin() + static_cast<std::ptrdiff_t>(max), {}, &Ranked::cost);
+  const bool fills = std::ranges::any_of(
+      ranked, [&](const Ranked& one) { return candidates[one.candidate].filling && one.rooted; });
+  std::ranges::sort(ranked, {}, &Ranked::cost);
   std::vector<SourceChoice> chosen;
   bool rooted = query.has_source;
   bool on_host = query.has_source_on_host;
-  bool fast = query.has_fast_source;
-  uint32_t slow_links = query.slow_links;
-  for (size_t i = 0; i < max; ++i) {
-    const Ranked& next = ranked[i];
+  uint32_t slow_links = 0;
+  for (const Ranked& next : ranked) {
+    if (chosen.size() == query.wanted) break;
     const bool first = chosen.empty() && (!query.has_source || query.stalls);
-    if (!first && (!next.good || !rooted || (on_host && !next.on_host))) break;
-    // They come last, so none that follows is better.
-    if (!first && next.slow_link && fast && slow_links >= kMaxSlowLinks) break;
-    fast |= !next.slow_link;
+    if (!first && (!next.good || !rooted || (on_host && !next.on_host))) continue;
+    if (!first && fills && IsLeftToFaster(query, candidates[next.candidate])) continue;
+    if (!first && next.slow_link && slow_links >= query.wanted_slow) continue;
     slow_links += next.slow_link ? 1 : 0;
     rooted |= next.rooted;
     on_host |= next.on_host && next.rooted;

@@ -8,9 +8,8 @@
 // A receiver that has no source, or only such as give nothing, gets one, however bad it is: one that
 // waits would move no bytes at all. Any further source is good by all of these; but beside one that
 // leads to a node that can make the bytes, a partial replica, which leads to no node, is as good as any other
-// for what it has. Beside a source with a fast link it is given one slow source at most: that node fills
-// as slowly as it sends, so it would take the place of one that has more to give. A receiver with a source on
-// its own host that leads to all of it gets none elsewhere: the bytes cross the network to each host once.
+// for what it has. A receiver with a source on its own host that leads to all of it gets none
+// elsewhere: the bytes cross the network to each host once.
 //
 // Thread-safe, as nothing is kept.
 #pragma once

@@ -120,7 +120,7 @@ const auto kPartial = [](Source& source) {
 const std::vector<std::string> kFillingLanes = {"ucx"};
 const auto Wants = [](uint32_t wanted) {
   return [wanted](Query& query) {
-    query.wanted = wanted;
+    query.wanted = query.wanted_slow = wanted;
     query.filling_lanes = kFillingLanes;
   };
 };
@@ -336,23 +336,30 @@ INSTANTIATE_TEST_SUITE_P(
              InRole(Placed(Changed(To(kCpu), Wants(3)), "z", ""), ZoneRole::kPuller),
              {Placed(From("a", "t1"), "y", ""), Placed(Changed(From("b", "t2"), kFilling), "z", "")},
              "a ucx, b ucx"},
-        Case{"BesideOthersOneSlowLinkAtMostAndLast",
+        Case{"SlowLinksLast",
              Linked(Changed(To(kCpu), Wants(4)), 10'000),
-             {Linked(From("a", "t1"), 1'000), Linked(From("b", "t2"), 10'000), Linked(From("c", "t3"), 2'500),
+             {Linked(From("a", "t1"), 1'000), Linked(From("b", "t2"), 10'000), Linked(From("c", "t3"), 5'000),
               Linked(From("d", "t4"), 1'000)},
-             "b ucx, c ucx, a ucx"},
-        Case{"NoSecondSlowLinkWhereOneIsHeldBesideOthers",
-             Changed(Linked(Changed(To(kCpu), Wants(4)), 10'000),
-                     [](Query& query) {
-                       query.has_source = query.has_fast_source = true;
-                       query.slow_links = 1;
-                     }),
-             {Linked(From("a", "t1"), 1'000), From("b", "t2")},
-             "b ucx"},
-        Case{"AnyNumberOfSlowLinksWhereThereIsNothingElse",
-             Linked(Changed(To(kCpu), Wants(4)), 10'000),
-             {Linked(From("a", "t1"), 1'000), Linked(From("b", "t2"), 1'000), Linked(From("c", "t3"), 1'000)},
-             "a ucx, b ucx, c ucx"},
+             "b ucx, c ucx, a ucx, d ucx"},
+        Case{"ASlowLinkBesideABusyFastOne",
+             Linked(Changed(To(kCpu), Wants(2)), 10'000),
+             {Linked(From("a", "t1"), 1'000), Linked(Changed(From("b", "t2"), Busy(4)), 10'000),
+              Linked(From("c", "t3"), 10'000)},
+             "c ucx, a ucx"},
+        Case{
+            "NoMoreSlowLinksThanWanted",
+            Changed(Linked(Changed(To(kCpu), Wants(3)), 10'000), [](Query& query) { query.wanted_slow = 1; }),
+            {Linked(From("a", "t1"), 1'000), Linked(From("b", "t2"), 1'000), Linked(From("c", "t3"), 10'000)},
+            "c ucx, a ucx"},
+        Case{"FasterLinksAfterLinksLikeItsOwn",
+             Linked(Changed(To(kCpu), Wants(3)), 4'000),
+             {Linked(From("a", "t1"), 10'000), Linked(Changed(From("b", "t2"), kFilling), 10'000),
+              Linked(Changed(From("c", "t3"), kFilling), 4'000)},
+             "c ucx, b ucx"},
+        Case{"FasterWholeReplicasWhereNoneFills",
+             Linked(Changed(To(kCpu), Wants(2)), 4'000),
+             {Linked(From("a", "t1"), 10'000), Linked(From("b", "t2"), 10'000)},
+             "a ucx, b ucx"},
         Case{"AReceiverThatDoesNotKnowItsOwnLinkKnowsNoSlowOne",
              Changed(To(kCpu), Wants(4)),
              {Linked(From("a", "t1"), 10), Linked(From("b", "t2"), 1'000)},

@@ -29,7 +29,8 @@ struct LaneEnd {
   bool has_devices = false;  // can open another process's GPU memory
   std::string rack;          // empty: unknown. Racks of two zones may have one name
   std::string zone;
-  uint64_t link_mbit = 0;  // 0: unknown
+  uint64_t link_mbit = 0;      // as the label says; 0: unknown
+  uint64_t measured_mbit = 0;  // as its transfers went lately; 0: unknown
 };
 
 struct SourceCandidate {
@@ -62,17 +63,12 @@ struct SourceQuery {
   uint32_t upload_slots = 7;                   // of a node, for each artifact
   std::span<const std::string> filling_lanes;  // what a replica that fills serves over
   uint32_t wanted = 1;                         // sources, at most
+  uint32_t wanted_slow = 1;                    // of those, with a slow link, at most
   bool has_source = false;                     // already, and not only partial replicas
   bool stalls = false;                         // it calls all of them slow
   bool has_source_on_host = false;             // already, on its own host
-  bool has_fast_source = false;                // one with a link that is not slow
-  uint32_t slow_links = 0;                     // sources with a slow link
   ZoneRole zone_role = ZoneRole::kFree;
 };
-
-// Whether the source's link is much slower than the receiver's, so that a share of it is not a match for a
-// share of one like the receiver's own. Within a host none is.
-bool HasSlowLink(const LaneEnd& receiver, const LaneEnd& source);
 
 // Whether the zones differ. A node without a zone label is in no zone.
 bool IsAcrossZones(const LaneEnd& a, const LaneEnd& b);

@@ -1,5 +1,7 @@
 #include "global_store/scheduler/source_rules.h"
 
+#include "global_store/scheduler/link_rates.h"
+
 namespace tensorcast::global_store {
 namespace {
 
@@ -41,8 +43,10 @@ constexpr SourceRule kRules[kSourceRules] = {
      }},
     // A draining node serves only what no other node has.
     {"not_draining", [](const Usable& u) -> uint64_t { return u.source.draining; }},
-    // As far as both ends say how fast their links are.
+    // As far as the rates of both are known.
     {"fast_link", [](const Usable& u) -> uint64_t { return HasSlowLink(*u.query.receiver, *u.source.end); }},
+    {"leave_faster_links",
+     [](const Usable& u) -> uint64_t { return CostOfFasterLink(*u.query.receiver, u.source); }},
     // Each artifact has its own slots of a node.
     {"free_slot", [](const Usable& u) -> uint64_t { return u.source.uploads >= u.query.upload_slots; }},
     {"not_overtaken", [](const Usable& u) -> uint64_t { return u.source.overtaken; }},

@@ -25,7 +25,7 @@ struct SourceRule {
   uint64_t (*cost)(const UsableSource&);
 };
 
-inline constexpr size_t kSourceRules = 15;
+inline constexpr size_t kSourceRules = 16;
 
 std::span<const SourceRule, kSourceRules> SourceRules();
 

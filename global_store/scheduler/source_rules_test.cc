@@ -38,7 +38,8 @@ const std::vector<Difference> kDifferences = {
        pair.worse_end.zone = "";
      }},
     {"not_draining", [](Pair& pair) { pair.worse.draining = true; }},
-    {"fast_link", [](Pair& pair) { pair.worse_end.link_mbit = 2'499; }},
+    {"fast_link", [](Pair& pair) { pair.worse_end.link_mbit = 4'999; }},
+    {"leave_faster_links", [](Pair& pair) { pair.worse_end.link_mbit = 15'001; }},
     {"free_slot", [](Pair& pair) { pair.worse.uploads = 4; }},
     {"not_overtaken", [](Pair& pair) { pair.worse.overtaken = true; }},
     {"memory_before_disk", [](Pair& pair) { pair.worse.place = LocationKind::kDisk; }},

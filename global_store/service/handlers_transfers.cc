@@ -71,6 +71,7 @@ absl::StatusOr<v1::RequestReplicaTransportResponse> Handlers::RequestReplicaTran
       .timeout = rpc::FromProto(request.timeout()),
       .required_lane = request.required_lane(),
       .sources = request.sources() > 0 ? request.sources() : request.held_grants_size() + 1u,
+      .received_mbit = request.received_mbit(),
       .held_grants = {request.held_grants().begin(), request.held_grants().end()},
       .held_origin = request.held_origin(),
       .failed_origins = {request.failed_origins().begin(), request.failed_origins().end()}};

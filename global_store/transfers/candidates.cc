@@ -5,6 +5,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "global_store/scheduler/link_rates.h"
 #include "global_store/transfers/transfers.h"
 
 namespace tensorcast::global_store {
@@ -28,14 +29,13 @@ constexpr uint32_t kFirstSources = 2;
 }  // namespace
 
 SourceQuery Transfers::QueryOf(const GrantRequest& request, const Node& receiver) const {
-  const auto held = static_cast<uint32_t>(request.held_grants.size());
   SourceQuery query{.receiver = &receiver.end,
                     .destination = request.destination.kind,
                     .required_lane = request.required_lane,
                     .upload_slots = options_.soft_grants_per_source,
-                    .filling_lanes = options_.filling_lanes,
-                    .wanted = request.sources - std::min<uint32_t>(request.sources, held)};
+                    .filling_lanes = options_.filling_lanes};
   bool moves = false;  // one of its sources at least
+  uint32_t slow_links = 0;
   for (const std::string& grant_id : request.held_grants) {
     const Grant* grant = grants_.Find(grant_id);
     if (grant == nullptr || grant->receiver_node != request.receiver.node_id) continue;
@@ -46,13 +46,16 @@ SourceQuery Transfers::QueryOf(const GrantRequest& request, const Node& receiver
     // It has what it has, and a receiver that has nothing else needs a source yet.
     if (replica.IsPartial()) continue;
     query.has_source = true;
-    const bool slow_link = HasSlowLink(receiver.end, source);
-    query.has_fast_source |= !slow_link;
-    query.slow_links += slow_link ? 1 : 0;
+    slow_links += HasSlowLink(receiver.end, source) ? 1 : 0;
     query.has_source_on_host |= !slow && SameHost(receiver.end, source);
   }
   query.stalls = query.has_source && !moves;
   query.has_source |= !request.held_origin.empty();
+  const auto held = static_cast<uint32_t>(request.held_grants.size());
+  // Each time that it looks: fast ones in the place of the slow ones, which go on with the little that they
+  // have.
+  query.wanted_slow = request.sources - std::min(request.sources, held);
+  query.wanted = query.wanted_slow + std::min(slow_links, kMaxSlowLinks);
   if (!query.has_source) query.wanted = std::min(query.wanted, kFirstSources);
   return query;
 }

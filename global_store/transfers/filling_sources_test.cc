@@ -441,6 +441,9 @@ TEST_F(FillingSources, ReceiverWithFewSources_IsToldToLookAgainLaterEachTime) {
 }
 
 TEST_F(FillingSources, ReceiverWithAllSources_IsNotToldToLookAgain) {
+  NodeFacts facts = SomeNode("a");
+  facts.labels["link_mbit"] = "1000";  // else it would look again to be measured
+  Register(facts);
   Have("root");
   Have("b");
   Fill("a");

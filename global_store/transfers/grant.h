@@ -30,6 +30,7 @@ struct GrantRequest {
   // That the transfer wants in all, those of `held_grants` among them. A receiver that takes over the way
   // into its zone may be given as many beside those that it holds.
   uint32_t sources = 1;
+  uint64_t received_mbit = 0;  // how fast its bytes came so far, in Mbit/s; 0: not known
   // Grants that this transfer has: their replicas are not offered to it once more.
   std::vector<std::string> held_grants;
   // Shared origins, by place: the one that this transfer reads, and those that it could not.
@@ -52,6 +53,7 @@ struct Grant {
   SteadyTime expires;            // moved on by the receiver's heartbeats
   absl::Duration token_expires;  // to open the pull by, since the source's key was given; fixed
   std::string into_zone;         // the receiver's zone where the source is in another zone; else empty
+  uint32_t slot_parts = 0;       // of one of the source's upload slots, kSlotParts: all of it
   uint32_t share = 0;            // among the replica's grants when it was issued: the lowest that was free
 };
 

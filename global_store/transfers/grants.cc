@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "global_store/scheduler/link_rates.h"
+
 namespace tensorcast::global_store {
 namespace {
 
@@ -34,7 +36,7 @@ std::string_view GrantEndName(GrantEnd end) {
 
 uint32_t Grants::OfNode::UploadsOf(std::string_view artifact_id) const {
   const auto found = uploads.find(artifact_id);
-  return found == uploads.end() ? 0 : found->second;
+  return found == uploads.end() ? 0 : found->second / kSlotParts;
 }
 
 absl::Duration Grants::Ttl() const { return std::max(ttl_, 3 * nodes_.LivenessNow().heartbeat_interval); }
@@ -77,23 +79,39 @@ const Grant& Grants::Give(const GrantRequest& request, const Node& source, const
     ++share;
   }
   const std::string grant_id = secrets_->NewGrantId();
-  const Grant& grant = grants_[grant_id] = {.grant_id = grant_id,
-                                            .artifact_id = request.artifact_id,
-                                            .replica_id = replica_id,
-                                            .source_node = source.facts.node_id,
-                                            .receiver_node = request.receiver.node_id,
-                                            .destination = request.destination,
-                                            .lane = std::move(lane),
-                                            .issued = now,
-                                            .expires = now + Ttl(),
-                                            .token_expires = now - source.grant_key_given + token_age,
-                                            .into_zone = across ? receiver->end.zone : "",
-                                            .share = share};
+  Grant& grant = grants_[grant_id] = {.grant_id = grant_id,
+                                      .artifact_id = request.artifact_id,
+                                      .replica_id = replica_id,
+                                      .source_node = source.facts.node_id,
+                                      .receiver_node = request.receiver.node_id,
+                                      .destination = request.destination,
+                                      .lane = std::move(lane),
+                                      .issued = now,
+                                      .expires = now + Ttl(),
+                                      .token_expires = now - source.grant_key_given + token_age,
+                                      .into_zone = across ? receiver->end.zone : "",
+                                      .share = share};
   serves.serving.push_back(&grant);
-  ++serves.uploads[request.artifact_id];
+  Weigh(grant);
   of_node_[request.receiver.node_id].receiving.push_back(&grant);
   if (across) into_[grant.into_zone][grant.artifact_id].push_back(&grant);
   return grant;
+}
+
+void Grants::Weigh(Grant& grant) {
+  const Node* source = nodes_.Find(grant.source_node);
+  const Node* receiver = nodes_.Find(grant.receiver_node);
+  const bool known = source != nullptr && receiver != nullptr;
+  const uint32_t parts = known ? SlotPartsOf(receiver->end, source->end) : kSlotParts;
+  of_node_[grant.source_node].uploads[grant.artifact_id] += parts - grant.slot_parts;
+  grant.slot_parts = parts;
+}
+
+void Grants::Reweigh(std::string_view node_id) {
+  const OfNode& node = Of(node_id);
+  for (const auto& side : {&node.receiving, &node.serving}) {
+    for (const Grant* grant : *side) Weigh(grants_.find(grant->grant_id)->second);
+  }
 }
 
 void Grants::Renew(std::string_view receiver, const std::vector<std::string>& grant_ids, SteadyTime now) {
@@ -127,7 +145,8 @@ void Grants::End(const std::string& grant_id, GrantEnd end) {
   OfNode& source = of_node_[grant->second.source_node];
   std::erase(source.serving, &grant->second);
   const auto uploads = source.uploads.find(grant->second.artifact_id);
-  if (--uploads->second == 0) source.uploads.erase(uploads);
+  uploads->second -= grant->second.slot_parts;
+  if (uploads->second == 0) source.uploads.erase(uploads);
   std::erase(of_node_[grant->second.receiver_node].receiving, &grant->second);
   if (const auto zone = into_.find(grant->second.into_zone); zone != into_.end()) {
     const auto into = zone->second.find(grant->second.artifact_id);

@@ -27,13 +27,14 @@ class Grants {
   // The grants of one node.
   struct OfNode {
     std::vector<const Grant*> serving;                   // with this node as the source, the oldest first
-    absl::flat_hash_map<std::string, uint32_t> uploads;  // how many those are, by artifact id
+    absl::flat_hash_map<std::string, uint32_t> uploads;  // parts of slots that those take, by artifact id
     std::vector<const Grant*> receiving;                 // and as the receiver
     absl::btree_map<std::string, SteadyTime> revoked;    // grant id -> when to stop repeating it
     // A receiver of a grant had nothing of it in time: until then others are asked first.
     SteadyTime overtaken_until = SteadyTime::InfinitePast();
     absl::Duration overtaken_rest = absl::ZeroDuration();  // the last one; zero: it has served since
 
+    // The upload slots that are taken.
     uint32_t UploadsOf(std::string_view artifact_id) const;
   };
 
@@ -46,6 +47,8 @@ class Grants {
                     std::string lane, SteadyTime now);
   // Of the receiver, as its heartbeat names them.
   void Renew(std::string_view receiver, const std::vector<std::string>& grant_ids, SteadyTime now);
+  // The node's rate changed, and with it the parts of slots that its grants take.
+  void Reweigh(std::string_view node_id);
   // As its receiver says. The source is told although the receiver closes the pull itself: that call may be
   // lost. REQUIRES: there is such a grant.
   void Complete(std::string_view grant_id, GrantEnd end, SteadyTime now);
@@ -74,6 +77,7 @@ class Grants {
 
   // What the end of a grant says of its source.
   static void NoteServing(OfNode& source, GrantEnd end, SteadyTime now);
+  void Weigh(Grant& grant);
   void End(const std::string& grant_id, GrantEnd end);
   void TellRevoked(const std::string& node_id, const std::string& grant_id, SteadyTime now);
 

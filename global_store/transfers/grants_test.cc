@@ -273,36 +273,5 @@ TEST_F(Grants, TokenLifetime_FollowsReceiverTimeoutWithinLimits) {
   EXPECT_EQ(token_age(absl::InfiniteDuration()), absl::Hours(1));
 }
 
-// By what the nodes say of their links: the receiver has one that is slow and one that is not, and gets no
-// other slow one.
-TEST_F(Grants, Transfer_GetsOneSlowLinkSourceBesideFastOnes) {
-  const auto join = [&](const std::string& id, const std::string& mbit) {
-    NodeFacts facts = SomeNode(id);
-    facts.labels = {{"link_mbit", mbit}};
-    Register(facts);
-  };
-  join("taker", "10000");
-  Publish("y");
-  const auto has = [&](const std::string& id, const std::string& mbit) {
-    join(id, mbit);
-    Update(id, {SomeReplica(id + "-y", "y")});
-  };
-  has("slow-1", "1000");
-  has("slow-2", "1000");
-  has("fast", "10000");
-  GrantRequest request{.receiver = Id("taker"), .artifact_id = "y", .destination = {}, .sources = 6};
-  auto offer = directory_.transfers().RequestGrant(request, now_);
-  ASSERT_TRUE(offer.ok()) << offer.status();
-  ASSERT_EQ(offer->granted.size(), 2u);
-  EXPECT_EQ(offer->granted[0].grant.source_node, "fast");
-  for (const OfferedGrant& granted : offer->granted) request.held_grants.push_back(granted.grant.grant_id);
-  offer = directory_.transfers().RequestGrant(request, now_);
-  ASSERT_TRUE(offer.ok()) << offer.status();
-  EXPECT_TRUE(offer->granted.empty()) << "the other slow one";
-  has("unlabelled", "fast");
-  EXPECT_EQ(directory_.transfers().RequestGrant(request, now_)->granted.size(), 1u)
-      << "a label that is not a number";
-}
-
 }  // namespace
 }  // namespace tensorcast::global_store::grants_test

@@ -6,12 +6,17 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "global_store/inventory/origin_copies.h"
+#include "global_store/scheduler/link_rates.h"
 
 namespace tensorcast::global_store {
 namespace {
 
 // A transfer with a replica that was not reported yet looks again after so long.
 constexpr absl::Duration kLookUnreported = absl::Seconds(2);
+
+// A node without a label for its rate looks so often, whatever it has: each look says how fast it receives,
+// and shows which of its sources are slow.
+constexpr uint32_t kMeasuringLooks = 4;
 
 std::string WhyNoSource(size_t elsewhere, size_t usable, std::string_view required_lane) {
   if (elsewhere == 0) return "no other node has a replica";
@@ -50,6 +55,10 @@ absl::StatusOr<GrantOffer> Transfers::RequestGrant(const GrantRequest& request, 
       accusations_.Note({grant->source_node, grant->replica_id}, *receiver, now);
     }
   }
+  if (request.received_mbit > 0) {
+    nodes_.NoteRate(request.receiver.node_id, request.received_mbit, now);
+    grants_.Reweigh(request.receiver.node_id);
+  }
   Asking asking{.request = request,
                 .receiver = *receiver,
                 .artifact = *artifact,
@@ -82,7 +91,7 @@ absl::StatusOr<GrantOffer> Transfers::RequestGrant(const GrantRequest& request, 
   }
   OfferShared(asking, offer);
   const bool offered = !offer.granted.empty() || offer.shared.has_value();
-  if (asking.query.has_source || offered) offer.look_again = LookAgain(request);
+  if (asking.query.has_source || offered) offer.look_again = LookAgain(asking);
   waits_.End(request.artifact_id, request.receiver.node_id);
   if (offered) {
     if (HeldReplica* filling = FindDestination(request)) {
@@ -144,12 +153,21 @@ GrantOffer Transfers::RefuseDraining(const Asking& asking) {
   return offer;
 }
 
-absl::Duration Transfers::LookAgain(const GrantRequest& request) {
-  const auto has = static_cast<size_t>(
-      std::ranges::count_if(grants_.Of(request.receiver.node_id).receiving,
-                            [&](const Grant* grant) { return grant->artifact_id == request.artifact_id; }));
-  if (has >= request.sources) return absl::InfiniteDuration();
-  if (HeldReplica* filling = FindDestination(request)) return filling->looks.Next();
+absl::Duration Transfers::LookAgain(const Asking& asking) {
+  const GrantRequest& request = asking.request;
+  const LaneEnd& receiver = asking.receiver.end;
+  uint32_t has = 0;
+  uint32_t slow = 0;
+  for (const Grant* grant : grants_.Of(request.receiver.node_id).receiving) {
+    if (grant->artifact_id != request.artifact_id) continue;
+    ++has;
+    slow += HasSlowLink(receiver, nodes_.Find(grant->source_node)->end) ? 1 : 0;
+  }
+  HeldReplica* filling = FindDestination(request);
+  const bool measures =
+      receiver.link_mbit == 0 && filling != nullptr && filling->looks.looks() < kMeasuringLooks;
+  if (has >= request.sources + std::min(slow, kMaxSlowLinks) && !measures) return absl::InfiniteDuration();
+  if (filling != nullptr) return filling->looks.Next();
   // Its replica was not reported yet, which is the exception and does not last.
   return request.held_grants.empty() ? LookSchedule::kFirstPause : kLookUnreported;
 }

@@ -2,7 +2,8 @@
 // bytes now. Sources are chosen by the scheduler from a sample of bounded size.
 //
 // Owns the grants and the waits, all of it soft state. Reads membership and catalog, accuses replicas, and
-// keeps the pace of replicas that fill in the inventory; all of these must outlive it. Thread-compatible.
+// keeps the pace of replicas that fill in the inventory and the measured rates of nodes in the membership;
+// all of these must outlive it. Thread-compatible.
 #pragma once
 
 #include <cstddef>
@@ -39,15 +40,15 @@ class Transfers {
  public:
   // `origin_finding_age` as of Evictions.
   Transfers(const TransferOptions& options, absl::Duration origin_finding_age, Secrets* secrets,
-            const Membership& nodes, const Catalog& catalog, Inventory* inventory, Accusations* accusations)
+            Membership* nodes, const Catalog& catalog, Inventory* inventory, Accusations* accusations)
       : options_(options),
         origin_finding_age_(origin_finding_age),
-        nodes_(nodes),
+        nodes_(*nodes),
         catalog_(catalog),
         inventory_(*inventory),
         accusations_(*accusations),
-        grants_(options.grant_ttl, nodes, secrets),
-        waits_(nodes, *inventory, grants_) {}
+        grants_(options.grant_ttl, *nodes, secrets),
+        waits_(*nodes, *inventory, grants_) {}
 
   absl::StatusOr<GrantOffer> RequestGrant(const GrantRequest& request, SteadyTime now);
   // The same offer again while its grant lives; nullopt after.
@@ -123,7 +124,7 @@ class Transfers {
   HeldReplica* FindDestination(const GrantRequest& request) {
     return inventory_.FindFilling(request.artifact_id, request.receiver.node_id, request.destination);
   }
-  absl::Duration LookAgain(const GrantRequest& request);
+  absl::Duration LookAgain(const Asking& asking);
   OfferedGrant Offer(const Grant& grant, SteadyTime now) const;
   std::vector<Origin> LiveOrigins(const Catalog::Artifact& artifact) const;
   GrantOffer RefuseDraining(const Asking& asking);
@@ -145,7 +146,7 @@ class Transfers {
 
   const TransferOptions options_;
   const absl::Duration origin_finding_age_;
-  const Membership& nodes_;
+  Membership& nodes_;
   const Catalog& catalog_;
   Inventory& inventory_;
   Accusations& accusations_;

@@ -15,6 +15,7 @@
 #include "base/steady_time.h"
 #include "core/ingest/chunk_picker.h"
 #include "core/ingest/progress_stall.h"
+#include "core/ingest/receive_rate.h"
 #include "core/replica/availability.h"
 #include "global_store/directory/directory.h"
 #include "tests/scale/fan_out/network.h"
@@ -139,6 +140,7 @@ class Simulator {
     bool failed = false;
     bool asking = false;
     bool ask_again = false;
+    ReceiveRate rate;
     double look_at = kNever;  // when it asks for more
     double progress = 0;      // when it last got a chunk
   };
@@ -427,6 +429,7 @@ void Simulator::Ask(int replica) {
   call.request.destination = {.kind = LocationKind::kCpu};
   call.request.excluded_replicas = asking.given_up;
   call.request.sources = plan_.sources;
+  call.request.received_mbit = asking.rate.MbitOf(result_.replicas[replica].wire_bytes, At(now_));
   const bool stalled = std::exchange(asking.hostmates_stall, false);
   if (stalled) {
     const auto held = std::ranges::count_if(asking.fed_by, [&](int pull) { return !pulls_[pull].outside; });
@@ -476,6 +479,7 @@ void Simulator::AddPull(int replica, int source, Pull pull) {
   const int index = static_cast<int>(pulls_.size());
   const Host& from_host = hosts_[HostOf(source)];
   Network::Way way = {from_host.up, hosts_[HostOf(replica)].down, Network::kNoLink, Network::kNoLink};
+  replicas_[replica].rate.Begin(At(now_));
   const int from = plan_.nodes[NodeOf(source)].group;
   const int to = plan_.nodes[NodeOf(replica)].group;
   if (SameHost(source, replica)) {

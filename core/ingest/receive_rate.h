@@ -1,0 +1,34 @@
+// How fast the bytes of one transfer came from other nodes so far. The global store learns the rates of nodes
+// from it that have no label for theirs.
+//
+// A value without a clock. Thread-compatible.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "absl/time/time.h"
+#include "base/steady_time.h"
+
+namespace tensorcast {
+
+class ReceiveRate {
+ public:
+  // A shorter time is mostly that of connections and of the first chunks.
+  static constexpr absl::Duration kMinTime = absl::Milliseconds(50);
+
+  // The transfer has a source. Only the first time counts.
+  void Begin(SteadyTime now) { since_ = std::min(since_, now); }
+  // In Mbit/s, where so many bytes came until now; 0: not known yet.
+  uint64_t MbitOf(uint64_t bytes, SteadyTime now) const {
+    if (since_ == SteadyTime::InfiniteFuture() || now - since_ < kMinTime) return 0;
+    const double mbit = static_cast<double>(bytes) * 8e-6 / absl::ToDoubleSeconds(now - since_);
+    return static_cast<uint64_t>(std::llround(mbit));
+  }
+
+ private:
+  SteadyTime since_ = SteadyTime::InfiniteFuture();
+};
+
+}  // namespace tensorcast
