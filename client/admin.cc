@@ -79,6 +79,24 @@ absl::StatusOr<std::vector<v1::Artifact>> AdminClient::ListArtifacts(const Reque
   return artifacts;
 }
 
+absl::StatusOr<v1::Artifact> AdminClient::DescribeArtifact(const RequestContext& context,
+                                                           std::string_view artifact_id) {
+  v1::DescribeArtifactRequest request;
+  request.set_artifact_id(std::string(artifact_id));
+  return InSpan("Client/DescribeArtifact", context,
+                [&](const RequestContext& operation) -> absl::StatusOr<v1::Artifact> {
+                  v1::Artifact artifact;
+                  // Replicas that the first message has no room for follow in others.
+                  TC_RETURN_IF_ERROR(rpc::CallServerStream(link_->global_store(),
+                                                           &StoreStub::DescribeArtifact, operation, request,
+                                                           [&](v1::DescribeArtifactResponse&& response) {
+                                                             artifact.MergeFrom(response.artifact());
+                                                             return absl::OkStatus();
+                                                           }));
+                  return artifact;
+                });
+}
+
 absl::Status AdminClient::DeleteArtifact(const RequestContext& context, std::string_view artifact_id) {
   v1::DeleteArtifactRequest request;
   request.set_artifact_id(std::string(artifact_id));

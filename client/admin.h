@@ -58,6 +58,8 @@ class AdminClient {
   // All pages. Replicas are counted, and listed where `replicas` asks for it.
   absl::StatusOr<std::vector<v1::Artifact>> ListArtifacts(const RequestContext& context, bool unkeyed_only,
                                                           absl::Duration min_age, bool replicas = false);
+  // One artifact, by its id, with all its replicas.
+  absl::StatusOr<v1::Artifact> DescribeArtifact(const RequestContext& context, std::string_view artifact_id);
   absl::Status DeleteArtifact(const RequestContext& context, std::string_view artifact_id);
 
   // Of the archives of this cluster: what no artifact needs, and the uploads of crashes, both of this age.

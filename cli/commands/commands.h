@@ -19,6 +19,7 @@
   COMMAND(Status)                    \
   COMMAND(Explain)                   \
   COMMAND(Top)                       \
+  COMMAND(Dashboard)                 \
   COMMAND(Debug)                     \
   COMMAND(Key)                       \
   COMMAND(Replica)                   \

@@ -92,7 +92,7 @@ THIRD_PARTIES = (
     ThirdParty("expat", re.compile(r"^expat"), ("objects/http",), True),
     ThirdParty("OpenSSL", re.compile(r"^openssl/"),
                ("security", "security/testing", "core/artifact", "objects/s3", "objects/hf", "objects/testing",
-                "rpc/grant_token", "global_store/service", "transport/tcp", "tests/fuzz"),
+                "rpc/grant_token", "global_store/service", "transport/tcp", "cli/dashboard", "tests/fuzz"),
                True),
     ThirdParty("nanobind", re.compile(r"^nanobind/"), ("python/src",), True),
     ThirdParty("yaml-cpp", re.compile(r"^yaml-cpp/"), ("cli/config",), True),

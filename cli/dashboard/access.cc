@@ -1,0 +1,80 @@
+#include "cli/dashboard/access.h"
+
+#include <openssl/crypto.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/address.h"
+#include "base/ids.h"
+#include "base/text.h"
+
+namespace tensorcast::dashboard {
+namespace {
+
+constexpr size_t kSecretBytes = 32;
+
+}  // namespace
+
+std::string Access::Add(absl::Duration life, size_t max, std::vector<Secret>* secrets) {
+  const SteadyTime now = now_();
+  std::erase_if(*secrets, [&](const Secret& secret) { return secret.until <= now; });
+  if (secrets->size() >= max) secrets->erase(secrets->begin());
+  Secret& secret = secrets->emplace_back();
+  secret.text = RandomHex(kSecretBytes);
+  secret.until = now + life;
+  return secret.text;
+}
+
+std::vector<Access::Secret>::iterator Access::Find(std::string_view text, std::vector<Secret>* secrets) {
+  auto found = secrets->end();
+  const SteadyTime now = now_();
+  for (auto secret = secrets->begin(); secret != secrets->end(); ++secret) {
+    const bool equal = text.size() == secret->text.size() &&
+                       CRYPTO_memcmp(text.data(), secret->text.data(), text.size()) == 0;
+    if (equal && secret->until > now) found = secret;
+  }
+  return found;
+}
+
+std::string Access::NewToken() {
+  const absl::MutexLock lock(&mutex_);
+  return Add(kTokenLife, kMaxTokens, &tokens_);
+}
+
+std::optional<std::string> Access::Redeem(std::string_view token) {
+  const absl::MutexLock lock(&mutex_);
+  const auto found = Find(token, &tokens_);
+  if (found == tokens_.end()) return std::nullopt;
+  tokens_.erase(found);
+  return Add(kSessionLife, kMaxSessions, &sessions_);
+}
+
+bool Access::HasSession(std::string_view secret) {
+  const absl::MutexLock lock(&mutex_);
+  return Find(secret, &sessions_) != sessions_.end();
+}
+
+std::vector<std::string> AllowedHosts(const std::vector<std::string>& names, uint16_t port, bool tls) {
+  std::vector<std::string> hosts;
+  for (const std::string& name : names) {
+    HostPort address;
+    address.host = name;
+    address.port = port;
+    const std::string host = absl::AsciiStrToLower(FormatHostPort(address));
+    hosts.push_back(host);
+    if (port == (tls ? 443 : 80)) hosts.push_back(host.substr(0, host.rfind(':')));
+  }
+  return hosts;
+}
+
+std::string LocalPath(std::string_view wanted) {
+  const bool local = absl::StartsWith(wanted, "/") && !absl::StartsWith(wanted, "//") &&
+                     !absl::StrContains(wanted, '\\') && IsPrintable(wanted);
+  return local ? std::string(wanted) : "/";
+}
+
+}  // namespace tensorcast::dashboard

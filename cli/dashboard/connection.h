@@ -1,0 +1,80 @@
+// One accepted connection, in clear or with TLS, as blocking reads and writes with deadlines. The descriptor
+// does not block: each wait is a poll, so that a peer that trickles or stops cannot hold a thread for longer.
+//
+// One owner thread, but for Interrupt, which any thread may call. Errors of the peer are a false return:
+// there is no one to tell them to.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/posix/unique_fd.h"
+#include "base/steady_time.h"
+
+// OpenSSL's SSL_CTX and SSL.
+struct ssl_ctx_st;
+struct ssl_st;
+
+namespace tensorcast::dashboard {
+
+// Paths of PEM files.
+struct TlsFiles {
+  std::string certificate;  // with those between it and its authority behind it; empty: no TLS
+  std::string key;
+  std::string client_ca;  // the authorities of client certificates; empty: no client is asked for one
+};
+
+// What makes connections TLS. Thread-safe.
+class TlsContext {
+ public:
+  // INVALID_ARGUMENT, naming the flag, for files that cannot be used or do not fit together.
+  static absl::StatusOr<std::unique_ptr<TlsContext>> Load(const TlsFiles& files);
+  // The DNS names and addresses that the certificate is for.
+  std::vector<std::string> Names() const;
+  ssl_ctx_st* get() const { return context_.get(); }
+
+ private:
+  explicit TlsContext(std::shared_ptr<ssl_ctx_st> context) : context_(std::move(context)) {}
+  const std::shared_ptr<ssl_ctx_st> context_;
+};
+
+class Connection {
+ public:
+  explicit Connection(UniqueFd socket);
+  ~Connection();
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  // The TLS handshake; nothing without TLS. False when it failed.
+  bool Start(const TlsContext* tls, SteadyTime deadline);
+  // Whether the peer showed a certificate of an authority that is trusted.
+  bool HasClientCertificate() const;
+
+  // The bytes read, at least one; 0 when the peer ended, failed, or let the deadline pass.
+  size_t Read(std::span<char> buffer, SteadyTime deadline);
+  // All of it, or false.
+  bool Write(std::string_view bytes, SteadyTime deadline);
+  // Whether the peer may still read: it has neither closed nor failed.
+  bool IsOpen() const;
+  // Tells the peer that this was all, and reads what it still sends until it closes: a close with unread
+  // bytes would take the answer from the peer.
+  void Finish(SteadyTime deadline);
+  // Ends reads and writes, now and later.
+  void Interrupt();
+
+ private:
+  bool Wait(short events, SteadyTime deadline) const;
+  // Runs an OpenSSL call until it is done: its result, or 0.
+  template <class Call>
+  int Repeat(SteadyTime deadline, Call call);
+
+  const UniqueFd socket_;
+  std::shared_ptr<ssl_st> tls_;
+};
+
+}  // namespace tensorcast::dashboard

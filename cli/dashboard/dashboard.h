@@ -1,0 +1,72 @@
+// The dashboard's server: the login, the pages, the documents and their events, behind one address. The HTTP
+// interface is described in README.md.
+//
+// Thread-safe. Destruction ends every connection.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "cli/dashboard/access.h"
+#include "cli/dashboard/event_hub.h"
+#include "cli/dashboard/http_server.h"
+
+namespace tensorcast::dashboard {
+
+// A file of page/, in this program's own memory.
+struct PageFile {
+  std::string_view name;  // its path below page/
+  std::string_view content;
+  std::string_view hash;  // hexadecimal digits, of the content
+};
+std::span<const PageFile> EmbeddedPage();
+
+class Dashboard {
+ public:
+  struct Options {
+    HttpServerOptions server;
+    std::span<const PageFile> page;
+    DocumentSource documents;
+    absl::Duration min_interval = absl::Seconds(1);  // between two polls of a view
+  };
+  // INVALID_ARGUMENT for an address beyond loopback without TLS; otherwise as HttpServer::Listen.
+  static absl::StatusOr<std::unique_ptr<Dashboard>> Start(Options options);
+  Dashboard(const Dashboard&) = delete;
+  Dashboard& operator=(const Dashboard&) = delete;
+
+  uint16_t port() const { return server_->port(); }
+  // An address that logs one browser in, once.
+  std::string NewLoginAddress();
+  size_t pollers() const { return hub_.pollers(); }
+
+ private:
+  Dashboard(Options options, std::unique_ptr<HttpServer> server);
+  HttpResponse Handle(const HttpRequest& request, bool has_client_certificate);
+  HttpResponse Login(const HttpRequest& request);
+  HttpResponse Page(const HttpRequest& request) const;
+  HttpResponse Document(const HttpRequest& request) const;
+  // `session` is the secret of the cookie; empty: a client certificate stands for it.
+  HttpResponse Events(const HttpRequest& request, const std::string& session);
+  void WriteEvents(const std::string& view, const Query& query, const std::string& session,
+                   ResponseStream& stream);
+  // False where Host or Origin is not of this server.
+  bool IsOwn(const HttpRequest& request) const;
+
+  const Options options_;
+  const bool tls_;
+  const std::string base_;    // "http://127.0.0.1:7465"
+  const std::string cookie_;  // its name
+  const std::vector<std::string> hosts_;
+  Access access_;
+  EventHub hub_;
+  // The last member: its threads use the others, and end first.
+  const std::unique_ptr<HttpServer> server_;
+};
+
+}  // namespace tensorcast::dashboard

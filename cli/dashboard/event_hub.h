@@ -1,0 +1,74 @@
+// The changes of documents, for any number of tabs. Tabs with the same view and parameters share one poller,
+// which a thread of its own runs while at least one of them watches: 64 tabs cost what one costs.
+//
+// A tab holds no queue but the number of the document that it has: one that reads slowly is given the newest
+// document, and misses those between. Thread-safe; a Tab has one owner thread and must not outlive its hub.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "cli/dashboard/http_request.h"
+
+namespace tensorcast::dashboard {
+
+// Makes the document of a view. Blocks for a bounded time.
+using DocumentSource =
+    std::function<absl::StatusOr<nlohmann::json>(const std::string& view, const Query& query)>;
+
+// {"error": {"code", "message", "details"}}, as commands print it with --json.
+nlohmann::json ErrorDocument(const absl::Status& status);
+// One line; bytes that are not UTF-8 are replaced.
+std::string ToText(const nlohmann::json& document);
+
+class EventHub {
+ public:
+  // `interval` is that between two polls of a view; one that takes longer than a twentieth of it is polled
+  // less often, so that no view keeps a server busy for more than about 5 % of the time.
+  EventHub(DocumentSource source, std::function<absl::Duration(const std::string& view)> interval);
+  ~EventHub();
+  EventHub(const EventHub&) = delete;
+  EventHub& operator=(const EventHub&) = delete;
+
+  class Tab;
+  std::unique_ptr<Tab> Watch(const std::string& view, const Query& query) ABSL_LOCKS_EXCLUDED(mutex_);
+  size_t pollers() const ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  struct Topic;
+  void Poll(Topic& topic);
+  void Leave(Topic& topic) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  const DocumentSource source_;
+  const std::function<absl::Duration(const std::string& view)> interval_;
+  mutable absl::Mutex mutex_;
+  std::map<std::string, std::unique_ptr<Topic>> topics_ ABSL_GUARDED_BY(mutex_);  // by view and parameters
+};
+
+class EventHub::Tab {
+ public:
+  ~Tab();
+  Tab(const Tab&) = delete;
+  Tab& operator=(const Tab&) = delete;
+
+  // The next event as Server-Sent Events have it; empty when none came within `timeout`.
+  std::string Next(absl::Duration timeout);
+
+ private:
+  friend class EventHub;
+  Tab(EventHub& hub, Topic& topic) : hub_(hub), topic_(topic) {}
+
+  EventHub& hub_;
+  Topic& topic_;
+  uint64_t document_ = 0;  // the number of the one that this tab has; 0: none
+  uint64_t problem_ = 0;
+};
+
+}  // namespace tensorcast::dashboard

@@ -1,0 +1,293 @@
+#include "cli/dashboard/http_server.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "base/steady_time.h"
+
+namespace tensorcast::dashboard {
+namespace {
+
+constexpr int kBacklog = 128;
+constexpr absl::Duration kDrainTimeout = absl::Seconds(1);
+
+// What keeps a browser from running, embedding or passing on anything that is not of this server.
+constexpr std::string_view kSecurityHeaders =
+    "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'\r\n"
+    "X-Content-Type-Options: nosniff\r\n"
+    "Referrer-Policy: no-referrer\r\n"
+    "Cross-Origin-Resource-Policy: same-origin\r\n"
+    "Cross-Origin-Opener-Policy: same-origin\r\n"
+    "Connection: close\r\n";
+
+std::string_view ReasonOf(int status) {
+  switch (status) {
+    case 200:
+      return "OK";
+    case 303:
+      return "See Other";
+    case 304:
+      return "Not Modified";
+    case 400:
+      return "Bad Request";
+    case 401:
+      return "Unauthorized";
+    case 403:
+      return "Forbidden";
+    case 404:
+      return "Not Found";
+    case 405:
+      return "Method Not Allowed";
+    case 408:
+      return "Request Timeout";
+    case 414:
+      return "URI Too Long";
+    case 431:
+      return "Request Header Fields Too Large";
+    case 502:
+      return "Bad Gateway";
+    case 503:
+      return "Service Unavailable";
+    case 505:
+      return "HTTP Version Not Supported";
+    default:
+      return "Error";
+  }
+}
+
+absl::StatusOr<UniqueFd> ListeningSocket(const SocketAddress& address, const std::string& text) {
+  UniqueFd fd(socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd) return ErrnoStatus(errno, "create", "a TCP socket");
+  // A port that a dashboard had before can be taken at once.
+  const int yes = 1;
+  setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+  if (bind(fd.get(), address.get(), address.length) != 0 || listen(fd.get(), kBacklog) != 0) {
+    if (errno == EADDRINUSE) {
+      return absl::AlreadyExistsError(
+          absl::StrCat("listen on ", text,
+                       ": another process listens there; stop it, or choose another port by --listen"));
+    }
+    return ErrnoStatus(errno, "listen on", text);
+  }
+  return fd;
+}
+
+absl::StatusOr<uint16_t> PortOfSocket(const UniqueFd& socket) {
+  SocketAddress bound;
+  bound.length = sizeof(bound.storage);
+  if (getsockname(socket.get(), reinterpret_cast<sockaddr*>(&bound.storage), &bound.length) != 0) {
+    return ErrnoStatus(errno, "look at", "a listening socket");
+  }
+  return PortOf(bound.storage);
+}
+
+class StreamOf final : public ResponseStream {
+ public:
+  StreamOf(Connection& connection, absl::Duration timeout) : connection_(connection), timeout_(timeout) {}
+  bool Write(std::string_view bytes) override { return connection_.Write(bytes, SteadyNow() + timeout_); }
+  bool IsOpen() const override { return connection_.IsOpen(); }
+
+ private:
+  Connection& connection_;
+  const absl::Duration timeout_;
+};
+
+HttpResponse Busy() {
+  HttpResponse response = PlainResponse(503, "the dashboard serves too many connections; try again soon\n");
+  response.headers.emplace_back("Retry-After", "2");
+  return response;
+}
+
+}  // namespace
+
+class HttpServer::Place {
+ public:
+  Place(absl::Mutex& mutex, size_t& taken, size_t max) : mutex_(mutex), taken_(taken) {
+    const absl::MutexLock lock(&mutex_);
+    has_ = taken_ < max;
+    if (has_) ++taken_;
+  }
+  ~Place() {
+    const absl::MutexLock lock(&mutex_);
+    if (has_) --taken_;
+  }
+  Place(const Place&) = delete;
+  Place& operator=(const Place&) = delete;
+  explicit operator bool() const { return has_; }
+
+ private:
+  absl::Mutex& mutex_;
+  size_t& taken_;
+  bool has_ = false;
+};
+
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Listen(const HttpServerOptions& options) {
+  std::unique_ptr<TlsContext> tls;
+  if (!options.tls.certificate.empty()) {
+    TC_ASSIGN_OR_RETURN(tls, TlsContext::Load(options.tls));
+  }
+  const std::string text = FormatHostPort(options.listen);
+  TC_ASSIGN_OR_RETURN(const SocketAddress address, ResolveAddress(options.listen));
+  TC_ASSIGN_OR_RETURN(UniqueFd socket, ListeningSocket(address, text));
+  TC_ASSIGN_OR_RETURN(const uint16_t port, PortOfSocket(socket));
+  return std::unique_ptr<HttpServer>(new HttpServer(options, std::move(socket), port, std::move(tls)));
+}
+
+HttpServer::HttpServer(const HttpServerOptions& options, UniqueFd socket, uint16_t port,
+                       std::unique_ptr<TlsContext> tls)
+    : options_(options), socket_(std::move(socket)), port_(port), tls_(std::move(tls)) {}
+
+HttpServer::~HttpServer() {
+  {
+    const absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+    for (Client& client : clients_) client.connection.Interrupt();
+  }
+  shutdown(socket_.get(), SHUT_RDWR);  // wakes the acceptor
+  if (acceptor_.joinable()) acceptor_.join();
+  // The acceptor has ended, so no client comes any more, and this thread alone changes the list.
+  std::list<Client> clients;
+  {
+    const absl::MutexLock lock(&mutex_);
+    clients.swap(clients_);
+  }
+  for (Client& client : clients) client.thread.join();
+}
+
+std::vector<std::string> HttpServer::CertificateNames() const {
+  return tls_ == nullptr ? std::vector<std::string>() : tls_->Names();
+}
+
+void HttpServer::Serve(Handler handler) {
+  handler_ = std::move(handler);
+  acceptor_ = std::thread([this] { Accept(); });
+}
+
+void HttpServer::Accept() {
+  while (true) {
+    pollfd polled{.fd = socket_.get(), .events = POLLIN, .revents = 0};
+    poll(&polled, 1, -1);
+    UniqueFd client(accept4(socket_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    const int error = errno;
+    if (const absl::MutexLock lock(&mutex_); stopping_) return;
+    if (client) {
+      StartClient(std::move(client));
+    } else if (error != EAGAIN && error != EINTR && error != ECONNABORTED) {
+      // No descriptor is free: the connection stays in the backlog, and poll would return at once.
+      poll(nullptr, 0, 100);
+    }
+  }
+}
+
+void HttpServer::StartClient(UniqueFd socket) {
+  const absl::MutexLock lock(&mutex_);
+  if (stopping_) return;  // the destructor would not end it
+  for (auto client = clients_.begin(); client != clients_.end();) {
+    // A thread that has said so holds nothing any more: its join does not wait.
+    if (client->ended) client->thread.join();
+    client = client->ended ? clients_.erase(client) : std::next(client);
+  }
+  if (clients_.size() >= options_.max_requests + options_.max_streams + options_.max_refusals) return;
+  Client& client = clients_.emplace_back(std::move(socket));
+  try {
+    client.thread = std::thread([this, &client] {
+      ServeClient(client.connection);
+      const absl::MutexLock ended(&mutex_);
+      client.connection.Interrupt();
+      client.ended = true;
+    });
+  } catch (const std::system_error&) {
+    clients_.pop_back();  // no thread can be had: the connection is closed
+  }
+}
+
+void HttpServer::ServeClient(Connection& connection) {
+  // OpenSSL writes without MSG_NOSIGNAL.
+  sigset_t pipe;
+  sigemptyset(&pipe);
+  sigaddset(&pipe, SIGPIPE);
+  pthread_sigmask(SIG_BLOCK, &pipe, nullptr);
+  const SteadyTime deadline = SteadyNow() + options_.head_timeout;
+  if (!connection.Start(tls_.get(), deadline)) return;
+  std::string head;
+  HttpRequest request;
+  HttpResponse refusal;
+  if (ReadHead(connection, &head, &refusal) && ParseHead(head, &request, &refusal)) {
+    Answer(connection, request);
+  } else if (refusal.status != 200) {
+    Write(connection, refusal, /*with_body=*/true);
+  }
+  connection.Finish(SteadyNow() + kDrainTimeout);
+}
+
+bool HttpServer::ReadHead(Connection& connection, std::string* head, HttpResponse* refusal) {
+  const SteadyTime deadline = SteadyNow() + options_.head_timeout;
+  std::array<char, 4096> buffer;
+  while (true) {
+    const size_t end = head->find("\r\n\r\n");
+    if (end != std::string::npos) {
+      head->resize(end + 4);
+      return true;
+    }
+    if (head->size() >= kMaxHeadBytes) {
+      *refusal = PlainResponse(431, absl::StrCat("the request has more than ", kMaxHeadBytes, " bytes\n"));
+      return false;
+    }
+    const size_t got = connection.Read(buffer, deadline);
+    if (got == 0) {
+      // A connection that a browser opened in advance and does not use needs no answer.
+      if (!head->empty()) *refusal = PlainResponse(408, "the request did not come in time\n");
+      return false;
+    }
+    head->append(buffer.data(), got);
+  }
+}
+
+void HttpServer::Answer(Connection& connection, const HttpRequest& request) {
+  HttpResponse response;
+  {
+    const Place place(mutex_, requests_, options_.max_requests);
+    response = place ? handler_(request, connection.HasClientCertificate()) : Busy();
+    if (response.stream == nullptr || request.head) {
+      Write(connection, response, !request.head);
+      return;
+    }
+  }
+  // A stream takes a place of its own kind, so that streams never keep requests out.
+  const Place place(mutex_, streams_, options_.max_streams);
+  if (!place) {
+    Write(connection, Busy(), /*with_body=*/true);
+    return;
+  }
+  Write(connection, response, /*with_body=*/true);
+  StreamOf stream(connection, options_.write_timeout);
+  response.stream(stream);
+}
+
+void HttpServer::Write(Connection& connection, const HttpResponse& response, bool with_body) {
+  std::string text =
+      absl::StrCat("HTTP/1.1 ", response.status, " ", ReasonOf(response.status), "\r\n", kSecurityHeaders);
+  if (!response.content_type.empty()) absl::StrAppend(&text, "Content-Type: ", response.content_type, "\r\n");
+  for (const auto& [name, value] : response.headers) absl::StrAppend(&text, name, ": ", value, "\r\n");
+  // A stream has no length: it ends with the connection.
+  if (response.stream == nullptr && response.status != 304) {
+    absl::StrAppend(&text, "Content-Length: ", response.body.size(), "\r\n");
+  }
+  absl::StrAppend(&text, "\r\n");
+  if (with_body) text += response.body;
+  connection.Write(text, SteadyNow() + options_.write_timeout);
+}
+
+}  // namespace tensorcast::dashboard

@@ -1,0 +1,31 @@
+// A page of a list as a part of a document: bounded in rows and bytes. Pure functions.
+#pragma once
+
+#include <cstddef>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "cli/dashboard/http_request.h"
+
+namespace tensorcast::dashboard {
+
+inline constexpr size_t kDefaultPageRows = 200;
+inline constexpr size_t kMaxPageRows = 1000;
+inline constexpr size_t kMaxPageBytes = 1 << 20;  // of the rows of one list
+
+// The value of a parameter; empty where it is missing.
+std::string ParameterOf(const Query& query, std::string_view name);
+
+// Adds `count` rows, sorted by `key`, to (*document)[list]: those behind the page token, as many as the page
+// size and kMaxPageBytes allow, but one at least. Sets `total`, and `next_page_token` where more follow: the
+// key of the last row, so that a token stays good when rows come and go. INVALID_ARGUMENT for a page size out
+// of bounds.
+absl::Status AddPage(const Query& query, const char* list, size_t count,
+                     absl::FunctionRef<std::string(size_t)> key,
+                     absl::FunctionRef<nlohmann::json(size_t)> row, nlohmann::json* document);
+
+}  // namespace tensorcast::dashboard

@@ -1,0 +1,47 @@
+// How `tensorcast dashboard token` gets a one-time address from the dashboard of the same user: by a unix
+// socket in the user's folder of sockets, that no other user may open. The token is never in a file.
+//
+// Thread-safe. Errors name the socket.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/status/statusor.h"
+#include "base/posix/unique_fd.h"
+#include "base/posix/unix_socket.h"
+
+namespace tensorcast::dashboard {
+
+// The socket of the dashboard on this port, in a folder of its own in DefaultSocketFolder
+// (base/posix/socket_folders.h): of root the latter may belong to the user of the system service.
+std::string TokenSocketPath(uint16_t port);
+
+class TokenSocket {
+ public:
+  // Answers each process of this user that connects with what `new_address` returns, from a thread of its own
+  // that ends with this object. ALREADY_EXISTS where another process listens there.
+  static absl::StatusOr<std::unique_ptr<TokenSocket>> Listen(const std::string& path,
+                                                             std::function<std::string()> new_address);
+  ~TokenSocket();
+  TokenSocket(const TokenSocket&) = delete;
+  TokenSocket& operator=(const TokenSocket&) = delete;
+
+ private:
+  TokenSocket(std::unique_ptr<UnixListener> listener, UniqueFd stop,
+              std::function<std::string()> new_address);
+  void Serve();
+
+  const std::unique_ptr<UnixListener> listener_;
+  const UniqueFd stop_;  // an eventfd
+  const std::function<std::string()> new_address_;
+  std::thread thread_;
+};
+
+// What the dashboard behind the socket answers. UNAVAILABLE when none listens there.
+absl::StatusOr<std::string> AskForAddress(const std::string& path);
+
+}  // namespace tensorcast::dashboard
