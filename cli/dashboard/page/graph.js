@@ -98,8 +98,7 @@ export function graph(document, byPlace) {
       "stroke-width": (1 + 3 * (edge.bytes_per_second / top)).toFixed(1) }, svg("title", {},
       `${edge.source} to ${edge.receiver}: ${rate(edge.bytes_per_second)}, ${[...edge.lanes].join(", ")}, ${plural(edge.transfers, "transfer")}`))),
     [...boxes.values()].map((box) => boxOf(box, kind)),
-    drawn.map(({ edge, to, anchor }) => svg("text", { class: "rate", x: to.x + (anchor === "end" ? -10 : 10), y: to.y + 4,
-      "text-anchor": anchor }, rate(edge.bytes_per_second))));
+    drawn.map(({ edge, to, back }) => rateText(rate(edge.bytes_per_second), to, back)));
 }
 
 // From a side of the source to a side of the receiver, its own place among those that end there. An edge within a column
@@ -115,7 +114,15 @@ function route(edge, boxes, incoming) {
   const to = { x: back ? receiver.x + BOX.width : receiver.x, y: receiver.y + BOX.height / 2 + slot * GAP.line };
   const bend = onward || back ? Math.abs(to.x - from.x) / 2 : 30;
   const path = `M${from.x} ${from.y} C${from.x + (onward ? bend : -bend)} ${from.y} ${to.x + (back ? bend : -bend)} ${to.y} ${to.x} ${to.y}`;
-  return { path, to, anchor: back ? "start" : "end" };
+  return { path, to, back };
+}
+
+// Beside the end of an edge, on a ground of its own, so that lines do not cross the digits.
+function rateText(text, to, back) {
+  const width = text.length * 6.7;
+  const x = back ? to.x + 10 : to.x - 10 - width;
+  return [svg("rect", { class: "ground", x: x - 2, y: to.y - 6, width: width + 4, height: 12 }),
+    svg("text", { class: "rate", x, y: to.y + 4, textLength: width }, text)];
 }
 
 function boxOf(box, kind) {

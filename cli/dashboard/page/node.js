@@ -1,4 +1,4 @@
-// Node: what one node holds, for whom, and what it did lately.
+// Node: what one node holds, which processes hold that, and what it did lately.
 import { bar, nodeLink, stateOf } from "./cluster.js";
 import { h, link } from "./dom.js";
 import { artifactLink, keyLink, replicaState } from "./keys.js";
@@ -18,7 +18,7 @@ const poolColumns = [
   { title: "failed allocations", number: true, cell: (pool) => h("span", { class: number(pool.failed_allocations) > 0 ? "warn" : "" }, count(pool.failed_allocations)) },
 ];
 
-// Who holds a replica: other nodes by their open pulls, and the rest processes of this host.
+// What holds a replica: other nodes by their open pulls; the other leases are those of processes of its host.
 function holders(replica, pulls, names) {
   const mine = pulls.filter((pull) => pull.replica_id === replica.replica_id);
   const local = Math.max(0, number(replica.leases) - mine.length);

@@ -53,7 +53,7 @@ function pager({ page, first, shown, rows, next, total, query }) {
   return h("p", { class: "pager" }, range, " ", links);
 }
 
-// A field whose text becomes that part of the address.
+// A field: its text becomes that part of the address.
 export const filter = (name, label, query) =>
   h("label", {}, `${label} `, h("input", { type: "search", "data-query": name, value: query.get(name) ?? "", spellcheck: "false" }));
 
