@@ -24,6 +24,7 @@ let current; // its document
 
 function show() {
   const query = new URLSearchParams(location.search);
+  const before = page;
   page = PAGES[location.pathname];
   const title = page?.title(query) ?? "Not found";
   document.title = `${title} · TensorCast`;
@@ -36,7 +37,10 @@ function show() {
     stream?.stop();
     followed = address;
     current = undefined;
-    update(main, [h("h1", {}, title), h("p", { class: "empty" }, page ? "Loading" : "No page has this address; choose one above.")]);
+    // Another filter of the same page: what is there stays, and with it the focus, until the document comes.
+    if (page !== before || !page) {
+      update(main, [h("h1", {}, title), h("p", { class: "empty" }, page ? "Loading" : "No page has this address; choose one above.")]);
+    }
     stream = page && new Stream(address, take, tell);
   } else if (current !== undefined) render();
 }
