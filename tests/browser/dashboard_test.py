@@ -15,25 +15,41 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python/tes
 from cluster import BINARY, Cluster  # noqa: E402
 
 HOSTILE = "<img src=x onerror=globalThis.injected=true>"
-NAMES = {"a": "node-a", "b": HOSTILE}
 MODEL_SIZE = "40MiB"
 
 
 class Hosts(Cluster):
-    """Two nodes that stand for hosts of their own, the first of which sends slowly; and a dashboard beside it."""
+    """Nodes that stand for hosts of their own, the first of which sends slowly; and a dashboard beside it."""
+
+    def __init__(self, names):
+        super().__init__(host_pool="256MiB")
+        self._names = names  # of nodes "a", "b"
+        self._places = {}  # zone and rack by node
 
     def _start(self, name, command, *settings):
         if command == "daemon":
+            zone, rack = self._places.get(name, (f"zone-{name}", f"rack-{name}"))
             settings = [setting for setting in settings if not setting.startswith("daemon.name=")]
             settings += [
-                f"daemon.name={NAMES[name]}",
+                f"daemon.name={self._names[name]}",
                 f"daemon.host_id=host-{name}",
                 "daemon.tcp_listen=127.0.0.1:0",
                 "security.insecure=true",
-                f"daemon.labels=[zone=zone-{name}, rack=rack-{name}]",
+                f"daemon.labels=[zone={zone}, rack={rack}]",
             ]
             settings += ["daemon.limits.send=8MiB"] if name == "a" else []
         super()._start(name, command, *settings)
+
+    def add(self, name):
+        self._start(
+            name,
+            "daemon",
+            f"daemon.state_dir={self.folder}/{name}",
+            f"daemon.global_store=unix:{self.folder}/store.sock",
+            f"daemon.host_pool={self._host_pool}",
+            f"daemon.device_runtime={self._device_runtime}",
+        )
+        self._await_socket(name, f"{name}/daemon.sock")
 
     def command(self, *arguments, node="a"):
         return [str(BINARY), *arguments, "--daemon", self.address(node)]
@@ -46,7 +62,7 @@ class Hosts(Cluster):
         return self.json("key", "resolve", name)["key"]
 
     def environment(self):
-        # The token's socket is in this folder.
+        # The token's socket is in this folder, but for root.
         return {**os.environ, "XDG_RUNTIME_DIR": str(self.folder)}
 
     def start_dashboard(self):
@@ -62,18 +78,22 @@ class Hosts(Cluster):
                 return found.group()
         raise RuntimeError(f"the dashboard did not start: {(self.folder / 'dashboard.log').read_text()}")
 
-    def new_token(self):
-        done = subprocess.run([str(BINARY), "dashboard", "token"], capture_output=True, text=True, check=True, env=self.environment())
-        return urllib.parse.parse_qs(urllib.parse.urlsplit(re.search(r"https?://\S+", done.stdout).group()).query)["token"][0]
+    def new_token(self, site):
+        command = [str(BINARY), "dashboard", "token", "--listen", urllib.parse.urlsplit(site).netloc, "--json"]
+        return json.loads(subprocess.run(command, capture_output=True, text=True, check=True, env=self.environment()).stdout)["token"]
+
+    def put(self, key, seed):
+        model = self.folder / "model.safetensors"
+        made = [str(BINARY), "make-model", str(model), "--size", MODEL_SIZE, "--seed", str(seed)]
+        subprocess.run(made, check=True, stdout=subprocess.DEVNULL)
+        return self.json("put", str(model), "--key", key, "--keep", "2")
 
 
 @pytest.fixture(scope="module")
 def cluster():
-    with Hosts(host_pool="256MiB") as running:
-        model = running.folder / "model.safetensors"
-        for seed in ("1", "2"):
-            subprocess.run([str(BINARY), "make-model", str(model), "--size", MODEL_SIZE, "--seed", seed], check=True, stdout=subprocess.DEVNULL)
-            running.json("put", str(model), "--key", "llama/prod", "--keep", "2")
+    with Hosts({"a": "node-a", "b": HOSTILE}) as running:
+        running.put("llama/prod", seed=1)
+        running.put("llama/prod", seed=2)
         running.json("key", "bind", HOSTILE, running.key("llama/prod")["artifact_id"])
         yield running
 
@@ -114,7 +134,7 @@ def test_pasted_address_asks_for_token_and_comes_back(cluster, browser, tmp_path
         other.open(pasted, live=False)
         assert "tensorcast dashboard token" in other.js("document.body.innerText")
         assert other.accessibility_violations() == []
-        other.driver.find_element("css selector", "input[name=token]").send_keys(cluster.new_token() + "\n")
+        other.driver.find_element("css selector", "input[name=token]").send_keys(cluster.new_token(browser.site) + "\n")
         other.until_live()
         assert other.js("location.href") == pasted
         other.until_text(HOSTILE, "zone=zone-b")

@@ -44,7 +44,7 @@ def zones(zones=8, racks=50, nodes=25):
     return {
         "zones": [{"zone": f"zone-{z}", "racks": [rack(f"rack-{r:02}", nodes, late=int(r == 7)) for r in range(racks)]} for z in range(zones)],
         "nodes": zones * racks * nodes,
-        "store_epoch": 7,
+        "not_asked": zones * racks * nodes,
         "status": {
             "cluster": {
                 "artifacts": "3",
@@ -193,7 +193,7 @@ def empty_views():
     """A cluster in which there is nothing yet."""
     nothing = every_view("node")
     return {
-        "zones": {"zones": [], "nodes": 0, "store_epoch": 7},
+        "zones": {"zones": [], "nodes": 0, "not_asked": 0},
         "nodes": {"nodes": [], "total": 0},
         "node": {"node": nothing["node"]["node"], "problems": []},
         "keys": {"keys": [], "total": 0},

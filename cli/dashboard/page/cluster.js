@@ -22,6 +22,7 @@ function poolCell(pool) {
   return bar(share(pool.used_bytes, pool.capacity_bytes), `${bytes(pool.used_bytes)} of ${bytes(pool.capacity_bytes)}`);
 }
 
+const LATE_SECONDS = 30; // without a heartbeat, as the server counts the late ones
 const HEALTH = ["draining", "unreachable", "unhealthy", "late"];
 
 function healthCell(group) {
@@ -51,7 +52,7 @@ function merged(racks) {
 
 function rateCell(group, name) {
   if (group.asked === 0) return h("span", { class: "muted" }, "not asked");
-  return rate(group[name]) + (group.asked < group.nodes ? ` (${count(group.asked)} nodes)` : "");
+  return rate(group[name]) + (group.asked < group.nodes ? ` (${plural(group.asked, "node")})` : "");
 }
 
 // Most nodes have one version: more than one is what an operator looks for.
@@ -74,7 +75,7 @@ const groupColumns = (name, address) => [
 
 function storeFacts(status, zones) {
   const store = status?.cluster;
-  if (!store) return facts([["nodes", count(zones.nodes)], ["epoch", String(zones.store_epoch ?? "")]]);
+  if (!store) return facts([["nodes", count(zones.nodes)]]);
   const leader = (store.stores ?? []).find((member) => member.leads);
   const quota = share(store.metadata_bytes, store.metadata_quota_bytes);
   return facts([
@@ -114,13 +115,13 @@ export const cluster = {
       : [{ title: "zone", cell: (row) => placeName(row.zone), sort: (row) => row.zone },
         ...groupColumns("rack", (row) => `/nodes?${new URLSearchParams({ zone: row.zone, rack: row.rack })}`)];
     return [
-      problemsOf(zones.status?.problems),
+      problemsOf(zones.status?.problems ?? zones.problems),
       storeFacts(zones.status, zones),
       h("p", {}, query.has("zone") && [link("/", "All zones"), " · "], link(`/nodes${query.has("zone") ? `?${new URLSearchParams({ zone: query.get("zone") })}` : ""}`, query.has("zone") ? "All nodes of this zone" : "All nodes")),
       table(byZone ? "Zones" : "Racks", columns, rows,
         { query, page: "page", empty: "No node is registered. Start one: tensorcast daemon --set daemon.global_store=ADDRESS" }),
-      rows.some((row) => row.asked < row.nodes) && h("p", { class: "muted" },
-        "Rates are sums over the nodes that were asked. Transfers of one rack asks the nodes of that rack alone."),
+      zones.not_asked > 0 && h("p", { class: "muted" },
+        `Rates are sums over the nodes that were asked; ${count(zones.not_asked)} were not. The transfers of a rack have the rates of its nodes.`),
     ];
   },
 };
@@ -131,7 +132,7 @@ export function stateOf(node) {
     node.draining && "draining",
     node.unreachable && "unreachable",
     (node.unhealthy_devices ?? []).length > 0 && `gpu ${node.unhealthy_devices.join(", ")} unhealthy`,
-    seconds(node.since_heartbeat) >= 15 && `late: ${duration(seconds(node.since_heartbeat))}`,
+    seconds(node.since_heartbeat) >= LATE_SECONDS && `late: ${duration(seconds(node.since_heartbeat))}`,
   ].filter(Boolean);
   return wrong.length === 0 ? h("span", { class: "good" }, "ok") : h("span", { class: "warn" }, wrong.join(", "));
 }
