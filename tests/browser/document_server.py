@@ -20,6 +20,7 @@ class DocumentServer:
     def __init__(self, views):
         self.views = views
         self.bytes_sent = 0  # of documents and patches
+        self.asked = []  # the views of the streams that began
         self.away = False  # then streams end and no other begins
         self._changed = threading.Condition()
         self._closing = False
@@ -83,6 +84,7 @@ class DocumentServer:
 
     def _stream(self, handler, query):
         handler.close_connection = True
+        self.asked.append(query["view"])
         if self.away:
             handler._send(502, "application/json", b'{"error": {"code": "UNAVAILABLE", "message": "the double is away"}}')
             return

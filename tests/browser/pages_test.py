@@ -134,6 +134,20 @@ def test_stale_page_says_since_when_and_recovers(browser):
     browser.errors()  # the refused requests
 
 
+def test_page_that_was_left_asks_no_more(browser):
+    with served(documents.every_view("n")) as server:
+        browser.open(f"{server.address}/nodes")
+        browser.js("document.querySelector('nav a[href=\"/tasks\"]').click()")
+        browser.until_text("failed attempts")
+        for _ in range(2):
+            server.go_away()
+            browser.until(lambda: "Stale" in browser.js("document.getElementById('stream').textContent"), "no word of the loss")
+            server.go_away(False)
+            browser.until_live()
+        assert set(server.asked[1:]) == {"tasks"}
+    browser.errors()  # the refused requests
+
+
 def test_address_keeps_filter_sort_and_page(browser, errors):
     asked = []
     fleet = documents.zones(1, 250, 4)

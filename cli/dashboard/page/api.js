@@ -73,8 +73,9 @@ export class Stream {
   stop() {
     document.removeEventListener("visibilitychange", this.#visibility);
     clearTimeout(this.#timer);
-    this.#abort?.abort();
-    this.#onDocument = this.#onState = () => {};
+    const abort = this.#abort;
+    this.#abort = null; // so that the end of the stream is not taken for a loss
+    abort?.abort();
   }
 
   async #connect() {
@@ -85,7 +86,9 @@ export class Stream {
     let problem = "the dashboard's server ended the stream";
     try {
       this.#expectWord(abort);
-      const response = await fetch(this.#address, { signal: abort.signal });
+      const response = await fetch(this.#address, { signal: abort.signal }).catch((error) => {
+        throw error.name === "TypeError" ? new Error("the dashboard's server does not answer") : error;
+      });
       if (response.status === 401) return this.#onState({ live: false, login: true });
       if (!response.ok) throw new Error((await response.json()).error?.message ?? `HTTP ${response.status}`);
       for await (const [name, data] of events(response.body)) {
@@ -93,7 +96,7 @@ export class Stream {
         this.#take(name, data);
       }
     } catch (error) {
-      problem = error.name === "TypeError" ? "the dashboard's server does not answer" : error.message ?? String(error);
+      problem = error.message;
     }
     if (abort !== this.#abort || document.hidden) return; // a later stream took over
     this.#tryLater(problem);
