@@ -278,9 +278,11 @@ browser_environment() {
   local venv=$1
   [[ -f $venv/.browser ]] && return
   say "adding the browser's driver to the environment that tests the Python package"
-  "$venv/bin/pip" install --quiet --disable-pip-version-check 'selenium==4.*' >&2 &&
-    "$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps axe-playwright-python >&2 ||
-    { say "selenium or axe cannot be had: the tests that need it are skipped"; return; }
+  local pip=("$venv/bin/pip" install --quiet --disable-pip-version-check)
+  if ! { "${pip[@]}" 'selenium==4.*' && "${pip[@]}" --no-deps axe-playwright-python; } >&2; then
+    say "selenium or axe cannot be had: the tests that need it are skipped"
+    return
+  fi
   touch "$venv/.browser"
 }
 
