@@ -126,6 +126,7 @@ export const transfer = {
         { title: "rate of its own transfer", number: true, cell: (row) => (row.known ? rate(row.bytes_per_second) : undefined) },
         { title: "state", cell: (row) => (row.problem ? h("span", { class: "bad" }, row.problem) : row.under_way ? "running" : row.known ? "done" : "no transfer made it here, or it is not remembered") },
         { title: "replica", cell: (row) => h("code", { title: row.replica }, short(row.replica)) },
+        { title: "note", cell: (row) => hop && row.node === hop.to && h("strong", { class: "warn" }, hop.from ? `bounding hop, from ${hop.from}` : "bounds it itself") || undefined },
       ], analysis.hops ?? [], { query, page: "hops", empty: "No other node was asked." }),
       h("p", { class: "muted" }, "In a terminal: ", h("code", {}, `tensorcast explain ${transfer.transfer_id}`)),
     ];
