@@ -117,7 +117,8 @@ export const cluster = {
     return [
       problemsOf(zones.status?.problems ?? zones.problems),
       storeFacts(zones.status, zones),
-      h("p", {}, query.has("zone") && [link("/", "All zones"), " · "], link(`/nodes${query.has("zone") ? `?${new URLSearchParams({ zone: query.get("zone") })}` : ""}`, query.has("zone") ? "All nodes of this zone" : "All nodes")),
+      h("p", {}, query.has("zone") ? [link("/", "All zones"), " · ",
+        link(`/nodes?${new URLSearchParams({ zone: query.get("zone") })}`, "All nodes of this zone")] : link("/nodes", "All nodes")),
       table(byZone ? "Zones" : "Racks", columns, rows,
         { query, page: "page", empty: "No node is registered. Start one: tensorcast daemon --set daemon.global_store=ADDRESS" }),
       zones.not_asked > 0 && h("p", { class: "muted" },
