@@ -3,7 +3,7 @@ PRESET ?= release
 BUILD  := build/$(PRESET)
 JOBS   ?= $(shell nproc)
 
-.PHONY: all setup binary build test demo bench bench-fan-out bench-failover bench-comeback bench-objects bench-cold-fleet gpu-check format clean asan tsan tidy tidy-quick model object-faults lint fuzz check-all
+.PHONY: all setup binary build test demo bench bench-fan-out bench-failover bench-comeback bench-objects bench-cold-fleet gpu-check format clean asan tsan tidy tidy-quick model object-faults lint fuzz check-all screenshots
 
 all: build
 
@@ -68,6 +68,11 @@ bench-cold-fleet: binary
 OUT ?= gpu-check.md
 gpu-check: build
 	@tools/workshop/bench/gpu_check.py --build $(BUILD) --out $(OUT)
+
+# The pictures of the dashboard in the documentation, by a browser (tests/browser).
+screenshots: binary
+	@tools/setup.sh --tests --python
+	@TENSORCAST_BINARY=$(BUILD)/bin/tensorcast build/deps/python-tests/bin/python -B tests/browser/screenshots.py docs/pictures
 
 # Not run under sanitizers: tests of the tree and of whole packages rather than of the code's behaviour, and the test of
 # overlapping copies, for which instrumented code is too slow.

