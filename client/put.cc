@@ -476,7 +476,7 @@ absl::StatusOr<PutResult> Client::Put(const RequestContext& context, std::span<c
                                       const PutOptions& options) {
   RequestContext operation = OperationContext(context);
   otel::Span span("Client/Put", operation, {{otel::attr::kOperationType, "put"}});
-  if (!options.key.empty()) span.SetAttribute(otel::attr::kKey, options.key);
+  if (options.key.has_value()) span.SetAttribute(otel::attr::kKey, *options.key);
   span.AttachTo(&operation);
   TC_ASSIGN_OR_RETURN(const v1::PutArtifactResult result,
                       span.Record(PutWithFiles(span, *session_, operation, tensors, metadata, options)));
@@ -494,7 +494,7 @@ absl::StatusOr<v1::PutArtifactResult> AdminClient::Import(const RequestContext& 
                                                           const PutOptions& options) {
   RequestContext operation = OperationContext(context);
   otel::Span span("Client/Put", operation, {{otel::attr::kOperationType, "import"}});
-  if (!options.key.empty()) span.SetAttribute(otel::attr::kKey, options.key);
+  if (options.key.has_value()) span.SetAttribute(otel::attr::kKey, *options.key);
   span.AttachTo(&operation);
   return span.Record(ImportUnder(span, *link_, operation, path, options));
 }

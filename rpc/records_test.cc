@@ -1,5 +1,6 @@
 #include "rpc/records.h"
 
+#include <grpcpp/channel.h>
 #include <grpcpp/impl/service_type.h>
 
 #include <string>

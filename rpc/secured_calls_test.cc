@@ -19,6 +19,7 @@
 #include "otel/api/testing/recorded_telemetry.h"
 #include "proto/imports.pb.h"
 #include "proto/possession.pb.h"
+#include "proto/records.pb.h"
 #include "rpc/call.h"
 #include "rpc/call_contexts.h"
 #include "rpc/credentials.h"
@@ -54,6 +55,7 @@ TEST(Roles, CallTable_HasExactlyOneRowPerCall) {
   calls.merge(CallsOf(*v1::OpenPullRequest::descriptor()->file()));
   calls.merge(CallsOf(*v1::ProveRequest::descriptor()->file()));
   calls.merge(CallsOf(*v1::ClaimImportRequest::descriptor()->file()));
+  calls.merge(CallsOf(*v1::ReadAllRequest::descriptor()->file()));
   std::multiset<std::string> rows;
   for (const security::CallRow& row : security::CallTable()) rows.insert(std::string(row.call));
   EXPECT_EQ(std::multiset<std::string>(calls.begin(), calls.end()), rows);

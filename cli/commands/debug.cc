@@ -1,5 +1,5 @@
-// `debug bundle`: what explains a failure, of every node that can be reached, in one archive. Each node and the
-// global store are asked under the caller's own name.
+// `debug bundle`: what explains a failure, of every node that can be reached, in one archive. Each node and
+// the global store are asked under the caller's own name.
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -76,8 +76,8 @@ std::string FileName(std::string_view name) {
   for (const char c : name.substr(0, 100)) {
     file += absl::ascii_isalnum(c) || c == '-' || c == '_' || c == '.' ? c : '_';
   }
-  if (file.empty() || file.front() == '.') file.insert(0, "_");
-  return file;
+  const bool hidden = file.empty() || file.front() == '.';
+  return hidden ? absl::StrCat("_", file) : file;
 }
 
 std::string TimeText(uint64_t nanoseconds) {

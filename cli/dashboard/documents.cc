@@ -684,12 +684,10 @@ absl::StatusOr<json> Documents::Maker::Transfer(const Query& query) {
     found = {.report = explained->hops(0).transfer(), .under_way = explained->hops(0).under_way()};
   }
   TC_ASSIGN_OR_RETURN(const TransferReport report, rpc::FromProto(found.report));
-  std::vector<explain::SourceDetails> sources = explain::SourcesOf(report);
   explain::Route route;
-  if (explained.ok()) {
-    explain::AddSourceDetails(*explained, &sources);
-    route = explain::RouteOf(*explained);
-  } else {
+  if (explained.ok()) route = explain::RouteOf(*explained);
+  std::vector<explain::SourceDetails> sources = explain::DetailsOf(route, report);
+  if (!explained.ok()) {
     // No error of the document: what the others do not tell is said to be unknown.
     for (explain::SourceDetails& detail : sources) detail.problem = std::string(explained.status().message());
   }

@@ -79,9 +79,11 @@ class FakeStore final : public v1::GlobalStore::CallbackService {
         call, executor_,
         [this, id = request->artifact_id()](const RequestContext&,
                                             std::shared_ptr<rpc::StreamWriter<Response>> writer,
-                                            const rpc::Finisher& finish) {
+                                            const rpc::Finisher& finisher) {
           const auto found = holders.find(id);
-          if (found == holders.end()) return finish.Finish(absl::NotFoundError("there is no such artifact"));
+          if (found == holders.end()) {
+            return finisher.Finish(absl::NotFoundError("there is no such artifact"));
+          }
           Response response;
           response.mutable_artifact()->set_artifact_id(id);
           for (const std::string& node_id : found->second) {
@@ -94,7 +96,7 @@ class FakeStore final : public v1::GlobalStore::CallbackService {
             response = Response();
             response.mutable_artifact()->set_artifact_id(id);
           }
-          finish.Finish(writer->Write(std::move(response)));
+          finisher.Finish(writer->Write(std::move(response)));
         });
   }
 

@@ -69,13 +69,13 @@ class Causes {
     if (own_.whole <= absl::ZeroDuration() || total_ <= absl::ZeroDuration()) return {};
     AddOwn("stopped", TimeUse::kStopped);
     AddOwn("no cpu", TimeUse::kNoCpu);
-    if (stage != Stage::kFetch) return MaxIfSure();
+    if (stage != Stage::kFetch) return MajorityCause();
     AddOwn("limiter", TimeUse::kLimiter);
     for (const SourceDetails& detail : details_) {
       if (!detail.mapped) AddSource(detail);
     }
     // Too short for figures of threads: what is left may be work as well as waiting.
-    if (own_[TimeUse::kWorking] + own_[TimeUse::kNoCpu] <= absl::ZeroDuration()) return MaxIfSure();
+    if (own_[TimeUse::kWorking] + own_[TimeUse::kNoCpu] <= absl::ZeroDuration()) return MajorityCause();
     AddRest();
     return Max();
   }
@@ -104,8 +104,9 @@ class Causes {
     return max == causes_.end() ? Cause() : *max;
   }
 
-  // Where not every candidate is among them: only what took over half of the time is sure to be the largest.
-  Cause MaxIfSure() const {
+  // Where not every candidate is among them, only what took more than half of the time is sure to be the
+  // largest.
+  Cause MajorityCause() const {
     Cause cause = Max();
     return cause.share > 0.5 ? cause : Cause();
   }
@@ -120,7 +121,10 @@ class Causes {
     const std::optional<WallTime> time = TimeOf(detail);
     const uint64_t bytes = BytesOf(detail.grant_id);
     if (!time.has_value() || bytes == 0) return;
-    const absl::Duration active = time->whole - (*time)[TimeUse::kIdle];
+    // A source that cannot run does not see its requests: it counts that time as idle.
+    const absl::Duration unseen = (*time)[TimeUse::kStopped] + (*time)[TimeUse::kNoCpu];
+    const absl::Duration idle = std::max((*time)[TimeUse::kIdle] - unseen, absl::ZeroDuration());
+    const absl::Duration active = time->whole - idle;
     double left = 1;
     const auto add = [&](std::string_view name, double share, std::string why) {
       share = std::clamp(share, 0.0, left);

@@ -26,9 +26,9 @@ struct Cause {
   std::string why;       // sentences for people: the evidence, then what would help
 };
 
-// The cause with the largest share of `total`, the transfer's wall time, in `moving` of which a stage was at
-// work. `stage`: the one that bounds the transfer; other causes than a node that could not run are found for
-// kFetch alone.
+// The cause with the largest share of `total`, the transfer's wall time; `moving`: the part of it in which a
+// stage was at work. `stage`: the one that bounds the transfer; other causes than a node that could not run
+// are found for kFetch alone.
 Cause FindCause(const TransferReport& report, absl::Duration total, absl::Duration moving, Stage stage,
                 const std::vector<SourceDetails>& details);
 

@@ -160,6 +160,24 @@ TEST(Cause, BusiestThreadRunsAllTheTime_IsCores) {
   EXPECT_EQ(bound.cause.grant_id, "");
 }
 
+// The receiver's limit leaves a source little to do; what it lost of that is not what the transfer waited
+// for.
+TEST(Cause, IdleSourceThatLostALittleTime_IsNotTheCause) {
+  TransferReport report = MakeSlow();
+  report.wall_time[TimeUse::kLimiter] = Ms(900);
+  const WallTime time = Time(Ms(1000), {{TimeUse::kIdle, Ms(950)}, {TimeUse::kStopped, Ms(50)}});
+  EXPECT_EQ(BoundOf(RouteTo(report, {{"node-0", Serving("node-0", 64'000'000, time)}})).cause.name,
+            "limiter");
+}
+
+TEST(Cause, StoppedSourceThatCountsThatAsIdle_IsTheCause) {
+  const WallTime time =
+      Time(Ms(1000), {{TimeUse::kIdle, Ms(800)}, {TimeUse::kStopped, Ms(830)}, {TimeUse::kWorking, Ms(90)}});
+  const Bound bound = BoundOf(RouteTo(MakeSlow(), {{"node-0", Serving("node-0", 64'000'000, time)}}));
+  EXPECT_EQ(bound.cause.name, "stopped");
+  EXPECT_NEAR(bound.share, 0.83, 0.02);
+}
+
 TEST(Cause, SourceThatDoesNotAnswer_IsUnknown) {
   Route route{.hops = {{.node = "node-9", .replica_id = "replica", .transfer = MakeSlow()},
                        {.node = "node-0", .problem = "connection refused"}}};

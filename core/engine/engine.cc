@@ -208,5 +208,4 @@ int StoreEngine::peer_sources() const { return parts_->queue.peer_sources(); }
 
 std::vector<TransferReport> StoreEngine::RunningTransfers() const { return parts_->queue.Reports(); }
 
-
 }  // namespace tensorcast

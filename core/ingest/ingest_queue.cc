@@ -178,8 +178,8 @@ void IngestQueue::RunJob(const JobPtr& job) {
   }
   removal_->WithdrawUnhealthy();  // what broke a device may have been this
   // The order to the end: the lease is kept (or dropped), then the listener is told, then the job counts as
-  // ended, then its callers are told. So the transfer is always either in Jobs() or known to the listener, and a
-  // caller finds neither a lease without a caller nor a job that counts.
+  // ended, then its callers are told. So the transfer is always either in Jobs() or known to the listener,
+  // and a caller finds neither a lease without a caller nor a job that counts.
   if (result.lease.ok()) job->KeepLease(*std::move(result.lease));
   notifier_->TransferEnded(result.report);
   {

@@ -248,8 +248,9 @@ absl::StatusOr<v1::AttachReplicaResponse> Materializer::Attach(const RequestCont
   } else {
     const auto receiver = TraceContext::FromTraceparent(request.traceparent());
     const Manifest& manifest = *lease->manifest();
-    auto record = std::make_shared<AttachRecord>(context.trace, receiver.value_or(TraceContext()),
-                                                 request.grant_id(), manifest.id(), manifest.image_bytes());
+    auto record =
+        std::make_shared<AttachRecord>(context.trace, receiver.value_or(TraceContext()), request.grant_id(),
+                                       manifest.id(), manifest.layout().image_bytes);
     TC_ASSIGN_OR_RETURN(*response.mutable_ticket(),
                         options_.sessions->IssueTicket(std::move(lease), Holder::kDaemon, std::move(record)));
   }

@@ -659,7 +659,6 @@ TEST_F(ProviderTest, RequestsForMoreSources_AreLimited) {
 TEST_F(ProviderTest, SixSources_AreEnoughForOneTransfer) {
   store_.offers.emplace_back();
   for (const char* grant_id : {"t1", "t2", "t3", "t4", "t5", "t6"}) AddGrant(store_.offers.back(), grant_id);
-  store_.offers.back().mutable_look_again()->set_nanos(1);
   auto provider = Provider();
   const auto sources = TakeSources(*provider, 6);
   auto more = provider->Next(context_, {}, /*needed=*/false);
@@ -667,6 +666,16 @@ TEST_F(ProviderTest, SixSources_AreEnoughForOneTransfer) {
   EXPECT_TRUE(more->sources.empty());
   EXPECT_EQ(store_.asked.size(), 1u);
   EXPECT_EQ(store_.asked.front().sources(), 6u);
+}
+
+TEST_F(ProviderTest, SixSources_AskAgainWhereTheGlobalStoreWantsIt) {
+  store_.offers.emplace_back();
+  for (const char* grant_id : {"t1", "t2", "t3", "t4", "t5", "t6"}) AddGrant(store_.offers.back(), grant_id);
+  store_.offers.back().mutable_look_again()->set_nanos(1);
+  auto provider = Provider();
+  const auto sources = TakeSources(*provider, 6);
+  ASSERT_TRUE(provider->Next(context_, {}, /*needed=*/false).ok());
+  EXPECT_EQ(store_.asked.size(), 2u);
 }
 
 TEST_F(ProviderTest, StalledSourceOnSameHost_MakesFinderRequestOthers) {

@@ -59,7 +59,7 @@ TEST_F(Rates, SlowSources_AreHeldBesideAllThatAreWanted) {
   EXPECT_EQ(Ask("taker", 2), Nodes({"fast-1", "slow"}));
   EXPECT_LT(look_again_, absl::InfiniteDuration());
   EXPECT_EQ(Ask("taker", 2), Nodes());
-  Hold("fast-2", "no number");
+  Hold("fast-2", "unknown");
   EXPECT_EQ(Ask("taker", 2), Nodes({"fast-2"}));
   EXPECT_EQ(look_again_, absl::InfiniteDuration());
 }

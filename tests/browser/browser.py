@@ -3,6 +3,7 @@
 import importlib.util
 import pathlib
 import shutil
+import tempfile
 
 import pytest
 
@@ -23,7 +24,8 @@ LOGIN = "status of 401"
 class Browser:
     """A context manager: at its end Chromium and its profile are gone."""
 
-    def __init__(self, folder: pathlib.Path):
+    def __init__(self):
+        self.profile = tempfile.TemporaryDirectory()
         options = webdriver.ChromeOptions()
         options.binary_location = CHROMIUM
         for argument in (
@@ -34,7 +36,7 @@ class Browser:
             "--disable-breakpad",
             "--window-size=1400,900",
             "--hide-scrollbars",
-            f"--user-data-dir={folder}/profile",
+            f"--user-data-dir={self.profile.name}",
         ):
             options.add_argument(argument)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
@@ -45,6 +47,7 @@ class Browser:
 
     def __exit__(self, *_):
         self.driver.quit()
+        self.profile.cleanup()
 
     def js(self, script, *arguments):
         return self.driver.execute_script(f"return {script}", *arguments)

@@ -104,8 +104,8 @@ def address(cluster):
 
 
 @pytest.fixture(scope="module")
-def logged_in(address, tmp_path_factory):
-    with Browser(tmp_path_factory.mktemp("chromium")) as browser:
+def logged_in(address):
+    with Browser() as browser:
         browser.open(address)
         browser.site = address.partition("/login")[0]
         yield browser
@@ -128,9 +128,9 @@ def test_printed_address_logs_in_once(browser, address):
     browser.open(browser.site)
 
 
-def test_pasted_address_asks_for_token_and_comes_back(cluster, browser, tmp_path):
+def test_pasted_address_asks_for_token_and_comes_back(cluster, browser):
     pasted = f"{browser.site}/nodes?zone=zone-b"
-    with Browser(tmp_path) as other:
+    with Browser() as other:
         other.open(pasted, live=False)
         assert "tensorcast dashboard token" in other.js("document.body.innerText")
         assert other.accessibility_violations() == []

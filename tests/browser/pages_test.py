@@ -24,8 +24,8 @@ MAX_ROWS = 500
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    with Browser(tmp_path_factory.mktemp("chromium")) as running:
+def browser():
+    with Browser() as running:
         yield running
 
 

@@ -7,7 +7,6 @@ screenshots.py FOLDER
 import pathlib
 import subprocess
 import sys
-import tempfile
 import urllib.parse
 
 from browser import Browser
@@ -37,7 +36,7 @@ def take(browser, folder, name, height):
 
 def main():
     folder = pathlib.Path(sys.argv[1])
-    with Fleet(NAMES) as fleet, tempfile.TemporaryDirectory() as profile, Browser(pathlib.Path(profile)) as browser:
+    with Fleet(NAMES) as fleet, Browser() as browser:
         for seed in (1, 2):
             fleet.put("llama/prod", seed)
         address = fleet.start_dashboard()

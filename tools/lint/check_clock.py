@@ -24,6 +24,7 @@ WALL_TIME = {
     "global_store/coordinator/coordinator.h": "the default clock for the dates of durable facts",
     "objects/credentials/credentials.h": "keys that a client brings expire at a time of day",
     "objects/credentials/credential_chain.h": "the default clock for keys, which expire at a time of day",
+    "rpc/server.cc": "certificates end at a time of day",
     "objects/s3/s3_client.h": "the default clock for signatures, which have the time of day",
 }
 

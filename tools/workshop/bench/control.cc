@@ -14,7 +14,7 @@
 namespace tensorcast::bench {
 namespace {
 
-constexpr char kKey[] = "control";
+constexpr char kControlKey[] = "control";
 
 absl::StatusOr<std::unique_ptr<Process>> StartEmptyServer(const BenchOptions& options,
                                                           const std::string& directory,
@@ -30,7 +30,7 @@ absl::StatusOr<std::unique_ptr<Process>> StartEmptyServer(const BenchOptions& op
 
 absl::StatusOr<std::unique_ptr<BenchCluster>> StartCluster(const BenchOptions& options, bool tls) {
   TC_ASSIGN_OR_RETURN(auto cluster, BenchCluster::Start(options, {.pool_bytes = 64 * kMiB, .tls = tls}));
-  TC_RETURN_IF_ERROR(cluster->ImportModel(kKey, kMiB).status());
+  TC_RETURN_IF_ERROR(cluster->ImportModel(kControlKey, kMiB).status());
   return cluster;
 }
 
@@ -41,7 +41,7 @@ absl::StatusOr<std::unique_ptr<Callers>> CallersOf(const BenchOptions& options, 
     TC_ASSIGN_OR_RETURN(const security::Identity::Files files, cluster.Certify("client/bench"));
     TC_ASSIGN_OR_RETURN(identity, security::Identity::Load(files));
   }
-  return std::make_unique<Callers>(options.context, cluster.processes().global_store_address(), kKey,
+  return std::make_unique<Callers>(options.context, cluster.processes().global_store_address(), kControlKey,
                                    std::move(identity));
 }
 
@@ -91,7 +91,7 @@ absl::StatusOr<Rows> RunBesideEmptyCalls(const BenchOptions& options) {
   TC_ASSIGN_OR_RETURN(const auto empty_server,
                       StartEmptyServer(options, cluster->directory(), &empty_address));
   TC_ASSIGN_OR_RETURN(auto resolve, CallersOf(options, *cluster));
-  auto empty = std::make_unique<Callers>(options.context, empty_address, kKey);
+  auto empty = std::make_unique<Callers>(options.context, empty_address, kControlKey);
   TC_ASSIGN_OR_RETURN(Rows rows, Measure(options, *resolve, *empty, "empty call"));
   HangUp(std::move(resolve), std::move(empty));
   TC_RETURN_IF_ERROR(empty_server->Stop(absl::Seconds(10)).status());

@@ -14,7 +14,7 @@
 namespace tensorcast::bench {
 namespace {
 
-constexpr char kKey[] = "load";
+constexpr char kLoadKey[] = "load";
 // Of fio with each engine, to find the fastest: a disk's rate varies more than the engines differ.
 constexpr int kEngineRounds = 2;
 
@@ -44,7 +44,7 @@ class LoadBench {
 
   absl::StatusOr<Rows> Run() {
     TC_ASSIGN_OR_RETURN(cluster_, BenchCluster::Start(options_, {.pool_bytes = bytes_ + 64 * kMiB}));
-    TC_ASSIGN_OR_RETURN(file_, cluster_->WriteModel(kKey, bytes_));
+    TC_ASSIGN_OR_RETURN(file_, cluster_->WriteModel(kLoadKey, bytes_));
     TC_RETURN_IF_ERROR(Cold());
     TC_RETURN_IF_ERROR(Warm());
     TC_RETURN_IF_ERROR(Attached());
@@ -138,12 +138,12 @@ class LoadBench {
   }
 
   absl::Status Attached() {
-    TC_RETURN_IF_ERROR(cluster_->client(0).Import(options_.context, file_, {.key = kKey}).status());
+    TC_RETURN_IF_ERROR(cluster_->client(0).Import(options_.context, file_, {.key = kLoadKey}).status());
     std::vector<double> ms;
     uint64_t bytes = 0;
     for (int run = 0; run < std::max(runs_, 3); ++run) {
       const SteadyTime start = SteadyNow();
-      TC_ASSIGN_OR_RETURN(const auto replica, cluster_->client(0).Get(options_.context, kKey, {}));
+      TC_ASSIGN_OR_RETURN(const auto replica, cluster_->client(0).Get(options_.context, kLoadKey, {}));
       ms.push_back(absl::ToDoubleMilliseconds(SteadyNow() - start));
       bytes = replica->image().size();
     }

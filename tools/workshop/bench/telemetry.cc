@@ -24,7 +24,7 @@
 namespace tensorcast::bench {
 namespace {
 
-constexpr char kKey[] = "telemetry";
+constexpr char kTelemetryKey[] = "telemetry";
 constexpr char kOff[] = "telemetry off";
 constexpr char kControl[] = "ResolveKey";  // what is measured as a lane is, of the control plane
 constexpr int kPairsARound = 6;            // even: each side comes first as often
@@ -80,9 +80,9 @@ class TelemetryBench {
                           "observability.otel.endpoint=" + collector_->endpoint()};
     }
     TC_ASSIGN_OR_RETURN(side.cluster, BenchCluster::Start(options_, cluster));
-    TC_RETURN_IF_ERROR(side.cluster->Import(model_, kKey));
-    side.callers =
-        std::make_unique<Callers>(options_.context, side.cluster->processes().global_store_address(), kKey);
+    TC_RETURN_IF_ERROR(side.cluster->Import(model_, kTelemetryKey));
+    side.callers = std::make_unique<Callers>(options_.context,
+                                             side.cluster->processes().global_store_address(), kTelemetryKey);
     return side;
   }
 
@@ -147,7 +147,8 @@ class TelemetryBench {
   }
 
   absl::StatusOr<Figures> Transfer(Side& side, const std::string& lane) {
-    TC_ASSIGN_OR_RETURN(const Moved moved, MoveOnce(options_.context, *side.cluster, kKey, {.lane = lane}));
+    TC_ASSIGN_OR_RETURN(const Moved moved,
+                        MoveOnce(options_.context, *side.cluster, kTelemetryKey, {.lane = lane}));
     image_bytes_ = moved.report.bytes;
     return Figures{GbPerSecond(image_bytes_, moved.report.end - moved.report.start),
                    GbPerSecond(image_bytes_, moved.wall)};
