@@ -102,7 +102,7 @@ TEST_F(Rivals, DaemonOnCopiedStateDirectory_ReplacesFirstWhichEnds) {
   TC_ASSERT_OK_AND_ASSIGN(const int code, cluster_->daemon(1).Wait(Soon()));
   EXPECT_EQ(code, 1);
   const std::string last = FileTail(cluster_->daemon_directory(1) + "/log", 1);
-  EXPECT_THAT(last, HasSubstr("is the daemon rival at 127.0.0.1:"));
+  EXPECT_THAT(last, HasSubstr("it is the daemon rival at 127.0.0.1:"));
   EXPECT_THAT(last, HasSubstr("remove the file node_id from the copy"));
 
   TC_ASSERT_OK_AND_ASSIGN(const auto admin, Admin(0));
@@ -138,8 +138,8 @@ TEST_F(Rivals, PutAtReplacedDaemon_NamesTheDaemonThatReplacedIt) {
     const CommandResult result = RunCommand({"put", model, "--daemon", cluster_->addresses(1).unix_socket});
     EXPECT_EQ(result.exit_code, 1);
     EXPECT_THAT(result.output,
-                AllOf(HasSubstr("FAILED_PRECONDITION: "), HasSubstr("put at this daemon: node "),
-                      HasSubstr("is the daemon rival at 127.0.0.1:")));
+                AllOf(HasSubstr("FAILED_PRECONDITION: "), HasSubstr("put at this daemon: speak for node "),
+                      HasSubstr("it is the daemon rival at 127.0.0.1:")));
   }
   EXPECT_EQ(rival->Stop(absl::Seconds(20)).value_or(-1), 0);
 }
