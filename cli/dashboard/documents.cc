@@ -207,10 +207,19 @@ class Documents::Maker {
     return answer;
   }
 
+  // A global store has no such call, and would log each that comes: it is asked once a connection.
   Shared<v1::GetStatusResponse> Daemon() {
-    return daemon_.Get([&] {
-      return Ask(
-          [](client::AdminClient& own, const RequestContext& context) { return own.GetStatus(context); });
+    return daemon_.Get([&]() -> absl::StatusOr<v1::GetStatusResponse> {
+      TC_ASSIGN_OR_RETURN(const auto own, Own());
+      {
+        const absl::MutexLock lock(&mutex_);
+        if (store_alone_ == own) return absl::UnimplementedError("a global store is not a daemon");
+      }
+      absl::StatusOr<v1::GetStatusResponse> status = Ask(
+          [](client::AdminClient& asked, const RequestContext& context) { return asked.GetStatus(context); });
+      const absl::MutexLock lock(&mutex_);
+      if (absl::IsUnimplemented(status.status())) store_alone_ = own;
+      return status;
     });
   }
   // With the nodes sorted by name.
@@ -301,6 +310,8 @@ class Documents::Maker {
   NodeStatuses nodes_;
   absl::Mutex mutex_;
   std::shared_ptr<client::AdminClient> own_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<client::AdminClient> store_alone_
+      ABSL_GUARDED_BY(mutex_);  // of a global store, not of a daemon
   Cached<v1::GetStatusResponse> daemon_;
   Cached<v1::GetClusterStatusResponse> cluster_;
   Cached<std::vector<v1::Artifact>> artifacts_;
