@@ -112,15 +112,11 @@ class Causes {
     if (share > 0) Add(name, "", share, EndWhy(name, kThisNode, share, "the time", "daemon.limits.receive"));
   }
 
-  // Shares of a source are of the time in which it had requests.
+  // Shares of a source are of all of its time: what a source without a request loses costs nothing.
   void AddSource(const SourceDetails& detail) {
     const std::optional<WallTime> time = TimeOf(detail);
     const uint64_t bytes = BytesOf(detail.grant_id);
     if (!time.has_value() || bytes == 0) return;
-    // A source that cannot run does not see its requests: it counts that time as idle.
-    const absl::Duration unseen = (*time)[TimeUse::kStopped] + (*time)[TimeUse::kNoCpu];
-    const absl::Duration idle = std::max((*time)[TimeUse::kIdle] - unseen, absl::ZeroDuration());
-    const absl::Duration active = time->whole - idle;
     double left = 1;
     const auto add = [&](std::string_view name, double share, std::string why) {
       share = std::clamp(share, 0.0, left);
@@ -130,7 +126,7 @@ class Causes {
     for (const auto& [name, use] :
          {std::pair("stopped", TimeUse::kStopped), std::pair("no cpu", TimeUse::kNoCpu),
           std::pair("limiter", TimeUse::kLimiter)}) {
-      const double share = Ratio((*time)[use], active);
+      const double share = time->Share(use);
       add(name, share, EndWhy(name, detail.source, share, "the time that it served", "daemon.limits.send"));
     }
     const double reading = std::min(ReadingShare(detail), 1.0);
@@ -145,7 +141,7 @@ class Causes {
         absl::StrCat(
             detail.source, " sent ", cli::FormatBytes(others),
             " to other receivers meanwhile. Another source, or fewer receivers at once, would help."));
-    if (const double ran = std::min(Ratio((*time)[TimeUse::kWorking], active), left); ran > cores_) {
+    if (const double ran = std::min(time->Share(TimeUse::kWorking), left); ran > cores_) {
       cores_ = ran;
       cores_at_ = &detail;
     }
