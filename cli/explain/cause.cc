@@ -165,11 +165,14 @@ class Causes {
 
   // The busiest core of the two ends, and what passed without it.
   void AddRest() {
-    const double own_cores = Ratio(own_[TimeUse::kWorking], total_);
-    if (own_cores >= cores_ * moving_) {
+    // A core may be busy while something else holds the bytes back: it counts for what that leaves.
+    const double left = std::max(moving_ - explained_, 0.0);
+    const double own_cores = std::min(Ratio(own_[TimeUse::kWorking], total_), left);
+    const double cores = std::min(cores_ * moving_, left);
+    if (own_cores >= cores) {
       Add("cores", "", own_cores, EndWhy("cores", kThisNode, own_cores, "the time", ""));
     } else {
-      Add("cores", cores_at_->grant_id, cores_ * moving_,
+      Add("cores", cores_at_->grant_id, cores,
           EndWhy("cores", cores_at_->source, cores_, "the time that it served", ""));
     }
     const StageReport* const heaviest = HeaviestFetch();
