@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -17,7 +16,6 @@
 #include <string>
 #include <string_view>
 #include <system_error>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -28,6 +26,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "base/parallel.h"
 #include "base/posix/unique_fd.h"
 #include "base/status.h"
 #include "base/text.h"
@@ -168,22 +167,17 @@ absl::StatusOr<std::unique_ptr<client::AdminClient>> ConnectTo(const std::string
 
 // A few nodes at a time, so that those that do not answer cost little together.
 void AddNodes(Bundle& bundle, const std::vector<v1::Node>& nodes, const client::ClientOptions& options) {
-  std::atomic<size_t> next = 0;
-  const auto work = [&] {
-    for (size_t i = next++; i < nodes.size() && !OnTerminationSignal().IsCancelled(); i = next++) {
-      // The index keeps nodes apart that call themselves the same.
-      const std::string place = absl::StrCat("nodes/", i, "-", FileName(nodes[i].name()));
-      auto daemon = ConnectTo(nodes[i].grpc_address(), options);
-      if (daemon.ok()) {
-        AddDaemon(bundle, **daemon, place).IgnoreError();
-      } else {
-        bundle.LeaveOut(place, daemon.status());
-      }
+  ForEachInParallel(nodes.size(), kThreads, [&](size_t i) {
+    if (OnTerminationSignal().IsCancelled()) return;
+    // The index keeps nodes apart that call themselves the same.
+    const std::string place = absl::StrCat("nodes/", i, "-", FileName(nodes[i].name()));
+    auto daemon = ConnectTo(nodes[i].grpc_address(), options);
+    if (daemon.ok()) {
+      AddDaemon(bundle, **daemon, place).IgnoreError();
+    } else {
+      bundle.LeaveOut(place, daemon.status());
     }
-  };
-  std::vector<std::thread> askers;
-  for (size_t i = 0; i < std::min(kThreads, nodes.size()); ++i) askers.emplace_back(work);
-  for (std::thread& asker : askers) asker.join();
+  });
 }
 
 // The archive, by the system's tar. Only this user may read it: log lines and addresses are in it.

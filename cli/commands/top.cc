@@ -4,17 +4,16 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdio>
 #include <map>
 #include <memory>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/notification.h"
+#include "base/parallel.h"
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "base/text.h"
@@ -69,19 +68,12 @@ class ClusterViewer {
   }
 
  private:
-  // A few nodes at a time, so that those that do not answer cost one timeout, not one each. Each asker takes
-  // the next node that none has taken, and so is the only one that touches it.
+  // A few nodes at a time, so that those that do not answer cost one timeout, not one each.
   void AskAll(std::vector<NodeView>& nodes) {
     // The clients of all nodes are in the map before the threads begin, so that none of them changes the map.
-    std::atomic<size_t> next = 0;
-    const auto work = [&] {
-      for (size_t i = next++; i < nodes.size(); i = next++) {
-        if (!nodes[i].status.has_value()) Ask(nodes[i], clients_.at(nodes[i].node.grpc_address()));
-      }
-    };
-    std::vector<std::thread> askers;
-    for (size_t i = 0; i < std::min(kAskers, nodes.size()); ++i) askers.emplace_back(work);
-    for (std::thread& asker : askers) asker.join();
+    ForEachInParallel(nodes.size(), kAskers, [&](size_t i) {
+      if (!nodes[i].status.has_value()) Ask(nodes[i], clients_.at(nodes[i].node.grpc_address()));
+    });
   }
 
   void Ask(NodeView& node, std::unique_ptr<client::AdminClient>& client) {

@@ -1,10 +1,9 @@
 #include "cli/dashboard/node_statuses.h"
 
 #include <algorithm>
-#include <atomic>
-#include <thread>
 #include <utility>
 
+#include "base/parallel.h"
 #include "base/request_context.h"
 #include "base/status.h"
 
@@ -97,19 +96,11 @@ std::vector<Cached<NodeStatus>::Value> NodeStatuses::Ask(std::span<const v1::Nod
     mutex_.Await(absl::Condition(&free));
     asking_ = true;
   }
-  // Each asker takes the next node that none has taken, so that those that do not answer cost one timeout
-  // together, not one each.
-  std::atomic<size_t> next = 0;
-  const auto work = [&] {
-    for (size_t i = next++; i < nodes.size(); i = next++) {
-      const std::shared_ptr<Entry> entry = EntryOf(nodes[i].node_id());
-      answers[i] = entry->status.Get([&] { return Fetch(*entry, nodes[i]); });
-    }
-  };
-  std::vector<std::thread> askers;
-  for (size_t i = 1; i < std::min(kAskers, nodes.size()); ++i) askers.emplace_back(work);
-  work();
-  for (std::thread& asker : askers) asker.join();
+  // A few at a time, so that those that do not answer cost one timeout together, not one each.
+  ForEachInParallel(nodes.size(), kAskers, [&](size_t i) {
+    const std::shared_ptr<Entry> entry = EntryOf(nodes[i].node_id());
+    answers[i] = entry->status.Get([&] { return Fetch(*entry, nodes[i]); });
+  });
   const absl::MutexLock lock(&mutex_);
   asking_ = false;
   return answers;

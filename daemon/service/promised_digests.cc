@@ -1,12 +1,12 @@
 #include "daemon/service/promised_digests.h"
 
 #include <algorithm>
-#include <atomic>
 #include <span>
 #include <thread>
 #include <utility>
 
 #include "base/aside.h"
+#include "base/parallel.h"
 #include "base/status.h"
 #include "objects/hf/hub_cache.h"
 
@@ -78,17 +78,9 @@ std::vector<PromisedObject> FindPromises(const ObjectReaders& objects,
 absl::Status CheckPromises(const RequestContext& context, const std::vector<PromisedObject>& promised,
                            const ReplicaLease& lease) {
   std::vector<absl::Status> checked(promised.size());
-  std::atomic<size_t> next = 0;
-  const auto check = [&] {
-    for (size_t i = next++; i < promised.size(); i = next++) {
-      checked[i] = CheckOne(context, promised[i], lease);
-    }
-  };
-  std::vector<std::thread> others;
   const size_t threads = std::clamp<size_t>(std::thread::hardware_concurrency(), 1, kMaxThreads);
-  for (size_t i = 1; i < std::min(threads, promised.size()); ++i) others.emplace_back(check);
-  check();
-  for (std::thread& other : others) other.join();
+  ForEachInParallel(promised.size(), threads,
+                    [&](size_t i) { checked[i] = CheckOne(context, promised[i], lease); });
   for (const absl::Status& one : checked) TC_RETURN_IF_ERROR(one);
   return absl::OkStatus();
 }

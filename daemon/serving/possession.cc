@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <iterator>
 #include <span>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
+#include "base/parallel.h"
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "core/artifact/digest.h"
@@ -79,21 +79,14 @@ absl::StatusOr<std::string> Possession::ProveFiles(const v1::ProveRequest& reque
   // Side by side: of objects outside of this host each range takes a request's time.
   const RequestContext context = RequestContext::Background(options_.patience);
   std::vector<absl::Status> read(begins.size());
-  std::atomic<size_t> next = 0;
-  const auto read_some = [&] {
-    for (size_t i = next++; i < begins.size(); i = next++) {
-      const v1::ProveRequest::Range& range = request.ranges(static_cast<int>(i));
-      const HostSpan destination(bytes.data() + begins[i], range.bytes());
-      ChunkRequest fetch;
-      fetch.range = {range.offset(), range.bytes()};
-      fetch.destination = std::span(&destination, 1);
-      read[i] = files.source->Fetch(context, fetch).status();
-    }
-  };
-  std::vector<std::thread> readers;
-  for (int i = 1; i < files.source->max_concurrency(); ++i) readers.emplace_back(read_some);
-  read_some();
-  for (std::thread& reader : readers) reader.join();
+  ForEachInParallel(begins.size(), static_cast<size_t>(files.source->max_concurrency()), [&](size_t i) {
+    const v1::ProveRequest::Range& range = request.ranges(static_cast<int>(i));
+    const HostSpan destination(bytes.data() + begins[i], range.bytes());
+    ChunkRequest fetch;
+    fetch.range = {range.offset(), range.bytes()};
+    fetch.destination = std::span(&destination, 1);
+    read[i] = files.source->Fetch(context, fetch).status();
+  });
   for (const absl::Status& status : read) TC_RETURN_IF_ERROR(status);
   return DigestOf(bytes);
 }
