@@ -1,8 +1,7 @@
 // One accepted connection, in clear or with TLS, as blocking reads and writes with deadlines. The descriptor
 // does not block: each wait is a poll, so that a peer that trickles or stops cannot hold a thread for longer.
 //
-// One owner thread, but for Interrupt, which any thread may call. Errors of the peer are a false return:
-// there is no one to tell them to.
+// One owner thread, but for Interrupt, which any thread may call. An error of the peer is a return of false.
 #pragma once
 
 #include <cstddef>

@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <system_error>
 #include <utility>
@@ -114,13 +115,10 @@ HttpResponse Busy() {
 
 class HttpServer::Place {
  public:
-  Place(absl::Mutex& mutex, size_t& taken, size_t max) : mutex_(mutex), taken_(taken) {
-    const absl::MutexLock lock(&mutex_);
-    has_ = taken_ < max;
-    if (has_) ++taken_;
+  Place(std::atomic<size_t>& taken, size_t max) : taken_(taken), has_(taken++ < max) {
+    if (!has_) --taken_;
   }
   ~Place() {
-    const absl::MutexLock lock(&mutex_);
     if (has_) --taken_;
   }
   Place(const Place&) = delete;
@@ -128,9 +126,8 @@ class HttpServer::Place {
   explicit operator bool() const { return has_; }
 
  private:
-  absl::Mutex& mutex_;
-  size_t& taken_;
-  bool has_ = false;
+  std::atomic<size_t>& taken_;
+  const bool has_;
 };
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Listen(const HttpServerOptions& options) {
@@ -157,7 +154,7 @@ HttpServer::~HttpServer() {
   }
   shutdown(socket_.get(), SHUT_RDWR);  // wakes the acceptor
   if (acceptor_.joinable()) acceptor_.join();
-  // The acceptor has ended, so no client comes any more, and this thread alone changes the list.
+  // The acceptor has ended: no more clients come, and only this thread changes the list.
   std::list<Client> clients;
   {
     const absl::MutexLock lock(&mutex_);
@@ -195,7 +192,7 @@ void HttpServer::StartClient(UniqueFd socket) {
   const absl::MutexLock lock(&mutex_);
   if (stopping_) return;  // the destructor would not end it
   for (auto client = clients_.begin(); client != clients_.end();) {
-    // A thread that has said so holds nothing any more: its join does not wait.
+    // Such a thread has released what it held: its join does not wait.
     if (client->ended) client->thread.join();
     client = client->ended ? clients_.erase(client) : std::next(client);
   }
@@ -258,7 +255,7 @@ bool HttpServer::ReadHead(Connection& connection, std::string* head, HttpRespons
 void HttpServer::Answer(Connection& connection, const HttpRequest& request) {
   HttpResponse response;
   {
-    const Place place(mutex_, requests_, options_.max_requests);
+    const Place place(requests_, options_.max_requests);
     response = place ? handler_(request, connection.HasClientCertificate()) : Busy();
     if (response.stream == nullptr || request.head) {
       Write(connection, response, !request.head);
@@ -266,7 +263,7 @@ void HttpServer::Answer(Connection& connection, const HttpRequest& request) {
     }
   }
   // A stream takes a place of its own kind, so that streams never keep requests out.
-  const Place place(mutex_, streams_, options_.max_streams);
+  const Place place(streams_, options_.max_streams);
   if (!place) {
     Write(connection, Busy(), /*with_body=*/true);
     return;

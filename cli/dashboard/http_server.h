@@ -6,6 +6,7 @@
 // their threads.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -83,8 +84,8 @@ class HttpServer {
   absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::list<Client> clients_ ABSL_GUARDED_BY(mutex_);
-  size_t requests_ ABSL_GUARDED_BY(mutex_) = 0;
-  size_t streams_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::atomic<size_t> requests_ = 0;
+  std::atomic<size_t> streams_ = 0;
 };
 
 }  // namespace tensorcast::dashboard
