@@ -181,6 +181,13 @@ wheel: python
 check-engines: wheel
 	tools/package/check_engines.sh --wheels build/wheels --environment build/engines
 
+# A smoke run's traces in Phoenix (PyPI, 850 MB), read back: a few minutes the first time.
+.PHONY: check-phoenix
+check-phoenix: binary
+	@[ -f build/phoenix/.complete ] || { /usr/bin/python3 -m venv build/phoenix && \
+	  build/phoenix/bin/pip install --quiet arize-phoenix && touch build/phoenix/.complete; }
+	/usr/bin/python3 -B tools/otel/phoenix_test.py $(BUILD)/bin/tensorcast build/phoenix/bin/phoenix
+
 # A relocatable archive and Debian packages, into build/packages.
 .PHONY: package
 package: build
