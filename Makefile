@@ -3,7 +3,7 @@ PRESET ?= release
 BUILD  := build/$(PRESET)
 JOBS   ?= $(shell nproc)
 
-.PHONY: all setup binary build test demo bench bench-fan-out bench-failover bench-comeback bench-objects bench-cold-fleet gpu-check format clean asan tsan tidy tidy-quick model object-faults lint fuzz check-all screenshots
+.PHONY: all setup binary build test demo bench bench-fan-out bench-failover bench-comeback bench-objects bench-cold-fleet bench-zones gpu-check format clean asan tsan tidy tidy-quick model object-faults lint fuzz check-all screenshots
 
 all: build
 
@@ -63,6 +63,10 @@ bench-objects: binary
 # A fleet without replicas that wants one model from an object store behind a link: three minutes, as root.
 bench-cold-fleet: binary
 	@tools/workshop/bench/cold_fleet.py --binary $(BUILD)/bin/tensorcast
+
+# How often a model crosses the thin link between two zones: two minutes, as root.
+bench-zones: binary
+	@tools/workshop/bench/zones.py --binary $(BUILD)/bin/tensorcast
 
 # On a machine with GPUs: writes their tests and figures into one file (tools/workshop/bench/README.md).
 OUT ?= gpu-check.md
@@ -176,6 +180,13 @@ wheel: python
 .PHONY: check-engines
 check-engines: wheel
 	tools/package/check_engines.sh --wheels build/wheels --environment build/engines
+
+# A smoke run's traces in Phoenix (PyPI, 850 MB), read back: a few minutes the first time.
+.PHONY: check-phoenix
+check-phoenix: binary
+	@[ -f build/phoenix/.complete ] || { /usr/bin/python3 -m venv build/phoenix && \
+	  build/phoenix/bin/pip install --quiet arize-phoenix && touch build/phoenix/.complete; }
+	/usr/bin/python3 -B tools/otel/phoenix_test.py $(BUILD)/bin/tensorcast build/phoenix/bin/phoenix
 
 # A relocatable archive and Debian packages, into build/packages.
 .PHONY: package

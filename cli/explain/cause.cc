@@ -18,6 +18,8 @@ constexpr std::string_view kThisNode = "this node";
 constexpr double kMaxShare = 0.98;
 // Chunks under way when a pull ends are counted by one end and not by the other.
 constexpr double kSameBytes = 0.9;
+// A limit that held bytes back for less of the time than this was not what set the pace.
+constexpr double kBindingLimit = 0.1;
 
 double Ratio(absl::Duration part, absl::Duration whole) {
   return whole <= absl::ZeroDuration() ? 0 : std::clamp(absl::FDivDuration(part, whole), 0.0, 1.0);
@@ -63,10 +65,10 @@ class Causes {
 
   Cause Largest(Stage stage) {
     if (own_.whole <= absl::ZeroDuration() || total_ <= absl::ZeroDuration()) return {};
-    AddOwn("stopped", TimeUse::kStopped);
-    AddOwn("no cpu", TimeUse::kNoCpu);
+    AddOwn("stopped", Ratio(own_[TimeUse::kStopped], total_));
+    AddOwn("no cpu", Ratio(own_[TimeUse::kNoCpu], total_));
     if (stage != Stage::kFetch) return MajorityCause();
-    AddOwn("limiter", TimeUse::kLimiter);
+    AddOwn("limiter", LimiterShare(Ratio(own_[TimeUse::kLimiter], total_), moving_));
     for (const SourceDetails& detail : details_) {
       if (!detail.mapped) AddSource(detail);
     }
@@ -92,7 +94,22 @@ class Causes {
     cause.grant_id = grant_id;
     cause.share = share;
     cause.why = std::move(why);
-    explained_ += share;
+    (grant_id.empty() ? own_explained_ : sources_explained_) += share;
+  }
+
+  // Of `whole`: what a limit cost that held bytes back for the share `held`. A limit that sets the pace does
+  // so all the time: what moves between two waits is what the limit lets through. Without it the transfer
+  // would take what the busiest threads of the two ends need.
+  double LimiterShare(double held, double whole) const {
+    if (held < kBindingLimit) return held;
+    double needed = Ratio(own_[TimeUse::kWorking] + own_[TimeUse::kNoCpu] + own_[TimeUse::kStopped], total_);
+    for (const SourceDetails& detail : details_) {
+      const std::optional<WallTime> time = detail.mapped ? std::nullopt : TimeOf(detail);
+      if (!time.has_value()) continue;
+      needed = std::max(needed, time->Share(TimeUse::kWorking) + time->Share(TimeUse::kNoCpu) +
+                                    time->Share(TimeUse::kStopped));
+    }
+    return std::max(held, whole - needed);
   }
 
   Cause Max() const {
@@ -107,8 +124,7 @@ class Causes {
     return cause.share > 0.5 ? cause : Cause();
   }
 
-  void AddOwn(std::string_view name, TimeUse use) {
-    const double share = Ratio(own_[use], total_);
+  void AddOwn(std::string_view name, double share) {
     if (share > 0) Add(name, "", share, EndWhy(name, kThisNode, share, "the time", "daemon.limits.receive"));
   }
 
@@ -126,7 +142,8 @@ class Causes {
     for (const auto& [name, use] :
          {std::pair("stopped", TimeUse::kStopped), std::pair("no cpu", TimeUse::kNoCpu),
           std::pair("limiter", TimeUse::kLimiter)}) {
-      const double share = time->Share(use);
+      const double recorded = time->Share(use);
+      const double share = use == TimeUse::kLimiter ? LimiterShare(recorded, 1) : recorded;
       add(name, share, EndWhy(name, detail.source, share, "the time that it served", "daemon.limits.send"));
     }
     const double reading = std::min(ReadingShare(detail), 1.0);
@@ -165,10 +182,13 @@ class Causes {
 
   // The busiest core of the two ends, and what passed without it.
   void AddRest() {
-    // A core may be busy while something else holds the bytes back: it counts for what that leaves.
-    const double left = std::max(moving_ - explained_, 0.0);
-    const double own_cores = std::min(Ratio(own_[TimeUse::kWorking], total_), left);
-    const double cores = std::min(cores_ * moving_, left);
+    // A core may be busy while something else at its end holds the bytes back: it counts for what that
+    // leaves.
+    const double own_cores =
+        std::min(Ratio(own_[TimeUse::kWorking], total_), std::max(moving_ - own_explained_, 0.0));
+    const double cores = std::min(cores_ * moving_, std::max(moving_ - sources_explained_, 0.0));
+    // The two ends work at the same time, so what passed between them is what the busier one leaves.
+    const double rest = moving_ - std::max(own_explained_ + own_cores, sources_explained_ + cores);
     if (own_cores >= cores) {
       Add("cores", "", own_cores, EndWhy("cores", kThisNode, own_cores, "the time", ""));
     } else {
@@ -176,7 +196,6 @@ class Causes {
           EndWhy("cores", cores_at_->source, cores_, "the time that it served", ""));
     }
     const StageReport* const heaviest = HeaviestFetch();
-    const double rest = moving_ - explained_;
     if (heaviest == nullptr || rest <= 0) return;
     const SourceInfo& source = heaviest->source;
     if (source.type != SourceType::kRemote || source.lane == kLocalLane) {
@@ -219,7 +238,8 @@ class Causes {
   const double moving_;  // share of the time
   const WallTime& own_;
   std::vector<Cause> causes_;
-  double explained_ = 0;
+  double own_explained_ = 0;
+  double sources_explained_ = 0;
   double cores_ = 0;  // of the source with the busiest one, of the time that it served
   const SourceDetails* cores_at_ = nullptr;
 };

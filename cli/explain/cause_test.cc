@@ -101,9 +101,39 @@ TEST(Cause, ReceiveLimit_DoesNotRecommendFasterLane) {
       report, {{"node-0", Serving("node-0", 64'000'000, Time(Ms(1000), {{TimeUse::kWorking, Ms(90)}}))}}));
   EXPECT_EQ(bound.cause.name, "limiter");
   EXPECT_EQ(bound.cause.grant_id, "");
-  EXPECT_NEAR(bound.share, 0.88, 0.01);
+  EXPECT_NEAR(bound.share, 0.90, 0.01);  // what the busiest thread of this node leaves
   EXPECT_THAT(bound.why, AllOf(HasSubstr("daemon.limits.receive of this node"),
                                HasSubstr("A higher limit would help"), Not(HasSubstr("network"))));
+}
+
+// Between the waits that were recorded, what the limit let through was under way.
+TEST(Cause, LimitThatHeldBytesNowAndThen_CostsWhatBothEndsLeave) {
+  TransferReport report = MakeSlow();
+  report.wall_time[TimeUse::kLimiter] = Ms(380);
+  const Bound bound = BoundOf(RouteTo(
+      report, {{"node-0", Serving("node-0", 64'000'000, Time(Ms(1000), {{TimeUse::kWorking, Ms(250)}}))}}));
+  EXPECT_EQ(bound.cause.name, "limiter");
+  EXPECT_NEAR(bound.share, 0.75, 0.01);
+}
+
+TEST(Cause, LimitThatHardlyHeldBytes_IsNotNamed) {
+  TransferReport report = MakeSlow();
+  report.wall_time[TimeUse::kLimiter] = Ms(50);
+  const Bound bound = BoundOf(RouteTo(
+      report, {{"node-0", Serving("node-0", 64'000'000, Time(Ms(1000), {{TimeUse::kWorking, Ms(250)}}))}}));
+  EXPECT_EQ(bound.cause.name, "network");
+}
+
+// Two ends that work do so at the same time: the link has what the busier one leaves, not what the sum
+// leaves.
+TEST(Cause, BothEndsWork_LinkCostsWhatBusierOneLeaves) {
+  TransferReport report = MakeSlow();
+  report.wall_time[TimeUse::kWorking] = Ms(250);
+  report.wall_time[TimeUse::kNoCpu] = Ms(50);
+  const WallTime source = Time(Ms(1000), {{TimeUse::kWorking, Ms(200)}, {TimeUse::kNoCpu, Ms(150)}});
+  const Bound bound = BoundOf(RouteTo(report, {{"node-0", Serving("node-0", 64'000'000, source)}}));
+  EXPECT_EQ(bound.cause.name, "network");
+  EXPECT_NEAR(bound.share, 0.65, 0.01);
 }
 
 TEST(Cause, SendLimit_IsOfTheSource) {

@@ -85,19 +85,19 @@ void KeptReplicas::Compare(const std::shared_ptr<Entry>& entry, bool wanted) {
     --wanted_;
   }
   if (stopping_) return;
-  bool forgotten = false;
+  LOG_IF(ERROR, !matches) << "The replica of " << id << " that was kept in memory does not match its "
+                          << "digests any more: it is not served";
+  std::unique_ptr<ReplicaLease> added;
   {
+    // One step with Forget, which removes the artifact's replicas from the table after it returns: a replica
+    // that is added in between would stay.
     absl::MutexLock lock(&mutex_);
-    forgotten = entry->forgotten;
+    if (matches && !entry->forgotten) {
+      added = table_->AddKept(entry->replica.manifest, std::move(entry->replica.memory));
+    }
   }
-  if (matches && !forgotten) {
-    on_settled_(id, table_->AddKept(entry->replica.manifest, std::move(entry->replica.memory)));
-  } else {
-    LOG_IF(ERROR, !matches) << "The replica of " << id << " that was kept in memory does not match its "
-                            << "digests any more: it is not served";
-    on_settled_(id, nullptr);
-    entry->replica.memory = HostAllocation();
-  }
+  if (added == nullptr) entry->replica.memory = HostAllocation();
+  on_settled_(id, std::move(added));
   absl::MutexLock lock(&mutex_);
   entries_.erase(id);
 }

@@ -231,6 +231,8 @@ absl::Status ReplicaTable::Withdraw(std::string_view id) {
       record->withdrawn = true;
       rest.availability = record->availability;
       rest.end = ReplicaStates::BeingRemoved();
+    } else {
+      return absl::OkStatus();  // it goes already, and was counted then
     }
     states_.space.CountEviction(record->info.location, "corrupt");
   }
@@ -243,7 +245,7 @@ absl::Status ReplicaTable::SetPinned(std::string_view id, bool pinned) {
   TC_ASSIGN_OR_RETURN(const ReplicaRecordPtr record, states_.records.Find(id));
   if (record->info.state == ReplicaState::kDraining) {
     return absl::FailedPreconditionError(
-        absl::StrCat("lease replica ", id, ": it is being evicted; get it again"));
+        absl::StrCat(pinned ? "pin" : "unpin", " replica ", id, ": it is being evicted; get it again"));
   }
   if (record->info.pinned != pinned) {
     record->info.pinned = pinned;

@@ -86,6 +86,14 @@ TEST_F(CredentialProvidersTest, Profile_IsReadFromBothFiles) {
   EXPECT_THAT(Text(ProfileCredentials(environment())({})), HasSubstr("read profile none"));
 }
 
+TEST_F(CredentialProvidersTest, NamedDefaultProfile_MayBeInConfigFileAlone) {
+  variables_["AWS_SHARED_CREDENTIALS_FILE"] = folder_.File("no such file");
+  variables_["AWS_CONFIG_FILE"] = Write("config", "[default]\nregion = eu-west-1\n");
+  variables_["AWS_PROFILE"] = "default";
+  EXPECT_EQ(Text(ProfileCredentials(environment())({})), "none");
+  EXPECT_EQ(ConfiguredRegion(environment()), "eu-west-1");
+}
+
 TEST_F(CredentialProvidersTest, UnsupportedProfile_IsRefusedByName) {
   const auto text = [this](const std::string& settings) {
     Write("config", absl::StrCat("[profile team]\n", settings));

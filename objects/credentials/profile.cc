@@ -69,7 +69,7 @@ absl::StatusOr<Profile> ReadProfile(const Environment& environment) {
   bool found = AddSection(ReadSmallFile(credentials).value_or(""), profile.name, profile);
   const std::string config_text = ReadSmallFile(config).value_or("");
   found |= AddSection(config_text, absl::StrCat("profile ", profile.name), profile);
-  if (profile.name == "default") AddSection(config_text, "default", profile);
+  if (profile.name == "default") found |= AddSection(config_text, "default", profile);
   if (found || asked.empty()) return profile;
   return absl::NotFoundError(absl::StrCat("read profile ", asked, ": neither ", credentials, " nor ", config,
                                           " has it; set AWS_PROFILE to one that they have"));

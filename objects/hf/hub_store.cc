@@ -239,14 +239,13 @@ class Store final : public ObjectStore {
   absl::StatusOr<FoundObject> Find(const RequestContext& context, const std::string& uri) const override {
     TC_ASSIGN_OR_RETURN(HubName name, HubName::Parse(uri));
     if (hub_->options().offline) return FindCached(context, name);
-    absl::StatusOr<std::string> commit = hub_->CommitOf(context, name);
-    if (absl::IsUnavailable(commit.status())) {
-      absl::StatusOr<FoundObject> cached = FindCached(context, name);
+    const HubName asked = name;
+    absl::StatusOr<Files> listed = FilesOfRevision(context, name);
+    if (absl::IsUnavailable(listed.status())) {
+      absl::StatusOr<FoundObject> cached = FindCached(context, asked);
       if (cached.ok()) return cached;
     }
-    TC_RETURN_IF_ERROR(commit.status());
-    name.revision = *std::move(commit);
-    TC_ASSIGN_OR_RETURN(Files files, hub_->FilesOf(context, name));
+    TC_ASSIGN_OR_RETURN(Files files, std::move(listed));
     if (IsCached(name, files)) return FindCached(context, name);
 
     FoundObject found;
@@ -273,6 +272,12 @@ class Store final : public ObjectStore {
   }
 
  private:
+  // The files of the revision; `name` is pinned to its commit.
+  absl::StatusOr<Files> FilesOfRevision(const RequestContext& context, HubName& name) const {
+    TC_ASSIGN_OR_RETURN(name.revision, hub_->CommitOf(context, name));
+    return hub_->FilesOf(context, name);
+  }
+
   // Whether the file, or all safetensors files of the repository, are in the cache with their sizes. A folder
   // of a repository is not read there.
   bool IsCached(const HubName& name, const Files& files) const {

@@ -34,6 +34,7 @@ constexpr char kSha256[] = "9a129038d9a00aed0cf6a7ea059ca50a813449061ab87848cf1a
 class HubStoreTest : public ::testing::Test {
  protected:
   FakeReply Answer(const FakeRequest& request) {
+    if (away_) return {.status = 503};
     if (!token_.empty() && request.Header("authorization") != "Bearer " + token_) {
       return {.status = 401, .headers = {{"X-Error-Message", "Access to model org/name is restricted."}}};
     }
@@ -73,6 +74,7 @@ class HubStoreTest : public ::testing::Test {
   }
 
   std::string token_;
+  std::atomic<bool> away_ = false;
   int signatures_ = 0;
   std::atomic<int> valid_ = 1;
   FakeServer cdn_{[this](const FakeRequest& request) { return AnswerOfCdn(request); }};
@@ -220,6 +222,14 @@ TEST_F(HubCacheTest, OfflineStore_AsksNoHub) {
   EXPECT_TRUE(Store(options)->Find({}, "hf://org/name").ok());
   EXPECT_EQ(Store(options)->Find({}, "hf://org/other").status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(hub_.requests().size(), 0);
+}
+
+TEST_F(HubCacheTest, HubIsAway_CacheAnswersForBranchAndCommit) {
+  away_ = true;
+  for (const std::string& name : {std::string("hf://org/name"), absl::StrCat("hf://org/name@", kCommit)}) {
+    EXPECT_TRUE(Store(Cached())->Find({}, name).ok()) << name;
+  }
+  EXPECT_EQ(Store(Cached())->Find({}, "hf://org/other").status().code(), absl::StatusCode::kUnavailable);
 }
 
 TEST_F(HubCacheTest, BlobWithOtherBytes_IsRefused) {
