@@ -9,7 +9,7 @@ namespace {
 // Nodes choose their transfers' ids: a UUID fits.
 constexpr size_t kMaxTransferIdBytes = 64;
 
-// Of nodes that no hop names any more, before they are looked for.
+// So many nodes that no hop names any more are kept before they are looked for.
 constexpr size_t kUnusedNodes = 1024;
 
 }  // namespace
@@ -67,7 +67,6 @@ void RolloutLog::Erase(Artifacts::iterator artifact) {
   hops_ -= artifact->hops.size();
   by_id_.erase(artifact->artifact_id);
   artifacts_.erase(artifact);
-  DropUnusedNodes();
 }
 
 void RolloutLog::Forget(std::string_view artifact_id) {
