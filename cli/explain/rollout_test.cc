@@ -64,16 +64,16 @@ TEST(ExplainRollout, Page_ShowsTreePathSlowestAndWorstHop) {
 
 The tree, by distance from the first copies:
 level  receivers  ended  first began  last ended
-    1          2      2  +0.000       +4.000    
+    1          2      2        0.000       4.000
 
 The path to the receiver that ended last:
-from    to      lane      bytes  began   seconds       rate
-node-a  node-c  tcp   61.04 MiB  +0.100    3.900  16.4 MB/s
+from    to      lane      bytes  began  seconds       rate
+node-a  node-c  tcp   61.04 MiB  0.100    3.900  16.4 MB/s
 
 The slowest receivers:
-node    labels   from    lane      bytes  seconds  cause           
+node    labels   from    lane      bytes  seconds  cause
 node-c  zone=z1  node-a  tcp   61.04 MiB    3.900  limiter (node-c)
-node-b           node-a  tcp   61.04 MiB    1.000  unknown         
+node-b           node-a  tcp   61.04 MiB    1.000  unknown
 node-c: daemon.limits.receive holds it back.
 node-b: its daemon does not tell: connection refused
 
