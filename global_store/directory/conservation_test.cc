@@ -81,7 +81,7 @@ TEST_F(ConservationTest, DifferenceThatInventoryDoesNotMend_GoesOnCounting) {
   EXPECT_GE(directory_.conservation().inventory_violations, 10);
 }
 
-TEST_F(ConservationTest, PublicationBeforeNodesOwnUpdate_IsNoViolation) {
+TEST_F(ConservationTest, PublicationBeforeNodesOwnUpdate_IsNotViolation) {
   Register("a");
   Publish("x");
   directory_.AddPublishedReplica(Id("a"), SomeReplica("one", "x"));
