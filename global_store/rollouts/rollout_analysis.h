@@ -1,9 +1,9 @@
 // What the hops of a rollout say together: how deep its tree is, the path to the receiver that ended last,
 // the slowest receivers, and the hop that held up the end most. Pure functions.
 //
-// The tree: a receiver's parent is the receiver that gave it the most bytes. A source that is not a receiver had
-// the artifact first. Receivers of a swarm feed each other, so that such parents may form a circle: it is cut
-// at the member that ended first, which then counts as fed by the first copies.
+// The tree: a receiver's parent is the receiver that gave it the most bytes. A source that is not a receiver
+// had the artifact first. Receivers of a swarm feed each other, so that such parents may form a circle: it is
+// cut at the member that ended first, which then counts as fed by the first copies.
 #pragma once
 
 #include <cstddef>
