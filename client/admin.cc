@@ -173,6 +173,12 @@ absl::StatusOr<v1::GetClusterStatusResponse> AdminClient::GetClusterStatus(const
   });
 }
 
+absl::StatusOr<v1::ExplainRolloutResponse> AdminClient::ExplainRollout(
+    const RequestContext& context, const v1::ExplainRolloutRequest& request) {
+  return CallInSpan("Client/ExplainRollout", link_->global_store(), &StoreStub::ExplainRollout, context,
+                    request);
+}
+
 absl::StatusOr<v1::ReplicateArtifactResponse> AdminClient::Replicate(
     const RequestContext& context, const v1::ReplicateArtifactRequest& request) {
   return CallInSpan("Client/Replicate", link_->global_store(), &StoreStub::ReplicateArtifact, context,

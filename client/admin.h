@@ -79,6 +79,9 @@ class AdminClient {
   // A transfer to this daemon's node, with the reports of its sources: the daemon asks them.
   absl::StatusOr<v1::ExplainTransferResponse> ExplainTransfer(const RequestContext& context,
                                                               const std::string& transfer_id);
+  // How an artifact reached the fleet; also of a global store.
+  absl::StatusOr<v1::ExplainRolloutResponse> ExplainRollout(const RequestContext& context,
+                                                            const v1::ExplainRolloutRequest& request);
   // Calls `on_status` with the status now and after each interval, until the context ends or it returns
   // false.
   absl::Status WatchStatus(const RequestContext& context, absl::Duration interval,

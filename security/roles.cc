@@ -37,6 +37,7 @@ constexpr CallRow kTable[] = {
     {"GlobalStore/WatchKeys", kReaders, ""},
     {"GlobalStore/RequestReplicaTransport", kNode, "the grant names it as the receiver"},
     {"GlobalStore/CompleteReplicaTransport", kNode, ""},
+    {"GlobalStore/ExplainRollout", kReaders, ""},
     {"GlobalStore/ReplicateArtifact", kOperator, "fills the pools of many nodes"},
     {"GlobalStore/ListReplicationTasks", kReaders, ""},
     {"GlobalStore/WatchReplicationTasks", kReaders, ""},

@@ -154,6 +154,14 @@ void PrintCluster(const v1::GetClusterStatusResponse& cluster) {
          cluster.artifacts(), cluster.keys(), cluster.replicas(), cluster.active_grants(),
          cluster.metadata_store());
   PrintStores(cluster);
+  const uint64_t violations = cluster.conservation_violations();
+  if (violations > 0) {
+    PrintF("  VIOLATED   conservation of replicas and grants in %u of %u comparisons; last: %s\n", violations,
+           cluster.conservation_compared(), cluster.last_violation());
+  } else if (cluster.conservation_compared() > 0) {
+    PrintF("  conserved  replicas and grants, compared with the nodes %u times\n",
+           cluster.conservation_compared());
+  }
   Table table({"node", "id", "address", "lanes", "labels", "heartbeat", "pools"});
   for (const v1::Node& node : cluster.nodes()) {
     table.Add({absl::StrCat(node.name(), NodeStateText(node)), node.node_id().substr(0, 8),

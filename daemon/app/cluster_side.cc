@@ -87,7 +87,8 @@ SourceSide::SourceSide(const DaemonOptions& options, const std::string& node_id,
                          .opener = &opener,
                          .running = &grants,
                          .conservation = &conservation,
-                         .background = &background},
+                         .background = &background,
+                         .find_share = &find_share},
               .devices = devices,
               .objects = storage.imports()}) {
   store.traces = &traces;

@@ -65,7 +65,8 @@ struct SourceSide {
   TraceExporter traces;
   LocalAttacher attacher;
   const GrantedSourceOpener opener;
-  TaskLoop background;  // ends what the opener opens
+  TaskLoop background;        // ends what the opener opens
+  FindGrantShare find_share;  // set once the engine is there
   const SourceFinder finder;
 };
 

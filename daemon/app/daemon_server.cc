@@ -116,6 +116,10 @@ absl::Status DaemonServer::Parts::Start() {
   sources = std::make_unique<SourceSide>(options, node->id(), devices, *storage, lanes, *store);
   TC_ASSIGN_OR_RETURN(replicas,
                       EngineSide::Start(options, node->id(), devices, *storage, lanes, *store, kept.get()));
+  // Transfers, and their sources with them, end before the engine does.
+  sources->find_share = [engine = replicas->engine.get()](std::string_view grant_id) {
+    return FindShare(engine->RunningTransfers(), grant_id);
+  };
   groups = std::make_unique<BroadcastGroups>(
       BroadcastGroups::Options{.node_name = options.name,
                                .global_store = store->client.get(),

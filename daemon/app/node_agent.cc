@@ -24,6 +24,7 @@ void NodeAgent::FillHeartbeat(v1::HeartbeatRequest* heartbeat) {
   options_.publications->BeginHeartbeat();
   heartbeat->set_unreachable(options_.port->unreachable());
   for (const std::string& grant_id : options_.grants->Ids()) heartbeat->add_active_grants(grant_id);
+  for (const std::string& grant_id : options_.servings->OpenGrants()) heartbeat->add_served_grants(grant_id);
   options_.tasks->Report(heartbeat);
   options_.groups->Report(heartbeat);
   options_.status->FillUnhealthyDevices(heartbeat->mutable_unhealthy_devices());

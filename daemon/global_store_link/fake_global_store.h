@@ -56,6 +56,7 @@ class FakeGlobalStore : public GlobalStoreClient {
   std::vector<v1::RegisterNodeRequest> registrations;
   std::vector<SteadyTime> refused;  // registrations, while it was down
   int heartbeats = 0;
+  v1::HeartbeatRequest last_heartbeat;
   std::vector<std::vector<v1::ReconcileInventoryRequest>> inventories;
   std::vector<v1::UpdateReplicasRequest> updates;
   std::vector<v1::RequestEvictionRequest> evictions;
@@ -84,10 +85,11 @@ class FakeGlobalStore : public GlobalStoreClient {
   }
 
   absl::StatusOr<v1::HeartbeatResponse> Heartbeat(const RequestContext&,
-                                                  const v1::HeartbeatRequest&) override {
+                                                  const v1::HeartbeatRequest& request) override {
     absl::MutexLock lock(&mutex_);
     if (absl::Status status = Check(); !status.ok()) return status;
     ++heartbeats;
+    last_heartbeat = request;
     v1::HeartbeatResponse response = heartbeat_response;
     *response.mutable_heartbeat_interval() = rpc::ToProto(heartbeat_interval);
     *response.mutable_node_ttl() = rpc::ToProto(node_ttl);

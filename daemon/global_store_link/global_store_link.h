@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -108,6 +109,8 @@ class GlobalStoreLink {
   absl::Status SendInventory();
   absl::Status SendChanges();
   absl::Status SendHeartbeat();
+  // Of what the node holds; nullopt where that is not what the global store was told of under `sequence_`.
+  std::optional<uint64_t> InventoryDigest();
   // Each answer says how often heartbeats are wanted, and how long the global store waits for them.
   void Obey(const google::protobuf::Duration& heartbeat_interval, const google::protobuf::Duration& node_ttl);
   void Republish(const std::vector<ReplicaInfo>& inventory, const v1::ReconcileInventoryResponse& response);

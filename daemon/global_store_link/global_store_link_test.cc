@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/steady_time.h"
 #include "base/testing/eventually.h"
+#include "core/replica/inventory_digest.h"
 #include "core/testing/test_artifact.h"
 #include "daemon/global_store_link/eviction_guard.h"
 #include "daemon/global_store_link/fake_global_store.h"
@@ -115,6 +116,18 @@ TEST_F(LinkTest, ReplicaUpdates_AreNumberedConsecutively) {
   store_.With([](auto& store) {
     for (size_t i = 0; i < store.updates.size(); ++i) EXPECT_EQ(store.updates[i].sequence(), i + 1);
     EXPECT_EQ(store.updates.back().replicas(0).replica_id(), "three");
+  });
+}
+
+TEST_F(LinkTest, Heartbeat_HasDigestOfWhatIsHeld) {
+  node_.inventory = {Info("one"), Info("two"), Info("fills", ReplicaState::kFilling)};
+  Start();
+  ASSERT_TRUE(link_.WaitRegistered(Soon()).ok());
+  ASSERT_TRUE(link_.CheckIn(Soon()).ok());
+  store_.With([](auto& store) {
+    ASSERT_TRUE(store.last_heartbeat.has_inventory_digest());
+    EXPECT_EQ(store.last_heartbeat.inventory_digest(),
+              InventoryDigestOf(Info("one")) + InventoryDigestOf(Info("two")));
   });
 }
 

@@ -26,6 +26,7 @@ void ReplicaFeed::Touch(const ReplicaInfo& replica) {
   std::function<void()> wake;
   {
     absl::MutexLock lock(&mutex_);
+    ++changes_;
     if (latest_.insert_or_assign(replica.id, ReplicaChange{replica, otel::CurrentContext()}).second) {
       order_.push_back(replica.id);
     }
@@ -64,6 +65,11 @@ void ReplicaFeed::Clear() {
 bool ReplicaFeed::empty() const {
   absl::MutexLock lock(&mutex_);
   return order_.empty();
+}
+
+uint64_t ReplicaFeed::changes() const {
+  absl::MutexLock lock(&mutex_);
+  return changes_;
 }
 
 bool ReplicaFeed::TakeOverflow() {

@@ -4,6 +4,7 @@
 // place. Thread-safe.
 #pragma once
 
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
@@ -46,6 +47,8 @@ class ReplicaFeed : public ReplicaListener {
   // Empties the queue: an inventory taken after this covers all of it.
   void Clear();
   bool empty() const;
+  // How many there were until now; it grows with each.
+  uint64_t changes() const;
   // True once after entries were dropped.
   bool TakeOverflow();
 
@@ -57,6 +60,7 @@ class ReplicaFeed : public ReplicaListener {
   std::map<std::string, ReplicaChange> latest_ ABSL_GUARDED_BY(mutex_);
   std::deque<std::string> order_ ABSL_GUARDED_BY(mutex_);  // the keys of latest_, oldest first
   bool overflowed_ ABSL_GUARDED_BY(mutex_) = false;
+  uint64_t changes_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace tensorcast::daemon

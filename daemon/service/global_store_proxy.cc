@@ -47,6 +47,7 @@ class GlobalStoreProxy final : public v1::GlobalStore::CallbackService {
   TC_FORWARD(DeleteArtifact)
   TC_FORWARD(GetClusterStatus)
   TC_FORWARD(DrainNode)
+  TC_FORWARD(ExplainRollout)
   TC_FORWARD(ReplicateArtifact)
   TC_FORWARD(ListReplicationTasks)
   TC_FORWARD(CancelReplicationTasks)

@@ -305,6 +305,14 @@ BytesByLane ServeRegistry::bytes() const {
   return bytes;
 }
 
+std::vector<std::string> ServeRegistry::OpenGrants() const {
+  absl::MutexLock lock(&mutex_);
+  std::vector<std::string> grant_ids;
+  grant_ids.reserve(open_.size());
+  for (const auto& [grant_id, served] : open_) grant_ids.push_back(grant_id);
+  return grant_ids;
+}
+
 int ServeRegistry::active() const {
   absl::MutexLock lock(&mutex_);
   return static_cast<int>(open_.size());

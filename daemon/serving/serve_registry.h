@@ -73,6 +73,8 @@ class ServeRegistry {
   void CloseAll();
 
   int active() const;
+  // Under which pulls are open.
+  std::vector<std::string> OpenGrants() const;
   // Waits until there is none; false when the deadline came first.
   bool AwaitNone(SteadyTime deadline) const;
   // Those that are open, then the last ones that ended, newest first.

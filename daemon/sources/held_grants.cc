@@ -27,8 +27,8 @@ v1::TransportOutcome OutcomeOf(const absl::Status& status) {
 }
 
 // The global store first: it is to offer less of a peer that hangs from now on.
-void TellEnd(const HeldGrants::Parts& parts, const HeldGrant& held, const absl::Status& status, bool corrupt,
-             bool silent, const TraceContext& trace) {
+void TellEnd(const HeldGrants::Parts& parts, const HeldGrant& held, const GrantShare& share,
+             const absl::Status& status, bool corrupt, bool silent, const TraceContext& trace) {
   const v1::TransportGrant& grant = held.grant;
   const auto call = [&trace](absl::Duration timeout) {
     RequestContext context = RequestContext::Background(timeout);
@@ -41,6 +41,8 @@ void TellEnd(const HeldGrants::Parts& parts, const HeldGrant& held, const absl::
   complete.set_outcome(OutcomeOf(status));
   if (!status.ok()) *complete.mutable_error() = rpc::ToProto(status);
   complete.set_source_corrupt(corrupt);
+  complete.set_bytes(share.bytes);
+  complete.set_transfer_id(share.transfer_id);
   LOG_IF(WARNING, absl::IsDeadlineExceeded(status))
       << "Other sources are asked before " << grant.source().name() << " for a while: grant "
       << grant.grant_id() << ": " << status;
@@ -63,6 +65,16 @@ void TellEnd(const HeldGrants::Parts& parts, const HeldGrant& held, const absl::
 }
 
 }  // namespace
+
+std::optional<GrantShare> FindShare(const std::vector<TransferReport>& transfers, std::string_view grant_id) {
+  for (const TransferReport& transfer : transfers) {
+    for (const SourceReport& source : transfer.sources) {
+      if (source.source.grant_id != grant_id) continue;
+      return GrantShare{.transfer_id = transfer.transfer_id, .bytes = source.bytes};
+    }
+  }
+  return std::nullopt;
+}
 
 // Told from other threads that an opening is over, or that nothing is to be waited for any more.
 class HeldGrants::Signal {
@@ -203,8 +215,10 @@ void HeldGrants::End(const std::string& grant_id, absl::Status status, bool corr
   parts_.running->Remove(grant_id);
   if (absl::IsDeadlineExceeded(status)) parts_.overtaken->NoteOvertaken(held.peer(), SteadyNow());
   if (held.opening != nullptr && !status.ok()) held.opening->Cancel();
-  parts_.background->Post([parts = parts_, held = std::move(held), status = std::move(status), corrupt,
-                           after = OvertakenAfter(), late = OvertakenStatus(), trace = trace_]() mutable {
+  GrantShare share = ShareOf(grant_id, held);
+  parts_.background->Post([parts = parts_, held = std::move(held), share = std::move(share),
+                           status = std::move(status), corrupt, after = OvertakenAfter(),
+                           late = OvertakenStatus(), trace = trace_]() mutable {
     const otel::Scope scope(trace);
     const bool unopened = held.opening != nullptr;
     if (unopened) {
@@ -219,8 +233,15 @@ void HeldGrants::End(const std::string& grant_id, absl::Status status, bool corr
       held.opening.reset();
     }
     const bool silent = unopened || absl::IsDeadlineExceeded(status);
-    TellEnd(parts, held, status, corrupt, silent, trace);
+    TellEnd(parts, held, share, status, corrupt, silent, trace);
   });
+}
+
+GrantShare HeldGrants::ShareOf(const std::string& grant_id, const HeldGrant& held) const {
+  if (held.in_use && parts_.find_share != nullptr && *parts_.find_share != nullptr) {
+    if (std::optional<GrantShare> share = (*parts_.find_share)(grant_id)) return *std::move(share);
+  }
+  return {.transfer_id = "", .bytes = held.pulled == nullptr ? 0 : held.pulled->arrived.load()};
 }
 
 void HeldGrants::EndUnused(const absl::Status& status) {

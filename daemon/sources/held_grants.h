@@ -8,10 +8,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -23,6 +25,7 @@
 #include "base/task_loop.h"
 #include "core/artifact/manifest.h"
 #include "core/replica/availability.h"
+#include "core/replica/transfer_report.h"
 #include "daemon/global_store_link/global_store_client.h"
 #include "daemon/global_store_link/global_store_link.h"
 #include "daemon/sources/granted_source.h"
@@ -32,6 +35,17 @@
 #include "daemon/sources/running_grants.h"
 
 namespace tensorcast::daemon {
+
+// What a transfer had of one grant so far.
+struct GrantShare {
+  std::string transfer_id;
+  uint64_t bytes = 0;
+  friend bool operator==(const GrantShare&, const GrantShare&) = default;
+};
+// Finds it by the grant's id; nullopt: no transfer uses it. Called on the thread of the transfer.
+using FindGrantShare = std::function<std::optional<GrantShare>(std::string_view grant_id)>;
+// Among these.
+std::optional<GrantShare> FindShare(const std::vector<TransferReport>& transfers, std::string_view grant_id);
 
 struct HeldGrant {
   v1::TransportGrant grant;
@@ -61,6 +75,8 @@ class HeldGrants {
     RunningGrants* running = nullptr;
     Conservation* conservation = nullptr;
     TaskLoop* background = nullptr;  // tells how grants ended
+    // May be null, or empty: then only the bytes of pulls are told. Set before the first transfer.
+    const FindGrantShare* find_share = nullptr;
     std::shared_ptr<OvertakenPeers> overtaken = std::make_shared<OvertakenPeers>();
   };
   // `lane`: forced; empty: the fastest that works.
@@ -110,6 +126,7 @@ class HeldGrants {
   class Signal;
 
   absl::Duration OvertakenAfter() const;
+  GrantShare ShareOf(const std::string& grant_id, const HeldGrant& held) const;
 
   const Parts parts_;
   const std::shared_ptr<const Manifest> manifest_;

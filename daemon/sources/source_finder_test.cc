@@ -179,12 +179,14 @@ class ProviderTest : public ::testing::Test {
                                .peer_timeout = absl::Seconds(10)}};
   TaskLoop background_;  // ends what the opener opens
   std::shared_ptr<ImportRoots> roots_ = std::make_shared<ImportRoots>();
+  FindGrantShare find_share_;  // empty: no transfer is known
   SourceFinder finder_{{.grants = {.global_store = &store_,
                                    .link = &link_,
                                    .peers = &peers_,
                                    .opener = &opener_,
                                    .running = &running_,
-                                   .background = &background_},
+                                   .background = &background_,
+                                   .find_share = &find_share_},
                         .devices = devices_.get(),
                         .objects = roots_}};
 };
@@ -206,6 +208,40 @@ TEST_F(ProviderTest, Grant_BecomesSourceAndIsCompletedAsSucceeded) {
   EXPECT_THAT(peers_.closed(), ElementsAre("t1"));
   ASSERT_EQ(store_.completed.size(), 1);
   EXPECT_EQ(store_.completed.front().outcome(), v1::TRANSPORT_OUTCOME_SUCCEEDED);
+}
+
+TEST_F(ProviderTest, EndOfGrant_TellsTransferAndItsBytes) {
+  TransferReport transfer{.transfer_id = "the transfer"};
+  transfer.sources.push_back({.source = {.grant_id = "t1"}, .bytes = 4096});
+  find_share_ = [&](std::string_view grant_id) { return FindShare({TransferReport(), transfer}, grant_id); };
+  Offer("t1");
+  auto provider = Provider();
+  auto source = testing::NextOf(*provider, context_);
+  ASSERT_TRUE(source.ok()) << source.status();
+  source->reset();
+  provider->Finished(absl::OkStatus(), {});
+  provider.reset();
+  background_.Run([] {});
+  ASSERT_EQ(store_.completed.size(), 1);
+  EXPECT_EQ(store_.completed.front().transfer_id(), "the transfer");
+  EXPECT_EQ(store_.completed.front().bytes(), 4096);
+  EXPECT_EQ(FindShare({transfer}, "t2"), std::nullopt);
+}
+
+TEST_F(ProviderTest, EndOfGrantWithoutReport_TellsBytesOfPull) {
+  Offer("t1");
+  auto provider = Provider();
+  auto source = testing::NextOf(*provider, context_);
+  ASSERT_TRUE(source.ok()) << source.status();
+  ASSERT_TRUE(FetchFirstChunk(**source).ok());
+  source->reset();
+  provider->Finished(absl::OkStatus(), {});
+  provider.reset();
+  background_.Run([] {});
+  ASSERT_EQ(store_.completed.size(), 1);
+  EXPECT_EQ(store_.completed.front().transfer_id(), "");
+  EXPECT_EQ(store_.completed.front().bytes(),
+            lane_->counts_served() ? artifact_.layout.chunk(0).bytes : uint64_t{0});
 }
 
 TEST_F(ProviderTest, OpenPullWithoutAnswer_IsClosed) {

@@ -112,6 +112,75 @@ TEST_F(GlobalStoreServerTest, Grant_IsSignedForItsSource) {
   EXPECT_THAT(none->no_source_reason(), HasSubstr("no other node"));
 }
 
+TEST_F(GlobalStoreServerTest, ExplainRollout_TellsTransferOfKey) {
+  Register("a");
+  Register("b");
+  const auto manifest = SomeManifest("1");
+  ASSERT_TRUE(Publish(*manifest, "a", "r").ok());
+  v1::BindKeyRequest bind;
+  bind.set_key("k");
+  bind.set_artifact_id(manifest->id());
+  ASSERT_TRUE(Call(&Stub::BindKey, bind).ok());
+  const auto offer = RequestGrant("b", manifest->id());
+  ASSERT_TRUE(offer.ok()) << offer.status();
+  ASSERT_FALSE(offer->grants().empty());
+  Pass(absl::Seconds(4));
+  v1::CompleteReplicaTransportRequest complete;
+  *complete.mutable_node() = Identity("b");
+  complete.set_grant_id(offer->grants(0).grant_id());
+  complete.set_outcome(v1::TRANSPORT_OUTCOME_SUCCEEDED);
+  complete.set_bytes(16);
+  complete.set_transfer_id("t1");
+  ASSERT_TRUE(Call(&Stub::CompleteReplicaTransport, complete).ok());
+
+  v1::ExplainRolloutRequest request;
+  request.set_key("k");
+  const auto rollout = Call(&Stub::ExplainRollout, request);
+  ASSERT_TRUE(rollout.ok()) << rollout.status();
+  EXPECT_EQ(rollout->artifact_id(), manifest->id());
+  EXPECT_EQ(rollout->key_revision(), 1);
+  EXPECT_EQ(rollout->receivers(), 1);
+  EXPECT_EQ(rollout->ended(), 1);
+  ASSERT_EQ(rollout->levels_size(), 1);
+  ASSERT_EQ(rollout->critical_path_size(), 1);
+  const v1::RolloutHop& hop = rollout->critical_path(0);
+  EXPECT_EQ(hop.node_id(), "b");
+  EXPECT_EQ(hop.source_node_id(), "a");
+  EXPECT_EQ(hop.transfer_id(), "t1");
+  EXPECT_EQ(hop.bytes(), 16);
+  EXPECT_FALSE(hop.grpc_address().empty());
+  EXPECT_EQ(hop.ended().seconds() - hop.begun().seconds(), 4);
+  EXPECT_FALSE(rollout->has_worst_hop());
+
+  request.set_artifact_id(manifest->id());
+  EXPECT_EQ(Call(&Stub::ExplainRollout, request)->receivers(), 1);
+  *request.mutable_since() = hop.ended();
+  EXPECT_EQ(Call(&Stub::ExplainRollout, request)->receivers(), 0) << "it began before";
+  request.set_slowest(101);
+  EXPECT_TRUE(absl::IsInvalidArgument(Call(&Stub::ExplainRollout, request).status()));
+  request.set_key("no such key");
+  request.clear_slowest();
+  EXPECT_TRUE(absl::IsNotFound(Call(&Stub::ExplainRollout, request).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(Call(&Stub::ExplainRollout, {}).status()));
+}
+
+TEST_F(GlobalStoreServerTest, HeartbeatWithOtherDigest_IsCountedViolation) {
+  Register("a");
+  ASSERT_TRUE(rpc::CallClientStream(*stub_, &Stub::ReconcileInventory, Context(), 1, [](size_t) {
+                v1::ReconcileInventoryRequest nothing;
+                *nothing.mutable_node() = Identity("a");
+                return nothing;
+              }).ok());
+  v1::HeartbeatRequest beat;
+  *beat.mutable_node() = Identity("a");
+  beat.set_inventory_digest(12345);
+  for (int i = 0; i < 4; ++i, Pass(absl::Seconds(2))) ASSERT_TRUE(Call(&Stub::Heartbeat, beat).ok());
+  const auto status = Call(&Stub::GetClusterStatus, {});
+  EXPECT_EQ(status->conservation_compared(), 1);
+  EXPECT_EQ(status->conservation_violations(), 1);
+  EXPECT_THAT(status->last_violation(), HasSubstr("inventory of node"));
+}
+
 // So a receiver that came first hears of those that come later.
 TEST_F(GlobalStoreServerTest, ReceiverWithAllSources_IsToldToLookAgain) {
   Register("a");

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/status.h"
 
 namespace tensorcast::global_store {
@@ -20,7 +21,7 @@ Directory::Directory(const DirectoryOptions& options, Secrets* secrets)
       evictions_(options.origin_finding_age, membership_, catalog_, &inventory_),
       accusations_(membership_, &inventory_),
       transfers_(options.transfers, options.origin_finding_age, secrets, &membership_, catalog_, &inventory_,
-                 &accusations_),
+                 &accusations_, &rollouts_),
       tasks_(options.tasks, membership_, catalog_, inventory_) {}
 
 // What was committed. It cannot fail: all checks were made by the Prepare... that planned it.
@@ -30,6 +31,7 @@ void Directory::Apply(const DurableFacts& facts, SteadyTime now) {
     if (!record.deleted) continue;
     tasks_.EraseOf(record.artifact_id);
     transfers_.EndOfArtifact(record.artifact_id, now);
+    rollouts_.Forget(record.artifact_id);
   }
   for (const KeyRecord& record : facts.keys) catalog_.Apply(record);
   for (const NodeBinding& binding : facts.nodes) membership_.Apply(binding);
@@ -38,6 +40,7 @@ void Directory::Apply(const DurableFacts& facts, SteadyTime now) {
 
 void Directory::Load(const DurableFacts& facts, SteadyTime now) {
   Apply(facts, now);
+  rollouts_.SetBegin(now);
   // Longer than a node needs: what is deleted is told to those that come later, as forgotten.
   releases_from_ = now + 6 * node_ttl_;
   // Nodes that were here before the restart need some time to be heard again; until then a receiver without a
@@ -131,23 +134,54 @@ void Directory::DropNode(const std::string& node_id, SteadyTime now) {
   membership_.Remove(node_id);
   tasks_.NoteNodeGone(node_id);
   rollups_.NoteNodeGone(node_id);
+  rollouts_.NoteNodeGone(node_id, now);
 }
 
 absl::StatusOr<HeartbeatReply> Directory::Heartbeat(const NodeIdentity& identity,
                                                     std::vector<PoolFacts> pools,
                                                     const std::vector<std::string>& active_grants,
-                                                    uint64_t inventory_sequence, SteadyTime now) {
+                                                    uint64_t inventory_sequence, SteadyTime now,
+                                                    const HeldByNode& held) {
   TC_ASSIGN_OR_RETURN(const Node* node, membership_.FindLive(identity));
   const std::string& node_id = identity.node_id;
   transfers_.grants().Renew(node_id, active_grants, now);
   HeartbeatReply reply;
   reply.liveness = membership_.NoteHeartbeat(node_id, std::move(pools), now);
   reply.grant_key_age = now - node->grant_key_given;
+  // Before it is asked what is wanted: a difference wants an inventory.
+  reply.conservation = Compare(*node, inventory_sequence, held, now);
   reply.inventory_wanted = inventory_.NoteSequence(node_id, inventory_sequence);
   reply.revoked_grants = transfers_.grants().RevokedOf(node_id);
   reply.forgotten_artifacts = inventory_.ForgottenOn(node_id);
   if (node->draining) reply.evict_replicas = evictions_.EvictableOn(node_id);
   return reply;
+}
+
+Conservation Directory::Compare(const Node& node, uint64_t sequence, const HeldByNode& held, SteadyTime now) {
+  const std::string& node_id = node.facts.node_id;
+  Conservation shown;
+  if (held.inventory_digest.has_value()) {
+    const InventoryMatch match = inventory_.Compare(node_id, sequence, *held.inventory_digest, now);
+    const bool differs = match == InventoryMatch::kDiffers || match == InventoryMatch::kBeganToDiffer;
+    shown.inventories = match == InventoryMatch::kUnknown ? 0 : 1;
+    shown.inventory_violations = differs ? 1 : 0;
+    if (match == InventoryMatch::kBeganToDiffer) {
+      shown.found.push_back(absl::StrCat(
+          "inventory of node ", node.facts.name, " at sequence ", sequence, ": the node does not hold the ",
+          inventory_.ReplicasOf(node_id).size(), " replicas that are listed for it"));
+    }
+  }
+  shown.grants = held.served_grants.size();
+  for (const std::string& violation : transfers_.grants().NoteServed(node_id, held.served_grants, now)) {
+    ++shown.grant_violations;
+    shown.found.push_back(absl::StrCat("grant of node ", node.facts.name, ": ", violation));
+  }
+  conservation_.inventories += shown.inventories;
+  conservation_.grants += shown.grants;
+  conservation_.inventory_violations += shown.inventory_violations;
+  conservation_.grant_violations += shown.grant_violations;
+  if (!shown.found.empty()) conservation_.found = {shown.found.back()};
+  return shown;
 }
 
 absl::Status Directory::DrainNode(std::string_view node_id, bool draining) {
@@ -162,6 +196,7 @@ absl::StatusOr<bool> Directory::UpdateReplicas(const NodeIdentity& node, uint64_
   const InventoryChange change = inventory_.Update(node.node_id, sequence, replicas);
   transfers_.NoteReported(node.node_id, change, now);
   rollups_.Note(reporter->facts, replicas, now);
+  for (const ReplicaInfo& replica : replicas) rollouts_.NoteReplica(node.node_id, replica, now);
   return change.inventory_wanted;
 }
 
@@ -170,6 +205,7 @@ absl::StatusOr<std::vector<std::string>> Directory::ReconcileInventory(
   TC_RETURN_IF_ERROR(membership_.CheckIdentity(node));
   InventoryChange change = inventory_.Reconcile(node.node_id, sequence, replicas, now);
   transfers_.NoteReported(node.node_id, change, now);
+  for (const ReplicaInfo& replica : replicas) rollouts_.NoteReplica(node.node_id, replica, now);
   return std::move(change.unknown);
 }
 

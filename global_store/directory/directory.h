@@ -10,9 +10,9 @@
 // replicas, grants) changes at once and may change in between.
 //
 // The state is in rooms, each a class: catalog, membership, inventory (with evictions and accusations),
-// transfers, tasks and rollups. A room reads those before it in this list, and none after it. The directory
-// owns them, makes the changes that touch several, in order, and answers what several know. Callers ask a
-// room directly for what it alone knows; what a room's header calls for the directory they leave alone.
+// rollouts, transfers, tasks and rollups. A room reads those before it in this list, and none after it. The
+// directory owns them, makes the changes that touch several, in order, and answers what several know. Callers
+// ask a room directly for what it alone knows; what a room's header calls for the directory they leave alone.
 //
 // Thread-compatible: one caller at a time.
 #pragma once
@@ -31,6 +31,7 @@
 #include "global_store/inventory/evictions.h"
 #include "global_store/inventory/inventory.h"
 #include "global_store/membership/membership.h"
+#include "global_store/rollouts/rollout_log.h"
 #include "global_store/rollups/rollups.h"
 #include "global_store/tasks/tasks.h"
 #include "global_store/transfers/transfers.h"
@@ -58,6 +59,22 @@ struct PublishRequest {
   std::string files_id = {};
 };
 
+// What a node says with a heartbeat of what it has, to be compared with what the directory knows.
+struct HeldByNode {
+  std::optional<uint64_t> inventory_digest;  // as Inventory::Compare has it
+  std::vector<std::string> served_grants;    // under which pulls are open there
+};
+
+// Replicas listed are those held, and grants that ended are closed at both ends: comparisons, and those that
+// showed that it was not so.
+struct Conservation {
+  uint64_t inventories = 0;
+  uint64_t grants = 0;
+  uint64_t inventory_violations = 0;
+  uint64_t grant_violations = 0;
+  std::vector<std::string> found = {};  // for people; of a violation that lasts only its beginning
+};
+
 struct HeartbeatReply {
   bool inventory_wanted = false;
   std::vector<std::string> revoked_grants;
@@ -65,6 +82,7 @@ struct HeartbeatReply {
   std::vector<std::string> evict_replicas;
   absl::Duration grant_key_age;
   Liveness liveness;
+  Conservation conservation = {};  // what this heartbeat showed
 };
 
 struct DirectoryCounts {
@@ -94,6 +112,9 @@ class Directory {
   const Tasks& tasks() const { return tasks_; }
   Tasks& tasks() { return tasks_; }
   Rollups& rollups() { return rollups_; }
+  const RolloutLog& rollouts() const { return rollouts_; }
+  // Of all heartbeats; `found` has the last violation alone.
+  const Conservation& conservation() const { return conservation_; }
 
   void Apply(const DurableFacts& facts, SteadyTime now);
   // Apply, of all that was stored, at the start.
@@ -113,7 +134,8 @@ class Directory {
                                             SteadyTime now);
   absl::StatusOr<HeartbeatReply> Heartbeat(const NodeIdentity& node, std::vector<PoolFacts> pools,
                                            const std::vector<std::string>& active_grants,
-                                           uint64_t inventory_sequence, SteadyTime now);
+                                           uint64_t inventory_sequence, SteadyTime now,
+                                           const HeldByNode& held = {});
   // As Membership::SetDraining.
   absl::Status DrainNode(std::string_view node_id, bool draining);
 
@@ -143,6 +165,7 @@ class Directory {
   // Drops a node's soft state and ends its grants as expired.
   void DropNode(const std::string& node_id, SteadyTime now);
   std::vector<std::string> ReleasedWithoutReplica(SteadyTime now, size_t limit) const;
+  Conservation Compare(const Node& node, uint64_t sequence, const HeldByNode& held, SteadyTime now);
 
   const absl::Duration node_ttl_;  // of a small fleet
   // Each reads those before it.
@@ -151,9 +174,11 @@ class Directory {
   Inventory inventory_;
   Evictions evictions_;
   Accusations accusations_;
+  RolloutLog rollouts_;
   Transfers transfers_;
   Tasks tasks_;
   Rollups rollups_;
+  Conservation conservation_;
   SteadyTime releases_from_ = SteadyTime::InfinitePast();  // before, no node may have said what it holds
 };
 

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/steady_time.h"
+#include "core/replica/inventory_digest.h"
 #include "global_store/directory/directory_test_fixture.h"
 
 namespace tensorcast::global_store {
@@ -19,6 +20,7 @@ class DirectoryInvariants {
  public:
   static void Check(const Directory& directory) {
     CheckReplicas(directory);
+    CheckDigests(directory);
     CheckGrants(directory);
     CheckKeys(directory);
     CheckTasks(directory);
@@ -75,6 +77,14 @@ class DirectoryInvariants {
   }
 
  private:
+  static void CheckDigests(const Directory& directory) {
+    for (const auto& [node_id, held] : directory.inventory_.held_) {
+      uint64_t digest = 0;
+      for (const auto& [replica_id, replica] : held.replicas) digest += InventoryDigestOf(replica.facts);
+      EXPECT_EQ(held.digest, digest) << "of node " << node_id;
+    }
+  }
+
   static void CheckTasks(const Directory& directory) {
     std::map<std::string, std::set<std::pair<absl::Time, std::string>>> open;
     std::map<std::string, std::string> places;

@@ -5,12 +5,17 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/text.h"
+#include "core/replica/inventory_digest.h"
 
 namespace tensorcast::global_store {
 namespace {
 
 // How long a node that is gone is waited for by name.
 constexpr absl::Duration kAwayAge = absl::Hours(24);
+
+// A node's replica may change a moment before it counts the change, and a publication may name a replica
+// before the node's own update does. Such a difference passes: one that stays for so long does not.
+constexpr absl::Duration kSettles = absl::Seconds(5);
 
 bool Removes(ReplicaState state) { return state == ReplicaState::kGone || state == ReplicaState::kFailed; }
 
@@ -84,6 +89,7 @@ void Inventory::Put(Held& held, const ReplicaInfo& reported) {
   const auto [at, fresh] = held.replicas.try_emplace(reported.id);
   if (fresh) ++replicas_;
   HeldReplica& replica = at->second;
+  held.digest += InventoryDigestOf(reported) - InventoryDigestOf(replica.facts);
   sources_.Leave(*held.node, replica);
   if (replica.facts.artifact_id != reported.artifact_id) {
     LeaveHolders(replica.facts.artifact_id, node_id, reported.id);
@@ -104,6 +110,7 @@ bool Inventory::Erase(Held& held, const std::string& replica_id) {
   if (replica == held.replicas.end()) return false;
   LeaveHolders(replica->second.facts.artifact_id, held.node->facts.node_id, replica_id);
   sources_.Leave(*held.node, replica->second);
+  held.digest -= InventoryDigestOf(replica->second.facts);
   --replicas_;
   held.replicas.erase(replica);
   return true;
@@ -188,6 +195,38 @@ bool Inventory::NoteSequence(const std::string& node_id, uint64_t sequence) {
   if (held.sequence < held.reported_sequence) held.wanted = true;
   held.reported_sequence = sequence;
   return held.wanted;
+}
+
+InventoryMatch Inventory::Compare(const std::string& node_id, uint64_t sequence, uint64_t digest,
+                                  SteadyTime now) {
+  Held& held = held_.find(node_id)->second;
+  if (sequence != held.sequence || !held.reported || held.wanted) {
+    held.doubted_since = SteadyTime::InfiniteFuture();
+    return InventoryMatch::kUnknown;
+  }
+  if (digest == held.digest) {
+    held.doubted_since = SteadyTime::InfiniteFuture();
+    held.differs = false;
+    return InventoryMatch::kEqual;
+  }
+  const bool doubted = held.doubted_since != SteadyTime::InfiniteFuture() &&
+                       held.doubted_sequence == sequence && held.doubted_digest == digest;
+  if (!doubted) {
+    held.doubted_sequence = sequence;
+    held.doubted_digest = digest;
+    held.doubted_since = now;
+  }
+  if (now - held.doubted_since < kSettles) return InventoryMatch::kUnknown;
+  if (held.differs) return InventoryMatch::kDiffers;
+  // Once: an inventory that does not mend it would be sent for ever.
+  held.wanted = true;
+  held.differs = true;
+  return InventoryMatch::kBeganToDiffer;
+}
+
+uint64_t Inventory::DigestOf(std::string_view node_id) const {
+  const auto held = held_.find(node_id);
+  return held == held_.end() ? 0 : held->second.digest;
 }
 
 void Inventory::Change(const ReplicaName& name, absl::FunctionRef<void(HeldReplica&)> change) {

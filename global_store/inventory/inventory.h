@@ -26,6 +26,14 @@
 
 namespace tensorcast::global_store {
 
+// What a heartbeat's digest says of the replicas that are listed for its node.
+enum class InventoryMatch : uint8_t {
+  kUnknown,  // an update or an inventory is under way, or a difference is not old enough to be one
+  kEqual,
+  kDiffers,       // as before: the inventory that was wanted did not mend it
+  kBeganToDiffer  // an inventory is wanted
+};
+
 // What an update or an inventory changed.
 struct InventoryChange {
   bool inventory_wanted = false;          // something was missed
@@ -67,6 +75,10 @@ class Inventory {
   void AddPublished(const std::string& node_id, const ReplicaInfo& replica);
   // The last update that a heartbeat names. Returns whether an inventory is wanted.
   bool NoteSequence(const std::string& node_id, uint64_t sequence);
+  // `digest`: of what the node holds at this sequence (core/replica/inventory_digest.h).
+  InventoryMatch Compare(const std::string& node_id, uint64_t sequence, uint64_t digest, SteadyTime now);
+  // Of the replicas that are listed for the node.
+  uint64_t DigestOf(std::string_view node_id) const;
   void Want(const std::string& node_id) { held_.find(node_id)->second.wanted = true; }
   // Changes what a replica is worth; the index of sources follows.
   void Change(const ReplicaName& name, absl::FunctionRef<void(HeldReplica&)> change);
@@ -113,6 +125,12 @@ class Inventory {
     uint64_t reported_sequence = 0;  // by the heartbeat before: what it names must have arrived by the next
     bool wanted = true;
     bool reported = false;  // its inventory arrived since it registered
+    uint64_t digest = 0;    // of `replicas`
+    // The difference that its heartbeats named last, and since when.
+    uint64_t doubted_sequence = 0;
+    uint64_t doubted_digest = 0;
+    SteadyTime doubted_since = SteadyTime::InfiniteFuture();
+    bool differs = false;
   };
 
   void Put(Held& held, const ReplicaInfo& replica);

@@ -42,6 +42,7 @@ class GlobalStoreService final : public v1::GlobalStore::CallbackService {
   TC_UNARY(DeleteKey)
   TC_UNARY(RequestReplicaTransport)
   TC_UNARY(CompleteReplicaTransport)
+  TC_UNARY(ExplainRollout)
   TC_UNARY(ListReplicationTasks)
   TC_UNARY(CancelReplicationTasks)
   TC_UNARY(JoinBroadcast)

@@ -97,6 +97,10 @@ class Handlers {
   absl::StatusOr<v1::CompleteReplicaTransportResponse> CompleteReplicaTransport(
       const RequestContext& context, const v1::CompleteReplicaTransportRequest& request);
 
+  // handlers_rollouts.cc
+  absl::StatusOr<v1::ExplainRolloutResponse> ExplainRollout(const RequestContext& context,
+                                                            const v1::ExplainRolloutRequest& request);
+
   // handlers_tasks.cc
   // `asking` names the requester, as rpc::Caller::asking; empty: nothing is known.
   absl::StatusOr<v1::ReplicateArtifactResponse> ReplicateArtifact(

@@ -2,6 +2,7 @@
 #include <string_view>
 #include <utility>
 
+#include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
 #include "base/address.h"
 #include "base/status.h"
@@ -11,10 +12,30 @@
 #include "global_store/service/handlers.h"
 #include "global_store/service/node_check.h"
 #include "global_store/service/speaker.h"
+#include "otel/api/metrics_catalogue.h"
 #include "rpc/convert/convert.h"
 #include "security/name.h"
 
 namespace tensorcast::global_store {
+namespace {
+
+// The directory, which keeps no log, says what a heartbeat showed.
+void NoteConservation(const Conservation& shown) {
+  const auto add = [](std::string_view what, uint64_t compared, uint64_t violations) {
+    const auto& checks = otel::metrics::kConservationChecks;
+    if (compared > violations) checks.Add(compared - violations, {what, "ok"});
+    if (violations > 0) checks.Add(violations, {what, "violated"});
+  };
+  add("inventory", shown.inventories, shown.inventory_violations);
+  add("grant", shown.grants, shown.grant_violations);
+  for (const std::string& violation : shown.found) {
+    LOG(WARNING) << "conservation violated: " << violation
+                 << "; send the output of `tensorcast debug bundle` with a report of this defect";
+  }
+}
+
+}  // namespace
+
 absl::StatusOr<v1::RegisterNodeResponse> Handlers::RegisterNode(std::string_view peer,
                                                                 const v1::RegisterNodeRequest& request) {
   TC_RETURN_IF_ERROR(CheckNodeDescription(request.node()));
@@ -71,6 +92,9 @@ absl::StatusOr<v1::HeartbeatResponse> Handlers::Heartbeat(const RequestContext&,
   std::vector<TaskRecord> tasks;
   std::vector<NodeGroup> groups;
   const std::vector<std::string> active(request.active_grants().begin(), request.active_grants().end());
+  HeldByNode held{.inventory_digest = std::nullopt,
+                  .served_grants = {request.served_grants().begin(), request.served_grants().end()}};
+  if (request.has_inventory_digest()) held.inventory_digest = request.inventory_digest();
   TC_ASSIGN_OR_RETURN(
       HeartbeatReply reply,
       coordinator_.WithDirectory([&](Directory& directory, SteadyTime now) -> absl::StatusOr<HeartbeatReply> {
@@ -84,8 +108,9 @@ absl::StatusOr<v1::HeartbeatResponse> Handlers::Heartbeat(const RequestContext&,
                                              {.nccl_version = ExplanationOf(request.nccl_version()),
                                               .why_not = ExplanationOf(request.no_nccl())});
         groups = directory.tasks().groups().Of(node.node_id, now);
-        return directory.Heartbeat(node, std::move(pools), active, request.inventory_sequence(), now);
+        return directory.Heartbeat(node, std::move(pools), active, request.inventory_sequence(), now, held);
       }));
+  NoteConservation(reply.conservation);
   v1::HeartbeatResponse response;
   response.set_store_epoch(coordinator_.epoch());
   response.set_inventory_wanted(reply.inventory_wanted);
@@ -208,7 +233,9 @@ absl::StatusOr<v1::GetClusterStatusResponse> Handlers::GetClusterStatus(
   if (request.page_size() > 0) bounds.entries = static_cast<size_t>(request.page_size());
   const std::set<std::string, std::less<>> names(request.node_names().begin(), request.node_names().end());
   NodePage page;
+  Conservation conservation;
   const DirectoryCounts counts = coordinator_.WithDirectory([&](Directory& directory, SteadyTime now) {
+    conservation = directory.conservation();
     page = names.empty() ? ListNodes(directory.membership(), request.page_token(), bounds, now)
                          : FindNodesNamed(directory.membership(), names, request.page_token(), bounds, now);
     return directory.counts();
@@ -221,6 +248,9 @@ absl::StatusOr<v1::GetClusterStatusResponse> Handlers::GetClusterStatus(
   response.set_replicas(counts.replicas);
   response.set_active_grants(counts.active_grants);
   response.set_open_tasks(counts.open_tasks);
+  response.set_conservation_compared(conservation.inventories + conservation.grants);
+  response.set_conservation_violations(conservation.inventory_violations + conservation.grant_violations);
+  if (!conservation.found.empty()) response.set_last_violation(conservation.found.back());
   response.set_store_epoch(coordinator_.epoch());
   response.set_metadata_store(std::string(coordinator_.metadata_store_name()));
   // A request by names looks for addresses; the pages that follow the first only bring more nodes.

@@ -182,8 +182,9 @@ absl::StatusOr<v1::CompleteReplicaTransportResponse> Handlers::CompleteReplicaTr
   LOG_IF(INFO, request.has_error()) << "grant " << request.grant_id() << " ended at node "
                                     << request.node().node_id() << ": " << rpc::FromProto(request.error());
   TC_RETURN_IF_ERROR(coordinator_.WithDirectory([&](Directory& directory, SteadyTime now) {
-    return directory.transfers().CompleteGrant(FromProto(request.node()), request.grant_id(), end,
-                                               request.source_corrupt(), now);
+    return directory.transfers().CompleteGrant(
+        FromProto(request.node()), request.grant_id(), end, request.source_corrupt(), now,
+        {.bytes = request.bytes(), .transfer_id = request.transfer_id()});
   }));
   if (request.source_corrupt()) DigestAccused();
   return v1::CompleteReplicaTransportResponse();

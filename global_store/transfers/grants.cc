@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "global_store/scheduler/link_rates.h"
 
 namespace tensorcast::global_store {
@@ -13,6 +14,9 @@ constexpr absl::Duration kMaxTokenAge = absl::Hours(1);
 // A node that a receiver overtook comes after others for so long, and for twice as long the next time.
 constexpr absl::Duration kFirstRest = absl::Seconds(10);
 constexpr absl::Duration kLongestRest = absl::Minutes(5);
+
+// A node that serves a grant by so many heartbeats after its end was told of the end before the last ones.
+constexpr uint32_t kServedAfterEnd = 4;
 
 }  // namespace
 
@@ -62,7 +66,7 @@ const std::vector<const Grant*>& Grants::Into(std::string_view zone, std::string
 
 std::vector<std::string> Grants::RevokedOf(std::string_view node_id) const {
   std::vector<std::string> revoked;
-  for (const auto& [grant_id, until] : Of(node_id).revoked) revoked.push_back(grant_id);
+  for (const auto& [grant_id, told] : Of(node_id).revoked) revoked.push_back(grant_id);
   return revoked;
 }
 
@@ -121,6 +125,30 @@ void Grants::Renew(std::string_view receiver, const std::vector<std::string>& gr
       grant->second.expires = now + Ttl();
     }
   }
+}
+
+std::vector<std::string> Grants::NoteServed(const std::string& node_id,
+                                            const std::vector<std::string>& grant_ids, SteadyTime now) {
+  std::vector<std::string> violations;
+  const auto node = of_node_.find(node_id);
+  if (node == of_node_.end()) return violations;
+  for (const std::string& grant_id : grant_ids) {
+    const auto told = node->second.revoked.find(grant_id);
+    if (told == node->second.revoked.end() || ++told->second.served != kServedAfterEnd) continue;
+    violations.push_back(absl::StrCat("grant ", grant_id,
+                                      " has ended, but its source serves it after it was told ",
+                                      kServedAfterEnd - 1, " times"));
+  }
+  for (const Grant* serving : node->second.serving) {
+    // Twice its life after its receiver named it last.
+    if (serving->overdue || now - serving->expires <= Ttl()) continue;
+    if (std::ranges::find(grant_ids, serving->grant_id) != grant_ids.end()) continue;
+    grants_.find(serving->grant_id)->second.overdue = true;
+    violations.push_back(absl::StrCat("grant ", serving->grant_id,
+                                      " is held open although neither its source nor ",
+                                      "its receiver uses it"));
+  }
+  return violations;
 }
 
 void Grants::Complete(std::string_view grant_id, GrantEnd end, SteadyTime now) {
@@ -186,7 +214,7 @@ void Grants::EndOf(std::string_view node_id, SteadyTime now) {
 
 void Grants::Tick(SteadyTime now) {
   for (auto& [node_id, node] : of_node_) {
-    absl::erase_if(node.revoked, [&](const auto& entry) { return entry.second < now; });
+    absl::erase_if(node.revoked, [&](const auto& entry) { return entry.second.until < now; });
   }
   std::vector<std::string> expired;
   for (const auto& [grant_id, grant] : grants_) {
@@ -197,14 +225,16 @@ void Grants::Tick(SteadyTime now) {
 
 void Grants::ExtendLiveness(absl::Duration gap) {
   for (auto& [node_id, node] : of_node_) {
-    for (auto& [grant_id, until] : node.revoked) until += gap;
+    for (auto& [grant_id, told] : node.revoked) told.until += gap;
   }
   for (auto& [grant_id, grant] : grants_) grant.expires += gap;
 }
 
 // Repeated in each heartbeat for a while, since an answer can be lost; both ends take it any number of times.
 void Grants::TellRevoked(const std::string& node_id, const std::string& grant_id, SteadyTime now) {
-  if (const Node* node = nodes_.Find(node_id)) of_node_[node_id].revoked[grant_id] = now + node->ttl;
+  if (const Node* node = nodes_.Find(node_id)) {
+    of_node_[node_id].revoked[grant_id] = {.until = now + node->ttl};
+  }
 }
 
 }  // namespace tensorcast::global_store

@@ -24,12 +24,17 @@ namespace tensorcast::global_store {
 
 class Grants {
  public:
+  // A grant that ended, as a node is told.
+  struct Revoked {
+    SteadyTime until;     // when to stop repeating it
+    uint32_t served = 0;  // heartbeats by which the node served it all the same
+  };
   // The grants of one node.
   struct OfNode {
     std::vector<const Grant*> serving;                   // with this node as the source, the oldest first
     absl::flat_hash_map<std::string, uint32_t> uploads;  // parts of slots that those take, by artifact id
     std::vector<const Grant*> receiving;                 // and as the receiver
-    absl::btree_map<std::string, SteadyTime> revoked;    // grant id -> when to stop repeating it
+    absl::btree_map<std::string, Revoked> revoked;       // by grant id
     // A receiver of a grant had nothing of it in time: until then others are asked first.
     SteadyTime overtaken_until = SteadyTime::InfinitePast();
     absl::Duration overtaken_rest = absl::ZeroDuration();  // the last one; zero: it has served since
@@ -47,6 +52,11 @@ class Grants {
                     std::string lane, SteadyTime now);
   // Of the receiver, as its heartbeat names them.
   void Renew(std::string_view receiver, const std::vector<std::string>& grant_ids, SteadyTime now);
+  // The grants under which the node serves pulls, as its heartbeat names them. Returns what must not be, for
+  // people, each once: a grant that the node still serves although it was told of its end several times, and
+  // one that should have expired and that it does not serve.
+  std::vector<std::string> NoteServed(const std::string& node_id, const std::vector<std::string>& grant_ids,
+                                      SteadyTime now);
   // The node's rate changed, and with it the parts of slots that its grants take.
   void Reweigh(std::string_view node_id);
   // As its receiver says. The source is told although the receiver closes the pull itself: that call may be

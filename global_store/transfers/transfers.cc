@@ -36,6 +36,8 @@ bool FillsItself(const Catalog::Artifact& artifact, const GrantRequest& request,
          });
 }
 
+RolloutNode RolloutNodeOf(const Node& node) { return {.id = node.facts.node_id, .name = node.facts.name}; }
+
 }  // namespace
 
 std::vector<Origin> Transfers::LiveOrigins(const Catalog::Artifact& artifact) const {
@@ -68,6 +70,7 @@ absl::StatusOr<GrantOffer> Transfers::RequestGrant(const GrantRequest& request, 
   const bool begins = request.held_grants.empty() && request.held_origin.empty() &&
                       request.excluded_replicas.empty() && request.slow_replicas.empty();
   if (receiver->draining && begins) return RefuseDraining(asking);
+  rollouts_.NoteAsked(request.artifact_id, RolloutNodeOf(*receiver), begins, now);
 
   GrantOffer offer;
   offer.origins = LiveOrigins(*artifact);
@@ -87,6 +90,8 @@ absl::StatusOr<GrantOffer> Transfers::RequestGrant(const GrantRequest& request, 
         mate && (mate->of_host ? !SameHost(receiver->end, end) : IsAcrossZones(receiver->end, end));
     if (left_to_mate) continue;
     const Grant& grant = grants_.Give(request, *source.node, source.replica->facts.id, choice.lane, now);
+    rollouts_.NoteGiven(request.artifact_id, request.receiver.node_id, RolloutNodeOf(*source.node),
+                        choice.lane);
     offer.granted.push_back(Offer(grant, now));
   }
   OfferShared(asking, offer);
@@ -194,7 +199,7 @@ std::optional<GrantOffer> Transfers::RepeatOffer(std::string_view grant_id, Stea
 }
 
 absl::Status Transfers::CompleteGrant(const NodeIdentity& receiver, std::string_view grant_id, GrantEnd end,
-                                      bool source_corrupt, SteadyTime now) {
+                                      bool source_corrupt, SteadyTime now, const GrantReceipt& receipt) {
   // A node that the global store has just forgotten (it was restarted, the node expired) may still complete:
   // only a successor of the receiver makes it void.
   absl::Status identity = nodes_.CheckIdentity(receiver);
@@ -210,6 +215,10 @@ absl::Status Transfers::CompleteGrant(const NodeIdentity& receiver, std::string_
     if (const Node* accuser = nodes_.Find(receiver.node_id)) {
       accusations_.Note({grant->source_node, grant->replica_id}, *accuser, now);
     }
+  }
+  if (const Node* source = nodes_.Find(grant->source_node)) {
+    rollouts_.NoteCompleted(grant->artifact_id, receiver.node_id, RolloutNodeOf(*source), grant->lane,
+                            receipt, end == GrantEnd::kSucceeded, now);
   }
   grants_.Complete(grant_id, end, now);
   return absl::OkStatus();

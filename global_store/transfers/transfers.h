@@ -2,8 +2,9 @@
 // bytes now. Sources are chosen by the scheduler from a sample of bounded size.
 //
 // Owns the grants and the waits, all of it soft state. Reads membership and catalog, accuses replicas, and
-// keeps the pace of replicas that fill in the inventory and the measured rates of nodes in the membership;
-// all of these must outlive it. Thread-compatible.
+// keeps the pace of replicas that fill in the inventory, the measured rates of nodes in the membership and
+// what was asked, given and completed in the log of rollouts; all of these must outlive it.
+// Thread-compatible.
 #pragma once
 
 #include <cstddef>
@@ -20,6 +21,7 @@
 #include "global_store/inventory/accusations.h"
 #include "global_store/inventory/inventory.h"
 #include "global_store/membership/membership.h"
+#include "global_store/rollouts/rollout_log.h"
 #include "global_store/scheduler/scheduler.h"
 #include "global_store/transfers/grant.h"
 #include "global_store/transfers/grants.h"
@@ -40,13 +42,15 @@ class Transfers {
  public:
   // `origin_finding_age` as of Evictions.
   Transfers(const TransferOptions& options, absl::Duration origin_finding_age, Secrets* secrets,
-            Membership* nodes, const Catalog& catalog, Inventory* inventory, Accusations* accusations)
+            Membership* nodes, const Catalog& catalog, Inventory* inventory, Accusations* accusations,
+            RolloutLog* rollouts)
       : options_(options),
         origin_finding_age_(origin_finding_age),
         nodes_(*nodes),
         catalog_(catalog),
         inventory_(*inventory),
         accusations_(*accusations),
+        rollouts_(*rollouts),
         grants_(options.grant_ttl, *nodes, secrets),
         waits_(*nodes, *inventory, grants_) {}
 
@@ -55,9 +59,9 @@ class Transfers {
   std::optional<GrantOffer> RepeatOffer(std::string_view grant_id, SteadyTime now) const;
   // `end` is how the receiver says it ended. OK for a grant that is unknown or has ended. The source is told,
   // too: a call that opened its pull may reach it only after the receiver gave up, and the one that closes it
-  // never.
+  // never. `receipt`: what came under it.
   absl::Status CompleteGrant(const NodeIdentity& receiver, std::string_view grant_id, GrantEnd end,
-                             bool source_corrupt, SteadyTime now);
+                             bool source_corrupt, SteadyTime now, const GrantReceipt& receipt = {});
   // How it went to have an origin read (GrantOffer::origin_to_read). Until this is told, or an hour is
   // over, receivers wait for it; one that could not be read is tried again after some seconds.
   void NoteReading(const OriginToCheck& origin, const absl::Status& read, SteadyTime now);
@@ -150,6 +154,7 @@ class Transfers {
   const Catalog& catalog_;
   Inventory& inventory_;
   Accusations& accusations_;
+  RolloutLog& rollouts_;
   Grants grants_;
   Waits waits_;
 };

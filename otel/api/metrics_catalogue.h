@@ -42,7 +42,7 @@
   X(Counter, 3, P2pFallbacks, "tc_p2p_fallbacks_total", "{fallback}", kNone, ("from", "to", "reason"), "Times that a transfer continued over another lane (from, to: lanes; reason: not_opened, source_died, bad_digest, timeout)") \
   X(Counter, 2, P2pHeldBack, "tc_p2p_held_back_total", "{wait}", kNone, ("lane", "direction"), "Times that a pull waited because of daemon.limits (direction: receive, serve)") \
   X(Counter, 2, P2pConnectionsRefused, "tc_p2p_connections_refused_total", "{connection}", kNone, ("lane", "reason"), "Connections of pulls that a node closed because of the peer (reason: certificate, the peer's certificate is missing, invalid or denied; receiver, the pull belongs to another node; ended, the certificate is no longer accepted)") \
-  X(Counter, 2, ConservationChecks, "tc_conservation_checks_total", "{check}", kNone, ("what", "outcome"), "Comparisons of what both ends say of the same bytes (what: pull, at its end; outcome: ok, violated)") \
+  X(Counter, 2, ConservationChecks, "tc_conservation_checks_total", "{check}", kNone, ("what", "outcome"), "Comparisons of what two processes say of the same thing (what: pull, its bytes at both ends, by its receiver; inventory, the replicas that a node holds and those listed, and grant, a pull that a node serves and its grant, both by the global store; outcome: ok, violated)") \
   /* Broadcasts among the GPUs of a node. */ \
   X(Counter, 1, NcclBroadcasts, "tc_nccl_broadcasts_total", "{broadcast}", kNone, ("outcome"), "Broadcasts of a replica to several GPUs of this node that ended (outcome: ok, failed)") \
   X(Counter, 0, NcclBroadcastBytes, "tc_nccl_broadcast_bytes_total", "By", kNone, (), "Image bytes that broadcasts brought to GPUs of this node, counted once for each") \

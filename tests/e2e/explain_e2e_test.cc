@@ -5,9 +5,11 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "base/testing/eventually.h"
 #include "tests/e2e/e2e_test_base.h"
 
 namespace tensorcast {
@@ -117,6 +119,54 @@ class ExplainedBetweenHosts : public Explained {
     return nlohmann::json::parse(result.output, nullptr, /*allow_exceptions=*/false);
   }
 };
+
+// One of three receivers takes 20 times as long as the others for what its own limit is.
+TEST_F(ExplainedBetweenHosts, ExplainRollout_NamesSlowestNodeAndItsLimiter) {
+  StartHosts(4, "", "daemon.limits.receive=8MiB");
+  if (HasFatalFailure()) return;
+  const std::string model = MakeModel("model.safetensors", 40 << 20);
+  TC_ASSERT_OK(client(0).Import(Context(), model, {.key = "m"}).status());
+  for (const int node : {1, 2, 3}) {
+    TC_ASSERT_OK(client(node).Get(Context(), "m", {.attach = false, .lane = "tcp"}).status());
+  }
+  // The ends of grants are told in the background.
+  nlohmann::json json;
+  ASSERT_TRUE(testing::Eventually([&] {
+    json = nlohmann::json::parse(OnNode(0, {"explain", "--rollout", "m", "--json"}).output, nullptr,
+                                 /*allow_exceptions=*/false);
+    return json.is_object() && json["rollout"]["ended"] == 3 && json["causes"].size() == 3 &&
+           json["causes"][0]["problem"] == "";
+  })) << json;
+  EXPECT_EQ(json["rollout"]["receivers"], 3);
+  EXPECT_EQ(json["rollout"]["slowest"][0]["node_name"], "node-3");
+  EXPECT_EQ(json["rollout"]["critical_path"].back()["node_name"], "node-3");
+  EXPECT_EQ(json["rollout"]["worst_hop"]["node_name"], "node-3");
+  EXPECT_EQ(json["causes"][0]["node"], "node-3");
+  EXPECT_EQ(json["causes"][0]["cause"], "limiter") << json;
+  const CommandResult page = OnNode(0, {"explain", "--rollout", "m", "--since", "10m"});
+  EXPECT_EQ(page.exit_code, 0) << page.output;
+  EXPECT_THAT(page.output, AllOf(HasSubstr("3 ended, 0 under way, 0 failed"), HasSubstr("limiter (node-3)"),
+                                 HasSubstr("The hop that costs most: "), HasSubstr(" -> node-3.")));
+  EXPECT_EQ(OnNode(0, {"explain", "--rollout", "no-such-key"}).exit_code, 1);
+  EXPECT_EQ(OnNode(0, {"explain", "last", "--since", "1m"}).exit_code, 1);
+
+  (void)cluster_->daemon(3).Stop(absl::ZeroDuration());
+  const CommandResult away = OnNode(0, {"explain", "--rollout", "m"});
+  EXPECT_EQ(away.exit_code, 0) << away.output;
+  EXPECT_THAT(away.output,
+              AnyOf(HasSubstr("node-3: its daemon does not tell: "), HasSubstr("node-3: the node is gone")));
+}
+
+TEST_F(ExplainedBetweenHosts, Status_ShowsReplicasAndGrantsConserved) {
+  StartHosts(2, "");
+  if (HasFatalFailure()) return;
+  const std::string model = MakeModel("model.safetensors", 40 << 20);
+  TC_ASSERT_OK(client(0).Import(Context(), model, {.key = "m"}).status());
+  TC_ASSERT_OK(client(1).Get(Context(), "m", {.attach = false, .lane = "tcp"}).status());
+  ASSERT_TRUE(testing::Eventually(
+      [&] { return absl::StrContains(OnNode(0, {"status"}).output, "conserved  replicas and grants"); }));
+  EXPECT_THAT(OnNode(0, {"status"}).output, testing::Not(HasSubstr("VIOLATED")));
+}
 
 TEST_F(ExplainedBetweenHosts, ExplainOfTwoSources_ShowsBothWithTheirBytes) {
   // The receiver takes its time, so that both sources have come before it ends.

@@ -1,0 +1,31 @@
+// How an artifact reached the fleet, as text: the tree of its receivers, the path to the last of them, the
+// slowest ones with their cause, and the hop that held up the end most. Pure functions.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "proto/daemon.pb.h"
+#include "proto/global_store.pb.h"
+
+namespace tensorcast::explain {
+
+// Why a receiver was slow, as its daemon tells it.
+struct SlowCause {
+  std::string name;     // a cause (cause.h), or the part of the transfer that took the time; empty: unknown
+  std::string at;       // "node-c", or "node-a -> node-c" for the link
+  std::string why;      // sentences for people
+  std::string problem;  // why it is unknown
+};
+
+// From a daemon's answer for the receiver's transfer.
+SlowCause CauseOf(const v1::ExplainTransferResponse& response);
+
+// `wanted`: the key or artifact id that was asked for. `causes`: of the slowest, in their order.
+std::string ExplainRollout(std::string_view wanted, const v1::ExplainRolloutResponse& rollout,
+                           const std::vector<SlowCause>& causes);
+// For programs: {"rollout": the message, "causes": [{"node", "cause", "at", "why", "problem"}]}.
+std::string RolloutJson(const v1::ExplainRolloutResponse& rollout, const std::vector<SlowCause>& causes);
+
+}  // namespace tensorcast::explain

@@ -1,0 +1,157 @@
+#include "global_store/rollouts/rollout_log.h"
+
+#include <iterator>
+#include <utility>
+
+namespace tensorcast::global_store {
+namespace {
+
+// Nodes choose their transfers' ids: a UUID fits.
+constexpr size_t kMaxTransferIdBytes = 64;
+
+// So many nodes that no hop names any more are kept before they are looked for.
+constexpr size_t kUnusedNodes = 1024;
+
+}  // namespace
+
+RolloutHop* RolloutLog::Find(std::string_view artifact_id, std::string_view receiver_id) {
+  const auto artifact = by_id_.find(artifact_id);
+  if (artifact == by_id_.end()) return nullptr;
+  const auto hop = artifact->second->hops.find(receiver_id);
+  return hop == artifact->second->hops.end() ? nullptr : &hop->second;
+}
+
+RolloutHop* RolloutLog::Add(std::string_view artifact_id, const RolloutNode& receiver) {
+  auto known = by_id_.find(artifact_id);
+  if (hops_ >= max_hops_) {
+    const bool only_this = known != by_id_.end() && artifacts_.size() == 1;
+    const auto oldest = known != by_id_.end() && artifacts_.begin() == known->second
+                            ? std::next(artifacts_.begin())
+                            : artifacts_.begin();
+    if (only_this || oldest == artifacts_.end()) {
+      ++forgotten_;
+      return nullptr;
+    }
+    forgotten_ += oldest->hops.size();
+    Erase(oldest);
+    known = by_id_.find(artifact_id);
+  }
+  if (known == by_id_.end()) {
+    artifacts_.push_back({.artifact_id = std::string(artifact_id), .hops = {}});
+    known = by_id_.emplace(artifacts_.back().artifact_id, std::prev(artifacts_.end())).first;
+  }
+  artifacts_.splice(artifacts_.end(), artifacts_, known->second);
+  std::shared_ptr<const RolloutNode> node = Intern(receiver);
+  RolloutHop& hop = known->second->hops[node->id];
+  hop.receiver = std::move(node);
+  ++hops_;
+  return &hop;
+}
+
+std::shared_ptr<const RolloutNode> RolloutLog::Intern(const RolloutNode& node) {
+  const auto known = nodes_.find(node.id);
+  if (known != nodes_.end() && known->second->name == node.name) return known->second;
+  // A node that was renamed keeps its former name in the hops of then.
+  if (known != nodes_.end()) nodes_.erase(known);
+  if (nodes_.size() >= 2 * hops_ + kUnusedNodes) DropUnusedNodes();
+  auto added = std::make_shared<const RolloutNode>(node);
+  nodes_.emplace(added->id, added);
+  return added;
+}
+
+void RolloutLog::DropUnusedNodes() {
+  absl::erase_if(nodes_, [](const auto& node) { return node.second.use_count() == 1; });
+}
+
+void RolloutLog::Erase(Artifacts::iterator artifact) {
+  hops_ -= artifact->hops.size();
+  by_id_.erase(artifact->artifact_id);
+  artifacts_.erase(artifact);
+}
+
+void RolloutLog::Forget(std::string_view artifact_id) {
+  const auto known = by_id_.find(artifact_id);
+  if (known != by_id_.end()) Erase(known->second);
+}
+
+void RolloutLog::NoteAsked(std::string_view artifact_id, const RolloutNode& receiver, bool first,
+                           SteadyTime now) {
+  RolloutHop* hop = Find(artifact_id, receiver.id);
+  if (hop == nullptr) {
+    hop = Add(artifact_id, receiver);
+    if (hop != nullptr) hop->begun = now;
+    return;
+  }
+  if (!hop->HasEnded()) return;
+  if (first) {
+    // The map's key is in `receiver`, so that stays.
+    *hop = RolloutHop{.receiver = std::move(hop->receiver), .begun = now};
+  } else if (hop->failed) {
+    // The node goes on: what had ended was a replica beside this transfer.
+    hop->ended = SteadyTime::InfiniteFuture();
+    hop->failed = false;
+  }
+}
+
+void RolloutLog::NoteGiven(std::string_view artifact_id, std::string_view receiver_id,
+                           const RolloutNode& source, std::string_view lane) {
+  RolloutHop* hop = Find(artifact_id, receiver_id);
+  // Until one of several sources is known to have given bytes, the best one stands for all.
+  if (hop == nullptr || hop->HasEnded() || hop->source != nullptr) return;
+  hop->source = Intern(source);
+  hop->lane = lane;
+}
+
+void RolloutLog::NoteCompleted(std::string_view artifact_id, std::string_view receiver_id,
+                               const RolloutNode& source, std::string_view lane, const GrantReceipt& receipt,
+                               bool succeeded, SteadyTime now) {
+  RolloutHop* hop = Find(artifact_id, receiver_id);
+  if (hop == nullptr) return;
+  if (!receipt.transfer_id.empty()) {
+    const std::string_view told = std::string_view(receipt.transfer_id).substr(0, kMaxTransferIdBytes);
+    // A transfer that ended, and is told late: another one has ended here since.
+    if (hop->HasEnded() && !hop->transfer_id.empty() && hop->transfer_id != told) return;
+    hop->transfer_id = told;
+  }
+  hop->bytes += receipt.bytes;
+  if (hop->source == nullptr || receipt.bytes > hop->source_bytes) {
+    hop->source = Intern(source);
+    hop->lane = lane;
+    hop->source_bytes = receipt.bytes;
+  }
+  if (!succeeded) return;
+  if (!hop->HasEnded()) hop->ended = now;
+  hop->failed = false;
+}
+
+void RolloutLog::NoteReplica(std::string_view node_id, const ReplicaInfo& replica, SteadyTime now) {
+  if (replica.location.kind == LocationKind::kDisk) return;
+  const bool ready = replica.state == ReplicaState::kReady;
+  const bool failed = replica.state == ReplicaState::kFailed || replica.state == ReplicaState::kGone ||
+                      replica.state == ReplicaState::kPartial;
+  if (!ready && !failed) return;
+  RolloutHop* hop = Find(replica.artifact_id, node_id);
+  if (hop == nullptr || (hop->HasEnded() && !(ready && hop->failed))) return;
+  hop->ended = now;
+  hop->failed = failed;
+}
+
+void RolloutLog::NoteNodeGone(std::string_view node_id, SteadyTime now) {
+  for (Artifact& artifact : artifacts_) {
+    const auto hop = artifact.hops.find(node_id);
+    if (hop == artifact.hops.end() || hop->second.HasEnded()) continue;
+    hop->second.ended = now;
+    hop->second.failed = true;
+  }
+}
+
+std::vector<RolloutHop> RolloutLog::HopsOf(std::string_view artifact_id) const {
+  std::vector<RolloutHop> hops;
+  const auto artifact = by_id_.find(artifact_id);
+  if (artifact == by_id_.end()) return hops;
+  hops.reserve(artifact->second->hops.size());
+  for (const auto& [receiver, hop] : artifact->second->hops) hops.push_back(hop);
+  return hops;
+}
+
+}  // namespace tensorcast::global_store

@@ -1,0 +1,103 @@
+// How artifacts reached the fleet: of each node that received one, the source that gave it the most bytes,
+// and when its transfer began and ended. What ExplainRollout tells. Soft state; README.md has the rules.
+//
+// Bounded: at most `max_hops` in all; the artifact that was longest without a new receiver is forgotten
+// first. Deterministic: callers pass the time. Thread-compatible: one caller at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "base/steady_time.h"
+#include "core/replica/replica.h"
+
+namespace tensorcast::global_store {
+
+// A node as it called itself then: it may be gone.
+struct RolloutNode {
+  std::string id;
+  std::string name;
+};
+
+// The last transfer of an artifact to a node.
+struct RolloutHop {
+  std::shared_ptr<const RolloutNode> receiver = nullptr;
+  std::shared_ptr<const RolloutNode> source = nullptr;  // null: it had no grant
+  std::string lane = {};                                // of the source's grant
+  uint64_t bytes = 0;                                   // from all sources
+  uint64_t source_bytes = 0;                            // of those, from `source` by one grant
+  SteadyTime begun = {};                                // its first request for a grant
+  SteadyTime ended = SteadyTime::InfiniteFuture();
+  bool failed = false;
+  std::string transfer_id = {};  // empty: its node has not told it
+
+  bool HasEnded() const { return ended != SteadyTime::InfiniteFuture(); }
+  SteadyTime EndBy(SteadyTime now) const { return HasEnded() ? ended : now; }
+};
+
+// What came under a grant, as its receiver says.
+struct GrantReceipt {
+  uint64_t bytes = 0;
+  std::string transfer_id = {};
+};
+
+class RolloutLog {
+ public:
+  static constexpr size_t kMaxHops = 65536;
+  explicit RolloutLog(size_t max_hops = kMaxHops) : max_hops_(max_hops) {}
+
+  // When this store began to listen: transfers before then are unknown.
+  void SetBegin(SteadyTime now) { begin_ = now; }
+  SteadyTime begin() const { return begin_; }
+
+  // A node asks for sources. `first`: its transfer has not asked before, or only waited since.
+  void NoteAsked(std::string_view artifact_id, const RolloutNode& receiver, bool first, SteadyTime now);
+  // It was given a grant.
+  void NoteGiven(std::string_view artifact_id, std::string_view receiver_id, const RolloutNode& source,
+                 std::string_view lane);
+  // It completed the grant. `succeeded`: and its transfer with it.
+  void NoteCompleted(std::string_view artifact_id, std::string_view receiver_id, const RolloutNode& source,
+                     std::string_view lane, const GrantReceipt& receipt, bool succeeded, SteadyTime now);
+  // It reports a replica: a transfer to memory ends with it.
+  void NoteReplica(std::string_view node_id, const ReplicaInfo& replica, SteadyTime now);
+  // Its transfers that are under way have failed.
+  void NoteNodeGone(std::string_view node_id, SteadyTime now);
+  void Forget(std::string_view artifact_id);
+
+  // In an arbitrary order; empty: no transfer of it is known.
+  std::vector<RolloutHop> HopsOf(std::string_view artifact_id) const;
+  // Hops that had no room any more.
+  uint64_t forgotten() const { return forgotten_; }
+  size_t size() const { return hops_; }
+
+ private:
+  struct Artifact {
+    std::string artifact_id;
+    absl::flat_hash_map<std::string_view, RolloutHop> hops;  // by the receiver's id, in its RolloutNode
+  };
+  using Artifacts = std::list<Artifact>;  // that with the newest hop last
+
+  RolloutHop* Find(std::string_view artifact_id, std::string_view receiver_id);
+  // Null: there is no room, since this artifact has it all.
+  RolloutHop* Add(std::string_view artifact_id, const RolloutNode& receiver);
+  std::shared_ptr<const RolloutNode> Intern(const RolloutNode& node);
+  void Erase(Artifacts::iterator artifact);
+  void DropUnusedNodes();
+
+  const size_t max_hops_;
+  SteadyTime begin_ = SteadyTime::InfinitePast();
+  Artifacts artifacts_;
+  absl::flat_hash_map<std::string_view, Artifacts::iterator> by_id_;  // the ids are in `artifacts_`
+  // By id, in the value itself. Each is shared by the hops of its node.
+  absl::flat_hash_map<std::string_view, std::shared_ptr<const RolloutNode>> nodes_;
+  size_t hops_ = 0;
+  uint64_t forgotten_ = 0;
+};
+
+}  // namespace tensorcast::global_store
