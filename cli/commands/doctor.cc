@@ -45,10 +45,10 @@ struct DoctorFlags {
 constexpr absl::Duration kOwnTimeout = absl::Seconds(5);
 constexpr absl::Duration kProbeTimeout = absl::Seconds(4);  // a daemon gives an attempt two seconds
 constexpr size_t kAskers = 16;
-constexpr size_t kMaxNodes = 256;       // that are asked
-constexpr size_t kMaxProbedNodes = 16;  // between which probes go
+constexpr size_t kMaxCheckedNodes = 256;  // that are asked
+constexpr size_t kMaxProbedNodes = 16;    // between which probes go
 
-using Client = std::shared_ptr<client::AdminClient>;
+using DaemonClient = std::shared_ptr<client::AdminClient>;
 
 void Ask(client::AdminClient& client, absl::Duration timeout, NodeFacts& node) {
   const SteadyTime start = SteadyNow();
@@ -94,7 +94,7 @@ void AskOthers(dashboard::NodeStatuses& clients, std::vector<NodeFacts>& nodes) 
   ForEachInParallel(nodes.size() - 1, kAskers, [&](size_t i) {
     NodeFacts& node = nodes[i + 1];
     if (OnTerminationSignal().IsCancelled()) return;
-    const absl::StatusOr<Client> client = clients.ClientOf(node.node);
+    const absl::StatusOr<DaemonClient> client = clients.ClientOf(node.node);
     if (client.ok()) {
       Ask(**client, dashboard::kNodeTimeout, node);
     } else {
@@ -134,7 +134,7 @@ void ProbeBetween(dashboard::NodeStatuses& clients, const std::vector<v1::Node>&
     probe.from = NameOf(*pairs[i].from);
     probe.to = NameOf(*pairs[i].to);
     const auto answer = [&]() -> absl::StatusOr<v1::ProbeNodeResponse> {
-      TC_ASSIGN_OR_RETURN(const Client client, clients.ClientOf(*pairs[i].from));
+      TC_ASSIGN_OR_RETURN(const DaemonClient client, clients.ClientOf(*pairs[i].from));
       return client->ProbeNode(InterruptibleContext(kProbeTimeout), pairs[i].to->node_id());
     }();
     probe.call = answer.status();
@@ -165,7 +165,7 @@ absl::Status Collect(const CommonFlags& common, const DoctorFlags& flags, Facts&
   const absl::StatusOr<client::ClientOptions> options = ConfiguredClient(common);
   if (absl::IsInvalidArgument(options.status())) return options.status();
   NodeFacts own;
-  Client client;
+  DaemonClient client;
   facts.answer = [&]() -> absl::Status {
     TC_RETURN_IF_ERROR(options.status());
     facts.daemon = options->daemon;
@@ -186,7 +186,7 @@ absl::Status Collect(const CommonFlags& common, const DoctorFlags& flags, Facts&
   dashboard::NodeStatuses clients([&options] { return options; });
   clients.SetOwn(all[0].node_id(), client);
   if (flags.cluster) {
-    const size_t asked = std::min(all.size(), kMaxNodes);
+    const size_t asked = std::min(all.size(), kMaxCheckedNodes);
     for (size_t i = 1; i < asked; ++i) facts.nodes.push_back({.node = all[i]});
     facts.nodes_left_out = all.size() - asked;
     AskOthers(clients, facts.nodes);

@@ -59,21 +59,19 @@ std::string MillisecondsText(absl::Duration time) {
   return absl::StrFormat("%.1f ms", absl::ToDoubleMilliseconds(time));
 }
 
-// The value that most nodes have; of several the greatest.
+// The value that the largest number of nodes has; of several the greatest.
 template <class Value>
-Value MostCommon(const std::map<std::string, Value>& values) {
+Value CommonValue(const std::map<std::string, Value>& values) {
   std::map<Value, size_t> counts;
   for (const auto& [node, value] : values) ++counts[value];
-  const auto larger = [](const auto& a, const auto& b) { return a.second <= b.second; };
-  Value best{};
-  size_t most = 0;
-  for (const auto& count : counts) {
-    if (larger(std::pair(best, most), count)) {
-      best = count.first;
-      most = count.second;
-    }
+  Value common{};
+  size_t nodes = 0;
+  for (const auto& [value, count] : counts) {
+    if (count < nodes) continue;
+    common = value;
+    nodes = count;
   }
-  return best;
+  return common;
 }
 
 void CheckMembers(const v1::GetClusterStatusResponse& cluster, FindingList& out) {
@@ -118,7 +116,7 @@ void CheckListing(const NodeFacts& node, FindingList& out) {
   const size_t before = out.size();
   if (node.node.unreachable()) {
     check.Fail(absl::StrCat("it cannot connect to its own address ", node.node.grpc_address(),
-                            ", so it is no source for other nodes"),
+                            ", so it does not count as a source for other nodes"),
                "correct daemon.advertise, daemon.tcp_advertise or the firewall");
   }
   if (node.node.draining()) {
@@ -218,18 +216,18 @@ void CheckVersions(const Facts& facts, FindingList& out) {
       software[name] = node.status->host().software_version();
     }
   }
-  const uint32_t protocol = MostCommon(protocols);
-  const std::string version = MostCommon(software);
+  const uint32_t protocol = CommonValue(protocols);
+  const std::string version = CommonValue(software);
   for (const auto& [name, own] : protocols) {
     if (own == protocol) continue;
     Check(name, "version", out)
-        .Fail(absl::StrCat("it speaks protocol ", own, ", and most nodes speak ", protocol),
+        .Fail(absl::StrCat("it speaks protocol ", own, ", the others mostly ", protocol),
               "upgrade the older processes: they refuse each other's calls");
   }
   for (const auto& [name, own] : software) {
     const Check check(name, "version", out);
     if (own != version) {
-      check.Warn(absl::StrCat("it runs version ", own, ", and most nodes run ", version),
+      check.Warn(absl::StrCat("it runs version ", own, ", the others mostly ", version),
                  "finish the upgrade");
     } else if (own != facts.version) {
       check.Warn(absl::StrCat("it runs version ", own, ", and this program is ", facts.version),

@@ -49,7 +49,7 @@ TEST(ClusterChecks, Listing_TellsUnreachableDrainingAndSilentNodes) {
       ElementsAre(Finds(Level::kWarn, "n", "42 s ago")));
 }
 
-TEST(ClusterChecks, NodeThatNobodyReaches_FailsOnce) {
+TEST(ClusterChecks, NodeThatNoneReaches_FailsOnce) {
   Facts facts = WellCluster();
   facts.nodes[1].status = absl::DeadlineExceededError("no answer");
   facts.probes = {{.from = "a", .to = "b", .outcome = absl::DeadlineExceededError("too late")}};

@@ -15,7 +15,7 @@ FindingList Some() {
   return findings;
 }
 
-TEST(FindingText, GroupsBySubjectWithTheWorstFirst) {
+TEST(FindingText, Findings_AreGroupedBySubjectWorstFirst) {
   EXPECT_EQ(ToText(Some(), /*verbose=*/false),
             "b\n"
             "  FAIL  damage          a file is damaged; remove it\n"
@@ -25,7 +25,7 @@ TEST(FindingText, GroupsBySubjectWithTheWorstFirst) {
   EXPECT_EQ(ToText(Some(), /*verbose=*/true).substr(0, 39), "a\n  ok    clock           in step\n\nb\n  ");
 }
 
-TEST(FindingJson, IsAListOfAllFindings) {
+TEST(FindingJson, Findings_AreAListOfAll) {
   const nlohmann::json list = ToJson(Some());
   ASSERT_EQ(list.size(), 3u);
   EXPECT_EQ(list[1], (nlohmann::json{{"level", "warn"},
@@ -35,7 +35,7 @@ TEST(FindingJson, IsAListOfAllFindings) {
                                      {"change", "synchronize it"}}));
 }
 
-TEST(Findings, OnlyAFailureFails) {
+TEST(Findings, OneFailure_Fails) {
   FindingList findings = Some();
   EXPECT_TRUE(AnyFailed(findings));
   findings.pop_back();

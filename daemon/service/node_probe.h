@@ -1,5 +1,5 @@
-// Whether this node reaches another one: for operators who look for a firewall, a wrong address or a wrong
-// certificate between two hosts. Only nodes that the global store knows are called, and at the address that
+// Whether this node reaches another one: operators find a firewall, a wrong address or a wrong certificate
+// between two hosts by it. Only nodes that the global store knows are called, and at the address that
 // it says: no caller makes this daemon connect to anything else. Thread-safe.
 #pragma once
 
