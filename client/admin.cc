@@ -151,6 +151,13 @@ absl::StatusOr<v1::ProcessRecords> AdminClient::ReadRecords(const RequestContext
                     v1::ReadAllRequest());
 }
 
+absl::StatusOr<v1::ProbeNodeResponse> AdminClient::ProbeNode(const RequestContext& context,
+                                                             const std::string& node_id) {
+  v1::ProbeNodeRequest request;
+  request.set_node_id(node_id);
+  return CallInSpan("Client/ProbeNode", link_->daemon(), &DaemonStub::ProbeNode, context, request);
+}
+
 absl::StatusOr<v1::ExplainTransferResponse> AdminClient::ExplainTransfer(const RequestContext& context,
                                                                          const std::string& transfer_id) {
   v1::ExplainTransferRequest request;

@@ -76,6 +76,8 @@ class AdminClient {
   absl::StatusOr<v1::GetStatusResponse> GetStatus(const RequestContext& context);
   // What the process's flight recorder has, and what it runs with; also of a global store.
   absl::StatusOr<v1::ProcessRecords> ReadRecords(const RequestContext& context);
+  // Whether the daemon's node reaches another one; that it does not is not an error. Needs an operator.
+  absl::StatusOr<v1::ProbeNodeResponse> ProbeNode(const RequestContext& context, const std::string& node_id);
   // A transfer to this daemon's node, with the reports of its sources: the daemon asks them.
   absl::StatusOr<v1::ExplainTransferResponse> ExplainTransfer(const RequestContext& context,
                                                               const std::string& transfer_id);

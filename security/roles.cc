@@ -59,6 +59,7 @@ constexpr CallRow kTable[] = {
     {"StoreDaemon/WatchStatus", kOperator | kClient, ""},
     {"StoreDaemon/ExplainTransfer", kOperator | kClient, "asks other daemons, a bounded number of them"},
     {"StoreDaemon/DescribeHop", kNode, ""},
+    {"StoreDaemon/ProbeNode", kOperator, "of a node that the global store knows"},
     {"StoreDaemon/OpenPull", kNode, "with a grant that names it and the source"},
     {"StoreDaemon/ClosePull", kNode, "of a pull of its own"},
     {"StoreDaemon/CheckOrigin", kStore, ""},

@@ -20,6 +20,7 @@
   COMMAND(Explain)                   \
   COMMAND(Top)                       \
   COMMAND(Dashboard)                 \
+  COMMAND(Doctor)                    \
   COMMAND(Debug)                     \
   COMMAND(Key)                       \
   COMMAND(Replica)                   \

@@ -88,6 +88,9 @@ void PrintDaemon(const v1::GetStatusResponse& status) {
   if (const std::string labels = LabelsOf(status.node()); !labels.empty()) {
     PrintF("  labels     %s\n", labels);
   }
+  if (const std::string& version = status.host().software_version(); !version.empty()) {
+    PrintF("  version    %s, protocol %u\n", version, status.node().protocol_version());
+  }
   PrintF("  security   %s\n", SecurityText(status.security()));
   for (const v1::Access& access : status.security().access()) {
     PrintF("  access     %s: %s: %s\n", access.endpoint(), access.callers(), access.role());

@@ -22,6 +22,7 @@
 #include "daemon/service/import_joins.h"
 #include "daemon/service/ingest.h"
 #include "daemon/service/materialize.h"
+#include "daemon/service/node_probe.h"
 #include "daemon/service/status_report.h"
 #include "daemon/service/transfer_explainer.h"
 #include "daemon/sources/origin_comparer.h"
@@ -48,6 +49,7 @@ struct CallSide {
 
   StatusReporter status;
   TransferExplainer explainer;
+  const NodeProbe probe;
   const Materializer materializer;
   const Archiver archiver;
   ImportJoins joins;

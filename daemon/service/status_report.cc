@@ -7,8 +7,13 @@
 #include <utility>
 #include <vector>
 
+#include "absl/time/clock.h"
+#include "base/posix/host_facts.h"
+#include "base/text.h"
 #include "core/device/pci_place.h"
+#include "core/memory/host_limits.h"
 #include "daemon/node/node_messages.h"
+#include "otel/api/exporter_states.h"
 #include "rpc/convert/convert.h"
 #include "rpc/credentials.h"
 
@@ -162,6 +167,35 @@ void StatusReporter::FillSecurity(v1::Security* out) const {
   }
 }
 
+void StatusReporter::FillHost(v1::HostFacts* out) const {
+  const HostFacts facts = ReadHostFacts(options_.proc, options_.sysfs);
+  const HostLimits memory = ReadHostLimits();
+  *out->mutable_clock() = rpc::ToProto(absl::Now());
+  out->set_descriptors_open(facts.descriptors_open);
+  out->set_descriptors_max(facts.descriptors_max);
+  out->set_locked_memory_max(facts.locked_memory_max);
+  out->set_cpus(facts.cpus);
+  out->set_memory_bytes(memory.physical_bytes);
+  out->set_available_memory_bytes(memory.available_bytes);
+  // The pool's segments are memfds, which no file system bounds: shared_memory_bytes stays 0.
+  out->set_free_huge_page_bytes(FreeHugePageBytes());
+  out->set_software_version(options_.software_version);
+  for (const LinkFacts& link : facts.links) {
+    v1::HostFacts::Link* told = out->add_links();
+    told->set_interface(link.interface);
+    told->set_mbit(link.mbit);
+  }
+  for (const otel::ExporterState& exporter : otel::ExporterStates()) {
+    v1::HostFacts::Exporter* told = out->add_exporters();
+    told->set_signal(exporter.signal);
+    told->set_endpoint(exporter.endpoint);
+    // What a collector answered may be any bytes; the message takes UTF-8 alone.
+    std::string storage;
+    told->set_error(std::string(ValidUtf8(exporter.error, storage)));
+    told->set_dropped(exporter.dropped);
+  }
+}
+
 v1::GetStatusResponse StatusReporter::Report() const {
   v1::GetStatusResponse report;
   *report.mutable_node() = options_.node->Describe();
@@ -174,6 +208,7 @@ v1::GetStatusResponse StatusReporter::Report() const {
   report.set_global_store_reachable(standing.ok());
   report.set_global_store_error(std::string(standing.message()));
   FillSecurity(report.mutable_security());
+  FillHost(report.mutable_host());
   report.mutable_limits()->set_send(options_.send_limit);
   report.mutable_limits()->set_receive(options_.receive_limit);
   FillPools(report.mutable_pools());

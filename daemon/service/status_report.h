@@ -52,7 +52,9 @@ class StatusReporter {
     const rpc::Credentials* credentials = nullptr;  // null: host:port is in clear
     uint64_t send_limit = 0;                        // of the lane tcp, bytes a second; 0: none
     uint64_t receive_limit = 0;
-    std::string sysfs = "/sys";  // a test's own folder elsewhere
+    std::string software_version = {};
+    std::string proc = "/proc";  // a test's own folders elsewhere
+    std::string sysfs = "/sys";
   };
 
   explicit StatusReporter(Options options) : options_(std::move(options)) {}
@@ -76,6 +78,7 @@ class StatusReporter {
   void FillDevices(google::protobuf::RepeatedPtrField<v1::DeviceStatus>* out) const;
   void FillTransfers(v1::GetStatusResponse* out) const;
   void FillSecurity(v1::Security* out) const;
+  void FillHost(v1::HostFacts* out) const;
   // A hop with the newest of this node's transfers that `wanted` says it is, where there is one.
   v1::TransferHop HopOf(absl::FunctionRef<bool(const TransferReport&)> wanted) const;
 

@@ -1,9 +1,14 @@
 #include "daemon/service/status_report.h"
 
 #include <string>
+#include <vector>
 
+#include "absl/time/clock.h"
+#include "base/posix/process_limits.h"
 #include "base/testing/eventually.h"
 #include "daemon/service/service_fixture.h"
+#include "otel/api/exporter_states.h"
+#include "rpc/convert/convert.h"
 
 namespace tensorcast::daemon::status_report_test {
 namespace {
@@ -45,6 +50,34 @@ TEST_F(StatusReportTest, Status_ListsDevices) {
   ASSERT_EQ(report.devices_size(), 1);
   EXPECT_EQ(report.devices(0).unhealthy(), "");
   EXPECT_FALSE(report.devices(0).has_numa_node()) << "it is not a PCI device";
+}
+
+TEST_F(StatusReportTest, Status_ReportsHostFacts) {
+  const v1::HostFacts host = status->Report().host();
+  EXPECT_LT(absl::AbsDuration(rpc::FromProto(host.clock()) - absl::Now()), absl::Minutes(1));
+  EXPECT_EQ(host.descriptors_max(), static_cast<uint64_t>(DescriptorLimit()));
+  EXPECT_GT(host.descriptors_open(), 0u);
+  EXPECT_GT(host.memory_bytes(), host.available_memory_bytes());
+  EXPECT_GT(host.available_memory_bytes(), 0u);
+  EXPECT_GT(host.cpus(), 0u);
+  EXPECT_EQ(host.exporters_size(), 0) << "telemetry is off";
+}
+
+TEST_F(StatusReportTest, Status_ListsExporters) {
+  otel::InstallExporterStates([] {
+    return std::vector<otel::ExporterState>{{.signal = "traces",
+                                             .endpoint = "http://c:4317",
+                                             .error = "re\xfff"
+                                                      "used",
+                                             .dropped = 7}};
+  });
+  const v1::HostFacts host = status->Report().host();
+  otel::InstallExporterStates(nullptr);
+  ASSERT_EQ(host.exporters_size(), 1);
+  EXPECT_EQ(host.exporters(0).signal(), "traces");
+  EXPECT_EQ(host.exporters(0).endpoint(), "http://c:4317");
+  EXPECT_EQ(host.exporters(0).error(), "re?fused") << "what a peer said is not always UTF-8";
+  EXPECT_EQ(host.exporters(0).dropped(), 7u);
 }
 
 TEST_F(StatusReportTest, PinnedBytes_CountLeasedAndPinnedGranules) {

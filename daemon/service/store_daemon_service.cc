@@ -327,6 +327,15 @@ class StoreDaemonService final : public v1::StoreDaemon::CallbackService {
         });
   }
 
+  Unary* ProbeNode(Call* call, const v1::ProbeNodeRequest* request,
+                   v1::ProbeNodeResponse* response) override {
+    return rpc::HandleUnary(
+        call, waiting_, [this, request, response](const RequestContext& context) -> absl::Status {
+          TC_ASSIGN_OR_RETURN(*response, options_.probe->Probe(context, request->node_id()));
+          return absl::OkStatus();
+        });
+  }
+
   Unary* CheckOrigin(Call* call, const v1::CheckOriginRequest* request,
                      v1::CheckOriginResponse* response) override {
     return rpc::HandleUnary(

@@ -10,6 +10,7 @@
 #include "daemon/service/archiver.h"
 #include "daemon/service/ingest.h"
 #include "daemon/service/materialize.h"
+#include "daemon/service/node_probe.h"
 #include "daemon/service/status_report.h"
 #include "daemon/service/transfer_explainer.h"
 #include "daemon/serving/serve_registry.h"
@@ -32,6 +33,7 @@ struct StoreDaemonServiceOptions {
   const Archiver* archiver = nullptr;
   const StatusReporter* status = nullptr;
   TransferExplainer* explainer = nullptr;
+  const NodeProbe* probe = nullptr;
   ServeRegistry* servings = nullptr;
   Sessions* sessions = nullptr;
   OriginChecker* origins = nullptr;

@@ -20,6 +20,7 @@ class FakePeers : public PeerClient {
   std::function<absl::StatusOr<v1::AttachReplicaResponse>(const v1::AttachReplicaRequest&)> attach;
   std::function<absl::StatusOr<v1::OpenPullResponse>(const v1::OpenPullRequest&)> open;
   std::function<absl::StatusOr<v1::TransferHop>(const PeerAddress&, const v1::DescribeHopRequest&)> describe;
+  std::function<absl::StatusOr<absl::Duration>(const RequestContext&, const PeerAddress&)> measure;
   // Grants of which no opening is answered before its call is cancelled or too late.
   std::set<std::string> silent;
 
@@ -59,6 +60,11 @@ class FakePeers : public PeerClient {
   absl::StatusOr<v1::RecordedSlice> ReadTrace(const RequestContext&, const PeerAddress&,
                                               const v1::ReadTraceRequest&) override {
     return absl::UnavailableError("no answer");
+  }
+  absl::StatusOr<absl::Duration> MeasureRoundTrip(const RequestContext& context,
+                                                  const PeerAddress& peer) override {
+    if (!measure) return absl::UnavailableError("no answer");
+    return measure(context, peer);
   }
 
   std::vector<v1::OpenPullRequest> opened() const {

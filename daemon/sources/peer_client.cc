@@ -7,9 +7,13 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "base/status.h"
+#include "base/steady_time.h"
 #include "proto/daemon.grpc.pb.h"
 #include "proto/records.grpc.pb.h"
 #include "rpc/call.h"
+#include "rpc/channel.h"
+#include "rpc/health.h"
 
 namespace tensorcast::daemon {
 namespace {
@@ -18,6 +22,7 @@ using Stub = v1::StoreDaemon::Stub;
 
 // On one channel.
 struct Stubs {
+  std::shared_ptr<grpc::Channel> channel;
   std::shared_ptr<Stub> daemon;
   std::shared_ptr<v1::Records::Stub> records;
 };
@@ -55,13 +60,22 @@ class GrpcPeerClient : public PeerClient {
     return rpc::CallUnary(*StubsOf(peer).records, &v1::Records::Stub::ReadTrace, context, request, Once());
   }
 
+  absl::StatusOr<absl::Duration> MeasureRoundTrip(const RequestContext& context,
+                                                  const PeerAddress& peer) override {
+    const std::shared_ptr<grpc::Channel> channel = StubsOf(peer).channel;
+    TC_RETURN_IF_ERROR(rpc::AwaitConnection(*channel, context));
+    const SteadyTime start = SteadyNow();
+    TC_RETURN_IF_ERROR(rpc::CheckHealthOn(channel, context.deadline));
+    return SteadyNow() - start;
+  }
+
  private:
   Stubs StubsOf(const PeerAddress& peer) {
     absl::MutexLock lock(&mutex_);
     Stubs& stubs = stubs_[peer];
     if (stubs.daemon == nullptr) {
       const std::shared_ptr<grpc::Channel> channel = connect_(peer);
-      stubs = {v1::StoreDaemon::NewStub(channel), v1::Records::NewStub(channel)};
+      stubs = {channel, v1::StoreDaemon::NewStub(channel), v1::Records::NewStub(channel)};
     }
     return stubs;
   }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "base/request_context.h"
 #include "proto/daemon.pb.h"
 #include "proto/records.pb.h"
@@ -43,6 +44,9 @@ class PeerClient {
                                                       const v1::DescribeHopRequest& request) = 0;
   virtual absl::StatusOr<v1::RecordedSlice> ReadTrace(const RequestContext& context, const PeerAddress& peer,
                                                       const v1::ReadTraceRequest& request) = 0;
+  // How long one call took on a connection that stands: to the peer, whatever it does otherwise.
+  virtual absl::StatusOr<absl::Duration> MeasureRoundTrip(const RequestContext& context,
+                                                          const PeerAddress& peer) = 0;
 };
 
 // Keeps one channel a peer, made by `connect` at first use.

@@ -160,14 +160,19 @@ NodePage FindNodesNamed(const Membership& nodes, const std::set<std::string, std
                         std::string_view after, const PageBounds& bounds, SteadyTime now) {
   NodePage page;
   size_t room = bounds.bytes;
+  std::string last;  // that is on this page
   for (auto name = names.upper_bound(after); name != names.end(); ++name) {
     const Node* live = nodes.FindNamed(*name);
+    if (const auto by_id = nodes.nodes().find(*name); live == nullptr && by_id != nodes.nodes().end()) {
+      live = &by_id->second;
+    }
     if (live == nullptr) continue;
     NodeView view = live->View(now);
     if (page.nodes.size() == bounds.entries || !Take(room, SizeOf(view), page.nodes.empty())) {
-      page.next = page.nodes.back().facts.name;
+      page.next = last;
       return page;
     }
+    last = *name;
     page.nodes.push_back(std::move(view));
   }
   return page;

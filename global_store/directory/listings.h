@@ -61,7 +61,7 @@ ArtifactPage ListArtifacts(const Directory& directory, std::string_view after, c
                            const ArtifactFilter& filter);
 // In order of id, from where the previous page left off.
 NodePage ListNodes(const Membership& nodes, std::string_view after, const PageBounds& bounds, SteadyTime now);
-// Those with these names, in order of name.
+// Those with these names or node ids, in order of what they were asked for by.
 NodePage FindNodesNamed(const Membership& nodes, const std::set<std::string, std::less<>>& names,
                         std::string_view after, const PageBounds& bounds, SteadyTime now);
 

@@ -133,6 +133,18 @@ TEST_F(Listings, NodesByName_AreLookedUpAndComeInPages) {
   EXPECT_THAT(IdsOf(FindNodesNamed(directory_.membership(), names, first.next, {}, now_)), ElementsAre("c"));
 }
 
+TEST_F(Listings, NodesById_AreLookedUpAndComeInPages) {
+  for (const char* id : {"a", "b", "c"}) Register(id);
+  const std::set<std::string, std::less<>> asked = {"a", "c", "name-b"};
+  NodePage page;
+  std::vector<std::string> found;
+  do {
+    page = FindNodesNamed(directory_.membership(), asked, page.next, {.entries = 1}, now_);
+    for (const std::string& id : IdsOf(page)) found.push_back(id);
+  } while (!page.next.empty());
+  EXPECT_THAT(found, ElementsAre("a", "c", "b"));
+}
+
 TEST_F(Listings, DrainingNodes_AreCounted) {
   for (const char* id : {"a", "b", "c"}) Register(id);
   ASSERT_TRUE(directory_.DrainNode("b", true).ok());

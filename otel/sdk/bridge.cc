@@ -58,6 +58,8 @@ class SdkLogHandler final : public internal_log::LogHandler {
     if (level == internal_log::LogLevel::Error) {
       ++counters_.sdk_errors;
       NoteExport(message == nullptr ? "" : message);
+      // An export that runs on this thread and fails has its reason here.
+      export_trouble.error = message == nullptr ? "" : message;
     } else if (level == internal_log::LogLevel::Warning) {
       ++counters_.sdk_warnings;
     } else {

@@ -5,12 +5,32 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
+#include <string>
+#include <utility>
 
 namespace tensorcast::otel::sdk {
 
 enum class Signal : uint8_t { kTraces, kMetrics, kLogs };
 inline constexpr size_t kSignals = 3;
 inline constexpr const char* kSignalNames[kSignals] = {"traces", "metrics", "logs"};
+
+// What went wrong with the last export of a signal; empty: nothing. Thread-safe.
+class LastError {
+ public:
+  void Set(std::string what) {
+    const std::lock_guard lock(mutex_);
+    what_ = std::move(what);
+  }
+  std::string Get() const {
+    const std::lock_guard lock(mutex_);
+    return what_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::string what_;
+};
 
 // Items are spans and log records; for metrics, whole collections.
 struct SignalCounters {
@@ -20,6 +40,7 @@ struct SignalCounters {
   std::atomic<uint64_t> dropped_export_failed{0};
   std::atomic<uint64_t> dropped_shutdown{0};
   std::atomic<uint64_t> export_failures{0};
+  LastError last_error;
 
   uint64_t dropped() const { return dropped_queue_full + dropped_export_failed + dropped_shutdown; }
 };

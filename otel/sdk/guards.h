@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <random>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -38,6 +39,7 @@ struct ExportTrouble {
   bool failed = false;
   bool final = false;                        // the collector does not want to be asked again
   std::chrono::milliseconds retry_after{0};  // it wants to be left alone for so long
+  std::string error;                         // what the SDK's log or our exporter said last
 };
 inline thread_local ExportTrouble export_trouble;
 
@@ -105,9 +107,11 @@ class Guard {
       result = do_export();
       if (result == otel_common::ExportResult::kSuccess && !export_trouble.failed) {
         counters_.exported += count;
+        counters_.last_error.Set("");
         break;
       }
       ++counters_.export_failures;
+      counters_.last_error.Set(export_trouble.error.empty() ? "an export failed" : export_trouble.error);
       const std::chrono::milliseconds length = std::max(Jittered(pause), export_trouble.retry_after);
       const bool again = !export_trouble.final && Clock::now() + length < retry_until && Pause(length);
       if (!again) {

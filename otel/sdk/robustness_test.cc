@@ -9,8 +9,10 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/log/log.h"
+#include "otel/api/exporter_states.h"
 #include "otel/api/metrics_catalogue.h"
 #include "otel/api/span.h"
 #include "otel/sdk/telemetry.h"
@@ -149,6 +151,35 @@ TEST(Robustness, RejectedForGood_SpansAreNotSentAgain) {
   while (traces.pending > 0) std::this_thread::yield();
   EXPECT_EQ(traces.dropped_export_failed, 50u);
   EXPECT_EQ(traces.export_failures, static_cast<uint64_t>(collector->calls()));
+}
+
+TEST(Robustness, ExporterStates_TellLastErrorAndDropsPerSignal) {
+  EXPECT_THAT(ExporterStates(), ::testing::IsEmpty()) << "telemetry is off";
+  auto collector = *Collector::Start();
+  collector->SetBehaviour(Behaviour::kReject);
+  v1::OtelConfig config = Config(collector->endpoint());
+  config.set_metrics(false);
+  auto telemetry = Start(config);
+  MakeSpans(50);
+  const SignalCounters& traces = telemetry->counters().of(Signal::kTraces);
+  while (traces.pending > 0) std::this_thread::yield();
+  std::vector<ExporterState> states = ExporterStates();
+  ASSERT_EQ(states.size(), 2u);
+  EXPECT_EQ(states[0].signal, "traces");
+  EXPECT_EQ(states[0].endpoint, collector->endpoint());
+  EXPECT_THAT(states[0].error, ::testing::HasSubstr("spans over gRPC"));
+  EXPECT_EQ(states[0].dropped, 50u);
+  EXPECT_EQ(states[1].signal, "logs");
+
+  collector->SetBehaviour(Behaviour::kAccept);
+  MakeSpans(1);
+  ASSERT_TRUE(collector->WaitFor(kLong, [&] { return collector->spans().size() == 1; }));
+  while (traces.pending > 0) std::this_thread::yield();
+  states = ExporterStates();
+  EXPECT_EQ(states[0].error, "") << "the last export succeeded";
+  EXPECT_EQ(states[0].dropped, 50u);
+  telemetry->Shutdown();
+  EXPECT_THAT(ExporterStates(), ::testing::IsEmpty());
 }
 
 TEST(Robustness, RefusingCollector_DoesNotDelayShutdown) {

@@ -19,6 +19,7 @@
 #include "absl/time/clock.h"
 #include "base/steady_time.h"
 #include "otel/api/attributes.h"
+#include "otel/api/exporter_states.h"
 #include "otel/api/metrics_catalogue.h"
 #include "otel/api/span.h"
 #include "otel/sdk/log_sinks.h"
@@ -163,12 +164,48 @@ std::vector<GaugeRegistration> ObserveCounters(const std::shared_ptr<Counters>& 
   return registrations;
 }
 
+// Without a name and password in front of the host.
+std::string WithoutUser(std::string_view endpoint) {
+  const size_t scheme = endpoint.find("://");
+  const size_t host = scheme == std::string_view::npos ? 0 : scheme + 3;
+  const size_t at = endpoint.substr(0, endpoint.find('/', host)).rfind('@');
+  if (at == std::string_view::npos || at < host) return std::string(endpoint);
+  return absl::StrCat(endpoint.substr(0, host), endpoint.substr(at + 1));
+}
+
+// Where the signals that are on go; what became of that is to be added.
+std::vector<ExporterState> ExportersOf(const sdk::BridgeOptions& options) {
+  std::vector<ExporterState> exporters;
+  const bool on[sdk::kSignals] = {options.traces, options.metrics, options.logs};
+  for (size_t i = 0; i < sdk::kSignals; ++i) {
+    const bool console = options.ExporterOf(static_cast<sdk::Signal>(i)) == sdk::ExporterKind::kConsole;
+    if (on[i]) {
+      exporters.push_back(
+          {.signal = sdk::kSignalNames[i], .endpoint = console ? "console" : WithoutUser(options.endpoint)});
+    }
+  }
+  return exporters;
+}
+
+std::vector<ExporterState> Current(std::vector<ExporterState> exporters, const Counters& counters) {
+  for (ExporterState& exporter : exporters) {
+    for (size_t i = 0; i < sdk::kSignals; ++i) {
+      if (exporter.signal != sdk::kSignalNames[i]) continue;
+      exporter.error = counters.signals[i].last_error.Get();
+      exporter.dropped = counters.signals[i].dropped();
+    }
+  }
+  return exporters;
+}
+
 class Enabled final : public Telemetry {
  public:
   Enabled(sdk::Options options, std::shared_ptr<Counters> counters, std::shared_ptr<Troubles> troubles)
       : shutdown_timeout_(options.shutdown_timeout),
         troubles_(std::move(troubles)),
         registrations_(ObserveCounters(counters)) {
+    InstallExporterStates(
+        [exporters = ExportersOf(options.bridge), counters] { return Current(exporters, *counters); });
     counters_ = std::move(counters);
     if (options.resource_metrics) {
       for (GaugeRegistration& gauge : sdk::ObserveResources()) registrations_.push_back(std::move(gauge));
@@ -232,6 +269,7 @@ class Enabled final : public Telemetry {
  private:
   // Nothing new reaches the bridge from here on.
   void Disconnect() {
+    InstallExporterStates(nullptr);
     log_sink_.reset();
     InstallTraceSink(SinkKind::kTelemetry, nullptr);
     InstallMetricSink(nullptr);

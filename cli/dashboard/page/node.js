@@ -52,6 +52,7 @@ function nodeFacts(node, status, query) {
     ["address", node.grpc_address],
     ["labels", Object.entries(node.labels ?? {}).map(([name, value]) => `${name}=${value}`).join(", ")],
     ["lanes", (node.lanes ?? []).join(", ") || "local"],
+    ["version", status?.host?.software_version],
     ["protocol", count(node.protocol_version)],
     ["broadcasts", node.nccl_version || node.no_nccl],
     ["global store", status && `${status.global_store}${status.global_store_reachable ? "" : " (not reachable)"}`],

@@ -1,0 +1,63 @@
+// What the checks look at, as `tensorcast doctor` collected it. Values.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "proto/daemon.pb.h"
+#include "proto/global_store.pb.h"
+
+namespace tensorcast::doctor {
+
+struct NodeFacts {
+  v1::Node node = {};  // as the global store lists it
+  absl::StatusOr<v1::GetStatusResponse> status = absl::UnknownError("not asked");
+  absl::Duration round_trip = {};  // of the call that gave the status
+  absl::Time asked = {};           // this host's clock half way through that call
+};
+
+// One node's attempt to reach another one.
+struct ProbeFacts {
+  std::string from = {};  // names
+  std::string to = {};
+  absl::Status call = {};     // of the question to `from`
+  absl::Status outcome = {};  // where `call` is OK: of its attempt
+  absl::Duration round_trip = {};
+};
+
+// A folder in which a client of this user looks for a daemon.
+struct SocketFolderFacts {
+  std::string path = {};
+  bool exists = false;
+  absl::Status listens = {};  // OK: a daemon does, and this user may connect
+};
+
+struct DiskFacts {
+  std::string folder = {};  // of packed artifacts
+  uint64_t bytes = 0;       // of its file system
+  uint64_t available_bytes = 0;
+};
+
+struct Facts {
+  absl::Time now = {};
+  std::string version = {};                            // of this program
+  std::string daemon = {};                             // the address that was tried; empty: none was found
+  absl::Status answer = {};                            // of that daemon
+  std::vector<SocketFolderFacts> socket_folders = {};  // looked at where no daemon answers
+  std::optional<DiskFacts> disk = {};                  // of the daemon, where it is known and on this host
+  std::vector<NodeFacts> nodes = {};                   // the daemon's own node first
+  size_t nodes_left_out = 0;
+  // Of the global store, by the daemon.
+  absl::StatusOr<v1::GetClusterStatusResponse> cluster = absl::UnknownError("not asked");
+  std::vector<ProbeFacts> probes = {};
+  size_t probed_nodes = 0;  // that were sampled for probes, of all
+};
+
+inline std::string NameOf(const v1::Node& node) { return node.name().empty() ? node.node_id() : node.name(); }
+
+}  // namespace tensorcast::doctor
