@@ -158,6 +158,37 @@ TEST_F(CommandsTest, GetOut_PrintsReplicaAndWritesFile) {
   EXPECT_EQ(json["replica"].value("state", ""), "REPLICA_STATE_READY");
 }
 
+// A folder of the same tensors each time, with another config.json.
+TEST_F(CommandsTest, GetIdOut_WritesFilesOnWhichKeysAgree) {
+  const std::string model = Path("with-files");
+  std::filesystem::create_directories(model);
+  std::filesystem::copy(Model(), model + "/model.safetensors",
+                        std::filesystem::copy_options::overwrite_existing);
+  const auto put = [&](const std::string& key, const std::string& config) {
+    std::ofstream(model + "/config.json") << config;
+    return Json({"put", model, "--key", key}).value("artifact_id", "");
+  };
+  const auto config_of = [](const std::string& folder) {
+    std::string config;
+    std::getline(std::ifstream(folder + "/config.json"), config);
+    return config;
+  };
+  const std::string id = put("a", "{\"n\": 1}");
+  Good({"put", Model(), "--key", "bare"});
+  EXPECT_EQ(put("b", "{\"n\": 1}"), id);
+  Good({"get", id, "--out", Path("agreed")});
+  EXPECT_EQ(config_of(Path("agreed")), "{\"n\": 1}");
+
+  EXPECT_EQ(put("b", "{\"n\": 2}"), id);
+  const RunResult got = Run({"get", id, "--out", Path("disputed")});
+  EXPECT_EQ(got.code, 0) << got.err;
+  EXPECT_THAT(got.err, HasSubstr("get one of the keys: a, b\n"));
+  EXPECT_TRUE(std::filesystem::exists(Path("disputed/model.safetensors")));
+  EXPECT_FALSE(std::filesystem::exists(Path("disputed/config.json")));
+  Good({"get", "b", "--out", Path("of-b")});
+  EXPECT_EQ(config_of(Path("of-b")), "{\"n\": 2}");
+}
+
 TEST_F(CommandsTest, GetOutJson_HoldsNoSpentTicket) {
   Good({"put", Model(), "--key", "m"});
   const nlohmann::json json = Json({"get", "m", "--out", Path("out.safetensors")});

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -18,6 +19,7 @@
 #include "cli/commands/connect.h"
 #include "cli/output/output.h"
 #include "core/artifact/layout.h"
+#include "core/artifact/manifest.h"
 #include "core/replica/transfer_report.h"
 #include "core/safetensors/beside.h"
 #include "core/safetensors/safetensors.h"
@@ -121,12 +123,40 @@ absl::Status WriteTensors(const client::Replica& replica, const std::string& pat
   });
 }
 
+// An artifact id names no files itself. Where the keys that bind files with the artifact agree on them, these
+// are its files; where they do not, or cannot be asked for, stderr says so and there are none.
+std::string FilesOfKeys(client::Client& client, const std::string& artifact_id,
+                        const RequestContext& context) {
+  const absl::StatusOr<std::vector<client::KeyInfo>> keys = client.ListKeys(context, "");
+  if (!keys.ok()) {
+    std::fprintf(stderr, "tensorcast: only the tensors of %s are written: its keys cannot be listed: %s\n",
+                 artifact_id.c_str(), keys.status().ToString().c_str());
+    return "";
+  }
+  std::vector<std::string> names;
+  std::set<std::string> files;
+  for (const client::KeyInfo& key : *keys) {
+    if (key.artifact_id != artifact_id || key.files_id.empty()) continue;
+    names.push_back(key.name);
+    files.insert(key.files_id);
+  }
+  if (files.size() <= 1) return files.empty() ? "" : *files.begin();
+  std::fprintf(stderr,
+               "tensorcast: only the tensors of %s are written: its keys bind different files with them; get "
+               "one of the keys: %s\n",
+               artifact_id.c_str(), absl::StrJoin(names, ", ").c_str());
+  return "";
+}
+
 // The files after the tensors, so that a folder with config.json is whole.
-absl::Status WriteFolder(client::Client& client, const client::Replica& replica, const std::string& folder,
+absl::Status WriteFolder(client::Client& client, const client::Replica& replica, const GetFlags& flags,
                          const RequestContext& context) {
+  const std::string& folder = flags.out;
+  const std::string files_id =
+      IsArtifactId(flags.artifact) ? FilesOfKeys(client, flags.artifact, context) : replica.files_id();
   std::unique_ptr<client::Replica> files;
-  if (!replica.files_id().empty()) {
-    TC_ASSIGN_OR_RETURN(files, client.Get(context, replica.files_id(), {.wait_for_space = true}));
+  if (!files_id.empty()) {
+    TC_ASSIGN_OR_RETURN(files, client.Get(context, files_id, {.wait_for_space = true}));
   }
   const auto has = [&files](std::string_view path) { return files != nullptr && files->Find(path).ok(); };
   const bool adapter = has("adapter_config.json") && !has("config.json");
@@ -161,7 +191,7 @@ absl::Status Get(const CommonFlags& common, const GetFlags& flags) {
   const auto& replica = replicas.front();
   if (writes) {
     const absl::Status written = IsFile(flags.out) ? WriteTensors(*replica, flags.out, context)
-                                                   : WriteFolder(*client, *replica, flags.out, context);
+                                                   : WriteFolder(*client, *replica, flags, context);
     TC_RETURN_IF_ERROR(Annotate(written, absl::StrCat("get ", flags.artifact)));
   }
   if (replica->key_unconfirmed()) WarnUnconfirmed(flags.artifact, replica->key_revision());
@@ -188,8 +218,8 @@ void AddFlags(Flags& flags, GetFlags& values) {
   flags.Add(
       "--out", values.out,
       "Write the tensors to this file, where its name ends in .safetensors; else a folder of the tensors\n"
-      "and the files that the key binds with them (config.json, tokenizer). An artifact id has no files:\n"
-      "name a key to get them",
+      "and the files that the key binds with them (config.json, tokenizer). With an artifact id, the files\n"
+      "that its keys bind are written where all keys with files bind the same ones",
       {.not_empty = true, .path = true});
   flags.Add("--wait", values.get.wait_for_space, "Wait for space in the pool instead of failing at once");
   flags.Add("--confirmed", values.get.confirmed, kConfirmedHelp);

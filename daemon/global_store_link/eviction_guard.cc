@@ -42,7 +42,7 @@ absl::Status ClusterEvictionGuard::MayEvict(const ReplicaInfo& replica) {
   }
   if (decision.ok() && !decision->waiting_for().empty()) return absl::AbortedError(decision->waiting_for());
   if (decision.ok()) {
-    return absl::FailedPreconditionError(absl::StrCat("the global store keeps it: ", decision->reason()));
+    return absl::FailedPreconditionError(absl::StrCat("the global store refused: ", decision->reason()));
   }
   // Not asked: the file on this node is a copy that needs no consent. A refusal, above, is not overruled.
   if (durable) {
@@ -50,7 +50,7 @@ absl::Status ClusterEvictionGuard::MayEvict(const ReplicaInfo& replica) {
             << " without the global store's consent: a packed file holds the same bytes";
     return absl::OkStatus();
   }
-  const std::string text = "whether another copy exists could not be asked";
+  const std::string text = absl::StrCat("ask for leave to evict replica ", replica.id);
   if (absl::IsUnavailable(decision.status())) return Annotate(decision.status(), text);
   return absl::UnavailableError(absl::StrCat(text, ": ", decision.status().message()));
 }

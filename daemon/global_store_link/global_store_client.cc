@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/cord.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
@@ -184,9 +185,11 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
       away_since_ = std::min(away_since_, silent ? std::max(began, answered_) : SteadyNow());
     }
     const std::string store = absl::StrCat("the global store at ", address_);
-    const absl::Status error =
-        silent ? absl::UnavailableError(absl::StrCat(store, " does not answer: ", status.message()))
-               : Annotate(status, absl::StrCat(store, " cannot be reached"));
+    absl::Status error(absl::StatusCode::kUnavailable,
+                       absl::StrCat(store, silent ? " does not answer: " : " cannot be reached: ",
+                                    status.message(), "; start it, or check the network to it"));
+    status.ForEachPayload(
+        [&](std::string_view type, const absl::Cord& payload) { error.SetPayload(type, payload); });
     return away_for() < short_absence_ ? error : rpc::WithoutRetry(error);
   }
 

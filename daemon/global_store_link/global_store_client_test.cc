@@ -22,6 +22,7 @@
 namespace tensorcast::daemon::global_store_client_test {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 // Long enough to be answered in.
@@ -93,7 +94,8 @@ TEST_F(GlobalStoreClientTest, SlowWaitingCall_DoesNotCountAsAbsence) {
 TEST_F(GlobalStoreClientTest, SilentGlobalStore_IsUnavailableWithItsAddress) {
   const absl::Status silent = Resolve("unknown", kLong);
   EXPECT_TRUE(absl::IsUnavailable(silent)) << silent;
-  EXPECT_THAT(silent.message(), HasSubstr("the global store at " + address_ + " does not answer"));
+  EXPECT_THAT(silent.message(), AllOf(HasSubstr("the global store at " + address_ + " does not answer"),
+                                      HasSubstr("; start it")));
   EXPECT_GE(client_->away_for(), kLong);
   EXPECT_TRUE(Resolve("known", absl::Seconds(60)).ok());
   EXPECT_EQ(client_->away_for(), absl::ZeroDuration());

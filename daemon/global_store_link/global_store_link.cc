@@ -28,7 +28,9 @@ constexpr absl::Duration kUnknownNodeTtl = absl::Seconds(30);
 constexpr absl::Duration kMinHeartbeatInterval = absl::Milliseconds(10);
 
 constexpr std::string_view kForCopies =
-    "If its state directory was copied, remove the file node_id from the copy: it is then a node of its own";
+    "where its state directory was copied, remove the file node_id from the copy, to make a new node of it";
+
+constexpr std::string_view kTelling = "tell the global store what changed on this node: ";
 
 // The global store no longer knows this node, or this incarnation of it.
 bool MustRegister(const absl::Status& status) { return absl::IsAborted(status) || absl::IsNotFound(status); }
@@ -50,7 +52,8 @@ std::vector<otel::SpanLink> CausesOf(const std::vector<ReplicaChange>& changed) 
 GlobalStoreLink::GlobalStoreLink(Options options)
     : options_(std::move(options)),
       node_ttl_(kUnknownNodeTtl),
-      standing_(absl::UnavailableError("the global store has not answered yet")) {
+      standing_(absl::UnavailableError(
+          "the global store has not answered yet; wait, or start the one that the configuration names")) {
   options_.feed->SetWake([this] { Wake(); });
 }
 
@@ -124,7 +127,7 @@ absl::Status GlobalStoreLink::WaitRegistered(SteadyTime deadline) {
   mutex_.AwaitWithTimeout(absl::Condition(&done), TimeLeft(deadline));
   if (registered_) return absl::OkStatus();
   return absl::UnavailableError(
-      absl::StrCat("this node is not registered with the global store: ", standing_.message()));
+      absl::StrCat("wait for the registration of node ", options_.node.name(), ": ", standing_.message()));
 }
 
 void GlobalStoreLink::HeartbeatSoon() {
@@ -154,11 +157,12 @@ absl::Status GlobalStoreLink::Flush(SteadyTime deadline) {
     };
     if (!mutex_.AwaitWithTimeout(absl::Condition(&moved), TimeLeft(deadline))) {
       return absl::UnavailableError(absl::StrCat(
-          "the global store was not told in time what changed on this node: ", standing_.message()));
+          kTelling, standing_.ok() ? "it has not answered in time; try again" : standing_.message()));
     }
   }
   if (!replaced_.ok()) return replaced_;
-  return rounds_ >= wanted ? absl::OkStatus() : absl::CancelledError("this daemon is stopping");
+  if (rounds_ >= wanted) return absl::OkStatus();
+  return absl::CancelledError(absl::StrCat(kTelling, "this daemon is stopping; try again when it is back"));
 }
 
 void GlobalStoreLink::Wake() {
@@ -210,7 +214,7 @@ void GlobalStoreLink::GiveUp() {
   }
   if (options_.on_replaced) {
     options_.on_replaced(
-        absl::FailedPreconditionError(absl::StrCat(replaced_by_, ", and is alive. ", kForCopies)));
+        absl::FailedPreconditionError(absl::StrCat(replaced_by_, ", and is alive; ", kForCopies)));
   }
 }
 
@@ -277,8 +281,8 @@ absl::Status GlobalStoreLink::Replaced(const absl::Status& why) {
   replaced_since_ = std::min(replaced_since_, SteadyNow());
   replaced_by_ = why.message();
   const std::string text =
-      absl::StrCat(replaced_by_, ". This daemon stops unless that one falls silent within ",
-                   absl::FormatDuration(Patience()), ". ", kForCopies);
+      absl::StrCat(replaced_by_, "; this daemon stops unless that one falls silent within ",
+                   absl::FormatDuration(Patience()), "; ", kForCopies);
   SetReplaced(absl::FailedPreconditionError(text));
   return absl::AbortedError(text);
 }
@@ -405,7 +409,7 @@ absl::Status GlobalStoreLink::SendHeartbeat() {
   // ABORTED makes the loop register again, at once: a global store that was restarted has to be told
   // everything.
   if (response.store_epoch() != store_epoch_) {
-    return absl::AbortedError("the global store was restarted; registering again");
+    return absl::AbortedError("heartbeat to the global store: it was restarted; register again");
   }
   if (response.inventory_wanted()) TC_RETURN_IF_ERROR(SendInventory());
   return absl::OkStatus();

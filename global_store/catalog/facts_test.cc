@@ -148,6 +148,23 @@ TEST_F(Artifacts, Artifact_KeepsLatestOriginOfEachNode) {
   EXPECT_EQ(origins[1].objects[0].uri, "/3");
 }
 
+TEST_F(Artifacts, Artifact_KeepsFilesAndObjectsOfOneNode) {
+  Register("a");
+  for (const char* const uri : {"/m", "s3://bucket/m", "/m", "https://host/m"}) {
+    const auto published = PublishFrom({.node = Id("a"),
+                                        .artifact = {.artifact_id = "x"},
+                                        .origin = Origin{.node_id = "", .objects = {{uri, 1, "2"}}}});
+    ASSERT_TRUE(published.ok()) << published.status();
+  }
+  const std::vector<Origin> origins = DescribeArtifact(directory_, "x")->record.origins;
+  std::vector<std::string> uris;
+  for (const Origin& origin : origins) {
+    EXPECT_EQ(origin.node_id, "a");
+    uris.push_back(origin.objects[0].uri);
+  }
+  EXPECT_THAT(uris, ElementsAre("/m", "https://host/m", "s3://bucket/m"));
+}
+
 TEST_F(Artifacts, Publish_RefusesReplicaOfOtherArtifact) {
   Register("a");
   auto plan =

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "global_store/scheduler/link_rates.h"
-#include "global_store/scheduler/source_rules.h"
 
 namespace tensorcast::global_store {
 namespace {
@@ -59,12 +58,13 @@ struct Ranked {
   bool across = false;  // in another zone
 };
 
-std::optional<Ranked> Rank(const SourceQuery& query, const SourceCandidate& source) {
+std::optional<Ranked> Rank(const SourceQuery& query, const SourceCandidate& source,
+                           std::span<const SourceRule> rules) {
   const std::optional<Lane> lane = FastestLane(query, source);
   if (!lane.has_value()) return std::nullopt;
   const UsableSource usable{.query = query, .source = source, .lane_rank = lane->rank};
   Ranked ranked{.cost = {{}, source.replica_id}, .lane = lane->name};
-  std::ranges::transform(SourceRules(), ranked.cost.first.begin(),
+  std::ranges::transform(rules, ranked.cost.first.begin(),
                          [&](const SourceRule& rule) { return rule.cost(usable); });
   const bool full = source.uploads >= query.upload_slots;
   ranked.good = !source.slow && !source.draining && (source.rooted || source.partial) && !full;
@@ -96,11 +96,11 @@ bool CanUse(const SourceQuery& query, const SourceCandidate& candidate) {
   return FastestLane(query, candidate).has_value();
 }
 
-std::vector<SourceChoice> ChooseSources(const SourceQuery& query,
-                                        std::span<const SourceCandidate> candidates) {
+std::vector<SourceChoice> ChooseSources(const SourceQuery& query, std::span<const SourceCandidate> candidates,
+                                        std::span<const SourceRule> rules) {
   std::vector<Ranked> ranked;
   for (size_t i = 0; i < candidates.size(); ++i) {
-    std::optional<Ranked> one = Rank(query, candidates[i]);
+    std::optional<Ranked> one = Rank(query, candidates[i], rules);
     if (!one.has_value()) continue;
     one->candidate = i;
     ranked.push_back(*one);

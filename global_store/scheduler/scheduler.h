@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "global_store/scheduler/source.h"
+#include "global_store/scheduler/source_rules.h"
 
 namespace tensorcast::global_store {
 
@@ -30,8 +31,9 @@ struct SourceChoice {
 };
 
 // The best first; empty when no candidate can be used.
-std::vector<SourceChoice> ChooseSources(const SourceQuery& query,
-                                        std::span<const SourceCandidate> candidates);
+// REQUIRES: at most kSourceRules rules.
+std::vector<SourceChoice> ChooseSources(const SourceQuery& query, std::span<const SourceCandidate> candidates,
+                                        std::span<const SourceRule> rules = SourceRules());
 
 // Whether they share a lane.
 bool CanUse(const SourceQuery& query, const SourceCandidate& candidate);

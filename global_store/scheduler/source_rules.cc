@@ -8,10 +8,8 @@ namespace {
 // For a replica on a GPU an attached GPU copy needs no way through the host. Over a lane only host memory is
 // registered: it is served as it is, while a GPU replica is staged through it.
 uint64_t PlaceCost(const UsableSource& usable) {
-  const LocationKind place = usable.source.place;
-  if (place == LocationKind::kDisk) return 2;
   const bool wants_gpu = usable.lane_rank == 0 && usable.query.destination == LocationKind::kGpu;
-  return (place == LocationKind::kGpu) == wants_gpu ? 0 : 1;
+  return (usable.source.place == LocationKind::kGpu) == wants_gpu ? 0 : 1;
 }
 
 // 0: in its rack, 1: in its zone, 2: elsewhere, or not known.
@@ -29,13 +27,20 @@ uint64_t Load(const UsableSource& usable) {
   return usable.source.filling && !usable.query.has_source ? 0 : usable.source.active_grants;
 }
 
+// Beside a source that leads to the rest, what a partial replica on the receiver's host has need not cross
+// the network.
+bool IsPartAtHand(const UsableSource& usable) {
+  return usable.source.partial && usable.query.has_source &&
+         SameHost(*usable.query.receiver, *usable.source.end);
+}
+
 using Usable = UsableSource;
 
 constexpr SourceRule kRules[kSourceRules] = {
     // The receiver did not give it up before in this transfer.
     {"not_given_up", [](const Usable& u) -> uint64_t { return u.source.slow; }},
     // It is, or leads to, a node that can make the bytes.
-    {"rooted", [](const Usable& u) -> uint64_t { return !u.source.rooted; }},
+    {"rooted", [](const Usable& u) -> uint64_t { return !u.source.rooted && !IsPartAtHand(u); }},
     // Replicas in the puller's own zone wait for what the puller brings.
     {"across_for_puller",
      [](const Usable& u) -> uint64_t {

@@ -91,6 +91,17 @@ TEST(SourceRules, LoadOfFillingSource_CountsFromTheSecondSource) {
   EXPECT_THAT(Judge(pair)[0], testing::ElementsAre("less_loaded"));
 }
 
+TEST(SourceRules, PartOnOwnHost_IsAsGoodAsRootedBesideSource) {
+  Pair pair;
+  pair.better_end.host_id = "here";
+  pair.better.partial = pair.better.filling = pair.worse.filling = true;
+  pair.better.rooted = false;
+  EXPECT_THAT(Judge(pair)[1], testing::ElementsAre("rooted"));
+  pair.query.has_source = true;
+  EXPECT_THAT(Judge(pair)[0], testing::ElementsAre("same_host"));
+  EXPECT_TRUE(Judge(pair)[1].empty());
+}
+
 TEST(SourceRules, CheaperPlace_IsAGpuForAGpuOverTheLocalLane) {
   Pair pair;
   pair.query.destination = LocationKind::kGpu;

@@ -83,7 +83,8 @@ absl::StatusOr<GrantOffer> Transfers::RequestGrant(const GrantRequest& request, 
   if (asking.query.zone_role == ZoneRole::kPuller && asking.query.has_source) {
     asking.query.wanted = request.sources;
   }
-  for (const SourceChoice& choice : ChooseSources(asking.query, candidates.candidates)) {
+  for (const SourceChoice& choice :
+       ChooseSources(asking.query, candidates.candidates, options_.source_rules)) {
     const SourceRef& source = candidates.sources[choice.candidate];
     const LaneEnd& end = source.node->end;
     const bool left_to_mate =

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,6 +37,8 @@ struct TransferOptions {
   uint32_t soft_grants_per_source = 7;
   // Over what replicas that fill serve; none: they are not sources.
   std::vector<std::string> filling_lanes = {};
+  // The simulator of tests/scale/fan_out leaves one out to show what that one gains. Must outlive the room.
+  std::span<const SourceRule> source_rules = SourceRules();
 };
 
 class Transfers {

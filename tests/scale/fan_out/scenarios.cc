@@ -18,6 +18,9 @@ namespace {
 constexpr int kRack = 40;  // nodes
 constexpr double kSlower = 10;
 constexpr int kFew = 16;
+constexpr double kOfDisk = 0.25;   // of a link: what a disk gives
+constexpr double kOfTcp = 0.25;    // and what a node sends over the slower lane
+constexpr double kOverNvlink = 9;  // times as fast as from host memory over PCIe 5.0 (450 and 50 GB/s)
 
 double AllBytes(const Plan& plan) { return static_cast<double>(plan.image_bytes) * plan.images; }
 // Of all images over one link.
@@ -27,10 +30,31 @@ double FullRate(const Plan& plan) { return plan.nodes.front().rate; }
 }  // namespace
 
 std::vector<std::string> ScenarioNames() {
-  return {"at once",     "slow nodes",         "crashes",    "random arrivals",      "0.5 s apart",
-          "thin racks",  "source killed",      "store away", "silent slow nodes",    "hosts",
-          "host stops",  "two images",         "zones",      "zones without labels", "zones with crashes",
-          "mixed rates", "silent mixed rates", "cold",       "cold with crashes"};
+  return {"at once",
+          "slow nodes",
+          "crashes",
+          "random arrivals",
+          "0.5 s apart",
+          "thin racks",
+          "source killed",
+          "store away",
+          "silent slow nodes",
+          "hosts",
+          "host stops",
+          "two images",
+          "zones",
+          "zones without labels",
+          "zones with crashes",
+          "mixed rates",
+          "silent mixed rates",
+          "cold",
+          "cold with crashes",
+          "sources hang",
+          "parts",
+          "draining",
+          "disks",
+          "two lanes",
+          "GPUs of a host"};
 }
 
 Scenario MakeScenario(std::string_view name, int nodes, uint64_t seed) {
@@ -48,6 +72,11 @@ Scenario MakeScenario(std::string_view name, int nodes, uint64_t seed) {
   plan.nodes.front().has_images = true;
   const double copy = CopyTime(plan);
   const auto receivers = std::span(plan.nodes).subspan(1);
+  // Beside the first node, in some scenarios.
+  const auto also_have = name == "sources hang" || name == "parts" || name == "draining" || name == "disks"
+                             ? receivers.first(name == "parts" ? (nodes - 1) / 2 : nodes / 4)
+                             : receivers.first(0);
+  for (NodePlan& node : also_have) node.has_images = true;
   if (name == "slow nodes" || name == "silent slow nodes") {
     scenario.max_time = few ? 1.3 : name == "slow nodes" ? 1.4 : 1.8;
     for (size_t i = 0; i < receivers.size(); i += 20) receivers[i].rate /= kSlower;
@@ -109,6 +138,47 @@ Scenario MakeScenario(std::string_view name, int nodes, uint64_t seed) {
     for (size_t i = 1; i < receivers.size() && name == "cold with crashes"; i += few ? 5 : 20) {
       receivers[i].crashes = copy * fraction();
     }
+  } else if (name == "sources hang") {
+    // A small image, so that what a receiver loses to a source that does not answer is much of its time.
+    scenario.max_time = 1.8;
+    plan.image_bytes /= 10;
+    plan.chunk_bytes = ChunkBytesOf(plan.image_bytes);
+    for (NodePlan& node : also_have) node.stops = 0;
+    const auto later = receivers.subspan(also_have.size());
+    for (size_t i = 0; i < later.size(); ++i) later[i].arrives = 0.2 * static_cast<double>(i);
+  } else if (name == "parts") {
+    // Half of the image is beside each receiver but the last, in a part that no transfer completes.
+    plan.host_rate = 20e9;
+    for (size_t i = 0; i < also_have.size(); ++i) {
+      also_have[i].part = 0.5;
+      also_have[i].host = receivers[also_have.size() + i].host = static_cast<int>(i);
+    }
+  } else if (name == "draining") {
+    for (NodePlan& node : also_have) node.drains = true;
+  } else if (name == "disks") {
+    for (NodePlan& node : also_have) {
+      node.place = LocationKind::kDisk;
+      node.place_rate = kOfDisk * FullRate(plan);
+    }
+  } else if (name == "two lanes") {
+    scenario.max_time = few ? 1.3 : 1.5;
+    plan.tcp_rate = kOfTcp * FullRate(plan);
+    for (int node = 0; node < nodes; ++node) {
+      if (node % 3 != 2) plan.nodes[node].lanes = {"ucx", "tcp"};
+    }
+  } else if (name == "GPUs of a host") {
+    // One after another wants it on a GPU of its own. The first has it in host memory, the second on a GPU.
+    scenario.max_time = 0.2;
+    plan.destination = LocationKind::kGpu;
+    plan.sources = 1;  // what is whole on the receiver's host is read alone
+    plan.nodes.front().place_rate = FullRate(plan);
+    plan.nodes[1].has_images = true;
+    for (int node = 0; node < nodes; ++node) {
+      plan.nodes[node].host = 0;
+      if (node > 0) plan.nodes[node].place = LocationKind::kGpu;
+      if (node > 0) plan.nodes[node].place_rate = kOverNvlink * FullRate(plan);
+      if (node > 1) plan.nodes[node].arrives = 2 * copy * (node - 2);
+    }
   } else if (name == "two images") {
     plan.images = 2;
   } else {
@@ -121,7 +191,7 @@ std::vector<double> TimesOf(const Plan& plan, const RunResult& result) {
   std::vector<double> times;
   for (size_t i = 0; i < plan.nodes.size(); ++i) {
     const NodePlan& node = plan.nodes[i];
-    if (node.has_images || node.rate < FullRate(plan)) continue;
+    if (node.has_images || node.rate < FullRate(plan) || node.lanes != plan.nodes.front().lanes) continue;
     for (int image = 0; image < plan.images; ++image) {
       const double took = result.replicas[i * plan.images + image].took;
       if (took < kNever) times.push_back(took / CopyTime(plan));
@@ -156,6 +226,15 @@ std::vector<double> ImagesIntoGroups(const Plan& plan, const RunResult& result) 
   return of_groups;
 }
 
+double ImagesOfDrainingNodes(const Plan& plan, const RunResult& result) {
+  double images = 0;
+  for (size_t i = 0; i < result.replicas.size(); ++i) {
+    if (!plan.nodes[i / plan.images].drains) continue;
+    images += static_cast<double>(result.replicas[i].given_bytes) / AllBytes(plan);
+  }
+  return images;
+}
+
 std::string TableHead() {
   return "| fan-out | median | 99 of 100 | last | at most | failed | source gave | requests at most | "
          "directory, us a request |\n"
@@ -183,6 +262,9 @@ std::string TableRow(const Scenario& scenario, const RunResult& result) {
     const double sum = std::accumulate(images.begin(), images.end(), 0.0);
     absl::StrAppendFormat(&fan_out, " (%.2f images over an uplink, at most %.2f)",
                           sum / static_cast<double>(images.size() - 1), std::ranges::max(images));
+  }
+  if (std::ranges::any_of(plan.nodes, &NodePlan::drains)) {
+    absl::StrAppendFormat(&fan_out, " (%.2f images of draining nodes)", ImagesOfDrainingNodes(plan, result));
   }
   return absl::StrFormat("| %s | %.2f | %.2f | %.2f | %.2f | %d | %.2f | %d | %.0f |\n", fan_out,
                          times[times.size() / 2], times[times.size() * 99 / 100], times.back(),

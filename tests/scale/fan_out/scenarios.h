@@ -12,7 +12,7 @@ namespace tensorcast::fan_out {
 struct Scenario {
   Plan plan;
   // Max time from a receiver's arrival until it is done, in times of one copy of all images over one link.
-  // It holds for all receivers but those on slow links and those that crash.
+  // It holds for all receivers but those on slow links, without the faster lane, and those that crash.
   double max_time = 0;
 };
 
@@ -27,6 +27,8 @@ std::vector<double> TimesOf(const Plan& plan, const RunResult& result);
 std::vector<double> ImagesOverTheWire(const Plan& plan, const RunResult& result);
 // Of each group, in their order: the bytes that reached it from others, in times of all images.
 std::vector<double> ImagesIntoGroups(const Plan& plan, const RunResult& result);
+// What draining nodes gave, in times of all images.
+double ImagesOfDrainingNodes(const Plan& plan, const RunResult& result);
 // A row of a Markdown table, and the rows before the first.
 std::string TableHead();
 std::string TableRow(const Scenario& scenario, const RunResult& result);

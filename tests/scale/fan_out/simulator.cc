@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <map>
 #include <optional>
 #include <queue>
+#include <random>
 #include <utility>
 
 #include "absl/log/check.h"
@@ -18,6 +20,7 @@
 #include "core/ingest/receive_rate.h"
 #include "core/replica/availability.h"
 #include "global_store/directory/directory.h"
+#include "global_store/scheduler/source_rules.h"
 #include "tests/scale/fan_out/network.h"
 
 namespace tensorcast::fan_out {
@@ -32,7 +35,13 @@ constexpr double kHeartbeat = 3;
 constexpr double kStoreRetry = 0.5;  // after a call without an answer
 constexpr int kFetchesAtOnce = 16;   // that a pull takes
 constexpr double kLook = 0.05;       // ChunkPicker::kLookEvery
+// As the daemon's source finder, which tries a source that gave nothing again after a pause, which doubles.
 constexpr uint32_t kSourcesBesideHostmates = 4;
+constexpr double kLookElsewhere = 0.25;  // while no source answers; each time twice as long
+constexpr double kOvertakenAfter = 0.25;
+constexpr double kFirstPause = 0.25;
+constexpr int kTries = 3;
+constexpr int kMaxStalls = 6;
 constexpr char kBucket[] = "s3://bucket/";
 constexpr int kObjectReads = 8;  // of an origin at once
 
@@ -85,12 +94,23 @@ struct Event {
   bool operator<(const Event& other) const { return at != other.at ? at > other.at : order > other.order; }
 };
 
+std::vector<global_store::SourceRule> RulesWithout(std::string_view name) {
+  std::vector<global_store::SourceRule> rules;
+  for (const global_store::SourceRule& rule : global_store::SourceRules()) {
+    if (rule.name != name) rules.push_back(rule);
+  }
+  return rules;
+}
+
 class Simulator {
  public:
   explicit Simulator(const Plan& plan)
       : plan_(plan),
         chunks_(static_cast<uint32_t>((plan.image_bytes - 1) / plan.chunk_bytes + 1)),
-        directory_({.transfers = {.soft_grants_per_source = plan.upload_slots, .filling_lanes = {"tcp"}}},
+        rules_(RulesWithout(plan.without)),
+        directory_({.transfers = {.soft_grants_per_source = plan.upload_slots,
+                                  .filling_lanes = {"ucx", "tcp"},
+                                  .source_rules = rules_}},
                    &secrets_),
         given_(chunks_ * plan.images) {}
 
@@ -102,7 +122,12 @@ class Simulator {
     int receiver = 0;
     std::string grant_id;
     std::string replica_id;
-    int picked = -1;  // its index in the receiver's picker; -1: not connected yet
+    std::string lane;
+    double granted = 0;
+    int picked = -1;         // its index in the receiver's picker; -1: not connected yet
+    bool spent = false;      // a part, of which the receiver has all; out of the picker
+    bool gave = false;       // a chunk at least
+    bool overtaken = false;  // a chunk was taken back from it, and it has given none since
     Network::Flow flow = 0;
     uint32_t share = 0;
     uint32_t shares = 1;
@@ -130,11 +155,15 @@ class Simulator {
     std::vector<uint32_t> underway;      // announced, not yet heard of
     double announced = -1;               // when it did last
     bool announcing = false;
-    std::vector<int> feeds;             // pulls, this one the source
-    std::vector<int> fed_by;            // pulls, this one the receiver
-    std::vector<std::string> given_up;  // replicas
+    std::vector<int> feeds;                // pulls, this one the source
+    std::vector<int> fed_by;               // pulls, this one the receiver
+    std::map<std::string, int> fruitless;  // tries in a row, by replica
     ProgressStall hostmates;
-    bool hostmates_stall = false;                          // says the next request
+    ProgressStall sources;  // all of them
+    int stalls = 0;
+    double looked_elsewhere = 0;
+    double look_elsewhere_after = kLookElsewhere;
+    uint32_t beside_stalled = 0;                           // that the next request wants, at least
     std::vector<std::pair<std::string, GrantEnd>> unsaid;  // ended grants
     bool whole = false;
     bool failed = false;
@@ -143,9 +172,13 @@ class Simulator {
     ReceiveRate rate;
     double look_at = kNever;  // when it asks for more
     double progress = 0;      // when it last got a chunk
+    uint64_t fetched = 0;     // chunks, with repetition
   };
   struct Node {
     int host = 0;
+    Network::Link from_place = Network::kNoLink;
+    Network::Link tcp_up = Network::kNoLink;
+    Network::Link tcp_down = Network::kNoLink;
     bool crashed = false;  // or stopped
     uint64_t sequence = 0;
   };
@@ -159,6 +192,11 @@ class Simulator {
   int HostOf(int replica) const { return nodes_[NodeOf(replica)].host; }
   int GroupOf(int replica) const { return plan_.nodes[NodeOf(replica)].group; }
   bool SameHost(int a, int b) const { return HostOf(a) == HostOf(b); }
+  bool IsInUse(const Pull& pull) const { return pull.picked >= 0 && !pull.spent; }
+  // No source, or only such as have no more to give.
+  bool NeedsSource(const Replica& replica) const {
+    return std::ranges::all_of(replica.fed_by, [this](int pull) { return pulls_[pull].spent; });
+  }
 
   void Push(double at, Kind kind, int id, int64_t what = 0) {
     events_.push({.at = at, .order = ++order_, .kind = kind, .id = id, .what = what});
@@ -177,7 +215,8 @@ class Simulator {
   void Arrive(int replica);
   void Ask(int replica);
   void TakeAnswer(int replica, const GrantOffer& offer);
-  void AddPull(int replica, int source, Pull pull);
+  Network::Way WayOf(const Pull& pull) const;
+  void AddPull(int replica, int source, Pull pull, double pause = 0);
   void Connect(int pull);
   void Fill(int pull);  // its window
   void FillAll(int replica);
@@ -185,6 +224,9 @@ class Simulator {
   void Commit(int replica, uint32_t chunk);
   void Look(int replica);
   void WatchHostmates(int replica);
+  void WatchSources(int replica);
+  void AskBeside(int replica, uint32_t wanted);
+  void EndSpent(int replica);
   void EndPull(int pull, GrantEnd end);
   void Break(int pull);
   void Finish(int replica);
@@ -204,6 +246,7 @@ class Simulator {
 
   const Plan& plan_;
   const uint32_t chunks_;
+  const std::vector<global_store::SourceRule> rules_;
   double now_ = 0;
   double step_end_ = 0;
   uint64_t order_ = 0;
@@ -234,13 +277,15 @@ class Simulator {
 };
 
 ReplicaInfo Simulator::InfoOf(int replica, ReplicaState state) const {
+  const NodePlan& planned = plan_.nodes[NodeOf(replica)];
   return {.id = ReplicaId(replica),
           .artifact_id = ArtifactId(replica),
           .node_id = NodeId(NodeOf(replica)),
-          .location = {.kind = LocationKind::kCpu},
+          .location = {.kind = planned.has_images ? planned.place : plan_.destination},
           .state = state,
           .image_bytes = plan_.image_bytes,
-          .chunks_total = chunks_};
+          .chunks_total = chunks_,
+          .chunks_present = replicas_[replica].have->count()};
 }
 
 void Simulator::UpdateReplica(int replica, ReplicaState state) {
@@ -253,6 +298,11 @@ void Simulator::UpdateReplica(int replica, ReplicaState state) {
 void Simulator::SetUpHost(int node) {
   const NodePlan& planned = plan_.nodes[node];
   Node& state = nodes_[node];
+  if (planned.place_rate > 0) state.from_place = network_.AddLink(planned.place_rate);
+  if (plan_.tcp_rate > 0) {
+    state.tcp_up = network_.AddLink(plan_.tcp_rate);
+    state.tcp_down = network_.AddLink(plan_.tcp_rate);
+  }
   for (int other = 0; other < node && planned.host >= 0; ++other) {
     if (plan_.nodes[other].host != planned.host) continue;
     state.host = nodes_[other].host;
@@ -290,7 +340,11 @@ void Simulator::SetUp() {
                                   .incarnation = 1,
                                   .host_id = absl::StrCat("host-", state.host),
                                   .grpc_address = NodeId(node),
-                                  .lanes = {"tcp"}};
+                                  .lanes = planned.lanes};
+    if (plan_.destination == LocationKind::kGpu) {
+      about.handle_socket = absl::StrCat("/", NodeId(node));
+      about.devices = {{.ordinal = 0}};
+    }
     if (planned.says_rate) about.labels["link_mbit"] = absl::StrCat(std::llround(planned.rate * 8e-6));
     if (planned.group >= 0 && !plan_.group_label.empty()) {
       about.labels[plan_.group_label] = absl::StrCat("g", planned.group);
@@ -300,11 +354,16 @@ void Simulator::SetUp() {
     for (int image = 0; image < plan_.images; ++image) {
       const int replica = node * plan_.images + image;
       replicas_[replica].have = std::make_shared<Availability>(plan_.image_bytes, plan_.chunk_bytes);
-      replicas_[replica].whole = planned.has_images;
+      replicas_[replica].whole = planned.has_images && planned.part == 1;
+      std::mt19937_64 random(plan_.seed * 1'000'003 + replica);
+      for (uint32_t chunk = 0; chunk < chunks_ && planned.part < 1; ++chunk) {
+        if (static_cast<double>(random() % 1000) < planned.part * 1000) replicas_[replica].have->Add(chunk);
+      }
       if (planned.is_object_store) {
         replicas_[replica].whole = true;
       } else if (planned.has_images) {
-        inventory.push_back(InfoOf(replica, ReplicaState::kReady));
+        inventory.push_back(
+            InfoOf(replica, planned.part < 1 ? ReplicaState::kPartial : ReplicaState::kReady));
       } else {
         ++unfinished_;
         Push(planned.arrives, Kind::kArrive, replica);
@@ -312,6 +371,7 @@ void Simulator::SetUp() {
     }
     if (planned.is_object_store) continue;
     CHECK_OK(directory_.ReconcileInventory({NodeId(node), 1}, ++state.sequence, inventory, At(0)).status());
+    if (planned.drains) CHECK_OK(directory_.DrainNode(NodeId(node), true));
     if (planned.crashes < kNever) Push(planned.crashes, Kind::kCrash, node);
     if (planned.stops < kNever) Push(planned.stops, Kind::kStop, node);
     Push(kHeartbeat * (node + 1) / static_cast<double>(nodes_.size()), Kind::kHeartbeat, node);
@@ -426,14 +486,22 @@ void Simulator::Ask(int replica) {
             .ended = std::exchange(asking.unsaid, {})};
   call.request.receiver = {NodeId(NodeOf(replica)), 1};
   call.request.artifact_id = ArtifactId(replica);
-  call.request.destination = {.kind = LocationKind::kCpu};
-  call.request.excluded_replicas = asking.given_up;
+  call.request.destination = {.kind = plan_.destination};
+  const bool needed = NeedsSource(asking);
+  for (const auto& [replica_id, fruitless] : asking.fruitless) {
+    const bool excluded = fruitless >= kTries || (fruitless > 0 && !needed);
+    const bool held =
+        std::ranges::any_of(asking.fed_by, [&](int pull) { return pulls_[pull].replica_id == replica_id; });
+    if (fruitless == 0 || held) continue;
+    (excluded ? call.request.excluded_replicas : call.request.slow_replicas).push_back(replica_id);
+  }
   call.request.sources = plan_.sources;
   call.request.received_mbit = asking.rate.MbitOf(result_.replicas[replica].wire_bytes, At(now_));
-  const bool stalled = std::exchange(asking.hostmates_stall, false);
+  const uint32_t beside = std::exchange(asking.beside_stalled, 0);
+  const bool stalled = beside > 0;
   if (stalled) {
     const auto held = std::ranges::count_if(asking.fed_by, [&](int pull) { return !pulls_[pull].outside; });
-    call.request.sources = std::max(plan_.sources, static_cast<uint32_t>(held) + kSourcesBesideHostmates);
+    call.request.sources = std::max(plan_.sources, static_cast<uint32_t>(held) + beside);
   }
   for (const int pull : asking.fed_by) {
     if (pulls_[pull].outside) {
@@ -452,13 +520,23 @@ void Simulator::TakeAnswer(int replica, const GrantOffer& offer) {
   Replica& asked = replicas_[replica];
   asked.asking = false;
   if (Crashed(replica) || asked.whole || asked.failed) return;
+  const auto tries = [&](const global_store::OfferedGrant& granted) {
+    const auto tried = asked.fruitless.find(granted.grant.replica_id);
+    return tried == asked.fruitless.end() ? 0 : tried->second;
+  };
+  const bool fresh =
+      std::ranges::any_of(offer.granted, [&](const auto& granted) { return tries(granted) == 0; });
   for (const global_store::OfferedGrant& granted : offer.granted) {
+    // One that failed before is tried at once only beside others.
+    const double pause = fresh || tries(granted) == 0 ? 0 : kFirstPause * std::exp2(tries(granted) - 1);
     AddPull(replica, ReplicaOf(granted.grant.replica_id),
             {.grant_id = granted.grant.grant_id,
              .replica_id = granted.grant.replica_id,
+             .lane = granted.grant.lane,
              .share = granted.share,
              .shares = granted.shares,
-             .whole = granted.replica.state == ReplicaState::kReady});
+             .whole = granted.replica.state == ReplicaState::kReady},
+            pause);
   }
   if (offer.shared.has_value()) {
     AddPull(replica, replica % plan_.images,
@@ -475,27 +553,53 @@ void Simulator::TakeAnswer(int replica, const GrantOffer& offer) {
   }
 }
 
-void Simulator::AddPull(int replica, int source, Pull pull) {
+Network::Way Simulator::WayOf(const Pull& pull) const {
+  Network::Way way;
+  way.fill(Network::kNoLink);
+  size_t links = 0;
+  const auto add = [&](Network::Link link) {
+    if (link == Network::kNoLink) return;
+    CHECK_LT(links, way.size());
+    way[links++] = link;
+  };
+  const Host& from_host = hosts_[HostOf(pull.source)];
+  const int from = GroupOf(pull.source);
+  const int to = GroupOf(pull.receiver);
+  add(nodes_[NodeOf(pull.source)].from_place);
+  if (SameHost(pull.source, pull.receiver)) {
+    add(from_host.within);
+    return way;
+  }
+  add(from_host.up);
+  add(hosts_[HostOf(pull.receiver)].down);
+  if (plan_.group_rate > 0 && from != to) {
+    add(groups_[from].first);
+    add(groups_[to].second);
+  }
+  if (pull.lane == "tcp") {
+    add(nodes_[NodeOf(pull.source)].tcp_up);
+    add(nodes_[NodeOf(pull.receiver)].tcp_down);
+  }
+  return way;
+}
+
+void Simulator::AddPull(int replica, int source, Pull pull, double pause) {
   const int index = static_cast<int>(pulls_.size());
-  const Host& from_host = hosts_[HostOf(source)];
-  Network::Way way = {from_host.up, hosts_[HostOf(replica)].down, Network::kNoLink, Network::kNoLink};
-  replicas_[replica].rate.Begin(At(now_));
-  const int from = plan_.nodes[NodeOf(source)].group;
-  const int to = plan_.nodes[NodeOf(replica)].group;
-  if (SameHost(source, replica)) {
-    way = {from_host.within, Network::kNoLink, Network::kNoLink, Network::kNoLink};
-  } else if (plan_.group_rate > 0 && from != to) {
-    way[2] = groups_[from].first;
-    way[3] = groups_[to].second;
+  Replica& receiver = replicas_[replica];
+  receiver.rate.Begin(At(now_));
+  if (receiver.fed_by.empty()) {
+    receiver.looked_elsewhere = now_;
+    receiver.look_elsewhere_after = kLookElsewhere;
   }
   pull.source = source;
   pull.receiver = replica;
-  pull.flow = network_.AddFlow(way);
+  pull.granted = now_ + pause;
+  pull.flow = network_.AddFlow(WayOf(pull));
   pulls_.push_back(std::move(pull));
   pull_of_flow_.push_back(index);
-  replicas_[replica].fed_by.push_back(index);
+  receiver.fed_by.push_back(index);
   replicas_[source].feeds.push_back(index);
-  Push(now_ + plan_.connect, Kind::kConnected, index);
+  Push(now_ + pause + plan_.connect, Kind::kConnected, index);
 }
 
 void Simulator::Connect(int index) {
@@ -516,7 +620,7 @@ void Simulator::Connect(int index) {
 
 void Simulator::Fill(int index) {
   Pull& pull = pulls_[index];
-  if (pull.ended || pull.picked < 0) return;
+  if (pull.ended || !IsInUse(pull)) return;
   ChunkPicker& picker = *replicas_[pull.receiver].picker;
   while (const auto taken = picker.Take(pull.picked, At(now_))) {
     result_.replicas[pull.receiver].refetched += taken->again ? 1 : 0;
@@ -536,6 +640,9 @@ void Simulator::Receive(int index, uint32_t chunk) {
   receiver.picker->Fetched(pull.picked, chunk, At(now_));
   std::erase(pull.asked, chunk);
   receiver.progress = now_;
+  ++receiver.fetched;
+  pull.gave = true;
+  pull.overtaken = false;
   result_.replicas[pull.receiver].received_bytes += BytesOf(chunk);
   if (!SameHost(pull.source, pull.receiver)) result_.replicas[pull.receiver].wire_bytes += BytesOf(chunk);
   if (GroupOf(pull.source) != GroupOf(pull.receiver)) {
@@ -562,7 +669,15 @@ void Simulator::Finish(int replica) {
   done.whole = true;
   result_.replicas[replica].took = now_ - plan_.nodes[NodeOf(replica)].arrives;
   --unfinished_;
-  while (!done.fed_by.empty()) EndPull(done.fed_by.back(), GrantEnd::kSucceeded);
+  const auto is_overtaken = [&](int pull) {
+    const bool hangs = pulls_[pull].picked < 0 && Crashed(pulls_[pull].source);
+    return hangs || pulls_[pull].overtaken;
+  };
+  const bool all = std::ranges::all_of(done.fed_by, is_overtaken);
+  while (!done.fed_by.empty()) {
+    const int pull = done.fed_by.back();
+    EndPull(pull, is_overtaken(pull) && !all ? GrantEnd::kOvertaken : GrantEnd::kSucceeded);
+  }
   calls_.push_back({.replica = replica, .finishes = true, .ended = std::exchange(done.unsaid, {})});
   Push(now_ + plan_.rpc / 2, Kind::kServe, replica, static_cast<int64_t>(calls_.size()) - 1);
 }
@@ -578,6 +693,8 @@ void Simulator::Look(int replica) {
   }
   Push(now_ + kLook, Kind::kLook, replica);
   WatchHostmates(replica);
+  WatchSources(replica);
+  EndSpent(replica);
   const std::vector<ChunkPicker::Fetch> overdue = looking.picker->Overdue(At(now_));
   for (const ChunkPicker::Fetch& fetch : overdue) {
     const auto index =
@@ -587,6 +704,7 @@ void Simulator::Look(int replica) {
     const auto queued = std::ranges::find(pull.queue, fetch.chunk);
     if (queued == pull.queue.end()) continue;  // the request or the chunk is on its way
     ++result_.replicas[replica].taken_back;
+    pull.overtaken = true;
     looking.picker->PutBack(fetch.source, fetch.chunk);
     std::erase(pull.asked, fetch.chunk);
     const bool first = queued == pull.queue.begin();
@@ -602,7 +720,7 @@ void Simulator::WatchHostmates(int replica) {
   bool only_these = false;
   for (const int index : watching.fed_by) {
     const Pull& pull = pulls_[index];
-    if (pull.picked < 0) continue;
+    if (!IsInUse(pull)) continue;
     const Availability& have = *replicas_[pull.source].have;
     only_these = SameHost(pull.source, replica) && !pull.whole && !have.complete();
     if (!only_these) break;
@@ -610,9 +728,62 @@ void Simulator::WatchHostmates(int replica) {
   }
   if (!only_these) return watching.hostmates.Reset();
   watching.hostmates.Note(chunks, At(now_));
-  if (!watching.hostmates.TakeStall(At(now_))) return;
-  watching.hostmates_stall = true;
+  if (watching.hostmates.TakeStall(At(now_))) AskBeside(replica, kSourcesBesideHostmates);
+}
+
+void Simulator::AskBeside(int replica, uint32_t wanted) {
+  replicas_[replica].beside_stalled = wanted;
   Ask(replica);
+}
+
+// None answers, some answer and others do not, or nothing comes from those that do.
+void Simulator::WatchSources(int replica) {
+  Replica& watching = replicas_[replica];
+  bool in_use = false;
+  bool under_way = false;
+  for (const int index : watching.fed_by) {
+    in_use |= IsInUse(pulls_[index]);
+    under_way |= !pulls_[index].asked.empty();
+  }
+  const bool wants_more = watching.fed_by.size() < plan_.sources;
+  if (!in_use && !NeedsSource(watching) &&
+      now_ - watching.looked_elsewhere >= watching.look_elsewhere_after) {
+    watching.looked_elsewhere = now_;
+    watching.look_elsewhere_after *= 2;
+    if (wants_more) AskBeside(replica, 1);
+  }
+  if (!under_way) {
+    watching.sources.Reset();
+  } else {
+    watching.sources.Note(watching.fetched, At(now_));
+    if (watching.sources.TakeStall(At(now_)) && wants_more && watching.stalls < kMaxStalls) {
+      ++watching.stalls;
+      AskBeside(replica, 1);
+    }
+  }
+  const auto silent = [&](int index) {
+    return pulls_[index].picked < 0 && now_ - pulls_[index].granted > kOvertakenAfter;
+  };
+  while (in_use) {
+    const auto overtaken = std::ranges::find_if(watching.fed_by, silent);
+    if (overtaken == watching.fed_by.end()) return;
+    ++watching.fruitless[pulls_[*overtaken].replica_id];
+    EndPull(*overtaken, GrantEnd::kOvertaken);
+    Ask(replica);
+  }
+}
+
+void Simulator::EndSpent(int replica) {
+  Replica& ending = replicas_[replica];
+  bool any = false;
+  for (const int index : ending.fed_by) {
+    Pull& pull = pulls_[index];
+    const bool is_part = plan_.nodes[NodeOf(pull.source)].part < 1;
+    if (!is_part || !IsInUse(pull) || !pull.asked.empty() || !ending.picker->IsSpent(pull.picked)) continue;
+    ending.picker->RemoveSource(pull.picked);
+    any = pull.spent = true;
+  }
+  if (any && NeedsSource(ending)) Ask(replica);
 }
 
 // The pull's ends forget it.
@@ -632,8 +803,9 @@ void Simulator::Break(int index) {
   Replica& receiver = replicas_[pull.receiver];
   if (pull.ended || Crashed(pull.receiver)) return;
   EndPull(index, GrantEnd::kFailed);
-  receiver.given_up.push_back(pull.replica_id);
-  if (pull.picked >= 0) {
+  int& fruitless = receiver.fruitless[pull.replica_id];
+  fruitless = pull.gave ? 1 : fruitless + 1;
+  if (IsInUse(pull)) {
     for (const uint32_t chunk : pull.asked) receiver.picker->PutBack(pull.picked, chunk);
     receiver.picker->RemoveSource(pull.picked);
   }

@@ -2,8 +2,9 @@
 // grants, each receiver runs the real chunk picker, and a virtual network and clock carry what they decide.
 // What is modelled of the rest: a request and a chunk take a link's latency; a pull is one flow that sends
 // what was asked for in that order; a committed chunk is announced at once, but at most every 10 ms; the
-// global store answers one call after another, each after the time of an RPC and of its work. A receiver that
-// has only sources of its host watches them as the daemon does.
+// global store answers one call after another, each after the time of an RPC and of its work. A receiver
+// watches its sources as the daemon does: it asks for others where they bring nothing, tries one that failed
+// three times, after pauses, and tells the store which were overtaken.
 //
 // Deterministic: the same plan gives the same run. Thread-compatible.
 #pragma once
@@ -14,6 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "core/replica/replica.h"
+
 namespace tensorcast::fan_out {
 
 inline constexpr double kNever = std::numeric_limits<double>::infinity();
@@ -22,6 +25,9 @@ inline constexpr double kNever = std::numeric_limits<double>::infinity();
 struct NodePlan {
   double arrives = 0;  // asks for the images; those that have them from the beginning never do
   bool has_images = false;
+  double part = 1;  // of the chunks that it then has, at random: below 1 nothing brings the rest
+  LocationKind place = LocationKind::kCpu;  // of what it then has
+  double place_rate = 0;                    // at which it gives that, to all together; 0: no limit
   bool is_object_store = false;  // gives the images like a node, which no store knows: as their shared origin
   double rate = 0;               // of its host's link, each way
   bool says_rate = true;         // knows it, as by its network card
@@ -30,6 +36,8 @@ struct NodePlan {
   double stops = kNever;            // answers no call any more, and its connections stay open
   bool crashes_when_given = false;  // once it has given each chunk of every image to a receiver
   int group = -1;                   // nodes behind one uplink, a rack's or a zone's
+  bool drains = false;
+  std::vector<std::string> lanes = {"tcp"};  // the fastest first
 };
 
 struct Plan {
@@ -38,9 +46,12 @@ struct Plan {
   int images = 1;            // of one size, all wanted by every node
   uint64_t image_bytes = 0;  // of each
   uint64_t chunk_bytes = 0;
-  double group_rate = 0;             // of each group's uplink, each way; 0: no limit
-  std::string group_label = "rack";  // by which nodes name their group; empty: they do not
-  double host_rate = 0;              // of what daemons of one host send each other; 0: no limit
+  double group_rate = 0;                          // of each group's uplink, each way; 0: no limit
+  std::string group_label = "rack";               // by which nodes name their group; empty: they do not
+  double host_rate = 0;                           // of what daemons of one host send each other; 0: no limit
+  double tcp_rate = 0;                            // of a node over the lane `tcp`, each way; 0: its link's
+  LocationKind destination = LocationKind::kCpu;  // GPUs open memory of their host
+  std::string without;                            // a rule of global_store/scheduler that is left out
   double store_away_from = kNever;
   double store_away_until = kNever;
   uint64_t seed = 1;
