@@ -1,5 +1,5 @@
-// A difference as an artifact of kind kDifference: two tensors of bytes, `index` and `records`, and the ids of
-// the two artifacts that it lies between. Pure functions.
+// A difference as an artifact of kind kDifference: two tensors of bytes, `index` and `records`, and the ids
+// of the two artifacts that it lies between. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace tensorcast {
 ImageLayout DifferenceLayout(uint64_t index_bytes, uint64_t records_bytes);
 
 struct DifferenceEnds {
-  std::string base;    // artifact ids
+  std::string base;  // artifact ids
   std::string target;
 };
 std::map<std::string, std::string> DifferenceMetadata(const DifferenceEnds& ends);

@@ -40,15 +40,16 @@ class DifferenceDecoder {
 
  private:
   DifferenceDecoder() = default;
+  std::span<const std::byte> Bytes(ByteRange range, std::vector<std::byte>& gathered) const;
 
   std::shared_ptr<const DifferenceGeometry> geometry_;
   std::vector<std::span<const std::byte>> image_;
-  uint64_t records_offset_ = 0;         // in the image
-  std::vector<RecordMode> modes_;       // one a chunk
-  std::vector<uint64_t> record_begins_;  // one a chunk, and the end of the last, in `records`
+  std::vector<RecordMode> modes_;        // one a chunk
+  std::vector<uint64_t> record_begins_;  // one a chunk, and the end of the last, in the image
 };
 
-// Differences that lead from the base to the target, in order; all of one geometry. At least one.
+// Differences that lead from the base to the target, in order; all of one geometry (which Rebuild checks). At
+// least one.
 using DifferencePath = std::span<const DifferenceDecoder* const>;
 
 // kSame where each difference has the chunk unchanged, kWhole where one of them lacks it, else the mode of a
@@ -57,8 +58,8 @@ RecordMode ModeOf(DifferencePath path, uint32_t chunk);
 
 // Elements of one width that changed.
 struct ChangedElements {
-  uint32_t width = 1;                  // bytes of each
-  std::span<const uint32_t> offsets;   // in bytes from the chunk's start, ascending
+  uint32_t width = 1;                 // bytes of each
+  std::span<const uint32_t> offsets;  // in bytes from the chunk's start, ascending
 };
 
 // Works on one chunk after another; its memory is used again. Thread-compatible: one for each thread.

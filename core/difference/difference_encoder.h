@@ -26,9 +26,10 @@ namespace tensorcast {
 // What was encoded. Its image is that of an artifact of kind kDifference.
 struct EncodedDifference {
   std::string index;
-  std::vector<std::string> records;  // one a chunk; empty for same and whole
-  uint64_t records_bytes = 0;        // of all records
-  ImageLayout layout;                // DifferenceLayout(index.size(), records_bytes)
+  std::vector<std::string> records;     // one a chunk; empty for same and whole
+  std::vector<uint64_t> record_begins;  // one a chunk, in the tensor of records
+  uint64_t records_bytes = 0;           // of all records
+  ImageLayout layout;                   // DifferenceLayout(index.size(), records_bytes)
 
   // Writes the image's bytes of `range` to `destination`. Thread-safe. REQUIRES: the range lies in the image.
   void CopyImage(ByteRange range, std::byte* destination) const;
@@ -70,8 +71,8 @@ class ChunkEncoder {
   explicit ChunkEncoder(DifferenceEncoder& encoder);
   ~ChunkEncoder();
 
-  // A chunk in one call: Start, Append for each pair of pieces, Finish. The pieces of base and target hold the
-  // chunk's bytes in order; they need not be cut alike.
+  // A chunk in one call: Start, Append for each pair of pieces, Finish. The pieces of base and target hold
+  // the chunk's bytes in order; they need not be cut alike.
   void Encode(uint32_t chunk, std::span<const std::span<std::byte>> base,
               std::span<const std::span<std::byte>> target);
   void Encode(uint32_t chunk, std::span<const std::byte> base, std::span<const std::byte> target);

@@ -10,7 +10,7 @@
 
 namespace tensorcast {
 
-// Bytes of the image whose elements have one width. Its ends are multiples of kTensorAlignment.
+// Bytes of the image in which all elements have one width. Its ends are multiples of kTensorAlignment.
 struct ElementRun {
   uint64_t offset = 0;  // in the image, or in a chunk, as the context says
   uint64_t bytes = 0;
