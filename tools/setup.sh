@@ -56,7 +56,7 @@ esac
 packages=(
   build-essential cmake ninja-build pkg-config ccache lld git ca-certificates python3
   libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc
-  libucx-dev libsqlite3-dev libxxhash-dev libssl-dev libcurl4-openssl-dev libexpat1-dev
+  libucx-dev libsqlite3-dev libxxhash-dev libzstd-dev libssl-dev libcurl4-openssl-dev libexpat1-dev
   libcli11-dev libyaml-cpp-dev nlohmann-json3-dev
   libgtest-dev libgmock-dev libbenchmark-dev
 )

@@ -89,6 +89,7 @@ THIRD_PARTIES = (
     ThirdParty("SQLite", re.compile(r"^sqlite3\w*\.h$"), ("global_store/metadata",), True),
     ThirdParty("the OpenTelemetry SDK", re.compile(r"^opentelemetry/"), ("otel/sdk",), True),
     ThirdParty("curl", re.compile(r"^curl/"), ("objects/http",), True),
+    ThirdParty("libzstd", re.compile(r"^zstd"), ("core/difference",), True),
     ThirdParty("expat", re.compile(r"^expat"), ("objects/http",), True),
     ThirdParty("OpenSSL", re.compile(r"^openssl/"),
                ("security", "security/testing", "core/artifact", "objects/s3", "objects/hf", "objects/testing",

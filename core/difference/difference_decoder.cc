@@ -1,0 +1,400 @@
+#include "core/difference/difference_decoder.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/log/check.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "core/difference/byte_buffer.h"
+#include "core/difference/difference_index.h"
+#include "core/difference/element_order.h"
+#include "core/difference/pieces.h"
+#include "core/difference/record.h"
+
+namespace tensorcast {
+namespace {
+
+// Changed at a time, between the base and the target: it stays in the first cache level, beside what the
+// digest needs. A multiple of kTensorAlignment.
+constexpr size_t kStepBytes = size_t{16} << 10;
+constexpr size_t kVisitedAtOnce = 4096;
+
+absl::Status Refuse(std::string_view what) {
+  return absl::InvalidArgumentError(absl::StrCat("open a difference: ", what, "; pull the target whole"));
+}
+
+absl::Status CheckSizes(DifferencePath path, uint32_t chunk, uint64_t base_bytes, uint64_t target_bytes) {
+  const uint64_t bytes = path.front()->geometry().chunk(chunk).bytes;
+  if (base_bytes == bytes && target_bytes == bytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("rebuild chunk ", chunk, ": it has ", bytes,
+                                                 " bytes, but the base gave ", base_bytes, " and the target ",
+                                                 target_bytes, "; give the chunk's memory"));
+}
+
+// Elements of one width, in a part of a chunk.
+struct Elements {
+  uint64_t first = 0;  // in the chunk
+  uint64_t count = 0;
+  uint64_t end() const { return first + count; }
+};
+
+// Goes through a record front to back, and changes elements.
+class RecordCursor {
+ public:
+  RecordCursor() = default;
+  explicit RecordCursor(const RecordStreams& streams)
+      : streams_(streams), step_(streams.steps.data()), value_(streams.values.data()) {
+    if (streams_.mode == RecordMode::kSparse) next_ = Gap();
+  }
+
+  // Changes the next elements, which are at `bytes`.
+  template <typename U>
+  void Apply(const Elements& elements, uint8_t* bytes) {
+    switch (streams_.mode) {
+      case RecordMode::kSparse:
+        return ApplySparse<U>(elements, bytes);
+      case RecordMode::kBitmap:
+        return ApplyBitmap<U>(elements, bytes);
+      default:
+        return ApplyDense<U>(elements, bytes);
+    }
+  }
+
+  // Whether the values were as many as the steps asked for.
+  bool Complete() const { return !lacks_values_ && value_ == End(streams_.values); }
+
+ private:
+  static const uint8_t* End(std::span<const uint8_t> bytes) { return bytes.data() + bytes.size(); }
+
+  uint64_t Gap() {
+    uint64_t gap = 0;
+    for (; streams_.positions[gap_] == kLongGap; ++gap_) gap += kLongGap;
+    return gap + streams_.positions[gap_++];
+  }
+
+  template <typename U>
+  void Change(uint8_t* element, uint8_t step) {
+    if (step == kEscapedStep) return Escaped<U>(element);
+    StoreElement<U>(element, TakeStep<U>(LoadElement<U>(element), step));
+  }
+  template <typename U>
+  void Escaped(uint8_t* element) {
+    if (static_cast<size_t>(End(streams_.values) - value_) < sizeof(U)) {
+      lacks_values_ = true;
+      return;
+    }
+    std::memcpy(element, value_, sizeof(U));
+    value_ += sizeof(U);
+  }
+
+  template <typename U>
+  void ApplySparse(const Elements& elements, uint8_t* bytes) {
+    const uint64_t end = elements.end();
+    const uint8_t* const last_step = End(streams_.steps) - 1;
+    const uint8_t* step = step_;
+    uint64_t next = next_;
+    while (next < end) {
+      Change<U>(bytes + (next - elements.first) * sizeof(U), *step);
+      if (step++ == last_step) {
+        next = kNoElement;
+        break;
+      }
+      const uint8_t gap = streams_.positions[gap_];
+      if (gap != kLongGap) [[likely]] {
+        ++gap_;
+        next += gap + uint64_t{1};
+      } else {
+        next += Gap() + 1;
+      }
+    }
+    step_ = step;
+    next_ = next;
+  }
+
+  template <typename U>
+  void ApplyBitmap(const Elements& elements, uint8_t* bytes) {
+    // Parts begin at multiples of kTensorAlignment, where an element's bit is the first of a byte.
+    const uint8_t* const bits = streams_.positions.data() + elements.first / 8;
+    for (uint64_t byte = 0; byte * 8 < elements.count; ++byte) {
+      for (uint32_t left = bits[byte]; left != 0; left &= left - 1) {
+        const uint64_t element = byte * 8 + static_cast<uint64_t>(std::countr_zero(left));
+        Change<U>(bytes + element * sizeof(U), *step_++);
+      }
+    }
+  }
+
+  template <typename U>
+  void ApplyDense(const Elements& elements, uint8_t* bytes) {
+    const uint8_t* const steps = streams_.steps.data() + elements.first;
+    // The escaped ones take another step here, and their values below.
+    for (uint64_t i = 0; i < elements.count; ++i) {
+      uint8_t* const element = bytes + i * sizeof(U);
+      StoreElement<U>(element, TakeStep<U>(LoadElement<U>(element), steps[i]));
+    }
+    const uint8_t* const end = steps + elements.count;
+    for (const uint8_t* escaped = steps; (escaped = std::find(escaped, end, kEscapedStep)) != end;
+         ++escaped) {
+      Escaped<U>(bytes + static_cast<size_t>(escaped - steps) * sizeof(U));
+    }
+  }
+
+  static constexpr uint64_t kNoElement = ~uint64_t{0};
+
+  RecordStreams streams_;
+  size_t gap_ = 0;     // the next in streams_.positions
+  uint64_t next_ = 0;  // the next element that changes, of kSparse
+  const uint8_t* step_ = nullptr;
+  const uint8_t* value_ = nullptr;
+  bool lacks_values_ = false;
+};
+
+// Sets the bits of the elements that a record changes.
+void MarkElements(const RecordStreams& streams, std::span<uint8_t> bits) {
+  const auto set = [bits](uint64_t element) { bits[element / 8] |= static_cast<uint8_t>(1u << element % 8); };
+  switch (streams.mode) {
+    case RecordMode::kSparse: {
+      uint64_t element = 0;
+      for (const uint8_t gap : streams.positions) {
+        element += gap;
+        if (gap != kLongGap) set(element++);
+      }
+      break;
+    }
+    case RecordMode::kBitmap:
+      for (size_t i = 0; i < streams.positions.size(); ++i) bits[i] |= streams.positions[i];
+      break;
+    default:
+      for (size_t element = 0; element < streams.steps.size(); ++element) {
+        if (streams.steps[element] != 0) set(element);
+      }
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<DifferenceDecoder> DifferenceDecoder::Open(const ImageLayout& layout,
+                                                          std::span<const std::span<std::byte>> image,
+                                                          DifferenceGeometry target) {
+  if (layout.tensors.size() != 2) return Refuse("its layout is not that of an index and records");
+  const Tensor& index_tensor = layout.tensors[0];
+  const Tensor& records_tensor = layout.tensors[1];
+  DifferenceDecoder decoder;
+  uint64_t bytes = 0;
+  for (const std::span<std::byte> piece : image) {
+    bytes += piece.size();
+    decoder.image_.emplace_back(piece);
+  }
+  if (bytes < layout.image_bytes) return Refuse("its image is shorter than its layout");
+  std::vector<std::byte> gathered;
+  const auto index_bytes = decoder.Bytes({index_tensor.offset, index_tensor.nbytes}, gathered);
+  TC_ASSIGN_OR_RETURN(DifferenceIndex index,
+                      DecodeIndex({reinterpret_cast<const char*>(index_bytes.data()), index_bytes.size()},
+                                  target, records_tensor.nbytes));
+  decoder.geometry_ = std::make_shared<const DifferenceGeometry>(std::move(target));
+  decoder.modes_ = std::move(index.modes);
+  uint64_t begin = records_tensor.offset;
+  for (const uint32_t record_bytes : index.record_bytes) {
+    decoder.record_begins_.push_back(begin);
+    begin += record_bytes;
+  }
+  decoder.record_begins_.push_back(begin);
+  return decoder;
+}
+
+ByteRange DifferenceDecoder::record(uint32_t chunk) const {
+  DCHECK_LT(chunk, modes_.size());
+  return {record_begins_[chunk], record_begins_[chunk + 1] - record_begins_[chunk]};
+}
+
+std::span<const std::byte> DifferenceDecoder::RecordBytes(uint32_t chunk,
+                                                          std::vector<std::byte>& gathered) const {
+  return Bytes(record(chunk), gathered);
+}
+
+std::span<const std::byte> DifferenceDecoder::Bytes(ByteRange range, std::vector<std::byte>& gathered) const {
+  gathered.clear();
+  for (std::span<const std::byte> piece : image_) {
+    if (range.offset >= piece.size()) {
+      range.offset -= piece.size();
+      continue;
+    }
+    piece = piece.subspan(range.offset);
+    if (gathered.empty() && piece.size() >= range.bytes) return piece.first(range.bytes);
+    piece = piece.first(std::min<uint64_t>(piece.size(), range.bytes));
+    gathered.insert(gathered.end(), piece.begin(), piece.end());
+    range = {0, range.bytes - piece.size()};
+    if (range.bytes == 0) break;
+  }
+  return gathered;
+}
+
+RecordMode ModeOf(DifferencePath path, uint32_t chunk) {
+  RecordMode mode = RecordMode::kSame;
+  for (const DifferenceDecoder* const difference : path) {
+    const RecordMode own = difference->mode(chunk);
+    if (own == RecordMode::kWhole) return own;
+    if (own != RecordMode::kSame) mode = own;
+  }
+  return mode;
+}
+
+struct ChunkRebuilder::State {
+  // What one difference of the path needs.
+  struct Part {
+    RecordReader reader;
+    std::vector<std::byte> gathered;
+    RecordCursor cursor;
+  };
+  std::vector<Part> parts;  // the first `used` are of the path at hand
+  size_t used = 0;
+  std::vector<ElementRun> runs;
+  uint64_t elements = 0;  // of the chunk
+  ByteBuffer marks;
+  std::vector<uint32_t> offsets;
+  alignas(64) std::array<std::byte, kStepBytes> step;
+
+  // Reads the path's records of the chunk, and calls use(part, streams) for each.
+  template <typename Use>
+  absl::Status ReadRecords(DifferencePath path, uint32_t chunk, const Use& use);
+  absl::Status Rebuild(DifferencePath path, uint32_t chunk, std::span<const std::span<const std::byte>> base,
+                       std::span<const std::span<std::byte>> target, DigestBuilder* digest);
+};
+
+template <typename Use>
+absl::Status ChunkRebuilder::State::ReadRecords(DifferencePath path, uint32_t chunk, const Use& use) {
+  DCHECK(!path.empty());
+  const DifferenceGeometry& geometry = path.front()->geometry();
+  for (const DifferenceDecoder* const difference : path) {
+    if (difference == path.front() || difference->geometry() == geometry) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "rebuild chunk ", chunk, ": the differences are not of one geometry; pull the target whole"));
+  }
+  const uint64_t chunk_bytes = geometry.chunk(chunk).bytes;
+  runs = geometry.RunsOf(chunk);
+  elements = 0;
+  for (const ElementRun& run : runs) elements += run.bytes / run.width;
+  if (ModeOf(path, chunk) == RecordMode::kWhole) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("rebuild chunk ", chunk, ": a difference has no record of it; pull the chunk whole"));
+  }
+  used = 0;
+  for (const DifferenceDecoder* const difference : path) {
+    if (difference->mode(chunk) == RecordMode::kSame) continue;
+    if (parts.size() == used) parts.emplace_back();
+    Part& part = parts[used++];
+    TC_ASSIGN_OR_RETURN(
+        const RecordStreams streams,
+        part.reader.Read(difference->mode(chunk), difference->RecordBytes(chunk, part.gathered), elements,
+                         chunk_bytes));
+    use(part, streams);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ChunkRebuilder::State::Rebuild(DifferencePath path, uint32_t chunk,
+                                            std::span<const std::span<const std::byte>> base,
+                                            std::span<const std::span<std::byte>> target,
+                                            DigestBuilder* digest) {
+  const auto bytes_of = [](auto pieces) {
+    uint64_t bytes = 0;
+    for (const auto& piece : pieces) bytes += piece.size();
+    return bytes;
+  };
+  TC_RETURN_IF_ERROR(CheckSizes(path, chunk, bytes_of(base), bytes_of(target)));
+  TC_RETURN_IF_ERROR(ReadRecords(
+      path, chunk, [](Part& part, const RecordStreams& streams) { part.cursor = RecordCursor(streams); }));
+  const std::span<Part> active = std::span(parts).first(used);
+  auto run = runs.begin();
+  uint64_t offset = 0;
+  uint64_t element = 0;
+  ZipPieces(base, target, [&](std::span<const std::byte> from, std::span<std::byte> to) {
+    while (!from.empty()) {
+      if (offset == run->offset + run->bytes) ++run;
+      const size_t bytes = std::min<uint64_t>({kStepBytes, from.size(), run->offset + run->bytes - offset});
+      const Elements elements_here{element, bytes / run->width};
+      // Through the step's buffer also where nothing changes: a copy past the caches from memory that is not
+      // in them is slower than this detour on some processors, and hardly faster on others (README.md).
+      std::memcpy(step.data(), from.data(), bytes);
+      WithElementType(run->width, [&]<typename U>(U) {
+        for (Part& part : active) {
+          part.cursor.template Apply<U>(elements_here, reinterpret_cast<uint8_t*>(step.data()));
+        }
+      });
+      const auto made = std::span(step).first(bytes);
+      if (digest != nullptr) digest->Update(made);
+      StreamingCopy(to.data(), made);
+      offset += bytes;
+      element += elements_here.count;
+      from = from.subspan(bytes);
+      to = to.subspan(bytes);
+    }
+  });
+  if (std::ranges::all_of(active, [](const Part& part) { return part.cursor.Complete(); })) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("rebuild chunk ", chunk,
+                   ": a record has not the values that its steps ask for; pull the "
+                   "chunk whole"));
+}
+
+ChunkRebuilder::ChunkRebuilder() : state_(std::make_unique<State>()) {}
+ChunkRebuilder::~ChunkRebuilder() = default;
+
+absl::Status ChunkRebuilder::Rebuild(DifferencePath path, uint32_t chunk,
+                                     std::span<const std::span<std::byte>> base,
+                                     std::span<const std::span<std::byte>> target, DigestBuilder* digest) {
+  const std::vector<std::span<const std::byte>> read_only(base.begin(), base.end());
+  return state_->Rebuild(path, chunk, read_only, target, digest);
+}
+
+absl::Status ChunkRebuilder::Rebuild(DifferencePath path, uint32_t chunk, std::span<const std::byte> base,
+                                     std::span<std::byte> target, DigestBuilder* digest) {
+  return state_->Rebuild(path, chunk, std::span(&base, 1), std::span(&target, 1), digest);
+}
+
+absl::Status ChunkRebuilder::VisitChanges(DifferencePath path, uint32_t chunk,
+                                          absl::FunctionRef<void(const ChangedElements&)> visit) {
+  State& state = *state_;
+  std::optional<std::span<uint8_t>> bits;
+  TC_RETURN_IF_ERROR(state.ReadRecords(path, chunk, [&](State::Part&, const RecordStreams& streams) {
+    if (!bits.has_value()) {
+      const size_t bytes = BitmapBytes(state.elements);
+      state.marks.Clear();
+      std::memset(state.marks.Room(bytes), 0, bytes);
+      state.marks.Commit(bytes);
+      bits = state.marks.mutable_bytes();
+    }
+    MarkElements(streams, *bits);
+  }));
+  if (!bits.has_value()) return absl::OkStatus();
+  uint64_t first = 0;
+  for (const ElementRun& run : state.runs) {
+    state.offsets.clear();
+    const auto flush = [&] {
+      if (!state.offsets.empty()) visit({.width = run.width, .offsets = state.offsets});
+      state.offsets.clear();
+    };
+    const uint64_t count = run.bytes / run.width;
+    // Runs are multiples of kTensorAlignment long: whole words of 32 elements.
+    for (uint64_t begin = 0; begin < count; begin += 32) {
+      for (uint32_t left = LoadElement<uint32_t>(&(*bits)[(first + begin) / 8]); left != 0;
+           left &= left - 1) {
+        const uint64_t element = begin + static_cast<uint64_t>(std::countr_zero(left));
+        state.offsets.push_back(static_cast<uint32_t>(run.offset + element * run.width));
+      }
+      if (state.offsets.size() >= kVisitedAtOnce) flush();
+    }
+    flush();
+    first += count;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tensorcast

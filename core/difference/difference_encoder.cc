@@ -1,0 +1,306 @@
+#include "core/difference/difference_encoder.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <utility>
+
+#include "absl/log/check.h"
+#include "core/difference/byte_buffer.h"
+#include "core/difference/changed_marks.h"
+#include "core/difference/difference_artifact.h"
+#include "core/difference/difference_index.h"
+#include "core/difference/element_order.h"
+#include "core/difference/pieces.h"
+#include "core/difference/record.h"
+
+namespace tensorcast {
+namespace {
+
+// Compared at a time: the marks and positions of such a block stay in the first cache level.
+constexpr size_t kBlockBytes = size_t{8} << 10;
+// Fewer changed elements than one in so many are never shorter as a bitmap or as a plane.
+constexpr uint64_t kSparseFraction = 16;
+// When the values take this part of a chunk, a look at some of them decides whether encoding it goes on.
+constexpr uint64_t kValuesFraction = 4;
+constexpr size_t kTrialBytes = size_t{64} << 10;
+
+std::span<const std::byte> AsBytes(std::string_view text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
+
+}  // namespace
+
+void EncodedDifference::CopyImage(ByteRange range, std::byte* destination) const {
+  const uint64_t end = range.offset + range.bytes;
+  DCHECK_LE(end, layout.image_bytes);
+  std::memset(destination, 0, range.bytes);  // the padding
+  const auto copy = [&](uint64_t offset, std::span<const std::byte> bytes) {
+    const uint64_t first = std::max(offset, range.offset);
+    const uint64_t last = std::min(offset + bytes.size(), end);
+    if (first < last) {
+      std::memcpy(destination + (first - range.offset), bytes.data() + (first - offset), last - first);
+    }
+  };
+  copy(0, AsBytes(index));
+  const uint64_t records_offset = layout.tensors[1].offset;
+  const uint64_t skipped = std::max(range.offset, records_offset) - records_offset;
+  size_t chunk = std::ranges::upper_bound(record_begins, skipped) - record_begins.begin();
+  for (chunk = std::max<size_t>(chunk, 1) - 1; chunk < records.size(); ++chunk) {
+    const uint64_t offset = records_offset + record_begins[chunk];
+    if (offset >= end) break;
+    copy(offset, AsBytes(records[chunk]));
+  }
+}
+
+DifferenceEncoder::DifferenceEncoder(DifferenceGeometry geometry)
+    : geometry_(std::move(geometry)), records_(geometry_.chunk_count()) {}
+
+bool DifferenceEncoder::TooLarge() const {
+  return bytes_.load(std::memory_order_relaxed) > geometry_.image_bytes / 2;
+}
+
+void DifferenceEncoder::Store(uint32_t chunk, RecordMode mode, std::string record) {
+  StoredRecord& stored = records_[chunk];
+  CHECK(!stored.stored) << "chunk " << chunk << " has a record already";
+  bytes_.fetch_add(mode == RecordMode::kWhole ? geometry_.chunk(chunk).bytes : record.size(),
+                   std::memory_order_relaxed);
+  stored = {.mode = mode, .stored = true, .bytes = std::move(record)};
+}
+
+std::optional<EncodedDifference> DifferenceEncoder::Finish() {
+  if (TooLarge()) return std::nullopt;
+  EncodedDifference encoded;
+  DifferenceIndex index;
+  for (StoredRecord& record : records_) {
+    CHECK(record.stored) << "chunk " << index.modes.size() << " has no record";
+    index.modes.push_back(record.mode);
+    index.record_bytes.push_back(static_cast<uint32_t>(record.bytes.size()));
+    encoded.record_begins.push_back(encoded.records_bytes);
+    encoded.records_bytes += record.bytes.size();
+    encoded.records.push_back(std::move(record.bytes));
+  }
+  encoded.index = EncodeIndex(index, geometry_);
+  encoded.layout = DifferenceLayout(encoded.index.size(), encoded.records_bytes);
+  return encoded;
+}
+
+struct ChunkEncoder::State {
+  explicit State(DifferenceEncoder& shared) : encoder(shared) {}
+
+  DifferenceEncoder& encoder;
+
+  // The chunk at hand.
+  uint32_t chunk = 0;
+  uint64_t chunk_bytes = 0;
+  std::vector<ElementRun> runs;
+  size_t run = 0;         // of the next byte
+  uint64_t offset = 0;    // of the next byte
+  uint64_t elements = 0;  // so far
+  uint64_t next_gap = 0;  // the element behind the last that changed
+  uint64_t changed = 0;
+  bool incompressible = false;  // encoded as kWhole without a look at the rest
+  bool tried = false;           // whether a look at its values was taken
+
+  ByteBuffer gaps;
+  ByteBuffer steps;
+  ByteBuffer values;
+  ByteBuffer plane;  // bitmap or dense steps
+  RecordWriter writer;
+
+  void Block(uint32_t width, const std::byte* base, const std::byte* target, size_t bytes);
+  template <typename U>
+  void PutChanged(std::span<const uint16_t> positions, const std::byte* base, const std::byte* target);
+  void TryValues();
+  // Calls visit(element, step) for each element that changed.
+  void ForEachChanged(auto&& visit) const;
+  std::span<const uint8_t> Bitmap();
+  std::span<const uint8_t> DenseSteps();
+  void Store();
+};
+
+template <typename U>
+void ChunkEncoder::State::PutChanged(std::span<const uint16_t> positions, const std::byte* base,
+                                     const std::byte* target) {
+  uint8_t* const first_gap = gaps.Room(positions.size() + (elements + kBlockBytes - next_gap) / kLongGap + 1);
+  uint8_t* const first_step = steps.Room(positions.size());
+  uint8_t* const first_value = values.Room(positions.size() * sizeof(U));
+  uint8_t* gap_end = first_gap;
+  uint8_t* step_end = first_step;
+  uint8_t* value_end = first_value;
+  uint64_t next = next_gap;
+  for (const uint16_t position : positions) {
+    uint64_t gap = elements + position - next;
+    next = elements + position + 1;
+    for (; gap >= kLongGap; gap -= kLongGap) *gap_end++ = kLongGap;
+    *gap_end++ = static_cast<uint8_t>(gap);
+    const U value = LoadElement<U>(target + position * sizeof(U));
+    const U step = StepBetween<U>(LoadElement<U>(base + position * sizeof(U)), value);
+    if (step < kEscapedStep) {
+      *step_end++ = static_cast<uint8_t>(step);
+    } else {
+      *step_end++ = kEscapedStep;
+      StoreElement<U>(value_end, value);
+      value_end += sizeof(U);
+    }
+  }
+  next_gap = next;
+  changed += positions.size();
+  gaps.Commit(static_cast<size_t>(gap_end - first_gap));
+  steps.Commit(static_cast<size_t>(step_end - first_step));
+  values.Commit(static_cast<size_t>(value_end - first_value));
+}
+
+void ChunkEncoder::State::Block(uint32_t width, const std::byte* base, const std::byte* target,
+                                size_t bytes) {
+  std::array<uint64_t, kBlockBytes / kMarksPerWord> marks;
+  constexpr size_t kAtOnce = 4;
+  std::array<uint16_t, kBlockBytes + kAtOnce> positions;
+  MarkChanged(width, base, target, bytes, marks.data());
+  const size_t count = bytes / width;
+  size_t found = 0;
+  for (size_t word = 0; word * kMarksPerWord < count; ++word) {
+    // Most words have few marks: so many are written whether there are as many or not, so that no branch
+    // depends on how many there are (as simdjson does it).
+    uint64_t left = marks[word];
+    const size_t end = found + static_cast<size_t>(std::popcount(left));
+    for (;;) {
+      for (size_t i = 0; i < kAtOnce; ++i) {
+        positions[found + i] = static_cast<uint16_t>(word * kMarksPerWord + std::countr_zero(left));
+        left &= left - 1;
+      }
+      if (found + kAtOnce >= end) break;
+      found += kAtOnce;
+    }
+    found = end;
+  }
+  if (found > 0) {
+    WithElementType(width, [&]<typename U>(U) { PutChanged<U>({positions.data(), found}, base, target); });
+  }
+  elements += count;
+}
+
+void ChunkEncoder::State::TryValues() {
+  tried = true;
+  const auto trial = values.bytes().last(std::min(kTrialBytes, values.size()));
+  incompressible = writer.StoredBytes(trial) > trial.size() / 4 * 3;
+}
+
+void ChunkEncoder::State::ForEachChanged(auto&& visit) const {
+  uint64_t element = 0;
+  const uint8_t* step = steps.bytes().data();
+  for (const uint8_t gap : gaps.bytes()) {
+    element += gap;
+    if (gap != kLongGap) visit(element++, *step++);
+  }
+}
+
+std::span<const uint8_t> ChunkEncoder::State::Bitmap() {
+  const size_t bytes = BitmapBytes(elements);
+  plane.Clear();
+  uint8_t* const bits = plane.Room(bytes);
+  std::memset(bits, 0, bytes);
+  ForEachChanged(
+      [bits](uint64_t element, uint8_t) { bits[element / 8] |= static_cast<uint8_t>(1u << element % 8); });
+  plane.Commit(bytes);
+  return plane.bytes();
+}
+
+std::span<const uint8_t> ChunkEncoder::State::DenseSteps() {
+  plane.Clear();
+  uint8_t* const all = plane.Room(elements);
+  std::memset(all, 0, elements);
+  ForEachChanged([all](uint64_t element, uint8_t step) { all[element] = step; });
+  plane.Commit(elements);
+  return plane.bytes();
+}
+
+void ChunkEncoder::State::Store() {
+  if (incompressible) return encoder.Store(chunk, RecordMode::kWhole, {});
+  if (changed == 0) return encoder.Store(chunk, RecordMode::kSame, {});
+  RecordMode mode = RecordMode::kWhole;
+  std::string shortest;
+  const auto consider = [&](RecordMode candidate, std::span<const uint8_t> positions,
+                            std::span<const uint8_t> candidate_steps) {
+    std::string record = writer.Write({.mode = candidate,
+                                       .changed = static_cast<uint32_t>(changed),
+                                       .positions = positions,
+                                       .steps = candidate_steps,
+                                       .values = values.bytes()});
+    if (record.size() >= (mode == RecordMode::kWhole ? chunk_bytes : shortest.size())) return;
+    mode = candidate;
+    shortest = std::move(record);
+  };
+  consider(RecordMode::kSparse, gaps.bytes(), steps.bytes());
+  if (changed >= elements / kSparseFraction) {
+    consider(RecordMode::kBitmap, Bitmap(), steps.bytes());
+    consider(RecordMode::kDense, {}, DenseSteps());
+  }
+  encoder.Store(chunk, mode, std::move(shortest));
+}
+
+ChunkEncoder::ChunkEncoder(DifferenceEncoder& encoder) : state_(std::make_unique<State>(encoder)) {}
+ChunkEncoder::~ChunkEncoder() = default;
+
+void ChunkEncoder::Start(uint32_t chunk) {
+  State& state = *state_;
+  state.chunk = chunk;
+  state.chunk_bytes = state.encoder.geometry().chunk(chunk).bytes;
+  state.runs = state.encoder.geometry().RunsOf(chunk);
+  state.run = 0;
+  state.offset = state.elements = state.next_gap = state.changed = 0;
+  state.incompressible = state.encoder.TooLarge();  // then the record is not read
+  state.tried = false;
+  state.gaps.Clear();
+  state.steps.Clear();
+  state.values.Clear();
+}
+
+void ChunkEncoder::Append(std::span<const std::byte> base, std::span<const std::byte> target) {
+  State& state = *state_;
+  DCHECK_EQ(base.size(), target.size());
+  DCHECK_EQ(base.size() % kTensorAlignment, 0u);
+  DCHECK_LE(state.offset + base.size(), state.chunk_bytes);
+  while (!base.empty()) {
+    if (state.incompressible) {
+      state.offset += base.size();
+      return;
+    }
+    const ElementRun* run = &state.runs[state.run];
+    if (state.offset == run->offset + run->bytes) run = &state.runs[++state.run];
+    const size_t bytes =
+        std::min<uint64_t>({kBlockBytes, base.size(), run->offset + run->bytes - state.offset});
+    state.Block(run->width, base.data(), target.data(), bytes);
+    state.offset += bytes;
+    base = base.subspan(bytes);
+    target = target.subspan(bytes);
+    if (!state.tried && state.values.size() >= std::max<uint64_t>(state.chunk_bytes / kValuesFraction, 1)) {
+      state.TryValues();
+    }
+  }
+}
+
+void ChunkEncoder::Finish() {
+  DCHECK_EQ(state_->offset, state_->chunk_bytes);
+  state_->Store();
+}
+
+void ChunkEncoder::Encode(uint32_t chunk, std::span<const std::span<std::byte>> base,
+                          std::span<const std::span<std::byte>> target) {
+  Start(chunk);
+  ZipPieces(base, target,
+            [this](std::span<const std::byte> from_base, std::span<const std::byte> from_target) {
+              Append(from_base, from_target);
+            });
+  Finish();
+}
+
+void ChunkEncoder::Encode(uint32_t chunk, std::span<const std::byte> base,
+                          std::span<const std::byte> target) {
+  Start(chunk);
+  Append(base, target);
+  Finish();
+}
+
+}  // namespace tensorcast

@@ -1,0 +1,87 @@
+// Steps between values of an element. The bits of an element are mapped to an integer that grows with the
+// value, as IEEE 754 floats do when the negative ones are turned around: the next representable value is one
+// step away, whatever the width (and the format) is. Pure functions on unsigned integers of the width.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+namespace tensorcast {
+
+// A step byte: 0 is unchanged, kEscapedStep stands for an absolute value in the stream of values, the others
+// are a zig-zag step.
+inline constexpr uint8_t kEscapedStep = 255;
+// In the stream of gaps: so many elements are unchanged, and the gap goes on.
+inline constexpr uint8_t kLongGap = 255;
+
+template <std::unsigned_integral U>
+constexpr U SignBit() {
+  return static_cast<U>(U{1} << (std::numeric_limits<U>::digits - 1));
+}
+
+template <std::unsigned_integral U>
+constexpr U ToOrder(U bits) {
+  const U negative = static_cast<U>(U{0} - static_cast<U>(bits >> (std::numeric_limits<U>::digits - 1)));
+  return static_cast<U>(bits ^ (negative | SignBit<U>()));
+}
+
+template <std::unsigned_integral U>
+constexpr U FromOrder(U order) {
+  const U negative = static_cast<U>(static_cast<U>(order >> (std::numeric_limits<U>::digits - 1)) - 1);
+  return static_cast<U>(order ^ (negative | SignBit<U>()));
+}
+
+// 0, -1, 1, -2, 2, ... become 0, 1, 2, 3, 4, ...; steps wrap around.
+template <std::unsigned_integral U>
+constexpr U ZigZag(U step) {
+  const U negative = static_cast<U>(U{0} - static_cast<U>(step >> (std::numeric_limits<U>::digits - 1)));
+  return static_cast<U>(static_cast<U>(step << 1) ^ negative);
+}
+
+template <std::unsigned_integral U>
+constexpr U UnZigZag(U zigzag) {
+  return static_cast<U>(static_cast<U>(zigzag >> 1) ^ static_cast<U>(U{0} - static_cast<U>(zigzag & 1)));
+}
+
+// The zig-zag step from one element's bits to another's.
+template <std::unsigned_integral U>
+constexpr U StepBetween(U base, U target) {
+  return ZigZag<U>(static_cast<U>(ToOrder(target) - ToOrder(base)));
+}
+
+// REQUIRES: step is not kEscapedStep.
+template <std::unsigned_integral U>
+constexpr U TakeStep(U base, uint8_t step) {
+  return FromOrder<U>(static_cast<U>(ToOrder(base) + UnZigZag<U>(step)));
+}
+
+template <std::unsigned_integral U>
+U LoadElement(const void* from) {
+  U bits;
+  std::memcpy(&bits, from, sizeof(bits));
+  return bits;
+}
+
+template <std::unsigned_integral U>
+void StoreElement(void* to, U bits) {
+  std::memcpy(to, &bits, sizeof(bits));
+}
+
+// Calls `work` with a zero of the unsigned integer that has `width` bytes: 1, 2, 4 or 8.
+decltype(auto) WithElementType(uint32_t width, auto&& work) {
+  switch (width) {
+    case 1:
+      return work(uint8_t{0});
+    case 2:
+      return work(uint16_t{0});
+    case 4:
+      return work(uint32_t{0});
+    default:
+      return work(uint64_t{0});
+  }
+}
+
+}  // namespace tensorcast

@@ -1,0 +1,186 @@
+#include "core/difference/record.h"
+
+#include <zstd.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <string_view>
+#include <utility>
+
+#include "absl/log/check.h"
+#include "absl/strings/str_cat.h"
+#include "base/byte_codec.h"
+#include "base/status.h"
+#include "core/difference/element_order.h"
+
+namespace tensorcast {
+namespace {
+
+constexpr int kCompressionLevel = 1;
+// Below this a frame's head is longer than what it saves.
+constexpr size_t kMinCompressedBytes = 32;
+
+std::string_view Text(std::span<const uint8_t> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+std::span<const uint8_t> Octets(std::string_view text) {
+  return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
+}
+
+absl::Status Damaged(std::string_view what) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("read a record of a difference: ", what, "; pull the chunk whole"));
+}
+
+// The positions that gaps give: as many as changed, all of them inside the chunk.
+absl::Status CheckGaps(std::span<const uint8_t> gaps, uint64_t changed, uint64_t elements) {
+  uint64_t sum = 0;
+  uint64_t ends = 0;
+  for (size_t begin = 0; begin < gaps.size();) {
+    // Sums of 32 bits in short blocks, which compilers turn into wide instructions.
+    const size_t end = std::min(begin + (size_t{1} << 16), gaps.size());
+    uint32_t block_sum = 0;
+    uint32_t block_ends = 0;
+    for (; begin < end; ++begin) {
+      block_sum += gaps[begin];
+      block_ends += gaps[begin] != kLongGap;
+    }
+    sum += block_sum;
+    ends += block_ends;
+  }
+  if (ends != changed) return Damaged("it has another number of gaps than of changed elements");
+  if (gaps.back() == kLongGap) return Damaged("its last gap has no end");
+  if (sum + changed > elements) return Damaged("its gaps reach past the chunk");
+  return absl::OkStatus();
+}
+
+absl::Status CheckBitmap(std::span<const uint8_t> bits, uint64_t changed, uint64_t elements) {
+  uint64_t set = 0;
+  for (const uint8_t byte : bits) set += static_cast<uint64_t>(std::popcount(byte));
+  if (set != changed) return Damaged("its bitmap has another number of bits than elements changed");
+  if (elements % 8 != 0 && bits.back() >> elements % 8 != 0) {
+    return Damaged("its bitmap has bits past the last element");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckDenseSteps(std::span<const uint8_t> steps, uint64_t changed) {
+  const auto unchanged = static_cast<uint64_t>(std::ranges::count(steps, uint8_t{0}));
+  if (steps.size() - unchanged == changed) return absl::OkStatus();
+  return Damaged("it has another number of steps than elements changed");
+}
+
+}  // namespace
+
+struct RecordWriter::Context {
+  ZSTD_CCtx* const zstd = ZSTD_createCCtx();
+  ~Context() { ZSTD_freeCCtx(zstd); }
+};
+
+RecordWriter::RecordWriter() : context_(std::make_unique<Context>()) {}
+RecordWriter::~RecordWriter() = default;
+
+bool RecordWriter::Compress(std::span<const uint8_t> content) {
+  compressed_.Clear();
+  if (content.size() < kMinCompressedBytes || context_->zstd == nullptr) return false;
+  const size_t room = ZSTD_compressBound(content.size());
+  uint8_t* const to = compressed_.Room(room);
+  const size_t stored =
+      ZSTD_compressCCtx(context_->zstd, to, room, content.data(), content.size(), kCompressionLevel);
+  if (ZSTD_isError(stored) != 0 || stored >= content.size()) return false;
+  compressed_.Commit(stored);
+  return true;
+}
+
+size_t RecordWriter::StoredBytes(std::span<const uint8_t> content) {
+  return Compress(content) ? compressed_.size() : content.size();
+}
+
+void RecordWriter::PutStream(std::span<const uint8_t> content, std::string& out) {
+  const std::span<const uint8_t> stored = Compress(content) ? compressed_.bytes() : content;
+  ByteWriter head;
+  head.Put(static_cast<uint32_t>(content.size())).Put(static_cast<uint32_t>(stored.size()));
+  out.append(head.bytes()).append(Text(stored));
+}
+
+std::string RecordWriter::Write(const RecordStreams& streams) {
+  std::string out = ByteWriter().Put(streams.changed).Take();
+  PutStream(streams.positions, out);
+  PutStream(streams.steps, out);
+  PutStream(streams.values, out);
+  return out;
+}
+
+struct RecordReader::Context {
+  ZSTD_DCtx* const zstd = ZSTD_createDCtx();
+  std::array<ByteBuffer, 3> streams;
+  ~Context() { ZSTD_freeDCtx(zstd); }
+
+  // The content of a stream, which must have at least `min` and at most `max` bytes.
+  absl::StatusOr<std::span<const uint8_t>> Read(ByteReader& in, ByteBuffer& buffer, uint64_t min,
+                                                uint64_t max);
+};
+
+RecordReader::RecordReader() : context_(std::make_unique<Context>()) {}
+RecordReader::~RecordReader() = default;
+RecordReader::RecordReader(RecordReader&&) noexcept = default;
+
+absl::StatusOr<std::span<const uint8_t>> RecordReader::Context::Read(ByteReader& in, ByteBuffer& buffer,
+                                                                     uint64_t min, uint64_t max) {
+  const auto content_bytes = in.Get<uint32_t>();
+  const std::span<const uint8_t> stored = Octets(in.GetString<uint32_t>());
+  if (!in.ok()) return Damaged("a stream reaches past its end");
+  if (content_bytes < min || content_bytes > max) return Damaged("a stream has an impossible size");
+  if (stored.size() == content_bytes) return stored;
+  if (stored.size() > content_bytes) return Damaged("a stream is longer than its content");
+  if (zstd == nullptr) return absl::ResourceExhaustedError("read a record of a difference: out of memory");
+  buffer.Clear();
+  uint8_t* const to = buffer.Room(content_bytes);
+  const size_t bytes = ZSTD_decompressDCtx(zstd, to, content_bytes, stored.data(), stored.size());
+  if (ZSTD_isError(bytes) != 0 || bytes != content_bytes) return Damaged("a stream cannot be decompressed");
+  buffer.Commit(bytes);
+  return buffer.bytes();
+}
+
+absl::StatusOr<RecordStreams> RecordReader::Read(RecordMode mode, std::span<const std::byte> record,
+                                                 uint64_t elements, uint64_t chunk_bytes) {
+  ByteReader in({reinterpret_cast<const char*>(record.data()), record.size()});
+  RecordStreams streams{
+      .mode = mode, .changed = in.Get<uint32_t>(), .positions = {}, .steps = {}, .values = {}};
+  if (!in.ok() || streams.changed == 0 || streams.changed > elements) {
+    return Damaged("its number of changed elements is impossible");
+  }
+  uint64_t min_positions = 0;
+  uint64_t max_positions = 0;
+  uint64_t steps = streams.changed;
+  switch (mode) {
+    case RecordMode::kSparse:
+      min_positions = streams.changed;
+      max_positions = streams.changed + elements / kLongGap;
+      break;
+    case RecordMode::kBitmap:
+      min_positions = max_positions = BitmapBytes(elements);
+      break;
+    case RecordMode::kDense:
+      steps = elements;
+      break;
+    default:
+      return Damaged("its mode has no records");
+  }
+  auto& [positions_buffer, steps_buffer, values_buffer] = context_->streams;
+  TC_ASSIGN_OR_RETURN(streams.positions, context_->Read(in, positions_buffer, min_positions, max_positions));
+  TC_ASSIGN_OR_RETURN(streams.steps, context_->Read(in, steps_buffer, steps, steps));
+  TC_ASSIGN_OR_RETURN(streams.values, context_->Read(in, values_buffer, 0, chunk_bytes));
+  if (!in.AtEnd()) return Damaged("bytes follow its last stream");
+  if (mode == RecordMode::kSparse) {
+    TC_RETURN_IF_ERROR(CheckGaps(streams.positions, streams.changed, elements));
+  }
+  if (mode == RecordMode::kBitmap) {
+    TC_RETURN_IF_ERROR(CheckBitmap(streams.positions, streams.changed, elements));
+  }
+  if (mode == RecordMode::kDense) TC_RETURN_IF_ERROR(CheckDenseSteps(streams.steps, streams.changed));
+  return streams;
+}
+
+}  // namespace tensorcast

@@ -1,0 +1,56 @@
+// Weights and steps as training makes them, for tests and benchmarks of sizes and speeds.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/artifact/layout.h"
+#include "core/difference/difference_decoder.h"
+#include "core/difference/difference_encoder.h"
+
+namespace tensorcast::testing {
+
+// The bits of the bf16 that is nearest to `value`.
+uint16_t ToBf16(float value);
+float FromBf16(uint16_t bits);
+
+// bf16 elements that are distributed as N(0, 0.02), as bytes. REQUIRES: an even number of bytes.
+void FillWeights(std::span<std::byte> bytes, uint64_t seed);
+
+// Moves a random part of the bf16 elements, at a rate of `changed`, by one representable value up or down, a
+// few of them by two or three.
+void StepByUlps(std::span<std::byte> bytes, double changed, uint64_t seed);
+
+// Moves all elements as mixed-precision training does: master weights in fp32, of which `bytes` are
+// roundings, move by N(0, learning_rate) and are rounded again.
+void StepMasterWeights(std::span<std::byte> bytes, float learning_rate, uint64_t seed);
+
+struct StepStatistics {
+  uint64_t elements = 0;
+  uint64_t changed = 0;
+  double bound_bytes = 0;  // N h(p) + changed H0(steps)
+
+  double changed_part() const { return static_cast<double>(changed) / static_cast<double>(elements); }
+};
+// Of two rows of bf16 elements.
+StepStatistics CompareSteps(std::span<const std::byte> base, std::span<const std::byte> target);
+
+// A layout of tensors of these types with so many elements each, named t0, t1, ...; with another chunk size
+// where one is given.
+struct TensorSpec {
+  DType dtype = DType::kBF16;
+  uint64_t elements = 0;
+};
+ImageLayout LayoutOfTensors(const std::vector<TensorSpec>& tensors, uint64_t chunk_bytes = 0);
+
+// All chunks, by one thread.
+std::optional<EncodedDifference> EncodeImage(const DifferenceGeometry& geometry,
+                                             std::span<const std::byte> base,
+                                             std::span<const std::byte> target);
+// The image of a difference, in one piece.
+std::vector<std::byte> ImageOf(const EncodedDifference& difference);
+
+}  // namespace tensorcast::testing
