@@ -69,11 +69,11 @@ void Read(ByteReader& in, std::array<uint8_t, N>& digest) {
 }
 
 absl::Status CheckKind(uint8_t kind) {
-  if (kind <= static_cast<uint8_t>(ArtifactKind::kFiles)) return absl::OkStatus();
-  const std::string_view name = ArtifactKindName(static_cast<ArtifactKind>(kind));
+  if (!ArtifactKindName(static_cast<ArtifactKind>(kind)).empty()) return absl::OkStatus();
   return Malformed(
-      absl::StrCat("artifact kind ", kind, name.empty() ? "" : absl::StrCat(" (", name, ")"),
-                   ", but this build knows only 0 (tensors) and 1 (files); use a build that knows it"));
+      absl::StrCat("artifact kind ", kind,
+                   ", but this build knows only 0 (tensors), 1 (files) and 2 (difference); use a "
+                   "build that knows it"));
 }
 
 absl::StatusOr<ArtifactKind> ReadPreamble(FieldReader<uint32_t>& reader) {
@@ -111,6 +111,33 @@ absl::Status CheckMetadata(const std::map<std::string, std::string>& metadata) {
   return absl::OkStatus();
 }
 
+// A difference is two rows of bytes, and says which two artifacts it lies between and nothing else: the same
+// difference is the same artifact.
+absl::Status CheckDifference(const ImageLayout& layout, const std::map<std::string, std::string>& metadata) {
+  static constexpr std::array<std::string_view, 2> kTensorNames = {"index", "records"};
+  const auto is_bytes = [](const Tensor& tensor, std::string_view name) {
+    return tensor.name == name && tensor.dtype == DType::kU8 && tensor.shape.size() == 1;
+  };
+  if (!std::ranges::equal(layout.tensors, kTensorNames, is_bytes)) {
+    return Invalid(
+        "difference",
+        "its tensors are not index and records, each of dtype U8 with one dimension; encode it again");
+  }
+  for (const std::string key : {"base", "target"}) {
+    const auto id = metadata.find(key);
+    if (id == metadata.end() || !IsArtifactId(id->second)) {
+      return Invalid("difference", "its metadata ", key, " is not an artifact id; name both ends");
+    }
+  }
+  if (metadata.size() != 2) {
+    return Invalid("difference", "its metadata has other entries than base and target; leave them out");
+  }
+  if (metadata.at("base") == metadata.at("target")) {
+    return Invalid("difference", "its base is its target; name two artifacts");
+  }
+  return absl::OkStatus();
+}
+
 std::atomic<bool> any_chunk_size = false;  // in tests
 
 // An image is cut in one way, so that its id does not depend on its publisher.
@@ -142,6 +169,9 @@ absl::Status CheckFields(const ManifestFields& fields) {
     return Invalid("digests", "chunk ", chunk, " has no BLAKE3; digest it with both algorithms");
   }
   if (fields.kind == ArtifactKind::kFiles) TC_RETURN_IF_ERROR(CheckFileLayout(fields.layout));
+  if (fields.kind == ArtifactKind::kDifference) {
+    TC_RETURN_IF_ERROR(CheckDifference(fields.layout, fields.metadata));
+  }
   return CheckMetadata(fields.metadata);
 }
 

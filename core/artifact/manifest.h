@@ -22,13 +22,14 @@ enum class ArtifactKind : uint8_t { kTensors = 0, kFiles = 1, kDifference = 2 };
 // "tensors", "files", "difference"; "" for another number.
 std::string_view ArtifactKindName(ArtifactKind kind);
 
-// Of an artifact of kind kTensors or kFiles, which this build reads and makes. A file of an artifact of kind
-// kFiles is a tensor: its path below the folder is the name, and its bytes are of dtype U8 and shape [bytes].
+// A file of an artifact of kind kFiles is a tensor: its path below the folder is the name, and its bytes are
+// of dtype U8 and shape [bytes]. An artifact of kind kDifference has the tensors "index" and "records" of
+// bytes, and its metadata are the artifact ids "base" and "target" (core/difference).
 // Immutable once made; share it as shared_ptr<const Manifest>.
 class Manifest {
  public:
   // INVALID_ARGUMENT when the layout is not valid, a chunk lacks one of its two digests, metadata is not
-  // UTF-8, or the layout is not one of files where `kind` says so.
+  // UTF-8, or layout and metadata are not those of files or of a difference where `kind` says so.
   static absl::StatusOr<std::shared_ptr<const Manifest>> Create(ImageLayout layout,
                                                                 std::vector<ChunkDigests> digests,
                                                                 std::map<std::string, std::string> metadata,

@@ -196,9 +196,10 @@ TEST(Manifest, Create_RejectsInvalidDigestsMetadataAndLayout) {
               HasSubstr("an image of 256 bytes is cut into chunks of 1048576"));
 }
 
-TEST(ManifestDecode, OtherKind_IsRefusedByNumberAndName) {
-  ExpectRejected(Patched(7, "02"), "artifact kind 2 (difference)");
-  ExpectRejected(Patched(7, "03"), "artifact kind 3, but this build knows only 0 (tensors) and 1 (files)");
+TEST(ManifestDecode, OtherKind_IsRefusedByNumber) {
+  ExpectRejected(Patched(7, "03"),
+                 "artifact kind 3, but this build knows only 0 (tensors), 1 (files) and 2 (difference)");
+  ExpectRejected(Patched(7, "ff"), "artifact kind 255");
 }
 
 TEST(ManifestDecode, FilesKindWithTensors_IsRejected) {
@@ -238,6 +239,65 @@ TEST(FilesManifest, NamesOutsideTheFolder_AreRejected) {
 TEST(FilesManifest, UnsortedNamesAndFileThatIsAFolder_AreRejected) {
   EXPECT_THAT(CheckFileLayout(FilesOf({"b", "a"})).message(), HasSubstr("ascending order"));
   EXPECT_THAT(CheckFileLayout(FilesOf({"a", "a-b", "a/c"})).message(), HasSubstr("folder of another"));
+}
+
+// Metadata of a difference between two made-up artifacts.
+std::map<std::string, std::string> Ends() {
+  return {{"base", std::string(kExampleId)}, {"target", ArtifactId("target")}};
+}
+
+ImageLayout DifferenceOf(std::vector<Tensor> tensors = {MakeTensor("index", DType::kU8, {5}),
+                                                        MakeTensor("records", DType::kU8, {0})}) {
+  return LayoutOf(std::move(tensors));
+}
+
+absl::StatusOr<std::shared_ptr<const Manifest>> CreateDifference(
+    const ImageLayout& layout, const std::map<std::string, std::string>& metadata) {
+  return Manifest::Create(layout, {DigestsFrom(0)}, metadata, ArtifactKind::kDifference);
+}
+
+TEST(DifferenceManifest, Difference_RoundTrips) {
+  const auto difference = CreateDifference(DifferenceOf(), Ends());
+  ASSERT_TRUE(difference.ok()) << difference.status();
+  EXPECT_EQ((*difference)->bytes()[7], 2);
+  const auto read = Manifest::Decode((*difference)->bytes());
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ((*read)->kind(), ArtifactKind::kDifference);
+  EXPECT_EQ((*read)->metadata(), Ends());
+  EXPECT_EQ((*read)->id(), (*difference)->id());
+}
+
+TEST(DifferenceManifest, OtherTensors_AreRejected) {
+  const Tensor index = MakeTensor("index", DType::kU8, {5});
+  const Tensor records = MakeTensor("records", DType::kU8, {7});
+  const Tensor third = MakeTensor("third", DType::kU8, {1});
+  for (const std::vector<Tensor>& tensors :
+       std::vector<std::vector<Tensor>>{{index},
+                                        {records, index},
+                                        {index, records, third},
+                                        {index, third},
+                                        {index, MakeTensor("records", DType::kI8, {7})},
+                                        {MakeTensor("index", DType::kU8, {5, 1}), records}}) {
+    EXPECT_THAT(CreateDifference(DifferenceOf(tensors), Ends()).status().message(),
+                HasSubstr("its tensors are not index and records"));
+  }
+}
+
+TEST(DifferenceManifest, OtherMetadata_IsRejected) {
+  const auto reason = [](std::map<std::string, std::string> changes) {
+    changes.merge(Ends());
+    return std::string(CreateDifference(DifferenceOf(), changes).status().message());
+  };
+  EXPECT_THAT(reason({{"base", "llama/prod"}}), HasSubstr("its metadata base is not an artifact id"));
+  EXPECT_THAT(reason({{"target", ""}}), HasSubstr("its metadata target is not an artifact id"));
+  EXPECT_THAT(reason({{"target", std::string(kExampleId)}}), HasSubstr("its base is its target"));
+  EXPECT_THAT(reason({{"format", "pt"}}), HasSubstr("other entries than base and target"));
+  EXPECT_THAT(CreateDifference(DifferenceOf(), {{"base", std::string(kExampleId)}}).status().message(),
+              HasSubstr("its metadata target is not an artifact id"));
+}
+
+TEST(ManifestDecode, DifferenceKindWithTensors_IsRejected) {
+  ExpectRejected(Patched(7, "02"), "its tensors are not index and records");
 }
 
 TEST(DigestOfTensors, OrderAndBytes_DoNotMatter) {

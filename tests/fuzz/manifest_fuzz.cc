@@ -23,11 +23,12 @@ void TestOneInput(std::string_view input) {
 
 std::vector<std::string> Seeds() {
   std::vector<std::string> seeds;
-  const auto add = [&seeds](std::vector<Tensor> tensors, std::map<std::string, std::string> metadata) {
+  const auto add = [&seeds](std::vector<Tensor> tensors, std::map<std::string, std::string> metadata,
+                            ArtifactKind kind = ArtifactKind::kTensors) {
     ImageLayout layout{.tensors = std::move(tensors)};
     for (Tensor& tensor : layout.tensors) tensor.nbytes = TensorBytes(tensor.dtype, tensor.shape).value();
     CHECK_OK(AssignOffsets(layout));
-    seeds.push_back(Manifest::Create(layout, testing::NoDigests(layout), metadata).value()->bytes());
+    seeds.push_back(Manifest::Create(layout, testing::NoDigests(layout), metadata, kind).value()->bytes());
   };
   add({}, {});
   add({{.name = "w", .dtype = DType::kBF16, .shape = {2, 3}}, {.name = "s", .dtype = DType::kF32}},
@@ -35,6 +36,9 @@ std::vector<std::string> Seeds() {
   add({{.name = "layers.0.weight", .dtype = DType::kF32, .shape = {64, 64}},
        {.name = "none", .dtype = DType::kU8, .shape = {0}}},
       {{"a", ""}, {"b", "\xc3\xa9"}});
+  add({{.name = "index", .dtype = DType::kU8, .shape = {5}},
+       {.name = "records", .dtype = DType::kU8, .shape = {300}}},
+      {{"base", ArtifactId("base")}, {"target", ArtifactId("target")}}, ArtifactKind::kDifference);
   add({{.name = "a/b.json", .dtype = DType::kU8, .shape = {2}},
        {.name = "c", .dtype = DType::kU8, .shape = {0}}},
       {});

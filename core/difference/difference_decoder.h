@@ -1,0 +1,92 @@
+// Makes chunks of the target from those of the base, and tells which elements changed. It reads bytes from
+// peers: a damaged difference gives INVALID_ARGUMENT or wrong bytes, which the target's digests find, and
+// never more memory than a few chunks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/byte_range.h"
+#include "core/artifact/digest.h"
+#include "core/artifact/layout.h"
+#include "core/difference/element_runs.h"
+#include "core/difference/record_mode.h"
+
+namespace tensorcast {
+
+// One difference, opened: its index is checked and copied. Immutable; thread-safe.
+class DifferenceDecoder {
+ public:
+  // `layout` and `image` are those of the difference; the image's pieces, in order, hold all of it and must
+  // outlive the decoder. `target` is the geometry of the target, which the base must share.
+  // INVALID_ARGUMENT for an index that is damaged, or that is of another geometry.
+  static absl::StatusOr<DifferenceDecoder> Open(const ImageLayout& layout,
+                                                std::span<const std::span<std::byte>> image,
+                                                DifferenceGeometry target);
+
+  const DifferenceGeometry& geometry() const { return *geometry_; }
+  // REQUIRES, here and below: chunk < geometry().chunk_count().
+  RecordMode mode(uint32_t chunk) const { return modes_[chunk]; }
+  // In the difference's image; empty for kSame and kWhole.
+  ByteRange record(uint32_t chunk) const;
+  // The record's bytes; those that lie in several pieces are gathered in `gathered`.
+  std::span<const std::byte> RecordBytes(uint32_t chunk, std::vector<std::byte>& gathered) const;
+
+ private:
+  DifferenceDecoder() = default;
+
+  std::shared_ptr<const DifferenceGeometry> geometry_;
+  std::vector<std::span<const std::byte>> image_;
+  uint64_t records_offset_ = 0;         // in the image
+  std::vector<RecordMode> modes_;       // one a chunk
+  std::vector<uint64_t> record_begins_;  // one a chunk, and the end of the last, in `records`
+};
+
+// Differences that lead from the base to the target, in order; all of one geometry. At least one.
+using DifferencePath = std::span<const DifferenceDecoder* const>;
+
+// kSame where each difference has the chunk unchanged, kWhole where one of them lacks it, else the mode of a
+// difference that changes it.
+RecordMode ModeOf(DifferencePath path, uint32_t chunk);
+
+// Elements of one width that changed.
+struct ChangedElements {
+  uint32_t width = 1;                  // bytes of each
+  std::span<const uint32_t> offsets;   // in bytes from the chunk's start, ascending
+};
+
+// Works on one chunk after another; its memory is used again. Thread-compatible: one for each thread.
+class ChunkRebuilder {
+ public:
+  ChunkRebuilder();
+  ~ChunkRebuilder();
+
+  // Writes the target's chunk, past the caches: the base's bytes with all changes of the path, in one pass.
+  // Digests what it writes, where `digest` is not null. Pieces hold the chunk's bytes in order, their sizes
+  // are multiples of kTensorAlignment, and those of base and target need not be cut alike. The target must
+  // not overlap the base.
+  // INVALID_ARGUMENT for a damaged record, FAILED_PRECONDITION where ModeOf says kWhole; then the target's
+  // bytes are undefined.
+  absl::Status Rebuild(DifferencePath path, uint32_t chunk, std::span<const std::span<std::byte>> base,
+                       std::span<const std::span<std::byte>> target, DigestBuilder* digest);
+  absl::Status Rebuild(DifferencePath path, uint32_t chunk, std::span<const std::byte> base,
+                       std::span<std::byte> target, DigestBuilder* digest);
+
+  // Calls `visit` for the elements that any of the path's differences changes, each once, in ascending order,
+  // some thousands a call. The values are not given: they are in the target, once it is verified.
+  // Errors as Rebuild; elements may have been visited before one.
+  absl::Status VisitChanges(DifferencePath path, uint32_t chunk,
+                            absl::FunctionRef<void(const ChangedElements&)> visit);
+
+ private:
+  struct State;
+  const std::unique_ptr<State> state_;
+};
+
+}  // namespace tensorcast

@@ -1,0 +1,44 @@
+// How wide the elements of an image are, and how the image is cut into chunks: all that a difference has to
+// know of its base and its target, which have both in common. Values and pure functions.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/byte_range.h"
+#include "core/artifact/layout.h"
+
+namespace tensorcast {
+
+// Bytes of the image whose elements have one width. Its ends are multiples of kTensorAlignment.
+struct ElementRun {
+  uint64_t offset = 0;  // in the image, or in a chunk, as the context says
+  uint64_t bytes = 0;
+  uint32_t width = 1;  // bytes of an element: 1, 2, 4 or 8
+  friend bool operator==(const ElementRun&, const ElementRun&) = default;
+};
+
+// Immutable once made.
+struct DifferenceGeometry {
+  uint64_t image_bytes = 0;
+  uint64_t chunk_bytes = kMinChunkBytes;
+  std::vector<ElementRun> runs;  // in order, without gaps; neighbours differ in width
+
+  uint32_t chunk_count() const;
+  // REQUIRES: chunk < chunk_count(). The last chunk may be shorter.
+  ByteRange chunk(uint32_t chunk) const;
+  // The runs of one chunk, with offsets from the chunk's start.
+  std::vector<ElementRun> RunsOf(uint32_t chunk) const;
+
+  friend bool operator==(const DifferenceGeometry&, const DifferenceGeometry&) = default;
+};
+
+// The width of the elements that a tensor's bytes are compared by: 1 for packed types and bytes, 4 for
+// complex numbers of two floats, else the element's size.
+uint32_t ElementWidth(DType dtype);
+
+// A tensor's run reaches to the next tensor, over the padding. REQUIRES: a valid layout with chunks of at
+// most 1 GiB.
+DifferenceGeometry GeometryOf(const ImageLayout& layout);
+
+}  // namespace tensorcast

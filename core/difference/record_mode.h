@@ -1,0 +1,21 @@
+// The modes of a record (FORMAT.md): how one chunk of the target is made of the same chunk of the base.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace tensorcast {
+
+// The numbers are part of the format.
+enum class RecordMode : uint8_t {
+  kSame = 0,    // the base's bytes
+  kSparse = 1,  // gaps between changed elements, and their steps
+  kBitmap = 2,  // a bit for each element, and the steps of those that changed
+  kDense = 3,   // a step for each element
+  kWhole = 4,   // nothing is recorded: the chunk comes whole, from elsewhere
+};
+
+// "same", "sparse", "bitmap", "dense", "whole"; "" for another number.
+std::string_view RecordModeName(RecordMode mode);
+
+}  // namespace tensorcast
