@@ -221,6 +221,8 @@ absl::StatusOr<v1::GetClusterStatusResponse> Handlers::GetClusterStatus(
   response.set_replicas(counts.replicas);
   response.set_active_grants(counts.active_grants);
   response.set_open_tasks(counts.open_tasks);
+  response.set_differences(counts.differences);
+  response.set_difference_bytes(counts.difference_bytes);
   response.set_store_epoch(coordinator_.epoch());
   response.set_metadata_store(std::string(coordinator_.metadata_store_name()));
   // A request by names looks for addresses; the pages that follow the first only bring more nodes.
