@@ -22,6 +22,7 @@ namespace {
 struct ListFlags {
   bool nodes = false;
   bool long_form = false;
+  bool differences = false;
 };
 
 using NodeNames = std::map<std::string, std::string>;  // by node id
@@ -98,16 +99,33 @@ bool NamesNodes(const v1::Artifact& artifact) {
   return !artifact.replicas().empty() || (artifact.replica_count() == 0 && !artifact.origins().empty());
 }
 
+bool IsDifference(const v1::Artifact& artifact) {
+  return artifact.kind() == static_cast<uint32_t>(ArtifactKind::kDifference);
+}
+
+// A row for each difference: the versions that it is between, not those that name it, since no key does.
+std::string DifferencesText(const std::vector<v1::Artifact>& artifacts, const NodeNames& names) {
+  Table table({"difference", "size", "base", "target", "replicas"});
+  for (const v1::Artifact& artifact : artifacts) {
+    const v1::Difference own = artifact.differences().empty() ? v1::Difference() : artifact.differences(0);
+    table.Add({artifact.artifact_id(), FormatBytes(artifact.image_bytes()), own.base_id(), own.target_id(),
+               ReplicasText(artifact, names)});
+  }
+  return table.ToString();
+}
+
 absl::Status ListArtifacts(const CommonFlags& common, const ListFlags& flags) {
   TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
-  TC_ASSIGN_OR_RETURN(const auto artifacts,
-                      admin->ListArtifacts(InterruptibleContext(), /*unkeyed_only=*/false,
-                                           absl::ZeroDuration(), flags.nodes));
+  TC_ASSIGN_OR_RETURN(auto artifacts, admin->ListArtifacts(InterruptibleContext(), /*unkeyed_only=*/false,
+                                                           absl::ZeroDuration(), flags.nodes));
+  std::erase_if(artifacts,
+                [&](const v1::Artifact& artifact) { return IsDifference(artifact) != flags.differences; });
   v1::ListArtifactsResponse all;
   all.mutable_artifacts()->Assign(artifacts.begin(), artifacts.end());
   return Show(common, all, [&] {
     const bool named = flags.long_form || std::ranges::any_of(artifacts, NamesNodes);
     const NodeNames names = named ? NamesOfNodes(*admin) : NodeNames();
+    if (flags.differences) return DifferencesText(artifacts, names);
     Table table({"artifact", "size", "tensors", "keys", "replicas"});
     for (const v1::Artifact& artifact : artifacts) {
       table.Add({artifact.artifact_id(), FormatBytes(artifact.image_bytes()), CountText(artifact),
@@ -123,6 +141,8 @@ void AddFlags(Flags& flags, ListFlags& values) {
             "List the node and location of each replica instead of the number of replicas");
   flags.Add("--long", values.long_form,
             "List also the files and objects that each artifact was imported from, with their versions");
+  flags.Add("--differences", values.differences,
+            "List the differences between versions of keys, with base and target, instead of artifacts");
 }
 
 struct RemoveFlags {

@@ -18,8 +18,12 @@
 #include "cli/commands/run_for_test.h"
 #include "cli/commands/server_options.h"
 #include "cli/config/config.h"
+#include "core/artifact/manifest.h"
+#include "core/artifact/test_util.h"
 #include "daemon/app/daemon_server.h"
 #include "proto/global_store.grpc.pb.h"
+#include "rpc/call.h"
+#include "rpc/channel.h"
 #include "rpc/protocol_version.h"
 #include "tools/workshop/model/llama_model.h"
 
@@ -373,6 +377,59 @@ TEST_F(CommandsTest, KeptVersions_AreShownAndRemovedOnlyById) {
   Good({"key", "rm", "other"});
   Good({"rm", ids[1]});
   EXPECT_TRUE(Json({"key", "resolve", "policy"})["key"].value("earlier", nlohmann::json::array()).empty());
+}
+
+// Published as a daemon does it that made them.
+std::shared_ptr<const Manifest> PublishManifest(global_store::GlobalStoreServer& store,
+                                                const v1::NodeIdentity& node, const std::string& key,
+                                                const std::map<std::string, std::string>& metadata,
+                                                const Manifest* base) {
+  ImageLayout layout;
+  for (const char* const name : {"index", "records"}) {
+    layout.tensors.push_back({.name = name, .dtype = DType::kU8, .shape = {16}, .nbytes = 16});
+  }
+  EXPECT_TRUE(AssignOffsets(layout).ok());
+  const auto manifest = Manifest::Create(layout, tensorcast::testing::NoDigests(layout), metadata);
+  EXPECT_TRUE(manifest.ok()) << manifest.status();
+  v1::PublishArtifactRequest request;
+  *request.mutable_node() = node;
+  request.set_key(key);
+  request.set_manifest_piece((*manifest)->bytes());
+  if (base != nullptr) {
+    const auto difference =
+        Manifest::Create(layout, tensorcast::testing::NoDigests(layout),
+                         {{"base", base->id()}, {"target", (*manifest)->id()}}, ArtifactKind::kDifference);
+    EXPECT_TRUE(difference.ok()) << difference.status();
+    request.set_difference_piece((*difference)->bytes());
+  }
+  const auto stub = v1::GlobalStore::NewStub(rpc::MakeChannel(store.address()));
+  const auto published = rpc::CallClientStream(*stub, &v1::GlobalStore::Stub::PublishArtifact,
+                                               RequestContext::Background(absl::Seconds(20)), 1,
+                                               [&](size_t) { return request; });
+  EXPECT_TRUE(published.ok()) << published.status();
+  return *manifest;
+}
+
+TEST_F(CommandsTest, Differences_AreListedApartAndGoWithTheirVersions) {
+  v1::NodeIdentity node;
+  node.set_node_id(Json({"status"})["daemon"]["node"].value("node_id", ""));
+  node.set_incarnation(std::stoull(Json({"status"})["daemon"]["node"].value("incarnation", "0")));
+  const auto publish = [&](const char* const step, const Manifest* from) {
+    return PublishManifest(*deployment->store, node, "policy", {{"step", step}}, from);
+  };
+  const auto base = publish("1", nullptr);
+  const auto target = publish("2", base.get());
+  EXPECT_THAT(Good({"ls"}), AllOf(HasSubstr(base->id()), HasSubstr(target->id())));
+  EXPECT_EQ(Json({"ls"})["artifacts"].size(), 2u);
+  EXPECT_THAT(Good({"ls", "--differences"}),
+              ContainsRegex(absl::StrCat("tc2:.*  ", base->id(), "  ", target->id(), "  0")));
+  EXPECT_EQ(Json({"ls", "--differences"})["artifacts"].size(), 1u);
+  EXPECT_THAT(Good({"status"}), HasSubstr("\ndifferences: 1, "));
+  EXPECT_THAT(Good({"gc", "--older-than", "0s"}), HasSubstr("deleted 0 artifacts"));
+  Good({"rm", base->id()});
+  EXPECT_TRUE(Json({"ls", "--differences"}).value("artifacts", nlohmann::json::array()).empty());
+  EXPECT_THAT(Good({"status"}), Not(HasSubstr("differences:")));
+  EXPECT_EQ(Json({"key", "resolve", "policy"})["key"].value("artifact_id", ""), target->id());
 }
 
 TEST_F(CommandsTest, Status_ShowsDaemonAndClusterAsTextAndJson) {

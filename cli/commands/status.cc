@@ -156,6 +156,9 @@ void PrintCluster(const v1::GetClusterStatusResponse& cluster) {
   PrintF("cluster: %u artifacts, %u keys, %u replicas, %u grants running, metadata in %s\n",
          cluster.artifacts(), cluster.keys(), cluster.replicas(), cluster.active_grants(),
          cluster.metadata_store());
+  if (cluster.differences() > 0) {
+    PrintF("differences: %u, %s each copy\n", cluster.differences(), FormatBytes(cluster.difference_bytes()));
+  }
   PrintStores(cluster);
   const uint64_t violations = cluster.conservation_violations();
   if (violations > 0) {

@@ -47,7 +47,8 @@ class FakeGlobalStore : public GlobalStoreClient {
   std::map<std::string, v1::Node> nodes;                      // by name
   uint64_t key_revision = 1;                                  // of what is published with a key
   std::map<std::string, std::string, std::less<>> manifests;  // artifact id -> canonical bytes
-  std::function<void()> on_manifest_asked;                    // runs with the lock held; may be empty
+  std::map<std::string, std::vector<v1::Difference>, std::less<>> differences;  // paths, by their target
+  std::function<void()> on_manifest_asked;  // runs with the lock held; may be empty
 
   std::string cluster_id = "11111111-2222-4333-8444-555555555555";
   std::set<std::string> deleted;  // artifacts that it does not know
@@ -62,6 +63,8 @@ class FakeGlobalStore : public GlobalStoreClient {
   std::vector<v1::RequestEvictionRequest> evictions;
   std::string published_for;  // the caller that asked for the last one
   std::vector<std::pair<std::string, v1::PublishArtifactRequest>> published;
+  std::vector<std::string> published_differences;    // their ids, of what was published with one
+  std::vector<std::vector<std::string>> held_asked;  // artifacts from which differences were looked for
   std::vector<v1::RequestReplicaTransportRequest> asked;
   std::vector<v1::CompleteReplicaTransportRequest> completed;
   std::vector<v1::JoinBroadcastRequest> joined;
@@ -141,14 +144,27 @@ class FakeGlobalStore : public GlobalStoreClient {
                                                               const v1::PublishArtifactRequest& first,
                                                               const std::string& asking) override {
     absl::MutexLock lock(&mutex_);
-    published.emplace_back(manifest.id(), first);
-    published_for = asking;
+    return Publish(manifest, first, asking);
+  }
+
+  absl::StatusOr<v1::PublishArtifactResponse> PublishWithDifference(const RequestContext&,
+                                                                    const Manifest& manifest,
+                                                                    const Manifest& difference,
+                                                                    const v1::PublishArtifactRequest& first,
+                                                                    const std::string& asking) override {
+    absl::MutexLock lock(&mutex_);
+    published_differences.push_back(difference.id());
+    return Publish(manifest, first, asking);
+  }
+
+  absl::StatusOr<std::vector<v1::Difference>> FindDifferences(const RequestContext&,
+                                                              std::string_view artifact_id,
+                                                              const std::vector<std::string>& held) override {
+    absl::MutexLock lock(&mutex_);
     if (!down.ok()) return down;
-    v1::PublishArtifactResponse response;
-    response.set_artifact_id(manifest.id());
-    response.set_key_revision(first.key().empty() ? 0 : key_revision);
-    response.set_files_id(first.files_id());
-    return response;
+    held_asked.push_back(held);
+    const auto path = differences.find(artifact_id);
+    return path == differences.end() ? std::vector<v1::Difference>() : path->second;
   }
 
   absl::StatusOr<bool> HasCopy(const RequestContext&, std::string_view artifact_id) override {
@@ -221,6 +237,20 @@ class FakeGlobalStore : public GlobalStoreClient {
   }
 
  private:
+  absl::StatusOr<v1::PublishArtifactResponse> Publish(const Manifest& manifest,
+                                                      const v1::PublishArtifactRequest& first,
+                                                      const std::string& asking)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    published.emplace_back(manifest.id(), first);
+    published_for = asking;
+    if (!down.ok()) return down;
+    v1::PublishArtifactResponse response;
+    response.set_artifact_id(manifest.id());
+    response.set_key_revision(first.key().empty() ? 0 : key_revision);
+    response.set_files_id(first.files_id());
+    return response;
+  }
+
   absl::Status Check() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return !down.ok() || knows_node ? down : absl::NotFoundError("the node is not registered");
   }

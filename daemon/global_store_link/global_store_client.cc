@@ -67,16 +67,34 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
                                                               const Manifest& manifest,
                                                               const v1::PublishArtifactRequest& first,
                                                               const std::string& asking) override {
-    const std::string& bytes = manifest.bytes();
-    const auto message = [&](size_t index) {
-      v1::PublishArtifactRequest request;
-      if (index == 0) request = first;
-      request.set_manifest_piece(std::string(rpc::Piece(bytes, index)));
-      return request;
-    };
-    rpc::CallOptions options = Patient();
-    options.on_behalf_of = asking;
-    return CallStreaming(&Stub::PublishArtifact, context, rpc::PieceCount(bytes.size()), message, options);
+    return Publish(context, manifest.bytes(), std::nullopt, first, asking);
+  }
+
+  absl::StatusOr<v1::PublishArtifactResponse> PublishWithDifference(const RequestContext& context,
+                                                                    const Manifest& manifest,
+                                                                    const Manifest& difference,
+                                                                    const v1::PublishArtifactRequest& first,
+                                                                    const std::string& asking) override {
+    return Publish(context, manifest.bytes(), difference.bytes(), first, asking);
+  }
+
+  absl::StatusOr<std::vector<v1::Difference>> FindDifferences(const RequestContext& context,
+                                                              std::string_view artifact_id,
+                                                              const std::vector<std::string>& held) override {
+    v1::DescribeArtifactRequest request;
+    request.set_artifact_id(std::string(artifact_id));
+    request.mutable_held_artifacts()->Assign(held.begin(), held.end());
+    std::vector<v1::Difference> path;
+    const SteadyTime began = SteadyNow();
+    const absl::Status described = rpc::CallServerStream(
+        *channel_->stub(), &Stub::DescribeArtifact, UnlessAway(context), request,
+        [&path](v1::DescribeArtifactResponse&& response) {
+          path.insert(path.end(), response.differences().begin(), response.differences().end());
+          return absl::OkStatus();
+        },
+        Patient());
+    TC_RETURN_IF_ERROR(Noted(described, began, Timeout::kMeansSilence));
+    return path;
   }
 
   absl::StatusOr<std::string> FetchManifest(const RequestContext& context,
@@ -196,6 +214,29 @@ class GrpcGlobalStoreClient : public GlobalStoreClient {
   rpc::EpochFence& fence() override { return fence_; }
 
  private:
+  // The pieces of the artifact's manifest, then those of the difference's, where there is one.
+  absl::StatusOr<v1::PublishArtifactResponse> Publish(const RequestContext& context,
+                                                      std::string_view manifest,
+                                                      std::optional<std::string_view> difference,
+                                                      const v1::PublishArtifactRequest& first,
+                                                      const std::string& asking) {
+    const size_t pieces = rpc::PieceCount(manifest.size());
+    const size_t of_difference = difference.has_value() ? rpc::PieceCount(difference->size()) : 0;
+    const auto message = [&](size_t index) {
+      v1::PublishArtifactRequest request;
+      if (index == 0) request = first;
+      if (index < pieces) {
+        request.set_manifest_piece(std::string(rpc::Piece(manifest, index)));
+      } else {
+        request.set_difference_piece(std::string(rpc::Piece(*difference, index - pieces)));
+      }
+      return request;
+    };
+    rpc::CallOptions options = Patient();
+    options.on_behalf_of = asking;
+    return CallStreaming(&Stub::PublishArtifact, context, pieces + of_difference, message, options);
+  }
+
   absl::StatusOr<v1::Key> DescribeKey(const RequestContext& context, const std::string& key,
                                       std::string& manifest) {
     v1::DescribeArtifactRequest request;

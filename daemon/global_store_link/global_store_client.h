@@ -56,9 +56,20 @@ class GlobalStoreClient {
                                                                       const Manifest& manifest,
                                                                       const v1::PublishArtifactRequest& first,
                                                                       const std::string& asking) = 0;
+  // As PublishArtifact, and in the same transaction `difference`, the manifest of one that makes the artifact
+  // from another: both exist then, or neither. `first.difference_replica` is this node's replica of it.
+  // FAILED_PRECONDITION where its base is not there any more: the artifact can be published without it.
+  virtual absl::StatusOr<v1::PublishArtifactResponse> PublishWithDifference(
+      const RequestContext& context, const Manifest& manifest, const Manifest& difference,
+      const v1::PublishArtifactRequest& first, const std::string& asking) = 0;
   // The manifest's canonical bytes, as the global store has them: not yet verified.
   virtual absl::StatusOr<std::string> FetchManifest(const RequestContext& context,
                                                     std::string_view artifact_id) = 0;
+  // The path of the fewest bytes from one of the `held` artifacts, of which this node has whole images, to
+  // the artifact: differences that have a source now, in the order in which they are applied. Empty where the
+  // image comes for as few bytes, or there is no path. NOT_FOUND for an artifact that is not known.
+  virtual absl::StatusOr<std::vector<v1::Difference>> FindDifferences(
+      const RequestContext& context, std::string_view artifact_id, const std::vector<std::string>& held) = 0;
   // Whether any node that is there has a ready replica of it, or an origin.
   virtual absl::StatusOr<bool> HasCopy(const RequestContext& context, std::string_view artifact_id) = 0;
   // Tried once. `manifest`, where it is not null, gets the artifact's manifest by the same call: canonical

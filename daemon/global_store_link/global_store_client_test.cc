@@ -3,19 +3,26 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
+#include <memory>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "absl/log/check.h"
 #include "absl/synchronization/notification.h"
 #include "base/steady_time.h"
 #include "base/testing/eventually.h"
+#include "core/artifact/manifest.h"
+#include "core/artifact/test_util.h"
 #include "daemon/global_store_link/global_store_channel.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/global_store.grpc.pb.h"
 #include "rpc/channel.h"
 #include "rpc/handlers.h"
+#include "rpc/pieces.h"
 #include "rpc/retry.h"
 #include "rpc/server.h"
 
@@ -49,6 +56,36 @@ class BusyStore final : public v1::GlobalStore::CallbackService {
     return rpc::HandleUnary(call, executor_, [](const RequestContext& context) { return Work(context); });
   }
 
+  // Both answer at once, and keep what they were told.
+  grpc::ServerReadReactor<v1::PublishArtifactRequest>* PublishArtifact(
+      grpc::CallbackServerContext* call, v1::PublishArtifactResponse* response) override {
+    return rpc::HandleReadStream<v1::PublishArtifactRequest>(
+        call, executor_,
+        [this](v1::PublishArtifactRequest&& message) {
+          published.push_back(std::move(message));
+          return absl::OkStatus();
+        },
+        [response](const RequestContext&) {
+          response->set_artifact_id("tc2:a");
+          return absl::OkStatus();
+        });
+  }
+  grpc::ServerWriteReactor<v1::DescribeArtifactResponse>* DescribeArtifact(
+      grpc::CallbackServerContext* call, const v1::DescribeArtifactRequest* request) override {
+    return rpc::HandleWriteStream<v1::DescribeArtifactResponse>(
+        call, executor_,
+        [this, request](const RequestContext&, rpc::StreamWriter<v1::DescribeArtifactResponse>& writer) {
+          described = *request;
+          v1::DescribeArtifactResponse first;
+          for (const std::string& held : request->held_artifacts()) {
+            first.add_differences()->set_base_id(held);
+          }
+          return writer.Write(std::move(first));
+        });
+  }
+
+  std::vector<v1::PublishArtifactRequest> published;
+  v1::DescribeArtifactRequest described;
   std::function<void()> on_busy;  // set before the first call
 
  private:
@@ -124,6 +161,54 @@ TEST_F(GlobalStoreClientTest, LongAbsence_IsNotWorthRetrying) {
   const absl::Status silent = client_->Noted(ended, SteadyNow() - kShortAbsence, Timeout::kMeansSilence);
   EXPECT_TRUE(absl::IsUnavailable(silent)) << silent;
   EXPECT_FALSE(rpc::IsWorthRetrying(silent));
+}
+
+std::shared_ptr<const Manifest> SomeManifest(const std::map<std::string, std::string>& metadata,
+                                             ArtifactKind kind = ArtifactKind::kTensors) {
+  ImageLayout layout;
+  for (const char* const name : {"index", "records"}) {
+    layout.tensors.push_back({.name = name, .dtype = DType::kU8, .shape = {16}, .nbytes = 16});
+  }
+  EXPECT_TRUE(AssignOffsets(layout).ok());
+  auto manifest = Manifest::Create(layout, tensorcast::testing::NoDigests(layout), metadata, kind);
+  EXPECT_TRUE(manifest.ok()) << manifest.status();
+  return *manifest;
+}
+
+TEST_F(GlobalStoreClientTest, Publish_SendsDifferenceBehindItsTarget) {
+  const auto base = SomeManifest({});
+  // Of several pieces.
+  const auto target = SomeManifest({{"text", std::string(3 * rpc::kPieceBytes, 'x')}});
+  const auto difference =
+      SomeManifest({{"base", base->id()}, {"target", target->id()}}, ArtifactKind::kDifference);
+  v1::PublishArtifactRequest first;
+  first.set_key("k");
+  first.mutable_difference_replica()->set_replica_id("r");
+  ASSERT_TRUE(client_->PublishWithDifference(Context(), *target, *difference, first, "").ok());
+  std::string target_bytes;
+  std::string difference_bytes;
+  for (const v1::PublishArtifactRequest& message : service_.published) {
+    EXPECT_TRUE(message.manifest_piece().empty() || difference_bytes.empty()) << "the target comes first";
+    target_bytes += message.manifest_piece();
+    difference_bytes += message.difference_piece();
+  }
+  EXPECT_TRUE(target_bytes == target->bytes());
+  EXPECT_TRUE(difference_bytes == difference->bytes());
+  EXPECT_EQ(service_.published.front().key(), "k");
+  EXPECT_EQ(service_.published.front().difference_replica().replica_id(), "r");
+  service_.published.clear();
+  ASSERT_TRUE(client_->PublishArtifact(Context(), *base, first, "").ok());
+  ASSERT_EQ(service_.published.size(), 1u);
+  EXPECT_EQ(service_.published.front().manifest_piece(), base->bytes());
+}
+
+TEST_F(GlobalStoreClientTest, FindDifferences_AsksFromWhatIsHeld) {
+  const auto path = client_->FindDifferences(Context(), "tc2:a", {"tc2:b", "tc2:c"});
+  ASSERT_TRUE(path.ok()) << path.status();
+  EXPECT_EQ(service_.described.artifact_id(), "tc2:a");
+  EXPECT_FALSE(service_.described.manifest());
+  ASSERT_EQ(path->size(), 2u);
+  EXPECT_EQ((*path)[1].base_id(), "tc2:c");
 }
 
 // As when the global stores were started anew on other hosts, or were not known yet.

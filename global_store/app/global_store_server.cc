@@ -87,7 +87,10 @@ void GlobalStoreOptions::ReadRetention(ConfigReader& config) {
   config.Read("global_store.keep_versions_by_prefix", by_prefix);
   absl::StatusOr<Retention> parsed = Retention::Parse(static_cast<uint64_t>(keep), by_prefix);
   config.findings().Add("global_store.keep_versions_by_prefix", parsed.status());
+  int difference_versions = static_cast<int>(retention.difference_versions);
+  config.Read("global_store.difference_versions", difference_versions);
   if (parsed.ok()) retention = *std::move(parsed);
+  retention.difference_versions = static_cast<uint32_t>(difference_versions);
 }
 
 void GlobalStoreOptions::ValidateTimes(Findings& findings) const {

@@ -71,7 +71,13 @@ absl::StatusOr<const Catalog::Artifact*> Catalog::Get(std::string_view artifact_
 }
 
 void Catalog::Apply(const ArtifactRecord& record) {
+  const Artifact* before = Find(record.artifact_id);
+  const bool stayed = before != nullptr && !before->record.versioned;
+  const bool stays = !record.deleted && !record.versioned;
   if (record.deleted) {
+    differences_.Remove(record.artifact_id);
+    NoteReleased(record.artifact_id);  // while its bytes are known
+    if (stayed) ReleaseEnd(record.artifact_id);
     artifacts_.erase(record.artifact_id);
     released_.erase(record.artifact_id);
     tombstones_[record.artifact_id] = {.deleted = record.updated, .versioned = record.versioned};
@@ -89,6 +95,14 @@ void Catalog::Apply(const ArtifactRecord& record) {
     }
   }
   artifact.record = record;
+  if (record.kind == ArtifactKind::kDifference) {
+    differences_.Add({.artifact_id = record.artifact_id,
+                      .base_id = record.base_id,
+                      .target_id = record.target_id,
+                      .image_bytes = record.image_bytes});
+  }
+  if (stays && !stayed) HoldEnd(record.artifact_id);
+  if (stayed && !stays) ReleaseEnd(record.artifact_id);
   NoteReleased(record.artifact_id);
 }
 
@@ -118,9 +132,36 @@ absl::StatusOr<PublishPlan> Catalog::PrepareCompared(const std::string& artifact
   return plan;
 }
 
+absl::Status Catalog::CheckDifference(const ArtifactRecord& difference,
+                                      const ArtifactRecord& artifact) const {
+  const auto publish = [&](const auto&... why) {
+    return absl::StrCat("publish ", artifact.artifact_id, " with difference ", difference.artifact_id, ": ",
+                        why...);
+  };
+  if (difference.kind != ArtifactKind::kDifference) {
+    return absl::InvalidArgumentError(publish("that is of kind ", ArtifactKindName(difference.kind),
+                                              "; give an artifact of kind difference"));
+  }
+  if (difference.target_id != artifact.artifact_id) {
+    return absl::InvalidArgumentError(
+        publish("that makes ", difference.target_id, "; give the difference that makes what is published"));
+  }
+  const Artifact* base = Find(difference.base_id);
+  if (base == nullptr) {
+    return absl::FailedPreconditionError(publish("there is no artifact ", difference.base_id,
+                                                 " of its base any more; publish without the difference"));
+  }
+  for (const ArtifactKind kind : {artifact.kind, base->record.kind}) {
+    if (kind == ArtifactKind::kTensors) continue;
+    return absl::InvalidArgumentError(publish("one of its ends is of kind ", ArtifactKindName(kind),
+                                              "; differences are between artifacts of tensors"));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<PublishPlan> Catalog::PreparePublish(const ArtifactRecord& artifact,
-                                                    const std::optional<BindRequest>& bind,
-                                                    absl::Time now) const {
+                                                    const std::optional<BindRequest>& bind, absl::Time now,
+                                                    const std::optional<ArtifactRecord>& difference) const {
   PublishPlan plan;
   ArtifactRecord record = artifact;
   record.created = now;
@@ -134,13 +175,24 @@ absl::StatusOr<PublishPlan> Catalog::PreparePublish(const ArtifactRecord& artifa
   if (plan.existed) record = known->record;
   bool changed = !plan.existed;
   // A version of the key; put without one, a version that was about to go stays. Files are
-  // bound with the tensors that are published after them, and go where that fails.
-  const bool versioned = record.kind == ArtifactKind::kFiles || bind.has_value() ||
+  // bound with the tensors that are published after them, and go where that fails. A difference goes with the
+  // last of the versions that it is between.
+  const bool versioned = record.kind != ArtifactKind::kTensors || bind.has_value() ||
                          (record.versioned && !IsReleased(record.artifact_id));
   changed |= record.versioned != versioned;
   record.versioned = versioned;
   for (const Origin& origin : artifact.origins) changed |= MergeOrigin(record.origins, origin);
   if (changed) plan.facts.artifacts.push_back(record);
+  if (difference.has_value()) {
+    TC_RETURN_IF_ERROR(CheckDifference(*difference, record));
+    plan.difference_existed = Find(difference->artifact_id) != nullptr;
+    if (!plan.difference_existed) {
+      ArtifactRecord& added = plan.facts.artifacts.emplace_back(*difference);
+      added.created = now;
+      added.updated = now;
+      added.versioned = true;
+    }
+  }
   if (bind.has_value()) {
     TC_ASSIGN_OR_RETURN(KeyRecord key, PlanBinding(*bind, record, now));
     plan.key_revision = key.revision;
@@ -167,6 +219,9 @@ absl::StatusOr<DurableFacts> Catalog::PrepareDeleteArtifact(std::string_view art
     for (KeyVersion& version : key.earlier) {
       if (version.files_id == artifact_id) version.files_id.clear();
     }
+  }
+  for (const std::string& difference : differences_.Of(artifact_id)) {
+    facts.artifacts.push_back(ReleaseOf(difference, now));
   }
   return facts;
 }

@@ -1,5 +1,6 @@
-// The catalog: which artifacts exist, which keys name and keep them, which were deleted, and the files that
-// they were imported from. All of it is durable facts, but what nodes found when they looked at these files.
+// The catalog: which artifacts exist, which keys name and keep them, which were deleted, the differences
+// between them, and the files that they were imported from. All of it is durable facts, but what nodes found
+// when they looked at these files.
 //
 // Durable facts change in two steps: `Prepare...` checks and returns the new facts, and `Apply` takes them
 // once they are committed. REQUIRES between the two: no other durable change of the same facts.
@@ -21,6 +22,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/steady_time.h"
+#include "global_store/catalog/differences.h"
 #include "global_store/catalog/facts.h"
 #include "global_store/catalog/plans.h"
 #include "global_store/catalog/retention.h"
@@ -41,8 +43,12 @@ class Catalog {
     // Of the origins in `record`: by place, and by the node that looked.
     std::map<std::pair<std::string, std::string>, OriginNote> origin_notes;
 
-    // It was a version of keys, and no key names or keeps it now.
-    bool IsReleased() const { return record.versioned && keys.empty() && kept_by.empty(); }
+    bool kept_difference = false;  // it is one, and is kept (differences.h)
+
+    // A key names or keeps it, or it is a difference that is kept.
+    bool IsWanted() const { return !keys.empty() || !kept_by.empty() || kept_difference; }
+    // It was a version of keys, and is not wanted now.
+    bool IsReleased() const { return record.versioned && !IsWanted(); }
     // What the node that `origin` names found last; null: it has not looked.
     const OriginNote* NoteOf(const Origin& origin) const;
     bool IsGone(const Origin& origin) const;
@@ -60,14 +66,17 @@ class Catalog {
   absl::Time VersionTombstonesFrom(absl::Time oldest) const;
 
   // The record of `artifact`, with its origins merged into those that are known. `bind`, if any, binds a key
-  // to it, with errors as of PrepareBindKey. A tombstone of the artifact is lifted.
-  absl::StatusOr<PublishPlan> PreparePublish(const ArtifactRecord& artifact,
-                                             const std::optional<BindRequest>& bind, absl::Time now) const;
+  // to it, with errors as of PrepareBindKey. A tombstone of the artifact is lifted. `difference`, if any,
+  // makes the artifact: INVALID_ARGUMENT where it makes another one, FAILED_PRECONDITION where its base is
+  // not there.
+  absl::StatusOr<PublishPlan> PreparePublish(
+      const ArtifactRecord& artifact, const std::optional<BindRequest>& bind, absl::Time now,
+      const std::optional<ArtifactRecord>& difference = std::nullopt) const;
   // That the node of `origin` has compared these files with the artifact. FAILED_PRECONDITION where they are
   // not on record.
   absl::StatusOr<PublishPlan> PrepareCompared(const std::string& artifact_id, const Origin& origin) const;
   // FAILED_PRECONDITION, naming keys, while any is bound to it. Keys that keep it as an earlier version lose
-  // that version.
+  // that version. Differences from and to it are deleted with it.
   absl::StatusOr<DurableFacts> PrepareDeleteArtifact(std::string_view artifact_id, absl::Time now) const;
 
   // FAILED_PRECONDITION, naming the current revision, when `expected` differs from it (0: must not exist).
@@ -106,6 +115,9 @@ class Catalog {
   bool IsReleased(std::string_view artifact_id) const { return released_.contains(artifact_id); }
   const std::set<std::string, std::less<>>& released() const { return released_; }
   uint64_t live_keys() const { return live_keys_; }
+  const Differences& differences() const { return differences_; }
+  uint64_t kept_differences() const { return kept_differences_; }
+  uint64_t kept_difference_bytes() const { return kept_difference_bytes_; }  // of their images
   // The tombstone of a version that no key keeps any more.
   static ArtifactRecord ReleaseOf(const std::string& artifact_id, absl::Time now);
   // Why the last copy of it stays, and what a person can do; `copies` tells of copies that do not count.
@@ -125,11 +137,16 @@ class Catalog {
   // What PlanBinding binds with the artifact. `before`: the key's binding, null where it has none.
   absl::StatusOr<std::string> FilesFor(const BindRequest& request, const ArtifactRecord& artifact,
                                        const KeyRecord* before) const;
+  absl::Status CheckDifference(const ArtifactRecord& difference, const ArtifactRecord& artifact) const;
+  // The artifacts of its last versions, as many as differences are kept between, the current one first.
+  std::vector<std::string> EndsOf(const KeyRecord& key) const;
+  void HoldEnd(const std::string& artifact_id);
+  void ReleaseEnd(const std::string& artifact_id);
   uint64_t CurrentRevision(std::string_view key) const;  // 0 when it is not bound
   // Makes the artifacts that a key names and keeps know of it, or know of it no more.
   void LinkKey(const KeyRecord& key);
   void UnlinkKey(const KeyRecord& key);
-  // After each change of what IsReleased says.
+  // After each change of what IsReleased says, and of the ends of a difference.
   void NoteReleased(const std::string& artifact_id);
 
   const Retention retention_;
@@ -138,6 +155,9 @@ class Catalog {
   std::set<std::string, std::less<>> released_;         // artifact ids
   absl::btree_map<std::string, KeyRecord> keys_;        // deleted ones too
   uint64_t live_keys_ = 0;
+  Differences differences_;
+  uint64_t kept_differences_ = 0;
+  uint64_t kept_difference_bytes_ = 0;
 };
 
 }  // namespace tensorcast::global_store

@@ -48,6 +48,9 @@ struct ArtifactRecord {
   // artifact that was put without a key, or lost its last key by deletion: that one stays. Files are always
   // versions: only keys name them.
   bool versioned = false;
+  // Of kind kDifference: what it makes, and from what (differences.h). Always a version, as files are.
+  std::string base_id = {};
+  std::string target_id = {};
   friend bool operator==(const ArtifactRecord&, const ArtifactRecord&) = default;
 };
 
@@ -69,6 +72,9 @@ struct KeyRecord {
   uint32_t keep = 0;  // versions to keep, as the last put that gave a number asked; 0: no put gave one
   std::vector<KeyVersion> earlier = {};  // still kept, the newest first; each of another artifact
   std::string files_id = {};  // the artifact of kind files that is bound with the tensors; empty: none
+  // Versions before those of `earlier`, the newest first: they are kept no longer, but differences between
+  // them may be. Only their ids, of artifacts that may be gone.
+  std::vector<std::string> past = {};
   friend bool operator==(const KeyRecord&, const KeyRecord&) = default;
 };
 

@@ -1,5 +1,6 @@
 // Keys: names bound to artifacts, changed by compare-and-swap on their revision.
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -68,9 +69,10 @@ void Catalog::Apply(const KeyRecord& record) {
 }
 
 // The tensors and files of a key's binding are held by it, and those of its earlier versions are kept by it.
+// Its last versions are ends of differences, whether they are kept or not.
 // Files that several versions have in common are held, not kept, while the binding has them.
 void Catalog::LinkKey(const KeyRecord& key) {
-  const auto link = [&](const std::string& artifact_id, std::set<std::string> Artifact::* keys) {
+  const auto link = [&](const std::string& artifact_id, std::set<std::string> Artifact::*keys) {
     const auto artifact = artifacts_.find(artifact_id);
     if (artifact == artifacts_.end()) return;
     (artifact->second.*keys).insert(key.name);
@@ -82,6 +84,7 @@ void Catalog::LinkKey(const KeyRecord& key) {
     link(version.artifact_id, &Artifact::kept_by);
     if (version.files_id != key.files_id) link(version.files_id, &Artifact::kept_by);
   }
+  for (const std::string& end : EndsOf(key)) HoldEnd(end);
 }
 
 void Catalog::UnlinkKey(const KeyRecord& key) {
@@ -98,6 +101,7 @@ void Catalog::UnlinkKey(const KeyRecord& key) {
     unlink(version.artifact_id);
     unlink(version.files_id);
   }
+  for (const std::string& end : EndsOf(key)) ReleaseEnd(end);
 }
 
 uint32_t Catalog::KeepOf(const KeyRecord& key) const {
@@ -153,6 +157,7 @@ absl::StatusOr<KeyRecord> Catalog::PlanBinding(const BindRequest& request, const
     record.revision = before.revision + 1;
     record.keep = before.keep;
     record.earlier = before.earlier;
+    record.past = before.past;
     if (!before.deleted) {
       record.earlier.insert(record.earlier.begin(), KeyVersion{.artifact_id = before.artifact_id,
                                                                .revision = before.revision,
@@ -166,7 +171,16 @@ absl::StatusOr<KeyRecord> Catalog::PlanBinding(const BindRequest& request, const
   // The same artifact bound again is one version, not two.
   std::erase_if(record.earlier,
                 [&](const KeyVersion& version) { return version.artifact_id == request.artifact_id; });
-  record.earlier.resize(std::min<size_t>(record.earlier.size(), KeepOf(record) - 1));
+  // What it keeps no longer may be an end of differences still.
+  const size_t kept = std::min<size_t>(record.earlier.size(), KeepOf(record) - 1);
+  std::vector<std::string> past;
+  for (size_t i = kept; i < record.earlier.size(); ++i) past.push_back(record.earlier[i].artifact_id);
+  record.earlier.resize(kept);
+  past.insert(past.end(), record.past.begin(), record.past.end());
+  std::erase(past, request.artifact_id);
+  const size_t ends = retention_.difference_versions - 1;  // besides the current one
+  past.resize(std::min(past.size(), ends - std::min(ends, kept)));
+  record.past = std::move(past);
   return record;
 }
 
@@ -197,6 +211,7 @@ absl::StatusOr<KeyPlan> Catalog::PrepareDeleteKey(std::string_view key, std::opt
   record.updated = now;
   record.keep = 0;
   record.earlier.clear();
+  record.past.clear();
   record.files_id.clear();
   KeyPlan plan{.facts = {.keys = {record}}, .key = record};
   // It did not lose its last key to a later version, so it stays until it is deleted.

@@ -22,6 +22,7 @@ struct BindRequest {
 struct PublishPlan {
   DurableFacts facts;  // may be empty: all of it is known
   bool existed = false;
+  bool difference_existed = false;  // of the one that was given
   uint64_t key_revision = 0;
   std::string files_id = {};  // that the key binds with it
 };

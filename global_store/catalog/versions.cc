@@ -14,12 +14,42 @@ ArtifactRecord Catalog::ReleaseOf(const std::string& artifact_id, absl::Time now
 }
 
 void Catalog::NoteReleased(const std::string& artifact_id) {
-  auto artifact = artifacts_.find(artifact_id);
-  if (artifact != artifacts_.end() && artifact->second.IsReleased()) {
+  auto found = artifacts_.find(artifact_id);
+  if (found == artifacts_.end()) {
+    released_.erase(artifact_id);
+    return;
+  }
+  Artifact& artifact = found->second;
+  const bool kept = differences_.IsKept(artifact_id);
+  if (kept != artifact.kept_difference) {
+    artifact.kept_difference = kept;
+    kept_differences_ = kept ? kept_differences_ + 1 : kept_differences_ - 1;
+    const uint64_t bytes = artifact.record.image_bytes;
+    kept_difference_bytes_ = kept ? kept_difference_bytes_ + bytes : kept_difference_bytes_ - bytes;
+  }
+  if (artifact.IsReleased()) {
     released_.insert(artifact_id);
   } else {
     released_.erase(artifact_id);
   }
+}
+
+void Catalog::HoldEnd(const std::string& artifact_id) {
+  if (!differences_.Hold(artifact_id)) return;
+  for (const std::string& difference : differences_.Of(artifact_id)) NoteReleased(difference);
+}
+
+void Catalog::ReleaseEnd(const std::string& artifact_id) {
+  if (!differences_.Release(artifact_id)) return;
+  for (const std::string& difference : differences_.Of(artifact_id)) NoteReleased(difference);
+}
+
+std::vector<std::string> Catalog::EndsOf(const KeyRecord& key) const {
+  std::vector<std::string> ends = {key.artifact_id};
+  for (const KeyVersion& version : key.earlier) ends.push_back(version.artifact_id);
+  ends.insert(ends.end(), key.past.begin(), key.past.end());
+  ends.resize(std::min<size_t>(ends.size(), retention_.difference_versions));
+  return ends;
 }
 
 absl::Time Catalog::VersionTombstonesFrom(absl::Time oldest) const {

@@ -18,7 +18,13 @@ std::string NodeName(const std::string& id) { return absl::StrCat("node ", id); 
 // while the key is bound to it. What it writes it need not share.
 ClaimedNames NamesOf(const DurableFacts& facts, const std::string& artifact) {
   ClaimedNames names;
-  for (const ArtifactRecord& record : facts.artifacts) names.writes.insert(ArtifactName(record.artifact_id));
+  for (const ArtifactRecord& record : facts.artifacts) {
+    names.writes.insert(ArtifactName(record.artifact_id));
+    // A difference goes with either of its ends.
+    if (record.base_id.empty()) continue;
+    names.reads.insert(ArtifactName(record.base_id));
+    names.reads.insert(ArtifactName(record.target_id));
+  }
   for (const KeyRecord& record : facts.keys) {
     names.writes.insert(absl::StrCat("key ", record.name));
     names.reads.insert(ArtifactName(record.artifact_id));

@@ -36,6 +36,16 @@ TEST(Claims, NamesOf_ClaimsWrittenAndReferencedNames) {
               ElementsAre("name x", "node n"));
 }
 
+TEST(Claims, NewDifference_ClaimsWhatItIsBetween) {
+  const ClaimedNames publish = NamesOf(
+      {.artifacts = {{.artifact_id = "a"}, {.artifact_id = "d", .base_id = "b", .target_id = "a"}}}, "a");
+  EXPECT_THAT(publish.writes, ElementsAre("artifact a", "artifact d"));
+  EXPECT_THAT(publish.reads, ElementsAre("artifact b"));
+  Claims claims;
+  claims.Take(publish);
+  EXPECT_FALSE(claims.AreFree(Delete("b"))) << "the difference would lie between what is gone";
+}
+
 TEST(Claims, Claims_AllowManyReadersOrOneWriterOfName) {
   Claims claims;
   claims.Take(Bind("k1", "a"));

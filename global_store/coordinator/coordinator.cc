@@ -126,10 +126,10 @@ absl::StatusOr<std::string> Coordinator::Make(std::string_view request, Prepare 
   // claimed. So the commit waits for the disk, or for etcd, with no mutex held, beside others.
   ClaimedNames names;
   TC_ASSIGN_OR_RETURN(Change change, Plan(prepare, wall_now, names));
-  WriteBatch batch{.facts = change.facts, .manifest = change.manifest, .request = std::nullopt};
+  WriteBatch batch{.facts = change.facts, .manifests = change.manifests, .request = std::nullopt};
   if (!request.empty()) batch.request = RequestRecord{std::string(request), change.response, wall_now};
   absl::Status committed;
-  if (!batch.facts.empty() || batch.manifest.has_value() || batch.request.has_value()) {
+  if (!batch.facts.empty() || !batch.manifests.empty() || batch.request.has_value()) {
     committed = store_->Commit(batch);
   }
   {

@@ -57,7 +57,7 @@ struct CoordinatorOptions {
 // What a durable change would do.
 struct Change {
   DurableFacts facts;
-  std::optional<ManifestBlob> manifest;
+  std::vector<ManifestBlob> manifests;         // of artifacts that are new
   std::string response;                        // recorded, and returned to every repetition
   std::function<void(Directory&)> also_apply;  // soft state that comes with it; may be empty
   std::string artifact;                        // that this is about, where the facts may not say so

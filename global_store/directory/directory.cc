@@ -1,5 +1,6 @@
 #include "global_store/directory/directory.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -68,6 +69,15 @@ absl::StatusOr<PublishPlan> Directory::PreparePublish(const PublishRequest& requ
                        request.replica->artifact_id, "; report it with its own manifest"));
     }
   }
+  if (request.difference_replica.has_value()) {
+    TC_RETURN_IF_ERROR(Inventory::Check(request.node.node_id, *request.difference_replica));
+    if (!request.difference.has_value() ||
+        request.difference_replica->artifact_id != request.difference->artifact_id) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("publish ", artifact.artifact_id, ": replica ", request.difference_replica->id,
+                       " is not of the difference that is published; report it with its own manifest"));
+    }
+  }
   if (request.key.empty() && request.keep.has_value()) {
     return absl::InvalidArgumentError(
         "put: keep is of a key, and no key was given; give a key, or leave it out");
@@ -84,29 +94,44 @@ absl::StatusOr<PublishPlan> Directory::PreparePublish(const PublishRequest& requ
             .keep = request.keep,
             .files_id = request.files_id};
   }
-  return catalog_.PreparePublish(artifact, bind, now);
+  return catalog_.PreparePublish(artifact, bind, now, request.difference);
 }
 
 void Directory::AddPublishedReplica(const NodeIdentity& node, const ReplicaInfo& replica) {
   if (membership_.CheckIdentity(node).ok()) inventory_.AddPublished(node.node_id, replica);
 }
 
+std::vector<DifferenceEdge> Directory::DifferencesTo(std::string_view artifact_id,
+                                                     const std::set<std::string, std::less<>>& held) const {
+  const Catalog::Artifact* target = catalog_.Find(artifact_id);
+  if (target == nullptr) return {};
+  const auto has_source = [this](const DifferenceEdge& edge) {
+    const SourceIndex::Scope* sources = inventory_.sources().Find(edge.artifact_id);
+    return sources != nullptr && std::ranges::any_of(sources->ready, [](const auto& source) {
+             return !source.second.node->unreachable;
+           });
+  };
+  return CheapestPath(catalog_.differences(), held, artifact_id, target->record.image_bytes, has_source);
+}
+
 // Replicas in any state hold it: one that fills may be the next copy. So does a node that is away with one:
-// it is told to forget it only when it is given up.
-std::vector<std::string> Directory::ReleasedWithoutReplica(SteadyTime now, size_t limit) const {
+// it is told to forget it only when it is given up. A difference is worth nothing without its ends.
+std::vector<std::string> Directory::ReleasedForGood(SteadyTime now, size_t limit) const {
   std::vector<std::string> found;
-  if (now < releases_from_) return found;  // the nodes that were here before the start have not reported yet
+  // Else the nodes that were here before the start have not reported yet.
+  const bool reported = now >= releases_from_;
   for (const std::string& artifact_id : catalog_.released()) {
     if (found.size() == limit) break;
-    const bool held = !inventory_.HoldersOf(artifact_id).empty() || inventory_.IsAwayWith(artifact_id);
-    if (!held) found.push_back(artifact_id);
+    const bool held =
+        !reported || !inventory_.HoldersOf(artifact_id).empty() || inventory_.IsAwayWith(artifact_id);
+    if (!held || catalog_.differences().Find(artifact_id) != nullptr) found.push_back(artifact_id);
   }
   return found;
 }
 
 DurableFacts Directory::PrepareReleases(SteadyTime now, absl::Time wall_now) const {
   DurableFacts facts;
-  for (const std::string& artifact_id : ReleasedWithoutReplica(now, kReleasesAtOnce)) {
+  for (const std::string& artifact_id : ReleasedForGood(now, kReleasesAtOnce)) {
     facts.artifacts.push_back(Catalog::ReleaseOf(artifact_id, wall_now));
   }
   return facts;
@@ -237,7 +262,9 @@ DirectoryCounts Directory::counts() const {
           .keys = catalog_.live_keys(),
           .replicas = inventory_.size(),
           .active_grants = transfers_.grants().size(),
-          .open_tasks = tasks_.CountOpen()};
+          .open_tasks = tasks_.CountOpen(),
+          .differences = catalog_.kept_differences(),
+          .difference_bytes = catalog_.kept_difference_bytes()};
 }
 
 }  // namespace tensorcast::global_store

@@ -18,7 +18,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -57,6 +59,8 @@ struct PublishRequest {
   std::optional<uint64_t> expected_revision;
   std::optional<uint32_t> keep;  // as BindRequest::keep, like the next
   std::string files_id = {};
+  std::optional<ArtifactRecord> difference = {};  // that makes the artifact; its kind, ends and sizes
+  std::optional<ReplicaInfo> difference_replica = {};
 };
 
 // What a node says with a heartbeat of what it has, to be compared with what the directory knows.
@@ -92,6 +96,8 @@ struct DirectoryCounts {
   uint64_t replicas = 0;
   uint64_t active_grants = 0;
   uint64_t open_tasks = 0;
+  uint64_t differences = 0;  // that are kept
+  uint64_t difference_bytes = 0;
 };
 
 class Directory {
@@ -125,8 +131,14 @@ class Directory {
   // After Apply: the replica that came with it. Ignored when its node was replaced or expired meanwhile.
   void AddPublishedReplica(const NodeIdentity& node, const ReplicaInfo& replica);
 
-  // Deletes released artifacts of which no node has a replica, some at a time.
-  bool HasReleases(SteadyTime now) const { return !ReleasedWithoutReplica(now, 1).empty(); }
+  // The path of the fewest bytes to the artifact from one of the `held`, by differences that a node which can
+  // be reached has whole; empty where the image has as few bytes, or is not known.
+  std::vector<DifferenceEdge> DifferencesTo(std::string_view artifact_id,
+                                            const std::set<std::string, std::less<>>& held) const;
+
+  // Deletes released artifacts of which no node has a replica, and differences that are not kept, some at a
+  // time.
+  bool HasReleases(SteadyTime now) const { return !ReleasedForGood(now, 1).empty(); }
   DurableFacts PrepareReleases(SteadyTime now, absl::Time wall_now) const;
 
   // Errors as Membership::CheckRegistration's.
@@ -164,8 +176,8 @@ class Directory {
 
   // Drops a node's soft state and ends its grants as expired.
   void DropNode(const std::string& node_id, SteadyTime now);
-  std::vector<std::string> ReleasedWithoutReplica(SteadyTime now, size_t limit) const;
   Conservation Compare(const Node& node, uint64_t sequence, const HeldByNode& held, SteadyTime now);
+  std::vector<std::string> ReleasedForGood(SteadyTime now, size_t limit) const;
 
   const absl::Duration node_ttl_;  // of a small fleet
   // Each reads those before it.

@@ -23,6 +23,7 @@ class DirectoryInvariants {
     CheckDigests(directory);
     CheckGrants(directory);
     CheckKeys(directory);
+    CheckDifferences(directory);
     CheckTasks(directory);
   }
 
@@ -240,6 +241,56 @@ class DirectoryInvariants {
         released);
   }
 
+  static void CheckDifferences(const Directory& directory) {
+    const Catalog& catalog = directory.catalog_;
+    const Differences& differences = catalog.differences_;
+    std::map<std::string, uint64_t> holds;
+    for (const auto& [name, key] : catalog.keys_) {
+      if (key.deleted) continue;
+      const std::vector<std::string> ends = catalog.EndsOf(key);
+      EXPECT_EQ(std::set<std::string>(ends.begin(), ends.end()).size(), ends.size()) << name;
+      for (const std::string& end : ends) ++holds[end];
+      // It can be had without a difference.
+      EXPECT_EQ(catalog.artifacts_.at(key.artifact_id).record.kind, ArtifactKind::kTensors);
+    }
+    std::map<std::string, DifferenceEdge> edges;
+    std::map<std::string, std::set<std::string>> of_ends;
+    for (const auto& [artifact_id, artifact] : catalog.artifacts_) {
+      const ArtifactRecord& record = artifact.record;
+      if (!record.versioned) ++holds[artifact_id];
+      if (record.kind != ArtifactKind::kDifference) continue;
+      edges[artifact_id] = {artifact_id, record.base_id, record.target_id, record.image_bytes};
+      for (const std::string& end : {record.base_id, record.target_id}) {
+        of_ends[end].insert(artifact_id);
+        // It is there, or went as a version of which no node had a copy; what a person deletes takes its
+        // differences along.
+        const auto tombstone = catalog.tombstones_.find(end);
+        EXPECT_TRUE(catalog.artifacts_.contains(end) ||
+                    (tombstone != catalog.tombstones_.end() && tombstone->second.versioned))
+            << end << " of " << artifact_id;
+      }
+    }
+    using Holds = std::map<std::string, uint64_t>;
+    EXPECT_EQ(Holds(differences.holds_.begin(), differences.holds_.end()), holds);
+    EXPECT_EQ((std::map<std::string, DifferenceEdge>(differences.edges_.begin(), differences.edges_.end())),
+              edges);
+    EXPECT_EQ((std::map<std::string, std::set<std::string>>(differences.of_ends_.begin(),
+                                                            differences.of_ends_.end())),
+              of_ends);
+    uint64_t kept = 0;
+    uint64_t bytes = 0;
+    for (const auto& [artifact_id, artifact] : catalog.artifacts_) {
+      const auto edge = edges.find(artifact_id);
+      const bool both_held = edge != edges.end() && holds.contains(edge->second.base_id) &&
+                             holds.contains(edge->second.target_id);
+      EXPECT_EQ(artifact.kept_difference, both_held) << artifact_id;
+      kept += both_held ? 1 : 0;
+      bytes += both_held ? artifact.record.image_bytes : 0;
+    }
+    EXPECT_EQ(catalog.kept_differences_, kept);
+    EXPECT_EQ(catalog.kept_difference_bytes_, bytes);
+  }
+
  public:
   // Whether a node that is away may come back with it.
   static bool IsAwayWith(const Directory& directory, const std::string& artifact_id) {
@@ -291,6 +342,13 @@ struct ModelKey {
   uint64_t revision = 0;
   uint32_t keep = 0;                 // as given; 0: it was not
   std::vector<std::string> earlier;  // artifacts that are kept, the newest first
+  std::vector<std::string> past;     // artifacts before them
+};
+
+struct ModelDifference {
+  std::string base;
+  std::string target;
+  uint64_t bytes = 0;
 };
 
 struct ModelOrigin {
@@ -320,19 +378,31 @@ class Model : public ::testing::TestWithParam<int> {
     }
   }
 
+  // Whether the random steps came to what they are about.
+  void CheckReach() { EXPECT_GT(paths_found_, 0); }
+
  private:
+  static constexpr uint32_t kDifferenceVersions = 4;
+  static constexpr uint64_t kImageBytes = 100;
   using Replicas = std::map<std::string, ModelReplica>;
 
   int Below(int bound) { return static_cast<int>(random_() % static_cast<uint64_t>(bound)); }
   std::string SomeNodeId() { return absl::StrCat("n", Below(5)); }
-  std::string SomeArtifactId() { return absl::StrCat("a", Below(6)); }
+  std::string SomeTensors() { return absl::StrCat("a", Below(6)); }
+  static std::string DifferenceOf(const std::string& base, const std::string& target) {
+    return absl::StrCat("d-", base, "-", target);
+  }
+  // A difference is an artifact like others, for all that replicas are concerned.
+  std::string SomeArtifactId() {
+    return Below(4) == 0 ? DifferenceOf(SomeTensors(), SomeTensors()) : SomeTensors();
+  }
   std::string SomeKey() { return absl::StrCat("k", Below(4)); }
   NodeIdentity Current(const std::string& node) {
     return {node, nodes_.contains(node) ? nodes_[node].incarnation : 1};
   }
 
   void Step() {
-    switch (Below(22)) {
+    switch (Below(24)) {
       case 0:
         return RegisterOne();
       case 1:
@@ -367,6 +437,10 @@ class Model : public ::testing::TestWithParam<int> {
         return WorkOnTasks();
       case 20:
         return ReportTask();
+      case 21:
+        return PutVersion();
+      case 22:
+        return FindPath();
       default:
         return TickOrDrain();
     }
@@ -509,6 +583,7 @@ class Model : public ::testing::TestWithParam<int> {
     const ModelReplica& replica = replicas_[id];
     const bool matters = replica.ready && !replica.evicting;  // accused or not
     if (!matters || deleted_.contains(replica.artifact)) return true;
+    if (differences_.contains(replica.artifact)) return true;  // it does not count as a copy
     if (HasOtherCopy(id)) return true;
     if (IsReleased(replica.artifact)) return false;  // its artifact has to go first
     for (const auto& [place, origin] : origins_) {
@@ -538,12 +613,28 @@ class Model : public ::testing::TestWithParam<int> {
     return std::ranges::any_of(
         keys_, [&](const auto& key) { return std::ranges::count(key.second.earlier, artifact) > 0; });
   }
+  // It is among the last versions of a key, or stays until it is deleted.
+  bool IsEnd(const std::string& artifact) const {
+    if (published_.contains(artifact) && !versioned_.contains(artifact)) return true;
+    return std::ranges::any_of(keys_, [&](const auto& key) {
+      std::vector<std::string> ends = {key.second.artifact};
+      ends.insert(ends.end(), key.second.earlier.begin(), key.second.earlier.end());
+      ends.insert(ends.end(), key.second.past.begin(), key.second.past.end());
+      const auto last = ends.begin() + std::min<ptrdiff_t>(std::ssize(ends), kDifferenceVersions);
+      return std::find(ends.begin(), last, artifact) != last;
+    });
+  }
   bool IsReleased(const std::string& artifact) const {
+    const auto difference = differences_.find(artifact);
+    if (difference != differences_.end()) {
+      return !IsEnd(difference->second.base) || !IsEnd(difference->second.target);
+    }
     return versioned_.contains(artifact) && !IsNamed(artifact) && !IsKept(artifact);
   }
 
   void ForgetArtifact(const std::string& artifact) {
     published_.erase(artifact);
+    differences_.erase(artifact);
     versioned_.erase(artifact);
     std::erase_if(origins_, [&](const auto& entry) { return entry.first.first == artifact; });
     std::erase_if(tasks_, [&](const auto& entry) { return entry.second.artifact == artifact; });
@@ -559,7 +650,9 @@ class Model : public ::testing::TestWithParam<int> {
     for (const std::string& artifact : published_) {
       const bool held = std::ranges::any_of(
           replicas_, [&](const auto& entry) { return entry.second.artifact == artifact; });
-      if (IsReleased(artifact) && !held && !DirectoryInvariants::IsAwayWith(directory_, artifact)) {
+      const bool needed =
+          !differences_.contains(artifact) && (held || DirectoryInvariants::IsAwayWith(directory_, artifact));
+      if (IsReleased(artifact) && !needed) {
         expected.insert(artifact);
       }
     }
@@ -809,15 +902,18 @@ class Model : public ::testing::TestWithParam<int> {
   }
 
   void ChangeArtifact() {
-    const std::string artifact = SomeArtifactId();
     if (Below(3) > 0) {
+      const std::string artifact = SomeTensors();
       const std::string node = SomeNodeId();
       std::optional<Origin> origin;
       if (Below(2) == 0) {
         origin = {.node_id = node, .objects = {{"/m", static_cast<uint64_t>(Below(2)), "1"}}};
       }
-      const auto plan = directory_.PreparePublish(
-          {.node = Current(node), .artifact = {.artifact_id = artifact}, .origin = origin}, wall_now());
+      const auto plan =
+          directory_.PreparePublish({.node = Current(node),
+                                     .artifact = {.artifact_id = artifact, .image_bytes = kImageBytes},
+                                     .origin = origin},
+                                    wall_now());
       ASSERT_EQ(plan.ok(), nodes_.contains(node));
       if (!plan.ok()) return;
       EXPECT_EQ(plan->existed, published_.contains(artifact));
@@ -834,11 +930,92 @@ class Model : public ::testing::TestWithParam<int> {
       deleted_.erase(artifact);
       return;
     }
+    const std::string artifact = SomeArtifactId();
     const auto facts = directory_.catalog().PrepareDeleteArtifact(artifact, wall_now());
     ASSERT_EQ(facts.ok(), published_.contains(artifact) && !IsNamed(artifact)) << facts.status();
     if (!facts.ok()) return;
     directory_.Apply(*facts, now_);
     ForgetArtifact(artifact);
+    std::vector<std::string> with_it;
+    for (const auto& [id, difference] : differences_) {
+      if (difference.base == artifact || difference.target == artifact) with_it.push_back(id);
+    }
+    for (const std::string& id : with_it) ForgetArtifact(id);
+  }
+
+  // A trainer's step: the next version of a key, with the difference from another artifact.
+  void PutVersion() {
+    const std::string node = SomeNodeId();
+    const std::string artifact = SomeTensors();
+    const std::string key = SomeKey();
+    const bool from_current = keys_.contains(key) && Below(4) > 0;
+    const std::string base = from_current ? keys_.at(key).artifact : SomeTensors();
+    if (artifact == base) return;
+    ArtifactRecord difference{.artifact_id = DifferenceOf(base, artifact),
+                              .kind = ArtifactKind::kDifference,
+                              .image_bytes = static_cast<uint64_t>(1 + Below(40)),
+                              .base_id = base,
+                              .target_id = artifact};
+    const auto plan =
+        directory_.PreparePublish({.node = Current(node),
+                                   .artifact = {.artifact_id = artifact, .image_bytes = kImageBytes},
+                                   .key = key,
+                                   .difference = difference},
+                                  wall_now());
+    ASSERT_EQ(plan.ok(), nodes_.contains(node) && published_.contains(base)) << plan.status();
+    if (!plan.ok()) return;
+    EXPECT_EQ(plan->difference_existed, differences_.contains(difference.artifact_id));
+    directory_.Apply(plan->facts, now_);
+    published_.insert(artifact);
+    deleted_.erase(artifact);
+    published_.insert(difference.artifact_id);
+    deleted_.erase(difference.artifact_id);
+    differences_.emplace(difference.artifact_id, ModelDifference{base, artifact, difference.image_bytes});
+    EXPECT_EQ(plan->key_revision, ++revisions_[key]);
+    NoteBound(key, artifact, std::nullopt);
+    const ReplicaInfo replica{.id = absl::StrCat("r", ++last_replica_),
+                              .artifact_id = difference.artifact_id,
+                              .node_id = node,
+                              .location = {.kind = LocationKind::kCpu},
+                              .state = ReplicaState::kReady};
+    directory_.AddPublishedReplica(Current(node), replica);
+    Note(replica);
+  }
+
+  // What a follower is told is a way that it can go.
+  void FindPath() {
+    const std::string target = SomeTensors();
+    std::set<std::string, std::less<>> held;
+    for (int i = Below(3); i >= 0; --i) held.insert(SomeTensors());
+    const std::vector<DifferenceEdge> path = directory_.DifferencesTo(target, held);
+    const auto is_usable = [&](const std::string& id) {
+      return published_.contains(id) && std::ranges::any_of(replicas_, [&](const auto& entry) {
+               return entry.second.artifact == id && entry.second.IsSource();
+             });
+    };
+    const bool known = published_.contains(target) && !held.contains(target);
+    const uint64_t image_bytes = known ? directory_.catalog().Find(target)->record.image_bytes : 0;
+    uint64_t cheapest = image_bytes;  // by one difference
+    for (const auto& [id, difference] : differences_) {
+      if (difference.target == target && held.contains(difference.base) && is_usable(id)) {
+        cheapest = std::min(cheapest, difference.bytes);
+      }
+    }
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < path.size(); ++i) {
+      EXPECT_TRUE(is_usable(path[i].artifact_id)) << path[i].artifact_id;
+      EXPECT_EQ(path[i].target_id, i + 1 < path.size() ? path[i + 1].base_id : target);
+      bytes += path[i].image_bytes;
+    }
+    if (path.empty()) {
+      EXPECT_EQ(cheapest, image_bytes) << "there is a difference to " << target;
+      return;
+    }
+    EXPECT_TRUE(known);
+    EXPECT_TRUE(held.contains(path.front().base_id));
+    EXPECT_LT(bytes, image_bytes);
+    EXPECT_LE(bytes, cheapest);
+    ++paths_found_;
   }
 
   // What the task is once the end of its attempt is durable.
@@ -959,7 +1136,7 @@ class Model : public ::testing::TestWithParam<int> {
     const uint64_t current = keys_.contains(key) ? keys_[key].revision : 0;
     const uint64_t expected = current + static_cast<uint64_t>(Below(4) == 0);
     if (Below(3) > 0) {
-      const std::string artifact = SomeArtifactId();
+      const std::string artifact = SomeTensors();
       BindRequest request{.key = key, .artifact_id = artifact, .expected = expected};
       if (Below(3) == 0) request.keep = static_cast<uint32_t>(Below(5));
       const auto plan = directory_.catalog().PrepareBindKey(request, wall_now());
@@ -968,15 +1145,7 @@ class Model : public ::testing::TestWithParam<int> {
       if (!plan.ok()) return;
       EXPECT_EQ(plan->key.revision, ++revisions_[key]);
       directory_.Apply(plan->facts, now_);
-      ModelKey& bound = keys_[key];
-      if (current != 0) bound.earlier.insert(bound.earlier.begin(), bound.artifact);
-      std::erase(bound.earlier, artifact);
-      bound.artifact = artifact;
-      bound.revision = plan->key.revision;
-      bound.keep = request.keep.value_or(bound.keep);
-      const uint32_t keep = bound.keep != 0 ? bound.keep : key == "k1" ? 3 : 2;
-      if (bound.earlier.size() >= keep) bound.earlier.resize(keep - 1);
-      versioned_.insert(artifact);
+      NoteBound(key, artifact, request.keep);
       return;
     }
     const auto plan = directory_.catalog().PrepareDeleteKey(key, expected, wall_now());
@@ -986,6 +1155,26 @@ class Model : public ::testing::TestWithParam<int> {
     const std::string artifact = keys_[key].artifact;
     keys_.erase(key);
     if (!IsNamed(artifact) && !IsKept(artifact)) versioned_.erase(artifact);
+  }
+
+  void NoteBound(const std::string& key, const std::string& artifact, std::optional<uint32_t> given) {
+    const bool was_bound = keys_.contains(key);
+    ModelKey& bound = keys_[key];
+    if (was_bound) bound.earlier.insert(bound.earlier.begin(), bound.artifact);
+    std::erase(bound.earlier, artifact);
+    std::erase(bound.past, artifact);
+    bound.artifact = artifact;
+    bound.revision = revisions_[key];
+    bound.keep = given.value_or(bound.keep);
+    const uint32_t keep = bound.keep != 0 ? bound.keep : key == "k1" ? 3 : 2;
+    while (bound.earlier.size() >= keep) {
+      bound.past.insert(bound.past.begin(), bound.earlier.back());
+      bound.earlier.pop_back();
+    }
+    while (!bound.past.empty() && bound.earlier.size() + bound.past.size() >= kDifferenceVersions) {
+      bound.past.pop_back();
+    }
+    versioned_.insert(artifact);
   }
 
   void TickOrDrain() {
@@ -1020,6 +1209,10 @@ class Model : public ::testing::TestWithParam<int> {
       std::vector<std::string> earlier;
       for (const KeyVersion& version : key->earlier) earlier.push_back(version.artifact_id);
       ASSERT_EQ(earlier, bound.earlier);
+      ASSERT_EQ(key->past, bound.past);
+    }
+    for (const auto& [id, difference] : differences_) {
+      ASSERT_EQ(directory_.catalog().IsReleased(id), IsReleased(id)) << id;
     }
     const std::vector<TaskView> tasks = directory_.tasks().List("", "", tasks_.size() + 1);
     ASSERT_EQ(tasks.size(), tasks_.size());
@@ -1037,8 +1230,9 @@ class Model : public ::testing::TestWithParam<int> {
 
   SteadyTime now_ = SteadyTime() + absl::Seconds(1'700'000'000);
   CountingSecrets secrets_;
-  const DirectoryOptions options_{.transfers = {.filling_lanes = {"ucx"}},
-                                  .retention = {.keep = 2, .by_prefix = {{"k1", 3}}}};
+  const DirectoryOptions options_{
+      .transfers = {.filling_lanes = {"ucx"}},
+      .retention = {.keep = 2, .by_prefix = {{"k1", 3}}, .difference_versions = kDifferenceVersions}};
   Directory directory_{options_, &secrets_};
 
   std::map<std::string, ModelNode> nodes_;
@@ -1055,6 +1249,8 @@ class Model : public ::testing::TestWithParam<int> {
   std::map<std::string, ModelGrant> grants_;  // by id
   std::map<std::string, ModelTask> tasks_;    // by place
   int last_request_ = 0;
+  std::map<std::string, ModelDifference> differences_;  // by id
+  int paths_found_ = 0;
 };
 
 constexpr int kSeeds = 10;
@@ -1066,6 +1262,7 @@ TEST_P(Model, RandomSteps_KeepDirectoryEqualToModel) {
     ASSERT_TRUE(absl::SimpleAtoi(wanted, &steps)) << "TENSORCAST_MODEL_STEPS is not a number: " << wanted;
   }
   Run(steps / kSeeds);
+  if (steps >= 30'000) CheckReach();
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, Model, ::testing::Range(1, kSeeds + 1));

@@ -34,6 +34,9 @@ size_t SizeOf(const ReplicaInfo& replica) {
 size_t SizeOf(const ArtifactView& artifact) {
   size_t bytes = kArtifactBytes + artifact.record.artifact_id.size() + SizeOfTexts(artifact.keys) +
                  SizeOfTexts(artifact.kept_by);
+  for (const DifferenceEdge& edge : artifact.differences) {
+    bytes += 4 * kTextBytes + edge.artifact_id.size() + edge.base_id.size() + edge.target_id.size();
+  }
   for (const Origin& origin : artifact.record.origins) {
     bytes += kTextBytes + origin.node_id.size();
     for (const ObjectIdentity& object : origin.objects) bytes += kFileBytes + object.uri.size();
@@ -73,12 +76,20 @@ std::pair<std::string, std::string> SplitName(std::string_view name) {
   return absl::StrSplit(name, absl::MaxSplits('\n', 1));
 }
 
-ArtifactView ViewOf(const Catalog::Artifact& artifact, const Inventory& inventory) {
-  const SourceIndex::Scope* sources = inventory.sources().Find(artifact.record.artifact_id);
+std::vector<DifferenceEdge> DifferencesOf(const Catalog::Artifact& artifact, const Differences& differences) {
+  std::vector<DifferenceEdge> edges;
+  if (const DifferenceEdge* own = differences.Find(artifact.record.artifact_id)) edges.push_back(*own);
+  for (const DifferenceEdge* edge : differences.To(artifact.record.artifact_id)) edges.push_back(*edge);
+  return edges;
+}
+
+ArtifactView ViewOf(const Catalog::Artifact& artifact, const Directory& directory) {
+  const SourceIndex::Scope* sources = directory.inventory().sources().Find(artifact.record.artifact_id);
   return {.record = artifact.record,
           .keys = {artifact.keys.begin(), artifact.keys.end()},
           .kept_by = {artifact.kept_by.begin(), artifact.kept_by.end()},
           .released = artifact.IsReleased(),
+          .differences = DifferencesOf(artifact, directory.catalog().differences()),
           // Nothing is counted here: the widest scope of the index has the artifact's id.
           .ready_replicas = sources == nullptr ? 0 : sources->ready.size()};
 }
@@ -102,11 +113,16 @@ void AddReplicas(const Inventory& inventory, ArtifactView& view, std::string_vie
 absl::StatusOr<ArtifactView> DescribeArtifact(const Directory& directory, std::string_view artifact_id,
                                               std::string_view after, const PageBounds& bounds) {
   TC_ASSIGN_OR_RETURN(const Catalog::Artifact* artifact, directory.catalog().Get(artifact_id));
-  ArtifactView view = ViewOf(*artifact, directory.inventory());
+  ArtifactView view = ViewOf(*artifact, directory);
   size_t room = bounds.bytes;
   Take(room, SizeOf(view), /*first=*/true);
   AddReplicas(directory.inventory(), view, after, room);
   return view;
+}
+
+absl::StatusOr<ArtifactView> SummarizeArtifact(const Directory& directory, std::string_view artifact_id) {
+  TC_ASSIGN_OR_RETURN(const Catalog::Artifact* artifact, directory.catalog().Get(artifact_id));
+  return ViewOf(*artifact, directory);
 }
 
 // The token is an artifact's id, and where its replicas go on that replica's name behind it.
@@ -121,11 +137,10 @@ ArtifactPage ListArtifacts(const Directory& directory, std::string_view after, c
   auto it = last_replica.empty() ? artifacts.upper_bound(last) : artifacts.lower_bound(last);
   for (; it != artifacts.end(); ++it) {
     const Catalog::Artifact& artifact = it->second;
-    const bool unkeyed = artifact.keys.empty() && artifact.kept_by.empty();
-    if (filter.unkeyed_only && !unkeyed) continue;
+    if (filter.unkeyed_only && artifact.IsWanted()) continue;
     if (artifact.record.created > filter.created_before) continue;
     if (!filter.origin_path.empty() && !WasImportedFrom(artifact.record, filter.origin_path)) continue;
-    ArtifactView view = ViewOf(artifact, inventory);
+    ArtifactView view = ViewOf(artifact, directory);
     const bool full = page.artifacts.size() == bounds.entries;
     if (full || !Take(room, SizeOf(view), page.artifacts.empty())) {
       page.next = page.artifacts.back().record.artifact_id;

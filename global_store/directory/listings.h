@@ -21,8 +21,9 @@ struct ArtifactView {
   ArtifactRecord record;
   std::vector<std::string> keys;
   std::vector<std::string> kept_by;  // keys of which it is an earlier version that is kept
-  bool released = false;        // it goes when room is needed: no key names or keeps this version any more
-  uint64_t ready_replicas = 0;  // that serve and count as copies, whether listed or not
+  bool released = false;  // it goes when room is needed: no key names or keeps this version any more
+  std::vector<DifferenceEdge> differences;  // that make it; of a difference its own
+  uint64_t ready_replicas = 0;              // that serve and count as copies, whether listed or not
   std::vector<ReplicaInfo> replicas;
   std::string
       more_replicas_after;  // where a page that had no room for all of them goes on; empty: these are all
@@ -46,7 +47,7 @@ struct NodePage {
 
 // Which artifacts are listed: those for which all of it holds.
 struct ArtifactFilter {
-  bool unkeyed_only = false;  // no key names or keeps them
+  bool unkeyed_only = false;  // no key names or keeps them, and they are not differences that are kept
   absl::Time created_before = absl::InfiniteFuture();
   std::string_view origin_path;  // imported from a file of this path, on any node; empty: from anywhere
   bool replicas = false;         // are listed; else they are only counted
@@ -55,6 +56,8 @@ struct ArtifactFilter {
 // With its replicas, from where an earlier view of it left off. NOT_FOUND for an unknown artifact.
 absl::StatusOr<ArtifactView> DescribeArtifact(const Directory& directory, std::string_view artifact_id,
                                               std::string_view after = "", const PageBounds& bounds = {});
+// Without its replicas, which are only counted.
+absl::StatusOr<ArtifactView> SummarizeArtifact(const Directory& directory, std::string_view artifact_id);
 // In order of id, from where the previous page left off; "": from the beginning. An artifact with listed
 // replicas that do not fit comes again on the next page, with more of them.
 ArtifactPage ListArtifacts(const Directory& directory, std::string_view after, const PageBounds& bounds,

@@ -78,9 +78,7 @@ void Evictions::AddOrigins(const OriginsAsCopies& origins, const HeldReplica& re
 std::optional<EvictionDecision> Evictions::Refuse(const HeldReplica& replica, const Proofs& proofs,
                                                   SteadyTime now) const {
   const std::string& artifact_id = replica.facts.artifact_id;
-  // An artifact that was never published (or lost its record) still matters; only a deleted one does
-  // not.
-  if (!replica.Matters() || catalog_.IsDeleted(artifact_id)) return std::nullopt;
+  if (!replica.Matters() || !NeedsCopies(artifact_id)) return std::nullopt;
   const auto to_be_proven = [&](std::vector<CopyToProve> copies) {
     return EvictionDecision{
         .reason = absl::StrCat("no other node has proven that it has a copy of ", artifact_id),
@@ -135,6 +133,11 @@ absl::Status Evictions::Withdraw(const NodeIdentity& node, std::string_view repl
   return absl::OkStatus();
 }
 
+// An artifact that was never published (or lost its record) still needs them; a deleted one does not.
+bool Evictions::NeedsCopies(std::string_view artifact_id) const {
+  return !catalog_.IsDeleted(artifact_id) && catalog_.differences().Find(artifact_id) == nullptr;
+}
+
 bool Evictions::HasCopyOffDrainingNodes(const HeldReplica& replica) const {
   bool found = false;
   inventory_->ForEach(replica.facts.artifact_id, [&](const Node& node, const HeldReplica& other) {
@@ -150,8 +153,9 @@ std::vector<std::string> Evictions::EvictableOn(std::string_view node_id) const 
   std::vector<std::string> evictable;
   for (const auto& [replica_id, replica] : inventory_->ReplicasOf(node_id)) {
     const bool in_memory = replica.facts.location.kind != LocationKind::kDisk;
+    const std::string& artifact_id = replica.facts.artifact_id;
     const bool may_go = replica.IsSource() ? HasCopyOffDrainingNodes(replica) ||
-                                                 catalog_.IsReleased(replica.facts.artifact_id)
+                                                 catalog_.IsReleased(artifact_id) || !NeedsCopies(artifact_id)
                                            : (replica.IsPartial() && !replica.evicting) || replica.IsReady();
     if (in_memory && may_go && !replica.facts.pinned) evictable.push_back(replica_id);
   }

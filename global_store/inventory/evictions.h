@@ -1,4 +1,4 @@
-// Evictions: whether a replica may go, and what counts as a copy then.
+// Evictions: whether a replica may go, and what counts as a copy then. A difference always may.
 //
 // A node speaks for itself alone. Its other replicas count as it reports them; a replica on another node
 // counts only where that node has just proven that it has the bytes (global_store/service/possession.h): a
@@ -51,6 +51,9 @@ class Evictions {
     std::string unproven;               // what did not prove its own: "node b"
   };
   Copies FindCopies(const HeldReplica& replica, const Proofs& proofs) const;
+  // Whether the last copy of the artifact has to stay. Not of a difference: it helps to make what can be had
+  // without it.
+  bool NeedsCopies(std::string_view artifact_id) const;
   bool HasCopyOffDrainingNodes(const HeldReplica& replica) const;
   // Adds the origins that were found intact.
   void AddOrigins(const OriginsAsCopies& origins, const HeldReplica& replica, const Proofs& proofs,

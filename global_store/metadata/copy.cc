@@ -50,7 +50,7 @@ absl::Status WriteArtifact(const Fact& artifact, MetadataStore& from, MetadataSt
   std::string manifest;
   if (!artifact.DeletesArtifact()) {
     TC_ASSIGN_OR_RETURN(manifest, from.ReadManifest(artifact.name));
-    batch.manifest = ManifestBlob{.artifact_id = artifact.name, .bytes = manifest};
+    batch.manifests = {ManifestBlob{.artifact_id = artifact.name, .bytes = manifest}};
   }
   return to.Commit(batch);
 }

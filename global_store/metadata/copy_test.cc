@@ -41,7 +41,7 @@ void Fill(MetadataStore& store) {
                        .keep = 3,
                        .earlier = {{.artifact_id = absl::StrCat("a", i + 1), .revision = 6, .bound = kNow}}}},
              .nodes = {{.node_id = absl::StrCat("n", i), .name = "node"}}},
-        .manifest = ManifestBlob{.artifact_id = id, .bytes = manifest}};
+        .manifests = {ManifestBlob{.artifact_id = id, .bytes = manifest}}};
     if (i % 2 == 0) {
       batch.facts.tasks = {{.task_id = absl::StrCat("w", i),
                             .artifact_id = id,
@@ -103,7 +103,7 @@ TEST_F(Copy, CopyMetadata_ContinuesInterruptedCopy) {
   const auto to = MakeMemoryStore();
   const std::string manifest(101, 'm');
   ASSERT_TRUE(to->Commit({.facts = {.artifacts = {Artifact("a1")}},
-                          .manifest = ManifestBlob{.artifact_id = "a1", .bytes = manifest}})
+                          .manifests = {ManifestBlob{.artifact_id = "a1", .bytes = manifest}}})
                   .ok());
   const auto copied = CopyMetadata(*from_, *to);
   ASSERT_TRUE(copied.ok()) << copied.status();
@@ -128,7 +128,7 @@ TEST_F(Copy, CopyMetadata_RefusesDifferentManifest) {
   Fill(*from_);
   const auto to = MakeMemoryStore();
   ASSERT_TRUE(to->Commit({.facts = {.artifacts = {Artifact("a1")}},
-                          .manifest = ManifestBlob{.artifact_id = "a1", .bytes = "another"}})
+                          .manifests = {ManifestBlob{.artifact_id = "a1", .bytes = "another"}}})
                   .ok());
   const auto copied = CopyMetadata(*from_, *to);
   EXPECT_TRUE(absl::IsDataLoss(copied.status())) << copied.status();

@@ -21,6 +21,8 @@ Fact ToFact(const ArtifactRecord& artifact) {
   message.set_versioned(artifact.versioned);
   message.set_kind(static_cast<uint32_t>(artifact.kind));
   message.set_tensors_digest(artifact.tensors_digest);
+  message.set_base_id(artifact.base_id);
+  message.set_target_id(artifact.target_id);
   for (const Origin& origin : artifact.origins) message.add_origins(EncodeOrigin(origin));
   return {.kind = FactKind::kArtifact,
           .name = artifact.artifact_id,
@@ -39,6 +41,7 @@ Fact ToFact(const KeyRecord& key) {
   message.set_deleted(key.deleted);
   message.set_keep(key.keep);
   message.set_files_id(key.files_id);
+  message.mutable_past()->Assign(key.past.begin(), key.past.end());
   for (const KeyVersion& version : key.earlier) {
     record::KeyVersion& added = *message.add_earlier();
     added.set_artifact_id(version.artifact_id);
@@ -95,7 +98,7 @@ constexpr std::string_view kUnreadable = "the record cannot be read";
 absl::Status AddArtifact(std::string_view name, const std::string& record, DurableFacts& facts) {
   record::Artifact message;
   if (!message.ParseFromString(record)) return Damaged("artifact", name, kUnreadable);
-  if (message.kind() > static_cast<uint32_t>(ArtifactKind::kFiles)) {
+  if (message.kind() > static_cast<uint32_t>(ArtifactKind::kDifference)) {
     return Damaged("artifact", name, absl::StrCat("kind ", message.kind(), " is unknown"));
   }
   ArtifactRecord artifact{.artifact_id = std::string(name),
@@ -107,7 +110,9 @@ absl::Status AddArtifact(std::string_view name, const std::string& record, Durab
                           .created = absl::FromUnixNanos(message.created_ns()),
                           .deleted = message.deleted(),
                           .updated = absl::FromUnixNanos(message.updated_ns()),
-                          .versioned = message.versioned()};
+                          .versioned = message.versioned(),
+                          .base_id = message.base_id(),
+                          .target_id = message.target_id()};
   for (const std::string& bytes : message.origins()) {
     absl::StatusOr<Origin> origin = DecodeOrigin(bytes);
     if (!origin.ok()) return Damaged("artifact", name, origin.status().message());
@@ -127,7 +132,8 @@ absl::Status AddKey(std::string_view name, const std::string& record, DurableFac
                                                      .deleted = message.deleted(),
                                                      .keep = message.keep(),
                                                      .earlier = {},
-                                                     .files_id = message.files_id()});
+                                                     .files_id = message.files_id(),
+                                                     .past = {message.past().begin(), message.past().end()}});
   for (const record::KeyVersion& version : message.earlier()) {
     key.earlier.push_back({.artifact_id = version.artifact_id(),
                            .revision = version.revision(),

@@ -33,7 +33,7 @@ class MemoryStore final : public MetadataStore {
         facts_.insert_or_assign(key, std::move(fact));
       }
     }
-    if (batch.manifest.has_value()) manifests_[batch.manifest->artifact_id] = batch.manifest->bytes;
+    for (const ManifestBlob& manifest : batch.manifests) manifests_[manifest.artifact_id] = manifest.bytes;
     if (batch.request.has_value()) requests_[batch.request->request] = *batch.request;
     return absl::OkStatus();
   }

@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -35,7 +36,7 @@ struct ManifestBlob {
 
 struct WriteBatch {
   DurableFacts facts;  // the tombstone of an artifact also removes its manifest, origins and tasks
-  std::optional<ManifestBlob> manifest;
+  std::vector<ManifestBlob> manifests;
   std::optional<RequestRecord> request;
 };
 

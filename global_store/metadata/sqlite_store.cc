@@ -126,7 +126,7 @@ absl::Status SqliteStore::Commit(const WriteBatch& batch) {
 
 absl::Status SqliteStore::WriteAll(const WriteBatch& batch) {
   for (const Fact& fact : Encode(batch.facts)) TC_RETURN_IF_ERROR(WriteFact(fact));
-  if (batch.manifest.has_value()) TC_RETURN_IF_ERROR(WriteManifest(*batch.manifest));
+  for (const ManifestBlob& manifest : batch.manifests) TC_RETURN_IF_ERROR(WriteManifest(manifest));
   if (!batch.request.has_value()) return absl::OkStatus();
   return writes_.put_request
       .Bind(batch.request->request, Blob{batch.request->response}, absl::ToUnixNanos(batch.request->recorded))

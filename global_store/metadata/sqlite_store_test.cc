@@ -54,7 +54,7 @@ WriteBatch NumberedBatch(int number) {
   const std::string& name = names.try_emplace(number, absl::StrCat("key-", number)).first->second;
   return {.facts = {.artifacts = {{.artifact_id = name, .created = kNow, .updated = kNow}},
                     .keys = {{.name = name, .artifact_id = name, .revision = 1, .updated = kNow}}},
-          .manifest = ManifestBlob{.artifact_id = name, .bytes = name},
+          .manifests = {ManifestBlob{.artifact_id = name, .bytes = name}},
           .request = RequestRecord{name, name, kNow}};
 }
 

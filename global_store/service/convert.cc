@@ -207,6 +207,16 @@ v1::Artifact ToProto(const ArtifactView& artifact) {
   message.set_replica_count(static_cast<uint32_t>(artifact.ready_replicas));
   for (const ReplicaInfo& replica : artifact.replicas) *message.add_replicas() = rpc::ToProto(replica);
   for (const Origin& origin : artifact.record.origins) *message.add_origins() = rpc::ToProto(origin);
+  for (const DifferenceEdge& edge : artifact.differences) *message.add_differences() = ToProto(edge);
+  return message;
+}
+
+v1::Difference ToProto(const DifferenceEdge& edge) {
+  v1::Difference message;
+  message.set_artifact_id(edge.artifact_id);
+  message.set_base_id(edge.base_id);
+  message.set_target_id(edge.target_id);
+  message.set_image_bytes(edge.image_bytes);
   return message;
 }
 

@@ -24,6 +24,7 @@ std::vector<TaskReport> FromProto(
 
 v1::Node ToProto(const NodeView& node);
 v1::Artifact ToProto(const ArtifactView& artifact);
+v1::Difference ToProto(const DifferenceEdge& edge);
 // `keep` is how many versions the key keeps; 0: that is not told.
 v1::Key ToProto(const KeyRecord& key, uint32_t keep);
 v1::ReplicationTask ToProto(const TaskView& task);

@@ -93,6 +93,8 @@ std::vector<otel::GaugeRegistration> ObserveCoordinator(Coordinator* coordinator
   };
   count(metrics::kGlobalArtifacts, &DirectoryCounts::artifacts);
   count(metrics::kGlobalKeys, &DirectoryCounts::keys);
+  count(metrics::kGlobalDifferences, &DirectoryCounts::differences);
+  count(metrics::kGlobalDifferenceBytes, &DirectoryCounts::difference_bytes);
   count(metrics::kGlobalGrantsActive, &DirectoryCounts::active_grants);
   gauges.push_back(metrics::kGlobalNodes.Observe(
       [coordinator](otel::Gauge<1>::Observer& observer) { ObserveNodes(*coordinator, observer); }));

@@ -64,8 +64,9 @@ class Handlers {
   // handlers_artifacts.cc
   // A publication as it arrives. Thread-compatible.
   struct Publication {
-    std::optional<v1::PublishArtifactRequest> first;  // without its piece
+    std::optional<v1::PublishArtifactRequest> first;  // without its pieces
     rpc::PieceJoiner manifest;
+    rpc::PieceJoiner difference;  // empty: there is none
     absl::Status Add(v1::PublishArtifactRequest message);
   };
   absl::StatusOr<v1::PublishArtifactResponse> PublishArtifact(const RequestContext& context,

@@ -1,4 +1,6 @@
+#include <functional>
 #include <memory>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,14 +14,25 @@
 namespace tensorcast::global_store {
 namespace {
 
-absl::StatusOr<PublishRequest> RequestOf(const v1::PublishArtifactRequest& first, const Manifest& manifest) {
+ArtifactRecord RecordOf(const Manifest& manifest) {
+  ArtifactRecord record{.artifact_id = manifest.id(),
+                        .kind = manifest.kind(),
+                        .image_bytes = manifest.layout().image_bytes,
+                        .chunk_bytes = manifest.layout().chunk_bytes,
+                        .tensor_count = static_cast<uint32_t>(manifest.layout().tensors.size()),
+                        .tensors_digest = manifest.DigestOfTensors()};
+  if (manifest.kind() == ArtifactKind::kDifference) {
+    record.base_id = manifest.metadata().at("base");  // both are ids: Manifest::Decode has checked
+    record.target_id = manifest.metadata().at("target");
+  }
+  return record;
+}
+
+// `difference` may be null.
+absl::StatusOr<PublishRequest> RequestOf(const v1::PublishArtifactRequest& first, const Manifest& manifest,
+                                         const Manifest* difference) {
   PublishRequest request{.node = FromProto(first.node()),
-                         .artifact = {.artifact_id = manifest.id(),
-                                      .kind = manifest.kind(),
-                                      .image_bytes = manifest.layout().image_bytes,
-                                      .chunk_bytes = manifest.layout().chunk_bytes,
-                                      .tensor_count = static_cast<uint32_t>(manifest.layout().tensors.size()),
-                                      .tensors_digest = manifest.DigestOfTensors()},
+                         .artifact = RecordOf(manifest),
                          .replica = std::nullopt,
                          .origin = std::nullopt,
                          .key = first.key(),
@@ -38,17 +51,23 @@ absl::StatusOr<PublishRequest> RequestOf(const v1::PublishArtifactRequest& first
     }
     request.origin = rpc::FromProto(first.origin());
   }
+  if (difference != nullptr) request.difference = RecordOf(*difference);
+  if (first.has_difference_replica()) {
+    TC_ASSIGN_OR_RETURN(request.difference_replica, rpc::FromProto(first.difference_replica()));
+  }
   return request;
 }
 
 }  // namespace
 
 // A publication is a stream: the first message names artifact and node, all of them carry pieces of the
-// manifest.
+// manifest, then of that of a difference, if any.
 absl::Status Handlers::Publication::Add(v1::PublishArtifactRequest message) {
   TC_RETURN_IF_ERROR(manifest.Add(message.manifest_piece()));
+  TC_RETURN_IF_ERROR(difference.Add(message.difference_piece()));
   if (first.has_value()) return absl::OkStatus();
   message.clear_manifest_piece();
+  message.clear_difference_piece();
   first = std::move(message);
   return absl::OkStatus();
 }
@@ -62,9 +81,16 @@ absl::StatusOr<v1::PublishArtifactResponse> Handlers::PublishArtifact(const Requ
   const v1::PublishArtifactRequest& first = *publication.first;
   const std::string& bytes = publication.manifest.bytes();
   TC_ASSIGN_OR_RETURN(const std::shared_ptr<const Manifest> manifest, Manifest::Decode(bytes));
-  TC_ASSIGN_OR_RETURN(const PublishRequest request, RequestOf(first, *manifest));
-  // What makes a repetition the same call: the id stands for the manifest, however it was cut into pieces.
-  const std::string content = absl::StrCat(manifest->id(), "\n", first.SerializeAsString());
+  const std::string& difference_bytes = publication.difference.bytes();
+  std::shared_ptr<const Manifest> difference;  // null: none
+  if (!difference_bytes.empty()) {
+    TC_ASSIGN_OR_RETURN(difference, Manifest::Decode(difference_bytes));
+  }
+  TC_ASSIGN_OR_RETURN(const PublishRequest request, RequestOf(first, *manifest, difference.get()));
+  // What makes a repetition the same call: the ids stand for the manifests, however they were cut into
+  // pieces.
+  const std::string content = absl::StrCat(
+      manifest->id(), "\n", difference == nullptr ? "" : difference->id(), "\n", first.SerializeAsString());
   using Publish = Plan<v1::PublishArtifactResponse>;
   return Mutate<v1::PublishArtifactResponse>(
       context, "PublishArtifact", content,
@@ -76,12 +102,17 @@ absl::StatusOr<v1::PublishArtifactResponse> Handlers::PublishArtifact(const Requ
         publish.response.set_key_revision(plan.key_revision);
         publish.response.set_files_id(plan.files_id);
         if (!plan.existed) {
-          publish.change.manifest = ManifestBlob{.artifact_id = manifest->id(), .bytes = bytes};
+          publish.change.manifests.push_back({.artifact_id = manifest->id(), .bytes = bytes});
+        }
+        if (difference != nullptr && !plan.difference_existed) {
+          publish.change.manifests.push_back({.artifact_id = difference->id(), .bytes = difference_bytes});
         }
         // Soft state that comes with it, once it is committed: the replica can then be given to others at
         // once, before its node's next report.
         publish.change.also_apply = [&request](Directory& applied) {
-          if (request.replica.has_value()) applied.AddPublishedReplica(request.node, *request.replica);
+          for (const auto& replica : {request.replica, request.difference_replica}) {
+            if (replica.has_value()) applied.AddPublishedReplica(request.node, *replica);
+          }
           if (request.origin.has_value()) {
             applied.catalog().RenewOrigin(request.artifact.artifact_id, request.node.node_id);
           }
@@ -96,6 +127,8 @@ absl::Status Handlers::DescribeArtifact(const v1::DescribeArtifactRequest& reque
   std::string artifact_id = request.artifact_id();
   std::string more_replicas_after;
   const PageBounds bounds{.bytes = kPageBytes};
+  const std::set<std::string, std::less<>> held(request.held_artifacts().begin(),
+                                                request.held_artifacts().end());
   const auto view_after = [&](std::string_view after) {
     return coordinator_.WithDirectory([&](Directory& directory, SteadyTime) {
       return global_store::DescribeArtifact(directory, artifact_id, after, bounds);
@@ -104,10 +137,23 @@ absl::Status Handlers::DescribeArtifact(const v1::DescribeArtifactRequest& reque
   if (request.has_key()) {
     TC_ASSIGN_OR_RETURN(*first.mutable_key(), FindKey(request.key()));
     artifact_id = first.key().artifact_id();
-  } else {
+  } else if (held.empty()) {
     TC_ASSIGN_OR_RETURN(const ArtifactView view, view_after(""));
     *first.mutable_artifact() = ToProto(view);
     more_replicas_after = view.more_replicas_after;
+  } else {
+    // Every follower of a key asks for differences with every version: an answer with the replicas of all of
+    // them would make that quadratic.
+    TC_ASSIGN_OR_RETURN(const ArtifactView view,
+                        coordinator_.WithDirectory([&](Directory& directory, SteadyTime) {
+                          return SummarizeArtifact(directory, artifact_id);
+                        }));
+    *first.mutable_artifact() = ToProto(view);
+  }
+  if (!held.empty()) {
+    const std::vector<DifferenceEdge> path = coordinator_.WithDirectory(
+        [&](Directory& directory, SteadyTime) { return directory.DifferencesTo(artifact_id, held); });
+    for (const DifferenceEdge& edge : path) *first.add_differences() = ToProto(edge);
   }
   std::shared_ptr<const std::string> manifest;
   if (request.manifest()) {

@@ -251,6 +251,8 @@ absl::StatusOr<v1::GetClusterStatusResponse> Handlers::GetClusterStatus(
   response.set_conservation_compared(conservation.inventories + conservation.grants);
   response.set_conservation_violations(conservation.inventory_violations + conservation.grant_violations);
   if (!conservation.found.empty()) response.set_last_violation(conservation.found.back());
+  response.set_differences(counts.differences);
+  response.set_difference_bytes(counts.difference_bytes);
   response.set_store_epoch(coordinator_.epoch());
   response.set_metadata_store(std::string(coordinator_.metadata_store_name()));
   // A request by names looks for addresses; the pages that follow the first only bring more nodes.

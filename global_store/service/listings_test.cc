@@ -76,7 +76,7 @@ class ListingsTest : public ::testing::Test {
     const auto published =
         coordinator_->Mutate("", [&](const Directory&, absl::Time now) -> absl::StatusOr<Change> {
           const ArtifactRecord record{.artifact_id = artifact_id, .created = now, .updated = now};
-          return Change{.facts = {.artifacts = {record}}, .manifest = ManifestBlob{artifact_id, "bytes"}};
+          return Change{.facts = {.artifacts = {record}}, .manifests = {ManifestBlob{artifact_id, "bytes"}}};
         });
     ASSERT_TRUE(published.ok()) << published.status();
     std::vector<ReplicaInfo> replicas;

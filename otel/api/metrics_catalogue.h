@@ -80,6 +80,8 @@
   X(Gauge, 1, GlobalNodes, "tc_global_store_nodes", "{node}", kNone, ("state"), "Nodes of the cluster by state (alive; draining; lost, with replicas that it may still have)") \
   X(Gauge, 0, GlobalArtifacts, "tc_global_store_artifacts", "{artifact}", kNone, (), "Artifacts that the global store knows") \
   X(Gauge, 0, GlobalKeys, "tc_global_store_keys", "{key}", kNone, (), "Keys bound in the global store") \
+  X(Gauge, 0, GlobalDifferences, "tc_global_store_differences", "{difference}", kNone, (), "Differences between versions that the global store keeps") \
+  X(Gauge, 0, GlobalDifferenceBytes, "tc_global_store_difference_bytes", "By", kNone, (), "Image bytes of the differences that the global store keeps, one copy of each") \
   X(Gauge, 2, GlobalReplicas, "tc_global_store_replicas", "{replica}", kNone, ("location", "state"), "Replicas in the cluster by location and state") \
   /* The fleet, from what nodes report to the global store (global_store/rollups). */ \
   X(Gauge, 3, FleetTransferSeconds, "tc_fleet_transfer_seconds", "s", kNone, ("zone", "rack", "percentile"), "Time of the transfers that ended in the last 15 minutes (percentile: 50, 95, 100), by the zone and rack of the receiver") \

@@ -197,8 +197,9 @@ absl::Status Store::Commit(const WriteBatch& batch) {
     if (requests_.has_value()) requests_->insert(absl::HashOf(std::string_view(batch.request->request)));
   }
   absl::ReaderMutexLock lock(&commit_mutex_);
-  if (!batch.manifest.has_value()) return Write(operations);
-  TC_RETURN_IF_ERROR(AddManifest(*batch.manifest, operations));
+  for (const ManifestBlob& manifest : batch.manifests) {
+    TC_RETURN_IF_ERROR(AddManifest(manifest, operations));
+  }
   return Write(operations);
 }
 

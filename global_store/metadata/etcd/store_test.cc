@@ -219,7 +219,7 @@ TEST_F(EtcdStore, FullQuota_IsReportedAndKeepsLeadership) {
   for (int i = 0; i < 64 && status.ok(); ++i) {
     WriteBatch batch = Bind(absl::StrCat("k", i), 1);
     const std::string bytes(1 << 20, 'x');
-    batch.manifest = ManifestBlob{.artifact_id = absl::StrCat("a", i), .bytes = bytes};
+    batch.manifests = {ManifestBlob{.artifact_id = absl::StrCat("a", i), .bytes = bytes}};
     status = leader->store->Commit(batch);
   }
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
@@ -234,7 +234,7 @@ TEST_F(EtcdStore, Purge_DeletesUnreferencedPieces) {
   const std::string bytes((3 << 20) + 5, 'x');
   for (int i = 0; i < 2; ++i) {
     WriteBatch batch = Bind("k", 1);
-    batch.manifest = ManifestBlob{.artifact_id = "a", .bytes = bytes};
+    batch.manifests = {ManifestBlob{.artifact_id = "a", .bytes = bytes}};
     ASSERT_TRUE(leader->store->Commit(batch).ok());
   }
   etcdserverpb::RangeRequest pieces;
@@ -258,7 +258,7 @@ TEST_F(EtcdStore, CopyMetadata_CopiesBetweenSqliteAndEtcd) {
     WriteBatch batch = Bind(absl::StrCat("k", i), 3);
     batch.facts.artifacts = {{.artifact_id = absl::StrCat("a", i), .created = absl::UnixEpoch()}};
     batch.facts.nodes = {{.node_id = absl::StrCat("n", i), .name = "n"}};
-    batch.manifest = ManifestBlob{.artifact_id = absl::StrCat("a", i), .bytes = manifest};
+    batch.manifests = {ManifestBlob{.artifact_id = absl::StrCat("a", i), .bytes = manifest}};
     ASSERT_TRUE((*sqlite)->Commit(batch).ok());
   }
   const auto copied = CopyMetadata(**sqlite, *leader->store);

@@ -93,6 +93,23 @@ TEST_P(MetadataStoreContract, FilesOfKeyAndVersions_AreKept) {
   EXPECT_THAT(Load().keys, ElementsAre(key));
 }
 
+TEST_P(MetadataStoreContract, DifferenceAndVersionsItIsBetween_AreKept) {
+  ArtifactRecord difference = Artifact("d");
+  difference.kind = ArtifactKind::kDifference;
+  difference.base_id = "b";
+  difference.target_id = "a";
+  KeyRecord key = Key("k", 3);
+  key.past = {"b", "c"};
+  WriteBatch batch = Facts({Artifact("a"), difference}, {key});
+  batch.manifests = {ManifestBlob{.artifact_id = "a", .bytes = "of a"},
+                     ManifestBlob{.artifact_id = "d", .bytes = "of d"}};
+  ASSERT_TRUE(store_->Commit(batch).ok());
+  EXPECT_THAT(Load().artifacts, ElementsAre(Artifact("a"), difference));
+  EXPECT_THAT(Load().keys, ElementsAre(key));
+  EXPECT_EQ(store_->ReadManifest("a").value_or("none"), "of a");
+  EXPECT_EQ(store_->ReadManifest("d").value_or("none"), "of d");
+}
+
 TEST_P(MetadataStoreContract, EarlierVersions_AreReplacedWithTheirKey) {
   KeyRecord key = Key("k", 9);
   key.keep = 3;
@@ -179,7 +196,7 @@ TEST_P(MetadataStoreContract, Task_IsKeptUntilCancelledOrItsArtifactIsDeleted) {
 
 TEST_P(MetadataStoreContract, ReplacedArtifactRecord_KeepsItsManifest) {
   WriteBatch batch = Facts({Artifact("a")});
-  batch.manifest = ManifestBlob{.artifact_id = "a", .bytes = "bytes"};
+  batch.manifests = {ManifestBlob{.artifact_id = "a", .bytes = "bytes"}};
   ASSERT_TRUE(store_->Commit(batch).ok());
   ASSERT_TRUE(store_->Commit(Facts({Artifact("a")})).ok());
   EXPECT_EQ(store_->ReadManifest("a").value_or("none"), "bytes");
@@ -191,7 +208,7 @@ TEST_P(MetadataStoreContract, Manifest_MayHaveManyPieces) {
   for (const std::string& bytes :
        {large, large.substr(0, 32 << 20), large.substr(0, (16 << 20) + 1), std::string()}) {
     WriteBatch batch = Facts({Artifact("a")});
-    batch.manifest = ManifestBlob{.artifact_id = "a", .bytes = bytes};
+    batch.manifests = {ManifestBlob{.artifact_id = "a", .bytes = bytes}};
     ASSERT_TRUE(store_->Commit(batch).ok());
     auto read = store_->ReadManifest("a");
     ASSERT_TRUE(read.ok()) << read.status();
@@ -201,7 +218,7 @@ TEST_P(MetadataStoreContract, Manifest_MayHaveManyPieces) {
 
 TEST_P(MetadataStoreContract, Tombstone_RemovesManifestAndOrigins) {
   WriteBatch batch = Facts({Artifact("a")});
-  batch.manifest = ManifestBlob{.artifact_id = "a", .bytes = "bytes"};
+  batch.manifests = {ManifestBlob{.artifact_id = "a", .bytes = "bytes"}};
   ASSERT_TRUE(store_->Commit(batch).ok());
   const ArtifactRecord tombstone{.artifact_id = "a", .created = kNow, .deleted = true, .updated = kNow};
   ASSERT_TRUE(store_->Commit(Facts({tombstone})).ok());
