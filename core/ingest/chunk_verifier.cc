@@ -1,6 +1,7 @@
 #include "core/ingest/chunk_verifier.h"
 
 #include "absl/strings/str_cat.h"
+#include "core/replica/difference_lane.h"
 
 namespace tensorcast {
 namespace {
@@ -21,8 +22,9 @@ std::string Mismatch(const ChunkDigests& found, const ChunkDigests& expected) {
 
 bool ChunkVerifier::WantsBlake3(const SourceInfo& source, uint32_t chunk) const {
   if (expected_ == nullptr) return true;
-  return distrust_other_hosts_ && (source.type == SourceType::kRemote || source.outside) &&
-         expected_->digests()[chunk].blake3.has_value();
+  const bool distrusted =
+      source.type == SourceType::kRemote || source.outside || source.lane == kDifferenceLane;
+  return distrust_other_hosts_ && distrusted && expected_->digests()[chunk].blake3.has_value();
 }
 
 absl::Status ChunkVerifier::CheckPadding(const ChunkRequest& request) const {

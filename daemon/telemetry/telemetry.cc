@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/steady_time.h"
+#include "core/replica/difference_lane.h"
 #include "otel/api/metrics_catalogue.h"
 
 namespace tensorcast::daemon {
@@ -165,6 +166,7 @@ void RecordMetrics(const TransferReport& report) {
   if (report.reassigned_chunks > 0) metrics::kP2pReassignedChunks.Add(report.reassigned_chunks);
   for (const SourceReport& source : report.sources) {
     if (source.source.lane == kEqualLane) metrics::kEqualChunkBytes.Add(source.bytes);
+    if (source.source.lane == kDifferenceLane) metrics::kDifferenceBytes.Add(source.bytes);
   }
 }
 

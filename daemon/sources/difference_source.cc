@@ -1,0 +1,332 @@
+#include "daemon/sources/difference_source.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <iterator>
+#include <optional>
+#include <span>
+#include <thread>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/log/log.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "base/status.h"
+#include "core/artifact/digest.h"
+#include "core/difference/difference_decoder.h"
+#include "core/replica/difference_lane.h"
+#include "otel/api/metrics_catalogue.h"
+#include "otel/api/span.h"
+
+namespace tensorcast::daemon {
+namespace {
+
+namespace attr = otel::attr;
+
+constexpr Location kHostMemory{LocationKind::kCpu};
+// More threads than this gain nothing on one memory bus.
+constexpr int kMaxThreads = 4;
+
+// The codec reads pieces that it does not write to.
+std::vector<std::span<std::byte>> PiecesOf(const ReplicaLease& lease, uint64_t offset, uint64_t bytes) {
+  std::vector<std::span<std::byte>> pieces;
+  for (const ConstHostSpan span : lease.HostSpans(offset, bytes)) {
+    pieces.emplace_back(const_cast<std::byte*>(span.data()), span.size());
+  }
+  return pieces;
+}
+
+// A chunk that could not be made, or was made wrong: which replica is to blame is looked for at the end.
+class WrongChunk {
+ public:
+  void Note(uint32_t chunk) { chunk_.store(chunk, std::memory_order_relaxed); }
+  std::optional<uint32_t> chunk() const {
+    const int64_t chunk = chunk_.load(std::memory_order_relaxed);
+    return chunk < 0 ? std::nullopt : std::optional<uint32_t>(static_cast<uint32_t>(chunk));
+  }
+
+ private:
+  std::atomic<int64_t> chunk_ = -1;
+};
+
+// What is read, for as long as the source lives.
+struct Leased {
+  std::unique_ptr<ReplicaLease> base;
+  std::vector<std::unique_ptr<ReplicaLease>> differences;
+};
+
+// Any number of fetches at a time.
+class DifferenceSource final : public ChunkSource {
+ public:
+  static absl::StatusOr<std::unique_ptr<ChunkSource>> Open(const RequestContext& context,
+                                                           std::shared_ptr<const Manifest> target,
+                                                           Leased leased, std::shared_ptr<WrongChunk> wrong) {
+    const ImageLayout& layout = target->layout();
+    const DifferenceGeometry geometry = GeometryOf(layout);
+    std::vector<DifferenceDecoder> decoders;
+    for (const std::unique_ptr<ReplicaLease>& difference : leased.differences) {
+      const ImageLayout& image = difference->manifest()->layout();
+      absl::StatusOr<DifferenceDecoder> decoder =
+          DifferenceDecoder::Open(image, PiecesOf(*difference, 0, image.image_bytes), geometry);
+      if (!decoder.ok()) {
+        return Annotate(decoder.status(), absl::StrCat("open difference ", difference->manifest()->id()));
+      }
+      decoders.push_back(*std::move(decoder));
+    }
+    auto source = std::unique_ptr<DifferenceSource>(new DifferenceSource(
+        context, std::move(target), std::move(leased), std::move(decoders), std::move(wrong)));
+    if (source->has_->count() == 0) {
+      return absl::FailedPreconditionError(
+          "open the differences: they contain no chunk; each comes whole from the other sources");
+    }
+    return source;
+  }
+
+  ~DifferenceSource() override {
+    span_.SetAttribute(attr::kSizeBytes, bytes_.load());
+    span_.SetAttribute(attr::kChunks, chunks_.load());
+    span_.End();
+  }
+
+  const SourceInfo& info() const override { return info_; }
+  int max_concurrency() const override {
+    return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMaxThreads);
+  }
+  std::shared_ptr<const Availability> availability() const override {
+    return has_->complete() ? nullptr : has_;
+  }
+
+  absl::StatusOr<std::optional<ChunkDigests>> Fetch(const RequestContext& context,
+                                                    const ChunkRequest& request) override {
+    TC_RETURN_IF_ERROR(CheckDestination(info_, request));
+    TC_RETURN_IF_ERROR(CheckRange(info_, request, target_->layout().image_bytes));
+    const std::string what = DescribeFetch(info_, request);
+    TC_RETURN_IF_ERROR(context.Check(what));
+    if (request.range != target_->layout().chunk(request.chunk) || !has_->Has(request.chunk)) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(what, ": the differences do not contain this chunk; fetch it from a peer"));
+    }
+    DigestBuilder digest(request.blake3);
+    std::unique_ptr<ChunkRebuilder> rebuilder = TakeRebuilder();
+    const absl::Status rebuilt = rebuilder->Rebuild(
+        path_, request.chunk, PiecesOf(*leased_.base, request.range.offset, request.range.bytes),
+        request.destination, &digest);
+    GiveBack(std::move(rebuilder));
+    if (!rebuilt.ok()) {
+      wrong_->Note(request.chunk);
+      return absl::DataLossError(absl::StrCat(what, ": ", rebuilt.message()));
+    }
+    ChunkDigests digests = digest.FinishChunk();
+    if (digests.xxh3 != target_->digests()[request.chunk].xxh3) wrong_->Note(request.chunk);
+    bytes_ += request.range.bytes;
+    ++chunks_;
+    return digests;
+  }
+
+ private:
+  DifferenceSource(const RequestContext& context, std::shared_ptr<const Manifest> target, Leased leased,
+                   std::vector<DifferenceDecoder> decoders, std::shared_ptr<WrongChunk> wrong)
+      : target_(std::move(target)),
+        leased_(std::move(leased)),
+        decoders_(std::move(decoders)),
+        wrong_(std::move(wrong)),
+        has_(std::make_shared<Availability>(target_->layout().image_bytes, target_->layout().chunk_bytes)) {
+    for (const DifferenceDecoder& decoder : decoders_) path_.push_back(&decoder);
+    for (uint32_t chunk = 0; chunk < has_->chunks(); ++chunk) {
+      if (ModeOf(path_, chunk) != RecordMode::kWhole) has_->Add(chunk);
+    }
+    has_->End(absl::OkStatus());
+    const ReplicaLease& last = *leased_.differences.back();
+    info_.type = SourceType::kLocal;
+    info_.lane = kDifferenceLane;
+    info_.name = leased_.base->manifest()->id();
+    info_.made_by = last.made_by();
+    // Not the base's: its equal chunks may be a source of the same ingest.
+    info_.replica_id = last.replica_id();
+    std::vector<otel::SpanLink> links = {{.context = leased_.base->made_by()}};
+    for (const auto& difference : leased_.differences) links.push_back({.context = difference->made_by()});
+    std::erase_if(links, [](const otel::SpanLink& link) { return !link.context.IsValid(); });
+    span_ = otel::Span("Difference/Apply", context, {{attr::kArtifactId, target_->id()}}, {.links = links});
+  }
+
+  std::unique_ptr<ChunkRebuilder> TakeRebuilder() {
+    absl::MutexLock lock(&mutex_);
+    if (idle_.empty()) return std::make_unique<ChunkRebuilder>();
+    std::unique_ptr<ChunkRebuilder> rebuilder = std::move(idle_.back());
+    idle_.pop_back();
+    return rebuilder;
+  }
+  void GiveBack(std::unique_ptr<ChunkRebuilder> rebuilder) {
+    absl::MutexLock lock(&mutex_);
+    idle_.push_back(std::move(rebuilder));
+  }
+
+  const std::shared_ptr<const Manifest> target_;
+  const Leased leased_;
+  const std::vector<DifferenceDecoder> decoders_;  // of leased memory
+  std::vector<const DifferenceDecoder*> path_;
+  const std::shared_ptr<WrongChunk> wrong_;
+  const std::shared_ptr<Availability> has_;
+  SourceInfo info_;
+  otel::Span span_;
+  std::atomic<uint64_t> bytes_ = 0;
+  std::atomic<uint32_t> chunks_ = 0;
+  absl::Mutex mutex_;
+  std::vector<std::unique_ptr<ChunkRebuilder>> idle_ ABSL_GUARDED_BY(mutex_);
+};
+
+class DifferenceProvider final : public SourceProvider {
+ public:
+  DifferenceProvider(StoreEngine* engine, std::shared_ptr<const Manifest> target, DifferencePath path,
+                     std::shared_ptr<SourceProvider> others)
+      : engine_(*engine), target_(std::move(target)), path_(std::move(path)), others_(std::move(others)) {}
+
+  void ObserveWaits(const WaitObserver& observer) override { others_->ObserveWaits(observer); }
+  void NoteReceived(uint64_t bytes) override { others_->NoteReceived(bytes); }
+  bool NoteStall() override { return others_->NoteStall(); }
+
+  absl::StatusOr<MoreSources> Next(const RequestContext& context, std::span<const SourceFailure> ended,
+                                   bool needed) override {
+    const std::vector<SourceFailure> of_others = NoteEnded(ended);
+    if (!std::exchange(asked_, true)) {
+      absl::StatusOr<std::unique_ptr<ChunkSource>> source = Open(context);
+      if (source.ok()) {
+        Count("applied");
+        in_use_ = true;
+        whole_ = (*source)->availability() == nullptr;
+        MoreSources first;
+        if (!whole_) first.look_again = absl::ZeroDuration();
+        first.sources.push_back(*std::move(source));
+        return first;
+      }
+      unopened_.push_back({.source = {SourceType::kLocal, std::string(kDifferenceLane), path_.base_id},
+                           .status = source.status()});
+    }
+    if (in_use_ && whole_ && !needed) return MoreSources();
+    others_in_use_ -= static_cast<int>(of_others.size());
+    // What the differences do not contain is needed, though their source is in use.
+    absl::StatusOr<MoreSources> more = others_->Next(context, of_others, needed || others_in_use_ <= 0);
+    if (more.ok()) others_in_use_ += static_cast<int>(more->sources.size());
+    return more;
+  }
+
+  std::vector<SourceFailure> TakeUnopened() override {
+    std::vector<SourceFailure> unopened = std::exchange(unopened_, {});
+    std::ranges::move(others_->TakeUnopened(), std::back_inserter(unopened));
+    return unopened;
+  }
+
+  void Finished(const absl::Status& status, std::span<const SourceFailure> ended) override {
+    others_->Finished(status, NoteEnded(ended));
+  }
+
+ private:
+  static void Count(std::string_view outcome) { otel::metrics::kDifferencePaths.Add(1, {outcome}); }
+
+  // The target has its memory by now.
+  absl::StatusOr<std::unique_ptr<ChunkSource>> Open(const RequestContext& context) {
+    TC_RETURN_IF_ERROR(path_.unused);
+    Leased leased;
+    absl::StatusOr<std::unique_ptr<ReplicaLease>> base = engine_.LeaseArtifact(path_.base_id, kHostMemory);
+    if (!base.ok()) {
+      Count("base_gone");
+      return Annotate(base.status(), absl::StrCat("rebuild from ", path_.base_id,
+                                                  ": the base is not in host memory any more"));
+    }
+    leased.base = *std::move(base);
+    for (const std::shared_ptr<const Manifest>& manifest : path_.differences) {
+      absl::StatusOr<std::unique_ptr<ReplicaLease>> difference =
+          engine_.LeaseArtifact(manifest->id(), kHostMemory);
+      if (!difference.ok()) {
+        Count("difference_gone");
+        return Annotate(difference.status(), "rebuild: the difference is not in host memory any more");
+      }
+      leased.differences.push_back(*std::move(difference));
+    }
+    absl::StatusOr<std::unique_ptr<ChunkSource>> source =
+        DifferenceSource::Open(context, target_, std::move(leased), wrong_);
+    if (!source.ok()) {
+      Count("damaged");
+      DropWrongDifferences();
+    }
+    return source;
+  }
+
+  std::vector<SourceFailure> NoteEnded(std::span<const SourceFailure> ended) {
+    std::vector<SourceFailure> of_others;
+    for (const SourceFailure& failure : ended) {
+      if (failure.source.lane != kDifferenceLane) {
+        of_others.push_back(failure);
+        continue;
+      }
+      in_use_ = false;
+      if (const std::optional<uint32_t> chunk = wrong_->chunk(); chunk.has_value()) {
+        Count("damaged");
+        DropDamaged(*chunk);
+      }
+    }
+    return of_others;
+  }
+
+  // The base and the differences were compared with their manifests when they came: one that differs now has
+  // rotted. Where none does, the difference was made wrong, and is of no use to other nodes either.
+  void DropDamaged(uint32_t chunk) {
+    bool found = DropWrongDifferences();
+    found |= DropIfWrong(path_.base_id, chunk);
+    LOG_IF(ERROR, !found) << "chunk " << chunk << " of " << target_->id() << ", rebuilt from "
+                          << path_.base_id << ", is wrong, though base and differences are as they were "
+                          << "published: a difference was made of other bytes";
+  }
+
+  bool DropWrongDifferences() {
+    bool found = false;
+    for (const std::shared_ptr<const Manifest>& difference : path_.differences) {
+      for (uint32_t i = 0; i < difference->layout().chunk_count(); ++i) {
+        found |= DropIfWrong(difference->id(), i);
+      }
+    }
+    return found;
+  }
+
+  // Where the replica is gone already there is nothing to drop.
+  bool DropIfWrong(const std::string& artifact_id, uint32_t chunk) {
+    absl::StatusOr<std::unique_ptr<ReplicaLease>> lease = engine_.LeaseArtifact(artifact_id, kHostMemory);
+    if (!lease.ok()) return false;
+    const Manifest& manifest = *(*lease)->manifest();
+    const ByteRange range = manifest.layout().chunk(chunk);
+    DigestBuilder digest(/*with_blake3=*/false);
+    for (const ConstHostSpan span : (*lease)->HostSpans(range.offset, range.bytes)) digest.Update(span);
+    if (digest.FinishChunk().xxh3 == manifest.digests()[chunk].xxh3) return false;
+    const std::string replica_id = (*lease)->replica_id();
+    lease->reset();
+    const absl::Status dropped = engine_.Evict(replica_id, /*force=*/true);
+    LOG(ERROR) << "replica " << replica_id << " of " << artifact_id
+               << " does not match its manifest and is dropped: " << dropped;
+    return true;
+  }
+
+  StoreEngine& engine_;
+  const std::shared_ptr<const Manifest> target_;
+  const DifferencePath path_;
+  const std::shared_ptr<SourceProvider> others_;
+  const std::shared_ptr<WrongChunk> wrong_ = std::make_shared<WrongChunk>();
+  bool asked_ = false;
+  bool in_use_ = false;  // its own source
+  bool whole_ = false;   // which has every chunk
+  int others_in_use_ = 0;
+  std::vector<SourceFailure> unopened_;
+};
+
+}  // namespace
+
+std::shared_ptr<SourceProvider> MakeDifferenceProvider(StoreEngine* engine,
+                                                       std::shared_ptr<const Manifest> target,
+                                                       DifferencePath path,
+                                                       std::shared_ptr<SourceProvider> others) {
+  return std::make_shared<DifferenceProvider>(engine, std::move(target), std::move(path), std::move(others));
+}
+
+}  // namespace tensorcast::daemon

@@ -1,0 +1,250 @@
+#include "daemon/sources/difference_source.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/log/check.h"
+#include "core/artifact/test_util.h"
+#include "core/difference/difference_artifact.h"
+#include "core/difference/difference_encoder.h"
+#include "core/replica/difference_lane.h"
+#include "core/testing/scripted_source.h"
+#include "core/testing/test_artifact.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace tensorcast::daemon {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Key;
+using ::testing::SizeIs;
+using ::testing::UnorderedElementsAre;
+
+using tensorcast::testing::DigestsOf;
+using tensorcast::testing::MakeChunkedArtifact;
+using tensorcast::testing::MakeControl;
+using tensorcast::testing::ScriptedProvider;
+using tensorcast::testing::SourceControl;
+using tensorcast::testing::TestArtifact;
+
+constexpr uint64_t kChunkBytes = 4096;
+constexpr uint32_t kChunks = 12;
+constexpr Location kCpu{LocationKind::kCpu};
+
+void Seal(TestArtifact& artifact, std::map<std::string, std::string> metadata, ArtifactKind kind) {
+  auto manifest = Manifest::Create(artifact.layout, DigestsOf(artifact.layout, artifact.image),
+                                   std::move(metadata), kind);
+  CHECK_OK(manifest.status());
+  artifact.manifest = *std::move(manifest);
+}
+
+// With other bytes: a few in each chunk, and all of `replaced`.
+TestArtifact NextVersion(TestArtifact artifact, uint64_t seed, const std::vector<uint32_t>& replaced = {}) {
+  std::mt19937_64 random(seed);
+  for (uint32_t chunk = 0; chunk < kChunks; ++chunk) {
+    for (int i = 0; i < 40; ++i) {
+      artifact.image[chunk * kChunkBytes + random() % kChunkBytes] ^= std::byte{3};
+    }
+  }
+  for (const uint32_t chunk : replaced) {
+    for (uint64_t i = 0; i < kChunkBytes; ++i) {
+      artifact.image[chunk * kChunkBytes + i] = static_cast<std::byte>(random());
+    }
+  }
+  Seal(artifact, {{"seed", std::to_string(seed)}}, ArtifactKind::kTensors);
+  return artifact;
+}
+
+TestArtifact MakeDifference(const TestArtifact& base, const TestArtifact& target) {
+  DifferenceEncoder encoder(GeometryOf(target.layout));
+  ChunkEncoder chunks(encoder);
+  for (uint32_t chunk = 0; chunk < kChunks; ++chunk) {
+    const ByteRange range = target.layout.chunk(chunk);
+    chunks.Encode(chunk, std::span(base.image).subspan(range.offset, range.bytes),
+                  std::span(target.image).subspan(range.offset, range.bytes));
+  }
+  const std::optional<EncodedDifference> encoded = encoder.Finish();
+  CHECK(encoded.has_value());
+  TestArtifact difference;
+  difference.layout = encoded->layout;
+  difference.image.resize(difference.layout.image_bytes);
+  encoded->CopyImage({0, difference.image.size()}, difference.image.data());
+  Seal(difference, DifferenceMetadata({.base = base.manifest->id(), .target = target.manifest->id()}),
+       ArtifactKind::kDifference);
+  return difference;
+}
+
+class DifferenceSourceTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    engine_.reset();
+    auto pool = HostPool::Create({.bytes = 64 << 20, .use_huge_pages = false, .prefault_threads = 0});
+    ASSERT_TRUE(pool.ok()) << pool.status();
+    pool_ = *std::move(pool);
+    auto engine = StoreEngine::Create({.node_id = "me", .host_pool = pool_.get()});
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    engine_ = *std::move(engine);
+  }
+
+  // As a replica in host memory, from a source of its own.
+  void Have(const TestArtifact& artifact) {
+    auto lease =
+        Ingest(artifact, std::make_shared<ScriptedProvider>(std::vector{MakeControl(artifact.image)}));
+    ASSERT_TRUE(lease.ok()) << lease.status();
+  }
+  absl::StatusOr<std::unique_ptr<ReplicaLease>> Ingest(const TestArtifact& artifact,
+                                                       std::shared_ptr<SourceProvider> sources) {
+    auto pending = engine_->Ingest(
+        context_, {.manifest = artifact.manifest, .location = kCpu, .sources = std::move(sources)});
+    if (!pending.ok()) return pending.status();
+    auto lease = (*pending)->Wait(context_);
+    report_ = (*pending)->report().value_or(TransferReport());
+    return lease;
+  }
+  // Made from the base and these differences, with `far` for the rest; and compared.
+  void Rebuild(const TestArtifact& base, const std::vector<TestArtifact>& differences,
+               const TestArtifact& target, const std::shared_ptr<SourceControl>& far) {
+    DifferencePath path{.base_id = base.manifest->id()};
+    for (const TestArtifact& difference : differences) path.differences.push_back(difference.manifest);
+    auto lease = Ingest(target, MakeDifferenceProvider(engine_.get(), target.manifest, std::move(path),
+                                                       std::make_shared<ScriptedProvider>(std::vector{far})));
+    ASSERT_TRUE(lease.ok()) << lease.status();
+    std::vector<std::byte> bytes;
+    for (const ConstHostSpan span : (*lease)->HostSpans(0, target.image.size())) {
+      bytes.insert(bytes.end(), span.begin(), span.end());
+    }
+    EXPECT_TRUE(bytes == target.image);
+    EXPECT_EQ(report_.verified_chunks, kChunks);
+  }
+  static std::shared_ptr<SourceControl> Far(const TestArtifact& artifact) {
+    return MakeControl(artifact.image, {.name = "far", .type = SourceType::kRemote});
+  }
+  // Of the sources that rebuilt chunks.
+  uint32_t RebuiltChunks() const {
+    uint32_t chunks = 0;
+    for (const SourceReport& source : report_.sources) {
+      if (source.source.lane == kDifferenceLane) chunks += source.chunks;
+    }
+    return chunks;
+  }
+  bool Has(const TestArtifact& artifact) {
+    return engine_->LeaseArtifact(artifact.manifest->id(), kCpu).ok();
+  }
+  void Damage(const TestArtifact& artifact, uint64_t offset) {
+    auto lease = engine_->LeaseArtifact(artifact.manifest->id(), kCpu);
+    ASSERT_TRUE(lease.ok()) << lease.status();
+    *const_cast<std::byte*>((*lease)->HostSpans(offset, 1).front().data()) ^= std::byte{0x10};
+  }
+
+  const RequestContext context_ = RequestContext::Background(absl::Seconds(20));
+  const TestArtifact base_ = MakeChunkedArtifact(1, kChunks, kChunkBytes);
+  const TestArtifact target_ = NextVersion(base_, 2);
+  const TestArtifact difference_ = MakeDifference(base_, target_);
+  std::unique_ptr<HostPool> pool_;
+  std::unique_ptr<StoreEngine> engine_;
+  TransferReport report_;
+};
+
+TEST_F(DifferenceSourceTest, WholePath_RebuildsEveryChunkHere) {
+  Have(base_);
+  Have(difference_);
+  const auto far = Far(target_);
+  Rebuild(base_, {difference_}, target_, far);
+  EXPECT_EQ(RebuiltChunks(), kChunks);
+  EXPECT_THAT(far->fetches(), IsEmpty());
+  EXPECT_THAT(report_.changes, IsEmpty());
+}
+
+TEST_F(DifferenceSourceTest, SeveralVersionsBehind_AreFoldedIntoOnePass) {
+  std::vector<TestArtifact> versions = {base_};
+  std::vector<TestArtifact> differences;
+  Have(base_);
+  for (uint64_t step = 1; step <= 8; ++step) {
+    versions.push_back(NextVersion(versions.back(), 10 + step));
+    differences.push_back(MakeDifference(versions[step - 1], versions[step]));
+    Have(differences.back());
+  }
+  Rebuild(base_, differences, versions.back(), Far(versions.back()));
+  EXPECT_EQ(RebuiltChunks(), kChunks);
+}
+
+TEST_F(DifferenceSourceTest, ChunksThatDifferenceLeavesOut_ComeFromOthers) {
+  const TestArtifact target = NextVersion(base_, 3, /*replaced=*/{4, 9});
+  const TestArtifact difference = MakeDifference(base_, target);
+  Have(base_);
+  Have(difference);
+  const auto far = Far(target);
+  Rebuild(base_, {difference}, target, far);
+  EXPECT_EQ(RebuiltChunks(), kChunks - 2);
+  EXPECT_THAT(far->fetches(), UnorderedElementsAre(Key(4U), Key(9U)));
+}
+
+TEST_F(DifferenceSourceTest, EvictedBase_TargetComesWholeAndReportSaysWhy) {
+  Have(difference_);
+  Rebuild(base_, {difference_}, target_, Far(target_));
+  EXPECT_EQ(RebuiltChunks(), 0u);
+  ASSERT_THAT(report_.changes, SizeIs(1));
+  EXPECT_EQ(report_.changes[0].from.lane, kDifferenceLane);
+  EXPECT_EQ(report_.changes[0].why, SourceLoss::kNotOpened);
+  EXPECT_THAT(report_.changes[0].status.message(), HasSubstr("the base is not in host memory"));
+}
+
+// Every byte class: the index, the records and the padding between them.
+TEST_F(DifferenceSourceTest, DamagedDifference_NeverMakesWrongBytes) {
+  const uint64_t bytes = difference_.image.size();
+  int dropped = 0;
+  for (uint64_t offset = 0; offset < bytes; offset += std::max<uint64_t>(1, bytes / 61)) {
+    SetUp();
+    Have(base_);
+    Have(difference_);
+    Damage(difference_, offset);
+    Rebuild(base_, {difference_}, target_, Far(target_));
+    if (RebuiltChunks() < kChunks && !Has(difference_)) ++dropped;
+    EXPECT_TRUE(Has(base_)) << "the difference was wrong, not the base";
+  }
+  EXPECT_GT(dropped, 0) << "no damage was found";
+}
+
+TEST_F(DifferenceSourceTest, DamagedBase_IsDroppedAndTargetIsRight) {
+  Have(base_);
+  Have(difference_);
+  Damage(base_, 5 * kChunkBytes + 100);
+  const auto far = Far(target_);
+  Rebuild(base_, {difference_}, target_, far);
+  EXPECT_THAT(far->fetches(), Contains(Key(5U)));
+  EXPECT_FALSE(Has(base_));
+  EXPECT_TRUE(Has(difference_));
+}
+
+TEST_F(DifferenceSourceTest, DifferenceOfAnotherBase_NeverMakesWrongBytes) {
+  const TestArtifact other = NextVersion(base_, 77);
+  Have(other);
+  Have(difference_);
+  Rebuild(other, {difference_}, target_, Far(target_));
+  EXPECT_TRUE(Has(other));
+  EXPECT_TRUE(Has(difference_));
+}
+
+TEST_F(DifferenceSourceTest, UnusedPath_IsNamedInTheReport) {
+  DifferencePath path{.base_id = base_.manifest->id(),
+                      .unused = absl::ResourceExhaustedError("there is no room")};
+  auto lease =
+      Ingest(target_, MakeDifferenceProvider(engine_.get(), target_.manifest, std::move(path),
+                                             std::make_shared<ScriptedProvider>(std::vector{Far(target_)})));
+  ASSERT_TRUE(lease.ok()) << lease.status();
+  ASSERT_THAT(report_.changes, SizeIs(1));
+  EXPECT_EQ(report_.changes[0].status, absl::ResourceExhaustedError("there is no room"));
+}
+
+}  // namespace
+}  // namespace tensorcast::daemon
