@@ -19,6 +19,8 @@
 #include "daemon/service/archiver.h"
 #include "daemon/service/broadcast_groups.h"
 #include "daemon/service/damaged_replicas.h"
+#include "daemon/service/difference_maker.h"
+#include "daemon/service/difference_paths.h"
 #include "daemon/service/import_joins.h"
 #include "daemon/service/ingest.h"
 #include "daemon/service/materialize.h"
@@ -50,6 +52,8 @@ struct CallSide {
   StatusReporter status;
   TransferExplainer explainer;
   const NodeProbe probe;
+  const DifferencePaths difference_paths;
+  const DifferenceMaker difference_maker;
   const Materializer materializer;
   const Archiver archiver;
   ImportJoins joins;

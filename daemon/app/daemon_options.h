@@ -78,6 +78,7 @@ struct DaemonOptions {
   DeviceRuntime* devices = nullptr;  // instead of those, for tests; must outlive the daemon
   HelperOptions broadcasts;          // between the GPUs
   DiskOptions disk;
+  std::string difference_base = "none";  // of puts that name none: auto or none
   objects::OriginOptions origins;
   objects::ArchiveOptions archives;
   EngineOptions engine;
@@ -103,6 +104,7 @@ struct DaemonOptions {
     config.Read("daemon.host_id", host_id);
     config.Read("daemon.local_lane", local_lane);
     config.Read("daemon.peer_timeout", peer_timeout);
+    config.Read("daemon.difference_base", difference_base);
     config.Read("observability.recorder.slow_transfer", slow_transfer);
     ReadNames(config);
     ReadLanes(config);

@@ -17,6 +17,7 @@
 #include "daemon/node/node_messages.h"
 #include "daemon/service/promised_digests.h"
 #include "objects/client_credentials.h"
+#include "otel/api/metrics_catalogue.h"
 #include "rpc/convert/convert.h"
 #include "rpc/retry.h"
 
@@ -101,12 +102,26 @@ struct Ingester::NewArtifact {
   std::shared_ptr<SafetensorsModel> second;  // of an import that is to be verified
   std::unique_ptr<NewArtifact> files;        // that the key binds with it; null: none
   std::string files_id;                      // of these, once they are stored
+  DifferencePlan difference;                 // what is published with it
+};
+
+// A replica that a put has made, or found with the same content.
+struct Ingester::Stored {
+  std::unique_ptr<Publications::Hold> hold;
+  std::unique_ptr<PendingReplica> pending;
+  std::unique_ptr<ReplicaLease> lease;
+};
+
+struct Ingester::Published {
+  v1::PublishArtifactResponse response;
+  v1::Difference difference;  // without an id: none
 };
 
 absl::StatusOr<v1::PublishArtifactResponse> Ingester::Publish(const RequestContext& context,
                                                               const NewArtifact& artifact,
                                                               const ReplicaLease& lease,
-                                                              const v1::Replica& replica) const {
+                                                              const v1::Replica& replica,
+                                                              const ReplicaLease* difference) const {
   v1::PublishArtifactRequest first;
   *first.mutable_node() = options_.link->identity();
   *first.mutable_replica() = replica;
@@ -119,15 +134,25 @@ absl::StatusOr<v1::PublishArtifactResponse> Ingester::Publish(const RequestConte
     if (artifact.binding->has_keep()) first.set_keep(artifact.binding->keep());
     first.set_files_id(artifact.files_id);
   }
-  GlobalStoreClient* global_store = options_.global_store;
+  if (difference != nullptr) {
+    TC_ASSIGN_OR_RETURN(*first.mutable_difference_replica(),
+                        DescribeReplica(*options_.engine, difference->replica_id()));
+  }
+  const auto publish = [&] {
+    GlobalStoreClient& global_store = *options_.global_store;
+    if (difference == nullptr) {
+      return global_store.PublishArtifact(context, *lease.manifest(), first, artifact.asking);
+    }
+    return global_store.PublishWithDifference(context, *lease.manifest(), *difference->manifest(), first,
+                                              artifact.asking);
+  };
   const SteadyTime asked = SteadyNow();
-  absl::StatusOr<v1::PublishArtifactResponse> published =
-      global_store->PublishArtifact(context, *lease.manifest(), first, artifact.asking);
+  absl::StatusOr<v1::PublishArtifactResponse> published = publish();
   if (absl::IsNotFound(published.status()) || absl::IsAborted(published.status())) {
     // The global store may have been restarted since the last heartbeat and not know this node yet.
     const SteadyTime deadline = std::min(context.deadline, SteadyNow() + kCheckInTimeout);
     TC_RETURN_IF_ERROR(Annotate(options_.link->CheckIn(deadline), "put at this daemon"));
-    published = global_store->PublishArtifact(context, *lease.manifest(), first, artifact.asking);
+    published = publish();
   }
   TC_ASSIGN_OR_RETURN(v1::PublishArtifactResponse response, std::move(published));
   if (response.artifact_id() != lease.manifest()->id()) {
@@ -210,19 +235,69 @@ absl::Status Ingester::Archive(const RequestContext& context, const NewArtifact&
   return options_.global_store->PublishArtifact(context, *lease.manifest(), first, artifact.asking).status();
 }
 
-absl::StatusOr<v1::PutArtifactResult> Ingester::Store(const RequestContext& context, NewArtifact artifact,
-                                                      const OnProgress& on_progress) const {
+absl::StatusOr<Ingester::Stored> Ingester::IngestNew(const RequestContext& context, IngestRequest request,
+                                                     const OnProgress& on_progress) const {
   // Deleted and put again, the global store would have the artifact's replicas dropped until it is published.
   const auto early_hold = std::make_shared<EarlyHold>(options_.publications, options_.engine);
-  artifact.ingest.on_identified = [early_hold](const std::string& artifact_id) {
-    early_hold->Take(artifact_id);
-  };
-  TC_ASSIGN_OR_RETURN(std::unique_ptr<PendingReplica> pending,
-                      options_.engine->Ingest(context, std::move(artifact.ingest)));
-  absl::StatusOr<std::unique_ptr<ReplicaLease>> ingested = Await(context, *pending, on_progress);
-  const std::unique_ptr<Publications::Hold> held = early_hold->TakeOver();
-  TC_ASSIGN_OR_RETURN(const std::unique_ptr<ReplicaLease> lease, std::move(ingested));
-  NoteMade(*pending, *lease, *held);
+  request.on_identified = [early_hold](const std::string& artifact_id) { early_hold->Take(artifact_id); };
+  Stored stored;
+  TC_ASSIGN_OR_RETURN(stored.pending, options_.engine->Ingest(context, std::move(request)));
+  absl::StatusOr<std::unique_ptr<ReplicaLease>> ingested = Await(context, *stored.pending, on_progress);
+  stored.hold = early_hold->TakeOver();
+  TC_ASSIGN_OR_RETURN(stored.lease, std::move(ingested));
+  NoteMade(*stored.pending, *stored.lease, *stored.hold);
+  return stored;
+}
+
+absl::StatusOr<Ingester::Stored> Ingester::StoreDifference(const RequestContext& context,
+                                                           NewArtifact& artifact,
+                                                           const ReplicaLease& target) const {
+  DifferencePlan& plan = artifact.difference;
+  if (plan.base == nullptr) return Stored();
+  TC_ASSIGN_OR_RETURN(std::unique_ptr<IngestRequest> request,
+                      options_.differences->Encode(context, plan, target));
+  if (request == nullptr) return Stored();
+  absl::StatusOr<Stored> stored = IngestNew(context, std::move(*request), /*on_progress=*/nullptr);
+  if (!absl::IsResourceExhausted(stored.status())) return stored;
+  TC_RETURN_IF_ERROR(plan.GiveUp(
+      "no_room", absl::StrCat("there is no room for the difference: ", stored.status().message())));
+  return Stored();
+}
+
+absl::StatusOr<Ingester::Published> Ingester::PublishWithDifference(const RequestContext& context,
+                                                                    NewArtifact& artifact,
+                                                                    const ReplicaLease& lease,
+                                                                    const v1::Replica& replica) const {
+  DifferencePlan& plan = artifact.difference;
+  const std::string base_id = plan.base != nullptr ? plan.base->id() : "";
+  TC_ASSIGN_OR_RETURN(const Stored stored, StoreDifference(context, artifact, lease));
+  Published published;
+  if (stored.lease != nullptr) {
+    absl::StatusOr<v1::PublishArtifactResponse> both =
+        Publish(context, artifact, lease, replica, stored.lease.get());
+    if (both.ok()) {
+      stored.hold->Published();
+      otel::metrics::kDifferences.Add(1, {"made"});
+      const Manifest& difference = *stored.lease->manifest();
+      published.response = *std::move(both);
+      published.difference.set_artifact_id(difference.id());
+      published.difference.set_base_id(base_id);
+      published.difference.set_target_id(lease.manifest()->id());
+      published.difference.set_image_bytes(difference.layout().image_bytes);
+      return published;
+    }
+    // The base may have been deleted meanwhile; where it is the key that refuses, the artifact alone is, too.
+    if (!absl::IsFailedPrecondition(both.status())) return both.status();
+    TC_RETURN_IF_ERROR(plan.GiveUp("not_published", std::string(both.status().message())));
+  }
+  TC_ASSIGN_OR_RETURN(published.response, Publish(context, artifact, lease, replica, /*difference=*/nullptr));
+  return published;
+}
+
+absl::StatusOr<v1::PutArtifactResult> Ingester::Store(const RequestContext& context, NewArtifact artifact,
+                                                      const OnProgress& on_progress) const {
+  TC_ASSIGN_OR_RETURN(const Stored stored, IngestNew(context, std::move(artifact.ingest), on_progress));
+  const std::unique_ptr<ReplicaLease>& lease = stored.lease;
   TC_RETURN_IF_ERROR(CheckPromises(context, artifact.promised, *lease));
   if (artifact.beside != nullptr) {
     TC_RETURN_IF_ERROR(CheckManifestBeside(artifact.path, *artifact.beside, *lease->manifest()));
@@ -230,8 +305,8 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Store(const RequestContext& cont
   if (artifact.second != nullptr) {
     TC_RETURN_IF_ERROR(ReadModelAgain(context, std::move(artifact.second), lease->manifest()));
   }
-  TC_ASSIGN_OR_RETURN(v1::PutArtifactResult result, Finish(context, artifact, *lease, *held));
-  if (const std::optional<TransferReport> report = pending->report(); report.has_value()) {
+  TC_ASSIGN_OR_RETURN(v1::PutArtifactResult result, Finish(context, artifact, *lease, *stored.hold));
+  if (const std::optional<TransferReport> report = stored.pending->report(); report.has_value()) {
     *result.mutable_transfer() = ToProto(*report, options_.devices);
   }
   return result;
@@ -258,8 +333,8 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Finish(const RequestContext& con
     artifact.files_id = files->artifact_id();
     artifact.files.reset();
   }
-  TC_ASSIGN_OR_RETURN(const v1::PublishArtifactResponse published,
-                      Publish(context, artifact, lease, result.replica()));
+  TC_ASSIGN_OR_RETURN(Published made, PublishWithDifference(context, artifact, lease, result.replica()));
+  const v1::PublishArtifactResponse& published = made.response;
   hold.Published();
   // After the publication, so that a collection of archives finds the artifact in the catalog meanwhile.
   // The store of the archive had its retries: a client that tries again would only put the tensors again.
@@ -279,7 +354,18 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Finish(const RequestContext& con
   result.set_existed(published.existed());
   result.set_key_revision(published.key_revision());
   result.set_files_id(published.files_id());
+  result.set_no_difference(artifact.difference.no_difference);
+  if (!made.difference.artifact_id().empty()) *result.mutable_difference() = std::move(made.difference);
   return result;
+}
+
+absl::Status Ingester::PlanDifference(const RequestContext& context, const v1::DifferenceRequest& request,
+                                      NewArtifact& artifact) const {
+  if (options_.differences == nullptr) return absl::OkStatus();
+  const std::string key = artifact.binding != nullptr ? artifact.binding->key() : "";
+  TC_ASSIGN_OR_RETURN(artifact.difference,
+                      options_.differences->Plan(context, request, key, artifact.ingest));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<v1::PutArtifactResult> Ingester::TakeMade(const RequestContext& context,
@@ -328,6 +414,7 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Put(const RequestContext& contex
                        .durable = request.durable(),
                        .pin = request.pin()};
   artifact.archive = request.archive();
+  TC_RETURN_IF_ERROR(PlanDifference(context, request.difference(), artifact));
   return Store(context, std::move(artifact), on_progress);
 }
 
@@ -382,6 +469,7 @@ absl::StatusOr<v1::PutArtifactResult> Ingester::Import(const RequestContext& con
   artifact.path = request.path();
   artifact.beside_uri = beside_uri;
   artifact.beside = found_beside;
+  TC_RETURN_IF_ERROR(PlanDifference(context, request.difference(), artifact));
   if (files != nullptr) {
     artifact.files = std::make_unique<NewArtifact>(to_store(std::move(*files)));
     artifact.files->archive = request.archive();

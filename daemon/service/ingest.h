@@ -18,6 +18,7 @@
 #include "daemon/global_store_link/known_keys.h"
 #include "daemon/node/local_node.h"
 #include "daemon/service/archiver.h"
+#include "daemon/service/difference_maker.h"
 #include "daemon/service/import_joins.h"
 #include "daemon/service/materialize.h"
 #include "daemon/service/model_files.h"
@@ -50,9 +51,10 @@ class Ingester {
     GlobalStoreClient* global_store = nullptr;
     GlobalStoreLink* link = nullptr;
     KnownKeys* known_keys = nullptr;
-    const Archiver* archiver = nullptr;    // null: nothing is archived
-    OriginComparer* comparer = nullptr;    // null: imported files never count as a copy
-    Publications* publications = nullptr;  // must outlive the engine
+    const Archiver* archiver = nullptr;            // null: nothing is archived
+    OriginComparer* comparer = nullptr;            // null: imported files never count as a copy
+    Publications* publications = nullptr;          // must outlive the engine
+    const DifferenceMaker* differences = nullptr;  // null: none is made, nor asked for
   };
 
   explicit Ingester(const Options& options) : options_(options) {}
@@ -74,6 +76,8 @@ class Ingester {
 
  private:
   struct NewArtifact;
+  struct Stored;
+  struct Published;
 
   absl::Status CheckNew(const v1::KeyBinding& binding, bool has_binding, bool durable) const;
   absl::Status CheckArchive(const std::string& archive, const std::string& beside) const;
@@ -84,6 +88,9 @@ class Ingester {
   absl::StatusOr<v1::PutArtifactResult> TakeMade(const RequestContext& context,
                                                  const std::string& artifact_id, NewArtifact& artifact,
                                                  const OnProgress& on_progress) const;
+  // What the artifact is to be published with.
+  absl::Status PlanDifference(const RequestContext& context, const v1::DifferenceRequest& request,
+                              NewArtifact& artifact) const;
   // The replica is there: packs and publishes it.
   absl::StatusOr<v1::PutArtifactResult> Finish(const RequestContext& context, NewArtifact& artifact,
                                                const ReplicaLease& lease, Publications::Hold& hold) const;
@@ -94,9 +101,22 @@ class Ingester {
   // Of what is published: its failure leaves the artifact stored.
   absl::Status Archive(const RequestContext& context, const NewArtifact& artifact,
                        const ReplicaLease& lease) const;
+  // The replica of a new artifact, which is dropped unless its hold is told of a publication.
+  absl::StatusOr<Stored> IngestNew(const RequestContext& context, IngestRequest request,
+                                   const OnProgress& on_progress) const;
+  // Makes the difference that the artifact's plan asks for, and its replica; its lease is null where there is
+  // none after all.
+  absl::StatusOr<Stored> StoreDifference(const RequestContext& context, NewArtifact& artifact,
+                                         const ReplicaLease& target) const;
+  // Publishes the artifact with its difference, where there is one.
+  absl::StatusOr<Published> PublishWithDifference(const RequestContext& context, NewArtifact& artifact,
+                                                  const ReplicaLease& lease,
+                                                  const v1::Replica& replica) const;
+  // `difference`: published in the same transaction; null: none.
   absl::StatusOr<v1::PublishArtifactResponse> Publish(const RequestContext& context,
                                                       const NewArtifact& artifact, const ReplicaLease& lease,
-                                                      const v1::Replica& replica) const;
+                                                      const v1::Replica& replica,
+                                                      const ReplicaLease* difference) const;
 
   const Options options_;
 };

@@ -202,6 +202,11 @@ absl::StatusOr<v1::MaterializeReplicaResult> Materializer::MaterializeTarget(
                            {.manifest = manifest, .destination = location, .lane = request.lane()}),
                        .wait_for_space = request.wait_for_space()};
   TC_RETURN_IF_ERROR(ChooseChunks(request.tensors(), ingest));
+  const bool may_rebuild =
+      location.kind == LocationKind::kCpu && !ingest.chunks.has_value() && request.lane().empty();
+  if (may_rebuild && options_.differences != nullptr) {
+    ingest.sources = options_.differences->Prepare(context, manifest, std::move(ingest.sources));
+  }
   std::unique_ptr<PendingReplica> pending;
   absl::StatusOr<std::unique_ptr<ReplicaLease>> lease;
   // A request for a part joins an ingest that is under way and brings more. When that fails, the part may be

@@ -13,6 +13,7 @@
 #include "daemon/global_store_link/global_store_client.h"
 #include "daemon/global_store_link/known_keys.h"
 #include "daemon/node/local_node.h"
+#include "daemon/service/difference_paths.h"
 #include "daemon/service/replicas.h"
 #include "daemon/serving/serve_registry.h"
 #include "daemon/session/sessions.h"
@@ -30,10 +31,11 @@ class Materializer {
     const SourceFinder* sources = nullptr;
     GlobalStoreClient* global_store = nullptr;  // for manifests
     KnownKeys* known_keys = nullptr;
-    Sessions* sessions = nullptr;             // for tickets
-    std::string handle_socket = {};           // where they are claimed
-    const ServeRegistry* servings = nullptr;  // for the grants of attached daemons
-    std::vector<std::string> lanes = {};      // that a request may ask for
+    Sessions* sessions = nullptr;                  // for tickets
+    std::string handle_socket = {};                // where they are claimed
+    const ServeRegistry* servings = nullptr;       // for the grants of attached daemons
+    std::vector<std::string> lanes = {};           // that a request may ask for
+    const DifferencePaths* differences = nullptr;  // null: artifacts come whole
   };
 
   explicit Materializer(Options options) : options_(std::move(options)) {}

@@ -76,16 +76,22 @@ class ServiceTest : public ::testing::Test {
                                                                              .background = &background},
                                                                   .devices = devices.get(),
                                                                   .objects = imports});
-    materializer = std::make_unique<Materializer>(Materializer::Options{.node = &node,
-                                                                        .engine = engine.get(),
-                                                                        .devices = devices.get(),
-                                                                        .sources = finder.get(),
-                                                                        .global_store = &store,
-                                                                        .known_keys = known_keys.get(),
-                                                                        .sessions = sessions.get(),
-                                                                        .handle_socket = handles->path(),
-                                                                        .servings = servings.get(),
-                                                                        .lanes = {"local", "disk"}});
+    difference_paths = std::make_unique<DifferencePaths>(
+        DifferencePaths::Options{.engine = engine.get(), .global_store = &store, .sources = finder.get()});
+    difference_maker = std::make_unique<DifferenceMaker>(
+        DifferenceMaker::Options{.engine = engine.get(), .known_keys = known_keys.get()});
+    materializer =
+        std::make_unique<Materializer>(Materializer::Options{.node = &node,
+                                                             .engine = engine.get(),
+                                                             .devices = devices.get(),
+                                                             .sources = finder.get(),
+                                                             .global_store = &store,
+                                                             .known_keys = known_keys.get(),
+                                                             .sessions = sessions.get(),
+                                                             .handle_socket = handles->path(),
+                                                             .servings = servings.get(),
+                                                             .lanes = {"local", "disk"},
+                                                             .differences = difference_paths.get()});
     ingester = std::make_unique<Ingester>(IngesterOptions());
     groups = std::make_unique<BroadcastGroups>(BroadcastGroups::Options{
         .node_name = "me", .global_store = &store, .link = link.get(), .engine = engine.get()});
@@ -121,7 +127,8 @@ class ServiceTest : public ::testing::Test {
             .global_store = &store,
             .link = link.get(),
             .known_keys = known_keys.get(),
-            .publications = &publications};
+            .publications = &publications,
+            .differences = difference_maker.get()};
   }
 
   // A safetensors file with the artifact's tensors, where it may be imported from.
@@ -206,6 +213,8 @@ class ServiceTest : public ::testing::Test {
   std::unique_ptr<HandleServer> handles;
   std::unique_ptr<Sessions> sessions;
   std::unique_ptr<ServeRegistry> servings;
+  std::unique_ptr<DifferencePaths> difference_paths;
+  std::unique_ptr<DifferenceMaker> difference_maker;
   std::unique_ptr<Materializer> materializer;
   std::unique_ptr<Ingester> ingester;
   std::unique_ptr<BroadcastGroups> groups;

@@ -46,7 +46,7 @@ std::string NodeNameOf(const grpc::CallbackServerContext& call) {
   return name.ok() && name->role == security::Role::kNode ? name->name : "";
 }
 
-std::string_view SourceOf(const v1::MaterializeReplicaResult& result) {
+std::string_view LoadSourceOf(const v1::MaterializeReplicaResult& result) {
   if (result.already_present()) return "attached";
   // The furthest of several sources: what this node has itself may be the smaller part.
   std::string_view source = kLocalLane;
@@ -190,7 +190,7 @@ class StoreDaemonService final : public v1::StoreDaemon::CallbackService {
             TC_RETURN_IF_ERROR(writer.Write(std::move(first)));
           }
           std::shared_ptr<const Manifest> manifest;
-          auto result = Measured(request->location(), SourceOf, [&] {
+          auto result = Measured(request->location(), LoadSourceOf, [&] {
             return options_.materializer->Materialize(context, *request, ProgressTo(writer), &manifest);
           });
           if (result.ok() && request->manifest() && !Knows(*request, manifest->id())) {

@@ -1,0 +1,217 @@
+#include "daemon/service/difference_maker.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/parallel.h"
+#include "base/status.h"
+#include "core/difference/difference_artifact.h"
+#include "core/difference/difference_encoder.h"
+#include "core/source/chunk_source.h"
+#include "daemon/session/sessions.h"
+#include "otel/api/metrics_catalogue.h"
+#include "otel/api/span.h"
+
+namespace tensorcast::daemon {
+namespace {
+
+namespace attr = otel::attr;
+
+constexpr Location kHostMemory{LocationKind::kCpu};
+// More threads than this gain nothing on one memory bus.
+constexpr int kMaxEncodeThreads = 4;
+
+int EncodeThreads() {
+  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMaxEncodeThreads);
+}
+
+// The codec reads pieces that it does not write to.
+std::vector<std::span<std::byte>> PiecesOf(const ReplicaLease& lease, ByteRange range) {
+  std::vector<std::span<std::byte>> pieces;
+  for (const ConstHostSpan span : lease.HostSpans(range.offset, range.bytes)) {
+    pieces.emplace_back(const_cast<std::byte*>(span.data()), span.size());
+  }
+  return pieces;
+}
+
+// The first way in which the tensors of two versions differ, beside their bytes; empty: in none.
+std::string FindMismatch(const ImageLayout& base, const ImageLayout& target) {
+  for (size_t i = 0; i < std::min(base.tensors.size(), target.tensors.size()); ++i) {
+    const Tensor& old = base.tensors[i];
+    const Tensor& now = target.tensors[i];
+    if (now.name != old.name) {
+      return absl::StrCat("tensor ", i, " is ", now.name, ", and that of the base is ", old.name);
+    }
+    if (now.dtype != old.dtype) {
+      return absl::StrCat("tensor ", now.name, " has the dtype ", DTypeName(now.dtype),
+                          ", and that of the base ", DTypeName(old.dtype));
+    }
+    if (now.shape != old.shape)
+      return absl::StrCat("tensor ", now.name, " has another shape than in the base");
+  }
+  if (base.tensors.size() != target.tensors.size()) {
+    return absl::StrCat("it has ", target.tensors.size(), " tensors, and the base ", base.tensors.size());
+  }
+  return base == target ? "" : "its image is cut into other chunks than that of the base";
+}
+
+// Of what was encoded, which is in this process until the ingest has copied it.
+class EncodedSource final : public ChunkSource {
+ public:
+  explicit EncodedSource(EncodedDifference difference) : difference_(std::move(difference)) {
+    info_ = {.type = SourceType::kLocal, .lane = std::string(kMemoryLane), .name = "the encoded difference"};
+  }
+  const SourceInfo& info() const override { return info_; }
+  int max_concurrency() const override { return 1; }
+  absl::StatusOr<std::optional<ChunkDigests>> Fetch(const RequestContext& context,
+                                                    const ChunkRequest& request) override {
+    TC_RETURN_IF_ERROR(CheckDestination(info_, request));
+    TC_RETURN_IF_ERROR(CheckRange(info_, request, difference_.layout.image_bytes));
+    TC_RETURN_IF_ERROR(context.Check(DescribeFetch(info_, request)));
+    uint64_t offset = request.range.offset;
+    for (const HostSpan span : request.destination) {
+      difference_.CopyImage({offset, span.size()}, span.data());
+      offset += span.size();
+    }
+    return std::nullopt;
+  }
+
+ private:
+  const EncodedDifference difference_;
+  SourceInfo info_;
+};
+
+absl::StatusOr<std::optional<EncodedDifference>> EncodeChunks(const RequestContext& context,
+                                                              const ReplicaLease& base,
+                                                              const ReplicaLease& target) {
+  const ImageLayout& layout = target.manifest()->layout();
+  const std::vector<ChunkDigests>& old = base.manifest()->digests();
+  const std::vector<ChunkDigests>& now = target.manifest()->digests();
+  DifferenceEncoder encoder(GeometryOf(layout));
+  const int threads = EncodeThreads();
+  std::atomic<uint32_t> next = 0;
+  ForEachInParallel(threads, threads, [&](size_t) {
+    ChunkEncoder chunks(encoder);
+    for (uint32_t chunk = next++; chunk < layout.chunk_count(); chunk = next++) {
+      if (encoder.TooLarge() || !context.Check("encode").ok()) return;
+      // Both replicas were verified: what has one digest need not be read again.
+      if (old[chunk] == now[chunk]) {
+        encoder.Store(chunk, RecordMode::kSame, "");
+        continue;
+      }
+      const ByteRange range = layout.chunk(chunk);
+      chunks.Encode(chunk, PiecesOf(base, range), PiecesOf(target, range));
+    }
+  });
+  TC_RETURN_IF_ERROR(context.Check("encode the difference"));
+  return encoder.Finish();
+}
+
+}  // namespace
+
+absl::Status DifferencePlan::GiveUp(std::string_view outcome, std::string why) {
+  otel::metrics::kDifferences.Add(1, {outcome});
+  base = nullptr;
+  no_difference = std::move(why);
+  if (!required) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("put with a required difference: ", no_difference, "; put it without the requirement"));
+}
+
+absl::StatusOr<DifferencePlan> DifferenceMaker::Plan(const RequestContext& context,
+                                                     const v1::DifferenceRequest& request,
+                                                     const std::string& key,
+                                                     const IngestRequest& target) const {
+  DifferencePlan plan{.base = nullptr, .required = request.required(), .no_difference = ""};
+  // The configuration means keys: a put without one has no earlier version.
+  const bool by_default = request.base().empty();
+  const std::string& named = by_default ? options_.default_base : request.base();
+  const auto give_up = [&plan](std::string_view outcome, std::string why) -> absl::StatusOr<DifferencePlan> {
+    TC_RETURN_IF_ERROR(plan.GiveUp(outcome, std::move(why)));
+    return std::move(plan);
+  };
+  if (named == "none" || (by_default && key.empty())) {
+    if (!plan.required) return plan;
+    return give_up("no_base", "the put names no base");
+  }
+  if (named == "auto" && key.empty())
+    return give_up("no_base", "base auto needs a key, and the put names none");
+  std::string base_id = named;
+  if (!IsArtifactId(named)) {
+    const std::string& key_of_base = named == "auto" ? key : named;
+    const absl::StatusOr<v1::ResolveKeyResponse> bound = options_.known_keys->Resolve(context, key_of_base);
+    if (absl::IsNotFound(bound.status())) {
+      return give_up("no_base", absl::StrCat("key ", key_of_base, " is not bound yet"));
+    }
+    if (!bound.ok()) return give_up("no_base", std::string(bound.status().message()));
+    base_id = bound->key().artifact_id();
+  }
+  if (target.location != kHostMemory) {
+    return give_up("not_in_memory", absl::StrCat("the new version is put to ", target.location.ToString(),
+                                                 ", and versions are compared in host memory"));
+  }
+  const absl::StatusOr<std::unique_ptr<ReplicaLease>> base =
+      options_.engine->LeaseArtifact(base_id, kHostMemory);
+  if (!base.ok()) {
+    return give_up("not_in_memory", absl::StrCat("the base ", base_id, " is not in this node's host memory"));
+  }
+  std::shared_ptr<const Manifest> manifest = (*base)->manifest();
+  if (manifest->kind() != ArtifactKind::kTensors || target.new_kind != ArtifactKind::kTensors) {
+    return give_up("other_tensors", absl::StrCat("the base ", base_id, " is not a version of the tensors"));
+  }
+  if (std::string why = FindMismatch(manifest->layout(), target.new_layout); !why.empty()) {
+    return give_up("other_tensors", std::move(why));
+  }
+  plan.base = std::move(manifest);
+  return plan;
+}
+
+absl::StatusOr<std::unique_ptr<IngestRequest>> DifferenceMaker::Encode(const RequestContext& context,
+                                                                       DifferencePlan& plan,
+                                                                       const ReplicaLease& target) const {
+  const std::string base_id = plan.base->id();
+  const std::string& target_id = target.manifest()->id();
+  const auto give_up = [&plan](std::string_view outcome,
+                               std::string why) -> absl::StatusOr<std::unique_ptr<IngestRequest>> {
+    TC_RETURN_IF_ERROR(plan.GiveUp(outcome, std::move(why)));
+    return nullptr;
+  };
+  if (base_id == target_id) return give_up("same", "the new version is the base itself");
+  const absl::StatusOr<std::unique_ptr<ReplicaLease>> base =
+      options_.engine->LeaseArtifact(base_id, kHostMemory);
+  if (!base.ok()) {
+    return give_up("not_in_memory",
+                   absl::StrCat("the base ", base_id, " was evicted while the new version was copied"));
+  }
+  std::vector<otel::SpanLink> links;
+  for (const TraceContext& made_by : {(*base)->made_by(), target.made_by()}) {
+    if (made_by.IsValid()) links.push_back({.context = made_by});
+  }
+  otel::Span span(
+      "Difference/Encode", context,
+      {{attr::kArtifactId, target_id}, {attr::kSizeBytes, target.manifest()->layout().image_bytes}},
+      {.links = links});
+  absl::StatusOr<std::optional<EncodedDifference>> encoded =
+      span.Record(EncodeChunks(context, **base, target));
+  TC_RETURN_IF_ERROR(encoded.status());
+  if (!encoded->has_value()) {
+    return give_up("too_large", "the difference is larger than half of the new version");
+  }
+  auto ingest = std::make_unique<IngestRequest>();
+  ingest->location = kHostMemory;
+  ingest->new_layout = (*encoded)->layout;
+  ingest->new_metadata = DifferenceMetadata({.base = base_id, .target = target_id});
+  ingest->new_kind = ArtifactKind::kDifference;
+  ingest->sources = MakeSingleSourceProvider(std::make_unique<EncodedSource>(**std::move(encoded)));
+  return ingest;
+}
+
+}  // namespace tensorcast::daemon

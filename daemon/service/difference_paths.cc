@@ -1,0 +1,138 @@
+#include "daemon/service/difference_paths.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <utility>
+
+#include "absl/log/log.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "base/status.h"
+#include "base/steady_time.h"
+#include "core/difference/difference_artifact.h"
+#include "daemon/service/replicas.h"
+#include "daemon/sources/difference_source.h"
+#include "otel/api/metrics_catalogue.h"
+
+namespace tensorcast::daemon {
+namespace {
+
+constexpr Location kDifferencePlace{LocationKind::kCpu};
+// Versions that the global store is told of; a node rarely has more of one model.
+constexpr size_t kMaxBases = 16;
+// The target can still come whole, so the differences are not waited for without end: a node that has one may
+// be gone. A slower link than this would bring the whole target even later.
+constexpr absl::Duration kToFindSource = absl::Seconds(10);
+constexpr double kMinBytesPerSecond = 1 << 20;
+
+// Of RESOURCE_EXHAUSTED the pool's own words are told.
+absl::Status NotBrought(const absl::Status& why) {
+  const bool no_room = absl::IsResourceExhausted(why);
+  otel::metrics::kDifferencePaths.Add(1, {no_room ? "no_room" : "not_brought"});
+  return Annotate(why, "bring the difference");
+}
+
+}  // namespace
+
+std::vector<std::string> DifferencePaths::FindBases(const Manifest& target) const {
+  std::vector<ReplicaInfo> replicas = options_.engine->ListReplicas();
+  const bool has_target = std::ranges::any_of(replicas, [&target](const ReplicaInfo& replica) {
+    return replica.artifact_id == target.id() &&
+           (replica.state == ReplicaState::kReady || replica.state == ReplicaState::kFilling ||
+            replica.state == ReplicaState::kAllocating);
+  });
+  if (has_target) return {};
+  std::erase_if(replicas, [&target](const ReplicaInfo& replica) {
+    return replica.state != ReplicaState::kReady || replica.location != kDifferencePlace ||
+           replica.image_bytes != target.layout().image_bytes || replica.chunks_unverified > 0;
+  });
+  std::ranges::sort(replicas, std::ranges::greater(), &ReplicaInfo::last_used);
+  std::vector<std::string> bases;
+  for (const ReplicaInfo& replica : replicas) {
+    if (bases.size() == kMaxBases) break;
+    const absl::StatusOr<std::shared_ptr<const Manifest>> manifest =
+        options_.engine->FindManifest(replica.artifact_id);
+    if (manifest.ok() && (*manifest)->kind() == ArtifactKind::kTensors &&
+        (*manifest)->layout() == target.layout()) {
+      bases.push_back(replica.artifact_id);
+    }
+  }
+  return bases;
+}
+
+absl::StatusOr<std::vector<std::shared_ptr<const Manifest>>> DifferencePaths::ManifestsOf(
+    const RequestContext& context, const std::vector<v1::Difference>& path, const Manifest& target) const {
+  std::vector<std::shared_ptr<const Manifest>> manifests;
+  std::string reached = path.front().base_id();
+  for (const v1::Difference& difference : path) {
+    TC_ASSIGN_OR_RETURN(
+        std::shared_ptr<const Manifest> manifest,
+        FindManifest(context, *options_.engine, *options_.global_store, difference.artifact_id()));
+    TC_ASSIGN_OR_RETURN(const DifferenceEnds ends, EndsOf(*manifest));
+    if (ends.base != reached) {
+      return absl::DataLossError(absl::StrCat("difference ", manifest->id(), " begins at ", ends.base,
+                                              ", and the path has reached ", reached));
+    }
+    reached = ends.target;
+    manifests.push_back(std::move(manifest));
+  }
+  if (reached == target.id()) return manifests;
+  return absl::DataLossError(absl::StrCat("the path of differences ends at ", reached));
+}
+
+absl::Status DifferencePaths::Bring(const RequestContext& context,
+                                    const std::vector<std::shared_ptr<const Manifest>>& differences) const {
+  uint64_t bytes = 0;
+  for (const auto& difference : differences) bytes += difference->layout().image_bytes;
+  RequestContext bounded = context;
+  bounded.deadline =
+      std::min(context.deadline,
+               SteadyNow() + kToFindSource + absl::Seconds(static_cast<double>(bytes) / kMinBytesPerSecond));
+  // All at once; those that are left are cancelled with the first failure.
+  std::vector<std::unique_ptr<PendingReplica>> pending;
+  for (const std::shared_ptr<const Manifest>& difference : differences) {
+    TC_ASSIGN_OR_RETURN(
+        pending.emplace_back(),
+        options_.engine->Ingest(
+            bounded, {.manifest = difference,
+                      .location = kDifferencePlace,
+                      .sources = options_.sources->Find(
+                          {.manifest = difference, .destination = kDifferencePlace, .lane = ""})}));
+  }
+  for (const std::unique_ptr<PendingReplica>& one : pending) {
+    // The lease ends at once: only the ingest of the target, once it has its memory, takes one again.
+    TC_RETURN_IF_ERROR(Await(bounded, *one, /*on_progress=*/nullptr).status());
+  }
+  return absl::OkStatus();
+}
+
+std::shared_ptr<SourceProvider> DifferencePaths::Prepare(const RequestContext& context,
+                                                         const std::shared_ptr<const Manifest>& target,
+                                                         std::shared_ptr<SourceProvider> others) const {
+  if (target->kind() != ArtifactKind::kTensors) return others;
+  const std::vector<std::string> bases = FindBases(*target);
+  if (bases.empty()) return others;
+  const absl::StatusOr<std::vector<v1::Difference>> found =
+      options_.global_store->FindDifferences(context, target->id(), bases);
+  if (!found.ok()) {
+    VLOG(1) << "get " << target->id() << ": no differences were found: " << found.status();
+    return others;
+  }
+  if (found->empty()) return others;
+  DifferencePath path{.base_id = found->front().base_id()};
+  absl::StatusOr<std::vector<std::shared_ptr<const Manifest>>> differences =
+      ManifestsOf(context, *found, *target);
+  path.unused = differences.status();
+  if (differences.ok()) {
+    path.differences = *std::move(differences);
+    // So that a difference does not take the room of its base. It ends before the target needs room.
+    const absl::StatusOr<std::unique_ptr<ReplicaLease>> base =
+        options_.engine->LeaseArtifact(path.base_id, kDifferencePlace);
+    path.unused = base.ok() ? Bring(context, path.differences) : base.status();
+  }
+  if (!path.unused.ok()) path.unused = NotBrought(path.unused);
+  return MakeDifferenceProvider(options_.engine, target, std::move(path), std::move(others));
+}
+
+}  // namespace tensorcast::daemon

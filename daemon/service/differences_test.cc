@@ -1,0 +1,169 @@
+// Puts with a base, and gets of what they stored, on one node: difference_maker and difference_paths.
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "core/difference/difference_artifact.h"
+#include "core/replica/difference_lane.h"
+#include "daemon/service/service_fixture.h"
+
+namespace tensorcast::daemon::differences_test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+class DifferencesTest : public ServiceTest {
+ protected:
+  // A model with the artifact's tensors, in which one percent of the bytes differ between versions.
+  std::string WriteVersion(int version) {
+    testing::TestArtifact next = artifact;
+    for (uint64_t i = 0; i < next.image.size(); i += 100) next.image[i] ^= static_cast<std::byte>(version);
+    return Write(absl::StrCat("v", version), next);
+  }
+  // In which all bytes differ.
+  std::string WriteOther() {
+    return Write("other", testing::MakeTestArtifact(2, {kMinChunkBytes, kMinChunkBytes, kMinChunkBytes}));
+  }
+  std::string Write(const std::string& name, const testing::TestArtifact& model) {
+    std::string path = absl::StrCat(folder, "/models/", name, ".safetensors");
+    const absl::Status written = WriteSafetensors(path, model.layout, {}, model.image);
+    EXPECT_TRUE(written.ok()) << written;
+    return path;
+  }
+  absl::StatusOr<v1::PutArtifactResult> PutVersion(const std::string& path, const std::string& base,
+                                                   bool required = false, const std::string& key = "policy") {
+    v1::ImportArtifactRequest request;
+    request.set_path(path);
+    if (!key.empty()) request.mutable_binding()->set_key(key);
+    request.mutable_difference()->set_base(base);
+    request.mutable_difference()->set_required(required);
+    auto result = ingester->Import(context, request, /*asking=*/"", nullptr);
+    if (result.ok() && !key.empty()) Bind(key, result->artifact_id(), ++revision_);
+    return result;
+  }
+  void EvictAll(const std::string& artifact_id) {
+    for (const ReplicaInfo& replica : engine->ListReplicas()) {
+      if (replica.artifact_id == artifact_id) {
+        EXPECT_TRUE(engine->Evict(replica.id, /*force=*/true).ok());
+      }
+    }
+  }
+  absl::StatusOr<v1::MaterializeReplicaResult> Get(const std::string& artifact_id) {
+    v1::MaterializeReplicaRequest request;
+    request.set_artifact_id(artifact_id);
+    return materializer->Materialize(context, request, nullptr);
+  }
+
+ private:
+  uint64_t revision_ = 0;
+};
+
+TEST_F(DifferencesTest, PutWithBase_PublishesBothInOneCall) {
+  const auto base = PutVersion(WriteVersion(0), "none");
+  ASSERT_TRUE(base.ok()) << base.status();
+  EXPECT_EQ(base->no_difference(), "");
+  const auto next = PutVersion(WriteVersion(1), "auto");
+  ASSERT_TRUE(next.ok()) << next.status();
+  EXPECT_EQ(next->no_difference(), "");
+  EXPECT_EQ(next->difference().base_id(), base->artifact_id());
+  EXPECT_EQ(next->difference().target_id(), next->artifact_id());
+  EXPECT_LT(next->difference().image_bytes() * 10, next->replica().image_bytes());
+  EXPECT_THAT(store.published_differences, ElementsAre(next->difference().artifact_id()));
+  ASSERT_THAT(store.published, SizeIs(2));
+  const auto& [artifact_id, published] = store.published[1];
+  EXPECT_EQ(artifact_id, next->artifact_id());
+  EXPECT_EQ(published.key(), "policy");
+  EXPECT_EQ(published.difference_replica().artifact_id(), next->difference().artifact_id());
+  const auto manifest = engine->FindManifest(next->difference().artifact_id());
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  const auto ends = EndsOf(**manifest);
+  ASSERT_TRUE(ends.ok()) << ends.status();
+  EXPECT_EQ(ends->base, base->artifact_id());
+  EXPECT_EQ(ends->target, next->artifact_id());
+}
+
+TEST_F(DifferencesTest, PutWithNoUsableBase_IsWholeAndSaysWhy) {
+  const auto first = PutVersion(WriteVersion(0), "auto");
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_EQ(first->no_difference(), "key policy is not bound yet");
+  const auto same = PutVersion(WriteVersion(0), "auto");
+  ASSERT_TRUE(same.ok()) << same.status();
+  EXPECT_EQ(same->no_difference(), "the new version is the base itself");
+  const auto dense = PutVersion(WriteOther(), "auto");
+  ASSERT_TRUE(dense.ok()) << dense.status();
+  EXPECT_EQ(dense->no_difference(), "the difference is larger than half of the new version");
+  const auto unbound = PutVersion(WriteVersion(2), "auto", /*required=*/false, /*key=*/"");
+  ASSERT_TRUE(unbound.ok()) << unbound.status();
+  EXPECT_THAT(unbound->no_difference(), HasSubstr("needs a key"));
+  EvictAll(first->artifact_id());
+  const auto evicted = PutVersion(WriteVersion(3), first->artifact_id());
+  ASSERT_TRUE(evicted.ok()) << evicted.status();
+  EXPECT_THAT(evicted->no_difference(), HasSubstr("is not in this node's host memory"));
+  EXPECT_THAT(store.published_differences, IsEmpty());
+}
+
+TEST_F(DifferencesTest, OtherTensors_AreWholeAndNamed) {
+  const auto base = PutVersion(WriteVersion(0), "none");
+  ASSERT_TRUE(base.ok()) << base.status();
+  const std::string path =
+      Write("other", testing::MakeTestArtifact(2, {kMinChunkBytes, kMinChunkBytes - 256, kMinChunkBytes}));
+  const auto put = PutVersion(path, base->artifact_id());
+  ASSERT_TRUE(put.ok()) << put.status();
+  EXPECT_THAT(put->no_difference(), HasSubstr("tensor tensor.1 has another shape"));
+}
+
+TEST_F(DifferencesTest, RequiredDifference_FailsAndLeavesNothing) {
+  const auto early = PutVersion(WriteVersion(0), "auto", /*required=*/true);
+  EXPECT_EQ(early.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(early.status().message(),
+              AllOf(HasSubstr("key policy is not bound yet"), HasSubstr("without the requirement")));
+  ASSERT_TRUE(PutVersion(WriteVersion(0), "none").ok());
+  const auto late = PutVersion(WriteOther(), "auto", /*required=*/true);
+  EXPECT_EQ(late.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(store.published, SizeIs(1));
+  EXPECT_THAT(engine->ListReplicas(), SizeIs(1));
+}
+
+TEST_F(DifferencesTest, RefusedPublication_LeavesNeitherReplica) {
+  const auto base = PutVersion(WriteVersion(0), "none");
+  ASSERT_TRUE(base.ok()) << base.status();
+  store.With([](FakeGlobalStore& it) { it.down = absl::FailedPreconditionError("another revision"); });
+  const auto put = PutVersion(WriteVersion(1), base->artifact_id());
+  EXPECT_EQ(put.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(store.published_differences, SizeIs(1)) << "it was tried with its difference";
+  EXPECT_THAT(engine->ListReplicas(), SizeIs(1));
+}
+
+TEST_F(DifferencesTest, GetOfNextVersion_IsRebuiltFromBase) {
+  const auto base = PutVersion(WriteVersion(0), "none");
+  ASSERT_TRUE(base.ok()) << base.status();
+  const auto next = PutVersion(WriteVersion(1), "auto");
+  ASSERT_TRUE(next.ok() && next->has_difference()) << next.status();
+  const auto before = engine->FindManifest(next->artifact_id());
+  ASSERT_TRUE(before.ok());
+  store.With([&](FakeGlobalStore& it) {
+    it.manifests[next->artifact_id()] = (*before)->bytes();
+    it.differences[next->artifact_id()] = {next->difference()};
+  });
+  EvictAll(next->artifact_id());
+  const auto got = Get(next->artifact_id());
+  ASSERT_TRUE(got.ok()) << got.status();
+  ASSERT_THAT(got->transfer().sources(), SizeIs(1));
+  EXPECT_EQ(got->transfer().sources(0).lane(), kDifferenceLane);
+  EXPECT_EQ(got->transfer().sources(0).bytes(), got->replica().image_bytes());
+  EXPECT_THAT(store.held_asked, ElementsAre(ElementsAre(base->artifact_id())));
+}
+
+TEST_F(DifferencesTest, NodeWithNoVersion_DoesNotAskForDifferences) {
+  store.With(
+      [&](FakeGlobalStore& it) { it.manifests[artifact.manifest->id()] = artifact.manifest->bytes(); });
+  EXPECT_FALSE(Get(artifact.manifest->id()).ok()) << "it has no source";
+  EXPECT_THAT(store.held_asked, IsEmpty());
+}
+
+}  // namespace
+}  // namespace tensorcast::daemon::differences_test
