@@ -23,6 +23,7 @@
 #include "base/status.h"
 #include "base/steady_time.h"
 #include "base/text.h"
+#include "client/base_order.h"
 #include "client/handed_tensors.h"
 #include "client/put_image.h"
 #include "client/session.h"
@@ -60,6 +61,8 @@ absl::Status SetOptions(const PutOptions& options, Request& request) {
   request.set_archive(options.archive);
   request.set_wait_for_space(options.wait_for_space);
   request.set_pin(options.pin);
+  request.mutable_difference()->set_base(options.base);
+  request.mutable_difference()->set_required(options.require_difference);
   if (!options.key.has_value()) {
     // Without a key nothing is bound, and there are no versions to keep.
     if (!options.keep.has_value()) return absl::OkStatus();
@@ -120,6 +123,11 @@ absl::StatusOr<PutResult> ResultOf(const v1::PutArtifactResult& message) {
   if (message.has_transfer()) {
     TC_ASSIGN_OR_RETURN(result.transfer, rpc::FromProto(message.transfer()));
   }
+  if (message.has_difference()) {
+    const v1::Difference& made = message.difference();
+    result.difference = {made.artifact_id(), made.base_id(), made.target_id(), made.image_bytes()};
+  }
+  result.no_difference = message.no_difference();
   return result;
 }
 
@@ -184,9 +192,10 @@ absl::Status PutOnce(Session& session, const RequestContext& context, const PutI
 // The layout and the requests are made once, since attempts differ only in the token of their ring.
 absl::StatusOr<v1::PutArtifactResult> PutUnder(otel::Span& span, Session& session,
                                                const RequestContext& operation,
-                                               std::span<const PutTensor> tensors,
+                                               std::span<const PutTensor> given,
                                                const std::map<std::string, std::string>& metadata,
                                                const PutOptions& options) {
+  const std::vector<PutTensor> tensors = InOrderOfBase(session, operation, given, options);
   TC_ASSIGN_OR_RETURN(const PutImage image, PutImage::Create(tensors, session.devices, FillThreads()));
   std::vector<v1::PutArtifactRequest> requests = DescribeTensors(image.layout());
   TC_RETURN_IF_ERROR(SetOptions(options, requests.front()));
@@ -299,6 +308,8 @@ absl::Status BindFiles(otel::Span& span, DaemonLink& link, const RequestContext&
   bind.set_key(*options.key);
   options.key.reset();
   options.keep.reset();
+  options.base = "none";
+  options.require_difference = false;
   options.on_progress = nullptr;
   options.location = "cpu";
   v1::ImportArtifactRequest request;
@@ -428,7 +439,7 @@ absl::StatusOr<ObjectIdentity> DescribeFile(const std::string& path) {
   std::error_code error;
   const std::filesystem::path real = std::filesystem::canonical(path, error);
   if (error) return ErrnoStatus(error.value(), "find", path);
-  struct stat about{};
+  struct stat about {};
   if (stat(real.c_str(), &about) != 0) return ErrnoStatus(errno, "stat", path);
   return IdentityOf(real.string(), about);
 }

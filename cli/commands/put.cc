@@ -25,6 +25,13 @@ std::string PutText(const v1::PutArtifactResult& result, const std::optional<std
   std::string text = absl::StrCat(result.artifact_id(), result.existed() ? " (was already stored)\n" : "\n");
   if (key.has_value()) absl::StrAppend(&text, "key ", *key, ", revision ", result.key_revision(), "\n");
   if (!result.files_id().empty()) absl::StrAppend(&text, "files ", result.files_id(), "\n");
+  if (result.has_difference()) {
+    const v1::Difference& difference = result.difference();
+    absl::StrAppend(&text, "difference ", difference.artifact_id(), ", ",
+                    FormatBytes(difference.image_bytes()), ", from ", difference.base_id(), "\n");
+  } else if (!result.no_difference().empty()) {
+    absl::StrAppend(&text, "no difference: ", result.no_difference(), "\n");
+  }
   const absl::StatusOr<TransferReport> transfer = rpc::FromProto(result.transfer());
   if (!result.has_transfer() || !transfer.ok()) return text;
   const absl::Duration elapsed = transfer->end - transfer->start;
@@ -66,6 +73,14 @@ void AddFlags(Flags& flags, PutFlags& values) {
             "Number of versions that the key keeps from now on, including the one put; older ones go when\n"
             "room is needed. Without it: what an earlier put gave, else global_store.keep_versions",
             {.min = 1, .max = 1000});
+  flags.Add(
+      "--base", values.put.base,
+      "Publish also the difference from an earlier version, so that nodes that hold that version pull\n"
+      "little: auto (the version that --key names now), a key, an artifact id, or none. Without it: what\n"
+      "daemon.difference_base says",
+      {.not_empty = true});
+  flags.Add("--require-difference", values.put.require_difference,
+            "Fail, and publish nothing, where no difference can be made");
   flags.Add("--no-files", values.no_files, "Put only the tensors of a folder, without its other files");
   flags.Add("--durable", values.put.durable, "Return only after the artifact was packed to disk too");
   flags.Add(

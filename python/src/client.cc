@@ -52,6 +52,16 @@ nb::object DictOfPut(const client::PutResult& put) {
   made["key_revision"] = put.key_revision;
   made["files_id"] = put.files_id;
   made["transfer"] = TransferSummary(put.transfer);
+  made["difference"] = nb::none();
+  if (put.difference.has_value()) {
+    nb::dict difference;
+    difference["artifact_id"] = put.difference->artifact_id;
+    difference["base_id"] = put.difference->base_id;
+    difference["target_id"] = put.difference->target_id;
+    difference["image_bytes"] = put.difference->image_bytes;
+    made["difference"] = difference;
+  }
+  made["no_difference"] = put.no_difference;
   return made;
 }
 

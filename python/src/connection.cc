@@ -77,6 +77,8 @@ void BindOptions(nb::module_& module) {
       .def_rw("verify", &client::PutOptions::verify)
       .def_rw("files", &client::PutOptions::files)
       .def_rw("files_at", &client::PutOptions::files_at)
+      .def_rw("base", &client::PutOptions::base)
+      .def_rw("require_difference", &client::PutOptions::require_difference)
       .def_rw("pin", &client::PutOptions::pin);
 }
 

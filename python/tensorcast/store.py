@@ -44,6 +44,8 @@ class Put(Shown):
     key_revision: int  # 0: the put named no key
     files_id: str  # the artifact of the files that the key binds with the tensors; "": none
     transfer: dict[str, Any] | None
+    difference: dict[str, Any] | None = None  # what was published with it: artifact_id, base_id, target_id, image_bytes
+    no_difference: str = ""  # why none was made where one was asked for
 
 
 class Watch(calls.Closing):
@@ -234,7 +236,7 @@ class Store(Administration, calls.Closing):
                    metadata: Mapping[str, str] | None, device: arguments.Device, expected_revision: int | None, keep: int | None,
                    durable: bool, archive: str | None,
                    wait_for_space: bool, verify: bool, pin: bool, files: arguments.FilesBeside,
-                   timeout: float | None) -> _native.Call:
+                   base: str | None, require_difference: bool, timeout: float | None) -> _native.Call:
         if key is not None:
             arguments.text("key", key)
         revision = arguments.revision(expected_revision)
@@ -244,7 +246,8 @@ class Store(Administration, calls.Closing):
         put = _filled(_native.PutOptions(), key=key, expected_revision=revision, keep=versions, durable=bool(durable),
                       archive="" if archive is None else arguments.text("archive", archive),
                       location=arguments.location(device), wait_for_space=bool(wait_for_space), verify=bool(verify),
-                      pin=bool(pin), files=bool(files), files_at=arguments.files_at(files))
+                      pin=bool(pin), files=bool(files), files_at=arguments.files_at(files),
+                      base="" if base is None else arguments.text("base", base), require_difference=bool(require_difference))
         if put.files_at and not isinstance(source, Mapping):
             raise InvalidArgumentError("put: paths of files are for arrays; pass files=True, which takes those of the folder")
         if put.files_at and key is None:
@@ -264,7 +267,7 @@ class Store(Administration, calls.Closing):
              metadata: Mapping[str, str] | None = None, device: arguments.Device = "cpu",
              expected_revision: int | None = None, keep: int | None = None, durable: bool = False, archive: str | None = None,
              wait_for_space: bool = False, verify: bool = False, pin: bool = False, files: arguments.FilesBeside = True,
-             timeout: float | None = None,
+             base: str | None = None, require_difference: bool = False, timeout: float | None = None,
              progress: bool = True) -> calls.Steps[Put]:
         """Stores a model, and binds a key to it if one is given.
 
@@ -291,13 +294,17 @@ class Store(Administration, calls.Closing):
         files: of a folder, bind its other files (config.json, tokenizer) with the tensors, for files(). A later put of
             tensors of the same names, dtypes and shapes keeps them. With arrays and a key: a folder, a file or a list of
             these, which are bound after the tensors, under a further revision of the key.
+        base: publish also the difference from an earlier version, so that nodes that hold that version pull little: "auto"
+            (the version that the key names now), a key, an artifact id, or "none". Put.difference describes it. Where none
+            can be made the model is stored whole, and Put.no_difference says why. None: the daemon's configuration.
+        require_difference: raise FailedPreconditionError, and publish nothing, where no difference can be made.
         progress: as in get.
 
         Raises InvalidArgumentError, which names the tensor or the file that cannot be stored. Raises NotFoundError or
         PermissionDeniedError for a path that this process cannot open, or a URI that the daemon cannot read.
         """
         call = self._start_put(source, key, metadata, device, expected_revision, keep, durable, archive, wait_for_space,
-                               verify, pin, files, timeout)
+                               verify, pin, files, base, require_difference, timeout)
         return Put(**(yield call, f"put {key or 'tensors'}" if progress else None))
 
     put, put_async = calls.forms(_put)

@@ -135,7 +135,21 @@ struct PutOptions {
   // Of a put of tensors, with a key: paths of files, and of folders with files, which are bound with the
   // tensors under a further revision. Files of the host, by their names; of a folder as an import takes them.
   std::vector<std::string> files_at;
+  // Publish also the difference from an earlier version, so that a node that holds that version pulls little.
+  // "auto": the artifact that the key names before the put; a key, or an artifact id; "none": no difference.
+  // Empty: what daemon.difference_base says. Tensors that differ from those of the base in nothing but bytes
+  // and order are put in the base's order.
+  std::string base;
+  bool require_difference = false;  // without a difference the put fails and publishes nothing
   std::function<void(const TransferProgress&)> on_progress;
+};
+
+// An artifact that makes the image of `target_id` from that of `base_id`.
+struct DifferenceInfo {
+  std::string artifact_id;  // its own
+  std::string base_id;
+  std::string target_id;
+  uint64_t image_bytes = 0;  // its own
 };
 
 struct PutResult {
@@ -145,6 +159,8 @@ struct PutResult {
   uint64_t key_revision = 0;
   std::string files_id;  // the artifact of the files that the key binds with the tensors; empty: none
   std::optional<TransferReport> transfer;
+  std::optional<DifferenceInfo> difference;  // published with the artifact
+  std::string no_difference;                 // why none was made where one was asked for, for people
 };
 
 // What a file of this host was imported as.
