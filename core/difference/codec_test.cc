@@ -83,7 +83,7 @@ std::unique_ptr<OpenDifference> Between(const DifferenceGeometry& geometry, cons
 }
 
 // The target's image, with the chunks that no record makes taken from `whole`.
-Image Rebuilt(DifferencePath path, const Image& base, const Image& whole) {
+Image Rebuilt(DecoderPath path, const Image& base, const Image& whole) {
   const DifferenceGeometry& geometry = path.front()->geometry();
   Image target(base.size(), std::byte{0xEE});
   ChunkRebuilder rebuilder;
@@ -307,7 +307,7 @@ std::vector<std::pair<uint32_t, uint32_t>> TrueChanges(const DifferenceGeometry&
   return changes;
 }
 
-std::vector<std::pair<uint32_t, uint32_t>> VisitedChanges(DifferencePath path, uint32_t chunk) {
+std::vector<std::pair<uint32_t, uint32_t>> VisitedChanges(DecoderPath path, uint32_t chunk) {
   std::vector<std::pair<uint32_t, uint32_t>> changes;
   ChunkRebuilder rebuilder;
   const absl::Status status = rebuilder.VisitChanges(path, chunk, [&](const ChangedElements& elements) {

@@ -29,7 +29,7 @@ absl::Status Refuse(std::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("open a difference: ", what, "; pull the target whole"));
 }
 
-absl::Status CheckSizes(DifferencePath path, uint32_t chunk, uint64_t base_bytes, uint64_t target_bytes) {
+absl::Status CheckSizes(DecoderPath path, uint32_t chunk, uint64_t base_bytes, uint64_t target_bytes) {
   const uint64_t bytes = path.front()->geometry().chunk(chunk).bytes;
   if (base_bytes == bytes && target_bytes == bytes) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("rebuild chunk ", chunk, ": it has ", bytes,
@@ -234,7 +234,7 @@ std::span<const std::byte> DifferenceDecoder::Bytes(ByteRange range, std::vector
   return gathered;
 }
 
-RecordMode ModeOf(DifferencePath path, uint32_t chunk) {
+RecordMode ModeOf(DecoderPath path, uint32_t chunk) {
   RecordMode mode = RecordMode::kSame;
   for (const DifferenceDecoder* const difference : path) {
     const RecordMode own = difference->mode(chunk);
@@ -261,13 +261,13 @@ struct ChunkRebuilder::State {
 
   // Reads the path's records of the chunk, and calls use(part, streams) for each.
   template <typename Use>
-  absl::Status ReadRecords(DifferencePath path, uint32_t chunk, const Use& use);
-  absl::Status Rebuild(DifferencePath path, uint32_t chunk, std::span<const std::span<const std::byte>> base,
+  absl::Status ReadRecords(DecoderPath path, uint32_t chunk, const Use& use);
+  absl::Status Rebuild(DecoderPath path, uint32_t chunk, std::span<const std::span<const std::byte>> base,
                        std::span<const std::span<std::byte>> target, DigestBuilder* digest);
 };
 
 template <typename Use>
-absl::Status ChunkRebuilder::State::ReadRecords(DifferencePath path, uint32_t chunk, const Use& use) {
+absl::Status ChunkRebuilder::State::ReadRecords(DecoderPath path, uint32_t chunk, const Use& use) {
   DCHECK(!path.empty());
   const DifferenceGeometry& geometry = path.front()->geometry();
   for (const DifferenceDecoder* const difference : path) {
@@ -297,7 +297,7 @@ absl::Status ChunkRebuilder::State::ReadRecords(DifferencePath path, uint32_t ch
   return absl::OkStatus();
 }
 
-absl::Status ChunkRebuilder::State::Rebuild(DifferencePath path, uint32_t chunk,
+absl::Status ChunkRebuilder::State::Rebuild(DecoderPath path, uint32_t chunk,
                                             std::span<const std::span<const std::byte>> base,
                                             std::span<const std::span<std::byte>> target,
                                             DigestBuilder* digest) {
@@ -347,19 +347,19 @@ absl::Status ChunkRebuilder::State::Rebuild(DifferencePath path, uint32_t chunk,
 ChunkRebuilder::ChunkRebuilder() : state_(std::make_unique<State>()) {}
 ChunkRebuilder::~ChunkRebuilder() = default;
 
-absl::Status ChunkRebuilder::Rebuild(DifferencePath path, uint32_t chunk,
+absl::Status ChunkRebuilder::Rebuild(DecoderPath path, uint32_t chunk,
                                      std::span<const std::span<std::byte>> base,
                                      std::span<const std::span<std::byte>> target, DigestBuilder* digest) {
   const std::vector<std::span<const std::byte>> read_only(base.begin(), base.end());
   return state_->Rebuild(path, chunk, read_only, target, digest);
 }
 
-absl::Status ChunkRebuilder::Rebuild(DifferencePath path, uint32_t chunk, std::span<const std::byte> base,
+absl::Status ChunkRebuilder::Rebuild(DecoderPath path, uint32_t chunk, std::span<const std::byte> base,
                                      std::span<std::byte> target, DigestBuilder* digest) {
   return state_->Rebuild(path, chunk, std::span(&base, 1), std::span(&target, 1), digest);
 }
 
-absl::Status ChunkRebuilder::VisitChanges(DifferencePath path, uint32_t chunk,
+absl::Status ChunkRebuilder::VisitChanges(DecoderPath path, uint32_t chunk,
                                           absl::FunctionRef<void(const ChangedElements&)> visit) {
   State& state = *state_;
   std::optional<std::span<uint8_t>> bits;

@@ -50,11 +50,11 @@ class DifferenceDecoder {
 
 // Differences that lead from the base to the target, in order; all of one geometry (which Rebuild checks). At
 // least one.
-using DifferencePath = std::span<const DifferenceDecoder* const>;
+using DecoderPath = std::span<const DifferenceDecoder* const>;
 
 // kSame where each difference has the chunk unchanged, kWhole where one of them lacks it, else the mode of a
 // difference that changes it.
-RecordMode ModeOf(DifferencePath path, uint32_t chunk);
+RecordMode ModeOf(DecoderPath path, uint32_t chunk);
 
 // Elements of one width that changed.
 struct ChangedElements {
@@ -74,15 +74,15 @@ class ChunkRebuilder {
   // not overlap the base.
   // INVALID_ARGUMENT for a damaged record, FAILED_PRECONDITION where ModeOf says kWhole; then the target's
   // bytes are undefined.
-  absl::Status Rebuild(DifferencePath path, uint32_t chunk, std::span<const std::span<std::byte>> base,
+  absl::Status Rebuild(DecoderPath path, uint32_t chunk, std::span<const std::span<std::byte>> base,
                        std::span<const std::span<std::byte>> target, DigestBuilder* digest);
-  absl::Status Rebuild(DifferencePath path, uint32_t chunk, std::span<const std::byte> base,
+  absl::Status Rebuild(DecoderPath path, uint32_t chunk, std::span<const std::byte> base,
                        std::span<std::byte> target, DigestBuilder* digest);
 
   // Calls `visit` for the elements that any of the path's differences changes, each once, in ascending order,
   // some thousands a call. The values are not given: they are in the target, once it is verified.
   // Errors as Rebuild; elements may have been visited before one.
-  absl::Status VisitChanges(DifferencePath path, uint32_t chunk,
+  absl::Status VisitChanges(DecoderPath path, uint32_t chunk,
                             absl::FunctionRef<void(const ChangedElements&)> visit);
 
  private:
