@@ -166,7 +166,9 @@ std::string ExplainRollout(std::string_view wanted, const v1::ExplainRolloutResp
                            const std::vector<SlowCause>& causes) {
   std::string text = Headline(wanted, rollout);
   if (rollout.receivers() == 0) {
-    return absl::StrCat(text, "\nThe global store remembers no transfer of it between nodes.\n");
+    return absl::StrCat(
+        text, "\nThe global store remembers no transfer of it between nodes. Nodes that had an earlier ",
+        "version may have pulled its differences instead (ls --differences).\n");
   }
   absl::StrAppend(&text, "\nThe tree, by distance from the first copies:\n", LevelsText(rollout));
   if (!rollout.critical_path().empty()) {
