@@ -14,6 +14,7 @@
 namespace tensorcast {
 namespace {
 
+// The page size, so that chunks of a file can be read with direct I/O.
 constexpr uint64_t kChunkGrain = 4096;
 // Offsets fit in a signed 64-bit file offset, and aligning one can't overflow.
 constexpr uint64_t kMaxImageBytes = (uint64_t{1} << 63) - kTensorAlignment;
@@ -70,6 +71,7 @@ absl::StatusOr<uint64_t> LayoutChecker::Next(const Tensor& tensor) {
                   "; correct its shape");
   }
   const uint64_t offset = image_bytes_;
+  // By subtraction: the sum could overflow.
   if (tensor.nbytes > kMaxImageBytes - offset) {
     return Refuse(tensor, tensor.nbytes, " bytes at offset ", offset,
                   " make the image larger than 2^63 bytes; put fewer tensors");
@@ -96,6 +98,7 @@ ByteRange ImageLayout::chunk(uint32_t chunk) const {
 }
 
 absl::Status AssignOffsets(ImageLayout& layout) {
+  // Collected first, so that an error leaves the layout as it was.
   std::vector<uint64_t> offsets;
   offsets.reserve(layout.tensors.size());
   LayoutChecker checker(layout.tensors.size());

@@ -21,6 +21,7 @@
 
 namespace tensorcast {
 
+// What encoder and decoder share: a manifest without what follows from its bytes.
 struct ManifestFields {
   ArtifactKind kind = ArtifactKind::kTensors;
   ImageLayout layout;
@@ -46,6 +47,7 @@ namespace {
 constexpr std::string_view kMagic = "TCMF";
 constexpr uint16_t kVersion = 2;
 constexpr uint8_t kDigestAlgorithms = 2;  // XXH3-128 and BLAKE3
+// Counts and lengths are written as u32.
 constexpr uint64_t kMaxLength = std::numeric_limits<uint32_t>::max();
 
 absl::Status Malformed(std::string_view what) {
@@ -180,6 +182,7 @@ absl::StatusOr<ManifestFields> DecodeManifest(std::string_view bytes) {
     std::string key;
     std::string value;
     reader(key, value);
+    // One set of entries has one encoding, and so one id.
     if (!fields.metadata.empty() && key <= fields.metadata.rbegin()->first) {
       in.Fail("a metadata key that is not in ascending order");
     }
@@ -191,6 +194,7 @@ absl::StatusOr<ManifestFields> DecodeManifest(std::string_view bytes) {
   chunk_size.Update(CheckChunkRule(layout));
   if (!chunk_size.ok()) return Malformed(chunk_size.message());
   const uint64_t digests = layout.chunk_count();
+  // The digests take all that is left: nothing may follow them.
   if (in.remaining() != digests * (sizeof(Digest::bytes) + sizeof(Blake3Digest::bytes))) {
     return Malformed(
         absl::StrCat(in.remaining(), " bytes are left instead of those of ", digests, " digests"));
@@ -200,6 +204,7 @@ absl::StatusOr<ManifestFields> DecodeManifest(std::string_view bytes) {
     Read(in, chunk.xxh3.bytes);
     Read(in, chunk.blake3.emplace().bytes);
   }
+  // The encoder's own check: what decodes is what Create could have made.
   if (const absl::Status valid = CheckFields(fields); !valid.ok()) return Malformed(valid.message());
   return fields;
 }
@@ -227,6 +232,7 @@ void AppendBase32(std::span<const uint8_t> bytes, std::string& out) {
   uint32_t pending = 0;
   int pending_bits = 0;
   for (const uint8_t byte : bytes) {
+    // Bits that were written move out at the top.
     pending = pending << 8 | byte;
     for (pending_bits += 8; pending_bits >= 5;) {
       pending_bits -= 5;
@@ -260,6 +266,7 @@ std::shared_ptr<const Manifest> Manifest::Make(ManifestFields fields, std::strin
   manifest->metadata_ = std::move(fields.metadata);
   manifest->id_ = ArtifactId(bytes);
   manifest->bytes_ = std::move(bytes);
+  // An index beside the layout: the order of the tensors is part of the id, and must stay.
   manifest->by_name_.resize(manifest->layout_.tensors.size());
   std::iota(manifest->by_name_.begin(), manifest->by_name_.end(), 0u);
   std::sort(manifest->by_name_.begin(), manifest->by_name_.end(),

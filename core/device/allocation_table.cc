@@ -60,6 +60,7 @@ std::vector<DeviceAllocation> AllocationTable::RemoveAll() {
 }
 
 absl::StatusOr<DeviceAllocation> AllocationTable::FindBaseLocked(DevicePtr base, MemoryOrigin origin) const {
+  // Base and origin both have to fit: imported memory is not to be freed, nor an allocation to be closed.
   const auto found = allocations_.find(base.address);
   if (found != allocations_.end() && found->second.base == base && found->second.origin == origin) {
     return found->second;

@@ -18,6 +18,7 @@ CopyQueue::Pending& CopyQueue::Pending::operator=(Pending&& other) noexcept {
 CopyQueue::Pending::~Pending() { Await().IgnoreError(); }
 
 absl::Status CopyQueue::Pending::Await() {
+  // Taken out, so that the destructor does not await it again.
   const std::unique_ptr<Event> event = std::move(event_);
   if (event == nullptr) return absl::OkStatus();
   absl::Status done = event->Await();
@@ -61,6 +62,8 @@ absl::StatusOr<CopyQueue::Pending> CopyQueue::Enqueue(absl::FunctionRef<absl::St
   std::shared_ptr<Lane> lane;
   absl::Status failed;
   {
+    // Copy and event are enqueued under one lock, so that no other copy comes between them. Nothing here
+    // waits for the device.
     absl::MutexLock lock(&mutex_);
     TC_ASSIGN_OR_RETURN(lane, LaneInUse());
     failed = copies(*lane->stream);
