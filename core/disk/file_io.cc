@@ -34,6 +34,7 @@ FileIo* FileIo::System() {
 
 absl::Status FileError(int error_number, std::string_view operation, const std::string& path) {
   absl::Status status = ErrnoStatus(error_number, operation, path);
+  // These say where the path leads or that it may not be read, and stay as they are.
   switch (error_number) {
     case ENOENT:
     case ENOTDIR:

@@ -59,6 +59,7 @@ absl::StatusOr<PackedHeader> DecodePackedHeader(std::span<const std::byte> bytes
   ByteReader reader({reinterpret_cast<const char*>(bytes.data()), kDigestAt});
   if (reader.GetBytes(kMagic.size()) != kMagic) return Malformed("it does not begin with the magic");
   const uint32_t version = reader.Get<uint32_t>();
+  // Before the digest, which may lie elsewhere in a later version.
   if (version > kPackedVersion) {
     return absl::UnimplementedError(absl::StrCat("decode a packed file: it has format ", version,
                                                  "; use a build that reads more than ", kPackedVersion));
@@ -71,6 +72,7 @@ absl::StatusOr<PackedHeader> DecodePackedHeader(std::span<const std::byte> bytes
   if (version != kPackedVersion || reader.Get<uint32_t>() != kPackedHeaderBytes) {
     return Malformed("its version or the length of its header is another one");
   }
+  // What this version does not use is zero, so that a later version can give it a meaning.
   const auto reserved = bytes.subspan(kUsedBytes, kPackedHeaderBytes - kUsedBytes);
   if (std::ranges::any_of(reserved, [](std::byte b) { return b != std::byte{0}; })) {
     return Malformed("its header has bytes where this version has none");

@@ -36,7 +36,7 @@ uint64_t StagingBytes(const StagingRing& staging) {
 
 }  // namespace
 
-// In the order of their dependencies.
+// In the order of their dependencies: each member uses only those above it, and is destroyed before them.
 struct StoreEngine::Parts {
   Parts(const EngineOptions& options, std::unique_ptr<StagingRing> staging_buffers)
       : staging(std::move(staging_buffers)),
@@ -93,6 +93,7 @@ absl::StatusOr<std::unique_ptr<StoreEngine>> StoreEngine::Create(const EngineOpt
                                           options.staging_buffer_bytes, options.numa_nodes));
   auto parts = std::make_unique<Parts>(options, std::move(staging));
   if (options.artifact_store != nullptr) {
+    // Packed files outlive the process: each is a replica from the beginning.
     for (std::shared_ptr<PackedFile>& file : options.artifact_store->List()) {
       parts->table.AddPackedFile(std::move(file));
     }
@@ -105,6 +106,7 @@ StoreEngine::StoreEngine(std::unique_ptr<Parts> parts) : parts_(std::move(parts)
 StoreEngine::~StoreEngine() {
   parts_->kept.Stop();
   parts_->queue.Stop();
+  // After the queue: its ingests are the members of broadcasts, and none may be left.
   parts_->wide_broadcasts.Stop();
   // While all other members still exist: the listener may call the engine.
   parts_->notifier.reset();
@@ -127,8 +129,10 @@ absl::StatusOr<std::unique_ptr<PendingReplica>> StoreEngine::Ingest(const Reques
       return absl::InvalidArgumentError("ingest a new artifact: it has no source; give one");
     }
   } else if (request.location.kind == LocationKind::kDisk) {
+    // A packed file that another process removed must not answer this request.
     parts_->removal.DropIfLost(request.manifest->id());
   }
+  // To choose all chunks is to choose none: the request can share an ingest of the whole image.
   if (request.chunks.has_value() && request.chunks->size() == request.layout().chunk_count()) {
     request.chunks.reset();
   }
@@ -167,6 +171,7 @@ absl::Status StoreEngine::SetPinned(std::string_view replica_id, bool pinned) {
 }
 
 absl::Status StoreEngine::Forget(std::string_view artifact_id, SteadyTime as_of) {
+  // What could still make a replica goes first, so that the removal sees all of them.
   parts_->kept.Forget(artifact_id);
   parts_->queue.Forget(artifact_id);
   return parts_->removal.RemoveArtifact(artifact_id, as_of);

@@ -15,6 +15,7 @@ void RecordingListener::OnReplicaChanged(const ReplicaInfo& replica,
                                          const std::shared_ptr<const Manifest>& manifest) {
   absl::MutexLock lock(&mutex_);
   std::vector<ReplicaState>& states = states_[replica.id];
+  // The listener is also told of changes that leave the state as it is.
   if (!states.empty() && states.back() != replica.state) {
     CHECK(IsLegalTransition(states.back(), replica.state));
   }
@@ -126,6 +127,7 @@ void EngineFixture::Restart() {
 
 void EngineFixture::Stop() {
   engine_.reset();
+  // The engine is gone, so what is used now was leaked.
   EXPECT_EQ(pool_->stats().used_bytes, 0u) << "the engine left memory behind";
   // All of it: the device's own count has to be back to zero too.
   auto whole = devices_->Allocate(0, uint64_t{64} << 20);
@@ -203,14 +205,17 @@ Reader::Reader(absl::StatusOr<std::unique_ptr<ReplicaLease>> lease)
       watch_(chunks_->OnChange([this] {
         if (chunks_->ended()) Stop();
       })),
+      // The observer runs under the availability's lock, where a lease must not end: so this thread ends it.
       thread_([this] {
         stop_.WaitForNotification();
         lease_.reset();
       }) {
+  // The end may have come before the watch was there.
   if (chunks_->ended()) Stop();
 }
 
 Reader::~Reader() {
+  // First: its observer uses the rest.
   watch_ = Availability::Watch();
   Stop();
   thread_.join();

@@ -29,6 +29,7 @@ absl::Status ConnectError(int error_number, const std::string& path) {
     return absl::UnavailableError(
         absl::StrCat("connect to ", path, ": no daemon listens there; start it, or check the path"));
   }
+  // A connect that blocks says by these that its time is over.
   if (error_number == EAGAIN || error_number == EINPROGRESS) return Late(path);
   return ErrnoStatus(error_number, "connect to the handle socket", path);
 }
@@ -80,6 +81,7 @@ absl::Status ClientChannel::WaitFor(short events, SteadyTime deadline) {
   while (true) {
     const absl::Duration left = TimeLeft(deadline);
     if (left <= absl::ZeroDuration()) return Late(path_);
+    // In whole milliseconds, rounded up, so that poll does not return early again and again.
     const absl::Duration wait =
         std::min(absl::Ceil(left, absl::Milliseconds(1)), absl::Duration(absl::Hours(1)));
     pollfd poll_fd{socket_.get(), events, 0};

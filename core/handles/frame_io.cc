@@ -32,6 +32,7 @@ void TakeDescriptors(msghdr& message, Received& received) {
       received.fds.emplace_back(raw);
     }
   }
+  // The kernel drops those that do not fit, and those that this process may not open any more.
   received.lost_fds = (message.msg_flags & MSG_CTRUNC) != 0;
 }
 
@@ -97,6 +98,7 @@ absl::StatusOr<bool> FrameReader::Fill(int socket, std::span<std::byte> buffer, 
     TC_ASSIGN_OR_RETURN(Received received, ReceiveSome(socket, buffer.subspan(filled), max_fds_));
     filled += received.bytes;
     for (UniqueFd& fd : received.fds) fds_.push_back(std::move(fd));
+    // Before lost_fds: more than are allowed are the peer's fault, whatever this process could open.
     if (fds_.size() > max_fds_) {
       return absl::InvalidArgumentError(
           absl::StrCat("read a frame: more than ", max_fds_, " descriptors came with it"));
@@ -119,6 +121,7 @@ absl::StatusOr<std::optional<IncomingFrame>> FrameReader::Read(int socket) {
     TC_ASSIGN_OR_RETURN(const bool whole, Fill(socket, prefix_, prefix_filled_));
     if (!whole) return std::nullopt;
     TC_ASSIGN_OR_RETURN(const size_t length, DecodeFramePrefix(prefix_, max_frame_bytes_));
+    // At most max_frame_bytes_: no peer can have more memory taken.
     body_.resize(length);
     body_filled_ = 0;
   }

@@ -45,7 +45,7 @@ ClaimedReplica::ClaimedReplica(std::unique_ptr<ClientChannel> channel, ReplicaHa
   const auto* host = std::get_if<HostHandles>(&handles_.memory);
   if (host == nullptr) return;
   for (const SegmentExtent& extent : host->extents) {
-    struct stat segment{};
+    struct stat segment {};
     fstat(fds_[extent.segment].get(), &segment);  // which CheckSegments did before
     pieces_.push_back({extent.image_offset, segment.st_dev, segment.st_ino, extent.offset, extent.bytes});
   }
@@ -64,6 +64,7 @@ absl::Status ClaimedReplica::TakeOver(std::unique_ptr<ClaimedReplica> again) {
                                                       ": replica ", again->handles_.replica_id,
                                                       " is not in the same memory; attach to it"));
   }
+  // `again` is the caller's alone, so the order of the two locks is free.
   absl::MutexLock lock(&mutex_);
   absl::MutexLock other(&again->mutex_);
   channel_.swap(again->channel_);
@@ -97,6 +98,7 @@ absl::StatusOr<std::unique_ptr<ClaimedReplica>> ClaimedReplica::Claim(const std:
     return absl::InternalError(absl::StrCat("claim replica ", handles.replica_id, ": its handles came with ",
                                             fds.size(), " descriptors instead of ", expected));
   }
+  // Any process may listen on the path, so all is checked before any of it is mapped.
   if (const auto* host = std::get_if<HostHandles>(&handles.memory)) {
     TC_RETURN_IF_ERROR(CheckHostHandles(*host, handles.image_bytes));
     TC_RETURN_IF_ERROR(CheckSegments(*host, fds));
@@ -106,6 +108,8 @@ absl::StatusOr<std::unique_ptr<ClaimedReplica>> ClaimedReplica::Claim(const std:
 }
 
 absl::StatusOr<ReservedRange> ClaimedReplica::MapExtents(ReservedRange::Access access) const {
+  // One range, so that the extents lie side by side from whichever segments they come. What none covers stays
+  // reserved, and cannot be read.
   TC_ASSIGN_OR_RETURN(ReservedRange image,
                       ReservedRange::Reserve(RoundUpToGranule(handles_.image_bytes), "a replica"));
   for (const SegmentExtent& extent : std::get<HostHandles>(handles_.memory).extents) {

@@ -31,6 +31,7 @@ absl::StatusOr<std::shared_ptr<PutRing>> PutRing::Create(RingShape shape, absl::
   TC_RETURN_IF_ERROR(shape.Check());
   UniqueFd memory(memfd_create("tc-put-ring", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!memory) return ErrnoStatus(errno, "create", "the ring of a put");
+  // Both descriptors are taken for the peer, which must leave the reserve alone.
   const DescriptorUser user = DescriptorUserAt(connection.get());
   if (IsReserved(memory.get(), user) || IsReserved(connection.get(), user)) {
     return absl::ResourceExhaustedError(
@@ -42,6 +43,7 @@ absl::StatusOr<std::shared_ptr<PutRing>> PutRing::Create(RingShape shape, absl::
   }
   TC_ASSIGN_OR_RETURN(ReservedRange mapping, ReservedRange::Reserve(shape.bytes(), "the ring of a put"));
   TC_RETURN_IF_ERROR(mapping.Map(0, memory.get(), 0, shape.bytes(), ReservedRange::Access::kWrite));
+  // Before the client has it: the size is right, and stays so.
   if (fcntl(memory.get(), F_ADD_SEALS, kRingSeals) != 0) {
     return ErrnoStatus(errno, "seal", "the ring of a put");
   }
