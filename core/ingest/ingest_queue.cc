@@ -76,6 +76,7 @@ IngestQueue::JobPtr IngestQueue::JoinAny(const IngestRequest& request, SteadyTim
 bool IngestQueue::Brings(const IngestJob& job, const IngestRequest& request) const {
   if (job.request().Includes(request)) return true;
   if (!request.chunks.has_value()) return false;
+  // The wanted chunks that the job does not bring: its replica must have them.
   std::vector<uint32_t> others;
   std::ranges::set_difference(*request.chunks, *job.request().chunks, std::back_inserter(others));
   return table_->HasChunks(job.replica_id(), others);
@@ -92,6 +93,7 @@ absl::StatusOr<IngestQueue::JobPtr> IngestQueue::Enqueue(IngestRequest request,
   if (wanted.manifest != nullptr) {
     std::deque<JobPtr>& place = places_[{wanted.artifact_id(), wanted.location}];
     place.push_back(job);
+    // Behind the job that has the place; LeavePlace admits it.
     if (place.size() > 1) return job;
   }
   Admit(job);
@@ -168,8 +170,8 @@ IngestQueue::JobPtr IngestQueue::NextJob() {
 }
 
 void IngestQueue::RunJob(const JobPtr& job) {
-  IngestRunner::Result result =
-      runner_->Run(*job, [this](bool waiting) { CountWaiting(waiting); }, [this, &job] { LeavePlace(job); });
+  IngestRunner::Result result = runner_->Run(
+      *job, [this](bool waiting) { CountWaiting(waiting); }, [this, &job] { LeavePlace(job); });
   if (job->forgotten()) {
     // The replica may have become ready just after Forget had looked for what there is.
     const std::string artifact_id = job->request().artifact_id();
@@ -199,6 +201,7 @@ void IngestQueue::CountWaiting(bool waiting) {
     return;
   }
   --running_;
+  // The turn that is free now may be for a queued job.
   StartThreads();
 }
 

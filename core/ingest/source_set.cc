@@ -33,6 +33,7 @@ void SourceSet::Add(std::unique_ptr<SourceInUse> source) {
 }
 
 bool SourceSet::IsRetired(const SourceInUse& source) const {
+  // Spent: nothing will be added to what it has, and all of that is done.
   const bool spent = source.end_seen && picker_.IsSpent(source.index);
   return (spent || !source.in_use()) && source.under_way.empty();
 }
@@ -68,6 +69,7 @@ std::vector<Cancellation> SourceSet::GiveUp(SourceInUse& source, absl::Status wh
 }
 
 FetchPtr SourceSet::Take(SteadyTime now) {
+  // In turn, so that the first source does not get every chunk.
   for (size_t i = 0; i < sources_.size(); ++i) {
     SourceInUse& source = *sources_[(turn_ + i) % sources_.size()];
     if (!source.in_use()) continue;
@@ -79,6 +81,7 @@ FetchPtr SourceSet::Take(SteadyTime now) {
     fetch->request.chunk = taken->chunk;
     source.under_way.push_back(fetch);
     ++under_way_;
+    // A chunk that a failed source was asked for is fetched again: counted once.
     if (Loss& loss = losses_[taken->chunk]; loss == Loss::kLost) {
       loss = Loss::kCounted;
       ++refetched_;
@@ -90,6 +93,7 @@ FetchPtr SourceSet::Take(SteadyTime now) {
 
 void SourceSet::Fetched(ChunkFetch& fetch, SteadyTime now) {
   picker_.Fetched(fetch.source->index, fetch.request.chunk, now);
+  // It gave a chunk, so what it refused or was late with before counts no more.
   fetch.source->refusals = 0;
   fetch.source->overtaken = false;
   ++fetched_;
@@ -142,6 +146,7 @@ void SourceSet::GiveUpOvertaken() {
       others.push_back(source->source->info().name);
     }
   }
+  // Where no other source is left, none was sooner.
   if (others.empty()) return;
   for (SourceInUse* source : overtaken) {
     source->failure = SourceFailure{

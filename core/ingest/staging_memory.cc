@@ -30,6 +30,7 @@ absl::StatusOr<StagingMemory> StagingMemory::Create(HostPool* pool, int count, u
 }
 
 const HostAllocation* StagingMemory::Take(std::optional<int> device) {
+  // The one that was given back last: its lines are likely to be in a cache.
   auto taken = std::prev(free_.end());
   if (const auto node = device.has_value() ? numa_nodes_.find(*device) : numa_nodes_.end();
       node != numa_nodes_.end()) {

@@ -73,6 +73,7 @@ HostLimits ReadHostLimits() {
   HostLimits limits;
   limits.physical_bytes = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
   limits.physical_bytes = std::min(limits.physical_bytes, ReadGroupLimit());
+  // The kernel's estimate knows nothing of the control group.
   limits.available_bytes = std::min(limits.physical_bytes, ReadMemAvailable().value_or(kUnlimited));
   rlimit file_size;
   limits.file_bytes = getrlimit(RLIMIT_FSIZE, &file_size) == 0 ? file_size.rlim_cur : kUnlimited;
