@@ -13,6 +13,7 @@ constexpr uint32_t kWordBits = 64;
 }  // namespace
 
 bool FitsImage(uint32_t first, std::span<const uint64_t> words, uint32_t chunks) {
+  // In 64 bits, where no number of a peer can overflow.
   const uint64_t end = first + words.size() * kWordBits;
   const uint64_t past = end > chunks ? end - chunks : 0;
   return !words.empty() && past < kWordBits && (past == 0 || words.back() >> (kWordBits - past) == 0);
@@ -35,6 +36,7 @@ std::vector<Announcement> Announcer::TakeNews(size_t max_words) {
     if (words[i] == told_[i]) continue;
     const auto first = words.begin() + static_cast<ptrdiff_t>(i);
     size_t count = std::min(words.size() - i, max_words);
+    // It ends at word i at the latest, which has news.
     while (words[i + count - 1] == told_[i + count - 1]) --count;
     news.push_back({.first = static_cast<uint32_t>(i * kWordBits),
                     .words = {first, first + static_cast<ptrdiff_t>(count)}});

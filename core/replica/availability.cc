@@ -34,6 +34,7 @@ Availability::Watch::~Watch() { Stop(); }
 
 void Availability::Watch::Stop() {
   if (watched_ == nullptr) return;
+  // Observers run under this lock, so a running call has ended when it is taken.
   absl::MutexLock lock(&watched_->mutex_);
   watched_->observers_.erase(key_);
 }
@@ -46,6 +47,7 @@ Availability::Availability(uint64_t image_bytes, uint64_t chunk_bytes)
 
 // The chunk's bytes were written before its bit: a thread that sees the bit may read them.
 bool Availability::Set(uint32_t chunk) {
+  // The bit first, then the count: a reader that sees the count finds as many bits.
   const uint64_t bit = uint64_t{1} << (chunk % kBits);
   if ((words_[chunk / kBits].fetch_or(bit, std::memory_order_acq_rel) & bit) != 0) return false;
   count_.fetch_add(1, std::memory_order_acq_rel);
@@ -58,6 +60,7 @@ void Availability::TellObservers() const {
 
 void Availability::Add(uint32_t chunk) {
   CHECK_LT(chunk, chunks_);
+  // The lock keeps additions before the end, and one observer's calls apart.
   absl::MutexLock lock(&mutex_);
   if (!ended_ && Set(chunk)) TellObservers();
 }

@@ -60,6 +60,7 @@ ReplicaRecordPtr ReplicaIndex::FindWith(std::string_view artifact_id, Location l
     return record.info.location == location && record.info.artifact_id == artifact_id &&
            (IsReady(record) || (chunks.has_value() && record.Has(*chunks)));
   };
+  // A ready one is preferred: false comes before true.
   return FindFirst(records_, fits, [](const ReplicaRecord& record) { return !IsReady(record); });
 }
 
@@ -90,6 +91,7 @@ bool ReplicaIndex::IsEarlierAllocating(std::string_view artifact_id, const std::
   const auto own = records_.find(receiver);
   return own != records_.end() && std::ranges::any_of(records_, [&](const auto& entry) {
            const ReplicaRecord& other = *entry.second;
+           // A replica on disk cannot be read before it is ready.
            return other.info.state == ReplicaState::kAllocating && other.info.artifact_id == artifact_id &&
                   other.info.location.kind != LocationKind::kDisk && !except.contains(other.info.location) &&
                   other.begun < own->second->begun;

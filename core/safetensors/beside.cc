@@ -52,6 +52,7 @@ bool IsWeightsFile(std::string_view path) {
 absl::StatusOr<FilesBeside> OpenFilesBeside(const RequestContext& context, const SafetensorsModel& model) {
   if (model.folder == nullptr) return FilesBeside();
   absl::StatusOr<std::vector<std::string>> paths = model.folder->ListBelow(context, kMaxListed);
+  // A folder that may not be listed can hold a model: it comes without files.
   if (absl::IsPermissionDenied(paths.status()) || absl::IsUnimplemented(paths.status())) return FilesBeside();
   TC_RETURN_IF_ERROR(paths.status());
   if (paths->size() > kMaxListed) return TooMuch(absl::StrCat("more than ", kMaxListed, " files"));
@@ -87,6 +88,7 @@ absl::StatusOr<FilesBeside> FilesOf(ObjectReaders objects, const std::vector<std
   TC_RETURN_IF_ERROR(CheckFileLayout(files.layout));
   for (size_t i = 0; i < paths.size(); ++i) {
     const Tensor& file = files.layout.tensors[i];
+    // An empty file has no bytes to be read.
     if (file.nbytes == 0) continue;
     files.extents.push_back({.object = static_cast<uint32_t>(i),
                              .object_offset = 0,

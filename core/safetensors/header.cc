@@ -19,6 +19,7 @@ class HeaderReader : public StrictJsonReader {
  public:
   explicit HeaderReader(SafetensorsHeader& header) : header_(header) {}
 
+  // Three kinds of objects are expected: the header, its metadata, and a tensor.
   bool start_object(size_t) override {
     if (state_ == State::kStart) {
       state_ = State::kTop;
@@ -41,6 +42,7 @@ class HeaderReader : public StrictJsonReader {
       case State::kTop:
         name_ = key;
         state_ = State::kTopValue;
+        // Readers differ in which of two equal keys counts, so a file with both has no single meaning.
         return names_.insert(name_).second || Fail("appears twice");
       case State::kTensor:
         return Field(key);
@@ -103,6 +105,7 @@ class HeaderReader : public StrictJsonReader {
     if (state_ == State::kTensor && fields_seen_ != kAllFields) {
       return Fail("a tensor needs dtype, shape and data_offsets");
     }
+    // A tensor and the metadata end in the header, and the header ends the document.
     state_ = state_ == State::kTop ? State::kEnd : State::kTop;
     return true;
   }
@@ -185,6 +188,7 @@ absl::Status CheckSize(const SafetensorsHeader::Entry& entry) {
 absl::Status CheckCoverage(const SafetensorsHeader& header) {
   uint64_t end = 0;
   for (const auto& entry : header.tensors) {
+    // The format allows neither holes nor overlaps, so each byte of the file has one meaning.
     if (entry.data.offset != end) {
       return absl::InvalidArgumentError(absl::StrCat(
           "tensor ", QuoteName(entry.name), ": its data begins at ", entry.data.offset, " instead of ", end,

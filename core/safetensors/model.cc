@@ -56,6 +56,7 @@ absl::StatusOr<SafetensorsHeader> ReadHeader(const RequestContext& context, Obje
   }
   TC_ASSIGN_OR_RETURN(const std::string length, ReadBytes(context, object, 0, kLengthBytes));
   const uint64_t header_bytes = ByteReader(length).Get<uint64_t>();
+  // In a file of another format these bytes mean something else, mostly a huge number.
   if (header_bytes > kMaxSafetensorsHeaderBytes) {
     if (const std::string_view how = HowToConvert(length, ""); !how.empty()) {
       return absl::InvalidArgumentError(absl::StrCat("it is ", how));
@@ -185,6 +186,7 @@ absl::StatusOr<SafetensorsModel> OpenSharded(const RequestContext& context, cons
   const std::string index_uri = absl::StrCat(uri, "/", kIndexName);
   const absl::StatusOr<SafetensorsIndex> index = ReadIndex(context, folder);
   if (!index.ok()) return Unreadable(index.status(), index_uri);
+  // By name, since the order of the shards is the order of the image.
   std::map<std::string, size_t> shards;  // and how many tensors each holds
   for (const auto& [tensor, shard] : index->weight_map) ++shards[shard];
   ModelBuilder builder;
@@ -205,6 +207,7 @@ absl::StatusOr<SafetensorsModel> OpenFolder(const RequestContext& context, const
   if (!unlisted) TC_RETURN_IF_ERROR(names.status());
   const auto has = [&](std::string_view name) {
     if (!unlisted) return std::ranges::binary_search(*names, name);
+    // Another error is reported when the file is opened for reading.
     const absl::Status opened = folder.Open(context, std::string(name)).status();
     return !absl::IsNotFound(opened) && !absl::IsPermissionDenied(opened);
   };

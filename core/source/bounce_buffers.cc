@@ -18,6 +18,7 @@ void FreeDeleter::operator()(std::byte* buffer) const { std::free(buffer); }
 
 AlignedBuffer AllocateAligned(uint64_t bytes) {
   const uint64_t alignment = bytes >= kHugePageBytes ? kHugePageBytes : kBlockBytes;
+  // aligned_alloc takes whole multiples of the alignment.
   const uint64_t size = (bytes + alignment - 1) / alignment * alignment;
   void* memory = std::aligned_alloc(alignment, size);
   CHECK(memory != nullptr) << "out of memory for a buffer of " << bytes << " bytes";
@@ -34,12 +35,14 @@ AlignedBuffer BounceBuffers::Take() {
       return buffer;
     }
   }
+  // Without the lock: the system may have to make huge pages.
   return AllocateAligned(buffer_bytes_);
 }
 
 void BounceBuffers::Give(AlignedBuffer buffer) {
   if (buffer == nullptr) return;
   absl::MutexLock lock(&mutex_);
+  // What a burst of fetches needed more is given back to the system.
   if (free_.size() < static_cast<size_t>(keep_)) free_.push_back(std::move(buffer));
 }
 

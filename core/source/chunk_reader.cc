@@ -29,6 +29,7 @@ void Advance(ObjectPiece& piece, uint64_t bytes) {
 }  // namespace
 
 absl::Status ChunkReader::Read(std::string_view what, std::span<const ObjectPiece> pieces) {
+  // A copy: its pieces shrink from the front as they are read.
   std::vector<ObjectPiece> rest(pieces.begin(), pieces.end());
   for (size_t i = 0; i < rest.size(); ++i) {
     ObjectPiece& piece = rest[i];
@@ -49,6 +50,7 @@ absl::Status ChunkReader::Read(std::string_view what, std::span<const ObjectPiec
 absl::StatusOr<uint64_t> ChunkReader::ReadSome(std::span<const ObjectPiece> pieces) {
   const ObjectPiece& piece = pieces.front();
   if (const uint64_t done = TakeFromWindow(piece); done > 0) return done;
+  // A short piece is read together with those that follow it, through the window.
   if (piece.destination.size() >= kOwnReadBytes) {
     if (const uint64_t done = TakeFromCache(piece); done > 0) return done;
     TC_ASSIGN_OR_RETURN(const uint64_t done, ReadStraight(piece));
@@ -88,6 +90,7 @@ absl::StatusOr<uint64_t> ChunkReader::ReadStraight(const ObjectPiece& piece) {
   ObjectReader& object = *objects_[piece.object];
   const uint64_t alignment = object.alignment();
   if (!IsAligned(piece, alignment)) return uint64_t{0};
+  // Whole blocks: an odd end is left to the window.
   const uint64_t bytes = std::min<uint64_t>(piece.destination.size(), read_bytes_) / alignment * alignment;
   const HostSpan destination = piece.destination.first(bytes);
   TC_RETURN_IF_ERROR(object.Read(context_, piece.object_offset, destination, bytes));
@@ -101,6 +104,7 @@ uint64_t ChunkReader::WindowEnd(std::span<const ObjectPiece> pieces) const {
   const uint64_t limit = AlignDown(first.object_offset) + read_bytes_;
   uint64_t end = first.object_offset;
   for (const ObjectPiece& piece : pieces) {
+    // Zeros are not in the object, and do not divide what lies around them.
     if (piece.zeros()) continue;
     const bool follows =
         piece.object == first.object && piece.object_offset >= end && piece.object_offset - end <= kGapBytes;

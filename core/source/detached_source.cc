@@ -20,6 +20,7 @@ absl::StatusOr<Fetched> FetchInside(ChunkSource& inside, const RequestContext& c
                                     ChunkRequest request) {
   Fetched fetched{.bytes = std::make_unique_for_overwrite<std::byte[]>(request.range.bytes), .digests = {}};
   const HostSpan buffer(fetched.bytes.get(), request.range.bytes);
+  // Not the caller's memory: the caller may be gone when this read ends.
   request.destination = {&buffer, 1};
   TC_ASSIGN_OR_RETURN(fetched.digests, inside.Fetch(context, request));
   return fetched;

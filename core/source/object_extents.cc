@@ -62,6 +62,7 @@ std::vector<ObjectPiece> ObjectExtents::Cut(const ByteRange& range,
     while (!span.empty()) {
       ObjectPiece piece;
       uint64_t bytes = span.size();
+      // Within an extent the bytes are its object's. Before it, and behind the last, they are zeros.
       if (extent != extents_.end() && extent->image_offset <= at) {
         const uint64_t skip = at - extent->image_offset;
         bytes = std::min(bytes, extent->bytes - skip);

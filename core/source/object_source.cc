@@ -79,6 +79,7 @@ std::string NameOf(const ObjectReaders& objects) {
 absl::StatusOr<std::unique_ptr<ChunkSource>> MakeObjectSource(ObjectReaders objects,
                                                               std::vector<ObjectExtent> extents,
                                                               uint64_t image_bytes, SourceInfo info) {
+  // The objects of a source are of one kind: the first speaks for all.
   const ObjectTraits traits = objects.empty() ? ObjectTraits() : objects.front()->traits();
   if (info.name.empty()) {
     info.type = traits.type;

@@ -88,6 +88,7 @@ absl::StatusOr<uint64_t> TensorBytes(DType dtype, const std::vector<uint64_t>& s
   }
   // A zero makes the product zero wherever it stands, however large the other dimensions are.
   if (std::find(shape.begin(), shape.end(), 0u) != shape.end()) return 0;
+  // 128 bits hold each product, since it is checked after every factor.
   absl::uint128 elements = 1;
   for (const uint64_t dimension : shape) {
     elements *= dimension;
@@ -97,6 +98,7 @@ absl::StatusOr<uint64_t> TensorBytes(DType dtype, const std::vector<uint64_t>& s
     }
   }
   const absl::uint128 bits = elements * info->bits;
+  // Elements below a byte are packed: two F4 make a byte, four F6 make three.
   if (bits % 8 != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat(Describe(*info, shape), ": it does not fill whole bytes; pad its shape"));
