@@ -43,6 +43,7 @@ absl::StatusOr<RegisteredMemory::AddedDevice> RegisteredMemory::AddDevice(Device
   size_t free = regions_.size();
   for (size_t i = 0; i < regions_.size(); ++i) {
     Region& region = regions_[i];
+    // A place that a region left is used again, so that the list does not grow with each replica that moves.
     if (region.users == 0) {
       free = i;
     } else if (region.base == added.data() && region.bytes == bytes) {
@@ -115,6 +116,7 @@ absl::Status CheckSegments(const RegisteredMemory& memory, uint64_t image_bytes,
 }
 
 absl::Status CheckInPlace(const RegisteredMemory& memory, const ServedImage& image) {
+  // What is not in place is copied to registered memory before it is sent.
   if (!image.in_place()) return absl::OkStatus();
   if (const auto availability = image.availability(); availability != nullptr && !availability->complete()) {
     return absl::OkStatus();

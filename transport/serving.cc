@@ -90,6 +90,7 @@ void ServingThreads::Run() {
       task = std::move(tasks_.front());
       tasks_.pop_front();
     }
+    // Without the lock: it may block on a disk.
     task();
   }
 }

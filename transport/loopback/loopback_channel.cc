@@ -58,6 +58,7 @@ void LoopbackChannel::Connect(pull::MessageChannel::Handler* handler) {
     Lose(absl::UnavailableError(absl::StrCat("connect to ", address_, ": no transport listens there")));
     return;
   }
+  // By a task, since the other end belongs to its own thread. Its first frame comes behind that.
   Tell([self = shared_from_this()](LoopbackChannel& other) { other.other_ = self; });
   handler_->OnConnected();
 }
@@ -107,6 +108,7 @@ void LoopbackChannel::SendPiece(const pull::Data& head, ConstHostSpan piece, std
 
 void LoopbackChannel::PieceSent(uint64_t bytes) {
   --sending_;
+  // The end was reached while this piece was under way: it counts, and nothing else is told.
   if (counts_ != nullptr) counts_->OnSent(bytes);
   if (handler_ != nullptr) {
     handler_->OnSent(bytes);
@@ -150,6 +152,7 @@ void LoopbackChannel::End(std::optional<pull::Frame> last, std::function<void()>
   // What is under way is with the other end, and counts; `ended` keeps the handler until then.
   counts_ = sending_ > 0 ? handler_ : nullptr;
   handler_ = nullptr;
+  // In this order: the other end hears the last frame, and then that this end is over.
   if (last.has_value()) Send(*last);
   Tell([](LoopbackChannel& other) { other.OtherEnded(); });
   other_.reset();

@@ -53,6 +53,7 @@ class LoopbackTransport : public Transport {
   // Reads under way at the source post to the loop, and the ends of other transports may do so later: they
   // share it, and find it stopped.
   ~LoopbackTransport() override {
+    // First, so that no receiver finds a loop that is about to stop.
     RemoveLoopbackListener(address_);
     loop_->Stop();
   }

@@ -144,6 +144,7 @@ FetchId PullCore::Fetch(uint64_t offset, std::vector<HostSpan> destination, Stea
     FailFetch(std::move(done), bytes.status());
     return id;
   }
+  // As of now: that the source announces the rest later does not make it break its word here.
   const bool announced = mirror_ != nullptr && mirror_->HasRange(offset, *bytes);
   PullConnection* connection = nullptr;
   {
@@ -153,6 +154,7 @@ FetchId PullCore::Fetch(uint64_t offset, std::vector<HostSpan> destination, Stea
       return id;
     }
     connection = LeastLoaded();
+    // Counted at once, so that the next fetch finds it.
     connection->AddLoad(*bytes);
     ++pending_;
   }

@@ -71,6 +71,7 @@ absl::StatusOr<std::unique_ptr<Serving>> PullSource::Serve(std::shared_ptr<Serve
 }
 
 void PullSource::Revoke(SourceServing& serving) {
+  // First no connection can find it any more, then those that have joined are ended.
   {
     absl::MutexLock lock(&mutex_);
     servings_.erase(serving.id());
@@ -98,6 +99,7 @@ absl::StatusOr<std::shared_ptr<SourceConnection>> PullSource::Admit(const Hello&
   SourceLimits limits = limits_;
   if (hello.max_piece_bytes > 0) limits.piece_bytes = std::min(limits.piece_bytes, hello.max_piece_bytes);
   auto connection = std::make_shared<SourceConnection>(queue, &threads_, limits, serving);
+  // It may have been revoked since it was found.
   TC_RETURN_IF_ERROR(serving->Join(connection));
   if (auto trace = TraceContext::FromTraceparent(hello.traceparent)) {
     serving->counter().SetReceiverTrace(*trace);

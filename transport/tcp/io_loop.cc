@@ -69,6 +69,7 @@ void Epoll::Wait(SteadyTime until) {
   const absl::Duration wait = std::clamp(TimeLeft(until), absl::ZeroDuration(), kLongestWait);
   // Rounded up: a timer that is almost due must not make the loop spin.
   const int wait_ms = static_cast<int>(absl::ToInt64Milliseconds(absl::Ceil(wait, absl::Milliseconds(1))));
+  // Not all at once, so that tasks and timers have their turn.
   std::array<epoll_event, kEventsATurn> events;
   const int count = epoll_wait(epoll_.get(), events.data(), kEventsATurn, wait_ms);
   for (int i = 0; i < count; ++i) {

@@ -186,6 +186,7 @@ void TcpSource::Forget(PendingConnection* pending) {
 }
 
 absl::Status TcpSource::Admit(PendingConnection& pending, const pull::Hello& hello) {
+  // The loops have the connections in turn.
   IoLoop* const loop = loops_[next_loop_++ % loops_.size()];
   TC_ASSIGN_OR_RETURN(const std::shared_ptr<pull::SourceConnection> connection,
                       source_->Admit(hello, pending.peer(), &loop->queue()));

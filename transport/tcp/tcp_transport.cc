@@ -140,6 +140,7 @@ absl::StatusOr<std::unique_ptr<TcpTransport>> TcpTransport::Create(const TcpOpti
   state->socket = socket;
   state->receiver = {.memory = &state->memory, .connect_timeout = options.connect_timeout};
   state->connections = options.connections > 0 ? options.connections : static_cast<int>(loops.size());
+  // From here on the destructor shuts down the listener, whatever fails below.
   std::unique_ptr<TcpTransport> transport(new TcpTransport(std::move(state)));
   if (!options.listen.empty()) {
     State& made = *transport->state_;
@@ -174,6 +175,7 @@ absl::StatusOr<std::unique_ptr<Serving>> TcpTransport::Serve(std::shared_ptr<Ser
         "serve by tcp: this transport only receives; configure an address to listen on");
   }
   TC_RETURN_IF_ERROR(pull::PullSource::CheckImage(state_->memory, *image));
+  // The name that the receiver's certificate has to have.
   std::string wanted;
   if (state_->identity != nullptr && !receiver.empty()) {
     wanted = security::Name{.trust_domain = state_->identity->trust_domain(),

@@ -13,6 +13,7 @@ std::shared_ptr<UcxEndpoint> EndpointCache::Take(const std::string& peer) {
   while (it != idle_.end() && !it->second.empty()) {
     std::shared_ptr<UcxEndpoint> endpoint = std::move(it->second.front().endpoint);
     it->second.pop_front();
+    // It may have failed while it was idle.
     if (endpoint->usable()) return endpoint;
     endpoint->Close(nullptr);
   }

@@ -49,6 +49,7 @@ void UcxChannel::OnControl(const pull::Frame& frame) {
 }
 
 absl::Status UcxChannel::OnPiece(const pull::Data& head, ConstHostSpan piece) {
+  // What crossed the end is dropped.
   if (ending_) return absl::OkStatus();
   TC_RETURN_IF_ERROR(handler_->OnPiece(head));
   handler_->OnPieceBytes(head, handler_->Place(head).empty() ? ConstHostSpan() : piece);
@@ -57,6 +58,7 @@ absl::Status UcxChannel::OnPiece(const pull::Data& head, ConstHostSpan piece) {
 }
 
 absl::StatusOr<HostSpan> UcxChannel::OnRendezvous(const pull::Data& head) {
+  // To receive it nowhere has UCX drop it.
   if (ending_) return HostSpan();
   TC_RETURN_IF_ERROR(handler_->OnPiece(head));
   const HostSpan place = handler_->Place(head);
@@ -116,6 +118,7 @@ void UcxChannel::CloseByForce() {
 }
 
 void UcxChannel::Finish(bool closed) {
+  // The calls below may drop the last other reference.
   const std::shared_ptr<UcxChannel> self = shared_from_this();
   queue().CancelTimer(drain_timer_);
   handler_ = nullptr;
@@ -180,6 +183,7 @@ absl::Status UcxReceiverChannel::Welcomed() {
 
 void UcxReceiverChannel::ReadRemote(const pull::Data& piece, HostSpan destination) {
   ++receiving_;
+  // It counts one part more than there are, so that it cannot be over before all have begun.
   const auto read = std::make_shared<Read>(Read{.piece = piece});
   for (uint64_t offset = piece.offset; !destination.empty();) {
     const size_t index = std::ranges::upper_bound(segment_ends_, offset) - segment_ends_.begin();
