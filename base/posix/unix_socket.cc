@@ -28,8 +28,8 @@ constexpr absl::Duration kLockPoll = absl::Milliseconds(10);
 
 // Whether the file still has that name.
 bool IsAt(int fd, const std::string& path) {
-  struct stat open {};
-  struct stat named {};
+  struct stat open{};
+  struct stat named{};
   return fstat(fd, &open) == 0 && lstat(path.c_str(), &named) == 0 && open.st_dev == named.st_dev &&
          open.st_ino == named.st_ino;
 }

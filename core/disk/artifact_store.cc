@@ -29,14 +29,14 @@ namespace tensorcast {
 namespace {
 
 bool IsRemoved(const std::string& path) {
-  struct stat named {};
+  struct stat named{};
   return stat(path.c_str(), &named) != 0 && (errno == ENOENT || errno == ENOTDIR);
 }
 
 // A file that was removed can still be read by its descriptor, and is gone with that descriptor.
 absl::Status CheckIsInItsPlace(const PackedFile& file) {
-  struct stat open {};
-  struct stat named {};
+  struct stat open{};
+  struct stat named{};
   if (fstat(file.fd(), &open) != 0 || stat(file.path().c_str(), &named) != 0) {
     const int error = errno;
     // A folder that does not answer says nothing of the file.

@@ -169,7 +169,7 @@ absl::Status AddFilesBelow(UniqueFd folder, const std::string& prefix, size_t ma
   while (const dirent* one = readdir(opened.get())) {
     const std::string name = one->d_name;
     if (IsHiddenPath(name)) continue;
-    struct stat info {};
+    struct stat info{};
     const int entry = dirfd(opened.get());
     if (fstatat(entry, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) continue;  // it went meanwhile
     const bool is_link = S_ISLNK(info.st_mode);

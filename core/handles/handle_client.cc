@@ -45,7 +45,7 @@ ClaimedReplica::ClaimedReplica(std::unique_ptr<ClientChannel> channel, ReplicaHa
   const auto* host = std::get_if<HostHandles>(&handles_.memory);
   if (host == nullptr) return;
   for (const SegmentExtent& extent : host->extents) {
-    struct stat segment {};
+    struct stat segment{};
     fstat(fds_[extent.segment].get(), &segment);  // which CheckSegments did before
     pieces_.push_back({extent.image_offset, segment.st_dev, segment.st_ino, extent.offset, extent.bytes});
   }

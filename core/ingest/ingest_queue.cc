@@ -170,8 +170,8 @@ IngestQueue::JobPtr IngestQueue::NextJob() {
 }
 
 void IngestQueue::RunJob(const JobPtr& job) {
-  IngestRunner::Result result = runner_->Run(
-      *job, [this](bool waiting) { CountWaiting(waiting); }, [this, &job] { LeavePlace(job); });
+  IngestRunner::Result result =
+      runner_->Run(*job, [this](bool waiting) { CountWaiting(waiting); }, [this, &job] { LeavePlace(job); });
   if (job->forgotten()) {
     // The replica may have become ready just after Forget had looked for what there is.
     const std::string artifact_id = job->request().artifact_id();

@@ -35,7 +35,7 @@ bool IsSealed(int fd) {
 }
 
 uint64_t FileBytes(int fd) {
-  struct stat file {};
+  struct stat file{};
   return fstat(fd, &file) == 0 ? static_cast<uint64_t>(file.st_size) : 0;
 }
 

@@ -28,9 +28,9 @@ bool IsBucket(std::string_view name) {
 bool IsRegion(std::string_view text) {
   // A region becomes a part of a host name and of a signature, and a reply of a server may name it: nothing
   // else than a plain word may get there.
-  return !text.empty() && text.size() < 64 && std::ranges::all_of(text, [](char c) {
-    return absl::ascii_islower(c) || absl::ascii_isdigit(c) || c == '-';
-  });
+  return !text.empty() && text.size() < 64 &&
+         std::ranges::all_of(
+             text, [](char c) { return absl::ascii_islower(c) || absl::ascii_isdigit(c) || c == '-'; });
 }
 
 std::string AwsEndpoint(std::string_view region) {
