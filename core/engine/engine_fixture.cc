@@ -15,7 +15,7 @@ void RecordingListener::OnReplicaChanged(const ReplicaInfo& replica,
                                          const std::shared_ptr<const Manifest>& manifest) {
   absl::MutexLock lock(&mutex_);
   std::vector<ReplicaState>& states = states_[replica.id];
-  // The listener is also told of changes that leave the state as it is.
+  // The listener is also told of changes that leave the state as it is, such as another chunk.
   if (!states.empty() && states.back() != replica.state) {
     CHECK(IsLegalTransition(states.back(), replica.state));
   }
@@ -61,6 +61,7 @@ void RecordingListener::WaitForState(const std::string& replica_id, ReplicaState
 absl::Status ScriptedGuard::MayEvict(const ReplicaInfo& replica) {
   absl::MutexLock lock(&mutex_);
   asked_.push_back(replica.artifact_id);
+  // The real guard asks the global store, which refuses to lose the last copy.
   return refused_.contains(replica.artifact_id) ? absl::FailedPreconditionError("scripted: the last copy")
                                                 : absl::OkStatus();
 }
@@ -85,9 +86,11 @@ EngineFixture::~EngineFixture() {
 void EngineFixture::Start(const Setup& setup) {
   setup_ = setup;
   HostPool::Options options;
+  // Staging buffers of these tests take a granule each, so that `host_granules` are left for replicas.
   options.bytes = (setup.host_granules + setup.staging_buffers) * kGranuleBytes;
   options.use_huge_pages = false;
   options.share_granules = setup.share_granules;
+  // A test touches little of the pool: to make all of its pages would only take time.
   options.prefault_threads = 0;
   auto pool = HostPool::Create(std::move(options));
   CHECK_OK(pool.status());
@@ -104,6 +107,7 @@ void EngineFixture::Start(const Setup& setup) {
 
 void EngineFixture::Restart() {
   engine_.reset();
+  // The old engine still tells the old listener of what it ends, so it goes before it.
   listener_ = std::make_unique<RecordingListener>();
   EngineOptions options;
   options.host_pool = pool_.get();
@@ -126,6 +130,7 @@ void EngineFixture::Restart() {
 }
 
 void EngineFixture::Stop() {
+  // The destructor of the engine waits for its ingests and ends what they held.
   engine_.reset();
   // The engine is gone, so what is used now was leaked.
   EXPECT_EQ(pool_->stats().used_bytes, 0u) << "the engine left memory behind";

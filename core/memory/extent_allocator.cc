@@ -60,6 +60,7 @@ void ExtentAllocator::TakeFromSegment(uint64_t segment, uint64_t wanted, std::ve
   std::vector<std::pair<uint64_t, uint64_t>> ranges;  // (count, first), the largest last
   for (auto range = begin; range != end; ++range) ranges.emplace_back(range->second, range->first);
   std::ranges::sort(ranges);
+  // The largest ranges go first: as few extents as possible, each of which a client maps on its own.
   while (wanted > 0 && !ranges.empty()) {
     auto next = std::prev(ranges.end());
     // Where one is large enough the smallest such, and it is the last to be taken.
@@ -108,6 +109,7 @@ void ExtentAllocator::TakeSegment(uint64_t segment) {
 GranuleRange ExtentAllocator::TakeFrom(uint64_t first, uint64_t wanted, uint64_t segment) {
   const auto found = by_first_.find(first);
   const GranuleRange whole{found->first, found->second};
+  // The rest of the range goes back to both indexes, which are kept alike at each step.
   Erase(found);
   const uint64_t count = std::min(wanted, whole.count);
   if (count < whole.count) Insert({whole.first + count, whole.count - count});

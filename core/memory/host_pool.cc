@@ -143,6 +143,8 @@ void HostPool::State::AddReferences(Extent extent) {
   }
   const uint64_t first = extent.offset / kGranuleBytes;
   const uint64_t count = extent.bytes / kGranuleBytes;
+  // The first reference is not counted here: the allocation that took the granule has it, or the state of
+  // being kept.
   for (uint64_t granule = first; granule < first + count; ++granule) ++further_references[granule];
   all_further_references += count;
   if (Place& place = places[SegmentOf(extent)]; place.kept()) place.adopted += count;
@@ -189,6 +191,7 @@ HostAllocation::HostAllocation(HostAllocation&& other) noexcept
 
 HostAllocation& HostAllocation::operator=(HostAllocation&& other) noexcept {
   if (this != &other) {
+    // The old extents are released at the end of this block, by the destructor of `old`.
     HostAllocation old(std::move(*this));
     pool_ = std::exchange(other.pool_, nullptr);
     bytes_ = std::exchange(other.bytes_, 0);
@@ -205,6 +208,7 @@ bool HostAllocation::Covers(uint64_t offset, uint64_t bytes) const {
   if (offset > bytes_ || bytes > bytes_ - offset) return false;
   const uint64_t end = offset + bytes;
   for (auto at = ExtentAt(extents_, offset); offset < end; ++at) {
+    // A hole in front of the extent, or behind the last one.
     if (at == extents_.end() || at->image_offset > offset) return false;
     offset = ImageEnd(*at);
   }
@@ -350,7 +354,8 @@ void HostPool::Release(const std::vector<ImageExtent>& extents) {
       if (state_->DropReferences(part.extent)) unused.push_back(state_->SegmentOf(part.extent));
     }
   }
-  // Without the lock: this maps memory and calls the owner.
+  // Without the lock: this maps memory and calls the owner. No other call can take the segment in between,
+  // since its granules stay taken.
   for (const size_t segment : unused) Replace(segment);
 }
 
@@ -382,6 +387,7 @@ absl::StatusOr<HostAllocation> HostPool::Adopt(uint64_t image_bytes, std::span<c
   std::vector<ImageExtent> found;
   uint64_t next = 0;
   for (const NamedExtent& extent : extents) {
+    // The extents come from a file of an earlier process, so each is checked like input from outside.
     const auto place = std::ranges::find(state_->places, extent.segment, &State::Place::name);
     if (place == state_->places.end() || !place->kept()) {
       return absl::InvalidArgumentError(absl::StrCat("adopt segment ", extent.segment, ": it was not kept"));

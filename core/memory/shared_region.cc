@@ -144,6 +144,7 @@ void Prefaulter::Run() {
       if (!stop_.exchange(true)) LOG(ERROR) << status.message() << "; the rest appears at first touch";
       break;
     }
+    // Steps end in any order, so the last one is found by the sum.
     if (populated_bytes_.fetch_add(bytes) + bytes == region_.bytes()) {
       complete_.store(true, std::memory_order_release);
     }
@@ -156,6 +157,7 @@ absl::Status Prefaulter::Populate(uint64_t offset, uint64_t bytes) {
   while (bytes > 0) {
     const size_t segment = offset / region_.segment_bytes();
     const uint64_t here = std::min(bytes, (segment + 1) * region_.segment_bytes() - offset);
+    // Kept segments have their pages, and room for them is replaced before anything is written there.
     if (region_.first_kind(segment) == SegmentKind::kOwn) {
       TC_RETURN_IF_ERROR(PopulateIn(segment, offset, here));
     }

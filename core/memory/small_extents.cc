@@ -8,6 +8,7 @@ namespace tensorcast {
 
 std::optional<Extent> SmallExtents::Allocate(uint64_t bytes) {
   const uint64_t pages = (bytes + page_bytes_ - 1) / page_bytes_;
+  // The first granule with room, so that later ones become free as a whole.
   for (auto& [number, granule] : granules_) {
     if (granule.free_pages < pages) continue;
     std::vector<bool>& taken = granule.taken;

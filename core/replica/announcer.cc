@@ -30,6 +30,7 @@ Announcer::Announcer(std::shared_ptr<const Availability> availability, std::vect
 // them are told again, which changes nothing.
 std::vector<Announcement> Announcer::TakeNews(size_t max_words) {
   std::vector<uint64_t> words = availability_->Words();
+  // A bit outside of `only_` is never told, so `told_` has none of them and they are never news.
   for (size_t i = 0; i < only_.size(); ++i) words[i] &= only_[i];
   std::vector<Announcement> news;
   for (size_t i = 0; i < words.size(); ++i) {
@@ -38,6 +39,7 @@ std::vector<Announcement> Announcer::TakeNews(size_t max_words) {
     size_t count = std::min(words.size() - i, max_words);
     // It ends at word i at the latest, which has news.
     while (words[i + count - 1] == told_[i + count - 1]) --count;
+    // The words travel as they are now, not as what changed: a receiver that hears one twice is not misled.
     news.push_back({.first = static_cast<uint32_t>(i * kWordBits),
                     .words = {first, first + static_cast<ptrdiff_t>(count)}});
     i += count - 1;

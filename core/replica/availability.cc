@@ -67,6 +67,7 @@ void Availability::Add(uint32_t chunk) {
 
 void Availability::AddWords(uint32_t first, const std::vector<uint64_t>& words) {
   absl::MutexLock lock(&mutex_);
+  // Bits behind the last chunk are passed over: the words come from another process.
   if (ended_ || first >= chunks_) return;
   bool changed = false;
   const uint64_t bits = std::min<uint64_t>(words.size() * kBits, chunks_ - first);
@@ -80,6 +81,7 @@ void Availability::End(absl::Status why) {
   absl::MutexLock lock(&mutex_);
   if (ended_) return;
   end_ = std::move(why);
+  // The status is written before the flag, which readers look at without the lock.
   ended_.store(true, std::memory_order_release);
   TellObservers();
 }

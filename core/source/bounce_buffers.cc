@@ -17,6 +17,7 @@ constexpr uint64_t kHugePageBytes = uint64_t{2} << 20;
 void FreeDeleter::operator()(std::byte* buffer) const { std::free(buffer); }
 
 AlignedBuffer AllocateAligned(uint64_t bytes) {
+  // Huge pages for a large buffer spare the processor's address cache; a block is what direct reads need.
   const uint64_t alignment = bytes >= kHugePageBytes ? kHugePageBytes : kBlockBytes;
   // aligned_alloc takes whole multiples of the alignment.
   const uint64_t size = (bytes + alignment - 1) / alignment * alignment;

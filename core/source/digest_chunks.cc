@@ -47,6 +47,7 @@ absl::Status DigestChunks(const RequestContext& context, ChunkSource& source, co
     for (uint32_t chunk; !ended && (chunk = next.fetch_add(1)) < count;) {
       absl::StatusOr<ChunkDigests> digests = DigestOne(context, source, chunk, layout.chunk(chunk),
                                                        HostSpan(buffer.get(), kDigestStepBytes), with_blake3);
+      // An end that `take` asked for is OK: `failed` keeps the status of a fetch alone.
       if (digests.ok() && take(chunk, *std::move(digests))) continue;
       ended = true;
       absl::MutexLock lock(&mutex);

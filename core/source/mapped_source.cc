@@ -91,6 +91,7 @@ ImageSpans SpansOf(std::vector<MappedPiece> pieces, std::shared_ptr<void> keep_a
     // The piece behind the one that holds the offset.
     auto piece = std::ranges::upper_bound(image->pieces, offset, {}, &MappedPiece::image_offset);
     for (; bytes > 0; ++piece) {
+      // The caller has checked the range, so there is a piece for each byte of it.
       const MappedPiece& at = *std::prev(piece);
       const uint64_t skip = offset - at.image_offset;
       spans.push_back(at.bytes.subspan(skip, std::min<uint64_t>(bytes, at.bytes.size() - skip)));
