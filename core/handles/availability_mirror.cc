@@ -35,6 +35,7 @@ absl::StatusOr<std::unique_ptr<AvailabilityMirror>> AvailabilityMirror::Follow(C
   TC_RETURN_IF_ERROR(mirror->TakeFirst(first.frame));
   // All is told in one answer where the replica is ready, and no thread is needed.
   if (mirror->availability_->ended()) return mirror;
+  // From here on the thread alone reads the connection.
   try {
     mirror->thread_ = std::thread([mirror = mirror.get()] { mirror->Run(); });
   } catch (const std::system_error& error) {

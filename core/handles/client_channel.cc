@@ -61,6 +61,7 @@ absl::StatusOr<std::unique_ptr<ClientChannel>> ClientChannel::Connect(const std:
   UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fd) return ErrnoStatus(errno, "create", "a unix socket");
   TC_RETURN_IF_ERROR(ConnectBy(fd.get(), address, path, deadline));
+  // The path may belong to another process, so a caller that sends secrets or trusts the memory checks it.
   if (groups != nullptr) {
     TC_RETURN_IF_ERROR(Annotate(CheckPeer(fd.get(), *groups), absl::StrCat("the server at ", path)));
   }
@@ -143,6 +144,7 @@ absl::Status ClientChannel::TakeError() {
 
 void ClientChannel::Shutdown() { shutdown(socket_.get(), SHUT_RDWR); }
 
+// POLLRDHUP tells of the end also while bytes lie unread that were sent before it.
 bool ClientChannel::closed() const {
   pollfd poll_fd{socket_.get(), POLLRDHUP, 0};
   return poll(&poll_fd, 1, 0) > 0 && (poll_fd.revents & (POLLHUP | POLLRDHUP | POLLERR)) != 0;

@@ -117,6 +117,7 @@ absl::StatusOr<std::string> EncodeFrame(const Frame& frame) {
     return absl::InvalidArgumentError(absl::StrCat(
         "encode ", FrameName(frame), ": a field is longer than the 65535 bytes that fit its length"));
   }
+  // The length counts what is behind itself.
   const size_t length = out.size() - kFramePrefixBytes;
   if (length > kMaxServerFrameBytes) {
     return absl::InvalidArgumentError(absl::StrCat("encode ", FrameName(frame),

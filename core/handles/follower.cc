@@ -51,6 +51,7 @@ std::vector<Frame> Follower::Take(SteadyTime now) {
     over_ = true;
     watch_ = Availability::Watch();
   }
+  // At most one message each interval: chunks that come in between are told together.
   if (!frames.empty()) next_ = now + kInterval;
   return frames;
 }

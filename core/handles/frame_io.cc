@@ -54,6 +54,7 @@ absl::StatusOr<Received> ReceiveSome(int socket, std::span<std::byte> buffer, si
   Received received;
   if (size < 0) {
     if (errno == EAGAIN || errno == EWOULDBLOCK) return received;
+    // A peer that died with bytes unread resets the connection: to this side that is an end like any other.
     if (errno != ECONNRESET) return ErrnoStatus(errno, "receive from", "the handle socket");
     received.closed = true;
     return received;
@@ -74,6 +75,7 @@ absl::StatusOr<size_t> SendSome(int socket, std::string_view bytes, std::span<co
     CHECK_LE(fds.size(), kMaxFrameDescriptors);
     message.msg_control = control.bytes;
     message.msg_controllen = CMSG_SPACE(fds.size_bytes());
+    // CMSG_NXTHDR and the kernel read the padding too.
     std::memset(control.bytes, 0, message.msg_controllen);
     cmsghdr* header = CMSG_FIRSTHDR(&message);
     header->cmsg_level = SOL_SOCKET;

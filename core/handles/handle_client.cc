@@ -59,6 +59,8 @@ ClientChannel* ClaimedReplica::channel() const {
 }
 
 absl::Status ClaimedReplica::TakeOver(std::unique_ptr<ClaimedReplica> again) {
+  // Pieces name files by device and inode, which two connections have in common, where descriptors and
+  // segment numbers may differ.
   if (pieces_.empty() || mirror_ != nullptr || pieces_ != again->pieces_) {
     return absl::FailedPreconditionError(absl::StrCat("take over the lease of replica ", handles_.replica_id,
                                                       ": replica ", again->handles_.replica_id,
@@ -134,6 +136,7 @@ absl::StatusOr<ConstHostSpan> ClaimedReplica::MapImage(bool copy_on_write) {
     }
     TC_RETURN_IF_ERROR(image.status());
     image_ = *std::move(image);
+    // The mapping keeps the memory. Descriptors are few, and a client may attach to many replicas.
     CloseFds();
   }
   return ConstHostSpan(image_->base(), handles_.image_bytes);
@@ -156,6 +159,8 @@ absl::Status ClaimedReplica::CheckIsDevice() const {
       absl::StrCat("open replica ", handles_.replica_id, ": it is not in device memory; map its image"));
 }
 
+// Sent before the memory is opened: a daemon that sees the connection end after it keeps the memory until the
+// process has gone.
 absl::Status ClaimedReplica::AnnounceOpening() {
   TC_RETURN_IF_ERROR(CheckIsDevice());
   if (announced_) return absl::OkStatus();

@@ -72,7 +72,8 @@ class HandleServer::Loop {
     return absl::OkStatus();
   }
 
-  // Lets the thread look at the time and at what changed. On any thread.
+  // Lets the thread look at the time and at what changed. On any thread: it touches the eventfd alone, and
+  // takes no lock.
   void Wake() {
     const uint64_t one = 1;
     // It fails only when the counter is full, and then the thread wakes anyway.
@@ -132,6 +133,8 @@ class HandleServer::Loop {
   void Run() {
     epoll_event events[kEventsAtOnce];
     while (!stopping_.load()) {
+      // Events first, then what other threads left in the lists, then what is due by time. Each step may end
+      // connections, so the later ones look them up again by number.
       const int count = epoll_wait(epoll_.get(), events, kEventsAtOnce, WaitMilliseconds());
       CHECK(count >= 0 || errno == EINTR) << "epoll_wait on our own descriptor failed: errno " << errno;
       for (int i = 0; i < count; ++i) Dispatch(events[i].data.u64, events[i].events);
@@ -321,6 +324,7 @@ class HandleServer::Loop {
   }
 
   void AddConnection(UniqueFd socket) {
+    // The peer is checked first: a process that may not connect does not learn how busy the daemon is.
     absl::Status verdict = CheckPeer(socket.get(), options.allowed_groups);
     if (verdict.ok()) verdict = CheckRoom(socket.get());
     if (!verdict.ok()) return Refuse(std::move(socket), verdict);
@@ -367,6 +371,7 @@ class HandleServer::Loop {
   // `current` is the time of this connection in `times`.
   static void SetTime(ByTime& times, uint64_t id, SteadyTime& current, SteadyTime time) {
     if (current == time) return;
+    // Set by (time, id), so that an entry is found and moved without a search.
     times.erase({current, id});
     if (time != SteadyTime::InfiniteFuture()) times.emplace(time, id);
     current = time;

@@ -94,9 +94,11 @@ std::vector<uint64_t> ReadableChunks(const ReplicaHandles& handles, uint64_t ima
 
 void SetHostMemory(Claim& claim, const HostPool& pool, std::string pool_id, const HostAllocation& memory) {
   const std::vector<PoolSegment>& segments = pool.segments();
+  // All segments but the last have this size, and extents do not cross them: a division finds the segment.
   const uint64_t segment_bytes = segments.front().bytes;
   HostHandles host{.pool_id = std::move(pool_id), .segments = {}, .extents = {}};
   claim.fds.clear();
+  // Only the segments that the replica lies in are passed: each is a descriptor in the client.
   std::map<uint64_t, uint32_t> used;  // number in the pool -> place among the used ones
   for (const ImageExtent& part : memory.extents()) used.emplace(part.extent.offset / segment_bytes, 0);
   for (auto& [number, place] : used) {

@@ -71,6 +71,7 @@ void PutRing::Ask(uint32_t slot, uint64_t image_offset, uint32_t bytes) {
   CHECK_LT(slot, shape_.slots);
   CHECK_LE(bytes, shape_.slot_bytes);
   Slot& ours = slots_[slot];
+  // One request at a time. Asking anew gives up the bytes of the last Await: the client may write over them.
   CHECK(!ours.asked);
   ours.asked = true;
   ours.bytes = bytes;
@@ -111,11 +112,13 @@ absl::StatusOr<ConstHostSpan> PutRing::Await(const RequestContext& context, uint
     }
     SleepWhile(done, answer, std::min({left, TimeLeft(context.deadline), kLookEvery}));
   }
+  // Each answer of any slot counts as progress of the whole client.
   ours.asked = false;
   progress_ns_.store(absl::ToInt64Nanoseconds(SteadyNow() - made_), std::memory_order_relaxed);
   return ConstHostSpan(mapping_.base() + kRingHeaderBytes + uint64_t{slot} * shape_.slot_bytes, ours.bytes);
 }
 
+// The connection is shut down, not closed: the server's thread sees it end and does the rest.
 void PutRing::End() { shutdown(connection_.get(), SHUT_RDWR); }
 
 }  // namespace tensorcast

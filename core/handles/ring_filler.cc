@@ -179,6 +179,7 @@ void RingFiller::Work(int thread) {
 void RingFiller::Fail(const absl::Status& why) {
   {
     absl::MutexLock lock(&mutex_);
+    // The first failure stays: the others may follow from it.
     if (!failure_.ok()) return;
     failure_ = why;
   }

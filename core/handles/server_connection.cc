@@ -138,6 +138,7 @@ ServerConnection::ServerConnection(UniqueFd socket, const Shared& shared, Steady
 ServerConnection::~ServerConnection() {
   if (ring_ != nullptr) ring_->NoteClosed();
   const ForeignFds unfinished(reader_.TakeFds());
+  // An offer goes with its client's connection, unless a put has taken it.
   if (!offer_token_.empty()) shared_.offers->Take(offer_token_);
 }
 
@@ -186,6 +187,7 @@ bool ServerConnection::Refuse(const absl::Status& reason) {
 bool ServerConnection::Flush() {
   if (!writer_.Flush(socket_.get()).ok()) return false;
   const bool idle = state_ == State::kLeased || state_ == State::kReleased || state_ == State::kOffered;
+  // The exchange is over when all of the answer is sent; from then on a connection may rest for long.
   answered_ |= idle && writer_.empty();
   return state_ != State::kEnding || !writer_.empty();
 }
@@ -377,6 +379,7 @@ bool ServerConnection::GiveRing(RingRoom::Hold room) {
   // With the last copy the put is over, also where no put ever used it.
   offer.ring = std::shared_ptr<PutRing>(ring_.get(), [ring = ring_](PutRing*) { ring->End(); });
   offer_token_ = shared_.offers->Add(std::move(offer));
+  // From here on a put has this long to take the offer.
   put_by_ = SteadyNow() + shared_.stall_timeout;
   state_ = State::kStreams;
   if (absl::Status added = writer_.Add(RingFrame{offer_token_, shape}, {ring_->fd()}); !added.ok()) {
