@@ -18,6 +18,8 @@ namespace {
 // The paths that are listed at most, weights among them.
 constexpr size_t kMaxListed = 10'000;
 
+// What holds weights in any format, and what belongs to such files: a model put here has its weights as
+// tensors.
 constexpr std::string_view kWeightsEndings[] = {".safetensors",
                                                 ".bin",
                                                 ".pt",
@@ -56,6 +58,7 @@ absl::StatusOr<FilesBeside> OpenFilesBeside(const RequestContext& context, const
   if (absl::IsPermissionDenied(paths.status()) || absl::IsUnimplemented(paths.status())) return FilesBeside();
   TC_RETURN_IF_ERROR(paths.status());
   if (paths->size() > kMaxListed) return TooMuch(absl::StrCat("more than ", kMaxListed, " files"));
+  // Shards are left out by name too: an index may give them any.
   std::erase_if(*paths, [&model](const std::string& path) {
     return IsWeightsFile(path) || std::ranges::count(model.shards, path) > 0;
   });
@@ -102,6 +105,8 @@ absl::Status WriteFiles(const std::string& folder, const ImageLayout& layout,
                         absl::FunctionRef<ConstHostSpan(const Tensor&)> bytes_of,
                         const RequestContext& context) {
   TC_RETURN_IF_ERROR(CheckFileLayout(layout));
+  // The names become paths: the check above keeps them within the folder, since a layout may come from
+  // another node.
   for (const Tensor& tensor : layout.tensors) {
     const std::filesystem::path path = std::filesystem::path(folder) / tensor.name;
     std::error_code error;

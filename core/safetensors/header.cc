@@ -15,6 +15,8 @@ constexpr std::string_view kMetadataKey = "__metadata__";
 
 // {"__metadata__": {key: text, ...}, tensor: {"dtype": text, "shape": [n, ...], "data_offsets": [begin,
 // end]}, ...}
+// A state machine over the events of the JSON parser: each state has the events that may come next, and all
+// others are errors. So nothing of the header is built that the format does not have.
 class HeaderReader : public StrictJsonReader {
  public:
   explicit HeaderReader(SafetensorsHeader& header) : header_(header) {}
@@ -208,6 +210,8 @@ absl::Status CheckCoverage(const SafetensorsHeader& header) {
 
 absl::StatusOr<uint64_t> SafetensorsTensorBytes(DType dtype, const std::vector<uint64_t>& shape) {
   TC_ASSIGN_OR_RETURN(const uint64_t bytes, TensorBytes(dtype, shape));
+  // Multiplied in the order of the shape, as other readers do: [2^40, 2^40, 0] has no bytes and is
+  // refused all the same.
   uint64_t elements = 1;
   for (const uint64_t dimension : shape) {
     if (__builtin_mul_overflow(elements, dimension, &elements)) {
@@ -233,7 +237,8 @@ absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(std::string_view header
   HeaderReader reader(parsed);
   TC_RETURN_IF_ERROR(ParseStrictJson(header, reader));
   for (const auto& entry : parsed.tensors) TC_RETURN_IF_ERROR(CheckSize(entry));
-  // Empty tensors share their offset with the tensor that follows them.
+  // Empty tensors share their offset with the tensor that follows them. The name decides between two of
+  // those, so that one file always has one order.
   std::sort(parsed.tensors.begin(), parsed.tensors.end(), [](const auto& a, const auto& b) {
     return std::tie(a.data.offset, a.data.bytes, a.name) < std::tie(b.data.offset, b.data.bytes, b.name);
   });

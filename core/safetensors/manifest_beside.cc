@@ -76,6 +76,7 @@ absl::Status CheckManifestBeside(std::string_view uri, const Manifest& beside, c
   if (beside.id() == made.id()) return absl::OkStatus();
   const std::vector<ChunkDigests>& told = beside.digests();
   size_t chunk = 0;
+  // The first chunk that differs is named, since a user can compare that part of the file.
   while (chunk < told.size() && chunk < made.digests().size() && told[chunk] == made.digests()[chunk]) {
     ++chunk;
   }

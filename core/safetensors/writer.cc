@@ -39,6 +39,7 @@ absl::Status CheckTensor(const Tensor& tensor, absl::flat_hash_set<std::string_v
 }
 
 absl::StatusOr<std::string> EncodeMetadata(const std::map<std::string, std::string>& metadata) {
+  // The mark of a header with empty metadata (ModelBuilder::Build) becomes that again.
   if (metadata.size() == 1 && metadata.begin()->first == kEmptyMetadataKey &&
       metadata.begin()->second.empty()) {
     return "\"__metadata__\":{}";
