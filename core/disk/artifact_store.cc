@@ -117,6 +117,8 @@ class Folder final : public ArtifactStore, public std::enable_shared_from_this<F
     return files;
   }
 
+  // A file can be removed behind this process's back, so each request looks whether the name still leads to
+  // it.
   absl::StatusOr<std::shared_ptr<PackedFile>> Find(std::string_view artifact_id) const override {
     // Checked without the lock, which must not be held while a disk does not answer.
     std::shared_ptr<PackedFile> file = Listed(artifact_id);
@@ -146,6 +148,7 @@ class Folder final : public ArtifactStore, public std::enable_shared_from_this<F
     if (lost == nullptr || !absl::IsFailedPrecondition(CheckIsInItsPlace(*lost))) return;
     absl::MutexLock lock(&mutex_);
     const auto it = files_.find(artifact_id);
+    // Only the file that was checked: it may have been written anew in between.
     if (it != files_.end() && it->second == lost) files_.erase(it);
   }
 
@@ -168,6 +171,7 @@ class Folder final : public ArtifactStore, public std::enable_shared_from_this<F
     if (fstatvfs(fd_.get(), &disk) == 0) usage.free_bytes = uint64_t{disk.f_bavail} * disk.f_frsize;
     absl::MutexLock lock(&mutex_);
     for (const auto& [id, file] : files_) {
+      // Header, manifest and image, as the layout has them: the blocks are not asked for.
       usage.used_bytes += file->image_offset() + file->manifest()->layout().image_bytes;
     }
     return usage;
@@ -205,6 +209,7 @@ class Folder final : public ArtifactStore, public std::enable_shared_from_this<F
       damaged_.erase(manifest->id());
     }
     TC_RETURN_IF_ERROR(Sync());
+    // Last: the caller counts the file as a copy that a crash does not take.
     return file;
   }
 

@@ -20,6 +20,7 @@ class SystemFileIo final : public FileIo {
   }
   ssize_t ReadCached(int fd, HostSpan destination, uint64_t offset) override {
     const iovec iov{destination.data(), destination.size()};
+    // It fails with EAGAIN in place of waiting for the disk.
     return preadv2(fd, &iov, 1, static_cast<off_t>(offset), RWF_NOWAIT);
   }
   int Stat(int fd, struct stat* info) override { return fstat(fd, info); }

@@ -68,6 +68,7 @@ FileReader::FileReader(std::string path, const struct stat& info, int fd, const 
                .read_bytes = options.read_bytes,
                .traceable = UntraceableFileSystemOf(fd).empty(),
                .may_hang = MayHang(fd)}),
+      // Some file systems open no file directly: then all goes through the page cache.
       use_direct_(static_cast<bool>(direct_fd_)) {
   if (identity_.bytes == 0) return;
   // The mapping outlives a truncation of the file, and is safe all the same: only mincore looks at it.
@@ -86,6 +87,7 @@ uint64_t FileReader::alignment() const {
 bool FileReader::SeemsCached(uint64_t offset, uint64_t bytes) const {
   if (pages_ == nullptr || false_hits_.load(std::memory_order_relaxed) >= kFalseHitsAllowed) return false;
   if (bytes == 0 || !CheckObjectRange(identity_, offset, bytes).ok()) return false;
+  // mincore takes addresses of whole pages alone.
   const uint64_t begin = AlignDown(offset);
   const uint64_t length = offset + bytes - begin;
   std::vector<unsigned char> resident(AlignUp(length) / kBlockBytes);

@@ -193,7 +193,7 @@ class ImportRoots::Folder final : public ObjectFolder {
   // `path` as it was given, for messages; `real` as the roots found it.
   Folder(ImportRoots roots, std::string path, std::string real)
       : roots_(std::move(roots)), path_(std::move(path)), folders_{std::move(real)} {
-    // The layout of a model hub's download cache.
+    // The layout of a model hub's download cache: what lies in a snapshot are links to files in blobs.
     const std::string_view snapshots = ParentOf(folders_[0]);
     if (absl::EndsWith(snapshots, "/snapshots")) {
       folders_.push_back(absl::StrCat(ParentOf(snapshots), "/blobs"));
@@ -220,6 +220,8 @@ class ImportRoots::Folder final : public ObjectFolder {
 
 absl::StatusOr<FoundObject> ImportRoots::Find(const RequestContext& context, const std::string& path) const {
   TC_ASSIGN_OR_RETURN(const std::string real, Resolve(path));
+  // Resolving and opening are two steps, between which a link can be swapped. Walk opens each component
+  // without following links, so that it opens what was allowed or nothing.
   absl::StatusOr<UniqueFd> entry = Walk(real);
   if (!entry.ok()) return Refuse(path, entry.status());
   FoundObject found;

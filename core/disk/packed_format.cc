@@ -48,6 +48,7 @@ std::string EncodePackedHeader(const PackedHeader& header) {
   writer.Put(header.manifest_offset).Put(header.manifest_bytes);
   writer.Put(header.image_offset).Put(header.image_bytes);
   std::string bytes = writer.Take();
+  // The rest is zero, the digest's place among it, until the digest is put there.
   bytes.resize(kPackedHeaderBytes);
   const Digest digest = ComputeDigest(std::as_bytes(std::span(bytes)).first(kDigestAt));
   std::copy(digest.bytes.begin(), digest.bytes.end(), bytes.begin() + kDigestAt);

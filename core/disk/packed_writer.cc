@@ -90,12 +90,14 @@ absl::StatusOr<std::unique_ptr<PartialFile>> PartialFile::Create(const std::stri
                                                                  uint64_t image_bytes,
                                                                  uint64_t manifest_bytes_max) {
   const std::string path = absl::StrCat(directory, "/.", NewUuid(), kPartialExtension);
+  // O_CREAT | O_EXCL | Hidden, with another ending: no scan takes it for a packed file before it is renamed.
   UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0640));
   if (!fd) return ErrnoStatus(errno, "create", path);
   PackedHeader header;
   header.image_offset = AlignUp(header.manifest_offset + manifest_bytes_max);
   header.image_bytes = image_bytes;
   std::unique_ptr<PartialFile> file(new PartialFile(path, std::move(fd), header));
+  // The lock says that the writer lives (RemoveAbandonedPartials). The kernel drops it with the process.
   if (flock(file->fd_.get(), LOCK_EX | LOCK_NB) != 0) return ErrnoStatus(errno, "lock", path);
   TC_RETURN_IF_ERROR(file->Reserve());
   // A second descriptor, since O_DIRECT holds for all writes by one, and header, manifest and odd ends need
