@@ -22,6 +22,7 @@ absl::Status CopyQueue::Pending::Await() {
   const std::unique_ptr<Event> event = std::move(event_);
   if (event == nullptr) return absl::OkStatus();
   absl::Status done = event->Await();
+  // From here on copies go to another stream (LaneInUse).
   if (!done.ok()) lane_->failed = true;
   return done;
 }

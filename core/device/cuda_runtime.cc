@@ -44,7 +44,8 @@ absl::StatusOr<std::vector<DeviceInfo>> EnumerateDevices() {
                        .uuid = FormatUuid(properties.uuid),
                        .name = properties.name,
                        .total_bytes = properties.totalGlobalMem,
-                       // CUDA does not tell the function of the device, which is 0 for a GPU.
+                       // CUDA does not tell the function of the device, which is 0 for a GPU. NUMA nodes and
+                       // adapters are found by this address.
                        .pci_bus_id = absl::StrFormat("%04x:%02x:%02x.0", properties.pciDomainID,
                                                      properties.pciBusID, properties.pciDeviceID),
                        .can_digest = properties.major * 10 + properties.minor >= MinDigestCapability(),

@@ -136,6 +136,7 @@ class CudaStream final : public Stream {
     if (bytes > 0) TC_RETURN_IF_ERROR(shared_.allocations.Find(memory, bytes).status());
     const CudaDeviceGuard guard(device_);
     TC_RETURN_IF_ERROR(guard.status());
+    // The guard makes the device current for the library that gets the stream.
     return use(stream_);
   }
 

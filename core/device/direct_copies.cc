@@ -60,7 +60,9 @@ absl::StatusOr<DirectCopies::Pending> DirectCopies::Begin(DevicePtr destination,
   Stream& stream = *lane->stream;
   const DeviceRange range{.begin = destination, .bytes = bytes};
   absl::Status failed;
+  // The same place means that the bytes are there already, and only the digest is wanted.
   if (source != destination) failed = stream.CopyOnDevice(destination, source, bytes);
+  // Without a digest the caller finds zeros, not those of the lane's last user.
   *lane->digest = {};
   if (failed.ok() && digest) failed = stream.Digest({&range, 1}, {lane->digest, 1});
   if (failed.ok()) {

@@ -32,6 +32,7 @@ std::vector<std::pair<int, int>> Ranges(const std::string& path) {
   return ranges;
 }
 
+// With one node there is nothing to choose, so callers get no nodes and leave the policy as it is.
 bool HasSeveralNodes(const std::string& sysfs) {
   const auto nodes = Ranges(absl::StrCat(sysfs, "/devices/system/node/online"));
   return nodes.size() > 1 || (nodes.size() == 1 && nodes[0].second > nodes[0].first);

@@ -68,12 +68,16 @@ ReplicaRecordPtr ReplicaIndex::FindSource(std::string_view artifact_id, const st
                                           std::string_view receiver) const {
   const auto own = records_.find(receiver);
   const auto fits = [&](const ReplicaRecord& record) {
+    // A replica may read from one that began before it, and not the other way round: so two never wait for
+    // each other.
     const bool later = record.info.state == ReplicaState::kFilling &&
                        (own == records_.end() || record.begun > own->second->begun);
     return (IsReady(record) || (record.CanCopyFilling() && !later)) &&
            record.info.artifact_id == artifact_id && record.info.chunks_unverified == 0 &&
            !except.contains(record.info.location);
   };
+  // From the fastest to read from to the slowest: host memory, a GPU, the disk; then those that have a part
+  // only.
   const auto order = [](const ReplicaRecord& record) {
     const LocationKind kind = record.info.location.kind;
     const int rank = record.info.state == ReplicaState::kPartial ? 4
@@ -123,6 +127,7 @@ ReplicaRecordPtr ReplicaIndex::FindVictim(Location pool, const std::set<std::str
   };
   // One that is being read is in use at this moment, and its readers lose their source.
   return FindFirst(records_, fits, [](const ReplicaRecord& record) {
+    // Partial ones go before ready ones, and within each the one that was used longest ago.
     return std::tuple(record.info.leases > 0, record.info.state != ReplicaState::kPartial, record.use_order);
   });
 }

@@ -31,6 +31,7 @@ void ReplicaStates::Move(ReplicaRecord& record, ReplicaState to) {
 }
 
 void ReplicaStates::Notify(const ReplicaRecord& record) {
+  // Only queued here, in the order of the changes: listeners are told without the mutex.
   notifier_->ReplicaChanged(record.info, record.manifest);
 }
 
@@ -62,6 +63,7 @@ ReplicaStates::Rest ReplicaStates::Fail(const ReplicaRecordPtr& record, absl::St
   Move(*record, ReplicaState::kFailed);
   records.Erase(record->info.id);
   if (record->info.leases > 0) {
+    // Its readers go on with the memory. The last lease that ends frees it (EndLease).
     failed.insert(record);
   } else {
     rest.storage = TakeStorage(*record);

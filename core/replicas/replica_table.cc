@@ -325,6 +325,7 @@ std::vector<ReplicaTable::ReadyReplica> ReplicaTable::FindReady(Location locatio
       }
     }
   }
+  // The one that was used last comes first.
   std::ranges::sort(found, std::ranges::greater(), [](const auto& replica) { return replica.first; });
   std::vector<ReadyReplica> replicas;
   for (auto& [use_order, replica] : found) replicas.push_back(std::move(replica));
