@@ -27,6 +27,7 @@ absl::Status VisitBytes(ByteRange range, std::span<const std::span<std::byte>> s
                         const Visit& visit) {
   uint64_t offset = range.offset;
   for (const std::span<std::byte>& span : spans) {
+    // The part of this span that is wanted, in offsets of the image.
     const uint64_t first = std::max(offset, wanted.offset);
     const uint64_t last = std::min(offset + span.size(), wanted.offset + wanted.bytes);
     if (first < last) {
@@ -141,6 +142,7 @@ std::vector<ByteRange> PaddingIn(const ImageLayout& layout, ByteRange range) {
   // begin.
   auto tensor = std::partition_point(layout.tensors.begin(), layout.tensors.end(),
                                      [&](const Tensor& candidate) { return End(candidate) <= range.offset; });
+  // Walks from tensor to tensor: what lies between `covered` and the next one belongs to none.
   uint64_t covered = range.offset;
   for (; tensor != layout.tensors.end() && tensor->offset < range_end; ++tensor) {
     if (tensor->offset > covered) gaps.push_back({covered, tensor->offset - covered});

@@ -85,6 +85,7 @@ absl::StatusOr<ArtifactKind> ReadPreamble(FieldReader<uint32_t>& reader) {
   reader.Literal(kMagic, "the magic of another format");
   reader(version, digest, kind);
   TC_RETURN_IF_ERROR(CheckRead(reader.bytes()));
+  // An older format has other ids for the same tensors, so it is not read as well.
   if (version != kVersion) {
     return Malformed(absl::StrCat("it has format ", version, ", but this build knows only ", kVersion,
                                   "; use a build that knows it"));
@@ -264,6 +265,7 @@ std::shared_ptr<const Manifest> Manifest::Make(ManifestFields fields, std::strin
   manifest->layout_ = std::move(fields.layout);
   manifest->digests_ = std::move(fields.digests);
   manifest->metadata_ = std::move(fields.metadata);
+  // The id is of the bytes as they came, which are the only encoding of these fields.
   manifest->id_ = ArtifactId(bytes);
   manifest->bytes_ = std::move(bytes);
   // An index beside the layout: the order of the tensors is part of the id, and must stay.
@@ -288,6 +290,7 @@ std::string Manifest::DigestOfTensors() const {
   FieldWriter<uint32_t> writer;
   for (const uint32_t index : by_name_) {
     const Tensor& tensor = layout_.tensors[index];
+    // Neither offsets nor bytes: two versions of a model have the same digest.
     writer(tensor.name, static_cast<uint8_t>(tensor.dtype), tensor.shape);
   }
   const std::array<uint8_t, kSha256Bytes> hash = Sha256(writer.bytes().Take());
@@ -321,6 +324,7 @@ absl::Status CheckFileLayout(const ImageLayout& layout) {
     }
     before = file.name;
     for (size_t end = file.name.find('/'); end != std::string::npos; end = file.name.find('/', end + 1)) {
+      // `before` is this file's name by now, and its text lives as long as the layout.
       folders.insert(before.substr(0, end));
     }
   }

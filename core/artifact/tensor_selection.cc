@@ -194,6 +194,7 @@ absl::StatusOr<TensorSelection> SelectTensors(const Manifest& manifest,
   std::vector<bool> chosen(tensors.size(), patterns.empty());
   uint64_t steps = 0;
   for (const std::string& pattern : patterns) {
+    // A whole name goes first: names may have the characters of wildcards in them.
     if (const Tensor* named = manifest.Find(pattern); named != nullptr) {
       chosen[named - tensors.data()] = true;
       continue;

@@ -36,6 +36,7 @@ FetchPtr SlotScheduler::TakeArrived() {
 FetchPtr SlotScheduler::TakeToAwait() {
   if (placing_.empty() || awaiting_) return nullptr;
   FetchPtr fetch = std::move(placing_.front());
+  // One slot awaits at a time, in the order of the copies: the others have something else to do.
   placing_.pop_front();
   awaiting_ = true;
   slots_wake_ = more_to_take_;

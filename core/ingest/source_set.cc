@@ -47,6 +47,7 @@ std::unique_ptr<SourceInUse> SourceSet::TakeRetired() {
       std::ranges::find_if(sources_, [this](const auto& source) { return IsRetired(*source); });
   if (retired == sources_.end()) return nullptr;
   std::unique_ptr<SourceInUse> source = std::move(*retired);
+  // `turn_` may point past the end now; Take counts modulo the size.
   sources_.erase(retired);
   picker_.RemoveSource(source->index);
   if (!source->in_use()) source->failure->delivered = source->delivered;
@@ -127,6 +128,8 @@ std::vector<Cancellation> SourceSet::TakeBackOverdue(SteadyTime now) {
     const auto fetch = std::ranges::find((*source)->under_way, overdue.chunk,
                                          [](const FetchPtr& other) { return other->request.chunk; });
     CHECK(fetch != (*source)->under_way.end()) << "chunk " << overdue.chunk;
+    // The fetch stays under way until its thread has seen the cancellation: until then bytes may arrive in
+    // its memory.
     (*fetch)->taken_back = true;
     // One that waits for a buffer waits for the destination.
     (*source)->overtaken |= (*fetch)->acquired;

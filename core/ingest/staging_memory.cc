@@ -20,11 +20,13 @@ absl::StatusOr<StagingMemory> StagingMemory::Create(HostPool* pool, int count, u
     TC_ASSIGN_OR_RETURN(HostAllocation buffer, nodes.empty()
                                                    ? pool->Allocate(taken)
                                                    : pool->AllocateNear(taken, nodes[i % nodes.size()]));
+    // The node that was asked for is not always the one that has room: it is looked up.
     memory.nodes_.push_back(nodes.empty() ? std::nullopt
                                           : PreferredNumaNode(buffer.Spans(0, 1).front().data()));
     memory.buffers_.push_back(std::move(buffer));
   }
-  // Only when all are there: these point into `buffers_`, which grows no more.
+  // Only when all are there: these point into `buffers_`, which grows no more. A move of the whole keeps its
+  // elements where they are.
   for (const HostAllocation& buffer : memory.buffers_) memory.free_.push_back(&buffer);
   return memory;
 }
