@@ -18,6 +18,8 @@ struct Registry {
   uint64_t listeners_made ABSL_GUARDED_BY(mutex) = 0;
 };
 
+// Stands for the network: one for all transports of the process, and never destroyed, since any of them may
+// be the last.
 Registry& GlobalRegistry() {
   static absl::NoDestructor<Registry> registry;
   return *registry;
@@ -63,6 +65,7 @@ void LoopbackChannel::Connect(pull::MessageChannel::Handler* handler) {
   handler_->OnConnected();
 }
 
+// All that one end does to the other is a task on the other's loop: no channel needs a lock.
 void LoopbackChannel::Tell(absl::AnyInvocable<void(LoopbackChannel&)> task) {
   if (other_ == nullptr) return;
   other_->loop_->Post([other = other_, task = std::move(task)]() mutable { task(*other); });
@@ -140,6 +143,7 @@ void LoopbackChannel::Flush() {
 }
 
 void LoopbackChannel::Lose(const absl::Status& why) {
+  // Once: a handler is told of one loss.
   if (handler_ != nullptr && !std::exchange(lost_, true)) handler_->OnLost(why);
 }
 

@@ -108,6 +108,7 @@ absl::Status PullCore::Connect(const RequestContext& context) {
   });
   const Cancellation::Registration on_cancel = context.cancellation.OnCancel([this, &queue] {
     queue.Post([self = shared_from_this()] {
+      // A cancellation that comes after the answer is the pull's own business (Cancel).
       if (!self->first().open()) {
         self->first().Close(absl::CancelledError(absl::StrCat("connect to ", self->where_, ": cancelled")));
       }
@@ -189,6 +190,7 @@ PullConnection* PullCore::LeastLoaded() {
 }
 
 void PullCore::FailFetch(FetchDone done, absl::Status why) {
+  // By a task, as all results are told: `done` may take locks that the caller of Fetch holds.
   QueueOf(first()).Post([done = std::move(done), why = std::move(why)] { done(why); });
 }
 
@@ -221,6 +223,7 @@ void PullCore::Break(const absl::Status& why) {
     if (!broken_.ok()) return;
     broken_ = why;
   }
+  // Without the lock: readers of the mirror are told, and may ask this pull.
   if (mirror_ != nullptr) mirror_->End(why);
   CloseAll(why);
 }

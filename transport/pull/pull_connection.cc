@@ -134,6 +134,7 @@ absl::Status PullConnection::On(const NotHere& not_here) {
   const FetchId fetch_id = EndRequest(not_here.id);
   if (fetch_id == 0) return absl::OkStatus();
   const Fetch& fetch = fetches_.at(fetch_id).fetch;
+  // The receiver asked for what HAVE had told: a source that takes that back cannot be planned with.
   if (fetch.announced) return Broken("it does not have what it announced");
   Abandon(fetch_id, absl::FailedPreconditionError(
                         absl::StrCat("fetch ", fetch.bytes, " bytes at ", fetch.offset, " from ", where_,
@@ -159,6 +160,7 @@ absl::Status PullConnection::OnPiece(const Data& piece) {
     return Broken(absl::StrCat("a piece of ", piece.bytes, " bytes at ", piece.offset, " where ", request.due,
                                " at ", next, " are due"));
   }
+  // Where pieces may come in any order, each byte must come once all the same.
   if (!channel_->keeps_order()) request.arrived.emplace(piece.offset, end);
   request.due -= piece.bytes;
   return absl::OkStatus();
@@ -275,6 +277,8 @@ void PullConnection::Start(Fetch fetch) {
 void PullConnection::Refill() {
   if (asking_ || state_ != State::kOpen) return;
   asking_ = true;  // a read that ends at once comes here again
+  // Two bounds: bytes by this end's own window, requests by what the source offered. The fetches are asked
+  // for in their order, each to its end before the next.
   while (!to_ask_.empty() && outstanding_bytes_ < credit_.window_bytes &&
          requests_.size() < welcome_.max_requests && state_ == State::kOpen) {
     const FetchId fetch_id = to_ask_.front();
@@ -364,6 +368,7 @@ void PullConnection::MaybeFinish(FetchId fetch) {
       (found->second.failure.ok() && found->second.left > 0)) {
     return;
   }
+  // Taken out first: the callback may start a fetch, which changes the map.
   Receiving over = std::move(found->second);
   channel_->queue().CancelTimer(over.timer);
   fetches_.erase(found);

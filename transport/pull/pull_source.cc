@@ -65,6 +65,7 @@ absl::StatusOr<std::unique_ptr<Serving>> PullSource::Serve(std::shared_ptr<Serve
   }
   {
     absl::MutexLock lock(&mutex_);
+    // The id is random and secret: knowing it is what lets a connection in.
     servings_.emplace(serving->id(), serving);
   }
   return std::make_unique<PullServing>(this, std::move(serving), std::move(bytes), std::move(hold));
@@ -97,6 +98,7 @@ absl::StatusOr<std::shared_ptr<SourceConnection>> PullSource::Admit(const Hello&
     return absl::PermissionDeniedError(absl::StrCat("open a pull: it was not granted to ", peer));
   }
   SourceLimits limits = limits_;
+  // The smaller of both ends' limits; 0 means that the receiver has none.
   if (hello.max_piece_bytes > 0) limits.piece_bytes = std::min(limits.piece_bytes, hello.max_piece_bytes);
   auto connection = std::make_shared<SourceConnection>(queue, &threads_, limits, serving);
   // It may have been revoked since it was found.

@@ -53,6 +53,7 @@ absl::StatusOr<ServedPiece> SourceServing::Read(uint64_t offset, uint64_t bytes)
   {
     absl::MutexLock lock(&mutex_);
     if (revoked_) return absl::CancelledError("the pull was revoked");
+    // Revoke waits for these: the image may go when it returns.
     ++reads_;
   }
   // Without the lock: it may block on a disk, or on a free buffer.

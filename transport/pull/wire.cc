@@ -68,6 +68,7 @@ std::string Encode(const Welcome& welcome) {
 }
 
 std::string Encode(const Error& error) {
+  // Cut, since the other end refuses a longer one.
   const std::string_view text = error.status.message().substr(0, kMaxErrorTextBytes);
   return MakeFrame(Type::kError, ByteWriter()
                                      .Put(error.request_id)
@@ -255,6 +256,7 @@ absl::StatusOr<std::optional<DecodedFrame>> DecodeFrame(std::string_view bytes) 
     return Malformed("over-long or too short");
   }
   const size_t head_bytes = data ? kDataBodyBytes : body_bytes;
+  // Of DATA only the head is awaited: its piece goes straight to where it belongs.
   if (reader.remaining() < head_bytes) return std::nullopt;
   const ByteReader head(reader.GetBytes(head_bytes));
   absl::StatusOr<Frame> frame =

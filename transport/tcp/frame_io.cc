@@ -73,6 +73,7 @@ absl::StatusOr<uint64_t> FrameWriter::Flush(ByteStream& stream, uint64_t max) {
     parts_.clear();
     uint64_t bytes = 0;
     for (const Queued& frame : queue_) {
+      // A frame takes two parts at most: its head, and its piece.
       if (total + bytes >= max || parts_.size() + 1 >= kMaxParts) break;
       AddParts(frame, parts_, bytes);
     }

@@ -48,6 +48,7 @@ void Epoll::Wake() {
 }
 
 absl::StatusOr<Epoll::WatchId> Epoll::Watch(int fd, uint32_t events, Handler* handler) {
+  // Numbers are not used again, so an event of a watch that ended in this turn finds no handler.
   const WatchId id = ++watches_made_;
   epoll_event event = EventFor(id, events);
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return ErrnoStatus(errno, "watch", "a socket");

@@ -67,6 +67,7 @@ absl::StatusOr<UniqueFd> StartConnecting(const SocketAddress& address, const Soc
 }
 
 absl::Status ConnectResult(int socket) {
+  // A connect that does not block tells its result once, by this option.
   int error = 0;
   socklen_t length = sizeof(error);
   if (getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &length) != 0) error = errno;

@@ -242,6 +242,7 @@ void TcpReceiverChannel::Connect(pull::MessageChannel::Handler* handler) {
 void TcpReceiverChannel::Attempt() {
   queue().CancelTimer(attempt_timer_);
   DropStream();
+  // All were tried: the error of the last one is as good as any.
   if (next_address_ == target_->addresses.size()) {
     Lose(last_attempt_);
     return;

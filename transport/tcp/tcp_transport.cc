@@ -105,6 +105,7 @@ absl::Status TcpTransport::State::Listen(const TcpOptions& options) {
   const std::vector<std::string> own = {options.listen};
   for (const std::string& name : options.advertise.empty() ? own : options.advertise) {
     TC_ASSIGN_OR_RETURN(HostPort advertised, ParseHostPort(name));
+    // Port 0 lets the system choose, so that the real one is known only now.
     if (advertised.port == 0) advertised.port = *port;
     addresses.push_back(FormatHostPort(advertised));
   }

@@ -44,6 +44,7 @@ void EndpointCache::Shutdown() {
 }
 
 void EndpointCache::Schedule(SteadyTime when) {
+  // One timer for all: Expire sets the next one by what it finds.
   if (timer_ != TaskQueue::kNoTimer) return;
   timer_ = worker_->queue().At(when, [this] {
     timer_ = TaskQueue::kNoTimer;

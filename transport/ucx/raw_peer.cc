@@ -87,6 +87,7 @@ class RawPeer::Connection : public EndpointOwner {
   }
   void SendPiece(pull::Data head, std::string_view piece) {
     head.bytes = static_cast<uint32_t>(piece.size());
+    // Held by the send: UCX reads the bytes after this call.
     const auto bytes = std::make_shared<std::string>(piece);
     worker_->Run([&] {
       endpoint_->SendData(head, std::as_bytes(std::span(*bytes)), bytes, [](const absl::Status&) {});

@@ -22,6 +22,7 @@ void UcxChannel::SendPiece(const pull::Data& head, ConstHostSpan piece, std::sha
                       });
 }
 
+// The last piece under way may be what the end waits for, hence the look at the end.
 void UcxChannel::PieceSent(uint64_t bytes, const absl::Status& status) {
   --sending_;
   if (!status.ok()) {
@@ -186,6 +187,7 @@ void UcxReceiverChannel::ReadRemote(const pull::Data& piece, HostSpan destinatio
   // It counts one part more than there are, so that it cannot be over before all have begun.
   const auto read = std::make_shared<Read>(Read{.piece = piece});
   for (uint64_t offset = piece.offset; !destination.empty();) {
+    // A piece may lie in several segments of the source's memory: each part is a read of its own.
     const size_t index = std::ranges::upper_bound(segment_ends_, offset) - segment_ends_.begin();
     const pull::Descriptor::Segment& segment = descriptor_.segments[index];
     const uint64_t left = segment_ends_[index] - offset;
@@ -224,6 +226,7 @@ void UcxReceiverChannel::OnLastBye() {
 void UcxReceiverChannel::OnEnded(bool closed) {
   DropKeys();
   std::shared_ptr<UcxEndpoint> endpoint = std::exchange(endpoint_, nullptr);
+  // An end in good order leaves the endpoint usable for the next pull from this peer.
   if (!closed) receiver_.cache->Give(peer(), std::move(endpoint));
 }
 
