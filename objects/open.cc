@@ -48,6 +48,7 @@ class Store final : public ObjectStore {
     for (const char* const scheme : {"https", "http"}) {
       stores_[scheme] = MakeHttpStore(http, {.may_follow = follow(false), .may_be_local = may_be_local});
     }
+    // A client's own token is used alone, even where it is empty: the environment's is this process's.
     HubOptions hub{.token = options.hub_token.has_value() ? *options.hub_token : HubToken(environment),
                    .may_follow = follow(true),
                    .may_be_local = may_be_local,

@@ -106,6 +106,7 @@ absl::Status NcclCommunicator::Broadcast(const RequestContext& context, int root
   {
     absl::MutexLock lock(&mutex_);
     TC_RETURN_IF_ERROR(CheckNotEnded());
+    // All ranks pass the same number, so all of them leave this out.
     if (bytes == 0) return absl::OkStatus();
     status = ForEachRank("broadcast", [&](size_t i) {
       mutex_.AssertHeld();

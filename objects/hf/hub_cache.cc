@@ -33,6 +33,7 @@ std::string HubCacheFolder(const Environment& environment) {
 }
 
 Secret HubToken(const Environment& environment) {
+  // As huggingface_hub has it: the variable goes before the file.
   if (const std::string token = environment("HF_TOKEN"); !token.empty()) return Secret(token);
   std::string file = environment("HF_TOKEN_PATH");
   if (file.empty()) file = absl::StrCat(HubHome(environment), "/token");

@@ -207,6 +207,7 @@ class Folder final : public ObjectFolder {
 
   absl::StatusOr<std::vector<std::string>> List(const RequestContext& /*context*/) const override {
     std::vector<std::string> names;
+    // `files_` has no folders: a file below the prefix makes one.
     const std::string prefix = name_.path.empty() ? "" : absl::StrCat(name_.path, "/");
     for (const auto& [path, file] : files_) {
       std::string_view below = path;
