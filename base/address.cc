@@ -27,6 +27,7 @@ absl::Status NotHostPort(std::string_view text, std::string_view why) {
       absl::StrCat("\"", text, "\" is not host:port", why.empty() ? "" : ": ", why));
 }
 
+// Compares hosts alone: the addresses of interfaces have no ports.
 bool SameHost(const sockaddr* a, const sockaddr* b) {
   if (a == nullptr || b == nullptr || a->sa_family != b->sa_family) return false;
   if (a->sa_family == AF_INET) {
@@ -47,6 +48,7 @@ std::string SocketPath(std::string_view address) {
 }
 
 absl::StatusOr<HostPort> ParseHostPort(std::string_view text) {
+  // The last colon is in front of the port: an IPv6 host has colons of its own.
   const size_t colon = text.rfind(':');
   if (colon == std::string_view::npos || colon == 0) return NotHostPort(text, "");
   const std::string_view digits = text.substr(colon + 1);
@@ -61,6 +63,8 @@ absl::StatusOr<HostPort> ParseHostPort(std::string_view text) {
   if (!brackets && absl::StrContains(host, ':')) {
     return NotHostPort(text, "an IPv6 address stands in brackets, [::1]:7000; a URL is not expected");
   }
+  // A URL or half of an IPv6 host would otherwise fail only in the resolver, with a message that does not
+  // help.
   const bool blank = std::any_of(host.begin(), host.end(), [](unsigned char c) {
     return absl::ascii_isspace(c) || c == '/' || c == '[';
   });
@@ -92,6 +96,8 @@ bool IsLoopback(const HostPort& address) {
 }
 
 absl::Status CheckSocketPath(std::string_view path) {
+  // One byte of sun_path is for the zero that ends the path. A zero within it would cut the path, and one at
+  // its front would name an abstract socket.
   constexpr size_t kMax = sizeof(sockaddr_un::sun_path) - 1;
   if (!path.empty() && path.size() <= kMax && !absl::StrContains(path, '\0')) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -119,6 +125,7 @@ absl::Status CheckServerAddress(std::string_view address) {
 
 absl::StatusOr<std::vector<SocketAddress>> ResolveAddresses(const HostPort& address) {
   addrinfo hints{};
+  // Without a type each address would come once for each type of socket.
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
   const int error = getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &found);
@@ -138,6 +145,7 @@ absl::StatusOr<std::vector<SocketAddress>> ResolveAddresses(const HostPort& addr
 absl::StatusOr<SocketAddress> ResolveAddress(const HostPort& address) {
   const absl::StatusOr<std::vector<SocketAddress>> addresses = ResolveAddresses(address);
   if (!addresses.ok()) return addresses.status();
+  // getaddrinfo sorts by preference (RFC 6724).
   return addresses->front();
 }
 

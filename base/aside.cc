@@ -26,6 +26,8 @@ struct Meeting {
   bool cancelled ABSL_GUARDED_BY(mutex) = false;
   bool left ABSL_GUARDED_BY(mutex) = false;
 
+  // Only work that was left counts as left alone, until that work ends. The mutex decides whether it ended
+  // before its caller left.
   void End() {
     absl::MutexLock lock(&mutex);
     ended = true;
@@ -64,6 +66,8 @@ bool RunDetached(absl::AnyInvocable<void() &&> work) {
 absl::Status AwaitAside(const RequestContext& context, std::string_view what,
                         absl::AnyInvocable<void() &&> work, const OnSlow& on_slow) {
   TC_RETURN_IF_ERROR(context.Check(what));
+  // This check and the count in EndOrLeave are two steps, so a few more may be left alone than kMaxLeft: the
+  // limit only has to stop a leak.
   if (const int left = left_alone.load(); left >= kMaxLeft) {
     return absl::ResourceExhaustedError(
         absl::StrCat(what, ": ", left,
@@ -81,12 +85,15 @@ absl::Status AwaitAside(const RequestContext& context, std::string_view what,
   }
   const auto on_cancel = context.cancellation.OnCancel([meeting] { meeting->Cancel(); });
   const SteadyTime slow = SteadyNow() + kSlowAside;
+  // The first wait is short, so that the observer hears of a file system that hangs long before the deadline.
   if (!meeting->Await(std::min(context.deadline, slow)) && context.deadline > slow) {
     if (on_slow) on_slow(true);
     meeting->Await(context.deadline);
     if (on_slow) on_slow(false);
   }
+  // Work that ended since the wait counts as done, even after the deadline.
   if (meeting->EndOrLeave()) return absl::OkStatus();
+  // Check reads the clock anew, and may find some time left where the wait found none.
   const absl::Status why = context.Check(what);
   return why.ok() ? absl::DeadlineExceededError(absl::StrCat(what, ": the deadline passed")) : why;
 }

@@ -42,6 +42,7 @@ struct Cancellation::Registration::Entry {
       state->waiting.erase(found);
       return;
     }
+    // This is a callback that destroys a registration: to wait for its own end would be a deadlock.
     if (state->running_thread == std::this_thread::get_id()) return;
     auto ended = [this]() ABSL_SHARED_LOCKS_REQUIRED(state->mutex) { return state->running_key != key; };
     state->mutex.Await(absl::Condition(&ended));
@@ -74,6 +75,9 @@ void Cancellation::Cancel() const {
   state->running_thread = std::this_thread::get_id();
   first.Release();
 
+  // Callbacks run without the lock, one at a time: they may register, unregister, and destroy what holds this
+  // object. Each leaves `waiting` before it runs, and running_key tells Unregister for which one it has to
+  // wait.
   while (true) {
     std::shared_ptr<Registration::Entry> entry;
     {
@@ -108,6 +112,7 @@ Cancellation::Registration Cancellation::OnCancel(std::function<void()> callback
       return Registration(std::move(entry));
     }
   }
+  // Without the lock, as from Cancel().
   callback();
   return Registration();
 }

@@ -6,6 +6,8 @@
 namespace tensorcast {
 namespace {
 
+// Callers choose by the code whether to retry, to take another source, or to report a defect. Abseil's table
+// fits all but these.
 absl::StatusCode CodeForErrno(int error_number) {
   switch (error_number) {
     case EPIPE:  // the reader is gone, as with ECONNRESET

@@ -20,6 +20,7 @@ int64_t WallMinusMonotonic() {
   return ReadNanos(CLOCK_REALTIME) - monotonic;
 }
 
+// Taken once: two readings of SteadyTime differ by monotonic time alone, however the wall clock is set.
 int64_t Anchor() {
   static const int64_t anchor = WallMinusMonotonic();
   return anchor;

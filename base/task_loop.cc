@@ -41,12 +41,14 @@ TaskLoop::~TaskLoop() { Stop(); }
 
 std::unique_ptr<TaskLoop> TaskLoop::Every(absl::Duration interval, absl::AnyInvocable<void()> task) {
   auto loop = std::make_unique<TaskLoop>();
+  // The first timer is set by a task, since only the loop's thread may touch its timers.
   loop->Post([raw = loop.get(), interval, task = std::move(task)]() mutable {
     raw->Repeat(interval, std::move(task));
   });
   return loop;
 }
 
+// The next timer is set when the call has returned, so that calls that take long do not pile up.
 void TaskLoop::Repeat(absl::Duration interval, absl::AnyInvocable<void()> task) {
   queue_.At(SteadyNow() + interval, [this, interval, task = std::move(task)]() mutable {
     task();
@@ -68,11 +70,14 @@ void TaskLoop::Stop() {
   CHECK(!OnThread()) << "a task loop was stopped on its own thread";
   Post([this] { stop_ = true; });
   thread_.join();
+  // What the last tasks posted is dropped, and what is posted from now on, too.
   queue_.Close();
 }
 
 void TaskLoop::Loop() {
   while (true) {
+    // Tasks come before timers, so that Stop does not wait for a timer. The waiter remembers a Wake that
+    // comes between RunPosted and Wait.
     queue_.RunPosted();
     if (stop_) return;
     queue_.RunTimers(SteadyNow());

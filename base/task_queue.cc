@@ -14,6 +14,7 @@ void TaskQueue::Post(Task task) {
     if (closed_) return;
     posted_.push_back(std::move(task));
   }
+  // Without the lock: to wake the owner may take a lock of the owner's.
   wake_();
 }
 
@@ -27,6 +28,7 @@ void TaskQueue::PostAndWait(absl::FunctionRef<void()> task) {
 }
 
 void TaskQueue::Close() {
+  // Destroyed without the lock: what a task captured may call this queue.
   std::vector<Task> dropped;
   {
     absl::MutexLock lock(&mutex_);
@@ -38,6 +40,7 @@ void TaskQueue::Close() {
 
 TaskQueue::TimerId TaskQueue::At(SteadyTime when, Task task) {
   if (when == SteadyTime::InfiniteFuture()) return kNoTimer;
+  // The number tells timers of one moment apart, and runs them in the order in which they were set.
   const TimerId id{when, ++timers_made_};
   timers_.emplace(id, std::move(task));
   return id;
@@ -48,6 +51,7 @@ SteadyTime TaskQueue::next_timer() const {
 }
 
 bool TaskQueue::RunPosted() {
+  // One batch: what these tasks post waits for the next call, so that the owner comes to its timers.
   std::vector<Task> tasks;
   {
     absl::MutexLock lock(&mutex_);
@@ -63,6 +67,7 @@ bool TaskQueue::RunPosted() {
 bool TaskQueue::RunTimers(SteadyTime now) {
   bool ran = false;
   while (!timers_.empty() && timers_.begin()->first.first <= now) {
+    // The timer leaves the map before it runs, since it may set and cancel timers.
     Task task = std::move(timers_.begin()->second);
     timers_.erase(timers_.begin());
     task();

@@ -57,6 +57,7 @@ size_t PrintableLength(std::string_view text) {
   const uint8_t first = static_cast<uint8_t>(text[0]);
   if (first < 0x20 || first == 0x7F) return 0;
   const size_t length = SequenceLength(text);
+  // U+0080 to U+009F, which UTF-8 writes as C2 80 to C2 9F.
   const bool c1 = length == 2 && first == 0xC2 && static_cast<uint8_t>(text[1]) < 0xA0;
   return c1 ? 0 : length;
 }
@@ -70,6 +71,7 @@ std::string_view ValidUtf8(std::string_view text, std::string& storage) {
   if (valid == text.size()) return text;
   storage = text;
   while (valid < storage.size()) {
+    // One byte is replaced at a time: the next one may begin a character.
     storage[valid] = '?';
     valid += 1 + ValidPrefix(std::string_view(storage).substr(valid + 1));
   }
@@ -78,6 +80,7 @@ std::string_view ValidUtf8(std::string_view text, std::string& storage) {
 
 std::string_view CutUtf8(std::string_view text, size_t max_bytes) {
   if (text.size() <= max_bytes) return text;
+  // Back to the first byte of the character that the cut would divide.
   while (max_bytes > 0 && IsContinuation(text[max_bytes])) --max_bytes;
   return text.substr(0, max_bytes);
 }
@@ -111,6 +114,7 @@ std::string Printable(std::string_view text, bool keep_lines) {
 std::string QuoteName(std::string_view name) {
   constexpr size_t kShownBytes = 200;
   const std::string_view shown = CutUtf8(name, kShownBytes);
+  // Utf8SafeCHexEscape leaves bytes above 0x7f as they are, which is right only in valid UTF-8.
   const std::string escaped = IsValidUtf8(shown) ? absl::Utf8SafeCHexEscape(shown) : absl::CHexEscape(shown);
   return absl::StrCat("\"", escaped, shown.size() < name.size() ? "...\"" : "\"");
 }

@@ -27,6 +27,7 @@ bool IsZero(std::span<const uint8_t> id) {
   return std::ranges::all_of(id, [](uint8_t byte) { return byte == 0; });
 }
 
+// All zeros means "no trace", so that value is drawn again.
 void FillNonZero(std::span<uint8_t> id) {
   do {
     FillRandom(id.data(), id.size());
@@ -62,6 +63,7 @@ bool IsFramed(std::string_view text) {
   }
   uint8_t version[1];
   if (!ParseHex(text, 0, version) || version[0] == 0xff) return false;
+  // Version 00 has exactly these four fields. A later version may have more, behind another dash.
   if (text.size() == kVersion00Length) return true;
   return version[0] != 0 && text[kVersion00Length] == '-';
 }

@@ -54,6 +54,7 @@ absl::StatusOr<uint64_t> Multiply(std::string_view number, uint64_t unit, std::s
       std::from_chars(number.data(), number.data() + number.size(), fraction);
   const bool good = fraction_error == std::errc() && fraction_end == number.data() + number.size();
   const double bytes = fraction * static_cast<double>(unit);
+  // 9e18 is below 2^63, so the conversion to an integer is defined.
   if (!good || !(bytes >= 0) || bytes >= 9e18 || bytes != std::floor(bytes)) return BadSize(text);
   return static_cast<uint64_t>(bytes);
 }
@@ -78,6 +79,7 @@ std::string FormatSize(uint64_t bytes) {
 }
 
 absl::StatusOr<absl::Duration> ParseDuration(std::string_view text) {
+  // absl::ParseDuration has no days: they are read here, and what follows them is left to it.
   std::string_view trimmed = absl::StripAsciiWhitespace(text);
   absl::Duration days;
   if (const size_t d = trimmed.find('d'); d != std::string_view::npos) {

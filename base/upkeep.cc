@@ -13,6 +13,7 @@ constexpr std::string_view kUpkeep = "tensorcast=upkeep";
 TraceContext NewUpkeepTrace() {
   TraceContext trace = TraceContext::NewRoot();
   trace.flags = 0;
+  // In place of the mark of an unstarted trace, which would let the first span decide on sampling.
   trace.trace_state = kUpkeep;
   return trace;
 }

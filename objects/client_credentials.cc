@@ -28,8 +28,12 @@ namespace {
 //
 //   access key id, secret access key, session token, the Unix seconds when they expire or nothing,
 //   hub token, S3 endpoint, region, hub endpoint
+// "tcred1", least significant byte first. The number changes with the layout: a client of another release is
+// refused in place of being misread.
 constexpr uint64_t kMagic = 0x3164'6572'6374;
 constexpr size_t kMaxBytes = 64 << 10;
+// With these seals neither the bytes nor the size can change, so the client, which may keep a descriptor of
+// the file, cannot change them while a daemon reads them.
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
 
 bool IsOfBucket(std::string_view uri) {
@@ -67,6 +71,8 @@ class Writer {
     Copy(ByteWriter().Put(static_cast<uint32_t>(text.size())).bytes());
     Copy(text);
   }
+  // `used_` counts on behind the end of the memory, where Copy writes nothing: one test at the end finds
+  // texts that are too long.
   bool fits() const { return used_ <= kMaxBytes; }
   size_t used() const { return used_; }
 
@@ -113,6 +119,7 @@ absl::StatusOr<std::optional<ClientCredentials>> FindClientCredentials(const Req
     return found;
   }
   if (!IsOfBucket(uri)) return std::nullopt;
+  // This client asks STS and metadata services for keys and reads no object, so it gets no max rates.
   const auto http = std::make_shared<HttpClient>(HttpOptions{.ca_bundle = environment("AWS_CA_BUNDLE")});
   TC_ASSIGN_OR_RETURN(const std::shared_ptr<const Credentials> keys,
                       MakeDefaultCredentials(http, environment)->Get(context));
@@ -130,6 +137,7 @@ absl::StatusOr<UniqueFd> Hand(const ClientCredentials& credentials) {
   writer.Add(keys.access_key_id);
   writer.Add(keys.secret_access_key.Reveal());
   writer.Add(keys.session_token.Reveal());
+  // An infinite time has no number of seconds, so keys without an end have an empty text.
   writer.Add(keys.expires == absl::InfiniteFuture() ? "" : absl::StrCat(absl::ToUnixSeconds(keys.expires)));
   writer.Add(credentials.hub_token.Reveal());
   for (const std::string* const text :
@@ -140,6 +148,7 @@ absl::StatusOr<UniqueFd> Hand(const ClientCredentials& credentials) {
     return absl::InvalidArgumentError(absl::StrCat("hand over credentials: they have more than ", kMaxBytes,
                                                    " bytes; check the session token"));
   }
+  // The seals come last: a sealed file takes no bytes.
   if (pwrite(file.get(), memory.data(), writer.used(), 0) != static_cast<ssize_t>(writer.used()) ||
       fcntl(file.get(), F_ADD_SEALS, kSeals) != 0) {
     return ErrnoStatus(errno, "write", "credentials to a memory file");
@@ -189,6 +198,7 @@ absl::StatusOr<std::unique_ptr<ObjectStore>> OpenForClient(const std::string& ur
   OpenOptions options;
   options.rates = std::move(rates);
   options.environment = EnvironmentOf(credentials, environment);
+  // The URI is the only entry: neither a redirect nor a second request reads anything else with these keys.
   TC_ASSIGN_OR_RETURN(options.origins, Origins::Parse({uri}, ConfiguredEndpoints(environment)));
   // Also where they are not used: nothing of this process's takes their place.
   options.credentials = std::make_shared<FixedCredentials>(credentials.keys.value_or(Credentials()));

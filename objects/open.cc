@@ -39,6 +39,7 @@ class Store final : public ObjectStore {
                                        .region = ConfiguredRegion(environment),
                                        .credentials = options.credentials,
                                        .may_be_local = may_be_local});
+    // Google's XML API takes S3's requests, signed with HMAC keys. "auto" stands where S3 has a region.
     stores_["gs"] = MakeS3Store(http, {.scheme = "gs",
                                        .endpoint = "https://storage.googleapis.com",
                                        .region = "auto",
@@ -47,6 +48,7 @@ class Store final : public ObjectStore {
     for (const char* const scheme : {"https", "http"}) {
       stores_[scheme] = MakeHttpStore(http, {.may_follow = follow(false), .may_be_local = may_be_local});
     }
+    // A client's own token is used alone, even where it is empty: the environment's is this process's.
     HubOptions hub{.token = options.hub_token.has_value() ? *options.hub_token : HubToken(environment),
                    .may_follow = follow(true),
                    .may_be_local = may_be_local,
@@ -68,6 +70,9 @@ class Store final : public ObjectStore {
   }
 
  private:
+  // The checks go from what can be said of the text alone to what the operator allows. A URI with a secret in
+  // it is refused before any message can quote it.
+  // Files have no origin: `files_` has its own rules for what may be read.
   absl::StatusOr<const ObjectStore*> StoreOf(const std::string& uri) const {
     if (files_ != nullptr && !IsObjectUri(uri)) return files_.get();
     if (const std::string_view secret = SecretIn(uri); !secret.empty()) {
@@ -106,6 +111,7 @@ std::shared_ptr<S3Writer> OpenWriter(OpenOptions options) {
   const Environment& environment = options.environment;
   const auto http = std::make_shared<HttpClient>(
       HttpOptions{.ca_bundle = environment("AWS_CA_BUNDLE"), .limits = options.limits});
+  // A writer has no may_follow: with an endpoint that was set, S3Client refuses each redirect to another one.
   S3Options s3;
   s3.endpoint = S3Endpoint(environment);
   s3.region = ConfiguredRegion(environment);

@@ -53,6 +53,7 @@ absl::Status SetTime(ASN1_TIME* time, absl::Time value) {
 // A random number of 128 bits: the authority need not remember the numbers it gave before.
 absl::Status SetSerial(X509* certificate) {
   const std::unique_ptr<BIGNUM, decltype(&BN_free)> number(BN_new(), BN_free);
+  // The top bit is set, so the number is never 0, which RFC 5280 forbids.
   if (number == nullptr || BN_rand(number.get(), kSerialBits, BN_RAND_TOP_ONE, BN_RAND_BOTTOM_ANY) != 1 ||
       BN_to_ASN1_INTEGER(number.get(), X509_get_serialNumber(certificate)) == nullptr) {
     return Failed("choose a serial number");
@@ -63,6 +64,7 @@ absl::Status SetSerial(X509* certificate) {
 // `name` is OpenSSL's of the extension, `value` as its configuration files write it.
 absl::Status AddExtension(X509* certificate, X509* issuer, const char* name, const std::string& value) {
   X509V3_CTX context;
+  // The values need no section of a configuration file, so none is read.
   X509V3_set_ctx_nodb(&context);
   X509V3_set_ctx(&context, issuer, certificate, nullptr, nullptr, 0);
   const std::unique_ptr<X509_EXTENSION, decltype(&X509_EXTENSION_free)> extension(
@@ -73,6 +75,7 @@ absl::Status AddExtension(X509* certificate, X509* issuer, const char* name, con
   return absl::OkStatus();
 }
 
+// What a certificate of either kind has: the rest tells an authority from a peer.
 absl::StatusOr<CertificatePtr> Begin(EVP_PKEY* key, const std::string& common_name,
                                      const Validity& validity) {
   CertificatePtr certificate(X509_new(), X509_free);

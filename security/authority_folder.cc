@@ -39,6 +39,7 @@ absl::StatusOr<AuthorityFolder> AuthorityFolder::Make(const std::string& folder,
                                                       const Validity& validity) {
   const Files files = FilesIn(folder, kAuthority);
   std::error_code ignored;
+  // Either file counts: one alone may be the rest of an authority that is in use.
   if (std::filesystem::exists(files.certificate, ignored) || std::filesystem::exists(files.key, ignored)) {
     return absl::AlreadyExistsError(
         absl::StrCat("make an authority in ", folder,
@@ -55,6 +56,7 @@ absl::StatusOr<AuthorityFolder> AuthorityFolder::Open(const std::string& folder)
   CertifiedKey authority;
   TC_ASSIGN_OR_RETURN(authority.certificate, ReadPemFile(files.certificate));
   TC_ASSIGN_OR_RETURN(authority.key, ReadPemFile(files.key));
+  // Whether the two belong together is checked when a certificate is issued.
   TC_ASSIGN_OR_RETURN(std::string trust_domain, DomainOfAuthority(authority.certificate));
   return AuthorityFolder(folder, std::move(trust_domain), std::move(authority));
 }

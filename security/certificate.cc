@@ -23,6 +23,7 @@ namespace tensorcast::security {
 namespace {
 
 absl::StatusOr<absl::Time> TimeOf(const ASN1_TIME* time) {
+  // X.509 has times in UTC. ASN1_TIME_to_tm reads both of its forms.
   std::tm fields{};
   if (time == nullptr || ASN1_TIME_to_tm(time, &fields) != 1) {
     return absl::InvalidArgumentError(
@@ -39,6 +40,7 @@ absl::StatusOr<std::string> UriOf(const X509& certificate) {
           X509_get_ext_d2i(&certificate, NID_subject_alt_name, /*crit=*/nullptr, /*idx=*/nullptr)),
       GENERAL_NAMES_free);
   std::vector<std::string> uris;
+  // Without the extension `names` is null, and its number of names -1.
   for (int i = 0; i < sk_GENERAL_NAME_num(names.get()); ++i) {
     const GENERAL_NAME* one = sk_GENERAL_NAME_value(names.get(), i);
     if (one->type != GEN_URI) continue;
@@ -68,6 +70,7 @@ std::string SerialNumberOf(const X509& certificate) {
   const std::unique_ptr<BIGNUM, decltype(&BN_free)> number(
       ASN1_INTEGER_to_BN(X509_get0_serialNumber(&certificate), nullptr), BN_free);
   if (number == nullptr) return "";
+  // Hexadecimal digits are how browsers and `openssl x509` show it.
   char* const digits = BN_bn2hex(number.get());
   std::string text = digits == nullptr ? "" : digits;
   OPENSSL_free(digits);
@@ -107,6 +110,7 @@ absl::StatusOr<std::string> ReadPemFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return ErrnoStatus(errno, "open", path);
   std::string text;
+  // One byte more than allowed tells a file that is too large.
   text.resize(kMaxFileBytes + 1);
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (file.bad()) {

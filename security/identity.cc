@@ -52,6 +52,7 @@ absl::StatusOr<std::set<std::string, std::less<>>> ReadDenied(const std::string&
   int number = 0;
   for (std::string_view line : absl::StrSplit(text, '\n')) {
     ++number;
+    // A line that is not a name is an error: passing over it would let in what it was to refuse.
     line = absl::StripAsciiWhitespace(line.substr(0, line.find('#')));
     if (line.empty()) continue;
     const absl::StatusOr<Name> name = ParseName(line);
@@ -142,11 +143,13 @@ absl::StatusOr<std::shared_ptr<SSL_CTX>> MakeContext(const SSL_METHOD* method, c
                     absl::StrCat("key in PEM form for security.key that belongs to the certificate in ",
                                  files.certificate));
   }
+  // Both ends show a certificate, so a server asks for one and refuses a client without.
   SSL_CTX_set_verify(context.get(), SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, VerifyCallback);
   return context;
 }
 
-// Others would see it at their first handshake only.
+// Verifies this process's own certificate as a peer would: without this a wrong one would be noticed at the
+// first handshake only, and on another host.
 absl::Status VerifyOwn(SSL_CTX* context, const Identity::Files& files) {
   const std::unique_ptr<X509_STORE_CTX, decltype(&X509_STORE_CTX_free)> chain(X509_STORE_CTX_new(),
                                                                               X509_STORE_CTX_free);
@@ -172,7 +175,8 @@ absl::Status CheckKeyIsPrivate(const std::string& path) {
       absl::StrCat("load ", path, " (security.key): every user can read it; chmod 0600 ", path));
 }
 
-// What tells one state of a file from another.
+// What tells one state of a file from another. The inode changes where a file is renamed into place, or where
+// a link is swapped, as Kubernetes does. A file that is missing has zeros.
 using Stamp = std::tuple<dev_t, ino_t, off_t, int64_t, int64_t>;
 
 std::vector<Stamp> StampsOf(const Identity::Files& files) {
@@ -229,7 +233,10 @@ struct Identity::State {
   std::vector<Stamp> stamps ABSL_GUARDED_BY(mutex);
   Loaded loaded ABSL_GUARDED_BY(mutex);
 
-  // Before those that are taken as they are now: a change meanwhile is seen the next time.
+  // The stamps are taken before the files are read, so a change during the read is seen at the next look.
+  // What cannot be used is not tried again until it changes.
+  // A key and its certificate are replaced one after the other. A look between the two finds a pair that does
+  // not fit and keeps the last one; the second file brings the next look.
   absl::Status Read(const Files& files) {
     std::vector<Stamp> found = StampsOf(files);
     {
@@ -256,6 +263,7 @@ struct Identity::State {
       absl::MutexLock lock(&mutex);
       self = loaded.self;
     }
+    // In proportion: an authority like SPIRE gives certificates for an hour, an operator for years.
     if (self.not_after - absl::Now() < (self.not_after - self.not_before) / kLastPart) {
       LOG_EVERY_N_SEC(WARNING, 3600)
           << "security: " << files.certificate << " ends at " << absl::FormatTime(self.not_after)
@@ -278,6 +286,7 @@ absl::StatusOr<std::shared_ptr<Identity>> Identity::Load(const Files& files, abs
   }
   auto state = std::make_unique<State>();
   TC_ASSIGN_OR_RETURN(state->admission->trust_domain, DomainOf(files));
+  // Here, at the start of a process, files that cannot be used are an error. Look only logs them.
   TC_RETURN_IF_ERROR(state->Read(files));
   std::shared_ptr<Identity> identity(new Identity(files, std::move(state)));
   State* const kept = identity->state_.get();
@@ -309,6 +318,7 @@ std::shared_ptr<ssl_ctx_st> Identity::ClientContext() const {
 
 absl::StatusOr<Certificate> Identity::PeerOf(const ssl_st* connection) const {
   const X509* const certificate = SSL_get0_peer_certificate(connection);
+  // The result counts also for a session that was resumed: it is that of the first handshake.
   if (certificate == nullptr || SSL_get_verify_result(connection) != X509_V_OK) {
     return absl::UnauthenticatedError(
         "authenticate a peer: it showed no certificate that could be verified; give it one of this cluster's "

@@ -55,6 +55,7 @@ absl::StatusOr<KeyRules> KeyRules::Parse(std::span<const std::string> rules) {
                                                      "such as operator for the cluster's operators alone"));
     }
     const std::string prefix = rule.substr(0, equals);
+    // Refused, since both ways to put two rules together would surprise: more names, or the last one's alone.
     if (!parsed.names_.emplace(prefix, std::move(names)).second) {
       return absl::InvalidArgumentError(
           absl::StrCat("parse key rule \"", rule,

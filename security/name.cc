@@ -77,6 +77,7 @@ absl::StatusOr<Name> ParseNameIn(std::string_view trust_domain, std::string_view
   Name name{.trust_domain = std::string(trust_domain), .role = known->second, .name = ""};
   if (slash != std::string_view::npos) {
     const std::string_view rest = path.substr(slash + 1);
+    // One word: a further '/' would be a path that has a meaning to other readers only.
     if (!IsSegment(rest)) {
       return NotAName(
           path, "the part behind its role is not one word of letters, digits, dots, dashes and underscores");
@@ -90,6 +91,7 @@ absl::StatusOr<Name> ParseNameIn(std::string_view trust_domain, std::string_view
 // One spelling for each name: no port, query or escape. So names are compared as texts.
 absl::StatusOr<Name> ParseName(std::string_view uri) {
   std::string_view rest = uri;
+  // The length is looked at first, so that a hostile certificate costs little.
   if (uri.size() > kMaxUriBytes) return NotAName(uri, "it is too long");
   if (!absl::ConsumePrefix(&rest, kScheme)) return NotAName(uri, "it does not begin with spiffe://");
   const size_t slash = rest.find('/');

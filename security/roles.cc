@@ -70,6 +70,7 @@ constexpr CallRow kTable[] = {
     {"Records/ReadAll", kOperator, "log lines, and the configuration without secrets"},
 };
 
+// The order in which messages name the roles.
 constexpr std::array<Role, 4> kMatrixRoles = {Role::kGlobalStore, Role::kNode, Role::kOperator,
                                               Role::kClient};
 

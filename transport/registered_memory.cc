@@ -23,6 +23,7 @@ absl::Status RegisteredMemory::CheckNew(const std::byte* base, uint64_t bytes) c
     return absl::InvalidArgumentError("register memory: it has no bytes; register the pool");
   }
   for (const Region& region : regions_) {
+    // Regions never overlap, so an address belongs to one of them. A region without users is a free place.
     if (region.users > 0 && base < region.base + region.bytes && region.base < base + bytes) {
       return absl::InvalidArgumentError("register memory: it is registered already; register each pool once");
     }
@@ -43,6 +44,7 @@ absl::StatusOr<RegisteredMemory::AddedDevice> RegisteredMemory::AddDevice(Device
   size_t free = regions_.size();
   for (size_t i = 0; i < regions_.size(); ++i) {
     Region& region = regions_[i];
+    // A place that a region left is used again, so that the list does not grow with each replica that moves.
     if (region.users == 0) {
       free = i;
     } else if (region.base == added.data() && region.bytes == bytes) {
@@ -58,10 +60,12 @@ absl::StatusOr<RegisteredMemory::AddedDevice> RegisteredMemory::AddDevice(Device
 
 bool RegisteredMemory::RemoveDevice(size_t region) {
   absl::MutexLock lock(&mutex_);
+  // The last user's caller also takes back what its lane did with the memory.
   return --regions_[region].users == 0;
 }
 
 std::optional<size_t> RegisteredMemory::RegionOf(ConstHostSpan bytes) const {
+  // An empty span touches no memory: any region will do.
   if (bytes.empty()) return 0;
   absl::MutexLock lock(&mutex_);
   for (size_t i = 0; i < regions_.size(); ++i) {
@@ -115,7 +119,9 @@ absl::Status CheckSegments(const RegisteredMemory& memory, uint64_t image_bytes,
 }
 
 absl::Status CheckInPlace(const RegisteredMemory& memory, const ServedImage& image) {
+  // What is not in place is copied to registered memory before it is sent.
   if (!image.in_place()) return absl::OkStatus();
+  // While an image fills not all of its segments are there to be checked: it is taken at its word.
   if (const auto availability = image.availability(); availability != nullptr && !availability->complete()) {
     return absl::OkStatus();
   }
@@ -128,6 +134,7 @@ std::vector<ConstHostSpan> SliceSegments(const std::vector<ConstHostSpan>& segme
   for (const ConstHostSpan& segment : segments) {
     if (bytes == 0) break;
     if (offset >= segment.size()) {
+      // The segment lies before what is wanted.
       offset -= segment.size();
       continue;
     }

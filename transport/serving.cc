@@ -26,6 +26,8 @@ void ServeCounter::AddRequest(uint64_t bytes) {
   absl::MutexLock lock(&mutex_);
   const SteadyTime now = SteadyNow();
   if (stats_.requests++ == 0) stats_.first_request = now;
+  // `asked_` measures the time in which the receiver waits for something: it begins with the first request
+  // and ends when all that was asked for is sent.
   if (requested_ == 0 && bytes > 0) asked_.Begin(now);
   requested_ += bytes;
 }
@@ -71,6 +73,7 @@ ServingThreads::~ServingThreads() {
     absl::MutexLock lock(&mutex_);
     stop_ = true;
   }
+  // Tasks that were submitted still run: each has a caller that waits for its end.
   for (std::thread& thread : threads_) thread.join();
 }
 
@@ -90,6 +93,7 @@ void ServingThreads::Run() {
       task = std::move(tasks_.front());
       tasks_.pop_front();
     }
+    // Without the lock: it may block on a disk.
     task();
   }
 }

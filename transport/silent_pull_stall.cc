@@ -21,11 +21,14 @@ void SilentPullStall::Stop() {
 
 void SilentPullStall::ArmSlice() {
   heard_ = false;
+  // From now on, and not from when the slice before should have ended: time in which this thread did not run
+  // is part of one slice.
   timer_ = queue_->At(SteadyNow() + limit_ / kSlices, [this] { SliceOver(); });
 }
 
 void SilentPullStall::SliceOver() {
   timer_ = TaskQueue::kNoTimer;
+  // Silence is a whole limit of slices in a row without a byte.
   silent_slices_ = heard_ ? 0 : silent_slices_ + 1;
   if (silent_slices_ == kSlices) {
     on_silence_();

@@ -17,7 +17,8 @@ class Closer {
   void Close(std::vector<UniqueFd> fds) {
     absl::MutexLock lock(&mutex_);
     queue_.push_back(std::move(fds));
-    // Where no thread is to be had the next call tries again.
+    // A thread for each call, up to the limit: it ends when the queue is empty. Where no thread is to be had
+    // the next call tries again.
     if (threads_ < kMaxThreads && RunDetached([this] { Run(); })) ++threads_;
   }
 
@@ -28,6 +29,7 @@ class Closer {
       std::vector<UniqueFd> fds = std::move(queue_.front());
       queue_.pop_front();
       mutex_.Unlock();
+      // Without the lock: this is the call that may hang.
       fds.clear();
       mutex_.Lock();
     }

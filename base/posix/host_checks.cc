@@ -21,6 +21,7 @@ bool IsOwnAddress(const HostPort& address) {
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE;
   addrinfo* found = nullptr;
+  // Port 0, since a daemon that runs now may use the configured port.
   if (getaddrinfo(address.host.c_str(), "0", &hints, &found) != 0) return false;
   const UniqueFd probe(socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const bool own = probe && bind(probe.get(), found->ai_addr, found->ai_addrlen) == 0;
@@ -54,6 +55,7 @@ void CheckPrivatePlace(std::string_view key, const std::string& path, std::strin
   struct stat info;
   // A start makes the default folder where it is missing, with all above it, by its rules for the user.
   if (path == DefaultStateFolder() && stat(path.c_str(), &info) != 0 && errno == ENOENT) return;
+  // Up to the nearest folder that exists: a start makes those below it.
   while (!existing.empty() && stat(existing.c_str(), &info) != 0) {
     if (errno == EACCES) {
       return findings.Add(

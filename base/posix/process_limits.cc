@@ -56,6 +56,7 @@ absl::Status CheckProcessLimits(const ProcessNeeds& needs) {
   }
   rlimit space{};
   if (getrlimit(RLIMIT_AS, &space) != 0) return ErrnoStatus(errno, "get", "the limit of address space");
+  // The limit is on address space, so that what libraries have mapped by now counts, too.
   const uint64_t needed = MappedBytes() + kEveryProcessBytes + needs.memory_bytes +
                           static_cast<uint64_t>(needs.threads) * StackBytes();
   if (space.rlim_cur == RLIM_INFINITY || space.rlim_cur >= needed) return absl::OkStatus();
@@ -67,6 +68,7 @@ absl::Status CheckProcessLimits(const ProcessNeeds& needs) {
 }
 
 void ExitWhenOutOfMemory() {
+  // The handler must not allocate, so it neither logs nor formats.
   std::set_new_handler([] {
     constexpr std::string_view kMessage =
         "tensorcast: RESOURCE_EXHAUSTED: allocate memory: the system has no more for this process; raise its "

@@ -24,8 +24,11 @@ constexpr absl::Duration kTick = absl::Milliseconds(10);
 constexpr absl::Duration kLate = absl::Milliseconds(5);
 // To look at the threads costs some microseconds each.
 constexpr absl::Duration kLookEvery = absl::Milliseconds(200);
+// A new watch has no figures until the first look, so this one comes sooner.
 constexpr absl::Duration kFirstLookEvery = absl::Milliseconds(50);
+// An older look is repeated for the figures at the end.
 constexpr absl::Duration kFreshLook = absl::Milliseconds(20);
+// What lasted less has too few ticks to say anything.
 constexpr absl::Duration kWorthALook = absl::Milliseconds(100);
 
 // "<ran> <waited> <turns>", in nanoseconds.
@@ -63,6 +66,7 @@ ProcessTime::ProcessTime() {
 }
 
 absl::Duration ProcessTime::Held::Until(SteadyTime now) const {
+  // `total` has all of an interval from the moment when it was noted: what is still to come is taken off.
   return total - std::max(until - now, absl::ZeroDuration());
 }
 
@@ -105,6 +109,7 @@ void ProcessTime::Run() {
 }
 
 std::shared_ptr<const ProcessTime::Threads> ProcessTime::LookAtThreads() {
+  // Without the lock: a process may have hundreds of threads, and each is a file to open.
   auto threads = std::make_shared<Threads>();
   threads->at = SteadyNow();
   if (DIR* const folder = opendir("/proc/self/task"); folder != nullptr) {
@@ -157,6 +162,7 @@ WallTime ProcessTime::Watch::Elapsed() const {
   if (now - to->at > kFreshLook) to = process.LookAtThreads();
   const absl::Duration seen = to->at - from->at;
   if (seen <= absl::ZeroDuration()) return time;
+  // An average over all threads would hide one that is busy all the time and holds up the rest.
   ThreadTime busiest;
   for (const auto& [thread, end] : to->times) {
     ThreadTime spent = end;

@@ -29,10 +29,13 @@ absl::Status MakeFolder(const std::string& path) {
   const std::filesystem::path above = std::filesystem::path(path).parent_path();
   if (!above.empty()) std::filesystem::create_directories(above, error);
   if (error) return ErrnoStatus(error.value(), "create folder", above.string());
+  // A folder that another process made meanwhile is judged like any that was there before.
   if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return ErrnoStatus(errno, "create folder", path);
   return absl::OkStatus();
 }
 
+// Whether the permissions of the folder may be changed. A folder with content of another kind may need those
+// that it has.
 absl::StatusOr<bool> IsOurs(const std::string& path, std::string_view own_entry) {
   std::error_code error;
   if (!own_entry.empty() && std::filesystem::exists(absl::StrCat(path, "/", own_entry), error)) return true;
@@ -85,6 +88,7 @@ absl::Status NotThere(std::string_view kind, const std::string& path) {
       absl::StrCat("use ", kind, " ", path, ": what is there is not a ", kind, "; choose another path"));
 }
 
+// The block size of common file systems: less room is of no use.
 constexpr uint64_t kMinReserveBytes = 4096;
 
 }  // namespace
@@ -108,6 +112,7 @@ std::string DefaultStateFolder() {
   if (const std::string home = ReadEnvironment("HOME"); !home.empty()) {
     return home + "/.local/state/tensorcast";
   }
+  // Another user can make this folder first; MakePrivateFolder refuses it then.
   return absl::StrCat("/tmp/tensorcast-", geteuid());
 }
 
@@ -143,6 +148,7 @@ absl::Status MakePrivateFile(const std::string& path) {
   struct stat found;
   if (fstat(file.get(), &found) != 0) return ErrnoStatus(errno, "look at", path);
   if (!S_ISREG(found.st_mode)) return NotThere("file", path);
+  // Only its owner may change a file's mode, so a file of another user keeps its own.
   if (found.st_uid != geteuid() || (found.st_mode & kOthers) == 0) return absl::OkStatus();
   if (fchmod(file.get(), found.st_mode & kPermissions & ~kOthers) != 0) {
     return ErrnoStatus(errno, "make private", path);
@@ -155,6 +161,8 @@ absl::Status ReplaceFile(const std::string& path, std::string_view content, mode
   unlink(fresh.c_str());  // of a write that the power cut short
   const UniqueFd file(open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode));
   if (!file) return ErrnoStatus(errno, "create", fresh);
+  // The content is on the disk before the name points to it, and the new name is durable when its folder is
+  // synced.
   absl::Status written = WriteAndSync(file.get(), fresh, content);
   if (written.ok() && rename(fresh.c_str(), path.c_str()) != 0) {
     written = ErrnoStatus(errno, "rename to", path);
@@ -175,6 +183,8 @@ void ReleaseSpace(const std::string& path) {
 void ReserveSpace(const std::string& path, uint64_t bytes) {
   const UniqueFd file(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   int error = file ? ENOSPC : errno;
+  // posix_fallocate takes blocks, where a sparse file would reserve nothing. Half as much is tried where
+  // there is not enough room.
   for (; file && error == ENOSPC && bytes >= kMinReserveBytes; bytes /= 2) {
     error = posix_fallocate(file.get(), 0, static_cast<off_t>(bytes));
   }

@@ -21,6 +21,7 @@
 namespace tensorcast {
 namespace {
 
+// The kernel's usual upper limit (somaxconn): a burst of clients waits instead of being refused.
 constexpr int kBacklog = 4096;
 constexpr absl::Duration kLockWait = absl::Seconds(5);
 constexpr absl::Duration kLockPoll = absl::Milliseconds(10);
@@ -80,6 +81,8 @@ absl::Status ClearPath(const std::string& path, const sockaddr_un& address) {
         absl::StrCat("listen on ", path, ": it is not a socket; remove it or configure another path"));
   }
   TC_ASSIGN_OR_RETURN(UniqueFd probe, NewSocket());
+  // EAGAIN: the queue of the listener is full. EACCES: the socket is another user's, and it cannot be told
+  // whether a process listens there.
   if (connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 ||
       errno == EAGAIN || errno == EACCES) {
     return absl::AlreadyExistsError(absl::StrCat(
@@ -109,6 +112,7 @@ absl::Status SetAccess(const std::string& path, const std::vector<gid_t>& groups
 }
 
 absl::StatusOr<std::vector<gid_t>> PeerGroups(int socket) {
+  // Where the room is too small, the kernel says how much it takes.
   std::vector<gid_t> groups(32);
   while (true) {
     socklen_t size = static_cast<socklen_t>(groups.size() * sizeof(gid_t));
@@ -167,6 +171,7 @@ absl::StatusOr<std::unique_ptr<UnixListener>> UnixListener::Listen(const std::st
   if (lstat(path.c_str(), &info) != 0) return ErrnoStatus(errno, "look at", path);
   listener->device_ = info.st_dev;
   listener->inode_ = info.st_ino;
+  // Before listen: a peer cannot connect yet, so none comes in by the mode that the umask gave.
   TC_RETURN_IF_ERROR(SetAccess(path, groups));
   if (listen(listener->fd(), kBacklog) != 0) return ErrnoStatus(errno, "listen on", path);
   return listener;

@@ -33,6 +33,7 @@ constexpr int kSlowEndMs = 10'000;
 // At least a moment for any time that is left; -1, for ever, for infinity.
 int PollMs(SteadyTime deadline) {
   if (deadline == SteadyTime::InfiniteFuture()) return -1;
+  // One millisecond more, since a cut to 0 would turn the end of a wait into a busy loop.
   const int64_t left = absl::ToInt64Milliseconds(std::max(TimeLeft(deadline), absl::ZeroDuration()));
   return static_cast<int>(std::min<int64_t>(left + 1, std::numeric_limits<int>::max()));
 }
@@ -107,10 +108,13 @@ ChildProcess::Starter::~Starter() {
 
 absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(std::vector<std::string> argv) {
   int ends[2];
+  // SEQPACKET keeps the messages apart and whole, and its end is seen as a message of size 0.
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
     return ErrnoStatus(errno, "make", "a pair of sockets");
   }
   UniqueFd ours(ends[0]);
+  // Closed here when Start returns: with a copy in this process the end of the child would not close the
+  // socket.
   const UniqueFd theirs(ends[1]);
   argv.push_back(absl::StrCat("--fd=", kSocket));
   auto starter = std::make_unique<Starter>();
@@ -119,6 +123,7 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(std::vector<st
   UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
   if (!pidfd) {
     const absl::Status status = ErrnoStatus(errno, "watch", argv[0]);
+    // The number is still this child's: it can be given to another process only after waitpid.
     kill(pid, SIGKILL);
     while (waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
     }
@@ -152,6 +157,8 @@ absl::StatusOr<std::string> ChildProcess::Receive(SteadyTime deadline) {
       return absl::DeadlineExceededError(
           absl::StrCat("ask process ", pid_, ": it does not answer; end it and start another"));
     }
+    // The socket is read also where only the end of the process was told: a last message may have come before
+    // it.
     std::string message(kMaxMessageBytes, '\0');
     const ssize_t size = recv(socket_.get(), message.data(), message.size(), MSG_DONTWAIT);
     if (size < 0 && errno == EINTR) continue;
@@ -174,6 +181,7 @@ void ChildProcess::Kill() {
     if (ready == 1) break;
     LOG_IF(WARNING, ready == 0) << "process " << pid_ << " was killed and has not ended";
   }
+  // The pidfd was readable, so this takes no time. Only from here on the number can be another process's.
   while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
   }
   reaped_ = true;

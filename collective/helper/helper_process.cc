@@ -39,7 +39,7 @@ void HelperOptions::FromConfig(ConfigReader& config) {
 }
 
 void HelperOptions::Validate(Findings& findings) const {
-  // That it is NCCL, and recent enough, the helper process finds out.
+  // The helper process finds out whether the file is NCCL and recent enough. A daemon does not load it.
   if (std::error_code ignored; names_library() && !std::filesystem::is_regular_file(nccl, ignored)) {
     findings.Add("daemon.nccl",
                  absl::StrCat("\"", nccl, "\" is neither auto nor off, nor a file on this host"));
@@ -81,7 +81,7 @@ class HelperProcess::OpenMemories {
   }
   void Close() {
     for (const uint32_t number : std::exchange(numbers_, {})) {
-      // A process that has ended has none of them open.
+      // A process that has ended has none of them open. Ask can end it, hence the look before each one.
       if (owner_->child_ == nullptr) break;
       owner_->Ask(CloseRequest{.memory = number}, owner_->options_.progress_timeout).IgnoreError();
     }
@@ -115,11 +115,13 @@ class HelperProcess::Group final : public BroadcastGroup {
   explicit Group(HelperProcess* owner) : owner_(owner), memories_(owner) {}
   ~Group() override {
     memories_.Close();
+    // Last: from here on another thread may open a group, and so use the process.
     owner_->SetState(State::kIdle);
   }
 
   // Ranks are by UUID, so that a set of devices has one communicator whichever is the root.
   absl::Status Begin(std::span<const DevicePtr> allocations) {
+    // Two allocations on one device make the map smaller than the list, which the check below sees.
     std::map<std::string, DevicePtr> by_device;
     for (const DevicePtr& allocation : allocations) {
       by_device.emplace(owner_->devices_->devices()[allocation.device].uuid, allocation);
@@ -157,6 +159,8 @@ class HelperProcess::WideGroup final : public WideBroadcastGroup {
  public:
   explicit WideGroup(HelperProcess* owner) : owner_(owner), memories_(owner) {}
   // One that leaves before the end leaves the others waiting for it: they see soon that its process is gone.
+  // In this order: killing the process comes first, since no request may wait behind a library that hangs.
+  // After that there is nothing to close or to leave, and the state is given back last.
   ~WideGroup() override {
     if (begun_ && !ended_ && owner_->child_ != nullptr) {
       owner_->End(
@@ -185,6 +189,7 @@ class HelperProcess::WideGroup final : public WideBroadcastGroup {
           "join a group of ", world.size, " ranks with ", allocations.size(),
           " here: ranks must be on this node and on others; broadcast within one node without joining"));
     }
+    // Set before the first message: from here on ranks of other nodes may wait for this one.
     begun_ = true;
     JoinRequest join{.id = world.id, .world_size = world.size};
     for (size_t i = 0; i < allocations.size(); ++i) {
@@ -231,6 +236,7 @@ HelperProcess::HelperProcess(DeviceRuntime* devices, HelperOptions options)
     SetUnavailable(started);
     return;
   }
+  // Loading the library takes seconds, for which the start of a daemon does not wait.
   starting_ = std::thread([this] {
     const absl::Status hello = AwaitHello();
     // A host without the library is not a fault in itself; what each GPU needs it copies.
@@ -286,6 +292,7 @@ absl::StatusOr<std::unique_ptr<WideBroadcastGroup>> HelperProcess::Reserve(const
     if (state_ != State::kIdle) return absl::UnavailableError(WhyNot(state_));
     state_ = State::kInUse;
   }
+  // Made before what can fail: its destructor gives the state back.
   auto group = std::make_unique<WideGroup>(this);
   TC_RETURN_IF_ERROR(EnsureChild());
   return group;
@@ -321,6 +328,7 @@ absl::Status HelperProcess::EnsureChild() {
         absl::UnavailableError("use the helper process: it ended while it was idle; start another"));
   }
   if (child_ != nullptr) return absl::OkStatus();
+  // A thread may start a process here, since nothing of this one runs in it (ChildProcess::Start).
   TC_RETURN_IF_ERROR(StartChild());
   absl::Status hello = AwaitHello();
   if (!hello.ok()) End(How::kKilled, hello);
@@ -378,6 +386,7 @@ absl::StatusOr<uint32_t> HelperProcess::CommunicatorOf(const std::vector<std::st
     return kept->second.number;
   }
   if (communicators_.size() >= kMaxKept) {
+    // A communicator has left before another one forms: its memory on the GPUs is free then.
     const auto oldest =
         std::ranges::min_element(communicators_, {}, [](const auto& entry) { return entry.second.used; });
     TC_RETURN_IF_ERROR(

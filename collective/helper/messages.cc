@@ -51,6 +51,7 @@ std::string EncodeRequest(const Request& request) {
 }
 
 std::string EncodeReply(const absl::StatusOr<Reply>& reply) {
+  // A status that is OK has code 0 here and is replaced at once by what was answered.
   Answer answer = Failure{.code = static_cast<uint16_t>(reply.status().code()),
                           .message = std::string(reply.status().message().substr(0, kMaxErrorBytes))};
   if (reply.ok()) std::visit([&answer](const auto& each) { answer = each; }, *reply);
@@ -80,6 +81,7 @@ absl::StatusOr<Reply> DecodeReply(std::string_view bytes) {
                    " bytes: they are malformed; install daemon and helper from one build"));
   if (!reader.bytes().AtEnd()) return reply;
   if (const auto* const failure = std::get_if<Failure>(&answer)) {
+    // A failure with the code of OK is not an answer: what `reply` says stays.
     if (failure->code != 0) {
       reply = absl::Status(static_cast<absl::StatusCode>(failure->code), failure->message);
     }
@@ -98,6 +100,7 @@ std::string EncodeHeader(const std::vector<ByteRange>& ranges) {
   // The second number is reserved: a receiver refuses a header in which it is not 0.
   writer.Put(static_cast<uint64_t>(ranges.size())).Put(uint64_t{0});
   for (const ByteRange& range : ranges) writer.Put(range.offset).Put(range.bytes);
+  // Of one size always: a receiver broadcasts before it knows how many ranges there are.
   std::string header = writer.Take();
   header.resize(kHeaderBytes, '\0');
   return header;

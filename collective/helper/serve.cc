@@ -31,6 +31,7 @@ absl::Status EndWithTheDaemon(int socket) {
   if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &daemon, &size) != 0) {
     return ErrnoStatus(errno, "look at", "the socket to the daemon");
   }
+  // The daemon may have ended before prctl, which then sends nothing. Another parent shows that.
   if (getppid() == daemon.pid) return absl::OkStatus();
   return absl::UnavailableError("start the helper process: its daemon ended before; start the daemon again");
 }
@@ -46,6 +47,7 @@ class Server {
 
   absl::StatusOr<Reply> Do(const OpenRequest& request) {
     TC_ASSIGN_OR_RETURN(const DevicePtr base, tools_.devices->OpenIpc(request.memory));
+    // The whole allocation is opened; ranges are checked against the size that the daemon exported.
     memories_[++last_] = {.base = base, .bytes = request.memory.bytes};
     return last_;
   }
@@ -57,9 +59,11 @@ class Server {
       ranks.push_back({.rank = static_cast<int>(rank.rank), .device = device});
     }
     CommunicatorId id{.bytes = request.id};
+    // All ranks are here, so the id need not leave this process.
     if (id.bytes.empty()) {
       TC_ASSIGN_OR_RETURN(id, tools_.library->MakeId());
     }
+    // An entry stays also where the library fails: the daemon ends this process after each error.
     Group& group = groups_[++last_];
     TC_ASSIGN_OR_RETURN(
         group.communicator,
@@ -83,6 +87,7 @@ class Server {
       return absl::InvalidArgumentError(
           "receive a broadcast: all ranks are in this process; broadcast from the root");
     }
+    // The header goes first, into device memory of each rank here. One copy of it comes to the host.
     TC_RETURN_IF_ERROR(BroadcastHeader(*group, request.root));
     std::string bytes(kHeaderBytes, '\0');
     TC_RETURN_IF_ERROR(group->stream->CopyToHost(reinterpret_cast<std::byte*>(bytes.data()),
@@ -111,6 +116,7 @@ class Server {
 
   absl::StatusOr<Reply> Do(const LeaveRequest& request) {
     TC_ASSIGN_OR_RETURN(Group * group, Find(request.communicator));
+    // In this order: the communicator may use the headers until it has left.
     group->communicator.reset();
     group->stream.reset();
     const std::vector<DevicePtr> headers = group->headers;

@@ -53,6 +53,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> NcclCommunicator::Join(const NcclF
                                                    "; take one of MakeId"));
   }
   std::unique_ptr<NcclCommunicator> communicator(new NcclCommunicator(nccl, world_size, ranks));
+  // Start only begins the calls. The wait for the other ranks gives up with the context, and then aborts.
   TC_RETURN_IF_ERROR(communicator->Start(devices, id));
   TC_RETURN_IF_ERROR(communicator->EndIf(communicator->AwaitCalls(context, "join a communicator")));
   return communicator;
@@ -63,6 +64,7 @@ NcclCommunicator::NcclCommunicator(const NcclFunctions& nccl, int world_size,
     : nccl_(nccl),
       world_size_(world_size),
       ranks_(ranks.begin(), ranks.end()),
+      // Null until NCCL has made a rank's: AbortFor passes over those.
       comms_(ranks.size(), nullptr) {}
 
 NcclCommunicator::~NcclCommunicator() {
@@ -104,6 +106,7 @@ absl::Status NcclCommunicator::Broadcast(const RequestContext& context, int root
   {
     absl::MutexLock lock(&mutex_);
     TC_RETURN_IF_ERROR(CheckNotEnded());
+    // All ranks pass the same number, so all of them leave this out.
     if (bytes == 0) return absl::OkStatus();
     status = ForEachRank("broadcast", [&](size_t i) {
       mutex_.AssertHeld();
@@ -118,6 +121,7 @@ absl::Status NcclCommunicator::Broadcast(const RequestContext& context, int root
       });
     });
   }
+  // The calls are enqueued when this returns; their work on the streams is for Await.
   if (status.ok()) status = AwaitCalls(context, "broadcast");
   return EndIf(status);
 }
@@ -206,6 +210,7 @@ absl::StatusOr<bool> NcclCommunicator::CallsAreDone(std::string_view operation) 
   for (const ncclComm_t comm : comms_) {
     ncclResult_t state = ncclSuccess;
     TC_RETURN_IF_ERROR(NcclStatus(nccl_, nccl_.comm_get_async_error(comm, &state), operation, comm));
+    // The status above is of the question, this one of the call that was asked about.
     TC_RETURN_IF_ERROR(NcclStatus(nccl_, state, operation, comm));
     done = done && state == ncclSuccess;
   }
@@ -261,12 +266,14 @@ bool NcclCommunicator::Finalize() {
       }
     }
   }
+  // Ranks leave together, so this waits, without the lock, and gives up on a rank that does not come.
   const absl::Status left = AwaitCalls(RequestContext::Background(kLongestFinalize), "leave a communicator");
   if (!left.ok()) {
     LOG(WARNING) << left << "; the communicator is aborted";
     return false;
   }
   absl::MutexLock lock(&mutex_);
+  // From here on an Abort finds nothing to do.
   ended_ = absl::CancelledError("it was destroyed");
   for (const ncclComm_t comm : std::exchange(comms_, {})) {
     const absl::Status status =

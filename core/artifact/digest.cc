@@ -76,6 +76,7 @@ Blake3Digest Blake3OfPieces(std::span<const std::span<std::byte>> pieces) {
   return Finalize(hasher);
 }
 
+// A type of its own, since the hashers' headers and their large states are not for those that include ours.
 struct DigestBuilder::State {
   XXH3_state_t xxh;
   bool with_blake3 = false;

@@ -14,6 +14,7 @@
 namespace tensorcast {
 namespace {
 
+// The page size, so that chunks of a file can be read with direct I/O.
 constexpr uint64_t kChunkGrain = 4096;
 // Offsets fit in a signed 64-bit file offset, and aligning one can't overflow.
 constexpr uint64_t kMaxImageBytes = (uint64_t{1} << 63) - kTensorAlignment;
@@ -26,6 +27,7 @@ absl::Status VisitBytes(ByteRange range, std::span<const std::span<std::byte>> s
                         const Visit& visit) {
   uint64_t offset = range.offset;
   for (const std::span<std::byte>& span : spans) {
+    // The part of this span that is wanted, in offsets of the image.
     const uint64_t first = std::max(offset, wanted.offset);
     const uint64_t last = std::min(offset + span.size(), wanted.offset + wanted.bytes);
     if (first < last) {
@@ -70,6 +72,7 @@ absl::StatusOr<uint64_t> LayoutChecker::Next(const Tensor& tensor) {
                   "; correct its shape");
   }
   const uint64_t offset = image_bytes_;
+  // By subtraction: the sum could overflow.
   if (tensor.nbytes > kMaxImageBytes - offset) {
     return Refuse(tensor, tensor.nbytes, " bytes at offset ", offset,
                   " make the image larger than 2^63 bytes; put fewer tensors");
@@ -96,6 +99,7 @@ ByteRange ImageLayout::chunk(uint32_t chunk) const {
 }
 
 absl::Status AssignOffsets(ImageLayout& layout) {
+  // Collected first, so that an error leaves the layout as it was.
   std::vector<uint64_t> offsets;
   offsets.reserve(layout.tensors.size());
   LayoutChecker checker(layout.tensors.size());
@@ -138,6 +142,7 @@ std::vector<ByteRange> PaddingIn(const ImageLayout& layout, ByteRange range) {
   // begin.
   auto tensor = std::partition_point(layout.tensors.begin(), layout.tensors.end(),
                                      [&](const Tensor& candidate) { return End(candidate) <= range.offset; });
+  // Walks from tensor to tensor: what lies between `covered` and the next one belongs to none.
   uint64_t covered = range.offset;
   for (; tensor != layout.tensors.end() && tensor->offset < range_end; ++tensor) {
     if (tensor->offset > covered) gaps.push_back({covered, tensor->offset - covered});

@@ -21,6 +21,7 @@
 
 namespace tensorcast {
 
+// What encoder and decoder share: a manifest without what follows from its bytes.
 struct ManifestFields {
   ArtifactKind kind = ArtifactKind::kTensors;
   ImageLayout layout;
@@ -46,6 +47,7 @@ namespace {
 constexpr std::string_view kMagic = "TCMF";
 constexpr uint16_t kVersion = 2;
 constexpr uint8_t kDigestAlgorithms = 2;  // XXH3-128 and BLAKE3
+// Counts and lengths are written as u32.
 constexpr uint64_t kMaxLength = std::numeric_limits<uint32_t>::max();
 
 absl::Status Malformed(std::string_view what) {
@@ -83,6 +85,7 @@ absl::StatusOr<ArtifactKind> ReadPreamble(FieldReader<uint32_t>& reader) {
   reader.Literal(kMagic, "the magic of another format");
   reader(version, digest, kind);
   TC_RETURN_IF_ERROR(CheckRead(reader.bytes()));
+  // An older format has other ids for the same tensors, so it is not read as well.
   if (version != kVersion) {
     return Malformed(absl::StrCat("it has format ", version, ", but this build knows only ", kVersion,
                                   "; use a build that knows it"));
@@ -210,6 +213,7 @@ absl::StatusOr<ManifestFields> DecodeManifest(std::string_view bytes) {
     std::string key;
     std::string value;
     reader(key, value);
+    // One set of entries has one encoding, and so one id.
     if (!fields.metadata.empty() && key <= fields.metadata.rbegin()->first) {
       in.Fail("a metadata key that is not in ascending order");
     }
@@ -221,6 +225,7 @@ absl::StatusOr<ManifestFields> DecodeManifest(std::string_view bytes) {
   chunk_size.Update(CheckChunkRule(layout));
   if (!chunk_size.ok()) return Malformed(chunk_size.message());
   const uint64_t digests = layout.chunk_count();
+  // The digests take all that is left: nothing may follow them.
   if (in.remaining() != digests * (sizeof(Digest::bytes) + sizeof(Blake3Digest::bytes))) {
     return Malformed(
         absl::StrCat(in.remaining(), " bytes are left instead of those of ", digests, " digests"));
@@ -230,6 +235,7 @@ absl::StatusOr<ManifestFields> DecodeManifest(std::string_view bytes) {
     Read(in, chunk.xxh3.bytes);
     Read(in, chunk.blake3.emplace().bytes);
   }
+  // The encoder's own check: what decodes is what Create could have made.
   if (const absl::Status valid = CheckFields(fields); !valid.ok()) return Malformed(valid.message());
   return fields;
 }
@@ -257,6 +263,7 @@ void AppendBase32(std::span<const uint8_t> bytes, std::string& out) {
   uint32_t pending = 0;
   int pending_bits = 0;
   for (const uint8_t byte : bytes) {
+    // Bits that were written move out at the top.
     pending = pending << 8 | byte;
     for (pending_bits += 8; pending_bits >= 5;) {
       pending_bits -= 5;
@@ -288,8 +295,10 @@ std::shared_ptr<const Manifest> Manifest::Make(ManifestFields fields, std::strin
   manifest->layout_ = std::move(fields.layout);
   manifest->digests_ = std::move(fields.digests);
   manifest->metadata_ = std::move(fields.metadata);
+  // The id is of the bytes as they came, which are the only encoding of these fields.
   manifest->id_ = ArtifactId(bytes);
   manifest->bytes_ = std::move(bytes);
+  // An index beside the layout: the order of the tensors is part of the id, and must stay.
   manifest->by_name_.resize(manifest->layout_.tensors.size());
   std::iota(manifest->by_name_.begin(), manifest->by_name_.end(), 0u);
   std::sort(manifest->by_name_.begin(), manifest->by_name_.end(),
@@ -311,6 +320,7 @@ std::string Manifest::DigestOfTensors() const {
   FieldWriter<uint32_t> writer;
   for (const uint32_t index : by_name_) {
     const Tensor& tensor = layout_.tensors[index];
+    // Neither offsets nor bytes: two versions of a model have the same digest.
     writer(tensor.name, static_cast<uint8_t>(tensor.dtype), tensor.shape);
   }
   const std::array<uint8_t, kSha256Bytes> hash = Sha256(writer.bytes().Take());
@@ -344,6 +354,7 @@ absl::Status CheckFileLayout(const ImageLayout& layout) {
     }
     before = file.name;
     for (size_t end = file.name.find('/'); end != std::string::npos; end = file.name.find('/', end + 1)) {
+      // `before` is this file's name by now, and its text lives as long as the layout.
       folders.insert(before.substr(0, end));
     }
   }

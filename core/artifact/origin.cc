@@ -14,6 +14,7 @@ namespace tensorcast {
 namespace {
 
 constexpr uint8_t kFormat = 1;
+// Bits of the flags; the others are zero.
 constexpr uint8_t kUntraceable = 1;
 constexpr uint8_t kCompared = 2;
 
@@ -53,6 +54,7 @@ std::string DescribeChange(const ObjectIdentity& was, const ObjectIdentity& is) 
     if (before != now) changes.push_back(absl::StrCat(what, " was ", before, ", is ", now));
   };
   compare("its size", was.bytes, is.bytes);
+  // Of a file the parts are named one by one: a new mtime and a new inode have different causes.
   const std::optional<FileVersion> before = FileVersion::Parse(was.version);
   const std::optional<FileVersion> now = FileVersion::Parse(is.version);
   if (before.has_value() && now.has_value()) {
@@ -66,6 +68,7 @@ std::string DescribeChange(const ObjectIdentity& was, const ObjectIdentity& is) 
   return absl::StrJoin(changes, ", ");
 }
 
+// An origin without objects names nothing that another node could read.
 bool IsShared(const Origin& origin) {
   return !origin.objects.empty() && std::ranges::all_of(origin.objects, IsObjectUri, &ObjectIdentity::uri);
 }

@@ -155,6 +155,7 @@ std::vector<uint32_t> ChunksOf(const ImageLayout& layout, std::span<const uint32
   for (const uint32_t index : tensors) {
     const Tensor& tensor = layout.tensors[index];
     if (tensor.nbytes == 0) continue;
+    // A chunk that the tensor before reaches into is listed already.
     next = std::max(next, static_cast<uint32_t>(tensor.offset / layout.chunk_bytes));
     const auto last = static_cast<uint32_t>((tensor.offset + tensor.nbytes - 1) / layout.chunk_bytes);
     for (; next <= last && next < count; ++next) chunks.push_back(next);
@@ -193,6 +194,7 @@ absl::StatusOr<TensorSelection> SelectTensors(const Manifest& manifest,
   std::vector<bool> chosen(tensors.size(), patterns.empty());
   uint64_t steps = 0;
   for (const std::string& pattern : patterns) {
+    // A whole name goes first: names may have the characters of wildcards in them.
     if (const Tensor* named = manifest.Find(pattern); named != nullptr) {
       chosen[named - tensors.data()] = true;
       continue;

@@ -42,6 +42,8 @@ struct FanOut::Group {
   std::thread thread;
 };
 
+// Stop ends the thread's wait for more chunks. Then the broadcaster may still write to the member's memory,
+// so this waits until Run has said that all is over.
 void FanOut::Leave(Group& group) {
   absl::MutexLock lock(&mutex_);
   group.unsent.Stop();
@@ -60,6 +62,7 @@ std::optional<BroadcastMember> FanOut::Join(const RequestContext& context, std::
   if (expected < kMinReceivers) return std::nullopt;
   const ImageLayout& layout = root->manifest()->layout();
   const auto arrived = std::make_shared<Availability>(layout.image_bytes, layout.chunk_bytes);
+  // To take and release the mutex has the threads that wait look at their conditions again.
   const Cancellation::Registration wake =
       context.cancellation.OnCancel([this] { absl::MutexLock lock(&mutex_); });
   std::shared_ptr<Group> group;
@@ -77,8 +80,10 @@ std::optional<BroadcastMember> FanOut::Join(const RequestContext& context, std::
       return group->state != State::kForming || group->receivers.size() >= group->expected ||
              context.cancellation.IsCancelled();
     };
+    // A member that is expected may fail before it joins, so this wait has an end, too.
     const SteadyTime until = std::min(context.deadline, SteadyNow() + kMoment);
     mutex_.AwaitWithTimeout(absl::Condition(&formed), TimeLeft(until));
+    // The first thread that finds the group whole, or the time over, decides for all.
     if (group->state == State::kForming) EndForming(group);
     if (group->state == State::kDissolved) return std::nullopt;
   }
@@ -89,6 +94,7 @@ std::optional<BroadcastMember> FanOut::Join(const RequestContext& context, std::
   member.source.made_by = from.made_by();
   member.source.replica_id = from.replica_id();
   member.arrived = arrived;
+  // It owns nothing: its deleter leaves the group, and holds the group until then.
   member.membership = std::shared_ptr<void>(group.get(), [this, group](void*) { Leave(*group); });
   return member;
 }
@@ -108,6 +114,7 @@ void FanOut::EndForming(const std::shared_ptr<Group>& group) {
   }
   group->state = State::kBroadcasting;
   try {
+    // A plain pointer, since the group joins its thread before it goes.
     group->thread = std::thread([this, members = group.get()] { Run(*members); });
   } catch (const std::system_error& error) {
     LOG(WARNING) << "no thread for a broadcast: " << error.what();
@@ -132,6 +139,7 @@ void FanOut::Run(Group& group) {
                                 << group.root->location().ToString() << " to " << group.receivers.size()
                                 << " GPUs ended: " << status;
   for (const std::shared_ptr<Availability>& arrived : group.arrived) arrived->End(status);
+  // Last: from now on the members may leave, and the last one waits for this thread.
   absl::MutexLock lock(&mutex_);
   group.state = State::kOver;
 }
@@ -147,6 +155,7 @@ absl::Status FanOut::Broadcast(Group& group) {
     uint64_t bytes = 0;
     for (const ByteRange& range : ranges) bytes += range.bytes;
     otel::metrics::kNcclBroadcastBytes.Add(bytes * group.receivers.size());
+    // It arrived and is not verified: each receiver digests its own memory.
     for (const uint32_t chunk : chunks) {
       for (const std::shared_ptr<Availability>& arrived : group.arrived) arrived->Add(chunk);
     }

@@ -16,6 +16,7 @@ UnsentChunks::UnsentChunks(const ReplicaLease* root)
     : root_(root),
       sent_(root->manifest()->layout().chunk_count(), false),
       count_(root->manifest()->layout().chunk_count()) {
+  // A ready replica has no availability: all its chunks are there, and none is to come.
   if (root_->availability() == nullptr) return;
   watch_ = root_->availability()->OnChange([this] {
     absl::MutexLock lock(&mutex_);

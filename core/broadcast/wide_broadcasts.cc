@@ -48,6 +48,7 @@ void WideBroadcasts::Stop() {
     stopped_ = true;
     groups.swap(groups_);
   }
+  // Without the lock: Leave waits for the group's thread, which needs the lock.
   for (const std::shared_ptr<Group>& group : groups) {
     Leave(*group);
     group->thread.join();
@@ -56,6 +57,7 @@ void WideBroadcasts::Stop() {
 
 void WideBroadcasts::Begin(const WideGroupPlan& plan) {
   auto group = std::make_shared<Group>(plan);
+  // A group's thread cannot join itself, so those that ended are joined here, without the lock.
   std::list<std::shared_ptr<Group>> over;
   {
     absl::MutexLock lock(&mutex_);
@@ -78,6 +80,7 @@ void WideBroadcasts::Begin(const WideGroupPlan& plan) {
 std::shared_ptr<WideBroadcasts::Group> WideBroadcasts::FindGathering(const BroadcastReceiver& receiver) {
   for (const std::shared_ptr<Group>& group : groups_) {
     const WideGroupPlan& plan = group->plan;
+    // One ingest for each location: a second one goes on without this group.
     if (group->state == State::kGathering && plan.artifact_id == receiver.artifact_id &&
         std::ranges::find(plan.ranks, receiver.location, &WideGroupPlan::Rank::location) !=
             plan.ranks.end() &&
@@ -104,6 +107,7 @@ std::optional<BroadcastMember> WideBroadcasts::Join(const RequestContext& contex
     group->layout = layout;
   }
   on_wait(absl::StrCat("a group of ", group->plan.world_size, " GPUs to form"));
+  // To take and release the mutex has the waiting thread look at its condition again.
   const Cancellation::Registration wake =
       context.cancellation.OnCancel([this] { absl::MutexLock lock(&mutex_); });
   std::optional<SourceInfo> source;
@@ -128,11 +132,13 @@ std::optional<BroadcastMember> WideBroadcasts::Join(const RequestContext& contex
     member.membership = std::shared_ptr<void>(group.get(), [this, group](void*) { Leave(*group); });
     return member;
   }
+  // The group cannot go on without this receiver: every rank has to take part.
   if (waits) Leave(*group);
   return std::nullopt;
 }
 
 void WideBroadcasts::Leave(Group& group) {
+  // The cancellation ends Reserve and Meet; `left` and Stop end Gather, Send and Receive.
   group.cancellation.Cancel();
   absl::MutexLock lock(&mutex_);
   group.left = true;
@@ -160,6 +166,7 @@ void WideBroadcasts::Run(Group& group) {
   std::shared_ptr<ReplicaLease> root;  // its end can free memory
   {
     absl::MutexLock lock(&mutex_);
+    // Under the lock, since Leave may be about to stop it.
     group.unsent.reset();
     root = std::move(group.root);
   }
@@ -174,6 +181,8 @@ absl::Status WideBroadcasts::Gather(Group& group) {
     return absl::UnavailableError("this node has no helper for it; use another lane than nccl");
   }
   std::shared_ptr<ReplicaLease> root;
+  // A ready replica is the root where there is one, and no ingest joins for its place. Else the ingest of
+  // this node that began first makes the root.
   for (const WideGroupPlan::Rank& rank : plan.ranks) {
     if (!plan.has_root || root != nullptr) break;
     absl::StatusOr<std::unique_ptr<ReplicaLease>> ready = table_->LeaseAt(plan.artifact_id, rank.location);
@@ -211,6 +220,7 @@ absl::Status WideBroadcasts::Broadcast(Group& group) {
   RequestContext context;
   context.deadline = plan.forms_until;
   context.cancellation = group.cancellation;
+  // The broadcaster is reserved before the other nodes are met: a node that says that it is ready can begin.
   TC_ASSIGN_OR_RETURN(const std::unique_ptr<WideBroadcastGroup> wide, broadcaster_->Reserve(context));
   std::optional<WideRoot> mine;
   BroadcastWorld world{.size = plan.world_size};
@@ -235,6 +245,8 @@ absl::Status WideBroadcasts::Broadcast(Group& group) {
     TC_ASSIGN_OR_RETURN(mine->communicator_id, wide->MakeId());
   }
   TC_ASSIGN_OR_RETURN(const WideRoot root, plan.meeting->Meet(context, plan, mine));
+  // The rank comes from another node. Where the root is elsewhere it must not be a rank of this node, which
+  // would wait for itself.
   if (root.rank >= plan.world_size ||
       (!mine.has_value() && std::ranges::find(world.ranks, root.rank) != world.ranks.end())) {
     return absl::InvalidArgumentError(absl::StrCat("rank ", root.rank, " is not a root; try again"));
@@ -304,6 +316,7 @@ absl::Status WideBroadcasts::Receive(Group& group, WideBroadcastGroup& wide) {
   return absl::UnavailableError(absl::StrCat("it ended before ", missing, " chunks came; try again"));
 }
 
+// The lock is not held while chunks are added, since that calls observers.
 void WideBroadcasts::NoteArrived(Group& group, const std::vector<uint32_t>& chunks) {
   std::vector<std::shared_ptr<Availability>> arrived;
   {

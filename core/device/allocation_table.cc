@@ -19,6 +19,7 @@ std::string Describe(DevicePtr pointer) {
 void AllocationTable::Add(DeviceAllocation allocation) {
   absl::MutexLock lock(&mutex_);
   const uint64_t address = allocation.base.address;
+  // One table for all devices, since an address is that of one device in a process.
   CHECK(allocations_.emplace(address, std::move(allocation)).second) << "an address was handed out twice";
 }
 
@@ -60,6 +61,7 @@ std::vector<DeviceAllocation> AllocationTable::RemoveAll() {
 }
 
 absl::StatusOr<DeviceAllocation> AllocationTable::FindBaseLocked(DevicePtr base, MemoryOrigin origin) const {
+  // Base and origin both have to fit: imported memory is not to be freed, nor an allocation to be closed.
   const auto found = allocations_.find(base.address);
   if (found != allocations_.end() && found->second.base == base && found->second.origin == origin) {
     return found->second;

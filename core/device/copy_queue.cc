@@ -18,9 +18,11 @@ CopyQueue::Pending& CopyQueue::Pending::operator=(Pending&& other) noexcept {
 CopyQueue::Pending::~Pending() { Await().IgnoreError(); }
 
 absl::Status CopyQueue::Pending::Await() {
+  // Taken out, so that the destructor does not await it again.
   const std::unique_ptr<Event> event = std::move(event_);
   if (event == nullptr) return absl::OkStatus();
   absl::Status done = event->Await();
+  // From here on copies go to another stream (LaneInUse).
   if (!done.ok()) lane_->failed = true;
   return done;
 }
@@ -61,6 +63,8 @@ absl::StatusOr<CopyQueue::Pending> CopyQueue::Enqueue(absl::FunctionRef<absl::St
   std::shared_ptr<Lane> lane;
   absl::Status failed;
   {
+    // Copy and event are enqueued under one lock, so that no other copy comes between them. Nothing here
+    // waits for the device.
     absl::MutexLock lock(&mutex_);
     TC_ASSIGN_OR_RETURN(lane, LaneInUse());
     failed = copies(*lane->stream);

@@ -6,6 +6,7 @@
 namespace tensorcast {
 namespace {
 
+// The code is for callers, which act on it; the advice ends the message.
 struct Meaning {
   absl::StatusCode code;
   std::string_view advice;
@@ -112,11 +113,13 @@ absl::Status CudaStatus(cudaError_t error, std::string_view operation, std::stri
   const Meaning meaning = MeaningOf(error);
   absl::Status status(meaning.code, absl::StrCat(operation, " ", subject, ": ", cudaGetErrorName(error), " (",
                                                  cudaGetErrorString(error), "); ", meaning.advice));
+  // CUDA does not say which device an error is of; the guard of this thread does.
   if (BreaksContext(error) && guarded_device >= 0) BrokenContexts::OfProcess().Add(guarded_device, status);
   return status;
 }
 
 CudaDeviceGuard::CudaDeviceGuard(int device) : outer_(guarded_device) {
+  // First, so that an error of cudaSetDevice is noted for this device.
   guarded_device = device;
   // An error here is that of the current device, which may be broken and is not the wanted one: then there
   // is none to return to.

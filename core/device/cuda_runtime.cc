@@ -44,6 +44,8 @@ absl::StatusOr<std::vector<DeviceInfo>> EnumerateDevices() {
                        .uuid = FormatUuid(properties.uuid),
                        .name = properties.name,
                        .total_bytes = properties.totalGlobalMem,
+                       // CUDA does not tell the function of the device, which is 0 for a GPU. NUMA nodes and
+                       // adapters are found by this address.
                        .pci_bus_id = absl::StrFormat("%04x:%02x:%02x.0", properties.pciDomainID,
                                                      properties.pciBusID, properties.pciDeviceID),
                        .can_digest = properties.major * 10 + properties.minor >= MinDigestCapability(),
@@ -57,6 +59,7 @@ class CudaRuntime final : public DeviceRuntime {
   explicit CudaRuntime(std::vector<DeviceInfo> devices) : devices_(std::move(devices)) {}
 
   ~CudaRuntime() override {
+    // No stream is left, so nothing uses what is freed here. On a broken device it went with the context.
     absl::MutexLock lock(&imports_mutex_);
     for (const DeviceAllocation& left : shared_.allocations.RemoveAll()) {
       if (!CheckHealth(left.base.device).ok()) continue;
@@ -172,6 +175,8 @@ class CudaRuntime final : public DeviceRuntime {
   absl::Status CloseIpc(DevicePtr pointer) override {
     absl::MutexLock lock(&imports_mutex_);
     TC_RETURN_IF_ERROR(shared_.allocations.FindBase(pointer, MemoryOrigin::kImported).status());
+    // The table forgets it before CUDA is asked: from here on no copy of this process can name it, even if
+    // closing fails.
     if (--opens_[pointer.address] == 0) {
       opens_.erase(pointer.address);
       TC_RETURN_IF_ERROR(shared_.allocations.Remove(pointer, MemoryOrigin::kImported).status());
@@ -214,6 +219,7 @@ class CudaRuntime final : public DeviceRuntime {
     cudaIpcMemHandle_t handle;
     std::memcpy(handle.reserved, fields.handle.data(), sizeof(handle.reserved));
     void* pointer = nullptr;
+    // The flag is the only one that CUDA takes here.
     TC_RETURN_IF_ERROR(CudaStatus(cudaIpcOpenMemHandle(&pointer, handle, cudaIpcMemLazyEnablePeerAccess),
                                   "open another process's memory of", absl::StrCat("device ", device)));
     return DevicePtr{.device = device, .address = reinterpret_cast<uint64_t>(pointer)};

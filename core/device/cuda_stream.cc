@@ -77,6 +77,7 @@ class CudaStream final : public Stream {
     return Enqueue(CudaPointer(destination), source, bytes, cudaMemcpyHostToDevice);
   }
 
+  // Only a source may be another library's memory: a put reads a caller's tensors where they are.
   absl::Status CopyToHost(std::byte* destination, DevicePtr source, uint64_t bytes) override {
     absl::Status own = shared_.allocations.Find(source, bytes).status();
     if (!own.ok() && !IsOfAnotherLibrary(source, bytes)) return own;
@@ -86,6 +87,7 @@ class CudaStream final : public Stream {
   absl::Status CopyOnDevice(DevicePtr destination, DevicePtr source, uint64_t bytes) override {
     TC_RETURN_IF_ERROR(shared_.allocations.Find(destination, bytes).status());
     TC_RETURN_IF_ERROR(shared_.allocations.Find(source, bytes).status());
+    // Where they are not peers, CUDA copies through the host by itself: the answers do not matter here.
     shared_.peers.Enable(device_, destination.device);
     shared_.peers.Enable(device_, source.device);
     return Enqueue(CudaPointer(destination), CudaPointer(source), bytes, cudaMemcpyDeviceToDevice);
@@ -134,6 +136,7 @@ class CudaStream final : public Stream {
     if (bytes > 0) TC_RETURN_IF_ERROR(shared_.allocations.Find(memory, bytes).status());
     const CudaDeviceGuard guard(device_);
     TC_RETURN_IF_ERROR(guard.status());
+    // The guard makes the device current for the library that gets the stream.
     return use(stream_);
   }
 
@@ -161,6 +164,7 @@ class CudaStream final : public Stream {
 
   // Memory of the device from another library. What lies between both ends is taken on trust.
   bool IsOfAnotherLibrary(DevicePtr memory, uint64_t bytes) const {
+    // Memory of the table that is too short is an error of the caller, and not another library's.
     if (bytes == 0 || shared_.allocations.Find(memory, 1).ok()) return false;
     return IsDeviceMemory(memory) && IsDeviceMemory(memory + (bytes - 1));
   }
@@ -168,6 +172,7 @@ class CudaStream final : public Stream {
   // REQUIRES: kMaxDigestsAtOnce at most.
   absl::Status DigestBatchOf(std::span<const DeviceRange> ranges, DigestBytes* digests) {
     static_assert(sizeof(DigestBytes) == xxh3::kDigestBytes);
+    // The ranges are the kernel's parameter, which the launch copies: they need no device memory.
     DigestBatch batch;
     for (size_t i = 0; i < ranges.size(); ++i) {
       batch.ranges[i] = {.address = ranges[i].begin.address, .bytes = ranges[i].bytes};
@@ -183,6 +188,7 @@ class CudaStream final : public Stream {
       TC_RETURN_IF_ERROR(
           CudaStatus(launched, "enqueue", absl::StrCat(ranges.size(), " digests on device ", device_)));
     }
+    // In the stream's order: after the kernel, and before the next batch writes to the buffer.
     return Enqueue(digests, CudaPointer(digests_), ranges.size() * sizeof(DigestBytes),
                    cudaMemcpyDeviceToHost);
   }
@@ -200,6 +206,7 @@ bool PeerAccess::Enable(int device, int other) {
   if (device == other) return true;
   absl::MutexLock lock(&mutex_);
   const auto [asked, first] = asked_.try_emplace({device, other}, false);
+  // Each pair of devices is asked about once, and warned of once.
   if (!first) return asked->second;
   const absl::Status enabled = EnablePeer(device, other);
   LOG_IF(WARNING, !enabled.ok()) << "copies between devices " << device << " and " << other

@@ -7,6 +7,7 @@
 namespace tensorcast {
 
 void DeviceOptions::Validate(Findings& findings) const {
+  // Only where CUDA is asked for by name: with "auto" a host without GPUs is not a fault.
   if (runtime == "cuda") findings.Add("daemon.device_runtime", CreateCudaRuntime().status());
 }
 

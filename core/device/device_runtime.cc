@@ -23,6 +23,7 @@ class NullRuntime final : public DeviceRuntime {
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream(int) override {
     return NoDevice("create a device stream");
   }
+  // Without a device no copy needs page-locked memory, so these two succeed.
   absl::Status RegisterHost(std::byte*, uint64_t, HostAccess) override { return absl::OkStatus(); }
   absl::Status UnregisterHost(std::byte*) override { return absl::OkStatus(); }
   absl::StatusOr<IpcHandle> Export(DevicePtr) override { return NoDevice("export device memory"); }

@@ -31,6 +31,7 @@ DirectCopies::Pending::~Pending() { Await().IgnoreError(); }
 absl::StatusOr<DigestBytes> DirectCopies::Pending::Await() {
   if (event_ == nullptr) return absl::FailedPreconditionError("await a copy: it was awaited already");
   const absl::Status done = std::exchange(event_, nullptr)->Await();
+  // Read before the lane goes back: its next user writes there.
   const DigestBytes digest = *lane_->digest;
   owner_->Give(std::move(lane_), done.ok());
   if (!done.ok()) return done;
@@ -49,6 +50,7 @@ DirectCopies::~DirectCopies() {
 
 bool DirectCopies::Reach(int from, int to) const {
   if (devices_ == nullptr || !devices_->devices()[to].can_digest) return false;
+  // The stream is the destination's, and reads from the source.
   return devices_->Reaches(to, from);
 }
 
@@ -58,7 +60,9 @@ absl::StatusOr<DirectCopies::Pending> DirectCopies::Begin(DevicePtr destination,
   Stream& stream = *lane->stream;
   const DeviceRange range{.begin = destination, .bytes = bytes};
   absl::Status failed;
+  // The same place means that the bytes are there already, and only the digest is wanted.
   if (source != destination) failed = stream.CopyOnDevice(destination, source, bytes);
+  // Without a digest the caller finds zeros, not those of the lane's last user.
   *lane->digest = {};
   if (failed.ok() && digest) failed = stream.Digest({&range, 1}, {lane->digest, 1});
   if (failed.ok()) {
@@ -90,6 +94,7 @@ absl::StatusOr<std::unique_ptr<DirectCopies::Lane>> DirectCopies::Take(int devic
     lane->digest = free_.back();
     free_.pop_back();
   }
+  // Without the lock: the driver may take long to make a stream.
   absl::StatusOr<std::unique_ptr<Stream>> stream = devices_->CreateStream(device);
   if (!stream.ok()) {
     Give(std::move(lane), /*good=*/false);
@@ -100,6 +105,7 @@ absl::StatusOr<std::unique_ptr<DirectCopies::Lane>> DirectCopies::Take(int devic
 }
 
 absl::Status DirectCopies::PageLockRoom() {
+  // Pages of its own, since whole pages are locked.
   void* const pages =
       mmap(nullptr, kRoomBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, /*fd=*/-1, /*offset=*/0);
   if (pages == MAP_FAILED) return ErrnoStatus(errno, "mmap", "room for digests");
@@ -120,6 +126,7 @@ void DirectCopies::Give(std::unique_ptr<Lane> lane, bool good) {
   if (good) {
     idle_[lane->device].push_back(std::move(lane));
   } else {
+    // The stream is gone; only the place for its digest is used again.
     free_.push_back(lane->digest);
   }
 }

@@ -32,6 +32,7 @@ std::vector<std::pair<int, int>> Ranges(const std::string& path) {
   return ranges;
 }
 
+// With one node there is nothing to choose, so callers get no nodes and leave the policy as it is.
 bool HasSeveralNodes(const std::string& sysfs) {
   const auto nodes = Ranges(absl::StrCat(sysfs, "/devices/system/node/online"));
   return nodes.size() > 1 || (nodes.size() == 1 && nodes[0].second > nodes[0].first);
@@ -57,6 +58,7 @@ std::vector<int> DistinctNodes(const NumaNodes& nodes) {
 
 NearNumaNode::NearNumaNode(std::optional<int> node, const std::string& sysfs) {
   cpu_set_t allowed;
+  // Only CPUs on which the thread may run anyway: the operator's choice (taskset, cpuset) stays.
   if (!node.has_value() || sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return;
   cpu_set_t near;
   CPU_ZERO(&near);
@@ -66,6 +68,7 @@ NearNumaNode::NearNumaNode(std::optional<int> node, const std::string& sysfs) {
       if (CPU_ISSET(cpu, &allowed)) CPU_SET(cpu, &near);
     }
   }
+  // None of the node's CPUs may be used, or only these are used already.
   if (CPU_COUNT(&near) == 0 || CPU_EQUAL(&near, &allowed)) return;
   if (sched_setaffinity(0, sizeof(near), &near) == 0) before_ = allowed;
 }

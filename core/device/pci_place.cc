@@ -36,6 +36,7 @@ std::vector<std::string> Nearest(const fs::path& adapters, const std::vector<std
   for (const fs::directory_entry& adapter : fs::directory_iterator(adapters, error)) {
     const size_t shared = Shared(way, WayTo(adapter.path() / "device"));
     if (shared == 0 || shared < max) continue;
+    // Adapters that are equally near all count.
     if (shared > max) nearest.clear();
     max = shared;
     nearest.push_back(adapter.path().filename());
@@ -54,6 +55,7 @@ PciPlace FindPciPlace(std::string_view sysfs, std::string_view bus_id) {
   int numa_node = -1;  // what the kernel writes where there is none
   if (std::ifstream(device / "numa_node") >> numa_node && numa_node >= 0) place.numa_node = numa_node;
   const std::vector<std::string> way = WayTo(device);
+  // RDMA adapters first; where there is none of them near, network interfaces.
   place.nearest_nics = Nearest(root / "class/infiniband", way);
   if (place.nearest_nics.empty()) place.nearest_nics = Nearest(root / "class/net", way);
   return place;

@@ -39,6 +39,7 @@ absl::Status CheckIsInItsPlace(const PackedFile& file) {
   struct stat named{};
   if (fstat(file.fd(), &open) != 0 || stat(file.path().c_str(), &named) != 0) {
     const int error = errno;
+    // A folder that does not answer says nothing of the file.
     if (error != ENOENT && error != ENOTDIR) {
       return absl::UnavailableError(ErrnoStatus(error, "look for the packed file", file.path()).message());
     }
@@ -52,6 +53,7 @@ absl::Status CheckIsInItsPlace(const PackedFile& file) {
 }
 
 absl::StatusOr<UniqueFd> OpenForReading(const std::string& path) {
+  // O_NONBLOCK: a FIFO in the file's place must not block.
   UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd) return ErrnoStatus(errno, "open", path);
   return fd;
@@ -68,6 +70,7 @@ absl::StatusOr<std::shared_ptr<PackedFile>> OpenPackedFile(const std::string& pa
                       ReadBytes({}, *file, 0, std::min(kPackedHeaderBytes, file_bytes)));
   TC_ASSIGN_OR_RETURN(const PackedHeader header,
                       DecodePackedHeader(std::as_bytes(std::span(bytes)), file_bytes));
+  // The header was checked against the file's length, so this takes no more memory than the file has bytes.
   TC_ASSIGN_OR_RETURN(const std::string manifest_bytes,
                       ReadBytes({}, *file, header.manifest_offset, header.manifest_bytes));
   TC_ASSIGN_OR_RETURN(std::shared_ptr<const Manifest> manifest, Manifest::Decode(manifest_bytes));
@@ -114,6 +117,8 @@ class Folder final : public ArtifactStore, public std::enable_shared_from_this<F
     return files;
   }
 
+  // A file can be removed behind this process's back, so each request looks whether the name still leads to
+  // it.
   absl::StatusOr<std::shared_ptr<PackedFile>> Find(std::string_view artifact_id) const override {
     // Checked without the lock, which must not be held while a disk does not answer.
     std::shared_ptr<PackedFile> file = Listed(artifact_id);
@@ -143,6 +148,7 @@ class Folder final : public ArtifactStore, public std::enable_shared_from_this<F
     if (lost == nullptr || !absl::IsFailedPrecondition(CheckIsInItsPlace(*lost))) return;
     absl::MutexLock lock(&mutex_);
     const auto it = files_.find(artifact_id);
+    // Only the file that was checked: it may have been written anew in between.
     if (it != files_.end() && it->second == lost) files_.erase(it);
   }
 
@@ -152,6 +158,7 @@ class Folder final : public ArtifactStore, public std::enable_shared_from_this<F
       {
         absl::MutexLock lock(&mutex_);
         const auto it = damaged_.find(file.artifact_id);
+        // Unless it was written anew, or found damaged again, since the list was made.
         if (it != damaged_.end() && it->second == file.error) damaged_.erase(it);
       }
       CloseLost(file.artifact_id);
@@ -164,6 +171,7 @@ class Folder final : public ArtifactStore, public std::enable_shared_from_this<F
     if (fstatvfs(fd_.get(), &disk) == 0) usage.free_bytes = uint64_t{disk.f_bavail} * disk.f_frsize;
     absl::MutexLock lock(&mutex_);
     for (const auto& [id, file] : files_) {
+      // Header, manifest and image, as the layout has them: the blocks are not asked for.
       usage.used_bytes += file->image_offset() + file->manifest()->layout().image_bytes;
     }
     return usage;
@@ -188,6 +196,7 @@ class Folder final : public ArtifactStore, public std::enable_shared_from_this<F
                                                     const std::shared_ptr<const Manifest>& manifest) {
     const std::string path = PathOf(manifest->id());
     std::shared_ptr<PackedFile> file;
+    // Closed without the lock, since that may wait for the disk.
     std::shared_ptr<PackedFile> replaced;
     {
       absl::MutexLock lock(
@@ -196,9 +205,11 @@ class Folder final : public ArtifactStore, public std::enable_shared_from_this<F
       TC_ASSIGN_OR_RETURN(UniqueFd fd, OpenForReading(path));
       file = std::make_shared<PackedFile>(path, std::move(fd), partial.image_offset(), manifest);
       replaced = std::exchange(files_[manifest->id()], file);
+      // The new file is whole, and stands where the damaged one was.
       damaged_.erase(manifest->id());
     }
     TC_RETURN_IF_ERROR(Sync());
+    // Last: the caller counts the file as a copy that a crash does not take.
     return file;
   }
 
@@ -221,12 +232,14 @@ class Folder final : public ArtifactStore, public std::enable_shared_from_this<F
       const auto it = files_.find(artifact_id);
       const auto damaged = damaged_.find(artifact_id);
       const bool known = it != files_.end() || damaged != damaged_.end();
+      // Under the lock, as in Adopt: name and entry go together.
       const int error = known && unlink(path.c_str()) != 0 ? errno : 0;
       // A folder under such a name was found damaged, and is not the store's to remove.
       if (!known || (it == files_.end() && error == EISDIR)) {
         return absl::NotFoundError(absl::StrCat("find ", artifact_id, ": it is not on disk in ", directory_,
                                                 "; get it from another source"));
       }
+      // A file that another process removed is gone as well.
       if (error != 0 && error != ENOENT) return ErrnoStatus(error, "remove", path);
       if (it != files_.end()) {
         removed = std::move(it->second);
@@ -324,6 +337,7 @@ absl::StatusOr<std::shared_ptr<ArtifactStore>> ArtifactStore::Open(const std::st
                                       "open the disk tier: another daemon keeps its packed files in ",
                                       directory, "; set daemon.disk_dir to another folder"));
   }
+  // Under the folder's lock, and before the first writer of this process.
   RemoveAbandonedPartials(directory);
   auto folder = std::make_shared<Folder>(directory, std::move(fd));
   folder->Scan();

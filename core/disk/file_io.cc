@@ -20,6 +20,7 @@ class SystemFileIo final : public FileIo {
   }
   ssize_t ReadCached(int fd, HostSpan destination, uint64_t offset) override {
     const iovec iov{destination.data(), destination.size()};
+    // It fails with EAGAIN in place of waiting for the disk.
     return preadv2(fd, &iov, 1, static_cast<off_t>(offset), RWF_NOWAIT);
   }
   int Stat(int fd, struct stat* info) override { return fstat(fd, info); }
@@ -34,6 +35,7 @@ FileIo* FileIo::System() {
 
 absl::Status FileError(int error_number, std::string_view operation, const std::string& path) {
   absl::Status status = ErrnoStatus(error_number, operation, path);
+  // These say where the path leads or that it may not be read, and stay as they are.
   switch (error_number) {
     case ENOENT:
     case ENOTDIR:

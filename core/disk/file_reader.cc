@@ -68,8 +68,10 @@ FileReader::FileReader(std::string path, const struct stat& info, int fd, const 
                .read_bytes = options.read_bytes,
                .traceable = UntraceableFileSystemOf(fd).empty(),
                .may_hang = MayHang(fd)}),
+      // Some file systems open no file directly: then all goes through the page cache.
       use_direct_(static_cast<bool>(direct_fd_)) {
   if (identity_.bytes == 0) return;
+  // The mapping outlives a truncation of the file, and is safe all the same: only mincore looks at it.
   void* pages = mmap(nullptr, identity_.bytes, PROT_READ, MAP_SHARED, fd_, 0);
   if (pages != MAP_FAILED) pages_ = pages;
 }
@@ -85,6 +87,7 @@ uint64_t FileReader::alignment() const {
 bool FileReader::SeemsCached(uint64_t offset, uint64_t bytes) const {
   if (pages_ == nullptr || false_hits_.load(std::memory_order_relaxed) >= kFalseHitsAllowed) return false;
   if (bytes == 0 || !CheckObjectRange(identity_, offset, bytes).ok()) return false;
+  // mincore takes addresses of whole pages alone.
   const uint64_t begin = AlignDown(offset);
   const uint64_t length = offset + bytes - begin;
   std::vector<unsigned char> resident(AlignUp(length) / kBlockBytes);
@@ -95,6 +98,7 @@ bool FileReader::SeemsCached(uint64_t offset, uint64_t bytes) const {
 uint64_t FileReader::ReadCached(uint64_t offset, HostSpan destination) {
   const ssize_t size = io_->ReadCached(fd_, destination, offset);
   if (size > 0) return static_cast<uint64_t>(size);
+  // SeemsCached said that the pages were there, and they were not.
   false_hits_.fetch_add(1, std::memory_order_relaxed);
   return 0;
 }
@@ -103,12 +107,14 @@ absl::Status FileReader::Read(const RequestContext& context, uint64_t offset, Ho
                               uint64_t needed) {
   TC_RETURN_IF_ERROR(context.Check(identity_.uri));
   TC_RETURN_IF_ERROR(CheckObjectRange(identity_, offset, needed));
+  // Direct I/O takes whole blocks at block addresses; other reads go through the page cache.
   const bool aligned = IsAligned(offset) && IsAligned(destination.size()) &&
                        IsAligned(reinterpret_cast<uintptr_t>(destination.data()));
   uint64_t done = 0;
   while (done < needed) {
     // A direct read that ended in the middle of a block cannot be continued as one.
     const bool direct = aligned && IsAligned(done) && use_direct_.load(std::memory_order_relaxed);
+    // All of the destination is offered, though less is needed: the last block of a file is read whole.
     const ssize_t size = io_->Read(direct ? direct_fd_.get() : fd_, destination.subspan(done), offset + done);
     if (size > 0) {
       done += static_cast<uint64_t>(size);
@@ -125,6 +131,7 @@ absl::Status FileReader::Read(const RequestContext& context, uint64_t offset, Ho
 }
 
 absl::Status FileReader::EndedEarly(uint64_t at) const {
+  // A file that was cut short has changed. Only one that has not is damaged.
   TC_RETURN_IF_ERROR(CheckSame());
   return absl::DataLossError(absl::StrCat("read ", identity_.uri, ": it ended at byte ", at, " of ",
                                           identity_.bytes, "; check the file system, or import it again"));

@@ -28,6 +28,7 @@
 namespace tensorcast {
 namespace {
 
+// With the slash: /models does not hold /models-old.
 bool LiesIn(std::string_view real, std::string_view folder) {
   return folder == "/" || real == folder || absl::StartsWith(real, absl::StrCat(folder, "/"));
 }
@@ -67,6 +68,7 @@ absl::StatusOr<UniqueFd> Walk(const std::string& real) {
 // The file behind a descriptor, whatever now lies where it was found.
 std::string Behind(int entry) { return absl::StrCat("/proc/self/fd/", entry); }
 
+// As the open that would follow: by the descriptor, and by the rights of the effective user.
 bool MayRead(int entry) { return faccessat(AT_FDCWD, Behind(entry).c_str(), R_OK, AT_EACCESS) == 0; }
 
 }  // namespace
@@ -144,8 +146,10 @@ absl::StatusOr<std::shared_ptr<ObjectReader>> ImportRoots::OpenRegular(const std
   if (!S_ISREG(info.st_mode)) {
     const absl::Status other =
         absl::InvalidArgumentError(absl::StrCat("open ", path, ": it is not a regular file; name a file"));
+    // That it is a folder or a device is told only of what may be read.
     return MayRead(entry) ? other : Refuse(path, other);
   }
+  // An O_PATH descriptor cannot be read from, so the file behind it is opened by way of /proc.
   UniqueFd fd(open(Behind(entry).c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd) return Refuse(path, FileError(errno, "open", path));
   absl::StatusOr<std::shared_ptr<FileReader>> file = FileReader::Of(real, std::move(fd));
@@ -160,6 +164,7 @@ absl::Status AddFilesBelow(UniqueFd folder, const std::string& prefix, size_t ma
   const std::unique_ptr<DIR, int (*)(DIR*)> opened(fdopendir(folder.get()), &closedir);
   if (opened == nullptr) return FileError(errno, "list", prefix);
   folder.release();  // closed with `opened`
+  // readdir tells an error from the end by errno alone.
   errno = 0;
   while (const dirent* one = readdir(opened.get())) {
     const std::string name = one->d_name;
@@ -170,6 +175,7 @@ absl::Status AddFilesBelow(UniqueFd folder, const std::string& prefix, size_t ma
     const bool is_link = S_ISLNK(info.st_mode);
     if (is_link && fstatat(entry, name.c_str(), &info, 0) != 0) continue;
     if (S_ISREG(info.st_mode)) paths.push_back(absl::StrCat(prefix, name));
+    // One too many is enough for the caller to see that there are too many.
     if (paths.size() > max) return absl::OkStatus();
     if (!is_link && S_ISDIR(info.st_mode)) {
       UniqueFd below(openat(entry, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
@@ -187,7 +193,7 @@ class ImportRoots::Folder final : public ObjectFolder {
   // `path` as it was given, for messages; `real` as the roots found it.
   Folder(ImportRoots roots, std::string path, std::string real)
       : roots_(std::move(roots)), path_(std::move(path)), folders_{std::move(real)} {
-    // The layout of a model hub's download cache.
+    // The layout of a model hub's download cache: what lies in a snapshot are links to files in blobs.
     const std::string_view snapshots = ParentOf(folders_[0]);
     if (absl::EndsWith(snapshots, "/snapshots")) {
       folders_.push_back(absl::StrCat(ParentOf(snapshots), "/blobs"));
@@ -214,10 +220,13 @@ class ImportRoots::Folder final : public ObjectFolder {
 
 absl::StatusOr<FoundObject> ImportRoots::Find(const RequestContext& context, const std::string& path) const {
   TC_ASSIGN_OR_RETURN(const std::string real, Resolve(path));
+  // Resolving and opening are two steps, between which a link can be swapped. Walk opens each component
+  // without following links, so that it opens what was allowed or nothing.
   absl::StatusOr<UniqueFd> entry = Walk(real);
   if (!entry.ok()) return Refuse(path, entry.status());
   FoundObject found;
   struct stat info;
+  // Where fstat fails, OpenRegular fails likewise and says so.
   if (fstat(entry->get(), &info) == 0 && S_ISDIR(info.st_mode)) {
     found.folder = std::make_shared<Folder>(*this, path, real);
     return found;
@@ -270,6 +279,7 @@ absl::StatusOr<std::vector<std::string>> ImportRoots::ListBelow(const std::strin
 
 absl::StatusOr<std::shared_ptr<ObjectReader>> ImportRoots::OpenAgain(const RequestContext& /*context*/,
                                                                      const ObjectIdentity& file) const {
+  // The URI is a real path, so nothing is resolved: a link that came to stand there since is an error.
   const std::string& path = file.uri;
   if (!absl::StartsWith(path, "/") || !LiesInOne(path, folders_)) {
     return Refuse(path, absl::PermissionDeniedError(absl::StrCat(

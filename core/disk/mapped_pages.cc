@@ -57,6 +57,7 @@ std::string_view UntraceableFileSystemOf(int fd) {
 
 bool MayHang(int fd) {
   const std::optional<uint64_t> type = TypeOf(fd);
+  // A kind that is not known may be a network's: it counts as one that may hang.
   return !type.has_value() || std::ranges::find(kLocal, *type) == kLocal.end();
 }
 
@@ -64,6 +65,8 @@ absl::Status WriteOutMappedPages(const RequestContext& context, const ObjectRead
   constexpr uint64_t kStepBytes = uint64_t{64} << 20;
   for (uint64_t offset = 0; offset < file.identity().bytes; offset += kStepBytes) {
     TC_RETURN_IF_ERROR(context.Check(absl::StrCat("open ", file.identity().uri, " for an import")));
+    // Pages that another process wrote through a mapping change the file's times when they are written out:
+    // it is done here, so that the version that is recorded next has all of these writes.
     (void)sync_file_range(file.descriptor(), static_cast<off_t>(offset), static_cast<off_t>(kStepBytes),
                           SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
   }

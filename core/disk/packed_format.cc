@@ -48,6 +48,7 @@ std::string EncodePackedHeader(const PackedHeader& header) {
   writer.Put(header.manifest_offset).Put(header.manifest_bytes);
   writer.Put(header.image_offset).Put(header.image_bytes);
   std::string bytes = writer.Take();
+  // The rest is zero, the digest's place among it, until the digest is put there.
   bytes.resize(kPackedHeaderBytes);
   const Digest digest = ComputeDigest(std::as_bytes(std::span(bytes)).first(kDigestAt));
   std::copy(digest.bytes.begin(), digest.bytes.end(), bytes.begin() + kDigestAt);
@@ -59,6 +60,7 @@ absl::StatusOr<PackedHeader> DecodePackedHeader(std::span<const std::byte> bytes
   ByteReader reader({reinterpret_cast<const char*>(bytes.data()), kDigestAt});
   if (reader.GetBytes(kMagic.size()) != kMagic) return Malformed("it does not begin with the magic");
   const uint32_t version = reader.Get<uint32_t>();
+  // Before the digest, which may lie elsewhere in a later version.
   if (version > kPackedVersion) {
     return absl::UnimplementedError(absl::StrCat("decode a packed file: it has format ", version,
                                                  "; use a build that reads more than ", kPackedVersion));
@@ -71,6 +73,7 @@ absl::StatusOr<PackedHeader> DecodePackedHeader(std::span<const std::byte> bytes
   if (version != kPackedVersion || reader.Get<uint32_t>() != kPackedHeaderBytes) {
     return Malformed("its version or the length of its header is another one");
   }
+  // What this version does not use is zero, so that a later version can give it a meaning.
   const auto reserved = bytes.subspan(kUsedBytes, kPackedHeaderBytes - kUsedBytes);
   if (std::ranges::any_of(reserved, [](std::byte b) { return b != std::byte{0}; })) {
     return Malformed("its header has bytes where this version has none");

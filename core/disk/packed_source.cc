@@ -19,6 +19,7 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> OpenPackedSource(SourceInfo info, i
   std::error_code unknown;
   const std::string path =
       std::filesystem::read_symlink(absl::StrCat("/proc/self/fd/", fd), unknown).string();
+  // Metrics tell packed files from imported ones by this.
   options.kind = "packed";
   ObjectReaders file(1);
   TC_ASSIGN_OR_RETURN(file[0], FileReader::Borrow(absl::StrCat(info.name, " (", path, ")"), fd,

@@ -34,6 +34,7 @@ std::vector<ConstHostSpan> SplitDirect(uint64_t offset, std::span<const ConstHos
   if (offset % kPackedAlignment == 0) {
     while (i < bytes.size() && IsAligned(bytes[i])) front.push_back(bytes[i++]);
   }
+  // The whole blocks of the first span that does not end with one go the direct way, too.
   for (; i < bytes.size(); ++i) {
     ConstHostSpan span = bytes[i];
     const bool address_fits = reinterpret_cast<uintptr_t>(span.data()) % kPackedAlignment == 0;
@@ -89,14 +90,18 @@ absl::StatusOr<std::unique_ptr<PartialFile>> PartialFile::Create(const std::stri
                                                                  uint64_t image_bytes,
                                                                  uint64_t manifest_bytes_max) {
   const std::string path = absl::StrCat(directory, "/.", NewUuid(), kPartialExtension);
+  // O_CREAT | O_EXCL | Hidden, with another ending: no scan takes it for a packed file before it is renamed.
   UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0640));
   if (!fd) return ErrnoStatus(errno, "create", path);
   PackedHeader header;
   header.image_offset = AlignUp(header.manifest_offset + manifest_bytes_max);
   header.image_bytes = image_bytes;
   std::unique_ptr<PartialFile> file(new PartialFile(path, std::move(fd), header));
+  // The lock says that the writer lives (RemoveAbandonedPartials). The kernel drops it with the process.
   if (flock(file->fd_.get(), LOCK_EX | LOCK_NB) != 0) return ErrnoStatus(errno, "lock", path);
   TC_RETURN_IF_ERROR(file->Reserve());
+  // A second descriptor, since O_DIRECT holds for all writes by one, and header, manifest and odd ends need
+  // the other kind.
   file->direct_fd_ = UniqueFd(
       open(absl::StrCat("/proc/self/fd/", file->fd_.get()).c_str(), O_WRONLY | O_CLOEXEC | O_DIRECT));
   file->use_direct_ = static_cast<bool>(file->direct_fd_);
@@ -112,6 +117,7 @@ absl::Status PartialFile::Reserve() {
     return Failed(ENOSPC, "reserve space for");
   }
   const off_t bytes = static_cast<off_t>(header_.file_bytes());
+  // Not posix_fallocate, which writes zeros where the file system cannot reserve.
   int result;
   do {
     result = fallocate(fd_.get(), 0, 0, bytes);
@@ -168,6 +174,7 @@ absl::Status PartialFile::WriteImage(uint64_t image_offset, std::span<const Cons
   const std::vector<ConstHostSpan> front = SplitDirect(offset, bytes, rest);
   TC_RETURN_IF_ERROR(WriteAll(true, offset, front));
   TC_RETURN_IF_ERROR(WriteAll(false, offset + TotalBytes(front), rest));
+  // Ranges do not overlap, so the sum says at the end whether all was written.
   written_.fetch_add(total);
   return absl::OkStatus();
 }
@@ -183,6 +190,7 @@ absl::Status PartialFile::Finish(std::string_view manifest) {
                                                    manifest_bytes_max_, " bytes, and not of ",
                                                    manifest.size(), "; reserve more"));
   }
+  // The header comes last: until now the file does not begin like a packed file.
   header_.manifest_bytes = manifest.size();
   const std::string header = EncodePackedHeader(header_);
   const ConstHostSpan parts[] = {std::as_bytes(std::span(header)), std::as_bytes(std::span(manifest))};

@@ -25,18 +25,21 @@ namespace tensorcast {
 namespace {
 
 int CopyThreads(const EngineOptions& options) {
+  // Left open, one a core, but a few only: more share the same memory bus.
   if (options.copy_threads > 0) return options.copy_threads;
   return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 4);
 }
 
 uint64_t StagingBytes(const StagingRing& staging) {
+  // The buffers lie in the host pool, which gives whole granules: the allocator plans with what they really
+  // take.
   const uint64_t granules = (staging.buffer_bytes() + kGranuleBytes - 1) / kGranuleBytes;
   return granules * kGranuleBytes * staging.buffers();
 }
 
 }  // namespace
 
-// In the order of their dependencies.
+// In the order of their dependencies: each member uses only those above it, and is destroyed before them.
 struct StoreEngine::Parts {
   Parts(const EngineOptions& options, std::unique_ptr<StagingRing> staging_buffers)
       : staging(std::move(staging_buffers)),
@@ -93,6 +96,7 @@ absl::StatusOr<std::unique_ptr<StoreEngine>> StoreEngine::Create(const EngineOpt
                                           options.staging_buffer_bytes, options.numa_nodes));
   auto parts = std::make_unique<Parts>(options, std::move(staging));
   if (options.artifact_store != nullptr) {
+    // Packed files outlive the process: each is a replica from the beginning.
     for (std::shared_ptr<PackedFile>& file : options.artifact_store->List()) {
       parts->table.AddPackedFile(std::move(file));
     }
@@ -103,8 +107,10 @@ absl::StatusOr<std::unique_ptr<StoreEngine>> StoreEngine::Create(const EngineOpt
 StoreEngine::StoreEngine(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 
 StoreEngine::~StoreEngine() {
+  // The threads end first: those that verify kept replicas, then ingests. Both use the table and the pools.
   parts_->kept.Stop();
   parts_->queue.Stop();
+  // After the queue: its ingests are the members of broadcasts, and none may be left.
   parts_->wide_broadcasts.Stop();
   // While all other members still exist: the listener may call the engine.
   parts_->notifier.reset();
@@ -127,8 +133,11 @@ absl::StatusOr<std::unique_ptr<PendingReplica>> StoreEngine::Ingest(const Reques
       return absl::InvalidArgumentError("ingest a new artifact: it has no source; give one");
     }
   } else if (request.location.kind == LocationKind::kDisk) {
+    // Another process can remove a packed file. Its replica leaves the table here, so that this request makes
+    // a new one and is not answered with a file that is gone.
     parts_->removal.DropIfLost(request.manifest->id());
   }
+  // To choose all chunks is to choose none: the request can share an ingest of the whole image.
   if (request.chunks.has_value() && request.chunks->size() == request.layout().chunk_count()) {
     request.chunks.reset();
   }
@@ -143,6 +152,8 @@ absl::StatusOr<std::unique_ptr<ReplicaLease>> StoreEngine::LeaseReplica(std::str
 
 absl::StatusOr<std::unique_ptr<ReplicaLease>> StoreEngine::LeaseArtifact(std::string_view artifact_id,
                                                                          Location location) {
+  // A kept replica is not in the table before it is verified. UNAVAILABLE tells the caller to come again,
+  // where NOT_FOUND would make it fetch what this node has.
   if (location.kind == LocationKind::kCpu && parts_->kept.FindManifest(artifact_id) != nullptr) {
     return absl::UnavailableError(
         absl::StrCat("lease ", artifact_id, ": its kept replica is still to be verified; try again"));
@@ -167,6 +178,7 @@ absl::Status StoreEngine::SetPinned(std::string_view replica_id, bool pinned) {
 }
 
 absl::Status StoreEngine::Forget(std::string_view artifact_id, SteadyTime as_of) {
+  // What could still make a replica goes first, so that the removal sees all of them.
   parts_->kept.Forget(artifact_id);
   parts_->queue.Forget(artifact_id);
   return parts_->removal.RemoveArtifact(artifact_id, as_of);
@@ -184,6 +196,7 @@ absl::StatusOr<std::vector<bool>> StoreEngine::PresentChunks(std::string_view re
 
 absl::StatusOr<std::shared_ptr<const Manifest>> StoreEngine::FindManifest(
     std::string_view artifact_id) const {
+  // Kept replicas first: one that is verified meanwhile is in the table by the second look.
   if (std::shared_ptr<const Manifest> manifest = parts_->kept.FindManifest(artifact_id)) return manifest;
   return parts_->table.FindManifest(artifact_id);
 }

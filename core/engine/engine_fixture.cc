@@ -15,6 +15,7 @@ void RecordingListener::OnReplicaChanged(const ReplicaInfo& replica,
                                          const std::shared_ptr<const Manifest>& manifest) {
   absl::MutexLock lock(&mutex_);
   std::vector<ReplicaState>& states = states_[replica.id];
+  // The listener is also told of changes that leave the state as it is, such as another chunk.
   if (!states.empty() && states.back() != replica.state) {
     CHECK(IsLegalTransition(states.back(), replica.state));
   }
@@ -60,6 +61,7 @@ void RecordingListener::WaitForState(const std::string& replica_id, ReplicaState
 absl::Status ScriptedGuard::MayEvict(const ReplicaInfo& replica) {
   absl::MutexLock lock(&mutex_);
   asked_.push_back(replica.artifact_id);
+  // The real guard asks the global store, which refuses to lose the last copy.
   return refused_.contains(replica.artifact_id) ? absl::FailedPreconditionError("scripted: the last copy")
                                                 : absl::OkStatus();
 }
@@ -84,9 +86,11 @@ EngineFixture::~EngineFixture() {
 void EngineFixture::Start(const Setup& setup) {
   setup_ = setup;
   HostPool::Options options;
+  // Staging buffers of these tests take a granule each, so that `host_granules` are left for replicas.
   options.bytes = (setup.host_granules + setup.staging_buffers) * kGranuleBytes;
   options.use_huge_pages = false;
   options.share_granules = setup.share_granules;
+  // A test touches little of the pool: to make all of its pages would only take time.
   options.prefault_threads = 0;
   auto pool = HostPool::Create(std::move(options));
   CHECK_OK(pool.status());
@@ -103,6 +107,7 @@ void EngineFixture::Start(const Setup& setup) {
 
 void EngineFixture::Restart() {
   engine_.reset();
+  // The old engine still tells the old listener of what it ends, so it goes before it.
   listener_ = std::make_unique<RecordingListener>();
   EngineOptions options;
   options.host_pool = pool_.get();
@@ -125,7 +130,9 @@ void EngineFixture::Restart() {
 }
 
 void EngineFixture::Stop() {
+  // The destructor of the engine waits for its ingests and ends what they held.
   engine_.reset();
+  // The engine is gone, so what is used now was leaked.
   EXPECT_EQ(pool_->stats().used_bytes, 0u) << "the engine left memory behind";
   // All of it: the device's own count has to be back to zero too.
   auto whole = devices_->Allocate(0, uint64_t{64} << 20);
@@ -203,14 +210,17 @@ Reader::Reader(absl::StatusOr<std::unique_ptr<ReplicaLease>> lease)
       watch_(chunks_->OnChange([this] {
         if (chunks_->ended()) Stop();
       })),
+      // The observer runs under the availability's lock, where a lease must not end: so this thread ends it.
       thread_([this] {
         stop_.WaitForNotification();
         lease_.reset();
       }) {
+  // The end may have come before the watch was there.
   if (chunks_->ended()) Stop();
 }
 
 Reader::~Reader() {
+  // First: its observer uses the rest.
   watch_ = Availability::Watch();
   Stop();
   thread_.join();

@@ -33,7 +33,9 @@ absl::StatusOr<std::unique_ptr<AvailabilityMirror>> AvailabilityMirror::Follow(C
   std::unique_ptr<AvailabilityMirror> mirror(new AvailabilityMirror(channel, handles, chunk_bytes));
   TC_ASSIGN_OR_RETURN(const IncomingFrame first, channel->Exchange(FollowFrame{}, {}, deadline));
   TC_RETURN_IF_ERROR(mirror->TakeFirst(first.frame));
+  // All is told in one answer where the replica is ready, and no thread is needed.
   if (mirror->availability_->ended()) return mirror;
+  // From here on the thread alone reads the connection.
   try {
     mirror->thread_ = std::thread([mirror = mirror.get()] { mirror->Run(); });
   } catch (const std::system_error& error) {
@@ -53,6 +55,7 @@ AvailabilityMirror::AvailabilityMirror(ClientChannel* channel, const ReplicaHand
 
 AvailabilityMirror::~AvailabilityMirror() {
   if (!thread_.joinable()) return;
+  // Ends the wait in Receive.
   channel_->Shutdown();
   thread_.join();
 }
@@ -91,6 +94,7 @@ absl::Status AvailabilityMirror::Take(const HaveFrame& have) {
     return NotAllowed(absl::StrCat(have.words.size(), " words of chunks from ", have.first_chunk,
                                    " on, where there are ", availability_->chunks(), " chunks"));
   }
+  // To read a chunk without memory behind it would be a SIGSEGV here, so a daemon's claim is not believed.
   for (size_t i = 0; !readable_.empty() && i < have.words.size(); ++i) {
     if ((have.words[i] & ~readable_[have.first_chunk / kWordBits + i]) != 0) {
       return NotAllowed(
@@ -103,6 +107,7 @@ absl::Status AvailabilityMirror::Take(const HaveFrame& have) {
 
 void AvailabilityMirror::Run() {
   while (!availability_->ended()) {
+    // Without a deadline: a replica may fill for as long as its sources need. The destructor ends the wait.
     absl::StatusOr<IncomingFrame> frame = channel_->Receive(SteadyTime::InfiniteFuture());
     const absl::Status taken = frame.ok() ? Take(frame->frame) : frame.status();
     // A daemon that goes after it announced every chunk took nothing back.

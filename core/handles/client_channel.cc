@@ -29,6 +29,7 @@ absl::Status ConnectError(int error_number, const std::string& path) {
     return absl::UnavailableError(
         absl::StrCat("connect to ", path, ": no daemon listens there; start it, or check the path"));
   }
+  // A connect that blocks says by these that its time is over.
   if (error_number == EAGAIN || error_number == EINPROGRESS) return Late(path);
   return ErrnoStatus(error_number, "connect to the handle socket", path);
 }
@@ -60,6 +61,7 @@ absl::StatusOr<std::unique_ptr<ClientChannel>> ClientChannel::Connect(const std:
   UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fd) return ErrnoStatus(errno, "create", "a unix socket");
   TC_RETURN_IF_ERROR(ConnectBy(fd.get(), address, path, deadline));
+  // The path may belong to another process, so a caller that sends secrets or trusts the memory checks it.
   if (groups != nullptr) {
     TC_RETURN_IF_ERROR(Annotate(CheckPeer(fd.get(), *groups), absl::StrCat("the server at ", path)));
   }
@@ -80,6 +82,7 @@ absl::Status ClientChannel::WaitFor(short events, SteadyTime deadline) {
   while (true) {
     const absl::Duration left = TimeLeft(deadline);
     if (left <= absl::ZeroDuration()) return Late(path_);
+    // In whole milliseconds, rounded up, so that poll does not return early again and again.
     const absl::Duration wait =
         std::min(absl::Ceil(left, absl::Milliseconds(1)), absl::Duration(absl::Hours(1)));
     pollfd poll_fd{socket_.get(), events, 0};
@@ -141,6 +144,7 @@ absl::Status ClientChannel::TakeError() {
 
 void ClientChannel::Shutdown() { shutdown(socket_.get(), SHUT_RDWR); }
 
+// POLLRDHUP tells of the end also while bytes lie unread that were sent before it.
 bool ClientChannel::closed() const {
   pollfd poll_fd{socket_.get(), POLLRDHUP, 0};
   return poll(&poll_fd, 1, 0) > 0 && (poll_fd.revents & (POLLHUP | POLLRDHUP | POLLERR)) != 0;

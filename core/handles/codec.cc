@@ -30,10 +30,12 @@ std::string_view AsText(std::span<const std::byte> bytes) {
 template <typename Io>
 void StatusFields(Io& io, absl::Status& status) {
   auto code = static_cast<uint16_t>(status.raw_code());
+  // Cut, so that an ERROR always fits a frame.
   std::string message(status.message().substr(0, kMaxErrorMessageBytes));
   io(code, message);
   io.Check(code != 0 || message.empty(), "a status that is OK says why");
   // Status::code() gives kUnknown for a code that this build does not know.
+  // Another process wrote the message, which may reach a terminal.
   if constexpr (Io::kReads) status = absl::Status(static_cast<absl::StatusCode>(code), Printable(message));
 }
 
@@ -68,6 +70,7 @@ void Fields(auto& io, OfferFrame& frame) {
   uint8_t kind = frame.ipc ? kDeviceMemory : kHostMemory;
   io(kind, frame.bytes);
   io.Check(kind == kHostMemory || kind == kDeviceMemory, "an unknown kind of memory");
+  // To a reader the handle is not there yet.
   if (kind == kDeviceMemory) io(frame.ipc ? *frame.ipc : frame.ipc.emplace());
 }
 void Fields(auto& io, OfferFilesFrame& frame) {
@@ -114,6 +117,7 @@ absl::StatusOr<std::string> EncodeFrame(const Frame& frame) {
     return absl::InvalidArgumentError(absl::StrCat(
         "encode ", FrameName(frame), ": a field is longer than the 65535 bytes that fit its length"));
   }
+  // The length counts what is behind itself.
   const size_t length = out.size() - kFramePrefixBytes;
   if (length > kMaxServerFrameBytes) {
     return absl::InvalidArgumentError(absl::StrCat("encode ", FrameName(frame),

@@ -39,6 +39,7 @@ std::vector<Frame> Follower::Take(SteadyTime now) {
   const bool ended = availability_ == nullptr || availability_->ended();
   if (announcer_.has_value()) {
     std::vector<Announcement> news = announcer_->TakeNews(std::numeric_limits<size_t>::max());
+    // The first message has the whole bitmap; later ones have only what was added.
     if (!std::exchange(begun_, true)) {
       frames.emplace_back(HaveFrame{0, announcer_->told()});
     } else {
@@ -50,6 +51,7 @@ std::vector<Frame> Follower::Take(SteadyTime now) {
     over_ = true;
     watch_ = Availability::Watch();
   }
+  // At most one message each interval: chunks that come in between are told together.
   if (!frames.empty()) next_ = now + kInterval;
   return frames;
 }

@@ -32,6 +32,7 @@ void TakeDescriptors(msghdr& message, Received& received) {
       received.fds.emplace_back(raw);
     }
   }
+  // The kernel drops those that do not fit, and those that this process may not open any more.
   received.lost_fds = (message.msg_flags & MSG_CTRUNC) != 0;
 }
 
@@ -53,6 +54,7 @@ absl::StatusOr<Received> ReceiveSome(int socket, std::span<std::byte> buffer, si
   Received received;
   if (size < 0) {
     if (errno == EAGAIN || errno == EWOULDBLOCK) return received;
+    // A peer that died with bytes unread resets the connection: to this side that is an end like any other.
     if (errno != ECONNRESET) return ErrnoStatus(errno, "receive from", "the handle socket");
     received.closed = true;
     return received;
@@ -73,6 +75,7 @@ absl::StatusOr<size_t> SendSome(int socket, std::string_view bytes, std::span<co
     CHECK_LE(fds.size(), kMaxFrameDescriptors);
     message.msg_control = control.bytes;
     message.msg_controllen = CMSG_SPACE(fds.size_bytes());
+    // CMSG_NXTHDR and the kernel read the padding too.
     std::memset(control.bytes, 0, message.msg_controllen);
     cmsghdr* header = CMSG_FIRSTHDR(&message);
     header->cmsg_level = SOL_SOCKET;
@@ -97,6 +100,7 @@ absl::StatusOr<bool> FrameReader::Fill(int socket, std::span<std::byte> buffer, 
     TC_ASSIGN_OR_RETURN(Received received, ReceiveSome(socket, buffer.subspan(filled), max_fds_));
     filled += received.bytes;
     for (UniqueFd& fd : received.fds) fds_.push_back(std::move(fd));
+    // Before lost_fds: more than are allowed are the peer's fault, whatever this process could open.
     if (fds_.size() > max_fds_) {
       return absl::InvalidArgumentError(
           absl::StrCat("read a frame: more than ", max_fds_, " descriptors came with it"));
@@ -119,6 +123,7 @@ absl::StatusOr<std::optional<IncomingFrame>> FrameReader::Read(int socket) {
     TC_ASSIGN_OR_RETURN(const bool whole, Fill(socket, prefix_, prefix_filled_));
     if (!whole) return std::nullopt;
     TC_ASSIGN_OR_RETURN(const size_t length, DecodeFramePrefix(prefix_, max_frame_bytes_));
+    // At most max_frame_bytes_: no peer can have more memory taken.
     body_.resize(length);
     body_filled_ = 0;
   }

@@ -59,11 +59,14 @@ ClientChannel* ClaimedReplica::channel() const {
 }
 
 absl::Status ClaimedReplica::TakeOver(std::unique_ptr<ClaimedReplica> again) {
+  // Pieces name files by device and inode, which two connections have in common, where descriptors and
+  // segment numbers may differ.
   if (pieces_.empty() || mirror_ != nullptr || pieces_ != again->pieces_) {
     return absl::FailedPreconditionError(absl::StrCat("take over the lease of replica ", handles_.replica_id,
                                                       ": replica ", again->handles_.replica_id,
                                                       " is not in the same memory; attach to it"));
   }
+  // `again` is the caller's alone, so the order of the two locks is free.
   absl::MutexLock lock(&mutex_);
   absl::MutexLock other(&again->mutex_);
   channel_.swap(again->channel_);
@@ -97,6 +100,7 @@ absl::StatusOr<std::unique_ptr<ClaimedReplica>> ClaimedReplica::Claim(const std:
     return absl::InternalError(absl::StrCat("claim replica ", handles.replica_id, ": its handles came with ",
                                             fds.size(), " descriptors instead of ", expected));
   }
+  // Any process may listen on the path, so all is checked before any of it is mapped.
   if (const auto* host = std::get_if<HostHandles>(&handles.memory)) {
     TC_RETURN_IF_ERROR(CheckHostHandles(*host, handles.image_bytes));
     TC_RETURN_IF_ERROR(CheckSegments(*host, fds));
@@ -106,6 +110,8 @@ absl::StatusOr<std::unique_ptr<ClaimedReplica>> ClaimedReplica::Claim(const std:
 }
 
 absl::StatusOr<ReservedRange> ClaimedReplica::MapExtents(ReservedRange::Access access) const {
+  // One range, so that the extents lie side by side from whichever segments they come. What none covers stays
+  // reserved, and cannot be read.
   TC_ASSIGN_OR_RETURN(ReservedRange image,
                       ReservedRange::Reserve(RoundUpToGranule(handles_.image_bytes), "a replica"));
   for (const SegmentExtent& extent : std::get<HostHandles>(handles_.memory).extents) {
@@ -130,6 +136,7 @@ absl::StatusOr<ConstHostSpan> ClaimedReplica::MapImage(bool copy_on_write) {
     }
     TC_RETURN_IF_ERROR(image.status());
     image_ = *std::move(image);
+    // The mapping keeps the memory. Descriptors are few, and a client may attach to many replicas.
     CloseFds();
   }
   return ConstHostSpan(image_->base(), handles_.image_bytes);
@@ -152,6 +159,8 @@ absl::Status ClaimedReplica::CheckIsDevice() const {
       absl::StrCat("open replica ", handles_.replica_id, ": it is not in device memory; map its image"));
 }
 
+// Sent before the memory is opened: a daemon that sees the connection end after it keeps the memory until the
+// process has gone.
 absl::Status ClaimedReplica::AnnounceOpening() {
   TC_RETURN_IF_ERROR(CheckIsDevice());
   if (announced_) return absl::OkStatus();

@@ -72,7 +72,8 @@ class HandleServer::Loop {
     return absl::OkStatus();
   }
 
-  // Lets the thread look at the time and at what changed. On any thread.
+  // Lets the thread look at the time and at what changed. On any thread: it touches the eventfd alone, and
+  // takes no lock.
   void Wake() {
     const uint64_t one = 1;
     // It fails only when the counter is full, and then the thread wakes anyway.
@@ -81,6 +82,7 @@ class HandleServer::Loop {
 
   // As HandleServer::Fence. Blocks until the thread has told them.
   int Fence(std::string_view replica_id, const absl::Status& why) {
+    // First: a ticket that is claimed from now on is refused. Then the holders so far are told.
     fenced.Add(replica_id, why);
     const auto fence = std::make_shared<FenceRequest>();
     fence->replica_id = replica_id;
@@ -131,6 +133,8 @@ class HandleServer::Loop {
   void Run() {
     epoll_event events[kEventsAtOnce];
     while (!stopping_.load()) {
+      // Events first, then what other threads left in the lists, then what is due by time. Each step may end
+      // connections, so the later ones look them up again by number.
       const int count = epoll_wait(epoll_.get(), events, kEventsAtOnce, WaitMilliseconds());
       CHECK(count >= 0 || errno == EINTR) << "epoll_wait on our own descriptor failed: errno " << errno;
       for (int i = 0; i < count; ++i) Dispatch(events[i].data.u64, events[i].events);
@@ -158,6 +162,7 @@ class HandleServer::Loop {
     while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
       const auto it = entries_.find(deadlines_.begin()->second);
       if (it->second.connection->deadline() > now) {  // a ring that was put through meanwhile
+        // Moves the connection to its new time, so that this loop goes on.
         Update(it);
         continue;
       }
@@ -171,6 +176,7 @@ class HandleServer::Loop {
 
   // To those that wait, first come, first served: a large ring is not overtaken by small ones.
   void GiveRings() {
+    // A connection that went, or got an error, while it waited is passed over.
     for (; !ring_queue_.empty(); ring_queue_.pop_front(), rings_awaited.fetch_sub(1)) {
       const auto it = entries_.find(ring_queue_.front());
       if (it != entries_.end() && it->second.connection->wants_ring()) {
@@ -214,6 +220,7 @@ class HandleServer::Loop {
       fences.swap(fences_);
     }
     for (const auto& fence : fences) {
+      // Collected first, since to end a connection changes the map.
       std::vector<uint64_t> holders;
       for (const auto& [id, entry] : entries_) {
         if (entry.connection->Fence(fence->replica_id, fence->why)) holders.push_back(id);
@@ -230,6 +237,7 @@ class HandleServer::Loop {
   void Dispatch(uint64_t id, uint32_t events) {
     if (id == kListenerId) return Accept();
     if (id == kWakeId) {
+      // One read takes all that was written.
       uint64_t ignored;
       [[maybe_unused]] const ssize_t size = read(wake_.get(), &ignored, sizeof(ignored));
       return;
@@ -242,12 +250,14 @@ class HandleServer::Loop {
     if ((events & EPOLLOUT) != 0) alive = connection.OnWritable();
     // A peer that hung up may have sent something before: reading finds both.
     if (alive && (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) {
+      // A connection that only sends ends here: its peer hung up and reads no more.
       alive = connection.wants_to_read() && connection.OnReadable();
     }
     alive ? Update(it) : Destroy(it);
   }
 
   void Accept() {
+    // Not all at once: a flood of clients must not hold up those that are connected.
     for (int i = 0; i < kAcceptsAtOnce; ++i) {
       UniqueFd socket(accept4(listener_->fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
       if (socket) {
@@ -314,6 +324,7 @@ class HandleServer::Loop {
   }
 
   void AddConnection(UniqueFd socket) {
+    // The peer is checked first: a process that may not connect does not learn how busy the daemon is.
     absl::Status verdict = CheckPeer(socket.get(), options.allowed_groups);
     if (verdict.ok()) verdict = CheckRoom(socket.get());
     if (!verdict.ok()) return Refuse(std::move(socket), verdict);
@@ -360,6 +371,7 @@ class HandleServer::Loop {
   // `current` is the time of this connection in `times`.
   static void SetTime(ByTime& times, uint64_t id, SteadyTime& current, SteadyTime time) {
     if (current == time) return;
+    // Set by (time, id), so that an entry is found and moved without a search.
     times.erase({current, id});
     if (time != SteadyTime::InfiniteFuture()) times.emplace(time, id);
     current = time;
@@ -413,6 +425,7 @@ absl::StatusOr<std::unique_ptr<HandleServer>> HandleServer::Start(const Options&
   if (!epoll) return ErrnoStatus(errno, "create", "an epoll descriptor for the handle socket");
   UniqueFd wake(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (!wake) return ErrnoStatus(errno, "create", "an eventfd for the handle socket");
+  // The room has a descriptor of its own, since a put that still reads its ring may outlive the loop.
   UniqueFd wake_too(fcntl(wake.get(), F_DUPFD_CLOEXEC, 0));
   if (!wake_too) return ErrnoStatus(errno, "duplicate", "an eventfd for the handle socket");
   auto room = std::make_shared<RingRoom>(options.put_rings_bytes, std::move(wake_too));

@@ -13,6 +13,7 @@ absl::Status BadExtents(std::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("claim a replica: its extents ", what));
 }
 
+// Below this no sum of an offset and a length in an image overflows.
 constexpr uint64_t kMaxImageBytes = uint64_t{1} << 62;
 
 bool WholeGranules(uint64_t bytes) { return bytes % kGranuleBytes == 0; }
@@ -39,6 +40,8 @@ absl::Status CheckHostHandles(const HostHandles& host, uint64_t image_bytes) {
   const uint64_t image_granules = image_bytes / kGranuleBytes + (WholeGranules(image_bytes) ? 0 : 1);
   uint64_t end = 0;  // of the extent before, in the image
   for (const SegmentExtent& extent : host.extents) {
+    // A small image may be one extent of whole pages, which begins the image.
+    // An OR of numbers is a multiple of a power of two if each of them is.
     const bool small = image_bytes <= kMaxSmallBytes && extent.bytes < kGranuleBytes;
     if (extent.bytes == 0 || (small ? extent.image_offset != 0 || !WholePages(extent.offset | extent.bytes)
                                     : !WholeGranules(extent.image_offset | extent.offset | extent.bytes))) {
@@ -63,6 +66,7 @@ absl::Status CheckHostHandles(const HostHandles& host, uint64_t image_bytes) {
 
 bool HostHandles::Covers(uint64_t offset, uint64_t bytes) const {
   const uint64_t end = offset + bytes;
+  // The last extent that begins at or before the offset.
   auto at = std::ranges::upper_bound(extents, offset, {}, &SegmentExtent::image_offset);
   if (at != extents.begin()) --at;
   for (; offset < end; ++at) {
@@ -90,9 +94,11 @@ std::vector<uint64_t> ReadableChunks(const ReplicaHandles& handles, uint64_t ima
 
 void SetHostMemory(Claim& claim, const HostPool& pool, std::string pool_id, const HostAllocation& memory) {
   const std::vector<PoolSegment>& segments = pool.segments();
+  // All segments but the last have this size, and extents do not cross them: a division finds the segment.
   const uint64_t segment_bytes = segments.front().bytes;
   HostHandles host{.pool_id = std::move(pool_id), .segments = {}, .extents = {}};
   claim.fds.clear();
+  // Only the segments that the replica lies in are passed: each is a descriptor in the client.
   std::map<uint64_t, uint32_t> used;  // number in the pool -> place among the used ones
   for (const ImageExtent& part : memory.extents()) used.emplace(part.extent.offset / segment_bytes, 0);
   for (auto& [number, place] : used) {

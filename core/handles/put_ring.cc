@@ -31,6 +31,7 @@ absl::StatusOr<std::shared_ptr<PutRing>> PutRing::Create(RingShape shape, absl::
   TC_RETURN_IF_ERROR(shape.Check());
   UniqueFd memory(memfd_create("tc-put-ring", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!memory) return ErrnoStatus(errno, "create", "the ring of a put");
+  // Both descriptors are taken for the peer, which must leave the reserve alone.
   const DescriptorUser user = DescriptorUserAt(connection.get());
   if (IsReserved(memory.get(), user) || IsReserved(connection.get(), user)) {
     return absl::ResourceExhaustedError(
@@ -42,6 +43,7 @@ absl::StatusOr<std::shared_ptr<PutRing>> PutRing::Create(RingShape shape, absl::
   }
   TC_ASSIGN_OR_RETURN(ReservedRange mapping, ReservedRange::Reserve(shape.bytes(), "the ring of a put"));
   TC_RETURN_IF_ERROR(mapping.Map(0, memory.get(), 0, shape.bytes(), ReservedRange::Access::kWrite));
+  // Before the client has it: the size is right, and stays so.
   if (fcntl(memory.get(), F_ADD_SEALS, kRingSeals) != 0) {
     return ErrnoStatus(errno, "seal", "the ring of a put");
   }
@@ -69,6 +71,7 @@ void PutRing::Ask(uint32_t slot, uint64_t image_offset, uint32_t bytes) {
   CHECK_LT(slot, shape_.slots);
   CHECK_LE(bytes, shape_.slot_bytes);
   Slot& ours = slots_[slot];
+  // One request at a time. Asking anew gives up the bytes of the last Await: the client may write over them.
   CHECK(!ours.asked);
   ours.asked = true;
   ours.bytes = bytes;
@@ -109,11 +112,13 @@ absl::StatusOr<ConstHostSpan> PutRing::Await(const RequestContext& context, uint
     }
     SleepWhile(done, answer, std::min({left, TimeLeft(context.deadline), kLookEvery}));
   }
+  // Each answer of any slot counts as progress of the whole client.
   ours.asked = false;
   progress_ns_.store(absl::ToInt64Nanoseconds(SteadyNow() - made_), std::memory_order_relaxed);
   return ConstHostSpan(mapping_.base() + kRingHeaderBytes + uint64_t{slot} * shape_.slot_bytes, ours.bytes);
 }
 
+// The connection is shut down, not closed: the server's thread sees it end and does the rest.
 void PutRing::End() { shutdown(connection_.get(), SHUT_RDWR); }
 
 }  // namespace tensorcast

@@ -53,6 +53,7 @@ absl::StatusOr<std::unique_ptr<RingFiller>> RingFiller::Open(const std::string& 
                                                              uint64_t image_bytes, SteadyTime deadline,
                                                              const Cancellation& cancellation,
                                                              std::span<const HandedMemory> handed) {
+  // To connect takes a moment or fails. Only the wait for room may take until the deadline.
   TC_ASSIGN_OR_RETURN(
       std::unique_ptr<ClientChannel> channel,
       ClientChannel::Connect(socket_path, std::min(deadline, SteadyNow() + kConnectTimeout), cancellation));
@@ -116,6 +117,7 @@ absl::Status RingFiller::Start(int threads, Fill fill, std::function<void()> on_
 
 absl::Status RingFiller::Stop() {
   stopping_.store(true);
+  // A thread that has looked at the slots and not slept yet sees the new number, and does not sleep.
   header().posted.fetch_add(1);
   WakeSleepers(header().posted, std::numeric_limits<int>::max());
   for (std::thread& thread : threads_) thread.join();
@@ -143,6 +145,7 @@ std::optional<RingFiller::Task> RingFiller::TakeTask() {
   return std::nullopt;
 }
 
+// The daemon's numbers decide where this process writes, so they are checked.
 absl::Status RingFiller::Check(const Task& task) const {
   const bool in_slot = task.bytes <= shape_.slot_bytes;
   const bool in_image = task.image_offset <= image_bytes_ && task.bytes <= image_bytes_ - task.image_offset;
@@ -176,6 +179,7 @@ void RingFiller::Work(int thread) {
 void RingFiller::Fail(const absl::Status& why) {
   {
     absl::MutexLock lock(&mutex_);
+    // The first failure stays: the others may follow from it.
     if (!failure_.ok()) return;
     failure_ = why;
   }

@@ -12,6 +12,7 @@
 namespace tensorcast {
 namespace {
 
+// Together 8 MiB at most: a part of a processor's last cache.
 constexpr uint32_t kSlots = 16;
 constexpr uint32_t kSlotBytes = uint32_t{512} << 10;
 constexpr uint32_t kMaxSlotBytes = uint32_t{16} << 20;
@@ -39,6 +40,7 @@ absl::Status RingShape::Check() const {
 
 uint64_t RingShape::bytes() const { return kRingHeaderBytes + uint64_t{slots} * slot_bytes; }
 
+// May return early, as a futex does: callers look at the word again.
 void SleepWhile(const std::atomic<uint32_t>& word, uint32_t value, absl::Duration limit) {
   if (limit == absl::InfiniteDuration()) {
     Futex(word, FUTEX_WAIT, value, nullptr);

@@ -7,6 +7,8 @@ namespace tensorcast {
 RingRoom::Hold RingRoom::Take(uint64_t bytes) {
   uint64_t used = used_bytes_.load();
   do {
+    // A ring that is larger than the whole room gets through when nothing else is used: it would wait for
+    // ever.
     if (used > 0 && (bytes > total_bytes_ || used > total_bytes_ - bytes)) return nullptr;
   } while (!used_bytes_.compare_exchange_weak(used, used + bytes));
   return {this, [room = shared_from_this(), bytes](void*) { room->GiveBack(bytes); }};

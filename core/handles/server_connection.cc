@@ -138,11 +138,13 @@ ServerConnection::ServerConnection(UniqueFd socket, const Shared& shared, Steady
 ServerConnection::~ServerConnection() {
   if (ring_ != nullptr) ring_->NoteClosed();
   const ForeignFds unfinished(reader_.TakeFds());
+  // An offer goes with its client's connection, unless a put has taken it.
   if (!offer_token_.empty()) shared_.offers->Take(offer_token_);
 }
 
 SteadyTime ServerConnection::deadline() const {
   if (state_ == State::kAwaitsRing) return SteadyTime::InfiniteFuture();
+  // Until a put takes the ring; from then on the ring itself watches for a client that stalls.
   if (state_ == State::kStreams) {
     return shared_.offers->Contains(offer_token_) ? put_by_ : SteadyTime::InfiniteFuture();
   }
@@ -176,6 +178,7 @@ bool ServerConnection::OnWritable() { return Flush(); }
 bool ServerConnection::Refuse(const absl::Status& reason) {
   CHECK_OK(writer_.Add(ErrorFrame{reason}));  // an ERROR always fits: its message is cut
   state_ = State::kEnding;
+  // The time of the exchange counts again, so that a peer that does not read the reason is cut off.
   answered_ = false;
   follower_.reset();
   return Flush();
@@ -184,6 +187,7 @@ bool ServerConnection::Refuse(const absl::Status& reason) {
 bool ServerConnection::Flush() {
   if (!writer_.Flush(socket_.get()).ok()) return false;
   const bool idle = state_ == State::kLeased || state_ == State::kReleased || state_ == State::kOffered;
+  // The exchange is over when all of the answer is sent; from then on a connection may rest for long.
   answered_ |= idle && writer_.empty();
   return state_ != State::kEnding || !writer_.empty();
 }
@@ -206,6 +210,7 @@ absl::Status ServerConnection::Handle(IncomingFrame incoming) {
   } else if (state_ == State::kReady || state_ == State::kHandsOver) {
     if (const auto* over = std::get_if<HandOverFrame>(&frame)) return HandleHandOver(*over, std::move(fds));
     if (const auto* stream = std::get_if<StreamFrame>(&frame)) {
+      // The answer is RING, once the server has room (GiveRing).
       stream_bytes_ = stream->image_bytes;
       state_ = State::kAwaitsRing;
       return absl::OkStatus();
@@ -250,7 +255,9 @@ absl::Status ServerConnection::HandleClaim(const ClaimFrame& frame) {
     return absl::NotFoundError(
         "claim a replica: the ticket is unknown, expired, or was claimed before; attach the replica again");
   }
+  // The claim is held from here on: where a check fails, its end releases the lease.
   auto held = std::make_unique<HeldClaim>(*std::move(claim), shared_.leases);
+  // Damage may have been found after the ticket was issued.
   TC_RETURN_IF_ERROR(shared_.fenced->Check(held->claim().handles.replica_id));
   // Without a way to learn of the client's death its memory could be freed while it is in use.
   if (held->is_device()) {
@@ -360,6 +367,8 @@ absl::Status ServerConnection::AddOffer(Offer offer) {
 
 bool ServerConnection::GiveRing(RingRoom::Hold room) {
   const RingShape shape = ring_shape();
+  // The ring has a descriptor of its own for the socket: a put on another thread may end it after this
+  // connection is gone.
   absl::StatusOr<std::shared_ptr<PutRing>> ring = PutRing::Create(
       shape, shared_.stall_timeout, std::move(room), UniqueFd(fcntl(socket_.get(), F_DUPFD_CLOEXEC, 0)));
   if (!ring.ok()) return Refuse(ring.status());
@@ -370,6 +379,7 @@ bool ServerConnection::GiveRing(RingRoom::Hold room) {
   // With the last copy the put is over, also where no put ever used it.
   offer.ring = std::shared_ptr<PutRing>(ring_.get(), [ring = ring_](PutRing*) { ring->End(); });
   offer_token_ = shared_.offers->Add(std::move(offer));
+  // From here on a put has this long to take the offer.
   put_by_ = SteadyNow() + shared_.stall_timeout;
   state_ = State::kStreams;
   if (absl::Status added = writer_.Add(RingFrame{offer_token_, shape}, {ring_->fd()}); !added.ok()) {

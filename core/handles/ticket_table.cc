@@ -33,6 +33,8 @@ std::optional<Claim> TicketTable::Take(std::string_view ticket, SteadyTime now) 
 }
 
 std::vector<Claim> TicketTable::TakeExpired(SteadyTime now) {
+  // Given to the caller and not ended here: the end of a claim calls its owner, which may not happen under
+  // the lock.
   std::vector<Claim> expired;
   absl::MutexLock lock(&mutex_);
   while (!by_expiry_.empty() && by_expiry_.front().first <= now) {

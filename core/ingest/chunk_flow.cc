@@ -23,6 +23,7 @@ ChunkFlow::ChunkFlow(IngestState* state)
 FetchPtr ChunkFlow::Take(SteadyTime now, int slots) {
   state_->mutex.AssertHeld();
   const int under_way = state_->sources.under_way();
+  // Of the ways in use the highest bound counts: one without buffers can have more chunks under way.
   int max = 0;
   for (const auto& source : state_->sources.sources()) max = std::max(max, source->path->max_chunks());
   if (under_way >= max || !state_->slots.MayTake(slots, under_way)) return nullptr;
@@ -32,6 +33,7 @@ FetchPtr ChunkFlow::Take(SteadyTime now, int slots) {
   state_->plan.progress->Took();
   state_->slots.Took(/*any=*/true);
   state_->idle.NoteChunk();
+  // The ingest was said to wait: control has to say that it goes on.
   if (!state_->told_waiting.empty()) state_->slots.WakeControl();
   return fetch;
 }
@@ -46,6 +48,7 @@ void ChunkFlow::Begin(const FetchPtr& fetch) {
   state_->plan.progress->BeginBufferWait();
   PathStep step = fetch->path->Begin(*fetch);
   if (step.next == Next::kBlocked) {
+    // By the host, which never gives kBlocked.
     UseFallback(*fetch, step.status);
     step = fetch->path->Begin(*fetch);
   }
@@ -137,6 +140,7 @@ void ChunkFlow::Continue(const FetchPtr& fetch, PathStep step) {
 }
 
 void ChunkFlow::Finish(ChunkFetch& fetch, bool placed) {
+  // First, so that a slot that waits for a buffer has it.
   fetch.buffer = ChunkBuffer();
   state_->plan.progress->Ended();
   absl::MutexLock lock(&state_->mutex);
@@ -154,6 +158,7 @@ void ChunkFlow::Finish(ChunkFetch& fetch, bool placed) {
 void ChunkFlow::UseFallback(ChunkFetch& fetch, const absl::Status& why) {
   absl::MutexLock lock(&state_->mutex);
   SourceInUse& source = *fetch.source;
+  // Warned of once: other fetches of this source come here as well.
   LOG_IF(WARNING, source.path == fetch.path) << state_->what << ": what " << source.source->info().name
                                              << " has goes through the host from here on: " << why;
   fetch.path = source.path = fetch.path->fallback();
@@ -179,6 +184,7 @@ void ChunkFlow::PutBack(ChunkFetch& fetch, PathStep step) {
 void ChunkFlow::EndInVain(ChunkFetch& fetch) {
   const absl::Status& why = fetch.digests.status();
   SourceInUse& source = *fetch.source;
+  // As it is now: a caller with more time may have joined since the chunk was requested.
   const RequestContext context = state_->plan.context();
   const absl::Status wanted = context.Check(state_->what);
   std::vector<Cancellation> fetches;
@@ -186,10 +192,13 @@ void ChunkFlow::EndInVain(ChunkFetch& fetch) {
   {
     absl::MutexLock lock(&state_->mutex);
     state_->sources.PutBack(fetch);
+    // What ends the ingest comes first, then what explains this end without the source's fault, and last its
+    // fault.
     if (!wanted.ok()) {
       failed = true;
       fetches = state_->GiveUp(wanted);
     } else if (!source.in_use()) {
+      // The source is being given up, of which a cancelled fetch is only a part.
       failed = !absl::IsCancelled(why);
       state_->sources.CountLost(fetch);
     } else if (fetch.taken_back && absl::IsCancelled(why)) {
@@ -198,6 +207,7 @@ void ChunkFlow::EndInVain(ChunkFetch& fetch) {
     } else if (!state_->failed.ok() || IsExcused(fetch, context)) {
       VLOG(2) << state_->what << ": chunk " << fetch.request.chunk << " is asked for again: " << why;
     } else if (!fetch.acquired) {
+      // No buffer came: no other source would help.
       fetches = state_->GiveUp(why);
     } else {
       failed = true;

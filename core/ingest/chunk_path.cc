@@ -46,6 +46,7 @@ class InPlacePath : public ChunkPath {
   }
 
   PathStep Arrived(ChunkFetch& fetch) override {
+    // Of a first ingest: any source would give the same bytes there, so the ingest ends.
     absl::Status padding = verifier_.CheckPadding(fetch.request);
     if (!padding.ok()) return {Next::kFailed, std::move(padding)};
     return Verify(verifier_, plan_.subject, fetch);
@@ -77,6 +78,7 @@ class StagedPath final : public InPlacePath {
 
   PathStep Arrived(ChunkFetch& fetch) override {
     PathStep step = InPlacePath::Arrived(fetch);
+    // A source that wrote to the place by itself needed the buffer only for verification.
     if (step.next != Next::kPlaced || fetch.source->source->in_place()) return step;
     fetch.placing_since = SteadyNow();
     absl::StatusOr<AwaitPlaced> placing = plan_.destination->Place(fetch.request.range, fetch.bytes);
@@ -132,6 +134,7 @@ class WrittenPath : public ChunkPath {
     absl::StatusOr<AwaitDigested> bringing =
         plan_.destination->PlaceFrom(fetch.request.range, from, /*digest=*/fetch.compared);
     if (!bringing.ok()) {
+      // Through the host every chunk is compared.
       fetch.compared = true;
       return {Next::kBlocked, bringing.status()};
     }
@@ -184,6 +187,7 @@ ChunkPaths::~ChunkPaths() = default;
 ChunkPath* ChunkPaths::Choose(ChunkSource& source) const {
   const std::shared_ptr<const DeviceBlock> place = plan_.destination->memory().device;
   const bool distrusted = plan_.distrust_other_hosts && source.info().type == SourceType::kRemote;
+  // BLAKE3 is computed on the host, for a first ingest and where other hosts are not trusted.
   if (place == nullptr || plan_.expected == nullptr || distrusted) return by_host_.get();
   const DevicePtr to = place->pointer();
   if (const DevicePtr from = source.device_image()) {

@@ -57,12 +57,14 @@ ChunkPicker::Bits& ChunkPicker::LevelOf(const Chunk& chunk) {
 }
 
 void ChunkPicker::SetMissing(uint32_t chunk, bool missing) {
+  // The bit changes with each call, since a chunk is either missing or not.
   LevelOf(chunks_[chunk])[chunk / kBits] ^= uint64_t{1} << (chunk % kBits);
   missing_ += missing ? 1 : -1;
 }
 
 void ChunkPicker::SetHolders(uint32_t chunk, int change) {
   Chunk& changed = chunks_[chunk];
+  // A missing chunk moves from the level of its holders to the next.
   const bool missing = changed.state == State::kMissing;
   if (missing) SetMissing(chunk, false);
   changed.holders += change;
@@ -141,6 +143,7 @@ bool ChunkPicker::OtherGives(int source, uint32_t chunk) const {
 
 bool ChunkPicker::IsSpent(int source) const {
   const SourceState& state = sources_[source];
+  // What was announced since the last look is not in `left` yet.
   return state.source.availability != nullptr && state.left == 0 &&
          state.known == state.source.availability->count();
 }
@@ -184,6 +187,7 @@ bool ChunkPicker::LeavesTail(const SourceState& source) const {
         other.chunk_time == absl::ZeroDuration() || other.chunk_time >= source.chunk_time) {
       continue;
     }
+    // What is asked of a faster source already comes before what is left.
     chunks += other.asked.size();
     together += absl::FDivDuration(absl::Seconds(1), other.chunk_time);
   }
@@ -227,6 +231,7 @@ std::optional<ChunkPicker::Taken> ChunkPicker::Take(int source, SteadyTime now) 
 
 std::optional<uint32_t> ChunkPicker::Pick(int source) {
   const SourceState& from = sources_[source];
+  // One chunk at a time (Window), and only what no other source gives.
   if (from.stalled) {
     for (uint32_t chunk = 0; chunk < chunks_.size(); ++chunk) {
       if (chunks_[chunk].state == State::kMissing && Has(from, chunk) && !OtherGives(source, chunk)) {
@@ -239,12 +244,14 @@ std::optional<uint32_t> ChunkPicker::Pick(int source) {
   std::optional<uint32_t> lowest;
   for (const Bits& level : levels_) {
     std::optional<uint32_t> picked;
+    // Within a level, this receiver's own share of the source comes first.
     for (size_t rank = 0; rank < from.ranks.size() && !picked.has_value(); ++rank) {
       picked = PickOfLevel(from, level, &from.ranks[rank], except);
     }
     if (from.ranks.empty()) picked = PickOfLevel(from, level, nullptr, except);
     if (!picked.has_value()) continue;
     if (!from.source.in_order) return picked;
+    // What reads a disk takes the lowest chunk of all levels.
     lowest = std::min(*picked, lowest.value_or(*picked));
   }
   return lowest;
@@ -282,6 +289,7 @@ void ChunkPicker::Fetched(int source, uint32_t chunk, SteadyTime now) {
   const absl::Duration took = now - std::max(asked->since, from.last_fetched);
   from.chunk_time =
       from.chunk_time == absl::ZeroDuration() ? took : took * kNewest + from.chunk_time * (1 - kNewest);
+  // Zero stands for "not measured".
   from.chunk_time = std::max(from.chunk_time, absl::Nanoseconds(1));
   from.last_fetched = now;
   ++from.fetched;
@@ -326,11 +334,13 @@ void ChunkPicker::JudgeStall(SourceState& source, SteadyTime now) const {
   const absl::Duration usual = UsualChunkTime(source);
   const bool measured = usual != absl::ZeroDuration();
   const absl::Duration patience = measured ? std::max(kMinPatience, usual * kPatienceChunks) : kFirstPatience;
+  // The judgement was made without a measurement. Now there is one, and it decides.
   if (measured && source.guessed_after != absl::ZeroDuration()) {
     source.stalled = source.guessed_after >= patience;
     source.guessed_after = absl::ZeroDuration();
   }
   if (source.stalled || source.asked.empty()) return;
+  // Since the oldest request, or the last chunk that came, whichever is later.
   SteadyTime since = SteadyTime::InfiniteFuture();
   for (const Asked& asked : source.asked) since = std::min(since, asked.since);
   since = std::max(since, source.last_fetched);

@@ -42,6 +42,7 @@ ChunkVerifier::Verdict ChunkVerifier::Verify(const ChunkRequest& request,
     delivered = builder.FinishChunk();
     verdict.bytes_read = request.range.bytes;
   } else if (request.blake3 && !delivered->blake3.has_value()) {
+    // The source has XXH3 alone; the chunk is still in its buffer.
     delivered->blake3 = Blake3OfPieces(request.destination);
     verdict.bytes_read = request.range.bytes;
   }

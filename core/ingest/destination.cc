@@ -16,6 +16,7 @@ class HostDestination final : public Destination {
   explicit HostDestination(HostAllocation memory)
       : memory_(std::make_shared<const HostAllocation>(std::move(memory))) {}
 
+  // The replica's own memory is the buffer, with room for each chunk.
   int max_chunks() const override { return std::numeric_limits<int>::max(); }
   bool places() const override { return false; }
 
@@ -116,6 +117,7 @@ class DiskDestination final : public Destination {
   }
 
   absl::StatusOr<AwaitPlaced> Place(ByteRange range, std::span<const ConstHostSpan> bytes) override {
+    // The write is over when this returns: there is nothing to wait for.
     TC_RETURN_IF_ERROR(Annotate(writer_->Write(range.offset, bytes), "write the packed file"));
     return AwaitPlaced();
   }

@@ -21,6 +21,7 @@ bool IsCompared(DeviceVerification policy, uint64_t seed, uint32_t chunk, uint32
     case DeviceVerification::kFull:
       return true;
     case DeviceVerification::kSampled:
+      // With less than 16 chunks one of them is compared all the same.
       return chunk % kSampleEvery == seed % std::min(kSampleEvery, chunks);
     case DeviceVerification::kOff:
       return false;

@@ -120,6 +120,7 @@ NodeProvider::Given EqualChunks::Next(const RequestContext& /*context*/) {
     std::vector<Match> matches = wanted.FindIn(*replica.manifest);
     if (!matches.empty()) candidates.push_back({std::move(replica), std::move(matches)});
   }
+  // The replica with the largest part first, so that few sources give much.
   std::ranges::stable_sort(candidates, std::ranges::greater(),
                            [](const Candidate& candidate) { return candidate.matches.size(); });
   Given given;
@@ -133,6 +134,7 @@ NodeProvider::Given EqualChunks::Next(const RequestContext& /*context*/) {
         options_.table->Lease(candidate.replica.id, ReplicaTable::LeaseOf::kReady);
     if (!lease.ok()) continue;  // evicted meanwhile
     tried_.insert(candidate.replica.id);
+    // Each chunk comes from one replica, though others have an equal one, too.
     std::vector<uint32_t> equal(found.size(), kNone);
     for (const Match& match : candidate.matches) {
       equal[match.wanted] = match.equal;

@@ -44,6 +44,7 @@ IngestControl::Step IngestControl::RetireStep() {
 }
 
 IngestControl::Step IngestControl::NextStep(SteadyTime now) {
+  // One step at a time, the urgent ones first; after each of them all is looked at again.
   state_->mutex.AssertHeld();
   const bool waits = now >= state_->idle.since() + kShortWait;
   if (waits == state_->told_waiting.empty()) {
@@ -64,7 +65,9 @@ IngestControl::Step IngestControl::NextStep(SteadyTime now) {
   if (std::exchange(tell_stall_, false)) return [this] { TellStall(); };
   if (!untold_.empty() || now >= ask_again_) {
     ask_again_ = SteadyTime::InfiniteFuture();
+    // Control is busy with the provider for a while: a slot minds the time.
     state_->slots.WakeSlot();
+    // The end of the ingest cancels this question.
     return [this, unneeded = state_->asking.emplace()] { AskProvider(&unneeded); };
   }
   return nullptr;
@@ -119,6 +122,7 @@ void IngestControl::AskProvider(const Cancellation* unneeded) {
   {
     absl::MutexLock lock(&state_->mutex);
     state_->asking.reset();
+    // A change tells which source came in the lost one's place, so it is told once there is one.
     if (state_->sources.in_use() > 0) {
       for (const SourceFailure& failure : std::exchange(unreplaced_, {})) {
         NoteChange(failure, /*opened=*/true);
@@ -134,6 +138,7 @@ void IngestControl::AskProvider(const Cancellation* unneeded) {
     }
     state_->slots.NoteChange();
   }
+  // More sources can keep more slots busy.
   on_asked_();
 }
 
@@ -166,6 +171,7 @@ void IngestControl::Add(std::unique_ptr<ChunkSource> opened) {
   const bool filling = source->availability != nullptr && !source->availability->complete();
   source->clock = std::make_shared<StageClock>(opened->info(), filling);
   if (source->availability != nullptr) {
+    // Before the source joins, so that no announcement is missed.
     source->watch = source->availability->OnChange([this] {
       absl::MutexLock lock(&state_->mutex);
       state_->slots.NoteChange();
@@ -204,6 +210,7 @@ void IngestControl::GiveUpAll() {
 }
 
 void IngestControl::Retire(SourceInUse& source) {
+  // The watch goes before what it watches. No lock is held: the end of a source may block.
   source.watch = Availability::Watch();
   source.source.reset();
   if (source.in_use()) return source.clock->Leave(/*loss=*/std::nullopt, absl::OkStatus(), /*lost_chunks=*/0);

@@ -76,6 +76,7 @@ IngestQueue::JobPtr IngestQueue::JoinAny(const IngestRequest& request, SteadyTim
 bool IngestQueue::Brings(const IngestJob& job, const IngestRequest& request) const {
   if (job.request().Includes(request)) return true;
   if (!request.chunks.has_value()) return false;
+  // The wanted chunks that the job does not bring: its replica must have them.
   std::vector<uint32_t> others;
   std::ranges::set_difference(*request.chunks, *job.request().chunks, std::back_inserter(others));
   return table_->HasChunks(job.replica_id(), others);
@@ -92,6 +93,7 @@ absl::StatusOr<IngestQueue::JobPtr> IngestQueue::Enqueue(IngestRequest request,
   if (wanted.manifest != nullptr) {
     std::deque<JobPtr>& place = places_[{wanted.artifact_id(), wanted.location}];
     place.push_back(job);
+    // Behind the job that has the place; LeavePlace admits it.
     if (place.size() > 1) return job;
   }
   Admit(job);
@@ -199,6 +201,7 @@ void IngestQueue::CountWaiting(bool waiting) {
     return;
   }
   --running_;
+  // The turn that is free now may be for a queued job.
   StartThreads();
 }
 

@@ -52,6 +52,7 @@ class IngestRun {
     TC_ASSIGN_OR_RETURN(const std::unique_ptr<Destination> destination, MakeDestination());
     const ReplicaStorage memory = destination->memory();
     AddNodeProviders(memory);
+    // From here on the chunks can be read as they come, where the artifact is known.
     options_.table->StartFilling(job_.replica_id(), memory, whole_);
     Fill(*destination);
     TC_RETURN_IF_ERROR(outcome_.status);
@@ -94,6 +95,7 @@ class IngestRun {
         options_.table->LeaseAt(request_.artifact_id(), request_.location);
     if (ready.ok()) {
       job_.progress().SetPlan(0, request_.bytes());
+      // The replica that this job was to make is not needed any more.
       options_.table->Fail(job_.replica_id(), absl::UnavailableError("a whole replica is at its place"));
     }
     return ready;
@@ -102,6 +104,7 @@ class IngestRun {
   // The wanted chunks without those that are present.
   void Plan() {
     part_ = options_.table->FindPart(job_.replica_id());
+    // All chunks are wanted and none is there: no list is needed.
     if (!request_.chunks.has_value() && part_.memory == nullptr) return;
     const ImageLayout& layout = request_.layout();
     uint64_t bytes = 0;
@@ -192,6 +195,7 @@ class IngestRun {
   void Observe(const std::string& waits_for) {
     job_.progress().SetWaitingFor(waits_for);
     const bool waits = !waits_for.empty();
+    // on_wait_ counts turns, so it is told of changes alone.
     if (waits_.exchange(waits) != waits) on_wait_(waits);
   }
 
@@ -267,6 +271,7 @@ absl::Status IngestRunner::Check(const IngestRequest& request) const {
     return absl::FailedPreconditionError("ingest to disk: this node has no disk tier; set daemon.disk_dir");
   }
   const ImageLayout& layout = request.layout();
+  // A chunk is staged whole, in one buffer.
   const uint64_t largest = std::min(layout.chunk_bytes, layout.image_bytes);
   if (largest > options_.staging->buffer_bytes() || options_.staging->buffers() == 0) {
     return absl::FailedPreconditionError(
@@ -286,6 +291,7 @@ IngestRunner::Result IngestRunner::Run(IngestJob& job, const std::function<void(
   IngestRun run(options_, job, on_wait);
   result.lease = run.Make();
   on_settled();
+  // What was made in spite of that is not given to a caller.
   if (absl::Status abandoned = job.abandoned(); !abandoned.ok()) result.lease = abandoned;
   TransferReport& report = result.report = job.ReportSoFar();
   report.refetched_chunks = run.outcome().refetched_chunks;

@@ -16,12 +16,14 @@ IngestState::IngestState(IngestPlan the_plan)
 bool IngestState::IsOver() const { return sources.under_way() == 0 && (sources.all_done() || !failed.ok()); }
 
 std::vector<Cancellation> IngestState::GiveUpSource(SourceInUse& source, absl::Status why, bool corrupt) {
+  // Its chunks can be had from other sources now, so there may be something to ask for.
   idle.NoteSources(SteadyNow());
   slots.NoteChange();
   return sources.GiveUp(source, std::move(why), corrupt);
 }
 
 std::vector<Cancellation> IngestState::GiveUp(absl::Status why) {
+  // The first reason stays.
   failed.Update(std::move(why));
   slots.NoteChange();
   return UnderWay();

@@ -31,6 +31,7 @@ IngestPipeline::IngestPipeline(IngestPlan plan)
 
 IngestOutcome IngestPipeline::Run() {
   {
+    // It ends with this block, so that no cancellation comes to the state after the slots have ended.
     const Cancellation::Registration cancelled =
         state_.plan.context().cancellation.OnCancel([this] { CancelFetches(); });
     TakeSteps(/*in_control=*/true);
@@ -58,7 +59,9 @@ IngestPipeline::Step IngestPipeline::NextStep(bool in_control) {
     const RequestContext context = state_.plan.context();
     const absl::Status wanted = context.Check(state_.what);
     absl::MutexLock lock(&state_.mutex);
+    // The context was looked at without the lock: a cancellation since then is found in the next round.
     if (wanted.ok() && cancelled_) continue;
+    // Where all chunks are on their way, the image may still become whole.
     if (!wanted.ok() && state_.failed.ok() && state_.sources.missing() > 0) {
       return [fetches = state_.GiveUp(wanted)] { CancelAll(fetches); };
     }
@@ -66,6 +69,7 @@ IngestPipeline::Step IngestPipeline::NextStep(bool in_control) {
       if (Step step = control_.RetireStep(); step != nullptr) return step;
     }
     if (state_.IsOver()) {
+      // The provider is still being asked for more, which nothing needs.
       if (!state_.asking.has_value()) return nullptr;
       return [asking = *std::exchange(state_.asking, std::nullopt)] { asking.Cancel(); };
     }
@@ -107,6 +111,7 @@ SteadyTime IngestPipeline::NextControl(const RequestContext& context) const {
 
 IngestPipeline::Step IngestPipeline::SlotStep(SteadyTime now) {
   SlotScheduler& slots = state_.slots;
+  // What is nearest to its end comes first: that gives buffers back, and lets others read the chunk soon.
   if (FetchPtr fetch = slots.TakeArrived()) return [this, fetch] { chunks_.Arrived(fetch); };
   if (FetchPtr fetch = slots.TakeToAwait()) return [this, fetch] { chunks_.AwaitPlace(fetch); };
   if (!state_.failed.ok()) return nullptr;
@@ -144,6 +149,7 @@ int IngestPipeline::SlotsWanted() const {
     fetching += source->blocks ? source->max_fetches : 0;
     for_arrivals = source->blocks ? for_arrivals : kSlotsForArrivals;
   }
+  // More slots than chunks that are left would find nothing to do.
   const uint32_t unfinished = state_.sources.missing() + state_.sources.under_way();
   const int useful = static_cast<int>(std::min<uint32_t>(unfinished, kMaxSlots));
   const Destination& destination = *state_.plan.destination;

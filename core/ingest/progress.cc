@@ -183,6 +183,7 @@ void ProgressTracker::Answered(StageClock& clock) {
 
 void ProgressTracker::AddDone(StageClock& clock, uint64_t bytes) {
   absl::MutexLock lock(&mutex_);
+  // Both under one lock, so that the bytes of a report are the sum of its sources'.
   progress_.bytes_done += bytes;
   clock.Placed(bytes);
 }

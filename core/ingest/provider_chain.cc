@@ -24,6 +24,7 @@ absl::StatusOr<MoreSources> ProviderChain::Next(const RequestContext& context,
     const SteadyTime now = SteadyNow();
     MoreSources more;
     if (!link.in_use.empty()) {
+      // Beside sources with some of the chunks, or after their time alone, the next provider is asked.
       if (!link.whole || now >= link.alone_until) continue;
       more.look_again = link.alone_until - now;
       return more;
@@ -64,6 +65,7 @@ std::vector<SourceFailure> ProviderChain::NoteEnded(std::span<const SourceFailur
       of_others.push_back(failure);
     } else {
       link->in_use.erase(failure.source.replica_id);
+      // Its other sources may not have every chunk together.
       link->whole = false;
       link->provider->Ended(failure);
     }

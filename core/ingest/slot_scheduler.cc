@@ -15,6 +15,7 @@ void SlotScheduler::AddPlacing(FetchPtr fetch) {
 }
 
 void SlotScheduler::EndAcquire() {
+  // The next slot may wait for a buffer now.
   if (std::exchange(acquiring_, false)) NoteMore();
 }
 
@@ -27,6 +28,7 @@ FetchPtr SlotScheduler::TakeArrived() {
   if (arrived_.empty()) return nullptr;
   FetchPtr fetch = std::move(arrived_.front());
   arrived_.pop_front();
+  // This slot takes one step: another wakes only where there is a second.
   slots_wake_ = more_to_take_ || !arrived_.empty();
   return fetch;
 }
@@ -34,6 +36,7 @@ FetchPtr SlotScheduler::TakeArrived() {
 FetchPtr SlotScheduler::TakeToAwait() {
   if (placing_.empty() || awaiting_) return nullptr;
   FetchPtr fetch = std::move(placing_.front());
+  // One slot awaits at a time, in the order of the copies: the others have something else to do.
   placing_.pop_front();
   awaiting_ = true;
   slots_wake_ = more_to_take_;

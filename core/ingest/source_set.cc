@@ -33,6 +33,7 @@ void SourceSet::Add(std::unique_ptr<SourceInUse> source) {
 }
 
 bool SourceSet::IsRetired(const SourceInUse& source) const {
+  // Spent: nothing will be added to what it has, and all of that is done.
   const bool spent = source.end_seen && picker_.IsSpent(source.index);
   return (spent || !source.in_use()) && source.under_way.empty();
 }
@@ -46,6 +47,7 @@ std::unique_ptr<SourceInUse> SourceSet::TakeRetired() {
       std::ranges::find_if(sources_, [this](const auto& source) { return IsRetired(*source); });
   if (retired == sources_.end()) return nullptr;
   std::unique_ptr<SourceInUse> source = std::move(*retired);
+  // `turn_` may point past the end now; Take counts modulo the size.
   sources_.erase(retired);
   picker_.RemoveSource(source->index);
   if (!source->in_use()) source->failure->delivered = source->delivered;
@@ -68,6 +70,7 @@ std::vector<Cancellation> SourceSet::GiveUp(SourceInUse& source, absl::Status wh
 }
 
 FetchPtr SourceSet::Take(SteadyTime now) {
+  // In turn, so that the first source does not get every chunk.
   for (size_t i = 0; i < sources_.size(); ++i) {
     SourceInUse& source = *sources_[(turn_ + i) % sources_.size()];
     if (!source.in_use()) continue;
@@ -79,6 +82,7 @@ FetchPtr SourceSet::Take(SteadyTime now) {
     fetch->request.chunk = taken->chunk;
     source.under_way.push_back(fetch);
     ++under_way_;
+    // A chunk that a failed source was asked for is fetched again: counted once.
     if (Loss& loss = losses_[taken->chunk]; loss == Loss::kLost) {
       loss = Loss::kCounted;
       ++refetched_;
@@ -90,6 +94,7 @@ FetchPtr SourceSet::Take(SteadyTime now) {
 
 void SourceSet::Fetched(ChunkFetch& fetch, SteadyTime now) {
   picker_.Fetched(fetch.source->index, fetch.request.chunk, now);
+  // It gave a chunk, so what it refused or was late with before counts no more.
   fetch.source->refusals = 0;
   fetch.source->overtaken = false;
   ++fetched_;
@@ -123,6 +128,8 @@ std::vector<Cancellation> SourceSet::TakeBackOverdue(SteadyTime now) {
     const auto fetch = std::ranges::find((*source)->under_way, overdue.chunk,
                                          [](const FetchPtr& other) { return other->request.chunk; });
     CHECK(fetch != (*source)->under_way.end()) << "chunk " << overdue.chunk;
+    // The fetch stays under way until its thread has seen the cancellation: until then bytes may arrive in
+    // its memory.
     (*fetch)->taken_back = true;
     // One that waits for a buffer waits for the destination.
     (*source)->overtaken |= (*fetch)->acquired;
@@ -142,6 +149,7 @@ void SourceSet::GiveUpOvertaken() {
       others.push_back(source->source->info().name);
     }
   }
+  // Where no other source is left, none was sooner.
   if (others.empty()) return;
   for (SourceInUse* source : overtaken) {
     source->failure = SourceFailure{

@@ -37,6 +37,7 @@ std::vector<GranuleRange> GranulesOf(uint64_t image_bytes, std::span<const ByteR
   }
   std::ranges::sort(all, {}, &GranuleRange::first);
   std::vector<GranuleRange> joined;
+  // Sorted by their beginning, ranges that overlap or touch become one.
   for (const GranuleRange& next : all) {
     if (joined.empty() || joined.back().first + joined.back().count < next.first) {
       joined.push_back(next);
@@ -55,6 +56,7 @@ uint64_t CountOf(const std::vector<GranuleRange>& ranges) {
 }
 
 std::vector<ImageExtent>::const_iterator ExtentAt(const std::vector<ImageExtent>& extents, uint64_t offset) {
+  // The first extent behind the offset; the one before it may reach beyond the offset.
   const auto behind = std::ranges::upper_bound(extents, offset, {}, &ImageExtent::image_offset);
   return behind != extents.begin() && ImageEnd(*std::prev(behind)) > offset ? std::prev(behind) : behind;
 }
@@ -65,6 +67,7 @@ std::vector<GranuleRange> Missing(const std::vector<GranuleRange>& wanted,
   for (const GranuleRange& range : wanted) {
     uint64_t next = range.first;
     const uint64_t end = range.first + range.count;
+    // In each round: the hole in front of an extent, then on to the end of that extent.
     for (auto at = ExtentAt(extents, next * kGranuleBytes); next < end; ++at) {
       const uint64_t held_from = at == extents.end() ? end : std::min(end, ImageGranules(*at).first);
       if (held_from > next) missing.push_back({next, held_from - next});
@@ -77,6 +80,7 @@ std::vector<GranuleRange> Missing(const std::vector<GranuleRange>& wanted,
 
 std::vector<ImageExtent> Lay(const std::vector<GranuleRange>& places, const std::vector<GranuleRange>& pool) {
   std::vector<ImageExtent> extents;
+  // Place and pool are walked side by side, as much at a time as fits both ranges.
   auto source = pool.begin();
   uint64_t used = 0;  // of *source
   for (const GranuleRange& place : places) {
@@ -114,6 +118,7 @@ std::vector<ImageExtent> Joined(std::vector<ImageExtent> extents, uint64_t segme
   std::ranges::sort(extents, {}, &ImageExtent::image_offset);
   std::vector<ImageExtent> joined;
   for (const ImageExtent& next : extents) {
+    // Not across the beginning of a segment: an extent lies in one memfd.
     if (!joined.empty() && ImageEnd(joined.back()) == next.image_offset &&
         joined.back().extent.offset + joined.back().extent.bytes == next.extent.offset &&
         next.extent.offset % segment_bytes != 0) {

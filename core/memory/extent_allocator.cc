@@ -21,6 +21,7 @@ std::optional<std::vector<GranuleRange>> ExtentAllocator::Allocate(uint64_t coun
   std::vector<GranuleRange> taken;
   for (uint64_t missing = count; missing > 0;) {
     const uint64_t before = free_granules_;
+    // The smallest range that is large enough, so that large ones stay whole.
     if (const auto fit = by_count_.lower_bound({missing, 0}); fit != by_count_.end()) {
       taken.push_back(TakeFrom(fit->second, missing, fit->second / segment_granules_));
     } else {
@@ -46,6 +47,7 @@ uint64_t ExtentAllocator::ChooseSegment(uint64_t count) const {
   for (uint64_t segment = 1; segment < free_in_segment_.size(); ++segment) {
     const uint64_t here = free_in_segment_[segment];
     const uint64_t there = free_in_segment_[best];
+    // While one has enough the fullest of these, else the emptiest of all.
     if (there >= count ? here >= count && here < there : here > there) best = segment;
   }
   return best;
@@ -54,9 +56,11 @@ uint64_t ExtentAllocator::ChooseSegment(uint64_t count) const {
 void ExtentAllocator::TakeFromSegment(uint64_t segment, uint64_t wanted, std::vector<GranuleRange>& taken) {
   const auto begin = by_first_.lower_bound(segment * segment_granules_);
   const auto end = by_first_.lower_bound((segment + 1) * segment_granules_);
+  // A copy: what is taken changes both indexes.
   std::vector<std::pair<uint64_t, uint64_t>> ranges;  // (count, first), the largest last
   for (auto range = begin; range != end; ++range) ranges.emplace_back(range->second, range->first);
   std::ranges::sort(ranges);
+  // The largest ranges go first: as few extents as possible, each of which a client maps on its own.
   while (wanted > 0 && !ranges.empty()) {
     auto next = std::prev(ranges.end());
     // Where one is large enough the smallest such, and it is the last to be taken.
@@ -76,6 +80,7 @@ void ExtentAllocator::Free(GranuleRange range) {
   const uint64_t segment_end = segment_begin + segment_granules_;
   free_granules_ += range.count;
   free_in_segment_[segment] += range.count;
+  // Free neighbours become one range, which never reaches into another segment.
   auto next = by_first_.lower_bound(range.first);
   if (next != by_first_.begin()) {
     auto before = std::prev(next);
@@ -104,6 +109,7 @@ void ExtentAllocator::TakeSegment(uint64_t segment) {
 GranuleRange ExtentAllocator::TakeFrom(uint64_t first, uint64_t wanted, uint64_t segment) {
   const auto found = by_first_.find(first);
   const GranuleRange whole{found->first, found->second};
+  // The rest of the range goes back to both indexes, which are kept alike at each step.
   Erase(found);
   const uint64_t count = std::min(wanted, whole.count);
   if (count < whole.count) Insert({whole.first + count, whole.count - count});

@@ -19,6 +19,7 @@ namespace {
 
 constexpr uint64_t kUnlimited = std::numeric_limits<uint64_t>::max();
 
+// nullopt also for the "max" of a control group without a limit.
 std::optional<uint64_t> ReadNumber(const std::string& path) {
   std::ifstream file(path);
   std::string word;
@@ -51,6 +52,7 @@ uint64_t ReadGroupLimit() {
   while (std::getline(file, line)) {
     const std::vector<std::string> fields = absl::StrSplit(line, absl::MaxSplits(':', 2));
     if (fields.size() != 3) continue;
+    // A line is "hierarchy:controllers:path"; version 2 has hierarchy 0 and no controllers.
     const bool unified = fields[0] == "0" && fields[1].empty();
     if (!unified && fields[1] != "memory") continue;
     const std::string root = unified ? "/sys/fs/cgroup" : "/sys/fs/cgroup/memory";
@@ -73,6 +75,7 @@ HostLimits ReadHostLimits() {
   HostLimits limits;
   limits.physical_bytes = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
   limits.physical_bytes = std::min(limits.physical_bytes, ReadGroupLimit());
+  // The kernel's estimate knows nothing of the control group.
   limits.available_bytes = std::min(limits.physical_bytes, ReadMemAvailable().value_or(kUnlimited));
   rlimit file_size;
   limits.file_bytes = getrlimit(RLIMIT_FSIZE, &file_size) == 0 ? file_size.rlim_cur : kUnlimited;
@@ -84,6 +87,7 @@ absl::Status CheckFits(uint64_t bytes, uint64_t segment_bytes, bool prefaulted, 
     return TooLarge(bytes, absl::StrCat("this host (or its control group) has ", limits.physical_bytes,
                                         " bytes of memory"));
   }
+  // Each segment is a file in memory, to which the limit applies.
   if (std::min(bytes, segment_bytes) > limits.file_bytes) {
     return TooLarge(bytes, absl::StrCat("the file size limit (ulimit -f) is ", limits.file_bytes,
                                         " bytes, less than a segment of the pool"));
@@ -98,6 +102,7 @@ absl::Status CheckFits(uint64_t bytes, uint64_t segment_bytes, bool prefaulted, 
 uint64_t FreeHugePageBytes() {
   const std::string folder = "/sys/kernel/mm/hugepages/hugepages-2048kB/";
   const uint64_t free = ReadNumber(folder + "free_hugepages").value_or(0);
+  // The kernel has promised these to mappings that have not touched them yet.
   const uint64_t promised = ReadNumber(folder + "resv_hugepages").value_or(0);
   return free > promised ? (free - promised) * kHugePageBytes : 0;
 }

@@ -29,6 +29,7 @@ bool IsSmall(const Extent& extent) { return extent.bytes < kGranuleBytes; }
 absl::StatusOr<SharedRegion> MakeRegion(const HostPool::Options& options, std::vector<KeptSegment>& places) {
   const uint64_t bytes = GranulesFor(options.bytes) * kGranuleBytes;
   uint64_t new_bytes = options.bytes;
+  // Only new segments have to fit: kept ones have their memory, or none meanwhile.
   for (size_t i = 0; i < places.size(); ++i) {
     const uint64_t here = std::min(options.segment_bytes, bytes - i * options.segment_bytes);
     if (!places[i].name.empty()) new_bytes -= std::min(new_bytes, here);
@@ -61,6 +62,7 @@ struct HostPool::State {
         prefaulter(region, options.prefault_threads) {
     for (size_t i = 0; i < kept_segments.size(); ++i) {
       const std::string& name = kept_segments[i].name;
+      // All of it counts as used until it is replaced, since nothing can be written there.
       if (!name.empty()) allocator.TakeSegment(i);
       places.push_back({.name = name.empty() ? NewUuid() : name, .kind = region.first_kind(i)});
       segments.push_back({i * region.segment_bytes(), region.bytes_at(i), region.fd(i)});
@@ -131,6 +133,7 @@ absl::StatusOr<std::vector<GranuleRange>> HostPool::State::Take(uint64_t granule
 void HostPool::State::AddReferences(Extent extent) {
   if (IsSmall(extent)) {
     Place& place = places[SegmentOf(extent)];
+    // Kept segments are not cut any further: it only counts how often they are named.
     if (place.kept()) {
       ++place.adopted;
     } else {
@@ -140,6 +143,8 @@ void HostPool::State::AddReferences(Extent extent) {
   }
   const uint64_t first = extent.offset / kGranuleBytes;
   const uint64_t count = extent.bytes / kGranuleBytes;
+  // The first reference is not counted here: the allocation that took the granule has it, or the state of
+  // being kept.
   for (uint64_t granule = first; granule < first + count; ++granule) ++further_references[granule];
   all_further_references += count;
   if (Place& place = places[SegmentOf(extent)]; place.kept()) place.adopted += count;
@@ -152,9 +157,11 @@ bool HostPool::State::DropReferences(Extent extent) {
     if (const std::optional<uint64_t> granule = small.DropReference(extent)) allocator.Free({*granule, 1});
     return false;
   }
+  // Of a kept segment, being kept is the first reference: nothing of it is given back here.
   GranuleRange unnamed{extent.offset / kGranuleBytes, extent.bytes / kGranuleBytes};
   if (all_further_references > 0) {
     const uint64_t end = unnamed.first + unnamed.count;
+    // Granules that no other allocation names are collected, up to the next shared one.
     unnamed.count = 0;
     for (uint64_t granule = unnamed.first; granule < end; ++granule) {
       if (further_references[granule] == 0) {
@@ -184,6 +191,7 @@ HostAllocation::HostAllocation(HostAllocation&& other) noexcept
 
 HostAllocation& HostAllocation::operator=(HostAllocation&& other) noexcept {
   if (this != &other) {
+    // The old extents are released at the end of this block, by the destructor of `old`.
     HostAllocation old(std::move(*this));
     pool_ = std::exchange(other.pool_, nullptr);
     bytes_ = std::exchange(other.bytes_, 0);
@@ -200,6 +208,7 @@ bool HostAllocation::Covers(uint64_t offset, uint64_t bytes) const {
   if (offset > bytes_ || bytes > bytes_ - offset) return false;
   const uint64_t end = offset + bytes;
   for (auto at = ExtentAt(extents_, offset); offset < end; ++at) {
+    // A hole in front of the extent, or behind the last one.
     if (at == extents_.end() || at->image_offset > offset) return false;
     offset = ImageEnd(*at);
   }
@@ -265,6 +274,7 @@ HostPool::HostPool(std::unique_ptr<State> state) : state_(std::move(state)) {}
 HostPool::~HostPool() {
   absl::MutexLock lock(&state_->mutex);
   uint64_t kept_bytes = 0;
+  // Kept segments count as used, also where nothing of them was adopted.
   for (size_t i = 0; i < state_->places.size(); ++i) {
     if (state_->places[i].unused()) kept_bytes += state_->segments[i].bytes;
   }
@@ -344,12 +354,15 @@ void HostPool::Release(const std::vector<ImageExtent>& extents) {
       if (state_->DropReferences(part.extent)) unused.push_back(state_->SegmentOf(part.extent));
     }
   }
+  // Without the lock: this maps memory and calls the owner. No other call can take the segment in between,
+  // since its granules stay taken.
   for (const size_t segment : unused) Replace(segment);
 }
 
 // No allocation names the segment, and none will: all of it stays taken until it has gone.
 void HostPool::Replace(size_t segment) {
   const PoolSegment& place = state_->segments[segment];
+  // The owner is told before the old memory goes, and of the new name before anything is allocated there.
   if (state_->before_replaced) state_->before_replaced(place);
   if (const absl::Status made = state_->region.Replace(segment); !made.ok()) {
     LOG(ERROR) << "host pool: a kept segment without replicas could not be replaced and stays: " << made;
@@ -364,6 +377,7 @@ void HostPool::Replace(size_t segment) {
   if (state_->on_replaced) state_->on_replaced(place, name, gone);
   absl::MutexLock lock(&state_->mutex);
   state_->places[segment].kind = SegmentKind::kOwn;
+  // Readers know a segment by the pool's id and its number, so other memory needs another id.
   state_->id = NewUuid();
   state_->allocator.Free({place.offset / kGranuleBytes, place.bytes / kGranuleBytes});
 }
@@ -373,6 +387,7 @@ absl::StatusOr<HostAllocation> HostPool::Adopt(uint64_t image_bytes, std::span<c
   std::vector<ImageExtent> found;
   uint64_t next = 0;
   for (const NamedExtent& extent : extents) {
+    // The extents come from a file of an earlier process, so each is checked like input from outside.
     const auto place = std::ranges::find(state_->places, extent.segment, &State::Place::name);
     if (place == state_->places.end() || !place->kept()) {
       return absl::InvalidArgumentError(absl::StrCat("adopt segment ", extent.segment, ": it was not kept"));
@@ -393,6 +408,7 @@ absl::StatusOr<HostAllocation> HostPool::Adopt(uint64_t image_bytes, std::span<c
     return absl::InvalidArgumentError(
         absl::StrCat("adopt an image of ", image_bytes, " bytes: its extents end at ", next));
   }
+  // Only when all was checked: an error leaves the pool as it was.
   for (const ImageExtent& part : found) state_->AddReferences(part.extent);
   return HostAllocation(this, image_bytes, std::move(found));
 }

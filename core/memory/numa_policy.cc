@@ -34,6 +34,8 @@ void PreferNumaNode(std::byte* base, uint64_t bytes, int node) {
 std::optional<int> PreferredNumaNode(const std::byte* address) {
   int mode = 0;
   std::vector<unsigned long> nodes(kMaxNodes / kMaskBits);
+  // The policy of the mapping is asked, not where pages lie: that also answers for pages that do not exist
+  // yet.
   if (syscall(SYS_get_mempolicy, &mode, nodes.data(), kMaxNodes + 1, address, MPOL_F_ADDR) != 0 ||
       mode != MPOL_PREFERRED) {
     return std::nullopt;

@@ -44,6 +44,7 @@ uint64_t FileBytes(int fd) {
 std::vector<KeptSegment> PlaceKept(uint64_t bytes, uint64_t segment_bytes, std::vector<KeptSegment> kept) {
   std::vector<KeptSegment> places((bytes + segment_bytes - 1) / segment_bytes);
   for (KeptSegment& segment : kept) {
+    // Without these seals another process could change what the pool serves.
     if (segment.fd && !IsSealed(segment.fd.get())) continue;
     for (size_t i = 0; i < places.size(); ++i) {
       const bool fits =
@@ -76,6 +77,7 @@ absl::StatusOr<SharedRegion> SharedRegion::Create(uint64_t bytes, uint64_t segme
     }
   }
   for (size_t segment = 0; segment < places.size(); ++segment) {
+    // Taken at the end, so that the caller still has them after an error.
     if (places[segment].fd) region.fds_[segment] = std::move(places[segment].fd);
   }
   // A core file of the daemon should not hold every model.
@@ -95,6 +97,7 @@ absl::StatusOr<UniqueFd> SharedRegion::MakeSegment(size_t segment, bool set_asid
   if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
     return ErrnoStatus(errno, "ftruncate for", Describe(this->bytes()));
   }
+  // Mapped before it is sealed: FUTURE_WRITE forbids each later mapping for writing.
   TC_RETURN_IF_ERROR(
       mapping_.Map(segment * segment_bytes_, fd.get(), 0, bytes, ReservedRange::Access::kWrite));
   if (!numa_nodes_.empty()) {
@@ -111,6 +114,7 @@ absl::Status SharedRegion::Replace(size_t segment) {
   // Another process may still have the huge pages of the one that goes.
   if (!made.ok() && pages_ == Pages::kHugeSetAside) made = MakeSegment(segment, /*set_aside=*/false);
   TC_RETURN_IF_ERROR(made.status());
+  // The number stays, since segments() has given it out.
   if (dup3(made->get(), fds_[segment].get(), O_CLOEXEC) < 0) return ErrnoStatus(errno, "dup3 for", kName);
   madvise(base() + segment * segment_bytes_, bytes_at(segment), MADV_DONTDUMP);
   return absl::OkStatus();
@@ -140,6 +144,7 @@ void Prefaulter::Run() {
       if (!stop_.exchange(true)) LOG(ERROR) << status.message() << "; the rest appears at first touch";
       break;
     }
+    // Steps end in any order, so the last one is found by the sum.
     if (populated_bytes_.fetch_add(bytes) + bytes == region_.bytes()) {
       complete_.store(true, std::memory_order_release);
     }
@@ -152,6 +157,7 @@ absl::Status Prefaulter::Populate(uint64_t offset, uint64_t bytes) {
   while (bytes > 0) {
     const size_t segment = offset / region_.segment_bytes();
     const uint64_t here = std::min(bytes, (segment + 1) * region_.segment_bytes() - offset);
+    // Kept segments have their pages, and room for them is replaced before anything is written there.
     if (region_.first_kind(segment) == SegmentKind::kOwn) {
       TC_RETURN_IF_ERROR(PopulateIn(segment, offset, here));
     }
@@ -162,6 +168,7 @@ absl::Status Prefaulter::Populate(uint64_t offset, uint64_t bytes) {
 }
 
 absl::Status Prefaulter::PopulateIn(size_t segment, uint64_t offset, uint64_t bytes) {
+  // First: to collapse small pages into a huge one would have to copy them.
   if (region_.pages() == SharedRegion::Pages::kHugeWhereMade) AskForHugePages(region_.base() + offset, bytes);
   int result;
   do {

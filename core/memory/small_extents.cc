@@ -8,9 +8,11 @@ namespace tensorcast {
 
 std::optional<Extent> SmallExtents::Allocate(uint64_t bytes) {
   const uint64_t pages = (bytes + page_bytes_ - 1) / page_bytes_;
+  // The first granule with room, so that later ones become free as a whole.
   for (auto& [number, granule] : granules_) {
     if (granule.free_pages < pages) continue;
     std::vector<bool>& taken = granule.taken;
+    // Side by side, since a client maps the piece at once.
     const auto room = std::search_n(taken.begin(), taken.end(), pages, false);
     if (room == taken.end()) continue;
     std::fill_n(room, pages, true);
@@ -32,6 +34,7 @@ void SmallExtents::AddGranule(uint64_t granule) {
 void SmallExtents::AddReference(Extent piece) { ++further_[piece.offset]; }
 
 std::optional<uint64_t> SmallExtents::DropReference(Extent piece) {
+  // Without an entry there is one reference, the last.
   if (const auto shared = further_.find(piece.offset); shared != further_.end()) {
     if (--shared->second == 0) further_.erase(shared);
     return std::nullopt;
@@ -45,6 +48,7 @@ std::optional<uint64_t> SmallExtents::DropReference(Extent piece) {
   granule.free_pages += pages;
   free_bytes_ += piece.bytes;
   if (granule.free_pages < granule.taken.size()) return std::nullopt;
+  // The granule goes back whole, with all its free pages.
   free_bytes_ -= kGranuleBytes;
   const uint64_t number = at->first;
   granules_.erase(at);

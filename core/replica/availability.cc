@@ -34,6 +34,7 @@ Availability::Watch::~Watch() { Stop(); }
 
 void Availability::Watch::Stop() {
   if (watched_ == nullptr) return;
+  // Observers run under this lock, so a running call has ended when it is taken.
   absl::MutexLock lock(&watched_->mutex_);
   watched_->observers_.erase(key_);
 }
@@ -46,6 +47,7 @@ Availability::Availability(uint64_t image_bytes, uint64_t chunk_bytes)
 
 // The chunk's bytes were written before its bit: a thread that sees the bit may read them.
 bool Availability::Set(uint32_t chunk) {
+  // The bit first, then the count: a reader that sees the count finds as many bits.
   const uint64_t bit = uint64_t{1} << (chunk % kBits);
   if ((words_[chunk / kBits].fetch_or(bit, std::memory_order_acq_rel) & bit) != 0) return false;
   count_.fetch_add(1, std::memory_order_acq_rel);
@@ -58,12 +60,14 @@ void Availability::TellObservers() const {
 
 void Availability::Add(uint32_t chunk) {
   CHECK_LT(chunk, chunks_);
+  // The lock keeps additions before the end, and one observer's calls apart.
   absl::MutexLock lock(&mutex_);
   if (!ended_ && Set(chunk)) TellObservers();
 }
 
 void Availability::AddWords(uint32_t first, const std::vector<uint64_t>& words) {
   absl::MutexLock lock(&mutex_);
+  // Bits behind the last chunk are passed over: the words come from another process.
   if (ended_ || first >= chunks_) return;
   bool changed = false;
   const uint64_t bits = std::min<uint64_t>(words.size() * kBits, chunks_ - first);
@@ -77,6 +81,7 @@ void Availability::End(absl::Status why) {
   absl::MutexLock lock(&mutex_);
   if (ended_) return;
   end_ = std::move(why);
+  // The status is written before the flag, which readers look at without the lock.
   ended_.store(true, std::memory_order_release);
   TellObservers();
 }

@@ -19,6 +19,7 @@ constexpr std::array<std::string_view, 7> kStates = {"allocating", "filling", "p
                                                      "draining",   "gone",    "failed"};
 
 using enum ReplicaState;
+// From kGone and kFailed nothing leads on: such a replica has left the table.
 constexpr std::pair<ReplicaState, ReplicaState> kTransitions[] = {
     {kAllocating, kFilling}, {kAllocating, kFailed}, {kFilling, kReady},
     {kFilling, kPartial},    {kFilling, kFailed},    {kPartial, kFilling},
@@ -38,6 +39,7 @@ absl::StatusOr<Location> Location::Parse(std::string_view text) {
   if (text == "disk") return Location{LocationKind::kDisk, 0};
   std::string_view ordinal = text;
   Location gpu{LocationKind::kGpu, 0};
+  // Only the text that ToString writes: "gpu:01" would be a second name of gpu:1.
   if (absl::ConsumePrefix(&ordinal, "gpu:") && absl::SimpleAtoi(ordinal, &gpu.device) && gpu.device >= 0 &&
       gpu.ToString() == text) {
     return gpu;

@@ -8,6 +8,7 @@
 namespace tensorcast {
 namespace {
 
+// In the order of the enumerations. These names go over the wire, into metrics and into traces.
 constexpr std::array<std::string_view, 3> kSourceTypes = {"local", "remote", "disk"};
 constexpr std::array<std::string_view, 3> kStages = {"fetch", "verify", "place"};
 constexpr std::array<std::string_view, 4> kLosses = {"not_opened", "source_died", "timeout", "bad_digest"};

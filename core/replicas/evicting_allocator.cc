@@ -166,8 +166,11 @@ bool EvictingAllocator::TryEvictOne(Location pool, const TraceContext& needed_by
   otel::Span span = EvictionSpan(*victim, needed_by);
   const otel::Scope scope(span.context().IsValid() ? span.context()
                                                    : needed_by);  // the guard's call is its child
+  // A partial replica is not counted as a copy, so the guard has nothing to say.
   const bool guarded = guard_ != nullptr && victim->state == ReplicaState::kReady;
   absl::Status evicted = guarded ? guard_->MayEvict(*victim) : absl::OkStatus();
+  // UNAVAILABLE: the guard could not ask the global store. ABORTED: the replica may go once something that is
+  // under way has ended. Any other error is a reason why the replica stays.
   if (absl::IsUnavailable(evicted)) {
     refused.not_asked = evicted;
   } else if (absl::IsAborted(evicted)) {
@@ -182,6 +185,7 @@ bool EvictingAllocator::TryEvictOne(Location pool, const TraceContext& needed_by
   if (!evicted.ok()) {
     span.SetError(evicted);
     VLOG(1) << "replica " << victim->id << " of " << victim->artifact_id << " is not evicted: " << evicted;
+    // True, as after an eviction: the next round asks for another victim.
     refused.ids.insert(victim->id);
     table_->Unreserve(victim->id);
     return true;

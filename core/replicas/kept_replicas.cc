@@ -48,6 +48,7 @@ void KeptReplicas::Settle(std::string_view artifact_id, bool wanted) {
     const auto found = entries_.find(artifact_id);
     if (found == entries_.end() || stopping_) return;
     entry = found->second;
+    // Another thread compares it already, and is waited for.
     if (std::exchange(entry->taken, true)) {
       const auto settled = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
         return stopping_ || !entries_.contains(artifact_id);
@@ -66,6 +67,7 @@ bool KeptReplicas::SettleAll() {
     {
       absl::MutexLock lock(&mutex_);
       if (entries_.empty() || stopping_) return any;
+      // One that is not compared yet, where there is one; else the end of a comparison is awaited.
       next = entries_.begin()->first;
       for (const auto& [id, entry] : entries_) {
         if (!entry->taken) next = id;
@@ -78,12 +80,14 @@ bool KeptReplicas::SettleAll() {
 
 void KeptReplicas::Compare(const std::shared_ptr<Entry>& entry, bool wanted) {
   const std::string id = entry->replica.manifest->id();
+  // While this is not zero the background waits between two chunks (LetWantedPass).
   if (wanted) ++wanted_;
   const bool matches = Matches(entry->replica, wanted);
   if (wanted) {
     absl::MutexLock lock(&mutex_);  // so that a thread that waits for it looks again
     --wanted_;
   }
+  // The comparison may have been given up, so its result says nothing.
   if (stopping_) return;
   LOG_IF(ERROR, !matches) << "The replica of " << id << " that was kept in memory does not match its "
                           << "digests any more: it is not served";
@@ -98,6 +102,7 @@ void KeptReplicas::Compare(const std::shared_ptr<Entry>& entry, bool wanted) {
   }
   if (added == nullptr) entry->replica.memory = HostAllocation();
   on_settled_(id, std::move(added));
+  // Last: a request that waits for the entry to go then finds the replica in the table.
   absl::MutexLock lock(&mutex_);
   entries_.erase(id);
 }
@@ -131,6 +136,7 @@ bool KeptReplicas::Matches(const KeptReplica& replica, bool wanted) const {
 bool KeptReplicas::MatchesFrom(const KeptReplica& replica, bool wanted,
                                std::atomic<uint32_t>& next_chunk) const {
   const ImageLayout& layout = replica.manifest->layout();
+  // XXH3 alone: the memory was verified before, and this finds accidents.
   DigestBuilder digest;
   for (uint32_t chunk = next_chunk++; chunk < layout.chunk_count(); chunk = next_chunk++) {
     if (!wanted) LetWantedPass();
@@ -139,6 +145,7 @@ bool KeptReplicas::MatchesFrom(const KeptReplica& replica, bool wanted,
     digest.Reset();
     for (const HostSpan& span : replica.memory.Spans(range.offset, range.bytes)) digest.Update(span);
     if (digest.Finish() != replica.manifest->digests()[chunk].xxh3) {
+      // The other threads find nothing left to compare.
       next_chunk = layout.chunk_count();
       return false;
     }

@@ -12,6 +12,7 @@ void PoolSpace::BeginFreeing(Location pool) {
 
 void PoolSpace::EndFreeing(Location pool) {
   absl::MutexLock lock(&mutex_);
+  // In one step: a request that sees no memory coming sees the event.
   --freeing_[pool];
   ++events_;
 }

@@ -60,6 +60,7 @@ ReplicaRecordPtr ReplicaIndex::FindWith(std::string_view artifact_id, Location l
     return record.info.location == location && record.info.artifact_id == artifact_id &&
            (IsReady(record) || (chunks.has_value() && record.Has(*chunks)));
   };
+  // A ready one is preferred: false comes before true.
   return FindFirst(records_, fits, [](const ReplicaRecord& record) { return !IsReady(record); });
 }
 
@@ -67,12 +68,16 @@ ReplicaRecordPtr ReplicaIndex::FindSource(std::string_view artifact_id, const st
                                           std::string_view receiver) const {
   const auto own = records_.find(receiver);
   const auto fits = [&](const ReplicaRecord& record) {
+    // A replica may read from one that began before it, and not the other way round: so two never wait for
+    // each other.
     const bool later = record.info.state == ReplicaState::kFilling &&
                        (own == records_.end() || record.begun > own->second->begun);
     return (IsReady(record) || (record.CanCopyFilling() && !later)) &&
            record.info.artifact_id == artifact_id && record.info.chunks_unverified == 0 &&
            !except.contains(record.info.location);
   };
+  // From the fastest to read from to the slowest: host memory, a GPU, the disk; then those that have a part
+  // only.
   const auto order = [](const ReplicaRecord& record) {
     const LocationKind kind = record.info.location.kind;
     const int rank = record.info.state == ReplicaState::kPartial ? 4
@@ -90,6 +95,7 @@ bool ReplicaIndex::IsEarlierAllocating(std::string_view artifact_id, const std::
   const auto own = records_.find(receiver);
   return own != records_.end() && std::ranges::any_of(records_, [&](const auto& entry) {
            const ReplicaRecord& other = *entry.second;
+           // A replica on disk cannot be read before it is ready.
            return other.info.state == ReplicaState::kAllocating && other.info.artifact_id == artifact_id &&
                   other.info.location.kind != LocationKind::kDisk && !except.contains(other.info.location) &&
                   other.begun < own->second->begun;
@@ -121,6 +127,7 @@ ReplicaRecordPtr ReplicaIndex::FindVictim(Location pool, const std::set<std::str
   };
   // One that is being read is in use at this moment, and its readers lose their source.
   return FindFirst(records_, fits, [](const ReplicaRecord& record) {
+    // Partial ones go before ready ones, and within each the one that was used longest ago.
     return std::tuple(record.info.leases > 0, record.info.state != ReplicaState::kPartial, record.use_order);
   });
 }

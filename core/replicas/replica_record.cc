@@ -10,6 +10,7 @@ namespace tensorcast {
 bool ReplicaRecord::CanLeaseFilling() const { return CanCopyFilling() && storage.host != nullptr; }
 
 bool ReplicaRecord::CanCopyFilling() const {
+  // Without an availability it is a first ingest, not verified whole, or on disk.
   return (info.state == ReplicaState::kFilling || info.state == ReplicaState::kPartial) &&
          availability != nullptr && !withdrawn;
 }
@@ -20,6 +21,7 @@ bool ReplicaRecord::Has(std::span<const uint32_t> wanted) const {
 }
 
 bool ReplicaRecord::IsHeld() const {
+  // Leases to serve others yield when a partial replica is to go.
   const uint32_t yielding = info.state == ReplicaState::kPartial ? servings : 0;
   return info.leases > yielding;
 }
@@ -30,6 +32,7 @@ bool ReplicaRecord::IsEvictable() const {
 }
 
 uint64_t ReplicaRecord::BytesHeld() const {
+  // On a GPU or on disk, space for the whole image is taken at once.
   if (storage.host == nullptr) return (info.image_bytes + kGranuleBytes - 1) / kGranuleBytes * kGranuleBytes;
   uint64_t bytes = 0;
   for (const ImageExtent& piece : storage.host->extents()) bytes += piece.extent.bytes;
@@ -53,9 +56,11 @@ std::shared_ptr<const HostAllocation> ReplicaRecord::CutToPresent() {
   for (uint32_t chunk = 0; chunk < chunks.size(); ++chunk) {
     if (chunks[chunk]) present.push_back(layout.chunk(chunk));
   }
+  // The old one ends with the ingest's error. What stays can be read, and has one of its own.
   auto anew = std::make_shared<Availability>(layout.image_bytes, layout.chunk_bytes);
   anew->AddWords(0, availability->Words());
   availability = std::move(anew);
+  // Granules with present chunks are shared; the others go with the old allocation.
   return std::exchange(storage.host, std::make_shared<const HostAllocation>(storage.host->Only(present)));
 }
 

@@ -16,7 +16,8 @@ constexpr Location kDisk{LocationKind::kDisk, 0};
 
 absl::Status ReplicaRemoval::Evict(std::string_view replica_id, bool force) {
   TC_ASSIGN_OR_RETURN(const ReplicaInfo replica, table_->Find(replica_id));
-  // A pinned one is refused below, by Drain, whatever the guard would say.
+  // The guard costs a call of the global store. A pinned one is refused below, by Drain, whatever the guard
+  // would say.
   const bool guarded = !force && !replica.pinned && replica.state == ReplicaState::kReady;
   if (guarded && guard_ != nullptr) {
     if (absl::Status allowed = guard_->MayEvict(replica); !allowed.ok()) {

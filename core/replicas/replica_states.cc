@@ -31,6 +31,7 @@ void ReplicaStates::Move(ReplicaRecord& record, ReplicaState to) {
 }
 
 void ReplicaStates::Notify(const ReplicaRecord& record) {
+  // Only queued here, in the order of the changes: listeners are told without the mutex.
   notifier_->ReplicaChanged(record.info, record.manifest);
 }
 
@@ -49,6 +50,7 @@ ReplicaStates::Rest ReplicaStates::Drain(const ReplicaRecordPtr& record) {
             .pool = record->info.location};
   if (rest.availability != nullptr) record->told_to_stop = SteadyNow();
   Move(*record, ReplicaState::kDraining);
+  // The end of its last lease moves it on to gone (EndLease).
   if (record->info.leases > 0) return rest;
   Move(*record, ReplicaState::kGone);
   records.Erase(record->info.id);
@@ -61,6 +63,7 @@ ReplicaStates::Rest ReplicaStates::Fail(const ReplicaRecordPtr& record, absl::St
   Move(*record, ReplicaState::kFailed);
   records.Erase(record->info.id);
   if (record->info.leases > 0) {
+    // Its readers go on with the memory. The last lease that ends frees it (EndLease).
     failed.insert(record);
   } else {
     rest.storage = TakeStorage(*record);
@@ -69,6 +72,7 @@ ReplicaStates::Rest ReplicaStates::Fail(const ReplicaRecordPtr& record, absl::St
 }
 
 ReplicaStorage ReplicaStates::TakeStorage(ReplicaRecord& record) {
+  // First: a request that finds no room has to know that some is coming.
   space.BeginFreeing(record.info.location);
   return std::move(record.storage);
 }
@@ -143,6 +147,7 @@ ReplicaLease::~ReplicaLease() {
 }
 
 std::vector<ConstHostSpan> ReplicaLease::HostSpans(uint64_t offset, uint64_t bytes) const {
+  // What a partial replica got since the lease began is in the record's memory.
   const std::vector<HostSpan> spans = host_->Covers(offset, bytes)
                                           ? host_->Spans(offset, bytes)
                                           : states_->HostOf(*record_)->Spans(offset, bytes);

@@ -36,6 +36,7 @@ void ReplicaTable::Add(ReplicaInfo replica, std::shared_ptr<const Manifest> mani
   record->ingest = std::move(ingest);
   record->made_by = std::move(made_by);
   absl::MutexLock lock(&states_.mutex);
+  // The order of ingests decides which one may read from which.
   record->begun = ++begun_;
   states_.Insert(record);
 }
@@ -47,6 +48,7 @@ std::optional<std::string> ReplicaTable::TakeOver(std::string_view artifact_id, 
   if (record == nullptr) return std::nullopt;
   record->ingest = std::move(ingest);
   record->taken_over = true;
+  // As if it had begun now: it may read from those that are ahead of it.
   record->begun = ++begun_;
   record->whole = false;  // until it is known what the ingest brings
   states_.Touch(*record);
@@ -105,6 +107,8 @@ void ReplicaTable::Fail(std::string_view id, const absl::Status& why) {
     const ReplicaRecordPtr record = states_.records.Get(id);
     const Location pool = record->info.location;
     const bool filled = !std::exchange(record->taken_over, false);
+    // What can be read stays as a partial replica, unless it was found wrong or a ready one is in its place.
+    // One that was taken over and not filled is as it was.
     const bool stays =
         record->availability != nullptr && record->storage.host != nullptr && !record->withdrawn &&
         (!filled || record->info.chunks_present > 0) &&
@@ -114,6 +118,7 @@ void ReplicaTable::Fail(std::string_view id, const absl::Status& why) {
       rest = states_.Fail(record, why);
     } else {
       if (filled) {
+        // The memory of the missing chunks is freed without the lock, in Finish.
         states_.space.BeginFreeing(pool);
         rest = {.availability = record->availability, .end = why, .pool = pool};
         rest.storage.emplace().host = record->CutToPresent();
@@ -157,7 +162,9 @@ absl::StatusOr<std::unique_ptr<ReplicaLease>> ReplicaTable::Complete(std::string
       }
       states_.Touch(*record);
       if (all) {
+        // It ends with OK, the default of `rest.end`: every chunk is there.
         rest.availability = std::exchange(record->availability, nullptr);
+        // At one place there is one replica of an artifact: what this one replaces drains.
         const ReplicaRecordPtr other =
             gives_way ? ready
                       : states_.records.FindIn(ReplicaState::kPartial, record->info.artifact_id, pool);
@@ -228,6 +235,7 @@ absl::Status ReplicaTable::Withdraw(std::string_view id) {
     if (record->info.state == ReplicaState::kReady || record->info.state == ReplicaState::kPartial) {
       rest = states_.Drain(record);
     } else if (record->info.state == ReplicaState::kFilling) {
+      // Its ingest goes on and fails at its end (Complete). Its readers are told now.
       record->withdrawn = true;
       rest.availability = record->availability;
       rest.end = ReplicaStates::BeingRemoved();
@@ -319,6 +327,7 @@ std::vector<ReplicaTable::ReadyReplica> ReplicaTable::FindReady(Location locatio
       }
     }
   }
+  // The one that was used last comes first.
   std::ranges::sort(found, std::ranges::greater(), [](const auto& replica) { return replica.first; });
   std::vector<ReadyReplica> replicas;
   for (auto& [use_order, replica] : found) replicas.push_back(std::move(replica));
@@ -346,6 +355,7 @@ void ReplicaTable::Unreserve(std::string_view id) {
   absl::MutexLock lock(&states_.mutex);
   if (const absl::StatusOr<ReplicaRecordPtr> record = states_.records.Find(id); record.ok()) {
     (*record)->reserved = false;
+    // Another request may take it now.
     states_.space.NoteChance();
   }
 }

@@ -18,6 +18,8 @@ namespace {
 // The paths that are listed at most, weights among them.
 constexpr size_t kMaxListed = 10'000;
 
+// What holds weights in any format, and what belongs to such files: a model put here has its weights as
+// tensors.
 constexpr std::string_view kWeightsEndings[] = {".safetensors",
                                                 ".bin",
                                                 ".pt",
@@ -52,9 +54,11 @@ bool IsWeightsFile(std::string_view path) {
 absl::StatusOr<FilesBeside> OpenFilesBeside(const RequestContext& context, const SafetensorsModel& model) {
   if (model.folder == nullptr) return FilesBeside();
   absl::StatusOr<std::vector<std::string>> paths = model.folder->ListBelow(context, kMaxListed);
+  // A folder that may not be listed can hold a model: it comes without files.
   if (absl::IsPermissionDenied(paths.status()) || absl::IsUnimplemented(paths.status())) return FilesBeside();
   TC_RETURN_IF_ERROR(paths.status());
   if (paths->size() > kMaxListed) return TooMuch(absl::StrCat("more than ", kMaxListed, " files"));
+  // Shards are left out by name too: an index may give them any.
   std::erase_if(*paths, [&model](const std::string& path) {
     return IsWeightsFile(path) || std::ranges::count(model.shards, path) > 0;
   });
@@ -87,6 +91,7 @@ absl::StatusOr<FilesBeside> FilesOf(ObjectReaders objects, const std::vector<std
   TC_RETURN_IF_ERROR(CheckFileLayout(files.layout));
   for (size_t i = 0; i < paths.size(); ++i) {
     const Tensor& file = files.layout.tensors[i];
+    // An empty file has no bytes to be read.
     if (file.nbytes == 0) continue;
     files.extents.push_back({.object = static_cast<uint32_t>(i),
                              .object_offset = 0,
@@ -100,6 +105,8 @@ absl::Status WriteFiles(const std::string& folder, const ImageLayout& layout,
                         absl::FunctionRef<ConstHostSpan(const Tensor&)> bytes_of,
                         const RequestContext& context) {
   TC_RETURN_IF_ERROR(CheckFileLayout(layout));
+  // The names become paths: the check above keeps them within the folder, since a layout may come from
+  // another node.
   for (const Tensor& tensor : layout.tensors) {
     const std::filesystem::path path = std::filesystem::path(folder) / tensor.name;
     std::error_code error;

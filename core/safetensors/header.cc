@@ -15,10 +15,13 @@ constexpr std::string_view kMetadataKey = "__metadata__";
 
 // {"__metadata__": {key: text, ...}, tensor: {"dtype": text, "shape": [n, ...], "data_offsets": [begin,
 // end]}, ...}
+// A state machine over the events of the JSON parser: each state has the events that may come next, and all
+// others are errors. So nothing of the header is built that the format does not have.
 class HeaderReader : public StrictJsonReader {
  public:
   explicit HeaderReader(SafetensorsHeader& header) : header_(header) {}
 
+  // Three kinds of objects are expected: the header, its metadata, and a tensor.
   bool start_object(size_t) override {
     if (state_ == State::kStart) {
       state_ = State::kTop;
@@ -41,6 +44,7 @@ class HeaderReader : public StrictJsonReader {
       case State::kTop:
         name_ = key;
         state_ = State::kTopValue;
+        // Readers differ in which of two equal keys counts, so a file with both has no single meaning.
         return names_.insert(name_).second || Fail("appears twice");
       case State::kTensor:
         return Field(key);
@@ -103,6 +107,7 @@ class HeaderReader : public StrictJsonReader {
     if (state_ == State::kTensor && fields_seen_ != kAllFields) {
       return Fail("a tensor needs dtype, shape and data_offsets");
     }
+    // A tensor and the metadata end in the header, and the header ends the document.
     state_ = state_ == State::kTop ? State::kEnd : State::kTop;
     return true;
   }
@@ -185,6 +190,7 @@ absl::Status CheckSize(const SafetensorsHeader::Entry& entry) {
 absl::Status CheckCoverage(const SafetensorsHeader& header) {
   uint64_t end = 0;
   for (const auto& entry : header.tensors) {
+    // The format allows neither holes nor overlaps, so each byte of the file has one meaning.
     if (entry.data.offset != end) {
       return absl::InvalidArgumentError(absl::StrCat(
           "tensor ", QuoteName(entry.name), ": its data begins at ", entry.data.offset, " instead of ", end,
@@ -204,6 +210,8 @@ absl::Status CheckCoverage(const SafetensorsHeader& header) {
 
 absl::StatusOr<uint64_t> SafetensorsTensorBytes(DType dtype, const std::vector<uint64_t>& shape) {
   TC_ASSIGN_OR_RETURN(const uint64_t bytes, TensorBytes(dtype, shape));
+  // Multiplied in the order of the shape, as other readers do: [2^40, 2^40, 0] has no bytes and is
+  // refused all the same.
   uint64_t elements = 1;
   for (const uint64_t dimension : shape) {
     if (__builtin_mul_overflow(elements, dimension, &elements)) {
@@ -229,7 +237,8 @@ absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(std::string_view header
   HeaderReader reader(parsed);
   TC_RETURN_IF_ERROR(ParseStrictJson(header, reader));
   for (const auto& entry : parsed.tensors) TC_RETURN_IF_ERROR(CheckSize(entry));
-  // Empty tensors share their offset with the tensor that follows them.
+  // Empty tensors share their offset with the tensor that follows them. The name decides between two of
+  // those, so that one file always has one order.
   std::sort(parsed.tensors.begin(), parsed.tensors.end(), [](const auto& a, const auto& b) {
     return std::tie(a.data.offset, a.data.bytes, a.name) < std::tie(b.data.offset, b.data.bytes, b.name);
   });

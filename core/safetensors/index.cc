@@ -9,6 +9,7 @@
 namespace tensorcast {
 namespace {
 
+// No tool writes an index that is nested so deeply.
 constexpr int kMaxDepth = 64;
 
 // {"weight_map": {tensor: shard, ...}, anything else}
@@ -19,6 +20,7 @@ class IndexReader : public StrictJsonReader {
   bool has_weight_map() const { return has_weight_map_; }
 
   bool start_object(size_t) override {
+    // At this depth an object is the value of weight_map, unless another key is skipped.
     if (depth_ == 1 && !skipping_) in_weight_map_ = true;
     return Deeper("an object");
   }
@@ -27,6 +29,7 @@ class IndexReader : public StrictJsonReader {
 
   bool key(string_t& key) override {
     if (depth_ == 1) {
+      // All but weight_map is skipped, as long as it is valid JSON.
       skipping_ = key != "weight_map";
       if (!skipping_ && has_weight_map_) return Fail("weight_map appears twice");
       has_weight_map_ |= !skipping_;
@@ -39,6 +42,7 @@ class IndexReader : public StrictJsonReader {
   bool string(string_t& shard) override {
     if (skipping_) return true;
     if (!in_weight_map_) return Unexpected("a string");
+    // The name becomes a path: it must not lead out of the model's folder.
     if (!IsPathBelow(shard)) {
       return Fail(absl::StrCat("tensor ", QuoteName(tensor_), " is in ", QuoteName(shard),
                                ", which is not a plain path inside the model's directory"));

@@ -34,6 +34,7 @@ absl::StatusOr<std::shared_ptr<const Manifest>> MakeManifest(const RequestContex
                                     digests[chunk] = std::move(digest);
                                     return true;
                                   }));
+  // After the last read: a file that was written to meanwhile must not get a manifest.
   for (const std::shared_ptr<ObjectReader>& object : model.objects) {
     TC_RETURN_IF_ERROR(object->CheckUnchanged(context));
   }
@@ -64,6 +65,7 @@ absl::StatusOr<std::shared_ptr<const Manifest>> FindManifestBeside(const Request
   TC_ASSIGN_OR_RETURN(const std::string text, ReadBytes(context, *found->object, 0, bytes));
   absl::StatusOr<std::shared_ptr<const Manifest>> manifest = Manifest::Decode(text);
   if (!manifest.ok()) return Unfit(beside, manifest.status().message());
+  // The headers are compared now, and the chunks as the import reads them.
   if (!SameImage((*manifest)->layout(), model.layout) || (*manifest)->metadata() != model.metadata) {
     return Unfit(beside, "it is of another model");
   }
@@ -74,6 +76,7 @@ absl::Status CheckManifestBeside(std::string_view uri, const Manifest& beside, c
   if (beside.id() == made.id()) return absl::OkStatus();
   const std::vector<ChunkDigests>& told = beside.digests();
   size_t chunk = 0;
+  // The first chunk that differs is named, since a user can compare that part of the file.
   while (chunk < told.size() && chunk < made.digests().size() && told[chunk] == made.digests()[chunk]) {
     ++chunk;
   }

@@ -35,6 +35,7 @@ absl::Status Unreadable(const absl::Status& why, const std::string& uri) {
 // Of formats that are not read here, how to convert them; empty: it is not one of them. A name in a folder
 // has to do where the file has not been opened.
 std::string_view HowToConvert(std::string_view begin, std::string_view name) {
+  // torch.save writes a zip file, older releases a pickle of protocol 2.
   const bool zip_or_pickle = begin.starts_with("PK\x03\x04") || begin.starts_with("\x80\x02");
   if (zip_or_pickle || name.ends_with(".bin") || name.ends_with(".pt") || name.ends_with(".pth")) {
     return "a PyTorch checkpoint, which runs code when it is read; load it where you trust it and save it "
@@ -56,6 +57,7 @@ absl::StatusOr<SafetensorsHeader> ReadHeader(const RequestContext& context, Obje
   }
   TC_ASSIGN_OR_RETURN(const std::string length, ReadBytes(context, object, 0, kLengthBytes));
   const uint64_t header_bytes = ByteReader(length).Get<uint64_t>();
+  // In a file of another format these bytes mean something else, mostly a huge number.
   if (header_bytes > kMaxSafetensorsHeaderBytes) {
     if (const std::string_view how = HowToConvert(length, ""); !how.empty()) {
       return absl::InvalidArgumentError(absl::StrCat("it is ", how));
@@ -91,6 +93,7 @@ class ModelBuilder {
   }
 
   absl::StatusOr<SafetensorsModel> Build() && {
+    // Empty metadata and none are two headers, and both are written again as they were.
     if (has_metadata_ && model_.metadata.empty()) model_.metadata.emplace(kEmptyMetadataKey, "");
     TC_RETURN_IF_ERROR(AssignOffsets(model_.layout));
     for (size_t i = 0; i < model_.layout.tensors.size(); ++i) {
@@ -160,6 +163,7 @@ absl::Status CheckShard(const SafetensorsIndex& index, const std::string& shard,
                                                      QuoteName(mapped->second)));
     }
   }
+  // Each tensor of the shard is one that the index puts there, so equal counts mean that none is missing.
   if (header.tensors.size() == expected) return absl::OkStatus();
   absl::flat_hash_set<std::string_view> held;
   for (const auto& entry : header.tensors) held.insert(entry.name);
@@ -185,6 +189,8 @@ absl::StatusOr<SafetensorsModel> OpenSharded(const RequestContext& context, cons
   const std::string index_uri = absl::StrCat(uri, "/", kIndexName);
   const absl::StatusOr<SafetensorsIndex> index = ReadIndex(context, folder);
   if (!index.ok()) return Unreadable(index.status(), index_uri);
+  // By name, since the order of the shards is the order of the image: so two hosts make the same artifact of
+  // the same files.
   std::map<std::string, size_t> shards;  // and how many tensors each holds
   for (const auto& [tensor, shard] : index->weight_map) ++shards[shard];
   ModelBuilder builder;
@@ -205,6 +211,7 @@ absl::StatusOr<SafetensorsModel> OpenFolder(const RequestContext& context, const
   if (!unlisted) TC_RETURN_IF_ERROR(names.status());
   const auto has = [&](std::string_view name) {
     if (!unlisted) return std::ranges::binary_search(*names, name);
+    // Another error is reported when the file is opened for reading.
     const absl::Status opened = folder.Open(context, std::string(name)).status();
     return !absl::IsNotFound(opened) && !absl::IsPermissionDenied(opened);
   };

@@ -97,6 +97,7 @@ absl::Status OutputFile::Create(uint64_t bytes) {
     return absl::InvalidArgumentError(
         absl::StrCat("write ", path_, ": it exists and is not a regular file; choose another name"));
   }
+  // Before room is reserved: the rest of a killed writer may be as large as this file.
   RemoveAbandoned(path_);
   TC_RETURN_IF_ERROR(Open());
   return Reserve(bytes);
@@ -104,6 +105,7 @@ absl::Status OutputFile::Create(uint64_t bytes) {
 
 absl::Status OutputFile::Open() {
   const std::string folder = FolderOf(path_);
+  // A file without a name goes with its descriptor, also where this process is killed.
   fd_ = open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
   // It is given its name through /proc.
   if (fd_ >= 0 && access(PathOf(fd_).c_str(), F_OK) != 0) close(std::exchange(fd_, -1));
@@ -130,6 +132,8 @@ absl::Status OutputFile::OpenNamed() {
 }
 
 absl::Status OutputFile::Reserve(uint64_t bytes) {
+  // Room is reserved first, so that a full disk is told before minutes of writing. In steps, between which
+  // the file can be given up.
   for (uint64_t at = 0; at < bytes; at += kReserveBytes) {
     TC_RETURN_IF_ERROR(Check());
     const uint64_t count = std::min(kReserveBytes, bytes - at);
@@ -231,6 +235,8 @@ absl::Status OutputFile::Name() {
 absl::Status OutputFile::Publish() {
   TC_RETURN_IF_ERROR(Flush());
   TC_RETURN_IF_ERROR(Sync());
+  // The bytes are on the disk before the name is: a reader after a crash finds the old file or the whole new
+  // one.
   if (temporary_.empty()) TC_RETURN_IF_ERROR(Name());
   if (!temporary_.empty() && rename(temporary_.c_str(), path_.c_str()) != 0) {
     return ErrnoStatus(errno, "rename to", path_);

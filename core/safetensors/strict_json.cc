@@ -13,6 +13,7 @@ bool StrictJsonReader::parse_error(size_t position, const std::string&, const nl
 }
 
 bool StrictJsonReader::Fail(std::string_view what) {
+  // The first fault stays. The library takes the false for the end of the parse.
   if (status_.ok()) status_ = absl::InvalidArgumentError(absl::StrCat(Where(), ": ", what));
   return false;
 }

@@ -14,6 +14,7 @@
 namespace tensorcast {
 namespace {
 
+// The data begins behind 8 bytes of length and the header: at a multiple of 8.
 constexpr uint64_t kHeaderAlignment = 8;
 
 // REQUIRES: text is valid UTF-8.
@@ -38,6 +39,7 @@ absl::Status CheckTensor(const Tensor& tensor, absl::flat_hash_set<std::string_v
 }
 
 absl::StatusOr<std::string> EncodeMetadata(const std::map<std::string, std::string>& metadata) {
+  // The mark of a header with empty metadata (ModelBuilder::Build) becomes that again.
   if (metadata.size() == 1 && metadata.begin()->first == kEmptyMetadataKey &&
       metadata.begin()->second.empty()) {
     return "\"__metadata__\":{}";
@@ -53,6 +55,7 @@ absl::StatusOr<std::string> EncodeMetadata(const std::map<std::string, std::stri
   return absl::StrCat("\"__metadata__\":{", json, "}");
 }
 
+// Elements below a byte are packed, and need no alignment.
 uint64_t ElementBytes(DType dtype) { return std::max<uint64_t>(FindDType(dtype)->bits / 8, 1); }
 
 // Where padding is left out, a tensor of odd size can put the next ones at offsets that are not multiples of
@@ -71,6 +74,7 @@ bool IsAlignedBackToBack(const std::vector<Tensor>& tensors) {
 std::vector<Tensor> SafetensorsOrder(const ImageLayout& layout) {
   std::vector<Tensor> tensors = layout.tensors;
   if (!IsAlignedBackToBack(tensors)) {
+    // Element sizes are powers of two: behind larger elements every smaller one is aligned.
     std::stable_sort(tensors.begin(), tensors.end(), [](const Tensor& a, const Tensor& b) {
       return ElementBytes(a.dtype) > ElementBytes(b.dtype);
     });
@@ -96,6 +100,7 @@ absl::StatusOr<std::string> EncodeSafetensorsHeader(const std::vector<Tensor>& t
     offset += tensor.nbytes;
   }
   json += '}';
+  // The format allows spaces behind the JSON.
   json.append((kHeaderAlignment - json.size() % kHeaderAlignment) % kHeaderAlignment, ' ');
   if (json.size() > kMaxSafetensorsHeaderBytes) {
     return absl::InvalidArgumentError(

@@ -17,7 +17,9 @@ constexpr uint64_t kHugePageBytes = uint64_t{2} << 20;
 void FreeDeleter::operator()(std::byte* buffer) const { std::free(buffer); }
 
 AlignedBuffer AllocateAligned(uint64_t bytes) {
+  // Huge pages for a large buffer spare the processor's address cache; a block is what direct reads need.
   const uint64_t alignment = bytes >= kHugePageBytes ? kHugePageBytes : kBlockBytes;
+  // aligned_alloc takes whole multiples of the alignment.
   const uint64_t size = (bytes + alignment - 1) / alignment * alignment;
   void* memory = std::aligned_alloc(alignment, size);
   CHECK(memory != nullptr) << "out of memory for a buffer of " << bytes << " bytes";
@@ -34,12 +36,14 @@ AlignedBuffer BounceBuffers::Take() {
       return buffer;
     }
   }
+  // Without the lock: the system may have to make huge pages.
   return AllocateAligned(buffer_bytes_);
 }
 
 void BounceBuffers::Give(AlignedBuffer buffer) {
   if (buffer == nullptr) return;
   absl::MutexLock lock(&mutex_);
+  // What a burst of fetches needed more is given back to the system.
   if (free_.size() < static_cast<size_t>(keep_)) free_.push_back(std::move(buffer));
 }
 

@@ -29,6 +29,7 @@ void Advance(ObjectPiece& piece, uint64_t bytes) {
 }  // namespace
 
 absl::Status ChunkReader::Read(std::string_view what, std::span<const ObjectPiece> pieces) {
+  // A copy: its pieces shrink from the front as they are read.
   std::vector<ObjectPiece> rest(pieces.begin(), pieces.end());
   for (size_t i = 0; i < rest.size(); ++i) {
     ObjectPiece& piece = rest[i];
@@ -46,9 +47,13 @@ absl::Status ChunkReader::Read(std::string_view what, std::span<const ObjectPiec
   return absl::OkStatus();
 }
 
+// The ways from the cheapest on: what the last read brought along, memory of this host, a read straight to
+// the destination, and a read into the window with a copy from there. Each step tells how far it came, and 0
+// where it does not apply, so that the next piece may take another way.
 absl::StatusOr<uint64_t> ChunkReader::ReadSome(std::span<const ObjectPiece> pieces) {
   const ObjectPiece& piece = pieces.front();
   if (const uint64_t done = TakeFromWindow(piece); done > 0) return done;
+  // A short piece is read together with those that follow it, through the window.
   if (piece.destination.size() >= kOwnReadBytes) {
     if (const uint64_t done = TakeFromCache(piece); done > 0) return done;
     TC_ASSIGN_OR_RETURN(const uint64_t done, ReadStraight(piece));
@@ -77,6 +82,8 @@ uint64_t ChunkReader::TakeFromCache(const ObjectPiece& piece) {
   while (done < bytes) {
     const HostSpan step = piece.destination.subspan(done, std::min(kCachedStepBytes, bytes - done));
     const uint64_t size = object.ReadCached(piece.object_offset + done, step);
+    // SeemsCached may be wrong, and pages may go between the look and the read. The rest is read from the
+    // object.
     if (size == 0) break;
     digest_.Update(step.first(size));
     done += size;
@@ -87,7 +94,9 @@ uint64_t ChunkReader::TakeFromCache(const ObjectPiece& piece) {
 absl::StatusOr<uint64_t> ChunkReader::ReadStraight(const ObjectPiece& piece) {
   ObjectReader& object = *objects_[piece.object];
   const uint64_t alignment = object.alignment();
+  // Direct reads take whole blocks at both ends. Other objects have an alignment of 1.
   if (!IsAligned(piece, alignment)) return uint64_t{0};
+  // Whole blocks: an odd end is left to the window.
   const uint64_t bytes = std::min<uint64_t>(piece.destination.size(), read_bytes_) / alignment * alignment;
   const HostSpan destination = piece.destination.first(bytes);
   TC_RETURN_IF_ERROR(object.Read(context_, piece.object_offset, destination, bytes));
@@ -101,6 +110,7 @@ uint64_t ChunkReader::WindowEnd(std::span<const ObjectPiece> pieces) const {
   const uint64_t limit = AlignDown(first.object_offset) + read_bytes_;
   uint64_t end = first.object_offset;
   for (const ObjectPiece& piece : pieces) {
+    // Zeros are not in the object, and do not divide what lies around them.
     if (piece.zeros()) continue;
     const bool follows =
         piece.object == first.object && piece.object_offset >= end && piece.object_offset - end <= kGapBytes;
@@ -115,6 +125,8 @@ absl::Status ChunkReader::FillWindow(std::span<const ObjectPiece> pieces) {
   ObjectReader& object = *objects_[first.object];
   if (window_.memory == nullptr) window_.memory = buffers_->Take();
   window_.object = ObjectPiece::kZeros;  // until it is filled
+  // From the block's beginning, and into a buffer of whole blocks: the fastest way of an object that asks for
+  // that. Only the bytes up to `end` must be there.
   const uint64_t begin = AlignDown(first.object_offset);
   const uint64_t end = WindowEnd(pieces);
   const HostSpan buffer(window_.memory.get(), AlignUp(end) - begin);

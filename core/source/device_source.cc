@@ -53,6 +53,7 @@ class DeviceSource final : public ChunkSource {
     std::deque<CopyQueue::Pending> under_way;
     for (const HostSpan step : steps) {
       TC_RETURN_IF_ERROR(context.Check(what));
+      // Copies of one queue end in their order, so that the front is always the next to be digested.
       for (; begun < steps.size() && under_way.size() < kStepsUnderWay; ++begun) {
         absl::StatusOr<CopyQueue::Pending> copy = copies_->ToHost(steps[begun], source);
         if (!copy.ok()) return Annotate(copy.status(), what);

@@ -21,6 +21,7 @@ absl::StatusOr<ChunkDigests> DigestOne(const RequestContext& context, ChunkSourc
                                        const ByteRange& range, HostSpan buffer, bool with_blake3) {
   DigestBuilder digest(with_blake3);
   for (uint64_t done = 0; done < range.bytes;) {
+    // Steps of a chunk, so that a thread holds one small buffer however large chunks are.
     const HostSpan step = buffer.first(std::min<uint64_t>(buffer.size(), range.bytes - done));
     TC_RETURN_IF_ERROR(
         source.Fetch(context, {chunk, {range.offset + done, step.size()}, {&step, 1}}).status());
@@ -42,9 +43,11 @@ absl::Status DigestChunks(const RequestContext& context, ChunkSource& source, co
   absl::Status failed;
   const auto work = [&] {
     const AlignedBuffer buffer = AllocateAligned(kDigestStepBytes);
+    // Each thread takes the next chunk, so that one slow read holds up nothing else.
     for (uint32_t chunk; !ended && (chunk = next.fetch_add(1)) < count;) {
       absl::StatusOr<ChunkDigests> digests = DigestOne(context, source, chunk, layout.chunk(chunk),
                                                        HostSpan(buffer.get(), kDigestStepBytes), with_blake3);
+      // An end that `take` asked for is OK: `failed` keeps the status of a fetch alone.
       if (digests.ok() && take(chunk, *std::move(digests))) continue;
       ended = true;
       absl::MutexLock lock(&mutex);

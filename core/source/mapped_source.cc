@@ -42,6 +42,7 @@ class MappedSource final : public ChunkSource {
     std::span<const HostSpan> destination = request.destination;
     uint64_t written = 0;  // of the first of them
     for (ConstHostSpan source : image_(request.range.offset, request.range.bytes)) {
+      // Source and destination are cut at different places: a step lies within one span of each.
       while (!source.empty()) {
         if (written == destination.front().size()) {
           destination = destination.subspan(1);
@@ -87,8 +88,10 @@ ImageSpans SpansOf(std::vector<MappedPiece> pieces, std::shared_ptr<void> keep_a
   auto image = std::make_shared<const Image>(Image{std::move(keep_alive), std::move(pieces)});
   return [image](uint64_t offset, uint64_t bytes) {
     std::vector<ConstHostSpan> spans;
+    // The piece behind the one that holds the offset.
     auto piece = std::ranges::upper_bound(image->pieces, offset, {}, &MappedPiece::image_offset);
     for (; bytes > 0; ++piece) {
+      // The caller has checked the range, so there is a piece for each byte of it.
       const MappedPiece& at = *std::prev(piece);
       const uint64_t skip = offset - at.image_offset;
       spans.push_back(at.bytes.subspan(skip, std::min<uint64_t>(bytes, at.bytes.size() - skip)));

@@ -39,6 +39,7 @@ absl::Status Check(const ObjectExtent& extent, uint64_t image_bytes,
 absl::StatusOr<ObjectExtents> ObjectExtents::Create(std::vector<ObjectExtent> extents, uint64_t image_bytes,
                                                     const std::vector<uint64_t>& object_bytes) {
   std::erase_if(extents, [](const ObjectExtent& extent) { return extent.bytes == 0; });
+  // In this order one pass finds overlaps, and Cut can search.
   std::ranges::sort(extents, {}, &ObjectExtent::image_offset);
   uint64_t end = 0;
   for (const ObjectExtent& extent : extents) {
@@ -62,11 +63,13 @@ std::vector<ObjectPiece> ObjectExtents::Cut(const ByteRange& range,
     while (!span.empty()) {
       ObjectPiece piece;
       uint64_t bytes = span.size();
+      // Within an extent the bytes are its object's. Before it, and behind the last, they are zeros.
       if (extent != extents_.end() && extent->image_offset <= at) {
         const uint64_t skip = at - extent->image_offset;
         bytes = std::min(bytes, extent->bytes - skip);
         piece.object = extent->object;
         piece.object_offset = extent->object_offset + skip;
+        // The gap before the next extent: `piece.object` stays kZeros.
       } else if (extent != extents_.end()) {
         bytes = std::min(bytes, extent->image_offset - at);
       }

@@ -79,7 +79,9 @@ std::string NameOf(const ObjectReaders& objects) {
 absl::StatusOr<std::unique_ptr<ChunkSource>> MakeObjectSource(ObjectReaders objects,
                                                               std::vector<ObjectExtent> extents,
                                                               uint64_t image_bytes, SourceInfo info) {
+  // The objects of a source are of one kind: the first speaks for all.
   const ObjectTraits traits = objects.empty() ? ObjectTraits() : objects.front()->traits();
+  // A caller that knows better gives the whole description: the three belong together.
   if (info.name.empty()) {
     info.type = traits.type;
     info.lane = traits.lane;

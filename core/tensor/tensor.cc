@@ -13,6 +13,7 @@
 namespace tensorcast {
 namespace {
 
+// The names are those of the safetensors format.
 constexpr DTypeInfo kDTypes[] = {
     {DType::kBool, "BOOL", 8},
     {DType::kF4, "F4", 4},
@@ -38,7 +39,7 @@ constexpr DTypeInfo kDTypes[] = {
     {DType::kF8E5M2Fnuz, "F8_E5M2FNUZ", 8},
 };
 
-// FindDType(DType) indexes by value - 1.
+// FindDType(DType) indexes by value - 1, so that the order of the table is checked when it is compiled.
 constexpr bool TableIsInValueOrder() {
   for (size_t i = 0; i < std::size(kDTypes); ++i) {
     if (static_cast<size_t>(kDTypes[i].dtype) != i + 1) return false;
@@ -67,6 +68,7 @@ const DTypeInfo* FindDType(DType dtype) {
   return value >= 1 && value <= std::size(kDTypes) ? &kDTypes[value - 1] : nullptr;
 }
 
+// The table is short: a linear search is as fast as a map.
 const DTypeInfo* FindDType(std::string_view name) {
   for (const DTypeInfo& info : kDTypes) {
     if (info.name == name) return &info;
@@ -86,8 +88,10 @@ absl::StatusOr<uint64_t> TensorBytes(DType dtype, const std::vector<uint64_t>& s
     return absl::InvalidArgumentError(absl::StrCat("size a tensor: dtype value ", static_cast<int>(dtype),
                                                    " is unknown; name one of DType"));
   }
-  // A zero makes the product zero wherever it stands, however large the other dimensions are.
+  // A zero makes the product zero wherever it stands, however large the other dimensions are: so it is looked
+  // for before the product can overflow.
   if (std::find(shape.begin(), shape.end(), 0u) != shape.end()) return 0;
+  // 128 bits hold each product, since it is checked after every factor.
   absl::uint128 elements = 1;
   for (const uint64_t dimension : shape) {
     elements *= dimension;
@@ -97,6 +101,7 @@ absl::StatusOr<uint64_t> TensorBytes(DType dtype, const std::vector<uint64_t>& s
     }
   }
   const absl::uint128 bits = elements * info->bits;
+  // Elements below a byte are packed: two F4 make a byte, four F6 make three.
   if (bits % 8 != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat(Describe(*info, shape), ": it does not fill whole bytes; pad its shape"));

@@ -23,11 +23,14 @@ CredentialChain::CredentialChain(std::vector<CredentialProvider> providers,
 
 absl::StatusOr<std::shared_ptr<const Credentials>> CredentialChain::Get(const RequestContext& context) {
   {
+    // Taking and releasing the mutex makes the waiting call look at its condition again.
     const auto wake = context.cancellation.OnCancel([this] { absl::MutexLock lock(&mutex_); });
     absl::MutexLock lock(&mutex_);
     while (true) {
       TC_RETURN_IF_ERROR(context.Check("get credentials"));
       const absl::Time now = wall_clock_();
+      // Keys that are still good are given while another caller asks, so a slow metadata service does not
+      // stop the reads.
       if (now < ask_again_ || (asking_ && now < good_until_)) return current_;
       if (!asking_) break;
       const auto changed = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -35,6 +38,8 @@ absl::StatusOr<std::shared_ptr<const Credentials>> CredentialChain::Get(const Re
       };
       mutex_.AwaitWithTimeout(absl::Condition(&changed), TimeLeft(context.deadline));
     }
+    // The providers wait for servers, so they are asked without the mutex; `asking_` keeps others from
+    // asking.
     asking_ = true;
   }
   absl::StatusOr<std::shared_ptr<const Credentials>> found = Ask(context);
@@ -44,10 +49,13 @@ absl::StatusOr<std::shared_ptr<const Credentials>> CredentialChain::Get(const Re
   const absl::Time now = wall_clock_();
   if (found.ok()) {
     current_ = *found;
+    // Short-lived keys are replaced late: five minutes ahead of keys that live for six would mean asking all
+    // the time.
     good_until_ = current_ == nullptr ? now + kNoneFor : current_->expires;
     ask_again_ = current_ == nullptr ? good_until_ : good_until_ - std::min(kAhead, (good_until_ - now) / 4);
     return current_;
   }
+  // The error is of this caller alone: a caller that waits asks again, within its own deadline.
   if (now >= good_until_) return found.status();
   ask_again_ = std::min(good_until_, now + kRetryPause);
   return current_;
@@ -60,6 +68,8 @@ void CredentialChain::Refuse(const Credentials& refused) {
 }
 
 absl::StatusOr<std::shared_ptr<const Credentials>> CredentialChain::Ask(const RequestContext& context) const {
+  // The first provider that is configured decides, also by an error: reading with the keys of a later one
+  // would hide the mistake and could read as another user.
   for (const CredentialProvider& provider : providers_) {
     TC_ASSIGN_OR_RETURN(std::optional<Credentials> found, provider(context));
     if (found.has_value()) return std::make_shared<const Credentials>(*std::move(found));

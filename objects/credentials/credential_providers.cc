@@ -46,6 +46,7 @@ std::string TextOf(const nlohmann::json& object, const char* name) {
 }
 
 absl::StatusOr<Credentials> ParseCredentials(std::string_view from, const std::string& text) {
+  // Malformed JSON becomes a value that is not an object, and so lacks both keys: Complete reports that.
   const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   return Complete(from, TextOf(json, "AccessKeyId"), TextOf(json, "SecretAccessKey"), TextOf(json, "Token"),
                   TextOf(json, "Expiration"));
@@ -55,6 +56,7 @@ absl::StatusOr<Credentials> ParseCredentials(std::string_view from, const std::s
 absl::StatusOr<HttpReply> AskMetadata(const RequestContext& context, HttpClient& http,
                                       std::string_view subject, std::string_view method, std::string_view url,
                                       HttpHeaders headers) {
+  // A proxy does not reach the metadata service of this host, and may answer with that of its own.
   HttpRequest request{.subject = std::string(subject),
                       .method = std::string(method),
                       .headers = std::move(headers),
@@ -66,6 +68,8 @@ absl::StatusOr<HttpReply> AskMetadata(const RequestContext& context, HttpClient&
 
 Found FromWebIdentity(const RequestContext& context, HttpClient& http, const Environment& environment) {
   constexpr char kFrom[] = "web identity";
+  // The three settings come from one place. A role of the profile with a token of the environment would be a
+  // pair that was never configured.
   std::string file = environment("AWS_WEB_IDENTITY_TOKEN_FILE");
   std::string role = environment("AWS_ROLE_ARN"), session = environment("AWS_ROLE_SESSION_NAME");
   if (file.empty()) {
@@ -75,6 +79,7 @@ Found FromWebIdentity(const RequestContext& context, HttpClient& http, const Env
     session = profile.Get("role_session_name");
   }
   if (file.empty() || role.empty()) return std::nullopt;
+  // The file is read at each renewal: Kubernetes replaces the token before it expires.
   const absl::StatusOr<std::string> token = ReadSmallFile(file);
   if (!token.ok()) return Annotate(token.status(), "get credentials from web identity");
 
@@ -95,6 +100,7 @@ Found FromWebIdentity(const RequestContext& context, HttpClient& http, const Env
                       .body = body};
   TC_ASSIGN_OR_RETURN(request.url, ParseUrl(endpoint));
   TC_ASSIGN_OR_RETURN(const HttpReply reply, http.Fetch(context, request));
+  // <AssumeRoleWithWebIdentityResponse> has a result with the keys, <ErrorResponse> an <Error>.
   const XmlElement response = ParseXml(reply.body).value_or(XmlElement());
   for (const XmlElement& result : response.children) {
     if (result.name == "Error") {
@@ -130,6 +136,8 @@ absl::Status CheckSupported(const Profile& profile) {
 
 // The token of the container goes only to this host, or by https (as AWS's own tools have it).
 absl::Status CheckContainerUri(const Url& url) {
+  // ECS has 169.254.170.2, EKS the other two. Other link-local addresses are refused, since that of the
+  // instance's metadata is one of them.
   const bool pod = url.host == "169.254.170.2" || url.host == "169.254.170.23" || url.host == "fd00:ec2::23";
   if (url.scheme == "https" || pod || (IsLocalHost(url.host) && !absl::StartsWith(url.host, "169.254."))) {
     return absl::OkStatus();
@@ -149,6 +157,7 @@ Found FromContainer(const RequestContext& context, HttpClient& http, const Envir
   TC_ASSIGN_OR_RETURN(const Url url, ParseUrl(uri));
   TC_RETURN_IF_ERROR(CheckContainerUri(url));
   std::string token = environment("AWS_CONTAINER_AUTHORIZATION_TOKEN");
+  // A file wins over the variable: its token is replaced while this process runs.
   if (const std::string file = environment("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"); !file.empty()) {
     TC_ASSIGN_OR_RETURN(token, ReadSmallFile(file));
   }
@@ -165,6 +174,8 @@ Found FromInstance(const RequestContext& context, HttpClient& http, const Enviro
   if (absl::EqualsIgnoreCase(environment("AWS_EC2_METADATA_DISABLED"), "true")) return std::nullopt;
   std::string endpoint = environment("AWS_EC2_METADATA_SERVICE_ENDPOINT");
   if (endpoint.empty()) endpoint = kInstanceMetadata;
+  // IMDSv2: the other requests need a token that only a PUT gives. This one is good for six hours, and each
+  // look-up of keys asks for a new one.
   const absl::StatusOr<HttpReply> token =
       AskMetadata(context, http, kSubject, "PUT", absl::StrCat(endpoint, "/latest/api/token"),
                   {{"X-aws-ec2-metadata-token-ttl-seconds", "21600"}});
@@ -176,6 +187,7 @@ Found FromInstance(const RequestContext& context, HttpClient& http, const Enviro
                        absl::StrCat(endpoint, "/latest/meta-data/iam/security-credentials/", name),
                        {{"X-aws-ec2-metadata-token", token->body}});
   };
+  // The list of roles has one line: an instance has one role at most.
   TC_ASSIGN_OR_RETURN(const HttpReply roles, get(""));
   if (roles.status == 404) return std::nullopt;  // an instance without a role
   TC_RETURN_IF_ERROR(StatusOfReply(kSubject, roles));

@@ -23,9 +23,12 @@ bool AddSection(std::string_view text, std::string_view section, Profile& profil
     line = absl::StripAsciiWhitespace(line);
     if (line.empty() || line[0] == '#' || line[0] == ';') continue;
     if (absl::ConsumePrefix(&line, "[")) {
+      // The credentials file names a section "[team]", the config file "[profile team]"; ReadProfile gives
+      // the name that fits.
       inside = absl::StripAsciiWhitespace(line.substr(0, line.find(']'))) == section;
       found |= inside;
     } else if (const size_t equals = line.find('='); inside && !nested && equals != line.npos) {
+      // The first value of a setting stays, so ReadProfile reads the credentials file before the config file.
       profile.settings.emplace(absl::AsciiStrToLower(absl::StripAsciiWhitespace(line.substr(0, equals))),
                                absl::StripAsciiWhitespace(line.substr(equals + 1)));
     }
@@ -53,6 +56,7 @@ std::string Profile::Get(std::string_view setting) const {
 }
 
 absl::StatusOr<std::string> ReadSmallFile(const std::string& path) {
+  // Streams do not promise to set errno, and an old one would give the status a wrong cause.
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   if (!file) return ErrnoStatus(errno, "read", path);

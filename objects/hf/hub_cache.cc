@@ -33,6 +33,7 @@ std::string HubCacheFolder(const Environment& environment) {
 }
 
 Secret HubToken(const Environment& environment) {
+  // As huggingface_hub has it: the variable goes before the file.
   if (const std::string token = environment("HF_TOKEN"); !token.empty()) return Secret(token);
   std::string file = environment("HF_TOKEN_PATH");
   if (file.empty()) file = absl::StrCat(HubHome(environment), "/token");
@@ -41,10 +42,12 @@ Secret HubToken(const Environment& environment) {
 
 absl::StatusOr<std::string> CachedSnapshot(const std::string& cache_folder, const HubName& name) {
   const std::string model =
+      // huggingface_hub names the folder by the repository, with "--" in place of the slash (IsNamePart).
       absl::StrCat(cache_folder, "/models--", absl::StrReplaceAll(name.repository, {{"/", "--"}}));
   std::string commit = name.revision;
   if (!name.IsPinned()) commit = ReadSmallFile(absl::StrCat(model, "/refs/", name.revision)).value_or("");
   std::string snapshot = absl::StrCat(model, "/snapshots/", commit);
+  // A file in refs can be stale or cut off, so the commit counts only where its snapshot is there.
   std::error_code error;
   if (IsHex(commit, 40) && std::filesystem::is_directory(snapshot, error)) return snapshot;
   return absl::NotFoundError(absl::StrCat("open ", name.Uri(), ": the revision is not in ", cache_folder,
@@ -56,6 +59,7 @@ std::string PromisedSha256(const ObjectIdentity& identity) {
   const std::filesystem::path path(identity.uri);
   if (absl::StartsWith(identity.version, "sha256:")) {
     promised = absl::StripPrefix(identity.version, "sha256:");
+    // The links of a snapshot are resolved by then, so the path of a cached file is that of its blob.
   } else if (path.is_absolute() && path.parent_path().filename() == "blobs") {
     promised = path.filename().string();
   }

@@ -47,6 +47,8 @@ absl::StatusOr<HubName> HubName::Parse(std::string_view uri) {
       absl::StrSplit(parts[1], absl::MaxSplits('@', 1));
   if (!IsNamePart(parts[0]) || !IsNamePart(repository.first)) return malformed;
   name.repository = absl::StrCat(parts[0], "/", repository.first);
+  // A revision may have slashes, as in "refs/pr/1". They are written %2F, so that the text was split rightly
+  // above, and are decoded after it.
   if (absl::StrContains(parts[1], '@')) name.revision = DecodePercent(repository.second);
   for (const std::string_view part : absl::StrSplit(name.revision, '/')) {
     if (!IsPlain(part)) return malformed;

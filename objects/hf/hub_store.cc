@@ -39,6 +39,7 @@ class Hub {
   absl::StatusOr<std::string> CommitOf(const RequestContext& context, const HubName& name) {
     if (name.IsPinned()) return name.revision;
     const std::string subject = absl::StrCat("open ", name.Uri());
+    // The revision is one component of the path, so its slashes are encoded.
     TC_ASSIGN_OR_RETURN(const Url url, UrlOf(absl::StrCat("/api/models/", name.repository, "/revision/",
                                                           EncodeComponent(name.revision))));
     TC_ASSIGN_OR_RETURN(const HttpReply reply, Ask(context, subject, url));
@@ -64,6 +65,8 @@ class Hub {
           !std::all_of(page.begin(), page.end(), [&](const auto& entry) { return Add(entry, files); })) {
         return absl::UnavailableError(absl::StrCat(subject, ": the list is malformed; check HF_ENDPOINT"));
       }
+      // The hub cuts a long list into pages. The token goes with each request, so a page on another server is
+      // refused, and the same page again would never end.
       const absl::StatusOr<Url> next = NextPage(url, reply.Header("link"));
       if (!next.ok()) return files;
       if (!SameOrigin(url, *next) || *next == url) {
@@ -90,6 +93,8 @@ class Hub {
     const std::string path = text(entry, "path");
     if (size == entry.end() || !size->is_number_unsigned() || path.empty()) return false;
     File file{.bytes = size->get<uint64_t>(), .version = absl::StrCat("git:", text(entry, "oid"))};
+    // Large files are in Git LFS, which names them by their SHA-256: the version can be checked after the
+    // read. The id of another file is git's own hash, which covers more than the bytes.
     if (const auto lfs = entry.find("lfs"); lfs != entry.end() && lfs->is_object()) {
       file.version = absl::StrCat("sha256:", text(*lfs, "oid"));
     }
@@ -156,6 +161,7 @@ absl::Status Hub::Read(const RequestContext& context, const HubName& file, const
   const std::string subject = absl::StrCat("read ", file.Uri());
   // The ETag of such a host is its own, not the hub's; the size is compared.
   if (const std::optional<Url> known = place.Get(); known.has_value()) {
+    // This request has no token: the signed URL itself permits the read.
     HttpRequest request{.subject = subject,
                         .url = *known,
                         .read = read,
@@ -163,6 +169,8 @@ absl::Status Hub::Read(const RequestContext& context, const HubName& file, const
                         .may_be_local = options_.may_be_local};
     TC_ASSIGN_OR_RETURN(const HttpReply reply, http_->Fetch(context, request));
     const absl::Status status = StatusOfReply(subject, reply);
+    // 412 and 416 say that the bytes are others: a new place would not help. Any other 4xx is taken for an
+    // expired signature, and the hub is asked below, which gives the real reason if there is another.
     if (reply.status / 100 != 4 || absl::IsFailedPrecondition(status)) return status;
     place.Set(std::nullopt);  // it expired
   }
@@ -172,6 +180,7 @@ absl::Status Hub::Read(const RequestContext& context, const HubName& file, const
   request.read = read;
   TC_ASSIGN_OR_RETURN(const HttpReply reply, http_->Fetch(context, request));
   TC_RETURN_IF_ERROR(StatusOfReply(subject, reply, reply.Header("x-error-message")));
+  // Small files come from the hub itself, which needs the token each time: no place is kept for them.
   if (!SameOrigin(reply.url, url)) place.Set(reply.url);
   return absl::OkStatus();
 }
@@ -198,6 +207,7 @@ class Folder final : public ObjectFolder {
 
   absl::StatusOr<std::vector<std::string>> List(const RequestContext& /*context*/) const override {
     std::vector<std::string> names;
+    // `files_` has no folders: a file below the prefix makes one.
     const std::string prefix = name_.path.empty() ? "" : absl::StrCat(name_.path, "/");
     for (const auto& [path, file] : files_) {
       std::string_view below = path;
@@ -239,6 +249,8 @@ class Store final : public ObjectStore {
   absl::StatusOr<FoundObject> Find(const RequestContext& context, const std::string& uri) const override {
     TC_ASSIGN_OR_RETURN(HubName name, HubName::Parse(uri));
     if (hub_->options().offline) return FindCached(context, name);
+    // Without the hub the branch is what the cache says it was at the last download. If the cache has nothing
+    // either, the hub's error is the one that helps.
     const HubName asked = name;
     absl::StatusOr<Files> listed = FilesOfRevision(context, name);
     if (absl::IsUnavailable(listed.status())) {
@@ -246,6 +258,8 @@ class Store final : public ObjectStore {
       if (cached.ok()) return cached;
     }
     TC_ASSIGN_OR_RETURN(Files files, std::move(listed));
+    // The commit is known, so the cached files are those of the hub: their sizes show that all were
+    // downloaded.
     if (IsCached(name, files)) return FindCached(context, name);
 
     FoundObject found;
@@ -265,6 +279,7 @@ class Store final : public ObjectStore {
   absl::StatusOr<std::shared_ptr<ObjectReader>> OpenAgain(const RequestContext& context,
                                                           const ObjectIdentity& object) const override {
     TC_ASSIGN_OR_RETURN(const HubName name, HubName::Parse(object.uri));
+    // The URI of an object has the commit in it, so this list is of the same commit as before.
     TC_ASSIGN_OR_RETURN(const Files files, hub_->FilesOf(context, name));
     TC_ASSIGN_OR_RETURN(std::shared_ptr<ObjectReader> opened, objects::Open(hub_, name, files));
     TC_RETURN_IF_ERROR(CheckSameObject(object, opened->identity()));
@@ -289,6 +304,7 @@ class Store final : public ObjectStore {
       const bool asked = name.path.empty() ? absl::EndsWith(path, ".safetensors") : path == name.path;
       if (!asked) continue;
       std::error_code error;
+      // A file that is missing has no size: the comparison fails for it, too.
       if (std::filesystem::file_size(absl::StrCat(*snapshot, "/", path), error) != file.bytes) return false;
       any = true;
     }

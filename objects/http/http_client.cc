@@ -31,9 +31,12 @@ HttpClient::HttpClient(HttpOptions options) : options_(std::move(options)) {}
 
 HttpClient::~HttpClient() = default;
 
+// A session serves one request at a time. Taking one out of `idle_` makes the caller its owner, so that the
+// transfer itself runs without the lock.
 std::unique_ptr<HttpSession> HttpClient::TakeSession(const std::string& origin) {
   {
     absl::MutexLock lock(&mutex_);
+    // The session that was used last is the one with a connection that the server most likely still keeps.
     const auto found = std::find_if(idle_.rbegin(), idle_.rend(),
                                     [&](const auto& session) { return session->origin() == origin; });
     if (found != idle_.rend()) {
@@ -71,6 +74,8 @@ namespace {
 absl::Status Pause(const RequestContext& context, const HttpLimits& limits, int attempt,
                    std::string_view retry_after, std::string_view subject) {
   absl::BitGen random;
+  // The pause doubles with each attempt, and the random part keeps clients that failed together from coming
+  // back together. The shift is bounded so that it does not overflow.
   absl::Duration pause = std::min(limits.max_pause, limits.first_pause * (1 << std::min(attempt - 1, 20)));
   pause *= absl::Uniform(random, 0.0, 1.0);
   int64_t asked_seconds = 0;
@@ -84,6 +89,7 @@ absl::Status Pause(const RequestContext& context, const HttpLimits& limits, int 
 }
 
 HttpHeaders RangeHeaders(const RangedRead& read, uint64_t done) {
+  // Ranges of HTTP include their last byte.
   const uint64_t last = read.offset + read.destination.size() - 1;
   HttpHeaders headers = {{"Range", absl::StrCat("bytes=", read.offset + done, "-", last)}};
   // A weak ETag matches nothing (RFC 9110, 13.1.1); the reply's is compared all the same.
@@ -94,6 +100,7 @@ HttpHeaders RangeHeaders(const RangedRead& read, uint64_t done) {
 absl::StatusOr<HttpHeaders> HeadersFor(const HttpRequest& request, const Url& url, uint64_t done) {
   HttpHeaders headers;
   if (request.read.has_value()) headers = RangeHeaders(*request.read, done);
+  // A token or a signature is for the server that the caller named. A redirect could lead them elsewhere.
   if (!SameOrigin(url, request.url)) return headers;
   headers.insert(headers.end(), request.headers.begin(), request.headers.end());
   if (request.authorize) {
@@ -119,8 +126,11 @@ absl::StatusOr<Url> Follow(const HttpRequest& request, const Url& from, std::str
 absl::StatusOr<HttpReply> HttpClient::Fetch(const RequestContext& context, const HttpRequest& request) {
   const HttpLimits& limits = request.limits.has_value() ? *request.limits : options_.limits;
   Url url = request.url;
+  // Bytes of the range that are there. It outlives the attempts, so each one goes on where the last one
+  // ended.
   uint64_t done = 0;
   int redirects = 0;
+  // Paid once, before the first attempt: an attempt after it asks only for bytes that were paid for.
   if (options_.rates != nullptr && request.read.has_value()) {
     TC_RETURN_IF_ERROR(
         options_.rates->Await(context, url.Origin(), request.read->destination.size(), request.subject));
@@ -140,6 +150,7 @@ absl::StatusOr<HttpReply> HttpClient::Fetch(const RequestContext& context, const
     GiveSession(std::move(session));
     bytes_.fetch_add(exchange.body_bytes(), std::memory_order_relaxed);
     otel::metrics::kObjectBytes.Add(exchange.body_bytes());
+    // A refusal ends the transfer through libcurl, which reports a failed write: the refusal has the reason.
     TC_RETURN_IF_ERROR(exchange.refusal());
     if (!end.ok()) return end.status();
 
@@ -147,6 +158,8 @@ absl::StatusOr<HttpReply> HttpClient::Fetch(const RequestContext& context, const
     reply.url = url;
     int attempts = limits.attempts;
     std::string remedy = "try again later";
+    // A status shows that a server is there, even where the body was cut. Without one the address may be
+    // wrong, and a user should not wait for all attempts to hear of it.
     if (reply.status != 0) {
       NoteAnswered(url.Origin());
     } else if (!HasAnswered(url.Origin())) {
@@ -174,6 +187,7 @@ absl::StatusOr<HttpReply> HttpClient::Fetch(const RequestContext& context, const
         return absl::UnavailableError(
             absl::StrCat(request.subject, ": more than ", kMaxRedirects, " redirects; check the endpoint"));
       }
+      // A redirect is neither a failure nor an attempt: it has a bound of its own and no pause.
       TC_ASSIGN_OR_RETURN(url, Follow(request, url, reply.Header("location")));
       continue;
     } else if (absl::Status finished = exchange.Finish(); absl::IsUnavailable(finished)) {

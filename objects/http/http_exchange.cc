@@ -37,6 +37,8 @@ std::optional<ContentRange> ParseContentRange(std::string_view text) {
 
 absl::Status HttpExchange::Finish() {
   if (!BringsRange()) return absl::OkStatus();
+  // AddBody was not called for an empty body, so the headers are checked here. A short body is not an error
+  // of libcurl where the server's length agrees with it.
   if (body_bytes_ == 0) TC_RETURN_IF_ERROR(CheckRange());
   if (done_ == request_.read->destination.size()) return absl::OkStatus();
   return absl::UnavailableError(
@@ -65,7 +67,11 @@ bool HttpExchange::AddHeader(std::string_view line) {
 bool HttpExchange::AddBody(std::string_view data) {
   received_ += data.size();
   if (BringsRange()) {
+    // The headers are complete once a body begins. They are checked before its first byte goes to the
+    // caller's memory.
     if (body_bytes_ == 0) refusal_ = CheckRange();
+    // libcurl delivers pieces, so the destination is bounded here: a server that sends more than it announced
+    // must not write behind it.
     const HostSpan rest = request_.read->destination.subspan(done_);
     if (refusal_.ok() && data.size() > rest.size()) {
       refusal_ = Changed("the reply has more bytes than the range");

@@ -16,6 +16,7 @@ std::string_view HttpReply::Header(std::string_view lower_case_name) const {
 absl::Status StatusOfReply(std::string_view subject, const HttpReply& reply, std::string_view detail) {
   if (reply.status >= 200 && reply.status < 300) return absl::OkStatus();
   std::string storage;
+  // The server's words go to logs and terminals: they are made valid UTF-8, escaped, and cut.
   const std::string said =
       detail.empty() ? "" : absl::StrCat(" (", Printable(CutUtf8(ValidUtf8(detail, storage), 200)), ")");
   const std::string cause = absl::StrCat(subject, ": the server answered ", reply.status, said);

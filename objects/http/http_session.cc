@@ -15,6 +15,7 @@
 namespace tensorcast::objects {
 namespace {
 
+// libcurl's own choice is 16 KiB. With larger pieces there are fewer reads of the socket and calls of OnBody.
 constexpr long kReceiveBufferBytes = 512 << 10;
 
 HttpEnd EndOf(CURLcode code) {
@@ -62,6 +63,7 @@ size_t OnBody(char* data, size_t size, size_t count, void* exchange) {
 struct HttpSession::Handles {
   Handles() {
     static std::once_flag once;
+    // It is not thread-safe in each release of libcurl, and sessions are made on any thread.
     std::call_once(once, [] { curl_global_init(CURL_GLOBAL_DEFAULT); });
     multi = curl_multi_init();
     easy = curl_easy_init();
@@ -69,6 +71,7 @@ struct HttpSession::Handles {
     curl_multi_setopt(multi, CURLMOPT_MAXCONNECTS, 2L);
   }
   ~Handles() {
+    // libcurl wants this order: the connections belong to the multi handle, which closes them.
     curl_easy_cleanup(easy);
     curl_multi_cleanup(multi);
   }
@@ -110,6 +113,7 @@ absl::StatusOr<HttpEnd> HttpSession::Run(const RequestContext& context, const Ht
   curl_->Set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
   curl_->Set(CURLOPT_USERAGENT, "tensorcast");
   curl_->Set(CURLOPT_HTTPHEADER, list);
+  // Signals are the process's: libcurl may not set handlers where several threads run.
   curl_->Set(CURLOPT_NOSIGNAL, 1L);
   curl_->Set(CURLOPT_QUICK_EXIT, 1L);  // does not wait for a name server
   curl_->Set(CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(absl::ToInt64Milliseconds(limits.connect)));
@@ -129,11 +133,15 @@ absl::StatusOr<HttpEnd> HttpSession::Run(const RequestContext& context, const Ht
     curl_->Set(CURLOPT_NOBODY, 1L);
   } else if (request.method != "GET") {
     curl_->Set(CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(request.body.size()));
+    // POSTFIELDS makes the request a POST, and CUSTOMREQUEST then gives the real method. Without fields
+    // libcurl would read the body from the standard input, so that an empty body is "" and not null.
     curl_->Set(CURLOPT_POSTFIELDS, request.body.empty() ? "" : request.body.data());
     curl_->Set(CURLOPT_CUSTOMREQUEST, request.method.c_str());
   }
   const absl::StatusOr<int> code = Transfer(context, request, limits, exchange);
   curl_slist_free_all(list);
+  // libcurl only knows that it got no socket, so this reason comes first. A name with a local address among
+  // others is refused, too, whichever of them answered.
   if (address_refused) {
     return absl::PermissionDeniedError(absl::StrCat(
         request.subject, ": the host has a loopback or link-local address, which origins may not have; ",
@@ -155,6 +163,7 @@ absl::StatusOr<int> HttpSession::Transfer(const RequestContext& context, const H
     // Wakes the wait below. It is unregistered before the next request uses this session.
     const auto wake = context.cancellation.OnCancel([multi = curl_->multi] { curl_multi_wakeup(multi); });
     uint64_t moved = 0;
+    // The first byte may take the time of the connection and then that of a stall.
     SteadyTime stalled_at = SteadyNow() + limits.connect + limits.stall;
     int running = 1;
     while (true) {
@@ -178,6 +187,7 @@ absl::StatusOr<int> HttpSession::Transfer(const RequestContext& context, const H
         code = CURLE_OPERATION_TIMEDOUT;
         break;
       }
+      // The cut to whole milliseconds would make the last wait 0 and the loop busy, so one is added.
       const int64_t wait_ms = std::clamp<int64_t>(absl::ToInt64Milliseconds(wait) + 1, 0, 1000);
       curl_multi_poll(curl_->multi, nullptr, 0, static_cast<int>(wait_ms), nullptr);
     }

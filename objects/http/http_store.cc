@@ -62,6 +62,8 @@ absl::StatusOr<std::shared_ptr<ObjectReader>> OpenUrl(const RequestContext& cont
   ObjectTraits traits = NetworkTraits("http");
   traits.traceable = !etag.empty();
   std::function<absl::Status(const RequestContext&)> check;
+  // Without an ETag the replies to ranges have nothing to compare, so what HEAD shows is compared again after
+  // the reads. Two writes within one second have the same time, hence `traceable`.
   if (etag.empty()) {
     check = [server, url, identity](const RequestContext& check_context) -> absl::Status {
       std::string unused;

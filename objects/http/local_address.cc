@@ -13,6 +13,7 @@
 namespace tensorcast::objects {
 namespace {
 
+// 0/8 is "this host" (Linux connects 0.0.0.0 to loopback); in 169.254/16 clouds have their metadata services.
 bool IsLocal(const in_addr& address) {
   const uint32_t bits = ntohl(address.s_addr);
   return bits >> 24 == 127 || bits >> 24 == 0 || bits >> 16 == 0xa9fe;  // 127/8, 0/8, 169.254/16
@@ -40,13 +41,16 @@ bool IsLocal(const in6_addr& address) {
 bool IsLocalAddress(const sockaddr& address) {
   if (address.sa_family == AF_INET) return IsLocal(reinterpret_cast<const sockaddr_in&>(address).sin_addr);
   if (address.sa_family == AF_INET6) return IsLocal(reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
+  // What is neither IPv4 nor IPv6 is unknown here, and the safe answer refuses it.
   return true;
 }
 
 bool IsLocalHost(std::string_view host) {
+  // A dot at the end makes a name absolute and leads to the same host.
   host = absl::StripSuffix(host, ".");
   if (absl::EqualsIgnoreCase(host, "localhost") || absl::EndsWithIgnoreCase(host, ".localhost")) return true;
   const std::string text(host);
+  // inet_aton takes what resolvers take: "127.1", octal and hexadecimal numbers. inet_pton would not.
   if (in_addr ipv4; inet_aton(text.c_str(), &ipv4) != 0) return IsLocal(ipv4);
   if (in6_addr ipv6; inet_pton(AF_INET6, text.c_str(), &ipv6) == 1) return IsLocal(ipv6);
   return false;

@@ -26,6 +26,7 @@ class RangedReader final : public ObjectReader {
     TC_RETURN_IF_ERROR(CheckObjectRange(identity_, offset, needed));
     if (needed == 0) return absl::OkStatus();
     return read_(context, {.offset = offset,
+                           // What lies behind `needed` may be written but is not worth a transfer.
                            .destination = destination.first(needed),
                            .etag = etag_,
                            .object_bytes = identity_.bytes});
@@ -45,6 +46,7 @@ class RangedReader final : public ObjectReader {
 }  // namespace
 
 ObjectTraits NetworkTraits(std::string_view lane) {
+  // While some requests wait for their answer others bring bytes: up to 64 MiB are asked for at a time.
   return {.lane = lane, .max_concurrency = 8, .read_bytes = 8u << 20};
 }
 

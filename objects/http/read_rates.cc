@@ -13,6 +13,8 @@ absl::Status ReadRates::Await(const RequestContext& context, const std::string& 
   SteadyTime turn;
   {
     absl::MutexLock lock(&mutex_);
+    // The bytes are spent before they are read, under one lock: a caller that comes next gets a later turn in
+    // both limits, and the callers wait in the order in which they came.
     turn = all_.ReadyAt(now);
     all_.Spend(bytes, now);
     if (of_origin_ > 0) {

@@ -20,10 +20,12 @@ std::string Bracketed(const std::string& host) {
 }
 
 absl::Status Malformed(std::string_view text, std::string_view cause) {
+  // The query may be a signature, and messages are kept.
   return absl::InvalidArgumentError(absl::StrCat("parse URL ", text.substr(0, text.find('?')), ": ", cause,
                                                  "; write http://host/path or https://host/path"));
 }
 
+// Percent signs are not allowed: an encoded host would be one text here and another one to a resolver.
 bool IsHost(std::string_view host, bool bracketed) {
   return !host.empty() && std::ranges::all_of(host, [bracketed](char c) {
     return bracketed ? absl::ascii_isxdigit(c) || c == ':' || c == '.'
@@ -58,6 +60,7 @@ std::string Url::Text() const {
 }
 
 absl::StatusOr<Url> ParseUrl(std::string_view text) {
+  // Some readers take a backslash for a slash, and drop tabs and ends of lines; others do not.
   const auto forbidden = [](char c) { return c <= ' ' || c == 0x7f || c == '\\' || c == '#'; };
   if (std::ranges::any_of(text, forbidden)) {
     return Malformed("", "it has a space, a control character, a backslash or a fragment");
@@ -74,6 +77,7 @@ absl::StatusOr<Url> ParseUrl(std::string_view text) {
   // The text is not quoted: it may have a password.
   if (absl::StrContains(authority, '@')) return Malformed("", "it has a user name");
 
+  // The colons of an IPv6 address are within brackets, so the port begins behind them.
   const bool bracketed = absl::ConsumePrefix(&authority, "[");
   const size_t host_end = std::min(authority.find(bracketed ? ']' : ':'), authority.size());
   url.host = absl::AsciiStrToLower(authority.substr(0, host_end));
@@ -83,6 +87,7 @@ absl::StatusOr<Url> ParseUrl(std::string_view text) {
   url.port = DefaultPort(url.scheme);
   if (!authority.empty()) {
     uint32_t port = 0;
+    // SimpleAtoi takes signs and spaces around the number, hence the look at the first character.
     const bool digits = absl::ConsumePrefix(&authority, ":") && absl::SimpleAtoi(authority, &port);
     if (!digits || !absl::ascii_isdigit(authority[0]) || port == 0 || port > 65535) {
       return Malformed(text, "its port is malformed");
@@ -90,12 +95,15 @@ absl::StatusOr<Url> ParseUrl(std::string_view text) {
     url.port = static_cast<uint16_t>(port);
   }
   const size_t mark = std::min(rest.find('?'), rest.size());
+  // "https://host" and "https://host?x" mean the path "/".
   url.path = mark == 0 ? "/" : std::string(rest.substr(0, mark));
   if (mark < rest.size()) url.query = rest.substr(mark + 1);
   return url;
 }
 
 absl::StatusOr<Url> ResolveLocation(const Url& base, std::string_view location) {
+  // A colon ahead of the first slash ends a scheme. After it come the forms without a scheme, without a host,
+  // and relative to the path's folder.
   if (absl::StrContains(location.substr(0, location.find_first_of("/?")), ':')) return ParseUrl(location);
   if (absl::StartsWith(location, "//")) return ParseUrl(absl::StrCat(base.scheme, ":", location));
   const std::string folder = base.path.substr(0, base.path.rfind('/') + 1);

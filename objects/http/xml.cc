@@ -11,6 +11,7 @@
 namespace tensorcast::objects {
 namespace {
 
+// S3's and STS's documents have about four levels.
 constexpr size_t kMaxDepth = 16;
 
 // Builds the tree below an element that stands for the document.
@@ -21,6 +22,7 @@ struct Builder {
 
   static void OnStart(void* self, const XML_Char* name, const XML_Char** /*attributes*/) {
     auto& builder = *static_cast<Builder*>(self);
+    // Not resumable, so ParseXml ends with an error and drops the tree.
     if (builder.open.size() > kMaxDepth) {
       XML_StopParser(builder.parser, XML_FALSE);
       return;
@@ -57,6 +59,7 @@ absl::StatusOr<XmlElement> ParseXml(std::string_view document) {
   XML_SetElementHandler(parser.get(), &Builder::OnStart, &Builder::OnEnd);
   XML_SetCharacterDataHandler(parser.get(), &Builder::OnText);
   XML_SetStartDoctypeDeclHandler(parser.get(), &Builder::OnDoctype);
+  // expat counts in int. HttpExchange keeps far smaller bodies.
   if (document.size() > (size_t{1} << 30)) return absl::InvalidArgumentError("parse XML: it is too large");
   if (XML_Parse(parser.get(), document.data(), static_cast<int>(document.size()), XML_TRUE) !=
       XML_STATUS_OK) {

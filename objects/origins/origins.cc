@@ -18,6 +18,7 @@ bool IsAmbiguous(std::string_view path) {
   const std::vector<std::string_view> parts = absl::StrSplit(absl::StripPrefix(path, "/"), '/');
   for (size_t i = 0; i < parts.size(); ++i) {
     const std::string decoded = DecodePercent(parts[i]);
+    // An empty last part is the '/' at the end of a folder.
     const bool last = i + 1 == parts.size();
     if ((decoded.empty() && !last) || decoded == "." || decoded == "..") return true;
     if (decoded.find_first_of(std::string_view("/\\\0", 3)) != decoded.npos) return true;
@@ -26,6 +27,7 @@ bool IsAmbiguous(std::string_view path) {
 }
 
 bool IsBelow(std::string_view path, std::string_view prefix) {
+  // Only up to a '/': "models" must not open "models2".
   return absl::ConsumePrefix(&path, prefix) && (path.empty() || path[0] == '/');
 }
 
@@ -50,6 +52,7 @@ absl::StatusOr<Origins::Prefix> Origins::Split(std::string_view uri) {
         absl::StrCat("check origin ", Printable(uri), ": not a URI of s3, gs, http, https or hf"));
   }
   const std::string_view rest = uri.substr(colon + 3);
+  // All repositories are in one place, so that "hf://" alone lists each of them.
   if (scheme == "hf") return Prefix{.place = "hf://", .path = absl::StrCat("/", rest)};
   const std::string_view bucket = rest.substr(0, rest.find('/'));
   if (bucket.empty()) {
@@ -83,6 +86,7 @@ absl::Status Origins::Check(std::string_view uri) const {
   const bool listed = std::ranges::any_of(prefixes_, [&](const Prefix& prefix) {
     return wanted.place == prefix.place && IsBelow(wanted.path, prefix.path);
   });
+  // An ambiguous path gets the same answer as one that is not listed: what lies there is not shown.
   if (!listed || IsAmbiguous(wanted.path)) return NotListed(uri);
   return absl::OkStatus();
 }
@@ -94,8 +98,11 @@ bool Origins::IsEndpoint(const Url& url) const {
 }
 
 absl::Status Origins::CheckRedirect(const Url& from, const Url& to, bool hub) const {
+  // An endpoint is the operator's own choice, which counts as listed.
   if (IsEndpoint(to)) return absl::OkStatus();
   if (!hub) return Check(to.Text());
+  // The hub's files lie on hosts of many names, which a list cannot follow. The token does not go there, and
+  // names that resolve to local addresses are refused when the connection is made (MayBeLocal).
   if (to.scheme == "https" && !IsLocalHost(to.host)) return absl::OkStatus();
   return absl::PermissionDeniedError(
       absl::StrCat("follow a redirect of ", from.Origin(), " to ", to.Origin(),

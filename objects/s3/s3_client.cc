@@ -26,6 +26,8 @@ bool IsBucket(std::string_view name) {
 }
 
 bool IsRegion(std::string_view text) {
+  // A region becomes a part of a host name and of a signature, and a reply of a server may name it: nothing
+  // else than a plain word may get there.
   return !text.empty() && text.size() < 64 &&
          std::ranges::all_of(
              text, [](char c) { return absl::ascii_islower(c) || absl::ascii_isdigit(c) || c == '-'; });
@@ -56,6 +58,7 @@ bool SaysExpired(const HttpReply& reply, std::string_view method) {
 absl::Status StatusOfS3Reply(std::string_view subject, const HttpReply& reply) {
   const XmlElement error = ErrorOf(reply);
   const std::string_view code = error.TextOf("Code");
+  // Only the user can mend this, so the message does not say "check the credentials" as for other refusals.
   if (IsExpired(code)) {
     return absl::PermissionDeniedError(absl::StrCat(subject, ": the session credentials have expired (",
                                                     Printable(code),
@@ -72,6 +75,7 @@ absl::StatusOr<S3Name> S3Name::Parse(std::string_view scheme, std::string_view u
   const size_t slash = std::min(rest.find('/'), rest.size());
   S3Name name{.bucket = std::string(rest.substr(0, slash))};
   if (slash < rest.size()) name.key = rest.substr(slash + 1);
+  // The name becomes a part of a host or a path unencoded, so that a wrong one could lead elsewhere.
   if (IsBucket(name.bucket)) return name;
   return absl::InvalidArgumentError(
       absl::StrCat("open ", uri, ": no bucket can have this name; write ", scheme, "://bucket/prefix"));
@@ -102,6 +106,7 @@ absl::StatusOr<S3Client::Place> S3Client::PlaceOf(const std::string& bucket) {
   }
   TC_ASSIGN_OR_RETURN(Url endpoint,
                       ParseUrl(options_.endpoint.empty() ? AwsEndpoint(options_.region) : options_.endpoint));
+  // An endpoint may have a path of its own, below which the buckets lie.
   endpoint.path = absl::StripSuffix(endpoint.path, "/");
   return Place{.endpoint = std::move(endpoint), .region = options_.region};
 }
@@ -111,6 +116,7 @@ bool S3Client::IsVirtualHost(const std::string& bucket, const Place& place) cons
     return options_.addressing == S3Options::Addressing::kVirtualHost;
   }
   const bool aws = options_.endpoint.empty();
+  // Old buckets may have names that no host can have: with '_' or upper case.
   return aws && (place.endpoint.scheme != "https" || !absl::StrContains(bucket, '.')) &&
          !absl::StrContains(bucket, '_') && bucket == absl::AsciiStrToLower(bucket);
 }
@@ -129,6 +135,8 @@ Url S3Client::UrlOf(const S3Call& call, const Place& place) const {
 
 std::optional<S3Client::Place> S3Client::MovedTo(const std::string& bucket, const Place& from,
                                                  const HttpReply& reply) const {
+  // 301 and 307 tell of another endpoint. A request that is signed for the wrong region gets 400 or, for
+  // HEAD, a status without a body: the header tells the region.
   if (reply.status / 100 != 3 && reply.status != 400 && reply.status != 403) return std::nullopt;
   Place to = from;
   const std::string region(reply.Header("x-amz-bucket-region"));
@@ -146,9 +154,11 @@ std::optional<S3Client::Place> S3Client::MovedTo(const std::string& bucket, cons
     to.endpoint.host = url->host;
     to.endpoint.port = url->port;
     if (IsVirtualHost(bucket, from)) {
+      // UrlOf puts the bucket in front again.
       to.endpoint.host = absl::StripPrefix(url->host, absl::StrCat(bucket, "."));
     }
   }
+  // Without this a store that refuses a request for other reasons would be asked kMaxSends times.
   if (to.endpoint == from.endpoint && to.region == from.region) return std::nullopt;
   return to;
 }
@@ -166,6 +176,8 @@ absl::StatusOr<HttpReply> S3Client::Send(const RequestContext& context, const S3
                         .body = call.body,
                         .read = call.read,
                         .may_be_local = options_.may_be_local};
+    // HttpClient calls it for each attempt: a request that waits long between attempts is signed with the
+    // time and the keys of the last one. `used` tells below which keys were refused.
     request.authorize = [&](const Url& url) -> absl::StatusOr<HttpHeaders> {
       if (options_.credentials == nullptr) return HttpHeaders();
       absl::StatusOr<std::shared_ptr<const Credentials>> got = options_.credentials->Get(context);
@@ -178,6 +190,8 @@ absl::StatusOr<HttpReply> S3Client::Send(const RequestContext& context, const S3
     TC_ASSIGN_OR_RETURN(HttpReply reply, http_->Fetch(context, request));
     if (reply.status / 100 == 2 || sends == kMaxSends) return reply;
 
+    // This request has no may_follow, so redirects arrive here as replies. They are followed by a new
+    // request: a signature covers the host and the region.
     if (std::optional<Place> to = MovedTo(call.name.bucket, place, reply)) {
       const Url url = UrlOf(call, *to);
       const bool same_endpoint = SameOrigin(url, request.url);
@@ -193,9 +207,11 @@ absl::StatusOr<HttpReply> S3Client::Send(const RequestContext& context, const S3
       }
       place = *std::move(to);
       absl::MutexLock lock(&mutex_);
+      // Each later request for the bucket goes there at once.
       places_[call.name.bucket] = place;
       continue;
     }
+    // Once: if new keys are refused as well, the fault is not their age.
     if (used == nullptr || refused || !SaysExpired(reply, call.method)) return reply;
     options_.credentials->Refuse(*used);
     refused = true;
@@ -235,6 +251,7 @@ absl::Status S3Client::Read(const RequestContext& context, const S3Name& name, s
 absl::StatusOr<std::vector<std::string>> S3Client::List(const RequestContext& context, const S3Name& name,
                                                         size_t max_names, std::string_view delimiter) {
   const std::string subject = absl::StrCat("list ", UriOf(name));
+  // A list is a request about the bucket, with the prefix in the query.
   const S3Name bucket{.bucket = name.bucket};
   std::vector<std::string> names;
   std::string token;
@@ -243,6 +260,7 @@ absl::StatusOr<std::vector<std::string>> S3Client::List(const RequestContext& co
     if (!token.empty()) call.query.emplace_back("continuation-token", token);
     if (!delimiter.empty()) call.query.emplace_back("delimiter", delimiter);
     call.query.emplace_back("list-type", "2");
+    // 1000 is the most that a page has anyway.
     if (max_names < 1000) call.query.emplace_back("max-keys", absl::StrCat(max_names));
     call.query.emplace_back("prefix", name.key);
     TC_ASSIGN_OR_RETURN(const HttpReply reply, Send(context, call));
@@ -253,12 +271,14 @@ absl::StatusOr<std::vector<std::string>> S3Client::List(const RequestContext& co
       const bool folder = child.name == "CommonPrefixes";
       if (!folder && child.name != "Contents") continue;
       std::string_view listed = child.TextOf(folder ? "Prefix" : "Key");
+      // What a server adds from outside of the prefix is not believed.
       if (!absl::ConsumePrefix(&listed, name.key)) continue;
       if (folder) listed = absl::StripSuffix(listed, "/");
       if (!listed.empty()) names.emplace_back(listed);  // the prefix itself may be an object
     }
     const std::string next(page->TextOf("NextContinuationToken"));
     if (page->TextOf("IsTruncated") != "true") break;
+    // A server that repeats its token would keep this loop going for ever.
     if (next.empty() || next == token) {
       return absl::UnavailableError(absl::StrCat(subject, ": the list does not go on; check the endpoint"));
     }

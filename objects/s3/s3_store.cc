@@ -13,6 +13,8 @@ absl::StatusOr<std::shared_ptr<ObjectReader>> Open(const RequestContext& context
                                                    const std::shared_ptr<S3Client>& client,
                                                    const S3Name& name, std::string_view version_id = "") {
   TC_ASSIGN_OR_RETURN(const S3Object object, client->Head(context, name, version_id));
+  // The version is named in each read and its ETag compared: a bucket without versions notices a write by the
+  // ETag alone.
   return MakeRangedReader(
       client->IdentityOf(name, object), object.etag,
       NetworkTraits(client->options().scheme == "gs" ? "gs" : "s3"),
@@ -33,6 +35,8 @@ class Folder final : public ObjectFolder {
   absl::StatusOr<std::vector<std::string>> ListBelow(const RequestContext& context,
                                                      size_t max) const override {
     TC_ASSIGN_OR_RETURN(std::vector<std::string> paths,
+                        // One more than asked for, since the prefix itself may be an object and is left out
+                        // below.
                         client_->List(context, prefix_, max + 1, /*delimiter=*/""));
     // Consoles mark a folder by an object with a name that ends at a '/'.
     std::erase_if(paths, [](const std::string& path) { return path.ends_with('/') || IsHiddenPath(path); });
@@ -70,6 +74,7 @@ class Store final : public ObjectStore {
       if (!absl::IsNotFound(object.status()) && !absl::IsPermissionDenied(object.status())) {
         return object.status();
       }
+      // S3 has no folders: something lies below the name, or nothing does.
       missing = object.status();
       name.key += '/';
     }
@@ -84,6 +89,7 @@ class Store final : public ObjectStore {
                                                           const ObjectIdentity& object) const override {
     TC_ASSIGN_OR_RETURN(const S3Name name, S3Name::Parse(client_->options().scheme, object.uri));
     std::string_view version_id = object.version;
+    // Without versions the current object is opened, and the comparison below tells whether it is the same.
     if (!absl::ConsumePrefix(&version_id, kS3VersionId)) version_id = "";
     TC_ASSIGN_OR_RETURN(std::shared_ptr<ObjectReader> opened,
                         objects::Open(context, client_, name, version_id));

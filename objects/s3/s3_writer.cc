@@ -29,6 +29,8 @@ HttpHeaders ContentType() { return {{"content-type", "application/octet-stream"}
 // The body did not arrive as it was sent, or the store had a fault that it told too late for a status:
 // sending it again may do.
 bool IsWorthAnotherTry(const HttpReply& reply) {
+  // Other statuses were answers, or HttpClient has tried again. S3 sends the 200 of CompleteMultipartUpload
+  // before it is done, and an error may follow in its body.
   if (reply.status != 200 && reply.status != 400) return false;
   const absl::StatusOr<XmlElement> error = ParseXml(reply.body);
   if (!error.ok() || error->name != "Error") return false;
@@ -48,6 +50,7 @@ absl::StatusOr<XmlElement> ParseReply(std::string_view subject, const HttpReply&
   TC_RETURN_IF_ERROR(StatusOfS3Reply(subject, reply));
   absl::StatusOr<XmlElement> document = ParseXml(reply.body);
   if (!document.ok()) return absl::UnavailableError(absl::StrCat(subject, ": ", document.status().message()));
+  // An error behind a status of 200; see IsWorthAnotherTry.
   if (document->name == "Error") {
     return absl::UnavailableError(absl::StrCat(subject, ": the server answered ", document->TextOf("Code"),
                                                ": ", document->TextOf("Message"), "; try again later"));
@@ -57,6 +60,7 @@ absl::StatusOr<XmlElement> ParseReply(std::string_view subject, const HttpReply&
 
 absl::Time ParseTimeOf(std::string_view text) {
   absl::Time time;
+  // An unknown time counts as the far future: what has no age must not be collected as old.
   return absl::ParseTime(absl::RFC3339_full, text, &time, nullptr) ? time : absl::InfiniteFuture();
 }
 
@@ -82,6 +86,8 @@ absl::Status ForEachPage(const RequestContext& context, S3Client& client, const 
       now.emplace_back(page.TextOf(element));
       query.emplace_back(parameter, now.back());
     }
+    // Pages that do not advance would never end. Two markers are compared together, since a key may have many
+    // uploads.
     if (now == std::exchange(markers, now)) {
       return absl::UnavailableError(absl::StrCat(subject, ": the list does not go on; check the endpoint"));
     }
@@ -100,6 +106,7 @@ class S3Writer::Parts {
         upload_id_(std::move(upload_id)),
         bytes_(bytes),
         fill_(fill),
+        // The size of the parts grows where S3's limit of their number asks for it.
         part_bytes_(std::max(writer.options_.part_bytes, (bytes + kMaxParts - 1) / kMaxParts)),
         etags_((bytes + part_bytes_ - 1) / part_bytes_) {}
 
@@ -132,7 +139,9 @@ class S3Writer::Parts {
 
  private:
   absl::Status SendSome(const RequestContext& context) {
+    // One buffer for all parts of this thread: memory is parts_at_once times the size of a part.
     std::string part(std::min(part_bytes_, bytes_), '\0');
+    // The threads take the next part each, so that a slow one does not hold back the others.
     for (size_t i; (i = next_.fetch_add(1)) < etags_.size();) {
       TC_RETURN_IF_ERROR(context.Check(absl::StrCat("write ", writer_.client_->UriOf(name_))));
       const uint64_t offset = i * part_bytes_;
@@ -208,6 +217,7 @@ absl::Status S3Writer::Finish(const RequestContext& context, const S3Name& name,
   std::string body = "<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">";
   for (size_t i = 0; i < etags.size(); ++i) {
     absl::StrAppend(&body, "<Part><PartNumber>", i + 1, "</PartNumber><ETag>",
+                    // An ETag is the server's text, which must not become markup.
                     absl::StrReplaceAll(etags[i], {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}}),
                     "</ETag></Part>");
   }
@@ -252,6 +262,8 @@ absl::StatusOr<ObjectIdentity> S3Writer::Write(const RequestContext& context, co
   TC_ASSIGN_OR_RETURN(const S3Name name, S3Name::Parse(client_->options().scheme, uri));
   TC_RETURN_IF_ERROR(bytes <= options_.part_bytes ? Put(context, name, bytes, fill)
                                                   : Upload(context, name, bytes, fill));
+  // Asked of the store, since the reply to a PUT does not tell the size, and that of a lost reply tells
+  // nothing.
   TC_ASSIGN_OR_RETURN(ObjectIdentity written, Describe(context, uri));
   if (written.bytes == bytes) return written;
   return absl::DataLossError(absl::StrCat("write ", uri, ": the store has ", written.bytes, " bytes of ",

@@ -41,12 +41,14 @@ std::string CanonicalQuery(std::string_view query) {
   for (const std::string_view one : absl::StrSplit(query, '&', absl::SkipEmpty())) {
     parameters.push_back(absl::StrSplit(one, absl::MaxSplits('=', 1)));
   }
+  // The names and values are encoded by then, and the encoded texts are what is sorted.
   std::ranges::sort(parameters);
   return absl::StrJoin(parameters, "&", absl::PairFormatter("="));
 }
 
 // The key that signs on this day, in this region, for this service. The keys on the way to it are wiped.
 std::string SigningKey(const Secret& secret, std::string_view day, const SigningScope& scope) {
+  // A chain of MACs: a key that is lost signs for one day, region and service alone.
   std::string key = absl::StrCat("AWS4", secret.Reveal());
   for (const std::string_view step : {day, std::string_view(scope.region), std::string_view(scope.service),
                                       std::string_view("aws4_request")}) {
@@ -69,6 +71,7 @@ HttpHeaders SignV4(std::string_view method, const Url& url, const HttpHeaders& h
     added.emplace_back("x-amz-security-token", credentials.session_token.Reveal());
   }
 
+  // The map sorts the names in lower case, as the canonical request wants them.
   std::map<std::string, std::string> signed_headers = {{"host", url.Authority()}};
   for (const HttpHeaders* const list : {&headers, &std::as_const(added)}) {
     for (const auto& [name, value] : *list) {
@@ -77,6 +80,8 @@ HttpHeaders SignV4(std::string_view method, const Url& url, const HttpHeaders& h
   }
   const std::string names =
       absl::StrJoin(signed_headers, ";", [](std::string* out, const auto& header) { *out += header.first; });
+  // Method, path, query, headers, an empty line, the names of the signed headers, the digest of the body. The
+  // second "\n" behind the headers makes the empty line.
   const std::string request = absl::StrCat(method, "\n", url.path, "\n", CanonicalQuery(url.query), "\n",
                                            absl::StrJoin(signed_headers, "\n", absl::PairFormatter(":")),
                                            "\n\n", names, "\n", body_digest);
@@ -87,6 +92,7 @@ HttpHeaders SignV4(std::string_view method, const Url& url, const HttpHeaders& h
   std::string key = SigningKey(credentials.secret_access_key, day, scope);
   const std::string signature = Hex(HmacSha256(key, to_sign));
   OPENSSL_cleanse(key.data(), key.size());
+  // The day in the credential has to be that of x-amz-date, hence one text for both.
   added.emplace_back("authorization",
                      absl::StrCat("AWS4-HMAC-SHA256 Credential=", credentials.access_key_id, "/", place,
                                   ", SignedHeaders=", names, ", Signature=", signature));

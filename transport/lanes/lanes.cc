@@ -26,6 +26,7 @@ bool OpensPool(std::string_view name) {
 }  // namespace
 
 const std::vector<Lane>& Lanes() {
+  // Fastest first, the order in which callers choose.
   static const absl::NoDestructor<std::vector<Lane>> lanes(std::vector<Lane>{
       LocalLane(),
       UcxRmaLane(),
@@ -43,6 +44,7 @@ const Lane* FindLane(std::string_view name) {
 std::vector<std::string> TransportLaneNames() {
   std::vector<std::string> names;
   for (const Lane& lane : Lanes()) {
+    // "local" has no transport to be made.
     if (lane.make) names.emplace_back(lane.name);
   }
   return names;
@@ -63,6 +65,7 @@ std::vector<std::string> FillingLaneNames() {
 }
 
 bool LaneCovers(std::string_view granted, std::string_view wanted) {
+  // A grant for the whole pool's memory allows a lane on which the source sends only what is asked for.
   return granted == wanted || (OpensPool(granted) && !OpensPool(wanted));
 }
 

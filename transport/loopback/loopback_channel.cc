@@ -18,6 +18,8 @@ struct Registry {
   uint64_t listeners_made ABSL_GUARDED_BY(mutex) = 0;
 };
 
+// Stands for the network: one for all transports of the process, and never destroyed, since any of them may
+// be the last.
 Registry& GlobalRegistry() {
   static absl::NoDestructor<Registry> registry;
   return *registry;
@@ -58,10 +60,12 @@ void LoopbackChannel::Connect(pull::MessageChannel::Handler* handler) {
     Lose(absl::UnavailableError(absl::StrCat("connect to ", address_, ": no transport listens there")));
     return;
   }
+  // By a task, since the other end belongs to its own thread. Its first frame comes behind that.
   Tell([self = shared_from_this()](LoopbackChannel& other) { other.other_ = self; });
   handler_->OnConnected();
 }
 
+// All that one end does to the other is a task on the other's loop: no channel needs a lock.
 void LoopbackChannel::Tell(absl::AnyInvocable<void(LoopbackChannel&)> task) {
   if (other_ == nullptr) return;
   other_->loop_->Post([other = other_, task = std::move(task)]() mutable { task(*other); });
@@ -107,6 +111,7 @@ void LoopbackChannel::SendPiece(const pull::Data& head, ConstHostSpan piece, std
 
 void LoopbackChannel::PieceSent(uint64_t bytes) {
   --sending_;
+  // The end was reached while this piece was under way: it counts, and nothing else is told.
   if (counts_ != nullptr) counts_->OnSent(bytes);
   if (handler_ != nullptr) {
     handler_->OnSent(bytes);
@@ -138,6 +143,7 @@ void LoopbackChannel::Flush() {
 }
 
 void LoopbackChannel::Lose(const absl::Status& why) {
+  // Once: a handler is told of one loss.
   if (handler_ != nullptr && !std::exchange(lost_, true)) handler_->OnLost(why);
 }
 
@@ -150,6 +156,7 @@ void LoopbackChannel::End(std::optional<pull::Frame> last, std::function<void()>
   // What is under way is with the other end, and counts; `ended` keeps the handler until then.
   counts_ = sending_ > 0 ? handler_ : nullptr;
   handler_ = nullptr;
+  // In this order: the other end hears the last frame, and then that this end is over.
   if (last.has_value()) Send(*last);
   Tell([](LoopbackChannel& other) { other.OtherEnded(); });
   other_.reset();

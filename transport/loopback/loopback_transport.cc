@@ -27,6 +27,7 @@ class DeviceImage : public ServedImage {
   std::shared_ptr<const Availability> availability() const override { return image_->availability(); }
   absl::StatusOr<ServedPiece> Read(uint64_t offset, uint64_t bytes) override {
     const DevicePtr from = image_->device_image() + offset;
+    // At most one message of the image at a time; the source asks again for the rest.
     auto buffer = std::make_shared<std::vector<std::byte>>(std::min<uint64_t>(bytes, kPieceBytes));
     TC_ASSIGN_OR_RETURN(const std::unique_ptr<Stream> stream, devices_.CreateStream(from.device));
     TC_RETURN_IF_ERROR(stream->CopyToHost(buffer->data(), from, buffer->size()));
@@ -53,6 +54,7 @@ class LoopbackTransport : public Transport {
   // Reads under way at the source post to the loop, and the ends of other transports may do so later: they
   // share it, and find it stopped.
   ~LoopbackTransport() override {
+    // First, so that no receiver finds a loop that is about to stop.
     RemoveLoopbackListener(address_);
     loop_->Stop();
   }

@@ -108,6 +108,7 @@ absl::Status PullCore::Connect(const RequestContext& context) {
   });
   const Cancellation::Registration on_cancel = context.cancellation.OnCancel([this, &queue] {
     queue.Post([self = shared_from_this()] {
+      // A cancellation that comes after the answer is the pull's own business (Cancel).
       if (!self->first().open()) {
         self->first().Close(absl::CancelledError(absl::StrCat("connect to ", self->where_, ": cancelled")));
       }
@@ -144,6 +145,7 @@ FetchId PullCore::Fetch(uint64_t offset, std::vector<HostSpan> destination, Stea
     FailFetch(std::move(done), bytes.status());
     return id;
   }
+  // As of now: that the source announces the rest later does not make it break its word here.
   const bool announced = mirror_ != nullptr && mirror_->HasRange(offset, *bytes);
   PullConnection* connection = nullptr;
   {
@@ -153,6 +155,7 @@ FetchId PullCore::Fetch(uint64_t offset, std::vector<HostSpan> destination, Stea
       return id;
     }
     connection = LeastLoaded();
+    // Counted at once, so that the next fetch finds it.
     connection->AddLoad(*bytes);
     ++pending_;
   }
@@ -187,6 +190,7 @@ PullConnection* PullCore::LeastLoaded() {
 }
 
 void PullCore::FailFetch(FetchDone done, absl::Status why) {
+  // By a task, as all results are told: `done` may take locks that the caller of Fetch holds.
   QueueOf(first()).Post([done = std::move(done), why = std::move(why)] { done(why); });
 }
 
@@ -219,6 +223,7 @@ void PullCore::Break(const absl::Status& why) {
     if (!broken_.ok()) return;
     broken_ = why;
   }
+  // Without the lock: readers of the mirror are told, and may ask this pull.
   if (mirror_ != nullptr) mirror_->End(why);
   CloseAll(why);
 }

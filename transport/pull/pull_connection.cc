@@ -41,6 +41,7 @@ PullConnection::PullConnection(std::shared_ptr<MessageChannel> channel, Owner* o
 PullConnection::~PullConnection() { CHECK(state_ == State::kIdle || state_ == State::kClosed); }
 
 void PullConnection::Connect(std::function<void(absl::Status)> connected) {
+  // It was closed before its turn came.
   if (state_ != State::kIdle) {
     connected(closed_);
     return;
@@ -51,6 +52,7 @@ void PullConnection::Connect(std::function<void(absl::Status)> connected) {
 }
 
 void PullConnection::OnConnected() {
+  // A channel that lost its first connection, and made another, calls this again: HELLO is due on each.
   if (state_ == State::kClosed) return;
   state_ = State::kGreeting;
   channel_->Send(Hello{.max_piece_bytes = channel_->max_piece_bytes(),
@@ -60,6 +62,7 @@ void PullConnection::OnConnected() {
 }
 
 absl::Status PullConnection::OnFrame(const Frame& frame) {
+  // What crossed the end is dropped.
   if (state_ == State::kClosed) return absl::OkStatus();
   if (const auto* error = std::get_if<Error>(&frame)) return On(*error);
   if (const auto* welcome = std::get_if<Welcome>(&frame)) return On(*welcome);
@@ -74,6 +77,7 @@ absl::Status PullConnection::On(const Welcome& welcome) {
                                                       " of the pull protocol, this receiver ", kVersion,
                                                       "; upgrade the older one"));
   }
+  // The descriptor came by way of the daemons, WELCOME from whatever listens at the address: both must agree.
   if (state_ != State::kGreeting || welcome.image_bytes != descriptor_.image_bytes) {
     return Broken("a WELCOME that was not expected");
   }
@@ -84,6 +88,7 @@ absl::Status PullConnection::On(const Welcome& welcome) {
   if (absl::Status status = channel_->Welcomed(); !status.ok()) return status;
   welcome_ = welcome;
   state_ = State::kOpen;
+  // For other threads, which choose among the open connections.
   open_ = true;
   std::exchange(connected_, nullptr)(absl::OkStatus());
   return absl::OkStatus();
@@ -97,6 +102,7 @@ absl::Status PullConnection::On(const Error& error) {
   if (!IsDue(error.request_id)) return Broken("an ERROR for a request that was not made, or is over");
   const FetchId fetch = EndRequest(error.request_id);
   if (fetch == 0) return absl::OkStatus();
+  // This one is about the request alone. Any other breaks the pull (Pull::Fetch).
   if (absl::IsInvalidArgument(error.status)) {
     Abandon(fetch, error.status);
   } else {
@@ -128,6 +134,7 @@ absl::Status PullConnection::On(const NotHere& not_here) {
   const FetchId fetch_id = EndRequest(not_here.id);
   if (fetch_id == 0) return absl::OkStatus();
   const Fetch& fetch = fetches_.at(fetch_id).fetch;
+  // The receiver asked for what HAVE had told: a source that takes that back cannot be planned with.
   if (fetch.announced) return Broken("it does not have what it announced");
   Abandon(fetch_id, absl::FailedPreconditionError(
                         absl::StrCat("fetch ", fetch.bytes, " bytes at ", fetch.offset, " from ", where_,
@@ -140,6 +147,7 @@ absl::Status PullConnection::OnPiece(const Data& piece) {
   const auto found = requests_.find(piece.request_id);
   if (found == requests_.end()) return Broken("a piece that was not asked for");
   Outstanding& request = found->second;
+  // The numbers are the source's: `end` counts only once the offset was found to lie in the request.
   const uint64_t size = request.destination.size();
   const uint64_t next = request.offset + (size - request.due);
   const uint64_t end = piece.offset + piece.bytes;
@@ -152,6 +160,7 @@ absl::Status PullConnection::OnPiece(const Data& piece) {
     return Broken(absl::StrCat("a piece of ", piece.bytes, " bytes at ", piece.offset, " where ", request.due,
                                " at ", next, " are due"));
   }
+  // Where pieces may come in any order, each byte must come once all the same.
   if (!channel_->keeps_order()) request.arrived.emplace(piece.offset, end);
   request.due -= piece.bytes;
   return absl::OkStatus();
@@ -169,6 +178,7 @@ PullConnection::Receiving* PullConnection::WantedFetch(const Outstanding& reques
 
 HostSpan PullConnection::Place(const Data& rest) {
   const Outstanding& request = requests_.at(rest.request_id);
+  // The fetch is over: what comes for it is dropped.
   if (WantedFetch(request) == nullptr) return {};
   return request.destination.subspan(rest.offset - request.offset, rest.bytes);
 }
@@ -201,6 +211,7 @@ void PullConnection::OnReceiveStarted(const Data& piece) {
 
 void PullConnection::OnReceived(const Data& piece, const absl::Status& status) {
   const FetchId fetch_id = requests_.at(piece.request_id).fetch;
+  // It is there: a fetch that is over waits for its receives (MaybeFinish).
   Receiving& receiving = fetches_.at(fetch_id);
   --receiving.receives;
   RequestMoved(piece.request_id, piece.bytes);
@@ -234,6 +245,7 @@ void PullConnection::FetchMoved(FetchId fetch, uint64_t bytes) {
 }
 
 void PullConnection::Start(Fetch fetch) {
+  // The owner counted the fetch when it chose this connection.
   if (state_ == State::kClosed) {
     owner_->OnFetchOver();
     fetch.done(closed_);
@@ -265,10 +277,13 @@ void PullConnection::Start(Fetch fetch) {
 void PullConnection::Refill() {
   if (asking_ || state_ != State::kOpen) return;
   asking_ = true;  // a read that ends at once comes here again
+  // Two bounds: bytes by this end's own window, requests by what the source offered. The fetches are asked
+  // for in their order, each to its end before the next.
   while (!to_ask_.empty() && outstanding_bytes_ < credit_.window_bytes &&
          requests_.size() < welcome_.max_requests && state_ == State::kOpen) {
     const FetchId fetch_id = to_ask_.front();
     const auto found = fetches_.find(fetch_id);
+    // It was over before all of it was asked for.
     if (found == fetches_.end() || !found->second.failure.ok()) {
       to_ask_.pop_front();
       continue;
@@ -282,10 +297,12 @@ void PullConnection::Refill() {
                      .bytes = static_cast<uint32_t>(destination.size())};
     outstanding_bytes_ += destination.size();
     const bool one_sided = channel_->one_sided();
+    // A remote read ends as a whole: no DATA is due for it.
     if (one_sided) {
       request.due = 0;
       ++receiving.receives;
     }
+    // Before the read begins, since that may end at once.
     requests_.emplace(piece.request_id, std::move(request));
     if (one_sided) {
       channel_->ReadRemote(piece, destination);
@@ -335,6 +352,7 @@ void PullConnection::Abandon(FetchId fetch, const absl::Status& why) {
   }
   load_ -= receiving.left;
   channel_->queue().CancelTimer(receiving.timer);
+  // The channel may still write to its memory. What does not end in time is ended with the channel.
   if (receiving.receives > 0) {
     receiving.timer =
         channel_->queue().At(SteadyNow() + credit_.drain_timeout, [this, why] { Fail(why, /*lost=*/true); });
@@ -350,6 +368,7 @@ void PullConnection::MaybeFinish(FetchId fetch) {
       (found->second.failure.ok() && found->second.left > 0)) {
     return;
   }
+  // Taken out first: the callback may start a fetch, which changes the map.
   Receiving over = std::move(found->second);
   channel_->queue().CancelTimer(over.timer);
   fetches_.erase(found);
@@ -362,6 +381,7 @@ void PullConnection::MaybeFinish(FetchId fetch) {
   } else {
     over.fetch.done(digested ? std::optional<Digest>(over.digest.Finish()) : std::nullopt);
   }
+  // The callback may have started another fetch.
   if (fetches_.empty()) {
     for (const std::function<void()>& emptied : std::exchange(emptied_, {})) emptied();
   }
@@ -416,6 +436,7 @@ void PullConnection::Shut(const absl::Status& why, bool lost) {
     if (!lost && before != State::kConnecting) last = Bye{};
     channel_->End(std::move(last), [hold = owner_->Hold()] {});
   }
+  // Collected first, since to finish one changes the map.
   std::vector<FetchId> fetches;
   for (auto& [id, receiving] : fetches_) {
     if (receiving.failure.ok()) {
@@ -425,6 +446,7 @@ void PullConnection::Shut(const absl::Status& why, bool lost) {
     fetches.push_back(id);
   }
   for (const FetchId fetch : fetches) MaybeFinish(fetch);
+  // Last: the caller of Connect finds all else closed.
   if (connected_ != nullptr) std::exchange(connected_, nullptr)(why);
 }
 

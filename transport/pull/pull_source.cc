@@ -65,12 +65,14 @@ absl::StatusOr<std::unique_ptr<Serving>> PullSource::Serve(std::shared_ptr<Serve
   }
   {
     absl::MutexLock lock(&mutex_);
+    // The id is random and secret: knowing it is what lets a connection in.
     servings_.emplace(serving->id(), serving);
   }
   return std::make_unique<PullServing>(this, std::move(serving), std::move(bytes), std::move(hold));
 }
 
 void PullSource::Revoke(SourceServing& serving) {
+  // First no connection can find it any more, then those that have joined are ended.
   {
     absl::MutexLock lock(&mutex_);
     servings_.erase(serving.id());
@@ -96,8 +98,10 @@ absl::StatusOr<std::shared_ptr<SourceConnection>> PullSource::Admit(const Hello&
     return absl::PermissionDeniedError(absl::StrCat("open a pull: it was not granted to ", peer));
   }
   SourceLimits limits = limits_;
+  // The smaller of both ends' limits; 0 means that the receiver has none.
   if (hello.max_piece_bytes > 0) limits.piece_bytes = std::min(limits.piece_bytes, hello.max_piece_bytes);
   auto connection = std::make_shared<SourceConnection>(queue, &threads_, limits, serving);
+  // It may have been revoked since it was found.
   TC_RETURN_IF_ERROR(serving->Join(connection));
   if (auto trace = TraceContext::FromTraceparent(hello.traceparent)) {
     serving->counter().SetReceiverTrace(*trace);

@@ -53,8 +53,10 @@ absl::StatusOr<ServedPiece> SourceServing::Read(uint64_t offset, uint64_t bytes)
   {
     absl::MutexLock lock(&mutex_);
     if (revoked_) return absl::CancelledError("the pull was revoked");
+    // Revoke waits for these: the image may go when it returns.
     ++reads_;
   }
+  // Without the lock: it may block on a disk, or on a free buffer.
   absl::StatusOr<ServedPiece> piece = image_->Read(offset, bytes);
   if (piece.ok() && (piece->bytes.empty() || piece->bytes.size() > bytes)) {
     piece = absl::InternalError("a served image read more bytes than it was asked for, or none");
@@ -75,6 +77,7 @@ void SourceServing::Revoke() {
     revoked_ = true;
     connections.assign(connections_.begin(), connections_.end());
   }
+  // Each ends on its own thread, and the end of all is awaited.
   for (const std::shared_ptr<SourceConnection>& connection : connections) {
     connection->queue().Post([connection] { connection->End(Revoked()); });
   }
@@ -93,6 +96,7 @@ void SourceConnection::Start(std::shared_ptr<MessageChannel> channel) {
     return;
   }
   const Availability* const availability = serving_->availability().get();
+  // For all of this conversation: it is what WELCOME says.
   fills_ = serving_->filling();
   channel_->Send(Welcome{.max_requests = limits_.requests,
                          .max_request_bytes = limits_.request_bytes,
@@ -161,8 +165,10 @@ void SourceConnection::Leave(const absl::Status& why, absl::Duration patience) {
 }
 
 void SourceConnection::PostFillingChanged() {
+  // One task for all the changes until it runs.
   if (change_posted_.exchange(true)) return;
   queue_->Post([self = shared_from_this()] {
+    // Before the look: a change after it posts another task.
     self->change_posted_ = false;
     self->FillingChanged();
     if (self->channel_ != nullptr) self->channel_->Flush();
@@ -196,6 +202,7 @@ void SourceConnection::SendNews() {
 }
 
 absl::Status SourceConnection::OnFrame(const Frame& frame) {
+  // What crossed the end is dropped.
   if (ended_ || leaving_) return absl::OkStatus();
   if (const auto* request = std::get_if<Request>(&frame)) return On(*request);
   if (const auto* cancel = std::get_if<Cancel>(&frame)) return On(*cancel);
@@ -222,6 +229,7 @@ absl::Status SourceConnection::CheckRange(const Request& request) const {
 
 absl::Status SourceConnection::On(const Request& request) {
   if (limits_.one_sided) return absl::InvalidArgumentError("a REQUEST where the receiver reads by itself");
+  // Ids grow, so that a CANCEL of a request that is over is told from one of a request that was never made.
   if (request.id <= last_request_id_) {
     return absl::InvalidArgumentError(absl::StrCat("REQUEST ", request.id, " after ", last_request_id_));
   }
@@ -232,6 +240,7 @@ absl::Status SourceConnection::On(const Request& request) {
     return absl::InvalidArgumentError("the receiver does not read what it is answered");
   }
   last_request_id_ = request.id;
+  // An error of this request alone: the receiver may have another idea of what was offered.
   if (absl::Status status = CheckRange(request); !status.ok()) {
     channel_->Send(Error{.request_id = request.id, .status = std::move(status)});
     return absl::OkStatus();
@@ -287,6 +296,7 @@ void SourceConnection::SendPieces() {
     const ConstHostSpan piece = span.first(std::min<size_t>(span.size(), limits_.piece_bytes));
     span = span.subspan(piece.size());
     if (span.empty()) asked.in_place.pop_front();
+    // A segment without bytes.
     if (piece.empty()) continue;
     SendNextPiece(asked, piece, nullptr);
     if (asked.left == 0) requests_.pop_front();
@@ -347,6 +357,7 @@ void SourceConnection::ReadDone(uint64_t request_id, absl::StatusOr<ServedPiece>
 
 void SourceConnection::SendRead(Asked& asked, const ServedPiece& read) {
   asked.reading = false;
+  // Each piece holds what was read, and the last one that was sent lets go of it.
   for (ConstHostSpan rest = read.bytes; !rest.empty();) {
     const ConstHostSpan piece = rest.first(std::min<size_t>(rest.size(), limits_.piece_bytes));
     SendNextPiece(asked, piece, read.hold);
@@ -356,6 +367,7 @@ void SourceConnection::SendRead(Asked& asked, const ServedPiece& read) {
 
 void SourceConnection::OnSent(uint64_t piece_bytes) {
   serving_->counter().AddBytes(piece_bytes);
+  // What was dropped meanwhile is not owed any more.
   owed_bytes_ -= std::min(owed_bytes_, piece_bytes);
 }
 

@@ -21,6 +21,7 @@ constexpr size_t kPaddingBytes = 3;
 constexpr size_t kDataBodyBytes = kDataHeadBytes - kFrameHeaderBytes;  // in front of the piece
 constexpr uint8_t kLastStatusCode = static_cast<uint8_t>(absl::StatusCode::kUnauthenticated);
 
+// The numbers are part of the protocol.
 enum class Type : uint8_t {
   kHello = 1,
   kWelcome = 2,
@@ -34,6 +35,7 @@ enum class Type : uint8_t {
   kFollow = 10,
 };
 
+// The head of each frame: its type, padding, and how many bytes follow, a piece included.
 std::string MakeFrame(Type type, std::string_view body, size_t piece_bytes = 0) {
   return ByteWriter()
       .Put(static_cast<uint8_t>(type))
@@ -44,6 +46,7 @@ std::string MakeFrame(Type type, std::string_view body, size_t piece_bytes = 0) 
 }
 
 std::string Encode(const Hello& hello) {
+  // Cut, since the other end refuses a longer one.
   const std::string_view trace = std::string_view(hello.traceparent).substr(0, kMaxTraceparentBytes);
   return MakeFrame(Type::kHello, ByteWriter()
                                      .Put(kHelloMagic)
@@ -65,6 +68,7 @@ std::string Encode(const Welcome& welcome) {
 }
 
 std::string Encode(const Error& error) {
+  // Cut, since the other end refuses a longer one.
   const std::string_view text = error.status.message().substr(0, kMaxErrorTextBytes);
   return MakeFrame(Type::kError, ByteWriter()
                                      .Put(error.request_id)
@@ -85,6 +89,7 @@ std::string Encode(const Cancel& cancel) {
 std::string Encode(const Bye&) { return MakeFrame(Type::kBye, ""); }
 
 std::string Encode(const Data& data) {
+  // The channel sends the piece behind this head.
   return MakeFrame(Type::kData, ByteWriter().Put(data.request_id).Put(data.offset).Take(), data.bytes);
 }
 
@@ -105,6 +110,7 @@ absl::Status Malformed(std::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("decode a ", what, " frame of the peer: it is malformed"));
 }
 
+// Each decoder reads all of its fields and then asks once: behind the end a ByteReader gives zeros.
 absl::StatusOr<Frame> DecodeHello(ByteReader body) {
   Hello hello;
   const bool magic = body.GetBytes(kHelloMagic.size()) == kHelloMagic;
@@ -125,6 +131,7 @@ absl::StatusOr<Frame> DecodeWelcome(ByteReader body) {
   welcome.max_request_bytes = body.Get<uint64_t>();
   welcome.image_bytes = body.Get<uint64_t>();
   welcome.chunk_bytes = body.Get<uint64_t>();
+  // With a limit of zero no request could ever be made.
   if (!body.AtEnd() || welcome.max_requests == 0 || welcome.max_request_bytes == 0) {
     return Malformed("WELCOME");
   }
@@ -139,6 +146,7 @@ absl::StatusOr<Frame> DecodeError(ByteReader body) {
   if (!body.AtEnd() || code == 0 || code > kLastStatusCode || text.size() > kMaxErrorTextBytes) {
     return Malformed("ERROR");
   }
+  // Another process wrote the text, which may reach a terminal.
   error.status = absl::Status(static_cast<absl::StatusCode>(code), Printable(text));
   return error;
 }
@@ -148,6 +156,7 @@ absl::StatusOr<Frame> DecodeRequest(ByteReader body) {
   request.id = body.Get<uint64_t>();
   request.offset = body.Get<uint64_t>();
   request.bytes = body.Get<uint64_t>();
+  // Id 0 stands for the whole pull.
   if (!body.AtEnd() || request.id == kWholePull || request.bytes == 0) return Malformed("REQUEST");
   return request;
 }
@@ -241,11 +250,13 @@ absl::StatusOr<std::optional<DecodedFrame>> DecodeFrame(std::string_view bytes) 
   const uint32_t body_bytes = reader.Get<uint32_t>();
   if (padding != std::string_view("\0\0\0", kPaddingBytes)) return Malformed("unknown");
   const bool data = type == Type::kData;
+  // Before the body is awaited: no peer can have this end buffer more than a frame.
   if (data ? body_bytes < kDataBodyBytes || body_bytes - kDataBodyBytes > kMaxPieceBytes
            : body_bytes > kMaxFrameHeadBytes - kFrameHeaderBytes) {
     return Malformed("over-long or too short");
   }
   const size_t head_bytes = data ? kDataBodyBytes : body_bytes;
+  // Of DATA only the head is awaited: its piece goes straight to where it belongs.
   if (reader.remaining() < head_bytes) return std::nullopt;
   const ByteReader head(reader.GetBytes(head_bytes));
   absl::StatusOr<Frame> frame =
@@ -305,6 +316,7 @@ absl::Status DecodeSegments(ByteReader& reader, Descriptor& descriptor) {
   for (int i = 0; i < rkeys && reader.ok(); ++i) descriptor.rkeys.emplace_back(reader.GetString<uint16_t>());
   const uint64_t segments = reader.Get<uint32_t>();
   if (!reader.ok()) return MalformedDescriptor(reader.failure());
+  // Before memory is taken for so many.
   if (reader.remaining() != segments * kSegmentBytes) {
     return MalformedDescriptor("its segments do not end where it does");
   }
@@ -314,6 +326,7 @@ absl::Status DecodeSegments(ByteReader& reader, Descriptor& descriptor) {
     segment.rkey = reader.Get<uint8_t>();
     segment.address = reader.Get<uint64_t>();
     segment.bytes = reader.Get<uint64_t>();
+    // Neither the end of a segment nor the sum of all may wrap around.
     const bool wraps = segment.address + segment.bytes < segment.address || total + segment.bytes < total;
     if (wraps || segment.rkey >= rkeys) return MalformedDescriptor("a segment is impossible");
     total += segment.bytes;

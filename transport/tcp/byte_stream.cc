@@ -32,6 +32,7 @@ class PlainStream : public ByteStream {
   absl::StatusOr<size_t> Read(std::span<const iovec> into) override {
     msghdr message = MessageOf(into);
     const ssize_t result = recvmsg(socket_.get(), &message, 0);
+    // No bytes are the end of the stream, since callers always offer room.
     if (result == 0) return absl::UnavailableError("the other end closed the connection");
     return Moved(result, "read from");
   }

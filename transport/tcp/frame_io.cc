@@ -13,6 +13,7 @@ constexpr size_t kMaxParts = 256;
 }  // namespace
 
 iovec FrameReader::Room(size_t max) {
+  // What is left, less than a frame, moves to the front.
   if (begin_ > 0) {
     std::copy(buffer_.begin() + begin_, buffer_.begin() + end_, buffer_.begin());
     end_ -= std::exchange(begin_, 0);
@@ -72,6 +73,7 @@ absl::StatusOr<uint64_t> FrameWriter::Flush(ByteStream& stream, uint64_t max) {
     parts_.clear();
     uint64_t bytes = 0;
     for (const Queued& frame : queue_) {
+      // A frame takes two parts at most: its head, and its piece.
       if (total + bytes >= max || parts_.size() + 1 >= kMaxParts) break;
       AddParts(frame, parts_, bytes);
     }
@@ -84,6 +86,7 @@ absl::StatusOr<uint64_t> FrameWriter::Flush(ByteStream& stream, uint64_t max) {
     if (*written == 0) break;
     of_pieces += Sent(*written);
     total += *written;
+    // The socket is full.
     if (*written < bytes) break;
   }
   return of_pieces;
@@ -115,6 +118,7 @@ void FrameWriter::ClearUnsent() {
     Clear();
     return;
   }
+  // The frame that is under way has to go on, or what follows would be taken for its rest.
   queue_.erase(queue_.begin() + 1, queue_.end());
   ahead_ = queue_.front().ahead ? 1 : 0;
   piece_bytes_ = queue_.front().piece.size();

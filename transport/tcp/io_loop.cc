@@ -48,6 +48,7 @@ void Epoll::Wake() {
 }
 
 absl::StatusOr<Epoll::WatchId> Epoll::Watch(int fd, uint32_t events, Handler* handler) {
+  // Numbers are not used again, so an event of a watch that ended in this turn finds no handler.
   const WatchId id = ++watches_made_;
   epoll_event event = EventFor(id, events);
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return ErrnoStatus(errno, "watch", "a socket");
@@ -69,6 +70,7 @@ void Epoll::Wait(SteadyTime until) {
   const absl::Duration wait = std::clamp(TimeLeft(until), absl::ZeroDuration(), kLongestWait);
   // Rounded up: a timer that is almost due must not make the loop spin.
   const int wait_ms = static_cast<int>(absl::ToInt64Milliseconds(absl::Ceil(wait, absl::Milliseconds(1))));
+  // Not all at once, so that tasks and timers have their turn.
   std::array<epoll_event, kEventsATurn> events;
   const int count = epoll_wait(epoll_.get(), events.data(), kEventsATurn, wait_ms);
   for (int i = 0; i < count; ++i) {

@@ -29,6 +29,7 @@ void PeerWatch::Stop() {
 void PeerWatch::LookAt(SteadyTime when) {
   timer_ = queue_->At(when, [this] {
     const absl::Status good = stream_->CheckPeer();
+    // First: on_refused_ may Stop, which cancels this timer.
     LookAt(SteadyNow() + kLookInterval);
     if (!good.ok()) on_refused_(good);
   });

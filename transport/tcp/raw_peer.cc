@@ -18,6 +18,7 @@
 namespace tensorcast::transport::tcp {
 namespace {
 
+// A test that waits for longer fails, where it would hang.
 constexpr timeval kGuard = {.tv_sec = 30, .tv_usec = 0};
 constexpr int kGuardMs = 30000;
 
@@ -68,6 +69,7 @@ Frame RawPeer::Next() {
     if (!decoded.ok()) ADD_FAILURE() << decoded.status();
     if (!decoded.ok()) return Bye{};
     if (decoded->has_value()) return (*decoded)->frame;
+    // Byte by byte, so that what follows the frame stays in the socket.
     const std::string next = ReadBytes(1);
     if (next.empty()) ADD_FAILURE() << "the connection ended where a frame was expected";
     if (next.empty()) return Bye{};
@@ -89,6 +91,7 @@ bool RawPeer::HasNothingToRead() const {
 }
 
 void RawPeer::Reset() {
+  // To close a socket that lingers for no time sends a reset.
   const linger at_once = {.l_onoff = 1, .l_linger = 0};
   PCHECK(setsockopt(socket_.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once)) == 0);
   Close();

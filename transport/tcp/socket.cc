@@ -67,6 +67,7 @@ absl::StatusOr<UniqueFd> StartConnecting(const SocketAddress& address, const Soc
 }
 
 absl::Status ConnectResult(int socket) {
+  // A connect that does not block tells its result once, by this option.
   int error = 0;
   socklen_t length = sizeof(error);
   if (getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &length) != 0) error = errno;
@@ -76,8 +77,11 @@ absl::Status ConnectResult(int socket) {
 absl::Status Configure(int socket, const SocketOptions& options) {
   const int timeout_ms = static_cast<int>(
       std::clamp<int64_t>(absl::ToInt64Milliseconds(options.peer_timeout), 1000, 24 * 3600 * 1000));
+  // The pause before the first probe and the probes together take the whole timeout.
   const int between_s = std::max(1, timeout_ms / 1000 / (kKeepaliveProbes + 1));
   TC_RETURN_IF_ERROR(SetOption(socket, IPPROTO_TCP, TCP_NODELAY, 1, "TCP_NODELAY"));
+  // Keepalive notices a host that vanished while nothing is sent, TCP_USER_TIMEOUT one that takes nothing of
+  // what is.
   TC_RETURN_IF_ERROR(SetOption(socket, SOL_SOCKET, SO_KEEPALIVE, 1, "keepalive"));
   TC_RETURN_IF_ERROR(SetOption(socket, IPPROTO_TCP, TCP_KEEPIDLE, between_s, "TCP_KEEPIDLE"));
   TC_RETURN_IF_ERROR(SetOption(socket, IPPROTO_TCP, TCP_KEEPINTVL, between_s, "TCP_KEEPINTVL"));

@@ -40,6 +40,7 @@ TcpChannel::~TcpChannel() { CHECK(!watch_.has_value()); }
 void TcpChannel::Open(std::unique_ptr<ByteStream> stream, pull::MessageChannel::Handler* handler) {
   handler_ = handler;
   if (absl::Status status = Adopt(std::move(stream), EPOLLIN); !status.ok()) {
+    // In a task of its own: the caller is still opening this channel.
     loop_->Post([self = shared_from_this(), status = std::move(status)] { self->Lose(status); });
   }
   WatchPeer();
@@ -71,6 +72,7 @@ void TcpChannel::Lose(const absl::Status& why) {
 void TcpChannel::End(std::optional<Frame> last, std::function<void()> ended) {
   const std::shared_ptr<TcpChannel> self = shared_from_this();
   handler_ = nullptr;
+  // Within a frame it would be taken for the rest of that frame.
   if (stream_ != nullptr && last.has_value() && !writer_.within_frame()) {
     writer_.Clear();
     writer_.Put(*last);
@@ -116,6 +118,7 @@ void TcpChannel::ReadSome() {
     read_held_ = waits();
   }
   if (handler_ == nullptr) return;
+  // These bytes have left the socket, so epoll will not tell of them.
   if (stream_->has_buffered() && !read_held_) {
     loop_->queue().CancelTimer(read_timer_);
     read_timer_ = loop_->queue().At(SteadyNow(), [this] { ReadSome(); });
@@ -202,6 +205,7 @@ void TcpChannel::Flush() {
   send_held_ = false;
   while (handler_ != nullptr && sent < kBytesATurn) {
     handler_->Refill();
+    // Refill may have ended this channel.
     if (handler_ == nullptr || (writer_.empty() && !stream_->has_unsent())) break;
     send_held_ = WaitsFor(send_limit_, LimitedDirection::kSend, send_timer_, &TcpChannel::Flush);
     if (send_held_) break;
@@ -213,14 +217,17 @@ void TcpChannel::Flush() {
     if (*of_pieces > 0) handler_->OnSent(*of_pieces);
     if (send_limit_ != nullptr) send_limit_->Spend(*of_pieces, SteadyNow());
     sent += *of_pieces;
+    // The socket is full, or TLS waits for the other end.
     if (*of_pieces == 0 && (!writer_.empty() || stream_->has_unsent())) break;
   }
+  // After a full turn epoll brings this channel back behind the others of its loop.
   if (handler_ != nullptr) SetEvents(!writer_.empty() || sent >= kBytesATurn);
 }
 
 void TcpChannel::SetEvents(bool has_output) {
   if (!watch_.has_value()) return;
   uint32_t events = stream_->Events(has_output);
+  // Of what is held back epoll would tell again and again.
   if (read_held_) events &= ~static_cast<uint32_t>(EPOLLIN);
   if (send_held_) events &= ~static_cast<uint32_t>(EPOLLOUT);
   if (events != events_) loop_->Change(*watch_, stream_->fd(), events_ = events);
@@ -235,6 +242,7 @@ void TcpReceiverChannel::Connect(pull::MessageChannel::Handler* handler) {
 void TcpReceiverChannel::Attempt() {
   queue().CancelTimer(attempt_timer_);
   DropStream();
+  // All were tried: the error of the last one is as good as any.
   if (next_address_ == target_->addresses.size()) {
     Lose(last_attempt_);
     return;
@@ -286,6 +294,7 @@ absl::Status TcpReceiverChannel::Welcomed() {
   welcome_ = true;
   limits_reads_ = true;
   if (!leads_) return absl::OkStatus();
+  // The other channels of the pull use the address that worked, and the session that came of it.
   target_->addresses = {target_->addresses[next_address_ - 1]};
   target_->session = stream()->session();
   if (tls_ != nullptr) target_->sessions->Keep(target_->source, tls_, target_->session);
@@ -296,6 +305,7 @@ void TcpReceiverChannel::End(std::optional<Frame> last, std::function<void()> en
   queue().CancelTimer(attempt_timer_);
   // Perhaps because of the session that it brought.
   if (leads_ && !welcome_ && tls_ != nullptr) target_->sessions->Keep(target_->source, tls_, nullptr);
+  // Nothing can be said before there is a connection.
   if (connecting_) last.reset();
   TcpChannel::End(std::move(last), std::move(ended));
 }

@@ -164,6 +164,7 @@ bool TcpSource::AcceptOne() {
     LOG_EVERY_N_SEC(WARNING, kLogSeconds) << "could not accept a receiver's connection: " << stream.status();
     return true;
   }
+  // The oldest goes: it had the most time for its HELLO.
   if (pending_.size() >= options_.max_pending_connections) pending_.pop_front();
   PendingConnection& pending =
       *pending_.emplace_back(std::make_unique<PendingConnection>(this, *std::move(stream)));
@@ -186,9 +187,11 @@ void TcpSource::Forget(PendingConnection* pending) {
 }
 
 absl::Status TcpSource::Admit(PendingConnection& pending, const pull::Hello& hello) {
+  // The loops have the connections in turn.
   IoLoop* const loop = loops_[next_loop_++ % loops_.size()];
   TC_ASSIGN_OR_RETURN(const std::shared_ptr<pull::SourceConnection> connection,
                       source_->Admit(hello, pending.peer(), &loop->queue()));
+  // From here on the connection is that loop's, and this one must not touch the stream.
   loop->Post([connection, loop, limit = options_.send_limit, stream = pending.Release()]() mutable {
     const auto channel = std::make_shared<TcpChannel>(loop, limit, /*receive_limit=*/nullptr);
     channel->Open(std::move(stream), connection.get());

@@ -105,6 +105,7 @@ absl::Status TcpTransport::State::Listen(const TcpOptions& options) {
   const std::vector<std::string> own = {options.listen};
   for (const std::string& name : options.advertise.empty() ? own : options.advertise) {
     TC_ASSIGN_OR_RETURN(HostPort advertised, ParseHostPort(name));
+    // Port 0 lets the system choose, so that the real one is known only now.
     if (advertised.port == 0) advertised.port = *port;
     addresses.push_back(FormatHostPort(advertised));
   }
@@ -140,6 +141,7 @@ absl::StatusOr<std::unique_ptr<TcpTransport>> TcpTransport::Create(const TcpOpti
   state->socket = socket;
   state->receiver = {.memory = &state->memory, .connect_timeout = options.connect_timeout};
   state->connections = options.connections > 0 ? options.connections : static_cast<int>(loops.size());
+  // From here on the destructor shuts down the listener, whatever fails below.
   std::unique_ptr<TcpTransport> transport(new TcpTransport(std::move(state)));
   if (!options.listen.empty()) {
     State& made = *transport->state_;
@@ -174,6 +176,7 @@ absl::StatusOr<std::unique_ptr<Serving>> TcpTransport::Serve(std::shared_ptr<Ser
         "serve by tcp: this transport only receives; configure an address to listen on");
   }
   TC_RETURN_IF_ERROR(pull::PullSource::CheckImage(state_->memory, *image));
+  // The name that the receiver's certificate has to have.
   std::string wanted;
   if (state_->identity != nullptr && !receiver.empty()) {
     wanted = security::Name{.trust_domain = state_->identity->trust_domain(),

@@ -185,8 +185,10 @@ class TlsStream : public ByteStream {
     BIO_set_init(bio, 1);
     SSL_set_bio(ssl_, bio, bio);
     SSL_set_mode(ssl_, SSL_MODE_ENABLE_PARTIAL_WRITE);  // a record a call
+    // The other end closes without close_notify as well (see the destructor).
     SSL_set_options(ssl_, SSL_OP_IGNORE_UNEXPECTED_EOF);
     if (server) {
+      // One ticket is enough: a receiver keeps the last session only. OpenSSL would send two.
       SSL_set_num_tickets(ssl_, 1);
       SSL_set_accept_state(ssl_);
     } else {
@@ -308,6 +310,7 @@ class TlsStream : public ByteStream {
     if (result != 1) return absl::OkStatus();
     TC_ASSIGN_OR_RETURN(certificate_, identity_->PeerOf(ssl_));
     const security::Name& peer = certificate_.name;
+    // A chain that is good is not enough: the peer has to be a node, and the one that the grant names.
     if (peer.role != security::Role::kNode || (!expected_.empty() && peer.ToString() != expected_)) {
       return absl::PermissionDeniedError(absl::StrCat("open a TLS connection to ",
                                                       expected_.empty() ? "a node" : expected_, ": ",

@@ -13,6 +13,7 @@ std::shared_ptr<UcxEndpoint> EndpointCache::Take(const std::string& peer) {
   while (it != idle_.end() && !it->second.empty()) {
     std::shared_ptr<UcxEndpoint> endpoint = std::move(it->second.front().endpoint);
     it->second.pop_front();
+    // It may have failed while it was idle.
     if (endpoint->usable()) return endpoint;
     endpoint->Close(nullptr);
   }
@@ -43,6 +44,7 @@ void EndpointCache::Shutdown() {
 }
 
 void EndpointCache::Schedule(SteadyTime when) {
+  // One timer for all: Expire sets the next one by what it finds.
   if (timer_ != TaskQueue::kNoTimer) return;
   timer_ = worker_->queue().At(when, [this] {
     timer_ = TaskQueue::kNoTimer;

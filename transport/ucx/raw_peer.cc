@@ -23,6 +23,7 @@ constexpr absl::Duration kPatience = absl::Seconds(30);
 
 class RawPeer::Connection : public EndpointOwner {
  public:
+  // Over TCP on this host, as the transports in tests.
   Connection() : worker_(*UcxWorker::Create({.tls = "tcp", .net_devices = "lo", .rma = false})) {}
   ~Connection() override {
     absl::Notification closed;
@@ -52,6 +53,7 @@ class RawPeer::Connection : public EndpointOwner {
       params.sockaddr.addrlen = socket.length;
       params.conn_handler.cb = [](ucp_conn_request_h request, void* arg) {
         auto* self = static_cast<Connection*>(arg);
+        // A test has one connection: a second one is turned away.
         if (self->endpoint_ != nullptr) {
           (void)ucp_listener_reject(self->listener_, request);
           return;
@@ -74,6 +76,7 @@ class RawPeer::Connection : public EndpointOwner {
   void SendBytes(unsigned id, std::string bytes) {
     worker_->Run([&] {
       sent_.push_back(std::make_unique<std::string>(std::move(bytes)));
+      // Not by SendControl, which sends nothing but frames.
       ucp_request_param_t param{};
       param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
       param.flags = UCP_AM_SEND_FLAG_REPLY | UCP_AM_SEND_FLAG_EAGER;
@@ -84,6 +87,7 @@ class RawPeer::Connection : public EndpointOwner {
   }
   void SendPiece(pull::Data head, std::string_view piece) {
     head.bytes = static_cast<uint32_t>(piece.size());
+    // Held by the send: UCX reads the bytes after this call.
     const auto bytes = std::make_shared<std::string>(piece);
     worker_->Run([&] {
       endpoint_->SendData(head, std::as_bytes(std::span(*bytes)), bytes, [](const absl::Status&) {});

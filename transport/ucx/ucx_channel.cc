@@ -22,6 +22,7 @@ void UcxChannel::SendPiece(const pull::Data& head, ConstHostSpan piece, std::sha
                       });
 }
 
+// The last piece under way may be what the end waits for, hence the look at the end.
 void UcxChannel::PieceSent(uint64_t bytes, const absl::Status& status) {
   --sending_;
   if (!status.ok()) {
@@ -49,6 +50,7 @@ void UcxChannel::OnControl(const pull::Frame& frame) {
 }
 
 absl::Status UcxChannel::OnPiece(const pull::Data& head, ConstHostSpan piece) {
+  // What crossed the end is dropped.
   if (ending_) return absl::OkStatus();
   TC_RETURN_IF_ERROR(handler_->OnPiece(head));
   handler_->OnPieceBytes(head, handler_->Place(head).empty() ? ConstHostSpan() : piece);
@@ -57,6 +59,7 @@ absl::Status UcxChannel::OnPiece(const pull::Data& head, ConstHostSpan piece) {
 }
 
 absl::StatusOr<HostSpan> UcxChannel::OnRendezvous(const pull::Data& head) {
+  // To receive it nowhere has UCX drop it.
   if (ending_) return HostSpan();
   TC_RETURN_IF_ERROR(handler_->OnPiece(head));
   const HostSpan place = handler_->Place(head);
@@ -116,6 +119,7 @@ void UcxChannel::CloseByForce() {
 }
 
 void UcxChannel::Finish(bool closed) {
+  // The calls below may drop the last other reference.
   const std::shared_ptr<UcxChannel> self = shared_from_this();
   queue().CancelTimer(drain_timer_);
   handler_ = nullptr;
@@ -180,8 +184,10 @@ absl::Status UcxReceiverChannel::Welcomed() {
 
 void UcxReceiverChannel::ReadRemote(const pull::Data& piece, HostSpan destination) {
   ++receiving_;
+  // It counts one part more than there are, so that it cannot be over before all have begun.
   const auto read = std::make_shared<Read>(Read{.piece = piece});
   for (uint64_t offset = piece.offset; !destination.empty();) {
+    // A piece may lie in several segments of the source's memory: each part is a read of its own.
     const size_t index = std::ranges::upper_bound(segment_ends_, offset) - segment_ends_.begin();
     const pull::Descriptor::Segment& segment = descriptor_.segments[index];
     const uint64_t left = segment_ends_[index] - offset;
@@ -220,6 +226,7 @@ void UcxReceiverChannel::OnLastBye() {
 void UcxReceiverChannel::OnEnded(bool closed) {
   DropKeys();
   std::shared_ptr<UcxEndpoint> endpoint = std::exchange(endpoint_, nullptr);
+  // An end in good order leaves the endpoint usable for the next pull from this peer.
   if (!closed) receiver_.cache->Give(peer(), std::move(endpoint));
 }
 

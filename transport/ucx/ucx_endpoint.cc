@@ -88,6 +88,7 @@ void UcxEndpoint::ErrorCallback(void* arg, ucp_ep_h ep, ucs_status_t status) {
 // Told in a task of its own: this may be within one of UCX's callbacks, in which the owner could not close
 // the endpoint. Without an owner (it waits in the cache) there is nothing to tell.
 void UcxEndpoint::Fail(absl::Status status) {
+  // The first failure names the cause; others follow from it.
   if (closing_ || !failure_.ok()) return;
   failure_ = std::move(status);
   worker_->Post([self = shared_from_this()] {
@@ -252,6 +253,7 @@ void UcxEndpoint::ReceiveCallback(void* request, ucs_status_t status, size_t, vo
 void UcxEndpoint::Complete(Operation* operation, ucs_status_t status) {
   // Keeps this endpoint until the end of the function.
   const std::unique_ptr<Operation> owned(operation);
+  // Before the owner is told, which may count on its memory being free.
   owned->hold.reset();
   owned->done(UcxStatus(status, "move bytes by UCX"));
   --in_flight_;

@@ -52,6 +52,7 @@ std::vector<LaneProblem> Check(const LaneConfig& config) {
                       "daemon's memory; leave it out or, on a fabric that you trust, set "
                       "security.trusted_fabric: true")});
   }
+  // The lanes take two ports in a row: the second has to exist.
   if (const absl::Status next = UcxListenAddress(UcxLane::kRma, listen).status(); !next.ok()) {
     problems.push_back({kUcxListenKey, std::string(next.message())});
   }

@@ -83,6 +83,7 @@ class UcxSource::Connection : public UcxChannel {
     OnProgress();
   }
   void OnEnded(bool closed) override {
+    // The connection is idle again, for another HELLO.
     ending_ = false;
     handler_ = &idle_;
     if (closed) source_->connections_.erase(this);

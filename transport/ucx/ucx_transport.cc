@@ -57,6 +57,7 @@ absl::Status UcxTransport::State::Listen() {
   TC_ASSIGN_OR_RETURN(HostPort listen, ParseHostPort(options.listen));
   TC_ASSIGN_OR_RETURN(const SocketAddress socket, ResolveAddress(listen));
   absl::StatusOr<uint16_t> port;
+  // UCX's worker serves one thread, so each call of UCX goes to the progress thread.
   worker->Run([&] { port = listener->Listen(socket); });
   if (!port.ok()) return absl::UnavailableError(absl::StrCat(options.listen, ": ", port.status().message()));
   if (!options.advertise_host.empty()) listen.host = options.advertise_host;
@@ -69,6 +70,7 @@ absl::Status UcxTransport::State::DescribeMemory(const std::vector<ConstHostSpan
                                                  pull::Descriptor& descriptor) {
   std::vector<size_t> regions;  // of each remote key
   for (const ConstHostSpan& segment : segments) {
+    // Keys are of registrations, and the segments of an image mostly share one: each key is sent once.
     const size_t region = *memory.RegionOf(segment);
     size_t rkey = std::ranges::find(regions, region) - regions.begin();
     if (rkey == regions.size()) {
@@ -233,6 +235,7 @@ absl::StatusOr<std::unique_ptr<Serving>> UcxTransport::Serve(std::shared_ptr<Ser
     TC_RETURN_IF_ERROR(state_->DescribeMemory({AddressesOf(on_device, image->image_bytes())}, descriptor));
   } else {
     TC_RETURN_IF_ERROR(pull::PullSource::CheckImage(state_->memory, *image));
+    // A receiver reads the image's own memory: there is no step in which bytes could be copied first.
     if (rma && !image->in_place()) {
       return absl::FailedPreconditionError("serve by ucx-rma: the image is not registered; use another lane");
     }

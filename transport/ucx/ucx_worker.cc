@@ -184,6 +184,8 @@ absl::Status UcxWorker::Init(const Options& options) {
 
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
+  // WAKEUP lets the thread sleep on a descriptor. RMA opens memory to remote reads, so that only that lane
+  // has it.
   params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP | (options.rma ? UCP_FEATURE_RMA : 0);
   params.name = "tensorcast";
   TC_RETURN_IF_ERROR(UcxStatus(ucp_init(&params, config, &context_),
@@ -225,6 +227,7 @@ UcxWorker::~UcxWorker() {
     thread_.join();
   }
   queue_.Close();
+  // UCX's order: endpoints, memory, worker, context.
   CHECK_EQ(open_endpoints_, 0) << "a UCX worker was destroyed before its endpoints";
   for (size_t i = 0; i < regions_.size(); ++i) UnmapMemory(i);
   if (worker_ != nullptr) ucp_worker_destroy(worker_);
@@ -260,6 +263,7 @@ absl::Status UcxWorker::MapMemory(size_t region, std::byte* base, uint64_t bytes
 }
 
 void UcxWorker::UnmapMemory(size_t region) {
+  // The number stays with the region, so the place in the list is emptied and not erased.
   const Region gone = std::exchange(regions_[region], {});
   if (gone.bytes > 0) ucp_mem_unmap(context_, gone.handle);
 }
@@ -293,6 +297,8 @@ void UcxWorker::WaitForEndpoints() {
     AddOpenEndpoint(0);
   });
   none.WaitForNotification();
+  // The last endpoint posts its tasks after it was counted: the first round may be ahead of them, the second
+  // is behind them.
   Run([] {});
   Run([] {});
 }
