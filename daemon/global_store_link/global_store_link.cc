@@ -141,6 +141,7 @@ absl::Status GlobalStoreLink::CheckIn(SteadyTime deadline) {
 }
 
 absl::Status GlobalStoreLink::Flush(SteadyTime deadline) {
+  // A heartbeat of this node shows a store that was restarted that it has to register the node again.
   absl::MutexLock lock(&mutex_);
   // The round that runs now may have taken its changes before this call: the one after it has not.
   const uint64_t wanted = rounds_ + 2;

@@ -110,6 +110,7 @@ absl::StatusOr<std::string> Sessions::IssueTicket(std::unique_ptr<ReplicaLease> 
       claim.fds = {memory.file};
       break;
   }
+  // The connection that claims the ticket keeps this, and so the replica, until the client goes.
   auto hold = std::make_shared<Hold>();
   hold->companion = std::move(companion);
   hold->lease = std::move(lease);
