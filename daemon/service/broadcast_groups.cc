@@ -30,6 +30,8 @@ class GlobalStoreMeeting final : public BroadcastMeeting {
       request.mutable_root()->set_replica_id(root->replica_id);
       if (root->made_by.IsValid()) request.mutable_root()->set_traceparent(root->made_by.ToTraceparent());
     }
+    // Asks again until all nodes of the group have come, the group is over, or the context ends.
+    // Repeating the request is harmless: the store counts a node once.
     while (true) {
       absl::Duration pause = kAskAgain;
       const absl::StatusOr<v1::JoinBroadcastResponse> met =
@@ -99,6 +101,7 @@ absl::StatusOr<std::string> BroadcastGroups::Version() const {
   return options_.broadcaster->version();
 }
 
+// With every heartbeat, as the store keeps what it was told last.
 void BroadcastGroups::Report(v1::HeartbeatRequest* heartbeat) const {
   const absl::StatusOr<std::string> version = Version();
   if (version.ok()) heartbeat->set_nccl_version(*version);
@@ -109,6 +112,7 @@ void BroadcastGroups::Answered(const v1::HeartbeatResponse& response) {
   std::set<std::string> named;
   for (const v1::BroadcastGroup& group : response.groups()) {
     named.insert(group.group_id());
+    // The store names a group in every answer while it forms; this node begins it once.
     if (begun_.contains(group.group_id())) continue;
     absl::StatusOr<WideGroupPlan> plan = PlanOf(group);
     if (!plan.ok()) {
@@ -120,6 +124,7 @@ void BroadcastGroups::Answered(const v1::HeartbeatResponse& response) {
               << " GPUs, " << plan->ranks.size() << " of them here, as group " << plan->group_id;
     options_.engine->BeginBroadcast(*plan);
   }
+  // A group that is not named any more has formed or is over, and its id does not come back.
   begun_ = std::move(named);
 }
 

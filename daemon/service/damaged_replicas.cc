@@ -21,7 +21,8 @@ DamagedReplicas::~DamagedReplicas() { cancellation_.Cancel(); }
 
 void DamagedReplicas::Note(v1::DamagedReplica damaged) {
   const std::string& replica_id = damaged.replica_id();
-  // In this order, so that each process that leases it is told.
+  // The eviction first: from then on no process gets a lease, so that Fence reaches all that have one. A pin
+  // would keep the replica.
   options_.engine->SetPinned(replica_id, false).IgnoreError();
   const absl::Status dropped = options_.engine->Evict(replica_id, /*force=*/true);
   LOG_IF(ERROR, !dropped.ok()) << "Corrupt replica " << replica_id << " was not dropped: " << dropped;
@@ -47,6 +48,7 @@ void DamagedReplicas::Note(v1::DamagedReplica damaged) {
 
 void DamagedReplicas::Replace(const v1::DamagedReplica& damaged) {
   RequestContext waits = RequestContext::Background();
+  // Tries again with pauses that grow, since the other sources may be away or busy for a moment.
   waits.cancellation = cancellation_;
   absl::StatusOr<std::string> made = absl::UnknownError("not tried");
   absl::Duration pause = options_.retry_interval;

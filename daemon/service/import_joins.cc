@@ -35,8 +35,10 @@ absl::StatusOr<ImportJoins::Joined> ImportJoins::Join(
     ++counted->imports;
     waits = counted->reading;
   }
+  // Without the lock, since the callback may take its time.
   if (waits) on_wait("another import of these objects on this node");
   {
+    // Taking and leaving the mutex makes Await look at its condition again.
     const auto wake = context.cancellation.OnCancel([this] { absl::MutexLock lock(&mutex_); });
     absl::MutexLock lock(&mutex_);
     Import& import = *counted;
@@ -46,11 +48,14 @@ absl::StatusOr<ImportJoins::Joined> ImportJoins::Join(
     mutex_.AwaitWithTimeout(absl::Condition(&can_go_on), TimeLeft(context.deadline));
     const absl::Status ended = context.Check("wait for an import of the same objects");
     const std::string artifact_id = import.artifact_id;
+    // The artifact is passed on within this daemon while imports of the id overlap. The last of them forgets
+    // it; later ones ask the global store.
     if (!ended.ok() || !artifact_id.empty()) {
       if (--import.imports == 0) imports_.erase(import_id);
       if (!ended.ok()) return ended;
       return Joined{.turn = nullptr, .artifact_id = artifact_id};
     }
+    // From here on the other imports of this node wait for the end of this one (Leave).
     import.reading = true;
   }
   // From here on its end lets the next import of this node go on.
@@ -71,6 +76,7 @@ absl::StatusOr<ImportJoins::Joined> ImportJoins::Join(
       return Joined{.turn = std::move(turn), .artifact_id = ""};
     }
     if (!answer->artifact_id().empty()) {
+      // The turn ends with this call, and gives the artifact to the imports of this node that wait.
       turn->Made(answer->artifact_id());
       return Joined{.turn = nullptr, .artifact_id = answer->artifact_id()};
     }
@@ -95,6 +101,7 @@ void ImportJoins::ReadingTurn::KeepClaim(absl::Duration interval) {
 
 ImportJoins::ReadingTurn::~ReadingTurn() {
   ended_.Notify();
+  // One deadline for the last renewal and the end.
   RequestContext call = RequestContext::Background(kEndTimeout);
   if (renewing_.joinable()) {
     // A renewal that the store heard after the end would be a new claim, so it goes first, where it can.

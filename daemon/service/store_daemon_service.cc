@@ -46,6 +46,7 @@ std::string NodeNameOf(const grpc::CallbackServerContext& call) {
   return name.ok() && name->role == security::Role::kNode ? name->name : "";
 }
 
+// Where the bytes of a load came from, as its metrics and its log line name it.
 std::string_view SourceOf(const v1::MaterializeReplicaResult& result) {
   if (result.already_present()) return "attached";
   // The furthest of several sources: what this node has itself may be the smaller part.
@@ -214,6 +215,7 @@ class StoreDaemonService final : public v1::StoreDaemon::CallbackService {
 
   Unary* EvictReplica(Call* call, const v1::EvictReplicaRequest* request,
                       v1::EvictReplicaResponse*) override {
+    // On `waiting_`, since the eviction asks the global store for its consent.
     return rpc::HandleUnary(call, waiting_, [this, request](const RequestContext& context) {
       TC_RETURN_IF_ERROR(options_.engine->Evict(request->replica_id(), request->force()));
       // So that the next list of replicas does not have it. It is gone, whether the global store heard of it
@@ -307,6 +309,7 @@ class StoreDaemonService final : public v1::StoreDaemon::CallbackService {
     return rpc::HandleUnary(call, quick_,
                             [this, request, response,
                              receiver = NodeNameOf(*call)](const RequestContext& context) -> absl::Status {
+                              // A daemon that stops waits for its pulls, so it opens no further ones.
                               TC_RETURN_IF_ERROR(options_.node->CheckAccepting());
                               TC_ASSIGN_OR_RETURN(*response,
                                                   options_.servings->Open(*request, receiver, context.trace));
@@ -341,6 +344,8 @@ class StoreDaemonService final : public v1::StoreDaemon::CallbackService {
           response->set_intact(finding.intact);
           response->set_mutable_objects(finding.is_mutable);
           response->set_reason(std::move(finding.reason));
+          // Intact by size and time. As a copy such files count only after every digest was compared once.
+          // This asks how far that has come, and begins it.
           if (!finding.intact || request->artifact_id().empty() || origin.compared || origin.untraceable ||
               IsShared(origin)) {
             return absl::OkStatus();

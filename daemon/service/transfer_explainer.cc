@@ -42,6 +42,7 @@ std::vector<TransferExplainer::Question> TransferExplainer::QuestionsOf(const v1
   for (const v1::SourceReport& source : hop.transfer().sources()) {
     if (!source.grant_id().empty() && !source.replica_id().empty()) sources.push_back(&source);
   }
+  // Those that gave most come first, as the number of questions is bounded.
   std::ranges::stable_sort(sources, std::greater(), [](const auto* source) { return source->bytes(); });
   std::vector<Question> questions;
   for (const v1::SourceReport* source : sources) {
@@ -65,11 +66,13 @@ absl::StatusOr<v1::TransferHop> TransferExplainer::Ask(const RequestContext& con
                                                        const Question& question) const {
   TC_ASSIGN_OR_RETURN(v1::TransferHop hop,
                       options_.peers->DescribeHop(Within(context, kTimeOfOne), peer, question.request));
+  // Bounded, so that all answers fit into one message to the client.
   if (hop.ByteSizeLong() > kMaxAnswerBytes) {
     return absl::ResourceExhaustedError(absl::StrCat("it answered with ", hop.ByteSizeLong(),
                                                      " bytes, which is more than the ", kMaxAnswerBytes,
                                                      " that are passed on"));
   }
+  // An answer about another replica is not believed in that.
   if (hop.transfer().replica_id() != question.request.replica_id()) hop.clear_transfer();
   return hop;
 }
@@ -78,6 +81,7 @@ std::vector<v1::TransferHop> TransferExplainer::AskAll(const RequestContext& con
                                                        const std::vector<Question>& questions) {
   std::set<std::string> names;
   for (const Question& question : questions) names.insert(question.node);
+  // One call finds all addresses.
   const absl::StatusOr<std::vector<v1::Node>> nodes =
       options_.global_store->FindNodes(Within(context, kTimeOfOne), {names.begin(), names.end()});
   std::map<std::string, PeerAddress> peers;
@@ -116,7 +120,8 @@ std::vector<v1::TransferHop> TransferExplainer::AskAll(const RequestContext& con
       if (!scheduled.ok()) answer(i, scheduled);
     }
   }
-  // Each question ends by itself, with the context at the latest.
+  // What the questions use is on this stack, so this call waits for all of them. Each ends by itself, with
+  // the context at the latest.
   absl::MutexLock lock(&answers.mutex);
   const auto all = [&answers]() ABSL_SHARED_LOCKS_REQUIRED(answers.mutex) { return answers.open == 0; };
   answers.mutex.Await(absl::Condition(&all));
@@ -146,6 +151,8 @@ absl::StatusOr<v1::ExplainTransferResponse> TransferExplainer::Explain(const Req
     std::vector<v1::TransferHop> hops = AskAll(bounded, questions);
     std::vector<Question> next;
     for (size_t i = 0; i < hops.size(); ++i) {
+      // The sources of a replica that was filling fed this transfer, too. One that was ready gave what it
+      // had.
       if (questions[i].filling) {
         for (Question& question : QuestionsOf(hops[i], asked)) next.push_back(std::move(question));
       }
