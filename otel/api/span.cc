@@ -10,6 +10,7 @@
 namespace tensorcast::otel {
 namespace {
 
+// The innermost scope of the thread. Each scope points to the one around it.
 thread_local Scope* current_scope = nullptr;
 std::atomic<bool> telemetry_enabled{false};
 
@@ -70,6 +71,7 @@ void Span::Start(std::string_view name, const TraceContext& parent, AttributeLis
   // A span reserved while tracing was off is the parent's.
   if (options.reserved != nullptr && options.reserved->span_id != parent.span_id)
     state.context = *options.reserved;
+  // Each sink records for itself. The first one that gives the span ids decides them for all.
   for (size_t i = 0; i < kSinkKinds; ++i) {
     TraceSink* sink = internal::InstalledSink(static_cast<SinkKind>(i));
     if (sink == nullptr) continue;

@@ -222,6 +222,7 @@ class TraceFile::Record final : public SpanRecord {
   }
 
  private:
+  // What every event begins with. Times are in microseconds, as the Trace Event Format has them.
   std::string Head(std::string_view name, std::string_view phase, SpanTime time) const {
     std::string head = "\"name\":";
     AppendJsonString(head, name);

@@ -90,6 +90,7 @@ class SdkLogHandler final : public internal_log::LogHandler {
   std::atomic<int> http_status_ = 0;
 };
 
+// Decides for the root of a trace. With kParentRatio a span with a parent follows the parent.
 std::unique_ptr<opentelemetry::sdk::trace::Sampler> MakeSampler(const BridgeOptions& options) {
   using namespace opentelemetry::sdk::trace;
   switch (options.sampler) {
@@ -125,6 +126,7 @@ class BridgeImpl final : public Bridge {
     internal_log::GlobalLogHandler::SetLogHandler(
         shared_ptr<internal_log::LogHandler>(new SdkLogHandler(*options.counters, options.complain)));
     internal_log::GlobalLogHandler::SetLogLevel(internal_log::LogLevel::Warning);
+    // A guard admits no more items than its queue holds, so that each item that is dropped is counted.
     for (size_t i = 0; i < kSignals; ++i) {
       guards_[i] = std::make_shared<Guard>(options.counters->signals[i], options.queue_size,
                                            RetryFor(static_cast<Signal>(i), options), options.complain);
@@ -164,6 +166,7 @@ class BridgeImpl final : public Bridge {
     const bool spans = FlushBy(deadline, Signal::kTraces, span_processor_.get());
     const bool logs = FlushBy(deadline, Signal::kLogs, logger_provider_.get());
     const bool done = spans && logs;
+    // Metrics last, since they tell what became of the spans and the log lines.
     return done && ExportMetrics();
   }
 

@@ -36,6 +36,7 @@ Exporters MakeAll(const BridgeOptions& options) {
 
 Exporters MakeExporters(const BridgeOptions& options) {
   Exporters exporters = MakeAll(options);
+  // A signal may go to the console while the others go to a collector.
   Exporters console = MakeConsole();
   const auto choose = [&](Signal signal, bool wanted, auto Exporters::* exporter) {
     if (options.ExporterOf(signal) == ExporterKind::kConsole) {

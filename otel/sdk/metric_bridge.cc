@@ -64,6 +64,7 @@ void Collect(metrics_api::ObserverResult result, void* metric) {
   const auto& info = *static_cast<const MetricInfo*>(metric);
   if (!opentelemetry::nostd::holds_alternative<Doubles>(result)) return;
   Observer observer(info, *opentelemetry::nostd::get<Doubles>(result));
+  // A metric's id is its place in the catalogue.
   CollectGauge(static_cast<MetricId>(&info - MetricsCatalogue().data()), observer);
 }
 

@@ -154,6 +154,7 @@ void LogEncoder::SetSeverity(otel_api::logs::Severity severity) noexcept {
 void LogEncoder::SetBody(const otel_api::common::AttributeValue& body) noexcept {
   const AnyValue value = nostd::visit(ToAnyValue(), body);
   if (!value.known()) return;
+  // A message within a message is written after its size.
   AppendHead(bytes_, log_field::kBody, value.Size());
   value.AppendTo(bytes_);
 }

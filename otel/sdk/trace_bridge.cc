@@ -138,6 +138,7 @@ class Record final : public SpanRecord {
     }
     span_->SetDuration(std::max(duration, std::chrono::nanoseconds(1)));
     Write(dropped_, *span_);
+    // A full queue drops the span here, and counts it.
     if (pipeline_.guard->Admit()) pipeline_.processor->OnEnd(std::move(span_));
   }
 
@@ -162,6 +163,7 @@ class SpanSink final : public TraceSink {
 
   std::unique_ptr<SpanRecord> Start(const SpanStart& start, TraceContext& context) override {
     const TraceContext& parent = *start.parent;
+    // Ids are there already where the span was reserved, or another sink gave them.
     if (!context.IsValid()) Identify(parent, start.name, start.kind, context);
     if (!context.IsSampled()) return nullptr;
     const bool is_child = parent.IsValid() && !parent.IsUnstarted();
@@ -179,6 +181,7 @@ class SpanSink final : public TraceSink {
   void Identify(const TraceContext& parent, std::string_view name, SpanKind kind, TraceContext& context) {
     const bool has_trace = parent.IsValid();
     const bool is_child = has_trace && !parent.IsUnstarted();
+    // Below a sampled parent everything is sampled, so the sampler is not asked.
     const bool follows = is_child && pipeline_.sampler_kind == SamplerKind::kParentRatio;
     const bool asks_parent = pipeline_.sampler_kind == SamplerKind::kParentRatio ||
                              pipeline_.sampler_kind == SamplerKind::kAlwaysOff;

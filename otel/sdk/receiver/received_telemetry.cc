@@ -105,6 +105,8 @@ bool ReceivedTelemetry::Take(std::string_view method, const std::string& request
   absl::MutexLock lock(&mutex_);
   ++revision_;
   if (absl::StrContains(method, "MetricsService")) return TakeMetrics(request);
+  // By the service in the method's path. Where metrics alone are kept the others are taken and dropped, so
+  // that their senders do not try again.
   if (absl::StrContains(method, "TraceService")) return keep_ == Keep::kMetrics || TakeSpans(request);
   if (absl::StrContains(method, "LogsService")) return keep_ == Keep::kMetrics || TakeLogs(request);
   return false;
