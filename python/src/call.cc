@@ -47,6 +47,7 @@ struct Call::State {
 
 namespace {
 
+// How long the exit of the interpreter waits for the calls under way.
 constexpr absl::Duration kEndOfAll = absl::Seconds(5);
 
 // Those under way, for the end of the interpreter.
@@ -57,6 +58,7 @@ struct Running {
   bool IsEmpty() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) { return calls.empty(); }
 };
 
+// Never destroyed, since threads of calls may outlive the static objects.
 Running& AllRunning() {
   static absl::NoDestructor<Running> running;
   return *running;
@@ -75,6 +77,7 @@ RequestContext ContextOf(const Cancellation& cancellation, SteadyTime deadline,
 void Run(Call::State& state, Call::Work work, const RequestContext& context) {
   absl::StatusOr<Maker> result = std::move(work)(context, Call::Listener(&state));
   {
+    // Out of the list first: once the result is seen, the state may go.
     absl::MutexLock lock(&AllRunning().mutex);
     AllRunning().calls.erase(&state);
   }
@@ -123,6 +126,8 @@ Call::~Call() {
     borrowed_.release();
     return;
   }
+  // Without the GIL: the call takes its time to see that it is cancelled, and other threads may run
+  // meanwhile.
   const WithoutGil released;
   state_->cancellation.Cancel();
   state_->thread.join();
@@ -195,6 +200,7 @@ nb::object Call::Result() {
     state_->spent = true;
     result = std::exchange(state_->result, absl::CancelledError("spent"));
   }
+  // The arrays that the work read are not needed any more.
   borrowed_ = nb::none();
   if (!result->ok()) Raise(result->status());
   return (**std::move(result))();

@@ -64,6 +64,7 @@ auto ReplicaMaker(const Caller& to) {
   };
 }
 
+// Memory of a GPU is opened by this process, which needs the CUDA runtime. All else goes without loading it.
 absl::StatusOr<Maker> Get(const Caller& to, Text artifact, client::GetOptions get) {
   TC_ASSIGN_OR_RETURN(client::Client* const chosen, to.Choose(get.attach && IsGpu(get.location)));
   get.on_progress = to.OnProgress();
@@ -92,6 +93,7 @@ absl::StatusOr<Maker> Import(const Caller& to, Text path, client::PutOptions put
 
 Call Put(const Client& client, const nb::list& tensors, const std::map<std::string, std::string>& metadata,
          client::PutOptions put, const CallOptions& options) {
+  // With the GIL: the work then reads the arrays' memory without it. The call keeps them until it has ended.
   PutTensors borrowed = BorrowTensors(tensors);
   const auto on_gpu = [](const client::PutTensor& tensor) { return static_cast<bool>(tensor.device); };
   return Start(
@@ -135,6 +137,7 @@ void BindKeys(nb::class_<Client>& type) {
            nb::arg("prefix"), nb::kw_only(), nb::arg("options"));
   type.def("watch_keys", Method<std::string>([](const Caller& to, Text prefix) {
              return Made(to.plain().WatchKeys(to.context, prefix, [&](const client::KeyInfo& key) {
+               // A copy of the key: the dictionary is made later, with the GIL.
                to.listener.OnNews([key] { return DictOfKey(key); });
                return true;
              }));
