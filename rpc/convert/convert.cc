@@ -61,6 +61,7 @@ absl::Time Bounded(absl::Time time) {
   return std::clamp(time, first, last);
 }
 
+// Times travel by the wall clock, since the steady clocks of two processes have nothing in common.
 v1::StageReport ToProto(const StageReport& stage) {
   v1::StageReport message;
   message.set_stage(std::string(StageName(stage.stage)));
@@ -100,6 +101,7 @@ v1::SourceReport ToProto(const SourceReport& report) {
   message.set_replica_id(report.source.replica_id);
   message.set_filling(report.filling);
   *message.mutable_joined() = rpc::ToProto(ToWallTime(report.joined));
+  // A source that is still used has not left: the field stays out.
   if (report.left != SteadyTime::InfiniteFuture()) {
     *message.mutable_left() = rpc::ToProto(ToWallTime(report.left));
   }
@@ -241,6 +243,7 @@ v1::ReplicaState ToProto(ReplicaState state) {
   return it == kStates.end() ? v1::REPLICA_STATE_UNSPECIFIED : it->message;
 }
 
+// A state that this version does not know is refused, not guessed: the store decides by it.
 absl::StatusOr<ReplicaState> FromProto(v1::ReplicaState state) {
   auto it = std::find_if(kStates.begin(), kStates.end(),
                          [state](const StatePair& p) { return p.message == state; });
@@ -338,6 +341,7 @@ TransferProgress FromProto(const v1::Progress& progress) {
 
 v1::WallTime ToProto(const WallTime& time) {
   v1::WallTime message;
+  // Nothing was recorded: an empty message says so.
   if (time.whole <= absl::ZeroDuration()) return message;
   *message.mutable_whole() = ToProto(time.whole);
   *message.mutable_idle() = ToProto(time[TimeUse::kIdle]);
