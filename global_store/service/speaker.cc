@@ -7,7 +7,7 @@
 namespace tensorcast::global_store {
 
 absl::Status CheckSpeaksFor(Coordinator& coordinator, std::string_view peer, std::string_view node_id) {
-  // Without certificates the network is trusted, and callers have no name.
+  // Such a caller came by a unix socket of this host, or the store has no certificates: both are trusted.
   if (peer.empty()) return absl::OkStatus();
   TC_ASSIGN_OR_RETURN(const security::Name name, security::ParseName(peer));
   // Roles other than a node's are not bound to one node; the role decides which calls they may make.
