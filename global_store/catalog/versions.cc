@@ -22,6 +22,7 @@ void Catalog::NoteReleased(const std::string& artifact_id) {
   }
 }
 
+// Bounds the tombstones of versions: beyond kMaxVersionTombstones the oldest go, however young they are.
 absl::Time Catalog::VersionTombstonesFrom(absl::Time oldest) const {
   std::vector<absl::Time> deleted;
   for (const auto& [artifact_id, tombstone] : tombstones_) {

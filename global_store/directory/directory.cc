@@ -182,6 +182,7 @@ void Directory::NoteOrigin(std::string_view artifact_id, const Origin& origin, O
 
 std::vector<NodeView> Directory::Tick(SteadyTime now) {
   std::vector<NodeView> silent = membership_.TakeStock(now);
+  // Nodes that went first: what becomes of grants and tasks follows from them.
   for (const NodeView& node : silent) DropNode(node.facts.node_id, now);
   transfers_.Tick(now);
   tasks_.Tick(now);
