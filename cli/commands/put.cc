@@ -26,6 +26,7 @@ std::string PutText(const v1::PutArtifactResult& result, const std::optional<std
   if (key.has_value()) absl::StrAppend(&text, "key ", *key, ", revision ", result.key_revision(), "\n");
   if (!result.files_id().empty()) absl::StrAppend(&text, "files ", result.files_id(), "\n");
   const absl::StatusOr<TransferReport> transfer = rpc::FromProto(result.transfer());
+  // A put that found the artifact has no transfer.
   if (!result.has_transfer() || !transfer.ok()) return text;
   const absl::Duration elapsed = transfer->end - transfer->start;
   return absl::StrCat(text, FormatBytes(transfer->bytes), " in ", FormatSeconds(elapsed), " s, ",
@@ -47,6 +48,7 @@ absl::Status Put(const CommonFlags& common, const PutFlags& flags) {
   TC_ASSIGN_OR_RETURN(const auto admin, ConnectAdmin(common));
   ProgressBar bar("put");
   options.on_progress = bar.callback();
+  // The daemon reads the files; this process waits and shows the progress.
   TC_ASSIGN_OR_RETURN(const v1::PutArtifactResult result,
                       admin->Import(InterruptibleContext(), flags.model, options));
   return Show(common, result, [&] { return PutText(result, options.key); });

@@ -30,6 +30,7 @@ struct ListFlags {
   std::string artifact;  // a key or an id; empty: all
 };
 
+// One artifact needs no column for its id.
 std::string TasksText(const v1::ListReplicationTasksResponse& listed, bool of_one) {
   Table table(of_one ? std::vector<std::string>{"place", "state", "last error"}
                      : std::vector<std::string>{"artifact", "place", "state", "last error"});
@@ -68,6 +69,7 @@ absl::Status CancelTasks(const CommonFlags& common, const PlaceFlags& flags) {
   return Show(common, cancelled, [&] {
     std::string text = cancelled.tasks().empty() ? "nothing was under way there\n" : "";
     for (const v1::ReplicationTask& task : cancelled.tasks()) {
+      // Its files have tasks of their own, which are cancelled with it.
       const bool files = task.artifact_id() != request.artifact_id();
       absl::StrAppend(&text, "cancelled ", PlaceText(task), files ? " (the files)\n" : "\n");
     }

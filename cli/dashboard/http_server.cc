@@ -177,6 +177,7 @@ void HttpServer::Serve(Handler handler) {
 
 void HttpServer::Accept() {
   while (true) {
+    // The socket does not block, so the waiting is done here. The destructor ends it by a shutdown.
     pollfd polled{.fd = socket_.get(), .events = POLLIN, .revents = 0};
     poll(&polled, 1, -1);
     UniqueFd client(accept4(socket_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
