@@ -297,6 +297,7 @@ absl::Status GlobalStoreLink::SendInventory() {
   *messages.front().mutable_node() = identity();
   messages.front().set_sequence(sequence_);
   for (const ReplicaInfo& replica : inventory) {
+    // A first ingest has no artifact id yet, and no other node can want it.
     if (replica.artifact_id.empty()) continue;
     if (messages.back().replicas_size() >= static_cast<int>(kReplicasPerMessage)) messages.emplace_back();
     *messages.back().add_replicas() = rpc::ToProto(replica);

@@ -93,6 +93,7 @@ BroadcastGroups::BroadcastGroups(Options options)
           std::make_shared<GlobalStoreMeeting>(options_.node_name, options_.global_store, options_.link)) {}
 
 absl::StatusOr<std::string> BroadcastGroups::Version() const {
+  // NCCL knows no certificates, so it runs only where every process on the network is trusted.
   if (!options_.trusted_fabric) {
     return absl::FailedPreconditionError(
         "it has not security.trusted_fabric: true, and NCCL no authentication");

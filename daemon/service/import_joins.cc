@@ -88,6 +88,7 @@ absl::StatusOr<ImportJoins::Joined> ImportJoins::Join(
 void ImportJoins::ReadingTurn::KeepClaim(absl::Duration interval) {
   claimed_ = true;
   renewing_ = std::thread([this, interval] {
+    // A renewal that fails is left to the next one: a claim lives for three intervals.
     while (!ended_.WaitForNotificationWithTimeout(interval)) {
       v1::ClaimImportRequest request;
       request.set_import_id(import_id_);

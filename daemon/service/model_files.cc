@@ -97,6 +97,7 @@ class DetachedSourceProvider final : public SourceProvider {
 };
 
 std::shared_ptr<SourceProvider> ProviderOf(std::unique_ptr<ChunkSource> source, bool may_hang) {
+  // Files that may hang are read by a source that the ingest can leave alone.
   if (!may_hang) return MakeSingleSourceProvider(std::move(source));
   return std::make_shared<DetachedSourceProvider>(std::make_unique<DetachedSource>(std::move(source)));
 }

@@ -80,6 +80,7 @@ std::vector<PromisedObject> FindPromises(const ObjectReaders& objects,
 
 absl::Status CheckPromises(const RequestContext& context, const std::vector<PromisedObject>& promised,
                            const ReplicaLease& lease) {
+  // Each object has a digest of its own, so that they are checked side by side.
   std::vector<absl::Status> checked(promised.size());
   const size_t threads = std::clamp<size_t>(std::thread::hardware_concurrency(), 1, kMaxThreads);
   ForEachInParallel(promised.size(), threads,

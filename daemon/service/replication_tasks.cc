@@ -89,6 +89,7 @@ void ReplicationTasks::Begin(const v1::ReplicationTask& task) {
   }
   const absl::Status scheduled =
       executor_.Schedule([this, task, cancellation] { End(task.task_id(), Run(task, cancellation)); });
+  // Without a thread the attempt has failed, and is reported so.
   if (!scheduled.ok()) End(task.task_id(), scheduled);
 }
 

@@ -131,6 +131,7 @@ absl::Status Join(Sessions& sessions, v1::PutArtifactRequest&& next, ReceivedPut
   return absl::OkStatus();
 }
 
+// So that no client makes the daemon report without a pause.
 constexpr absl::Duration kMinWatchInterval = absl::Milliseconds(50);
 
 // Two executors: calls that wait for a transfer, a disk or other nodes run on `waiting_`, those that answer
@@ -194,6 +195,7 @@ class StoreDaemonService final : public v1::StoreDaemon::CallbackService {
           auto result = Measured(request->location(), SourceOf, [&] {
             return options_.materializer->Materialize(context, *request, ProgressTo(writer), &manifest);
           });
+          // Before the result: a client that has that has everything.
           if (result.ok() && request->manifest() && !Knows(*request, manifest->id())) {
             const auto next = rpc::ManifestPieces<Response>(manifest, manifest->bytes());
             while (std::optional<Response> piece = next()) {
@@ -352,6 +354,8 @@ class StoreDaemonService final : public v1::StoreDaemon::CallbackService {
           }
           const OriginComparer::Standing standing =
               options_.comparer->Compare(request->artifact_id(), origin);
+          // Only different bytes take the origin away. Any other error means that the comparison is not done
+          // yet.
           response->set_intact(!absl::IsDataLoss(standing.error));
           response->set_reason(std::string(standing.error.message()));
           if (!standing.error.ok()) return absl::OkStatus();

@@ -135,6 +135,7 @@ absl::StatusOr<v1::ExplainTransferResponse> TransferExplainer::Explain(const Req
   if (!own.has_value()) {
     return absl::NotFoundError(absl::StrCat("this node remembers no transfer ", transfer_id));
   }
+  // All questions share this time. The caller's own deadline may be shorter.
   const RequestContext bounded = Within(context, kTime);
   v1::ExplainTransferResponse response;
   Asked asked = {{own->node(), own->replica_id()}};

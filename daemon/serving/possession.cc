@@ -65,6 +65,7 @@ std::string DigestOf(const std::vector<std::byte>& bytes) {
 
 }  // namespace
 
+// The same question about the files of an import: the answer has to be that of the image.
 absl::StatusOr<std::string> Possession::ProveFiles(const v1::ProveRequest& request) const {
   if (options_.open_origin == nullptr) {
     return absl::FailedPreconditionError("prove possession: this node reads no files");

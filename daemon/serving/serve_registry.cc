@@ -195,8 +195,10 @@ absl::StatusOr<v1::OpenPullResponse> ServeRegistry::Open(const v1::OpenPullReque
   // Meanwhile it may have been revoked, or opened by a repetition of this call.
   TC_ASSIGN_OR_RETURN(open, FindOpen(asked));
   if (open.has_value()) return *std::move(open);
+  // Moved on by each answer of the global store to a heartbeat (Renew).
   served->expires = options_.now() + options_.grant_life;
   ServedPtr& entry = open_[asked.grant_id()];
+  // One grant has one pull: the receiver goes on over another lane.
   replaced = std::exchange(entry, std::move(served));
   if (replaced != nullptr) replaced->SetEnd(absl::CancelledError("the receiver went on over another lane"));
   // From here on, since what ends the pull looks for its entry.

@@ -74,6 +74,7 @@ class ReplicaSourceProvider : public SourceProvider {
     return found;
   }
 
+  // The engine says that the sources in use give nothing. The next call of Next looks for others.
   bool NoteStall() override {
     stalled_ = asked_stalled_ < kMaxAskedBeside && held_.all().size() < GrantRequests::kMaxSources;
     return stalled_;
@@ -130,6 +131,7 @@ class ReplicaSourceProvider : public SourceProvider {
         TC_RETURN_IF_ERROR(AskForGrants(context, false, /*beside_stalled=*/1).status());
       }
       OpenAll(context);
+      // Ever later, so that a cluster that hangs is not asked more and more often.
       look_elsewhere_after_ *= 2;
       look_elsewhere_at_ = SteadyNow() + look_elsewhere_after_;
     }
