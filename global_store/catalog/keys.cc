@@ -199,6 +199,7 @@ absl::StatusOr<KeyPlan> Catalog::PrepareDeleteKey(std::string_view key, std::opt
   record.deleted = true;
   record.updated = now;
   record.keep = 0;
+  // Without the key its earlier versions are kept no longer.
   record.earlier.clear();
   record.files_id.clear();
   KeyPlan plan{.facts = {.keys = {record}}, .key = record};

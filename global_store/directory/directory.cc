@@ -191,6 +191,7 @@ std::vector<NodeView> Directory::Tick(SteadyTime now) {
 }
 
 void Directory::ExtendLiveness(absl::Duration gap) {
+  // Nodes get the time again in which they could not be heard, those from before the start, too.
   releases_from_ += gap;
   membership_.ExtendLiveness(gap);
   transfers_.grants().ExtendLiveness(gap);

@@ -123,6 +123,7 @@ ArtifactPage ListArtifacts(const Directory& directory, std::string_view after, c
   auto it = last_replica.empty() ? artifacts.upper_bound(last) : artifacts.lower_bound(last);
   for (; it != artifacts.end(); ++it) {
     const Catalog::Artifact& artifact = it->second;
+    // An earlier version that a key keeps counts as keyed.
     const bool unkeyed = artifact.keys.empty() && artifact.kept_by.empty();
     if (filter.unkeyed_only && !unkeyed) continue;
     if (artifact.record.created > filter.created_before) continue;
@@ -144,6 +145,7 @@ ArtifactPage ListArtifacts(const Directory& directory, std::string_view after, c
   return page;
 }
 
+// In the order of the nodes' ids, which is also that of the token.
 NodePage ListNodes(const Membership& nodes, std::string_view after, const PageBounds& bounds,
                    SteadyTime now) {
   NodePage page;

@@ -56,6 +56,7 @@ class ImportsService final : public v1::Imports::CallbackService {
       // moment.
       absl::MutexLock lock(&mutex_);
       v1::ClaimImportResponse response;
+      // The node reads no more, whether it made the artifact or not.
       if (request.ended()) {
         claims_.End(node.node_id, node.incarnation, import_id, request.artifact_id(), now);
         return response;
